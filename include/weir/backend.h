@@ -1,0 +1,90 @@
+/* backend.h - how to teach weir a new place to keep its counts.
+ *
+ * Only those who write a backend include this; it may change in a minor release, weir.h may not. A backend is a
+ * struct that starts with a struct weir_backend and one static table shared by its instances. It decides where the
+ * state lives (under a lock, in a script on a server), so that one decision is one atomic step: never get, then
+ * compare-and-swap, which loses updates or livelocks on hot keys.
+ *
+ * The core has validated every plan, key, cost and time before it calls: a backend asserts, it does not check again.
+ * The core alone counts and sleeps: a backend only reports.
+ */
+#ifndef WEIR_BACKEND_H
+#define WEIR_BACKEND_H
+
+#include <weir/weir.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum weir_verb {
+    WEIR_TAKE,   /* decide, and charge if allowed */
+    WEIR_PEEK,   /* decide; nothing changes */
+    WEIR_REFUND, /* give `cost` permits back, never beyond the fresh state; the decision is always allowed */
+    WEIR_RESET   /* forget the key; the decision is that of a fresh key */
+};
+
+/* A policy made ready to run: integers only, every product below 2^53, this instance's share already in it. What
+ * each algorithm does with it stands at the top of src/core/<algorithm>.c. Fields that an algorithm has no use for
+ * are 0. */
+struct weir_plan {
+    int32_t algorithm, refill, align; /* enum weir_algorithm, weir_refill, weir_align */
+    int32_t blocks;                   /* sliding window: how many cover a period; one more counts */
+    int64_t p, q, tick_us;            /* greedy token bucket, leaky bucket: a permit is q units, p drain per tick */
+    int64_t limit, period_us;         /* interval refill, windows; a sliding window's period is one block's */
+    int64_t size;                     /* the largest cost a fresh key admits; 0: this share admits nothing */
+    int64_t fingerprint;              /* of all above, 1 to 2^53-1: a state written under another one is carried over */
+};
+
+#define WEIR_OWN_CLOCK INT64_C(-1)
+
+struct weir_backend_request {
+    const struct weir_plan *plan; /* valid during the call */
+    const char *limit_name;       /* lives as long as the limiter */
+    struct weir_key key;
+    uint64_t hash;       /* of key, keyed by a secret of the limiter and the limit's name */
+    int64_t cost;        /* RESET: 1 */
+    int64_t now_us;      /* the time to decide by, 0 to WEIR_MAX_TIME_US, or WEIR_OWN_CLOCK */
+    uint32_t limit_id;   /* stands for limit_name: 0, 1, 2, ... in the order of definition */
+    enum weir_verb verb;
+};
+
+struct weir_backend {
+    const struct weir_backend_ops *ops;
+};
+
+struct weir_backend_ops {
+    size_t size;      /* sizeof(struct weir_backend_ops) where the backend was compiled */
+    const char *name; /* a word, for log lines */
+
+    /* Required. Decide reqs[0..n), each atomic by itself and in order, or all of them as one step, all or nothing,
+     * if `all` (verbs are then all WEIR_TAKE, times all the first's, no two with the same limit and key, n at most
+     * WEIR_MAX_ALL; a cost may be up to WEIR_MAX_ALL times WEIR_MAX_PERMITS). Returns no later than `deadline_us` on CLOCK_MONOTONIC. WEIR_OK with out[0..n) filled: with
+     * `all`, each is the decision of its own limit, as of a peek wherever any denies. Otherwise a negative enum
+     * weir_error and nothing in out[] means anything. Called from any number of threads at once. */
+    int (*decide)(struct weir_backend *backend, const struct weir_backend_request *reqs, size_t n, bool all,
+                  int64_t deadline_us, struct weir_decision *out);
+
+    /* Optional; NULL means that decide() never blocks. One request without blocking: WEIR_OK if decided at once
+     * (op->decision is filled), 1 if op->done will run later, a negative error if it will not. `req` and its plan are
+     * valid during the call only. op->opaque[2..5] are the backend's, the first two the core's. */
+    int (*submit)(struct weir_backend *backend, const struct weir_backend_request *req, int64_t deadline_us,
+                  struct weir_op *op);
+
+    /* Optional. Add to the fields that the backend knows: full, evictions, keys, bytes. */
+    void (*stats)(struct weir_backend *backend, struct weir_stats *add);
+
+    /* Required. Free it all; nobody else is in `backend` any more. */
+    void (*destroy)(struct weir_backend *backend);
+
+    /* New entries go below, with the release that added them. */
+};
+
+/* Open a limiter over a backend of one's own. Options that only the memory backend has (max_keys, max_bytes, on_full)
+ * must be 0. Owns `backend` on success only. Errors as weir_open(). */
+WEIR_API int weir_open_backend(const struct weir_options *opts, struct weir_backend *backend, weir **out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,346 @@
+/* weir.h - the whole API of weir, a rate limiter that lives in its caller's process.
+ *
+ *     weir *w;  weir_limit *login;  struct weir_decision d;
+ *     struct weir_options opts = WEIR_OPTIONS_INIT;
+ *     struct weir_policy policy = { 0 };
+ *     policy.limit = 5, policy.period_us = 60 * WEIR_SECOND, policy.burst = 10;
+ *     if (weir_open(&opts, &w) != WEIR_OK || weir_limit_define(w, "login", &policy, &login) != WEIR_OK)
+ *         return -1;
+ *     if (weir_try(login, weir_key(ip, ip_len), 1, &d) == WEIR_OK && !d.allowed)
+ *         respond_429(d.retry_after_us);
+ *
+ * Terms    A *limit* is a policy under a name. A *key* is whose traffic it is, such as a client's address.
+ *          A *permit* is one unit of what is limited; a request costs one or more of them.
+ * Units    Every time is int64_t microseconds and its name ends in _us; every quantity is int64_t permits.
+ * Errors   int functions return WEIR_OK or a negative enum weir_error, and leave what they would have written
+ *          untouched on an error. "Denied" is an answer, not an error. Details go to the log hook.
+ * Threads  A limiter and its limits may be used from any thread at once; only weir_close() needs to be alone.
+ *          No function may be called from a signal handler.
+ * Memory   typedef'd types are opaque and the library's; struct types are the caller's and are copied.
+ * Strings  are NUL-terminated UTF-8 unless a length stands beside them. Keys are any bytes.
+ */
+#ifndef WEIR_H
+#define WEIR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#if defined(_WIN32)
+#error "weir needs a POSIX system"
+#elif defined(__GNUC__)
+#define WEIR_API __attribute__((visibility("default")))
+#else
+#define WEIR_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define WEIR_VERSION "0.1.0" /* of this header; weir_version() tells the library's */
+
+#define WEIR_SECOND INT64_C(1000000) /* microseconds */
+#define WEIR_MINUTE (60 * WEIR_SECOND)
+#define WEIR_HOUR (60 * WEIR_MINUTE)
+#define WEIR_DAY (24 * WEIR_HOUR)
+#define WEIR_NEVER INT64_C(-1) /* retry_after_us of a cost that can never fit */
+
+/* Ranges; what lies outside is refused with WEIR_EINVAL. */
+#define WEIR_MAX_PERMITS INT64_C(1000000000) /* limit, burst, capacity, cost: 1 to this; debt: 0 to this */
+#define WEIR_MAX_PERIOD_US (366 * WEIR_DAY)  /* period: 1 us to this */
+#define WEIR_MAX_BLOCKS 1024                 /* blocks of a sliding window: 1 to this */
+#define WEIR_MAX_FILL_US INT64_C(4481179200000000) /* 142 years: a limit that takes longer to fill is refused */
+#define WEIR_MAX_TIME_US INT64_C(9007199254740991) /* times: 0 to this, the year 2255 */
+#define WEIR_MAX_KEY_LEN 65536               /* key length: 1 to this, bytes */
+#define WEIR_MAX_NAME_LEN 128                /* limit name: 1 to this; letters, digits, '.', '_', '-' */
+#define WEIR_MAX_LIMITS 65536                /* limits per limiter; one more is WEIR_EFULL */
+#define WEIR_MAX_ALL 64                      /* requests in one weir_try_all() */
+#define WEIR_CLOCK_SLACK_US (2 * WEIR_SECOND) /* a clock that steps back by no more than this is held, see below */
+
+typedef struct weir weir;             /* backend, clock, counters and limits: made by weir_open() */
+typedef struct weir_limit weir_limit; /* a policy under a name; lives as long as its limiter does */
+
+enum weir_error {
+    WEIR_OK = 0,
+    WEIR_EINVAL = -1,  /* an argument, option or policy is outside its documented range */
+    WEIR_ENOMEM = -2,  /* an allocation failed; nothing was changed */
+    WEIR_EFULL = -3,   /* WEIR_MAX_LIMITS limits are defined already */
+    WEIR_ETIME = -4,   /* the backend did not answer in time; the permits may or may not be taken */
+    WEIR_EIO = -5,     /* a file or the backend cannot be reached or read, or broke its protocol */
+    WEIR_ESTATE = -6,  /* a stored state is not weir's: another writer, another type */
+    WEIR_ECLOSED = -7  /* the limiter was closed while the call waited */
+};
+
+/* What `error` means, in a few lower-case words. Never NULL, static storage, any thread. */
+WEIR_API const char *weir_strerror(int error);
+
+/* The library's version, "MAJOR.MINOR.PATCH". Static storage. */
+WEIR_API const char *weir_version(void);
+
+/* ---- Policies: what the user says ---- */
+
+enum weir_algorithm {
+    WEIR_TOKEN_BUCKET,   /* the default: `limit` permits a period, up to `burst` at once */
+    WEIR_FIXED_WINDOW,   /* `limit` permits a window; two windows' worth can pass around its edge */
+    WEIR_SLIDING_WINDOW, /* `limit` permits in any window of that length */
+    WEIR_LEAKY_BUCKET    /* a queue of `capacity` that drains `limit` a period; admits with a delay */
+};
+enum weir_refill {
+    WEIR_GREEDY,  /* continuously, as fast as the rate makes a permit */
+    WEIR_INTERVAL /* `limit` permits at once, every period */
+};
+enum weir_align {
+    WEIR_ALIGN_FIRST, /* a key's interval or window starts with its first admitted request */
+    WEIR_ALIGN_EPOCH  /* multiples of the period since 1970-01-01T00:00Z: clock hours, UTC days */
+};
+
+/* Start from all zeroes. A field that does not belong to the algorithm must stay 0. */
+struct weir_policy {
+    enum weir_algorithm algorithm; /* default WEIR_TOKEN_BUCKET */
+    enum weir_refill refill;       /* token bucket; default WEIR_GREEDY */
+    enum weir_align align;         /* fixed window, interval refill; default WEIR_ALIGN_FIRST */
+    int32_t blocks;                /* sliding window: 1 to WEIR_MAX_BLOCKS; 0 means 10 */
+    int64_t limit;                 /* required: permits a period, 1 to WEIR_MAX_PERMITS */
+    int64_t period_us;             /* required: 1 to WEIR_MAX_PERIOD_US */
+    int64_t burst;                 /* token bucket: its size; 0 means `limit` */
+    int64_t debt;                  /* token bucket: how far it may be overdrawn, 0 to WEIR_MAX_PERMITS */
+    int64_t capacity;              /* leaky bucket: its size; 0 means `limit` */
+};
+
+/* Whether `policy` can be enforced exactly: WEIR_OK, or WEIR_EINVAL with a sentence in `message` (may be NULL,
+ * `message_size` bytes, truncated to fit) that names the field and its range. */
+WEIR_API int weir_policy_check(const struct weir_policy *policy, char *message, size_t message_size);
+
+/* Read a policy from text: an algorithm, then name=value words in any order, each at most once.
+ *
+ *     token_bucket   limit=N period=TIME [burst=N] [debt=N] [refill=greedy|interval] [align=first|epoch]
+ *     fixed_window   limit=N period=TIME [align=first|epoch]
+ *     sliding_window limit=N period=TIME [blocks=N]
+ *     leaky_bucket   limit=N period=TIME [capacity=N]
+ *
+ * TIME is a whole number and a unit: us, ms, s, m, h, d. align belongs to a token bucket only with refill=interval.
+ * WEIR_OK, or WEIR_EINVAL with a sentence in `message` (as above) that gives the word, its position (the column of
+ * its first byte, from 1) and what is allowed there. `out` is checked as by weir_policy_check(). */
+WEIR_API int weir_policy_parse(const char *text, struct weir_policy *out, char *message, size_t message_size);
+
+/* Write `policy` in that grammar, fields that are 0 left out; weir_policy_parse() reads it back to the same policy.
+ * WEIR_EINVAL if the policy does not pass weir_policy_check() or `text_size` bytes cannot hold the text
+ * and its NUL; 160 always can. */
+WEIR_API int weir_policy_print(const struct weir_policy *policy, char *text, size_t text_size);
+
+/* One line of a policy file that is not blank and not a comment. Valid during the visit. */
+struct weir_policy_line {
+    int number;                       /* from 1 */
+    const char *name;                 /* NULL if the line is bad */
+    const struct weir_policy *policy; /* NULL if the line is bad */
+    const char *error;                /* NULL, or what is wrong with the line and where */
+};
+
+/* Read a policy file, one `name = policy` a line; `#` starts a comment, blank lines count for nothing, a name may
+ * stand once. `visit` is called for each line in turn, the bad ones included; a value other than 0 from it ends the
+ * reading and is returned. Otherwise WEIR_OK, WEIR_EINVAL if any line was bad, WEIR_EIO (cannot be read) or
+ * WEIR_ENOMEM, the latter two with a sentence in `message` as above. */
+WEIR_API int weir_policy_file_read(const char *path, int (*visit)(void *user, const struct weir_policy_line *line),
+                                   void *user, char *message, size_t message_size);
+
+/* ---- The limiter ---- */
+
+/* What a new key gets when max_keys or max_bytes is reached and no key that was looked at is as good as new. The
+ * decision's source is then WEIR_BY_FULL. Keys that are there keep their state whatever is chosen. */
+enum weir_on_full {
+    WEIR_FULL_DENY,  /* denied; retry_after_us is the time until one of the keys looked at comes free */
+    WEIR_FULL_ALLOW, /* allowed and not counted */
+    WEIR_FULL_SHARE  /* all such keys of a limit share one state of it */
+};
+
+enum weir_log_level { WEIR_LOG_ERROR, WEIR_LOG_WARNING, WEIR_LOG_INFO };
+
+/* Start from WEIR_OPTIONS_INIT; zero in a field means its default. Strings and arrays are copied. */
+struct weir_options {
+    size_t size;               /* sizeof(struct weir_options) */
+    const char *policy_file;   /* limits to define at open, see weir_limits_load(); default none */
+    enum weir_on_full on_full; /* default WEIR_FULL_DENY */
+    bool keep_idle;            /* keep keys that are as good as new until max_keys or max_bytes asks for their room; for
+                                * replays and tests whose clock jumps back by more than WEIR_CLOCK_SLACK_US */
+    int64_t max_keys;          /* 1 to 2^31; default 1,000,000 */
+    int64_t max_bytes;         /* memory for keys and tables, 1 MiB or more; default 256 * max_keys, at least 1 MiB */
+
+    int64_t timeout_us; /* longest stay in one call for the sake of a backend that can block; 1 us to 1 hour; default
+                         * 50,000. The memory backend never does. */
+
+    /* This instance's share of every limit: weight / total weight. All instances must be given the same `instances`
+     * and weights; then what they admit adds up to the limit. */
+    int64_t instances;      /* how many there are: 1 to 10,000; default 1 */
+    int64_t rank;           /* this one's place in the order of their ids: 0 to instances-1 */
+    int64_t weight;         /* this one's weight: 1 to 65535; default 1, or weights[rank] */
+    int64_t total_weight;   /* the sum of all weights; default instances * weight: all weigh the same */
+    const int64_t *weights; /* all weights, `instances` of them in the order of ids. Needed for the shares to add up
+                             * to the last permit where weights differ; without it an instance rounds down. */
+
+    /* Replaces the clock: Unix time in microseconds, 0 to WEIR_MAX_TIME_US. Called from the thread that asks for a
+     * decision, no lock held. Default: Unix time as it stood at weir_open(), carried on by CLOCK_BOOTTIME, so that
+     * nobody who sets the system's clock adds or takes permits. */
+    int64_t (*now_us)(void *user);
+    /* Called for each line worth an operator's eye, any thread, no lock held. Default: none. `line` has no newline
+     * and never holds a key or a secret. */
+    void (*log)(void *user, enum weir_log_level level, const char *line);
+    void *user; /* handed to both */
+};
+#ifdef __cplusplus
+static inline struct weir_options weir_options_init_(void)
+{
+    struct weir_options options;
+    memset(&options, 0, sizeof options);
+    options.size = sizeof options;
+    return options;
+}
+#define WEIR_OPTIONS_INIT weir_options_init_()
+#else
+#define WEIR_OPTIONS_INIT { .size = sizeof(struct weir_options) }
+#endif
+
+/* Make a limiter in local mode: keys are kept in this process. `opts` may be NULL for all defaults. WEIR_EINVAL (the
+ * log hook gets the option's name and range), WEIR_ENOMEM, WEIR_EIO (no random numbers from the system, policy file
+ * not readable). The limiter may be used after fork() only in the process that opened it. */
+WEIR_API int weir_open(const struct weir_options *opts, weir **out);
+
+/* End a limiter and all that came from it. Calls that wait in weir_acquire() are woken and return WEIR_ECLOSED, and
+ * are waited for; no other call may be under way or come later. NULL is ignored. */
+WEIR_API void weir_close(weir *w);
+
+/* Put `policy` under `name`. A name that is there already keeps its handle and its keys: what a key has used so far,
+ * rounded up and clipped to the new size, is charged to it under the new policy at its next decision, so that a
+ * change never hands out a second burst. `out` may be NULL. WEIR_EINVAL, WEIR_ENOMEM, WEIR_EFULL. */
+WEIR_API int weir_limit_define(weir *w, const char *name, const struct weir_policy *policy, weir_limit **out);
+
+/* Define every limit of a policy file, or none if any line is bad. WEIR_EINVAL, WEIR_EIO, WEIR_ENOMEM or WEIR_EFULL
+ * with a sentence in `message` (as for weir_policy_check()) that names the file and the line. */
+WEIR_API int weir_limits_load(weir *w, const char *path, char *message, size_t message_size);
+
+/* The limit of that name, or NULL. */
+WEIR_API weir_limit *weir_limit_find(weir *w, const char *name);
+
+/* Its name: lives as long as the limit. */
+WEIR_API const char *weir_limit_name(const weir_limit *limit);
+
+/* The policy in force, as it was defined (whole, not this instance's share). */
+WEIR_API int weir_limit_policy(weir_limit *limit, struct weir_policy *out);
+
+/* ---- Decisions ---- */
+
+struct weir_key {
+    const void *data;
+    size_t len; /* 1 to WEIR_MAX_KEY_LEN */
+};
+static inline struct weir_key weir_key(const void *data, size_t len)
+{
+    struct weir_key key;
+    key.data = data;
+    key.len = len;
+    return key;
+}
+static inline struct weir_key weir_key_text(const char *text)
+{
+    return weir_key(text, strlen(text));
+}
+
+enum weir_source { /* who decided */
+    WEIR_BY_MEMORY,  /* the key's own state in this process */
+    WEIR_BY_FULL,    /* enum weir_on_full, for want of room for a new key */
+    WEIR_BY_BACKEND  /* a backend of the user's own */
+};
+
+struct weir_decision { /* 64 bytes */
+    bool allowed;           /* the permits are taken; go ahead, after delay_us */
+    uint8_t source;         /* enum weir_source */
+    uint16_t reserved0;     /* 0 */
+    uint32_t bound_by;      /* weir_try_all(): index of the request that binds; else 0 */
+    int64_t limit;          /* the largest cost that a fresh key would admit */
+    int64_t remaining;      /* the largest cost that would be admitted right now, after this decision */
+    int64_t delay_us;       /* leaky bucket: how long an admitted caller should wait before it goes ahead */
+    int64_t retry_after_us; /* 0 if allowed; else the least wait after which this cost would be admitted if nobody
+                             * else took anything; WEIR_NEVER if it never can be */
+    int64_t reset_after_us; /* until the key is as good as new; 0: it is */
+    int64_t reserved[2];    /* 0 */
+};
+
+/* A clock that steps back by no more than WEIR_CLOCK_SLACK_US is held at a key's last change; one that steps back
+ * further moves the key's state to its time with all that was used still used. Neither mints a permit. */
+
+/* Take `cost` permits (1 to WEIR_MAX_PERMITS) if they are there; never waits for them. A denial changes nothing.
+ * WEIR_EINVAL, WEIR_ENOMEM; with a backend of one's own also its errors. */
+WEIR_API int weir_try(weir_limit *limit, struct weir_key key, int64_t cost, struct weir_decision *out);
+
+/* As weir_try(), but waits up to `max_wait_us` (0 or more) of real time for the permits, and waits out delay_us too:
+ * an allowed caller may go ahead at once (delay_us is 0). Denied at once if the wait would be longer than that.
+ * Those who wait are served in no particular order. Also WEIR_ECLOSED. */
+WEIR_API int weir_acquire(weir_limit *limit, struct weir_key key, int64_t cost, int64_t max_wait_us,
+                          struct weir_decision *out);
+
+/* What weir_try() would answer; changes nothing. `remaining` is what is there now. */
+WEIR_API int weir_peek(weir_limit *limit, struct weir_key key, int64_t cost, struct weir_decision *out);
+
+/* Give `cost` permits back, never beyond the fresh state. A sliding window gives back from its oldest block, so that
+ * its promise holds whichever permits they were. */
+WEIR_API int weir_refund(weir_limit *limit, struct weir_key key, int64_t cost);
+
+/* Forget the key: it is fresh again. */
+WEIR_API int weir_reset(weir_limit *limit, struct weir_key key);
+
+struct weir_request {
+    weir_limit *limit;
+    struct weir_key key;
+    int64_t cost;
+    int64_t now_us; /* the time to decide by, 1 to WEIR_MAX_TIME_US, from a caller who has read its clock already;
+                     * 0: the limiter's clock. Times must be on one scale for all requests of a limiter. */
+};
+
+/* Hold one event against several limits of `w`, all or nothing: 1 to WEIR_MAX_ALL requests, each of a limit and key of
+ * its own or not, decided as one atomic step at the first request's time. If any denies, none is charged. Out:
+ * allowed = all; remaining = the least; retry_after_us = the greatest of those that deny (WEIR_NEVER is greatest);
+ * reset_after_us and delay_us = the greatest; limit and bound_by = those of the request that binds: the one that
+ * denies longest, or else the one with the least remaining. */
+WEIR_API int weir_try_all(weir *w, const struct weir_request *requests, size_t n, struct weir_decision *out);
+
+/* `n` independent weir_try() at the price of fewer: decided in order, times read once a call. On an error nothing in
+ * `outs` means anything and requests before the failing one may have been charged. n = 0 is WEIR_OK. */
+WEIR_API int weir_try_batch(weir *w, const struct weir_request *requests, size_t n, struct weir_decision *outs);
+
+/* The caller's; stays in place until weir_submit() returned other than 1, or `done` has run. */
+struct weir_op {
+    struct weir_request request;
+    struct weir_decision decision; /* written before `done` runs, or before weir_submit() returns WEIR_OK */
+    void (*done)(struct weir_op *op, int status);
+    void *user;         /* the caller's own */
+    uint64_t opaque[6]; /* the library's */
+};
+
+/* weir_try() without ever blocking. WEIR_OK: decided already, `done` will not run. 1: `done` will run once, later, on
+ * the backend's thread. Negative: an error, `done` will not run. In local mode never 1. */
+WEIR_API int weir_submit(weir *w, struct weir_op *op);
+
+/* ---- What it has done ---- */
+
+struct weir_stats {
+    size_t size;         /* set to sizeof(struct weir_stats) before the call */
+    uint64_t allowed;    /* requests admitted, those of a batch each, an all-or-nothing once */
+    uint64_t denied;     /* requests denied, likewise; peeks, refunds and resets are not counted */
+    uint64_t errors;     /* decisions that ended in an error */
+    uint64_t full;       /* answers by enum weir_on_full */
+    uint64_t evictions;  /* keys as good as new that were dropped */
+    uint64_t share_lifts; /* limits whose part of a burst was 0 here and was lifted to 1, see weir_options.instances */
+    uint64_t share_zeros; /* limits (windows) whose part is 0 here: everything is denied */
+    int64_t keys;        /* keys held */
+    int64_t bytes;       /* memory held for keys and tables */
+    int64_t share_weight, share_total; /* this instance's share in force */
+};
+
+/* Add up the counters; exact when no call is under way. WEIR_EINVAL if out->size is not a known size. */
+WEIR_API int weir_stats_read(weir *w, struct weir_stats *out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

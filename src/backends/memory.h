@@ -1,0 +1,13 @@
+/* memory.h - the memory backend: decides under a shard's lock. */
+#ifndef BACKENDS_MEMORY_H
+#define BACKENDS_MEMORY_H
+
+#include "core/clock.h"
+#include "core/log.h"
+
+#include <weir/backend.h>
+
+/* `options` as options_read() left them. WEIR_OK or WEIR_ENOMEM; on WEIR_OK *out is the caller's to destroy. */
+int memory_open(const struct weir_options *options, struct weir_backend **out);
+
+#endif

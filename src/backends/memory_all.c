@@ -1,0 +1,182 @@
+/* memory_all.c - decides for several keys as one step, all or nothing.
+ *
+ * It holds the shards of all the keys, taken in the order of their index. Nothing is charged before all admit: first
+ * each is asked, by a peek; then the missing keys are added, or none of them; then each takes, which cannot fail.
+ */
+#include "backends/memory_decide.h"
+
+#include "core/algorithm.h"
+
+struct all {
+    const struct weir_backend_request *requests;
+    size_t n;
+    int64_t now_us;
+    bool full[WEIR_MAX_ALL];            /* this request found no room */
+    struct shard *shards[WEIR_MAX_ALL]; /* of each request */
+    struct entry *entries[WEIR_MAX_ALL];
+    bool added[WEIR_MAX_ALL];
+    struct weir_backend_request shared[WEIR_MAX_ALL]; /* stand-ins for those that found no room */
+};
+
+static const struct weir_backend_request *all_request(const struct all *all, size_t i)
+{
+    return all->full[i] ? &all->shared[i] : &all->requests[i];
+}
+
+/* Lock, or unlock, each shard once, in the order of their index. */
+static void all_lock(struct all *all, int (*turn)(pthread_mutex_t *mutex))
+{
+    struct shard *last = NULL;
+    for (;;) {
+        struct shard *next = NULL;
+        for (size_t i = 0; i < all->n; i++)
+            if ((!last || all->shards[i] > last) && (!next || all->shards[i] < next))
+                next = all->shards[i];
+        if (!next)
+            return;
+        turn(&next->mutex);
+        last = next;
+    }
+}
+
+static enum table_error all_find(struct memory *memory, struct all *all)
+{
+    for (size_t i = 0; i < all->n; i++) {
+        const struct weir_backend_request *request = all_request(all, i);
+        all->entries[i] = shard_find(all->shards[i], request);
+        if (!all->entries[i] || rule_is(all->entries[i]->rule, request->plan, request->limit_id))
+            continue;
+        enum table_error error =
+            shard_carry(&memory->table, all->shards[i], request, all->now_us, &all->entries[i]);
+        if (error)
+            return error;
+    }
+    return TABLE_OK;
+}
+
+/* Permits that requests before this one take from the same shared state. */
+static int64_t shared_before(const struct all *all, size_t i)
+{
+    int64_t cost = 0;
+    for (size_t j = 0; all->full[i] && j < i; j++)
+        if (all->full[j] && all->requests[j].limit_id == all->requests[i].limit_id)
+            cost += all->requests[j].cost;
+    return cost;
+}
+
+/* What each would decide; true if all admit. */
+static bool all_peek(struct memory *memory, const struct all *all, struct weir_decision *out)
+{
+    bool allowed = true;
+    for (size_t i = 0; i < all->n; i++) {
+        struct weir_backend_request request = *all_request(all, i);
+        int64_t state[STATE_MAX_WORDS];
+        request.verb = WEIR_PEEK;
+        if (memory->on_full == WEIR_FULL_SHARE)
+            request.cost += shared_before(all, i);
+        if (all->entries[i])
+            state_decide(request.plan, all->entries[i]->state, all->now_us, request.cost, WEIR_PEEK, &out[i]);
+        else
+            decide_fresh(&request, state, all->now_us, &out[i]);
+        if (all->full[i])
+            out[i].source = WEIR_BY_FULL;
+        allowed = allowed && out[i].allowed;
+    }
+    return allowed;
+}
+
+/* Entries for the keys that are missing, or for none of them: then *short_of had no room, if that is the error. */
+static enum table_error all_add(struct memory *memory, struct all *all, size_t *short_of)
+{
+    for (size_t i = 0; i < all->n; i++) {
+        const struct weir_backend_request *request = all_request(all, i);
+        all->added[i] = false;
+        if (all->full[i] && memory->on_full == WEIR_FULL_ALLOW)
+            continue;
+        if (all->full[i] && !all->entries[i]) /* an earlier request may have made the shared one */
+            all->entries[i] = shard_find(all->shards[i], request);
+        if (all->entries[i])
+            continue;
+        enum table_error error = shard_add(&memory->table, all->shards[i], request, &all->entries[i]);
+        if (error) {
+            for (size_t j = 0; j < i; j++)
+                if (all->added[j])
+                    shard_remove(&memory->table, all->shards[j], all->entries[j]);
+            *short_of = i;
+            return error;
+        }
+        all->added[i] = true;
+        state_charge(request->plan, all->entries[i]->state, all->now_us, 0);
+    }
+    return TABLE_OK;
+}
+
+static void all_take(struct memory *memory, struct all *all, struct weir_decision *out)
+{
+    for (size_t i = 0; i < all->n; i++) {
+        if (!all->entries[i])
+            continue; /* allowed for want of room: the peek is the answer */
+        uint8_t source = out[i].source;
+        decide_entry(memory, all->shards[i], all_request(all, i), all->entries[i], all->now_us, &out[i]);
+        out[i].source = source;
+    }
+}
+
+/* Denied requests change nothing but for a rebase. (Those that share one state may deny only together: let alone.) */
+static void all_deny(struct memory *memory, struct all *all, const struct weir_decision *out)
+{
+    for (size_t i = 0; i < all->n; i++) {
+        struct weir_decision same;
+        if (all->entries[i] && !out[i].allowed && !all->full[i])
+            decide_entry(memory, all->shards[i], all_request(all, i), all->entries[i], all->now_us, &same);
+    }
+}
+
+static enum table_error all_locked(struct memory *memory, struct all *all, struct weir_decision *out, size_t *short_of)
+{
+    enum table_error error = all_find(memory, all);
+    if (error)
+        return error;
+    if (!all_peek(memory, all, out)) {
+        all_deny(memory, all, out);
+        return TABLE_OK;
+    }
+    error = all_add(memory, all, short_of);
+    if (!error)
+        all_take(memory, all, out);
+    return error;
+}
+
+/* One more request has found no room: its state is from now on the shared one, or none. */
+static void all_full(struct memory *memory, struct all *all, size_t i)
+{
+    atomic_fetch_add_explicit(&memory->full, 1, memory_order_relaxed);
+    all->full[i] = true;
+    all->shared[i] = overflow_request(&all->requests[i]);
+    all->shards[i] = table_overflow_shard(&memory->table);
+}
+
+int memory_decide_all(struct memory *memory, const struct weir_backend_request *requests, size_t n, int64_t now_us,
+                      struct weir_decision *out)
+{
+    struct all all = { .requests = requests, .n = n, .now_us = now_us };
+    for (size_t i = 0; i < n; i++)
+        all.shards[i] = table_shard(&memory->table, requests[i].hash);
+
+    int tries = ROOM_TRIES;
+    for (;;) {
+        size_t short_of = 0;
+        int64_t soonest_us;
+        all_lock(&all, pthread_mutex_lock);
+        enum table_error error = all_locked(memory, &all, out, &short_of);
+        all_lock(&all, pthread_mutex_unlock);
+        if (error != TABLE_NO_ROOM)
+            return weir_error_of(error);
+        bool room = table_make_room(&memory->table, all.shards[short_of], now_us, &soonest_us);
+        if (room && --tries > 0)
+            continue;
+        if (memory->on_full == WEIR_FULL_DENY) /* out[] holds the peeks */
+            return weir_error_of(decide_full(memory, &requests[short_of], now_us, soonest_us, &out[short_of]));
+        all_full(memory, &all, short_of);
+    }
+}

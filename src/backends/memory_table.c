@@ -1,0 +1,352 @@
+/* memory_table.c - finding, adding, moving and dropping keys. */
+#include "backends/memory_table.h"
+
+#include "core/algorithm.h"
+#include "core/arith.h"
+
+#include <stdlib.h>
+
+/* Growth is ours: uthash's own trigger is put out of reach. These names are expanded where they are used. */
+#undef HASH_BKT_CAPACITY_THRESH
+#define HASH_BKT_CAPACITY_THRESH 0x7fffffffU
+#undef HASH_INITIAL_NUM_BUCKETS
+#define HASH_INITIAL_NUM_BUCKETS 8U
+#undef HASH_INITIAL_NUM_BUCKETS_LOG2
+#define HASH_INITIAL_NUM_BUCKETS_LOG2 3U
+
+/* How many entries, and shards, a new key that finds the table full has looked at before it is turned away. */
+#define ROOM_STEPS 128
+#define ROOM_SHARDS 4096
+
+static char *entry_key(struct entry *entry)
+{
+    return (char *)entry->state + entry->rule->state_bytes;
+}
+
+static size_t entry_bytes(const struct rule *rule, size_t key_len)
+{
+    return sizeof(struct entry) + rule->state_bytes + key_len;
+}
+
+/* ---- The whole table ---- */
+
+static size_t shard_count_for(int64_t max_keys, int64_t max_bytes)
+{
+    int64_t keys = min_of(max_keys, max_bytes / 256);
+    size_t count = TABLE_MIN_SHARDS;
+    while (count < TABLE_MAX_SHARDS && (int64_t)count * TABLE_KEYS_PER_SHARD < keys)
+        count *= 2;
+    return count;
+}
+
+/* Loads at which shards grow run from 0.75 to 1.19. */
+static unsigned grow_at(const struct shard *shard)
+{
+    return (shard->bucket_mask + 1) / 16 * (12 + shard->index % 8) + 8;
+}
+
+static void shard_table_changed(struct shard *shard)
+{
+    const UT_hash_table *table = shard->first->hh.tbl;
+    shard->buckets = table->buckets;
+    shard->bucket_mask = table->num_buckets - 1;
+    shard->grow_at = grow_at(shard);
+}
+
+static int64_t buckets_bytes(const struct shard *shard)
+{
+    return (int64_t)(shard->bucket_mask + 1) * (int64_t)sizeof(UT_hash_bucket);
+}
+
+static int shard_init(struct table *table, unsigned index)
+{
+    struct shard *shard = &table->shards[index];
+    struct entry *head = NULL;
+    shard->index = index;
+    shard->first = &table->sentinels[index];
+    shard->round_soonest_us = INT64_MAX;
+    atomic_init(&table->soonest_us[index], INT64_MAX);
+    HASH_ADD_KEYPTR_BYHASHVALUE(hh, head, shard->first, 0, 0, shard->first);
+    if (!shard->first->hh.tbl)
+        return -1;
+    pthread_mutex_init(&shard->mutex, NULL);
+    shard_table_changed(shard);
+    budget_overdraw(&table->budget, buckets_bytes(shard) + (int64_t)sizeof(UT_hash_table));
+    return 0;
+}
+
+static void shard_free(struct table *table, struct shard *shard)
+{
+    struct entry *entry = shard->first->hh.next;
+    while (entry) {
+        struct entry *next = entry->hh.next;
+        struct rule *rule = entry->rule;
+        slab_give(&table->slab, entry, entry_bytes(rule, entry->hh.keylen));
+        rule_drop(&table->rules, rule);
+        entry = next;
+    }
+    if (shard->recent)
+        rule_drop(&table->rules, shard->recent);
+    free(shard->buckets);
+    free(shard->first->hh.tbl);
+    pthread_mutex_destroy(&shard->mutex);
+}
+
+static void table_free_shards(struct table *table, size_t made)
+{
+    for (size_t i = 0; i < made; i++)
+        shard_free(table, &table->shards[i]);
+    free(table->soonest_us);
+    free(table->sentinels);
+    free(table->shards);
+    rules_destroy(&table->rules);
+    slab_destroy(&table->slab);
+}
+
+int table_init(struct table *table, int64_t max_keys, int64_t max_bytes)
+{
+    size_t count = shard_count_for(max_keys, max_bytes);
+    size_t all = count + 1;
+    *table = (struct table){ .shard_count = count, .max_keys = max_keys, .budget.max = max_bytes };
+    table->shard_shift = 64 - (unsigned)__builtin_ctzll(count);
+    slab_init(&table->slab, &table->budget);
+    rules_init(&table->rules);
+    table->shards = aligned_alloc(alignof(struct shard), all * sizeof *table->shards);
+    table->sentinels = calloc(all, sizeof *table->sentinels);
+    table->soonest_us = calloc(all, sizeof *table->soonest_us);
+
+    size_t made = 0;
+    if (table->shards && table->sentinels && table->soonest_us) {
+        memset(table->shards, 0, all * sizeof *table->shards);
+        size_t per_shard = sizeof *table->shards + sizeof *table->sentinels + sizeof *table->soonest_us;
+        budget_overdraw(&table->budget, (int64_t)(all * per_shard));
+        while (made < all && shard_init(table, (unsigned)made) == 0)
+            made++;
+    }
+    if (made == all)
+        return 0;
+    table_free_shards(table, made);
+    return -1;
+}
+
+void table_free(struct table *table)
+{
+    table_free_shards(table, table->shard_count + 1);
+}
+
+uint64_t table_evictions(struct table *table)
+{
+    uint64_t evictions = 0;
+    for (size_t i = 0; i <= table->shard_count; i++) {
+        struct shard *shard = &table->shards[i];
+        pthread_mutex_lock(&shard->mutex);
+        evictions += shard->evictions;
+        pthread_mutex_unlock(&shard->mutex);
+    }
+    return evictions;
+}
+
+/* ---- One key ---- */
+
+struct entry *shard_find(const struct shard *shard, const struct weir_backend_request *request)
+{
+    unsigned hash = (unsigned)request->hash;
+    UT_hash_handle *handle = shard->buckets[hash & shard->bucket_mask].hh_head;
+    for (; handle; handle = handle->hh_next) {
+        if (handle->hashv != hash || handle->keylen != request->key.len)
+            continue;
+        struct entry *entry = (struct entry *)handle; /* its first member */
+        if (entry->rule->key.limit_id == request->limit_id &&
+            memcmp(entry_key(entry), request->key.data, request->key.len) == 0)
+            return entry;
+    }
+    return NULL;
+}
+
+/* The rule of a request, held for an entry to be. */
+static struct rule *shard_rule(struct table *table, struct shard *shard, const struct weir_backend_request *request)
+{
+    if (shard->recent && rule_is(shard->recent, request->plan, request->limit_id)) {
+        rule_hold(shard->recent);
+        return shard->recent;
+    }
+    struct rule *rule = rule_get(&table->rules, request->plan, request->limit_id);
+    if (!rule)
+        return NULL;
+    if (shard->recent)
+        rule_drop(&table->rules, shard->recent);
+    rule_hold(rule);
+    shard->recent = rule;
+    return rule;
+}
+
+static void shard_grow(struct table *table, struct shard *shard)
+{
+    int64_t old_bytes = buckets_bytes(shard);
+    int oomed = 0;
+    if (!budget_take(&table->budget, 2 * old_bytes))
+        return;
+    HASH_EXPAND_BUCKETS(hh, shard->first->hh.tbl, oomed);
+    budget_give(&table->budget, oomed ? 2 * old_bytes : old_bytes);
+    shard_table_changed(shard);
+}
+
+/* Memory for an entry under `rule`, which it takes over, in its place in the table. */
+static enum table_error entry_make(struct table *table, struct shard *shard, struct rule *rule,
+                                   const struct weir_backend_request *request, bool beyond_budget, struct entry **out)
+{
+    void *memory;
+    enum slab_error error =
+        slab_take(&table->slab, entry_bytes(rule, request->key.len), beyond_budget, &memory);
+    if (error) {
+        rule_drop(&table->rules, rule);
+        return error == SLAB_NO_BUDGET ? TABLE_NO_ROOM : TABLE_NO_MEMORY;
+    }
+    struct entry *entry = memory;
+    struct entry *head = shard->first;
+    entry->rule = rule;
+    memcpy(entry_key(entry), request->key.data, request->key.len);
+    HASH_ADD_KEYPTR_BYHASHVALUE(hh, head, entry_key(entry), request->key.len, (unsigned)request->hash, entry);
+    *out = entry;
+    return TABLE_OK;
+}
+
+static bool is_counted(const struct table *table, const struct shard *shard)
+{
+    return shard->index != table->shard_count;
+}
+
+enum table_error shard_add(struct table *table, struct shard *shard, const struct weir_backend_request *request,
+                           struct entry **out)
+{
+    bool counted = is_counted(table, shard);
+    if (counted && atomic_fetch_add_explicit(&table->keys, 1, memory_order_relaxed) >= table->max_keys) {
+        atomic_fetch_sub_explicit(&table->keys, 1, memory_order_relaxed);
+        return TABLE_NO_ROOM;
+    }
+    enum table_error error = TABLE_NO_MEMORY;
+    struct rule *rule = shard_rule(table, shard, request);
+    if (rule)
+        error = entry_make(table, shard, rule, request, !counted, out);
+    if (error) {
+        if (counted)
+            atomic_fetch_sub_explicit(&table->keys, 1, memory_order_relaxed);
+        return error;
+    }
+    if (shard->first->hh.tbl->num_items > shard->grow_at)
+        shard_grow(table, shard);
+    return TABLE_OK;
+}
+
+/* Out of the table; the entry's memory and its rule are given back. */
+static void entry_drop(struct table *table, struct shard *shard, struct entry *entry)
+{
+    struct entry *head = shard->first;
+    struct rule *rule = entry->rule;
+    size_t bytes = entry_bytes(rule, entry->hh.keylen);
+    if (shard->hand == entry)
+        shard->hand = entry->hh.next;
+    HASH_DELETE(hh, head, entry);
+    slab_give(&table->slab, entry, bytes);
+    rule_drop(&table->rules, rule);
+}
+
+void shard_remove(struct table *table, struct shard *shard, struct entry *entry)
+{
+    entry_drop(table, shard, entry);
+    if (is_counted(table, shard))
+        atomic_fetch_sub_explicit(&table->keys, 1, memory_order_relaxed);
+}
+
+enum table_error shard_carry(struct table *table, struct shard *shard, const struct weir_backend_request *request,
+                             int64_t now_us, struct entry **entry)
+{
+    struct entry *old = *entry;
+    struct rule *old_rule = old->rule;
+    int64_t used = state_used(&old_rule->plan, old->state, now_us);
+    if (used == 0) {
+        shard_remove(table, shard, old);
+        *entry = NULL;
+        return TABLE_OK;
+    }
+    struct rule *rule = shard_rule(table, shard, request);
+    if (!rule)
+        return TABLE_NO_MEMORY;
+    if (rule->state_bytes == old_rule->state_bytes) {
+        old->rule = rule;
+        rule_drop(&table->rules, old_rule);
+    } else {
+        enum table_error error = entry_make(table, shard, rule, request, true, entry);
+        if (error)
+            return error;
+        entry_drop(table, shard, old);
+    }
+    state_charge(request->plan, (*entry)->state, now_us, used);
+    shard_note(table, shard, state_fresh_at_us(request->plan, (*entry)->state));
+    return TABLE_OK;
+}
+
+/* ---- Dropping what is as good as new ---- */
+
+void shard_note(struct table *table, struct shard *shard, int64_t fresh_at_us)
+{
+    _Atomic int64_t *soonest_us = &table->soonest_us[shard->index];
+    if (fresh_at_us < shard->round_soonest_us)
+        shard->round_soonest_us = fresh_at_us;
+    if (fresh_at_us < atomic_load_explicit(soonest_us, memory_order_relaxed))
+        atomic_store_explicit(soonest_us, fresh_at_us, memory_order_relaxed);
+}
+
+unsigned shard_sweep(struct table *table, struct shard *shard, int64_t now_us, int64_t grace_us, unsigned *steps,
+                     unsigned most)
+{
+    _Atomic int64_t *soonest_us = &table->soonest_us[shard->index];
+    unsigned dropped = 0;
+    while (*steps > 0 && dropped < most &&
+           atomic_load_explicit(soonest_us, memory_order_relaxed) <= now_us - grace_us) {
+        if (!shard->hand) {
+            shard->round_soonest_us = INT64_MAX;
+            shard->hand = shard->first->hh.next;
+        }
+        struct entry *entry = shard->hand;
+        if (entry) {
+            int64_t fresh_at_us = state_fresh_at_us(&entry->rule->plan, entry->state);
+            shard->hand = entry->hh.next;
+            --*steps;
+            if (fresh_at_us <= now_us - grace_us) {
+                shard_remove(table, shard, entry);
+                dropped++;
+            } else {
+                shard->round_soonest_us = min_of(shard->round_soonest_us, fresh_at_us);
+            }
+        }
+        if (!shard->hand)
+            atomic_store_explicit(soonest_us, shard->round_soonest_us, memory_order_relaxed);
+    }
+    shard->evictions += dropped;
+    return dropped;
+}
+
+bool table_make_room(struct table *table, struct shard *near, int64_t now_us, int64_t *soonest_us)
+{
+    unsigned steps = ROOM_STEPS;
+    size_t shards = table->shard_count < ROOM_SHARDS ? table->shard_count : ROOM_SHARDS;
+    *soonest_us = INT64_MAX;
+    for (size_t i = 0; i < shards && steps > 0; i++) {
+        size_t index = (near->index + i) & (table->shard_count - 1);
+        struct shard *shard = &table->shards[index];
+        int64_t soonest = atomic_load_explicit(&table->soonest_us[index], memory_order_relaxed);
+        if (soonest <= now_us) {
+            pthread_mutex_lock(&shard->mutex);
+            bool dropped = shard_sweep(table, shard, now_us, 0, &steps, 1) > 0;
+            soonest = atomic_load_explicit(&table->soonest_us[index], memory_order_relaxed);
+            if (soonest <= now_us)
+                soonest = shard->round_soonest_us; /* the round is not over: of those that were looked at */
+            pthread_mutex_unlock(&shard->mutex);
+            if (dropped)
+                return true;
+        }
+        *soonest_us = min_of(*soonest_us, soonest);
+    }
+    return false;
+}

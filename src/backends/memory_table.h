@@ -1,0 +1,115 @@
+/* memory_table.h - the keys of the memory backend: uthash tables in shards, each guarded by a mutex.
+ *
+ * A key's entry is 64 bytes, its state and the key itself, from a slab; with 16 bytes of bucket at a load of about 1
+ * that makes some 120 bytes for a key of 16 bytes. The upper bits of a key's hash choose the shard, the lower 32 the
+ * bucket.
+ *
+ * Growth is decided by load alone, so that no run of keys can switch it off, and each shard grows at a load of its
+ * own, so that they do not all grow at once; a shard is meant to hold about TABLE_KEYS_PER_SHARD keys at max_keys,
+ * which bounds the pause. (uthash's own growth looks at chain lengths, and gives up for good after two that helped
+ * little.) If there is no memory to grow, chains get longer until there is.
+ *
+ * Keys that are as good as new are dropped in small steps: each insertion looks at a few entries further on in the
+ * shard's order of insertion. `soonest_us` is a lower bound of when any entry of a shard will be as good as new, kept
+ * at each decision and made exact by each full round, so that nothing is looked at in vain.
+ *
+ * Locks, outer first; try_all holds several shards, taken in the order of their index:
+ *
+ *     shard->mutex
+ *         slab->mutex
+ *         rules->mutex
+ */
+#ifndef BACKENDS_MEMORY_TABLE_H
+#define BACKENDS_MEMORY_TABLE_H
+
+#include "backends/budget.h"
+#include "backends/rules.h"
+#include "backends/slab.h"
+
+#include <stdalign.h>
+
+#define TABLE_KEYS_PER_SHARD 4096
+#define TABLE_MIN_SHARDS 16
+#define TABLE_MAX_SHARDS 65536
+
+struct entry {
+    UT_hash_handle hh;
+    struct rule *rule;
+    int64_t state[]; /* rule->state_bytes of it, then hh.keylen bytes of key */
+};
+
+/* (c) constant, (s) shard->mutex, (a) atomic */
+struct shard {
+    alignas(128) pthread_mutex_t mutex;
+    UT_hash_bucket *buckets;   /* (s) the table's, kept here to save a cache miss */
+    unsigned bucket_mask;      /* (s) number of buckets - 1 */
+    unsigned grow_at;          /* (s) items beyond which the table doubles */
+    struct entry *hand;        /* (s) next to be looked at; NULL: at the end of a round */
+    int64_t round_soonest_us;  /* (s) as soonest_us, of what the round has seen so far */
+    struct rule *recent;       /* (s) the last rule that an entry was made under; held */
+    uint64_t evictions;        /* (s) */
+    unsigned turns;            /* (s) decisions, to pace the sweeping */
+    unsigned index;            /* (c) */
+    struct entry *first;       /* (c) a sentinel that keeps the table: an entry of no key */
+};
+
+struct table {
+    struct shard *shards; /* (c) shard_count of them, then the overflow shard, whose keys are not counted */
+    size_t shard_count;   /* (c) a power of two */
+    unsigned shard_shift; /* (c) hash >> shard_shift is the index */
+    struct entry *sentinels;
+    _Atomic int64_t *soonest_us; /* (a) by shard, written under its mutex; apart, to be scanned fast */
+    _Atomic int64_t keys;        /* (a) */
+    int64_t max_keys;            /* (c) */
+    struct budget budget;
+    struct slab slab;
+    struct rules rules;
+};
+
+enum table_error { TABLE_OK = 0, TABLE_NO_MEMORY, TABLE_NO_ROOM };
+
+/* 0, or -1 if there was no memory. */
+int table_init(struct table *table, int64_t max_keys, int64_t max_bytes);
+void table_free(struct table *table);
+
+static inline struct shard *table_shard(const struct table *table, uint64_t hash)
+{
+    return &table->shards[hash >> table->shard_shift];
+}
+
+static inline struct shard *table_overflow_shard(const struct table *table)
+{
+    return &table->shards[table->shard_count];
+}
+
+/* The rest needs shard->mutex, but for table_make_room(). */
+
+struct entry *shard_find(const struct shard *shard, const struct weir_backend_request *request);
+
+/* An entry in a fresh state that the caller sets: the key must not be there. TABLE_NO_ROOM: max_keys or max_bytes. */
+enum table_error shard_add(struct table *table, struct shard *shard, const struct weir_backend_request *request,
+                           struct entry **out);
+
+void shard_remove(struct table *table, struct shard *shard, struct entry *entry);
+
+/* Bring an entry under the plan of the request: what it has used at `now_us`, rounded up, is charged to a fresh
+ * state. *entry may move, or become NULL if nothing is used. TABLE_NO_MEMORY: nothing has changed. */
+enum table_error shard_carry(struct table *table, struct shard *shard, const struct weir_backend_request *request,
+                             int64_t now_us, struct entry **entry);
+
+/* An entry of the shard will be as good as new at `fresh_at_us`, no earlier. */
+void shard_note(struct table *table, struct shard *shard, int64_t fresh_at_us);
+
+/* Look at up to `steps` entries and drop those as good as new since `grace_us`; stops after `most` of them. Returns
+ * how many were dropped; *looked, if not NULL, goes down by the entries that were looked at. */
+unsigned shard_sweep(struct table *table, struct shard *shard, int64_t now_us, int64_t grace_us, unsigned *steps,
+                     unsigned most);
+
+/* Drop one key as good as new, from any shard, `near` first: true if there was one among those looked at. If not,
+ * *soonest_us is when the first of them will be. No lock is held. */
+bool table_make_room(struct table *table, struct shard *near, int64_t now_us, int64_t *soonest_us);
+
+/* Keys dropped so far. No lock is held. */
+uint64_t table_evictions(struct table *table);
+
+#endif

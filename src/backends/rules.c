@@ -1,0 +1,66 @@
+/* rules.c - a counted table of plans. */
+#include "backends/rules.h"
+
+#include "core/algorithm.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+void rules_init(struct rules *rules)
+{
+    rules->table = NULL;
+    pthread_mutex_init(&rules->mutex, NULL);
+}
+
+void rules_destroy(struct rules *rules)
+{
+    assert(!rules->table);
+    pthread_mutex_destroy(&rules->mutex);
+}
+
+/* rules->mutex is held. */
+static struct rule *rule_add(struct rules *rules, const struct weir_plan *plan, const struct rule_key *key)
+{
+    struct rule *rule = calloc(1, sizeof *rule);
+    if (!rule)
+        return NULL;
+    rule->plan = *plan;
+    rule->key = *key;
+    rule->state_bytes = state_words(plan) * sizeof(int64_t);
+    HASH_ADD(hh, rules->table, key, sizeof rule->key, rule);
+    if (!rule->hh.tbl) {
+        free(rule);
+        return NULL;
+    }
+    return rule;
+}
+
+struct rule *rule_get(struct rules *rules, const struct weir_plan *plan, uint32_t limit_id)
+{
+    const struct rule_key key = { .fingerprint = plan->fingerprint, .limit_id = limit_id };
+    struct rule *rule;
+    pthread_mutex_lock(&rules->mutex);
+    HASH_FIND(hh, rules->table, &key, sizeof key, rule);
+    if (!rule)
+        rule = rule_add(rules, plan, &key);
+    if (rule)
+        rule_hold(rule);
+    pthread_mutex_unlock(&rules->mutex);
+    return rule;
+}
+
+void rule_drop(struct rules *rules, struct rule *rule)
+{
+    /* As long as others hold it nobody frees it, and it takes the mutex to be the last. */
+    uint64_t holders = atomic_load_explicit(&rule->holders, memory_order_relaxed);
+    while (holders > 1)
+        if (atomic_compare_exchange_weak_explicit(&rule->holders, &holders, holders - 1, memory_order_release,
+                                                  memory_order_relaxed))
+            return;
+    pthread_mutex_lock(&rules->mutex);
+    if (atomic_fetch_sub_explicit(&rule->holders, 1, memory_order_acq_rel) == 1) {
+        HASH_DEL(rules->table, rule);
+        free(rule);
+    }
+    pthread_mutex_unlock(&rules->mutex);
+}

@@ -1,0 +1,58 @@
+/* rules.h - the plans that states in memory were written under.
+ *
+ * An entry of the table names its rule, a plan of a limit, and compares it with the plan of the request: where they
+ * differ, the state is carried over, and for that the old plan must still be there. So a rule lives as long as an
+ * entry was written under it, and no longer.
+ *
+ * Locks: rules->mutex, inside a shard's.
+ */
+#ifndef BACKENDS_RULES_H
+#define BACKENDS_RULES_H
+
+#include "core/uthash_config.h"
+
+#include <weir/backend.h>
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+struct rule_key {
+    int64_t fingerprint;
+    uint64_t limit_id;
+};
+
+struct rule {
+    struct weir_plan plan;    /* (c) */
+    struct rule_key key;      /* (c) */
+    size_t state_bytes;       /* (c) */
+    _Atomic uint64_t holders; /* entries and shards; 0 only under rules->mutex or never again */
+    UT_hash_handle hh;        /* rules->mutex */
+};
+
+struct rules {
+    pthread_mutex_t mutex;
+    struct rule *table;
+};
+
+void rules_init(struct rules *rules);
+
+/* Nobody holds a rule any more. */
+void rules_destroy(struct rules *rules);
+
+/* The rule of a plan of a limit, held once more; NULL: out of memory. */
+struct rule *rule_get(struct rules *rules, const struct weir_plan *plan, uint32_t limit_id);
+
+/* One more holder of a rule that the caller holds already. Relaxed: its holding orders all that matters. */
+static inline void rule_hold(struct rule *rule)
+{
+    atomic_fetch_add_explicit(&rule->holders, 1, memory_order_relaxed);
+}
+
+void rule_drop(struct rules *rules, struct rule *rule);
+
+static inline bool rule_is(const struct rule *rule, const struct weir_plan *plan, uint32_t limit_id)
+{
+    return rule->key.fingerprint == plan->fingerprint && rule->key.limit_id == limit_id;
+}
+
+#endif

@@ -1,0 +1,97 @@
+/* acquire.c - waits for permits: tries, sleeps for as long as the answer says, and tries again.
+ *
+ * Whoever sleeps is known to weir_close(), which wakes all and waits until the last has left.
+ */
+#include "core/arith.h"
+#include "core/verbs.h"
+
+#include <errno.h>
+#include <time.h>
+
+/* Sleep until `until_us` on CLOCK_MONOTONIC, or less: WEIR_ECLOSED if the limiter is being closed. The first call of a
+ * thread that waits enters it as one whom weir_close() waits for. */
+static int sleep_until(struct weir *limiter, int64_t until_us, bool *entered)
+{
+    const struct timespec until = { .tv_sec = until_us / WEIR_SECOND, .tv_nsec = until_us % WEIR_SECOND * 1000 };
+    int woken = 0;
+    pthread_mutex_lock(&limiter->wait_mutex);
+    limiter->waiting += !*entered;
+    *entered = true;
+    while (!limiter->closing && woken != ETIMEDOUT)
+        woken = pthread_cond_timedwait(&limiter->closing_or_left, &limiter->wait_mutex, &until);
+    int result = limiter->closing ? WEIR_ECLOSED : WEIR_OK;
+    pthread_mutex_unlock(&limiter->wait_mutex);
+    return result;
+}
+
+static void leave(struct weir *limiter)
+{
+    pthread_mutex_lock(&limiter->wait_mutex);
+    limiter->waiting--;
+    if (limiter->closing)
+        pthread_cond_broadcast(&limiter->closing_or_left);
+    pthread_mutex_unlock(&limiter->wait_mutex);
+}
+
+/* Admitted, but the queue before it is longer than the caller will wait: give the permits back and deny. */
+static int decline(struct weir_limit *limit, struct weir_key key, int64_t cost, int64_t left_us,
+                   struct weir_decision *decision)
+{
+    int64_t too_long_us = decision->delay_us - left_us;
+    int error = decide_once(limit, key, cost, WEIR_REFUND, decision);
+    decision->allowed = false;
+    decision->delay_us = 0;
+    decision->retry_after_us = too_long_us;
+    return error;
+}
+
+static int acquire(struct weir_limit *limit, struct weir_key key, int64_t cost, int64_t max_wait_us,
+                   struct weir_decision *out, bool *entered)
+{
+    struct weir *limiter = limit->limiter;
+    int64_t start_us = clock_monotonic_us();
+    int64_t end_us = max_wait_us > INT64_MAX - start_us ? INT64_MAX : start_us + max_wait_us;
+    for (;;) {
+        int error = decide_once(limit, key, cost, WEIR_TAKE, out);
+        if (error)
+            return error;
+        int64_t now_us = *entered || out->delay_us > 0 ? clock_monotonic_us() : start_us;
+        int64_t left_us = max_of(0, end_us - now_us);
+        if (out->allowed) {
+            if (out->delay_us == 0)
+                return WEIR_OK;
+            if (out->delay_us > left_us)
+                return decline(limit, key, cost, left_us, out);
+            error = sleep_until(limiter, now_us + out->delay_us, entered);
+            out->delay_us = 0;
+            return error;
+        }
+        if (out->retry_after_us == WEIR_NEVER || out->retry_after_us > left_us)
+            return WEIR_OK;
+        error = sleep_until(limiter, now_us + out->retry_after_us, entered);
+        if (error)
+            return error;
+    }
+}
+
+int weir_acquire(weir_limit *limit, struct weir_key key, int64_t cost, int64_t max_wait_us, struct weir_decision *out)
+{
+    int error = check_arguments(limit, key, cost);
+    if (error)
+        return error;
+    struct weir *limiter = limit->limiter;
+    if (!out)
+        return refuse_null(limiter, "out");
+    if (max_wait_us < 0)
+        return refuse_range(limiter, "max_wait_us", max_wait_us, 0, INT64_MAX);
+
+    bool entered = false;
+    struct weir_decision decision;
+    error = acquire(limit, key, cost, max_wait_us, &decision, &entered);
+    count_answer(limiter, error, !error && decision.allowed);
+    if (!error)
+        *out = decision;
+    if (entered)
+        leave(limiter); /* the limiter may be gone from here on */
+    return error;
+}

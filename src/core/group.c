@@ -1,0 +1,219 @@
+/* group.c - several requests in one call to the backend, together or each for itself, and requests of an event loop.
+ *
+ * Requests are handed on in groups of a bounded size, made on the stack.
+ */
+#include "core/arith.h"
+#include "core/verbs.h"
+
+#include <inttypes.h>
+
+static int check_request(const struct weir *limiter, const struct weir_request *request)
+{
+    if (!request->limit)
+        return refuse_null(limiter, "request.limit");
+    if (request->limit->limiter != limiter) {
+        log_line(&limiter->log, WEIR_LOG_WARNING, "limit %s belongs to another limiter", request->limit->name);
+        return WEIR_EINVAL;
+    }
+    if (request->now_us < 0 || request->now_us > WEIR_MAX_TIME_US)
+        return refuse_range(limiter, "request.now_us", request->now_us, 0, WEIR_MAX_TIME_US);
+    return check_arguments(request->limit, request->key, request->cost);
+}
+
+/* Requests made ready for the backend, a bounded number of them, with a copy of each limit's plan. */
+#define GROUP_MAX WEIR_MAX_ALL
+
+struct group {
+    size_t count;
+    struct weir_backend_request requests[GROUP_MAX];
+    struct weir_plan plans[GROUP_MAX];
+};
+
+static void group_add(struct group *group, const struct weir_request *request)
+{
+    const struct weir_limit *limit = request->limit;
+    size_t i = group->count++;
+    const struct weir_plan *plan = &group->plans[i];
+    if (i > 0 && group->requests[i - 1].limit_name == limit->name)
+        plan = group->requests[i - 1].plan;
+    else
+        plan_cell_read((struct plan_cell *)(uintptr_t)&limit->plan, &group->plans[i]);
+    group->requests[i] = backend_request(limit, plan, request->key, request->cost, WEIR_TAKE);
+    if (request->now_us)
+        group->requests[i].now_us = request->now_us;
+}
+
+/* A request for a limit and key that stand there already is one for more permits. */
+static bool group_merge(struct group *group, const struct weir_request *request)
+{
+    for (size_t i = 0; i < group->count; i++) {
+        struct weir_backend_request *other = &group->requests[i];
+        if (other->limit_name == request->limit->name && other->key.len == request->key.len &&
+            memcmp(other->key.data, request->key.data, request->key.len) == 0) {
+            other->cost += request->cost;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Whether a denial by `a` outlasts one by `b`; WEIR_NEVER is longest. */
+static bool denies_longer(const struct weir_decision *a, const struct weir_decision *b)
+{
+    if (b->allowed || b->retry_after_us == WEIR_NEVER)
+        return b->allowed;
+    return a->retry_after_us == WEIR_NEVER || a->retry_after_us > b->retry_after_us;
+}
+
+/* What several decisions amount to: semantics as weir_try_all() says. `indices` are the callers' of each. */
+static struct weir_decision fold(const struct weir_decision *decisions, const uint32_t *indices, size_t n)
+{
+    size_t bound_by = 0;
+    struct weir_decision whole = decisions[0];
+    for (size_t i = 1; i < n; i++) {
+        const struct weir_decision *decision = &decisions[i];
+        const struct weir_decision *bound = &decisions[bound_by];
+        bool binds = decision->allowed ? bound->allowed && decision->remaining < bound->remaining
+                                       : denies_longer(decision, bound);
+        if (binds)
+            bound_by = i;
+        whole.allowed = whole.allowed && decision->allowed;
+        whole.remaining = min_of(whole.remaining, decision->remaining);
+        whole.reset_after_us = max_of(whole.reset_after_us, decision->reset_after_us);
+        whole.delay_us = max_of(whole.delay_us, decision->delay_us);
+    }
+    whole.limit = decisions[bound_by].limit;
+    whole.source = decisions[bound_by].source;
+    whole.retry_after_us = decisions[bound_by].retry_after_us;
+    whole.bound_by = indices[bound_by];
+    if (!whole.allowed)
+        whole.delay_us = 0;
+    return whole;
+}
+
+int weir_try_all(weir *limiter, const struct weir_request *requests, size_t n, struct weir_decision *out)
+{
+    if (!limiter)
+        return WEIR_EINVAL;
+    if (!requests || !out)
+        return refuse_null(limiter, requests ? "out" : "requests");
+    if (n < 1 || n > WEIR_MAX_ALL)
+        return refuse_range(limiter, "n", n > INT64_MAX ? INT64_MAX : (int64_t)n, 1, WEIR_MAX_ALL);
+    for (size_t i = 0; i < n; i++) {
+        int error = check_request(limiter, &requests[i]);
+        if (error)
+            return error;
+    }
+
+    struct group group;
+    uint32_t indices[GROUP_MAX];
+    group.count = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (group_merge(&group, &requests[i]))
+            continue;
+        indices[group.count] = (uint32_t)i;
+        group_add(&group, &requests[i]);
+        group.requests[group.count - 1].now_us = group.requests[0].now_us;
+    }
+    struct weir_decision decisions[GROUP_MAX];
+    const struct weir_backend_ops *ops = limiter->backend->ops;
+    int error = ops->decide(limiter->backend, group.requests, group.count, true, deadline_us(limiter), decisions);
+    assert(error <= 0);
+    struct weir_decision whole = { 0 };
+    if (!error)
+        whole = fold(decisions, indices, group.count);
+    count_answer(limiter, error, whole.allowed);
+    if (!error)
+        *out = whole;
+    return error;
+}
+
+static int try_group(struct weir *limiter, const struct weir_request *requests, size_t n, int64_t deadline,
+                     struct weir_decision *outs)
+{
+    struct group group;
+    group.count = 0;
+    for (size_t i = 0; i < n; i++)
+        group_add(&group, &requests[i]);
+    int error = limiter->backend->ops->decide(limiter->backend, group.requests, n, false, deadline, outs);
+    assert(error <= 0);
+    if (error) {
+        stats_add(&limiter->stats, STATS_ERRORS, n);
+        return error;
+    }
+    uint64_t allowed = 0;
+    for (size_t i = 0; i < n; i++)
+        allowed += outs[i].allowed;
+    stats_add(&limiter->stats, STATS_ALLOWED, allowed);
+    stats_add(&limiter->stats, STATS_DENIED, n - allowed);
+    return WEIR_OK;
+}
+
+int weir_try_batch(weir *limiter, const struct weir_request *requests, size_t n, struct weir_decision *outs)
+{
+    if (!limiter)
+        return WEIR_EINVAL;
+    if (n > 0 && (!requests || !outs))
+        return refuse_null(limiter, requests ? "outs" : "requests");
+    for (size_t i = 0; i < n; i++) {
+        int error = check_request(limiter, &requests[i]);
+        if (error)
+            return error;
+    }
+    int64_t deadline = deadline_us(limiter);
+    for (size_t i = 0; i < n; i += GROUP_MAX) {
+        size_t part = n - i < GROUP_MAX ? n - i : GROUP_MAX;
+        int error = try_group(limiter, requests + i, part, deadline, outs + i);
+        if (error)
+            return error;
+    }
+    return WEIR_OK;
+}
+
+/* ---- On the caller's event loop ---- */
+
+/* A backend that answers later calls op->done: that is this function until then, which counts and passes on. The
+ * caller's own `done` and the limiter wait in the words of the op that are the core's. */
+enum { OP_DONE, OP_LIMITER };
+
+_Static_assert(sizeof(void (*)(struct weir_op *, int)) <= sizeof(uint64_t), "a function fits a word of the op");
+
+static void submitted_done(struct weir_op *op, int status)
+{
+    void (*done)(struct weir_op *op, int status);
+    struct weir *limiter = (struct weir *)(uintptr_t)op->opaque[OP_LIMITER];
+    memcpy(&done, &op->opaque[OP_DONE], sizeof done);
+    op->done = done;
+    count_answer(limiter, status, status == WEIR_OK && op->decision.allowed);
+    done(op, status);
+}
+
+int weir_submit(weir *limiter, struct weir_op *op)
+{
+    if (!limiter)
+        return WEIR_EINVAL;
+    if (!op)
+        return refuse_null(limiter, "op");
+    int error = check_request(limiter, &op->request);
+    if (error)
+        return error;
+    const struct weir_backend_ops *ops = limiter->backend->ops;
+    if (!ops->submit)
+        return weir_try_batch(limiter, &op->request, 1, &op->decision);
+    if (!op->done)
+        return refuse_null(limiter, "op->done");
+
+    struct group group;
+    group.count = 0;
+    group_add(&group, &op->request);
+    void (*done)(struct weir_op *op, int status) = op->done;
+    memcpy(&op->opaque[OP_DONE], &done, sizeof done);
+    op->opaque[OP_LIMITER] = (uint64_t)(uintptr_t)limiter;
+    op->done = submitted_done;
+    int result = ops->submit(limiter->backend, &group.requests[0], deadline_us(limiter), op);
+    if (result <= 0) {
+        op->done = done;
+        count_answer(limiter, result, result == WEIR_OK && op->decision.allowed);
+    }
+    return result;
+}

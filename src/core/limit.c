@@ -1,0 +1,239 @@
+/* limit.c - defines limits, one at a time or a whole file at once, and finds them by name. */
+#include "core/limiter.h"
+
+#include <stdlib.h>
+
+/* ---- Making one ready, without a change that anybody sees ---- */
+
+static struct weir_limit *limit_make(struct weir *limiter, const char *name)
+{
+    size_t len = strlen(name);
+    size_t size = (sizeof(struct weir_limit) + len + 1 + 63) & ~(size_t)63;
+    struct weir_limit *limit = aligned_alloc(64, size);
+    if (!limit)
+        return NULL;
+    memset(limit, 0, size);
+    limit->limiter = limiter;
+    memcpy(limit->name, name, len + 1);
+    const struct hash_secret swapped = { limiter->secret.k1, limiter->secret.k0 };
+    limit->secret.k0 = siphash13(&limiter->secret, name, len);
+    limit->secret.k1 = siphash13(&swapped, name, len);
+    return limit;
+}
+
+/* A definition that has been checked but is not in force. */
+struct definition {
+    struct weir_limit *limit;
+    struct weir_policy policy;
+    struct weir_plan plan;
+    bool is_new;
+};
+
+/* (m) is held. */
+static int definition_prepare(struct weir *limiter, const char *name, const struct weir_policy *policy,
+                              struct definition *out, struct message message)
+{
+    struct definition definition = { .policy = *policy };
+    int error = plan_make(policy, &limiter->share, &definition.plan, message);
+    if (error)
+        return error;
+
+    HASH_FIND_STR(limiter->limits, name, definition.limit);
+    if (!definition.limit) {
+        if (HASH_COUNT(limiter->limits) >= WEIR_MAX_LIMITS) {
+            message_write(message, "%d limits are defined already", WEIR_MAX_LIMITS);
+            return WEIR_EFULL;
+        }
+        definition.is_new = true;
+        definition.limit = limit_make(limiter, name);
+        if (definition.limit) {
+            struct weir_limit *limit = definition.limit;
+            limit->id = HASH_COUNT(limiter->limits);
+            HASH_ADD_KEYPTR(hh, limiter->limits, limit->name, strlen(name), limit);
+        }
+        if (!definition.limit || !definition.limit->hh.tbl) {
+            free(definition.limit);
+            message_write(message, "out of memory");
+            return WEIR_ENOMEM;
+        }
+    }
+    *out = definition;
+    return WEIR_OK;
+}
+
+/* (m) is held. Undo in the opposite order of preparing, so that ids stay dense. */
+static void definition_drop(struct weir *limiter, struct definition *definition)
+{
+    if (definition->is_new) {
+        HASH_DEL(limiter->limits, definition->limit);
+        free(definition->limit);
+    }
+}
+
+/* (m) is held. Cannot fail. */
+static void definition_commit(struct weir *limiter, const struct definition *definition)
+{
+    definition->limit->policy = definition->policy;
+    definition->limit->part = plan_part(&definition->policy, &limiter->share);
+    plan_cell_write(&definition->limit->plan, &definition->plan);
+}
+
+void limits_free(struct weir *limiter)
+{
+    struct weir_limit *limit, *next;
+    HASH_ITER(hh, limiter->limits, limit, next)
+    {
+        HASH_DEL(limiter->limits, limit);
+        free(limit);
+    }
+}
+
+/* ---- One limit ---- */
+
+static int define(struct weir *limiter, const char *name, const struct weir_policy *policy, struct weir_limit **out,
+                  struct message message)
+{
+    enum policy_field_id fault;
+    int error = policy_name_check(name, message);
+    if (!error)
+        error = policy_check(policy, message, &fault);
+    if (error)
+        return error;
+
+    struct definition definition;
+    pthread_mutex_lock(&limiter->mutex);
+    error = definition_prepare(limiter, name, policy, &definition, message);
+    if (!error)
+        definition_commit(limiter, &definition);
+    pthread_mutex_unlock(&limiter->mutex);
+    if (!error && out)
+        *out = definition.limit;
+    return error;
+}
+
+int weir_limit_define(weir *limiter, const char *name, const struct weir_policy *policy, weir_limit **out)
+{
+    if (!limiter)
+        return WEIR_EINVAL;
+    char sentence[LOG_LINE_SIZE - WEIR_MAX_NAME_LEN - 16] = "";
+    struct message message = { sentence, sizeof sentence };
+    int error = name && policy ? define(limiter, name, policy, out, message)
+                               : message_refuse(message, "%s must not be NULL", name ? "policy" : "name");
+    if (error)
+        log_line(&limiter->log, WEIR_LOG_ERROR, "limit %.*s: %s", WEIR_MAX_NAME_LEN, name ? name : "(none)", sentence);
+    return error;
+}
+
+weir_limit *weir_limit_find(weir *limiter, const char *name)
+{
+    if (!limiter || !name)
+        return NULL;
+    struct weir_limit *limit;
+    pthread_mutex_lock(&limiter->mutex);
+    HASH_FIND_STR(limiter->limits, name, limit);
+    pthread_mutex_unlock(&limiter->mutex);
+    return limit;
+}
+
+const char *weir_limit_name(const weir_limit *limit)
+{
+    return limit ? limit->name : NULL;
+}
+
+int weir_limit_policy(weir_limit *limit, struct weir_policy *out)
+{
+    if (!limit || !out)
+        return WEIR_EINVAL;
+    pthread_mutex_lock(&limit->limiter->mutex);
+    *out = limit->policy;
+    pthread_mutex_unlock(&limit->limiter->mutex);
+    return WEIR_OK;
+}
+
+/* ---- A whole file ---- */
+
+struct file_policy {
+    int line;
+    char name[WEIR_MAX_NAME_LEN + 1];
+    struct weir_policy policy;
+};
+
+struct file_load {
+    const char *path;
+    struct message message;
+    struct file_policy *policies;
+    size_t count, room;
+    int error; /* of the first bad line */
+};
+
+static int collect(void *user, const struct weir_policy_line *line)
+{
+    struct file_load *load = user;
+    if (line->error)
+        return load->error = message_refuse(load->message, "%s:%d: %s", load->path, line->number, line->error);
+    if (load->count == load->room) {
+        size_t room = load->room ? 2 * load->room : 16;
+        struct file_policy *policies = realloc(load->policies, room * sizeof *policies);
+        if (!policies) {
+            message_write(load->message, "%s: out of memory", load->path);
+            return load->error = WEIR_ENOMEM;
+        }
+        load->policies = policies;
+        load->room = room;
+    }
+    struct file_policy *policy = &load->policies[load->count++];
+    policy->line = line->number;
+    policy->policy = *line->policy;
+    memcpy(policy->name, line->name, strlen(line->name) + 1);
+    return WEIR_OK;
+}
+
+/* (m) is held. */
+static int define_all(struct weir *limiter, const struct file_load *load, struct definition *definitions)
+{
+    int error = WEIR_OK;
+    size_t prepared = 0;
+    char sentence[LOG_LINE_SIZE] = "";
+    for (; !error && prepared < load->count; prepared += !error) {
+        const struct file_policy *policy = &load->policies[prepared];
+        error = definition_prepare(limiter, policy->name, &policy->policy, &definitions[prepared],
+                                   (struct message){ sentence, sizeof sentence });
+        if (error)
+            message_write(load->message, "%s:%d: %s", load->path, policy->line, sentence);
+    }
+    if (error) {
+        while (prepared > 0)
+            definition_drop(limiter, &definitions[--prepared]);
+        return error;
+    }
+    for (size_t i = 0; i < load->count; i++)
+        definition_commit(limiter, &definitions[i]);
+    return WEIR_OK;
+}
+
+int weir_limits_load(weir *limiter, const char *path, char *message, size_t message_size)
+{
+    struct file_load load = { .path = path, .message = { message, message_size } };
+    if (!limiter || !path)
+        return message_refuse(load.message, "%s must not be NULL", limiter ? "path" : "limiter");
+
+    int error = weir_policy_file_read(path, collect, &load, message, message_size);
+    if (load.error)
+        error = load.error;
+    struct definition *definitions = NULL;
+    if (!error) {
+        definitions = malloc((load.count + 1) * sizeof *definitions);
+        if (!definitions) {
+            message_write(load.message, "%s: out of memory", path);
+            error = WEIR_ENOMEM;
+        }
+    }
+    if (!error) {
+        pthread_mutex_lock(&limiter->mutex);
+        error = define_all(limiter, &load, definitions);
+        pthread_mutex_unlock(&limiter->mutex);
+    }
+    free(definitions);
+    free(load.policies);
+    return error;
+}

@@ -1,0 +1,226 @@
+/* limiter.c - the life of a limiter, and the share that is in force. */
+#include "core/limiter.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <time.h>
+
+static int share_copy(const struct share *share, struct share *out)
+{
+    struct share copy = *share;
+    if (share->weights) {
+        size_t size = (size_t)share->count * sizeof *share->weights;
+        int64_t *weights = malloc(size);
+        if (!weights)
+            return WEIR_ENOMEM;
+        memcpy(weights, share->weights, size);
+        copy.weights = weights;
+    }
+    *out = copy;
+    return WEIR_OK;
+}
+
+static void share_free(struct share *share)
+{
+    free((void *)(uintptr_t)share->weights);
+    share->weights = NULL;
+}
+
+static int wait_init(struct weir *limiter)
+{
+    pthread_condattr_t attributes;
+    if (pthread_condattr_init(&attributes) != 0)
+        return WEIR_ENOMEM;
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    int failed = pthread_cond_init(&limiter->closing_or_left, &attributes);
+    pthread_condattr_destroy(&attributes);
+    return failed ? WEIR_ENOMEM : WEIR_OK;
+}
+
+static void limiter_free(struct weir *limiter)
+{
+    limits_free(limiter);
+    share_free(&limiter->share);
+    pthread_cond_destroy(&limiter->closing_or_left);
+    pthread_mutex_destroy(&limiter->wait_mutex);
+    pthread_mutex_destroy(&limiter->mutex);
+    free(limiter);
+}
+
+static int load_policy_file(struct weir *limiter, const char *path)
+{
+    if (!path)
+        return WEIR_OK;
+    char sentence[LOG_LINE_SIZE];
+    int error = weir_limits_load(limiter, path, sentence, sizeof sentence);
+    if (error)
+        log_line(&limiter->log, WEIR_LOG_ERROR, "%s", sentence);
+    return error;
+}
+
+int limiter_make(const struct weir_options *options, struct weir_backend *backend, struct weir **out)
+{
+    size_t size = (sizeof(struct weir) + 63) & ~(size_t)63;
+    struct weir *limiter = aligned_alloc(64, size); /* a stripe of stats is a cache line */
+    if (!limiter)
+        return WEIR_ENOMEM;
+    memset(limiter, 0, size);
+    limiter->backend = backend;
+    limiter->log = (struct log){ options->log, options->user };
+    limiter->timeout_us = options->timeout_us;
+    pthread_mutex_init(&limiter->mutex, NULL);
+    pthread_mutex_init(&limiter->wait_mutex, NULL);
+
+    struct share share;
+    int error = wait_init(limiter);
+    if (!error)
+        error = share_from_options(options, &share, (struct message){ NULL, 0 });
+    if (!error)
+        error = share_copy(&share, &limiter->share);
+    if (!error && hash_secret_draw(&limiter->secret) != 0) {
+        log_line(&limiter->log, WEIR_LOG_ERROR, "the system has no random numbers");
+        error = WEIR_EIO;
+    }
+    if (!error)
+        error = load_policy_file(limiter, options->policy_file);
+    if (error)
+        limiter_free(limiter);
+    else
+        *out = limiter;
+    return error;
+}
+
+int weir_open_backend(const struct weir_options *options, struct weir_backend *backend, weir **out)
+{
+    struct weir_options read;
+    int error = options_read(options, &read);
+    if (error)
+        return error;
+    const struct log log = { read.log, read.user };
+    if (!backend || !out || !backend->ops) {
+        log_line(&log, WEIR_LOG_ERROR, "%s must not be NULL", !backend ? "backend" : !out ? "out" : "backend->ops");
+        return WEIR_EINVAL;
+    }
+    const struct weir_backend_ops *ops = backend->ops;
+    if (ops->size != sizeof *ops || !ops->name || !ops->decide || !ops->destroy) {
+        log_line(&log, WEIR_LOG_ERROR, "backend needs a name, decide(), destroy() and a table of %zu bytes",
+                 sizeof *ops);
+        return WEIR_EINVAL;
+    }
+    if (options && (options->max_keys || options->max_bytes || options->on_full || options->keep_idle)) {
+        log_line(&log, WEIR_LOG_ERROR, "options max_keys, max_bytes, on_full and keep_idle are the memory backend's");
+        return WEIR_EINVAL;
+    }
+    return limiter_make(&read, backend, out);
+}
+
+void weir_close(weir *limiter)
+{
+    if (!limiter)
+        return;
+    pthread_mutex_lock(&limiter->wait_mutex);
+    limiter->closing = true;
+    pthread_cond_broadcast(&limiter->closing_or_left);
+    while (limiter->waiting > 0)
+        pthread_cond_wait(&limiter->closing_or_left, &limiter->wait_mutex);
+    pthread_mutex_unlock(&limiter->wait_mutex);
+
+    limiter->backend->ops->destroy(limiter->backend);
+    limiter_free(limiter);
+}
+
+/* ---- Shares ---- */
+
+/* A plan for each limit at the new share, in the order of the table; (m) is held. */
+static int plans_at(struct weir *limiter, const struct share *share, struct weir_plan *plans)
+{
+    char sentence[LOG_LINE_SIZE - 256];
+    size_t i = 0;
+    struct weir_limit *limit, *next;
+    HASH_ITER(hh, limiter->limits, limit, next)
+    {
+        if (plan_make(&limit->policy, share, &plans[i++], (struct message){ sentence, sizeof sentence }) != WEIR_OK)
+            return WEIR_EINVAL;
+    }
+    return WEIR_OK;
+}
+
+int limiter_set_share(struct weir *limiter, const struct share *share)
+{
+    struct share copy;
+    int error = share_copy(share, &copy);
+    if (error)
+        return error;
+
+    pthread_mutex_lock(&limiter->mutex);
+    struct weir_plan *plans = malloc((HASH_COUNT(limiter->limits) + 1) * sizeof *plans);
+    error = plans ? plans_at(limiter, &copy, plans) : WEIR_ENOMEM;
+    if (!error) {
+        size_t i = 0;
+        struct weir_limit *limit, *next;
+        HASH_ITER(hh, limiter->limits, limit, next)
+        {
+            limit->part = plan_part(&limit->policy, &copy);
+            plan_cell_write(&limit->plan, &plans[i++]);
+        }
+        struct share old = limiter->share;
+        limiter->share = copy;
+        copy = old;
+    }
+    pthread_mutex_unlock(&limiter->mutex);
+
+    free(plans);
+    share_free(&copy);
+    if (error)
+        log_line(&limiter->log, WEIR_LOG_ERROR, "the new share is not in force: %s", weir_strerror(error));
+    return error;
+}
+
+/* ---- Stats ---- */
+
+int weir_stats_read(weir *limiter, struct weir_stats *out)
+{
+    if (!limiter || !out || out->size != sizeof *out)
+        return WEIR_EINVAL;
+    struct weir_stats read = {
+        .size = sizeof read,
+        .allowed = stats_sum(&limiter->stats, STATS_ALLOWED),
+        .denied = stats_sum(&limiter->stats, STATS_DENIED),
+        .errors = stats_sum(&limiter->stats, STATS_ERRORS),
+    };
+    if (limiter->backend->ops->stats)
+        limiter->backend->ops->stats(limiter->backend, &read);
+
+    pthread_mutex_lock(&limiter->mutex);
+    read.share_weight = limiter->share.weight;
+    read.share_total = limiter->share.total;
+    struct weir_limit *limit, *next;
+    HASH_ITER(hh, limiter->limits, limit, next)
+    {
+        read.share_lifts += limit->part == PLAN_PART_LIFTED;
+        read.share_zeros += limit->part == PLAN_PART_ZERO;
+    }
+    pthread_mutex_unlock(&limiter->mutex);
+    *out = read;
+    return WEIR_OK;
+}
+
+const char *weir_version(void)
+{
+    return WEIR_VERSION;
+}
+
+const char *weir_strerror(int error)
+{
+    switch (error) {
+    case WEIR_OK: return "no error";
+    case WEIR_EINVAL: return "an argument, option or policy is outside its range";
+    case WEIR_ENOMEM: return "out of memory";
+    case WEIR_EFULL: return "no room for another limit";
+    case WEIR_ETIME: return "the backend did not answer in time";
+    case WEIR_EIO: return "a file or the backend cannot be reached or read";
+    case WEIR_ESTATE: return "a stored state is not weir's";
+    case WEIR_ECLOSED: return "the limiter was closed";
+    default: return "not an error of weir";
+    }
+}

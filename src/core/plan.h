@@ -1,0 +1,24 @@
+/* plan.h - makes a policy and a share into a plan: whole numbers, every product below 2^53. */
+#ifndef CORE_PLAN_H
+#define CORE_PLAN_H
+
+#include "core/log.h"
+#include "core/peers.h"
+#include "core/policy.h"
+
+#include <weir/backend.h>
+
+/* What became of this instance's part of the burst, capacity or window limit. */
+enum plan_part { PLAN_PART, PLAN_PART_LIFTED /* 0, lifted to 1 */, PLAN_PART_ZERO /* 0: all is denied */ };
+
+/* `policy` has passed the range checks of policy_check(). WEIR_OK, or WEIR_EINVAL with a sentence if no arithmetic
+ * below 2^53 is exact or it takes longer than WEIR_MAX_FILL_US to fill. */
+int plan_make(const struct weir_policy *policy, const struct share *share, struct weir_plan *out,
+              struct message message);
+
+enum plan_part plan_part(const struct weir_policy *policy, const struct share *share);
+
+/* The field that says how much a key may hold: what a refusal of plan_make() is about. */
+enum policy_field_id plan_size_field(const struct weir_policy *policy);
+
+#endif

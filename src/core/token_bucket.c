@@ -1,0 +1,34 @@
+/* token_bucket.c - token bucket with greedy refill.
+ *
+ * `limit` permits per period, refilled continuously, up to `burst` at once, overdrawn by up to `debt`: size is their
+ * sum. The bucket is kept upside down, as the units in use, which drain as permits come back; level.h has the sums.
+ * In any interval of length T at most size + rate*T permits are admitted (Turner, "New directions in communications",
+ * 1986; as a virtual scheduler: ITU-T I.371, GCRA).
+ *
+ * State: v, ts (level.h).
+ */
+#include "core/level.h"
+
+void token_bucket_charge(const struct weir_plan *plan, int64_t *state, int64_t now_us, int64_t used)
+{
+    state[0] = min_of(used, plan->size) * plan->q;
+    state[1] = div_down(now_us, plan->tick_us);
+}
+
+int64_t token_bucket_used(const struct weir_plan *plan, const int64_t *state, int64_t now_us)
+{
+    return div_up(level_read(plan, state, now_us).used, plan->q);
+}
+
+int64_t token_bucket_fresh_at_us(const struct weir_plan *plan, const int64_t *state)
+{
+    const struct level level = { .used = state[0], .tick = state[1] };
+    return level.used > 0 ? level_wait_us(plan, &level, level.used, 0) : 0;
+}
+
+bool token_bucket_decide(const struct weir_plan *plan, int64_t *state, int64_t now_us, int64_t cost,
+                         enum weir_verb verb, struct weir_decision *out)
+{
+    struct level level = level_read(plan, state, now_us);
+    return level_decide(plan, &level, state, now_us, cost, verb, out);
+}

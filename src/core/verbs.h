@@ -1,0 +1,66 @@
+/* verbs.h - what all verbs share: arguments are checked, a request is filled, the backend is asked, the answer counted.
+ */
+#ifndef CORE_VERBS_H
+#define CORE_VERBS_H
+
+#include "core/limiter.h"
+
+#include <assert.h>
+
+/* Say in the log what was refused, and return WEIR_EINVAL. */
+int refuse_range(const struct weir *limiter, const char *what, int64_t value, int64_t min, int64_t max);
+int refuse_null(const struct weir *limiter, const char *what);
+
+static inline int check_arguments(const struct weir_limit *limit, struct weir_key key, int64_t cost)
+{
+    if (!limit)
+        return WEIR_EINVAL;
+    if (cost < 1 || cost > WEIR_MAX_PERMITS)
+        return refuse_range(limit->limiter, "cost", cost, 1, WEIR_MAX_PERMITS);
+    if (key.len < 1 || key.len > WEIR_MAX_KEY_LEN)
+        return refuse_range(limit->limiter, "key.len", key.len > INT64_MAX ? INT64_MAX : (int64_t)key.len, 1,
+                            WEIR_MAX_KEY_LEN);
+    if (!key.data)
+        return refuse_null(limit->limiter, "key.data");
+    return WEIR_OK;
+}
+
+static inline struct weir_backend_request backend_request(const struct weir_limit *limit, const struct weir_plan *plan,
+                                                          struct weir_key key, int64_t cost, enum weir_verb verb)
+{
+    return (struct weir_backend_request){
+        .plan = plan,
+        .limit_name = limit->name,
+        .key = key,
+        .hash = siphash13(&limit->secret, key.data, key.len),
+        .cost = cost,
+        .now_us = WEIR_OWN_CLOCK,
+        .limit_id = limit->id,
+        .verb = verb,
+    };
+}
+
+/* Only a backend that can block has an eye on the time. */
+static inline int64_t deadline_us(const struct weir *limiter)
+{
+    return limiter->backend->ops->submit ? clock_monotonic_us() + limiter->timeout_us : INT64_MAX;
+}
+
+static inline int decide_once(struct weir_limit *limit, struct weir_key key, int64_t cost, enum weir_verb verb,
+                         struct weir_decision *out)
+{
+    struct weir *limiter = limit->limiter;
+    struct weir_plan plan;
+    plan_cell_read(&limit->plan, &plan);
+    const struct weir_backend_request request = backend_request(limit, &plan, key, cost, verb);
+    int error = limiter->backend->ops->decide(limiter->backend, &request, 1, false, deadline_us(limiter), out);
+    assert(error <= 0);
+    return error;
+}
+
+static inline void count_answer(struct weir *limiter, int error, bool allowed)
+{
+    stats_add(&limiter->stats, error ? STATS_ERRORS : allowed ? STATS_ALLOWED : STATS_DENIED, 1);
+}
+
+#endif
