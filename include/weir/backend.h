@@ -44,7 +44,7 @@ struct weir_backend_request {
     struct weir_key key;
     uint64_t hash;       /* of key, keyed by a secret of the limiter and the limit's name */
     int64_t cost;        /* RESET: 1 */
-    int64_t now_us;      /* the time to decide by, 0 to WEIR_MAX_TIME_US, or WEIR_OWN_CLOCK */
+    int64_t now_us;      /* the time to decide by, 0 to WEIR_MAX_TIME_US; or WEIR_OWN_CLOCK, see ops->own_clock */
     uint32_t limit_id;   /* stands for limit_name: 0, 1, 2, ... in the order of definition */
     enum weir_verb verb;
 };
@@ -56,12 +56,13 @@ struct weir_backend {
 struct weir_backend_ops {
     size_t size;      /* sizeof(struct weir_backend_ops) where the backend was compiled */
     const char *name; /* a word, for log lines */
+    bool own_clock;   /* the backend has a clock of its own: now_us is WEIR_OWN_CLOCK unless the caller gave a time */
 
     /* Required. Decide reqs[0..n), each atomic by itself and in order, or all of them as one step, all or nothing,
      * if `all` (verbs are then all WEIR_TAKE, times all the first's, no two with the same limit and key, n at most
      * WEIR_MAX_ALL; a cost may be up to WEIR_MAX_ALL times WEIR_MAX_PERMITS). Returns no later than `deadline_us` on CLOCK_MONOTONIC. WEIR_OK with out[0..n) filled: with
      * `all`, each is the decision of its own limit, as of a peek wherever any denies. Otherwise a negative enum
-     * weir_error and nothing in out[] means anything. Called from any number of threads at once. */
+     * weir_error: then nothing in out[] means anything, but with n = 1 out[0] must be as it was. Called from any number of threads at once. */
     int (*decide)(struct weir_backend *backend, const struct weir_backend_request *reqs, size_t n, bool all,
                   int64_t deadline_us, struct weir_decision *out);
 

@@ -2,9 +2,6 @@
 #ifndef BACKENDS_MEMORY_H
 #define BACKENDS_MEMORY_H
 
-#include "core/clock.h"
-#include "core/log.h"
-
 #include <weir/backend.h>
 
 /* `options` as options_read() left them. WEIR_OK or WEIR_ENOMEM; on WEIR_OK *out is the caller's to destroy. */

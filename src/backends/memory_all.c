@@ -5,12 +5,9 @@
  */
 #include "backends/memory_decide.h"
 
-#include "core/algorithm.h"
-
 struct all {
     const struct weir_backend_request *requests;
     size_t n;
-    int64_t now_us;
     bool full[WEIR_MAX_ALL];            /* this request found no room */
     struct shard *shards[WEIR_MAX_ALL]; /* of each request */
     struct entry *entries[WEIR_MAX_ALL];
@@ -46,8 +43,7 @@ static enum table_error all_find(struct memory *memory, struct all *all)
         all->entries[i] = shard_find(all->shards[i], request);
         if (!all->entries[i] || rule_is(all->entries[i]->rule, request->plan, request->limit_id))
             continue;
-        enum table_error error =
-            shard_carry(&memory->table, all->shards[i], request, all->now_us, &all->entries[i]);
+        enum table_error error = shard_carry(&memory->table, all->shards[i], request, &all->entries[i]);
         if (error)
             return error;
     }
@@ -75,9 +71,9 @@ static bool all_peek(struct memory *memory, const struct all *all, struct weir_d
         if (memory->on_full == WEIR_FULL_SHARE)
             request.cost += shared_before(all, i);
         if (all->entries[i])
-            state_decide(request.plan, all->entries[i]->state, all->now_us, request.cost, WEIR_PEEK, &out[i]);
+            state_decide(request.plan, all->entries[i]->state, request.now_us, request.cost, WEIR_PEEK, &out[i]);
         else
-            decide_fresh(&request, state, all->now_us, &out[i]);
+            decide_fresh(&request, state, &out[i]);
         if (all->full[i])
             out[i].source = WEIR_BY_FULL;
         allowed = allowed && out[i].allowed;
@@ -106,7 +102,7 @@ static enum table_error all_add(struct memory *memory, struct all *all, size_t *
             return error;
         }
         all->added[i] = true;
-        state_charge(request->plan, all->entries[i]->state, all->now_us, 0);
+        state_charge(request->plan, all->entries[i]->state, request->now_us, 0);
     }
     return TABLE_OK;
 }
@@ -117,7 +113,7 @@ static void all_take(struct memory *memory, struct all *all, struct weir_decisio
         if (!all->entries[i])
             continue; /* allowed for want of room: the peek is the answer */
         uint8_t source = out[i].source;
-        decide_entry(memory, all->shards[i], all_request(all, i), all->entries[i], all->now_us, &out[i]);
+        decide_entry(memory, all->shards[i], all_request(all, i), all->entries[i], &out[i]);
         out[i].source = source;
     }
 }
@@ -128,7 +124,7 @@ static void all_deny(struct memory *memory, struct all *all, const struct weir_d
     for (size_t i = 0; i < all->n; i++) {
         struct weir_decision same;
         if (all->entries[i] && !out[i].allowed && !all->full[i])
-            decide_entry(memory, all->shards[i], all_request(all, i), all->entries[i], all->now_us, &same);
+            decide_entry(memory, all->shards[i], all_request(all, i), all->entries[i], &same);
     }
 }
 
@@ -156,10 +152,10 @@ static void all_full(struct memory *memory, struct all *all, size_t i)
     all->shards[i] = table_overflow_shard(&memory->table);
 }
 
-int memory_decide_all(struct memory *memory, const struct weir_backend_request *requests, size_t n, int64_t now_us,
+int memory_decide_all(struct memory *memory, const struct weir_backend_request *requests, size_t n,
                       struct weir_decision *out)
 {
-    struct all all = { .requests = requests, .n = n, .now_us = now_us };
+    struct all all = { .requests = requests, .n = n };
     for (size_t i = 0; i < n; i++)
         all.shards[i] = table_shard(&memory->table, requests[i].hash);
 
@@ -172,11 +168,11 @@ int memory_decide_all(struct memory *memory, const struct weir_backend_request *
         all_lock(&all, pthread_mutex_unlock);
         if (error != TABLE_NO_ROOM)
             return weir_error_of(error);
-        bool room = table_make_room(&memory->table, all.shards[short_of], now_us, &soonest_us);
+        bool room = table_make_room(&memory->table, all.shards[short_of], requests[0].now_us, &soonest_us);
         if (room && --tries > 0)
             continue;
         if (memory->on_full == WEIR_FULL_DENY) /* out[] holds the peeks */
-            return weir_error_of(decide_full(memory, &requests[short_of], now_us, soonest_us, &out[short_of]));
+            return weir_error_of(decide_full(memory, &requests[short_of], soonest_us, &out[short_of]));
         all_full(memory, &all, short_of);
     }
 }

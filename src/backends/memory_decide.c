@@ -1,4 +1,4 @@
-/* memory_decide.c - decides for one key, under its shard's lock.
+/* memory_decide.c - decides for one key, under its shard's lock, and for a batch of them.
  *
  * The algorithms are core's; the table is memory_table.h's. What is decided here is what becomes of a state: it is
  * made by the first admitted request of a key (a denied one leaves no trace), carried over when the limit has another
@@ -6,11 +6,11 @@
  */
 #include "backends/memory_decide.h"
 
-#include "core/algorithm.h"
 #include "core/arith.h"
 
 #define SWEEP_STEPS_AT_INSERT 2
-#define SWEEP_TURNS 64 /* every so many decisions of a shard look at one entry as well */
+#define SWEEP_TURNS 64    /* every so many decisions of a shard look at one entry as well */
+#define PREFETCH_GROUP 32 /* how many keys of a batch are fetched from memory at once */
 
 /* ---- The shard's mutex is held ---- */
 
@@ -20,79 +20,82 @@ static void sweep(struct memory *memory, struct shard *shard, int64_t now_us, un
         shard_sweep(&memory->table, shard, now_us, WEIR_CLOCK_SLACK_US, &steps, steps);
 }
 
-void decide_fresh(const struct weir_backend_request *request, int64_t *state, int64_t now_us,
-                         struct weir_decision *out)
+void decide_fresh(const struct weir_backend_request *request, int64_t *state, struct weir_decision *out)
 {
     enum weir_verb verb = request->verb == WEIR_RESET ? WEIR_PEEK : request->verb;
-    state_charge(request->plan, state, now_us, 0);
-    state_decide(request->plan, state, now_us, request->cost, verb, out);
+    state_charge(request->plan, state, request->now_us, 0);
+    state_decide(request->plan, state, request->now_us, request->cost, verb, out);
 }
 
-static enum table_error decide_missing(struct memory *memory, struct shard *shard,
-                                       const struct weir_backend_request *request, int64_t now_us,
-                                       struct weir_decision *out)
+/* Apart, as is peek_carried(): room for the largest state on the stack would cost every decision a probe. */
+__attribute__((noinline)) static enum table_error decide_missing(struct memory *memory, struct shard *shard,
+                                                                 const struct weir_backend_request *request,
+                                                                 struct weir_decision *out)
 {
     int64_t state[STATE_MAX_WORDS];
-    struct entry *entry;
-    decide_fresh(request, state, now_us, out);
-    if (request->verb != WEIR_TAKE || !out->allowed)
-        return TABLE_OK;
-    sweep(memory, shard, now_us, SWEEP_STEPS_AT_INSERT);
-    enum table_error error = shard_add(&memory->table, shard, request, &entry);
-    if (error)
-        return error;
-    memcpy(entry->state, state, entry->rule->state_bytes);
-    shard_note(&memory->table, shard, now_us + out->reset_after_us);
+    struct weir_decision decision; /* *out stays as it is if there is no memory */
+    decide_fresh(request, state, &decision);
+    if (request->verb == WEIR_TAKE && decision.allowed) {
+        struct entry *entry;
+        sweep(memory, shard, request->now_us, SWEEP_STEPS_AT_INSERT);
+        enum table_error error = shard_add(&memory->table, shard, request, &entry);
+        if (error)
+            return error;
+        memcpy(entry->state, state, entry->rule->state_bytes);
+        shard_note(&memory->table, shard, request->now_us + decision.reset_after_us);
+    }
+    *out = decision;
     return TABLE_OK;
 }
 
 /* A peek at a state under another plan: as if it were carried over. */
-static void peek_carried(const struct weir_backend_request *request, const struct entry *entry, int64_t now_us,
-                         struct weir_decision *out)
+__attribute__((noinline)) static void peek_carried(const struct weir_backend_request *request,
+                                                   const struct entry *entry, struct weir_decision *out)
 {
     int64_t state[STATE_MAX_WORDS];
-    int64_t used = state_used(&entry->rule->plan, entry->state, now_us);
-    state_charge(request->plan, state, now_us, used);
-    state_decide(request->plan, state, now_us, request->cost, WEIR_PEEK, out);
+    int64_t used = state_used(&entry->rule->plan, entry->state, request->now_us);
+    state_charge(request->plan, state, request->now_us, used);
+    state_decide(request->plan, state, request->now_us, request->cost, WEIR_PEEK, out);
 }
 
-void decide_entry(struct memory *memory, struct shard *shard, const struct weir_backend_request *request,
-                         struct entry *entry, int64_t now_us, struct weir_decision *out)
+/* What is not the common case: no entry, one to be forgotten, or one under another plan. */
+__attribute__((noinline)) static enum table_error decide_otherwise(struct memory *memory, struct shard *shard,
+                                                                   const struct weir_backend_request *request,
+                                                                   struct entry *entry, struct weir_decision *out)
 {
-    bool changed = state_decide(request->plan, entry->state, now_us, request->cost, request->verb, out);
-    if (!changed)
-        return;
-    if (out->reset_after_us == 0)
-        shard_remove(&memory->table, shard, entry);
-    else
-        shard_note(&memory->table, shard, now_us + out->reset_after_us);
-}
-
-static enum table_error decide_locked(struct memory *memory, struct shard *shard,
-                                      const struct weir_backend_request *request, int64_t now_us,
-                                      struct weir_decision *out)
-{
-    struct table *table = &memory->table;
-    struct entry *entry = shard_find(shard, request);
     if (entry && request->verb == WEIR_RESET) {
-        shard_remove(table, shard, entry);
+        shard_remove(&memory->table, shard, entry);
         entry = NULL;
-    }
-    if (entry && !rule_is(entry->rule, request->plan, request->limit_id)) {
-        if (request->verb == WEIR_PEEK) {
-            peek_carried(request, entry, now_us, out);
-            return TABLE_OK;
-        }
-        enum table_error error = shard_carry(table, shard, request, now_us, &entry);
+    } else if (entry && request->verb == WEIR_PEEK) {
+        peek_carried(request, entry, out);
+        return TABLE_OK;
+    } else if (entry) {
+        enum table_error error = shard_carry(&memory->table, shard, request, &entry);
         if (error)
             return error;
     }
     if (!entry)
-        return decide_missing(memory, shard, request, now_us, out);
-    decide_entry(memory, shard, request, entry, now_us, out);
-    if (++shard->turns % SWEEP_TURNS == 0)
-        sweep(memory, shard, now_us, 1);
+        return decide_missing(memory, shard, request, out);
+    decide_entry(memory, shard, request, entry, out);
     return TABLE_OK;
+}
+
+/* ---- It is taken here ---- */
+
+static inline enum table_error decide(struct memory *memory, struct shard *shard,
+                                      const struct weir_backend_request *request, struct weir_decision *out)
+{
+    enum table_error error = TABLE_OK;
+    pthread_mutex_lock(&shard->mutex);
+    struct entry *entry = shard_find(shard, request);
+    if (entry && request->verb != WEIR_RESET && rule_is(entry->rule, request->plan, request->limit_id))
+        decide_entry(memory, shard, request, entry, out);
+    else
+        error = decide_otherwise(memory, shard, request, entry, out);
+    if (++shard->turns % SWEEP_TURNS == 0)
+        sweep(memory, shard, request->now_us, 1);
+    pthread_mutex_unlock(&shard->mutex);
+    return error;
 }
 
 /* ---- No room ---- */
@@ -105,25 +108,23 @@ struct weir_backend_request overflow_request(const struct weir_backend_request *
     return shared;
 }
 
-enum table_error decide_full(struct memory *memory, const struct weir_backend_request *request, int64_t now_us,
-                                    int64_t soonest_us, struct weir_decision *out)
+enum table_error decide_full(struct memory *memory, const struct weir_backend_request *request, int64_t soonest_us,
+                             struct weir_decision *out)
 {
     enum table_error error = TABLE_OK;
     atomic_fetch_add_explicit(&memory->full, 1, memory_order_relaxed);
     if (memory->on_full == WEIR_FULL_SHARE) {
         struct shard *shard = table_overflow_shard(&memory->table);
         const struct weir_backend_request shared = overflow_request(request);
-        pthread_mutex_lock(&shard->mutex);
-        error = decide_locked(memory, shard, &shared, now_us, out);
-        pthread_mutex_unlock(&shard->mutex);
+        error = decide(memory, shard, &shared, out);
     } else {
         int64_t state[STATE_MAX_WORDS];
-        decide_fresh(request, state, now_us, out);
+        decide_fresh(request, state, out);
         if (memory->on_full == WEIR_FULL_DENY) {
             out->allowed = false;
             out->remaining = 0;
             out->delay_us = 0;
-            out->retry_after_us = soonest_us == INT64_MAX ? 1 : max_of(1, soonest_us - now_us);
+            out->retry_after_us = soonest_us == INT64_MAX ? 1 : max_of(1, soonest_us - request->now_us);
             out->reset_after_us = 0;
         }
     }
@@ -131,19 +132,72 @@ enum table_error decide_full(struct memory *memory, const struct weir_backend_re
     return error;
 }
 
-int memory_decide_one(struct memory *memory, const struct weir_backend_request *request, int64_t now_us,
-                      struct weir_decision *out)
+__attribute__((noinline)) static enum table_error decide_without_room(struct memory *memory, struct shard *shard,
+                                                                      const struct weir_backend_request *request,
+                                                                      struct weir_decision *out)
 {
-    struct shard *shard = table_shard(&memory->table, request->hash);
     int64_t soonest_us = INT64_MAX;
     for (int tries = 0; tries < ROOM_TRIES; tries++) {
-        pthread_mutex_lock(&shard->mutex);
-        enum table_error error = decide_locked(memory, shard, request, now_us, out);
-        pthread_mutex_unlock(&shard->mutex);
-        if (error != TABLE_NO_ROOM)
-            return weir_error_of(error);
-        if (!table_make_room(&memory->table, shard, now_us, &soonest_us))
+        if (!table_make_room(&memory->table, shard, request->now_us, &soonest_us))
             break;
+        enum table_error error = decide(memory, shard, request, out);
+        if (error != TABLE_NO_ROOM)
+            return error;
     }
-    return weir_error_of(decide_full(memory, request, now_us, soonest_us, out));
+    return decide_full(memory, request, soonest_us, out);
+}
+
+static inline int decide_one(struct memory *memory, const struct weir_backend_request *request,
+                             struct weir_decision *out)
+{
+    struct shard *shard = table_shard(&memory->table, request->hash);
+    enum table_error error = decide(memory, shard, request, out);
+    if (error == TABLE_NO_ROOM)
+        error = decide_without_room(memory, shard, request, out);
+    return weir_error_of(error);
+}
+
+/* ---- What the vtable asks for; no lock is held ---- */
+
+/* A batch is dominated by cache misses that depend on one another, shard, bucket, entry: fetch each kind for all keys
+ * before the next. What is read here is only a guess, and read under the lock. */
+static void prefetch(struct memory *memory, const struct weir_backend_request *requests, size_t n)
+{
+    struct shard *shards[PREFETCH_GROUP];
+    for (size_t i = 0; i < n; i++) {
+        shards[i] = table_shard(&memory->table, requests[i].hash);
+        __builtin_prefetch(shards[i], 1);
+    }
+    for (size_t i = 0; i < n; i++) {
+        pthread_mutex_lock(&shards[i]->mutex);
+        __builtin_prefetch(&shards[i]->buckets[(unsigned)requests[i].hash & shards[i]->bucket_mask]);
+        pthread_mutex_unlock(&shards[i]->mutex);
+    }
+    for (size_t i = 0; i < n; i++) {
+        pthread_mutex_lock(&shards[i]->mutex);
+        const UT_hash_bucket *bucket = &shards[i]->buckets[(unsigned)requests[i].hash & shards[i]->bucket_mask];
+        const char *entry = (const char *)bucket->hh_head;
+        pthread_mutex_unlock(&shards[i]->mutex);
+        __builtin_prefetch(entry, 1);
+        __builtin_prefetch(entry + 64, 1);
+    }
+}
+
+int memory_decide(struct weir_backend *backend, const struct weir_backend_request *requests, size_t n, bool all,
+                  int64_t deadline_us, struct weir_decision *out)
+{
+    struct memory *memory = (struct memory *)backend;
+    (void)deadline_us; /* nothing here blocks */
+    if (all)
+        return memory_decide_all(memory, requests, n, out);
+    if (n == 1) /* alone it has nothing to overlap with */
+        return decide_one(memory, requests, out);
+    for (size_t i = 0; i < n; i++) {
+        if (i % PREFETCH_GROUP == 0)
+            prefetch(memory, requests + i, n - i < PREFETCH_GROUP ? n - i : PREFETCH_GROUP);
+        int error = decide_one(memory, &requests[i], &out[i]);
+        if (error)
+            return error;
+    }
+    return WEIR_OK;
 }

@@ -3,15 +3,12 @@
 #define BACKENDS_MEMORY_DECIDE_H
 
 #include "backends/memory_table.h"
-#include "core/clock.h"
-#include "core/log.h"
+#include "core/algorithm.h"
 
 #define ROOM_TRIES 4 /* how often a new key makes room before it is turned away */
 
 struct memory {
     struct weir_backend backend;
-    struct clock clock;        /* (c) */
-    struct log log;            /* (c) */
     enum weir_on_full on_full; /* (c) */
     bool keep_idle;            /* (c) */
     _Atomic uint64_t full;     /* (a) answers by on_full */
@@ -23,29 +20,37 @@ static inline int weir_error_of(enum table_error error)
     return error == TABLE_OK ? WEIR_OK : WEIR_ENOMEM;
 }
 
-/* One request; no lock is held. */
-int memory_decide_one(struct memory *memory, const struct weir_backend_request *request, int64_t now_us,
-                      struct weir_decision *out);
+/* The vtable's decide(). */
+int memory_decide(struct weir_backend *backend, const struct weir_backend_request *requests, size_t n, bool all,
+                  int64_t deadline_us, struct weir_decision *out);
 
 /* All or nothing; no lock is held. */
-int memory_decide_all(struct memory *memory, const struct weir_backend_request *requests, size_t n, int64_t now_us,
+int memory_decide_all(struct memory *memory, const struct weir_backend_request *requests, size_t n,
                       struct weir_decision *out);
 
 /* What both are made of. */
 
 /* Decide for a key that is not there; `state` is left as the decision makes it. */
-void decide_fresh(const struct weir_backend_request *request, int64_t *state, int64_t now_us,
-                  struct weir_decision *out);
+void decide_fresh(const struct weir_backend_request *request, int64_t *state, struct weir_decision *out);
 
 /* Decide for one that is, under the request's plan; its shard's mutex is held. */
-void decide_entry(struct memory *memory, struct shard *shard, const struct weir_backend_request *request,
-                  struct entry *entry, int64_t now_us, struct weir_decision *out);
+static inline void decide_entry(struct memory *memory, struct shard *shard, const struct weir_backend_request *request,
+                                struct entry *entry, struct weir_decision *out)
+{
+    bool changed = state_decide(request->plan, entry->state, request->now_us, request->cost, request->verb, out);
+    if (!changed)
+        return;
+    if (out->reset_after_us == 0)
+        shard_remove(&memory->table, shard, entry);
+    else
+        shard_note(&memory->table, shard, request->now_us + out->reset_after_us);
+}
 
 /* All keys of a limit that find no room have this one in common; no caller's key is kept in the overflow shard. */
 struct weir_backend_request overflow_request(const struct weir_backend_request *request);
 
 /* The answer to a new key that would have been admitted, had there been room. No lock is held. */
-enum table_error decide_full(struct memory *memory, const struct weir_backend_request *request, int64_t now_us,
-                             int64_t soonest_us, struct weir_decision *out);
+enum table_error decide_full(struct memory *memory, const struct weir_backend_request *request, int64_t soonest_us,
+                             struct weir_decision *out);
 
 #endif

@@ -148,21 +148,6 @@ uint64_t table_evictions(struct table *table)
 
 /* ---- One key ---- */
 
-struct entry *shard_find(const struct shard *shard, const struct weir_backend_request *request)
-{
-    unsigned hash = (unsigned)request->hash;
-    UT_hash_handle *handle = shard->buckets[hash & shard->bucket_mask].hh_head;
-    for (; handle; handle = handle->hh_next) {
-        if (handle->hashv != hash || handle->keylen != request->key.len)
-            continue;
-        struct entry *entry = (struct entry *)handle; /* its first member */
-        if (entry->rule->key.limit_id == request->limit_id &&
-            memcmp(entry_key(entry), request->key.data, request->key.len) == 0)
-            return entry;
-    }
-    return NULL;
-}
-
 /* The rule of a request, held for an entry to be. */
 static struct rule *shard_rule(struct table *table, struct shard *shard, const struct weir_backend_request *request)
 {
@@ -196,8 +181,7 @@ static enum table_error entry_make(struct table *table, struct shard *shard, str
                                    const struct weir_backend_request *request, bool beyond_budget, struct entry **out)
 {
     void *memory;
-    enum slab_error error =
-        slab_take(&table->slab, entry_bytes(rule, request->key.len), beyond_budget, &memory);
+    enum slab_error error = slab_take(&table->slab, entry_bytes(rule, request->key.len), beyond_budget, &memory);
     if (error) {
         rule_drop(&table->rules, rule);
         return error == SLAB_NO_BUDGET ? TABLE_NO_ROOM : TABLE_NO_MEMORY;
@@ -259,11 +243,11 @@ void shard_remove(struct table *table, struct shard *shard, struct entry *entry)
 }
 
 enum table_error shard_carry(struct table *table, struct shard *shard, const struct weir_backend_request *request,
-                             int64_t now_us, struct entry **entry)
+                             struct entry **entry)
 {
     struct entry *old = *entry;
     struct rule *old_rule = old->rule;
-    int64_t used = state_used(&old_rule->plan, old->state, now_us);
+    int64_t used = state_used(&old_rule->plan, old->state, request->now_us);
     if (used == 0) {
         shard_remove(table, shard, old);
         *entry = NULL;
@@ -281,21 +265,12 @@ enum table_error shard_carry(struct table *table, struct shard *shard, const str
             return error;
         entry_drop(table, shard, old);
     }
-    state_charge(request->plan, (*entry)->state, now_us, used);
+    state_charge(request->plan, (*entry)->state, request->now_us, used);
     shard_note(table, shard, state_fresh_at_us(request->plan, (*entry)->state));
     return TABLE_OK;
 }
 
 /* ---- Dropping what is as good as new ---- */
-
-void shard_note(struct table *table, struct shard *shard, int64_t fresh_at_us)
-{
-    _Atomic int64_t *soonest_us = &table->soonest_us[shard->index];
-    if (fresh_at_us < shard->round_soonest_us)
-        shard->round_soonest_us = fresh_at_us;
-    if (fresh_at_us < atomic_load_explicit(soonest_us, memory_order_relaxed))
-        atomic_store_explicit(soonest_us, fresh_at_us, memory_order_relaxed);
-}
 
 unsigned shard_sweep(struct table *table, struct shard *shard, int64_t now_us, int64_t grace_us, unsigned *steps,
                      unsigned most)

@@ -41,16 +41,16 @@ struct entry {
 /* (c) constant, (s) shard->mutex, (a) atomic */
 struct shard {
     alignas(128) pthread_mutex_t mutex;
-    UT_hash_bucket *buckets;   /* (s) the table's, kept here to save a cache miss */
-    unsigned bucket_mask;      /* (s) number of buckets - 1 */
-    unsigned grow_at;          /* (s) items beyond which the table doubles */
-    struct entry *hand;        /* (s) next to be looked at; NULL: at the end of a round */
-    int64_t round_soonest_us;  /* (s) as soonest_us, of what the round has seen so far */
-    struct rule *recent;       /* (s) the last rule that an entry was made under; held */
-    uint64_t evictions;        /* (s) */
-    unsigned turns;            /* (s) decisions, to pace the sweeping */
-    unsigned index;            /* (c) */
-    struct entry *first;       /* (c) a sentinel that keeps the table: an entry of no key */
+    UT_hash_bucket *buckets;  /* (s) the table's, kept here to save a cache miss */
+    unsigned bucket_mask;     /* (s) number of buckets - 1 */
+    unsigned grow_at;         /* (s) items beyond which the table doubles */
+    struct entry *hand;       /* (s) next to be looked at; NULL: at the end of a round */
+    int64_t round_soonest_us; /* (s) as soonest_us, of what the round has seen so far */
+    struct rule *recent;      /* (s) the last rule that an entry was made under; held */
+    uint64_t evictions;       /* (s) */
+    unsigned turns;           /* (s) decisions, to pace the sweeping */
+    unsigned index;           /* (c) */
+    struct entry *first;      /* (c) a sentinel that keeps the table: an entry of no key */
 };
 
 struct table {
@@ -84,7 +84,39 @@ static inline struct shard *table_overflow_shard(const struct table *table)
 
 /* The rest needs shard->mutex, but for table_make_room(). */
 
-struct entry *shard_find(const struct shard *shard, const struct weir_backend_request *request);
+/* Eight bytes at a time: keys are short, and a call costs more than the comparison. */
+static inline bool keys_equal(const void *a, const void *b, size_t len)
+{
+    const char *left = a, *right = b;
+    uint64_t one, other;
+    if (len < sizeof one)
+        return memcmp(left, right, len) == 0;
+    size_t last = len - sizeof one;
+    for (size_t i = 0; i < last; i += sizeof one) {
+        memcpy(&one, left + i, sizeof one);
+        memcpy(&other, right + i, sizeof other);
+        if (one != other)
+            return false;
+    }
+    memcpy(&one, left + last, sizeof one);
+    memcpy(&other, right + last, sizeof other);
+    return one == other;
+}
+
+static inline struct entry *shard_find(const struct shard *shard, const struct weir_backend_request *request)
+{
+    unsigned hash = (unsigned)request->hash;
+    UT_hash_handle *handle = shard->buckets[hash & shard->bucket_mask].hh_head;
+    for (; handle; handle = handle->hh_next) {
+        if (handle->hashv != hash || handle->keylen != request->key.len)
+            continue;
+        struct entry *entry = (struct entry *)handle; /* its first member */
+        if (entry->rule->key.limit_id == request->limit_id &&
+            keys_equal(handle->key, request->key.data, request->key.len))
+            return entry;
+    }
+    return NULL;
+}
 
 /* An entry in a fresh state that the caller sets: the key must not be there. TABLE_NO_ROOM: max_keys or max_bytes. */
 enum table_error shard_add(struct table *table, struct shard *shard, const struct weir_backend_request *request,
@@ -92,13 +124,20 @@ enum table_error shard_add(struct table *table, struct shard *shard, const struc
 
 void shard_remove(struct table *table, struct shard *shard, struct entry *entry);
 
-/* Bring an entry under the plan of the request: what it has used at `now_us`, rounded up, is charged to a fresh
+/* Bring an entry under the plan of the request: what it has used by then, rounded up, is charged to a fresh
  * state. *entry may move, or become NULL if nothing is used. TABLE_NO_MEMORY: nothing has changed. */
 enum table_error shard_carry(struct table *table, struct shard *shard, const struct weir_backend_request *request,
-                             int64_t now_us, struct entry **entry);
+                             struct entry **entry);
 
 /* An entry of the shard will be as good as new at `fresh_at_us`, no earlier. */
-void shard_note(struct table *table, struct shard *shard, int64_t fresh_at_us);
+static inline void shard_note(struct table *table, struct shard *shard, int64_t fresh_at_us)
+{
+    _Atomic int64_t *soonest_us = &table->soonest_us[shard->index];
+    if (fresh_at_us < shard->round_soonest_us)
+        shard->round_soonest_us = fresh_at_us;
+    if (fresh_at_us < atomic_load_explicit(soonest_us, memory_order_relaxed))
+        atomic_store_explicit(soonest_us, fresh_at_us, memory_order_relaxed);
+}
 
 /* Look at up to `steps` entries and drop those as good as new since `grace_us`; stops after `most` of them. Returns
  * how many were dropped; *looked, if not NULL, goes down by the entries that were looked at. */

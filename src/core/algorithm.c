@@ -7,11 +7,12 @@ struct algorithm {
     void (*charge)(const struct weir_plan *plan, int64_t *state, int64_t now_us, int64_t used);
     int64_t (*used)(const struct weir_plan *plan, const int64_t *state, int64_t now_us);
     int64_t (*fresh_at_us)(const struct weir_plan *plan, const int64_t *state);
-    bool (*decide)(const struct weir_plan *plan, int64_t *state, int64_t now_us, int64_t cost, enum weir_verb verb,
-                   struct weir_decision *out);
 };
 
-#define FUNCTIONS_OF(name) { name##_charge, name##_used, name##_fresh_at_us, name##_decide }
+#define FUNCTIONS_OF(name)                             \
+    {                                                  \
+        name##_charge, name##_used, name##_fresh_at_us \
+    }
 
 static const struct algorithm interval_bucket = FUNCTIONS_OF(interval_bucket);
 static const struct algorithm algorithms[] = {
@@ -44,10 +45,4 @@ int64_t state_used(const struct weir_plan *plan, const int64_t *state, int64_t n
 int64_t state_fresh_at_us(const struct weir_plan *plan, const int64_t *state)
 {
     return algorithm_of(plan)->fresh_at_us(plan, state);
-}
-
-bool state_decide(const struct weir_plan *plan, int64_t *state, int64_t now_us, int64_t cost, enum weir_verb verb,
-                  struct weir_decision *out)
-{
-    return algorithm_of(plan)->decide(plan, state, now_us, cost, verb, out);
 }

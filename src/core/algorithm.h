@@ -27,16 +27,12 @@ int64_t state_used(const struct weir_plan *plan, const int64_t *state, int64_t n
 /* When the key will be as good as new if nobody touches it; 0 if nothing is used. */
 int64_t state_fresh_at_us(const struct weir_plan *plan, const int64_t *state);
 
-/* Take, peek or refund. Fills *out, source left 0; returns whether *state was changed. */
-bool state_decide(const struct weir_plan *plan, int64_t *state, int64_t now_us, int64_t cost, enum weir_verb verb,
-                  struct weir_decision *out);
-
 /* One of these for each algorithm, in <algorithm>.c. */
-#define ALGORITHM_FUNCTIONS(name)                                                                                     \
-    void name##_charge(const struct weir_plan *plan, int64_t *state, int64_t now_us, int64_t used);                   \
-    int64_t name##_used(const struct weir_plan *plan, const int64_t *state, int64_t now_us);                          \
-    int64_t name##_fresh_at_us(const struct weir_plan *plan, const int64_t *state);                                   \
-    bool name##_decide(const struct weir_plan *plan, int64_t *state, int64_t now_us, int64_t cost,                    \
+#define ALGORITHM_FUNCTIONS(name)                                                                   \
+    void name##_charge(const struct weir_plan *plan, int64_t *state, int64_t now_us, int64_t used); \
+    int64_t name##_used(const struct weir_plan *plan, const int64_t *state, int64_t now_us);        \
+    int64_t name##_fresh_at_us(const struct weir_plan *plan, const int64_t *state);                 \
+    bool name##_decide(const struct weir_plan *plan, int64_t *state, int64_t now_us, int64_t cost,  \
                        enum weir_verb verb, struct weir_decision *out)
 
 ALGORITHM_FUNCTIONS(token_bucket);
@@ -44,5 +40,19 @@ ALGORITHM_FUNCTIONS(interval_bucket);
 ALGORITHM_FUNCTIONS(fixed_window);
 ALGORITHM_FUNCTIONS(sliding_window);
 ALGORITHM_FUNCTIONS(leaky_bucket);
+
+/* Take, peek or refund. Fills *out, source left 0; returns whether *state was changed. */
+static inline bool state_decide(const struct weir_plan *plan, int64_t *state, int64_t now_us, int64_t cost,
+                                enum weir_verb verb, struct weir_decision *out)
+{
+    switch (plan->algorithm) {
+    case WEIR_FIXED_WINDOW: return fixed_window_decide(plan, state, now_us, cost, verb, out);
+    case WEIR_SLIDING_WINDOW: return sliding_window_decide(plan, state, now_us, cost, verb, out);
+    case WEIR_LEAKY_BUCKET: return leaky_bucket_decide(plan, state, now_us, cost, verb, out);
+    default:
+        return plan->refill == WEIR_INTERVAL ? interval_bucket_decide(plan, state, now_us, cost, verb, out)
+                                             : token_bucket_decide(plan, state, now_us, cost, verb, out);
+    }
+}
 
 #endif

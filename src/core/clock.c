@@ -1,12 +1,10 @@
 /* clock.c - system clocks in microseconds. */
 #include "core/clock.h"
 
-#include <time.h>
-
 static int64_t system_us(clockid_t id)
 {
     struct timespec time;
-    clock_gettime(id, &time); /* cannot fail for the ids used here on any Linux since 2.6.39 */
+    clock_gettime(id, &time);
     return (int64_t)time.tv_sec * 1000000 + time.tv_nsec / 1000;
 }
 
@@ -14,12 +12,7 @@ void clock_init(struct clock *clock, int64_t (*now_us)(void *user), void *user)
 {
     *clock = (struct clock){ .now_us = now_us, .user = user };
     if (!now_us)
-        clock->epoch_us = system_us(CLOCK_REALTIME) - system_us(CLOCK_BOOTTIME);
-}
-
-int64_t clock_now_us(const struct clock *clock)
-{
-    return clock->now_us ? clock->now_us(clock->user) : clock->epoch_us + system_us(CLOCK_BOOTTIME);
+        clock->epoch_us = system_us(CLOCK_REALTIME) - clock_now_us(clock);
 }
 
 int64_t clock_monotonic_us(void)

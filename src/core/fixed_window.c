@@ -67,7 +67,9 @@ bool fixed_window_decide(const struct weir_plan *plan, int64_t *state, int64_t n
         .allowed = allowed,
         .limit = plan->size,
         .remaining = plan->size - window.used,
-        .retry_after_us = allowed ? 0 : cost > plan->size ? WEIR_NEVER : left_us,
+        .retry_after_us = allowed             ? 0
+                          : cost > plan->size ? WEIR_NEVER
+                                              : left_us,
         .reset_after_us = window.used > 0 ? left_us : 0,
     };
     return changed;

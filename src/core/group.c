@@ -29,7 +29,17 @@ struct group {
     struct weir_plan plans[GROUP_MAX];
 };
 
-static void group_add(struct group *group, const struct weir_request *request)
+/* The clock is read once for all requests that bring no time of their own. */
+static int group_time(const struct weir *limiter, const struct weir_request *requests, size_t n, int64_t *out)
+{
+    for (size_t i = 0; i < n; i++)
+        if (requests[i].now_us == 0)
+            return request_time(limiter, out);
+    *out = 0;
+    return WEIR_OK;
+}
+
+static void group_add(struct group *group, const struct weir_request *request, int64_t now_us)
 {
     const struct weir_limit *limit = request->limit;
     size_t i = group->count++;
@@ -38,9 +48,8 @@ static void group_add(struct group *group, const struct weir_request *request)
         plan = group->requests[i - 1].plan;
     else
         plan_cell_read((struct plan_cell *)(uintptr_t)&limit->plan, &group->plans[i]);
-    group->requests[i] = backend_request(limit, plan, request->key, request->cost, WEIR_TAKE);
-    if (request->now_us)
-        group->requests[i].now_us = request->now_us;
+    group->requests[i] = backend_request(limit, plan, request->key, request->cost,
+                                         request->now_us ? request->now_us : now_us, WEIR_TAKE);
 }
 
 /* A request for a limit and key that stand there already is one for more permits. */
@@ -105,6 +114,10 @@ int weir_try_all(weir *limiter, const struct weir_request *requests, size_t n, s
             return error;
     }
 
+    int64_t now_us;
+    int error = group_time(limiter, requests, 1, &now_us);
+    if (error)
+        return error;
     struct group group;
     uint32_t indices[GROUP_MAX];
     group.count = 0;
@@ -112,12 +125,12 @@ int weir_try_all(weir *limiter, const struct weir_request *requests, size_t n, s
         if (group_merge(&group, &requests[i]))
             continue;
         indices[group.count] = (uint32_t)i;
-        group_add(&group, &requests[i]);
+        group_add(&group, &requests[i], now_us);
         group.requests[group.count - 1].now_us = group.requests[0].now_us;
     }
     struct weir_decision decisions[GROUP_MAX];
     const struct weir_backend_ops *ops = limiter->backend->ops;
-    int error = ops->decide(limiter->backend, group.requests, group.count, true, deadline_us(limiter), decisions);
+    error = ops->decide(limiter->backend, group.requests, group.count, true, deadline_us(limiter), decisions);
     assert(error <= 0);
     struct weir_decision whole = { 0 };
     if (!error)
@@ -128,13 +141,13 @@ int weir_try_all(weir *limiter, const struct weir_request *requests, size_t n, s
     return error;
 }
 
-static int try_group(struct weir *limiter, const struct weir_request *requests, size_t n, int64_t deadline,
-                     struct weir_decision *outs)
+static int try_group(struct weir *limiter, const struct weir_request *requests, size_t n, int64_t now_us,
+                     int64_t deadline, struct weir_decision *outs)
 {
     struct group group;
     group.count = 0;
     for (size_t i = 0; i < n; i++)
-        group_add(&group, &requests[i]);
+        group_add(&group, &requests[i], now_us);
     int error = limiter->backend->ops->decide(limiter->backend, group.requests, n, false, deadline, outs);
     assert(error <= 0);
     if (error) {
@@ -160,14 +173,14 @@ int weir_try_batch(weir *limiter, const struct weir_request *requests, size_t n,
         if (error)
             return error;
     }
+    int64_t now_us;
+    int error = group_time(limiter, requests, n, &now_us);
     int64_t deadline = deadline_us(limiter);
-    for (size_t i = 0; i < n; i += GROUP_MAX) {
+    for (size_t i = 0; !error && i < n; i += GROUP_MAX) {
         size_t part = n - i < GROUP_MAX ? n - i : GROUP_MAX;
-        int error = try_group(limiter, requests + i, part, deadline, outs + i);
-        if (error)
-            return error;
+        error = try_group(limiter, requests + i, part, now_us, deadline, outs + i);
     }
-    return WEIR_OK;
+    return error;
 }
 
 /* ---- On the caller's event loop ---- */
@@ -180,7 +193,7 @@ _Static_assert(sizeof(void (*)(struct weir_op *, int)) <= sizeof(uint64_t), "a f
 
 static void submitted_done(struct weir_op *op, int status)
 {
-    void (*done)(struct weir_op *op, int status);
+    void (*done)(struct weir_op * op, int status);
     struct weir *limiter = (struct weir *)(uintptr_t)op->opaque[OP_LIMITER];
     memcpy(&done, &op->opaque[OP_DONE], sizeof done);
     op->done = done;
@@ -203,10 +216,14 @@ int weir_submit(weir *limiter, struct weir_op *op)
     if (!op->done)
         return refuse_null(limiter, "op->done");
 
+    int64_t now_us;
+    error = group_time(limiter, &op->request, 1, &now_us);
+    if (error)
+        return error;
     struct group group;
     group.count = 0;
-    group_add(&group, &op->request);
-    void (*done)(struct weir_op *op, int status) = op->done;
+    group_add(&group, &op->request, now_us);
+    void (*done)(struct weir_op * op, int status) = op->done;
     memcpy(&op->opaque[OP_DONE], &done, sizeof done);
     op->opaque[OP_LIMITER] = (uint64_t)(uintptr_t)limiter;
     op->done = submitted_done;

@@ -1,74 +1,8 @@
-/* hash.c - SipHash-1-3, written from the paper's section 2: one round a word, three at the end. */
+/* hash.c - draws the secret of a keyed hash. */
 #include "core/hash.h"
 
 #include <errno.h>
-#include <string.h>
 #include <sys/random.h>
-
-struct sip {
-    uint64_t v0, v1, v2, v3;
-};
-
-static inline uint64_t rotate_left(uint64_t x, int bits)
-{
-    return x << bits | x >> (64 - bits);
-}
-
-static inline void sip_round(struct sip *s)
-{
-    s->v0 += s->v1;
-    s->v2 += s->v3;
-    s->v1 = rotate_left(s->v1, 13) ^ s->v0;
-    s->v3 = rotate_left(s->v3, 16) ^ s->v2;
-    s->v0 = rotate_left(s->v0, 32);
-    s->v2 += s->v1;
-    s->v0 += s->v3;
-    s->v1 = rotate_left(s->v1, 17) ^ s->v2;
-    s->v3 = rotate_left(s->v3, 21) ^ s->v0;
-    s->v2 = rotate_left(s->v2, 32);
-}
-
-static inline void sip_absorb(struct sip *s, uint64_t word)
-{
-    s->v3 ^= word;
-    sip_round(s);
-    s->v0 ^= word;
-}
-
-/* The paper reads words little-endian. */
-static inline uint64_t word_at(const unsigned char *bytes)
-{
-    uint64_t word;
-    memcpy(&word, bytes, sizeof word);
-#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
-    word = __builtin_bswap64(word);
-#endif
-    return word;
-}
-
-uint64_t siphash13(const struct hash_secret *secret, const void *data, size_t len)
-{
-    const unsigned char *bytes = data;
-    struct sip s = {
-        .v0 = secret->k0 ^ UINT64_C(0x736f6d6570736575),
-        .v1 = secret->k1 ^ UINT64_C(0x646f72616e646f6d),
-        .v2 = secret->k0 ^ UINT64_C(0x6c7967656e657261),
-        .v3 = secret->k1 ^ UINT64_C(0x7465646279746573),
-    };
-    size_t i = 0;
-    for (; i + 8 <= len; i += 8)
-        sip_absorb(&s, word_at(bytes + i));
-
-    uint64_t last = (uint64_t)len << 56;
-    for (int shift = 0; i < len; i++, shift += 8)
-        last |= (uint64_t)bytes[i] << shift;
-    sip_absorb(&s, last);
-
-    s.v2 ^= 0xff;
-    for (int i_round = 0; i_round < 3; i_round++)
-        sip_round(&s);
-    return s.v0 ^ s.v1 ^ s.v2 ^ s.v3;
-}
 
 int hash_secret_draw(struct hash_secret *out)
 {

@@ -13,9 +13,9 @@
 #include "core/arith.h"
 
 struct level {
-    int64_t used;  /* v, units */
-    int64_t tick;  /* n, or the anchor while a clock that stepped back is held */
-    bool rebased;  /* the anchor had to be moved back to now */
+    int64_t used; /* v, units */
+    int64_t tick; /* n, or the anchor while a clock that stepped back is held */
+    bool rebased; /* the anchor had to be moved back to now */
 };
 
 static inline struct level level_read(const struct weir_plan *plan, const int64_t *state, int64_t now_us)

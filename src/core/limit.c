@@ -81,8 +81,7 @@ static void definition_commit(struct weir *limiter, const struct definition *def
 void limits_free(struct weir *limiter)
 {
     struct weir_limit *limit, *next;
-    HASH_ITER(hh, limiter->limits, limit, next)
-    {
+    HASH_ITER(hh, limiter->limits, limit, next) {
         HASH_DEL(limiter->limits, limit);
         free(limit);
     }

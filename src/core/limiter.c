@@ -67,6 +67,7 @@ int limiter_make(const struct weir_options *options, struct weir_backend *backen
     memset(limiter, 0, size);
     limiter->backend = backend;
     limiter->log = (struct log){ options->log, options->user };
+    clock_init(&limiter->clock, options->now_us, options->user);
     limiter->timeout_us = options->timeout_us;
     pthread_mutex_init(&limiter->mutex, NULL);
     pthread_mutex_init(&limiter->wait_mutex, NULL);
@@ -137,8 +138,7 @@ static int plans_at(struct weir *limiter, const struct share *share, struct weir
     char sentence[LOG_LINE_SIZE - 256];
     size_t i = 0;
     struct weir_limit *limit, *next;
-    HASH_ITER(hh, limiter->limits, limit, next)
-    {
+    HASH_ITER(hh, limiter->limits, limit, next) {
         if (plan_make(&limit->policy, share, &plans[i++], (struct message){ sentence, sizeof sentence }) != WEIR_OK)
             return WEIR_EINVAL;
     }
@@ -158,8 +158,7 @@ int limiter_set_share(struct weir *limiter, const struct share *share)
     if (!error) {
         size_t i = 0;
         struct weir_limit *limit, *next;
-        HASH_ITER(hh, limiter->limits, limit, next)
-        {
+        HASH_ITER(hh, limiter->limits, limit, next) {
             limit->part = plan_part(&limit->policy, &copy);
             plan_cell_write(&limit->plan, &plans[i++]);
         }
@@ -195,8 +194,7 @@ int weir_stats_read(weir *limiter, struct weir_stats *out)
     read.share_weight = limiter->share.weight;
     read.share_total = limiter->share.total;
     struct weir_limit *limit, *next;
-    HASH_ITER(hh, limiter->limits, limit, next)
-    {
+    HASH_ITER(hh, limiter->limits, limit, next) {
         read.share_lifts += limit->part == PLAN_PART_LIFTED;
         read.share_zeros += limit->part == PLAN_PART_ZERO;
     }

@@ -25,18 +25,19 @@
 
 /* (c) constant once made, (m) limiter->mutex, (w) limiter->wait_mutex, (a) atomic */
 struct weir_limit {
-    struct weir *limiter;         /* (c) */
-    struct hash_secret secret;    /* (c) for the hashes of its keys */
-    struct plan_cell plan;        /* (a) readers; (m) writers */
-    uint32_t id;                  /* (c) */
-    enum plan_part part;          /* (m) */
-    struct weir_policy policy;    /* (m) */
-    UT_hash_handle hh;            /* (m) by name */
-    char name[];                  /* (c) */
+    struct weir *limiter;      /* (c) */
+    struct hash_secret secret; /* (c) for the hashes of its keys */
+    struct plan_cell plan;     /* (a) readers; (m) writers */
+    uint32_t id;               /* (c) */
+    enum plan_part part;       /* (m) */
+    struct weir_policy policy; /* (m) */
+    UT_hash_handle hh;         /* (m) by name */
+    char name[];               /* (c) */
 };
 
 struct weir {
     struct weir_backend *backend; /* (c) */
+    struct clock clock;           /* (c) */
     struct log log;               /* (c) */
     struct hash_secret secret;    /* (c) */
     int64_t timeout_us;           /* (c) */

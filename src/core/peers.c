@@ -59,8 +59,8 @@ int share_from_options(const struct weir_options *options, struct share *out, st
         int64_t least = share.weight + share.count - 1;
         if (share.total < least || share.total > most)
             return message_refuse(message,
-                                  "total_weight must be %" PRId64 " to %" PRId64 " with weight %" PRId64
-                                  " and %" PRId64 " instances, not %" PRId64,
+                                  "total_weight must be %" PRId64 " to %" PRId64 " with weight %" PRId64 " and %" PRId64
+                                  " instances, not %" PRId64,
                                   least, most, share.weight, share.count, share.total);
     }
     *out = share;

@@ -15,8 +15,8 @@
 #define SHARE_MAX_WEIGHT 65535
 
 struct share {
-    int64_t weight, total; /* w and W, not 0 */
-    int64_t rank, count;   /* place in the order of ids, number of instances */
+    int64_t weight, total;  /* w and W, not 0 */
+    int64_t rank, count;    /* place in the order of ids, number of instances */
     const int64_t *weights; /* of all, in that order; NULL: all alike, or unknown if total != count * weight */
 };
 

@@ -136,9 +136,7 @@ int plan_make(const struct weir_policy *policy, const struct share *share, struc
         error = policy->refill == WEIR_INTERVAL ? plan_interval(policy, share, &plan, message)
                                                 : plan_rate(policy, share, &plan, message);
         break;
-    case WEIR_LEAKY_BUCKET:
-        error = plan_rate(policy, share, &plan, message);
-        break;
+    case WEIR_LEAKY_BUCKET: error = plan_rate(policy, share, &plan, message); break;
     case WEIR_FIXED_WINDOW:
         plan.limit = plan.size;
         plan.period_us = policy->period_us;

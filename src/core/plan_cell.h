@@ -36,17 +36,17 @@ static inline void plan_cell_write(struct plan_cell *cell, const struct weir_pla
 
 static inline void plan_cell_read(struct plan_cell *cell, struct weir_plan *out)
 {
-    uint64_t words[PLAN_CELL_WORDS];
+    uint64_t __attribute__((may_alias)) *words = (void *)out;
     uint64_t turn = atomic_load_explicit(&cell->turn, memory_order_acquire);
     for (;;) {
+#pragma GCC unroll 16
         for (size_t i = 0; i < PLAN_CELL_WORDS; i++)
             words[i] = atomic_load_explicit(&cell->slots[turn & 1][i], memory_order_acquire);
         uint64_t now = atomic_load_explicit(&cell->turn, memory_order_acquire);
         if (now == turn)
-            break;
+            return;
         turn = now;
     }
-    memcpy(out, words, sizeof words);
 }
 
 #endif

@@ -28,7 +28,8 @@ const struct policy_field policy_fields[POLICY_FIELDS] = {
     [POLICY_CAPACITY] = { "capacity", POLICY_COUNT, OF(WEIR_LEAKY_BUCKET), false, 1, WEIR_MAX_PERMITS, NULL },
     [POLICY_BLOCKS] = { "blocks", POLICY_COUNT, OF(WEIR_SLIDING_WINDOW), false, 1, WEIR_MAX_BLOCKS, NULL },
     [POLICY_REFILL] = { "refill", POLICY_CHOICE, OF(WEIR_TOKEN_BUCKET), false, 0, 1, refill_words },
-    [POLICY_ALIGN] = { "align", POLICY_CHOICE, OF(WEIR_TOKEN_BUCKET) | OF(WEIR_FIXED_WINDOW), false, 0, 1, align_words },
+    [POLICY_ALIGN] = { "align", POLICY_CHOICE, OF(WEIR_TOKEN_BUCKET) | OF(WEIR_FIXED_WINDOW), false, 0, 1,
+                       align_words },
 };
 
 int64_t policy_get(const struct weir_policy *policy, enum policy_field_id id)

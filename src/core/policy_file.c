@@ -62,8 +62,7 @@ static int remember_name(struct file_reader *reader, const char *name)
 static void forget_names(struct file_reader *reader)
 {
     struct name_seen *seen, *next;
-    HASH_ITER(hh, reader->names, seen, next)
-    {
+    HASH_ITER(hh, reader->names, seen, next) {
         HASH_DEL(reader->names, seen);
         free(seen);
     }

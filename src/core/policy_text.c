@@ -91,8 +91,8 @@ static int64_t unit_us(const char *text, int len)
     static const struct {
         const char *name;
         int64_t us;
-    } units[] = { { "us", 1 },          { "ms", 1000 },        { "s", WEIR_SECOND },
-                  { "m", WEIR_MINUTE }, { "h", WEIR_HOUR },    { "d", WEIR_DAY } };
+    } units[] = { { "us", 1 },          { "ms", 1000 },     { "s", WEIR_SECOND },
+                  { "m", WEIR_MINUTE }, { "h", WEIR_HOUR }, { "d", WEIR_DAY } };
     for (size_t i = 0; i < sizeof units / sizeof units[0]; i++)
         if (word_is(text, len, units[i].name))
             return units[i].us;
@@ -154,8 +154,7 @@ static int read_field(struct reader *reader, struct word word)
     }
     char list[80];
     return message_refuse(reader->message, "column %d: \"%.*s\" is not known to a %s: %s=... is expected", word.column,
-                          word.len, word.text, policy_algorithms[algorithm],
-                          field_list(algorithm, list, sizeof list));
+                          word.len, word.text, policy_algorithms[algorithm], field_list(algorithm, list, sizeof list));
 }
 
 /* What only the whole text shows: a field that is missing, or one that another makes meaningless. */

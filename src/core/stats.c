@@ -13,13 +13,12 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_key_t at_thread_end;
 static bool have_key; /* written once, before any thread has a stripe */
 
-/* 1 + the stripe's number; 0: this thread has not counted yet. */
-static _Thread_local unsigned own_stripe __attribute__((tls_model("initial-exec")));
+_Thread_local unsigned stats_own_stripe;
 
 static void give_up(void *stripe)
 {
     uint64_t bit = UINT64_C(1) << ((uintptr_t)stripe - 1);
-    own_stripe = SHARED_STRIPE + 1; /* another destructor of this thread may still count */
+    stats_own_stripe = SHARED_STRIPE + 1; /* another destructor of this thread may still count */
     atomic_fetch_and_explicit(&taken, ~bit, memory_order_acq_rel);
 }
 
@@ -28,7 +27,7 @@ static void make_key(void)
     have_key = pthread_key_create(&at_thread_end, give_up) == 0;
 }
 
-static unsigned take_stripe(void)
+unsigned stats_take_stripe(void)
 {
     pthread_once(&once, make_key);
     uint64_t seen = atomic_load_explicit(&taken, memory_order_relaxed);
@@ -37,26 +36,14 @@ static unsigned take_stripe(void)
         if (!atomic_compare_exchange_weak_explicit(&taken, &seen, seen | UINT64_C(1) << stripe, memory_order_acq_rel,
                                                    memory_order_relaxed))
             continue;
-        own_stripe = stripe + 1;
-        if (pthread_setspecific(at_thread_end, (void *)(uintptr_t)own_stripe) == 0)
+        stats_own_stripe = stripe + 1;
+        if (pthread_setspecific(at_thread_end, (void *)(uintptr_t)stats_own_stripe) == 0)
             return stripe;
         atomic_fetch_and_explicit(&taken, ~(UINT64_C(1) << stripe), memory_order_acq_rel);
         break;
     }
-    own_stripe = SHARED_STRIPE + 1;
+    stats_own_stripe = SHARED_STRIPE + 1;
     return SHARED_STRIPE;
-}
-
-void stats_add(struct stats *stats, enum stats_counter counter, uint64_t amount)
-{
-    unsigned stripe = own_stripe ? own_stripe - 1 : take_stripe();
-    _Atomic uint64_t *count = &stats->stripes[stripe].counts[counter];
-    if (stripe == SHARED_STRIPE) {
-        atomic_fetch_add_explicit(count, amount, memory_order_relaxed);
-        return;
-    }
-    uint64_t sum = atomic_load_explicit(count, memory_order_relaxed) + amount;
-    atomic_store_explicit(count, sum, memory_order_relaxed);
 }
 
 uint64_t stats_sum(struct stats *stats, enum stats_counter counter)

@@ -23,7 +23,24 @@ struct stats {
     struct stats_stripe stripes[STATS_STRIPES];
 };
 
-void stats_add(struct stats *stats, enum stats_counter counter, uint64_t amount);
+/* 1 + the number of this thread's stripe; 0: it has not counted yet. */
+extern _Thread_local unsigned stats_own_stripe __attribute__((tls_model("initial-exec"), visibility("hidden")));
+
+/* Give this thread a stripe, and return its number. */
+unsigned stats_take_stripe(void);
+
+static inline void stats_add(struct stats *stats, enum stats_counter counter, uint64_t amount)
+{
+    unsigned stripe = stats_own_stripe;
+    stripe = stripe ? stripe - 1 : stats_take_stripe();
+    _Atomic uint64_t *count = &stats->stripes[stripe].counts[counter];
+    if (stripe == STATS_STRIPES - 1) {
+        atomic_fetch_add_explicit(count, amount, memory_order_relaxed);
+    } else {
+        uint64_t sum = atomic_load_explicit(count, memory_order_relaxed) + amount;
+        atomic_store_explicit(count, sum, memory_order_relaxed);
+    }
+}
 
 uint64_t stats_sum(struct stats *stats, enum stats_counter counter);
 

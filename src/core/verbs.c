@@ -23,11 +23,8 @@ int weir_try(weir_limit *limit, struct weir_key key, int64_t cost, struct weir_d
         return error;
     if (!out)
         return refuse_null(limit->limiter, "out");
-    struct weir_decision decision;
-    error = decide_once(limit, key, cost, WEIR_TAKE, &decision);
-    count_answer(limit->limiter, error, !error && decision.allowed);
-    if (!error)
-        *out = decision;
+    error = decide_once(limit, key, cost, WEIR_TAKE, out);
+    count_answer(limit->limiter, error, !error && out->allowed);
     return error;
 }
 
@@ -38,11 +35,7 @@ int weir_peek(weir_limit *limit, struct weir_key key, int64_t cost, struct weir_
         return error;
     if (!out)
         return refuse_null(limit->limiter, "out");
-    struct weir_decision decision;
-    error = decide_once(limit, key, cost, WEIR_PEEK, &decision);
-    if (!error)
-        *out = decision;
-    return error;
+    return decide_once(limit, key, cost, WEIR_PEEK, out);
 }
 
 int weir_refund(weir_limit *limit, struct weir_key key, int64_t cost)

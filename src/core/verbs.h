@@ -25,8 +25,21 @@ static inline int check_arguments(const struct weir_limit *limit, struct weir_ke
     return WEIR_OK;
 }
 
+/* The time to decide by. */
+static inline int request_time(const struct weir *limiter, int64_t *out)
+{
+    *out = WEIR_OWN_CLOCK;
+    if (limiter->backend->ops->own_clock)
+        return WEIR_OK;
+    *out = clock_now_us(&limiter->clock);
+    if (*out < 0 || *out > WEIR_MAX_TIME_US)
+        return refuse_range(limiter, "the clock", *out, 0, WEIR_MAX_TIME_US);
+    return WEIR_OK;
+}
+
 static inline struct weir_backend_request backend_request(const struct weir_limit *limit, const struct weir_plan *plan,
-                                                          struct weir_key key, int64_t cost, enum weir_verb verb)
+                                                          struct weir_key key, int64_t cost, int64_t now_us,
+                                                          enum weir_verb verb)
 {
     return (struct weir_backend_request){
         .plan = plan,
@@ -34,7 +47,7 @@ static inline struct weir_backend_request backend_request(const struct weir_limi
         .key = key,
         .hash = siphash13(&limit->secret, key.data, key.len),
         .cost = cost,
-        .now_us = WEIR_OWN_CLOCK,
+        .now_us = now_us,
         .limit_id = limit->id,
         .verb = verb,
     };
@@ -46,14 +59,19 @@ static inline int64_t deadline_us(const struct weir *limiter)
     return limiter->backend->ops->submit ? clock_monotonic_us() + limiter->timeout_us : INT64_MAX;
 }
 
+/* The clock is read last: its reading waits for all that comes before it, but what comes before it here (the hash, the
+ * plan) need not wait for the decision before this one, and the backend's first steps do not wait for it. */
 static inline int decide_once(struct weir_limit *limit, struct weir_key key, int64_t cost, enum weir_verb verb,
-                         struct weir_decision *out)
+                              struct weir_decision *out)
 {
     struct weir *limiter = limit->limiter;
     struct weir_plan plan;
     plan_cell_read(&limit->plan, &plan);
-    const struct weir_backend_request request = backend_request(limit, &plan, key, cost, verb);
-    int error = limiter->backend->ops->decide(limiter->backend, &request, 1, false, deadline_us(limiter), out);
+    struct weir_backend_request request = backend_request(limit, &plan, key, cost, WEIR_OWN_CLOCK, verb);
+    int error = request_time(limiter, &request.now_us);
+    if (error)
+        return error;
+    error = limiter->backend->ops->decide(limiter->backend, &request, 1, false, deadline_us(limiter), out);
     assert(error <= 0);
     return error;
 }
