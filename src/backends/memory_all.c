@@ -118,13 +118,16 @@ static void all_take(struct memory *memory, struct all *all, struct weir_decisio
     }
 }
 
-/* Denied requests change nothing but for a rebase. (Those that share one state may deny only together: let alone.) */
-static void all_deny(struct memory *memory, struct all *all, const struct weir_decision *out)
+/* A denied request changes nothing but for a rebase. Each is asked for more than it can ever admit: that writes the
+ * rebase, if one is due, also where the limit by itself would have admitted. */
+static void all_rebase(struct memory *memory, struct all *all)
 {
     for (size_t i = 0; i < all->n; i++) {
-        struct weir_decision same;
-        if (all->entries[i] && !out[i].allowed && !all->full[i])
-            decide_entry(memory, all->shards[i], all_request(all, i), all->entries[i], &same);
+        struct weir_backend_request request = *all_request(all, i);
+        struct weir_decision never;
+        request.cost = request.plan->size + 1;
+        if (all->entries[i])
+            decide_entry(memory, all->shards[i], &request, all->entries[i], &never);
     }
 }
 
@@ -134,7 +137,7 @@ static enum table_error all_locked(struct memory *memory, struct all *all, struc
     if (error)
         return error;
     if (!all_peek(memory, all, out)) {
-        all_deny(memory, all, out);
+        all_rebase(memory, all);
         return TABLE_OK;
     }
     error = all_add(memory, all, short_of);

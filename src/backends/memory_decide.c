@@ -53,8 +53,9 @@ __attribute__((noinline)) static void peek_carried(const struct weir_backend_req
                                                    const struct entry *entry, struct weir_decision *out)
 {
     int64_t state[STATE_MAX_WORDS];
-    int64_t used = state_used(&entry->rule->plan, entry->state, request->now_us);
-    state_charge(request->plan, state, request->now_us, used);
+    int64_t at_us = request->now_us;
+    int64_t used = state_used(&entry->rule->plan, entry->state, &at_us);
+    state_charge(request->plan, state, at_us, used);
     state_decide(request->plan, state, request->now_us, request->cost, WEIR_PEEK, out);
 }
 
@@ -178,8 +179,10 @@ static void prefetch(struct memory *memory, const struct weir_backend_request *r
         const UT_hash_bucket *bucket = &shards[i]->buckets[(unsigned)requests[i].hash & shards[i]->bucket_mask];
         const char *entry = (const char *)bucket->hh_head;
         pthread_mutex_unlock(&shards[i]->mutex);
-        __builtin_prefetch(entry, 1);
-        __builtin_prefetch(entry + 64, 1);
+        if (entry) {
+            __builtin_prefetch(entry, 1);
+            __builtin_prefetch(entry + 64, 1);
+        }
     }
 }
 

@@ -247,7 +247,8 @@ enum table_error shard_carry(struct table *table, struct shard *shard, const str
 {
     struct entry *old = *entry;
     struct rule *old_rule = old->rule;
-    int64_t used = state_used(&old_rule->plan, old->state, request->now_us);
+    int64_t at_us = request->now_us;
+    int64_t used = state_used(&old_rule->plan, old->state, &at_us);
     if (used == 0) {
         shard_remove(table, shard, old);
         *entry = NULL;
@@ -265,7 +266,7 @@ enum table_error shard_carry(struct table *table, struct shard *shard, const str
             return error;
         entry_drop(table, shard, old);
     }
-    state_charge(request->plan, (*entry)->state, request->now_us, used);
+    state_charge(request->plan, (*entry)->state, at_us, used);
     shard_note(table, shard, state_fresh_at_us(request->plan, (*entry)->state));
     return TABLE_OK;
 }

@@ -5,7 +5,7 @@
 
 struct algorithm {
     void (*charge)(const struct weir_plan *plan, int64_t *state, int64_t now_us, int64_t used);
-    int64_t (*used)(const struct weir_plan *plan, const int64_t *state, int64_t now_us);
+    int64_t (*used)(const struct weir_plan *plan, const int64_t *state, int64_t *now_us);
     int64_t (*fresh_at_us)(const struct weir_plan *plan, const int64_t *state);
 };
 
@@ -37,7 +37,7 @@ void state_charge(const struct weir_plan *plan, int64_t *state, int64_t now_us, 
     algorithm_of(plan)->charge(plan, state, now_us, used);
 }
 
-int64_t state_used(const struct weir_plan *plan, const int64_t *state, int64_t now_us)
+int64_t state_used(const struct weir_plan *plan, const int64_t *state, int64_t *now_us)
 {
     return algorithm_of(plan)->used(plan, state, now_us);
 }

@@ -21,8 +21,9 @@ size_t state_words(const struct weir_plan *plan);
 /* Make `state` a fresh one, at `now_us`, with min(used, plan->size) permits charged. */
 void state_charge(const struct weir_plan *plan, int64_t *state, int64_t now_us, int64_t used);
 
-/* Permits in use at `now_us`, rounded up. */
-int64_t state_used(const struct weir_plan *plan, const int64_t *state, int64_t now_us);
+/* Permits in use at *now_us, rounded up. A clock that stepped back and is held moves *now_us up to the anchor: a state
+ * made from this one must not begin before it. */
+int64_t state_used(const struct weir_plan *plan, const int64_t *state, int64_t *now_us);
 
 /* When the key will be as good as new if nobody touches it; 0 if nothing is used. */
 int64_t state_fresh_at_us(const struct weir_plan *plan, const int64_t *state);
@@ -30,7 +31,7 @@ int64_t state_fresh_at_us(const struct weir_plan *plan, const int64_t *state);
 /* One of these for each algorithm, in <algorithm>.c. */
 #define ALGORITHM_FUNCTIONS(name)                                                                   \
     void name##_charge(const struct weir_plan *plan, int64_t *state, int64_t now_us, int64_t used); \
-    int64_t name##_used(const struct weir_plan *plan, const int64_t *state, int64_t now_us);        \
+    int64_t name##_used(const struct weir_plan *plan, const int64_t *state, int64_t *now_us);       \
     int64_t name##_fresh_at_us(const struct weir_plan *plan, const int64_t *state);                 \
     bool name##_decide(const struct weir_plan *plan, int64_t *state, int64_t now_us, int64_t cost,  \
                        enum weir_verb verb, struct weir_decision *out)

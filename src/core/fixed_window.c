@@ -36,9 +36,11 @@ void fixed_window_charge(const struct weir_plan *plan, int64_t *state, int64_t n
     state[1] = grid_start_us(plan, now_us);
 }
 
-int64_t fixed_window_used(const struct weir_plan *plan, const int64_t *state, int64_t now_us)
+int64_t fixed_window_used(const struct weir_plan *plan, const int64_t *state, int64_t *now_us)
 {
-    return window_read(plan, state, now_us).used;
+    struct window window = window_read(plan, state, *now_us);
+    *now_us = max_of(*now_us, window.start_us);
+    return window.used;
 }
 
 int64_t fixed_window_fresh_at_us(const struct weir_plan *plan, const int64_t *state)

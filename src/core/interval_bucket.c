@@ -51,9 +51,11 @@ void interval_bucket_charge(const struct weir_plan *plan, int64_t *state, int64_
     state[1] = grid_start_us(plan, now_us);
 }
 
-int64_t interval_bucket_used(const struct weir_plan *plan, const int64_t *state, int64_t now_us)
+int64_t interval_bucket_used(const struct weir_plan *plan, const int64_t *state, int64_t *now_us)
 {
-    return interval_read(plan, state, now_us).used;
+    struct interval interval = interval_read(plan, state, *now_us);
+    *now_us = max_of(*now_us, interval.start_us);
+    return interval.used;
 }
 
 int64_t interval_bucket_fresh_at_us(const struct weir_plan *plan, const int64_t *state)

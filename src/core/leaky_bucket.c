@@ -13,7 +13,7 @@ void leaky_bucket_charge(const struct weir_plan *plan, int64_t *state, int64_t n
     token_bucket_charge(plan, state, now_us, used);
 }
 
-int64_t leaky_bucket_used(const struct weir_plan *plan, const int64_t *state, int64_t now_us)
+int64_t leaky_bucket_used(const struct weir_plan *plan, const int64_t *state, int64_t *now_us)
 {
     return token_bucket_used(plan, state, now_us);
 }

@@ -83,7 +83,7 @@ static void sliding_refund(const struct weir_plan *plan, int64_t *state, struct 
     count *counts = counts_in(state);
     int64_t left = min_of(cost, window->sum);
     window->sum -= left;
-    for (int64_t i = plan->blocks; left > 0; i--) {
+    for (int64_t i = plan->blocks - window->age; left > 0; i--) {
         int64_t part = min_of(left, counts[i]);
         counts[i] -= (uint32_t)part;
         left -= part;
@@ -110,9 +110,11 @@ void sliding_window_charge(const struct weir_plan *plan, int64_t *state, int64_t
     counts_in(state)[0] = (uint32_t)min_of(used, plan->size);
 }
 
-int64_t sliding_window_used(const struct weir_plan *plan, const int64_t *state, int64_t now_us)
+int64_t sliding_window_used(const struct weir_plan *plan, const int64_t *state, int64_t *now_us)
 {
-    return sliding_read(plan, state, now_us).sum;
+    struct sliding window = sliding_read(plan, state, *now_us);
+    *now_us = max_of(*now_us, window.current * plan->period_us);
+    return window.sum;
 }
 
 int64_t sliding_window_fresh_at_us(const struct weir_plan *plan, const int64_t *state)
@@ -129,8 +131,10 @@ bool sliding_window_decide(const struct weir_plan *plan, int64_t *state, int64_t
     bool changed = verb != WEIR_PEEK && (allowed || window.rebased);
     int64_t retry_after_us = 0;
 
-    if (changed)
+    if (verb == WEIR_TAKE && allowed)
         sliding_advance(plan, state, &window);
+    else if (changed && window.rebased)
+        state[0] = window.current; /* newest and current are one: the counts are renumbered by this */
     if (cost > plan->size && !allowed)
         retry_after_us = WEIR_NEVER;
     else if (!allowed)

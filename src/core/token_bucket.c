@@ -15,9 +15,11 @@ void token_bucket_charge(const struct weir_plan *plan, int64_t *state, int64_t n
     state[1] = div_down(now_us, plan->tick_us);
 }
 
-int64_t token_bucket_used(const struct weir_plan *plan, const int64_t *state, int64_t now_us)
+int64_t token_bucket_used(const struct weir_plan *plan, const int64_t *state, int64_t *now_us)
 {
-    return div_up(level_read(plan, state, now_us).used, plan->q);
+    struct level level = level_read(plan, state, *now_us);
+    *now_us = max_of(*now_us, level.tick * plan->tick_us);
+    return div_up(level.used, plan->q);
 }
 
 int64_t token_bucket_fresh_at_us(const struct weir_plan *plan, const int64_t *state)
