@@ -40,6 +40,8 @@ struct weir_plan {
 
 struct weir_backend_request {
     const struct weir_plan *plan; /* valid during the call */
+    uint64_t plan_version;        /* grows by each redefinition of the limit in this process. Of two requests that run at
+                                   * once the later may bring the older plan: it must not undo the newer one's work */
     const char *limit_name;       /* lives as long as the limiter */
     struct weir_key key;
     uint64_t hash;       /* of key, keyed by a secret of the limiter and the limit's name */

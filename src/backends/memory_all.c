@@ -6,19 +6,13 @@
 #include "backends/memory_decide.h"
 
 struct all {
-    const struct weir_backend_request *requests;
     size_t n;
-    bool full[WEIR_MAX_ALL];            /* this request found no room */
-    struct shard *shards[WEIR_MAX_ALL]; /* of each request */
+    struct weir_backend_request requests[WEIR_MAX_ALL]; /* as asked, or a stand-in for one that found no room */
+    bool full[WEIR_MAX_ALL];                            /* this request found no room */
+    struct shard *shards[WEIR_MAX_ALL];                 /* of each request */
     struct entry *entries[WEIR_MAX_ALL];
     bool added[WEIR_MAX_ALL];
-    struct weir_backend_request shared[WEIR_MAX_ALL]; /* stand-ins for those that found no room */
 };
-
-static const struct weir_backend_request *all_request(const struct all *all, size_t i)
-{
-    return all->full[i] ? &all->shared[i] : &all->requests[i];
-}
 
 /* Lock, or unlock, each shard once, in the order of their index. */
 static void all_lock(struct all *all, int (*turn)(pthread_mutex_t *mutex))
@@ -39,9 +33,9 @@ static void all_lock(struct all *all, int (*turn)(pthread_mutex_t *mutex))
 static enum table_error all_find(struct memory *memory, struct all *all)
 {
     for (size_t i = 0; i < all->n; i++) {
-        const struct weir_backend_request *request = all_request(all, i);
+        struct weir_backend_request *request = &all->requests[i];
         all->entries[i] = shard_find(all->shards[i], request);
-        if (!all->entries[i] || rule_is(all->entries[i]->rule, request->plan, request->limit_id))
+        if (!all->entries[i] || rule_is_current(all->entries[i]->rule, request))
             continue;
         enum table_error error = shard_carry(&memory->table, all->shards[i], request, &all->entries[i]);
         if (error)
@@ -65,7 +59,7 @@ static bool all_peek(struct memory *memory, const struct all *all, struct weir_d
 {
     bool allowed = true;
     for (size_t i = 0; i < all->n; i++) {
-        struct weir_backend_request request = *all_request(all, i);
+        struct weir_backend_request request = all->requests[i];
         int64_t state[STATE_MAX_WORDS];
         request.verb = WEIR_PEEK;
         if (memory->on_full == WEIR_FULL_SHARE)
@@ -85,7 +79,7 @@ static bool all_peek(struct memory *memory, const struct all *all, struct weir_d
 static enum table_error all_add(struct memory *memory, struct all *all, size_t *short_of)
 {
     for (size_t i = 0; i < all->n; i++) {
-        const struct weir_backend_request *request = all_request(all, i);
+        const struct weir_backend_request *request = &all->requests[i];
         all->added[i] = false;
         if (all->full[i] && memory->on_full == WEIR_FULL_ALLOW)
             continue;
@@ -113,7 +107,7 @@ static void all_take(struct memory *memory, struct all *all, struct weir_decisio
         if (!all->entries[i])
             continue; /* allowed for want of room: the peek is the answer */
         uint8_t source = out[i].source;
-        decide_entry(memory, all->shards[i], all_request(all, i), all->entries[i], &out[i]);
+        decide_entry(memory, all->shards[i], &all->requests[i], all->entries[i], &out[i]);
         out[i].source = source;
     }
 }
@@ -123,7 +117,7 @@ static void all_take(struct memory *memory, struct all *all, struct weir_decisio
 static void all_rebase(struct memory *memory, struct all *all)
 {
     for (size_t i = 0; i < all->n; i++) {
-        struct weir_backend_request request = *all_request(all, i);
+        struct weir_backend_request request = all->requests[i];
         struct weir_decision never;
         request.cost = request.plan->size + 1;
         if (all->entries[i])
@@ -146,26 +140,26 @@ static enum table_error all_locked(struct memory *memory, struct all *all, struc
     return error;
 }
 
-/* One more request has found no room: its state is from now on the shared one, or none. */
-static void all_full(struct memory *memory, struct all *all, size_t i)
+/* The requests as they were asked, but for those that found no room: their state is the shared one, or none. (What a
+ * turn made of them, such as the plan of an entry, is good under the locks of that turn only.) */
+static void all_prepare(struct memory *memory, struct all *all, const struct weir_backend_request *requests)
 {
-    atomic_fetch_add_explicit(&memory->full, 1, memory_order_relaxed);
-    all->full[i] = true;
-    all->shared[i] = overflow_request(&all->requests[i]);
-    all->shards[i] = table_overflow_shard(&memory->table);
+    for (size_t i = 0; i < all->n; i++) {
+        all->requests[i] = all->full[i] ? overflow_request(&requests[i]) : requests[i];
+        all->shards[i] = all->full[i] ? table_overflow_shard(&memory->table)
+                                      : table_shard(&memory->table, requests[i].hash);
+    }
 }
 
 int memory_decide_all(struct memory *memory, const struct weir_backend_request *requests, size_t n,
                       struct weir_decision *out)
 {
-    struct all all = { .requests = requests, .n = n };
-    for (size_t i = 0; i < n; i++)
-        all.shards[i] = table_shard(&memory->table, requests[i].hash);
-
+    struct all all = { .n = n };
     int tries = ROOM_TRIES;
     for (;;) {
         size_t short_of = 0;
         int64_t soonest_us;
+        all_prepare(memory, &all, requests);
         all_lock(&all, pthread_mutex_lock);
         enum table_error error = all_locked(memory, &all, out, &short_of);
         all_lock(&all, pthread_mutex_unlock);
@@ -176,6 +170,7 @@ int memory_decide_all(struct memory *memory, const struct weir_backend_request *
             continue;
         if (memory->on_full == WEIR_FULL_DENY) /* out[] holds the peeks */
             return weir_error_of(decide_full(memory, &requests[short_of], soonest_us, &out[short_of]));
-        all_full(memory, &all, short_of);
+        atomic_fetch_add_explicit(&memory->full, 1, memory_order_relaxed);
+        all.full[short_of] = true;
     }
 }

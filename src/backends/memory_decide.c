@@ -48,22 +48,30 @@ __attribute__((noinline)) static enum table_error decide_missing(struct memory *
     return TABLE_OK;
 }
 
-/* A peek at a state under another plan: as if it were carried over. */
+/* A peek at a state under another plan: as if it were carried over; one under a later plan is looked at as it is. */
 __attribute__((noinline)) static void peek_carried(const struct weir_backend_request *request,
                                                    const struct entry *entry, struct weir_decision *out)
 {
     int64_t state[STATE_MAX_WORDS];
-    int64_t at_us = request->now_us;
-    int64_t used = state_used(&entry->rule->plan, entry->state, &at_us);
-    state_charge(request->plan, state, at_us, used);
-    state_decide(request->plan, state, request->now_us, request->cost, WEIR_PEEK, out);
+    const struct rule *rule = entry->rule;
+    const struct weir_plan *plan = request->plan;
+    if (rule_is(rule, request) || atomic_load_explicit(&rule->version, memory_order_relaxed) > request->plan_version) {
+        plan = &rule->plan;
+        memcpy(state, entry->state, rule->state_bytes);
+    } else {
+        int64_t at_us = request->now_us;
+        int64_t used = state_used(&rule->plan, entry->state, &at_us);
+        state_charge(plan, state, at_us, used);
+    }
+    state_decide(plan, state, request->now_us, request->cost, WEIR_PEEK, out);
 }
 
-/* What is not the common case: no entry, one to be forgotten, or one under another plan. */
+/* What is not the common case: no entry, one to be forgotten, or one that is not known to be under the request's plan. */
 __attribute__((noinline)) static enum table_error decide_otherwise(struct memory *memory, struct shard *shard,
                                                                    const struct weir_backend_request *request,
                                                                    struct entry *entry, struct weir_decision *out)
 {
+    struct weir_backend_request own = *request;
     if (entry && request->verb == WEIR_RESET) {
         shard_remove(&memory->table, shard, entry);
         entry = NULL;
@@ -71,13 +79,13 @@ __attribute__((noinline)) static enum table_error decide_otherwise(struct memory
         peek_carried(request, entry, out);
         return TABLE_OK;
     } else if (entry) {
-        enum table_error error = shard_carry(&memory->table, shard, request, &entry);
+        enum table_error error = shard_carry(&memory->table, shard, &own, &entry);
         if (error)
             return error;
     }
     if (!entry)
         return decide_missing(memory, shard, request, out);
-    decide_entry(memory, shard, request, entry, out);
+    decide_entry(memory, shard, &own, entry, out);
     return TABLE_OK;
 }
 
@@ -89,7 +97,7 @@ static inline enum table_error decide(struct memory *memory, struct shard *shard
     enum table_error error = TABLE_OK;
     pthread_mutex_lock(&shard->mutex);
     struct entry *entry = shard_find(shard, request);
-    if (entry && request->verb != WEIR_RESET && rule_is(entry->rule, request->plan, request->limit_id))
+    if (entry && request->verb != WEIR_RESET && rule_is_current(entry->rule, request))
         decide_entry(memory, shard, request, entry, out);
     else
         error = decide_otherwise(memory, shard, request, entry, out);

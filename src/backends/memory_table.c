@@ -151,11 +151,12 @@ uint64_t table_evictions(struct table *table)
 /* The rule of a request, held for an entry to be. */
 static struct rule *shard_rule(struct table *table, struct shard *shard, const struct weir_backend_request *request)
 {
-    if (shard->recent && rule_is(shard->recent, request->plan, request->limit_id)) {
+    if (shard->recent && rule_is(shard->recent, request)) {
         rule_hold(shard->recent);
+        rule_raise(shard->recent, request->plan_version);
         return shard->recent;
     }
-    struct rule *rule = rule_get(&table->rules, request->plan, request->limit_id);
+    struct rule *rule = rule_get(&table->rules, request);
     if (!rule)
         return NULL;
     if (shard->recent)
@@ -242,11 +243,19 @@ void shard_remove(struct table *table, struct shard *shard, struct entry *entry)
         atomic_fetch_sub_explicit(&table->keys, 1, memory_order_relaxed);
 }
 
-enum table_error shard_carry(struct table *table, struct shard *shard, const struct weir_backend_request *request,
+enum table_error shard_carry(struct table *table, struct shard *shard, struct weir_backend_request *request,
                              struct entry **entry)
 {
     struct entry *old = *entry;
     struct rule *old_rule = old->rule;
+    if (rule_is(old_rule, request)) {
+        rule_raise(old_rule, request->plan_version);
+        return TABLE_OK;
+    }
+    if (atomic_load_explicit(&old_rule->version, memory_order_relaxed) > request->plan_version) {
+        request->plan = &old_rule->plan;
+        return TABLE_OK;
+    }
     int64_t at_us = request->now_us;
     int64_t used = state_used(&old_rule->plan, old->state, &at_us);
     if (used == 0) {

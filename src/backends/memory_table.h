@@ -124,9 +124,10 @@ enum table_error shard_add(struct table *table, struct shard *shard, const struc
 
 void shard_remove(struct table *table, struct shard *shard, struct entry *entry);
 
-/* Bring an entry under the plan of the request: what it has used by then, rounded up, is charged to a fresh
- * state. *entry may move, or become NULL if nothing is used. TABLE_NO_MEMORY: nothing has changed. */
-enum table_error shard_carry(struct table *table, struct shard *shard, const struct weir_backend_request *request,
+/* Bring an entry under the plan of the request: what it has used by then, rounded up, is charged to a fresh state.
+ * *entry may move, or become NULL if nothing is used. If it was written under a later plan than the request brings,
+ * that plan is put into the request instead. TABLE_NO_MEMORY: nothing has changed. */
+enum table_error shard_carry(struct table *table, struct shard *shard, struct weir_backend_request *request,
                              struct entry **entry);
 
 /* An entry of the shard will be as good as new at `fresh_at_us`, no earlier. */

@@ -25,6 +25,7 @@ struct rule {
     struct weir_plan plan;    /* (c) */
     struct rule_key key;      /* (c) */
     size_t state_bytes;       /* (c) */
+    _Atomic uint64_t version; /* the latest at which this was the limit's plan; only ever grows, see rule_raise() */
     _Atomic uint64_t holders; /* entries and shards; 0 only under rules->mutex or never again */
     UT_hash_handle hh;        /* rules->mutex */
 };
@@ -39,8 +40,8 @@ void rules_init(struct rules *rules);
 /* Nobody holds a rule any more. */
 void rules_destroy(struct rules *rules);
 
-/* The rule of a plan of a limit, held once more; NULL: out of memory. */
-struct rule *rule_get(struct rules *rules, const struct weir_plan *plan, uint32_t limit_id);
+/* The rule of a request's plan, held once more; NULL: out of memory. */
+struct rule *rule_get(struct rules *rules, const struct weir_backend_request *request);
 
 /* One more holder of a rule that the caller holds already. Relaxed: its holding orders all that matters. */
 static inline void rule_hold(struct rule *rule)
@@ -48,11 +49,28 @@ static inline void rule_hold(struct rule *rule)
     atomic_fetch_add_explicit(&rule->holders, 1, memory_order_relaxed);
 }
 
+/* The limit has this plan as of `version` (or again). Relaxed: it is compared under a shard's mutex, by threads of which
+ * each has raised it before or brings an older version. */
+static inline void rule_raise(struct rule *rule, uint64_t version)
+{
+    uint64_t known = atomic_load_explicit(&rule->version, memory_order_relaxed);
+    while (known < version && !atomic_compare_exchange_weak_explicit(&rule->version, &known, version,
+                                                                     memory_order_relaxed, memory_order_relaxed))
+        ;
+}
+
 void rule_drop(struct rules *rules, struct rule *rule);
 
-static inline bool rule_is(const struct rule *rule, const struct weir_plan *plan, uint32_t limit_id)
+static inline bool rule_is(const struct rule *rule, const struct weir_backend_request *request)
 {
-    return rule->key.fingerprint == plan->fingerprint && rule->key.limit_id == limit_id;
+    return rule->key.fingerprint == request->plan->fingerprint && rule->key.limit_id == request->limit_id;
+}
+
+/* Whether an entry of the request's limit was written under the very plan that the request brings: no two plans of a
+ * limit have a version in common. */
+static inline bool rule_is_current(const struct rule *rule, const struct weir_backend_request *request)
+{
+    return atomic_load_explicit(&rule->version, memory_order_relaxed) == request->plan_version;
 }
 
 #endif

@@ -41,15 +41,20 @@ static int group_time(const struct weir *limiter, const struct weir_request *req
 
 static void group_add(struct group *group, const struct weir_request *request, int64_t now_us)
 {
-    const struct weir_limit *limit = request->limit;
+    struct weir_limit *limit = request->limit;
     size_t i = group->count++;
+    const struct weir_backend_request *before = i > 0 ? &group->requests[i - 1] : NULL;
     const struct weir_plan *plan = &group->plans[i];
-    if (i > 0 && group->requests[i - 1].limit_name == limit->name)
-        plan = group->requests[i - 1].plan;
-    else
-        plan_cell_read((struct plan_cell *)(uintptr_t)&limit->plan, &group->plans[i]);
-    group->requests[i] = backend_request(limit, plan, request->key, request->cost,
-                                         request->now_us ? request->now_us : now_us, WEIR_TAKE);
+    uint64_t version;
+    if (before && before->limit_name == limit->name) {
+        plan = before->plan;
+        version = before->plan_version;
+    } else {
+        version = plan_cell_read(&limit->plan, &group->plans[i]);
+    }
+    if (request->now_us)
+        now_us = request->now_us;
+    group->requests[i] = backend_request(limit, plan, version, request->key, request->cost, now_us, WEIR_TAKE);
 }
 
 /* A request for a limit and key that stand there already is one for more permits. */

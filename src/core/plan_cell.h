@@ -34,7 +34,8 @@ static inline void plan_cell_write(struct plan_cell *cell, const struct weir_pla
     atomic_store_explicit(&cell->turn, turn, memory_order_release);
 }
 
-static inline void plan_cell_read(struct plan_cell *cell, struct weir_plan *out)
+/* Returns the plan's version: how many have been written so far. */
+static inline uint64_t plan_cell_read(struct plan_cell *cell, struct weir_plan *out)
 {
     uint64_t __attribute__((may_alias)) *words = (void *)out;
     uint64_t turn = atomic_load_explicit(&cell->turn, memory_order_acquire);
@@ -44,7 +45,7 @@ static inline void plan_cell_read(struct plan_cell *cell, struct weir_plan *out)
             words[i] = atomic_load_explicit(&cell->slots[turn & 1][i], memory_order_acquire);
         uint64_t now = atomic_load_explicit(&cell->turn, memory_order_acquire);
         if (now == turn)
-            return;
+            return turn;
         turn = now;
     }
 }

@@ -38,11 +38,12 @@ static inline int request_time(const struct weir *limiter, int64_t *out)
 }
 
 static inline struct weir_backend_request backend_request(const struct weir_limit *limit, const struct weir_plan *plan,
-                                                          struct weir_key key, int64_t cost, int64_t now_us,
-                                                          enum weir_verb verb)
+                                                          uint64_t plan_version, struct weir_key key, int64_t cost,
+                                                          int64_t now_us, enum weir_verb verb)
 {
     return (struct weir_backend_request){
         .plan = plan,
+        .plan_version = plan_version,
         .limit_name = limit->name,
         .key = key,
         .hash = siphash13(&limit->secret, key.data, key.len),
@@ -66,8 +67,8 @@ static inline int decide_once(struct weir_limit *limit, struct weir_key key, int
 {
     struct weir *limiter = limit->limiter;
     struct weir_plan plan;
-    plan_cell_read(&limit->plan, &plan);
-    struct weir_backend_request request = backend_request(limit, &plan, key, cost, WEIR_OWN_CLOCK, verb);
+    uint64_t version = plan_cell_read(&limit->plan, &plan);
+    struct weir_backend_request request = backend_request(limit, &plan, version, key, cost, WEIR_OWN_CLOCK, verb);
     int error = request_time(limiter, &request.now_us);
     if (error)
         return error;
