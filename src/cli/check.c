@@ -1,0 +1,89 @@
+/* check.c - weir check: is a policy file right, and what does it say? */
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <weir/weir.h>
+
+#include "cli.h"
+
+const char CHECK_HELP[] =
+    "Usage: weir check FILE...\n"
+    "\n"
+    "Validate policy files, in which each line is `name = policy` and # begins a comment. Each bad line is\n"
+    "reported as FILE:LINE: and what is wrong with it. If a file has none, its limits are printed as weir\n"
+    "understands them. FILE may be -, the standard input.\n"
+    "\n"
+    "  -h, --help   print this\n"
+    "\n"
+    "Exit status: 0 all lines are right, 1 a line is bad, 2 wrong use or a file cannot be read.\n";
+
+struct check {
+    const char *path;
+    FILE *limits; /* what will be printed if there is no bad line */
+    size_t limit_count, bad_count;
+};
+
+static int check_file(const char *path);
+
+int command_check(int argc, char **argv)
+{
+    static const struct option options[] = { { "help", no_argument, NULL, 'h' }, { NULL, 0, NULL, 0 } };
+    int code, worst = EXIT_OK;
+    opterr = 0;
+    while ((code = getopt_long(argc, argv, ":h", options, NULL)) != -1) {
+        if (code != 'h')
+            return option_error("check", code, argv);
+        fputs(CHECK_HELP, stdout);
+        return output_finish(EXIT_OK, EXIT_ERROR);
+    }
+    if (optind == argc)
+        return usage_error("check", "no FILE to check");
+    for (int i = optind; i < argc; i++) {
+        code = check_file(argv[i]);
+        worst = code > worst ? code : worst;
+    }
+    return output_finish(worst, EXIT_ERROR);
+}
+
+static int visit(void *user, const struct weir_policy_line *line)
+{
+    struct check *check = user;
+    char text[160];
+    if (!line->policy) {
+        check->bad_count++;
+        fprintf(stderr, "%s:%d: %s\n", check->path, line->number, line->error);
+        return WEIR_OK;
+    }
+    check->limit_count++;
+    int error = weir_policy_print(line->policy, text, sizeof text);
+    if (error == WEIR_OK)
+        fprintf(check->limits, "%s = %s\n", line->name, text);
+    return error;
+}
+
+static int check_file(const char *path)
+{
+    char message[320] = "", *limits = NULL;
+    size_t limits_size = 0;
+    bool is_stdin = strcmp(path, "-") == 0;
+    struct check check = { .path = is_stdin ? "stdin" : path, .limits = open_memstream(&limits, &limits_size) };
+    if (!check.limits) {
+        complain("%s: out of memory", check.path);
+        return EXIT_ERROR;
+    }
+    int error = weir_policy_file_read(is_stdin ? "/dev/stdin" : path, visit, &check, message, sizeof message);
+    bool has_all = fclose(check.limits) == 0;
+    int code = error == WEIR_OK && has_all ? EXIT_OK : check.bad_count ? EXIT_FAILED : EXIT_ERROR;
+    if (code == EXIT_OK)
+        fputs(limits, stdout);
+    else if (code == EXIT_ERROR && *message)
+        complain("%s", message);
+    else if (code == EXIT_ERROR)
+        complain("%s: %s", check.path, weir_strerror(has_all ? error : WEIR_ENOMEM));
+    if (code == EXIT_OK && check.limit_count == 0)
+        complain("%s: holds no limit", check.path);
+    free(limits);
+    return code;
+}

@@ -1,0 +1,47 @@
+/* hold.h - holds rows against limits, by the rows' own times, and counts what comes of it.
+ *
+ * A limiter is opened with a clock of its own, which shows the time of the row at hand, and with room for every key, so
+ * that nothing but the limits ever denies. Several limits are held against a row at once, all or nothing; if they deny,
+ * a peek at each, at the same time, tells which of them did. A denial changes nothing, so the peeks see what the
+ * decision saw.
+ */
+#ifndef WEIR_CLI_HOLD_H
+#define WEIR_CLI_HOLD_H
+
+#include <weir/weir.h>
+
+#include "policies.h"
+#include "progress.h"
+#include "rows.h"
+
+struct policy_tally {
+    uint64_t denied;       /* requests that this limit denied, whatever the others said */
+    uint64_t denied_alone; /* and no other limit */
+    uint32_t *denied_by_key;
+};
+
+struct tally {
+    uint64_t admitted, denied;
+    uint64_t permits_asked, permits_admitted;
+    uint32_t *requests_by_key, *denied_by_key; /* by key number */
+    struct policy_tally *policies;             /* in the order of the policies */
+    size_t policy_count;
+    int64_t first_us, last_us; /* the least and the greatest time; 0 without rows */
+    int64_t least_remaining;   /* after an admission, and of how many permits, and whose; -1: nothing was admitted */
+    int64_t least_limit;
+    uint32_t least_key;
+};
+
+struct hold_watcher {
+    /* Called for each row in turn; other than EXIT_OK ends the work and is returned. NULL: nobody watches. */
+    int (*decided)(void *user, const struct row *row, const struct weir_decision *decision);
+    void *user;
+};
+
+/* EXIT_OK with the tally, for tally_free(), or EXIT_FAILED after a complaint. There are 1 to WEIR_MAX_ALL policies. */
+int hold_rows(const struct rows *rows, const struct policies *policies, struct hold_watcher watcher,
+              struct progress *progress, struct tally *out);
+
+void tally_free(struct tally *tally);
+
+#endif

@@ -1,0 +1,191 @@
+/* try.c - weir try: one decision on a fresh limiter, as an exit status. */
+#include <getopt.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <weir/weir.h>
+
+#include "cli.h"
+#include "json.h"
+#include "policies.h"
+#include "times.h"
+
+const char TRY_HELP[] =
+    "Usage: weir try -p POLICY [--key KEY] [--cost N]\n"
+    "       weir try -f FILE [--limit NAME] [--key KEY] [--cost N]\n"
+    "\n"
+    "Ask a fresh limit once and say what it answers. Nothing is kept: each run starts with all permits.\n"
+    "\n"
+    "  -p, --policy POLICY    the limit, for example 'token_bucket limit=100 period=1s burst=200'\n"
+    "  -f, --policies FILE    a policy file, and\n"
+    "      --limit NAME       which of its limits; not needed if it has one alone\n"
+    "      --key KEY          whose request it is (default: key)\n"
+    "      --cost N           how many permits it takes (default: 1)\n"
+    "      --json             the answer as one JSON object\n"
+    "  -h, --help             print this\n"
+    "\n"
+    "Exit status: 0 allowed, 1 denied, 2 any error.\n";
+
+struct attempt {
+    struct policies policies;
+    const char *limit, *key;
+    int64_t cost;
+    bool has_text, has_file, json;
+};
+
+enum option_code { LIMIT = 256, KEY, COST, JSON };
+
+static int read_options(struct attempt *attempt, int argc, char **argv, bool *wants_help);
+static int read_option(struct attempt *attempt, int code, const char *value);
+static int decide(const struct attempt *attempt, const struct named_policy *policy);
+static const struct named_policy *choose(const struct attempt *attempt);
+static void print_answer(const struct named_policy *policy, const struct attempt *attempt,
+                         const struct weir_decision *decision);
+static void print_json(const struct named_policy *policy, const struct attempt *attempt,
+                       const struct weir_decision *decision);
+
+int command_try(int argc, char **argv)
+{
+    struct attempt attempt = { .key = "key", .cost = 1 };
+    const struct named_policy *policy;
+    bool wants_help = false;
+    int code = read_options(&attempt, argc, argv, &wants_help);
+    if (code == EXIT_OK && wants_help)
+        fputs(TRY_HELP, stdout);
+    else if (code == EXIT_OK)
+        code = (policy = choose(&attempt)) ? decide(&attempt, policy) : EXIT_ERROR;
+    policies_free(&attempt.policies);
+    return code == EXIT_ERROR ? code : output_finish(code, EXIT_ERROR);
+}
+
+static int read_options(struct attempt *attempt, int argc, char **argv, bool *wants_help)
+{
+    static const struct option options[] = {
+        { "policy", required_argument, NULL, 'p' },  { "policies", required_argument, NULL, 'f' },
+        { "limit", required_argument, NULL, LIMIT }, { "key", required_argument, NULL, KEY },
+        { "cost", required_argument, NULL, COST },   { "json", no_argument, NULL, JSON },
+        { "help", no_argument, NULL, 'h' },          { NULL, 0, NULL, 0 },
+    };
+    int code;
+    opterr = 0;
+    while ((code = getopt_long(argc, argv, ":p:f:h", options, NULL)) != -1) {
+        int result = EXIT_OK;
+        if (code == '?' || code == ':')
+            return option_error("try", code, argv);
+        if (code == 'h')
+            *wants_help = true;
+        else
+            result = read_option(attempt, code, optarg);
+        if (result != EXIT_OK)
+            return result;
+    }
+    if (optind < argc)
+        return usage_error("try", "'%s' is one word too many", argv[optind]);
+    return EXIT_OK;
+}
+
+static int read_option(struct attempt *attempt, int code, const char *value)
+{
+    switch (code) {
+    case 'p': attempt->has_text = true; return policies_add_text(&attempt->policies, "try", value);
+    case 'f': attempt->has_file = true; return policies_add_file(&attempt->policies, "try", value);
+    case LIMIT: attempt->limit = value; break;
+    case JSON: attempt->json = true; break;
+    case KEY:
+        if (strlen(value) < 1 || strlen(value) > WEIR_MAX_KEY_LEN)
+            return usage_error("try", "--key has %zu bytes, and 1 to %d are allowed", strlen(value), WEIR_MAX_KEY_LEN);
+        attempt->key = value;
+        break;
+    case COST:
+        if (!span_number(span_of(value), &attempt->cost) || attempt->cost < 1 || attempt->cost > WEIR_MAX_PERMITS)
+            return usage_error("try", "--cost '%s' is not a whole number from 1 to 1000000000", value);
+        break;
+    default: break;
+    }
+    return EXIT_OK;
+}
+
+/* NULL after a complaint. */
+static const struct named_policy *choose(const struct attempt *attempt)
+{
+    const struct policies *policies = &attempt->policies;
+    if (!attempt->has_text && !attempt->has_file) {
+        usage_error("try", "no limit to ask: give one with -p");
+        return NULL;
+    }
+    if (attempt->limit && attempt->has_file)
+        for (size_t i = 0; i < policies->count; i++)
+            if (strcmp(policies->all[i].name, attempt->limit) == 0)
+                return &policies->all[i];
+    if (attempt->limit && !attempt->has_file)
+        usage_error("try", "--limit '%s' needs the policy file that has it: -f FILE", attempt->limit);
+    else if (attempt->limit)
+        usage_error("try", "there is no limit '%s' in the policy file", attempt->limit);
+    else if (policies->count != 1)
+        usage_error("try", "there are %zu limits: --limit NAME chooses one", policies->count);
+    else
+        return &policies->all[0];
+    return NULL;
+}
+
+static int decide(const struct attempt *attempt, const struct named_policy *policy)
+{
+    struct weir_decision decision;
+    weir *limiter;
+    weir_limit *limit;
+    int error = weir_open(NULL, &limiter);
+    if (error != WEIR_OK) {
+        complain("cannot open a limiter: %s", weir_strerror(error));
+        return EXIT_ERROR;
+    }
+    error = weir_limit_define(limiter, policy->name[0] ? policy->name : "try", &policy->policy, &limit);
+    if (error == WEIR_OK)
+        error = weir_try(limit, weir_key_text(attempt->key), attempt->cost, &decision);
+    weir_close(limiter);
+    if (error != WEIR_OK) {
+        complain("cannot decide: %s", weir_strerror(error));
+        return EXIT_ERROR;
+    }
+    if (attempt->json)
+        print_json(policy, attempt, &decision);
+    else
+        print_answer(policy, attempt, &decision);
+    return decision.allowed ? EXIT_OK : EXIT_FAILED;
+}
+
+static void print_answer(const struct named_policy *policy, const struct attempt *attempt,
+                         const struct weir_decision *decision)
+{
+    char time[TIME_TEXT_SIZE];
+    printf("%s: %s, cost %lld, %lld of %lld permits left", decision->allowed ? "allowed" : "denied", policy->text,
+           (long long)attempt->cost, (long long)decision->remaining, (long long)decision->limit);
+    if (!decision->allowed && decision->retry_after_us == WEIR_NEVER)
+        fputs(", can never be allowed", stdout);
+    if (decision->retry_after_us > 0) {
+        duration_print(decision->retry_after_us, time);
+        printf(", retry after %s", time);
+    }
+    if (decision->delay_us > 0) {
+        duration_print(decision->delay_us, time);
+        printf(", go ahead after %s", time);
+    }
+    if (decision->reset_after_us > 0) {
+        duration_print(decision->reset_after_us, time);
+        printf(", all back after %s", time);
+    }
+    putchar('\n');
+}
+
+static void print_json(const struct named_policy *policy, const struct attempt *attempt,
+                       const struct weir_decision *decision)
+{
+    fputs("{\"policy\":", stdout);
+    json_string(span_of(policy->text));
+    fputs(",\"key\":", stdout);
+    json_string(span_of(attempt->key));
+    printf(",\"cost\":%lld,\"allowed\":%s,\"limit\":%lld,\"remaining\":%lld,\"retry_after_us\":%lld,"
+           "\"reset_after_us\":%lld,\"delay_us\":%lld}\n",
+           (long long)attempt->cost, decision->allowed ? "true" : "false", (long long)decision->limit,
+           (long long)decision->remaining, (long long)decision->retry_after_us, (long long)decision->reset_after_us,
+           (long long)decision->delay_us);
+}

@@ -1,0 +1,166 @@
+# What is read: access logs, CSV, gzip, times, and rows that are bad.
+# shellcheck shell=sh disable=SC2154 # run.sh reads this and sets what is used here
+
+clf() { # clf CLIENT USER TIME REQUEST
+    printf '%s - %s [%s] "%s" 200 17\n' "$1" "$2" "$3" "$4"
+}
+
+{
+    clf 192.0.2.1 ada '10/Nov/2026:06:00:00 +0000' 'GET /a?x=1 HTTP/1.1'
+    clf 192.0.2.1 bob '10/Nov/2026:06:00:01 +0000' 'POST /b HTTP/1.1'
+    clf 192.0.2.2 ada '10/Nov/2026:06:00:02 +0000' 'GET /a?x=2 HTTP/1.1'
+} >log
+cp log in
+decides 'the key of an access log is the client' 101
+decides 'the key can be the user' 110 --key user
+decides 'the key can be the path, without the query' 110 --key path
+decides 'the key can be the method' 110 --key method
+decides 'a log can be named as a file' 101 log
+decides 'options may stand behind files' 101 log --format clf
+decides 'several files are one input, a dash among them' 101000 log -
+sed 's/$/ "http:\/\/example.org\/" "Mozilla (X11, \\"quoted\\")"/' log >in
+decides 'the Combined Log Format is read too' 101
+sed 's/$/\r/' log >in
+decides 'lines may end with CR LF' 101
+{ echo; cat log; echo; echo '   '; } >in
+decides 'blank lines are not rows' 101
+printf '%s' "$(cat log)" >in
+decides 'the last line may lack its line feed' 101
+{
+    clf a.example - '10/Nov/2026:06:00:00 +0000' 'GET /a "b" c HTTP/1.0'
+    clf a.example - '10/Nov/2026:06:00:00 +0000' 'GET /a "b" c?d HTTP/1.0'
+    clf a.example - '10/Nov/2026:06:00:00 +0000' '-'
+    clf a.example 'x y' '10/Nov/2026:06:00:00 +0000' ''
+} >in
+decides 'requests with quotes and spaces, and without a path, are read' 1010 --key path
+{
+    clf a - '10/Nov/2026:06:00:00 +0100' 'GET / HTTP/1.0'
+    clf a - '10/Nov/2026:04:00:00 -0100' 'GET / HTTP/1.0'
+    clf a - '10/Nov/2026:06:00:00 +0000' 'GET / HTTP/1.0'
+} >in
+decides 'the zone of a log counts' 101
+
+if command -v gzip >gzip.path; then
+    gzip -c log >log.gz
+    cp log.gz in
+    decides 'gzip is read, whatever its name' 101
+    cat log.gz log.gz >two
+    decides 'several gzip members are one input' 101000 two
+    head -c 60 log.gz >cut.gz
+    run 1 replay -p "$once" cut.gz && has err 'cut.gz' 'cut off' && [ ! -s out ]
+    verdict 'gzip that is cut off is an error that names the file' $?
+    { head -c 30 log.gz; printf 'garbage'; tail -c +38 log.gz; } >bad.gz
+    run 1 replay -p "$once" bad.gz && has err 'bad.gz' 'corrupt' && [ ! -s out ]
+    verdict 'corrupt gzip is an error that names the file' $?
+else
+    echo 'skip gzip: there is no gzip here'
+fi
+
+printf '0,a,1\n1,b,1\n2,a,1\n' >in
+decides 'CSV without a header is time_us,key,cost, and time 0 is a time' 110
+printf '0,a,1\n1,a b"c,1\n2,a\0b,1\n3,a\0b,1\n4,a\0c,1\n' >in
+decides 'keys are any bytes, NUL and quotes included' 11101
+printf '\357\273\277time,key,cost\n0,a,1\n1,a,1\n' >in
+decides 'a byte order mark is not part of the first name' 10
+printf 'key,time_us\n"a,b",5\n"a,b",6\n"say ""hi""",7\n"say ""hi""",8\n"two\nlines",9\n"two\nlines",10\n' >in
+decides 'quoted fields hold commas, quotes and line feeds' 101010
+printf 'key,time_us\n"two\r\nlines",1\r\nb,2\r\nb,3\r\n' >in
+decides 'CR LF ends the lines of CSV too' 110
+printf 'When,Who,N\n0,a,1\n1,b,1\n2,a,1\n' >in
+decides 'fields are chosen by name' 110 --time When --key who --cost N
+decides 'fields are chosen by number' 110 --time 1 --key 2 --cost 3
+printf '1,x,0\n1,y,1\n1,x,2\n' >in
+decides 'fields are chosen by number where there is no header' 110 --time 3 --key 2
+printf 'time,size\n0,7\n1,8\n' >in
+decides 'without a key field all rows share one key' 10
+run 0 replay -p "$once" && has out 'the input has no key'
+verdict 'the report says that there is no key field' $?
+run 2 replay -p "$once" --key who && has err "'who'" '--key' 'time, size'
+verdict 'an unknown field is an error that lists the fields there are' $?
+printf 'size,who\n0,7\n' >in
+run 2 replay -p "$once" && has err '--time' 'size, who'
+verdict 'a header without a time is an error that lists the fields' $?
+cp log in
+run 2 replay -p "$once" --key who && has err "'who'" 'client, path, user, method'
+verdict 'an unknown key of an access log is an error that lists the keys' $?
+run 2 replay -p "$once" --cost 3 && has err '--cost' 'CSV'
+verdict 'a cost column of an access log is an error' $?
+printf 'Mar 27 13:06:56 host sshd[1291]: Server listening\n' >in
+run 1 replay -p "$once" && has err 'stdin:1:' '--format'
+verdict 'a file that is neither log nor CSV is an error' $?
+
+# second TIME MICROSECONDS: a row at TIME lies exactly at MICROSECONDS.
+second() {
+    printf 'time,key\n"%s",a\n' "$1" >in
+    run 0 replay --json -p "$once" && has out "\"first\":{\"time_us\":$2,"
+    verdict "the time $1 is $2" $?
+}
+second 0 0
+second 9007199254740991 9007199254740991
+second 1.5 1500000
+second 1700000000.1234569 1700000000123456
+second '2023-11-16 18:17:03.9799600' 1700158623979960
+second 2023-11-16T18:17:03Z 1700158623000000
+second 2023-11-16T18:17:03+01:00 1700155023000000
+second 2023-11-16T18:17:03.5-0130 1700164023500000
+second '2023-11-16 18:17:03,25 +01' 1700155023250000
+second 2024-02-29 1709164800000000
+second 1970-01-01T00:30+00:30 0
+second 2016-12-31T23:59:60Z 1483228800000000
+second '01/Jul/1995:00:00:01 -0400' 804571201000000
+printf 'at_ms,key\n1500,a\n' >in
+run 0 replay --json -p "$once" --time at_ms && has out '"first":{"time_us":1500000,'
+verdict 'a name that ends in _ms says the unit' $?
+run 0 replay --json -p "$once" --time at_ms --time-unit s && has out '"first":{"time_us":1500000000,'
+verdict '--time-unit overrides the unit of the name' $?
+printf 'ts_ns,key\n1999,a\n' >in
+run 0 replay --json -p "$once" && has out '"first":{"time_us":1,'
+verdict 'nanoseconds are cut to microseconds' $?
+
+for time in 2023-02-29 2023-13-01 2023-00-10 2023-11-16T24:00:00 2023-11-16T18:60:00 2023-11-16T18:17:60 \
+    2023-11-16T18:17:03+24:00 2023-11-16T18:17:03X 2256-01-01 9007199254740992 99999999999999999999 1e6 0x10 1. .5 -1 \
+    1969-12-31T23:59:59 31/Feb/1995:00:00:00 12:00 ''; do
+    printf '%s,a,1\n' "$time" >in
+    refuses "the time '$time' is refused" "time '$time'" --format csv --time 1 --key 2
+done
+for cost in 0 -1 1.5 1000000001 99999999999999999999 x ''; do
+    printf '0,a,%s\n' "$cost" >in
+    refuses "the cost '$cost' is refused" "cost '$cost'"
+done
+printf '0,,1\n' >in
+refuses 'an empty key is refused' 'key is empty'
+{ printf '0,'; head -c 65537 /dev/zero | tr '\0' k; printf ',1\n'; } >in
+refuses 'a key of 65537 bytes is refused' '65537'
+{ printf '0,'; head -c 65536 /dev/zero | tr '\0' k; printf ',1\n'; } >in
+decides 'a key of 65536 bytes is read' 1
+printf '0,a\n' >in
+refuses 'two fields are not time_us,key,cost' '2 fields'
+printf '0,\033[31m\0,x\n' >in
+refuses 'a bad row is shown without obeying it' "cost 'x'"
+printf '7 - - [10/Nov/2026:06:00:00 +0000] "GET / HTTP/1.0"\n' >in
+refuses 'a log line without a status is refused' 'no status and size'
+printf 'time,key\n0,a\n1,"b\n2,c\n3,d,e\n4,"f"g\n' >in
+run 0 replay --lenient --decisions -p "$once" && has err 'stdin:3: a quoted field is not closed' 'stdin:5: has 3 fields' \
+    'stdin:6: field 2' '3 of 5 rows' && [ "$(wc -l <out)" -eq 2 ]
+verdict 'a quote that is never closed spoils one row, not the rest' $?
+
+{ seq -f '%.0f,a,1' 0 98; echo 'bad'; } >in
+run 0 replay -p "$once" && has err 'stdin:100:' '1 of 100 rows' && has out 'left out'
+verdict 'one bad row in a hundred is reported and left out' $?
+{ seq -f '%.0f,a,1' 0 97; echo 'bad'; } >in
+run 1 replay -p "$once" && has err 'stdin:99:' '1 of 99 rows' '--lenient' && [ ! -s out ]
+verdict 'more than one bad row in a hundred is an error' $?
+run 0 replay -p "$once" --lenient && has err '1 of 99 rows' && has out 'left out'
+verdict '--lenient goes on' $?
+{ echo '0,a,1'; yes bad | head -n 50; } >in
+run 0 replay -p "$once" --lenient && [ "$(grep -c '^stdin:' err)" -eq 20 ] && has err 'and 30 more'
+verdict 'only the first twenty bad rows are shown' $?
+: >in
+run 0 replay -p "$once" && grep -q '^requests  *0$' out && [ ! -s err ]
+verdict 'an empty input is a report of nothing' $?
+run 0 replay --json -p "$once" && has out '"requests":0,' '"busiest_second":null'
+verdict 'an empty input is a JSON report of nothing' $?
+run 1 replay -p "$once" missing.log && has err 'missing.log: No such file'
+verdict 'a file that is not there is an error' $?
+run 1 replay -p "$once" . && has err '.: Is a directory'
+verdict 'a directory is an error' $?

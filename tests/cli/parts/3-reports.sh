@@ -1,0 +1,91 @@
+# What is printed: the report, JSON, the plot.
+# shellcheck shell=sh disable=SC2154 # run.sh reads this and sets what is used here
+
+cat >in <<'END'
+time_us,key,cost
+1000000,a,1
+1100000,a,1
+1200000,a,1
+1300000,b,1
+5000000,c,1
+5000001,b,1
+END
+cat >expected <<'END'
+policy            fixed_window limit=1 period=1h
+file              stdin
+time              1970-01-01T00:00:01Z to 1970-01-01T00:00:05Z, 4.000001 s
+
+requests                     6
+admitted                     3    50.0 %
+denied                       3    50.0 %
+distinct keys                3   (by key)
+keys ever denied             2    66.7 %
+busiest second               4   requests at 1970-01-01T00:00:01Z
+
+      denied    requests     share   key
+           2           3    66.7 %   a
+           1           2    50.0 %   b
+END
+run 0 replay -p 'fixed_window limit=1 period=60m' && diff expected out >>err && [ ! -s err ]
+verdict 'the report counts requests, denials, keys and the busiest second' $?
+run 0 replay -p "$once" --top 1 && has out '1 more; --top 2 shows all' && ! has out '50.0 %   b' 2>/dev/null
+verdict '--top says how many keys are listed' $?
+run 0 replay -p 'fixed_window limit=4 period=1h' && has out 'Nobody would have been denied' '1 of 4 permits left, was a'
+verdict 'where nobody is denied the report says who came nearest' $?
+run 0 replay --json --top 1 -p "$once" && is out '{"weir":"'"$("$weir" version | cut -d' ' -f2)"'","files":["stdin"],"unreadable":0,"requests":6,"admitted":3,"denied":3,"share_denied":0.500000,"permits_asked":6,"permits_admitted":3,"distinct_keys":3,"key_field":"key","first":{"time_us":1000000,"time":"1970-01-01T00:00:01Z"},"last":{"time_us":5000001,"time":"1970-01-01T00:00:05Z"},"busiest_second":{"time_us":1000000,"time":"1970-01-01T00:00:01Z","requests":4},"nearest":null,"keys_ever_denied":2,"top_keys":[{"key":"a","requests":3,"denied":2}],"policies":[{"name":null,"policy":"fixed_window limit=1 period=1h","denied":3,"denied_alone":3,"share_denied":0.500000,"keys_ever_denied":2,"top_keys":[{"key":"a","requests":3,"denied":2}]}]}'
+verdict '--json prints the same as one object' $?
+printf '5000000,a,1\n1000000,a,1\n5000001,b,1\n1000001,b,1\n5000002,c,1\n' >in
+run 0 replay --keep-order --json -p "$once" && has out '"busiest_second":{"time_us":5000000,' '"requests":3}'
+verdict 'the busiest second is found whatever the order' $?
+
+printf '0,"\\\t\001\377\303\251,1\n1,"\\\t\001\377\303\251,1\n' >in
+run 0 replay --json -p "$once" && has out '{"key":"\"\\\u0009\u0001\ufffd'"$(printf '\303\251')"'","key_hex":"225c0901ffc3a9","requests":2'
+verdict 'JSON escapes keys, and adds their bytes where they are not UTF-8' $?
+run 0 replay -p "$once" && has out '"\\\x09\x01\xff'"$(printf '\303\251')"
+verdict 'the report shows control characters and does not send them' $?
+
+printf '# two limits\nfast = fixed_window limit=2 period=1s\nslow = fixed_window limit=3 period=1h\n' >limits.conf
+printf '0,a,1\n0,a,1\n0,a,1\n2000000,a,1\n2000000,a,1\n' >in
+run 0 replay -f limits.conf && has out '1. fast = fixed_window limit=2 period=1s' 'By 2. slow = fixed_window limit=3 period=1h' \
+    '1 by this limit alone' && [ "$(grep -c 'denied .* 1 by this limit alone' out)" -eq 2 ]
+verdict 'several limits are reported one by one' $?
+run 0 replay -f limits.conf --json && has out '"denied":2,"share_denied":0.4' '{"name":"fast","policy":"fixed_window limit=2 period=1s","denied":1,"denied_alone":1,' \
+    '{"name":"slow","policy":"fixed_window limit=3 period=1h","denied":1,"denied_alone":1,'
+verdict 'several limits are counted one by one in JSON' $?
+run 0 replay -f limits.conf --decisions && mv out from-file &&
+    run 0 replay -p 'fixed_window limit=2 period=1s' -p 'fixed_window limit=3 period=1h' --decisions && cmp -s from-file out
+verdict 'a policy file and -p decide alike' $?
+run 2 replay -f limits.conf -f limits.conf && has err 'limits.conf:2:' "'fast'"
+verdict 'a limit of the same name in a second file is an error' $?
+printf 'time,cost\n0,3\n1,8\n' >in
+run 0 replay -p 'token_bucket limit=5 period=1h' && grep -q '^permits asked  *11$' out &&
+    grep -q '^permits admitted  *3  *27.3 %$' out
+verdict 'the permits are reported where requests cost more than one' $?
+
+run 2 replay -p "$once" --plot picture.gif && has err 'picture.gif' '.svg' '.png'
+verdict 'a plot that is neither svg nor png is wrong use' $?
+mkdir -p empty
+run_without_path() {
+    PATH=$scratch/empty "$weir" replay -p "$once" --plot none.svg <in >out 2>err
+    [ $? -eq 1 ] && has err 'gnuplot' && [ ! -e none.svg ]
+}
+run_without_path
+verdict 'without gnuplot a plot is an error, and no file is left' $?
+printf '#!/bin/sh\nexit 3\n' >empty/gnuplot
+chmod +x empty/gnuplot
+run_without_path
+verdict 'a gnuplot that fails is an error, and no file is left' $?
+if command -v gnuplot >gnuplot.path; then
+    seq -f '%.0f00000,a,1' 0 500 >in
+    run 0 replay -p "$once" --plot "it's; a plot.svg" && has "it's; a plot.svg" '<svg' 'admitted' 'fixed_window' && has out requests
+    verdict 'the plot is drawn as svg, whatever its name' $?
+    run 0 replay -p "$once" --decisions --plot plot.png && head -c 8 plot.png | grep -q PNG && [ "$(wc -l <out)" -eq 501 ]
+    verdict 'the plot is drawn as png, beside decisions too' $?
+    run 1 replay -p "$once" --plot no/folder.svg && has err 'no/folder.svg'
+    verdict 'a plot that cannot be written is an error' $?
+    : >in
+    run 1 replay -p "$once" --plot plot.svg && has err 'no requests'
+    verdict 'there is no plot of nothing' $?
+else
+    echo 'skip plots: there is no gnuplot here'
+fi

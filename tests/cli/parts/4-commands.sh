@@ -1,0 +1,98 @@
+# The command line: the commands, help, wrong use, exit status, output that fails.
+# shellcheck shell=sh disable=SC2154 # run.sh reads this and sets what is used here
+
+: >in
+run 0 version && grep -q '^weir [0-9][0-9.]*$' out && cp out version
+verdict 'version prints the version' $?
+run 0 --version && cmp -s version out
+verdict '--version does too' $?
+for words in --help -h help 'help replay' 'replay --help' 'replay -h' 'help check' 'check --help' 'help try' 'try --help' \
+    'version --help' 'help --help'; do
+    # shellcheck disable=SC2086 # words are words
+    run 0 $words && has out 'Usage: weir' && [ ! -s err ]
+    verdict "weir $words prints help on stdout" $?
+done
+
+# misuse TEXT [WORD]...: wrong use, told on stderr with the TEXT in it.
+misuse() {
+    text=$1
+    shift
+    run 2 "$@" && has err "$text" '--help' && [ ! -s out ]
+    verdict "weir $* is wrong use" $?
+}
+run 2 && has err 'Usage: weir' && [ ! -s out ]
+verdict 'weir alone is wrong use' $?
+misuse "'nonsense'" nonsense
+misuse "'--nonsense'" --nonsense
+misuse "'nonsense'" help nonsense
+misuse "'more'" version more
+misuse 'no limit' replay
+misuse "'--nonsense'" replay --nonsense
+misuse "'-x'" replay -x
+misuse "'--top'" replay --top
+misuse "'-p'" replay -p
+misuse "'--json=1'" replay --json=1
+misuse "'many'" replay --top many -p "$once"
+misuse "'xml'" replay --format xml -p "$once"
+misuse "'h'" replay --time-unit h -p "$once"
+misuse "'fixed_window limit=x period=1h'" replay -p 'fixed_window limit=x period=1h'
+misuse '--decisions' replay -p "$once" --json --decisions
+misuse 'no FILE' check
+misuse 'no limit' try
+misuse "'0'" try -p "$once" --cost 0
+misuse "'word'" try -p "$once" word
+misuse '-f FILE' try -p "$once" --limit api
+run 2 replay -f missing.conf && has err 'missing.conf'
+verdict 'a policy file that is not there is wrong use of replay' $?
+
+printf '# limits\n\napi = token_bucket period=1000ms limit=5\nlogin=sliding_window limit=3 period=1m\n' >good.conf
+run 0 check good.conf && is out "$(printf 'api = token_bucket limit=5 period=1s\nlogin = sliding_window limit=3 period=1m')"
+verdict 'check prints the limits of a good file in their shortest form' $?
+cp good.conf in
+run 0 check - && has out 'login = '
+verdict 'check reads its input too' $?
+printf 'api = token_bucket limit=5 period=1s\nbad = nonsense\n\n3\n' >bad.conf
+run 1 check bad.conf && has err 'bad.conf:2: ' 'bad.conf:4: ' 'nonsense' && [ ! -s out ]
+verdict 'check tells every bad line and prints nothing else' $?
+run 1 check good.conf bad.conf && has out 'api = ' && has err 'bad.conf:2: '
+verdict 'check takes several files' $?
+run 2 check missing.conf && has err 'missing.conf: No such file'
+verdict 'check of a file that cannot be read ends with 2' $?
+
+: >in
+run 0 try -p 'token_bucket limit=5 period=1s' --cost 2 && is out 'allowed: token_bucket limit=5 period=1s, cost 2, 3 of 5 permits left, all back after 400 ms'
+verdict 'try allowed ends with 0' $?
+run 1 try -p 'token_bucket limit=5 period=1s' --cost 6 && is out 'denied: token_bucket limit=5 period=1s, cost 6, 5 of 5 permits left, can never be allowed'
+verdict 'try denied ends with 1' $?
+run 0 try -f good.conf --limit login --json --key '"' && is out '{"policy":"sliding_window limit=3 period=1m","key":"\"","cost":1,"allowed":true,"limit":3,"remaining":2,"retry_after_us":0,"reset_after_us":'"$(sed 's/.*reset_after_us":\([0-9]*\).*/\1/' out)"',"delay_us":0}'
+verdict 'try asks a limit of a policy file and answers in JSON' $?
+run 2 try -f good.conf && has err '--limit'
+verdict 'try wants to know which limit of several' $?
+run 2 try -f good.conf --limit nonsense && has err "'nonsense'"
+verdict 'try of a limit that is not there ends with 2' $?
+run 2 try -f bad.conf --limit api && has err 'bad.conf:2: '
+verdict 'try with a bad policy file ends with 2' $?
+
+# full STATUS WORD...: output to a full device is told, and ends with STATUS.
+full() {
+    status=$1
+    shift
+    "$weir" "$@" <in >/dev/full 2>err
+    [ $? -eq "$status" ] && has err 'cannot write'
+    verdict "weir $* notices a full device" $?
+}
+if [ -c /dev/full ]; then
+    : >out
+    seq -f '%.0f,a,1' 0 99999 >in
+    full 2 version
+    full 2 --help
+    full 2 try -p "$once"
+    full 2 check good.conf
+    full 1 replay -p "$once"
+    full 1 replay -p "$once" --json
+    full 1 replay -p "$once" --decisions
+else
+    echo 'skip full devices: there is no /dev/full here'
+fi
+{ "$weir" replay -p "$once" --decisions <in 2>err | head -n 1 >out; } && [ "$(wc -l <out)" -eq 1 ] && [ ! -s err ]
+verdict 'a reader who has seen enough is no error worth a word' $?

@@ -1,0 +1,363 @@
+/* test_cli_readers.c - what weir replay makes of bytes: lines, access logs, CSV, rows. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/clf.h"
+#include "cli/cli.h"
+#include "cli/csv.h"
+#include "cli/rows.h"
+#include "support.h"
+
+/* The program's complaints end here, for tests to look at. */
+static char last_complaint[600];
+
+void complain(const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(last_complaint, sizeof last_complaint, format, arguments);
+    va_end(arguments);
+}
+
+static bool span_equals(struct span span, const void *data, size_t len)
+{
+    return span.len == len && memcmp(span.data, data, len) == 0;
+}
+
+/* ---- Lines ---- */
+
+struct input {
+    char path[64];
+    struct bytes *bytes;
+    struct lines lines;
+};
+
+static void input_open(struct input *input, const void *data, size_t len)
+{
+    strcpy(input->path, "test_cli_readers.XXXXXX");
+    int file = mkstemp(input->path);
+    ck_assert_int_ge(file, 0);
+    ck_assert_int_eq(write(file, data, len), (ssize_t)len);
+    close(file);
+    input->bytes = bytes_open(input->path);
+    ck_assert_ptr_nonnull(input->bytes);
+    unlink(input->path);
+    lines_start(&input->lines, input->bytes, "input");
+}
+
+static void input_close(struct input *input)
+{
+    lines_free(&input->lines);
+    bytes_close(input->bytes);
+}
+
+START_TEST(lines_of_every_length_come_out_as_they_went_in)
+{
+    static const size_t around = (size_t)1 << 18; /* the first size of the buffer */
+    const size_t lengths[] = { 0, 1, around - 2, around - 1, around, around + 1, 0, 3 * around, 5 };
+    const size_t count = sizeof lengths / sizeof *lengths;
+    char *data = malloc(8 * around);
+    size_t len = 0;
+    for (size_t i = 0; i < count; i++) {
+        memset(data + len, 'a' + (int)i, lengths[i]);
+        if (lengths[i] > 2)
+            data[len + 1] = '\0';
+        len += lengths[i];
+        data[len++] = '\n';
+    }
+    struct input input;
+    input_open(&input, data, len - 1); /* the last one lacks its line feed */
+    size_t at = 0;
+    for (size_t i = 0; i < count; i++) {
+        struct span line;
+        ck_assert_int_eq(lines_next(&input.lines, &line), 1);
+        ck_assert_msg(span_equals(line, data + at, lengths[i]), "line %zu", i + 1);
+        ck_assert_int_eq(input.lines.number, (int64_t)i + 1);
+        at += lengths[i] + 1;
+    }
+    struct span none;
+    ck_assert_int_eq(lines_next(&input.lines, &none), 0);
+    ck_assert_int_eq(lines_next(&input.lines, &none), 0);
+    input_close(&input);
+    free(data);
+}
+END_TEST
+
+START_TEST(a_line_can_be_extended_retracted_and_repeated)
+{
+    static const char data[] = "\xef\xbb\xbf"
+                               "a\r\nb\nc";
+    struct input input;
+    struct span line;
+    input_open(&input, data, sizeof data - 1);
+    ck_assert_int_eq(lines_next(&input.lines, &line), 1);
+    ck_assert(span_is(line, "a"));
+    ck_assert_int_eq(lines_extend(&input.lines, &line), 1);
+    ck_assert(span_is(line, "a\r\nb"));
+    ck_assert_int_eq(lines_extend(&input.lines, &line), 1);
+    ck_assert(span_is(line, "a\r\nb\nc"));
+    ck_assert_int_eq(lines_extend(&input.lines, &line), 0);
+    lines_retract(&input.lines);
+    ck_assert_int_eq(lines_next(&input.lines, &line), 1);
+    ck_assert(span_is(line, "b"));
+    ck_assert_int_eq(input.lines.number, 2);
+    lines_repeat(&input.lines);
+    ck_assert_int_eq(lines_next(&input.lines, &line), 1);
+    ck_assert(span_is(line, "b"));
+    ck_assert_int_eq(input.lines.number, 2);
+    ck_assert_int_eq(lines_extend(&input.lines, &line), 1);
+    ck_assert_int_eq(lines_next(&input.lines, &line), 0);
+    input_close(&input);
+}
+END_TEST
+
+/* ---- Access logs ---- */
+
+START_TEST(parts_of_a_request_are_found_in_real_logs)
+{
+    static const struct {
+        const char *line, *client, *user, *method, *path;
+    } table[] = {
+        { "h - - [01/Jul/1995:00:00:01 -0400] \"GET /a?b HTTP/1.0\" 200 6245", "h", "-", "GET", "/a" },
+        { "h - - [01/Jul/1995:00:00:01 -0400] \"GET /a b?c HTTP/1.0\" 200 -", "h", "-", "GET", "/a b" },
+        { "h - - [01/Jul/1995:00:00:01 -0400] \"GET /a\" - -", "h", "-", "GET", "/a" },
+        { "h - - [01/Jul/1995:00:00:01 -0400] \"-\" 408 0", "h", "-", "-", "-" },
+        { "h - - [01/Jul/1995:00:00:01 -0400] \"\" 400 0", "h", "-", "-", "-" },
+        { "h - - [01/Jul/1995:00:00:01 -0400] \"GET ?x HTTP/1.1\" 400 0", "h", "-", "GET", "-" },
+        { "::1 i a [b] c [01/Jul/1995:00:00:01 -0400] \"GET / HTTP/1.0\" 200 1", NULL, NULL, NULL, NULL },
+        { "::1 i a b [01/Jul/1995:00:00:01 -0400] \"G\\\"T \" / HTTP/1.0\" 200 1 \"r\" \"a\"", "::1", "a b", "G\\\"T",
+          "\" /" },
+        { "h - - [01/Jul/1995:00:00:01 -0400] \"GET /\" 200 1 HTTP/1.0\" 200 1", "h", "-", "GET", "/" },
+        { "h - [01/Jul/1995:00:00:01 -0400] \"GET / HTTP/1.0\" 200 1", NULL, NULL, NULL, NULL },
+        { "h - - 01/Jul/1995:00:00:01 \"GET / HTTP/1.0\" 200 1", NULL, NULL, NULL, NULL },
+        { "h - - [01/Jul/1995:00:00:01 -0400 \"GET / HTTP/1.0\" 200 1", NULL, NULL, NULL, NULL },
+        { "h - - [01/Jul/1995:00:00:01 -0400] GET / 200 1", NULL, NULL, NULL, NULL },
+        { "h - - [01/Jul/1995:00:00:01 -0400] \"GET / HTTP/1.0\" 20 1", NULL, NULL, NULL, NULL },
+        { "h - - [01/Jul/1995:00:00:01 -0400]", NULL, NULL, NULL, NULL },
+        { "alyssa.p", NULL, NULL, NULL, NULL },
+        { " [", NULL, NULL, NULL, NULL },
+    };
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        const char *expected[] = { table[i].client, table[i].path, table[i].user, table[i].method };
+        for (int key = CLF_CLIENT; key <= CLF_METHOD; key++) {
+            struct span found = span_of("");
+            struct fault fault = { "" };
+            int64_t time_us = -1;
+            bool is_read = clf_read(span_of(table[i].line), (enum clf_key)key, &time_us, &found, &fault);
+            ck_assert_msg(is_read == (expected[key] != NULL), "%s: %s", table[i].line, fault.text);
+            if (!is_read) {
+                ck_assert_msg(fault.text[0] != '\0', "%s", table[i].line);
+                continue;
+            }
+            ck_assert_msg(span_is(found, expected[key]), "%s: %.*s", table[i].line, (int)found.len, found.data);
+            ck_assert_int_eq(time_us, INT64_C(804571201000000));
+        }
+    }
+}
+END_TEST
+
+/* ---- CSV ---- */
+
+START_TEST(quoted_keys_of_any_bytes_survive_csv)
+{
+    static const char alphabet[] = { 'a', '"', ',', '\n', '\r', '\0', ' ', '\\' };
+    struct chance chance = chance_make(1);
+    struct csv *csv = malloc(sizeof *csv);
+    struct csv_choice choice = { 0 };
+    for (int round = 0; round < 300; round++) {
+        char keys[20][16], data[4096] = "x,key,time_us\n";
+        size_t lens[20], len = strlen(data);
+        for (size_t i = 0; i < 20; i++) {
+            lens[i] = (size_t)chance_between(&chance, 1, 15);
+            memcpy(data + len, "y,\"", 3), len += 3;
+            for (size_t j = 0; j < lens[i]; j++) {
+                keys[i][j] = alphabet[chance_between(&chance, 0, sizeof alphabet - 1)];
+                data[len++] = keys[i][j];
+                if (keys[i][j] == '"')
+                    data[len++] = '"';
+            }
+            len += (size_t)sprintf(data + len, "\",%zu%s\n", i, chance_one_in(&chance, 2) ? "\r" : "");
+        }
+        struct input input;
+        struct span line;
+        struct csv_row row;
+        struct fault fault = { "" };
+        input_open(&input, data, len);
+        csv_start(csv, &choice);
+        ck_assert_int_eq(lines_next(&input.lines, &line), 1);
+        ck_assert_int_eq(csv_begin(csv, &input.lines, line), EXIT_OK);
+        for (size_t i = 0; i < 20; i++) {
+            ck_assert_int_eq(lines_next(&input.lines, &line), 1);
+            ck_assert_msg(csv_read(csv, &input.lines, line, &row, &fault) == 1, "%s", fault.text);
+            ck_assert(span_equals(row.key, keys[i], lens[i]));
+            ck_assert_int_eq(row.time_us, (int64_t)i);
+            ck_assert_int_eq(row.cost, 1);
+        }
+        ck_assert_int_eq(lines_next(&input.lines, &line), 0);
+        csv_free(csv);
+        input_close(&input);
+    }
+    free(csv);
+}
+END_TEST
+
+START_TEST(a_header_is_told_from_a_row)
+{
+    static const struct {
+        const char *data;
+        struct csv_choice choice;
+        int code;
+        bool has_header;
+        size_t time, key, cost; /* CSV_MAX_FIELDS: none */
+        enum time_unit unit;
+    } table[] = {
+        { "time_us,key,cost", { 0 }, EXIT_OK, true, 0, 1, 2, TIME_MICROSECONDS },
+        { "COST,Client_IP,sent,ts_MS", { 0 }, EXIT_OK, true, 3, 1, 0, TIME_MILLISECONDS },
+        { "date,time,ip", { 0 }, EXIT_OK, true, 1, 2, CSV_MAX_FIELDS, TIME_MICROSECONDS },
+        { "time", { 0 }, EXIT_OK, true, 0, CSV_MAX_FIELDS, CSV_MAX_FIELDS, TIME_MICROSECONDS },
+        { "a,b,2020", { .time = "b", .key = "3" }, EXIT_OK, true, 1, 2, CSV_MAX_FIELDS, TIME_MICROSECONDS },
+        { "a,b",
+          { .time = "B", .has_unit = true, .unit = TIME_SECONDS },
+          EXIT_OK,
+          true,
+          1,
+          CSV_MAX_FIELDS,
+          CSV_MAX_FIELDS,
+          TIME_SECONDS },
+        { "5,k,1", { 0 }, EXIT_OK, false, 0, CSV_MAX_FIELDS, CSV_MAX_FIELDS, TIME_MICROSECONDS },
+        { "x,k,1", { 0 }, EXIT_OK, false, 0, CSV_MAX_FIELDS, CSV_MAX_FIELDS, TIME_MICROSECONDS },
+        { "5,k,1", { .key = "2" }, EXIT_OK, false, 0, 1, CSV_MAX_FIELDS, TIME_MICROSECONDS },
+        { "5,k,1", { .key = "4" }, EXIT_ERROR, false, 0, 0, 0, TIME_MICROSECONDS },
+        { "5,k,1", { .key = "k2" }, EXIT_ERROR, false, 0, 0, 0, TIME_MICROSECONDS },
+        { "time,k", { .key = "who" }, EXIT_ERROR, true, 0, 0, 0, TIME_MICROSECONDS },
+        { "when,who", { 0 }, EXIT_ERROR, true, 0, 0, 0, TIME_MICROSECONDS },
+    };
+    struct csv *csv = malloc(sizeof *csv);
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        struct input input;
+        struct span line;
+        input_open(&input, table[i].data, strlen(table[i].data));
+        csv_start(csv, &table[i].choice);
+        ck_assert_int_eq(lines_next(&input.lines, &line), 1);
+        last_complaint[0] = '\0';
+        ck_assert_msg(csv_begin(csv, &input.lines, line) == table[i].code, "%s", table[i].data);
+        ck_assert_msg(csv->has_header == table[i].has_header, "%s", table[i].data);
+        ck_assert_int_eq(last_complaint[0] != '\0', table[i].code != EXIT_OK);
+        if (table[i].code == EXIT_OK) {
+            ck_assert_msg(csv->time == table[i].time && csv->key == table[i].key && csv->cost == table[i].cost, "%s",
+                          table[i].data);
+            ck_assert_int_eq(csv->unit, table[i].unit);
+            ck_assert_int_eq(lines_next(&input.lines, &line), !table[i].has_header);
+        }
+        csv_free(csv);
+        input_close(&input);
+    }
+    free(csv);
+}
+END_TEST
+
+START_TEST(garbage_is_read_or_refused_and_every_line_is_seen)
+{
+    static const char alphabet[] = "0123456789,,,\"\"\n\n\r[]/ :-+.aZ\\\0?HTTP";
+    struct chance chance = chance_make(2);
+    struct csv *csv = malloc(sizeof *csv);
+    for (int round = 0; round < 2000; round++) {
+        char data[600];
+        size_t len = (size_t)chance_between(&chance, 1, sizeof data), feeds = 0;
+        for (size_t i = 0; i < len; i++) {
+            data[i] = alphabet[chance_between(&chance, 0, sizeof alphabet - 2)];
+            feeds += data[i] == '\n' && i + 1 < len;
+        }
+        struct csv_choice choice = { 0 };
+        if (chance_one_in(&chance, 2))
+            choice.time = "1";
+        struct input input;
+        struct span line;
+        input_open(&input, data, len);
+        csv_start(csv, &choice);
+        bool is_begun = false;
+        while (lines_next(&input.lines, &line) == 1) {
+            struct csv_row row;
+            struct fault fault = { "" };
+            struct span key;
+            int64_t time_us;
+            ck_assert(clf_read(line, CLF_PATH, &time_us, &key, &fault) || fault.text[0]);
+            if (!is_begun && csv_begin(csv, &input.lines, line) != EXIT_OK)
+                break;
+            if (!is_begun) {
+                is_begun = true;
+                continue;
+            }
+            fault.text[0] = '\0';
+            if (csv_read(csv, &input.lines, line, &row, &fault) == 1)
+                ck_assert(row.time_us >= 0 && row.cost >= 1 && row.key.len >= 1);
+            else
+                ck_assert(fault.text[0] != '\0');
+        }
+        if (is_begun)
+            ck_assert_int_eq(input.lines.last_number, (int64_t)feeds + 1);
+        csv_free(csv);
+        input_close(&input);
+    }
+    free(csv);
+}
+END_TEST
+
+/* ---- Rows ---- */
+
+START_TEST(equal_keys_share_a_number_and_unequal_ones_do_not)
+{
+    enum { KEYS = 50000 };
+    struct chance chance = chance_make(3);
+    struct rows rows;
+    rows_start(&rows);
+    for (int i = 0; i < 4 * KEYS; i++) {
+        char text[40];
+        int key = i < KEYS ? i : (int)chance_between(&chance, 0, KEYS - 1);
+        size_t len = (size_t)sprintf(text, "%.*s%d", key % 20, "....................", key);
+        text[0] = key % 3 ? text[0] : '\0';
+        if (key % 3 == 0)
+            len += (size_t)sprintf(text + len, "-%d", key); /* its first digit is gone */
+        ck_assert(rows_add(&rows, i, (struct span){ text, len }, 1));
+        ck_assert_uint_eq(rows.all[i].key, (unsigned)key);
+        ck_assert(span_equals(rows_key(&rows, (size_t)key), text, len));
+    }
+    ck_assert_uint_eq(rows.key_count, KEYS);
+    ck_assert(rows.is_sorted);
+    rows_free(&rows);
+}
+END_TEST
+
+START_TEST(rows_of_equal_times_keep_their_order)
+{
+    struct chance chance = chance_make(4);
+    struct rows rows;
+    rows_start(&rows);
+    for (int i = 0; i < 20000; i++)
+        ck_assert(rows_add(&rows, chance_between(&chance, 0, 300), span_of("k"), 1));
+    ck_assert(!rows.is_sorted);
+    rows_sort(&rows);
+    for (size_t i = 1; i < rows.count; i++) {
+        const struct row *a = &rows.all[i - 1], *b = &rows.all[i];
+        ck_assert(a->time_us < b->time_us || (a->time_us == b->time_us && a->position < b->position));
+    }
+    rows_free(&rows);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("cli readers");
+    suite_test(suite, lines_of_every_length_come_out_as_they_went_in, 10);
+    suite_test(suite, a_line_can_be_extended_retracted_and_repeated, 10);
+    suite_test(suite, parts_of_a_request_are_found_in_real_logs, 10);
+    suite_test(suite, quoted_keys_of_any_bytes_survive_csv, 30);
+    suite_test(suite, a_header_is_told_from_a_row, 10);
+    suite_test(suite, garbage_is_read_or_refused_and_every_line_is_seen, 30);
+    suite_test(suite, equal_keys_share_a_number_and_unequal_ones_do_not, 30);
+    suite_test(suite, rows_of_equal_times_keep_their_order, 10);
+    return suite_run(suite);
+}
