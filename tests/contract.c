@@ -1,0 +1,867 @@
+/* contract.c - what every backend must do: see contract.h. The backend under test is that of the loop index _i. */
+#include "contract.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { BACKENDS_MOST = 8 };
+static const struct contract_backend *backends[BACKENDS_MOST];
+static int backend_count;
+
+static void open_backend(struct scene *scene, int backend)
+{
+    struct weir_options options = WEIR_OPTIONS_INIT;
+    scene_init(scene, &options);
+    must_succeed(backends[backend]->open(&options, &scene->limiter));
+}
+
+static struct weir_request request_of(weir_limit *limit, const char *key, int64_t cost)
+{
+    return (struct weir_request){ .limit = limit, .key = weir_key_text(key), .cost = cost };
+}
+
+static void refund(weir_limit *limit, const char *key, int64_t cost)
+{
+    must_succeed(weir_refund(limit, weir_key_text(key), cost));
+}
+
+/* ---- Arguments and names ---- */
+
+/* Every verb refuses the argument, and nothing that the caller gave to be written is. */
+static void assert_refused(struct scene *scene, weir_limit *limit, struct weir_key key, int64_t cost)
+{
+    struct weir_decision decision, untouched;
+    struct weir_op op = { .request = { .limit = limit, .key = key, .cost = cost } };
+    memset(&untouched, 0x5a, sizeof untouched);
+    decision = untouched;
+    op.decision = untouched;
+    ck_assert_int_eq(weir_try(limit, key, cost, &decision), WEIR_EINVAL);
+    ck_assert_int_eq(weir_acquire(limit, key, cost, 0, &decision), WEIR_EINVAL);
+    ck_assert_int_eq(weir_peek(limit, key, cost, &decision), WEIR_EINVAL);
+    ck_assert_int_eq(weir_refund(limit, key, cost), WEIR_EINVAL);
+    if (cost == 1)
+        ck_assert_int_eq(weir_reset(limit, key), WEIR_EINVAL);
+    ck_assert_int_eq(weir_try_all(scene->limiter, &op.request, 1, &decision), WEIR_EINVAL);
+    ck_assert_int_eq(weir_try_batch(scene->limiter, &op.request, 1, &decision), WEIR_EINVAL);
+    ck_assert_int_eq(weir_submit(scene->limiter, &op), WEIR_EINVAL);
+    ck_assert_int_eq(memcmp(&decision, &untouched, sizeof decision), 0);
+    ck_assert_int_eq(memcmp(&op.decision, &untouched, sizeof decision), 0);
+}
+
+START_TEST(arguments_out_of_range_are_refused_and_change_nothing)
+{
+    static char long_key[WEIR_MAX_KEY_LEN + 1];
+    static const int64_t costs[] = { 0, -1, WEIR_MAX_PERMITS + 1, INT64_MAX, INT64_MIN };
+    struct weir_key key = weir_key_text("a");
+    struct weir_decision decision;
+    struct scene scene;
+    open_backend(&scene, _i);
+    weir_limit *limit = scene_define_text(&scene, "limit", "fixed_window limit=3 period=1h");
+    scene.log_allowed = true;
+    for (size_t i = 0; i < sizeof costs / sizeof costs[0]; i++)
+        assert_refused(&scene, limit, key, costs[i]);
+    assert_refused(&scene, limit, weir_key("a", 0), 1);
+    assert_refused(&scene, limit, weir_key(long_key, sizeof long_key), 1);
+    assert_refused(&scene, limit, weir_key("a", SIZE_MAX), 1);
+    assert_refused(&scene, limit, weir_key(NULL, 1), 1);
+    assert_refused(&scene, NULL, key, 1);
+
+    struct weir_request request = request_of(limit, "a", 1);
+    ck_assert_int_eq(weir_try(limit, key, 1, NULL), WEIR_EINVAL);
+    ck_assert_int_eq(weir_peek(limit, key, 1, NULL), WEIR_EINVAL);
+    ck_assert_int_eq(weir_acquire(limit, key, 1, 0, NULL), WEIR_EINVAL);
+    ck_assert_int_eq(weir_acquire(limit, key, 1, -1, &decision), WEIR_EINVAL);
+    ck_assert_int_eq(weir_try_all(NULL, &request, 1, &decision), WEIR_EINVAL);
+    ck_assert_int_eq(weir_try_all(scene.limiter, NULL, 1, &decision), WEIR_EINVAL);
+    ck_assert_int_eq(weir_try_all(scene.limiter, &request, 1, NULL), WEIR_EINVAL);
+    ck_assert_int_eq(weir_try_all(scene.limiter, &request, 0, &decision), WEIR_EINVAL);
+    ck_assert_int_eq(weir_try_all(scene.limiter, &request, WEIR_MAX_ALL + 1, &decision), WEIR_EINVAL);
+    ck_assert_int_eq(weir_try_batch(NULL, &request, 1, &decision), WEIR_EINVAL);
+    ck_assert_int_eq(weir_try_batch(scene.limiter, NULL, 1, &decision), WEIR_EINVAL);
+    ck_assert_int_eq(weir_try_batch(scene.limiter, &request, 1, NULL), WEIR_EINVAL);
+    ck_assert_int_eq(weir_try_batch(scene.limiter, NULL, 0, NULL), WEIR_OK);
+    ck_assert_int_eq(weir_submit(NULL, NULL), WEIR_EINVAL);
+    ck_assert_int_eq(weir_submit(scene.limiter, NULL), WEIR_EINVAL);
+    request.now_us = -1;
+    ck_assert_int_eq(weir_try_batch(scene.limiter, &request, 1, &decision), WEIR_EINVAL);
+    request.now_us = WEIR_MAX_TIME_US + 1;
+    ck_assert_int_eq(weir_try_all(scene.limiter, &request, 1, &decision), WEIR_EINVAL);
+    ck_assert_int_eq(peeked(limit, "a", 1).remaining, 3);
+    scene_close(&scene);
+}
+END_TEST
+
+START_TEST(a_refused_request_leaves_those_beside_it_uncharged)
+{
+    struct scene scene;
+    struct weir_decision decisions[2];
+    open_backend(&scene, _i);
+    weir_limit *limit = scene_define_text(&scene, "limit", "fixed_window limit=3 period=1h");
+    const struct weir_request requests[] = { request_of(limit, "a", 1), request_of(limit, "a", 0) };
+    scene.log_allowed = true;
+    ck_assert_int_eq(weir_try_all(scene.limiter, requests, 2, decisions), WEIR_EINVAL);
+    ck_assert_int_eq(peeked(limit, "a", 1).remaining, 3);
+    scene_close(&scene);
+}
+END_TEST
+
+START_TEST(a_limit_of_another_limiter_is_refused)
+{
+    struct scene scene, other;
+    struct weir_decision decision;
+    open_backend(&scene, _i);
+    open_backend(&other, _i);
+    struct weir_request request = request_of(scene_define_text(&other, "limit", "fixed_window limit=3 period=1h"), "a",
+                                             1);
+    struct weir_op op = { .request = request };
+    scene.log_allowed = true;
+    ck_assert_int_eq(weir_try_all(scene.limiter, &request, 1, &decision), WEIR_EINVAL);
+    ck_assert_int_eq(weir_try_batch(scene.limiter, &request, 1, &decision), WEIR_EINVAL);
+    ck_assert_int_eq(weir_submit(scene.limiter, &op), WEIR_EINVAL);
+    ck_assert_int_eq(peeked(request.limit, "a", 1).remaining, 3);
+    scene_close(&other);
+    scene_close(&scene);
+}
+END_TEST
+
+START_TEST(a_limit_is_found_by_its_name_and_tells_its_policy)
+{
+    struct scene scene;
+    struct weir_policy policy = policy_of("token_bucket limit=10 period=1m refill=interval debt=5"), read;
+    open_backend(&scene, _i);
+    ck_assert_ptr_null(weir_limit_find(scene.limiter, "api-read"));
+    weir_limit *limit = scene_define(&scene, "api-read", &policy);
+    weir_limit *other = scene_define(&scene, "api-rea", &policy);
+    ck_assert_ptr_ne(limit, other);
+    ck_assert_ptr_eq(weir_limit_find(scene.limiter, "api-read"), limit);
+    ck_assert_ptr_eq(weir_limit_find(scene.limiter, "api-rea"), other);
+    ck_assert_ptr_null(weir_limit_find(scene.limiter, "api-rea "));
+    ck_assert_ptr_null(weir_limit_find(scene.limiter, NULL));
+    ck_assert_ptr_null(weir_limit_find(NULL, "api-read"));
+    ck_assert_str_eq(weir_limit_name(limit), "api-read");
+    must_succeed(weir_limit_policy(limit, &read));
+    ck_assert_int_eq(memcmp(&read, &policy, sizeof policy), 0);
+    ck_assert_int_eq(weir_limit_policy(limit, NULL), WEIR_EINVAL);
+    ck_assert_int_eq(weir_limit_policy(NULL, &read), WEIR_EINVAL);
+    scene_close(&scene);
+}
+END_TEST
+
+START_TEST(names_are_letters_digits_dots_underscores_and_hyphens)
+{
+    char longest[WEIR_MAX_NAME_LEN + 2];
+    struct weir_policy policy = policy_of("fixed_window limit=3 period=1h");
+    struct scene scene;
+    open_backend(&scene, _i);
+    memset(longest, 'x', sizeof longest);
+    longest[WEIR_MAX_NAME_LEN] = '\0';
+    scene_define(&scene, longest, &policy);
+    scene_define(&scene, "Az09._-", &policy);
+    scene.log_allowed = true;
+    longest[WEIR_MAX_NAME_LEN] = 'x';
+    longest[WEIR_MAX_NAME_LEN + 1] = '\0';
+    ck_assert_int_eq(weir_limit_define(scene.limiter, longest, &policy, NULL), WEIR_EINVAL);
+    ck_assert_int_eq(weir_limit_define(scene.limiter, "", &policy, NULL), WEIR_EINVAL);
+    ck_assert_int_eq(weir_limit_define(scene.limiter, NULL, &policy, NULL), WEIR_EINVAL);
+    ck_assert_int_eq(weir_limit_define(scene.limiter, "name", NULL, NULL), WEIR_EINVAL);
+    ck_assert_int_eq(weir_limit_define(NULL, "name", &policy, NULL), WEIR_EINVAL);
+    for (int byte = 1; byte < 256; byte++) {
+        const char name[] = { 'a', (char)byte, '\0' };
+        bool plain = (byte >= '0' && byte <= '9') || (byte >= 'A' && byte <= 'Z') || (byte >= 'a' && byte <= 'z') ||
+                     byte == '.' || byte == '_' || byte == '-';
+        int error = weir_limit_define(scene.limiter, name, &policy, NULL);
+        ck_assert_msg(error == (plain ? WEIR_OK : WEIR_EINVAL), "byte %d: %s", byte, weir_strerror(error));
+    }
+    scene_close(&scene);
+}
+END_TEST
+
+START_TEST(one_limit_too_many_is_refused_and_the_others_stay)
+{
+    struct scene scene;
+    struct weir_policy policy = policy_of("fixed_window limit=3 period=1h");
+    char name[32];
+    open_backend(&scene, _i);
+    for (int i = 0; i < WEIR_MAX_LIMITS; i++) {
+        snprintf(name, sizeof name, "limit-%d", i);
+        must_succeed(weir_limit_define(scene.limiter, name, &policy, NULL));
+    }
+    scene.log_allowed = true;
+    ck_assert_int_eq(weir_limit_define(scene.limiter, "one-more", &policy, NULL), WEIR_EFULL);
+    ck_assert_ptr_null(weir_limit_find(scene.limiter, "one-more"));
+    ck_assert_int_eq(weir_limit_define(scene.limiter, name, &policy, NULL), WEIR_OK);
+    ck_assert(taken(weir_limit_find(scene.limiter, "limit-0"), "a", 3).allowed);
+    ck_assert(taken(weir_limit_find(scene.limiter, name), "a", 3).allowed);
+    scene_close(&scene);
+}
+END_TEST
+
+/* ---- Keys ---- */
+
+static struct weir_decision taken_by(weir_limit *limit, const void *data, size_t len)
+{
+    struct weir_decision decision;
+    must_succeed(weir_try(limit, weir_key(data, len), 1, &decision));
+    return decision;
+}
+
+START_TEST(keys_of_every_byte_value_are_kept_apart)
+{
+    struct scene scene;
+    open_backend(&scene, _i);
+    weir_limit *limit = scene_define_text(&scene, "limit", "fixed_window limit=1 period=1h");
+    for (int round = 0; round < 2; round++) {
+        for (int byte = 0; byte < 256; byte++) {
+            const char key[] = { (char)byte, 'x', (char)byte };
+            for (size_t len = 1; len <= 3; len++)
+                ck_assert_msg(taken_by(limit, key, len).allowed == (round == 0), "byte %d, length %zu", byte, len);
+        }
+    }
+    scene_close(&scene);
+}
+END_TEST
+
+START_TEST(keys_of_every_length_are_kept_apart_and_copied)
+{
+    static char key[WEIR_MAX_KEY_LEN];
+    struct scene scene;
+    open_backend(&scene, _i);
+    weir_limit *limit = scene_define_text(&scene, "limit", "fixed_window limit=1 period=1h");
+    for (int round = 0; round < 2; round++) {
+        for (size_t len = 1; len <= sizeof key; len = len < 130 ? len + 1 : len + len / 5) {
+            memset(key, 'k', sizeof key); /* each is a prefix of the next */
+            ck_assert_msg(taken_by(limit, key, len).allowed == (round == 0), "length %zu", len);
+            memset(key, '?', sizeof key);
+        }
+        memset(key, 'k', sizeof key);
+        ck_assert(taken_by(limit, key, sizeof key).allowed == (round == 0));
+        key[sizeof key - 1] = 'l';
+        ck_assert(taken_by(limit, key, sizeof key).allowed == (round == 0));
+    }
+    scene_close(&scene);
+}
+END_TEST
+
+START_TEST(keys_with_nul_braces_and_line_ends_are_only_bytes)
+{
+    static const struct {
+        const char *data;
+        size_t len;
+    } keys[] = { { "\0", 1 },  { "\0\0", 2 },     { "a\0b", 3 },     { "a\0c", 3 },   { "a", 1 },
+                 { "{", 1 },   { "}", 1 },        { "{}", 2 },       { "{a}{b}", 6 }, { "\r\n", 2 },
+                 { "\n", 1 },  { "%s%n", 4 },     { "%7B", 3 },      { "%", 1 },      { ":", 1 },
+                 { "a:b", 3 }, { "\xff\xfe", 2 }, { "\xc3\x28", 2 }, { " ", 1 },      { "*3\r\n$3\r\n", 8 } };
+    struct scene scene;
+    open_backend(&scene, _i);
+    weir_limit *limit = scene_define_text(&scene, "limit", "fixed_window limit=1 period=1h");
+    for (int round = 0; round < 2; round++)
+        for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
+            ck_assert_msg(taken_by(limit, keys[i].data, keys[i].len).allowed == (round == 0), "key %zu", i);
+    scene_close(&scene);
+}
+END_TEST
+
+START_TEST(a_key_under_another_limit_is_another_key)
+{
+    struct scene scene;
+    open_backend(&scene, _i);
+    weir_limit *ab = scene_define_text(&scene, "ab", "fixed_window limit=1 period=1h");
+    weir_limit *a = scene_define_text(&scene, "a", "fixed_window limit=1 period=1h");
+    ck_assert(taken(ab, "c", 1).allowed);
+    ck_assert(taken(a, "c", 1).allowed);
+    ck_assert(taken(a, "bc", 1).allowed);
+    ck_assert(!taken(ab, "c", 1).allowed);
+    must_succeed(weir_reset(ab, weir_key_text("c")));
+    ck_assert(taken(ab, "c", 1).allowed);
+    ck_assert(!taken(a, "c", 1).allowed);
+    scene_close(&scene);
+}
+END_TEST
+
+/* ---- Verbs ---- */
+
+START_TEST(permits_count_down_and_a_denial_changes_nothing)
+{
+    struct scene scene;
+    open_backend(&scene, _i);
+    weir_limit *limit = scene_define_text(&scene, "limit", "fixed_window limit=10 period=1h");
+    for (int left = 9; left >= 3; left--) {
+        struct weir_decision decision = taken(limit, "a", 1);
+        ck_assert(decision.allowed);
+        ck_assert_int_eq(decision.limit, 10);
+        ck_assert_int_eq(decision.remaining, left);
+        ck_assert_int_eq(decision.retry_after_us, 0);
+        ck_assert_int_eq(decision.delay_us, 0);
+        ck_assert_int_eq(decision.bound_by, 0);
+    }
+    for (int i = 0; i < 5; i++) {
+        struct weir_decision denied = taken(limit, "a", 4);
+        ck_assert(!denied.allowed);
+        ck_assert_int_eq(denied.remaining, 3);
+        ck_assert_int_ne(denied.retry_after_us, 0);
+    }
+    ck_assert(taken(limit, "a", 3).allowed);
+    ck_assert_int_eq(taken(limit, "a", 1).remaining, 0);
+    scene_close(&scene);
+}
+END_TEST
+
+START_TEST(a_peek_tells_what_a_try_would_and_changes_nothing)
+{
+    struct scene scene;
+    open_backend(&scene, _i);
+    weir_limit *limit = scene_define_text(&scene, "limit", "fixed_window limit=10 period=1h");
+    for (int i = 0; i < 20; i++) {
+        struct weir_decision fits = peeked(limit, "a", 10), beyond = peeked(limit, "a", 11);
+        ck_assert(fits.allowed && fits.remaining == 10 && fits.limit == 10 && fits.reset_after_us == 0);
+        ck_assert(!beyond.allowed && beyond.remaining == 10);
+    }
+    taken(limit, "a", 7);
+    struct weir_decision first = peeked(limit, "a", 4);
+    ck_assert(!first.allowed && first.remaining == 3);
+    for (int i = 0; i < 20; i++) {
+        struct weir_decision again = peeked(limit, "a", 4);
+        assert_decision_is(&again, &first, "a peek after a peek");
+        ck_assert(peeked(limit, "a", 3).allowed);
+    }
+    struct weir_decision denied = taken(limit, "a", 4);
+    assert_decision_is(&denied, &first, "a denial after its peek");
+    scene_close(&scene);
+}
+END_TEST
+
+START_TEST(a_refund_gives_back_and_never_more_than_was_taken)
+{
+    struct scene scene;
+    open_backend(&scene, _i);
+    weir_limit *limit = scene_define_text(&scene, "limit", "fixed_window limit=10 period=1h");
+    taken(limit, "a", 7);
+    refund(limit, "a", 2);
+    ck_assert_int_eq(peeked(limit, "a", 1).remaining, 5);
+    refund(limit, "a", 6);
+    ck_assert_int_eq(peeked(limit, "a", 1).remaining, 10);
+    ck_assert_int_eq(peeked(limit, "a", 1).reset_after_us, 0);
+    refund(limit, "a", WEIR_MAX_PERMITS);
+    refund(limit, "never seen", WEIR_MAX_PERMITS);
+    ck_assert_int_eq(peeked(limit, "a", 1).remaining, 10);
+    ck_assert_int_eq(peeked(limit, "never seen", 1).remaining, 10);
+    ck_assert(!taken(limit, "never seen", 11).allowed);
+    scene_close(&scene);
+}
+END_TEST
+
+START_TEST(a_reset_forgets_the_key_and_no_other)
+{
+    struct scene scene;
+    open_backend(&scene, _i);
+    weir_limit *limit = scene_define_text(&scene, "limit", "fixed_window limit=10 period=1h");
+    taken(limit, "a", 10);
+    taken(limit, "b", 10);
+    must_succeed(weir_reset(limit, weir_key_text("a")));
+    must_succeed(weir_reset(limit, weir_key_text("never seen")));
+    ck_assert_int_eq(peeked(limit, "a", 1).remaining, 10);
+    ck_assert_int_eq(peeked(limit, "b", 1).remaining, 0);
+    ck_assert(taken(limit, "a", 10).allowed);
+    scene_close(&scene);
+}
+END_TEST
+
+START_TEST(a_cost_that_can_never_fit_is_denied_for_ever)
+{
+    static const char *const policies[] = { "token_bucket limit=10 period=1s debt=2",
+                                            "leaky_bucket limit=1 period=1s capacity=12",
+                                            "token_bucket limit=3 period=1s burst=12 refill=interval",
+                                            "fixed_window limit=12 period=1s", "sliding_window limit=12 period=1s" };
+    struct scene scene;
+    open_backend(&scene, _i);
+    for (size_t i = 0; i < sizeof policies / sizeof policies[0]; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "limit-%zu", i);
+        weir_limit *limit = scene_define_text(&scene, name, policies[i]);
+        const struct weir_decision never = taken(limit, "a", 13);
+        ck_assert_msg(!never.allowed && never.retry_after_us == WEIR_NEVER && never.limit == 12, "%s", policies[i]);
+        ck_assert_int_eq(taken(limit, "a", WEIR_MAX_PERMITS).retry_after_us, WEIR_NEVER);
+        ck_assert_msg(taken(limit, "a", 12).allowed, "%s", policies[i]);
+    }
+    scene_close(&scene);
+}
+END_TEST
+
+/* ---- Several at once ---- */
+
+static struct weir_decision tried_all(struct scene *scene, const struct weir_request *requests, size_t n)
+{
+    struct weir_decision decision;
+    must_succeed(weir_try_all(scene->limiter, requests, n, &decision));
+    return decision;
+}
+
+START_TEST(several_limits_are_all_charged_or_none_and_the_one_that_binds_is_told)
+{
+    struct scene scene;
+    open_backend(&scene, _i);
+    weir_limit *wide_limit = scene_define_text(&scene, "wide", "fixed_window limit=10 period=1h");
+    weir_limit *narrow = scene_define_text(&scene, "narrow", "fixed_window limit=3 period=1h");
+    const struct weir_request requests[] = { request_of(wide_limit, "a", 1), request_of(narrow, "a", 1),
+                                             request_of(wide_limit, "b", 2) };
+    for (int left = 2; left >= 0; left--) {
+        struct weir_decision decision = tried_all(&scene, requests, 3);
+        ck_assert(decision.allowed);
+        ck_assert_int_eq(decision.remaining, left);
+        ck_assert_int_eq(decision.limit, 3);
+        ck_assert_int_eq(decision.bound_by, 1);
+    }
+    for (int i = 0; i < 5; i++) {
+        struct weir_decision decision = tried_all(&scene, requests, 3);
+        ck_assert(!decision.allowed);
+        ck_assert_int_eq(decision.bound_by, 1);
+        ck_assert_int_eq(decision.limit, 3);
+        ck_assert_int_eq(decision.remaining, 0);
+    }
+    ck_assert_int_eq(peeked(wide_limit, "a", 1).remaining, 7);
+    ck_assert_int_eq(peeked(wide_limit, "b", 1).remaining, 4);
+    scene_close(&scene);
+}
+END_TEST
+
+START_TEST(a_cost_that_can_never_fit_binds_more_than_any_wait)
+{
+    struct scene scene;
+    open_backend(&scene, _i);
+    weir_limit *wide_limit = scene_define_text(&scene, "wide", "fixed_window limit=10 period=1h");
+    weir_limit *narrow = scene_define_text(&scene, "narrow", "fixed_window limit=3 period=1h");
+    taken(wide_limit, "a", 10);
+    const struct weir_request requests[] = { request_of(wide_limit, "a", 1), request_of(narrow, "b", 4) };
+    struct weir_decision decision = tried_all(&scene, requests, 2);
+    ck_assert(!decision.allowed);
+    ck_assert_int_eq(decision.retry_after_us, WEIR_NEVER);
+    ck_assert_int_eq(decision.bound_by, 1);
+    ck_assert_int_eq(decision.limit, 3);
+    ck_assert_int_eq(decision.remaining, 0);
+    scene_close(&scene);
+}
+END_TEST
+
+START_TEST(the_same_limit_and_key_twice_in_one_event_adds_up)
+{
+    struct scene scene;
+    open_backend(&scene, _i);
+    weir_limit *limit = scene_define_text(&scene, "limit", "fixed_window limit=10 period=1h");
+    weir_limit *other = scene_define_text(&scene, "other", "fixed_window limit=10 period=1h");
+    const struct weir_request requests[] = { request_of(limit, "a", 3), request_of(other, "a", 1),
+                                             request_of(limit, "a", 4) };
+    struct weir_decision decision = tried_all(&scene, requests, 3);
+    ck_assert(decision.allowed);
+    ck_assert_int_eq(decision.remaining, 3);
+    ck_assert_int_eq(decision.bound_by, 0);
+    ck_assert(!tried_all(&scene, requests, 3).allowed); /* 3 would fit, 3 + 4 do not */
+    ck_assert_int_eq(peeked(limit, "a", 1).remaining, 3);
+    ck_assert_int_eq(peeked(other, "a", 1).remaining, 9);
+
+    struct weir_request most[WEIR_MAX_ALL];
+    for (int i = 0; i < WEIR_MAX_ALL; i++)
+        most[i] = request_of(limit, "b", WEIR_MAX_PERMITS);
+    ck_assert_int_eq(tried_all(&scene, most, WEIR_MAX_ALL).retry_after_us, WEIR_NEVER);
+    ck_assert_int_eq(peeked(limit, "b", 1).remaining, 10);
+    scene_close(&scene);
+}
+END_TEST
+
+START_TEST(a_batch_decides_as_its_requests_would_one_by_one)
+{
+    enum { MOST = 200 };
+    static struct weir_request requests[MOST];
+    static struct weir_decision decisions[MOST];
+    struct scene batch, single;
+    struct chance chance = chance_make(11);
+    open_backend(&batch, _i);
+    open_backend(&single, _i);
+    for (int round = 0; round < 20; round++) {
+        char names[2][32];
+        for (int i = 0; i < 2; i++) {
+            snprintf(names[i], sizeof names[i], "limit-%d-%d", round, i);
+            scene_define_text(&batch, names[i], "fixed_window limit=20 period=1h");
+            scene_define_text(&single, names[i], "fixed_window limit=20 period=1h");
+        }
+        static const char *const keys[] = { "a", "b", "c", "d" };
+        size_t n = (size_t)chance_between(&chance, 0, MOST);
+        for (size_t i = 0; i < n; i++)
+            requests[i] = request_of(weir_limit_find(batch.limiter, names[chance_between(&chance, 0, 1)]),
+                                     keys[chance_between(&chance, 0, 3)], chance_between(&chance, 1, 4));
+        must_succeed(weir_try_batch(batch.limiter, requests, n, decisions));
+        for (size_t i = 0; i < n; i++) {
+            weir_limit *twin = weir_limit_find(single.limiter, weir_limit_name(requests[i].limit));
+            struct weir_decision alone = taken(twin, requests[i].key.data, requests[i].cost);
+            assert_decision_is(&decisions[i], &alone, "in a batch, and alone");
+        }
+    }
+    scene_close(&single);
+    scene_close(&batch);
+}
+END_TEST
+
+struct completion {
+    atomic_int runs;
+    atomic_int status;
+};
+
+static void complete(struct weir_op *op, int status)
+{
+    struct completion *completion = op->user;
+    atomic_store(&completion->status, status);
+    atomic_fetch_add(&completion->runs, 1);
+}
+
+START_TEST(a_submitted_request_is_decided_at_once_or_once_later)
+{
+    struct scene scene;
+    open_backend(&scene, _i);
+    weir_limit *limit = scene_define_text(&scene, "limit", "fixed_window limit=2 period=1h");
+    for (int i = 0; i < 4; i++) {
+        struct completion completion = { 0, 0 };
+        struct weir_op op = { .request = request_of(limit, "a", 1), .done = complete, .user = &completion };
+        int result = weir_submit(scene.limiter, &op);
+        ck_assert(result == WEIR_OK || result == 1);
+        while (result == 1 && atomic_load(&completion.runs) == 0)
+            nanosleep(&(struct timespec){ .tv_nsec = 100000 }, NULL);
+        ck_assert_int_eq(atomic_load(&completion.runs), result);
+        ck_assert_int_eq(atomic_load(&completion.status), WEIR_OK);
+        ck_assert(op.decision.allowed == (i < 2));
+        ck_assert_int_eq(op.decision.remaining, i < 2 ? 1 - i : 0);
+    }
+    scene_close(&scene);
+}
+END_TEST
+
+START_TEST(the_same_definition_again_keeps_the_handle_and_what_was_used)
+{
+    struct scene scene;
+    open_backend(&scene, _i);
+    weir_limit *limit = scene_define_text(&scene, "limit", "fixed_window limit=10 period=1h");
+    taken(limit, "a", 4);
+    struct weir_decision before = peeked(limit, "a", 7);
+    ck_assert_ptr_eq(scene_define_text(&scene, "limit", "fixed_window limit=10 period=60m"), limit);
+    struct weir_decision after = peeked(limit, "a", 7);
+    assert_decision_is(&after, &before, "after the same definition");
+    scene.log_allowed = true;
+    struct weir_policy bad = { .limit = -1, .period_us = 1 };
+    ck_assert_int_eq(weir_limit_define(scene.limiter, "limit", &bad, NULL), WEIR_EINVAL);
+    after = peeked(limit, "a", 7);
+    assert_decision_is(&after, &before, "after a definition that was refused");
+    scene_close(&scene);
+}
+END_TEST
+
+START_TEST(every_answer_is_counted_once)
+{
+    struct scene scene;
+    struct weir_stats stats = { .size = sizeof stats };
+    open_backend(&scene, _i);
+    weir_limit *limit = scene_define_text(&scene, "limit", "fixed_window limit=5 period=1h");
+    const struct weir_request three[] = { request_of(limit, "b", 2), request_of(limit, "c", 2),
+                                          request_of(limit, "d", 9) };
+    struct weir_decision decisions[3];
+    struct weir_op op = { .request = request_of(limit, "e", 5),
+                          .done = complete,
+                          .user = &(struct completion){ 0, 0 } };
+    must_succeed(weir_stats_read(scene.limiter, &stats));
+    ck_assert_uint_eq(stats.allowed + stats.denied + stats.errors, 0);
+    for (int i = 0; i < 8; i++)
+        taken(limit, "a", 1);                                               /* 5 and 3 */
+    must_succeed(weir_try_batch(scene.limiter, three, 3, decisions));       /* 2 and 1 */
+    must_succeed(weir_try_all(scene.limiter, three, 2, decisions));         /* 1 */
+    must_succeed(weir_try_all(scene.limiter, three, 3, decisions));         /* and 1 */
+    must_succeed(weir_acquire(limit, weir_key_text("f"), 1, 0, decisions)); /* 1 */
+    must_succeed(weir_acquire(limit, weir_key_text("f"), 5, 0, decisions)); /* and 1 */
+    peeked(limit, "a", 1);
+    refund(limit, "a", 1);
+    must_succeed(weir_reset(limit, weir_key_text("a")));
+    ck_assert_int_ge(weir_submit(scene.limiter, &op), 0); /* 1 */
+    must_succeed(weir_stats_read(scene.limiter, &stats));
+    ck_assert_uint_eq(stats.allowed, 10);
+    ck_assert_uint_eq(stats.denied, 6);
+    ck_assert_uint_eq(stats.errors, 0);
+    ck_assert_int_eq(stats.share_weight, 1);
+    ck_assert_int_eq(stats.share_total, 1);
+    stats.size = 1;
+    ck_assert_int_eq(weir_stats_read(scene.limiter, &stats), WEIR_EINVAL);
+    ck_assert_int_eq(weir_stats_read(scene.limiter, NULL), WEIR_EINVAL);
+    ck_assert_int_eq(weir_stats_read(NULL, &stats), WEIR_EINVAL);
+    scene_close(&scene);
+}
+END_TEST
+
+/* ---- Time ---- */
+
+static const char *const one_of_each[] = {
+    "token_bucket limit=10 period=1s",
+    "token_bucket limit=10 period=1s burst=20 debt=5",
+    "token_bucket limit=10 period=1s refill=interval",
+    "token_bucket limit=5 period=1s refill=interval align=epoch burst=15",
+    "fixed_window limit=10 period=1s",
+    "fixed_window limit=12 period=1m align=epoch",
+    "sliding_window limit=10 period=1s",
+    "sliding_window limit=30 period=1m blocks=60",
+    "leaky_bucket limit=10 period=1s",
+    "leaky_bucket limit=7 period=1m capacity=25",
+};
+enum { EACH = sizeof one_of_each / sizeof one_of_each[0] };
+
+START_TEST(every_algorithm_denies_when_used_up_and_admits_again_at_retry_after)
+{
+    struct scene scene;
+    open_backend(&scene, _i);
+    for (int i = 0; i < EACH; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "limit-%d", i);
+        weir_limit *limit = scene_define_text(&scene, name, one_of_each[i]);
+        int64_t size = peeked(limit, "a", 1).limit;
+        ck_assert_msg(taken(limit, "a", size).allowed, "%s", one_of_each[i]);
+        struct weir_decision denied = taken(limit, "a", 1);
+        ck_assert_msg(!denied.allowed && denied.retry_after_us > 0 && denied.reset_after_us >= denied.retry_after_us,
+                      "%s", one_of_each[i]);
+        scene.now_us += denied.retry_after_us - 1;
+        ck_assert_msg(!taken(limit, "a", 1).allowed, "%s", one_of_each[i]);
+        scene.now_us++;
+        ck_assert_msg(taken(limit, "a", 1).allowed, "%s", one_of_each[i]);
+        scene.now_us += peeked(limit, "a", 1).reset_after_us;
+        ck_assert_msg(taken(limit, "a", size).allowed, "%s", one_of_each[i]);
+    }
+    scene_close(&scene);
+}
+END_TEST
+
+START_TEST(a_leaky_bucket_tells_each_caller_how_long_to_wait)
+{
+    struct scene scene;
+    open_backend(&scene, _i);
+    weir_limit *limit = scene_define_text(&scene, "limit", "leaky_bucket limit=10 period=1s capacity=3");
+    for (int i = 0; i < 3; i++)
+        ck_assert_int_eq(taken(limit, "a", 1).delay_us, i * 100000);
+    struct weir_decision denied = taken(limit, "a", 1);
+    ck_assert(!denied.allowed && denied.delay_us == 0 && denied.retry_after_us == 100000);
+    scene.now_us += 150000;
+    ck_assert_int_eq(taken(limit, "a", 1).delay_us, 150000);
+    scene_close(&scene);
+}
+END_TEST
+
+START_TEST(no_redefinition_hands_out_a_second_burst_or_keeps_denying)
+{
+    struct scene scene;
+    open_backend(&scene, _i);
+    for (int from = 0; from < EACH; from++) {
+        for (int to = 0; to < EACH; to++) {
+            char name[32];
+            snprintf(name, sizeof name, "limit-%d-%d", from, to);
+            weir_limit *limit = scene_define_text(&scene, name, one_of_each[from]);
+            int64_t old_size = peeked(limit, "a", 1).limit;
+            ck_assert(taken(limit, "a", old_size).allowed && taken(limit, "b", 3).allowed);
+            ck_assert_ptr_eq(scene_define_text(&scene, name, one_of_each[to]), limit);
+            int64_t new_size = peeked(limit, "fresh", 1).limit;
+            int64_t left = new_size > old_size ? new_size - old_size : 0;
+            ck_assert_msg(peeked(limit, "a", 1).remaining == left && peeked(limit, "b", 1).remaining == new_size - 3,
+                          "%s, then %s", one_of_each[from], one_of_each[to]);
+            ck_assert(left == 0 || taken(limit, "a", left).allowed);
+            ck_assert_msg(!taken(limit, "a", 1).allowed, "%s, then %s", one_of_each[from], one_of_each[to]);
+            scene.now_us += peeked(limit, "a", 1).reset_after_us;
+            ck_assert_msg(taken(limit, "a", new_size).allowed, "%s, then %s", one_of_each[from], one_of_each[to]);
+        }
+    }
+    scene_close(&scene);
+}
+END_TEST
+
+START_TEST(a_request_with_a_time_of_its_own_is_decided_by_it)
+{
+    struct scene scene;
+    struct weir_decision decisions[3];
+    open_backend(&scene, _i);
+    weir_limit *limit = scene_define_text(&scene, "limit", "token_bucket limit=1 period=1s");
+    struct weir_request requests[3];
+    for (int i = 0; i < 3; i++) {
+        requests[i] = request_of(limit, "a", 1);
+        requests[i].now_us = scene.now_us + i * 600000;
+    }
+    must_succeed(weir_try_batch(scene.limiter, requests, 3, decisions));
+    ck_assert(decisions[0].allowed && !decisions[1].allowed && decisions[2].allowed);
+    ck_assert_int_eq(decisions[1].retry_after_us, 400000);
+    struct weir_op op = { .request = requests[2] };
+    op.request.now_us += 500000;
+    ck_assert_int_eq(weir_submit(scene.limiter, &op), WEIR_OK);
+    ck_assert(!op.decision.allowed && op.decision.retry_after_us == 500000);
+    scene_close(&scene);
+}
+END_TEST
+
+/* ---- Waiting ---- */
+
+START_TEST(an_acquire_that_cannot_be_served_within_its_bound_is_denied_at_once)
+{
+    struct scene scene;
+    struct weir_decision decision;
+    open_backend(&scene, _i); /* its clock stands still: who waits here, waits for ever */
+    weir_limit *limit = scene_define_text(&scene, "limit", "token_bucket limit=2 period=2h");
+    weir_limit *queue = scene_define_text(&scene, "queue", "leaky_bucket limit=2 period=2h capacity=9");
+    struct weir_key key = weir_key_text("a");
+    must_succeed(weir_acquire(limit, key, 2, 0, &decision));
+    ck_assert(decision.allowed);
+    must_succeed(weir_acquire(limit, key, 1, WEIR_HOUR - 1, &decision));
+    ck_assert(!decision.allowed);
+    ck_assert_int_eq(decision.retry_after_us, WEIR_HOUR);
+    must_succeed(weir_acquire(limit, key, 3, INT64_MAX, &decision));
+    ck_assert(!decision.allowed && decision.retry_after_us == WEIR_NEVER);
+    must_succeed(weir_acquire(queue, key, 1, 0, &decision));
+    ck_assert(decision.allowed && decision.delay_us == 0);
+    must_succeed(weir_acquire(queue, key, 1, WEIR_MINUTE, &decision));
+    ck_assert(!decision.allowed && decision.delay_us == 0);
+    ck_assert_int_ge(decision.retry_after_us, WEIR_HOUR - WEIR_MINUTE);
+    ck_assert_int_eq(peeked(queue, "a", 1).remaining, 8); /* what was not waited for was given back */
+    scene_close(&scene);
+}
+END_TEST
+
+static weir *open_in_real_time(int backend)
+{
+    struct weir_options options = WEIR_OPTIONS_INIT;
+    weir *limiter;
+    must_succeed(backends[backend]->open(&options, &limiter));
+    return limiter;
+}
+
+START_TEST(an_acquire_waits_for_its_permits_and_gets_them)
+{
+    struct weir_policy policies[] = { policy_of("token_bucket limit=1 period=20ms"),
+                                      policy_of("fixed_window limit=1 period=20ms"),
+                                      policy_of("leaky_bucket limit=1 period=20ms capacity=2") };
+    weir *limiter = open_in_real_time(_i);
+    for (size_t i = 0; i < sizeof policies / sizeof policies[0]; i++) {
+        weir_limit *limit;
+        struct weir_decision decision;
+        char name[32];
+        snprintf(name, sizeof name, "limit-%zu", i);
+        must_succeed(weir_limit_define(limiter, name, &policies[i], &limit));
+        for (int turn = 0; turn < 3; turn++) {
+            must_succeed(weir_acquire(limit, weir_key_text("a"), 1, WEIR_MINUTE, &decision));
+            ck_assert(decision.allowed);
+            ck_assert_int_eq(decision.delay_us, 0);
+            ck_assert_int_eq(decision.retry_after_us, 0);
+        }
+    }
+    weir_close(limiter);
+}
+END_TEST
+
+struct waiter {
+    weir_limit *limit;
+    pthread_t thread;
+    atomic_int id; /* of the thread, once it runs */
+    int result;
+};
+
+static void *wait_for_permits(void *user)
+{
+    struct waiter *waiter = user;
+    struct weir_decision decision;
+    atomic_store(&waiter->id, (int)syscall(SYS_gettid));
+    waiter->result = weir_acquire(waiter->limit, weir_key_text("a"), 1, WEIR_DAY, &decision);
+    return NULL;
+}
+
+/* Return once the thread sleeps: it holds no lock that another one holds, so it sleeps in weir_acquire(). */
+static void await_sleep(struct waiter *waiter)
+{
+    char path[64], state = '?';
+    while (state != 'S') {
+        nanosleep(&(struct timespec){ .tv_nsec = 2000000 }, NULL);
+        snprintf(path, sizeof path, "/proc/self/task/%d/stat", atomic_load(&waiter->id));
+        FILE *file = atomic_load(&waiter->id) != 0 ? fopen(path, "r") : NULL;
+        if (file == NULL)
+            continue;
+        if (fscanf(file, "%*d (%*[^)]) %c", &state) != 1)
+            state = '?';
+        fclose(file);
+    }
+}
+
+START_TEST(closing_wakes_those_who_wait)
+{
+    enum { WAITERS = 3 };
+    struct waiter waiters[WAITERS];
+    struct weir_policy policy = policy_of("token_bucket limit=1 period=20h");
+    struct weir_decision decision;
+    weir *limiter = open_in_real_time(_i);
+    weir_limit *limit;
+    must_succeed(weir_limit_define(limiter, "limit", &policy, &limit));
+    must_succeed(weir_try(limit, weir_key_text("a"), 1, &decision));
+    for (int i = 0; i < WAITERS; i++) {
+        waiters[i] = (struct waiter){ .limit = limit, .result = 1 };
+        ck_assert_int_eq(pthread_create(&waiters[i].thread, NULL, wait_for_permits, &waiters[i]), 0);
+        await_sleep(&waiters[i]);
+    }
+    weir_close(limiter);
+    for (int i = 0; i < WAITERS; i++) {
+        pthread_join(waiters[i].thread, NULL);
+        ck_assert_int_eq(waiters[i].result, WEIR_ECLOSED);
+    }
+}
+END_TEST
+
+/* ---- The suite ---- */
+
+static void add(Suite *suite, unsigned part, const char *name, const TTest *test, double timeout_seconds)
+{
+    int index = backend_count - 1;
+    char title[160];
+    if (!(backends[index]->parts & part))
+        return;
+    snprintf(title, sizeof title, "%s: %s", backends[index]->name, name);
+    TCase *alone = tcase_create(title);
+    tcase_set_timeout(alone, timeout_seconds);
+    tcase_add_loop_test(alone, test, index, index + 1);
+    suite_add_tcase(suite, alone);
+}
+#define ADD(part, test, timeout_seconds) add(suite, part, #test, test, timeout_seconds)
+
+void contract_add(Suite *suite, const struct contract_backend *backend)
+{
+    if (backend_count == BACKENDS_MOST)
+        abort();
+    backends[backend_count++] = backend;
+    ADD(CONTRACT_COUNTS, arguments_out_of_range_are_refused_and_change_nothing, 10);
+    ADD(CONTRACT_COUNTS, a_refused_request_leaves_those_beside_it_uncharged, 10);
+    ADD(CONTRACT_COUNTS, a_limit_of_another_limiter_is_refused, 10);
+    ADD(CONTRACT_COUNTS, a_limit_is_found_by_its_name_and_tells_its_policy, 10);
+    ADD(CONTRACT_COUNTS, names_are_letters_digits_dots_underscores_and_hyphens, 10);
+    ADD(CONTRACT_COUNTS, one_limit_too_many_is_refused_and_the_others_stay, 30);
+    ADD(CONTRACT_COUNTS, keys_of_every_byte_value_are_kept_apart, 10);
+    ADD(CONTRACT_COUNTS, keys_of_every_length_are_kept_apart_and_copied, 10);
+    ADD(CONTRACT_COUNTS, keys_with_nul_braces_and_line_ends_are_only_bytes, 10);
+    ADD(CONTRACT_COUNTS, a_key_under_another_limit_is_another_key, 10);
+    ADD(CONTRACT_COUNTS, permits_count_down_and_a_denial_changes_nothing, 10);
+    ADD(CONTRACT_COUNTS, a_peek_tells_what_a_try_would_and_changes_nothing, 10);
+    ADD(CONTRACT_COUNTS, a_refund_gives_back_and_never_more_than_was_taken, 10);
+    ADD(CONTRACT_COUNTS, a_reset_forgets_the_key_and_no_other, 10);
+    ADD(CONTRACT_COUNTS, a_cost_that_can_never_fit_is_denied_for_ever, 10);
+    ADD(CONTRACT_COUNTS, several_limits_are_all_charged_or_none_and_the_one_that_binds_is_told, 10);
+    ADD(CONTRACT_COUNTS, a_cost_that_can_never_fit_binds_more_than_any_wait, 10);
+    ADD(CONTRACT_COUNTS, the_same_limit_and_key_twice_in_one_event_adds_up, 10);
+    ADD(CONTRACT_COUNTS, a_batch_decides_as_its_requests_would_one_by_one, 30);
+    ADD(CONTRACT_COUNTS, a_submitted_request_is_decided_at_once_or_once_later, 10);
+    ADD(CONTRACT_COUNTS, the_same_definition_again_keeps_the_handle_and_what_was_used, 10);
+    ADD(CONTRACT_COUNTS, every_answer_is_counted_once, 10);
+    ADD(CONTRACT_TIME, every_algorithm_denies_when_used_up_and_admits_again_at_retry_after, 10);
+    ADD(CONTRACT_TIME, a_leaky_bucket_tells_each_caller_how_long_to_wait, 10);
+    ADD(CONTRACT_TIME, no_redefinition_hands_out_a_second_burst_or_keeps_denying, 10);
+    ADD(CONTRACT_TIME, a_request_with_a_time_of_its_own_is_decided_by_it, 10);
+    ADD(CONTRACT_WAITS, an_acquire_that_cannot_be_served_within_its_bound_is_denied_at_once, 10);
+    ADD(CONTRACT_WAITS, an_acquire_waits_for_its_permits_and_gets_them, 60);
+    ADD(CONTRACT_WAITS, closing_wakes_those_who_wait, 60);
+}

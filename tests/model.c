@@ -1,0 +1,493 @@
+/* model.c - semantics.md once more, slow and exact: see model.h.
+ *
+ * Every algorithm is one function, used_at(): how much of a state is still used at a time. All else follows from it
+ * by definition: a cost is admitted if it fits beside what is used; it can be retried at the first microsecond at
+ * which it is admitted; a key is as good as new at the first at which nothing is used. A greedy bucket's level is
+ * kept as a fraction of permits over its period, so that draining multiplies and never divides.
+ */
+#include "model.h"
+
+#include <assert.h>
+#include <string.h>
+
+const struct model_share model_alone = { .instances = 1, .rank = 0, .weight = 1, .total = 1, .weights = NULL };
+
+static const wide exact_bound = (wide)1 << 53;
+
+/* ---- What a policy means ---- */
+
+static wide greatest_common_divisor(wide a, wide b)
+{
+    while (b != 0) {
+        wide rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+static int64_t weight_of(const struct model_share *share, int64_t instance)
+{
+    return share->weights != NULL ? share->weights[instance] : share->weight;
+}
+
+static bool weights_are_known(const struct model_share *share)
+{
+    return share->weights != NULL || share->total == share->instances * share->weight;
+}
+
+/* This share's part of `whole` permits. Among the instances whose own part is `least` or more, those first in order
+ * get one more each until nothing is left over. */
+static int64_t part_of(const struct model_share *share, int64_t whole, int64_t least)
+{
+    int64_t own = (int64_t)((wide)whole * share->weight / share->total);
+    if (!weights_are_known(share) || own < least)
+        return own;
+    wide left = 0;
+    int64_t place = 0;
+    for (int64_t i = 0; i < share->instances; i++) {
+        wide product = (wide)whole * weight_of(share, i);
+        if (product / share->total < least)
+            continue;
+        left += product % share->total;
+        place += i < share->rank;
+    }
+    return own + (place < left / share->total);
+}
+
+static bool within(int64_t value, int64_t least, int64_t most)
+{
+    return least <= value && value <= most;
+}
+
+static bool policy_is_in_range(const struct weir_policy *policy)
+{
+    bool bucket = policy->algorithm == WEIR_TOKEN_BUCKET;
+    bool sliding = policy->algorithm == WEIR_SLIDING_WINDOW;
+    bool leaky = policy->algorithm == WEIR_LEAKY_BUCKET;
+    bool aligned = policy->algorithm == WEIR_FIXED_WINDOW || (bucket && policy->refill == WEIR_INTERVAL);
+    return within((int64_t)policy->algorithm, WEIR_TOKEN_BUCKET, WEIR_LEAKY_BUCKET) &&
+           within((int64_t)policy->refill, WEIR_GREEDY, bucket ? WEIR_INTERVAL : WEIR_GREEDY) &&
+           within((int64_t)policy->align, WEIR_ALIGN_FIRST, aligned ? WEIR_ALIGN_EPOCH : WEIR_ALIGN_FIRST) &&
+           within(policy->limit, 1, WEIR_MAX_PERMITS) && within(policy->period_us, 1, WEIR_MAX_PERIOD_US) &&
+           within(policy->burst, 0, bucket ? WEIR_MAX_PERMITS : 0) &&
+           within(policy->debt, 0, bucket ? WEIR_MAX_PERMITS : 0) &&
+           within(policy->capacity, 0, leaky ? WEIR_MAX_PERMITS : 0) &&
+           within(policy->blocks, 0, sliding ? WEIR_MAX_BLOCKS : 0);
+}
+
+/* The finest tick whose multiples make up the period and for which a full bucket, counted in the units that make
+ * a tick's drain whole, stays below 2^53; 0 if there is none. */
+static int64_t finest_tick_us(const struct weir_policy *policy, const struct model_rule *rule)
+{
+    for (int64_t tick_us = 1; tick_us <= 10000000 && policy->period_us % tick_us == 0; tick_us *= 10) {
+        wide ticks = rule->period_us / tick_us;
+        wide units_of_a_permit = ticks / greatest_common_divisor(rule->permits, ticks);
+        if (rule->size * units_of_a_permit < exact_bound)
+            return tick_us;
+    }
+    return 0;
+}
+
+static bool make_greedy(const struct weir_policy *policy, const struct model_share *share, int64_t size,
+                        struct model_rule *rule)
+{
+    int64_t part = part_of(share, size, 0);
+    rule->lifted = part == 0;
+    rule->size = (part != 0 ? part : 1) + part_of(share, policy->debt, 0);
+    rule->permits = (wide)policy->limit * share->weight;
+    rule->period_us = (wide)policy->period_us * share->total;
+    rule->tick_us = finest_tick_us(policy, rule);
+    wide divisor = greatest_common_divisor(rule->permits, rule->period_us);
+    rule->permits /= divisor;
+    rule->period_us /= divisor;
+    return rule->tick_us != 0 && rule->size * rule->period_us <= WEIR_MAX_FILL_US * rule->permits;
+}
+
+static bool make_interval(const struct weir_policy *policy, const struct model_share *share, struct model_rule *rule)
+{
+    int64_t part = part_of(share, policy->burst != 0 ? policy->burst : policy->limit, 0);
+    rule->lifted = part == 0;
+    rule->size = (part != 0 ? part : 1) + part_of(share, policy->debt, 0);
+    rule->permits = part_of(share, policy->limit, 1);
+    rule->period_us = policy->period_us;
+    if (rule->permits == 0) { /* less than a permit a period: one permit at a time, as seldom as that is */
+        wide rate = (wide)policy->limit * share->weight;
+        rule->permits = 1;
+        rule->period_us = ((wide)policy->period_us * share->total + rate - 1) / rate;
+    }
+    wide periods = (rule->size + rule->permits - 1) / rule->permits;
+    return periods * rule->period_us <= WEIR_MAX_FILL_US;
+}
+
+static void make_window(const struct weir_policy *policy, const struct model_share *share, struct model_rule *rule)
+{
+    rule->size = part_of(share, policy->limit, 0);
+    rule->permits = rule->size;
+    rule->zeroed = rule->size == 0;
+    rule->period_us = policy->period_us;
+    if (policy->algorithm == WEIR_SLIDING_WINDOW) {
+        rule->blocks = policy->blocks != 0 ? policy->blocks : 10;
+        rule->period_us = (policy->period_us + rule->blocks - 1) / rule->blocks;
+    }
+}
+
+bool model_rule_make(const struct weir_policy *policy, const struct model_share *share, struct model_rule *rule)
+{
+    memset(rule, 0, sizeof *rule);
+    if (!policy_is_in_range(policy))
+        return false;
+    rule->algorithm = policy->algorithm;
+    rule->refill = policy->refill;
+    rule->align = policy->align;
+    rule->tick_us = 1;
+    if (policy->algorithm == WEIR_LEAKY_BUCKET)
+        return make_greedy(policy, share, policy->capacity != 0 ? policy->capacity : policy->limit, rule);
+    if (policy->algorithm == WEIR_TOKEN_BUCKET && policy->refill == WEIR_INTERVAL)
+        return make_interval(policy, share, rule);
+    if (policy->algorithm == WEIR_TOKEN_BUCKET)
+        return make_greedy(policy, share, policy->burst != 0 ? policy->burst : policy->limit, rule);
+    make_window(policy, share, rule);
+    return true;
+}
+
+bool model_rule_same(const struct model_rule *a, const struct model_rule *b)
+{
+    return a->algorithm == b->algorithm && a->refill == b->refill && a->align == b->align && a->size == b->size &&
+           a->permits == b->permits && a->period_us == b->period_us && a->tick_us == b->tick_us &&
+           a->blocks == b->blocks;
+}
+
+/* ---- What is used, and when ---- */
+
+static bool is_greedy(const struct model_rule *rule)
+{
+    return rule->algorithm == WEIR_LEAKY_BUCKET ||
+           (rule->algorithm == WEIR_TOKEN_BUCKET && rule->refill == WEIR_GREEDY);
+}
+
+/* How many units of `used` make up a permit. */
+static wide units_of_a_permit(const struct model_rule *rule)
+{
+    return is_greedy(rule) ? rule->period_us : 1;
+}
+
+static wide used_in_blocks(const struct model_state *state, int64_t time_us)
+{
+    int64_t current = (int64_t)(time_us / state->rule.period_us);
+    wide sum = 0;
+    for (int i = 0; i < state->block_count; i++)
+        if (within(state->blocks[i].id, current - state->rule.blocks, current))
+            sum += state->blocks[i].used;
+    return sum;
+}
+
+/* What is still used at `time_us` by the rule that wrote the state. Time before the anchor stands still. */
+static wide used_at(const struct model_state *state, int64_t time_us)
+{
+    const struct model_rule *rule = &state->rule;
+    if (state->fresh)
+        return 0;
+    if (time_us < state->anchor_us)
+        time_us = state->anchor_us;
+    wide left = state->used;
+    if (rule->algorithm == WEIR_SLIDING_WINDOW)
+        left = used_in_blocks(state, time_us);
+    else if (rule->algorithm == WEIR_FIXED_WINDOW)
+        left = time_us - state->anchor_us < rule->period_us ? state->used : 0;
+    else if (is_greedy(rule))
+        left -= rule->permits * (time_us - time_us % rule->tick_us - state->anchor_us);
+    else
+        left -= rule->permits * ((time_us - state->anchor_us) / rule->period_us);
+    return left > 0 ? left : 0;
+}
+
+static bool is_admitted_at(const struct model_state *state, int64_t cost, int64_t time_us)
+{
+    wide unit = units_of_a_permit(&state->rule);
+    return used_at(state, time_us) + cost * unit <= state->rule.size * unit;
+}
+
+static bool is_new_at(const struct model_state *state, int64_t cost, int64_t time_us)
+{
+    (void)cost;
+    return used_at(state, time_us) == 0;
+}
+
+/* The least wait from `now_us` after which `holds` is true; once true it stays so. */
+static int64_t least_wait_us(bool (*holds)(const struct model_state *state, int64_t cost, int64_t time_us),
+                             const struct model_state *state, int64_t cost, int64_t now_us)
+{
+    if (holds(state, cost, now_us))
+        return 0;
+    int64_t too_short = 0, enough = 1;
+    while (!holds(state, cost, now_us + enough)) {
+        too_short = enough;
+        enough *= 2;
+        assert(enough < INT64_C(1) << 61);
+    }
+    while (enough - too_short > 1) {
+        int64_t middle = too_short + (enough - too_short) / 2;
+        if (holds(state, cost, now_us + middle))
+            enough = middle;
+        else
+            too_short = middle;
+    }
+    return enough;
+}
+
+/* ---- What changes a state ---- */
+
+void model_state_init(struct model_state *state)
+{
+    state->fresh = true;
+    state->block_count = 0;
+}
+
+/* The last point at or before `time_us` on which an anchor may lie when a state leaves fresh. */
+static int64_t anchor_at(const struct model_rule *rule, int64_t time_us)
+{
+    wide grid_us = 1;
+    if (is_greedy(rule))
+        grid_us = rule->tick_us;
+    else if (rule->algorithm == WEIR_SLIDING_WINDOW || rule->align == WEIR_ALIGN_EPOCH)
+        grid_us = rule->period_us;
+    return (int64_t)(time_us - time_us % grid_us);
+}
+
+/* The clock rule: a state anchored further ahead than the slack is moved to now, all that was used still used. */
+static void rebase(struct model_state *state, int64_t now_us)
+{
+    if (state->fresh || state->anchor_us - now_us <= WEIR_CLOCK_SLACK_US)
+        return;
+    int64_t anchor_us = anchor_at(&state->rule, now_us);
+    if (state->rule.algorithm == WEIR_SLIDING_WINDOW) {
+        int64_t back = (int64_t)((state->anchor_us - anchor_us) / state->rule.period_us);
+        for (int i = 0; i < state->block_count; i++)
+            state->blocks[i].id -= back;
+    }
+    state->anchor_us = anchor_us;
+}
+
+/* Bring a state to `time_us` before its use is written: what has drained is gone for good. */
+static void roll(struct model_state *state, int64_t time_us)
+{
+    const struct model_rule *rule = &state->rule;
+    bool stays_put = rule->algorithm == WEIR_FIXED_WINDOW || rule->algorithm == WEIR_SLIDING_WINDOW;
+    wide left = used_at(state, time_us);
+    if (left == 0) {
+        model_state_init(state);
+        return;
+    }
+    if (stays_put)
+        return;
+    state->used = left;
+    if (is_greedy(rule))
+        state->anchor_us = anchor_at(rule, time_us);
+    else
+        state->anchor_us += (int64_t)((time_us - state->anchor_us) / rule->period_us * rule->period_us);
+}
+
+static void charge_block(struct model_state *state, int64_t id, int64_t cost)
+{
+    int kept = 0;
+    for (int i = 0; i < state->block_count; i++)
+        if (state->blocks[i].id >= id - state->rule.blocks)
+            state->blocks[kept++] = state->blocks[i];
+    if (kept == 0 || state->blocks[kept - 1].id != id)
+        state->blocks[kept++] = (struct model_block){ .id = id, .used = 0 };
+    state->blocks[kept - 1].used += cost;
+    state->block_count = kept;
+    state->anchor_us = (int64_t)(id * state->rule.period_us);
+}
+
+static void charge(struct model_state *state, const struct model_rule *rule, int64_t cost, int64_t time_us)
+{
+    roll(state, time_us);
+    if (state->fresh) {
+        state->fresh = false;
+        state->rule = *rule;
+        state->used = 0;
+        state->block_count = 0;
+        state->anchor_us = anchor_at(rule, time_us);
+    }
+    if (rule->algorithm == WEIR_SLIDING_WINDOW)
+        charge_block(state, (int64_t)(time_us / rule->period_us), cost);
+    else
+        state->used += cost * units_of_a_permit(rule);
+}
+
+/* A sliding window gives back from its oldest counted block first. */
+static void refund_blocks(struct model_state *state, int64_t cost, int64_t time_us)
+{
+    int64_t current = (int64_t)(time_us / state->rule.period_us);
+    int kept = 0;
+    for (int i = 0; i < state->block_count; i++) {
+        struct model_block block = state->blocks[i];
+        if (block.id >= current - state->rule.blocks) {
+            int64_t back = block.used < cost ? block.used : cost;
+            block.used -= back;
+            cost -= back;
+        }
+        if (block.used > 0)
+            state->blocks[kept++] = block;
+    }
+    state->block_count = kept;
+}
+
+static void refund(struct model_state *state, int64_t cost, int64_t time_us)
+{
+    roll(state, time_us);
+    if (state->fresh)
+        return;
+    if (state->rule.algorithm == WEIR_SLIDING_WINDOW)
+        refund_blocks(state, cost, time_us);
+    else
+        state->used -= cost * units_of_a_permit(&state->rule);
+    if (state->rule.algorithm == WEIR_SLIDING_WINDOW ? used_at(state, time_us) == 0 : state->used <= 0)
+        model_state_init(state);
+}
+
+/* A redefined limit: the permits used, rounded up and clipped to the new size, are charged to the new fresh state. */
+static void carry_over(struct model_state *state, const struct model_rule *rule, int64_t time_us)
+{
+    if (state->fresh || model_rule_same(&state->rule, rule))
+        return;
+    wide unit = units_of_a_permit(&state->rule);
+    wide used = (used_at(state, time_us) + unit - 1) / unit;
+    if (used > rule->size)
+        used = rule->size;
+    model_state_init(state);
+    if (used > 0)
+        charge(state, rule, (int64_t)used, time_us);
+}
+
+/* ---- Decisions ---- */
+
+static void copy_state(struct model_state *to, const struct model_state *from)
+{
+    memcpy(to, from, offsetof(struct model_state, blocks));
+    memcpy(to->blocks, from->blocks, (size_t)from->block_count * sizeof from->blocks[0]);
+}
+
+/* What the clock rule and a redefinition make of the state; the time at which it is then looked at is returned. */
+static int64_t settle(struct model_state *state, const struct model_rule *rule, int64_t now_us)
+{
+    rebase(state, now_us);
+    int64_t time_us = !state->fresh && state->anchor_us > now_us ? state->anchor_us : now_us;
+    carry_over(state, rule, time_us);
+    if (state->fresh)
+        state->rule = *rule;
+    return state->fresh ? now_us : time_us;
+}
+
+static void describe(const struct model_state *state, int64_t now_us, struct weir_decision *out)
+{
+    wide unit = units_of_a_permit(&state->rule);
+    out->limit = state->rule.size;
+    out->remaining = (int64_t)((state->rule.size * unit - used_at(state, now_us)) / unit);
+    out->reset_after_us = least_wait_us(is_new_at, state, 0, now_us);
+}
+
+/* Decide a cost, charged or not, against a settled state. */
+static void hold_against(struct model_state *state, int64_t cost, bool charged, int64_t time_us, int64_t now_us,
+                         struct weir_decision *out)
+{
+    const struct model_rule rule = state->rule;
+    out->allowed = cost <= rule.size && is_admitted_at(state, cost, time_us);
+    if (out->allowed && rule.algorithm == WEIR_LEAKY_BUCKET)
+        out->delay_us = least_wait_us(is_new_at, state, 0, now_us);
+    if (!out->allowed)
+        out->retry_after_us = cost > rule.size ? WEIR_NEVER : least_wait_us(is_admitted_at, state, cost, now_us);
+    if (out->allowed && charged)
+        charge(state, &rule, cost, time_us);
+    describe(state, now_us, out);
+}
+
+void model_decide(struct model_state *state, const struct model_rule *rule, enum model_verb verb, int64_t cost,
+                  int64_t now_us, struct weir_decision *out)
+{
+    struct model_state next;
+    memset(out, 0, sizeof *out);
+    copy_state(&next, state);
+    if (verb == MODEL_RESET)
+        model_state_init(&next);
+    int64_t time_us = settle(&next, rule, now_us);
+    if (verb == MODEL_TAKE || verb == MODEL_PEEK) {
+        hold_against(&next, cost, verb == MODEL_TAKE, time_us, now_us, out);
+    } else {
+        if (verb == MODEL_REFUND)
+            refund(&next, cost, time_us);
+        next.rule = *rule;
+        out->allowed = true;
+        describe(&next, now_us, out);
+    }
+    if (verb != MODEL_PEEK)
+        copy_state(state, &next);
+}
+
+/* The cost that requests against the same state as requests[i] add up to; 0 if an earlier one stands for them. */
+static int64_t joint_cost(const struct model_request *requests, size_t n, size_t i)
+{
+    int64_t cost = 0;
+    for (size_t j = 0; j < n; j++) {
+        if (requests[j].state != requests[i].state)
+            continue;
+        if (j < i)
+            return 0;
+        cost += requests[j].cost;
+    }
+    return cost;
+}
+
+static int64_t longer_us(int64_t a, int64_t b)
+{
+    if (a == WEIR_NEVER || b == WEIR_NEVER)
+        return WEIR_NEVER;
+    return a > b ? a : b;
+}
+
+/* Whether `candidate` binds more than `best`: it denies and the other does not, or longer, or less is left. */
+static bool binds_more(const struct weir_decision *candidate, const struct weir_decision *best)
+{
+    if (candidate->allowed != best->allowed)
+        return !candidate->allowed;
+    if (candidate->allowed)
+        return candidate->remaining < best->remaining;
+    return candidate->retry_after_us != best->retry_after_us &&
+           longer_us(candidate->retry_after_us, best->retry_after_us) == candidate->retry_after_us;
+}
+
+void model_decide_all(const struct model_request *requests, size_t n, int64_t now_us, struct weir_decision *out)
+{
+    struct weir_decision each, binding = { .allowed = true, .remaining = INT64_MAX };
+    bool all = true;
+    for (size_t i = 0; i < n; i++) {
+        int64_t cost = joint_cost(requests, n, i);
+        if (cost == 0)
+            continue;
+        model_decide(requests[i].state, requests[i].rule, MODEL_PEEK, cost, now_us, &each);
+        all = all && each.allowed;
+    }
+    memset(out, 0, sizeof *out);
+    out->allowed = all;
+    out->remaining = INT64_MAX;
+    for (size_t i = 0; i < n; i++) {
+        int64_t cost = joint_cost(requests, n, i);
+        if (cost == 0)
+            continue;
+        model_decide(requests[i].state, requests[i].rule, all ? MODEL_TAKE : MODEL_PEEK, cost, now_us, &each);
+        if (binds_more(&each, &binding)) {
+            binding = each;
+            out->bound_by = (uint32_t)i;
+        }
+        if (each.remaining < out->remaining)
+            out->remaining = each.remaining;
+        out->reset_after_us = longer_us(out->reset_after_us, each.reset_after_us);
+        out->delay_us = longer_us(out->delay_us, each.delay_us);
+        out->retry_after_us = longer_us(out->retry_after_us, each.retry_after_us);
+    }
+    out->limit = binding.limit;
+    if (!all)
+        out->delay_us = 0;
+}

@@ -1,0 +1,71 @@
+/* model.h - semantics.md once more, slow and exact: the truth that tests hold the library against.
+ *
+ * One state is one key of one limit and is kept for ever. Times to come (retry_after, reset_after, delay) are not
+ * computed but found: by searching for the first microsecond at which the definition holds. Nothing here is shared
+ * with the library but the types of weir.h.
+ */
+#ifndef WEIR_TESTS_MODEL_H
+#define WEIR_TESTS_MODEL_H
+
+#include <weir/weir.h>
+
+__extension__ typedef __int128 wide; /* holds every product in here: the largest are below 2^107 */
+
+/* One instance's share of a limit. `weights` may be NULL: then they are known only if all weigh the same. */
+struct model_share {
+    int64_t instances, rank, weight, total;
+    const int64_t *weights;
+};
+extern const struct model_share model_alone; /* the only instance: the whole of every limit */
+
+/* What a policy means to one instance. Two policies that mean the same compare equal with model_rule_same(). */
+struct model_rule {
+    enum weir_algorithm algorithm;
+    enum weir_refill refill;
+    enum weir_align align;
+    int64_t size; /* the largest cost that a fresh key admits */
+    wide permits,
+        period_us;       /* so many permits come back a period; reduced to lowest terms where only the rate counts */
+    int64_t tick_us;     /* greedy, leaky: time counts in steps of this; otherwise 1 */
+    int64_t blocks;      /* sliding window; period_us is then one block's length */
+    bool lifted, zeroed; /* the share's part of a burst was 0 and became 1; of a window, and stayed 0 */
+};
+
+enum { MODEL_BLOCKS = WEIR_MAX_BLOCKS + 1 };
+
+struct model_block {
+    int64_t id;   /* floor(time / length) */
+    int64_t used; /* permits, never 0 */
+};
+
+struct model_state {
+    bool fresh;             /* nothing is used: what follows means nothing */
+    struct model_rule rule; /* of the decision that wrote it */
+    int64_t anchor_us;
+    wide used; /* greedy, leaky: in units of 1/period_us permit; interval, fixed window: permits */
+    int block_count;
+    struct model_block blocks[MODEL_BLOCKS]; /* sliding window, oldest first */
+};
+
+enum model_verb { MODEL_TAKE, MODEL_PEEK, MODEL_REFUND, MODEL_RESET };
+
+/* The rule of `policy` for this share; false if semantics.md has the policy refused. */
+bool model_rule_make(const struct weir_policy *policy, const struct model_share *share, struct model_rule *rule);
+bool model_rule_same(const struct model_rule *a, const struct model_rule *b);
+
+void model_state_init(struct model_state *state);
+
+/* Decide one request at `now_us`; the decision's source is left WEIR_BY_MEMORY. */
+void model_decide(struct model_state *state, const struct model_rule *rule, enum model_verb verb, int64_t cost,
+                  int64_t now_us, struct weir_decision *out);
+
+struct model_request {
+    struct model_state *state;
+    const struct model_rule *rule;
+    int64_t cost;
+};
+
+/* Several at once, all or nothing; requests may share a state, whose costs then add up. */
+void model_decide_all(const struct model_request *requests, size_t n, int64_t now_us, struct weir_decision *out);
+
+#endif

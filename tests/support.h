@@ -1,0 +1,82 @@
+/* support.h - what the tests share: chance that can be had again, a clock in hand, policies of every sort.
+ *
+ * Environment: WEIR_TEST_SEED is the seed of all chance (printed when a suite fails), WEIR_TEST_STEPS the number of
+ * random decisions that each long test makes.
+ */
+#ifndef WEIR_TESTS_SUPPORT_H
+#define WEIR_TESTS_SUPPORT_H
+
+#include <check.h>
+#include <weir/weir.h>
+
+/* ---- Suites ---- */
+
+/* Add one test in a case of its own, under its own name, with a time limit that CK_TIMEOUT_MULTIPLIER stretches. */
+#define suite_test(suite, test, timeout_seconds) suite_test_named(suite, #test, test, timeout_seconds)
+void suite_test_named(Suite *suite, const char *name, const TTest *test, double timeout_seconds);
+
+/* Run the suite, free it, and return main()'s exit status. */
+int suite_run(Suite *suite);
+
+/* ---- Chance ---- */
+
+int64_t steps_or(int64_t default_steps);
+
+struct chance {
+    uint64_t state;
+};
+
+/* A stream of its own for each `stream`. */
+struct chance chance_make(uint64_t stream);
+uint64_t chance_next(struct chance *chance);
+int64_t chance_between(struct chance *chance, int64_t least, int64_t most);
+bool chance_one_in(struct chance *chance, int64_t n);
+/* 1 to `most`, every order of magnitude as likely as the next. */
+int64_t chance_magnitude(struct chance *chance, int64_t most);
+int64_t chance_pick(struct chance *chance, const int64_t *values, size_t count);
+
+/* ---- A limiter with a clock in hand ---- */
+
+struct scene {
+    weir *limiter;
+    int64_t now_us;   /* what the limiter's clock shows */
+    bool log_allowed; /* otherwise a log line fails the test */
+    int log_lines;
+    char last_line[512];
+};
+
+/* `options` may be NULL; clock and log are the scene's. */
+void scene_init(struct scene *scene, struct weir_options *options);
+void scene_open(struct scene *scene, const struct weir_options *options);
+void scene_close(struct scene *scene);
+weir_limit *scene_define(struct scene *scene, const char *name, const struct weir_policy *policy);
+weir_limit *scene_define_text(struct scene *scene, const char *name, const char *policy);
+
+struct weir_policy policy_of(const char *text); /* fails the test if it cannot be read */
+
+/* ---- Policies of every sort, friendly to nasty ---- */
+
+enum kind { KIND_GREEDY, KIND_INTERVAL, KIND_FIXED, KIND_SLIDING, KIND_LEAKY, KIND_COUNT };
+extern const char *const kind_names[KIND_COUNT];
+
+enum kind kind_of(const struct weir_policy *policy);
+/* In range; weir_policy_check() may still refuse its arithmetic. */
+struct weir_policy policy_by_chance(struct chance *chance, enum kind kind);
+int64_t permits_by_chance(struct chance *chance);
+int64_t period_by_chance(struct chance *chance);
+
+/* ---- Assertions for inner loops: Check's own write to a pipe each time they hold ---- */
+
+void must(bool holds, const char *what);
+void must_succeed(int error);
+
+/* ---- Decisions ---- */
+
+/* Fails the test, with `where` and both in full, unless they agree in every field. */
+void assert_decision_is(const struct weir_decision *actual, const struct weir_decision *expected, const char *where);
+
+/* weir_try() and weir_peek() that must succeed. */
+struct weir_decision taken(weir_limit *limit, const char *key, int64_t cost);
+struct weir_decision peeked(weir_limit *limit, const char *key, int64_t cost);
+
+#endif

@@ -1,0 +1,659 @@
+/* test_algorithms.c - every algorithm against the exact model, and against the promises that are told of it. */
+#include "model.h"
+#include "support.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* ---- A stream of random requests, decided by the library and by the model ---- */
+
+enum { KEYS = 3, STREAM_LENGTH = 2000 };
+static const char *const key_names[KEYS] = { "a", "b", "c" };
+
+struct stream {
+    struct chance chance;
+    struct scene scene;
+    struct model_share share;
+    weir_limit *limit;
+    struct weir_policy policy;
+    struct model_rule rule;
+    struct model_state *states; /* one a key */
+    struct weir_decision last;
+    int64_t decisions[KIND_COUNT]; /* how many were compared while a policy of that kind was in force */
+    int64_t waits_checked;
+    char where[512];
+};
+
+static const char *where(struct stream *stream, const char *verb, int key, int64_t cost)
+{
+    char policy[160] = "?";
+    weir_policy_print(&stream->policy, policy, sizeof policy);
+    snprintf(stream->where, sizeof stream->where,
+             "%s, share %" PRId64 "/%" PRId64 ": %s %" PRId64 " of key %s at %" PRId64, policy, stream->share.weight,
+             stream->share.total, verb, cost, key_names[key], stream->scene.now_us);
+    return stream->where;
+}
+
+/* A policy that this share can enforce; the library and the model agree on every one that is refused. */
+static void define_by_chance(struct stream *stream, enum kind kind)
+{
+    for (;;) {
+        struct weir_policy policy = policy_by_chance(&stream->chance, kind);
+        struct model_rule rule;
+        bool right = model_rule_make(&policy, &model_alone, &rule);
+        must(weir_policy_check(&policy, NULL, 0) == (right ? WEIR_OK : WEIR_EINVAL), "refused unlike the model");
+        right = right && model_rule_make(&policy, &stream->share, &rule);
+        stream->scene.log_allowed = !right;
+        int error = weir_limit_define(stream->scene.limiter, "limit", &policy, &stream->limit);
+        must(error == (right ? WEIR_OK : WEIR_EINVAL), "a share of it refused unlike the model");
+        stream->scene.log_allowed = false;
+        if (!right)
+            continue;
+        stream->policy = policy;
+        stream->rule = rule;
+        return;
+    }
+}
+
+static void stream_open(struct stream *stream, uint64_t number, const struct model_share *share, bool keep_idle)
+{
+    struct weir_options options = WEIR_OPTIONS_INIT;
+    memset(stream, 0, sizeof *stream);
+    stream->chance = chance_make(number);
+    stream->share = *share;
+    options.keep_idle = keep_idle;
+    options.max_keys = 64;
+    options.instances = share->instances;
+    options.rank = share->rank;
+    options.weight = share->weight;
+    options.total_weight = share->total;
+    options.weights = share->weights;
+    scene_open(&stream->scene, &options);
+    if (chance_one_in(&stream->chance, 3))
+        stream->scene.now_us = chance_magnitude(&stream->chance, WEIR_MAX_TIME_US);
+    stream->states = calloc(KEYS, sizeof *stream->states);
+    ck_assert_ptr_nonnull(stream->states);
+    for (int i = 0; i < KEYS; i++)
+        model_state_init(&stream->states[i]);
+}
+
+static void stream_close(struct stream *stream)
+{
+    scene_close(&stream->scene);
+    free(stream->states);
+}
+
+/* ---- One step ---- */
+
+static void move_clock(struct stream *stream, int64_t by_us)
+{
+    int64_t now_us = stream->scene.now_us;
+    if (by_us > 0)
+        stream->scene.now_us = by_us > WEIR_MAX_TIME_US - now_us ? WEIR_MAX_TIME_US : now_us + by_us;
+    else
+        stream->scene.now_us = now_us + by_us < 1 ? 1 : now_us + by_us;
+}
+
+static int64_t step_back_by_chance(struct chance *chance)
+{
+    switch (chance_between(chance, 0, 4)) {
+    case 0: return 1;
+    case 1: return WEIR_CLOCK_SLACK_US + chance_between(chance, -1, 1);
+    case 2: return chance_magnitude(chance, WEIR_MAX_PERIOD_US);
+    default: return chance_magnitude(chance, WEIR_CLOCK_SLACK_US);
+    }
+}
+
+/* Stand still, creep, wait about as long as the last decision said, leap; now and then step back. */
+static void move_clock_by_chance(struct stream *stream, bool steps_back)
+{
+    struct chance *chance = &stream->chance;
+    int64_t period_us = (int64_t)stream->rule.period_us > 0 ? stream->policy.period_us : 1;
+    switch (chance_between(chance, 0, 15)) {
+    case 0:
+        if (steps_back)
+            move_clock(stream, -step_back_by_chance(chance));
+        break;
+    case 1: move_clock(stream, chance_magnitude(chance, 366 * WEIR_DAY)); break;
+    case 2: move_clock(stream, stream->last.reset_after_us + chance_between(chance, -1, 1)); break;
+    case 3:
+    case 4:
+        if (stream->last.retry_after_us > 0)
+            move_clock(stream, stream->last.retry_after_us + chance_between(chance, -1, 1));
+        break;
+    case 5: move_clock(stream, chance_magnitude(chance, period_us)); break;
+    case 6: move_clock(stream, chance_between(chance, 0, 2) * period_us); break;
+    case 7: move_clock(stream, chance_between(chance, 0, 3)); break;
+    case 8:
+    case 9: move_clock(stream, chance_between(chance, 0, period_us / (2 * stream->policy.limit) + 1)); break;
+    case 10: move_clock(stream, chance_between(chance, 0, period_us)); break;
+    default: break;
+    }
+}
+
+static int64_t cost_by_chance(struct stream *stream)
+{
+    struct chance *chance = &stream->chance;
+    int64_t cost = 1;
+    switch (chance_between(chance, 0, 9)) {
+    case 0: cost = stream->last.remaining; break;
+    case 1: cost = stream->last.remaining + 1; break;
+    case 2: cost = stream->rule.size + chance_between(chance, -1, 1); break;
+    case 3: cost = permits_by_chance(chance); break;
+    case 4:
+    case 5: cost = chance_between(chance, 1, stream->rule.size / 3 + 1); break;
+    case 6: cost = chance_between(chance, 1, 3); break;
+    default: break;
+    }
+    return cost < 1 ? 1 : cost > WEIR_MAX_PERMITS ? WEIR_MAX_PERMITS : cost;
+}
+
+static void compare(struct stream *stream, const char *verb, int key, int64_t cost, const struct weir_decision *actual,
+                    const struct weir_decision *expected)
+{
+    if (memcmp(actual, expected, sizeof *actual) != 0)
+        assert_decision_is(actual, expected, where(stream, verb, key, cost));
+    stream->decisions[kind_of(&stream->policy)]++;
+    stream->last = *actual;
+}
+
+static void take(struct stream *stream, int key, int64_t cost)
+{
+    struct weir_decision actual, expected;
+    const struct weir_request request = {
+        .limit = stream->limit, .key = weir_key_text(key_names[key]), .cost = cost, .now_us = stream->scene.now_us
+    };
+    memset(&actual, 0xa5, sizeof actual);
+    model_decide(&stream->states[key], &stream->rule, MODEL_TAKE, cost, stream->scene.now_us, &expected);
+    if (chance_one_in(&stream->chance, 2))
+        must_succeed(weir_try(stream->limit, request.key, cost, &actual));
+    else
+        must_succeed(weir_try_batch(stream->scene.limiter, &request, 1, &actual));
+    compare(stream, "take", key, cost, &actual, &expected);
+}
+
+static void peek(struct stream *stream, int key, int64_t cost)
+{
+    struct weir_decision actual, expected;
+    memset(&actual, 0xa5, sizeof actual);
+    model_decide(&stream->states[key], &stream->rule, MODEL_PEEK, cost, stream->scene.now_us, &expected);
+    must_succeed(weir_peek(stream->limit, weir_key_text(key_names[key]), cost, &actual));
+    compare(stream, "peek", key, cost, &actual, &expected);
+}
+
+static void refund(struct stream *stream, int key, int64_t cost)
+{
+    struct weir_decision unused;
+    model_decide(&stream->states[key], &stream->rule, MODEL_REFUND, cost, stream->scene.now_us, &unused);
+    must_succeed(weir_refund(stream->limit, weir_key_text(key_names[key]), cost));
+    peek(stream, key, 1);
+}
+
+static void reset(struct stream *stream, int key)
+{
+    struct weir_decision unused;
+    model_decide(&stream->states[key], &stream->rule, MODEL_RESET, 1, stream->scene.now_us, &unused);
+    must_succeed(weir_reset(stream->limit, weir_key_text(key_names[key])));
+    peek(stream, key, 1);
+}
+
+static void step(struct stream *stream, enum kind home, bool steps_back)
+{
+    struct chance *chance = &stream->chance;
+    int key = chance_one_in(chance, 4) ? (int)chance_between(chance, 1, KEYS - 1) : 0;
+    move_clock_by_chance(stream, steps_back);
+    int64_t verb = chance_between(chance, 0, 199);
+    if (verb == 0)
+        define_by_chance(stream,
+                         chance_one_in(chance, 2) ? home : (enum kind)chance_between(chance, 0, KIND_COUNT - 1));
+    else if (verb == 1)
+        reset(stream, key);
+    else if (verb < 15)
+        refund(stream, key, cost_by_chance(stream));
+    else if (verb < 45)
+        peek(stream, key, cost_by_chance(stream));
+    else
+        take(stream, key, cost_by_chance(stream));
+}
+
+/* ---- Each algorithm against the model ---- */
+
+static void decide_as_the_model(enum kind kind)
+{
+    int64_t goal = steps_or(1000000);
+    int64_t decided = 0;
+    for (uint64_t number = 0; decided < goal; number++) {
+        struct stream stream;
+        stream_open(&stream, number * KIND_COUNT + (uint64_t)kind, &model_alone, true);
+        define_by_chance(&stream, kind);
+        for (int i = 0; i < STREAM_LENGTH; i++)
+            step(&stream, kind, true);
+        decided += stream.decisions[kind];
+        stream_close(&stream);
+    }
+    ck_assert_int_ge(decided, goal);
+}
+
+START_TEST(greedy_token_bucket_decides_as_the_model)
+{
+    decide_as_the_model(KIND_GREEDY);
+}
+END_TEST
+
+START_TEST(interval_token_bucket_decides_as_the_model)
+{
+    decide_as_the_model(KIND_INTERVAL);
+}
+END_TEST
+
+START_TEST(fixed_window_decides_as_the_model)
+{
+    decide_as_the_model(KIND_FIXED);
+}
+END_TEST
+
+START_TEST(sliding_window_decides_as_the_model)
+{
+    decide_as_the_model(KIND_SLIDING);
+}
+END_TEST
+
+START_TEST(leaky_bucket_decides_as_the_model)
+{
+    decide_as_the_model(KIND_LEAKY);
+}
+END_TEST
+
+/* A share by chance: equal weights, known weights, or one weight of an unknown whole. */
+static struct model_share share_by_chance(struct chance *chance, int64_t *weights)
+{
+    struct model_share share = { .instances = chance_between(chance, 1, 6), .weight = 1 };
+    bool unequal = chance_one_in(chance, 3), unknown = chance_one_in(chance, 3);
+    share.rank = chance_between(chance, 0, share.instances - 1);
+    for (int64_t i = 0; i < share.instances; i++) {
+        weights[i] = unequal ? chance_between(chance, 1, chance_one_in(chance, 2) ? 5 : 65535) : 1;
+        share.total += weights[i];
+    }
+    share.weight = weights[share.rank];
+    share.weights = unequal && !unknown ? weights : NULL;
+    return share;
+}
+
+START_TEST(a_share_of_any_limit_decides_as_the_model)
+{
+    int64_t goal = steps_or(500000);
+    int64_t decided = 0;
+    for (uint64_t number = 0; decided < goal; number++) {
+        struct stream stream;
+        struct chance chance = chance_make(1000000 + number);
+        int64_t weights[6];
+        struct model_share share = share_by_chance(&chance, weights);
+        enum kind kind = (enum kind)(number % KIND_COUNT);
+        stream_open(&stream, 1000000 + number, &share, true);
+        define_by_chance(&stream, kind);
+        for (int i = 0; i < STREAM_LENGTH / 4; i++)
+            step(&stream, kind, true);
+        for (int i = 0; i < KIND_COUNT; i++)
+            decided += stream.decisions[i];
+        stream_close(&stream);
+    }
+    ck_assert_int_ge(decided, goal);
+}
+END_TEST
+
+/* The model keeps every key for ever. A limiter that may drop those that are as good as new must not be found out. */
+START_TEST(keys_that_are_dropped_change_no_decision)
+{
+    int64_t goal = steps_or(250000);
+    int64_t decided = 0;
+    uint64_t evictions = 0;
+    for (uint64_t number = 0; decided < goal; number++) {
+        struct stream stream;
+        char other[32];
+        enum kind kind = (enum kind)(number % KIND_COUNT);
+        stream_open(&stream, 2000000 + number, &model_alone, false);
+        define_by_chance(&stream, kind);
+        for (int i = 0; i < STREAM_LENGTH; i++) {
+            step(&stream, kind, false);
+            snprintf(other, sizeof other, "passer-by %d", i); /* takes room, and is soon as good as new */
+            struct weir_decision decision;
+            must_succeed(weir_try(stream.limit, weir_key_text(other), 1, &decision));
+            must_succeed(weir_refund(stream.limit, weir_key_text(other), 1));
+        }
+        struct weir_stats stats = { .size = sizeof stats };
+        must_succeed(weir_stats_read(stream.scene.limiter, &stats));
+        evictions += stats.evictions;
+        for (int i = 0; i < KIND_COUNT; i++)
+            decided += stream.decisions[i];
+        stream_close(&stream);
+    }
+    ck_assert_uint_gt(evictions, 0);
+}
+END_TEST
+
+/* ---- Several limits at once ---- */
+
+enum { LIMITS = 4, REQUESTS_MOST = 6 };
+
+static void try_several(struct stream *streams, struct scene *scene, struct chance *chance)
+{
+    struct weir_request requests[REQUESTS_MOST];
+    struct model_request model_requests[REQUESTS_MOST];
+    size_t n = (size_t)chance_between(chance, 1, REQUESTS_MOST);
+    for (size_t i = 0; i < n; i++) {
+        struct stream *stream = &streams[chance_between(chance, 0, LIMITS - 1)];
+        int key = (int)chance_between(chance, 0, KEYS - 1);
+        int64_t cost = chance_one_in(chance, 8) ? permits_by_chance(chance) : chance_between(chance, 1, 3);
+        requests[i] = (struct weir_request){ .limit = stream->limit,
+                                             .key = weir_key_text(key_names[key]),
+                                             .cost = cost };
+        model_requests[i] = (struct model_request){ &stream->states[key], &stream->rule, cost };
+    }
+    struct weir_decision actual, expected;
+    memset(&actual, 0xa5, sizeof actual);
+    model_decide_all(model_requests, n, scene->now_us, &expected);
+    must_succeed(weir_try_all(scene->limiter, requests, n, &actual));
+    assert_decision_is(&actual, &expected, "several limits at once");
+}
+
+START_TEST(several_limits_at_once_decide_as_the_model)
+{
+    int64_t goal = steps_or(100000);
+    for (uint64_t number = 0; goal > 0; number++) {
+        struct chance chance = chance_make(3000000 + number);
+        struct stream streams[LIMITS];
+        stream_open(&streams[0], 4000000 + number, &model_alone, true);
+        struct scene *scene = &streams[0].scene;
+        for (int i = 0; i < LIMITS; i++) {
+            char name[32];
+            snprintf(name, sizeof name, "limit-%d", i);
+            if (i > 0) {
+                streams[i] = (struct stream){ .states = calloc(KEYS, sizeof(struct model_state)) };
+                for (int key = 0; key < KEYS; key++)
+                    model_state_init(&streams[i].states[key]);
+            }
+            do {
+                streams[i].policy = policy_by_chance(&chance, (enum kind)chance_between(&chance, 0, KIND_COUNT - 1));
+            } while (!model_rule_make(&streams[i].policy, &model_alone, &streams[i].rule));
+            streams[i].limit = scene_define(scene, name, &streams[i].policy);
+        }
+        for (int i = 0; i < 500; i++, goal--) {
+            if (chance_one_in(&chance, 2))
+                scene->now_us += chance_magnitude(&chance, chance_one_in(&chance, 5) ? WEIR_DAY : WEIR_SECOND);
+            scene->now_us = scene->now_us < WEIR_MAX_TIME_US ? scene->now_us : WEIR_MAX_TIME_US;
+            try_several(streams, scene, &chance);
+        }
+        for (int i = LIMITS - 1; i > 0; i--)
+            free(streams[i].states);
+        stream_close(&streams[0]);
+    }
+}
+END_TEST
+
+/* ---- Waits, held against their definition alone ---- */
+
+static struct weir_decision peek_after(struct stream *stream, int64_t wait_us, int64_t cost)
+{
+    struct weir_decision decision;
+    stream->scene.now_us += wait_us;
+    must_succeed(weir_peek(stream->limit, weir_key_text(key_names[0]), cost, &decision));
+    stream->scene.now_us -= wait_us;
+    return decision;
+}
+
+/* Denied one microsecond before, admitted at it; less than new one microsecond before, new at it. */
+static void check_waits(struct stream *stream, int64_t cost)
+{
+    const struct weir_decision last = stream->last;
+    const int64_t longest_us = WEIR_MAX_TIME_US - stream->scene.now_us;
+    bool right = true;
+    if (!last.allowed && last.retry_after_us != WEIR_NEVER && last.retry_after_us <= longest_us) {
+        right = last.retry_after_us > 0 && !peek_after(stream, last.retry_after_us - 1, cost).allowed &&
+                peek_after(stream, last.retry_after_us, cost).allowed;
+        stream->waits_checked++;
+    }
+    if (last.reset_after_us > 0 && last.reset_after_us <= longest_us) {
+        struct weir_decision before = peek_after(stream, last.reset_after_us - 1, cost);
+        struct weir_decision then = peek_after(stream, last.reset_after_us, cost);
+        right = right && before.remaining < before.limit && before.reset_after_us == 1 &&
+                then.remaining == then.limit && then.reset_after_us == 0;
+    }
+    if (!right)
+        ck_abort_msg("told to wait %" PRId64 " us, and %" PRId64 " us until it is new: %s", last.retry_after_us,
+                     last.reset_after_us, where(stream, "take", 0, cost));
+}
+
+static void wait_exactly(enum kind kind)
+{
+    int64_t goal = steps_or(100000);
+    int64_t checked = 0;
+    for (uint64_t number = 0; checked < goal; number++) {
+        struct stream stream;
+        stream_open(&stream, 5000000 + number * KIND_COUNT + (uint64_t)kind, &model_alone, true);
+        define_by_chance(&stream, kind);
+        for (int i = 0; i < STREAM_LENGTH; i++) {
+            int64_t cost = cost_by_chance(&stream);
+            move_clock_by_chance(&stream, true);
+            must_succeed(weir_try(stream.limit, weir_key_text("a"), cost, &stream.last));
+            check_waits(&stream, cost);
+        }
+        checked += stream.waits_checked;
+        stream_close(&stream);
+    }
+    ck_assert_int_ge(checked, goal);
+}
+
+START_TEST(greedy_token_bucket_tells_the_wait_to_the_microsecond)
+{
+    wait_exactly(KIND_GREEDY);
+}
+END_TEST
+
+START_TEST(interval_token_bucket_tells_the_wait_to_the_microsecond)
+{
+    wait_exactly(KIND_INTERVAL);
+}
+END_TEST
+
+START_TEST(fixed_window_tells_the_wait_to_the_microsecond)
+{
+    wait_exactly(KIND_FIXED);
+}
+END_TEST
+
+START_TEST(sliding_window_tells_the_wait_to_the_microsecond)
+{
+    wait_exactly(KIND_SLIDING);
+}
+END_TEST
+
+START_TEST(leaky_bucket_tells_the_wait_to_the_microsecond)
+{
+    wait_exactly(KIND_LEAKY);
+}
+END_TEST
+
+/* ---- Promises, held against nothing but the words they are given in ---- */
+
+/* All that is admitted while the bucket never fills is its size and the rate times the time, to the last permit. */
+START_TEST(greedy_bucket_loses_no_permit_in_a_thousand_million_periods)
+{
+    struct scene scene;
+    scene_open(&scene, NULL);
+    weir_limit *limit = scene_define_text(&scene, "limit",
+                                          "token_bucket limit=1000003 period=999983us burst=500000000");
+    struct chance chance = chance_make(7);
+    const int64_t start_us = scene.now_us;
+    int64_t admitted = 0;
+    for (int i = 0; i < 4000000; i++) {
+        struct weir_decision there = peeked(limit, "a", 1);
+        if (there.remaining > 0) {
+            must(taken(limit, "a", there.remaining).allowed, "what remains is admitted");
+            admitted += there.remaining;
+        }
+        scene.now_us += chance_between(&chance, 0, 499000000);
+    }
+    scene.now_us += 1; /* below one tick's worth: what the loop left over shows in the last peek */
+    const wide elapsed_us = scene.now_us - start_us;
+    admitted += peeked(limit, "a", 1).remaining;
+    ck_assert_int_gt((int64_t)(elapsed_us / 999983), 900000000);
+    ck_assert_int_eq(admitted, (int64_t)(500000000 + elapsed_us * 1000003 / 999983));
+    scene_close(&scene);
+}
+END_TEST
+
+struct admission {
+    int64_t now_us, cost;
+};
+
+START_TEST(no_window_of_a_period_sees_more_than_the_limit_of_a_sliding_window)
+{
+    static const char *const policies[] = { "sliding_window limit=10 period=1s",
+                                            "sliding_window limit=7 period=997us blocks=3",
+                                            "sliding_window limit=1000 period=1m blocks=60",
+                                            "sliding_window limit=5 period=10us blocks=1",
+                                            "sliding_window limit=100 period=1s blocks=1024" };
+    enum { TRIES = 20000 };
+    static struct admission admissions[TRIES];
+    for (size_t p = 0; p < sizeof policies / sizeof policies[0]; p++) {
+        struct scene scene;
+        struct weir_policy policy = policy_of(policies[p]);
+        struct chance chance = chance_make(100 + p);
+        scene_open(&scene, NULL);
+        weir_limit *limit = scene_define(&scene, "limit", &policy);
+        int64_t in_window = 0, busiest = 0;
+        size_t count = 0, oldest = 0;
+        for (int i = 0; i < TRIES; i++) {
+            scene.now_us += chance_one_in(&chance, 2 * policy.limit)
+                                ? chance_between(&chance, 0, policy.period_us)
+                                : chance_between(&chance, 0, policy.period_us / policy.limit);
+            int64_t cost = chance_between(&chance, 1, 3);
+            if (!taken(limit, "a", cost).allowed)
+                continue;
+            admissions[count++] = (struct admission){ scene.now_us, cost };
+            in_window += cost;
+            while (admissions[oldest].now_us <= scene.now_us - policy.period_us)
+                in_window -= admissions[oldest++].cost;
+            busiest = in_window > busiest ? in_window : busiest;
+        }
+        ck_assert_int_eq(busiest, policy.limit);
+        scene_close(&scene);
+    }
+}
+END_TEST
+
+/* The policies refill 10 permits a second and hold no more than 100. A clock that jumps about may bring back the rate
+ * times the way it went forward, and one that trembles within the slack the rate times its highest reading. */
+static void mint_nothing(const char *const *texts, size_t count, bool trembles)
+{
+    for (uint64_t number = 0; number < 200; number++) {
+        struct chance chance = chance_make(200 + number);
+        struct scene scene;
+        struct weir_options options = WEIR_OPTIONS_INIT;
+        options.keep_idle = true;
+        scene_open(&scene, &options);
+        weir_limit *limit = scene_define_text(&scene, "limit", texts[0]);
+        const int64_t start_us = scene.now_us - WEIR_CLOCK_SLACK_US;
+        int64_t admitted = 0, forward_us = WEIR_CLOCK_SLACK_US;
+        for (int i = 0; i < 2000; i++) {
+            int64_t most_us = trembles ? WEIR_SECOND : chance_one_in(&chance, 9) ? WEIR_HOUR : 5 * WEIR_SECOND;
+            int64_t by_us = chance_magnitude(&chance, most_us);
+            bool back = !trembles && chance_one_in(&chance, 2);
+            forward_us += back ? 0 : by_us;
+            scene.now_us += back ? -by_us : by_us;
+            if (trembles)
+                scene.now_us = start_us + forward_us - chance_between(&chance, 0, WEIR_CLOCK_SLACK_US);
+            if (chance_one_in(&chance, 4))
+                limit = scene_define_text(&scene, "limit", texts[chance_between(&chance, 0, (int64_t)count - 1)]);
+            int64_t cost = chance_between(&chance, 1, 40);
+            admitted += taken(limit, "a", cost).allowed ? cost : 0;
+        }
+        must(admitted <= 100 + forward_us / 100000, "a clock that steps back mints permits");
+        scene_close(&scene);
+    }
+}
+
+START_TEST(a_clock_that_steps_back_mints_no_permit)
+{
+    static const char *const greedy[] = { "token_bucket limit=10 period=1s burst=100" };
+    static const char *const interval[] = { "token_bucket limit=1 period=100ms refill=interval burst=100" };
+    static const char *const leaky[] = { "leaky_bucket limit=10 period=1s capacity=100" };
+    for (int trembles = 0; trembles < 2; trembles++) {
+        mint_nothing(greedy, 1, trembles != 0);
+        mint_nothing(interval, 1, trembles != 0);
+        mint_nothing(leaky, 1, trembles != 0);
+    }
+}
+END_TEST
+
+START_TEST(a_redefinition_while_the_clock_is_held_mints_no_permit)
+{
+    static const char *const policies[] = { "token_bucket limit=10 period=1s burst=100",
+                                            "leaky_bucket limit=10 period=1s capacity=100",
+                                            "token_bucket limit=10 period=1s burst=90 debt=9" };
+    mint_nothing(policies, 3, false);
+    mint_nothing(policies, 3, true);
+}
+END_TEST
+
+START_TEST(a_bucket_used_up_is_full_again_after_its_time_and_no_sooner)
+{
+    static const char *const policies[] = {
+        "token_bucket limit=1 period=366d",
+        "token_bucket limit=1 period=1us",
+        "leaky_bucket limit=3 period=7us",
+        "token_bucket limit=1000000000 period=1us",
+        "leaky_bucket limit=999999937 period=1d capacity=1000000",
+        "token_bucket limit=5 period=1m refill=interval burst=12 debt=3",
+        "fixed_window limit=9 period=1h align=epoch",
+        "sliding_window limit=9 period=1d blocks=24",
+        "token_bucket limit=7 period=13s burst=1000000 debt=1000000",
+        "token_bucket limit=86400 period=1s burst=200000000",
+        "leaky_bucket limit=1 period=86400s capacity=10000",
+    };
+    for (size_t p = 0; p < sizeof policies / sizeof policies[0]; p++) {
+        struct scene scene;
+        struct weir_options options = WEIR_OPTIONS_INIT;
+        options.keep_idle = true;
+        scene_open(&scene, &options);
+        weir_limit *limit = scene_define_text(&scene, "limit", policies[p]);
+        int64_t size = peeked(limit, "a", 1).limit;
+        int64_t first = size < WEIR_MAX_PERMITS ? size : WEIR_MAX_PERMITS;
+        struct weir_decision used = taken(limit, "a", first);
+        ck_assert_msg(used.allowed && used.remaining == size - first && used.reset_after_us > 0, "%s", policies[p]);
+        const int64_t start_us = scene.now_us;
+        for (int64_t idle_us = 1; idle_us <= 366 * WEIR_DAY; idle_us = idle_us * 3 / 2 + 1) {
+            scene.now_us = start_us + idle_us;
+            struct weir_decision then = peeked(limit, "a", 1);
+            bool is_new = then.remaining == size && then.reset_after_us == 0;
+            ck_assert_msg(is_new == (idle_us >= used.reset_after_us), "%s after %" PRId64 " us", policies[p], idle_us);
+        }
+        scene_close(&scene);
+    }
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("algorithms");
+    suite_test(suite, greedy_token_bucket_decides_as_the_model, 120);
+    suite_test(suite, interval_token_bucket_decides_as_the_model, 120);
+    suite_test(suite, fixed_window_decides_as_the_model, 120);
+    suite_test(suite, sliding_window_decides_as_the_model, 120);
+    suite_test(suite, leaky_bucket_decides_as_the_model, 120);
+    suite_test(suite, a_share_of_any_limit_decides_as_the_model, 120);
+    suite_test(suite, keys_that_are_dropped_change_no_decision, 120);
+    suite_test(suite, several_limits_at_once_decide_as_the_model, 60);
+    suite_test(suite, greedy_token_bucket_tells_the_wait_to_the_microsecond, 60);
+    suite_test(suite, interval_token_bucket_tells_the_wait_to_the_microsecond, 60);
+    suite_test(suite, fixed_window_tells_the_wait_to_the_microsecond, 60);
+    suite_test(suite, sliding_window_tells_the_wait_to_the_microsecond, 60);
+    suite_test(suite, leaky_bucket_tells_the_wait_to_the_microsecond, 60);
+    suite_test(suite, greedy_bucket_loses_no_permit_in_a_thousand_million_periods, 60);
+    suite_test(suite, no_window_of_a_period_sees_more_than_the_limit_of_a_sliding_window, 30);
+    suite_test(suite, a_clock_that_steps_back_mints_no_permit, 60);
+    suite_test(suite, a_redefinition_while_the_clock_is_held_mints_no_permit, 30);
+    suite_test(suite, a_bucket_used_up_is_full_again_after_its_time_and_no_sooner, 30);
+    return suite_run(suite);
+}

@@ -1,0 +1,557 @@
+/* test_policy.c - policies as text: what is read, what is refused and how, what is printed, and files of them. */
+#include "support.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static bool same_policy(const struct weir_policy *a, const struct weir_policy *b)
+{
+    return a->algorithm == b->algorithm && a->refill == b->refill && a->align == b->align && a->blocks == b->blocks &&
+           a->limit == b->limit && a->period_us == b->period_us && a->burst == b->burst && a->debt == b->debt &&
+           a->capacity == b->capacity;
+}
+
+/* ---- Text ---- */
+
+START_TEST(text_that_the_grammar_allows_is_read)
+{
+    static const struct {
+        const char *text;
+        struct weir_policy policy;
+    } table[] = {
+        { "token_bucket limit=100 period=1s burst=200", { .limit = 100, .period_us = WEIR_SECOND, .burst = 200 } },
+        { "token_bucket limit=10 period=1m refill=interval debt=5",
+          { .limit = 10, .period_us = WEIR_MINUTE, .refill = WEIR_INTERVAL, .debt = 5 } },
+        { "token_bucket limit=10 period=1m refill=interval align=epoch",
+          { .limit = 10, .period_us = WEIR_MINUTE, .refill = WEIR_INTERVAL, .align = WEIR_ALIGN_EPOCH } },
+        { "token_bucket align=first refill=interval period=7us limit=1",
+          { .limit = 1, .period_us = 7, .refill = WEIR_INTERVAL } },
+        { "token_bucket limit=1 period=1s refill=greedy debt=0", { .limit = 1, .period_us = WEIR_SECOND } },
+        { "fixed_window limit=1000 period=1h align=epoch",
+          { .algorithm = WEIR_FIXED_WINDOW, .limit = 1000, .period_us = WEIR_HOUR, .align = WEIR_ALIGN_EPOCH } },
+        { "sliding_window limit=100 period=1m blocks=60",
+          { .algorithm = WEIR_SLIDING_WINDOW, .limit = 100, .period_us = WEIR_MINUTE, .blocks = 60 } },
+        { "leaky_bucket limit=50 period=1s capacity=100",
+          { .algorithm = WEIR_LEAKY_BUCKET, .limit = 50, .period_us = WEIR_SECOND, .capacity = 100 } },
+        { "  fixed_window\tlimit=1 \r\n period=366d \t",
+          { .algorithm = WEIR_FIXED_WINDOW, .limit = 1, .period_us = 366 * WEIR_DAY } },
+        { "fixed_window limit=000001000000000 period=12ms",
+          { .algorithm = WEIR_FIXED_WINDOW, .limit = 1000000000, .period_us = 12000 } },
+    };
+    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
+        struct weir_policy policy;
+        char message[256] = "";
+        memset(&policy, 0x5a, sizeof policy);
+        ck_assert_msg(weir_policy_parse(table[i].text, &policy, message, sizeof message) == WEIR_OK, "%s: %s",
+                      table[i].text, message);
+        ck_assert_msg(same_policy(&policy, &table[i].policy), "%s", table[i].text);
+    }
+}
+END_TEST
+
+START_TEST(a_refusal_gives_the_word_its_column_and_what_is_allowed)
+{
+    static const struct {
+        const char *text;
+        int column;
+        const char *word, *allowed;
+    } table[] = {
+        { "", 1, "", "token_bucket, fixed_window, sliding_window" },
+        { "   ", 4, "", "leaky_bucket" },
+        { "tokenbucket limit=1 period=1s", 1, "\"tokenbucket\"", "token_bucket" },
+        { "  Token_bucket limit=1", 3, "\"Token_bucket\"", "token_bucket" },
+        { "token_bucket", 13, "", "limit" },
+        { "token_bucket limit=1", 21, "", "period" },
+        { "token_bucket period=1s", 23, "", "limit" },
+        { "token_bucket limit=1 period=1s speed=3", 32, "\"speed=3\"", "limit, period, burst, debt, refill or align" },
+        { "token_bucket limit=1 period=1s capacity=3", 32, "\"capacity=3\"", "burst" },
+        { "fixed_window limit=1 period=1s burst=3", 32, "\"burst=3\"", "limit, period or align" },
+        { "sliding_window limit=1 period=1s align=epoch", 34, "\"align=epoch\"", "blocks" },
+        { "leaky_bucket limit=1 period=1s debt=3", 32, "\"debt=3\"", "capacity" },
+        { "token_bucket limit", 14, "\"limit\"", "limit" },
+        { "token_bucket limit= period=1s", 14, "\"limit=\"", "1 to 1000000000" },
+        { "token_bucket limit=0 period=1s", 14, "\"limit=0\"", "1 to 1000000000" },
+        { "token_bucket limit=-1 period=1s", 14, "\"limit=-1\"", "1 to 1000000000" },
+        { "token_bucket limit=+1 period=1s", 14, "\"limit=+1\"", "whole number" },
+        { "token_bucket limit=1e3 period=1s", 14, "\"limit=1e3\"", "whole number" },
+        { "token_bucket limit=0x10 period=1s", 14, "\"limit=0x10\"", "whole number" },
+        { "token_bucket limit=1.5 period=1s", 14, "\"limit=1.5\"", "whole number" },
+        { "token_bucket limit=1000000001 period=1s", 14, "\"limit=1000000001\"", "1 to 1000000000" },
+        { "token_bucket limit=99999999999999999999 period=1s", 14, "\"limit=99999999999999999999\"",
+          "1 to 1000000000" },
+        { "token_bucket limit=18446744073709551617 period=1s", 14, "\"limit=18446744073709551617\"", "1 to" },
+        { "token_bucket limit=1 period=1", 22, "\"period=1\"", "us, ms, s, m, h or d" },
+        { "token_bucket limit=1 period=s", 22, "\"period=s\"", "us, ms, s, m, h or d" },
+        { "token_bucket limit=1 period=1S", 22, "\"period=1S\"", "us, ms, s, m, h or d" },
+        { "token_bucket limit=1 period=0s", 22, "\"period=0s\"", "366d" },
+        { "token_bucket limit=1 period=367d", 22, "\"period=367d\"", "366d" },
+        { "token_bucket limit=1 period=1.5s", 22, "\"period=1.5s\"", "whole number" },
+        { "token_bucket limit=1 period=9223372036854775807d", 22, "period=", "366d" },
+        { "token_bucket limit=1 period=1s limit=2", 32, "\"limit=2\"", "column 14" },
+        { "token_bucket limit=1 period=1s limit=1", 32, "\"limit=1\"", "column 14" },
+        { "token_bucket limit=1 period=1s refill=slow", 32, "\"refill=slow\"", "greedy or interval" },
+        { "token_bucket limit=1 period=1s align=epoch", 32, "\"align=epoch\"", "refill=interval" },
+        { "token_bucket align=first limit=1 period=1s", 14, "\"align=first\"", "refill=interval" },
+        { "fixed_window limit=1 period=1s align=", 32, "\"align=\"", "first or epoch" },
+        { "sliding_window limit=1 period=1s blocks=1025", 34, "\"blocks=1025\"", "1 to 1024" },
+        { "sliding_window limit=1 period=1s blocks=0", 34, "\"blocks=0\"", "1 to 1024" },
+        { "token_bucket limit=1 period=366d burst=1000", 34, "\"burst=1000\"", "142 years" },
+        { "token_bucket limit=1 period=1s \xff", 32, "\"\xff\"", "expected" },
+        { "token_bucket limit=1 period=1s =", 32, "\"=\"", "expected" },
+        { "token_bucket limit=1\n\rperiod=1", 23, "\"period=1\"", "whole number" },
+    };
+    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
+        struct weir_policy policy, untouched;
+        char message[512] = "", column[32], tiny[5];
+        memset(&untouched, 0x5a, sizeof untouched);
+        policy = untouched;
+        snprintf(column, sizeof column, "column %d:", table[i].column);
+        ck_assert_msg(weir_policy_parse(table[i].text, &policy, message, sizeof message) == WEIR_EINVAL,
+                      "\"%s\" is read", table[i].text);
+        ck_assert_msg(strstr(message, column) && strstr(message, table[i].word) && strstr(message, table[i].allowed),
+                      "\"%s\" gives not %s %s, %s, but \"%s\"", table[i].text, column, table[i].word, table[i].allowed,
+                      message);
+        ck_assert_int_eq(memcmp(&policy, &untouched, sizeof policy), 0);
+        ck_assert_int_eq(weir_policy_parse(table[i].text, &policy, tiny, sizeof tiny), WEIR_EINVAL);
+        ck_assert_uint_eq(strlen(tiny), sizeof tiny - 1);
+        ck_assert_int_eq(weir_policy_parse(table[i].text, &policy, NULL, 0), WEIR_EINVAL);
+    }
+    struct weir_policy policy;
+    ck_assert_int_eq(weir_policy_parse(NULL, &policy, NULL, 0), WEIR_EINVAL);
+    ck_assert_int_eq(weir_policy_parse("fixed_window limit=1 period=1s", NULL, NULL, 0), WEIR_EINVAL);
+}
+END_TEST
+
+START_TEST(a_policy_is_printed_in_its_shortest_text)
+{
+    static const char *const texts[] = {
+        "token_bucket limit=100 period=1s",
+        "token_bucket limit=100 period=1s burst=200 debt=7",
+        "token_bucket limit=10 period=1m refill=interval align=epoch",
+        "fixed_window limit=1000 period=1h",
+        "sliding_window limit=100 period=1d blocks=60",
+        "leaky_bucket limit=50 period=1ms capacity=100",
+        "fixed_window limit=1 period=1001us",
+        "fixed_window limit=1 period=1001ms",
+        "fixed_window limit=1 period=61s",
+        "fixed_window limit=1 period=61m",
+        "fixed_window limit=1 period=25h",
+        "fixed_window limit=1 period=366d",
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        struct weir_policy policy = policy_of(texts[i]);
+        char text[160];
+        must_succeed(weir_policy_print(&policy, text, sizeof text));
+        ck_assert_str_eq(text, texts[i]);
+    }
+    static const char *const longer[][2] = {
+        { "token_bucket limit=1 period=1000000us refill=greedy debt=0", "token_bucket limit=1 period=1s" },
+        { "fixed_window align=first period=3600000ms limit=01", "fixed_window limit=1 period=1h" },
+        { "token_bucket refill=interval align=first limit=1 period=48h",
+          "token_bucket limit=1 period=2d refill=interval" },
+    };
+    for (size_t i = 0; i < sizeof longer / sizeof longer[0]; i++) {
+        struct weir_policy policy = policy_of(longer[i][0]);
+        char text[160];
+        must_succeed(weir_policy_print(&policy, text, sizeof text));
+        ck_assert_str_eq(text, longer[i][1]);
+    }
+}
+END_TEST
+
+START_TEST(a_text_that_does_not_fit_is_refused_and_nothing_is_written_beyond)
+{
+    struct weir_policy policy = policy_of("leaky_bucket limit=50 period=1ms capacity=100");
+    char text[160], small[160];
+    must_succeed(weir_policy_print(&policy, text, sizeof text));
+    size_t len = strlen(text);
+    for (size_t size = 0; size <= len + 1; size++) {
+        memset(small, '#', sizeof small);
+        ck_assert_int_eq(weir_policy_print(&policy, small, size), size == len + 1 ? WEIR_OK : WEIR_EINVAL);
+        ck_assert_int_eq(small[size], '#');
+    }
+    ck_assert_str_eq(small, text);
+    ck_assert_int_eq(weir_policy_print(&policy, NULL, 160), WEIR_EINVAL);
+    ck_assert_int_eq(weir_policy_print(NULL, text, sizeof text), WEIR_EINVAL);
+    policy.limit = 0;
+    ck_assert_int_eq(weir_policy_print(&policy, text, sizeof text), WEIR_EINVAL);
+}
+END_TEST
+
+START_TEST(what_is_printed_is_read_back_as_the_same_policy)
+{
+    struct chance chance = chance_make(1);
+    int64_t goal = steps_or(100000);
+    for (int64_t done = 0; done < goal;) {
+        struct weir_policy policy = policy_by_chance(&chance, (enum kind)chance_between(&chance, 0, KIND_COUNT - 1));
+        char text[160], again[160];
+        int error = weir_policy_print(&policy, text, sizeof text);
+        must(error == weir_policy_check(&policy, NULL, 0), "what is enforced can be printed, and nothing else");
+        if (error)
+            continue;
+        struct weir_policy read = policy_of(text);
+        if (!same_policy(&read, &policy))
+            ck_abort_msg("%s is read as another policy", text);
+        must_succeed(weir_policy_print(&read, again, sizeof again));
+        must(strcmp(text, again) == 0, "the same policy is printed as another text");
+        done++;
+    }
+}
+END_TEST
+
+/* Pieces of the grammar, cut and mixed with bytes of any value. */
+static void garbage(struct chance *chance, char *text, size_t size)
+{
+    static const char *const pieces[] = { "token_bucket",
+                                          "fixed_window",
+                                          "sliding_window",
+                                          "leaky_bucket",
+                                          " limit=",
+                                          " period=",
+                                          " burst=",
+                                          " debt=",
+                                          " refill=",
+                                          " align=",
+                                          " capacity=",
+                                          " blocks=",
+                                          "interval",
+                                          "epoch",
+                                          "1",
+                                          "99999999999999999999",
+                                          "s",
+                                          "us",
+                                          "d",
+                                          "=",
+                                          " ",
+                                          "\t",
+                                          "%s%n",
+                                          "\n",
+                                          "0",
+                                          "-",
+                                          "first" };
+    size_t len = 0, most = (size_t)chance_between(chance, 0, (int64_t)size - 1);
+    while (len < most) {
+        const char *piece = pieces[chance_between(chance, 0, (int64_t)(sizeof pieces / sizeof pieces[0]) - 1)];
+        if (chance_one_in(chance, 8))
+            text[len++] = (char)chance_between(chance, 1, 255);
+        else
+            for (; *piece != '\0' && len < most; piece++)
+                text[len++] = *piece;
+    }
+    text[len] = '\0';
+}
+
+START_TEST(garbage_is_refused_with_a_sentence_or_read_as_a_policy_that_holds)
+{
+    struct chance chance = chance_make(2);
+    int64_t goal = steps_or(100000);
+    for (int64_t i = 0; i < goal; i++) {
+        char text[400], message[200];
+        struct weir_policy policy;
+        garbage(&chance, text, chance_one_in(&chance, 2) ? 60 : sizeof text);
+        memset(message, '#', sizeof message);
+        size_t size = (size_t)chance_between(&chance, 1, sizeof message);
+        int error = weir_policy_parse(text, &policy, message, size);
+        if (error == WEIR_OK)
+            must_succeed(weir_policy_check(&policy, NULL, 0));
+        else
+            must(error == WEIR_EINVAL && memchr(message, '\0', size) != NULL, "a sentence that fits");
+        must(size == sizeof message || message[size] == '#', "not a byte beyond the message");
+    }
+}
+END_TEST
+
+START_TEST(a_word_of_a_megabyte_is_refused_with_a_sentence_that_fits)
+{
+    enum { LENGTH = 1 << 20 };
+    char *text = malloc(LENGTH + 1), message[80];
+    struct weir_policy policy;
+    ck_assert_ptr_nonnull(text);
+    memset(text, '9', LENGTH);
+    text[LENGTH] = '\0';
+    ck_assert_int_eq(weir_policy_parse(text, &policy, message, sizeof message), WEIR_EINVAL);
+    ck_assert(strstr(message, "column 1:") == message && strlen(message) == sizeof message - 1);
+    memcpy(text, "fixed_window limit=", 19);
+    ck_assert_int_eq(weir_policy_parse(text, &policy, message, sizeof message), WEIR_EINVAL);
+    ck_assert(strstr(message, "column 14:") == message);
+    free(text);
+}
+END_TEST
+
+/* ---- Files ---- */
+
+struct file {
+    char path[64];
+};
+
+static struct file file_of(const char *text, size_t len)
+{
+    struct file file = { "/tmp/weir-test-policy-XXXXXX" };
+    int descriptor = mkstemp(file.path);
+    ck_assert_int_ge(descriptor, 0);
+    FILE *stream = fdopen(descriptor, "w");
+    ck_assert_ptr_nonnull(stream);
+    ck_assert_uint_eq(fwrite(text, 1, len, stream), len);
+    ck_assert_int_eq(fclose(stream), 0);
+    return file;
+}
+
+struct visits {
+    int good, bad;
+    int stop_at; /* end the reading with 42 at this line */
+    int numbers[16];
+    char names[16][WEIR_MAX_NAME_LEN + 1];
+    char errors[16][256];
+};
+
+static int note_line(void *user, const struct weir_policy_line *line)
+{
+    struct visits *visits = user;
+    int i = visits->good + visits->bad;
+    must(i < 16, "no more lines than the test has");
+    visits->numbers[i] = line->number;
+    if (line->error != NULL) {
+        must(line->name == NULL && line->policy == NULL, "a bad line has neither a name nor a policy");
+        snprintf(visits->errors[i], sizeof visits->errors[i], "%s", line->error);
+        visits->bad++;
+    } else {
+        must_succeed(weir_policy_check(line->policy, NULL, 0));
+        snprintf(visits->names[i], sizeof visits->names[i], "%s", line->name);
+        visits->good++;
+    }
+    return line->number == visits->stop_at ? 42 : 0;
+}
+
+static int read_text(const char *text, struct visits *visits, char *message, size_t size)
+{
+    struct file file = file_of(text, strlen(text));
+    int result = weir_policy_file_read(file.path, note_line, visits, message, size);
+    unlink(file.path);
+    return result;
+}
+
+START_TEST(comments_blank_lines_line_ends_and_spaces_are_read_as_people_write_them)
+{
+    struct visits visits = { 0 };
+    char message[200] = "";
+    int result = read_text(
+        "# limits\n\n   \t\n  login = token_bucket limit=5 period=1m   # five\r\n"
+        "\r\napi.read=fixed_window limit=1 period=1h\n# end\nlast\t=\tleaky_bucket limit=1 period=1s",
+        &visits, message, sizeof message);
+    ck_assert_msg(result == WEIR_OK, "%s %s", message, visits.errors[0]);
+    ck_assert_int_eq(visits.good, 3);
+    ck_assert_int_eq(visits.numbers[0], 4);
+    ck_assert_int_eq(visits.numbers[1], 6);
+    ck_assert_int_eq(visits.numbers[2], 8);
+    ck_assert_str_eq(visits.names[0], "login");
+    ck_assert_str_eq(visits.names[1], "api.read");
+    ck_assert_str_eq(visits.names[2], "last");
+}
+END_TEST
+
+START_TEST(every_bad_line_is_told_with_its_fault_and_the_good_ones_are_read)
+{
+    static const char text[] = "good = fixed_window limit=1 period=1h\n" /* 1 */
+                               "no equals sign\n"
+                               "bad name = fixed_window limit=1 period=1h\n"
+                               "= fixed_window limit=1 period=1h\n"
+                               "good = fixed_window limit=2 period=1h\n" /* 5 */
+                               "fields = fixed_window limit=0 period=1h\n"
+                               "unit = fixed_window limit=1 period=1y\n"
+                               "empty =\n"
+                               "also.good = fixed_window limit=1 period=1h\n"; /* 9 */
+    static const struct {
+        int number;
+        const char *error;
+    } bad[] = { { 2, "column 1: " },
+                { 3, "column 1: " },
+                { 4, "column 1: " },
+                { 5, "line 1" },
+                { 6, "column 23: \"limit=0\"" },
+                { 7, "column 29: \"period=1y\"" },
+                { 8, "column 8: " } };
+    struct visits visits = { 0 };
+    char message[200] = "";
+    ck_assert_int_eq(read_text(text, &visits, message, sizeof message), WEIR_EINVAL);
+    ck_assert_int_eq(visits.good, 2);
+    ck_assert_int_eq(visits.bad, 7);
+    for (int i = 0; i < 7; i++) {
+        ck_assert_int_eq(visits.numbers[i + 1], bad[i].number);
+        ck_assert_msg(strstr(visits.errors[i + 1], bad[i].error) != NULL, "line %d: %s", bad[i].number,
+                      visits.errors[i + 1]);
+    }
+    ck_assert_str_eq(visits.names[8], "also.good");
+}
+END_TEST
+
+START_TEST(a_line_of_a_megabyte_and_one_with_a_nul_are_bad_and_no_more)
+{
+    enum { LENGTH = 1 << 20 };
+    char *text = malloc(LENGTH + 200);
+    ck_assert_ptr_nonnull(text);
+    memset(text, 'x', LENGTH);
+    size_t len = LENGTH;
+    static const char rest[] = "\nnul\0 = fixed_window limit=1 period=1h\ngood = fixed_window limit=1 period=1h\n";
+    memcpy(text + len, rest, sizeof rest - 1);
+    struct file file = file_of(text, len + sizeof rest - 1);
+    struct visits visits = { 0 };
+    ck_assert_int_eq(weir_policy_file_read(file.path, note_line, &visits, NULL, 0), WEIR_EINVAL);
+    ck_assert_int_eq(visits.bad, 2);
+    ck_assert_int_eq(visits.good, 1);
+    ck_assert_int_eq(visits.numbers[2], 3);
+    unlink(file.path);
+
+    memset(text, ' ', LENGTH);
+    memcpy(text + LENGTH, rest + sizeof "\nnul\0 = fixed_window limit=1 period=1h\n" - 1, 38);
+    file = file_of(text, LENGTH + 37);
+    visits = (struct visits){ 0 };
+    ck_assert_int_eq(weir_policy_file_read(file.path, note_line, &visits, NULL, 0), WEIR_OK);
+    ck_assert_int_eq(visits.good, 1);
+    unlink(file.path);
+    free(text);
+}
+END_TEST
+
+START_TEST(a_visitor_ends_the_reading_with_its_own_answer)
+{
+    struct visits visits = { .stop_at = 2 };
+    int result = read_text("a = fixed_window limit=1 period=1h\nb = fixed_window limit=1 period=1h\nnot a line\n",
+                           &visits, NULL, 0);
+    ck_assert_int_eq(result, 42);
+    ck_assert_int_eq(visits.good, 2);
+    ck_assert_int_eq(visits.bad, 0);
+}
+END_TEST
+
+START_TEST(a_file_that_cannot_be_read_is_an_error_that_names_it)
+{
+    static const char *const paths[] = { "/nonexistent/limits", "/tmp", "" };
+    struct visits visits = { 0 };
+    for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++) {
+        char message[200] = "";
+        ck_assert_int_eq(weir_policy_file_read(paths[i], note_line, &visits, message, sizeof message), WEIR_EIO);
+        ck_assert_msg(strstr(message, paths[i]) != NULL && strlen(message) > strlen(paths[i]), "%s", message);
+    }
+    ck_assert_int_eq(weir_policy_file_read(NULL, note_line, &visits, NULL, 0), WEIR_EINVAL);
+    ck_assert_int_eq(weir_policy_file_read("/tmp", NULL, &visits, NULL, 0), WEIR_EINVAL);
+    ck_assert_int_eq(visits.good + visits.bad, 0);
+}
+END_TEST
+
+START_TEST(an_empty_file_has_no_policies)
+{
+    struct visits visits = { 0 };
+    ck_assert_int_eq(read_text("", &visits, NULL, 0), WEIR_OK);
+    ck_assert_int_eq(read_text("\n\n#\n", &visits, NULL, 0), WEIR_OK);
+    ck_assert_int_eq(visits.good + visits.bad, 0);
+}
+END_TEST
+
+static int load_text(weir *limiter, const char *text, char *message, size_t size)
+{
+    struct file file = file_of(text, strlen(text));
+    int result = weir_limits_load(limiter, file.path, message, size);
+    unlink(file.path);
+    return result;
+}
+
+START_TEST(a_file_is_loaded_whole_or_not_at_all)
+{
+    struct scene scene;
+    char message[300] = "";
+    scene_open(&scene, NULL);
+    weir_limit *old = scene_define_text(&scene, "old", "fixed_window limit=5 period=1h");
+    ck_assert_int_eq(load_text(scene.limiter,
+                               "old = fixed_window limit=9 period=1h\nnew = fixed_window limit=1 period=1h\n"
+                               "# bad\nbad = fixed_window limit=0 period=1h\n",
+                               message, sizeof message),
+                     WEIR_EINVAL);
+    ck_assert_msg(strstr(message, "/tmp/weir-test-policy-") && strstr(message, ":4:") && strstr(message, "\"limit=0\""),
+                  "%s", message);
+    ck_assert_ptr_null(weir_limit_find(scene.limiter, "new"));
+    ck_assert_int_eq(peeked(old, "a", 1).limit, 5);
+
+    must_succeed(load_text(scene.limiter, "old = fixed_window limit=9 period=1h\nnew = fixed_window limit=1 period=1h",
+                           message, sizeof message));
+    ck_assert_ptr_eq(weir_limit_find(scene.limiter, "old"), old);
+    ck_assert_int_eq(peeked(old, "a", 1).limit, 9);
+    ck_assert_int_eq(peeked(weir_limit_find(scene.limiter, "new"), "a", 1).limit, 1);
+    ck_assert_int_eq(weir_limits_load(scene.limiter, "/nonexistent/limits", message, sizeof message), WEIR_EIO);
+    ck_assert_int_eq(weir_limits_load(scene.limiter, NULL, message, sizeof message), WEIR_EINVAL);
+    ck_assert_int_eq(weir_limits_load(NULL, "/tmp", message, sizeof message), WEIR_EINVAL);
+    scene_close(&scene);
+}
+END_TEST
+
+START_TEST(a_file_with_one_limit_too_many_defines_none)
+{
+    enum { ROOM = 3 };
+    struct scene scene;
+    char message[300] = "", name[32];
+    scene_open(&scene, NULL);
+    for (int i = 0; i < WEIR_MAX_LIMITS - ROOM; i++) {
+        snprintf(name, sizeof name, "limit-%d", i);
+        scene_define_text(&scene, name, "fixed_window limit=1 period=1h");
+    }
+    static const char text[] = "limit-0 = fixed_window limit=2 period=1h\na = fixed_window limit=1 period=1h\n"
+                               "b = fixed_window limit=1 period=1h\nc = fixed_window limit=1 period=1h\n"
+                               "d = fixed_window limit=1 period=1h\n";
+    ck_assert_int_eq(load_text(scene.limiter, text, message, sizeof message), WEIR_EFULL);
+    ck_assert_msg(strstr(message, ":5:") != NULL, "%s", message);
+    ck_assert_ptr_null(weir_limit_find(scene.limiter, "a"));
+    ck_assert_int_eq(peeked(weir_limit_find(scene.limiter, "limit-0"), "a", 1).limit, 1);
+    scene_define_text(&scene, "c", "fixed_window limit=1 period=1h"); /* what was undone has left its room */
+    ck_assert(taken(weir_limit_find(scene.limiter, "c"), "a", 1).allowed);
+    scene_close(&scene);
+}
+END_TEST
+
+START_TEST(a_limiter_opens_with_the_limits_of_its_policy_file_or_not_at_all)
+{
+    static const char good[] = "a = fixed_window limit=4 period=1h\n", bad[] = "a = fixed_window\n";
+    struct file good_file = file_of(good, sizeof good - 1), bad_file = file_of(bad, sizeof bad - 1);
+    struct weir_options options = WEIR_OPTIONS_INIT;
+    struct scene scene;
+    weir *limiter = NULL;
+    scene_init(&scene, &options);
+    options.policy_file = good_file.path;
+    must_succeed(weir_open(&options, &limiter));
+    ck_assert_int_eq(peeked(weir_limit_find(limiter, "a"), "k", 1).limit, 4);
+    weir_close(limiter);
+
+    limiter = NULL;
+    scene.log_allowed = true;
+    options.policy_file = bad_file.path;
+    ck_assert_int_eq(weir_open(&options, &limiter), WEIR_EINVAL);
+    ck_assert_msg(strstr(scene.last_line, bad_file.path) != NULL, "%s", scene.last_line);
+    options.policy_file = "/nonexistent/limits";
+    ck_assert_int_eq(weir_open(&options, &limiter), WEIR_EIO);
+    ck_assert_ptr_null(limiter);
+    unlink(good_file.path);
+    unlink(bad_file.path);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("policy");
+    suite_test(suite, text_that_the_grammar_allows_is_read, 10);
+    suite_test(suite, a_refusal_gives_the_word_its_column_and_what_is_allowed, 10);
+    suite_test(suite, a_policy_is_printed_in_its_shortest_text, 10);
+    suite_test(suite, a_text_that_does_not_fit_is_refused_and_nothing_is_written_beyond, 10);
+    suite_test(suite, what_is_printed_is_read_back_as_the_same_policy, 60);
+    suite_test(suite, garbage_is_refused_with_a_sentence_or_read_as_a_policy_that_holds, 60);
+    suite_test(suite, a_word_of_a_megabyte_is_refused_with_a_sentence_that_fits, 10);
+    suite_test(suite, comments_blank_lines_line_ends_and_spaces_are_read_as_people_write_them, 10);
+    suite_test(suite, every_bad_line_is_told_with_its_fault_and_the_good_ones_are_read, 10);
+    suite_test(suite, a_line_of_a_megabyte_and_one_with_a_nul_are_bad_and_no_more, 10);
+    suite_test(suite, a_visitor_ends_the_reading_with_its_own_answer, 10);
+    suite_test(suite, a_file_that_cannot_be_read_is_an_error_that_names_it, 10);
+    suite_test(suite, an_empty_file_has_no_policies, 10);
+    suite_test(suite, a_file_is_loaded_whole_or_not_at_all, 10);
+    suite_test(suite, a_file_with_one_limit_too_many_defines_none, 30);
+    suite_test(suite, a_limiter_opens_with_the_limits_of_its_policy_file_or_not_at_all, 10);
+    return suite_run(suite);
+}
