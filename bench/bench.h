@@ -1,0 +1,50 @@
+/* bench.h - what the sections of the benchmark share: what was asked for, and where the results go. */
+#ifndef BENCH_BENCH_H
+#define BENCH_BENCH_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "report.h"
+#include "subject.h"
+
+#define LIST_MAX 16
+
+enum extent { EXTENT_QUICK, EXTENT_DEFAULT, EXTENT_FULL };
+
+struct bench {
+    enum extent extent;
+    int repeats;    /* of each measurement: 5 to MEASURE_MAX_REPEATS; 1 and up if asked for */
+    double seconds; /* of one repetition of one cell */
+    int threads_len, keys_len;
+    int threads[LIST_MAX];
+    uint64_t keys[LIST_MAX]; /* ascending */
+    bool keys_given;         /* by --keys: a section's own choice of keys steps back */
+    bool kinds[KINDS];
+    bool only; /* one section alone was asked for */
+    struct report *report;
+};
+
+/* Each prints its section. Those that measure memory or growth work in forked children and come first. */
+void bench_memory(struct bench *bench);
+void bench_growth(struct bench *bench);
+void bench_floors(struct bench *bench);
+void bench_decisions(struct bench *bench);
+void bench_denials(struct bench *bench);
+void bench_latency(struct bench *bench);
+void bench_batch(struct bench *bench);
+
+/* The facts of the machine, of the compiler and of the library. */
+void bench_machine(struct report *report);
+
+/* What is being done, on stderr. */
+__attribute__((format(printf, 1, 2))) void bench_progress(const char *format, ...);
+
+/* Runs `work` on `shared`, `size` bytes that start zeroed, in a child of its own, and copies what it left there back.
+ * Ends the program with a message if the child fails. */
+void bench_in_child(void (*work)(void *shared), void *shared, size_t size);
+
+/* The largest number of keys to measure with, `normal` unless --keys was given. */
+uint64_t bench_largest_keys(const struct bench *bench, uint64_t normal);
+
+#endif

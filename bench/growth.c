@@ -1,0 +1,151 @@
+/* growth.c - how long single inserts take while a limiter grows from nothing, beside one bare growing uthash table.
+ *
+ * Each run is a child of its own. Every insert is timed by the fenced timer; the thread's processor time is read
+ * between inserts, outside the timed interval. An insert that took long by the clock and little processor time was
+ * held up by the scheduler or the host; one that took processor time was held up by its own work. A fault for a fresh
+ * page counts as such work. The goal is held against the processor time.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#include <uthash.h>
+
+#include "bench.h"
+#include "hist.h"
+#include "pages.h"
+#include "timer.h"
+
+#define RUNS 3
+#define GOAL_MS 2.0
+
+struct growth { /* one run */
+    uint64_t keys;
+    struct hist ticks;
+    uint64_t worst_at;       /* how many keys there were before the longest insert */
+    int64_t worst_spent_ns;  /* the processor time of that insert */
+    int64_t most_spent_ns;   /* the most processor time of any insert */
+    uint64_t overhead_ticks; /* of an empty interval; processor time has no such correction */
+};
+
+typedef void insert_function(void *table, uint64_t index);
+
+static void grow(struct growth *growth, insert_function *insert, void *table)
+{
+    growth->overhead_ticks = timer_overhead_ticks();
+    int64_t spent_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID);
+    for (uint64_t i = 0; i < growth->keys; i++) {
+        uint64_t start = timer_start();
+        insert(table, i);
+        uint64_t ticks = timer_end() - start;
+        int64_t now_spent_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID);
+        if (ticks > growth->ticks.max) {
+            growth->worst_at = i;
+            growth->worst_spent_ns = now_spent_ns - spent_ns;
+        }
+        if (now_spent_ns - spent_ns > growth->most_spent_ns)
+            growth->most_spent_ns = now_spent_ns - spent_ns;
+        spent_ns = now_spent_ns;
+        hist_add(&growth->ticks, ticks);
+    }
+}
+
+/* ---- weir ---- */
+
+static void insert_weir(void *table, uint64_t index)
+{
+    struct subject *subject = table;
+    struct weir_decision decision;
+    struct bench_key key;
+    key_write(index, &key);
+    int status = weir_try(subject->limit, weir_key(&key, KEY_LEN), SUBJECT_FILL, &decision);
+    if (status != WEIR_OK) {
+        fprintf(stderr, "weir-bench: weir_try: %s\n", weir_strerror(status));
+        exit(2);
+    }
+}
+
+static void grow_weir(void *shared)
+{
+    struct growth *growth = shared;
+    struct subject subject;
+    subject_open(&subject, KIND_TOKEN, ANSWER_ALLOW, growth->keys);
+    grow(growth, insert_weir, &subject);
+    subject_check(&subject, growth->keys);
+    subject_close(&subject);
+}
+
+/* ---- one bare table ---- */
+
+struct node {
+    UT_hash_handle hh;
+    struct bench_key key;
+    char state[24];
+};
+
+struct bare {
+    struct node *nodes, *slab;
+};
+
+static void insert_bare(void *table, uint64_t index)
+{
+    struct bare *bare = table;
+    struct node *node = &bare->slab[index];
+    key_write(index, &node->key);
+    HASH_ADD(hh, bare->nodes, key, KEY_LEN, node);
+}
+
+static void grow_bare(void *shared)
+{
+    struct growth *growth = shared;
+    struct bare bare = { .slab = pages_map(growth->keys * sizeof(struct node)) };
+    grow(growth, insert_bare, &bare);
+}
+
+/* ---- The section ---- */
+
+static void report_growth(struct bench *bench, const char *table, int run, const struct growth *growth)
+{
+    static const double quantiles[] = { 0.5, 0.99, 0.999, 0.9999 };
+    static const char *const names[] = { "p50 ns", "p99 ns", "p99.9 ns", "p99.99 ns" };
+    double tick_ns = timer_tick_ns();
+    report_row(bench->report);
+    report_text(bench->report, "table", table);
+    report_count(bench->report, "keys", growth->keys);
+    report_count(bench->report, "run", (uint64_t)run);
+    for (int i = 0; i < 4; i++) {
+        double net = hist_quantile(&growth->ticks, quantiles[i]) - (double)growth->overhead_ticks;
+        report_number(bench->report, names[i], net > 0 ? net * tick_ns : 0);
+    }
+    report_number(bench->report, "worst ms", (double)growth->ticks.max * tick_ns / 1e6);
+    report_count(bench->report, "at key", growth->worst_at);
+    report_number(bench->report, "its cpu ms", (double)growth->worst_spent_ns / 1e6);
+    report_number(bench->report, "most cpu ms", (double)growth->most_spent_ns / 1e6);
+}
+
+void bench_growth(struct bench *bench)
+{
+    uint64_t keys = bench->extent == EXTENT_FULL || bench->only ? 10000000 : 1000000;
+    struct sample most_spent_ms = { 0 };
+    keys = bench_largest_keys(bench, bench->extent == EXTENT_QUICK ? 100000 : keys);
+    timer_tick_ns(); /* calibrated here once, inherited by the children */
+    report_section(bench->report, "growth",
+                   "inserts of new keys, 0 to all, token bucket; worst: the longest insert by the clock and the "
+                   "processor time of that same insert; most cpu: the most processor time of any insert");
+    for (int run = 1; run <= RUNS; run++) {
+        static struct growth limiter, bare;
+        bench_progress("growth: %llu keys, run %d", (unsigned long long)keys, run);
+        limiter = (struct growth){ .keys = keys };
+        bare = (struct growth){ .keys = keys };
+        bench_in_child(grow_weir, &limiter, sizeof limiter);
+        bench_in_child(grow_bare, &bare, sizeof bare);
+        sample_add(&most_spent_ms, (double)limiter.most_spent_ns / 1e6);
+        report_growth(bench, "weir", run, &limiter);
+        report_growth(bench, "bare uthash", run, &bare);
+    }
+    report_row(bench->report);
+    report_text(bench->report, "table", "weir, all runs");
+    report_count(bench->report, "keys", keys);
+    report_goal(bench->report, "worst insert while growing, ms of processor time, 3 runs", &most_spent_ms, AT_MOST,
+                GOAL_MS);
+    report_end_section(bench->report);
+}

@@ -1,0 +1,272 @@
+/* main.c - weir-bench: what weir's decisions cost, beside the floors and the yardstick of the same run.
+ *
+ * Every figure is a median of repetitions with its spread, and what is compared is measured in turns. Absolute figures
+ * do not carry to other machines or days; ratios nearly do. Memory and growth are measured first, in forked children,
+ * while the heap is still untouched.
+ */
+#include <ctype.h>
+#include <errno.h>
+#include <getopt.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "bench.h"
+#include "timer.h"
+
+#define MAX_KEYS UINT64_C(100000000)
+#define MAX_SECONDS 60.0
+
+static const char HELP[] =
+    "usage: weir-bench [options]\n"
+    "\n"
+    "Measures weir and what it stands on; prints tables, and JSON if asked. The default run takes about 80 s.\n"
+    "\n"
+    "  --quick            short repetitions and at most 100,000 keys: shows that it runs, proves nothing\n"
+    "  --full             every algorithm in every cell; 10,000,000 keys for memory and growth; some 10 minutes\n"
+    "  --only SECTION     one of memory, growth, floors, decisions, denials, latency, batch;\n"
+    "                     growth by itself goes to 10,000,000 keys\n"
+    "  --threads LIST     for decisions, such as 1,2,4; default 1,2\n"
+    "  --keys LIST        such as 1,1k,1M; default 1,1k,100k,1M for decisions; the largest also replaces the\n"
+    "                     1M of the other sections\n"
+    "  --algorithms LIST  of token, interval, fixed, sliding, leaky; default all\n"
+    "  --repeat N         repetitions of each measurement, 1 to 99; default 5\n"
+    "  --seconds S        length of a repetition; default 0.1\n"
+    "  --json FILE        write the results there too\n"
+    "  --help             this text\n";
+
+struct section {
+    const char *name;
+    void (*run)(struct bench *bench);
+};
+static const struct section SECTIONS[] = {
+    { "memory", bench_memory },       { "growth", bench_growth },   { "floors", bench_floors },
+    { "decisions", bench_decisions }, { "denials", bench_denials }, { "latency", bench_latency },
+    { "batch", bench_batch },
+};
+#define SECTIONS_LEN ((int)(sizeof SECTIONS / sizeof SECTIONS[0]))
+
+/* ---- What the sections share ---- */
+
+void bench_progress(const char *format, ...)
+{
+    static int64_t start_ns;
+    char line[120];
+    va_list arguments;
+    int64_t now_ns = clock_ns(CLOCK_MONOTONIC);
+    start_ns = start_ns ? start_ns : now_ns;
+    va_start(arguments, format);
+    vsnprintf(line, sizeof line, format, arguments);
+    va_end(arguments);
+    fprintf(stderr, isatty(STDERR_FILENO) ? "\r%4.0f s  %-70s" : "%4.0f s  %s\n", (double)(now_ns - start_ns) / 1e9,
+            line);
+}
+
+uint64_t bench_largest_keys(const struct bench *bench, uint64_t normal)
+{
+    return bench->keys_given ? bench->keys[bench->keys_len - 1] : normal;
+}
+
+void bench_in_child(void (*work)(void *shared), void *shared, size_t size)
+{
+    void *map = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    int status = -1;
+    fflush(NULL); /* or the child would write what the parent has buffered */
+    pid_t child = map == MAP_FAILED ? -1 : fork();
+    if (child == 0) {
+        memcpy(map, shared, size);
+        work(map);
+        _exit(0);
+    }
+    while (child > 0 && waitpid(child, &status, 0) < 0 && errno == EINTR)
+        continue;
+    if (child < 0 || !WIFEXITED(status) || WEXITSTATUS(status) != 0) {
+        fputs("weir-bench: a child process could not be started or failed\n", stderr);
+        exit(2);
+    }
+    memcpy(shared, map, size);
+    munmap(map, size);
+}
+
+/* ---- Options ---- */
+
+__attribute__((format(printf, 1, 2), noreturn)) static void refuse(const char *format, ...)
+{
+    va_list arguments;
+    fputs("weir-bench: ", stderr);
+    va_start(arguments, format);
+    vfprintf(stderr, format, arguments);
+    va_end(arguments);
+    fputs("\nTry weir-bench --help.\n", stderr);
+    exit(2);
+}
+
+/* A whole number, `k` or `M` after it for thousands or millions, in [min, max]. */
+static uint64_t parse_number(const char *option, const char *text, uint64_t min, uint64_t max)
+{
+    char *end;
+    errno = 0;
+    unsigned long long number = strtoull(text, &end, 10);
+    uint64_t scale = *end == 'k' ? 1000 : *end == 'M' ? 1000000 : 1;
+    end += scale > 1;
+    if (!isdigit((unsigned char)*text) || *end || errno || number > max / scale || number * scale < min)
+        refuse("%s: '%s' is not a whole number from %llu to %llu", option, text, (unsigned long long)min,
+               (unsigned long long)max);
+    return number * scale;
+}
+
+static double parse_seconds(const char *text)
+{
+    char *end;
+    double seconds = strtod(text, &end);
+    if (end == text || *end || !(seconds >= 0.001 && seconds <= MAX_SECONDS))
+        refuse("--seconds: '%s' is not a number from 0.001 to %.0f", text, MAX_SECONDS);
+    return seconds;
+}
+
+/* Cuts the next word off a list; NULL at its end. */
+static char *next_word(char **list, const char *option)
+{
+    char *word = strsep(list, ",");
+    if (word && !*word)
+        refuse("%s: an empty word in the list", option);
+    return word;
+}
+
+static int compare_numbers(const void *left, const void *right)
+{
+    uint64_t a = *(const uint64_t *)left;
+    uint64_t b = *(const uint64_t *)right;
+    return (a > b) - (a < b);
+}
+
+static void parse_keys(struct bench *bench, char *list)
+{
+    char *word;
+    bench->keys_given = true;
+    for (bench->keys_len = 0; (word = next_word(&list, "--keys")); bench->keys_len++) {
+        if (bench->keys_len == LIST_MAX)
+            refuse("--keys: more than %d numbers", LIST_MAX);
+        bench->keys[bench->keys_len] = parse_number("--keys", word, 1, MAX_KEYS);
+    }
+    qsort(bench->keys, (size_t)bench->keys_len, sizeof bench->keys[0], compare_numbers);
+}
+
+static void parse_threads(struct bench *bench, char *list)
+{
+    char *word;
+    for (bench->threads_len = 0; (word = next_word(&list, "--threads")); bench->threads_len++) {
+        if (bench->threads_len == LIST_MAX)
+            refuse("--threads: more than %d numbers", LIST_MAX);
+        bench->threads[bench->threads_len] = (int)parse_number("--threads", word, 1, MEASURE_MAX_THREADS);
+    }
+}
+
+static void parse_algorithms(struct bench *bench, char *list)
+{
+    char *word;
+    memset(bench->kinds, 0, sizeof bench->kinds);
+    while ((word = next_word(&list, "--algorithms"))) {
+        int kind = 0;
+        while (kind < KINDS && strcmp(word, kind_name((enum kind)kind)) != 0)
+            kind++;
+        if (kind == KINDS)
+            refuse("--algorithms: '%s' is none of token, interval, fixed, sliding, leaky", word);
+        bench->kinds[kind] = true;
+    }
+}
+
+static const struct section *parse_section(const char *word)
+{
+    for (int i = 0; i < SECTIONS_LEN; i++)
+        if (strcmp(word, SECTIONS[i].name) == 0)
+            return &SECTIONS[i];
+    refuse("--only: '%s' is none of memory, growth, floors, decisions, denials, latency, batch", word);
+}
+
+enum { QUICK = 256, FULL, ONLY, THREADS, KEYS, ALGORITHMS, REPEAT, SECONDS, JSON, HELP_TEXT };
+
+static const struct option OPTIONS[] = {
+    { "quick", no_argument, NULL, QUICK },
+    { "full", no_argument, NULL, FULL },
+    { "only", required_argument, NULL, ONLY },
+    { "threads", required_argument, NULL, THREADS },
+    { "keys", required_argument, NULL, KEYS },
+    { "algorithms", required_argument, NULL, ALGORITHMS },
+    { "repeat", required_argument, NULL, REPEAT },
+    { "seconds", required_argument, NULL, SECONDS },
+    { "json", required_argument, NULL, JSON },
+    { "help", no_argument, NULL, HELP_TEXT },
+    { NULL, 0, NULL, 0 },
+};
+
+static void set_extent(struct bench *bench, enum extent extent)
+{
+    if (bench->extent != EXTENT_DEFAULT && bench->extent != extent)
+        refuse("--quick and --full exclude each other");
+    bench->extent = extent;
+}
+
+/* Fills what the options leave open. */
+static void set_defaults(struct bench *bench)
+{
+    static const uint64_t keys[] = { 1, 1000, 100000, 1000000 };
+    if (bench->seconds == 0)
+        bench->seconds = bench->extent == EXTENT_QUICK ? 0.01 : 0.1;
+    if (!bench->keys_given) {
+        memcpy(bench->keys, keys, sizeof keys);
+        bench->keys_len = bench->extent == EXTENT_QUICK ? 3 : 4;
+    }
+}
+
+static void parse_options(int argc, char **argv, struct bench *bench, const char **json, const struct section **only)
+{
+    int option;
+    while ((option = getopt_long(argc, argv, "", OPTIONS, NULL)) != -1) {
+        switch (option) {
+        case QUICK: set_extent(bench, EXTENT_QUICK); break;
+        case FULL: set_extent(bench, EXTENT_FULL); break;
+        case ONLY: *only = parse_section(optarg); break;
+        case THREADS: parse_threads(bench, optarg); break;
+        case KEYS: parse_keys(bench, optarg); break;
+        case ALGORITHMS: parse_algorithms(bench, optarg); break;
+        case REPEAT: bench->repeats = (int)parse_number("--repeat", optarg, 1, MEASURE_MAX_REPEATS); break;
+        case SECONDS: bench->seconds = parse_seconds(optarg); break;
+        case JSON: *json = optarg; break;
+        case HELP_TEXT: fputs(HELP, stdout); exit(fflush(stdout) == 0 ? 0 : 2);
+        default: fputs("Try weir-bench --help.\n", stderr); exit(2); /* getopt has said what is wrong */
+        }
+    }
+    if (optind < argc)
+        refuse("'%s' is not an option", argv[optind]);
+    set_defaults(bench);
+}
+
+int main(int argc, char **argv)
+{
+    struct bench bench = { .extent = EXTENT_DEFAULT,
+                           .repeats = 5,
+                           .threads = { 1, 2 },
+                           .threads_len = 2,
+                           .kinds = { true, true, true, true, true } };
+    const char *json = NULL;
+    const struct section *only = NULL;
+    parse_options(argc, argv, &bench, &json, &only);
+    bench.only = only != NULL;
+    bench.report = report_open(json);
+    if (!bench.report)
+        return 2;
+    measure_pin_main();
+    bench_machine(bench.report);
+    for (int i = 0; i < SECTIONS_LEN; i++)
+        if (!only || only == &SECTIONS[i])
+            SECTIONS[i].run(&bench);
+    bench_progress("done");
+    if (isatty(STDERR_FILENO))
+        fputc('\n', stderr);
+    return report_close(bench.report) ? 0 : 2;
+}

@@ -1,0 +1,281 @@
+/* report.c - rows of named values, printed as a table for people and as JSON for programs.
+ *
+ * A section's values are kept as text, once for each output, until it ends: only then are the columns' widths known.
+ * Every table has a named maximum; what goes beyond it ends the program, for it is a mistake of the benchmark's own.
+ */
+#include "report.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_COLUMNS 16
+#define MAX_ROWS 512
+#define MAX_GOALS 64
+#define MAX_TEXT 96
+
+struct value {
+    char table[MAX_TEXT]; /* empty: none */
+    char json[MAX_TEXT];
+};
+
+struct goal {
+    char what[MAX_TEXT], measured[MAX_TEXT], wanted[MAX_TEXT];
+    double value;
+    bool met;
+};
+
+struct report {
+    FILE *json; /* NULL: none wanted */
+    char section[MAX_TEXT], sentence[MAX_TEXT * 4];
+    char columns[MAX_COLUMNS][MAX_TEXT];
+    int columns_len, rows_len, goals_len, sections_len, facts_len;
+    struct value rows[MAX_ROWS][MAX_COLUMNS];
+    struct goal goals[MAX_GOALS];
+};
+
+static void require_room(int used, int max, const char *what)
+{
+    if (used < max)
+        return;
+    fprintf(stderr, "weir-bench: more than %d %s in a report\n", max, what);
+    exit(2);
+}
+
+__attribute__((format(printf, 2, 3))) static void json_print(struct report *report, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    if (report->json)
+        vfprintf(report->json, format, arguments);
+    va_end(arguments);
+}
+
+/* `text` as a JSON string, cut to fit. */
+static void json_quote(const char *text, char *out, size_t out_size)
+{
+    size_t len = 0;
+    out[len++] = '"';
+    for (; *text && len + 8 < out_size; text++) {
+        if (*text == '"' || *text == '\\')
+            out[len++] = '\\';
+        out[len++] = (unsigned char)*text < ' ' ? ' ' : *text;
+    }
+    out[len++] = '"';
+    out[len] = '\0';
+}
+
+struct report *report_open(const char *json_path)
+{
+    struct report *report = calloc(1, sizeof *report);
+    if (!report) {
+        fputs("weir-bench: no memory for the report\n", stderr);
+        return NULL;
+    }
+    if (json_path && !(report->json = fopen(json_path, "w"))) {
+        fprintf(stderr, "weir-bench: --json: cannot write %s\n", json_path);
+        free(report);
+        return NULL;
+    }
+    json_print(report, "{\n  \"machine\": {");
+    return report;
+}
+
+void report_machine(struct report *report, const char *name, const char *value)
+{
+    char quoted[4 * MAX_TEXT];
+    json_quote(value, quoted, sizeof quoted);
+    json_print(report, "%s\n    \"%s\": %s", report->facts_len > 0 ? "," : "", name, quoted);
+    printf("%s%s: %s", report->facts_len > 0 ? "; " : "", name, value);
+    report->facts_len++;
+}
+
+void report_section(struct report *report, const char *name, const char *sentence)
+{
+    if (report->sections_len == 0) {
+        json_print(report, "\n  },\n  \"sections\": {");
+        putchar('\n');
+    }
+    snprintf(report->section, sizeof report->section, "%s", name);
+    snprintf(report->sentence, sizeof report->sentence, "%s", sentence);
+    report->columns_len = 0;
+    report->rows_len = 0;
+}
+
+void report_row(struct report *report)
+{
+    require_room(report->rows_len, MAX_ROWS, "rows");
+    memset(report->rows[report->rows_len++], 0, sizeof report->rows[0]);
+}
+
+/* The place for the current row's value of that column. */
+static struct value *value_at(struct report *report, const char *column)
+{
+    int i = 0;
+    while (i < report->columns_len && strcmp(report->columns[i], column) != 0)
+        i++;
+    if (i == report->columns_len) {
+        require_room(i, MAX_COLUMNS, "columns");
+        snprintf(report->columns[i], MAX_TEXT, "%s", column);
+        report->columns_len++;
+    }
+    return &report->rows[report->rows_len - 1][i];
+}
+
+/* Three digits that count, and no exponent. */
+static void print_number(char *out, size_t out_size, double number)
+{
+    double size = fabs(number);
+    snprintf(out, out_size, "%.*f", size < 10 ? 2 : size < 100 ? 1 : 0, number);
+}
+
+static void print_sample(char *out, size_t out_size, const struct sample *sample)
+{
+    char median[MAX_TEXT / 4], min[MAX_TEXT / 4], max[MAX_TEXT / 4];
+    print_number(median, sizeof median, sample_median(sample));
+    print_number(min, sizeof min, sample_min(sample));
+    print_number(max, sizeof max, sample_max(sample));
+    snprintf(out, out_size, "%s (%s..%s)", median, min, max);
+}
+
+void report_text(struct report *report, const char *column, const char *text)
+{
+    struct value *value = value_at(report, column);
+    snprintf(value->table, MAX_TEXT, "%s", text);
+    json_quote(text, value->json, MAX_TEXT);
+}
+
+void report_count(struct report *report, const char *column, uint64_t count)
+{
+    struct value *value = value_at(report, column);
+    snprintf(value->table, MAX_TEXT, "%llu", (unsigned long long)count);
+    snprintf(value->json, MAX_TEXT, "%llu", (unsigned long long)count);
+}
+
+void report_number(struct report *report, const char *column, double number)
+{
+    struct value *value = value_at(report, column);
+    print_number(value->table, MAX_TEXT, number);
+    snprintf(value->json, MAX_TEXT, "%.6g", number);
+}
+
+void report_sample(struct report *report, const char *column, const struct sample *sample)
+{
+    struct value *value = value_at(report, column);
+    print_sample(value->table, MAX_TEXT, sample);
+    snprintf(value->json, MAX_TEXT, "{\"median\": %.6g, \"min\": %.6g, \"max\": %.6g, \"repeats\": %d}",
+             sample_median(sample), sample_min(sample), sample_max(sample), sample->n);
+}
+
+void report_goal(struct report *report, const char *what, const struct sample *sample, enum bound bound, double wanted)
+{
+    require_room(report->goals_len, MAX_GOALS, "goals");
+    struct goal *goal = &report->goals[report->goals_len++];
+    char number[MAX_TEXT / 4];
+    print_number(number, sizeof number, wanted);
+    goal->value = sample_median(sample);
+    goal->met = bound == AT_MOST ? goal->value <= wanted : goal->value >= wanted;
+    snprintf(goal->what, MAX_TEXT, "%s", what);
+    snprintf(goal->wanted, MAX_TEXT, "%s %s", bound == AT_MOST ? "<=" : ">=", number);
+    print_sample(goal->measured, MAX_TEXT, sample);
+    struct value *value = value_at(report, "goal");
+    snprintf(value->table, MAX_TEXT, "%s %s", goal->wanted, goal->met ? "met" : "MISSED");
+    snprintf(value->json, MAX_TEXT, "{\"bound\": \"%s\", \"met\": %s}", goal->wanted, goal->met ? "true" : "false");
+}
+
+static void print_table(struct report *report)
+{
+    int widths[MAX_COLUMNS];
+    for (int i = 0; i < report->columns_len; i++) {
+        widths[i] = (int)strlen(report->columns[i]);
+        for (int row = 0; row < report->rows_len; row++) {
+            int width = (int)strlen(report->rows[row][i].table);
+            widths[i] = width > widths[i] ? width : widths[i];
+        }
+    }
+    printf("\n%s: %s\n", report->section, report->sentence);
+    for (int row = -1; row < report->rows_len; row++) {
+        for (int i = 0; i < report->columns_len; i++) {
+            const char *text = row < 0 ? report->columns[i] : report->rows[row][i].table;
+            bool last = i + 1 == report->columns_len;
+            printf("%-*s", last ? 0 : widths[i] + 2, *text ? text : "-");
+        }
+        putchar('\n');
+    }
+    fflush(stdout);
+}
+
+static void print_json(struct report *report)
+{
+    char sentence[2 * sizeof report->sentence];
+    json_quote(report->sentence, sentence, sizeof sentence);
+    json_print(report, "%s\n    \"%s\": {\n      \"about\": %s,\n      \"rows\": [",
+               report->sections_len > 0 ? "," : "", report->section, sentence);
+    for (int row = 0; row < report->rows_len; row++) {
+        const char *before = "";
+        json_print(report, "%s\n        {", row > 0 ? "," : "");
+        for (int i = 0; i < report->columns_len; i++) {
+            if (report->rows[row][i].json[0] == '\0')
+                continue;
+            json_print(report, "%s\"%s\": %s", before, report->columns[i], report->rows[row][i].json);
+            before = ", ";
+        }
+        json_print(report, "}");
+    }
+    json_print(report, "\n      ]\n    }");
+}
+
+void report_end_section(struct report *report)
+{
+    print_table(report);
+    print_json(report);
+    report->sections_len++;
+}
+
+static void print_goals(struct report *report)
+{
+    if (report->goals_len > 0)
+        printf("\ngoals: medians held against what weir set out to reach\n");
+    json_print(report, "\n  },\n  \"goals\": [");
+    for (int i = 0; i < report->goals_len; i++) {
+        const struct goal *goal = &report->goals[i];
+        char what[MAX_TEXT + 16];
+        json_quote(goal->what, what, sizeof what);
+        printf("%-6s  %-70s  %-22s  %s\n", goal->met ? "met" : "MISSED", goal->what, goal->measured, goal->wanted);
+        json_print(report, "%s\n    {\"what\": %s, \"value\": %.6g, \"bound\": \"%s\", \"met\": %s}", i > 0 ? "," : "",
+                   what, goal->value, goal->wanted, goal->met ? "true" : "false");
+    }
+    json_print(report, "\n  ]");
+}
+
+static void print_disturbances(struct report *report)
+{
+    struct measure_disturbances disturbed = measure_disturbed();
+    if (disturbed.repeated > 0)
+        printf(
+            "\nother programs disturbed %d repetitions of one thread: measured again; %d more were kept as they are\n",
+            disturbed.repeated, disturbed.kept);
+    json_print(report, ",\n  \"disturbed\": {\"repeated\": %d, \"kept\": %d}\n}\n", disturbed.repeated, disturbed.kept);
+}
+
+bool report_close(struct report *report)
+{
+    bool written = true;
+    print_goals(report);
+    print_disturbances(report);
+    if (fflush(stdout) != 0 || ferror(stdout)) {
+        fputs("weir-bench: cannot write the table\n", stderr);
+        written = false;
+    }
+    if (report->json) {
+        bool failed = ferror(report->json) != 0;
+        if (fclose(report->json) != 0 || failed) {
+            fputs("weir-bench: --json: the file could not be written in full\n", stderr);
+            written = false;
+        }
+    }
+    free(report);
+    return written;
+}

@@ -1,0 +1,37 @@
+/* report.h - rows of named values, printed as a table for people and as JSON for programs. */
+#ifndef BENCH_REPORT_H
+#define BENCH_REPORT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "measure.h"
+
+struct report;
+
+/* The JSON goes to `json_path`, none if NULL. NULL, with a line on stderr, if that cannot be written. */
+struct report *report_open(const char *json_path);
+
+/* One fact of the machine line. Before the first section. */
+void report_machine(struct report *report, const char *name, const char *value);
+
+/* A table: a name for programs, a sentence for people. The table is printed when the section ends. */
+void report_section(struct report *report, const char *name, const char *sentence);
+void report_end_section(struct report *report);
+
+/* A row, then its values from left to right. A column is known by its name, and stands where it was first seen; a row
+ * without a value for it shows "-". Texts and names are copied. */
+void report_row(struct report *report);
+void report_text(struct report *report, const char *column, const char *text);
+void report_count(struct report *report, const char *column, uint64_t count);
+void report_number(struct report *report, const char *column, double number);               /* three digits */
+void report_sample(struct report *report, const char *column, const struct sample *sample); /* median (min..max) */
+
+/* Holds the median of a sample against a goal: a value of the row, and a line of the summary under `what`. */
+enum bound { AT_MOST, AT_LEAST };
+void report_goal(struct report *report, const char *what, const struct sample *sample, enum bound bound, double goal);
+
+/* Prints the summary of goals and what disturbed the measurements, ends the JSON, frees all. False, with a line on stderr, if writing failed. */
+bool report_close(struct report *report);
+
+#endif

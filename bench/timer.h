@@ -1,0 +1,65 @@
+/* timer.h - the finest clock there is, fenced so that nothing timed leaks out of its interval.
+ *
+ * x86: the time stamp counter between load fences. ARM: the virtual counter behind a barrier. Elsewhere:
+ * CLOCK_MONOTONIC. Ticks become nanoseconds by calibration against CLOCK_MONOTONIC.
+ */
+#ifndef BENCH_TIMER_H
+#define BENCH_TIMER_H
+
+#include <stdint.h>
+#include <time.h>
+
+static inline int64_t clock_ns(clockid_t clock)
+{
+    struct timespec now;
+    clock_gettime(clock, &now);
+    return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
+}
+
+#if defined(__x86_64__)
+static inline uint64_t timer_start(void)
+{
+    __builtin_ia32_lfence();
+    uint64_t ticks = __builtin_ia32_rdtsc();
+    __builtin_ia32_lfence();
+    return ticks;
+}
+static inline uint64_t timer_end(void)
+{
+    unsigned processor;
+    uint64_t ticks = __builtin_ia32_rdtscp(&processor);
+    __builtin_ia32_lfence();
+    return ticks;
+}
+#elif defined(__aarch64__)
+static inline uint64_t timer_start(void)
+{
+    uint64_t ticks;
+    __asm__ volatile("isb\n\tmrs %0, cntvct_el0\n\tisb" : "=r"(ticks)::"memory");
+    return ticks;
+}
+static inline uint64_t timer_end(void)
+{
+    return timer_start();
+}
+#else
+static inline uint64_t timer_start(void)
+{
+    return (uint64_t)clock_ns(CLOCK_MONOTONIC);
+}
+static inline uint64_t timer_end(void)
+{
+    return timer_start();
+}
+#endif
+
+/* How long a tick is; measured at the first call (20 ms), which must not race with another. */
+double timer_tick_ns(void);
+
+/* The steps in which the timer moves, in ticks: some processors' counters skip. */
+uint64_t timer_step_ticks(void);
+
+/* What an empty interval measures, in ticks: the median of many. Subtract it. */
+uint64_t timer_overhead_ticks(void);
+
+#endif
