@@ -55,25 +55,34 @@ static struct tiny_key *tiny_find(struct tiny *tiny, const struct weir_backend_r
 /* What backend.h says of every request. */
 static void tiny_check(const struct weir_backend_request *request)
 {
-    must(request->plan != NULL && request->plan->size >= 0 && request->plan->fingerprint >= 1 &&
-             request->plan->fingerprint < INT64_C(1) << 53,
+    struct weir_plan plan;
+    const uint64_t version = weir_request_plan(request, &plan);
+    must(version >= request->plan_version && request->plan_version >= 1 && plan.size >= 0 && plan.fingerprint >= 1 &&
+             plan.fingerprint < INT64_C(1) << 53,
          "a plan");
-    must(request->limit_name != NULL && request->key.data != NULL, "a name and a key");
+    must(weir_limit_name(request->limit) != NULL && request->key.data != NULL, "a name and a key");
     must(request->key.len >= 1 && request->key.len <= WEIR_MAX_KEY_LEN, "a key's length");
     must(request->cost >= 1 && (request->verb != WEIR_RESET || request->cost == 1), "a cost");
     must(request->now_us == WEIR_OWN_CLOCK || (request->now_us >= 0 && request->now_us <= WEIR_MAX_TIME_US), "a time");
 }
 
+static int64_t tiny_size(const struct weir_backend_request *request)
+{
+    struct weir_plan plan;
+    weir_request_plan(request, &plan);
+    return plan.size;
+}
+
 static bool tiny_fits(struct tiny *tiny, const struct weir_backend_request *request)
 {
-    return tiny_find(tiny, request)->used + request->cost <= request->plan->size;
+    return tiny_find(tiny, request)->used + request->cost <= tiny_size(request);
 }
 
 static void tiny_decide_one(struct tiny *tiny, const struct weir_backend_request *request, bool charged,
                             struct weir_decision *out)
 {
     struct tiny_key *key = tiny_find(tiny, request);
-    const int64_t size = request->plan->size;
+    const int64_t size = tiny_size(request);
     bool allowed = true;
     if (request->verb == WEIR_RESET)
         key->used = 0;
@@ -109,7 +118,7 @@ static int tiny_decide(struct weir_backend *backend, const struct weir_backend_r
         tiny_check(&requests[i]);
         tiny->verbs[requests[i].verb]++;
         tiny->last = requests[i];
-        tiny->last_plan = *requests[i].plan;
+        weir_request_plan(&requests[i], &tiny->last_plan);
         charged = charged && (!all || tiny_fits(tiny, &requests[i]));
         for (size_t j = 0; all && j < i; j++)
             must(tiny_find(tiny, &requests[i]) != tiny_find(tiny, &requests[j]), "no limit and key twice");
@@ -185,7 +194,7 @@ START_TEST(each_verb_is_one_call_that_says_what_the_caller_said)
     ck_assert_int_eq(tiny->last.cost, 2);
     ck_assert_int_eq(tiny->last.now_us, scene.now_us);
     ck_assert_uint_eq(tiny->last.limit_id, 0);
-    ck_assert_str_eq(tiny->last.limit_name, "first");
+    ck_assert_str_eq(weir_limit_name(tiny->last.limit), "first");
     ck_assert_int_eq(tiny->last_plan.algorithm, WEIR_FIXED_WINDOW);
     ck_assert_int_eq(tiny->last_plan.size, 9);
     ck_assert_int_eq(tiny->last_plan.period_us, WEIR_HOUR);

@@ -39,17 +39,20 @@ struct weir_plan {
 #define WEIR_OWN_CLOCK INT64_C(-1)
 
 struct weir_backend_request {
-    const struct weir_plan *plan; /* valid during the call */
-    uint64_t plan_version;        /* grows by each redefinition of the limit in this process. Of two requests that run at
-                                   * once the later may bring the older plan: it must not undo the newer one's work */
-    const char *limit_name;       /* lives as long as the limiter */
-    struct weir_key key;
-    uint64_t hash;       /* of key, keyed by a secret of the limiter and the limit's name */
-    int64_t cost;        /* RESET: 1 */
-    int64_t now_us;      /* the time to decide by, 0 to WEIR_MAX_TIME_US; or WEIR_OWN_CLOCK, see ops->own_clock */
-    uint32_t limit_id;   /* stands for limit_name: 0, 1, 2, ... in the order of definition */
+    weir_limit *limit;     /* its name: weir_limit_name(); its plan: weir_request_plan() */
+    struct weir_key key;   /* the bytes are valid during the call */
+    uint64_t hash;         /* of key, keyed by a secret of the limiter and the limit's name */
+    int64_t cost;          /* RESET: 1 */
+    int64_t now_us;        /* the time to decide by, 0 to WEIR_MAX_TIME_US; or WEIR_OWN_CLOCK, see ops->own_clock */
+    uint64_t plan_version; /* of the limit's plan when the request was made; 1, 2, 3, ... in this process */
+    uint32_t limit_id;     /* stands for the limit: 0, 1, 2, ... in the order of definition */
     enum weir_verb verb;
 };
+
+/* Copy the plan of the request's limit and return its version: the request's, or a later one if the limit has been
+ * redefined since. A backend that keeps states by version asks only for plans that it has not met; of two requests
+ * that run at once the later may have the older version, and must not undo the newer one's work. Never blocks. */
+WEIR_API uint64_t weir_request_plan(const struct weir_backend_request *request, struct weir_plan *out);
 
 struct weir_backend {
     const struct weir_backend_ops *ops;
@@ -69,7 +72,7 @@ struct weir_backend_ops {
                   int64_t deadline_us, struct weir_decision *out);
 
     /* Optional; NULL means that decide() never blocks. One request without blocking: WEIR_OK if decided at once
-     * (op->decision is filled), 1 if op->done will run later, a negative error if it will not. `req` and its plan are
+     * (op->decision is filled), 1 if op->done will run later, a negative error if it will not. `req` is
      * valid during the call only. op->opaque[2..5] are the backend's, the first two the core's. */
     int (*submit)(struct weir_backend *backend, const struct weir_backend_request *req, int64_t deadline_us,
                   struct weir_op *op);

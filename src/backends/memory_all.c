@@ -8,8 +8,10 @@
 struct all {
     size_t n;
     struct weir_backend_request requests[WEIR_MAX_ALL]; /* as asked, or a stand-in for one that found no room */
-    bool full[WEIR_MAX_ALL];                            /* this request found no room */
-    struct shard *shards[WEIR_MAX_ALL];                 /* of each request */
+    struct weir_plan plans[WEIR_MAX_ALL];               /* for keys that are missing; entries have theirs */
+    uint64_t versions[WEIR_MAX_ALL];
+    bool full[WEIR_MAX_ALL];            /* this request found no room */
+    struct shard *shards[WEIR_MAX_ALL]; /* of each request */
     struct entry *entries[WEIR_MAX_ALL];
     bool added[WEIR_MAX_ALL];
 };
@@ -33,7 +35,7 @@ static void all_lock(struct all *all, int (*turn)(pthread_mutex_t *mutex))
 static enum table_error all_find(struct memory *memory, struct all *all)
 {
     for (size_t i = 0; i < all->n; i++) {
-        struct weir_backend_request *request = &all->requests[i];
+        const struct weir_backend_request *request = &all->requests[i];
         all->entries[i] = shard_find(all->shards[i], request);
         if (!all->entries[i] || rule_is_current(all->entries[i]->rule, request))
             continue;
@@ -65,9 +67,10 @@ static bool all_peek(struct memory *memory, const struct all *all, struct weir_d
         if (memory->on_full == WEIR_FULL_SHARE)
             request.cost += shared_before(all, i);
         if (all->entries[i])
-            state_decide(request.plan, all->entries[i]->state, request.now_us, request.cost, WEIR_PEEK, &out[i]);
+            state_decide(&all->entries[i]->rule->plan, all->entries[i]->state, request.now_us, request.cost, WEIR_PEEK,
+                         &out[i]);
         else
-            decide_fresh(&request, state, &out[i]);
+            decide_fresh(&request, &all->plans[i], state, &out[i]);
         if (all->full[i])
             out[i].source = WEIR_BY_FULL;
         allowed = allowed && out[i].allowed;
@@ -87,7 +90,8 @@ static enum table_error all_add(struct memory *memory, struct all *all, size_t *
             all->entries[i] = shard_find(all->shards[i], request);
         if (all->entries[i])
             continue;
-        enum table_error error = shard_add(&memory->table, all->shards[i], request, &all->entries[i]);
+        enum table_error error = shard_add(&memory->table, all->shards[i], request, &all->plans[i], all->versions[i],
+                                           &all->entries[i]);
         if (error) {
             for (size_t j = 0; j < i; j++)
                 if (all->added[j])
@@ -96,7 +100,7 @@ static enum table_error all_add(struct memory *memory, struct all *all, size_t *
             return error;
         }
         all->added[i] = true;
-        state_charge(request->plan, all->entries[i]->state, request->now_us, 0);
+        state_charge(&all->plans[i], all->entries[i]->state, request->now_us, 0);
     }
     return TABLE_OK;
 }
@@ -119,9 +123,10 @@ static void all_rebase(struct memory *memory, struct all *all)
     for (size_t i = 0; i < all->n; i++) {
         struct weir_backend_request request = all->requests[i];
         struct weir_decision never;
-        request.cost = request.plan->size + 1;
-        if (all->entries[i])
-            decide_entry(memory, all->shards[i], &request, all->entries[i], &never);
+        if (!all->entries[i])
+            continue;
+        request.cost = all->entries[i]->rule->plan.size + 1;
+        decide_entry(memory, all->shards[i], &request, all->entries[i], &never);
     }
 }
 
@@ -140,12 +145,12 @@ static enum table_error all_locked(struct memory *memory, struct all *all, struc
     return error;
 }
 
-/* The requests as they were asked, but for those that found no room: their state is the shared one, or none. (What a
- * turn made of them, such as the plan of an entry, is good under the locks of that turn only.) */
+/* The requests as they were asked, but for those that found no room: their state is the shared one, or none. */
 static void all_prepare(struct memory *memory, struct all *all, const struct weir_backend_request *requests)
 {
     for (size_t i = 0; i < all->n; i++) {
         all->requests[i] = all->full[i] ? overflow_request(&requests[i]) : requests[i];
+        all->versions[i] = weir_request_plan(&requests[i], &all->plans[i]);
         all->shards[i] = all->full[i] ? table_overflow_shard(&memory->table)
                                       : table_shard(&memory->table, requests[i].hash);
     }

@@ -20,25 +20,26 @@ static void sweep(struct memory *memory, struct shard *shard, int64_t now_us, un
         shard_sweep(&memory->table, shard, now_us, WEIR_CLOCK_SLACK_US, &steps, steps);
 }
 
-void decide_fresh(const struct weir_backend_request *request, int64_t *state, struct weir_decision *out)
+void decide_fresh(const struct weir_backend_request *request, const struct weir_plan *plan, int64_t *state,
+                  struct weir_decision *out)
 {
     enum weir_verb verb = request->verb == WEIR_RESET ? WEIR_PEEK : request->verb;
-    state_charge(request->plan, state, request->now_us, 0);
-    state_decide(request->plan, state, request->now_us, request->cost, verb, out);
+    state_charge(plan, state, request->now_us, 0);
+    state_decide(plan, state, request->now_us, request->cost, verb, out);
 }
 
-/* Apart, as is peek_carried(): room for the largest state on the stack would cost every decision a probe. */
-__attribute__((noinline)) static enum table_error decide_missing(struct memory *memory, struct shard *shard,
-                                                                 const struct weir_backend_request *request,
-                                                                 struct weir_decision *out)
+static enum table_error decide_missing(struct memory *memory, struct shard *shard,
+                                       const struct weir_backend_request *request, struct weir_decision *out)
 {
     int64_t state[STATE_MAX_WORDS];
     struct weir_decision decision; /* *out stays as it is if there is no memory */
-    decide_fresh(request, state, &decision);
+    struct weir_plan plan;
+    uint64_t version = weir_request_plan(request, &plan);
+    decide_fresh(request, &plan, state, &decision);
     if (request->verb == WEIR_TAKE && decision.allowed) {
         struct entry *entry;
         sweep(memory, shard, request->now_us, SWEEP_STEPS_AT_INSERT);
-        enum table_error error = shard_add(&memory->table, shard, request, &entry);
+        enum table_error error = shard_add(&memory->table, shard, request, &plan, version, &entry);
         if (error)
             return error;
         memcpy(entry->state, state, entry->rule->state_bytes);
@@ -48,30 +49,31 @@ __attribute__((noinline)) static enum table_error decide_missing(struct memory *
     return TABLE_OK;
 }
 
-/* A peek at a state under another plan: as if it were carried over; one under a later plan is looked at as it is. */
-__attribute__((noinline)) static void peek_carried(const struct weir_backend_request *request,
-                                                   const struct entry *entry, struct weir_decision *out)
+/* A peek at a state that is not known to be under the limit's plan: as if it were carried over. */
+static void peek_carried(const struct weir_backend_request *request, const struct entry *entry,
+                         struct weir_decision *out)
 {
     int64_t state[STATE_MAX_WORDS];
     const struct rule *rule = entry->rule;
-    const struct weir_plan *plan = request->plan;
-    if (rule_is(rule, request) || atomic_load_explicit(&rule->version, memory_order_relaxed) > request->plan_version) {
-        plan = &rule->plan;
+    struct weir_plan plan;
+    uint64_t version = weir_request_plan(request, &plan);
+    if (rule_is(rule, request->limit_id, &plan) || rule_version(rule) > version) {
+        plan = rule->plan;
         memcpy(state, entry->state, rule->state_bytes);
     } else {
         int64_t at_us = request->now_us;
         int64_t used = state_used(&rule->plan, entry->state, &at_us);
-        state_charge(plan, state, at_us, used);
+        state_charge(&plan, state, at_us, used);
     }
-    state_decide(plan, state, request->now_us, request->cost, WEIR_PEEK, out);
+    state_decide(&plan, state, request->now_us, request->cost, WEIR_PEEK, out);
 }
 
-/* What is not the common case: no entry, one to be forgotten, or one that is not known to be under the request's plan. */
+/* What is not the common case: no entry, one to be forgotten, or one that is not known to be under the limit's plan. Out
+ * of line, for room for the largest state on the stack would cost every decision a probe. */
 __attribute__((noinline)) static enum table_error decide_otherwise(struct memory *memory, struct shard *shard,
                                                                    const struct weir_backend_request *request,
                                                                    struct entry *entry, struct weir_decision *out)
 {
-    struct weir_backend_request own = *request;
     if (entry && request->verb == WEIR_RESET) {
         shard_remove(&memory->table, shard, entry);
         entry = NULL;
@@ -79,13 +81,13 @@ __attribute__((noinline)) static enum table_error decide_otherwise(struct memory
         peek_carried(request, entry, out);
         return TABLE_OK;
     } else if (entry) {
-        enum table_error error = shard_carry(&memory->table, shard, &own, &entry);
+        enum table_error error = shard_carry(&memory->table, shard, request, &entry);
         if (error)
             return error;
     }
     if (!entry)
         return decide_missing(memory, shard, request, out);
-    decide_entry(memory, shard, &own, entry, out);
+    decide_entry(memory, shard, request, entry, out);
     return TABLE_OK;
 }
 
@@ -128,7 +130,9 @@ enum table_error decide_full(struct memory *memory, const struct weir_backend_re
         error = decide(memory, shard, &shared, out);
     } else {
         int64_t state[STATE_MAX_WORDS];
-        decide_fresh(request, state, out);
+        struct weir_plan plan;
+        weir_request_plan(request, &plan);
+        decide_fresh(request, &plan, state, out);
         if (memory->on_full == WEIR_FULL_DENY) {
             out->allowed = false;
             out->remaining = 0;

@@ -31,13 +31,15 @@ int memory_decide_all(struct memory *memory, const struct weir_backend_request *
 /* What both are made of. */
 
 /* Decide for a key that is not there; `state` is left as the decision makes it. */
-void decide_fresh(const struct weir_backend_request *request, int64_t *state, struct weir_decision *out);
+void decide_fresh(const struct weir_backend_request *request, const struct weir_plan *plan, int64_t *state,
+                  struct weir_decision *out);
 
-/* Decide for one that is, under the request's plan; its shard's mutex is held. */
+/* Decide for one that is, by the plan that it was written under; its shard's mutex is held. */
 static inline void decide_entry(struct memory *memory, struct shard *shard, const struct weir_backend_request *request,
                                 struct entry *entry, struct weir_decision *out)
 {
-    bool changed = state_decide(request->plan, entry->state, request->now_us, request->cost, request->verb, out);
+    const struct weir_plan *plan = &entry->rule->plan;
+    bool changed = state_decide(plan, entry->state, request->now_us, request->cost, request->verb, out);
     if (!changed)
         return;
     if (out->reset_after_us == 0)

@@ -148,15 +148,16 @@ uint64_t table_evictions(struct table *table)
 
 /* ---- One key ---- */
 
-/* The rule of a request, held for an entry to be. */
-static struct rule *shard_rule(struct table *table, struct shard *shard, const struct weir_backend_request *request)
+/* The rule of a plan, held for an entry to be. */
+static struct rule *shard_rule(struct table *table, struct shard *shard, uint32_t limit_id,
+                               const struct weir_plan *plan, uint64_t version)
 {
-    if (shard->recent && rule_is(shard->recent, request)) {
+    if (shard->recent && rule_is(shard->recent, limit_id, plan)) {
         rule_hold(shard->recent);
-        rule_raise(shard->recent, request->plan_version);
+        rule_raise(shard->recent, version);
         return shard->recent;
     }
-    struct rule *rule = rule_get(&table->rules, request);
+    struct rule *rule = rule_get(&table->rules, limit_id, plan, version);
     if (!rule)
         return NULL;
     if (shard->recent)
@@ -202,7 +203,7 @@ static bool is_counted(const struct table *table, const struct shard *shard)
 }
 
 enum table_error shard_add(struct table *table, struct shard *shard, const struct weir_backend_request *request,
-                           struct entry **out)
+                           const struct weir_plan *plan, uint64_t version, struct entry **out)
 {
     bool counted = is_counted(table, shard);
     if (counted && atomic_fetch_add_explicit(&table->keys, 1, memory_order_relaxed) >= table->max_keys) {
@@ -210,7 +211,7 @@ enum table_error shard_add(struct table *table, struct shard *shard, const struc
         return TABLE_NO_ROOM;
     }
     enum table_error error = TABLE_NO_MEMORY;
-    struct rule *rule = shard_rule(table, shard, request);
+    struct rule *rule = shard_rule(table, shard, request->limit_id, plan, version);
     if (rule)
         error = entry_make(table, shard, rule, request, !counted, out);
     if (error) {
@@ -243,19 +244,20 @@ void shard_remove(struct table *table, struct shard *shard, struct entry *entry)
         atomic_fetch_sub_explicit(&table->keys, 1, memory_order_relaxed);
 }
 
-enum table_error shard_carry(struct table *table, struct shard *shard, struct weir_backend_request *request,
+enum table_error shard_carry(struct table *table, struct shard *shard, const struct weir_backend_request *request,
                              struct entry **entry)
 {
     struct entry *old = *entry;
     struct rule *old_rule = old->rule;
-    if (rule_is(old_rule, request)) {
-        rule_raise(old_rule, request->plan_version);
+    struct weir_plan plan;
+    uint64_t version = weir_request_plan(request, &plan);
+    if (rule_is(old_rule, request->limit_id, &plan)) {
+        rule_raise(old_rule, version);
         return TABLE_OK;
     }
-    if (atomic_load_explicit(&old_rule->version, memory_order_relaxed) > request->plan_version) {
-        request->plan = &old_rule->plan;
+    if (rule_version(old_rule) > version)
         return TABLE_OK;
-    }
+
     int64_t at_us = request->now_us;
     int64_t used = state_used(&old_rule->plan, old->state, &at_us);
     if (used == 0) {
@@ -263,7 +265,7 @@ enum table_error shard_carry(struct table *table, struct shard *shard, struct we
         *entry = NULL;
         return TABLE_OK;
     }
-    struct rule *rule = shard_rule(table, shard, request);
+    struct rule *rule = shard_rule(table, shard, request->limit_id, &plan, version);
     if (!rule)
         return TABLE_NO_MEMORY;
     if (rule->state_bytes == old_rule->state_bytes) {
@@ -275,8 +277,8 @@ enum table_error shard_carry(struct table *table, struct shard *shard, struct we
             return error;
         entry_drop(table, shard, old);
     }
-    state_charge(request->plan, (*entry)->state, at_us, used);
-    shard_note(table, shard, state_fresh_at_us(request->plan, (*entry)->state));
+    state_charge(&plan, (*entry)->state, at_us, used);
+    shard_note(table, shard, state_fresh_at_us(&plan, (*entry)->state));
     return TABLE_OK;
 }
 

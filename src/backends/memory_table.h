@@ -118,16 +118,17 @@ static inline struct entry *shard_find(const struct shard *shard, const struct w
     return NULL;
 }
 
-/* An entry in a fresh state that the caller sets: the key must not be there. TABLE_NO_ROOM: max_keys or max_bytes. */
+/* An entry for a key that is not there, under a plan that the limit has as of `version`; its state is the caller's to
+ * set. TABLE_NO_ROOM: max_keys or max_bytes. */
 enum table_error shard_add(struct table *table, struct shard *shard, const struct weir_backend_request *request,
-                           struct entry **out);
+                           const struct weir_plan *plan, uint64_t version, struct entry **out);
 
 void shard_remove(struct table *table, struct shard *shard, struct entry *entry);
 
-/* Bring an entry under the plan of the request: what it has used by then, rounded up, is charged to a fresh state.
- * *entry may move, or become NULL if nothing is used. If it was written under a later plan than the request brings,
- * that plan is put into the request instead. TABLE_NO_MEMORY: nothing has changed. */
-enum table_error shard_carry(struct table *table, struct shard *shard, struct weir_backend_request *request,
+/* Bring an entry under the plan of the request's limit: what it has used by then, rounded up, is charged to a fresh
+ * state. *entry may move, or become NULL if nothing is used. One that was written under a later plan than the limit is
+ * seen to have is left alone: late requests are decided by entry->rule->plan, too. TABLE_NO_MEMORY: nothing changed. */
+enum table_error shard_carry(struct table *table, struct shard *shard, const struct weir_backend_request *request,
                              struct entry **entry);
 
 /* An entry of the shard will be as good as new at `fresh_at_us`, no earlier. */

@@ -35,17 +35,17 @@ static struct rule *rule_add(struct rules *rules, const struct weir_plan *plan, 
     return rule;
 }
 
-struct rule *rule_get(struct rules *rules, const struct weir_backend_request *request)
+struct rule *rule_get(struct rules *rules, uint32_t limit_id, const struct weir_plan *plan, uint64_t version)
 {
-    const struct rule_key key = { .fingerprint = request->plan->fingerprint, .limit_id = request->limit_id };
+    const struct rule_key key = { .fingerprint = plan->fingerprint, .limit_id = limit_id };
     struct rule *rule;
     pthread_mutex_lock(&rules->mutex);
     HASH_FIND(hh, rules->table, &key, sizeof key, rule);
     if (!rule)
-        rule = rule_add(rules, request->plan, &key);
+        rule = rule_add(rules, plan, &key);
     if (rule) {
         rule_hold(rule);
-        rule_raise(rule, request->plan_version);
+        rule_raise(rule, version);
     }
     pthread_mutex_unlock(&rules->mutex);
     return rule;

@@ -40,8 +40,8 @@ void rules_init(struct rules *rules);
 /* Nobody holds a rule any more. */
 void rules_destroy(struct rules *rules);
 
-/* The rule of a request's plan, held once more; NULL: out of memory. */
-struct rule *rule_get(struct rules *rules, const struct weir_backend_request *request);
+/* The rule of a plan that a limit has as of `version`, held once more; NULL: out of memory. */
+struct rule *rule_get(struct rules *rules, uint32_t limit_id, const struct weir_plan *plan, uint64_t version);
 
 /* One more holder of a rule that the caller holds already. Relaxed: its holding orders all that matters. */
 static inline void rule_hold(struct rule *rule)
@@ -59,18 +59,23 @@ static inline void rule_raise(struct rule *rule, uint64_t version)
         ;
 }
 
-void rule_drop(struct rules *rules, struct rule *rule);
-
-static inline bool rule_is(const struct rule *rule, const struct weir_backend_request *request)
+static inline uint64_t rule_version(const struct rule *rule)
 {
-    return rule->key.fingerprint == request->plan->fingerprint && rule->key.limit_id == request->limit_id;
+    return atomic_load_explicit(&rule->version, memory_order_relaxed);
 }
 
-/* Whether an entry of the request's limit was written under the very plan that the request brings: no two plans of a
+void rule_drop(struct rules *rules, struct rule *rule);
+
+static inline bool rule_is(const struct rule *rule, uint32_t limit_id, const struct weir_plan *plan)
+{
+    return rule->key.fingerprint == plan->fingerprint && rule->key.limit_id == limit_id;
+}
+
+/* Whether an entry of the request's limit was written under the very plan that the request asks for: no two plans of a
  * limit have a version in common. */
 static inline bool rule_is_current(const struct rule *rule, const struct weir_backend_request *request)
 {
-    return atomic_load_explicit(&rule->version, memory_order_relaxed) == request->plan_version;
+    return rule_version(rule) == request->plan_version;
 }
 
 #endif

@@ -20,13 +20,12 @@ static int check_request(const struct weir *limiter, const struct weir_request *
     return check_arguments(request->limit, request->key, request->cost);
 }
 
-/* Requests made ready for the backend, a bounded number of them, with a copy of each limit's plan. */
+/* Requests made ready for the backend, a bounded number of them. */
 #define GROUP_MAX WEIR_MAX_ALL
 
 struct group {
     size_t count;
     struct weir_backend_request requests[GROUP_MAX];
-    struct weir_plan plans[GROUP_MAX];
 };
 
 /* The clock is read once for all requests that bring no time of their own. */
@@ -41,20 +40,9 @@ static int group_time(const struct weir *limiter, const struct weir_request *req
 
 static void group_add(struct group *group, const struct weir_request *request, int64_t now_us)
 {
-    struct weir_limit *limit = request->limit;
-    size_t i = group->count++;
-    const struct weir_backend_request *before = i > 0 ? &group->requests[i - 1] : NULL;
-    const struct weir_plan *plan = &group->plans[i];
-    uint64_t version;
-    if (before && before->limit_name == limit->name) {
-        plan = before->plan;
-        version = before->plan_version;
-    } else {
-        version = plan_cell_read(&limit->plan, &group->plans[i]);
-    }
     if (request->now_us)
         now_us = request->now_us;
-    group->requests[i] = backend_request(limit, plan, version, request->key, request->cost, now_us, WEIR_TAKE);
+    group->requests[group->count++] = backend_request(request->limit, request->key, request->cost, now_us, WEIR_TAKE);
 }
 
 /* A request for a limit and key that stand there already is one for more permits. */
@@ -62,7 +50,7 @@ static bool group_merge(struct group *group, const struct weir_request *request)
 {
     for (size_t i = 0; i < group->count; i++) {
         struct weir_backend_request *other = &group->requests[i];
-        if (other->limit_name == request->limit->name && other->key.len == request->key.len &&
+        if (other->limit == request->limit && other->key.len == request->key.len &&
             memcmp(other->key.data, request->key.data, request->key.len) == 0) {
             other->cost += request->cost;
             return true;

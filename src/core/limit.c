@@ -139,6 +139,11 @@ const char *weir_limit_name(const weir_limit *limit)
     return limit ? limit->name : NULL;
 }
 
+uint64_t weir_request_plan(const struct weir_backend_request *request, struct weir_plan *out)
+{
+    return plan_cell_read(&request->limit->plan, out);
+}
+
 int weir_limit_policy(weir_limit *limit, struct weir_policy *out)
 {
     if (!limit || !out)

@@ -50,4 +50,10 @@ static inline uint64_t plan_cell_read(struct plan_cell *cell, struct weir_plan *
     }
 }
 
+/* The version alone. */
+static inline uint64_t plan_cell_version(struct plan_cell *cell)
+{
+    return atomic_load_explicit(&cell->turn, memory_order_acquire);
+}
+
 #endif

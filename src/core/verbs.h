@@ -37,18 +37,16 @@ static inline int request_time(const struct weir *limiter, int64_t *out)
     return WEIR_OK;
 }
 
-static inline struct weir_backend_request backend_request(const struct weir_limit *limit, const struct weir_plan *plan,
-                                                          uint64_t plan_version, struct weir_key key, int64_t cost,
+static inline struct weir_backend_request backend_request(struct weir_limit *limit, struct weir_key key, int64_t cost,
                                                           int64_t now_us, enum weir_verb verb)
 {
     return (struct weir_backend_request){
-        .plan = plan,
-        .plan_version = plan_version,
-        .limit_name = limit->name,
+        .limit = limit,
         .key = key,
         .hash = siphash13(&limit->secret, key.data, key.len),
         .cost = cost,
         .now_us = now_us,
+        .plan_version = plan_cell_version(&limit->plan),
         .limit_id = limit->id,
         .verb = verb,
     };
@@ -60,15 +58,13 @@ static inline int64_t deadline_us(const struct weir *limiter)
     return limiter->backend->ops->submit ? clock_monotonic_us() + limiter->timeout_us : INT64_MAX;
 }
 
-/* The clock is read last: its reading waits for all that comes before it, but what comes before it here (the hash, the
- * plan) need not wait for the decision before this one, and the backend's first steps do not wait for it. */
+/* The clock is read last: its reading waits for all that comes before it, but what comes before it here (the
+ * hash) need not wait for the decision before this one, and the backend's first steps do not wait for it. */
 static inline int decide_once(struct weir_limit *limit, struct weir_key key, int64_t cost, enum weir_verb verb,
                               struct weir_decision *out)
 {
     struct weir *limiter = limit->limiter;
-    struct weir_plan plan;
-    uint64_t version = plan_cell_read(&limit->plan, &plan);
-    struct weir_backend_request request = backend_request(limit, &plan, version, key, cost, WEIR_OWN_CLOCK, verb);
+    struct weir_backend_request request = backend_request(limit, key, cost, WEIR_OWN_CLOCK, verb);
     int error = request_time(limiter, &request.now_us);
     if (error)
         return error;

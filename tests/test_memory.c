@@ -1,0 +1,859 @@
+/* test_memory.c - what the memory backend promises about room: how much it holds, who has to go, who may stay. */
+#include "support.h"
+
+#include "backends/memory_decide.h"
+#include "core/limiter.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define INSTRUMENTED true /* ten times as slow, and memory is the sanitizer's: fewer keys, resident set not looked at */
+#else
+#define INSTRUMENTED false
+#endif
+
+/* ---- Looking inside ---- */
+
+static struct table *table_of(struct scene *scene)
+{
+    return &((struct memory *)scene->limiter->backend)->table;
+}
+
+static struct weir_stats stats_of(struct scene *scene)
+{
+    struct weir_stats stats = { .size = sizeof stats };
+    must_succeed(weir_stats_read(scene->limiter, &stats));
+    return stats;
+}
+
+static int64_t resident_bytes(void)
+{
+    long pages = 0;
+    FILE *file = fopen("/proc/self/statm", "re");
+    ck_assert_ptr_nonnull(file);
+    ck_assert_int_eq(fscanf(file, "%*s %ld", &pages), 1);
+    fclose(file);
+    return (int64_t)pages * sysconf(_SC_PAGESIZE);
+}
+
+/* How full the shards are; the shape of every one is checked on the way. */
+struct shape {
+    int64_t keys;
+    unsigned longest_chain;
+    double least_load, greatest_load; /* keys a bucket */
+};
+
+static struct shape shape_of(struct scene *scene)
+{
+    const struct table *table = table_of(scene);
+    struct shape shape = { .least_load = 1e9 };
+    for (size_t i = 0; i < table->shard_count; i++) {
+        const UT_hash_table *hash_table = table->shards[i].first->hh.tbl;
+        unsigned items = 0;
+        ck_assert_uint_eq(hash_table->num_buckets, table->shards[i].bucket_mask + 1);
+        ck_assert_ptr_eq(hash_table->buckets, table->shards[i].buckets);
+        for (unsigned b = 0; b < hash_table->num_buckets; b++) {
+            unsigned chain = 0;
+            for (const UT_hash_handle *h = hash_table->buckets[b].hh_head; h; h = h->hh_next)
+                chain++;
+            items += chain;
+            shape.longest_chain = chain > shape.longest_chain ? chain : shape.longest_chain;
+        }
+        ck_assert_uint_eq(items, hash_table->num_items);
+        double load = (double)(items - 1) / hash_table->num_buckets; /* the sentinel is no key */
+        shape.keys += items - 1;
+        shape.least_load = load < shape.least_load ? load : shape.least_load;
+        shape.greatest_load = load > shape.greatest_load ? load : shape.greatest_load;
+    }
+    ck_assert_int_eq(shape.keys, stats_of(scene).keys);
+    return shape;
+}
+
+/* ---- Keys ---- */
+
+/* A key of 16 bytes for each number, whatever the limit. */
+struct wide_key {
+    char bytes[17];
+};
+
+static struct wide_key wide_key(int64_t number)
+{
+    struct wide_key key;
+    snprintf(key.bytes, sizeof key.bytes, "%016" PRIx64, (uint64_t)number);
+    return key;
+}
+
+static struct weir_decision take_number(weir_limit *limit, int64_t number, int64_t cost)
+{
+    struct wide_key key = wide_key(number);
+    struct weir_decision decision;
+    must_succeed(weir_try(limit, weir_key(key.bytes, 16), cost, &decision));
+    return decision;
+}
+
+static struct weir_decision peek_number(weir_limit *limit, int64_t number)
+{
+    struct wide_key key = wide_key(number);
+    struct weir_decision decision;
+    must_succeed(weir_peek(limit, weir_key(key.bytes, 16), 1, &decision));
+    return decision;
+}
+
+static struct weir_options options_with(int64_t max_keys, enum weir_on_full on_full)
+{
+    struct weir_options options = WEIR_OPTIONS_INIT;
+    options.max_keys = max_keys;
+    options.on_full = on_full;
+    return options;
+}
+
+/* ---- A flood of keys that nobody has seen before ---- */
+
+enum { FLOOD_ROOM = 100000, VICTIMS = 1000 };
+static const int64_t victim_number = INT64_C(1) << 40;
+
+static int64_t flood_keys(void)
+{
+    return steps_or(INSTRUMENTED ? 300000 : 10000000);
+}
+
+struct victims {
+    struct weir_decision before[VICTIMS];
+};
+
+static void victims_use_some(struct victims *victims, weir_limit *limit)
+{
+    for (int i = 0; i < VICTIMS; i++) {
+        must(take_number(limit, victim_number + i, 1 + i % 10).allowed, "a fresh key has ten permits");
+        victims->before[i] = peek_number(limit, victim_number + i);
+    }
+}
+
+/* Their states are, to the permit and the microsecond, what they were `later_us` ago. */
+static void assert_victims_are_as_before(const struct victims *victims, weir_limit *limit, int64_t later_us)
+{
+    for (int i = 0; i < VICTIMS; i++) {
+        struct weir_decision expected = victims->before[i], now = peek_number(limit, victim_number + i);
+        expected.reset_after_us -= later_us;
+        if (!expected.allowed)
+            expected.retry_after_us -= later_us;
+        assert_decision_is(&now, &expected, "a live key, after the flood");
+    }
+}
+
+static void assert_memory_is_bounded(struct scene *scene, int64_t resident_before)
+{
+    int64_t most = table_of(scene)->budget.max;
+    ck_assert_int_le(stats_of(scene).bytes, most);
+    if (!INSTRUMENTED)
+        ck_assert_int_le(resident_bytes() - resident_before, most + (INT64_C(8) << 20));
+}
+
+/* A new key has a bounded number of others looked at; where live ones lie thick it is turned away although there are
+ * some as good as new. That must stay rare. */
+static void assert_few_were_turned_away(struct scene *scene, int64_t new_keys)
+{
+    int64_t full = (int64_t)stats_of(scene).full;
+    ck_assert_msg(full <= new_keys / 50, "%" PRId64 " of %" PRId64 " were turned away", full, new_keys);
+}
+
+/* What became of the flood's requests. */
+struct flood {
+    int64_t kept, full, full_allowed;
+};
+
+/* Every key a new one, and all of them live. */
+static struct flood flood(weir_limit *limit, int64_t first, int64_t keys)
+{
+    struct flood flood = { 0 };
+    for (int64_t i = 0; i < keys; i++) {
+        struct weir_decision decision = take_number(limit, first + i, 1);
+        must(decision.limit == 10, "the limit is that of a fresh key, however it is answered");
+        if (decision.source != WEIR_BY_FULL) {
+            must(decision.allowed && decision.remaining == 9, "a fresh key has ten permits");
+            flood.kept++;
+            continue;
+        }
+        flood.full++;
+        flood.full_allowed += decision.allowed;
+        must(decision.allowed ? decision.retry_after_us == 0 : decision.retry_after_us > 0,
+             "a denial says when to come back");
+    }
+    return flood;
+}
+
+static struct flood flood_with(enum weir_on_full on_full)
+{
+    static struct victims victims;
+    struct scene scene;
+    const struct weir_options options = options_with(FLOOD_ROOM, on_full);
+    int64_t resident_before = resident_bytes();
+    scene_open(&scene, &options);
+    weir_limit *limit = scene_define_text(&scene, "limit", "token_bucket limit=10 period=1h");
+    victims_use_some(&victims, limit);
+
+    struct flood told = flood(limit, 0, flood_keys());
+    ck_assert_int_eq(told.kept, FLOOD_ROOM - VICTIMS);
+    assert_victims_are_as_before(&victims, limit, 0);
+    assert_memory_is_bounded(&scene, resident_before);
+
+    struct weir_stats stats = stats_of(&scene);
+    ck_assert_int_eq(stats.keys, FLOOD_ROOM);
+    ck_assert_int_eq((int64_t)stats.full, told.full);
+    ck_assert_int_eq((int64_t)stats.allowed, VICTIMS + told.kept + told.full_allowed);
+    ck_assert_int_eq((int64_t)stats.denied, told.full - told.full_allowed);
+    ck_assert_uint_eq(stats.evictions, 0); /* nobody was as good as new */
+    ck_assert_uint_eq(stats.errors, 0);
+
+    /* Whoever is in has room still, and is decided by a state of his own. */
+    struct weir_decision inside = take_number(limit, 0, 9);
+    ck_assert(inside.allowed && inside.source == WEIR_BY_MEMORY && inside.remaining == 0);
+    scene_close(&scene);
+    return told;
+}
+
+START_TEST(a_flood_of_new_keys_is_denied_and_resets_nobody)
+{
+    struct flood told = flood_with(WEIR_FULL_DENY);
+    ck_assert_int_eq(told.full, flood_keys() - (FLOOD_ROOM - VICTIMS));
+    ck_assert_int_eq(told.full_allowed, 0);
+}
+END_TEST
+
+START_TEST(a_flood_of_new_keys_is_allowed_if_so_chosen_and_resets_nobody)
+{
+    struct flood told = flood_with(WEIR_FULL_ALLOW);
+    ck_assert_int_eq(told.full_allowed, flood_keys() - (FLOOD_ROOM - VICTIMS));
+}
+END_TEST
+
+START_TEST(a_flood_of_new_keys_shares_one_state_if_so_chosen_and_resets_nobody)
+{
+    struct flood told = flood_with(WEIR_FULL_SHARE);
+    ck_assert_int_eq(told.full, flood_keys() - (FLOOD_ROOM - VICTIMS));
+    ck_assert_int_eq(told.full_allowed, 10);
+}
+END_TEST
+
+START_TEST(a_flood_that_goes_stale_makes_room_for_itself_and_resets_nobody)
+{
+    static struct victims victims;
+    struct scene scene;
+    const struct weir_options options = options_with(FLOOD_ROOM, WEIR_FULL_DENY);
+    int64_t resident_before = resident_bytes(), keys = flood_keys();
+    scene_open(&scene, &options);
+    const int64_t start_us = scene.now_us;
+    /* 1,000 keys a millisecond, each as good as new after 50 ms: half the room would do. */
+    weir_limit *victim_limit = scene_define_text(&scene, "victims", "sliding_window limit=10 period=30d blocks=30");
+    weir_limit *limit = scene_define_text(&scene, "hostile", "token_bucket limit=1 period=50ms");
+    victims_use_some(&victims, victim_limit);
+    for (int64_t i = 0; i < keys; i++) {
+        scene.now_us += i % 1000 == 0 ? 1000 : 0;
+        struct weir_decision decision = take_number(limit, i, 1);
+        must(decision.allowed == (decision.source == WEIR_BY_MEMORY), "a fresh key is denied for want of room alone");
+    }
+    assert_victims_are_as_before(&victims, victim_limit, scene.now_us - start_us);
+    assert_memory_is_bounded(&scene, resident_before);
+    struct weir_stats stats = stats_of(&scene);
+    ck_assert_int_le(stats.keys, FLOOD_ROOM);
+    ck_assert_int_eq(stats.keys, VICTIMS + keys - (int64_t)stats.evictions - (int64_t)stats.full);
+    assert_few_were_turned_away(&scene, keys);
+    scene_close(&scene);
+}
+END_TEST
+
+/* ---- When there is no room ---- */
+
+/* A table of `keys` keys, all of them live: key i has used i % 10 + 1 permits. */
+static void fill(weir_limit *limit, int64_t keys)
+{
+    for (int64_t i = 0; i < keys; i++) {
+        struct weir_decision decision = take_number(limit, i, 1 + i % 10);
+        must(decision.allowed && decision.source == WEIR_BY_MEMORY, "there is room for max_keys keys");
+    }
+}
+
+START_TEST(keys_turned_away_share_a_state_of_each_limit)
+{
+    struct scene scene;
+    const struct weir_options options = options_with(10, WEIR_FULL_SHARE);
+    scene_open(&scene, &options);
+    weir_limit *minute = scene_define_text(&scene, "minute", "token_bucket limit=10 period=1m");
+    weir_limit *hour = scene_define_text(&scene, "hour", "fixed_window limit=3 period=1h");
+    fill(minute, 10);
+
+    static const struct {
+        const char *key;
+        bool hour, allowed;
+        int64_t cost, remaining, retry_after_us;
+    } steps[] = {
+        { "a", false, true, 4, 6, 0 },
+        { "b", false, true, 5, 1, 0 }, /* another key, the same state */
+        { "a", false, false, 2, 1, 6 * WEIR_SECOND },
+        { "a", true, true, 1, 2, 0 }, /* another limit, another state */
+        { "c", true, true, 2, 0, 0 },
+        { "d", true, false, 1, 0, WEIR_HOUR },
+        { "d", false, true, 1, 0, 0 },
+        { "d", false, false, 11, 0, WEIR_NEVER },
+    };
+    for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++) {
+        struct weir_decision decision = taken(steps[i].hour ? hour : minute, steps[i].key, steps[i].cost);
+        ck_assert_int_eq(decision.allowed, steps[i].allowed);
+        ck_assert_int_eq(decision.retry_after_us, steps[i].retry_after_us);
+        if (steps[i].cost == 11)
+            continue; /* denied by the policy alone: no room was asked for */
+        ck_assert_int_eq(decision.source, WEIR_BY_FULL);
+        ck_assert_int_eq(decision.remaining, steps[i].remaining);
+    }
+    ck_assert_int_eq(stats_of(&scene).keys, 10);
+    ck_assert_uint_eq(stats_of(&scene).full, 7);
+
+    /* A minute later there is room again: a key has its own state, and the shared one is let alone. */
+    scene.now_us += WEIR_MINUTE;
+    struct weir_decision own = taken(minute, "a", 10);
+    ck_assert(own.allowed && own.source == WEIR_BY_MEMORY);
+    scene_close(&scene);
+}
+END_TEST
+
+START_TEST(keys_turned_away_and_allowed_are_not_counted)
+{
+    struct scene scene;
+    const struct weir_options options = options_with(10, WEIR_FULL_ALLOW);
+    scene_open(&scene, &options);
+    weir_limit *limit = scene_define_text(&scene, "limit", "token_bucket limit=10 period=1m");
+    fill(limit, 10);
+    for (int i = 0; i < 100; i++) {
+        struct weir_decision decision = taken(limit, "a", 10);
+        ck_assert(decision.allowed && decision.source == WEIR_BY_FULL && decision.remaining == 0);
+    }
+    struct weir_decision never = taken(limit, "a", 11);
+    ck_assert(!never.allowed && never.source == WEIR_BY_MEMORY && never.retry_after_us == WEIR_NEVER);
+    ck_assert_int_eq(peeked(limit, "a", 1).remaining, 10);
+    ck_assert_int_eq(stats_of(&scene).keys, 10);
+    scene_close(&scene);
+}
+END_TEST
+
+/* Wait as long as one is told, and ask again, until there is room: how often? */
+static int tries_until_in(struct scene *scene, weir_limit *limit, int64_t number)
+{
+    for (int tries = 1;; tries++) {
+        struct weir_decision decision = take_number(limit, number, 1000);
+        if (decision.allowed) {
+            ck_assert_int_eq(decision.source, WEIR_BY_MEMORY);
+            return tries;
+        }
+        ck_assert(decision.source == WEIR_BY_FULL && decision.retry_after_us > 0 && decision.remaining == 0);
+        must(tries < 100, "a key that does as it is told gets in");
+        scene->now_us += decision.retry_after_us;
+    }
+}
+
+START_TEST(a_key_turned_away_gets_in_after_the_time_it_was_told)
+{
+    /* In a large table those that are looked at may not be those that have come free: then it takes a few more waits. */
+    static const struct {
+        int64_t room;
+        int tries;
+    } rows[] = { { 1, 2 }, { 2, 2 }, { 10, 2 }, { 100, 2 }, { 1000, 2 }, { 20000, 12 }, { 200000, 12 } };
+    for (size_t r = 0; r < sizeof rows / sizeof rows[0]; r++) {
+        struct scene scene;
+        const struct weir_options options = options_with(rows[r].room, WEIR_FULL_DENY);
+        scene_open(&scene, &options);
+        struct chance chance = chance_make((uint64_t)r);
+        weir_limit *limit = scene_define_text(&scene, "limit", "token_bucket limit=1000 period=10m");
+        for (int64_t i = 0; i < rows[r].room; i++)
+            must(take_number(limit, i, chance_between(&chance, 1, 1000)).allowed, "there is room");
+        int waited = 0;
+        for (int64_t i = 0; i < 100; i++) {
+            int tries = tries_until_in(&scene, limit, rows[r].room + i);
+            ck_assert_int_le(tries, rows[r].tries);
+            waited += tries > 1;
+        }
+        ck_assert_int_gt(waited, 0);
+        ck_assert_int_eq(stats_of(&scene).keys, rows[r].room);
+        scene_close(&scene);
+    }
+}
+END_TEST
+
+START_TEST(keys_as_good_as_new_make_room_and_no_sooner)
+{
+    static const char *const policies[] = {
+        "token_bucket limit=10 period=1m",
+        "token_bucket limit=10 period=1m refill=interval",
+        "fixed_window limit=10 period=1m",
+        "sliding_window limit=10 period=1m blocks=6",
+        "leaky_bucket limit=10 period=1m",
+    };
+    for (size_t p = 0; p < sizeof policies / sizeof policies[0]; p++) {
+        struct scene scene;
+        enum { ROOM = 5000 };
+        const struct weir_options options = options_with(ROOM, WEIR_FULL_DENY);
+        scene_open(&scene, &options);
+        weir_limit *limit = scene_define_text(&scene, "limit", policies[p]);
+        for (int64_t i = 0; i < ROOM; i++)
+            take_number(limit, i, 10);
+        const int64_t fresh_after_us = peek_number(limit, 0).reset_after_us;
+
+        scene.now_us += fresh_after_us - 1;
+        for (int64_t i = 0; i < ROOM; i++)
+            must(take_number(limit, ROOM + i, 1).source == WEIR_BY_FULL, "nobody is as good as new a moment before");
+        ck_assert_uint_eq(stats_of(&scene).evictions, 0);
+        ck_assert_uint_eq(stats_of(&scene).full, ROOM);
+        scene.now_us += 1;
+        int64_t turned_away = 0;
+        for (int64_t i = 0; i < ROOM; i++)
+            turned_away += take_number(limit, ROOM + i, 1).source != WEIR_BY_MEMORY;
+        ck_assert_int_le(turned_away, ROOM / 100);
+        ck_assert_int_eq((int64_t)stats_of(&scene).evictions, ROOM - turned_away);
+        ck_assert_int_eq(stats_of(&scene).keys, ROOM);
+        scene_close(&scene);
+    }
+}
+END_TEST
+
+START_TEST(one_key_as_good_as_new_among_live_ones_is_found)
+{
+    struct scene scene;
+    enum { ROOM = 2000 };
+    const struct weir_options options = options_with(ROOM, WEIR_FULL_DENY);
+    scene_open(&scene, &options);
+    weir_limit *limit = scene_define_text(&scene, "limit", "token_bucket limit=10 period=1h");
+    for (int64_t i = 0; i < ROOM; i++)
+        take_number(limit, i, i == ROOM / 2 ? 1 : 10);
+    scene.now_us += 6 * WEIR_MINUTE; /* when the one that took 1 is as good as new */
+    ck_assert_int_eq(take_number(limit, ROOM, 1).source, WEIR_BY_MEMORY);
+    ck_assert_int_eq(take_number(limit, ROOM + 1, 1).source, WEIR_BY_FULL);
+    ck_assert_uint_eq(stats_of(&scene).evictions, 1);
+    scene_close(&scene);
+}
+END_TEST
+
+START_TEST(all_or_nothing_finds_room_for_all_or_adds_none)
+{
+    for (enum weir_on_full on_full = WEIR_FULL_DENY; on_full <= WEIR_FULL_SHARE; on_full++) {
+        struct scene scene;
+        const struct weir_options options = options_with(3, on_full);
+        scene_open(&scene, &options);
+        weir_limit *first = scene_define_text(&scene, "first", "token_bucket limit=10 period=1m");
+        weir_limit *second = scene_define_text(&scene, "second", "token_bucket limit=8 period=1m");
+        ck_assert(taken(first, "old", 1).allowed);
+        ck_assert(taken(second, "old", 1).allowed);
+        /* One place is free, three are asked for: by first:a and by two keys of the second limit. */
+        const struct weir_request requests[] = {
+            { first, weir_key_text("a"), 3, 0 },
+            { second, weir_key_text("b"), 2, 0 },
+            { second, weir_key_text("c"), 2, 0 },
+        };
+        struct weir_decision decision;
+        must_succeed(weir_try_all(scene.limiter, requests, 3, &decision));
+        ck_assert_int_eq(decision.allowed, on_full != WEIR_FULL_DENY);
+        if (on_full != WEIR_FULL_ALLOW) /* there the binding request is the one that is counted */
+            ck_assert_int_eq(decision.source, WEIR_BY_FULL);
+        ck_assert_int_eq(peeked(first, "old", 1).remaining, 9);
+        ck_assert_int_eq(peeked(second, "old", 1).remaining, 7);
+        if (on_full == WEIR_FULL_DENY) {
+            ck_assert_int_gt(decision.retry_after_us, 0);
+            ck_assert_int_eq(peeked(first, "a", 1).remaining, 10);
+            ck_assert_int_eq(stats_of(&scene).keys, 2);
+        } else {
+            ck_assert_int_eq(stats_of(&scene).keys, 3);
+            ck_assert_int_eq(peeked(first, "a", 1).remaining, 7);
+        }
+        if (on_full == WEIR_FULL_SHARE) {
+            /* The two that found no room took four of the eight that they have in common, with whoever comes later. */
+            struct weir_decision later = taken(second, "d", 1);
+            ck_assert(later.allowed && later.source == WEIR_BY_FULL);
+            ck_assert_int_eq(later.remaining, 3);
+            must_succeed(weir_try_all(scene.limiter, requests, 3, &decision));
+            ck_assert(!decision.allowed && decision.retry_after_us > 0);
+            ck_assert_int_eq(taken(second, "d", 3).remaining, 0);
+            ck_assert_int_eq(peeked(first, "a", 1).remaining, 7);
+        }
+        ck_assert_uint_gt(stats_of(&scene).full, 0);
+        scene_close(&scene);
+    }
+}
+END_TEST
+
+/* ---- Idle keys ---- */
+
+START_TEST(idle_keys_are_collected_while_others_come)
+{
+    struct scene scene;
+    enum { IDLE = 50000 };
+    scene_open(&scene, NULL);
+    weir_limit *limit = scene_define_text(&scene, "limit", "token_bucket limit=10 period=1s");
+    fill(limit, IDLE);
+    scene.now_us += WEIR_MINUTE;
+    int64_t last = stats_of(&scene).keys;
+    ck_assert_int_eq(last, IDLE);
+    /* Each new key looks at two old ones. */
+    for (int64_t i = 0; i < IDLE; i++) {
+        take_number(limit, IDLE + i, 10);
+        if (i % (IDLE / 10) == IDLE / 10 - 1 && last > i + IDLE / 10) {
+            int64_t keys = stats_of(&scene).keys;
+            ck_assert_int_lt(keys, last);
+            last = keys;
+        }
+    }
+    ck_assert_int_le(stats_of(&scene).keys, IDLE + IDLE / 100);
+    ck_assert_uint_ge(stats_of(&scene).evictions, IDLE - IDLE / 100);
+    scene_close(&scene);
+}
+END_TEST
+
+START_TEST(idle_keys_are_collected_while_none_come)
+{
+    struct scene scene;
+    enum { IDLE = 5000, BUSY = 2000 }; /* enough to reach every shard: one without any traffic is let alone */
+    scene_open(&scene, NULL);
+    weir_limit *limit = scene_define_text(&scene, "limit", "token_bucket limit=1000 period=1s");
+    for (int64_t i = 0; i < IDLE; i++)
+        take_number(limit, i, 1);
+    scene.now_us += WEIR_MINUTE;
+    for (int64_t i = 0; i < 2000000; i++) {
+        scene.now_us += 10;
+        take_number(limit, IDLE + i % BUSY, 1);
+    }
+    ck_assert_int_le(stats_of(&scene).keys, BUSY + IDLE / 100);
+    scene_close(&scene);
+}
+END_TEST
+
+START_TEST(idle_keys_are_kept_until_their_room_is_asked_for_if_so_chosen)
+{
+    struct scene scene;
+    enum { ROOM = 10000 };
+    struct weir_options options = options_with(ROOM, WEIR_FULL_DENY);
+    options.keep_idle = true;
+    scene_open(&scene, &options);
+    weir_limit *limit = scene_define_text(&scene, "limit", "fixed_window limit=10 period=1s");
+    fill(limit, ROOM / 2);
+    scene.now_us += WEIR_HOUR;
+    for (int64_t i = 0; i < ROOM / 2; i++)
+        take_number(limit, ROOM + i, 1);
+    for (int i = 0; i < 100000; i++)
+        take_number(limit, ROOM, 1);
+    ck_assert_int_eq(stats_of(&scene).keys, ROOM);
+    ck_assert_uint_eq(stats_of(&scene).evictions, 0);
+
+    scene.now_us -= WEIR_HOUR; /* and those of an hour ago stand as they stood then */
+    for (int64_t i = 0; i < ROOM / 2; i++)
+        must(peek_number(limit, i).remaining == 10 - (1 + i % 10), "an idle key is kept");
+
+    scene.now_us += WEIR_HOUR;
+    for (int64_t i = 0; i < ROOM / 2; i++)
+        take_number(limit, 2 * ROOM + i, 1);
+    assert_few_were_turned_away(&scene, ROOM / 2);
+    ck_assert_uint_eq(stats_of(&scene).evictions, ROOM / 2 - stats_of(&scene).full);
+    scene_close(&scene);
+}
+END_TEST
+
+START_TEST(a_clock_that_steps_back_within_the_slack_finds_idle_keys_uncollected)
+{
+    struct scene scene;
+    scene_open(&scene, NULL);
+    weir_limit *limit = scene_define_text(&scene, "limit", "token_bucket limit=10 period=1s");
+    enum { KEYS = 1000 };
+    for (int64_t i = 0; i < KEYS; i++)
+        take_number(limit, i, 10);
+    scene.now_us += WEIR_SECOND + WEIR_CLOCK_SLACK_US - 1;
+    for (int64_t i = 0; i < 10 * KEYS; i++)
+        take_number(limit, KEYS + i, 10);
+    ck_assert_int_eq(stats_of(&scene).keys, 11 * KEYS);
+    scene.now_us -= WEIR_CLOCK_SLACK_US;
+    for (int64_t i = 0; i < KEYS; i++)
+        must(peek_number(limit, i).remaining == 9, "a key is as it was a microsecond before it was as good as new");
+    scene_close(&scene);
+}
+END_TEST
+
+/* ---- Bytes ---- */
+
+static char long_key[WEIR_MAX_KEY_LEN];
+
+/* A key of `len` bytes that begins with the number, as far as it fits. */
+static struct weir_decision take_long(weir_limit *limit, int64_t number, size_t len)
+{
+    struct weir_decision decision;
+    memset(long_key, 'k', len);
+    memcpy(long_key, &number, len < sizeof number ? len : sizeof number);
+    must_succeed(weir_try(limit, weir_key(long_key, len), 1, &decision));
+    return decision;
+}
+
+static size_t len_by_chance(struct chance *chance)
+{
+    return (size_t)chance_magnitude(chance, WEIR_MAX_KEY_LEN);
+}
+
+START_TEST(keys_of_all_sizes_stay_within_max_bytes)
+{
+    static const int64_t most[] = { INT64_C(1) << 20, INT64_C(5) << 20, INT64_C(64) << 20 };
+    for (size_t m = 0; m < sizeof most / sizeof most[0]; m++) {
+        struct scene scene;
+        struct weir_options options = WEIR_OPTIONS_INIT;
+        options.max_bytes = most[m];
+        int64_t resident_before = resident_bytes();
+        scene_open(&scene, &options);
+        struct chance chance = chance_make(m);
+        weir_limit *limit = scene_define_text(&scene, "limit", "token_bucket limit=10 period=1h");
+        for (int64_t i = 0; i < (INSTRUMENTED ? 60000 : 200000); i++) {
+            scene.now_us += i < 50000 ? 0 : WEIR_SECOND / 10;
+            take_long(limit, i, len_by_chance(&chance));
+            if (i % 100 == 0)
+                ck_assert_int_le(stats_of(&scene).bytes, most[m]);
+        }
+        assert_memory_is_bounded(&scene, resident_before);
+        ck_assert_uint_gt(stats_of(&scene).full, 0);
+        ck_assert_uint_gt(stats_of(&scene).evictions, 0);
+        ck_assert_int_ge(stats_of(&scene).bytes, most[m] / 2); /* and the room is made use of */
+
+        scene_close(&scene);
+    }
+}
+END_TEST
+
+/* How many small keys find room in the limiter as it is. */
+static int64_t small_keys_that_fit(struct scene *scene, weir_limit *limit)
+{
+    int64_t held = 0;
+    for (int64_t i = 0, turned_away = 0; turned_away < 2000; i++) {
+        bool fits = take_number(limit, (INT64_C(1) << 50) + i, 10).source == WEIR_BY_MEMORY;
+        turned_away = fits ? 0 : turned_away + 1;
+        held = stats_of(scene).keys;
+    }
+    return held;
+}
+
+START_TEST(small_keys_get_all_the_room_that_large_ones_had)
+{
+    static const size_t lens[] = { 40, 200, 500, 900, 5000, 65536 };
+    struct weir_options options = WEIR_OPTIONS_INIT;
+    options.max_bytes = INT64_C(4) << 20;
+    struct scene scene;
+    scene_open(&scene, &options);
+    weir_limit *limit = scene_define_text(&scene, "limit", "token_bucket limit=10 period=1m");
+    const int64_t fit = small_keys_that_fit(&scene, limit);
+    ck_assert_int_gt(fit, 4 * 1024 * 1024 / 128);
+    scene_close(&scene);
+
+    for (size_t l = 0; l < sizeof lens / sizeof lens[0]; l++) {
+        scene_open(&scene, &options);
+        limit = scene_define_text(&scene, "limit", "token_bucket limit=10 period=1m");
+        for (int64_t i = 0; i < 100000; i++)
+            take_long(limit, i, lens[l]);
+        ck_assert_uint_gt(stats_of(&scene).full, 0);
+        scene.now_us += WEIR_MINUTE;
+        ck_assert_int_ge(small_keys_that_fit(&scene, limit), fit * 98 / 100);
+        scene_close(&scene);
+    }
+}
+END_TEST
+
+/* ---- Another policy ---- */
+
+START_TEST(a_decision_begun_before_a_redefinition_gives_no_second_burst)
+{
+    struct scene scene;
+    scene_open(&scene, NULL);
+    weir_limit *limit = scene_define_text(&scene, "limit", "fixed_window limit=10 period=1d");
+    /* A thread has made its request under the plan of 10 and is held up, here. */
+    const struct weir_backend_request late = {
+        .limit = limit,
+        .key = weir_key_text("key"),
+        .hash = siphash13(&limit->secret, "key", 3),
+        .cost = 1,
+        .now_us = scene.now_us,
+        .plan_version = plan_cell_version(&limit->plan),
+        .limit_id = limit->id,
+        .verb = WEIR_TAKE,
+    };
+    scene_define_text(&scene, "limit", "fixed_window limit=1000 period=1d");
+    ck_assert(taken(limit, "key", 800).allowed);
+    struct weir_decision decision;
+    must_succeed(scene.limiter->backend->ops->decide(scene.limiter->backend, &late, 1, false, INT64_MAX, &decision));
+    int64_t used = 800 + decision.allowed;
+    ck_assert_int_eq(peeked(limit, "key", 1).remaining, 1000 - used);
+    scene_close(&scene);
+}
+END_TEST
+
+/* ---- The table ---- */
+
+START_TEST(a_table_that_grows_to_a_million_keys_loses_none)
+{
+    struct scene scene;
+    const int64_t keys = INSTRUMENTED ? 100000 : 1000000;
+    const struct weir_options options = options_with(keys, WEIR_FULL_DENY);
+    int64_t resident_before = resident_bytes();
+    scene_open(&scene, &options);
+    weir_limit *limit = scene_define_text(&scene, "limit", "token_bucket limit=10 period=1h");
+    for (int64_t i = 0; i < keys; i++) {
+        must(take_number(limit, i, 1 + i % 10).source == WEIR_BY_MEMORY, "there is room for max_keys keys");
+        if ((i & (i - 1)) == 0) { /* at powers of two: the tables keep pace with what they hold, all the way up */
+            struct shape shape = shape_of(&scene);
+            ck_assert_int_eq(shape.keys, i + 1);
+            ck_assert(shape.greatest_load <= 2.2); /* a table of 8 buckets grows at 17 */
+        }
+    }
+    for (int64_t i = 0; i < keys; i++)
+        must(peek_number(limit, i).remaining == 9 - i % 10, "a key is found again as it was left");
+    struct shape shape = shape_of(&scene);
+    ck_assert_int_eq(shape.keys, keys);
+    ck_assert_msg(shape.least_load > 0.35 && shape.greatest_load < 1.25, "loads run from %g to %g", shape.least_load,
+                  shape.greatest_load);
+    ck_assert_uint_le(shape.longest_chain, 16);
+    int64_t bytes = stats_of(&scene).bytes, resident = resident_bytes() - resident_before;
+    ck_assert_msg(bytes <= 128 * keys, "%g bytes a key", (double)bytes / (double)keys);
+    if (!INSTRUMENTED)
+        ck_assert_msg(resident <= 128 * keys + (INT64_C(1) << 20), "%g resident bytes a key",
+                      (double)resident / (double)keys);
+    scene_close(&scene);
+}
+END_TEST
+
+/* Keys of 8 bytes that uthash's default hash puts into one bucket of a table of up to 4,096. */
+START_TEST(keys_that_collide_under_the_default_hash_of_uthash_are_spread)
+{
+    enum { COLLIDING = 20000, LOW_BITS = 4095 };
+    static uint64_t keys[COLLIDING];
+    size_t found = 0;
+    for (uint64_t i = 0; found < (INSTRUMENTED ? COLLIDING / 10 : COLLIDING); i++) {
+        unsigned hash;
+        HASH_JEN(&i, sizeof i, hash);
+        if ((hash & LOW_BITS) == 1234)
+            keys[found++] = i;
+    }
+    struct scene scene;
+    scene_open(&scene, NULL);
+    weir_limit *limit = scene_define_text(&scene, "limit", "token_bucket limit=10 period=1h");
+    for (size_t i = 0; i < found; i++) {
+        struct weir_decision decision;
+        must_succeed(weir_try(limit, weir_key(&keys[i], sizeof keys[i]), 1, &decision));
+        must(decision.remaining == 9, "a fresh key has ten permits");
+    }
+    struct shape shape = shape_of(&scene);
+    ck_assert_int_eq(shape.keys, (int64_t)found);
+    ck_assert_uint_le(shape.longest_chain, 16);
+    ck_assert(shape.greatest_load <= 2.2); /* growth has not been switched off */
+    for (size_t i = 0; i < found; i++) {
+        struct weir_decision decision;
+        must_succeed(weir_peek(limit, weir_key(&keys[i], sizeof keys[i]), 1, &decision));
+        must(decision.remaining == 9, "a key is found again");
+    }
+    scene_close(&scene);
+}
+END_TEST
+
+/* Nobody can know the secret; but whatever keys collide, the table that holds them goes on growing. */
+START_TEST(growth_is_not_switched_off_by_keys_that_share_a_bucket)
+{
+    struct scene scene;
+    const struct weir_options options = options_with(1000000, WEIR_FULL_DENY);
+    scene_open(&scene, &options);
+    weir_limit *limit = scene_define_text(&scene, "limit", "token_bucket limit=10 period=1h");
+    const struct table *table = table_of(&scene);
+    /* Keys of one shard whose hashes agree in the low bits, as an attacker who had the secret would choose them. */
+    unsigned colliding = 0;
+    for (int64_t i = 0; colliding < 200; i++) {
+        struct wide_key key = wide_key(i);
+        uint64_t hash = siphash13(&limit->secret, key.bytes, 16);
+        if (table_shard(table, hash)->index != 7 || (hash & 63) != 0)
+            continue;
+        take_number(limit, i, 1);
+        colliding++;
+    }
+    for (int64_t i = INT64_C(1) << 32; table->shards[7].first->hh.tbl->num_items < 3000; i++) {
+        struct wide_key key = wide_key(i);
+        if (table_shard(table, siphash13(&limit->secret, key.bytes, 16))->index == 7)
+            take_number(limit, i, 1);
+    }
+    ck_assert_uint_ge(table->shards[7].bucket_mask + 1, 2048);
+    ck_assert_uint_le(shape_of(&scene).longest_chain, 32);
+    scene_close(&scene);
+}
+END_TEST
+
+START_TEST(the_same_key_of_two_limits_is_two_keys)
+{
+    struct scene scene;
+    scene_open(&scene, NULL);
+    weir_limit *first = scene_define_text(&scene, "first", "token_bucket limit=10 period=1h");
+    weir_limit *second = scene_define_text(&scene, "second", "token_bucket limit=10 period=1h");
+    for (int64_t i = 0; i < 1000; i++) {
+        take_number(first, i, 3);
+        take_number(second, i, 4);
+    }
+    for (int64_t i = 0; i < 1000; i++) {
+        must(peek_number(first, i).remaining == 7, "the first limit has its own count");
+        must(peek_number(second, i).remaining == 6, "and so has the second");
+    }
+    ck_assert_int_eq(stats_of(&scene).keys, 2000);
+    scene_close(&scene);
+}
+END_TEST
+
+START_TEST(a_key_of_which_nothing_is_used_takes_no_room)
+{
+    struct scene scene;
+    scene_open(&scene, NULL);
+    weir_limit *limit = scene_define_text(&scene, "limit", "token_bucket limit=10 period=1h");
+    const int64_t empty = stats_of(&scene).bytes;
+    for (int64_t i = 0; i < 10000; i++) {
+        struct wide_key key = wide_key(i);
+        must(!take_number(limit, i, 11).allowed, "more than a fresh key has");
+        must(peek_number(limit, i).allowed, "a peek leaves no trace");
+        must_succeed(weir_refund(limit, weir_key(key.bytes, 16), 1));
+        must_succeed(weir_reset(limit, weir_key(key.bytes, 16)));
+    }
+    ck_assert_int_eq(stats_of(&scene).keys, 0);
+    ck_assert_int_eq(stats_of(&scene).bytes, empty);
+    for (int64_t i = 0; i < 1000; i++)
+        take_number(limit, i, 2);
+    ck_assert_int_eq(stats_of(&scene).keys, 1000);
+    for (int64_t i = 0; i < 1000; i++) {
+        struct wide_key key = wide_key(i);
+        must_succeed(i % 2 ? weir_refund(limit, weir_key(key.bytes, 16), 2)
+                           : weir_reset(limit, weir_key(key.bytes, 16)));
+    }
+    ck_assert_int_eq(stats_of(&scene).keys, 0);
+    ck_assert_uint_eq(stats_of(&scene).evictions, 0); /* they were given back, not dropped */
+    scene_close(&scene);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("memory");
+    suite_test(suite, a_flood_of_new_keys_is_denied_and_resets_nobody, 60);
+    suite_test(suite, a_flood_of_new_keys_is_allowed_if_so_chosen_and_resets_nobody, 60);
+    suite_test(suite, a_flood_of_new_keys_shares_one_state_if_so_chosen_and_resets_nobody, 60);
+    suite_test(suite, a_flood_that_goes_stale_makes_room_for_itself_and_resets_nobody, 60);
+    suite_test(suite, keys_turned_away_share_a_state_of_each_limit, 30);
+    suite_test(suite, keys_turned_away_and_allowed_are_not_counted, 30);
+    suite_test(suite, a_key_turned_away_gets_in_after_the_time_it_was_told, 30);
+    suite_test(suite, keys_as_good_as_new_make_room_and_no_sooner, 30);
+    suite_test(suite, one_key_as_good_as_new_among_live_ones_is_found, 30);
+    suite_test(suite, all_or_nothing_finds_room_for_all_or_adds_none, 30);
+    suite_test(suite, idle_keys_are_collected_while_others_come, 30);
+    suite_test(suite, idle_keys_are_collected_while_none_come, 30);
+    suite_test(suite, idle_keys_are_kept_until_their_room_is_asked_for_if_so_chosen, 30);
+    suite_test(suite, a_clock_that_steps_back_within_the_slack_finds_idle_keys_uncollected, 30);
+    suite_test(suite, keys_of_all_sizes_stay_within_max_bytes, 60);
+    suite_test(suite, small_keys_get_all_the_room_that_large_ones_had, 60);
+    suite_test(suite, a_decision_begun_before_a_redefinition_gives_no_second_burst, 30);
+    suite_test(suite, a_table_that_grows_to_a_million_keys_loses_none, 60);
+    suite_test(suite, keys_that_collide_under_the_default_hash_of_uthash_are_spread, 60);
+    suite_test(suite, growth_is_not_switched_off_by_keys_that_share_a_bucket, 30);
+    suite_test(suite, the_same_key_of_two_limits_is_two_keys, 30);
+    suite_test(suite, a_key_of_which_nothing_is_used_takes_no_room, 30);
+    return suite_run(suite);
+}
