@@ -48,29 +48,29 @@ extern "C" {
 #define WEIR_NEVER INT64_C(-1) /* retry_after_us of a cost that can never fit */
 
 /* Ranges; what lies outside is refused with WEIR_EINVAL. */
-#define WEIR_MAX_PERMITS INT64_C(1000000000) /* limit, burst, capacity, cost: 1 to this; debt: 0 to this */
-#define WEIR_MAX_PERIOD_US (366 * WEIR_DAY)  /* period: 1 us to this */
-#define WEIR_MAX_BLOCKS 1024                 /* blocks of a sliding window: 1 to this */
+#define WEIR_MAX_PERMITS INT64_C(1000000000)       /* limit, burst, capacity, cost: 1 to this; debt: 0 to this */
+#define WEIR_MAX_PERIOD_US (366 * WEIR_DAY)        /* period: 1 us to this */
+#define WEIR_MAX_BLOCKS 1024                       /* blocks of a sliding window: 1 to this */
 #define WEIR_MAX_FILL_US INT64_C(4481179200000000) /* 142 years: a limit that takes longer to fill is refused */
 #define WEIR_MAX_TIME_US INT64_C(9007199254740991) /* times: 0 to this, the year 2255 */
-#define WEIR_MAX_KEY_LEN 65536               /* key length: 1 to this, bytes */
-#define WEIR_MAX_NAME_LEN 128                /* limit name: 1 to this; letters, digits, '.', '_', '-' */
-#define WEIR_MAX_LIMITS 65536                /* limits per limiter; one more is WEIR_EFULL */
-#define WEIR_MAX_ALL 64                      /* requests in one weir_try_all() */
-#define WEIR_CLOCK_SLACK_US (2 * WEIR_SECOND) /* a clock that steps back by no more than this is held, see below */
+#define WEIR_MAX_KEY_LEN 65536                     /* key length: 1 to this, bytes */
+#define WEIR_MAX_NAME_LEN 128                      /* limit name: 1 to this; letters, digits, '.', '_', '-' */
+#define WEIR_MAX_LIMITS 65536                      /* limits per limiter; one more is WEIR_EFULL */
+#define WEIR_MAX_ALL 64                            /* requests in one weir_try_all() */
+#define WEIR_CLOCK_SLACK_US (2 * WEIR_SECOND)      /* a clock that steps back by no more than this is held, see below */
 
 typedef struct weir weir;             /* backend, clock, counters and limits: made by weir_open() */
 typedef struct weir_limit weir_limit; /* a policy under a name; lives as long as its limiter does */
 
 enum weir_error {
     WEIR_OK = 0,
-    WEIR_EINVAL = -1,  /* an argument, option or policy is outside its documented range */
-    WEIR_ENOMEM = -2,  /* an allocation failed; nothing was changed */
-    WEIR_EFULL = -3,   /* WEIR_MAX_LIMITS limits are defined already */
-    WEIR_ETIME = -4,   /* the backend did not answer in time; the permits may or may not be taken */
-    WEIR_EIO = -5,     /* a file or the backend cannot be reached or read, or broke its protocol */
-    WEIR_ESTATE = -6,  /* a stored state is not weir's: another writer, another type */
-    WEIR_ECLOSED = -7  /* the limiter was closed while the call waited */
+    WEIR_EINVAL = -1, /* an argument, option or policy is outside its documented range */
+    WEIR_ENOMEM = -2, /* an allocation failed; nothing was changed */
+    WEIR_EFULL = -3,  /* WEIR_MAX_LIMITS limits are defined already */
+    WEIR_ETIME = -4,  /* the backend did not answer in time; the permits may or may not be taken */
+    WEIR_EIO = -5,    /* a file or the backend cannot be reached or read, or broke its protocol */
+    WEIR_ESTATE = -6, /* a stored state is not weir's: another writer, another type */
+    WEIR_ECLOSED = -7 /* the limiter was closed while the call waited */
 };
 
 /* What `error` means, in a few lower-case words. Never NULL, static storage, any thread. */
@@ -198,7 +198,9 @@ static inline struct weir_options weir_options_init_(void)
 }
 #define WEIR_OPTIONS_INIT weir_options_init_()
 #else
+/* clang-format off */
 #define WEIR_OPTIONS_INIT { .size = sizeof(struct weir_options) }
+/* clang-format on */
 #endif
 
 /* Make a limiter in local mode: keys are kept in this process. `opts` may be NULL for all defaults. WEIR_EINVAL (the
@@ -246,13 +248,14 @@ static inline struct weir_key weir_key_text(const char *text)
     return weir_key(text, strlen(text));
 }
 
-enum weir_source { /* who decided */
-    WEIR_BY_MEMORY,  /* the key's own state in this process */
-    WEIR_BY_FULL,    /* enum weir_on_full, for want of room for a new key */
-    WEIR_BY_BACKEND  /* a backend of the user's own */
+/* Who decided. */
+enum weir_source {
+    WEIR_BY_MEMORY, /* the key's own state in this process */
+    WEIR_BY_FULL,   /* enum weir_on_full, for want of room for a new key */
+    WEIR_BY_BACKEND /* a backend of the user's own */
 };
 
-struct weir_decision { /* 64 bytes */
+struct weir_decision {      /* 64 bytes */
     bool allowed;           /* the permits are taken; go ahead, after delay_us */
     uint8_t source;         /* enum weir_source */
     uint16_t reserved0;     /* 0 */
@@ -324,16 +327,16 @@ WEIR_API int weir_submit(weir *w, struct weir_op *op);
 /* ---- What it has done ---- */
 
 struct weir_stats {
-    size_t size;         /* set to sizeof(struct weir_stats) before the call */
-    uint64_t allowed;    /* requests admitted, those of a batch each, an all-or-nothing once */
-    uint64_t denied;     /* requests denied, likewise; peeks, refunds and resets are not counted */
-    uint64_t errors;     /* decisions that ended in an error */
-    uint64_t full;       /* answers by enum weir_on_full */
-    uint64_t evictions;  /* keys as good as new that were dropped */
+    size_t size;          /* set to sizeof(struct weir_stats) before the call */
+    uint64_t allowed;     /* requests admitted, those of a batch each, an all-or-nothing once */
+    uint64_t denied;      /* requests denied, likewise; peeks, refunds and resets are not counted */
+    uint64_t errors;      /* decisions that ended in an error */
+    uint64_t full;        /* answers by enum weir_on_full */
+    uint64_t evictions;   /* keys as good as new that were dropped */
     uint64_t share_lifts; /* limits whose part of a burst was 0 here and was lifted to 1, see weir_options.instances */
     uint64_t share_zeros; /* limits (windows) whose part is 0 here: everything is denied */
-    int64_t keys;        /* keys held */
-    int64_t bytes;       /* memory held for keys and tables */
+    int64_t keys;         /* keys held */
+    int64_t bytes;        /* memory held for keys and tables */
     int64_t share_weight, share_total; /* this instance's share in force */
 };
 

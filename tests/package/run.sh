@@ -1,0 +1,92 @@
+#!/bin/sh
+# run.sh SOURCE BUILD COMPILER GENERATOR - installs BUILD under a prefix of its own and uses it there as others would:
+# through find_package, pkg-config and as a subproject; then again after the whole tree has moved; then uninstalls it.
+set -eu
+source=$1
+build=$2
+compiler=$3
+generator=$4
+consumer=$source/tests/package
+scratch=$build/tests/package-scratch
+prefix=$scratch/prefix
+manifest=$build/install_manifest.txt
+
+fail() {
+    echo "failed: $*" >&2
+    exit 1
+}
+
+# expect WHAT COMMAND... - the consumer prints the library's version, one admission and one denial.
+expect() {
+    what=$1
+    shift
+    answer=$("$@") || fail "$what: exit status $?"
+    [ "$answer" = "weir $version: 1 0" ] || fail "$what printed: $answer"
+    echo "ok: $what"
+}
+
+use_cmake() {
+    rm -rf "$scratch/cmake"
+    if ! { cmake -S "$consumer" -B "$scratch/cmake" -G "$generator" -DCMAKE_C_COMPILER="$compiler" "$@" &&
+        cmake --build "$scratch/cmake"; } >"$scratch/log" 2>&1; then
+        cat "$scratch/log" >&2
+        fail "building with cmake $*"
+    fi
+    expect "cmake, weir::weir, $*" "$scratch/cmake/consumer_weir"
+    expect "cmake, weir::weir_static, $*" "$scratch/cmake/consumer_weir_static"
+}
+
+# use_prefix PREFIX - as installed there.
+use_prefix() {
+    use_cmake -DCMAKE_PREFIX_PATH="$1"
+    libdir=$(dirname "$(find "$1" -name 'libweir.so')")
+    PKG_CONFIG_PATH=$libdir/pkgconfig
+    export PKG_CONFIG_PATH
+
+    # shellcheck disable=SC2046 # the flags are words
+    "$compiler" "$consumer/consumer.c" -o "$scratch/shared" $(pkg-config --cflags --libs weir)
+    expect "pkg-config, shared" env LD_LIBRARY_PATH="$libdir" "$scratch/shared"
+    # shellcheck disable=SC2046
+    "$compiler" "$consumer/consumer.c" -static -o "$scratch/static" $(pkg-config --static --cflags --libs weir)
+    expect "pkg-config, static" "$scratch/static"
+
+    if [ -x "$1/bin/weir" ]; then
+        "$1/bin/weir" version >"$scratch/log" || fail "the installed program does not run"
+        grep -qF "$version" "$scratch/log" || fail "weir version printed: $(cat "$scratch/log")"
+        echo "ok: bin/weir version"
+    fi
+}
+
+rm -rf "$scratch"
+mkdir -p "$scratch"
+version=$(sed -n 's/^project(weir VERSION \([0-9.]*\).*/\1/p' "$source/CMakeLists.txt")
+
+# The user's own manifest, if the library is installed from this build already, is put back at the end.
+if [ -e "$manifest" ]; then
+    cp -p "$manifest" "$scratch/manifest"
+fi
+restore() {
+    rm -f "$manifest"
+    if [ -e "$scratch/manifest" ]; then
+        cp -p "$scratch/manifest" "$manifest"
+    fi
+}
+trap restore EXIT
+
+DESTDIR='' cmake --install "$build" --prefix "$prefix" >"$scratch/log" || fail "installing"
+grep -rlF -e "$build" -e "$source" "$prefix" --include='*.cmake' --include='*.pc' --include='*.h' &&
+    fail "an installed file names the folder it was built in"
+find "$prefix" ! -type d | sort >"$scratch/files"
+use_prefix "$prefix"
+
+mv "$prefix" "$scratch/elsewhere"
+echo "moved to another folder"
+use_prefix "$scratch/elsewhere"
+mv "$scratch/elsewhere" "$prefix"
+
+DESTDIR='' cmake --build "$build" --target uninstall >"$scratch/log" || fail "uninstalling"
+find "$prefix" ! -type d | grep . && fail "uninstall left these files"
+find "$prefix" -type d -name weir | grep . && fail "uninstall left these folders"
+echo "ok: uninstall removed all $(wc -l <"$scratch/files") files"
+
+use_cmake -DWEIR_SOURCE="$source"

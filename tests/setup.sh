@@ -1,0 +1,61 @@
+# setup.sh - what tests/run.sh and bench/run.sh share: where the project is, and the Debian packages they need.
+# Sourced by them from the project's root; POSIX sh.
+# shellcheck shell=sh
+
+jobs=$(nproc 2>/dev/null || echo 2)
+
+# What it takes to configure and build everything, the benchmark included.
+# shellcheck disable=SC2034 # the sourcing script's
+build_packages='gcc libc6-dev cmake ninja-build pkg-config uthash-dev zlib1g-dev'
+
+say() {
+    printf '\n== %s\n' "$*"
+}
+
+# need_packages NAME... - installs those that are missing, or says which they are and ends with status 2. On a system
+# without Debian's packages it leaves the search to CMake, whose errors name what is missing.
+need_packages() {
+    command -v dpkg-query >/dev/null 2>&1 || return 0
+    missing=
+    for package in "$@"; do
+        # shellcheck disable=SC2016 # dpkg-query's own variable
+        case $(dpkg-query -W -f '${Status}' "$package" 2>/dev/null) in
+        *' ok installed') ;;
+        *) missing="$missing $package" ;;
+        esac
+    done
+    [ -n "$missing" ] || return 0
+
+    if [ "$(id -u)" -eq 0 ]; then
+        as_root=
+    elif command -v sudo >/dev/null 2>&1 && sudo -n true 2>/dev/null; then
+        as_root='sudo -n'
+    else
+        echo "Missing packages. As root, run: apt-get install$missing" >&2
+        exit 2
+    fi
+    say "installing$missing"
+    # shellcheck disable=SC2086 # lists of words
+    if ! install_packages $missing; then
+        say "once more, with fresh lists"
+        $as_root apt-get update || true
+        if ! install_packages $missing; then
+            echo "apt-get could not install:$missing" >&2
+            exit 2
+        fi
+    fi
+}
+
+install_packages() {
+    # shellcheck disable=SC2086
+    $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$@"
+}
+
+# build_preset PRESET [CMAKE ARGUMENTS...] - configures and builds build/PRESET.
+build_preset() {
+    preset=$1
+    shift
+    say "building build/$preset"
+    cmake --preset "$preset" "$@" >/dev/null
+    cmake --build "build/$preset" --parallel "$jobs"
+}
