@@ -170,7 +170,7 @@ static inline int decide_one(struct memory *memory, const struct weir_backend_re
     return weir_error_of(error);
 }
 
-/* ---- What the vtable asks for; no lock is held ---- */
+/* ---- No lock is held ---- */
 
 /* A batch is dominated by cache misses that depend on one another, shard, bucket, entry: fetch each kind for all keys
  * before the next. What is read here is only a guess, and read under the lock. */
@@ -198,13 +198,9 @@ static void prefetch(struct memory *memory, const struct weir_backend_request *r
     }
 }
 
-int memory_decide(struct weir_backend *backend, const struct weir_backend_request *requests, size_t n, bool all,
-                  int64_t deadline_us, struct weir_decision *out)
+int memory_decide_each(struct memory *memory, const struct weir_backend_request *requests, size_t n,
+                       struct weir_decision *out)
 {
-    struct memory *memory = (struct memory *)backend;
-    (void)deadline_us; /* nothing here blocks */
-    if (all)
-        return memory_decide_all(memory, requests, n, out);
     if (n == 1) /* alone it has nothing to overlap with */
         return decide_one(memory, requests, out);
     for (size_t i = 0; i < n; i++) {

@@ -95,7 +95,7 @@ static int define(struct weir *limiter, const char *name, const struct weir_poli
     enum policy_field_id fault;
     int error = policy_name_check(name, message);
     if (!error)
-        error = policy_check(policy, message, &fault);
+        error = plan_check(policy, message, &fault);
     if (error)
         return error;
 

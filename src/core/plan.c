@@ -153,3 +153,22 @@ int plan_make(const struct weir_policy *policy, const struct share *share, struc
     *out = plan;
     return WEIR_OK;
 }
+
+int plan_check(const struct weir_policy *policy, struct message message, enum policy_field_id *fault)
+{
+    int error = policy_check(policy, message, fault);
+    if (error)
+        return error;
+    struct weir_plan plan;
+    *fault = plan_size_field(policy);
+    return plan_make(policy, &share_whole, &plan, message);
+}
+
+int weir_policy_check(const struct weir_policy *policy, char *message, size_t message_size)
+{
+    struct message sentence = { message, message_size };
+    enum policy_field_id fault;
+    if (!policy)
+        return message_refuse(sentence, "policy must not be NULL");
+    return plan_check(policy, sentence, &fault);
+}

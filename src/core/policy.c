@@ -1,11 +1,7 @@
-/* policy.c - the fields of a policy, their ranges, and its canonical text. */
+/* policy.c - the fields of a policy and their ranges. */
 #include "core/policy.h"
 
-#include "core/peers.h"
-#include "core/plan.h"
-
 #include <inttypes.h>
-#include <stdio.h>
 
 #define OF(algorithm) (1u << (algorithm))
 #define OF_ALL (OF(POLICY_ALGORITHMS) - 1)
@@ -99,18 +95,7 @@ int policy_check(const struct weir_policy *policy, struct message message, enum 
         if (error)
             return error;
     }
-    struct weir_plan plan;
-    *fault = plan_size_field(policy);
-    return plan_make(policy, &share_whole, &plan, message);
-}
-
-int weir_policy_check(const struct weir_policy *policy, char *message, size_t message_size)
-{
-    struct message sentence = { message, message_size };
-    enum policy_field_id fault;
-    if (!policy)
-        return message_refuse(sentence, "policy must not be NULL");
-    return policy_check(policy, sentence, &fault);
+    return WEIR_OK;
 }
 
 int policy_name_check(const char *name, struct message message)
@@ -128,47 +113,5 @@ int policy_name_check(const char *name, struct message message)
     }
     if (len == 0)
         return message_refuse(message, "name must not be empty");
-    return WEIR_OK;
-}
-
-/* ---- Printing ---- */
-
-static int print_time(char *text, size_t size, const char *name, int64_t time_us)
-{
-    static const struct {
-        const char *unit;
-        int64_t us;
-    } units[] = { { "d", WEIR_DAY }, { "h", WEIR_HOUR }, { "m", WEIR_MINUTE }, { "s", WEIR_SECOND }, { "ms", 1000 } };
-    for (size_t i = 0; i < sizeof units / sizeof units[0]; i++)
-        if (time_us % units[i].us == 0)
-            return snprintf(text, size, " %s=%" PRId64 "%s", name, time_us / units[i].us, units[i].unit);
-    return snprintf(text, size, " %s=%" PRId64 "us", name, time_us);
-}
-
-static int print_field(char *text, size_t size, const struct policy_field *field, int64_t value)
-{
-    switch (field->kind) {
-    case POLICY_TIME: return print_time(text, size, field->name, value);
-    case POLICY_CHOICE: return snprintf(text, size, " %s=%s", field->name, field->choices[value]);
-    case POLICY_COUNT: break;
-    }
-    return snprintf(text, size, " %s=%" PRId64, field->name, value);
-}
-
-int weir_policy_print(const struct weir_policy *policy, char *text, size_t text_size)
-{
-    if (!text || weir_policy_check(policy, NULL, 0) != WEIR_OK)
-        return WEIR_EINVAL;
-
-    char line[160];
-    size_t len = (size_t)snprintf(line, sizeof line, "%s", policy_algorithms[policy->algorithm]);
-    for (unsigned id = 0; id < POLICY_FIELDS; id++) {
-        int64_t value = policy_get(policy, (enum policy_field_id)id);
-        if (value != 0)
-            len += (size_t)print_field(line + len, sizeof line - len, &policy_fields[id], value);
-    }
-    if (len >= text_size)
-        return WEIR_EINVAL;
-    snprintf(text, text_size, "%s", line);
     return WEIR_OK;
 }

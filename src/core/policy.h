@@ -42,7 +42,8 @@ void policy_set(struct weir_policy *policy, enum policy_field_id id, int64_t val
 /* Whether the field means anything in this policy. */
 bool policy_field_applies(const struct weir_policy *policy, enum policy_field_id id);
 
-/* WEIR_OK, or WEIR_EINVAL with a sentence and in *fault the field that it is about. */
+/* Whether each field is in its range: WEIR_OK, or WEIR_EINVAL with a sentence and in *fault the field that it is about.
+ * What the fields amount to together, plan_check() looks at. */
 int policy_check(const struct weir_policy *policy, struct message message, enum policy_field_id *fault);
 
 /* weir_policy_parse() of a text that stands at `first_column` of its line. */

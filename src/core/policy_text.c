@@ -1,8 +1,8 @@
-/* policy_text.c - reads a policy from text: an algorithm, then name=value words, each at most once.
+/* policy_text.c - policies as text: an algorithm, then name=value words, each at most once; reading and printing.
  *
  * Every refusal gives the column of the word's first byte, the word, and what is allowed in its place.
  */
-#include "core/policy.h"
+#include "core/plan.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -21,6 +21,14 @@ struct reader {
     struct weir_policy policy;
     struct word seen[POLICY_FIELDS]; /* text is NULL: not yet */
 };
+
+/* From large to small: a time is printed in the first that divides it. */
+static const struct {
+    const char *name;
+    int64_t us;
+} time_units[] = { { "d", WEIR_DAY },    { "h", WEIR_HOUR }, { "m", WEIR_MINUTE },
+                   { "s", WEIR_SECOND }, { "ms", 1000 },     { "us", 1 } };
+enum { TIME_UNITS = sizeof time_units / sizeof time_units[0] };
 
 static bool is_blank(char c)
 {
@@ -88,14 +96,9 @@ static int64_t read_digits(const char *text, const char *limit, const char **end
 /* The microseconds of a unit, or 0. */
 static int64_t unit_us(const char *text, int len)
 {
-    static const struct {
-        const char *name;
-        int64_t us;
-    } units[] = { { "us", 1 },          { "ms", 1000 },     { "s", WEIR_SECOND },
-                  { "m", WEIR_MINUTE }, { "h", WEIR_HOUR }, { "d", WEIR_DAY } };
-    for (size_t i = 0; i < sizeof units / sizeof units[0]; i++)
-        if (word_is(text, len, units[i].name))
-            return units[i].us;
+    for (int i = 0; i < TIME_UNITS; i++)
+        if (word_is(text, len, time_units[i].name))
+            return time_units[i].us;
     return 0;
 }
 
@@ -177,7 +180,7 @@ static int check_whole(struct reader *reader)
 {
     char sentence[256];
     enum policy_field_id fault;
-    if (policy_check(&reader->policy, (struct message){ sentence, sizeof sentence }, &fault) == WEIR_OK)
+    if (plan_check(&reader->policy, (struct message){ sentence, sizeof sentence }, &fault) == WEIR_OK)
         return WEIR_OK;
     const struct word *word = &reader->seen[fault];
     return message_refuse(reader->message, "column %d: \"%.*s\": %s", word->column, word->len, word->text, sentence);
@@ -205,4 +208,42 @@ int weir_policy_parse(const char *text, struct weir_policy *out, char *message, 
     if (!text || !out)
         return message_refuse(sentence, "%s must not be NULL", text ? "out" : "text");
     return policy_read(text, 1, out, sentence);
+}
+
+/* ---- Printing ---- */
+
+static int print_time(char *text, size_t size, const char *name, int64_t time_us)
+{
+    int i = 0;
+    while (time_us % time_units[i].us != 0)
+        i++;
+    return snprintf(text, size, " %s=%" PRId64 "%s", name, time_us / time_units[i].us, time_units[i].name);
+}
+
+static int print_field(char *text, size_t size, const struct policy_field *field, int64_t value)
+{
+    switch (field->kind) {
+    case POLICY_TIME: return print_time(text, size, field->name, value);
+    case POLICY_CHOICE: return snprintf(text, size, " %s=%s", field->name, field->choices[value]);
+    case POLICY_COUNT: break;
+    }
+    return snprintf(text, size, " %s=%" PRId64, field->name, value);
+}
+
+int weir_policy_print(const struct weir_policy *policy, char *text, size_t text_size)
+{
+    if (!text || weir_policy_check(policy, NULL, 0) != WEIR_OK)
+        return WEIR_EINVAL;
+
+    char line[160];
+    size_t len = (size_t)snprintf(line, sizeof line, "%s", policy_algorithms[policy->algorithm]);
+    for (unsigned id = 0; id < POLICY_FIELDS; id++) {
+        int64_t value = policy_get(policy, (enum policy_field_id)id);
+        if (value != 0)
+            len += (size_t)print_field(line + len, sizeof line - len, &policy_fields[id], value);
+    }
+    if (len >= text_size)
+        return WEIR_EINVAL;
+    snprintf(text, text_size, "%s", line);
+    return WEIR_OK;
 }
