@@ -816,13 +816,21 @@ END_TEST
 
 /* ---- The suite ---- */
 
+/* Check keeps the names of its cases by address. */
+enum { TITLES_MOST = 64 };
+static char titles[BACKENDS_MOST][TITLES_MOST][160];
+
 static void add(Suite *suite, unsigned part, const char *name, const TTest *test, double timeout_seconds)
 {
     int index = backend_count - 1;
-    char title[160];
+    int place = 0;
     if (!(backends[index]->parts & part))
         return;
-    snprintf(title, sizeof title, "%s: %s", backends[index]->name, name);
+    while (titles[index][place][0])
+        if (++place == TITLES_MOST)
+            abort();
+    char *title = titles[index][place];
+    snprintf(title, sizeof titles[index][place], "%s: %s", backends[index]->name, name);
     TCase *alone = tcase_create(title);
     tcase_set_timeout(alone, timeout_seconds);
     tcase_add_loop_test(alone, test, index, index + 1);

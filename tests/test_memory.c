@@ -9,7 +9,12 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(__has_feature) /* clang's way to say so */
+#define HAS_FEATURE(name) __has_feature(name)
+#else
+#define HAS_FEATURE(name) 0
+#endif
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || HAS_FEATURE(address_sanitizer)
 #define INSTRUMENTED true /* ten times as slow, and memory is the sanitizer's: fewer keys, resident set not looked at */
 #else
 #define INSTRUMENTED false
@@ -115,6 +120,7 @@ static struct weir_options options_with(int64_t max_keys, enum weir_on_full on_f
 enum { FLOOD_ROOM = 100000, VICTIMS = 1000 };
 static const int64_t victim_number = INT64_C(1) << 40;
 
+/* Ten million, or WEIR_TEST_STEPS; fewer where code is instrumented. */
 static int64_t flood_keys(void)
 {
     return steps_or(INSTRUMENTED ? 300000 : 10000000);
@@ -185,7 +191,7 @@ static struct flood flood(weir_limit *limit, int64_t first, int64_t keys)
     return flood;
 }
 
-static struct flood flood_with(enum weir_on_full on_full)
+static struct flood flood_with(enum weir_on_full on_full, int64_t keys)
 {
     static struct victims victims;
     struct scene scene;
@@ -195,7 +201,7 @@ static struct flood flood_with(enum weir_on_full on_full)
     weir_limit *limit = scene_define_text(&scene, "limit", "token_bucket limit=10 period=1h");
     victims_use_some(&victims, limit);
 
-    struct flood told = flood(limit, 0, flood_keys());
+    struct flood told = flood(limit, 0, keys);
     ck_assert_int_eq(told.kept, FLOOD_ROOM - VICTIMS);
     assert_victims_are_as_before(&victims, limit, 0);
     assert_memory_is_bounded(&scene, resident_before);
@@ -217,7 +223,7 @@ static struct flood flood_with(enum weir_on_full on_full)
 
 START_TEST(a_flood_of_new_keys_is_denied_and_resets_nobody)
 {
-    struct flood told = flood_with(WEIR_FULL_DENY);
+    struct flood told = flood_with(WEIR_FULL_DENY, flood_keys());
     ck_assert_int_eq(told.full, flood_keys() - (FLOOD_ROOM - VICTIMS));
     ck_assert_int_eq(told.full_allowed, 0);
 }
@@ -225,15 +231,15 @@ END_TEST
 
 START_TEST(a_flood_of_new_keys_is_allowed_if_so_chosen_and_resets_nobody)
 {
-    struct flood told = flood_with(WEIR_FULL_ALLOW);
-    ck_assert_int_eq(told.full_allowed, flood_keys() - (FLOOD_ROOM - VICTIMS));
+    struct flood told = flood_with(WEIR_FULL_ALLOW, 3 * FLOOD_ROOM);
+    ck_assert_int_eq(told.full_allowed, 2 * FLOOD_ROOM + VICTIMS);
 }
 END_TEST
 
 START_TEST(a_flood_of_new_keys_shares_one_state_if_so_chosen_and_resets_nobody)
 {
-    struct flood told = flood_with(WEIR_FULL_SHARE);
-    ck_assert_int_eq(told.full, flood_keys() - (FLOOD_ROOM - VICTIMS));
+    struct flood told = flood_with(WEIR_FULL_SHARE, 3 * FLOOD_ROOM);
+    ck_assert_int_eq(told.full, 2 * FLOOD_ROOM + VICTIMS);
     ck_assert_int_eq(told.full_allowed, 10);
 }
 END_TEST
@@ -355,7 +361,7 @@ static int tries_until_in(struct scene *scene, weir_limit *limit, int64_t number
 
 START_TEST(a_key_turned_away_gets_in_after_the_time_it_was_told)
 {
-    /* In a large table those that are looked at may not be those that have come free: then it takes a few more waits. */
+    /* In a large table those that are looked at may not be those that have come free: it takes a few more waits. */
     static const struct {
         int64_t room;
         int tries;
@@ -375,7 +381,7 @@ START_TEST(a_key_turned_away_gets_in_after_the_time_it_was_told)
             waited += tries > 1;
         }
         ck_assert_int_gt(waited, 0);
-        ck_assert_int_eq(stats_of(&scene).keys, rows[r].room);
+        ck_assert_int_le(stats_of(&scene).keys, rows[r].room);
         scene_close(&scene);
     }
 }
@@ -384,10 +390,8 @@ END_TEST
 START_TEST(keys_as_good_as_new_make_room_and_no_sooner)
 {
     static const char *const policies[] = {
-        "token_bucket limit=10 period=1m",
-        "token_bucket limit=10 period=1m refill=interval",
-        "fixed_window limit=10 period=1m",
-        "sliding_window limit=10 period=1m blocks=6",
+        "token_bucket limit=10 period=1m", "token_bucket limit=10 period=1m refill=interval",
+        "fixed_window limit=10 period=1m", "sliding_window limit=10 period=1m blocks=6",
         "leaky_bucket limit=10 period=1m",
     };
     for (size_t p = 0; p < sizeof policies / sizeof policies[0]; p++) {
@@ -662,26 +666,53 @@ END_TEST
 
 START_TEST(a_decision_begun_before_a_redefinition_gives_no_second_burst)
 {
+    static const enum weir_verb verbs[] = { WEIR_TAKE, WEIR_PEEK, WEIR_REFUND };
+    for (size_t v = 0; v < sizeof verbs / sizeof verbs[0]; v++) {
+        struct scene scene;
+        scene_open(&scene, NULL);
+        weir_limit *limit = scene_define_text(&scene, "limit", "fixed_window limit=10 period=1d");
+        ck_assert(taken(limit, "key", 1).allowed);
+        /* A thread makes its request at the limit of 10 and is held up, here. */
+        const struct weir_backend_request late = {
+            .limit = limit,
+            .key = weir_key_text("key"),
+            .hash = siphash13(&limit->secret, "key", 3),
+            .cost = 1,
+            .now_us = scene.now_us,
+            .plan_version = plan_cell_version(&limit->plan),
+            .limit_id = limit->id,
+            .verb = verbs[v],
+        };
+        scene_define_text(&scene, "limit", "fixed_window limit=1000 period=1d");
+        ck_assert(taken(limit, "key", 799).allowed);
+        struct weir_backend *backend = scene.limiter->backend;
+        struct weir_decision decision;
+        must_succeed(backend->ops->decide(backend, &late, 1, false, INT64_MAX, &decision));
+        int64_t used = verbs[v] == WEIR_TAKE ? 801 : verbs[v] == WEIR_PEEK ? 800 : 799;
+        ck_assert(decision.allowed);
+        ck_assert_int_eq(decision.remaining, 1000 - used);
+        ck_assert_int_eq(peeked(limit, "key", 1).remaining, 1000 - used);
+        scene_close(&scene);
+    }
+}
+END_TEST
+
+START_TEST(a_limit_redefined_to_what_it_is_or_was_keeps_its_keys)
+{
     struct scene scene;
     scene_open(&scene, NULL);
-    weir_limit *limit = scene_define_text(&scene, "limit", "fixed_window limit=10 period=1d");
-    /* A thread has made its request under the plan of 10 and is held up, here. */
-    const struct weir_backend_request late = {
-        .limit = limit,
-        .key = weir_key_text("key"),
-        .hash = siphash13(&limit->secret, "key", 3),
-        .cost = 1,
-        .now_us = scene.now_us,
-        .plan_version = plan_cell_version(&limit->plan),
-        .limit_id = limit->id,
-        .verb = WEIR_TAKE,
-    };
-    scene_define_text(&scene, "limit", "fixed_window limit=1000 period=1d");
-    ck_assert(taken(limit, "key", 800).allowed);
-    struct weir_decision decision;
-    must_succeed(scene.limiter->backend->ops->decide(scene.limiter->backend, &late, 1, false, INT64_MAX, &decision));
-    int64_t used = 800 + decision.allowed;
-    ck_assert_int_eq(peeked(limit, "key", 1).remaining, 1000 - used);
+    weir_limit *limit = scene_define_text(&scene, "limit", "sliding_window limit=100 period=1h");
+    for (int i = 0; i < 30; i++) {
+        ck_assert_int_eq(taken(limit, "key", 3).remaining, 100 - 3 * (i + 1));
+        if (i % 3 == 0) /* as it is; else another one comes and goes, with or without a look at the key meanwhile */
+            scene_define_text(&scene, "limit", "sliding_window limit=100 period=1h");
+        else
+            scene_define_text(&scene, "limit", "token_bucket limit=200 period=30d");
+        if (i % 3 == 2)
+            ck_assert_int_eq(taken(limit, "key", 201).remaining, 200 - 3 * (i + 1));
+        scene_define_text(&scene, "limit", "sliding_window limit=100 period=1h");
+    }
+    ck_assert_int_eq(stats_of(&scene).keys, 1);
     scene_close(&scene);
 }
 END_TEST
@@ -850,6 +881,7 @@ int main(void)
     suite_test(suite, keys_of_all_sizes_stay_within_max_bytes, 60);
     suite_test(suite, small_keys_get_all_the_room_that_large_ones_had, 60);
     suite_test(suite, a_decision_begun_before_a_redefinition_gives_no_second_burst, 30);
+    suite_test(suite, a_limit_redefined_to_what_it_is_or_was_keeps_its_keys, 30);
     suite_test(suite, a_table_that_grows_to_a_million_keys_loses_none, 60);
     suite_test(suite, keys_that_collide_under_the_default_hash_of_uthash_are_spread, 60);
     suite_test(suite, growth_is_not_switched_off_by_keys_that_share_a_bucket, 30);

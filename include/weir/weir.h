@@ -147,8 +147,8 @@ WEIR_API int weir_policy_file_read(const char *path, int (*visit)(void *user, co
 
 /* ---- The limiter ---- */
 
-/* What a new key gets when max_keys or max_bytes is reached and no key that was looked at is as good as new. The
- * decision's source is then WEIR_BY_FULL. Keys that are there keep their state whatever is chosen. */
+/* What a new key gets when max_keys or max_bytes is reached and no key that was looked at, up to 512 of them, is as good
+ * as new. The decision's source is then WEIR_BY_FULL. Keys that are there keep their state whatever is chosen. */
 enum weir_on_full {
     WEIR_FULL_DENY,  /* denied; retry_after_us is the time until one of the keys looked at comes free */
     WEIR_FULL_ALLOW, /* allowed and not counted */

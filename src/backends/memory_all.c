@@ -108,10 +108,13 @@ static enum table_error all_add(struct memory *memory, struct all *all, size_t *
 static void all_take(struct memory *memory, struct all *all, struct weir_decision *out)
 {
     for (size_t i = 0; i < all->n; i++) {
-        if (!all->entries[i])
-            continue; /* allowed for want of room: the peek is the answer */
         uint8_t source = out[i].source;
-        decide_entry(memory, all->shards[i], &all->requests[i], all->entries[i], &out[i]);
+        if (all->entries[i]) {
+            decide_entry(memory, all->shards[i], &all->requests[i], all->entries[i], &out[i]);
+        } else { /* allowed for want of room */
+            int64_t state[STATE_MAX_WORDS];
+            decide_fresh(&all->requests[i], &all->plans[i], state, &out[i]);
+        }
         out[i].source = source;
     }
 }
@@ -156,6 +159,18 @@ static void all_prepare(struct memory *memory, struct all *all, const struct wei
     }
 }
 
+/* Answers by on_full that had a say: all of them in an admission, those that deny in a denial. */
+static void all_count_full(struct memory *memory, const struct all *all, const struct weir_decision *out)
+{
+    uint64_t full = 0, denied = 0, full_denied = 0;
+    for (size_t i = 0; i < all->n; i++) {
+        full += all->full[i];
+        denied += !out[i].allowed;
+        full_denied += all->full[i] && !out[i].allowed;
+    }
+    atomic_fetch_add_explicit(&memory->full, denied > 0 ? full_denied : full, memory_order_relaxed);
+}
+
 int memory_decide_all(struct memory *memory, const struct weir_backend_request *requests, size_t n,
                       struct weir_decision *out)
 {
@@ -168,14 +183,16 @@ int memory_decide_all(struct memory *memory, const struct weir_backend_request *
         all_lock(&all, pthread_mutex_lock);
         enum table_error error = all_locked(memory, &all, out, &short_of);
         all_lock(&all, pthread_mutex_unlock);
-        if (error != TABLE_NO_ROOM)
+        if (error != TABLE_NO_ROOM) {
+            if (!error)
+                all_count_full(memory, &all, out);
             return weir_error_of(error);
+        }
         bool room = table_make_room(&memory->table, all.shards[short_of], requests[0].now_us, &soonest_us);
         if (room && --tries > 0)
             continue;
         if (memory->on_full == WEIR_FULL_DENY) /* out[] holds the peeks */
             return weir_error_of(decide_full(memory, &requests[short_of], soonest_us, &out[short_of]));
-        atomic_fetch_add_explicit(&memory->full, 1, memory_order_relaxed);
         all.full[short_of] = true;
     }
 }

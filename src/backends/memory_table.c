@@ -14,8 +14,10 @@
 #undef HASH_INITIAL_NUM_BUCKETS_LOG2
 #define HASH_INITIAL_NUM_BUCKETS_LOG2 3U
 
-/* How many entries, and shards, a new key that finds the table full has looked at before it is turned away. */
-#define ROOM_STEPS 128
+/* How many entries, how many of one shard, and how many shards a new key that finds the table full has looked at before
+ * it is turned away. */
+#define ROOM_STEPS 512
+#define ROOM_SHARD_STEPS 64
 #define ROOM_SHARDS 4096
 
 static char *entry_key(struct entry *entry)
@@ -314,6 +316,22 @@ unsigned shard_sweep(struct table *table, struct shard *shard, int64_t now_us, i
     return dropped;
 }
 
+/* Up to ROOM_SHARD_STEPS of *steps in one shard; *soonest_us is when one of its entries will be as good as new. */
+static bool shard_make_room(struct table *table, struct shard *shard, int64_t now_us, unsigned *steps,
+                            int64_t *soonest_us)
+{
+    unsigned turn = *steps < ROOM_SHARD_STEPS ? *steps : ROOM_SHARD_STEPS;
+    unsigned left = turn;
+    pthread_mutex_lock(&shard->mutex);
+    bool dropped = shard_sweep(table, shard, now_us, 0, &left, 1) > 0;
+    *soonest_us = atomic_load_explicit(&table->soonest_us[shard->index], memory_order_relaxed);
+    if (*soonest_us <= now_us)
+        *soonest_us = shard->round_soonest_us; /* the round is not over: of those that were looked at */
+    pthread_mutex_unlock(&shard->mutex);
+    *steps -= turn - left;
+    return dropped;
+}
+
 bool table_make_room(struct table *table, struct shard *near, int64_t now_us, int64_t *soonest_us)
 {
     unsigned steps = ROOM_STEPS;
@@ -321,18 +339,9 @@ bool table_make_room(struct table *table, struct shard *near, int64_t now_us, in
     *soonest_us = INT64_MAX;
     for (size_t i = 0; i < shards && steps > 0; i++) {
         size_t index = (near->index + i) & (table->shard_count - 1);
-        struct shard *shard = &table->shards[index];
         int64_t soonest = atomic_load_explicit(&table->soonest_us[index], memory_order_relaxed);
-        if (soonest <= now_us) {
-            pthread_mutex_lock(&shard->mutex);
-            bool dropped = shard_sweep(table, shard, now_us, 0, &steps, 1) > 0;
-            soonest = atomic_load_explicit(&table->soonest_us[index], memory_order_relaxed);
-            if (soonest <= now_us)
-                soonest = shard->round_soonest_us; /* the round is not over: of those that were looked at */
-            pthread_mutex_unlock(&shard->mutex);
-            if (dropped)
-                return true;
-        }
+        if (soonest <= now_us && shard_make_room(table, &table->shards[index], now_us, &steps, &soonest))
+            return true;
         *soonest_us = min_of(*soonest_us, soonest);
     }
     return false;

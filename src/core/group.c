@@ -109,8 +109,10 @@ int weir_try_all(weir *limiter, const struct weir_request *requests, size_t n, s
 
     int64_t now_us;
     int error = group_time(limiter, requests, 1, &now_us);
-    if (error)
+    if (error) {
+        count_answer(limiter, error, false);
         return error;
+    }
     struct group group;
     uint32_t indices[GROUP_MAX];
     group.count = 0;
@@ -168,6 +170,8 @@ int weir_try_batch(weir *limiter, const struct weir_request *requests, size_t n,
     }
     int64_t now_us;
     int error = group_time(limiter, requests, n, &now_us);
+    if (error)
+        stats_add(&limiter->stats, STATS_ERRORS, n);
     int64_t deadline = deadline_us(limiter);
     for (size_t i = 0; !error && i < n; i += GROUP_MAX) {
         size_t part = n - i < GROUP_MAX ? n - i : GROUP_MAX;
@@ -211,8 +215,10 @@ int weir_submit(weir *limiter, struct weir_op *op)
 
     int64_t now_us;
     error = group_time(limiter, &op->request, 1, &now_us);
-    if (error)
+    if (error) {
+        count_answer(limiter, error, false);
         return error;
+    }
     struct group group;
     group.count = 0;
     group_add(&group, &op->request, now_us);

@@ -1,0 +1,720 @@
+/* test_open.c - what a limiter may be opened with, what is refused and how it says so, and backends of one's own. */
+#include "support.h"
+
+#include "core/limiter.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Open with these options, which must fail with `error` and one line that says `says`. */
+static void assert_refused(struct weir_options options, int error, const char *says)
+{
+    struct scene scene;
+    scene_init(&scene, &options);
+    scene.log_allowed = true;
+    ck_assert_msg(weir_open(&options, &scene.limiter) == error, "%s", says);
+    ck_assert_ptr_null(scene.limiter);
+    ck_assert_msg(scene.log_lines == 1 && strstr(scene.last_line, says), "\"%s\" does not say \"%s\"", scene.last_line,
+                  says);
+}
+
+/* ---- Options ---- */
+
+START_TEST(options_out_of_range_are_refused_by_name_and_range)
+{
+    static const struct {
+        size_t offset;
+        int64_t value;
+        const char *says;
+    } rows[] = {
+        { offsetof(struct weir_options, max_keys), -1, "max_keys must be 1 to 2147483648, not -1" },
+        { offsetof(struct weir_options, max_keys), 2147483649, "max_keys must be 1 to 2147483648, not 2147483649" },
+        { offsetof(struct weir_options, max_bytes), -1, "max_bytes must be 1048576 to " },
+        { offsetof(struct weir_options, max_bytes), 1048575, "max_bytes must be 1048576 to " },
+        { offsetof(struct weir_options, max_bytes), INT64_MAX, "max_bytes must be 1048576 to " },
+        { offsetof(struct weir_options, timeout_us), -1, "timeout_us must be 1 to 3600000000, not -1" },
+        { offsetof(struct weir_options, timeout_us), WEIR_HOUR + 1, "timeout_us must be 1 to 3600000000" },
+        { offsetof(struct weir_options, instances), -1, "instances must be 1 to 10000, not -1" },
+        { offsetof(struct weir_options, rank), 1, "rank must be 0 to instances-1" },
+        { offsetof(struct weir_options, weight), 65536, "weight must be 1 to 65535, not 65536" },
+        { offsetof(struct weir_options, total_weight), 2, "total_weight must be 1 to 1" },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct weir_options options = WEIR_OPTIONS_INIT;
+        memcpy((char *)&options + rows[i].offset, &rows[i].value, sizeof rows[i].value);
+        assert_refused(options, WEIR_EINVAL, rows[i].says);
+    }
+    struct weir_options options = WEIR_OPTIONS_INIT;
+    options.on_full = (enum weir_on_full)3;
+    assert_refused(options, WEIR_EINVAL, "on_full must be 0 to 2, not 3");
+}
+END_TEST
+
+START_TEST(options_at_the_ends_of_their_ranges_are_taken)
+{
+    static const struct weir_options rows[] = {
+        { .max_keys = 1 },
+        { .max_keys = INT64_C(1) << 31 },
+        { .max_bytes = INT64_C(1) << 20 },
+        { .max_bytes = INT64_C(1) << 50 },
+        { .timeout_us = 1 },
+        { .timeout_us = WEIR_HOUR },
+        { .on_full = WEIR_FULL_ALLOW },
+        { .on_full = WEIR_FULL_SHARE, .keep_idle = true },
+        { .instances = 10000, .rank = 9999 },
+        { .weight = 65535 },
+        { .instances = 2, .weight = 1, .total_weight = 65536 },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct weir_options options = rows[i];
+        struct scene scene;
+        options.size = sizeof options;
+        scene_open(&scene, &options);
+        weir_limit *limit = scene_define_text(&scene, "limit", "token_bucket limit=70000 period=1s");
+        ck_assert(taken(limit, "key", 1).allowed);
+        scene_close(&scene);
+    }
+}
+END_TEST
+
+START_TEST(defaults_are_those_of_the_header)
+{
+    struct weir_options options = WEIR_OPTIONS_INIT, read;
+    must_succeed(options_read(&options, &read));
+    ck_assert_int_eq(read.max_keys, 1000000);
+    ck_assert_int_eq(read.max_bytes, 256 * 1000000);
+    ck_assert_int_eq(read.timeout_us, 50000);
+    ck_assert_int_eq(read.on_full, WEIR_FULL_DENY);
+    ck_assert(!read.keep_idle && !read.policy_file && !read.now_us && !read.log);
+    must_succeed(options_read(NULL, &read));
+    ck_assert_int_eq(read.max_keys, 1000000);
+    options.max_keys = 10;
+    must_succeed(options_read(&options, &read));
+    ck_assert_int_eq(read.max_bytes, 1 << 20); /* at least 1 MiB */
+    options.max_keys = 5000;
+    must_succeed(options_read(&options, &read));
+    ck_assert_int_eq(read.max_bytes, 256 * 5000);
+}
+END_TEST
+
+/* Options as another version of the header has them: room for fields that this one does not know. */
+struct other_options {
+    struct weir_options known;
+    unsigned char tail[64];
+};
+
+START_TEST(options_of_an_older_or_newer_header_are_taken_if_what_is_unknown_is_zero)
+{
+    struct other_options other;
+    struct scene scene;
+    memset(&other, 0, sizeof other);
+    scene_init(&scene, &other.known);
+    other.known.size = sizeof other;
+    must_succeed(weir_open(&other.known, &scene.limiter));
+    scene_close(&scene);
+
+    for (size_t i = 0; i < sizeof other.tail; i += 21) {
+        char says[64];
+        memset(&other, 0, sizeof other);
+        scene_init(&scene, &other.known);
+        other.known.size = sizeof other;
+        other.tail[i] = 1;
+        scene.log_allowed = true;
+        ck_assert_int_eq(weir_open(&other.known, &scene.limiter), WEIR_EINVAL);
+        snprintf(says, sizeof says, "option at byte %zu is not known", offsetof(struct other_options, tail) + i);
+        ck_assert_msg(strstr(scene.last_line, says) != NULL, "%s", scene.last_line);
+    }
+
+    /* Older: fields beyond its end are not looked at, whatever lies there. */
+    struct weir_options old;
+    struct weir_stats stats = { .size = sizeof stats };
+    memset(&old, 0xff, sizeof old);
+    memset(&old, 0, offsetof(struct weir_options, weight));
+    old.size = offsetof(struct weir_options, weight);
+    old.instances = 4;
+    old.rank = 3;
+    ck_assert_int_eq(weir_open(&old, &scene.limiter), WEIR_OK);
+    must_succeed(weir_stats_read(scene.limiter, &stats));
+    ck_assert_int_eq(stats.share_total, 4);
+    weir_close(scene.limiter);
+}
+END_TEST
+
+START_TEST(options_without_a_sensible_size_are_refused)
+{
+    static const size_t sizes[] = { 0, 1, sizeof(size_t) - 1, (1 << 16) + 1, SIZE_MAX };
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        struct weir_options options = WEIR_OPTIONS_INIT;
+        weir *limiter = NULL;
+        options.size = sizes[i];
+        ck_assert_int_eq(weir_open(&options, &limiter), WEIR_EINVAL);
+        ck_assert_ptr_null(limiter);
+    }
+}
+END_TEST
+
+START_TEST(no_options_at_all_are_all_defaults)
+{
+    weir *limiter = NULL;
+    weir_limit *limit;
+    struct weir_decision decision;
+    must_succeed(weir_open(NULL, &limiter));
+    const struct weir_policy policy = policy_of("token_bucket limit=2 period=1h");
+    must_succeed(weir_limit_define(limiter, "limit", &policy, &limit));
+    for (int i = 0; i < 3; i++) {
+        must_succeed(weir_try(limit, weir_key_text("key"), 1, &decision));
+        ck_assert_int_eq(decision.allowed, i < 2);
+    }
+    weir_close(limiter);
+    weir_close(NULL);
+    ck_assert_int_eq(weir_open(NULL, NULL), WEIR_EINVAL);
+}
+END_TEST
+
+START_TEST(a_limiter_needs_somewhere_to_be_put)
+{
+    struct weir_options options = WEIR_OPTIONS_INIT;
+    struct scene scene;
+    scene_init(&scene, &options);
+    scene.log_allowed = true;
+    ck_assert_int_eq(weir_open(&options, NULL), WEIR_EINVAL);
+    ck_assert_str_eq(scene.last_line, "out must not be NULL");
+}
+END_TEST
+
+/* ---- The policy file ---- */
+
+static void write_file(char *path, size_t size, const char *text)
+{
+    snprintf(path, size, "/tmp/weir-test-XXXXXX");
+    int descriptor = mkstemp(path);
+    ck_assert_int_ge(descriptor, 0);
+    ck_assert_int_eq(write(descriptor, text, strlen(text)), (ssize_t)strlen(text));
+    close(descriptor);
+}
+
+START_TEST(a_policy_file_is_loaded_at_open_or_the_open_fails)
+{
+    struct weir_options options = WEIR_OPTIONS_INIT;
+    struct scene scene;
+    char path[64], says[256];
+    write_file(path, sizeof path,
+               "# two limits\nlogin = token_bucket limit=5 period=1m burst=10\n\nread=fixed_window limit=9 period=1h");
+    options.policy_file = path;
+    scene_open(&scene, &options);
+    ck_assert_int_eq(peeked(weir_limit_find(scene.limiter, "login"), "key", 1).limit, 10);
+    ck_assert_int_eq(peeked(weir_limit_find(scene.limiter, "read"), "key", 1).limit, 9);
+    ck_assert_ptr_null(weir_limit_find(scene.limiter, "two"));
+    scene_close(&scene);
+    unlink(path);
+
+    snprintf(says, sizeof says, "%s: ", path);
+    assert_refused(options, WEIR_EIO, says);
+
+    write_file(path, sizeof path, "login = token_bucket limit=5 period=1m\nread = fixed_window limit=0 period=1h\n");
+    snprintf(says, sizeof says, "%s:2: ", path);
+    assert_refused(options, WEIR_EINVAL, says);
+    unlink(path);
+}
+END_TEST
+
+/* ---- The clock ---- */
+
+START_TEST(a_clock_out_of_range_is_an_error_that_is_told_and_counted)
+{
+    static const int64_t bad[] = { -1, INT64_MIN, WEIR_MAX_TIME_US + 1, INT64_MAX };
+    struct weir_stats stats = { .size = sizeof stats };
+    struct scene scene;
+    scene_open(&scene, NULL);
+    weir_limit *limit = scene_define_text(&scene, "limit", "token_bucket limit=5 period=1m");
+    const int64_t good_us = scene.now_us;
+    ck_assert(taken(limit, "key", 1).allowed);
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        struct weir_decision decision = { .limit = 4711 };
+        const struct weir_request request = { limit, weir_key_text("key"), 1, 0 };
+        scene.now_us = bad[i];
+        scene.log_allowed = true;
+        ck_assert_int_eq(weir_try(limit, weir_key_text("key"), 1, &decision), WEIR_EINVAL);
+        ck_assert_int_eq(weir_try_all(scene.limiter, &request, 1, &decision), WEIR_EINVAL);
+        ck_assert_int_eq(weir_peek(limit, weir_key_text("key"), 1, &decision), WEIR_EINVAL);
+        ck_assert_int_eq(decision.limit, 4711); /* untouched */
+        ck_assert_msg(strstr(scene.last_line, "clock must be 0 to 9007199254740991, not ") != NULL, "%s",
+                      scene.last_line);
+        ck_assert_int_eq(scene.log_lines, 3 * (int)(i + 1));
+    }
+    /* A caller who brings the time along has no need of the clock. */
+    const struct weir_request timed = { limit, weir_key_text("key"), 1, good_us };
+    struct weir_decision decision;
+    must_succeed(weir_try_batch(scene.limiter, &timed, 1, &decision));
+    ck_assert_int_eq(decision.remaining, 3);
+    must_succeed(weir_stats_read(scene.limiter, &stats));
+    ck_assert_uint_eq(stats.errors, 2 * sizeof bad / sizeof bad[0]);
+    ck_assert_uint_eq(stats.allowed, 2);
+    scene_close(&scene);
+}
+END_TEST
+
+START_TEST(the_ends_of_time_are_times)
+{
+    struct scene scene;
+    scene_open(&scene, NULL);
+    weir_limit *limit = scene_define_text(&scene, "limit", "token_bucket limit=5 period=1m");
+    scene.now_us = 0;
+    ck_assert_int_eq(taken(limit, "key", 5).remaining, 0);
+    scene.now_us = WEIR_MAX_TIME_US;
+    ck_assert_int_eq(taken(limit, "key", 5).remaining, 0);
+    ck_assert_int_eq(taken(limit, "key", 5).retry_after_us, WEIR_MINUTE);
+    scene_close(&scene);
+}
+END_TEST
+
+START_TEST(the_default_clock_is_unix_time)
+{
+    weir *limiter;
+    weir_limit *limit;
+    struct weir_decision decision;
+    const struct weir_policy policy = policy_of("fixed_window limit=5 period=1d align=epoch");
+    must_succeed(weir_open(NULL, &limiter));
+    must_succeed(weir_limit_define(limiter, "limit", &policy, &limit));
+    const int64_t day = WEIR_DAY / WEIR_SECOND, before = (int64_t)time(NULL) % day;
+    must_succeed(weir_try(limit, weir_key_text("key"), 1, &decision));
+    /* The window ends at midnight UTC: within a minute, the day around. */
+    int64_t told = day - decision.reset_after_us / WEIR_SECOND, apart = (told - before + 2 * day) % day;
+    ck_assert_msg(apart <= 60 || apart >= day - 60, "%" PRId64 " s apart", apart);
+    weir_close(limiter);
+}
+END_TEST
+
+/* ---- The log ---- */
+
+struct lines {
+    int count;
+    bool bad; /* empty, or not one line, or with a key in it */
+};
+
+static void look_at_line(void *user, enum weir_log_level level, const char *line)
+{
+    struct lines *lines = user;
+    lines->count++;
+    lines->bad = lines->bad || !*line || strchr(line, '\n') || strstr(line, "very-secret") || level < WEIR_LOG_ERROR ||
+                 level > WEIR_LOG_INFO;
+}
+
+START_TEST(what_is_refused_is_told_in_one_line_without_the_key)
+{
+    struct weir_options options = WEIR_OPTIONS_INIT;
+    struct lines lines = { 0 };
+    weir *limiter, *another;
+    weir_limit *limit, *foreign;
+    struct weir_decision decision;
+    struct weir_policy policy = policy_of("token_bucket limit=5 period=1m");
+    options.log = look_at_line;
+    options.user = &lines;
+    must_succeed(weir_open(&options, &limiter));
+    must_succeed(weir_open(NULL, &another));
+    must_succeed(weir_limit_define(limiter, "limit", &policy, &limit));
+    must_succeed(weir_limit_define(another, "limit", &policy, &foreign));
+    ck_assert_int_eq(lines.count, 0);
+
+    const struct weir_key key = weir_key_text("very-secret");
+    const struct weir_request of_another = { foreign, key, 1, 0 }, at_no_time = { limit, key, 1, -1 };
+    ck_assert_int_eq(weir_try(limit, key, 0, &decision), WEIR_EINVAL);
+    ck_assert_int_eq(weir_try(limit, key, WEIR_MAX_PERMITS + 1, &decision), WEIR_EINVAL);
+    ck_assert_int_eq(weir_try(limit, weir_key("very-secret", 0), 1, &decision), WEIR_EINVAL);
+    ck_assert_int_eq(weir_try(limit, weir_key("very-secret", WEIR_MAX_KEY_LEN + 1), 1, &decision), WEIR_EINVAL);
+    ck_assert_int_eq(weir_try(limit, weir_key(NULL, 5), 1, &decision), WEIR_EINVAL);
+    ck_assert_int_eq(weir_try(limit, key, 1, NULL), WEIR_EINVAL);
+    ck_assert_int_eq(weir_acquire(limit, key, 1, -1, &decision), WEIR_EINVAL);
+    ck_assert_int_eq(weir_try_all(limiter, &of_another, 1, &decision), WEIR_EINVAL);
+    ck_assert_int_eq(weir_try_batch(limiter, &at_no_time, 1, &decision), WEIR_EINVAL);
+    ck_assert_int_eq(weir_submit(limiter, NULL), WEIR_EINVAL);
+    ck_assert_int_eq(weir_limit_define(limiter, "no spaces", &policy, NULL), WEIR_EINVAL);
+    policy.limit = 0;
+    ck_assert_int_eq(weir_limit_define(limiter, "limit", &policy, NULL), WEIR_EINVAL);
+    ck_assert_int_eq(lines.count, 12);
+    ck_assert(!lines.bad);
+    weir_close(another);
+    weir_close(limiter);
+}
+END_TEST
+
+START_TEST(every_error_has_words_of_its_own)
+{
+    for (int a = WEIR_ECLOSED - 1; a <= WEIR_OK + 1; a++) {
+        ck_assert_str_ne(weir_strerror(a), "");
+        for (int b = WEIR_ECLOSED; b < a && a <= WEIR_OK; b++)
+            ck_assert_str_ne(weir_strerror(a), weir_strerror(b));
+    }
+    ck_assert_str_eq(weir_version(), WEIR_VERSION);
+}
+END_TEST
+
+/* ---- A backend of one's own ---- */
+
+/* One bucket of ten permits for everybody, that never fills again. What is submitted is answered at once, later by a
+ * thread of its own, or not at all, as the cost asks for. */
+enum { AT_ONCE = 1, LATER = 2, LATER_AN_ERROR = 3, AN_ERROR = 4 };
+
+struct tiny {
+    struct weir_backend backend; /* first */
+    pthread_mutex_t mutex;
+    int64_t left, decided;
+    int answers_with; /* decide() answers so */
+    struct weir_op *queue[100];
+    int64_t costs[100];
+    int queued;
+    bool destroyed;
+    int64_t last_deadline_us;
+};
+
+static void tiny_take(struct tiny *tiny, int64_t cost, struct weir_decision *out)
+{
+    pthread_mutex_lock(&tiny->mutex);
+    bool allowed = tiny->left >= cost;
+    tiny->left -= allowed ? cost : 0;
+    tiny->decided++;
+    *out = (struct weir_decision){
+        .allowed = allowed, .source = WEIR_BY_BACKEND, .limit = 10, .remaining = tiny->left
+    };
+    pthread_mutex_unlock(&tiny->mutex);
+}
+
+static int tiny_decide(struct weir_backend *backend, const struct weir_backend_request *requests, size_t n, bool all,
+                       int64_t deadline_us, struct weir_decision *out)
+{
+    struct tiny *tiny = (struct tiny *)backend;
+    (void)all;
+    tiny->last_deadline_us = deadline_us;
+    if (tiny->answers_with)
+        return tiny->answers_with;
+    for (size_t i = 0; i < n; i++)
+        tiny_take(tiny, requests[i].cost, &out[i]);
+    return WEIR_OK;
+}
+
+static int tiny_submit(struct weir_backend *backend, const struct weir_backend_request *request, int64_t deadline_us,
+                       struct weir_op *op)
+{
+    struct tiny *tiny = (struct tiny *)backend;
+    tiny->last_deadline_us = deadline_us;
+    if (request->cost == AN_ERROR)
+        return WEIR_EIO;
+    if (request->cost == AT_ONCE) {
+        tiny_take(tiny, 1, &op->decision);
+        return WEIR_OK;
+    }
+    op->opaque[2] = op->opaque[5] = (uint64_t)request->cost; /* these words are the backend's */
+    pthread_mutex_lock(&tiny->mutex);
+    tiny->costs[tiny->queued] = request->cost;
+    tiny->queue[tiny->queued++] = op;
+    pthread_mutex_unlock(&tiny->mutex);
+    return 1;
+}
+
+static void *tiny_answer(void *argument)
+{
+    struct tiny *tiny = argument;
+    for (int i = 0; i < tiny->queued; i++) {
+        struct weir_op *op = tiny->queue[i];
+        must(op->opaque[2] == (uint64_t)tiny->costs[i] && op->opaque[5] == op->opaque[2], "its words are untouched");
+        if (tiny->costs[i] == LATER)
+            tiny_take(tiny, 1, &op->decision);
+        op->done(op, tiny->costs[i] == LATER ? WEIR_OK : WEIR_ETIME);
+    }
+    return NULL;
+}
+
+static void tiny_destroy(struct weir_backend *backend)
+{
+    ((struct tiny *)backend)->destroyed = true;
+}
+
+static const struct weir_backend_ops tiny_ops = {
+    .size = sizeof tiny_ops,
+    .name = "tiny",
+    .decide = tiny_decide,
+    .submit = tiny_submit,
+    .destroy = tiny_destroy,
+};
+
+static const struct weir_backend_ops tiny_blocking_ops = {
+    .size = sizeof tiny_ops,
+    .name = "tiny",
+    .decide = tiny_decide,
+    .destroy = tiny_destroy,
+};
+
+static void tiny_init(struct tiny *tiny, const struct weir_backend_ops *ops)
+{
+    memset(tiny, 0, sizeof *tiny);
+    tiny->backend.ops = ops;
+    tiny->left = 10;
+    pthread_mutex_init(&tiny->mutex, NULL);
+}
+
+static void tiny_open(struct tiny *tiny, const struct weir_backend_ops *ops, struct scene *scene, weir_limit **limit)
+{
+    struct weir_options options = WEIR_OPTIONS_INIT;
+    tiny_init(tiny, ops);
+    scene_init(scene, &options);
+    must_succeed(weir_open_backend(&options, &tiny->backend, &scene->limiter));
+    *limit = scene_define_text(scene, "limit", "token_bucket limit=10 period=1m");
+}
+
+START_TEST(a_backend_of_ones_own_decides_and_the_core_counts)
+{
+    struct tiny tiny;
+    struct scene scene;
+    weir_limit *limit;
+    struct weir_stats stats = { .size = sizeof stats };
+    tiny_open(&tiny, &tiny_blocking_ops, &scene, &limit);
+    for (int i = 0; i < 13; i++) {
+        struct weir_decision decision = taken(limit, i % 2 ? "a" : "b", 1);
+        ck_assert_int_eq(decision.allowed, i < 10);
+        ck_assert_int_eq(decision.source, WEIR_BY_BACKEND);
+        ck_assert_int_eq(decision.remaining, i < 10 ? 9 - i : 0);
+    }
+    struct weir_decision decision = { .limit = 4711 };
+    tiny.answers_with = WEIR_ESTATE;
+    ck_assert_int_eq(weir_try(limit, weir_key_text("a"), 1, &decision), WEIR_ESTATE);
+    ck_assert_int_eq(weir_refund(limit, weir_key_text("a"), 1), WEIR_ESTATE);
+    ck_assert_int_eq(decision.limit, 4711);
+    must_succeed(weir_stats_read(scene.limiter, &stats));
+    ck_assert_uint_eq(stats.allowed, 10);
+    ck_assert_uint_eq(stats.denied, 3);
+    ck_assert_uint_eq(stats.errors, 1);
+    ck_assert_int_eq(stats.keys, 0);
+    ck_assert(!tiny.destroyed);
+    scene_close(&scene);
+    ck_assert(tiny.destroyed);
+}
+END_TEST
+
+START_TEST(a_backend_without_a_part_that_it_needs_is_refused)
+{
+    struct weir_backend_ops ops[5];
+    for (int i = 0; i < 5; i++)
+        ops[i] = tiny_ops;
+    ops[0].size--;
+    ops[1].name = NULL;
+    ops[2].decide = NULL;
+    ops[3].destroy = NULL;
+    ops[4].size = 0;
+    for (int i = 0; i < 5 + 1; i++) {
+        struct weir_options options = WEIR_OPTIONS_INIT;
+        struct tiny tiny;
+        struct scene scene;
+        tiny_init(&tiny, i < 5 ? &ops[i] : NULL);
+        scene_init(&scene, &options);
+        scene.log_allowed = true;
+        ck_assert_int_eq(weir_open_backend(&options, &tiny.backend, &scene.limiter), WEIR_EINVAL);
+        ck_assert_int_eq(scene.log_lines, 1);
+        ck_assert_msg(strstr(scene.last_line, "backend") != NULL, "%s", scene.last_line);
+        ck_assert(!tiny.destroyed && !scene.limiter); /* it is the caller's still */
+    }
+    struct weir_options options = WEIR_OPTIONS_INIT;
+    struct tiny tiny;
+    struct scene scene;
+    tiny_init(&tiny, &tiny_ops);
+    scene_init(&scene, &options);
+    scene.log_allowed = true;
+    ck_assert_int_eq(weir_open_backend(&options, NULL, &scene.limiter), WEIR_EINVAL);
+    ck_assert_str_eq(scene.last_line, "backend must not be NULL");
+    ck_assert_int_eq(weir_open_backend(&options, &tiny.backend, NULL), WEIR_EINVAL);
+    ck_assert_str_eq(scene.last_line, "out must not be NULL");
+    options.size = 0;
+    ck_assert_int_eq(weir_open_backend(&options, &tiny.backend, &scene.limiter), WEIR_EINVAL);
+    must_succeed(weir_open_backend(NULL, &tiny.backend, &scene.limiter));
+    weir_close(scene.limiter);
+}
+END_TEST
+
+START_TEST(options_of_the_memory_backend_are_refused_for_another)
+{
+    static const struct weir_options rows[] = {
+        { .max_keys = 10 },
+        { .max_bytes = 1 << 20 },
+        { .on_full = WEIR_FULL_SHARE },
+        { .keep_idle = true },
+    };
+    static const char *const names[] = { "max_keys", "max_bytes", "on_full", "keep_idle" };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct weir_options options = rows[i];
+        struct tiny tiny;
+        struct scene scene;
+        options.size = sizeof options;
+        tiny_init(&tiny, &tiny_ops);
+        scene_init(&scene, &options);
+        scene.log_allowed = true;
+        ck_assert_int_eq(weir_open_backend(&options, &tiny.backend, &scene.limiter), WEIR_EINVAL);
+        ck_assert_msg(strstr(scene.last_line, names[i]) != NULL, "%s", scene.last_line);
+        ck_assert(!tiny.destroyed);
+    }
+}
+END_TEST
+
+/* ---- Submitted ---- */
+
+struct done {
+    struct weir_op op;
+    int calls, status;
+    bool function_was_ours;
+};
+
+static void on_done(struct weir_op *op, int status)
+{
+    struct done *done = op->user;
+    done->calls++;
+    done->status = status;
+    done->function_was_ours = op->done == on_done && op == &done->op;
+}
+
+static void done_init(struct done *done, weir_limit *limit, int64_t cost)
+{
+    *done = (struct done){ .op = { .request = { limit, weir_key_text("key"), cost, 0 }, .done = on_done } };
+    done->op.user = done;
+}
+
+START_TEST(what_is_submitted_is_answered_once_and_counted_once)
+{
+    static const struct {
+        int64_t cost;
+        int submitted, status;
+    } kinds[] = {
+        { AT_ONCE, WEIR_OK, 0 }, { LATER, 1, WEIR_OK }, { LATER_AN_ERROR, 1, WEIR_ETIME }, { AN_ERROR, WEIR_EIO, 0 }
+    };
+    enum { OPS = 40 };
+    struct tiny tiny;
+    struct scene scene;
+    weir_limit *limit;
+    struct weir_stats stats = { .size = sizeof stats };
+    static struct done dones[OPS];
+    pthread_t thread;
+    tiny_open(&tiny, &tiny_ops, &scene, &limit);
+    for (int i = 0; i < OPS; i++) {
+        done_init(&dones[i], limit, kinds[i % 4].cost);
+        ck_assert_int_eq(weir_submit(scene.limiter, &dones[i].op), kinds[i % 4].submitted);
+        ck_assert_int_eq(dones[i].calls, 0);
+        if (kinds[i % 4].submitted != 1)
+            ck_assert(dones[i].op.done == on_done && dones[i].op.user == &dones[i]);
+    }
+    must_succeed(weir_stats_read(scene.limiter, &stats)); /* ten at once, ten errors; those of later are not counted */
+    ck_assert_uint_eq(stats.allowed, 10);
+    ck_assert_uint_eq(stats.denied, 0);
+    ck_assert_uint_eq(stats.errors, 10);
+
+    tiny.left = 4;
+    ck_assert_int_eq(pthread_create(&thread, NULL, tiny_answer, &tiny), 0);
+    ck_assert_int_eq(pthread_join(thread, NULL), 0);
+    int allowed = 0;
+    for (int i = 0; i < OPS; i++) {
+        bool later = kinds[i % 4].submitted == 1;
+        ck_assert_int_eq(dones[i].calls, later);
+        if (!later)
+            continue;
+        ck_assert(dones[i].function_was_ours && dones[i].op.done == on_done);
+        ck_assert_int_eq(dones[i].status, kinds[i % 4].status);
+        allowed += dones[i].status == WEIR_OK && dones[i].op.decision.allowed;
+    }
+    ck_assert_int_eq(allowed, 4);
+    must_succeed(weir_stats_read(scene.limiter, &stats));
+    ck_assert_uint_eq(stats.allowed, 10 + 4);
+    ck_assert_uint_eq(stats.denied, 6);
+    ck_assert_uint_eq(stats.errors, 10 + 10);
+    scene_close(&scene);
+}
+END_TEST
+
+START_TEST(what_cannot_be_submitted_is_refused_and_never_done)
+{
+    struct tiny tiny;
+    struct scene scene;
+    weir_limit *limit;
+    struct done done;
+    tiny_open(&tiny, &tiny_ops, &scene, &limit);
+    scene.log_allowed = true;
+    done_init(&done, limit, LATER);
+    done.op.done = NULL;
+    ck_assert_int_eq(weir_submit(scene.limiter, &done.op), WEIR_EINVAL);
+    ck_assert_str_eq(scene.last_line, "op->done must not be NULL");
+    done_init(&done, limit, 0);
+    ck_assert_int_eq(weir_submit(scene.limiter, &done.op), WEIR_EINVAL);
+    done_init(&done, NULL, 1);
+    ck_assert_int_eq(weir_submit(scene.limiter, &done.op), WEIR_EINVAL);
+    ck_assert_int_eq(weir_submit(NULL, &done.op), WEIR_EINVAL);
+    ck_assert_int_eq(done.calls, 0);
+    ck_assert_int_eq(tiny.queued, 0);
+    scene_close(&scene);
+}
+END_TEST
+
+START_TEST(what_is_submitted_in_local_mode_is_decided_at_once)
+{
+    struct scene scene;
+    struct done done;
+    struct weir_stats stats = { .size = sizeof stats };
+    scene_open(&scene, NULL);
+    weir_limit *limit = scene_define_text(&scene, "limit", "token_bucket limit=3 period=1m");
+    for (int i = 0; i < 5; i++) {
+        done_init(&done, limit, 1);
+        if (i % 2)
+            done.op.done = NULL; /* it will not run, so it need not be there */
+        must_succeed(weir_submit(scene.limiter, &done.op));
+        ck_assert_int_eq(done.op.decision.allowed, i < 3);
+        ck_assert_int_eq(done.calls, 0);
+    }
+    must_succeed(weir_stats_read(scene.limiter, &stats));
+    ck_assert_uint_eq(stats.allowed, 3);
+    ck_assert_uint_eq(stats.denied, 2);
+    scene_close(&scene);
+}
+END_TEST
+
+START_TEST(a_backend_that_can_block_is_told_how_long)
+{
+    struct tiny tiny;
+    struct scene scene;
+    struct weir_options options = WEIR_OPTIONS_INIT;
+    weir_limit *limit;
+    tiny_init(&tiny, &tiny_ops);
+    scene_init(&scene, &options);
+    options.timeout_us = WEIR_HOUR;
+    must_succeed(weir_open_backend(&options, &tiny.backend, &scene.limiter));
+    limit = scene_define_text(&scene, "limit", "token_bucket limit=10 period=1m");
+    int64_t before_us = clock_monotonic_us();
+    ck_assert(taken(limit, "key", 1).allowed);
+    ck_assert_int_ge(tiny.last_deadline_us, before_us + WEIR_HOUR);
+    ck_assert_int_le(tiny.last_deadline_us, clock_monotonic_us() + WEIR_HOUR);
+    scene_close(&scene);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("open");
+    suite_test(suite, options_out_of_range_are_refused_by_name_and_range, 30);
+    suite_test(suite, options_at_the_ends_of_their_ranges_are_taken, 30);
+    suite_test(suite, defaults_are_those_of_the_header, 30);
+    suite_test(suite, options_of_an_older_or_newer_header_are_taken_if_what_is_unknown_is_zero, 30);
+    suite_test(suite, options_without_a_sensible_size_are_refused, 30);
+    suite_test(suite, no_options_at_all_are_all_defaults, 30);
+    suite_test(suite, a_limiter_needs_somewhere_to_be_put, 30);
+    suite_test(suite, a_policy_file_is_loaded_at_open_or_the_open_fails, 30);
+    suite_test(suite, a_clock_out_of_range_is_an_error_that_is_told_and_counted, 30);
+    suite_test(suite, the_ends_of_time_are_times, 30);
+    suite_test(suite, the_default_clock_is_unix_time, 30);
+    suite_test(suite, what_is_refused_is_told_in_one_line_without_the_key, 30);
+    suite_test(suite, every_error_has_words_of_its_own, 30);
+    suite_test(suite, a_backend_of_ones_own_decides_and_the_core_counts, 30);
+    suite_test(suite, a_backend_without_a_part_that_it_needs_is_refused, 30);
+    suite_test(suite, options_of_the_memory_backend_are_refused_for_another, 30);
+    suite_test(suite, what_is_submitted_is_answered_once_and_counted_once, 30);
+    suite_test(suite, what_cannot_be_submitted_is_refused_and_never_done, 30);
+    suite_test(suite, what_is_submitted_in_local_mode_is_decided_at_once, 30);
+    suite_test(suite, a_backend_that_can_block_is_told_how_long, 30);
+    return suite_run(suite);
+}

@@ -1,0 +1,626 @@
+/* test_threads.c - what many threads do to a limiter at once adds up, to the permit.
+ *
+ * Nothing here depends on how fast a thread runs: time is a number that the threads themselves move on, by so little
+ * in all that no key of a counted limit gets a permit back, and each test ends when its permits are used up.
+ */
+#include "support.h"
+
+#include "core/limiter.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdio.h>
+
+enum { THREADS = 8, KEYS_MOST = 64, SIZE = 1000 };
+
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+enum { ROUNDS = 2000, REPEATS = 1 }; /* instrumented code is ten times as slow */
+#else
+enum { ROUNDS = 20000, REPEATS = 10 };
+#endif
+
+/* ---- Threads that start together ---- */
+
+static void threads_run(int count, void *(*work)(void *), void *arguments, size_t argument_size)
+{
+    pthread_t threads[128];
+    ck_assert_int_le(count, 128);
+    for (int i = 0; i < count; i++)
+        ck_assert_int_eq(pthread_create(&threads[i], NULL, work, (char *)arguments + (size_t)i * argument_size), 0);
+    for (int i = 0; i < count; i++)
+        ck_assert_int_eq(pthread_join(threads[i], NULL), 0);
+}
+
+/* ---- A limiter whose clock any thread may move on ---- */
+
+struct shop {
+    weir *limiter;
+    weir_limit *counted; /* the limit whose permits are counted */
+    weir_limit *passing; /* the limit of keys that come, are as good as new at once, and have to go */
+    _Atomic int64_t now_us;
+    _Atomic bool done;      /* the others have ended: those who only disturb end too */
+    _Atomic bool unsettled; /* there will be more permits than there are now */
+    _Atomic int64_t disturbances;
+    _Atomic int64_t admitted[KEYS_MOST]; /* of each key of the counted limit */
+    _Atomic int64_t decisions_allowed, decisions_denied;
+};
+
+static int64_t shop_clock(void *user)
+{
+    return atomic_load_explicit(&((struct shop *)user)->now_us, memory_order_relaxed);
+}
+
+static void shop_log(void *user, enum weir_log_level level, const char *line)
+{
+    (void)user;
+    ck_abort_msg("unexpected log line, level %d: %s", (int)level, line);
+}
+
+static void shop_open(struct shop *shop, int64_t max_keys, const char *counted)
+{
+    struct weir_options options = WEIR_OPTIONS_INIT;
+    memset(shop, 0, sizeof *shop);
+    atomic_store(&shop->now_us, INT64_C(1790000000123456));
+    options.max_keys = max_keys;
+    options.now_us = shop_clock;
+    options.log = shop_log;
+    options.user = shop;
+    must_succeed(weir_open(&options, &shop->limiter));
+    const struct weir_policy policy = policy_of(counted), passing = policy_of("token_bucket limit=1 period=1ms");
+    must_succeed(weir_limit_define(shop->limiter, "counted", &policy, &shop->counted));
+    must_succeed(weir_limit_define(shop->limiter, "passing", &passing, &shop->passing));
+}
+
+static struct weir_stats shop_stats(struct shop *shop)
+{
+    struct weir_stats stats = { .size = sizeof stats };
+    must_succeed(weir_stats_read(shop->limiter, &stats));
+    return stats;
+}
+
+static void shop_count(struct shop *shop, const struct weir_decision *decision)
+{
+    atomic_fetch_add(decision->allowed ? &shop->decisions_allowed : &shop->decisions_denied, 1);
+}
+
+static struct weir_key key_of(const int *number)
+{
+    return weir_key(number, sizeof *number);
+}
+
+/* A key that nobody has seen comes, and by the time of the next one it is as good as new. */
+static void shop_pass(struct shop *shop, int thread, int round)
+{
+    const int key[2] = { thread, round };
+    struct weir_decision decision;
+    must_succeed(weir_try(shop->passing, weir_key(key, sizeof key), 1, &decision));
+    shop_count(shop, &decision);
+    atomic_fetch_add(&shop->now_us, 2000);
+}
+
+static void shop_close(struct shop *shop)
+{
+    struct weir_stats stats = shop_stats(shop);
+    ck_assert_uint_eq(stats.allowed, (uint64_t)atomic_load(&shop->decisions_allowed));
+    ck_assert_uint_eq(stats.denied, (uint64_t)atomic_load(&shop->decisions_denied));
+    ck_assert_uint_eq(stats.errors, 0);
+    weir_close(shop->limiter);
+}
+
+/* ---- Totals ---- */
+
+/* SIZE permits a year make one in 8.7 hours: the clock moves by much less in each test. */
+static const char *const unrefilled[] = {
+    "fixed_window limit=1000 period=365d",
+    "token_bucket limit=1000 period=365d refill=interval",
+    "sliding_window limit=1000 period=365d blocks=7",
+    "token_bucket limit=1000 period=365d",
+    "sliding_window limit=1000 period=366d blocks=100",
+    "leaky_bucket limit=1000 period=365d",
+};
+enum { UNREFILLED = sizeof unrefilled / sizeof unrefilled[0] };
+
+struct buyer {
+    struct shop *shop;
+    pthread_barrier_t *start;
+    int number, keys;
+};
+
+/* Take permits of all keys by chance until the last one is gone. */
+static void *buy(void *argument)
+{
+    const struct buyer *buyer = argument;
+    struct shop *shop = buyer->shop;
+    struct chance chance = chance_make((uint64_t)buyer->number);
+    bool used_up[KEYS_MOST] = { false };
+    pthread_barrier_wait(buyer->start);
+    for (int round = 0, left = buyer->keys; left > 0; round++) {
+        int key = (int)chance_between(&chance, 0, buyer->keys - 1);
+        int64_t cost = chance_one_in(&chance, 4) ? 2 : 1;
+        bool settled = !atomic_load(&shop->unsettled);
+        struct weir_decision decision;
+        if (used_up[key])
+            continue;
+        must_succeed(weir_try(shop->counted, key_of(&key), cost, &decision));
+        shop_count(shop, &decision);
+        if (round % 4 == 0 && decision.allowed)
+            shop_pass(shop, buyer->number, round);
+        if (decision.source == WEIR_BY_FULL)
+            continue; /* keys that pass have the last room for a moment */
+        if (decision.allowed)
+            atomic_fetch_add(&shop->admitted[key], cost);
+        used_up[key] = !decision.allowed && cost == 1 && settled;
+        left -= used_up[key];
+    }
+    return NULL;
+}
+
+static void *redefine(void *argument)
+{
+    struct shop *shop = argument;
+    for (int next = 1; !atomic_load(&shop->done); next++) {
+        const struct weir_policy policy = policy_of(unrefilled[next % UNREFILLED]);
+        must_succeed(weir_limit_define(shop->limiter, "counted", &policy, NULL));
+        atomic_fetch_add(&shop->disturbances, 1);
+    }
+    return NULL;
+}
+
+/* A share that grows from a hundredth to the whole. */
+static void *grow_share(void *argument)
+{
+    struct shop *shop = argument;
+    for (int64_t count = 100; count >= 1; count--) {
+        const struct share part = { .weight = 1, .total = count, .rank = 0, .count = count };
+        must_succeed(limiter_set_share(shop->limiter, &part));
+        atomic_fetch_add(&shop->disturbances, 1);
+        sched_yield();
+    }
+    atomic_store(&shop->unsettled, false);
+    return NULL;
+}
+
+/* Threads use up all keys, while others pass through the table and are evicted, and while one more thread disturbs
+ * them, if it is not NULL. */
+static void buy_all(struct shop *shop, int keys, const char *policy, void *(*disturb)(void *))
+{
+    struct buyer buyers[THREADS];
+    pthread_barrier_t start;
+    pthread_t disturber;
+    shop_open(shop, keys + THREADS, policy);
+    atomic_store(&shop->unsettled, disturb == grow_share);
+    const int64_t start_us = atomic_load(&shop->now_us);
+    pthread_barrier_init(&start, NULL, THREADS);
+    for (int i = 0; i < THREADS; i++)
+        buyers[i] = (struct buyer){ .shop = shop, .start = &start, .number = i, .keys = keys };
+
+    if (disturb)
+        ck_assert_int_eq(pthread_create(&disturber, NULL, disturb, shop), 0);
+    while (disturb && atomic_load(&shop->disturbances) == 0)
+        sched_yield();
+    threads_run(THREADS, buy, buyers, sizeof buyers[0]);
+    atomic_store(&shop->done, true);
+    if (disturb)
+        ck_assert_int_eq(pthread_join(disturber, NULL), 0);
+    pthread_barrier_destroy(&start);
+    ck_assert_int_lt(atomic_load(&shop->now_us) - start_us, WEIR_HOUR);
+    ck_assert_uint_gt(shop_stats(shop).evictions, 0);
+}
+
+static void assert_all_are_used_up_exactly(struct shop *shop, int keys, const char *policy)
+{
+    for (int key = 0; key < keys; key++) {
+        struct weir_decision left;
+        must_succeed(weir_peek(shop->counted, key_of(&key), 1, &left));
+        ck_assert_msg(atomic_load(&shop->admitted[key]) == SIZE && !left.allowed && left.remaining == 0,
+                      "%s: key %d of %d: %lld admitted, %lld left", policy, key, keys,
+                      (long long)atomic_load(&shop->admitted[key]), (long long)left.remaining);
+    }
+}
+
+static const int key_counts[] = { 1, 2, 7, KEYS_MOST };
+enum { KEY_COUNTS = sizeof key_counts / sizeof key_counts[0] };
+
+START_TEST(eight_threads_take_every_permit_of_every_key_once)
+{
+    for (int i = 0; i < REPEATS * KEY_COUNTS; i++) {
+        for (int p = 0; p < UNREFILLED; p++) {
+            struct shop shop;
+            int keys = key_counts[i % KEY_COUNTS];
+            buy_all(&shop, keys, unrefilled[p], NULL);
+            assert_all_are_used_up_exactly(&shop, keys, unrefilled[p]);
+            shop_close(&shop);
+        }
+    }
+}
+END_TEST
+
+START_TEST(a_limit_redefined_all_the_while_gives_every_permit_once)
+{
+    for (int i = 0; i < REPEATS * KEY_COUNTS; i++) {
+        struct shop shop;
+        int keys = key_counts[i % KEY_COUNTS];
+        buy_all(&shop, keys, unrefilled[0], redefine);
+        assert_all_are_used_up_exactly(&shop, keys, "all of them in turn");
+        shop_close(&shop);
+    }
+}
+END_TEST
+
+START_TEST(a_share_that_grows_meanwhile_gives_every_permit_once)
+{
+    for (int i = 0; i < REPEATS * KEY_COUNTS; i++) {
+        struct shop shop;
+        int keys = key_counts[i % KEY_COUNTS];
+        buy_all(&shop, keys, unrefilled[0], grow_share);
+        assert_all_are_used_up_exactly(&shop, keys, "at a growing share");
+        shop_close(&shop);
+    }
+}
+END_TEST
+
+/* ---- All or nothing ---- */
+
+enum { BASKETS = 8 };
+
+struct basket_buyer {
+    struct shop *shop;
+    weir_limit *limits[2];
+    _Atomic int64_t (*admitted)[BASKETS]; /* by limit and key */
+    int number;
+};
+
+/* Pairs and triples of keys that overlap with everybody else's, each thread naming them in an order of its own. */
+static void *buy_baskets(void *argument)
+{
+    struct basket_buyer *buyer = argument;
+    struct chance chance = chance_make((uint64_t)buyer->number);
+    for (int round = 0; round < ROUNDS; round++) {
+        struct weir_request requests[3];
+        int keys[3], limits[3];
+        size_t n = (size_t)chance_between(&chance, 2, 3);
+        for (size_t i = 0; i < n; i++) {
+            keys[i] = (int)chance_between(&chance, 0, BASKETS - 1);
+            limits[i] = (int)(i + (size_t)buyer->number) % 2;
+            requests[i] = (struct weir_request){ buyer->limits[limits[i]], key_of(&keys[i]), 1, 0 };
+        }
+        struct weir_decision decision;
+        must_succeed(weir_try_all(buyer->shop->limiter, requests, n, &decision));
+        shop_count(buyer->shop, &decision);
+        for (size_t i = 0; decision.allowed && i < n; i++)
+            atomic_fetch_add(&buyer->admitted[limits[i]][keys[i]], 1);
+        if (round % 16 == 0)
+            shop_pass(buyer->shop, buyer->number, round);
+    }
+    return NULL;
+}
+
+START_TEST(all_or_nothing_in_opposite_orders_neither_locks_up_nor_loses_a_permit)
+{
+    static const int64_t sizes[2] = { SIZE, SIZE * 7 / 10 };
+    _Atomic int64_t admitted[2][BASKETS] = { { 0 } };
+    struct basket_buyer buyers[THREADS];
+    struct shop shop;
+    shop_open(&shop, 2 * BASKETS + THREADS, unrefilled[0]);
+    weir_limit *second;
+    const struct weir_policy policy = policy_of("token_bucket limit=700 period=365d refill=interval");
+    must_succeed(weir_limit_define(shop.limiter, "second", &policy, &second));
+    for (int i = 0; i < THREADS; i++)
+        buyers[i] = (struct basket_buyer){ &shop, { shop.counted, second }, admitted, i };
+    threads_run(THREADS, buy_baskets, buyers, sizeof buyers[0]);
+
+    int64_t used_up = 0;
+    for (int limit = 0; limit < 2; limit++) {
+        for (int key = 0; key < BASKETS; key++) {
+            struct weir_decision left;
+            must_succeed(weir_peek(limit ? second : shop.counted, key_of(&key), 1, &left));
+            ck_assert_int_eq(left.remaining, sizes[limit] - atomic_load(&admitted[limit][key]));
+            used_up += left.remaining == 0;
+        }
+    }
+    ck_assert_int_gt(used_up, 0); /* or nothing was contended */
+    shop_close(&shop);
+}
+END_TEST
+
+/* ---- Batches, refunds, resets ---- */
+
+static void *buy_batches(void *argument)
+{
+    struct buyer *buyer = argument;
+    struct shop *shop = buyer->shop;
+    enum { BATCH = 100 };
+    struct weir_request requests[BATCH];
+    struct weir_decision decisions[BATCH];
+    int keys[BATCH];
+    bool any = true;
+    pthread_barrier_wait(buyer->start);
+    while (any) {
+        for (int i = 0; i < BATCH; i++) {
+            keys[i] = (i + buyer->number * 5) % buyer->keys;
+            requests[i] = (struct weir_request){ shop->counted, key_of(&keys[i]), 1, 0 };
+        }
+        must_succeed(weir_try_batch(shop->limiter, requests, BATCH, decisions));
+        any = false;
+        for (int i = 0; i < BATCH; i++) {
+            shop_count(shop, &decisions[i]);
+            atomic_fetch_add(&shop->admitted[keys[i]], decisions[i].allowed);
+            any = any || decisions[i].allowed;
+        }
+    }
+    return NULL;
+}
+
+START_TEST(batches_of_eight_threads_take_every_permit_once)
+{
+    struct shop shop;
+    struct buyer buyers[THREADS];
+    pthread_barrier_t start;
+    shop_open(&shop, 1000, unrefilled[0]);
+    pthread_barrier_init(&start, NULL, THREADS);
+    for (int i = 0; i < THREADS; i++)
+        buyers[i] = (struct buyer){ .shop = &shop, .start = &start, .number = i, .keys = KEYS_MOST };
+    threads_run(THREADS, buy_batches, buyers, sizeof buyers[0]);
+    assert_all_are_used_up_exactly(&shop, KEYS_MOST, unrefilled[0]);
+    pthread_barrier_destroy(&start);
+    shop_close(&shop);
+}
+END_TEST
+
+static void *take_and_give_back(void *argument)
+{
+    const struct buyer *buyer = argument;
+    for (int round = 0; round < ROUNDS; round++) {
+        int key = round % buyer->keys;
+        struct weir_decision decision;
+        must_succeed(weir_try(buyer->shop->counted, key_of(&key), 1 + buyer->number, &decision));
+        shop_count(buyer->shop, &decision);
+        must(decision.allowed, "at most 36 of 1,000 permits are out at once");
+        must_succeed(weir_refund(buyer->shop->counted, key_of(&key), 1 + buyer->number));
+    }
+    return NULL;
+}
+
+START_TEST(permits_taken_and_given_back_by_eight_threads_are_all_there_again)
+{
+    struct shop shop;
+    struct buyer buyers[THREADS];
+    shop_open(&shop, 1000, unrefilled[0]);
+    for (int i = 0; i < THREADS; i++)
+        buyers[i] = (struct buyer){ .shop = &shop, .number = i, .keys = 3 };
+    threads_run(THREADS, take_and_give_back, buyers, sizeof buyers[0]);
+    for (int key = 0; key < 3; key++) {
+        struct weir_decision left;
+        must_succeed(weir_peek(shop.counted, key_of(&key), 1, &left));
+        ck_assert_int_eq(left.remaining, SIZE);
+    }
+    ck_assert_int_eq(shop_stats(&shop).keys, 0); /* a key of which nothing is used is not kept */
+    shop_close(&shop);
+}
+END_TEST
+
+static void *take_and_forget(void *argument)
+{
+    const struct buyer *buyer = argument;
+    for (int round = 0; round < ROUNDS; round++) {
+        int key = round % buyer->keys;
+        struct weir_decision decision;
+        must_succeed(weir_try(buyer->shop->counted, key_of(&key), 1, &decision));
+        shop_count(buyer->shop, &decision);
+        if (round % 3 == buyer->number % 3)
+            must_succeed(weir_reset(buyer->shop->counted, key_of(&key)));
+    }
+    for (int key = 0; key < buyer->keys; key++)
+        must_succeed(weir_reset(buyer->shop->counted, key_of(&key)));
+    return NULL;
+}
+
+START_TEST(keys_forgotten_by_eight_threads_leave_nothing_behind)
+{
+    struct shop shop;
+    struct buyer buyers[THREADS];
+    shop_open(&shop, 1000, "sliding_window limit=1000 period=365d blocks=100");
+    for (int i = 0; i < THREADS; i++)
+        buyers[i] = (struct buyer){ .shop = &shop, .number = i, .keys = 5 };
+    threads_run(THREADS, take_and_forget, buyers, sizeof buyers[0]);
+    ck_assert_int_eq(shop_stats(&shop).keys, 0);
+    shop_close(&shop);
+}
+END_TEST
+
+/* ---- Counters ---- */
+
+static void *watch(void *argument)
+{
+    struct shop *shop = argument;
+    struct weir_stats last = { .size = sizeof last };
+    while (!atomic_load(&shop->done)) {
+        struct weir_stats now = shop_stats(shop);
+        must(now.allowed >= last.allowed && now.denied >= last.denied && now.evictions >= last.evictions &&
+                 now.full >= last.full,
+             "a counter went back");
+        must(now.keys >= 0 && now.bytes > 0, "what is held is never less than nothing");
+        last = now;
+        atomic_fetch_add(&shop->disturbances, 1);
+    }
+    return NULL;
+}
+
+START_TEST(counters_read_while_eight_threads_count_never_go_back)
+{
+    struct shop shop;
+    buy_all(&shop, KEYS_MOST, unrefilled[0], watch);
+    assert_all_are_used_up_exactly(&shop, KEYS_MOST, unrefilled[0]);
+    shop_close(&shop);
+}
+END_TEST
+
+enum { CROWD = 100 }; /* more threads than there are stripes to count in */
+
+static void *count_in_a_crowd(void *argument)
+{
+    const struct buyer *buyer = argument;
+    struct shop *shop = buyer->shop;
+    pthread_barrier_wait(buyer->start); /* from here on all of them are there at once */
+    for (int round = 0; round < 1000; round++) {
+        struct weir_decision decision;
+        must_succeed(weir_try(shop->counted, key_of(&buyer->number), 1 + round % 2, &decision));
+        shop_count(shop, &decision);
+    }
+    pthread_barrier_wait(buyer->start);
+    return NULL;
+}
+
+START_TEST(a_hundred_threads_at_once_count_exactly)
+{
+    struct shop shop;
+    struct buyer buyers[CROWD];
+    pthread_barrier_t start;
+    shop_open(&shop, 1000, unrefilled[0]);
+    pthread_barrier_init(&start, NULL, CROWD);
+    for (int i = 0; i < CROWD; i++)
+        buyers[i] = (struct buyer){ .shop = &shop, .start = &start, .number = i };
+    threads_run(CROWD, count_in_a_crowd, buyers, sizeof buyers[0]);
+    pthread_barrier_destroy(&start);
+    ck_assert_int_gt(atomic_load(&shop.decisions_denied), 0); /* 1,500 permits are asked of each key's 1,000 */
+    ck_assert_int_eq(atomic_load(&shop.decisions_allowed) + atomic_load(&shop.decisions_denied), CROWD * 1000);
+
+    int stripes = 0;
+    for (int i = 0; i < STATS_STRIPES; i++)
+        stripes += atomic_load(&shop.limiter->stats.stripes[i].counts[STATS_ALLOWED]) > 0;
+    ck_assert_int_eq(stripes, STATS_STRIPES); /* all were in use, the shared one too */
+    shop_close(&shop);
+}
+END_TEST
+
+static void *count_once(void *argument)
+{
+    const struct buyer *buyer = argument;
+    struct weir_decision decision;
+    must_succeed(weir_try(buyer->shop->counted, key_of(&buyer->number), 1, &decision));
+    shop_count(buyer->shop, &decision);
+    return NULL;
+}
+
+START_TEST(a_thread_that_ends_hands_its_stripe_on)
+{
+    struct shop shop;
+    shop_open(&shop, 1000, unrefilled[0]);
+    for (int i = 0; i < 500; i++) {
+        struct buyer buyer = { .shop = &shop, .number = i };
+        threads_run(1, count_once, &buyer, sizeof buyer);
+    }
+    int stripes = 0;
+    for (int i = 0; i < STATS_STRIPES; i++)
+        stripes += atomic_load(&shop.limiter->stats.stripes[i].counts[STATS_ALLOWED]) > 0;
+    ck_assert_int_eq(stripes, 1);
+    ck_assert_uint_eq(shop_stats(&shop).allowed, 500);
+    shop_close(&shop);
+}
+END_TEST
+
+/* ---- Limits ---- */
+
+enum { NAMES = 300 };
+
+struct definer {
+    struct shop *shop;
+    weir_limit *limits[NAMES];
+    int number;
+};
+
+static void *define_and_find(void *argument)
+{
+    struct definer *definer = argument;
+    const struct weir_policy policy = policy_of(unrefilled[definer->number % UNREFILLED]);
+    for (int i = 0; i < NAMES; i++) {
+        char name[32];
+        struct weir_decision decision;
+        int at = definer->number % 2 ? i : NAMES - 1 - i;
+        snprintf(name, sizeof name, "limit-%d", at);
+        weir_limit *found = weir_limit_find(definer->shop->limiter, name);
+        must_succeed(weir_limit_define(definer->shop->limiter, name, &policy, &definer->limits[at]));
+        must(found == NULL || found == definer->limits[at], "a name has one limit");
+        must(weir_limit_find(definer->shop->limiter, name) == definer->limits[at], "a defined limit is found");
+        must(strcmp(weir_limit_name(definer->limits[at]), name) == 0, "a limit knows its name");
+        must_succeed(weir_try(definer->limits[at], key_of(&definer->number), 1, &decision));
+        must(decision.allowed, "a thread's own key has a thousand permits");
+        shop_count(definer->shop, &decision);
+    }
+    return NULL;
+}
+
+START_TEST(a_name_defined_by_eight_threads_at_once_is_one_limit)
+{
+    struct shop shop;
+    static struct definer definers[THREADS];
+    shop_open(&shop, 100000, unrefilled[0]);
+    for (int i = 0; i < THREADS; i++)
+        definers[i] = (struct definer){ .shop = &shop, .number = i };
+    threads_run(THREADS, define_and_find, definers, sizeof definers[0]);
+    for (int i = 0; i < NAMES; i++) {
+        for (int j = 1; j < THREADS; j++)
+            ck_assert_ptr_eq(definers[j].limits[i], definers[0].limits[i]);
+        for (int j = 0; j < THREADS; j++) {
+            struct weir_decision left;
+            must_succeed(weir_peek(definers[0].limits[i], key_of(&j), 1, &left));
+            ck_assert_int_eq(left.remaining, SIZE - 1);
+        }
+    }
+    ck_assert_int_eq(shop_stats(&shop).keys, NAMES * THREADS);
+    shop_close(&shop);
+}
+END_TEST
+
+/* ---- The end ---- */
+
+static void *wait_for_ever(void *argument)
+{
+    const struct buyer *buyer = argument;
+    struct weir_decision decision;
+    int error = weir_acquire(buyer->shop->counted, key_of(&buyer->keys), SIZE, INT64_MAX, &decision);
+    must(error == WEIR_ECLOSED, "a limiter that is closed says so to those who wait");
+    return NULL;
+}
+
+START_TEST(closing_wakes_all_who_wait)
+{
+    struct shop shop;
+    pthread_t threads[THREADS];
+    struct buyer buyer = { .shop = &shop, .keys = 0 };
+    struct weir_decision decision;
+    shop_open(&shop, 1000, unrefilled[0]);
+    must_succeed(weir_try(shop.counted, key_of(&buyer.keys), SIZE, &decision));
+    must(decision.allowed, "a fresh key has all its permits");
+    for (int i = 0; i < THREADS; i++)
+        ck_assert_int_eq(pthread_create(&threads[i], NULL, wait_for_ever, &buyer), 0);
+    for (int64_t waiting = 0; waiting < THREADS;) {
+        sched_yield();
+        pthread_mutex_lock(&shop.limiter->wait_mutex);
+        waiting = shop.limiter->waiting;
+        pthread_mutex_unlock(&shop.limiter->wait_mutex);
+    }
+    weir_close(shop.limiter);
+    for (int i = 0; i < THREADS; i++)
+        ck_assert_int_eq(pthread_join(threads[i], NULL), 0);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("threads");
+    suite_test(suite, eight_threads_take_every_permit_of_every_key_once, 60);
+    suite_test(suite, a_limit_redefined_all_the_while_gives_every_permit_once, 60);
+    suite_test(suite, a_share_that_grows_meanwhile_gives_every_permit_once, 60);
+    suite_test(suite, all_or_nothing_in_opposite_orders_neither_locks_up_nor_loses_a_permit, 60);
+    suite_test(suite, batches_of_eight_threads_take_every_permit_once, 30);
+    suite_test(suite, permits_taken_and_given_back_by_eight_threads_are_all_there_again, 30);
+    suite_test(suite, keys_forgotten_by_eight_threads_leave_nothing_behind, 30);
+    suite_test(suite, counters_read_while_eight_threads_count_never_go_back, 30);
+    suite_test(suite, a_hundred_threads_at_once_count_exactly, 30);
+    suite_test(suite, a_thread_that_ends_hands_its_stripe_on, 30);
+    suite_test(suite, a_name_defined_by_eight_threads_at_once_is_one_limit, 30);
+    suite_test(suite, closing_wakes_all_who_wait, 30);
+    return suite_run(suite);
+}
