@@ -12,6 +12,10 @@
 
 #define NO_COLUMN ((size_t)CSV_MAX_FIELDS)
 
+/* Unix seconds since 1985, and milliseconds, taken for microseconds: the first months of 1970. */
+#define EARLY_MIN_US INT64_C(500000000)
+#define EARLY_MAX_US INT64_C(10000000000000)
+
 static bool row_values(struct csv *csv, struct span time, struct span cost, struct csv_row *out, struct fault *fault);
 static bool plain_read(struct csv *csv, struct span line, struct csv_row *out, struct fault *fault);
 static bool key_check(struct span key, struct fault *fault);
@@ -25,6 +29,8 @@ void csv_start(struct csv *csv, const struct csv_choice *choice)
     csv->unit = choice->has_unit ? choice->unit : TIME_MICROSECONDS;
     csv->key_name[0] = '\0';
     csv->header_fields = csv->count = csv->unquoted_size = 0;
+    csv->rows = csv->early = 0;
+    csv->is_unit_assumed = false;
     csv->unquoted = NULL;
 }
 
@@ -151,8 +157,9 @@ int csv_begin(struct csv *csv, struct lines *lines, struct span line)
     if (csv->time == NO_COLUMN)
         return column_missing(csv, lines, "--time", NULL);
 
-    if (csv->has_header && !choice->has_unit)
-        time_unit_of_name(span_trim(csv->fields[csv->time]), &csv->unit);
+    csv->is_unit_assumed = csv->has_header && !choice->has_unit;
+    if (csv->is_unit_assumed && time_unit_of_name(span_trim(csv->fields[csv->time]), &csv->unit))
+        csv->is_unit_assumed = false;
     if (csv->has_header && csv->key != NO_COLUMN)
         span_show(span_trim(csv->fields[csv->key]), csv->key_name, sizeof csv->key_name);
     else if (csv->key != NO_COLUMN)
@@ -207,6 +214,8 @@ static bool row_values(struct csv *csv, struct span time, struct span cost, stru
     const char *wrong;
     if (!time_read(time, csv->unit, &out->time_us, &wrong))
         return fault_set(fault, "time", time, wrong);
+    csv->rows++;
+    csv->early += out->time_us >= EARLY_MIN_US && out->time_us < EARLY_MAX_US;
     if (!span_number(span_trim(cost), &out->cost) || out->cost < 1 || out->cost > WEIR_MAX_PERMITS)
         return fault_set(fault, "cost", cost, "is not a whole number from 1 to 1000000000");
     return key_check(out->key, fault);
@@ -219,4 +228,9 @@ static bool key_check(struct span key, struct fault *fault)
     if (key.len > WEIR_MAX_KEY_LEN)
         return fault_say(fault, "the key has %zu bytes, and at most %d are allowed", key.len, WEIR_MAX_KEY_LEN);
     return true;
+}
+
+bool csv_unit_is_doubtful(const struct csv *csv)
+{
+    return csv->is_unit_assumed && csv->rows > 0 && csv->early == csv->rows;
 }

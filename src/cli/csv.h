@@ -33,6 +33,8 @@ struct csv {
     char key_name[64];    /* for the report: the key's field; empty: every row has the same key */
     size_t header_fields; /* how many */
     size_t count;         /* fields of the row at hand */
+    bool is_unit_assumed; /* neither the command line nor the column's name says it */
+    size_t rows, early;   /* rows read, and those with a time that would fit Unix seconds or milliseconds better */
     char *unquoted;       /* the key without its quotes */
     size_t unquoted_size;
     bool is_quoted[CSV_MAX_FIELDS];
@@ -53,5 +55,8 @@ int csv_begin(struct csv *csv, struct lines *lines, struct span line);
 
 /* Read the record that begins with `line`: 1; 0: it cannot be read, and the fault says why; -1 after a complaint. */
 int csv_read(struct csv *csv, struct lines *lines, struct span line, struct csv_row *out, struct fault *fault);
+
+/* After the last row: whether every time looks like one in seconds or milliseconds that was taken for microseconds. */
+bool csv_unit_is_doubtful(const struct csv *csv);
 
 #endif

@@ -39,6 +39,10 @@ int load_file(struct load *load, const char *path)
     if (reader.csv) {
         csv_start(reader.csv, &load->options->choice);
         code = read_rows(&reader);
+        if (csv_unit_is_doubtful(reader.csv))
+            complain("%s: its whole-number times are taken for microseconds, early in 1970; "
+                     "--time-unit s or ms if that is what they are",
+                     reader.name);
         csv_free(reader.csv);
     } else {
         complain("%s: out of memory", reader.name);

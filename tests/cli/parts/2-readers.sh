@@ -113,6 +113,15 @@ run 0 replay --json -p "$once" --time at_ms && has out '"first":{"time_us":15000
 verdict 'a name that ends in _ms says the unit' $?
 run 0 replay --json -p "$once" --time at_ms --time-unit s && has out '"first":{"time_us":1500000000,'
 verdict '--time-unit overrides the unit of the name' $?
+
+printf 'ts,client\n1700000000,a\n1700000001,a\n' >in
+run 0 replay -p "$once" && has err '--time-unit s or ms'
+verdict 'whole seconds that are taken for microseconds are pointed out' $?
+run 0 replay -p "$once" --time-unit s && [ ! -s err ]
+verdict 'and not once the unit is said' $?
+printf 'time_us,client\n1700000000,a\n' >in
+run 0 replay -p "$once" && [ ! -s err ]
+verdict 'nor if the name of the column says it' $?
 printf 'ts_ns,key\n1999,a\n' >in
 run 0 replay --json -p "$once" && has out '"first":{"time_us":1,'
 verdict 'nanoseconds are cut to microseconds' $?
