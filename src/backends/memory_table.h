@@ -108,6 +108,7 @@ static inline struct entry *shard_find(const struct shard *shard, const struct w
     unsigned hash = (unsigned)request->hash;
     UT_hash_handle *handle = shard->buckets[hash & shard->bucket_mask].hh_head;
     for (; handle; handle = handle->hh_next) {
+        __builtin_prefetch(handle + 1, 1); /* state and key, while the hash is on its way */
         if (handle->hashv != hash || handle->keylen != request->key.len)
             continue;
         struct entry *entry = (struct entry *)handle; /* its first member */

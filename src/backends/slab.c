@@ -24,7 +24,11 @@ struct slab_page {
     uint32_t fresh; /* entries never handed out so far start here, in bytes from the page */
 };
 
-_Static_assert(sizeof(struct slab_page) % SLAB_STEP == 0, "entries are aligned");
+/* Where entries begin in a page: half a cache line off, so that of entries of 96 bytes, which keys of 16 have, every
+ * second has what a decision looks at (its last 64 bytes) in one line. */
+#define FIRST_ENTRY 96
+
+_Static_assert(FIRST_ENTRY % SLAB_STEP == 0 && FIRST_ENTRY >= sizeof(struct slab_page), "entries are aligned");
 
 struct slab_region {
     struct slab_region *next;
@@ -129,7 +133,7 @@ static enum slab_error page_add(struct slab *slab, size_t class, bool beyond_bud
     }
     struct slab_page *page = slab->empty;
     slab->empty = page->next;
-    *page = (struct slab_page){ .entry_bytes = (uint32_t)((class + 1) * SLAB_STEP), .fresh = sizeof *page };
+    *page = (struct slab_page){ .entry_bytes = (uint32_t)((class + 1) * SLAB_STEP), .fresh = FIRST_ENTRY };
     page_open(slab, page, class);
     return SLAB_OK;
 }
