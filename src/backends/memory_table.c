@@ -334,15 +334,18 @@ static bool shard_make_room(struct table *table, struct shard *shard, int64_t no
 
 bool table_make_room(struct table *table, struct shard *near, int64_t now_us, int64_t *soonest_us)
 {
-    unsigned steps = ROOM_STEPS;
+    unsigned steps = ROOM_STEPS, before;
     size_t shards = table->shard_count < ROOM_SHARDS ? table->shard_count : ROOM_SHARDS;
-    *soonest_us = INT64_MAX;
-    for (size_t i = 0; i < shards && steps > 0; i++) {
-        size_t index = (near->index + i) & (table->shard_count - 1);
-        int64_t soonest = atomic_load_explicit(&table->soonest_us[index], memory_order_relaxed);
-        if (soonest <= now_us && shard_make_room(table, &table->shards[index], now_us, &steps, &soonest))
-            return true;
-        *soonest_us = min_of(*soonest_us, soonest);
-    }
+    do { /* again while there are steps left and shards that are not done */
+        before = steps;
+        *soonest_us = INT64_MAX;
+        for (size_t i = 0; i < shards && steps > 0; i++) {
+            size_t index = (near->index + i) & (table->shard_count - 1);
+            int64_t soonest = atomic_load_explicit(&table->soonest_us[index], memory_order_relaxed);
+            if (soonest <= now_us && shard_make_room(table, &table->shards[index], now_us, &steps, &soonest))
+                return true;
+            *soonest_us = min_of(*soonest_us, soonest);
+        }
+    } while (steps > 0 && steps < before);
     return false;
 }
