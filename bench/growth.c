@@ -4,7 +4,13 @@
  * between inserts, outside the timed interval. An insert that took long by the clock and little processor time was
  * held up by the scheduler or the host; one that took processor time was held up by its own work. A fault for a fresh
  * page counts as such work. The goal is held against the processor time.
+ *
+ * On a virtual machine a fresh page can cost milliseconds, because the host has to find it. So before each run as much
+ * memory is touched and given back: then the host has it at hand, unless it takes it away again. What fresh memory
+ * costs nevertheless is measured beside it: the same memory, touched in the same order and nothing else, once on huge
+ * pages and once on small ones. No limiter that uses such pages can stall less.
  */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -16,6 +22,8 @@
 #include "timer.h"
 
 #define RUNS 3
+#define WARM_BYTES_PER_KEY 160 /* more than any of the tables needs */
+#define SMALLEST_PAGE 4096
 #define GOAL_MS 2.0
 
 struct growth { /* one run */
@@ -101,7 +109,47 @@ static void grow_bare(void *shared)
     grow(growth, insert_bare, &bare);
 }
 
+/* ---- no table: fresh memory alone ---- */
+
+static void insert_touch(void *table, uint64_t index)
+{
+    volatile char *state = ((struct node *)table)[index].state;
+    *state = 1;
+}
+
+static void touch_huge(void *shared)
+{
+    struct growth *growth = shared;
+    grow(growth, insert_touch, pages_map(growth->keys * sizeof(struct node)));
+}
+
+static void touch_small(void *shared)
+{
+    struct growth *growth = shared;
+    void *pages = pages_map(growth->keys * sizeof(struct node));
+    pages_keep_small(pages, growth->keys * sizeof(struct node));
+    grow(growth, insert_touch, pages);
+}
+
 /* ---- The section ---- */
+
+static void warm_memory(size_t size)
+{
+    volatile char *pages = pages_map(size);
+    for (size_t i = 0; i < size; i += SMALLEST_PAGE)
+        pages[i] = 1;
+    pages_unmap((void *)pages, size);
+}
+
+static const struct {
+    const char *name;
+    void (*grow)(void *shared);
+} TABLES[] = {
+    { "weir", grow_weir },
+    { "bare uthash", grow_bare },
+    { "fresh memory, huge pages", touch_huge },
+    { "fresh memory, small pages", touch_small },
+};
 
 static void report_growth(struct bench *bench, const char *table, int run, const struct growth *growth)
 {
@@ -125,27 +173,31 @@ static void report_growth(struct bench *bench, const char *table, int run, const
 void bench_growth(struct bench *bench)
 {
     uint64_t keys = bench->extent == EXTENT_FULL || bench->only ? 10000000 : 1000000;
-    struct sample most_spent_ms = { 0 };
+    struct sample worst_ms = { 0 };
+    double most_spent_ms = 0;
     keys = bench_largest_keys(bench, bench->extent == EXTENT_QUICK ? 100000 : keys);
     timer_tick_ns(); /* calibrated here once, inherited by the children */
     report_section(bench->report, "growth",
                    "inserts of new keys, 0 to all, token bucket; worst: the longest insert by the clock and the "
                    "processor time of that same insert; most cpu: the most processor time of any insert");
     for (int run = 1; run <= RUNS; run++) {
-        static struct growth limiter, bare;
-        bench_progress("growth: %llu keys, run %d", (unsigned long long)keys, run);
-        limiter = (struct growth){ .keys = keys };
-        bare = (struct growth){ .keys = keys };
-        bench_in_child(grow_weir, &limiter, sizeof limiter);
-        bench_in_child(grow_bare, &bare, sizeof bare);
-        sample_add(&most_spent_ms, (double)limiter.most_spent_ns / 1e6);
-        report_growth(bench, "weir", run, &limiter);
-        report_growth(bench, "bare uthash", run, &bare);
+        for (size_t i = 0; i < sizeof TABLES / sizeof TABLES[0]; i++) {
+            static struct growth growth;
+            bench_progress("growth: %llu keys, run %d, %s", (unsigned long long)keys, run, TABLES[i].name);
+            growth = (struct growth){ .keys = keys };
+            warm_memory(keys * WARM_BYTES_PER_KEY);
+            bench_in_child(TABLES[i].grow, &growth, sizeof growth);
+            report_growth(bench, TABLES[i].name, run, &growth);
+            if (i == 0)
+                most_spent_ms = fmax(most_spent_ms, (double)growth.most_spent_ns / 1e6);
+        }
     }
+    sample_add(&worst_ms, most_spent_ms); /* a worst case is not a median */
     report_row(bench->report);
     report_text(bench->report, "table", "weir, all runs");
     report_count(bench->report, "keys", keys);
-    report_goal(bench->report, "worst insert while growing, ms of processor time, 3 runs", &most_spent_ms, AT_MOST,
+    report_number(bench->report, "most cpu ms", most_spent_ms);
+    report_goal(bench->report, "worst insert of all runs while growing, ms of processor time", &worst_ms, AT_MOST,
                 GOAL_MS);
     report_end_section(bench->report);
 }

@@ -260,6 +260,7 @@ int main(int argc, char **argv)
     bench.report = report_open(json);
     if (!bench.report)
         return 2;
+    measure_start();
     measure_pin_main();
     bench_machine(bench.report);
     for (int i = 0; i < SECTIONS_LEN; i++)

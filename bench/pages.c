@@ -33,6 +33,11 @@ void *pages_map(size_t size)
     return map + before;
 }
 
+void pages_keep_small(void *pages, size_t size)
+{
+    madvise(pages, whole_pages(size), MADV_NOHUGEPAGE); /* a kernel that refuses has no huge pages to begin with */
+}
+
 void pages_unmap(void *pages, size_t size)
 {
     if (pages)

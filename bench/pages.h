@@ -7,6 +7,9 @@
 /* `size` bytes, zeroed, aligned to a huge page; ends the program with a message if there are none. */
 void *pages_map(size_t size);
 
+/* Keeps what has not been touched of them off huge pages. */
+void pages_keep_small(void *pages, size_t size);
+
 /* Gives back what pages_map() gave. NULL is ignored. */
 void pages_unmap(void *pages, size_t size);
 

@@ -237,7 +237,7 @@ void report_end_section(struct report *report)
 static void print_goals(struct report *report)
 {
     if (report->goals_len > 0)
-        printf("\ngoals: medians held against what weir set out to reach\n");
+        printf("\ngoals: what weir set out to reach; medians, and the worst of all runs for growth\n");
     json_print(report, "\n  },\n  \"goals\": [");
     for (int i = 0; i < report->goals_len; i++) {
         const struct goal *goal = &report->goals[i];
