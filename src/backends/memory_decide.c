@@ -173,7 +173,7 @@ static inline int decide_one(struct memory *memory, const struct weir_backend_re
 /* ---- No lock is held ---- */
 
 /* A batch is dominated by cache misses that depend on one another, shard, bucket, entry: fetch each kind for all keys
- * before the next. What is read here is only a guess, and read under the lock. */
+ * before the next. What is fetched is only a guess; what is followed to guess on is read under the lock. */
 static void prefetch(struct memory *memory, const struct weir_backend_request *requests, size_t n)
 {
     struct shard *shards[PREFETCH_GROUP];
@@ -181,15 +181,11 @@ static void prefetch(struct memory *memory, const struct weir_backend_request *r
         shards[i] = table_shard(&memory->table, requests[i].hash);
         __builtin_prefetch(shards[i], 1);
     }
+    for (size_t i = 0; i < n; i++)
+        __builtin_prefetch(shard_bucket(shards[i], requests[i].hash));
     for (size_t i = 0; i < n; i++) {
         pthread_mutex_lock(&shards[i]->mutex);
-        __builtin_prefetch(&shards[i]->buckets[(unsigned)requests[i].hash & shards[i]->bucket_mask]);
-        pthread_mutex_unlock(&shards[i]->mutex);
-    }
-    for (size_t i = 0; i < n; i++) {
-        pthread_mutex_lock(&shards[i]->mutex);
-        const UT_hash_bucket *bucket = &shards[i]->buckets[(unsigned)requests[i].hash & shards[i]->bucket_mask];
-        const char *entry = (const char *)bucket->hh_head;
+        const char *entry = (const char *)shard_bucket(shards[i], requests[i].hash)->hh_head;
         pthread_mutex_unlock(&shards[i]->mutex);
         if (entry) {
             __builtin_prefetch(entry, 1);

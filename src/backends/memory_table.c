@@ -42,22 +42,22 @@ static size_t shard_count_for(int64_t max_keys, int64_t max_bytes)
 }
 
 /* Loads at which shards grow run from 0.75 to 1.19. */
-static unsigned grow_at(const struct shard *shard)
+static unsigned grow_at(const struct shard *shard, unsigned buckets)
 {
-    return (shard->bucket_mask + 1) / 16 * (12 + shard->index % 8) + 8;
+    return buckets / 16 * (12 + shard->index % 8) + 8;
 }
 
 static void shard_table_changed(struct shard *shard)
 {
     const UT_hash_table *table = shard->first->hh.tbl;
-    shard->buckets = table->buckets;
-    shard->bucket_mask = table->num_buckets - 1;
-    shard->grow_at = grow_at(shard);
+    atomic_store_explicit(&shard->buckets, table->buckets, memory_order_relaxed);
+    atomic_store_explicit(&shard->bucket_mask, table->num_buckets - 1, memory_order_relaxed);
+    shard->grow_at = grow_at(shard, table->num_buckets);
 }
 
 static int64_t buckets_bytes(const struct shard *shard)
 {
-    return (int64_t)(shard->bucket_mask + 1) * (int64_t)sizeof(UT_hash_bucket);
+    return (int64_t)shard->first->hh.tbl->num_buckets * (int64_t)sizeof(UT_hash_bucket);
 }
 
 static int shard_init(struct table *table, unsigned index)
@@ -89,7 +89,7 @@ static void shard_free(struct table *table, struct shard *shard)
     }
     if (shard->recent)
         rule_drop(&table->rules, shard->recent);
-    free(shard->buckets);
+    free(shard->first->hh.tbl->buckets);
     free(shard->first->hh.tbl);
     pthread_mutex_destroy(&shard->mutex);
 }

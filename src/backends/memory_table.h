@@ -41,8 +41,10 @@ struct entry {
 /* (c) constant, (s) shard->mutex, (a) atomic */
 struct shard {
     alignas(128) pthread_mutex_t mutex;
-    UT_hash_bucket *buckets;  /* (s) the table's, kept here to save a cache miss */
-    unsigned bucket_mask;     /* (s) number of buckets - 1 */
+    /* The table's buckets and their number - 1, kept here to save a cache miss. (s), but read without it to guess what
+     * to prefetch: a pair that does not belong together makes a useless guess, no more. */
+    UT_hash_bucket *_Atomic buckets;
+    _Atomic unsigned bucket_mask;
     unsigned grow_at;         /* (s) items beyond which the table doubles */
     struct entry *hand;       /* (s) next to be looked at; NULL: at the end of a round */
     int64_t round_soonest_us; /* (s) as soonest_us, of what the round has seen so far */
@@ -103,10 +105,18 @@ static inline bool keys_equal(const void *a, const void *b, size_t len)
     return one == other;
 }
 
+/* The bucket of a hash: to be looked into under the mutex only, to be prefetched at any time. */
+static inline const UT_hash_bucket *shard_bucket(const struct shard *shard, uint64_t hash)
+{
+    uintptr_t buckets = (uintptr_t)atomic_load_explicit(&shard->buckets, memory_order_relaxed);
+    unsigned mask = atomic_load_explicit(&shard->bucket_mask, memory_order_relaxed);
+    return (const UT_hash_bucket *)(buckets + ((unsigned)hash & mask) * sizeof(UT_hash_bucket));
+}
+
 static inline struct entry *shard_find(const struct shard *shard, const struct weir_backend_request *request)
 {
     unsigned hash = (unsigned)request->hash;
-    UT_hash_handle *handle = shard->buckets[hash & shard->bucket_mask].hh_head;
+    UT_hash_handle *handle = shard_bucket(shard, request->hash)->hh_head;
     for (; handle; handle = handle->hh_next) {
         __builtin_prefetch(handle + 1, 1); /* state and key, while the hash is on its way */
         if (handle->hashv != hash || handle->keylen != request->key.len)

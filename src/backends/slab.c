@@ -89,8 +89,8 @@ static bool region_add(struct slab *slab)
         free(region);
         return false;
     }
-    if (slab->regions) /* the first may stay nearly empty: a whole huge page for it would be a waste */
-        madvise(region->address, SLAB_REGION_BYTES, MADV_HUGEPAGE);
+    if (slab->regions) /* the one before is used up */
+        madvise(slab->regions->address, SLAB_REGION_BYTES, MADV_HUGEPAGE);
     region->next = slab->regions;
     slab->regions = region;
     for (size_t i = PAGES_PER_REGION; i-- > 0;) {

@@ -1,6 +1,8 @@
 /* slab.h - memory for entries of a few sizes: no header per entry, no fragmentation that lasts.
  *
- * Regions of 2 MiB come from the system, aligned, so that a huge page fits; each is cut into pages of 64 KiB, and a
+ * Regions of 2 MiB come from the system, aligned, so that a huge page fits; the kernel is asked for one only when the
+ * region is used up, so that it makes one in its own time: a huge page made on first touch holds up one insertion for
+ * as long as it takes to clear 2 MiB, milliseconds on a virtual machine. A region is cut into pages of 64 KiB, and a
  * page serves one size class (multiples of 16 bytes). A page whose last entry is freed serves any class again, so
  * keys of one size cannot lock keys of another out. What is larger than SLAB_MAX_ENTRY comes from malloc(). All of it
  * is taken from a budget first.

@@ -10,6 +10,8 @@
 #ifndef CORE_ALGORITHM_H
 #define CORE_ALGORITHM_H
 
+#include "core/token_bucket.h"
+
 #include <weir/backend.h>
 
 /* The largest state: a sliding window's anchor and the counts, 32 bits each, of WEIR_MAX_BLOCKS + 1 blocks. */
@@ -28,19 +30,26 @@ int64_t state_used(const struct weir_plan *plan, const int64_t *state, int64_t *
 /* When the key will be as good as new if nobody touches it; 0 if nothing is used. */
 int64_t state_fresh_at_us(const struct weir_plan *plan, const int64_t *state);
 
-/* One of these for each algorithm, in <algorithm>.c. */
-#define ALGORITHM_FUNCTIONS(name)                                                                   \
+/* These for each algorithm, in <algorithm>.c. */
+#define ALGORITHM_STATE(name)                                                                       \
     void name##_charge(const struct weir_plan *plan, int64_t *state, int64_t now_us, int64_t used); \
     int64_t name##_used(const struct weir_plan *plan, const int64_t *state, int64_t *now_us);       \
-    int64_t name##_fresh_at_us(const struct weir_plan *plan, const int64_t *state);                 \
-    bool name##_decide(const struct weir_plan *plan, int64_t *state, int64_t now_us, int64_t cost,  \
+    int64_t name##_fresh_at_us(const struct weir_plan *plan, const int64_t *state)
+
+/* And this, but for the token bucket's, which is inline (token_bucket.h). */
+#define ALGORITHM_DECIDE(name)                                                                     \
+    bool name##_decide(const struct weir_plan *plan, int64_t *state, int64_t now_us, int64_t cost, \
                        enum weir_verb verb, struct weir_decision *out)
 
-ALGORITHM_FUNCTIONS(token_bucket);
-ALGORITHM_FUNCTIONS(interval_bucket);
-ALGORITHM_FUNCTIONS(fixed_window);
-ALGORITHM_FUNCTIONS(sliding_window);
-ALGORITHM_FUNCTIONS(leaky_bucket);
+ALGORITHM_STATE(token_bucket);
+ALGORITHM_STATE(interval_bucket);
+ALGORITHM_STATE(fixed_window);
+ALGORITHM_STATE(sliding_window);
+ALGORITHM_STATE(leaky_bucket);
+ALGORITHM_DECIDE(interval_bucket);
+ALGORITHM_DECIDE(fixed_window);
+ALGORITHM_DECIDE(sliding_window);
+ALGORITHM_DECIDE(leaky_bucket);
 
 /* Take, peek or refund. Fills *out, source left 0; returns whether *state was changed. */
 static inline bool state_decide(const struct weir_plan *plan, int64_t *state, int64_t now_us, int64_t cost,

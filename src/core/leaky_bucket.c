@@ -6,7 +6,7 @@
  *
  * State: v, ts (level.h).
  */
-#include "core/level.h"
+#include "core/algorithm.h"
 
 void leaky_bucket_charge(const struct weir_plan *plan, int64_t *state, int64_t now_us, int64_t used)
 {

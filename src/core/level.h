@@ -9,8 +9,9 @@
 #ifndef CORE_LEVEL_H
 #define CORE_LEVEL_H
 
-#include "core/algorithm.h"
 #include "core/arith.h"
+
+#include <weir/backend.h>
 
 struct level {
     int64_t used; /* v, units */

@@ -5,9 +5,9 @@
  * In any interval of length T at most size + rate*T permits are admitted (Turner, "New directions in communications",
  * 1986; as a virtual scheduler: ITU-T I.371, GCRA).
  *
- * State: v, ts (level.h).
+ * State: v, ts (level.h). The decision itself stands in token_bucket.h: most limits are token buckets, and it is inlined.
  */
-#include "core/level.h"
+#include "core/algorithm.h"
 
 void token_bucket_charge(const struct weir_plan *plan, int64_t *state, int64_t now_us, int64_t used)
 {
@@ -26,11 +26,4 @@ int64_t token_bucket_fresh_at_us(const struct weir_plan *plan, const int64_t *st
 {
     const struct level level = { .used = state[0], .tick = state[1] };
     return level.used > 0 ? level_wait_us(plan, &level, level.used, 0) : 0;
-}
-
-bool token_bucket_decide(const struct weir_plan *plan, int64_t *state, int64_t now_us, int64_t cost,
-                         enum weir_verb verb, struct weir_decision *out)
-{
-    struct level level = level_read(plan, state, now_us);
-    return level_decide(plan, &level, state, now_us, cost, verb, out);
 }
