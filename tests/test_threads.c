@@ -597,9 +597,9 @@ START_TEST(closing_wakes_all_who_wait)
         ck_assert_int_eq(pthread_create(&threads[i], NULL, wait_for_ever, &buyer), 0);
     for (int64_t waiting = 0; waiting < THREADS;) {
         sched_yield();
-        pthread_mutex_lock(&shop.limiter->wait_mutex);
+        lock_take(&shop.limiter->wait_mutex);
         waiting = shop.limiter->waiting;
-        pthread_mutex_unlock(&shop.limiter->wait_mutex);
+        lock_give(&shop.limiter->wait_mutex);
     }
     weir_close(shop.limiter);
     for (int i = 0; i < THREADS; i++)

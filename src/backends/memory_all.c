@@ -16,8 +16,8 @@ struct all {
     bool added[WEIR_MAX_ALL];
 };
 
-/* Lock, or unlock, each shard once, in the order of their index. */
-static void all_lock(struct all *all, int (*turn)(pthread_mutex_t *mutex))
+/* Lock, or unlock, each shard once, in the order of their index. Which they are is known only now: past the analysis. */
+static void all_lock(struct all *all, void (*turn)(struct lock *lock)) UNCHECKED
 {
     struct shard *last = NULL;
     for (;;) {
@@ -32,7 +32,7 @@ static void all_lock(struct all *all, int (*turn)(pthread_mutex_t *mutex))
     }
 }
 
-static enum table_error all_find(struct memory *memory, struct all *all)
+static enum table_error all_find(struct memory *memory, struct all *all) UNCHECKED
 {
     for (size_t i = 0; i < all->n; i++) {
         const struct weir_backend_request *request = &all->requests[i];
@@ -79,7 +79,7 @@ static bool all_peek(struct memory *memory, const struct all *all, struct weir_d
 }
 
 /* Entries for the keys that are missing, or for none of them: then *short_of had no room, if that is the error. */
-static enum table_error all_add(struct memory *memory, struct all *all, size_t *short_of)
+static enum table_error all_add(struct memory *memory, struct all *all, size_t *short_of) UNCHECKED
 {
     for (size_t i = 0; i < all->n; i++) {
         const struct weir_backend_request *request = &all->requests[i];
@@ -105,7 +105,7 @@ static enum table_error all_add(struct memory *memory, struct all *all, size_t *
     return TABLE_OK;
 }
 
-static void all_take(struct memory *memory, struct all *all, struct weir_decision *out)
+static void all_take(struct memory *memory, struct all *all, struct weir_decision *out) UNCHECKED
 {
     for (size_t i = 0; i < all->n; i++) {
         uint8_t source = out[i].source;
@@ -121,7 +121,7 @@ static void all_take(struct memory *memory, struct all *all, struct weir_decisio
 
 /* A denied request changes nothing but for a rebase. Each is asked for more than it can ever admit: that writes the
  * rebase, if one is due, also where the limit by itself would have admitted. */
-static void all_rebase(struct memory *memory, struct all *all)
+static void all_rebase(struct memory *memory, struct all *all) UNCHECKED
 {
     for (size_t i = 0; i < all->n; i++) {
         struct weir_backend_request request = all->requests[i];
@@ -180,9 +180,9 @@ int memory_decide_all(struct memory *memory, const struct weir_backend_request *
         size_t short_of = 0;
         int64_t soonest_us;
         all_prepare(memory, &all, requests);
-        all_lock(&all, pthread_mutex_lock);
+        all_lock(&all, lock_take);
         enum table_error error = all_locked(memory, &all, out, &short_of);
-        all_lock(&all, pthread_mutex_unlock);
+        all_lock(&all, lock_give);
         if (error != TABLE_NO_ROOM) {
             if (!error)
                 all_count_full(memory, &all, out);

@@ -12,9 +12,9 @@
 #define SWEEP_TURNS 64    /* every so many decisions of a shard look at one entry as well */
 #define PREFETCH_GROUP 32 /* how many keys of a batch are fetched from memory at once */
 
-/* ---- The shard's mutex is held ---- */
+/* ---- Under the shard's mutex ---- */
 
-static void sweep(struct memory *memory, struct shard *shard, int64_t now_us, unsigned steps)
+static void sweep(struct memory *memory, struct shard *shard, int64_t now_us, unsigned steps) REQUIRES(shard->mutex)
 {
     if (!memory->keep_idle)
         shard_sweep(&memory->table, shard, now_us, WEIR_CLOCK_SLACK_US, &steps, steps);
@@ -30,6 +30,7 @@ void decide_fresh(const struct weir_backend_request *request, const struct weir_
 
 static enum table_error decide_missing(struct memory *memory, struct shard *shard,
                                        const struct weir_backend_request *request, struct weir_decision *out)
+    REQUIRES(shard->mutex)
 {
     int64_t state[STATE_MAX_WORDS];
     struct weir_decision decision; /* *out stays as it is if there is no memory */
@@ -73,6 +74,7 @@ static void peek_carried(const struct weir_backend_request *request, const struc
 __attribute__((noinline)) static enum table_error decide_otherwise(struct memory *memory, struct shard *shard,
                                                                    const struct weir_backend_request *request,
                                                                    struct entry *entry, struct weir_decision *out)
+    REQUIRES(shard->mutex)
 {
     if (entry && request->verb == WEIR_RESET) {
         shard_remove(&memory->table, shard, entry);
@@ -91,13 +93,13 @@ __attribute__((noinline)) static enum table_error decide_otherwise(struct memory
     return TABLE_OK;
 }
 
-/* ---- It is taken here ---- */
+/* ---- Which is taken here ---- */
 
 static inline enum table_error decide(struct memory *memory, struct shard *shard,
                                       const struct weir_backend_request *request, struct weir_decision *out)
 {
     enum table_error error = TABLE_OK;
-    pthread_mutex_lock(&shard->mutex);
+    lock_take(&shard->mutex);
     struct entry *entry = shard_find(shard, request);
     if (entry && request->verb != WEIR_RESET && rule_is_current(entry->rule, request))
         decide_entry(memory, shard, request, entry, out);
@@ -105,7 +107,7 @@ static inline enum table_error decide(struct memory *memory, struct shard *shard
         error = decide_otherwise(memory, shard, request, entry, out);
     if (++shard->turns % SWEEP_TURNS == 0)
         sweep(memory, shard, request->now_us, 1);
-    pthread_mutex_unlock(&shard->mutex);
+    lock_give(&shard->mutex);
     return error;
 }
 
@@ -184,9 +186,9 @@ static void prefetch(struct memory *memory, const struct weir_backend_request *r
     for (size_t i = 0; i < n; i++)
         __builtin_prefetch(shard_bucket(shards[i], requests[i].hash));
     for (size_t i = 0; i < n; i++) {
-        pthread_mutex_lock(&shards[i]->mutex);
+        lock_take(&shards[i]->mutex);
         const char *entry = (const char *)shard_bucket(shards[i], requests[i].hash)->hh_head;
-        pthread_mutex_unlock(&shards[i]->mutex);
+        lock_give(&shards[i]->mutex);
         if (entry) {
             __builtin_prefetch(entry, 1);
             __builtin_prefetch(entry + 64, 1);

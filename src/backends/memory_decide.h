@@ -34,9 +34,9 @@ int memory_decide_all(struct memory *memory, const struct weir_backend_request *
 void decide_fresh(const struct weir_backend_request *request, const struct weir_plan *plan, int64_t *state,
                   struct weir_decision *out);
 
-/* Decide for one that is, by the plan that it was written under; its shard's mutex is held. */
+/* Decide for one that is, by the plan that it was written under. */
 static inline void decide_entry(struct memory *memory, struct shard *shard, const struct weir_backend_request *request,
-                                struct entry *entry, struct weir_decision *out)
+                                struct entry *entry, struct weir_decision *out) REQUIRES(shard->mutex)
 {
     const struct weir_plan *plan = &entry->rule->plan;
     bool changed = state_decide(plan, entry->state, request->now_us, request->cost, request->verb, out);

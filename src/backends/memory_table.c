@@ -71,7 +71,7 @@ static int shard_init(struct table *table, unsigned index)
     HASH_ADD_KEYPTR_BYHASHVALUE(hh, head, shard->first, 0, 0, shard->first);
     if (!shard->first->hh.tbl)
         return -1;
-    pthread_mutex_init(&shard->mutex, NULL);
+    lock_init(&shard->mutex);
     shard_table_changed(shard);
     budget_overdraw(&table->budget, buckets_bytes(shard) + (int64_t)sizeof(UT_hash_table));
     return 0;
@@ -91,7 +91,7 @@ static void shard_free(struct table *table, struct shard *shard)
         rule_drop(&table->rules, shard->recent);
     free(shard->first->hh.tbl->buckets);
     free(shard->first->hh.tbl);
-    pthread_mutex_destroy(&shard->mutex);
+    lock_destroy(&shard->mutex);
 }
 
 static void table_free_shards(struct table *table, size_t made)
@@ -141,9 +141,9 @@ uint64_t table_evictions(struct table *table)
     uint64_t evictions = 0;
     for (size_t i = 0; i <= table->shard_count; i++) {
         struct shard *shard = &table->shards[i];
-        pthread_mutex_lock(&shard->mutex);
+        lock_take(&shard->mutex);
         evictions += shard->evictions;
-        pthread_mutex_unlock(&shard->mutex);
+        lock_give(&shard->mutex);
     }
     return evictions;
 }
@@ -152,7 +152,7 @@ uint64_t table_evictions(struct table *table)
 
 /* The rule of a plan, held for an entry to be. */
 static struct rule *shard_rule(struct table *table, struct shard *shard, uint32_t limit_id,
-                               const struct weir_plan *plan, uint64_t version)
+                               const struct weir_plan *plan, uint64_t version) REQUIRES(shard->mutex)
 {
     if (shard->recent && rule_is(shard->recent, limit_id, plan)) {
         rule_hold(shard->recent);
@@ -169,7 +169,7 @@ static struct rule *shard_rule(struct table *table, struct shard *shard, uint32_
     return rule;
 }
 
-static void shard_grow(struct table *table, struct shard *shard)
+static void shard_grow(struct table *table, struct shard *shard) REQUIRES(shard->mutex)
 {
     int64_t old_bytes = buckets_bytes(shard);
     int oomed = 0;
@@ -183,6 +183,7 @@ static void shard_grow(struct table *table, struct shard *shard)
 /* Memory for an entry under `rule`, which it takes over, in its place in the table. */
 static enum table_error entry_make(struct table *table, struct shard *shard, struct rule *rule,
                                    const struct weir_backend_request *request, bool beyond_budget, struct entry **out)
+    REQUIRES(shard->mutex)
 {
     void *memory;
     enum slab_error error = slab_take(&table->slab, entry_bytes(rule, request->key.len), beyond_budget, &memory);
@@ -227,7 +228,7 @@ enum table_error shard_add(struct table *table, struct shard *shard, const struc
 }
 
 /* Out of the table; the entry's memory and its rule are given back. */
-static void entry_drop(struct table *table, struct shard *shard, struct entry *entry)
+static void entry_drop(struct table *table, struct shard *shard, struct entry *entry) REQUIRES(shard->mutex)
 {
     struct entry *head = shard->first;
     struct rule *rule = entry->rule;
@@ -322,12 +323,12 @@ static bool shard_make_room(struct table *table, struct shard *shard, int64_t no
 {
     unsigned turn = *steps < ROOM_SHARD_STEPS ? *steps : ROOM_SHARD_STEPS;
     unsigned left = turn;
-    pthread_mutex_lock(&shard->mutex);
+    lock_take(&shard->mutex);
     bool dropped = shard_sweep(table, shard, now_us, 0, &left, 1) > 0;
     *soonest_us = atomic_load_explicit(&table->soonest_us[shard->index], memory_order_relaxed);
     if (*soonest_us <= now_us)
         *soonest_us = shard->round_soonest_us; /* the round is not over: of those that were looked at */
-    pthread_mutex_unlock(&shard->mutex);
+    lock_give(&shard->mutex);
     *steps -= turn - left;
     return dropped;
 }

@@ -40,7 +40,7 @@ struct entry {
 
 /* (c) constant, (s) shard->mutex, (a) atomic */
 struct shard {
-    alignas(128) pthread_mutex_t mutex;
+    alignas(128) struct lock mutex;
     /* The table's buckets and their number - 1, kept here to save a cache miss. (s), but read without it to guess what
      * to prefetch: a pair that does not belong together makes a useless guess, no more. */
     UT_hash_bucket *_Atomic buckets;
@@ -84,8 +84,6 @@ static inline struct shard *table_overflow_shard(const struct table *table)
     return &table->shards[table->shard_count];
 }
 
-/* The rest needs shard->mutex, but for table_make_room(). */
-
 /* Eight bytes at a time: keys are short, and a call costs more than the comparison. */
 static inline bool keys_equal(const void *a, const void *b, size_t len)
 {
@@ -114,6 +112,7 @@ static inline const UT_hash_bucket *shard_bucket(const struct shard *shard, uint
 }
 
 static inline struct entry *shard_find(const struct shard *shard, const struct weir_backend_request *request)
+    REQUIRES(shard->mutex)
 {
     unsigned hash = (unsigned)request->hash;
     UT_hash_handle *handle = shard_bucket(shard, request->hash)->hh_head;
@@ -132,18 +131,18 @@ static inline struct entry *shard_find(const struct shard *shard, const struct w
 /* An entry for a key that is not there, under a plan that the limit has as of `version`; its state is the caller's to
  * set. TABLE_NO_ROOM: max_keys or max_bytes. */
 enum table_error shard_add(struct table *table, struct shard *shard, const struct weir_backend_request *request,
-                           const struct weir_plan *plan, uint64_t version, struct entry **out);
+                           const struct weir_plan *plan, uint64_t version, struct entry **out) REQUIRES(shard->mutex);
 
-void shard_remove(struct table *table, struct shard *shard, struct entry *entry);
+void shard_remove(struct table *table, struct shard *shard, struct entry *entry) REQUIRES(shard->mutex);
 
 /* Bring an entry under the plan of the request's limit: what it has used by then, rounded up, is charged to a fresh
  * state. *entry may move, or become NULL if nothing is used. One that was written under a later plan than the limit is
  * seen to have is left alone: late requests are decided by entry->rule->plan, too. TABLE_NO_MEMORY: nothing changed. */
 enum table_error shard_carry(struct table *table, struct shard *shard, const struct weir_backend_request *request,
-                             struct entry **entry);
+                             struct entry **entry) REQUIRES(shard->mutex);
 
 /* An entry of the shard will be as good as new at `fresh_at_us`, no earlier. */
-static inline void shard_note(struct table *table, struct shard *shard, int64_t fresh_at_us)
+static inline void shard_note(struct table *table, struct shard *shard, int64_t fresh_at_us) REQUIRES(shard->mutex)
 {
     _Atomic int64_t *soonest_us = &table->soonest_us[shard->index];
     if (fresh_at_us < shard->round_soonest_us)
@@ -155,7 +154,7 @@ static inline void shard_note(struct table *table, struct shard *shard, int64_t 
 /* Look at up to `steps` entries and drop those as good as new since `grace_us`; stops after `most` of them. Returns
  * how many were dropped; *looked, if not NULL, goes down by the entries that were looked at. */
 unsigned shard_sweep(struct table *table, struct shard *shard, int64_t now_us, int64_t grace_us, unsigned *steps,
-                     unsigned most);
+                     unsigned most) REQUIRES(shard->mutex);
 
 /* Drop one key as good as new, from any shard, `near` first: true if there was one among those looked at. If not,
  * *soonest_us is when the first of them will be. No lock is held. */

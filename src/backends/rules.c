@@ -9,17 +9,17 @@
 void rules_init(struct rules *rules)
 {
     rules->table = NULL;
-    pthread_mutex_init(&rules->mutex, NULL);
+    lock_init(&rules->mutex);
 }
 
 void rules_destroy(struct rules *rules)
 {
     assert(!rules->table);
-    pthread_mutex_destroy(&rules->mutex);
+    lock_destroy(&rules->mutex);
 }
 
-/* rules->mutex is held. */
 static struct rule *rule_add(struct rules *rules, const struct weir_plan *plan, const struct rule_key *key)
+    REQUIRES(rules->mutex)
 {
     struct rule *rule = calloc(1, sizeof *rule);
     if (!rule)
@@ -39,7 +39,7 @@ struct rule *rule_get(struct rules *rules, uint32_t limit_id, const struct weir_
 {
     const struct rule_key key = { .fingerprint = plan->fingerprint, .limit_id = limit_id };
     struct rule *rule;
-    pthread_mutex_lock(&rules->mutex);
+    lock_take(&rules->mutex);
     HASH_FIND(hh, rules->table, &key, sizeof key, rule);
     if (!rule)
         rule = rule_add(rules, plan, &key);
@@ -47,7 +47,7 @@ struct rule *rule_get(struct rules *rules, uint32_t limit_id, const struct weir_
         rule_hold(rule);
         rule_raise(rule, version);
     }
-    pthread_mutex_unlock(&rules->mutex);
+    lock_give(&rules->mutex);
     return rule;
 }
 
@@ -59,10 +59,10 @@ void rule_drop(struct rules *rules, struct rule *rule)
         if (atomic_compare_exchange_weak_explicit(&rule->holders, &holders, holders - 1, memory_order_release,
                                                   memory_order_relaxed))
             return;
-    pthread_mutex_lock(&rules->mutex);
+    lock_take(&rules->mutex);
     if (atomic_fetch_sub_explicit(&rule->holders, 1, memory_order_acq_rel) == 1) {
         HASH_DEL(rules->table, rule);
         free(rule);
     }
-    pthread_mutex_unlock(&rules->mutex);
+    lock_give(&rules->mutex);
 }

@@ -9,11 +9,11 @@
 #ifndef BACKENDS_RULES_H
 #define BACKENDS_RULES_H
 
+#include "core/lock.h"
 #include "core/uthash_config.h"
 
 #include <weir/backend.h>
 
-#include <pthread.h>
 #include <stdatomic.h>
 
 struct rule_key {
@@ -31,7 +31,7 @@ struct rule {
 };
 
 struct rules {
-    pthread_mutex_t mutex;
+    struct lock mutex;
     struct rule *table;
 };
 

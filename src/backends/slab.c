@@ -48,7 +48,7 @@ static struct slab_page *page_of(void *entry)
 void slab_init(struct slab *slab, struct budget *budget)
 {
     *slab = (struct slab){ .budget = budget };
-    pthread_mutex_init(&slab->mutex, NULL);
+    lock_init(&slab->mutex);
 }
 
 void slab_destroy(struct slab *slab)
@@ -58,10 +58,10 @@ void slab_destroy(struct slab *slab)
         munmap(region->address, SLAB_REGION_BYTES);
         free(region);
     }
-    pthread_mutex_destroy(&slab->mutex);
+    lock_destroy(&slab->mutex);
 }
 
-/* ---- Pages; all under slab->mutex ---- */
+/* ---- Pages ---- */
 
 /* An aligned region: map twice as much, and give back what lies before and behind. */
 static void *region_map(void)
@@ -79,7 +79,7 @@ static void *region_map(void)
     return region;
 }
 
-static bool region_add(struct slab *slab)
+static bool region_add(struct slab *slab) REQUIRES(slab->mutex)
 {
     struct slab_region *region = malloc(sizeof *region);
     if (!region)
@@ -101,7 +101,7 @@ static bool region_add(struct slab *slab)
     return true;
 }
 
-static void page_open(struct slab *slab, struct slab_page *page, size_t class)
+static void page_open(struct slab *slab, struct slab_page *page, size_t class) REQUIRES(slab->mutex)
 {
     page->previous = NULL;
     page->next = slab->open[class];
@@ -110,7 +110,7 @@ static void page_open(struct slab *slab, struct slab_page *page, size_t class)
     slab->open[class] = page;
 }
 
-static void page_close(struct slab *slab, struct slab_page *page, size_t class)
+static void page_close(struct slab *slab, struct slab_page *page, size_t class) REQUIRES(slab->mutex)
 {
     if (page->next)
         page->next->previous = page->previous;
@@ -120,7 +120,7 @@ static void page_close(struct slab *slab, struct slab_page *page, size_t class)
         slab->open[class] = page->next;
 }
 
-static enum slab_error page_add(struct slab *slab, size_t class, bool beyond_budget)
+static enum slab_error page_add(struct slab *slab, size_t class, bool beyond_budget) REQUIRES(slab->mutex)
 {
     if (!budget_take(slab->budget, SLAB_PAGE_BYTES)) {
         if (!beyond_budget)
@@ -168,7 +168,7 @@ enum slab_error slab_take(struct slab *slab, size_t size, bool beyond_budget, vo
 
     size_t class = class_of(size);
     enum slab_error error = SLAB_OK;
-    pthread_mutex_lock(&slab->mutex);
+    lock_take(&slab->mutex);
     if (!slab->open[class])
         error = page_add(slab, class, beyond_budget);
     if (!error) {
@@ -184,7 +184,7 @@ enum slab_error slab_take(struct slab *slab, size_t size, bool beyond_budget, vo
         if (page_is_full(page))
             page_close(slab, page, class);
     }
-    pthread_mutex_unlock(&slab->mutex);
+    lock_give(&slab->mutex);
     return error;
 }
 
@@ -197,7 +197,7 @@ void slab_give(struct slab *slab, void *entry, size_t size)
     }
     size_t class = class_of(size);
     struct slab_page *page = page_of(entry);
-    pthread_mutex_lock(&slab->mutex);
+    lock_take(&slab->mutex);
     bool was_full = page_is_full(page);
     struct free_entry *freed = entry;
     freed->next = page->freed;
@@ -211,5 +211,5 @@ void slab_give(struct slab *slab, void *entry, size_t size)
         slab->empty = page;
         budget_give(slab->budget, SLAB_PAGE_BYTES);
     }
-    pthread_mutex_unlock(&slab->mutex);
+    lock_give(&slab->mutex);
 }

@@ -15,8 +15,8 @@
 #define BACKENDS_SLAB_H
 
 #include "backends/budget.h"
+#include "core/lock.h"
 
-#include <pthread.h>
 #include <stddef.h>
 
 #define SLAB_REGION_BYTES ((size_t)2 << 20)
@@ -30,7 +30,7 @@ struct slab_region;
 
 /* (m) slab->mutex */
 struct slab {
-    pthread_mutex_t mutex;
+    struct lock mutex;
     struct budget *budget;
     struct slab_page *open[SLAB_CLASSES]; /* (m) pages with room, by class */
     struct slab_page *empty;              /* (m) pages that serve no class */

@@ -14,23 +14,23 @@ static int sleep_until(struct weir *limiter, int64_t until_us, bool *entered)
 {
     const struct timespec until = { .tv_sec = until_us / WEIR_SECOND, .tv_nsec = until_us % WEIR_SECOND * 1000 };
     int woken = 0;
-    pthread_mutex_lock(&limiter->wait_mutex);
+    lock_take(&limiter->wait_mutex);
     limiter->waiting += !*entered;
     *entered = true;
     while (!limiter->closing && woken != ETIMEDOUT)
-        woken = pthread_cond_timedwait(&limiter->closing_or_left, &limiter->wait_mutex, &until);
+        woken = pthread_cond_timedwait(&limiter->closing_or_left, &limiter->wait_mutex.mutex, &until);
     int result = limiter->closing ? WEIR_ECLOSED : WEIR_OK;
-    pthread_mutex_unlock(&limiter->wait_mutex);
+    lock_give(&limiter->wait_mutex);
     return result;
 }
 
 static void leave(struct weir *limiter)
 {
-    pthread_mutex_lock(&limiter->wait_mutex);
+    lock_take(&limiter->wait_mutex);
     limiter->waiting--;
     if (limiter->closing)
         pthread_cond_broadcast(&limiter->closing_or_left);
-    pthread_mutex_unlock(&limiter->wait_mutex);
+    lock_give(&limiter->wait_mutex);
 }
 
 /* Admitted, but the queue before it is longer than the caller will wait: give the permits back and deny. */

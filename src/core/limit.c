@@ -29,9 +29,8 @@ struct definition {
     bool is_new;
 };
 
-/* (m) is held. */
 static int definition_prepare(struct weir *limiter, const char *name, const struct weir_policy *policy,
-                              struct definition *out, struct message message)
+                              struct definition *out, struct message message) REQUIRES(limiter->mutex)
 {
     struct definition definition = { .policy = *policy };
     int error = plan_make(policy, &limiter->share, &definition.plan, message);
@@ -61,8 +60,8 @@ static int definition_prepare(struct weir *limiter, const char *name, const stru
     return WEIR_OK;
 }
 
-/* (m) is held. Undo in the opposite order of preparing, so that ids stay dense. */
-static void definition_drop(struct weir *limiter, struct definition *definition)
+/* Undo in the opposite order of preparing, so that ids stay dense. */
+static void definition_drop(struct weir *limiter, struct definition *definition) REQUIRES(limiter->mutex)
 {
     if (definition->is_new) {
         HASH_DEL(limiter->limits, definition->limit);
@@ -70,8 +69,8 @@ static void definition_drop(struct weir *limiter, struct definition *definition)
     }
 }
 
-/* (m) is held. Cannot fail. */
-static void definition_commit(struct weir *limiter, const struct definition *definition)
+/* Cannot fail. */
+static void definition_commit(struct weir *limiter, const struct definition *definition) REQUIRES(limiter->mutex)
 {
     definition->limit->policy = definition->policy;
     definition->limit->part = plan_part(&definition->policy, &limiter->share);
@@ -100,11 +99,11 @@ static int define(struct weir *limiter, const char *name, const struct weir_poli
         return error;
 
     struct definition definition;
-    pthread_mutex_lock(&limiter->mutex);
+    lock_take(&limiter->mutex);
     error = definition_prepare(limiter, name, policy, &definition, message);
     if (!error)
         definition_commit(limiter, &definition);
-    pthread_mutex_unlock(&limiter->mutex);
+    lock_give(&limiter->mutex);
     if (!error && out)
         *out = definition.limit;
     return error;
@@ -128,9 +127,9 @@ weir_limit *weir_limit_find(weir *limiter, const char *name)
     if (!limiter || !name)
         return NULL;
     struct weir_limit *limit;
-    pthread_mutex_lock(&limiter->mutex);
+    lock_take(&limiter->mutex);
     HASH_FIND_STR(limiter->limits, name, limit);
-    pthread_mutex_unlock(&limiter->mutex);
+    lock_give(&limiter->mutex);
     return limit;
 }
 
@@ -148,9 +147,9 @@ int weir_limit_policy(weir_limit *limit, struct weir_policy *out)
 {
     if (!limit || !out)
         return WEIR_EINVAL;
-    pthread_mutex_lock(&limit->limiter->mutex);
+    lock_take(&limit->limiter->mutex);
     *out = limit->policy;
-    pthread_mutex_unlock(&limit->limiter->mutex);
+    lock_give(&limit->limiter->mutex);
     return WEIR_OK;
 }
 
@@ -192,8 +191,8 @@ static int collect(void *user, const struct weir_policy_line *line)
     return WEIR_OK;
 }
 
-/* (m) is held. */
 static int define_all(struct weir *limiter, const struct file_load *load, struct definition *definitions)
+    REQUIRES(limiter->mutex)
 {
     int error = WEIR_OK;
     size_t prepared = 0;
@@ -233,9 +232,9 @@ int weir_limits_load(weir *limiter, const char *path, char *message, size_t mess
         }
     }
     if (!error) {
-        pthread_mutex_lock(&limiter->mutex);
+        lock_take(&limiter->mutex);
         error = define_all(limiter, &load, definitions);
-        pthread_mutex_unlock(&limiter->mutex);
+        lock_give(&limiter->mutex);
     }
     free(definitions);
     free(load.policies);

@@ -42,8 +42,8 @@ static void limiter_free(struct weir *limiter)
     limits_free(limiter);
     share_free(&limiter->share);
     pthread_cond_destroy(&limiter->closing_or_left);
-    pthread_mutex_destroy(&limiter->wait_mutex);
-    pthread_mutex_destroy(&limiter->mutex);
+    lock_destroy(&limiter->wait_mutex);
+    lock_destroy(&limiter->mutex);
     free(limiter);
 }
 
@@ -69,8 +69,8 @@ int limiter_make(const struct weir_options *options, struct weir_backend *backen
     limiter->log = (struct log){ options->log, options->user };
     clock_init(&limiter->clock, options->now_us, options->user);
     limiter->timeout_us = options->timeout_us;
-    pthread_mutex_init(&limiter->mutex, NULL);
-    pthread_mutex_init(&limiter->wait_mutex, NULL);
+    lock_init(&limiter->mutex);
+    lock_init(&limiter->wait_mutex);
 
     struct share share;
     int error = wait_init(limiter);
@@ -119,12 +119,12 @@ void weir_close(weir *limiter)
 {
     if (!limiter)
         return;
-    pthread_mutex_lock(&limiter->wait_mutex);
+    lock_take(&limiter->wait_mutex);
     limiter->closing = true;
     pthread_cond_broadcast(&limiter->closing_or_left);
     while (limiter->waiting > 0)
-        pthread_cond_wait(&limiter->closing_or_left, &limiter->wait_mutex);
-    pthread_mutex_unlock(&limiter->wait_mutex);
+        pthread_cond_wait(&limiter->closing_or_left, &limiter->wait_mutex.mutex);
+    lock_give(&limiter->wait_mutex);
 
     limiter->backend->ops->destroy(limiter->backend);
     limiter_free(limiter);
@@ -132,8 +132,8 @@ void weir_close(weir *limiter)
 
 /* ---- Shares ---- */
 
-/* A plan for each limit at the new share, in the order of the table; (m) is held. */
-static int plans_at(struct weir *limiter, const struct share *share, struct weir_plan *plans)
+/* A plan for each limit at the new share, in the order of the table. */
+static int plans_at(struct weir *limiter, const struct share *share, struct weir_plan *plans) REQUIRES(limiter->mutex)
 {
     char sentence[LOG_LINE_SIZE - 256];
     size_t i = 0;
@@ -152,7 +152,7 @@ int limiter_set_share(struct weir *limiter, const struct share *share)
     if (error)
         return error;
 
-    pthread_mutex_lock(&limiter->mutex);
+    lock_take(&limiter->mutex);
     struct weir_plan *plans = malloc((HASH_COUNT(limiter->limits) + 1) * sizeof *plans);
     error = plans ? plans_at(limiter, &copy, plans) : WEIR_ENOMEM;
     if (!error) {
@@ -166,7 +166,7 @@ int limiter_set_share(struct weir *limiter, const struct share *share)
         limiter->share = copy;
         copy = old;
     }
-    pthread_mutex_unlock(&limiter->mutex);
+    lock_give(&limiter->mutex);
 
     free(plans);
     share_free(&copy);
@@ -190,7 +190,7 @@ int weir_stats_read(weir *limiter, struct weir_stats *out)
     if (limiter->backend->ops->stats)
         limiter->backend->ops->stats(limiter->backend, &read);
 
-    pthread_mutex_lock(&limiter->mutex);
+    lock_take(&limiter->mutex);
     read.share_weight = limiter->share.weight;
     read.share_total = limiter->share.total;
     struct weir_limit *limit, *next;
@@ -198,7 +198,7 @@ int weir_stats_read(weir *limiter, struct weir_stats *out)
         read.share_lifts += limit->part == PLAN_PART_LIFTED;
         read.share_zeros += limit->part == PLAN_PART_ZERO;
     }
-    pthread_mutex_unlock(&limiter->mutex);
+    lock_give(&limiter->mutex);
     *out = read;
     return WEIR_OK;
 }

@@ -12,6 +12,7 @@
 
 #include "core/clock.h"
 #include "core/hash.h"
+#include "core/lock.h"
 #include "core/log.h"
 #include "core/peers.h"
 #include "core/plan.h"
@@ -42,11 +43,11 @@ struct weir {
     struct hash_secret secret;    /* (c) */
     int64_t timeout_us;           /* (c) */
 
-    pthread_mutex_t mutex;
+    struct lock mutex;
     struct weir_limit *limits; /* (m) */
     struct share share;        /* (m) share.weights is ours */
 
-    pthread_mutex_t wait_mutex;
+    struct lock wait_mutex;
     pthread_cond_t closing_or_left; /* CLOCK_MONOTONIC */
     int64_t waiting;                /* (w) threads in weir_acquire() that have begun to wait */
     bool closing;                   /* (w) */
