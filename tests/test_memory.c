@@ -530,6 +530,32 @@ START_TEST(idle_keys_are_collected_while_none_come)
 }
 END_TEST
 
+START_TEST(idle_keys_are_collected_by_all_or_nothing_requests_too)
+{
+    struct scene scene;
+    enum { IDLE = 20000 };
+    scene_open(&scene, NULL);
+    weir_limit *second = scene_define_text(&scene, "second", "token_bucket limit=10 period=1s");
+    weir_limit *minute = scene_define_text(&scene, "minute", "token_bucket limit=100 period=1m");
+    for (int64_t i = 0; i < 2 * IDLE; i++) {
+        if (i == IDLE) { /* those before have long come back */
+            ck_assert_int_eq(stats_of(&scene).keys, 2 * IDLE);
+            scene.now_us += WEIR_HOUR;
+        }
+        const struct weir_request requests[] = {
+            { second, weir_key(&i, sizeof i), 1, 0 },
+            { minute, weir_key(&i, sizeof i), 1, 0 },
+        };
+        struct weir_decision decision;
+        must_succeed(weir_try_all(scene.limiter, requests, 2, &decision));
+        must(decision.allowed && decision.source == WEIR_BY_MEMORY, "there is room");
+    }
+    ck_assert_int_le(stats_of(&scene).keys, 2 * IDLE + IDLE / 50);
+    ck_assert_uint_ge(stats_of(&scene).evictions, 2 * IDLE - IDLE / 50);
+    scene_close(&scene);
+}
+END_TEST
+
 START_TEST(idle_keys_are_kept_until_their_room_is_asked_for_if_so_chosen)
 {
     struct scene scene;
@@ -876,6 +902,7 @@ int main(void)
     suite_test(suite, all_or_nothing_finds_room_for_all_or_adds_none, 30);
     suite_test(suite, idle_keys_are_collected_while_others_come, 30);
     suite_test(suite, idle_keys_are_collected_while_none_come, 30);
+    suite_test(suite, idle_keys_are_collected_by_all_or_nothing_requests_too, 30);
     suite_test(suite, idle_keys_are_kept_until_their_room_is_asked_for_if_so_chosen, 30);
     suite_test(suite, a_clock_that_steps_back_within_the_slack_finds_idle_keys_uncollected, 30);
     suite_test(suite, keys_of_all_sizes_stay_within_max_bytes, 60);

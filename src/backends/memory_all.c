@@ -133,19 +133,28 @@ static void all_rebase(struct memory *memory, struct all *all) UNCHECKED
     }
 }
 
+/* Last of all: entries may be gone afterwards. */
+static void all_sweep(struct memory *memory, const struct all *all) UNCHECKED
+{
+    for (size_t i = 0; i < all->n; i++)
+        memory_sweep(memory, all->shards[i], all->requests[i].now_us, SWEEP_STEPS);
+}
+
 static enum table_error all_locked(struct memory *memory, struct all *all, struct weir_decision *out, size_t *short_of)
 {
     enum table_error error = all_find(memory, all);
     if (error)
         return error;
-    if (!all_peek(memory, all, out)) {
-        all_rebase(memory, all);
-        return TABLE_OK;
-    }
-    error = all_add(memory, all, short_of);
-    if (!error)
+    if (all_peek(memory, all, out)) {
+        error = all_add(memory, all, short_of);
+        if (error)
+            return error;
         all_take(memory, all, out);
-    return error;
+    } else {
+        all_rebase(memory, all);
+    }
+    all_sweep(memory, all);
+    return TABLE_OK;
 }
 
 /* The requests as they were asked, but for those that found no room: their state is the shared one, or none. */

@@ -8,13 +8,12 @@
 
 #include "core/arith.h"
 
-#define SWEEP_STEPS_AT_INSERT 2
 #define SWEEP_TURNS 64    /* every so many decisions of a shard look at one entry as well */
 #define PREFETCH_GROUP 32 /* how many keys of a batch are fetched from memory at once */
 
 /* ---- Under the shard's mutex ---- */
 
-static void sweep(struct memory *memory, struct shard *shard, int64_t now_us, unsigned steps) REQUIRES(shard->mutex)
+void memory_sweep(struct memory *memory, struct shard *shard, int64_t now_us, unsigned steps)
 {
     if (!memory->keep_idle)
         shard_sweep(&memory->table, shard, now_us, WEIR_CLOCK_SLACK_US, &steps, steps);
@@ -39,7 +38,7 @@ static enum table_error decide_missing(struct memory *memory, struct shard *shar
     decide_fresh(request, &plan, state, &decision);
     if (request->verb == WEIR_TAKE && decision.allowed) {
         struct entry *entry;
-        sweep(memory, shard, request->now_us, SWEEP_STEPS_AT_INSERT);
+        memory_sweep(memory, shard, request->now_us, SWEEP_STEPS);
         enum table_error error = shard_add(&memory->table, shard, request, &plan, version, &entry);
         if (error)
             return error;
@@ -106,7 +105,7 @@ static inline enum table_error decide(struct memory *memory, struct shard *shard
     else
         error = decide_otherwise(memory, shard, request, entry, out);
     if (++shard->turns % SWEEP_TURNS == 0)
-        sweep(memory, shard, request->now_us, 1);
+        memory_sweep(memory, shard, request->now_us, 1);
     lock_give(&shard->mutex);
     return error;
 }

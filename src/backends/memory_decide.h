@@ -5,7 +5,8 @@
 #include "backends/memory_table.h"
 #include "core/algorithm.h"
 
-#define ROOM_TRIES 4 /* how often a new key makes room before it is turned away */
+#define SWEEP_STEPS 2 /* entries that an insertion, and each of several requests at once, looks at for idle ones */
+#define ROOM_TRIES 4  /* how often a new key makes room before it is turned away */
 
 struct memory {
     struct weir_backend backend;
@@ -29,6 +30,9 @@ int memory_decide_all(struct memory *memory, const struct weir_backend_request *
                       struct weir_decision *out);
 
 /* What both are made of. */
+
+/* Drop idle keys among the next `steps` entries of a shard; any of its entries may be gone then. */
+void memory_sweep(struct memory *memory, struct shard *shard, int64_t now_us, unsigned steps) REQUIRES(shard->mutex);
 
 /* Decide for a key that is not there; `state` is left as the decision makes it. */
 void decide_fresh(const struct weir_backend_request *request, const struct weir_plan *plan, int64_t *state,
