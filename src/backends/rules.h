@@ -1,8 +1,8 @@
 /* rules.h - the plans that states in memory were written under.
  *
- * An entry of the table names its rule, a plan of a limit, and compares it with the plan of the request: where they
- * differ, the state is carried over, and for that the old plan must still be there. So a rule lives as long as an
- * entry was written under it, and no longer.
+ * An entry of the table names its rule, a plan of a limit and the version at which the limit had it last. Where that
+ * is not the request's, the state may have to be carried over, and for that the old plan must still be there. So a
+ * rule lives as long as an entry was written under it, or a shard remembers it as its last, and no longer.
  *
  * Locks: rules->mutex, inside a shard's.
  */

@@ -5,8 +5,6 @@
 #include "core/arith.h"
 #include "core/verbs.h"
 
-#include <inttypes.h>
-
 static int check_request(const struct weir *limiter, const struct weir_request *request)
 {
     if (!request->limit)
@@ -20,9 +18,10 @@ static int check_request(const struct weir *limiter, const struct weir_request *
     return check_arguments(request->limit, request->key, request->cost);
 }
 
-/* Requests made ready for the backend, a bounded number of them. */
+/* How many requests the backend is handed at a time. */
 #define GROUP_MAX WEIR_MAX_ALL
 
+/* Requests made ready for the backend, no two of the same limit and key. */
 struct group {
     size_t count;
     struct weir_backend_request requests[GROUP_MAX];
@@ -38,11 +37,11 @@ static int group_time(const struct weir *limiter, const struct weir_request *req
     return WEIR_OK;
 }
 
-static void group_add(struct group *group, const struct weir_request *request, int64_t now_us)
+static struct weir_backend_request take_request(const struct weir_request *request, int64_t now_us)
 {
     if (request->now_us)
         now_us = request->now_us;
-    group->requests[group->count++] = backend_request(request->limit, request->key, request->cost, now_us, WEIR_TAKE);
+    return backend_request(request->limit, request->key, request->cost, now_us, WEIR_TAKE);
 }
 
 /* A request for a limit and key that stand there already is one for more permits. */
@@ -120,8 +119,8 @@ int weir_try_all(weir *limiter, const struct weir_request *requests, size_t n, s
         if (group_merge(&group, &requests[i]))
             continue;
         indices[group.count] = (uint32_t)i;
-        group_add(&group, &requests[i], now_us);
-        group.requests[group.count - 1].now_us = group.requests[0].now_us;
+        group.requests[group.count] = take_request(&requests[i], now_us);
+        group.requests[group.count++].now_us = group.requests[0].now_us;
     }
     struct weir_decision decisions[GROUP_MAX];
     const struct weir_backend_ops *ops = limiter->backend->ops;
@@ -139,11 +138,10 @@ int weir_try_all(weir *limiter, const struct weir_request *requests, size_t n, s
 static int try_group(struct weir *limiter, const struct weir_request *requests, size_t n, int64_t now_us,
                      int64_t deadline, struct weir_decision *outs)
 {
-    struct group group;
-    group.count = 0;
+    struct weir_backend_request group[GROUP_MAX];
     for (size_t i = 0; i < n; i++)
-        group_add(&group, &requests[i], now_us);
-    int error = limiter->backend->ops->decide(limiter->backend, group.requests, n, false, deadline, outs);
+        group[i] = take_request(&requests[i], now_us);
+    int error = limiter->backend->ops->decide(limiter->backend, group, n, false, deadline, outs);
     assert(error <= 0);
     if (error) {
         stats_add(&limiter->stats, STATS_ERRORS, n);
@@ -219,14 +217,12 @@ int weir_submit(weir *limiter, struct weir_op *op)
         count_answer(limiter, error, false);
         return error;
     }
-    struct group group;
-    group.count = 0;
-    group_add(&group, &op->request, now_us);
+    const struct weir_backend_request request = take_request(&op->request, now_us);
     void (*done)(struct weir_op * op, int status) = op->done;
     memcpy(&op->opaque[OP_DONE], &done, sizeof done);
     op->opaque[OP_LIMITER] = (uint64_t)(uintptr_t)limiter;
     op->done = submitted_done;
-    int result = ops->submit(limiter->backend, &group.requests[0], deadline_us(limiter), op);
+    int result = ops->submit(limiter->backend, &request, deadline_us(limiter), op);
     if (result <= 0) {
         op->done = done;
         count_answer(limiter, result, result == WEIR_OK && op->decision.allowed);

@@ -69,13 +69,16 @@ int limiter_make(const struct weir_options *options, struct weir_backend *backen
     limiter->log = (struct log){ options->log, options->user };
     clock_init(&limiter->clock, options->now_us, options->user);
     limiter->timeout_us = options->timeout_us;
+    int error = wait_init(limiter);
+    if (error) {
+        free(limiter);
+        return error;
+    }
     lock_init(&limiter->mutex);
     lock_init(&limiter->wait_mutex);
 
     struct share share;
-    int error = wait_init(limiter);
-    if (!error)
-        error = share_from_options(options, &share, (struct message){ NULL, 0 });
+    error = share_from_options(options, &share, (struct message){ NULL, 0 });
     if (!error)
         error = share_copy(&share, &limiter->share);
     if (!error && hash_secret_draw(&limiter->secret) != 0) {
