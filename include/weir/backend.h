@@ -24,8 +24,8 @@ enum weir_verb {
     WEIR_RESET   /* forget the key; the decision is that of a fresh key */
 };
 
-/* A policy made ready to run: integers only, every product below 2^53, this instance's share already in it. What
- * each algorithm does with it stands at the top of src/core/<algorithm>.c. Fields that an algorithm has no use for
+/* A policy made ready to run: integers only, every product below 2^53; of the whole limit if ops->shared, else with this
+ * instance's share in it. What each algorithm does with it stands at the top of src/core/<algorithm>.c. Fields that an algorithm has no use for
  * are 0. */
 struct weir_plan {
     int32_t algorithm, refill, align; /* enum weir_algorithm, weir_refill, weir_align */
@@ -45,7 +45,11 @@ struct weir_backend_request {
     int64_t cost;          /* RESET: 1 */
     int64_t now_us;        /* the time to decide by, 0 to WEIR_MAX_TIME_US; or WEIR_OWN_CLOCK, see ops->own_clock */
     uint64_t plan_version; /* of the limit's plan when the request was made; 1, 2, 3, ... in this process */
-    uint32_t limit_id;     /* stands for the limit: 0, 1, 2, ... in the order of definition */
+    int64_t
+        cold_since_us; /* -1: a key that is not there is fresh. Otherwise the request stands in for a backend that has
+                            * failed since then: its plan is this instance's share, and a key that is not there
+                            * counts as one whose permits were all taken at that time */
+    uint32_t limit_id; /* stands for the limit: 0, 1, 2, ... in the order of definition, and for each outage anew */
     enum weir_verb verb;
 };
 
@@ -62,23 +66,32 @@ struct weir_backend_ops {
     size_t size;      /* sizeof(struct weir_backend_ops) where the backend was compiled */
     const char *name; /* a word, for log lines */
     bool own_clock;   /* the backend has a clock of its own: now_us is WEIR_OWN_CLOCK unless the caller gave a time */
+    bool shared;      /* all instances count together in it: plans are of whole limits, not of this instance's share */
 
     /* Required. Decide reqs[0..n), each atomic by itself and in order, or all of them as one step, all or nothing,
      * if `all` (verbs are then all WEIR_TAKE, times all the first's, no two with the same limit and key, n at most
-     * WEIR_MAX_ALL; a cost may be up to WEIR_MAX_ALL times WEIR_MAX_PERMITS). Returns no later than `deadline_us` on CLOCK_MONOTONIC. WEIR_OK with out[0..n) filled: with
-     * `all`, each is the decision of its own limit, as of a peek wherever any denies. Otherwise a negative enum
-     * weir_error: then nothing in out[] means anything, but with n = 1 out[0] must be as it was. Called from any number of threads at once. */
+     * WEIR_MAX_ALL; a cost may be up to WEIR_MAX_ALL times WEIR_MAX_PERMITS). Returns no later than `deadline_us` on
+     * CLOCK_MONOTONIC. WEIR_OK with out[0..n) filled: with `all`, each is the decision of its own limit, as of a peek
+     * wherever any denies. Otherwise a negative enum weir_error: then nothing in out[] means anything, but with n = 1
+     * out[0] must be as it was. WEIR_ETIME and WEIR_EIO are failures, to which the core applies options.on_failure;
+     * the others reach the caller. Called from any number of threads at once. */
     int (*decide)(struct weir_backend *backend, const struct weir_backend_request *reqs, size_t n, bool all,
                   int64_t deadline_us, struct weir_decision *out);
 
     /* Optional; NULL means that decide() never blocks. One request without blocking: WEIR_OK if decided at once
-     * (op->decision is filled), 1 if op->done will run later, a negative error if it will not. `req` is
-     * valid during the call only. op->opaque[2..5] are the backend's, the first two the core's. */
+     * (op->decision is filled), 1 if op->done will run once, later, on a thread of the backend's, no later than the
+     * deadline, with op->decision filled on WEIR_OK and untouched otherwise; a negative error if it will not. `req` is
+     * valid during the call only, op and the bytes of its key until `done` runs. op->opaque[2..5] are the backend's,
+     * the first two the core's. */
     int (*submit)(struct weir_backend *backend, const struct weir_backend_request *req, int64_t deadline_us,
                   struct weir_op *op);
 
-    /* Optional. Add to the fields that the backend knows: full, evictions, keys, bytes. */
+    /* Optional. Add to the fields that the backend knows: full, evictions, keys, bytes, and those named store_. */
     void (*stats)(struct weir_backend *backend, struct weir_stats *add);
+
+    /* Optional, and required with submit(). The limiter is being closed: answer what waits, and what still comes, with
+     * WEIR_ECLOSED, soon. Does not block; called once at most, before destroy(), while others may be in the backend. */
+    void (*shut)(struct weir_backend *backend);
 
     /* Required. Free it all; nobody else is in `backend` any more. */
     void (*destroy)(struct weir_backend *backend);

@@ -57,6 +57,7 @@ extern "C" {
 #define WEIR_MAX_NAME_LEN 128                      /* limit name: 1 to this; letters, digits, '.', '_', '-' */
 #define WEIR_MAX_LIMITS 65536                      /* limits per limiter; one more is WEIR_EFULL */
 #define WEIR_MAX_ALL 64                            /* requests in one weir_try_all() */
+#define WEIR_MAX_SUBMITTED 65536                   /* requests of weir_submit() that wait for Redis at once */
 #define WEIR_CLOCK_SLACK_US (2 * WEIR_SECOND)      /* a clock that steps back by no more than this is held, see below */
 
 typedef struct weir weir;             /* backend, clock, counters and limits: made by weir_open() */
@@ -66,7 +67,7 @@ enum weir_error {
     WEIR_OK = 0,
     WEIR_EINVAL = -1, /* an argument, option or policy is outside its documented range */
     WEIR_ENOMEM = -2, /* an allocation failed; nothing was changed */
-    WEIR_EFULL = -3,  /* WEIR_MAX_LIMITS limits are defined already */
+    WEIR_EFULL = -3,  /* WEIR_MAX_LIMITS limits are defined already, or WEIR_MAX_SUBMITTED requests wait */
     WEIR_ETIME = -4,  /* the backend did not answer in time; the permits may or may not be taken */
     WEIR_EIO = -5,    /* a file or the backend cannot be reached or read, or broke its protocol */
     WEIR_ESTATE = -6, /* a stored state is not weir's: another writer, another type */
@@ -155,11 +156,29 @@ enum weir_on_full {
     WEIR_FULL_SHARE  /* all such keys of a limit share one state of it */
 };
 
+/* Where the count is kept. */
+enum weir_mode {
+    WEIR_LOCAL,      /* in this process; this instance's share of each limit */
+    WEIR_DISTRIBUTED /* in Redis, by its clock, in one atomic script: exact over all instances */
+};
+
+/* What answers when Redis, or a backend of one's own, cannot be reached or does not answer in time. It is asked for
+ * takes and peeks; a refund or a reset that fails is always an error, as is a state that is not weir's. */
+enum weir_on_failure {
+    WEIR_FAIL_LOCAL, /* this process, by its share (see weir_options.instances), kept in memory. Each outage starts cold:
+                       * every key counts as if all its permits had been taken when it began, so that an outage is never
+                       * a second burst. Source WEIR_BY_FALLBACK */
+    WEIR_FAIL_OPEN,  /* allowed and not counted; source WEIR_BY_FAIL_OPEN */
+    WEIR_FAIL_CLOSED, /* denied, retry_after_us a second; source WEIR_BY_FAIL_CLOSED */
+    WEIR_FAIL_ERROR   /* the caller gets WEIR_ETIME or WEIR_EIO */
+};
+
 enum weir_log_level { WEIR_LOG_ERROR, WEIR_LOG_WARNING, WEIR_LOG_INFO };
 
 /* Start from WEIR_OPTIONS_INIT; zero in a field means its default. Strings and arrays are copied. */
 struct weir_options {
     size_t size;               /* sizeof(struct weir_options) */
+    enum weir_mode mode;       /* default WEIR_LOCAL */
     const char *policy_file;   /* limits to define at open, see weir_limits_load(); default none */
     enum weir_on_full on_full; /* default WEIR_FULL_DENY */
     bool keep_idle;            /* keep keys that are as good as new until max_keys or max_bytes asks for their room; for
@@ -167,11 +186,27 @@ struct weir_options {
     int64_t max_keys;          /* 1 to 2^31; default 1,000,000 */
     int64_t max_bytes;         /* memory for keys and tables, 1 MiB or more; default 256 * max_keys, at least 1 MiB */
 
+    enum weir_on_failure on_failure; /* default WEIR_FAIL_LOCAL */
     int64_t timeout_us; /* longest stay in one call for the sake of a backend that can block; 1 us to 1 hour; default
                          * 50,000. The memory backend never does. */
 
+    /* Redis, mode WEIR_DISTRIBUTED; elsewhere these must be 0.
+     *
+     *     redis://[user:password@]host[:port][/db]      unix://[user:password@]/path[?db=N]
+     *
+     * Default port 6379, db 0; an IPv6 address stands in brackets; user, password and path are percent-decoded.
+     * Without a password in the URL the first line of redis_password_file is used, or else the environment variable
+     * WEIR_REDIS_PASSWORD, both read at weir_open(). Keys are <redis_prefix><limit>:{<key>}. */
+    const char *redis_url;           /* required */
+    const char *redis_password_file; /* default none */
+    const char *redis_prefix;        /* 1 to 64 printable bytes of ASCII but space, '{' and '}'; default "weir:" */
+    bool by_local_clock;             /* decide by this process's clock (now_us) instead of the server's: for replays and
+                                      * tests. Keys then stay a week longer than they count, for the server's clock and
+                                      * this one have nothing to do with each other */
+
     /* This instance's share of every limit: weight / total weight. All instances must be given the same `instances`
-     * and weights; then what they admit adds up to the limit. */
+     * and weights; then what they admit adds up to the limit. In mode WEIR_DISTRIBUTED it matters only while Redis
+     * cannot be had. */
     int64_t instances;      /* how many there are: 1 to 10,000; default 1 */
     int64_t rank;           /* this one's place in the order of their ids: 0 to instances-1 */
     int64_t weight;         /* this one's weight: 1 to 65535; default 1, or weights[rank] */
@@ -203,13 +238,17 @@ static inline struct weir_options weir_options_init_(void)
 /* clang-format on */
 #endif
 
-/* Make a limiter in local mode: keys are kept in this process. `opts` may be NULL for all defaults. WEIR_EINVAL (the
- * log hook gets the option's name and range), WEIR_ENOMEM, WEIR_EIO (no random numbers from the system, policy file
- * not readable). The limiter may be used after fork() only in the process that opened it. */
+/* Make a limiter. `opts` may be NULL for all defaults: local mode. WEIR_EINVAL (the log hook gets the option's name and
+ * range), WEIR_ENOMEM, WEIR_EIO (no random numbers from the system, policy or password file not readable, no thread to
+ * be had). It does not wait for Redis: what is asked before the connection stands waits for it, up to timeout_us.
+ * After fork() a limiter in local mode may be used only in the process that opened it; one in distributed mode makes
+ * connections and a thread of its own in the child. */
 WEIR_API int weir_open(const struct weir_options *opts, weir **out);
 
-/* End a limiter and all that came from it. Calls that wait in weir_acquire() are woken and return WEIR_ECLOSED, and
- * are waited for; no other call may be under way or come later. NULL is ignored. */
+/* End a limiter and all that came from it. Calls that wait, for permits or for Redis, are woken and return
+ * WEIR_ECLOSED, and are waited for; submitted requests that wait get their `done` with it, on this thread if there is a
+ * weir_event_fd(). No call may come later, and in local mode none but weir_acquire() may be under way. NULL is
+ * ignored. */
 WEIR_API void weir_close(weir *w);
 
 /* Put `policy` under `name`. A name that is there already keeps its handle and its keys: what a key has used so far,
@@ -250,9 +289,13 @@ static inline struct weir_key weir_key_text(const char *text)
 
 /* Who decided. */
 enum weir_source {
-    WEIR_BY_MEMORY, /* the key's own state in this process */
-    WEIR_BY_FULL,   /* enum weir_on_full, for want of room for a new key */
-    WEIR_BY_BACKEND /* a backend of the user's own */
+    WEIR_BY_MEMORY,  /* the key's own state in this process */
+    WEIR_BY_FULL,    /* enum weir_on_full, for want of room for a new key */
+    WEIR_BY_BACKEND, /* a backend of the user's own */
+    WEIR_BY_REDIS,
+    WEIR_BY_FALLBACK,   /* enum weir_on_failure, while Redis cannot be had */
+    WEIR_BY_FAIL_OPEN,  /* likewise */
+    WEIR_BY_FAIL_CLOSED /* likewise */
 };
 
 struct weir_decision {      /* 64 bytes */
@@ -273,7 +316,8 @@ struct weir_decision {      /* 64 bytes */
  * further moves the key's state to its time with all that was used still used. Neither mints a permit. */
 
 /* Take `cost` permits (1 to WEIR_MAX_PERMITS) if they are there; never waits for them. A denial changes nothing.
- * WEIR_EINVAL, WEIR_ENOMEM; with a backend of one's own also its errors. */
+ * WEIR_EINVAL, WEIR_ENOMEM. Not in local mode also WEIR_ESTATE, WEIR_ECLOSED, and with WEIR_FAIL_ERROR WEIR_ETIME and
+ * WEIR_EIO; it then blocks for timeout_us at most. The same holds for every verb below. */
 WEIR_API int weir_try(weir_limit *limit, struct weir_key key, int64_t cost, struct weir_decision *out);
 
 /* As weir_try(), but waits up to `max_wait_us` (0 or more) of real time for the permits, and waits out delay_us too:
@@ -320,9 +364,20 @@ struct weir_op {
     uint64_t opaque[6]; /* the library's */
 };
 
-/* weir_try() without ever blocking. WEIR_OK: decided already, `done` will not run. 1: `done` will run once, later, on
- * the backend's thread. Negative: an error, `done` will not run. In local mode never 1. */
+/* weir_try() without ever blocking. WEIR_OK: decided already, `done` will not run. 1: `done` will run once, within
+ * timeout_us, on a thread of the limiter's (it must not block there) or, if weir_event_fd() has been called, in
+ * weir_dispatch(); the bytes of the key must stay until then. `status` is WEIR_OK or an error of weir_try(). Negative: an
+ * error, `done` will not run; WEIR_EFULL if WEIR_MAX_SUBMITTED requests wait already. In local mode never 1. */
 WEIR_API int weir_submit(weir *w, struct weir_op *op);
+
+/* A file descriptor for the caller's own event loop: readable while weir_dispatch() has requests to complete. From the
+ * first call on, no `done` runs anywhere else. To be called before the first weir_submit(); the descriptor is the
+ * limiter's. WEIR_EIO if the system has none to give. */
+WEIR_API int weir_event_fd(weir *w);
+
+/* Run the `done` of each submitted request that has its answer, on this thread; returns how many. Never blocks, never
+ * fails; `w` must not be NULL. One thread at a time. */
+WEIR_API int weir_dispatch(weir *w);
 
 /* ---- What it has done ---- */
 
@@ -331,6 +386,8 @@ struct weir_stats {
     uint64_t allowed;     /* requests admitted, those of a batch each, an all-or-nothing once */
     uint64_t denied;      /* requests denied, likewise; peeks, refunds and resets are not counted */
     uint64_t errors;      /* decisions that ended in an error */
+    uint64_t fallbacks;   /* decisions by enum weir_on_failure; each counts as allowed or denied as well */
+    uint64_t outages;     /* times that it took over */
     uint64_t full;        /* answers by enum weir_on_full */
     uint64_t evictions;   /* keys as good as new that were dropped */
     uint64_t share_lifts; /* limits whose part of a burst was 0 here and was lifted to 1, see weir_options.instances */
@@ -338,6 +395,11 @@ struct weir_stats {
     int64_t keys;         /* keys held */
     int64_t bytes;        /* memory held for keys and tables */
     int64_t share_weight, share_total; /* this instance's share in force */
+    uint64_t store_requests;           /* requests sent to Redis */
+    uint64_t store_calls;              /* script calls that carried them */
+    uint64_t store_timeouts;           /* connections given up because an answer was late */
+    uint64_t store_connections;        /* connections made */
+    uint64_t store_breaks;             /* times that calls were answered without waiting, for Redis was thought gone */
 };
 
 /* Add up the counters; exact when no call is under way. WEIR_EINVAL if out->size is not a known size. */
