@@ -1,0 +1,7 @@
+-- algorithms.lua - each algorithm as a function, and how long its stamp is, by the stamp's first byte.
+--@include algorithm.lua level
+--@include algorithm.lua interval
+--@include algorithm.lua fixed
+--@include algorithm.lua sliding
+local algorithms = { T = level, L = level, I = interval, F = fixed, S = sliding }
+local stamp_len = { T = 22, L = 22, I = 17, F = 13, S = 14 }

@@ -1,0 +1,26 @@
+-- interval.lua - token bucket with interval refill, the twin of src/core/interval_bucket.c: `limit` permits come back
+-- every period. Parts as in level.lua.
+--
+--     stamp: tag 'I', align I1, limit I4, period I7 in us, size I4       state: stamp, used I4, last refill I7 in us
+--@part plan
+local tag, align, limit, period, size = unpack('<BBI4I7I4', #stamp == 17 and stamp or rep('\0', 17))
+local most, unit, grain, fresh = size, 1, 1, align == 1 and now - now % period or now
+local sane = tag == 73 and align <= 1 and limit > 0 and period > 0 and size > 0
+  and ceil(size / limit) * period <= FILL_MAX
+--@part read
+local used, anchor, ours = 0, fresh, state ~= nil
+if state then
+  ours = #state == 28
+  if ours then used, anchor = unpack('<I4I7', state, 18) end
+  ours = ours and used > 0 and used <= size and anchor <= EXACT_MAX
+  if anchor > now then
+    if anchor - now > SLACK_US then anchor, moved = fresh, true end
+  else
+    local refills = floor((now - anchor) / period)
+    used, anchor = max(0, used - refills * limit), anchor + refills * period
+    if used == 0 then anchor = fresh end
+  end
+end
+--@part write
+local bytes = pack('<c17I4I7', stamp, used, anchor)
+local left = ceil(used / limit) * period + (anchor - now)

@@ -1,0 +1,31 @@
+-- level.lua - greedy token bucket and leaky bucket, the twin of src/core/level.h: units that drain by p every tick.
+--
+--     stamp: tag 'T' or 'L', p I7, q I7, tick I3 in us, size I4          state: stamp, used units I7, tick I7
+--
+-- Parts of a script, in the order in which they are pasted:
+--     plan     in: stamp, now. Out: sane, the plan's fields; most, the units of a full bucket; unit, units of a permit;
+--              grain, microseconds of one step of the anchor; fresh, the anchor of a fresh state.
+--     read     in: state (nil: not ours, false: none), moved. Out: ours; used and anchor at now; moved, if the clock
+--              rule moved the anchor back.
+--     write    in: used, anchor, added (what was admitted just now). Out: bytes; left, us until it is as good as new.
+--@part plan
+local tag, p, q, tick, size = unpack('<BI7I7I3I4', #stamp == 22 and stamp or rep('\0', 22))
+local most, unit, grain, fresh = size * q, q, tick, floor(now / tick)
+local sane = (tag == 84 or tag == 76) and p > 0 and p <= EXACT_MAX and tick > 0 and most > 0 and most <= EXACT_MAX
+  and ceil(most / p) * tick <= FILL_MAX
+--@part read
+local used, anchor, ours = 0, fresh, state ~= nil
+if state then
+  ours = #state == 36
+  if ours then used, anchor = unpack('<I7I7', state, 23) end
+  local start = anchor * tick
+  ours = ours and used > 0 and used <= most and start <= EXACT_MAX
+  if start > now then
+    if start - now > SLACK_US then anchor, moved = fresh, true end
+  else
+    used, anchor = max(0, used - (fresh - anchor) * p), fresh
+  end
+end
+--@part write
+local bytes = pack('<c22I7I7', stamp, used, anchor)
+local left = ceil(used / p) * tick + (anchor * tick - now)

@@ -1,0 +1,57 @@
+-- sliding.lua - sliding window, the twin of src/core/sliding_window.c: the current block and the `blocks` before it
+-- count. Parts as in level.lua.
+--
+--     stamp: tag 'S', blocks I2, period I7 of one block in us, size I4
+--     state: stamp, id I7 of the newest block that was charged, n I2, then n counts I4, that of block newest first and
+--            the last one not 0
+--
+-- Permits come and go as in a queue: into the newest block, out of the oldest that counts. So what stays of a sequence
+-- of takes and refunds is the youngest part of all that was in it. Counts too old to count are dropped by a take only:
+-- the clock may step back a little, and they count again.
+--@part plan
+local tag, blocks, period, size = unpack('<BI2I7I4', #stamp == 14 and stamp or rep('\0', 14))
+local most, unit, grain, fresh = size, 1, period, floor(now / period)
+local sane = tag == 83 and blocks > 0 and blocks <= 1024 and period > 0 and (blocks + 1) * period <= FILL_MAX
+  and size > 0
+--@part read
+local used, anchor, ours = 0, fresh, state ~= nil
+local newest, counts, kept, n, age = fresh, {}, 0, 0, 0 -- the first `kept` counts are young enough to count
+if state then
+  if #state >= 27 then newest, n = unpack('<I7I2', state, 15) end
+  ours = n > 0 and n <= blocks + 1 and #state == 23 + 4 * n and newest * period <= EXACT_MAX
+  if ours then
+    counts = { unpack(rep('<I4', n), state, 24) }
+    local start = newest * period
+    if start > now then
+      moved = moved or start - now > SLACK_US
+      if start - now > SLACK_US then newest = fresh end
+      anchor = newest
+    else
+      age = fresh - newest
+    end
+    kept = max(0, min(n, blocks + 1 - age))
+    local old = 0
+    for k = 1, kept do used = used + counts[k] end
+    for k = kept + 1, n do old = old + counts[k] end
+    ours = counts[n] > 0 and used + old <= size
+    if used == 0 then kept, age = 0, 0 end
+  end
+end
+--@part write
+local young = min(used, added)
+local rest = used - young
+for k = 1, kept do
+  if counts[k] > rest then counts[k] = rest end
+  rest = rest - counts[k]
+end
+if added > 0 then
+  for k = kept, 1, -1 do counts[k + age] = counts[k] end
+  for k = 1, age do counts[k] = 0 end
+  counts[1] = young + (kept > 0 and counts[1] or 0)
+  newest, n = anchor, max(1, kept + age)
+end
+while counts[n] == 0 do n = n - 1 end
+local youngest = 1
+while counts[youngest] == 0 do youngest = youngest + 1 end
+local bytes = pack('<c14I7I2c0', stamp, newest, n, pack(rep('<I4', n), spread(counts, 1, n)))
+local left = (blocks + 1) * period + ((newest - youngest + 1) * period - now)

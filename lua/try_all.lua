@@ -1,0 +1,65 @@
+-- try_all.lua - takes from several keys, of limits of any kind, all or nothing.
+--
+-- KEYS  one or more, all in one slot of a cluster, each at most once
+-- ARGV  a stamp for each key, as the algorithms' files lay them out
+--       items  one for each key, as for the other scripts: a take, not more, of its cost, once
+--       time   to decide by, in decimal microseconds; without it the server's
+-- Returns what the other scripts return. If any key denies, nothing is charged; what the clock or a new plan demands is
+--       written all the same. If any is not ours, nothing is written.
+-- Error 'WEIR ...' if KEYS or ARGV are not so; then nothing was written.
+--@include prologue.lua
+
+local n = #KEYS
+local items, time = ARGV[n + 1], ARGV[n + 2]
+--@include clock.lua
+if not now or #ARGV > n + 2 or n == 0 or not items or #items ~= 9 * n then
+  return redis.error_reply('WEIR bad arguments')
+end
+--@include algorithms.lua
+local function carry(state, stamp)
+  --@include carry.lua
+end
+local deciders, costs = {}, {}
+for i = 1, n do
+  local stamp = ARGV[i]
+  local tag = sub(stamp, 1, 1)
+  local verb, more, cost, times = unpack('<BBI5I2', items, 9 * i - 8)
+  if verb ~= TAKE or more ~= 0 or times ~= 1 or cost == 0 or not algorithms[tag]
+    or not algorithms[tag](stamp, false, now, 0) then
+    return redis.error_reply('WEIR bad stamp or item')
+  end
+  deciders[i], costs[i] = algorithms[tag], cost
+end
+
+local found, states, must, after, lives = {}, {}, {}, {}, {}
+local all_ours, all_allowed, charged = true, true, 0
+for i = 1, n do
+  local key, stamp = KEYS[i], ARGV[i]
+  --@include find.lua
+  local permits, allowed, _
+  if state ~= nil then
+    permits, _, moved, allowed, after[i], lives[i] = deciders[i](stamp, state, now, costs[i], moved)
+  end
+  if not permits then all_ours = false end
+  all_allowed = all_allowed and allowed
+  found[i], states[i], must[i] = permits and (state or NONE) or FOREIGN, state, moved
+end
+
+if all_ours then
+  for i = 1, n do
+    if all_allowed then
+      charged = charged + costs[i]
+    elseif must[i] then
+      local _
+      _, _, _, _, after[i], lives[i] = deciders[i](ARGV[i], states[i], now, 0)
+    end
+    if not all_allowed and not must[i] then
+      -- a denial leaves the key as it is
+    elseif after[i] then
+      call('SET', KEYS[i], after[i], 'PX', ceil(lives[i] / 1000) + grace)
+    else
+      call('DEL', KEYS[i])
+    end
+  end
+end
+return pack('<I7I7c0', now, charged, concat(found))
