@@ -1,0 +1,61 @@
+/* redis_server.h - a private Redis server for a test or a benchmark: its own folder, its own socket, gone at the end.
+ *
+ * The server to run is the command in the environment's WEIR_TEST_REDIS_SERVER, words parted by blanks (it may begin
+ * with a loader and its arguments), or else redis-server from PATH, or else Debian's redis-check-rdb, which is the
+ * server when it is called by that name.
+ *
+ * It ends with the thread that started it, whatever becomes of that: a test that crashes leaves its folder, but no
+ * process. So start it from a thread that lives as long as the test does.
+ */
+#ifndef WEIR_LAB_REDIS_SERVER_H
+#define WEIR_LAB_REDIS_SERVER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+enum { REDIS_SERVER_WORDS_MOST = 64 };
+
+struct redis_server {
+    pid_t pid;         /* 0: not running */
+    int port;          /* of 127.0.0.1; 0: none */
+    char dir[80];      /* in $TMPDIR, or else /tmp */
+    char socket[108];  /* the path of its Unix socket */
+    char url[128];     /* unix://<socket> */
+    char tcp_url[40];  /* redis://127.0.0.1:<port>, or empty */
+    char command[512]; /* WEIR_TEST_REDIS_SERVER's words, each ended by a NUL */
+    char *words[REDIS_SERVER_WORDS_MOST + 1];
+    char error[512]; /* after a -1, why */
+};
+
+enum redis_server_reach { REDIS_SERVER_UNIX, REDIS_SERVER_UNIX_AND_PORT };
+
+/* Whether there is a server to run; a test that needs one ends with status 77 otherwise. */
+bool redis_server_found(void);
+
+/* Start it and wait until it answers PING, an error such as NOAUTH included. It saves nothing. `config` holds more words
+ * for its command line ("--requirepass", "secret"), up to a NULL; they must live as long as the server. NULL: none.
+ * 0, or -1 with a sentence in server->error and nothing left behind. */
+int redis_server_start(struct redis_server *server, enum redis_server_reach reach, const char *const *config);
+
+/* End it in an orderly way, wait for that, and remove its folder. Not running is fine. */
+void redis_server_stop(struct redis_server *server);
+
+/* As by kill -9; its folder stays. */
+void redis_server_kill(struct redis_server *server);
+
+/* Start it again, in the same folder and on the same socket and port. As redis_server_start(). */
+int redis_server_restart(struct redis_server *server);
+
+/* Stop its process where it is (SIGSTOP) and let it go on: it holds its connections, but answers nothing. pause returns
+ * once it has stopped. */
+void redis_server_pause(struct redis_server *server);
+void redis_server_resume(struct redis_server *server);
+
+/* CPU time its process has taken, in microseconds; -1 if the system does not tell. */
+int64_t redis_server_cpu_us(const struct redis_server *server);
+
+/* Its resident memory in bytes; -1 if the system does not tell. */
+int64_t redis_server_memory(const struct redis_server *server);
+
+#endif
