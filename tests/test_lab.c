@@ -2,6 +2,7 @@
 #include "support.h"
 
 #include "asker.h"
+#include "envelope.h"
 #include "fake_redis.h"
 #include "fproxy.h"
 #include "redis_server.h"
@@ -361,6 +362,42 @@ START_TEST(a_fake_answers_as_redis_would_or_as_it_is_told)
 }
 END_TEST
 
+/* ---- The envelope ---- */
+
+/* The same by its definition: every stretch from some start to some end. */
+static double burst_by_definition(const struct admit *admits, size_t n, int64_t limit, int64_t period_us)
+{
+    double most = 0;
+    for (size_t from = 0; from < n; from++)
+        for (size_t to = 0; to < n; to++) {
+            int64_t start_us = admits[from].start_us, end_us = admits[to].end_us, sum = 0;
+            for (size_t i = 0; i < n; i++)
+                sum += admits[i].start_us >= start_us && admits[i].end_us <= end_us ? admits[i].cost : 0;
+            double burst = (double)sum - (double)(end_us - start_us) * (double)limit / (double)period_us;
+            if (start_us <= end_us && burst > most)
+                most = burst;
+        }
+    return most;
+}
+
+START_TEST(an_envelope_is_what_its_definition_says)
+{
+    struct chance chance = chance_make(1);
+    struct admit admits[40];
+    for (int times = 0; times < 300; times++) {
+        size_t n = (size_t)chance_between(&chance, 0, 40);
+        int64_t limit = chance_between(&chance, 1, 100), start_us = INT64_C(1790000000123456);
+        for (size_t i = 0; i < n; i++) {
+            start_us += chance_between(&chance, 0, 30) + (chance_one_in(&chance, 9) ? 5000 : 0);
+            int64_t end_us = start_us + chance_between(&chance, 0, 100);
+            admits[i] = (struct admit){ start_us, end_us, chance_between(&chance, 1, 5) };
+        }
+        double expected = burst_by_definition(admits, n, limit, 1000);
+        ck_assert_double_eq_tol(envelope_burst(admits, n, limit, 1000), expected, 1e-6);
+    }
+}
+END_TEST
+
 int main(void)
 {
     if (!redis_server_found()) {
@@ -382,5 +419,6 @@ int main(void)
     suite_test(suite, a_door_can_refuse_and_hold_and_open_again, 30);
     suite_test(suite, a_frozen_proxy_answers_once_it_thaws_and_a_slow_one_later, 30);
     suite_test(suite, a_fake_answers_as_redis_would_or_as_it_is_told, 30);
+    suite_test(suite, an_envelope_is_what_its_definition_says, 30);
     return suite_run(suite);
 }
