@@ -2,11 +2,17 @@
 #include "support.h"
 
 #include "asker.h"
+#include "envelope.h"
+#include "fake_redis.h"
+#include "fproxy.h"
 #include "redis_server.h"
+#include "wire.h"
 
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -143,6 +149,255 @@ START_TEST(a_server_dies_with_the_process_that_started_it)
 }
 END_TEST
 
+/* ---- The proxy ---- */
+
+struct street {
+    struct redis_server server;
+    struct fproxy *proxy;
+    struct asker asker; /* to the server through the proxy */
+};
+
+static void street_open(struct street *street)
+{
+    server_start(&street->server, REDIS_SERVER_UNIX, NULL);
+    street->proxy = fproxy_start(street->server.socket);
+    must(street->proxy != NULL, "a proxy starts");
+    must(asker_open_port(&street->asker, fproxy_port(street->proxy)) == 0, street->asker.error);
+}
+
+static void street_close(struct street *street)
+{
+    asker_close(&street->asker);
+    fproxy_stop(street->proxy);
+    redis_server_stop(&street->server);
+}
+
+static int64_t count_at_server(struct street *street)
+{
+    struct asker direct;
+    char reply[32] = "";
+    must(asker_open(&direct, street->server.socket) == 0, direct.error);
+    ck_assert_int_gt(asker_ask(&direct, reply, sizeof reply, "GET", "n", NULL), 0);
+    asker_close(&direct);
+    return strcmp(reply, "(nil)") == 0 ? 0 : strtoll(reply, NULL, 10);
+}
+
+START_TEST(a_proxy_hands_on_what_it_gets_and_counts_it)
+{
+    struct street street;
+    char big[100001];
+    street_open(&street);
+    fproxy_fault(street.proxy, FPROXY_NONE, "incr", 1, -1);
+    for (int i = 1; i <= 100; i++)
+        ck_assert_int_eq(asker_count(&street.asker, "INCR", "n", NULL), i);
+    memset(big, 'x', sizeof big - 1);
+    big[sizeof big - 1] = '\0';
+    ck_assert_int_eq(asker_ask(&street.asker, NULL, 0, "SET", "big", big, NULL), 2);
+    ck_assert_int_eq(asker_ask(&street.asker, big, sizeof big, "GET", "big", NULL), sizeof big - 1);
+    ck_assert_int_eq(big[sizeof big - 2], 'x');
+    struct fproxy_counts counts = fproxy_counts(street.proxy);
+    ck_assert_int_eq(counts.connections, 1);
+    ck_assert_int_eq(counts.requests, 100);
+    ck_assert_int_eq(counts.delivered, 100);
+    ck_assert_int_eq(counts.replies, 100);
+    ck_assert_int_eq(counts.faults, 0);
+    street_close(&street);
+}
+END_TEST
+
+/* What a client with a request in flight meets, whether the server got it, and whether a second request can follow. */
+static const struct {
+    enum fproxy_fault fault;
+    const char *name;
+    int64_t first, second; /* the answers; -1: none. A test's own patience ends what would last for ever */
+    bool delivered;
+} faults[] = {
+    { FPROXY_CUT_REQUEST, "cut request", -1, -1, false },
+    { FPROXY_RESET_REQUEST, "reset request", -1, -1, false },
+    { FPROXY_LOSE_REQUEST, "lost request", -1, -1, false },
+    { FPROXY_DROP_REPLY, "dropped reply", -1, -1, true },
+    { FPROXY_STALL, "stall", -1, -1, true },
+    { FPROXY_CLOSE_REPLY, "closed", -1, -1, true },
+    { FPROXY_RESET_REPLY, "reset", -1, -1, true },
+    { FPROXY_CUT_REPLY, "cut reply", -1, -1, true },
+    { FPROXY_HALF_CLOSE, "half closed", 1, -1, true },
+    { FPROXY_GARBAGE, "garbage", -1, -1, true },
+    { FPROXY_TWICE, "replay", 1, 1, true },
+    { FPROXY_SWAP, "swap", -1, -1, true },
+    { FPROXY_DRIP, "drip", 1, 2, true },
+};
+
+START_TEST(a_proxy_does_each_fault_to_the_request_it_is_aimed_at)
+{
+    const struct timeval soon = { .tv_usec = 50000 };
+    struct street street;
+    street_open(&street);
+    fproxy_fault(street.proxy, faults[_i].fault, "INCR", 1, 1);
+    setsockopt(street.asker.fd, SOL_SOCKET, SO_RCVTIMEO, &soon, sizeof soon);
+    ck_assert_int_eq(asker_ask(&street.asker, NULL, 0, "PING", NULL), 4);
+    int64_t first = asker_count(&street.asker, "INCR", "n", NULL);
+    ck_assert_msg(first == faults[_i].first, "%s: %s", faults[_i].name, street.asker.error);
+    ck_assert_int_eq(count_at_server(&street), faults[_i].delivered);
+    int64_t second = asker_count(&street.asker, "INCR", "n", NULL);
+    ck_assert_msg(second == faults[_i].second, "%s: %s", faults[_i].name, street.asker.error);
+    struct fproxy_counts counts = fproxy_counts(street.proxy);
+    ck_assert_int_eq(counts.faults, 1);
+    ck_assert_int_ge(counts.requests, 1);
+    asker_close(&street.asker); /* the fault was the only one: a new connection is a good one */
+    must(asker_open_port(&street.asker, fproxy_port(street.proxy)) == 0, street.asker.error);
+    ck_assert_int_eq(asker_ask(&street.asker, NULL, 0, "PING", NULL), 4);
+    street_close(&street);
+}
+END_TEST
+
+START_TEST(a_swapped_reply_comes_after_the_next_one)
+{
+    struct street street;
+    char replies[64] = "";
+    static const char both[] = "*2\r\n$4\r\nINCR\r\n$1\r\nn\r\n*2\r\n$4\r\nINCR\r\n$1\r\nn\r\n";
+    street_open(&street);
+    fproxy_fault(street.proxy, FPROXY_SWAP, NULL, 1, 1);
+    ck_assert_int_eq(write(street.asker.fd, both, sizeof both - 1), sizeof both - 1);
+    ck_assert_int_eq(recv(street.asker.fd, replies, 8, MSG_WAITALL), 8);
+    ck_assert_str_eq(replies, ":2\r\n:1\r\n");
+    street_close(&street);
+}
+END_TEST
+
+START_TEST(a_door_can_refuse_and_hold_and_open_again)
+{
+    struct street street;
+    struct asker other;
+    const struct timeval soon = { .tv_usec = 50000 };
+    int64_t times_us[8];
+    street_open(&street);
+    ck_assert_int_eq(asker_count(&street.asker, "INCR", "n", NULL), 1);
+    fproxy_door(street.proxy, FPROXY_REFUSE);
+    ck_assert_int_eq(asker_open_port(&other, fproxy_port(street.proxy)), -1);
+    ck_assert_msg(strstr(other.error, "refused"), "%s", other.error);
+    ck_assert_int_eq(asker_count(&street.asker, "INCR", "n", NULL), 2);
+    fproxy_door(street.proxy, FPROXY_HOLD);
+    must(asker_open_port(&other, fproxy_port(street.proxy)) == 0, other.error);
+    setsockopt(other.fd, SOL_SOCKET, SO_RCVTIMEO, &soon, sizeof soon);
+    ck_assert_int_eq(asker_count(&other, "INCR", "n", NULL), -1);
+    fproxy_door(street.proxy, FPROXY_OPEN);
+    must(asker_open_port(&other, fproxy_port(street.proxy)) == 0, other.error);
+    ck_assert_int_eq(asker_count(&other, "INCR", "n", NULL), 3);
+    ck_assert_int_eq(fproxy_counts(street.proxy).connections, 3);
+    ck_assert_int_eq(fproxy_connection_times(street.proxy, times_us, 8), 3);
+    ck_assert(times_us[0] <= times_us[1] && times_us[1] <= times_us[2] && times_us[2] <= wire_now_us());
+    fproxy_cut(street.proxy, false);
+    ck_assert_int_eq(asker_count(&other, "INCR", "n", NULL), -1);
+    ck_assert_int_eq(asker_count(&street.asker, "INCR", "n", NULL), -1);
+    street_close(&street);
+}
+END_TEST
+
+START_TEST(a_frozen_proxy_answers_once_it_thaws_and_a_slow_one_later)
+{
+    struct street street;
+    street_open(&street);
+    ck_assert_int_eq(asker_count(&street.asker, "INCR", "n", NULL), 1);
+    fproxy_freeze(street.proxy, true);
+    ck_assert_int_eq(send(street.asker.fd, "*1\r\n$4\r\nPING\r\n", 14, 0), 14);
+    usleep(20000);
+    ck_assert_int_eq(recv(street.asker.fd, &(char){ 0 }, 1, MSG_DONTWAIT), -1);
+    fproxy_freeze(street.proxy, false);
+    ck_assert_int_eq(recv(street.asker.fd, (char[8]){ "" }, 7, MSG_WAITALL), 7);
+    fproxy_pace(street.proxy, 10000, 20000, 0);
+    int64_t began_us = wire_now_us();
+    ck_assert_int_eq(asker_count(&street.asker, "INCR", "n", NULL), 2);
+    ck_assert_int_ge(wire_now_us() - began_us, 30000);
+    street_close(&street);
+}
+END_TEST
+
+/* ---- The fake ---- */
+
+static bool answer_oddly(void *user, const struct fake_request *request, struct fake_reply *reply)
+{
+    ++*(int *)user;
+    if (fake_request_is(request, "bulk"))
+        fake_say_bulk(reply, "a\0b", 3);
+    else if (fake_request_is(request, "SLOW"))
+        fake_say_slowly(reply, "+slow\r\n", 7, 1000);
+    else if (fake_request_is(request, "ENDLESS"))
+        fake_say_for_ever(reply, "*1\r\n", 4);
+    else if (fake_request_is(request, "LAST"))
+        fake_say_text(reply, ":9\r\n"), fake_hang_up(reply);
+    else
+        return false;
+    return true;
+}
+
+START_TEST(a_fake_answers_as_redis_would_or_as_it_is_told)
+{
+    static const char script[] = "return 1";
+    int asked_for = 0;
+    struct fake_redis *fake = fake_redis_start(answer_oddly, &asked_for);
+    struct asker asker;
+    char reply[64];
+    must(fake != NULL, "a fake starts");
+    must(asker_open(&asker, fake_redis_url(fake) + strlen("unix://")) == 0, asker.error);
+    ck_assert_str_eq(asked(&asker, "PING", NULL), "PONG");
+    ck_assert_str_eq(asked(&asker, "AUTH", "marker"), "OK");
+    ck_assert_int_eq(asker_ask(&asker, reply, sizeof reply, "SCRIPT", "LOAD", script, NULL), 40);
+    ck_assert_str_eq(reply, "e0e1f9fabfc9d4800c877a703b823ac0578ff8db");
+    ck_assert_int_eq(strncmp(asked(&asker, "EVALSHA", reply), "-NOSCRIPT", 9), 0);
+    ck_assert_int_eq(strncmp(asked(&asker, "HELLO", "3"), "-ERR", 4), 0);
+    ck_assert_int_eq(asker_ask(&asker, reply, sizeof reply, "BULK", NULL), 3);
+    ck_assert_mem_eq(reply, "a\0b", 4);
+    ck_assert_str_eq(asked(&asker, "SLOW", NULL), "slow");
+    ck_assert_int_eq(asker_ask(&asker, reply, sizeof reply, "ENDLESS", NULL), -1);
+    must(asker_open(&asker, fake_redis_url(fake) + strlen("unix://")) == 0, asker.error);
+    ck_assert_int_eq(asker_count(&asker, "LAST", NULL), 9);
+    ck_assert_int_eq(asker_count(&asker, "PING", NULL), -1);
+    ck_assert(fake_redis_heard(fake, "marker"));
+    ck_assert(!fake_redis_heard(fake, "remarkable"));
+    struct fake_counts counts = fake_redis_counts(fake);
+    ck_assert_int_eq(counts.connections, 2);
+    ck_assert_int_eq(counts.script_calls, 1);
+    fake_redis_stop(fake);
+    ck_assert_int_eq(counts.requests, asked_for);
+}
+END_TEST
+
+/* ---- The envelope ---- */
+
+/* The same by its definition: every stretch from some start to some end. */
+static double burst_by_definition(const struct admit *admits, size_t n, int64_t limit, int64_t period_us)
+{
+    double most = 0;
+    for (size_t from = 0; from < n; from++)
+        for (size_t to = 0; to < n; to++) {
+            int64_t start_us = admits[from].start_us, end_us = admits[to].end_us, sum = 0;
+            for (size_t i = 0; i < n; i++)
+                sum += admits[i].start_us >= start_us && admits[i].end_us <= end_us ? admits[i].cost : 0;
+            double burst = (double)sum - (double)(end_us - start_us) * (double)limit / (double)period_us;
+            if (start_us <= end_us && burst > most)
+                most = burst;
+        }
+    return most;
+}
+
+START_TEST(an_envelope_is_what_its_definition_says)
+{
+    struct chance chance = chance_make(1);
+    struct admit admits[40];
+    for (int times = 0; times < 300; times++) {
+        size_t n = (size_t)chance_between(&chance, 0, 40);
+        int64_t limit = chance_between(&chance, 1, 100), start_us = INT64_C(1790000000123456);
+        for (size_t i = 0; i < n; i++) {
+            start_us += chance_between(&chance, 0, 30) + (chance_one_in(&chance, 9) ? 5000 : 0);
+            int64_t end_us = start_us + chance_between(&chance, 0, 100);
+            admits[i] = (struct admit){ start_us, end_us, chance_between(&chance, 1, 5) };
+        }
+        double expected = burst_by_definition(admits, n, limit, 1000);
+        ck_assert_double_eq_tol(envelope_burst(admits, n, limit, 1000), expected, 1e-6);
+    }
+}
+END_TEST
+
 int main(void)
 {
     if (!redis_server_found()) {
@@ -155,5 +410,15 @@ int main(void)
     suite_test(suite, a_paused_server_takes_no_cpu_and_goes_on_afterwards, 30);
     suite_test(suite, a_server_that_cannot_start_says_why, 30);
     suite_test(suite, a_server_dies_with_the_process_that_started_it, 30);
+    suite_test(suite, a_proxy_hands_on_what_it_gets_and_counts_it, 30);
+    TCase *each_fault = tcase_create("each fault");
+    tcase_add_loop_test(each_fault, a_proxy_does_each_fault_to_the_request_it_is_aimed_at, 0,
+                        sizeof faults / sizeof faults[0]);
+    suite_add_tcase(suite, each_fault);
+    suite_test(suite, a_swapped_reply_comes_after_the_next_one, 30);
+    suite_test(suite, a_door_can_refuse_and_hold_and_open_again, 30);
+    suite_test(suite, a_frozen_proxy_answers_once_it_thaws_and_a_slow_one_later, 30);
+    suite_test(suite, a_fake_answers_as_redis_would_or_as_it_is_told, 30);
+    suite_test(suite, an_envelope_is_what_its_definition_says, 30);
     return suite_run(suite);
 }

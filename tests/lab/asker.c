@@ -179,7 +179,11 @@ static int read_reply(struct asker *asker, struct page *page, int depth)
         return 0;
     case '*':
         for (long i = 0; i < number; i++) {
-            if (depth == NESTED_MOST || read_reply(asker, page, depth + 1) != 0)
+            if (depth == NESTED_MOST) {
+                errno = EPROTO;
+                return fail(asker, "a reply nested too deeply");
+            }
+            if (read_reply(asker, page, depth + 1) != 0)
                 return -1;
             page_add(page, "\n", 1);
         }

@@ -1,0 +1,107 @@
+/* envelope.c - how far what was admitted went beyond what a limit may admit: see envelope.h.
+ *
+ * The best a for a given b is the start of some admit that has ended by b. Let value(a) be the permits of admits that
+ * start at a or later and have ended by b, plus a * rate. As b moves on through the ends, an admit with start s adds its
+ * cost to value(a) for all a <= s; the answer at b is the greatest value less b * rate. A tree of maxima over the starts
+ * in order does both in log n: a node holds what was added to all below it, and the greatest below it with that. A leaf
+ * counts from the end of its own admit on: before, b may lie before a.
+ */
+#include "envelope.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+struct node {
+    double added, most;
+};
+
+struct tree {
+    struct node *nodes; /* node i has 2i and 2i+1 below it; leaves from `leaves` on */
+    size_t leaves;
+};
+
+static int by_start(const void *left, const void *right)
+{
+    const struct admit *a = left, *b = right;
+    return (a->start_us > b->start_us) - (a->start_us < b->start_us);
+}
+
+static int by_end(const void *left, const void *right)
+{
+    const struct admit *a = left, *b = right;
+    return (a->end_us > b->end_us) - (a->end_us < b->end_us);
+}
+
+static void settle(struct tree *tree, size_t node)
+{
+    const struct node *left = &tree->nodes[2 * node], *right = &tree->nodes[2 * node + 1];
+    tree->nodes[node].most = tree->nodes[node].added + (left->most > right->most ? left->most : right->most);
+}
+
+static void add(struct tree *tree, size_t node, double value)
+{
+    tree->nodes[node].added += value;
+    tree->nodes[node].most += value;
+}
+
+/* Add `value` to the leaves 0..last, which counts from now on: to that one, and to what lies left of the way up. */
+static void add_to_first(struct tree *tree, size_t last, double value)
+{
+    size_t node = tree->leaves + last;
+    add(tree, node, value);
+    tree->nodes[node].most = tree->nodes[node].added;
+    for (; node > 1; node /= 2) {
+        if (node % 2 == 1)
+            add(tree, node - 1, value);
+        settle(tree, node / 2);
+    }
+}
+
+static size_t last_leaf_of(const int64_t *starts, size_t n, int64_t start)
+{
+    size_t low = 0, high = n; /* starts[low] <= start, starts[high] > start */
+    while (high - low > 1) {
+        size_t middle = low + (high - low) / 2;
+        if (starts[middle] <= start)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+double envelope_burst(struct admit *admits, size_t n, int64_t limit, int64_t period_us)
+{
+    struct tree tree = { .leaves = 1 };
+    double rate = (double)limit / (double)period_us, burst = 0;
+    if (n == 0)
+        return 0;
+    while (tree.leaves < n)
+        tree.leaves *= 2;
+    tree.nodes = calloc(2 * tree.leaves, sizeof *tree.nodes);
+    int64_t *starts = calloc(n, sizeof *starts);
+    if (tree.nodes == NULL || starts == NULL) {
+        free(tree.nodes);
+        free(starts);
+        return -1;
+    }
+    qsort(admits, n, sizeof *admits, by_start);
+    int64_t first_us = admits[0].start_us; /* times from here on, so that a double holds them well */
+    for (size_t i = 0; i < tree.leaves; i++) {
+        if (i < n)
+            starts[i] = admits[i].start_us;
+        tree.nodes[tree.leaves + i] = (struct node){ i < n ? (double)(starts[i] - first_us) * rate : 0, -INFINITY };
+    }
+    for (size_t node = tree.leaves - 1; node > 0; node--)
+        settle(&tree, node);
+    qsort(admits, n, sizeof *admits, by_end);
+    for (size_t i = 0; i < n; i++) {
+        add_to_first(&tree, last_leaf_of(starts, n, admits[i].start_us), (double)admits[i].cost);
+        double here = tree.nodes[1].most - (double)(admits[i].end_us - first_us) * rate;
+        if (here > burst)
+            burst = here;
+    }
+    free(tree.nodes);
+    free(starts);
+    return burst;
+}
