@@ -1,0 +1,173 @@
+/* redis_engine.h - what moves requests to Redis and back: a thread that does I/O for all, and connections of their own
+ * for the first few callers.
+ *
+ * One caller at a time is best served if it writes and reads for itself: no thread has to be woken twice. Many callers
+ * are best served together: one write carries what all of them ask, equal keys share a place in it. So the first
+ * REDIS_SLOTS callers each take a slot, with a connection that its caller works alone; once a caller finds them all
+ * taken there is a crowd, and all go by the I/O thread until it has seen no more than that many at once for a while.
+ * What is submitted always goes by the I/O thread.
+ *
+ * The gate says what a caller may expect. The I/O thread's connection is what it goes by:
+ *
+ *     up      it stands
+ *     wait    it is being made, for the first time or once more: wait for it, within the deadline
+ *     down    it could not be made, or REDIS_BREAK_TIMEOUTS answers in a row were late: do not wait. The I/O thread
+ *             tries again after a pause, one try at a time, and the pauses grow
+ *
+ * A request is written once. It is written again only if the server said that it was not executed.
+ *
+ * Locks, none held while another is taken, and none while anything is waited for: address_lock, each link's fd_lock.
+ */
+#ifndef BACKENDS_REDIS_ENGINE_H
+#define BACKENDS_REDIS_ENGINE_H
+
+#include "backends/redis_bell.h"
+#include "backends/redis_flight.h"
+#include "backends/redis_key.h"
+#include "backends/redis_link.h"
+#include "core/log.h"
+
+#include <weir/backend.h>
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#define REDIS_SLOTS 8
+#define REDIS_SLOT_ASKS WEIR_MAX_ALL
+#define REDIS_BREAK_TIMEOUTS 3
+#define REDIS_BELLS 4 /* a power of two, more than there are flights under way and boarding */
+
+/* (c) constant after open */
+struct redis_config {
+    struct redis_target target;
+    char prefix[REDIS_PREFIX_MAX + 1];
+    struct log log;
+};
+
+/* One who waits for the I/O thread. A submitted request keeps it in the words of its op that are the backend's: the
+ * hash and time of the request are the rest of what cannot be had from the op again. */
+struct redis_waiter {
+    struct redis_waiter *next;
+    int64_t deadline_us;
+    uint64_t hash;
+    int64_t now_us; /* REDIS_CALLER: this is the head of a struct redis_caller */
+} __attribute__((may_alias));
+_Static_assert(sizeof(struct redis_waiter) <= 4 * sizeof(uint64_t), "it fits the words of an op");
+#define REDIS_CALLER INT64_MIN
+
+/* A thread that waits, on its stack. */
+struct redis_caller {
+    struct redis_waiter waiter;
+    const struct weir_backend_request *requests;
+    struct weir_decision *out;
+    size_t n, left; /* left: of its asks, not ended */
+    bool all;
+    int error;        /* the first of its asks' */
+    unsigned bell;    /* that it waits at */
+    atomic_bool done; /* release: what is above, and the decisions; it may be gone from then on */
+};
+
+/* A connection for one caller at a time; belongs to whoever took its bit out of engine->free_slots. */
+struct redis_slot {
+    struct redis_link link;
+    struct redis_flight *flight, *again;
+    unsigned generation; /* of the engine when the link was opened */
+    int64_t last_used_us;
+};
+
+enum redis_gate { REDIS_GATE_UP, REDIS_GATE_WAIT, REDIS_GATE_DOWN };
+
+/* (a) atomic, (i) the I/O thread's alone, (l) address_lock, (c) constant once made */
+struct redis_engine {
+    const struct redis_config *config; /* (c) */
+    unsigned forks;                    /* (c) how often this process had been forked off when it was made */
+    pthread_t thread;                  /* (c) */
+    int wake_fd;                       /* (c) wakes the I/O thread */
+
+    _Atomic(struct redis_waiter *) queue; /* (a) the newest first */
+    atomic_bool asleep;                   /* (a) the I/O thread waits, or is about to */
+    atomic_bool closing;                  /* (a) */
+    atomic_bool renew;                    /* (a) a slot found a replica: look again who the primary is */
+    atomic_int gate;                      /* (a) enum redis_gate */
+    atomic_uint late;                     /* (a) answers in a row that were late */
+    atomic_bool crowd;                    /* (a) */
+    atomic_uint generation;               /* (a) goes up when the connection is lost: then slots connect anew */
+    atomic_uint free_slots;               /* (a) a bit each */
+    atomic_size_t submitted;              /* (a) waiting ops */
+    atomic_uint boarding;                 /* (a) number of the flight that who comes now will be on, most likely */
+    struct redis_bell bells[REDIS_BELLS]; /* (a) for flights by their number */
+    struct redis_slot slots[REDIS_SLOTS];
+
+    struct lock address_lock;
+    struct redis_address address; /* (l) where the I/O thread has connected */
+
+    struct redis_io *io;        /* (i) */
+    struct redis_engine *elder; /* (c) the one of the process that this was forked from; NULL: none */
+
+    struct redis_counts {
+        _Atomic uint64_t requests, calls, timeouts, connections, breaks;
+    } counts; /* (a) relaxed: sums only */
+};
+
+struct redis {
+    struct weir_backend backend;
+    struct redis_config config;             /* (c) */
+    _Atomic(struct redis_engine *) current; /* (a) replaced in the child of a fork */
+};
+
+/* Begin, with a thread of its own. WEIR_OK, WEIR_ENOMEM, or WEIR_EIO: no thread or descriptor to be had. */
+int redis_engine_start(const struct redis_config *config, struct redis_engine **out);
+
+/* End all that waits and comes with WEIR_ECLOSED. Does not wait. */
+void redis_engine_shut(struct redis_engine *engine);
+
+/* Nobody is in it any more; shut or not. */
+void redis_engine_free(struct redis_engine *engine);
+
+/* Let go, in a child, of what belongs to the parent: descriptors only, for memory may be as any thread left it. */
+void redis_engine_abandon(struct redis_engine *engine);
+
+/* Hand one over to the I/O thread: WEIR_OK or WEIR_ECLOSED. */
+int redis_engine_queue(struct redis_engine *engine, struct redis_waiter *waiter);
+
+/* All that is in the queue, the oldest first. `last`: and whoever comes later gets WEIR_ECLOSED. */
+struct redis_waiter *redis_engine_take_queue(struct redis_engine *engine, bool last);
+
+/* Wake the I/O thread, whatever it waits for. */
+void redis_engine_wake(struct redis_engine *engine);
+
+/* An answer was late. Any thread. */
+void redis_engine_late(struct redis_engine *engine);
+
+/* An answer was in time. */
+static inline void redis_engine_timely(struct redis_engine *engine)
+{
+    if (atomic_load_explicit(&engine->late, memory_order_relaxed) != 0)
+        atomic_store_explicit(&engine->late, 0, memory_order_relaxed);
+}
+
+static inline void redis_count(_Atomic uint64_t *count, uint64_t more)
+{
+    atomic_fetch_add_explicit(count, more, memory_order_relaxed);
+}
+
+/* Whether this is an I/O thread, which must not wait for itself. */
+bool redis_io_is_here(void);
+
+/* redis_io.c: the thread. */
+void *redis_io_run(void *engine);
+struct redis_io *redis_io_make(struct redis_engine *engine); /* NULL: out of memory */
+void redis_io_free(struct redis_io *io);
+void redis_io_abandon(struct redis_io *io);
+
+/* redis_slot.c: the callers' own connections. */
+int redis_slots_init(struct redis_engine *engine); /* 0, or -1: out of memory */
+void redis_slots_free(struct redis_engine *engine);
+struct redis_slot *redis_slot_take(struct redis_engine *engine); /* NULL: all are taken */
+void redis_slot_give(struct redis_engine *engine, struct redis_slot *slot);
+
+/* Decide by a slot's connection. WEIR_OK or an error; 1: it could not be made, and nothing was sent. */
+int redis_slot_decide(struct redis_engine *engine, struct redis_slot *slot, const struct weir_backend_request *requests,
+                      size_t n, bool all, int64_t deadline_us, struct weir_decision *out);
+
+#endif

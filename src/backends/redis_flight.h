@@ -1,0 +1,95 @@
+/* redis_flight.h - requests on their way to Redis and back: made into script calls, each reply made into decisions.
+ *
+ * A flight is what goes out in one write. Requests for the same key share one place in a call, keys of the same limit
+ * share a call, and each request is decided in its order as if it had been sent alone: the script is told the costs of
+ * each key, moves the states, and answers with those it found; what that means for each request is computed here, by
+ * the core's own algorithms. A call that is all or nothing holds the requests of one caller only.
+ *
+ *     flight -> calls -> keys -> asks                 an ask is one request
+ *
+ * Bounds: as many asks as the flight was made with, REDIS_CALL_KEYS keys in a call. A flight belongs to one thread at a
+ * time.
+ */
+#ifndef BACKENDS_REDIS_FLIGHT_H
+#define BACKENDS_REDIS_FLIGHT_H
+
+#include "backends/redis_bytes.h"
+#include "backends/redis_scripts.h"
+#include "backends/redis_wire.h"
+
+#include <weir/backend.h>
+
+/* Server time a call may take is bounded by this: 64 token buckets are about 200 us. */
+#define REDIS_CALL_KEYS 64
+
+struct redis_ask {
+    struct weir_backend_request request;
+    struct weir_decision decision;
+    struct weir_decision *out; /* written when the ask ends well */
+    void *owner;               /* whose it is */
+    struct redis_ask *next;    /* for the same key, later */
+    unsigned tries;            /* how often it has been sent */
+};
+
+struct redis_flight_key;
+struct redis_flight_call;
+
+struct redis_flight {
+    size_t room; /* for asks; never changes */
+    size_t ask_count, key_count, call_count;
+    struct redis_ask *asks;
+    struct redis_flight_key *keys;
+    struct redis_flight_call *calls;
+    uint32_t *slots; /* hash table of keys: index + 1 */
+    uint32_t slot_mask;
+    uint32_t open_calls[64]; /* by limit: index + 1 of the call that takes its next key */
+
+    unsigned loads;      /* scripts whose SCRIPT LOAD goes before the calls: a bit each; set by redis_flight_again() */
+    unsigned loads_due;  /* of them unanswered */
+    size_t replied;      /* calls answered */
+    int64_t deadline_us; /* the caller's own */
+    unsigned not_loaded; /* scripts that the server did not know: a bit each */
+    size_t again;        /* asks that were not executed for that, and may be sent again */
+    bool read_only;      /* the server is a replica */
+    char error_word[24]; /* the first error that it answered with: its first word; or "" */
+    struct redis_flight_counts {
+        uint64_t decided, failed;
+    } counts;
+};
+
+/* Who is told of each ask that has ended: WEIR_OK (ask->out is written) or a negative enum weir_error. */
+typedef void redis_ask_ended(struct redis_ask *ask, int status);
+
+/* NULL: out of memory. */
+struct redis_flight *redis_flight_make(size_t room);
+void redis_flight_free(struct redis_flight *flight);
+
+void redis_flight_clear(struct redis_flight *flight);
+
+/* Put requests on board, each by itself or all or nothing; false: there is no room for them all, and none is on board.
+ * `requests` are copied, the bytes of their keys must stay. */
+bool redis_flight_add(struct redis_flight *flight, const struct weir_backend_request *requests, size_t n, bool all,
+                      struct weir_decision *out, void *owner);
+
+/* Write it all. Failure is remembered in `out`. */
+void redis_flight_write(struct redis_flight *flight, const char *prefix, struct redis_bytes *out);
+
+enum redis_progress {
+    REDIS_FLYING,
+    REDIS_LANDED,
+    REDIS_MISFIT /* the reply is not one to what was asked: the connection is of no more use */
+};
+
+/* Take the next reply. Asks that are to be sent again are not told of. */
+enum redis_progress redis_flight_reply(struct redis_flight *flight, const struct redis_reply *reply,
+                                       redis_ask_ended *ended);
+
+/* Tell every ask that has not ended that it ends with `status`. */
+void redis_flight_fail(struct redis_flight *flight, int status, redis_ask_ended *ended);
+
+/* Move the asks that are to be sent again to an empty flight of at least the same room, which loads their scripts first.
+ * Those sent REDIS_TRIES times end with WEIR_EIO. */
+#define REDIS_TRIES 3
+void redis_flight_again(struct redis_flight *flight, struct redis_flight *into, redis_ask_ended *ended);
+
+#endif

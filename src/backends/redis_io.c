@@ -1,0 +1,547 @@
+/* redis_io.c - the thread that does I/O for all who wait for it.
+ *
+ * Its turn: take the queue, end what has waited too long, send what waits in one flight if fewer than AIR_MAX are under
+ * way, sleep until something comes or is due, take in what came. What comes while a flight is under way gathers, and
+ * shares calls, until that flight has landed or GATHER_US have passed: to wake this thread for each would cost more
+ * than all the rest. So with a server that is near, the callers of one flight are answered while the other's are served.
+ *
+ * The connection: one that was good is made again at once when it is lost; else there are pauses that grow, with jitter
+ * (M. Brooker, "Exponential backoff and jitter", 2015: decorrelated). While it pauses nobody waits.
+ */
+#include "backends/redis_engine.h"
+#include "backends/redis_resolve.h"
+#include "core/arith.h"
+#include "core/clock.h"
+#include "core/hash.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#define AIR_MAX 8              /* flights under way */
+#define FLIGHT_ASKS 256        /* the most in one: some 1 ms of the server's time */
+#define GATHER_US 250          /* so long after a flight has left nobody wakes this thread to send another */
+#define CONNECT_US WEIR_SECOND /* for a connection and its greeting */
+#define RESOLVE_US (5 * WEIR_SECOND)
+#define PAUSE_MIN_US 10000
+#define PAUSE_MAX_US WEIR_SECOND
+#define SETTLED_US WEIR_SECOND /* a connection that stood so long was a good one, whether or not it was used */
+#define CROWD_FLIGHTS 64       /* so many flights without a crowd, and callers go by themselves again */
+
+struct redis_io {
+    struct redis_engine *engine;
+    struct redis_link link;
+    struct redis_resolver resolver;
+    struct redis_addresses addresses;
+    size_t address;       /* the one to try next */
+    bool resolving;       /* the addresses are being found */
+    bool linked;          /* the link was opened, and its loss has not been dealt with */
+    bool known_bad;       /* a line in the log has said that it does not work */
+    int64_t give_up_us;   /* when to stop connecting or resolving */
+    int64_t try_again_us; /* closed: when to connect */
+    int64_t pause_us;     /* the last pause; 0: none since it worked */
+    int64_t up_since_us;  /* 0: the link is not up */
+    bool proven;          /* it has brought a decision since */
+    struct hash_secret jitter;
+    uint64_t jitters;
+
+    struct redis_waiter *ready, **ready_end; /* taken from the queue, not yet on board: the oldest first */
+    struct redis_flight *air[AIR_MAX];       /* under way, the oldest first */
+    size_t air_count;
+    int64_t left_us;                         /* when the last of them left */
+    struct redis_flight *spare[AIR_MAX + 1]; /* not in use */
+    size_t spare_count;
+    struct redis_flight *again[AIR_MAX]; /* landed, but to be flown once more; with those in the air at most AIR_MAX */
+    size_t again_count;
+
+    unsigned bells;       /* to be rung: a bit each */
+    size_t waiting, peak; /* waiters that this thread has; the most of them lately */
+    unsigned calm;        /* flights since that is counted */
+};
+
+/* The I/O thread's own; others: NULL. What ends an ask is told no more than the ask. */
+static _Thread_local struct redis_io *here;
+
+bool redis_io_is_here(void)
+{
+    return here != NULL;
+}
+
+/* ---- Life ---- */
+
+struct redis_io *redis_io_make(struct redis_engine *engine)
+{
+    struct redis_io *io = calloc(1, sizeof *io);
+    if (!io)
+        return NULL;
+    io->engine = engine;
+    io->ready_end = &io->ready;
+    if (redis_link_init(&io->link) != 0) {
+        free(io);
+        return NULL;
+    }
+    redis_resolver_init(&io->resolver, &engine->config->target);
+    for (; io->spare_count < AIR_MAX + 1; io->spare_count++) {
+        io->spare[io->spare_count] = redis_flight_make(FLIGHT_ASKS);
+        if (!io->spare[io->spare_count]) {
+            redis_io_free(io);
+            return NULL;
+        }
+    }
+    if (hash_secret_draw(&io->jitter) != 0)
+        io->jitter = (struct hash_secret){ (uint64_t)clock_monotonic_us(), (uint64_t)(uintptr_t)io };
+    return io;
+}
+
+void redis_io_free(struct redis_io *io)
+{
+    redis_link_free(&io->link);
+    redis_resolver_destroy(&io->resolver);
+    for (size_t i = 0; i < io->spare_count; i++)
+        redis_flight_free(io->spare[i]);
+    free(io);
+}
+
+void redis_io_abandon(struct redis_io *io)
+{
+    if (io->link.fd >= 0)
+        close(io->link.fd);
+}
+
+/* ---- Those who wait ---- */
+
+static struct weir_op *op_of(struct redis_waiter *waiter)
+{
+    return (struct weir_op *)((char *)waiter - offsetof(struct weir_op, opaque[2]));
+}
+
+static void end_waiter(struct redis_io *io, struct redis_waiter *waiter, int status)
+{
+    io->waiting--;
+    if (waiter->now_us == REDIS_CALLER) {
+        struct redis_caller *caller = (struct redis_caller *)waiter;
+        if (caller->error == WEIR_OK)
+            caller->error = status;
+        io->bells |= 1u << caller->bell;
+        atomic_store_explicit(&caller->done, true, memory_order_release);
+    } else {
+        struct weir_op *op = op_of(waiter);
+        atomic_fetch_sub_explicit(&io->engine->submitted, 1, memory_order_relaxed);
+        op->done(op, status);
+    }
+}
+
+static void ended(struct redis_ask *ask, int status)
+{
+    struct redis_waiter *waiter = ask->owner;
+    if (waiter->now_us == REDIS_CALLER) {
+        struct redis_caller *caller = (struct redis_caller *)waiter;
+        if (caller->error == WEIR_OK)
+            caller->error = status;
+        if (--caller->left > 0)
+            return;
+    }
+    end_waiter(here, waiter, status);
+}
+
+static void ring_bells(struct redis_io *io)
+{
+    for (; io->bells != 0; io->bells &= io->bells - 1)
+        redis_bell_ring(&io->engine->bells[__builtin_ctz(io->bells)]);
+}
+
+static void take_queue(struct redis_io *io, bool last)
+{
+    struct redis_waiter *waiter = redis_engine_take_queue(io->engine, last);
+    *io->ready_end = waiter;
+    for (; waiter; waiter = waiter->next) {
+        io->ready_end = &waiter->next;
+        io->waiting++;
+    }
+}
+
+static struct redis_waiter *pop_ready(struct redis_io *io)
+{
+    struct redis_waiter *waiter = io->ready;
+    io->ready = waiter->next;
+    if (!io->ready)
+        io->ready_end = &io->ready;
+    return waiter;
+}
+
+static void end_ready(struct redis_io *io, int status)
+{
+    while (io->ready)
+        end_waiter(io, pop_ready(io), status);
+}
+
+/* All wait equally long, so the oldest is the first whose time is up. */
+static void end_overdue(struct redis_io *io, int64_t now_us)
+{
+    if (!io->ready || io->ready->deadline_us > now_us)
+        return;
+    redis_count(&io->engine->counts.timeouts, 1);
+    redis_engine_late(io->engine);
+    while (io->ready && io->ready->deadline_us <= now_us)
+        end_waiter(io, pop_ready(io), WEIR_ETIME);
+}
+
+/* ---- Flights ---- */
+
+static struct redis_flight *take_spare(struct redis_io *io)
+{
+    assert(io->spare_count > 0);
+    struct redis_flight *flight = io->spare[--io->spare_count];
+    redis_flight_clear(flight);
+    return flight;
+}
+
+static void give_spare(struct redis_io *io, struct redis_flight *flight)
+{
+    io->spare[io->spare_count++] = flight;
+}
+
+static bool board(struct redis_flight *flight, struct redis_waiter *waiter)
+{
+    if (waiter->now_us == REDIS_CALLER) {
+        struct redis_caller *caller = (struct redis_caller *)waiter;
+        return redis_flight_add(flight, caller->requests, caller->n, caller->all, caller->out, waiter);
+    }
+    struct weir_op *op = op_of(waiter);
+    const struct weir_backend_request request = {
+        .limit = op->request.limit,
+        .key = op->request.key,
+        .hash = waiter->hash,
+        .cost = op->request.cost,
+        .now_us = waiter->now_us,
+        .cold_since_us = -1,
+        .verb = WEIR_TAKE,
+    };
+    return redis_flight_add(flight, &request, 1, false, &op->decision, waiter);
+}
+
+/* Callers go by themselves again after a while in which they could have. */
+static void watch_crowd(struct redis_io *io)
+{
+    if (io->waiting > io->peak)
+        io->peak = io->waiting;
+    if (++io->calm < CROWD_FLIGHTS)
+        return;
+    if (io->peak <= REDIS_SLOTS)
+        atomic_store_explicit(&io->engine->crowd, false, memory_order_relaxed);
+    io->peak = 0;
+    io->calm = 0;
+}
+
+/* What is to fly once more goes before all others. */
+static struct redis_flight *next_flight(struct redis_io *io)
+{
+    if (io->again_count > 0)
+        return io->again[--io->again_count];
+    struct redis_flight *flight = take_spare(io);
+    flight->deadline_us = io->ready->deadline_us;
+    watch_crowd(io);
+    return flight;
+}
+
+static void take_off(struct redis_io *io)
+{
+    while (io->link.state == REDIS_LINK_UP && io->air_count < AIR_MAX && (io->ready || io->again_count > 0)) {
+        struct redis_flight *flight = next_flight(io);
+        while (io->ready && board(flight, io->ready))
+            pop_ready(io);
+        atomic_fetch_add_explicit(&io->engine->boarding, 1, memory_order_relaxed);
+        redis_flight_write(flight, io->engine->config->prefix, &io->link.out);
+        io->air[io->air_count++] = flight;
+        if (io->link.out.failed) {
+            redis_link_close(&io->link, "out of memory");
+            return;
+        }
+        redis_count(&io->engine->counts.requests, flight->ask_count);
+        redis_count(&io->engine->counts.calls, flight->call_count);
+        redis_link_send(&io->link);
+        io->left_us = clock_monotonic_us();
+    }
+}
+
+/* The oldest flight is down. What the server did not execute flies once more, before all others. */
+static void land(struct redis_io *io)
+{
+    struct redis_flight *flight = io->air[0];
+    io->air_count--;
+    for (size_t i = 0; i < io->air_count; i++)
+        io->air[i] = io->air[i + 1];
+    if (flight->counts.decided > 0) {
+        redis_engine_timely(io->engine);
+        io->proven = true;
+    }
+    if (flight->error_word[0] != '\0' && !io->known_bad) {
+        io->known_bad = true;
+        log_line(&io->engine->config->log, WEIR_LOG_WARNING, "redis answers %s", flight->error_word);
+    } else if (flight->error_word[0] == '\0' && flight->counts.decided > 0) {
+        io->known_bad = false;
+    }
+    if (flight->read_only)
+        redis_link_close(&io->link, "the server is a replica");
+    if (flight->again > 0) {
+        struct redis_flight *again = take_spare(io);
+        again->deadline_us = flight->deadline_us;
+        redis_flight_again(flight, again, ended);
+        if (again->ask_count > 0)
+            io->again[io->again_count++] = again;
+        else
+            give_spare(io, again);
+    }
+    give_spare(io, flight);
+}
+
+static void read_replies(struct redis_io *io)
+{
+    struct redis_reply reply;
+    while (io->link.state == REDIS_LINK_UP && redis_link_next(&io->link, &reply)) {
+        if (io->air_count == 0) {
+            redis_link_close(&io->link, "an answer came that nobody had asked for");
+            return;
+        }
+        enum redis_progress progress = redis_flight_reply(io->air[0], &reply, ended);
+        if (progress == REDIS_MISFIT)
+            redis_link_close(&io->link, "an answer did not fit its question");
+        else if (progress == REDIS_LANDED)
+            land(io);
+    }
+}
+
+static void fail_flights(struct redis_io *io, struct redis_flight **flights, size_t *count, int status)
+{
+    while (*count > 0) {
+        struct redis_flight *flight = flights[--*count];
+        redis_flight_fail(flight, status, ended);
+        give_spare(io, flight);
+    }
+}
+
+/* Nobody knows what became of those under way. */
+static void fail_air(struct redis_io *io, int status)
+{
+    fail_flights(io, io->air, &io->air_count, status);
+    fail_flights(io, io->again, &io->again_count, status);
+}
+
+/* ---- The connection ---- */
+
+static void set_gate(struct redis_io *io, enum redis_gate gate)
+{
+    int before = atomic_exchange_explicit(&io->engine->gate, (int)gate, memory_order_acq_rel);
+    if (gate == REDIS_GATE_DOWN && before != REDIS_GATE_DOWN)
+        redis_count(&io->engine->counts.breaks, 1);
+}
+
+static int64_t next_pause_us(struct redis_io *io)
+{
+    int64_t most = io->pause_us ? min_of(3 * io->pause_us, PAUSE_MAX_US) : PAUSE_MIN_US;
+    uint64_t chance = siphash13(&io->jitter, &io->jitters, sizeof io->jitters);
+    io->jitters++;
+    return most <= PAUSE_MIN_US ? PAUSE_MIN_US : PAUSE_MIN_US + (int64_t)(chance % (uint64_t)(most - PAUSE_MIN_US + 1));
+}
+
+/* The link is closed. Connect again: at once if it has worked until now, else after a pause in which nobody waits. */
+static void lost(struct redis_io *io, int status)
+{
+    int64_t now_us = clock_monotonic_us();
+    const struct log *log = &io->engine->config->log;
+    bool good = io->up_since_us > 0 && (io->proven || now_us - io->up_since_us > SETTLED_US);
+    bool late = atomic_load_explicit(&io->engine->late, memory_order_relaxed) >= REDIS_BREAK_TIMEOUTS;
+    if (!io->known_bad && !atomic_load_explicit(&io->engine->closing, memory_order_relaxed)) {
+        io->known_bad = true;
+        log_line(log, WEIR_LOG_WARNING, "redis cannot be used: %s", io->link.reason);
+    }
+    atomic_fetch_add_explicit(&io->engine->generation, 1, memory_order_release);
+    fail_air(io, status);
+    io->up_since_us = 0;
+    io->linked = io->resolving = false;
+    if (good)
+        io->pause_us = 0;
+    if (good && !late) {
+        io->try_again_us = now_us;
+        io->addresses.count = 0; /* the name may lead elsewhere now */
+        set_gate(io, REDIS_GATE_WAIT);
+        return;
+    }
+    if (++io->address >= io->addresses.count)
+        io->addresses.count = 0;
+    io->pause_us = next_pause_us(io);
+    io->try_again_us = now_us + io->pause_us;
+    set_gate(io, REDIS_GATE_DOWN);
+    end_ready(io, WEIR_EIO);
+}
+
+static void found_up(struct redis_io *io)
+{
+    io->up_since_us = clock_monotonic_us();
+    io->proven = false;
+    redis_count(&io->engine->counts.connections, 1);
+    atomic_store_explicit(&io->engine->late, 0, memory_order_relaxed);
+    lock_take(&io->engine->address_lock);
+    io->engine->address = io->addresses.list[io->address];
+    lock_give(&io->engine->address_lock);
+    if (io->known_bad)
+        log_line(&io->engine->config->log, WEIR_LOG_INFO, "redis can be used again");
+    io->known_bad = false;
+    set_gate(io, REDIS_GATE_UP);
+}
+
+/* Whatever closed the link, it is dealt with here. */
+static void look_at_link(struct redis_io *io)
+{
+    if (io->linked && io->link.state == REDIS_LINK_CLOSED)
+        lost(io, WEIR_EIO);
+    else if (io->link.state == REDIS_LINK_UP && io->up_since_us == 0)
+        found_up(io);
+}
+
+static void lose(struct redis_io *io, const char *reason, int status)
+{
+    redis_link_close(&io->link, reason);
+    lost(io, status);
+}
+
+static void open_link(struct redis_io *io)
+{
+    io->give_up_us = clock_monotonic_us() + CONNECT_US;
+    io->linked = true;
+    redis_link_open(&io->link, &io->addresses.list[io->address], &io->engine->config->target, true);
+}
+
+static void resolve(struct redis_io *io)
+{
+    char reason[96];
+    switch (redis_resolver_ask(&io->resolver, &io->addresses, reason, sizeof reason)) {
+    case REDIS_RESOLVING: return;
+    case REDIS_NOT_RESOLVED: lose(io, reason, WEIR_EIO); return;
+    case REDIS_RESOLVED:
+        io->resolving = false;
+        io->address = 0;
+        open_link(io);
+    }
+}
+
+static void connect_when_due(struct redis_io *io, int64_t now_us)
+{
+    if (io->link.state != REDIS_LINK_CLOSED || io->resolving || now_us < io->try_again_us)
+        return;
+    if (io->addresses.count > 0) {
+        open_link(io);
+        return;
+    }
+    io->resolving = true;
+    io->give_up_us = now_us + RESOLVE_US;
+    resolve(io);
+}
+
+/* What has gone on too long. */
+static void look_at_deadlines(struct redis_io *io, int64_t now_us)
+{
+    if (io->air_count > 0 && io->air[0]->deadline_us <= now_us) {
+        redis_count(&io->engine->counts.timeouts, 1);
+        redis_engine_late(io->engine);
+        lose(io, "an answer was late", WEIR_ETIME);
+    }
+    bool up = io->link.state == REDIS_LINK_UP;
+    if (up && atomic_load_explicit(&io->engine->gate, memory_order_acquire) == REDIS_GATE_DOWN)
+        lose(io, "answers were late", WEIR_ETIME);
+    else if (up && atomic_exchange_explicit(&io->engine->renew, false, memory_order_acquire))
+        lose(io, "the server is a replica", WEIR_EIO);
+    else if (io->resolving && io->give_up_us <= now_us)
+        lose(io, "the host's name is not resolved in time", WEIR_EIO);
+    else if (!up && io->link.state != REDIS_LINK_CLOSED && io->give_up_us <= now_us)
+        lose(io, "no connection in time", WEIR_EIO);
+    end_overdue(io, now_us);
+}
+
+/* ---- The turn ---- */
+
+/* Whether another flight would leave at once, if anybody came. */
+static bool idle(const struct redis_io *io, int64_t now_us)
+{
+    return io->air_count == 0 || (io->air_count < AIR_MAX && now_us - io->left_us >= GATHER_US);
+}
+
+static int64_t next_due_us(const struct redis_io *io, int64_t now_us)
+{
+    int64_t due_us = INT64_MAX;
+    if (io->air_count < AIR_MAX && !idle(io, now_us))
+        due_us = io->left_us + GATHER_US;
+    if (io->air_count > 0)
+        due_us = min_of(due_us, io->air[0]->deadline_us);
+    if (io->ready)
+        due_us = min_of(due_us, io->ready->deadline_us);
+    if (io->resolving || (io->link.state != REDIS_LINK_CLOSED && io->link.state != REDIS_LINK_UP))
+        due_us = min_of(due_us, io->give_up_us);
+    else if (io->link.state == REDIS_LINK_CLOSED)
+        due_us = min_of(due_us, io->try_again_us);
+    return due_us;
+}
+
+static void sleep_and_step(struct redis_io *io)
+{
+    struct redis_engine *engine = io->engine;
+    struct pollfd fds[3] = {
+        { .fd = engine->wake_fd, .events = POLLIN },
+        { .fd = io->link.fd, .events = redis_link_events(&io->link) },
+        { .fd = io->resolving ? redis_resolver_fd(&io->resolver) : -1, .events = POLLIN },
+    };
+    int64_t now_us = clock_monotonic_us();
+    bool wakeable = idle(io, now_us);
+    atomic_store_explicit(&engine->asleep, wakeable, memory_order_seq_cst);
+    bool stay = wakeable && atomic_load_explicit(&engine->queue, memory_order_seq_cst) != NULL;
+    int64_t due_us = next_due_us(io, now_us);
+    int64_t left_us = stay ? 0 : due_us == INT64_MAX ? -1 : max_of(0, due_us - now_us);
+    const struct timespec left = { .tv_sec = left_us / WEIR_SECOND, .tv_nsec = left_us % WEIR_SECOND * 1000 };
+    int count = ppoll(fds, 3, left_us < 0 ? NULL : &left, NULL);
+    atomic_store_explicit(&engine->asleep, false, memory_order_seq_cst);
+    if (count <= 0)
+        return;
+    if (fds[0].revents) {
+        uint64_t wakes;
+        while (read(engine->wake_fd, &wakes, sizeof wakes) < 0 && errno == EINTR)
+            ;
+    }
+    if (fds[2].revents)
+        resolve(io);
+    if (fds[1].revents && fds[1].fd == io->link.fd) {
+        redis_link_step(&io->link);
+        look_at_link(io);
+        read_replies(io);
+    }
+}
+
+void *redis_io_run(void *user)
+{
+    struct redis_engine *engine = user;
+    struct redis_io *io = engine->io;
+    here = io;
+    while (!atomic_load_explicit(&engine->closing, memory_order_seq_cst)) {
+        int64_t now_us = clock_monotonic_us();
+        take_queue(io, false);
+        look_at_deadlines(io, now_us);
+        connect_when_due(io, now_us);
+        look_at_link(io);
+        if (atomic_load_explicit(&engine->gate, memory_order_relaxed) == REDIS_GATE_DOWN)
+            end_ready(io, WEIR_EIO);
+        take_off(io);
+        look_at_link(io);
+        ring_bells(io); /* last: the server has its next work by now */
+        sleep_and_step(io);
+        look_at_link(io);
+    }
+    fail_air(io, WEIR_ECLOSED);
+    take_queue(io, true);
+    end_ready(io, WEIR_ECLOSED);
+    ring_bells(io);
+    here = NULL;
+    return NULL;
+}

@@ -1,0 +1,187 @@
+/* redis_slot.c - connections that callers work for themselves, one caller at a time on each.
+ *
+ * Such a caller writes, waits and reads on its own thread. Its connection is made at first use, where the I/O thread has
+ * found the server; it is dropped after an error, a late answer, and when the I/O thread has lost its own.
+ */
+#include "backends/redis_engine.h"
+#include "core/arith.h"
+#include "core/clock.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+#include <time.h>
+
+#define IDLE_US 1000 /* a connection that was idle for longer may be gone: look, before it is written to */
+
+int redis_slots_init(struct redis_engine *engine)
+{
+    for (unsigned i = 0; i < REDIS_SLOTS; i++) {
+        struct redis_slot *slot = &engine->slots[i];
+        if (redis_link_init(&slot->link) != 0) {
+            while (i > 0)
+                redis_link_free(&engine->slots[--i].link);
+            return -1;
+        }
+        slot->flight = slot->again = NULL;
+    }
+    atomic_init(&engine->free_slots, (1u << REDIS_SLOTS) - 1);
+    return 0;
+}
+
+void redis_slots_free(struct redis_engine *engine)
+{
+    for (unsigned i = 0; i < REDIS_SLOTS; i++) {
+        struct redis_slot *slot = &engine->slots[i];
+        redis_link_free(&slot->link);
+        redis_flight_free(slot->flight);
+        redis_flight_free(slot->again);
+    }
+}
+
+/* The lowest that is free, so that as few as there are callers have a connection. Acquire and release hand its fields
+ * from one caller to the next. */
+struct redis_slot *redis_slot_take(struct redis_engine *engine)
+{
+    unsigned seen = atomic_load_explicit(&engine->free_slots, memory_order_relaxed);
+    while (seen != 0) {
+        unsigned i = (unsigned)__builtin_ctz(seen);
+        if (atomic_compare_exchange_weak_explicit(&engine->free_slots, &seen, seen & ~(1u << i), memory_order_acquire,
+                                                  memory_order_relaxed))
+            return &engine->slots[i];
+    }
+    return NULL;
+}
+
+void redis_slot_give(struct redis_engine *engine, struct redis_slot *slot)
+{
+    unsigned bit = 1u << (slot - engine->slots);
+    atomic_fetch_or_explicit(&engine->free_slots, bit, memory_order_release);
+}
+
+/* Wait until the link can go on, and let it: false if the deadline has come. */
+static bool wait_and_step(struct redis_link *link, int64_t deadline_us)
+{
+    struct pollfd ready = { .fd = link->fd, .events = redis_link_events(link) };
+    int64_t left_us = deadline_us - clock_monotonic_us();
+    if (left_us <= 0)
+        return false;
+    const struct timespec left = { .tv_sec = left_us / WEIR_SECOND, .tv_nsec = left_us % WEIR_SECOND * 1000 };
+    int count = ppoll(&ready, 1, &left, NULL);
+    if (count > 0)
+        redis_link_step(link);
+    return true; /* whoever was interrupted, or waited in vain, looks at the clock again */
+}
+
+static bool connected(struct redis_engine *engine, struct redis_slot *slot, int64_t now_us, int64_t deadline_us)
+{
+    struct redis_link *link = &slot->link;
+    unsigned generation = atomic_load_explicit(&engine->generation, memory_order_acquire);
+    if (link->state != REDIS_LINK_CLOSED &&
+        (generation != slot->generation || (now_us - slot->last_used_us > IDLE_US && !redis_link_is_fresh(link))))
+        redis_link_close(link, "stale");
+    if (link->state == REDIS_LINK_CLOSED) {
+        lock_take(&engine->address_lock);
+        struct redis_address address = engine->address;
+        lock_give(&engine->address_lock);
+        slot->generation = generation;
+        redis_link_open(link, &address, &engine->config->target, false);
+        redis_count(&engine->counts.connections, link->state != REDIS_LINK_CLOSED);
+        if (atomic_load_explicit(&engine->closing, memory_order_seq_cst)) /* it may have come too late to be hung up */
+            redis_link_close(link, "closing");
+    }
+    while (link->state != REDIS_LINK_CLOSED && link->state != REDIS_LINK_UP)
+        if (!wait_and_step(link, deadline_us))
+            redis_link_close(link, "no answer to the greeting");
+    return link->state == REDIS_LINK_UP;
+}
+
+/* The owner of the asks of a slot is where their error goes. */
+static void ended(struct redis_ask *ask, int status)
+{
+    int *error = ask->owner;
+    if (status != WEIR_OK && *error == WEIR_OK)
+        *error = status;
+}
+
+/* Write the flight and read until it has landed. WEIR_OK, or the error that it was failed with. */
+static int fly(struct redis_engine *engine, struct redis_slot *slot, struct redis_flight *flight, int64_t deadline_us)
+{
+    struct redis_link *link = &slot->link;
+    enum redis_progress progress = REDIS_FLYING;
+    redis_flight_write(flight, engine->config->prefix, &link->out);
+    if (link->out.failed) {
+        redis_link_close(link, "out of memory");
+        redis_flight_fail(flight, WEIR_ENOMEM, ended);
+        return WEIR_ENOMEM;
+    }
+    redis_count(&engine->counts.requests, flight->ask_count);
+    redis_count(&engine->counts.calls, flight->call_count);
+    redis_link_send(link);
+    while (link->state == REDIS_LINK_UP && progress == REDIS_FLYING) {
+        if (!wait_and_step(link, deadline_us)) {
+            redis_link_close(link, "an answer was late");
+            redis_count(&engine->counts.timeouts, 1);
+            redis_engine_late(engine);
+            redis_flight_fail(flight, WEIR_ETIME, ended);
+            return WEIR_ETIME;
+        }
+        struct redis_reply reply;
+        while (link->state == REDIS_LINK_UP && progress == REDIS_FLYING && redis_link_next(link, &reply))
+            progress = redis_flight_reply(flight, &reply, ended);
+    }
+    if (progress == REDIS_MISFIT)
+        redis_link_close(link, "an answer did not fit its question");
+    if (progress != REDIS_LANDED) {
+        redis_flight_fail(flight, WEIR_EIO, ended);
+        return WEIR_EIO;
+    }
+    if (flight->counts.decided > 0)
+        redis_engine_timely(engine);
+    if (flight->read_only) {
+        redis_link_close(link, "the server is a replica");
+        atomic_store_explicit(&engine->renew, true, memory_order_release);
+        redis_engine_wake(engine);
+    }
+    return WEIR_OK;
+}
+
+static bool slot_ready(struct redis_slot *slot)
+{
+    if (!slot->flight)
+        slot->flight = redis_flight_make(REDIS_SLOT_ASKS);
+    if (!slot->again)
+        slot->again = redis_flight_make(REDIS_SLOT_ASKS);
+    return slot->flight && slot->again;
+}
+
+int redis_slot_decide(struct redis_engine *engine, struct redis_slot *slot, const struct weir_backend_request *requests,
+                      size_t n, bool all, int64_t deadline_us, struct weir_decision *out)
+{
+    int64_t now_us = clock_monotonic_us();
+    if (n > REDIS_SLOT_ASKS || !slot_ready(slot) || !connected(engine, slot, now_us, deadline_us))
+        return 1;
+    slot->last_used_us = now_us;
+
+    int error = WEIR_OK;
+    redis_flight_clear(slot->flight);
+    bool fits = redis_flight_add(slot->flight, requests, n, all, out, &error);
+    assert(fits);
+    (void)fits;
+    while (fly(engine, slot, slot->flight, deadline_us) == WEIR_OK && slot->flight->again > 0) {
+        redis_flight_clear(slot->again);
+        redis_flight_again(slot->flight, slot->again, ended);
+        struct redis_flight *landed = slot->flight;
+        slot->flight = slot->again;
+        slot->again = landed;
+        if (slot->flight->ask_count == 0)
+            break;
+        if (slot->link.state != REDIS_LINK_UP) {
+            redis_flight_fail(slot->flight, WEIR_EIO, ended);
+            break;
+        }
+    }
+    if (atomic_load_explicit(&engine->closing, memory_order_relaxed) && error == WEIR_EIO)
+        error = WEIR_ECLOSED;
+    return error;
+}

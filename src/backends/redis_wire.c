@@ -1,0 +1,130 @@
+/* redis_wire.c - replies of Redis, read by hiredis' reader without an allocation for each. */
+#include "backends/redis_wire.h"
+
+#include <hiredis/hiredis.h>
+#include <string.h>
+
+/* hiredis calls these as it comes by the parts of a reply. The object that stands for a reply is the wire itself. The
+ * string is copied, for the reader moves its own buffer before it hands the reply out. */
+
+static void *make_string(const redisReadTask *task, char *text, size_t len)
+{
+    struct redis_wire *wire = task->privdata;
+    redis_bytes_clear(&wire->text, false);
+    redis_bytes_add(&wire->text, text, len);
+    wire->kind = task->type == REDIS_REPLY_STRING   ? REDIS_REPLY_IS_STRING
+                 : task->type == REDIS_REPLY_STATUS ? REDIS_REPLY_IS_STATUS
+                 : task->type == REDIS_REPLY_ERROR  ? REDIS_REPLY_IS_ERROR
+                                                    : REDIS_REPLY_IS_OTHER;
+    return wire->text.failed ? NULL : wire;
+}
+
+static void *make_other(const redisReadTask *task)
+{
+    struct redis_wire *wire = task->privdata;
+    redis_bytes_clear(&wire->text, false);
+    wire->kind = REDIS_REPLY_IS_OTHER;
+    return wire;
+}
+
+static void *make_integer(const redisReadTask *task, long long number)
+{
+    (void)number;
+    return make_other(task);
+}
+
+/* hiredis 0.14 and 1.x disagree on the type of `count`: the functions differ in their tables alone. */
+#if HIREDIS_MAJOR >= 1
+static void *make_array(const redisReadTask *task, size_t count)
+#else
+static void *make_array(const redisReadTask *task, int count)
+#endif
+{
+    (void)task;
+    (void)count;
+    return NULL; /* an error of the reader's */
+}
+
+#if HIREDIS_MAJOR >= 1
+static void *make_double(const redisReadTask *task, double number, char *text, size_t len)
+{
+    (void)number;
+    (void)text;
+    (void)len;
+    return make_other(task);
+}
+
+static void *make_bool(const redisReadTask *task, int value)
+{
+    (void)value;
+    return make_other(task);
+}
+#endif
+
+static void free_nothing(void *object)
+{
+    (void)object;
+}
+
+static redisReplyObjectFunctions functions = {
+    .createString = make_string,
+    .createArray = make_array,
+    .createInteger = make_integer,
+    .createNil = make_other,
+#if HIREDIS_MAJOR >= 1
+    .createDouble = make_double,
+    .createBool = make_bool,
+#endif
+    .freeObject = free_nothing,
+};
+
+int redis_wire_restart(struct redis_wire *wire)
+{
+    if (wire->reader)
+        redisReaderFree(wire->reader);
+    wire->reader = redisReaderCreateWithFunctions(&functions);
+    if (!wire->reader)
+        return -1;
+    wire->reader->privdata = wire;
+    wire->reader->maxbuf = 0; /* keep the buffer, however large it once was: REDIS_WIRE_MAX bounds it */
+    return 0;
+}
+
+int redis_wire_init(struct redis_wire *wire)
+{
+    *wire = (struct redis_wire){ 0 };
+    return redis_wire_restart(wire);
+}
+
+void redis_wire_free(struct redis_wire *wire)
+{
+    if (wire->reader)
+        redisReaderFree(wire->reader);
+    redis_bytes_free(&wire->text);
+    wire->reader = NULL;
+}
+
+int redis_wire_feed(struct redis_wire *wire, const char *data, size_t len)
+{
+    if (!wire->reader || wire->reader->len - wire->reader->pos + len > REDIS_WIRE_MAX)
+        return -1;
+    return redisReaderFeed(wire->reader, data, len) == REDIS_OK ? 0 : -1;
+}
+
+int redis_wire_next(struct redis_wire *wire, struct redis_reply *out)
+{
+    void *object = NULL;
+    if (!wire->reader || redisReaderGetReply(wire->reader, &object) != REDIS_OK)
+        return -1;
+    if (!object)
+        return 0;
+    *out = (struct redis_reply){ .kind = wire->kind, .text = wire->text.data, .len = wire->text.len };
+    return 1;
+}
+
+bool redis_reply_is_error(const struct redis_reply *reply, const char *word)
+{
+    size_t len = strlen(word);
+    return reply->kind == REDIS_REPLY_IS_ERROR && reply->len >= len && memcmp(reply->text, word, len) == 0 &&
+           (reply->len == len || reply->text[len] == ' ');
+}

@@ -1,0 +1,218 @@
+/* test_redis.c - the contract of a backend, held by Redis: with callers that do their own I/O, and with all that goes
+ * by the I/O thread; and what they share when many ask at once. */
+#include "backends/redis_engine.h"
+#include "contract.h"
+#include "core/limiter.h"
+#include "lab/redis_server.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <semaphore.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static struct redis_server server;
+
+/* Keys of its own for each limiter: tests know nothing of one another. */
+static int open_on(const char *url, const struct weir_options *options, weir **out)
+{
+    static int opened;
+    char prefix[WEIR_MAX_NAME_LEN];
+    struct weir_options own = *options;
+    snprintf(prefix, sizeof prefix, "test-%d-%d:", (int)getpid(), opened++);
+    own.mode = WEIR_DISTRIBUTED;
+    own.redis_url = url;
+    own.redis_prefix = prefix;
+    own.on_failure = WEIR_FAIL_ERROR;
+    own.timeout_us = 20 * WEIR_SECOND; /* a busy machine is no failure */
+    own.by_local_clock = own.now_us != NULL;
+    return weir_open(&own, out);
+}
+
+static int open_redis(const struct weir_options *options, weir **out)
+{
+    return open_on(server.url, options, out);
+}
+
+static struct redis_engine *engine_of(const weir *limiter)
+{
+    return atomic_load(&((struct redis *)limiter->backend)->current);
+}
+
+/* With all slots taken, there is the thread alone. */
+static int open_by_thread(const struct weir_options *options, weir **out)
+{
+    int error = open_redis(options, out);
+    while (!error && redis_slot_take(engine_of(*out)) != NULL)
+        ;
+    return error;
+}
+
+static const struct contract_backend by_caller = { "redis", CONTRACT_ALL, open_redis };
+static const struct contract_backend by_thread = { "redis by its thread", CONTRACT_ALL, open_by_thread };
+
+static void open_scene(struct scene *scene, int (*open)(const struct weir_options *options, weir **out))
+{
+    struct weir_options options = WEIR_OPTIONS_INIT;
+    scene_init(scene, &options);
+    must_succeed(open(&options, &scene->limiter));
+}
+
+static struct weir_stats stats_of(weir *limiter)
+{
+    struct weir_stats stats = { .size = sizeof stats };
+    must_succeed(weir_stats_read(limiter, &stats));
+    return stats;
+}
+
+/* ---- Many at once ---- */
+
+enum { THREADS = 32, EACH = 100 };
+
+struct asker {
+    weir_limit *limit;
+    int64_t allowed;
+};
+
+static void *ask(void *user)
+{
+    struct asker *asker = user;
+    for (int i = 0; i < EACH; i++) {
+        struct weir_decision decision;
+        must_succeed(weir_try(asker->limit, weir_key_text("hot"), 1, &decision));
+        must(decision.source == WEIR_BY_REDIS, "Redis decides");
+        asker->allowed += decision.allowed;
+    }
+    return NULL;
+}
+
+static int64_t ask_at_once(weir_limit *limit)
+{
+    struct asker askers[THREADS];
+    pthread_t threads[THREADS];
+    int64_t allowed = 0;
+    for (int i = 0; i < THREADS; i++) {
+        askers[i] = (struct asker){ limit, 0 };
+        must(pthread_create(&threads[i], NULL, ask, &askers[i]) == 0, "a thread");
+    }
+    for (int i = 0; i < THREADS; i++) {
+        pthread_join(threads[i], NULL);
+        allowed += askers[i].allowed;
+    }
+    return allowed;
+}
+
+START_TEST(requests_that_wait_together_share_calls_and_admit_exactly_the_limit)
+{
+    struct scene scene;
+    open_scene(&scene, open_by_thread);
+    weir_limit *limit = scene_define_text(&scene, "limit", "fixed_window limit=1000 period=1d");
+    ck_assert_int_eq(ask_at_once(limit), 1000);
+    struct weir_stats stats = stats_of(scene.limiter);
+    ck_assert_uint_eq(stats.store_requests, THREADS * EACH);
+    ck_assert_uint_lt(stats.store_calls, THREADS * EACH / 2); /* while a flight is under way others gather */
+    ck_assert_uint_eq(stats.store_connections, 1);
+    scene_close(&scene);
+}
+END_TEST
+
+START_TEST(a_crowd_goes_by_the_thread_and_callers_by_themselves_when_it_is_gone)
+{
+    struct scene scene;
+    open_scene(&scene, open_redis);
+    weir_limit *limit = scene_define_text(&scene, "limit", "fixed_window limit=1000 period=1d");
+    struct redis_engine *engine = engine_of(scene.limiter);
+    atomic_store(&engine->crowd, true);
+    for (int i = 0; i < 1000 && atomic_load(&engine->crowd); i++)
+        taken(limit, "lone", 1);
+    ck_assert(!atomic_load(&engine->crowd));
+    uint64_t connections = stats_of(scene.limiter).store_connections;
+    taken(limit, "lone", 1);
+    ck_assert_uint_eq(stats_of(scene.limiter).store_connections, connections + 1); /* its own */
+    taken(limit, "lone", 1);
+    ck_assert_uint_eq(stats_of(scene.limiter).store_connections, connections + 1);
+    scene_close(&scene);
+}
+END_TEST
+
+START_TEST(a_batch_of_distinct_keys_is_one_call)
+{
+    struct scene scene;
+    struct weir_request requests[64];
+    struct weir_decision decisions[64];
+    char keys[64][16];
+    open_scene(&scene, open_redis);
+    weir_limit *limit = scene_define_text(&scene, "limit", "token_bucket limit=10 period=1s");
+    taken(limit, "first", 1); /* the connection stands */
+    uint64_t calls = stats_of(scene.limiter).store_calls;
+    for (int i = 0; i < 64; i++) {
+        snprintf(keys[i], sizeof keys[i], "%d", i);
+        requests[i] = (struct weir_request){ .limit = limit, .key = weir_key_text(keys[i]), .cost = 1 + i % 10 };
+    }
+    must_succeed(weir_try_batch(scene.limiter, requests, 64, decisions));
+    for (int i = 0; i < 64; i++)
+        ck_assert_int_eq(decisions[i].remaining, 10 - (1 + i % 10));
+    ck_assert_uint_eq(stats_of(scene.limiter).store_calls, calls + 1);
+    scene_close(&scene);
+}
+END_TEST
+
+/* ---- A done that waits ---- */
+
+struct waiting_done {
+    weir_limit *limit;
+    int result;
+    sem_t ran;
+};
+
+static void wait_in_done(struct weir_op *op, int status)
+{
+    struct waiting_done *waiting = op->user;
+    struct weir_decision decision;
+    must_succeed(status);
+    waiting->result = weir_try(waiting->limit, weir_key_text("other"), 1, &decision);
+    sem_post(&waiting->ran);
+}
+
+START_TEST(a_done_that_would_wait_for_itself_is_told_so)
+{
+    struct scene scene;
+    struct waiting_done waiting = { .result = 1 };
+    open_scene(&scene, open_by_thread);
+    scene.log_allowed = true;
+    waiting.limit = scene_define_text(&scene, "limit", "token_bucket limit=10 period=1s");
+    sem_init(&waiting.ran, 0, 0);
+    struct weir_op op = { .request = { .limit = waiting.limit, .key = weir_key_text("a"), .cost = 1 },
+                          .done = wait_in_done,
+                          .user = &waiting };
+    ck_assert_int_eq(weir_submit(scene.limiter, &op), 1);
+    while (sem_wait(&waiting.ran) != 0 && errno == EINTR)
+        ;
+    ck_assert_int_eq(waiting.result, WEIR_EINVAL);
+    scene_close(&scene);
+    ck_assert_int_eq(scene.log_lines, 1);
+}
+END_TEST
+
+int main(void)
+{
+    if (!redis_server_found()) {
+        puts("skipped: there is no redis-server");
+        return 77;
+    }
+    if (redis_server_start(&server, REDIS_SERVER_UNIX, NULL) != 0) {
+        puts(server.error);
+        return 1;
+    }
+    Suite *suite = suite_create("redis");
+    contract_add(suite, &by_caller);
+    contract_add(suite, &by_thread);
+    suite_test(suite, requests_that_wait_together_share_calls_and_admit_exactly_the_limit, 60);
+    suite_test(suite, a_crowd_goes_by_the_thread_and_callers_by_themselves_when_it_is_gone, 60);
+    suite_test(suite, a_batch_of_distinct_keys_is_one_call, 60);
+    suite_test(suite, a_done_that_would_wait_for_itself_is_told_so, 60);
+    int status = suite_run(suite);
+    redis_server_stop(&server);
+    return status;
+}
