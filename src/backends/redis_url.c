@@ -1,0 +1,349 @@
+/* redis_url.c - reads the URL of a Redis and finds the password that goes with it. */
+#include "backends/redis_url.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define ENVIRONMENT_PASSWORD "WEIR_REDIS_PASSWORD"
+
+/* A part of the URL, not terminated. */
+struct part {
+    const char *text;
+    size_t len;
+};
+
+struct reader {
+    struct redis_target target;
+    struct message message;
+};
+
+static void free_secret(char *secret)
+{
+    if (secret)
+        explicit_bzero(secret, strlen(secret));
+    free(secret);
+}
+
+void redis_target_free(struct redis_target *target)
+{
+    free(target->host);
+    free(target->path);
+    free_secret(target->user);
+    free_secret(target->password);
+    *target = (struct redis_target){ 0 };
+}
+
+/* ---- Parts ---- */
+
+static int no_memory(struct message message, const char *option)
+{
+    message_write(message, "%s: out of memory", option);
+    return WEIR_ENOMEM;
+}
+
+/* Split `part` at the first `mark`: what stands before it is returned, what stands behind it stays. Without one all is
+ * returned and `part` is left with NULL. */
+static struct part cut(struct part *part, char mark)
+{
+    const char *found = memchr(part->text, mark, part->len);
+    if (!found) {
+        struct part all = *part;
+        *part = (struct part){ NULL, 0 };
+        return all;
+    }
+    struct part before = { part->text, (size_t)(found - part->text) };
+    *part = (struct part){ found + 1, part->len - before.len - 1 };
+    return before;
+}
+
+static bool starts_with(const char *text, const char *beginning)
+{
+    return strncmp(text, beginning, strlen(beginning)) == 0;
+}
+
+static bool is_digit(char c)
+{
+    return c >= '0' && c <= '9';
+}
+
+static bool is_name_byte(char c)
+{
+    return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '.' || c == '-' || c == '_';
+}
+
+static int hex_value(char c)
+{
+    if (is_digit(c))
+        return c - '0';
+    if (c >= 'a' && c <= 'f')
+        return c - 'a' + 10;
+    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
+
+/* The number `part` says, or -1 if it is no plain number of min to max, max < 10^6. */
+static int number_of(struct part part, int min, int max)
+{
+    int number = 0;
+    for (size_t i = 0; i < part.len; i++) {
+        if (!is_digit(part.text[i]) || number > max)
+            return -1;
+        number = number * 10 + part.text[i] - '0';
+    }
+    return part.len == 0 || number < min || number > max ? -1 : number;
+}
+
+/* A copy of `part` with its escapes resolved; an empty part gives NULL. */
+static int decode(struct reader *reader, struct part part, const char *name, size_t max, char **out)
+{
+    if (part.len == 0)
+        return WEIR_OK;
+    char *decoded = malloc(part.len + 1);
+    if (!decoded)
+        return no_memory(reader->message, "redis_url");
+    int error = WEIR_OK;
+    size_t len = 0;
+    for (size_t i = 0; i < part.len && !error; i++) {
+        char c = part.text[i];
+        if (c == '%') {
+            int high = i + 2 < part.len ? hex_value(part.text[i + 1]) : -1;
+            int low = high >= 0 ? hex_value(part.text[i + 2]) : -1;
+            c = (char)(high * 16 + low);
+            i += 2;
+            if (low < 0)
+                error = message_refuse(reader->message, "redis_url: a '%%' in the %s is not followed by two hex digits",
+                                       name);
+            else if (c == '\0')
+                error = message_refuse(reader->message, "redis_url: %%00 in the %s", name);
+        }
+        decoded[len++] = c;
+    }
+    if (!error && len > max)
+        error = message_refuse(reader->message, "redis_url: the %s is longer than %zu bytes", name, max);
+    if (error) {
+        explicit_bzero(decoded, len);
+        free(decoded);
+        return error;
+    }
+    decoded[len] = '\0';
+    *out = decoded;
+    return WEIR_OK;
+}
+
+/* ---- The URL ---- */
+
+static int read_user_info(struct reader *reader, struct part info)
+{
+    struct part user = cut(&info, ':');
+    int error = decode(reader, user, "user", REDIS_SECRET_MAX, &reader->target.user);
+    return error ? error : decode(reader, info, "password", REDIS_SECRET_MAX, &reader->target.password);
+}
+
+static int read_db(struct reader *reader, struct part db)
+{
+    reader->target.db = number_of(db, 0, REDIS_DB_MAX);
+    return reader->target.db >= 0 ? WEIR_OK
+                                  : message_refuse(reader->message, "redis_url: the db must be 0 to %d", REDIS_DB_MAX);
+}
+
+/* `host` is what stood between brackets. */
+static int read_ipv6(struct reader *reader, struct part host)
+{
+    char text[REDIS_HOST_MAX + 1];
+    struct in6_addr address;
+    bool is_good = host.len < sizeof text;
+    if (is_good) {
+        memcpy(text, host.text, host.len);
+        text[host.len] = '\0';
+        char *zone = strchr(text, '%');
+        if (zone) {
+            is_good = starts_with(zone, "%25") && zone[3];
+            for (const char *at = zone + 3; is_good && *at; at++)
+                is_good = is_name_byte(*at);
+            *zone = '\0';
+        }
+        is_good = is_good && inet_pton(AF_INET6, text, &address) == 1;
+        if (is_good && zone) {
+            *zone = '%';
+            memmove(zone + 1, zone + 3, strlen(zone + 3) + 1);
+        }
+    }
+    if (!is_good)
+        return message_refuse(reader->message, "redis_url: what stands in brackets is not an IPv6 address");
+    reader->target.host = strdup(text);
+    return reader->target.host ? WEIR_OK : no_memory(reader->message, "redis_url");
+}
+
+static int read_host(struct reader *reader, struct part host)
+{
+    if (host.len == 0)
+        return message_refuse(reader->message, "redis_url: the host is missing");
+    if (host.len > REDIS_HOST_MAX)
+        return message_refuse(reader->message, "redis_url: the host is longer than %d bytes", REDIS_HOST_MAX);
+    for (size_t i = 0; i < host.len; i++)
+        if (!is_name_byte(host.text[i]))
+            return message_refuse(reader->message, "redis_url: the host may have letters, digits, '.', '-' and '_', or "
+                                                   "be an IPv6 address in brackets");
+    reader->target.host = strndup(host.text, host.len);
+    return reader->target.host ? WEIR_OK : no_memory(reader->message, "redis_url");
+}
+
+static int read_address(struct reader *reader, struct part address)
+{
+    int error;
+    if (address.len > 0 && address.text[0] == '[') {
+        struct part rest = { address.text + 1, address.len - 1 };
+        struct part host = cut(&rest, ']');
+        if (!rest.text)
+            return message_refuse(reader->message, "redis_url: the bracket before the address is never closed");
+        error = read_ipv6(reader, host);
+        address = rest;
+        struct part garbage = cut(&address, ':');
+        if (!error && garbage.len > 0)
+            error = message_refuse(reader->message, "redis_url: after the brackets a ':' and the port are expected");
+    } else {
+        error = read_host(reader, cut(&address, ':'));
+    }
+    reader->target.port = address.text ? number_of(address, 1, 65535) : REDIS_DEFAULT_PORT;
+    if (!error && reader->target.port < 0)
+        error = message_refuse(reader->message, "redis_url: the port must be 1 to 65535");
+    return error;
+}
+
+static int read_redis(struct reader *reader, struct part address, struct part path)
+{
+    int error = read_address(reader, address);
+    if (error)
+        return error;
+    if (memchr(path.text, '?', path.len) || memchr(path.text, '#', path.len))
+        return message_refuse(reader->message, "redis_url: redis:// takes no '?' or '#'; the db is written /N");
+    if (path.len <= 1) /* "" or "/" */
+        return WEIR_OK;
+    return read_db(reader, (struct part){ path.text + 1, path.len - 1 });
+}
+
+static int read_unix(struct reader *reader, struct part address, struct part rest)
+{
+    reader->target.is_unix = true;
+    struct part path = cut(&rest, '?');
+    if (address.len > 0 || path.len == 0)
+        return message_refuse(reader->message, "redis_url: the path of unix:// must begin with '/'");
+    if (memchr(path.text, '#', path.len))
+        return message_refuse(reader->message, "redis_url: a '#' in the path is written %%23");
+    int error = decode(reader, path, "path", REDIS_PATH_MAX, &reader->target.path);
+    if (error || !rest.text)
+        return error;
+    if (rest.len < 3 || !starts_with(rest.text, "db="))
+        return message_refuse(reader->message, "redis_url: after the '?' only db=N is known");
+    return read_db(reader, (struct part){ rest.text + 3, rest.len - 3 });
+}
+
+static int read_url(struct reader *reader, const char *url)
+{
+    if (!url || !*url)
+        return message_refuse(reader->message, "redis_url is required in distributed mode");
+    for (const char *at = url; *at; at++)
+        if ((unsigned char)*at <= ' ' || *at == 0x7f)
+            return message_refuse(reader->message, "redis_url: a blank or control byte is written %%XX");
+    if (starts_with(url, "rediss://") || starts_with(url, "redis-sentinel://"))
+        return message_refuse(reader->message, "redis_url: TLS and sentinels are not in weir " WEIR_VERSION
+                                               "; redis:// or unix:// is expected");
+    reader->target.is_unix = starts_with(url, "unix://");
+    if (!reader->target.is_unix && !starts_with(url, "redis://"))
+        return message_refuse(reader->message, "redis_url must begin with redis:// or unix://");
+
+    const char *authority = strchr(url, ':') + 3;
+    struct part address = { authority, strcspn(authority, "/?#") };
+    struct part path = { authority + address.len, strlen(authority + address.len) };
+    if (memchr(address.text, '@', address.len)) {
+        int error = read_user_info(reader, cut(&address, '@'));
+        if (error)
+            return error;
+    }
+    if (memchr(address.text, '@', address.len) || memchr(path.text, '@', path.len))
+        return message_refuse(reader->message, "redis_url: an '@' of a user, password or path is written %%40, and a "
+                                               "'/', '?' or '#' before it %%2F, %%3F or %%23");
+    return reader->target.is_unix ? read_unix(reader, address, path) : read_redis(reader, address, path);
+}
+
+/* ---- The password from elsewhere ---- */
+
+static int take_password(struct reader *reader, const char *bytes, size_t len, const char *where)
+{
+    if (len > REDIS_SECRET_MAX)
+        return message_refuse(reader->message, "%s: the password is longer than %d bytes", where, REDIS_SECRET_MAX);
+    if (memchr(bytes, '\0', len))
+        return message_refuse(reader->message, "%s: the password has a NUL byte", where);
+    reader->target.password = strndup(bytes, len);
+    return reader->target.password ? WEIR_OK : no_memory(reader->message, where);
+}
+
+/* Fill `line` up to its end, the file's or the first newline; how much, or -1 with errno. */
+static ssize_t read_line(int fd, char *line, size_t size)
+{
+    size_t len = 0;
+    while (len < size && !memchr(line, '\n', len)) {
+        ssize_t got = read(fd, line + len, size - len);
+        if (got == 0)
+            break;
+        if (got < 0 && errno != EINTR)
+            return -1;
+        if (got > 0)
+            len += (size_t)got;
+    }
+    return (ssize_t)len;
+}
+
+static int read_password_file(struct reader *reader, const char *path)
+{
+    char line[REDIS_SECRET_MAX + 3]; /* CR and LF may follow, and one byte more shows that it is too long */
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t got = fd >= 0 ? read_line(fd, line, sizeof line) : -1;
+    if (got < 0)
+        message_write(reader->message, "redis_password_file \"%s\" cannot be read: %s", path, strerror(errno));
+    if (fd >= 0)
+        close(fd);
+    if (got < 0)
+        return WEIR_EIO;
+
+    struct part rest = { line, (size_t)got };
+    struct part password = cut(&rest, '\n');
+    while (password.len > 0 && password.text[password.len - 1] == '\r')
+        password.len--;
+    int error = password.len > 0
+                    ? take_password(reader, password.text, password.len, "redis_password_file")
+                    : message_refuse(reader->message, "redis_password_file \"%s\" has an empty first line", path);
+    explicit_bzero(line, sizeof line);
+    return error;
+}
+
+static int find_password(struct reader *reader, const char *file)
+{
+    int error = WEIR_OK;
+    const char *environment = getenv(ENVIRONMENT_PASSWORD);
+    if (reader->target.password)
+        return WEIR_OK;
+    if (file)
+        error = read_password_file(reader, file);
+    else if (environment && *environment)
+        error = take_password(reader, environment, strlen(environment), ENVIRONMENT_PASSWORD);
+    if (!error && reader->target.user && !reader->target.password)
+        error = message_refuse(reader->message, "redis_url has a user, but there is no password: not in the URL, no "
+                                                "redis_password_file, no " ENVIRONMENT_PASSWORD " in the environment");
+    return error;
+}
+
+int redis_target_read(const struct weir_options *options, struct redis_target *out, struct message message)
+{
+    struct reader reader = { .message = message };
+    int error = read_url(&reader, options->redis_url);
+    if (!error)
+        error = find_password(&reader, options->redis_password_file);
+    if (error)
+        redis_target_free(&reader.target);
+    else
+        *out = reader.target;
+    return error;
+}

@@ -1,0 +1,40 @@
+/* redis_url.h - where Redis is and who asks: the URL, the password file and the environment, read into one struct.
+ *
+ *     redis://[user:password@]host[:port][/db]      unix://[user:password@]/path[?db=N]
+ *
+ * A user or a password may stand alone (`redis://:password@host`, `redis://user@host`); an empty one counts as none.
+ * In user, password and path any byte but NUL may be written %XX, and `@`, `/`, `?`, `#` and `%` must be where they
+ * would be read as something else. An IPv6 address stands in brackets, its zone after `%25`. Whatever is wrong, the
+ * sentence says which part it is and never quotes the URL: a stray `/` in a password would show it as a host or db.
+ */
+#ifndef BACKENDS_REDIS_URL_H
+#define BACKENDS_REDIS_URL_H
+
+#include "core/log.h"
+
+#define REDIS_HOST_MAX 253   /* bytes: what DNS can say */
+#define REDIS_PATH_MAX 107   /* bytes: sun_path without its NUL */
+#define REDIS_SECRET_MAX 512 /* bytes of a user or a password */
+#define REDIS_DB_MAX 65535   /* how many there are is the server's to say */
+#define REDIS_DEFAULT_PORT 6379
+
+struct redis_target {
+    bool is_unix;
+    char *host;     /* NULL if is_unix; no brackets */
+    int port;       /* 1 to 65535; 0 if is_unix */
+    char *path;     /* NULL unless is_unix */
+    char *user;     /* NULL: the default user; else there is a password */
+    char *password; /* NULL: no AUTH */
+    int db;         /* 0 to REDIS_DB_MAX */
+};
+
+/* Read `options`' redis_url and redis_password_file, and WEIR_REDIS_PASSWORD of the environment; the first of the three
+ * that has a password is taken and the others are not looked at. WEIR_OK, WEIR_EINVAL, WEIR_EIO (the password file
+ * cannot be read) or WEIR_ENOMEM, all but the first with a sentence that begins with the option's name and holds no
+ * secret. On WEIR_OK `out` is the caller's to free; on an error it is untouched. */
+int redis_target_read(const struct weir_options *options, struct redis_target *out, struct message message);
+
+/* Wipes the secrets, frees all and leaves zeroes; a target of zeroes is fine. */
+void redis_target_free(struct redis_target *target);
+
+#endif

@@ -1,0 +1,246 @@
+/* test_redis_key.c - no two keys share a name in Redis, and nobody's key ends its hash tag early. */
+#include "support.h"
+
+#include "backends/redis_key.h"
+
+#include <sha2.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static char name[REDIS_KEY_MAX];
+
+/* `len` bytes `x`; the caller's to free. */
+static char *run_of(size_t len)
+{
+    char *key = malloc(len);
+    ck_assert_ptr_nonnull(key);
+    memset(key, 'x', len);
+    return key;
+}
+
+static void assert_name_is(struct weir_key key, const char *expected, size_t expected_len)
+{
+    size_t len = redis_key_write("weir:", "api", key, name);
+    ck_assert_msg(len == expected_len && memcmp(name, expected, len) == 0, "\"%.*s\" is not \"%.*s\"", (int)len, name,
+                  (int)expected_len, expected);
+}
+
+START_TEST(names_are_prefix_limit_and_the_key_in_braces)
+{
+    static const struct {
+        const char *key;
+        size_t len;
+        const char *expected;
+    } rows[] = {
+        { "a", 1, "weir:api:{a}" },
+        { "203.0.113.7", 11, "weir:api:{203.0.113.7}" },
+        { "{}", 2, "weir:api:{%7B%7D}" },
+        { "{a}{b}", 6, "weir:api:{%7Ba%7D%7Bb%7D}" },
+        { "%", 1, "weir:api:{%25}" },
+        { "%7B", 3, "weir:api:{%257B}" },
+        { "%s%n", 4, "weir:api:{%25s%25n}" },
+        { "a\r\nb", 4, "weir:api:{a\r\nb}" },
+        { "*3\r\n$3\r\nDEL", 11, "weir:api:{*3\r\n$3\r\nDEL}" },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        assert_name_is(weir_key(rows[i].key, rows[i].len), rows[i].expected, strlen(rows[i].expected));
+    assert_name_is(weir_key("\0", 1), "weir:api:{\0}", 12);
+    assert_name_is(weir_key("\0\0\xff", 3), "weir:api:{\0\0\xff}", 14);
+}
+END_TEST
+
+START_TEST(each_byte_but_percent_and_braces_stands_as_it_is)
+{
+    for (int byte = 0; byte < 256; byte++) {
+        const char key = (char)byte;
+        const bool is_escaped = key == '%' || key == '{' || key == '}';
+        char expected[16] = "weir:api:{";
+        size_t len = 10;
+        if (is_escaped)
+            len += (size_t)snprintf(expected + len, sizeof expected - len, "%%%02X", (unsigned)byte);
+        else
+            expected[len++] = key;
+        expected[len++] = '}';
+        assert_name_is(weir_key(&key, 1), expected, len);
+    }
+}
+END_TEST
+
+/* FIPS 180-2's known answer for a million 'a' is over the longest key; so this is of 513 'x', by coreutils:
+ *     head -c 513 /dev/zero | tr '\0' x | sha256sum */
+START_TEST(a_long_key_ends_in_its_sha_256)
+{
+    char *key = run_of(513);
+    char expected[REDIS_KEY_MAX];
+    int len = snprintf(expected, sizeof expected, "weir:api:{%.448s%%#%s}", key,
+                       "35ade0090e64e74d6ad04204009c23a4e34b82bdf0f4f317fbcc5f26f9b10241");
+    assert_name_is(weir_key(key, 513), expected, (size_t)len);
+    free(key);
+
+    /* FIPS 180-2, appendix B.1: that libmd's functions are the ones we mean. */
+    char hex[SHA256_DIGEST_STRING_LENGTH];
+    ck_assert_str_eq(SHA256Data((const uint8_t *)"abc", 3, hex),
+                     "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+}
+END_TEST
+
+START_TEST(lengths_are_bounded_and_change_form_at_513_bytes)
+{
+    static const size_t lengths[] = { 1, 447, 448, 449, 511, 512, 513, 514, 4096, WEIR_MAX_KEY_LEN };
+    char *plain = run_of(WEIR_MAX_KEY_LEN);
+    char *braces = run_of(WEIR_MAX_KEY_LEN);
+    memset(braces, '{', WEIR_MAX_KEY_LEN);
+    for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {
+        const size_t len = lengths[i];
+        ck_assert_uint_eq(redis_key_write("weir:", "api", weir_key(plain, len), name),
+                          11 + (len <= 512 ? len : 448 + 2 + 64));
+        ck_assert_uint_eq(redis_key_write("weir:", "api", weir_key(braces, len), name),
+                          11 + (len <= 512 ? 3 * len : 3 * 448 + 2 + 64));
+    }
+
+    /* The longest name there can be fills its room to the last byte. */
+    char prefix[REDIS_PREFIX_MAX + 1] = { 0 };
+    char limit[WEIR_MAX_NAME_LEN + 1] = { 0 };
+    memset(prefix, 'p', REDIS_PREFIX_MAX);
+    memset(limit, 'l', WEIR_MAX_NAME_LEN);
+    ck_assert_uint_eq(redis_key_write(prefix, limit, weir_key(braces, 512), name), REDIS_KEY_MAX);
+    free(plain);
+    free(braces);
+}
+END_TEST
+
+START_TEST(each_byte_of_a_long_key_counts)
+{
+    static char other[REDIS_KEY_MAX];
+    char *key = run_of(WEIR_MAX_KEY_LEN);
+    const size_t len = redis_key_write("weir:", "api", weir_key(key, WEIR_MAX_KEY_LEN), name);
+    for (size_t i = 0; i < WEIR_MAX_KEY_LEN; i += i < 600 || i > WEIR_MAX_KEY_LEN - 64 ? 1 : 997) {
+        key[i] = 'y';
+        must(redis_key_write("weir:", "api", weir_key(key, WEIR_MAX_KEY_LEN), other) == len &&
+                 memcmp(name, other, len) != 0,
+             "another byte, another name");
+        key[i] = 'x';
+    }
+    free(key);
+}
+END_TEST
+
+/* A long key cannot be imitated by one that holds what it is written as. */
+START_TEST(the_mark_of_a_digest_comes_from_no_key)
+{
+    static char other[REDIS_KEY_MAX];
+    char *key = run_of(513);
+    const size_t len = redis_key_write("weir:", "api", weir_key(key, 513), name);
+    const size_t inside = len - 11;
+    const size_t other_len = redis_key_write("weir:", "api", weir_key(name + 10, inside), other);
+    ck_assert(inside > 512 || memcmp(other + 10 + 448, "%25#", 4) == 0);
+    ck_assert(other_len != len || memcmp(name, other, len) != 0);
+
+    /* 446 bytes and what a digest looks like: short enough to be written in full. */
+    char shorter[512];
+    memcpy(shorter, name + 10, 440);
+    memcpy(shorter + 440, name + 10 + 448, 66);
+    const size_t shorter_len = redis_key_write("weir:", "api", weir_key(shorter, 506), other);
+    ck_assert_uint_eq(shorter_len, 11 + 506 + 2);
+    ck_assert_mem_eq(other + 10 + 440, "%25#", 4);
+    free(key);
+}
+END_TEST
+
+/* ---- Injective (faults.md F5): by reading names back, and by pairs made to collide ---- */
+
+static int hex_of(char c)
+{
+    return c >= 'A' ? c - 'A' + 10 : c - '0';
+}
+
+/* The key that a short name was made of, by its definition read backwards. */
+static size_t key_of(const char *text, size_t len, char *key)
+{
+    size_t key_len = 0;
+    for (size_t i = 0; i < len; i++) {
+        if (text[i] == '%') {
+            key[key_len++] = (char)(hex_of(text[i + 1]) * 16 + hex_of(text[i + 2]));
+            i += 2;
+        } else {
+            key[key_len++] = text[i];
+        }
+    }
+    return key_len;
+}
+
+/* Few different bytes, the dangerous ones, so that what differs is likely to be written alike. */
+static size_t hostile_key(struct chance *chance, char *out, size_t most)
+{
+    static const char bytes[] = "%{}25B7D#:aA\r\n";
+    const size_t len = (size_t)chance_between(chance, 1, (int64_t)most);
+    for (size_t i = 0; i < len; i++)
+        out[i] = bytes[chance_between(chance, 0, sizeof bytes - 1)]; /* its NUL is one of them */
+    return len;
+}
+
+START_TEST(two_pairs_of_limit_and_key_never_share_a_name)
+{
+    static const char *const limits[] = { "a", "aa", "a.a", "b", "7B", "25", "a-25" };
+    enum { LIMITS = sizeof limits / sizeof limits[0] };
+    static char other[REDIS_KEY_MAX];
+    char a[16], b[16], back[16];
+    struct chance chance = chance_make(0);
+    for (int64_t i = 0, pairs = steps_or(1000000); i < pairs; i++) {
+        const char *limit_a = limits[chance_between(&chance, 0, LIMITS - 1)];
+        const char *limit_b = limits[chance_between(&chance, 0, LIMITS - 1)];
+        const size_t len_a = hostile_key(&chance, a, 6);
+        size_t len_b = hostile_key(&chance, b, 6);
+        if (chance_one_in(&chance, 4)) { /* a's own name, as a key */
+            const size_t inside = redis_key_write("", limit_a, weir_key(a, len_a), name) - strlen(limit_a) - 3;
+            len_b = inside < sizeof b ? inside : sizeof b;
+            memcpy(b, name + strlen(limit_a) + 2, len_b);
+        }
+        const bool is_same = strcmp(limit_a, limit_b) == 0 && len_a == len_b && memcmp(a, b, len_a) == 0;
+        const size_t name_len = redis_key_write("w:", limit_a, weir_key(a, len_a), name);
+        const size_t other_len = redis_key_write("w:", limit_b, weir_key(b, len_b), other);
+        must((name_len == other_len && memcmp(name, other, name_len) == 0) == is_same, "equal pairs, equal names");
+
+        const size_t before = 2 + strlen(limit_a) + 2;
+        must(key_of(name + before, name_len - before - 1, back) == len_a && memcmp(back, a, len_a) == 0,
+             "a name can be read back");
+    }
+}
+END_TEST
+
+/* What Redis Cluster hashes is what stands between the first '{' and the first '}' after it, unless that is empty. */
+START_TEST(the_hash_tag_is_exactly_the_written_key)
+{
+    static char tag[REDIS_KEY_MAX];
+    static char key[1024];
+    struct chance chance = chance_make(1);
+    for (int64_t i = 0, keys = steps_or(1000000) / 50; i < keys; i++) {
+        const size_t len = hostile_key(&chance, key, chance_one_in(&chance, 2) ? 8 : sizeof key);
+        const size_t name_len = redis_key_write("weir:", "api", weir_key(key, len), name);
+        const char *open = memchr(name, '{', name_len);
+        must(open == name + 9, "the first brace is ours");
+        const char *close = memchr(open, '}', name_len - 9);
+        must(close == name + name_len - 1, "the first closing brace ends the name");
+        must(close > open + 1, "the tag is not empty");
+
+        /* The same key under another limit and prefix has the same tag, hence the same slot. */
+        const size_t tag_len = redis_key_write("other/", "login.v2", weir_key(key, len), tag);
+        const size_t shift = strlen("other/login.v2:{");
+        must(tag_len - shift == name_len - 10 && memcmp(tag + shift, name + 10, name_len - 10) == 0, "the same tag");
+    }
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("redis_key");
+    suite_test(suite, names_are_prefix_limit_and_the_key_in_braces, 30);
+    suite_test(suite, each_byte_but_percent_and_braces_stands_as_it_is, 30);
+    suite_test(suite, a_long_key_ends_in_its_sha_256, 30);
+    suite_test(suite, lengths_are_bounded_and_change_form_at_513_bytes, 30);
+    suite_test(suite, each_byte_of_a_long_key_counts, 30);
+    suite_test(suite, the_mark_of_a_digest_comes_from_no_key, 30);
+    suite_test(suite, two_pairs_of_limit_and_key_never_share_a_name, 60);
+    suite_test(suite, the_hash_tag_is_exactly_the_written_key, 60);
+    return suite_run(suite);
+}
