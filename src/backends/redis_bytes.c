@@ -36,29 +36,31 @@ void redis_bytes_add(struct redis_bytes *bytes, const void *data, size_t len)
     bytes->len += len;
 }
 
-static size_t digits_write(char *out, uint64_t number)
+/* Most lengths have one digit or two. */
+static inline size_t digits_write(char *out, uint64_t number)
 {
-    char digits[20];
-    size_t count = 0;
-    do {
-        digits[count++] = (char)('0' + number % 10);
-        number /= 10;
-    } while (number > 0);
-    for (size_t i = 0; i < count; i++)
-        out[i] = digits[count - 1 - i];
+    size_t count = number < 10 ? 1 : 2;
+    for (uint64_t left = number / 100; left > 0; left /= 10)
+        count++;
+    for (size_t i = count; i-- > 0; number /= 10)
+        out[i] = (char)('0' + number % 10);
     return count;
 }
 
-static void head(struct redis_bytes *bytes, char kind, size_t number)
+static inline size_t head_write(char *out, char kind, uint64_t number)
+{
+    out[0] = kind;
+    size_t len = 1 + digits_write(out + 1, number);
+    out[len++] = '\r';
+    out[len++] = '\n';
+    return len;
+}
+
+static void head(struct redis_bytes *bytes, char kind, uint64_t number)
 {
     char *at = redis_bytes_room(bytes, HEAD_MAX);
-    if (!at)
-        return;
-    at[0] = kind;
-    size_t len = 1 + digits_write(at + 1, number);
-    at[len++] = '\r';
-    at[len++] = '\n';
-    bytes->len += len;
+    if (at)
+        bytes->len += head_write(at, kind, number);
 }
 
 void redis_bytes_command(struct redis_bytes *bytes, size_t count)
@@ -73,9 +75,13 @@ void redis_bytes_string_head(struct redis_bytes *bytes, size_t len)
 
 void redis_bytes_string(struct redis_bytes *bytes, const void *data, size_t len)
 {
-    redis_bytes_string_head(bytes, len);
-    redis_bytes_add(bytes, data, len);
-    redis_bytes_add(bytes, "\r\n", 2);
+    char *at = redis_bytes_room(bytes, HEAD_MAX + len + 2);
+    if (!at)
+        return;
+    size_t head_len = head_write(at, '$', len);
+    memcpy(at + head_len, data, len);
+    memcpy(at + head_len + len, "\r\n", 2);
+    bytes->len += head_len + len + 2;
 }
 
 void redis_bytes_text(struct redis_bytes *bytes, const char *text)
