@@ -18,12 +18,12 @@ local keys, last = 0, 1
 for k = 1, #items, 9 do
   local verb, more = byte(items, k, k + 1)
   if verb > RESET or more > 1 then
-    return redis.error_reply('WEIR bad item')
+    return redis.error_reply('WEIR bad items')
   end
   keys, last = keys + 1 - more, more
 end
 if last ~= 0 or keys ~= #KEYS then
-  return redis.error_reply('WEIR items are not those of the keys')
+  return redis.error_reply('WEIR bad items: not those of the keys')
 end
 
 local function carry(state, stamp)
