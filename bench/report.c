@@ -254,9 +254,8 @@ static void print_disturbances(struct report *report)
 {
     struct measure_disturbances disturbed = measure_disturbed();
     if (disturbed.repeated > 0)
-        printf(
-            "\nother programs disturbed %d repetitions of one thread: measured again; %d more were kept as they are\n",
-            disturbed.repeated, disturbed.kept);
+        printf("\nother programs disturbed %d repetitions: measured again; %d more were kept as they are\n",
+               disturbed.repeated, disturbed.kept);
     json_print(report, ",\n  \"disturbed\": {\"repeated\": %d, \"kept\": %d}\n}\n", disturbed.repeated, disturbed.kept);
 }
 
