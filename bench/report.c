@@ -181,6 +181,8 @@ void report_goal(struct report *report, const char *what, const struct sample *s
     snprintf(goal->wanted, MAX_TEXT, "%s %s", bound == AT_MOST ? "<=" : ">=", number);
     print_sample(goal->measured, MAX_TEXT, sample);
     struct value *value = value_at(report, "goal");
+    if (value->table[0] != '\0')
+        value = value_at(report, "second goal");
     snprintf(value->table, MAX_TEXT, "%s %s", goal->wanted, goal->met ? "met" : "MISSED");
     snprintf(value->json, MAX_TEXT, "{\"bound\": \"%s\", \"met\": %s}", goal->wanted, goal->met ? "true" : "false");
 }
