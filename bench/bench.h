@@ -51,6 +51,9 @@ __attribute__((format(printf, 1, 2))) void bench_progress(const char *format, ..
  * Ends the program with a message if the child fails. */
 void bench_in_child(void (*work)(void *shared), void *shared, size_t size);
 
+/* Section `name` cannot be measured: on stderr, and as all there is in the section. */
+void bench_missing(struct bench *bench, const char *name, const char *why);
+
 /* The largest number of keys to measure with, `normal` unless --keys was given. */
 uint64_t bench_largest_keys(const struct bench *bench, uint64_t normal);
 

@@ -72,7 +72,7 @@ static void add_repetition(struct load *load, struct caller *callers, const stru
         if (i > 0)
             hist_merge(&callers[0].hist, &callers[i].hist);
     }
-    sample_add(&load->us, (double)(end_ns - start_ns) / 1e3 / (double)decisions);
+    sample_add(&load->ns, (double)(end_ns - start_ns) / (double)decisions);
     sample_add(&load->per_second, (double)decisions * 1e9 / (double)(end_ns - start_ns));
     sample_add(&load->server_us, cost->server_us / (double)decisions);
     sample_add(&load->client_us, cost->client_us / (double)decisions);

@@ -16,7 +16,7 @@ struct load {
     const struct stream *stream;
     /* Written by load_measure(), a value per repetition: */
     struct sample per_second;           /* decisions */
-    struct sample us;                   /* per decision: 1e6 / per_second */
+    struct sample ns;                   /* wall time per decision: 1e9 / per_second */
     struct sample server_us, client_us; /* CPU time per decision; the client's is the whole process's */
     struct sample p50_us, p99_us;       /* of a call */
     uint64_t failed;                    /* decisions */

@@ -68,6 +68,16 @@ void bench_progress(const char *format, ...)
             line);
 }
 
+void bench_missing(struct bench *bench, const char *name, const char *why)
+{
+    fprintf(stderr, "%sweir-bench: %s: NOT MEASURED: %s\n", isatty(STDERR_FILENO) ? "\n" : "", name, why);
+    report_section(bench->report, name, "NOT MEASURED");
+    report_row(bench->report);
+    report_text(bench->report, "not measured", name);
+    report_text(bench->report, "why", why);
+    report_end_section(bench->report);
+}
+
 uint64_t bench_largest_keys(const struct bench *bench, uint64_t normal)
 {
     return bench->keys_given ? bench->keys[bench->keys_len - 1] : normal;

@@ -6,7 +6,7 @@ enum use { USE_ONE, USE_MANY, USE_BATCH, USE_DENIAL, USES };
 
 static const char *const MODE_NAMES[MODES] = { "local", "distributed" };
 static const char *const PROMISES[MODES] = { "this instance's share", "exact over all instances" };
-static const char *const USE_NAMES[USES] = { "1 thread us", "64 threads us", "batch of 64 us", "denial us" };
+static const char *const USE_NAMES[USES] = { "1 thread ns", "64 threads ns", "batch of 64 ns", "denial ns" };
 static const struct weir_policy DENYING = { .limit = 1, .period_us = WEIR_DAY };
 
 struct pair { /* a mode's limiters */
@@ -63,7 +63,7 @@ void bench_modes(struct bench *bench)
     if (!store)
         return;
     store_section(bench, store, "modes",
-                  "us per decision (wall time over all decisions), token bucket through the public API; median "
+                  "ns per decision (wall time over all decisions), token bucket through the public API; median "
                   "(min..max); callers on one processor, the server on another; a local one's 64 threads take turns");
     for (int mode = 0; mode < MODES && open_pair(&pairs[mode], (enum mode)mode, store); mode++) {
         bench_progress("modes: filling, %s", MODE_NAMES[mode]);
@@ -82,7 +82,7 @@ void bench_modes(struct bench *bench)
         report_text(bench->report, "mode", MODE_NAMES[mode]);
         report_text(bench->report, "promise", PROMISES[mode]);
         for (int use = 0; use < USES; use++)
-            report_sample(bench->report, USE_NAMES[use], &loads[mode * USES + use].us);
+            report_sample(bench->report, USE_NAMES[use], &loads[mode * USES + use].ns);
         remote_close(&pairs[mode].allow);
         remote_close(&pairs[mode].deny);
     }

@@ -3,7 +3,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
+#include <unistd.h>
 
 #define BATCH_MAX 64
 
@@ -63,7 +63,8 @@ bool remote_open(struct remote *remote, const struct store *store, enum weir_on_
 
 void remote_report_missing(struct bench *bench)
 {
-    bench_progress("NOT MEASURED: weir in distributed mode: %s", last_line);
+    fprintf(stderr, "%sweir-bench: NOT MEASURED: weir in distributed mode: %s\n", isatty(STDERR_FILENO) ? "\n" : "",
+            last_line);
     store_missing(bench, "weir in distributed mode", last_line);
 }
 

@@ -156,10 +156,7 @@ struct store *store_of(struct bench *bench, const char *name)
     tried = true;
     if (running)
         return &store;
-    bench_progress("%s: NOT MEASURED: %s", name, store.server.error);
-    report_section(bench->report, name, "not measured");
-    store_missing(bench, "distributed mode", store.server.error);
-    report_end_section(bench->report);
+    bench_missing(bench, name, store.server.error);
     return NULL;
 }
 
