@@ -8,6 +8,10 @@ jobs=$(nproc 2>/dev/null || echo 2)
 # shellcheck disable=SC2034 # the sourcing script's
 build_packages='gcc libc6-dev cmake ninja-build pkg-config uthash-dev zlib1g-dev libhiredis-dev libmd-dev'
 
+# And distributed mode; without them: -DWEIR_REDIS=OFF.
+# shellcheck disable=SC2034
+redis_packages='libhiredis-dev libmd-dev'
+
 say() {
     printf '\n== %s\n' "$*"
 }
