@@ -1,0 +1,167 @@
+/* redis_place.c - where the fault tests take place: see redis_place.h. */
+#include "redis_place.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+char place_reply[65536];
+
+static void place_log(void *user, enum weir_log_level level, const char *line)
+{
+    struct place *place = user;
+    (void)level;
+    pthread_mutex_lock(&place->log_lock);
+    int len = snprintf(place->log + place->log_len, sizeof place->log - place->log_len, "%s\n", line);
+    place->log_len += (size_t)len < sizeof place->log - place->log_len ? (size_t)len : 0;
+    pthread_mutex_unlock(&place->log_lock);
+    atomic_fetch_add(&place->log_lines, 1);
+}
+
+bool place_logged(struct place *place, const char *text)
+{
+    pthread_mutex_lock(&place->log_lock);
+    bool logged = strstr(place->log, text) != NULL;
+    pthread_mutex_unlock(&place->log_lock);
+    return logged;
+}
+
+void place_open_bare(struct place *place)
+{
+    memset(place, 0, sizeof *place);
+    place->asker.fd = -1;
+    pthread_mutex_init(&place->log_lock, NULL);
+}
+
+void place_open(struct place *place, bool with_proxy, const char *const *config)
+{
+    place_open_bare(place);
+    if (redis_server_start(&place->server, REDIS_SERVER_UNIX_AND_PORT, config) != 0)
+        ck_abort_msg("%s", place->server.error);
+    if (with_proxy) {
+        place->proxy = fproxy_start(place->server.socket);
+        must(place->proxy != NULL, "a proxy starts");
+    }
+    must(asker_open(&place->asker, place->server.socket) == 0, place->asker.error);
+}
+
+void place_close(struct place *place)
+{
+    asker_close(&place->asker);
+    fproxy_stop(place->proxy);
+    redis_server_stop(&place->server);
+    pthread_mutex_destroy(&place->log_lock);
+}
+
+struct weir_options place_options(struct place *place, int64_t timeout_us)
+{
+    struct weir_options options = WEIR_OPTIONS_INIT;
+    options.mode = WEIR_DISTRIBUTED;
+    options.redis_url = place->proxy != NULL ? fproxy_url(place->proxy) : place->server.url;
+    options.on_failure = WEIR_FAIL_ERROR;
+    options.timeout_us = timeout_us;
+    options.log = place_log;
+    options.user = place;
+    return options;
+}
+
+const char *place_asked(struct place *place, ssize_t len)
+{
+    if (len < 0)
+        ck_abort_msg("asking the server: %s", place->asker.error);
+    return place_reply;
+}
+
+int64_t place_info(struct place *place, const char *section, const char *name)
+{
+    const char *found = strstr(place_ask(place, "INFO", section), name);
+    return found == NULL ? 0 : strtoll(found + strlen(name), NULL, 10);
+}
+
+weir *limiter_of(const struct weir_options *options)
+{
+    weir *limiter = NULL;
+    int error = weir_open(options, &limiter);
+    if (error != WEIR_OK)
+        ck_abort_msg("weir_open: %s\n%s", weir_strerror(error), ((struct place *)options->user)->log);
+    return limiter;
+}
+
+weir_limit *limit_of(weir *limiter, const char *name, const char *policy)
+{
+    const struct weir_policy parsed = policy_of(policy);
+    weir_limit *limit = NULL;
+    must_succeed(weir_limit_define(limiter, name, &parsed, &limit));
+    return limit;
+}
+
+struct weir_stats stats_of(weir *limiter)
+{
+    struct weir_stats stats = { .size = sizeof stats };
+    must_succeed(weir_stats_read(limiter, &stats));
+    return stats;
+}
+
+struct timed timed_try(weir_limit *limit, const char *key, int64_t cost)
+{
+    struct timed timed = { 0 };
+    int64_t began_us = wire_now_us();
+    timed.status = weir_try(limit, weir_key_text(key), cost, &timed.decision);
+    timed.took_us = wire_now_us() - began_us;
+    return timed;
+}
+
+int64_t recover(weir_limit *limit, const char *key)
+{
+    struct weir_decision decision;
+    int64_t began_us = wire_now_us(), took_us = 0;
+    int status;
+    do {
+        status = weir_peek(limit, weir_key_text(key), 1, &decision);
+        took_us = wire_now_us() - began_us;
+        if (status == WEIR_OK && decision.source == WEIR_BY_REDIS)
+            return took_us;
+        sleep_us(1000);
+    } while (took_us < RECOVERY_MOST_US);
+    ck_abort_msg("Redis does not decide again: %s", weir_strerror(status));
+    return took_us;
+}
+
+void crew_start(struct crew *crew, int n, void *(*work)(void *), void *argument)
+{
+    crew->n = n;
+    for (int i = 0; i < n; i++)
+        must(pthread_create(&crew->threads[i], NULL, work, argument) == 0, "a thread starts");
+}
+
+void crew_join(struct crew *crew)
+{
+    for (int i = 0; i < crew->n; i++)
+        must(pthread_join(crew->threads[i], NULL) == 0, "a thread ends");
+}
+
+void sleep_us(int64_t us)
+{
+    const struct timespec time = { .tv_sec = us / 1000000, .tv_nsec = us % 1000000 * 1000 };
+    nanosleep(&time, NULL);
+}
+
+int64_t resident_bytes(void)
+{
+    long long total = 0, resident = 0;
+    FILE *file = fopen("/proc/self/statm", "re");
+    if (file != NULL && fscanf(file, "%lld %lld", &total, &resident) != 2)
+        resident = 0;
+    if (file != NULL)
+        fclose(file);
+    return resident * sysconf(_SC_PAGESIZE);
+}
+
+bool server_missing(void)
+{
+    if (redis_server_found())
+        return false;
+    puts("skipped: no redis-server here (Debian's redis-tools)");
+    return true;
+}

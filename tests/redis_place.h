@@ -1,0 +1,94 @@
+/* redis_place.h - where the fault tests take place: a server, a proxy before it, and limiters of the public API.
+ *
+ * Times are real here. What a test asserts of them is several times what an idle machine shows, so that a busy one
+ * passes too; the figures themselves are printed.
+ */
+#ifndef WEIR_TESTS_REDIS_PLACE_H
+#define WEIR_TESTS_REDIS_PLACE_H
+
+#include "support.h"
+
+#include "asker.h"
+#include "fake_redis.h"
+#include "fproxy.h"
+#include "redis_server.h"
+#include "wire.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+enum { INSTRUMENTED = 1 };
+#else
+enum { INSTRUMENTED = 0 };
+#endif
+
+/* Nothing is refilled in the time of a test: every permit that is admitted is seen in `remaining`. */
+#define UNREFILLED "fixed_window limit=1000000 period=366d"
+#define FIFTY_AN_HOUR "token_bucket limit=50 period=1h"
+
+enum {
+    SLACK = 5,                          /* times its timeout that a call may take here */
+    RECOVERY_MOST_US = 10 * 1000 * 1000 /* after a fault has gone */
+};
+
+struct place {
+    struct redis_server server;
+    struct fproxy *proxy; /* NULL: none */
+    struct asker asker;   /* to the server, by its own way */
+    pthread_mutex_t log_lock;
+    char log[16384]; /* the lines so far, cut where it is full */
+    size_t log_len;
+    atomic_int log_lines;
+};
+
+/* `config` as for redis_server_start(); the asker needs no password only if the server has none. */
+void place_open(struct place *place, bool with_proxy, const char *const *config);
+void place_close(struct place *place);
+
+/* Distributed, to the proxy or else the server, the place's log; errors reach the caller. */
+struct weir_options place_options(struct place *place, int64_t timeout_us);
+/* A place without a server: for the log of those who bring their own URL. */
+void place_open_bare(struct place *place);
+
+bool place_logged(struct place *place, const char *text);
+
+/* What the server answers to a command of text words; stays until the next. */
+#define place_ask(place, ...) \
+    place_asked(place, asker_ask(&(place)->asker, place_reply, sizeof place_reply, __VA_ARGS__, NULL))
+extern char place_reply[65536];
+const char *place_asked(struct place *place, ssize_t len);
+/* The number after `name` in INFO; 0 if it is not there. */
+int64_t place_info(struct place *place, const char *section, const char *name);
+
+weir *limiter_of(const struct weir_options *options);
+weir_limit *limit_of(weir *limiter, const char *name, const char *policy);
+struct weir_stats stats_of(weir *limiter);
+
+/* weir_try(), timed. */
+struct timed {
+    int status;
+    int64_t took_us;
+    struct weir_decision decision;
+};
+struct timed timed_try(weir_limit *limit, const char *key, int64_t cost);
+
+/* Ask until Redis decides again, for RECOVERY_MOST_US at most, then fail; how long it took. `key` is asked for by peeks. */
+int64_t recover(weir_limit *limit, const char *key);
+
+/* Threads that all do the same, each with the same argument. */
+struct crew {
+    pthread_t threads[64];
+    int n;
+};
+void crew_start(struct crew *crew, int n, void *(*work)(void *), void *argument);
+void crew_join(struct crew *crew);
+
+void sleep_us(int64_t us);
+
+int64_t resident_bytes(void); /* of this process */
+
+/* Prints a line if there is no Redis server; main() then returns 77. */
+bool server_missing(void);
+
+#endif

@@ -1,0 +1,434 @@
+/* test_redis_network.c - dead links, silent peers, and what is no answer: faults E1 to E5 and E8 of distributed mode. */
+#include "redis_place.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* ---- No call is longer than it may be ---- */
+
+enum { TIMEOUT_US = 50000 };
+
+struct longest {
+    int64_t us;
+    int64_t errors;
+};
+
+/* Any outcome will do but a wrong one; each within its time. */
+static void try_once(weir_limit *limit, struct longest *longest)
+{
+    struct timed timed = timed_try(limit, "key", 1);
+    must(timed.status == WEIR_OK || timed.status == WEIR_ETIME || timed.status == WEIR_EIO, "an outcome that may be");
+    must(timed.took_us <= (int64_t)SLACK * TIMEOUT_US, "a call ends in its time");
+    longest->us = timed.took_us > longest->us ? timed.took_us : longest->us;
+    longest->errors += timed.status != WEIR_OK;
+}
+
+static void report_longest(const char *what, const struct longest *longest)
+{
+    printf("%s: the longest call took %" PRId64 " us beyond its timeout of %d us (%" PRId64 " errors)\n", what,
+           longest->us - TIMEOUT_US, TIMEOUT_US, longest->errors);
+}
+
+START_TEST(a_link_cut_a_hundred_times_never_holds_a_call_and_heals)
+{
+    struct place place;
+    struct longest idle = { 0 }, flying = { 0 };
+    place_open(&place, true, NULL);
+    struct weir_options options = place_options(&place, TIMEOUT_US);
+    weir *limiter = limiter_of(&options);
+    weir_limit *limit = limit_of(limiter, "limit", UNREFILLED);
+    recover(limit, "key");
+    for (int i = 0; i < 50; i++) {
+        fproxy_cut(place.proxy, i % 2 == 1);
+        try_once(limit, &idle);
+        try_once(limit, &idle);
+    }
+    recover(limit, "key");
+    fproxy_fault(place.proxy, FPROXY_CLOSE_REPLY, "EVALSHA", 2, 50);
+    for (int i = 0; i < 100; i++)
+        try_once(limit, &flying);
+    recover(limit, "key");
+    fproxy_fault(place.proxy, FPROXY_HALF_CLOSE, "EVALSHA", 2, 20);
+    for (int i = 0; i < 40; i++)
+        try_once(limit, &flying);
+    fproxy_fault(place.proxy, FPROXY_NONE, NULL, 1, 0);
+    recover(limit, "key");
+    for (int i = 0; i < 200; i++)
+        ck_assert_int_eq(taken(limit, "key", 1).source, WEIR_BY_REDIS);
+    report_longest("cut while idle", &idle);
+    report_longest("cut in flight", &flying);
+    weir_close(limiter);
+    place_close(&place);
+}
+END_TEST
+
+/* Three ways to fall silent. */
+static void silence_begin(struct place *place, int way)
+{
+    if (way == 0)
+        redis_server_pause(&place->server);
+    else if (way == 1)
+        fproxy_freeze(place->proxy, true);
+    else
+        fproxy_fault(place->proxy, FPROXY_LOSE_REQUEST, NULL, 1, -1);
+}
+
+static void silence_end(struct place *place, int way)
+{
+    if (way == 0)
+        redis_server_resume(&place->server);
+    else if (way == 1)
+        fproxy_freeze(place->proxy, false);
+    else
+        fproxy_fault(place->proxy, FPROXY_NONE, NULL, 1, 0);
+}
+
+static int by_size(const void *left, const void *right)
+{
+    int64_t a = *(const int64_t *)left, b = *(const int64_t *)right;
+    return (a > b) - (a < b);
+}
+
+static const char *const silences[] = { "a stopped server", "a dead link", "lost requests" };
+
+START_TEST(a_silent_server_costs_three_timeouts_and_then_hardly_anything)
+{
+    enum { CALLS = 20000 };
+    static int64_t took_us[CALLS];
+    struct place place;
+    struct longest longest = { 0 };
+    place_open(&place, true, NULL);
+    struct weir_options options = place_options(&place, TIMEOUT_US);
+    weir *limiter = limiter_of(&options);
+    weir_limit *limit = limit_of(limiter, "limit", UNREFILLED);
+    for (int round = 0; round < 2; round++) {
+        int slow = 0;
+        recover(limit, "key");
+        taken(limit, "key", 1);
+        silence_begin(&place, _i);
+        int64_t until_us = wire_now_us() + WEIR_SECOND, calls = 0;
+        for (; calls < 10 || wire_now_us() < until_us; calls++) {
+            int64_t began_us = wire_now_us();
+            try_once(limit, &longest);
+            int64_t call_us = wire_now_us() - began_us;
+            slow += call_us > TIMEOUT_US / 2;
+            took_us[calls % CALLS] = call_us;
+        }
+        qsort(took_us, (size_t)(calls < CALLS ? calls : CALLS), sizeof took_us[0], by_size);
+        printf("%s: %d slow calls of %" PRId64 ", p99.9 %" PRId64 " us\n", silences[_i], slow, calls,
+               took_us[(calls < CALLS ? calls : CALLS) * 999 / 1000]);
+        ck_assert_int_ge(slow, 1);
+        ck_assert_int_le(slow, 3);
+        ck_assert_int_ge(calls, 1000);
+        silence_end(&place, _i);
+    }
+    recover(limit, "key");
+    ck_assert_uint_gt(stats_of(limiter).store_breaks, 0);
+    report_longest(silences[_i], &longest);
+    weir_close(limiter);
+    place_close(&place);
+}
+END_TEST
+
+struct outage {
+    weir_limit *limit;
+    atomic_bool done;
+    _Atomic int64_t calls, slow, longest_us;
+};
+
+static void *call_all_the_while(void *argument)
+{
+    struct outage *outage = argument;
+    while (!atomic_load(&outage->done)) {
+        struct timed timed = timed_try(outage->limit, "key", 1);
+        must(timed.status == WEIR_OK && timed.decision.source == WEIR_BY_FALLBACK, "the fallback decides");
+        atomic_fetch_add(&outage->calls, 1);
+        atomic_fetch_add(&outage->slow, timed.took_us > TIMEOUT_US / 2);
+        if (timed.took_us > atomic_load(&outage->longest_us))
+            atomic_store(&outage->longest_us, timed.took_us);
+        sleep_us(200);
+    }
+    return NULL;
+}
+
+START_TEST(timeouts_of_fifty_threads_do_not_pile_up_nor_take_memory)
+{
+    enum { CALLERS = 50 };
+    struct place place;
+    struct crew crew;
+    struct outage outage = { .limit = NULL };
+    place_open(&place, false, NULL);
+    struct weir_options options = place_options(&place, TIMEOUT_US);
+    options.on_failure = WEIR_FAIL_LOCAL;
+    weir *limiter = limiter_of(&options);
+    outage.limit = limit_of(limiter, "limit", UNREFILLED);
+    recover(outage.limit, "key");
+    redis_server_pause(&place.server);
+    crew_start(&crew, CALLERS, call_all_the_while, &outage);
+    sleep_us(500000);
+    int64_t before = resident_bytes();
+    sleep_us(2500000);
+    int64_t grown = resident_bytes() - before;
+    atomic_store(&outage.done, true);
+    crew_join(&crew);
+    printf("fifty threads: %" PRId64 " calls, %" PRId64 " slow, the longest %" PRId64 " us, memory grew by %" PRId64
+           " bytes\n",
+           outage.calls, outage.slow, outage.longest_us, grown);
+    ck_assert_int_le(outage.slow, 3 * CALLERS);
+    ck_assert_int_le(outage.longest_us, (int64_t)SLACK * TIMEOUT_US);
+    if (!INSTRUMENTED)
+        ck_assert_int_le(grown, 4 << 20);
+    struct weir_stats stats = stats_of(limiter);
+    ck_assert_uint_eq(stats.fallbacks, (uint64_t)outage.calls);
+    ck_assert_uint_eq(stats.outages, 1);
+    redis_server_resume(&place.server);
+    recover(outage.limit, "key");
+    weir_close(limiter);
+    place_close(&place);
+}
+END_TEST
+
+/* ---- Connecting again ---- */
+
+static void *call_for_nothing(void *argument)
+{
+    struct outage *outage = argument;
+    struct weir_decision decision;
+    while (!atomic_load(&outage->done)) {
+        weir_try(outage->limit, weir_key_text("key"), 1, &decision);
+        sleep_us(500);
+    }
+    return NULL;
+}
+
+START_TEST(pauses_between_connections_grow_and_differ)
+{
+    enum { LIMITERS = 4, TIMES = 4096 };
+    static int64_t times_us[TIMES];
+    struct place place;
+    struct crew crews[LIMITERS];
+    static struct outage outages[LIMITERS];
+    weir *limiters[LIMITERS];
+    place_open(&place, true, NULL);
+    struct weir_options options = place_options(&place, TIMEOUT_US);
+    for (int i = 0; i < LIMITERS; i++) {
+        limiters[i] = limiter_of(&options);
+        outages[i].limit = limit_of(limiters[i], "limit", UNREFILLED);
+        recover(outages[i].limit, "key");
+    }
+    int64_t before = fproxy_counts(place.proxy).connections;
+    redis_server_kill(&place.server);
+    for (int i = 0; i < LIMITERS; i++)
+        crew_start(&crews[i], 4, call_for_nothing, &outages[i]);
+    sleep_us(3 * WEIR_SECOND);
+    int64_t made = fproxy_counts(place.proxy).connections - before;
+    int n = fproxy_connection_times(place.proxy, times_us, TIMES), early = 0, late = 0;
+    int64_t first_us = times_us[n - made], together = 0;
+    for (int i = n - (int)made; i < n; i++) {
+        early += times_us[i] - first_us < 1000000;
+        late += times_us[i] - first_us >= 2000000;
+        together += i > n - (int)made + 20 && times_us[i] - times_us[i - 1] < 100;
+    }
+    printf("%d limiters made %" PRId64 " connections in 3 s without a server, %d in the first and %d in the third\n",
+           (int)LIMITERS, made, early, late);
+    ck_assert_int_ge(made, 2 * LIMITERS);
+    ck_assert_int_le(made, 60 * LIMITERS);
+    ck_assert_int_lt(late, early);
+    ck_assert_int_le(late, 10 * LIMITERS);
+    ck_assert_int_le(together, made / 2);
+    must(redis_server_restart(&place.server) == 0, place.server.error);
+    for (int i = 0; i < LIMITERS; i++) {
+        recover(outages[i].limit, "key");
+        atomic_store(&outages[i].done, true);
+        crew_join(&crews[i]);
+        weir_close(limiters[i]);
+    }
+    asker_close(&place.asker);
+    place_close(&place);
+}
+END_TEST
+
+START_TEST(a_door_that_refuses_or_is_silent_is_tried_until_it_opens)
+{
+    static const enum fproxy_door doors[] = { FPROXY_REFUSE, FPROXY_HOLD };
+    struct place place;
+    place_open(&place, true, NULL);
+    for (int i = 0; i < 2; i++) {
+        struct weir_options options = place_options(&place, TIMEOUT_US);
+        struct longest longest = { 0 };
+        fproxy_door(place.proxy, doors[i]);
+        weir *limiter = limiter_of(&options);
+        weir_limit *limit = limit_of(limiter, "limit", UNREFILLED);
+        for (int j = 0; j < 100; j++) {
+            try_once(limit, &longest);
+            sleep_us(1000);
+        }
+        ck_assert_int_eq(longest.errors, 100);
+        report_longest(doors[i] == FPROXY_HOLD ? "a silent door" : "a closed door", &longest);
+        fproxy_door(place.proxy, FPROXY_OPEN);
+        recover(limit, "key");
+        weir_close(limiter);
+    }
+    place_close(&place);
+}
+END_TEST
+
+/* ---- Answers to other questions ---- */
+
+static const struct {
+    enum fproxy_fault fault;
+    const char *name;
+} confusions[] = {
+    { FPROXY_TWICE, "replayed" },  { FPROXY_SWAP, "swapped" },      { FPROXY_DROP_REPLY, "dropped" },
+    { FPROXY_GARBAGE, "garbage" }, { FPROXY_CUT_REPLY, "cut off" }, { FPROXY_DRIP, "a byte at a time" },
+};
+
+enum { KEYS = 8, APART = 10000 };
+
+/* Keys that only this one thread takes of; apart by so many permits that another's answer would show. */
+struct counted {
+    weir_limit *limit;
+    char prefix;
+    int calls;
+    int64_t answered;
+};
+
+static void *take_and_compare(void *argument)
+{
+    struct counted *counted = argument;
+    struct chance chance = chance_make((uint64_t)counted->prefix);
+    int64_t taken_most[KEYS] = { 0 }, taken_least[KEYS] = { 0 };
+    for (int i = 0; i < counted->calls; i++) {
+        int64_t k = chance_between(&chance, 0, KEYS - 1);
+        const char key[] = { counted->prefix, (char)('0' + k), '\0' };
+        int64_t cost = taken_most[k] == 0 ? (k + 1) * APART : 1;
+        struct timed timed = timed_try(counted->limit, key, cost);
+        taken_most[k] += cost;
+        if (timed.status != WEIR_OK)
+            continue;
+        counted->answered++;
+        taken_least[k] += cost;
+        int64_t gone = timed.decision.limit - timed.decision.remaining;
+        must(timed.decision.allowed, "there is plenty");
+        if (gone < taken_least[k] || gone > taken_most[k])
+            ck_abort_msg("call %d on key %s: %" PRId64 " are gone, not %" PRId64 " to %" PRId64, i, key, gone,
+                         taken_least[k], taken_most[k]);
+        taken_least[k] = gone; /* by now the server has told */
+        taken_most[k] = gone;
+    }
+    return NULL;
+}
+
+START_TEST(an_answer_to_another_question_is_never_taken)
+{
+    enum { CALLERS = 12 };
+    struct place place;
+    struct crew crew;
+    static struct counted counted[CALLERS + 1];
+    place_open(&place, true, NULL);
+    struct weir_options options = place_options(&place, TIMEOUT_US);
+    weir *limiter = limiter_of(&options);
+    weir_limit *limit = limit_of(limiter, "limit", UNREFILLED);
+    fproxy_pace(place.proxy, 0, 0, 100);
+    recover(limit, "key");
+    fproxy_fault(place.proxy, confusions[_i].fault, "EVALSHA", 7, -1);
+    counted[CALLERS] = (struct counted){ limit, 'z', 300, 0 };
+    take_and_compare(&counted[CALLERS]); /* a lone caller */
+    for (int i = 0; i < CALLERS; i++) {  /* and a crowd */
+        counted[i] = (struct counted){ limit, (char)('a' + i), 100, 0 };
+        must(pthread_create(&crew.threads[i], NULL, take_and_compare, &counted[i]) == 0, "a thread starts");
+    }
+    crew.n = CALLERS;
+    crew_join(&crew);
+    int64_t answered = 0;
+    for (int i = 0; i <= CALLERS; i++)
+        answered += counted[i].answered;
+    printf("%s: %" PRId64 " faults, %" PRId64 " answers, all right\n", confusions[_i].name,
+           fproxy_counts(place.proxy).faults, answered);
+    ck_assert_int_gt(fproxy_counts(place.proxy).faults, 3);
+    ck_assert_int_gt(answered, 20);
+    fproxy_fault(place.proxy, FPROXY_NONE, NULL, 1, 0);
+    recover(limit, "key");
+    weir_close(limiter);
+    place_close(&place);
+}
+END_TEST
+
+/* ---- Three outcomes ---- */
+
+START_TEST(an_outage_is_never_told_as_a_denial_by_redis)
+{
+    static const struct {
+        enum weir_on_failure on_failure;
+        int status;
+        enum weir_source source;
+        bool allowed;
+    } rows[] = {
+        { WEIR_FAIL_OPEN, WEIR_OK, WEIR_BY_FAIL_OPEN, true },
+        { WEIR_FAIL_CLOSED, WEIR_OK, WEIR_BY_FAIL_CLOSED, false },
+        { WEIR_FAIL_LOCAL, WEIR_OK, WEIR_BY_FALLBACK, false }, /* an outage starts cold */
+        { WEIR_FAIL_ERROR, WEIR_EIO, WEIR_BY_REDIS, false },
+    };
+    struct place place;
+    place_open(&place, false, NULL);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct weir_options options = place_options(&place, TIMEOUT_US);
+        options.on_failure = rows[i].on_failure;
+        weir *limiter = limiter_of(&options);
+        weir_limit *limit = limit_of(limiter, "limit", "token_bucket limit=50 period=1h");
+        recover(limit, "key");
+        redis_server_kill(&place.server);
+        for (int j = 0; j < 20; j++) {
+            struct timed timed = timed_try(limit, "key", 1);
+            const struct weir_decision *decision = &timed.decision;
+            ck_assert(timed.status == rows[i].status || (rows[i].status != WEIR_OK && timed.status == WEIR_ETIME));
+            if (timed.status != WEIR_OK)
+                continue;
+            ck_assert_int_eq(decision->source, rows[i].source);
+            ck_assert_int_eq(decision->allowed, rows[i].allowed);
+            ck_assert_int_eq(decision->limit, 50);
+            if (decision->allowed)
+                ck_assert_int_eq(decision->retry_after_us, 0);
+            else
+                ck_assert_int_gt(decision->retry_after_us, 0);
+        }
+        struct weir_decision decision = { .limit = 4711 };
+        ck_assert_int_lt(weir_refund(limit, weir_key_text("key"), 1), 0);
+        ck_assert_int_lt(weir_reset(limit, weir_key_text("key")), 0);
+        int peeked_status = weir_peek(limit, weir_key_text("key"), 1, &decision);
+        ck_assert_int_eq(peeked_status == WEIR_OK, rows[i].status == WEIR_OK);
+        if (peeked_status != WEIR_OK)
+            ck_assert_int_eq(decision.limit, 4711); /* untouched */
+        struct weir_stats stats = stats_of(limiter);
+        ck_assert_uint_eq(stats.outages, rows[i].status == WEIR_OK);
+        ck_assert_uint_ge(rows[i].status == WEIR_OK ? stats.fallbacks : stats.errors, 20);
+        weir_close(limiter);
+        must(redis_server_restart(&place.server) == 0, place.server.error);
+    }
+    asker_close(&place.asker);
+    place_close(&place);
+}
+END_TEST
+
+int main(void)
+{
+    if (server_missing())
+        return 77;
+    Suite *suite = suite_create("redis_network");
+    suite_test(suite, a_link_cut_a_hundred_times_never_holds_a_call_and_heals, 60);
+    TCase *each_silence = tcase_create("each silence");
+    tcase_set_timeout(each_silence, 30);
+    tcase_add_loop_test(each_silence, a_silent_server_costs_three_timeouts_and_then_hardly_anything, 0, 3);
+    suite_add_tcase(suite, each_silence);
+    suite_test(suite, timeouts_of_fifty_threads_do_not_pile_up_nor_take_memory, 30);
+    suite_test(suite, pauses_between_connections_grow_and_differ, 30);
+    suite_test(suite, a_door_that_refuses_or_is_silent_is_tried_until_it_opens, 30);
+    TCase *each_confusion = tcase_create("each confusion");
+    tcase_set_timeout(each_confusion, 30);
+    tcase_add_loop_test(each_confusion, an_answer_to_another_question_is_never_taken, 0,
+                        sizeof confusions / sizeof confusions[0]);
+    suite_add_tcase(suite, each_confusion);
+    suite_test(suite, an_outage_is_never_told_as_a_denial_by_redis, 30);
+    return suite_run(suite);
+}

@@ -1,0 +1,469 @@
+/* test_redis_servers.c - servers that forget, load, are full, busy or locked, and what strangers leave in them: faults
+ * D1 to D10 of distributed mode, and who may come in.
+ */
+#include "redis_place.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+struct load {
+    weir_limit *limit;
+    atomic_bool done;
+    _Atomic int64_t allowed, denied, errors, other_sources;
+};
+
+static void *take_until_done(void *argument)
+{
+    struct load *load = argument;
+    struct weir_decision decision;
+    while (!atomic_load(&load->done)) {
+        if (weir_try(load->limit, weir_key_text("key"), 1, &decision) != WEIR_OK)
+            atomic_fetch_add(&load->errors, 1);
+        else if (decision.source != WEIR_BY_REDIS)
+            atomic_fetch_add(&load->other_sources, 1);
+        else
+            atomic_fetch_add(decision.allowed ? &load->allowed : &load->denied, 1);
+    }
+    return NULL;
+}
+
+static void *take_five_hundred(void *argument)
+{
+    struct load *load = argument;
+    struct weir_decision decision;
+    for (int i = 0; i < 500; i++)
+        must_succeed(weir_try(load->limit, weir_key_text("key"), 1, &decision));
+    return NULL;
+}
+
+/* ---- Servers that forget ---- */
+
+START_TEST(scripts_flushed_under_load_are_never_missed_by_a_caller)
+{
+    struct place place;
+    struct crew crew;
+    struct load load = { .limit = NULL };
+    place_open(&place, false, NULL);
+    struct weir_options options = place_options(&place, 5 * WEIR_SECOND);
+    weir *limiter = limiter_of(&options);
+    load.limit = limit_of(limiter, "limit", UNREFILLED);
+    crew_start(&crew, 12, take_until_done, &load);
+    for (int i = 0; i < 200; i++) {
+        place_ask(&place, "SCRIPT", "FLUSH");
+        sleep_us(10000);
+    }
+    atomic_store(&load.done, true);
+    crew_join(&crew);
+    ck_assert_int_eq(load.errors, 0);
+    ck_assert_int_eq(load.other_sources, 0);
+    struct weir_decision left = peeked(load.limit, "key", 1);
+    ck_assert_int_eq(left.limit - left.remaining, load.allowed);
+    ck_assert_int_gt(load.allowed, 200);
+    ck_assert_int_eq(atomic_load(&place.log_lines), 0);
+    weir_close(limiter);
+    place_close(&place);
+}
+END_TEST
+
+START_TEST(a_server_started_again_is_used_again_without_an_error_more)
+{
+    struct place place;
+    struct crew crew;
+    struct load load = { .limit = NULL };
+    place_open(&place, false, NULL);
+    struct weir_options options = place_options(&place, WEIR_SECOND);
+    weir *limiter = limiter_of(&options);
+    load.limit = limit_of(limiter, "limit", UNREFILLED);
+    for (int i = 0;; i++) {
+        crew_start(&crew, 12, take_five_hundred, &load);
+        crew_join(&crew);
+        if (i == 3)
+            break;
+        redis_server_kill(&place.server);
+        struct weir_decision decision;
+        ck_assert_int_lt(weir_try(load.limit, weir_key_text("key"), 1, &decision), 0);
+        must(redis_server_restart(&place.server) == 0, place.server.error);
+        printf("after a restart Redis decides again in %lld us\n", (long long)recover(load.limit, "key"));
+    }
+    weir_close(limiter);
+    asker_close(&place.asker);
+    place_close(&place);
+}
+END_TEST
+
+START_TEST(each_loss_of_all_data_adds_a_burst_at_most)
+{
+    enum { LOSSES = 20 };
+    struct place place;
+    struct crew crew;
+    struct load load = { .limit = NULL };
+    place_open(&place, false, NULL);
+    struct weir_options options = place_options(&place, 5 * WEIR_SECOND);
+    weir *limiter = limiter_of(&options);
+    load.limit = limit_of(limiter, "limit", FIFTY_AN_HOUR);
+    crew_start(&crew, 4, take_until_done, &load);
+    for (int i = 0; i < LOSSES; i++) {
+        sleep_us(20000);
+        place_ask(&place, "FLUSHALL");
+    }
+    sleep_us(20000);
+    atomic_store(&load.done, true);
+    crew_join(&crew);
+    ck_assert_int_le(load.allowed, 50 * (LOSSES + 1));
+    ck_assert_int_gt(load.allowed, 50);
+    ck_assert_int_eq(load.errors, 0);
+    weir_close(limiter);
+    place_close(&place);
+}
+END_TEST
+
+/* ---- Servers that cannot, for now ---- */
+
+struct oracle {
+    const char *says; /* to script calls; NULL: the truth */
+    pthread_mutex_t lock;
+};
+
+static void oracle_set(struct oracle *oracle, const char *says)
+{
+    pthread_mutex_lock(&oracle->lock);
+    oracle->says = says;
+    pthread_mutex_unlock(&oracle->lock);
+}
+
+/* To one take of one fresh key: the time, what was charged, and that there was no state. */
+static void say_fresh(struct fake_reply *reply, const struct fake_request *request)
+{
+    unsigned char answer[15] = { 0 };
+    const char *item = request->words[request->n - 1];
+    int64_t now_us = INT64_C(1790000000123456);
+    for (int i = 0; i < 7; i++)
+        answer[i] = (unsigned char)(now_us >> 8 * i);
+    if (item[0] == 0) /* a take */
+        memcpy(answer + 7, item + 2, 5);
+    fake_say_bulk(reply, answer, sizeof answer);
+}
+
+static bool oracle_answer(void *user, const struct fake_request *request, struct fake_reply *reply)
+{
+    struct oracle *oracle = user;
+    if (!fake_request_is(request, "EVALSHA"))
+        return false;
+    pthread_mutex_lock(&oracle->lock);
+    if (oracle->says != NULL)
+        fake_say_text(reply, oracle->says);
+    else
+        say_fresh(reply, request);
+    pthread_mutex_unlock(&oracle->lock);
+    return true;
+}
+
+static const char *const passing[] = {
+    "-LOADING Redis is loading the dataset in memory\r\n",
+    "-MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.\r\n",
+    "-TRYAGAIN Multiple keys request during rehashing of slot\r\n",
+    "-CLUSTERDOWN The cluster is down\r\n",
+    "-BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.\r\n",
+    "-OOM command not allowed when used memory > 'maxmemory'.\r\n",
+    "-READONLY You can't write against a read only replica.\r\n",
+    "-MISCONF Redis is configured to save RDB snapshots, but it is currently unable to persist to disk.\r\n",
+    "-NOREPLICAS Not enough good replicas to write.\r\n",
+};
+
+START_TEST(a_passing_failure_is_one_and_passes_by_itself)
+{
+    struct place place;
+    struct oracle oracle = { .lock = PTHREAD_MUTEX_INITIALIZER };
+    struct fake_redis *fake = fake_redis_start(oracle_answer, &oracle);
+    place_open_bare(&place);
+    struct weir_options options = place_options(&place, 500000);
+    options.redis_url = fake_redis_url(fake);
+    options.on_failure = WEIR_FAIL_OPEN;
+    weir *limiter = limiter_of(&options);
+    weir_limit *limit = limit_of(limiter, "limit", FIFTY_AN_HOUR);
+    recover(limit, "key");
+    ck_assert(taken(limit, "key", 1).source == WEIR_BY_REDIS);
+    int64_t connections = fake_redis_counts(fake).connections;
+    oracle_set(&oracle, passing[_i]);
+    for (int i = 0; i < 5; i++) {
+        struct timed timed = timed_try(limit, "key", 1);
+        ck_assert_int_eq(timed.status, WEIR_OK);
+        ck_assert_int_eq(timed.decision.source, WEIR_BY_FAIL_OPEN);
+        ck_assert_int_le(timed.took_us, options.timeout_us);
+    }
+    ck_assert_uint_eq(stats_of(limiter).outages, 1);
+    if (strncmp(passing[_i], "-READONLY", 9) == 0)
+        ck_assert_int_gt(fake_redis_counts(fake).connections, connections);
+    oracle_set(&oracle, NULL);
+    recover(limit, "key");
+    ck_assert_int_eq(taken(limit, "key", 1).source, WEIR_BY_REDIS);
+    weir_close(limiter);
+    fake_redis_stop(fake);
+    place_close(&place);
+}
+END_TEST
+
+/* The asker's connection is the one that keeps the server busy; its reply is read when it ends. */
+static void begin_to_ask(struct place *place, const char *request)
+{
+    ck_assert_int_eq(write(place->asker.fd, request, strlen(request)), (ssize_t)strlen(request));
+}
+
+START_TEST(a_server_busy_with_a_script_is_out_for_as_long_as_that_runs)
+{
+    static const char *const config[] = { "--lua-time-limit", "20", NULL };
+    struct place place;
+    struct asker other;
+    char reply[256];
+    place_open(&place, false, config);
+    struct weir_options options = place_options(&place, 50000);
+    options.on_failure = WEIR_FAIL_CLOSED;
+    weir *limiter = limiter_of(&options);
+    weir_limit *limit = limit_of(limiter, "limit", FIFTY_AN_HOUR);
+    recover(limit, "key");
+    begin_to_ask(&place, "*3\r\n$4\r\nEVAL\r\n$17\r\nwhile true do end\r\n$1\r\n0\r\n");
+    int64_t until_us = wire_now_us() + 300000;
+    sleep_us(5000);
+    for (int i = 0; wire_now_us() < until_us; i++) {
+        struct timed timed = timed_try(limit, "key", 1);
+        ck_assert_int_eq(timed.status, WEIR_OK);
+        ck_assert_int_eq(timed.decision.source, WEIR_BY_FAIL_CLOSED);
+        ck_assert(!timed.decision.allowed);
+        ck_assert_int_eq(timed.decision.retry_after_us, WEIR_SECOND);
+        ck_assert_int_le(timed.took_us, SLACK * options.timeout_us);
+        sleep_us(1000);
+    }
+    must(asker_open(&other, place.server.socket) == 0, other.error);
+    asker_ask(&other, reply, sizeof reply, "SCRIPT", "KILL", NULL);
+    ck_assert_str_eq(reply, "OK");
+    recover(limit, "key");
+    ck_assert(taken(limit, "key", 1).allowed);
+    asker_close(&other);
+    weir_close(limiter);
+    place_close(&place);
+}
+END_TEST
+
+START_TEST(a_server_whose_clients_are_paused_is_out_for_as_long)
+{
+    struct place place;
+    place_open(&place, false, NULL);
+    struct weir_options options = place_options(&place, 20000);
+    options.on_failure = WEIR_FAIL_OPEN;
+    weir *limiter = limiter_of(&options);
+    weir_limit *limit = limit_of(limiter, "limit", FIFTY_AN_HOUR);
+    recover(limit, "key");
+    place_ask(&place, "CLIENT", "PAUSE", "400");
+    for (int i = 0; i < 50; i++) {
+        struct timed timed = timed_try(limit, "key", 1);
+        ck_assert_int_eq(timed.status, WEIR_OK);
+        ck_assert_int_eq(timed.decision.source, WEIR_BY_FAIL_OPEN);
+        ck_assert_int_le(timed.took_us, SLACK * options.timeout_us);
+    }
+    recover(limit, "key");
+    weir_close(limiter);
+    place_close(&place);
+}
+END_TEST
+
+START_TEST(a_full_server_keeps_each_state_whole_and_is_used_again_when_it_has_room)
+{
+    struct place place;
+    char before[256];
+    place_open(&place, false, NULL);
+    struct weir_options options = place_options(&place, 5 * WEIR_SECOND);
+    weir *limiter = limiter_of(&options);
+    weir_limit *limit = limit_of(limiter, "limit", FIFTY_AN_HOUR);
+    struct weir_decision decision;
+    ck_assert_int_eq(taken(limit, "key", 20).remaining, 30);
+    ssize_t len = asker_ask(&place.asker, before, sizeof before, "GET", "weir:limit:{key}", NULL);
+    ck_assert_int_gt(len, 0);
+    place_ask(&place, "CONFIG", "SET", "maxmemory-policy", "noeviction");
+    place_ask(&place, "CONFIG", "SET", "maxmemory", "1mb");
+    place_ask(&place, "SET", "filler", "x"); /* refused, or not: what we look at is the limiter */
+    for (int i = 0; i < 20; i++) {
+        ck_assert_int_eq(weir_try(limit, weir_key_text("key"), 1, &decision), WEIR_EIO);
+        ck_assert_int_eq(weir_try(limit, weir_key_text("new"), 1, &decision), WEIR_EIO);
+    }
+    place_ask(&place, "GET", "weir:limit:{key}");
+    ck_assert_mem_eq(place_reply, before, (size_t)len);
+    ck_assert_str_eq(place_ask(&place, "EXISTS", "weir:limit:{new}"), "0");
+    place_ask(&place, "CONFIG", "SET", "maxmemory", "0");
+    recover(limit, "key");
+    ck_assert_int_eq(taken(limit, "key", 1).remaining, 29);
+    ck_assert_int_eq(taken(limit, "new", 1).remaining, 49);
+    weir_close(limiter);
+    place_close(&place);
+}
+END_TEST
+
+/* ---- What strangers leave ---- */
+
+static void assert_not_ours(weir_limit *limit, const char *what)
+{
+    struct weir_decision decision;
+    ck_assert_msg(weir_try(limit, weir_key_text("key"), 1, &decision) == WEIR_ESTATE, "take: %s", what);
+    ck_assert_msg(weir_peek(limit, weir_key_text("key"), 1, &decision) == WEIR_ESTATE, "peek: %s", what);
+    ck_assert_msg(weir_refund(limit, weir_key_text("key"), 1) == WEIR_ESTATE, "refund: %s", what);
+}
+
+START_TEST(what_is_not_weirs_is_told_and_left_as_it_is)
+{
+    static const char *const others[][4] = { { "LPUSH", "weir:limit:{key}", "a", NULL },
+                                             { "SADD", "weir:limit:{key}", "a", NULL },
+                                             { "SET", "weir:limit:{key}", "", NULL },
+                                             { "SET", "weir:limit:{key}", "50", NULL } };
+    struct place place;
+    struct chance chance = chance_make(10);
+    char bytes[1024];
+    place_open(&place, false, NULL);
+    struct weir_options options = place_options(&place, 5 * WEIR_SECOND);
+    options.on_failure = WEIR_FAIL_OPEN; /* this is no failure that it may cover up */
+    weir *limiter = limiter_of(&options);
+    weir_limit *limit = NULL;
+    for (int kind = 0; kind < KIND_COUNT; kind++) {
+        static const char *const policies[KIND_COUNT] = {
+            "token_bucket limit=50 period=1h", "token_bucket limit=50 period=1h refill=interval",
+            "fixed_window limit=50 period=1h", "sliding_window limit=50 period=1h", "leaky_bucket limit=50 period=1h"
+        };
+        limit = limit_of(limiter, "limit", policies[kind]);
+        for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+            place_ask(&place, "DEL", "weir:limit:{key}");
+            place_ask(&place, others[i][0], others[i][1], others[i][2]);
+            assert_not_ours(limit, others[i][0]);
+            ck_assert_str_eq(place_ask(&place, "EXISTS", "weir:limit:{key}"), "1");
+            ck_assert_int_eq(taken(limit, "another", 1).source, WEIR_BY_REDIS);
+        }
+        for (int i = 0; i < 300; i++) {
+            size_t lens[] = { 3, 16, (size_t)chance_between(&chance, 0, i % 3 ? 60 : 1024) };
+            const char *words[] = { "SET", "weir:limit:{key}", bytes };
+            for (size_t j = 0; j < lens[2]; j++)
+                bytes[j] = (char)chance_next(&chance);
+            if (lens[2] > 0 && chance_one_in(&chance, 2))
+                bytes[0] = "TLIFS"[chance_between(&chance, 0, 4)];
+            ck_assert_int_eq(asker_ask_words(&place.asker, place_reply, sizeof place_reply, 3, words, lens), 2);
+            assert_not_ours(limit, "random bytes");
+            ck_assert_int_eq(asker_ask(&place.asker, place_reply, sizeof place_reply, "GET", words[1], NULL),
+                             (ssize_t)lens[2]);
+            ck_assert_mem_eq(place_reply, bytes, lens[2]);
+        }
+    }
+    place_ask(&place, "DEL", "weir:limit:{key}");
+    ck_assert_int_eq(taken(limit, "key", 1).remaining, 49);
+    weir_close(limiter);
+    place_close(&place);
+}
+END_TEST
+
+/* ---- Who may come in ---- */
+
+static const char marker[] = "s3cret-marker";
+
+static void assert_shut_out(struct place *place, const char *url)
+{
+    struct weir_options options = place_options(place, 200000);
+    struct weir_decision decision;
+    options.redis_url = url;
+    weir *limiter = limiter_of(&options);
+    int status = weir_try(limit_of(limiter, "limit", FIFTY_AN_HOUR), weir_key_text("key"), 1, &decision);
+    ck_assert_msg(status == WEIR_EIO || status == WEIR_ETIME, "%s: %s", url, weir_strerror(status));
+    weir_close(limiter);
+}
+
+static void assert_let_in(struct place *place, const char *url, const char *file)
+{
+    struct weir_options options = place_options(place, 5 * WEIR_SECOND);
+    options.redis_url = url;
+    options.redis_password_file = file;
+    weir *limiter = limiter_of(&options);
+    struct weir_decision decision = taken(limit_of(limiter, "limit", FIFTY_AN_HOUR), "key", 1);
+    ck_assert_int_eq(decision.source, WEIR_BY_REDIS);
+    weir_close(limiter);
+}
+
+START_TEST(a_password_opens_a_server_and_a_wrong_one_is_logged_without_it)
+{
+    static const char *const config[] = { "--requirepass", "op:en/sesame", NULL };
+    struct place place;
+    char url[256], file[128];
+    place_open(&place, false, config);
+    snprintf(url, sizeof url, "redis://:op%%3aen%%2Fsesame@127.0.0.1:%d/3", place.server.port);
+    assert_let_in(&place, url, NULL);
+    snprintf(url, sizeof url, "unix://:op%%3Aen%%2fsesame@%s?db=3", place.server.socket);
+    assert_let_in(&place, url, NULL);
+    snprintf(file, sizeof file, "%s/password", place.server.dir);
+    FILE *written = fopen(file, "we");
+    ck_assert_ptr_nonnull(written);
+    fputs("op:en/sesame\nand a second line\n", written);
+    fclose(written);
+    assert_let_in(&place, place.server.tcp_url, file);
+    setenv("WEIR_REDIS_PASSWORD", "op:en/sesame", 1);
+    assert_let_in(&place, place.server.url, NULL);
+    unsetenv("WEIR_REDIS_PASSWORD");
+    ck_assert_int_eq(atomic_load(&place.log_lines), 0);
+
+    place_ask(&place, "AUTH", "op:en/sesame");
+    place_ask(&place, "SELECT", "3");
+    ck_assert_str_eq(place_ask(&place, "EXISTS", "weir:limit:{key}"), "1");
+
+    snprintf(url, sizeof url, "redis://:%s@127.0.0.1:%d", marker, place.server.port);
+    assert_shut_out(&place, url);
+    ck_assert_msg(place_logged(&place, "WRONGPASS") || place_logged(&place, "AUTH") || place_logged(&place, "password"),
+                  "%s", place.log);
+    assert_shut_out(&place, place.server.url);
+    ck_assert_msg(place_logged(&place, "NOAUTH") || place_logged(&place, "password"), "%s", place.log);
+    ck_assert_msg(!place_logged(&place, marker) && !place_logged(&place, "sesame"), "%s", place.log);
+    place_close(&place);
+}
+END_TEST
+
+START_TEST(a_user_with_the_least_rights_decides_and_one_with_fewer_does_not)
+{
+    struct place place;
+    char url[256];
+    place_open(&place, false, NULL);
+    ck_assert_str_eq(place_ask(&place, "ACL", "SETUSER", "weir", "on", ">s3cret-marker", "resetkeys", "~weir:*",
+                               "resetchannels", "-@all", "+evalsha", "+script|load", "+get", "+set", "+del", "+time",
+                               "+ping", "+hello"),
+                     "OK");
+    place_ask(&place, "ACL", "SETUSER", "blind", "on", ">s3cret-marker", "~other:*", "-@all", "+evalsha",
+              "+script|load", "+get", "+set", "+del", "+time", "+ping");
+    place_ask(&place, "ACL", "SETUSER", "idle", "on", ">s3cret-marker", "~weir:*", "-@all", "+ping");
+    snprintf(url, sizeof url, "redis://weir:%s@127.0.0.1:%d", marker, place.server.port);
+    assert_let_in(&place, url, NULL);
+    ck_assert_int_eq(atomic_load(&place.log_lines), 0);
+    static const char *const shut_out[] = { "blind", "idle", "nobody" };
+    for (int i = 0; i < 3; i++) {
+        int lines = atomic_load(&place.log_lines);
+        snprintf(url, sizeof url, "redis://%s:%s@127.0.0.1:%d", shut_out[i], marker, place.server.port);
+        assert_shut_out(&place, url);
+        ck_assert_msg(atomic_load(&place.log_lines) > lines, "%s: nothing in the log", shut_out[i]);
+    }
+    ck_assert_msg(place_logged(&place, "NOPERM"), "%s", place.log);
+    ck_assert_msg(!place_logged(&place, marker), "%s", place.log);
+    place_close(&place);
+}
+END_TEST
+
+int main(void)
+{
+    if (server_missing())
+        return 77;
+    Suite *suite = suite_create("redis_servers");
+    suite_test(suite, scripts_flushed_under_load_are_never_missed_by_a_caller, 30);
+    suite_test(suite, a_server_started_again_is_used_again_without_an_error_more, 60);
+    suite_test(suite, each_loss_of_all_data_adds_a_burst_at_most, 30);
+    TCase *each_failure = tcase_create("each passing failure");
+    tcase_set_timeout(each_failure, 30);
+    tcase_add_loop_test(each_failure, a_passing_failure_is_one_and_passes_by_itself, 0,
+                        sizeof passing / sizeof passing[0]);
+    suite_add_tcase(suite, each_failure);
+    suite_test(suite, a_server_busy_with_a_script_is_out_for_as_long_as_that_runs, 30);
+    suite_test(suite, a_server_whose_clients_are_paused_is_out_for_as_long, 30);
+    suite_test(suite, a_full_server_keeps_each_state_whole_and_is_used_again_when_it_has_room, 30);
+    suite_test(suite, what_is_not_weirs_is_told_and_left_as_it_is, 30);
+    suite_test(suite, a_password_opens_a_server_and_a_wrong_one_is_logged_without_it, 30);
+    suite_test(suite, a_user_with_the_least_rights_decides_and_one_with_fewer_does_not, 30);
+    return suite_run(suite);
+}
