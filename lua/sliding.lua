@@ -9,7 +9,7 @@
 -- of takes and refunds is the youngest part of all that was in it. Counts too old to count are dropped by a take only:
 -- the clock may step back a little, and they count again.
 --@part plan
-local tag, blocks, period, size = unpack('<BI2I7I4', #stamp == 14 and stamp or rep('\0', 14))
+local tag, blocks, period, size = parse('<BI2I7I4', #stamp == 14 and stamp or rep('\0', 14))
 local most, unit, grain, fresh = size, 1, period, floor(now / period)
 local sane = tag == 83 and blocks > 0 and blocks <= 1024 and period > 0 and (blocks + 1) * period <= FILL_MAX
   and size > 0
@@ -17,10 +17,10 @@ local sane = tag == 83 and blocks > 0 and blocks <= 1024 and period > 0 and (blo
 local used, anchor, ours = 0, fresh, state ~= nil
 local newest, counts, kept, n, age = fresh, {}, 0, 0, 0 -- the first `kept` counts are young enough to count
 if state then
-  if #state >= 27 then newest, n = unpack('<I7I2', state, 15) end
+  if #state >= 27 then newest, n = parse('<I7I2', state, 15) end
   ours = n > 0 and n <= blocks + 1 and #state == 23 + 4 * n and newest * period <= EXACT_MAX
   if ours then
-    counts = { unpack(rep('<I4', n), state, 24) }
+    counts = { parse(rep('<I4', n), state, 24) }
     local start = newest * period
     if start > now then
       moved = moved or start - now > SLACK_US
@@ -53,5 +53,5 @@ end
 while counts[n] == 0 do n = n - 1 end
 local youngest = 1
 while counts[youngest] == 0 do youngest = youngest + 1 end
-local bytes = pack('<c14I7I2c0', stamp, newest, n, pack(rep('<I4', n), spread(counts, 1, n)))
+local bytes = pack('<c14I7I2c0', stamp, newest, n, pack(rep('<I4', n), unpack(counts, 1, n)))
 local left = (blocks + 1) * period + ((newest - youngest + 1) * period - now)
