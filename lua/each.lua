@@ -26,7 +26,8 @@ if last ~= 0 or keys ~= #KEYS then
   return redis.error_reply('WEIR bad items: not those of the keys')
 end
 
-local function carry(state, stamp)
+local function carry(state, stamp, now)
+  --@include prologue.lua
   --@include algorithms.lua
   --@include carry.lua
 end
@@ -40,7 +41,7 @@ for i = 1, keys do
     local changed, before = false, charged
     repeat
       local verb, more, cost, times
-      verb, more, cost, times, at = unpack('<BBI5I2', items, at)
+      verb, more, cost, times, at = parse('<BBI5I2', items, at)
       if verb == TAKE then
         local admitted = floor((most - used) / (cost * unit))
         if admitted > 0 then
