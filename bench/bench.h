@@ -34,6 +34,13 @@ void bench_denials(struct bench *bench);
 void bench_latency(struct bench *bench);
 void bench_batch(struct bench *bench);
 
+/* Those of distributed mode, on a private redis-server; without one, or built without it, each says so. */
+void bench_modes(struct bench *bench);
+void bench_server(struct bench *bench);
+void bench_callers(struct bench *bench);
+void bench_round_trip(struct bench *bench);
+void bench_outage(struct bench *bench);
+
 /* The facts of the machine, of the compiler and of the library. */
 void bench_machine(struct report *report);
 
@@ -43,6 +50,9 @@ __attribute__((format(printf, 1, 2))) void bench_progress(const char *format, ..
 /* Runs `work` on `shared`, `size` bytes that start zeroed, in a child of its own, and copies what it left there back.
  * Ends the program with a message if the child fails. */
 void bench_in_child(void (*work)(void *shared), void *shared, size_t size);
+
+/* Section `name` cannot be measured: on stderr, and as all there is in the section. */
+void bench_missing(struct bench *bench, const char *name, const char *why);
 
 /* The largest number of keys to measure with, `normal` unless --keys was given. */
 uint64_t bench_largest_keys(const struct bench *bench, uint64_t normal);

@@ -14,6 +14,14 @@ void hist_clear(struct hist *hist)
     memset(hist, 0, sizeof *hist);
 }
 
+void hist_merge(struct hist *hist, const struct hist *more)
+{
+    for (unsigned bucket = 0; bucket < HIST_BUCKETS; bucket++)
+        hist->counts[bucket] += more->counts[bucket];
+    hist->total += more->total;
+    hist->max = more->max > hist->max ? more->max : hist->max;
+}
+
 static double bucket_middle(unsigned bucket)
 {
     if (bucket < (2u << HIST_LINEAR_BITS))

@@ -24,11 +24,12 @@
 static const char HELP[] =
     "usage: weir-bench [options]\n"
     "\n"
-    "Measures weir and what it stands on; prints tables, and JSON if asked. The default run takes about 80 s.\n"
+    "Measures weir and what it stands on; prints tables, and JSON if asked. The default run takes about 2 minutes.\n"
     "\n"
     "  --quick            short repetitions and at most 100,000 keys: shows that it runs, proves nothing\n"
     "  --full             every algorithm in every cell; 10,000,000 keys for memory and growth; some 10 minutes\n"
-    "  --only SECTION     one of memory, growth, floors, decisions, denials, latency, batch;\n"
+    "  --only LIST        of memory, growth, floors, decisions, denials, latency, batch and, for distributed mode on\n"
+    "                     a private redis-server, modes, server, callers, round-trip, outage;\n"
     "                     growth by itself goes to 10,000,000 keys\n"
     "  --threads LIST     for decisions, such as 1,2,4; default 1,2\n"
     "  --keys LIST        such as 1,1k,1M; default 1,1k,100k,1M for decisions; the largest also replaces the\n"
@@ -44,9 +45,10 @@ struct section {
     void (*run)(struct bench *bench);
 };
 static const struct section SECTIONS[] = {
-    { "memory", bench_memory },       { "growth", bench_growth },   { "floors", bench_floors },
-    { "decisions", bench_decisions }, { "denials", bench_denials }, { "latency", bench_latency },
-    { "batch", bench_batch },
+    { "memory", bench_memory },       { "growth", bench_growth },         { "floors", bench_floors },
+    { "decisions", bench_decisions }, { "denials", bench_denials },       { "latency", bench_latency },
+    { "batch", bench_batch },         { "modes", bench_modes },           { "server", bench_server },
+    { "callers", bench_callers },     { "round-trip", bench_round_trip }, { "outage", bench_outage },
 };
 #define SECTIONS_LEN ((int)(sizeof SECTIONS / sizeof SECTIONS[0]))
 
@@ -64,6 +66,16 @@ void bench_progress(const char *format, ...)
     va_end(arguments);
     fprintf(stderr, isatty(STDERR_FILENO) ? "\r%4.0f s  %-70s" : "%4.0f s  %s\n", (double)(now_ns - start_ns) / 1e9,
             line);
+}
+
+void bench_missing(struct bench *bench, const char *name, const char *why)
+{
+    fprintf(stderr, "%sweir-bench: %s: NOT MEASURED: %s\n", isatty(STDERR_FILENO) ? "\n" : "", name, why);
+    report_section(bench->report, name, "NOT MEASURED");
+    report_row(bench->report);
+    report_text(bench->report, "not measured", name);
+    report_text(bench->report, "why", why);
+    report_end_section(bench->report);
 }
 
 uint64_t bench_largest_keys(const struct bench *bench, uint64_t normal)
@@ -180,12 +192,20 @@ static void parse_algorithms(struct bench *bench, char *list)
     }
 }
 
-static const struct section *parse_section(const char *word)
+/* Marks those of the list as chosen; returns how many are. */
+static int parse_sections(char *list, bool chosen[SECTIONS_LEN])
 {
-    for (int i = 0; i < SECTIONS_LEN; i++)
-        if (strcmp(word, SECTIONS[i].name) == 0)
-            return &SECTIONS[i];
-    refuse("--only: '%s' is none of memory, growth, floors, decisions, denials, latency, batch", word);
+    int chosen_len = 0;
+    for (char *word; (word = next_word(&list, "--only"));) {
+        int i = 0;
+        while (i < SECTIONS_LEN && strcmp(word, SECTIONS[i].name) != 0)
+            i++;
+        if (i == SECTIONS_LEN)
+            refuse("--only: '%s' is not a section", word);
+        chosen_len += !chosen[i];
+        chosen[i] = true;
+    }
+    return chosen_len;
 }
 
 enum { QUICK = 256, FULL, ONLY, THREADS, KEYS, ALGORITHMS, REPEAT, SECONDS, JSON, HELP_TEXT };
@@ -223,14 +243,15 @@ static void set_defaults(struct bench *bench)
     }
 }
 
-static void parse_options(int argc, char **argv, struct bench *bench, const char **json, const struct section **only)
+static void parse_options(int argc, char **argv, struct bench *bench, const char **json, bool chosen[SECTIONS_LEN])
 {
     int option;
+    int chosen_len = 0;
     while ((option = getopt_long(argc, argv, "", OPTIONS, NULL)) != -1) {
         switch (option) {
         case QUICK: set_extent(bench, EXTENT_QUICK); break;
         case FULL: set_extent(bench, EXTENT_FULL); break;
-        case ONLY: *only = parse_section(optarg); break;
+        case ONLY: chosen_len = parse_sections(optarg, chosen); break;
         case THREADS: parse_threads(bench, optarg); break;
         case KEYS: parse_keys(bench, optarg); break;
         case ALGORITHMS: parse_algorithms(bench, optarg); break;
@@ -243,6 +264,9 @@ static void parse_options(int argc, char **argv, struct bench *bench, const char
     }
     if (optind < argc)
         refuse("'%s' is not an option", argv[optind]);
+    bench->only = chosen_len == 1;
+    for (int i = 0; chosen_len == 0 && i < SECTIONS_LEN; i++)
+        chosen[i] = true;
     set_defaults(bench);
 }
 
@@ -254,9 +278,8 @@ int main(int argc, char **argv)
                            .threads_len = 2,
                            .kinds = { true, true, true, true, true } };
     const char *json = NULL;
-    const struct section *only = NULL;
-    parse_options(argc, argv, &bench, &json, &only);
-    bench.only = only != NULL;
+    bool chosen[SECTIONS_LEN] = { false };
+    parse_options(argc, argv, &bench, &json, chosen);
     bench.report = report_open(json);
     if (!bench.report)
         return 2;
@@ -264,7 +287,7 @@ int main(int argc, char **argv)
     measure_pin_main();
     bench_machine(bench.report);
     for (int i = 0; i < SECTIONS_LEN; i++)
-        if (!only || only == &SECTIONS[i])
+        if (chosen[i])
             SECTIONS[i].run(&bench);
     bench_progress("done");
     if (isatty(STDERR_FILENO))

@@ -3,18 +3,20 @@
  * All threads of a cell start at one barrier and run until the time is up, each timing itself, so that none runs on
  * alone at the end. The clock is read once per STREAM_STEP operations.
  *
- * A repetition of a single thread that had its processor for less than UNDISTURBED of the time was disturbed by other
+ * A repetition of a cell of a single thread that had its processor for less than UNDISTURBED of the time was disturbed by other
  * programs and is measured again: MAX_ATTEMPTS times at most, and MAX_REPEATED times in all. Threads that share a lock
  * may sleep for its sake, so nothing can be told of theirs; nor does a neighbour on the same core show here.
  */
 #include "measure.h"
 
 #include <assert.h>
+#include <limits.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "timer.h"
 
@@ -92,8 +94,9 @@ int measure_processors(void)
     return CPU_COUNT(&allowed);
 }
 
-/* Pins the calling thread to processor number `place`, counted from the last, if `threads` of them are to be had. */
-static void pin(int place, int threads)
+/* Pins a thread, 0 for the calling one, to processor number `place`, counted from the last, if `threads` of them are
+ * to be had. */
+static void pin(pid_t thread, int place, int threads)
 {
     cpu_set_t chosen = allowed_processors();
     size_t processor = CPU_SETSIZE;
@@ -105,7 +108,7 @@ static void pin(int place, int threads)
         CPU_ZERO(&chosen);
         CPU_SET(processor, &chosen);
     }
-    sched_setaffinity(0, sizeof chosen, &chosen); /* unpinned is noisier, not wrong */
+    sched_setaffinity(thread, sizeof chosen, &chosen); /* unpinned is noisier, not wrong */
 }
 
 static void *end_at_once(void *argument)
@@ -123,7 +126,17 @@ void measure_start(void)
 void measure_pin_main(void)
 {
     if (measure_processors() > 1)
-        pin(0, 1);
+        pin(0, 0, 1);
+}
+
+void measure_unpin_main(void)
+{
+    pin(0, 0, INT_MAX);
+}
+
+void measure_pin_server(pid_t pid)
+{
+    pin(pid, measure_processors() - 1, 1);
 }
 
 /* ---- Cells ---- */
@@ -144,7 +157,7 @@ static void *run(void *argument)
     struct cell *cell = runner->cell;
     const struct stream *stream = cell->stream;
     size_t cursor = cell->cursors[runner->thread];
-    pin(runner->thread, cell->threads);
+    pin(0, runner->thread, cell->threads);
     pthread_barrier_wait(runner->start);
     int64_t start_had_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID);
     int64_t start_ns = clock_ns(CLOCK_MONOTONIC);
@@ -194,18 +207,33 @@ static double run_cell(struct cell *cell, double seconds, double *had_part)
     return slowest_ns;
 }
 
+bool measure_again(int attempt)
+{
+    const bool again = attempt < MAX_ATTEMPTS && disturbances.repeated < MAX_REPEATED;
+    *(again ? &disturbances.repeated : &disturbances.kept) += 1;
+    return again;
+}
+
+int64_t measure_machine_cpu_us(void)
+{
+    unsigned long long user, nice, system, idle, wait, irq, soft, steal;
+    FILE *file = fopen("/proc/stat", "r");
+    int read = file ? fscanf(file, "cpu %llu %llu %llu %llu %llu %llu %llu %llu", &user, &nice, &system, &idle, &wait,
+                             &irq, &soft, &steal)
+                    : 0;
+    if (file)
+        fclose(file);
+    if (read != 8)
+        return -1;
+    return (int64_t)((user + nice + system + irq + soft + steal) * 1000000 / (unsigned long long)sysconf(_SC_CLK_TCK));
+}
+
 static double run_undisturbed(struct cell *cell, double seconds)
 {
     double had_part;
     double ns = run_cell(cell, seconds, &had_part);
-    for (int attempt = 1; cell->threads == 1 && had_part < UNDISTURBED; attempt++) {
-        if (attempt == MAX_ATTEMPTS || disturbances.repeated == MAX_REPEATED) {
-            disturbances.kept++;
-            break;
-        }
-        disturbances.repeated++;
+    for (int attempt = 1; cell->threads == 1 && had_part < UNDISTURBED && measure_again(attempt); attempt++)
         ns = run_cell(cell, seconds, &had_part);
-    }
     return ns;
 }
 

@@ -2,8 +2,10 @@
 #ifndef BENCH_MEASURE_H
 #define BENCH_MEASURE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "keys.h"
 
@@ -41,12 +43,18 @@ struct cell {
  * a repetition run one after the other, every second repetition in the opposite order. */
 void measure_cells(struct cell *cells, int n, int repeats, double seconds);
 
-/* What other programs did to repetitions of one thread so far: those that were measured again, and those that were
+/* What other programs did to repetitions so far: those that were measured again, and those that were
  * kept although disturbed, for want of a better one. */
 struct measure_disturbances {
     int repeated, kept;
 };
 struct measure_disturbances measure_disturbed(void);
+
+/* Notes that a repetition was disturbed at its attempt number `attempt`, from 1; whether it should be measured again. */
+bool measure_again(int attempt);
+
+/* CPU time that all processes of the machine have taken, in microseconds, in steps of the system's; -1 if unknown. */
+int64_t measure_machine_cpu_us(void);
 
 /* How many processors this process may run on. Threads are pinned to one each as long as they suffice; otherwise
  * they are left to the scheduler. */
@@ -59,5 +67,12 @@ void measure_start(void);
 /* Pins the calling thread to the first of them, if there is more than one. The last processor counts as the first:
  * processor 0 tends to serve the interrupts. */
 void measure_pin_main(void);
+
+/* Lets the calling thread, and those it starts, run on all of them again. */
+void measure_unpin_main(void);
+
+/* Pins the first thread of another process to the processor at the other end from the main thread's, if there is more
+ * than one: a server and its callers then do not push each other about. */
+void measure_pin_server(pid_t pid);
 
 #endif

@@ -181,6 +181,8 @@ void report_goal(struct report *report, const char *what, const struct sample *s
     snprintf(goal->wanted, MAX_TEXT, "%s %s", bound == AT_MOST ? "<=" : ">=", number);
     print_sample(goal->measured, MAX_TEXT, sample);
     struct value *value = value_at(report, "goal");
+    if (value->table[0] != '\0')
+        value = value_at(report, "second goal");
     snprintf(value->table, MAX_TEXT, "%s %s", goal->wanted, goal->met ? "met" : "MISSED");
     snprintf(value->json, MAX_TEXT, "{\"bound\": \"%s\", \"met\": %s}", goal->wanted, goal->met ? "true" : "false");
 }
@@ -254,9 +256,8 @@ static void print_disturbances(struct report *report)
 {
     struct measure_disturbances disturbed = measure_disturbed();
     if (disturbed.repeated > 0)
-        printf(
-            "\nother programs disturbed %d repetitions of one thread: measured again; %d more were kept as they are\n",
-            disturbed.repeated, disturbed.kept);
+        printf("\nother programs disturbed %d repetitions: measured again; %d more were kept as they are\n",
+               disturbed.repeated, disturbed.kept);
     json_print(report, ",\n  \"disturbed\": {\"repeated\": %d, \"kept\": %d}\n}\n", disturbed.repeated, disturbed.kept);
 }
 

@@ -27,7 +27,8 @@ void report_count(struct report *report, const char *column, uint64_t count);
 void report_number(struct report *report, const char *column, double number);               /* three digits */
 void report_sample(struct report *report, const char *column, const struct sample *sample); /* median (min..max) */
 
-/* Holds the median of a sample against a goal: a value of the row, and a line of the summary under `what`. */
+/* Holds the median of a sample against a goal: a value of the row, and a line of the summary under `what`. A row has
+ * room for two. */
 enum bound { AT_MOST, AT_LEAST };
 void report_goal(struct report *report, const char *what, const struct sample *sample, enum bound bound, double goal);
 

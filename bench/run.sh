@@ -9,8 +9,10 @@ usage() {
     cat <<'TEXT'
 usage: sh bench/run.sh [options of weir-bench]
 
-Installs the Debian packages that are missing, builds weir optimised, and measures it. Prints tables; the figures also
-go as JSON into bench/results/, unless --json names a file.
+Installs the Debian packages that are missing, builds weir optimised, and measures it, local mode and distributed mode
+side by side; for the latter it starts a redis-server of its own, on a Unix socket in a folder of its own, and ends it.
+Without Redis the rest is measured. Prints tables; the figures also go as JSON into bench/results/, unless --json names
+a file.
 TEXT
 }
 
@@ -32,7 +34,16 @@ done
 
 # shellcheck disable=SC2086 # a list of words
 need_packages $build_packages
-build_preset release -DBUILD_TESTING=OFF -DWEIR_BENCH=ON
+redis=ON
+# shellcheck disable=SC2086
+if ! (need_packages $redis_packages); then
+    say "going on without distributed mode, which needs:" "$redis_packages"
+    redis=OFF
+elif ! command -v redis-server >/dev/null 2>&1 && ! (need_packages redis-tools); then
+    # Debian's redis-tools holds the server's program, and no service that would start.
+    say "going on without a redis-server: distributed mode will not be measured"
+fi
+build_preset release -DBUILD_TESTING=OFF -DWEIR_BENCH=ON -DWEIR_REDIS=$redis
 say "measuring"
 bench=$PWD/build/release/bench/weir-bench
 if [ -z "$json" ]; then

@@ -18,15 +18,16 @@ local keys, last = 0, 1
 for k = 1, #items, 9 do
   local verb, more = byte(items, k, k + 1)
   if verb > RESET or more > 1 then
-    return redis.error_reply('WEIR bad item')
+    return redis.error_reply('WEIR bad items')
   end
   keys, last = keys + 1 - more, more
 end
 if last ~= 0 or keys ~= #KEYS then
-  return redis.error_reply('WEIR items are not those of the keys')
+  return redis.error_reply('WEIR bad items: not those of the keys')
 end
 
-local function carry(state, stamp)
+local function carry(state, stamp, now)
+  --@include prologue.lua
   --@include algorithms.lua
   --@include carry.lua
 end
@@ -40,7 +41,7 @@ for i = 1, keys do
     local changed, before = false, charged
     repeat
       local verb, more, cost, times
-      verb, more, cost, times, at = unpack('<BBI5I2', items, at)
+      verb, more, cost, times, at = parse('<BBI5I2', items, at)
       if verb == TAKE then
         local admitted = floor((most - used) / (cost * unit))
         if admitted > 0 then

@@ -6,6 +6,6 @@ if state then
     if not string.find(state.err, 'WRONGTYPE', 1, true) then return state end
     state = nil
   elseif sub(state, 1, #stamp) ~= stamp then
-    state, moved = carry(state, stamp), true
+    state, moved = carry(state, stamp, now), true
   end
 end

@@ -3,7 +3,7 @@
 --
 --     stamp: tag 'I', align I1, limit I4, period I7 in us, size I4       state: stamp, used I4, last refill I7 in us
 --@part plan
-local tag, align, limit, period, size = unpack('<BBI4I7I4', #stamp == 17 and stamp or rep('\0', 17))
+local tag, align, limit, period, size = parse('<BBI4I7I4', #stamp == 17 and stamp or rep('\0', 17))
 local most, unit, grain, fresh = size, 1, 1, align == 1 and now - now % period or now
 local sane = tag == 73 and align <= 1 and limit > 0 and period > 0 and size > 0
   and ceil(size / limit) * period <= FILL_MAX
@@ -11,7 +11,7 @@ local sane = tag == 73 and align <= 1 and limit > 0 and period > 0 and size > 0
 local used, anchor, ours = 0, fresh, state ~= nil
 if state then
   ours = #state == 28
-  if ours then used, anchor = unpack('<I4I7', state, 18) end
+  if ours then used, anchor = parse('<I4I7', state, 18) end
   ours = ours and used > 0 and used <= size and anchor <= EXACT_MAX
   if anchor > now then
     if anchor - now > SLACK_US then anchor, moved = fresh, true end

@@ -9,7 +9,7 @@
 --              rule moved the anchor back.
 --     write    in: used, anchor, added (what was admitted just now). Out: bytes; left, us until it is as good as new.
 --@part plan
-local tag, p, q, tick, size = unpack('<BI7I7I3I4', #stamp == 22 and stamp or rep('\0', 22))
+local tag, p, q, tick, size = parse('<BI7I7I3I4', #stamp == 22 and stamp or rep('\0', 22))
 local most, unit, grain, fresh = size * q, q, tick, floor(now / tick)
 local sane = (tag == 84 or tag == 76) and p > 0 and p <= EXACT_MAX and tick > 0 and most > 0 and most <= EXACT_MAX
   and ceil(most / p) * tick <= FILL_MAX
@@ -17,13 +17,14 @@ local sane = (tag == 84 or tag == 76) and p > 0 and p <= EXACT_MAX and tick > 0 
 local used, anchor, ours = 0, fresh, state ~= nil
 if state then
   ours = #state == 36
-  if ours then used, anchor = unpack('<I7I7', state, 23) end
+  if ours then used, anchor = parse('<I7I7', state, 23) end
   local start = anchor * tick
   ours = ours and used > 0 and used <= most and start <= EXACT_MAX
   if start > now then
     if start - now > SLACK_US then anchor, moved = fresh, true end
   else
-    used, anchor = max(0, used - (fresh - anchor) * p), fresh
+    used, anchor = used - (fresh - anchor) * p, fresh
+    if used < 0 then used = 0 end
   end
 end
 --@part write

@@ -9,18 +9,19 @@
 -- of takes and refunds is the youngest part of all that was in it. Counts too old to count are dropped by a take only:
 -- the clock may step back a little, and they count again.
 --@part plan
-local tag, blocks, period, size = unpack('<BI2I7I4', #stamp == 14 and stamp or rep('\0', 14))
+local tag, blocks, period, size = parse('<BI2I7I4', #stamp == 14 and stamp or rep('\0', 14))
 local most, unit, grain, fresh = size, 1, period, floor(now / period)
 local sane = tag == 83 and blocks > 0 and blocks <= 1024 and period > 0 and (blocks + 1) * period <= FILL_MAX
   and size > 0
 --@part read
 local used, anchor, ours = 0, fresh, state ~= nil
-local newest, counts, kept, n, age = fresh, {}, 0, 0, 0 -- the first `kept` counts are young enough to count
+-- counts[1 .. kept] are young enough to count, and come to `had`.
+local newest, counts, n, kept, age, had = fresh, nil, 0, 0, 0, 0
 if state then
-  if #state >= 27 then newest, n = unpack('<I7I2', state, 15) end
+  if #state >= 27 then newest, n = parse('<I7I2', state, 15) end
   ours = n > 0 and n <= blocks + 1 and #state == 23 + 4 * n and newest * period <= EXACT_MAX
   if ours then
-    counts = { unpack(rep('<I4', n), state, 24) }
+    counts = { parse(rep('<I4', n), state, 24) }
     local start = newest * period
     if start > now then
       moved = moved or start - now > SLACK_US
@@ -30,28 +31,42 @@ if state then
       age = fresh - newest
     end
     kept = max(0, min(n, blocks + 1 - age))
-    local old = 0
     for k = 1, kept do used = used + counts[k] end
-    for k = kept + 1, n do old = old + counts[k] end
-    ours = counts[n] > 0 and used + old <= size
+    local sum = used
+    for k = kept + 1, n do sum = sum + counts[k] end
+    ours = counts[n] > 0 and sum <= size
     if used == 0 then kept, age = 0, 0 end
+    had = used
   end
 end
 --@part write
 local young = min(used, added)
-local rest = used - young
-for k = 1, kept do
-  if counts[k] > rest then counts[k] = rest end
-  rest = rest - counts[k]
+local rest, old = used - young, state and sub(state, 24) or ''
+if rest < had then -- some was given back
+  for k = 1, kept do
+    if counts[k] > rest then counts[k] = rest end
+    rest = rest - counts[k]
+  end
+  old = pack(rep('<I4', n), unpack(counts, 1, n))
 end
+local bytes, last
 if added > 0 then
-  for k = kept, 1, -1 do counts[k + age] = counts[k] end
-  for k = 1, age do counts[k] = 0 end
-  counts[1] = young + (kept > 0 and counts[1] or 0)
-  newest, n = anchor, max(1, kept + age)
+  local first, empty = young, 0
+  while kept > 0 and counts[kept] == 0 do kept = kept - 1 end
+  if kept == 0 then
+    n, old = 1, ''
+  elseif age == 0 then
+    n, first, old = kept, young + counts[1], sub(old, 5, 4 * kept)
+  else
+    n, empty, old = age + kept, age - 1, sub(old, 1, 4 * kept)
+  end
+  bytes = pack('<c14I7I2I4c0c0', stamp, anchor, n, first, rep('\0\0\0\0', empty), old)
+  last = anchor
+else
+  local k = 1
+  while counts[k] == 0 do k = k + 1 end
+  while counts[n] == 0 do n = n - 1 end
+  bytes = pack('<c14I7I2c0', stamp, newest, n, sub(old, 1, 4 * n))
+  last = newest - k + 1
 end
-while counts[n] == 0 do n = n - 1 end
-local youngest = 1
-while counts[youngest] == 0 do youngest = youngest + 1 end
-local bytes = pack('<c14I7I2c0', stamp, newest, n, pack(rep('<I4', n), spread(counts, 1, n)))
-local left = (blocks + 1) * period + ((newest - youngest + 1) * period - now)
+local left = (blocks + 1) * period + (last * period - now)

@@ -16,14 +16,14 @@ if not now or #ARGV > n + 2 or n == 0 or not items or #items ~= 9 * n then
   return redis.error_reply('WEIR bad arguments')
 end
 --@include algorithms.lua
-local function carry(state, stamp)
+local function carry(state, stamp, now)
   --@include carry.lua
 end
 local deciders, costs = {}, {}
 for i = 1, n do
   local stamp = ARGV[i]
   local tag = sub(stamp, 1, 1)
-  local verb, more, cost, times = unpack('<BBI5I2', items, 9 * i - 8)
+  local verb, more, cost, times = parse('<BBI5I2', items, 9 * i - 8)
   if verb ~= TAKE or more ~= 0 or times ~= 1 or cost == 0 or not algorithms[tag]
     or not algorithms[tag](stamp, false, now, 0) then
     return redis.error_reply('WEIR bad stamp or item')

@@ -1,6 +1,7 @@
 #!/bin/sh
-# example.sh README COMPILER INCLUDE LIBRARY PROGRAMS - what README shows is what happens. A ```c or ```sh block that a
-# ```text block follows is compiled and run, or run with the folder PROGRAMS first in PATH, and must print that text.
+# example.sh README COMPILER INCLUDE LIBRARY PROGRAMS - what README shows is what happens; LIBRARY is the shared one. A
+# ```c or ```sh block that a ```text block follows is compiled and run, or run with the folder PROGRAMS first in PATH, and
+# must print that text. A ```c block that begins with "/* NAME.c - " is compiled to ./NAME for the blocks after it.
 set -eu
 readme=$1
 compiler=$2
@@ -16,20 +17,36 @@ awk -v scratch="$scratch" '
     inside { print >file }
     END { print n > (scratch "/count") }' "$readme"
 count=$(cat "$scratch/count")
+
+# Debian's redis-tools holds the server under another name.
+if ! command -v redis-server >/dev/null 2>&1; then
+    mkdir "$scratch/servers"
+    ln -s "$(command -v redis-check-rdb)" "$scratch/servers/redis-server"
+    PATH=$scratch/servers:$PATH
+fi
 mkdir "$scratch/folder"
 cd "$scratch/folder"
 
 programs=0
 commands=0
+compile() {
+    "$compiler" -std=c11 -Wall -Wextra -Wpedantic -Werror -I"$include" "$1" "$library" -Wl,-rpath,"${library%/*}" -o "$2"
+    programs=$((programs + 1))
+}
 i=1
 while [ "$i" -lt "$count" ]; do
     block=$scratch/$i
     expected=$scratch/$((i + 1)).text
     i=$((i + 1))
+    name=
+    [ ! -e "$block.c" ] || name=$(sed -n '1s|^/\* \([a-z_]*\)\.c - .*|\1|p' "$block.c")
+    if [ -n "$name" ]; then
+        compile "$block.c" "$name"
+        continue
+    fi
     [ -e "$expected" ] || continue
     if [ -e "$block.c" ]; then
-        "$compiler" -std=c11 -Wall -Wextra -Wpedantic -Werror -I"$include" "$block.c" "$library" -pthread -o "$block.run"
-        programs=$((programs + 1))
+        compile "$block.c" "$block.run"
     elif [ -e "$block.sh" ]; then
         { echo 'set -e' && cat "$block.sh"; } >"$block.run"
         commands=$((commands + 1))

@@ -21,6 +21,7 @@ void *__wrap_calloc(size_t count, size_t size);
 void *__wrap_realloc(void *block, size_t size);
 void *__wrap_aligned_alloc(size_t alignment, size_t size);
 void __wrap_free(void *block);
+void *__wrap_mmap64(void *address, size_t len, int protection, int flags, int file, off_t offset);
 void *__wrap_mmap(void *address, size_t len, int protection, int flags, int file, off_t offset);
 int __wrap_munmap(void *address, size_t len);
 
@@ -121,6 +122,12 @@ void *__wrap_mmap(void *address, size_t len, int protection, int flags, int file
     if (watching && mapped != MAP_FAILED)
         mapped_bytes += (int64_t)len;
     return mapped;
+}
+
+/* What mmap() is called where hiredis' own flags ask for wide file offsets. */
+void *__wrap_mmap64(void *address, size_t len, int protection, int flags, int file, off_t offset)
+{
+    return __wrap_mmap(address, len, protection, flags, file, offset);
 }
 
 int __wrap_munmap(void *address, size_t len)

@@ -317,6 +317,18 @@ static void charge(struct model_state *state, const struct model_rule *rule, int
         state->used += cost * units_of_a_permit(rule);
 }
 
+void model_state_cool(struct model_state *state, const struct model_rule *rule, int64_t since_us)
+{
+    model_state_init(state);
+    if (rule->size > 0)
+        charge(state, rule, rule->size, since_us);
+}
+
+bool model_state_is_idle(const struct model_state *state, int64_t now_us)
+{
+    return used_at(state, now_us) == 0;
+}
+
 /* A sliding window gives back from its oldest counted block first. */
 static void refund_blocks(struct model_state *state, int64_t cost, int64_t time_us)
 {

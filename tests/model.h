@@ -55,6 +55,12 @@ bool model_rule_same(const struct model_rule *a, const struct model_rule *b);
 
 void model_state_init(struct model_state *state);
 
+/* As if all that the rule allows had been taken at `since_us` from a fresh state. */
+void model_state_cool(struct model_state *state, const struct model_rule *rule, int64_t since_us);
+
+/* Whether nothing of what the state holds is used at `now_us`, by the rule that wrote it. */
+bool model_state_is_idle(const struct model_state *state, int64_t now_us);
+
 /* Decide one request at `now_us`; the decision's source is left WEIR_BY_MEMORY. */
 void model_decide(struct model_state *state, const struct model_rule *rule, enum model_verb verb, int64_t cost,
                   int64_t now_us, struct weir_decision *out);

@@ -6,12 +6,14 @@ cd "$(dirname "$0")/.."
 
 usage() {
     cat <<'TEXT'
-usage: sh tests/run.sh [--quick | --coverage]
+usage: sh tests/run.sh [--quick | --coverage | --servers]
 
 Installs the Debian packages that are missing, builds weir, and runs its tests: an optimised build, one with
 AddressSanitizer and UndefinedBehaviorSanitizer, and the tests with threads under ThreadSanitizer.
 
   --quick      the optimised build only
+  --servers    only the tests on Redis, in the optimised build, against each of Redis 6.0, 8.0, Valkey and the system's
+               own server; see tests/servers.sh, which gets them. Those that cannot be had are skipped
   --coverage   print the branch coverage of src/core instead; less than 95 % is a failure
   --help       this text
 
@@ -25,6 +27,7 @@ case ${1-} in
 '') ;;
 --quick) mode=quick ;;
 --coverage) mode=coverage ;;
+--servers) mode=servers ;;
 --help | -h)
     usage
     exit 0
@@ -40,7 +43,7 @@ if [ $# -gt 1 ]; then
 fi
 
 # shellcheck disable=SC2086 # lists of words
-need_packages $build_packages g++ check scdoc gnuplot-nox redis-tools
+need_packages $build_packages $redis_packages g++ check scdoc gnuplot-nox redis-tools
 if [ "${CI-}" = true ]; then
     skips_fail=ON
 else
@@ -52,6 +55,46 @@ if [ $mode = coverage ]; then
     build_preset coverage -DWEIR_SKIPS_FAIL=$skips_fail
     sh tests/coverage.sh build/coverage || exit 1
     exit 0
+fi
+
+# One run of the tests on Redis for each server, and a table of what came of them.
+run_on() { # NAME [COMMAND]
+    say "testing on $1"
+    log=build/servers/$1.log
+    passed=0 failed=0 skipped=0
+    WEIR_TEST_REDIS_SERVER=${2-} ctest --test-dir build/release -R 'redis|twins' --output-on-failure \
+        --no-tests=error >"$log" 2>&1 || servers_status=1
+    sed -n '/^ *[0-9]*\/[0-9]* Test /p' "$log" >"$log.lines"
+    passed=$(grep -c ' Passed ' "$log.lines" || true)
+    skipped=$(grep -c '\*\*\*Skipped' "$log.lines" || true)
+    failed=$(($(wc -l <"$log.lines") - passed - skipped))
+    rm "$log.lines"
+    if [ "$failed" -gt 0 ] || [ "$passed" -eq 0 ]; then
+        cat "$log"
+        servers_status=1
+    fi
+    version=$(${2:-redis-cli} --version 2>/dev/null | sed 's/[^0-9]*\([0-9.]*\).*/\1/') || true
+    printf '%-12s %-10s %7d %7d %8d\n' "$1" "${version:-?}" "$passed" "$failed" "$skipped" >>build/servers/table
+}
+
+if [ $mode = servers ]; then
+    build_preset release -DWEIR_SKIPS_FAIL=$skips_fail
+    servers_status=0
+    mkdir -p build/servers
+    printf '%-12s %-10s %7s %7s %8s\n' server version passed failed skipped >build/servers/table
+    run_on system
+    tab=$(printf '\t')
+    for server in redis-6.0 redis-8.0 valkey-8.1 valkey-sid; do
+        line=$(sh tests/servers.sh $server)
+        if [ -n "$line" ]; then
+            run_on $server "${line#*"$tab"}"
+        else
+            printf '%-12s SKIPPED: not to be had, see above\n' $server >>build/servers/table
+        fi
+    done
+    say "tests on Redis"
+    cat build/servers/table
+    exit $servers_status
 fi
 
 presets=release

@@ -433,11 +433,17 @@ static void tiny_destroy(struct weir_backend *backend)
     ((struct tiny *)backend)->destroyed = true;
 }
 
+static void tiny_shut(struct weir_backend *backend)
+{
+    (void)backend; /* what waits has been answered */
+}
+
 static const struct weir_backend_ops tiny_ops = {
     .size = sizeof tiny_ops,
     .name = "tiny",
     .decide = tiny_decide,
     .submit = tiny_submit,
+    .shut = tiny_shut,
     .destroy = tiny_destroy,
 };
 
@@ -459,6 +465,7 @@ static void tiny_init(struct tiny *tiny, const struct weir_backend_ops *ops)
 static void tiny_open(struct tiny *tiny, const struct weir_backend_ops *ops, struct scene *scene, weir_limit **limit)
 {
     struct weir_options options = WEIR_OPTIONS_INIT;
+    options.on_failure = WEIR_FAIL_ERROR;
     tiny_init(tiny, ops);
     scene_init(scene, &options);
     must_succeed(weir_open_backend(&options, &tiny->backend, &scene->limiter));
@@ -496,19 +503,20 @@ END_TEST
 
 START_TEST(a_backend_without_a_part_that_it_needs_is_refused)
 {
-    struct weir_backend_ops ops[5];
-    for (int i = 0; i < 5; i++)
+    struct weir_backend_ops ops[6];
+    for (int i = 0; i < 6; i++)
         ops[i] = tiny_ops;
     ops[0].size--;
     ops[1].name = NULL;
     ops[2].decide = NULL;
     ops[3].destroy = NULL;
     ops[4].size = 0;
-    for (int i = 0; i < 5 + 1; i++) {
+    ops[5].shut = NULL; /* nobody could end what was submitted */
+    for (int i = 0; i < 6 + 1; i++) {
         struct weir_options options = WEIR_OPTIONS_INIT;
         struct tiny tiny;
         struct scene scene;
-        tiny_init(&tiny, i < 5 ? &ops[i] : NULL);
+        tiny_init(&tiny, i < 6 ? &ops[i] : NULL);
         scene_init(&scene, &options);
         scene.log_allowed = true;
         ck_assert_int_eq(weir_open_backend(&options, &tiny.backend, &scene.limiter), WEIR_EINVAL);
@@ -533,15 +541,14 @@ START_TEST(a_backend_without_a_part_that_it_needs_is_refused)
 }
 END_TEST
 
-START_TEST(options_of_the_memory_backend_are_refused_for_another)
+START_TEST(options_of_redis_and_its_mode_are_refused_for_another_backend)
 {
     static const struct weir_options rows[] = {
-        { .max_keys = 10 },
-        { .max_bytes = 1 << 20 },
-        { .on_full = WEIR_FULL_SHARE },
-        { .keep_idle = true },
+        { .mode = WEIR_DISTRIBUTED, .redis_url = "redis://127.0.0.1" },
+        { .redis_url = "redis://127.0.0.1" },
+        { .by_local_clock = true },
     };
-    static const char *const names[] = { "max_keys", "max_bytes", "on_full", "keep_idle" };
+    static const char *const names[] = { "mode", "redis_url", "by_local_clock" };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct weir_options options = rows[i];
         struct tiny tiny;
@@ -711,7 +718,7 @@ int main(void)
     suite_test(suite, every_error_has_words_of_its_own, 30);
     suite_test(suite, a_backend_of_ones_own_decides_and_the_core_counts, 30);
     suite_test(suite, a_backend_without_a_part_that_it_needs_is_refused, 30);
-    suite_test(suite, options_of_the_memory_backend_are_refused_for_another, 30);
+    suite_test(suite, options_of_redis_and_its_mode_are_refused_for_another_backend, 30);
     suite_test(suite, what_is_submitted_is_answered_once_and_counted_once, 30);
     suite_test(suite, what_cannot_be_submitted_is_refused_and_never_done, 30);
     suite_test(suite, what_is_submitted_in_local_mode_is_decided_at_once, 30);

@@ -151,6 +151,35 @@ START_TEST(keys_of_a_limit_share_a_call_and_limits_do_not)
 }
 END_TEST
 
+START_TEST(a_call_has_fewer_keys_where_each_takes_the_server_longer)
+{
+    static const struct {
+        const char *policy;
+        int calls; /* for 64 keys */
+    } cases[] = {
+        { "leaky_bucket limit=5 period=1s", 1 },
+        { "sliding_window limit=5 period=1s blocks=3", 1 },
+        { "sliding_window limit=5 period=1s", 3 },
+        { "sliding_window limit=5 period=1s blocks=60", 16 },
+        { "sliding_window limit=5 period=1s blocks=1024", 64 },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct hangar hangar;
+        char names[64][16];
+        hangar_open(&hangar, ASKS);
+        weir_limit *limit = scene_define_text(&hangar.scene, "limit", cases[i].policy);
+        for (int k = 0; k < 64; k++) {
+            snprintf(names[k], sizeof names[k], "key%d", k);
+            ck_assert(add(&hangar, k, take(limit, names[k], 1)));
+        }
+        write_out(&hangar);
+        ck_assert_int_eq(count_of(&hangar, "EVALSHA"), cases[i].calls);
+        redis_flight_fail(hangar.flight, WEIR_EIO, ended);
+        hangar_close(&hangar);
+    }
+}
+END_TEST
+
 START_TEST(a_key_decided_by_another_time_gets_a_later_call)
 {
     struct hangar hangar;
@@ -348,6 +377,7 @@ int main(void)
     Suite *suite = suite_create("redis_flight");
     suite_test(suite, requests_for_a_key_share_its_place_and_are_decided_in_order, 10);
     suite_test(suite, keys_of_a_limit_share_a_call_and_limits_do_not, 10);
+    suite_test(suite, a_call_has_fewer_keys_where_each_takes_the_server_longer, 10);
     suite_test(suite, a_key_decided_by_another_time_gets_a_later_call, 10);
     suite_test(suite, a_full_flight_takes_all_of_a_group_or_none, 10);
     suite_test(suite, a_script_that_was_not_loaded_is_sent_again_with_it_and_at_most_three_times, 10);

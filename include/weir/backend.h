@@ -25,8 +25,8 @@ enum weir_verb {
 };
 
 /* A policy made ready to run: integers only, every product below 2^53; of the whole limit if ops->shared, else with this
- * instance's share in it. What each algorithm does with it stands at the top of src/core/<algorithm>.c. Fields that an algorithm has no use for
- * are 0. */
+ * instance's share in it. What each algorithm does with it stands at the top of src/core/<algorithm>.c. Fields that an
+ * algorithm has no use for are 0. */
 struct weir_plan {
     int32_t algorithm, refill, align; /* enum weir_algorithm, weir_refill, weir_align */
     int32_t blocks;                   /* sliding window: how many cover a period; one more counts */
@@ -99,8 +99,8 @@ struct weir_backend_ops {
     /* New entries go below, with the release that added them. */
 };
 
-/* Open a limiter over a backend of one's own. Options that only the memory backend has (max_keys, max_bytes, on_full)
- * must be 0. Owns `backend` on success only. Errors as weir_open(). */
+/* Open a limiter over a backend of one's own. The options max_keys, max_bytes, on_full and keep_idle are for what stands
+ * in for it with WEIR_FAIL_LOCAL; mode must be WEIR_LOCAL. Owns `backend` on success only. Errors as weir_open(). */
 WEIR_API int weir_open_backend(const struct weir_options *opts, struct weir_backend *backend, weir **out);
 
 #ifdef __cplusplus

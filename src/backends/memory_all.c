@@ -70,7 +70,7 @@ static bool all_peek(struct memory *memory, const struct all *all, struct weir_d
             state_decide(&all->entries[i]->rule->plan, all->entries[i]->state, request.now_us, request.cost, WEIR_PEEK,
                          &out[i]);
         else
-            decide_fresh(&request, &all->plans[i], state, &out[i]);
+            decide_absent(&request, &all->plans[i], state, &out[i]);
         if (all->full[i])
             out[i].source = WEIR_BY_FULL;
         allowed = allowed && out[i].allowed;
@@ -100,7 +100,7 @@ static enum table_error all_add(struct memory *memory, struct all *all, size_t *
             return error;
         }
         all->added[i] = true;
-        state_charge(&all->plans[i], all->entries[i]->state, request->now_us, 0);
+        missing_state(request, &all->plans[i], all->entries[i]->state);
     }
     return TABLE_OK;
 }
@@ -113,7 +113,7 @@ static void all_take(struct memory *memory, struct all *all, struct weir_decisio
             decide_entry(memory, all->shards[i], &all->requests[i], all->entries[i], &out[i]);
         } else { /* allowed for want of room */
             int64_t state[STATE_MAX_WORDS];
-            decide_fresh(&all->requests[i], &all->plans[i], state, &out[i]);
+            decide_absent(&all->requests[i], &all->plans[i], state, &out[i]);
         }
         out[i].source = source;
     }

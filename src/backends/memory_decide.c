@@ -3,6 +3,9 @@
  * The algorithms are core's; the table is memory_table.h's. What is decided here is what becomes of a state: it is
  * made by the first admitted request of a key (a denied one leaves no trace), carried over when the limit has another
  * plan, and dropped when nothing is used. A key that finds no room is answered by the option on_full.
+ *
+ * While this backend stands in for another one a key that is not there is cold: its permits count as taken when the
+ * outage began. That state is not kept, for the request tells it anew.
  */
 #include "backends/memory_decide.h"
 
@@ -19,12 +22,29 @@ void memory_sweep(struct memory *memory, struct shard *shard, int64_t now_us, un
         shard_sweep(&memory->table, shard, now_us, WEIR_CLOCK_SLACK_US, &steps, steps);
 }
 
-void decide_fresh(const struct weir_backend_request *request, const struct weir_plan *plan, int64_t *state,
-                  struct weir_decision *out)
+void missing_state(const struct weir_backend_request *request, const struct weir_plan *plan, int64_t *state)
+{
+    if (request->cold_since_us < 0)
+        state_charge(plan, state, request->now_us, 0);
+    else
+        state_charge(plan, state, request->cold_since_us, plan->size);
+}
+
+void decide_absent(const struct weir_backend_request *request, const struct weir_plan *plan, int64_t *state,
+                   struct weir_decision *out)
 {
     enum weir_verb verb = request->verb == WEIR_RESET ? WEIR_PEEK : request->verb;
-    state_charge(plan, state, request->now_us, 0);
+    missing_state(request, plan, state);
     state_decide(plan, state, request->now_us, request->cost, verb, out);
+}
+
+/* Whether the state of a key that was not there is now another than that of one that is not there. Only a cold key has
+ * something to give back; if that is everything, the key goes as any that is as good as new, and is cold again. */
+static bool is_worth_an_entry(const struct weir_backend_request *request, const struct weir_decision *decision)
+{
+    if (request->verb == WEIR_REFUND)
+        return request->cold_since_us >= 0 && decision->reset_after_us > 0;
+    return request->verb == WEIR_TAKE && decision->allowed;
 }
 
 static enum table_error decide_missing(struct memory *memory, struct shard *shard,
@@ -35,11 +55,15 @@ static enum table_error decide_missing(struct memory *memory, struct shard *shar
     struct weir_decision decision; /* *out stays as it is if there is no memory */
     struct weir_plan plan;
     uint64_t version = weir_request_plan(request, &plan);
-    decide_fresh(request, &plan, state, &decision);
-    if (request->verb == WEIR_TAKE && decision.allowed) {
+    decide_absent(request, &plan, state, &decision);
+    if (is_worth_an_entry(request, &decision)) {
         struct entry *entry;
         memory_sweep(memory, shard, request->now_us, SWEEP_STEPS);
         enum table_error error = shard_add(&memory->table, shard, request, &plan, version, &entry);
+        if (error == TABLE_NO_ROOM && request->verb == WEIR_REFUND) { /* lost: a refund is never turned away */
+            *out = decision;
+            return TABLE_OK;
+        }
         if (error)
             return error;
         memcpy(entry->state, state, entry->rule->state_bytes);
@@ -63,7 +87,10 @@ static void peek_carried(const struct weir_backend_request *request, const struc
     } else {
         int64_t at_us = request->now_us;
         int64_t used = state_used(&rule->plan, entry->state, &at_us);
-        state_charge(&plan, state, at_us, used);
+        if (used > 0)
+            state_charge(&plan, state, at_us, used);
+        else
+            missing_state(request, &plan, state);
     }
     state_decide(&plan, state, request->now_us, request->cost, WEIR_PEEK, out);
 }
@@ -131,15 +158,17 @@ enum table_error decide_full(struct memory *memory, const struct weir_backend_re
         error = decide(memory, shard, &shared, out);
     } else {
         int64_t state[STATE_MAX_WORDS];
+        struct weir_backend_request asked = *request;
         struct weir_plan plan;
         weir_request_plan(request, &plan);
-        decide_fresh(request, &plan, state, out);
+        if (memory->on_full == WEIR_FULL_DENY)
+            asked.verb = WEIR_PEEK;
+        decide_absent(&asked, &plan, state, out);
         if (memory->on_full == WEIR_FULL_DENY) {
             out->allowed = false;
             out->remaining = 0;
             out->delay_us = 0;
             out->retry_after_us = soonest_us == INT64_MAX ? 1 : max_of(1, soonest_us - request->now_us);
-            out->reset_after_us = 0;
         }
     }
     out->source = WEIR_BY_FULL;

@@ -34,11 +34,15 @@ int memory_decide_all(struct memory *memory, const struct weir_backend_request *
 /* Drop idle keys among the next `steps` entries of a shard; any of its entries may be gone then. */
 void memory_sweep(struct memory *memory, struct shard *shard, int64_t now_us, unsigned steps) REQUIRES(shard->mutex);
 
-/* Decide for a key that is not there; `state` is left as the decision makes it. */
-void decide_fresh(const struct weir_backend_request *request, const struct weir_plan *plan, int64_t *state,
-                  struct weir_decision *out);
+/* The state of a key that is not there: fresh, or cold if the request stands in for a backend that failed. */
+void missing_state(const struct weir_backend_request *request, const struct weir_plan *plan, int64_t *state);
 
-/* Decide for one that is, by the plan that it was written under. */
+/* Decide for a key that is not there; `state` is left as the decision makes it. */
+void decide_absent(const struct weir_backend_request *request, const struct weir_plan *plan, int64_t *state,
+                   struct weir_decision *out);
+
+/* Decide for one that is, by the plan that it was written under. As good as new it goes, and that is so in an outage as
+ * well: what was taken comes on top of the cold state, so that has drained by then too. */
 static inline void decide_entry(struct memory *memory, struct shard *shard, const struct weir_backend_request *request,
                                 struct entry *entry, struct weir_decision *out) REQUIRES(shard->mutex)
 {

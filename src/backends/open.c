@@ -1,23 +1,82 @@
-/* open.c - builds the backend that the options ask for and puts a limiter over it. */
+/* open.c - builds the backend that the options ask for, and its stand-in, and puts a limiter over them. */
 #include "backends/memory.h"
 #include "core/limiter.h"
+
+#ifdef WEIR_REDIS
+#include "backends/redis.h"
+#endif
+
+/* Say what is wrong, and return WEIR_EINVAL. */
+static int refuse(const struct weir_options *options, const char *sentence)
+{
+    const struct log log = { options->log, options->user };
+    log_line(&log, WEIR_LOG_ERROR, "%s", sentence);
+    return WEIR_EINVAL;
+}
+
+/* A limiter over `backend`, with memory to fall back on if that is asked for. Owns `backend` on success only. */
+static int open_over(const struct weir_options *options, struct weir_backend *backend, weir **out)
+{
+    struct weir_backend *fallback = NULL;
+    int error = WEIR_OK;
+    if (options->on_failure == WEIR_FAIL_LOCAL)
+        error = memory_open(options, &fallback);
+    if (!error)
+        error = limiter_make(options, backend, fallback, out);
+    if (error && fallback)
+        fallback->ops->destroy(fallback);
+    return error;
+}
+
+static int open_distributed(const struct weir_options *options, struct weir_backend **out)
+{
+#ifdef WEIR_REDIS
+    return redis_open(options, out);
+#else
+    (void)out;
+    return refuse(options, "option mode is WEIR_DISTRIBUTED, but this build of weir has no Redis");
+#endif
+}
 
 int weir_open(const struct weir_options *options, weir **out)
 {
     struct weir_options read;
     struct weir_backend *backend;
     int error = options_read(options, &read);
-    if (!error && !out) {
-        const struct log log = { read.log, read.user };
-        log_line(&log, WEIR_LOG_ERROR, "out must not be NULL");
-        error = WEIR_EINVAL;
-    }
-    if (!error)
-        error = memory_open(&read, &backend);
     if (error)
         return error;
-    error = limiter_make(&read, backend, out);
+    if (!out)
+        return refuse(&read, "out must not be NULL");
+    if (read.mode == WEIR_LOCAL)
+        read.on_failure = WEIR_FAIL_ERROR; /* memory does not fail: it needs nothing to fall back on */
+    error = read.mode == WEIR_LOCAL ? memory_open(&read, &backend) : open_distributed(&read, &backend);
+    if (error)
+        return error;
+    error = open_over(&read, backend, out);
     if (error)
         backend->ops->destroy(backend);
     return error;
+}
+
+int weir_open_backend(const struct weir_options *options, struct weir_backend *backend, weir **out)
+{
+    struct weir_options read;
+    int error = options_read(options, &read);
+    if (error)
+        return error;
+    if (read.mode != WEIR_LOCAL)
+        return refuse(&read, "option mode must be WEIR_LOCAL over a backend of one's own");
+    if (!backend || !out || !backend->ops)
+        return refuse(&read, !backend ? "backend must not be NULL"
+                             : !out   ? "out must not be NULL"
+                                      : "backend->ops must not be NULL");
+    const struct weir_backend_ops *ops = backend->ops;
+    if (ops->size != sizeof *ops || !ops->name || !ops->decide || !ops->destroy || (ops->submit && !ops->shut)) {
+        const struct log log = { read.log, read.user };
+        log_line(&log, WEIR_LOG_ERROR,
+                 "backend needs a name, decide(), destroy(), shut() if it has submit(), and a table of %zu bytes",
+                 sizeof *ops);
+        return WEIR_EINVAL;
+    }
+    return open_over(&read, backend, out);
 }

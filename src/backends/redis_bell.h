@@ -7,8 +7,8 @@
 #ifndef BACKENDS_REDIS_BELL_H
 #define BACKENDS_REDIS_BELL_H
 
-#include <linux/futex.h>
 #include <limits.h>
+#include <linux/futex.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <sys/syscall.h>

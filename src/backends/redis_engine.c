@@ -100,11 +100,18 @@ struct redis_waiter *redis_engine_take_queue(struct redis_engine *engine, bool l
     return oldest;
 }
 
+void redis_engine_set_gate(struct redis_engine *engine, enum redis_gate gate)
+{
+    int before = atomic_exchange_explicit(&engine->gate, (int)gate, memory_order_acq_rel);
+    if (gate == REDIS_GATE_DOWN && before != REDIS_GATE_DOWN)
+        redis_count(&engine->counts.breaks, 1);
+}
+
 void redis_engine_late(struct redis_engine *engine)
 {
     if (atomic_fetch_add_explicit(&engine->late, 1, memory_order_relaxed) + 1 < REDIS_BREAK_TIMEOUTS)
         return;
-    atomic_store_explicit(&engine->gate, REDIS_GATE_DOWN, memory_order_release);
+    redis_engine_set_gate(engine, REDIS_GATE_DOWN);
     redis_engine_wake(engine);
 }
 

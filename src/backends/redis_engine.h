@@ -136,6 +136,9 @@ struct redis_waiter *redis_engine_take_queue(struct redis_engine *engine, bool l
 /* Wake the I/O thread, whatever it waits for. */
 void redis_engine_wake(struct redis_engine *engine);
 
+/* Any thread. */
+void redis_engine_set_gate(struct redis_engine *engine, enum redis_gate gate);
+
 /* An answer was late. Any thread. */
 void redis_engine_late(struct redis_engine *engine);
 

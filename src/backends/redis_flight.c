@@ -131,6 +131,13 @@ static uint32_t *find_slot(struct redis_flight *flight, const struct weir_backen
     return &flight->slots[i];
 }
 
+static uint32_t most_keys(const struct weir_plan *plan)
+{
+    if (plan->algorithm != WEIR_SLIDING_WINDOW)
+        return REDIS_CALL_KEYS;
+    return (uint32_t)min_of(REDIS_CALL_KEYS, max_of(1, REDIS_CALL_BLOCKS / (plan->blocks + 1)));
+}
+
 /* The call that takes the next key of the request's limit. */
 static struct redis_flight_call *open_call(struct redis_flight *flight, const struct weir_backend_request *request,
                                            const struct weir_plan *plan, uint64_t version)
@@ -139,7 +146,7 @@ static struct redis_flight_call *open_call(struct redis_flight *flight, const st
     if (*open) {
         struct redis_flight_call *call = &flight->calls[*open - 1];
         if (call->limit == request->limit && call->now_us == request->now_us && call->version == version &&
-            call->key_count < REDIS_CALL_KEYS)
+            call->key_count < most_keys(plan))
             return call;
     }
     *open = (uint32_t)flight->call_count + 1;

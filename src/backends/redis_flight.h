@@ -19,8 +19,9 @@
 
 #include <weir/backend.h>
 
-/* Server time a call may take is bounded by this: 64 token buckets are about 200 us. */
+/* What a call may keep the server busy with: 64 keys are about 150 us; of sliding windows so many blocks, about 50. */
 #define REDIS_CALL_KEYS 64
+#define REDIS_CALL_BLOCKS 256
 
 struct redis_ask {
     struct weir_backend_request request;

@@ -333,13 +333,6 @@ static void fail_air(struct redis_io *io, int status)
 
 /* ---- The connection ---- */
 
-static void set_gate(struct redis_io *io, enum redis_gate gate)
-{
-    int before = atomic_exchange_explicit(&io->engine->gate, (int)gate, memory_order_acq_rel);
-    if (gate == REDIS_GATE_DOWN && before != REDIS_GATE_DOWN)
-        redis_count(&io->engine->counts.breaks, 1);
-}
-
 static int64_t next_pause_us(struct redis_io *io)
 {
     int64_t most = io->pause_us ? min_of(3 * io->pause_us, PAUSE_MAX_US) : PAUSE_MIN_US;
@@ -368,14 +361,14 @@ static void lost(struct redis_io *io, int status)
     if (good && !late) {
         io->try_again_us = now_us;
         io->addresses.count = 0; /* the name may lead elsewhere now */
-        set_gate(io, REDIS_GATE_WAIT);
+        redis_engine_set_gate(io->engine, REDIS_GATE_WAIT);
         return;
     }
     if (++io->address >= io->addresses.count)
         io->addresses.count = 0;
     io->pause_us = next_pause_us(io);
     io->try_again_us = now_us + io->pause_us;
-    set_gate(io, REDIS_GATE_DOWN);
+    redis_engine_set_gate(io->engine, REDIS_GATE_DOWN);
     end_ready(io, WEIR_EIO);
 }
 
@@ -391,7 +384,7 @@ static void found_up(struct redis_io *io)
     if (io->known_bad)
         log_line(&io->engine->config->log, WEIR_LOG_INFO, "redis can be used again");
     io->known_bad = false;
-    set_gate(io, REDIS_GATE_UP);
+    redis_engine_set_gate(io->engine, REDIS_GATE_UP);
 }
 
 /* Whatever closed the link, it is dealt with here. */

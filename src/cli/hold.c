@@ -1,6 +1,7 @@
 /* hold.c - holds rows against limits, by the rows' own times, and counts what comes of it. */
 #include "hold.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -14,6 +15,7 @@
 
 struct hold {
     const struct rows *rows;
+    const struct store *store;
     const struct policies *policies;
     int64_t now_us;
     weir *limiter;
@@ -27,22 +29,27 @@ static int decide_batch(struct hold *hold, const struct row *rows, size_t n, str
 static int decide_all(struct hold *hold, const struct row *row, struct weir_decision *out);
 static int count(struct hold *hold, const struct row *row, const struct weir_decision *decision);
 static int blame(struct hold *hold, const struct row *row);
+static bool remove_keys(const struct hold *hold, struct progress *progress);
 
-int hold_rows(const struct rows *rows, const struct policies *policies, struct hold_watcher watcher,
-              struct progress *progress, struct tally *out)
+int hold_rows(const struct rows *rows, const struct policies *policies, const struct store *store,
+              struct hold_watcher watcher, struct progress *progress, struct tally *out)
 {
-    struct hold hold = { .rows = rows, .policies = policies, .tally = out };
+    struct hold hold = { .rows = rows, .policies = policies, .store = store, .tally = out };
     size_t most = policies->count == 1 ? BATCH : 1, n;
     if (!tally_start(out, rows->key_count, policies->count)) {
         complain("out of memory");
         return EXIT_FAILED;
     }
+    if (store->is_distributed)
+        store_note_signals();
     int result = open_limiter(&hold);
-    for (size_t i = 0; i < rows->count && result == EXIT_OK; i += n) {
+    for (size_t i = 0; i < rows->count && result == EXIT_OK && !store_signal(); i += n) {
         struct weir_decision decisions[BATCH];
         const struct row *batch = &rows->all[i];
         n = rows->count - i < most ? rows->count - i : most;
         progress_show(progress, "replaying", i, rows->count);
+        for (size_t j = 0; j < n; j++)
+            out->requests_by_key[batch[j].key]++;
         result = policies->count == 1 ? decide_batch(&hold, batch, n, decisions) : decide_all(&hold, batch, decisions);
         for (size_t j = 0; j < n && result == EXIT_OK; j++) {
             result = count(&hold, &batch[j], &decisions[j]);
@@ -50,8 +57,12 @@ int hold_rows(const struct rows *rows, const struct policies *policies, struct h
                 result = watcher.decided(watcher.user, &batch[j], &decisions[j]);
         }
     }
+    if (store->is_distributed && !remove_keys(&hold, progress))
+        result = EXIT_FAILED;
     progress_clear(progress);
     weir_close(hold.limiter);
+    if (store_signal()) /* its second coming ends the program, as the first would have */
+        raise(store_signal());
     if (result != EXIT_OK)
         tally_free(out);
     return result;
@@ -88,13 +99,6 @@ static int64_t row_clock(void *user)
     return hold->now_us;
 }
 
-static void log_line(void *user, enum weir_log_level level, const char *line)
-{
-    (void)user;
-    if (level == WEIR_LOG_ERROR)
-        complain("%s", line);
-}
-
 static int failed(const char *what, int error)
 {
     complain("%s: %s", what, weir_strerror(error));
@@ -105,15 +109,18 @@ static int open_limiter(struct hold *hold)
 {
     int64_t keys = (int64_t)hold->rows->key_count * (int64_t)hold->policies->count;
     struct weir_options options = WEIR_OPTIONS_INIT;
+    store_options(hold->store, &options);
     options.now_us = row_clock;
-    options.log = log_line;
     options.user = hold;
-    options.keep_idle = true;
-    options.max_keys = keys < 1 ? 1 : keys;
-    options.max_bytes = ALL_THE_ROOM;
-    if (keys > MAX_KEYS) {
-        complain("%lld keys are more than the 2^31 that a limiter can hold", (long long)keys);
-        return EXIT_FAILED;
+    options.by_local_clock = hold->store->is_distributed;
+    if (!hold->store->is_distributed) {
+        options.keep_idle = true;
+        options.max_keys = keys < 1 ? 1 : keys;
+        options.max_bytes = ALL_THE_ROOM;
+        if (keys > MAX_KEYS) {
+            complain("%lld keys are more than the 2^31 that a limiter can hold", (long long)keys);
+            return EXIT_FAILED;
+        }
     }
     int error = weir_open(&options, &hold->limiter);
     if (error != WEIR_OK)
@@ -165,7 +172,6 @@ static int count(struct hold *hold, const struct row *row, const struct weir_dec
     tally->first_us = row->time_us < tally->first_us ? row->time_us : tally->first_us;
     tally->last_us = row->time_us > tally->last_us ? row->time_us : tally->last_us;
     tally->permits_asked += row->cost;
-    tally->requests_by_key[row->key]++;
     if (!decision->allowed)
         return blame(hold, row);
     tally->admitted++;
@@ -203,4 +209,27 @@ static int blame(struct hold *hold, const struct row *row)
     if (deniers == 1)
         tally->policies[denier].denied_alone++;
     return EXIT_OK;
+}
+
+/* Remove what this run has put into Redis: each key that was asked about, under each limit. The rows hold them all, so
+ * that nothing need be remembered besides. */
+static bool remove_keys(const struct hold *hold, struct progress *progress)
+{
+    for (size_t i = 0; i < hold->rows->key_count; i++) {
+        struct span key = rows_key(hold->rows, i);
+        if (hold->tally->requests_by_key[i] == 0)
+            continue;
+        progress_show(progress, "removing keys", i, hold->rows->key_count);
+        for (size_t j = 0; j < hold->policies->count; j++) {
+            int error = weir_reset(hold->limits[j], weir_key(key.data, key.len));
+            if (error != WEIR_OK) {
+                progress_clear(progress);
+                complain("cannot remove this run's keys %s*: %s; they go by themselves, a week after they are as good "
+                         "as new",
+                         hold->store->prefix, weir_strerror(error));
+                return false;
+            }
+        }
+    }
+    return true;
 }

@@ -4,6 +4,9 @@
  * that nothing but the limits ever denies. Several limits are held against a row at once, all or nothing; if they deny,
  * a peek at each, at the same time, tells which of them did. A denial changes nothing, so the peeks see what the
  * decision saw.
+ *
+ * With counts in Redis the scripts are given the rows' times. The keys are the run's own, by the store's prefix, and are
+ * removed at the end, also if that is an error or a signal (see store_note_signals()).
  */
 #ifndef WEIR_CLI_HOLD_H
 #define WEIR_CLI_HOLD_H
@@ -13,6 +16,7 @@
 #include "policies.h"
 #include "progress.h"
 #include "rows.h"
+#include "store.h"
 
 struct policy_tally {
     uint64_t denied;       /* requests that this limit denied, whatever the others said */
@@ -39,8 +43,8 @@ struct hold_watcher {
 };
 
 /* EXIT_OK with the tally, for tally_free(), or EXIT_FAILED after a complaint. There are 1 to WEIR_MAX_ALL policies. */
-int hold_rows(const struct rows *rows, const struct policies *policies, struct hold_watcher watcher,
-              struct progress *progress, struct tally *out);
+int hold_rows(const struct rows *rows, const struct policies *policies, const struct store *store,
+              struct hold_watcher watcher, struct progress *progress, struct tally *out);
 
 void tally_free(struct tally *tally);
 

@@ -24,6 +24,13 @@ const char REPLAY_HELP[] =
     "                         may be given again\n"
     "  -f, --policies FILE    all limits of a policy file (name = policy, one a line); may be given again\n"
     "\n"
+    "Where the counts are kept:\n"
+    "      --mode MODE        local (default): in this process; distributed: in Redis, under keys of this run's\n"
+    "                         own, which are removed at its end. The decisions are the same\n"
+    "      --redis URL        redis://[user@]host[:port][/db] or unix://[user@]/path[?db=N]\n"
+    "      --redis-password-file FILE\n"
+    "                         its first line is the password; or else WEIR_REDIS_PASSWORD in the environment\n"
+    "\n"
     "Input:\n"
     "      --format FORMAT    auto (default: by the first line), clf (Common or Combined Log Format), csv\n"
     "      --key KEY          whom a limit counts: client (default), path, user or method in access logs;\n"
@@ -52,6 +59,7 @@ const char REPLAY_HELP[] =
 
 struct replay {
     struct policies policies;
+    struct store store;
     struct load_options load;
     bool keep_order, json, decisions_only;
     const char *plot_path;
@@ -98,6 +106,9 @@ static int read_options(struct replay *replay, int argc, char **argv, bool *want
         { "json", no_argument, NULL, JSON },
         { "decisions", no_argument, NULL, DECISIONS },
         { "plot", required_argument, NULL, PLOT },
+        { "mode", required_argument, NULL, STORE_MODE },
+        { "redis", required_argument, NULL, STORE_REDIS },
+        { "redis-password-file", required_argument, NULL, STORE_PASSWORD_FILE },
         { NULL, 0, NULL, 0 },
     };
     int code;
@@ -151,7 +162,7 @@ static int read_option(struct replay *replay, int code, const char *value)
             return usage_error("replay", "--plot '%s' ends in neither .svg nor .png", value);
         replay->plot_path = value;
         break;
-    default: break;
+    default: return store_read_option(&replay->store, "replay", code, value);
     }
     return EXIT_OK;
 }
@@ -174,7 +185,14 @@ static int check_options(struct replay *replay)
         replay->files = only_stdin;
         replay->file_count = 1;
     }
-    return EXIT_OK;
+    return store_check(&replay->store, "replay");
+}
+
+/* Before anything is read: whether Redis is there. */
+static int prepare_store(struct store *store)
+{
+    int code = store_make_prefix(store);
+    return code == EXIT_OK ? store_reach(store) : code;
 }
 
 static int run(struct replay *replay)
@@ -182,7 +200,7 @@ static int run(struct replay *replay)
     struct rows rows;
     struct progress progress;
     struct load load = { .rows = &rows, .options = &replay->load, .progress = &progress };
-    int code = EXIT_OK;
+    int code = replay->store.is_distributed ? prepare_store(&replay->store) : EXIT_OK;
     rows_start(&rows);
     progress_start(&progress, !(replay->decisions_only && isatty(STDOUT_FILENO)));
     for (size_t i = 0; i < replay->file_count && code == EXIT_OK; i++)
@@ -225,6 +243,7 @@ static int show_report(const struct replay *replay, const struct load *load, con
     struct report report = { .rows = load->rows,
                              .policies = &replay->policies,
                              .tally = tally,
+                             .is_distributed = replay->store.is_distributed,
                              .key_name = load->key_name,
                              .unreadable = load->unreadable,
                              .top = replay->top,
@@ -263,8 +282,8 @@ static int hold_and_show(const struct replay *replay, const struct load *load, s
         (watch.plot && !plot_start(&plot, load->rows)))
         code = out_of_memory();
     if (code == EXIT_OK)
-        code = hold_rows(load->rows, &replay->policies, (struct hold_watcher){ watch_decision, &watch }, progress,
-                         &tally);
+        code = hold_rows(load->rows, &replay->policies, &replay->store, (struct hold_watcher){ watch_decision, &watch },
+                         progress, &tally);
     if (code == EXIT_OK && !watch.decisions)
         code = show_report(replay, load, &tally);
     decisions_finish(&decisions);

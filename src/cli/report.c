@@ -80,6 +80,8 @@ static void share_print(uint64_t part, uint64_t whole, char *text)
 
 static void print_input(const struct report *report)
 {
+    if (report->is_distributed)
+        printf("%-18s%s\n", "mode", "distributed, in Redis by the times of the input");
     for (size_t i = 0; i < report->policies->count; i++) {
         const struct named_policy *policy = &report->policies->all[i];
         printf("%-18s", i ? "" : report->policies->count > 1 ? "policies" : "policy");

@@ -8,6 +8,7 @@ struct report {
     const struct rows *rows;
     const struct policies *policies;
     const struct tally *tally;
+    bool is_distributed;      /* the counts were kept in Redis */
     const char *const *files; /* as people know them */
     size_t file_count;
     const char *key_name; /* empty: all rows have the same key */

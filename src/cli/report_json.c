@@ -31,7 +31,8 @@ static void print_time(const char *name, int64_t time_us)
 bool report_json(const struct report *report)
 {
     const struct tally *tally = report->tally;
-    printf("{\"weir\":\"%s\",\"files\":[", weir_version());
+    printf("{\"weir\":\"%s\",\"mode\":\"%s\",\"files\":[", weir_version(),
+           report->is_distributed ? "distributed" : "local");
     for (size_t i = 0; i < report->file_count; i++) {
         fputs(i ? "," : "", stdout);
         json_string(span_of(report->files[i]));

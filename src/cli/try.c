@@ -8,6 +8,7 @@
 #include "cli.h"
 #include "json.h"
 #include "policies.h"
+#include "store.h"
 #include "times.h"
 
 const char TRY_HELP[] =
@@ -15,6 +16,7 @@ const char TRY_HELP[] =
     "       weir try -f FILE [--limit NAME] [--key KEY] [--cost N]\n"
     "\n"
     "Ask a fresh limit once and say what it answers. Nothing is kept: each run starts with all permits.\n"
+    "With --mode distributed the limit is the one in Redis, and what is taken from it stays taken.\n"
     "\n"
     "  -p, --policy POLICY    the limit, for example 'token_bucket limit=100 period=1s burst=200'\n"
     "  -f, --policies FILE    a policy file, and\n"
@@ -22,12 +24,19 @@ const char TRY_HELP[] =
     "      --key KEY          whose request it is (default: key)\n"
     "      --cost N           how many permits it takes (default: 1)\n"
     "      --json             the answer as one JSON object\n"
+    "      --mode MODE        local (default) or distributed\n"
+    "      --redis URL        redis://[user@]host[:port][/db] or unix://[user@]/path[?db=N]\n"
+    "      --redis-password-file FILE\n"
+    "                         its first line is the password; or else WEIR_REDIS_PASSWORD in the environment\n"
+    "      --redis-prefix PREFIX\n"
+    "                         what keys in Redis begin with (default: weir:)\n"
     "  -h, --help             print this\n"
     "\n"
     "Exit status: 0 allowed, 1 denied, 2 any error.\n";
 
 struct attempt {
     struct policies policies;
+    struct store store;
     const char *limit, *key;
     int64_t cost;
     bool has_text, has_file, json;
@@ -61,10 +70,18 @@ int command_try(int argc, char **argv)
 static int read_options(struct attempt *attempt, int argc, char **argv, bool *wants_help)
 {
     static const struct option options[] = {
-        { "policy", required_argument, NULL, 'p' },  { "policies", required_argument, NULL, 'f' },
-        { "limit", required_argument, NULL, LIMIT }, { "key", required_argument, NULL, KEY },
-        { "cost", required_argument, NULL, COST },   { "json", no_argument, NULL, JSON },
-        { "help", no_argument, NULL, 'h' },          { NULL, 0, NULL, 0 },
+        { "policy", required_argument, NULL, 'p' },
+        { "policies", required_argument, NULL, 'f' },
+        { "limit", required_argument, NULL, LIMIT },
+        { "key", required_argument, NULL, KEY },
+        { "cost", required_argument, NULL, COST },
+        { "json", no_argument, NULL, JSON },
+        { "mode", required_argument, NULL, STORE_MODE },
+        { "redis", required_argument, NULL, STORE_REDIS },
+        { "redis-password-file", required_argument, NULL, STORE_PASSWORD_FILE },
+        { "redis-prefix", required_argument, NULL, STORE_PREFIX },
+        { "help", no_argument, NULL, 'h' },
+        { NULL, 0, NULL, 0 },
     };
     int code;
     opterr = 0;
@@ -81,7 +98,7 @@ static int read_options(struct attempt *attempt, int argc, char **argv, bool *wa
     }
     if (optind < argc)
         return usage_error("try", "'%s' is one word too many", argv[optind]);
-    return EXIT_OK;
+    return *wants_help ? EXIT_OK : store_check(&attempt->store, "try");
 }
 
 static int read_option(struct attempt *attempt, int code, const char *value)
@@ -100,7 +117,7 @@ static int read_option(struct attempt *attempt, int code, const char *value)
         if (!span_number(span_of(value), &attempt->cost) || attempt->cost < 1 || attempt->cost > WEIR_MAX_PERMITS)
             return usage_error("try", "--cost '%s' is not a whole number from 1 to 1000000000", value);
         break;
-    default: break;
+    default: return store_read_option(&attempt->store, "try", code, value);
     }
     return EXIT_OK;
 }
@@ -133,7 +150,9 @@ static int decide(const struct attempt *attempt, const struct named_policy *poli
     struct weir_decision decision;
     weir *limiter;
     weir_limit *limit;
-    int error = weir_open(NULL, &limiter);
+    struct weir_options options = WEIR_OPTIONS_INIT;
+    store_options(&attempt->store, &options);
+    int error = weir_open(&options, &limiter);
     if (error != WEIR_OK) {
         complain("cannot open a limiter: %s", weir_strerror(error));
         return EXIT_ERROR;
@@ -173,6 +192,8 @@ static void print_answer(const struct named_policy *policy, const struct attempt
         duration_print(decision->reset_after_us, time);
         printf(", all back after %s", time);
     }
+    if (decision->source != WEIR_BY_MEMORY)
+        printf(", by %s", store_source_name(decision->source));
     putchar('\n');
 }
 
@@ -184,8 +205,8 @@ static void print_json(const struct named_policy *policy, const struct attempt *
     fputs(",\"key\":", stdout);
     json_string(span_of(attempt->key));
     printf(",\"cost\":%lld,\"allowed\":%s,\"limit\":%lld,\"remaining\":%lld,\"retry_after_us\":%lld,"
-           "\"reset_after_us\":%lld,\"delay_us\":%lld}\n",
+           "\"reset_after_us\":%lld,\"delay_us\":%lld,\"source\":\"%s\"}\n",
            (long long)attempt->cost, decision->allowed ? "true" : "false", (long long)decision->limit,
            (long long)decision->remaining, (long long)decision->retry_after_us, (long long)decision->reset_after_us,
-           (long long)decision->delay_us);
+           (long long)decision->delay_us, store_source_name(decision->source));
 }

@@ -33,16 +33,21 @@ static void leave(struct weir *limiter)
     lock_give(&limiter->wait_mutex);
 }
 
-/* Admitted, but the queue before it is longer than the caller will wait: give the permits back and deny. */
-static int decline(struct weir_limit *limit, struct weir_key key, int64_t cost, int64_t left_us,
+/* Admitted, but the queue before it is longer than the caller will wait: give the permits back to where they came from,
+ * and deny. If they cannot be given back they are lost, and the denial stands all the same. */
+static int decline(struct weir *limiter, struct weir_backend_request *request, int64_t left_us,
                    struct weir_decision *decision)
 {
     int64_t too_long_us = decision->delay_us - left_us;
-    int error = decide_once(limit, key, cost, WEIR_REFUND, decision);
+    uint8_t source = decision->source;
+    request->verb = WEIR_REFUND;
+    int error = failure_follow(limiter, request, decision);
     decision->allowed = false;
+    decision->source = source;
     decision->delay_us = 0;
     decision->retry_after_us = too_long_us;
-    return error;
+    const bool failed = error == WEIR_ETIME || error == WEIR_EIO;
+    return failed && limiter->on_failure != WEIR_FAIL_ERROR ? WEIR_OK : error;
 }
 
 static int acquire(struct weir_limit *limit, struct weir_key key, int64_t cost, int64_t max_wait_us,
@@ -52,16 +57,17 @@ static int acquire(struct weir_limit *limit, struct weir_key key, int64_t cost, 
     int64_t start_us = clock_monotonic_us();
     int64_t end_us = max_wait_us > INT64_MAX - start_us ? INT64_MAX : start_us + max_wait_us;
     for (;;) {
-        int error = decide_once(limit, key, cost, WEIR_TAKE, out);
+        struct weir_backend_request request = backend_request(limit, key, cost, WEIR_OWN_CLOCK, WEIR_TAKE);
+        int error = decide_request(limiter, &request, out);
         if (error)
             return error;
-        int64_t now_us = *entered || out->delay_us > 0 ? clock_monotonic_us() : start_us;
+        int64_t now_us = *entered || limiter->can_block || out->delay_us > 0 ? clock_monotonic_us() : start_us;
         int64_t left_us = max_of(0, end_us - now_us);
         if (out->allowed) {
             if (out->delay_us == 0)
                 return WEIR_OK;
             if (out->delay_us > left_us)
-                return decline(limit, key, cost, left_us, out);
+                return decline(limiter, &request, left_us, out);
             error = sleep_until(limiter, now_us + out->delay_us, entered);
             out->delay_us = 0;
             return error;
@@ -85,13 +91,19 @@ int weir_acquire(weir_limit *limit, struct weir_key key, int64_t cost, int64_t m
     if (max_wait_us < 0)
         return refuse_range(limiter, "max_wait_us", max_wait_us, 0, INT64_MAX);
 
+    error = inside_enter(limiter, 1);
+    if (error)
+        return error;
+    const bool can_block = limiter->can_block;
     bool entered = false;
     struct weir_decision decision;
     error = acquire(limit, key, cost, max_wait_us, &decision, &entered);
-    count_answer(limiter, error, !error && decision.allowed);
+    count_answer(limiter, error, &decision);
     if (!error)
         *out = decision;
     if (entered)
-        leave(limiter); /* the limiter may be gone from here on */
+        leave(limiter); /* who cannot block may be gone from here on */
+    if (can_block)
+        inside_leave(limiter, 1); /* and who can from here on */
     return error;
 }

@@ -1,11 +1,12 @@
-/* group.c - several requests in one call to the backend, together or each for itself, and requests of an event loop.
+/* group.c - several requests in one call to the backend, together or each for itself.
  *
  * Requests are handed on in groups of a bounded size, made on the stack.
  */
-#include "core/arith.h"
-#include "core/verbs.h"
+#include "core/group.h"
 
-static int check_request(const struct weir *limiter, const struct weir_request *request)
+#include "core/arith.h"
+
+int check_request(const struct weir *limiter, const struct weir_request *request)
 {
     if (!request->limit)
         return refuse_null(limiter, "request.limit");
@@ -27,8 +28,7 @@ struct group {
     struct weir_backend_request requests[GROUP_MAX];
 };
 
-/* The clock is read once for all requests that bring no time of their own. */
-static int group_time(const struct weir *limiter, const struct weir_request *requests, size_t n, int64_t *out)
+int group_time(const struct weir *limiter, const struct weir_request *requests, size_t n, int64_t *out)
 {
     for (size_t i = 0; i < n; i++)
         if (requests[i].now_us == 0)
@@ -37,7 +37,7 @@ static int group_time(const struct weir *limiter, const struct weir_request *req
     return WEIR_OK;
 }
 
-static struct weir_backend_request take_request(const struct weir_request *request, int64_t now_us)
+struct weir_backend_request take_request(const struct weir_request *request, int64_t now_us)
 {
     if (request->now_us)
         now_us = request->now_us;
@@ -92,6 +92,29 @@ static struct weir_decision fold(const struct weir_decision *decisions, const ui
     return whole;
 }
 
+static int try_all(struct weir *limiter, const struct weir_request *requests, size_t n, struct weir_decision *out)
+{
+    int64_t now_us;
+    int error = group_time(limiter, requests, 1, &now_us);
+    if (error)
+        return error;
+    struct group group;
+    uint32_t indices[GROUP_MAX];
+    group.count = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (group_merge(&group, &requests[i]))
+            continue;
+        indices[group.count] = (uint32_t)i;
+        group.requests[group.count] = take_request(&requests[i], now_us);
+        group.requests[group.count++].now_us = group.requests[0].now_us;
+    }
+    struct weir_decision decisions[GROUP_MAX];
+    error = failure_decide(limiter, group.requests, group.count, true, deadline_us(limiter), decisions);
+    if (!error)
+        *out = fold(decisions, indices, group.count);
+    return error;
+}
+
 int weir_try_all(weir *limiter, const struct weir_request *requests, size_t n, struct weir_decision *out)
 {
     if (!limiter)
@@ -106,32 +129,15 @@ int weir_try_all(weir *limiter, const struct weir_request *requests, size_t n, s
             return error;
     }
 
-    int64_t now_us;
-    int error = group_time(limiter, requests, 1, &now_us);
-    if (error) {
-        count_answer(limiter, error, false);
+    int error = inside_enter(limiter, 1);
+    if (error)
         return error;
-    }
-    struct group group;
-    uint32_t indices[GROUP_MAX];
-    group.count = 0;
-    for (size_t i = 0; i < n; i++) {
-        if (group_merge(&group, &requests[i]))
-            continue;
-        indices[group.count] = (uint32_t)i;
-        group.requests[group.count] = take_request(&requests[i], now_us);
-        group.requests[group.count++].now_us = group.requests[0].now_us;
-    }
-    struct weir_decision decisions[GROUP_MAX];
-    const struct weir_backend_ops *ops = limiter->backend->ops;
-    error = ops->decide(limiter->backend, group.requests, group.count, true, deadline_us(limiter), decisions);
-    assert(error <= 0);
     struct weir_decision whole = { 0 };
-    if (!error)
-        whole = fold(decisions, indices, group.count);
-    count_answer(limiter, error, whole.allowed);
+    error = try_all(limiter, requests, n, &whole);
+    count_answer(limiter, error, &whole);
     if (!error)
         *out = whole;
+    inside_leave(limiter, 1);
     return error;
 }
 
@@ -141,17 +147,19 @@ static int try_group(struct weir *limiter, const struct weir_request *requests, 
     struct weir_backend_request group[GROUP_MAX];
     for (size_t i = 0; i < n; i++)
         group[i] = take_request(&requests[i], now_us);
-    int error = limiter->backend->ops->decide(limiter->backend, group, n, false, deadline, outs);
-    assert(error <= 0);
+    int error = failure_decide(limiter, group, n, false, deadline, outs);
     if (error) {
         stats_add(&limiter->stats, STATS_ERRORS, n);
         return error;
     }
-    uint64_t allowed = 0;
-    for (size_t i = 0; i < n; i++)
+    uint64_t allowed = 0, fallbacks = 0;
+    for (size_t i = 0; i < n; i++) {
         allowed += outs[i].allowed;
+        fallbacks += failure_decided(&outs[i]);
+    }
     stats_add(&limiter->stats, STATS_ALLOWED, allowed);
     stats_add(&limiter->stats, STATS_DENIED, n - allowed);
+    stats_add(&limiter->stats, STATS_FALLBACKS, fallbacks);
     return WEIR_OK;
 }
 
@@ -166,66 +174,18 @@ int weir_try_batch(weir *limiter, const struct weir_request *requests, size_t n,
         if (error)
             return error;
     }
+    int error = inside_enter(limiter, 1);
+    if (error)
+        return error;
     int64_t now_us;
-    int error = group_time(limiter, requests, n, &now_us);
+    error = group_time(limiter, requests, n, &now_us);
     if (error)
         stats_add(&limiter->stats, STATS_ERRORS, n);
-    int64_t deadline = deadline_us(limiter);
+    const int64_t deadline = deadline_us(limiter);
     for (size_t i = 0; !error && i < n; i += GROUP_MAX) {
         size_t part = n - i < GROUP_MAX ? n - i : GROUP_MAX;
         error = try_group(limiter, requests + i, part, now_us, deadline, outs + i);
     }
+    inside_leave(limiter, 1);
     return error;
-}
-
-/* ---- On the caller's event loop ---- */
-
-/* A backend that answers later calls op->done: that is this function until then, which counts and passes on. The
- * caller's own `done` and the limiter wait in the words of the op that are the core's. */
-enum { OP_DONE, OP_LIMITER };
-
-_Static_assert(sizeof(void (*)(struct weir_op *, int)) <= sizeof(uint64_t), "a function fits a word of the op");
-
-static void submitted_done(struct weir_op *op, int status)
-{
-    void (*done)(struct weir_op * op, int status);
-    struct weir *limiter = (struct weir *)(uintptr_t)op->opaque[OP_LIMITER];
-    memcpy(&done, &op->opaque[OP_DONE], sizeof done);
-    op->done = done;
-    count_answer(limiter, status, status == WEIR_OK && op->decision.allowed);
-    done(op, status);
-}
-
-int weir_submit(weir *limiter, struct weir_op *op)
-{
-    if (!limiter)
-        return WEIR_EINVAL;
-    if (!op)
-        return refuse_null(limiter, "op");
-    int error = check_request(limiter, &op->request);
-    if (error)
-        return error;
-    const struct weir_backend_ops *ops = limiter->backend->ops;
-    if (!ops->submit)
-        return weir_try_batch(limiter, &op->request, 1, &op->decision);
-    if (!op->done)
-        return refuse_null(limiter, "op->done");
-
-    int64_t now_us;
-    error = group_time(limiter, &op->request, 1, &now_us);
-    if (error) {
-        count_answer(limiter, error, false);
-        return error;
-    }
-    const struct weir_backend_request request = take_request(&op->request, now_us);
-    void (*done)(struct weir_op * op, int status) = op->done;
-    memcpy(&op->opaque[OP_DONE], &done, sizeof done);
-    op->opaque[OP_LIMITER] = (uint64_t)(uintptr_t)limiter;
-    op->done = submitted_done;
-    int result = ops->submit(limiter->backend, &request, deadline_us(limiter), op);
-    if (result <= 0) {
-        op->done = done;
-        count_answer(limiter, result, result == WEIR_OK && op->decision.allowed);
-    }
-    return result;
 }

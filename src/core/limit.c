@@ -25,7 +25,7 @@ static struct weir_limit *limit_make(struct weir *limiter, const char *name)
 struct definition {
     struct weir_limit *limit;
     struct weir_policy policy;
-    struct weir_plan plan;
+    struct weir_plan plan, share_plan; /* the latter only for a backend of whole limits */
     bool is_new;
 };
 
@@ -33,7 +33,10 @@ static int definition_prepare(struct weir *limiter, const char *name, const stru
                               struct definition *out, struct message message) REQUIRES(limiter->mutex)
 {
     struct definition definition = { .policy = *policy };
-    int error = plan_make(policy, &limiter->share, &definition.plan, message);
+    const bool shared = limiter->backend->ops->shared;
+    int error = plan_make(policy, shared ? &share_whole : &limiter->share, &definition.plan, message);
+    if (!error && shared)
+        error = plan_make(policy, &limiter->share, &definition.share_plan, message);
     if (error)
         return error;
 
@@ -75,6 +78,8 @@ static void definition_commit(struct weir *limiter, const struct definition *def
     definition->limit->policy = definition->policy;
     definition->limit->part = plan_part(&definition->policy, &limiter->share);
     plan_cell_write(&definition->limit->plan, &definition->plan);
+    if (limiter->backend->ops->shared)
+        plan_cell_write(&definition->limit->share_plan, &definition->share_plan);
 }
 
 void limits_free(struct weir *limiter)
@@ -140,7 +145,7 @@ const char *weir_limit_name(const weir_limit *limit)
 
 uint64_t weir_request_plan(const struct weir_backend_request *request, struct weir_plan *out)
 {
-    return plan_cell_read(&request->limit->plan, out);
+    return plan_cell_read(limit_plan(request->limit, request->cold_since_us >= 0), out);
 }
 
 int weir_limit_policy(weir_limit *limit, struct weir_policy *out)

@@ -1,9 +1,10 @@
 /* limiter.c - the life of a limiter, and the share that is in force. */
 #include "core/limiter.h"
 
-#include <errno.h>
+#include "core/inside.h"
+
 #include <stdlib.h>
-#include <time.h>
+#include <unistd.h>
 
 static int share_copy(const struct share *share, struct share *out)
 {
@@ -39,6 +40,8 @@ static int wait_init(struct weir *limiter)
 
 static void limiter_free(struct weir *limiter)
 {
+    if (limiter->event_fd >= 0)
+        close(limiter->event_fd);
     limits_free(limiter);
     share_free(&limiter->share);
     pthread_cond_destroy(&limiter->closing_or_left);
@@ -58,14 +61,22 @@ static int load_policy_file(struct weir *limiter, const char *path)
     return error;
 }
 
-int limiter_make(const struct weir_options *options, struct weir_backend *backend, struct weir **out)
+int limiter_make(const struct weir_options *options, struct weir_backend *backend, struct weir_backend *fallback,
+                 struct weir **out)
 {
     size_t size = (sizeof(struct weir) + 63) & ~(size_t)63;
     struct weir *limiter = aligned_alloc(64, size); /* a stripe of stats is a cache line */
     if (!limiter)
         return WEIR_ENOMEM;
     memset(limiter, 0, size);
+    const struct weir_backend_ops *ops = backend->ops;
     limiter->backend = backend;
+    limiter->fallback = fallback;
+    limiter->on_failure = options->on_failure;
+    limiter->can_block = ops->submit || ops->shut;
+    limiter->own_clock = ops->own_clock && !options->by_local_clock;
+    limiter->is_plain = !limiter->can_block && !limiter->own_clock && options->on_failure == WEIR_FAIL_ERROR;
+    atomic_init(&limiter->event_fd, -1);
     limiter->log = (struct log){ options->log, options->user };
     clock_init(&limiter->clock, options->now_us, options->user);
     limiter->timeout_us = options->timeout_us;
@@ -94,43 +105,39 @@ int limiter_make(const struct weir_options *options, struct weir_backend *backen
     return error;
 }
 
-int weir_open_backend(const struct weir_options *options, struct weir_backend *backend, weir **out)
-{
-    struct weir_options read;
-    int error = options_read(options, &read);
-    if (error)
-        return error;
-    const struct log log = { read.log, read.user };
-    if (!backend || !out || !backend->ops) {
-        log_line(&log, WEIR_LOG_ERROR, "%s must not be NULL", !backend ? "backend" : !out ? "out" : "backend->ops");
-        return WEIR_EINVAL;
-    }
-    const struct weir_backend_ops *ops = backend->ops;
-    if (ops->size != sizeof *ops || !ops->name || !ops->decide || !ops->destroy) {
-        log_line(&log, WEIR_LOG_ERROR, "backend needs a name, decide(), destroy() and a table of %zu bytes",
-                 sizeof *ops);
-        return WEIR_EINVAL;
-    }
-    if (options && (options->max_keys || options->max_bytes || options->on_full || options->keep_idle)) {
-        log_line(&log, WEIR_LOG_ERROR, "options max_keys, max_bytes, on_full and keep_idle are the memory backend's");
-        return WEIR_EINVAL;
-    }
-    return limiter_make(&read, backend, out);
-}
-
 void weir_close(weir *limiter)
 {
     if (!limiter)
         return;
+    struct weir_backend *backend = limiter->backend;
+    struct weir_backend *fallback = limiter->fallback;
     lock_take(&limiter->wait_mutex);
     limiter->closing = true;
     pthread_cond_broadcast(&limiter->closing_or_left);
-    while (limiter->waiting > 0)
+    lock_give(&limiter->wait_mutex);
+
+    inside_shut(limiter);
+    if (backend->ops->shut)
+        backend->ops->shut(backend);
+
+    lock_take(&limiter->wait_mutex);
+    while (limiter->waiting > 0 || inside_count(limiter) > 0)
         pthread_cond_wait(&limiter->closing_or_left, &limiter->wait_mutex.mutex);
     lock_give(&limiter->wait_mutex);
 
-    limiter->backend->ops->destroy(limiter->backend);
+    weir_dispatch(limiter);
+    backend->ops->destroy(backend);
+    if (fallback)
+        fallback->ops->destroy(fallback);
     limiter_free(limiter);
+}
+
+void inside_leave_shut(struct weir *limiter, uint64_t calls)
+{
+    lock_take(&limiter->wait_mutex);
+    atomic_fetch_sub(&limiter->inside, calls);
+    pthread_cond_broadcast(&limiter->closing_or_left);
+    lock_give(&limiter->wait_mutex);
 }
 
 /* ---- Shares ---- */
@@ -163,7 +170,7 @@ int limiter_set_share(struct weir *limiter, const struct share *share)
         struct weir_limit *limit, *next;
         HASH_ITER(hh, limiter->limits, limit, next) {
             limit->part = plan_part(&limit->policy, &copy);
-            plan_cell_write(&limit->plan, &plans[i++]);
+            plan_cell_write(limit_plan(limit, true), &plans[i++]);
         }
         struct share old = limiter->share;
         limiter->share = copy;
@@ -189,9 +196,13 @@ int weir_stats_read(weir *limiter, struct weir_stats *out)
         .allowed = stats_sum(&limiter->stats, STATS_ALLOWED),
         .denied = stats_sum(&limiter->stats, STATS_DENIED),
         .errors = stats_sum(&limiter->stats, STATS_ERRORS),
+        .fallbacks = stats_sum(&limiter->stats, STATS_FALLBACKS),
+        .outages = stats_sum(&limiter->stats, STATS_OUTAGES),
     };
     if (limiter->backend->ops->stats)
         limiter->backend->ops->stats(limiter->backend, &read);
+    if (limiter->fallback)
+        limiter->fallback->ops->stats(limiter->fallback, &read);
 
     lock_take(&limiter->mutex);
     read.share_weight = limiter->share.weight;
@@ -217,7 +228,7 @@ const char *weir_strerror(int error)
     case WEIR_OK: return "no error";
     case WEIR_EINVAL: return "an argument, option or policy is outside its range";
     case WEIR_ENOMEM: return "out of memory";
-    case WEIR_EFULL: return "no room for another limit";
+    case WEIR_EFULL: return "no room for another limit or request";
     case WEIR_ETIME: return "the backend did not answer in time";
     case WEIR_EIO: return "a file or the backend cannot be reached or read";
     case WEIR_ESTATE: return "a stored state is not weir's";

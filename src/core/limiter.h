@@ -28,20 +28,32 @@
 struct weir_limit {
     struct weir *limiter;      /* (c) */
     struct hash_secret secret; /* (c) for the hashes of its keys */
-    struct plan_cell plan;     /* (a) readers; (m) writers */
-    uint32_t id;               /* (c) */
+    struct plan_cell plan;     /* (a) readers; (m) writers; what the backend decides by */
+    uint32_t id;               /* (c) below WEIR_MAX_LIMITS */
     enum plan_part part;       /* (m) */
     struct weir_policy policy; /* (m) */
     UT_hash_handle hh;         /* (m) by name */
-    char name[];               /* (c) */
+    /* (a), (m) as `plan`: this instance's share, where the backend decides by the whole limit; else never written. */
+    struct plan_cell share_plan;
+    char name[]; /* (c) */
 };
 
 struct weir {
-    struct weir_backend *backend; /* (c) */
-    struct clock clock;           /* (c) */
-    struct log log;               /* (c) */
-    struct hash_secret secret;    /* (c) */
-    int64_t timeout_us;           /* (c) */
+    struct weir_backend *backend;    /* (c) */
+    struct clock clock;              /* (c) */
+    bool is_plain;                   /* (c) the backend can neither block nor fail, and decides by `clock` */
+    bool can_block;                  /* (c) weir_close() has calls to wait for: who is in it is counted, inside.h */
+    bool own_clock;                  /* (c) the backend is told no time but a caller's */
+    enum weir_on_failure on_failure; /* (c) */
+    struct weir_backend *fallback;   /* (c) with WEIR_FAIL_LOCAL; else NULL */
+    struct log log;                  /* (c) */
+    struct hash_secret secret;       /* (c) */
+    int64_t timeout_us;              /* (c) */
+
+    _Atomic uint64_t outage;          /* (a) failure.c */
+    _Atomic uint64_t inside;          /* (a) inside.h */
+    _Atomic int event_fd;             /* (a) -1: none; submit.c */
+    struct weir_op *_Atomic answered; /* (a) with event_fd: those whose `done` is to run, the latest first */
 
     struct lock mutex;
     struct weir_limit *limits; /* (m) */
@@ -60,8 +72,16 @@ struct weir {
 int options_read(const struct weir_options *options, struct weir_options *out);
 
 /* The parts of weir_open() and weir_open_backend() that have nothing to do with the backend. `options` come from
- * options_read(). Owns `backend` on success only. */
-int limiter_make(const struct weir_options *options, struct weir_backend *backend, struct weir **out);
+ * options_read(); `fallback` decides in the backend's place with WEIR_FAIL_LOCAL, and is NULL otherwise. Owns both on
+ * success only. */
+int limiter_make(const struct weir_options *options, struct weir_backend *backend, struct weir_backend *fallback,
+                 struct weir **out);
+
+/* The plan that a request is decided by: the share's, if it stands in for a backend of whole limits. */
+static inline struct plan_cell *limit_plan(struct weir_limit *limit, bool stands_in)
+{
+    return stands_in && limit->limiter->backend->ops->shared ? &limit->share_plan : &limit->plan;
+}
 
 /* Put another share into force for all limits; what keys have used stays used. `share` is copied. WEIR_ENOMEM, or
  * WEIR_EINVAL if a limit cannot be enforced exactly at this share: then nothing has changed. */

@@ -16,6 +16,39 @@ int refuse_null(const struct weir *limiter, const char *what)
     return WEIR_EINVAL;
 }
 
+/* A backend that may fail, be waited for or have a clock of its own. Out of line: local mode does without. */
+__attribute__((noinline)) static int ask_guarded(struct weir_limit *limit, struct weir_key key, int64_t cost,
+                                                 enum weir_verb verb, struct weir_decision *out)
+{
+    struct weir *limiter = limit->limiter;
+    int error = inside_enter(limiter, 1);
+    if (error)
+        return error;
+    struct weir_backend_request request = backend_request(limit, key, cost, WEIR_OWN_CLOCK, verb);
+    error = decide_request(limiter, &request, out);
+    if (verb == WEIR_TAKE)
+        count_answer(limiter, error, out);
+    inside_leave(limiter, 1);
+    return error;
+}
+
+/* Arguments have been checked. */
+static inline int ask(struct weir_limit *limit, struct weir_key key, int64_t cost, enum weir_verb verb,
+                      struct weir_decision *out)
+{
+    struct weir *limiter = limit->limiter;
+    if (!limiter->is_plain)
+        return ask_guarded(limit, key, cost, verb, out);
+    struct weir_backend_request request = backend_request(limit, key, cost, WEIR_OWN_CLOCK, verb);
+    int error = read_clock(limiter, &request.now_us);
+    if (!error)
+        error = limiter->backend->ops->decide(limiter->backend, &request, 1, false, INT64_MAX, out);
+    assert(error <= 0);
+    if (verb == WEIR_TAKE)
+        count_answer(limiter, error, out);
+    return error;
+}
+
 int weir_try(weir_limit *limit, struct weir_key key, int64_t cost, struct weir_decision *out)
 {
     int error = check_arguments(limit, key, cost);
@@ -23,9 +56,7 @@ int weir_try(weir_limit *limit, struct weir_key key, int64_t cost, struct weir_d
         return error;
     if (!out)
         return refuse_null(limit->limiter, "out");
-    error = decide_once(limit, key, cost, WEIR_TAKE, out);
-    count_answer(limit->limiter, error, !error && out->allowed);
-    return error;
+    return ask(limit, key, cost, WEIR_TAKE, out);
 }
 
 int weir_peek(weir_limit *limit, struct weir_key key, int64_t cost, struct weir_decision *out)
@@ -35,19 +66,19 @@ int weir_peek(weir_limit *limit, struct weir_key key, int64_t cost, struct weir_
         return error;
     if (!out)
         return refuse_null(limit->limiter, "out");
-    return decide_once(limit, key, cost, WEIR_PEEK, out);
+    return ask(limit, key, cost, WEIR_PEEK, out);
 }
 
 int weir_refund(weir_limit *limit, struct weir_key key, int64_t cost)
 {
     struct weir_decision decision;
     int error = check_arguments(limit, key, cost);
-    return error ? error : decide_once(limit, key, cost, WEIR_REFUND, &decision);
+    return error ? error : ask(limit, key, cost, WEIR_REFUND, &decision);
 }
 
 int weir_reset(weir_limit *limit, struct weir_key key)
 {
     struct weir_decision decision;
     int error = check_arguments(limit, key, 1);
-    return error ? error : decide_once(limit, key, 1, WEIR_RESET, &decision);
+    return error ? error : ask(limit, key, 1, WEIR_RESET, &decision);
 }

@@ -3,6 +3,8 @@
 #ifndef CORE_VERBS_H
 #define CORE_VERBS_H
 
+#include "core/failure.h"
+#include "core/inside.h"
 #include "core/limiter.h"
 
 #include <assert.h>
@@ -25,16 +27,19 @@ static inline int check_arguments(const struct weir_limit *limit, struct weir_ke
     return WEIR_OK;
 }
 
-/* The time to decide by. */
-static inline int request_time(const struct weir *limiter, int64_t *out)
+static inline int read_clock(const struct weir *limiter, int64_t *out)
 {
-    *out = WEIR_OWN_CLOCK;
-    if (limiter->backend->ops->own_clock)
-        return WEIR_OK;
     *out = clock_now_us(&limiter->clock);
     if (*out < 0 || *out > WEIR_MAX_TIME_US)
         return refuse_range(limiter, "the clock", *out, 0, WEIR_MAX_TIME_US);
     return WEIR_OK;
+}
+
+/* The time to decide by. */
+static inline int request_time(const struct weir *limiter, int64_t *out)
+{
+    *out = WEIR_OWN_CLOCK;
+    return limiter->own_clock ? WEIR_OK : read_clock(limiter, out);
 }
 
 static inline struct weir_backend_request backend_request(struct weir_limit *limit, struct weir_key key, int64_t cost,
@@ -47,6 +52,7 @@ static inline struct weir_backend_request backend_request(struct weir_limit *lim
         .cost = cost,
         .now_us = now_us,
         .plan_version = plan_cell_version(&limit->plan),
+        .cold_since_us = -1,
         .limit_id = limit->id,
         .verb = verb,
     };
@@ -55,27 +61,23 @@ static inline struct weir_backend_request backend_request(struct weir_limit *lim
 /* Only a backend that can block has an eye on the time. */
 static inline int64_t deadline_us(const struct weir *limiter)
 {
-    return limiter->backend->ops->submit ? clock_monotonic_us() + limiter->timeout_us : INT64_MAX;
+    return limiter->can_block ? clock_monotonic_us() + limiter->timeout_us : INT64_MAX;
 }
 
-/* The clock is read last: its reading waits for all that comes before it, but what comes before it here (the
- * hash) need not wait for the decision before this one, and the backend's first steps do not wait for it. */
-static inline int decide_once(struct weir_limit *limit, struct weir_key key, int64_t cost, enum weir_verb verb,
-                              struct weir_decision *out)
+/* Decide one request; it is rewritten if the fallback did. The clock is read last: its reading waits for all that comes
+ * before it, but what comes before it here (the hash) need not wait for the decision before this one, and the backend's
+ * first steps do not wait for it. */
+static inline int decide_request(struct weir *limiter, struct weir_backend_request *request, struct weir_decision *out)
 {
-    struct weir *limiter = limit->limiter;
-    struct weir_backend_request request = backend_request(limit, key, cost, WEIR_OWN_CLOCK, verb);
-    int error = request_time(limiter, &request.now_us);
-    if (error)
-        return error;
-    error = limiter->backend->ops->decide(limiter->backend, &request, 1, false, deadline_us(limiter), out);
-    assert(error <= 0);
-    return error;
+    int error = request_time(limiter, &request->now_us);
+    return error ? error : failure_decide(limiter, request, 1, false, deadline_us(limiter), out);
 }
 
-static inline void count_answer(struct weir *limiter, int error, bool allowed)
+static inline void count_answer(struct weir *limiter, int error, const struct weir_decision *decision)
 {
-    stats_add(&limiter->stats, error ? STATS_ERRORS : allowed ? STATS_ALLOWED : STATS_DENIED, 1);
+    stats_add(&limiter->stats, error ? STATS_ERRORS : decision->allowed ? STATS_ALLOWED : STATS_DENIED, 1);
+    if (!limiter->is_plain && !error && failure_decided(decision))
+        stats_add(&limiter->stats, STATS_FALLBACKS, 1);
 }
 
 #endif

@@ -37,6 +37,12 @@ misuse "'xml'" replay --format xml -p "$once"
 misuse "'h'" replay --time-unit h -p "$once"
 misuse "'fixed_window limit=x period=1h'" replay -p 'fixed_window limit=x period=1h'
 misuse '--decisions' replay -p "$once" --json --decisions
+misuse "'remote'" replay --mode remote -p "$once"
+misuse '--redis URL' replay --mode distributed -p "$once"
+misuse '--redis URL' try --mode distributed -p "$once"
+misuse '--redis belongs to --mode distributed' replay --redis redis://localhost -p "$once"
+misuse '--redis-password-file belongs' try --redis-password-file pw -p "$once"
+misuse '--redis-prefix belongs' try --redis-prefix a: --mode local -p "$once"
 misuse 'no FILE' check
 misuse 'no limit' try
 misuse "'0'" try -p "$once" --cost 0
@@ -64,7 +70,7 @@ run 0 try -p 'token_bucket limit=5 period=1s' --cost 2 && is out 'allowed: token
 verdict 'try allowed ends with 0' $?
 run 1 try -p 'token_bucket limit=5 period=1s' --cost 6 && is out 'denied: token_bucket limit=5 period=1s, cost 6, 5 of 5 permits left, can never be allowed'
 verdict 'try denied ends with 1' $?
-run 0 try -f good.conf --limit login --json --key '"' && is out '{"policy":"sliding_window limit=3 period=1m","key":"\"","cost":1,"allowed":true,"limit":3,"remaining":2,"retry_after_us":0,"reset_after_us":'"$(sed 's/.*reset_after_us":\([0-9]*\).*/\1/' out)"',"delay_us":0}'
+run 0 try -f good.conf --limit login --json --key '"' && is out '{"policy":"sliding_window limit=3 period=1m","key":"\"","cost":1,"allowed":true,"limit":3,"remaining":2,"retry_after_us":0,"reset_after_us":'"$(sed 's/.*reset_after_us":\([0-9]*\).*/\1/' out)"',"delay_us":0,"source":"memory"}'
 verdict 'try asks a limit of a policy file and answers in JSON' $?
 run 2 try -f good.conf && has err '--limit'
 verdict 'try wants to know which limit of several' $?

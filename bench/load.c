@@ -1,0 +1,137 @@
+/* load.c - callers in several threads that ask for decisions as fast as they are answered: see load.h.
+ *
+ * A repetition during which other programs took more than DISTURBED of a processor, and DISTURBED_US, for the system
+ * counts in steps of 10 ms, is measured again, as in measure.c.
+ */
+#include "load.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "hist.h"
+#include "timer.h"
+
+#define DISTURBED 0.1
+#define DISTURBED_US 20000
+
+struct caller { /* one thread of one repetition */
+    struct load *load;
+    pthread_barrier_t *start;
+    int thread;
+    int64_t time_ns, start_ns, end_ns;
+    uint64_t decisions, failed;
+    struct hist hist;
+};
+
+struct cost { /* CPU time */
+    double server_us, client_us;
+    double others_us; /* of all else on the machine, as far as it tells */
+};
+
+static struct cost cost_so_far(const struct store *store)
+{
+    struct cost cost = { .server_us = (double)redis_server_cpu_us(&store->server),
+                         .client_us = (double)clock_ns(CLOCK_PROCESS_CPUTIME_ID) / 1e3 };
+    int64_t machine_us = measure_machine_cpu_us();
+    cost.others_us = machine_us < 0 ? 0 : (double)machine_us - cost.server_us - cost.client_us;
+    return cost;
+}
+
+static void *call_until_time_is_up(void *argument)
+{
+    struct caller *caller = argument;
+    struct load *load = caller->load;
+    const struct stream *stream = load->stream;
+    size_t cursor = load->cursors[caller->thread];
+    pthread_barrier_wait(caller->start);
+    int64_t before_ns = caller->start_ns = clock_ns(CLOCK_MONOTONIC);
+    do {
+        caller->failed += load->call(load->subject, caller->thread, stream->draws + cursor, load->step);
+        caller->decisions += load->step;
+        cursor = (cursor + load->step) % stream->len;
+        caller->end_ns = clock_ns(CLOCK_MONOTONIC);
+        hist_add(&caller->hist, (uint64_t)(caller->end_ns - before_ns));
+        before_ns = caller->end_ns;
+    } while (caller->end_ns - caller->start_ns < caller->time_ns);
+    load->cursors[caller->thread] = cursor;
+    return NULL;
+}
+
+static void add_repetition(struct load *load, struct caller *callers, const struct cost *cost)
+{
+    int64_t start_ns = callers[0].start_ns;
+    int64_t end_ns = callers[0].end_ns;
+    uint64_t decisions = 0;
+    for (int i = 0; i < load->threads; i++) {
+        start_ns = callers[i].start_ns < start_ns ? callers[i].start_ns : start_ns;
+        end_ns = callers[i].end_ns > end_ns ? callers[i].end_ns : end_ns;
+        decisions += callers[i].decisions;
+        load->failed += callers[i].failed;
+        if (i > 0)
+            hist_merge(&callers[0].hist, &callers[i].hist);
+    }
+    sample_add(&load->ns, (double)(end_ns - start_ns) / (double)decisions);
+    sample_add(&load->per_second, (double)decisions * 1e9 / (double)(end_ns - start_ns));
+    sample_add(&load->server_us, cost->server_us / (double)decisions);
+    sample_add(&load->client_us, cost->client_us / (double)decisions);
+    sample_add(&load->p50_us, hist_quantile(&callers[0].hist, 0.5) / 1e3);
+    sample_add(&load->p99_us, hist_quantile(&callers[0].hist, 0.99) / 1e3);
+}
+
+/* Fills `callers` with one repetition of the load; what it took of either side's CPU time, and of other programs'. */
+static struct cost run_callers(struct load *load, double seconds, const struct store *store, struct caller *callers)
+{
+    pthread_t threads[MEASURE_MAX_THREADS];
+    pthread_barrier_t start;
+    pthread_barrier_init(&start, NULL, (unsigned)load->threads + 1);
+    for (int i = 0; i < load->threads; i++) {
+        callers[i] = (struct caller){ .load = load, .start = &start, .thread = i, .time_ns = (int64_t)(seconds * 1e9) };
+        if (pthread_create(&threads[i], NULL, call_until_time_is_up, &callers[i]) != 0) {
+            fprintf(stderr, "weir-bench: cannot start %d threads\n", load->threads);
+            exit(2);
+        }
+    }
+    struct cost before = cost_so_far(store);
+    pthread_barrier_wait(&start);
+    for (int i = 0; i < load->threads; i++)
+        pthread_join(threads[i], NULL);
+    struct cost after = cost_so_far(store);
+    pthread_barrier_destroy(&start);
+    return (struct cost){ after.server_us - before.server_us, after.client_us - before.client_us,
+                          after.others_us - before.others_us };
+}
+
+static void run_load(struct load *load, double seconds, const struct store *store, bool counts)
+{
+    static struct caller callers[MEASURE_MAX_THREADS]; /* one repetition at a time */
+    struct cost cost = run_callers(load, seconds, store, callers);
+    if (!counts)
+        return;
+    for (int attempt = 1; cost.others_us > DISTURBED_US + DISTURBED * seconds * 1e6 && measure_again(attempt);
+         attempt++)
+        cost = run_callers(load, seconds, store, callers);
+    add_repetition(load, callers, &cost);
+}
+
+void load_measure(struct load *loads, int n, int repeats, double seconds, const struct store *store)
+{
+    for (int i = 0; i < n; i++) {
+        for (int thread = 0; thread < loads[i].threads; thread++) {
+            size_t steps = loads[i].stream->len / STREAM_STEP;
+            loads[i].cursors[thread] = steps * (size_t)thread / (size_t)loads[i].threads * STREAM_STEP;
+        }
+        run_load(&loads[i], seconds / 4, store, false);
+    }
+    for (int repeat = 0; repeat < repeats; repeat++)
+        for (int i = 0; i < n; i++)
+            run_load(&loads[repeat % 2 == 0 ? i : n - 1 - i], seconds, store, true);
+}
+
+void load_complain(const char *what, const char *why)
+{
+    static atomic_bool said;
+    if (!atomic_exchange(&said, true))
+        fprintf(stderr, "weir-bench: %s: %s\n", what, why);
+}

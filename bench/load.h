@@ -1,0 +1,32 @@
+/* load.h - callers in several threads that ask for decisions as fast as they are answered. */
+#ifndef BENCH_LOAD_H
+#define BENCH_LOAD_H
+
+#include "store.h"
+
+/* Decides draws[0..n) for caller `thread`; returns how many were not decided, for an error. */
+typedef size_t load_call(void *subject, int thread, const struct bench_key *draws, size_t n);
+
+struct load {
+    const char *name;
+    load_call *call;
+    void *subject;
+    int threads; /* 1 to MEASURE_MAX_THREADS */
+    size_t step; /* draws per call; divides STREAM_STEP */
+    const struct stream *stream;
+    /* Written by load_measure(), a value per repetition: */
+    struct sample per_second;           /* decisions */
+    struct sample ns;                   /* wall time per decision: 1e9 / per_second */
+    struct sample server_us, client_us; /* CPU time per decision; the client's is the whole process's */
+    struct sample p50_us, p99_us;       /* of a call */
+    uint64_t failed;                    /* decisions */
+    size_t cursors[MEASURE_MAX_THREADS];
+};
+
+/* As measure_cells(). The callers share the main thread's processor, the server has another one. */
+void load_measure(struct load *loads, int n, int repeats, double seconds, const struct store *store);
+
+/* Tells a failure once, on stderr. */
+void load_complain(const char *what, const char *why);
+
+#endif

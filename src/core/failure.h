@@ -1,0 +1,31 @@
+/* failure.h - what becomes of a decision whose backend failed: enum weir_on_failure, in one place for all verbs. */
+#ifndef CORE_FAILURE_H
+#define CORE_FAILURE_H
+
+#include "core/limiter.h"
+
+/* Ask the backend, and if it fails answer in its place: as ops->decide(). Requests that the fallback decided are
+ * rewritten to those that it was asked: failure_fell_back() tells. */
+int failure_decide(struct weir *limiter, struct weir_backend_request *requests, size_t n, bool all, int64_t deadline_us,
+                   struct weir_decision *out);
+
+/* The second half of it, for a backend that has answered with `error`. */
+int failure_answer(struct weir *limiter, int error, struct weir_backend_request *requests, size_t n, bool all,
+                   struct weir_decision *out);
+
+static inline bool failure_fell_back(const struct weir_backend_request *request)
+{
+    return request->cold_since_us >= 0;
+}
+
+/* Ask for something that follows from a decision, of who made it; `request` is that of the decision, changed as may
+ * be. Its time is read anew. */
+int failure_follow(struct weir *limiter, struct weir_backend_request *request, struct weir_decision *out);
+
+/* Whether somebody else decided than who was asked. */
+static inline bool failure_decided(const struct weir_decision *decision)
+{
+    return decision->source >= WEIR_BY_FALLBACK;
+}
+
+#endif

@@ -1,0 +1,51 @@
+/* inside.h - who is inside a limiter whose backend can block, so that weir_close() can wait until the last is out.
+ *
+ * One word counts the calls, and the submitted requests that wait for their answer; its top bit says that the limiter
+ * is being closed. Whoever leaves before that bit is set touches the limiter no more. Who leaves later does so under
+ * wait_mutex, where weir_close() looks. A limiter that cannot block pays a look at a constant.
+ */
+#ifndef CORE_INSIDE_H
+#define CORE_INSIDE_H
+
+#include "core/limiter.h"
+
+#define INSIDE_SHUT (UINT64_C(1) << 63)
+
+/* Out of line: leave a limiter that is being closed. */
+void inside_leave_shut(struct weir *limiter, uint64_t calls);
+
+static inline void inside_leave(struct weir *limiter, uint64_t calls)
+{
+    if (!limiter->can_block)
+        return;
+    uint64_t inside = atomic_load_explicit(&limiter->inside, memory_order_relaxed);
+    while (!(inside & INSIDE_SHUT))
+        if (atomic_compare_exchange_weak_explicit(&limiter->inside, &inside, inside - calls, memory_order_release,
+                                                  memory_order_relaxed))
+            return;
+    inside_leave_shut(limiter, calls);
+}
+
+/* WEIR_OK: `calls` more are inside until as many leave. WEIR_ECLOSED: none is, and the limiter may be gone. */
+static inline int inside_enter(struct weir *limiter, uint64_t calls)
+{
+    if (!limiter->can_block)
+        return WEIR_OK;
+    if (!(atomic_fetch_add(&limiter->inside, calls) & INSIDE_SHUT))
+        return WEIR_OK;
+    inside_leave_shut(limiter, calls);
+    return WEIR_ECLOSED;
+}
+
+/* From here on nobody enters. */
+static inline void inside_shut(struct weir *limiter)
+{
+    atomic_fetch_or(&limiter->inside, INSIDE_SHUT);
+}
+
+static inline uint64_t inside_count(struct weir *limiter)
+{
+    return atomic_load(&limiter->inside) & ~INSIDE_SHUT;
+}
+
+#endif

@@ -1,0 +1,260 @@
+#!/bin/sh
+# redis.sh WEIR - the weir program on a Redis server of its own: the same decisions as in local mode, and nothing left.
+#
+# The server is WEIR_TEST_REDIS_SERVER's, or redis-server from PATH, or Debian's redis-check-rdb, which is the server when
+# it is called by that name. Without one, or without redis-cli to look into it, this is skipped: status 77.
+set -u
+[ $# -eq 1 ] || { echo "usage: redis.sh WEIR" >&2; exit 2; }
+# shellcheck source=tests/cli/lib.sh
+. "$(dirname "$0")/lib.sh"
+secret=marker-7f3a91
+server_pid=
+
+stop_server() {
+    [ -z "$server_pid" ] || kill "$server_pid" 2>/dev/null
+    server_pid=
+}
+trap 'stop_server; rm -rf "$scratch"' EXIT
+trap 'exit 2' HUP INT TERM
+
+skip() {
+    echo "SKIPPED: $1" >&2
+    exit 77
+}
+
+command -v redis-cli >found || skip 'there is no redis-cli here'
+if [ -n "${WEIR_TEST_REDIS_SERVER-}" ]; then
+    server=$WEIR_TEST_REDIS_SERVER
+elif command -v redis-server >found; then
+    server=$(cat found)
+elif [ -x /usr/bin/redis-check-rdb ]; then
+    ln -s /usr/bin/redis-check-rdb redis-server
+    server=$scratch/redis-server
+else
+    skip 'there is no redis-server here'
+fi
+# It must not outlive this script, whatever becomes of it.
+if command -v setpriv >found; then
+    server="setpriv --pdeathsig KILL $server"
+fi
+
+# A path as long as a socket's may be leaves no room for a long folder.
+socket=$scratch/redis.sock
+url=unix://$socket
+asked() {
+    REDISCLI_AUTH=$secret redis-cli -s "$socket" "$@" 2>&1
+}
+
+start_server() {
+    # shellcheck disable=SC2086 # a list of words
+    $server --port 0 --unixsocket "$socket" --dir "$scratch" --save '' --appendonly no --requirepass "$secret" \
+        >server.log 2>&1 &
+    server_pid=$!
+    tries=0
+    until [ "$(asked ping)" = PONG ]; do
+        tries=$((tries + 1))
+        if [ $tries -gt 200 ] || ! kill -0 "$server_pid" 2>/dev/null; then
+            cat server.log
+            echo 'the server does not start'
+            exit 1
+        fi
+        sleep 0.1
+    done
+}
+
+# no_keys: the server holds none, so that each test finds it, and leaves it, empty.
+no_keys() {
+    [ "$(asked dbsize)" = 0 ] || { asked keys '*' >>err; echo '(keys are left)' >>err; return 1; }
+}
+
+start_server
+export WEIR_REDIS_PASSWORD=$secret
+
+# ---- Decisions ----
+
+# same NAME [WORD]...: replaying `in` decides alike in both modes, byte for byte, and leaves no key.
+same() {
+    name=$1
+    shift
+    run 0 replay --decisions "$@" && mv out local &&
+        run 0 replay --decisions --mode distributed --redis "$url" "$@" && [ -s local ] && cmp local out >>err 2>&1 &&
+        [ ! -s err ] && no_keys
+    verdict "$name" $?
+}
+
+# rows SEED MOST: as many rows of time_us,key,cost, times from 0 on. Their steps range over many orders of magnitude, one
+# in 16 goes back, by less or more than what is held; keys are few, some of them with what Redis or weir takes for more.
+rows() {
+    awk -v seed="$1" -v most="$2" 'BEGIN {
+        random = seed
+        keys = split("a b {a} {} %7Ba% a{b}c *3 %#0", key, " ")
+        for (i = 0; i < most; i++) {
+            printf "%.0f,%s,%d\n", time, key[1 + next_of(keys)], next_of(16) ? 1 + next_of(3) : 1 + next_of(1000)
+            step = next_of(10) * 10 ^ next_of(7)
+            if (next_of(16) == 0)
+                step = -step
+            time = time + step < 0 ? 0 : time + step
+        }
+    }
+    function next_of(n) {
+        random = random * 16807 % 2147483647
+        return int(random / 2147483647 * n)
+    }'
+}
+
+rows 1 3000 >rows-from-0
+# The same late in the range of times, where a double just holds them all.
+awk -F, '{ printf "%.0f,%s,%s\n", 9007199254740991 - $1 % 1000000000000000, $2, $3 }' rows-from-0 >rows-late
+{ head -n 1500 rows-from-0 | awk -F, '{ print "0," $2 "," $3 }'; } >rows-at-0
+for policy in \
+    'token_bucket limit=5 period=1s' \
+    'token_bucket limit=7 period=3s burst=20' \
+    'token_bucket limit=3 period=1m burst=5 debt=4' \
+    'token_bucket limit=1000000000 period=1us' \
+    'token_bucket limit=1 period=366d burst=100' \
+    'token_bucket limit=5 period=1s refill=interval' \
+    'token_bucket limit=5 period=7s burst=11 debt=3 refill=interval align=epoch' \
+    'fixed_window limit=5 period=1s' \
+    'fixed_window limit=100 period=1m align=epoch' \
+    'sliding_window limit=5 period=1s' \
+    'sliding_window limit=50 period=1m blocks=1' \
+    'sliding_window limit=500 period=1h blocks=1024' \
+    'leaky_bucket limit=5 period=1s' \
+    'leaky_bucket limit=7 period=3s capacity=1000'; do
+    cp rows-from-0 in
+    same "$policy decides alike in both modes" -p "$policy"
+    same "$policy decides alike in both modes where times step back" --keep-order -p "$policy"
+    cp rows-late in
+    same "$policy decides alike in both modes at the end of time" --keep-order -p "$policy"
+    cp rows-at-0 in
+    same "$policy decides alike in both modes at time 0" -p "$policy"
+done
+head -n 1000 rows-from-0 >in
+same 'several limits decide alike in both modes' --keep-order -p 'token_bucket limit=2 period=1s burst=10' \
+    -p 'fixed_window limit=30 period=1m align=epoch' -p 'sliding_window limit=100 period=1h' \
+    -p 'leaky_bucket limit=5 period=1s' -p 'token_bucket limit=9 period=5s refill=interval'
+{ printf '0,a\0b\r\n\377,1\n1,a\0b\r\n\377,1\n2,'; head -c 65536 /dev/zero | tr '\0' '{'; printf ',1\n'; } | tr -d '\n' |
+    sed 's/,1/,1\n/g' >in
+same 'keys of any bytes and of the greatest length decide alike in both modes' -p "$once"
+for trace in "$here"/traces/*.trace; do
+    sed -n 's/ -> .*//p' "$trace" >in
+    sed -n 's/.* -> \([-0-9,]*\).*/\1/p' "$trace" >expected
+    set --
+    while IFS= read -r policy; do
+        set -- "$@" -p "$policy"
+    done <<END
+$(sed -n 's/^policy: //p' "$trace")
+END
+    options=$(sed -n 's/^options: //p' "$trace")
+    # shellcheck disable=SC2086 # options are words
+    run 0 replay --decisions --mode distributed --redis "$url" $options "$@" && diff expected out >>err && no_keys
+    verdict "the trace $(basename "$trace" .trace) is decided by Redis as worked out by hand" $?
+done
+
+# ---- Reports, keys ----
+
+cp rows-from-0 in
+run 0 replay -p "$once" && mv out local && run 0 replay --mode distributed --redis "$url" -p "$once" &&
+    grep -q '^mode  *distributed' out && grep -v '^mode ' out | cmp - local >>err && no_keys
+verdict 'the report says the mode and is the same otherwise' $?
+run 0 replay --json -p "$once" && sed 's/"mode":"local"/"mode":"distributed"/' out >local &&
+    run 0 replay --json --mode distributed --redis "$url" -p "$once" && cmp local out >>err && no_keys
+verdict 'so does JSON' $?
+
+asked config resetstat >/dev/null
+asked set 'weir:policy-1:{a}' other >/dev/null
+run 0 replay --decisions -p "$once" && mv out local &&
+    run 0 replay --decisions --mode distributed --redis "$url" -p "$once" && cmp local out >>err &&
+    [ "$(asked get 'weir:policy-1:{a}')" = other ] && [ "$(asked dbsize)" = 1 ]
+verdict 'a replay has keys of its own and leaves those of others alone' $?
+asked flushall >/dev/null
+
+# The keys of a run, seen while it waits for its input to be taken: --decisions into a pipe that nobody reads yet.
+mkfifo pipe
+rows 2 60000 >many
+"$weir" replay --decisions --mode distributed --redis "$url" -p 'sliding_window limit=5 period=1d' many >pipe 2>err &
+replay_pid=$!
+exec 3<pipe
+tries=0
+while [ "$(asked dbsize)" = 0 ] && [ $tries -lt 200 ]; do
+    sleep 0.05
+    tries=$((tries + 1))
+done
+asked keys 'weir:*' >own_keys
+ttl=$(asked pttl "$(head -n 1 own_keys)")
+grep -qvE '^weir:replay-[0-9a-f]{16}:policy-1:\{.+\}$' own_keys
+[ $? -eq 1 ] && [ -s own_keys ] && [ "$ttl" -gt $((7 * 86400000)) ]
+verdict 'the keys of a replay are its own by a random name, and live a week longer than they count' $?
+kill -TERM "$replay_pid" # SIGINT is ignored by what a script starts with &
+cat <&3 >out
+exec 3<&-
+wait "$replay_pid"
+status=$?
+[ $status -eq 143 ] && [ ! -s err ] && no_keys
+verdict 'a replay that is ended by a signal removes its keys first' $?
+{ "$weir" replay --decisions --mode distributed --redis "$url" -p "$once" many 2>err | head -n 1 >out; } &&
+    [ "$(wc -l <out)" -eq 1 ] && [ ! -s err ] && no_keys
+verdict 'a replay whose reader has gone removes its keys' $?
+
+# ---- try ----
+
+try() {
+    run "$1" try --mode distributed --redis "$url" -p 'token_bucket limit=2 period=1h' --key 'a{b}' "$2" "$3"
+}
+try 0 --cost 2 && has out 'allowed: ' '0 of 2 permits left' ', by redis' && try 1 --cost 1 && has out 'denied: ' &&
+    [ "$(asked keys '*')" = 'weir:try:{a%7Bb%7D}' ]
+verdict 'try takes from the limit in Redis, and says that it was Redis' $?
+try 0 --redis-prefix mine: && [ "$(asked exists 'mine:try:{a%7Bb%7D}')" = 1 ]
+verdict 'try takes from the limit under another prefix' $?
+run 1 try --mode distributed --redis "$url" -p 'token_bucket limit=2 period=1h' --key 'a{b}' --json &&
+    has out '"allowed":false' '"source":"redis"'
+verdict 'try says in JSON that it was Redis' $?
+printf 'api = fixed_window limit=1 period=1h\n' >limits.conf
+run 0 try --mode distributed --redis "$url" -f limits.conf --key k && [ "$(asked exists 'weir:api:{k}')" = 1 ]
+verdict 'try asks a limit of a policy file by its name' $?
+asked set 'weir:api:{k}' nonsense >/dev/null
+run 2 try --mode distributed --redis "$url" -f limits.conf --key k && [ ! -s out ] && [ -s err ]
+verdict 'what is not a state of weir is an error to try' $?
+asked flushall >/dev/null
+
+# ---- Passwords and errors ----
+
+# wrong STATUS NAME [WORD]...: both commands end in an error (replay: STATUS), say why, print nothing and no secret.
+wrong() {
+    status=$1
+    name=$2
+    shift 2
+    run "$status" replay --decisions -p "$once" --mode distributed "$@" && [ ! -s out ] && [ -s err ] &&
+        ! grep -q marker err && run 2 try -p "$once" --mode distributed "$@" && [ ! -s out ] && [ -s err ] &&
+        ! grep -q marker err && no_keys
+    verdict "$name" $?
+}
+head -n 3 rows-from-0 >in
+unset WEIR_REDIS_PASSWORD
+wrong 1 'without the password it is an error' --redis "$url"
+wrong 1 'with a wrong password it is an error that does not tell it' --redis "unix://:marker-wrong@$socket"
+wrong 2 'a user without a password is an error' --redis "unix://marker@$socket"
+wrong 2 'a bad URL is an error that does not quote it' --redis "redis://:marker/x@localhost"
+wrong 2 'a password file that is not there is an error' --redis "$url" --redis-password-file missing
+same_with() { # NAME URL [WORD]...
+    name=$1
+    shift
+    run 0 replay --decisions --mode distributed -p "$once" --redis "$@" && [ "$(wc -l <out)" -eq 3 ] && [ ! -s err ]
+    verdict "$name" $?
+}
+same_with 'the password can be in the URL' "unix://:$secret@$socket"
+same_with 'the user can be named' "unix://default:$secret@$socket?db=3"
+printf '%s\r\nmore\n' "$secret" >password
+same_with 'the password can be in a file' "$url" --redis-password-file password
+export WEIR_REDIS_PASSWORD=$secret
+same_with 'the password can be in the environment' "$url"
+stop_server
+wait
+rm -f "$socket"
+no_keys() { :; }
+wrong 1 'a Redis that is not there is an error, before any input is read' --redis "$url"
+wrong 1 'a Redis that refuses is an error' --redis redis://127.0.0.1:1
+run 1 replay -p "$once" --mode distributed --redis "$url" missing.log && ! has err missing.log 2>/dev/null
+verdict 'Redis is looked for before the input is' $?
+
+finish

@@ -1,0 +1,38 @@
+/* mirror.h - what Redis must hold for a key: the memory backend's steps over the core's states, written once more.
+ *
+ * The scripts are held against this. It knows a plan by its stamp alone, as they do.
+ */
+#ifndef WEIR_TESTS_MIRROR_H
+#define WEIR_TESTS_MIRROR_H
+
+#include "core/algorithm.h"
+
+struct mirror {
+    bool stored;
+    struct weir_plan plan; /* what it was written under */
+    int64_t state[STATE_MAX_WORDS];
+};
+
+/* One of `kind` (enum kind): every second one friendly, so that its limit binds and its periods end. */
+struct chance;
+struct weir_plan plan_by_chance(struct chance *chance, int kind);
+
+/* From a fresh key's last permit until it is fresh again: the scale of times at which something happens. */
+int64_t plan_fill_us(const struct weir_plan *plan);
+
+/* The state that requests under `plan` meet now: carried over if it is under another one. False: a fresh one. */
+bool mirror_found(const struct mirror *mirror, const struct weir_plan *plan, int64_t now_us, int64_t *state);
+
+/* Decide as the memory backend would; true if what is stored was written or removed. */
+bool mirror_decide(struct mirror *mirror, const struct weir_plan *plan, enum weir_verb verb, int64_t cost,
+                   int64_t now_us, struct weir_decision *out);
+
+/* All or nothing; written[i] as above. Returns whether all admit. */
+bool mirror_try_all(struct mirror *const *mirrors, const struct weir_plan *plans, const int64_t *costs, size_t n,
+                    int64_t now_us, bool *written);
+
+/* Decide as the library does once a script has answered: over a state alone, one request after the other. */
+void library_decide(const struct weir_plan *plan, int64_t *state, enum weir_verb verb, int64_t cost, int64_t now_us,
+                    struct weir_decision *out);
+
+#endif

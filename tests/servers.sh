@@ -1,0 +1,155 @@
+#!/bin/sh
+# servers.sh - gets other Redis and Valkey servers for tests, out of other suites of Debian. See --help.
+set -eu
+cd "$(dirname "$0")/.."
+
+usage() {
+    cat <<'TEXT'
+usage: sh tests/servers.sh [NAME...]
+
+Unpacks other servers than the system's own into build/servers/NAME/ and prints, for each that there is, its name, a tab
+and the command for WEIR_TEST_REDIS_SERVER. Without names, all of them:
+
+  redis-6.0    Debian bullseye
+  redis-8.0    Debian trixie
+  valkey-8.1   Debian trixie
+  valkey-sid   Debian sid
+
+apt resolves and downloads the packages with a state of its own, so that nothing of the system changes and no root is
+needed; each server runs on its own suite's C library. The mirror is the one that the system's apt uses. What cannot be
+had is named on the error output and left out. What is there already is not fetched again: delete build/servers for that.
+Exit status: 0, or 2 for wrong arguments.
+TEXT
+}
+
+keyring=/usr/share/keyrings/debian-archive-keyring.gpg
+
+describe() { # NAME - sets suite, package and program
+    case $1 in
+    redis-6.0) suite=bullseye package=redis-tools program=redis ;;
+    redis-8.0) suite=trixie package=redis-tools program=redis ;;
+    valkey-8.1) suite=trixie package=valkey-tools program=valkey ;;
+    valkey-sid) suite=sid package=valkey-tools program=valkey ;;
+    *) return 1 ;;
+    esac
+}
+
+missing() { # NAME WHY
+    printf '\n*** SKIPPED: no server %s: %s ***\n\n' "$1" "$2" >&2
+}
+
+# The mirrors from which the system itself is installed: of other archives the signature will not be Debian's.
+mirrors() {
+    # shellcheck disable=SC1091
+    codename=$(. /etc/os-release && echo "${VERSION_CODENAME-}")
+    apt-get update --print-uris 2>/dev/null | sed -n "s|^'\(.*\)/dists/$codename/InRelease'.*|\1|p"
+}
+
+# apt-get with nothing of the system's but its proxies and the like. $folder is the server's.
+private_apt() {
+    apt-get -qq -c "$folder/apt/apt.conf" "$@" </dev/null >>"$folder/log" 2>&1
+}
+
+prepare_apt() { # MIRROR
+    mkdir -p "$folder/apt/lists/partial" "$folder/apt/archives/partial" "$folder/apt/parts"
+    : >"$folder/apt/status"
+    printf 'deb [signed-by=%s] %s %s main\n' "$keyring" "$1" "$suite" >"$folder/apt/sources.list"
+    cat >"$folder/apt/apt.conf" <<TEXT
+#clear APT::Update::Post-Invoke;
+#clear APT::Update::Post-Invoke-Success;
+Dir::State "$folder/apt";
+Dir::State::status "$folder/apt/status";
+Dir::Cache "$folder/apt";
+Dir::Etc::sourcelist "$folder/apt/sources.list";
+Dir::Etc::sourceparts "$folder/apt/parts";
+Dir::Etc::preferences "$folder/apt/preferences";
+Dir::Etc::preferencesparts "$folder/apt/parts";
+APT::Sandbox::User "root";
+APT::Install-Recommends "false";
+Acquire::Languages "none";
+Acquire::Retries "2";
+TEXT
+}
+
+# Fetch and unpack the server into $folder/root; false if that fails.
+fetch() {
+    fetched=false
+    for mirror in $(mirrors); do
+        prepare_apt "$mirror"
+        if private_apt update -o APT::Update::Error-Mode=any &&
+            private_apt install --download-only -y "$package"; then
+            fetched=true
+            break
+        fi
+    done
+    $fetched || return 1
+    mkdir -p "$folder/root"
+    for archive in "$folder"/apt/archives/*.deb; do
+        dpkg-deb -x "$archive" "$folder/root" >>"$folder/log" 2>&1 || return 1
+    done
+    rm -rf "$folder/apt"
+    # The tools and the server are one program, which goes by the name it is called by.
+    ln -sf "$program-check-rdb" "$folder/root/usr/bin/$program-server"
+}
+
+# Write $folder/server, which runs what is in $folder/root: by the loader's real file, for links there are absolute.
+write_starter() {
+    loader=$(find "$folder/root" -type f \( -name 'ld-linux*.so*' -o -name 'ld-[0-9]*.so' \) -print | head -n 1)
+    libraries=$(find "$folder"/root/lib "$folder"/root/usr/lib -name 'lib*.so.*' -printf '%h\n' 2>/dev/null |
+        sort -u | paste -s -d :)
+    cat >"$folder/server" <<TEXT
+#!/bin/sh
+exec "$loader" --library-path "$libraries" "$folder/root/usr/bin/$program-server" "\$@"
+TEXT
+    chmod +x "$folder/server"
+}
+
+provide() { # NAME
+    name=$1
+    place=$PWD/build/servers/$name
+    case $place in
+    *[[:space:]:\"]*)
+        missing "$name" "there is a blank, a colon or a quote in the project's path"
+        return
+        ;;
+    esac
+    if ! [ -d "$place" ]; then
+        if ! command -v apt-get >/dev/null || ! [ -r "$keyring" ]; then
+            missing "$name" "this takes apt and Debian's archive keyring"
+            return
+        fi
+        folder=$place.new
+        rm -rf "$folder"
+        mkdir -p "$folder"
+        if ! fetch; then
+            missing "$name" "$package of Debian $suite cannot be had, see build/servers/$name.new/log"
+            return
+        fi
+        mv "$folder" "$place"
+    fi
+    folder=$place
+    write_starter # each time, for the project may have been moved
+    if ! "$place/server" --version >/dev/null 2>&1; then
+        missing "$name" "it does not start"
+        return
+    fi
+    printf '%s\t%s\n' "$name" "$place/server"
+}
+
+case ${1-} in
+--help | -h)
+    usage
+    exit 0
+    ;;
+esac
+[ $# -gt 0 ] || set -- redis-6.0 redis-8.0 valkey-8.1 valkey-sid
+for server in "$@"; do
+    describe "$server" || {
+        usage >&2
+        exit 2
+    }
+done
+for server in "$@"; do
+    describe "$server"
+    provide "$server"
+done

@@ -1,0 +1,317 @@
+/* test_cold.c - memory that stands in for a backend that has failed, against the exact model: every key counts as if
+ * all its permits had been taken when the outage began. */
+#include "fake.h"
+#include "model.h"
+
+#include "core/limiter.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* An outage's beginning is rounded up to this by the core. */
+enum { KEYS = 3, STREAM_LENGTH = 400, SINCE_UNIT_US = 64 };
+static const char *const key_names[KEYS] = { "a", "b", "c" };
+
+struct cold_key {
+    struct model_state *state;
+    bool is_there; /* otherwise it is cold, and *state means nothing */
+};
+
+struct stream {
+    struct chance chance;
+    struct fake fake;
+    struct scene scene;
+    struct model_share share;
+    weir_limit *limit;
+    struct weir_policy policy;
+    struct model_rule rule;
+    struct cold_key keys[KEYS];
+    int64_t since_us;
+    struct weir_decision last;
+    int64_t admitted, denied;
+    char where[512];
+};
+
+static const char *where(struct stream *stream, const char *verb, int key, int64_t cost)
+{
+    char policy[160] = "?";
+    weir_policy_print(&stream->policy, policy, sizeof policy);
+    snprintf(stream->where, sizeof stream->where,
+             "%s, share %" PRId64 "/%" PRId64 ", cold since %" PRId64 ": %s %" PRId64 " of key %s at %" PRId64, policy,
+             stream->share.weight, stream->share.total, stream->since_us, verb, cost, key_names[key],
+             stream->scene.now_us);
+    return stream->where;
+}
+
+static void define_by_chance(struct stream *stream, enum kind kind)
+{
+    for (;;) {
+        struct weir_policy policy = policy_by_chance(&stream->chance, kind);
+        struct model_rule whole, rule;
+        bool right = model_rule_make(&policy, &model_alone, &whole) && model_rule_make(&policy, &stream->share, &rule);
+        int error = weir_limit_define(stream->scene.limiter, "limit", &policy, &stream->limit);
+        must(error == (right ? WEIR_OK : WEIR_EINVAL), "refused unless both the whole and the share are possible");
+        if (!right)
+            continue;
+        stream->policy = policy;
+        stream->rule = rule;
+        return;
+    }
+}
+
+static void stream_open(struct stream *stream, uint64_t number, enum kind kind, bool keep_idle)
+{
+    static const struct model_share shares[] = { { 1, 0, 1, 1, NULL }, { 3, 1, 1, 3, NULL }, { 7, 6, 1, 7, NULL } };
+    struct weir_options options = WEIR_OPTIONS_INIT;
+    memset(stream, 0, sizeof *stream);
+    stream->chance = chance_make(number);
+    stream->share = shares[number % 3];
+    options.keep_idle = keep_idle;
+    options.max_keys = 64;
+    options.instances = stream->share.instances;
+    options.rank = stream->share.rank;
+    fake_init(&stream->fake);
+    stream->fake.ops.shared = true;
+    stream->fake.answer = WEIR_ETIME;
+    fake_open(&stream->fake, &stream->scene, &options);
+    stream->scene.now_us = chance_between(&stream->chance, 1, INT64_C(1) << 50);
+    define_by_chance(stream, kind);
+    for (int i = 0; i < KEYS; i++) {
+        stream->keys[i].state = calloc(1, sizeof *stream->keys[i].state);
+        ck_assert_ptr_nonnull(stream->keys[i].state);
+    }
+}
+
+static void stream_close(struct stream *stream)
+{
+    scene_close(&stream->scene);
+    for (int i = 0; i < KEYS; i++)
+        free(stream->keys[i].state);
+}
+
+/* The model's state of a key as it stands before a request. */
+static struct model_state *state_of(struct stream *stream, struct cold_key *key)
+{
+    int64_t now_us = stream->scene.now_us;
+    if (stream->since_us == 0 || stream->since_us - now_us > WEIR_CLOCK_SLACK_US)
+        stream->since_us = (now_us + SINCE_UNIT_US - 1) / SINCE_UNIT_US * SINCE_UNIT_US;
+    /* A key of which nothing is used under the policy that it was left under is one that is not there. */
+    if (key->is_there && !model_rule_same(&key->state->rule, &stream->rule) &&
+        (key->state->fresh || model_state_is_idle(key->state, now_us)))
+        key->is_there = false;
+    if (!key->is_there) {
+        model_state_cool(key->state, &stream->rule, stream->since_us);
+        if (key->state->fresh)
+            key->state->rule = stream->rule;
+    }
+    return key->state;
+}
+
+static void expect(struct stream *stream, const struct weir_decision *decision, struct weir_decision *expected,
+                   const char *verb, int key, int64_t cost)
+{
+    expected->source = WEIR_BY_FALLBACK;
+    assert_decision_is(decision, expected, where(stream, verb, key, cost));
+    stream->last = *decision;
+}
+
+static void take_and_compare(struct stream *stream, int i, int64_t cost)
+{
+    struct cold_key *key = &stream->keys[i];
+    struct weir_decision decision, expected;
+    struct model_state *state = state_of(stream, key);
+    must_succeed(weir_try(stream->limit, weir_key_text(key_names[i]), cost, &decision));
+    model_decide(state, &stream->rule, MODEL_TAKE, cost, stream->scene.now_us, &expected);
+    expect(stream, &decision, &expected, "take", i, cost);
+    key->is_there = key->is_there || decision.allowed;
+    stream->admitted += decision.allowed;
+    stream->denied += !decision.allowed;
+}
+
+static void peek_and_compare(struct stream *stream, int i, int64_t cost)
+{
+    struct weir_decision decision, expected;
+    static struct model_state before; /* a peek changes nothing, also where a take would find the key gone */
+    const bool was_there = stream->keys[i].is_there;
+    before = *stream->keys[i].state;
+    struct model_state *state = state_of(stream, &stream->keys[i]);
+    must_succeed(weir_peek(stream->limit, weir_key_text(key_names[i]), cost, &decision));
+    model_decide(state, &stream->rule, MODEL_PEEK, cost, stream->scene.now_us, &expected);
+    expect(stream, &decision, &expected, "peek", i, cost);
+    *state = before;
+    stream->keys[i].is_there = was_there;
+}
+
+/* What no caller can ask of a stand-in, asked of it past the core. */
+static struct weir_decision ask_memory(struct stream *stream, int i, int64_t cost, enum weir_verb verb)
+{
+    struct weir_backend *memory = stream->scene.limiter->fallback;
+    struct weir_decision decision;
+    const struct weir_backend_request request = {
+        .limit = stream->limit,
+        .key = weir_key_text(key_names[i]),
+        .hash = siphash13(&stream->limit->secret, key_names[i], strlen(key_names[i])),
+        .cost = cost,
+        .now_us = stream->scene.now_us,
+        .plan_version = plan_cell_version(limit_plan(stream->limit, true)),
+        .cold_since_us = stream->since_us,
+        .limit_id = stream->limit->id | 1 << 16, /* the first outage */
+        .verb = verb,
+    };
+    must_succeed(memory->ops->decide(memory, &request, 1, false, INT64_MAX, &decision));
+    return decision;
+}
+
+static void refund_and_compare(struct stream *stream, int i, int64_t cost)
+{
+    struct cold_key *key = &stream->keys[i];
+    struct model_state *state = state_of(stream, key);
+    struct weir_decision decision = ask_memory(stream, i, cost, WEIR_REFUND), expected;
+    model_decide(state, &stream->rule, MODEL_REFUND, cost, stream->scene.now_us, &expected);
+    assert_decision_is(&decision, &expected, where(stream, "refund", i, cost));
+    key->is_there = !state->fresh; /* as good as new it goes, and is cold again */
+}
+
+static void reset_and_compare(struct stream *stream, int i)
+{
+    stream->keys[i].is_there = false;
+    struct model_state *state = state_of(stream, &stream->keys[i]);
+    struct weir_decision decision = ask_memory(stream, i, 1, WEIR_RESET), expected;
+    model_decide(state, &stream->rule, MODEL_PEEK, 1, stream->scene.now_us, &expected);
+    assert_decision_is(&decision, &expected, where(stream, "reset", i, 1));
+}
+
+static int64_t cost_by_chance(struct stream *stream)
+{
+    struct chance *chance = &stream->chance;
+    int64_t cost = 1;
+    switch (chance_between(chance, 0, 5)) {
+    case 0: cost = stream->last.remaining; break;
+    case 1: cost = stream->last.remaining + 1; break;
+    case 2: cost = chance_magnitude(chance, stream->policy.limit); break;
+    case 3: cost = chance_between(chance, 1, 5); break;
+    default: break;
+    }
+    return cost < 1 ? 1 : cost > WEIR_MAX_PERMITS ? WEIR_MAX_PERMITS : cost;
+}
+
+static void move_clock_by_chance(struct stream *stream, bool steps_back)
+{
+    struct chance *chance = &stream->chance;
+    int64_t by_us = 0;
+    switch (chance_between(chance, 0, 11)) {
+    case 0: by_us = steps_back ? -chance_magnitude(chance, 3 * WEIR_CLOCK_SLACK_US / 2) : 0; break;
+    case 1: by_us = chance_magnitude(chance, stream->policy.period_us); break;
+    case 2: by_us = stream->last.reset_after_us + chance_between(chance, -1, 1); break;
+    case 3:
+    case 4:
+    case 5:
+        by_us = stream->last.retry_after_us > 0 ? stream->last.retry_after_us + chance_between(chance, -1, 1) : 0;
+        break;
+    case 6: by_us = chance_between(chance, 0, stream->policy.period_us / (2 * stream->policy.limit) + 1); break;
+    case 7: by_us = chance_between(chance, 0, 3); break;
+    default: break;
+    }
+    int64_t now_us = stream->scene.now_us;
+    stream->scene.now_us = by_us > WEIR_MAX_TIME_US - now_us ? WEIR_MAX_TIME_US
+                           : now_us + by_us < 1              ? 1
+                                                             : now_us + by_us;
+}
+
+START_TEST(every_algorithm_stands_in_cold_as_the_model_says_to_the_last_field)
+{
+    int64_t streams = steps_or(400000) / STREAM_LENGTH, compared[2] = { 0, 0 };
+    static struct stream stream;
+    for (int64_t number = 0; number < streams; number++) {
+        stream_open(&stream, (uint64_t)number, (enum kind)(number % KIND_COUNT), number % 2);
+        for (int step = 0; step < STREAM_LENGTH; step++) {
+            int key = (int)chance_between(&stream.chance, 0, KEYS - 1);
+            if (chance_one_in(&stream.chance, 3))
+                peek_and_compare(&stream, key, cost_by_chance(&stream));
+            else
+                take_and_compare(&stream, key, cost_by_chance(&stream));
+            move_clock_by_chance(&stream, true);
+        }
+        compared[0] += stream.denied;
+        compared[1] += stream.admitted;
+        ck_assert_uint_eq(stats_now(stream.scene.limiter).outages, 1);
+        stream_close(&stream);
+    }
+    must(compared[0] > streams && compared[1] > streams, "both answers were compared often");
+}
+END_TEST
+
+/* What is given back, or left of a key under another policy, may be less than cold: whether such a key is still there
+ * once it has drained would depend on the sweep. So idle keys are kept here. */
+START_TEST(permits_given_back_and_limits_redefined_in_an_outage_are_as_the_model_says)
+{
+    int64_t streams = steps_or(400000) / STREAM_LENGTH, admitted = 0;
+    static struct stream stream;
+    for (int64_t number = 0; number < streams; number++) {
+        stream_open(&stream, 1000000 + (uint64_t)number, (enum kind)(number % KIND_COUNT), true);
+        for (int step = 0; step < STREAM_LENGTH; step++) {
+            int key = (int)chance_between(&stream.chance, 0, KEYS - 1);
+            int what = (int)chance_between(&stream.chance, 0, 59);
+            if (step == 0 || what > 30)
+                take_and_compare(&stream, key, cost_by_chance(&stream));
+            else if (what > 10)
+                refund_and_compare(&stream, key, cost_by_chance(&stream));
+            else if (what > 3)
+                peek_and_compare(&stream, key, cost_by_chance(&stream));
+            else if (what > 0)
+                reset_and_compare(&stream, key);
+            else
+                define_by_chance(&stream, (enum kind)chance_between(&stream.chance, 0, KIND_COUNT - 1));
+            move_clock_by_chance(&stream, false);
+        }
+        admitted += stream.admitted;
+        stream_close(&stream);
+    }
+    must(admitted > streams, "permits were taken often");
+}
+END_TEST
+
+START_TEST(all_or_nothing_stands_in_cold_as_the_model_says)
+{
+    int64_t streams = steps_or(200000) / STREAM_LENGTH, allowed = 0, denied = 0;
+    static struct stream stream;
+    for (int64_t number = 0; number < streams; number++) {
+        stream_open(&stream, 2000000 + (uint64_t)number, (enum kind)(number % KIND_COUNT), number % 2);
+        for (int step = 0; step < STREAM_LENGTH; step++) {
+            struct weir_request requests[KEYS + 1];
+            struct model_request model_requests[KEYS + 1];
+            struct weir_decision decision, expected;
+            size_t n = (size_t)chance_between(&stream.chance, 1, KEYS + 1);
+            for (size_t i = 0; i < n; i++) {
+                int key = (int)chance_between(&stream.chance, 0, KEYS - 1);
+                int64_t cost = cost_by_chance(&stream);
+                cost = cost > WEIR_MAX_PERMITS / 8 ? WEIR_MAX_PERMITS / 8 : cost;
+                requests[i] = (struct weir_request){ stream.limit, weir_key_text(key_names[key]), cost, 0 };
+                model_requests[i] = (struct model_request){ state_of(&stream, &stream.keys[key]), &stream.rule, cost };
+            }
+            must_succeed(weir_try_all(stream.scene.limiter, requests, n, &decision));
+            model_decide_all(model_requests, n, stream.scene.now_us, &expected);
+            expect(&stream, &decision, &expected, "all", 0, (int64_t)n);
+            for (size_t i = 0; decision.allowed && i < n; i++)
+                for (int key = 0; key < KEYS; key++)
+                    if (stream.keys[key].state == model_requests[i].state)
+                        stream.keys[key].is_there = true;
+            allowed += decision.allowed;
+            denied += !decision.allowed;
+            move_clock_by_chance(&stream, false);
+        }
+        stream_close(&stream);
+    }
+    must(allowed > streams && denied > streams, "both answers were compared often");
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("cold");
+    suite_test(suite, every_algorithm_stands_in_cold_as_the_model_says_to_the_last_field, 120);
+    suite_test(suite, permits_given_back_and_limits_redefined_in_an_outage_are_as_the_model_says, 120);
+    suite_test(suite, all_or_nothing_stands_in_cold_as_the_model_says, 120);
+    return suite_run(suite);
+}

@@ -1,0 +1,338 @@
+/* test_redis_state.c - states, stamps and items as bytes: what is written is read back, and nothing else is taken. */
+#include "backends/redis_scripts.h"
+#include "backends/redis_state.h"
+#include "core/algorithm.h"
+#include "core/arith.h"
+#include "core/plan.h"
+#include "support.h"
+
+#include <stdio.h>
+
+static struct weir_plan plan_of(const char *text)
+{
+    const struct weir_policy policy = policy_of(text);
+    struct weir_plan plan;
+    const struct message none = { NULL, 0 };
+    must_succeed(plan_make(&policy, &share_whole, &plan, none));
+    return plan;
+}
+
+static struct weir_plan plan_by_chance(struct chance *chance, enum kind kind)
+{
+    const struct message none = { NULL, 0 };
+    for (;;) {
+        const struct weir_policy policy = policy_by_chance(chance, kind);
+        struct weir_plan plan;
+        if (plan_make(&policy, &share_whole, &plan, none) == WEIR_OK)
+            return plan;
+    }
+}
+
+/* The layout of redis_state.h, written a second time. */
+static size_t put(unsigned char *out, size_t at, int bytes, int64_t value)
+{
+    for (int i = 0; i < bytes; i++)
+        out[at++] = (unsigned char)(value >> (8 * i));
+    return at;
+}
+
+static size_t bytes_of(const struct weir_plan *plan, const int64_t *state, unsigned char out[REDIS_STATE_MAX])
+{
+    size_t at = redis_stamp_write(plan, out);
+    if (plan->algorithm == WEIR_SLIDING_WINDOW) {
+        uint32_t counts[WEIR_MAX_BLOCKS + 2];
+        memcpy(counts, state + 1, (state_words(plan) - 1) * sizeof *state);
+        int32_t n = plan->blocks + 1;
+        while (counts[n - 1] == 0)
+            n--;
+        at = put(out, put(out, at, 7, state[0]), 2, n);
+        for (int32_t i = 0; i < n; i++)
+            at = put(out, at, 4, counts[i]);
+        return at;
+    }
+    bool units = plan->p > 0;
+    return put(out, put(out, at, units ? 7 : 4, state[0]), 7, state[1]);
+}
+
+/* ---- Stamps and items ---- */
+
+static void assert_stamp(const char *policy, const char *hex)
+{
+    const struct weir_plan plan = plan_of(policy);
+    unsigned char stamp[REDIS_STAMP_MAX];
+    char text[2 * REDIS_STAMP_MAX + 1] = "";
+    size_t len = redis_stamp_write(&plan, stamp);
+    for (size_t i = 0; i < len; i++)
+        snprintf(text + 2 * i, 3, "%02x", stamp[i]);
+    ck_assert_str_eq(text, hex);
+}
+
+START_TEST(a_stamp_is_the_plan_field_by_field)
+{
+    assert_stamp("token_bucket limit=10 period=1s burst=20 debt=5", "54"
+                                                                    "01000000000000"
+                                                                    "a0860100000000"
+                                                                    "010000"
+                                                                    "19000000");
+    assert_stamp("leaky_bucket limit=10 period=1s capacity=300", "4c"
+                                                                 "01000000000000"
+                                                                 "a0860100000000"
+                                                                 "010000"
+                                                                 "2c010000");
+    assert_stamp("token_bucket limit=10 period=1s burst=20 refill=interval align=epoch", "49"
+                                                                                         "01"
+                                                                                         "0a000000"
+                                                                                         "40420f00000000"
+                                                                                         "14000000");
+    assert_stamp("fixed_window limit=258 period=1h", "46"
+                                                     "00"
+                                                     "00a493d6000000"
+                                                     "02010000");
+    assert_stamp("sliding_window limit=7 period=10s blocks=1000", "53"
+                                                                  "e803"
+                                                                  "10270000000000"
+                                                                  "07000000");
+}
+END_TEST
+
+START_TEST(stamps_are_equal_only_if_plans_are)
+{
+    struct chance chance = chance_make(1);
+    for (int64_t step = 0; step < 20000; step++) {
+        const enum kind kind = (enum kind)(step % KIND_COUNT);
+        struct weir_plan one = plan_by_chance(&chance, kind), other = one;
+        int64_t *const fields[] = { &other.p, &other.q, &other.tick_us, &other.limit, &other.period_us, &other.size };
+        unsigned char stamps[2][REDIS_STAMP_MAX];
+        size_t len = redis_stamp_write(&one, stamps[0]);
+        bool window = kind == KIND_FIXED || kind == KIND_SLIDING; /* its limit is its size */
+        for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
+            if (*fields[i] == 0 || (window && fields[i] == &other.limit))
+                continue;
+            *fields[i] ^= 1;
+            must(redis_stamp_write(&other, stamps[1]) == len, "the length of a stamp depends on its values");
+            must(memcmp(stamps[0], stamps[1], len) != 0, "two plans have one stamp");
+            *fields[i] ^= 1;
+        }
+    }
+}
+END_TEST
+
+START_TEST(each_plan_has_the_script_of_its_algorithm)
+{
+    static const char *const policies[] = { "token_bucket limit=1 period=1s", "leaky_bucket limit=1 period=1s",
+                                            "token_bucket limit=1 period=1s refill=interval",
+                                            "fixed_window limit=1 period=1s", "sliding_window limit=1 period=1s" };
+    static const char *const names[] = { "token_bucket", "leaky_bucket", "interval_bucket", "fixed_window",
+                                         "sliding_window" };
+    for (int i = 0; i < 5; i++) {
+        const struct weir_plan plan = plan_of(policies[i]);
+        ck_assert_str_eq(redis_scripts[redis_script_of(&plan)].name, names[i]);
+    }
+    ck_assert_str_eq(redis_scripts[REDIS_TRY_ALL].name, "try_all");
+}
+END_TEST
+
+START_TEST(an_item_is_nine_bytes)
+{
+    unsigned char item[REDIS_ITEM_SIZE];
+    static const unsigned char most[] = { 0, 0, 0x00, 0x80, 0xb2, 0xe6, 0x0e, 0xff, 0xff };
+    static const unsigned char small[] = { 2, 1, 3, 0, 0, 0, 0, 1, 0 };
+    redis_item_write(item, WEIR_TAKE, false, WEIR_MAX_ALL * WEIR_MAX_PERMITS, REDIS_MAX_TIMES);
+    ck_assert_mem_eq(item, most, sizeof most);
+    redis_item_write(item, WEIR_REFUND, true, 3, 1);
+    ck_assert_mem_eq(item, small, sizeof small);
+}
+END_TEST
+
+/* ---- States ---- */
+
+/* One with something used, as a random life leaves it. */
+static void state_by_chance(struct chance *chance, const struct weir_plan *plan, int64_t *state)
+{
+    struct weir_decision decision;
+    int64_t now_us = chance_one_in(chance, 3) ? chance_between(chance, 0, WEIR_MAX_TIME_US) : INT64_C(1790000000123456);
+    state_charge(plan, state, now_us, chance_between(chance, 1, plan->size));
+    for (int64_t i = chance_between(chance, 0, 6); i > 0; i--) {
+        now_us = min_of(now_us + chance_magnitude(chance, plan->period_us > 0 ? plan->period_us : WEIR_SECOND),
+                        WEIR_MAX_TIME_US);
+        state_decide(plan, state, now_us, chance_between(chance, 1, plan->size),
+                     chance_one_in(chance, 3) ? WEIR_REFUND : WEIR_TAKE, &decision);
+        if (decision.reset_after_us == 0)
+            state_charge(plan, state, now_us, 1);
+    }
+}
+
+START_TEST(a_state_is_read_back_as_it_was)
+{
+    struct chance chance = chance_make(2);
+    for (int64_t step = 0; step < steps_or(200000); step++) {
+        const struct weir_plan plan = plan_by_chance(&chance, (enum kind)(step % KIND_COUNT));
+        int64_t state[STATE_MAX_WORDS], read[STATE_MAX_WORDS];
+        unsigned char bytes[REDIS_STATE_MAX + 8] = { 0 };
+        enum redis_found found;
+        state_by_chance(&chance, &plan, state);
+        size_t len = bytes_of(&plan, state, bytes), words = state_words(&plan);
+        must(len <= REDIS_STATE_MAX, "longer than the longest");
+        memset(read, 0xff, sizeof read);
+        size_t behind = (size_t)chance_between(&chance, 0, 8);
+        must(redis_state_read(&plan, bytes, len + behind, read, &found) == (int)len, "not taken, or not all of it");
+        must(found == REDIS_STATE && memcmp(state, read, words * sizeof *read) == 0, "read as another state");
+        /* Cut anywhere, it is not a state, and nothing is written. */
+        found = REDIS_FOREIGN;
+        size_t cut = (size_t)chance_between(&chance, 0, (int64_t)len - 1);
+        memcpy(read, state, words * sizeof *read);
+        must(redis_state_read(&plan, bytes, cut, read, &found) == -1, "half a state was taken");
+        must(found == REDIS_FOREIGN && memcmp(state, read, words * sizeof *read) == 0, "half a state was written");
+        /* Nor under another plan. */
+        struct weir_plan other = plan;
+        other.size += 1;
+        must(redis_state_read(&other, bytes, len, read, &found) == -1, "a state of another plan was taken");
+    }
+}
+END_TEST
+
+START_TEST(no_state_and_a_foreign_one_are_one_byte)
+{
+    const struct weir_plan plan = plan_of("token_bucket limit=5 period=1s");
+    static const unsigned char bytes[] = { 0, 1, 2 };
+    int64_t state[STATE_MAX_WORDS];
+    enum redis_found found = REDIS_STATE;
+    ck_assert_int_eq(redis_state_read(&plan, bytes, 3, state, &found), 1);
+    ck_assert_int_eq(found, REDIS_FRESH);
+    ck_assert_int_eq(redis_state_read(&plan, bytes + 1, 2, state, &found), 1);
+    ck_assert_int_eq(found, REDIS_FOREIGN);
+    ck_assert_int_eq(redis_state_read(&plan, bytes + 2, 1, state, &found), -1);
+    ck_assert_int_eq(redis_state_read(&plan, bytes, 0, state, &found), -1);
+}
+END_TEST
+
+/* ---- What is not a state ---- */
+
+static bool is_read(const struct weir_plan *plan, const unsigned char *bytes, size_t len)
+{
+    int64_t state[STATE_MAX_WORDS];
+    enum redis_found found;
+    return redis_state_read(plan, bytes, len, state, &found) == (int)len && found == REDIS_STATE;
+}
+
+/* Whether `policy` takes a state of two numbers. */
+static bool takes(const char *policy, int64_t used, int64_t anchor)
+{
+    const struct weir_plan plan = plan_of(policy);
+    const int64_t state[2] = { used, anchor };
+    unsigned char bytes[REDIS_STATE_MAX];
+    size_t len = bytes_of(&plan, state, bytes);
+    return is_read(&plan, bytes, len);
+}
+
+START_TEST(what_no_bucket_can_have_used_is_refused)
+{
+    static const char *const greedy[] = { "token_bucket limit=1 period=1ms burst=7",
+                                          "leaky_bucket limit=1 period=1ms capacity=7" };
+    static const char *const whole[] = { "token_bucket limit=7 period=1s refill=interval",
+                                         "token_bucket limit=7 period=1s burst=5 debt=2 refill=interval",
+                                         "fixed_window limit=7 period=1s" };
+    for (int i = 0; i < 2; i++) { /* a permit is 1000 units of 1 us */
+        ck_assert(takes(greedy[i], 7000, EXACT_MAX));
+        ck_assert(takes(greedy[i], 1, 0));
+        ck_assert(!takes(greedy[i], 7001, 0));
+        ck_assert(!takes(greedy[i], 0, 0));
+        ck_assert(!takes(greedy[i], 1, EXACT_MAX + 1));
+    }
+    for (int i = 0; i < 3; i++) {
+        ck_assert(takes(whole[i], 7, EXACT_MAX));
+        ck_assert(takes(whole[i], 1, 0));
+        ck_assert(!takes(whole[i], 8, 0));
+        ck_assert(!takes(whole[i], 0, 0));
+        ck_assert(!takes(whole[i], 1, EXACT_MAX + 1));
+    }
+    /* Ticks of 10 us: the last one that begins before 2^53 us. */
+    const struct weir_plan coarse = plan_of("token_bucket limit=7 period=365d burst=990");
+    ck_assert_int_gt(coarse.tick_us, 1);
+    ck_assert(takes("token_bucket limit=7 period=365d burst=990", 1, EXACT_MAX / coarse.tick_us));
+    ck_assert(!takes("token_bucket limit=7 period=365d burst=990", 1, EXACT_MAX / coarse.tick_us + 1));
+}
+END_TEST
+
+/* Counts of "sliding_window limit=7 period=2s blocks=2": blocks of a second, three of which count. */
+static bool takes_counts(int64_t newest, int64_t n, const int64_t *counts, int64_t given)
+{
+    const struct weir_plan plan = plan_of("sliding_window limit=7 period=2s blocks=2");
+    unsigned char bytes[64];
+    size_t at = put(bytes, put(bytes, redis_stamp_write(&plan, bytes), 7, newest), 2, n);
+    for (int64_t i = 0; i < given; i++)
+        at = put(bytes, at, 4, counts[i]);
+    return is_read(&plan, bytes, at);
+}
+
+START_TEST(what_no_sliding_window_can_have_counted_is_refused)
+{
+    static const int64_t full[] = { 2, 0, 5, 1 }, none[] = { 3, 1, 0 }, many[] = { 3, 4, 1 },
+                         wide[] = { 4294967295, 4294967295, 1 };
+    ck_assert(takes_counts(9, 3, full, 3));
+    ck_assert(takes_counts(0, 1, full, 1));
+    ck_assert(takes_counts(EXACT_MAX / WEIR_SECOND, 1, full, 1));
+    ck_assert(!takes_counts(EXACT_MAX / WEIR_SECOND + 1, 1, full, 1));
+    ck_assert(!takes_counts(9, 0, full, 0));
+    ck_assert(!takes_counts(9, 4, full, 4));
+    ck_assert(!takes_counts(9, 65535, full, 4));
+    ck_assert(!takes_counts(9, 3, full, 2));
+    ck_assert(!takes_counts(9, 2, full, 3));
+    ck_assert(!takes_counts(9, 2, full, 2)); /* ends in a 0 */
+    ck_assert(!takes_counts(9, 3, none, 3));
+    ck_assert(!takes_counts(9, 3, many, 3));
+    ck_assert(!takes_counts(9, 3, wide, 3));
+}
+END_TEST
+
+START_TEST(random_bytes_are_refused_or_a_state_in_range)
+{
+    struct chance chance = chance_make(3);
+    int64_t taken_count = 0;
+    for (int64_t step = 0; step < steps_or(1000000); step++) {
+        static struct weir_plan plan;
+        if (step % 16 == 0)
+            plan = plan_by_chance(&chance, (enum kind)(step / 16 % KIND_COUNT));
+        unsigned char bytes[256];
+        int64_t state[STATE_MAX_WORDS];
+        enum redis_found found = REDIS_FOREIGN;
+        size_t len = (size_t)chance_between(&chance, 0, chance_one_in(&chance, 4) ? 255 : 40);
+        for (size_t i = 0; i < len; i++)
+            bytes[i] = (unsigned char)chance_next(&chance);
+        if (len >= REDIS_STAMP_MAX &&
+            !chance_one_in(&chance, 3)) { /* behind its own stamp, its numbers not too large */
+            size_t stamp_len = redis_stamp_write(&plan, bytes);
+            for (size_t i = stamp_len + 1; i < len; i++)
+                bytes[i] &= (unsigned char)-(int)chance_one_in(&chance, 4);
+        }
+        int taken_len = redis_state_read(&plan, bytes, len, state, &found);
+        must(taken_len >= -1 && taken_len != 0 && taken_len <= (int)len, "no such length");
+        if (taken_len <= 1)
+            continue;
+        unsigned char again[REDIS_STATE_MAX];
+        must(found == REDIS_STATE && bytes_of(&plan, state, again) == (size_t)taken_len &&
+                 memcmp(again, bytes, (size_t)taken_len) == 0,
+             "taken for a state that has other bytes");
+        int64_t at_us = WEIR_MAX_TIME_US;
+        must(state_fresh_at_us(&plan, state) > 0, "a state with nothing used");
+        must(state_used(&plan, state, &at_us) <= plan.size, "more used than there is");
+        taken_count++;
+    }
+    must(taken_count > steps_or(1000000) / 1000, "hardly any bytes were a state: the test says little");
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("redis_state");
+    suite_test(suite, a_stamp_is_the_plan_field_by_field, 10);
+    suite_test(suite, stamps_are_equal_only_if_plans_are, 30);
+    suite_test(suite, each_plan_has_the_script_of_its_algorithm, 10);
+    suite_test(suite, an_item_is_nine_bytes, 10);
+    suite_test(suite, a_state_is_read_back_as_it_was, 60);
+    suite_test(suite, no_state_and_a_foreign_one_are_one_byte, 10);
+    suite_test(suite, what_no_bucket_can_have_used_is_refused, 10);
+    suite_test(suite, what_no_sliding_window_can_have_counted_is_refused, 10);
+    suite_test(suite, random_bytes_are_refused_or_a_state_in_range, 60);
+    return suite_run(suite);
+}

@@ -1,0 +1,500 @@
+/* test_scripts.c - what the scripts are made of, and what they make of calls and states that are not theirs. */
+#include "backends/redis_state.h"
+#include "core/arith.h"
+#include "mirror.h"
+#include "scripts.h"
+#include "support.h"
+
+#include <ctype.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static const enum redis_script_id each_scripts[KIND_COUNT] = { [KIND_GREEDY] = REDIS_TOKEN_BUCKET,
+                                                               [KIND_LEAKY] = REDIS_LEAKY_BUCKET,
+                                                               [KIND_INTERVAL] = REDIS_INTERVAL_BUCKET,
+                                                               [KIND_FIXED] = REDIS_FIXED_WINDOW,
+                                                               [KIND_SLIDING] = REDIS_SLIDING_WINDOW };
+
+/* ---- What they are made of ---- */
+
+static int times_in(const char *text, const char *word)
+{
+    int n = 0;
+    for (const char *at = strstr(text, word); at != NULL; at = strstr(at + 1, word))
+        n++;
+    return n;
+}
+
+/* A number that becomes text by itself keeps 14 digits: a time in microseconds has 16. So nothing in a script makes one
+ * of the other but struct.pack and the PX of a SET; table.concat is given what was found, which is text. */
+START_TEST(no_script_makes_text_of_a_number_or_asks_the_time_twice)
+{
+    for (int i = 0; i < REDIS_SCRIPT_COUNT; i++) {
+        const char *text = redis_scripts[i].text;
+        ck_assert_uint_eq(strlen(text), redis_scripts[i].len);
+        ck_assert_int_eq(times_in(text, "'TIME'"), 1);
+        ck_assert_int_eq(times_in(text, "call('TIME')"), 1);
+        ck_assert_int_eq(times_in(text, ".."), 0);
+        ck_assert_int_eq(times_in(text, "tostring"), 0);
+        ck_assert_int_eq(times_in(text, "format"), 0);
+        ck_assert_int_eq(times_in(text, "concat("), 1);
+        ck_assert_int_eq(times_in(text, "concat(found)"), 1);
+        ck_assert_int_eq(times_in(text, "call('"), 4);  /* TIME, SET, DEL */
+        ck_assert_int_eq(times_in(text, "pcall('"), 1); /* GET */
+        ck_assert_int_eq(times_in(text, "'PX'"), 1);
+        ck_assert_int_eq(times_in(text, "call('SET'"), 1);
+    }
+}
+END_TEST
+
+/* ---- Calls ---- */
+
+static size_t item_put(unsigned char *items, size_t at, enum weir_verb verb, int64_t cost)
+{
+    redis_item_write(items + at, verb, false, cost, 1);
+    return at + REDIS_ITEM_SIZE;
+}
+
+/* One item for each of n keys "<name><0..n-1>", by the server's time or `now_us` if that is not 0. */
+static void decide_send(struct scripts *scripts, const struct weir_plan *plan, const char *name, int n,
+                        enum weir_verb verb, int64_t cost, int64_t now_us)
+{
+    static struct call call;
+    unsigned char stamp[REDIS_STAMP_MAX], items[CALL_KEYS * REDIS_ITEM_SIZE];
+    char key[32];
+    size_t at = 0;
+    call_begin(&call, redis_script_of(plan), n);
+    for (int i = 0; i < n; i++) {
+        call_word(&call, key, (size_t)snprintf(key, sizeof key, "%s%d", name, i));
+        at = item_put(items, at, verb, cost);
+    }
+    call_word(&call, stamp, redis_stamp_write(plan, stamp));
+    call_word(&call, items, at);
+    if (now_us != 0)
+        call_number(&call, now_us);
+    call_send(scripts, &call);
+}
+
+static redisReply *decide(struct scripts *scripts, const struct weir_plan *plan, const char *name, int n,
+                          enum weir_verb verb, int64_t cost, int64_t now_us)
+{
+    decide_send(scripts, plan, name, n, verb, cost, now_us);
+    return reply_next(scripts);
+}
+
+START_TEST(a_key_lives_until_it_is_fresh_and_the_slack_longer)
+{
+    struct scripts scripts;
+    struct weir_plan plan = { .algorithm = WEIR_FIXED_WINDOW, .limit = 5, .period_us = 100 * WEIR_SECOND, .size = 5 };
+    scripts_open(&scripts);
+    for (int told = 0; told < 2; told++) {
+        int64_t expected_ms = 102000 + told * 7 * WEIR_DAY / 1000, most_ms = 0;
+        for (int i = 0; i < 50; i++) { /* the best of 50: the machine may be busy in between */
+            freeReplyObject(decide(&scripts, &plan, "key", 1, WEIR_RESET, 1, 0));
+            freeReplyObject(decide(&scripts, &plan, "key", 1, WEIR_TAKE, 1, told ? 1790000000123456 : 0));
+            redisReply *life = ASK(&scripts, "PTTL", "key0");
+            ck_assert_int_le(life->integer, expected_ms);
+            most_ms = max_of(most_ms, life->integer);
+            freeReplyObject(life);
+        }
+        ck_assert_int_ge(most_ms, expected_ms - 100);
+    }
+    scripts_close(&scripts);
+}
+END_TEST
+
+/* ---- Calls that are none ---- */
+
+/* What is in the server: a digest of all keys and values (not of their times to live). */
+static void digest(struct scripts *scripts, char out[64])
+{
+    redisReply *reply = ASK(scripts, "DEBUG", "DIGEST");
+    snprintf(out, 64, "%s", reply->str);
+    freeReplyObject(reply);
+}
+
+/* Text that tonumber() would take, and bytes. */
+static void word_by_chance(struct chance *chance, struct call *call)
+{
+    static const char *const texts[] = { "",     "0",       "1e3",
+                                         "0x10", " 7 ",     "-1",
+                                         "nan",  "inf",     "1.5",
+                                         "1e99", "1790000", "T",
+                                         "S",    "\xff",    "true",
+                                         "nil",  "-0",      "9007199254740992",
+                                         "0.1",  "1 ",      "99999999999999999999" };
+    unsigned char bytes[64];
+    size_t len = (size_t)chance_between(chance, 0, chance_one_in(chance, 3) ? 63 : 24);
+    if (chance_one_in(chance, 3)) {
+        const char *text = texts[chance_between(chance, 0, sizeof texts / sizeof texts[0] - 1)];
+        call_word(call, text, strlen(text));
+        return;
+    }
+    for (size_t i = 0; i < len; i++)
+        bytes[i] = chance_one_in(chance, 3) ? (unsigned char)chance_next(chance) : 0;
+    call_word(call, bytes, len);
+}
+
+/* A call that is right but for a word or two: cut, longer, other bytes, or another word altogether. */
+static void call_by_chance(struct chance *chance, struct call *call, bool *right)
+{
+    static struct call made;
+    unsigned char stamp[REDIS_STAMP_MAX], items[CALL_KEYS * REDIS_ITEM_SIZE];
+    char key[32];
+    bool all = chance_one_in(chance, 4);
+    int kind = (int)chance_between(chance, 0, KIND_COUNT - 1), n = (int)chance_between(chance, 1, 4);
+    struct weir_plan plan = plan_by_chance(chance, kind);
+    enum redis_script_id script = all ? REDIS_TRY_ALL : each_scripts[kind];
+    size_t at = 0;
+    call_begin(&made, script, n);
+    for (int i = 0; i < n; i++) {
+        call_word(&made, key, (size_t)snprintf(key, sizeof key, "key%d", (int)chance_between(chance, 0, 3) * 4 + i));
+        at = item_put(items, at, WEIR_TAKE, chance_magnitude(chance, WEIR_MAX_PERMITS));
+    }
+    for (int i = 0; i < (all ? n : 1); i++)
+        call_word(&made, stamp, redis_stamp_write(&plan, stamp));
+    call_word(&made, items, at);
+    if (chance_one_in(chance, 2))
+        call_number(&made, chance_between(chance, 0, WEIR_MAX_TIME_US));
+    int spoilt = (int)chance_between(chance, 3 + n, made.n - 1);
+    call_begin(call, script, n);
+    *right = chance_one_in(chance, 10);
+    for (int i = 3; i < made.n; i++) {
+        unsigned char bytes[CALL_KEYS * REDIS_ITEM_SIZE + 1];
+        size_t len = made.lens[i];
+        memcpy(bytes, made.words[i], len);
+        if (i == spoilt && !*right) {
+            switch (chance_between(chance, 0, 4)) {
+            case 0: word_by_chance(chance, call); continue;
+            case 1: continue; /* left out */
+            case 2: len = (size_t)chance_between(chance, 0, (int64_t)len); break;
+            case 3: bytes[len++] = (unsigned char)chance_next(chance); break;
+            default: bytes[chance_between(chance, 0, (int64_t)len - 1)] = (unsigned char)chance_next(chance); break;
+            }
+        }
+        call_word(call, bytes, len);
+    }
+    while (!*right && chance_one_in(chance, 10) && call->n < CALL_WORDS)
+        word_by_chance(chance, call);
+}
+
+/* An answer of the right form: numbers, then for each of `keys` keys a byte or a state. */
+static bool is_answer(const redisReply *reply)
+{
+    return reply->type == REDIS_REPLY_STRING && reply->len > 14;
+}
+
+START_TEST(a_call_that_is_none_is_refused_and_changes_nothing)
+{
+    static struct call call;
+    static struct scripts scripts;
+    struct chance chance = chance_make(1);
+    int64_t refused = 0, answered = 0, steps = steps_or(100000);
+    scripts_open(&scripts);
+    char before[64], after[64];
+    digest(&scripts, before);
+    for (int64_t step = 0; step < steps; step++) {
+        bool right;
+        call_by_chance(&chance, &call, &right);
+        call_send(&scripts, &call);
+        redisReply *reply = reply_next(&scripts);
+        if (reply->type == REDIS_REPLY_ERROR) {
+            if (strncmp(reply->str, "WEIR bad ", 9) != 0)
+                ck_abort_msg("refused in other words: %s", reply->str);
+            must(!right, "a right call was refused");
+            refused++;
+            if (refused % 16 == 0) { /* and so were the others since the last answer */
+                digest(&scripts, after);
+                must(strcmp(before, after) == 0, "a refused call changed something");
+            }
+        } else {
+            must(is_answer(reply), "neither an answer nor an error");
+            answered++;
+            digest(&scripts, before);
+        }
+        freeReplyObject(reply);
+    }
+    must(refused > steps / 10 && answered > steps / 10, "nearly all calls had one end: the test says little");
+    redisReply *keys = ASK(&scripts, "KEYS", "*");
+    must(keys->elements > 0, "nothing was stored");
+    for (size_t i = 0; i < keys->elements; i++) {
+        redisReply *life = ASK(&scripts, "PTTL", keys->element[i]->str);
+        ck_assert_int_gt(life->integer, 0);
+        freeReplyObject(life);
+    }
+    freeReplyObject(keys);
+    scripts_close(&scripts);
+}
+END_TEST
+
+START_TEST(words_of_any_sort_are_refused_or_answered)
+{
+    static struct call call;
+    static struct scripts scripts;
+    struct chance chance = chance_make(2);
+    scripts_open(&scripts);
+    for (int64_t step = 0; step < steps_or(100000); step++) {
+        int64_t n = chance_between(&chance, 0, 4);
+        call_begin(&call, (enum redis_script_id)chance_between(&chance, 0, REDIS_SCRIPT_COUNT - 1), n);
+        for (int64_t i = n + chance_between(&chance, 0, 6); i > 0; i--)
+            word_by_chance(&chance, &call);
+        call_send(&scripts, &call);
+        redisReply *reply = reply_next(&scripts);
+        bool refused = reply->type == REDIS_REPLY_ERROR && strncmp(reply->str, "WEIR bad ", 9) == 0;
+        if (!refused && !is_answer(reply))
+            ck_abort_msg("neither an answer nor a refusal: %s", reply->str);
+        freeReplyObject(reply);
+    }
+    scripts_close(&scripts);
+}
+END_TEST
+
+/* ---- What is stored is not a state ---- */
+
+/* Put bytes under "key1": a state with other bytes in it, a tag and bytes, or any. Returns their length. */
+static size_t foreign_by_chance(struct chance *chance, const struct weir_plan *plan, const redisReply *state,
+                                unsigned char bytes[REDIS_STATE_MAX + 1024])
+{
+    size_t len = (size_t)chance_between(chance, 0, chance_one_in(chance, 8) ? 1024 : 48);
+    for (size_t i = 0; i < len; i++)
+        bytes[i] = (unsigned char)chance_next(chance);
+    switch (chance_between(chance, 0, 3)) {
+    case 0: break;
+    case 1:
+        if (len > 0)
+            bytes[0] = (unsigned char)"TLIFS"[chance_between(chance, 0, 4)];
+        break;
+    case 2: {
+        size_t stamp_len = redis_stamp_write(plan, bytes);
+        len = stamp_len > len ? stamp_len : len;
+        break;
+    }
+    default:
+        if (state->type == REDIS_REPLY_STRING && state->len > 0) {
+            len = (size_t)state->len;
+            memcpy(bytes, state->str, len);
+            bytes[chance_between(chance, 0, (int64_t)len - 1)] = (unsigned char)chance_next(chance);
+            len -= chance_one_in(chance, 3);
+        }
+    }
+    return len;
+}
+
+/* By the server's time, "key0" and "key2" are served whatever "key1" is. The answer's bytes for key1, or NULL if it is
+ * not ours. */
+static const unsigned char *answer_about_key1(const struct weir_plan *plan, const redisReply *reply)
+{
+    int64_t state[STATE_MAX_WORDS];
+    enum redis_found found;
+    const unsigned char *bytes = (const unsigned char *)reply->str, *about = NULL;
+    size_t at = 14;
+    must(is_answer(reply), "no answer");
+    for (int i = 0; i < 3; i++) {
+        int len = redis_state_read(plan, bytes + at, (size_t)reply->len - at, state, &found);
+        must(len > 0, "not an answer");
+        if (i == 1)
+            about = found == REDIS_FOREIGN ? NULL : bytes + at;
+        else
+            must(found == REDIS_FRESH, "another key found something");
+        at += (size_t)len;
+    }
+    must(at == (size_t)reply->len, "the answer is longer");
+    return about;
+}
+
+static int64_t charged_of(const redisReply *reply)
+{
+    int64_t charged = 0;
+    for (int i = 6; i >= 0; i--)
+        charged = charged * 256 + (unsigned char)reply->str[7 + i];
+    return charged;
+}
+
+START_TEST(what_is_not_a_state_is_told_and_left_alone)
+{
+    static struct scripts scripts;
+    static unsigned char bytes[REDIS_STATE_MAX + 1024];
+    struct chance chance = chance_make(3);
+    int64_t foreign = 0, steps = steps_or(100000);
+    struct weir_plan plan = { 0 };
+    scripts_open(&scripts);
+    for (int64_t step = 0; step < steps; step++) {
+        if (step % 8 == 0)
+            plan = plan_by_chance(&chance, (int)(step / 8 % KIND_COUNT));
+        bool fresh = step % 8 == 0, list = chance_one_in(&chance, 50);
+        const struct weir_plan before = plan;
+        if (fresh) {
+            freeReplyObject(ASK(&scripts, "DEL", "key1"));
+            freeReplyObject(decide(&scripts, &before, "key", 2, WEIR_TAKE, 1, 0));
+        }
+        redisReply *state = ASK(&scripts, "GET", "key1");
+        size_t len = foreign_by_chance(&chance, &plan, state, bytes);
+        freeReplyObject(state);
+        words_send(&scripts, 4, (const char *[]){ "DEL", "key0", "key1", "key2" });
+        if (list) {
+            words_send(&scripts, 3, (const char *[]){ "LPUSH", "key1", "a" });
+        } else {
+            const char *words[] = { "SET", "key1", (const char *)bytes };
+            const size_t lens[] = { 3, 4, len };
+            must(redisAppendCommandArgv(scripts.redis, 3, words, lens) == REDIS_OK, "no memory");
+        }
+        decide_send(&scripts, &plan, "key", 3, WEIR_TAKE, 1, 0);
+        freeReplyObject(reply_next(&scripts));
+        freeReplyObject(reply_next(&scripts));
+        redisReply *reply = reply_next(&scripts);
+        const unsigned char *about = answer_about_key1(&plan, reply);
+        if (about == NULL) {
+            foreign++;
+            must(charged_of(reply) == 2, "a foreign key was charged, or another was not");
+            redisReply *kept = list ? ASK(&scripts, "LRANGE", "key1", "0", "-1") : ASK(&scripts, "GET", "key1");
+            must(list ? kept->elements == 1
+                      : kept->type == REDIS_REPLY_STRING && (size_t)kept->len == len &&
+                            memcmp(kept->str, bytes, len) == 0,
+                 "what is not ours was written");
+            freeReplyObject(kept);
+        } else {
+            /* A state after all, or one of another plan: then no more than there is. */
+            must(!list, "a list was taken for a state");
+            must(charged_of(reply) >= 2 && charged_of(reply) <= 3, "more was charged than asked");
+        }
+        freeReplyObject(reply);
+    }
+    must(foreign > steps / 2, "nearly all bytes were a state: the test says little");
+    scripts_close(&scripts);
+}
+END_TEST
+
+START_TEST(all_or_nothing_is_nothing_beside_what_is_not_a_state)
+{
+    static struct call call;
+    static struct scripts scripts;
+    struct chance chance = chance_make(4);
+    scripts_open(&scripts);
+    for (int step = 0; step < 2000; step++) {
+        struct weir_plan plan = plan_by_chance(&chance, step % KIND_COUNT);
+        unsigned char stamp[REDIS_STAMP_MAX], items[3 * REDIS_ITEM_SIZE];
+        size_t at = 0;
+        freeReplyObject(ASK(&scripts, "FLUSHALL"));
+        int odd = (int)chance_between(&chance, 0, 2);
+        char name[] = { 'k', (char)('0' + odd), '\0' };
+        if (chance_one_in(&chance, 2))
+            freeReplyObject(ASK(&scripts, "LPUSH", name, "a"));
+        else
+            freeReplyObject(ASK(&scripts, "SET", name, "Txyz"));
+        call_begin(&call, REDIS_TRY_ALL, 3);
+        for (int i = 0; i < 3; i++)
+            call_word(&call, i == 0 ? "k0" : i == 1 ? "k1" : "k2", 2);
+        for (int i = 0; i < 3; i++) {
+            call_word(&call, stamp, redis_stamp_write(&plan, stamp));
+            at = item_put(items, at, WEIR_TAKE, 1);
+        }
+        call_word(&call, items, at);
+        call_send(&scripts, &call);
+        redisReply *reply = reply_next(&scripts);
+        must(is_answer(reply) && reply->len == 17 && charged_of(reply) == 0, "charged, or no answer");
+        for (int i = 0; i < 3; i++)
+            must(reply->str[14 + i] == (i == odd), "told of the wrong key");
+        freeReplyObject(reply);
+        redisReply *keys = ASK(&scripts, "DBSIZE");
+        must(keys->integer == 1, "something was written");
+        freeReplyObject(keys);
+    }
+    scripts_close(&scripts);
+}
+END_TEST
+
+/* ---- What the worst of them cost: told, and nothing asserted of it, for machines differ ---- */
+
+static double script_us(struct scripts *scripts)
+{
+    redisReply *reply = ASK(scripts, "INFO", "commandstats");
+    const char *line = strstr(reply->str, "cmdstat_evalsha:");
+    const char *field = line != NULL ? strstr(line, "usec_per_call=") : NULL;
+    double us = field != NULL ? strtod(field + strlen("usec_per_call="), NULL) : 0.0;
+    freeReplyObject(reply);
+    freeReplyObject(ASK(scripts, "CONFIG", "RESETSTAT"));
+    return us;
+}
+
+/* A sliding window with every block charged, taken from at a new block each time: all its counts move. */
+static double sliding_us(struct scripts *scripts, int blocks, int keys)
+{
+    struct weir_plan plan = { .algorithm = WEIR_SLIDING_WINDOW,
+                              .blocks = blocks,
+                              .limit = WEIR_MAX_PERMITS,
+                              .period_us = WEIR_SECOND,
+                              .size = WEIR_MAX_PERMITS };
+    int64_t now_us = INT64_C(1790000000123456);
+    for (int i = 0; i < blocks + 10; i++, now_us += WEIR_SECOND)
+        freeReplyObject(decide(scripts, &plan, "s", keys, WEIR_TAKE, 1, now_us));
+    freeReplyObject(ASK(scripts, "CONFIG", "RESETSTAT"));
+    for (int i = 0; i < 200; i++, now_us += WEIR_SECOND)
+        freeReplyObject(decide(scripts, &plan, "s", keys, WEIR_TAKE, 1, now_us));
+    freeReplyObject(ASK(scripts, "FLUSHALL"));
+    return script_us(scripts);
+}
+
+static double try_all_us(struct scripts *scripts, int n, bool redefined)
+{
+    static struct call call;
+    struct chance chance = chance_make(5);
+    freeReplyObject(ASK(scripts, "CONFIG", "RESETSTAT"));
+    for (int step = 0; step < 400; step++) {
+        unsigned char stamp[REDIS_STAMP_MAX], items[CALL_KEYS * REDIS_ITEM_SIZE];
+        char name[16];
+        size_t at = 0;
+        call_begin(&call, REDIS_TRY_ALL, n);
+        for (int i = 0; i < n; i++)
+            call_word(&call, name, (size_t)snprintf(name, sizeof name, "all%d", i));
+        for (int i = 0; i < n; i++) {
+            struct weir_plan plan = { .algorithm = WEIR_SLIDING_WINDOW,
+                                      .blocks = 60,
+                                      .limit = 1000000 + (redefined ? step : 0),
+                                      .period_us = WEIR_SECOND,
+                                      .size = 1000000 + (redefined ? step : 0) };
+            call_word(&call, stamp, redis_stamp_write(&plan, stamp));
+            at = item_put(items, at, WEIR_TAKE, 1);
+        }
+        call_word(&call, items, at);
+        call_number(&call, INT64_C(1790000000123456) + step * WEIR_SECOND + chance_between(&chance, 0, 9));
+        call_send(scripts, &call);
+        redisReply *reply = reply_next(scripts);
+        must(is_answer(reply), "no answer");
+        freeReplyObject(reply);
+    }
+    freeReplyObject(ASK(scripts, "FLUSHALL"));
+    return script_us(scripts);
+}
+
+START_TEST(the_worst_scripts_are_measured)
+{
+    static struct scripts scripts;
+    scripts_open(&scripts);
+    printf("server time of one call, microseconds:\n");
+    printf("  sliding window,   60 blocks,  1 key   %7.1f\n", sliding_us(&scripts, 60, 1));
+    printf("  sliding window,   60 blocks, 64 keys  %7.1f\n", sliding_us(&scripts, 60, 64));
+    printf("  sliding window, 1024 blocks,  1 key   %7.1f\n", sliding_us(&scripts, 1024, 1));
+    printf("  all or nothing, 8 sliding windows of 60 blocks            %7.1f\n", try_all_us(&scripts, 8, false));
+    printf("  all or nothing, 8 sliding windows, redefined each time    %7.1f\n", try_all_us(&scripts, 8, true));
+    scripts_close(&scripts);
+}
+END_TEST
+
+int main(void)
+{
+    if (!redis_server_found()) {
+        puts("skipped: no redis-server here (Debian's redis-tools)");
+        return 77;
+    }
+    Suite *suite = suite_create("scripts");
+    double long_run = 60.0 + (double)steps_or(1000000) / 5000.0;
+    suite_test(suite, no_script_makes_text_of_a_number_or_asks_the_time_twice, 10);
+    suite_test(suite, a_key_lives_until_it_is_fresh_and_the_slack_longer, 30);
+    suite_test(suite, a_call_that_is_none_is_refused_and_changes_nothing, long_run);
+    suite_test(suite, words_of_any_sort_are_refused_or_answered, long_run);
+    suite_test(suite, what_is_not_a_state_is_told_and_left_alone, long_run);
+    suite_test(suite, all_or_nothing_is_nothing_beside_what_is_not_a_state, 60);
+    suite_test(suite, the_worst_scripts_are_measured, 60);
+    return suite_run(suite);
+}

@@ -1,0 +1,521 @@
+/* test_twins.c - the scripts and the core are twins: the same random calls leave the same states, to the last field.
+ *
+ * A mirror holds what the memory backend would hold for each key (mirror.h). Each script call is made on a private
+ * server and in the mirror, and then these must agree: the time and the permits charged that the script tells; the
+ * state that each key's requests met; what is stored afterwards; how long it will live there; and that what neither
+ * wrote has the bytes that it had. WEIR_TEST_STEPS is the number of requests; 10^8 take a quarter of an hour.
+ */
+#include "backends/redis_state.h"
+#include "core/arith.h"
+#include "mirror.h"
+#include "scripts.h"
+#include "support.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <sys/time.h>
+
+enum { SLOTS = 5, SLOT_KEYS = 4, KEYS = SLOTS * SLOT_KEYS, ALL_MOST = 8, ITEMS_MOST = 4, IN_FLIGHT = 24 };
+#define WEEK_MS (7 * WEIR_DAY / 1000)
+#define GRACE_MS (WEIR_CLOCK_SLACK_US / 1000)
+
+struct item {
+    enum weir_verb verb;
+    int64_t cost, times;
+};
+
+/* A key of a call, and what must be there afterwards. */
+struct visit {
+    int key;
+    struct weir_plan plan;
+    struct item items[ITEMS_MOST];
+    int n_items;
+    bool found, stored, written;
+    int64_t found_state[STATE_MAX_WORDS];
+    struct mirror after;
+    int64_t life_ms;
+};
+
+/* A script call. */
+struct turn {
+    bool all;
+    int n;
+    int64_t now_us, charged;
+    struct visit visits[ALL_MOST];
+};
+
+struct walk {
+    struct chance chance;
+    struct scripts scripts;
+    int episode;
+    int64_t now_us, grace_ms;
+    struct weir_plan plans[SLOTS]; /* one a limit */
+    struct mirror mirrors[KEYS];   /* as of what was sent */
+    struct {
+        size_t len;
+        unsigned char bytes[REDIS_STATE_MAX];
+    } seen[KEYS]; /* what was stored, as of what was checked; 0: nothing */
+    struct turn turns[IN_FLIGHT];
+    int64_t requests, counts[REDIS_SCRIPT_COUNT];
+    char where[600];
+};
+
+static const char *where(struct walk *walk, const struct turn *turn, const struct visit *visit, const char *what)
+{
+    const struct weir_plan *plan = &visit->plan;
+    int len = snprintf(walk->where, sizeof walk->where,
+                       "%s: episode %d, request %" PRId64 ", %skey %d at %" PRId64 ", plan %s %d %d %d p %" PRId64
+                       " q %" PRId64 " tick %" PRId64 " limit %" PRId64 " period %" PRId64 " size %" PRId64 ":",
+                       what, walk->episode, walk->requests, turn->all ? "all-or-nothing, " : "", visit->key,
+                       turn->now_us, redis_scripts[redis_script_of(plan)].name, plan->refill, plan->align, plan->blocks,
+                       plan->p, plan->q, plan->tick_us, plan->limit, plan->period_us, plan->size);
+    for (int i = 0; i < visit->n_items && len < (int)sizeof walk->where; i++)
+        len += snprintf(walk->where + len, sizeof walk->where - (size_t)len, " verb %d cost %" PRId64 " times %" PRId64,
+                        (int)visit->items[i].verb, visit->items[i].cost, visit->items[i].times);
+    return walk->where;
+}
+
+static void agree(bool holds, struct walk *walk, const struct turn *turn, const struct visit *visit, const char *what)
+{
+    if (!holds)
+        ck_abort_msg("%s", where(walk, turn, visit, what));
+}
+
+/* ---- Chance ---- */
+
+static int64_t cost_by_chance(struct chance *chance, const struct weir_plan *plan, int64_t most)
+{
+    switch (chance_between(chance, 0, 5)) {
+    case 0:
+    case 1: return 1;
+    case 2: return chance_between(chance, 1, 5);
+    case 3: return min_of(most, max_of(1, plan->size + chance_between(chance, -2, 2)));
+    case 4: return chance_between(chance, 1, plan->size);
+    default: return chance_magnitude(chance, most);
+    }
+}
+
+static struct item item_by_chance(struct chance *chance, const struct weir_plan *plan)
+{
+    struct item item = { .verb = WEIR_TAKE, .cost = cost_by_chance(chance, plan, WEIR_MAX_PERMITS), .times = 1 };
+    switch (chance_between(chance, 0, 15)) {
+    case 0:
+    case 1: item.verb = WEIR_PEEK; break;
+    case 2:
+    case 3: item.verb = WEIR_REFUND; break;
+    case 4: item.verb = chance_one_in(chance, 3) ? WEIR_RESET : WEIR_TAKE; break;
+    default: break;
+    }
+    if (chance_one_in(chance, 12))
+        item.times = chance_one_in(chance, 400) ? REDIS_MAX_TIMES : chance_between(chance, 2, 40);
+    return item;
+}
+
+/* Where time goes next: on by what the plan feels, back within the slack and beyond, now and then anywhere. */
+static void time_by_chance(struct walk *walk, const struct weir_plan *plan)
+{
+    struct chance *chance = &walk->chance;
+    int64_t fill_us = plan_fill_us(plan), now_us = walk->now_us;
+    switch (chance_between(chance, 0, 15)) {
+    case 0:
+    case 1:
+    case 2: now_us += chance_between(chance, 0, 3); break;
+    case 3:
+    case 4:
+    case 5: now_us += chance_magnitude(chance, 2 * fill_us); break;
+    case 6: now_us += chance_between(chance, 0, fill_us / plan->size + 1); break;
+    case 7: now_us += chance_between(chance, 0, fill_us); break;
+    case 8: now_us -= chance_between(chance, 1, WEIR_CLOCK_SLACK_US); break;
+    case 9:
+        if (chance_one_in(chance, 2))
+            now_us -= WEIR_CLOCK_SLACK_US + chance_between(chance, -1, 1);
+        else if (chance_one_in(chance, 4))
+            now_us -= chance_magnitude(chance, chance_one_in(chance, 2) ? fill_us : 10 * WEIR_SECOND);
+        break;
+    case 10:
+        if (chance_one_in(chance, 40))
+            now_us = chance_between(chance, 0, WEIR_MAX_TIME_US);
+        break;
+    default: break;
+    }
+    walk->now_us = max_of(0, min_of(now_us, WEIR_MAX_TIME_US));
+}
+
+/* ---- A call ---- */
+
+static size_t key_name(const struct walk *walk, int key, char name[32])
+{
+    return (size_t)snprintf(name, 32, "w%d:{%d}", walk->episode, key);
+}
+
+static void turn_by_chance(struct walk *walk, struct turn *turn)
+{
+    struct chance *chance = &walk->chance;
+    int slot = (int)chance_between(chance, 0, SLOTS - 1);
+    if (chance_one_in(chance, 40))
+        walk->plans[slot] = plan_by_chance(chance, (int)chance_between(chance, 0, KIND_COUNT - 1));
+    turn->all = chance_one_in(chance, 4);
+    turn->n = turn->all ? (int)chance_between(chance, 1, ALL_MOST) : (int)chance_between(chance, 1, SLOT_KEYS);
+    int first = (int)chance_between(chance, 0, KEYS - 1);
+    for (int i = 0; i < turn->n; i++) {
+        struct visit *visit = &turn->visits[i];
+        visit->key = turn->all ? (first + i * 7) % KEYS : slot * SLOT_KEYS + (first + i) % SLOT_KEYS;
+        visit->plan = walk->plans[visit->key / SLOT_KEYS];
+        visit->n_items = turn->all ? 1 : (int)chance_between(chance, 1, ITEMS_MOST);
+        for (int j = 0; j < visit->n_items; j++)
+            visit->items[j] = item_by_chance(chance, &visit->plan);
+        if (turn->all)
+            visit->items[0] = (struct item){
+                .cost = cost_by_chance(chance, &visit->plan, WEIR_MAX_ALL * WEIR_MAX_PERMITS), .times = 1
+            };
+    }
+}
+
+/* The call itself, and after it for each key GET and PTTL. */
+static void turn_send(struct walk *walk, const struct turn *turn, bool tell_time)
+{
+    static struct call call;
+    char name[32];
+    unsigned char stamp[REDIS_STAMP_MAX], items[ALL_MOST * ITEMS_MOST * REDIS_ITEM_SIZE];
+    size_t at = 0;
+    enum redis_script_id script = turn->all ? REDIS_TRY_ALL : redis_script_of(&turn->visits[0].plan);
+    walk->counts[script]++;
+    call_begin(&call, script, turn->n);
+    for (int i = 0; i < turn->n; i++)
+        call_word(&call, name, key_name(walk, turn->visits[i].key, name));
+    for (int i = 0; i < (turn->all ? turn->n : 1); i++)
+        call_word(&call, stamp, redis_stamp_write(&turn->visits[i].plan, stamp));
+    for (int i = 0; i < turn->n; i++) {
+        const struct visit *visit = &turn->visits[i];
+        for (int j = 0; j < visit->n_items; j++, at += REDIS_ITEM_SIZE)
+            redis_item_write(items + at, visit->items[j].verb, j + 1 < visit->n_items, visit->items[j].cost,
+                             visit->items[j].times);
+    }
+    call_word(&call, items, at);
+    if (tell_time)
+        call_number(&call, turn->now_us);
+    call_send(&walk->scripts, &call);
+    for (int i = 0; i < turn->n; i++) {
+        key_name(walk, turn->visits[i].key, name);
+        words_send(&walk->scripts, 2, (const char *[]){ "GET", name });
+        words_send(&walk->scripts, 2, (const char *[]){ "PTTL", name });
+    }
+}
+
+/* ---- What must come of it ---- */
+
+/* One key's requests: in the mirror, and as the library will decide them over the state that the script found. */
+static void expect_each(struct walk *walk, struct turn *turn, struct visit *visit, int64_t *library_state)
+{
+    struct mirror *mirror = &walk->mirrors[visit->key];
+    for (int j = 0; j < visit->n_items; j++) {
+        const struct item *item = &visit->items[j];
+        for (int64_t k = 0; k < item->times; k++) {
+            struct weir_decision in_mirror, in_library;
+            if (mirror_decide(mirror, &visit->plan, item->verb, item->cost, turn->now_us, &in_mirror))
+                visit->written = true;
+            library_decide(&visit->plan, library_state, item->verb, item->cost, turn->now_us, &in_library);
+            if (memcmp(&in_mirror, &in_library, sizeof in_mirror) != 0)
+                assert_decision_is(&in_library, &in_mirror, where(walk, turn, visit, "the core disagrees with itself"));
+            if (item->verb == WEIR_TAKE && in_mirror.allowed)
+                turn->charged += item->cost;
+        }
+    }
+    walk->requests += visit->n_items;
+}
+
+static void expect_all(struct walk *walk, struct turn *turn)
+{
+    struct mirror *mirrors[ALL_MOST];
+    struct weir_plan plans[ALL_MOST];
+    int64_t costs[ALL_MOST];
+    bool written[ALL_MOST];
+    int64_t cost = 0;
+    for (int i = 0; i < turn->n; i++) {
+        mirrors[i] = &walk->mirrors[turn->visits[i].key];
+        plans[i] = turn->visits[i].plan;
+        costs[i] = turn->visits[i].items[0].cost;
+        cost += costs[i];
+    }
+    if (mirror_try_all(mirrors, plans, costs, (size_t)turn->n, turn->now_us, written))
+        turn->charged = cost;
+    for (int i = 0; i < turn->n; i++)
+        turn->visits[i].written = written[i];
+    walk->requests += turn->n;
+}
+
+/* Only what is used of a mirror: its state may be 4 KiB. */
+static void mirror_copy(struct mirror *to, const struct mirror *from)
+{
+    to->stored = from->stored;
+    to->plan = from->plan;
+    if (from->stored)
+        memcpy(to->state, from->state, state_words(&from->plan) * sizeof *from->state);
+}
+
+static void turn_expect(struct walk *walk, struct turn *turn)
+{
+    static int64_t library_states[ALL_MOST][STATE_MAX_WORDS];
+    turn->charged = 0;
+    for (int i = 0; i < turn->n; i++) {
+        struct visit *visit = &turn->visits[i];
+        visit->written = false;
+        visit->found = mirror_found(&walk->mirrors[visit->key], &visit->plan, turn->now_us, visit->found_state);
+        if (visit->found)
+            memcpy(library_states[i], visit->found_state, state_words(&visit->plan) * sizeof(int64_t));
+        else
+            state_charge(&visit->plan, library_states[i], turn->now_us, 0);
+        if (!turn->all)
+            expect_each(walk, turn, visit, library_states[i]);
+    }
+    if (turn->all)
+        expect_all(walk, turn);
+    for (int i = 0; i < turn->n; i++) {
+        struct visit *visit = &turn->visits[i];
+        mirror_copy(&visit->after, &walk->mirrors[visit->key]);
+        if (visit->after.stored && visit->written)
+            visit->life_ms = div_up(state_fresh_at_us(&visit->after.plan, visit->after.state) - turn->now_us, 1000) +
+                             walk->grace_ms;
+    }
+}
+
+/* ---- What came of it ---- */
+
+static int64_t number_at(const unsigned char *bytes)
+{
+    int64_t number = 0;
+    for (int i = 6; i >= 0; i--)
+        number = number * 256 + bytes[i];
+    return number;
+}
+
+static void check_answer(struct walk *walk, struct turn *turn, const redisReply *reply)
+{
+    const unsigned char *bytes = (const unsigned char *)reply->str;
+    size_t len = (size_t)reply->len, at = 14;
+    agree(reply->type == REDIS_REPLY_STRING && len > 14, walk, turn, &turn->visits[0], reply->str);
+    agree(number_at(bytes) == turn->now_us, walk, turn, &turn->visits[0], "another time");
+    for (int i = 0; i < turn->n; i++) {
+        const struct visit *visit = &turn->visits[i];
+        int64_t state[STATE_MAX_WORDS];
+        enum redis_found found = REDIS_FOREIGN;
+        int taken_len = redis_state_read(&visit->plan, bytes + at, len - at, state, &found);
+        agree(taken_len > 0, walk, turn, visit, "found what is not a state");
+        agree(found == (visit->found ? REDIS_STATE : REDIS_FRESH), walk, turn, visit, "found a state or none");
+        agree(!visit->found || memcmp(state, visit->found_state, state_words(&visit->plan) * sizeof *state) == 0, walk,
+              turn, visit, "found another state");
+        at += (size_t)taken_len;
+    }
+    agree(at == len, walk, turn, &turn->visits[0], "the answer is longer");
+    agree(number_at(bytes + 7) == turn->charged, walk, turn, &turn->visits[0], "charged other permits");
+}
+
+static void check_stored(struct walk *walk, const struct turn *turn, const struct visit *visit, const redisReply *got,
+                         int64_t life_ms)
+{
+    agree((got->type == REDIS_REPLY_STRING) == visit->after.stored, walk, turn, visit, "stored or not");
+    size_t len = visit->after.stored ? (size_t)got->len : 0;
+    if (len > 0) {
+        int64_t state[STATE_MAX_WORDS];
+        enum redis_found found = REDIS_FOREIGN;
+        int taken_len = redis_state_read(&visit->after.plan, (const unsigned char *)got->str, len, state, &found);
+        agree(taken_len == (int)len && found == REDIS_STATE, walk, turn, visit, "stored what is not a state");
+        agree(memcmp(state, visit->after.state, state_words(&visit->after.plan) * sizeof *state) == 0, walk, turn,
+              visit, "stored another state");
+        agree(life_ms > 0, walk, turn, visit, "lives for ever");
+        if (visit->written)
+            agree(life_ms > visit->life_ms - 5000 && life_ms <= visit->life_ms, walk, turn, visit, "lives too long");
+    }
+    if (!visit->written)
+        agree(walk->seen[visit->key].len == len && memcmp(walk->seen[visit->key].bytes, got->str, len) == 0, walk, turn,
+              visit, "written though nothing changed");
+    walk->seen[visit->key].len = len;
+    if (len > 0)
+        memcpy(walk->seen[visit->key].bytes, got->str, len);
+}
+
+static void turn_check_keys(struct walk *walk, const struct turn *turn)
+{
+    for (int i = 0; i < turn->n; i++) {
+        redisReply *got = reply_next(&walk->scripts);
+        redisReply *life = reply_next(&walk->scripts);
+        check_stored(walk, turn, &turn->visits[i], got, life->integer);
+        freeReplyObject(got);
+        freeReplyObject(life);
+    }
+}
+
+static void turn_check(struct walk *walk, struct turn *turn)
+{
+    redisReply *reply = reply_next(&walk->scripts);
+    check_answer(walk, turn, reply);
+    freeReplyObject(reply);
+    turn_check_keys(walk, turn);
+}
+
+/* ---- Walks ---- */
+
+static void episode_begin(struct walk *walk)
+{
+    struct chance *chance = &walk->chance;
+    freeReplyObject(ASK(&walk->scripts, "FLUSHALL"));
+    walk->episode++;
+    for (int i = 0; i < SLOTS; i++)
+        walk->plans[i] = plan_by_chance(chance, (i + walk->episode) % KIND_COUNT);
+    for (int i = 0; i < KEYS; i++) {
+        walk->mirrors[i].stored = false;
+        walk->seen[i].len = 0;
+    }
+    switch (chance_between(chance, 0, 5)) {
+    case 0: walk->now_us = chance_between(chance, 0, 5 * WEIR_SECOND); break;
+    case 1: walk->now_us = WEIR_MAX_TIME_US - chance_magnitude(chance, WEIR_MAX_FILL_US); break;
+    default: walk->now_us = INT64_C(1790000000123456) + chance_between(chance, 0, WEIR_DAY);
+    }
+}
+
+static void walk_open(struct walk *walk, uint64_t stream)
+{
+    memset(walk, 0, sizeof *walk);
+    walk->chance = chance_make(stream);
+    scripts_open(&walk->scripts);
+}
+
+static void walk_close(struct walk *walk, int64_t calls_least)
+{
+    for (int i = 0; i < REDIS_SCRIPT_COUNT; i++)
+        must(walk->counts[i] >= calls_least, "hardly any call of some script: the test says little");
+    scripts_close(&walk->scripts);
+}
+
+/* Forget keys in Redis, and in the mirror, that are as good as new: their next decisions must be the same. */
+static void forget_by_chance(struct walk *walk, const struct turn *turn)
+{
+    for (int i = 0; i < turn->n; i++) {
+        const struct visit *visit = &turn->visits[i];
+        struct mirror *mirror = &walk->mirrors[visit->key], kept, fresh = { .stored = false };
+        if (!mirror->stored || !chance_one_in(&walk->chance, 4) ||
+            state_fresh_at_us(&mirror->plan, mirror->state) > turn->now_us)
+            continue;
+        mirror_copy(&kept, mirror);
+        mirror->stored = false;
+        for (int j = 0; j < visit->n_items; j++) {
+            struct weir_decision before, after;
+            mirror_decide(&kept, &visit->plan, visit->items[j].verb, visit->items[j].cost, turn->now_us, &before);
+            mirror_decide(&fresh, &visit->plan, visit->items[j].verb, visit->items[j].cost, turn->now_us, &after);
+            if (memcmp(&before, &after, sizeof before) != 0)
+                assert_decision_is(&after, &before, where(walk, turn, visit, "a key as good as new is not new"));
+        }
+        char name[32];
+        key_name(walk, visit->key, name);
+        words_send(&walk->scripts, 2, (const char *[]){ "DEL", name });
+        walk->turns[turn - walk->turns].visits[i].stored = true;
+    }
+}
+
+static void turns_play(struct walk *walk)
+{
+    for (int t = 0; t < IN_FLIGHT; t++) {
+        struct turn *turn = &walk->turns[t];
+        turn_by_chance(walk, turn);
+        time_by_chance(walk, &turn->visits[0].plan);
+        turn->now_us = walk->now_us;
+        for (int i = 0; i < turn->n; i++)
+            turn->visits[i].stored = false;
+        forget_by_chance(walk, turn);
+        turn_expect(walk, turn);
+        turn_send(walk, turn, true);
+    }
+    for (int t = 0; t < IN_FLIGHT; t++) {
+        struct turn *turn = &walk->turns[t];
+        for (int i = 0; i < turn->n; i++)
+            if (turn->visits[i].stored) {
+                walk->seen[turn->visits[i].key].len = 0;
+                freeReplyObject(reply_next(&walk->scripts));
+            }
+        turn_check(walk, turn);
+    }
+}
+
+START_TEST(scripts_decide_as_the_core_does)
+{
+    static struct walk walk;
+    walk_open(&walk, 1);
+    walk.grace_ms = GRACE_MS + WEEK_MS;
+    int64_t steps = steps_or(1000000);
+    for (int64_t round = 0; walk.requests < steps; round++) {
+        if (round % 25 == 0)
+            episode_begin(&walk);
+        turns_play(&walk);
+    }
+    walk_close(&walk, steps / 1000);
+}
+END_TEST
+
+static int64_t clock_us(void)
+{
+    struct timeval time;
+    gettimeofday(&time, NULL);
+    return time.tv_sec * WEIR_SECOND + time.tv_usec;
+}
+
+/* What has run out in Redis meanwhile is as good as new. */
+static void forget_expired(struct walk *walk, const struct turn *turn, const redisReply *reply)
+{
+    size_t at = 14;
+    for (int i = 0; i < turn->n && at < (size_t)reply->len; i++) {
+        const struct visit *visit = &turn->visits[i];
+        struct mirror *mirror = &walk->mirrors[visit->key];
+        if (reply->str[at] == 0 && mirror->stored &&
+            state_fresh_at_us(&mirror->plan, mirror->state) + WEIR_CLOCK_SLACK_US <= turn->now_us) {
+            mirror->stored = false;
+            walk->seen[visit->key].len = 0;
+        }
+        int64_t state[STATE_MAX_WORDS];
+        enum redis_found found;
+        int len = redis_state_read(&visit->plan, (const unsigned char *)reply->str + at, (size_t)reply->len - at, state,
+                                   &found);
+        agree(len > 0, walk, turn, visit, "found what is not a state");
+        at += (size_t)len;
+    }
+}
+
+START_TEST(without_a_time_they_decide_by_the_servers)
+{
+    static struct walk walk;
+    walk_open(&walk, 2);
+    walk.grace_ms = GRACE_MS;
+    int64_t last_us = clock_us(), steps = steps_or(1000000) / 20;
+    for (int64_t round = 0; walk.requests < steps; round++) {
+        struct turn *turn = &walk.turns[0];
+        if (round % 500 == 0)
+            episode_begin(&walk);
+        turn_by_chance(&walk, turn);
+        turn_send(&walk, turn, false);
+        redisReply *reply = reply_next(&walk.scripts);
+        agree(reply->type == REDIS_REPLY_STRING && reply->len > 14, &walk, turn, &turn->visits[0], reply->str);
+        turn->now_us = number_at((const unsigned char *)reply->str);
+        agree(turn->now_us >= last_us - WEIR_SECOND && turn->now_us <= clock_us() + WEIR_SECOND, &walk, turn,
+              &turn->visits[0], "not the server's time");
+        last_us = turn->now_us;
+        forget_expired(&walk, turn, reply);
+        turn_expect(&walk, turn);
+        check_answer(&walk, turn, reply);
+        freeReplyObject(reply);
+        turn_check_keys(&walk, turn);
+    }
+    walk_close(&walk, steps / 1000);
+}
+END_TEST
+
+int main(void)
+{
+    if (!redis_server_found()) {
+        puts("skipped: no redis-server here (Debian's redis-tools)");
+        return 77;
+    }
+    Suite *suite = suite_create("twins");
+    double long_run = 60.0 + (double)steps_or(1000000) / 5000.0;
+    suite_test(suite, scripts_decide_as_the_core_does, long_run);
+    suite_test(suite, without_a_time_they_decide_by_the_servers, long_run);
+    return suite_run(suite);
+}
