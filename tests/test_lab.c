@@ -139,13 +139,16 @@ START_TEST(a_server_dies_with_the_process_that_started_it)
     }
     ck_assert_int_eq(read(channel[0], &server, sizeof server), sizeof server);
     waitpid(starter, NULL, 0);
+    close(channel[0]), close(channel[1]);
     char state;
     for (int waited = 0; (state = process_state(server.pid)) != 0 && state != 'Z'; waited++) {
         ck_assert_int_lt(waited, 10000);
         usleep(1000);
     }
-    server.pid = 0;
-    redis_server_stop(&server);
+    for (int waited = 0; access(server.dir, F_OK) == 0; waited++) { /* and what it had goes as well */
+        ck_assert_int_lt(waited, 10000);
+        usleep(1000);
+    }
 }
 END_TEST
 

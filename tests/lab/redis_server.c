@@ -88,6 +88,39 @@ static void folder_remove(struct redis_server *server)
     if (server->dir[0] != '\0')
         nftw(server->dir, remove_entry, 8, FTW_DEPTH | FTW_PHYS);
     server->dir[0] = '\0';
+    if (server->watch_fd > 0)
+        close(server->watch_fd);
+    server->watch_fd = 0;
+}
+
+/* A process that removes the folder once whoever started the server is gone, however that went: the pipe is then at its
+ * end. It is in no group of ours, for Check kills a test's whole group, and nobody's child. Without it all
+ * works as well, but the folder may stay. */
+static void folder_watch(struct redis_server *server)
+{
+    int ends[2], nothing;
+    char byte;
+    if (pipe2(ends, O_CLOEXEC) != 0)
+        return;
+    pid_t child = fork();
+    if (child == 0) {
+        if (setsid() < 0 || fork() != 0)
+            _exit(0);
+        nothing = open("/dev/null", O_RDWR);
+        for (int fd = 0; fd < 3; fd++)
+            dup2(nothing, fd);
+        if (dup2(ends[0], 3) != 3 || close_range(4, ~0U, 0) != 0)
+            _exit(0);
+        while (read(3, &byte, 1) < 0 && errno == EINTR)
+            continue;
+        wait_ms(100); /* the server dies of the same end */
+        folder_remove(server);
+        _exit(0);
+    }
+    close(ends[0]);
+    if (child > 0)
+        waitpid(child, NULL, 0);
+    server->watch_fd = ends[1];
 }
 
 static int folder_make(struct redis_server *server)
@@ -103,6 +136,7 @@ static int folder_make(struct redis_server *server)
     }
     snprintf(server->socket, sizeof server->socket, "%s/redis.sock", server->dir);
     snprintf(server->url, sizeof server->url, "unix://%s", server->socket);
+    folder_watch(server);
     return 0;
 }
 

@@ -4,8 +4,8 @@
  * with a loader and its arguments), or else redis-server from PATH, or else Debian's redis-check-rdb, which is the
  * server when it is called by that name.
  *
- * It ends with the thread that started it, whatever becomes of that: a test that crashes leaves its folder, but no
- * process. So start it from a thread that lives as long as the test does.
+ * It ends with the thread that started it, whatever becomes of that, and its folder goes with it: a test that crashes
+ * leaves nothing. So start it from a thread that lives as long as the test does.
  */
 #ifndef WEIR_LAB_REDIS_SERVER_H
 #define WEIR_LAB_REDIS_SERVER_H
@@ -18,6 +18,7 @@ enum { REDIS_SERVER_WORDS_MOST = 64 };
 
 struct redis_server {
     pid_t pid;         /* 0: not running */
+    int watch_fd;      /* open for as long as the folder is wanted; 0: none */
     int port;          /* of 127.0.0.1; 0: none */
     char dir[80];      /* in $TMPDIR, or else /tmp */
     char socket[108];  /* the path of its Unix socket */
