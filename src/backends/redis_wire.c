@@ -10,6 +10,8 @@
 static void *make_string(const redisReadTask *task, char *text, size_t len)
 {
     struct redis_wire *wire = task->privdata;
+    if (memcmp(text + len, "\r\n", 2) != 0) /* the reader has these two, but does not look at them */
+        return NULL;
     redis_bytes_clear(&wire->text, false);
     redis_bytes_add(&wire->text, text, len);
     wire->kind = task->type == REDIS_REPLY_STRING   ? REDIS_REPLY_IS_STRING

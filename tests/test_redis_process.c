@@ -1,0 +1,332 @@
+/* test_redis_process.c - what a limiter's process does to it: forks, signals, the end, a loop of its own. Faults E6 and
+ * E7 of distributed mode.
+ */
+#include "redis_place.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* ---- Forks ---- */
+
+struct walker { /* takes of a key that nobody else does, and knows to the permit what is left */
+    weir_limit *limit;
+    int number;
+    atomic_bool *done;
+    int64_t steps;
+};
+
+/* The first permit that is not where it should be: its number, or -1. */
+static int64_t walk(struct walker *walker, int64_t least_steps)
+{
+    char key[32];
+    struct weir_decision decision;
+    snprintf(key, sizeof key, "walker-%d", walker->number);
+    for (int64_t i = 1; i <= least_steps || (walker->done != NULL && !atomic_load(walker->done)); i++) {
+        int status = weir_try(walker->limit, weir_key_text(key), 1, &decision);
+        if (status != WEIR_OK || decision.source != WEIR_BY_REDIS || decision.limit - decision.remaining != i)
+            return i;
+        walker->steps = i;
+    }
+    return -1;
+}
+
+static void *walk_all_the_while(void *argument)
+{
+    struct walker *walker = argument;
+    int64_t missed = walk(walker, 1);
+    if (missed >= 0)
+        ck_abort_msg("walker %d: step %" PRId64 " is not where it should be", walker->number, missed);
+    return NULL;
+}
+
+START_TEST(a_fork_with_calls_in_flight_leaves_both_sides_their_own_answers)
+{
+    enum { WALKERS = 12, CHILDREN = 6 };
+    struct place place;
+    struct crew crew = { .n = WALKERS };
+    static struct walker walkers[WALKERS];
+    atomic_bool done = false;
+    place_open(&place, false, NULL);
+    struct weir_options options = place_options(&place, 10 * WEIR_SECOND);
+    weir *limiter = limiter_of(&options);
+    weir_limit *limit = limit_of(limiter, "limit", UNREFILLED);
+    recover(limit, "key");
+    for (int i = 0; i < WALKERS; i++) {
+        walkers[i] = (struct walker){ .limit = limit, .number = i, .done = &done };
+        must(pthread_create(&crew.threads[i], NULL, walk_all_the_while, &walkers[i]) == 0, "a thread starts");
+    }
+    pid_t children[CHILDREN];
+    for (int i = 0; i < CHILDREN; i++) {
+        sleep_us(10000);
+        children[i] = fork();
+        if (children[i] == 0) {
+            struct walker own = { .limit = limit, .number = 100 + i };
+            int64_t missed = walk(&own, 200);
+            if (i == 0 && missed < 0) { /* and once more */
+                pid_t grandchild = fork();
+                int status = 1;
+                own.number = 200;
+                if (grandchild == 0)
+                    _exit(walk(&own, 100) >= 0);
+                if (waitpid(grandchild, &status, 0) != grandchild || status != 0)
+                    missed = 0;
+            }
+            if (i % 2 == 0)
+                weir_close(limiter);
+            _exit(missed >= 0);
+        }
+        must(children[i] > 0, "a fork");
+    }
+    for (int i = 0; i < CHILDREN; i++) {
+        int status = 1;
+        ck_assert_int_eq(waitpid(children[i], &status, 0), children[i]);
+        ck_assert_msg(status == 0, "child %d ended with status %d", i, status);
+    }
+    sleep_us(20000);
+    atomic_store(&done, true);
+    crew_join(&crew);
+    for (int i = 0; i < WALKERS; i++)
+        ck_assert_int_gt(walkers[i].steps, 10);
+    weir_close(limiter);
+    place_close(&place);
+}
+END_TEST
+
+START_TEST(a_child_that_takes_nothing_leaves_its_parents_connections_alone)
+{
+    struct place place;
+    place_open(&place, false, NULL);
+    struct weir_options options = place_options(&place, 10 * WEIR_SECOND);
+    weir *limiter = limiter_of(&options);
+    weir_limit *limit = limit_of(limiter, "limit", UNREFILLED);
+    for (int i = 0; i < 20; i++) /* callers get connections of their own by and by */
+        taken(limit, "key", 1);
+    uint64_t connections = stats_of(limiter).store_connections;
+    for (int i = 0; i < 10; i++) {
+        pid_t child = fork();
+        int status = 1;
+        if (child == 0) {
+            if (i % 2 == 0)
+                weir_close(limiter);
+            _exit(0);
+        }
+        ck_assert_int_eq(waitpid(child, &status, 0), child);
+        ck_assert_int_eq(status, 0);
+        ck_assert_int_eq(taken(limit, "key", 1).source, WEIR_BY_REDIS);
+    }
+    ck_assert_uint_eq(stats_of(limiter).store_connections, connections);
+    ck_assert_int_eq(atomic_load(&place.log_lines), 0);
+    weir_close(limiter);
+    place_close(&place);
+}
+END_TEST
+
+/* ---- Signals ---- */
+
+static _Atomic int64_t alarms;
+
+static void count_alarm(int number)
+{
+    (void)number;
+    atomic_fetch_add(&alarms, 1);
+}
+
+START_TEST(signals_ten_thousand_times_a_second_are_no_errors)
+{
+    const struct sigaction action = { .sa_handler = count_alarm }; /* no SA_RESTART */
+    const struct itimerval often = { .it_interval.tv_usec = 100, .it_value.tv_usec = 100 },
+                           never = { .it_value.tv_usec = 0 };
+    struct place place;
+    place_open(&place, false, NULL);
+    struct weir_options options = place_options(&place, 10 * WEIR_SECOND);
+    ck_assert_int_eq(sigaction(SIGALRM, &action, NULL), 0);
+    ck_assert_int_eq(setitimer(ITIMER_REAL, &often, NULL), 0);
+    for (int i = 0; i < 10; i++) {
+        weir *limiter = limiter_of(&options);
+        struct walker walker = { .limit = limit_of(limiter, "limit", UNREFILLED), .number = i };
+        ck_assert_int_eq(walk(&walker, 300), -1);
+        weir_close(limiter);
+    }
+    ck_assert_int_eq(setitimer(ITIMER_REAL, &never, NULL), 0);
+    ck_assert_int_gt(atomic_load(&alarms), 10);
+    ck_assert_int_eq(atomic_load(&place.log_lines), 0);
+    place_close(&place);
+}
+END_TEST
+
+START_TEST(a_peer_that_is_gone_kills_nobody_who_writes_to_it)
+{
+    struct place place;
+    place_open(&place, true, NULL);
+    struct weir_options options = place_options(&place, 100000);
+    weir *limiter = limiter_of(&options);
+    weir_limit *limit = limit_of(limiter, "limit", UNREFILLED);
+    ck_assert_int_eq((intptr_t)signal(SIGPIPE, SIG_DFL), (intptr_t)SIG_DFL);
+    for (int i = 0; i < 50; i++) {
+        struct weir_decision decision;
+        recover(limit, "key");
+        fproxy_cut(place.proxy, i % 2 == 0);
+        for (int j = 0; j < 3; j++) {
+            int status = weir_try(limit, weir_key_text("key"), 1, &decision);
+            ck_assert(status == WEIR_OK || status == WEIR_EIO || status == WEIR_ETIME);
+        }
+    }
+    weir_close(limiter);
+    place_close(&place);
+}
+END_TEST
+
+/* ---- The end ---- */
+
+struct waiting {
+    weir *limiter;
+    weir_limit *limit;
+    _Atomic int64_t begun, closed, submitted, submitted_closed;
+};
+
+static void *wait_for_an_answer(void *argument)
+{
+    struct waiting *waiting = argument;
+    struct weir_decision decision = { .limit = 4711 };
+    atomic_fetch_add(&waiting->begun, 1);
+    int status = weir_try(waiting->limit, weir_key_text("key"), 1, &decision);
+    must(status == WEIR_ECLOSED, "a call that waits is told of the end");
+    must(decision.limit == 4711, "an error leaves the decision alone");
+    atomic_fetch_add(&waiting->closed, 1);
+    return NULL;
+}
+
+static void count_closed(struct weir_op *op, int status)
+{
+    struct waiting *waiting = op->user;
+    atomic_fetch_add(&waiting->submitted_closed, status == WEIR_ECLOSED);
+}
+
+START_TEST(the_end_answers_all_who_wait_at_once)
+{
+    enum { CALLERS = 24, OPS = 200 };
+    struct place place;
+    struct crew crew;
+    static struct weir_op ops[OPS];
+    struct waiting waiting = { .limiter = NULL };
+    place_open(&place, false, NULL);
+    struct weir_options options = place_options(&place, 60 * WEIR_SECOND);
+    waiting.limiter = limiter_of(&options);
+    waiting.limit = limit_of(waiting.limiter, "limit", UNREFILLED);
+    recover(waiting.limit, "key");
+    if (_i == 1)
+        ck_assert_int_ge(weir_event_fd(waiting.limiter), 0);
+    redis_server_pause(&place.server);
+    for (int i = 0; i < OPS; i++) {
+        ops[i] = (struct weir_op){ .request = { waiting.limit, weir_key_text("key"), 1, 0 },
+                                   .done = count_closed,
+                                   .user = &waiting };
+        ck_assert_int_eq(weir_submit(waiting.limiter, &ops[i]), 1);
+    }
+    crew_start(&crew, CALLERS, wait_for_an_answer, &waiting);
+    while (atomic_load(&waiting.begun) < CALLERS)
+        sched_yield();
+    sleep_us(
+        50000); /* those that have begun are on their way in: a call after weir_close() would be an error of ours */
+    int64_t began_us = wire_now_us();
+    weir_close(waiting.limiter);
+    int64_t took_us = wire_now_us() - began_us;
+    crew_join(&crew);
+    printf("close with %d calls and %d requests under way took %" PRId64 " us\n", (int)CALLERS, (int)OPS, took_us);
+    ck_assert_int_lt(took_us, 2 * WEIR_SECOND);
+    ck_assert_int_eq(waiting.closed, CALLERS);
+    ck_assert_int_eq(waiting.submitted_closed, OPS);
+    place_close(&place);
+}
+END_TEST
+
+/* ---- A loop of the caller's ---- */
+
+struct tally {
+    pthread_t thread; /* where `done` must run */
+    int64_t done, allowed, errors;
+};
+
+static void tally_one(struct weir_op *op, int status)
+{
+    struct tally *tally = op->user;
+    must(pthread_equal(pthread_self(), tally->thread), "it runs on the thread that dispatches");
+    tally->done++;
+    tally->errors += status != WEIR_OK;
+    tally->allowed += status == WEIR_OK && op->decision.allowed;
+}
+
+static void dispatch_all(weir *limiter, const struct tally *tally, int64_t n)
+{
+    struct pollfd ready = { .fd = weir_event_fd(limiter), .events = POLLIN };
+    int64_t until_us = wire_now_us() + RECOVERY_MOST_US;
+    while (tally->done < n) {
+        must(wire_now_us() < until_us, "what was submitted is done");
+        if (poll(&ready, 1, 1000) > 0)
+            ck_assert_int_ge(weir_dispatch(limiter), 0);
+    }
+    ck_assert_int_eq(weir_dispatch(limiter), 0);
+    ck_assert_int_eq(poll(&ready, 1, 0), 0);
+}
+
+START_TEST(a_loop_of_the_callers_completes_every_request_also_in_an_outage)
+{
+    enum { OPS = 1000 };
+    static struct weir_op ops[OPS];
+    struct place place;
+    struct tally tally = { .thread = pthread_self() };
+    place_open(&place, false, NULL);
+    struct weir_options options = place_options(&place, 10 * WEIR_SECOND);
+    weir *limiter = limiter_of(&options);
+    weir_limit *limit = limit_of(limiter, "limit", "fixed_window limit=500 period=366d");
+    ck_assert_int_ge(weir_event_fd(limiter), 0);
+    for (int round = 0; round < 2; round++) {
+        int64_t waiting = 0;
+        tally.done = tally.allowed = tally.errors = 0;
+        for (int i = 0; i < OPS; i++) {
+            ops[i] = (struct weir_op){ .request = { limit, weir_key_text("key"), 1, 0 },
+                                       .done = tally_one,
+                                       .user = &tally };
+            int status = weir_submit(limiter, &ops[i]);
+            ck_assert(status == 1 || (round == 1 && (status == WEIR_EIO || status == WEIR_ETIME)));
+            waiting += status == 1;
+        }
+        dispatch_all(limiter, &tally, waiting);
+        ck_assert_int_eq(tally.allowed, round == 0 ? 500 : 0);
+        ck_assert_int_eq(tally.errors, round == 0 ? 0 : waiting);
+        redis_server_kill(&place.server);
+    }
+    weir_close(limiter);
+    asker_close(&place.asker);
+    place_close(&place);
+}
+END_TEST
+
+int main(void)
+{
+    if (server_missing())
+        return 77;
+    Suite *suite = suite_create("redis_process");
+#if !defined(__SANITIZE_THREAD__) /* which knows no threads in the child of a process with threads */
+    suite_test(suite, a_fork_with_calls_in_flight_leaves_both_sides_their_own_answers, 60);
+#else
+    (void)a_fork_with_calls_in_flight_leaves_both_sides_their_own_answers;
+#endif
+    suite_test(suite, a_child_that_takes_nothing_leaves_its_parents_connections_alone, 30);
+    suite_test(suite, signals_ten_thousand_times_a_second_are_no_errors, 60);
+    suite_test(suite, a_peer_that_is_gone_kills_nobody_who_writes_to_it, 60);
+    TCase *each_end = tcase_create("each end");
+    tcase_set_timeout(each_end, 30);
+    tcase_add_loop_test(each_end, the_end_answers_all_who_wait_at_once, 0, 2);
+    suite_add_tcase(suite, each_end);
+    suite_test(suite, a_loop_of_the_callers_completes_every_request_also_in_an_outage, 30);
+    return suite_run(suite);
+}
