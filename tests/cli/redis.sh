@@ -116,10 +116,11 @@ run 0 replay --decisions -p "$once" && mv out local &&
 verdict 'a replay has keys of its own and leaves those of others alone' $?
 asked flushall >/dev/null
 
-# The keys of a run, seen while it waits for its input to be taken: --decisions into a pipe that nobody reads yet.
+# The keys of a run, seen while it waits for its output to be taken: a pipe that nobody reads yet holds far less.
 mkfifo pipe
 rows 2 60000 >many
-"$weir" replay --decisions --mode distributed --redis "$url" -p 'sliding_window limit=5 period=1d' many >pipe 2>err &
+"$weir" replay --decisions --keep-order --mode distributed --redis "$url" -p 'sliding_window limit=5 period=1d' many \
+    >pipe 2>err &
 replay_pid=$!
 exec 3<pipe
 tries=0
@@ -139,7 +140,7 @@ wait "$replay_pid"
 status=$?
 [ $status -eq 143 ] && [ ! -s err ] && no_keys
 verdict 'a replay that is ended by a signal removes its keys first' $?
-{ "$weir" replay --decisions --mode distributed --redis "$url" -p "$once" many 2>err | head -n 1 >out; } &&
+{ "$weir" replay --decisions --keep-order --mode distributed --redis "$url" -p "$once" many 2>err | head -n 1 >out; } &&
     [ "$(wc -l <out)" -eq 1 ] && [ ! -s err ] && no_keys
 verdict 'a replay whose reader has gone removes its keys' $?
 
