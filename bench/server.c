@@ -141,8 +141,8 @@ static void report_pipeline(struct bench *bench, const struct pipeline *pipeline
     report_sample(bench->report, "of the gateway's", &ratio);
     if (pipeline->goal > 0) {
         char what[96];
-        snprintf(what, sizeof what, "server CPU a decision to the gateway script's: %d of %s a call, %d calls",
-                 pipeline->decisions, pipeline->form == FORM_HOT ? "one key" : "each its key", pipeline->in_flight);
+        snprintf(what, sizeof what, "server CPU to the gateway script's: %d %s a call, %d in flight",
+                 pipeline->decisions, pipeline->form == FORM_HOT ? "costs of a key" : "keys", pipeline->in_flight);
         report_goal(bench->report, what, &ratio, AT_MOST, pipeline->goal);
     }
 }

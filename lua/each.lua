@@ -31,7 +31,7 @@ local function carry(state, stamp, now)
   --@include algorithms.lua
   --@include carry.lua
 end
-local found, charged, at = {}, 0, 1
+local found, charged, at = { NONE }, 0, 1 -- room for one from the start: most calls have one key
 for i = 1, keys do
   local key = KEYS[i]
   --@include find.lua

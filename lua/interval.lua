@@ -6,7 +6,7 @@
 local tag, align, limit, period, size = parse('<BBI4I7I4', #stamp == 17 and stamp or rep('\0', 17))
 local most, unit, grain, fresh = size, 1, 1, align == 1 and now - now % period or now
 local sane = tag == 73 and align <= 1 and limit > 0 and period > 0 and size > 0
-  and ceil(size / limit) * period <= FILL_MAX
+  and size / limit * period <= FILL_MAX
 --@part read
 local used, anchor, ours = 0, fresh, state ~= nil
 if state then

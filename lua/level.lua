@@ -12,7 +12,7 @@
 local tag, p, q, tick, size = parse('<BI7I7I3I4', #stamp == 22 and stamp or rep('\0', 22))
 local most, unit, grain, fresh = size * q, q, tick, floor(now / tick)
 local sane = (tag == 84 or tag == 76) and p > 0 and p <= EXACT_MAX and tick > 0 and most > 0 and most <= EXACT_MAX
-  and ceil(most / p) * tick <= FILL_MAX
+  and most / p * tick <= FILL_MAX
 --@part read
 local used, anchor, ours = 0, fresh, state ~= nil
 if state then

@@ -49,7 +49,7 @@ if rest < had then -- some was given back
   end
   old = pack(rep('<I4', n), unpack(counts, 1, n))
 end
-local bytes, last
+local bytes
 if added > 0 then
   local first, empty = young, 0
   while kept > 0 and counts[kept] == 0 do kept = kept - 1 end
@@ -60,13 +60,10 @@ if added > 0 then
   else
     n, empty, old = age + kept, age - 1, sub(old, 1, 4 * kept)
   end
-  bytes = pack('<c14I7I2I4c0c0', stamp, anchor, n, first, rep('\0\0\0\0', empty), old)
-  last = anchor
+  newest = anchor
+  bytes = pack('<c14I7I2I4c0c0', stamp, newest, n, first, rep('\0\0\0\0', empty), old)
 else
-  local k = 1
-  while counts[k] == 0 do k = k + 1 end
   while counts[n] == 0 do n = n - 1 end
   bytes = pack('<c14I7I2c0', stamp, newest, n, sub(old, 1, 4 * n))
-  last = newest - k + 1
 end
-local left = (blocks + 1) * period + (last * period - now)
+local left = (blocks + 1) * period + (newest * period - now) -- the newest block is the last to be emptied

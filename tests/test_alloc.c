@@ -6,6 +6,7 @@
  * was written down.
  */
 #include "failing_alloc.h"
+#include "fake.h"
 #include "support.h"
 
 #include "core/limiter.h"
@@ -385,10 +386,58 @@ START_TEST(all_allocations_of_a_call_may_fail_from_any_one_on)
 }
 END_TEST
 
+/* One run with the n-th allocation failing; false if there was none. */
+static bool fall_back_without(int64_t number)
+{
+    static struct fake fake;
+    struct run run = { .number = number };
+    struct weir_options options = WEIR_OPTIONS_INIT;
+    bool failed = false;
+    int error;
+    fake_init(&fake);
+    scene_init(&run.scene, &options);
+    run.scene.log_allowed = true;
+    atomic_store(&fake.answer, WEIR_EIO);
+    alloc_watch(number, false);
+    while ((error = weir_open_backend(&options, &fake.base, &run.scene.limiter)) == WEIR_ENOMEM) {
+        must(!run.scene.limiter && alloc_live_blocks() == 0 && alloc_live_mapped_bytes() == 0,
+             "an open that fails leaves nothing behind");
+        must(alloc_failed() && !failed, "one allocation fails");
+        failed = true;
+    }
+    must_succeed(error);
+    weir_limit *limit = define(&run, "limit", "sliding_window limit=10 period=10s");
+    for (int i = 0; i < 2; i++) {
+        struct weir_decision decision = { .limit = 4711 };
+        while ((error = weir_try(limit, weir_key_text("a"), 1, &decision)) == WEIR_ENOMEM) {
+            must(decision.limit == 4711, "what would have been written is untouched on an error");
+            must(alloc_failed() && !failed, "one allocation fails");
+            failed = true;
+        }
+        must_succeed(error);
+        must(decision.allowed == (i > 0) && decision.source == WEIR_BY_FALLBACK, "decided as ever");
+        run.scene.now_us += WEIR_MINUTE;
+    }
+    scene_close(&run.scene);
+    must(alloc_live_blocks() == 0 && alloc_live_mapped_bytes() == 0, "nothing is leaked");
+    alloc_pause();
+    return failed || run.refused + run.done_without > 0;
+}
+
+START_TEST(a_fallback_without_memory_is_an_answer_and_changes_nothing)
+{
+    int64_t number = 1;
+    while (fall_back_without(number))
+        number++;
+    ck_assert_int_gt(number, 20);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("alloc");
     suite_test(suite, any_allocation_that_fails_is_an_answer_and_changes_nothing, 60);
     suite_test(suite, all_allocations_of_a_call_may_fail_from_any_one_on, 60);
+    suite_test(suite, a_fallback_without_memory_is_an_answer_and_changes_nothing, 60);
     return suite_run(suite);
 }

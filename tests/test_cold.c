@@ -272,6 +272,29 @@ START_TEST(permits_given_back_and_limits_redefined_in_an_outage_are_as_the_model
 }
 END_TEST
 
+START_TEST(a_refund_that_finds_no_room_is_lost_and_no_error)
+{
+    static struct stream stream;
+    stream_open(&stream, 0, KIND_GREEDY, false);
+    const struct weir_policy policy = policy_of("token_bucket limit=100 period=1h");
+    must_succeed(weir_limit_define(stream.scene.limiter, "limit", &policy, &stream.limit));
+    must(model_rule_make(&policy, &stream.share, &stream.rule), "a rule");
+    taken(stream.limit, "a", 1);
+    stream.since_us = stream.scene.now_us;
+    stream.scene.now_us += WEIR_HOUR / 2 + SINCE_UNIT_US;
+    for (int i = 0; i < 64; i++) { /* all the room there is */
+        char key[16];
+        snprintf(key, sizeof key, "%d", i);
+        must(taken(stream.limit, key, 1).allowed, "there is room");
+    }
+    struct weir_decision decision = ask_memory(&stream, 0, 10, WEIR_REFUND);
+    ck_assert(decision.allowed && decision.source == WEIR_BY_MEMORY);
+    ck_assert_int_eq(peeked(stream.limit, "a", 1).remaining, 50);
+    ck_assert_uint_eq(stats_now(stream.scene.limiter).full, 0);
+    stream_close(&stream);
+}
+END_TEST
+
 START_TEST(all_or_nothing_stands_in_cold_as_the_model_says)
 {
     int64_t streams = steps_or(200000) / STREAM_LENGTH, allowed = 0, denied = 0;
@@ -312,6 +335,7 @@ int main(void)
     Suite *suite = suite_create("cold");
     suite_test(suite, every_algorithm_stands_in_cold_as_the_model_says_to_the_last_field, 120);
     suite_test(suite, permits_given_back_and_limits_redefined_in_an_outage_are_as_the_model_says, 120);
+    suite_test(suite, a_refund_that_finds_no_room_is_lost_and_no_error, 30);
     suite_test(suite, all_or_nothing_stands_in_cold_as_the_model_says, 120);
     return suite_run(suite);
 }

@@ -51,8 +51,79 @@ START_TEST(options_out_of_range_are_refused_by_name_and_range)
     struct weir_options options = WEIR_OPTIONS_INIT;
     options.on_full = (enum weir_on_full)3;
     assert_refused(options, WEIR_EINVAL, "on_full must be 0 to 2, not 3");
+    options = (struct weir_options)WEIR_OPTIONS_INIT;
+    options.mode = (enum weir_mode)2;
+    assert_refused(options, WEIR_EINVAL, "option mode must be 0 to 1, not 2");
+    options.mode = WEIR_LOCAL;
+    options.on_failure = (enum weir_on_failure)4;
+    assert_refused(options, WEIR_EINVAL, "option on_failure must be 0 to 3, not 4");
 }
 END_TEST
+
+START_TEST(options_of_redis_are_refused_by_name_in_local_mode)
+{
+    static const struct weir_options rows[] = {
+        { .redis_url = "redis://127.0.0.1" },
+        { .redis_password_file = "/etc/hostname" },
+        { .redis_prefix = "weir:" },
+        { .by_local_clock = true },
+    };
+    static const char *const names[] = { "redis_url", "redis_password_file", "redis_prefix", "by_local_clock" };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct weir_options options = rows[i];
+        char says[96];
+        options.size = sizeof options;
+        snprintf(says, sizeof says, "option %s is for mode WEIR_DISTRIBUTED", names[i]);
+        assert_refused(options, WEIR_EINVAL, says);
+    }
+}
+END_TEST
+
+START_TEST(distributed_mode_needs_an_url_and_a_prefix_that_is_seen)
+{
+    static const char *const bad[] = { "", " ", "a b", "weir{", "}", "tab\t", "\x7f", "ma\xc3\xb1" };
+    char long_prefix[66];
+    struct scene scene;
+    struct weir_options options = WEIR_OPTIONS_INIT, read;
+    options.mode = WEIR_DISTRIBUTED;
+    assert_refused(options, WEIR_EINVAL, "option redis_url is required in mode WEIR_DISTRIBUTED");
+    options.redis_url = "redis://127.0.0.1";
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        options.redis_prefix = bad[i];
+        assert_refused(options, WEIR_EINVAL, "option redis_prefix must be 1 to 64 printable bytes");
+    }
+    memset(long_prefix, '~', sizeof long_prefix);
+    long_prefix[65] = '\0';
+    options.redis_prefix = long_prefix;
+    assert_refused(options, WEIR_EINVAL, "option redis_prefix must be 1 to 64 printable bytes");
+    long_prefix[64] = '\0';
+    scene_init(&scene, &options);
+    must_succeed(options_read(&options, &read));
+    ck_assert_ptr_eq(read.redis_prefix, long_prefix);
+    options.redis_prefix = "!";
+    must_succeed(options_read(&options, &read));
+    options.redis_prefix = NULL;
+    options.by_local_clock = true;
+    options.max_keys = 5;
+    options.on_full = WEIR_FULL_SHARE;
+    must_succeed(options_read(&options, &read));
+    ck_assert_str_eq(read.redis_prefix, "weir:");
+    ck_assert(read.by_local_clock && read.max_keys == 5 && read.on_full == WEIR_FULL_SHARE);
+    ck_assert_int_eq(read.on_failure, WEIR_FAIL_LOCAL);
+    ck_assert_int_eq(read.timeout_us, 50000);
+}
+END_TEST
+
+#ifndef WEIR_REDIS
+START_TEST(a_build_without_redis_says_so)
+{
+    struct weir_options options = WEIR_OPTIONS_INIT;
+    options.mode = WEIR_DISTRIBUTED;
+    options.redis_url = "redis://127.0.0.1";
+    assert_refused(options, WEIR_EINVAL, "this build of weir has no Redis");
+}
+END_TEST
+#endif
 
 START_TEST(options_at_the_ends_of_their_ranges_are_taken)
 {
@@ -64,6 +135,8 @@ START_TEST(options_at_the_ends_of_their_ranges_are_taken)
         { .timeout_us = 1 },
         { .timeout_us = WEIR_HOUR },
         { .on_full = WEIR_FULL_ALLOW },
+        { .on_failure = WEIR_FAIL_LOCAL },
+        { .on_failure = WEIR_FAIL_ERROR },
         { .on_full = WEIR_FULL_SHARE, .keep_idle = true },
         { .instances = 10000, .rank = 9999 },
         { .weight = 65535 },
@@ -90,6 +163,9 @@ START_TEST(defaults_are_those_of_the_header)
     ck_assert_int_eq(read.timeout_us, 50000);
     ck_assert_int_eq(read.on_full, WEIR_FULL_DENY);
     ck_assert(!read.keep_idle && !read.policy_file && !read.now_us && !read.log);
+    ck_assert_int_eq(read.mode, WEIR_LOCAL);
+    ck_assert_int_eq(read.on_failure, WEIR_FAIL_LOCAL);
+    ck_assert(!read.redis_url && !read.redis_password_file && !read.redis_prefix && !read.by_local_clock);
     must_succeed(options_read(NULL, &read));
     ck_assert_int_eq(read.max_keys, 1000000);
     options.max_keys = 10;
@@ -704,6 +780,11 @@ int main(void)
 {
     Suite *suite = suite_create("open");
     suite_test(suite, options_out_of_range_are_refused_by_name_and_range, 30);
+    suite_test(suite, options_of_redis_are_refused_by_name_in_local_mode, 30);
+    suite_test(suite, distributed_mode_needs_an_url_and_a_prefix_that_is_seen, 30);
+#ifndef WEIR_REDIS
+    suite_test(suite, a_build_without_redis_says_so, 30);
+#endif
     suite_test(suite, options_at_the_ends_of_their_ranges_are_taken, 30);
     suite_test(suite, defaults_are_those_of_the_header, 30);
     suite_test(suite, options_of_an_older_or_newer_header_are_taken_if_what_is_unknown_is_zero, 30);

@@ -327,8 +327,9 @@ static void check_stored(struct walk *walk, const struct turn *turn, const struc
             agree(life_ms > visit->life_ms - 5000 && life_ms <= visit->life_ms, walk, turn, visit, "lives too long");
     }
     if (!visit->written)
-        agree(walk->seen[visit->key].len == len && memcmp(walk->seen[visit->key].bytes, got->str, len) == 0, walk, turn,
-              visit, "written though nothing changed");
+        agree(walk->seen[visit->key].len == len &&
+                  (len == 0 || memcmp(walk->seen[visit->key].bytes, got->str, len) == 0),
+              walk, turn, visit, "written though nothing changed");
     walk->seen[visit->key].len = len;
     if (len > 0)
         memcpy(walk->seen[visit->key].bytes, got->str, len);

@@ -3,6 +3,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -61,10 +62,9 @@ void redis_link_hang_up(struct redis_link *link)
 
 static void close_for(struct redis_link *link, const char *what, int error)
 {
-    char text[64] = "", reason[96];
-    if (strerror_r(error, text, sizeof text) != 0)
-        snprintf(text, sizeof text, "error %d", error);
-    snprintf(reason, sizeof reason, "%s: %s", what, text);
+    const char *text = strerrordesc_np(error);
+    char reason[96];
+    snprintf(reason, sizeof reason, "%s: %s", what, text ? text : "unknown error");
     redis_link_close(link, reason);
 }
 
@@ -180,21 +180,31 @@ void redis_link_send(struct redis_link *link)
     link->sent = 0;
 }
 
-static void receive(struct redis_link *link)
+void redis_link_make_patient(struct redis_link *link, int64_t us)
+{
+    const struct timeval patience = { .tv_sec = us / 1000000, .tv_usec = us % 1000000 };
+    int flags = fcntl(link->fd, F_GETFL);
+    if (setsockopt(link->fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience) == 0 && flags >= 0)
+        fcntl(link->fd, F_SETFL, flags & ~O_NONBLOCK); /* all else here says MSG_DONTWAIT */
+}
+
+static void receive(struct redis_link *link, int flags)
 {
     char data[RECEIVE_SIZE];
-    ssize_t len;
-    do {
-        len = recv(link->fd, data, sizeof data, MSG_DONTWAIT);
-    } while (len < 0 && errno == EINTR);
+    ssize_t len = recv(link->fd, data, sizeof data, flags);
     if (len > 0) {
         if (redis_wire_feed(&link->wire, data, (size_t)len) != 0)
             redis_link_close(link, "more came than any answer is long");
     } else if (len == 0) {
         redis_link_close(link, "the server closed the connection");
-    } else if (errno != EAGAIN && errno != EWOULDBLOCK) {
+    } else if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR) {
         close_for(link, "cannot receive", errno);
     }
+}
+
+void redis_link_receive(struct redis_link *link)
+{
+    receive(link, 0);
 }
 
 /* The server's own words are not repeated but for the first, which is a code: an error may quote anything. */
@@ -239,7 +249,7 @@ void redis_link_step(struct redis_link *link)
     if (link->sent < link->out.len)
         redis_link_send(link);
     if (link->state >= REDIS_LINK_GREETING)
-        receive(link);
+        receive(link, MSG_DONTWAIT);
     if (link->state == REDIS_LINK_GREETING)
         read_greetings(link);
 }

@@ -12,7 +12,9 @@
 #include <string.h>
 #include <time.h>
 
-#define IDLE_US 1000 /* a connection that was idle for longer may be gone: look, before it is written to */
+#define PATIENCE_US 20000 /* how long to wait the cheap way, which may overshoot by MARGIN_US; then by poll() */
+#define MARGIN_US 12000   /* three of the system's longest ticks but one */
+#define IDLE_US 1000      /* a connection that was idle for longer may be gone: look, before it is written to */
 
 int redis_slots_init(struct redis_engine *engine)
 {
@@ -80,7 +82,8 @@ static bool connected(struct redis_engine *engine, struct redis_slot *slot, int6
     if (link->state != REDIS_LINK_CLOSED &&
         (generation != slot->generation || (now_us - slot->last_used_us > IDLE_US && !redis_link_is_fresh(link))))
         redis_link_close(link, "stale");
-    if (link->state == REDIS_LINK_CLOSED) {
+    bool is_new = link->state == REDIS_LINK_CLOSED;
+    if (is_new) {
         lock_take(&engine->address_lock);
         struct redis_address address = engine->address;
         lock_give(&engine->address_lock);
@@ -93,6 +96,8 @@ static bool connected(struct redis_engine *engine, struct redis_slot *slot, int6
     while (link->state != REDIS_LINK_CLOSED && link->state != REDIS_LINK_UP)
         if (!wait_and_step(link, deadline_us))
             redis_link_close(link, "no answer to the greeting");
+    if (is_new && link->state == REDIS_LINK_UP)
+        redis_link_make_patient(link, PATIENCE_US);
     return link->state == REDIS_LINK_UP;
 }
 
@@ -102,6 +107,15 @@ static void ended(struct redis_ask *ask, int status)
     int *error = ask->owner;
     if (status != WEIR_OK && *error == WEIR_OK)
         *error = status;
+}
+
+/* Take in what comes; false if the deadline has come first. */
+static bool take_in(struct redis_link *link, int64_t deadline_us)
+{
+    if (link->out.len > 0 || deadline_us - clock_monotonic_us() < PATIENCE_US + MARGIN_US)
+        return wait_and_step(link, deadline_us);
+    redis_link_receive(link);
+    return true;
 }
 
 /* Write the flight and read until it has landed. WEIR_OK, or the error that it was failed with. */
@@ -119,7 +133,7 @@ static int fly(struct redis_engine *engine, struct redis_slot *slot, struct redi
     redis_count(&engine->counts.calls, flight->call_count);
     redis_link_send(link);
     while (link->state == REDIS_LINK_UP && progress == REDIS_FLYING) {
-        if (!wait_and_step(link, deadline_us)) {
+        if (!take_in(link, deadline_us)) {
             redis_link_close(link, "an answer was late");
             redis_count(&engine->counts.timeouts, 1);
             redis_engine_late(engine);

@@ -1,7 +1,6 @@
 /* hold.c - holds rows against limits, by the rows' own times, and counts what comes of it. */
 #include "hold.h"
 
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -41,7 +40,7 @@ int hold_rows(const struct rows *rows, const struct policies *policies, const st
         return EXIT_FAILED;
     }
     if (store->is_distributed)
-        store_note_signals();
+        store_hold_signals();
     int result = open_limiter(&hold);
     for (size_t i = 0; i < rows->count && result == EXIT_OK && !store_signal(); i += n) {
         struct weir_decision decisions[BATCH];
@@ -61,8 +60,8 @@ int hold_rows(const struct rows *rows, const struct policies *policies, const st
         result = EXIT_FAILED;
     progress_clear(progress);
     weir_close(hold.limiter);
-    if (store_signal()) /* its second coming ends the program, as the first would have */
-        raise(store_signal());
+    if (store->is_distributed)
+        store_release_signals();
     if (result != EXIT_OK)
         tally_free(out);
     return result;

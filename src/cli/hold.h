@@ -6,7 +6,7 @@
  * decision saw.
  *
  * With counts in Redis the scripts are given the rows' times. The keys are the run's own, by the store's prefix, and are
- * removed at the end, also if that is an error or a signal (see store_note_signals()).
+ * removed at the end, also if that is an error or a signal (see store_hold_signals()).
  */
 #ifndef WEIR_CLI_HOLD_H
 #define WEIR_CLI_HOLD_H

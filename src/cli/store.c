@@ -107,6 +107,9 @@ const char *store_source_name(unsigned source)
 
 /* ---- Signals ---- */
 
+static const int noted_signals[] = { SIGINT, SIGTERM, SIGHUP, SIGPIPE };
+enum { NOTED_SIGNALS = sizeof noted_signals / sizeof *noted_signals };
+static struct sigaction before[NOTED_SIGNALS];
 static volatile sig_atomic_t noted;
 
 static void note(int number)
@@ -114,19 +117,23 @@ static void note(int number)
     noted = number;
 }
 
-void store_note_signals(void)
+void store_hold_signals(void)
 {
     struct sigaction once = { .sa_handler = note, .sa_flags = (int)(SA_RESETHAND | SA_RESTART) };
-    struct sigaction ignore = { .sa_handler = SIG_IGN };
-    const int numbers[] = { SIGINT, SIGTERM, SIGHUP };
-    struct sigaction before;
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-        if (sigaction(numbers[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN) /* nohup has it ignored */
-            sigaction(numbers[i], &once, NULL);
-    sigaction(SIGPIPE, &ignore, NULL);
+    for (size_t i = 0; i < NOTED_SIGNALS; i++)
+        if (sigaction(noted_signals[i], NULL, &before[i]) == 0 && before[i].sa_handler != SIG_IGN) /* as nohup does */
+            sigaction(noted_signals[i], &once, NULL);
 }
 
 int store_signal(void)
 {
     return noted;
+}
+
+void store_release_signals(void)
+{
+    for (size_t i = 0; i < NOTED_SIGNALS; i++)
+        sigaction(noted_signals[i], &before[i], NULL);
+    if (noted)
+        raise(noted);
 }

@@ -39,9 +39,11 @@ int store_reach(const struct store *store);
 /* "memory", "redis" and so on: who decided. */
 const char *store_source_name(unsigned source);
 
-/* From now on SIGINT, SIGTERM and SIGHUP are only noted, the first time, and a reader who has gone is an error of the
- * output, so that there is time to remove keys. store_signal() is what was noted, or 0. */
-void store_note_signals(void);
+/* From now on SIGINT, SIGTERM, SIGHUP and SIGPIPE are only noted, the first time each, so that there is time to remove
+ * keys. store_signal() is what was noted last, or 0. Releasing them gives them their effect back, and this process the
+ * one that was noted. */
+void store_hold_signals(void);
 int store_signal(void);
+void store_release_signals(void);
 
 #endif

@@ -45,7 +45,7 @@ static inline int ask(struct weir_limit *limit, struct weir_key key, int64_t cos
         error = limiter->backend->ops->decide(limiter->backend, &request, 1, false, INT64_MAX, out);
     assert(error <= 0);
     if (verb == WEIR_TAKE)
-        count_answer(limiter, error, out);
+        count_plain(limiter, error, out);
     return error;
 }
 

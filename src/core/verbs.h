@@ -73,10 +73,15 @@ static inline int decide_request(struct weir *limiter, struct weir_backend_reque
     return error ? error : failure_decide(limiter, request, 1, false, deadline_us(limiter), out);
 }
 
-static inline void count_answer(struct weir *limiter, int error, const struct weir_decision *decision)
+static inline void count_plain(struct weir *limiter, int error, const struct weir_decision *decision)
 {
     stats_add(&limiter->stats, error ? STATS_ERRORS : decision->allowed ? STATS_ALLOWED : STATS_DENIED, 1);
-    if (!limiter->is_plain && !error && failure_decided(decision))
+}
+
+static inline void count_answer(struct weir *limiter, int error, const struct weir_decision *decision)
+{
+    count_plain(limiter, error, decision);
+    if (!error && failure_decided(decision))
         stats_add(&limiter->stats, STATS_FALLBACKS, 1);
 }
 

@@ -1,73 +1,20 @@
 #!/bin/sh
 # redis.sh WEIR - the weir program on a Redis server of its own: the same decisions as in local mode, and nothing left.
-#
-# The server is WEIR_TEST_REDIS_SERVER's, or redis-server from PATH, or Debian's redis-check-rdb, which is the server when
-# it is called by that name. Without one, or without redis-cli to look into it, this is skipped: status 77.
 set -u
 [ $# -eq 1 ] || { echo "usage: redis.sh WEIR" >&2; exit 2; }
 # shellcheck source=tests/cli/lib.sh
 . "$(dirname "$0")/lib.sh"
+# shellcheck source=tests/cli/server.sh
+. "$here/server.sh"
 secret=marker-7f3a91
-server_pid=
-
-stop_server() {
-    [ -z "$server_pid" ] || kill "$server_pid" 2>/dev/null
-    server_pid=
-}
-trap 'stop_server; rm -rf "$scratch"' EXIT
-trap 'exit 2' HUP INT TERM
-
-skip() {
-    echo "SKIPPED: $1" >&2
-    exit 77
-}
-
-command -v redis-cli >found || skip 'there is no redis-cli here'
-if [ -n "${WEIR_TEST_REDIS_SERVER-}" ]; then
-    server=$WEIR_TEST_REDIS_SERVER
-elif command -v redis-server >found; then
-    server=$(cat found)
-elif [ -x /usr/bin/redis-check-rdb ]; then
-    ln -s /usr/bin/redis-check-rdb redis-server
-    server=$scratch/redis-server
-else
-    skip 'there is no redis-server here'
-fi
-# It must not outlive this script, whatever becomes of it.
-if command -v setpriv >found; then
-    server="setpriv --pdeathsig KILL $server"
-fi
-
-# A path as long as a socket's may be leaves no room for a long folder.
-socket=$scratch/redis.sock
-url=unix://$socket
-asked() {
-    REDISCLI_AUTH=$secret redis-cli -s "$socket" "$@" 2>&1
-}
-
-start_server() {
-    # shellcheck disable=SC2086 # a list of words
-    $server --port 0 --unixsocket "$socket" --dir "$scratch" --save '' --appendonly no --requirepass "$secret" \
-        >server.log 2>&1 &
-    server_pid=$!
-    tries=0
-    until [ "$(asked ping)" = PONG ]; do
-        tries=$((tries + 1))
-        if [ $tries -gt 200 ] || ! kill -0 "$server_pid" 2>/dev/null; then
-            cat server.log
-            echo 'the server does not start'
-            exit 1
-        fi
-        sleep 0.1
-    done
-}
+export REDISCLI_AUTH=$secret # redis-cli's
 
 # no_keys: the server holds none, so that each test finds it, and leaves it, empty.
 no_keys() {
     [ "$(asked dbsize)" = 0 ] || { asked keys '*' >>err; echo '(keys are left)' >>err; return 1; }
 }
 
-start_server
+start_server --requirepass "$secret"
 export WEIR_REDIS_PASSWORD=$secret
 
 # ---- Decisions ----
@@ -169,10 +116,11 @@ run 0 replay --decisions -p "$once" && mv out local &&
 verdict 'a replay has keys of its own and leaves those of others alone' $?
 asked flushall >/dev/null
 
-# The keys of a run, seen while it waits for its input to be taken: --decisions into a pipe that nobody reads yet.
+# The keys of a run, seen while it waits for its output to be taken: a pipe that nobody reads yet holds far less.
 mkfifo pipe
 rows 2 60000 >many
-"$weir" replay --decisions --mode distributed --redis "$url" -p 'sliding_window limit=5 period=1d' many >pipe 2>err &
+"$weir" replay --decisions --keep-order --mode distributed --redis "$url" -p 'sliding_window limit=5 period=1d' many \
+    >pipe 2>err &
 replay_pid=$!
 exec 3<pipe
 tries=0
@@ -192,7 +140,7 @@ wait "$replay_pid"
 status=$?
 [ $status -eq 143 ] && [ ! -s err ] && no_keys
 verdict 'a replay that is ended by a signal removes its keys first' $?
-{ "$weir" replay --decisions --mode distributed --redis "$url" -p "$once" many 2>err | head -n 1 >out; } &&
+{ "$weir" replay --decisions --keep-order --mode distributed --redis "$url" -p "$once" many 2>err | head -n 1 >out; } &&
     [ "$(wc -l <out)" -eq 1 ] && [ ! -s err ] && no_keys
 verdict 'a replay whose reader has gone removes its keys' $?
 

@@ -1,0 +1,60 @@
+# server.sh - a private Redis server for the shell tests. Sourced; it wants $scratch, a folder to work in, and ends the
+# server and removes the folder when the script ends.
+#
+# The server is WEIR_TEST_REDIS_SERVER's, or redis-server from PATH, or Debian's redis-check-rdb, which is the server when
+# it is called by that name. Without one, or without redis-cli to look into it, the script ends as skipped: status 77.
+# shellcheck shell=sh disable=SC2034,SC2154 # the sourcing script sets what is used, and uses what is set
+
+server_pid=
+socket=$scratch/redis.sock
+url=unix://$socket
+
+stop_server() {
+    [ -z "$server_pid" ] || kill "$server_pid" 2>/dev/null
+    server_pid=
+}
+trap 'stop_server; rm -rf "$scratch"' EXIT
+trap 'exit 2' HUP INT TERM
+
+skip() {
+    echo "SKIPPED: $1" >&2
+    exit 77
+}
+
+command -v redis-cli >"$scratch/found" || skip 'there is no redis-cli here'
+if [ -n "${WEIR_TEST_REDIS_SERVER-}" ]; then
+    server=$WEIR_TEST_REDIS_SERVER
+elif command -v redis-server >"$scratch/found"; then
+    server=$(cat "$scratch/found")
+elif [ -x /usr/bin/redis-check-rdb ]; then
+    ln -s /usr/bin/redis-check-rdb "$scratch/redis-server"
+    server=$scratch/redis-server
+else
+    skip 'there is no redis-server here'
+fi
+# It must not outlive the script, whatever becomes of that.
+if command -v setpriv >"$scratch/found"; then
+    server="setpriv --pdeathsig KILL $server"
+fi
+
+# asked WORD...: what the server answers to a command.
+asked() {
+    redis-cli -s "$socket" "$@" 2>&1
+}
+
+# start_server [WORD]...: with more words for its command line.
+start_server() {
+    # shellcheck disable=SC2086 # a list of words
+    $server --port 0 --unixsocket "$socket" --dir "$scratch" --save '' --appendonly no "$@" >"$scratch/server.log" 2>&1 &
+    server_pid=$!
+    tries=0
+    until [ "$(asked ping)" = PONG ]; do
+        tries=$((tries + 1))
+        if [ $tries -gt 200 ] || ! kill -0 "$server_pid" 2>/dev/null; then
+            cat "$scratch/server.log"
+            echo 'the server does not start'
+            exit 1
+        fi
+        sleep 0.1
+    done
+}

@@ -1,0 +1,697 @@
+/* test_failure.c - what answers when the backend fails: enum weir_on_failure, for every verb, over outages. */
+#include "fake.h"
+
+#include "core/limiter.h"
+
+#include <stdio.h>
+#include <unistd.h>
+
+static struct weir_options options_with(enum weir_on_failure on_failure)
+{
+    struct weir_options options = WEIR_OPTIONS_INIT;
+    options.on_failure = on_failure;
+    return options;
+}
+
+/* A backend, a limiter over it and a limit of ten permits that come back one a second. */
+struct stage {
+    struct fake fake;
+    struct scene scene;
+    weir_limit *limit;
+};
+
+static const int64_t ten_us = 10 * WEIR_SECOND;
+
+static void stage_open(struct stage *stage, const struct weir_options *options, bool shared)
+{
+    fake_init(&stage->fake);
+    stage->fake.ops.shared = shared;
+    fake_open(&stage->fake, &stage->scene, options);
+    stage->scene.now_us -= stage->scene.now_us % 64; /* an outage's beginning is rounded up to this */
+    stage->limit = scene_define_text(&stage->scene, "limit", "token_bucket limit=10 period=10s");
+}
+
+/* ---- By this process's share ---- */
+
+START_TEST(while_the_backend_fails_memory_decides_by_the_share_from_cold)
+{
+    struct weir_options options = WEIR_OPTIONS_INIT;
+    struct stage stage;
+    options.instances = 2;
+    stage_open(&stage, &options, true);
+    struct weir_decision decision = taken(stage.limit, "a", 10);
+    ck_assert_int_eq(decision.source, WEIR_BY_BACKEND);
+    ck_assert_int_eq(decision.limit, 10); /* the whole limit: all count in the backend together */
+
+    atomic_store(&stage.fake.answer, WEIR_ETIME);
+    decision = taken(stage.limit, "a", 1);
+    ck_assert_int_eq(decision.source, WEIR_BY_FALLBACK);
+    ck_assert(!decision.allowed);
+    ck_assert_int_eq(decision.limit, 5);
+    ck_assert_int_eq(decision.remaining, 0);
+    ck_assert_int_eq(decision.retry_after_us, 2 * WEIR_SECOND); /* half of the rate */
+    ck_assert_int_eq(decision.reset_after_us, ten_us);
+    ck_assert_int_eq(taken(stage.limit, "a", 6).retry_after_us, WEIR_NEVER);
+
+    stage.scene.now_us += 2 * WEIR_SECOND;
+    atomic_store(&stage.fake.answer, WEIR_EIO);
+    ck_assert(peeked(stage.limit, "a", 1).allowed);
+    ck_assert(taken(stage.limit, "a", 1).allowed);
+    ck_assert(!taken(stage.limit, "a", 1).allowed);
+    stage.scene.now_us += ten_us;
+    decision = taken(stage.limit, "b", 5); /* one that was not there is as good as new by now */
+    ck_assert(decision.allowed && decision.source == WEIR_BY_FALLBACK);
+
+    atomic_store(&stage.fake.answer, WEIR_OK);
+    ck_assert_int_eq(taken(stage.limit, "a", 1).source, WEIR_BY_BACKEND);
+    const struct weir_stats stats = stats_now(stage.scene.limiter);
+    ck_assert_uint_eq(stats.fallbacks, 5); /* peeks are not counted */
+    ck_assert_uint_eq(stats.outages, 1);
+    ck_assert_uint_eq(stats.allowed, 4);
+    ck_assert_uint_eq(stats.denied, 3);
+    ck_assert_uint_eq(stats.errors, 0);
+    ck_assert_int_eq(stats.keys, 2); /* the fallback's */
+    ck_assert_int_gt(stats.bytes, 0);
+    scene_close(&stage.scene);
+    ck_assert(stage.fake.destroyed);
+}
+END_TEST
+
+START_TEST(a_backend_of_shares_is_stood_in_for_by_the_same_share)
+{
+    struct weir_options options = WEIR_OPTIONS_INIT;
+    struct stage stage;
+    options.instances = 5;
+    stage_open(&stage, &options, false);
+    ck_assert_int_eq(taken(stage.limit, "a", 1).limit, 2);
+    atomic_store(&stage.fake.answer, WEIR_EIO);
+    ck_assert_int_eq(taken(stage.limit, "a", 1).limit, 2);
+    ck_assert_int_eq(stage.fake.last_plan.size, 2);
+    scene_close(&stage.scene);
+}
+END_TEST
+
+START_TEST(a_new_share_is_the_fallbacks_alone_where_all_count_together)
+{
+    const struct share half = { .weight = 1, .total = 2, .rank = 0, .count = 2 };
+    struct stage stage;
+    stage_open(&stage, NULL, true);
+    atomic_store(&stage.fake.answer, WEIR_EIO);
+    ck_assert_int_eq(taken(stage.limit, "a", 1).limit, 10);
+    ck_assert_uint_eq(stage.fake.last.plan_version, 1);
+    stage.scene.now_us += ten_us;
+    ck_assert_int_eq(taken(stage.limit, "a", 8).remaining, 2);
+
+    must_succeed(limiter_set_share(stage.scene.limiter, &half));
+    struct weir_decision decision = taken(stage.limit, "a", 1); /* carried over: all five of the half are in use */
+    ck_assert_int_eq(decision.limit, 5);
+    ck_assert(!decision.allowed && decision.remaining == 0);
+    ck_assert_int_eq(stage.fake.last_plan.size, 10);
+    ck_assert_uint_eq(stage.fake.last.plan_version, 1);
+    ck_assert_int_eq(stats_now(stage.scene.limiter).share_total, 2);
+
+    must_succeed(weir_limit_define(stage.scene.limiter, "limit",
+                                   &(struct weir_policy){ .limit = 8, .period_us = ten_us }, NULL));
+    ck_assert_int_eq(taken(stage.limit, "b", 1).limit, 4);
+    ck_assert_int_eq(stage.fake.last_plan.size, 8);
+    ck_assert_uint_eq(stage.fake.last.plan_version, 2);
+    scene_close(&stage.scene);
+}
+END_TEST
+
+START_TEST(a_limit_is_refused_if_its_share_is_impossible_though_the_whole_is_not)
+{
+    /* A hundred years to fill, and ten thousand times that at a share of one in ten thousand. */
+    const struct weir_policy slow = { .limit = 1, .period_us = 366 * WEIR_DAY, .burst = 100 };
+    struct weir_options options = WEIR_OPTIONS_INIT;
+    struct stage stage;
+    stage_open(&stage, &options, true);
+    must_succeed(weir_limit_define(stage.scene.limiter, "slow", &slow, NULL));
+    const struct share small = { .weight = 1, .total = 10000, .rank = 0, .count = 10000 };
+    ck_assert_int_eq(limiter_set_share(stage.scene.limiter, &small), WEIR_EINVAL);
+    scene_close(&stage.scene);
+    options.instances = 10000;
+    stage_open(&stage, &options, true);
+    ck_assert_int_eq(weir_limit_define(stage.scene.limiter, "slow", &slow, NULL), WEIR_EINVAL);
+    ck_assert_ptr_null(weir_limit_find(stage.scene.limiter, "slow"));
+    scene_close(&stage.scene);
+}
+END_TEST
+
+START_TEST(shares_that_come_to_nothing_are_told_of_the_share_not_of_the_whole)
+{
+    struct weir_options options = WEIR_OPTIONS_INIT;
+    struct stage stage;
+    options.instances = 20;
+    options.rank = 19;
+    stage_open(&stage, &options, true);
+    weir_limit *window = scene_define_text(&stage.scene, "window", "fixed_window limit=10 period=1h");
+    const struct weir_stats stats = stats_now(stage.scene.limiter);
+    ck_assert_uint_eq(stats.share_lifts, 1);
+    ck_assert_uint_eq(stats.share_zeros, 1);
+    ck_assert_int_eq(taken(window, "a", 1).limit, 10);
+    atomic_store(&stage.fake.answer, WEIR_EIO);
+    struct weir_decision decision = taken(window, "a", 1);
+    ck_assert(!decision.allowed && decision.limit == 0 && decision.retry_after_us == WEIR_NEVER);
+    ck_assert_int_eq(taken(stage.limit, "a", 1).limit, 1);
+    scene_close(&stage.scene);
+}
+END_TEST
+
+START_TEST(a_fallback_that_is_full_answers_by_on_full)
+{
+    struct weir_options options = WEIR_OPTIONS_INIT;
+    struct stage stage;
+    options.max_keys = 1;
+    stage_open(&stage, &options, true);
+    atomic_store(&stage.fake.answer, WEIR_EIO);
+    taken(stage.limit, "a", 1);
+    stage.scene.now_us += ten_us / 2;
+    ck_assert(taken(stage.limit, "a", 1).allowed);
+    struct weir_decision decision = taken(stage.limit, "b", 1);
+    ck_assert(!decision.allowed && decision.source == WEIR_BY_FALLBACK);
+    ck_assert_int_eq(decision.reset_after_us, ten_us / 2); /* it is cold, though there is no room for it */
+    ck_assert_uint_eq(stats_now(stage.scene.limiter).full, 1);
+    scene_close(&stage.scene);
+}
+END_TEST
+
+/* ---- Outages ---- */
+
+START_TEST(a_failure_among_others_gives_nothing_and_a_long_outage_gives_its_rate)
+{
+    struct stage stage;
+    int64_t admitted = 0;
+    stage_open(&stage, NULL, true);
+    atomic_store(&stage.fake.answer, WEIR_ETIME);
+    for (int i = 0; i < 6000; i++) { /* ten minutes */
+        admitted += taken(stage.limit, "a", 1).allowed;
+        stage.scene.now_us += WEIR_SECOND / 10;
+    }
+    ck_assert_int_eq(admitted, 599); /* one a second, nothing to begin with */
+    ck_assert_uint_eq(stats_now(stage.scene.limiter).outages, 1);
+    scene_close(&stage.scene);
+}
+END_TEST
+
+START_TEST(no_flapping_admits_more_than_the_time_of_its_outages_makes)
+{
+    struct stage stage;
+    int64_t admitted = 0, longest_us = 0;
+    struct chance chance = chance_make(1);
+    stage_open(&stage, NULL, true);
+    for (int flap = 1; flap <= 300; flap++) {
+        const int64_t lasts_us = chance_between(&chance, 0, 5 * WEIR_SECOND), begin_us = stage.scene.now_us;
+        int64_t here = 0;
+        atomic_store(&stage.fake.answer, WEIR_EIO);
+        while (stage.scene.now_us <= begin_us + lasts_us) {
+            here += taken(stage.limit, "a", 1).allowed;
+            stage.scene.now_us += WEIR_SECOND / 4;
+        }
+        must(here <= lasts_us / WEIR_SECOND, "no outage admits more than its time makes");
+        admitted += here;
+        longest_us = longest_us > lasts_us ? longest_us : lasts_us;
+        atomic_store(&stage.fake.answer, WEIR_OK);
+        taken(stage.limit, "b", 1);
+        ck_assert_uint_eq(stats_now(stage.scene.limiter).outages, (uint64_t)flap);
+    }
+    ck_assert_int_gt(admitted, 300);
+    scene_close(&stage.scene);
+}
+END_TEST
+
+START_TEST(outages_beyond_the_count_of_their_numbers_start_cold_all_the_same)
+{
+    struct stage stage;
+    stage_open(&stage, NULL, true);
+    for (int flap = 0; flap < 66000; flap++) {
+        atomic_store(&stage.fake.answer, WEIR_EIO);
+        must(!taken(stage.limit, "a", 1).allowed, "cold");
+        atomic_store(&stage.fake.answer, WEIR_OK);
+        taken(stage.limit, "a", 1);
+    }
+    ck_assert_uint_eq(stats_now(stage.scene.limiter).outages, 66000);
+    scene_close(&stage.scene);
+}
+END_TEST
+
+START_TEST(an_outage_is_told_in_one_line_at_each_end)
+{
+    struct stage stage;
+    stage_open(&stage, NULL, true);
+    ck_assert_int_eq(stage.scene.log_lines, 0);
+    atomic_store(&stage.fake.answer, WEIR_ETIME);
+    for (int i = 0; i < 5; i++)
+        taken(stage.limit, "a", 1);
+    ck_assert_int_eq(stage.scene.log_lines, 1);
+    ck_assert_str_eq(stage.scene.last_line,
+                     "backend fake: the backend did not answer in time; deciding by this process's "
+                     "share until it answers");
+    atomic_store(&stage.fake.answer, WEIR_OK);
+    for (int i = 0; i < 5; i++)
+        taken(stage.limit, "a", 1);
+    ck_assert_int_eq(stage.scene.log_lines, 2);
+    ck_assert_str_eq(stage.scene.last_line, "backend fake answers again");
+    scene_close(&stage.scene);
+}
+END_TEST
+
+START_TEST(an_outage_begins_at_the_time_that_the_caller_gave)
+{
+    struct stage stage;
+    struct weir_decision decisions[2];
+    stage_open(&stage, NULL, true);
+    atomic_store(&stage.fake.answer, WEIR_EIO);
+    const int64_t start_us = 64000000; /* a replay of long ago */
+    struct weir_request requests[2] = { { stage.limit, weir_key_text("a"), 1, start_us },
+                                        { stage.limit, weir_key_text("a"), 1, start_us + WEIR_SECOND } };
+    must_succeed(weir_try_batch(stage.scene.limiter, requests, 2, decisions));
+    ck_assert(!decisions[0].allowed && decisions[0].retry_after_us == WEIR_SECOND);
+    ck_assert(decisions[1].allowed);
+    scene_close(&stage.scene);
+}
+END_TEST
+
+START_TEST(a_clock_that_steps_back_takes_the_outage_along)
+{
+    struct stage stage;
+    stage_open(&stage, NULL, true);
+    atomic_store(&stage.fake.answer, WEIR_EIO);
+    ck_assert(!taken(stage.limit, "a", 1).allowed);
+    stage.scene.now_us -= WEIR_CLOCK_SLACK_US; /* held */
+    ck_assert_int_eq(taken(stage.limit, "a", 1).retry_after_us, WEIR_CLOCK_SLACK_US + WEIR_SECOND);
+    stage.scene.now_us -= WEIR_HOUR;
+    ck_assert_int_eq(taken(stage.limit, "a", 1).retry_after_us, WEIR_SECOND);
+    stage.scene.now_us += WEIR_SECOND;
+    ck_assert(taken(stage.limit, "a", 1).allowed);
+    ck_assert_uint_eq(stats_now(stage.scene.limiter).outages, 1);
+    ck_assert_int_eq(stage.scene.log_lines, 1);
+    scene_close(&stage.scene);
+}
+END_TEST
+
+START_TEST(a_clock_out_of_range_is_an_error_in_an_outage_too)
+{
+    struct stage stage;
+    fake_init(&stage.fake);
+    stage.fake.ops.own_clock = true;
+    fake_open(&stage.fake, &stage.scene, NULL);
+    stage.limit = scene_define_text(&stage.scene, "limit", "leaky_bucket limit=10 period=10s");
+    struct weir_decision decision;
+    stage.scene.now_us = -5; /* nobody asks it while the backend has its own */
+    ck_assert_int_eq(taken(stage.limit, "a", 1).source, WEIR_BY_BACKEND);
+    atomic_store(&stage.fake.answer, WEIR_EIO);
+    ck_assert_int_eq(weir_try(stage.limit, weir_key_text("a"), 1, &decision), WEIR_EINVAL);
+    ck_assert_uint_eq(stats_now(stage.scene.limiter).errors, 1);
+    ck_assert_uint_eq(stats_now(stage.scene.limiter).outages, 0);
+    stage.scene.now_us = 64;
+    ck_assert_int_eq(taken(stage.limit, "a", 1).retry_after_us, WEIR_SECOND);
+    ck_assert_int_eq(stage.fake.last.now_us, WEIR_OWN_CLOCK);
+    stage.scene.now_us = WEIR_MAX_TIME_US;
+    ck_assert(taken(stage.limit, "a", 1).allowed);
+    scene_close(&stage.scene);
+}
+END_TEST
+
+START_TEST(an_outage_at_the_end_of_time_is_one)
+{
+    struct stage stage;
+    stage_open(&stage, NULL, true);
+    stage.scene.now_us = WEIR_MAX_TIME_US;
+    atomic_store(&stage.fake.answer, WEIR_EIO);
+    ck_assert(!taken(stage.limit, "a", 1).allowed);
+    ck_assert_int_eq(taken(stage.limit, "a", 1).source, WEIR_BY_FALLBACK);
+    scene_close(&stage.scene);
+}
+END_TEST
+
+/* ---- Each policy, each verb ---- */
+
+enum { VERBS = 6 };
+
+static void never_done(struct weir_op *op, int status)
+{
+    (void)op, (void)status;
+    ck_abort_msg("what was answered at once is done");
+}
+
+/* One decision for `cost`, by any of the verbs that ask for one. */
+static int ask(struct stage *stage, int verb, int64_t cost, struct weir_decision *out)
+{
+    const struct weir_key key = weir_key_text("a");
+    const struct weir_request request = { stage->limit, key, cost, 0 };
+    struct weir_op op = { .request = request };
+    int error;
+    switch (verb) {
+    case 0: return weir_try(stage->limit, key, cost, out);
+    case 1: return weir_acquire(stage->limit, key, cost, 0, out);
+    case 2: return weir_try_all(stage->scene.limiter, &request, 1, out);
+    case 3: return weir_try_batch(stage->scene.limiter, &request, 1, out);
+    case 4: return weir_peek(stage->limit, key, cost, out);
+    default:
+        op.done = never_done;
+        error = weir_submit(stage->scene.limiter, &op);
+        if (error == WEIR_OK)
+            *out = op.decision;
+        return error;
+    }
+}
+
+static void assert_every_verb_answers(enum weir_on_failure on_failure, const struct weir_decision *fits,
+                                      const struct weir_decision *never, int failure)
+{
+    for (int verb = 0; verb < VERBS; verb++) {
+        struct weir_options options = options_with(on_failure);
+        struct weir_decision decision;
+        struct stage stage;
+        options.instances = 2; /* it is the whole limit that is told of */
+        stage_open(&stage, &options, true);
+        atomic_store(&stage.fake.answer, failure);
+        must_succeed(ask(&stage, verb, 10, &decision));
+        assert_decision_is(&decision, fits, "a cost that fits");
+        must_succeed(ask(&stage, verb, 11, &decision));
+        assert_decision_is(&decision, never, "a cost that never can");
+        const struct weir_stats stats = stats_now(stage.scene.limiter);
+        const bool counts = verb != 4;
+        ck_assert_uint_eq(stats.fallbacks, counts ? 2 : 0);
+        ck_assert_uint_eq(stats.allowed, counts && fits->allowed);
+        ck_assert_uint_eq(stats.allowed + stats.denied, counts ? 2 : 0);
+        ck_assert_uint_eq(stats.outages, 1);
+        atomic_store(&stage.fake.answer, WEIR_OK);
+        must_succeed(ask(&stage, verb, 10, &decision));
+        ck_assert_int_eq(decision.source, WEIR_BY_BACKEND);
+        ck_assert_int_eq(stage.scene.log_lines, 2);
+        scene_close(&stage.scene);
+    }
+}
+
+START_TEST(with_open_every_verb_allows_what_could_ever_be_allowed)
+{
+    const struct weir_decision fits = { .allowed = true, .source = WEIR_BY_FAIL_OPEN, .limit = 10, .remaining = 10 };
+    const struct weir_decision never = {
+        .source = WEIR_BY_FAIL_OPEN, .limit = 10, .remaining = 10, .retry_after_us = WEIR_NEVER
+    };
+    assert_every_verb_answers(WEIR_FAIL_OPEN, &fits, &never, WEIR_ETIME);
+    assert_every_verb_answers(WEIR_FAIL_OPEN, &fits, &never, WEIR_EIO);
+}
+END_TEST
+
+START_TEST(with_closed_every_verb_denies_for_a_second)
+{
+    const struct weir_decision fits = { .source = WEIR_BY_FAIL_CLOSED, .limit = 10, .retry_after_us = WEIR_SECOND };
+    const struct weir_decision never = { .source = WEIR_BY_FAIL_CLOSED, .limit = 10, .retry_after_us = WEIR_NEVER };
+    assert_every_verb_answers(WEIR_FAIL_CLOSED, &fits, &never, WEIR_ETIME);
+    assert_every_verb_answers(WEIR_FAIL_CLOSED, &fits, &never, WEIR_EIO);
+}
+END_TEST
+
+START_TEST(with_local_every_verb_is_answered_by_memory)
+{
+    for (int verb = 0; verb < VERBS; verb++) {
+        struct weir_decision decision;
+        struct stage stage;
+        stage_open(&stage, NULL, true);
+        atomic_store(&stage.fake.answer, WEIR_EIO);
+        must_succeed(ask(&stage, verb, 3, &decision));
+        ck_assert(!decision.allowed && decision.source == WEIR_BY_FALLBACK);
+        ck_assert_int_eq(decision.retry_after_us, 3 * WEIR_SECOND);
+        stage.scene.now_us += ten_us;
+        must_succeed(ask(&stage, verb, 3, &decision));
+        ck_assert(decision.allowed && decision.source == WEIR_BY_FALLBACK);
+        ck_assert_int_eq(decision.remaining, verb == 4 ? 10 : 7);
+        ck_assert_uint_eq(stats_now(stage.scene.limiter).fallbacks, verb == 4 ? 0 : 2);
+        scene_close(&stage.scene);
+    }
+}
+END_TEST
+
+START_TEST(with_error_every_verb_fails_and_nothing_takes_over)
+{
+    const struct weir_options options = options_with(WEIR_FAIL_ERROR);
+    for (int verb = 0; verb < VERBS; verb++) {
+        struct weir_decision decision = { .limit = 4711 };
+        struct stage stage;
+        stage_open(&stage, &options, true);
+        atomic_store(&stage.fake.answer, WEIR_EIO);
+        ck_assert_int_eq(ask(&stage, verb, 1, &decision), WEIR_EIO);
+        ck_assert_int_eq(decision.limit, 4711);
+        const struct weir_stats stats = stats_now(stage.scene.limiter);
+        ck_assert_uint_eq(stats.errors, verb == 4 ? 0 : 1);
+        ck_assert_uint_eq(stats.fallbacks + stats.outages, 0);
+        ck_assert_int_eq(stats.bytes, 0); /* no memory to fall back on */
+        ck_assert_int_eq(stage.scene.log_lines, 0);
+        scene_close(&stage.scene);
+    }
+}
+END_TEST
+
+START_TEST(other_errors_than_failures_reach_the_caller_whatever_is_chosen)
+{
+    static const int errors[] = { WEIR_ESTATE, WEIR_ENOMEM, WEIR_ECLOSED, WEIR_EFULL };
+    for (int on_failure = WEIR_FAIL_LOCAL; on_failure <= WEIR_FAIL_ERROR; on_failure++) {
+        const struct weir_options options = options_with((enum weir_on_failure)on_failure);
+        struct stage stage;
+        stage_open(&stage, &options, true);
+        for (int i = 0; i < 4; i++) {
+            atomic_store(&stage.fake.answer, errors[i]);
+            for (int verb = 0; verb < VERBS; verb++) {
+                struct weir_decision decision = { .limit = 4711 };
+                ck_assert_int_eq(ask(&stage, verb, 1, &decision), errors[i]);
+                ck_assert_int_eq(decision.limit, 4711);
+            }
+        }
+        const struct weir_stats stats = stats_now(stage.scene.limiter);
+        ck_assert_uint_eq(stats.errors, 4 * (VERBS - 1));
+        ck_assert_uint_eq(stats.outages + stats.fallbacks, 0);
+        scene_close(&stage.scene);
+    }
+}
+END_TEST
+
+START_TEST(a_refund_or_a_reset_that_fails_is_an_error_and_no_outage)
+{
+    for (int on_failure = WEIR_FAIL_LOCAL; on_failure <= WEIR_FAIL_ERROR; on_failure++) {
+        const struct weir_options options = options_with((enum weir_on_failure)on_failure);
+        const struct weir_key key = weir_key_text("a");
+        struct stage stage;
+        stage_open(&stage, &options, true);
+        atomic_store(&stage.fake.answer, WEIR_ETIME);
+        ck_assert_int_eq(weir_refund(stage.limit, key, 1), WEIR_ETIME);
+        ck_assert_int_eq(weir_reset(stage.limit, key), WEIR_ETIME);
+        ck_assert_uint_eq(stats_now(stage.scene.limiter).outages, 0);
+        atomic_store(&stage.fake.answer, WEIR_OK);
+        must_succeed(weir_refund(stage.limit, key, 1));
+        must_succeed(weir_reset(stage.limit, key));
+        scene_close(&stage.scene);
+    }
+}
+END_TEST
+
+START_TEST(all_or_nothing_in_an_outage_is_decided_as_one)
+{
+    struct stage stage;
+    struct weir_decision decision;
+    stage_open(&stage, NULL, true);
+    weir_limit *slow = scene_define_text(&stage.scene, "slow", "token_bucket limit=1 period=1h burst=5");
+    const struct weir_request both[2] = { { stage.limit, weir_key_text("a"), 1, 0 },
+                                          { slow, weir_key_text("a"), 1, 0 } };
+    atomic_store(&stage.fake.answer, WEIR_EIO);
+    must_succeed(weir_try_all(stage.scene.limiter, both, 2, &decision));
+    ck_assert(!decision.allowed && decision.bound_by == 1 && decision.retry_after_us == WEIR_HOUR);
+    stage.scene.now_us += WEIR_MINUTE;
+    must_succeed(weir_try_all(stage.scene.limiter, both, 2, &decision));
+    ck_assert(!decision.allowed && decision.source == WEIR_BY_FALLBACK);
+    ck_assert_int_eq(peeked(stage.limit, "a", 1).remaining, 10); /* nothing was charged */
+    stage.scene.now_us += WEIR_HOUR;
+    must_succeed(weir_try_all(stage.scene.limiter, both, 2, &decision));
+    ck_assert(decision.allowed);
+    ck_assert_int_eq(peeked(stage.limit, "a", 1).remaining, 9);
+    ck_assert_uint_eq(stats_now(stage.scene.limiter).fallbacks, 3);
+    scene_close(&stage.scene);
+}
+END_TEST
+
+/* ---- What an acquire gives back ---- */
+
+START_TEST(what_an_acquire_declines_goes_back_to_who_admitted_it)
+{
+    struct stage stage;
+    struct weir_decision decision;
+    const struct weir_key key = weir_key_text("a");
+    stage_open(&stage, NULL, true);
+    weir_limit *queue = scene_define_text(&stage.scene, "queue", "leaky_bucket limit=10 period=10s");
+    atomic_store(&stage.fake.answer, WEIR_EIO);
+    taken(queue, "a", 1);
+    stage.scene.now_us += 5 * WEIR_SECOND;
+    ck_assert_int_eq(peeked(queue, "a", 1).remaining, 5);
+    must_succeed(weir_acquire(queue, key, 3, 0, &decision));
+    ck_assert(!decision.allowed && decision.source == WEIR_BY_FALLBACK);
+    ck_assert_int_eq(decision.retry_after_us, 5 * WEIR_SECOND);
+    ck_assert_int_eq(decision.delay_us, 0);
+    ck_assert_int_eq(peeked(queue, "a", 1).remaining, 5);
+    ck_assert_int_eq(stage.fake.verbs[WEIR_REFUND], 0);
+
+    atomic_store(&stage.fake.answer, WEIR_OK);
+    atomic_store(&stage.fake.delay_us, WEIR_HOUR);
+    must_succeed(weir_acquire(queue, key, 3, 1, &decision));
+    ck_assert(!decision.allowed && decision.retry_after_us > WEIR_HOUR - WEIR_SECOND);
+    ck_assert_int_eq(stage.fake.verbs[WEIR_REFUND], 1);
+    ck_assert_int_eq(stage.fake.last.cost, 3);
+    scene_close(&stage.scene);
+}
+END_TEST
+
+static int refuse_refunds(struct weir_backend *backend, const struct weir_backend_request *requests, size_t n, bool all,
+                          int64_t deadline_us, struct weir_decision *out)
+{
+    struct fake *fake = (struct fake *)backend;
+    (void)n, (void)all, (void)deadline_us;
+    if (requests[0].verb == WEIR_REFUND)
+        return atomic_load(&fake->answer);
+    *out = (struct weir_decision){ .allowed = true, .limit = 10, .remaining = 9, .delay_us = WEIR_HOUR };
+    return WEIR_OK;
+}
+
+START_TEST(permits_that_cannot_be_given_back_are_lost_and_the_denial_stands)
+{
+    static const struct {
+        enum weir_on_failure on_failure;
+        int refund, result;
+    } rows[] = {
+        { WEIR_FAIL_LOCAL, WEIR_ETIME, WEIR_OK },       { WEIR_FAIL_CLOSED, WEIR_EIO, WEIR_OK },
+        { WEIR_FAIL_ERROR, WEIR_ETIME, WEIR_ETIME },    { WEIR_FAIL_LOCAL, WEIR_ESTATE, WEIR_ESTATE },
+        { WEIR_FAIL_OPEN, WEIR_ECLOSED, WEIR_ECLOSED },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        const struct weir_options options = options_with(rows[i].on_failure);
+        struct weir_decision decision = { .limit = 4711 };
+        struct stage stage;
+        fake_init(&stage.fake);
+        stage.fake.ops.decide = refuse_refunds;
+        fake_open(&stage.fake, &stage.scene, &options);
+        stage.limit = scene_define_text(&stage.scene, "limit", "leaky_bucket limit=10 period=10s");
+        atomic_store(&stage.fake.answer, rows[i].refund);
+        ck_assert_int_eq(weir_acquire(stage.limit, weir_key_text("a"), 1, 0, &decision), rows[i].result);
+        ck_assert(!decision.allowed);
+        ck_assert_int_eq(decision.limit, rows[i].result == WEIR_OK ? 10 : 4711);
+        const struct weir_stats stats = stats_now(stage.scene.limiter);
+        ck_assert_uint_eq(stats.denied, rows[i].result == WEIR_OK);
+        ck_assert_uint_eq(stats.errors, rows[i].result != WEIR_OK);
+        scene_close(&stage.scene);
+    }
+}
+END_TEST
+
+/* ---- Times ---- */
+
+START_TEST(by_the_local_clock_a_backend_is_told_it_though_it_has_its_own)
+{
+    for (int by_local_clock = 0; by_local_clock < 2; by_local_clock++) {
+        struct weir_options options = options_with(WEIR_FAIL_ERROR), read;
+        struct stage stage;
+        fake_init(&stage.fake);
+        stage.fake.ops.own_clock = true;
+        scene_init(&stage.scene, &options);
+        must_succeed(options_read(&options, &read));
+        read.by_local_clock = by_local_clock; /* which is for Redis alone to have */
+        must_succeed(limiter_make(&read, &stage.fake.base, NULL, &stage.scene.limiter));
+        stage.limit = scene_define_text(&stage.scene, "limit", "token_bucket limit=10 period=10s");
+        for (int verb = 0; verb < VERBS; verb++) {
+            struct weir_decision decision;
+            must_succeed(ask(&stage, verb, 1, &decision));
+            ck_assert_int_eq(stage.fake.last.now_us, by_local_clock ? stage.scene.now_us : WEIR_OWN_CLOCK);
+        }
+        must_succeed(weir_refund(stage.limit, weir_key_text("a"), 1));
+        ck_assert_int_eq(stage.fake.last.now_us, by_local_clock ? stage.scene.now_us : WEIR_OWN_CLOCK);
+        scene_close(&stage.scene);
+    }
+}
+END_TEST
+
+/* ---- Threads ---- */
+
+enum { THREADS = 4, ROUNDS = 3000 };
+
+static void *try_and_count(void *argument)
+{
+    struct stage *stage = argument;
+    int64_t fallbacks = 0;
+    for (int i = 0; i < ROUNDS; i++) {
+        struct weir_decision decision;
+        must_succeed(weir_try(stage->limit, weir_key_text("a"), 1, &decision));
+        fallbacks += decision.source == WEIR_BY_FALLBACK;
+        must(decision.source == WEIR_BY_BACKEND || !decision.allowed, "the clock stands still: cold is cold");
+    }
+    return (void *)(intptr_t)fallbacks;
+}
+
+static void count_lines(void *user, enum weir_log_level level, const char *line)
+{
+    (void)line;
+    atomic_fetch_add((_Atomic int *)user + (level == WEIR_LOG_INFO), 1);
+}
+
+START_TEST(threads_that_fail_and_succeed_at_once_agree_on_each_outage)
+{
+    static struct stage stage;
+    struct weir_options options = WEIR_OPTIONS_INIT;
+    _Atomic int lines[2] = { 0, 0 };
+    pthread_t threads[THREADS];
+    int64_t fallbacks = 0;
+    fake_init(&stage.fake);
+    atomic_store(&stage.fake.flaky, 3);
+    options.log = count_lines;
+    options.user = lines;
+    must_succeed(weir_open_backend(&options, &stage.fake.base, &stage.scene.limiter));
+    stage.limit = scene_define_text(&stage.scene, "limit", "fixed_window limit=5 period=366d");
+    for (int i = 0; i < THREADS; i++)
+        ck_assert_int_eq(pthread_create(&threads[i], NULL, try_and_count, &stage), 0);
+    for (int i = 0; i < THREADS; i++) {
+        void *count;
+        ck_assert_int_eq(pthread_join(threads[i], &count), 0);
+        fallbacks += (intptr_t)count;
+    }
+    atomic_store(&stage.fake.flaky, 0);
+    taken(stage.limit, "a", 1); /* no outage lasts beyond this */
+    const struct weir_stats stats = stats_now(stage.scene.limiter);
+    ck_assert_uint_eq(stats.fallbacks, (uint64_t)fallbacks);
+    ck_assert_int_eq(fallbacks, THREADS * ROUNDS / 3);
+    ck_assert_uint_eq(stats.allowed + stats.denied, THREADS * ROUNDS + 1);
+    ck_assert_uint_le(stats.outages, stats.fallbacks);
+    ck_assert_uint_ge(stats.outages, 1);
+    ck_assert_uint_eq(stats.outages, (uint64_t)atomic_load(&lines[0]));
+    ck_assert_int_eq(atomic_load(&lines[0]), atomic_load(&lines[1]));
+    scene_close(&stage.scene);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("failure");
+    suite_test(suite, while_the_backend_fails_memory_decides_by_the_share_from_cold, 30);
+    suite_test(suite, a_backend_of_shares_is_stood_in_for_by_the_same_share, 30);
+    suite_test(suite, a_new_share_is_the_fallbacks_alone_where_all_count_together, 30);
+    suite_test(suite, a_limit_is_refused_if_its_share_is_impossible_though_the_whole_is_not, 30);
+    suite_test(suite, shares_that_come_to_nothing_are_told_of_the_share_not_of_the_whole, 30);
+    suite_test(suite, a_fallback_that_is_full_answers_by_on_full, 30);
+    suite_test(suite, a_failure_among_others_gives_nothing_and_a_long_outage_gives_its_rate, 30);
+    suite_test(suite, no_flapping_admits_more_than_the_time_of_its_outages_makes, 30);
+    suite_test(suite, outages_beyond_the_count_of_their_numbers_start_cold_all_the_same, 30);
+    suite_test(suite, an_outage_is_told_in_one_line_at_each_end, 30);
+    suite_test(suite, an_outage_begins_at_the_time_that_the_caller_gave, 30);
+    suite_test(suite, a_clock_that_steps_back_takes_the_outage_along, 30);
+    suite_test(suite, a_clock_out_of_range_is_an_error_in_an_outage_too, 30);
+    suite_test(suite, an_outage_at_the_end_of_time_is_one, 30);
+    suite_test(suite, with_open_every_verb_allows_what_could_ever_be_allowed, 30);
+    suite_test(suite, with_closed_every_verb_denies_for_a_second, 30);
+    suite_test(suite, with_local_every_verb_is_answered_by_memory, 30);
+    suite_test(suite, with_error_every_verb_fails_and_nothing_takes_over, 30);
+    suite_test(suite, other_errors_than_failures_reach_the_caller_whatever_is_chosen, 30);
+    suite_test(suite, a_refund_or_a_reset_that_fails_is_an_error_and_no_outage, 30);
+    suite_test(suite, all_or_nothing_in_an_outage_is_decided_as_one, 30);
+    suite_test(suite, what_an_acquire_declines_goes_back_to_who_admitted_it, 30);
+    suite_test(suite, permits_that_cannot_be_given_back_are_lost_and_the_denial_stands, 30);
+    suite_test(suite, by_the_local_clock_a_backend_is_told_it_though_it_has_its_own, 30);
+    suite_test(suite, threads_that_fail_and_succeed_at_once_agree_on_each_outage, 60);
+    return suite_run(suite);
+}
