@@ -159,7 +159,6 @@ int redis_open(const struct weir_options *options, struct weir_backend **out)
         return WEIR_ENOMEM;
     char sentence[256] = "out of memory";
     struct redis_engine *engine;
-    forks_watch();
     redis->backend.ops = &redis_ops;
     redis->config.log = (struct log){ options->log, options->user };
     snprintf(redis->config.prefix, sizeof redis->config.prefix, "%s", options->redis_prefix);

@@ -1,23 +1,65 @@
-/* forks.c - notices that this process is the child of a fork. */
+/* forks.c - lets what has threads or locks live on in the child of a fork. */
 #include "core/forks.h"
 
+#include "core/lock.h"
+
 #include <pthread.h>
+#include <stddef.h>
 
 volatile unsigned forks_count; /* written in the child, while it has one thread */
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
+static struct lock lock; /* of the list, held while the process forks */
+static struct forks_watcher *watchers;
 
-static void in_child(void)
+static void tell(enum forks_moment moment)
+{
+    for (struct forks_watcher *watcher = watchers; watcher; watcher = watcher->next)
+        watcher->told(watcher, moment);
+}
+
+static void before(void) UNCHECKED
+{
+    lock_take(&lock);
+    tell(FORKS_BEFORE);
+}
+
+static void in_parent(void) UNCHECKED
+{
+    tell(FORKS_IN_PARENT);
+    lock_give(&lock);
+}
+
+static void in_child(void) UNCHECKED
 {
     forks_count++;
+    tell(FORKS_IN_CHILD);
+    lock_give(&lock);
 }
 
-static void watch(void)
+static void begin(void)
 {
-    pthread_atfork(NULL, NULL, in_child);
+    lock_init(&lock);
+    pthread_atfork(before, in_parent, in_child);
 }
 
-void forks_watch(void)
+void forks_watch(struct forks_watcher *watcher)
 {
-    pthread_once(&once, watch);
+    pthread_once(&once, begin);
+    lock_take(&lock);
+    watcher->next = watchers;
+    watcher->link = &watchers;
+    if (watchers)
+        watchers->link = &watcher->next;
+    watchers = watcher;
+    lock_give(&lock);
+}
+
+void forks_forget(struct forks_watcher *watcher)
+{
+    lock_take(&lock);
+    *watcher->link = watcher->next;
+    if (watcher->next)
+        watcher->next->link = watcher->link;
+    lock_give(&lock);
 }

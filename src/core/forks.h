@@ -1,15 +1,27 @@
-/* forks.h - notices that this process is the child of a fork.
+/* forks.h - lets what has threads or locks live on in the child of a fork.
  *
- * Threads, and what they have locked or begun, do not follow into a child. Who depends on them remembers the count of
- * forks at their start, and begins anew where it has changed.
+ * Threads, and what they have locked or begun, do not follow into a child. Who watches is told before the fork, when it
+ * can take its locks so that nobody is half-way through what they guard, and after it on both sides.
  */
 #ifndef CORE_FORKS_H
 #define CORE_FORKS_H
 
-/* Begin to count: any thread, any number of times. */
-void forks_watch(void);
+enum forks_moment {
+    FORKS_BEFORE,    /* in the thread that forks; all watchers are told, in no order, before the next moment */
+    FORKS_IN_PARENT, /* in the same thread */
+    FORKS_IN_CHILD   /* in the child's only thread */
+};
 
-/* How many forks, since the first forks_watch(), lie between this process and the one that called it. */
+struct forks_watcher {
+    void (*told)(struct forks_watcher *watcher, enum forks_moment moment);
+    struct forks_watcher *next, **link; /* forks.c's */
+};
+
+/* Any thread, but not from told(). */
+void forks_watch(struct forks_watcher *watcher);
+void forks_forget(struct forks_watcher *watcher);
+
+/* How many forks lie between this process and the one that first had a watcher. A limiter that can block watches. */
 extern volatile unsigned forks_count __attribute__((visibility("hidden")));
 
 #endif

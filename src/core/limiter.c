@@ -3,7 +3,10 @@
 
 #include "core/inside.h"
 
+#include <fcntl.h>
+#include <stddef.h>
 #include <stdlib.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 static int share_copy(const struct share *share, struct share *out)
@@ -36,6 +39,40 @@ static int wait_init(struct weir *limiter)
     int failed = pthread_cond_init(&limiter->closing_or_left, &attributes);
     pthread_condattr_destroy(&attributes);
     return failed ? WEIR_ENOMEM : WEIR_OK;
+}
+
+/* What the child's only thread has of a limiter: no call inside, no one waiting, no request submitted, all of which are
+ * the parent's; and an event fd of its own under the same number. The locks are held over the fork, so that what they
+ * guard is whole in the child; a condition may be half-way through the waiting of a thread that is not here. */
+static void begin_in_child(struct weir *limiter) UNCHECKED
+{
+    uint64_t shut = atomic_load_explicit(&limiter->inside, memory_order_relaxed) & INSIDE_SHUT;
+    atomic_store_explicit(&limiter->inside, shut, memory_order_relaxed);
+    atomic_store_explicit(&limiter->answered, NULL, memory_order_relaxed);
+    limiter->waiting = 0;
+    wait_init(limiter);
+    int event_fd = atomic_load_explicit(&limiter->event_fd, memory_order_relaxed);
+    if (event_fd >= 0) {
+        int own = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+        if (own >= 0) {
+            dup3(own, event_fd, O_CLOEXEC);
+            close(own);
+        }
+    }
+}
+
+static void told_of_fork(struct forks_watcher *watcher, enum forks_moment moment) UNCHECKED
+{
+    struct weir *limiter = (struct weir *)((char *)watcher - offsetof(struct weir, forks));
+    if (moment == FORKS_BEFORE) {
+        lock_take(&limiter->mutex);
+        lock_take(&limiter->wait_mutex);
+        return;
+    }
+    if (moment == FORKS_IN_CHILD)
+        begin_in_child(limiter);
+    lock_give(&limiter->wait_mutex);
+    lock_give(&limiter->mutex);
 }
 
 static void limiter_free(struct weir *limiter)
@@ -98,11 +135,16 @@ int limiter_make(const struct weir_options *options, struct weir_backend *backen
     }
     if (!error)
         error = load_policy_file(limiter, options->policy_file);
-    if (error)
+    if (error) {
         limiter_free(limiter);
-    else
-        *out = limiter;
-    return error;
+        return error;
+    }
+    if (limiter->can_block) {
+        limiter->forks.told = told_of_fork;
+        forks_watch(&limiter->forks);
+    }
+    *out = limiter;
+    return WEIR_OK;
 }
 
 void weir_close(weir *limiter)
@@ -111,6 +153,8 @@ void weir_close(weir *limiter)
         return;
     struct weir_backend *backend = limiter->backend;
     struct weir_backend *fallback = limiter->fallback;
+    if (limiter->can_block)
+        forks_forget(&limiter->forks);
     lock_take(&limiter->wait_mutex);
     limiter->closing = true;
     pthread_cond_broadcast(&limiter->closing_or_left);

@@ -1,6 +1,7 @@
 /* limiter.h - a limiter and its limits: what weir_open() makes, whatever backend is below.
  *
- * Locks, none of them held while another is taken, none held while a backend or a hook is called:
+ * Locks, none of them held while another is taken (but while the process forks, in this order), none held while a
+ * backend or a hook is called:
  *
  *     limiter->mutex        the table of limits, policies, plans being replaced
  *     limiter->wait_mutex   who waits in weir_acquire(), and the limiter's end
@@ -11,6 +12,7 @@
 #define CORE_LIMITER_H
 
 #include "core/clock.h"
+#include "core/forks.h"
 #include "core/hash.h"
 #include "core/lock.h"
 #include "core/log.h"
@@ -63,6 +65,8 @@ struct weir {
     pthread_cond_t closing_or_left; /* CLOCK_MONOTONIC */
     int64_t waiting;                /* (w) threads in weir_acquire() that have begun to wait */
     bool closing;                   /* (w) */
+
+    struct forks_watcher forks; /* forks.c's; a limiter that can block goes on in the child of a fork */
 
     struct stats stats; /* (a) */
 };
