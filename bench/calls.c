@@ -98,7 +98,8 @@ void call_weir(struct call *call, enum kind kind, const struct bench_key *keys, 
         redis_item_write(&call->items[i * REDIS_ITEM_SIZE], WEIR_TAKE, false, cost, times);
     }
     add_bytes(call, call->stamp, redis_stamp_write(plan, call->stamp));
-    add_bytes(call, call->items, n * REDIS_ITEM_SIZE);
+    memset(&call->items[n * REDIS_ITEM_SIZE], 0, REDIS_ECHO_SIZE); /* one at a time: none can be taken for another */
+    add_bytes(call, call->items, n * REDIS_ITEM_SIZE + REDIS_ECHO_SIZE);
 }
 
 uint64_t call_permits(const redisReply *reply)
@@ -107,7 +108,7 @@ uint64_t call_permits(const redisReply *reply)
     uint64_t permits = 0;
     if (reply->type == REDIS_REPLY_ARRAY && reply->elements == 2)
         return reply->element[0]->integer == 1;
-    if (reply->type == REDIS_REPLY_STRING && reply->len >= 15) {
+    if (reply->type == REDIS_REPLY_STRING && reply->len > REDIS_HEAD_SIZE + REDIS_ECHO_SIZE) {
         for (int i = 0; i < 7; i++)
             permits |= (uint64_t)(unsigned char)reply->str[7 + i] << 8 * i;
         return permits;

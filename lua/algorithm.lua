@@ -4,6 +4,7 @@
 -- state after (nil: fresh) with the microseconds until it will be as good as new.
 local function ALGORITHM(stamp, state, now, cost, moved)
   --@paste ALGORITHM plan
+  --@paste ALGORITHM check
   if not sane then
     return nil
   end
@@ -11,7 +12,7 @@ local function ALGORITHM(stamp, state, now, cost, moved)
   if not ours then
     return nil
   end
-  local permits, held = ceil(used / unit), max(now, anchor * grain)
+  local permits, held = ceil(used / unit), math.max(now, anchor * grain)
   local allowed, added = used + cost * unit <= most, 0
   if allowed then
     used, added = used + cost * unit, cost

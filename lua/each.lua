@@ -3,27 +3,28 @@
 --
 -- One GET and at most one SET or DEL a key; TIME is read once. Every number stays a whole one below 2^53, which a
 -- double holds exactly, and leaves through struct.pack or as the milliseconds of PX: tostring keeps 14 digits only.
+-- What a bad call is refused for is looked at before anything is written; for one key that is before its end.
 --@include prologue.lua
 
-local stamp, items, time = ARGV[1], ARGV[2], ARGV[3]
+local stamp, items, time, keys = ARGV[1], ARGV[2], ARGV[3], #KEYS
 --@include clock.lua
-if not now or not items or #ARGV > 3 then
+local ends = items and #items - 4 or 0 -- where the items end and the echo begins
+if not now or ARGV[4] or keys == 0 or ends < 9 * keys or ends % 9 ~= 0 then
   return redis.error_reply('WEIR bad arguments')
 end
 --@paste ALGORITHM plan
-if not sane or #items % 9 ~= 0 then
-  return redis.error_reply('WEIR bad stamp or items')
-end
-local keys, last = 0, 1
-for k = 1, #items, 9 do
-  local verb, more = byte(items, k, k + 1)
-  if verb > RESET or more > 1 then
-    return redis.error_reply('WEIR bad items')
+if keys > 1 then
+  local counted, last = 0, 1
+  for k = 1, ends, 9 do
+    local verb, more = string.byte(items, k, k + 1)
+    if verb > RESET or more > 1 then
+      return redis.error_reply('WEIR bad items')
+    end
+    counted, last = counted + 1 - more, more
   end
-  keys, last = keys + 1 - more, more
-end
-if last ~= 0 or keys ~= #KEYS then
-  return redis.error_reply('WEIR bad items: not those of the keys')
+  if last ~= 0 or counted ~= keys then
+    return redis.error_reply('WEIR bad items: not those of the keys')
+  end
 end
 
 local function carry(state, stamp, now)
@@ -31,46 +32,56 @@ local function carry(state, stamp, now)
   --@include algorithms.lua
   --@include carry.lua
 end
-local found, charged, at = { NONE }, 0, 1 -- room for one from the start: most calls have one key
+local found, only = keys > 1 and {}, nil
+local charged, at = 0, 1
 for i = 1, keys do
   local key = KEYS[i]
   --@include find.lua
+  if not known then
+    --@paste ALGORITHM check
+    if not sane then
+      return redis.error_reply('WEIR bad stamp')
+    elseif state then
+      state, moved = carry(state, stamp, now), true
+    end
+  end
   --@paste ALGORITHM read
-  if ours then
-    found[i] = state or NONE
-    local changed, before = false, charged
-    repeat
-      local verb, more, cost, times
-      verb, more, cost, times, at = parse('<BBI5I2', items, at)
-      if verb == TAKE then
-        local admitted = floor((most - used) / (cost * unit))
-        if admitted > 0 then
-          if admitted > times then admitted = times end
-          used = used + admitted * cost * unit
-          charged = charged + admitted * cost
-          changed = true
-        end
-      elseif verb ~= PEEK then
-        used = verb == REFUND and max(0, used - times * cost * unit) or 0
-        if used == 0 then anchor = fresh end
+  local changed, before, verb, more, cost, times = false, charged
+  repeat
+    verb, more, cost, times, at = parse('<BBI5I2', items, at)
+    if not ours then
+      -- its requests are passed over
+    elseif verb == TAKE then
+      local admitted = floor((most - used) / (cost * unit))
+      if admitted > 0 then
+        if admitted > times then admitted = times end
+        used = used + admitted * cost * unit
+        charged = charged + admitted * cost
         changed = true
       end
-      if moved and verb ~= PEEK then changed = true end
-    until more == 0
-    if not changed then
-      -- a denial and a peek leave the key as it is
-    elseif used > 0 then
-      local added = charged - before
-      --@paste ALGORITHM write
-      call('SET', key, bytes, 'PX', ceil(left / 1000) + grace)
-    elseif state or moved then
-      call('DEL', key)
+      if moved then changed = true end
+    elseif verb ~= PEEK then
+      used = verb == REFUND and math.max(0, used - times * cost * unit) or 0
+      if used == 0 then anchor = fresh end
+      changed = true
     end
-  else
-    found[i] = FOREIGN
-    repeat
-      at = at + 9
-    until byte(items, at - 8) == 0
+    if verb > RESET or more > 1 then
+      return redis.error_reply('WEIR bad items')
+    end
+  until more == 0 or at > ends
+  if more ~= 0 or (keys == 1 and at <= ends) then
+    return redis.error_reply('WEIR bad items: not those of the keys')
   end
+  if not changed then
+    -- a denial and a peek leave the key as it is
+  elseif used > 0 then
+    local added = charged - before
+    --@paste ALGORITHM write
+    call('SET', key, bytes, 'PX', ceil(left / 1000) + grace)
+  elseif state or moved then
+    call('DEL', key)
+  end
+  local met = not ours and FOREIGN or state or NONE
+  if found then found[i] = met else only = met end
 end
-return pack('<I7I7c0', now, charged, found[2] and concat(found) or found[1])
+return pack('<I7I7c0c4', now, charged, found and table.concat(found) or only, sub(items, -4))

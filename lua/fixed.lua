@@ -3,8 +3,9 @@
 --
 --     stamp: tag 'F', align I1, period I7 in us, size I4                 state: stamp, used I4, start I7 in us
 --@part plan
-local tag, align, period, size = parse('<BBI7I4', #stamp == 13 and stamp or rep('\0', 13))
+local tag, align, period, size = parse('<BBI7I4', #stamp == 13 and stamp or string.rep('\0', 13))
 local most, unit, grain, fresh = size, 1, 1, align == 1 and now - now % period or now
+--@part check
 local sane = tag == 70 and align <= 1 and period > 0 and period <= FILL_MAX and size > 0
 --@part read
 local used, anchor, ours = 0, fresh, state ~= nil

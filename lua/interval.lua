@@ -3,8 +3,9 @@
 --
 --     stamp: tag 'I', align I1, limit I4, period I7 in us, size I4       state: stamp, used I4, last refill I7 in us
 --@part plan
-local tag, align, limit, period, size = parse('<BBI4I7I4', #stamp == 17 and stamp or rep('\0', 17))
+local tag, align, limit, period, size = parse('<BBI4I7I4', #stamp == 17 and stamp or string.rep('\0', 17))
 local most, unit, grain, fresh = size, 1, 1, align == 1 and now - now % period or now
+--@part check
 local sane = tag == 73 and align <= 1 and limit > 0 and period > 0 and size > 0
   and size / limit * period <= FILL_MAX
 --@part read
@@ -17,7 +18,7 @@ if state then
     if anchor - now > SLACK_US then anchor, moved = fresh, true end
   else
     local refills = floor((now - anchor) / period)
-    used, anchor = max(0, used - refills * limit), anchor + refills * period
+    used, anchor = math.max(0, used - refills * limit), anchor + refills * period
     if used == 0 then anchor = fresh end
   end
 end

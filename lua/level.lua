@@ -3,14 +3,16 @@
 --     stamp: tag 'T' or 'L', p I7, q I7, tick I3 in us, size I4          state: stamp, used units I7, tick I7
 --
 -- Parts of a script, in the order in which they are pasted:
---     plan     in: stamp, now. Out: sane, the plan's fields; most, the units of a full bucket; unit, units of a permit;
---              grain, microseconds of one step of the anchor; fresh, the anchor of a fresh state.
+--     plan     in: stamp, now. Out: the plan's fields; most, the units of a full bucket; unit, units of a permit; grain,
+--              microseconds of one step of the anchor; fresh, the anchor of a fresh state.
+--     check    out: sane, whether the stamp is a plan's. That of a state that is stored has been checked already.
 --     read     in: state (nil: not ours, false: none), moved. Out: ours; used and anchor at now; moved, if the clock
 --              rule moved the anchor back.
 --     write    in: used, anchor, added (what was admitted just now). Out: bytes; left, us until it is as good as new.
 --@part plan
-local tag, p, q, tick, size = parse('<BI7I7I3I4', #stamp == 22 and stamp or rep('\0', 22))
+local tag, p, q, tick, size = parse('<BI7I7I3I4', #stamp == 22 and stamp or string.rep('\0', 22))
 local most, unit, grain, fresh = size * q, q, tick, floor(now / tick)
+--@part check
 local sane = (tag == 84 or tag == 76) and p > 0 and p <= EXACT_MAX and tick > 0 and most > 0 and most <= EXACT_MAX
   and most / p * tick <= FILL_MAX
 --@part read

@@ -9,8 +9,9 @@
 -- of takes and refunds is the youngest part of all that was in it. Counts too old to count are dropped by a take only:
 -- the clock may step back a little, and they count again.
 --@part plan
-local tag, blocks, period, size = parse('<BI2I7I4', #stamp == 14 and stamp or rep('\0', 14))
+local tag, blocks, period, size = parse('<BI2I7I4', #stamp == 14 and stamp or string.rep('\0', 14))
 local most, unit, grain, fresh = size, 1, period, floor(now / period)
+--@part check
 local sane = tag == 83 and blocks > 0 and blocks <= 1024 and period > 0 and (blocks + 1) * period <= FILL_MAX
   and size > 0
 --@part read
@@ -21,7 +22,7 @@ if state then
   if #state >= 27 then newest, n = parse('<I7I2', state, 15) end
   ours = n > 0 and n <= blocks + 1 and #state == 23 + 4 * n and newest * period <= EXACT_MAX
   if ours then
-    counts = { parse(rep('<I4', n), state, 24) }
+    counts = { parse(string.rep('<I4', n), state, 24) }
     local start = newest * period
     if start > now then
       moved = moved or start - now > SLACK_US
@@ -30,7 +31,7 @@ if state then
     else
       age = fresh - newest
     end
-    kept = max(0, min(n, blocks + 1 - age))
+    kept = math.max(0, math.min(n, blocks + 1 - age))
     for k = 1, kept do used = used + counts[k] end
     local sum = used
     for k = kept + 1, n do sum = sum + counts[k] end
@@ -40,14 +41,14 @@ if state then
   end
 end
 --@part write
-local young = min(used, added)
+local young = math.min(used, added)
 local rest, old = used - young, state and sub(state, 24) or ''
 if rest < had then -- some was given back
   for k = 1, kept do
     if counts[k] > rest then counts[k] = rest end
     rest = rest - counts[k]
   end
-  old = pack(rep('<I4', n), unpack(counts, 1, n))
+  old = pack(string.rep('<I4', n), unpack(counts, 1, n))
 end
 local bytes
 if added > 0 then
@@ -61,7 +62,7 @@ if added > 0 then
     n, empty, old = age + kept, age - 1, sub(old, 1, 4 * kept)
   end
   newest = anchor
-  bytes = pack('<c14I7I2I4c0c0', stamp, newest, n, first, rep('\0\0\0\0', empty), old)
+  bytes = pack('<c14I7I2I4c0c0', stamp, newest, n, first, string.rep('\0\0\0\0', empty), old)
 else
   while counts[n] == 0 do n = n - 1 end
   bytes = pack('<c14I7I2c0', stamp, newest, n, sub(old, 1, 4 * n))

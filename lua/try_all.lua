@@ -2,7 +2,7 @@
 --
 -- KEYS  one or more, all in one slot of a cluster, each at most once
 -- ARGV  a stamp for each key, as the algorithms' files lay them out
---       items  one for each key, as for the other scripts: a take, not more, of its cost, once
+--       items  one for each key, as for the other scripts: a take, not more, of its cost, once; then 4 bytes likewise
 --       time   to decide by, in decimal microseconds; without it the server's
 -- Returns what the other scripts return. If any key denies, nothing is charged; what the clock or a new plan demands is
 --       written all the same. If any is not ours, nothing is written.
@@ -12,7 +12,7 @@
 local n = #KEYS
 local items, time = ARGV[n + 1], ARGV[n + 2]
 --@include clock.lua
-if not now or #ARGV > n + 2 or n == 0 or not items or #items ~= 9 * n then
+if not now or #ARGV > n + 2 or n == 0 or not items or #items ~= 9 * n + 4 then
   return redis.error_reply('WEIR bad arguments')
 end
 --@include algorithms.lua
@@ -36,6 +36,9 @@ local all_ours, all_allowed, charged = true, true, 0
 for i = 1, n do
   local key, stamp = KEYS[i], ARGV[i]
   --@include find.lua
+  if state and not known then
+    state, moved = carry(state, stamp, now), true
+  end
   local permits, allowed, _
   if state ~= nil then
     permits, _, moved, allowed, after[i], lives[i] = deciders[i](stamp, state, now, costs[i], moved)
@@ -62,4 +65,4 @@ if all_ours then
     end
   end
 end
-return pack('<I7I7c0', now, charged, concat(found))
+return pack('<I7I7c0c4', now, charged, table.concat(found), sub(items, -4))

@@ -1,6 +1,9 @@
 /* scripts.c - the scripts called by hand: see scripts.h. */
 #include "scripts.h"
 
+#include "backends/redis_state.h"
+#include "support.h"
+
 #include "support.h"
 
 #include <inttypes.h>
@@ -48,6 +51,23 @@ void call_begin(struct call *call, enum redis_script_id script, int64_t keys)
     call_word(call, "EVALSHA", 7);
     call_word(call, redis_scripts[script].sha1, 40);
     call_number(call, keys);
+}
+
+void call_items(struct call *call, const unsigned char *items, size_t len)
+{
+    static unsigned char word[CALL_ITEMS + REDIS_ECHO_SIZE];
+    must(len <= CALL_ITEMS, "room for the items");
+    memcpy(word, items, len);
+    memcpy(word + len, "echo", REDIS_ECHO_SIZE);
+    call_word(call, word, len + REDIS_ECHO_SIZE);
+}
+
+size_t answer_len(const redisReply *reply)
+{
+    if (reply->type != REDIS_REPLY_STRING || reply->len < REDIS_HEAD_SIZE + REDIS_ECHO_SIZE)
+        return 0;
+    size_t len = (size_t)reply->len - REDIS_ECHO_SIZE;
+    return memcmp(reply->str + len, "echo", REDIS_ECHO_SIZE) == 0 ? len : 0;
 }
 
 void call_send(struct scripts *scripts, const struct call *call)

@@ -30,6 +30,11 @@ struct call {
 void call_begin(struct call *call, enum redis_script_id script, int64_t keys);
 void call_word(struct call *call, const void *bytes, size_t len);
 void call_number(struct call *call, int64_t number);
+/* The word of the items, with "echo" for the answer to repeat. */
+void call_items(struct call *call, const unsigned char *items, size_t len);
+
+/* How long an answer is without its echo; 0: it is none, or repeats something else. */
+size_t answer_len(const redisReply *reply);
 /* Send with whatever goes out next; its reply is read in turn. */
 void call_send(struct scripts *scripts, const struct call *call);
 

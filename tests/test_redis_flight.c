@@ -77,7 +77,7 @@ static void write_out(struct hangar *hangar)
 
 /* An answer: the time, the permits charged, and `fresh` keys that were not there. */
 struct answer {
-    char bytes[14 + REDIS_CALL_KEYS];
+    char bytes[14 + REDIS_CALL_KEYS + 4];
     struct redis_reply reply;
 };
 
@@ -87,12 +87,15 @@ static void number(char *out, int64_t value)
         out[i] = (char)((uint64_t)value >> 8 * i);
 }
 
-static const struct redis_reply *answer(struct answer *answer, int64_t charged, size_t fresh)
+static const struct redis_reply *answer(const struct redis_flight *flight, struct answer *answer, int64_t charged,
+                                        size_t fresh)
 {
+    const uint32_t echo = flight->first_echo + (uint32_t)flight->replied;
     number(answer->bytes, INT64_C(1790000000000000));
     number(answer->bytes + 7, charged);
     memset(answer->bytes + 14, 0, fresh);
-    answer->reply = (struct redis_reply){ REDIS_REPLY_IS_STRING, answer->bytes, 14 + fresh };
+    memcpy(answer->bytes + 14 + fresh, &echo, sizeof echo);
+    answer->reply = (struct redis_reply){ REDIS_REPLY_IS_STRING, answer->bytes, 14 + fresh + sizeof echo };
     return &answer->reply;
 }
 
@@ -113,7 +116,7 @@ START_TEST(requests_for_a_key_share_its_place_and_are_decided_in_order)
     write_out(&hangar);
     ck_assert_int_eq(count_of(&hangar, "EVALSHA"), 1);
     ck_assert_int_eq(count_of(&hangar, "weir:limit:{a}"), 1);
-    ck_assert_int_eq(redis_flight_reply(hangar.flight, answer(&reply, 5, 1), ended), REDIS_LANDED);
+    ck_assert_int_eq(redis_flight_reply(hangar.flight, answer(hangar.flight, &reply, 5, 1), ended), REDIS_LANDED);
     static const int64_t remaining[] = { 3, 1, 1, 1, 0 };
     for (int i = 0; i < 5; i++) {
         ck_assert_int_eq(hangar.statuses[i], WEIR_OK);
@@ -226,7 +229,7 @@ START_TEST(a_script_that_was_not_loaded_is_sent_again_with_it_and_at_most_three_
     ck_assert(add(&hangar, 1, take(window, "a", 1)));
     write_out(&hangar);
     ck_assert_int_eq(redis_flight_reply(hangar.flight, &not_there, ended), REDIS_FLYING);
-    ck_assert_int_eq(redis_flight_reply(hangar.flight, answer(&reply, 1, 1), ended), REDIS_LANDED);
+    ck_assert_int_eq(redis_flight_reply(hangar.flight, answer(hangar.flight, &reply, 1, 1), ended), REDIS_LANDED);
     ck_assert_int_eq(hangar.statuses[0], 1);
     ck_assert_int_eq(hangar.statuses[1], WEIR_OK);
     for (int i = 2; i <= REDIS_TRIES; i++) {
@@ -273,7 +276,7 @@ START_TEST(all_or_nothing_stays_one_call_when_it_is_sent_again)
     int told = 1;
     for (size_t i = 0; i < 2; i++)
         hangar.again->asks[i].owner = i == 0 ? &told : &hangar.statuses[0];
-    ck_assert_int_eq(redis_flight_reply(hangar.again, answer(&reply, 5, 2), ended), REDIS_LANDED);
+    ck_assert_int_eq(redis_flight_reply(hangar.again, answer(hangar.again, &reply, 5, 2), ended), REDIS_LANDED);
     ck_assert_int_eq(told, WEIR_OK);
     ck_assert_int_eq(hangar.decisions[0].remaining, 3);
     ck_assert_int_eq(hangar.decisions[1].remaining, 2);
@@ -299,7 +302,7 @@ START_TEST(an_error_ends_its_call_and_no_other)
         ck_assert_int_eq(redis_flight_reply(hangar.flight, &error, ended), REDIS_FLYING);
         ck_assert_int_eq(hangar.statuses[0], WEIR_EIO);
         ck_assert_int_eq(hangar.statuses[1], 1);
-        ck_assert_int_eq(redis_flight_reply(hangar.flight, answer(&reply, 1, 1), ended), REDIS_LANDED);
+        ck_assert_int_eq(redis_flight_reply(hangar.flight, answer(hangar.flight, &reply, 1, 1), ended), REDIS_LANDED);
         ck_assert_int_eq(hangar.statuses[1], WEIR_OK);
         ck_assert(hangar.flight->read_only == (i == 0));
         ck_assert_ptr_null(strstr(hangar.flight->error_word, "secret"));
@@ -318,16 +321,24 @@ START_TEST(an_answer_that_does_not_fit_is_no_decision)
     ck_assert(add(&hangar, 0, take(limit, "a", 1)));
     ck_assert(add(&hangar, 1, take(limit, "b", 1)));
     write_out(&hangar);
-    answer(&good, 2, 2);
+    answer(hangar.flight, &good, 2, 2);
     for (size_t len = 0; len < good.reply.len; len++) { /* cut short */
         bad = good;
         bad.reply.text = bad.bytes;
         bad.reply.len = len;
         ck_assert_int_eq(redis_flight_reply(hangar.flight, &bad.reply, ended), REDIS_MISFIT);
     }
-    ck_assert_int_eq(redis_flight_reply(hangar.flight, answer(&bad, 2, 3), ended), REDIS_MISFIT); /* too long */
-    ck_assert_int_eq(redis_flight_reply(hangar.flight, answer(&bad, 1, 2), ended), REDIS_MISFIT); /* another sum */
-    ck_assert_int_eq(redis_flight_reply(hangar.flight, answer(&bad, 3, 2), ended), REDIS_MISFIT);
+    ck_assert_int_eq(redis_flight_reply(hangar.flight, answer(hangar.flight, &bad, 2, 3), ended),
+                     REDIS_MISFIT); /* too long */
+    ck_assert_int_eq(redis_flight_reply(hangar.flight, answer(hangar.flight, &bad, 1, 2), ended),
+                     REDIS_MISFIT); /* another sum */
+    ck_assert_int_eq(redis_flight_reply(hangar.flight, answer(hangar.flight, &bad, 3, 2), ended), REDIS_MISFIT);
+    for (int i = 0; i < 4; i++) { /* another's */
+        bad = good;
+        bad.reply.text = bad.bytes;
+        bad.bytes[16 + i] ^= 1;
+        ck_assert_int_eq(redis_flight_reply(hangar.flight, &bad.reply, ended), REDIS_MISFIT);
+    }
     bad = good;
     bad.reply.text = bad.bytes;
     bad.bytes[14] = 'T'; /* a state that is not there */
@@ -356,14 +367,14 @@ START_TEST(a_state_that_is_not_weirs_ends_its_key_alone_or_all_of_an_all_or_noth
     int both = 1;
     ck_assert(redis_flight_add(hangar.flight, two, 2, true, &hangar.decisions[2], &both));
     write_out(&hangar);
-    answer(&reply, 1, 2);
+    answer(hangar.flight, &reply, 1, 2);
     reply.bytes[14] = 1;
     ck_assert_int_eq(redis_flight_reply(hangar.flight, &reply.reply, ended), REDIS_FLYING);
     ck_assert_int_eq(hangar.statuses[0], WEIR_ESTATE);
     ck_assert_int_eq(hangar.statuses[1], WEIR_OK);
     for (size_t i = 2; i < 4; i++)
         hangar.flight->asks[i].owner = &hangar.statuses[i];
-    answer(&reply, 0, 2);
+    answer(hangar.flight, &reply, 0, 2);
     reply.bytes[15] = 1;
     ck_assert_int_eq(redis_flight_reply(hangar.flight, &reply.reply, ended), REDIS_LANDED);
     ck_assert_int_eq(hangar.statuses[2], WEIR_ESTATE);

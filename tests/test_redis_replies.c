@@ -27,29 +27,51 @@ struct liar {
     weir_limit *limit;
 };
 
-/* The truth about one request for a fresh key: the time, what was charged, that there was no state. */
-static size_t truth(const struct fake_request *request, unsigned char answer[15])
+enum { TRUTH_LEN = 19, ECHO_LEN = 4 };
+
+/* What an answer must repeat: the end of what the items are in. */
+static const char *echo_of(const struct fake_request *request)
+{
+    return request->words[request->n - 1] + request->lens[request->n - 1] - ECHO_LEN;
+}
+
+/* The truth about one request for a fresh key: the time, what was charged, that there was no state, the echo. */
+static size_t truth(const struct fake_request *request, unsigned char answer[TRUTH_LEN])
 {
     const char *item = request->words[request->n - 1];
     int64_t now_us = INT64_C(1790000000123456);
-    memset(answer, 0, 15);
+    memset(answer, 0, TRUTH_LEN);
+    memcpy(answer + TRUTH_LEN - ECHO_LEN, echo_of(request), ECHO_LEN);
     for (int i = 0; i < 7; i++)
         answer[i] = (unsigned char)(now_us >> 8 * i);
     if (item[0] == 0) /* a take */
         memcpy(answer + 7, item + 2, 5);
-    return 15;
+    return TRUTH_LEN;
+}
+
+/* A lie that says "echo" repeats what it must: it is wrong in something else. */
+static void tell_echo(const struct fake_request *request, char *bytes, size_t len)
+{
+    char *echo = memmem(bytes, len, "echo", ECHO_LEN);
+    if (echo != NULL)
+        memcpy(echo, echo_of(request), ECHO_LEN);
 }
 
 static bool liar_answer(void *user, const struct fake_request *request, struct fake_reply *reply)
 {
     struct liar *liar = user;
-    unsigned char answer[15];
+    unsigned char answer[TRUTH_LEN];
     if (!fake_request_is(request, "EVALSHA"))
         return false;
     pthread_mutex_lock(&liar->lock);
     bool lies = liar->lies;
     struct says says = liar->says;
     pthread_mutex_unlock(&liar->lock);
+    char *bytes = malloc(says.len + 1);
+    must(bytes != NULL, "memory");
+    memcpy(bytes, says.bytes, says.len);
+    tell_echo(request, bytes, says.len);
+    says.bytes = bytes;
     if (!lies)
         fake_say_bulk(reply, answer, truth(request, answer));
     else if (says.how == SAYS_ONCE)
@@ -58,6 +80,7 @@ static bool liar_answer(void *user, const struct fake_request *request, struct f
         fake_say_for_ever(reply, says.bytes, says.len);
     else
         fake_say_slowly(reply, says.bytes, says.len, 10000);
+    free(bytes);
     return true;
 }
 
@@ -110,19 +133,20 @@ static const struct says lies[] = {
     SAYS("$-2\r\n", SAYS_ONCE),
     SAYS("$0\r\n\r\n", SAYS_ONCE),
     SAYS("$1\r\na\r\n", SAYS_ONCE),
-    SAYS("$14\r\n" NOW_AND_ONE "\r\n", SAYS_ONCE),     /* too short by the state */
-    SAYS("$16\r\n" NOW_AND_ONE "\0\0\r\n", SAYS_ONCE), /* too long by one */
-    SAYS("$15\r\n" NOW_AND_ONE "\2\r\n", SAYS_ONCE),   /* no such tag */
-    SAYS("$15\r\n" NOW_AND_ONE "\0xx", SAYS_ONCE),     /* no end where it should be */
+    SAYS("$19\r\n" NOW_AND_ONE "\0ohce\r\n", SAYS_ONCE),   /* another call's */
+    SAYS("$18\r\n" NOW_AND_ONE "echo\r\n", SAYS_ONCE),     /* too short by the state */
+    SAYS("$20\r\n" NOW_AND_ONE "\0\0echo\r\n", SAYS_ONCE), /* too long by one */
+    SAYS("$19\r\n" NOW_AND_ONE "\2echo\r\n", SAYS_ONCE),   /* no such tag */
+    SAYS("$19\r\n" NOW_AND_ONE "\0echoxx", SAYS_ONCE),     /* no end where it should be */
     SAYS("$36\r\nTxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx\r\n", SAYS_ONCE),
-    SAYS("$+15\r\n" NOW_AND_ONE "\0\r\n", SAYS_ONCE),
-    SAYS("$0x0f\r\n" NOW_AND_ONE "\0\r\n", SAYS_ONCE),
+    SAYS("$+19\r\n" NOW_AND_ONE "\0echo\r\n", SAYS_ONCE),
+    SAYS("$0x13\r\n" NOW_AND_ONE "\0echo\r\n", SAYS_ONCE),
     SAYS("$536870912\r\nand no more", SAYS_ONCE),
     SAYS("$9223372036854775807\r\n", SAYS_ONCE),
     SAYS("$99999999999999999999999999\r\n", SAYS_ONCE),
     SAYS("*0\r\n", SAYS_ONCE),
     SAYS("*-1\r\n", SAYS_ONCE),
-    SAYS("*1\r\n$15\r\n" NOW_AND_ONE "\0\r\n", SAYS_ONCE),
+    SAYS("*1\r\n$19\r\n" NOW_AND_ONE "\0echo\r\n", SAYS_ONCE),
     SAYS("*2147483647\r\n", SAYS_ONCE),
     SAYS("*4294967297\r\n:1\r\n", SAYS_ONCE),
     SAYS("*1000000000000000000\r\n", SAYS_ONCE),
@@ -146,7 +170,7 @@ static const struct says lies[] = {
     SAYS(":1\r\n", SAYS_FOR_EVER),
     SAYS("$10000000\r\n", SAYS_FOR_EVER),
     SAYS("\r\n", SAYS_FOR_EVER),
-    SAYS("$15\r\n" NOW_AND_ONE "\0\r\n", SAYS_SLOWLY), /* the truth, but 220 ms long */
+    SAYS("$19\r\n" NOW_AND_ONE "\0echo\r\n", SAYS_SLOWLY), /* the truth, but 220 ms long */
     SAYS("+OK, I am coming\r\n", SAYS_SLOWLY),
 };
 
@@ -184,7 +208,7 @@ END_TEST
 START_TEST(a_truth_with_bytes_turned_is_an_error_or_a_decision_that_could_be)
 {
     enum { TIMES = INSTRUMENTED ? 300 : 1500 };
-    static const char whole[] = "$15\r\n" NOW_AND_ONE "\0\r\n";
+    static const char whole[] = "$19\r\n" NOW_AND_ONE "\0echo\r\n";
     struct liar liar;
     struct chance chance = chance_make(8);
     char turned[sizeof whole - 1];

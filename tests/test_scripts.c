@@ -70,7 +70,7 @@ static void decide_send(struct scripts *scripts, const struct weir_plan *plan, c
         at = item_put(items, at, verb, cost);
     }
     call_word(&call, stamp, redis_stamp_write(plan, stamp));
-    call_word(&call, items, at);
+    call_items(&call, items, at);
     if (now_us != 0)
         call_number(&call, now_us);
     call_send(scripts, &call);
@@ -154,14 +154,14 @@ static void call_by_chance(struct chance *chance, struct call *call, bool *right
     }
     for (int i = 0; i < (all ? n : 1); i++)
         call_word(&made, stamp, redis_stamp_write(&plan, stamp));
-    call_word(&made, items, at);
+    call_items(&made, items, at);
     if (chance_one_in(chance, 2))
         call_number(&made, chance_between(chance, 0, WEIR_MAX_TIME_US));
     int spoilt = (int)chance_between(chance, 3 + n, made.n - 1);
     call_begin(call, script, n);
     *right = chance_one_in(chance, 10);
     for (int i = 3; i < made.n; i++) {
-        unsigned char bytes[CALL_KEYS * REDIS_ITEM_SIZE + 1];
+        unsigned char bytes[CALL_KEYS * REDIS_ITEM_SIZE + REDIS_ECHO_SIZE + 1];
         size_t len = made.lens[i];
         memcpy(bytes, made.words[i], len);
         if (i == spoilt && !*right) {
@@ -182,7 +182,7 @@ static void call_by_chance(struct chance *chance, struct call *call, bool *right
 /* An answer of the right form: numbers, then for each of `keys` keys a byte or a state. */
 static bool is_answer(const redisReply *reply)
 {
-    return reply->type == REDIS_REPLY_STRING && reply->len > 14;
+    return reply->type == REDIS_REPLY_STRING && reply->len > REDIS_HEAD_SIZE + REDIS_ECHO_SIZE;
 }
 
 START_TEST(a_call_that_is_none_is_refused_and_changes_nothing)
@@ -291,7 +291,7 @@ static const unsigned char *answer_about_key1(const struct weir_plan *plan, cons
     size_t at = 14;
     must(is_answer(reply), "no answer");
     for (int i = 0; i < 3; i++) {
-        int len = redis_state_read(plan, bytes + at, (size_t)reply->len - at, state, &found);
+        int len = redis_state_read(plan, bytes + at, answer_len(reply) - at, state, &found);
         must(len > 0, "not an answer");
         if (i == 1)
             about = found == REDIS_FOREIGN ? NULL : bytes + at;
@@ -299,7 +299,7 @@ static const unsigned char *answer_about_key1(const struct weir_plan *plan, cons
             must(found == REDIS_FRESH, "another key found something");
         at += (size_t)len;
     }
-    must(at == (size_t)reply->len, "the answer is longer");
+    must(at == answer_len(reply), "the answer is longer");
     return about;
 }
 
@@ -389,10 +389,10 @@ START_TEST(all_or_nothing_is_nothing_beside_what_is_not_a_state)
             call_word(&call, stamp, redis_stamp_write(&plan, stamp));
             at = item_put(items, at, WEIR_TAKE, 1);
         }
-        call_word(&call, items, at);
+        call_items(&call, items, at);
         call_send(&scripts, &call);
         redisReply *reply = reply_next(&scripts);
-        must(is_answer(reply) && reply->len == 17 && charged_of(reply) == 0, "charged, or no answer");
+        must(is_answer(reply) && answer_len(reply) == 17 && charged_of(reply) == 0, "charged, or no answer");
         for (int i = 0; i < 3; i++)
             must(reply->str[14 + i] == (i == odd), "told of the wrong key");
         freeReplyObject(reply);
@@ -456,7 +456,7 @@ static double try_all_us(struct scripts *scripts, int n, bool redefined)
             call_word(&call, stamp, redis_stamp_write(&plan, stamp));
             at = item_put(items, at, WEIR_TAKE, 1);
         }
-        call_word(&call, items, at);
+        call_items(&call, items, at);
         call_number(&call, INT64_C(1790000000123456) + step * WEIR_SECOND + chance_between(&chance, 0, 9));
         call_send(scripts, &call);
         redisReply *reply = reply_next(scripts);

@@ -191,7 +191,7 @@ static void turn_send(struct walk *walk, const struct turn *turn, bool tell_time
             redis_item_write(items + at, visit->items[j].verb, j + 1 < visit->n_items, visit->items[j].cost,
                              visit->items[j].times);
     }
-    call_word(&call, items, at);
+    call_items(&call, items, at);
     if (tell_time)
         call_number(&call, turn->now_us);
     call_send(&walk->scripts, &call);
@@ -292,8 +292,8 @@ static int64_t number_at(const unsigned char *bytes)
 static void check_answer(struct walk *walk, struct turn *turn, const redisReply *reply)
 {
     const unsigned char *bytes = (const unsigned char *)reply->str;
-    size_t len = (size_t)reply->len, at = 14;
-    agree(reply->type == REDIS_REPLY_STRING && len > 14, walk, turn, &turn->visits[0], reply->str);
+    size_t len = answer_len(reply), at = REDIS_HEAD_SIZE;
+    agree(len > REDIS_HEAD_SIZE, walk, turn, &turn->visits[0], reply->str);
     agree(number_at(bytes) == turn->now_us, walk, turn, &turn->visits[0], "another time");
     for (int i = 0; i < turn->n; i++) {
         const struct visit *visit = &turn->visits[i];
@@ -462,8 +462,8 @@ static int64_t clock_us(void)
 /* What has run out in Redis meanwhile is as good as new. */
 static void forget_expired(struct walk *walk, const struct turn *turn, const redisReply *reply)
 {
-    size_t at = 14;
-    for (int i = 0; i < turn->n && at < (size_t)reply->len; i++) {
+    size_t at = REDIS_HEAD_SIZE;
+    for (int i = 0; i < turn->n && at < answer_len(reply); i++) {
         const struct visit *visit = &turn->visits[i];
         struct mirror *mirror = &walk->mirrors[visit->key];
         if (reply->str[at] == 0 && mirror->stored &&
@@ -473,7 +473,7 @@ static void forget_expired(struct walk *walk, const struct turn *turn, const red
         }
         int64_t state[STATE_MAX_WORDS];
         enum redis_found found;
-        int len = redis_state_read(&visit->plan, (const unsigned char *)reply->str + at, (size_t)reply->len - at, state,
+        int len = redis_state_read(&visit->plan, (const unsigned char *)reply->str + at, answer_len(reply) - at, state,
                                    &found);
         agree(len > 0, walk, turn, visit, "found what is not a state");
         at += (size_t)len;
@@ -493,7 +493,7 @@ START_TEST(without_a_time_they_decide_by_the_servers)
         turn_by_chance(&walk, turn);
         turn_send(&walk, turn, false);
         redisReply *reply = reply_next(&walk.scripts);
-        agree(reply->type == REDIS_REPLY_STRING && reply->len > 14, &walk, turn, &turn->visits[0], reply->str);
+        agree(answer_len(reply) > REDIS_HEAD_SIZE, &walk, turn, &turn->visits[0], reply->str);
         turn->now_us = number_at((const unsigned char *)reply->str);
         agree(turn->now_us >= last_us - WEIR_SECOND && turn->now_us <= clock_us() + WEIR_SECOND, &walk, turn,
               &turn->visits[0], "not the server's time");

@@ -6,6 +6,7 @@
 #include "core/algorithm.h"
 #include "core/arith.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -234,6 +235,13 @@ static void write_items(const struct redis_flight_key *key, struct redis_bytes *
     }
 }
 
+/* What the answer must end with: no two calls of this process, of the last 2^32, have it in common. So an answer that is
+ * late, doubled or another's is never taken for this one's. */
+static uint32_t echo_of(const struct redis_flight *flight, const struct redis_flight_call *call)
+{
+    return flight->first_echo + (uint32_t)(call - flight->calls);
+}
+
 static void write_call(const struct redis_flight *flight, const struct redis_flight_call *call, const char *prefix,
                        struct redis_bytes *out)
 {
@@ -256,9 +264,11 @@ static void write_call(const struct redis_flight *flight, const struct redis_fli
         unsigned char stamp[REDIS_STAMP_MAX];
         redis_bytes_string(out, stamp, redis_stamp_write(&flight->keys[call->keys[i]].plan, stamp));
     }
-    redis_bytes_string_head(out, item_count * REDIS_ITEM_SIZE);
+    redis_bytes_string_head(out, item_count * REDIS_ITEM_SIZE + REDIS_ECHO_SIZE);
     for (uint32_t i = 0; i < call->key_count; i++)
         write_items(&flight->keys[call->keys[i]], out);
+    const uint32_t echo = echo_of(flight, call);
+    redis_bytes_add(out, &echo, REDIS_ECHO_SIZE);
     redis_bytes_add(out, "\r\n", 2);
     if (timed)
         redis_bytes_number(out, call->now_us);
@@ -266,6 +276,8 @@ static void write_call(const struct redis_flight *flight, const struct redis_fli
 
 void redis_flight_write(struct redis_flight *flight, const char *prefix, struct redis_bytes *out)
 {
+    static _Atomic uint32_t echoes; /* relaxed: that they differ is all */
+    flight->first_echo = atomic_fetch_add_explicit(&echoes, (uint32_t)flight->call_count, memory_order_relaxed);
     flight->loads_due = flight->loads;
     for (unsigned i = 0; i < REDIS_SCRIPT_COUNT; i++)
         if (flight->loads & 1u << i)
@@ -335,11 +347,15 @@ static int64_t number_read(struct reading *reading)
     return number;
 }
 
-static bool head_read(const struct redis_flight_call *call, const struct redis_reply *reply, struct reading *reading)
+static bool frame_read(const struct redis_flight *flight, const struct redis_flight_call *call,
+                       const struct redis_reply *reply, struct reading *reading)
 {
+    const uint32_t echo = echo_of(flight, call);
+    if (reply->kind != REDIS_REPLY_IS_STRING || reply->len < REDIS_HEAD_SIZE + REDIS_ECHO_SIZE)
+        return false;
     *reading = (struct reading){ .at = (const unsigned char *)reply->text };
-    reading->end = reading->at + reply->len;
-    if (reply->kind != REDIS_REPLY_IS_STRING || reply->len < 14)
+    reading->end = reading->at + reply->len - REDIS_ECHO_SIZE;
+    if (memcmp(reading->end, &echo, REDIS_ECHO_SIZE) != 0)
         return false;
     reading->now_us = number_read(reading);
     reading->charged = number_read(reading);
@@ -428,7 +444,7 @@ static bool call_answered(struct redis_flight *flight, struct redis_flight_call 
                           redis_ask_ended *ended)
 {
     struct reading reading;
-    if (!head_read(call, reply, &reading))
+    if (!frame_read(flight, call, reply, &reading))
         return false;
     if (!(call->limit ? read_each(flight, call, &reading) : read_all(flight, call, &reading)))
         return false;

@@ -47,6 +47,7 @@ struct redis_flight {
 
     unsigned loads;      /* scripts whose SCRIPT LOAD goes before the calls: a bit each; set by redis_flight_again() */
     unsigned loads_due;  /* of them unanswered */
+    uint32_t first_echo; /* of its calls, which have one after the other */
     size_t replied;      /* calls answered */
     int64_t deadline_us; /* the caller's own */
     unsigned not_loaded; /* scripts that the server did not know: a bit each */

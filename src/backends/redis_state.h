@@ -19,6 +19,8 @@
 #define REDIS_STAMP_MAX 22
 #define REDIS_STATE_MAX (14 + 9 + 4 * (WEIR_MAX_BLOCKS + 1))
 #define REDIS_ITEM_SIZE 9
+#define REDIS_ECHO_SIZE 4  /* after the last item, and again at the end of the answer */
+#define REDIS_HEAD_SIZE 14 /* of an answer: the time and the permits charged, 7 bytes each */
 #define REDIS_MAX_TIMES 65535
 
 /* Write the stamp of a plan, whose size is 1 or more; returns its length. */
