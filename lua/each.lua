@@ -1,8 +1,8 @@
 -- each.lua - the body of a script that decides for n keys, each by itself: the requests for a key one after the other,
 -- as if each had come alone. ALGORITHM is the file of its arithmetic. The scripts say what KEYS and ARGV are.
 --
--- One GET and at most one SET or DEL a key; TIME is read once. Every number stays a whole one below 2^53, which a
--- double holds exactly, and leaves through struct.pack or as the milliseconds of PX: tostring keeps 14 digits only.
+-- One GET and at most one PSETEX or DEL a key; TIME is read once. Every number stays a whole one below 2^53, which a
+-- double holds exactly, and leaves through struct.pack or, milliseconds to live, as '%d': tostring keeps 14 digits only.
 -- What a bad call is refused for is looked at before anything is written; for one key that is before its end.
 --@include prologue.lua
 
@@ -52,10 +52,11 @@ for i = 1, keys do
     if not ours then
       -- its requests are passed over
     elseif verb == TAKE then
-      local admitted = floor((most - used) / (cost * unit))
+      local units = cost * unit
+      local admitted = used + units > most and 0 or times == 1 and 1 or floor((most - used) / units)
       if admitted > 0 then
         if admitted > times then admitted = times end
-        used = used + admitted * cost * unit
+        used = used + admitted * units
         charged = charged + admitted * cost
         changed = true
       end
@@ -77,7 +78,7 @@ for i = 1, keys do
   elseif used > 0 then
     local added = charged - before
     --@paste ALGORITHM write
-    call('SET', key, bytes, 'PX', ceil(left / 1000) + grace)
+    call('PSETEX', key, format('%d', ceil(left / 1000) + grace), bytes)
   elseif state or moved then
     call('DEL', key)
   end

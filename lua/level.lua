@@ -11,7 +11,7 @@
 --     write    in: used, anchor, added (what was admitted just now). Out: bytes; left, us until it is as good as new.
 --@part plan
 local tag, p, q, tick, size = parse('<BI7I7I3I4', #stamp == 22 and stamp or string.rep('\0', 22))
-local most, unit, grain, fresh = size * q, q, tick, floor(now / tick)
+local most, unit, grain, fresh = size * q, q, tick, tick == 1 and now or floor(now / tick)
 --@part check
 local sane = (tag == 84 or tag == 76) and p > 0 and p <= EXACT_MAX and tick > 0 and most > 0 and most <= EXACT_MAX
   and most / p * tick <= FILL_MAX

@@ -59,7 +59,7 @@ if all_ours then
     if not all_allowed and not must[i] then
       -- a denial leaves the key as it is
     elseif after[i] then
-      call('SET', KEYS[i], after[i], 'PX', ceil(lives[i] / 1000) + grace)
+      call('PSETEX', KEYS[i], format('%d', ceil(lives[i] / 1000) + grace), after[i])
     else
       call('DEL', KEYS[i])
     end

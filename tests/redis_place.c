@@ -165,3 +165,21 @@ bool server_missing(void)
     puts("skipped: no redis-server here (Debian's redis-tools)");
     return true;
 }
+
+const char *echo_asked(const struct fake_request *request)
+{
+    return request->words[request->n - 1] + request->lens[request->n - 1] - ECHO_LEN;
+}
+
+size_t truth_about(const struct fake_request *request, unsigned char answer[TRUTH_LEN])
+{
+    const char *item = request->words[request->n - 1];
+    int64_t now_us = INT64_C(1790000000123456);
+    memset(answer, 0, TRUTH_LEN);
+    for (int i = 0; i < 7; i++)
+        answer[i] = (unsigned char)(now_us >> 8 * i);
+    if (item[0] == 0) /* a take */
+        memcpy(answer + 7, item + 2, 5);
+    memcpy(answer + TRUTH_LEN - ECHO_LEN, echo_asked(request), ECHO_LEN);
+    return TRUTH_LEN;
+}

@@ -91,4 +91,15 @@ int64_t resident_bytes(void); /* of this process */
 /* Prints a line if there is no Redis server; main() then returns 77. */
 bool server_missing(void);
 
+/* ---- What a script answers ---- */
+
+enum { TRUTH_LEN = 19, ECHO_LEN = 4 };
+
+/* What an answer to this EVALSHA must repeat at its end: the end of the word that the items are in. */
+const char *echo_asked(const struct fake_request *request);
+
+/* The answer to one request for a fresh key: the time, what was charged, that there was no state, the echo. Returns
+ * TRUTH_LEN. */
+size_t truth_about(const struct fake_request *request, unsigned char answer[TRUTH_LEN]);
+
 #endif

@@ -27,34 +27,12 @@ struct liar {
     weir_limit *limit;
 };
 
-enum { TRUTH_LEN = 19, ECHO_LEN = 4 };
-
-/* What an answer must repeat: the end of what the items are in. */
-static const char *echo_of(const struct fake_request *request)
-{
-    return request->words[request->n - 1] + request->lens[request->n - 1] - ECHO_LEN;
-}
-
-/* The truth about one request for a fresh key: the time, what was charged, that there was no state, the echo. */
-static size_t truth(const struct fake_request *request, unsigned char answer[TRUTH_LEN])
-{
-    const char *item = request->words[request->n - 1];
-    int64_t now_us = INT64_C(1790000000123456);
-    memset(answer, 0, TRUTH_LEN);
-    memcpy(answer + TRUTH_LEN - ECHO_LEN, echo_of(request), ECHO_LEN);
-    for (int i = 0; i < 7; i++)
-        answer[i] = (unsigned char)(now_us >> 8 * i);
-    if (item[0] == 0) /* a take */
-        memcpy(answer + 7, item + 2, 5);
-    return TRUTH_LEN;
-}
-
 /* A lie that says "echo" repeats what it must: it is wrong in something else. */
 static void tell_echo(const struct fake_request *request, char *bytes, size_t len)
 {
     char *echo = memmem(bytes, len, "echo", ECHO_LEN);
     if (echo != NULL)
-        memcpy(echo, echo_of(request), ECHO_LEN);
+        memcpy(echo, echo_asked(request), ECHO_LEN);
 }
 
 static bool liar_answer(void *user, const struct fake_request *request, struct fake_reply *reply)
@@ -73,7 +51,7 @@ static bool liar_answer(void *user, const struct fake_request *request, struct f
     tell_echo(request, bytes, says.len);
     says.bytes = bytes;
     if (!lies)
-        fake_say_bulk(reply, answer, truth(request, answer));
+        fake_say_bulk(reply, answer, truth_about(request, answer));
     else if (says.how == SAYS_ONCE)
         fake_say(reply, says.bytes, says.len);
     else if (says.how == SAYS_FOR_EVER)

@@ -132,29 +132,17 @@ static void oracle_set(struct oracle *oracle, const char *says)
     pthread_mutex_unlock(&oracle->lock);
 }
 
-/* To one take of one fresh key: the time, what was charged, and that there was no state. */
-static void say_fresh(struct fake_reply *reply, const struct fake_request *request)
-{
-    unsigned char answer[15] = { 0 };
-    const char *item = request->words[request->n - 1];
-    int64_t now_us = INT64_C(1790000000123456);
-    for (int i = 0; i < 7; i++)
-        answer[i] = (unsigned char)(now_us >> 8 * i);
-    if (item[0] == 0) /* a take */
-        memcpy(answer + 7, item + 2, 5);
-    fake_say_bulk(reply, answer, sizeof answer);
-}
-
 static bool oracle_answer(void *user, const struct fake_request *request, struct fake_reply *reply)
 {
     struct oracle *oracle = user;
     if (!fake_request_is(request, "EVALSHA"))
         return false;
+    unsigned char answer[TRUTH_LEN];
     pthread_mutex_lock(&oracle->lock);
     if (oracle->says != NULL)
         fake_say_text(reply, oracle->says);
     else
-        say_fresh(reply, request);
+        fake_say_bulk(reply, answer, truth_about(request, answer));
     pthread_mutex_unlock(&oracle->lock);
     return true;
 }
@@ -424,11 +412,11 @@ START_TEST(a_user_with_the_least_rights_decides_and_one_with_fewer_does_not)
     char url[256];
     place_open(&place, false, NULL);
     ck_assert_str_eq(place_ask(&place, "ACL", "SETUSER", "weir", "on", ">s3cret-marker", "resetkeys", "~weir:*",
-                               "resetchannels", "-@all", "+evalsha", "+script|load", "+get", "+set", "+del", "+time",
+                               "resetchannels", "-@all", "+evalsha", "+script|load", "+get", "+psetex", "+del", "+time",
                                "+ping", "+hello"),
                      "OK");
     place_ask(&place, "ACL", "SETUSER", "blind", "on", ">s3cret-marker", "~other:*", "-@all", "+evalsha",
-              "+script|load", "+get", "+set", "+del", "+time", "+ping");
+              "+script|load", "+get", "+psetex", "+del", "+time", "+ping");
     place_ask(&place, "ACL", "SETUSER", "idle", "on", ">s3cret-marker", "~weir:*", "-@all", "+ping");
     snprintf(url, sizeof url, "redis://weir:%s@127.0.0.1:%d", marker, place.server.port);
     assert_let_in(&place, url, NULL);
