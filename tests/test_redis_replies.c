@@ -47,7 +47,8 @@ static bool liar_answer(void *user, const struct fake_request *request, struct f
     pthread_mutex_unlock(&liar->lock);
     char *bytes = malloc(says.len + 1);
     must(bytes != NULL, "memory");
-    memcpy(bytes, says.bytes, says.len);
+    if (says.len > 0)
+        memcpy(bytes, says.bytes, says.len);
     tell_echo(request, bytes, says.len);
     says.bytes = bytes;
     if (!lies)

@@ -1,18 +1,13 @@
 /* redis_io.c - the thread that does I/O for all who wait for it.
  *
- * Its turn: take the queue, end what has waited too long, send what waits in one flight if fewer than AIR_MAX are under
- * way, sleep until something comes or is due, take in what came. What comes while a flight is under way gathers, and
- * shares calls, until that flight has landed or GATHER_US have passed: to wake this thread for each would cost more
+ * Its turn: take the queue, end what has waited too long, send what waits in one flight if fewer than REDIS_AIR_MAX are
+ * under way, sleep until something comes or is due, take in what came. What comes while a flight is under way gathers,
+ * and shares calls, until that flight has landed or GATHER_US have passed: to wake this thread for each would cost more
  * than all the rest. So with a server that is near, the callers of one flight are answered while the other's are served.
- *
- * The connection: one that was good is made again at once when it is lost; else there are pauses that grow, with jitter
- * (M. Brooker, "Exponential backoff and jitter", 2015: decorrelated). While it pauses nobody waits.
  */
-#include "backends/redis_engine.h"
-#include "backends/redis_resolve.h"
+#include "backends/redis_io.h"
 #include "core/arith.h"
 #include "core/clock.h"
-#include "core/hash.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -22,46 +17,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#define AIR_MAX 8              /* flights under way */
-#define FLIGHT_ASKS 256        /* the most in one: some 1 ms of the server's time */
-#define GATHER_US 250          /* so long after a flight has left nobody wakes this thread to send another */
-#define CONNECT_US WEIR_SECOND /* for a connection and its greeting */
-#define RESOLVE_US (5 * WEIR_SECOND)
-#define PAUSE_MIN_US 10000
-#define PAUSE_MAX_US WEIR_SECOND
-#define SETTLED_US WEIR_SECOND /* a connection that stood so long was a good one, whether or not it was used */
-#define CROWD_FLIGHTS 64       /* so many flights without a crowd, and callers go by themselves again */
-
-struct redis_io {
-    struct redis_engine *engine;
-    struct redis_link link;
-    struct redis_resolver resolver;
-    struct redis_addresses addresses;
-    size_t address;       /* the one to try next */
-    bool resolving;       /* the addresses are being found */
-    bool linked;          /* the link was opened, and its loss has not been dealt with */
-    bool known_bad;       /* a line in the log has said that it does not work */
-    int64_t give_up_us;   /* when to stop connecting or resolving */
-    int64_t try_again_us; /* closed: when to connect */
-    int64_t pause_us;     /* the last pause; 0: none since it worked */
-    int64_t up_since_us;  /* 0: the link is not up */
-    bool proven;          /* it has brought a decision since */
-    struct hash_secret jitter;
-    uint64_t jitters;
-
-    struct redis_waiter *ready, **ready_end; /* taken from the queue, not yet on board: the oldest first */
-    struct redis_flight *air[AIR_MAX];       /* under way, the oldest first */
-    size_t air_count;
-    int64_t left_us;                         /* when the last of them left */
-    struct redis_flight *spare[AIR_MAX + 1]; /* not in use */
-    size_t spare_count;
-    struct redis_flight *again[AIR_MAX]; /* landed, but to be flown once more; with those in the air at most AIR_MAX */
-    size_t again_count;
-
-    unsigned bells;       /* to be rung: a bit each */
-    size_t waiting, peak; /* waiters that this thread has; the most of them lately */
-    unsigned calm;        /* flights since that is counted */
-};
+#define FLIGHT_ASKS 256  /* the most in one: some 1 ms of the server's time */
+#define GATHER_US 250    /* so long after a flight has left nobody wakes this thread to send another */
+#define CROWD_FLIGHTS 64 /* so many flights without a crowd, and callers go by themselves again */
 
 /* The I/O thread's own; others: NULL. What ends an ask is told no more than the ask. */
 static _Thread_local struct redis_io *here;
@@ -85,7 +43,7 @@ struct redis_io *redis_io_make(struct redis_engine *engine)
         return NULL;
     }
     redis_resolver_init(&io->resolver, &engine->config->target);
-    for (; io->spare_count < AIR_MAX + 1; io->spare_count++) {
+    for (; io->spare_count < REDIS_AIR_MAX + 1; io->spare_count++) {
         io->spare[io->spare_count] = redis_flight_make(FLIGHT_ASKS);
         if (!io->spare[io->spare_count]) {
             redis_io_free(io);
@@ -173,7 +131,7 @@ static struct redis_waiter *pop_ready(struct redis_io *io)
     return waiter;
 }
 
-static void end_ready(struct redis_io *io, int status)
+void redis_io_end_ready(struct redis_io *io, int status)
 {
     while (io->ready)
         end_waiter(io, pop_ready(io), status);
@@ -250,7 +208,7 @@ static struct redis_flight *next_flight(struct redis_io *io)
 
 static void take_off(struct redis_io *io)
 {
-    while (io->link.state == REDIS_LINK_UP && io->air_count < AIR_MAX && (io->ready || io->again_count > 0)) {
+    while (io->link.state == REDIS_LINK_UP && io->air_count < REDIS_AIR_MAX && (io->ready || io->again_count > 0)) {
         struct redis_flight *flight = next_flight(io);
         while (io->ready && board(flight, io->ready))
             pop_ready(io);
@@ -325,114 +283,10 @@ static void fail_flights(struct redis_io *io, struct redis_flight **flights, siz
 }
 
 /* Nobody knows what became of those under way. */
-static void fail_air(struct redis_io *io, int status)
+void redis_io_fail_air(struct redis_io *io, int status)
 {
     fail_flights(io, io->air, &io->air_count, status);
     fail_flights(io, io->again, &io->again_count, status);
-}
-
-/* ---- The connection ---- */
-
-static int64_t next_pause_us(struct redis_io *io)
-{
-    int64_t most = io->pause_us ? min_of(3 * io->pause_us, PAUSE_MAX_US) : PAUSE_MIN_US;
-    uint64_t chance = siphash13(&io->jitter, &io->jitters, sizeof io->jitters);
-    io->jitters++;
-    return most <= PAUSE_MIN_US ? PAUSE_MIN_US : PAUSE_MIN_US + (int64_t)(chance % (uint64_t)(most - PAUSE_MIN_US + 1));
-}
-
-/* The link is closed. Connect again: at once if it has worked until now, else after a pause in which nobody waits. */
-static void lost(struct redis_io *io, int status)
-{
-    int64_t now_us = clock_monotonic_us();
-    const struct log *log = &io->engine->config->log;
-    bool good = io->up_since_us > 0 && (io->proven || now_us - io->up_since_us > SETTLED_US);
-    bool late = atomic_load_explicit(&io->engine->late, memory_order_relaxed) >= REDIS_BREAK_TIMEOUTS;
-    if (!io->known_bad && !atomic_load_explicit(&io->engine->closing, memory_order_relaxed)) {
-        io->known_bad = true;
-        log_line(log, WEIR_LOG_WARNING, "redis cannot be used: %s", io->link.reason);
-    }
-    atomic_fetch_add_explicit(&io->engine->generation, 1, memory_order_release);
-    fail_air(io, status);
-    io->up_since_us = 0;
-    io->linked = io->resolving = false;
-    if (good)
-        io->pause_us = 0;
-    if (good && !late) {
-        io->try_again_us = now_us;
-        io->addresses.count = 0; /* the name may lead elsewhere now */
-        redis_engine_set_gate(io->engine, REDIS_GATE_WAIT);
-        return;
-    }
-    if (++io->address >= io->addresses.count)
-        io->addresses.count = 0;
-    io->pause_us = next_pause_us(io);
-    io->try_again_us = now_us + io->pause_us;
-    redis_engine_set_gate(io->engine, REDIS_GATE_DOWN);
-    end_ready(io, WEIR_EIO);
-}
-
-static void found_up(struct redis_io *io)
-{
-    io->up_since_us = clock_monotonic_us();
-    io->proven = false;
-    redis_count(&io->engine->counts.connections, 1);
-    atomic_store_explicit(&io->engine->late, 0, memory_order_relaxed);
-    lock_take(&io->engine->address_lock);
-    io->engine->address = io->addresses.list[io->address];
-    lock_give(&io->engine->address_lock);
-    if (io->known_bad)
-        log_line(&io->engine->config->log, WEIR_LOG_INFO, "redis can be used again");
-    io->known_bad = false;
-    redis_engine_set_gate(io->engine, REDIS_GATE_UP);
-}
-
-/* Whatever closed the link, it is dealt with here. */
-static void look_at_link(struct redis_io *io)
-{
-    if (io->linked && io->link.state == REDIS_LINK_CLOSED)
-        lost(io, WEIR_EIO);
-    else if (io->link.state == REDIS_LINK_UP && io->up_since_us == 0)
-        found_up(io);
-}
-
-static void lose(struct redis_io *io, const char *reason, int status)
-{
-    redis_link_close(&io->link, reason);
-    lost(io, status);
-}
-
-static void open_link(struct redis_io *io)
-{
-    io->give_up_us = clock_monotonic_us() + CONNECT_US;
-    io->linked = true;
-    redis_link_open(&io->link, &io->addresses.list[io->address], &io->engine->config->target, true);
-}
-
-static void resolve(struct redis_io *io)
-{
-    char reason[96];
-    switch (redis_resolver_ask(&io->resolver, &io->addresses, reason, sizeof reason)) {
-    case REDIS_RESOLVING: return;
-    case REDIS_NOT_RESOLVED: lose(io, reason, WEIR_EIO); return;
-    case REDIS_RESOLVED:
-        io->resolving = false;
-        io->address = 0;
-        open_link(io);
-    }
-}
-
-static void connect_when_due(struct redis_io *io, int64_t now_us)
-{
-    if (io->link.state != REDIS_LINK_CLOSED || io->resolving || now_us < io->try_again_us)
-        return;
-    if (io->addresses.count > 0) {
-        open_link(io);
-        return;
-    }
-    io->resolving = true;
-    io->give_up_us = now_us + RESOLVE_US;
-    resolve(io);
 }
 
 /* What has gone on too long. */
@@ -441,17 +295,17 @@ static void look_at_deadlines(struct redis_io *io, int64_t now_us)
     if (io->air_count > 0 && io->air[0]->deadline_us <= now_us) {
         redis_count(&io->engine->counts.timeouts, 1);
         redis_engine_late(io->engine);
-        lose(io, "an answer was late", WEIR_ETIME);
+        redis_connect_lose(io, "an answer was late", WEIR_ETIME);
     }
     bool up = io->link.state == REDIS_LINK_UP;
     if (up && atomic_load_explicit(&io->engine->gate, memory_order_acquire) == REDIS_GATE_DOWN)
-        lose(io, "answers were late", WEIR_ETIME);
+        redis_connect_lose(io, "answers were late", WEIR_ETIME);
     else if (up && atomic_exchange_explicit(&io->engine->renew, false, memory_order_acquire))
-        lose(io, "the server is a replica", WEIR_EIO);
+        redis_connect_lose(io, "the server is a replica", WEIR_EIO);
     else if (io->resolving && io->give_up_us <= now_us)
-        lose(io, "the host's name is not resolved in time", WEIR_EIO);
+        redis_connect_lose(io, "the host's name is not resolved in time", WEIR_EIO);
     else if (!up && io->link.state != REDIS_LINK_CLOSED && io->give_up_us <= now_us)
-        lose(io, "no connection in time", WEIR_EIO);
+        redis_connect_lose(io, "no connection in time", WEIR_EIO);
     end_overdue(io, now_us);
 }
 
@@ -460,13 +314,13 @@ static void look_at_deadlines(struct redis_io *io, int64_t now_us)
 /* Whether another flight would leave at once, if anybody came. */
 static bool idle(const struct redis_io *io, int64_t now_us)
 {
-    return io->air_count == 0 || (io->air_count < AIR_MAX && now_us - io->left_us >= GATHER_US);
+    return io->air_count == 0 || (io->air_count < REDIS_AIR_MAX && now_us - io->left_us >= GATHER_US);
 }
 
 static int64_t next_due_us(const struct redis_io *io, int64_t now_us)
 {
     int64_t due_us = INT64_MAX;
-    if (io->air_count < AIR_MAX && !idle(io, now_us))
+    if (io->air_count < REDIS_AIR_MAX && !idle(io, now_us))
         due_us = io->left_us + GATHER_US;
     if (io->air_count > 0)
         due_us = min_of(due_us, io->air[0]->deadline_us);
@@ -504,10 +358,10 @@ static void sleep_and_step(struct redis_io *io)
             ;
     }
     if (fds[2].revents)
-        resolve(io);
+        redis_connect_resolve(io);
     if (fds[1].revents && fds[1].fd == io->link.fd) {
         redis_link_step(&io->link);
-        look_at_link(io);
+        redis_connect_look(io);
         read_replies(io);
     }
 }
@@ -521,19 +375,19 @@ void *redis_io_run(void *user)
         int64_t now_us = clock_monotonic_us();
         take_queue(io, false);
         look_at_deadlines(io, now_us);
-        connect_when_due(io, now_us);
-        look_at_link(io);
+        redis_connect_when_due(io, now_us);
+        redis_connect_look(io);
         if (atomic_load_explicit(&engine->gate, memory_order_relaxed) == REDIS_GATE_DOWN)
-            end_ready(io, WEIR_EIO);
+            redis_io_end_ready(io, WEIR_EIO);
         take_off(io);
-        look_at_link(io);
+        redis_connect_look(io);
         ring_bells(io); /* last: the server has its next work by now */
         sleep_and_step(io);
-        look_at_link(io);
+        redis_connect_look(io);
     }
-    fail_air(io, WEIR_ECLOSED);
+    redis_io_fail_air(io, WEIR_ECLOSED);
     take_queue(io, true);
-    end_ready(io, WEIR_ECLOSED);
+    redis_io_end_ready(io, WEIR_ECLOSED);
     ring_bells(io);
     here = NULL;
     return NULL;

@@ -1,0 +1,223 @@
+/* redis_answer.c - what comes back from Redis: each reply made into the decisions of its call.
+ *
+ * A script answers with the states that it found. What they mean for each request, in its order, is told by the core's
+ * own algorithms, and the permits that these charge must be as many as the script has charged.
+ */
+#include "backends/redis_call.h"
+#include "core/algorithm.h"
+
+#include <string.h>
+
+void redis_call_end(struct redis_flight *flight, struct redis_flight_call *call, int status, redis_ask_ended *ended)
+{
+    call->answered = true;
+    for (uint32_t i = 0; i < call->key_count; i++) {
+        struct redis_ask *next;
+        for (struct redis_ask *ask = flight->keys[call->keys[i]].first; ask; ask = next) {
+            next = ask->next;
+            flight->counts.failed += status != WEIR_OK;
+            flight->counts.decided += status == WEIR_OK;
+            ended(ask, status);
+        }
+    }
+}
+
+static void note_error(struct redis_flight *flight, const struct redis_reply *reply)
+{
+    size_t len = 0;
+    if (flight->error_word[0] != '\0')
+        return;
+    while (len < reply->len && len + 1 < sizeof flight->error_word &&
+           ((reply->text[len] >= 'A' && reply->text[len] <= 'Z') || reply->text[len] == '_')) {
+        flight->error_word[len] = reply->text[len];
+        len++;
+    }
+    flight->error_word[len] = '\0';
+    if (len == 0)
+        memcpy(flight->error_word, "ERR", sizeof "ERR");
+}
+
+/* An error means that the script was not executed, or had written nothing yet. */
+static void call_failed(struct redis_flight *flight, struct redis_flight_call *call, const struct redis_reply *reply,
+                        redis_ask_ended *ended)
+{
+    if (redis_reply_is_error(reply, "NOSCRIPT")) {
+        flight->not_loaded |= 1u << call->script;
+        for (uint32_t i = 0; i < call->key_count; i++)
+            for (struct redis_ask *ask = flight->keys[call->keys[i]].first; ask; ask = ask->next)
+                flight->again++;
+        return;
+    }
+    note_error(flight, reply);
+    flight->read_only = flight->read_only || redis_reply_is_error(reply, "READONLY");
+    redis_call_end(flight, call, WEIR_EIO, ended);
+}
+
+struct reading {
+    const unsigned char *at, *end;
+    int64_t now_us, charged;
+};
+
+static int64_t number_read(struct reading *reading)
+{
+    int64_t number = 0;
+    for (int i = 6; i >= 0; i--)
+        number = number << 8 | reading->at[i];
+    reading->at += 7;
+    return number;
+}
+
+static bool frame_read(const struct redis_flight *flight, const struct redis_flight_call *call,
+                       const struct redis_reply *reply, struct reading *reading)
+{
+    const uint32_t echo = redis_call_echo(flight, call);
+    if (reply->kind != REDIS_REPLY_IS_STRING || reply->len < REDIS_HEAD_SIZE + REDIS_ECHO_SIZE)
+        return false;
+    *reading = (struct reading){ .at = (const unsigned char *)reply->text };
+    reading->end = reading->at + reply->len - REDIS_ECHO_SIZE;
+    if (memcmp(reading->end, &echo, REDIS_ECHO_SIZE) != 0)
+        return false;
+    reading->now_us = number_read(reading);
+    reading->charged = number_read(reading);
+    return reading->now_us <= WEIR_MAX_TIME_US && (call->now_us == WEIR_OWN_CLOCK || call->now_us == reading->now_us);
+}
+
+static bool state_read(const struct weir_plan *plan, struct reading *reading, int64_t *state, enum redis_found *found)
+{
+    int used = redis_state_read(plan, reading->at, (size_t)(reading->end - reading->at), state, found);
+    if (used < 1)
+        return false;
+    reading->at += used;
+    if (*found == REDIS_FRESH)
+        state_charge(plan, state, reading->now_us, 0);
+    return true;
+}
+
+/* Decide as the script has decided. Returns the permits that were charged. */
+static int64_t decide(const struct weir_plan *plan, int64_t *state, int64_t now_us, enum weir_verb verb,
+                      struct redis_ask *ask)
+{
+    if (verb == WEIR_RESET) {
+        state_charge(plan, state, now_us, 0);
+        verb = WEIR_PEEK;
+    }
+    state_decide(plan, state, now_us, ask->request.cost, verb, &ask->decision);
+    ask->decision.source = WEIR_BY_REDIS;
+    return verb == WEIR_TAKE && ask->decision.allowed ? ask->request.cost : 0;
+}
+
+/* Asks of a key whose state is not ours are marked by this until they are told. */
+#define FOREIGN_SOURCE UINT8_MAX
+
+static void mark_foreign(struct redis_flight_key *key)
+{
+    for (struct redis_ask *ask = key->first; ask; ask = ask->next)
+        ask->decision.source = FOREIGN_SOURCE;
+}
+
+static bool read_each(struct redis_flight *flight, const struct redis_flight_call *call, struct reading *reading)
+{
+    int64_t state[STATE_MAX_WORDS];
+    for (uint32_t i = 0; i < call->key_count; i++) {
+        struct redis_flight_key *key = &flight->keys[call->keys[i]];
+        enum redis_found found;
+        if (!state_read(&key->plan, reading, state, &found))
+            return false;
+        if (found == REDIS_FOREIGN) {
+            mark_foreign(key);
+            continue;
+        }
+        for (struct redis_ask *ask = key->first; ask; ask = ask->next)
+            reading->charged -= decide(&key->plan, state, reading->now_us, ask->request.verb, ask);
+    }
+    return reading->at == reading->end && reading->charged == 0;
+}
+
+/* First what each would answer; if none denies, what each does answer. */
+static bool read_all(struct redis_flight *flight, const struct redis_flight_call *call, struct reading *reading)
+{
+    int64_t state[STATE_MAX_WORDS];
+    const struct reading start = *reading;
+    bool allowed = true, foreign = false;
+    for (int round = 0; round < 2; round++) {
+        enum weir_verb verb = round == 0 ? WEIR_PEEK : WEIR_TAKE;
+        reading->at = start.at;
+        for (uint32_t i = 0; i < call->key_count; i++) {
+            struct redis_flight_key *key = &flight->keys[call->keys[i]];
+            enum redis_found found;
+            if (!state_read(&key->plan, reading, state, &found))
+                return false;
+            foreign = foreign || found == REDIS_FOREIGN;
+            if (found != REDIS_FOREIGN)
+                reading->charged -= decide(&key->plan, state, reading->now_us, verb, key->first);
+            allowed = allowed && !foreign && key->first->decision.allowed;
+        }
+        if (!allowed)
+            break;
+    }
+    for (uint32_t i = 0; foreign && i < call->key_count; i++)
+        mark_foreign(&flight->keys[call->keys[i]]);
+    return reading->at == reading->end && reading->charged == 0;
+}
+
+static bool call_answered(struct redis_flight *flight, struct redis_flight_call *call, const struct redis_reply *reply,
+                          redis_ask_ended *ended)
+{
+    struct reading reading;
+    if (!frame_read(flight, call, reply, &reading))
+        return false;
+    if (!(call->limit ? read_each(flight, call, &reading) : read_all(flight, call, &reading)))
+        return false;
+    call->answered = true;
+    for (uint32_t i = 0; i < call->key_count; i++) {
+        struct redis_ask *next;
+        for (struct redis_ask *ask = flight->keys[call->keys[i]].first; ask; ask = next) {
+            bool foreign = ask->decision.source == FOREIGN_SOURCE;
+            next = ask->next;
+            flight->counts.decided++; /* by a server that is there and well, whatever is stored in it */
+            if (!foreign)
+                *ask->out = ask->decision;
+            ended(ask, foreign ? WEIR_ESTATE : WEIR_OK);
+        }
+    }
+    return true;
+}
+
+/* A script that cannot be loaded shows in its calls, which then are not executed. */
+static bool load_answered(struct redis_flight *flight, const struct redis_reply *reply)
+{
+    unsigned script = (unsigned)__builtin_ctz(flight->loads_due);
+    flight->loads_due &= flight->loads_due - 1;
+    if (reply->kind == REDIS_REPLY_IS_ERROR) {
+        note_error(flight, reply);
+        return true;
+    }
+    return reply->kind == REDIS_REPLY_IS_STRING && reply->len == 40 &&
+           memcmp(reply->text, redis_scripts[script].sha1, 40) == 0;
+}
+
+enum redis_progress redis_flight_reply(struct redis_flight *flight, const struct redis_reply *reply,
+                                       redis_ask_ended *ended)
+{
+    if (flight->loads_due) {
+        if (!load_answered(flight, reply))
+            return REDIS_MISFIT;
+    } else {
+        assert(flight->replied < flight->call_count);
+        struct redis_flight_call *call = &flight->calls[flight->replied];
+        if (reply->kind == REDIS_REPLY_IS_ERROR)
+            call_failed(flight, call, reply, ended);
+        else if (!call_answered(flight, call, reply, ended))
+            return REDIS_MISFIT;
+        flight->replied++;
+    }
+    return flight->loads_due == 0 && flight->replied == flight->call_count ? REDIS_LANDED : REDIS_FLYING;
+}
+
+void redis_flight_fail(struct redis_flight *flight, int status, redis_ask_ended *ended)
+{
+    for (size_t i = 0; i < flight->call_count; i++)
+        if (!flight->calls[i].answered)
+            redis_call_end(flight, &flight->calls[i], status, ended);
+    flight->again = 0;
+}

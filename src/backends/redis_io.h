@@ -1,0 +1,61 @@
+/* redis_io.h - the I/O thread's own: what redis_io.c and redis_connect.c share. Nobody else looks in. */
+#ifndef BACKENDS_REDIS_IO_H
+#define BACKENDS_REDIS_IO_H
+
+#include "backends/redis_engine.h"
+#include "backends/redis_resolve.h"
+#include "core/hash.h"
+
+#define REDIS_AIR_MAX 8 /* flights under way */
+
+struct redis_io {
+    struct redis_engine *engine;
+    struct redis_link link;
+    struct redis_resolver resolver;
+    struct redis_addresses addresses;
+    size_t address;       /* the one to try next */
+    bool resolving;       /* the addresses are being found */
+    bool linked;          /* the link was opened, and its loss has not been dealt with */
+    bool known_bad;       /* a line in the log has said that it does not work */
+    int64_t give_up_us;   /* when to stop connecting or resolving */
+    int64_t try_again_us; /* closed: when to connect */
+    int64_t pause_us;     /* the last pause; 0: none since it worked */
+    int64_t up_since_us;  /* 0: the link is not up */
+    bool proven;          /* it has brought a decision since */
+    struct hash_secret jitter;
+    uint64_t jitters;
+
+    struct redis_waiter *ready, **ready_end; /* taken from the queue, not yet on board: the oldest first */
+    struct redis_flight *air[REDIS_AIR_MAX]; /* under way, the oldest first */
+    size_t air_count;
+    int64_t left_us;                               /* when the last of them left */
+    struct redis_flight *spare[REDIS_AIR_MAX + 1]; /* not in use */
+    size_t spare_count;
+    struct redis_flight
+        *again[REDIS_AIR_MAX]; /* landed, but to be flown once more; with those in the air at most REDIS_AIR_MAX */
+    size_t again_count;
+
+    unsigned bells;       /* to be rung: a bit each */
+    size_t waiting, peak; /* waiters that this thread has; the most of them lately */
+    unsigned calm;        /* flights since that is counted */
+};
+
+/* redis_io.c: end all that waits to be sent, or all that is under way and of which nobody knows what became. */
+void redis_io_end_ready(struct redis_io *io, int status);
+void redis_io_fail_air(struct redis_io *io, int status);
+
+/* redis_connect.c. */
+
+/* Connect if there is no connection and it is time to try. */
+void redis_connect_when_due(struct redis_io *io, int64_t now_us);
+
+/* Look whether there is an answer to the question where the server is, and connect to it. */
+void redis_connect_resolve(struct redis_io *io);
+
+/* Whatever has become of the link, up or closed, is dealt with here. */
+void redis_connect_look(struct redis_io *io);
+
+/* Give the connection up; what is under way ends with `status`. */
+void redis_connect_lose(struct redis_io *io, const char *reason, int status);
+
+#endif
