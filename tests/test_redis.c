@@ -195,6 +195,76 @@ START_TEST(a_done_that_would_wait_for_itself_is_told_so)
 }
 END_TEST
 
+/* ---- Too many ---- */
+
+static void count_answer(struct weir_op *op, int status)
+{
+    must_succeed(status);
+    atomic_fetch_add((atomic_int *)op->user, 1);
+}
+
+START_TEST(more_submitted_requests_than_may_wait_are_turned_away_and_none_is_lost)
+{
+    static struct weir_op ops[WEIR_MAX_SUBMITTED + 1];
+    struct scene scene;
+    atomic_int answers = 0;
+    open_scene(&scene, open_by_thread);
+    weir_limit *limit = scene_define_text(&scene, "limit", "fixed_window limit=1000000 period=1d");
+    taken(limit, "a", 1); /* the connection stands */
+    redis_server_pause(&server);
+    for (int i = 0; i <= WEIR_MAX_SUBMITTED; i++) {
+        ops[i] = (struct weir_op){ .request = { .limit = limit, .key = weir_key_text("a"), .cost = 1 },
+                                   .done = count_answer,
+                                   .user = &answers };
+        must(weir_submit(scene.limiter, &ops[i]) == (i < WEIR_MAX_SUBMITTED ? 1 : WEIR_EFULL), "as many as may wait");
+    }
+    redis_server_resume(&server);
+    while (atomic_load(&answers) < WEIR_MAX_SUBMITTED)
+        nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
+    ck_assert_int_eq(peeked(limit, "a", 1).remaining, 1000000 - 1 - WEIR_MAX_SUBMITTED);
+    struct weir_stats stats = stats_of(scene.limiter);
+    ck_assert_uint_eq(stats.allowed, 1 + WEIR_MAX_SUBMITTED);
+    ck_assert_uint_eq(stats.errors, 1);
+    scene_close(&scene);
+}
+END_TEST
+
+/* ---- Where it is ---- */
+
+START_TEST(a_server_is_found_by_its_name)
+{
+    struct redis_server by_port;
+    struct scene scene;
+    char url[64];
+    must(redis_server_start(&by_port, REDIS_SERVER_UNIX_AND_PORT, NULL) == 0, by_port.error);
+    snprintf(url, sizeof url, "redis://localhost:%d/3", by_port.port);
+    struct weir_options options = WEIR_OPTIONS_INIT;
+    scene_init(&scene, &options);
+    must_succeed(open_on(url, &options, &scene.limiter));
+    weir_limit *limit = scene_define_text(&scene, "limit", "fixed_window limit=3 period=1d");
+    for (int64_t i = 1; i <= 4; i++)
+        ck_assert(taken(limit, "a", 1).allowed == (i <= 3));
+    scene_close(&scene);
+    redis_server_stop(&by_port);
+}
+END_TEST
+
+START_TEST(a_name_that_leads_nowhere_is_an_error_and_no_wait_for_ever)
+{
+    struct scene scene;
+    struct weir_options options = WEIR_OPTIONS_INIT;
+    struct weir_decision decision;
+    scene_init(&scene, &options);
+    scene.log_allowed = true;
+    must_succeed(open_on("redis://no-such-host.invalid", &options, &scene.limiter));
+    weir_limit *limit = scene_define_text(&scene, "limit", "fixed_window limit=3 period=1d");
+    int error = weir_try(limit, weir_key_text("a"), 1, &decision);
+    ck_assert(error == WEIR_EIO || error == WEIR_ETIME);
+    scene_close(&scene);
+    ck_assert_msg(strstr(scene.last_line, "name is not resolved"), "%s", scene.last_line);
+}
+END_TEST
+
 int main(void)
 {
     if (!redis_server_found()) {
@@ -212,6 +282,9 @@ int main(void)
     suite_test(suite, a_crowd_goes_by_the_thread_and_callers_by_themselves_when_it_is_gone, 60);
     suite_test(suite, a_batch_of_distinct_keys_is_one_call, 60);
     suite_test(suite, a_done_that_would_wait_for_itself_is_told_so, 60);
+    suite_test(suite, more_submitted_requests_than_may_wait_are_turned_away_and_none_is_lost, 60);
+    suite_test(suite, a_server_is_found_by_its_name, 60);
+    suite_test(suite, a_name_that_leads_nowhere_is_an_error_and_no_wait_for_ever, 60);
     int status = suite_run(suite);
     redis_server_stop(&server);
     return status;
