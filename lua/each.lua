@@ -1,8 +1,9 @@
 -- each.lua - the body of a script that decides for n keys, each by itself: the requests for a key one after the other,
 -- as if each had come alone. ALGORITHM is the file of its arithmetic. The scripts say what KEYS and ARGV are.
 --
--- One GET and at most one PSETEX or DEL a key; TIME is read once. Every number stays a whole one below 2^53, which a
--- double holds exactly, and leaves through struct.pack or, milliseconds to live, as '%d': tostring keeps 14 digits only.
+-- One GET, or one MGET for all and a GET for each that it does not find; at most one PSETEX or DEL a key; TIME once.
+-- Every number stays a whole one below 2^53, which a double holds exactly, and leaves through struct.pack or, milliseconds
+-- to live, as '%d': tostring keeps 14 digits only.
 -- What a bad call is refused for is looked at before anything is written; for one key that is before its end.
 --@include prologue.lua
 
@@ -27,12 +28,11 @@ if keys > 1 then
   end
 end
 
-local function carry(state, stamp, now)
-  --@include prologue.lua
-  --@include algorithms.lua
-  --@include carry.lua
+local got, found, only
+if keys > 1 then
+  got, found = pcall('MGET', unpack(KEYS)), {}
+  if got.err then return got end
 end
-local found, only = keys > 1 and {}, nil
 local charged, at = 0, 1
 for i = 1, keys do
   local key = KEYS[i]
@@ -42,6 +42,11 @@ for i = 1, keys do
     if not sane then
       return redis.error_reply('WEIR bad stamp')
     elseif state then
+      local function carry(state, stamp, now) -- made where it is needed: seldom
+        --@include prologue.lua
+        --@include algorithms.lua
+        --@include carry.lua
+      end
       state, moved = carry(state, stamp, now), true
     end
   end

@@ -1,5 +1,7 @@
--- find.lua - what is stored for `key`. Sets: state (false: none; nil: not of our type), known (it is under `stamp`).
-local state, known = pcall('GET', key), false
+-- find.lua - what is stored for `key`, the i-th. Sets: state (false: none; nil: not of our type), known (it is under
+-- `stamp`), moved. Several keys are got at once: that says neither of a key that it is missing nor that it is not of our
+-- type, so where nothing came it is asked again by itself.
+local state, known = got and got[i] or pcall('GET', key), false
 if state then
   if state.err then
     if not string.find(state.err, 'WRONGTYPE', 1, true) then return state end

@@ -31,6 +31,8 @@ for i = 1, n do
   deciders[i], costs[i] = algorithms[tag], cost
 end
 
+local got = pcall('MGET', unpack(KEYS))
+if got.err then return got end
 local found, states, must, after, lives = {}, {}, {}, {}, {}
 local all_ours, all_allowed, charged = true, true, 0
 for i = 1, n do
