@@ -659,7 +659,8 @@ START_TEST(threads_that_fail_and_succeed_at_once_agree_on_each_outage)
     ck_assert_uint_eq(stats.allowed + stats.denied, THREADS * ROUNDS + 1);
     ck_assert_uint_le(stats.outages, stats.fallbacks);
     ck_assert_uint_ge(stats.outages, 1);
-    ck_assert_uint_eq(stats.outages, (uint64_t)atomic_load(&lines[0]));
+    ck_assert_uint_le((uint64_t)atomic_load(&lines[0]), stats.outages); /* a line a second at most */
+    ck_assert_int_ge(atomic_load(&lines[0]), 1);
     ck_assert_int_eq(atomic_load(&lines[0]), atomic_load(&lines[1]));
     scene_close(&stage.scene);
 }

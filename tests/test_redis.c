@@ -1,6 +1,6 @@
 /* test_redis.c - the contract of a backend, held by Redis: with callers that do their own I/O, and with all that goes
  * by the I/O thread; and what they share when many ask at once. */
-#include "backends/redis_engine.h"
+#include "backends/redis_io.h"
 #include "contract.h"
 #include "core/limiter.h"
 #include "lab/redis_server.h"
@@ -229,6 +229,51 @@ START_TEST(more_submitted_requests_than_may_wait_are_turned_away_and_none_is_los
 }
 END_TEST
 
+START_TEST(what_does_not_fit_the_socket_does_not_pile_up)
+{
+    enum { OPS = 20000 };
+    static struct weir_op ops[OPS];
+    static char keys[OPS][112];
+    struct scene scene;
+    atomic_int answers = 0;
+    open_scene(&scene, open_by_thread);
+    weir_limit *limit = scene_define_text(&scene, "limit", "token_bucket limit=10 period=1s");
+    taken(limit, "first", 1);
+    for (int round = 0; round < 5; round++) {
+        atomic_store(&answers, 0);
+        for (int i = 0; i < OPS; i++) {
+            int len = snprintf(keys[i], sizeof keys[i], "%0100d", i);
+            ops[i] = (struct weir_op){ .request = { .limit = limit, .key = weir_key(keys[i], (size_t)len), .cost = 1 },
+                                       .done = count_answer,
+                                       .user = &answers };
+            must(weir_submit(scene.limiter, &ops[i]) == 1, "submitted");
+        }
+        while (atomic_load(&answers) < OPS)
+            nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
+    }
+    ck_assert_uint_lt(engine_of(scene.limiter)->io->link.out.room, 4 << 20);
+    scene_close(&scene);
+}
+END_TEST
+
+/* A server that is full says so after it has accepted: that is no answer to a decision. */
+START_TEST(a_server_with_no_room_for_another_connection_is_asked_over_the_one_there_is)
+{
+    struct redis_server full;
+    struct scene scene;
+    static const char *const config[] = { "--maxclients", "2", NULL };
+    must(redis_server_start(&full, REDIS_SERVER_UNIX, config) == 0, full.error);
+    struct weir_options options = WEIR_OPTIONS_INIT;
+    scene_init(&scene, &options);
+    must_succeed(open_on(full.url, &options, &scene.limiter));
+    weir_limit *limit = scene_define_text(&scene, "limit", "fixed_window limit=3000 period=1d");
+    ck_assert_int_eq(ask_at_once(limit), 3000); /* each of them decided by Redis */
+    ck_assert_uint_lt(stats_of(scene.limiter).store_connections, 200);
+    scene_close(&scene);
+    redis_server_stop(&full);
+}
+END_TEST
+
 /* ---- Where it is ---- */
 
 START_TEST(a_server_is_found_by_its_name)
@@ -283,6 +328,8 @@ int main(void)
     suite_test(suite, a_batch_of_distinct_keys_is_one_call, 60);
     suite_test(suite, a_done_that_would_wait_for_itself_is_told_so, 60);
     suite_test(suite, more_submitted_requests_than_may_wait_are_turned_away_and_none_is_lost, 60);
+    suite_test(suite, what_does_not_fit_the_socket_does_not_pile_up, 60);
+    suite_test(suite, a_server_with_no_room_for_another_connection_is_asked_over_the_one_there_is, 60);
     suite_test(suite, a_server_is_found_by_its_name, 60);
     suite_test(suite, a_name_that_leads_nowhere_is_an_error_and_no_wait_for_ever, 60);
     int status = suite_run(suite);

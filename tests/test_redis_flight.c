@@ -48,7 +48,7 @@ static struct weir_backend_request take(weir_limit *limit, const char *key, int6
 
 static bool add(struct hangar *hangar, int i, struct weir_backend_request request)
 {
-    return redis_flight_add(hangar->flight, &request, 1, false, &hangar->decisions[i], &hangar->statuses[i]);
+    return redis_flight_add(hangar->flight, &request, 1, false, 1000 + i, &hangar->decisions[i], &hangar->statuses[i]);
 }
 
 static void ended(struct redis_ask *ask, int status)
@@ -208,8 +208,8 @@ START_TEST(a_full_flight_takes_all_of_a_group_or_none)
     hangar_open(&hangar, 4);
     weir_limit *limit = scene_define_text(&hangar.scene, "limit", "token_bucket limit=5 period=1s");
     const struct weir_backend_request three[3] = { take(limit, "a", 1), take(limit, "b", 1), take(limit, "c", 1) };
-    ck_assert(redis_flight_add(hangar.flight, three, 3, false, hangar.decisions, &hangar.statuses[0]));
-    ck_assert(!redis_flight_add(hangar.flight, three, 2, true, hangar.decisions, &hangar.statuses[1]));
+    ck_assert(redis_flight_add(hangar.flight, three, 3, false, 1000, hangar.decisions, &hangar.statuses[0]));
+    ck_assert(!redis_flight_add(hangar.flight, three, 2, true, 1000, hangar.decisions, &hangar.statuses[1]));
     ck_assert_uint_eq(hangar.flight->ask_count, 3);
     ck_assert(add(&hangar, 2, take(limit, "d", 1)));
     ck_assert(!add(&hangar, 3, take(limit, "d", 1)));
@@ -262,7 +262,7 @@ START_TEST(all_or_nothing_stays_one_call_when_it_is_sent_again)
     hangar_open(&hangar, 16);
     weir_limit *limit = scene_define_text(&hangar.scene, "limit", "token_bucket limit=5 period=1s");
     const struct weir_backend_request two[2] = { take(limit, "a", 2), take(limit, "b", 3) };
-    ck_assert(redis_flight_add(hangar.flight, two, 2, true, hangar.decisions, &hangar.statuses[0]));
+    ck_assert(redis_flight_add(hangar.flight, two, 2, true, 1000, hangar.decisions, &hangar.statuses[0]));
     write_out(&hangar);
     ck_assert_int_eq(redis_flight_reply(hangar.flight, &not_there, ended), REDIS_LANDED);
     redis_flight_again(hangar.flight, hangar.again, ended);
@@ -355,6 +355,33 @@ START_TEST(an_answer_that_does_not_fit_is_no_decision)
 }
 END_TEST
 
+START_TEST(what_is_answered_too_late_is_passed_over_and_the_rest_is_not)
+{
+    struct hangar hangar;
+    struct answer reply;
+    hangar_open(&hangar, 16);
+    weir_limit *limit = scene_define_text(&hangar.scene, "limit", "fixed_window limit=5 period=1h");
+    for (int i = 0; i < 3; i++) /* until 1000, 1001 and 1002 */
+        ck_assert(add(&hangar, i, take(limit, "a", 1)));
+    ck_assert_int_eq(hangar.flight->deadline_us, 1000);
+    write_out(&hangar);
+    memset(&hangar.decisions[0], 0x5a, sizeof hangar.decisions[0]);
+    redis_flight_expire(hangar.flight, 999, ended);
+    ck_assert_int_eq(hangar.statuses[0], 1);
+    redis_flight_expire(hangar.flight, 1000, ended);
+    ck_assert_int_eq(hangar.statuses[0], WEIR_ETIME);
+    ck_assert_int_eq(hangar.statuses[1], 1);
+    ck_assert_int_eq(hangar.flight->deadline_us, 1001);
+    ck_assert_int_eq(redis_flight_reply(hangar.flight, answer(hangar.flight, &reply, 3, 1), ended), REDIS_LANDED);
+    ck_assert_int_eq(hangar.statuses[0], WEIR_ETIME);
+    ck_assert_int_eq(hangar.decisions[0].limit, INT64_C(0x5a5a5a5a5a5a5a5a));
+    ck_assert_int_eq(hangar.statuses[1], WEIR_OK);
+    ck_assert_int_eq(hangar.decisions[1].remaining, 3); /* the first was charged all the same */
+    ck_assert_int_eq(hangar.decisions[2].remaining, 2);
+    hangar_close(&hangar);
+}
+END_TEST
+
 START_TEST(a_state_that_is_not_weirs_ends_its_key_alone_or_all_of_an_all_or_nothing)
 {
     struct hangar hangar;
@@ -365,7 +392,7 @@ START_TEST(a_state_that_is_not_weirs_ends_its_key_alone_or_all_of_an_all_or_noth
     ck_assert(add(&hangar, 1, take(limit, "b", 1)));
     const struct weir_backend_request two[2] = { take(limit, "a", 1), take(limit, "c", 1) };
     int both = 1;
-    ck_assert(redis_flight_add(hangar.flight, two, 2, true, &hangar.decisions[2], &both));
+    ck_assert(redis_flight_add(hangar.flight, two, 2, true, 1000, &hangar.decisions[2], &both));
     write_out(&hangar);
     answer(hangar.flight, &reply, 1, 2);
     reply.bytes[14] = 1;
@@ -395,6 +422,7 @@ int main(void)
     suite_test(suite, all_or_nothing_stays_one_call_when_it_is_sent_again, 10);
     suite_test(suite, an_error_ends_its_call_and_no_other, 10);
     suite_test(suite, an_answer_that_does_not_fit_is_no_decision, 10);
+    suite_test(suite, what_is_answered_too_late_is_passed_over_and_the_rest_is_not, 10);
     suite_test(suite, a_state_that_is_not_weirs_ends_its_key_alone_or_all_of_an_all_or_nothing, 10);
     return suite_run(suite);
 }

@@ -96,6 +96,10 @@ struct weir_backend_ops {
     /* Required. Free it all; nobody else is in `backend` any more. */
     void (*destroy)(struct weir_backend *backend);
 
+    /* Optional. When, on CLOCK_MONOTONIC, there last was no reason to think that the backend could not be reached: now, or
+     * when it began to answer WEIR_EIO without trying. Any thread; never blocks. */
+    int64_t (*reachable_us)(struct weir_backend *backend);
+
     /* New entries go below, with the release that added them. */
 };
 

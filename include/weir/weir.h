@@ -165,11 +165,12 @@ enum weir_mode {
 /* What answers when Redis, or a backend of one's own, cannot be reached or does not answer in time. It is asked for
  * takes and peeks; a refund or a reset that fails is always an error, as is a state that is not weir's. */
 enum weir_on_failure {
-    WEIR_FAIL_LOCAL, /* this process, by its share (see weir_options.instances), kept in memory. Each outage starts cold:
-                       * every key counts as if all its permits had been taken when it began, so that an outage is never
-                       * a second burst. Source WEIR_BY_FALLBACK */
-    WEIR_FAIL_OPEN,  /* allowed and not counted; source WEIR_BY_FAIL_OPEN */
-    WEIR_FAIL_CLOSED, /* denied, retry_after_us a second; source WEIR_BY_FAIL_CLOSED */
+    /* This process, by its share (weir_options.instances and those after it; without them that is the whole limit), kept
+     * in memory. Each outage starts cold: every key counts as if all its permits had been taken when it began, so that
+     * an outage is never a second burst. Source WEIR_BY_FALLBACK. */
+    WEIR_FAIL_LOCAL,
+    WEIR_FAIL_OPEN,   /* allowed and not counted, save what can never fit; source WEIR_BY_FAIL_OPEN */
+    WEIR_FAIL_CLOSED, /* denied, retry_after_us a second or WEIR_NEVER; source WEIR_BY_FAIL_CLOSED */
     WEIR_FAIL_ERROR   /* the caller gets WEIR_ETIME or WEIR_EIO */
 };
 
@@ -215,7 +216,7 @@ struct weir_options {
                              * to the last permit where weights differ; without it an instance rounds down. */
 
     /* Replaces the clock: Unix time in microseconds, 0 to WEIR_MAX_TIME_US. Called from the thread that asks for a
-     * decision, no lock held. Default: Unix time as it stood at weir_open(), carried on by CLOCK_BOOTTIME, so that
+     * decision, or for a submitted one from a thread of the limiter's, no lock held. Default: Unix time as it stood at weir_open(), carried on by CLOCK_BOOTTIME, so that
      * nobody who sets the system's clock adds or takes permits. */
     int64_t (*now_us)(void *user);
     /* Called for each line worth an operator's eye, any thread, no lock held. Default: none. `line` has no newline
@@ -352,7 +353,8 @@ struct weir_request {
 WEIR_API int weir_try_all(weir *w, const struct weir_request *requests, size_t n, struct weir_decision *out);
 
 /* `n` independent weir_try() at the price of fewer: decided in order, times read once a call. On an error nothing in
- * `outs` means anything and requests before the failing one may have been charged. n = 0 is WEIR_OK. */
+ * `outs` means anything and requests before the failing one may have been charged. The same holds where on_failure answers in place of
+ * Redis: it answers for up to 64 requests at once, some of which Redis may have charged. n = 0 is WEIR_OK. */
 WEIR_API int weir_try_batch(weir *w, const struct weir_request *requests, size_t n, struct weir_decision *outs);
 
 /* The caller's; stays in place until weir_submit() returned other than 1, or `done` has run. */

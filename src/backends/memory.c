@@ -3,6 +3,7 @@
 
 #include "backends/memory_decide.h"
 
+#include <stddef.h>
 #include <stdlib.h>
 
 static int memory_decide(struct weir_backend *backend, const struct weir_backend_request *requests, size_t n, bool all,
@@ -22,9 +23,29 @@ static void memory_stats(struct weir_backend *backend, struct weir_stats *add)
     add->bytes += atomic_load_explicit(&memory->table.budget.used, memory_order_relaxed);
 }
 
+/* Which locks they are is known only now: past the analysis. */
+static void told_of_fork(struct forks_watcher *watcher, enum forks_moment moment) UNCHECKED
+{
+    struct memory *memory = (struct memory *)((char *)watcher - offsetof(struct memory, forks));
+    void (*turn)(struct lock * lock) = moment == FORKS_BEFORE ? lock_take : lock_give;
+    for (size_t i = 0; i <= memory->table.shard_count; i++) /* the last is the overflow shard */
+        turn(&memory->table.shards[i].mutex);
+    turn(&memory->table.slab.mutex);
+    turn(&memory->table.rules.mutex);
+}
+
+void memory_watch_forks(struct weir_backend *backend)
+{
+    struct memory *memory = (struct memory *)backend;
+    memory->forks.told = told_of_fork;
+    forks_watch(&memory->forks);
+}
+
 static void memory_destroy(struct weir_backend *backend)
 {
     struct memory *memory = (struct memory *)backend;
+    if (memory->forks.told)
+        forks_forget(&memory->forks);
     table_free(&memory->table);
     free(memory);
 }

@@ -7,4 +7,8 @@
 /* `options` as options_read() left them. WEIR_OK or WEIR_ENOMEM; on WEIR_OK *out is the caller's to destroy. */
 int memory_open(const struct weir_options *options, struct weir_backend **out);
 
+/* Keep a memory backend whole over forks: no thread is half-way through a change when one comes. Costs each fork the
+ * taking of every shard's lock. */
+void memory_watch_forks(struct weir_backend *backend);
+
 #endif

@@ -4,6 +4,7 @@
 
 #include "backends/memory_table.h"
 #include "core/algorithm.h"
+#include "core/forks.h"
 
 #define SWEEP_STEPS 2 /* entries that an insertion, and each of several requests at once, looks at for idle ones */
 #define ROOM_TRIES 4  /* how often a new key makes room before it is turned away */
@@ -14,6 +15,7 @@ struct memory {
     bool keep_idle;            /* (c) */
     _Atomic uint64_t full;     /* (a) answers by on_full */
     struct table table;
+    struct forks_watcher forks; /* forks.c's; told is NULL if it does not watch */
 };
 
 static inline int weir_error_of(enum table_error error)

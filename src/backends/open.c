@@ -21,6 +21,8 @@ static int open_over(const struct weir_options *options, struct weir_backend *ba
     int error = WEIR_OK;
     if (options->on_failure == WEIR_FAIL_LOCAL)
         error = memory_open(options, &fallback);
+    if (fallback)
+        memory_watch_forks(fallback);
     if (!error)
         error = limiter_make(options, backend, fallback, out);
     if (error && fallback)

@@ -2,6 +2,7 @@
 #include "backends/redis.h"
 
 #include "backends/redis_engine.h"
+#include "core/clock.h"
 #include "core/forks.h"
 
 #include <stdio.h>
@@ -41,7 +42,7 @@ static int decide_by_thread(struct redis_engine *engine, const struct weir_backe
         .left = n,
         .all = all,
     };
-    if (redis_io_is_here()) {
+    if (redis_io_is_here(engine)) {
         log_line(&engine->config->log, WEIR_LOG_ERROR,
                  "a `done` must not wait for Redis: call weir_submit() there, or use weir_event_fd()");
         return WEIR_EINVAL;
@@ -128,6 +129,14 @@ static void redis_stats(struct weir_backend *backend, struct weir_stats *add)
     add->store_breaks += sum(&engine->counts.breaks);
 }
 
+static int64_t redis_reachable_us(struct weir_backend *backend)
+{
+    struct redis_engine *engine = atomic_load_explicit(&((struct redis *)backend)->current, memory_order_acquire);
+    if (atomic_load_explicit(&engine->gate, memory_order_acquire) == REDIS_GATE_UP)
+        return clock_monotonic_us();
+    return atomic_load_explicit(&engine->closed_us, memory_order_relaxed);
+}
+
 static void redis_destroy(struct weir_backend *backend)
 {
     struct redis *redis = (struct redis *)backend;
@@ -150,6 +159,7 @@ static const struct weir_backend_ops redis_ops = {
     .stats = redis_stats,
     .shut = redis_shut,
     .destroy = redis_destroy,
+    .reachable_us = redis_reachable_us,
 };
 
 int redis_open(const struct weir_options *options, struct weir_backend **out)
@@ -161,6 +171,7 @@ int redis_open(const struct weir_options *options, struct weir_backend **out)
     struct redis_engine *engine;
     redis->backend.ops = &redis_ops;
     redis->config.log = (struct log){ options->log, options->user };
+    redis->config.timeout_us = options->timeout_us;
     snprintf(redis->config.prefix, sizeof redis->config.prefix, "%s", options->redis_prefix);
     int error = redis_target_read(options, &redis->config.target, (struct message){ sentence, sizeof sentence });
     if (!error) {

@@ -31,6 +31,15 @@ static inline uint32_t redis_call_echo(const struct redis_flight *flight, const 
     return flight->first_echo + (uint32_t)(call - flight->calls);
 }
 
+/* Tell an ask that has not ended that it has, once. */
+static inline void redis_call_end_ask(struct redis_ask *ask, int status, redis_ask_ended *ended)
+{
+    if (ask->owner) {
+        ended(ask, status);
+        ask->owner = NULL;
+    }
+}
+
 /* Tell each ask of a call that it has ended. */
 void redis_call_end(struct redis_flight *flight, struct redis_flight_call *call, int status, redis_ask_ended *ended);
 

@@ -9,6 +9,7 @@
 
 #define CONNECT_US WEIR_SECOND /* for a connection and its greeting */
 #define RESOLVE_US (5 * WEIR_SECOND)
+#define SAY_US WEIR_SECOND /* between two lines in the log that it cannot be used */
 #define PAUSE_MIN_US 10000
 #define PAUSE_MAX_US WEIR_SECOND
 #define SETTLED_US WEIR_SECOND /* a connection that stood so long was a good one, whether or not it was used */
@@ -28,15 +29,17 @@ static void lost(struct redis_io *io, int status)
     const struct log *log = &io->engine->config->log;
     bool good = io->up_since_us > 0 && (io->proven || now_us - io->up_since_us > SETTLED_US);
     bool late = atomic_load_explicit(&io->engine->late, memory_order_relaxed) >= REDIS_BREAK_TIMEOUTS;
-    if (!io->known_bad && !atomic_load_explicit(&io->engine->closing, memory_order_relaxed)) {
+    bool say = io->said_us == 0 || now_us - io->said_us > SAY_US;
+    if (!io->known_bad && say && !atomic_load_explicit(&io->engine->closing, memory_order_relaxed)) {
         io->known_bad = true;
+        io->said_us = now_us;
         log_line(log, WEIR_LOG_WARNING, "redis cannot be used: %s", io->link.reason);
     }
     atomic_fetch_add_explicit(&io->engine->generation, 1, memory_order_release);
     redis_io_fail_air(io, status);
     io->up_since_us = 0;
     io->linked = io->resolving = false;
-    if (good)
+    if (good && (io->proven || !late))
         io->pause_us = 0;
     if (good && !late) {
         io->try_again_us = now_us;
@@ -61,6 +64,8 @@ static void found_up(struct redis_io *io)
     lock_take(&io->engine->address_lock);
     io->engine->address = io->addresses.list[io->address];
     lock_give(&io->engine->address_lock);
+    atomic_fetch_add_explicit(&io->engine->generation, 1, memory_order_release); /* with the address, for slots */
+    atomic_store_explicit(&io->engine->renew, false, memory_order_relaxed);
     if (io->known_bad)
         log_line(&io->engine->config->log, WEIR_LOG_INFO, "redis can be used again");
     io->known_bad = false;

@@ -1,6 +1,7 @@
 /* redis_engine.c - the life of an engine, and the queue to its I/O thread. */
 #include "backends/redis_engine.h"
 
+#include "core/clock.h"
 #include "core/forks.h"
 
 #include <errno.h>
@@ -103,6 +104,8 @@ struct redis_waiter *redis_engine_take_queue(struct redis_engine *engine, bool l
 void redis_engine_set_gate(struct redis_engine *engine, enum redis_gate gate)
 {
     int before = atomic_exchange_explicit(&engine->gate, (int)gate, memory_order_acq_rel);
+    if (before == REDIS_GATE_UP && gate != REDIS_GATE_UP)
+        atomic_store_explicit(&engine->closed_us, clock_monotonic_us(), memory_order_relaxed);
     if (gate == REDIS_GATE_DOWN && before != REDIS_GATE_DOWN)
         redis_count(&engine->counts.breaks, 1);
 }
@@ -113,6 +116,17 @@ void redis_engine_late(struct redis_engine *engine)
         return;
     redis_engine_set_gate(engine, REDIS_GATE_DOWN);
     redis_engine_wake(engine);
+}
+
+void redis_engine_say_error(struct redis_engine *engine, const char *word)
+{
+    int64_t now_us = clock_monotonic_us();
+    int64_t said_us = atomic_load_explicit(&engine->said_us, memory_order_relaxed);
+    if (said_us != 0 && now_us - said_us < WEIR_SECOND)
+        return;
+    if (atomic_compare_exchange_strong_explicit(&engine->said_us, &said_us, now_us, memory_order_relaxed,
+                                                memory_order_relaxed))
+        log_line(&engine->config->log, WEIR_LOG_WARNING, "redis answers %s", word);
 }
 
 void redis_engine_shut(struct redis_engine *engine)

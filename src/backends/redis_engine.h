@@ -35,12 +35,13 @@
 #define REDIS_SLOTS 8
 #define REDIS_SLOT_ASKS WEIR_MAX_ALL
 #define REDIS_BREAK_TIMEOUTS 3
-#define REDIS_BELLS 4 /* a power of two, more than there are flights under way and boarding */
+#define REDIS_BELLS 4 /* a power of two; where two flights share one, some are woken for nothing */
 
 /* (c) constant after open */
 struct redis_config {
     struct redis_target target;
     char prefix[REDIS_PREFIX_MAX + 1];
+    int64_t timeout_us; /* the longest that a call may take */
     struct log log;
 };
 
@@ -89,10 +90,13 @@ struct redis_engine {
     atomic_bool closing;                  /* (a) */
     atomic_bool renew;                    /* (a) a slot found a replica: look again who the primary is */
     atomic_int gate;                      /* (a) enum redis_gate */
+    _Atomic int64_t closed_us;            /* (a) when the gate last was up and then was not */
     atomic_uint late;                     /* (a) answers in a row that were late */
     atomic_bool crowd;                    /* (a) */
     atomic_uint generation;               /* (a) goes up when the connection is lost: then slots connect anew */
     atomic_uint free_slots;               /* (a) a bit each */
+    _Atomic int64_t no_slots_until_us;    /* (a) a slot's connection was not to be had: for a while none tries */
+    _Atomic int64_t said_us;              /* (a) when the log last had a line about an error */
     atomic_size_t submitted;              /* (a) waiting ops */
     atomic_uint boarding;                 /* (a) number of the flight that who comes now will be on, most likely */
     struct redis_bell bells[REDIS_BELLS]; /* (a) for flights by their number */
@@ -142,6 +146,9 @@ void redis_engine_set_gate(struct redis_engine *engine, enum redis_gate gate);
 /* An answer was late. Any thread. */
 void redis_engine_late(struct redis_engine *engine);
 
+/* Tell the log that the server answers with this error: a line a second at most. */
+void redis_engine_say_error(struct redis_engine *engine, const char *word);
+
 /* An answer was in time. */
 static inline void redis_engine_timely(struct redis_engine *engine)
 {
@@ -154,8 +161,8 @@ static inline void redis_count(_Atomic uint64_t *count, uint64_t more)
     atomic_fetch_add_explicit(count, more, memory_order_relaxed);
 }
 
-/* Whether this is an I/O thread, which must not wait for itself. */
-bool redis_io_is_here(void);
+/* Whether this is the engine's I/O thread, which must not wait for itself. */
+bool redis_io_is_here(const struct redis_engine *engine);
 
 /* redis_io.c: the thread. */
 void *redis_io_run(void *engine);

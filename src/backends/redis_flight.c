@@ -50,7 +50,8 @@ void redis_flight_clear(struct redis_flight *flight)
     memset(flight->open_calls, 0, sizeof flight->open_calls);
     flight->ask_count = flight->key_count = flight->call_count = flight->replied = flight->again = 0;
     flight->loads = flight->loads_due = flight->not_loaded = 0;
-    flight->deadline_us = 0;
+    flight->deadline_us = INT64_MAX;
+    flight->left_us = 0;
     flight->read_only = false;
     flight->error_word[0] = '\0';
     flight->counts = (struct redis_flight_counts){ 0, 0 };
@@ -82,9 +83,12 @@ static struct redis_flight_key *add_key(struct redis_flight *flight, struct redi
 }
 
 static void add_ask(struct redis_flight *flight, struct redis_flight_key *key,
-                    const struct weir_backend_request *request, struct weir_decision *out, void *owner)
+                    const struct weir_backend_request *request, int64_t deadline_us, struct weir_decision *out,
+                    void *owner)
 {
     struct redis_ask *ask = &flight->asks[flight->ask_count++];
+    ask->deadline_us = deadline_us;
+    flight->deadline_us = min_of(flight->deadline_us, deadline_us);
     ask->request = *request;
     ask->out = out;
     ask->owner = owner;
@@ -136,8 +140,8 @@ static struct redis_flight_call *open_call(struct redis_flight *flight, const st
 
 /* A request joins the last place of its key on board, unless it is decided by another time or plan: then it gets a
  * later place, in a later call, so that the order of a key's requests is kept. */
-static void add_one(struct redis_flight *flight, const struct weir_backend_request *request, struct weir_decision *out,
-                    void *owner)
+static void add_one(struct redis_flight *flight, const struct weir_backend_request *request, int64_t deadline_us,
+                    struct weir_decision *out, void *owner)
 {
     struct weir_plan plan;
     uint64_t version = weir_request_plan(request, &plan);
@@ -153,25 +157,25 @@ static void add_one(struct redis_flight *flight, const struct weir_backend_reque
         key->plan = plan;
         *slot = (uint32_t)flight->key_count;
     }
-    add_ask(flight, key, request, out, owner);
+    add_ask(flight, key, request, deadline_us, out, owner);
 }
 
 bool redis_flight_add(struct redis_flight *flight, const struct weir_backend_request *requests, size_t n, bool all,
-                      struct weir_decision *out, void *owner)
+                      int64_t deadline_us, struct weir_decision *out, void *owner)
 {
     assert(n >= 1 && (!all || n <= REDIS_CALL_KEYS));
     if (flight->room - flight->ask_count < n)
         return false;
     if (!all) {
         for (size_t i = 0; i < n; i++)
-            add_one(flight, &requests[i], &out[i], owner);
+            add_one(flight, &requests[i], deadline_us, &out[i], owner);
         return true;
     }
     struct redis_flight_call *call = add_call(flight, NULL, requests[0].now_us, 0, REDIS_TRY_ALL);
     for (size_t i = 0; i < n; i++) {
         struct redis_flight_key *key = add_key(flight, call);
         weir_request_plan(&requests[i], &key->plan);
-        add_ask(flight, key, &requests[i], &out[i], owner);
+        add_ask(flight, key, &requests[i], deadline_us, &out[i], owner);
     }
     return true;
 }
@@ -259,6 +263,20 @@ void redis_flight_write(struct redis_flight *flight, const char *prefix, struct 
         write_call(flight, &flight->calls[i], prefix, out);
 }
 
+/* ---- Too late ---- */
+
+void redis_flight_expire(struct redis_flight *flight, int64_t now_us, redis_ask_ended *ended)
+{
+    flight->deadline_us = INT64_MAX;
+    for (size_t i = 0; i < flight->ask_count; i++) {
+        struct redis_ask *ask = &flight->asks[i];
+        if (ask->owner && ask->deadline_us <= now_us)
+            redis_call_end_ask(ask, WEIR_ETIME, ended);
+        else if (ask->owner)
+            flight->deadline_us = min_of(flight->deadline_us, ask->deadline_us);
+    }
+}
+
 /* ---- Once more ---- */
 
 void redis_flight_again(struct redis_flight *flight, struct redis_flight *into, redis_ask_ended *ended)
@@ -277,15 +295,17 @@ void redis_flight_again(struct redis_flight *flight, struct redis_flight *into, 
         struct redis_flight_call *copy = NULL;
         for (uint32_t k = 0; k < call->key_count; k++) {
             for (const struct redis_ask *ask = flight->keys[call->keys[k]].first; ask; ask = ask->next) {
+                if (!ask->owner)
+                    continue;
                 size_t index = into->ask_count;
                 if (call->limit) {
-                    add_one(into, &ask->request, ask->out, ask->owner);
+                    add_one(into, &ask->request, ask->deadline_us, ask->out, ask->owner);
                 } else {
                     if (!copy)
                         copy = add_call(into, NULL, call->now_us, 0, REDIS_TRY_ALL);
                     struct redis_flight_key *key = add_key(into, copy);
                     key->plan = flight->keys[call->keys[k]].plan;
-                    add_ask(into, key, &ask->request, ask->out, ask->owner);
+                    add_ask(into, key, &ask->request, ask->deadline_us, ask->out, ask->owner);
                 }
                 into->asks[index].tries = ask->tries + 1;
             }

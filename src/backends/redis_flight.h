@@ -27,9 +27,10 @@ struct redis_ask {
     struct weir_backend_request request;
     struct weir_decision decision;
     struct weir_decision *out; /* written when the ask ends well */
-    void *owner;               /* whose it is */
-    struct redis_ask *next;    /* for the same key, later */
-    unsigned tries;            /* how often it has been sent */
+    void *owner;               /* whose it is; NULL: it has ended */
+    int64_t deadline_us;
+    struct redis_ask *next; /* for the same key, later */
+    unsigned tries;         /* how often it has been sent */
 };
 
 struct redis_flight_key;
@@ -49,7 +50,8 @@ struct redis_flight {
     unsigned loads_due;  /* of them unanswered */
     uint32_t first_echo; /* of its calls, which have one after the other */
     size_t replied;      /* calls answered */
-    int64_t deadline_us; /* the caller's own */
+    int64_t deadline_us; /* the first of its asks'; INT64_MAX: none is left */
+    int64_t left_us;     /* the caller's own: when it left */
     unsigned not_loaded; /* scripts that the server did not know: a bit each */
     size_t again;        /* asks that were not executed for that, and may be sent again */
     bool read_only;      /* the server is a replica */
@@ -69,9 +71,12 @@ void redis_flight_free(struct redis_flight *flight);
 void redis_flight_clear(struct redis_flight *flight);
 
 /* Put requests on board, each by itself or all or nothing; false: there is no room for them all, and none is on board.
- * `requests` are copied, the bytes of their keys must stay. */
+ * `requests` are copied, the bytes of their keys must stay. `owner` is not NULL. */
 bool redis_flight_add(struct redis_flight *flight, const struct weir_backend_request *requests, size_t n, bool all,
-                      struct weir_decision *out, void *owner);
+                      int64_t deadline_us, struct weir_decision *out, void *owner);
+
+/* End the asks whose deadline has come with WEIR_ETIME; what is answered to them later is passed over. */
+void redis_flight_expire(struct redis_flight *flight, int64_t now_us, redis_ask_ended *ended);
 
 /* Write it all. Failure is remembered in `out`. */
 void redis_flight_write(struct redis_flight *flight, const char *prefix, struct redis_bytes *out);

@@ -24,9 +24,9 @@
 /* The I/O thread's own; others: NULL. What ends an ask is told no more than the ask. */
 static _Thread_local struct redis_io *here;
 
-bool redis_io_is_here(void)
+bool redis_io_is_here(const struct redis_engine *engine)
 {
-    return here != NULL;
+    return here && here->engine == engine;
 }
 
 /* ---- Life ---- */
@@ -38,6 +38,7 @@ struct redis_io *redis_io_make(struct redis_engine *engine)
         return NULL;
     io->engine = engine;
     io->ready_end = &io->ready;
+    io->ready_due_us = INT64_MAX;
     if (redis_link_init(&io->link) != 0) {
         free(io);
         return NULL;
@@ -66,8 +67,11 @@ void redis_io_free(struct redis_io *io)
 
 void redis_io_abandon(struct redis_io *io)
 {
+    int resolver_fd = redis_resolver_fd(&io->resolver);
     if (io->link.fd >= 0)
         close(io->link.fd);
+    if (resolver_fd >= 0)
+        close(resolver_fd);
 }
 
 /* ---- Those who wait ---- */
@@ -112,12 +116,20 @@ static void ring_bells(struct redis_io *io)
         redis_bell_ring(&io->engine->bells[__builtin_ctz(io->bells)]);
 }
 
+static void push_ready(struct redis_io *io, struct redis_waiter *waiter)
+{
+    waiter->next = NULL;
+    *io->ready_end = waiter;
+    io->ready_end = &waiter->next;
+    io->ready_due_us = min_of(io->ready_due_us, waiter->deadline_us);
+}
+
 static void take_queue(struct redis_io *io, bool last)
 {
-    struct redis_waiter *waiter = redis_engine_take_queue(io->engine, last);
-    *io->ready_end = waiter;
-    for (; waiter; waiter = waiter->next) {
-        io->ready_end = &waiter->next;
+    struct redis_waiter *next, *waiter = redis_engine_take_queue(io->engine, last);
+    for (; waiter; waiter = next) {
+        next = waiter->next;
+        push_ready(io, waiter);
         io->waiting++;
     }
 }
@@ -126,8 +138,10 @@ static struct redis_waiter *pop_ready(struct redis_io *io)
 {
     struct redis_waiter *waiter = io->ready;
     io->ready = waiter->next;
-    if (!io->ready)
+    if (!io->ready) {
         io->ready_end = &io->ready;
+        io->ready_due_us = INT64_MAX;
+    }
     return waiter;
 }
 
@@ -137,15 +151,28 @@ void redis_io_end_ready(struct redis_io *io, int status)
         end_waiter(io, pop_ready(io), status);
 }
 
-/* All wait equally long, so the oldest is the first whose time is up. */
+/* Most wait equally long, in the order of their coming; one that has tried for itself first has less time left. */
 static void end_overdue(struct redis_io *io, int64_t now_us)
 {
-    if (!io->ready || io->ready->deadline_us > now_us)
+    if (io->ready_due_us > now_us)
         return;
-    redis_count(&io->engine->counts.timeouts, 1);
-    redis_engine_late(io->engine);
-    while (io->ready && io->ready->deadline_us <= now_us)
-        end_waiter(io, pop_ready(io), WEIR_ETIME);
+    struct redis_waiter *waiter = io->ready;
+    bool any = false;
+    io->ready = NULL;
+    io->ready_end = &io->ready;
+    io->ready_due_us = INT64_MAX;
+    while (waiter) {
+        struct redis_waiter *next = waiter->next;
+        if (waiter->deadline_us <= now_us) {
+            end_waiter(io, waiter, WEIR_ETIME);
+            any = true;
+        } else {
+            push_ready(io, waiter);
+        }
+        waiter = next;
+    }
+    if (any && atomic_load_explicit(&io->engine->gate, memory_order_relaxed) != REDIS_GATE_UP)
+        redis_engine_late(io->engine); /* they had waited for the connection */
 }
 
 /* ---- Flights ---- */
@@ -167,7 +194,8 @@ static bool board(struct redis_flight *flight, struct redis_waiter *waiter)
 {
     if (waiter->now_us == REDIS_CALLER) {
         struct redis_caller *caller = (struct redis_caller *)waiter;
-        return redis_flight_add(flight, caller->requests, caller->n, caller->all, caller->out, waiter);
+        return redis_flight_add(flight, caller->requests, caller->n, caller->all, waiter->deadline_us, caller->out,
+                                waiter);
     }
     struct weir_op *op = op_of(waiter);
     const struct weir_backend_request request = {
@@ -179,7 +207,7 @@ static bool board(struct redis_flight *flight, struct redis_waiter *waiter)
         .cold_since_us = -1,
         .verb = WEIR_TAKE,
     };
-    return redis_flight_add(flight, &request, 1, false, &op->decision, waiter);
+    return redis_flight_add(flight, &request, 1, false, waiter->deadline_us, &op->decision, waiter);
 }
 
 /* Callers go by themselves again after a while in which they could have. */
@@ -201,7 +229,6 @@ static struct redis_flight *next_flight(struct redis_io *io)
     if (io->again_count > 0)
         return io->again[--io->again_count];
     struct redis_flight *flight = take_spare(io);
-    flight->deadline_us = io->ready->deadline_us;
     watch_crowd(io);
     return flight;
 }
@@ -209,8 +236,9 @@ static struct redis_flight *next_flight(struct redis_io *io)
 static void take_off(struct redis_io *io)
 {
     while (io->link.state == REDIS_LINK_UP && io->air_count < REDIS_AIR_MAX && (io->ready || io->again_count > 0)) {
+        bool is_new = io->again_count == 0; /* nobody joins those that have been tried before */
         struct redis_flight *flight = next_flight(io);
-        while (io->ready && board(flight, io->ready))
+        while (is_new && io->ready && board(flight, io->ready))
             pop_ready(io);
         atomic_fetch_add_explicit(&io->engine->boarding, 1, memory_order_relaxed);
         redis_flight_write(flight, io->engine->config->prefix, &io->link.out);
@@ -222,7 +250,7 @@ static void take_off(struct redis_io *io)
         redis_count(&io->engine->counts.requests, flight->ask_count);
         redis_count(&io->engine->counts.calls, flight->call_count);
         redis_link_send(&io->link);
-        io->left_us = clock_monotonic_us();
+        flight->left_us = io->left_us = clock_monotonic_us();
     }
 }
 
@@ -237,17 +265,12 @@ static void land(struct redis_io *io)
         redis_engine_timely(io->engine);
         io->proven = true;
     }
-    if (flight->error_word[0] != '\0' && !io->known_bad) {
-        io->known_bad = true;
-        log_line(&io->engine->config->log, WEIR_LOG_WARNING, "redis answers %s", flight->error_word);
-    } else if (flight->error_word[0] == '\0' && flight->counts.decided > 0) {
-        io->known_bad = false;
-    }
+    if (flight->error_word[0] != '\0')
+        redis_engine_say_error(io->engine, flight->error_word);
     if (flight->read_only)
         redis_link_close(&io->link, "the server is a replica");
     if (flight->again > 0) {
         struct redis_flight *again = take_spare(io);
-        again->deadline_us = flight->deadline_us;
         redis_flight_again(flight, again, ended);
         if (again->ask_count > 0)
             io->again[io->again_count++] = again;
@@ -289,10 +312,28 @@ void redis_io_fail_air(struct redis_io *io, int status)
     fail_flights(io, io->again, &io->again_count, status);
 }
 
+/* When to give the connection up: the oldest flight has been under way for as long as any call may take. One that had
+ * less time left when it came on board ends by itself. */
+static int64_t give_up_us(const struct redis_io *io)
+{
+    return io->air_count > 0 ? io->air[0]->left_us + io->engine->config->timeout_us : INT64_MAX;
+}
+
+static int64_t air_due_us(const struct redis_io *io)
+{
+    int64_t due_us = give_up_us(io);
+    for (size_t i = 0; i < io->air_count; i++)
+        due_us = min_of(due_us, io->air[i]->deadline_us);
+    return due_us;
+}
+
 /* What has gone on too long. */
 static void look_at_deadlines(struct redis_io *io, int64_t now_us)
 {
-    if (io->air_count > 0 && io->air[0]->deadline_us <= now_us) {
+    for (size_t i = 0; i < io->air_count; i++)
+        if (io->air[i]->deadline_us <= now_us)
+            redis_flight_expire(io->air[i], now_us, ended);
+    if (give_up_us(io) <= now_us) {
         redis_count(&io->engine->counts.timeouts, 1);
         redis_engine_late(io->engine);
         redis_connect_lose(io, "an answer was late", WEIR_ETIME);
@@ -322,10 +363,8 @@ static int64_t next_due_us(const struct redis_io *io, int64_t now_us)
     int64_t due_us = INT64_MAX;
     if (io->air_count < REDIS_AIR_MAX && !idle(io, now_us))
         due_us = io->left_us + GATHER_US;
-    if (io->air_count > 0)
-        due_us = min_of(due_us, io->air[0]->deadline_us);
-    if (io->ready)
-        due_us = min_of(due_us, io->ready->deadline_us);
+    due_us = min_of(due_us, air_due_us(io));
+    due_us = min_of(due_us, io->ready_due_us);
     if (io->resolving || (io->link.state != REDIS_LINK_CLOSED && io->link.state != REDIS_LINK_UP))
         due_us = min_of(due_us, io->give_up_us);
     else if (io->link.state == REDIS_LINK_CLOSED)

@@ -17,6 +17,7 @@ struct redis_io {
     bool resolving;       /* the addresses are being found */
     bool linked;          /* the link was opened, and its loss has not been dealt with */
     bool known_bad;       /* a line in the log has said that it does not work */
+    int64_t said_us;      /* when that line was written */
     int64_t give_up_us;   /* when to stop connecting or resolving */
     int64_t try_again_us; /* closed: when to connect */
     int64_t pause_us;     /* the last pause; 0: none since it worked */
@@ -26,6 +27,7 @@ struct redis_io {
     uint64_t jitters;
 
     struct redis_waiter *ready, **ready_end; /* taken from the queue, not yet on board: the oldest first */
+    int64_t ready_due_us;                    /* no later than the first of their deadlines; INT64_MAX: none is there */
     struct redis_flight *air[REDIS_AIR_MAX]; /* under way, the oldest first */
     size_t air_count;
     int64_t left_us;                               /* when the last of them left */

@@ -12,7 +12,8 @@
 #include <unistd.h>
 
 #define RECEIVE_SIZE 16384
-#define PEER_GONE_MS 5000 /* what was sent and is not acknowledged for so long ends the connection (RFC 5482) */
+#define GREETING_ROOM (1 << 17) /* more than all scripts and secrets take */
+#define PEER_GONE_MS 5000       /* what was sent and is not acknowledged for so long ends the connection (RFC 5482) */
 
 int redis_link_init(struct redis_link *link)
 {
@@ -84,6 +85,8 @@ static void set_options(int fd, int family)
 static void greet(struct redis_link *link, const struct redis_target *target, bool load_scripts)
 {
     link->greetings = link->loads = 0;
+    if (load_scripts)
+        redis_bytes_room(&link->out, GREETING_ROOM); /* so that no password is left behind when the buffer moves */
     if (target->password) {
         redis_bytes_command(&link->out, target->user ? 3 : 2);
         redis_bytes_text(&link->out, "AUTH");
@@ -97,6 +100,11 @@ static void greet(struct redis_link *link, const struct redis_target *target, bo
         redis_bytes_command(&link->out, 2);
         redis_bytes_text(&link->out, "SELECT");
         redis_bytes_number(&link->out, target->db);
+        link->greetings++;
+    }
+    if (link->greetings == 0 && !load_scripts) { /* a server that is full accepts, and then says so and closes */
+        redis_bytes_command(&link->out, 1);
+        redis_bytes_text(&link->out, "PING");
         link->greetings++;
     }
     for (unsigned i = 0; load_scripts && i < REDIS_SCRIPT_COUNT; i++) {
@@ -160,6 +168,16 @@ short redis_link_events(const struct redis_link *link)
     return link->sent < link->out.len ? POLLIN | POLLOUT : POLLIN;
 }
 
+/* What comes while the socket is full must not pile up behind what has been sent. */
+static void drop_sent(struct redis_link *link)
+{
+    if (link->sent < link->out.len / 2 || link->secret)
+        return;
+    link->out.len -= link->sent;
+    memmove(link->out.data, link->out.data + link->sent, link->out.len);
+    link->sent = 0;
+}
+
 void redis_link_send(struct redis_link *link)
 {
     while (link->sent < link->out.len) {
@@ -167,8 +185,10 @@ void redis_link_send(struct redis_link *link)
                             MSG_NOSIGNAL | MSG_DONTWAIT);
         if (sent < 0 && errno == EINTR)
             continue;
-        if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+        if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+            drop_sent(link);
             return;
+        }
         if (sent < 0) {
             close_for(link, "cannot send", errno);
             return;

@@ -2,7 +2,8 @@
  *
  *     closed -> connecting -> greeting -> up -> closed
  *
- * A greeting is what a connection begins with: AUTH, SELECT, and where asked for a SCRIPT LOAD of every script. The
+ * A greeting is what a connection begins with: AUTH, SELECT, or else PING, and where asked for a SCRIPT LOAD of every
+ * script. The
  * owner waits, by poll() on `fd` for what redis_link_events() says, and calls redis_link_step() when it is time.
  * A link belongs to one thread at a time; redis_link_hang_up() alone may come from another.
  */

@@ -15,6 +15,8 @@
 #define PATIENCE_US 20000 /* how long to wait the cheap way, which may overshoot by MARGIN_US; then by poll() */
 #define MARGIN_US 12000   /* three of the system's longest ticks but one */
 #define IDLE_US 1000      /* a connection that was idle for longer may be gone: look, before it is written to */
+#define CONNECT_PART 4    /* the part of a call\'s time that may go into a connection; the I/O thread has the rest */
+#define NO_SLOTS_US 100000
 
 int redis_slots_init(struct redis_engine *engine)
 {
@@ -83,6 +85,8 @@ static bool connected(struct redis_engine *engine, struct redis_slot *slot, int6
         (generation != slot->generation || (now_us - slot->last_used_us > IDLE_US && !redis_link_is_fresh(link))))
         redis_link_close(link, "stale");
     bool is_new = link->state == REDIS_LINK_CLOSED;
+    if (is_new && now_us < atomic_load_explicit(&engine->no_slots_until_us, memory_order_relaxed))
+        return false;
     if (is_new) {
         lock_take(&engine->address_lock);
         struct redis_address address = engine->address;
@@ -94,10 +98,12 @@ static bool connected(struct redis_engine *engine, struct redis_slot *slot, int6
             redis_link_close(link, "closing");
     }
     while (link->state != REDIS_LINK_CLOSED && link->state != REDIS_LINK_UP)
-        if (!wait_and_step(link, deadline_us))
+        if (!wait_and_step(link, now_us + (deadline_us - now_us) / CONNECT_PART))
             redis_link_close(link, "no answer to the greeting");
     if (is_new && link->state == REDIS_LINK_UP)
         redis_link_make_patient(link, PATIENCE_US);
+    else if (is_new)
+        atomic_store_explicit(&engine->no_slots_until_us, now_us + NO_SLOTS_US, memory_order_relaxed);
     return link->state == REDIS_LINK_UP;
 }
 
@@ -118,6 +124,12 @@ static bool take_in(struct redis_link *link, int64_t deadline_us)
     return true;
 }
 
+/* Whether what a slot has seen is about the server that the I/O thread is connected to now, and had time to be. */
+static bool is_about_now(struct redis_engine *engine, const struct redis_slot *slot)
+{
+    return slot->generation == atomic_load_explicit(&engine->generation, memory_order_acquire);
+}
+
 /* Write the flight and read until it has landed. WEIR_OK, or the error that it was failed with. */
 static int fly(struct redis_engine *engine, struct redis_slot *slot, struct redis_flight *flight, int64_t deadline_us)
 {
@@ -136,7 +148,8 @@ static int fly(struct redis_engine *engine, struct redis_slot *slot, struct redi
         if (!take_in(link, deadline_us)) {
             redis_link_close(link, "an answer was late");
             redis_count(&engine->counts.timeouts, 1);
-            redis_engine_late(engine);
+            if (is_about_now(engine, slot) && deadline_us - slot->last_used_us >= engine->config->timeout_us / 2)
+                redis_engine_late(engine);
             redis_flight_fail(flight, WEIR_ETIME, ended);
             return WEIR_ETIME;
         }
@@ -152,10 +165,14 @@ static int fly(struct redis_engine *engine, struct redis_slot *slot, struct redi
     }
     if (flight->counts.decided > 0)
         redis_engine_timely(engine);
+    if (flight->error_word[0] != '\0')
+        redis_engine_say_error(engine, flight->error_word);
     if (flight->read_only) {
         redis_link_close(link, "the server is a replica");
-        atomic_store_explicit(&engine->renew, true, memory_order_release);
-        redis_engine_wake(engine);
+        if (is_about_now(engine, slot)) {
+            atomic_store_explicit(&engine->renew, true, memory_order_release);
+            redis_engine_wake(engine);
+        }
     }
     return WEIR_OK;
 }
@@ -173,13 +190,15 @@ int redis_slot_decide(struct redis_engine *engine, struct redis_slot *slot, cons
                       size_t n, bool all, int64_t deadline_us, struct weir_decision *out)
 {
     int64_t now_us = clock_monotonic_us();
+    if (now_us >= deadline_us)
+        return WEIR_ETIME;
     if (n > REDIS_SLOT_ASKS || !slot_ready(slot) || !connected(engine, slot, now_us, deadline_us))
         return 1;
     slot->last_used_us = now_us;
 
     int error = WEIR_OK;
     redis_flight_clear(slot->flight);
-    bool fits = redis_flight_add(slot->flight, requests, n, all, out, &error);
+    bool fits = redis_flight_add(slot->flight, requests, n, all, deadline_us, out, &error);
     assert(fits);
     (void)fits;
     while (fly(engine, slot, slot->flight, deadline_us) == WEIR_OK && slot->flight->again > 0) {

@@ -1,6 +1,6 @@
 /* acquire.c - waits for permits: tries, sleeps for as long as the answer says, and tries again.
  *
- * Whoever sleeps is known to weir_close(), which wakes all and waits until the last has left.
+ * weir_close() knows of every call (inside.h): it wakes those who sleep and waits until the last has left.
  */
 #include "core/arith.h"
 #include "core/verbs.h"
@@ -8,29 +8,17 @@
 #include <errno.h>
 #include <time.h>
 
-/* Sleep until `until_us` on CLOCK_MONOTONIC, or less: WEIR_ECLOSED if the limiter is being closed. The first call of a
- * thread that waits enters it as one whom weir_close() waits for. */
-static int sleep_until(struct weir *limiter, int64_t until_us, bool *entered)
+/* Sleep until `until_us` on CLOCK_MONOTONIC, or less: WEIR_ECLOSED if the limiter is being closed. */
+static int sleep_until(struct weir *limiter, int64_t until_us)
 {
     const struct timespec until = { .tv_sec = until_us / WEIR_SECOND, .tv_nsec = until_us % WEIR_SECOND * 1000 };
     int woken = 0;
     lock_take(&limiter->wait_mutex);
-    limiter->waiting += !*entered;
-    *entered = true;
     while (!limiter->closing && woken != ETIMEDOUT)
         woken = pthread_cond_timedwait(&limiter->closing_or_left, &limiter->wait_mutex.mutex, &until);
     int result = limiter->closing ? WEIR_ECLOSED : WEIR_OK;
     lock_give(&limiter->wait_mutex);
     return result;
-}
-
-static void leave(struct weir *limiter)
-{
-    lock_take(&limiter->wait_mutex);
-    limiter->waiting--;
-    if (limiter->closing)
-        pthread_cond_broadcast(&limiter->closing_or_left);
-    lock_give(&limiter->wait_mutex);
 }
 
 /* Admitted, but the queue before it is longer than the caller will wait: give the permits back to where they came from,
@@ -51,30 +39,30 @@ static int decline(struct weir *limiter, struct weir_backend_request *request, i
 }
 
 static int acquire(struct weir_limit *limit, struct weir_key key, int64_t cost, int64_t max_wait_us,
-                   struct weir_decision *out, bool *entered)
+                   struct weir_decision *out)
 {
     struct weir *limiter = limit->limiter;
     int64_t start_us = clock_monotonic_us();
     int64_t end_us = max_wait_us > INT64_MAX - start_us ? INT64_MAX : start_us + max_wait_us;
-    for (;;) {
+    for (bool slept = false;; slept = true) {
         struct weir_backend_request request = backend_request(limit, key, cost, WEIR_OWN_CLOCK, WEIR_TAKE);
         int error = decide_request(limiter, &request, out);
         if (error)
             return error;
-        int64_t now_us = *entered || limiter->can_block || out->delay_us > 0 ? clock_monotonic_us() : start_us;
+        int64_t now_us = slept || limiter->can_block || out->delay_us > 0 ? clock_monotonic_us() : start_us;
         int64_t left_us = max_of(0, end_us - now_us);
         if (out->allowed) {
             if (out->delay_us == 0)
                 return WEIR_OK;
             if (out->delay_us > left_us)
                 return decline(limiter, &request, left_us, out);
-            error = sleep_until(limiter, now_us + out->delay_us, entered);
+            error = sleep_until(limiter, now_us + out->delay_us);
             out->delay_us = 0;
             return error;
         }
         if (out->retry_after_us == WEIR_NEVER || out->retry_after_us > left_us)
             return WEIR_OK;
-        error = sleep_until(limiter, now_us + out->retry_after_us, entered);
+        error = sleep_until(limiter, now_us + out->retry_after_us);
         if (error)
             return error;
     }
@@ -91,19 +79,14 @@ int weir_acquire(weir_limit *limit, struct weir_key key, int64_t cost, int64_t m
     if (max_wait_us < 0)
         return refuse_range(limiter, "max_wait_us", max_wait_us, 0, INT64_MAX);
 
-    error = inside_enter(limiter, 1);
+    error = inside_add(limiter, 1);
     if (error)
         return error;
-    const bool can_block = limiter->can_block;
-    bool entered = false;
     struct weir_decision decision;
-    error = acquire(limit, key, cost, max_wait_us, &decision, &entered);
+    error = acquire(limit, key, cost, max_wait_us, &decision);
     count_answer(limiter, error, &decision);
     if (!error)
         *out = decision;
-    if (entered)
-        leave(limiter); /* who cannot block may be gone from here on */
-    if (can_block)
-        inside_leave(limiter, 1); /* and who can from here on */
+    inside_remove(limiter, 1); /* the limiter may be gone from here on */
     return error;
 }

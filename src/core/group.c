@@ -148,10 +148,8 @@ static int try_group(struct weir *limiter, const struct weir_request *requests, 
     for (size_t i = 0; i < n; i++)
         group[i] = take_request(&requests[i], now_us);
     int error = failure_decide(limiter, group, n, false, deadline, outs);
-    if (error) {
-        stats_add(&limiter->stats, STATS_ERRORS, n);
+    if (error)
         return error;
-    }
     uint64_t allowed = 0, fallbacks = 0;
     for (size_t i = 0; i < n; i++) {
         allowed += outs[i].allowed;
@@ -179,13 +177,15 @@ int weir_try_batch(weir *limiter, const struct weir_request *requests, size_t n,
         return error;
     int64_t now_us;
     error = group_time(limiter, requests, n, &now_us);
-    if (error)
-        stats_add(&limiter->stats, STATS_ERRORS, n);
     const int64_t deadline = deadline_us(limiter);
-    for (size_t i = 0; !error && i < n; i += GROUP_MAX) {
-        size_t part = n - i < GROUP_MAX ? n - i : GROUP_MAX;
-        error = try_group(limiter, requests + i, part, now_us, deadline, outs + i);
+    size_t decided = 0;
+    while (!error && decided < n) {
+        size_t part = n - decided < GROUP_MAX ? n - decided : GROUP_MAX;
+        error = try_group(limiter, requests + decided, part, now_us, deadline, outs + decided);
+        if (!error)
+            decided += part;
     }
+    stats_add(&limiter->stats, STATS_ERRORS, n - decided);
     inside_leave(limiter, 1);
     return error;
 }

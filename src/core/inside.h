@@ -1,8 +1,9 @@
-/* inside.h - who is inside a limiter whose backend can block, so that weir_close() can wait until the last is out.
+/* inside.h - who is inside a limiter and may be waiting there, so that weir_close() can wait until the last is out.
  *
  * One word counts the calls, and the submitted requests that wait for their answer; its top bit says that the limiter
  * is being closed. Whoever leaves before that bit is set touches the limiter no more. Who leaves later does so under
- * wait_mutex, where weir_close() looks. A limiter that cannot block pays a look at a constant.
+ * wait_mutex, where weir_close() looks. Where the backend cannot block, weir_acquire() alone is counted, and others pay a
+ * look at a constant.
  */
 #ifndef CORE_INSIDE_H
 #define CORE_INSIDE_H
@@ -14,10 +15,8 @@
 /* Out of line: leave a limiter that is being closed. */
 void inside_leave_shut(struct weir *limiter, uint64_t calls);
 
-static inline void inside_leave(struct weir *limiter, uint64_t calls)
+static inline void inside_remove(struct weir *limiter, uint64_t calls)
 {
-    if (!limiter->can_block)
-        return;
     uint64_t inside = atomic_load_explicit(&limiter->inside, memory_order_relaxed);
     while (!(inside & INSIDE_SHUT))
         if (atomic_compare_exchange_weak_explicit(&limiter->inside, &inside, inside - calls, memory_order_release,
@@ -26,15 +25,25 @@ static inline void inside_leave(struct weir *limiter, uint64_t calls)
     inside_leave_shut(limiter, calls);
 }
 
-/* WEIR_OK: `calls` more are inside until as many leave. WEIR_ECLOSED: none is, and the limiter may be gone. */
-static inline int inside_enter(struct weir *limiter, uint64_t calls)
+/* WEIR_OK: `calls` more are inside until as many are removed. WEIR_ECLOSED: none is, and the limiter may be gone. */
+static inline int inside_add(struct weir *limiter, uint64_t calls)
 {
-    if (!limiter->can_block)
-        return WEIR_OK;
     if (!(atomic_fetch_add(&limiter->inside, calls) & INSIDE_SHUT))
         return WEIR_OK;
     inside_leave_shut(limiter, calls);
     return WEIR_ECLOSED;
+}
+
+/* The same, for calls that wait only if the backend can block. */
+static inline int inside_enter(struct weir *limiter, uint64_t calls)
+{
+    return limiter->can_block ? inside_add(limiter, calls) : WEIR_OK;
+}
+
+static inline void inside_leave(struct weir *limiter, uint64_t calls)
+{
+    if (limiter->can_block)
+        inside_remove(limiter, calls);
 }
 
 /* From here on nobody enters. */

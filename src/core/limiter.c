@@ -41,7 +41,7 @@ static int wait_init(struct weir *limiter)
     return failed ? WEIR_ENOMEM : WEIR_OK;
 }
 
-/* What the child's only thread has of a limiter: no call inside, no one waiting, no request submitted, all of which are
+/* What the child's only thread has of a limiter: no call inside, no request submitted, all of which are
  * the parent's; and an event fd of its own under the same number. The locks are held over the fork, so that what they
  * guard is whole in the child; a condition may be half-way through the waiting of a thread that is not here. */
 static void begin_in_child(struct weir *limiter) UNCHECKED
@@ -49,7 +49,6 @@ static void begin_in_child(struct weir *limiter) UNCHECKED
     uint64_t shut = atomic_load_explicit(&limiter->inside, memory_order_relaxed) & INSIDE_SHUT;
     atomic_store_explicit(&limiter->inside, shut, memory_order_relaxed);
     atomic_store_explicit(&limiter->answered, NULL, memory_order_relaxed);
-    limiter->waiting = 0;
     wait_init(limiter);
     int event_fd = atomic_load_explicit(&limiter->event_fd, memory_order_relaxed);
     if (event_fd >= 0) {
@@ -165,7 +164,7 @@ void weir_close(weir *limiter)
         backend->ops->shut(backend);
 
     lock_take(&limiter->wait_mutex);
-    while (limiter->waiting > 0 || inside_count(limiter) > 0)
+    while (inside_count(limiter) > 0)
         pthread_cond_wait(&limiter->closing_or_left, &limiter->wait_mutex.mutex);
     lock_give(&limiter->wait_mutex);
 

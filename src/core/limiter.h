@@ -53,6 +53,8 @@ struct weir {
     int64_t timeout_us;              /* (c) */
 
     _Atomic uint64_t outage;          /* (a) failure.c */
+    _Atomic int64_t failed_us;        /* (a) failure.c: the last failure, on CLOCK_MONOTONIC */
+    _Atomic int64_t told_us;          /* (a) failure.c: when the log last was told of an outage, likewise */
     _Atomic uint64_t inside;          /* (a) inside.h */
     _Atomic int event_fd;             /* (a) -1: none; submit.c */
     struct weir_op *_Atomic answered; /* (a) with event_fd: those whose `done` is to run, the latest first */
@@ -63,7 +65,6 @@ struct weir {
 
     struct lock wait_mutex;
     pthread_cond_t closing_or_left; /* CLOCK_MONOTONIC */
-    int64_t waiting;                /* (w) threads in weir_acquire() that have begun to wait */
     bool closing;                   /* (w) */
 
     struct forks_watcher forks; /* forks.c's; a limiter that can block goes on in the child of a fork */
