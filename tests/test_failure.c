@@ -1,6 +1,8 @@
 /* test_failure.c - what answers when the backend fails: enum weir_on_failure, for every verb, over outages. */
 #include "fake.h"
 
+#include <time.h>
+
 #include "core/limiter.h"
 
 #include <stdio.h>
@@ -87,6 +89,44 @@ START_TEST(a_backend_of_shares_is_stood_in_for_by_the_same_share)
     atomic_store(&stage.fake.answer, WEIR_EIO);
     ck_assert_int_eq(taken(stage.limit, "a", 1).limit, 2);
     ck_assert_int_eq(stage.fake.last_plan.size, 2);
+    scene_close(&stage.scene);
+}
+END_TEST
+
+static int64_t reachable_us; /* what the backend says of itself */
+
+static int64_t say_reachable(struct weir_backend *backend)
+{
+    (void)backend;
+    return reachable_us;
+}
+
+static int64_t monotonic_us(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return time.tv_sec * WEIR_SECOND + time.tv_nsec / 1000;
+}
+
+START_TEST(an_outage_whose_end_nobody_saw_leaves_the_next_one_no_permits)
+{
+    struct stage stage;
+    fake_init(&stage.fake);
+    stage.fake.ops.reachable_us = say_reachable;
+    fake_open(&stage.fake, &stage.scene, NULL);
+    stage.limit = scene_define_text(&stage.scene, "limit", "token_bucket limit=10 period=10s");
+    atomic_store(&stage.fake.answer, WEIR_ETIME);
+    reachable_us = monotonic_us();
+    ck_assert(!taken(stage.limit, "a", 1).allowed); /* one late answer; the backend is well again, unasked */
+    stage.scene.now_us += WEIR_HOUR;
+    ck_assert(taken(stage.limit, "b", 10).allowed);  /* as long as it is not known to be: what an hour makes */
+    reachable_us = monotonic_us() + 2 * WEIR_SECOND; /* some time after that failure */
+    ck_assert(!taken(stage.limit, "c", 1).allowed);
+    ck_assert_uint_eq(stats_now(stage.scene.limiter).outages, 2);
+    reachable_us = 0;
+    stage.scene.now_us += WEIR_SECOND;
+    ck_assert(taken(stage.limit, "c", 1).allowed);
+    ck_assert_uint_eq(stats_now(stage.scene.limiter).outages, 2);
     scene_close(&stage.scene);
 }
 END_TEST
@@ -671,6 +711,7 @@ int main(void)
     Suite *suite = suite_create("failure");
     suite_test(suite, while_the_backend_fails_memory_decides_by_the_share_from_cold, 30);
     suite_test(suite, a_backend_of_shares_is_stood_in_for_by_the_same_share, 30);
+    suite_test(suite, an_outage_whose_end_nobody_saw_leaves_the_next_one_no_permits, 30);
     suite_test(suite, a_new_share_is_the_fallbacks_alone_where_all_count_together, 30);
     suite_test(suite, a_limit_is_refused_if_its_share_is_impossible_though_the_whole_is_not, 30);
     suite_test(suite, shares_that_come_to_nothing_are_told_of_the_share_not_of_the_whole, 30);

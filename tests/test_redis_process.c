@@ -131,6 +131,64 @@ START_TEST(a_child_that_takes_nothing_leaves_its_parents_connections_alone)
 }
 END_TEST
 
+static void *fall_back_all_the_while(void *argument)
+{
+    struct walker *walker = argument;
+    while (!atomic_load(walker->done)) {
+        char key[32];
+        struct weir_decision decision;
+        snprintf(key, sizeof key, "%d-%" PRId64, walker->number, walker->steps++);
+        must_succeed(weir_try(walker->limit, weir_key_text(key), 1, &decision));
+    }
+    return NULL;
+}
+
+/* There is no server: all is decided in memory, under locks that a child must not find taken. */
+START_TEST(a_fork_in_an_outage_leaves_the_child_a_fallback_that_works)
+{
+    enum { THREADS = 2, CHILDREN = 40 };
+    struct weir_options options = WEIR_OPTIONS_INIT;
+    struct weir_policy policy = { .limit = 1000, .period_us = 1000 };
+    struct walker walkers[THREADS];
+    pthread_t threads[THREADS];
+    atomic_bool done = false;
+    weir *limiter;
+    weir_limit *limit;
+    options.mode = WEIR_DISTRIBUTED;
+    options.redis_url = "unix:///nowhere/redis.sock";
+    options.max_keys = 60000;
+    must_succeed(weir_open(&options, &limiter));
+    must_succeed(weir_limit_define(limiter, "limit", &policy, &limit));
+    for (int i = 0; i < THREADS; i++) {
+        walkers[i] = (struct walker){ limit, i, &done, 0 };
+        must(pthread_create(&threads[i], NULL, fall_back_all_the_while, &walkers[i]) == 0, "a thread");
+    }
+    for (int i = 0; i < CHILDREN; i++) {
+        pid_t child = fork();
+        must(child >= 0, "a child");
+        if (child == 0) {
+            struct weir_decision decision;
+            alarm(20);
+            for (int j = 0; j < 2000; j++) {
+                char key[32];
+                snprintf(key, sizeof key, "child-%d", j);
+                if (weir_try(limit, weir_key_text(key), 1, &decision) != WEIR_OK)
+                    _exit(1);
+            }
+            _exit(0);
+        }
+        int status = 0;
+        while (waitpid(child, &status, 0) < 0 && errno == EINTR)
+            ;
+        ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 0, "child %d ended with status %d", i, status);
+    }
+    atomic_store(&done, true);
+    for (int i = 0; i < THREADS; i++)
+        pthread_join(threads[i], NULL);
+    weir_close(limiter);
+}
+END_TEST
+
 /* ---- Signals ---- */
 
 static _Atomic int64_t alarms;
@@ -319,7 +377,9 @@ int main(void)
     Suite *suite = suite_create("redis_process");
 #if !defined(__SANITIZE_THREAD__) /* which knows no threads in the child of a process with threads */
     suite_test(suite, a_fork_with_calls_in_flight_leaves_both_sides_their_own_answers, 60);
+    suite_test(suite, a_fork_in_an_outage_leaves_the_child_a_fallback_that_works, 60);
 #else
+    (void)a_fork_in_an_outage_leaves_the_child_a_fallback_that_works;
     (void)a_fork_with_calls_in_flight_leaves_both_sides_their_own_answers;
 #endif
     suite_test(suite, a_child_that_takes_nothing_leaves_its_parents_connections_alone, 30);

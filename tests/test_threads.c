@@ -584,6 +584,43 @@ static void *wait_for_ever(void *argument)
     return NULL;
 }
 
+/* A clock that is slow to read, so that a call is caught before it has decided. */
+static atomic_int clock_readers;
+
+static int64_t slow_clock(void *user)
+{
+    (void)user;
+    atomic_fetch_add(&clock_readers, 1);
+    nanosleep(&(struct timespec){ .tv_nsec = 100000000 }, NULL);
+    return WEIR_HOUR;
+}
+
+static void *acquire_once(void *argument)
+{
+    struct weir_decision decision;
+    int error = weir_acquire(argument, weir_key_text("a"), 1, 0, &decision);
+    must(error == WEIR_OK || error == WEIR_ECLOSED, "decided or closed");
+    return NULL;
+}
+
+START_TEST(closing_waits_for_an_acquire_that_has_not_begun_to_sleep)
+{
+    weir *limiter;
+    weir_limit *limit;
+    pthread_t thread;
+    struct weir_options options = WEIR_OPTIONS_INIT;
+    struct weir_policy policy = { .limit = 1, .period_us = WEIR_SECOND };
+    options.now_us = slow_clock;
+    must_succeed(weir_open(&options, &limiter));
+    must_succeed(weir_limit_define(limiter, "limit", &policy, &limit));
+    ck_assert_int_eq(pthread_create(&thread, NULL, acquire_once, limit), 0);
+    while (atomic_load(&clock_readers) == 0)
+        sched_yield();
+    weir_close(limiter);
+    ck_assert_int_eq(pthread_join(thread, NULL), 0);
+}
+END_TEST
+
 START_TEST(closing_wakes_all_who_wait)
 {
     struct shop shop;
@@ -619,6 +656,7 @@ int main(void)
     suite_test(suite, a_hundred_threads_at_once_count_exactly, 30);
     suite_test(suite, a_thread_that_ends_hands_its_stripe_on, 30);
     suite_test(suite, a_name_defined_by_eight_threads_at_once_is_one_limit, 30);
+    suite_test(suite, closing_waits_for_an_acquire_that_has_not_begun_to_sleep, 60);
     suite_test(suite, closing_wakes_all_who_wait, 30);
     return suite_run(suite);
 }
