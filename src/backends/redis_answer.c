@@ -13,8 +13,6 @@ void redis_call_end(struct redis_flight *flight, struct redis_flight_call *call,
     call->answered = true;
     for (uint32_t i = 0; i < call->key_count; i++) {
         for (struct redis_ask *ask = flight->keys[call->keys[i]].first; ask; ask = ask->next) {
-            flight->counts.failed += status != WEIR_OK;
-            flight->counts.decided += status == WEIR_OK;
             redis_call_end_ask(ask, status, ended);
         }
     }
@@ -170,7 +168,7 @@ static bool call_answered(struct redis_flight *flight, struct redis_flight_call 
     for (uint32_t i = 0; i < call->key_count; i++) {
         for (struct redis_ask *ask = flight->keys[call->keys[i]].first; ask; ask = ask->next) {
             bool foreign = ask->decision.source == FOREIGN_SOURCE;
-            flight->counts.decided++; /* by a server that is there and well, whatever is stored in it */
+            flight->decided++; /* by a server that is there and well, whatever is stored in it */
             if (!foreign && ask->owner)
                 *ask->out = ask->decision;
             redis_call_end_ask(ask, foreign ? WEIR_ESTATE : WEIR_OK, ended);

@@ -54,7 +54,7 @@ void redis_flight_clear(struct redis_flight *flight)
     flight->left_us = 0;
     flight->read_only = false;
     flight->error_word[0] = '\0';
-    flight->counts = (struct redis_flight_counts){ 0, 0 };
+    flight->decided = 0;
 }
 
 /* ---- On board ---- */

@@ -56,9 +56,7 @@ struct redis_flight {
     size_t again;        /* asks that were not executed for that, and may be sent again */
     bool read_only;      /* the server is a replica */
     char error_word[24]; /* the first error that it answered with: its first word; or "" */
-    struct redis_flight_counts {
-        uint64_t decided, failed;
-    } counts;
+    uint64_t decided;    /* asks that a server that is well has answered */
 };
 
 /* Who is told of each ask that has ended: WEIR_OK (ask->out is written) or a negative enum weir_error. */

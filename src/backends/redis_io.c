@@ -10,7 +10,6 @@
 #include "core/clock.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <poll.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -261,7 +260,7 @@ static void land(struct redis_io *io)
     io->air_count--;
     for (size_t i = 0; i < io->air_count; i++)
         io->air[i] = io->air[i + 1];
-    if (flight->counts.decided > 0) {
+    if (flight->decided > 0) {
         redis_engine_timely(io->engine);
         io->proven = true;
     }

@@ -124,7 +124,7 @@ static bool take_in(struct redis_link *link, int64_t deadline_us)
     return true;
 }
 
-/* Whether what a slot has seen is about the server that the I/O thread is connected to now, and had time to be. */
+/* Whether what a slot has seen is about the server that the I/O thread is connected to now. */
 static bool is_about_now(struct redis_engine *engine, const struct redis_slot *slot)
 {
     return slot->generation == atomic_load_explicit(&engine->generation, memory_order_acquire);
@@ -163,7 +163,7 @@ static int fly(struct redis_engine *engine, struct redis_slot *slot, struct redi
         redis_flight_fail(flight, WEIR_EIO, ended);
         return WEIR_EIO;
     }
-    if (flight->counts.decided > 0)
+    if (flight->decided > 0)
         redis_engine_timely(engine);
     if (flight->error_word[0] != '\0')
         redis_engine_say_error(engine, flight->error_word);
