@@ -231,7 +231,7 @@ START_TEST(every_algorithm_stands_in_cold_as_the_model_says_to_the_last_field)
                 peek_and_compare(&stream, key, cost_by_chance(&stream));
             else
                 take_and_compare(&stream, key, cost_by_chance(&stream));
-            move_clock_by_chance(&stream, true);
+            move_clock_by_chance(&stream, number % 2); /* beyond the slack the sweep has a say, see keep_idle */
         }
         compared[0] += stream.denied;
         compared[1] += stream.admitted;
