@@ -45,10 +45,9 @@ struct weir_backend_request {
     int64_t cost;          /* RESET: 1 */
     int64_t now_us;        /* the time to decide by, 0 to WEIR_MAX_TIME_US; or WEIR_OWN_CLOCK, see ops->own_clock */
     uint64_t plan_version; /* of the limit's plan when the request was made; 1, 2, 3, ... in this process */
-    int64_t
-        cold_since_us; /* -1: a key that is not there is fresh. Otherwise the request stands in for a backend that has
-                            * failed since then: its plan is this instance's share, and a key that is not there
-                            * counts as one whose permits were all taken at that time */
+    /* -1: a key that is not there is fresh. Otherwise the request stands in for a backend that has failed since then: its
+     * plan is this instance's share, and a key that is not there counts as one whose permits were all taken then. */
+    int64_t cold_since_us;
     uint32_t limit_id; /* stands for the limit: 0, 1, 2, ... in the order of definition, and for each outage anew */
     enum weir_verb verb;
 };

@@ -216,8 +216,8 @@ struct weir_options {
                              * to the last permit where weights differ; without it an instance rounds down. */
 
     /* Replaces the clock: Unix time in microseconds, 0 to WEIR_MAX_TIME_US. Called from the thread that asks for a
-     * decision, or for a submitted one from a thread of the limiter's, no lock held. Default: Unix time as it stood at weir_open(), carried on by CLOCK_BOOTTIME, so that
-     * nobody who sets the system's clock adds or takes permits. */
+     * decision, or for a submitted one from a thread of the limiter's, no lock held. Default: Unix time as it stood at
+     * weir_open(), carried on by CLOCK_BOOTTIME, so that nobody who sets the system's clock adds or takes permits. */
     int64_t (*now_us)(void *user);
     /* Called for each line worth an operator's eye, any thread, no lock held. Default: none. `line` has no newline
      * and never holds a key or a secret. */

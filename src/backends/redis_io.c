@@ -313,14 +313,14 @@ void redis_io_fail_air(struct redis_io *io, int status)
 
 /* When to give the connection up: the oldest flight has been under way for as long as any call may take. One that had
  * less time left when it came on board ends by itself. */
-static int64_t give_up_us(const struct redis_io *io)
+static int64_t hang_up_us(const struct redis_io *io)
 {
     return io->air_count > 0 ? io->air[0]->left_us + io->engine->config->timeout_us : INT64_MAX;
 }
 
 static int64_t air_due_us(const struct redis_io *io)
 {
-    int64_t due_us = give_up_us(io);
+    int64_t due_us = hang_up_us(io);
     for (size_t i = 0; i < io->air_count; i++)
         due_us = min_of(due_us, io->air[i]->deadline_us);
     return due_us;
@@ -332,7 +332,7 @@ static void look_at_deadlines(struct redis_io *io, int64_t now_us)
     for (size_t i = 0; i < io->air_count; i++)
         if (io->air[i]->deadline_us <= now_us)
             redis_flight_expire(io->air[i], now_us, ended);
-    if (give_up_us(io) <= now_us) {
+    if (hang_up_us(io) <= now_us) {
         redis_count(&io->engine->counts.timeouts, 1);
         redis_engine_late(io->engine);
         redis_connect_lose(io, "an answer was late", WEIR_ETIME);

@@ -2,9 +2,9 @@
  *
  * An outage begins with the first failure after a success and ends with the next success. A process that asks seldom may
  * see no success for long: so a failure also begins a new one if the backend says that it could be reached, for all it
- * knew, OUTAGE_GAP_US after the last. Within an outage the fallback takes
- * every key for one whose permits were all taken when it began; that time is set once, so a failure among others gives
- * nobody anything. Each outage has a number, which makes its keys in the fallback others than those of the outage before.
+ * knew, OUTAGE_GAP_US after the last. Within an outage the fallback takes every key for one whose permits were all taken
+ * when it began; that time is set once, so a failure among others gives nobody anything. Each outage has a number, which
+ * makes its keys in the fallback others than those of the outage before.
  *
  * All of it is one word, so that threads that fail and succeed at once agree without a lock:
  *
@@ -25,6 +25,7 @@
 #define OUTAGE_TOLD UINT64_C(2)
 #define OUTAGE_NUMBER_BIT 2
 #define OUTAGE_NUMBER_BITS 15
+#define LIMIT_ID_BITS 16
 #define OUTAGE_SINCE_BIT (OUTAGE_NUMBER_BIT + OUTAGE_NUMBER_BITS)
 #define OUTAGE_SINCE_BITS 47
 #define OUTAGE_UNIT_US 64
@@ -32,7 +33,8 @@
 #define OUTAGE_TELL_US WEIR_SECOND
 #define CLOSED_RETRY_US WEIR_SECOND
 
-_Static_assert(WEIR_MAX_LIMITS <= 1 << (32 - OUTAGE_NUMBER_BITS), "a limit's id and an outage's number share 32 bits");
+_Static_assert(WEIR_MAX_LIMITS <= 1 << LIMIT_ID_BITS && LIMIT_ID_BITS + OUTAGE_NUMBER_BITS <= 32,
+               "a limit's id and an outage's number share 32 bits");
 
 static uint64_t outage_make(uint64_t number, int64_t since_us)
 {
@@ -138,7 +140,7 @@ static int decide_local(struct weir *limiter, int failure, struct weir_backend_r
         struct weir_backend_request *request = &requests[i];
         const uint64_t outage = outage_enter(limiter, request->now_us, failure);
         request->cold_since_us = outage_since_us(outage);
-        request->limit_id = request->limit->id | (uint32_t)(outage_number(outage) << 16);
+        request->limit_id = request->limit->id | (uint32_t)(outage_number(outage) << LIMIT_ID_BITS);
         request->plan_version = plan_cell_version(limit_plan(request->limit, true));
     }
     struct weir_backend *fallback = limiter->fallback;
