@@ -33,21 +33,29 @@ struct weir_plan {
     int64_t p, q, tick_us;            /* greedy token bucket, leaky bucket: a permit is q units, p drain per tick */
     int64_t limit, period_us;         /* interval refill, windows; a sliding window's period is one block's */
     int64_t size;                     /* the largest cost a fresh key admits; 0: this share admits nothing */
+    int64_t reserve;                  /* permits of the policy that `size` leaves out, weir_options.strict; else 0 */
     int64_t fingerprint;              /* of all above, 1 to 2^53-1: a state written under another one is carried over */
 };
 
 #define WEIR_OWN_CLOCK INT64_C(-1)
+#define WEIR_MAX_SPREAD 65535
 
 struct weir_backend_request {
     weir_limit *limit;     /* its name: weir_limit_name(); its plan: weir_request_plan() */
     struct weir_key key;   /* the bytes are valid during the call */
     uint64_t hash;         /* of key, keyed by a secret of the limiter and the limit's name */
-    int64_t cost;          /* RESET: 1 */
+    int64_t cost;          /* RESET: 1; TAKE with `ahead`: may be 0 */
     int64_t now_us;        /* the time to decide by, 0 to WEIR_MAX_TIME_US; or WEIR_OWN_CLOCK, see ops->own_clock */
     uint64_t plan_version; /* of the limit's plan when the request was made; 1, 2, 3, ... in this process */
     /* -1: a key that is not there is fresh. Otherwise the request stands in for a backend that has failed since then: its
      * plan is this instance's share, and a key that is not there counts as one whose permits were all taken then. */
     int64_t cold_since_us;
+    /* TAKE: permits to charge ahead of use. If `cost` is admitted (0 is), as many more of them are charged as fit into what
+     * is left then divided by `spread`; decision.ahead says how many, and all else in it is as of after that, but for a
+     * leaky bucket's delay_us, which is for the first of the permits charged. 0: none. Only to a backend that says
+     * ops->shared or stands in for one, and never with `all`. */
+    int64_t ahead;
+    uint32_t spread;   /* 1 to WEIR_MAX_SPREAD where `ahead` is not 0 */
     uint32_t limit_id; /* stands for the limit: 0, 1, 2, ... in the order of definition, and for each outage anew */
     enum weir_verb verb;
 };
@@ -80,7 +88,7 @@ struct weir_backend_ops {
     /* Optional; NULL means that decide() never blocks. One request without blocking: WEIR_OK if decided at once
      * (op->decision is filled), 1 if op->done will run once, later, on a thread of the backend's, no later than the
      * deadline, with op->decision filled on WEIR_OK and untouched otherwise; a negative error if it will not. `req` is
-     * valid during the call only, op and the bytes of its key until `done` runs. op->opaque[2..5] are the backend's,
+     * valid during the call only, op and the bytes of its key until `done` runs. op->opaque[2..7] are the backend's,
      * the first two the core's. */
     int (*submit)(struct weir_backend *backend, const struct weir_backend_request *req, int64_t deadline_us,
                   struct weir_op *op);
@@ -98,6 +106,23 @@ struct weir_backend_ops {
     /* Optional. When, on CLOCK_MONOTONIC, there last was no reason to think that the backend could not be reached: now, or
      * when it began to answer WEIR_EIO without trying. Any thread; never blocks. */
     int64_t (*reachable_us)(struct weir_backend *backend);
+
+    /* Optional. From now on tell `returned` of each time that the backend can be reached again: on a thread of the
+     * backend's, which it must not hold up; it may call submit(). Called once at most, before the first request. */
+    void (*watch)(struct weir_backend *backend, void (*returned)(void *user), void *user);
+
+    /* Both or neither; for a backend that stands in for another (cold_since_us of all requests is 0 or more).
+     *
+     * debt: the permits of the request's key that were admitted in the other's place: those in use at request->now_us
+     * beyond what a cold key's use would be then. Nothing changes; 0 if there is no such key. WEIR_RESET forgets it.
+     *
+     * debtors: visit keys of the limits whose ids have `id_tag` in their bits above the lowest 16, in some order from
+     * *place on (0 at first), each of which is there when it is visited and all the while once; stops when `visit` returns
+     * false or about `most` keys were looked at, and moves *place on. False: that was the last. `limit_id` tells the limit;
+     * the key's bytes are valid during the visit, under a lock: it must not call the backend. */
+    int64_t (*debt)(struct weir_backend *backend, const struct weir_backend_request *request);
+    bool (*debtors)(struct weir_backend *backend, uint32_t id_tag, uint64_t *place, size_t most,
+                    bool (*visit)(void *user, uint32_t limit_id, struct weir_key key), void *user);
 
     /* New entries go below, with the release that added them. */
 };

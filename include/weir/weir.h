@@ -158,8 +158,12 @@ enum weir_on_full {
 
 /* Where the count is kept. */
 enum weir_mode {
-    WEIR_LOCAL,      /* in this process; this instance's share of each limit */
-    WEIR_DISTRIBUTED /* in Redis, by its clock, in one atomic script: exact over all instances */
+    WEIR_LOCAL,       /* in this process; this instance's share of each limit */
+    WEIR_DISTRIBUTED, /* in Redis, by its clock, in one atomic script: exact over all instances */
+    /* In Redis, but permits of busy keys are leased ahead of use and spent in this process, and a denial is remembered
+     * until it may change: most decisions need no call. More than the limit passes only where permits come back bit by
+     * bit (token bucket, greedy refill), and by no more than weir_limit_info.over_max; with `strict` not even that. */
+    WEIR_HYBRID
 };
 
 /* What answers when Redis, or a backend of one's own, cannot be reached or does not answer in time. It is asked for
@@ -167,9 +171,10 @@ enum weir_mode {
 enum weir_on_failure {
     /* This process, by its share (weir_options.instances and those after it; without them that is the whole limit), kept
      * in memory. Each outage starts cold: every key counts as if all its permits had been taken when it began, so that
-     * an outage is never a second burst. Source WEIR_BY_FALLBACK. */
+     * an outage is never a second burst; once it is over, what was admitted is charged to Redis before a key is decided
+     * there again. Source WEIR_BY_FALLBACK. */
     WEIR_FAIL_LOCAL,
-    WEIR_FAIL_OPEN,   /* allowed and not counted, save what can never fit; source WEIR_BY_FAIL_OPEN */
+    WEIR_FAIL_OPEN,   /* allowed and not counted, save what can never fit, for open_for_us; source WEIR_BY_FAIL_OPEN */
     WEIR_FAIL_CLOSED, /* denied, retry_after_us a second or WEIR_NEVER; source WEIR_BY_FAIL_CLOSED */
     WEIR_FAIL_ERROR   /* the caller gets WEIR_ETIME or WEIR_EIO */
 };
@@ -188,10 +193,12 @@ struct weir_options {
     int64_t max_bytes;         /* memory for keys and tables, 1 MiB or more; default 256 * max_keys, at least 1 MiB */
 
     enum weir_on_failure on_failure; /* default WEIR_FAIL_LOCAL */
-    int64_t timeout_us; /* longest stay in one call for the sake of a backend that can block; 1 us to 1 hour; default
+    int64_t open_for_us; /* WEIR_FAIL_OPEN: how long all is allowed; then it is denied as with WEIR_FAIL_CLOSED. Counted
+                          * over all outages, and given back by as long a time without one; 0: however long it lasts */
+    int64_t timeout_us;  /* longest stay in one call for the sake of a backend that can block; 1 us to 1 hour; default
                          * 50,000. The memory backend never does. */
 
-    /* Redis, mode WEIR_DISTRIBUTED; elsewhere these must be 0.
+    /* Redis, modes WEIR_DISTRIBUTED and WEIR_HYBRID; elsewhere these must be 0.
      *
      *     redis://[user:password@]host[:port][/db]      unix://[user:password@]/path[?db=N]
      *
@@ -205,9 +212,17 @@ struct weir_options {
                                       * tests. Keys then stay a week longer than they count, for the server's clock and
                                       * this one have nothing to do with each other */
 
+    /* Leases, mode WEIR_HYBRID; elsewhere these must be 0. All instances must be given the same. */
+    int64_t lease_life_us; /* no permit is used later than this after it was taken from Redis: 1000 to 10,000,000;
+                            * default 100,000. Where Redis takes longer than a tenth of it to answer nothing is leased */
+    int64_t lease_max; /* permits that an instance has of a key ahead of use, 1 to WEIR_MAX_PERMITS; default: as many
+                            * as its load asks for and `instances` leave it */
+    bool strict;       /* greedy token buckets: Redis holds back what comes back in lease_life_us, so that never more
+                            * than the limit passes. Where that is more than half of a limit nothing of it is leased */
+
     /* This instance's share of every limit: weight / total weight. All instances must be given the same `instances`
-     * and weights; then what they admit adds up to the limit. In mode WEIR_DISTRIBUTED it matters only while Redis
-     * cannot be had. */
+     * and weights; then what they admit adds up to the limit. In modes WEIR_DISTRIBUTED and WEIR_HYBRID shares matter only
+     * while Redis cannot be had; in the latter `instances` says for how many the leases have to leave room as well. */
     int64_t instances;      /* how many there are: 1 to 10,000; default 1 */
     int64_t rank;           /* this one's place in the order of their ids: 0 to instances-1 */
     int64_t weight;         /* this one's weight: 1 to 65535; default 1, or weights[rank] */
@@ -270,6 +285,19 @@ WEIR_API const char *weir_limit_name(const weir_limit *limit);
 /* The policy in force, as it was defined (whole, not this instance's share). */
 WEIR_API int weir_limit_policy(weir_limit *limit, struct weir_policy *out);
 
+/* What a limit amounts to in this limiter's mode. Set `size` to sizeof(struct weir_limit_info) before the call. */
+struct weir_limit_info {
+    size_t size;
+    int64_t limit;         /* the largest cost that a fresh key admits; in local mode, of this instance's share */
+    int64_t lease_life_us; /* 0: nothing of this limit is leased */
+    int64_t lease_max;     /* permits of a key that this instance has at most ahead of use */
+    int64_t over_max; /* all instances together admit at most so many permits more of a key, in any stretch of time,
+                            * than the limit itself would, as long as Redis is there and keeps what it was told */
+};
+
+/* WEIR_EINVAL if out->size is not a known size. */
+WEIR_API int weir_limit_info(weir_limit *limit, struct weir_limit_info *out);
+
 /* ---- Decisions ---- */
 
 struct weir_key {
@@ -294,6 +322,8 @@ enum weir_source {
     WEIR_BY_FULL,    /* enum weir_on_full, for want of room for a new key */
     WEIR_BY_BACKEND, /* a backend of the user's own */
     WEIR_BY_REDIS,
+    WEIR_BY_LEASE,      /* permits leased from Redis before */
+    WEIR_BY_DENIAL,     /* a denial by Redis that still holds */
     WEIR_BY_FALLBACK,   /* enum weir_on_failure, while Redis cannot be had */
     WEIR_BY_FAIL_OPEN,  /* likewise */
     WEIR_BY_FAIL_CLOSED /* likewise */
@@ -310,7 +340,9 @@ struct weir_decision {      /* 64 bytes */
     int64_t retry_after_us; /* 0 if allowed; else the least wait after which this cost would be admitted if nobody
                              * else took anything; WEIR_NEVER if it never can be */
     int64_t reset_after_us; /* until the key is as good as new; 0: it is */
-    int64_t reserved[2];    /* 0 */
+    int64_t age_us; /* how old the knowledge is by which it was made: since the lease or the denial was asked for,
+                             * since the outage began; else 0. remaining and reset_after_us are as of then */
+    int64_t ahead;  /* between backends (<weir/backend.h>); else 0 */
 };
 
 /* A clock that steps back by no more than WEIR_CLOCK_SLACK_US is held at a key's last change; one that steps back
@@ -363,7 +395,7 @@ struct weir_op {
     struct weir_decision decision; /* written before `done` runs, or before weir_submit() returns WEIR_OK */
     void (*done)(struct weir_op *op, int status);
     void *user;         /* the caller's own */
-    uint64_t opaque[6]; /* the library's */
+    uint64_t opaque[8]; /* the library's */
 };
 
 /* weir_try() without ever blocking. WEIR_OK: decided already, `done` will not run. 1: `done` will run once, within
@@ -394,7 +426,7 @@ struct weir_stats {
     uint64_t evictions;   /* keys as good as new that were dropped */
     uint64_t share_lifts; /* limits whose part of a burst was 0 here and was lifted to 1, see weir_options.instances */
     uint64_t share_zeros; /* limits (windows) whose part is 0 here: everything is denied */
-    int64_t keys;         /* keys held */
+    int64_t keys;         /* keys held; in hybrid mode those with a lease, a denial or recent requests as well */
     int64_t bytes;        /* memory held for keys and tables */
     int64_t share_weight, share_total; /* this instance's share in force */
     uint64_t store_requests;           /* requests sent to Redis */
@@ -402,6 +434,12 @@ struct weir_stats {
     uint64_t store_timeouts;           /* connections given up because an answer was late */
     uint64_t store_connections;        /* connections made */
     uint64_t store_breaks;             /* times that calls were answered without waiting, for Redis was thought gone */
+    uint64_t leased;                   /* permits taken ahead of use */
+    uint64_t lease_hits;               /* decisions by a lease */
+    uint64_t lease_lost;               /* leased permits that were not used in time */
+    uint64_t denial_hits;              /* decisions by a denial that still held */
+    uint64_t settled;                  /* permits that were admitted in outages and charged to Redis afterwards */
+    uint64_t unsettled;                /* those that it was not told of, for another outage or want of memory */
 };
 
 /* Add up the counters; exact when no call is under way. WEIR_EINVAL if out->size is not a known size. */

@@ -48,15 +48,15 @@ static int decide_by_thread(struct redis_engine *engine, const struct weir_backe
         return WEIR_EINVAL;
     }
     caller.bell = atomic_load_explicit(&engine->boarding, memory_order_relaxed) % REDIS_BELLS;
-    struct redis_bell *bell = &engine->bells[caller.bell];
+    struct bell *bell = &engine->bells[caller.bell];
     int error = redis_engine_queue(engine, &caller.waiter);
     if (error)
         return error;
     for (;;) {
-        uint32_t rings = redis_bell_rings(bell);
+        uint32_t rings = bell_rings(bell);
         if (atomic_load_explicit(&caller.done, memory_order_acquire))
             return caller.error;
-        redis_bell_wait(bell, rings);
+        bell_wait(bell, rings);
     }
 }
 

@@ -21,7 +21,7 @@
 #ifndef BACKENDS_REDIS_ENGINE_H
 #define BACKENDS_REDIS_ENGINE_H
 
-#include "backends/redis_bell.h"
+#include "backends/bell.h"
 #include "backends/redis_flight.h"
 #include "backends/redis_key.h"
 #include "backends/redis_link.h"
@@ -99,7 +99,7 @@ struct redis_engine {
     _Atomic int64_t said_us;              /* (a) when the log last had a line about an error */
     atomic_size_t submitted;              /* (a) waiting ops */
     atomic_uint boarding;                 /* (a) number of the flight that who comes now will be on, most likely */
-    struct redis_bell bells[REDIS_BELLS]; /* (a) for flights by their number */
+    struct bell bells[REDIS_BELLS]; /* (a) for flights by their number */
     struct redis_slot slots[REDIS_SLOTS];
 
     struct lock address_lock;

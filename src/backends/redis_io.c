@@ -112,7 +112,7 @@ static void ended(struct redis_ask *ask, int status)
 static void ring_bells(struct redis_io *io)
 {
     for (; io->bells != 0; io->bells &= io->bells - 1)
-        redis_bell_ring(&io->engine->bells[__builtin_ctz(io->bells)]);
+        bell_ring(&io->engine->bells[__builtin_ctz(io->bells)]);
 }
 
 static void push_ready(struct redis_io *io, struct redis_waiter *waiter)

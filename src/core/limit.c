@@ -39,6 +39,9 @@ static int definition_prepare(struct weir *limiter, const char *name, const stru
         error = plan_make(policy, &limiter->share, &definition.share_plan, message);
     if (error)
         return error;
+    const int64_t reserve = lease_reserve(&limiter->leases, &definition.plan);
+    if (reserve > 0)
+        plan_hold_back(&definition.plan, reserve);
 
     HASH_FIND_STR(limiter->limits, name, definition.limit);
     if (!definition.limit) {
@@ -155,6 +158,27 @@ int weir_limit_policy(weir_limit *limit, struct weir_policy *out)
     lock_take(&limit->limiter->mutex);
     *out = limit->policy;
     lock_give(&limit->limiter->mutex);
+    return WEIR_OK;
+}
+
+int weir_limit_info(weir_limit *limit, struct weir_limit_info *out)
+{
+    if (!limit || !out || out->size != sizeof *out)
+        return WEIR_EINVAL;
+    struct weir *limiter = limit->limiter;
+    struct lease_rules rules = limiter->leases;
+    lock_take(&limiter->mutex);
+    rules.instances = limiter->share.count;
+    lock_give(&limiter->mutex);
+    struct weir_plan plan;
+    plan_cell_read(&limit->plan, &plan);
+    *out = (struct weir_limit_info){
+        .size = sizeof *out,
+        .limit = plan.size,
+        .lease_life_us = lease_is_on(&rules, &plan) ? rules.life_us : 0,
+        .lease_max = lease_max(&rules, &plan),
+        .over_max = lease_over_max(&rules, &plan),
+    };
     return WEIR_OK;
 }
 

@@ -116,6 +116,11 @@ int limiter_make(const struct weir_options *options, struct weir_backend *backen
     limiter->log = (struct log){ options->log, options->user };
     clock_init(&limiter->clock, options->now_us, options->user);
     limiter->timeout_us = options->timeout_us;
+    limiter->leases = (struct lease_rules){
+        .life_us = options->lease_life_us,
+        .max = options->lease_max,
+        .strict = options->strict,
+    };
     int error = wait_init(limiter);
     if (error) {
         free(limiter);

@@ -14,6 +14,7 @@
 #include "core/clock.h"
 #include "core/forks.h"
 #include "core/hash.h"
+#include "core/lease.h"
 #include "core/lock.h"
 #include "core/log.h"
 #include "core/peers.h"
@@ -51,6 +52,7 @@ struct weir {
     struct log log;                  /* (c) */
     struct hash_secret secret;       /* (c) */
     int64_t timeout_us;              /* (c) */
+    struct lease_rules leases;       /* (c) but `instances`, which is the share's; life_us 0: not in hybrid mode */
 
     _Atomic uint64_t outage;          /* (a) failure.c */
     _Atomic int64_t failed_us;        /* (a) failure.c: the last failure, on CLOCK_MONOTONIC */

@@ -10,6 +10,9 @@
 #define DEFAULT_TIMEOUT_US 50000
 #define DEFAULT_REDIS_PREFIX "weir:"
 #define REDIS_PREFIX_MAX_LEN 64
+#define DEFAULT_LEASE_LIFE_US 100000
+#define MIN_LEASE_LIFE_US 1000
+#define MAX_LEASE_LIFE_US (10 * WEIR_SECOND)
 
 static int range(const struct log *log, const char *name, int64_t value, int64_t min, int64_t max)
 {
@@ -46,10 +49,32 @@ static int options_copy(const struct weir_options *options, struct weir_options 
     return WEIR_OK;
 }
 
-static int only_distributed(const struct log *log, const char *name)
+static int only_for(const struct log *log, const char *name, const char *modes)
 {
-    log_line(log, WEIR_LOG_ERROR, "option %s is for mode WEIR_DISTRIBUTED and must be 0 without it", name);
+    log_line(log, WEIR_LOG_ERROR, "option %s is for %s and must be 0 without it", name, modes);
     return WEIR_EINVAL;
+}
+
+static int only_redis(const struct log *log, const char *name)
+{
+    return only_for(log, name, "mode WEIR_DISTRIBUTED or WEIR_HYBRID");
+}
+
+static int leases_read(struct weir_options *read, const struct log *log)
+{
+    if (read->mode != WEIR_HYBRID) {
+        const char *given = read->lease_life_us ? "lease_life_us" : read->lease_max ? "lease_max" : "strict";
+        if (read->lease_life_us || read->lease_max || read->strict)
+            return only_for(log, given, "mode WEIR_HYBRID");
+        return WEIR_OK;
+    }
+    if (read->lease_life_us == 0)
+        read->lease_life_us = DEFAULT_LEASE_LIFE_US;
+    if (read->lease_max == 0)
+        read->lease_max = WEIR_MAX_PERMITS;
+    if (range(log, "lease_life_us", read->lease_life_us, MIN_LEASE_LIFE_US, MAX_LEASE_LIFE_US) != WEIR_OK)
+        return WEIR_EINVAL;
+    return range(log, "lease_max", read->lease_max, 1, WEIR_MAX_PERMITS);
 }
 
 /* It goes before every key: what would be hard to read there, or hide where the key begins, may not be in it. */
@@ -65,20 +90,21 @@ static bool prefix_is_good(const char *prefix)
 /* Where the count is kept, and what answers when it cannot be had there. */
 static int mode_read(struct weir_options *read, const struct log *log)
 {
-    if (range(log, "mode", (int64_t)read->mode, WEIR_LOCAL, WEIR_DISTRIBUTED) != WEIR_OK ||
+    if (range(log, "mode", (int64_t)read->mode, WEIR_LOCAL, WEIR_HYBRID) != WEIR_OK ||
         range(log, "on_failure", (int64_t)read->on_failure, WEIR_FAIL_LOCAL, WEIR_FAIL_ERROR) != WEIR_OK)
         return WEIR_EINVAL;
     if (read->mode == WEIR_LOCAL) {
         if (read->redis_url)
-            return only_distributed(log, "redis_url");
+            return only_redis(log, "redis_url");
         if (read->redis_password_file)
-            return only_distributed(log, "redis_password_file");
+            return only_redis(log, "redis_password_file");
         if (read->redis_prefix)
-            return only_distributed(log, "redis_prefix");
-        return read->by_local_clock ? only_distributed(log, "by_local_clock") : WEIR_OK;
+            return only_redis(log, "redis_prefix");
+        return read->by_local_clock ? only_redis(log, "by_local_clock") : WEIR_OK;
     }
     if (!read->redis_url) {
-        log_line(log, WEIR_LOG_ERROR, "option redis_url is required in mode WEIR_DISTRIBUTED");
+        log_line(log, WEIR_LOG_ERROR, "option redis_url is required in mode %s",
+                 read->mode == WEIR_HYBRID ? "WEIR_HYBRID" : "WEIR_DISTRIBUTED");
         return WEIR_EINVAL;
     }
     if (!read->redis_prefix)
@@ -101,8 +127,12 @@ int options_read(const struct weir_options *options, struct weir_options *out)
     const struct log log = { read.log, read.user };
 
     error = mode_read(&read, &log);
+    if (!error)
+        error = leases_read(&read, &log);
     if (error)
         return error;
+    if (read.open_for_us && read.on_failure != WEIR_FAIL_OPEN)
+        return only_for(&log, "open_for_us", "on_failure WEIR_FAIL_OPEN");
     if (read.max_keys == 0)
         read.max_keys = DEFAULT_MAX_KEYS;
     if (range(&log, "max_keys", read.max_keys, 1, INT64_C(1) << 31) != WEIR_OK)
@@ -114,6 +144,7 @@ int options_read(const struct weir_options *options, struct weir_options *out)
         read.timeout_us = DEFAULT_TIMEOUT_US;
     if (range(&log, "max_bytes", read.max_bytes, MIN_BYTES, MAX_BYTES) != WEIR_OK ||
         range(&log, "timeout_us", read.timeout_us, 1, WEIR_HOUR) != WEIR_OK ||
+        range(&log, "open_for_us", read.open_for_us, 0, WEIR_DAY) != WEIR_OK ||
         range(&log, "on_full", (int64_t)read.on_full, WEIR_FULL_DENY, WEIR_FULL_SHARE) != WEIR_OK)
         return WEIR_EINVAL;
 

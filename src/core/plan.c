@@ -154,6 +154,13 @@ int plan_make(const struct weir_policy *policy, const struct share *share, struc
     return WEIR_OK;
 }
 
+void plan_hold_back(struct weir_plan *plan, int64_t permits)
+{
+    plan->size -= permits;
+    plan->reserve = permits;
+    plan->fingerprint = fingerprint_of(plan);
+}
+
 int plan_check(const struct weir_policy *policy, struct message message, enum policy_field_id *fault)
 {
     int error = policy_check(policy, message, fault);

@@ -19,6 +19,9 @@ int plan_check(const struct weir_policy *policy, struct message message, enum po
 int plan_make(const struct weir_policy *policy, const struct share *share, struct weir_plan *out,
               struct message message);
 
+/* Leave `permits`, fewer than its size, out of a greedy token bucket's plan. */
+void plan_hold_back(struct weir_plan *plan, int64_t permits);
+
 enum plan_part plan_part(const struct weir_policy *policy, const struct share *share);
 
 /* The field that says how much a key may hold: what a refusal of plan_make() is about. */

@@ -1,11 +1,11 @@
-/* redis_bell.h - wakes all who wait for the same flight by one call.
+/* bell.h - wakes all who wait for the same flight by one call.
  *
  * To wake callers one by one costs the I/O thread a system call for each, and with few processors it is put off by each
  * of them. Those who are on board of one flight wait at the same bell. Who is woken looks whether it is he who was
  * meant: what he waits for is told elsewhere, by an atomic store before the bell is rung.
  */
-#ifndef BACKENDS_REDIS_BELL_H
-#define BACKENDS_REDIS_BELL_H
+#ifndef BACKENDS_BELL_H
+#define BACKENDS_BELL_H
 
 #include <limits.h>
 #include <linux/futex.h>
@@ -14,24 +14,24 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-struct redis_bell {
+struct bell {
     _Alignas(64) _Atomic uint32_t rings;
 };
 _Static_assert(sizeof(_Atomic uint32_t) == 4, "a futex is 32 bits");
 
 /* Read before looking whether the awaited has happened. Acquire: what happened before it rang is seen. */
-static inline uint32_t redis_bell_rings(const struct redis_bell *bell)
+static inline uint32_t bell_rings(const struct bell *bell)
 {
     return atomic_load_explicit(&bell->rings, memory_order_acquire);
 }
 
 /* Sleep until it has rung more than `seen` times; may return sooner. */
-static inline void redis_bell_wait(struct redis_bell *bell, uint32_t seen)
+static inline void bell_wait(struct bell *bell, uint32_t seen)
 {
     syscall(SYS_futex, &bell->rings, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
 }
 
-static inline void redis_bell_ring(struct redis_bell *bell)
+static inline void bell_ring(struct bell *bell)
 {
     atomic_fetch_add_explicit(&bell->rings, 1, memory_order_release);
     syscall(SYS_futex, &bell->rings, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);

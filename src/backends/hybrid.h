@@ -1,0 +1,26 @@
+/* hybrid.h - the hybrid backend: permits leased from a remote backend ahead of use, spent in this process. */
+#ifndef BACKENDS_HYBRID_H
+#define BACKENDS_HYBRID_H
+
+#include "core/lease.h"
+
+struct hybrid_settings {
+    struct lease_rules leases;
+    int64_t max_keys, max_bytes; /* for keys that have a lease, a denial or recent requests */
+    int64_t timeout_us;          /* how long to wait for what is asked ahead of use */
+    /* What leases are held by: microseconds that count suspend, from any zero; NULL: CLOCK_BOOTTIME. Requests that bring a
+     * time of their own are held by that. */
+    int64_t (*now_us)(void *user);
+    void *user;
+};
+
+/* Over `remote`, which must have submit(), shut() and `shared`; owned on success only. WEIR_OK or WEIR_ENOMEM. */
+int hybrid_open(const struct hybrid_settings *settings, struct weir_backend *remote, struct weir_backend **out);
+
+/* Another number of instances. Any thread. */
+void hybrid_set_instances(struct weir_backend *hybrid, int64_t instances);
+
+/* The locks of a hybrid backend are held while the process forks, and the child starts without leases. */
+void hybrid_watch_forks(struct weir_backend *hybrid);
+
+#endif

@@ -1,0 +1,117 @@
+/* lease.h - what an instance knows of a key whose truth is in Redis: permits that were charged there ahead of use, a
+ * denial that still holds, and how much is asked for here. Pure functions: no lock, no I/O, no clock of their own.
+ *
+ * A lease is charged before it is used, and used within `life_us` from when it was *asked for*, by the holder's clock; so
+ * whatever happens to a holder, no more is used than was charged, and in any stretch of time no more than is charged in
+ * that stretch and the life before it. For greedy refill that is rate * life over the limit at most. Where permits come
+ * back at once a lease ends before they do, so nothing is over:
+ *
+ *     fixed window       with the window
+ *     sliding window     with the block that it was charged to
+ *     interval refill    at the next refill
+ *     leaky bucket       each permit is a departure slot, good until its own time
+ *
+ * Leases are asked for by load: `half`, permits asked for here in half a life, and Redis grants no more of them than
+ * what is left divided by twice the number of instances. So they get smaller near the limit, where a permit that lies
+ * idle here is missed elsewhere, and a key that is asked for less than twice in a life has none.
+ */
+#ifndef CORE_LEASE_H
+#define CORE_LEASE_H
+
+#include <weir/backend.h>
+
+/* From the options, and the number of instances. */
+struct lease_rules {
+    int64_t life_us; /* 0: no leases */
+    int64_t max;     /* permits of a key at once */
+    int64_t instances;
+    bool strict;
+};
+
+/* What came with one grant. A leaky bucket's are slots: the i-th departs at slot_us + ceil(i * q / p) ticks, and the
+ * first that is left is `next`. */
+struct lease_batch {
+    int64_t left;
+    int64_t asked_us, end_us; /* not used at or after end_us */
+    int64_t slot_us, next;
+};
+
+struct lease {
+    struct weir_plan plan;
+    uint64_t version; /* of it; 0: the lease is new */
+
+    struct lease_batch batches[2]; /* the older first; without permits: free */
+    bool scarce;                   /* the last grant was less than was asked for */
+
+    /* What Redis last said. */
+    int64_t remaining, reset_at_us;
+    int64_t denied_cost; /* 0: none; what was asked for and more is denied until denied_until_us */
+    int64_t denied_asked_us, denied_until_us;
+
+    /* How much is asked for: permits in this half of a life, until turn_us, and their moving average * 16. */
+    int64_t count, average, turn_us;
+
+    uint64_t lost; /* permits not used in time; the owner takes them from here */
+};
+
+/* What a request comes to. */
+enum lease_answer {
+    LEASE_SPENT,  /* allowed, *out is filled; source WEIR_BY_LEASE */
+    LEASE_DENIED, /* denied, *out is filled; source WEIR_BY_DENIAL */
+    LEASE_ASK     /* Redis must be asked */
+};
+
+/* What to ask of Redis: TAKE `cost`, and `ahead` with `spread`. */
+struct lease_ask {
+    int64_t cost, ahead;
+    uint32_t spread;
+    bool whole; /* `cost` is all of the request's: the answer is its decision. Else it is what the lease lacks for it */
+};
+
+/* ---- By the rules alone ---- */
+
+/* Whether anything of a limit is leased. */
+bool lease_is_on(const struct lease_rules *rules, const struct weir_plan *plan);
+
+/* The most permits of a key that an instance has ahead of use; the most that all admit beyond the limit. */
+int64_t lease_max(const struct lease_rules *rules, const struct weir_plan *plan);
+int64_t lease_over_max(const struct lease_rules *rules, const struct weir_plan *plan);
+
+/* What `strict` holds back of a plan of the whole limit, or 0: the caller makes it smaller by that. */
+int64_t lease_reserve(const struct lease_rules *rules, const struct weir_plan *plan);
+
+/* ---- One key ---- */
+
+/* Forget all but how much is asked for: the limit has another plan, or the key was reset. */
+void lease_renew(struct lease *lease, const struct weir_plan *plan, uint64_t version);
+
+/* A request of `cost` has come. */
+void lease_count(struct lease *lease, const struct lease_rules *rules, int64_t now_us, int64_t cost);
+
+/* Take or peek, if it can be told here. */
+enum lease_answer lease_decide(struct lease *lease, int64_t now_us, int64_t cost, enum weir_verb verb,
+                               struct weir_decision *out);
+
+/* The permits that can be used now for one request. */
+int64_t lease_left(struct lease *lease, int64_t now_us);
+
+/* What to ask for a request of `cost` that cannot be told here and was counted, or with cost 0 ahead of any; `waiting`:
+ * what others wait for beside it; `trip_us`: how long an answer takes. */
+struct lease_ask lease_ask(struct lease *lease, const struct lease_rules *rules, int64_t now_us, int64_t cost,
+                           int64_t waiting, int64_t trip_us);
+
+/* Redis has decided what was asked for at `asked_us`. */
+void lease_land(struct lease *lease, const struct lease_rules *rules, const struct lease_ask *ask, int64_t asked_us,
+                int64_t now_us, const struct weir_decision *decision);
+
+/* Whether to ask ahead now: what is left will not last until the answer comes. */
+bool lease_runs_low(struct lease *lease, const struct lease_rules *rules, int64_t now_us, int64_t trip_us);
+
+/* Give back what LEASE_SPENT took of a lease asked for at `asked_us`, and what was not used; if that lease is not there any
+ * more it is lost. Not for a leaky bucket, whose slots pass. */
+void lease_give_back(struct lease *lease, int64_t asked_us, int64_t cost);
+
+/* Whether nothing would be lost if it were forgotten. */
+bool lease_is_idle(struct lease *lease, const struct lease_rules *rules, int64_t now_us);
+
+#endif
