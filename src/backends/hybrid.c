@@ -59,9 +59,9 @@ static struct account *account_current(struct hybrid *hybrid, struct account_sha
 }
 
 static enum lease_answer decide_here(struct account_shard *shard, struct account *account, int64_t now_us, int64_t cost,
-                                     enum weir_verb verb, struct weir_decision *out) REQUIRES(shard->mutex)
+                                     struct weir_decision *out) REQUIRES(shard->mutex)
 {
-    const enum lease_answer answer = lease_decide(&account->lease, now_us, cost, verb, out);
+    const enum lease_answer answer = lease_decide(&account->lease, now_us, cost, WEIR_TAKE, out);
     shard->lease_hits += answer == LEASE_SPENT;
     shard->denial_hits += answer == LEASE_DENIED;
     return answer;
