@@ -60,7 +60,7 @@ static void grants_tidy(const struct sim *sim, struct holding *holding)
 {
     int kept = 0;
     for (int i = 0; i < holding->count; i++)
-        if (holding->grants[i].left > 0 && is_alive(sim, &holding->grants[i]))
+        if (is_alive(sim, &holding->grants[i]))
             holding->grants[kept++] = holding->grants[i];
     holding->count = kept;
 }
@@ -77,22 +77,32 @@ static int64_t grants_left(const struct sim *sim, struct holding *holding)
 static void grant_add(const struct sim *sim, struct holding *holding, const struct grant *grant)
 {
     grants_tidy(sim, holding);
-    if (holding->count == SIM_GRANTS) /* more than any run has; the audit would be too strict, not too lax */
-        holding->count--;
+    if (holding->count == SIM_GRANTS) /* more than lives have: the audit would be too strict, not too lax */
+        memmove(holding->grants, holding->grants + 1, (size_t)--holding->count * sizeof *grant);
     holding->grants[holding->count++] = *grant;
 }
 
-/* Take `cost` out of what was granted, the oldest first or the newest. False: there is less. */
-static bool grants_use(const struct sim *sim, struct holding *holding, int64_t cost, bool newest)
+/* Take `cost` out of what was granted, the oldest first. False: there is less. */
+static bool grants_use(const struct sim *sim, struct holding *holding, int64_t cost)
 {
     if (grants_left(sim, holding) < cost)
         return false;
     for (int i = 0; i < holding->count && cost > 0; i++) {
-        struct grant *grant = &holding->grants[newest ? holding->count - 1 - i : i];
+        struct grant *grant = &holding->grants[i];
         const int64_t used = min_of(cost, grant->left);
         grant->left -= used;
         cost -= used;
     }
+    return true;
+}
+
+/* The same for what the store has admitted itself with the latest, be that as late as it may. */
+static bool latest_use(struct holding *holding, int64_t cost)
+{
+    struct grant *latest = &holding->grants[holding->count - 1];
+    if (holding->count == 0 || latest->left < cost)
+        return false;
+    latest->left -= cost;
     return true;
 }
 
@@ -194,7 +204,8 @@ void audit_submitted(struct sim *sim, struct instance *instance, const struct as
 
 void audit_void_denials(struct sim *sim, int limit, int key)
 {
-    sim->void_us[limit][key] = sim->now_us;
+    const bool redefines = sim->scenario->troubles & TROUBLE_REDEFINE; /* known to a key from its next request on */
+    sim->void_us[limit][key] = sim->now_us + (redefines ? 2 * sim->timeout_us : 0);
 }
 
 void audit_credit(struct sim *sim, int limit, int key, int64_t permits)
@@ -260,7 +271,7 @@ static void used(struct sim *sim, const struct asked_op *asked)
     } else if (decision->source == WEIR_BY_REDIS) {
         record.at_us = sim->executed_us;
         record.order = sim->executed_order;
-        if (!grants_use(sim, holding, cost, true))
+        if (!latest_use(holding, cost))
             violation(sim, "instance %d says the store admitted %lld of limit%d key%d, which it did not",
                       instance->number, (long long)cost, asked->limit, asked->key);
     } else if (decision->source == WEIR_BY_LEASE) {
@@ -272,7 +283,7 @@ static void used(struct sim *sim, const struct asked_op *asked)
         if (decision->age_us >= sim->leases.life_us)
             violation(sim, "H1: a permit of limit%d key%d is used %lld us after it was asked for", asked->limit,
                       asked->key, (long long)decision->age_us);
-        if (!grants_use(sim, holding, cost, false))
+        if (!grants_use(sim, holding, cost))
             violation(sim, "H1: instance %d uses %lld permits of limit%d key%d and was granted fewer, or too long ago",
                       instance->number, (long long)cost, asked->limit, asked->key);
     } else {
@@ -295,11 +306,9 @@ static void denied_by_memory(struct sim *sim, const struct asked_op *asked)
     struct weir_decision exact;
     if (!cell.is_there)
         return;
-    const struct asked peek = { .limit = asked->limit,
-                                .key = asked->key,
-                                .cost = asked->op.request.cost,
-                                .verb = WEIR_PEEK,
-                                .plan = cell.plan };
+    const struct asked peek = {
+        .limit = asked->limit, .key = asked->key, .cost = asked->op.request.cost, .verb = WEIR_PEEK, .plan = cell.plan
+    };
     cell_decide(&cell, &peek, store_now_us(sim) - drifted(sim, age_us), &exact);
     if (exact.allowed)
         violation(sim, "H12: instance %d denies %lld of limit%d key%d by memory, and the store has %lld",

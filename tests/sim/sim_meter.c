@@ -141,7 +141,7 @@ static void bucket_fallback(struct meter *meter, const struct record *record)
     lone->owed += record->amount;
     meter->owed += record->amount;
     const struct weir_policy *policy = &meter->limit->policy;
-    if (meter->sim->scenario->troubles & TROUBLE_ELASTIC)
+    if (meter->sim->scenario->troubles & (TROUBLE_ELASTIC | TROUBLE_REDEFINE))
         return; /* shares that change mid-outage are as large as they may be at the time */
     if (policy->refill == WEIR_INTERVAL) {
         if (policy->align == WEIR_ALIGN_FIRST && record->at_us < lone->outage_us + policy->period_us)
@@ -169,9 +169,7 @@ static void bucket_take(struct meter *meter, const struct record *record)
         break;
     case RECORD_OUTAGE: lone_outage(meter, record); break;
     case RECORD_SETTLED:
-    case RECORD_TOUCHED:
-        meter->total = max_of(0, meter->total - lone_settle(meter, record) * meter->period);
-        break;
+    case RECORD_TOUCHED: meter->total = max_of(0, meter->total - lone_settle(meter, record) * meter->period); break;
     case RECORD_WINDOW:
         if (record->amount > record->at_us)
             meter->next_refill_us = record->amount;
@@ -309,7 +307,7 @@ static void lone_windows(struct meter *meter, const struct record *records, size
                 sum += records[j].amount;
         const int64_t share = meter->size / record->count + 1;
         const int64_t most = policy->algorithm == WEIR_SLIDING_WINDOW ? share : 2 * share;
-        if (sum > most && !(meter->sim->scenario->troubles & TROUBLE_ELASTIC))
+        if (sum > most && !(meter->sim->scenario->troubles & (TROUBLE_ELASTIC | TROUBLE_REDEFINE)))
             violation(meter->sim, "H11: instance %d used %lld of limit%d in a period, its share is %lld",
                       record->instance, (long long)sum, meter->number, (long long)share);
     }
@@ -331,7 +329,7 @@ static void departures_check(struct meter *meter, struct record *records, size_t
     if (sim->scenario->troubles & TROUBLES_MINTING)
         return;
     const int64_t rounding_us = 2 + (sim->drift_max_ppm ? sim->timeout_us / 1000 + sim->leases.life_us / 1000 : 0);
-    int64_t level = 0, last_us = 0;
+    int64_t level = 0, last_us = SIM_EPOCH_US;
     qsort(records, count, sizeof *records, by_departure);
     for (size_t i = 0; i < count; i++) {
         const struct record *record = &records[i];
