@@ -189,6 +189,10 @@ static int64_t spend(struct lease *lease, int64_t now_us, int64_t cost, int64_t 
 {
     struct lease_batch *first = &lease->batches[0], *second = &lease->batches[1];
     *delay_us = 0;
+    if (first->left == 0) {
+        *first = *second;
+        second->left = 0;
+    }
     if (lease->plan.algorithm == WEIR_LEAKY_BUCKET) {
         struct lease_batch *batch = first->left >= cost ? first : second;
         *delay_us = max_of(0, slot_at_us(&lease->plan, batch, batch->next) - now_us);
@@ -196,11 +200,10 @@ static int64_t spend(struct lease *lease, int64_t now_us, int64_t cost, int64_t 
         batch->left -= cost;
         return batch->asked_us;
     }
-    const struct lease_batch *oldest = first->left > 0 ? first : second;
     const int64_t from_first = min_of(first->left, cost);
     first->left -= from_first;
     second->left -= cost - from_first;
-    return oldest->asked_us;
+    return first->asked_us;
 }
 
 static bool is_denied(struct lease *lease, int64_t now_us, int64_t lacks)
@@ -270,8 +273,11 @@ struct lease_ask lease_ask(struct lease *lease, const struct lease_rules *rules,
     }
     load_turn(lease, rules, now_us);
     const int64_t load = load_beside(lease, cost);
-    if (load < 1 || !can_lease(lease, rules, trip_us) || lease->batches[1].left > 0)
+    lease->low = 0;
+    ask.alone = load < 1 || !can_lease(lease, rules, trip_us);
+    if (ask.alone || lease->batches[1].left > 0)
         return ask;
+    lease->low = mul_capped(2 * load, trip_us) / half_us(rules);
     const int64_t room = max_of(0, lease_max(rules, plan) - lease->batches[0].left);
     if (lease->scarce && waiting > 0) { /* of the last permits no more than is sure to be used, but that at once */
         ask.ahead = min_of(waiting, room);
@@ -282,17 +288,15 @@ struct lease_ask lease_ask(struct lease *lease, const struct lease_rules *rules,
     return ask;
 }
 
-/* The latest grant; the one before it comes first. */
+/* The place of the latest grant, behind the one before it; NULL: both are taken. */
 static struct lease_batch *next_batch(struct lease *lease)
 {
     struct lease_batch *first = &lease->batches[0], *second = &lease->batches[1];
-    if (second->left > 0) {
-        if (first->left > 0)
-            return NULL;
+    if (first->left == 0) {
         *first = *second;
         second->left = 0;
     }
-    return first->left > 0 ? second : first;
+    return first->left == 0 ? first : second->left == 0 ? second : NULL;
 }
 
 static void add_batch(struct lease *lease, const struct lease_batch *grant)
@@ -317,7 +321,8 @@ void lease_land(struct lease *lease, const struct lease_rules *rules, const stru
     const int64_t granted = decision->ahead + (ask->whole || !decision->allowed ? 0 : ask->cost);
     lease->remaining = decision->remaining;
     lease->reset_at_us = asked_us + decision->reset_after_us;
-    lease->scarce = decision->ahead < ask->ahead;
+    if (ask->ahead > 0 || !decision->allowed)
+        lease->scarce = decision->ahead < ask->ahead || !decision->allowed;
     if (!decision->allowed) {
         const bool never = decision->retry_after_us == WEIR_NEVER;
         lease->denied_cost = ask->cost;
@@ -337,15 +342,6 @@ void lease_land(struct lease *lease, const struct lease_rules *rules, const stru
         add_batch(lease, &grant);
     else
         lease->lost += (uint64_t)granted;
-}
-
-bool lease_runs_low(struct lease *lease, const struct lease_rules *rules, int64_t now_us, int64_t trip_us)
-{
-    if (lease->scarce || lease->batches[1].left > 0 || !can_lease(lease, rules, trip_us))
-        return false;
-    const int64_t load = load_beside(lease, 0);
-    const int64_t soon = load * 2 * trip_us / half_us(rules);
-    return soon >= 1 && lease_left(lease, now_us) <= soon;
 }
 
 void lease_give_back(struct lease *lease, int64_t asked_us, int64_t cost)

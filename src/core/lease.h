@@ -42,6 +42,7 @@ struct lease {
 
     struct lease_batch batches[2]; /* the older first; without permits: free */
     bool scarce;                   /* the last grant was less than was asked for */
+    int64_t low;                   /* with so many left it is time to ask ahead; 0: not ahead of any request */
 
     /* What Redis last said. */
     int64_t remaining, reset_at_us;
@@ -66,6 +67,8 @@ struct lease_ask {
     int64_t cost, ahead;
     uint32_t spread;
     bool whole; /* `cost` is all of the request's: the answer is its decision. Else it is what the lease lacks for it */
+    bool
+        alone; /* nothing is leased of this key, or it is asked for so seldom that no other waits for the same answer */
 };
 
 /* ---- By the rules alone ---- */
@@ -105,7 +108,16 @@ void lease_land(struct lease *lease, const struct lease_rules *rules, const stru
                 int64_t now_us, const struct weir_decision *decision);
 
 /* Whether to ask ahead now: what is left will not last until the answer comes. */
-bool lease_runs_low(struct lease *lease, const struct lease_rules *rules, int64_t now_us, int64_t trip_us);
+static inline bool lease_runs_low(const struct lease *lease)
+{
+    return lease->batches[0].left <= lease->low && lease->low > 0 && lease->batches[1].left == 0 && !lease->scarce;
+}
+
+/* Permits have come back by other means than time: what was denied may be admitted. */
+static inline void lease_forget_denial(struct lease *lease)
+{
+    lease->denied_cost = 0;
+}
 
 /* Give back what LEASE_SPENT took of a lease asked for at `asked_us`, and what was not used; if that lease is not there any
  * more it is lost. Not for a leaky bucket, whose slots pass. */
