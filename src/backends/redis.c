@@ -96,7 +96,14 @@ static int redis_submit(struct weir_backend *backend, const struct weir_backend_
         return WEIR_EFULL;
     }
     struct redis_waiter *waiter = (struct redis_waiter *)(void *)&op->opaque[2];
-    *waiter = (struct redis_waiter){ .deadline_us = deadline_us, .hash = request->hash, .now_us = request->now_us };
+    *waiter = (struct redis_waiter){
+        .deadline_us = deadline_us,
+        .hash = request->hash,
+        .now_us = request->now_us,
+        .cost = request->cost,
+        .ahead = (uint32_t)request->ahead,
+        .spread = request->spread,
+    };
     int error = redis_engine_queue(engine, waiter);
     if (error)
         atomic_fetch_sub_explicit(&engine->submitted, 1, memory_order_relaxed);

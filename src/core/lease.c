@@ -266,8 +266,7 @@ struct lease_ask lease_ask(struct lease *lease, const struct lease_rules *rules,
     const struct weir_plan *plan = &lease->plan;
     struct lease_ask ask = { .cost = cost, .spread = (uint32_t)(2 * rules->instances), .whole = true };
     const int64_t left = lease_left(lease, now_us);
-    if (left > 0 && cost > 0 && cost <= plan->size && plan->algorithm != WEIR_LEAKY_BUCKET) {
-        assert(left < cost);
+    if (left > 0 && left < cost && cost <= plan->size && plan->algorithm != WEIR_LEAKY_BUCKET) {
         ask.cost = cost - left;
         ask.whole = false;
     }
