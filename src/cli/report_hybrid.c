@@ -44,7 +44,7 @@ static void print_limit(const struct report *report, size_t number)
         return;
     }
     duration_print(limit->lease_life_us, life);
-    printf("of up to %lld permits for %s; at most %lld over", (long long)limit->lease_max, life,
+    printf("up to %lld permits of a key for %s; over by at most %lld", (long long)limit->lease_max, life,
            (long long)limit->over_max);
     if (limit->is_metered)
         printf(", seen %.*f", limit->most_over > 0 ? 1 : 0, limit->most_over);
