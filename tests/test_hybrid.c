@@ -24,7 +24,7 @@ static int open_hybrid(const struct weir_options *options, weir **out)
     return weir_open(&own, out);
 }
 
-static const struct contract_backend hybrid = { "hybrid", CONTRACT_ALL, open_hybrid };
+static const struct contract_backend hybrid = { "hybrid", CONTRACT_ALL, open_hybrid, .sources_vary = true };
 
 int main(void)
 {

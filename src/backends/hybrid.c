@@ -67,11 +67,12 @@ static enum lease_answer decide_here(struct account_shard *shard, struct account
     return answer;
 }
 
-static struct lease_ask ask_for(const struct hybrid *hybrid, struct account *account, int64_t now_us, int64_t cost)
+static struct lease_ask ask_for(const struct hybrid *hybrid, struct account *account, int64_t now_us, int64_t cost,
+                                int64_t waiting)
 {
     const struct lease_rules rules = hybrid_rules(hybrid);
     const int64_t trip_us = account->by_caller ? 0 : atomic_load_explicit(&hybrid->trip_us, memory_order_relaxed);
-    return lease_ask(&account->lease, &rules, now_us, cost, 0, trip_us);
+    return lease_ask(&account->lease, &rules, now_us, cost, waiting, trip_us);
 }
 
 /* A flight for permits ahead of any request. NULL: there is no need or no memory for one. */
@@ -81,7 +82,7 @@ static struct hybrid_flight *flight_ahead(struct hybrid *hybrid, struct account_
 {
     if (account->flight || account->by_caller || !lease_runs_low(&account->lease))
         return NULL;
-    const struct lease_ask ask = ask_for(hybrid, account, now_us, 0);
+    const struct lease_ask ask = ask_for(hybrid, account, now_us, 0, 0);
     if (ask.ahead == 0)
         return NULL;
     const int64_t deadline_us = clock_monotonic_us() + hybrid->timeout_us;
@@ -91,14 +92,22 @@ static struct hybrid_flight *flight_ahead(struct hybrid *hybrid, struct account_
 /* ---- A request's course ---- */
 
 /* What a request comes to. */
+enum what {
+    LATER, /* it is looked at once more when another for its key, before it in the batch, is decided */
+    DECIDED,
+    WAITS,
+    ASKS /* the remote, for `ask`, on this thread */
+};
+
 struct course {
-    enum { DECIDED, WAITS, ASKS } what; /* ASKS: the remote, for `ask` */
+    enum what what;
     struct lease_ask ask;
     int64_t asked_us;
     struct hybrid_flight *leaves; /* to be launched; or NULL */
 };
 
-static struct course plot(struct hybrid *hybrid, const struct weir_backend_request *request,
+/* `waiting`: what others that were asked for together with it, and will be decided after it, cost. */
+static struct course plot(struct hybrid *hybrid, const struct weir_backend_request *request, int64_t waiting,
                           struct hybrid_waiter *waiter, struct weir_decision *out)
 {
     const int64_t now_us = hybrid_time(hybrid, request->now_us);
@@ -119,7 +128,7 @@ static struct course plot(struct hybrid *hybrid, const struct weir_backend_reque
             course.what = WAITS;
         } else {
             course.what = ASKS;
-            course.ask = ask_for(hybrid, account, now_us, request->cost);
+            course.ask = ask_for(hybrid, account, now_us, request->cost, waiting);
             if (!account->flight && (waiter->op || (can_wait && !course.ask.alone && !account->by_caller)))
                 course.leaves = flight_make(hybrid, shard, account, request, &course.ask, now_us, waiter);
             if (course.leaves)
@@ -137,6 +146,7 @@ static bool land_here(struct hybrid *hybrid, const struct weir_backend_request *
                       int64_t asked_us, const struct weir_decision *decision, struct weir_decision *out)
 {
     const bool lacks = !ask->whole && decision->allowed; /* what it lacked has come: it is decided by the lease */
+    struct weir_decision by_lease = *decision;
     const int64_t now_us = hybrid_time(hybrid, request->now_us);
     struct account_shard *shard = account_shard(&hybrid->accounts, request->hash);
     bool decided = !lacks;
@@ -150,16 +160,30 @@ static bool land_here(struct hybrid *hybrid, const struct weir_backend_request *
     if (account) {
         const struct lease_rules rules = hybrid_rules(hybrid);
         lease_land(&account->lease, &rules, ask, asked_us, now_us, decision);
-        if (lacks)
-            decided = decide_here(shard, account, now_us, request->cost, out) == LEASE_SPENT;
-        else
-            out->remaining += lease_left(&account->lease, now_us);
+        const int64_t left = lease_left(&account->lease, now_us);
+        if (lacks || (!decision->allowed && left >= request->cost)) { /* others may have brought it meanwhile */
+            decided = decide_here(shard, account, now_us, request->cost, &by_lease) == LEASE_SPENT;
+            *out = by_lease;
+        } else {
+            out->remaining += left;
+        }
         account_count_lost(shard, account);
     } else {
         shard->lost += (uint64_t)decision->ahead;
     }
     lock_give(&shard->mutex);
     return decided;
+}
+
+/* Nothing comes of what was asked for. */
+static void note_failure(struct hybrid *hybrid, const struct weir_backend_request *request, const struct lease_ask *ask)
+{
+    struct account_shard *shard = account_shard(&hybrid->accounts, request->hash);
+    lock_take(&shard->mutex);
+    struct account *account = account_find(shard, request);
+    if (account)
+        lease_ask_failed(&account->lease, ask);
+    lock_give(&shard->mutex);
 }
 
 /* One request whose lease has changed while it was asked for what it lacked. */
@@ -177,7 +201,7 @@ static int ask_again(struct hybrid *hybrid, const struct weir_backend_request *r
         if (account && tries < LACKING_TRIES) {
             answer = decide_here(shard, account, now_us, request->cost, out);
             if (answer == LEASE_ASK)
-                ask = ask_for(hybrid, account, now_us, request->cost);
+                ask = ask_for(hybrid, account, now_us, request->cost, 0);
         }
         lock_give(&shard->mutex);
         if (answer != LEASE_ASK)
@@ -185,6 +209,8 @@ static int ask_again(struct hybrid *hybrid, const struct weir_backend_request *r
         const struct weir_backend_request asked = hybrid_asked(request, &ask);
         struct weir_decision decision;
         const int error = remote->ops->decide(remote, &asked, 1, false, deadline_us, &decision);
+        if (error)
+            note_failure(hybrid, request, &ask);
         if (error || land_here(hybrid, request, &ask, now_us, &decision, out))
             return error;
     }
@@ -209,9 +235,40 @@ static void wait_for(struct hybrid *hybrid, const struct weir_backend_request *r
     }
 }
 
-/* Those of the requests that are asked for on this thread, together. */
+static bool same_key(const struct weir_backend_request *a, const struct weir_backend_request *b)
+{
+    return a->hash == b->hash && a->limit == b->limit && a->key.len == b->key.len &&
+           memcmp(a->key.data, b->key.data, a->key.len) == 0;
+}
+
+/* The course of the i-th request, after those before it: they are decided as if one by one. What others ask for of its
+ * key is let go before it, if that is all that is asked for; if it brings a lease, it is waited for. */
+static struct course plot_in_turn(struct hybrid *hybrid, const struct weir_backend_request *requests, size_t n,
+                                  size_t i, struct asking *askings, struct weir_decision *out)
+{
+    const struct weir_backend_request *request = &requests[i];
+    int64_t waiting = 0;
+    for (size_t k = 0; k < i; k++) {
+        const struct course *course = &askings[k].course;
+        if ((course->what != ASKS && course->what != LATER) || !same_key(&requests[k], request))
+            continue;
+        if (course->what == LATER || course->ask.ahead > 0 || !course->ask.whole)
+            return (struct course){ .what = LATER };
+        return (struct course){
+            .what = ASKS,
+            .ask = { .cost = request->cost, .whole = true },
+            .asked_us = hybrid_time(hybrid, request->now_us),
+        };
+    }
+    for (size_t k = i + 1; k < n; k++)
+        if (same_key(&requests[k], request))
+            waiting += requests[k].cost;
+    return plot(hybrid, request, waiting, &askings[i].caller.waiter, &out[i]);
+}
+
+/* Ask the remote for those that are to be, together. Afterwards they are decided, or all has failed. */
 static int ask_here(struct hybrid *hybrid, const struct weir_backend_request *requests, size_t n,
-                    const struct asking *askings, int64_t deadline_us, struct weir_decision *out)
+                    struct asking *askings, int64_t deadline_us, struct weir_decision *out)
 {
     struct weir_backend_request asked[GROUP_MAX];
     struct weir_decision decisions[GROUP_MAX];
@@ -219,12 +276,20 @@ static int ask_here(struct hybrid *hybrid, const struct weir_backend_request *re
     for (size_t i = 0; i < n; i++)
         if (askings[i].course.what == ASKS)
             asked[count++] = hybrid_asked(&requests[i], &askings[i].course.ask);
+    if (count == 0)
+        return WEIR_OK;
     int error = hybrid->remote->ops->decide(hybrid->remote, asked, count, false, deadline_us, decisions);
+    const bool failed = error != WEIR_OK;
     count = 0;
-    for (size_t i = 0; !error && i < n; i++) {
-        const struct course *course = &askings[i].course;
-        if (course->what == ASKS &&
-            !land_here(hybrid, &requests[i], &course->ask, course->asked_us, &decisions[count++], &out[i]))
+    for (size_t i = 0; i < n; i++) {
+        struct course *course = &askings[i].course;
+        if (course->what != ASKS)
+            continue;
+        course->what = DECIDED;
+        if (failed)
+            note_failure(hybrid, &requests[i], &course->ask);
+        else if (!land_here(hybrid, &requests[i], &course->ask, course->asked_us, &decisions[count++], &out[i]) &&
+                 !error)
             error = ask_again(hybrid, &requests[i], deadline_us, &out[i]);
     }
     return error;
@@ -235,21 +300,32 @@ static int decide_each(struct hybrid *hybrid, const struct weir_backend_request 
                        int64_t deadline_us, struct asking *askings, struct weir_decision *out)
 {
     int error = WEIR_OK;
-    bool asks = false;
+    size_t later = n;
     for (size_t i = 0; i < n; i++) {
-        struct asking *asking = &askings[i];
-        asking->caller = (struct hybrid_caller){
+        askings[i].course.what = LATER;
+        askings[i].caller = (struct hybrid_caller){
             .waiter = { .deadline_us = deadline_us, .now_us = requests[i].now_us },
             .cost = requests[i].cost,
             .out = &out[i],
         };
-        asking->course = plot(hybrid, &requests[i], &asking->caller.waiter, &out[i]);
-        if (asking->course.leaves)
-            flight_launch(asking->course.leaves);
-        asks = asks || asking->course.what == ASKS;
     }
-    if (asks)
-        error = ask_here(hybrid, requests, n, askings, deadline_us, out);
+    while (!error && later > 0) {
+        bool asks = false;
+        later = 0;
+        for (size_t i = 0; i < n; i++) {
+            struct course *course = &askings[i].course;
+            if (course->what != LATER)
+                continue;
+            *course = n == 1 ? plot(hybrid, requests, 0, &askings->caller.waiter, out)
+                             : plot_in_turn(hybrid, requests, n, i, askings, out);
+            if (course->leaves)
+                flight_launch(course->leaves);
+            asks = asks || course->what == ASKS;
+            later += course->what == LATER;
+        }
+        if (asks)
+            error = ask_here(hybrid, requests, n, askings, deadline_us, out);
+    }
     for (size_t i = 0; i < n; i++) {
         if (askings[i].course.what != WAITS)
             continue;
@@ -287,31 +363,43 @@ static int peek(struct hybrid *hybrid, const struct weir_backend_request *reques
     return error;
 }
 
-/* Before and after the remote has done it: what was leased or denied in between is as old as what was before. */
+/* Before the remote is asked and after: what was leased or denied in between is as old as what was before. */
 static void forget(struct hybrid *hybrid, const struct weir_backend_request *request)
 {
     struct account_shard *shard = account_shard(&hybrid->accounts, request->hash);
     lock_take(&shard->mutex);
     struct account *account = account_find(shard, request);
-    if (account && request->verb == WEIR_REFUND) {
-        lease_forget_denial(&account->lease);
-    } else if (account) {
+    if (account) {
         account_forget_lease(shard, account);
         flight_disown(account);
     }
     lock_give(&shard->mutex);
 }
 
+static void note_refund(struct hybrid *hybrid, const struct weir_backend_request *request, int64_t asked_us,
+                        const struct weir_decision *decision)
+{
+    struct account_shard *shard = account_shard(&hybrid->accounts, request->hash);
+    lock_take(&shard->mutex);
+    struct account *account = account_find(shard, request);
+    if (account)
+        lease_refunded(&account->lease, asked_us, decision);
+    lock_give(&shard->mutex);
+}
+
 static int decide_otherwise(struct hybrid *hybrid, const struct weir_backend_request *request, int64_t deadline_us,
                             struct weir_decision *out)
 {
+    const int64_t asked_us = hybrid_time(hybrid, request->now_us);
     if (request->verb == WEIR_PEEK)
         return peek(hybrid, request, deadline_us, out);
     if (request->verb == WEIR_RESET)
         forget(hybrid, request);
     const int error = hybrid->remote->ops->decide(hybrid->remote, request, 1, false, deadline_us, out);
-    if (request->verb != WEIR_TAKE)
+    if (request->verb == WEIR_RESET)
         forget(hybrid, request);
+    else if (!error && request->verb == WEIR_REFUND)
+        note_refund(hybrid, request, asked_us, out);
     return error;
 }
 
@@ -449,7 +537,7 @@ static int hybrid_submit(struct weir_backend *backend, const struct weir_backend
         return hybrid->remote->ops->submit(hybrid->remote, request, deadline_us, op);
     struct hybrid_waiter *waiter = (struct hybrid_waiter *)(void *)&op->opaque[2];
     *waiter = (struct hybrid_waiter){ .op = op, .deadline_us = deadline_us, .now_us = request->now_us };
-    struct course course = plot(hybrid, request, waiter, &op->decision);
+    struct course course = plot(hybrid, request, 0, waiter, &op->decision);
     if (course.what == DECIDED && course.leaves)
         flight_launch(course.leaves);
     if (course.what == DECIDED)

@@ -16,7 +16,7 @@
 #include "core/lease.h"
 #include "core/uthash_config.h"
 
-#define HYBRID_SHARDS 64 /* a power of two */
+#define HYBRID_SHARDS 32 /* a power of two */
 
 struct hybrid_flight;
 
@@ -53,9 +53,9 @@ void accounts_free(struct accounts *accounts);
 
 static inline struct account_shard *account_shard(struct accounts *accounts, uint64_t hash)
 {
-    return &accounts->shards[hash >> 58];
+    return &accounts->shards[hash >> 59];
 }
-_Static_assert(HYBRID_SHARDS == 64, "the upper six bits of a hash are its shard");
+_Static_assert(HYBRID_SHARDS == 32, "the upper five bits of a hash are its shard");
 
 /* NULL: there is none. */
 struct account *account_find(struct account_shard *shard, const struct weir_backend_request *request)

@@ -276,6 +276,8 @@ static bool land(struct hybrid_flight *flight, int status)
             end_leader(flight, &ended, now_us);
         serve(flight, &ended, now_us);
     } else {
+        if (account && !flight->is_void)
+            lease_ask_failed(&account->lease, &flight->ask);
         while (flight->first)
             end_waiter(&ended, pop(flight));
     }

@@ -5,6 +5,7 @@
 #include "core/clock.h"
 #include "core/forks.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -96,6 +97,7 @@ static int redis_submit(struct weir_backend *backend, const struct weir_backend_
         return WEIR_EFULL;
     }
     struct redis_waiter *waiter = (struct redis_waiter *)(void *)&op->opaque[2];
+    assert(request->ahead <= UINT32_MAX);
     *waiter = (struct redis_waiter){
         .deadline_us = deadline_us,
         .hash = request->hash,

@@ -53,10 +53,10 @@ struct redis_waiter {
     uint64_t hash;
     int64_t now_us; /* REDIS_CALLER: this is the head of a struct redis_caller, and what follows means nothing */
     int64_t cost;
-    uint32_t ahead, spread; /* `ahead` is no more than WEIR_MAX_PERMITS */
+    uint32_t ahead, spread; /* `ahead` is no more than the size of a limit, which is limit + debt at most */
 } __attribute__((may_alias));
 _Static_assert(sizeof(struct redis_waiter) <= 6 * sizeof(uint64_t), "it fits the words of an op");
-_Static_assert(WEIR_MAX_PERMITS <= UINT32_MAX, "so does what is charged ahead");
+_Static_assert(2 * WEIR_MAX_PERMITS <= UINT32_MAX, "so does what is charged ahead");
 #define REDIS_CALLER INT64_MIN
 
 /* A thread that waits, on its stack. */

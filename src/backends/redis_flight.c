@@ -87,6 +87,7 @@ static void add_ask(struct redis_flight *flight, struct redis_flight_key *key,
                     void *owner)
 {
     struct redis_ask *ask = &flight->asks[flight->ask_count++];
+    assert(request->ahead == 0 ? request->cost > 0 : request->verb == WEIR_TAKE && request->spread > 0);
     ask->deadline_us = deadline_us;
     flight->deadline_us = min_of(flight->deadline_us, deadline_us);
     ask->request = *request;

@@ -43,7 +43,7 @@ int redis_state_read(const struct weir_plan *plan, const unsigned char *bytes, s
  * is left divided by `times`. */
 enum redis_verb {
     REDIS_LEASE = WEIR_RESET + 1,
-    REDIS_LEASE_IF_TAKEN /* only if the item before it, a take, was admitted */
+    REDIS_LEASE_IF_TAKEN /* only if the last take of the key in this call was admitted */
 };
 
 /* Write one item: `times` (1 to REDIS_MAX_TIMES) equal requests, one after the other. `more`: the next item is about

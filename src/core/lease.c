@@ -274,7 +274,7 @@ struct lease_ask lease_ask(struct lease *lease, const struct lease_rules *rules,
     const int64_t load = load_beside(lease, cost);
     lease->low = 0;
     ask.alone = load < 1 || !can_lease(lease, rules, trip_us);
-    if (ask.alone || lease->batches[1].left > 0)
+    if (ask.alone || lease->is_asked || lease->batches[1].left > 0)
         return ask;
     lease->low = mul_capped(2 * load, trip_us) / half_us(rules);
     const int64_t room = max_of(0, lease_max(rules, plan) - lease->batches[0].left);
@@ -284,6 +284,7 @@ struct lease_ask lease_ask(struct lease *lease, const struct lease_rules *rules,
     } else { /* one asked for ahead of any request has to last for as long as the others, without a request's own */
         ask.ahead = min_of(waiting + load + load / 8 + (cost == 0), room);
     }
+    lease->is_asked = ask.ahead > 0;
     return ask;
 }
 
@@ -316,6 +317,7 @@ void lease_land(struct lease *lease, const struct lease_rules *rules, const stru
                 int64_t now_us, const struct weir_decision *decision)
 {
     const struct weir_plan *plan = &lease->plan;
+    lease_ask_failed(lease, ask); /* it has come, and is to be told of once */
     const int64_t direct = ask->whole && decision->allowed ? ask->cost : 0;
     const int64_t granted = decision->ahead + (ask->whole || !decision->allowed ? 0 : ask->cost);
     lease->remaining = decision->remaining;
