@@ -676,6 +676,7 @@ int hybrid_open(const struct hybrid_settings *settings, struct weir_backend *rem
     hybrid->now_us = settings->now_us ? settings->now_us : boottime_us;
     hybrid->user = settings->user;
     accounts_init(&hybrid->accounts, settings->max_keys, settings->max_bytes);
+    hybrid->accounts.keep_idle = settings->keep_idle;
     *out = &hybrid->backend;
     return WEIR_OK;
 }
