@@ -295,7 +295,8 @@ static int ask_here(struct hybrid *hybrid, const struct weir_backend_request *re
     return error;
 }
 
-/* Who waits is waited for whatever happens: his node is on this stack. */
+/* Who waits is waited for whatever happens: his node is on this stack. A deadline that is a span begins when it is known
+ * that the remote must be asked. */
 static int decide_each(struct hybrid *hybrid, const struct weir_backend_request *requests, size_t n,
                        int64_t deadline_us, struct asking *askings, struct weir_decision *out)
 {
@@ -675,6 +676,7 @@ int hybrid_open(const struct hybrid_settings *settings, struct weir_backend *rem
     hybrid->now_us = settings->now_us ? settings->now_us : boottime_us;
     hybrid->user = settings->user;
     accounts_init(&hybrid->accounts, settings->max_keys, settings->max_bytes);
+    hybrid->accounts.keep_idle = settings->keep_idle;
     *out = &hybrid->backend;
     return WEIR_OK;
 }

@@ -87,7 +87,8 @@ struct account *account_add(struct accounts *accounts, struct account_shard *sha
                             const struct weir_backend_request *request, int64_t now_us)
 {
     void *memory = NULL;
-    sweep(accounts, shard, rules, now_us, SWEEP_STEPS, false);
+    if (!accounts->keep_idle)
+        sweep(accounts, shard, rules, now_us, SWEEP_STEPS, false);
     for (int tries = 0; !memory; tries++) {
         const bool is_full = atomic_load_explicit(&accounts->count, memory_order_relaxed) >= accounts->max;
         if (!is_full && slab_take(&accounts->slab, account_bytes(request->key.len), false, &memory) == SLAB_OK)

@@ -43,6 +43,7 @@ struct accounts {
     struct account_shard shards[HYBRID_SHARDS];
     _Atomic int64_t count; /* (a) */
     int64_t max;
+    bool keep_idle; /* while there is room */
     struct budget budget;
     struct slab slab;
 };

@@ -65,6 +65,7 @@ static int open_hybrid(const struct weir_options *options, struct weir_backend *
         },
         .max_keys = options->max_keys,
         .max_bytes = lease_bytes(options),
+        .keep_idle = options->keep_idle,
         .timeout_us = options->timeout_us,
     };
     error = hybrid_open(&settings, remote, out);
