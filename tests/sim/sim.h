@@ -309,6 +309,7 @@ enum record_kind {
     RECORD_TOUCHED,  /* an instance was decided by the store again */
     RECORD_WINDOW,   /* the store's window, or what is refilled next, ends at `amount` */
     RECORD_CREDIT,   /* the store lost so many */
+    RECORD_CREDITED, /* from now on nothing is used that was leased before that */
     RECORD_STEP      /* its clock went forward by so much */
 };
 struct record {

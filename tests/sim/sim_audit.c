@@ -208,9 +208,17 @@ void audit_void_denials(struct sim *sim, int limit, int key)
     sim->void_us[limit][key] = sim->now_us + (redefines ? 2 * sim->timeout_us : 0);
 }
 
+/* Part of it may be leased, and used only after it was lost. */
 void audit_credit(struct sim *sim, int limit, int key, int64_t permits)
 {
-    record_now(sim, limit, key, RECORD_CREDIT, -1, permits + 1); /* what is in use is told rounded up */
+    const int64_t amount = permits + 1; /* what is in use is told rounded up */
+    record_now(sim, limit, key, RECORD_CREDIT, -1, amount);
+    const struct record ends = { .at_us = sim->now_us + sim->leases.life_us + sim->timeout_us,
+                                 .order = sim->order++,
+                                 .kind = RECORD_CREDITED,
+                                 .instance = -1,
+                                 .amount = amount };
+    record_add(sim, limit, key, &ends);
 }
 
 /* What is leased may be used after what it was charged to has passed by the new clock. */

@@ -94,6 +94,12 @@ static int64_t lone_settle(struct meter *meter, const struct record *record)
 
 /* ---- Buckets ---- */
 
+/* A level drains to 0, and not beyond. */
+static int64_t drop(int64_t level, int64_t by)
+{
+    return level > 0 ? max_of(0, level - by) : level;
+}
+
 /* What drains, or is refilled, until a record's time. */
 static void bucket_drain(struct meter *meter, const struct record *record)
 {
@@ -106,14 +112,15 @@ static void bucket_drain(struct meter *meter, const struct record *record)
              meter->next_refill_us += meter->period)
             drained += meter->rate * meter->period;
     }
-    meter->store = max_of(0, meter->store - drained);
-    meter->total = max_of(0, meter->total - drained);
+    meter->store = drop(meter->store, drained);
+    meter->total = drop(meter->total, drained);
 }
 
+/* What the store does not know of any more. Below 0: it is leased, and will be used. */
 static void bucket_credit(struct meter *meter, int64_t permits)
 {
-    meter->store = max_of(0, meter->store - permits * meter->period);
-    meter->total = max_of(0, meter->total - permits * meter->period);
+    meter->store -= permits * meter->period;
+    meter->total -= permits * meter->period;
 }
 
 /* Clocks that drift stretch a lease's life. */
@@ -176,8 +183,12 @@ static void bucket_take(struct meter *meter, const struct record *record)
         break;
     case RECORD_CREDIT: bucket_credit(meter, record->amount); break;
     case RECORD_STEP:
-        meter->store = max_of(0, meter->store - meter->rate * record->amount);
-        meter->total = max_of(0, meter->total - meter->rate * record->amount);
+        meter->store = drop(meter->store, meter->rate * record->amount);
+        meter->total = drop(meter->total, meter->rate * record->amount);
+        break;
+    case RECORD_CREDITED:
+        meter->store = max_of(0, meter->store);
+        meter->total = max_of(0, meter->total);
         break;
     }
     const int64_t most = bucket_size(meter) + over_max(meter) + meter->owed * meter->period;
@@ -204,7 +215,7 @@ static void sliding_check(struct meter *meter, const struct record *records, siz
                 break;
             first_stepped_us += old->kind == RECORD_STEP ? old->amount : 0;
             sum -= old->kind == RECORD_USE || old->kind == RECORD_FALLBACK ? old->amount : 0;
-            sum += old->kind == RECORD_CREDIT || old->kind == RECORD_SETTLED ? old->departs_us : 0;
+            sum += old->kind == RECORD_CREDITED || old->kind == RECORD_SETTLED ? old->departs_us : 0;
         }
         switch ((enum record_kind)record->kind) {
         case RECORD_USE: sum += record->amount; break;
@@ -238,7 +249,7 @@ static void sliding_forgive(struct meter *meter, struct record *records, size_t 
         record->departs_us = 0;
         if (record->kind == RECORD_FALLBACK)
             lone->owed += record->amount;
-        else if (record->kind == RECORD_CREDIT)
+        else if (record->kind == RECORD_CREDIT || record->kind == RECORD_CREDITED)
             record->departs_us = record->amount;
         else if (record->kind == RECORD_SETTLED)
             record->departs_us = min_of(record->amount, lone->owed);
