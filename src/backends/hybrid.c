@@ -129,7 +129,9 @@ static struct course plot(struct hybrid *hybrid, const struct weir_backend_reque
         } else {
             course.what = ASKS;
             course.ask = ask_for(hybrid, account, now_us, request->cost, waiting);
-            if (!account->flight && (waiter->op || (can_wait && !course.ask.alone && !account->by_caller)))
+            const bool leaves = waiter->op ? account->by_caller || !course.ask.alone
+                                           : can_wait && !course.ask.alone && !account->by_caller;
+            if (!account->flight && leaves)
                 course.leaves = flight_make(hybrid, shard, account, request, &course.ask, now_us, waiter);
             if (course.leaves)
                 course.what = WAITS;
@@ -373,6 +375,7 @@ static void forget(struct hybrid *hybrid, const struct weir_backend_request *req
     if (account) {
         account_forget_lease(shard, account);
         flight_disown(account);
+        account->forgotten_us = hybrid_time(hybrid, WEIR_OWN_CLOCK);
     }
     lock_give(&shard->mutex);
 }
