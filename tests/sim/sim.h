@@ -202,6 +202,7 @@ struct sim {
     int64_t crowd_permille; /* what the demand is multiplied by at the moment */
     int64_t executed_us;    /* of the reply that is being delivered: when the store decided */
     uint64_t executed_order;
+    int64_t executed_remaining;
 
     struct audit_track *tracks[SIM_LIMITS][SIM_KEYS];
     int64_t void_us[SIM_LIMITS][SIM_KEYS]; /* denials asked for up to then say nothing */

@@ -170,7 +170,10 @@ void audit_delivered(struct sim *sim, struct instance *instance, const struct as
                                        .instance = instance->number };
         record_add(sim, asked->limit, asked->key, &record);
     }
-    if (!decision->allowed && decision->retry_after_us != WEIR_NEVER) {
+    const bool is_denied = holding->denied_cost > 0 && asked->cost >= holding->denied_cost &&
+                           instance_clock_us(instance, sim->now_us) < holding->denied_until_us &&
+                           holding->denied_asked_us > sim->void_us[asked->limit][asked->key];
+    if (!decision->allowed && decision->retry_after_us != WEIR_NEVER && !is_denied) {
         holding->denied_cost = asked->cost;
         holding->denied_asked_us = asked_us;
         holding->denied_until_us = instance_clock_us(instance, asked_us) + decision->retry_after_us;
@@ -364,6 +367,9 @@ void audit_answered(struct sim *sim, struct asked_op *asked, int status)
         used(sim, asked);
     else if (decision->source == WEIR_BY_DENIAL)
         denied_by_memory(sim, asked);
+    else if (decision->source == WEIR_BY_REDIS && asked->op.request.cost <= sim->executed_remaining)
+        violation(sim, "H7: instance %d is denied %lld of limit%d key%d, and the store had %lld", instance->number,
+                  (long long)asked->op.request.cost, asked->limit, asked->key, (long long)sim->executed_remaining);
     if (asked->must_pass && (!decision->allowed || decision->source == WEIR_BY_FALLBACK))
         violation(sim, "liveness: instance %d cannot have a permit of limit%d key%d, source %d, retry after %lld us",
                   instance->number, asked->limit, asked->key, decision->source, (long long)decision->retry_after_us);
