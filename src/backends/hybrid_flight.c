@@ -232,9 +232,11 @@ static void serve(struct hybrid_flight *flight, struct ended *ended, int64_t now
     }
 }
 
-/* Where nothing is leased all but the first ask for themselves, and at once: one after another the last would be served
- * when it is too late. Callers' threads stay, for the key's bytes are not known here. */
-static struct hybrid_flight *part(struct hybrid_flight *flight)
+/* Those behind the first for whom the next answer will not be enough, `served` permits beside his, ask for themselves and
+ * at once: one after another the last would be served when it is too late. Callers' threads stay, for the key's bytes are
+ * not known here. */
+static struct hybrid_flight *part(struct hybrid_flight *flight, int64_t served, int64_t now_us, struct ended *ended)
+    REQUIRES(flight->shard->mutex)
 {
     struct hybrid_flight *parted = NULL, **end = &parted;
     struct hybrid_waiter **place = &flight->first->next;
@@ -242,7 +244,16 @@ static struct hybrid_flight *part(struct hybrid_flight *flight)
         struct hybrid_waiter *waiter = *place, *next = waiter->next;
         struct weir_backend_request request = flight->request;
         struct hybrid_flight *lone = NULL;
-        if (waiter->op) {
+        struct weir_decision decision;
+        if (lease_decide(&flight->account->lease, now_us, waiter_cost(waiter), WEIR_PEEK, &decision) == LEASE_DENIED) {
+            flight->shard->denial_hits++;
+            flight->waiting -= waiter_cost(waiter);
+            *place = next;
+            *waiter_out(waiter) = decision;
+            end_waiter(ended, waiter);
+            continue;
+        }
+        if (waiter->op && waiter_cost(waiter) > served) {
             request.key = waiter->op->request.key;
             request.cost = waiter_cost(waiter);
             request.now_us = waiter->now_us;
@@ -254,6 +265,7 @@ static struct hybrid_flight *part(struct hybrid_flight *flight)
             *end = lone;
             end = &lone->next;
         } else {
+            served = max_of(0, served - waiter_cost(waiter));
             place = &waiter->next;
         }
     }
@@ -262,12 +274,13 @@ static struct hybrid_flight *part(struct hybrid_flight *flight)
 }
 
 /* For those who still wait. It must end by the earliest of their deadlines. Returns those that part from it. */
-static struct hybrid_flight *ask_again(struct hybrid_flight *flight, const struct lease_rules *rules, int64_t now_us)
+static struct hybrid_flight *ask_again(struct hybrid_flight *flight, const struct lease_rules *rules, int64_t now_us,
+                                       struct ended *ended) REQUIRES(flight->shard->mutex)
 {
     struct lease *lease = &flight->account->lease;
     const struct lease_ask ask = lease_ask(lease, rules, now_us, waiter_cost(flight->first), flight->waiting,
                                            atomic_load_explicit(&flight->hybrid->trip_us, memory_order_relaxed));
-    struct hybrid_flight *parted = ask.alone ? part(flight) : NULL;
+    struct hybrid_flight *parted = ask.ahead < flight->waiting ? part(flight, ask.ahead, now_us, ended) : NULL;
     flight->present = 0;
     flight->deadline_us = INT64_MAX;
     for (const struct hybrid_waiter *waiter = flight->first; waiter; waiter = waiter->next) {
@@ -345,7 +358,7 @@ static bool land(struct hybrid_flight *flight, int status)
     }
     const bool again = flight->first != NULL;
     if (again)
-        parted = ask_again(flight, &rules, now_us);
+        parted = ask_again(flight, &rules, now_us, &ended);
     else if (account)
         account->flight = NULL;
     lock_give(&shard->mutex);
