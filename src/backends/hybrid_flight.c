@@ -253,7 +253,8 @@ static struct hybrid_flight *part(struct hybrid_flight *flight, int64_t served, 
             end_waiter(ended, waiter);
             continue;
         }
-        if (waiter->op && waiter_cost(waiter) > served) {
+        const bool denied = lease_denies(&flight->account->lease, now_us, waiter_cost(waiter)); /* but for a lease */
+        if (waiter->op && waiter_cost(waiter) > served && !denied) {
             request.key = waiter->op->request.key;
             request.cost = waiter_cost(waiter);
             request.now_us = waiter->now_us;

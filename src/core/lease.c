@@ -221,7 +221,7 @@ static int64_t spend(struct lease *lease, int64_t now_us, int64_t cost, int64_t 
     return first->asked_us;
 }
 
-static bool is_denied(const struct lease *lease, int64_t now_us, int64_t lacks)
+bool lease_denies(const struct lease *lease, int64_t now_us, int64_t lacks)
 {
     return lease->denied_cost > 0 && now_us < lease->denied_until_us && lacks >= lease->denied_cost;
 }
@@ -256,7 +256,7 @@ enum lease_answer lease_decide(struct lease *lease, int64_t now_us, int64_t cost
         };
         return LEASE_SPENT;
     }
-    if (!is_denied(lease, now_us, lacks_of(lease, left, cost)))
+    if (!lease_denies(lease, now_us, lacks_of(lease, left, cost)))
         return LEASE_ASK;
     const int64_t more = lacks_of(lease, left, cost) - lease->denied_cost;
     *out = (struct weir_decision){
@@ -366,7 +366,7 @@ void lease_land(struct lease *lease, const struct lease_rules *rules, const stru
     if (ask->ahead > 0 || !decision->allowed)
         lease->scarce = decision->ahead < ask->ahead || !decision->allowed;
     /* A denial that holds for less stays: it was asked for at about the same time. */
-    if (!decision->allowed && !is_denied(lease, now_us, ask->cost)) {
+    if (!decision->allowed && !lease_denies(lease, now_us, ask->cost - 1)) {
         const bool never = decision->retry_after_us == WEIR_NEVER;
         lease->denied_cost = ask->cost;
         lease->denied_asked_us = asked_us;
@@ -403,6 +403,6 @@ void lease_give_back(struct lease *lease, int64_t asked_us, int64_t cost)
 bool lease_is_idle(struct lease *lease, const struct lease_rules *rules, int64_t now_us)
 {
     load_turn(lease, rules, now_us);
-    return lease_left(lease, now_us) == 0 && !is_denied(lease, now_us, INT64_MAX) && lease->count == 0 &&
+    return lease_left(lease, now_us) == 0 && !lease_denies(lease, now_us, INT64_MAX) && lease->count == 0 &&
            lease->average < AVERAGE_ONE / 2;
 }

@@ -96,6 +96,9 @@ void lease_count(struct lease *lease, const struct lease_rules *rules, int64_t n
 enum lease_answer lease_decide(struct lease *lease, int64_t now_us, int64_t cost, enum weir_verb verb,
                                struct weir_decision *out);
 
+/* Whether a denial holds for what lacks so many permits. */
+bool lease_denies(const struct lease *lease, int64_t now_us, int64_t lacks);
+
 /* The permits that can be used now for one request. */
 int64_t lease_left(struct lease *lease, int64_t now_us);
 

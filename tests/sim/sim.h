@@ -139,6 +139,7 @@ struct holding {
     int count;
     /* The denial that was delivered last: asked for at a true time, holds until one of the instance's clock. */
     int64_t denied_cost, denied_asked_us, denied_until_us;
+    int64_t flying;    /* granted by the store, not delivered yet, or lost */
     int64_t unsettled; /* admitted by the fallback, not charged to the store yet */
 };
 

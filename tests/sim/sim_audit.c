@@ -132,6 +132,11 @@ static bool is_settlement(const struct instance *instance, const struct asked *a
            instance->holdings[asked->limit][asked->key].unsettled > 0;
 }
 
+static int64_t granted_by(const struct asked *asked, const struct weir_decision *decision)
+{
+    return (decision->allowed ? asked->cost : 0) + decision->ahead;
+}
+
 void audit_executed(struct sim *sim, struct instance *instance, const struct asked *asked,
                     const struct weir_decision *decision)
 {
@@ -145,6 +150,7 @@ void audit_executed(struct sim *sim, struct instance *instance, const struct ask
     if (asked->verb != WEIR_TAKE)
         return;
     note_window(sim, asked, decision);
+    instance->holdings[asked->limit][asked->key].flying += granted_by(asked, decision);
     if (is_settlement(instance, asked)) {
         instance->holdings[asked->limit][asked->key].unsettled = 0;
         record_now(sim, asked->limit, asked->key, RECORD_SETTLED, instance->number, asked->ahead - decision->ahead);
@@ -158,7 +164,8 @@ void audit_delivered(struct sim *sim, struct instance *instance, const struct as
         return;
     struct holding *holding = &instance->holdings[asked->limit][asked->key];
     const bool settles = asked->cost == 0 && asked->spread == 1;
-    const int64_t granted = (decision->allowed ? asked->cost : 0) + decision->ahead;
+    const int64_t granted = granted_by(asked, decision);
+    holding->flying -= granted;
     if (granted > 0)
         grant_add(sim, holding,
                   &(struct grant){ .asked_us = asked_us, .left = granted, .shift_us = sim->now_us - sim->executed_us });
@@ -170,7 +177,7 @@ void audit_delivered(struct sim *sim, struct instance *instance, const struct as
                                        .instance = instance->number };
         record_add(sim, asked->limit, asked->key, &record);
     }
-    const bool is_denied = holding->denied_cost > 0 && asked->cost >= holding->denied_cost &&
+    const bool is_denied = holding->denied_cost > 0 && asked->cost > holding->denied_cost &&
                            instance_clock_us(instance, sim->now_us) < holding->denied_until_us &&
                            holding->denied_asked_us > sim->void_us[asked->limit][asked->key];
     if (!decision->allowed && decision->retry_after_us != WEIR_NEVER && !is_denied) {
@@ -197,8 +204,8 @@ void audit_submitted(struct sim *sim, struct instance *instance, const struct as
     struct holding *holding = &instance->holdings[asked->limit][asked->key];
     instance->calls[asked->limit][asked->key]++;
     if (asked->verb != WEIR_TAKE || holding->denied_cost == 0 || asked->cost < holding->denied_cost ||
-        holding->denied_asked_us <= sim->void_us[asked->limit][asked->key])
-        return;
+        holding->denied_asked_us <= sim->void_us[asked->limit][asked->key] || grants_left(sim, holding) > 0)
+        return; /* what is leased here makes up for it */
     if (instance_clock_us(instance, sim->now_us) < holding->denied_until_us)
         violation(sim, "H12: instance %d asks for %lld of limit%d key%d, which is denied for %lld us yet",
                   instance->number, (long long)asked->cost, asked->limit, asked->key,
@@ -231,7 +238,8 @@ void audit_stepped(struct sim *sim, int64_t by_us)
         for (int key = 0; key < sim->key_count; key++) {
             int64_t leased = 0;
             for (int i = 0; i < sim->count; i++)
-                leased += grants_left(sim, &sim->instances[i]->holdings[limit][key]);
+                leased += grants_left(sim, &sim->instances[i]->holdings[limit][key]) +
+                          sim->instances[i]->holdings[limit][key].flying;
             audit_credit(sim, limit, key, leased);
             if (by_us > 0)
                 record_now(sim, limit, key, RECORD_STEP, -1, by_us);
