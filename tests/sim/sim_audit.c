@@ -203,7 +203,8 @@ void audit_submitted(struct sim *sim, struct instance *instance, const struct as
 {
     struct holding *holding = &instance->holdings[asked->limit][asked->key];
     instance->calls[asked->limit][asked->key]++;
-    if (asked->verb != WEIR_TAKE || holding->denied_cost == 0 || asked->cost < holding->denied_cost ||
+    if (sim->scenario->troubles & TROUBLE_REDEFINE || asked->verb != WEIR_TAKE || holding->denied_cost == 0 ||
+        asked->cost < holding->denied_cost ||
         holding->denied_asked_us <= sim->void_us[asked->limit][asked->key] || grants_left(sim, holding) > 0)
         return; /* what is leased here makes up for it */
     if (instance_clock_us(instance, sim->now_us) < holding->denied_until_us)
