@@ -305,6 +305,11 @@ int failure_decide(struct weir *limiter, struct weir_backend_request *requests, 
                    struct weir_decision *out)
 {
     int error = WEIR_OK;
+    if (!settle_is_due(limiter) && !(atomic_load_explicit(&limiter->outage, memory_order_relaxed) & OUTAGE_LASTS)) {
+        error = limiter->backend->ops->decide(limiter->backend, requests, n, all, deadline_us, out);
+        assert(error <= 0);
+        return error ? failure_answer(limiter, error, requests, n, all, out) : WEIR_OK;
+    }
     if (settle_is_due(limiter) && requests[0].verb != WEIR_REFUND) {
         if (deadline_us < 0)
             deadline_us = clock_monotonic_us() - deadline_us; /* it is for both */
