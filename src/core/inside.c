@@ -25,7 +25,6 @@ void inside_init(struct weir *limiter)
 void inside_shut(struct weir *limiter)
 {
     atomic_store(&limiter->is_shut, true);
-    atomic_thread_fence(memory_order_seq_cst);
     if (!limiter->fences) {
         const bool done = barrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED);
         assert(done); /* it was registered for */
@@ -39,7 +38,7 @@ uint64_t inside_sum(struct weir *limiter)
 {
     uint64_t sum = 0;
     for (int i = 0; i < STATS_STRIPES; i++)
-        sum += atomic_load_explicit(&limiter->stats.stripes[i].inside, memory_order_acquire);
+        sum += atomic_load(&limiter->stats.stripes[i].inside);
     return sum;
 }
 

@@ -32,8 +32,8 @@ static inline void inside_count(struct weir *limiter, uint64_t calls)
 {
     const unsigned stripe = stats_stripe();
     _Atomic uint64_t *inside = &limiter->stats.stripes[stripe].inside;
-    if (stripe == STATS_SHARED_STRIPE)
-        atomic_fetch_add_explicit(inside, calls, memory_order_release);
+    if (stripe == STATS_SHARED_STRIPE || limiter->fences)
+        atomic_fetch_add(inside, calls);
     else
         atomic_store_explicit(inside, atomic_load_explicit(inside, memory_order_relaxed) + calls, memory_order_release);
 }
@@ -48,11 +48,8 @@ static inline void inside_remove(struct weir *limiter, uint64_t calls)
 static inline int inside_add(struct weir *limiter, uint64_t calls)
 {
     inside_count(limiter, calls);
-    if (limiter->fences)
-        atomic_thread_fence(memory_order_seq_cst);
-    else
-        atomic_signal_fence(memory_order_seq_cst);
-    if (!atomic_load_explicit(&limiter->is_shut, memory_order_relaxed))
+    atomic_signal_fence(memory_order_seq_cst); /* for the compiler; weir_close() sees to the processors */
+    if (!atomic_load(&limiter->is_shut))
         return WEIR_OK;
     inside_remove(limiter, calls);
     return WEIR_ECLOSED;
