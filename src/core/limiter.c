@@ -41,7 +41,7 @@ static void begin_in_child(struct weir *limiter) UNCHECKED
     atomic_store_explicit(&limiter->inside, shut, memory_order_relaxed);
     atomic_store_explicit(&limiter->answered, NULL, memory_order_relaxed);
     lock_condition_init(&limiter->closing_or_left);
-    settle_begin_in_child(limiter);
+    failure_begin_in_child(limiter);
     int event_fd = atomic_load_explicit(&limiter->event_fd, memory_order_relaxed);
     if (event_fd >= 0) {
         int own = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
@@ -147,7 +147,7 @@ int limiter_make(const struct weir_options *options, struct weir_backend *backen
         limiter->forks.told = told_of_fork;
         forks_watch(&limiter->forks);
     }
-    if (ops->watch && limiter->settle.is_on)
+    if (ops->watch && limiter->on_failure != WEIR_FAIL_ERROR)
         ops->watch(backend, failure_returned, limiter);
     *out = limiter;
     return WEIR_OK;
