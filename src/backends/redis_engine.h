@@ -43,6 +43,8 @@ struct redis_config {
     char prefix[REDIS_PREFIX_MAX + 1];
     int64_t timeout_us; /* the longest that a call may take */
     struct log log;
+    void (*_Atomic returned)(void *user); /* told each time that the gate goes up; NULL: nobody is yet */
+    void *returned_user;                  /* release with `returned` */
 };
 
 /* One who waits for the I/O thread. A submitted request keeps it in the words of its op that are the backend's: the
@@ -99,7 +101,7 @@ struct redis_engine {
     _Atomic int64_t said_us;              /* (a) when the log last had a line about an error */
     atomic_size_t submitted;              /* (a) waiting ops */
     atomic_uint boarding;                 /* (a) number of the flight that who comes now will be on, most likely */
-    struct bell bells[REDIS_BELLS]; /* (a) for flights by their number */
+    struct bell bells[REDIS_BELLS];       /* (a) for flights by their number */
     struct redis_slot slots[REDIS_SLOTS];
 
     struct lock address_lock;
