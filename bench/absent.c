@@ -23,6 +23,11 @@ void bench_round_trip(struct bench *bench)
     bench_missing(bench, "round-trip", why);
 }
 
+void bench_leases(struct bench *bench)
+{
+    bench_missing(bench, "leases", why);
+}
+
 void bench_outage(struct bench *bench)
 {
     bench_missing(bench, "outage", why);

@@ -34,11 +34,12 @@ void bench_denials(struct bench *bench);
 void bench_latency(struct bench *bench);
 void bench_batch(struct bench *bench);
 
-/* Those of distributed mode, on a private redis-server; without one, or built without it, each says so. */
+/* Those of distributed and hybrid mode, on a private redis-server; without one, or built without it, each says so. */
 void bench_modes(struct bench *bench);
 void bench_server(struct bench *bench);
 void bench_callers(struct bench *bench);
 void bench_round_trip(struct bench *bench);
+void bench_leases(struct bench *bench);
 void bench_outage(struct bench *bench);
 
 /* The facts of the machine, of the compiler and of the library. */

@@ -62,15 +62,13 @@ void bench_callers(struct bench *bench)
     const struct store *store = store_of(bench, "callers");
     struct pool pools[2];
     struct remote remote;
+    const struct weir_options options = remote_options(WEIR_DISTRIBUTED);
     if (!store)
         return;
     store_section(bench, store, "callers",
                   "threads that each wait for one decision after the other; CPU us per decision of the server and of "
                   "this process; median (min..max); callers on one processor, the server on another");
-    int ways = remote_open(&remote, store, WEIR_FAIL_ERROR, REMOTE_PATIENCE_US, CALLS_LIMIT,
-                           &calls_policies[KIND_TOKEN])
-                   ? WAYS
-                   : WAY_WEIR;
+    int ways = remote_open(&remote, store, &options, CALLS_LIMIT, &calls_policies[KIND_TOKEN]) ? WAYS : WAY_WEIR;
     pool_open(&pools[0], store, POOL_GATEWAY, CALLERS[CALLERS_LEN - 1]);
     pool_open(&pools[1], store, POOL_WEIR, CALLERS[CALLERS_LEN - 1]);
     for (int i = 0; i < CALLERS_LEN; i++) {

@@ -201,7 +201,6 @@ void bench_growth(struct bench *bench)
     report_text(bench->report, "table", "weir, all runs");
     report_count(bench->report, "keys", keys);
     report_number(bench->report, "stall ms", stall_ms);
-    report_goal(bench->report, "longest stall of an insert while growing, all runs, ms", &worst_ms, AT_MOST,
-                GOAL_MS);
+    report_goal(bench->report, "longest stall of an insert while growing, all runs, ms", &worst_ms, AT_MOST, GOAL_MS);
     report_end_section(bench->report);
 }

@@ -1,11 +1,13 @@
-/* modes.c - local and distributed mode side by side: what each promises, and what its decisions cost. */
+/* modes.c - the modes side by side: what each promises, and what its decisions cost. */
 #include "remote.h"
 
-enum mode { MODE_LOCAL, MODE_DISTRIBUTED, MODES };
+#define MODES 3
+
 enum use { USE_ONE, USE_MANY, USE_BATCH, USE_DENIAL, USES };
 
-static const char *const MODE_NAMES[MODES] = { "local", "distributed" };
-static const char *const PROMISES[MODES] = { "this instance's share", "exact over all instances" };
+static const char *const MODE_NAMES[MODES] = { "local", "distributed", "hybrid" };
+static const char *const PROMISES[MODES] = { "this instance's share", "exact over all instances",
+                                             "within a stated bound over all instances" };
 static const char *const USE_NAMES[USES] = { "1 thread ns", "64 threads ns", "batch of 64 ns", "denial ns" };
 static const struct weir_policy DENYING = { .limit = 1, .period_us = WEIR_DAY };
 
@@ -13,24 +15,25 @@ struct pair { /* a mode's limiters */
     struct remote allow, deny;
 };
 
-static bool open_pair(struct pair *pair, enum mode mode, const struct store *store)
+static bool open_pair(struct pair *pair, enum weir_mode mode, const struct store *store)
 {
     const struct weir_policy *policy = &calls_policies[KIND_TOKEN];
-    if (mode == MODE_LOCAL) {
+    if (mode == WEIR_LOCAL) {
         remote_open_local(&pair->allow, CALLS_LIMIT, policy);
         remote_open_local(&pair->deny, "deny", &DENYING);
         return true;
     }
-    if (!remote_open(&pair->allow, store, WEIR_FAIL_ERROR, REMOTE_PATIENCE_US, CALLS_LIMIT, policy))
+    const struct weir_options options = remote_options(mode);
+    if (!remote_open(&pair->allow, store, &options, CALLS_LIMIT, policy))
         return false;
-    if (remote_open(&pair->deny, store, WEIR_FAIL_ERROR, REMOTE_PATIENCE_US, "deny", &DENYING))
+    if (remote_open(&pair->deny, store, &options, "deny", &DENYING))
         return true;
     remote_close(&pair->allow);
     return false;
 }
 
 /* Brings every key into the state in which it is measured: live, and used up where denials are. */
-static void fill_pair(const struct pair *pair, enum mode mode, const struct store *store)
+static void fill_pair(const struct pair *pair, enum weir_mode mode, const struct store *store)
 {
     struct bench_key keys[64];
     struct weir_decision decision;
@@ -38,7 +41,7 @@ static void fill_pair(const struct pair *pair, enum mode mode, const struct stor
         size_t n = store->keys - i < 64 ? (size_t)(store->keys - i) : 64;
         for (size_t place = 0; place < n; place++) {
             key_write(i + place, &keys[place]);
-            if (mode == MODE_LOCAL) /* the server's are filled already */
+            if (mode == WEIR_LOCAL) /* the server's are filled already */
                 weir_try(pair->allow.limit, weir_key(&keys[place], KEY_LEN), CALLS_FILL, &decision);
         }
         remote_call_batch((void *)(uintptr_t)&pair->deny, 0, keys, n);
@@ -65,12 +68,12 @@ void bench_modes(struct bench *bench)
     store_section(bench, store, "modes",
                   "ns per decision (wall time over all decisions), token bucket through the public API; median "
                   "(min..max); callers on one processor, the server on another; a local one's 64 threads take turns");
-    for (int mode = 0; mode < MODES && open_pair(&pairs[mode], (enum mode)mode, store); mode++) {
+    for (int mode = 0; mode < MODES && open_pair(&pairs[mode], (enum weir_mode)mode, store); mode++) {
         bench_progress("modes: filling, %s", MODE_NAMES[mode]);
-        fill_pair(&pairs[mode], (enum mode)mode, store);
+        fill_pair(&pairs[mode], (enum weir_mode)mode, store);
         for (int use = 0; use < USES; use++) {
             loads[mode * USES + use] = load_of((enum use)use, &pairs[mode], store);
-            if (mode == MODE_LOCAL && use != USE_BATCH)
+            if (mode == WEIR_LOCAL && use != USE_BATCH)
                 loads[use].step = 64; /* or reading the clock would be half of what is measured */
         }
         modes = mode + 1;

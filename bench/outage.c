@@ -19,6 +19,7 @@
 #define TIMEOUT_MS 50
 #define GOAL_LONGEST_MS (TIMEOUT_MS + 2)
 #define GOAL_OPEN_US 100
+#define GOAL_RECOVERY_MS 1000
 #define BREAK_TIMEOUTS 3 /* in a row, and nobody waits any more */
 #define PAUSE_NS 100000
 #define POLL_NS 1000000
@@ -65,7 +66,8 @@ static void call_once(struct victim *victim, const struct bench_key *key)
         if (open_ns != 0 && start_ns > open_ns)
             hist_add(&victim->open, (uint64_t)(end_ns - start_ns));
     }
-    if (resumed_ns != 0 && status == WEIR_OK && decision.source == WEIR_BY_REDIS)
+    /* A lease does not outlive an outage: it is a new one. */
+    if (resumed_ns != 0 && status == WEIR_OK && (decision.source == WEIR_BY_REDIS || decision.source == WEIR_BY_LEASE))
         atomic_compare_exchange_strong(&outage->recovered_ns, &none, end_ns);
 }
 
@@ -165,13 +167,15 @@ static void add_victims(const struct outage *outage, struct victim *victims, str
     sample_add(&figures->late_ms, (double)outage->late_ns / 1e6);
 }
 
-static bool run_outage(const struct bench *bench, struct store *store, struct figures *figures)
+static bool run_outage(const struct bench *bench, enum weir_mode mode, struct store *store, struct figures *figures)
 {
+    struct weir_options options = remote_options(mode);
+    options.on_failure = WEIR_FAIL_LOCAL;
+    options.timeout_us = TIMEOUT_MS * 1000;
     static struct victim victims[CALLERS];
     struct outage outage = { .stream = &store->stream };
     pthread_t threads[CALLERS];
-    if (!remote_open(&outage.remote, store, WEIR_FAIL_LOCAL, TIMEOUT_MS * 1000, CALLS_LIMIT,
-                     &calls_policies[KIND_TOKEN]))
+    if (!remote_open(&outage.remote, store, &options, CALLS_LIMIT, &calls_policies[KIND_TOKEN]))
         return false;
     for (int i = 0; i < CALLERS; i++) {
         victims[i] = (struct victim){ .outage = &outage, .number = i };
@@ -191,20 +195,24 @@ static bool run_outage(const struct bench *bench, struct store *store, struct fi
     return true;
 }
 
-static void report_outages(struct bench *bench, const struct figures *figures)
+static void report_outages(struct bench *bench, const char *mode, const struct figures *figures)
 {
     struct sample worst = { 0 };
+    char what[96];
     sample_add(&worst, sample_max(&figures->longest_ms));
     report_row(bench->report);
+    report_text(bench->report, "mode", mode);
     report_text(bench->report, "what", "all calls");
     report_count(bench->report, "outages", (uint64_t)figures->longest_ms.n);
     report_sample(bench->report, "longest call ms", &figures->longest_ms);
-    report_goal(bench->report, "longest call with a stopped server, timeout 50 ms; ms, worst of all", &worst, AT_MOST,
-                GOAL_LONGEST_MS);
+    snprintf(what, sizeof what, "longest call with a stopped server, timeout 50 ms; ms, worst of all, %s", mode);
+    report_goal(bench->report, what, &worst, AT_MOST, GOAL_LONGEST_MS);
     report_sample(bench->report, "calls that waited", &figures->waited);
     report_sample(bench->report, "timeouts", &figures->timeouts);
     report_sample(bench->report, "open after ms", &figures->open_ms);
     report_sample(bench->report, "recovery ms", &figures->recovery_ms);
+    snprintf(what, sizeof what, "from the server's return to its first answer; ms, %s", mode);
+    report_goal(bench->report, what, &figures->recovery_ms, AT_MOST, GOAL_RECOVERY_MS);
     report_sample(bench->report, "a sleep's lateness ms", &figures->late_ms);
     if (figures->failed + figures->never_recovered > 0)
         report_count(bench->report, "failed", figures->failed + figures->never_recovered);
@@ -213,35 +221,44 @@ static void report_outages(struct bench *bench, const struct figures *figures)
     if (figures->open_p999_us.n == 0)
         return;
     report_row(bench->report);
+    report_text(bench->report, "mode", mode);
     report_text(bench->report, "what", "calls once the breaker is open");
     report_count(bench->report, "outages", (uint64_t)figures->open_p999_us.n);
     report_sample(bench->report, "p99.9 us", &figures->open_p999_us);
     report_sample(bench->report, "longest us", &figures->open_max_us);
-    report_goal(bench->report, "p99.9 of calls once the breaker is open; us", &figures->open_p999_us, AT_MOST,
-                GOAL_OPEN_US);
+    snprintf(what, sizeof what, "p99.9 of calls once the breaker is open; us, %s", mode);
+    report_goal(bench->report, what, &figures->open_p999_us, AT_MOST, GOAL_OPEN_US);
+}
+
+/* False: weir cannot be had on Redis. */
+static bool measure_mode(struct bench *bench, enum weir_mode mode, const char *name, struct store *store)
+{
+    static struct figures figures;
+    int done = 0;
+    figures = (struct figures){ .failed = 0 };
+    for (; done < bench->repeats; done++) {
+        bench_progress("outage: %s, %d", name, done + 1);
+        if (!run_outage(bench, mode, store, &figures))
+            break;
+    }
+    if (done > 0)
+        report_outages(bench, name, &figures);
+    return done == bench->repeats;
 }
 
 void bench_outage(struct bench *bench)
 {
     struct store *store = store_of(bench, "outage");
-    static struct figures figures;
-    int done = 0;
     if (!store)
         return;
     store_section(bench, store, "outage",
                   "SIGSTOP, later SIGCONT, under 8 callers that pause 0.1 ms between calls; timeout 50 ms, fallback "
                   "local; open: calls begun once the breaker was seen open; median (min..max) of the outages");
     measure_unpin_main();
-    while (done < bench->repeats) {
-        bench_progress("outage: %d", done + 1);
-        if (!run_outage(bench, store, &figures))
-            break;
-        done++;
-    }
+    bool measured = measure_mode(bench, WEIR_DISTRIBUTED, "distributed", store) &&
+                    measure_mode(bench, WEIR_HYBRID, "hybrid", store);
     measure_pin_main();
-    if (done > 0)
-        report_outages(bench, &figures);
-    if (done < bench->repeats)
+    if (!measured)
         remote_report_missing(bench);
     report_end_section(bench->report);
 }

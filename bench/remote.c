@@ -1,4 +1,4 @@
-/* remote.c - weir's distributed mode through its public API, on the private server: see remote.h. */
+/* remote.c - weir's distributed and hybrid mode through its public API, on the private server: see remote.h. */
 #include "remote.h"
 
 #include <stdio.h>
@@ -39,16 +39,24 @@ static bool asks_redis(const struct remote *remote)
     return false;
 }
 
-bool remote_open(struct remote *remote, const struct store *store, enum weir_on_failure on_failure, int64_t timeout_us,
-                 const char *name, const struct weir_policy *policy)
+struct weir_options remote_options(enum weir_mode mode)
 {
     struct weir_options options = WEIR_OPTIONS_INIT;
-    options.mode = WEIR_DISTRIBUTED;
+    options.mode = mode;
+    options.on_failure = WEIR_FAIL_ERROR;
+    options.timeout_us = REMOTE_PATIENCE_US;
+    return options;
+}
+
+bool remote_open(struct remote *remote, const struct store *store, const struct weir_options *given, const char *name,
+                 const struct weir_policy *policy)
+{
+    struct weir_options options = *given;
     options.redis_url = store->server.url;
-    options.on_failure = on_failure;
-    options.timeout_us = timeout_us;
     options.log = keep_line;
-    remote->source = WEIR_BY_REDIS;
+    remote->sources = 1u << WEIR_BY_REDIS;
+    if (options.mode == WEIR_HYBRID)
+        remote->sources |= 1u << WEIR_BY_LEASE | 1u << WEIR_BY_DENIAL;
     last_line[0] = '\0';
     int status = open_limit(remote, &options, name, policy);
     if (status == WEIR_OK && asks_redis(remote))
@@ -63,15 +71,14 @@ bool remote_open(struct remote *remote, const struct store *store, enum weir_on_
 
 void remote_report_missing(struct bench *bench)
 {
-    fprintf(stderr, "%sweir-bench: NOT MEASURED: weir in distributed mode: %s\n", isatty(STDERR_FILENO) ? "\n" : "",
-            last_line);
-    store_missing(bench, "weir in distributed mode", last_line);
+    fprintf(stderr, "%sweir-bench: NOT MEASURED: weir on Redis: %s\n", isatty(STDERR_FILENO) ? "\n" : "", last_line);
+    store_missing(bench, "weir on Redis", last_line);
 }
 
 void remote_open_local(struct remote *remote, const char *name, const struct weir_policy *policy)
 {
     struct weir_options options = WEIR_OPTIONS_INIT;
-    remote->source = WEIR_BY_MEMORY;
+    remote->sources = 1u << WEIR_BY_MEMORY;
     int status = open_limit(remote, &options, name, policy);
     if (status != WEIR_OK) {
         fprintf(stderr, "weir-bench: weir_open in local mode: %s\n", weir_strerror(status));
@@ -95,7 +102,7 @@ size_t remote_call(void *subject, int thread, const struct bench_key *draws, siz
         int status = weir_try(remote->limit, weir_key(&draws[i], KEY_LEN), 1, &decision);
         if (status != WEIR_OK)
             load_complain("weir_try", weir_strerror(status));
-        failed += status != WEIR_OK || decision.source != remote->source;
+        failed += status != WEIR_OK || (remote->sources >> decision.source & 1) == 0;
     }
     return failed;
 }
@@ -117,6 +124,6 @@ size_t remote_call_batch(void *subject, int thread, const struct bench_key *draw
     if (status != WEIR_OK)
         load_complain("weir_try_batch", weir_strerror(status));
     for (size_t i = 0; status == WEIR_OK && i < n; i++)
-        failed += decisions[i].source != remote->source;
+        failed += (remote->sources >> decisions[i].source & 1) == 0;
     return status == WEIR_OK ? failed : n;
 }

@@ -1,4 +1,4 @@
-/* remote.h - weir's distributed mode through its public API, on the private server. */
+/* remote.h - weir's distributed and hybrid mode through its public API, on the private server. */
 #ifndef BENCH_REMOTE_H
 #define BENCH_REMOTE_H
 
@@ -9,13 +9,15 @@
 struct remote {
     weir *weir;
     weir_limit *limit;
-    uint8_t source; /* of its decisions, enum weir_source; those of another count as failed */
+    unsigned sources; /* of its decisions, a bit for each enum weir_source; those of others count as failed */
 };
 
-/* A limiter on the server, with the policy under that name. timeout_us: 0 means the library's default. False if its
- * decisions cannot be had from Redis. */
-bool remote_open(struct remote *remote, const struct store *store, enum weir_on_failure on_failure, int64_t timeout_us,
-                 const char *name, const struct weir_policy *policy);
+/* For that mode, with an error where Redis does not answer within REMOTE_PATIENCE_US. */
+struct weir_options remote_options(enum weir_mode mode);
+
+/* A limiter on the server, with the policy under that name. False if its decisions cannot be had from Redis. */
+bool remote_open(struct remote *remote, const struct store *store, const struct weir_options *options, const char *name,
+                 const struct weir_policy *policy);
 
 /* After a false: a row of the section that says why, and a line on stderr. */
 void remote_report_missing(struct bench *bench);

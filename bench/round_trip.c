@@ -33,13 +33,13 @@ void bench_round_trip(struct bench *bench)
     static struct load loads[TRIPS];
     struct pool pools[TRIP_WEIR];
     struct remote remote;
+    const struct weir_options options = remote_options(WEIR_DISTRIBUTED);
     if (!store)
         return;
     store_section(bench, store, "round-trip",
                   "one caller, one call at a time, its processor and the server's otherwise idle; client us: CPU time "
                   "of this process per call; median (min..max) of the repetitions");
-    bool has_weir = remote_open(&remote, store, WEIR_FAIL_ERROR, REMOTE_PATIENCE_US, CALLS_LIMIT,
-                                &calls_policies[KIND_TOKEN]);
+    bool has_weir = remote_open(&remote, store, &options, CALLS_LIMIT, &calls_policies[KIND_TOKEN]);
     bench_progress("round-trip");
     for (int i = 0; i < TRIPS; i++) {
         if (i < TRIP_WEIR)

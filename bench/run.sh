@@ -9,8 +9,8 @@ usage() {
     cat <<'TEXT'
 usage: sh bench/run.sh [options of weir-bench]
 
-Installs the Debian packages that are missing, builds weir optimised, and measures it, local mode and distributed mode
-side by side; for the latter it starts a redis-server of its own, on a Unix socket in a folder of its own, and ends it.
+Installs the Debian packages that are missing, builds weir optimised, and measures it, local, distributed and hybrid
+mode side by side; for the latter two it starts a redis-server of its own, on a Unix socket in a folder of its own, and ends it.
 Without Redis the rest is measured. Prints tables; the figures also go as JSON into bench/results/, unless --json names
 a file.
 TEXT

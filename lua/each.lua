@@ -6,6 +6,7 @@
 -- to live, as '%d': tostring keeps 14 digits only.
 -- What a bad call is refused for is looked at before anything is written; for one key that is before its end.
 --@include prologue.lua
+local LEASE, LEASE_IF_TAKEN = 4, 5 -- enum redis_verb
 
 local stamp, items, time, keys = ARGV[1], ARGV[2], ARGV[3], #KEYS
 --@include clock.lua
@@ -18,7 +19,7 @@ if keys > 1 then
   local counted, last = 0, 1
   for k = 1, ends, 9 do
     local verb, more = string.byte(items, k, k + 1)
-    if verb > RESET or more > 1 then
+    if verb > RESET and (verb > LEASE_IF_TAKEN or parse('<I2', items, k + 7) == 0) or more > 1 then
       return redis.error_reply('WEIR bad items')
     end
     counted, last = counted + 1 - more, more
@@ -51,18 +52,27 @@ for i = 1, keys do
     end
   end
   --@paste ALGORITHM read
-  local changed, before, verb, more, cost, times = false, charged
+  local changed, before, verb, more, cost, times, admitted = false, charged
   repeat
     verb, more, cost, times, at = parse('<BBI5I2', items, at)
     if not ours then
       -- its requests are passed over
     elseif verb == TAKE then
       local units = cost * unit
-      local admitted = used + units > most and 0 or times == 1 and 1 or floor((most - used) / units)
+      admitted = used + units > most and 0 or times == 1 and 1 or floor((most - used) / units)
       if admitted > 0 then
         if admitted > times then admitted = times end
         used = used + admitted * units
         charged = charged + admitted * cost
+        changed = true
+      end
+      if moved then changed = true end
+    elseif verb > RESET then
+      local granted = floor(floor((most - used) / unit) / times)
+      if granted > cost then granted = cost end
+      if granted > 0 and (verb == LEASE or (admitted or 0) > 0) then
+        used = used + granted * unit
+        charged = charged + granted
         changed = true
       end
       if moved then changed = true end
@@ -71,7 +81,7 @@ for i = 1, keys do
       if used == 0 then anchor = fresh end
       changed = true
     end
-    if verb > RESET or more > 1 then
+    if verb > RESET and (verb > LEASE_IF_TAKEN or times == 0) or more > 1 then
       return redis.error_reply('WEIR bad items')
     end
   until more == 0 or at > ends

@@ -499,6 +499,8 @@ START_TEST(a_batch_decides_as_its_requests_would_one_by_one)
         for (size_t i = 0; i < n; i++) {
             weir_limit *twin = weir_limit_find(single.limiter, weir_limit_name(requests[i].limit));
             struct weir_decision alone = taken(twin, requests[i].key.data, requests[i].cost);
+            if (backends[_i]->sources_vary)
+                alone.source = decisions[i].source;
             assert_decision_is(&decisions[i], &alone, "in a batch, and alone");
         }
     }

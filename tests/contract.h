@@ -16,6 +16,7 @@ struct contract_backend {
     const char *name;
     unsigned parts; /* of enum contract_part */
     int (*open)(const struct weir_options *options, weir **out);
+    bool sources_vary; /* the same decision may be made by one source or another */
 };
 
 /* Add those parts to the suite, one case for each test. At most 8 backends; `backend` must outlive the run. */

@@ -108,6 +108,24 @@ bool mirror_decide(struct mirror *mirror, const struct weir_plan *plan, enum wei
     return written;
 }
 
+bool mirror_take_ahead(struct mirror *mirror, const struct weir_plan *plan, int64_t cost, int64_t ahead,
+                       uint32_t spread, int64_t now_us, struct weir_decision *out)
+{
+    /* More than it can ever admit: that writes a rebase, if one is due. */
+    bool written = mirror_decide(mirror, plan, WEIR_TAKE, cost > 0 ? cost : plan->size + 1, now_us, out);
+    if (cost > 0 && !out->allowed)
+        return written;
+    const int64_t granted = min_of(ahead, out->remaining / spread), delay_us = out->delay_us;
+    if (granted > 0 && mirror_decide(mirror, plan, WEIR_TAKE, granted, now_us, out))
+        written = true;
+    if (cost > 0)
+        out->delay_us = delay_us;
+    out->allowed = true;
+    out->retry_after_us = 0;
+    out->ahead = granted;
+    return written;
+}
+
 bool mirror_try_all(struct mirror *const *mirrors, const struct weir_plan *plans, const int64_t *costs, size_t n,
                     int64_t now_us, bool *written)
 {

@@ -27,6 +27,10 @@ bool mirror_found(const struct mirror *mirror, const struct weir_plan *plan, int
 bool mirror_decide(struct mirror *mirror, const struct weir_plan *plan, enum weir_verb verb, int64_t cost,
                    int64_t now_us, struct weir_decision *out);
 
+/* Take, and charge ahead of use what fits: as a take and a second one. */
+bool mirror_take_ahead(struct mirror *mirror, const struct weir_plan *plan, int64_t cost, int64_t ahead,
+                       uint32_t spread, int64_t now_us, struct weir_decision *out);
+
 /* All or nothing; written[i] as above. Returns whether all admit. */
 bool mirror_try_all(struct mirror *const *mirrors, const struct weir_plan *plans, const int64_t *costs, size_t n,
                     int64_t now_us, bool *written);

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <weir/backend.h>
 
-static const struct contract_backend memory = { "memory", CONTRACT_ALL, weir_open };
+static const struct contract_backend memory = { "memory", CONTRACT_ALL, weir_open, .sources_vary = false };
 
 /* ---- A tiny backend: permits in a list of keys, never given back by time ---- */
 
@@ -168,7 +168,7 @@ static int tiny_open(const struct weir_options *options, weir **out)
     return weir_open_backend(options, &tiny_make(&tiny_ops, NULL)->base, out);
 }
 
-static const struct contract_backend tiny_backend = { "tiny", CONTRACT_COUNTS, tiny_open };
+static const struct contract_backend tiny_backend = { "tiny", CONTRACT_COUNTS, tiny_open, .sources_vary = false };
 
 /* ---- What the vtable promises ---- */
 

@@ -383,6 +383,19 @@ static double burst_by_definition(const struct admit *admits, size_t n, int64_t 
     return most;
 }
 
+/* Every stretch of that length that begins with some admit, or on the grid. */
+static int64_t stretch_by_definition(const struct admit *admits, size_t n, int64_t period_us, bool on_grid)
+{
+    int64_t most = 0;
+    for (size_t from = 0; from < n; from++) {
+        int64_t start_us = admits[from].start_us - (on_grid ? admits[from].start_us % period_us : 0), sum = 0;
+        for (size_t i = 0; i < n; i++)
+            sum += admits[i].start_us >= start_us && admits[i].end_us < start_us + period_us ? admits[i].cost : 0;
+        most = sum > most ? sum : most;
+    }
+    return most;
+}
+
 START_TEST(an_envelope_is_what_its_definition_says)
 {
     struct chance chance = chance_make(1);
@@ -397,6 +410,11 @@ START_TEST(an_envelope_is_what_its_definition_says)
         }
         double expected = burst_by_definition(admits, n, limit, 1000);
         ck_assert_double_eq_tol(envelope_burst(admits, n, limit, 1000), expected, 1e-6);
+        int64_t period_us = chance_between(&chance, 1, 300);
+        int64_t stretch = stretch_by_definition(admits, n, period_us, false);
+        int64_t grid = stretch_by_definition(admits, n, period_us, true);
+        ck_assert_int_eq(envelope_stretch(admits, n, period_us), stretch);
+        ck_assert_int_eq(envelope_grid(admits, n, period_us), grid);
     }
 }
 END_TEST

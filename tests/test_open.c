@@ -52,8 +52,8 @@ START_TEST(options_out_of_range_are_refused_by_name_and_range)
     options.on_full = (enum weir_on_full)3;
     assert_refused(options, WEIR_EINVAL, "on_full must be 0 to 2, not 3");
     options = (struct weir_options)WEIR_OPTIONS_INIT;
-    options.mode = (enum weir_mode)2;
-    assert_refused(options, WEIR_EINVAL, "option mode must be 0 to 1, not 2");
+    options.mode = (enum weir_mode)3;
+    assert_refused(options, WEIR_EINVAL, "option mode must be 0 to 2, not 3");
     options.mode = WEIR_LOCAL;
     options.on_failure = (enum weir_on_failure)4;
     assert_refused(options, WEIR_EINVAL, "option on_failure must be 0 to 3, not 4");
@@ -73,9 +73,85 @@ START_TEST(options_of_redis_are_refused_by_name_in_local_mode)
         struct weir_options options = rows[i];
         char says[96];
         options.size = sizeof options;
-        snprintf(says, sizeof says, "option %s is for mode WEIR_DISTRIBUTED", names[i]);
+        snprintf(says, sizeof says, "option %s is for mode WEIR_DISTRIBUTED or WEIR_HYBRID", names[i]);
         assert_refused(options, WEIR_EINVAL, says);
     }
+}
+END_TEST
+
+START_TEST(options_of_leases_are_refused_by_name_in_other_modes)
+{
+    static const struct weir_options rows[] = {
+        { .lease_life_us = 100000 },
+        { .lease_life_us = -1 },
+        { .lease_max = 1 },
+        { .strict = true },
+    };
+    static const char *const names[] = { "lease_life_us", "lease_life_us", "lease_max", "strict" };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct weir_options options = rows[i];
+        char says[96];
+        options.size = sizeof options;
+        snprintf(says, sizeof says, "option %s is for mode WEIR_HYBRID and must be 0 without it", names[i]);
+        assert_refused(options, WEIR_EINVAL, says);
+        options.mode = WEIR_DISTRIBUTED;
+        options.redis_url = "redis://127.0.0.1";
+        assert_refused(options, WEIR_EINVAL, says);
+    }
+}
+END_TEST
+
+START_TEST(options_of_leases_have_ranges_and_defaults)
+{
+    static const struct {
+        int64_t life_us, max;
+        const char *says; /* NULL: they are taken */
+    } rows[] = {
+        { 999, 0, "option lease_life_us must be 1000 to 10000000, not 999" },
+        { -1, 0, "option lease_life_us must be 1000 to 10000000, not -1" },
+        { 10000001, 0, "option lease_life_us must be 1000 to 10000000, not 10000001" },
+        { 0, -1, "option lease_max must be 1 to 1000000000, not -1" },
+        { 0, 1000000001, "option lease_max must be 1 to 1000000000, not 1000000001" },
+        { 1000, 1, NULL },
+        { 10000000, 1000000000, NULL },
+        { 0, 0, NULL },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct weir_options options = WEIR_OPTIONS_INIT, read;
+        options.mode = WEIR_HYBRID;
+        options.redis_url = "redis://127.0.0.1";
+        options.lease_life_us = rows[i].life_us;
+        options.lease_max = rows[i].max;
+        if (rows[i].says) {
+            assert_refused(options, WEIR_EINVAL, rows[i].says);
+            continue;
+        }
+        must_succeed(options_read(&options, &read));
+        ck_assert_int_eq(read.lease_life_us, rows[i].life_us ? rows[i].life_us : 100000);
+        ck_assert_int_eq(read.lease_max, rows[i].max ? rows[i].max : WEIR_MAX_PERMITS);
+        ck_assert(!read.strict);
+        ck_assert_str_eq(read.redis_prefix, "weir:");
+    }
+    struct weir_options options = WEIR_OPTIONS_INIT;
+    options.mode = WEIR_HYBRID;
+    assert_refused(options, WEIR_EINVAL, "option redis_url is required in mode WEIR_HYBRID");
+}
+END_TEST
+
+START_TEST(how_long_all_is_allowed_is_for_failing_open)
+{
+    struct weir_options options = WEIR_OPTIONS_INIT, read;
+    options.open_for_us = 1;
+    assert_refused(options, WEIR_EINVAL, "option open_for_us is for on_failure WEIR_FAIL_OPEN");
+    options.on_failure = WEIR_FAIL_OPEN;
+    must_succeed(options_read(&options, &read));
+    options.open_for_us = WEIR_DAY;
+    must_succeed(options_read(&options, &read));
+    ck_assert_int_eq(read.open_for_us, WEIR_DAY);
+    options.open_for_us = WEIR_DAY + 1;
+    assert_refused(options, WEIR_EINVAL, "option open_for_us must be 0 to 86400000000, not 86400000001");
+    options.open_for_us = -1;
+    assert_refused(options, WEIR_EINVAL, "option open_for_us must be 0 to 86400000000, not -1");
 }
 END_TEST
 
@@ -120,6 +196,8 @@ START_TEST(a_build_without_redis_says_so)
     struct weir_options options = WEIR_OPTIONS_INIT;
     options.mode = WEIR_DISTRIBUTED;
     options.redis_url = "redis://127.0.0.1";
+    assert_refused(options, WEIR_EINVAL, "this build of weir has no Redis");
+    options.mode = WEIR_HYBRID;
     assert_refused(options, WEIR_EINVAL, "this build of weir has no Redis");
 }
 END_TEST
@@ -166,6 +244,7 @@ START_TEST(defaults_are_those_of_the_header)
     ck_assert_int_eq(read.mode, WEIR_LOCAL);
     ck_assert_int_eq(read.on_failure, WEIR_FAIL_LOCAL);
     ck_assert(!read.redis_url && !read.redis_password_file && !read.redis_prefix && !read.by_local_clock);
+    ck_assert(!read.lease_life_us && !read.lease_max && !read.strict && !read.open_for_us);
     must_succeed(options_read(NULL, &read));
     ck_assert_int_eq(read.max_keys, 1000000);
     options.max_keys = 10;
@@ -176,6 +255,91 @@ START_TEST(defaults_are_those_of_the_header)
     ck_assert_int_eq(read.max_bytes, 256 * 5000);
 }
 END_TEST
+
+/* ---- What a limit amounts to ---- */
+
+static struct weir_limit_info info_of(weir_limit *limit)
+{
+    struct weir_limit_info info = { .size = sizeof info };
+    must_succeed(weir_limit_info(limit, &info));
+    return info;
+}
+
+static void assert_info(const struct weir_options *options, const char *policy, struct weir_limit_info expected)
+{
+    struct scene scene;
+    struct weir_options given = *options;
+    scene_init(&scene, &given);
+    scene.log_allowed = true; /* of the Redis that is not there */
+    must_succeed(weir_open(&given, &scene.limiter));
+    struct weir_limit_info info = info_of(scene_define_text(&scene, "limit", policy));
+    ck_assert_msg(info.limit == expected.limit, "%s: limit %" PRId64, policy, info.limit);
+    ck_assert_msg(info.lease_life_us == expected.lease_life_us, "%s: life %" PRId64, policy, info.lease_life_us);
+    ck_assert_msg(info.lease_max == expected.lease_max, "%s: lease %" PRId64, policy, info.lease_max);
+    ck_assert_msg(info.over_max == expected.over_max, "%s: over %" PRId64, policy, info.over_max);
+    scene_close(&scene);
+}
+
+START_TEST(a_limit_says_what_this_instance_has_of_it_in_local_mode)
+{
+    struct weir_options options = WEIR_OPTIONS_INIT;
+    assert_info(&options, "token_bucket limit=100 period=1s burst=40 debt=2", (struct weir_limit_info){ .limit = 42 });
+    options.instances = 4;
+    assert_info(&options, "token_bucket limit=100 period=1s burst=40", (struct weir_limit_info){ .limit = 10 });
+
+    struct scene scene;
+    scene_open(&scene, NULL);
+    weir_limit *limit = scene_define_text(&scene, "limit", "fixed_window limit=7 period=1s");
+    struct weir_limit_info info = { .size = sizeof info - 1 };
+    ck_assert_int_eq(weir_limit_info(limit, &info), WEIR_EINVAL);
+    ck_assert_int_eq(weir_limit_info(limit, NULL), WEIR_EINVAL);
+    ck_assert_int_eq(weir_limit_info(NULL, &info), WEIR_EINVAL);
+    ck_assert_int_eq(info_of(limit).limit, 7);
+    scene_define_text(&scene, "limit", "fixed_window limit=9 period=1s");
+    ck_assert_int_eq(info_of(limit).limit, 9);
+    scene_close(&scene);
+}
+END_TEST
+
+#ifdef WEIR_REDIS
+START_TEST(a_limit_says_what_is_leased_of_it_and_how_far_it_can_be_exceeded)
+{
+    struct weir_options options = WEIR_OPTIONS_INIT;
+    options.mode = WEIR_DISTRIBUTED;
+    options.redis_url = "unix:///weir-has-no-server-here";
+    options.instances = 8;
+    assert_info(&options, "token_bucket limit=1000 period=1s burst=500", (struct weir_limit_info){ .limit = 500 });
+
+    options.mode = WEIR_HYBRID; /* leases: two grants of a 16th each; over: what comes back in a tenth of a second */
+    assert_info(&options, "token_bucket limit=1000 period=1s burst=500",
+                (struct weir_limit_info){ .limit = 500, .lease_life_us = 100000, .lease_max = 62, .over_max = 100 });
+    assert_info(&options, "token_bucket limit=100000 period=1s burst=500",
+                (struct weir_limit_info){ .limit = 500, .lease_life_us = 100000, .lease_max = 62, .over_max = 8 * 62 });
+    assert_info(&options, "token_bucket limit=1000 period=1s burst=15", (struct weir_limit_info){ .limit = 15 });
+    assert_info(&options, "token_bucket limit=1000 period=1s refill=interval",
+                (struct weir_limit_info){ .limit = 1000, .lease_life_us = 100000, .lease_max = 124 });
+    assert_info(&options, "fixed_window limit=400 period=1s",
+                (struct weir_limit_info){ .limit = 400, .lease_life_us = 100000, .lease_max = 50 });
+    assert_info(&options, "sliding_window limit=400 period=1s",
+                (struct weir_limit_info){ .limit = 400, .lease_life_us = 100000, .lease_max = 50 });
+    assert_info(&options, "leaky_bucket limit=50 period=1s capacity=400",
+                (struct weir_limit_info){ .limit = 400, .lease_life_us = 100000, .lease_max = 50 });
+
+    options.strict = true; /* what comes back in a life is held back; if that is too much, nothing is leased */
+    assert_info(&options, "token_bucket limit=1000 period=1s burst=500",
+                (struct weir_limit_info){ .limit = 400, .lease_life_us = 100000, .lease_max = 50 });
+    assert_info(&options, "token_bucket limit=1000 period=1s burst=199", (struct weir_limit_info){ .limit = 199 });
+    assert_info(&options, "fixed_window limit=400 period=1s",
+                (struct weir_limit_info){ .limit = 400, .lease_life_us = 100000, .lease_max = 50 });
+
+    options.strict = false;
+    options.lease_life_us = 10000;
+    options.lease_max = 7;
+    assert_info(&options, "token_bucket limit=1000 period=1s burst=500",
+                (struct weir_limit_info){ .limit = 500, .lease_life_us = 10000, .lease_max = 7, .over_max = 10 });
+}
+END_TEST
+#endif
 
 /* Options as another version of the header has them: room for fields that this one does not know. */
 struct other_options {
@@ -621,10 +785,11 @@ START_TEST(options_of_redis_and_its_mode_are_refused_for_another_backend)
 {
     static const struct weir_options rows[] = {
         { .mode = WEIR_DISTRIBUTED, .redis_url = "redis://127.0.0.1" },
+        { .mode = WEIR_HYBRID, .redis_url = "redis://127.0.0.1" },
         { .redis_url = "redis://127.0.0.1" },
         { .by_local_clock = true },
     };
-    static const char *const names[] = { "mode", "redis_url", "by_local_clock" };
+    static const char *const names[] = { "mode", "mode", "redis_url", "by_local_clock" };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct weir_options options = rows[i];
         struct tiny tiny;
@@ -781,6 +946,13 @@ int main(void)
     Suite *suite = suite_create("open");
     suite_test(suite, options_out_of_range_are_refused_by_name_and_range, 30);
     suite_test(suite, options_of_redis_are_refused_by_name_in_local_mode, 30);
+    suite_test(suite, options_of_leases_are_refused_by_name_in_other_modes, 30);
+    suite_test(suite, options_of_leases_have_ranges_and_defaults, 30);
+    suite_test(suite, how_long_all_is_allowed_is_for_failing_open, 30);
+    suite_test(suite, a_limit_says_what_this_instance_has_of_it_in_local_mode, 30);
+#ifdef WEIR_REDIS
+    suite_test(suite, a_limit_says_what_is_leased_of_it_and_how_far_it_can_be_exceeded, 30);
+#endif
     suite_test(suite, distributed_mode_needs_an_url_and_a_prefix_that_is_seen, 30);
 #ifndef WEIR_REDIS
     suite_test(suite, a_build_without_redis_says_so, 30);

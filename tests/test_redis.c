@@ -49,8 +49,9 @@ static int open_by_thread(const struct weir_options *options, weir **out)
     return error;
 }
 
-static const struct contract_backend by_caller = { "redis", CONTRACT_ALL, open_redis };
-static const struct contract_backend by_thread = { "redis by its thread", CONTRACT_ALL, open_by_thread };
+static const struct contract_backend by_caller = { "redis", CONTRACT_ALL, open_redis, .sources_vary = false };
+static const struct contract_backend by_thread = { "redis by its thread", CONTRACT_ALL, open_by_thread,
+                                                   .sources_vary = false };
 
 static void open_scene(struct scene *scene, int (*open)(const struct weir_options *options, weir **out))
 {

@@ -128,6 +128,71 @@ START_TEST(requests_for_a_key_share_its_place_and_are_decided_in_order)
 }
 END_TEST
 
+static struct weir_backend_request lease(weir_limit *limit, const char *key, int64_t cost, int64_t ahead,
+                                         uint32_t spread)
+{
+    struct weir_backend_request request = take(limit, key, cost);
+    request.ahead = ahead;
+    request.spread = spread;
+    return request;
+}
+
+/* Whether the one call of what would be sent has these items, of 9 bytes each. */
+static bool has_items(const struct hangar *hangar, const unsigned char (*items)[REDIS_ITEM_SIZE], size_t n)
+{
+    char head[16];
+    size_t head_len = (size_t)snprintf(head, sizeof head, "$%zu\r\n", n * REDIS_ITEM_SIZE + REDIS_ECHO_SIZE);
+    size_t len = n * REDIS_ITEM_SIZE;
+    for (size_t i = 0; i + head_len + len <= hangar->out.len; i++)
+        if (memcmp(hangar->out.data + i, head, head_len) == 0 &&
+            memcmp(hangar->out.data + i + head_len, items, len) == 0)
+            return true;
+    return false;
+}
+
+START_TEST(requests_that_charge_ahead_are_items_of_their_own_and_share_the_place_of_their_key)
+{
+    static const unsigned char items[][REDIS_ITEM_SIZE] = {
+        { WEIR_TAKE, 1, 1, 0, 0, 0, 0, 1, 0 },            /* one that is plain */
+        { WEIR_TAKE, 1, 1, 0, 0, 0, 0, 1, 0 },            /* equal but for what it charges ahead, */
+        { REDIS_LEASE_IF_TAKEN, 1, 4, 0, 0, 0, 0, 4, 0 }, /* which is this */
+        { WEIR_TAKE, 1, 1, 0, 0, 0, 0, 1, 0 },            /* the same again */
+        { REDIS_LEASE_IF_TAKEN, 1, 4, 0, 0, 0, 0, 4, 0 },
+        { WEIR_TAKE, 1, 1, 0, 0, 0, 0, 2, 0 }, /* two plain ones */
+        { REDIS_LEASE, 1, 9, 0, 0, 0, 0, 1, 0 },
+        { WEIR_TAKE, 1, 1, 0, 0, 0, 0, 1, 0 }, /* denied, and so is what it would have charged ahead */
+        { REDIS_LEASE_IF_TAKEN, 0, 1, 0, 0, 0, 0, 1, 0 },
+    };
+    static const int64_t remaining[] = { 19, 14, 10, 9, 8, 0, 0 }, ahead[] = { 0, 4, 3, 0, 0, 8, 0 };
+    struct hangar hangar;
+    struct answer reply;
+    hangar_open(&hangar, 16);
+    weir_limit *limit = scene_define_text(&hangar.scene, "limit", "fixed_window limit=20 period=1h");
+    ck_assert(add(&hangar, 0, take(limit, "a", 1)));
+    ck_assert(add(&hangar, 1, lease(limit, "a", 1, 4, 4)));
+    ck_assert(add(&hangar, 2, lease(limit, "a", 1, 4, 4)));
+    ck_assert(add(&hangar, 3, take(limit, "a", 1)));
+    ck_assert(add(&hangar, 4, take(limit, "a", 1)));
+    ck_assert(add(&hangar, 5, lease(limit, "a", 0, 9, 1)));
+    ck_assert(add(&hangar, 6, lease(limit, "a", 1, 1, 1)));
+    write_out(&hangar);
+    ck_assert_int_eq(count_of(&hangar, "EVALSHA"), 1);
+    ck_assert(has_items(&hangar, items, sizeof items / sizeof items[0]));
+    for (int64_t charged = 19; charged <= 21; charged += 2) /* another sum than what they come to */
+        ck_assert_int_eq(redis_flight_reply(hangar.flight, answer(hangar.flight, &reply, charged, 1), ended),
+                         REDIS_MISFIT);
+    ck_assert_int_eq(redis_flight_reply(hangar.flight, answer(hangar.flight, &reply, 20, 1), ended), REDIS_LANDED);
+    for (int i = 0; i < 7; i++) {
+        ck_assert_int_eq(hangar.statuses[i], WEIR_OK);
+        ck_assert_int_eq(hangar.decisions[i].remaining, remaining[i]);
+        ck_assert_int_eq(hangar.decisions[i].ahead, ahead[i]);
+        ck_assert(hangar.decisions[i].allowed == (i != 6));
+        ck_assert_int_eq(hangar.decisions[i].source, WEIR_BY_REDIS);
+    }
+    hangar_close(&hangar);
+}
+END_TEST
+
 START_TEST(keys_of_a_limit_share_a_call_and_limits_do_not)
 {
     struct hangar hangar;
@@ -414,6 +479,7 @@ int main(void)
 {
     Suite *suite = suite_create("redis_flight");
     suite_test(suite, requests_for_a_key_share_its_place_and_are_decided_in_order, 10);
+    suite_test(suite, requests_that_charge_ahead_are_items_of_their_own_and_share_the_place_of_their_key, 10);
     suite_test(suite, keys_of_a_limit_share_a_call_and_limits_do_not, 10);
     suite_test(suite, a_call_has_fewer_keys_where_each_takes_the_server_longer, 10);
     suite_test(suite, a_key_decided_by_another_time_gets_a_later_call, 10);

@@ -137,10 +137,16 @@ START_TEST(an_item_is_nine_bytes)
     unsigned char item[REDIS_ITEM_SIZE];
     static const unsigned char most[] = { 0, 0, 0x00, 0x80, 0xb2, 0xe6, 0x0e, 0xff, 0xff };
     static const unsigned char small[] = { 2, 1, 3, 0, 0, 0, 0, 1, 0 };
+    static const unsigned char leases[2][REDIS_ITEM_SIZE] = { { 4, 0, 0x00, 0xca, 0x9a, 0x3b, 0, 0xff, 0xff },
+                                                              { 5, 1, 7, 0, 0, 0, 0, 2, 0 } };
     redis_item_write(item, WEIR_TAKE, false, WEIR_MAX_ALL * WEIR_MAX_PERMITS, REDIS_MAX_TIMES);
     ck_assert_mem_eq(item, most, sizeof most);
     redis_item_write(item, WEIR_REFUND, true, 3, 1);
     ck_assert_mem_eq(item, small, sizeof small);
+    redis_item_write(item, REDIS_LEASE, false, WEIR_MAX_PERMITS, WEIR_MAX_SPREAD);
+    ck_assert_mem_eq(item, leases[0], sizeof leases[0]);
+    redis_item_write(item, REDIS_LEASE_IF_TAKEN, true, 7, 2);
+    ck_assert_mem_eq(item, leases[1], sizeof leases[1]);
 }
 END_TEST
 

@@ -50,7 +50,7 @@ END_TEST
 
 /* ---- Calls ---- */
 
-static size_t item_put(unsigned char *items, size_t at, enum weir_verb verb, int64_t cost)
+static size_t item_put(unsigned char *items, size_t at, int verb, int64_t cost)
 {
     redis_item_write(items + at, verb, false, cost, 1);
     return at + REDIS_ITEM_SIZE;
@@ -150,7 +150,8 @@ static void call_by_chance(struct chance *chance, struct call *call, bool *right
     call_begin(&made, script, n);
     for (int i = 0; i < n; i++) {
         call_word(&made, key, (size_t)snprintf(key, sizeof key, "key%d", (int)chance_between(chance, 0, 3) * 4 + i));
-        at = item_put(items, at, WEIR_TAKE, chance_magnitude(chance, WEIR_MAX_PERMITS));
+        int verb = all || chance_one_in(chance, 2) ? WEIR_TAKE : (int)chance_between(chance, 0, REDIS_LEASE_IF_TAKEN);
+        at = item_put(items, at, verb, chance_magnitude(chance, WEIR_MAX_PERMITS));
     }
     for (int i = 0; i < (all ? n : 1); i++)
         call_word(&made, stamp, redis_stamp_write(&plan, stamp));
@@ -183,6 +184,14 @@ static void call_by_chance(struct chance *chance, struct call *call, bool *right
 static bool is_answer(const redisReply *reply)
 {
     return reply->type == REDIS_REPLY_STRING && reply->len > REDIS_HEAD_SIZE + REDIS_ECHO_SIZE;
+}
+
+static int64_t charged_of(const redisReply *reply)
+{
+    int64_t charged = 0;
+    for (int i = 6; i >= 0; i--)
+        charged = charged * 256 + (unsigned char)reply->str[7 + i];
+    return charged;
 }
 
 START_TEST(a_call_that_is_none_is_refused_and_changes_nothing)
@@ -224,6 +233,80 @@ START_TEST(a_call_that_is_none_is_refused_and_changes_nothing)
         freeReplyObject(life);
     }
     freeReplyObject(keys);
+    scripts_close(&scripts);
+}
+END_TEST
+
+/* A take of each of `n` keys, but for the `odd`-th: that has another item. */
+static redisReply *decide_with(struct scripts *scripts, const struct weir_plan *plan, bool all, int n, int odd,
+                               int verb, int64_t times)
+{
+    static struct call call;
+    unsigned char stamp[REDIS_STAMP_MAX], items[CALL_KEYS * REDIS_ITEM_SIZE];
+    char key[32];
+    call_begin(&call, all ? REDIS_TRY_ALL : redis_script_of(plan), n);
+    for (int i = 0; i < n; i++) {
+        call_word(&call, key, (size_t)snprintf(key, sizeof key, "odd%d", i));
+        redis_item_write(items + (size_t)i * REDIS_ITEM_SIZE, i == odd ? verb : WEIR_TAKE, false, 1,
+                         i == odd ? times : 1);
+    }
+    for (int i = 0; i < (all ? n : 1); i++)
+        call_word(&call, stamp, redis_stamp_write(plan, stamp));
+    call_items(&call, items, (size_t)n * REDIS_ITEM_SIZE);
+    call_send(scripts, &call);
+    return reply_next(scripts);
+}
+
+START_TEST(an_item_of_no_known_verb_or_a_lease_over_nobody_is_refused_before_anything_is_written)
+{
+    static const struct {
+        int verb;
+        int64_t times;
+    } bad[] = { { REDIS_LEASE_IF_TAKEN + 1, 1 }, { 255, 1 }, { REDIS_LEASE, 0 }, { REDIS_LEASE_IF_TAKEN, 0 } };
+    static struct scripts scripts;
+    struct chance chance = chance_make(6);
+    scripts_open(&scripts);
+    for (int kind = 0; kind < KIND_COUNT; kind++) {
+        const struct weir_plan plan = plan_by_chance(&chance, kind);
+        for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+            for (int n = 1; n <= 3; n++) {
+                redisReply *reply = decide_with(&scripts, &plan, false, n, n - 1, bad[i].verb, bad[i].times);
+                ck_assert_int_eq(reply->type, REDIS_REPLY_ERROR);
+                ck_assert_str_eq(reply->str, "WEIR bad items");
+                freeReplyObject(reply);
+            }
+        }
+        for (int verb = REDIS_LEASE; verb <= REDIS_LEASE_IF_TAKEN; verb++) {
+            redisReply *reply = decide_with(&scripts, &plan, true, 2, 1, verb, 1);
+            ck_assert_int_eq(reply->type, REDIS_REPLY_ERROR);
+            freeReplyObject(reply);
+        }
+    }
+    redisReply *keys = ASK(&scripts, "DBSIZE");
+    ck_assert_int_eq(keys->integer, 0);
+    freeReplyObject(keys);
+    scripts_close(&scripts);
+}
+END_TEST
+
+START_TEST(a_lease_that_hangs_on_a_take_is_nothing_without_one)
+{
+    static struct scripts scripts;
+    struct chance chance = chance_make(7);
+    scripts_open(&scripts);
+    for (int kind = 0; kind < KIND_COUNT; kind++) {
+        const struct weir_plan plan = plan_by_chance(&chance, kind);
+        for (int verb = REDIS_LEASE; verb <= REDIS_LEASE_IF_TAKEN; verb++) {
+            freeReplyObject(ASK(&scripts, "FLUSHALL"));
+            redisReply *reply = decide_with(&scripts, &plan, false, 1, 0, verb, 1);
+            ck_assert(is_answer(reply));
+            ck_assert_int_eq(charged_of(reply), verb == REDIS_LEASE);
+            freeReplyObject(reply);
+            redisReply *keys = ASK(&scripts, "DBSIZE");
+            ck_assert_int_eq(keys->integer, verb == REDIS_LEASE);
+            freeReplyObject(keys);
+        }
+    }
     scripts_close(&scripts);
 }
 END_TEST
@@ -301,14 +384,6 @@ static const unsigned char *answer_about_key1(const struct weir_plan *plan, cons
     }
     must(at == answer_len(reply), "the answer is longer");
     return about;
-}
-
-static int64_t charged_of(const redisReply *reply)
-{
-    int64_t charged = 0;
-    for (int i = 6; i >= 0; i--)
-        charged = charged * 256 + (unsigned char)reply->str[7 + i];
-    return charged;
 }
 
 START_TEST(what_is_not_a_state_is_told_and_left_alone)
@@ -492,6 +567,8 @@ int main(void)
     suite_test(suite, no_script_makes_text_of_a_number_or_asks_the_time_twice, 10);
     suite_test(suite, a_key_lives_until_it_is_fresh_and_the_slack_longer, 30);
     suite_test(suite, a_call_that_is_none_is_refused_and_changes_nothing, long_run);
+    suite_test(suite, an_item_of_no_known_verb_or_a_lease_over_nobody_is_refused_before_anything_is_written, 30);
+    suite_test(suite, a_lease_that_hangs_on_a_take_is_nothing_without_one, 30);
     suite_test(suite, words_of_any_sort_are_refused_or_answered, long_run);
     suite_test(suite, what_is_not_a_state_is_told_and_left_alone, long_run);
     suite_test(suite, all_or_nothing_is_nothing_beside_what_is_not_a_state, 60);

@@ -19,9 +19,11 @@ enum { SLOTS = 5, SLOT_KEYS = 4, KEYS = SLOTS * SLOT_KEYS, ALL_MOST = 8, ITEMS_M
 #define WEEK_MS (7 * WEIR_DAY / 1000)
 #define GRACE_MS (WEIR_CLOCK_SLACK_US / 1000)
 
+/* A request, or `times` equal ones; or one that charges ahead, which goes out as an item for its cost and one for that. */
 struct item {
     enum weir_verb verb;
-    int64_t cost, times;
+    int64_t cost, times, ahead;
+    uint32_t spread;
 };
 
 /* A key of a call, and what must be there afterwards. */
@@ -56,7 +58,7 @@ struct walk {
         unsigned char bytes[REDIS_STATE_MAX];
     } seen[KEYS]; /* what was stored, as of what was checked; 0: nothing */
     struct turn turns[IN_FLIGHT];
-    int64_t requests, counts[REDIS_SCRIPT_COUNT];
+    int64_t requests, granted, counts[REDIS_SCRIPT_COUNT];
     char where[600];
 };
 
@@ -70,8 +72,10 @@ static const char *where(struct walk *walk, const struct turn *turn, const struc
                        turn->now_us, redis_scripts[redis_script_of(plan)].name, plan->refill, plan->align, plan->blocks,
                        plan->p, plan->q, plan->tick_us, plan->limit, plan->period_us, plan->size);
     for (int i = 0; i < visit->n_items && len < (int)sizeof walk->where; i++)
-        len += snprintf(walk->where + len, sizeof walk->where - (size_t)len, " verb %d cost %" PRId64 " times %" PRId64,
-                        (int)visit->items[i].verb, visit->items[i].cost, visit->items[i].times);
+        len += snprintf(walk->where + len, sizeof walk->where - (size_t)len,
+                        " verb %d cost %" PRId64 " times %" PRId64 " ahead %" PRId64 " spread %" PRIu32,
+                        (int)visit->items[i].verb, visit->items[i].cost, visit->items[i].times, visit->items[i].ahead,
+                        visit->items[i].spread);
     return walk->where;
 }
 
@@ -95,9 +99,21 @@ static int64_t cost_by_chance(struct chance *chance, const struct weir_plan *pla
     }
 }
 
+static struct item ahead_by_chance(struct chance *chance, const struct weir_plan *plan)
+{
+    return (struct item){ .verb = WEIR_TAKE,
+                          .cost = chance_one_in(chance, 3) ? 0 : cost_by_chance(chance, plan, WEIR_MAX_PERMITS),
+                          .times = 1,
+                          .ahead = cost_by_chance(chance, plan, WEIR_MAX_PERMITS),
+                          .spread = chance_one_in(chance, 8) ? (uint32_t)chance_between(chance, 1, WEIR_MAX_SPREAD)
+                                                             : (uint32_t)chance_between(chance, 1, 6) };
+}
+
 static struct item item_by_chance(struct chance *chance, const struct weir_plan *plan)
 {
     struct item item = { .verb = WEIR_TAKE, .cost = cost_by_chance(chance, plan, WEIR_MAX_PERMITS), .times = 1 };
+    if (chance_one_in(chance, 5))
+        return ahead_by_chance(chance, plan);
     switch (chance_between(chance, 0, 15)) {
     case 0:
     case 1: item.verb = WEIR_PEEK; break;
@@ -171,12 +187,27 @@ static void turn_by_chance(struct walk *walk, struct turn *turn)
     }
 }
 
+static size_t item_write(const struct item *item, bool more, unsigned char *out)
+{
+    size_t len = 0;
+    if (item->ahead == 0 || item->cost > 0) {
+        redis_item_write(out, (int)item->verb, more || item->ahead > 0, item->cost, item->times);
+        len += REDIS_ITEM_SIZE;
+    }
+    if (item->ahead > 0) {
+        redis_item_write(out + len, item->cost > 0 ? REDIS_LEASE_IF_TAKEN : REDIS_LEASE, more, item->ahead,
+                         item->spread);
+        len += REDIS_ITEM_SIZE;
+    }
+    return len;
+}
+
 /* The call itself, and after it for each key GET and PTTL. */
 static void turn_send(struct walk *walk, const struct turn *turn, bool tell_time)
 {
     static struct call call;
     char name[32];
-    unsigned char stamp[REDIS_STAMP_MAX], items[ALL_MOST * ITEMS_MOST * REDIS_ITEM_SIZE];
+    unsigned char stamp[REDIS_STAMP_MAX], items[2 * ALL_MOST * ITEMS_MOST * REDIS_ITEM_SIZE];
     size_t at = 0;
     enum redis_script_id script = turn->all ? REDIS_TRY_ALL : redis_script_of(&turn->visits[0].plan);
     walk->counts[script]++;
@@ -187,9 +218,8 @@ static void turn_send(struct walk *walk, const struct turn *turn, bool tell_time
         call_word(&call, stamp, redis_stamp_write(&turn->visits[i].plan, stamp));
     for (int i = 0; i < turn->n; i++) {
         const struct visit *visit = &turn->visits[i];
-        for (int j = 0; j < visit->n_items; j++, at += REDIS_ITEM_SIZE)
-            redis_item_write(items + at, visit->items[j].verb, j + 1 < visit->n_items, visit->items[j].cost,
-                             visit->items[j].times);
+        for (int j = 0; j < visit->n_items; j++)
+            at += item_write(&visit->items[j], j + 1 < visit->n_items, items + at);
     }
     call_items(&call, items, at);
     if (tell_time)
@@ -204,6 +234,23 @@ static void turn_send(struct walk *walk, const struct turn *turn, bool tell_time
 
 /* ---- What must come of it ---- */
 
+static bool item_in_mirror(struct mirror *mirror, const struct weir_plan *plan, const struct item *item, int64_t now_us,
+                           struct weir_decision *out)
+{
+    if (item->ahead > 0)
+        return mirror_take_ahead(mirror, plan, item->cost, item->ahead, item->spread, now_us, out);
+    return mirror_decide(mirror, plan, item->verb, item->cost, now_us, out);
+}
+
+static void item_in_library(const struct weir_plan *plan, int64_t *state, const struct item *item, int64_t now_us,
+                            struct weir_decision *out)
+{
+    if (item->ahead > 0)
+        state_take_ahead(plan, state, now_us, item->cost, item->ahead, item->spread, out);
+    else
+        library_decide(plan, state, item->verb, item->cost, now_us, out);
+}
+
 /* One key's requests: in the mirror, and as the library will decide them over the state that the script found. */
 static void expect_each(struct walk *walk, struct turn *turn, struct visit *visit, int64_t *library_state)
 {
@@ -212,13 +259,14 @@ static void expect_each(struct walk *walk, struct turn *turn, struct visit *visi
         const struct item *item = &visit->items[j];
         for (int64_t k = 0; k < item->times; k++) {
             struct weir_decision in_mirror, in_library;
-            if (mirror_decide(mirror, &visit->plan, item->verb, item->cost, turn->now_us, &in_mirror))
+            if (item_in_mirror(mirror, &visit->plan, item, turn->now_us, &in_mirror))
                 visit->written = true;
-            library_decide(&visit->plan, library_state, item->verb, item->cost, turn->now_us, &in_library);
+            item_in_library(&visit->plan, library_state, item, turn->now_us, &in_library);
             if (memcmp(&in_mirror, &in_library, sizeof in_mirror) != 0)
                 assert_decision_is(&in_library, &in_mirror, where(walk, turn, visit, "the core disagrees with itself"));
             if (item->verb == WEIR_TAKE && in_mirror.allowed)
-                turn->charged += item->cost;
+                turn->charged += item->cost + in_mirror.ahead;
+            walk->granted += in_mirror.ahead > 0;
         }
     }
     walk->requests += visit->n_items;
@@ -385,6 +433,7 @@ static void walk_close(struct walk *walk, int64_t calls_least)
 {
     for (int i = 0; i < REDIS_SCRIPT_COUNT; i++)
         must(walk->counts[i] >= calls_least, "hardly any call of some script: the test says little");
+    must(walk->granted >= calls_least, "hardly anything was charged ahead: the test says little");
     scripts_close(&walk->scripts);
 }
 
@@ -401,8 +450,8 @@ static void forget_by_chance(struct walk *walk, const struct turn *turn)
         mirror->stored = false;
         for (int j = 0; j < visit->n_items; j++) {
             struct weir_decision before, after;
-            mirror_decide(&kept, &visit->plan, visit->items[j].verb, visit->items[j].cost, turn->now_us, &before);
-            mirror_decide(&fresh, &visit->plan, visit->items[j].verb, visit->items[j].cost, turn->now_us, &after);
+            item_in_mirror(&kept, &visit->plan, &visit->items[j], turn->now_us, &before);
+            item_in_mirror(&fresh, &visit->plan, &visit->items[j], turn->now_us, &after);
             if (memcmp(&before, &after, sizeof before) != 0)
                 assert_decision_is(&after, &before, where(walk, turn, visit, "a key as good as new is not new"));
         }

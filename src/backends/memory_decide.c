@@ -35,7 +35,10 @@ void decide_absent(const struct weir_backend_request *request, const struct weir
 {
     enum weir_verb verb = request->verb == WEIR_RESET ? WEIR_PEEK : request->verb;
     missing_state(request, plan, state);
-    state_decide(plan, state, request->now_us, request->cost, verb, out);
+    if (verb == WEIR_TAKE && request->ahead > 0)
+        state_take_ahead(plan, state, request->now_us, request->cost, request->ahead, request->spread, out);
+    else
+        state_decide(plan, state, request->now_us, request->cost, verb, out);
 }
 
 /* Whether the state of a key that was not there is now another than that of one that is not there. Only a cold key has
@@ -44,7 +47,7 @@ static bool is_worth_an_entry(const struct weir_backend_request *request, const 
 {
     if (request->verb == WEIR_REFUND)
         return request->cold_since_us >= 0 && decision->reset_after_us > 0;
-    return request->verb == WEIR_TAKE && decision->allowed;
+    return request->verb == WEIR_TAKE && decision->allowed && (request->cost > 0 || decision->ahead > 0);
 }
 
 static enum table_error decide_missing(struct memory *memory, struct shard *shard,
@@ -95,8 +98,17 @@ static void peek_carried(const struct weir_backend_request *request, const struc
     state_decide(&plan, state, request->now_us, request->cost, WEIR_PEEK, out);
 }
 
-/* What is not the common case: no entry, one to be forgotten, or one that is not known to be under the limit's plan. Out
- * of line, for room for the largest state on the stack would cost every decision a probe. */
+/* A take that charges ahead of use. */
+static void take_entry_ahead(struct memory *memory, struct shard *shard, const struct weir_backend_request *request,
+                             struct entry *entry, struct weir_decision *out) REQUIRES(shard->mutex)
+{
+    if (state_take_ahead(&entry->rule->plan, entry->state, request->now_us, request->cost, request->ahead,
+                         request->spread, out))
+        shard_note(&memory->table, shard, request->now_us + out->reset_after_us);
+}
+
+/* What is not the common case: no entry, one to be forgotten, one that is not known to be under the limit's plan, or a
+ * take that charges ahead. Out of line, for room for the largest state on the stack would cost every decision a probe. */
 __attribute__((noinline)) static enum table_error decide_otherwise(struct memory *memory, struct shard *shard,
                                                                    const struct weir_backend_request *request,
                                                                    struct entry *entry, struct weir_decision *out)
@@ -115,7 +127,10 @@ __attribute__((noinline)) static enum table_error decide_otherwise(struct memory
     }
     if (!entry)
         return decide_missing(memory, shard, request, out);
-    decide_entry(memory, shard, request, entry, out);
+    if (request->verb == WEIR_TAKE && request->ahead > 0)
+        take_entry_ahead(memory, shard, request, entry, out);
+    else
+        decide_entry(memory, shard, request, entry, out);
     return TABLE_OK;
 }
 
@@ -127,7 +142,8 @@ static inline enum table_error decide(struct memory *memory, struct shard *shard
     enum table_error error = TABLE_OK;
     lock_take(&shard->mutex);
     struct entry *entry = shard_find(shard, request);
-    if (entry && request->verb != WEIR_RESET && rule_is_current(entry->rule, request))
+    if (entry && __builtin_expect(request->ahead == 0, 1) && request->verb != WEIR_RESET &&
+        rule_is_current(entry->rule, request))
         decide_entry(memory, shard, request, entry, out);
     else
         error = decide_otherwise(memory, shard, request, entry, out);
@@ -165,10 +181,12 @@ enum table_error decide_full(struct memory *memory, const struct weir_backend_re
             asked.verb = WEIR_PEEK;
         decide_absent(&asked, &plan, state, out);
         if (memory->on_full == WEIR_FULL_DENY) {
-            out->allowed = false;
+            out->allowed = request->cost == 0; /* it asked for what it can be given ahead: nothing */
             out->remaining = 0;
             out->delay_us = 0;
-            out->retry_after_us = soonest_us == INT64_MAX ? 1 : max_of(1, soonest_us - request->now_us);
+            out->retry_after_us = out->allowed              ? 0
+                                  : soonest_us == INT64_MAX ? 1
+                                                            : max_of(1, soonest_us - request->now_us);
         }
     }
     out->source = WEIR_BY_FULL;

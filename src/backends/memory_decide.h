@@ -48,19 +48,24 @@ void missing_state(const struct weir_backend_request *request, const struct weir
 void decide_absent(const struct weir_backend_request *request, const struct weir_plan *plan, int64_t *state,
                    struct weir_decision *out);
 
-/* Decide for one that is, by the plan that it was written under. As good as new it goes, and that is so in an outage as
- * well: what was taken comes on top of the cold state, so that has drained by then too. */
+/* The state of an entry was changed by this decision. As good as new it goes, and that is so in an outage as well: what was
+ * taken comes on top of the cold state, so that has drained by then too. */
+static inline void entry_changed(struct memory *memory, struct shard *shard, const struct weir_backend_request *request,
+                                 struct entry *entry, const struct weir_decision *decision) REQUIRES(shard->mutex)
+{
+    if (decision->reset_after_us == 0)
+        shard_remove(&memory->table, shard, entry);
+    else
+        shard_note(&memory->table, shard, request->now_us + decision->reset_after_us);
+}
+
+/* Decide for one that is, by the plan that it was written under; nothing is charged ahead. */
 static inline void decide_entry(struct memory *memory, struct shard *shard, const struct weir_backend_request *request,
                                 struct entry *entry, struct weir_decision *out) REQUIRES(shard->mutex)
 {
     const struct weir_plan *plan = &entry->rule->plan;
-    bool changed = state_decide(plan, entry->state, request->now_us, request->cost, request->verb, out);
-    if (!changed)
-        return;
-    if (out->reset_after_us == 0)
-        shard_remove(&memory->table, shard, entry);
-    else
-        shard_note(&memory->table, shard, request->now_us + out->reset_after_us);
+    if (state_decide(plan, entry->state, request->now_us, request->cost, request->verb, out))
+        entry_changed(memory, shard, request, entry, out);
 }
 
 /* All keys of a limit that find no room have this one in common; no caller's key is kept in the overflow shard. */

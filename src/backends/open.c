@@ -1,4 +1,5 @@
 /* open.c - builds the backend that the options ask for, and its stand-in, and puts a limiter over them. */
+#include "backends/hybrid.h"
 #include "backends/memory.h"
 #include "core/limiter.h"
 
@@ -14,13 +15,22 @@ static int refuse(const struct weir_options *options, const char *sentence)
     return WEIR_EINVAL;
 }
 
+/* The part of max_bytes that is for leases, in hybrid mode. */
+static int64_t lease_bytes(const struct weir_options *options)
+{
+    return options->max_bytes / 4;
+}
+
 /* A limiter over `backend`, with memory to fall back on if that is asked for. Owns `backend` on success only. */
 static int open_over(const struct weir_options *options, struct weir_backend *backend, weir **out)
 {
     struct weir_backend *fallback = NULL;
+    struct weir_options stand_in = *options;
     int error = WEIR_OK;
+    if (options->mode == WEIR_HYBRID)
+        stand_in.max_bytes -= lease_bytes(options);
     if (options->on_failure == WEIR_FAIL_LOCAL)
-        error = memory_open(options, &fallback);
+        error = memory_open(&stand_in, &fallback);
     if (fallback)
         memory_watch_forks(fallback);
     if (!error)
@@ -36,8 +46,43 @@ static int open_distributed(const struct weir_options *options, struct weir_back
     return redis_open(options, out);
 #else
     (void)out;
-    return refuse(options, "option mode is WEIR_DISTRIBUTED, but this build of weir has no Redis");
+    return refuse(options, "option mode is not WEIR_LOCAL, but this build of weir has no Redis");
 #endif
+}
+
+static int open_hybrid(const struct weir_options *options, struct weir_backend **out)
+{
+    struct weir_backend *remote;
+    int error = open_distributed(options, &remote);
+    if (error)
+        return error;
+    const struct hybrid_settings settings = {
+        .leases = {
+            .life_us = options->lease_life_us,
+            .max = options->lease_max,
+            .instances = options->instances ? options->instances : 1,
+            .strict = options->strict,
+        },
+        .max_keys = options->max_keys,
+        .max_bytes = lease_bytes(options),
+        .keep_idle = options->keep_idle,
+        .timeout_us = options->timeout_us,
+    };
+    error = hybrid_open(&settings, remote, out);
+    if (error)
+        remote->ops->destroy(remote);
+    else
+        hybrid_watch_forks(*out);
+    return error;
+}
+
+static int open_mode(const struct weir_options *options, struct weir_backend **out)
+{
+    switch (options->mode) {
+    case WEIR_DISTRIBUTED: return open_distributed(options, out);
+    case WEIR_HYBRID: return open_hybrid(options, out);
+    default: return memory_open(options, out);
+    }
 }
 
 int weir_open(const struct weir_options *options, weir **out)
@@ -51,7 +96,7 @@ int weir_open(const struct weir_options *options, weir **out)
         return refuse(&read, "out must not be NULL");
     if (read.mode == WEIR_LOCAL)
         read.on_failure = WEIR_FAIL_ERROR; /* memory does not fail: it needs nothing to fall back on */
-    error = read.mode == WEIR_LOCAL ? memory_open(&read, &backend) : open_distributed(&read, &backend);
+    error = open_mode(&read, &backend);
     if (error)
         return error;
     error = open_over(&read, backend, out);

@@ -5,6 +5,7 @@
 #include "core/clock.h"
 #include "core/forks.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -96,7 +97,15 @@ static int redis_submit(struct weir_backend *backend, const struct weir_backend_
         return WEIR_EFULL;
     }
     struct redis_waiter *waiter = (struct redis_waiter *)(void *)&op->opaque[2];
-    *waiter = (struct redis_waiter){ .deadline_us = deadline_us, .hash = request->hash, .now_us = request->now_us };
+    assert(request->ahead <= UINT32_MAX);
+    *waiter = (struct redis_waiter){
+        .deadline_us = deadline_us,
+        .hash = request->hash,
+        .now_us = request->now_us,
+        .cost = request->cost,
+        .ahead = (uint32_t)request->ahead,
+        .spread = request->spread,
+    };
     int error = redis_engine_queue(engine, waiter);
     if (error)
         atomic_fetch_sub_explicit(&engine->submitted, 1, memory_order_relaxed);

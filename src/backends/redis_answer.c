@@ -93,13 +93,17 @@ static bool state_read(const struct weir_plan *plan, struct reading *reading, in
 static int64_t decide(const struct weir_plan *plan, int64_t *state, int64_t now_us, enum weir_verb verb,
                       struct redis_ask *ask)
 {
+    const struct weir_backend_request *request = &ask->request;
     if (verb == WEIR_RESET) {
         state_charge(plan, state, now_us, 0);
         verb = WEIR_PEEK;
     }
-    state_decide(plan, state, now_us, ask->request.cost, verb, &ask->decision);
+    if (request->ahead > 0)
+        state_take_ahead(plan, state, now_us, request->cost, request->ahead, request->spread, &ask->decision);
+    else
+        state_decide(plan, state, now_us, request->cost, verb, &ask->decision);
     ask->decision.source = WEIR_BY_REDIS;
-    return verb == WEIR_TAKE && ask->decision.allowed ? ask->request.cost : 0;
+    return verb == WEIR_TAKE && ask->decision.allowed ? request->cost + ask->decision.ahead : 0;
 }
 
 /* Asks of a key whose state is not ours are marked by this until they are told. */

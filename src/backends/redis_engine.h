@@ -47,15 +47,18 @@ struct redis_config {
     void *returned_user;                  /* release with `returned` */
 };
 
-/* One who waits for the I/O thread. A submitted request keeps it in the words of its op that are the backend's: the
- * hash and time of the request are the rest of what cannot be had from the op again. */
+/* One who waits for the I/O thread. A submitted request keeps it in the words of its op that are the backend's, with all
+ * of the request but for its limit and key, which are to be had from the op. */
 struct redis_waiter {
     struct redis_waiter *next;
     int64_t deadline_us;
     uint64_t hash;
-    int64_t now_us; /* REDIS_CALLER: this is the head of a struct redis_caller */
+    int64_t now_us; /* REDIS_CALLER: this is the head of a struct redis_caller, and what follows means nothing */
+    int64_t cost;
+    uint32_t ahead, spread; /* `ahead` is no more than the size of a limit, which is limit + debt at most */
 } __attribute__((may_alias));
-_Static_assert(sizeof(struct redis_waiter) <= 4 * sizeof(uint64_t), "it fits the words of an op");
+_Static_assert(sizeof(struct redis_waiter) <= 6 * sizeof(uint64_t), "it fits the words of an op");
+_Static_assert(2 * WEIR_MAX_PERMITS <= UINT32_MAX, "so does what is charged ahead");
 #define REDIS_CALLER INT64_MIN
 
 /* A thread that waits, on its stack. */

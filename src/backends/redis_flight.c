@@ -87,6 +87,7 @@ static void add_ask(struct redis_flight *flight, struct redis_flight_key *key,
                     void *owner)
 {
     struct redis_ask *ask = &flight->asks[flight->ask_count++];
+    assert(request->ahead == 0 ? request->cost > 0 : request->verb == WEIR_TAKE && request->spread > 0);
     ask->deadline_us = deadline_us;
     flight->deadline_us = min_of(flight->deadline_us, deadline_us);
     ask->request = *request;
@@ -190,19 +191,36 @@ static void write_load(const struct redis_script *script, struct redis_bytes *ou
     redis_bytes_string(out, script->text, script->len);
 }
 
-/* Equal requests that follow one another are one item. */
+/* Equal requests that follow one another are one item, but for those that charge ahead: each is an item for its cost, if
+ * any, and one for that. */
 static bool ends_item(const struct redis_ask *ask)
 {
     const struct redis_ask *next = ask->next;
-    return !next || next->request.verb != ask->request.verb || next->request.cost != ask->request.cost;
+    return !next || next->request.verb != ask->request.verb || next->request.cost != ask->request.cost ||
+           ask->request.ahead > 0 || next->request.ahead > 0;
 }
 
 static size_t count_items(const struct redis_flight_key *key)
 {
     size_t items = 0;
     for (const struct redis_ask *ask = key->first; ask; ask = ask->next)
-        items += ends_item(ask);
+        if (ends_item(ask))
+            items += ask->request.ahead > 0 && ask->request.cost > 0 ? 2 : 1;
     return items;
+}
+
+static void write_item(int verb, bool more, int64_t cost, int64_t times, struct redis_bytes *out)
+{
+    unsigned char item[REDIS_ITEM_SIZE];
+    redis_item_write(item, verb, more, cost, times);
+    redis_bytes_add(out, item, sizeof item);
+}
+
+static void write_ahead(const struct weir_backend_request *request, bool more, struct redis_bytes *out)
+{
+    if (request->cost > 0)
+        write_item(WEIR_TAKE, true, request->cost, 1, out);
+    write_item(request->cost > 0 ? REDIS_LEASE_IF_TAKEN : REDIS_LEASE, more, request->ahead, request->spread, out);
 }
 
 static void write_items(const struct redis_flight_key *key, struct redis_bytes *out)
@@ -212,9 +230,10 @@ static void write_items(const struct redis_flight_key *key, struct redis_bytes *
         times++;
         if (!ends_item(ask))
             continue;
-        unsigned char item[REDIS_ITEM_SIZE];
-        redis_item_write(item, ask->request.verb, ask->next != NULL, ask->request.cost, times);
-        redis_bytes_add(out, item, sizeof item);
+        if (ask->request.ahead > 0)
+            write_ahead(&ask->request, ask->next != NULL, out);
+        else
+            write_item((int)ask->request.verb, ask->next != NULL, ask->request.cost, times, out);
         times = 0;
     }
 }

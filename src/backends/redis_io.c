@@ -201,9 +201,11 @@ static bool board(struct redis_flight *flight, struct redis_waiter *waiter)
         .limit = op->request.limit,
         .key = op->request.key,
         .hash = waiter->hash,
-        .cost = op->request.cost,
+        .cost = waiter->cost,
         .now_us = waiter->now_us,
         .cold_since_us = -1,
+        .ahead = waiter->ahead,
+        .spread = waiter->spread,
         .verb = WEIR_TAKE,
     };
     return redis_flight_add(flight, &request, 1, false, waiter->deadline_us, &op->decision, waiter);

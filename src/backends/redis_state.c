@@ -70,9 +70,9 @@ size_t redis_stamp_write(const struct weir_plan *plan, unsigned char out[REDIS_S
     return (size_t)(put(at, 4, plan->size) - out);
 }
 
-void redis_item_write(unsigned char out[REDIS_ITEM_SIZE], enum weir_verb verb, bool more, int64_t cost, int64_t times)
+void redis_item_write(unsigned char out[REDIS_ITEM_SIZE], int verb, bool more, int64_t cost, int64_t times)
 {
-    unsigned char *at = put(out, 1, (int64_t)verb);
+    unsigned char *at = put(out, 1, verb);
     at = put(at, 1, more);
     at = put(at, 5, cost);
     put(at, 2, times);

@@ -39,8 +39,15 @@ enum redis_found {
 int redis_state_read(const struct weir_plan *plan, const unsigned char *bytes, size_t len, int64_t *state,
                      enum redis_found *found);
 
+/* The verbs of items are enum weir_verb and these, which charge up to `cost` permits ahead of use: as many as fit into what
+ * is left divided by `times`. */
+enum redis_verb {
+    REDIS_LEASE = WEIR_RESET + 1,
+    REDIS_LEASE_IF_TAKEN /* only if the last take of the key in this call was admitted */
+};
+
 /* Write one item: `times` (1 to REDIS_MAX_TIMES) equal requests, one after the other. `more`: the next item is about
  * the same key. Costs are below 2^40. */
-void redis_item_write(unsigned char out[REDIS_ITEM_SIZE], enum weir_verb verb, bool more, int64_t cost, int64_t times);
+void redis_item_write(unsigned char out[REDIS_ITEM_SIZE], int verb, bool more, int64_t cost, int64_t times);
 
 #endif

@@ -1,14 +1,9 @@
 /* hold.c - holds rows against limits, by the rows' own times, and counts what comes of it. */
 #include "hold.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "cli.h"
-
-/* The limiter must never be short of room: the rows are bounded already, and so are their keys. */
-#define ALL_THE_ROOM (INT64_C(1) << 50)
-#define MAX_KEYS (INT64_C(1) << 31)
 
 #define BATCH 32 /* rows decided in one call, for the limiter to fetch their keys' states side by side */
 
@@ -16,51 +11,41 @@ struct hold {
     const struct rows *rows;
     const struct store *store;
     const struct policies *policies;
-    int64_t now_us;
-    weir *limiter;
-    weir_limit *limits[WEIR_MAX_ALL];
+    int64_t now_us;             /* what all limiters' clocks show */
+    struct instance *instances; /* one, but in hybrid mode */
+    size_t instance_count;
+    struct compare compare; /* in hybrid mode */
+    uint64_t peek_calls;    /* in hybrid mode: store calls that no instance of a service would have made */
     struct tally *tally;
 };
 
 static bool tally_start(struct tally *tally, size_t keys, size_t policies);
-static int open_limiter(struct hold *hold);
-static int decide_batch(struct hold *hold, const struct row *rows, size_t n, struct weir_decision *out);
-static int decide_all(struct hold *hold, const struct row *row, struct weir_decision *out);
-static int count(struct hold *hold, const struct row *row, const struct weir_decision *decision);
-static int blame(struct hold *hold, const struct row *row);
+static int open_instances(struct hold *hold);
+static void close_instances(struct hold *hold);
+static int hold_all(struct hold *hold, struct hold_watcher watcher, struct progress *progress);
+static int count(struct hold *hold, const struct instance *instance, const struct row *row,
+                 const struct weir_decision *decision);
+static int blame(struct hold *hold, const struct instance *instance, const struct row *row);
 static bool remove_keys(const struct hold *hold, struct progress *progress);
 
 int hold_rows(const struct rows *rows, const struct policies *policies, const struct store *store,
               struct hold_watcher watcher, struct progress *progress, struct tally *out)
 {
     struct hold hold = { .rows = rows, .policies = policies, .store = store, .tally = out };
-    size_t most = policies->count == 1 ? BATCH : 1, n;
     if (!tally_start(out, rows->key_count, policies->count)) {
         complain("out of memory");
         return EXIT_FAILED;
     }
-    if (store->is_distributed)
+    if (store->mode != WEIR_LOCAL)
         store_hold_signals();
-    int result = open_limiter(&hold);
-    for (size_t i = 0; i < rows->count && result == EXIT_OK && !store_signal(); i += n) {
-        struct weir_decision decisions[BATCH];
-        const struct row *batch = &rows->all[i];
-        n = rows->count - i < most ? rows->count - i : most;
-        progress_show(progress, "replaying", i, rows->count);
-        for (size_t j = 0; j < n; j++)
-            out->requests_by_key[batch[j].key]++;
-        result = policies->count == 1 ? decide_batch(&hold, batch, n, decisions) : decide_all(&hold, batch, decisions);
-        for (size_t j = 0; j < n && result == EXIT_OK; j++) {
-            result = count(&hold, &batch[j], &decisions[j]);
-            if (result == EXIT_OK && watcher.decided)
-                result = watcher.decided(watcher.user, &batch[j], &decisions[j]);
-        }
-    }
-    if (store->is_distributed && !remove_keys(&hold, progress))
+    int result = open_instances(&hold);
+    if (result == EXIT_OK)
+        result = hold_all(&hold, watcher, progress);
+    if (store->mode != WEIR_LOCAL && !remove_keys(&hold, progress))
         result = EXIT_FAILED;
     progress_clear(progress);
-    weir_close(hold.limiter);
-    if (store->is_distributed)
+    close_instances(&hold);
+    if (store->mode != WEIR_LOCAL)
         store_release_signals();
     if (result != EXIT_OK)
         tally_free(out);
@@ -98,40 +83,50 @@ static int64_t row_clock(void *user)
     return hold->now_us;
 }
 
-static int failed(const char *what, int error)
+static int open_instances(struct hold *hold)
 {
-    complain("%s: %s", what, weir_strerror(error));
-    return EXIT_FAILED;
-}
-
-static int open_limiter(struct hold *hold)
-{
-    int64_t keys = (int64_t)hold->rows->key_count * (int64_t)hold->policies->count;
+    const bool is_hybrid = hold->store->mode == WEIR_HYBRID;
+    size_t wanted = is_hybrid && hold->store->instances > 0 ? (size_t)hold->store->instances : 1;
     struct weir_options options = WEIR_OPTIONS_INIT;
+    int result = EXIT_OK;
     store_options(hold->store, &options);
     options.now_us = row_clock;
     options.user = hold;
-    options.by_local_clock = hold->store->is_distributed;
-    if (!hold->store->is_distributed) {
-        options.keep_idle = true;
-        options.max_keys = keys < 1 ? 1 : keys;
-        options.max_bytes = ALL_THE_ROOM;
-        if (keys > MAX_KEYS) {
-            complain("%lld keys are more than the 2^31 that a limiter can hold", (long long)keys);
-            return EXIT_FAILED;
-        }
+    options.by_local_clock = hold->store->mode != WEIR_LOCAL;
+    if (hold->store->mode != WEIR_DISTRIBUTED)
+        result = instance_options(&options, hold->policies, hold->rows->key_count);
+    hold->instances = calloc(wanted, sizeof *hold->instances);
+    if (!hold->instances) {
+        complain("out of memory");
+        return EXIT_FAILED;
     }
-    int error = weir_open(&options, &hold->limiter);
-    if (error != WEIR_OK)
-        return failed("cannot open a limiter", error);
-    for (size_t i = 0; i < hold->policies->count; i++) {
-        char name[32]; /* the policies' own names need not be unique: -p gives none */
-        snprintf(name, sizeof name, "policy-%zu", i + 1);
-        error = weir_limit_define(hold->limiter, name, &hold->policies->all[i].policy, &hold->limits[i]);
-        if (error != WEIR_OK)
-            return failed(hold->policies->all[i].text, error);
+    for (; hold->instance_count < wanted && result == EXIT_OK; hold->instance_count++) {
+        options.rank = (int64_t)hold->instance_count;
+        result = instance_open(&hold->instances[hold->instance_count], &options, hold->policies);
     }
-    return EXIT_OK;
+    if (is_hybrid && result == EXIT_OK)
+        result = compare_start(&hold->compare, hold->rows, hold->policies, row_clock, hold, &hold->tally->comparison);
+    return result;
+}
+
+static void close_instances(struct hold *hold)
+{
+    for (size_t i = 0; i < hold->instance_count; i++)
+        instance_close(&hold->instances[i]);
+    free(hold->instances);
+    compare_end(&hold->compare);
+}
+
+/* Which instance gets the row, the `number`-th from 0. */
+static const struct instance *deal(const struct hold *hold, const struct row *row, size_t number)
+{
+    size_t to = number % hold->instance_count, last = hold->instance_count - 1;
+    if (hold->store->deal == DEAL_KEY)
+        to = row->key % hold->instance_count;
+    else if (hold->store->deal == DEAL_SKEWED)
+        for (to = 0; to < last && number % 2 == 1; to++)
+            number /= 2;
+    return &hold->instances[to];
 }
 
 /* Rows against the only limit. A request's own time of 0 means the limiter's clock, which stands at 0 here. */
@@ -140,26 +135,52 @@ static int decide_batch(struct hold *hold, const struct row *rows, size_t n, str
     struct weir_request requests[BATCH];
     for (size_t i = 0; i < n; i++) {
         struct span key = rows_key(hold->rows, rows[i].key);
-        requests[i] = (struct weir_request){ hold->limits[0], weir_key(key.data, key.len), rows[i].cost,
+        requests[i] = (struct weir_request){ hold->instances->limits[0], weir_key(key.data, key.len), rows[i].cost,
                                              rows[i].time_us };
     }
-    int error = weir_try_batch(hold->limiter, requests, n, out);
-    return error == WEIR_OK ? EXIT_OK : failed("cannot decide", error);
+    int error = weir_try_batch(hold->instances->limiter, requests, n, out);
+    return error == WEIR_OK ? EXIT_OK : instance_failed("cannot decide", error);
 }
 
-/* One row against all limits. The limiter's clock shows its time, now and for the peeks that may follow. */
-static int decide_all(struct hold *hold, const struct row *row, struct weir_decision *out)
+/* One row. The clock shows its time, now and for the peeks that may follow. */
+static int decide_row(struct hold *hold, const struct instance *instance, const struct row *row,
+                      struct weir_decision *out)
 {
-    struct weir_request requests[WEIR_MAX_ALL];
-    struct span key = rows_key(hold->rows, row->key);
-    for (size_t i = 0; i < hold->policies->count; i++)
-        requests[i] = (struct weir_request){ hold->limits[i], weir_key(key.data, key.len), row->cost, 0 };
     hold->now_us = row->time_us;
-    int error = weir_try_all(hold->limiter, requests, hold->policies->count, out);
-    return error == WEIR_OK ? EXIT_OK : failed("cannot decide", error);
+    int result = instance_decide(instance, rows_key(hold->rows, row->key), row->cost, out);
+    if (result == EXIT_OK && hold->store->mode == WEIR_HYBRID)
+        result = compare_add(&hold->compare, row, out);
+    return result;
 }
 
-static int count(struct hold *hold, const struct row *row, const struct weir_decision *decision)
+static int hold_all(struct hold *hold, struct hold_watcher watcher, struct progress *progress)
+{
+    const struct rows *rows = hold->rows;
+    const bool is_batched = hold->policies->count == 1 && hold->store->mode != WEIR_HYBRID;
+    int result = EXIT_OK;
+    for (size_t i = 0, n; i < rows->count && result == EXIT_OK && !store_signal(); i += n) {
+        struct weir_decision decisions[BATCH];
+        const struct row *batch = &rows->all[i];
+        const struct instance *instance = deal(hold, batch, i);
+        n = !is_batched ? 1 : rows->count - i < BATCH ? rows->count - i : BATCH;
+        progress_show(progress, "replaying", i, rows->count);
+        for (size_t j = 0; j < n; j++)
+            hold->tally->requests_by_key[batch[j].key]++;
+        result = is_batched ? decide_batch(hold, batch, n, decisions) : decide_row(hold, instance, batch, decisions);
+        for (size_t j = 0; j < n && result == EXIT_OK; j++) {
+            result = count(hold, instance, &batch[j], &decisions[j]);
+            if (result == EXIT_OK && watcher.decided)
+                result = watcher.decided(watcher.user, &batch[j], &decisions[j]);
+        }
+    }
+    for (size_t i = 0; i < hold->instance_count && result == EXIT_OK && hold->store->mode == WEIR_HYBRID; i++)
+        result = compare_add_instance(&hold->compare, &hold->instances[i]);
+    hold->tally->comparison.store_calls -= hold->peek_calls;
+    return result;
+}
+
+static int count(struct hold *hold, const struct instance *instance, const struct row *row,
+                 const struct weir_decision *decision)
 {
     struct tally *tally = hold->tally;
     if (decision->source == WEIR_BY_FULL) {
@@ -172,7 +193,7 @@ static int count(struct hold *hold, const struct row *row, const struct weir_dec
     tally->last_us = row->time_us > tally->last_us ? row->time_us : tally->last_us;
     tally->permits_asked += row->cost;
     if (!decision->allowed)
-        return blame(hold, row);
+        return blame(hold, instance, row);
     tally->admitted++;
     tally->permits_admitted += row->cost;
     if (tally->least_remaining < 0 || decision->remaining < tally->least_remaining) {
@@ -183,22 +204,40 @@ static int count(struct hold *hold, const struct row *row, const struct weir_dec
     return EXIT_OK;
 }
 
+static uint64_t store_calls(const struct instance *instance)
+{
+    struct weir_stats stats = { .size = sizeof stats };
+    return weir_stats_read(instance->limiter, &stats) == WEIR_OK ? stats.store_calls : 0;
+}
+
+/* Whether the limits by themselves would have allowed the row. */
+static int peek_limits(struct hold *hold, const struct instance *instance, const struct row *row, bool *allowed)
+{
+    struct span key = rows_key(hold->rows, row->key);
+    const bool is_hybrid = hold->store->mode == WEIR_HYBRID;
+    uint64_t before = is_hybrid ? store_calls(instance) : 0;
+    for (size_t i = 0; i < hold->policies->count; i++) {
+        struct weir_decision alone;
+        int error = weir_peek(instance->limits[i], weir_key(key.data, key.len), row->cost, &alone);
+        if (error != WEIR_OK)
+            return instance_failed("cannot decide", error);
+        allowed[i] = alone.allowed;
+    }
+    hold->peek_calls += is_hybrid ? store_calls(instance) - before : 0;
+    return EXIT_OK;
+}
+
 /* Count a denial, and find out which limits it comes from. */
-static int blame(struct hold *hold, const struct row *row)
+static int blame(struct hold *hold, const struct instance *instance, const struct row *row)
 {
     struct tally *tally = hold->tally;
-    struct span key = rows_key(hold->rows, row->key);
+    bool allowed[WEIR_MAX_ALL] = { false };
     size_t deniers = 0, denier = 0;
     tally->denied++;
     tally->denied_by_key[row->key]++;
-    for (size_t i = 0; i < tally->policy_count; i++) {
-        struct weir_decision alone = { .allowed = false };
-        if (tally->policy_count > 1) {
-            int error = weir_peek(hold->limits[i], weir_key(key.data, key.len), row->cost, &alone);
-            if (error != WEIR_OK)
-                return failed("cannot decide", error);
-        }
-        if (alone.allowed)
+    int result = tally->policy_count > 1 ? peek_limits(hold, instance, row, allowed) : EXIT_OK;
+    for (size_t i = 0; i < tally->policy_count && result == EXIT_OK; i++) {
+        if (allowed[i])
             continue;
         tally->policies[i].denied++;
         tally->policies[i].denied_by_key[row->key]++;
@@ -207,7 +246,7 @@ static int blame(struct hold *hold, const struct row *row)
     }
     if (deniers == 1)
         tally->policies[denier].denied_alone++;
-    return EXIT_OK;
+    return result;
 }
 
 /* Remove what this run has put into Redis: each key that was asked about, under each limit. The rows hold them all, so
@@ -220,7 +259,7 @@ static bool remove_keys(const struct hold *hold, struct progress *progress)
             continue;
         progress_show(progress, "removing keys", i, hold->rows->key_count);
         for (size_t j = 0; j < hold->policies->count; j++) {
-            int error = weir_reset(hold->limits[j], weir_key(key.data, key.len));
+            int error = weir_reset(hold->instances->limits[j], weir_key(key.data, key.len));
             if (error != WEIR_OK) {
                 progress_clear(progress);
                 complain("cannot remove this run's keys %s*: %s; they go by themselves, a week after they are as good "

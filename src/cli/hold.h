@@ -7,12 +7,16 @@
  *
  * With counts in Redis the scripts are given the rows' times. The keys are the run's own, by the store's prefix, and are
  * removed at the end, also if that is an error or a signal (see store_hold_signals()).
+ *
+ * In hybrid mode there are several limiters, each an instance of a service, and each row is dealt to one of them. What
+ * they decide is held against one exact limit (compare.h).
  */
 #ifndef WEIR_CLI_HOLD_H
 #define WEIR_CLI_HOLD_H
 
 #include <weir/weir.h>
 
+#include "compare.h"
 #include "policies.h"
 #include "progress.h"
 #include "rows.h"
@@ -34,6 +38,7 @@ struct tally {
     int64_t least_remaining;   /* after an admission, and of how many permits, and whose; -1: nothing was admitted */
     int64_t least_limit;
     uint32_t least_key;
+    struct comparison comparison; /* in hybrid mode */
 };
 
 struct hold_watcher {

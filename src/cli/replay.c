@@ -26,10 +26,18 @@ const char REPLAY_HELP[] =
     "\n"
     "Where the counts are kept:\n"
     "      --mode MODE        local (default): in this process; distributed: in Redis, under keys of this run's\n"
-    "                         own, which are removed at its end. The decisions are the same\n"
+    "                         own, which are removed at its end. The decisions are the same.\n"
+    "                         hybrid: by instances that lease permits from there; the report holds what they\n"
+    "                         decide against one exact limit\n"
     "      --redis URL        redis://[user@]host[:port][/db] or unix://[user@]/path[?db=N]\n"
     "      --redis-password-file FILE\n"
     "                         its first line is the password; or else WEIR_REDIS_PASSWORD in the environment\n"
+    "      --instances N      hybrid: how many there are, each a limiter of its own (default 1)\n"
+    "      --deal HOW         hybrid: which instance gets a request: round-robin (default), key (all of a key's the\n"
+    "                         same) or skewed (the first gets half of all, the next half of the rest, and so on)\n"
+    "      --lease-life TIME  hybrid: no permit is used later than this after it was leased, 1ms to 10s (default 100ms)\n"
+    "      --lease-max N      hybrid: permits of a key that an instance has at most ahead of use\n"
+    "      --strict           hybrid: hold permits back in Redis, so that never more than the limit passes\n"
     "\n"
     "Input:\n"
     "      --format FORMAT    auto (default: by the first line), clf (Common or Combined Log Format), csv\n"
@@ -109,6 +117,11 @@ static int read_options(struct replay *replay, int argc, char **argv, bool *want
         { "mode", required_argument, NULL, STORE_MODE },
         { "redis", required_argument, NULL, STORE_REDIS },
         { "redis-password-file", required_argument, NULL, STORE_PASSWORD_FILE },
+        { "instances", required_argument, NULL, STORE_INSTANCES },
+        { "deal", required_argument, NULL, STORE_DEAL },
+        { "lease-life", required_argument, NULL, STORE_LEASE_LIFE },
+        { "lease-max", required_argument, NULL, STORE_LEASE_MAX },
+        { "strict", no_argument, NULL, STORE_STRICT },
         { NULL, 0, NULL, 0 },
     };
     int code;
@@ -200,7 +213,7 @@ static int run(struct replay *replay)
     struct rows rows;
     struct progress progress;
     struct load load = { .rows = &rows, .options = &replay->load, .progress = &progress };
-    int code = replay->store.is_distributed ? prepare_store(&replay->store) : EXIT_OK;
+    int code = replay->store.mode != WEIR_LOCAL ? prepare_store(&replay->store) : EXIT_OK;
     rows_start(&rows);
     progress_start(&progress, !(replay->decisions_only && isatty(STDOUT_FILENO)));
     for (size_t i = 0; i < replay->file_count && code == EXIT_OK; i++)
@@ -243,7 +256,7 @@ static int show_report(const struct replay *replay, const struct load *load, con
     struct report report = { .rows = load->rows,
                              .policies = &replay->policies,
                              .tally = tally,
-                             .is_distributed = replay->store.is_distributed,
+                             .store = &replay->store,
                              .key_name = load->key_name,
                              .unreadable = load->unreadable,
                              .top = replay->top,

@@ -24,6 +24,8 @@ bool report_text(const struct report *report)
     print_counts(report);
     if (report->tally->denied == 0 && report->rows->count)
         print_nearest(report);
+    if (report->store->mode == WEIR_HYBRID)
+        report_hybrid_text(report);
     if (!print_keys(report, report->tally->denied_by_key))
         return false;
     for (size_t i = 0; i < report->policies->count && report->policies->count > 1; i++)
@@ -80,8 +82,10 @@ static void share_print(uint64_t part, uint64_t whole, char *text)
 
 static void print_input(const struct report *report)
 {
-    if (report->is_distributed)
+    if (report->store->mode == WEIR_DISTRIBUTED)
         printf("%-18s%s\n", "mode", "distributed, in Redis by the times of the input");
+    else if (report->store->mode == WEIR_HYBRID)
+        report_hybrid_mode(report);
     for (size_t i = 0; i < report->policies->count; i++) {
         const struct named_policy *policy = &report->policies->all[i];
         printf("%-18s", i ? "" : report->policies->count > 1 ? "policies" : "policy");
@@ -105,7 +109,7 @@ static void print_input(const struct report *report)
         printf("%-18s%zu rows that cannot be read\n", "left out", report->unreadable);
 }
 
-static void print_count(const char *name, uint64_t count, uint64_t whole, const char *note)
+void report_count(const char *name, uint64_t count, uint64_t whole, const char *note)
 {
     char share[TIME_TEXT_SIZE] = "";
     if (whole)
@@ -129,24 +133,24 @@ static void print_counts(const struct report *report)
     const struct tally *tally = report->tally;
     char note[128] = "";
     putchar('\n');
-    print_count("requests", report->rows->count, 0, "");
-    print_count("admitted", tally->admitted, report->rows->count, "");
-    print_count("denied", tally->denied, report->rows->count, "");
+    report_count("requests", report->rows->count, 0, "");
+    report_count("admitted", tally->admitted, report->rows->count, "");
+    report_count("denied", tally->denied, report->rows->count, "");
     if (tally->permits_asked != report->rows->count) {
-        print_count("permits asked", tally->permits_asked, 0, "");
-        print_count("permits admitted", tally->permits_admitted, tally->permits_asked, "");
+        report_count("permits asked", tally->permits_asked, 0, "");
+        report_count("permits admitted", tally->permits_admitted, tally->permits_asked, "");
     }
     if (report->key_name[0])
         snprintf(note, sizeof note, "(by %s)", report->key_name);
     else if (report->rows->count)
         snprintf(note, sizeof note, "(the input has no key: all requests share one)");
-    print_count("distinct keys", report->rows->key_count, 0, note);
-    print_count("keys ever denied", count_denied(report, tally->denied_by_key), report->rows->key_count, "");
+    report_count("distinct keys", report->rows->key_count, 0, note);
+    report_count("keys ever denied", count_denied(report, tally->denied_by_key), report->rows->key_count, "");
     if (report->busiest_count) {
         char when[TIME_TEXT_SIZE];
         time_print(report->busiest_second * WEIR_SECOND, when);
         snprintf(note, sizeof note, "requests at %s", when);
-        print_count("busiest second", report->busiest_count, 0, note);
+        report_count("busiest second", report->busiest_count, 0, note);
     }
 }
 
@@ -167,8 +171,8 @@ static bool print_policy(const struct report *report, size_t number)
     char note[64];
     snprintf(note, sizeof note, "%llu by this limit alone", (unsigned long long)tally->denied_alone);
     printf("\nBy %zu. %s%s%s\n", number + 1, policy->name, policy->name[0] ? " = " : "", policy->text);
-    print_count("denied", tally->denied, report->rows->count, note);
-    print_count("keys ever denied", count_denied(report, tally->denied_by_key), report->rows->key_count, "");
+    report_count("denied", tally->denied, report->rows->count, note);
+    report_count("keys ever denied", count_denied(report, tally->denied_by_key), report->rows->key_count, "");
     return print_keys(report, tally->denied_by_key);
 }
 

@@ -31,8 +31,7 @@ static void print_time(const char *name, int64_t time_us)
 bool report_json(const struct report *report)
 {
     const struct tally *tally = report->tally;
-    printf("{\"weir\":\"%s\",\"mode\":\"%s\",\"files\":[", weir_version(),
-           report->is_distributed ? "distributed" : "local");
+    printf("{\"weir\":\"%s\",\"mode\":\"%s\",\"files\":[", weir_version(), store_mode_name(report->store));
     for (size_t i = 0; i < report->file_count; i++) {
         fputs(i ? "," : "", stdout);
         json_string(span_of(report->files[i]));
@@ -59,6 +58,8 @@ bool report_json(const struct report *report)
     } else {
         fputs("null,\"last\":null,\"busiest_second\":null,", stdout);
     }
+    if (report->store->mode == WEIR_HYBRID)
+        report_hybrid_json(report);
     print_nearest(report);
     if (!print_top(report, tally->denied_by_key))
         return false;

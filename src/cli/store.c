@@ -11,30 +11,116 @@
 /* Long, for nobody waits at the other end: a slow server is slow, not gone. */
 #define PATIENCE_US (5 * WEIR_SECOND)
 
+/* As weir.h has it of lease_life_us. */
+#define LEASE_LIFE_MIN_US 1000
+#define LEASE_LIFE_MAX_US (10 * WEIR_SECOND)
+
+static const char *const mode_names[] = {
+    [WEIR_LOCAL] = "local", [WEIR_DISTRIBUTED] = "distributed", [WEIR_HYBRID] = "hybrid"
+};
+static const char *const deal_names[] = {
+    [DEAL_ROUND_ROBIN] = "round-robin", [DEAL_KEY] = "key", [DEAL_SKEWED] = "skewed"
+};
+#define COUNT_OF(array) (sizeof(array) / sizeof *(array))
+
+const char *store_mode_name(const struct store *store)
+{
+    return mode_names[store->mode];
+}
+
+const char *store_deal_name(const struct store *store)
+{
+    return deal_names[store->deal];
+}
+
+/* The place of `value` among the names; `count` if it is none of them. */
+static size_t name_find(const char *const *names, size_t count, const char *value)
+{
+    size_t i = 0;
+    while (i < count && strcmp(names[i], value) != 0)
+        i++;
+    return i;
+}
+
+/* A time as policies have it: the library reads it. */
+static bool life_read(const char *value, int64_t *out_us)
+{
+    char text[80];
+    struct weir_policy policy;
+    int len = snprintf(text, sizeof text, "fixed_window limit=1 period=%s", value);
+    if (len >= (int)sizeof text || strpbrk(value, " \t=") || weir_policy_parse(text, &policy, NULL, 0) != WEIR_OK)
+        return false;
+    *out_us = policy.period_us;
+    return *out_us >= LEASE_LIFE_MIN_US && *out_us <= LEASE_LIFE_MAX_US;
+}
+
+static bool count_read(const char *value, int64_t max, int64_t *out)
+{
+    return span_number(span_of(value), out) && *out >= 1 && *out <= max;
+}
+
+static int read_hybrid_option(struct store *store, const char *command, int code, const char *value)
+{
+    size_t deal;
+    switch (code) {
+    case STORE_INSTANCES:
+        store->hybrid_option = "--instances";
+        if (!count_read(value, STORE_INSTANCES_MAX, &store->instances))
+            return usage_error(command, "--instances '%s' is not a whole number from 1 to %d", value,
+                               STORE_INSTANCES_MAX);
+        break;
+    case STORE_DEAL:
+        store->hybrid_option = "--deal";
+        deal = name_find(deal_names, COUNT_OF(deal_names), value);
+        if (deal == COUNT_OF(deal_names))
+            return usage_error(command, "--deal '%s' is none of round-robin, key, skewed", value);
+        store->deal = (enum deal)deal;
+        break;
+    case STORE_LEASE_LIFE:
+        store->hybrid_option = "--lease-life";
+        if (!life_read(value, &store->lease_life_us))
+            return usage_error(command, "--lease-life '%s' is not a time from 1ms to 10s", value);
+        break;
+    case STORE_LEASE_MAX:
+        store->hybrid_option = "--lease-max";
+        if (!count_read(value, WEIR_MAX_PERMITS, &store->lease_max))
+            return usage_error(command, "--lease-max '%s' is not a whole number from 1 to %lld", value,
+                               (long long)WEIR_MAX_PERMITS);
+        break;
+    default: store->hybrid_option = "--strict"; store->strict = true;
+    }
+    return EXIT_OK;
+}
+
 int store_read_option(struct store *store, const char *command, int code, const char *value)
 {
+    size_t mode;
     switch ((enum store_option)code) {
     case STORE_REDIS: store->redis_url = value; break;
     case STORE_PASSWORD_FILE: store->password_file = value; break;
     case STORE_PREFIX: store->prefix = value; break;
     case STORE_MODE:
-        if (strcmp(value, "local") != 0 && strcmp(value, "distributed") != 0)
-            return usage_error(command, "--mode '%s' is neither local nor distributed", value);
-        store->is_distributed = value[0] == 'd';
+        mode = name_find(mode_names, COUNT_OF(mode_names), value);
+        if (mode == COUNT_OF(mode_names))
+            return usage_error(command, "--mode '%s' is none of local, distributed, hybrid", value);
+        store->mode = (enum weir_mode)mode;
         break;
+    default: return read_hybrid_option(store, command, code, value);
     }
     return EXIT_OK;
 }
 
 int store_check(const struct store *store, const char *command)
 {
-    if (store->is_distributed && !store->redis_url)
-        return usage_error(command, "--mode distributed needs to know which Redis: --redis URL");
-    if (!store->is_distributed && (store->redis_url || store->password_file || store->prefix))
-        return usage_error(command, "%s belongs to --mode distributed",
+    if (store->mode != WEIR_LOCAL && !store->redis_url)
+        return usage_error(command, "--mode %s needs to know which Redis: --redis URL", store_mode_name(store));
+    if (store->mode == WEIR_LOCAL && (store->redis_url || store->password_file || store->prefix))
+        return usage_error(command, "%s belongs to --mode distributed or hybrid",
                            store->redis_url       ? "--redis"
                            : store->password_file ? "--redis-password-file"
                                                   : "--redis-prefix");
+    if (store->mode != WEIR_HYBRID && store->hybrid_option)
+        return usage_error(command, "%s belongs to --mode hybrid", store->hybrid_option);
     return EXIT_OK;
 }
 
@@ -60,14 +146,18 @@ static void log_line(void *user, enum weir_log_level level, const char *line)
 void store_options(const struct store *store, struct weir_options *options)
 {
     options->log = log_line;
-    if (!store->is_distributed)
+    if (store->mode == WEIR_LOCAL)
         return;
-    options->mode = WEIR_DISTRIBUTED;
+    options->mode = store->mode;
     options->redis_url = store->redis_url;
     options->redis_password_file = store->password_file;
     options->redis_prefix = store->prefix;
     options->on_failure = WEIR_FAIL_ERROR;
     options->timeout_us = PATIENCE_US;
+    options->instances = store->instances;
+    options->lease_life_us = store->lease_life_us;
+    options->lease_max = store->lease_max;
+    options->strict = store->strict;
 }
 
 int store_reach(const struct store *store)
@@ -77,7 +167,7 @@ int store_reach(const struct store *store)
     struct weir_decision decision;
     weir *limiter;
     weir_limit *limit;
-    if (!store->is_distributed)
+    if (store->mode == WEIR_LOCAL)
         return EXIT_OK;
     store_options(store, &options);
     int error = weir_open(&options, &limiter);
@@ -97,11 +187,9 @@ int store_reach(const struct store *store)
 const char *store_source_name(unsigned source)
 {
     static const char *const names[] = {
-        [WEIR_BY_MEMORY] = "memory",           [WEIR_BY_FULL] = "full",
-        [WEIR_BY_BACKEND] = "backend",         [WEIR_BY_REDIS] = "redis",
-        [WEIR_BY_LEASE] = "lease",             [WEIR_BY_DENIAL] = "denial",
-        [WEIR_BY_FALLBACK] = "fallback",       [WEIR_BY_FAIL_OPEN] = "fail open",
-        [WEIR_BY_FAIL_CLOSED] = "fail closed",
+        [WEIR_BY_MEMORY] = "memory",     [WEIR_BY_FULL] = "full",           [WEIR_BY_BACKEND] = "backend",
+        [WEIR_BY_REDIS] = "redis",       [WEIR_BY_LEASE] = "lease",         [WEIR_BY_DENIAL] = "denial",
+        [WEIR_BY_FALLBACK] = "fallback", [WEIR_BY_FAIL_OPEN] = "fail open", [WEIR_BY_FAIL_CLOSED] = "fail closed",
     };
     return source < sizeof names / sizeof *names ? names[source] : "unknown";
 }

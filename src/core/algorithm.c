@@ -1,6 +1,7 @@
 /* algorithm.c - finds the algorithm of a plan. */
 #include "core/algorithm.h"
 
+#include "core/arith.h"
 #include "core/sliding_window.h"
 
 struct algorithm {
@@ -45,4 +46,28 @@ int64_t state_used(const struct weir_plan *plan, const int64_t *state, int64_t *
 int64_t state_fresh_at_us(const struct weir_plan *plan, const int64_t *state)
 {
     return algorithm_of(plan)->fresh_at_us(plan, state);
+}
+
+bool state_take_ahead(const struct weir_plan *plan, int64_t *state, int64_t now_us, int64_t cost, int64_t ahead,
+                      uint32_t spread, struct weir_decision *out)
+{
+    assert(cost >= 0 && ahead > 0 && spread > 0);
+    /* More than there ever is: a denial, which changes nothing but for a rebase that is due. */
+    const int64_t none = plan->size + 1;
+    bool changed = state_decide(plan, state, now_us, cost > 0 ? cost : none, WEIR_TAKE, out);
+    if (cost == 0) {
+        out->allowed = true;
+        out->retry_after_us = 0;
+    } else if (!out->allowed) {
+        return changed;
+    }
+    const int64_t granted = min_of(ahead, div_down(out->remaining, spread));
+    if (granted == 0)
+        return changed;
+    const int64_t delay_us = out->delay_us;
+    state_decide(plan, state, now_us, granted, WEIR_TAKE, out);
+    if (cost > 0)
+        out->delay_us = delay_us;
+    out->ahead = granted;
+    return true;
 }

@@ -5,6 +5,7 @@
 
 #define TRIPS_IN_LIFE 10           /* a life must be as many round trips, or leases would be spent on waiting */
 #define NEVER_HOLDS_US WEIR_SECOND /* how long a denial of what can never fit is not asked for again */
+#define LOW_PART 8                  /* with that part left of what half a life asks for, permits are asked for ahead */
 #define COUNT_MAX (INT64_C(1) << 40)
 #define AVERAGE_ONE 16  /* the average is kept in 16ths ... */
 #define AVERAGE_TURNS 4 /* ... and moves by a quarter of the difference each half life */
@@ -189,6 +190,10 @@ static int64_t spend(struct lease *lease, int64_t now_us, int64_t cost, int64_t 
 {
     struct lease_batch *first = &lease->batches[0], *second = &lease->batches[1];
     *delay_us = 0;
+    if (first->left == 0) {
+        *first = *second;
+        second->left = 0;
+    }
     if (lease->plan.algorithm == WEIR_LEAKY_BUCKET) {
         struct lease_batch *batch = first->left >= cost ? first : second;
         *delay_us = max_of(0, slot_at_us(&lease->plan, batch, batch->next) - now_us);
@@ -196,11 +201,10 @@ static int64_t spend(struct lease *lease, int64_t now_us, int64_t cost, int64_t 
         batch->left -= cost;
         return batch->asked_us;
     }
-    const struct lease_batch *oldest = first->left > 0 ? first : second;
     const int64_t from_first = min_of(first->left, cost);
     first->left -= from_first;
     second->left -= cost - from_first;
-    return oldest->asked_us;
+    return first->asked_us;
 }
 
 static bool is_denied(struct lease *lease, int64_t now_us, int64_t lacks)
@@ -263,15 +267,17 @@ struct lease_ask lease_ask(struct lease *lease, const struct lease_rules *rules,
     const struct weir_plan *plan = &lease->plan;
     struct lease_ask ask = { .cost = cost, .spread = (uint32_t)(2 * rules->instances), .whole = true };
     const int64_t left = lease_left(lease, now_us);
-    if (left > 0 && cost > 0 && cost <= plan->size && plan->algorithm != WEIR_LEAKY_BUCKET) {
-        assert(left < cost);
+    if (left > 0 && left < cost && cost <= plan->size && plan->algorithm != WEIR_LEAKY_BUCKET) {
         ask.cost = cost - left;
         ask.whole = false;
     }
     load_turn(lease, rules, now_us);
     const int64_t load = load_beside(lease, cost);
-    if (load < 1 || !can_lease(lease, rules, trip_us) || lease->batches[1].left > 0)
+    lease->low = 0;
+    ask.alone = load < 1 || !can_lease(lease, rules, trip_us);
+    if (ask.alone || lease->is_asked || lease->batches[1].left > 0)
         return ask;
+    lease->low = load / LOW_PART + mul_capped(2 * load, trip_us) / half_us(rules);
     const int64_t room = max_of(0, lease_max(rules, plan) - lease->batches[0].left);
     if (lease->scarce && waiting > 0) { /* of the last permits no more than is sure to be used, but that at once */
         ask.ahead = min_of(waiting, room);
@@ -279,20 +285,19 @@ struct lease_ask lease_ask(struct lease *lease, const struct lease_rules *rules,
     } else { /* one asked for ahead of any request has to last for as long as the others, without a request's own */
         ask.ahead = min_of(waiting + load + load / 8 + (cost == 0), room);
     }
+    lease->is_asked = ask.ahead > 0;
     return ask;
 }
 
-/* The latest grant; the one before it comes first. */
+/* The place of the latest grant, behind the one before it; NULL: both are taken. */
 static struct lease_batch *next_batch(struct lease *lease)
 {
     struct lease_batch *first = &lease->batches[0], *second = &lease->batches[1];
-    if (second->left > 0) {
-        if (first->left > 0)
-            return NULL;
+    if (first->left == 0) {
         *first = *second;
         second->left = 0;
     }
-    return first->left > 0 ? second : first;
+    return first->left == 0 ? first : second->left == 0 ? second : NULL;
 }
 
 static void add_batch(struct lease *lease, const struct lease_batch *grant)
@@ -313,11 +318,13 @@ void lease_land(struct lease *lease, const struct lease_rules *rules, const stru
                 int64_t now_us, const struct weir_decision *decision)
 {
     const struct weir_plan *plan = &lease->plan;
+    lease_ask_failed(lease, ask); /* it has come, and is to be told of once */
     const int64_t direct = ask->whole && decision->allowed ? ask->cost : 0;
     const int64_t granted = decision->ahead + (ask->whole || !decision->allowed ? 0 : ask->cost);
     lease->remaining = decision->remaining;
     lease->reset_at_us = asked_us + decision->reset_after_us;
-    lease->scarce = decision->ahead < ask->ahead;
+    if (ask->ahead > 0 || !decision->allowed)
+        lease->scarce = decision->ahead < ask->ahead || !decision->allowed;
     if (!decision->allowed) {
         const bool never = decision->retry_after_us == WEIR_NEVER;
         lease->denied_cost = ask->cost;
@@ -337,15 +344,6 @@ void lease_land(struct lease *lease, const struct lease_rules *rules, const stru
         add_batch(lease, &grant);
     else
         lease->lost += (uint64_t)granted;
-}
-
-bool lease_runs_low(struct lease *lease, const struct lease_rules *rules, int64_t now_us, int64_t trip_us)
-{
-    if (lease->scarce || lease->batches[1].left > 0 || !can_lease(lease, rules, trip_us))
-        return false;
-    const int64_t load = load_beside(lease, 0);
-    const int64_t soon = load * 2 * trip_us / half_us(rules);
-    return soon >= 1 && lease_left(lease, now_us) <= soon;
 }
 
 void lease_give_back(struct lease *lease, int64_t asked_us, int64_t cost)

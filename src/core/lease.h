@@ -41,7 +41,9 @@ struct lease {
     uint64_t version; /* of it; 0: the lease is new */
 
     struct lease_batch batches[2]; /* the older first; without permits: free */
+    bool is_asked;                 /* permits ahead of use are on their way: none else are asked for */
     bool scarce;                   /* the last grant was less than was asked for */
+    int64_t low;                   /* with so many left it is time to ask ahead; 0: not ahead of any request */
 
     /* What Redis last said. */
     int64_t remaining, reset_at_us;
@@ -66,6 +68,8 @@ struct lease_ask {
     int64_t cost, ahead;
     uint32_t spread;
     bool whole; /* `cost` is all of the request's: the answer is its decision. Else it is what the lease lacks for it */
+    bool
+        alone; /* nothing is leased of this key, or it is asked for so seldom that no other waits for the same answer */
 };
 
 /* ---- By the rules alone ---- */
@@ -104,8 +108,26 @@ struct lease_ask lease_ask(struct lease *lease, const struct lease_rules *rules,
 void lease_land(struct lease *lease, const struct lease_rules *rules, const struct lease_ask *ask, int64_t asked_us,
                 int64_t now_us, const struct weir_decision *decision);
 
+/* What was asked for will not come. */
+static inline void lease_ask_failed(struct lease *lease, const struct lease_ask *ask)
+{
+    if (ask->ahead > 0)
+        lease->is_asked = false;
+}
+
 /* Whether to ask ahead now: what is left will not last until the answer comes. */
-bool lease_runs_low(struct lease *lease, const struct lease_rules *rules, int64_t now_us, int64_t trip_us);
+static inline bool lease_runs_low(const struct lease *lease)
+{
+    return lease->batches[0].left <= lease->low && lease->low > 0 && lease->batches[1].left == 0 && !lease->scarce;
+}
+
+/* Permits were given back in Redis, asked for at `asked_us`: what was denied may be admitted. */
+static inline void lease_refunded(struct lease *lease, int64_t asked_us, const struct weir_decision *decision)
+{
+    lease->denied_cost = 0;
+    lease->remaining = decision->remaining;
+    lease->reset_at_us = asked_us + decision->reset_after_us;
+}
 
 /* Give back what LEASE_SPENT took of a lease asked for at `asked_us`, and what was not used; if that lease is not there any
  * more it is lost. Not for a leaky bucket, whose slots pass. */

@@ -1,6 +1,6 @@
 /* envelope.c - how far what was admitted went beyond what a limit may admit: see envelope.h.
  *
- * The best a for a given b is the start of some admit that has ended by b. Let value(a) be the permits of admits that
+ * Of envelope_burst(): the best a for a given b is the start of some admit that has ended by b. Let value(a) be the permits of admits that
  * start at a or later and have ended by b, plus a * rate. As b moves on through the ends, an admit with start s adds its
  * cost to value(a) for all a <= s; the answer at b is the greatest value less b * rate. A tree of maxima over the starts
  * in order does both in log n: a node holds what was added to all below it, and the greatest below it with that. A leaf
@@ -9,6 +9,7 @@
 #include "envelope.h"
 
 #include <math.h>
+#include <stdbool.h>
 #include <stdlib.h>
 
 struct node {
@@ -104,4 +105,49 @@ double envelope_burst(struct admit *admits, size_t n, int64_t limit, int64_t per
     free(tree.nodes);
     free(starts);
     return burst;
+}
+
+int64_t envelope_stretch(struct admit *admits, size_t n, int64_t period_us)
+{
+    /* Those in order of their starts, by their places in the order of ends: what has started too early falls out. */
+    struct place {
+        struct admit admit;
+        size_t place;
+    } *starts = malloc((n + 1) * sizeof *starts);
+    bool *out = calloc(n + 1, sizeof *out);
+    int64_t within = 0, most = 0;
+    if (starts == NULL || out == NULL) {
+        free(starts);
+        free(out);
+        return -1;
+    }
+    qsort(admits, n, sizeof *admits, by_end);
+    for (size_t i = 0; i < n; i++)
+        starts[i] = (struct place){ admits[i], i };
+    qsort(starts, n, sizeof *starts, by_start); /* an admit is the first of each */
+    for (size_t i = 0, first = 0; i < n; i++) {
+        within += out[i] ? 0 : admits[i].cost;
+        for (; first < n && starts[first].admit.start_us <= admits[i].end_us - period_us; first++) {
+            out[starts[first].place] = true;
+            within -= starts[first].place <= i ? starts[first].admit.cost : 0;
+        }
+        most = within > most ? within : most;
+    }
+    free(starts);
+    free(out);
+    return most;
+}
+
+int64_t envelope_grid(struct admit *admits, size_t n, int64_t period_us)
+{
+    int64_t within = 0, most = 0, window = -1;
+    qsort(admits, n, sizeof *admits, by_start);
+    for (size_t i = 0; i < n; i++) {
+        if (admits[i].end_us / period_us != admits[i].start_us / period_us)
+            continue;
+        within = admits[i].start_us / period_us == window ? within + admits[i].cost : admits[i].cost;
+        window = admits[i].start_us / period_us;
+        most = within > most ? within : most;
+    }
+    return most;
 }

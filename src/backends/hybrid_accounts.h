@@ -1,0 +1,74 @@
+/* hybrid_accounts.h - the keys that an instance in hybrid mode knows something about: uthash tables in shards, each
+ * guarded by a mutex.
+ *
+ * An account can be forgotten at any time, for the truth is in Redis: at worst the permits that it holds are lost. So
+ * each new one looks at a few others and drops those that have nothing left, and where there is no room it takes that of
+ * one that has. Only what waits for an answer stays.
+ *
+ * Locks: shard->mutex, and inside it slab->mutex. None is held while the remote backend is called.
+ */
+#ifndef BACKENDS_HYBRID_ACCOUNTS_H
+#define BACKENDS_HYBRID_ACCOUNTS_H
+
+#include "backends/bell.h"
+#include "backends/budget.h"
+#include "backends/slab.h"
+#include "core/lease.h"
+#include "core/uthash_config.h"
+
+#define HYBRID_SHARDS 32 /* a power of two */
+
+struct hybrid_flight;
+
+struct account {
+    UT_hash_handle hh;
+    weir_limit *limit;
+    struct hybrid_flight *flight; /* on its way to Redis for this key; NULL: none */
+    bool by_caller;               /* the lease's times are those that requests bring */
+    struct lease lease;
+    char key[];
+};
+
+/* (s) shard->mutex, (a) atomic */
+struct account_shard {
+    _Alignas(128) struct lock mutex;
+    struct account *accounts; /* (s) */
+    struct account *hand;     /* (s) the next to be looked at; NULL: the first */
+    uint64_t leased, lost;    /* (s) permits taken ahead, and those of them not used in time */
+    uint64_t lease_hits, denial_hits;
+    struct bell bell; /* (a) rings when callers that wait for a key of this shard have their answer */
+};
+
+struct accounts {
+    struct account_shard shards[HYBRID_SHARDS];
+    _Atomic int64_t count; /* (a) */
+    int64_t max;
+    bool keep_idle; /* while there is room */
+    struct budget budget;
+    struct slab slab;
+};
+
+void accounts_init(struct accounts *accounts, int64_t max_keys, int64_t max_bytes);
+void accounts_free(struct accounts *accounts);
+
+static inline struct account_shard *account_shard(struct accounts *accounts, uint64_t hash)
+{
+    return &accounts->shards[hash >> 59];
+}
+_Static_assert(HYBRID_SHARDS == 32, "the upper five bits of a hash are its shard");
+
+/* NULL: there is none. */
+struct account *account_find(struct account_shard *shard, const struct weir_backend_request *request)
+    REQUIRES(shard->mutex);
+
+/* A new one, under the limit's plan; NULL: there is no room, or no memory. */
+struct account *account_add(struct accounts *accounts, struct account_shard *shard, const struct lease_rules *rules,
+                            const struct weir_backend_request *request, int64_t now_us) REQUIRES(shard->mutex);
+
+/* What it holds is lost. */
+void account_forget_lease(struct account_shard *shard, struct account *account) REQUIRES(shard->mutex);
+
+/* Have the shard count what leases have lost. */
+void account_count_lost(struct account_shard *shard, struct account *account) REQUIRES(shard->mutex);
+
+#endif

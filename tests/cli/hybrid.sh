@@ -1,0 +1,139 @@
+#!/bin/sh
+# hybrid.sh WEIR - replays in hybrid mode on a Redis server of their own: what instances with leases decide, held against
+# what one exact limit would have.
+set -u
+[ $# -eq 1 ] || { echo "usage: hybrid.sh WEIR" >&2; exit 2; }
+# shellcheck source=tests/cli/lib.sh
+. "$(dirname "$0")/lib.sh"
+# shellcheck source=tests/cli/server.sh
+. "$here/server.sh"
+start_server --databases 1
+
+# hybrid STATUS [WORD]...: a replay of `in` in hybrid mode, that leaves no key.
+hybrid() {
+    hybrid_status=$1
+    shift
+    run "$hybrid_status" replay --mode hybrid --redis "$url" "$@" || return 1
+    [ "$(asked dbsize)" = 0 ] || { asked keys '*' >>err; echo '(keys are left)' >>err; return 1; }
+}
+
+
+# holds EXPRESSION: an expression of awk's over the numbers of the JSON report, by their names.
+holds() {
+    sed 's/[{,]/\n/g' out | sed -n 's/^"\([a-z_]*\)":\([0-9][0-9.]*\)[]}]*$/\1 = \2;/p' | awk '!seen[$1]++' >numbers
+    awk "BEGIN { $(cat numbers) exit !($1) }" || { echo "(not so: $1)" >>err; return 1; }
+}
+
+# rows SEED MOST STEP PAUSE: time_us,key,cost; most of one hot key, some of a few others. The steps are STEP us on average,
+# and each 2000th is PAUSE.
+rows() {
+    awk -v seed="$1" -v most="$2" -v step="$3" -v pause="$4" 'BEGIN {
+        random = seed
+        time = 1000000
+        for (i = 0; i < most; i++) {
+            key = next_of(3) ? "hot" : "key-" next_of(5)
+            printf "%.0f,%s,%d\n", time, key, next_of(20) ? 1 : 1 + next_of(4)
+            time += next_of(2 * step) + (i % 2000 == 1999 ? pause : 0)
+        }
+    }
+    function next_of(n) {
+        random = random * 16807 % 2147483647
+        return int(random / 2147483647 * n)
+    }'
+}
+
+# ---- One instance decides as if there were no leases ----
+
+# like NAME [WORD]...: it admits the same rows as in local mode.
+like() {
+    name=$1
+    shift
+    run 0 replay --decisions "$@" && cut -d, -f1 out >local &&
+        hybrid 0 --decisions --lease-life 10s "$@" && cut -d, -f1 out >here && [ -s local ] && cmp local here >>err 2>&1
+    verdict "$name" $?
+}
+for trace in "$here"/traces/*.trace; do
+    grep -q '^options:.*--keep-order' "$trace" && continue # leases and denials are held by a clock that does not step back
+    sed -n 's/ -> .*//p' "$trace" >in
+    set --
+    while IFS= read -r policy; do
+        set -- "$@" -p "$policy"
+    done <<END
+$(sed -n 's/^policy: //p' "$trace")
+END
+    like "the trace $(basename "$trace" .trace) is decided alike by one instance with leases" "$@"
+done
+rows 1 20000 1000 0 >in
+for policy in 'token_bucket limit=300 period=1s' 'token_bucket limit=300 period=1s burst=100 debt=20' \
+    'token_bucket limit=300 period=1s refill=interval' 'fixed_window limit=100 period=1s' \
+    'fixed_window limit=1000 period=5s align=epoch' 'leaky_bucket limit=200 period=1s capacity=50'; do
+    like "$policy is decided alike by one instance with leases" -p "$policy"
+done
+
+# ---- Several instances ----
+
+rows 2 20000 400 300000 >in
+# within NAME OVER [WORD]...: rows dealt to several instances; OVER says in awk what may be over.
+within() {
+    name=$1
+    over=$2
+    shift 2
+    hybrid 0 --json --lease-life 100ms "$@" && [ ! -s err ] && holds "$over" &&
+        holds 'by_lease + by_denial + by_redis == requests && by_lease > 0 && store_calls < 0.8 * requests' &&
+        holds 'only_here - only_exact == admitted - exact_admitted && lease_lost <= leased' &&
+        holds 'admitted > 0.97 * exact_admitted'
+    verdict "$name" $?
+}
+within 'a greedy bucket goes beyond its limit, but not beyond the bound' \
+    'most_over > 0 && most_over <= over_max && permits_over > 0' \
+    --instances 4 -p 'token_bucket limit=1000 period=1s burst=300'
+within 'a strict one does not' 'most_over == 0 && permits_over == 0 && over_max == 0' \
+    --instances 4 --strict -p 'token_bucket limit=1000 period=1s burst=600'
+within 'a bucket that refills by intervals does not' 'permits_over == 0 && over_max == 0' \
+    --instances 4 -p 'token_bucket limit=1000 period=1s refill=interval'
+within 'a fixed window does not' 'permits_over == 0 && over_max == 0' --instances 4 \
+    -p 'fixed_window limit=1000 period=1s'
+within 'a sliding window does not' 'permits_over == 0 && over_max == 0' --instances 4 \
+    -p 'sliding_window limit=1000 period=1s'
+within 'a leaky bucket does not' 'permits_over == 0 && over_max == 0' --instances 4 \
+    -p 'leaky_bucket limit=1000 period=1s capacity=400'
+within 'instances that get unequal parts of the load stay within the bound' 'most_over <= over_max' \
+    --instances 8 --deal skewed -p 'token_bucket limit=1000 period=1s burst=300'
+within 'so do instances that get keys of their own' 'most_over <= over_max' \
+    --instances 8 --deal key -p 'token_bucket limit=1000 period=1s burst=300'
+hybrid 0 --json --instances 4 --lease-max 3 -p 'token_bucket limit=1000 period=1s burst=300' &&
+    holds 'lease_max == 3 && over_max == 12 && most_over <= 12 && by_lease > 0'
+verdict 'leases can be made smaller' $?
+hybrid 0 --json --instances 4 -p 'token_bucket limit=1000 period=1s burst=7' &&
+    holds 'lease_life_us == 0 && lease_max == 0 && by_lease == 0 && only_here == 0 && only_exact == 0'
+verdict 'a limit that is too small for its instances is exact, for nothing of it is leased' $?
+hybrid 0 --json --instances 3 -p 'token_bucket limit=1000 period=1s burst=300' -p 'fixed_window limit=900 period=1s' &&
+    holds 'permits_over <= over_max * 10' && has out '},{"lease_life_us":100000,"lease_max":300,"over_max":0,"most_over":null}]}'
+verdict 'several limits are reported one by one' $?
+
+for deal in round-robin key skewed; do
+    hybrid 0 --json --instances 5 --deal $deal -p 'token_bucket limit=1000 period=1s burst=300' && mv out first &&
+        hybrid 0 --json --instances 5 --deal $deal -p 'token_bucket limit=1000 period=1s burst=300' && cmp first out >>err
+    verdict "a replay dealt by $deal comes out the same each time" $?
+    cp first "by-$deal"
+done
+! cmp -s by-round-robin by-key && ! cmp -s by-key by-skewed && ! cmp -s by-skewed by-round-robin
+verdict 'how rows are dealt makes a difference' $?
+
+# ---- The report ----
+
+hybrid 0 --instances 4 --deal skewed -p 'token_bucket limit=1000 period=1s burst=300' &&
+    has out 'hybrid, 4 instances over Redis by the times of the input, dealt by skewed' 'Against one exact limit' \
+        'up to 74 permits of a key for 100 ms; over by at most 100, seen ' 'permits beyond the limit' ' a request'
+verdict 'the report says how many there are, what is leased and what was over' $?
+hybrid 0 --strict -p 'token_bucket limit=1000 period=1s burst=300' && has out 'hybrid (strict), 1 instance over Redis' \
+    'over by at most 0, seen 0' && ! grep -q 'dealt by' out
+verdict 'one instance is the default' $?
+: >in
+hybrid 0 --json -p "$once" && holds 'requests == 0 && store_calls == 0 && calls_a_request == 0'
+verdict 'no rows are no error' $?
+run 0 try --mode hybrid --redis "$url" -p 'token_bucket limit=2 period=1h' --cost 2 && has out 'allowed: ' ', by redis' &&
+    run 1 try --mode hybrid --redis "$url" -p 'token_bucket limit=2 period=1h' && [ "$(asked dbsize)" = 1 ]
+verdict 'try in hybrid mode asks the limit in Redis' $?
+
+finish
