@@ -29,30 +29,6 @@ static struct weir_backend_request as_any_limiters(const struct weir_backend_req
     return any;
 }
 
-/* What `ahead` means, by the other verbs. */
-static void decide_ahead(struct weir_backend *store, const struct weir_backend_request *request,
-                         struct weir_decision *out)
-{
-    struct weir_backend_request one = *request;
-    one.ahead = 0;
-    one.spread = 0;
-    if (one.cost > 0) {
-        must_succeed(store->ops->decide(store, &one, 1, false, INT64_MAX, out));
-        if (!out->allowed)
-            return;
-    }
-    one.verb = WEIR_PEEK;
-    one.cost = 1;
-    must_succeed(store->ops->decide(store, &one, 1, false, INT64_MAX, out));
-    one.verb = WEIR_TAKE;
-    one.cost = out->remaining / request->spread < request->ahead ? out->remaining / request->spread : request->ahead;
-    if (one.cost > 0)
-        must_succeed(store->ops->decide(store, &one, 1, false, INT64_MAX, out));
-    out->allowed = true;
-    out->retry_after_us = 0;
-    out->ahead = one.cost;
-}
-
 static int carry(struct cable *cable, const struct weir_backend_request *requests, size_t n, bool all,
                  struct weir_decision *out)
 {
@@ -70,11 +46,8 @@ static int carry(struct cable *cable, const struct weir_backend_request *request
         return error;
     struct weir_decision *answers = fault == CABLE_LOSES_ANSWER ? lost : out;
     pthread_mutex_lock(&remote->mutex);
-    if (all || any[0].ahead == 0)
-        must_succeed(remote->store->ops->decide(remote->store, any, n, all, INT64_MAX, answers));
+    must_succeed(remote->store->ops->decide(remote->store, any, n, all, INT64_MAX, answers));
     for (size_t i = 0; i < n; i++) {
-        if (any[i].ahead > 0)
-            decide_ahead(remote->store, &any[i], &answers[i]);
         must(any[i].cost > 0 || any[i].ahead > 0, "nobody asks for nothing");
         must(answers[i].ahead <= any[i].ahead, "no more is charged ahead than was asked for");
         remote->charged += answers[i].ahead;

@@ -785,6 +785,8 @@ static void crowd_set(struct crowd *crowd, int i, enum cable_fault fault)
     if (fault == CABLE_WELL)
         crowd->part_us[i] = 0;
     cable_set(&crowd->instances[i].cable, fault);
+    if (fault == CABLE_WELL)
+        taken(crowd->instances[i].limit, "c", 1); /* an outage in which nothing was admitted ends with a success */
 }
 
 /* One asks for some. `apart`: those that are cut off while others are not may add their part of the rate. */

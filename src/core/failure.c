@@ -194,14 +194,6 @@ void failure_begin_in_child(struct weir *limiter)
         atomic_fetch_and(&limiter->outage, ~OUTAGE_LASTS);
 }
 
-void failure_returned(void *user)
-{
-    struct weir *limiter = user;
-    failure_over(limiter, failure_time(limiter, WEIR_OWN_CLOCK));
-    if (settle_is_due(limiter))
-        settle_all(limiter);
-}
-
 /* ---- Answers ---- */
 
 /* The fallback needs times: those of the caller, or the limiter's clock, read once. */

@@ -147,8 +147,8 @@ int limiter_make(const struct weir_options *options, struct weir_backend *backen
         limiter->forks.told = told_of_fork;
         forks_watch(&limiter->forks);
     }
-    if (ops->watch && limiter->on_failure != WEIR_FAIL_ERROR)
-        ops->watch(backend, failure_returned, limiter);
+    if (ops->watch && limiter->settle.is_on)
+        ops->watch(backend, settle_returned, limiter);
     *out = limiter;
     return WEIR_OK;
 }
