@@ -187,13 +187,11 @@ __attribute__((noinline)) void failure_over(struct weir *limiter, int64_t now_us
         settle_all(limiter);
 }
 
-void failure_returned(void *user)
+void failure_begin_in_child(struct weir *limiter)
 {
-    struct weir *limiter = user;
-    if (!settle_is_due(limiter))
-        return; /* a request will tell */
-    failure_over(limiter, failure_time(limiter, WEIR_OWN_CLOCK));
-    settle_all(limiter);
+    settle_begin_in_child(limiter);
+    if (limiter->settle.is_on)
+        atomic_fetch_and(&limiter->outage, ~OUTAGE_LASTS);
 }
 
 /* ---- Answers ---- */

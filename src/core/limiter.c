@@ -40,7 +40,7 @@ static void begin_in_child(struct weir *limiter) UNCHECKED
     inside_init(limiter);
     atomic_store_explicit(&limiter->answered, NULL, memory_order_relaxed);
     lock_condition_init(&limiter->closing_begins);
-    settle_begin_in_child(limiter);
+    failure_begin_in_child(limiter);
     int event_fd = atomic_load_explicit(&limiter->event_fd, memory_order_relaxed);
     if (event_fd >= 0) {
         int own = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
@@ -149,7 +149,7 @@ int limiter_make(const struct weir_options *options, struct weir_backend *backen
         forks_watch(&limiter->forks);
     }
     if (ops->watch && limiter->settle.is_on)
-        ops->watch(backend, failure_returned, limiter);
+        ops->watch(backend, settle_returned, limiter);
     *out = limiter;
     return WEIR_OK;
 }
