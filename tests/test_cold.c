@@ -112,6 +112,7 @@ static void expect(struct stream *stream, const struct weir_decision *decision, 
                    const char *verb, int key, int64_t cost)
 {
     expected->source = WEIR_BY_FALLBACK;
+    expected->age_us = stream->scene.now_us > stream->since_us ? stream->scene.now_us - stream->since_us : 0;
     assert_decision_is(decision, expected, where(stream, verb, key, cost));
     stream->last = *decision;
 }

@@ -56,6 +56,8 @@ static const struct weir_backend_ops memory_ops = {
     .decide = memory_decide,
     .stats = memory_stats,
     .destroy = memory_destroy,
+    .debt = memory_debt,
+    .debtors = memory_debtors,
 };
 
 int memory_open(const struct weir_options *options, struct weir_backend **out)

@@ -4,9 +4,10 @@
  * see no success for long: so a failure also begins a new one if the backend says that it could be reached, for all it
  * knew, OUTAGE_GAP_US after the last. Within an outage the fallback takes every key for one whose permits were all taken
  * when it began; that time is set once, so a failure among others gives nobody anything. Each outage has a number, which
- * makes its keys in the fallback others than those of the outage before.
+ * makes its keys in the fallback others than those of the outage before. What was admitted by then is settled (settle.c).
  *
- * All of it is one word, so that threads that fail and succeed at once agree without a lock:
+ * All of it is one word, which whoever fails or succeeds reads without a lock; beginnings and ends are written under
+ * settle.mutex, with what follows from them:
  *
  *     63 .. 17   when it began, in units of 64 us, rounded up: what is lost by that is never a permit too many
  *     16 ..  2   the outage's number; it comes round after 32,768 outages: a state that is as old as that goes on as the
@@ -17,6 +18,7 @@
 #include "core/failure.h"
 
 #include "core/arith.h"
+#include "core/settle.h"
 #include "core/verbs.h"
 
 #include <inttypes.h>
@@ -25,15 +27,15 @@
 #define OUTAGE_TOLD UINT64_C(2)
 #define OUTAGE_NUMBER_BIT 2
 #define OUTAGE_NUMBER_BITS 15
-#define LIMIT_ID_BITS 16
 #define OUTAGE_SINCE_BIT (OUTAGE_NUMBER_BIT + OUTAGE_NUMBER_BITS)
 #define OUTAGE_SINCE_BITS 47
 #define OUTAGE_UNIT_US 64
 #define OUTAGE_GAP_US WEIR_SECOND
 #define OUTAGE_TELL_US WEIR_SECOND
 #define CLOSED_RETRY_US WEIR_SECOND
+#define BUSY_RETRY_US 1000
 
-_Static_assert(WEIR_MAX_LIMITS <= 1 << LIMIT_ID_BITS && LIMIT_ID_BITS + OUTAGE_NUMBER_BITS <= 32,
+_Static_assert(WEIR_MAX_LIMITS <= 1 << FAILURE_TAG_BIT && FAILURE_TAG_BIT + OUTAGE_NUMBER_BITS <= 32,
                "a limit's id and an outage's number share 32 bits");
 
 static uint64_t outage_make(uint64_t number, int64_t since_us)
@@ -44,14 +46,28 @@ static uint64_t outage_make(uint64_t number, int64_t since_us)
     return since << OUTAGE_SINCE_BIT | number << OUTAGE_NUMBER_BIT | OUTAGE_LASTS;
 }
 
-static uint64_t outage_number(uint64_t outage)
+static uint32_t outage_number(uint64_t outage)
 {
-    return outage >> OUTAGE_NUMBER_BIT & ((UINT64_C(1) << OUTAGE_NUMBER_BITS) - 1);
+    return (uint32_t)(outage >> OUTAGE_NUMBER_BIT & ((UINT64_C(1) << OUTAGE_NUMBER_BITS) - 1));
 }
 
 static int64_t outage_since_us(uint64_t outage)
 {
     return (int64_t)(outage >> OUTAGE_SINCE_BIT) * OUTAGE_UNIT_US;
+}
+
+bool failure_outage(const struct weir *limiter, struct failure_outage *out)
+{
+    const uint64_t outage = atomic_load(&limiter->outage);
+    *out = (struct failure_outage){ outage_number(outage), outage_since_us(outage) };
+    return outage & OUTAGE_LASTS;
+}
+
+int64_t failure_time(const struct weir *limiter, int64_t request_us)
+{
+    if (request_us != WEIR_OWN_CLOCK)
+        return request_us;
+    return max_of(0, min_of(clock_now_us(&limiter->clock), WEIR_MAX_TIME_US));
 }
 
 /* What the log says of each policy. */
@@ -68,49 +84,116 @@ static bool was_well_since(const struct weir *limiter, int64_t failed_us)
     return ops->reachable_us && ops->reachable_us(limiter->backend) - failed_us > OUTAGE_GAP_US;
 }
 
-/* The outage that the backend is in, begun if need be. Relaxed throughout: the word is all there is to see. */
+/* ---- What all outages together have used of open_for_us ---- */
+
+static void open_begin(struct weir *limiter, int64_t now_us) REQUIRES(limiter->settle.mutex)
+{
+    const int64_t given_back_us = max_of(0, now_us - limiter->over_us);
+    const int64_t spent_us = atomic_load_explicit(&limiter->open_spent_us, memory_order_relaxed);
+    atomic_store_explicit(&limiter->open_spent_us, max_of(0, spent_us - given_back_us), memory_order_relaxed);
+}
+
+static void open_end(struct weir *limiter, int64_t since_us, int64_t now_us) REQUIRES(limiter->settle.mutex)
+{
+    const int64_t spent_us = atomic_load_explicit(&limiter->open_spent_us, memory_order_relaxed);
+    const int64_t lasted_us = max_of(0, now_us - since_us);
+    atomic_store_explicit(&limiter->open_spent_us, min_of(limiter->open_for_us, spent_us + lasted_us),
+                          memory_order_relaxed);
+    limiter->over_us = now_us;
+}
+
+static bool open_is_spent(const struct weir *limiter, int64_t lasts_us)
+{
+    const int64_t spent_us = atomic_load_explicit(&limiter->open_spent_us, memory_order_relaxed);
+    return limiter->open_for_us > 0 && spent_us + lasts_us >= limiter->open_for_us;
+}
+
+/* ---- Beginning and end ---- */
+
+/* What follows from an end, once it has been written down. */
+static void outage_end(struct weir *limiter, uint64_t outage, int64_t now_us) REQUIRES(limiter->settle.mutex)
+{
+    open_end(limiter, outage_since_us(outage), now_us);
+    settle_outage_over(limiter, outage_number(outage), outage_since_us(outage), now_us);
+}
+
+/* Another outage than that of the word, or the same where the clock has stepped back. */
+static uint64_t outage_begin(struct weir *limiter, uint64_t outage, bool lasts, int64_t now_us, bool *tells)
+    REQUIRES(limiter->settle.mutex)
+{
+    const int64_t here_us = clock_monotonic_us();
+    const int64_t failed_us = atomic_load_explicit(&limiter->failed_us, memory_order_relaxed);
+    const int64_t told_us = atomic_load_explicit(&limiter->told_us, memory_order_relaxed);
+    *tells = !lasts && (told_us == 0 || here_us - told_us >= OUTAGE_TELL_US);
+    const uint64_t told = lasts ? outage & OUTAGE_TOLD : *tells ? OUTAGE_TOLD : 0;
+    const uint64_t begun = outage_make(outage_number(outage) + !lasts, now_us) | told;
+    atomic_store(&limiter->outage, begun);
+    atomic_store_explicit(&limiter->failed_us, here_us, memory_order_relaxed);
+    if (*tells)
+        atomic_store_explicit(&limiter->told_us, here_us, memory_order_relaxed);
+    if (!lasts &&
+        outage & OUTAGE_LASTS) /* nobody saw its end: it is not known to have lasted beyond the last failure */
+        outage_end(limiter, outage, max_of(outage_since_us(outage), now_us - (here_us - failed_us)));
+    if (!lasts)
+        open_begin(limiter, now_us);
+    return begun;
+}
+
+/* The outage that the backend is in, begun if need be. */
 static uint64_t outage_enter(struct weir *limiter, int64_t now_us, int error)
 {
-    uint64_t outage = atomic_load_explicit(&limiter->outage, memory_order_relaxed);
+    uint64_t outage;
+    bool lasts, tells;
     for (;;) {
+        outage = atomic_load_explicit(&limiter->outage, memory_order_relaxed);
         const int64_t failed_us = atomic_load_explicit(&limiter->failed_us, memory_order_relaxed);
-        const bool lasts = outage & OUTAGE_LASTS && !was_well_since(limiter, failed_us);
+        lasts = outage & OUTAGE_LASTS && !was_well_since(limiter, failed_us);
         /* A clock that stepped back by more than the slack takes the outage along, as it does with a key's state. */
         if (lasts && outage_since_us(outage) - now_us <= WEIR_CLOCK_SLACK_US) {
             atomic_store_explicit(&limiter->failed_us, clock_monotonic_us(), memory_order_relaxed);
             return outage;
         }
-        const int64_t here_us = clock_monotonic_us();
-        const int64_t told_us = atomic_load_explicit(&limiter->told_us, memory_order_relaxed);
-        const bool tells = !lasts && (told_us == 0 || here_us - told_us >= OUTAGE_TELL_US);
-        const uint64_t told = lasts ? outage & OUTAGE_TOLD : tells ? OUTAGE_TOLD : 0;
-        const uint64_t entered = outage_make(outage_number(outage) + !lasts, now_us) | told;
-        if (!atomic_compare_exchange_weak_explicit(&limiter->outage, &outage, entered, memory_order_relaxed,
-                                                   memory_order_relaxed))
-            continue;
-        atomic_store_explicit(&limiter->failed_us, here_us, memory_order_relaxed);
-        if (!lasts)
-            stats_add(&limiter->stats, STATS_OUTAGES, 1);
-        if (tells) {
-            atomic_store_explicit(&limiter->told_us, here_us, memory_order_relaxed);
-            log_line(&limiter->log, WEIR_LOG_WARNING, "backend %s: %s; deciding %s until it answers",
-                     limiter->backend->ops->name, weir_strerror(error), takes_over[limiter->on_failure]);
-        }
-        return entered;
+        lock_take(&limiter->settle.mutex);
+        if (atomic_load_explicit(&limiter->outage, memory_order_relaxed) == outage)
+            break;
+        lock_give(&limiter->settle.mutex); /* another thread was faster */
     }
+    outage = outage_begin(limiter, outage, lasts, now_us, &tells);
+    lock_give(&limiter->settle.mutex);
+    if (!lasts)
+        stats_add(&limiter->stats, STATS_OUTAGES, 1);
+    if (tells)
+        log_line(&limiter->log, WEIR_LOG_WARNING, "backend %s: %s; deciding %s until it answers",
+                 limiter->backend->ops->name, weir_strerror(error), takes_over[limiter->on_failure]);
+    return outage;
 }
 
-__attribute__((noinline)) static void outage_leave(struct weir *limiter)
+__attribute__((noinline)) void failure_over(struct weir *limiter, int64_t now_us)
 {
-    uint64_t outage = atomic_load_explicit(&limiter->outage, memory_order_relaxed);
-    while (outage & OUTAGE_LASTS) {
-        if (!atomic_compare_exchange_weak_explicit(&limiter->outage, &outage, outage & ~OUTAGE_LASTS,
-                                                   memory_order_relaxed, memory_order_relaxed))
-            continue;
-        if (outage & OUTAGE_TOLD)
-            log_line(&limiter->log, WEIR_LOG_INFO, "backend %s answers again", limiter->backend->ops->name);
+    if (!(atomic_load_explicit(&limiter->outage, memory_order_relaxed) & OUTAGE_LASTS))
         return;
+    lock_take(&limiter->settle.mutex);
+    const uint64_t outage = atomic_load(&limiter->outage);
+    if (outage & OUTAGE_LASTS) {
+        atomic_store(&limiter->outage, outage & ~OUTAGE_LASTS);
+        outage_end(limiter, outage, now_us);
     }
+    lock_give(&limiter->settle.mutex);
+    if (!(outage & OUTAGE_LASTS))
+        return;
+    if (outage & OUTAGE_TOLD)
+        log_line(&limiter->log, WEIR_LOG_INFO, "backend %s answers again", limiter->backend->ops->name);
+    if (settle_is_due(limiter))
+        settle_all(limiter);
+}
+
+void failure_returned(void *user)
+{
+    struct weir *limiter = user;
+    if (!settle_is_due(limiter))
+        return; /* a request will tell */
+    failure_over(limiter, failure_time(limiter, WEIR_OWN_CLOCK));
+    settle_all(limiter);
 }
 
 /* ---- Answers ---- */
@@ -140,21 +223,29 @@ static int decide_local(struct weir *limiter, int failure, struct weir_backend_r
         struct weir_backend_request *request = &requests[i];
         const uint64_t outage = outage_enter(limiter, request->now_us, failure);
         request->cold_since_us = outage_since_us(outage);
-        request->limit_id = request->limit->id | (uint32_t)(outage_number(outage) << LIMIT_ID_BITS);
+        request->limit_id = request->limit->id | outage_number(outage) << FAILURE_TAG_BIT;
         request->plan_version = plan_cell_version(limit_plan(request->limit, true));
     }
     struct weir_backend *fallback = limiter->fallback;
     error = fallback->ops->decide(fallback, requests, n, all, INT64_MAX, out);
-    for (size_t i = 0; !error && i < n; i++)
+    bool charged = !error;
+    for (size_t i = 0; all && charged && i < n; i++)
+        charged = out[i].allowed;
+    for (size_t i = 0; !error && i < n; i++) {
+        const struct weir_backend_request *request = &requests[i];
+        if (charged && out[i].allowed && request->verb == WEIR_TAKE)
+            settle_admitted(limiter, request->limit_id >> FAILURE_TAG_BIT, request->cold_since_us, request->now_us,
+                            request->cost, out[i].source != WEIR_BY_FULL);
         out[i].source = WEIR_BY_FALLBACK;
+        out[i].age_us = max_of(0, request->now_us - request->cold_since_us);
+    }
     return error;
 }
 
 /* Without a look at the key: its plan alone says what can be said. */
-static void decide_blindly(const struct weir *limiter, const struct weir_backend_request *request,
+static void decide_blindly(const struct weir_backend_request *request, bool open, int64_t age_us,
                            struct weir_decision *out)
 {
-    const bool open = limiter->on_failure == WEIR_FAIL_OPEN;
     struct weir_plan plan;
     weir_request_plan(request, &plan);
     const bool fits = request->cost <= plan.size;
@@ -166,6 +257,18 @@ static void decide_blindly(const struct weir *limiter, const struct weir_backend
         .retry_after_us = !fits  ? WEIR_NEVER
                           : open ? 0
                                  : CLOSED_RETRY_US,
+        .age_us = age_us,
+    };
+}
+
+void failure_deny_for_now(const struct weir_backend_request *request, struct weir_decision *out)
+{
+    struct weir_plan plan;
+    weir_request_plan(request, &plan);
+    *out = (struct weir_decision){
+        .source = WEIR_BY_FALLBACK,
+        .limit = plan.size,
+        .retry_after_us = request->cost <= plan.size ? BUSY_RETRY_US : WEIR_NEVER,
     };
 }
 
@@ -174,23 +277,29 @@ int failure_answer(struct weir *limiter, int error, struct weir_backend_request 
 {
     if ((error == WEIR_OK || error == WEIR_ESTATE) &&
         atomic_load_explicit(&limiter->outage, memory_order_relaxed) & OUTAGE_LASTS)
-        outage_leave(limiter);
+        failure_over(limiter, failure_time(limiter, requests[0].now_us));
     const bool failed = error == WEIR_ETIME || error == WEIR_EIO;
     if (!failed || limiter->on_failure == WEIR_FAIL_ERROR || requests[0].verb == WEIR_REFUND ||
         requests[0].verb == WEIR_RESET)
         return error;
     if (limiter->on_failure == WEIR_FAIL_LOCAL)
         return decide_local(limiter, error, requests, n, all, out);
-    outage_enter(limiter, 0, error);
+    const int64_t now_us = failure_time(limiter, requests[0].now_us);
+    const int64_t age_us = max_of(0, now_us - outage_since_us(outage_enter(limiter, now_us, error)));
+    const bool open = limiter->on_failure == WEIR_FAIL_OPEN && !open_is_spent(limiter, age_us);
     for (size_t i = 0; i < n; i++)
-        decide_blindly(limiter, &requests[i], &out[i]);
+        decide_blindly(&requests[i], open, age_us, &out[i]);
     return WEIR_OK;
 }
 
 int failure_decide(struct weir *limiter, struct weir_backend_request *requests, size_t n, bool all, int64_t deadline_us,
                    struct weir_decision *out)
 {
-    int error = limiter->backend->ops->decide(limiter->backend, requests, n, all, deadline_us, out);
+    int error = WEIR_OK;
+    if (settle_is_due(limiter) && requests[0].verb != WEIR_REFUND)
+        error = settle_before(limiter, requests, n, deadline_us);
+    if (!error)
+        error = limiter->backend->ops->decide(limiter->backend, requests, n, all, deadline_us, out);
     assert(error <= 0);
     return failure_answer(limiter, error, requests, n, all, out);
 }

@@ -13,10 +13,30 @@ int failure_decide(struct weir *limiter, struct weir_backend_request *requests, 
 int failure_answer(struct weir *limiter, int error, struct weir_backend_request *requests, size_t n, bool all,
                    struct weir_decision *out);
 
+/* In place of a decision that cannot be made just now, for the key is being settled. */
+void failure_deny_for_now(const struct weir_backend_request *request, struct weir_decision *out);
+
 static inline bool failure_fell_back(const struct weir_backend_request *request)
 {
     return request->cold_since_us >= 0;
 }
+
+/* The outage that lasts, if one does. Any thread; sequentially consistent. */
+#define FAILURE_TAG_BIT 16 /* an outage's number is the upper bits of the ids of its limits */
+struct failure_outage {
+    uint32_t tag; /* its number */
+    int64_t since_us;
+};
+bool failure_outage(const struct weir *limiter, struct failure_outage *out);
+
+/* The backend has answered: it is over. */
+void failure_over(struct weir *limiter, int64_t now_us);
+
+/* The backend tells that it can be reached again, ops->watch. */
+void failure_returned(void *limiter);
+
+/* The time of a request as outages are told by: its own, or the limiter's clock as far as it is in range. */
+int64_t failure_time(const struct weir *limiter, int64_t request_us);
 
 /* Ask for something that follows from a decision, of who made it; `request` is that of the decision, changed as may
  * be. Its time is read anew. */

@@ -5,6 +5,7 @@
 
 #define TRIPS_IN_LIFE 10           /* a life must be as many round trips, or leases would be spent on waiting */
 #define NEVER_HOLDS_US WEIR_SECOND /* how long a denial of what can never fit is not asked for again */
+#define LOW_PART 8                  /* with that part left of what half a life asks for, permits are asked for ahead */
 #define COUNT_MAX (INT64_C(1) << 40)
 #define AVERAGE_ONE 16  /* the average is kept in 16ths ... */
 #define AVERAGE_TURNS 4 /* ... and moves by a quarter of the difference each half life */
@@ -276,7 +277,7 @@ struct lease_ask lease_ask(struct lease *lease, const struct lease_rules *rules,
     ask.alone = load < 1 || !can_lease(lease, rules, trip_us);
     if (ask.alone || lease->is_asked || lease->batches[1].left > 0)
         return ask;
-    lease->low = mul_capped(2 * load, trip_us) / half_us(rules);
+    lease->low = load / LOW_PART + mul_capped(2 * load, trip_us) / half_us(rules);
     const int64_t room = max_of(0, lease_max(rules, plan) - lease->batches[0].left);
     if (lease->scarce && waiting > 0) { /* of the last permits no more than is sure to be used, but that at once */
         ask.ahead = min_of(waiting, room);

@@ -1,7 +1,9 @@
 /* limiter.c - the life of a limiter, and the share that is in force. */
 #include "core/limiter.h"
 
+#include "core/failure.h"
 #include "core/inside.h"
+#include "core/settle.h"
 
 #include <fcntl.h>
 #include <stddef.h>
@@ -30,17 +32,6 @@ static void share_free(struct share *share)
     share->weights = NULL;
 }
 
-static int wait_init(struct weir *limiter)
-{
-    pthread_condattr_t attributes;
-    if (pthread_condattr_init(&attributes) != 0)
-        return WEIR_ENOMEM;
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    int failed = pthread_cond_init(&limiter->closing_or_left, &attributes);
-    pthread_condattr_destroy(&attributes);
-    return failed ? WEIR_ENOMEM : WEIR_OK;
-}
-
 /* What the child's only thread has of a limiter: no call inside, no request submitted, all of which are
  * the parent's; and an event fd of its own under the same number. The locks are held over the fork, so that what they
  * guard is whole in the child; a condition may be half-way through the waiting of a thread that is not here. */
@@ -49,7 +40,8 @@ static void begin_in_child(struct weir *limiter) UNCHECKED
     uint64_t shut = atomic_load_explicit(&limiter->inside, memory_order_relaxed) & INSIDE_SHUT;
     atomic_store_explicit(&limiter->inside, shut, memory_order_relaxed);
     atomic_store_explicit(&limiter->answered, NULL, memory_order_relaxed);
-    wait_init(limiter);
+    lock_condition_init(&limiter->closing_or_left);
+    settle_begin_in_child(limiter);
     int event_fd = atomic_load_explicit(&limiter->event_fd, memory_order_relaxed);
     if (event_fd >= 0) {
         int own = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
@@ -66,10 +58,12 @@ static void told_of_fork(struct forks_watcher *watcher, enum forks_moment moment
     if (moment == FORKS_BEFORE) {
         lock_take(&limiter->mutex);
         lock_take(&limiter->wait_mutex);
+        lock_take(&limiter->settle.mutex);
         return;
     }
     if (moment == FORKS_IN_CHILD)
         begin_in_child(limiter);
+    lock_give(&limiter->settle.mutex);
     lock_give(&limiter->wait_mutex);
     lock_give(&limiter->mutex);
 }
@@ -78,6 +72,7 @@ static void limiter_free(struct weir *limiter)
 {
     if (limiter->event_fd >= 0)
         close(limiter->event_fd);
+    settle_free(limiter);
     limits_free(limiter);
     share_free(&limiter->share);
     pthread_cond_destroy(&limiter->closing_or_left);
@@ -109,6 +104,7 @@ int limiter_make(const struct weir_options *options, struct weir_backend *backen
     limiter->backend = backend;
     limiter->fallback = fallback;
     limiter->on_failure = options->on_failure;
+    limiter->open_for_us = options->open_for_us;
     limiter->can_block = ops->submit || ops->shut;
     limiter->own_clock = ops->own_clock && !options->by_local_clock;
     limiter->is_plain = !limiter->can_block && !limiter->own_clock && options->on_failure == WEIR_FAIL_ERROR;
@@ -121,16 +117,20 @@ int limiter_make(const struct weir_options *options, struct weir_backend *backen
         .max = options->lease_max,
         .strict = options->strict,
     };
-    int error = wait_init(limiter);
-    if (error) {
+    if (lock_condition_init(&limiter->closing_or_left) != 0) {
         free(limiter);
-        return error;
+        return WEIR_ENOMEM;
+    }
+    if (settle_init(limiter) != WEIR_OK) {
+        pthread_cond_destroy(&limiter->closing_or_left);
+        free(limiter);
+        return WEIR_ENOMEM;
     }
     lock_init(&limiter->mutex);
     lock_init(&limiter->wait_mutex);
 
     struct share share;
-    error = share_from_options(options, &share, (struct message){ NULL, 0 });
+    int error = share_from_options(options, &share, (struct message){ NULL, 0 });
     if (!error)
         error = share_copy(&share, &limiter->share);
     if (!error && hash_secret_draw(&limiter->secret) != 0) {
@@ -147,6 +147,8 @@ int limiter_make(const struct weir_options *options, struct weir_backend *backen
         limiter->forks.told = told_of_fork;
         forks_watch(&limiter->forks);
     }
+    if (ops->watch && limiter->settle.is_on)
+        ops->watch(backend, failure_returned, limiter);
     *out = limiter;
     return WEIR_OK;
 }
@@ -246,6 +248,8 @@ int weir_stats_read(weir *limiter, struct weir_stats *out)
         .errors = stats_sum(&limiter->stats, STATS_ERRORS),
         .fallbacks = stats_sum(&limiter->stats, STATS_FALLBACKS),
         .outages = stats_sum(&limiter->stats, STATS_OUTAGES),
+        .settled = stats_sum(&limiter->stats, STATS_SETTLED),
+        .unsettled = stats_sum(&limiter->stats, STATS_UNSETTLED),
     };
     if (limiter->backend->ops->stats)
         limiter->backend->ops->stats(limiter->backend, &read);

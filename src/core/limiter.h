@@ -3,10 +3,11 @@
  * Locks, none of them held while another is taken (but while the process forks, in this order), none held while a
  * backend or a hook is called:
  *
- *     limiter->mutex        the table of limits, policies, plans being replaced
- *     limiter->wait_mutex   who waits in weir_acquire(), and the limiter's end
+ *     limiter->mutex          the table of limits, policies, plans being replaced
+ *     limiter->wait_mutex     who waits in weir_acquire(), and the limiter's end
+ *     limiter->settle.mutex   an outage's beginning and end, and what is owed from it
  *
- * A decision takes neither: it copies the limit's plan (plan_cell.h) and calls the backend.
+ * A decision takes none of them, unless something is owed: it copies the limit's plan (plan_cell.h) and calls the backend.
  */
 #ifndef CORE_LIMITER_H
 #define CORE_LIMITER_H
@@ -20,6 +21,7 @@
 #include "core/peers.h"
 #include "core/plan.h"
 #include "core/plan_cell.h"
+#include "core/settle_state.h"
 #include "core/stats.h"
 #include "core/uthash_config.h"
 
@@ -54,7 +56,11 @@ struct weir {
     int64_t timeout_us;              /* (c) */
     struct lease_rules leases;       /* (c) but `instances`, which is the share's; life_us 0: not in hybrid mode */
 
-    _Atomic uint64_t outage;          /* (a) failure.c */
+    int64_t open_for_us; /* (c) with WEIR_FAIL_OPEN; 0: no end */
+
+    _Atomic uint64_t outage;          /* (a) readers, settle.mutex writers; failure.c */
+    _Atomic int64_t open_spent_us;    /* (a) likewise: how much of open_for_us was, when the outage began */
+    int64_t over_us;                  /* settle.mutex; when the last outage ended */
     _Atomic int64_t failed_us;        /* (a) failure.c: the last failure, on CLOCK_MONOTONIC */
     _Atomic int64_t told_us;          /* (a) failure.c: when the log last was told of an outage, likewise */
     _Atomic uint64_t inside;          /* (a) inside.h */
@@ -70,6 +76,8 @@ struct weir {
     bool closing;                   /* (w) */
 
     struct forks_watcher forks; /* forks.c's; a limiter that can block goes on in the child of a fork */
+
+    struct settle settle;
 
     struct stats stats; /* (a) */
 };

@@ -7,6 +7,7 @@
 #define CORE_LOCK_H
 
 #include <pthread.h>
+#include <time.h>
 
 #ifdef __clang__
 #define LOCK_ATTRIBUTE(attribute) __attribute__((attribute))
@@ -26,6 +27,18 @@ struct LOCK_ATTRIBUTE(capability("mutex")) lock {
 static inline void lock_init(struct lock *lock)
 {
     pthread_mutex_init(&lock->mutex, NULL); /* cannot fail with default attributes on Linux */
+}
+
+/* A condition whose waits end on CLOCK_MONOTONIC: 0, or there was no memory. */
+static inline int lock_condition_init(pthread_cond_t *condition)
+{
+    pthread_condattr_t attributes;
+    if (pthread_condattr_init(&attributes) != 0)
+        return -1;
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    int failed = pthread_cond_init(condition, &attributes);
+    pthread_condattr_destroy(&attributes);
+    return failed ? -1 : 0;
 }
 
 static inline void lock_destroy(struct lock *lock)

@@ -13,7 +13,16 @@
 
 #define STATS_STRIPES 64 /* the last is shared */
 
-enum stats_counter { STATS_ALLOWED, STATS_DENIED, STATS_ERRORS, STATS_FALLBACKS, STATS_OUTAGES, STATS_COUNTERS };
+enum stats_counter {
+    STATS_ALLOWED,
+    STATS_DENIED,
+    STATS_ERRORS,
+    STATS_FALLBACKS,
+    STATS_OUTAGES,
+    STATS_SETTLED,
+    STATS_UNSETTLED,
+    STATS_COUNTERS
+};
 
 struct stats_stripe {
     alignas(64) _Atomic uint64_t counts[STATS_COUNTERS]; /* relaxed: sums only, they order nothing */

@@ -11,6 +11,7 @@
  * and weir_close() dispatches what is there.
  */
 #include "core/group.h"
+#include "core/settle.h"
 
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -123,22 +124,48 @@ static void op_answered(struct weir_op *op, int status)
     inside_leave(limiter, 1);
 }
 
+/* Hand over an op whose `done` is op_answered(): as ops->submit(). */
+static int hand_over(struct weir *limiter, struct weir_op *op, int64_t deadline)
+{
+    int64_t now_us;
+    int error = group_time(limiter, &op->request, 1, &now_us);
+    if (error)
+        return error;
+    const struct weir_backend_request request = take_request(&op->request, now_us);
+    return limiter->backend->ops->submit(limiter->backend, &request, deadline, op);
+}
+
+/* Its key has been settled, or not. On a thread of the backend's. */
+static void op_settled(struct weir_op *op, int status, int64_t deadline)
+{
+    if (!status)
+        status = hand_over((struct weir *)(uintptr_t)op->opaque[OP_LIMITER], op, deadline);
+    if (status != 1)
+        op_answered(op, status);
+}
+
 /* WEIR_OK or an error: decided at once; 1: op_answered() will run. */
 static int submit(struct weir *limiter, struct weir_op *op)
 {
-    const struct weir_backend_ops *ops = limiter->backend->ops;
     int64_t now_us;
     int result = group_time(limiter, &op->request, 1, &now_us);
     if (!result) {
         struct weir_backend_request request = take_request(&op->request, now_us);
+        const int64_t deadline = deadline_us(limiter);
         memcpy(&op->opaque[OP_DONE], &op->done, sizeof op->done);
         op->opaque[OP_LIMITER] = (uint64_t)(uintptr_t)limiter;
         op->done = op_answered;
-        result = ops->submit(limiter->backend, &request, deadline_us(limiter), op);
+        if (settle_is_due(limiter))
+            result = settle_submit(limiter, &request, deadline, op_settled, op);
+        const bool is_busy = result == SETTLE_BUSY;
+        if (!result)
+            result = limiter->backend->ops->submit(limiter->backend, &request, deadline, op);
         if (result == 1)
             return result;
         op_restore(op);
-        result = failure_answer(limiter, result, &request, 1, false, &op->decision);
+        if (is_busy)
+            failure_deny_for_now(&request, &op->decision);
+        result = is_busy ? WEIR_OK : failure_answer(limiter, result, &request, 1, false, &op->decision);
     }
     count_answer(limiter, result, &op->decision);
     return result;

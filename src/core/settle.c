@@ -1,0 +1,529 @@
+/* settle.c - charges to the backend what a stand-in has admitted in its place.
+ *
+ * In an outage each instance admits by its share, from a state of its own that begins cold: as if all had been taken at
+ * the outage's beginning. Its debt of a key is what is in use there beyond what would be in use if it had admitted
+ * nothing. Let M be the level of a leaky meter over all that anybody admits of the key, R the level in the backend, D the
+ * sum of all debts. What the stand-in admits raises M and D by the same; what the backend admits, M and R. M drains at
+ * the whole rate while it is not 0, R does so, and D drains too, at the sum of the shares' rates, but only once the cold
+ * level has gone, which it has when R has: so R + D >= M throughout. Afterwards D stands still, and is added to R, before
+ * the backend decides of that key again for the instance that owes it. So the backend never takes M for less than it is,
+ * and over any number of outages no more than the limit is admitted at once; an instance that is cut off while others are
+ * not adds its share of the rate, and no more.
+ *
+ *     - A debt is charged as far as there is room for it: M is no more than the limit.
+ *     - A bucket's debt is that at the end of the outage: it drains in the backend from then on, and must not do so here as
+ *       well. A bucket that has had the time to fill owes nothing. A window's is what still counts now.
+ *     - A charge without an answer may have been made. The debt stays, and may be charged twice: too few permits, never too
+ *       many.
+ *     - An outage that lasts is settled too, with the first request that gets through: it ends by that, before its state of
+ *       the key is forgotten.
+ *
+ * One at a time settles a key: it is in the table `under_way` from before its debt is looked at until after it is
+ * forgotten. Others who ask for it wait.
+ *
+ * When an outage ends, its record is made under the mutex if the count of what was admitted says so. A thread that was in
+ * the stand-in meanwhile adds to the count first and looks whether the outage lasts afterwards, and the one that ends it
+ * does these the other way round: so one of them sees the other.
+ */
+#include "core/settle.h"
+
+#include "core/algorithm.h"
+#include "core/arith.h"
+#include "core/verbs.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+/* ---- Records ---- */
+
+int settle_init(struct weir *limiter)
+{
+    struct settle *settle = &limiter->settle;
+    if (lock_condition_init(&settle->changed) != 0)
+        return WEIR_ENOMEM;
+    lock_init(&settle->mutex);
+    const struct weir_backend *fallback = limiter->fallback;
+    settle->is_on = limiter->backend->ops->shared && fallback && fallback->ops->debt && fallback->ops->debtors;
+    return WEIR_OK;
+}
+
+void settle_free(struct weir *limiter)
+{
+    struct settle *settle = &limiter->settle;
+    for (size_t i = 0; i < SETTLE_BUCKETS; i++)
+        assert(!settle->under_way[i]);
+    free(settle->chain.limits);
+    pthread_cond_destroy(&settle->changed);
+    lock_destroy(&settle->mutex);
+}
+
+/* The mutex is held over the fork, past the analysis. */
+void settle_begin_in_child(struct weir *limiter) UNCHECKED
+{
+    struct settle *settle = &limiter->settle;
+    for (size_t i = 0; i < SETTLE_BUCKETS; i++) {
+        struct settlement *settlement;
+        while ((settlement = settle->under_way[i])) {
+            settle->under_way[i] = settlement->next;
+            free(settlement);
+        }
+    }
+    free(settle->chain.limits);
+    settle->chain = (struct settle_chain){ 0 };
+    atomic_store(&settle->count, 0);
+    atomic_store(&settle->admitted, 0);
+    atomic_store(&settle->owes, false);
+    lock_condition_init(&settle->changed);
+}
+
+/* Nothing is owed any more, if that is so. */
+static void settle_look(struct weir *limiter) REQUIRES(limiter->settle.mutex)
+{
+    struct settle *settle = &limiter->settle;
+    struct failure_outage outage;
+    if (atomic_load(&settle->count) == 0 && !failure_outage(limiter, &outage))
+        atomic_store(&settle->owes, false);
+}
+
+static void record_remove(struct settle *settle, size_t i) REQUIRES(settle->mutex)
+{
+    const size_t count = atomic_load(&settle->count) - 1;
+    memmove(&settle->records[i], &settle->records[i + 1], (count - i) * sizeof settle->records[0]);
+    atomic_store(&settle->count, count);
+}
+
+static struct settle_record *record_find(struct settle *settle, uint32_t tag) REQUIRES(settle->mutex)
+{
+    for (size_t i = 0; i < atomic_load(&settle->count); i++)
+        if (settle->records[i].tag == tag)
+            return &settle->records[i];
+    return NULL;
+}
+
+static void record_add(struct weir *limiter, uint32_t tag, int64_t since_us, int64_t until_us, uint64_t permits)
+    REQUIRES(limiter->settle.mutex)
+{
+    struct settle *settle = &limiter->settle;
+    struct settle_record *record = record_find(settle, tag);
+    if (record) {
+        record->admitted += permits;
+        return;
+    }
+    const struct settle_record *oldest = &settle->records[0];
+    if (atomic_load(&settle->count) == SETTLE_RECORDS) {
+        if (oldest->admitted > oldest->settled)
+            stats_add(&limiter->stats, STATS_UNSETTLED, oldest->admitted - oldest->settled);
+        record_remove(settle, 0);
+    }
+    settle->records[atomic_load(&settle->count)] = (struct settle_record){
+        .tag = tag, .since_us = since_us, .until_us = max_of(since_us, until_us), .admitted = permits
+    };
+    atomic_fetch_add(&settle->count, 1);
+    atomic_store(&settle->owes, true);
+}
+
+void settle_outage_over(struct weir *limiter, uint32_t tag, int64_t since_us, int64_t until_us)
+{
+    const uint64_t admitted = limiter->settle.is_on ? atomic_exchange(&limiter->settle.admitted, 0) : 0;
+    if (admitted > 0)
+        record_add(limiter, tag, since_us, until_us, admitted);
+    else
+        settle_look(limiter);
+}
+
+void settle_admitted(struct weir *limiter, uint32_t tag, int64_t since_us, int64_t now_us, int64_t permits, bool known)
+{
+    struct settle *settle = &limiter->settle;
+    struct failure_outage outage;
+    if (!settle->is_on)
+        return;
+    if (!known) {
+        stats_add(&limiter->stats, STATS_UNSETTLED, (uint64_t)permits);
+        return;
+    }
+    atomic_fetch_add(&settle->admitted, (uint64_t)permits);
+    if (!atomic_load(&settle->owes))
+        atomic_store(&settle->owes, true);
+    if (failure_outage(limiter, &outage) && outage.tag == tag)
+        return;
+    lock_take(&settle->mutex);
+    record_add(limiter, tag, since_us, now_us, (uint64_t)permits);
+    lock_give(&settle->mutex);
+    settle_all(limiter);
+}
+
+void settle_record_done(struct weir *limiter, uint32_t tag, uint64_t admitted)
+{
+    struct settle *settle = &limiter->settle;
+    lock_take(&settle->mutex);
+    const struct settle_record *record = record_find(settle, tag);
+    if (record && record->admitted == admitted)
+        record_remove(settle, (size_t)(record - settle->records));
+    settle_look(limiter);
+    lock_give(&settle->mutex);
+}
+
+/* ---- What is owed of a key ---- */
+
+struct owed {
+    size_t count;
+    struct settle_record records[SETTLE_RECORDS + 1];
+};
+
+/* All outages of which something may be owed as of `now_us`, the one that lasts among them. */
+static void owed_read(struct weir *limiter, int64_t now_us, struct owed *owed)
+{
+    struct settle *settle = &limiter->settle;
+    struct failure_outage outage;
+    owed->count = 0;
+    bool lasts = failure_outage(limiter, &outage);
+    if (!lasts || atomic_load(&settle->count) > 0) { /* else it was the only one while it lasted */
+        lock_take(&settle->mutex);
+        owed->count = atomic_load(&settle->count);
+        memcpy(owed->records, settle->records, owed->count * sizeof owed->records[0]);
+        lasts = failure_outage(limiter, &outage);
+        lock_give(&settle->mutex);
+    }
+    if (lasts)
+        owed->records[owed->count++] = (struct settle_record){ .tag = outage.tag,
+                                                               .since_us = outage.since_us,
+                                                               .until_us = max_of(outage.since_us, now_us) };
+}
+
+/* Whether a bucket that was empty then is full now. */
+static bool has_filled_since(const struct weir_plan *plan, int64_t then_us, int64_t now_us)
+{
+    int64_t state[2];
+    state_charge(plan, state, then_us, plan->size);
+    return state_fresh_at_us(plan, state) <= now_us;
+}
+
+/* To the stand-in, about a key and an outage. */
+static struct weir_backend_request part_request(const struct weir_backend_request *of, const struct settle_part *part,
+                                                enum weir_verb verb)
+{
+    struct weir_backend_request request = *of;
+    request.cost = 1;
+    request.now_us = part->at_us;
+    request.plan_version = plan_cell_version(limit_plan(of->limit, true));
+    request.cold_since_us = part->since_us;
+    request.limit_id = of->limit->id | part->tag << FAILURE_TAG_BIT;
+    request.verb = verb;
+    return request;
+}
+
+static int64_t part_debt(struct weir *limiter, const struct weir_backend_request *of, const struct settle_part *part)
+{
+    const struct weir_backend_request request = part_request(of, part, WEIR_PEEK);
+    return limiter->fallback->ops->debt(limiter->fallback, &request);
+}
+
+/* What is owed of the key of a request at its time. */
+static struct settle_debt assess(struct weir *limiter, const struct weir_backend_request *of)
+{
+    struct owed owed;
+    struct weir_plan plan;
+    struct settle_debt debt = { .permits = 0 };
+    const int64_t now_us = failure_time(limiter, of->now_us);
+    plan_cell_read(limit_plan(of->limit, true), &plan);
+    const bool is_bucket = plan.algorithm == WEIR_TOKEN_BUCKET || plan.algorithm == WEIR_LEAKY_BUCKET;
+    owed_read(limiter, now_us, &owed);
+    for (size_t i = 0; i < owed.count; i++) {
+        const struct settle_record *record = &owed.records[i];
+        struct settle_part part = { .tag = record->tag,
+                                    .since_us = record->since_us,
+                                    .at_us = is_bucket ? record->until_us : now_us };
+        if (is_bucket && has_filled_since(&plan, record->until_us, now_us))
+            continue;
+        part.permits = part_debt(limiter, of, &part);
+        if (part.permits > 0)
+            debt.parts[debt.count++] = part;
+        debt.permits += part.permits;
+    }
+    return debt;
+}
+
+int64_t settle_owed(struct weir *limiter, const struct weir_backend_request *of)
+{
+    return assess(limiter, of).permits;
+}
+
+/* ---- A settlement ---- */
+
+/* A charge of what is owed, but for `ahead`. */
+static struct weir_backend_request charge_request(struct weir_limit *limit, struct weir_key key, uint64_t hash,
+                                                  int64_t now_us)
+{
+    return (struct weir_backend_request){
+        .limit = limit,
+        .key = key,
+        .hash = hash,
+        .now_us = now_us,
+        .plan_version = plan_cell_version(&limit->plan),
+        .cold_since_us = -1,
+        .spread = 1,
+        .limit_id = limit->id,
+        .verb = WEIR_TAKE,
+    };
+}
+
+static struct settlement *settlement_make(const struct weir_backend_request *of, const void *owner)
+{
+    struct settlement *settlement = malloc(sizeof *settlement + of->key.len);
+    if (!settlement)
+        return NULL;
+    memset(settlement, 0, sizeof *settlement);
+    memcpy(settlement->key, of->key.data, of->key.len);
+    settlement->charge = charge_request(of->limit, weir_key(settlement->key, of->key.len), of->hash, of->now_us);
+    settlement->owner = owner;
+    return settlement;
+}
+
+/* The link in its bucket to the settlement of the same key, or where there is none. */
+static struct settlement **settlement_find(struct settle *settle, const struct weir_backend_request *like)
+    REQUIRES(settle->mutex)
+{
+    struct settlement **link = &settle->under_way[like->hash % SETTLE_BUCKETS];
+    for (; *link; link = &(*link)->next) {
+        const struct weir_backend_request *charge = &(*link)->charge;
+        if (charge->hash == like->hash && charge->limit == like->limit && charge->key.len == like->key.len &&
+            memcmp(charge->key.data, like->key.data, like->key.len) == 0)
+            break;
+    }
+    return link;
+}
+
+/* In an outage that lasts a backend may say of itself that it has not been seen well since the last failure. */
+static bool is_out_of_reach(struct weir *limiter)
+{
+    const struct weir_backend_ops *ops = limiter->backend->ops;
+    struct failure_outage outage;
+    return ops->reachable_us && failure_outage(limiter, &outage) &&
+           ops->reachable_us(limiter->backend) <= atomic_load_explicit(&limiter->failed_us, memory_order_relaxed);
+}
+
+/* Out of the table: others may have it. */
+static void settlement_release(struct weir *limiter, struct settlement *settlement, bool is_settled)
+{
+    struct settle *settle = &limiter->settle;
+    lock_take(&settle->mutex);
+    for (size_t i = 0; is_settled && i < settlement->debt.count; i++) {
+        struct settle_record *record = record_find(settle, settlement->debt.parts[i].tag);
+        if (record)
+            record->settled += (uint64_t)settlement->debt.parts[i].permits;
+    }
+    struct settlement **link = settlement_find(settle, &settlement->charge);
+    *link = settlement->next;
+    settle->ended++;
+    pthread_cond_broadcast(&settle->changed);
+    const bool wakes_chain = settlement->wakes_chain && is_settled;
+    lock_give(&settle->mutex);
+    if (wakes_chain)
+        settle_all(limiter);
+}
+
+enum settle_claim settle_claim(struct weir *limiter, const struct weir_backend_request *of, const void *owner,
+                               bool wakes_chain, struct settlement **out)
+{
+    struct settle *settle = &limiter->settle;
+    struct weir_plan plan;
+    if (assess(limiter, of).permits == 0)
+        return SETTLE_NOTHING;
+    if (is_out_of_reach(limiter))
+        return SETTLE_OUT_OF_REACH;
+    struct settlement *settlement = settlement_make(of, owner);
+    if (!settlement)
+        return SETTLE_NO_MEMORY;
+    enum settle_claim claim = SETTLE_CLAIMED;
+    lock_take(&settle->mutex);
+    struct settlement **link = settlement_find(settle, of);
+    if (*link) {
+        claim = (*link)->owner == owner ? SETTLE_MINE : SETTLE_BY_OTHERS;
+        (*link)->wakes_chain = (*link)->wakes_chain || wakes_chain;
+    } else {
+        *link = settlement;
+    }
+    lock_give(&settle->mutex);
+    if (claim == SETTLE_CLAIMED) { /* only now does the debt stand still */
+        settlement->debt = assess(limiter, of);
+        plan_cell_read(&of->limit->plan, &plan);
+        settlement->charge.ahead = min_of(settlement->debt.permits, plan.size);
+        if (settlement->debt.permits == 0) { /* another one was faster */
+            settlement_release(limiter, settlement, true);
+            claim = SETTLE_NOTHING;
+        }
+    }
+    if (claim != SETTLE_CLAIMED)
+        free(settlement);
+    *out = settlement;
+    return claim;
+}
+
+/* A key of an outage is settled, in the stand-in too. */
+static void forget_part(struct weir *limiter, const struct weir_backend_request *of, const struct settle_part *part)
+{
+    struct weir_decision decision;
+    struct weir_backend_request request = part_request(of, part, WEIR_RESET);
+    if (part_debt(limiter, of, part) > part->permits) { /* more has been admitted meanwhile: that stays */
+        request.verb = WEIR_REFUND;
+        request.cost = part->permits;
+    }
+    limiter->fallback->ops->decide(limiter->fallback, &request, 1, false, INT64_MAX, &decision);
+}
+
+void settle_forget(struct weir *limiter, const struct weir_backend_request *of, uint32_t tag, int64_t since_us)
+{
+    const struct settle_part part = { .tag = tag, .since_us = since_us, .at_us = failure_time(limiter, of->now_us) };
+    struct weir_decision decision;
+    const struct weir_backend_request request = part_request(of, &part, WEIR_RESET);
+    limiter->fallback->ops->decide(limiter->fallback, &request, 1, false, INT64_MAX, &decision);
+}
+
+/* The backend has answered a charge; the settlement is gone afterwards. */
+static void settlement_end(struct weir *limiter, struct settlement *settlement, int error,
+                           const struct weir_decision *decision)
+{
+    const bool is_refused = error == WEIR_ESTATE || error == WEIR_EINVAL; /* there is nothing to charge it to */
+    const bool is_settled = error == WEIR_OK || is_refused;
+    const struct settle_debt *debt = &settlement->debt;
+    if (is_settled) {
+        failure_over(limiter, failure_time(limiter, settlement->charge.now_us));
+        for (size_t i = 0; i < debt->count; i++)
+            forget_part(limiter, &settlement->charge, &debt->parts[i]);
+        if (is_refused)
+            stats_add(&limiter->stats, STATS_UNSETTLED, (uint64_t)debt->permits);
+        else
+            stats_add(&limiter->stats, STATS_SETTLED, (uint64_t)decision->ahead);
+    }
+    settlement_release(limiter, settlement, is_settled);
+    free(settlement);
+}
+
+/* ---- Charged at once ---- */
+
+static int charge(struct weir *limiter, struct settlement **settlements, size_t n, int64_t deadline_us)
+{
+    struct weir_backend_request requests[WEIR_MAX_ALL];
+    struct weir_decision decisions[WEIR_MAX_ALL];
+    size_t i = 0;
+    do
+        requests[i] = settlements[i]->charge;
+    while (++i < n);
+    int error = limiter->backend->ops->decide(limiter->backend, requests, n, false, deadline_us, decisions);
+    assert(error <= 0);
+    for (i = 0; i < n; i++)
+        settlement_end(limiter, settlements[i], error, &decisions[i]);
+    return error;
+}
+
+/* Wait until a settlement has ended since `ended` were. */
+static int await_change(struct weir *limiter, uint64_t ended, int64_t until_us)
+{
+    struct settle *settle = &limiter->settle;
+    const struct timespec until = { .tv_sec = until_us / WEIR_SECOND, .tv_nsec = until_us % WEIR_SECOND * 1000 };
+    int woken = 0;
+    lock_take(&settle->mutex);
+    while (settle->ended == ended && woken != ETIMEDOUT)
+        woken = pthread_cond_timedwait(&settle->changed, &settle->mutex.mutex, &until);
+    const bool is_late = settle->ended == ended;
+    lock_give(&settle->mutex);
+    return is_late ? WEIR_ETIME : WEIR_OK;
+}
+
+static uint64_t count_ended(struct weir *limiter)
+{
+    lock_take(&limiter->settle.mutex);
+    const uint64_t ended = limiter->settle.ended;
+    lock_give(&limiter->settle.mutex);
+    return ended;
+}
+
+/* Those of the requests' keys that are owed and nobody has. WEIR_OK or an error; *busy: somebody has some. */
+static int claim_each(struct weir *limiter, const struct weir_backend_request *requests, size_t n,
+                      struct settlement **claimed, size_t *count, bool *busy)
+{
+    *count = 0;
+    *busy = false;
+    for (size_t i = 0; i < n; i++) {
+        switch (settle_claim(limiter, &requests[i], claimed, false, &claimed[*count])) {
+        case SETTLE_NOTHING:
+        case SETTLE_MINE: break;
+        case SETTLE_CLAIMED: ++*count; break;
+        case SETTLE_BY_OTHERS: *busy = true; break;
+        case SETTLE_OUT_OF_REACH: return WEIR_EIO;
+        case SETTLE_NO_MEMORY: return WEIR_ENOMEM;
+        }
+    }
+    return WEIR_OK;
+}
+
+/* Never waits while it has claimed a key: two who wait for each other's would wait in vain. */
+__attribute__((noinline)) int settle_before(struct weir *limiter, const struct weir_backend_request *requests, size_t n,
+                                            int64_t deadline_us)
+{
+    const int64_t until_us = min_of(deadline_us, clock_monotonic_us() + limiter->timeout_us);
+    settle_go_on(limiter);
+    for (;;) {
+        struct settlement *claimed[WEIR_MAX_ALL];
+        size_t count;
+        bool busy;
+        const uint64_t ended = count_ended(limiter);
+        int error = claim_each(limiter, requests, n, claimed, &count, &busy);
+        for (size_t i = 0; error && i < count; i++)
+            settlement_end(limiter, claimed[i], error, NULL);
+        if (!error && count > 0)
+            error = charge(limiter, claimed, count, deadline_us);
+        if (!error && busy)
+            error = await_change(limiter, ended, until_us);
+        if (error || !busy)
+            return error;
+    }
+}
+
+/* ---- Submitted ---- */
+
+static void settlement_charged(struct weir_op *op, int status)
+{
+    struct settlement *settlement = (struct settlement *)(void *)op; /* its first member */
+    struct weir *limiter = settlement->charge.limit->limiter;
+    settle_then *then = settlement->then;
+    struct weir_op *then_op = settlement->then_op;
+    const int64_t deadline_us = settlement->deadline_us;
+    settlement_end(limiter, settlement, status, &op->decision);
+    if (then)
+        then(then_op, status, deadline_us);
+    else
+        settle_charged(limiter, status);
+}
+
+int settlement_submit(struct weir *limiter, struct settlement *settlement, int64_t deadline_us)
+{
+    const struct weir_backend_request *charge = &settlement->charge;
+    settlement->deadline_us = deadline_us;
+    settlement->op = (struct weir_op){
+        .request = { charge->limit, charge->key, 0, max_of(0, charge->now_us) },
+        .done = settlement_charged,
+    };
+    int result = limiter->backend->ops->submit(limiter->backend, charge, deadline_us, &settlement->op);
+    if (result != 1)
+        settlement_end(limiter, settlement, result, &settlement->op.decision);
+    return result;
+}
+
+int settle_submit(struct weir *limiter, const struct weir_backend_request *request, int64_t deadline_us,
+                  settle_then *then, struct weir_op *op)
+{
+    struct settlement *settlement;
+    settle_go_on(limiter);
+    switch (settle_claim(limiter, request, op, false, &settlement)) {
+    case SETTLE_CLAIMED: break;
+    case SETTLE_MINE:
+    case SETTLE_BY_OTHERS: return SETTLE_BUSY;
+    case SETTLE_OUT_OF_REACH: return WEIR_EIO;
+    case SETTLE_NO_MEMORY: return WEIR_ENOMEM;
+    case SETTLE_NOTHING: return WEIR_OK;
+    }
+    settlement->then = then;
+    settlement->then_op = op;
+    return settlement_submit(limiter, settlement, deadline_us);
+}

@@ -1,0 +1,257 @@
+/* settle_chain.c - settles all keys in the background, a batch at a time.
+ *
+ * It goes through the records, the oldest first, and through each one's keys in the stand-in. What a batch finds is charged
+ * by submitted requests, the last of which to be answered goes on with the next batch, on whichever thread that is. A
+ * charge that fails ends it: for the backend is gone again, and tells of its return, or answers late, and then whoever
+ * finds something owed begins anew, after a pause.
+ *
+ * Where the backend has no submit() nothing is charged here: then each request is settled just before it is decided
+ * (settle.c), and what is done here, a few keys at a time, is to find out when nothing is owed any more.
+ */
+#include "core/settle.h"
+
+#include "core/verbs.h"
+
+#include <stdlib.h>
+
+#define BATCH 64        /* keys looked at, or a few more */
+#define PAUSE_US 100000 /* after a charge that failed */
+
+/* A key that was found in the stand-in. */
+struct settle_key {
+    struct settle_key *next;
+    uint32_t limit_id;
+    size_t len;
+    char bytes[];
+};
+
+/* ---- The walk ---- */
+
+/* Under a lock of the stand-in's. */
+static bool found(void *user, uint32_t limit_id, struct weir_key key)
+{
+    struct settle_chain *chain = user;
+    struct settle_key *found = malloc(sizeof *found + key.len);
+    if (!found) {
+        atomic_store(&chain->has_left_some, true);
+        return false;
+    }
+    found->next = chain->batch;
+    found->limit_id = limit_id;
+    found->len = key.len;
+    memcpy(found->bytes, key.data, key.len);
+    chain->batch = found;
+    return true;
+}
+
+/* Where it is between records: at the next that it has not been at. False: there is none. */
+static bool next_record(struct weir *limiter)
+{
+    struct settle *settle = &limiter->settle;
+    struct settle_chain *chain = &settle->chain;
+    lock_take(&settle->mutex);
+    for (size_t i = 0; !chain->walks && i < atomic_load(&settle->count); i++) {
+        struct settle_record *record = &settle->records[i];
+        if (record->walked)
+            continue;
+        record->walked = chain->walks = true;
+        chain->at_end = false;
+        chain->tag = record->tag;
+        chain->since_us = record->since_us;
+        chain->admitted = record->admitted;
+        chain->place = 0;
+        atomic_store(&chain->has_left_some, false);
+    }
+    lock_give(&settle->mutex);
+    return chain->walks;
+}
+
+/* All records are to be looked at once more. */
+static void forget_walks(struct weir *limiter)
+{
+    struct settle *settle = &limiter->settle;
+    lock_take(&settle->mutex);
+    for (size_t i = 0; i < atomic_load(&settle->count); i++)
+        settle->records[i].walked = false;
+    lock_give(&settle->mutex);
+    settle->chain.walks = false;
+}
+
+/* Fill the batch, or end a record: true if there is more to do at it. */
+static bool walk_on(struct weir *limiter)
+{
+    struct settle_chain *chain = &limiter->settle.chain;
+    struct weir_backend *fallback = limiter->fallback;
+    if (chain->at_end) {
+        chain->walks = false;
+        if (!atomic_load(&chain->has_left_some))
+            settle_record_done(limiter, chain->tag, chain->admitted);
+        return false;
+    }
+    chain->at_end = !fallback->ops->debtors(fallback, chain->tag, &chain->place, BATCH, found, chain);
+    return true;
+}
+
+/* ---- The limit of a key ---- */
+
+/* Ids are given in the order of definition, which is the table's, and limits stay. */
+static void look_up_limits(struct weir *limiter)
+{
+    struct settle_chain *chain = &limiter->settle.chain;
+    lock_take(&limiter->mutex);
+    const size_t count = HASH_COUNT(limiter->limits);
+    struct weir_limit **limits = realloc(chain->limits, count * sizeof *limits);
+    if (limits) {
+        struct weir_limit *limit, *next;
+        HASH_ITER(hh, limiter->limits, limit, next)
+            limits[limit->id] = limit;
+        chain->limits = limits;
+        chain->limit_count = count;
+    }
+    lock_give(&limiter->mutex);
+}
+
+/* NULL: out of memory. */
+static struct weir_limit *limit_of(struct weir *limiter, uint32_t limit_id)
+{
+    struct settle_chain *chain = &limiter->settle.chain;
+    const uint32_t id = limit_id & ((1 << FAILURE_TAG_BIT) - 1);
+    if (id >= chain->limit_count)
+        look_up_limits(limiter);
+    return id < chain->limit_count ? chain->limits[id] : NULL;
+}
+
+/* ---- A batch ---- */
+
+/* Have a key charged if anything is owed of it. */
+static void settle_key(struct weir *limiter, const struct settle_key *key)
+{
+    struct settle_chain *chain = &limiter->settle.chain;
+    struct weir_limit *limit = limit_of(limiter, key->limit_id);
+    int64_t now_us;
+    if (!limit || request_time(limiter, &now_us) != WEIR_OK) {
+        atomic_store(&chain->has_left_some, true);
+        return;
+    }
+    const struct weir_backend_request of = backend_request(limit, weir_key(key->bytes, key->len), 1, now_us, WEIR_TAKE);
+    struct settlement *settlement = NULL;
+    enum settle_claim claim = SETTLE_NOTHING;
+    if (limiter->backend->ops->submit)
+        claim = settle_claim(limiter, &of, chain, true, &settlement);
+    else if (settle_owed(limiter, &of) > 0)
+        claim = SETTLE_BY_OTHERS;
+    if (claim == SETTLE_NOTHING)
+        settle_forget(limiter, &of, chain->tag, chain->since_us);
+    else if (claim == SETTLE_BY_OTHERS || claim == SETTLE_NO_MEMORY)
+        atomic_store(&chain->has_left_some, true);
+    else if (claim == SETTLE_OUT_OF_REACH)
+        atomic_store(&chain->failed, true);
+    if (claim != SETTLE_CLAIMED)
+        return;
+    atomic_fetch_add(&chain->waiting, 1);
+    int result = settlement_submit(limiter, settlement, deadline_us(limiter));
+    if (result == 1)
+        return;
+    if (result != WEIR_OK && result != WEIR_ESTATE)
+        atomic_store(&chain->failed, true);
+    atomic_fetch_sub(&chain->waiting, 1);
+}
+
+static void settle_batch(struct weir *limiter)
+{
+    struct settle_chain *chain = &limiter->settle.chain;
+    struct settle_key *key;
+    while ((key = chain->batch)) {
+        chain->batch = key->next;
+        settle_key(limiter, key);
+        free(key);
+    }
+}
+
+/* ---- The chain ---- */
+
+static void begin(struct weir *limiter);
+
+/* The limiter may be gone from here on. */
+static void end(struct weir *limiter)
+{
+    struct settle_chain *chain = &limiter->settle.chain;
+    const bool failed = atomic_load(&chain->failed);
+    atomic_store(&chain->again_us, clock_monotonic_us() + PAUSE_US);
+    atomic_store(&chain->busy, false);
+    if (!failed)
+        begin(limiter);
+    inside_leave(limiter, 1);
+}
+
+/* Batch after batch, until one has to be waited for. */
+static void run(struct weir *limiter)
+{
+    struct settle_chain *chain = &limiter->settle.chain;
+    while (!atomic_load(&chain->failed) && (chain->walks || next_record(limiter))) {
+        if (!walk_on(limiter))
+            continue;
+        atomic_store(&chain->waiting, 1); /* this thread, so that nobody goes on while it submits */
+        settle_batch(limiter);
+        if (atomic_fetch_sub(&chain->waiting, 1) > 1)
+            return;
+    }
+    end(limiter);
+}
+
+void settle_charged(struct weir *limiter, int status)
+{
+    struct settle_chain *chain = &limiter->settle.chain;
+    if (status != WEIR_OK && status != WEIR_ESTATE)
+        atomic_store(&chain->failed, true);
+    if (atomic_fetch_sub(&chain->waiting, 1) == 1)
+        run(limiter);
+}
+
+/* If there is something to settle and nobody is at it. Whoever is looks once more when it has ended. */
+static void begin(struct weir *limiter)
+{
+    struct settle_chain *chain = &limiter->settle.chain;
+    if (!atomic_load(&chain->again) || atomic_exchange(&chain->busy, true))
+        return;
+    if (inside_enter(limiter, 1) != WEIR_OK) {
+        atomic_store(&chain->busy, false);
+        return;
+    }
+    atomic_store(&chain->again, false);
+    atomic_store(&chain->failed, false);
+    forget_walks(limiter);
+    run(limiter);
+}
+
+void settle_all(struct weir *limiter)
+{
+    if (!limiter->backend->ops->submit)
+        return;
+    atomic_store(&limiter->settle.chain.again, true);
+    begin(limiter);
+}
+
+/* A few keys, without charging them. */
+static void look_on(struct weir *limiter)
+{
+    struct settle_chain *chain = &limiter->settle.chain;
+    if (atomic_exchange(&chain->busy, true))
+        return;
+    if (!chain->walks && !next_record(limiter))
+        forget_walks(limiter);
+    else if (walk_on(limiter))
+        settle_batch(limiter);
+    atomic_store(&chain->busy, false);
+}
+
+void settle_go_on(struct weir *limiter)
+{
+    struct settle *settle = &limiter->settle;
+    if (atomic_load(&settle->count) == 0 || atomic_load(&settle->chain.busy))
+        return;
+    if (!limiter->backend->ops->submit)
+        look_on(limiter);
+    else if (clock_monotonic_us() >= atomic_load(&settle->chain.again_us))
+        settle_all(limiter);
+}

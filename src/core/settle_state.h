@@ -1,0 +1,55 @@
+/* settle_state.h - what a limiter keeps of what is owed; settle.h has the functions. */
+#ifndef CORE_SETTLE_STATE_H
+#define CORE_SETTLE_STATE_H
+
+#include "core/lock.h"
+
+#include <weir/backend.h>
+
+#include <stdatomic.h>
+
+#define SETTLE_RECORDS 16
+#define SETTLE_BUCKETS 64 /* a power of two */
+
+/* An outage in which permits were admitted, and which is over. */
+struct settle_record {
+    uint32_t tag; /* its number, which is the upper bits of the ids of its limits */
+    bool walked;  /* the chain has been at it */
+    int64_t since_us, until_us;
+    uint64_t admitted, settled; /* permits */
+};
+
+/* The walk that settles all keys, one record after the other. What is not atomic is whose it is while it is busy. */
+struct settle_chain {
+    atomic_bool busy;
+    atomic_bool again;         /* there is more to settle than there was when it began */
+    atomic_bool failed;        /* a charge did */
+    atomic_bool has_left_some; /* keys of the record are still owed */
+    atomic_size_t waiting;     /* for charges of the batch */
+    _Atomic int64_t again_us;  /* on CLOCK_MONOTONIC: not to begin anew before, for a charge failed */
+    bool walks, at_end;        /* it is at a record; has seen all of it */
+    uint32_t tag;              /* of that record */
+    uint64_t admitted;         /* in it when the walk began */
+    uint64_t place;            /* in it, see ops->debtors */
+    int64_t since_us;          /* of it */
+    struct settle_key *batch;
+    struct weir_limit **limits; /* by id */
+    size_t limit_count;
+};
+
+/* (c) constant, (a) atomic, (s) mutex */
+struct settle {
+    bool is_on;                /* (c) */
+    atomic_bool owes;          /* (a) something may be owed: else nobody has to look */
+    _Atomic uint64_t admitted; /* (a) permits, by the stand-in in the outage that lasts */
+    atomic_size_t count;       /* (a) of records; (s) writers */
+
+    struct lock mutex;
+    pthread_cond_t changed;                       /* a settlement has ended; CLOCK_MONOTONIC */
+    uint64_t ended;                               /* (s) settlements */
+    struct settle_record records[SETTLE_RECORDS]; /* (s) the oldest first */
+    struct settlement *under_way[SETTLE_BUCKETS]; /* (s) by the hash of the key */
+    struct settle_chain chain;
+};
+
+#endif

@@ -1,0 +1,366 @@
+/* sim_audit.c - watches a run: what can be told at once is, and what is used is written down for the meters.
+ *
+ * At once:
+ *
+ *     a permit is used only by whom it was granted to, once, within the life of the lease         (the ground of H1, H6)
+ *     an instance has at most lease_max ahead of use                                              (H7: what strands)
+ *     no refund that nobody asked for reaches the store                                           (H2)
+ *     nobody is denied by memory while the store would have admitted him, and nobody asks the
+ *     store what a denial has answered already                                                    (H12)
+ *     each request is answered once, in time; what must pass passes                               (liveness)
+ */
+#include "sim.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { SLACK_US = 2 }; /* rounding of clocks that drift */
+
+void audit_start(struct sim *sim)
+{
+    for (int limit = 0; limit < sim->limit_count; limit++)
+        for (int key = 0; key < sim->key_count; key++)
+            sim->tracks[limit][key] = sim_take(sim, sizeof(struct audit_track));
+}
+
+void record_add(struct sim *sim, int limit, int key, const struct record *record)
+{
+    struct audit_track *track = sim->tracks[limit][key];
+    if (track->count == track->room) {
+        track->room = track->room ? 2 * track->room : 256;
+        track->records = realloc(track->records, track->room * sizeof *track->records);
+        if (!track->records)
+            abort();
+    }
+    track->records[track->count++] = *record;
+}
+
+static void record_now(struct sim *sim, int limit, int key, enum record_kind kind, int instance, int64_t amount)
+{
+    const struct record record = {
+        .at_us = sim->now_us, .order = sim->order++, .kind = (uint8_t)kind, .instance = instance, .amount = amount
+    };
+    record_add(sim, limit, key, &record);
+}
+
+static int64_t drifted(const struct sim *sim, int64_t us)
+{
+    return sim->drift_max_ppm ? us * sim->drift_max_ppm / 1000000 + SLACK_US : 0;
+}
+
+/* ---- Grants ---- */
+
+static bool is_alive(const struct sim *sim, const struct grant *grant)
+{
+    const int64_t life_us = sim->leases.life_us;
+    return sim->now_us < grant->asked_us + life_us + drifted(sim, life_us);
+}
+
+static void grants_tidy(const struct sim *sim, struct holding *holding)
+{
+    int kept = 0;
+    for (int i = 0; i < holding->count; i++)
+        if (holding->grants[i].left > 0 && is_alive(sim, &holding->grants[i]))
+            holding->grants[kept++] = holding->grants[i];
+    holding->count = kept;
+}
+
+static int64_t grants_left(const struct sim *sim, struct holding *holding)
+{
+    int64_t left = 0;
+    grants_tidy(sim, holding);
+    for (int i = 0; i < holding->count; i++)
+        left += holding->grants[i].left;
+    return left;
+}
+
+static void grant_add(const struct sim *sim, struct holding *holding, const struct grant *grant)
+{
+    grants_tidy(sim, holding);
+    if (holding->count == SIM_GRANTS) /* more than any run has; the audit would be too strict, not too lax */
+        holding->count--;
+    holding->grants[holding->count++] = *grant;
+}
+
+/* Take `cost` out of what was granted, the oldest first or the newest. False: there is less. */
+static bool grants_use(const struct sim *sim, struct holding *holding, int64_t cost, bool newest)
+{
+    if (grants_left(sim, holding) < cost)
+        return false;
+    for (int i = 0; i < holding->count && cost > 0; i++) {
+        struct grant *grant = &holding->grants[newest ? holding->count - 1 - i : i];
+        const int64_t used = min_of(cost, grant->left);
+        grant->left -= used;
+        cost -= used;
+    }
+    return true;
+}
+
+/* ---- What the store does ---- */
+
+/* Where the store's window, or what it refills next, ends. */
+static void note_window(struct sim *sim, const struct asked *asked, const struct weir_decision *decision)
+{
+    const struct weir_plan *plan = &asked->plan;
+    int64_t end_us = 0;
+    if (decision->reset_after_us == 0)
+        return;
+    if (plan->algorithm == WEIR_FIXED_WINDOW) {
+        end_us = sim->now_us + decision->reset_after_us;
+    } else if (plan->algorithm == WEIR_TOKEN_BUCKET && plan->refill == WEIR_INTERVAL) {
+        const int64_t refills = (plan->size - decision->remaining + plan->limit - 1) / plan->limit;
+        end_us = sim->now_us + decision->reset_after_us - max_of(0, refills - 1) * plan->period_us;
+    }
+    if (end_us > 0)
+        record_now(sim, asked->limit, asked->key, RECORD_WINDOW, -1, end_us);
+}
+
+/* What an outage has cost is charged by itself; nothing else looks like that while there is such a thing. */
+static bool is_settlement(const struct instance *instance, const struct asked *asked)
+{
+    return asked->verb == WEIR_TAKE && asked->cost == 0 && asked->spread == 1 && asked->ahead > 0 &&
+           instance->holdings[asked->limit][asked->key].unsettled > 0;
+}
+
+void audit_executed(struct sim *sim, struct instance *instance, const struct asked *asked,
+                    const struct weir_decision *decision)
+{
+    sim->store_calls++;
+    trace(sim, "store: limit%d key%d instance %d cost %lld ahead %lld: %s, ahead %lld, remaining %lld, retry %lld",
+          asked->limit, asked->key, instance->number, (long long)asked->cost, (long long)asked->ahead,
+          decision->allowed ? "yes" : "no", (long long)decision->ahead, (long long)decision->remaining,
+          (long long)decision->retry_after_us);
+    if (asked->verb == WEIR_REFUND && !(sim->scenario->troubles & TROUBLE_REFUND))
+        violation(sim, "H2: instance %d gave %lld permits back", instance->number, (long long)asked->cost);
+    if (asked->verb != WEIR_TAKE)
+        return;
+    note_window(sim, asked, decision);
+    if (is_settlement(instance, asked)) {
+        instance->holdings[asked->limit][asked->key].unsettled = 0;
+        record_now(sim, asked->limit, asked->key, RECORD_SETTLED, instance->number, asked->ahead - decision->ahead);
+    }
+}
+
+void audit_delivered(struct sim *sim, struct instance *instance, const struct asked *asked, int64_t asked_us,
+                     const struct weir_decision *decision)
+{
+    if (asked->verb != WEIR_TAKE)
+        return;
+    struct holding *holding = &instance->holdings[asked->limit][asked->key];
+    const bool settles = asked->cost == 0 && asked->spread == 1;
+    const int64_t granted = (decision->allowed ? asked->cost : 0) + decision->ahead;
+    if (granted > 0)
+        grant_add(sim, holding,
+                  &(struct grant){ .asked_us = asked_us, .left = granted, .shift_us = sim->now_us - sim->executed_us });
+    if (!settles || holding->unsettled > 0) {
+        holding->unsettled = 0;
+        const struct record record = { .at_us = sim->executed_us,
+                                       .order = sim->executed_order,
+                                       .kind = RECORD_TOUCHED,
+                                       .instance = instance->number };
+        record_add(sim, asked->limit, asked->key, &record);
+    }
+    if (!decision->allowed && decision->retry_after_us != WEIR_NEVER) {
+        holding->denied_cost = asked->cost;
+        holding->denied_asked_us = asked_us;
+        holding->denied_until_us = instance_clock_us(instance, asked_us) + decision->retry_after_us;
+    }
+}
+
+void audit_landed(struct sim *sim, struct instance *instance, const struct asked *asked)
+{
+    const struct sim_limit *limit = &sim->limits[asked->limit];
+    if (limit->policy.algorithm != WEIR_TOKEN_BUCKET || limit->policy.refill != WEIR_GREEDY ||
+        sim->scenario->troubles & (TROUBLES_MINTING | TROUBLES_CUTTING))
+        return;
+    const int64_t ahead = grants_left(sim, &instance->holdings[asked->limit][asked->key]);
+    if (ahead > limit->lease_max)
+        violation(sim, "H7: instance %d has %lld permits of limit%d key%d ahead of use, of %lld", instance->number,
+                  (long long)ahead, asked->limit, asked->key, (long long)limit->lease_max);
+}
+
+void audit_submitted(struct sim *sim, struct instance *instance, const struct asked *asked)
+{
+    struct holding *holding = &instance->holdings[asked->limit][asked->key];
+    instance->calls[asked->limit][asked->key]++;
+    if (asked->verb != WEIR_TAKE || holding->denied_cost == 0 || asked->cost < holding->denied_cost ||
+        holding->denied_asked_us <= sim->void_us[asked->limit][asked->key])
+        return;
+    if (instance_clock_us(instance, sim->now_us) < holding->denied_until_us)
+        violation(sim, "H12: instance %d asks for %lld of limit%d key%d, which is denied for %lld us yet",
+                  instance->number, (long long)asked->cost, asked->limit, asked->key,
+                  (long long)(holding->denied_until_us - instance_clock_us(instance, sim->now_us)));
+}
+
+void audit_void_denials(struct sim *sim, int limit, int key)
+{
+    sim->void_us[limit][key] = sim->now_us;
+}
+
+void audit_credit(struct sim *sim, int limit, int key, int64_t permits)
+{
+    record_now(sim, limit, key, RECORD_CREDIT, -1, permits + 1); /* what is in use is told rounded up */
+}
+
+/* What is leased may be used after what it was charged to has passed by the new clock. */
+void audit_stepped(struct sim *sim, int64_t by_us)
+{
+    for (int limit = 0; limit < sim->limit_count; limit++) {
+        for (int key = 0; key < sim->key_count; key++) {
+            int64_t leased = 0;
+            for (int i = 0; i < sim->count; i++)
+                leased += grants_left(sim, &sim->instances[i]->holdings[limit][key]);
+            audit_credit(sim, limit, key, leased);
+            if (by_us > 0)
+                record_now(sim, limit, key, RECORD_STEP, -1, by_us);
+            audit_void_denials(sim, limit, key);
+        }
+    }
+}
+
+void audit_crashed(struct sim *sim, struct instance *instance)
+{
+    for (int limit = 0; limit < sim->limit_count; limit++)
+        for (int key = 0; key < sim->key_count; key++)
+            record_now(sim, limit, key, RECORD_SETTLED, instance->number, INT64_MAX);
+}
+
+/* ---- What a caller is told ---- */
+
+static void falls_back(struct sim *sim, struct instance *instance)
+{
+    if (instance->falls_back)
+        return;
+    instance->falls_back = true;
+    for (int limit = 0; limit < sim->limit_count; limit++) {
+        for (int key = 0; key < sim->key_count; key++) {
+            struct record record = { .at_us = sim->now_us,
+                                     .order = sim->order++,
+                                     .kind = RECORD_OUTAGE,
+                                     .instance = instance->number,
+                                     .count = instance->count };
+            record_add(sim, limit, key, &record);
+        }
+    }
+}
+
+static void used(struct sim *sim, const struct asked_op *asked)
+{
+    const struct weir_decision *decision = &asked->op.decision;
+    struct instance *instance = asked->instance;
+    struct holding *holding = &instance->holdings[asked->limit][asked->key];
+    const int64_t cost = asked->op.request.cost;
+    struct record record = {
+        .at_us = sim->now_us, .amount = cost, .kind = RECORD_USE, .instance = instance->number, .count = instance->count
+    };
+    if (decision->source == WEIR_BY_FALLBACK) {
+        record.kind = RECORD_FALLBACK;
+        holding->unsettled += cost;
+        sim->fallback_used += cost;
+    } else if (decision->source == WEIR_BY_REDIS) {
+        record.at_us = sim->executed_us;
+        record.order = sim->executed_order;
+        if (!grants_use(sim, holding, cost, true))
+            violation(sim, "instance %d says the store admitted %lld of limit%d key%d, which it did not",
+                      instance->number, (long long)cost, asked->limit, asked->key);
+    } else if (decision->source == WEIR_BY_LEASE) {
+        record.shift_us = 0;
+        for (int i = 0; i < holding->count; i++)
+            if (llabs(sim->now_us - decision->age_us - holding->grants[i].asked_us) <=
+                drifted(sim, sim->leases.life_us))
+                record.shift_us = holding->grants[i].shift_us;
+        if (decision->age_us >= sim->leases.life_us)
+            violation(sim, "H1: a permit of limit%d key%d is used %lld us after it was asked for", asked->limit,
+                      asked->key, (long long)decision->age_us);
+        if (!grants_use(sim, holding, cost, false))
+            violation(sim, "H1: instance %d uses %lld permits of limit%d key%d and was granted fewer, or too long ago",
+                      instance->number, (long long)cost, asked->limit, asked->key);
+    } else {
+        violation(sim, "a decision has source %d", decision->source);
+    }
+    record.departs_us = record.at_us + decision->delay_us - record.shift_us;
+    if (record.order == 0)
+        record.order = sim->order++;
+    record_add(sim, asked->limit, asked->key, &record);
+    sim->used += cost;
+}
+
+/* The store, asked by somebody for whom no way is long, must deny it too. */
+static void denied_by_memory(struct sim *sim, const struct asked_op *asked)
+{
+    const int64_t age_us = asked->op.decision.age_us + drifted(sim, asked->op.decision.age_us);
+    if (sim->now_us - age_us <= sim->void_us[asked->limit][asked->key])
+        return;
+    struct cell cell = sim->store.cells[asked->limit][asked->key];
+    struct weir_decision exact;
+    if (!cell.is_there)
+        return;
+    const struct asked peek = { .limit = asked->limit,
+                                .key = asked->key,
+                                .cost = asked->op.request.cost,
+                                .verb = WEIR_PEEK,
+                                .plan = cell.plan };
+    cell_decide(&cell, &peek, store_now_us(sim) - drifted(sim, age_us), &exact);
+    if (exact.allowed)
+        violation(sim, "H12: instance %d denies %lld of limit%d key%d by memory, and the store has %lld",
+                  asked->instance->number, (long long)asked->op.request.cost, asked->limit, asked->key,
+                  (long long)exact.remaining);
+}
+
+static void check_in_time(struct sim *sim, const struct asked_op *asked)
+{
+    const int64_t took_us = sim->now_us - asked->asked_us;
+    const int64_t most_us = sim->timeout_us + sim->timeout_us * sim->drift_max_ppm / 1000000 + 2 * SLACK_US;
+    if (took_us > most_us && asked->instance->resumes_us < asked->asked_us)
+        violation(sim, "a request was answered after %lld us", (long long)took_us);
+}
+
+void audit_answered(struct sim *sim, struct asked_op *asked, int status)
+{
+    struct instance *instance = asked->instance;
+    const struct weir_decision *decision = &asked->op.decision;
+    if (asked->is_answered)
+        violation(sim, "a request was answered twice");
+    asked->is_answered = true;
+    sim->answered++;
+    if (instance->is_dead || sim->is_over)
+        return;
+    trace(sim, "instance %d: limit%d key%d cost %lld: status %d source %d %s, remaining %lld, age %lld, delay %lld",
+          instance->number, asked->limit, asked->key, (long long)asked->op.request.cost, status, decision->source,
+          decision->allowed ? "yes" : "no", (long long)decision->remaining, (long long)decision->age_us,
+          (long long)decision->delay_us);
+    check_in_time(sim, asked);
+    if (status != WEIR_OK) {
+        violation(sim, "a request got status %d", status);
+        return;
+    }
+    sim->allowed += decision->allowed;
+    sim->denied += !decision->allowed;
+    sim->lease_hits += decision->source == WEIR_BY_LEASE;
+    sim->denial_hits += decision->source == WEIR_BY_DENIAL;
+    sim->fallbacks += decision->source == WEIR_BY_FALLBACK;
+    if (decision->source == WEIR_BY_FALLBACK)
+        falls_back(sim, instance);
+    else if (decision->source == WEIR_BY_REDIS)
+        instance->falls_back = false;
+    if (decision->allowed)
+        used(sim, asked);
+    else if (decision->source == WEIR_BY_DENIAL)
+        denied_by_memory(sim, asked);
+    if (asked->must_pass && (!decision->allowed || decision->source == WEIR_BY_FALLBACK))
+        violation(sim, "liveness: instance %d cannot have a permit of limit%d key%d, source %d, retry after %lld us",
+                  instance->number, asked->limit, asked->key, decision->source, (long long)decision->retry_after_us);
+}
+
+void audit_end(struct sim *sim)
+{
+    if (sim->asked != sim->answered)
+        violation(sim, "liveness: %lld requests were not answered", (long long)(sim->asked - sim->answered));
+    for (int limit = 0; limit < sim->limit_count; limit++) {
+        for (int key = 0; key < sim->key_count; key++) {
+            if (!sim->failed)
+                meter_track(sim, limit, key);
+            free(sim->tracks[limit][key]->records);
+        }
+    }
+}

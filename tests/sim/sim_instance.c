@@ -1,0 +1,164 @@
+/* sim_instance.c - instances: whole limiters, made, asked and dropped. */
+#include "sim.h"
+
+#include "backends/memory.h"
+
+#include <stdlib.h>
+
+static const char *const keys[SIM_KEYS] = { "key0", "key1", "key2" };
+
+static void must(int error, const char *what)
+{
+    if (error == WEIR_OK)
+        return;
+    fprintf(stderr, "sim: %s: %s\n", what, weir_strerror(error));
+    exit(2);
+}
+
+/* Unix time as the instance has it. */
+static int64_t unix_us(void *user)
+{
+    const struct instance *instance = user;
+    struct timespec now;
+    clock_gettime(CLOCK_BOOTTIME, &now);
+    return SIM_EPOCH_US + (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000 - instance->clock_zero_us +
+           instance->skew_us;
+}
+
+static int64_t lease_clock_us(void *user)
+{
+    (void)user;
+    struct timespec now;
+    clock_gettime(CLOCK_BOOTTIME, &now);
+    return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
+}
+
+static void log_line_told(void *user, enum weir_log_level level, const char *line)
+{
+    (void)user;
+    if (level == WEIR_LOG_ERROR)
+        fprintf(stderr, "sim: the library says: %s\n", line);
+}
+
+static void limiter_open(struct sim *sim, struct instance *instance)
+{
+    struct weir_options options = WEIR_OPTIONS_INIT;
+    options.mode = WEIR_HYBRID;
+    options.redis_url = "unix:///nowhere";
+    options.max_keys = 64;
+    options.timeout_us = sim->timeout_us;
+    options.lease_life_us = sim->leases.life_us;
+    options.lease_max = sim->leases.max;
+    options.strict = sim->leases.strict;
+    options.instances = instance->count;
+    options.rank = sim->count;
+    options.now_us = unix_us;
+    options.log = log_line_told;
+    options.user = instance;
+    struct weir_options read;
+    must(options_read(&options, &read), "options");
+    const struct hybrid_settings settings = {
+        .leases = { .life_us = read.lease_life_us,
+                    .max = read.lease_max,
+                    .instances = read.instances,
+                    .strict = read.strict },
+        .max_keys = 64,
+        .max_bytes = read.max_bytes,
+        .timeout_us = read.timeout_us,
+        .now_us = lease_clock_us,
+    };
+    struct weir_backend *fallback;
+    instance->remote = remote_make(sim, instance);
+    must(hybrid_open(&settings, &instance->remote->backend, &instance->hybrid), "hybrid_open");
+    must(memory_open(&read, &fallback), "memory_open");
+    must(limiter_make(&read, instance->hybrid, fallback, &instance->limiter), "limiter_make");
+}
+
+void instance_define(struct sim *sim, struct instance *instance, int limit)
+{
+    struct sim_limit *known = &sim->limits[limit];
+    struct weir_limit_info info = { .size = sizeof info };
+    must(weir_limit_define(instance->limiter, known->name, &known->policy, &instance->limits[limit]), "define");
+    must(weir_limit_info(instance->limits[limit], &info), "weir_limit_info");
+    known->over_max = max_of(known->over_max, info.over_max);
+    known->lease_max = max_of(known->lease_max, info.lease_max);
+}
+
+struct instance *instance_make(struct sim *sim)
+{
+    struct instance *instance = sim_take(sim, sizeof *instance);
+    assert(sim->count < SIM_INSTANCES);
+    instance->number = sim->made++;
+    instance->count = sim->count + 1;
+    instance->weight = 1;
+    instance->clock_zero_us = random_in(sim, 0, 100 * WEIR_DAY);
+    instance->skew_us = random_in(sim, -WEIR_MINUTE, WEIR_MINUTE);
+    instance->drift_ppm = random_in(sim, -sim->drift_max_ppm, sim->drift_max_ppm);
+    clocks_of(sim, instance);
+    limiter_open(sim, instance);
+    for (int i = 0; i < sim->limit_count; i++)
+        instance_define(sim, instance, i);
+    clocks_of(sim, NULL);
+    sim->instances[sim->count++] = instance;
+    return instance;
+}
+
+void instances_recount(struct sim *sim)
+{
+    for (int i = 0; i < sim->count; i++) {
+        struct instance *instance = sim->instances[i];
+        const struct share share = { .weight = 1, .total = sim->count, .rank = i, .count = sim->count };
+        clocks_of(sim, instance);
+        instance->count = sim->count;
+        must(limiter_set_share(instance->limiter, &share), "limiter_set_share");
+        hybrid_set_instances(instance->hybrid, sim->count);
+        for (int limit = 0; limit < sim->limit_count; limit++) {
+            struct sim_limit *known = &sim->limits[limit];
+            struct weir_limit_info info = { .size = sizeof info };
+            must(weir_limit_info(instance->limits[limit], &info), "weir_limit_info");
+            known->over_max = max_of(known->over_max, info.over_max);
+            known->lease_max = max_of(known->lease_max, info.lease_max);
+        }
+    }
+    clocks_of(sim, NULL);
+}
+
+void instance_crash(struct sim *sim, struct instance *instance)
+{
+    instance->is_dead = true; /* closing it must not be seen by the store */
+    audit_crashed(sim, instance);
+    for (int i = 0; i < sim->count; i++)
+        if (sim->instances[i] == instance)
+            sim->instances[i] = sim->instances[--sim->count];
+    clocks_of(sim, instance);
+    weir_close(instance->limiter);
+    clocks_of(sim, NULL);
+}
+
+static void op_done(struct weir_op *op, int status)
+{
+    struct asked_op *asked = op->user;
+    audit_answered(asked->sim, asked, status);
+}
+
+void instance_ask(struct sim *sim, struct instance *instance, int limit, int key, int64_t cost, bool must_pass)
+{
+    struct asked_op *asked = sim_take(sim, sizeof *asked);
+    *asked = (struct asked_op){
+        .op = { .request = { .limit = instance->limits[limit], .key = weir_key(keys[key], 4), .cost = cost },
+                .done = op_done,
+                .user = asked },
+        .sim = sim,
+        .instance = instance,
+        .limit = limit,
+        .key = key,
+        .asked_us = sim->now_us,
+        .must_pass = must_pass,
+    };
+    sim->asked++;
+    clocks_of(sim, instance);
+    const int status = weir_submit(instance->limiter, &asked->op);
+    if (status != 1)
+        audit_answered(sim, asked, status);
+    clocks_of(sim, NULL);
+}

@@ -1,0 +1,404 @@
+/* sim_meter.c - the exact meters that a run's uses of a key are held against, when it is over.
+ *
+ * They know a limit's policy and what was used when, and nothing of the code under test. The level of an unlimited leaky
+ * meter over all uses, less the bucket's size, is what was used too much in the worst stretch of time. Levels count in
+ * units: a permit is period_us of them, and `limit` drain in a microsecond, so nothing is rounded.
+ *
+ *     store      uses by the store's decisions and by leases alone: size + over_max                  H1, H3 to H6, H9
+ *     fallback   each instance's uses without the store: its share, and each outage starts cold      H10, H11
+ *     total      all uses: size + over_max + what instances that are cut off have not settled yet    H10, H11, H13
+ *
+ * What instances have not settled: `owed`, all that the fallback admitted; when they are touched by the store again only
+ * what drained in the fallback meanwhile is forgiven (`debt` is the rest), and what the store had no room for.
+ */
+#include "sim.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* What one instance did without the store. */
+struct lone {
+    int64_t level, cold;  /* units: of its share's meter, and of one that nobody uses */
+    int64_t owed, before; /* permits: not settled; those of earlier outages that had not drained when the next began */
+    int64_t last_us, outage_us, count;
+};
+
+struct meter {
+    struct sim *sim;
+    const struct sim_limit *limit;
+    int number, key;
+    int64_t period, size, rate;
+    int64_t last_us;
+    int64_t store, total; /* units */
+    int64_t owed;         /* of all instances, permits */
+    struct lone *lones;
+    int64_t next_refill_us;
+    /* Windows. */
+    int64_t window_end_us, window_used, credits;
+};
+
+static void over(struct meter *meter, const char *promise, int64_t at_us, int64_t level, int64_t most)
+{
+    violation(meter->sim, "%s: limit%d key%d at %lld us: %lld.%06lld used, at most %lld.%06lld may be", promise,
+              meter->number, meter->key, (long long)(at_us - SIM_EPOCH_US), (long long)(level / meter->period),
+              (long long)(level % meter->period * 1000000 / meter->period), (long long)(most / meter->period),
+              (long long)(most % meter->period * 1000000 / meter->period));
+}
+
+/* ---- Shares ---- */
+
+static int64_t share_size(const struct meter *meter, int64_t count)
+{
+    return (meter->size / count + 2) * meter->period; /* burst and debt are divided one by one, rounded up at most */
+}
+
+static void lone_drain(const struct meter *meter, struct lone *lone, int64_t now_us)
+{
+    if (lone->count > 0) {
+        const int64_t drained = (meter->rate * (now_us - lone->last_us) + lone->count - 1) / lone->count;
+        lone->level = max_of(0, lone->level - drained);
+        lone->cold = max_of(0, lone->cold - drained);
+    }
+    lone->last_us = now_us;
+}
+
+static int64_t lone_debt(const struct meter *meter, const struct lone *lone)
+{
+    return max_of(0, lone->before + (lone->level - lone->cold) / meter->period - 2);
+}
+
+static void lone_outage(struct meter *meter, const struct record *record)
+{
+    struct lone *lone = &meter->lones[record->instance];
+    lone_drain(meter, lone, record->at_us);
+    if (lone->owed > 0)
+        lone->before = lone_debt(meter, lone);
+    lone->count = record->count;
+    lone->level = lone->cold = share_size(meter, record->count);
+    lone->outage_us = record->at_us;
+}
+
+/* Its fallback counts in the store now, but for `clipped` permits; what has drained since is forgiven. */
+static int64_t lone_settle(struct meter *meter, const struct record *record)
+{
+    struct lone *lone = &meter->lones[record->instance];
+    lone_drain(meter, lone, record->at_us);
+    const int64_t forgiven = record->amount == INT64_MAX
+                                 ? lone->owed
+                                 : max_of(0, lone->owed - lone_debt(meter, lone)) + record->amount;
+    meter->owed -= lone->owed;
+    lone->owed = lone->before = 0;
+    lone->cold = lone->level; /* it is not owed twice */
+    return forgiven;
+}
+
+/* ---- Buckets ---- */
+
+/* What drains, or is refilled, until a record's time. */
+static void bucket_drain(struct meter *meter, const struct record *record)
+{
+    const bool steps = meter->limit->policy.refill == WEIR_INTERVAL;
+    int64_t drained = meter->rate * (record->at_us - meter->last_us);
+    meter->last_us = record->at_us;
+    if (steps && !(meter->sim->scenario->troubles & TROUBLES_MINTING)) {
+        drained = 0;
+        for (; meter->next_refill_us > 0 && meter->next_refill_us <= record->at_us;
+             meter->next_refill_us += meter->period)
+            drained += meter->rate * meter->period;
+    }
+    meter->store = max_of(0, meter->store - drained);
+    meter->total = max_of(0, meter->total - drained);
+}
+
+static void bucket_credit(struct meter *meter, int64_t permits)
+{
+    meter->store = max_of(0, meter->store - permits * meter->period);
+    meter->total = max_of(0, meter->total - permits * meter->period);
+}
+
+/* Clocks that drift stretch a lease's life. */
+static int64_t over_max(const struct meter *meter)
+{
+    const struct sim *sim = meter->sim;
+    const int64_t stretch_us = sim->leases.life_us * sim->drift_max_ppm / 1000000 + (sim->drift_max_ppm > 0);
+    const int64_t over = meter->limit->over_max * meter->period;
+    return over + (over > 0 ? meter->rate * stretch_us : 0);
+}
+
+static int64_t bucket_size(const struct meter *meter)
+{
+    const struct sim *sim = meter->sim;
+    if (meter->limit->policy.refill == WEIR_INTERVAL && sim->scenario->troubles & TROUBLES_MINTING)
+        return (meter->size + meter->rate) * meter->period; /* nobody knows when it was refilled */
+    return meter->size * meter->period;
+}
+
+static void bucket_fallback(struct meter *meter, const struct record *record)
+{
+    struct lone *lone = &meter->lones[record->instance];
+    lone_drain(meter, lone, record->at_us);
+    lone->level += record->amount * meter->period;
+    lone->owed += record->amount;
+    meter->owed += record->amount;
+    const struct weir_policy *policy = &meter->limit->policy;
+    if (meter->sim->scenario->troubles & TROUBLE_ELASTIC)
+        return; /* shares that change mid-outage are as large as they may be at the time */
+    if (policy->refill == WEIR_INTERVAL) {
+        if (policy->align == WEIR_ALIGN_FIRST && record->at_us < lone->outage_us + policy->period_us)
+            violation(meter->sim, "H10: instance %d has permits of limit%d %lld us into an outage", record->instance,
+                      meter->number, (long long)(record->at_us - lone->outage_us));
+    } else if (lone->level > share_size(meter, lone->count) + meter->period) {
+        over(meter, "H10: an instance in an outage", record->at_us, lone->level, share_size(meter, lone->count));
+    }
+}
+
+static void bucket_take(struct meter *meter, const struct record *record)
+{
+    const struct weir_policy *policy = &meter->limit->policy;
+    bucket_drain(meter, record);
+    switch ((enum record_kind)record->kind) {
+    case RECORD_USE:
+        meter->store += record->amount * meter->period;
+        meter->total += record->amount * meter->period;
+        if (policy->algorithm == WEIR_TOKEN_BUCKET && meter->store > bucket_size(meter) + over_max(meter))
+            over(meter, "H1: store and leases", record->at_us, meter->store, bucket_size(meter) + over_max(meter));
+        break;
+    case RECORD_FALLBACK:
+        meter->total += record->amount * meter->period;
+        bucket_fallback(meter, record);
+        break;
+    case RECORD_OUTAGE: lone_outage(meter, record); break;
+    case RECORD_SETTLED:
+    case RECORD_TOUCHED:
+        meter->total = max_of(0, meter->total - lone_settle(meter, record) * meter->period);
+        break;
+    case RECORD_WINDOW:
+        if (record->amount > record->at_us)
+            meter->next_refill_us = record->amount;
+        break;
+    case RECORD_CREDIT: bucket_credit(meter, record->amount); break;
+    case RECORD_STEP:
+        meter->store = max_of(0, meter->store - meter->rate * record->amount);
+        meter->total = max_of(0, meter->total - meter->rate * record->amount);
+        break;
+    }
+    const int64_t most = bucket_size(meter) + over_max(meter) + meter->owed * meter->period;
+    if (policy->algorithm == WEIR_TOKEN_BUCKET && policy->refill == WEIR_GREEDY && meter->total > most)
+        over(meter, "H10: all together", record->at_us, meter->total, most);
+}
+
+/* ---- Windows ---- */
+
+/* Any stretch of one period, for a sliding window; of a fixed window the store says when it ends. */
+static void sliding_check(struct meter *meter, const struct record *records, size_t count)
+{
+    const struct sim *sim = meter->sim;
+    const int64_t period_us = meter->limit->policy.period_us - (sim->drift_max_ppm ? sim->leases.life_us / 1000 : 0);
+    int64_t sum = 0, stepped_us = 0, first_stepped_us = 0;
+    size_t first = 0;
+    for (size_t i = 0; i < count && !sim->failed; i++) {
+        const struct record *record = &records[i];
+        stepped_us += record->kind == RECORD_STEP ? record->amount : 0;
+        for (; first < i; first++) { /* what is a period old or older */
+            const struct record *old = &records[first];
+            const int64_t old_us = old->at_us + first_stepped_us;
+            if (old_us > record->at_us + stepped_us - period_us)
+                break;
+            first_stepped_us += old->kind == RECORD_STEP ? old->amount : 0;
+            sum -= old->kind == RECORD_USE || old->kind == RECORD_FALLBACK ? old->amount : 0;
+            sum += old->kind == RECORD_CREDIT || old->kind == RECORD_SETTLED ? old->departs_us : 0;
+        }
+        switch ((enum record_kind)record->kind) {
+        case RECORD_USE: sum += record->amount; break;
+        case RECORD_FALLBACK:
+            sum += record->amount;
+            meter->owed += record->amount;
+            meter->lones[record->instance].owed += record->amount;
+            break;
+        case RECORD_TOUCHED:
+        case RECORD_SETTLED:
+        case RECORD_CREDIT: sum -= record->departs_us; break;
+        default: break;
+        }
+        if (record->kind == RECORD_TOUCHED || record->kind == RECORD_SETTLED) {
+            meter->owed -= meter->lones[record->instance].owed;
+            meter->lones[record->instance].owed = 0;
+        }
+        if (sum > meter->size + meter->owed)
+            violation(meter->sim, "H4: limit%d key%d at %lld us: %lld used in a period, of %lld", meter->number,
+                      meter->key, (long long)(record->at_us - SIM_EPOCH_US), (long long)sum,
+                      (long long)(meter->size + meter->owed));
+    }
+}
+
+/* What the store had no room for, or does not know any more, is forgiven: those records carry it in departs_us. */
+static void sliding_forgive(struct meter *meter, struct record *records, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        struct record *record = &records[i];
+        struct lone *lone = record->instance >= 0 ? &meter->lones[record->instance] : NULL;
+        record->departs_us = 0;
+        if (record->kind == RECORD_FALLBACK)
+            lone->owed += record->amount;
+        else if (record->kind == RECORD_CREDIT)
+            record->departs_us = record->amount;
+        else if (record->kind == RECORD_SETTLED)
+            record->departs_us = min_of(record->amount, lone->owed);
+        if (record->kind == RECORD_SETTLED || record->kind == RECORD_TOUCHED)
+            lone->owed = 0;
+    }
+}
+
+static void fixed_take(struct meter *meter, const struct record *record)
+{
+    const struct sim *sim = meter->sim;
+    const int64_t late_us = sim->drift_max_ppm ? sim->leases.life_us / 1000 : 0;
+    if (record->kind == RECORD_WINDOW && record->amount != meter->window_end_us) {
+        meter->window_end_us = record->amount;
+        meter->window_used = 0;
+    }
+    if (record->kind != RECORD_USE)
+        return;
+    if (record->at_us >= meter->window_end_us + late_us)
+        violation(meter->sim, "H3: limit%d key%d: a permit is used %lld us after its window", meter->number, meter->key,
+                  (long long)(record->at_us - meter->window_end_us));
+    meter->window_used += record->amount;
+    if (meter->window_used > meter->size)
+        violation(meter->sim, "H3: limit%d key%d at %lld us: %lld used in a window of %lld", meter->number, meter->key,
+                  (long long)(record->at_us - SIM_EPOCH_US), (long long)meter->window_used, (long long)meter->size);
+}
+
+/* Windows that the store has lost or moved: two windows' worth in a period is what such a limit is. */
+static void fixed_check_roughly(struct meter *meter, const struct record *records, size_t count)
+{
+    int64_t sum = 0, most = 2 * meter->size;
+    size_t first = 0;
+    for (size_t i = 0; i < count; i++) {
+        const struct record *record = &records[i];
+        for (; records[first].at_us <= record->at_us - meter->limit->policy.period_us; first++)
+            sum -= records[first].kind == RECORD_USE ? records[first].amount : 0;
+        sum += record->kind == RECORD_USE ? record->amount : 0;
+        most += record->kind == RECORD_CREDIT ? record->amount : record->kind == RECORD_STEP ? meter->size : 0;
+        if (sum > most)
+            violation(meter->sim, "H3: limit%d key%d at %lld us: %lld used in a period, of %lld", meter->number,
+                      meter->key, (long long)(record->at_us - SIM_EPOCH_US), (long long)sum, (long long)most);
+    }
+}
+
+/* Windows' shares: nothing in the window in which the outage began, and then no more than the share. */
+static void lone_windows(struct meter *meter, const struct record *records, size_t count)
+{
+    const struct weir_policy *policy = &meter->limit->policy;
+    const bool grid = policy->algorithm == WEIR_FIXED_WINDOW && policy->align == WEIR_ALIGN_EPOCH;
+    for (size_t i = 0; i < count && !meter->sim->failed; i++) {
+        const struct record *record = &records[i];
+        if (record->instance < 0)
+            continue;
+        struct lone *lone = &meter->lones[record->instance];
+        if (record->kind == RECORD_OUTAGE)
+            lone->outage_us = record->at_us;
+        if (record->kind != RECORD_FALLBACK)
+            continue;
+        if (!grid && record->at_us < lone->outage_us + policy->period_us - policy->period_us / 1000)
+            violation(meter->sim, "H10: instance %d has permits of limit%d %lld us into an outage", record->instance,
+                      meter->number, (long long)(record->at_us - lone->outage_us));
+        const int64_t since_us = record->at_us - policy->period_us + policy->period_us / 1000;
+        int64_t sum = 0;
+        for (size_t j = i + 1; j-- > 0 && records[j].at_us > since_us;)
+            if (records[j].kind == RECORD_FALLBACK && records[j].instance == record->instance)
+                sum += records[j].amount;
+        const int64_t share = meter->size / record->count + 1;
+        const int64_t most = policy->algorithm == WEIR_SLIDING_WINDOW ? share : 2 * share;
+        if (sum > most && !(meter->sim->scenario->troubles & TROUBLE_ELASTIC))
+            violation(meter->sim, "H11: instance %d used %lld of limit%d in a period, its share is %lld",
+                      record->instance, (long long)sum, meter->number, (long long)share);
+    }
+}
+
+/* ---- Leaky buckets ---- */
+
+static int by_departure(const void *a, const void *b)
+{
+    const struct record *x = a, *y = b;
+    return x->departs_us != y->departs_us ? (x->departs_us < y->departs_us ? -1 : 1)
+                                          : (x->order < y->order ? -1 : x->order > y->order);
+}
+
+/* Each departs when those before it have drained: the meter is empty then, but for the rounding of times. */
+static void departures_check(struct meter *meter, struct record *records, size_t count)
+{
+    const struct sim *sim = meter->sim;
+    if (sim->scenario->troubles & TROUBLES_MINTING)
+        return;
+    const int64_t rounding_us = 2 + (sim->drift_max_ppm ? sim->timeout_us / 1000 + sim->leases.life_us / 1000 : 0);
+    int64_t level = 0, last_us = 0;
+    qsort(records, count, sizeof *records, by_departure);
+    for (size_t i = 0; i < count; i++) {
+        const struct record *record = &records[i];
+        if (record->kind != RECORD_USE)
+            continue;
+        level = max_of(0, level - meter->rate * (record->departs_us - last_us));
+        last_us = record->departs_us;
+        if (level > meter->rate * rounding_us)
+            violation(meter->sim, "H6: limit%d key%d departs at %lld us, %lld us too early", meter->number, meter->key,
+                      (long long)(record->departs_us - SIM_EPOCH_US), (long long)(level / meter->rate));
+        if (record->departs_us - record->at_us > meter->size * meter->period / meter->rate + 1 + record->shift_us)
+            violation(meter->sim, "H6: limit%d key%d waits %lld us, longer than the queue", meter->number, meter->key,
+                      (long long)(record->departs_us - record->at_us));
+        level += record->amount * meter->period;
+    }
+}
+
+/* ---- All of it ---- */
+
+static int by_time(const void *a, const void *b)
+{
+    const struct record *x = a, *y = b;
+    return x->at_us != y->at_us ? (x->at_us < y->at_us ? -1 : 1) : (x->order < y->order ? -1 : x->order > y->order);
+}
+
+static void meter_start(struct meter *meter)
+{
+    memset(meter->lones, 0, (size_t)meter->sim->made * sizeof *meter->lones);
+    meter->owed = 0;
+}
+
+void meter_track(struct sim *sim, int limit, int key)
+{
+    struct audit_track *track = sim->tracks[limit][key];
+    struct meter meter = {
+        .sim = sim,
+        .limit = &sim->limits[limit],
+        .number = limit,
+        .key = key,
+        .period = sim->limits[limit].policy.period_us,
+        .size = sim->limits[limit].size,
+        .rate = sim->limits[limit].rate_limit,
+        .last_us = SIM_EPOCH_US,
+        .lones = sim_take(sim, (size_t)sim->made * sizeof *meter.lones),
+    };
+    const enum weir_algorithm algorithm = meter.limit->policy.algorithm;
+    if (track->count == 0)
+        return;
+    qsort(track->records, track->count, sizeof *track->records, by_time);
+    if (algorithm == WEIR_TOKEN_BUCKET || algorithm == WEIR_LEAKY_BUCKET) {
+        for (size_t i = 0; i < track->count && !sim->failed; i++)
+            bucket_take(&meter, &track->records[i]);
+        if (algorithm == WEIR_LEAKY_BUCKET)
+            departures_check(&meter, track->records, track->count);
+        return;
+    }
+    lone_windows(&meter, track->records, track->count);
+    if (algorithm == WEIR_SLIDING_WINDOW) {
+        meter_start(&meter);
+        sliding_forgive(&meter, track->records, track->count);
+        meter_start(&meter);
+        sliding_check(&meter, track->records, track->count);
+        return;
+    }
+    if (sim->scenario->troubles & TROUBLES_MINTING)
+        fixed_check_roughly(&meter, track->records, track->count);
+    else
+        for (size_t i = 0; i < track->count && !sim->failed; i++)
+            fixed_take(&meter, &track->records[i]);
+}

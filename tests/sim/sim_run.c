@@ -1,0 +1,251 @@
+/* sim_run.c - one run: what it is made of is drawn from its seed; then it is simulated, healed, and audited. */
+#include "sim.h"
+
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { TRACE_LINES = 60, TRACE_WIDTH = 200, STEPS_MOST = 4000000, RATE_MOST = 3000 };
+
+const struct scenario scenarios[] = {
+    { "calm", 0, LOAD_MIXED, "moving skews, crowds" },
+    { "steady", 0, LOAD_STEADY, "hot keys below their limits" },
+    { "weights", 0, LOAD_WEIGHTS, "costs of all sizes" },
+    { "hoard", 0, LOAD_HOARD, "leases built up and used at their last moment" },
+    { "drift", TROUBLE_DRIFT, LOAD_HOARD, "hoarders whose clocks drift" },
+    { "loss", TROUBLE_LOSS, LOAD_MIXED, "requests and replies lost, or late" },
+    { "slow", TROUBLE_SLOW, LOAD_MIXED, "a store that stands still now and then" },
+    { "outage", TROUBLE_OUTAGE, LOAD_MIXED, "a store that nobody reaches" },
+    { "partition", TROUBLE_PARTITION, LOAD_MIXED, "a store that some do not reach" },
+    { "flap", TROUBLE_FLAP, LOAD_MIXED, "many outages" },
+    { "failover", TROUBLE_FAILOVER, LOAD_MIXED, "lost writes" },
+    { "flush", TROUBLE_FLUSH, LOAD_MIXED, "all is lost" },
+    { "step", TROUBLE_STEP, LOAD_MIXED, "the store's clock is set" },
+    { "elastic", TROUBLE_ELASTIC, LOAD_MIXED, "instances join and crash" },
+    { "pause", TROUBLE_PAUSE, LOAD_HOARD, "hoarders that stand still" },
+    { "redefine", TROUBLE_REDEFINE, LOAD_WEIGHTS, "policies change" },
+    { "refund", TROUBLE_REFUND, LOAD_WEIGHTS, "permits given back, keys forgotten" },
+    { "elastic-outage", TROUBLE_ELASTIC | TROUBLE_OUTAGE | TROUBLE_LOSS, LOAD_MIXED, "the same, cut off" },
+    { "storm", TROUBLE_LOSS | TROUBLE_PARTITION | TROUBLE_FLAP | TROUBLE_PAUSE | TROUBLE_SLOW, LOAD_WEIGHTS,
+      "every way of being cut off" },
+    { "all",
+      TROUBLE_LOSS | TROUBLE_OUTAGE | TROUBLE_PARTITION | TROUBLE_FAILOVER | TROUBLE_FLUSH | TROUBLE_STEP |
+          TROUBLE_SLOW | TROUBLE_ELASTIC | TROUBLE_PAUSE | TROUBLE_REDEFINE | TROUBLE_REFUND | TROUBLE_DRIFT,
+      LOAD_WEIGHTS, "everything at once" },
+};
+const size_t scenario_count = sizeof scenarios / sizeof *scenarios;
+
+/* ---- Telling ---- */
+
+void trace(struct sim *sim, const char *format, ...)
+{
+    char *line = sim->trace + sim->trace_next++ % TRACE_LINES * TRACE_WIDTH;
+    va_list arguments;
+    if (!sim->tells)
+        return;
+    va_start(arguments, format);
+    const int n = snprintf(line, TRACE_WIDTH, "%10lld  ", (long long)(sim->now_us - SIM_EPOCH_US));
+    vsnprintf(line + n, TRACE_WIDTH - (size_t)n, format, arguments);
+    va_end(arguments);
+    if (sim->tells_all)
+        puts(line);
+}
+
+void violation(struct sim *sim, const char *format, ...)
+{
+    va_list arguments;
+    if (sim->failed)
+        return;
+    sim->failed = true;
+    if (!sim->tells)
+        return;
+    va_start(arguments, format);
+    if (!sim->is_over)
+        for (size_t i = sim->trace_next > TRACE_LINES ? sim->trace_next - TRACE_LINES : 0; i < sim->trace_next; i++)
+            puts(sim->trace + i % TRACE_LINES * TRACE_WIDTH);
+    printf("VIOLATION in %s, seed %llu, at %lld us: ", sim->scenario->name, (unsigned long long)sim->seed,
+           (long long)(sim->now_us - SIM_EPOCH_US));
+    vprintf(format, arguments);
+    printf("\n  once more: sim --scenario %s --seed %llu --trace\n", sim->scenario->name,
+           (unsigned long long)sim->seed);
+    va_end(arguments);
+}
+
+/* ---- What a run is made of ---- */
+
+/* About as likely in each power of two. */
+static int64_t random_size(struct sim *sim, int64_t least, int64_t most)
+{
+    int64_t top = most;
+    while (top / 2 > least && random_chance(sim, 700))
+        top /= 2;
+    return random_in(sim, max_of(least, top / 2), top);
+}
+
+static void limit_draw(struct sim *sim, struct sim_limit *limit, int number)
+{
+    static const int64_t periods_us[] = { 100000, 500000, WEIR_SECOND, 2 * WEIR_SECOND };
+    struct weir_policy policy = { .period_us = periods_us[random_in(sim, 0, 3)] };
+    policy.limit = random_size(sim, 4, policy.period_us * RATE_MOST / WEIR_SECOND);
+    switch (random_in(sim, 0, 6)) {
+    case 0:
+    case 1: break;
+    case 2: policy.refill = WEIR_INTERVAL; break;
+    case 3: policy.algorithm = WEIR_FIXED_WINDOW; break;
+    case 4: policy.algorithm = WEIR_SLIDING_WINDOW; break;
+    case 5: policy.algorithm = WEIR_LEAKY_BUCKET; break;
+    default: policy.burst = random_size(sim, 4, 4000);
+    }
+    const bool can_align = policy.refill == WEIR_INTERVAL || policy.algorithm == WEIR_FIXED_WINDOW;
+    policy.align = can_align && random_chance(sim, 500) ? WEIR_ALIGN_EPOCH : WEIR_ALIGN_FIRST;
+    if (policy.algorithm == WEIR_SLIDING_WINDOW)
+        policy.blocks = (int32_t)random_in(sim, 1, 20);
+    if (policy.algorithm == WEIR_LEAKY_BUCKET && random_chance(sim, 500))
+        policy.capacity = random_size(sim, 4, 4000);
+    if (policy.algorithm == WEIR_TOKEN_BUCKET && random_chance(sim, 200))
+        policy.debt = random_in(sim, 1, policy.limit);
+    *limit = (struct sim_limit){ .policy = policy, .demand_permille = random_size(sim, 250, 8000) };
+    if (sim->scenario->load == LOAD_STEADY)
+        limit->demand_permille = random_in(sim, 200, 500);
+    snprintf(limit->name, sizeof limit->name, "limit%d", number);
+    if (plan_make(&policy, &share_whole, &limit->plan, (struct message){ NULL, 0 }) != WEIR_OK)
+        abort();
+    limit->size = limit->plan.size;
+    limit->rate_limit = policy.limit;
+}
+
+static void draw(struct sim *sim)
+{
+    static const int64_t lives_us[] = { 50000, 100000, 200000, 500000 };
+    const unsigned troubles = sim->scenario->troubles;
+    sim->leases = (struct lease_rules){
+        .life_us = lives_us[random_in(sim, 0, 3)],
+        .max = random_chance(sim, 200) ? random_in(sim, 1, 50) : WEIR_MAX_PERMITS,
+        .strict = random_chance(sim, 200),
+    };
+    sim->drift_max_ppm = troubles & TROUBLE_DRIFT ? 200 : 0;
+    sim->up_min_us = random_in(sim, 20, 1000);
+    sim->down_min_us = random_in(sim, 20, 1000);
+    sim->up_max_us = sim->up_min_us + random_size(sim, 0, 4000);
+    sim->down_max_us = sim->down_min_us + random_size(sim, 0, 4000);
+    sim->timeout_us = 8 * (sim->up_max_us + sim->down_max_us) + random_in(sim, 1000, 80000);
+    sim->limit_count = (int)random_in(sim, 1, SIM_LIMITS);
+    sim->key_count = (int)random_in(sim, 1, SIM_KEYS);
+    for (int i = 0; i < sim->limit_count; i++)
+        limit_draw(sim, &sim->limits[i], i);
+    const int64_t count = random_size(sim, 1, troubles & TROUBLE_ELASTIC ? 12 : SIM_INSTANCES);
+    for (int64_t i = 0; i < count; i++)
+        instance_make(sim);
+    instances_recount(sim);
+}
+
+/* So long that about `asks` requests come, within bounds. */
+static int64_t run_us(const struct sim *sim, int64_t asks)
+{
+    int64_t a_second = 1;
+    for (int i = 0; i < sim->limit_count; i++)
+        a_second += sim->limits[i].policy.limit * WEIR_SECOND / sim->limits[i].policy.period_us *
+                    sim->limits[i].demand_permille / 1000;
+    return min_of(max_of(asks * WEIR_SECOND / a_second, 5 * sim->leases.life_us), 20 * WEIR_SECOND);
+}
+
+/* ---- The end ---- */
+
+/* The store is there, its clock is right, everybody who stood still goes on. */
+static void heal(struct sim *sim)
+{
+    trace(sim, "all is well again");
+    sim->lose_permille = sim->late_permille = 0;
+    sim->store.stands_until_us = 0;
+    for (int i = 0; i < sim->count; i++) {
+        sim->instances[i]->resumes_us = 0;
+        if (sim->instances[i]->remote->is_cut)
+            remote_mend(sim, sim->instances[i]->remote);
+    }
+}
+
+/* Every instance gets a permit of every key: each waits until all are fresh. */
+static void check_liveness(struct sim *sim)
+{
+    const int64_t reset_us = longest_reset_us(sim);
+    int64_t until_us = sim->now_us + reset_us + WEIR_CLOCK_SLACK_US + 2 * WEIR_SECOND;
+    for (int i = 0; i < sim->count && !sim->failed; i++) {
+        while (events_step(sim, until_us) && !sim->failed)
+            ;
+        for (int limit = 0; limit < sim->limit_count; limit++)
+            for (int key = 0; key < sim->key_count; key++)
+                instance_ask(sim, sim->instances[i], limit, key, 1, true);
+        until_us += reset_us;
+    }
+    until_us += WEIR_SECOND;
+    while (events_step(sim, until_us) && !sim->failed)
+        ;
+}
+
+/* Calls to the store for keys that are asked for below their limit. */
+static void check_calls(struct sim *sim, int64_t ran_us)
+{
+    const int64_t most = 2 * ran_us / sim->leases.life_us + 2 * ran_us / sim->leases.life_us / 10 + 8;
+    for (int i = 0; i < sim->count; i++)
+        for (int limit = 0; limit < sim->limit_count; limit++)
+            for (int key = 0; key < sim->key_count; key++)
+                if (sim->instances[i]->calls[limit][key] > most && sim->limits[limit].lease_max > 0)
+                    sim->busy_calls++;
+}
+
+static void close_all(struct sim *sim)
+{
+    sim->is_over = true;
+    for (int i = 0; i < sim->count; i++) {
+        clocks_of(sim, sim->instances[i]);
+        weir_close(sim->instances[i]->limiter);
+    }
+    clocks_of(sim, NULL);
+}
+
+struct run_result run_seed(const struct scenario *scenario, uint64_t seed, const struct run_settings *settings)
+{
+    static char lines[TRACE_LINES * TRACE_WIDTH];
+    struct sim *sim = calloc(1, sizeof *sim);
+    if (!sim)
+        abort();
+    sim->seed = sim->random = seed;
+    sim->scenario = scenario;
+    for (const char *letter = scenario->name; *letter; letter++)
+        sim->random = sim->random * 31 + (unsigned char)*letter;
+    sim->tells = settings->tells;
+    sim->tells_all = settings->tells_all;
+    sim->trace = lines;
+    sim->now_us = SIM_EPOCH_US;
+    sim->order = 1;
+    draw(sim);
+    audit_start(sim);
+    const int64_t ran_us = run_us(sim, settings->asks);
+    sim->heal_us = sim->now_us + ran_us;
+    load_start(sim);
+    troubles_start(sim);
+    while (!sim->failed && events_step(sim, sim->heal_us))
+        if (sim->steps > STEPS_MOST)
+            violation(sim, "liveness: the run does not end");
+    if (!sim->failed && scenario->load == LOAD_STEADY)
+        check_calls(sim, ran_us);
+    heal(sim);
+    if (!sim->failed)
+        check_liveness(sim);
+    close_all(sim);
+    audit_end(sim);
+    const struct run_result result = {
+        .good = !sim->failed,
+        .asked = sim->asked,
+        .steps = (int64_t)sim->steps,
+        .used = sim->used,
+        .ideal = sim->ideal,
+        .store_calls = sim->store_calls,
+        .lease_hits = sim->lease_hits,
+        .denial_hits = sim->denial_hits,
+        .fallbacks = sim->fallbacks,
+    };
+    sim_free_all(sim);
+    free(sim);
+    return result;
+}
