@@ -5,6 +5,7 @@
  */
 #include "support.h"
 
+#include "core/inside.h"
 #include "core/limiter.h"
 
 #include <pthread.h>
@@ -634,7 +635,7 @@ START_TEST(closing_wakes_all_who_wait)
         ck_assert_int_eq(pthread_create(&threads[i], NULL, wait_for_ever, &buyer), 0);
     for (int64_t waiting = 0; waiting < THREADS;) {
         sched_yield();
-        waiting = (int64_t)atomic_load(&shop.limiter->inside);
+        waiting = (int64_t)inside_sum(shop.limiter);
     }
     weir_close(shop.limiter);
     for (int i = 0; i < THREADS; i++)

@@ -5,7 +5,7 @@
 
 #define TRIPS_IN_LIFE 10           /* a life must be as many round trips, or leases would be spent on waiting */
 #define NEVER_HOLDS_US WEIR_SECOND /* how long a denial of what can never fit is not asked for again */
-#define LOW_PART 8                  /* with that part left of what half a life asks for, permits are asked for ahead */
+#define LOW_PART 8                 /* with that part left of what half a life asks for, permits are asked for ahead */
 #define COUNT_MAX (INT64_C(1) << 40)
 #define AVERAGE_ONE 16  /* the average is kept in 16ths ... */
 #define AVERAGE_TURNS 4 /* ... and moves by a quarter of the difference each half life */
