@@ -146,6 +146,13 @@ static int64_t redis_reachable_us(struct weir_backend *backend)
     return atomic_load_explicit(&engine->closed_us, memory_order_relaxed);
 }
 
+static void redis_watch(struct weir_backend *backend, void (*returned)(void *user), void *user)
+{
+    struct redis *redis = (struct redis *)backend;
+    redis->config.returned_user = user;
+    atomic_store_explicit(&redis->config.returned, returned, memory_order_release);
+}
+
 static void redis_destroy(struct weir_backend *backend)
 {
     struct redis *redis = (struct redis *)backend;
@@ -169,6 +176,7 @@ static const struct weir_backend_ops redis_ops = {
     .shut = redis_shut,
     .destroy = redis_destroy,
     .reachable_us = redis_reachable_us,
+    .watch = redis_watch,
 };
 
 int redis_open(const struct weir_options *options, struct weir_backend **out)

@@ -108,6 +108,11 @@ void redis_engine_set_gate(struct redis_engine *engine, enum redis_gate gate)
         atomic_store_explicit(&engine->closed_us, clock_monotonic_us(), memory_order_relaxed);
     if (gate == REDIS_GATE_DOWN && before != REDIS_GATE_DOWN)
         redis_count(&engine->counts.breaks, 1);
+    if (gate == REDIS_GATE_UP && before != REDIS_GATE_UP) { /* which the I/O thread alone does */
+        void (*returned)(void *user) = atomic_load_explicit(&engine->config->returned, memory_order_acquire);
+        if (returned)
+            returned(engine->config->returned_user);
+    }
 }
 
 void redis_engine_late(struct redis_engine *engine)

@@ -43,6 +43,8 @@ struct redis_config {
     char prefix[REDIS_PREFIX_MAX + 1];
     int64_t timeout_us; /* the longest that a call may take */
     struct log log;
+    void (*_Atomic returned)(void *user); /* told each time that the gate goes up; NULL: nobody is yet */
+    void *returned_user;                  /* release with `returned` */
 };
 
 /* One who waits for the I/O thread. A submitted request keeps it in the words of its op that are the backend's, with all

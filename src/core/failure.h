@@ -32,8 +32,9 @@ bool failure_outage(const struct weir *limiter, struct failure_outage *out);
 /* The backend has answered: it is over. */
 void failure_over(struct weir *limiter, int64_t now_us);
 
-/* The backend tells that it can be reached again, ops->watch. */
-void failure_returned(void *limiter);
+/* In the child of a fork, which has one thread: what its parent's stand-in has admitted is not its own, so an outage that
+ * it is in begins anew. */
+void failure_begin_in_child(struct weir *limiter);
 
 /* The time of a request as outages are told by: its own, or the limiter's clock as far as it is in range. */
 int64_t failure_time(const struct weir *limiter, int64_t request_us);

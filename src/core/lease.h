@@ -99,6 +99,28 @@ enum lease_answer lease_decide(struct lease *lease, int64_t now_us, int64_t cost
 /* Whether a denial holds for what lacks so many permits. */
 bool lease_denies(const struct lease *lease, int64_t now_us, int64_t lacks);
 
+/* lease_count() and lease_decide() in one for the common case: the older of the leases covers the cost. False: it is
+ * not that, and nothing has happened. */
+static inline bool lease_hit(struct lease *lease, const struct lease_rules *rules, int64_t now_us, int64_t cost,
+                             struct weir_decision *out)
+{
+    struct lease_batch *batch = &lease->batches[0];
+    const bool same_half = (uint64_t)(lease->turn_us - 1 - now_us) < (uint64_t)rules->life_us;
+    if (batch->left < cost || now_us >= batch->end_us || !same_half || lease->plan.algorithm == WEIR_LEAKY_BUCKET)
+        return false;
+    lease->count += cost;
+    batch->left -= cost;
+    *out = (struct weir_decision){
+        .allowed = true,
+        .source = WEIR_BY_LEASE,
+        .limit = lease->plan.size,
+        .remaining = lease->remaining + batch->left + lease->batches[1].left,
+        .reset_after_us = lease->reset_at_us > now_us ? lease->reset_at_us - now_us : 0,
+        .age_us = now_us > batch->asked_us ? now_us - batch->asked_us : 0,
+    };
+    return true;
+}
+
 /* The permits that can be used now for one request. */
 int64_t lease_left(struct lease *lease, int64_t now_us);
 

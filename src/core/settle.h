@@ -45,6 +45,10 @@ int settle_submit(struct weir *limiter, const struct weir_backend_request *reque
 /* Settle all keys in the background, if the backend has submit(). */
 void settle_all(struct weir *limiter);
 
+/* The backend tells that it can be reached again, ops->watch. That is not yet an answer, so the outage that lasts is
+ * settled as well, and is over once a charge of it is answered. */
+void settle_returned(void *limiter);
+
 /* Somebody has found that something is owed: go on with it if nobody else does. */
 void settle_go_on(struct weir *limiter);
 

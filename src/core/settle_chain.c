@@ -44,24 +44,33 @@ static bool found(void *user, uint32_t limit_id, struct weir_key key)
     return true;
 }
 
+static void walk_from_start(struct settle_chain *chain, uint32_t tag, int64_t since_us, uint64_t admitted)
+{
+    chain->walks = true;
+    chain->at_end = false;
+    chain->tag = tag;
+    chain->since_us = since_us;
+    chain->admitted = admitted;
+    chain->place = 0;
+    atomic_store(&chain->has_left_some, false);
+}
+
 /* Where it is between records: at the next that it has not been at. False: there is none. */
 static bool next_record(struct weir *limiter)
 {
     struct settle *settle = &limiter->settle;
     struct settle_chain *chain = &settle->chain;
+    struct failure_outage outage;
     lock_take(&settle->mutex);
     for (size_t i = 0; !chain->walks && i < atomic_load(&settle->count); i++) {
         struct settle_record *record = &settle->records[i];
         if (record->walked)
             continue;
-        record->walked = chain->walks = true;
-        chain->at_end = false;
-        chain->tag = record->tag;
-        chain->since_us = record->since_us;
-        chain->admitted = record->admitted;
-        chain->place = 0;
-        atomic_store(&chain->has_left_some, false);
+        record->walked = true;
+        walk_from_start(chain, record->tag, record->since_us, record->admitted);
     }
+    if (!chain->walks && atomic_exchange(&chain->takes_outage, false) && failure_outage(limiter, &outage))
+        walk_from_start(chain, outage.tag, outage.since_us, atomic_load(&settle->admitted));
     lock_give(&settle->mutex);
     return chain->walks;
 }
@@ -140,7 +149,9 @@ static void settle_key(struct weir *limiter, const struct settle_key *key)
         claim = settle_claim(limiter, &of, chain, true, &settlement);
     else if (settle_owed(limiter, &of) > 0)
         claim = SETTLE_BY_OTHERS;
-    if (claim == SETTLE_NOTHING)
+    struct failure_outage outage;
+    const bool lasts = failure_outage(limiter, &outage) && outage.tag == chain->tag;
+    if (claim == SETTLE_NOTHING && !lasts) /* where it lasts, something may be admitted at this moment */
         settle_forget(limiter, &of, chain->tag, chain->since_us);
     else if (claim == SETTLE_BY_OTHERS || claim == SETTLE_NO_MEMORY)
         atomic_store(&chain->has_left_some, true);
@@ -230,6 +241,15 @@ void settle_all(struct weir *limiter)
         return;
     atomic_store(&limiter->settle.chain.again, true);
     begin(limiter);
+}
+
+void settle_returned(void *user)
+{
+    struct weir *limiter = user;
+    if (!settle_is_due(limiter))
+        return;
+    atomic_store(&limiter->settle.chain.takes_outage, true);
+    settle_all(limiter);
 }
 
 /* A few keys, without charging them. */

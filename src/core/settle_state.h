@@ -23,6 +23,7 @@ struct settle_record {
 struct settle_chain {
     atomic_bool busy;
     atomic_bool again;         /* there is more to settle than there was when it began */
+    atomic_bool takes_outage;  /* that lasts, too */
     atomic_bool failed;        /* a charge did */
     atomic_bool has_left_some; /* keys of the record are still owed */
     atomic_size_t waiting;     /* for charges of the batch */

@@ -133,6 +133,7 @@ struct remote {
 struct grant {
     int64_t asked_us, left; /* true time */
     int64_t shift_us;       /* from the store's decision to its landing here */
+    bool is_lease;          /* some of it was ahead of use */
 };
 struct holding {
     struct grant grants[SIM_GRANTS]; /* the oldest first */

@@ -168,7 +168,10 @@ void audit_delivered(struct sim *sim, struct instance *instance, const struct as
     holding->flying -= granted;
     if (granted > 0)
         grant_add(sim, holding,
-                  &(struct grant){ .asked_us = asked_us, .left = granted, .shift_us = sim->now_us - sim->executed_us });
+                  &(struct grant){ .asked_us = asked_us,
+                                   .left = granted,
+                                   .shift_us = sim->now_us - sim->executed_us,
+                                   .is_lease = decision->ahead > 0 });
     if (!settles || holding->unsettled > 0) {
         holding->unsettled = 0;
         const struct record record = { .at_us = sim->executed_us,
@@ -204,8 +207,8 @@ void audit_submitted(struct sim *sim, struct instance *instance, const struct as
     struct holding *holding = &instance->holdings[asked->limit][asked->key];
     instance->calls[asked->limit][asked->key]++;
     if (sim->scenario->troubles & TROUBLE_REDEFINE || asked->verb != WEIR_TAKE || holding->denied_cost == 0 ||
-        asked->cost < holding->denied_cost ||
-        holding->denied_asked_us <= sim->void_us[asked->limit][asked->key] || grants_left(sim, holding) > 0)
+        asked->cost < holding->denied_cost || holding->denied_asked_us <= sim->void_us[asked->limit][asked->key] ||
+        grants_left(sim, holding) > 0)
         return; /* what is leased here makes up for it */
     if (instance_clock_us(instance, sim->now_us) < holding->denied_until_us)
         violation(sim, "H12: instance %d asks for %lld of limit%d key%d, which is denied for %lld us yet",
@@ -297,8 +300,8 @@ static void used(struct sim *sim, const struct asked_op *asked)
     } else if (decision->source == WEIR_BY_LEASE) {
         record.shift_us = 0;
         for (int i = 0; i < holding->count; i++)
-            if (llabs(sim->now_us - decision->age_us - holding->grants[i].asked_us) <=
-                drifted(sim, sim->leases.life_us))
+            if (holding->grants[i].is_lease && llabs(sim->now_us - decision->age_us - holding->grants[i].asked_us) <=
+                                                   drifted(sim, sim->leases.life_us))
                 record.shift_us = holding->grants[i].shift_us;
         if (decision->age_us >= sim->leases.life_us)
             violation(sim, "H1: a permit of limit%d key%d is used %lld us after it was asked for", asked->limit,

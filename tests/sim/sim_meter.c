@@ -349,7 +349,8 @@ static void departures_check(struct meter *meter, struct record *records, size_t
         level = max_of(0, level - meter->rate * (record->departs_us - last_us));
         last_us = record->departs_us;
         if (level > meter->rate * rounding_us)
-            violation(meter->sim, "H6: limit%d key%d, used by instance %d at %lld us, departs at %lld us, %lld us too early",
+            violation(meter->sim,
+                      "H6: limit%d key%d, used by instance %d at %lld us, departs at %lld us, %lld us too early",
                       meter->number, meter->key, record->instance, (long long)(record->at_us - SIM_EPOCH_US),
                       (long long)(record->departs_us - SIM_EPOCH_US), (long long)(level / meter->rate));
         if (record->departs_us - record->at_us > meter->size * meter->period / meter->rate + 1 + record->shift_us)
