@@ -125,11 +125,10 @@ static void note_window(struct sim *sim, const struct asked *asked, const struct
         record_now(sim, asked->limit, asked->key, RECORD_WINDOW, -1, end_us);
 }
 
-/* What an outage has cost is charged by itself; nothing else looks like that while there is such a thing. */
-static bool is_settlement(const struct instance *instance, const struct asked *asked)
+/* What an outage has cost is charged so, and nothing else is. */
+static bool is_settlement(const struct asked *asked)
 {
-    return asked->verb == WEIR_TAKE && asked->cost == 0 && asked->spread == 1 && asked->ahead > 0 &&
-           instance->holdings[asked->limit][asked->key].unsettled > 0;
+    return asked->verb == WEIR_TAKE && asked->cost == 0 && asked->spread == 1;
 }
 
 static int64_t granted_by(const struct asked *asked, const struct weir_decision *decision)
@@ -151,7 +150,7 @@ void audit_executed(struct sim *sim, struct instance *instance, const struct ask
         return;
     note_window(sim, asked, decision);
     instance->holdings[asked->limit][asked->key].flying += granted_by(asked, decision);
-    if (is_settlement(instance, asked)) {
+    if (is_settlement(asked)) {
         instance->holdings[asked->limit][asked->key].unsettled = 0;
         record_now(sim, asked->limit, asked->key, RECORD_SETTLED, instance->number, asked->ahead - decision->ahead);
     }
@@ -163,16 +162,15 @@ void audit_delivered(struct sim *sim, struct instance *instance, const struct as
     if (asked->verb != WEIR_TAKE)
         return;
     struct holding *holding = &instance->holdings[asked->limit][asked->key];
-    const bool settles = asked->cost == 0 && asked->spread == 1;
     const int64_t granted = granted_by(asked, decision);
     holding->flying -= granted;
-    if (granted > 0)
+    if (granted > 0 && !is_settlement(asked))
         grant_add(sim, holding,
                   &(struct grant){ .asked_us = asked_us,
                                    .left = granted,
                                    .shift_us = sim->now_us - sim->executed_us,
                                    .is_lease = decision->ahead > 0 });
-    if (!settles || holding->unsettled > 0) {
+    if (!is_settlement(asked)) {
         holding->unsettled = 0;
         const struct record record = { .at_us = sim->executed_us,
                                        .order = sim->executed_order,
