@@ -60,7 +60,7 @@ static void grants_tidy(const struct sim *sim, struct holding *holding)
 {
     int kept = 0;
     for (int i = 0; i < holding->count; i++)
-        if (is_alive(sim, &holding->grants[i]))
+        if (is_alive(sim, &holding->grants[i]) && (holding->grants[i].is_lease || holding->grants[i].left > 0))
             holding->grants[kept++] = holding->grants[i];
     holding->count = kept;
 }
