@@ -10,7 +10,8 @@
  * and over any number of outages no more than the limit is admitted at once; an instance that is cut off while others are
  * not adds its share of the rate, and no more.
  *
- *     - A debt is charged as far as there is room for it: M is no more than the limit.
+ *     - A debt is charged as far as there is room for it. The rest is owed on, and comes before what is asked for here:
+ *       others, who were not cut off, have had permits that were not theirs.
  *     - A bucket's debt is that at the end of the outage: it drains in the backend from then on, and must not do so here as
  *       well. A bucket that has had the time to fill owes nothing. A window's is what still counts now.
  *     - A charge without an answer may have been made. The debt stays, and may be charged twice: too few permits, never too
@@ -302,12 +303,12 @@ static bool is_out_of_reach(struct weir *limiter)
            ops->reachable_us(limiter->backend) <= atomic_load_explicit(&limiter->failed_us, memory_order_relaxed);
 }
 
-/* Out of the table: others may have it. */
+/* Out of the table: others may have it. What its parts say by now has been paid. */
 static void settlement_release(struct weir *limiter, struct settlement *settlement, bool is_settled)
 {
     struct settle *settle = &limiter->settle;
     lock_take(&settle->mutex);
-    for (size_t i = 0; is_settled && i < settlement->debt.count; i++) {
+    for (size_t i = 0; i < settlement->debt.count; i++) {
         struct settle_record *record = record_find(settle, settlement->debt.parts[i].tag);
         if (record)
             record->settled += (uint64_t)settlement->debt.parts[i].permits;
@@ -359,16 +360,18 @@ enum settle_claim settle_claim(struct weir *limiter, const struct weir_backend_r
     return claim;
 }
 
-/* A key of an outage is settled, in the stand-in too. */
-static void forget_part(struct weir *limiter, const struct weir_backend_request *of, const struct settle_part *part)
+/* So much of a part has been paid, which the stand-in writes down. */
+static void pay_part(struct weir *limiter, const struct weir_backend_request *of, const struct settle_part *part,
+                     int64_t permits)
 {
     struct weir_decision decision;
     struct weir_backend_request request = part_request(of, part, WEIR_RESET);
-    if (part_debt(limiter, of, part) > part->permits) { /* more has been admitted meanwhile: that stays */
+    if (part_debt(limiter, of, part) > permits) { /* the rest is owed, and what has been admitted meanwhile */
         request.verb = WEIR_REFUND;
-        request.cost = part->permits;
+        request.cost = permits;
     }
-    limiter->fallback->ops->decide(limiter->fallback, &request, 1, false, INT64_MAX, &decision);
+    if (permits > 0)
+        limiter->fallback->ops->decide(limiter->fallback, &request, 1, false, INT64_MAX, &decision);
 }
 
 void settle_forget(struct weir *limiter, const struct weir_backend_request *of, uint32_t tag, int64_t since_us)
@@ -384,17 +387,20 @@ static void settlement_end(struct weir *limiter, struct settlement *settlement, 
                            const struct weir_decision *decision)
 {
     const bool is_refused = error == WEIR_ESTATE || error == WEIR_EINVAL; /* there is nothing to charge it to */
-    const bool is_settled = error == WEIR_OK || is_refused;
-    const struct settle_debt *debt = &settlement->debt;
-    if (is_settled) {
+    struct settle_debt *debt = &settlement->debt;
+    int64_t paid = error == WEIR_OK ? decision->ahead : is_refused ? debt->permits : 0;
+    const bool is_settled = paid > 0 && paid >= settlement->charge.ahead;
+    stats_add(&limiter->stats, is_refused ? STATS_UNSETTLED : STATS_SETTLED, (uint64_t)paid);
+    if (error == WEIR_OK || is_refused)
         failure_over(limiter, failure_time(limiter, settlement->charge.now_us));
-        for (size_t i = 0; i < debt->count; i++)
-            forget_part(limiter, &settlement->charge, &debt->parts[i]);
-        if (is_refused)
-            stats_add(&limiter->stats, STATS_UNSETTLED, (uint64_t)debt->permits);
-        else
-            stats_add(&limiter->stats, STATS_SETTLED, (uint64_t)decision->ahead);
+    for (size_t i = 0; i < debt->count; i++) {
+        struct settle_part *part = &debt->parts[i];
+        part->permits = is_settled ? part->permits : min_of(part->permits, paid);
+        paid -= part->permits;
+        pay_part(limiter, &settlement->charge, part, part->permits);
     }
+    if (!is_settled && settlement->owner == &limiter->settle.chain)
+        atomic_store(&limiter->settle.chain.has_left_some, true);
     settlement_release(limiter, settlement, is_settled);
     free(settlement);
 }
