@@ -326,6 +326,17 @@ START_TEST(a_reset_forgets_what_is_owed_and_a_refund_does_not)
     ck_assert_int_eq(try_in(stage, "a", 1).remaining, 9);
     must_succeed(weir_refund(stage->instance.limit, weir_key_text("b"), 1));
     ck_assert_int_eq(try_in(stage, "b", 1).remaining, 6);
+
+    static struct instance other; /* which leaves no room for what is owed */
+    memset(&other, 0, sizeof other);
+    instance_open(&other, &stage->remote, NULL, ten);
+    taken(other.limit, "c", 9);
+    outage_admits(stage, "c", 3 * WEIR_SECOND, 3);
+    taken(other.limit, "c", 3);
+    cable_set(&stage->instance.cable, CABLE_WELL);
+    must_succeed(weir_reset(stage->instance.limit, weir_key_text("c")));
+    ck_assert_int_eq(try_in(stage, "c", 1).remaining, 9);
+    weir_close(other.limiter);
     stage_close(stage);
 }
 END_TEST

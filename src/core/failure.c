@@ -299,6 +299,8 @@ int failure_decide(struct weir *limiter, struct weir_backend_request *requests, 
     if (!error)
         error = limiter->backend->ops->decide(limiter->backend, requests, n, all, deadline_us, out);
     assert(error <= 0);
+    if (!error && requests[0].verb == WEIR_RESET && settle_is_due(limiter))
+        settle_forgive(limiter, &requests[0]);
     return failure_answer(limiter, error, requests, n, all, out);
 }
 

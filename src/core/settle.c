@@ -382,6 +382,13 @@ void settle_forget(struct weir *limiter, const struct weir_backend_request *of, 
     limiter->fallback->ops->decide(limiter->fallback, &request, 1, false, INT64_MAX, &decision);
 }
 
+void settle_forgive(struct weir *limiter, const struct weir_backend_request *of)
+{
+    const struct settle_debt debt = assess(limiter, of);
+    for (size_t i = 0; i < debt.count; i++)
+        pay_part(limiter, of, &debt.parts[i], debt.parts[i].permits);
+}
+
 /* The backend has answered a charge; the settlement is gone afterwards. */
 static void settlement_end(struct weir *limiter, struct settlement *settlement, int error,
                            const struct weir_decision *decision)
