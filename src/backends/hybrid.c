@@ -165,7 +165,9 @@ static struct course plot(struct hybrid *hybrid, const struct weir_backend_reque
             course.what = WAITS;
             if (account->by_caller || !can_wait || !flight_join(account, waiter, request->cost)) {
                 course.ask = ask_for(hybrid, account, now_us, request->cost, waiting_behind(batch, request));
-                if (!account->flight && (waiter->op || (can_wait && !course.ask.alone && !account->by_caller)))
+                const bool leaves = waiter->op ? account->by_caller || !course.ask.alone
+                                               : can_wait && !course.ask.alone && !account->by_caller;
+                if (!account->flight && leaves)
                     course.leaves = flight_make(hybrid, shard, account, request, &course.ask, now_us, waiter);
                 if (!course.leaves)
                     course.what = ASKS;
@@ -396,6 +398,7 @@ static void forget(struct hybrid *hybrid, const struct weir_backend_request *req
     if (account) {
         account_forget_lease(shard, account);
         flight_disown(account);
+        account->forgotten_us = hybrid_time(hybrid, WEIR_OWN_CLOCK);
     }
     lock_give(&shard->mutex);
 }

@@ -118,6 +118,9 @@ static inline bool lease_hit(struct lease *lease, const struct lease_rules *rule
     return true;
 }
 
+/* Whether a denial holds for what lacks so many permits. */
+bool lease_denies(const struct lease *lease, int64_t now_us, int64_t lacks);
+
 /* The permits that can be used now for one request. */
 int64_t lease_left(struct lease *lease, int64_t now_us);
 
@@ -129,6 +132,11 @@ struct lease_ask lease_ask(struct lease *lease, const struct lease_rules *rules,
 /* Redis has decided what was asked for at `asked_us`. */
 void lease_land(struct lease *lease, const struct lease_rules *rules, const struct lease_ask *ask, int64_t asked_us,
                 int64_t now_us, const struct weir_decision *decision);
+
+/* Whether that, taken in before, has shown that Redis had not what a request of `cost` lacks, which had come before it was
+ * asked: *out is the denial as of then. */
+bool lease_was_denied(struct lease *lease, const struct lease_ask *ask, int64_t asked_us, int64_t now_us, int64_t cost,
+                      const struct weir_decision *decision, struct weir_decision *out);
 
 /* What was asked for will not come. */
 static inline void lease_ask_failed(struct lease *lease, const struct lease_ask *ask)
