@@ -24,7 +24,7 @@
 static const char HELP[] =
     "usage: weir-bench [options]\n"
     "\n"
-    "Measures weir and what it stands on; prints tables, and JSON if asked. The default run takes about 2 minutes.\n"
+    "Measures weir and what it stands on; prints tables, and JSON if asked. The default run takes about 2.5 minutes.\n"
     "\n"
     "  --quick            short repetitions and at most 100,000 keys: shows that it runs, proves nothing\n"
     "  --full             every algorithm in every cell; 10,000,000 keys for memory and growth; some 10 minutes\n"

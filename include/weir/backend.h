@@ -73,6 +73,7 @@ struct weir_backend_ops {
     size_t size;      /* sizeof(struct weir_backend_ops) where the backend was compiled */
     const char *name; /* a word, for log lines */
     bool own_clock;   /* the backend has a clock of its own: now_us is WEIR_OWN_CLOCK unless the caller gave a time */
+    bool spans;       /* seldom needs to know the time: a negative deadline_us of decide() is as long from then on */
     bool shared;      /* all instances count together in it: plans are of whole limits, not of this instance's share */
 
     /* Required. Decide reqs[0..n), each atomic by itself and in order, or all of them as one step, all or nothing,

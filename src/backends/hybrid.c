@@ -80,7 +80,7 @@ static struct hybrid_flight *flight_ahead(struct hybrid *hybrid, struct account_
                                           const struct weir_backend_request *request, int64_t now_us)
     REQUIRES(shard->mutex)
 {
-    if (account->flight || account->by_caller || !lease_runs_low(&account->lease))
+    if (account->flight || account->by_caller)
         return NULL;
     const struct lease_ask ask = ask_for(hybrid, account, now_us, 0, 0);
     if (ask.ahead == 0)
@@ -106,8 +106,43 @@ struct course {
     struct hybrid_flight *leaves; /* to be launched; or NULL */
 };
 
-/* `waiting`: what others that were asked for together with it, and will be decided after it, cost. */
-static struct course plot(struct hybrid *hybrid, const struct weir_backend_request *request, int64_t waiting,
+/* What a caller of several requests keeps of each. */
+struct asking {
+    struct hybrid_caller caller;
+    struct course course;
+};
+
+/* Requests that came together, to be decided as if one by one. */
+struct batch {
+    const struct weir_backend_request *requests;
+    struct asking *askings;
+    size_t n;
+};
+
+static bool same_key(const struct weir_backend_request *a, const struct weir_backend_request *b)
+{
+    return a->hash == b->hash && a->limit == b->limit && a->key.len == b->key.len &&
+           memcmp(a->key.data, b->key.data, a->key.len) == 0;
+}
+
+/* What the others that will be decided after the request ask for of its key. */
+static int64_t waiting_behind(const struct batch *batch, const struct weir_backend_request *request)
+{
+    int64_t waiting = 0;
+    for (size_t k = batch ? (size_t)(request - batch->requests) + 1 : 0; batch && k < batch->n; k++)
+        if (batch->askings[k].course.what == LATER && same_key(&batch->requests[k], request))
+            waiting += batch->requests[k].cost;
+    return waiting;
+}
+
+/* A span of time to wait begins when it is known that there is something to wait for. */
+static int64_t deadline_of(int64_t deadline_or_span_us)
+{
+    return deadline_or_span_us < 0 ? clock_monotonic_us() - deadline_or_span_us : deadline_or_span_us;
+}
+
+/* The request is one of the batch; NULL: it came alone. */
+static struct course plot(struct hybrid *hybrid, const struct weir_backend_request *request, const struct batch *batch,
                           struct hybrid_waiter *waiter, struct weir_decision *out)
 {
     const int64_t now_us = hybrid_time(hybrid, request->now_us);
@@ -123,16 +158,20 @@ static struct course plot(struct hybrid *hybrid, const struct weir_backend_reque
         lease_count(&account->lease, &hybrid->rules, now_us, request->cost);
         const bool queues = account->flight && flight_has_waiters(account->flight);
         if (!queues && decide_here(shard, account, now_us, request->cost, out) != LEASE_ASK) {
-            course.leaves = flight_ahead(hybrid, shard, account, request, now_us);
-        } else if (!account->by_caller && can_wait && flight_join(account, waiter, request->cost)) {
-            course.what = WAITS;
+            if (lease_runs_low(&account->lease))
+                course.leaves = flight_ahead(hybrid, shard, account, request, now_us);
         } else {
-            course.what = ASKS;
-            course.ask = ask_for(hybrid, account, now_us, request->cost, waiting);
-            if (!account->flight && (waiter->op || (can_wait && !course.ask.alone && !account->by_caller)))
-                course.leaves = flight_make(hybrid, shard, account, request, &course.ask, now_us, waiter);
-            if (course.leaves)
-                course.what = WAITS;
+            waiter->deadline_us = deadline_of(waiter->deadline_us);
+            course.what = WAITS;
+            if (account->by_caller || !can_wait || !flight_join(account, waiter, request->cost)) {
+                course.ask = ask_for(hybrid, account, now_us, request->cost, waiting_behind(batch, request));
+                const bool leaves = waiter->op ? account->by_caller || !course.ask.alone
+                                               : can_wait && !course.ask.alone && !account->by_caller;
+                if (!account->flight && leaves)
+                    course.leaves = flight_make(hybrid, shard, account, request, &course.ask, now_us, waiter);
+                if (!course.leaves)
+                    course.what = ASKS;
+            }
         }
     }
     lock_give(&shard->mutex);
@@ -218,12 +257,6 @@ static int ask_again(struct hybrid *hybrid, const struct weir_backend_request *r
 
 /* ---- Each by itself ---- */
 
-/* What a caller of several requests keeps of each. */
-struct asking {
-    struct hybrid_caller caller;
-    struct course course;
-};
-
 static void wait_for(struct hybrid *hybrid, const struct weir_backend_request *request, struct hybrid_caller *caller)
 {
     struct bell *bell = &account_shard(&hybrid->accounts, request->hash)->bell;
@@ -235,22 +268,14 @@ static void wait_for(struct hybrid *hybrid, const struct weir_backend_request *r
     }
 }
 
-static bool same_key(const struct weir_backend_request *a, const struct weir_backend_request *b)
-{
-    return a->hash == b->hash && a->limit == b->limit && a->key.len == b->key.len &&
-           memcmp(a->key.data, b->key.data, a->key.len) == 0;
-}
-
 /* The course of the i-th request, after those before it: they are decided as if one by one. What others ask for of its
  * key is let go before it, if that is all that is asked for; if it brings a lease, it is waited for. */
-static struct course plot_in_turn(struct hybrid *hybrid, const struct weir_backend_request *requests, size_t n,
-                                  size_t i, struct asking *askings, struct weir_decision *out)
+static struct course plot_in_turn(struct hybrid *hybrid, const struct batch *batch, size_t i, struct weir_decision *out)
 {
-    const struct weir_backend_request *request = &requests[i];
-    int64_t waiting = 0;
+    const struct weir_backend_request *request = &batch->requests[i];
     for (size_t k = 0; k < i; k++) {
-        const struct course *course = &askings[k].course;
-        if ((course->what != ASKS && course->what != LATER) || !same_key(&requests[k], request))
+        const struct course *course = &batch->askings[k].course;
+        if ((course->what != ASKS && course->what != LATER) || !same_key(&batch->requests[k], request))
             continue;
         if (course->what == LATER || course->ask.ahead > 0 || !course->ask.whole)
             return (struct course){ .what = LATER };
@@ -260,10 +285,7 @@ static struct course plot_in_turn(struct hybrid *hybrid, const struct weir_backe
             .asked_us = hybrid_time(hybrid, request->now_us),
         };
     }
-    for (size_t k = i + 1; k < n; k++)
-        if (same_key(&requests[k], request))
-            waiting += requests[k].cost;
-    return plot(hybrid, request, waiting, &askings[i].caller.waiter, &out[i]);
+    return plot(hybrid, request, batch, &batch->askings[i].caller.waiter, &out[i]);
 }
 
 /* Ask the remote for those that are to be, together. Afterwards they are decided, or all has failed. */
@@ -300,6 +322,7 @@ static int ask_here(struct hybrid *hybrid, const struct weir_backend_request *re
 static int decide_each(struct hybrid *hybrid, const struct weir_backend_request *requests, size_t n,
                        int64_t deadline_us, struct asking *askings, struct weir_decision *out)
 {
+    const struct batch batch = { requests, askings, n };
     int error = WEIR_OK;
     size_t later = n;
     for (size_t i = 0; i < n; i++) {
@@ -317,15 +340,17 @@ static int decide_each(struct hybrid *hybrid, const struct weir_backend_request 
             struct course *course = &askings[i].course;
             if (course->what != LATER)
                 continue;
-            *course = n == 1 ? plot(hybrid, requests, 0, &askings->caller.waiter, out)
-                             : plot_in_turn(hybrid, requests, n, i, askings, out);
+            *course = n == 1 ? plot(hybrid, requests, NULL, &askings->caller.waiter, out)
+                             : plot_in_turn(hybrid, &batch, i, out);
             if (course->leaves)
                 flight_launch(course->leaves);
             asks = asks || course->what == ASKS;
             later += course->what == LATER;
         }
-        if (asks)
+        if (asks) {
+            deadline_us = deadline_of(deadline_us);
             error = ask_here(hybrid, requests, n, askings, deadline_us, out);
+        }
     }
     for (size_t i = 0; i < n; i++) {
         if (askings[i].course.what != WAITS)
@@ -373,6 +398,7 @@ static void forget(struct hybrid *hybrid, const struct weir_backend_request *req
     if (account) {
         account_forget_lease(shard, account);
         flight_disown(account);
+        account->forgotten_us = hybrid_time(hybrid, WEIR_OWN_CLOCK);
     }
     lock_give(&shard->mutex);
 }
@@ -501,11 +527,38 @@ static int decide_all(struct hybrid *hybrid, const struct weir_backend_request *
 
 /* ---- The vtable ---- */
 
+/* The common case, in as few steps as can be: spend what is leased. False: it is another, and nothing has happened. */
+static inline bool decide_by_lease(struct hybrid *hybrid, const struct weir_backend_request *request,
+                                   struct weir_decision *out)
+{
+    const int64_t now_us = hybrid_time(hybrid, request->now_us);
+    struct account_shard *shard = account_shard(&hybrid->accounts, request->hash);
+    struct hybrid_flight *leaves = NULL;
+    bool hit = false;
+    lock_take(&shard->mutex);
+    struct account *account = account_find(shard, request);
+    if (account && account->lease.version >= request->plan_version &&
+        account->by_caller == (request->now_us != WEIR_OWN_CLOCK) &&
+        !(account->flight && flight_has_waiters(account->flight)) &&
+        lease_hit(&account->lease, &hybrid->rules, now_us, request->cost, out)) {
+        hit = true;
+        shard->lease_hits++;
+        if (lease_runs_low(&account->lease))
+            leaves = flight_ahead(hybrid, shard, account, request, now_us);
+    }
+    lock_give(&shard->mutex);
+    if (leaves)
+        flight_launch(leaves);
+    return hit;
+}
+
 static int hybrid_decide(struct weir_backend *backend, const struct weir_backend_request *requests, size_t n, bool all,
                          int64_t deadline_us, struct weir_decision *out)
 {
     struct hybrid *hybrid = (struct hybrid *)backend;
     if (n == 1 && is_plain_take(requests)) { /* all or nothing, too */
+        if (decide_by_lease(hybrid, requests, out))
+            return WEIR_OK;
         struct asking asking;
         struct weir_decision decision; /* *out stays as it is on an error */
         const int error = decide_each(hybrid, requests, 1, deadline_us, &asking, &decision);
@@ -513,6 +566,7 @@ static int hybrid_decide(struct weir_backend *backend, const struct weir_backend
             *out = decision;
         return error;
     }
+    deadline_us = deadline_of(deadline_us);
     if (all)
         return decide_all(hybrid, requests, n, deadline_us, out);
     struct asking askings[GROUP_MAX];
@@ -538,7 +592,7 @@ static int hybrid_submit(struct weir_backend *backend, const struct weir_backend
         return hybrid->remote->ops->submit(hybrid->remote, request, deadline_us, op);
     struct hybrid_waiter *waiter = (struct hybrid_waiter *)(void *)&op->opaque[2];
     *waiter = (struct hybrid_waiter){ .op = op, .deadline_us = deadline_us, .now_us = request->now_us };
-    struct course course = plot(hybrid, request, 0, waiter, &op->decision);
+    struct course course = plot(hybrid, request, NULL, waiter, &op->decision);
     if (course.what == DECIDED && course.leaves)
         flight_launch(course.leaves);
     if (course.what == DECIDED)
@@ -651,6 +705,7 @@ static const struct weir_backend_ops hybrid_ops = {
     .size = sizeof hybrid_ops,
     .name = "hybrid",
     .own_clock = true,
+    .spans = true,
     .shared = true,
     .decide = hybrid_decide,
     .submit = hybrid_submit,

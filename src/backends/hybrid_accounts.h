@@ -25,6 +25,7 @@ struct account {
     weir_limit *limit;
     struct hybrid_flight *flight; /* on its way to Redis for this key; NULL: none */
     bool by_caller;               /* the lease's times are those that requests bring */
+    int64_t forgotten_us; /* what was asked for up to then, by the clock that leases are held by, says nothing */
     struct lease lease;
     char key[];
 };

@@ -1,6 +1,8 @@
 /* hybrid_flight.c - flights: made, launched, landed, and those who wait served. */
 #include "backends/hybrid_flight.h"
 
+#include "core/arith.h"
+
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +20,9 @@ struct hybrid_flight {
     bool is_led;  /* what is asked for is the first waiter's request */
     bool is_void; /* the key was reset meanwhile */
     struct hybrid_waiter *first, **end;
-    int64_t waiting; /* what all but the first ask for */
+    int64_t waiting;            /* what all but the first ask for */
+    int64_t present;            /* how many of them waited when it left: what it finds out holds for these */
+    struct hybrid_flight *next; /* of those that part from another */
 };
 
 static int64_t waiter_cost(const struct hybrid_waiter *waiter)
@@ -123,6 +127,7 @@ static void lead(struct hybrid_flight *flight, struct hybrid_waiter *waiter)
     flight->first = waiter;
     flight->end = &waiter->next;
     flight->is_led = true;
+    flight->present = 1;
 }
 
 struct hybrid_flight *flight_make_ahead(struct hybrid *hybrid, struct account_shard *shard, struct account *account,
@@ -168,6 +173,7 @@ static struct hybrid_waiter *pop(struct hybrid_flight *flight)
 {
     struct hybrid_waiter *waiter = flight->first;
     flight->first = waiter->next;
+    flight->present = max_of(0, flight->present - 1);
     if (!flight->first)
         flight->end = &flight->first;
     else
@@ -199,6 +205,15 @@ static void end_leader(struct hybrid_flight *flight, struct ended *ended, int64_
     end_waiter(ended, leader);
 }
 
+/* Whether the first who waits did so when the flight left, and it has shown that there is nothing for him. */
+static bool was_denied(struct hybrid_flight *flight, int64_t now_us, struct weir_decision *out)
+    REQUIRES(flight->shard->mutex)
+{
+    return flight->present > 0 && !flight->is_void &&
+           lease_was_denied(&flight->account->lease, &flight->ask, flight->asked_us, now_us, waiter_cost(flight->first),
+                            &flight->op.decision, out);
+}
+
 /* Serve those who wait, in their order, until there is one that Redis must be asked for. */
 static void serve(struct hybrid_flight *flight, struct ended *ended, int64_t now_us) REQUIRES(flight->shard->mutex)
 {
@@ -207,29 +222,76 @@ static void serve(struct hybrid_flight *flight, struct ended *ended, int64_t now
         struct weir_decision decision;
         const enum lease_answer answer = lease_decide(&flight->account->lease, now_us, waiter_cost(flight->first),
                                                       WEIR_TAKE, &decision);
-        if (answer == LEASE_ASK)
+        if (answer == LEASE_ASK && !was_denied(flight, now_us, &decision))
             return;
         shard->lease_hits += answer == LEASE_SPENT;
-        shard->denial_hits += answer == LEASE_DENIED;
+        shard->denial_hits += answer != LEASE_SPENT;
         struct hybrid_waiter *waiter = pop(flight);
         *waiter_out(waiter) = decision;
         end_waiter(ended, waiter);
     }
 }
 
-/* For those who still wait. It must end by the earliest of their deadlines. */
-static void ask_again(struct hybrid_flight *flight, const struct lease_rules *rules, int64_t now_us)
+/* Those behind the first for whom the next answer will not be enough, `served` permits beside his, ask for themselves and
+ * at once: one after another the last would be served when it is too late. Callers' threads stay, for the key's bytes are
+ * not known here. */
+static struct hybrid_flight *part(struct hybrid_flight *flight, int64_t served, int64_t now_us, struct ended *ended)
+    REQUIRES(flight->shard->mutex)
+{
+    struct hybrid_flight *parted = NULL, **end = &parted;
+    struct hybrid_waiter **place = &flight->first->next;
+    while (*place) {
+        struct hybrid_waiter *waiter = *place, *next = waiter->next;
+        struct weir_backend_request request = flight->request;
+        struct hybrid_flight *lone = NULL;
+        struct weir_decision decision;
+        if (lease_decide(&flight->account->lease, now_us, waiter_cost(waiter), WEIR_PEEK, &decision) == LEASE_DENIED) {
+            flight->shard->denial_hits++;
+            flight->waiting -= waiter_cost(waiter);
+            *place = next;
+            *waiter_out(waiter) = decision;
+            end_waiter(ended, waiter);
+            continue;
+        }
+        const bool denied = lease_denies(&flight->account->lease, now_us, waiter_cost(waiter)); /* but for a lease */
+        if (waiter->op && waiter_cost(waiter) > served && !denied) {
+            request.key = waiter->op->request.key;
+            request.cost = waiter_cost(waiter);
+            request.now_us = waiter->now_us;
+            lone = flight_make_lone(flight->hybrid, &request, waiter);
+        }
+        if (lone) {
+            flight->waiting -= request.cost;
+            *place = next;
+            *end = lone;
+            end = &lone->next;
+        } else {
+            served = max_of(0, served - waiter_cost(waiter));
+            place = &waiter->next;
+        }
+    }
+    flight->end = place;
+    return parted;
+}
+
+/* For those who still wait. It must end by the earliest of their deadlines. Returns those that part from it. */
+static struct hybrid_flight *ask_again(struct hybrid_flight *flight, const struct lease_rules *rules, int64_t now_us,
+                                       struct ended *ended) REQUIRES(flight->shard->mutex)
 {
     struct lease *lease = &flight->account->lease;
-    flight->deadline_us = INT64_MAX;
-    for (const struct hybrid_waiter *waiter = flight->first; waiter; waiter = waiter->next)
-        if (waiter->deadline_us < flight->deadline_us)
-            flight->deadline_us = waiter->deadline_us;
-    flight->request.now_us = flight->first->now_us;
     const struct lease_ask ask = lease_ask(lease, rules, now_us, waiter_cost(flight->first), flight->waiting,
                                            atomic_load_explicit(&flight->hybrid->trip_us, memory_order_relaxed));
+    struct hybrid_flight *parted = ask.ahead < flight->waiting ? part(flight, ask.ahead, now_us, ended) : NULL;
+    flight->present = 0;
+    flight->deadline_us = INT64_MAX;
+    for (const struct hybrid_waiter *waiter = flight->first; waiter; waiter = waiter->next) {
+        flight->deadline_us = min_of(flight->deadline_us, waiter->deadline_us);
+        flight->present++;
+    }
+    flight->request.now_us = flight->first->now_us;
     flight->is_led = true;
     flight_set(flight, &ask, now_us);
+    return parted;
 }
 
 /* ---- No lock is held ---- */
@@ -255,18 +317,32 @@ static void tell(struct hybrid_flight *flight, struct hybrid_waiter *waiter, int
         bell_ring(bell);
 }
 
+/* A request alone leases nothing, but what is denied is denied for all. */
+static void lone_landed(struct hybrid_flight *flight, const struct lease_rules *rules, int64_t now_us)
+    REQUIRES(flight->shard->mutex)
+{
+    struct account *account = account_find(flight->shard, &flight->request);
+    if (!account || account->by_caller || flight->request.now_us != WEIR_OWN_CLOCK ||
+        account->lease.version != flight->request.plan_version || flight->asked_us <= account->forgotten_us)
+        return;
+    lease_land(&account->lease, rules, &flight->ask, flight->asked_us, now_us, &flight->op.decision);
+}
+
 /* Take in what the flight has brought. Returns whether it has to leave once more. */
 static bool land(struct hybrid_flight *flight, int status)
 {
     struct hybrid *hybrid = flight->hybrid;
     struct account_shard *shard = flight->shard;
-    struct account *account = flight->account;
     const struct lease_rules rules = hybrid_rules(hybrid);
     const int64_t now_us = hybrid_time(hybrid, flight->request.now_us);
     struct ended ended = { .end = &ended.first };
+    struct hybrid_flight *parted = NULL;
     lock_take(&shard->mutex);
+    struct account *account = flight->account;
     if (status == WEIR_OK) {
         hybrid_note_trip(hybrid, now_us - flight->asked_us);
+        if (!account)
+            lone_landed(flight, &rules, now_us);
         if (account && !flight->is_void) {
             lease_land(&account->lease, &rules, &flight->ask, flight->asked_us, now_us, &flight->op.decision);
             shard->leased += (uint64_t)flight->op.decision.ahead;
@@ -283,11 +359,16 @@ static bool land(struct hybrid_flight *flight, int status)
     }
     const bool again = flight->first != NULL;
     if (again)
-        ask_again(flight, &rules, now_us);
+        parted = ask_again(flight, &rules, now_us, &ended);
     else if (account)
         account->flight = NULL;
     lock_give(&shard->mutex);
     tell(flight, ended.first, status);
+    while (parted) {
+        struct hybrid_flight *next = parted->next;
+        flight_launch(parted);
+        parted = next;
+    }
     return again;
 }
 

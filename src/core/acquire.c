@@ -15,7 +15,7 @@ static int sleep_until(struct weir *limiter, int64_t until_us)
     int woken = 0;
     lock_take(&limiter->wait_mutex);
     while (!limiter->closing && woken != ETIMEDOUT)
-        woken = pthread_cond_timedwait(&limiter->closing_or_left, &limiter->wait_mutex.mutex, &until);
+        woken = pthread_cond_timedwait(&limiter->closing_begins, &limiter->wait_mutex.mutex, &until);
     int result = limiter->closing ? WEIR_ECLOSED : WEIR_OK;
     lock_give(&limiter->wait_mutex);
     return result;

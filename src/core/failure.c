@@ -270,11 +270,20 @@ void failure_deny_for_now(const struct weir_backend_request *request, struct wei
     };
 }
 
+/* Whether the store behind the backend has had a part in any of the decisions. */
+static bool was_asked(const struct weir_decision *out, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (out[i].source != WEIR_BY_LEASE && out[i].source != WEIR_BY_DENIAL)
+            return true;
+    return false;
+}
+
 int failure_answer(struct weir *limiter, int error, struct weir_backend_request *requests, size_t n, bool all,
                    struct weir_decision *out)
 {
-    if ((error == WEIR_OK || error == WEIR_ESTATE) &&
-        atomic_load_explicit(&limiter->outage, memory_order_relaxed) & OUTAGE_LASTS)
+    if (atomic_load_explicit(&limiter->outage, memory_order_relaxed) & OUTAGE_LASTS &&
+        (error == WEIR_ESTATE || (error == WEIR_OK && was_asked(out, n))))
         failure_over(limiter, failure_time(limiter, requests[0].now_us));
     const bool failed = error == WEIR_ETIME || error == WEIR_EIO;
     if (!failed || limiter->on_failure == WEIR_FAIL_ERROR || requests[0].verb == WEIR_REFUND ||
@@ -294,8 +303,16 @@ int failure_decide(struct weir *limiter, struct weir_backend_request *requests, 
                    struct weir_decision *out)
 {
     int error = WEIR_OK;
-    if (settle_is_due(limiter) && requests[0].verb != WEIR_REFUND)
+    if (!settle_is_due(limiter) && !(atomic_load_explicit(&limiter->outage, memory_order_relaxed) & OUTAGE_LASTS)) {
+        error = limiter->backend->ops->decide(limiter->backend, requests, n, all, deadline_us, out);
+        assert(error <= 0);
+        return error ? failure_answer(limiter, error, requests, n, all, out) : WEIR_OK;
+    }
+    if (settle_is_due(limiter) && requests[0].verb != WEIR_REFUND) {
+        if (deadline_us < 0)
+            deadline_us = clock_monotonic_us() - deadline_us; /* it is for both */
         error = settle_before(limiter, requests, n, deadline_us);
+    }
     if (!error)
         error = limiter->backend->ops->decide(limiter->backend, requests, n, all, deadline_us, out);
     assert(error <= 0);

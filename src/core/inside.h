@@ -1,36 +1,57 @@
 /* inside.h - who is inside a limiter and may be waiting there, so that weir_close() can wait until the last is out.
  *
- * One word counts the calls, and the submitted requests that wait for their answer; its top bit says that the limiter
- * is being closed. Whoever leaves before that bit is set touches the limiter no more. Who leaves later does so under
- * wait_mutex, where weir_close() looks. Where the backend cannot block, weir_acquire() alone is counted, and others pay a
- * look at a constant.
+ * Each thread counts in a stripe of its own, as in stats.h, by a plain load and store: a decision that needs no call to
+ * Redis is not to wait for a locked instruction, nor for another thread's cache line. A call, or a submitted request that
+ * waits for its answer, may leave on another thread than it entered: only the sum says how many are inside.
+ *
+ * Whoever enters counts himself first and looks then whether the limiter is being closed; weir_close() says so first and
+ * counts then. That one of them sees the other takes a barrier between the two steps on both sides. weir_close() sees
+ * to both, by membarrier(2), which runs one on all threads of the process; where the system has none of it, each pays for
+ * his own. Who is counted is waited for; who sees the end leaves at once. The count is the last that he touches.
+ *
+ * Where the backend cannot block, weir_acquire() alone is counted, and others pay a look at a constant.
  */
 #ifndef CORE_INSIDE_H
 #define CORE_INSIDE_H
 
 #include "core/limiter.h"
 
-#define INSIDE_SHUT (UINT64_C(1) << 63)
+/* Once, when the limiter is made; again in the child of a fork, whose only thread is not inside. */
+void inside_init(struct weir *limiter);
 
-/* Out of line: leave a limiter that is being closed. */
-void inside_leave_shut(struct weir *limiter, uint64_t calls);
+/* From here on nobody enters. */
+void inside_shut(struct weir *limiter);
 
+/* How many are; while some enter and leave, how many were at some time or other. */
+uint64_t inside_sum(struct weir *limiter);
+
+/* Wait until all are out, after that. */
+void inside_await_none(struct weir *limiter);
+
+static inline void inside_count(struct weir *limiter, uint64_t calls)
+{
+    const unsigned stripe = stats_stripe();
+    _Atomic uint64_t *inside = &limiter->stats.stripes[stripe].inside;
+    if (stripe == STATS_SHARED_STRIPE || limiter->fences)
+        atomic_fetch_add(inside, calls);
+    else
+        atomic_store_explicit(inside, atomic_load_explicit(inside, memory_order_relaxed) + calls, memory_order_release);
+}
+
+/* After this the limiter may be gone. */
 static inline void inside_remove(struct weir *limiter, uint64_t calls)
 {
-    uint64_t inside = atomic_load_explicit(&limiter->inside, memory_order_relaxed);
-    while (!(inside & INSIDE_SHUT))
-        if (atomic_compare_exchange_weak_explicit(&limiter->inside, &inside, inside - calls, memory_order_release,
-                                                  memory_order_relaxed))
-            return;
-    inside_leave_shut(limiter, calls);
+    inside_count(limiter, -calls);
 }
 
 /* WEIR_OK: `calls` more are inside until as many are removed. WEIR_ECLOSED: none is, and the limiter may be gone. */
 static inline int inside_add(struct weir *limiter, uint64_t calls)
 {
-    if (!(atomic_fetch_add(&limiter->inside, calls) & INSIDE_SHUT))
+    inside_count(limiter, calls);
+    atomic_signal_fence(memory_order_seq_cst); /* for the compiler; weir_close() sees to the processors */
+    if (!atomic_load(&limiter->is_shut))
         return WEIR_OK;
-    inside_leave_shut(limiter, calls);
+    inside_remove(limiter, calls);
     return WEIR_ECLOSED;
 }
 
@@ -44,17 +65,6 @@ static inline void inside_leave(struct weir *limiter, uint64_t calls)
 {
     if (limiter->can_block)
         inside_remove(limiter, calls);
-}
-
-/* From here on nobody enters. */
-static inline void inside_shut(struct weir *limiter)
-{
-    atomic_fetch_or(&limiter->inside, INSIDE_SHUT);
-}
-
-static inline uint64_t inside_count(struct weir *limiter)
-{
-    return atomic_load(&limiter->inside) & ~INSIDE_SHUT;
 }
 
 #endif

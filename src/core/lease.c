@@ -5,7 +5,7 @@
 
 #define TRIPS_IN_LIFE 10           /* a life must be as many round trips, or leases would be spent on waiting */
 #define NEVER_HOLDS_US WEIR_SECOND /* how long a denial of what can never fit is not asked for again */
-#define LOW_PART 8                  /* with that part left of what half a life asks for, permits are asked for ahead */
+#define LOW_PART 8                 /* with that part left of what half a life asks for, permits are asked for ahead */
 #define COUNT_MAX (INT64_C(1) << 40)
 #define AVERAGE_ONE 16  /* the average is kept in 16ths ... */
 #define AVERAGE_TURNS 4 /* ... and moves by a quarter of the difference each half life */
@@ -69,6 +69,20 @@ static int64_t life_of(const struct lease_rules *rules, const struct weir_plan *
         return rules->life_us;
     const int64_t refills = div_up(plan->size - decision->remaining, plan->limit);
     return min_of(rules->life_us, decision->reset_after_us - max_of(0, refills - 1) * plan->period_us);
+}
+
+/* How long one permit more than what `decision` leaves has to wait, at least. */
+static int64_t least_wait_us(const struct weir_plan *plan, const struct weir_decision *decision)
+{
+    const int64_t used = plan->size - decision->remaining;
+    switch (plan->algorithm) {
+    case WEIR_FIXED_WINDOW: return decision->reset_after_us;
+    case WEIR_SLIDING_WINDOW: return decision->reset_after_us - plan->blocks * plan->period_us;
+    default: break;
+    }
+    if (plan->refill == WEIR_INTERVAL)
+        return decision->reset_after_us - max_of(0, div_up(used, plan->limit) - 1) * plan->period_us;
+    return decision->reset_after_us - div_up(mul_capped(max_of(0, used - 1), plan->q), plan->p) * plan->tick_us;
 }
 
 /* How much longer than `cost` as many permits more have to wait, at least. */
@@ -207,11 +221,14 @@ static int64_t spend(struct lease *lease, int64_t now_us, int64_t cost, int64_t 
     return first->asked_us;
 }
 
-static bool is_denied(struct lease *lease, int64_t now_us, int64_t lacks)
+bool lease_denies(const struct lease *lease, int64_t now_us, int64_t lacks)
 {
-    if (lease->denied_cost > 0 && now_us >= lease->denied_until_us)
-        lease->denied_cost = 0;
-    return lease->denied_cost > 0 && lacks >= lease->denied_cost;
+    return lease->denied_cost > 0 && now_us < lease->denied_until_us && lacks >= lease->denied_cost;
+}
+
+static int64_t lacks_of(const struct lease *lease, int64_t left, int64_t cost)
+{
+    return lease->plan.algorithm == WEIR_LEAKY_BUCKET ? cost : cost - left;
 }
 
 enum lease_answer lease_decide(struct lease *lease, int64_t now_us, int64_t cost, enum weir_verb verb,
@@ -239,15 +256,15 @@ enum lease_answer lease_decide(struct lease *lease, int64_t now_us, int64_t cost
         };
         return LEASE_SPENT;
     }
-    const int64_t lacks = plan->algorithm == WEIR_LEAKY_BUCKET ? cost : cost - left;
-    if (!is_denied(lease, now_us, lacks))
+    if (!lease_denies(lease, now_us, lacks_of(lease, left, cost)))
         return LEASE_ASK;
-    const int64_t wait_us = lease->denied_until_us - now_us + further_wait_us(plan, lacks - lease->denied_cost);
+    const int64_t more = lacks_of(lease, left, cost) - lease->denied_cost;
     *out = (struct weir_decision){
         .source = WEIR_BY_DENIAL,
         .limit = plan->size,
         .remaining = lease->remaining + left,
-        .retry_after_us = cost > plan->size ? WEIR_NEVER : wait_us,
+        .retry_after_us = cost > plan->size ? WEIR_NEVER
+                                            : lease->denied_until_us - now_us + further_wait_us(plan, more),
         .reset_after_us = reset_after_us,
         .age_us = max_of(0, now_us - lease->denied_asked_us),
     };
@@ -314,6 +331,29 @@ static void add_batch(struct lease *lease, const struct lease_batch *grant)
     batch->end_us = min_of(batch->end_us, grant->end_us);
 }
 
+bool lease_was_denied(struct lease *lease, const struct lease_ask *ask, int64_t asked_us, int64_t now_us, int64_t cost,
+                      const struct weir_decision *decision, struct weir_decision *out)
+{
+    const struct weir_plan *plan = &lease->plan;
+    const int64_t left = lease_left(lease, now_us);
+    const bool is_empty = decision->allowed && ask->spread == 1 && decision->ahead < ask->ahead;
+    const int64_t denied_cost = is_empty ? 1 : ask->cost;
+    const int64_t wait_us = is_empty ? least_wait_us(plan, decision) : decision->retry_after_us;
+    const int64_t more = lacks_of(lease, left, cost) - denied_cost;
+    if ((decision->allowed && !is_empty) || more < 0)
+        return false;
+    *out = (struct weir_decision){
+        .source = WEIR_BY_REDIS,
+        .limit = plan->size,
+        .remaining = decision->remaining + left,
+        .retry_after_us = cost > plan->size || wait_us == WEIR_NEVER
+                              ? WEIR_NEVER
+                              : max_of(1, asked_us + wait_us - now_us + further_wait_us(plan, more)),
+        .reset_after_us = max_of(0, lease->reset_at_us - now_us),
+    };
+    return true;
+}
+
 void lease_land(struct lease *lease, const struct lease_rules *rules, const struct lease_ask *ask, int64_t asked_us,
                 int64_t now_us, const struct weir_decision *decision)
 {
@@ -325,7 +365,8 @@ void lease_land(struct lease *lease, const struct lease_rules *rules, const stru
     lease->reset_at_us = asked_us + decision->reset_after_us;
     if (ask->ahead > 0 || !decision->allowed)
         lease->scarce = decision->ahead < ask->ahead || !decision->allowed;
-    if (!decision->allowed) {
+    /* A denial that holds for less stays: it was asked for at about the same time. */
+    if (!decision->allowed && !lease_denies(lease, now_us, ask->cost - 1)) {
         const bool never = decision->retry_after_us == WEIR_NEVER;
         lease->denied_cost = ask->cost;
         lease->denied_asked_us = asked_us;
@@ -362,6 +403,6 @@ void lease_give_back(struct lease *lease, int64_t asked_us, int64_t cost)
 bool lease_is_idle(struct lease *lease, const struct lease_rules *rules, int64_t now_us)
 {
     load_turn(lease, rules, now_us);
-    return lease_left(lease, now_us) == 0 && !is_denied(lease, now_us, INT64_MAX) && lease->count == 0 &&
+    return lease_left(lease, now_us) == 0 && !lease_denies(lease, now_us, INT64_MAX) && lease->count == 0 &&
            lease->average < AVERAGE_ONE / 2;
 }

@@ -96,6 +96,31 @@ void lease_count(struct lease *lease, const struct lease_rules *rules, int64_t n
 enum lease_answer lease_decide(struct lease *lease, int64_t now_us, int64_t cost, enum weir_verb verb,
                                struct weir_decision *out);
 
+/* lease_count() and lease_decide() in one for the common case: the older of the leases covers the cost. False: it is
+ * not that, and nothing has happened. */
+static inline bool lease_hit(struct lease *lease, const struct lease_rules *rules, int64_t now_us, int64_t cost,
+                             struct weir_decision *out)
+{
+    struct lease_batch *batch = &lease->batches[0];
+    const bool same_half = (uint64_t)(lease->turn_us - 1 - now_us) < (uint64_t)rules->life_us;
+    if (batch->left < cost || now_us >= batch->end_us || !same_half || lease->plan.algorithm == WEIR_LEAKY_BUCKET)
+        return false;
+    lease->count += cost;
+    batch->left -= cost;
+    *out = (struct weir_decision){
+        .allowed = true,
+        .source = WEIR_BY_LEASE,
+        .limit = lease->plan.size,
+        .remaining = lease->remaining + batch->left + lease->batches[1].left,
+        .reset_after_us = lease->reset_at_us > now_us ? lease->reset_at_us - now_us : 0,
+        .age_us = now_us > batch->asked_us ? now_us - batch->asked_us : 0,
+    };
+    return true;
+}
+
+/* Whether a denial holds for what lacks so many permits. */
+bool lease_denies(const struct lease *lease, int64_t now_us, int64_t lacks);
+
 /* The permits that can be used now for one request. */
 int64_t lease_left(struct lease *lease, int64_t now_us);
 
@@ -107,6 +132,11 @@ struct lease_ask lease_ask(struct lease *lease, const struct lease_rules *rules,
 /* Redis has decided what was asked for at `asked_us`. */
 void lease_land(struct lease *lease, const struct lease_rules *rules, const struct lease_ask *ask, int64_t asked_us,
                 int64_t now_us, const struct weir_decision *decision);
+
+/* Whether that, taken in before, has shown that Redis had not what a request of `cost` lacks, which had come before it was
+ * asked: *out is the denial as of then. */
+bool lease_was_denied(struct lease *lease, const struct lease_ask *ask, int64_t asked_us, int64_t now_us, int64_t cost,
+                      const struct weir_decision *decision, struct weir_decision *out);
 
 /* What was asked for will not come. */
 static inline void lease_ask_failed(struct lease *lease, const struct lease_ask *ask)

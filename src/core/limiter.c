@@ -37,10 +37,9 @@ static void share_free(struct share *share)
  * guard is whole in the child; a condition may be half-way through the waiting of a thread that is not here. */
 static void begin_in_child(struct weir *limiter) UNCHECKED
 {
-    uint64_t shut = atomic_load_explicit(&limiter->inside, memory_order_relaxed) & INSIDE_SHUT;
-    atomic_store_explicit(&limiter->inside, shut, memory_order_relaxed);
+    inside_init(limiter);
     atomic_store_explicit(&limiter->answered, NULL, memory_order_relaxed);
-    lock_condition_init(&limiter->closing_or_left);
+    lock_condition_init(&limiter->closing_begins);
     failure_begin_in_child(limiter);
     int event_fd = atomic_load_explicit(&limiter->event_fd, memory_order_relaxed);
     if (event_fd >= 0) {
@@ -75,7 +74,7 @@ static void limiter_free(struct weir *limiter)
     settle_free(limiter);
     limits_free(limiter);
     share_free(&limiter->share);
-    pthread_cond_destroy(&limiter->closing_or_left);
+    pthread_cond_destroy(&limiter->closing_begins);
     lock_destroy(&limiter->wait_mutex);
     lock_destroy(&limiter->mutex);
     free(limiter);
@@ -106,6 +105,7 @@ int limiter_make(const struct weir_options *options, struct weir_backend *backen
     limiter->on_failure = options->on_failure;
     limiter->open_for_us = options->open_for_us;
     limiter->can_block = ops->submit || ops->shut;
+    limiter->spans = ops->spans;
     limiter->own_clock = ops->own_clock && !options->by_local_clock;
     limiter->is_plain = !limiter->can_block && !limiter->own_clock && options->on_failure == WEIR_FAIL_ERROR;
     atomic_init(&limiter->event_fd, -1);
@@ -117,15 +117,16 @@ int limiter_make(const struct weir_options *options, struct weir_backend *backen
         .max = options->lease_max,
         .strict = options->strict,
     };
-    if (lock_condition_init(&limiter->closing_or_left) != 0) {
+    if (lock_condition_init(&limiter->closing_begins) != 0) {
         free(limiter);
         return WEIR_ENOMEM;
     }
     if (settle_init(limiter) != WEIR_OK) {
-        pthread_cond_destroy(&limiter->closing_or_left);
+        pthread_cond_destroy(&limiter->closing_begins);
         free(limiter);
         return WEIR_ENOMEM;
     }
+    inside_init(limiter);
     lock_init(&limiter->mutex);
     lock_init(&limiter->wait_mutex);
 
@@ -163,31 +164,19 @@ void weir_close(weir *limiter)
         forks_forget(&limiter->forks);
     lock_take(&limiter->wait_mutex);
     limiter->closing = true;
-    pthread_cond_broadcast(&limiter->closing_or_left);
+    pthread_cond_broadcast(&limiter->closing_begins);
     lock_give(&limiter->wait_mutex);
 
     inside_shut(limiter);
     if (backend->ops->shut)
         backend->ops->shut(backend);
 
-    lock_take(&limiter->wait_mutex);
-    while (inside_count(limiter) > 0)
-        pthread_cond_wait(&limiter->closing_or_left, &limiter->wait_mutex.mutex);
-    lock_give(&limiter->wait_mutex);
-
+    inside_await_none(limiter);
     weir_dispatch(limiter);
     backend->ops->destroy(backend);
     if (fallback)
         fallback->ops->destroy(fallback);
     limiter_free(limiter);
-}
-
-void inside_leave_shut(struct weir *limiter, uint64_t calls)
-{
-    lock_take(&limiter->wait_mutex);
-    atomic_fetch_sub(&limiter->inside, calls);
-    pthread_cond_broadcast(&limiter->closing_or_left);
-    lock_give(&limiter->wait_mutex);
 }
 
 /* ---- Shares ---- */

@@ -48,6 +48,8 @@ struct weir {
     struct clock clock;              /* (c) */
     bool is_plain;                   /* (c) the backend can neither block nor fail, and decides by `clock` */
     bool can_block;                  /* (c) weir_close() has calls to wait for: who is in it is counted, inside.h */
+    bool fences;                     /* (c) inside.h */
+    bool spans;                      /* (c) the backend takes deadlines as spans */
     bool own_clock;                  /* (c) the backend is told no time but a caller's */
     enum weir_on_failure on_failure; /* (c) */
     struct weir_backend *fallback;   /* (c) with WEIR_FAIL_LOCAL; else NULL */
@@ -63,7 +65,7 @@ struct weir {
     int64_t over_us;                  /* settle.mutex; when the last outage ended */
     _Atomic int64_t failed_us;        /* (a) failure.c: the last failure, on CLOCK_MONOTONIC */
     _Atomic int64_t told_us;          /* (a) failure.c: when the log last was told of an outage, likewise */
-    _Atomic uint64_t inside;          /* (a) inside.h */
+    atomic_bool is_shut;              /* (a) inside.h */
     _Atomic int event_fd;             /* (a) -1: none; submit.c */
     struct weir_op *_Atomic answered; /* (a) with event_fd: those whose `done` is to run, the latest first */
 
@@ -72,8 +74,8 @@ struct weir {
     struct share share;        /* (m) share.weights is ours */
 
     struct lock wait_mutex;
-    pthread_cond_t closing_or_left; /* CLOCK_MONOTONIC */
-    bool closing;                   /* (w) */
+    pthread_cond_t closing_begins; /* CLOCK_MONOTONIC */
+    bool closing;                  /* (w) */
 
     struct forks_watcher forks; /* forks.c's; a limiter that can block goes on in the child of a fork */
 

@@ -4,10 +4,8 @@
 #include <pthread.h>
 #include <stdbool.h>
 
-#define SHARED_STRIPE (STATS_STRIPES - 1)
-
 /* A bit for each stripe that a thread has. Acquire and release hand a stripe's sums from one thread to the next. */
-static _Atomic uint64_t taken = UINT64_C(1) << SHARED_STRIPE;
+static _Atomic uint64_t taken = UINT64_C(1) << STATS_SHARED_STRIPE;
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_key_t at_thread_end;
@@ -18,7 +16,7 @@ _Thread_local unsigned stats_own_stripe;
 static void give_up(void *stripe)
 {
     uint64_t bit = UINT64_C(1) << ((uintptr_t)stripe - 1);
-    stats_own_stripe = SHARED_STRIPE + 1; /* another destructor of this thread may still count */
+    stats_own_stripe = STATS_SHARED_STRIPE + 1; /* another destructor of this thread may still count */
     atomic_fetch_and_explicit(&taken, ~bit, memory_order_acq_rel);
 }
 
@@ -42,8 +40,8 @@ unsigned stats_take_stripe(void)
         atomic_fetch_and_explicit(&taken, ~(UINT64_C(1) << stripe), memory_order_acq_rel);
         break;
     }
-    stats_own_stripe = SHARED_STRIPE + 1;
-    return SHARED_STRIPE;
+    stats_own_stripe = STATS_SHARED_STRIPE + 1;
+    return STATS_SHARED_STRIPE;
 }
 
 uint64_t stats_sum(struct stats *stats, enum stats_counter counter)

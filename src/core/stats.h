@@ -11,7 +11,8 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-#define STATS_STRIPES 64 /* the last is shared */
+#define STATS_STRIPES 64
+#define STATS_SHARED_STRIPE (STATS_STRIPES - 1)
 
 enum stats_counter {
     STATS_ALLOWED,
@@ -26,6 +27,7 @@ enum stats_counter {
 
 struct stats_stripe {
     alignas(64) _Atomic uint64_t counts[STATS_COUNTERS]; /* relaxed: sums only, they order nothing */
+    _Atomic uint64_t inside;                             /* inside.h's, here for its cache line */
 };
 
 struct stats {
@@ -38,12 +40,18 @@ extern _Thread_local unsigned stats_own_stripe __attribute__((tls_model("initial
 /* Give this thread a stripe, and return its number. */
 unsigned stats_take_stripe(void);
 
+/* The number of this thread's stripe, which nobody else writes but if it is the shared one. */
+static inline unsigned stats_stripe(void)
+{
+    const unsigned stripe = stats_own_stripe;
+    return stripe ? stripe - 1 : stats_take_stripe();
+}
+
 static inline void stats_add(struct stats *stats, enum stats_counter counter, uint64_t amount)
 {
-    unsigned stripe = stats_own_stripe;
-    stripe = stripe ? stripe - 1 : stats_take_stripe();
+    const unsigned stripe = stats_stripe();
     _Atomic uint64_t *count = &stats->stripes[stripe].counts[counter];
-    if (stripe == STATS_STRIPES - 1) {
+    if (stripe == STATS_SHARED_STRIPE) {
         atomic_fetch_add_explicit(count, amount, memory_order_relaxed);
     } else {
         uint64_t sum = atomic_load_explicit(count, memory_order_relaxed) + amount;

@@ -64,13 +64,20 @@ static inline int64_t deadline_us(const struct weir *limiter)
     return limiter->can_block ? clock_monotonic_us() + limiter->timeout_us : INT64_MAX;
 }
 
+/* The same for a call that decides once: a span where the backend takes one, for a reading of the clock costs as much as a
+ * decision by a lease. */
+static inline int64_t span_or_deadline_us(const struct weir *limiter)
+{
+    return limiter->spans ? -limiter->timeout_us : deadline_us(limiter);
+}
+
 /* Decide one request; it is rewritten if the fallback did. The clock is read last: its reading waits for all that comes
  * before it, but what comes before it here (the hash) need not wait for the decision before this one, and the backend's
  * first steps do not wait for it. */
 static inline int decide_request(struct weir *limiter, struct weir_backend_request *request, struct weir_decision *out)
 {
     int error = request_time(limiter, &request->now_us);
-    return error ? error : failure_decide(limiter, request, 1, false, deadline_us(limiter), out);
+    return error ? error : failure_decide(limiter, request, 1, false, span_or_deadline_us(limiter), out);
 }
 
 static inline void count_plain(struct weir *limiter, int error, const struct weir_decision *decision)

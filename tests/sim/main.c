@@ -66,11 +66,12 @@ static int run(const struct seeds *seeds, const struct scenario *only, const str
         sum.denial_hits += result.denial_hits;
         sum.fallbacks += result.fallbacks;
     }
-    printf("%llu runs, %llu broke a promise: %lld requests, %lld calls to the store, %lld lease hits, %lld denial hits, "
-           "%lld fallbacks, %lld events\n",
-           (unsigned long long)(seeds->last - seeds->first + 1), (unsigned long long)broken, (long long)sum.asked,
-           (long long)sum.store_calls, (long long)sum.lease_hits, (long long)sum.denial_hits, (long long)sum.fallbacks,
-           (long long)sum.steps);
+    printf(
+        "%llu runs, %llu broke a promise: %lld requests, %lld calls to the store, %lld lease hits, %lld denial hits, "
+        "%lld fallbacks, %lld events\n",
+        (unsigned long long)(seeds->last - seeds->first + 1), (unsigned long long)broken, (long long)sum.asked,
+        (long long)sum.store_calls, (long long)sum.lease_hits, (long long)sum.denial_hits, (long long)sum.fallbacks,
+        (long long)sum.steps);
     return broken > 0;
 }
 

@@ -66,21 +66,22 @@ void clocks_of(struct sim *sim, struct instance *instance);
 
 /* Troubles, as bits of a scenario. */
 enum trouble {
-    TROUBLE_LOSS = 1,        /* requests and replies get lost, or come late */
-    TROUBLE_OUTAGE = 2,      /* the store cannot be reached by anyone */
-    TROUBLE_PARTITION = 4,   /* it cannot be reached by some */
-    TROUBLE_FAILOVER = 8,    /* the store goes back to what it was some time ago */
-    TROUBLE_FLUSH = 16,      /* the store forgets all */
-    TROUBLE_STEP = 32,       /* the store's clock is set */
-    TROUBLE_SLOW = 64,       /* the store stands still for a while */
-    TROUBLE_ELASTIC = 128,   /* instances come and go; some crash */
-    TROUBLE_PAUSE = 256,     /* an instance stands still for a while */
-    TROUBLE_REDEFINE = 512,  /* policies change */
-    TROUBLE_REFUND = 1024,   /* permits are given back, keys forgotten */
-    TROUBLE_FLAP = 2048,     /* many short outages of all at once */
-    TROUBLE_DRIFT = 4096     /* the instances' clocks run at different speeds */
+    TROUBLE_LOSS = 1,       /* requests and replies get lost, or come late */
+    TROUBLE_OUTAGE = 2,     /* the store cannot be reached by anyone */
+    TROUBLE_PARTITION = 4,  /* it cannot be reached by some */
+    TROUBLE_FAILOVER = 8,   /* the store goes back to what it was some time ago */
+    TROUBLE_FLUSH = 16,     /* the store forgets all */
+    TROUBLE_STEP = 32,      /* the store's clock is set */
+    TROUBLE_SLOW = 64,      /* the store stands still for a while */
+    TROUBLE_ELASTIC = 128,  /* instances come and go; some crash */
+    TROUBLE_PAUSE = 256,    /* an instance stands still for a while */
+    TROUBLE_REDEFINE = 512, /* policies change */
+    TROUBLE_REFUND = 1024,  /* permits are given back, keys forgotten */
+    TROUBLE_FLAP = 2048,    /* many short outages of all at once */
+    TROUBLE_DRIFT = 4096    /* the instances' clocks run at different speeds */
 };
-#define TROUBLES_CUTTING (TROUBLE_LOSS | TROUBLE_OUTAGE | TROUBLE_PARTITION | TROUBLE_SLOW | TROUBLE_PAUSE | TROUBLE_FLAP)
+#define TROUBLES_CUTTING \
+    (TROUBLE_LOSS | TROUBLE_OUTAGE | TROUBLE_PARTITION | TROUBLE_SLOW | TROUBLE_PAUSE | TROUBLE_FLAP)
 #define TROUBLES_MINTING (TROUBLE_FAILOVER | TROUBLE_FLUSH | TROUBLE_STEP | TROUBLE_REDEFINE | TROUBLE_REFUND)
 
 enum load_kind {
@@ -106,9 +107,9 @@ struct sim_limit {
     struct weir_policy policy;
     struct weir_plan plan; /* of the whole policy, made by the code under test but without strict's reserve */
     char name[16];
-    int64_t size;        /* the greatest that the policy's size was in this run */
-    int64_t rate_limit;  /* likewise limit, a period */
-    int64_t over_max;    /* the greatest weir_limit_info.over_max that any instance told */
+    int64_t size;       /* the greatest that the policy's size was in this run */
+    int64_t rate_limit; /* likewise limit, a period */
+    int64_t over_max;   /* the greatest weir_limit_info.over_max that any instance told */
     int64_t lease_max;
     int64_t demand_permille; /* of the rate */
 };
@@ -138,6 +139,7 @@ struct holding {
     int count;
     /* The denial that was delivered last: asked for at a true time, holds until one of the instance's clock. */
     int64_t denied_cost, denied_asked_us, denied_until_us;
+    int64_t flying;    /* granted by the store, not delivered yet, or lost */
     int64_t unsettled; /* admitted by the fallback, not charged to the store yet */
 };
 
@@ -201,6 +203,7 @@ struct sim {
     int64_t crowd_permille; /* what the demand is multiplied by at the moment */
     int64_t executed_us;    /* of the reply that is being delivered: when the store decided */
     uint64_t executed_order;
+    int64_t executed_remaining;
 
     struct audit_track *tracks[SIM_LIMITS][SIM_KEYS];
     int64_t void_us[SIM_LIMITS][SIM_KEYS]; /* denials asked for up to then say nothing */
@@ -225,6 +228,10 @@ struct run_settings {
     int64_t asks;          /* about so many requests */
 };
 struct run_result run_seed(const struct scenario *scenario, uint64_t seed, const struct run_settings *settings);
+
+struct sim *sim_make(const struct scenario *scenario, uint64_t seed, const struct run_settings *settings);
+/* Close the instances, audit, free it all. */
+struct run_result sim_end(struct sim *sim);
 
 /* Print the matrix of utilisation, sim_matrix.c. */
 int matrix(void);
@@ -304,6 +311,7 @@ enum record_kind {
     RECORD_TOUCHED,  /* an instance was decided by the store again */
     RECORD_WINDOW,   /* the store's window, or what is refilled next, ends at `amount` */
     RECORD_CREDIT,   /* the store lost so many */
+    RECORD_CREDITED, /* from now on nothing is used that was leased before that */
     RECORD_STEP      /* its clock went forward by so much */
 };
 struct record {

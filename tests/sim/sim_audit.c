@@ -60,7 +60,7 @@ static void grants_tidy(const struct sim *sim, struct holding *holding)
 {
     int kept = 0;
     for (int i = 0; i < holding->count; i++)
-        if (holding->grants[i].left > 0 && is_alive(sim, &holding->grants[i]))
+        if (is_alive(sim, &holding->grants[i]))
             holding->grants[kept++] = holding->grants[i];
     holding->count = kept;
 }
@@ -77,22 +77,32 @@ static int64_t grants_left(const struct sim *sim, struct holding *holding)
 static void grant_add(const struct sim *sim, struct holding *holding, const struct grant *grant)
 {
     grants_tidy(sim, holding);
-    if (holding->count == SIM_GRANTS) /* more than any run has; the audit would be too strict, not too lax */
-        holding->count--;
+    if (holding->count == SIM_GRANTS) /* more than lives have: the audit would be too strict, not too lax */
+        memmove(holding->grants, holding->grants + 1, (size_t)--holding->count * sizeof *grant);
     holding->grants[holding->count++] = *grant;
 }
 
-/* Take `cost` out of what was granted, the oldest first or the newest. False: there is less. */
-static bool grants_use(const struct sim *sim, struct holding *holding, int64_t cost, bool newest)
+/* Take `cost` out of what was granted, the oldest first. False: there is less. */
+static bool grants_use(const struct sim *sim, struct holding *holding, int64_t cost)
 {
     if (grants_left(sim, holding) < cost)
         return false;
     for (int i = 0; i < holding->count && cost > 0; i++) {
-        struct grant *grant = &holding->grants[newest ? holding->count - 1 - i : i];
+        struct grant *grant = &holding->grants[i];
         const int64_t used = min_of(cost, grant->left);
         grant->left -= used;
         cost -= used;
     }
+    return true;
+}
+
+/* The same for what the store has admitted itself with the latest, be that as late as it may. */
+static bool latest_use(struct holding *holding, int64_t cost)
+{
+    struct grant *latest = &holding->grants[holding->count - 1];
+    if (holding->count == 0 || latest->left < cost)
+        return false;
+    latest->left -= cost;
     return true;
 }
 
@@ -122,6 +132,11 @@ static bool is_settlement(const struct instance *instance, const struct asked *a
            instance->holdings[asked->limit][asked->key].unsettled > 0;
 }
 
+static int64_t granted_by(const struct asked *asked, const struct weir_decision *decision)
+{
+    return (decision->allowed ? asked->cost : 0) + decision->ahead;
+}
+
 void audit_executed(struct sim *sim, struct instance *instance, const struct asked *asked,
                     const struct weir_decision *decision)
 {
@@ -135,6 +150,7 @@ void audit_executed(struct sim *sim, struct instance *instance, const struct ask
     if (asked->verb != WEIR_TAKE)
         return;
     note_window(sim, asked, decision);
+    instance->holdings[asked->limit][asked->key].flying += granted_by(asked, decision);
     if (is_settlement(instance, asked)) {
         instance->holdings[asked->limit][asked->key].unsettled = 0;
         record_now(sim, asked->limit, asked->key, RECORD_SETTLED, instance->number, asked->ahead - decision->ahead);
@@ -148,7 +164,8 @@ void audit_delivered(struct sim *sim, struct instance *instance, const struct as
         return;
     struct holding *holding = &instance->holdings[asked->limit][asked->key];
     const bool settles = asked->cost == 0 && asked->spread == 1;
-    const int64_t granted = (decision->allowed ? asked->cost : 0) + decision->ahead;
+    const int64_t granted = granted_by(asked, decision);
+    holding->flying -= granted;
     if (granted > 0)
         grant_add(sim, holding,
                   &(struct grant){ .asked_us = asked_us, .left = granted, .shift_us = sim->now_us - sim->executed_us });
@@ -160,7 +177,10 @@ void audit_delivered(struct sim *sim, struct instance *instance, const struct as
                                        .instance = instance->number };
         record_add(sim, asked->limit, asked->key, &record);
     }
-    if (!decision->allowed && decision->retry_after_us != WEIR_NEVER) {
+    const bool is_denied = holding->denied_cost > 0 && asked->cost > holding->denied_cost &&
+                           instance_clock_us(instance, sim->now_us) < holding->denied_until_us &&
+                           holding->denied_asked_us > sim->void_us[asked->limit][asked->key];
+    if (!decision->allowed && decision->retry_after_us != WEIR_NEVER && !is_denied) {
         holding->denied_cost = asked->cost;
         holding->denied_asked_us = asked_us;
         holding->denied_until_us = instance_clock_us(instance, asked_us) + decision->retry_after_us;
@@ -183,9 +203,10 @@ void audit_submitted(struct sim *sim, struct instance *instance, const struct as
 {
     struct holding *holding = &instance->holdings[asked->limit][asked->key];
     instance->calls[asked->limit][asked->key]++;
-    if (asked->verb != WEIR_TAKE || holding->denied_cost == 0 || asked->cost < holding->denied_cost ||
-        holding->denied_asked_us <= sim->void_us[asked->limit][asked->key])
-        return;
+    if (sim->scenario->troubles & TROUBLE_REDEFINE || asked->verb != WEIR_TAKE || holding->denied_cost == 0 ||
+        asked->cost < holding->denied_cost ||
+        holding->denied_asked_us <= sim->void_us[asked->limit][asked->key] || grants_left(sim, holding) > 0)
+        return; /* what is leased here makes up for it */
     if (instance_clock_us(instance, sim->now_us) < holding->denied_until_us)
         violation(sim, "H12: instance %d asks for %lld of limit%d key%d, which is denied for %lld us yet",
                   instance->number, (long long)asked->cost, asked->limit, asked->key,
@@ -194,12 +215,21 @@ void audit_submitted(struct sim *sim, struct instance *instance, const struct as
 
 void audit_void_denials(struct sim *sim, int limit, int key)
 {
-    sim->void_us[limit][key] = sim->now_us;
+    const bool redefines = sim->scenario->troubles & TROUBLE_REDEFINE; /* known to a key from its next request on */
+    sim->void_us[limit][key] = sim->now_us + (redefines ? 2 * sim->timeout_us : 0);
 }
 
+/* Part of it may be leased, and used only after it was lost. */
 void audit_credit(struct sim *sim, int limit, int key, int64_t permits)
 {
-    record_now(sim, limit, key, RECORD_CREDIT, -1, permits + 1); /* what is in use is told rounded up */
+    const int64_t amount = permits + 1; /* what is in use is told rounded up */
+    record_now(sim, limit, key, RECORD_CREDIT, -1, amount);
+    const struct record ends = { .at_us = sim->now_us + sim->leases.life_us + sim->timeout_us,
+                                 .order = sim->order++,
+                                 .kind = RECORD_CREDITED,
+                                 .instance = -1,
+                                 .amount = amount };
+    record_add(sim, limit, key, &ends);
 }
 
 /* What is leased may be used after what it was charged to has passed by the new clock. */
@@ -209,7 +239,8 @@ void audit_stepped(struct sim *sim, int64_t by_us)
         for (int key = 0; key < sim->key_count; key++) {
             int64_t leased = 0;
             for (int i = 0; i < sim->count; i++)
-                leased += grants_left(sim, &sim->instances[i]->holdings[limit][key]);
+                leased += grants_left(sim, &sim->instances[i]->holdings[limit][key]) +
+                          sim->instances[i]->holdings[limit][key].flying;
             audit_credit(sim, limit, key, leased);
             if (by_us > 0)
                 record_now(sim, limit, key, RECORD_STEP, -1, by_us);
@@ -260,7 +291,7 @@ static void used(struct sim *sim, const struct asked_op *asked)
     } else if (decision->source == WEIR_BY_REDIS) {
         record.at_us = sim->executed_us;
         record.order = sim->executed_order;
-        if (!grants_use(sim, holding, cost, true))
+        if (!latest_use(holding, cost))
             violation(sim, "instance %d says the store admitted %lld of limit%d key%d, which it did not",
                       instance->number, (long long)cost, asked->limit, asked->key);
     } else if (decision->source == WEIR_BY_LEASE) {
@@ -272,7 +303,7 @@ static void used(struct sim *sim, const struct asked_op *asked)
         if (decision->age_us >= sim->leases.life_us)
             violation(sim, "H1: a permit of limit%d key%d is used %lld us after it was asked for", asked->limit,
                       asked->key, (long long)decision->age_us);
-        if (!grants_use(sim, holding, cost, false))
+        if (!grants_use(sim, holding, cost))
             violation(sim, "H1: instance %d uses %lld permits of limit%d key%d and was granted fewer, or too long ago",
                       instance->number, (long long)cost, asked->limit, asked->key);
     } else {
@@ -295,11 +326,9 @@ static void denied_by_memory(struct sim *sim, const struct asked_op *asked)
     struct weir_decision exact;
     if (!cell.is_there)
         return;
-    const struct asked peek = { .limit = asked->limit,
-                                .key = asked->key,
-                                .cost = asked->op.request.cost,
-                                .verb = WEIR_PEEK,
-                                .plan = cell.plan };
+    const struct asked peek = {
+        .limit = asked->limit, .key = asked->key, .cost = asked->op.request.cost, .verb = WEIR_PEEK, .plan = cell.plan
+    };
     cell_decide(&cell, &peek, store_now_us(sim) - drifted(sim, age_us), &exact);
     if (exact.allowed)
         violation(sim, "H12: instance %d denies %lld of limit%d key%d by memory, and the store has %lld",
@@ -347,6 +376,9 @@ void audit_answered(struct sim *sim, struct asked_op *asked, int status)
         used(sim, asked);
     else if (decision->source == WEIR_BY_DENIAL)
         denied_by_memory(sim, asked);
+    else if (decision->source == WEIR_BY_REDIS && asked->op.request.cost <= sim->executed_remaining)
+        violation(sim, "H7: instance %d is denied %lld of limit%d key%d, and the store had %lld", instance->number,
+                  (long long)asked->op.request.cost, asked->limit, asked->key, (long long)sim->executed_remaining);
     if (asked->must_pass && (!decision->allowed || decision->source == WEIR_BY_FALLBACK))
         violation(sim, "liveness: instance %d cannot have a permit of limit%d key%d, source %d, retry after %lld us",
                   instance->number, asked->limit, asked->key, decision->source, (long long)decision->retry_after_us);

@@ -141,6 +141,15 @@ static void op_done(struct weir_op *op, int status)
     audit_answered(asked->sim, asked, status);
 }
 
+/* What one bucket would admit that everybody asks, and no way is long. */
+static void ask_ideal(struct sim *sim, int limit, int key, int64_t cost)
+{
+    const struct asked asked = { .cost = cost, .verb = WEIR_TAKE, .plan = sim->limits[limit].plan };
+    struct weir_decision decision;
+    cell_decide(&sim->ideals[limit][key], &asked, sim->now_us, &decision);
+    sim->ideal += decision.allowed ? cost : 0;
+}
+
 void instance_ask(struct sim *sim, struct instance *instance, int limit, int key, int64_t cost, bool must_pass)
 {
     struct asked_op *asked = sim_take(sim, sizeof *asked);
@@ -156,6 +165,7 @@ void instance_ask(struct sim *sim, struct instance *instance, int limit, int key
         .must_pass = must_pass,
     };
     sim->asked++;
+    ask_ideal(sim, limit, key, cost);
     clocks_of(sim, instance);
     const int status = weir_submit(instance->limiter, &asked->op);
     if (status != 1)

@@ -69,7 +69,8 @@ static void stream_asks(struct sim *sim, void *what)
     if (sim->now_us >= sim->heal_us)
         return;
     ask_one(sim, stream->limit);
-    const int64_t a_second = asked_a_second(sim, stream->limit) * sim->crowd_permille / 1000 / mean_cost(sim, stream->limit);
+    const int64_t a_second = asked_a_second(sim, stream->limit) * sim->crowd_permille / 1000 /
+                             mean_cost(sim, stream->limit);
     const int64_t mean_us = WEIR_SECOND / max_of(1, a_second);
     events_add(sim, sim->now_us + random_in(sim, 0, 2 * mean_us), NULL, stream_asks, what);
 }
@@ -110,6 +111,8 @@ static void all_spend(struct sim *sim, void *what)
 {
     const struct hoard *hoard = what;
     const int64_t most = min_of(sim->limits[hoard->limit].lease_max + 2, 300 / sim->count + 4);
+    if (sim->now_us >= sim->heal_us)
+        return;
     for (int i = 0; i < sim->count; i++)
         for (int64_t k = 0; k < most && sim->instances[i]->resumes_us <= sim->now_us; k++)
             instance_ask(sim, sim->instances[i], hoard->limit, 0, 1, false);
@@ -131,6 +134,8 @@ static int64_t last_moment_us(struct sim *sim, const struct hoard *hoard)
 static void hoard_grows(struct sim *sim, void *what)
 {
     struct hoard *hoard = what;
+    if (sim->now_us >= sim->heal_us)
+        return;
     for (int i = 0; i < sim->count; i++)
         if (sim->instances[i]->resumes_us <= sim->now_us)
             instance_ask(sim, sim->instances[i], hoard->limit, 0, 1, false);

@@ -94,6 +94,12 @@ static int64_t lone_settle(struct meter *meter, const struct record *record)
 
 /* ---- Buckets ---- */
 
+/* A level drains to 0, and not beyond. */
+static int64_t drop(int64_t level, int64_t by)
+{
+    return level > 0 ? max_of(0, level - by) : level;
+}
+
 /* What drains, or is refilled, until a record's time. */
 static void bucket_drain(struct meter *meter, const struct record *record)
 {
@@ -106,14 +112,15 @@ static void bucket_drain(struct meter *meter, const struct record *record)
              meter->next_refill_us += meter->period)
             drained += meter->rate * meter->period;
     }
-    meter->store = max_of(0, meter->store - drained);
-    meter->total = max_of(0, meter->total - drained);
+    meter->store = drop(meter->store, drained);
+    meter->total = drop(meter->total, drained);
 }
 
+/* What the store does not know of any more. Below 0: it is leased, and will be used. */
 static void bucket_credit(struct meter *meter, int64_t permits)
 {
-    meter->store = max_of(0, meter->store - permits * meter->period);
-    meter->total = max_of(0, meter->total - permits * meter->period);
+    meter->store -= permits * meter->period;
+    meter->total -= permits * meter->period;
 }
 
 /* Clocks that drift stretch a lease's life. */
@@ -141,7 +148,7 @@ static void bucket_fallback(struct meter *meter, const struct record *record)
     lone->owed += record->amount;
     meter->owed += record->amount;
     const struct weir_policy *policy = &meter->limit->policy;
-    if (meter->sim->scenario->troubles & TROUBLE_ELASTIC)
+    if (meter->sim->scenario->troubles & (TROUBLE_ELASTIC | TROUBLE_REDEFINE))
         return; /* shares that change mid-outage are as large as they may be at the time */
     if (policy->refill == WEIR_INTERVAL) {
         if (policy->align == WEIR_ALIGN_FIRST && record->at_us < lone->outage_us + policy->period_us)
@@ -169,17 +176,19 @@ static void bucket_take(struct meter *meter, const struct record *record)
         break;
     case RECORD_OUTAGE: lone_outage(meter, record); break;
     case RECORD_SETTLED:
-    case RECORD_TOUCHED:
-        meter->total = max_of(0, meter->total - lone_settle(meter, record) * meter->period);
-        break;
+    case RECORD_TOUCHED: meter->total = max_of(0, meter->total - lone_settle(meter, record) * meter->period); break;
     case RECORD_WINDOW:
         if (record->amount > record->at_us)
             meter->next_refill_us = record->amount;
         break;
     case RECORD_CREDIT: bucket_credit(meter, record->amount); break;
     case RECORD_STEP:
-        meter->store = max_of(0, meter->store - meter->rate * record->amount);
-        meter->total = max_of(0, meter->total - meter->rate * record->amount);
+        meter->store = drop(meter->store, meter->rate * record->amount);
+        meter->total = drop(meter->total, meter->rate * record->amount);
+        break;
+    case RECORD_CREDITED:
+        meter->store = max_of(0, meter->store);
+        meter->total = max_of(0, meter->total);
         break;
     }
     const int64_t most = bucket_size(meter) + over_max(meter) + meter->owed * meter->period;
@@ -206,7 +215,7 @@ static void sliding_check(struct meter *meter, const struct record *records, siz
                 break;
             first_stepped_us += old->kind == RECORD_STEP ? old->amount : 0;
             sum -= old->kind == RECORD_USE || old->kind == RECORD_FALLBACK ? old->amount : 0;
-            sum += old->kind == RECORD_CREDIT || old->kind == RECORD_SETTLED ? old->departs_us : 0;
+            sum += old->kind == RECORD_CREDITED || old->kind == RECORD_SETTLED ? old->departs_us : 0;
         }
         switch ((enum record_kind)record->kind) {
         case RECORD_USE: sum += record->amount; break;
@@ -240,7 +249,7 @@ static void sliding_forgive(struct meter *meter, struct record *records, size_t 
         record->departs_us = 0;
         if (record->kind == RECORD_FALLBACK)
             lone->owed += record->amount;
-        else if (record->kind == RECORD_CREDIT)
+        else if (record->kind == RECORD_CREDIT || record->kind == RECORD_CREDITED)
             record->departs_us = record->amount;
         else if (record->kind == RECORD_SETTLED)
             record->departs_us = min_of(record->amount, lone->owed);
@@ -309,7 +318,7 @@ static void lone_windows(struct meter *meter, const struct record *records, size
                 sum += records[j].amount;
         const int64_t share = meter->size / record->count + 1;
         const int64_t most = policy->algorithm == WEIR_SLIDING_WINDOW ? share : 2 * share;
-        if (sum > most && !(meter->sim->scenario->troubles & TROUBLE_ELASTIC))
+        if (sum > most && !(meter->sim->scenario->troubles & (TROUBLE_ELASTIC | TROUBLE_REDEFINE)))
             violation(meter->sim, "H11: instance %d used %lld of limit%d in a period, its share is %lld",
                       record->instance, (long long)sum, meter->number, (long long)share);
     }
@@ -331,7 +340,7 @@ static void departures_check(struct meter *meter, struct record *records, size_t
     if (sim->scenario->troubles & TROUBLES_MINTING)
         return;
     const int64_t rounding_us = 2 + (sim->drift_max_ppm ? sim->timeout_us / 1000 + sim->leases.life_us / 1000 : 0);
-    int64_t level = 0, last_us = 0;
+    int64_t level = 0, last_us = SIM_EPOCH_US;
     qsort(records, count, sizeof *records, by_departure);
     for (size_t i = 0; i < count; i++) {
         const struct record *record = &records[i];
@@ -340,7 +349,8 @@ static void departures_check(struct meter *meter, struct record *records, size_t
         level = max_of(0, level - meter->rate * (record->departs_us - last_us));
         last_us = record->departs_us;
         if (level > meter->rate * rounding_us)
-            violation(meter->sim, "H6: limit%d key%d departs at %lld us, %lld us too early", meter->number, meter->key,
+            violation(meter->sim, "H6: limit%d key%d, used by instance %d at %lld us, departs at %lld us, %lld us too early",
+                      meter->number, meter->key, record->instance, (long long)(record->at_us - SIM_EPOCH_US),
                       (long long)(record->departs_us - SIM_EPOCH_US), (long long)(level / meter->rate));
         if (record->departs_us - record->at_us > meter->size * meter->period / meter->rate + 1 + record->shift_us)
             violation(meter->sim, "H6: limit%d key%d waits %lld us, longer than the queue", meter->number, meter->key,

@@ -33,6 +33,7 @@ static void answer(struct sim *sim, struct flight *flight, int status)
         op->decision = flight->decision;
         sim->executed_us = flight->executed_us;
         sim->executed_order = flight->executed_order;
+        sim->executed_remaining = flight->decision.remaining;
         audit_delivered(sim, flight->instance, &flight->asked, flight->asked_us, &flight->decision);
     }
     op->done(op, status);
@@ -245,6 +246,7 @@ static int remote_decide(struct weir_backend *backend, const struct weir_backend
         execute(sim, &flight);
         sim->executed_us = flight.executed_us;
         sim->executed_order = flight.executed_order;
+        sim->executed_remaining = flight.decision.remaining;
         audit_delivered(sim, remote->instance, &flight.asked, sim->now_us, &flight.decision);
         out[i] = flight.decision;
     }

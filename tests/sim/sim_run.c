@@ -151,24 +151,31 @@ static int64_t run_us(const struct sim *sim, int64_t asks)
 
 /* ---- The end ---- */
 
-/* The store is there, its clock is right, everybody who stood still goes on. */
+/* The store is there. Who stands still will go on. */
 static void heal(struct sim *sim)
 {
     trace(sim, "all is well again");
     sim->lose_permille = sim->late_permille = 0;
     sim->store.stands_until_us = 0;
-    for (int i = 0; i < sim->count; i++) {
-        sim->instances[i]->resumes_us = 0;
+    for (int i = 0; i < sim->count; i++)
         if (sim->instances[i]->remote->is_cut)
             remote_mend(sim, sim->instances[i]->remote);
-    }
 }
 
 /* Every instance gets a permit of every key: each waits until all are fresh. */
 static void check_liveness(struct sim *sim)
 {
     const int64_t reset_us = longest_reset_us(sim);
-    int64_t until_us = sim->now_us + reset_us + WEIR_CLOCK_SLACK_US + 2 * WEIR_SECOND;
+    int64_t until_us = sim->now_us;
+    for (int i = 0; i < sim->count; i++)
+        until_us = max_of(until_us, sim->instances[i]->resumes_us);
+    until_us += reset_us + WEIR_CLOCK_SLACK_US + 2 * WEIR_SECOND;
+    if (sim->scenario->troubles & TROUBLE_STEP) { /* a clock that was set back is noticed by the next request */
+        for (int limit = 0; limit < sim->limit_count; limit++)
+            for (int key = 0; key < sim->key_count; key++)
+                instance_ask(sim, sim->instances[0], limit, key, 1, false);
+        until_us += reset_us;
+    }
     for (int i = 0; i < sim->count && !sim->failed; i++) {
         while (events_step(sim, until_us) && !sim->failed)
             ;
@@ -203,7 +210,7 @@ static void close_all(struct sim *sim)
     clocks_of(sim, NULL);
 }
 
-struct run_result run_seed(const struct scenario *scenario, uint64_t seed, const struct run_settings *settings)
+struct sim *sim_make(const struct scenario *scenario, uint64_t seed, const struct run_settings *settings)
 {
     static char lines[TRACE_LINES * TRACE_WIDTH];
     struct sim *sim = calloc(1, sizeof *sim);
@@ -218,20 +225,11 @@ struct run_result run_seed(const struct scenario *scenario, uint64_t seed, const
     sim->trace = lines;
     sim->now_us = SIM_EPOCH_US;
     sim->order = 1;
-    draw(sim);
-    audit_start(sim);
-    const int64_t ran_us = run_us(sim, settings->asks);
-    sim->heal_us = sim->now_us + ran_us;
-    load_start(sim);
-    troubles_start(sim);
-    while (!sim->failed && events_step(sim, sim->heal_us))
-        if (sim->steps > STEPS_MOST)
-            violation(sim, "liveness: the run does not end");
-    if (!sim->failed && scenario->load == LOAD_STEADY)
-        check_calls(sim, ran_us);
-    heal(sim);
-    if (!sim->failed)
-        check_liveness(sim);
+    return sim;
+}
+
+struct run_result sim_end(struct sim *sim)
+{
     close_all(sim);
     audit_end(sim);
     const struct run_result result = {
@@ -248,4 +246,24 @@ struct run_result run_seed(const struct scenario *scenario, uint64_t seed, const
     sim_free_all(sim);
     free(sim);
     return result;
+}
+
+struct run_result run_seed(const struct scenario *scenario, uint64_t seed, const struct run_settings *settings)
+{
+    struct sim *sim = sim_make(scenario, seed, settings);
+    draw(sim);
+    audit_start(sim);
+    const int64_t ran_us = run_us(sim, settings->asks);
+    sim->heal_us = sim->now_us + ran_us;
+    load_start(sim);
+    troubles_start(sim);
+    while (!sim->failed && events_step(sim, sim->heal_us))
+        if (sim->steps > STEPS_MOST)
+            violation(sim, "liveness: the run does not end");
+    if (!sim->failed && scenario->load == LOAD_STEADY)
+        check_calls(sim, ran_us);
+    heal(sim);
+    if (!sim->failed)
+        check_liveness(sim);
+    return sim_end(sim);
 }

@@ -66,6 +66,9 @@ void store_decide(struct sim *sim, const struct asked *asked, struct weir_decisi
         audit_void_denials(sim, asked->limit, asked->key);
         return;
     }
+    const int64_t used = cell_used(cell, store_now_us(sim));
+    if (used > asked->plan.size && cell->plan.fingerprint != asked->plan.fingerprint)
+        audit_credit(sim, asked->limit, asked->key, used - asked->plan.size); /* what a smaller limit cannot hold */
     cell_decide(cell, asked, store_now_us(sim), out);
 }
 

@@ -178,6 +178,8 @@ static void define_one(struct sim *sim, void *what)
     for (int limit = 0; limit < sim->limit_count; limit++) {
         clocks_of(sim, instance);
         instance_define(sim, instance, limit);
+        for (int key = 0; key < sim->key_count; key++)
+            audit_void_denials(sim, limit, key);
     }
 }
 
@@ -194,8 +196,6 @@ static void redefine(struct sim *sim, void *what)
     plan_make(policy, &share_whole, &limit->plan, (struct message){ NULL, 0 });
     limit->size = max_of(limit->size, limit->plan.size);
     limit->rate_limit = max_of(limit->rate_limit, policy->limit);
-    for (int key = 0; key < sim->key_count; key++)
-        audit_void_denials(sim, (int)(limit - sim->limits), key);
     for (int i = 0; i < sim->count; i++) /* not all at the same moment */
         events_add(sim, sim->now_us + random_in(sim, 0, 1000), sim->instances[i], define_one, sim->instances[i]);
     events_add(sim, next_us(sim, 4), NULL, redefine, what);
@@ -208,13 +208,15 @@ static void give_back(struct sim *sim, void *what)
     struct instance *instance = anyone(sim);
     const int limit = (int)random_in(sim, 0, sim->limit_count - 1);
     const struct weir_key key = weir_key_text("key0");
+    events_add(sim, next_us(sim, 10), NULL, give_back, what);
+    if (instance->remote->flights || instance->holdings[limit][0].unsettled > 0)
+        return; /* these calls block: for what is being settled, here, for ever */
     clocks_of(sim, instance);
     trace(sim, "instance %d: gives back, limit%d", instance->number, limit);
     if (random_chance(sim, 200))
         weir_reset(instance->limits[limit], key);
     else
         weir_refund(instance->limits[limit], key, random_in(sim, 1, sim->limits[limit].plan.size));
-    events_add(sim, next_us(sim, 10), NULL, give_back, what);
 }
 
 void troubles_start(struct sim *sim)
