@@ -9,7 +9,8 @@ static void decide_one(struct fake *fake, const struct weir_backend_request *req
                                    .source = WEIR_BY_BACKEND,
                                    .limit = plan.size,
                                    .remaining = plan.size,
-                                   .delay_us = atomic_load(&fake->delay_us) };
+                                   .delay_us = atomic_load(&fake->delay_us),
+                                   .ahead = request->ahead };
 }
 
 static int fake_decide(struct weir_backend *backend, const struct weir_backend_request *requests, size_t n, bool all,

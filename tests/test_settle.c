@@ -276,20 +276,31 @@ START_TEST(a_window_that_ends_before_it_is_settled_owes_nothing)
 }
 END_TEST
 
-START_TEST(a_debt_is_charged_as_far_as_there_is_room)
+START_TEST(a_debt_is_charged_as_far_as_there_is_room_and_the_rest_comes_first)
 {
-    struct weir_options options = WEIR_OPTIONS_INIT;
-    static struct instance other;
-    struct stage *stage = stage_open(EAGER, &options, ten);
-    memset(&other, 0, sizeof other);
-    instance_open(&other, &stage->remote, NULL, ten);
-    outage_admits(stage, "a", 8 * WEIR_SECOND, 8);
-    ck_assert_int_eq(taken(other.limit, "a", 7).remaining, 3); /* which is not cut off */
-    cable_set(&stage->instance.cable, CABLE_WELL);
-    ck_assert_uint_eq(stats_of(stage->instance.limiter).settled, 3);
-    ck_assert(!try_in(stage, "a", 1).allowed);
-    weir_close(other.limiter);
-    stage_close(stage);
+    for (enum way way = EAGER; way <= LAZY; way += LAZY) {
+        static struct instance other;
+        struct stage *stage = stage_open(way, NULL, ten);
+        struct weir *limiter = stage->instance.limiter;
+        memset(&other, 0, sizeof other);
+        instance_open(&other, &stage->remote, NULL, ten);
+        outage_admits(stage, "a", 8 * WEIR_SECOND, 8);
+        ck_assert_int_eq(taken(other.limit, "a", 7).remaining, 3); /* which is not cut off */
+        cable_set(&stage->instance.cable, CABLE_WELL);
+        ck_assert(!try_in(stage, "a", 1).allowed);
+        ck_assert_uint_eq(stats_of(limiter).settled, 3);
+        now_us += 4 * WEIR_SECOND;
+        ck_assert(taken(other.limit, "a", 3).allowed); /* it knows of no debt */
+        ck_assert(!try_in(stage, "a", 1).allowed);
+        ck_assert_uint_eq(stats_of(limiter).settled, 4);
+        now_us += 5 * WEIR_SECOND;
+        struct weir_decision decision = try_in(stage, "a", 1);
+        ck_assert(decision.allowed && decision.source == WEIR_BY_BACKEND && decision.remaining == 0);
+        ck_assert_uint_eq(stats_of(limiter).settled, 8);
+        ck_assert_uint_eq(stats_of(limiter).unsettled, 0);
+        weir_close(other.limiter);
+        stage_close(stage);
+    }
 }
 END_TEST
 
@@ -315,6 +326,17 @@ START_TEST(a_reset_forgets_what_is_owed_and_a_refund_does_not)
     ck_assert_int_eq(try_in(stage, "a", 1).remaining, 9);
     must_succeed(weir_refund(stage->instance.limit, weir_key_text("b"), 1));
     ck_assert_int_eq(try_in(stage, "b", 1).remaining, 6);
+
+    static struct instance other; /* which leaves no room for what is owed */
+    memset(&other, 0, sizeof other);
+    instance_open(&other, &stage->remote, NULL, ten);
+    taken(other.limit, "c", 9);
+    outage_admits(stage, "c", 3 * WEIR_SECOND, 3);
+    taken(other.limit, "c", 3);
+    cable_set(&stage->instance.cable, CABLE_WELL);
+    must_succeed(weir_reset(stage->instance.limit, weir_key_text("c")));
+    ck_assert_int_eq(try_in(stage, "c", 1).remaining, 9);
+    weir_close(other.limiter);
     stage_close(stage);
 }
 END_TEST
@@ -870,6 +892,30 @@ START_TEST(instances_that_are_cut_off_one_by_one_add_their_part_of_the_rate_and_
 }
 END_TEST
 
+START_TEST(partial_outages_do_not_add_up)
+{
+    static struct crowd crowd;
+    crowd_open(&crowd, MOST_INSTANCES, EAGER);
+    int64_t highest_us = 0, lent = 0;
+    for (int flap = 0; flap < 100; flap++) {
+        for (int step = 0; step < 40; step++) { /* 20 s, half of it with the first instance cut off */
+            if (step % 20 == 0)
+                crowd_set(&crowd, 0, step == 0 ? CABLE_CUT : CABLE_WELL);
+            for (int i = 0; i < crowd.count; i++) {
+                const struct weir_decision decision = taken(crowd.instances[i].limit, "a", 1);
+                const int64_t level_us = meter_add(&crowd.meters[0], decision.allowed);
+                lent += decision.allowed && decision.source == WEIR_BY_FALLBACK;
+                highest_us = level_us > highest_us ? level_us : highest_us;
+            }
+            now_us += WEIR_SECOND / 2;
+        }
+    }
+    ck_assert_int_ge(lent, 150);
+    ck_assert_int_le(highest_us, (10 + 3) * WEIR_SECOND); /* a quarter of the rate for one outage, in whole permits */
+    crowd_close(&crowd);
+}
+END_TEST
+
 /* ---- Threads ---- */
 
 enum { THREADS = 4, ROUNDS = 4000, THREAD_KEYS = 3 };
@@ -1021,7 +1067,8 @@ int main(void)
     suite_test(suite, a_buckets_debt_stands_still_from_the_end_of_the_outage_until_it_has_filled, 30);
     suite_test(suite, of_an_outage_over_three_windows_the_current_one_alone_is_settled, 30);
     suite_test(suite, a_window_that_ends_before_it_is_settled_owes_nothing, 30);
-    suite_test(suite, a_debt_is_charged_as_far_as_there_is_room, 30);
+    suite_test(suite, a_debt_is_charged_as_far_as_there_is_room_and_the_rest_comes_first, 30);
+    suite_test(suite, partial_outages_do_not_add_up, 30);
     suite_test(suite, a_debt_is_charged_to_whatever_the_limit_is_by_then, 30);
     suite_test(suite, a_reset_forgets_what_is_owed_and_a_refund_does_not, 30);
     suite_test(suite, a_charge_that_fails_leaves_the_decision_to_the_stand_in_and_the_debt_as_it_was, 30);

@@ -187,6 +187,18 @@ __attribute__((noinline)) void failure_over(struct weir *limiter, int64_t now_us
         settle_all(limiter);
 }
 
+/* The next failure begins another, with every key cold; what was admitted in this one is owed. */
+void failure_split(struct weir *limiter)
+{
+    lock_take(&limiter->settle.mutex);
+    const uint64_t outage = atomic_load(&limiter->outage);
+    if (outage & OUTAGE_LASTS) {
+        atomic_store(&limiter->outage, outage & ~OUTAGE_LASTS);
+        outage_end(limiter, outage, failure_time(limiter, WEIR_OWN_CLOCK));
+    }
+    lock_give(&limiter->settle.mutex);
+}
+
 void failure_begin_in_child(struct weir *limiter)
 {
     settle_begin_in_child(limiter);
@@ -316,6 +328,8 @@ int failure_decide(struct weir *limiter, struct weir_backend_request *requests, 
     if (!error)
         error = limiter->backend->ops->decide(limiter->backend, requests, n, all, deadline_us, out);
     assert(error <= 0);
+    if (!error && requests[0].verb == WEIR_RESET && settle_is_due(limiter))
+        settle_forgive(limiter, &requests[0]);
     return failure_answer(limiter, error, requests, n, all, out);
 }
 

@@ -96,9 +96,6 @@ void lease_count(struct lease *lease, const struct lease_rules *rules, int64_t n
 enum lease_answer lease_decide(struct lease *lease, int64_t now_us, int64_t cost, enum weir_verb verb,
                                struct weir_decision *out);
 
-/* Whether a denial holds for what lacks so many permits. */
-bool lease_denies(const struct lease *lease, int64_t now_us, int64_t lacks);
-
 /* lease_count() and lease_decide() in one for the common case: the older of the leases covers the cost. False: it is
  * not that, and nothing has happened. */
 static inline bool lease_hit(struct lease *lease, const struct lease_rules *rules, int64_t now_us, int64_t cost,
@@ -120,6 +117,9 @@ static inline bool lease_hit(struct lease *lease, const struct lease_rules *rule
     };
     return true;
 }
+
+/* Whether a denial holds for what lacks so many permits. */
+bool lease_denies(const struct lease *lease, int64_t now_us, int64_t lacks);
 
 /* The permits that can be used now for one request. */
 int64_t lease_left(struct lease *lease, int64_t now_us);

@@ -10,7 +10,8 @@
  * and over any number of outages no more than the limit is admitted at once; an instance that is cut off while others are
  * not adds its share of the rate, and no more.
  *
- *     - A debt is charged as far as there is room for it: M is no more than the limit.
+ *     - A debt is charged as far as there is room for it. The rest is owed on, and comes before what is asked for here:
+ *       others, who were not cut off, have had permits that were not theirs.
  *     - A bucket's debt is that at the end of the outage: it drains in the backend from then on, and must not do so here as
  *       well. A bucket that has had the time to fill owes nothing. A window's is what still counts now.
  *     - A charge without an answer may have been made. The debt stays, and may be charged twice: too few permits, never too
@@ -85,15 +86,17 @@ static void settle_look(struct weir *limiter) REQUIRES(limiter->settle.mutex)
         atomic_store(&settle->owes, false);
 }
 
-static void record_remove(struct settle *settle, size_t i) REQUIRES(settle->mutex)
+static void record_remove(struct weir *limiter, size_t i) REQUIRES(limiter->settle.mutex)
 {
+    struct settle *settle = &limiter->settle;
     const size_t count = atomic_load(&settle->count) - 1;
     memmove(&settle->records[i], &settle->records[i + 1], (count - i) * sizeof settle->records[0]);
     atomic_store(&settle->count, count);
 }
 
-static struct settle_record *record_find(struct settle *settle, uint32_t tag) REQUIRES(settle->mutex)
+static struct settle_record *record_find(struct weir *limiter, uint32_t tag) REQUIRES(limiter->settle.mutex)
 {
+    struct settle *settle = &limiter->settle;
     for (size_t i = 0; i < atomic_load(&settle->count); i++)
         if (settle->records[i].tag == tag)
             return &settle->records[i];
@@ -104,7 +107,7 @@ static void record_add(struct weir *limiter, uint32_t tag, int64_t since_us, int
     REQUIRES(limiter->settle.mutex)
 {
     struct settle *settle = &limiter->settle;
-    struct settle_record *record = record_find(settle, tag);
+    struct settle_record *record = record_find(limiter, tag);
     if (record) {
         record->admitted += permits;
         return;
@@ -113,7 +116,7 @@ static void record_add(struct weir *limiter, uint32_t tag, int64_t since_us, int
     if (atomic_load(&settle->count) == SETTLE_RECORDS) {
         if (oldest->admitted > oldest->settled)
             stats_add(&limiter->stats, STATS_UNSETTLED, oldest->admitted - oldest->settled);
-        record_remove(settle, 0);
+        record_remove(limiter, 0);
     }
     settle->records[atomic_load(&settle->count)] = (struct settle_record){
         .tag = tag, .since_us = since_us, .until_us = max_of(since_us, until_us), .admitted = permits
@@ -146,21 +149,21 @@ void settle_admitted(struct weir *limiter, uint32_t tag, int64_t since_us, int64
         atomic_store(&settle->owes, true);
     if (failure_outage(limiter, &outage) && outage.tag == tag)
         return;
-    lock_take(&settle->mutex);
+    lock_take(&limiter->settle.mutex);
     record_add(limiter, tag, since_us, now_us, (uint64_t)permits);
-    lock_give(&settle->mutex);
+    lock_give(&limiter->settle.mutex);
     settle_all(limiter);
 }
 
 void settle_record_done(struct weir *limiter, uint32_t tag, uint64_t admitted)
 {
     struct settle *settle = &limiter->settle;
-    lock_take(&settle->mutex);
-    const struct settle_record *record = record_find(settle, tag);
+    lock_take(&limiter->settle.mutex);
+    const struct settle_record *record = record_find(limiter, tag);
     if (record && record->admitted == admitted)
-        record_remove(settle, (size_t)(record - settle->records));
+        record_remove(limiter, (size_t)(record - settle->records));
     settle_look(limiter);
-    lock_give(&settle->mutex);
+    lock_give(&limiter->settle.mutex);
 }
 
 /* ---- What is owed of a key ---- */
@@ -178,11 +181,11 @@ static void owed_read(struct weir *limiter, int64_t now_us, struct owed *owed)
     owed->count = 0;
     bool lasts = failure_outage(limiter, &outage);
     if (!lasts || atomic_load(&settle->count) > 0) { /* else it was the only one while it lasted */
-        lock_take(&settle->mutex);
+        lock_take(&limiter->settle.mutex);
         owed->count = atomic_load(&settle->count);
         memcpy(owed->records, settle->records, owed->count * sizeof owed->records[0]);
         lasts = failure_outage(limiter, &outage);
-        lock_give(&settle->mutex);
+        lock_give(&limiter->settle.mutex);
     }
     if (lasts)
         owed->records[owed->count++] = (struct settle_record){ .tag = outage.tag,
@@ -280,10 +283,10 @@ static struct settlement *settlement_make(const struct weir_backend_request *of,
 }
 
 /* The link in its bucket to the settlement of the same key, or where there is none. */
-static struct settlement **settlement_find(struct settle *settle, const struct weir_backend_request *like)
-    REQUIRES(settle->mutex)
+static struct settlement **settlement_find(struct weir *limiter, const struct weir_backend_request *like)
+    REQUIRES(limiter->settle.mutex)
 {
-    struct settlement **link = &settle->under_way[like->hash % SETTLE_BUCKETS];
+    struct settlement **link = &limiter->settle.under_way[like->hash % SETTLE_BUCKETS];
     for (; *link; link = &(*link)->next) {
         const struct weir_backend_request *charge = &(*link)->charge;
         if (charge->hash == like->hash && charge->limit == like->limit && charge->key.len == like->key.len &&
@@ -302,22 +305,22 @@ static bool is_out_of_reach(struct weir *limiter)
            ops->reachable_us(limiter->backend) <= atomic_load_explicit(&limiter->failed_us, memory_order_relaxed);
 }
 
-/* Out of the table: others may have it. */
+/* Out of the table: others may have it. What its parts say by now has been paid. */
 static void settlement_release(struct weir *limiter, struct settlement *settlement, bool is_settled)
 {
     struct settle *settle = &limiter->settle;
-    lock_take(&settle->mutex);
-    for (size_t i = 0; is_settled && i < settlement->debt.count; i++) {
-        struct settle_record *record = record_find(settle, settlement->debt.parts[i].tag);
+    lock_take(&limiter->settle.mutex);
+    for (size_t i = 0; i < settlement->debt.count; i++) {
+        struct settle_record *record = record_find(limiter, settlement->debt.parts[i].tag);
         if (record)
             record->settled += (uint64_t)settlement->debt.parts[i].permits;
     }
-    struct settlement **link = settlement_find(settle, &settlement->charge);
+    struct settlement **link = settlement_find(limiter, &settlement->charge);
     *link = settlement->next;
     settle->ended++;
     pthread_cond_broadcast(&settle->changed);
     const bool wakes_chain = settlement->wakes_chain && is_settled;
-    lock_give(&settle->mutex);
+    lock_give(&limiter->settle.mutex);
     if (wakes_chain)
         settle_all(limiter);
 }
@@ -325,7 +328,6 @@ static void settlement_release(struct weir *limiter, struct settlement *settleme
 enum settle_claim settle_claim(struct weir *limiter, const struct weir_backend_request *of, const void *owner,
                                bool wakes_chain, struct settlement **out)
 {
-    struct settle *settle = &limiter->settle;
     struct weir_plan plan;
     if (assess(limiter, of).permits == 0)
         return SETTLE_NOTHING;
@@ -335,15 +337,15 @@ enum settle_claim settle_claim(struct weir *limiter, const struct weir_backend_r
     if (!settlement)
         return SETTLE_NO_MEMORY;
     enum settle_claim claim = SETTLE_CLAIMED;
-    lock_take(&settle->mutex);
-    struct settlement **link = settlement_find(settle, of);
+    lock_take(&limiter->settle.mutex);
+    struct settlement **link = settlement_find(limiter, of);
     if (*link) {
         claim = (*link)->owner == owner ? SETTLE_MINE : SETTLE_BY_OTHERS;
         (*link)->wakes_chain = (*link)->wakes_chain || wakes_chain;
     } else {
         *link = settlement;
     }
-    lock_give(&settle->mutex);
+    lock_give(&limiter->settle.mutex);
     if (claim == SETTLE_CLAIMED) { /* only now does the debt stand still */
         settlement->debt = assess(limiter, of);
         plan_cell_read(&of->limit->plan, &plan);
@@ -359,16 +361,18 @@ enum settle_claim settle_claim(struct weir *limiter, const struct weir_backend_r
     return claim;
 }
 
-/* A key of an outage is settled, in the stand-in too. */
-static void forget_part(struct weir *limiter, const struct weir_backend_request *of, const struct settle_part *part)
+/* So much of a part has been paid, which the stand-in writes down. */
+static void pay_part(struct weir *limiter, const struct weir_backend_request *of, const struct settle_part *part,
+                     int64_t permits)
 {
     struct weir_decision decision;
     struct weir_backend_request request = part_request(of, part, WEIR_RESET);
-    if (part_debt(limiter, of, part) > part->permits) { /* more has been admitted meanwhile: that stays */
+    if (part_debt(limiter, of, part) > permits) { /* the rest is owed, and what has been admitted meanwhile */
         request.verb = WEIR_REFUND;
-        request.cost = part->permits;
+        request.cost = permits;
     }
-    limiter->fallback->ops->decide(limiter->fallback, &request, 1, false, INT64_MAX, &decision);
+    if (permits > 0)
+        limiter->fallback->ops->decide(limiter->fallback, &request, 1, false, INT64_MAX, &decision);
 }
 
 void settle_forget(struct weir *limiter, const struct weir_backend_request *of, uint32_t tag, int64_t since_us)
@@ -379,22 +383,32 @@ void settle_forget(struct weir *limiter, const struct weir_backend_request *of, 
     limiter->fallback->ops->decide(limiter->fallback, &request, 1, false, INT64_MAX, &decision);
 }
 
+void settle_forgive(struct weir *limiter, const struct weir_backend_request *of)
+{
+    const struct settle_debt debt = assess(limiter, of);
+    for (size_t i = 0; i < debt.count; i++)
+        pay_part(limiter, of, &debt.parts[i], debt.parts[i].permits);
+}
+
 /* The backend has answered a charge; the settlement is gone afterwards. */
 static void settlement_end(struct weir *limiter, struct settlement *settlement, int error,
                            const struct weir_decision *decision)
 {
     const bool is_refused = error == WEIR_ESTATE || error == WEIR_EINVAL; /* there is nothing to charge it to */
-    const bool is_settled = error == WEIR_OK || is_refused;
-    const struct settle_debt *debt = &settlement->debt;
-    if (is_settled) {
+    struct settle_debt *debt = &settlement->debt;
+    int64_t paid = error == WEIR_OK ? decision->ahead : is_refused ? debt->permits : 0;
+    const bool is_settled = paid > 0 && paid >= settlement->charge.ahead;
+    stats_add(&limiter->stats, is_refused ? STATS_UNSETTLED : STATS_SETTLED, (uint64_t)paid);
+    if (error == WEIR_OK || is_refused)
         failure_over(limiter, failure_time(limiter, settlement->charge.now_us));
-        for (size_t i = 0; i < debt->count; i++)
-            forget_part(limiter, &settlement->charge, &debt->parts[i]);
-        if (is_refused)
-            stats_add(&limiter->stats, STATS_UNSETTLED, (uint64_t)debt->permits);
-        else
-            stats_add(&limiter->stats, STATS_SETTLED, (uint64_t)decision->ahead);
+    for (size_t i = 0; i < debt->count; i++) {
+        struct settle_part *part = &debt->parts[i];
+        part->permits = is_settled ? part->permits : min_of(part->permits, paid);
+        paid -= part->permits;
+        pay_part(limiter, &settlement->charge, part, part->permits);
     }
+    if (!is_settled && settlement->owner == &limiter->settle.chain)
+        atomic_store(&limiter->settle.chain.has_left_some, true);
     settlement_release(limiter, settlement, is_settled);
     free(settlement);
 }
@@ -422,11 +436,11 @@ static int await_change(struct weir *limiter, uint64_t ended, int64_t until_us)
     struct settle *settle = &limiter->settle;
     const struct timespec until = { .tv_sec = until_us / WEIR_SECOND, .tv_nsec = until_us % WEIR_SECOND * 1000 };
     int woken = 0;
-    lock_take(&settle->mutex);
+    lock_take(&limiter->settle.mutex);
     while (settle->ended == ended && woken != ETIMEDOUT)
         woken = pthread_cond_timedwait(&settle->changed, &settle->mutex.mutex, &until);
     const bool is_late = settle->ended == ended;
-    lock_give(&settle->mutex);
+    lock_give(&limiter->settle.mutex);
     return is_late ? WEIR_ETIME : WEIR_OK;
 }
 

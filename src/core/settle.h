@@ -33,7 +33,10 @@ static inline bool settle_is_due(const struct weir *limiter)
  * any more. Otherwise an error of the backend, and something is. */
 int settle_before(struct weir *limiter, const struct weir_backend_request *requests, size_t n, int64_t deadline_us);
 
-/* The same without waiting. WEIR_OK; 1: `then` will be told once, on a thread of the backend's, what this would have
+/* Nothing is to be owed of a request's key: it has been reset. */
+void settle_forgive(struct weir *limiter, const struct weir_backend_request *of);
+
+/* The same as settle_before() without waiting. WEIR_OK; 1: `then` will be told once, on a thread of the backend's, what this would have
  * returned; SETTLE_BUSY: somebody else charges this key just now; or an error. */
 #define SETTLE_BUSY 2
 typedef void settle_then(struct weir_op *op, int status, int64_t deadline_us);

@@ -156,6 +156,7 @@ struct instance {
     int64_t count;                             /* how many instances it believes in */
     int64_t weight;                            /* of its part of the load */
     bool falls_back;                           /* its last answers were by the fallback */
+    int64_t fell_as;                           /* one of so many */
     struct holding holdings[SIM_LIMITS][SIM_KEYS];
     int64_t calls[SIM_LIMITS][SIM_KEYS]; /* that reached the store or were lost on the way */
 };

@@ -261,8 +261,9 @@ void audit_crashed(struct sim *sim, struct instance *instance)
 
 static void falls_back(struct sim *sim, struct instance *instance)
 {
-    if (instance->falls_back)
+    if (instance->falls_back && instance->fell_as == instance->count)
         return;
+    instance->fell_as = instance->count; /* another share: another outage */
     instance->falls_back = true;
     for (int limit = 0; limit < sim->limit_count; limit++) {
         for (int key = 0; key < sim->key_count; key++) {

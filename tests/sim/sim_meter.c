@@ -148,8 +148,8 @@ static void bucket_fallback(struct meter *meter, const struct record *record)
     lone->owed += record->amount;
     meter->owed += record->amount;
     const struct weir_policy *policy = &meter->limit->policy;
-    if (meter->sim->scenario->troubles & (TROUBLE_ELASTIC | TROUBLE_REDEFINE))
-        return; /* shares that change mid-outage are as large as they may be at the time */
+    if (meter->sim->scenario->troubles & TROUBLE_REDEFINE)
+        return; /* a limit that grows is larger at once */
     if (policy->refill == WEIR_INTERVAL) {
         if (policy->align == WEIR_ALIGN_FIRST && record->at_us < lone->outage_us + policy->period_us)
             violation(meter->sim, "H10: instance %d has permits of limit%d %lld us into an outage", record->instance,
