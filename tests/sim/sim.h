@@ -308,7 +308,7 @@ void audit_end(struct sim *sim);
 enum record_kind {
     RECORD_USE,      /* permits used by Redis's decision or a lease */
     RECORD_FALLBACK, /* permits used by a fallback's */
-    RECORD_OUTAGE,   /* an instance began to fall back */
+    RECORD_OUTAGE,   /* an instance began to fall back; amount 1: its share is another one */
     RECORD_SETTLED,  /* an instance's fallback was charged to the store: so many of its permits */
     RECORD_TOUCHED,  /* an instance was decided by the store again */
     RECORD_WINDOW,   /* the store's window, or what is refilled next, ends at `amount` */

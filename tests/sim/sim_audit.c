@@ -263,13 +263,16 @@ static void falls_back(struct sim *sim, struct instance *instance)
 {
     if (instance->falls_back && instance->fell_as == instance->count)
         return;
-    instance->fell_as = instance->count; /* another share: another outage */
+    const bool resized =
+        instance->falls_back; /* another share: another outage, if the limit is divided in another way */
+    instance->fell_as = instance->count;
     instance->falls_back = true;
     for (int limit = 0; limit < sim->limit_count; limit++) {
         for (int key = 0; key < sim->key_count; key++) {
             struct record record = { .at_us = sim->now_us,
                                      .order = sim->order++,
                                      .kind = RECORD_OUTAGE,
+                                     .amount = resized,
                                      .instance = instance->number,
                                      .count = instance->count };
             record_add(sim, limit, key, &record);

@@ -75,7 +75,8 @@ static void lone_outage(struct meter *meter, const struct record *record)
         lone->before = lone_debt(meter, lone);
     lone->count = record->count;
     lone->level = lone->cold = share_size(meter, record->count);
-    lone->outage_us = record->at_us;
+    if (!record->amount)
+        lone->outage_us = record->at_us;
 }
 
 /* Its fallback counts in the store now, but for `clipped` permits; what has drained since is forgiven. */
@@ -305,7 +306,8 @@ static void lone_windows(struct meter *meter, const struct record *records, size
             continue;
         struct lone *lone = &meter->lones[record->instance];
         if (record->kind == RECORD_OUTAGE)
-            lone->outage_us = record->at_us;
+            if (!record->amount)
+                lone->outage_us = record->at_us;
         if (record->kind != RECORD_FALLBACK)
             continue;
         if (!grid && record->at_us < lone->outage_us + policy->period_us - policy->period_us / 1000)
