@@ -33,8 +33,9 @@ struct meter {
     int64_t owed;         /* of all instances, permits */
     struct lone *lones;
     int64_t next_refill_us;
+    int64_t credits; /* of which something may be leased yet */
     /* Windows. */
-    int64_t window_end_us, window_used, credits;
+    int64_t window_end_us, window_used;
 };
 
 static void over(struct meter *meter, const char *promise, int64_t at_us, int64_t level, int64_t most)
@@ -120,6 +121,7 @@ static void bucket_drain(struct meter *meter, const struct record *record)
 /* What the store does not know of any more. Below 0: it is leased, and will be used. */
 static void bucket_credit(struct meter *meter, int64_t permits)
 {
+    meter->credits++;
     meter->store -= permits * meter->period;
     meter->total -= permits * meter->period;
 }
@@ -177,7 +179,7 @@ static void bucket_take(struct meter *meter, const struct record *record)
         break;
     case RECORD_OUTAGE: lone_outage(meter, record); break;
     case RECORD_SETTLED:
-    case RECORD_TOUCHED: meter->total = max_of(0, meter->total - lone_settle(meter, record) * meter->period); break;
+    case RECORD_TOUCHED: meter->total = drop(meter->total, lone_settle(meter, record) * meter->period); break;
     case RECORD_WINDOW:
         if (record->amount > record->at_us)
             meter->next_refill_us = record->amount;
@@ -188,6 +190,8 @@ static void bucket_take(struct meter *meter, const struct record *record)
         meter->total = drop(meter->total, meter->rate * record->amount);
         break;
     case RECORD_CREDITED:
+        if (--meter->credits > 0)
+            break;
         meter->store = max_of(0, meter->store);
         meter->total = max_of(0, meter->total);
         break;
