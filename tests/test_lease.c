@@ -216,8 +216,7 @@ END_TEST
 
 static struct lease_ask lease_of(struct key *key, int64_t ahead)
 {
-    (void)key;
-    return (struct lease_ask){ .ahead = ahead, .spread = 1, .whole = true };
+    return (struct lease_ask){ .era = key->lease.era, .ahead = ahead, .spread = 1, .whole = true };
 }
 
 static bool can_spend(struct key *key, int64_t at_us)
@@ -288,7 +287,7 @@ START_TEST(a_leaky_buckets_permits_are_slots_that_pass)
     struct key key;
     struct weir_decision decision;
     key_init(&key, "leaky_bucket limit=1000 period=1s capacity=100");
-    const struct lease_ask ask = { .cost = 1, .ahead = 10, .spread = 1, .whole = true };
+    const struct lease_ask ask = { .era = key.lease.era, .cost = 1, .ahead = 10, .spread = 1, .whole = true };
     asked(&key, &ask, 100); /* departs at once; the ten after it every 1,000 us */
     const int64_t base_us = key.now_us;
     for (int slot = 1; slot <= 3; slot++) {
@@ -316,7 +315,7 @@ START_TEST(slots_of_uneven_rates_are_never_early)
     struct weir_decision decision;
     key_init(&key, "leaky_bucket limit=7 period=1s capacity=100");
     key.rules.life_us = 10 * WEIR_SECOND;
-    const struct lease_ask ask = { .cost = 3, .ahead = 40, .spread = 1, .whole = true };
+    const struct lease_ask ask = { .era = key.lease.era, .cost = 3, .ahead = 40, .spread = 1, .whole = true };
     asked(&key, &ask, 0);
     for (int64_t slot = 3; slot < 43; slot++) {
         ck_assert_int_eq(lease_decide(&key.lease, key.now_us, 1, WEIR_TAKE, &decision), LEASE_SPENT);

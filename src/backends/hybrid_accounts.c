@@ -109,6 +109,7 @@ struct account *account_add(struct accounts *accounts, struct account_shard *sha
     atomic_fetch_add_explicit(&accounts->count, 1, memory_order_relaxed);
     struct weir_plan plan;
     const uint64_t version = weir_request_plan(request, &plan);
+    account->lease.era = shard->eras++ << 32;
     lease_renew(&account->lease, &plan, version);
     return account;
 }

@@ -25,7 +25,6 @@ struct account {
     weir_limit *limit;
     struct hybrid_flight *flight; /* on its way to Redis for this key; NULL: none */
     bool by_caller;               /* the lease's times are those that requests bring */
-    int64_t forgotten_us; /* what was asked for up to then, by the clock that leases are held by, says nothing */
     struct lease lease;
     char key[];
 };
@@ -35,7 +34,8 @@ struct account_shard {
     _Alignas(128) struct lock mutex;
     struct account *accounts; /* (s) */
     struct account *hand;     /* (s) the next to be looked at; NULL: the first */
-    uint64_t leased, lost;    /* (s) permits taken ahead, and those of them not used in time */
+    uint64_t eras;         /* (s) for the first era of an account that is made: none of a key's has been there before */
+    uint64_t leased, lost; /* (s) permits taken ahead, and those of them not used in time */
     uint64_t lease_hits, denial_hits;
     struct bell bell; /* (a) rings when callers that wait for a key of this shard have their answer */
 };

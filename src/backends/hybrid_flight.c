@@ -1,8 +1,6 @@
 /* hybrid_flight.c - flights: made, launched, landed, and those who wait served. */
 #include "backends/hybrid_flight.h"
 
-#include "core/arith.h"
-
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,21 +11,24 @@ struct hybrid_flight {
     struct weir_op op; /* the remote's */
     struct hybrid *hybrid;
     struct account_shard *shard;
-    struct account *account;             /* stays while this is on its way; NULL: a request alone */
-    struct weir_backend_request request; /* of the first who waits; its key is the account's */
+    struct account *account; /* stays while this is on its way; NULL: a request alone */
+    struct weir_backend_request
+        request; /* of the first who waits, or like it; with an account the key is the account's */
     struct lease_ask ask;
     int64_t asked_us, deadline_us;
-    bool is_led;  /* what is asked for is the first waiter's request */
-    bool is_void; /* the key was reset meanwhile */
+    bool is_led; /* what is asked for is the first waiter's request */
     struct hybrid_waiter *first, **end;
-    int64_t waiting;            /* what all but the first ask for */
-    int64_t present;            /* how many of them waited when it left: what it finds out holds for these */
-    struct hybrid_flight *next; /* of those that part from another */
+    struct hybrid_flight *next; /* of those that are to leave */
 };
 
 static int64_t waiter_cost(const struct hybrid_waiter *waiter)
 {
     return waiter->op ? waiter->op->request.cost : ((const struct hybrid_caller *)(const void *)waiter)->cost;
+}
+
+static struct weir_key waiter_key(const struct hybrid_waiter *waiter)
+{
+    return waiter->op ? waiter->op->request.key : ((const struct hybrid_caller *)(const void *)waiter)->key;
 }
 
 static struct weir_decision *waiter_out(struct hybrid_waiter *waiter)
@@ -52,57 +53,27 @@ void hybrid_note_trip(struct hybrid *hybrid, int64_t trip_us)
     atomic_store_explicit(&hybrid->trip_us, moved, memory_order_relaxed);
 }
 
-/* ---- Under the shard's mutex ---- */
-
-bool flight_join(struct account *account, struct hybrid_waiter *waiter, int64_t cost)
-{
-    struct hybrid_flight *flight = account->flight;
-    if (!flight || flight->deadline_us > waiter->deadline_us)
-        return false;
-    waiter->next = NULL;
-    *flight->end = waiter;
-    flight->end = &waiter->next;
-    flight->waiting += cost;
-    return true;
-}
-
-bool flight_has_waiters(const struct hybrid_flight *flight)
-{
-    return flight->first != NULL;
-}
-
-void flight_disown(struct account *account)
-{
-    if (account->flight)
-        account->flight->is_void = true;
-}
-
-void flight_forget(struct account *account)
-{
-    free(account->flight);
-    account->flight = NULL;
-}
-
-static void flight_set(struct hybrid_flight *flight, const struct lease_ask *ask, int64_t asked_us)
-{
-    flight->ask = *ask;
-    flight->asked_us = asked_us;
-    flight->is_void = false;
-    flight->op.request = (struct weir_request){
-        .limit = flight->request.limit,
-        .key = flight->request.key,
-        .cost = ask->cost,
-        .now_us = flight->request.now_us == WEIR_OWN_CLOCK ? 0 : flight->request.now_us,
-    };
-}
-
-static void flight_landed(struct weir_op *op, int status);
+/* ---- Made ---- */
 
 static _Thread_local const struct hybrid *lands_here;
 
 bool flight_lands_here(const struct hybrid *hybrid)
 {
     return lands_here == hybrid;
+}
+
+static void flight_landed(struct weir_op *op, int status);
+
+static void flight_set(struct hybrid_flight *flight, const struct lease_ask *ask, int64_t asked_us)
+{
+    flight->ask = *ask;
+    flight->asked_us = asked_us;
+    flight->op.request = (struct weir_request){
+        .limit = flight->request.limit,
+        .key = flight->request.key,
+        .cost = ask->cost,
+        .now_us = flight->request.now_us == WEIR_OWN_CLOCK ? 0 : flight->request.now_us,
+    };
 }
 
 static struct hybrid_flight *make(struct hybrid *hybrid, const struct weir_backend_request *request,
@@ -120,14 +91,11 @@ static struct hybrid_flight *make(struct hybrid *hybrid, const struct weir_backe
     return flight;
 }
 
-/* Whose request it is that the flight asks for. */
-static void lead(struct hybrid_flight *flight, struct hybrid_waiter *waiter)
+static void join(struct hybrid_flight *flight, struct hybrid_waiter *waiter)
 {
     waiter->next = NULL;
-    flight->first = waiter;
+    *flight->end = waiter;
     flight->end = &waiter->next;
-    flight->is_led = true;
-    flight->present = 1;
 }
 
 struct hybrid_flight *flight_make_ahead(struct hybrid *hybrid, struct account_shard *shard, struct account *account,
@@ -152,34 +120,58 @@ struct hybrid_flight *flight_make(struct hybrid *hybrid, struct account_shard *s
 {
     struct hybrid_flight *flight = flight_make_ahead(hybrid, shard, account, request, ask, asked_us,
                                                      waiter->deadline_us);
-    if (flight)
-        lead(flight, waiter);
-    return flight;
-}
-
-struct hybrid_flight *flight_make_lone(struct hybrid *hybrid, const struct weir_backend_request *request,
-                                       struct hybrid_waiter *waiter)
-{
-    const struct lease_ask ask = { .cost = request->cost, .whole = true };
-    struct hybrid_flight *flight = make(hybrid, request, waiter->deadline_us);
     if (flight) {
-        flight_set(flight, &ask, hybrid_time(hybrid, request->now_us));
-        lead(flight, waiter);
+        join(flight, waiter);
+        flight->is_led = true;
     }
     return flight;
 }
 
-static struct hybrid_waiter *pop(struct hybrid_flight *flight)
+struct hybrid_flight *flight_make_lone(struct hybrid *hybrid, const struct weir_backend_request *request,
+                                       const struct lease_ask *ask, int64_t asked_us, struct hybrid_waiter *waiter)
+{
+    assert(ask->whole);
+    struct hybrid_flight *flight = make(hybrid, request, waiter->deadline_us);
+    if (flight) {
+        flight_set(flight, ask, asked_us);
+        join(flight, waiter);
+        flight->is_led = true;
+    }
+    return flight;
+}
+
+/* ---- Who waits ---- */
+
+bool flight_join(struct account *account, struct hybrid_waiter *waiter)
+{
+    struct hybrid_flight *flight = account->flight;
+    if (!flight || flight->deadline_us > waiter->deadline_us)
+        return false;
+    join(flight, waiter);
+    return true;
+}
+
+bool flight_has_waiters(const struct hybrid_flight *flight)
+{
+    return flight->first != NULL;
+}
+
+void flight_forget(struct account *account)
+{
+    free(account->flight);
+    account->flight = NULL;
+}
+
+static struct hybrid_waiter *leave(struct hybrid_flight *flight)
 {
     struct hybrid_waiter *waiter = flight->first;
     flight->first = waiter->next;
-    flight->present = max_of(0, flight->present - 1);
     if (!flight->first)
         flight->end = &flight->first;
-    else
-        flight->waiting -= waiter_cost(flight->first);
     return waiter;
 }
+
+/* ---- Landed ---- */
 
 struct ended {
     struct hybrid_waiter *first, **end;
@@ -192,115 +184,116 @@ static void end_waiter(struct ended *ended, struct hybrid_waiter *waiter)
     ended->end = &waiter->next;
 }
 
-/* The request that led the flight was decided by Redis itself. */
-static void end_leader(struct hybrid_flight *flight, struct ended *ended, int64_t now_us)
+/* What Redis has decided, for the lease of the key if there is one still. */
+static void take_in(struct hybrid_flight *flight, struct account_shard *shard, struct account *account, int64_t now_us)
+    REQUIRES(shard->mutex)
 {
-    struct hybrid_waiter *leader = pop(flight);
+    const struct lease_rules rules = hybrid_rules(flight->hybrid);
+    shard->leased += (uint64_t)flight->op.decision.ahead;
+    if (account) {
+        lease_land(&account->lease, &rules, &flight->ask, flight->asked_us, now_us, &flight->op.decision);
+        account_count_lost(shard, account);
+    } else {
+        shard->lost += (uint64_t)flight->op.decision.ahead;
+    }
+}
+
+/* The request that led the flight was decided by Redis itself; but where it was denied, permits may have been leased by a
+ * flight that landed before. */
+static void end_leader(struct hybrid_flight *flight, struct account_shard *shard, struct account *account,
+                       int64_t now_us, struct ended *ended) REQUIRES(shard->mutex)
+{
+    struct hybrid_waiter *leader = leave(flight);
     struct weir_decision *out = waiter_out(leader);
+    const int64_t cost = waiter_cost(leader), left = account ? lease_left(&account->lease, now_us) : 0;
     *out = flight->op.decision;
     out->ahead = 0;
-    if (flight->account)
-        out->remaining += lease_left(&flight->account->lease, now_us);
-    flight->is_led = false;
+    out->remaining += left;
+    if (!out->allowed && left >= cost && lease_decide(&account->lease, now_us, cost, WEIR_TAKE, out) == LEASE_SPENT)
+        shard->lease_hits++;
     end_waiter(ended, leader);
 }
 
-/* Whether the first who waits did so when the flight left, and it has shown that there is nothing for him. */
-static bool was_denied(struct hybrid_flight *flight, int64_t now_us, struct weir_decision *out)
-    REQUIRES(flight->shard->mutex)
+/* Serve those who wait, in their order. Behind one whom Redis must be asked for nothing is spent any more, but who is
+ * denied is told so. */
+static void serve(struct hybrid_flight *flight, struct account_shard *shard, int64_t now_us, struct ended *ended)
+    REQUIRES(shard->mutex)
 {
-    return flight->present > 0 && !flight->is_void &&
-           lease_was_denied(&flight->account->lease, &flight->ask, flight->asked_us, now_us, waiter_cost(flight->first),
-                            &flight->op.decision, out);
-}
-
-/* Serve those who wait, in their order, until there is one that Redis must be asked for. */
-static void serve(struct hybrid_flight *flight, struct ended *ended, int64_t now_us) REQUIRES(flight->shard->mutex)
-{
-    struct account_shard *shard = flight->shard;
-    while (flight->first) {
+    struct hybrid_waiter *waiter = flight->first;
+    enum weir_verb verb = WEIR_TAKE;
+    flight->first = NULL;
+    flight->end = &flight->first;
+    while (waiter) {
+        struct hybrid_waiter *next = waiter->next;
         struct weir_decision decision;
-        const enum lease_answer answer = lease_decide(&flight->account->lease, now_us, waiter_cost(flight->first),
-                                                      WEIR_TAKE, &decision);
-        if (answer == LEASE_ASK && !was_denied(flight, now_us, &decision))
-            return;
-        shard->lease_hits += answer == LEASE_SPENT;
-        shard->denial_hits += answer != LEASE_SPENT;
-        struct hybrid_waiter *waiter = pop(flight);
-        *waiter_out(waiter) = decision;
-        end_waiter(ended, waiter);
-    }
-}
-
-/* Those behind the first for whom the next answer will not be enough, `served` permits beside his, ask for themselves and
- * at once: one after another the last would be served when it is too late. Callers' threads stay, for the key's bytes are
- * not known here. */
-static struct hybrid_flight *part(struct hybrid_flight *flight, int64_t served, int64_t now_us, struct ended *ended)
-    REQUIRES(flight->shard->mutex)
-{
-    struct hybrid_flight *parted = NULL, **end = &parted;
-    struct hybrid_waiter **place = &flight->first->next;
-    while (*place) {
-        struct hybrid_waiter *waiter = *place, *next = waiter->next;
-        struct weir_backend_request request = flight->request;
-        struct hybrid_flight *lone = NULL;
-        struct weir_decision decision;
-        if (lease_decide(&flight->account->lease, now_us, waiter_cost(waiter), WEIR_PEEK, &decision) == LEASE_DENIED) {
-            flight->shard->denial_hits++;
-            flight->waiting -= waiter_cost(waiter);
-            *place = next;
+        const enum lease_answer answer = lease_decide(&flight->account->lease, now_us, waiter_cost(waiter), verb,
+                                                      &decision);
+        if (answer == LEASE_DENIED || (answer == LEASE_SPENT && verb == WEIR_TAKE)) {
+            shard->lease_hits += answer == LEASE_SPENT;
+            shard->denial_hits += answer == LEASE_DENIED;
             *waiter_out(waiter) = decision;
             end_waiter(ended, waiter);
-            continue;
-        }
-        const bool denied = lease_denies(&flight->account->lease, now_us, waiter_cost(waiter)); /* but for a lease */
-        if (waiter->op && waiter_cost(waiter) > served && !denied) {
-            request.key = waiter->op->request.key;
-            request.cost = waiter_cost(waiter);
-            request.now_us = waiter->now_us;
-            lone = flight_make_lone(flight->hybrid, &request, waiter);
-        }
-        if (lone) {
-            flight->waiting -= request.cost;
-            *place = next;
-            *end = lone;
-            end = &lone->next;
         } else {
-            served = max_of(0, served - waiter_cost(waiter));
-            place = &waiter->next;
+            join(flight, waiter);
+            verb = WEIR_PEEK;
         }
+        waiter = next;
     }
-    flight->end = place;
-    return parted;
 }
 
-/* For those who still wait. It must end by the earliest of their deadlines. Returns those that part from it. */
-static struct hybrid_flight *ask_again(struct hybrid_flight *flight, const struct lease_rules *rules, int64_t now_us,
-                                       struct ended *ended) REQUIRES(flight->shard->mutex)
+/* All behind the first ask for themselves, and leave with him. Returns their flights. */
+static struct hybrid_flight *part(struct hybrid_flight *flight, uint64_t era, int64_t now_us)
+{
+    struct hybrid_flight *others = NULL, **end = &others;
+    struct hybrid_waiter *waiter = flight->first->next;
+    flight->first->next = NULL;
+    flight->end = &flight->first->next;
+    while (waiter) {
+        struct hybrid_waiter *next = waiter->next;
+        const struct lease_ask ask = { .era = era, .cost = waiter_cost(waiter), .whole = true };
+        struct weir_backend_request request = flight->request;
+        request.key = waiter_key(waiter);
+        request.now_us = waiter->now_us;
+        *end = flight_make_lone(flight->hybrid, &request, &ask, now_us, waiter);
+        if (*end)
+            end = &(*end)->next;
+        else
+            join(flight, waiter); /* no memory: he waits once more */
+        waiter = next;
+    }
+    return others;
+}
+
+/* Ask for those who wait still: for all together if the first can be granted what the others need, or else for each at
+ * once, for one after another the last would be too late. Returns the flights that leave beside this one. */
+static struct hybrid_flight *ask_again(struct hybrid_flight *flight, int64_t now_us)
 {
     struct lease *lease = &flight->account->lease;
-    const struct lease_ask ask = lease_ask(lease, rules, now_us, waiter_cost(flight->first), flight->waiting,
-                                           atomic_load_explicit(&flight->hybrid->trip_us, memory_order_relaxed));
-    struct hybrid_flight *parted = ask.ahead < flight->waiting ? part(flight, ask.ahead, now_us, ended) : NULL;
-    flight->present = 0;
-    flight->deadline_us = INT64_MAX;
-    for (const struct hybrid_waiter *waiter = flight->first; waiter; waiter = waiter->next) {
-        flight->deadline_us = min_of(flight->deadline_us, waiter->deadline_us);
-        flight->present++;
-    }
+    const struct lease_rules rules = hybrid_rules(flight->hybrid);
+    const int64_t trip_us = atomic_load_explicit(&flight->hybrid->trip_us, memory_order_relaxed);
+    int64_t waiting = 0;
+    for (const struct hybrid_waiter *waiter = flight->first->next; waiter; waiter = waiter->next)
+        waiting += waiter_cost(waiter);
+    const bool was_scarce = lease->scarce;
+    const struct lease_ask ask = lease_ask(lease, &rules, now_us, waiter_cost(flight->first), waiting, trip_us);
+    struct hybrid_flight *others = NULL;
+    if (waiting > 0 && (was_scarce || ask.ahead < waiting))
+        others = part(flight, ask.era, now_us);
+    flight->deadline_us = flight->first->deadline_us;
+    for (const struct hybrid_waiter *waiter = flight->first->next; waiter; waiter = waiter->next)
+        if (waiter->deadline_us < flight->deadline_us)
+            flight->deadline_us = waiter->deadline_us;
     flight->request.now_us = flight->first->now_us;
     flight->is_led = true;
     flight_set(flight, &ask, now_us);
-    return parted;
+    return others;
 }
 
-/* ---- No lock is held ---- */
-
-static void tell(struct hybrid_flight *flight, struct hybrid_waiter *waiter, int status)
+/* No lock is held. Who was told may be gone at once. */
+static void tell(struct account_shard *shard, struct hybrid_waiter *waiter, int status)
 {
     bool rings = false;
-    struct bell *bell = &flight->shard->bell;
-    while (waiter) { /* who was told may be gone at once */
+    while (waiter) {
         struct hybrid_waiter *next = waiter->next;
         struct weir_op *op = waiter->op;
         if (op) {
@@ -314,76 +307,62 @@ static void tell(struct hybrid_flight *flight, struct hybrid_waiter *waiter, int
         waiter = next;
     }
     if (rings)
-        bell_ring(bell);
+        bell_ring(&shard->bell);
 }
 
-/* A request alone leases nothing, but what is denied is denied for all. */
-static void lone_landed(struct hybrid_flight *flight, const struct lease_rules *rules, int64_t now_us)
-    REQUIRES(flight->shard->mutex)
+/* Take in what the flight has brought. Returns the flights that leave next, this one among them or not: then it is gone. */
+static struct hybrid_flight *land(struct hybrid_flight *flight, int status)
 {
-    struct account *account = account_find(flight->shard, &flight->request);
-    if (!account || account->by_caller || flight->request.now_us != WEIR_OWN_CLOCK ||
-        account->lease.version != flight->request.plan_version || flight->asked_us <= account->forgotten_us)
-        return;
-    lease_land(&account->lease, rules, &flight->ask, flight->asked_us, now_us, &flight->op.decision);
-}
-
-/* Take in what the flight has brought. Returns whether it has to leave once more. */
-static bool land(struct hybrid_flight *flight, int status)
-{
-    struct hybrid *hybrid = flight->hybrid;
     struct account_shard *shard = flight->shard;
-    const struct lease_rules rules = hybrid_rules(hybrid);
-    const int64_t now_us = hybrid_time(hybrid, flight->request.now_us);
+    const int64_t now_us = hybrid_time(flight->hybrid, flight->request.now_us);
     struct ended ended = { .end = &ended.first };
-    struct hybrid_flight *parted = NULL;
+    struct hybrid_flight *leaving = NULL;
     lock_take(&shard->mutex);
-    struct account *account = flight->account;
+    struct account *account = flight->account ? flight->account : account_find(shard, &flight->request);
     if (status == WEIR_OK) {
-        hybrid_note_trip(hybrid, now_us - flight->asked_us);
-        if (!account)
-            lone_landed(flight, &rules, now_us);
-        if (account && !flight->is_void) {
-            lease_land(&account->lease, &rules, &flight->ask, flight->asked_us, now_us, &flight->op.decision);
-            shard->leased += (uint64_t)flight->op.decision.ahead;
-            account_count_lost(shard, account);
-        }
+        if (flight->request.now_us == WEIR_OWN_CLOCK)
+            hybrid_note_trip(flight->hybrid, now_us - flight->asked_us);
+        take_in(flight, shard, account, now_us);
         if (flight->is_led && (flight->ask.whole || !flight->op.decision.allowed))
-            end_leader(flight, &ended, now_us);
-        serve(flight, &ended, now_us);
+            end_leader(flight, shard, account, now_us, &ended);
+        if (flight->account)
+            serve(flight, shard, now_us, &ended);
     } else {
-        if (account && !flight->is_void)
+        if (account)
             lease_ask_failed(&account->lease, &flight->ask);
         while (flight->first)
-            end_waiter(&ended, pop(flight));
+            end_waiter(&ended, leave(flight));
     }
-    const bool again = flight->first != NULL;
-    if (again)
-        parted = ask_again(flight, &rules, now_us, &ended);
-    else if (account)
-        account->flight = NULL;
+    if (flight->first) {
+        flight->next = ask_again(flight, now_us);
+        leaving = flight;
+    } else if (flight->account) {
+        flight->account->flight = NULL;
+    }
     lock_give(&shard->mutex);
-    tell(flight, ended.first, status);
-    while (parted) {
-        struct hybrid_flight *next = parted->next;
-        flight_launch(parted);
-        parted = next;
-    }
-    return again;
+    tell(shard, ended.first, status);
+    if (!leaving)
+        free(flight);
+    return leaving;
 }
 
 void flight_launch(struct hybrid_flight *flight)
 {
-    struct weir_backend *remote = flight->hybrid->remote;
-    for (;;) {
+    while (flight) {
+        struct weir_backend *remote = flight->hybrid->remote;
+        struct hybrid_flight *next = flight->next;
         const struct weir_backend_request asked = hybrid_asked(&flight->request, &flight->ask);
+        flight->next = NULL;
         const int status = remote->ops->submit(remote, &asked, flight->deadline_us, &flight->op);
-        if (status == 1)
-            return;
-        if (!land(flight, status))
-            break;
+        if (status != 1) {
+            struct hybrid_flight *leaving = land(flight, status), **end = &leaving;
+            while (*end)
+                end = &(*end)->next;
+            *end = next;
+            next = leaving;
+        }
+        flight = next;
     }
-    free(flight);
 }
 
 /* On a thread of the remote's. */
@@ -391,8 +370,5 @@ static void flight_landed(struct weir_op *op, int status)
 {
     struct hybrid_flight *flight = (struct hybrid_flight *)(void *)op; /* its first member */
     lands_here = flight->hybrid;
-    if (land(flight, status))
-        flight_launch(flight);
-    else
-        free(flight);
+    flight_launch(land(flight, status));
 }

@@ -1,8 +1,9 @@
 /* hybrid_flight.h - one request to Redis for a key, and all who wait for what it brings.
  *
- * At most one is on its way for a key. Who comes meanwhile waits for it, if it will have ended by his deadline; what it
- * brings is spent in the order of coming, and those for whom it was not enough start the next one. So nobody needs a
- * timer of his own: the remote backend ends each flight by its deadline, which is no later than any of theirs.
+ * At most one that others can join is on its way for a key. Who comes meanwhile waits for it, if it will have ended by his
+ * deadline; what it brings is spent in the order of coming, and those for whom it was not enough are asked for at once. So
+ * nobody waits for more than two, and nobody needs a timer of his own: the remote backend ends each flight by its deadline,
+ * which is no later than any of theirs.
  *
  * Who waits is a caller's thread, with a node on its stack, or a submitted op, with a node in its words.
  */
@@ -35,6 +36,7 @@ _Static_assert(sizeof(struct hybrid_waiter) <= 6 * sizeof(uint64_t), "it fits th
 
 struct hybrid_caller {
     struct hybrid_waiter waiter;
+    struct weir_key key;
     int64_t cost;
     struct weir_decision *out;
     int status;
@@ -61,7 +63,7 @@ struct weir_backend_request hybrid_asked(const struct weir_backend_request *requ
 void hybrid_note_trip(struct hybrid *hybrid, int64_t trip_us);
 
 /* Wait for the account's flight: false if there is none, or it may be later than this waiter's deadline. */
-bool flight_join(struct account *account, struct hybrid_waiter *waiter, int64_t cost);
+bool flight_join(struct account *account, struct hybrid_waiter *waiter);
 
 /* Whether somebody waits for it: who comes later is served later. */
 bool flight_has_waiters(const struct hybrid_flight *flight);
@@ -80,14 +82,11 @@ struct hybrid_flight *flight_make_ahead(struct hybrid *hybrid, struct account_sh
                                         const struct weir_backend_request *request, const struct lease_ask *ask,
                                         int64_t asked_us, int64_t deadline_us) REQUIRES(shard->mutex);
 
-/* One of a submitted request alone, which nobody can join. */
+/* One of a request alone, which nobody can join; request->key is the waiter's. */
 struct hybrid_flight *flight_make_lone(struct hybrid *hybrid, const struct weir_backend_request *request,
-                                       struct hybrid_waiter *waiter);
+                                       const struct lease_ask *ask, int64_t asked_us, struct hybrid_waiter *waiter);
 
 void flight_launch(struct hybrid_flight *flight);
-
-/* What is on its way for this account is not to be used. */
-void flight_disown(struct account *account);
 
 /* In the child of a fork: nobody waits for it here, and no answer will come. */
 void flight_forget(struct account *account);

@@ -191,6 +191,7 @@ void lease_renew(struct lease *lease, const struct weir_plan *plan, uint64_t ver
     *lease = (struct lease){
         .plan = *plan,
         .version = version,
+        .era = lease->era + 1,
         .remaining = plan->size,
         .count = lease->count,
         .average = lease->average,
@@ -282,7 +283,9 @@ struct lease_ask lease_ask(struct lease *lease, const struct lease_rules *rules,
                            int64_t waiting, int64_t trip_us)
 {
     const struct weir_plan *plan = &lease->plan;
-    struct lease_ask ask = { .cost = cost, .spread = (uint32_t)(2 * rules->instances), .whole = true };
+    struct lease_ask ask = {
+        .era = lease->era, .cost = cost, .spread = (uint32_t)(2 * rules->instances), .whole = true
+    };
     const int64_t left = lease_left(lease, now_us);
     if (left > 0 && left < cost && cost <= plan->size && plan->algorithm != WEIR_LEAKY_BUCKET) {
         ask.cost = cost - left;
@@ -358,9 +361,15 @@ void lease_land(struct lease *lease, const struct lease_rules *rules, const stru
                 int64_t now_us, const struct weir_decision *decision)
 {
     const struct weir_plan *plan = &lease->plan;
-    lease_ask_failed(lease, ask); /* it has come, and is to be told of once */
     const int64_t direct = ask->whole && decision->allowed ? ask->cost : 0;
     const int64_t granted = decision->ahead + (ask->whole || !decision->allowed ? 0 : ask->cost);
+    if (ask->era != lease->era) {
+        lease->lost += (uint64_t)granted;
+        return;
+    }
+    lease_ask_failed(lease, ask); /* it has come, and is to be told of once */
+    lease->is_known = true;
+    lease->known_us = asked_us;
     lease->remaining = decision->remaining;
     lease->reset_at_us = asked_us + decision->reset_after_us;
     if (ask->ahead > 0 || !decision->allowed)
@@ -398,6 +407,21 @@ void lease_give_back(struct lease *lease, int64_t asked_us, int64_t cost)
         }
     }
     lease->lost += (uint64_t)cost;
+}
+
+bool lease_recall(struct lease *lease, int64_t now_us, struct weir_decision *out)
+{
+    if (!lease->is_known)
+        return false;
+    *out = (struct weir_decision){
+        .allowed = true,
+        .source = WEIR_BY_LEASE,
+        .limit = lease->plan.size,
+        .remaining = lease->remaining + lease_left(lease, now_us),
+        .reset_after_us = max_of(0, lease->reset_at_us - now_us),
+        .age_us = max_of(0, now_us - lease->known_us),
+    };
+    return true;
 }
 
 bool lease_is_idle(struct lease *lease, const struct lease_rules *rules, int64_t now_us)

@@ -39,14 +39,16 @@ struct lease_batch {
 struct lease {
     struct weir_plan plan;
     uint64_t version; /* of it; 0: the lease is new */
+    uint64_t era;     /* 1, 2, ...: what was asked for in an era before this one says nothing any more */
 
     struct lease_batch batches[2]; /* the older first; without permits: free */
     bool is_asked;                 /* permits ahead of use are on their way: none else are asked for */
     bool scarce;                   /* the last grant was less than was asked for */
     int64_t low;                   /* with so many left it is time to ask ahead; 0: not ahead of any request */
 
-    /* What Redis last said. */
-    int64_t remaining, reset_at_us;
+    /* What Redis last said, as of known_us. */
+    bool is_known;
+    int64_t known_us, remaining, reset_at_us;
     int64_t denied_cost; /* 0: none; what was asked for and more is denied until denied_until_us */
     int64_t denied_asked_us, denied_until_us;
 
@@ -65,6 +67,7 @@ enum lease_answer {
 
 /* What to ask of Redis: TAKE `cost`, and `ahead` with `spread`. */
 struct lease_ask {
+    uint64_t era; /* the lease's when this was asked for; 0: what the answer says of the key is not kept */
     int64_t cost, ahead;
     uint32_t spread;
     bool whole; /* `cost` is all of the request's: the answer is its decision. Else it is what the lease lacks for it */
@@ -129,7 +132,7 @@ int64_t lease_left(struct lease *lease, int64_t now_us);
 struct lease_ask lease_ask(struct lease *lease, const struct lease_rules *rules, int64_t now_us, int64_t cost,
                            int64_t waiting, int64_t trip_us);
 
-/* Redis has decided what was asked for at `asked_us`. */
+/* Redis has decided what was asked for at `asked_us`. What was asked for in another era is lost. */
 void lease_land(struct lease *lease, const struct lease_rules *rules, const struct lease_ask *ask, int64_t asked_us,
                 int64_t now_us, const struct weir_decision *decision);
 
@@ -141,7 +144,7 @@ bool lease_was_denied(struct lease *lease, const struct lease_ask *ask, int64_t 
 /* What was asked for will not come. */
 static inline void lease_ask_failed(struct lease *lease, const struct lease_ask *ask)
 {
-    if (ask->ahead > 0)
+    if (ask->ahead > 0 && ask->era == lease->era)
         lease->is_asked = false;
 }
 
@@ -162,6 +165,15 @@ static inline void lease_refunded(struct lease *lease, int64_t asked_us, const s
 /* Give back what LEASE_SPENT took of a lease asked for at `asked_us`, and what was not used; if that lease is not there any
  * more it is lost. Not for a leaky bucket, whose slots pass. */
 void lease_give_back(struct lease *lease, int64_t asked_us, int64_t cost);
+
+/* What Redis last said, as of a peek; false: it has said nothing yet. */
+bool lease_recall(struct lease *lease, int64_t now_us, struct weir_decision *out);
+
+/* Whether what is known was true later than `now_us`, by more than a clock may step back unnoticed. */
+static inline bool lease_is_ahead(const struct lease *lease, int64_t now_us)
+{
+    return lease->is_known && lease->known_us - now_us > WEIR_CLOCK_SLACK_US;
+}
 
 /* Whether nothing would be lost if it were forgotten. */
 bool lease_is_idle(struct lease *lease, const struct lease_rules *rules, int64_t now_us);
