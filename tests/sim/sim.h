@@ -227,6 +227,7 @@ struct run_result {
 };
 struct run_settings {
     bool tells, tells_all; /* violations; every event as well */
+    bool until_broken;     /* for who runs many */
     int64_t asks;          /* about so many requests */
 };
 struct run_result run_seed(const struct scenario *scenario, uint64_t seed, const struct run_settings *settings);

@@ -18,8 +18,9 @@
 
 /* What one instance did without the store. */
 struct lone {
-    int64_t level, cold;  /* units: of its share's meter, and of one that nobody uses */
-    int64_t owed, before; /* permits: not settled; those of earlier outages that had not drained when the next began */
+    int64_t level, cold; /* units: of its share's meter, and of one that nobody uses */
+    int64_t owed;        /* permits that are not settled */
+    int64_t before;      /* units of them from earlier outages, not drained when the next began */
     int64_t last_us, outage_us, count;
 };
 
@@ -63,9 +64,12 @@ static void lone_drain(const struct meter *meter, struct lone *lone, int64_t now
     lone->last_us = now_us;
 }
 
+/* What has not drained of what it admitted, in units. The share is two permits smaller, at most, than it is taken for here:
+ * where the cold part of it may be gone so much more has drained. */
 static int64_t lone_debt(const struct meter *meter, const struct lone *lone)
 {
-    return max_of(0, lone->before + (lone->level - lone->cold) / meter->period - 2);
+    const int64_t inexact = lone->cold <= 2 * meter->period ? 2 * meter->period : 0;
+    return lone->before + max_of(0, lone->level - lone->cold - inexact);
 }
 
 static void lone_outage(struct meter *meter, const struct record *record)
@@ -80,14 +84,16 @@ static void lone_outage(struct meter *meter, const struct record *record)
         lone->outage_us = record->at_us;
 }
 
-/* Its fallback counts in the store now, but for `clipped` permits; what has drained since is forgiven. */
+/* Its fallback counts in the store now, but for what there was no room for. Returns units of it that the meter is to forget:
+ * those, and what has drained meanwhile. */
 static int64_t lone_settle(struct meter *meter, const struct record *record)
 {
     struct lone *lone = &meter->lones[record->instance];
     lone_drain(meter, lone, record->at_us);
+    const int64_t owed = lone->owed * meter->period;
     const int64_t forgiven = record->amount == INT64_MAX
-                                 ? lone->owed
-                                 : max_of(0, lone->owed - lone_debt(meter, lone)) + record->amount;
+                                 ? owed
+                                 : max_of(0, owed - lone_debt(meter, lone)) + record->amount * meter->period;
     meter->owed -= lone->owed;
     lone->owed = lone->before = 0;
     lone->cold = lone->level; /* it is not owed twice */
@@ -171,7 +177,8 @@ static void bucket_take(struct meter *meter, const struct record *record)
         meter->store += record->amount * meter->period;
         meter->total += record->amount * meter->period;
         if (policy->algorithm == WEIR_TOKEN_BUCKET && meter->store > bucket_size(meter) + over_max(meter))
-            over(meter, "H1: store and leases", record->at_us, meter->store, bucket_size(meter) + over_max(meter));
+            over(meter, policy->refill == WEIR_INTERVAL ? "H5" : "H1", record->at_us, meter->store,
+                 bucket_size(meter) + over_max(meter));
         break;
     case RECORD_FALLBACK:
         meter->total += record->amount * meter->period;
@@ -179,7 +186,7 @@ static void bucket_take(struct meter *meter, const struct record *record)
         break;
     case RECORD_OUTAGE: lone_outage(meter, record); break;
     case RECORD_SETTLED:
-    case RECORD_TOUCHED: meter->total = drop(meter->total, lone_settle(meter, record) * meter->period); break;
+    case RECORD_TOUCHED: meter->total = drop(meter->total, lone_settle(meter, record)); break;
     case RECORD_WINDOW:
         if (record->amount > record->at_us)
             meter->next_refill_us = record->amount;
