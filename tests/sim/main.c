@@ -15,7 +15,7 @@ static const char usage[] =
     "  --seeds A..B      run the seeds from A to B; default 1..1000\n"
     "  --seed N          run one\n"
     "  --scenario NAME   run every seed in this scenario; --list names them\n"
-    "  --asks N          about so many requests a run; default 1500\n"
+    "  --asks N          about so many requests a run; default 1000\n"
     "  --trace           print every event\n"
     "  --until-broken    stop at the first broken promise\n"
     "  --matrix          print what is admitted against one ideal bucket, over rates, instances, lives and demands\n"
@@ -88,7 +88,7 @@ int main(int argc, char **argv)
 {
     struct seeds seeds = { 1, 1000 };
     const struct scenario *only = NULL;
-    struct run_settings settings = { .tells = true, .asks = 1500 };
+    struct run_settings settings = { .tells = true, .asks = 1000 };
     setvbuf(stdout, NULL, _IOLBF, 0);
     for (int i = 1; i < argc; i++) {
         const char *value = i + 1 < argc ? argv[i + 1] : "";

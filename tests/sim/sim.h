@@ -158,6 +158,7 @@ struct instance {
     bool falls_back;                           /* its last answers were by the fallback */
     int64_t fell_as;                           /* one of so many */
     struct holding holdings[SIM_LIMITS][SIM_KEYS];
+    int64_t asks[SIM_LIMITS][SIM_KEYS];
     int64_t calls[SIM_LIMITS][SIM_KEYS]; /* that reached the store or were lost on the way */
 };
 
@@ -211,8 +212,7 @@ struct sim {
     int64_t void_us[SIM_LIMITS][SIM_KEYS]; /* denials asked for up to then say nothing */
     bool is_over;                          /* what is answered now is answered by weir_close() */
     int64_t asked, answered, allowed, denied, fallbacks, lease_hits, denial_hits, store_calls;
-    int64_t used, fallback_used, ideal; /* permits */
-    int64_t busy_calls;
+    int64_t used, fallback_used, ideal;       /* permits */
     struct cell ideals[SIM_LIMITS][SIM_KEYS]; /* one bucket that everybody asks, at once */
 };
 

@@ -165,6 +165,7 @@ void instance_ask(struct sim *sim, struct instance *instance, int limit, int key
         .must_pass = must_pass,
     };
     sim->asked++;
+    instance->asks[limit][key]++;
     ask_ideal(sim, limit, key, cost);
     clocks_of(sim, instance);
     const int status = weir_submit(instance->limiter, &asked->op);
