@@ -187,6 +187,18 @@ __attribute__((noinline)) void failure_over(struct weir *limiter, int64_t now_us
         settle_all(limiter);
 }
 
+/* The next failure begins another, with every key cold; what was admitted in this one is owed. */
+void failure_split(struct weir *limiter)
+{
+    lock_take(&limiter->settle.mutex);
+    const uint64_t outage = atomic_load(&limiter->outage);
+    if (outage & OUTAGE_LASTS) {
+        atomic_store(&limiter->outage, outage & ~OUTAGE_LASTS);
+        outage_end(limiter, outage, failure_time(limiter, WEIR_OWN_CLOCK));
+    }
+    lock_give(&limiter->settle.mutex);
+}
+
 void failure_begin_in_child(struct weir *limiter)
 {
     settle_begin_in_child(limiter);

@@ -2,6 +2,7 @@
 #include "core/limiter.h"
 
 #include "core/failure.h"
+#include "core/failure.h"
 #include "core/inside.h"
 #include "core/settle.h"
 
@@ -204,10 +205,14 @@ int limiter_set_share(struct weir *limiter, const struct share *share)
     lock_take(&limiter->mutex);
     struct weir_plan *plans = malloc((HASH_COUNT(limiter->limits) + 1) * sizeof *plans);
     error = plans ? plans_at(limiter, &copy, plans) : WEIR_ENOMEM;
+    bool changes = false;
     if (!error) {
         size_t i = 0;
         struct weir_limit *limit, *next;
         HASH_ITER(hh, limiter->limits, limit, next) {
+            struct weir_plan old;
+            plan_cell_read(limit_plan(limit, true), &old);
+            changes = changes || old.fingerprint != plans[i].fingerprint;
             limit->part = plan_part(&limit->policy, &copy);
             plan_cell_write(limit_plan(limit, true), &plans[i++]);
         }
@@ -217,6 +222,8 @@ int limiter_set_share(struct weir *limiter, const struct share *share)
     }
     lock_give(&limiter->mutex);
 
+    if (changes && limiter->fallback)
+        failure_split(limiter);
     free(plans);
     share_free(&copy);
     if (error)

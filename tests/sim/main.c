@@ -5,7 +5,7 @@
 #include <string.h>
 
 static const char usage[] =
-    "usage: sim [--seeds A..B | --seed N] [--scenario NAME] [--asks N] [--trace]\n"
+    "usage: sim [--seeds A..B | --seed N] [--scenario NAME] [--asks N] [--trace] [--until-broken]\n"
     "       sim --matrix\n"
     "       sim --list\n"
     "\n"
@@ -17,6 +17,7 @@ static const char usage[] =
     "  --scenario NAME   run every seed in this scenario; --list names them\n"
     "  --asks N          about so many requests a run; default 1500\n"
     "  --trace           print every event\n"
+    "  --until-broken    stop at the first broken promise\n"
     "  --matrix          print what is admitted against one ideal bucket, over rates, instances, lives and demands\n"
     "\n"
     "Exit status: 0 no promise was broken, 1 one was, 2 wrong arguments.\n";
@@ -57,6 +58,8 @@ static int run(const struct seeds *seeds, const struct scenario *only, const str
         const struct scenario *scenario = only ? only : &scenarios[seed % scenario_count];
         const struct run_result result = run_seed(scenario, seed, settings);
         broken += !result.good;
+        if (broken && settings->until_broken)
+            break;
         sum.asked += result.asked;
         sum.steps += result.steps;
         sum.used += result.used;
@@ -97,6 +100,10 @@ int main(int argc, char **argv)
             return fputs(usage, stdout) < 0;
         if (strcmp(argv[i], "--trace") == 0) {
             settings.tells_all = true;
+            continue;
+        }
+        if (strcmp(argv[i], "--until-broken") == 0) {
+            settings.until_broken = true;
             continue;
         }
         if (strcmp(argv[i], "--seeds") == 0 || strcmp(argv[i], "--seed") == 0) {

@@ -133,6 +133,7 @@ struct remote {
 struct grant {
     int64_t asked_us, left; /* true time */
     int64_t shift_us;       /* from the store's decision to its landing here */
+    bool is_lease;          /* some of it was ahead of use */
 };
 struct holding {
     struct grant grants[SIM_GRANTS]; /* the oldest first */
@@ -155,6 +156,7 @@ struct instance {
     int64_t count;                             /* how many instances it believes in */
     int64_t weight;                            /* of its part of the load */
     bool falls_back;                           /* its last answers were by the fallback */
+    int64_t fell_as;                           /* one of so many */
     struct holding holdings[SIM_LIMITS][SIM_KEYS];
     int64_t calls[SIM_LIMITS][SIM_KEYS]; /* that reached the store or were lost on the way */
 };
@@ -225,6 +227,7 @@ struct run_result {
 };
 struct run_settings {
     bool tells, tells_all; /* violations; every event as well */
+    bool until_broken;     /* for who runs many */
     int64_t asks;          /* about so many requests */
 };
 struct run_result run_seed(const struct scenario *scenario, uint64_t seed, const struct run_settings *settings);
@@ -306,7 +309,7 @@ void audit_end(struct sim *sim);
 enum record_kind {
     RECORD_USE,      /* permits used by Redis's decision or a lease */
     RECORD_FALLBACK, /* permits used by a fallback's */
-    RECORD_OUTAGE,   /* an instance began to fall back */
+    RECORD_OUTAGE,   /* an instance began to fall back; amount 1: its share is another one */
     RECORD_SETTLED,  /* an instance's fallback was charged to the store: so many of its permits */
     RECORD_TOUCHED,  /* an instance was decided by the store again */
     RECORD_WINDOW,   /* the store's window, or what is refilled next, ends at `amount` */

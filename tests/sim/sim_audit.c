@@ -60,7 +60,7 @@ static void grants_tidy(const struct sim *sim, struct holding *holding)
 {
     int kept = 0;
     for (int i = 0; i < holding->count; i++)
-        if (is_alive(sim, &holding->grants[i]))
+        if (is_alive(sim, &holding->grants[i]) && (holding->grants[i].is_lease || holding->grants[i].left > 0))
             holding->grants[kept++] = holding->grants[i];
     holding->count = kept;
 }
@@ -125,11 +125,10 @@ static void note_window(struct sim *sim, const struct asked *asked, const struct
         record_now(sim, asked->limit, asked->key, RECORD_WINDOW, -1, end_us);
 }
 
-/* What an outage has cost is charged by itself; nothing else looks like that while there is such a thing. */
-static bool is_settlement(const struct instance *instance, const struct asked *asked)
+/* What an outage has cost is charged so, and nothing else is. */
+static bool is_settlement(const struct asked *asked)
 {
-    return asked->verb == WEIR_TAKE && asked->cost == 0 && asked->spread == 1 && asked->ahead > 0 &&
-           instance->holdings[asked->limit][asked->key].unsettled > 0;
+    return asked->verb == WEIR_TAKE && asked->cost == 0 && asked->spread == 1;
 }
 
 static int64_t granted_by(const struct asked *asked, const struct weir_decision *decision)
@@ -151,7 +150,7 @@ void audit_executed(struct sim *sim, struct instance *instance, const struct ask
         return;
     note_window(sim, asked, decision);
     instance->holdings[asked->limit][asked->key].flying += granted_by(asked, decision);
-    if (is_settlement(instance, asked)) {
+    if (is_settlement(asked)) {
         instance->holdings[asked->limit][asked->key].unsettled = 0;
         record_now(sim, asked->limit, asked->key, RECORD_SETTLED, instance->number, asked->ahead - decision->ahead);
     }
@@ -163,13 +162,15 @@ void audit_delivered(struct sim *sim, struct instance *instance, const struct as
     if (asked->verb != WEIR_TAKE)
         return;
     struct holding *holding = &instance->holdings[asked->limit][asked->key];
-    const bool settles = asked->cost == 0 && asked->spread == 1;
     const int64_t granted = granted_by(asked, decision);
     holding->flying -= granted;
-    if (granted > 0)
+    if (granted > 0 && !is_settlement(asked))
         grant_add(sim, holding,
-                  &(struct grant){ .asked_us = asked_us, .left = granted, .shift_us = sim->now_us - sim->executed_us });
-    if (!settles || holding->unsettled > 0) {
+                  &(struct grant){ .asked_us = asked_us,
+                                   .left = granted,
+                                   .shift_us = sim->now_us - sim->executed_us,
+                                   .is_lease = decision->ahead > 0 });
+    if (!is_settlement(asked)) {
         holding->unsettled = 0;
         const struct record record = { .at_us = sim->executed_us,
                                        .order = sim->executed_order,
@@ -204,8 +205,8 @@ void audit_submitted(struct sim *sim, struct instance *instance, const struct as
     struct holding *holding = &instance->holdings[asked->limit][asked->key];
     instance->calls[asked->limit][asked->key]++;
     if (sim->scenario->troubles & TROUBLE_REDEFINE || asked->verb != WEIR_TAKE || holding->denied_cost == 0 ||
-        asked->cost < holding->denied_cost ||
-        holding->denied_asked_us <= sim->void_us[asked->limit][asked->key] || grants_left(sim, holding) > 0)
+        asked->cost < holding->denied_cost || holding->denied_asked_us <= sim->void_us[asked->limit][asked->key] ||
+        grants_left(sim, holding) > 0)
         return; /* what is leased here makes up for it */
     if (instance_clock_us(instance, sim->now_us) < holding->denied_until_us)
         violation(sim, "H12: instance %d asks for %lld of limit%d key%d, which is denied for %lld us yet",
@@ -260,14 +261,18 @@ void audit_crashed(struct sim *sim, struct instance *instance)
 
 static void falls_back(struct sim *sim, struct instance *instance)
 {
-    if (instance->falls_back)
+    if (instance->falls_back && instance->fell_as == instance->count)
         return;
+    const bool resized =
+        instance->falls_back; /* another share: another outage, if the limit is divided in another way */
+    instance->fell_as = instance->count;
     instance->falls_back = true;
     for (int limit = 0; limit < sim->limit_count; limit++) {
         for (int key = 0; key < sim->key_count; key++) {
             struct record record = { .at_us = sim->now_us,
                                      .order = sim->order++,
                                      .kind = RECORD_OUTAGE,
+                                     .amount = resized,
                                      .instance = instance->number,
                                      .count = instance->count };
             record_add(sim, limit, key, &record);
@@ -297,8 +302,8 @@ static void used(struct sim *sim, const struct asked_op *asked)
     } else if (decision->source == WEIR_BY_LEASE) {
         record.shift_us = 0;
         for (int i = 0; i < holding->count; i++)
-            if (llabs(sim->now_us - decision->age_us - holding->grants[i].asked_us) <=
-                drifted(sim, sim->leases.life_us))
+            if (holding->grants[i].is_lease && llabs(sim->now_us - decision->age_us - holding->grants[i].asked_us) <=
+                                                   drifted(sim, sim->leases.life_us))
                 record.shift_us = holding->grants[i].shift_us;
         if (decision->age_us >= sim->leases.life_us)
             violation(sim, "H1: a permit of limit%d key%d is used %lld us after it was asked for", asked->limit,

@@ -18,8 +18,9 @@
 
 /* What one instance did without the store. */
 struct lone {
-    int64_t level, cold;  /* units: of its share's meter, and of one that nobody uses */
-    int64_t owed, before; /* permits: not settled; those of earlier outages that had not drained when the next began */
+    int64_t level, cold; /* units: of its share's meter, and of one that nobody uses */
+    int64_t owed;        /* permits that are not settled */
+    int64_t before;      /* units of them from earlier outages, not drained when the next began */
     int64_t last_us, outage_us, count;
 };
 
@@ -33,8 +34,9 @@ struct meter {
     int64_t owed;         /* of all instances, permits */
     struct lone *lones;
     int64_t next_refill_us;
+    int64_t credits; /* of which something may be leased yet */
     /* Windows. */
-    int64_t window_end_us, window_used, credits;
+    int64_t window_end_us, window_used;
 };
 
 static void over(struct meter *meter, const char *promise, int64_t at_us, int64_t level, int64_t most)
@@ -62,9 +64,12 @@ static void lone_drain(const struct meter *meter, struct lone *lone, int64_t now
     lone->last_us = now_us;
 }
 
+/* What has not drained of what it admitted, in units. The share is two permits smaller, at most, than it is taken for here:
+ * where the cold part of it may be gone so much more has drained. */
 static int64_t lone_debt(const struct meter *meter, const struct lone *lone)
 {
-    return max_of(0, lone->before + (lone->level - lone->cold) / meter->period - 2);
+    const int64_t inexact = lone->cold <= 2 * meter->period ? 2 * meter->period : 0;
+    return lone->before + max_of(0, lone->level - lone->cold - inexact);
 }
 
 static void lone_outage(struct meter *meter, const struct record *record)
@@ -75,17 +80,20 @@ static void lone_outage(struct meter *meter, const struct record *record)
         lone->before = lone_debt(meter, lone);
     lone->count = record->count;
     lone->level = lone->cold = share_size(meter, record->count);
-    lone->outage_us = record->at_us;
+    if (!record->amount)
+        lone->outage_us = record->at_us;
 }
 
-/* Its fallback counts in the store now, but for `clipped` permits; what has drained since is forgiven. */
+/* Its fallback counts in the store now, but for what there was no room for. Returns units of it that the meter is to forget:
+ * those, and what has drained meanwhile. */
 static int64_t lone_settle(struct meter *meter, const struct record *record)
 {
     struct lone *lone = &meter->lones[record->instance];
     lone_drain(meter, lone, record->at_us);
+    const int64_t owed = lone->owed * meter->period;
     const int64_t forgiven = record->amount == INT64_MAX
-                                 ? lone->owed
-                                 : max_of(0, lone->owed - lone_debt(meter, lone)) + record->amount;
+                                 ? owed
+                                 : max_of(0, owed - lone_debt(meter, lone)) + record->amount * meter->period;
     meter->owed -= lone->owed;
     lone->owed = lone->before = 0;
     lone->cold = lone->level; /* it is not owed twice */
@@ -119,6 +127,7 @@ static void bucket_drain(struct meter *meter, const struct record *record)
 /* What the store does not know of any more. Below 0: it is leased, and will be used. */
 static void bucket_credit(struct meter *meter, int64_t permits)
 {
+    meter->credits++;
     meter->store -= permits * meter->period;
     meter->total -= permits * meter->period;
 }
@@ -148,8 +157,8 @@ static void bucket_fallback(struct meter *meter, const struct record *record)
     lone->owed += record->amount;
     meter->owed += record->amount;
     const struct weir_policy *policy = &meter->limit->policy;
-    if (meter->sim->scenario->troubles & (TROUBLE_ELASTIC | TROUBLE_REDEFINE))
-        return; /* shares that change mid-outage are as large as they may be at the time */
+    if (meter->sim->scenario->troubles & TROUBLE_REDEFINE)
+        return; /* a limit that grows is larger at once */
     if (policy->refill == WEIR_INTERVAL) {
         if (policy->align == WEIR_ALIGN_FIRST && record->at_us < lone->outage_us + policy->period_us)
             violation(meter->sim, "H10: instance %d has permits of limit%d %lld us into an outage", record->instance,
@@ -168,7 +177,8 @@ static void bucket_take(struct meter *meter, const struct record *record)
         meter->store += record->amount * meter->period;
         meter->total += record->amount * meter->period;
         if (policy->algorithm == WEIR_TOKEN_BUCKET && meter->store > bucket_size(meter) + over_max(meter))
-            over(meter, "H1: store and leases", record->at_us, meter->store, bucket_size(meter) + over_max(meter));
+            over(meter, policy->refill == WEIR_INTERVAL ? "H5" : "H1", record->at_us, meter->store,
+                 bucket_size(meter) + over_max(meter));
         break;
     case RECORD_FALLBACK:
         meter->total += record->amount * meter->period;
@@ -176,7 +186,7 @@ static void bucket_take(struct meter *meter, const struct record *record)
         break;
     case RECORD_OUTAGE: lone_outage(meter, record); break;
     case RECORD_SETTLED:
-    case RECORD_TOUCHED: meter->total = max_of(0, meter->total - lone_settle(meter, record) * meter->period); break;
+    case RECORD_TOUCHED: meter->total = drop(meter->total, lone_settle(meter, record)); break;
     case RECORD_WINDOW:
         if (record->amount > record->at_us)
             meter->next_refill_us = record->amount;
@@ -187,6 +197,8 @@ static void bucket_take(struct meter *meter, const struct record *record)
         meter->total = drop(meter->total, meter->rate * record->amount);
         break;
     case RECORD_CREDITED:
+        if (--meter->credits > 0)
+            break;
         meter->store = max_of(0, meter->store);
         meter->total = max_of(0, meter->total);
         break;
@@ -305,7 +317,8 @@ static void lone_windows(struct meter *meter, const struct record *records, size
             continue;
         struct lone *lone = &meter->lones[record->instance];
         if (record->kind == RECORD_OUTAGE)
-            lone->outage_us = record->at_us;
+            if (!record->amount)
+                lone->outage_us = record->at_us;
         if (record->kind != RECORD_FALLBACK)
             continue;
         if (!grid && record->at_us < lone->outage_us + policy->period_us - policy->period_us / 1000)
@@ -349,7 +362,8 @@ static void departures_check(struct meter *meter, struct record *records, size_t
         level = max_of(0, level - meter->rate * (record->departs_us - last_us));
         last_us = record->departs_us;
         if (level > meter->rate * rounding_us)
-            violation(meter->sim, "H6: limit%d key%d, used by instance %d at %lld us, departs at %lld us, %lld us too early",
+            violation(meter->sim,
+                      "H6: limit%d key%d, used by instance %d at %lld us, departs at %lld us, %lld us too early",
                       meter->number, meter->key, record->instance, (long long)(record->at_us - SIM_EPOCH_US),
                       (long long)(record->departs_us - SIM_EPOCH_US), (long long)(level / meter->rate));
         if (record->departs_us - record->at_us > meter->size * meter->period / meter->rate + 1 + record->shift_us)

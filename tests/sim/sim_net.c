@@ -98,13 +98,10 @@ static void connection_lost(struct sim *sim, void *what)
     struct remote *remote = what;
     if (!remote->is_cut)
         return;
+    clocks_of(sim, remote->instance);
     breaker_open(sim, remote);
-    struct flight *flight = remote->flights;
-    while (flight) { /* what is answered may ask again, and is refused */
-        answer(sim, flight, WEIR_EIO);
-        flight = remote->flights;
-        clocks_of(sim, remote->instance);
-    }
+    while (remote->flights) /* what is answered may ask again, and is refused */
+        answer(sim, remote->flights, WEIR_EIO);
 }
 
 void remote_cut(struct sim *sim, struct remote *remote, bool refuses)

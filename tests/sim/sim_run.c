@@ -171,10 +171,12 @@ static void check_liveness(struct sim *sim)
         until_us = max_of(until_us, sim->instances[i]->resumes_us);
     until_us += reset_us + WEIR_CLOCK_SLACK_US + 2 * WEIR_SECOND;
     if (sim->scenario->troubles & TROUBLE_STEP) { /* a clock that was set back is noticed by the next request */
+        while (events_step(sim, until_us) && !sim->failed)
+            ;
         for (int limit = 0; limit < sim->limit_count; limit++)
             for (int key = 0; key < sim->key_count; key++)
                 instance_ask(sim, sim->instances[0], limit, key, 1, false);
-        until_us += reset_us;
+        until_us += reset_us + WEIR_CLOCK_SLACK_US;
     }
     for (int i = 0; i < sim->count && !sim->failed; i++) {
         while (events_step(sim, until_us) && !sim->failed)

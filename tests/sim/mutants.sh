@@ -1,0 +1,88 @@
+#!/bin/sh
+# mutants.sh - breaks the code on purpose, a promise at a time, and shows that the simulator tells. See --help.
+set -eu
+cd "$(dirname "$0")/../.."
+
+if [ $# -gt 0 ]; then
+    cat <<'TEXT'
+usage: sh tests/sim/mutants.sh
+
+Copies the sources to a temporary folder, changes one line of them at a time, and runs the simulator's scenario that
+holds the broken promise. Takes about a minute. CC is the compiler, default cc.
+
+Exit status: 0 every mutant was found, 1 one was not, 2 one could not be made, or its program not be built.
+TEXT
+    [ "$1" = --help ] && exit 0
+    exit 2
+fi
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+mkdir "$work/src" "$work/tests" "$work/objects"
+cp -R src/core src/backends "$work/src"
+cp -R tests/sim "$work/tests"
+cp -R include "$work"
+sources="src/core/*.c src/backends/hybrid*.c src/backends/memory*.c src/backends/rules.c src/backends/slab.c tests/sim/*.c"
+links="-Wl,--wrap=clock_gettime -Wl,--wrap=getrandom -pthread"
+
+compile() { # SOURCE OBJECT
+    (cd "$work" && ${CC:-cc} -std=c11 -O1 -w -DNDEBUG -D_GNU_SOURCE -Isrc -Iinclude -c "$1" -o "$2")
+}
+object_of() { # SOURCE
+    echo "objects/$(echo "$1" | tr / _).o"
+}
+for source in $sources; do
+    compile "$source" "$(object_of "$source")"
+done
+
+missed=0
+# The mutation is a sed script; what the simulator must say has WORD in it.
+mutant() { # PROMISE WORD SCENARIO FILE SED
+    cp "$work/$4" "$work/kept"
+    sed "$5" "$work/kept" >"$work/$4"
+    if cmp -s "$work/kept" "$work/$4"; then
+        echo "mutants.sh: nothing to change in $4: $5" >&2
+        exit 2
+    fi
+    object=$(object_of "$4")
+    mv "$work/$object" "$work/kept.o"
+    compile "$4" "$object"
+    # shellcheck disable=SC2086 # a list of words
+    ${CC:-cc} "$work"/objects/*.o $links -o "$work/sim"
+    "$work/sim" --scenario "$3" --seeds 1..300 --asks 800 --until-broken >"$work/log" 2>&1 || true
+    found=$(sed -n 's/^VIOLATION in [^,]*, \(seed [0-9]*\), at [0-9]* us: \(.*\)/\1: \2/p' "$work/log" | head -n 1)
+    case $found in
+    *"$2"*) verdict=found ;;
+    '') verdict='NOT FOUND' missed=1 ;;
+    *) verdict='FOUND AS ANOTHER' missed=1 ;;
+    esac
+    printf '%-9s %-9s %s: %s\n          %s\n' "$1" "$verdict" "$4" "$5" "$found"
+    mv "$work/kept" "$work/$4"
+    mv "$work/kept.o" "$work/$object"
+}
+
+lease=src/core/lease.c
+flight=src/backends/hybrid_flight.c
+mutant H1 H1: hoard $lease 's/\.end_us = asked_us + life_of/.end_us = now_us + life_of/'
+mutant H1 H1: hoard $lease 's/batch->left > 0 && now_us >= batch->end_us/batch->left < 0/'
+mutant H1 H1: calm $lease 's/\.left = granted,/.left = 2 * granted,/'
+mutant H1 H1: hoard src/core/plan.c 's/plan->size -= permits;/;/'
+mutant H2 H2: calm $flight 's/asked\.verb = WEIR_TAKE;/asked.verb = ask->cost ? WEIR_TAKE : WEIR_REFUND;/'
+mutant H3 H3: hoard $lease 's/case WEIR_FIXED_WINDOW: return min_of(.*/case WEIR_FIXED_WINDOW: return rules->life_us;/'
+mutant H4 H4: hoard $lease 's/return min_of(rules->life_us, decision->reset_after_us - plan->blocks.*/return rules->life_us;/'
+mutant H5 H5: hoard $lease 's/return min_of(rules->life_us, decision->reset_after_us - max_of.*/return rules->life_us;/'
+mutant H6 H6: hoard $lease 's/if (now_us <= slot_at_us(plan, batch, batch->next))/if (now_us)/'
+mutant H6 H6: hoard $lease 's/\.next = direct,/.next = 0,/'
+mutant H7 H7: calm $lease 's/const int64_t room = max_of.*/const int64_t room = WEIR_MAX_PERMITS;/'
+mutant H7 H7: weights $lease 's/const int64_t denied_cost = is_empty ? 1 : ask->cost;/const int64_t denied_cost = 1;/'
+mutant H8 H12: loss $flight 's/if (status == WEIR_OK) {/if (status == WEIR_OK || status == WEIR_ETIME) {/'
+mutant H9 ' used' flush tests/sim/sim_store.c 's/if (lost > 0)/if (lost < 0)/'
+mutant H10 H10: outage src/backends/memory_decide.c 's/request->cold_since_us, plan->size)/request->cold_since_us, 0)/'
+mutant H10 ' used' flap src/core/settle.c '/^void settle_admitted/,/^{/s/^{/{ return;/'
+mutant H10 'H10: all together' flap src/backends/memory_debt.c 's/return div_up(max_of(0, level.used - none.used), plan->q);/return div_up(max_of(0, level.used - none.used), 2 * plan->q);/'
+mutant H11 'H10: an instance in an outage' partition src/core/limit.c 's/limit_plan(request->limit, request->cold_since_us >= 0)/limit_plan(request->limit, false)/'
+mutant H12 H12: calm $lease 's/: decision->retry_after_us);/: 2 * decision->retry_after_us);/'
+mutant H12 H12: calm $lease 's/return lease->denied_cost > 0 \&\& now_us/return lease->denied_cost > WEIR_MAX_PERMITS \&\& now_us/'
+mutant H13 H10: elastic-outage src/core/limiter.c 's/if (changes && limiter->fallback)/if (false)/'
+mutant liveness liveness: loss $flight '/else if (account)$/{n;s/.*/;/;}'
+exit $missed
