@@ -85,7 +85,7 @@ static int remote_answer(struct remote *remote, int64_t late_us)
     int count = 0;
     for (;; count++) {
         pthread_mutex_lock(&remote->mutex);
-        struct pending pending = { NULL };
+        struct pending pending = { .op = NULL };
         int status = WEIR_OK;
         if (remote->answered < remote->queued) {
             pending = remote->queue[remote->answered++];

@@ -67,7 +67,7 @@ static void decide_send(struct scripts *scripts, const struct weir_plan *plan, c
     call_begin(&call, redis_script_of(plan), n);
     for (int i = 0; i < n; i++) {
         call_word(&call, key, (size_t)snprintf(key, sizeof key, "%s%d", name, i));
-        at = item_put(items, at, verb, cost);
+        at = item_put(items, at, (int)verb, cost);
     }
     call_word(&call, stamp, redis_stamp_write(plan, stamp));
     call_items(&call, items, at);

@@ -2,7 +2,6 @@
 #include "core/limiter.h"
 
 #include "core/failure.h"
-#include "core/failure.h"
 #include "core/inside.h"
 #include "core/settle.h"
 

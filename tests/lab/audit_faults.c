@@ -5,8 +5,9 @@
  * killed meanwhile; and what a killed process was given and did not write down, nobody used. Demand comes in tides, by
  * turns less than the limit and far more: that is when leases go beyond a limit if ever they do.
  *
- * Each time Redis loses what it has counted, that forgives at most one fresh limit. What neither the losses nor
- * weir_limit_info.over_max account for is a failure; so is a call that ends in an error, a lease used after its life, and
+ * Each time Redis loses what it has counted, that forgives at most one fresh limit. Who is back after an outage before the
+ * others cannot know what they have admitted meanwhile, and may admit as much once more: at most what all have admitted in
+ * one outage. What neither of these nor weir_limit_info.over_max account for is a failure; so is a call that ends in an error, a lease used after its life, and
  * a limit of which hardly anything was used.
  *
  * Exit status: 0 all was as promised; 1 otherwise; 2 wrong arguments; 77 there is no Redis server to be had.
@@ -42,7 +43,8 @@ enum { PROCESSES_MOST = 64, THREADS_MOST = 64, SOURCES = WEIR_BY_FAIL_CLOSED + 1
 struct admitted {
     int64_t start_us; /* CLOCK_REALTIME, by which Redis decides; 0: not written */
     uint32_t took_us;
-    uint32_t key;
+    uint16_t key;
+    bool by_outage; /* not decided by what Redis knew */
 };
 
 struct ledger { /* in shared memory */
@@ -125,7 +127,8 @@ static void call_once(const struct siege *siege, weir_limit *limit, uint32_t num
     }
     int64_t place = atomic_fetch_add(&ledger->logged, 1);
     if (place < siege->room) {
-        ledger->log[place].key = number;
+        ledger->log[place].key = (uint16_t)number;
+        ledger->log[place].by_outage = decision.source == WEIR_BY_FALLBACK;
         ledger->log[place].took_us = (uint32_t)took_us;
         ledger->log[place].start_us = start_us;
     }
@@ -321,7 +324,21 @@ static void report_counts(const struct siege *siege)
            (int64_t)siege->ledger->longest_us, calls, lost, outages, settled, unsettled);
 }
 
-/* Each key has the limit for itself. Whether all were within what is promised. */
+/* What was admitted of a key, all or in outages only; how many. */
+static size_t admits_of(const struct siege *siege, int64_t logged, int64_t key, bool by_outage_only,
+                        struct admit *admits)
+{
+    size_t n = 0;
+    for (int64_t i = 0; i < logged; i++) {
+        const struct admitted *admitted = &siege->ledger->log[i];
+        if (admitted->start_us != 0 && admitted->key == key && (admitted->by_outage || !by_outage_only))
+            admits[n++] = (struct admit){ admitted->start_us, admitted->start_us + admitted->took_us, 1 };
+    }
+    return n;
+}
+
+/* Each key has the limit for itself. Whether enough of all was used; *worst is what was too much, but for what outages
+ * account for: there is one a turn. */
 static bool report_keys(const struct siege *siege, int64_t logged, double *worst)
 {
     struct admit *admits = malloc((size_t)(logged + 1) * sizeof *admits);
@@ -329,17 +346,15 @@ static bool report_keys(const struct siege *siege, int64_t logged, double *worst
     bool used = true;
     *worst = -INFINITY;
     for (int64_t key = 0; key < siege->keys && admits != NULL; key++) {
-        size_t n = 0;
-        for (int64_t i = 0; i < logged; i++) {
-            const struct admitted *admitted = &siege->ledger->log[i];
-            if (admitted->start_us != 0 && admitted->key == key)
-                admits[n++] = (struct admit){ admitted->start_us, admitted->start_us + admitted->took_us, 1 };
-        }
+        size_t n = admits_of(siege, logged, key, true, admits);
+        int64_t in_outage = n > 0 ? envelope_stretch(admits, n, siege->scenario->turn_us) : 0;
+        n = admits_of(siege, logged, key, false, admits);
         double over = most_over(&siege->policy, admits, n);
         double share = (double)n / (rate * (double)siege->seconds * 1e6 + (double)size_of(&siege->policy));
-        printf("key-%" PRId64 " admitted %zu, of what there was %.3f, over %.3f\n", key, n, share, over);
+        printf("key-%" PRId64 " admitted %zu, of what there was %.3f, over %.3f, most in an outage %" PRId64 "\n", key,
+               n, share, over, in_outage);
         used = used && share >= LEAST_USED;
-        *worst = over > *worst ? over : *worst;
+        *worst = over - (double)in_outage > *worst ? over - (double)in_outage : *worst;
     }
     free(admits);
     return admits != NULL && used;
