@@ -76,10 +76,10 @@ static int run(const struct seeds *seeds, const struct scenario *only, const str
     }
     printf(
         "%llu runs, %llu broke a promise: %lld requests, %lld calls to the store, %lld lease hits, %lld denial hits, "
-        "%lld fallbacks, %lld events\n",
+        "%lld fallbacks, %lld events; %lld permits used, one bucket %lld\n",
         (unsigned long long)(seeds->last - seeds->first + 1), (unsigned long long)broken, (long long)sum.asked,
         (long long)sum.store_calls, (long long)sum.lease_hits, (long long)sum.denial_hits, (long long)sum.fallbacks,
-        (long long)sum.steps);
+        (long long)sum.steps, (long long)sum.used, (long long)sum.ideal);
     return broken > 0;
 }
 

@@ -112,6 +112,9 @@ static void limit_draw(struct sim *sim, struct sim_limit *limit, int number)
         abort();
     limit->size = limit->plan.size;
     limit->rate_limit = policy.limit;
+    char text[160];
+    weir_policy_print(&policy, text, sizeof text);
+    trace(sim, "%s: %s, asked for %lld/1000 of it", limit->name, text, (long long)limit->demand_permille);
 }
 
 static void draw(struct sim *sim)
@@ -137,6 +140,10 @@ static void draw(struct sim *sim)
     for (int64_t i = 0; i < count; i++)
         instance_make(sim);
     instances_recount(sim);
+    trace(sim, "%d instances, %d keys, leases of %lld us and %lld permits%s, way %lld to %lld us", sim->count,
+          sim->key_count, (long long)sim->leases.life_us, (long long)sim->leases.max,
+          sim->leases.strict ? ", strict" : "", (long long)(sim->up_min_us + sim->down_min_us),
+          (long long)(sim->up_max_us + sim->down_max_us));
 }
 
 static int64_t asked_a_second(const struct sim *sim)
