@@ -1,11 +1,15 @@
 /* main.c - the simulator's command line: many seeds, one, or the matrix of utilisation. */
+#ifdef SIM_LUA
+#include "redis_store.h"
+#else
 #include "sim.h"
+#endif
 
 #include <stdlib.h>
 #include <string.h>
 
 static const char usage[] =
-    "usage: sim [--seeds A..B | --seed N] [--scenario NAME] [--asks N] [--trace] [--until-broken]\n"
+    "usage: sim [--seeds A..B | --seed N] [--scenario NAME] [--asks N] [--lua] [--trace] [--until-broken]\n"
     "       sim --matrix\n"
     "       sim --list\n"
     "\n"
@@ -17,6 +21,7 @@ static const char usage[] =
     "  --scenario NAME   run every seed in this scenario; --list names them\n"
     "  --asks N          about so many requests a run; default 1000\n"
     "  --trace           print every event\n"
+    "  --lua             ask the real scripts in a private Redis server as well\n"
     "  --until-broken    stop at the first broken promise\n"
     "  --matrix          print what is admitted against one ideal bucket, over rates, instances, lives and demands\n"
     "\n"
@@ -78,6 +83,25 @@ static int run(const struct seeds *seeds, const struct scenario *only, const str
     return broken > 0;
 }
 
+/* 77 if there is no server. */
+static int run_with_lua(const struct seeds *seeds, const struct scenario *only, struct run_settings *settings)
+{
+#ifdef SIM_LUA
+    if (!redis_store_open()) {
+        puts("skipped: no redis-server here");
+        return 77;
+    }
+    settings->twin = &redis_store;
+    const int status = run(seeds, only, settings);
+    redis_store_close();
+    return status;
+#else
+    (void)seeds, (void)only, (void)settings;
+    puts("skipped: built without Redis");
+    return 77;
+#endif
+}
+
 static int refuse(const char *what)
 {
     fprintf(stderr, "sim: %s\n%s", what, usage);
@@ -89,6 +113,7 @@ int main(int argc, char **argv)
     struct seeds seeds = { 1, 1000 };
     const struct scenario *only = NULL;
     struct run_settings settings = { .tells = true, .asks = 1000 };
+    bool lua = false;
     setvbuf(stdout, NULL, _IOLBF, 0);
     for (int i = 1; i < argc; i++) {
         const char *value = i + 1 < argc ? argv[i + 1] : "";
@@ -100,6 +125,10 @@ int main(int argc, char **argv)
             return fputs(usage, stdout) < 0;
         if (strcmp(argv[i], "--trace") == 0) {
             settings.tells_all = true;
+            continue;
+        }
+        if (strcmp(argv[i], "--lua") == 0) {
+            lua = true;
             continue;
         }
         if (strcmp(argv[i], "--until-broken") == 0) {
@@ -122,5 +151,5 @@ int main(int argc, char **argv)
         }
         i++;
     }
-    return run(&seeds, only, &settings);
+    return lua ? run_with_lua(&seeds, only, &settings) : run(&seeds, only, &settings);
 }

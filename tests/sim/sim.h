@@ -100,6 +100,15 @@ struct scenario {
 extern const struct scenario scenarios[];
 extern const size_t scenario_count;
 
+/* Somebody who is asked the same as the store and must come to the same: redis_store.c. */
+struct asked;
+struct store_twin {
+    void (*forget)(void);
+    void (*snapshot)(const struct sim *sim);
+    void (*fail_over)(const struct sim *sim);
+    void (*check)(struct sim *sim, const struct asked *asked, int64_t now_us, const struct weir_decision *expected);
+};
+
 struct audit_track;
 
 /* A limit as all instances define it. */
@@ -140,8 +149,9 @@ struct holding {
     int count;
     /* The denial that was delivered last: asked for at a true time, holds until one of the instance's clock. */
     int64_t denied_cost, denied_asked_us, denied_until_us;
-    int64_t flying;    /* granted by the store, not delivered yet, or lost */
-    int64_t unsettled; /* admitted by the fallback, not charged to the store yet */
+    int64_t flying;       /* granted by the store, not delivered yet, or lost */
+    int64_t fell_back_us; /* the last use by the fallback */
+    int64_t unsettled;    /* admitted by the fallback, not charged to the store yet */
 };
 
 struct instance {
@@ -200,6 +210,7 @@ struct sim {
     int64_t up_min_us, up_max_us, down_min_us, down_max_us;
     int64_t lose_permille, late_permille;
     struct store store;
+    const struct store_twin *twin; /* or NULL */
 
     int64_t heal_us; /* from then on there are no troubles */
     int64_t key_weights[SIM_KEYS];
@@ -228,7 +239,8 @@ struct run_result {
 struct run_settings {
     bool tells, tells_all; /* violations; every event as well */
     bool until_broken;     /* for who runs many */
-    int64_t asks;          /* about so many requests */
+    const struct store_twin *twin;
+    int64_t asks; /* about so many requests */
 };
 struct run_result run_seed(const struct scenario *scenario, uint64_t seed, const struct run_settings *settings);
 

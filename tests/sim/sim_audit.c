@@ -170,7 +170,8 @@ void audit_delivered(struct sim *sim, struct instance *instance, const struct as
                                    .left = granted,
                                    .shift_us = sim->now_us - sim->executed_us,
                                    .is_lease = decision->ahead > 0 });
-    if (!is_settlement(asked)) {
+    if (!is_settlement(asked) &&
+        asked_us > holding->fell_back_us) { /* it left when all that was owed had been settled */
         holding->unsettled = 0;
         const struct record record = { .at_us = sim->executed_us,
                                        .order = sim->executed_order,
@@ -292,6 +293,7 @@ static void used(struct sim *sim, const struct asked_op *asked)
     if (decision->source == WEIR_BY_FALLBACK) {
         record.kind = RECORD_FALLBACK;
         holding->unsettled += cost;
+        holding->fell_back_us = sim->now_us;
         sim->fallback_used += cost;
     } else if (decision->source == WEIR_BY_REDIS) {
         record.at_us = sim->executed_us;

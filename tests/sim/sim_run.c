@@ -257,6 +257,9 @@ struct sim *sim_make(const struct scenario *scenario, uint64_t seed, const struc
     sim->trace = lines;
     sim->now_us = SIM_EPOCH_US;
     sim->order = 1;
+    sim->twin = settings->twin;
+    if (sim->twin)
+        sim->twin->forget();
     return sim;
 }
 

@@ -56,12 +56,19 @@ int64_t cell_used(const struct cell *cell, int64_t now_us)
     return cell->is_there ? state_used(&cell->plan, cell->state, &at_us) : 0;
 }
 
+static void decide(struct sim *sim, struct cell *cell, const struct asked *asked, struct weir_decision *out)
+{
+    cell_decide(cell, asked, store_now_us(sim), out);
+    if (sim->twin)
+        sim->twin->check(sim, asked, store_now_us(sim), out);
+}
+
 void store_decide(struct sim *sim, const struct asked *asked, struct weir_decision *out)
 {
     struct cell *cell = &sim->store.cells[asked->limit][asked->key];
     if (asked->verb == WEIR_REFUND || asked->verb == WEIR_RESET) {
         const int64_t used = cell_used(cell, store_now_us(sim));
-        cell_decide(cell, asked, store_now_us(sim), out);
+        decide(sim, cell, asked, out);
         audit_credit(sim, asked->limit, asked->key, used - cell_used(cell, store_now_us(sim)));
         audit_void_denials(sim, asked->limit, asked->key);
         return;
@@ -69,12 +76,14 @@ void store_decide(struct sim *sim, const struct asked *asked, struct weir_decisi
     const int64_t used = cell_used(cell, store_now_us(sim));
     if (used > asked->plan.size && cell->plan.fingerprint != asked->plan.fingerprint)
         audit_credit(sim, asked->limit, asked->key, used - asked->plan.size); /* what a smaller limit cannot hold */
-    cell_decide(cell, asked, store_now_us(sim), out);
+    decide(sim, cell, asked, out);
 }
 
 void store_snapshot(struct sim *sim)
 {
     memcpy(sim->store.before, sim->store.cells, sizeof sim->store.before);
+    if (sim->twin)
+        sim->twin->snapshot(sim);
 }
 
 /* What the new primary does not know of may be had once more, and not a permit beyond that. */
@@ -95,6 +104,10 @@ void store_fail_over(struct sim *sim, bool loses_all)
             audit_void_denials(sim, limit, key);
         }
     }
+    if (sim->twin && loses_all)
+        sim->twin->forget();
+    else if (sim->twin)
+        sim->twin->fail_over(sim);
     trace(sim, "store: %s", loses_all ? "forgets all" : "another primary");
 }
 
