@@ -39,8 +39,11 @@ static void key_init(struct key *key, const char *policy)
 static struct weir_decision store_decides(struct key *key, const struct lease_ask *ask)
 {
     struct weir_decision decision;
-    state_take_ahead(&key->lease.plan, key->state, key->now_us, ask->cost, ask->ahead, ask->ahead ? ask->spread : 1,
-                     &decision);
+    const struct weir_plan *plan = &key->lease.plan;
+    if (ask->ahead > 0)
+        state_take_ahead(plan, key->state, key->now_us, ask->cost, ask->ahead, ask->spread, &decision);
+    else
+        state_decide(plan, key->state, key->now_us, ask->cost, WEIR_TAKE, &decision);
     key->asked++;
     return decision;
 }

@@ -168,6 +168,12 @@ static void hybrid_watch(struct weir_backend *backend, void (*returned)(void *us
         remote->ops->watch(remote, returned, user);
 }
 
+static void hybrid_instances(struct weir_backend *backend, int64_t count)
+{
+    struct hybrid *hybrid = (struct hybrid *)backend;
+    atomic_store_explicit(&hybrid->instances, count, memory_order_relaxed);
+}
+
 /* The remote goes first: what is on its way for an account lands before it is gone. */
 static void hybrid_destroy(struct weir_backend *backend)
 {
@@ -211,12 +217,6 @@ void hybrid_watch_forks(struct weir_backend *backend)
     forks_watch(&hybrid->forks);
 }
 
-void hybrid_set_instances(struct weir_backend *backend, int64_t instances)
-{
-    struct hybrid *hybrid = (struct hybrid *)backend;
-    atomic_store_explicit(&hybrid->instances, instances, memory_order_relaxed);
-}
-
 static int64_t boottime_us(void *user)
 {
     struct timespec time;
@@ -238,6 +238,7 @@ static const struct weir_backend_ops hybrid_ops = {
     .destroy = hybrid_destroy,
     .reachable_us = hybrid_reachable_us,
     .watch = hybrid_watch,
+    .instances = hybrid_instances,
 };
 
 int hybrid_open(const struct hybrid_settings *settings, struct weir_backend *remote, struct weir_backend **out)

@@ -18,9 +18,6 @@ struct hybrid_settings {
 /* Over `remote`, which must have submit(), shut() and `shared`; owned on success only. WEIR_OK or WEIR_ENOMEM. */
 int hybrid_open(const struct hybrid_settings *settings, struct weir_backend *remote, struct weir_backend **out);
 
-/* Another number of instances. Any thread. */
-void hybrid_set_instances(struct weir_backend *hybrid, int64_t instances);
-
 /* The locks of a hybrid backend are held while the process forks, and the child starts without leases. */
 void hybrid_watch_forks(struct weir_backend *hybrid);
 

@@ -2,9 +2,9 @@
 #include "backends/hybrid_each.h"
 
 #include "backends/hybrid_request.h"
+#include "backends/same_key.h"
 
 #include <assert.h>
-#include <string.h>
 
 #define LACKING_TRIES 3 /* how often a request asks for what its lease lacks, before it asks for all it costs */
 
@@ -37,12 +37,6 @@ struct batch {
     struct asking *askings;
     size_t n;
 };
-
-static bool same_key(const struct weir_backend_request *a, const struct weir_backend_request *b)
-{
-    return a->hash == b->hash && a->limit == b->limit && a->key.len == b->key.len &&
-           memcmp(a->key.data, b->key.data, a->key.len) == 0;
-}
 
 /* What the others that will be decided after the request ask for of its key. */
 static int64_t waiting_behind(const struct batch *batch, const struct weir_backend_request *request)

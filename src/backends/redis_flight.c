@@ -1,6 +1,7 @@
 /* redis_flight.c - requests on their way to Redis: put into script calls, and those written. */
 #include "backends/redis_call.h"
 #include "backends/redis_key.h"
+#include "backends/same_key.h"
 #include "core/arith.h"
 
 #include <stdatomic.h>
@@ -100,12 +101,6 @@ static void add_ask(struct redis_flight *flight, struct redis_flight_key *key,
     else
         key->first = ask;
     key->last = ask;
-}
-
-static bool same_key(const struct weir_backend_request *a, const struct weir_backend_request *b)
-{
-    return a->hash == b->hash && a->limit == b->limit && a->key.len == b->key.len &&
-           memcmp(a->key.data, b->key.data, a->key.len) == 0;
 }
 
 /* The slot of the last key on board that is the request's, or the empty one where it belongs. */

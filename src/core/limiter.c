@@ -221,6 +221,8 @@ int limiter_set_share(struct weir *limiter, const struct share *share)
     }
     lock_give(&limiter->mutex);
 
+    if (!error && limiter->backend->ops->instances)
+        limiter->backend->ops->instances(limiter->backend, share->count);
     if (changes && limiter->fallback)
         failure_split(limiter);
     free(plans);

@@ -111,7 +111,6 @@ void instances_recount(struct sim *sim)
         clocks_of(sim, instance);
         instance->count = sim->count;
         must(limiter_set_share(instance->limiter, &share), "limiter_set_share");
-        hybrid_set_instances(instance->hybrid, sim->count);
         for (int limit = 0; limit < sim->limit_count; limit++) {
             struct sim_limit *known = &sim->limits[limit];
             struct weir_limit_info info = { .size = sizeof info };
