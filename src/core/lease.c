@@ -53,36 +53,40 @@ int64_t lease_over_max(const struct lease_rules *rules, const struct weir_plan *
     return min_of(rules->instances * lease_max(rules, plan), life_permits(rules, plan));
 }
 
-/* How long what was charged by `decision` may be used, from when it was asked for. The decision's times count from
- * Redis's now, which is no earlier than that. */
-static int64_t life_of(const struct lease_rules *rules, const struct weir_plan *plan,
-                       const struct weir_decision *decision)
+/* How long what was charged by `decision` is good for, were it not for the life of leases. The decision's times count from
+ * Redis's now. */
+static int64_t good_for_us(const struct weir_plan *plan, const struct weir_decision *decision)
 {
     switch (plan->algorithm) {
-    case WEIR_FIXED_WINDOW: return min_of(rules->life_us, decision->reset_after_us);
+    case WEIR_FIXED_WINDOW: return decision->reset_after_us;
     case WEIR_SLIDING_WINDOW: /* it was charged to the newest block, the last to be emptied */
-        return min_of(rules->life_us, decision->reset_after_us - plan->blocks * plan->period_us);
-    case WEIR_LEAKY_BUCKET: return rules->life_us;
+        return decision->reset_after_us - plan->blocks * plan->period_us;
+    case WEIR_LEAKY_BUCKET: return INT64_MAX;
     default: break;
     }
     if (plan->refill == WEIR_GREEDY)
-        return rules->life_us;
+        return INT64_MAX;
     const int64_t refills = div_up(plan->size - decision->remaining, plan->limit);
-    return min_of(rules->life_us, decision->reset_after_us - max_of(0, refills - 1) * plan->period_us);
+    return decision->reset_after_us - max_of(0, refills - 1) * plan->period_us;
 }
 
-/* How long one permit more than what `decision` leaves has to wait, at least. */
-static int64_t least_wait_us(const struct weir_plan *plan, const struct weir_decision *decision)
+/* How long it may be used, from when it was asked for, which is no later than Redis's now was. */
+static int64_t life_of(const struct lease_rules *rules, const struct weir_plan *plan,
+                       const struct weir_decision *decision)
 {
-    const int64_t used = plan->size - decision->remaining;
-    switch (plan->algorithm) {
-    case WEIR_FIXED_WINDOW: return decision->reset_after_us;
-    case WEIR_SLIDING_WINDOW: return decision->reset_after_us - plan->blocks * plan->period_us;
-    default: break;
-    }
-    if (plan->refill == WEIR_INTERVAL)
-        return decision->reset_after_us - max_of(0, div_up(used, plan->limit) - 1) * plan->period_us;
-    return decision->reset_after_us - div_up(mul_capped(max_of(0, used - 1), plan->q), plan->p) * plan->tick_us;
+    return min_of(rules->life_us, good_for_us(plan, decision));
+}
+
+/* How long a grant asked for now will be good for, as far as can be told: until the next edge. */
+static int64_t useful_us(const struct lease *lease, const struct lease_rules *rules, int64_t now_us)
+{
+    const struct weir_plan *plan = &lease->plan;
+    const bool returns = plan->algorithm != WEIR_FIXED_WINDOW || plan->align == WEIR_ALIGN_EPOCH;
+    const int64_t ahead_us = lease->edge_us - now_us;
+    if (lease->edge_us == 0 || (ahead_us <= 0 && !returns))
+        return rules->life_us;
+    return min_of(rules->life_us,
+                  ahead_us > 0 ? (ahead_us - 1) % plan->period_us + 1 : plan->period_us - -ahead_us % plan->period_us);
 }
 
 /* How much longer than `cost` as many permits more have to wait, at least. */
@@ -298,12 +302,13 @@ struct lease_ask lease_ask(struct lease *lease, const struct lease_rules *rules,
     if (ask.alone || lease->is_asked || lease->batches[1].left > 0)
         return ask;
     lease->low = load / LOW_PART + mul_capped(2 * load, trip_us) / half_us(rules);
+    const int64_t want = min_of(load, mul_capped(load, useful_us(lease, rules, now_us)) / half_us(rules));
     const int64_t room = max_of(0, lease_max(rules, plan) - lease->batches[0].left);
     if (lease->scarce && waiting > 0) { /* of the last permits no more than is sure to be used, but that at once */
         ask.ahead = min_of(waiting, room);
         ask.spread = 1;
     } else { /* one asked for ahead of any request has to last for as long as the others, without a request's own */
-        ask.ahead = min_of(waiting + load + load / 8 + (cost == 0), room);
+        ask.ahead = min_of(waiting + want + want / 8 + (cost == 0 && want > 0), room);
     }
     lease->is_asked = ask.ahead > 0;
     return ask;
@@ -334,29 +339,6 @@ static void add_batch(struct lease *lease, const struct lease_batch *grant)
     batch->end_us = min_of(batch->end_us, grant->end_us);
 }
 
-bool lease_was_denied(struct lease *lease, const struct lease_ask *ask, int64_t asked_us, int64_t now_us, int64_t cost,
-                      const struct weir_decision *decision, struct weir_decision *out)
-{
-    const struct weir_plan *plan = &lease->plan;
-    const int64_t left = lease_left(lease, now_us);
-    const bool is_empty = decision->allowed && ask->spread == 1 && decision->ahead < ask->ahead;
-    const int64_t denied_cost = is_empty ? 1 : ask->cost;
-    const int64_t wait_us = is_empty ? least_wait_us(plan, decision) : decision->retry_after_us;
-    const int64_t more = lacks_of(lease, left, cost) - denied_cost;
-    if ((decision->allowed && !is_empty) || more < 0)
-        return false;
-    *out = (struct weir_decision){
-        .source = WEIR_BY_REDIS,
-        .limit = plan->size,
-        .remaining = decision->remaining + left,
-        .retry_after_us = cost > plan->size || wait_us == WEIR_NEVER
-                              ? WEIR_NEVER
-                              : max_of(1, asked_us + wait_us - now_us + further_wait_us(plan, more)),
-        .reset_after_us = max_of(0, lease->reset_at_us - now_us),
-    };
-    return true;
-}
-
 void lease_land(struct lease *lease, const struct lease_rules *rules, const struct lease_ask *ask, int64_t asked_us,
                 int64_t now_us, const struct weir_decision *decision)
 {
@@ -381,6 +363,9 @@ void lease_land(struct lease *lease, const struct lease_rules *rules, const stru
         lease->denied_asked_us = asked_us;
         lease->denied_until_us = asked_us + (never ? NEVER_HOLDS_US : decision->retry_after_us);
     }
+    const int64_t good_us = good_for_us(plan, decision);
+    if (good_us < INT64_MAX && decision->reset_after_us > 0)
+        lease->edge_us = asked_us + good_us;
     if (granted == 0)
         return;
     const struct lease_batch grant = {

@@ -49,6 +49,7 @@ struct lease {
     /* What Redis last said, as of known_us. */
     bool is_known;
     int64_t known_us, remaining, reset_at_us;
+    int64_t edge_us;     /* of windows, blocks and refills: an end of one, as early as it may be */
     int64_t denied_cost; /* 0: none; what was asked for and more is denied until denied_until_us */
     int64_t denied_asked_us, denied_until_us;
 
@@ -135,11 +136,6 @@ struct lease_ask lease_ask(struct lease *lease, const struct lease_rules *rules,
 /* Redis has decided what was asked for at `asked_us`. What was asked for in another era is lost. */
 void lease_land(struct lease *lease, const struct lease_rules *rules, const struct lease_ask *ask, int64_t asked_us,
                 int64_t now_us, const struct weir_decision *decision);
-
-/* Whether that, taken in before, has shown that Redis had not what a request of `cost` lacks, which had come before it was
- * asked: *out is the denial as of then. */
-bool lease_was_denied(struct lease *lease, const struct lease_ask *ask, int64_t asked_us, int64_t now_us, int64_t cost,
-                      const struct weir_decision *decision, struct weir_decision *out);
 
 /* What was asked for will not come. */
 static inline void lease_ask_failed(struct lease *lease, const struct lease_ask *ask)
