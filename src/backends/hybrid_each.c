@@ -227,29 +227,30 @@ static int decide_each(struct hybrid *hybrid, const struct weir_backend_request 
 
 /* ---- A caller's one or several ---- */
 
-/* The common case, in as few steps as can be: spend what is leased. False: it is another, and nothing has happened. */
+/* The common cases, in as few steps as can be: spend what is leased, or deny what is denied. False: it is neither, and
+ * nothing has happened. */
 static bool decide_by_lease(struct hybrid *hybrid, const struct weir_backend_request *request,
                             struct weir_decision *out)
 {
     const int64_t now_us = hybrid_time(hybrid, request->now_us);
     struct account_shard *shard = account_shard(&hybrid->accounts, request->hash);
     struct hybrid_flight *leaves = NULL;
-    bool hit = false;
+    enum lease_answer answer = LEASE_ASK;
     lock_take(&shard->mutex);
     struct account *account = account_find(shard, request);
     if (account && account->lease.version >= request->plan_version &&
         account->by_caller == (request->now_us != WEIR_OWN_CLOCK) &&
-        !(account->flight && flight_has_waiters(account->flight)) &&
-        lease_hit(&account->lease, &hybrid->rules, now_us, request->cost, out)) {
-        hit = true;
-        shard->lease_hits++;
-        if (lease_runs_low(&account->lease))
+        !(account->flight && flight_has_waiters(account->flight))) {
+        answer = lease_hit(&account->lease, &hybrid->rules, now_us, request->cost, out);
+        shard->lease_hits += answer == LEASE_SPENT;
+        shard->denial_hits += answer == LEASE_DENIED;
+        if (answer == LEASE_SPENT && lease_runs_low(&account->lease))
             leaves = request_flight_ahead(hybrid, shard, account, request, now_us);
     }
     lock_give(&shard->mutex);
     if (leaves)
         flight_launch(leaves);
-    return hit;
+    return answer != LEASE_ASK;
 }
 
 int hybrid_decide_one(struct hybrid *hybrid, const struct weir_backend_request *request, int64_t deadline_us,
@@ -278,6 +279,8 @@ int hybrid_decide_batch(struct hybrid *hybrid, const struct weir_backend_request
 int hybrid_submit_one(struct hybrid *hybrid, const struct weir_backend_request *request, int64_t deadline_us,
                       struct weir_op *op)
 {
+    if (decide_by_lease(hybrid, request, &op->decision))
+        return WEIR_OK;
     struct hybrid_waiter *waiter = (struct hybrid_waiter *)(void *)&op->opaque[2];
     *waiter = (struct hybrid_waiter){ .op = op, .deadline_us = deadline_us, .now_us = request->now_us };
     struct course course = plot(hybrid, request, NULL, waiter, &op->decision);

@@ -100,26 +100,31 @@ void lease_count(struct lease *lease, const struct lease_rules *rules, int64_t n
 enum lease_answer lease_decide(struct lease *lease, int64_t now_us, int64_t cost, enum weir_verb verb,
                                struct weir_decision *out);
 
-/* lease_count() and lease_decide() in one for the common case: the older of the leases covers the cost. False: it is
- * not that, and nothing has happened. */
-static inline bool lease_hit(struct lease *lease, const struct lease_rules *rules, int64_t now_us, int64_t cost,
-                             struct weir_decision *out)
+/* lease_count() and lease_decide() of a take in one, for the two common cases: the older of the leases covers the cost, or
+ * there is none and the cost is what was denied. LEASE_ASK: it is neither, and nothing has happened. */
+static inline enum lease_answer lease_hit(struct lease *lease, const struct lease_rules *rules, int64_t now_us,
+                                          int64_t cost, struct weir_decision *out)
 {
     struct lease_batch *batch = &lease->batches[0];
     const bool same_half = (uint64_t)(lease->turn_us - 1 - now_us) < (uint64_t)rules->life_us;
-    if (batch->left < cost || now_us >= batch->end_us || !same_half || lease->plan.algorithm == WEIR_LEAKY_BUCKET)
-        return false;
+    const bool spends = batch->left >= cost && now_us < batch->end_us && lease->plan.algorithm != WEIR_LEAKY_BUCKET;
+    const bool denies = cost == lease->denied_cost && now_us < lease->denied_until_us && cost <= lease->plan.size &&
+                        batch->left == 0 && lease->batches[1].left == 0;
+    if (!same_half || !(spends || denies))
+        return LEASE_ASK;
+    const int64_t asked_us = spends ? batch->asked_us : lease->denied_asked_us;
     lease->count += cost;
-    batch->left -= cost;
+    batch->left -= spends ? cost : 0;
     *out = (struct weir_decision){
-        .allowed = true,
-        .source = WEIR_BY_LEASE,
+        .allowed = spends,
+        .source = spends ? WEIR_BY_LEASE : WEIR_BY_DENIAL,
         .limit = lease->plan.size,
         .remaining = lease->remaining + batch->left + lease->batches[1].left,
+        .retry_after_us = spends ? 0 : lease->denied_until_us - now_us,
         .reset_after_us = lease->reset_at_us > now_us ? lease->reset_at_us - now_us : 0,
-        .age_us = now_us > batch->asked_us ? now_us - batch->asked_us : 0,
+        .age_us = now_us > asked_us ? now_us - asked_us : 0,
     };
-    return true;
+    return spends ? LEASE_SPENT : LEASE_DENIED;
 }
 
 /* Whether a denial holds for what lacks so many permits. */
