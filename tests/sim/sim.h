@@ -318,6 +318,17 @@ void audit_stepped(struct sim *sim, int64_t by_us);
 void audit_void_denials(struct sim *sim, int limit, int key);
 void audit_end(struct sim *sim);
 
+/* By how much clocks that drift may be out after so long. */
+int64_t sim_drifted_us(const struct sim *sim, int64_t us);
+
+/* Permits granted and not used, of grants whose life has not ended. */
+int64_t grants_left(const struct sim *sim, struct holding *holding);
+void grant_add(const struct sim *sim, struct holding *holding, const struct grant *grant);
+/* Take `cost` out of what was granted, the oldest first. False: there is less. */
+bool grants_use(const struct sim *sim, struct holding *holding, int64_t cost);
+/* The same for what the store has admitted itself with the latest, be that as late as it may. */
+bool latest_use(struct holding *holding, int64_t cost);
+
 enum record_kind {
     RECORD_USE,      /* permits used by Redis's decision or a lease */
     RECORD_FALLBACK, /* permits used by a fallback's */

@@ -14,8 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SLACK_US = 2 }; /* rounding of clocks that drift */
-
 void audit_start(struct sim *sim)
 {
     for (int limit = 0; limit < sim->limit_count; limit++)
@@ -41,69 +39,6 @@ static void record_now(struct sim *sim, int limit, int key, enum record_kind kin
         .at_us = sim->now_us, .order = sim->order++, .kind = (uint8_t)kind, .instance = instance, .amount = amount
     };
     record_add(sim, limit, key, &record);
-}
-
-static int64_t drifted(const struct sim *sim, int64_t us)
-{
-    return sim->drift_max_ppm ? us * sim->drift_max_ppm / 1000000 + SLACK_US : 0;
-}
-
-/* ---- Grants ---- */
-
-static bool is_alive(const struct sim *sim, const struct grant *grant)
-{
-    const int64_t life_us = sim->leases.life_us;
-    return sim->now_us < grant->asked_us + life_us + drifted(sim, life_us);
-}
-
-static void grants_tidy(const struct sim *sim, struct holding *holding)
-{
-    int kept = 0;
-    for (int i = 0; i < holding->count; i++)
-        if (is_alive(sim, &holding->grants[i]) && (holding->grants[i].is_lease || holding->grants[i].left > 0))
-            holding->grants[kept++] = holding->grants[i];
-    holding->count = kept;
-}
-
-static int64_t grants_left(const struct sim *sim, struct holding *holding)
-{
-    int64_t left = 0;
-    grants_tidy(sim, holding);
-    for (int i = 0; i < holding->count; i++)
-        left += holding->grants[i].left;
-    return left;
-}
-
-static void grant_add(const struct sim *sim, struct holding *holding, const struct grant *grant)
-{
-    grants_tidy(sim, holding);
-    if (holding->count == SIM_GRANTS) /* more than lives have: the audit would be too strict, not too lax */
-        memmove(holding->grants, holding->grants + 1, (size_t)--holding->count * sizeof *grant);
-    holding->grants[holding->count++] = *grant;
-}
-
-/* Take `cost` out of what was granted, the oldest first. False: there is less. */
-static bool grants_use(const struct sim *sim, struct holding *holding, int64_t cost)
-{
-    if (grants_left(sim, holding) < cost)
-        return false;
-    for (int i = 0; i < holding->count && cost > 0; i++) {
-        struct grant *grant = &holding->grants[i];
-        const int64_t used = min_of(cost, grant->left);
-        grant->left -= used;
-        cost -= used;
-    }
-    return true;
-}
-
-/* The same for what the store has admitted itself with the latest, be that as late as it may. */
-static bool latest_use(struct holding *holding, int64_t cost)
-{
-    struct grant *latest = &holding->grants[holding->count - 1];
-    if (holding->count == 0 || latest->left < cost)
-        return false;
-    latest->left -= cost;
-    return true;
 }
 
 /* ---- What the store does ---- */
@@ -305,7 +240,7 @@ static void used(struct sim *sim, const struct asked_op *asked)
         record.shift_us = 0;
         for (int i = 0; i < holding->count; i++)
             if (holding->grants[i].is_lease && llabs(sim->now_us - decision->age_us - holding->grants[i].asked_us) <=
-                                                   drifted(sim, sim->leases.life_us))
+                                                   sim_drifted_us(sim, sim->leases.life_us))
                 record.shift_us = holding->grants[i].shift_us;
         if (decision->age_us >= sim->leases.life_us)
             violation(sim, "H1: a permit of limit%d key%d is used %lld us after it was asked for", asked->limit,
@@ -326,7 +261,7 @@ static void used(struct sim *sim, const struct asked_op *asked)
 /* The store, asked by somebody for whom no way is long, must deny it too. */
 static void denied_by_memory(struct sim *sim, const struct asked_op *asked)
 {
-    const int64_t age_us = asked->op.decision.age_us + drifted(sim, asked->op.decision.age_us);
+    const int64_t age_us = asked->op.decision.age_us + sim_drifted_us(sim, asked->op.decision.age_us);
     if (sim->now_us - age_us <= sim->void_us[asked->limit][asked->key])
         return;
     struct cell cell = sim->store.cells[asked->limit][asked->key];
@@ -336,7 +271,7 @@ static void denied_by_memory(struct sim *sim, const struct asked_op *asked)
     const struct asked peek = {
         .limit = asked->limit, .key = asked->key, .cost = asked->op.request.cost, .verb = WEIR_PEEK, .plan = cell.plan
     };
-    cell_decide(&cell, &peek, store_now_us(sim) - drifted(sim, age_us), &exact);
+    cell_decide(&cell, &peek, store_now_us(sim) - sim_drifted_us(sim, age_us), &exact);
     if (exact.allowed)
         violation(sim, "H12: instance %d denies %lld of limit%d key%d by memory, and the store has %lld",
                   asked->instance->number, (long long)asked->op.request.cost, asked->limit, asked->key,
@@ -346,7 +281,7 @@ static void denied_by_memory(struct sim *sim, const struct asked_op *asked)
 static void check_in_time(struct sim *sim, const struct asked_op *asked)
 {
     const int64_t took_us = sim->now_us - asked->asked_us;
-    const int64_t most_us = sim->timeout_us + sim->timeout_us * sim->drift_max_ppm / 1000000 + 2 * SLACK_US;
+    const int64_t most_us = sim->timeout_us + sim->timeout_us * sim->drift_max_ppm / 1000000 + 4 /* rounding */;
     if (took_us > most_us && asked->instance->resumes_us < asked->asked_us)
         violation(sim, "a request was answered after %lld us", (long long)took_us);
 }

@@ -11,33 +11,10 @@
  * What instances have not settled: `owed`, all that the fallback admitted; when they are touched by the store again only
  * what drained in the fallback meanwhile is forgiven (`debt` is the rest), and what the store had no room for.
  */
-#include "sim.h"
+#include "sim_meter.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-/* What one instance did without the store. */
-struct lone {
-    int64_t level, cold; /* units: of its share's meter, and of one that nobody uses */
-    int64_t owed;        /* permits that are not settled */
-    int64_t before;      /* units of them from earlier outages, not drained when the next began */
-    int64_t last_us, outage_us, count;
-};
-
-struct meter {
-    struct sim *sim;
-    const struct sim_limit *limit;
-    int number, key;
-    int64_t period, size, rate;
-    int64_t last_us;
-    int64_t store, total; /* units */
-    int64_t owed;         /* of all instances, permits */
-    struct lone *lones;
-    int64_t next_refill_us;
-    int64_t credits; /* of which something may be leased yet */
-    /* Windows. */
-    int64_t window_end_us, window_used;
-};
 
 static void over(struct meter *meter, const char *promise, int64_t at_us, int64_t level, int64_t most)
 {
@@ -208,135 +185,6 @@ static void bucket_take(struct meter *meter, const struct record *record)
         over(meter, "H10: all together", record->at_us, meter->total, most);
 }
 
-/* ---- Windows ---- */
-
-/* Any stretch of one period, for a sliding window; of a fixed window the store says when it ends. */
-static void sliding_check(struct meter *meter, const struct record *records, size_t count)
-{
-    const struct sim *sim = meter->sim;
-    const int64_t period_us = meter->limit->policy.period_us - (sim->drift_max_ppm ? sim->leases.life_us / 1000 : 0);
-    int64_t sum = 0, stepped_us = 0, first_stepped_us = 0;
-    size_t first = 0;
-    for (size_t i = 0; i < count && !sim->failed; i++) {
-        const struct record *record = &records[i];
-        stepped_us += record->kind == RECORD_STEP ? record->amount : 0;
-        for (; first < i; first++) { /* what is a period old or older */
-            const struct record *old = &records[first];
-            const int64_t old_us = old->at_us + first_stepped_us;
-            if (old_us > record->at_us + stepped_us - period_us)
-                break;
-            first_stepped_us += old->kind == RECORD_STEP ? old->amount : 0;
-            sum -= old->kind == RECORD_USE || old->kind == RECORD_FALLBACK ? old->amount : 0;
-            sum += old->kind == RECORD_CREDITED || old->kind == RECORD_SETTLED ? old->departs_us : 0;
-        }
-        switch ((enum record_kind)record->kind) {
-        case RECORD_USE: sum += record->amount; break;
-        case RECORD_FALLBACK:
-            sum += record->amount;
-            meter->owed += record->amount;
-            meter->lones[record->instance].owed += record->amount;
-            break;
-        case RECORD_TOUCHED:
-        case RECORD_SETTLED:
-        case RECORD_CREDIT: sum -= record->departs_us; break;
-        default: break;
-        }
-        if (record->kind == RECORD_TOUCHED || record->kind == RECORD_SETTLED) {
-            meter->owed -= meter->lones[record->instance].owed;
-            meter->lones[record->instance].owed = 0;
-        }
-        if (sum > meter->size + meter->owed)
-            violation(meter->sim, "H4: limit%d key%d at %lld us: %lld used in a period, of %lld", meter->number,
-                      meter->key, (long long)(record->at_us - SIM_EPOCH_US), (long long)sum,
-                      (long long)(meter->size + meter->owed));
-    }
-}
-
-/* What the store had no room for, or does not know any more, is forgiven: those records carry it in departs_us. */
-static void sliding_forgive(struct meter *meter, struct record *records, size_t count)
-{
-    for (size_t i = 0; i < count; i++) {
-        struct record *record = &records[i];
-        struct lone *lone = record->instance >= 0 ? &meter->lones[record->instance] : NULL;
-        record->departs_us = 0;
-        if (record->kind == RECORD_FALLBACK)
-            lone->owed += record->amount;
-        else if (record->kind == RECORD_CREDIT || record->kind == RECORD_CREDITED)
-            record->departs_us = record->amount;
-        else if (record->kind == RECORD_SETTLED)
-            record->departs_us = min_of(record->amount, lone->owed);
-        if (record->kind == RECORD_SETTLED || record->kind == RECORD_TOUCHED)
-            lone->owed = 0;
-    }
-}
-
-static void fixed_take(struct meter *meter, const struct record *record)
-{
-    const struct sim *sim = meter->sim;
-    const int64_t late_us = sim->drift_max_ppm ? sim->leases.life_us / 1000 : 0;
-    if (record->kind == RECORD_WINDOW && record->amount != meter->window_end_us) {
-        meter->window_end_us = record->amount;
-        meter->window_used = 0;
-    }
-    if (record->kind != RECORD_USE)
-        return;
-    if (record->at_us >= meter->window_end_us + late_us)
-        violation(meter->sim, "H3: limit%d key%d: a permit is used %lld us after its window", meter->number, meter->key,
-                  (long long)(record->at_us - meter->window_end_us));
-    meter->window_used += record->amount;
-    if (meter->window_used > meter->size)
-        violation(meter->sim, "H3: limit%d key%d at %lld us: %lld used in a window of %lld", meter->number, meter->key,
-                  (long long)(record->at_us - SIM_EPOCH_US), (long long)meter->window_used, (long long)meter->size);
-}
-
-/* Windows that the store has lost or moved: two windows' worth in a period is what such a limit is. */
-static void fixed_check_roughly(struct meter *meter, const struct record *records, size_t count)
-{
-    int64_t sum = 0, most = 2 * meter->size;
-    size_t first = 0;
-    for (size_t i = 0; i < count; i++) {
-        const struct record *record = &records[i];
-        for (; records[first].at_us <= record->at_us - meter->limit->policy.period_us; first++)
-            sum -= records[first].kind == RECORD_USE ? records[first].amount : 0;
-        sum += record->kind == RECORD_USE ? record->amount : 0;
-        most += record->kind == RECORD_CREDIT ? record->amount : record->kind == RECORD_STEP ? meter->size : 0;
-        if (sum > most)
-            violation(meter->sim, "H3: limit%d key%d at %lld us: %lld used in a period, of %lld", meter->number,
-                      meter->key, (long long)(record->at_us - SIM_EPOCH_US), (long long)sum, (long long)most);
-    }
-}
-
-/* Windows' shares: nothing in the window in which the outage began, and then no more than the share. */
-static void lone_windows(struct meter *meter, const struct record *records, size_t count)
-{
-    const struct weir_policy *policy = &meter->limit->policy;
-    const bool grid = policy->algorithm == WEIR_FIXED_WINDOW && policy->align == WEIR_ALIGN_EPOCH;
-    for (size_t i = 0; i < count && !meter->sim->failed; i++) {
-        const struct record *record = &records[i];
-        if (record->instance < 0)
-            continue;
-        struct lone *lone = &meter->lones[record->instance];
-        if (record->kind == RECORD_OUTAGE)
-            if (!record->amount)
-                lone->outage_us = record->at_us;
-        if (record->kind != RECORD_FALLBACK)
-            continue;
-        if (!grid && record->at_us < lone->outage_us + policy->period_us - policy->period_us / 1000)
-            violation(meter->sim, "H10: instance %d has permits of limit%d %lld us into an outage", record->instance,
-                      meter->number, (long long)(record->at_us - lone->outage_us));
-        const int64_t since_us = record->at_us - policy->period_us + policy->period_us / 1000;
-        int64_t sum = 0;
-        for (size_t j = i + 1; j-- > 0 && records[j].at_us > since_us;)
-            if (records[j].kind == RECORD_FALLBACK && records[j].instance == record->instance)
-                sum += records[j].amount;
-        const int64_t share = meter->size / record->count + 1;
-        const int64_t most = policy->algorithm == WEIR_SLIDING_WINDOW ? share : 2 * share;
-        if (sum > most && !(meter->sim->scenario->troubles & (TROUBLE_ELASTIC | TROUBLE_REDEFINE)))
-            violation(meter->sim, "H11: instance %d used %lld of limit%d in a period, its share is %lld",
-                      record->instance, (long long)sum, meter->number, (long long)share);
-    }
-}
-
 /* ---- Leaky buckets ---- */
 
 static int by_departure(const void *a, const void *b)
@@ -381,12 +229,6 @@ static int by_time(const void *a, const void *b)
     return x->at_us != y->at_us ? (x->at_us < y->at_us ? -1 : 1) : (x->order < y->order ? -1 : x->order > y->order);
 }
 
-static void meter_start(struct meter *meter)
-{
-    memset(meter->lones, 0, (size_t)meter->sim->made * sizeof *meter->lones);
-    meter->owed = 0;
-}
-
 void meter_track(struct sim *sim, int limit, int key)
 {
     struct audit_track *track = sim->tracks[limit][key];
@@ -412,17 +254,5 @@ void meter_track(struct sim *sim, int limit, int key)
             departures_check(&meter, track->records, track->count);
         return;
     }
-    lone_windows(&meter, track->records, track->count);
-    if (algorithm == WEIR_SLIDING_WINDOW) {
-        meter_start(&meter);
-        sliding_forgive(&meter, track->records, track->count);
-        meter_start(&meter);
-        sliding_check(&meter, track->records, track->count);
-        return;
-    }
-    if (sim->scenario->troubles & TROUBLES_MINTING)
-        fixed_check_roughly(&meter, track->records, track->count);
-    else
-        for (size_t i = 0; i < track->count && !sim->failed; i++)
-            fixed_take(&meter, &track->records[i]);
+    windows_check(&meter, track->records, track->count);
 }
