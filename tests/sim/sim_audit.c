@@ -2,7 +2,7 @@
  *
  * At once:
  *
- *     a permit is used only by whom it was granted to, once, within the life of the lease         (the ground of H1, H6)
+ *     a permit is used only by whom it was granted to, once, within the life of the lease        (the ground of H1, H6)
  *     an instance has at most lease_max ahead of use                                              (H7: what strands)
  *     no refund that nobody asked for reaches the store                                           (H2)
  *     nobody is denied by memory while the store would have admitted him, and nobody asks the

@@ -100,8 +100,8 @@ static void load_moves(struct sim *sim, void *what)
 /* ---- Hoarders ---- */
 
 /* One round of a hoarder: each instance looks busy for two lives, so that leases grow; then nobody asks, until what was
- * leased last is about to end, or until the store's window is. Then all spend what they have at once, and go on asking for
- * what comes after it. */
+ * leased last is about to end, or until the store's window is. Then all spend what they have at once, and go on
+ * asking for what comes after it. */
 struct hoard {
     int limit;
     int64_t busy_until_us;

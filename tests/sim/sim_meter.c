@@ -1,15 +1,15 @@
 /* sim_meter.c - the exact meters that a run's uses of a key are held against, when it is over.
  *
- * They know a limit's policy and what was used when, and nothing of the code under test. The level of an unlimited leaky
- * meter over all uses, less the bucket's size, is what was used too much in the worst stretch of time. Levels count in
+ * They know a limit's policy and what was used when, and nothing of the code under test. The level of an unlimited
+ * leaky meter over all uses, less the bucket's size, is what was used too much in the worst stretch of time. Levels count in
  * units: a permit is period_us of them, and `limit` drain in a microsecond, so nothing is rounded.
  *
  *     store      uses by the store's decisions and by leases alone: size + over_max                  H1, H3 to H6, H9
  *     fallback   each instance's uses without the store: its share, and each outage starts cold      H10, H11
  *     total      all uses: size + over_max + what instances that are cut off have not settled yet    H10, H11, H13
  *
- * What instances have not settled: `owed`, all that the fallback admitted; when they are touched by the store again only
- * what drained in the fallback meanwhile is forgiven (`debt` is the rest), and what the store had no room for.
+ * What instances have not settled: `owed`, all that the fallback admitted; when they are touched by the store again
+ * only what drained in the fallback meanwhile is forgiven (`debt` is the rest), and what the store had no room for.
  */
 #include "sim_meter.h"
 
@@ -41,8 +41,8 @@ static void lone_drain(const struct meter *meter, struct lone *lone, int64_t now
     lone->last_us = now_us;
 }
 
-/* What has not drained of what it admitted, in units. The share is two permits smaller, at most, than it is taken for here:
- * where the cold part of it may be gone so much more has drained. */
+/* What has not drained of what it admitted, in units. The share is two permits smaller, at most, than it is taken for
+ * here: where the cold part of it may be gone so much more has drained. */
 static int64_t lone_debt(const struct meter *meter, const struct lone *lone)
 {
     const int64_t inexact = lone->cold <= 2 * meter->period ? 2 * meter->period : 0;
@@ -61,8 +61,8 @@ static void lone_outage(struct meter *meter, const struct record *record)
         lone->outage_us = record->at_us;
 }
 
-/* Its fallback counts in the store now, but for what there was no room for. Returns units of it that the meter is to forget:
- * those, and what has drained meanwhile. */
+/* Its fallback counts in the store now, but for what there was no room for. Returns units of it that the meter is to
+ * forget: those, and what has drained meanwhile. */
 static int64_t lone_settle(struct meter *meter, const struct record *record)
 {
     struct lone *lone = &meter->lones[record->instance];

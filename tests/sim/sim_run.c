@@ -208,8 +208,8 @@ static void check_liveness(struct sim *sim)
         ;
 }
 
-/* Whether this instance's leases of a key could be as large as half a life's load asks for, and are asked for in time. Those
- * of other limits than greedy buckets end sooner: with windows, blocks, refills, or slots that nobody asks for. */
+/* Whether this instance's leases of a key could be as large as half a life's load asks for, and are asked for in time.
+ * Those of other limits than greedy buckets end sooner: with windows, blocks, refills, or slots that nobody asks for. */
 static bool is_hot(const struct sim *sim, const struct instance *instance, int limit, int key, int64_t ran_us)
 {
     const struct sim_limit *known = &sim->limits[limit];
@@ -220,7 +220,7 @@ static bool is_hot(const struct sim *sim, const struct instance *instance, int l
            known->lease_max >= 4 * asks && known->size >= 20 * sim->count * asks && trip_us <= sim->leases.life_us / 20;
 }
 
-/* Calls to the store for hot keys that are asked for below their limits: two a life, and a few until the load is known. */
+/* Calls to the store for hot keys that are asked for below their limits: two a life, and some at first. */
 static void check_calls(struct sim *sim, int64_t ran_us)
 {
     const int64_t most = 2 * ran_us / sim->leases.life_us + 12;
