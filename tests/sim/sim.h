@@ -166,6 +166,7 @@ struct instance {
     int64_t count;                             /* how many instances it believes in */
     int64_t weight;                            /* of its part of the load */
     bool falls_back;                           /* its last answers were by the fallback */
+    bool has_fallen_back;                      /* ever */
     int64_t fell_as;                           /* one of so many */
     struct holding holdings[SIM_LIMITS][SIM_KEYS];
     int64_t asks[SIM_LIMITS][SIM_KEYS];

@@ -202,6 +202,7 @@ static void falls_back(struct sim *sim, struct instance *instance)
     const bool resized =
         instance->falls_back; /* another share: another outage, if the limit is divided in another way */
     instance->fell_as = instance->count;
+    instance->has_fallen_back = true;
     instance->falls_back = true;
     for (int limit = 0; limit < sim->limit_count; limit++) {
         for (int key = 0; key < sim->key_count; key++) {

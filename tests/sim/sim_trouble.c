@@ -209,8 +209,8 @@ static void give_back(struct sim *sim, void *what)
     const int limit = (int)random_in(sim, 0, sim->limit_count - 1);
     const struct weir_key key = weir_key_text("key0");
     events_add(sim, next_us(sim, 10), NULL, give_back, what);
-    if (instance->remote->flights || instance->holdings[limit][0].unsettled > 0)
-        return; /* these calls block: for what is being settled, here, for ever */
+    if (instance->has_fallen_back)
+        return; /* these calls block while something is settled: here for ever */
     clocks_of(sim, instance);
     trace(sim, "instance %d: gives back, limit%d", instance->number, limit);
     if (random_chance(sim, 200))
