@@ -30,7 +30,9 @@ struct remote {
         struct weir_backend_request request;
     } queue[QUEUE];
     int queued, answered;
-    atomic_bool ends; /* for the thread that answers */
+    atomic_bool ends;     /* for the thread that answers */
+    _Atomic bool answers; /* some thread runs `done`: */
+    pthread_t answerer;   /* this one */
 };
 
 static int store_decide(struct remote *remote, const struct weir_backend_request *requests, size_t n, bool all,
@@ -98,7 +100,10 @@ static int remote_answer(struct remote *remote, int64_t late_us)
         if (!pending.op)
             return count;
         atomic_fetch_add(&remote->now_us, late_us);
+        remote->answerer = pthread_self();
+        atomic_store(&remote->answers, true);
         pending.op->done(pending.op, status);
+        atomic_store(&remote->answers, false);
     }
 }
 
@@ -123,6 +128,12 @@ static int64_t remote_now_us(void *user)
     return atomic_load(&((struct remote *)user)->now_us);
 }
 
+static bool remote_is_here(struct weir_backend *backend)
+{
+    struct remote *remote = (struct remote *)backend;
+    return atomic_load(&remote->answers) && pthread_equal(remote->answerer, pthread_self());
+}
+
 static const struct weir_backend_ops remote_ops = {
     .size = sizeof remote_ops,
     .name = "remote",
@@ -132,6 +143,7 @@ static const struct weir_backend_ops remote_ops = {
     .submit = remote_submit,
     .shut = remote_shut,
     .destroy = remote_destroy,
+    .is_here = remote_is_here,
 };
 
 struct stage {

@@ -335,10 +335,10 @@ START_TEST(what_was_taken_can_be_given_back_while_its_lease_lasts)
     const struct lease_ask ask = lease_of(&key, 5);
     asked(&key, &ask, 10);
     ck_assert_int_eq(lease_decide(&key.lease, key.now_us, 5, WEIR_TAKE, &decision), LEASE_SPENT);
-    lease_give_back(&key.lease, key.now_us - decision.age_us, 5);
+    lease_give_back(&key.lease, &key.rules, key.lease.era, key.now_us - decision.age_us, 5);
     ck_assert_int_eq(lease_left(&key.lease, key.now_us), 5);
     ck_assert_int_eq(lease_left(&key.lease, START_US + LIFE_US), 0); /* no longer than before */
-    lease_give_back(&key.lease, 77, 5);
+    lease_give_back(&key.lease, &key.rules, key.lease.era, 77, 5);
     ck_assert_int_eq(lease_left(&key.lease, key.now_us), 0);
     ck_assert_uint_eq(key.lease.lost, 10);
 }

@@ -125,6 +125,10 @@ struct weir_backend_ops {
     bool (*debtors)(struct weir_backend *backend, uint32_t id_tag, uint64_t *place, size_t most,
                     bool (*visit)(void *user, uint32_t limit_id, struct weir_key key), void *user);
 
+    /* Optional, and needed with submit() if `done` may run on a thread that brings others their answers. Whether this is
+     * such a thread: it must not wait for the backend. */
+    bool (*is_here)(struct weir_backend *backend);
+
     /* Optional. There are so many instances now. Any thread; never blocks. */
     void (*instances)(struct weir_backend *backend, int64_t count);
 

@@ -257,8 +257,8 @@ static inline struct weir_options weir_options_init_(void)
 /* Make a limiter. `opts` may be NULL for all defaults: local mode. WEIR_EINVAL (the log hook gets the option's name and
  * range), WEIR_ENOMEM, WEIR_EIO (no random numbers from the system, policy or password file not readable, no thread to
  * be had). It does not wait for Redis: what is asked before the connection stands waits for it, up to timeout_us.
- * After fork() a limiter in local mode may be used only in the process that opened it; one in distributed mode makes
- * connections and a thread of its own in the child. */
+ * After fork() a limiter in local mode may be used only in the process that opened it; in the other modes it makes
+ * connections and a thread of its own in the child, which has no leases at first. */
 WEIR_API int weir_open(const struct weir_options *opts, weir **out);
 
 /* End a limiter and all that came from it. Calls that wait, for permits or for Redis, are woken and return
@@ -366,7 +366,8 @@ WEIR_API int weir_peek(weir_limit *limit, struct weir_key key, int64_t cost, str
  * its promise holds whichever permits they were. */
 WEIR_API int weir_refund(weir_limit *limit, struct weir_key key, int64_t cost);
 
-/* Forget the key: it is fresh again. */
+/* Forget the key: it is fresh again. In hybrid mode other instances see this, and a refund, when the leases and denials
+ * that they have of the key have run out: a denial lasts for its retry_after_us. */
 WEIR_API int weir_reset(weir_limit *limit, struct weir_key key);
 
 struct weir_request {
@@ -399,8 +400,8 @@ struct weir_op {
 };
 
 /* weir_try() without ever blocking. WEIR_OK: decided already, `done` will not run. 1: `done` will run once, within
- * timeout_us, on a thread of the limiter's (it must not block there) or, if weir_event_fd() has been called, in
- * weir_dispatch(); the bytes of the key must stay until then. `status` is WEIR_OK or an error of weir_try(). Negative: an
+ * timeout_us, on a thread of the limiter's or one that is in a call to it (it must not block there) or, if
+ * weir_event_fd() has been called, in weir_dispatch(); the bytes of the key must stay until then. `status` is WEIR_OK or an error of weir_try(). Negative: an
  * error, `done` will not run; WEIR_EFULL if WEIR_MAX_SUBMITTED requests wait already. In local mode never 1. */
 WEIR_API int weir_submit(weir *w, struct weir_op *op);
 

@@ -37,8 +37,9 @@ static int peek(struct hybrid *hybrid, const struct weir_backend_request *reques
     enum lease_answer answer = LEASE_ASK;
     int64_t left = 0;
     lock_take(&shard->mutex);
-    struct account *account = request_account(hybrid, shard, request, false, now_us);
-    if (account) {
+    struct account *account = account_find(shard, request);
+    if (account && account->lease.version >= request->plan_version &&
+        account->by_caller == (request->now_us != WEIR_OWN_CLOCK) && !lease_is_ahead(&account->lease, now_us)) {
         answer = lease_decide(&account->lease, now_us, request->cost, WEIR_PEEK, out);
         left = lease_left(&account->lease, now_us);
         if (account->lease.plan.algorithm != WEIR_LEAKY_BUCKET && request->cost <= account->lease.plan.size)
@@ -49,7 +50,7 @@ static int peek(struct hybrid *hybrid, const struct weir_backend_request *reques
         return WEIR_OK;
     const int error = hybrid->remote->ops->decide(hybrid->remote, &asked, 1, false, deadline_us, out);
     if (!error)
-        out->remaining += left;
+        out->remaining = min_of(out->limit, out->remaining + left);
     return error;
 }
 
@@ -70,8 +71,10 @@ static void note_refund(struct hybrid *hybrid, const struct weir_backend_request
     struct account_shard *shard = account_shard(&hybrid->accounts, request->hash);
     lock_take(&shard->mutex);
     struct account *account = account_find(shard, request);
-    if (account)
-        lease_refunded(&account->lease, asked_us, decision);
+    if (account && account->by_caller != (request->now_us != WEIR_OWN_CLOCK))
+        account->lease.denied_cost = 0;
+    else if (account)
+        lease_refunded(&account->lease, asked_us, hybrid_time(hybrid, request->now_us), decision);
     lock_give(&shard->mutex);
 }
 

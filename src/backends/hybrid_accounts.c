@@ -64,7 +64,7 @@ struct account *account_find(struct account_shard *shard, const struct weir_back
 
 /* Look at up to `steps` accounts for one to drop: an idle one, or else the last that waits for nothing if `any`. */
 static bool sweep(struct accounts *accounts, struct account_shard *shard, const struct lease_rules *rules,
-                  int64_t now_us, unsigned steps, bool any) REQUIRES(shard->mutex)
+                  int64_t now_us, bool by_caller, unsigned steps, bool any) REQUIRES(shard->mutex)
 {
     struct account *victim = NULL;
     for (; steps > 0 && shard->accounts; steps--) {
@@ -73,7 +73,7 @@ static bool sweep(struct accounts *accounts, struct account_shard *shard, const 
         if (account->flight)
             continue;
         victim = account;
-        if (lease_is_idle(&account->lease, rules, now_us)) {
+        if (account->by_caller == by_caller && lease_is_idle(&account->lease, rules, now_us)) {
             drop(accounts, shard, account);
             return true;
         }
@@ -86,20 +86,21 @@ static bool sweep(struct accounts *accounts, struct account_shard *shard, const 
 struct account *account_add(struct accounts *accounts, struct account_shard *shard, const struct lease_rules *rules,
                             const struct weir_backend_request *request, int64_t now_us)
 {
+    const bool by_caller = request->now_us != WEIR_OWN_CLOCK;
     void *memory = NULL;
     if (!accounts->keep_idle)
-        sweep(accounts, shard, rules, now_us, SWEEP_STEPS, false);
+        sweep(accounts, shard, rules, now_us, by_caller, SWEEP_STEPS, false);
     for (int tries = 0; !memory; tries++) {
         const bool is_full = atomic_load_explicit(&accounts->count, memory_order_relaxed) >= accounts->max;
         if (!is_full && slab_take(&accounts->slab, account_bytes(request->key.len), false, &memory) == SLAB_OK)
             break;
-        if (tries == 1 || !sweep(accounts, shard, rules, now_us, ROOM_STEPS, true))
+        if (tries == 1 || !sweep(accounts, shard, rules, now_us, by_caller, ROOM_STEPS, true))
             return NULL;
     }
     struct account *account = memory;
     memset(account, 0, sizeof *account);
     account->limit = request->limit;
-    account->by_caller = request->now_us != WEIR_OWN_CLOCK;
+    account->by_caller = by_caller;
     memcpy(account->key, request->key.data, request->key.len);
     HASH_ADD_KEYPTR_BYHASHVALUE(hh, shard->accounts, account->key, request->key.len, (unsigned)request->hash, account);
     if (!account->hh.tbl) {
@@ -112,6 +113,35 @@ struct account *account_add(struct accounts *accounts, struct account_shard *sha
     account->lease.era = shard->eras++ << 32;
     lease_renew(&account->lease, &plan, version);
     return account;
+}
+
+void account_keep_up(struct account_shard *shard, struct account *account, const struct weir_backend_request *request)
+{
+    struct weir_plan plan;
+    const uint64_t version = weir_request_plan(request, &plan);
+    const bool by_caller = request->now_us != WEIR_OWN_CLOCK;
+    if (version != account->lease.version) {
+        lease_renew(&account->lease, &plan, version);
+        account_count_lost(shard, account);
+    }
+    if (account->by_caller != by_caller) {
+        account_forget_lease(shard, account);
+        account->lease.turn_us = 0;
+        account->by_caller = by_caller;
+    }
+}
+
+void account_land(struct account_shard *shard, struct account *account, const struct lease_rules *rules,
+                  const struct lease_ask *ask, int64_t asked_us, int64_t now_us, const struct weir_decision *decision)
+{
+    const int64_t granted = decision->ahead + (!ask->whole && decision->allowed ? ask->cost : 0);
+    shard->leased += (uint64_t)granted;
+    if (account) {
+        lease_land(&account->lease, rules, ask, asked_us, now_us, decision);
+        account_count_lost(shard, account);
+    } else {
+        shard->lost += (uint64_t)granted;
+    }
 }
 
 void account_count_lost(struct account_shard *shard, struct account *account)

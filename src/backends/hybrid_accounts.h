@@ -66,8 +66,17 @@ struct account *account_find(struct account_shard *shard, const struct weir_back
 struct account *account_add(struct accounts *accounts, struct account_shard *shard, const struct lease_rules *rules,
                             const struct weir_backend_request *request, int64_t now_us) REQUIRES(shard->mutex);
 
+/* Put the limit's plan in force: under another one what it holds is lost, and so is what is on its way. */
+void account_keep_up(struct account_shard *shard, struct account *account, const struct weir_backend_request *request)
+    REQUIRES(shard->mutex);
+
 /* What it holds is lost. */
 void account_forget_lease(struct account_shard *shard, struct account *account) REQUIRES(shard->mutex);
+
+/* What Redis has decided of `ask`, for the account's lease; NULL: there is no account any more. */
+void account_land(struct account_shard *shard, struct account *account, const struct lease_rules *rules,
+                  const struct lease_ask *ask, int64_t asked_us, int64_t now_us, const struct weir_decision *decision)
+    REQUIRES(shard->mutex);
 
 /* Have the shard count what leases have lost. */
 void account_count_lost(struct account_shard *shard, struct account *account) REQUIRES(shard->mutex);

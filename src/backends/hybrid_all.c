@@ -52,11 +52,12 @@ static void member_give_back(struct hybrid *hybrid, const struct weir_backend_re
     lock_take(&shard->mutex);
     struct account *account = account_find(shard, request);
     if (account) {
-        lease_give_back(&account->lease, member->asked_us, request->cost);
+        const struct lease_rules rules = hybrid_rules(hybrid);
+        lease_give_back(&account->lease, &rules, member->ask.era, member->asked_us, request->cost);
         account_count_lost(shard, account);
     }
     lock_give(&shard->mutex);
-    out->remaining += request->cost;
+    out->remaining = min_of(out->limit, out->remaining + request->cost);
 }
 
 /* Permits ahead of use, for a member that is asked for often and had none. If they are not to be had it does not matter. */

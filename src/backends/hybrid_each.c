@@ -6,6 +6,7 @@
 
 #include <assert.h>
 
+#define ROUNDS_MOST 4   /* of a batch with many requests for a key; then all are asked for at once */
 #define LACKING_TRIES 3 /* how often a request asks for what its lease lacks, before it asks for all it costs */
 
 /* ---- A request's course ---- */
@@ -36,6 +37,7 @@ struct batch {
     const struct weir_backend_request *requests;
     struct asking *askings;
     size_t n;
+    int round;
 };
 
 /* What the others that will be decided after the request ask for of its key. */
@@ -88,8 +90,8 @@ static struct course plot(struct hybrid *hybrid, const struct weir_backend_reque
 /* ---- Asking on this thread ---- */
 
 /* One request whose lease has changed while it was asked for what it lacked. */
-static int ask_again(struct hybrid *hybrid, const struct weir_backend_request *request, int64_t deadline_us,
-                     struct weir_decision *out)
+static int ask_until_decided(struct hybrid *hybrid, const struct weir_backend_request *request, int64_t deadline_us,
+                             struct weir_decision *out)
 {
     struct weir_backend *remote = hybrid->remote;
     for (int tries = 1;; tries++) {
@@ -139,7 +141,8 @@ static struct course plot_in_turn(struct hybrid *hybrid, const struct batch *bat
         const struct course *course = &batch->askings[k].course;
         if ((course->what != ASKS && course->what != LATER) || !same_key(&batch->requests[k], request))
             continue;
-        if (course->what == LATER || course->ask.ahead > 0 || !course->ask.whole)
+        const bool brings = course->what == LATER || course->ask.ahead > 0 || !course->ask.whole;
+        if (brings && batch->round < ROUNDS_MOST)
             return (struct course){ .what = LATER };
         return (struct course){
             .what = ASKS,
@@ -174,7 +177,7 @@ static int ask_here(struct hybrid *hybrid, const struct weir_backend_request *re
             request_failed(hybrid, &requests[i], &course->ask);
         else if (!request_landed(hybrid, &requests[i], &course->ask, course->asked_us, &decisions[count++], &out[i]) &&
                  !error)
-            error = ask_again(hybrid, &requests[i], deadline_us, &out[i]);
+            error = ask_until_decided(hybrid, &requests[i], deadline_us, &out[i]);
     }
     return error;
 }
@@ -184,7 +187,7 @@ static int ask_here(struct hybrid *hybrid, const struct weir_backend_request *re
 static int decide_each(struct hybrid *hybrid, const struct weir_backend_request *requests, size_t n,
                        int64_t deadline_us, struct asking *askings, struct weir_decision *out)
 {
-    const struct batch batch = { requests, askings, n };
+    struct batch batch = { .requests = requests, .askings = askings, .n = n };
     int error = WEIR_OK;
     size_t later = n;
     for (size_t i = 0; i < n; i++) {
@@ -199,6 +202,7 @@ static int decide_each(struct hybrid *hybrid, const struct weir_backend_request 
     while (!error && later > 0) {
         bool asks = false;
         later = 0;
+        batch.round++;
         for (size_t i = 0; i < n; i++) {
             struct course *course = &askings[i].course;
             if (course->what != LATER)
@@ -219,8 +223,11 @@ static int decide_each(struct hybrid *hybrid, const struct weir_backend_request 
         if (askings[i].course.what != WAITS)
             continue;
         wait_for(hybrid, &requests[i], &askings[i].caller);
+        int status = askings[i].caller.status;
+        if (status == WEIR_EFULL) /* of those that are submitted: this one can wait by itself */
+            status = ask_until_decided(hybrid, &requests[i], askings[i].caller.waiter.deadline_us, &out[i]);
         if (!error)
-            error = askings[i].caller.status;
+            error = status;
     }
     return error;
 }
@@ -289,13 +296,15 @@ int hybrid_submit_one(struct hybrid *hybrid, const struct weir_backend_request *
     if (course.what == DECIDED)
         return WEIR_OK;
     if (course.what == ASKS) { /* alone: for lack of room for an account, or of time to wait for its flight */
+        if (course.ask.ahead == 0)
+            request_failed(hybrid, request, &course.ask); /* what it lacks is not asked for: all of it is */
         course.ask.cost = request->cost;
         course.ask.whole = true;
         course.leaves = flight_make_lone(hybrid, request, &course.ask, course.asked_us, waiter);
-        if (!course.leaves)
+        if (!course.leaves) {
+            request_failed(hybrid, request, &course.ask);
             return WEIR_ENOMEM;
+        }
     }
-    if (course.leaves)
-        flight_launch(course.leaves);
-    return 1;
+    return course.leaves ? flight_launch_for(course.leaves, op) : 1;
 }

@@ -55,11 +55,10 @@ void hybrid_note_trip(struct hybrid *hybrid, int64_t trip_us)
 
 /* ---- Made ---- */
 
-static _Thread_local const struct hybrid *lands_here;
-
 bool flight_lands_here(const struct hybrid *hybrid)
 {
-    return lands_here == hybrid;
+    struct weir_backend *remote = hybrid->remote;
+    return remote->ops->is_here && remote->ops->is_here(remote);
 }
 
 static void flight_landed(struct weir_op *op, int status);
@@ -184,20 +183,6 @@ static void end_waiter(struct ended *ended, struct hybrid_waiter *waiter)
     ended->end = &waiter->next;
 }
 
-/* What Redis has decided, for the lease of the key if there is one still. */
-static void take_in(struct hybrid_flight *flight, struct account_shard *shard, struct account *account, int64_t now_us)
-    REQUIRES(shard->mutex)
-{
-    const struct lease_rules rules = hybrid_rules(flight->hybrid);
-    shard->leased += (uint64_t)flight->op.decision.ahead;
-    if (account) {
-        lease_land(&account->lease, &rules, &flight->ask, flight->asked_us, now_us, &flight->op.decision);
-        account_count_lost(shard, account);
-    } else {
-        shard->lost += (uint64_t)flight->op.decision.ahead;
-    }
-}
-
 /* The request that led the flight was decided by Redis itself; but where it was denied, permits may have been leased by a
  * flight that landed before. */
 static void end_leader(struct hybrid_flight *flight, struct account_shard *shard, struct account *account,
@@ -208,7 +193,7 @@ static void end_leader(struct hybrid_flight *flight, struct account_shard *shard
     const int64_t cost = waiter_cost(leader), left = account ? lease_left(&account->lease, now_us) : 0;
     *out = flight->op.decision;
     out->ahead = 0;
-    out->remaining += left;
+    out->remaining = min_of(out->limit, out->remaining + left);
     if (!out->allowed && left >= cost && lease_decide(&account->lease, now_us, cost, WEIR_TAKE, out) == LEASE_SPENT)
         shard->lease_hits++;
     end_waiter(ended, leader);
@@ -289,6 +274,14 @@ static struct hybrid_flight *ask_again(struct hybrid_flight *flight, int64_t now
     return others;
 }
 
+/* The op that this thread is submitting: where its flight ends at once its `done` does not run, submit() says so. */
+struct submitting {
+    struct weir_op *op;
+    bool ended;
+    int status;
+};
+static _Thread_local struct submitting *submitting;
+
 /* No lock is held. Who was told may be gone at once. */
 static void tell(struct account_shard *shard, struct hybrid_waiter *waiter, int status)
 {
@@ -296,7 +289,10 @@ static void tell(struct account_shard *shard, struct hybrid_waiter *waiter, int 
     while (waiter) {
         struct hybrid_waiter *next = waiter->next;
         struct weir_op *op = waiter->op;
-        if (op) {
+        if (op && submitting && submitting->op == op) {
+            submitting->ended = true;
+            submitting->status = status;
+        } else if (op) {
             op->done(op, status);
         } else {
             struct hybrid_caller *caller = (struct hybrid_caller *)(void *)waiter;
@@ -319,10 +315,13 @@ static struct hybrid_flight *land(struct hybrid_flight *flight, int status)
     struct hybrid_flight *leaving = NULL;
     lock_take(&shard->mutex);
     struct account *account = flight->account ? flight->account : account_find(shard, &flight->request);
+    if (account)
+        account_keep_up(shard, account, &flight->request);
     if (status == WEIR_OK) {
         if (flight->request.now_us == WEIR_OWN_CLOCK)
             hybrid_note_trip(flight->hybrid, now_us - flight->asked_us);
-        take_in(flight, shard, account, now_us);
+        const struct lease_rules rules = hybrid_rules(flight->hybrid);
+        account_land(shard, account, &rules, &flight->ask, flight->asked_us, now_us, &flight->op.decision);
         if (flight->is_led && (flight->ask.whole || !flight->op.decision.allowed))
             end_leader(flight, shard, account, now_us, &ended);
         if (flight->account)
@@ -365,10 +364,18 @@ void flight_launch(struct hybrid_flight *flight)
     }
 }
 
+int flight_launch_for(struct hybrid_flight *flight, struct weir_op *op)
+{
+    struct submitting own = { .op = op }, *outer = submitting;
+    submitting = &own;
+    flight_launch(flight);
+    submitting = outer;
+    return own.ended ? own.status : 1;
+}
+
 /* On a thread of the remote's. */
 static void flight_landed(struct weir_op *op, int status)
 {
     struct hybrid_flight *flight = (struct hybrid_flight *)(void *)op; /* its first member */
-    lands_here = flight->hybrid;
     flight_launch(land(flight, status));
 }

@@ -88,6 +88,9 @@ struct hybrid_flight *flight_make_lone(struct hybrid *hybrid, const struct weir_
 
 void flight_launch(struct hybrid_flight *flight);
 
+/* The same for one that carries an op that is being submitted: 1, or what it has come to at once. */
+int flight_launch_for(struct hybrid_flight *flight, struct weir_op *op);
+
 /* In the child of a fork: nobody waits for it here, and no answer will come. */
 void flight_forget(struct account *account);
 

@@ -17,12 +17,8 @@ struct account *request_account(struct hybrid *hybrid, struct account_shard *sha
         const struct lease_rules rules = hybrid_rules(hybrid);
         return make ? account_add(&hybrid->accounts, shard, &rules, request, now_us) : NULL;
     }
-    if (account->lease.version < request->plan_version) {
-        struct weir_plan plan;
-        const uint64_t version = weir_request_plan(request, &plan);
-        lease_renew(&account->lease, &plan, version);
-        account_count_lost(shard, account);
-    }
+    if (account->lease.version < request->plan_version)
+        account_keep_up(shard, account, request);
     /* One clock says nothing about times by another, nor one that has stepped back about what it told before. */
     if (account->by_caller != by_caller || lease_is_ahead(&account->lease, now_us)) {
         account_forget_lease(shard, account);
@@ -72,16 +68,13 @@ static struct account *take_in(struct hybrid *hybrid, struct account_shard *shar
 {
     *out = *decision;
     out->ahead = 0;
-    shard->leased += (uint64_t)decision->ahead;
+    const struct lease_rules rules = hybrid_rules(hybrid);
     struct account *account = request_account(hybrid, shard, request, false, now_us);
-    if (account) {
-        const struct lease_rules rules = hybrid_rules(hybrid);
-        lease_land(&account->lease, &rules, ask, asked_us, now_us, decision);
-        account_count_lost(shard, account);
-        out->remaining += lease_left(&account->lease, now_us);
-    } else {
-        shard->lost += (uint64_t)decision->ahead;
-    }
+    if (account)
+        account_keep_up(shard, account, request);
+    account_land(shard, account, &rules, ask, asked_us, now_us, decision);
+    if (account)
+        out->remaining = min_of(out->limit, out->remaining + lease_left(&account->lease, now_us));
     return account;
 }
 

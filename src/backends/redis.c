@@ -165,6 +165,12 @@ static void redis_destroy(struct weir_backend *backend)
     free(redis);
 }
 
+static bool redis_is_here(struct weir_backend *backend)
+{
+    const struct redis_engine *engine = atomic_load_explicit(&((struct redis *)backend)->current, memory_order_acquire);
+    return engine->forks == forks_count && redis_io_is_here(engine);
+}
+
 static const struct weir_backend_ops redis_ops = {
     .size = sizeof redis_ops,
     .name = "redis",
@@ -177,6 +183,7 @@ static const struct weir_backend_ops redis_ops = {
     .destroy = redis_destroy,
     .reachable_us = redis_reachable_us,
     .watch = redis_watch,
+    .is_here = redis_is_here,
 };
 
 int redis_open(const struct weir_options *options, struct weir_backend **out)

@@ -254,7 +254,7 @@ enum lease_answer lease_decide(struct lease *lease, int64_t now_us, int64_t cost
             .allowed = true,
             .source = WEIR_BY_LEASE,
             .limit = plan->size,
-            .remaining = lease->remaining + left - (verb == WEIR_PEEK ? 0 : cost),
+            .remaining = min_of(plan->size, lease->remaining + left - (verb == WEIR_PEEK ? 0 : cost)),
             .delay_us = delay_us,
             .reset_after_us = reset_after_us,
             .age_us = max_of(0, now_us - asked_us),
@@ -267,7 +267,7 @@ enum lease_answer lease_decide(struct lease *lease, int64_t now_us, int64_t cost
     *out = (struct weir_decision){
         .source = WEIR_BY_DENIAL,
         .limit = plan->size,
-        .remaining = lease->remaining + left,
+        .remaining = min_of(plan->size, lease->remaining + left),
         .retry_after_us = cost > plan->size ? WEIR_NEVER
                                             : lease->denied_until_us - now_us + further_wait_us(plan, more),
         .reset_after_us = reset_after_us,
@@ -291,26 +291,31 @@ struct lease_ask lease_ask(struct lease *lease, const struct lease_rules *rules,
         .era = lease->era, .cost = cost, .spread = (uint32_t)(2 * rules->instances), .whole = true
     };
     const int64_t left = lease_left(lease, now_us);
-    if (left > 0 && left < cost && cost <= plan->size && plan->algorithm != WEIR_LEAKY_BUCKET) {
+    /* What is on its way for the lease counts as held: no more than lease_max() is both together. */
+    if (left > 0 && left < cost && cost <= lease_max(rules, plan) && !lease->is_asked &&
+        plan->algorithm != WEIR_LEAKY_BUCKET) {
         ask.cost = cost - left;
         ask.whole = false;
     }
     load_turn(lease, rules, now_us);
     const int64_t load = load_beside(lease, cost);
-    lease->low = 0;
     ask.alone = load < 1 || !can_lease(lease, rules, trip_us);
-    if (ask.alone || lease->is_asked || lease->batches[1].left > 0)
+    if (ask.alone)
+        lease->low = 0;
+    const bool was_asked = lease->is_asked;
+    lease->is_asked = was_asked || !ask.whole;
+    if (ask.alone || was_asked || lease->batches[1].left > 0)
         return ask;
     lease->low = load / LOW_PART + mul_capped(2 * load, trip_us) / half_us(rules);
     const int64_t want = min_of(load, mul_capped(load, useful_us(lease, rules, now_us)) / half_us(rules));
-    const int64_t room = max_of(0, lease_max(rules, plan) - lease->batches[0].left);
+    const int64_t room = max_of(0, lease_max(rules, plan) - (ask.whole ? left : cost));
     if (lease->scarce && waiting > 0) { /* of the last permits no more than is sure to be used, but that at once */
         ask.ahead = min_of(waiting, room);
         ask.spread = 1;
     } else { /* one asked for ahead of any request has to last for as long as the others, without a request's own */
         ask.ahead = min_of(waiting + want + want / 8 + (cost == 0 && want > 0), room);
     }
-    lease->is_asked = ask.ahead > 0;
+    lease->is_asked = ask.ahead > 0 || !ask.whole;
     return ask;
 }
 
@@ -332,7 +337,7 @@ static void add_batch(struct lease *lease, const struct lease_batch *grant)
         *batch = *grant;
         return;
     }
-    /* Only what a request lacked comes with no place free, and never to a leaky bucket: it is as old as the older. */
+    /* What a request lacked has landed between; never of a leaky bucket. Both are as old as the older. */
     batch = &lease->batches[1];
     batch->left += grant->left;
     batch->asked_us = min_of(batch->asked_us, grant->asked_us);
@@ -357,7 +362,7 @@ void lease_land(struct lease *lease, const struct lease_rules *rules, const stru
     if (ask->ahead > 0 || !decision->allowed)
         lease->scarce = decision->ahead < ask->ahead || !decision->allowed;
     /* A denial that holds for less stays: it was asked for at about the same time. */
-    if (!decision->allowed && !lease_denies(lease, now_us, ask->cost - 1)) {
+    if (!decision->allowed && asked_us > lease->refunded_us && !lease_denies(lease, now_us, ask->cost - 1)) {
         const bool never = decision->retry_after_us == WEIR_NEVER;
         lease->denied_cost = ask->cost;
         lease->denied_asked_us = asked_us;
@@ -381,13 +386,17 @@ void lease_land(struct lease *lease, const struct lease_rules *rules, const stru
         lease->lost += (uint64_t)granted;
 }
 
-void lease_give_back(struct lease *lease, int64_t asked_us, int64_t cost)
+void lease_give_back(struct lease *lease, const struct lease_rules *rules, uint64_t era, int64_t asked_us, int64_t cost)
 {
+    /* What has been leased meanwhile and this together may be more than an instance is to have. */
+    const int64_t room = lease_max(rules, &lease->plan) - lease->batches[0].left - lease->batches[1].left;
+    const int64_t fits = era == lease->era ? min_of(cost, max_of(0, room)) : 0;
     assert(lease->plan.algorithm != WEIR_LEAKY_BUCKET);
     for (int i = 0; i < 2; i++) {
         struct lease_batch *batch = &lease->batches[i];
         if (batch->asked_us == asked_us && batch->end_us > 0) {
-            batch->left += cost;
+            batch->left += fits;
+            lease->lost += (uint64_t)(cost - fits);
             return;
         }
     }
@@ -402,7 +411,7 @@ bool lease_recall(struct lease *lease, int64_t now_us, struct weir_decision *out
         .allowed = true,
         .source = WEIR_BY_LEASE,
         .limit = lease->plan.size,
-        .remaining = lease->remaining + lease_left(lease, now_us),
+        .remaining = min_of(lease->plan.size, lease->remaining + lease_left(lease, now_us)),
         .reset_after_us = max_of(0, lease->reset_at_us - now_us),
         .age_us = max_of(0, now_us - lease->known_us),
     };

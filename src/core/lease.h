@@ -18,6 +18,8 @@
 #ifndef CORE_LEASE_H
 #define CORE_LEASE_H
 
+#include "core/arith.h"
+
 #include <weir/backend.h>
 
 /* From the options, and the number of instances. */
@@ -52,6 +54,7 @@ struct lease {
     int64_t edge_us;     /* of windows, blocks and refills: an end of one, as early as it may be */
     int64_t denied_cost; /* 0: none; what was asked for and more is denied until denied_until_us */
     int64_t denied_asked_us, denied_until_us;
+    int64_t refunded_us; /* what was asked for by then may have been denied for want of what was given back */
 
     /* How much is asked for: permits in this half of a life, until turn_us, and their moving average * 16. */
     int64_t count, average, turn_us;
@@ -119,7 +122,7 @@ static inline enum lease_answer lease_hit(struct lease *lease, const struct leas
         .allowed = spends,
         .source = spends ? WEIR_BY_LEASE : WEIR_BY_DENIAL,
         .limit = lease->plan.size,
-        .remaining = lease->remaining + batch->left + lease->batches[1].left,
+        .remaining = min_of(lease->plan.size, lease->remaining + batch->left + lease->batches[1].left),
         .retry_after_us = spends ? 0 : lease->denied_until_us - now_us,
         .reset_after_us = lease->reset_at_us > now_us ? lease->reset_at_us - now_us : 0,
         .age_us = now_us > asked_us ? now_us - asked_us : 0,
@@ -145,7 +148,7 @@ void lease_land(struct lease *lease, const struct lease_rules *rules, const stru
 /* What was asked for will not come. */
 static inline void lease_ask_failed(struct lease *lease, const struct lease_ask *ask)
 {
-    if (ask->ahead > 0 && ask->era == lease->era)
+    if ((ask->ahead > 0 || !ask->whole) && ask->era == lease->era)
         lease->is_asked = false;
 }
 
@@ -156,16 +159,19 @@ static inline bool lease_runs_low(const struct lease *lease)
 }
 
 /* Permits were given back in Redis, asked for at `asked_us`: what was denied may be admitted. */
-static inline void lease_refunded(struct lease *lease, int64_t asked_us, const struct weir_decision *decision)
+static inline void lease_refunded(struct lease *lease, int64_t asked_us, int64_t now_us,
+                                  const struct weir_decision *decision)
 {
     lease->denied_cost = 0;
+    lease->refunded_us = now_us;
     lease->remaining = decision->remaining;
     lease->reset_at_us = asked_us + decision->reset_after_us;
 }
 
 /* Give back what LEASE_SPENT took of a lease asked for at `asked_us`, and what was not used; if that lease is not there any
  * more it is lost. Not for a leaky bucket, whose slots pass. */
-void lease_give_back(struct lease *lease, int64_t asked_us, int64_t cost);
+void lease_give_back(struct lease *lease, const struct lease_rules *rules, uint64_t era, int64_t asked_us,
+                     int64_t cost);
 
 /* What Redis last said, as of a peek; false: it has said nothing yet. */
 bool lease_recall(struct lease *lease, int64_t now_us, struct weir_decision *out);
