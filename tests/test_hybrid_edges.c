@@ -1,0 +1,455 @@
+/* test_hybrid_edges.c - hybrid mode where two things meet: a flight and another policy, a group and a lease, two clocks. */
+#include "stage.h"
+
+#include <string.h>
+
+/* ---- The bound ---- */
+
+START_TEST(what_a_request_lacks_is_asked_for_only_if_a_lease_may_be_as_large)
+{
+    static struct stage stage;
+    struct asked asked;
+    const struct stage_settings settings = { .lease_max = 2 };
+    stage_open_as(&stage, "token_bucket limit=10000 period=1s burst=1000", &settings);
+    const int64_t over_max = stage_info(&stage).over_max;
+    stage_warm_up(&stage, "a", 5000);
+    stage_submit(&stage, &asked, "a", 1);
+    stage_answer(&stage, 0);
+    ck_assert_int_eq(asked.op.decision.source, WEIR_BY_REDIS);
+    stage_pass(&stage, 1000);
+    ck_assert_int_eq(peeked(stage.limit, "a", 1).source, WEIR_BY_LEASE); /* one is left, or two */
+    ck_assert_int_eq(stage_submit(&stage, &asked, "a", 1000), 1);
+    stage_answer(&stage, 90000);
+    /* Were 998 leased, they were used when Redis has as many again. */
+    const int64_t by_lease = asked.op.decision.source == WEIR_BY_LEASE && asked.op.decision.allowed ? 1000 : 0;
+    const int64_t spent = stage_spend(&stage, "a"), drained = stage_drain(&stage, "a");
+    ck_assert_int_le(by_lease + spent + drained, 1000 + over_max);
+    stage_close(&stage);
+}
+END_TEST
+
+START_TEST(what_was_lacking_and_is_not_needed_any_more_is_no_larger_a_lease)
+{
+    static struct stage stage;
+    struct asked asked;
+    struct weir_decision decision;
+    const struct stage_settings settings = { .lease_max = 2 };
+    stage_open_as(&stage, "token_bucket limit=10000 period=1s burst=1000", &settings);
+    const struct weir_limit_info info = stage_info(&stage);
+    stage_warm_up(&stage, "a", 5000);
+    stage_submit(&stage, &asked, "a", 1);
+    stage_answer(&stage, 0);
+    stage_pass(&stage, 1000);
+    ck_assert_int_eq(stage_submit(&stage, &asked, "a", 1000), 1);
+    const int64_t cost = stage.remote.queue[0].request.cost;
+    const struct weir_request group[] = { { .limit = stage.limit, .key = weir_key_text("a"), .cost = 1 },
+                                          { .limit = stage.limit, .key = weir_key_text("z"), .cost = 1 } };
+    must_succeed(weir_try_all(stage.limiter, group, 2, &decision)); /* it takes what is left here */
+    ck_assert(decision.allowed);
+    while (stage_elsewhere(&stage, "a", WEIR_PEEK, 1).remaining > cost) /* others leave just what is asked for */
+        ck_assert(stage_elsewhere(&stage, "a", WEIR_TAKE, 1).allowed);
+    stage_answer(&stage, 0);
+    stage_pass(&stage, STAGE_LIFE_US - 2000);
+    const int64_t by_lease = stage_spend(&stage, "a");
+    ck_assert_int_le(by_lease, info.lease_max);
+    ck_assert_int_le(by_lease + stage_drain(&stage, "a"), 1000 + info.over_max); /* at one moment */
+    stage_close(&stage);
+}
+END_TEST
+
+START_TEST(a_request_and_what_is_leased_behind_it_are_within_the_bound_together)
+{
+    static struct stage stage;
+    struct asked asked;
+    stage_open(&stage, "token_bucket limit=5000 period=1s burst=100");
+    const int64_t over_max = stage_info(&stage).over_max;
+    stage_warm_up(&stage, "a", 1000);
+    stage_submit(&stage, &asked, "a", 1);
+    stage_answer(&stage, 0);
+    stage_pass(&stage, 20000); /* the bucket is full again */
+    while (peeked(stage.limit, "a", 52).source == WEIR_BY_LEASE && peeked(stage.limit, "a", 52).allowed)
+        stage_submit(&stage, &asked, "a", 1);
+    ck_assert_int_eq(stage_submit(&stage, &asked, "a", 100), 1);
+    stage_answer(&stage, 70000);
+    ck_assert(asked.done);
+    const int64_t by_lease = asked.op.decision.source == WEIR_BY_LEASE && asked.op.decision.allowed ? 100 : 0;
+    const int64_t spent = stage_spend(&stage, "a"), drained = stage_drain(&stage, "a");
+    ck_assert_int_le(by_lease + spent + drained, 100 + over_max);
+    stage_close(&stage);
+}
+END_TEST
+
+/* ---- Groups ---- */
+
+static struct stage group_stage;
+static struct asked group_other;
+
+/* While the group waits for Redis, somebody asks for its key and leases. */
+static int decide_late(struct weir_backend *backend, const struct weir_backend_request *requests, size_t n, bool all,
+                       int64_t deadline_us, struct weir_decision *out)
+{
+    if (all) {
+        stage_submit(&group_stage, &group_other, "a", 1);
+        stage_answer(&group_stage, 0);
+    }
+    return stage_decide(backend, requests, n, all, deadline_us, out);
+}
+
+START_TEST(what_a_denied_group_gives_back_makes_no_lease_larger_than_the_most)
+{
+    struct stage *stage = &group_stage;
+    struct asked asked;
+    struct weir_decision decision;
+    weir_limit *narrow;
+    const struct stage_settings settings = { .lease_max = 100 };
+    struct weir_policy policy = policy_of("fixed_window limit=1 period=1h");
+    stage_open_as(stage, "token_bucket limit=100000 period=1s burst=20000", &settings);
+    must_succeed(weir_limit_define(stage->limiter, "narrow", &policy, &narrow));
+    must_succeed(weir_try(narrow, weir_key_text("n"), 1, &decision));
+    stage_warm_up(stage, "a", 200);
+    stage_submit(stage, &asked, "a", 1);
+    stage_answer(stage, 0);
+    const struct weir_request both[] = { { .limit = stage->limit, .key = weir_key_text("a"), .cost = 95 },
+                                         { .limit = narrow, .key = weir_key_text("n"), .cost = 1 } };
+    stage->remote.ops.decide = decide_late;
+    must_succeed(weir_try_all(stage->limiter, both, 2, &decision));
+    ck_assert(!decision.allowed && group_other.done);
+    const int64_t spent = stage_spend(stage, "a");
+    ck_assert_msg(spent > 0 && spent <= 100, "%d by leases of 100 at most", (int)spent);
+    stage_close(stage);
+}
+END_TEST
+
+/* ---- What is redefined, refunded or looked at meanwhile ---- */
+
+START_TEST(permits_granted_under_another_policy_are_not_used)
+{
+    static struct stage stage;
+    struct asked asked;
+    stage_open(&stage, "token_bucket limit=100 period=1h refill=interval");
+    for (int i = 0; i < 8; i++) {
+        if (i == 5)
+            stage_pass(&stage, 2 * STAGE_LIFE_US);
+        stage_submit(&stage, &asked, "a", 1);
+        stage_answer(&stage, 0);
+        stage_pass(&stage, i < 5 ? 1000 : 0);
+    }
+    stage_pass(&stage, STAGE_LIFE_US);
+    ck_assert_int_eq(stage_submit(&stage, &asked, "a", 1), 1);
+    ck_assert_int_gt(stage.remote.ahead, 0);
+    struct weir_policy policy = policy_of("token_bucket limit=100000 period=1h refill=interval");
+    must_succeed(weir_limit_define(stage.limiter, "limit", &policy, NULL));
+    stage.remote.queue[0].request.plan_version = 2; /* a backend reads the policy when it writes the request */
+    stage_answer(&stage, 0);
+    ck_assert(asked.done && asked.status == WEIR_OK);
+    const struct weir_stats stats = stage_stats(&stage);
+    ck_assert_uint_gt(stats.leased, 1);
+    ck_assert_uint_eq(stats.leased, stats.lease_hits + stats.lease_lost); /* so nothing is held */
+    ck_assert_int_ne(peeked(stage.limit, "a", 1).source, WEIR_BY_LEASE);
+    stage_close(&stage);
+}
+END_TEST
+
+static struct stage refund_stage;
+
+/* Before the thread that asked goes on, another one gives permits back. */
+static int refund_after(struct weir_backend *backend, const struct weir_backend_request *requests, size_t n, bool all,
+                        int64_t deadline_us, struct weir_decision *out)
+{
+    const int error = stage_decide(backend, requests, n, all, deadline_us, out);
+    if (requests->verb == WEIR_TAKE && !out->allowed) {
+        refund_stage.remote.ops.decide = stage_decide;
+        must_succeed(weir_refund(refund_stage.limit, weir_key_text("a"), 3));
+    }
+    return error;
+}
+
+START_TEST(a_denial_from_before_a_refund_does_not_hold_after_it)
+{
+    struct stage *stage = &refund_stage;
+    stage_open(stage, "fixed_window limit=3 period=1h");
+    ck_assert(taken(stage->limit, "a", 3).allowed);
+    stage->remote.ops.decide = refund_after;
+    stage_pass(stage, WEIR_SECOND);
+    ck_assert(!taken(stage->limit, "a", 1).allowed);
+    stage_pass(stage, 30 * WEIR_MINUTE); /* the window is open for as long again */
+    const struct weir_decision decision = taken(stage->limit, "a", 1);
+    ck_assert_msg(decision.allowed, "denied, source %d, for %d s more", decision.source,
+                  (int)(decision.retry_after_us / WEIR_SECOND));
+    stage_close(stage);
+}
+END_TEST
+
+static int64_t since_boot_us(void *stage)
+{
+    return stage_now_us(stage) - 990 * WEIR_SECOND;
+}
+
+static int64_t allowed_of_4000(bool peeks, uint64_t *lost)
+{
+    static struct stage stage;
+    struct weir_decision decision;
+    int64_t allowed = 0;
+    const struct stage_settings settings = { .now_us = since_boot_us };
+    stage_open_as(&stage, "fixed_window limit=2000 period=1h", &settings);
+    for (int i = 0; i < 4000; i++) {
+        stage_pass(&stage, 1000);
+        const struct weir_request request = {
+            .limit = stage.limit,
+            .key = weir_key_text("a"),
+            .cost = 1,
+            .now_us = stage_now_us(&stage),
+        };
+        must_succeed(weir_try_batch(stage.limiter, &request, 1, &decision));
+        allowed += decision.allowed;
+        if (peeks && i % 20 == 0)
+            peeked(stage.limit, "a", 1);
+    }
+    *lost = stage_stats(&stage).lease_lost;
+    stage_close(&stage);
+    return allowed;
+}
+
+START_TEST(a_peek_by_another_clock_takes_nothing_from_a_lease)
+{
+    uint64_t lost, lost_with_peeks;
+    ck_assert_int_eq(allowed_of_4000(false, &lost), allowed_of_4000(true, &lost_with_peeks));
+    ck_assert_uint_eq(lost, lost_with_peeks);
+}
+END_TEST
+
+START_TEST(a_flight_by_one_clock_brings_nothing_to_a_lease_by_another)
+{
+    static struct stage stage;
+    static struct asked asked[20];
+    struct weir_decision decision;
+    const struct stage_settings settings = { .now_us = since_boot_us };
+    stage_open_as(&stage, "fixed_window limit=100 period=1s align=epoch", &settings);
+    for (int i = 0; i < 20; i++) {
+        stage_submit(&stage, &asked[0], "a", 1);
+        stage_answer(&stage, 0);
+        stage_pass(&stage, 10000);
+    }
+    atomic_store(&stage.remote.now_us, 1001 * WEIR_SECOND - 30000);
+    for (int i = 0; i < 20; i++)
+        ck_assert_int_eq(stage_submit(&stage, &asked[i], "a", 1), 1); /* for one answer */
+    for (int i = 0; i < 30; i++) { /* others bring their times: a lease by those, of the window that ends */
+        const struct weir_request request = {
+            .limit = stage.limit,
+            .key = weir_key_text("a"),
+            .cost = 1,
+            .now_us = stage_now_us(&stage) + i,
+        };
+        must_succeed(weir_try_batch(stage.limiter, &request, 1, &decision));
+    }
+    atomic_store(&stage.remote.now_us, 1001 * WEIR_SECOND + 10000); /* in the next window */
+    while (stage_answer(&stage, 0) > 0)
+        ;
+    int64_t allowed = 0;
+    for (int i = 0; i < 20; i++)
+        allowed += asked[i].op.decision.allowed;
+    ck_assert_int_eq(allowed, 20);
+    allowed += stage_drain(&stage, "a");
+    ck_assert_msg(allowed <= 100, "%d admitted in a window of 100", (int)allowed);
+    stage_close(&stage);
+}
+END_TEST
+
+START_TEST(no_decision_tells_of_more_permits_than_the_limit_has)
+{
+    static struct stage stage;
+    struct asked asked;
+    stage_open(&stage, "token_bucket limit=10000 period=1s burst=1000");
+    for (int i = 0; i < 600; i++) {
+        stage_submit(&stage, &asked, "a", i < 300 ? 1 : 20);
+        stage_answer(&stage, 0);
+        must(asked.op.decision.remaining <= asked.op.decision.limit, "what is decided");
+        must(peeked(stage.limit, "a", i < 300 ? 1 : 900).remaining <= 1000, "what is seen");
+        must(peeked(stage.limit, "a", 1000).remaining <= 1000, "what is asked of Redis to be seen");
+        stage_pass(&stage, 3000);
+    }
+    ck_assert_uint_gt(stage_stats(&stage).lease_hits, 200);
+    stage_close(&stage);
+}
+END_TEST
+
+/* ---- A remote that refuses ---- */
+
+static int refuse(struct weir_backend *backend, const struct weir_backend_request *request, int64_t deadline_us,
+                  struct weir_op *op)
+{
+    (void)backend, (void)request, (void)deadline_us, (void)op;
+    return WEIR_EIO;
+}
+
+static int refuse_for_now(struct weir_backend *backend, const struct weir_backend_request *request, int64_t deadline_us,
+                          struct weir_op *op)
+{
+    (void)backend, (void)request, (void)deadline_us, (void)op;
+    return WEIR_EFULL;
+}
+
+START_TEST(a_submit_that_is_refused_at_once_says_so_and_nothing_is_done_later)
+{
+    static struct stage stage;
+    struct asked asked;
+    for (int busy = 0; busy < 2; busy++) {
+        stage_open(&stage, STAGE_WIDE);
+        if (busy)
+            stage_warm_up(&stage, "a", 1000);
+        stage.remote.ops.submit = refuse;
+        ck_assert_int_eq(stage_submit(&stage, &asked, "a", 1), WEIR_EIO);
+        ck_assert_int_eq(asked.done, 0);
+        stage_close(&stage);
+        ck_assert_int_eq(asked.done, 0);
+    }
+}
+END_TEST
+
+enum { DEEPEST = 1000 };
+
+struct chain {
+    struct weir_op op;
+    weir *limiter;
+    int depth, deepest, last;
+};
+
+static void submit_next(struct weir_op *op, int status)
+{
+    struct chain *chain = (struct chain *)(void *)op;
+    (void)status;
+    if (++chain->depth > chain->deepest)
+        chain->deepest = chain->depth;
+    if (chain->deepest < DEEPEST)
+        chain->last = weir_submit(chain->limiter, op);
+    chain->depth--;
+}
+
+START_TEST(a_done_that_submits_the_next_is_not_called_within_itself)
+{
+    static struct stage stage;
+    stage_open(&stage, STAGE_WIDE);
+    struct chain chain = { .limiter = stage.limiter };
+    chain.op.request = (struct weir_request){ .limit = stage.limit, .key = weir_key_text("a"), .cost = 1 };
+    chain.op.done = submit_next;
+    ck_assert_int_eq(weir_submit(stage.limiter, &chain.op), 1);
+    stage.remote.ops.submit = refuse;
+    stage_answer(&stage, 0);
+    ck_assert_msg(chain.deepest == 1, "%d within one another", chain.deepest);
+    ck_assert_int_eq(chain.last, WEIR_EIO);
+    stage_close(&stage);
+}
+END_TEST
+
+START_TEST(a_caller_that_can_wait_is_not_turned_away_for_want_of_room_for_those_that_cannot)
+{
+    static struct stage stage;
+    struct weir_decision decision;
+    stage_open(&stage, STAGE_WIDE);
+    stage_warm_up_elsewhere(&stage, "b", 1000);
+    stage.remote.ops.submit = refuse_for_now;
+    must_succeed(weir_try(stage.limit, weir_key_text("b"), 1, &decision));
+    ck_assert(decision.allowed && decision.source == WEIR_BY_REDIS);
+    ck_assert_int_eq(stage.remote.decided, 1);
+    stage_close(&stage);
+}
+END_TEST
+
+/* ---- Who brings an answer ---- */
+
+static void try_busy_key(struct weir_op *op, int status)
+{
+    struct asked *asked = (struct asked *)(void *)op;
+    struct weir_decision decision;
+    must_succeed(status);
+    asked->status = weir_try(asked->stage->limit, weir_key_text("b"), 1, &decision);
+    asked->done = 1;
+}
+
+START_TEST(a_thread_that_brings_its_first_answer_waits_for_none)
+{
+    static struct stage stage;
+    static struct asked asked = { .stage = &stage, .op.done = try_busy_key };
+    stage_open(&stage, STAGE_WIDE);
+    stage_warm_up_elsewhere(&stage, "b", 1000);
+    /* What was reckoned elsewhere, as what an outage left owing, goes past all leases. */
+    struct weir_backend_request request = stage_request(&stage, "c", 0);
+    request.ahead = 5;
+    request.spread = 1;
+    ck_assert_int_eq(stage.hybrid->ops->submit(stage.hybrid, &request, 1000, &asked.op), 1);
+    stage_answer(&stage, 0);
+    ck_assert(asked.done && asked.status == WEIR_OK);
+    stage_close(&stage);
+}
+END_TEST
+
+/* ---- Batches ---- */
+
+enum { BATCH = 64 };
+
+/* Calls to the remote for one batch for one key, by the callers' time; costs are `most`, most - step, ... */
+static int calls_of_batch(struct stage *stage, int64_t most, int64_t step, struct weir_decision *out)
+{
+    struct weir_request requests[BATCH];
+    for (int i = 0; i < BATCH; i++)
+        requests[i] = (struct weir_request){
+            .limit = stage->limit,
+            .key = weir_key_text("a"),
+            .cost = most - i * step,
+            .now_us = stage_now_us(stage),
+        };
+    stage->remote.decided = 0;
+    must_succeed(weir_try_batch(stage->limiter, requests, BATCH, out));
+    return stage->remote.decided;
+}
+
+START_TEST(a_batch_for_a_key_that_is_spent_asks_four_times_at_most)
+{
+    static struct stage stage;
+    struct weir_decision decisions[BATCH];
+    stage_open(&stage, "fixed_window limit=100 period=1h");
+    for (int round = 0; round < 5; round++) {
+        stage_pass(&stage, 1000);
+        const int calls = calls_of_batch(&stage, BATCH, 1, decisions); /* each denial says nothing of the next */
+        ck_assert_msg(calls <= 4, "%d calls", calls);
+    }
+    stage_close(&stage);
+}
+END_TEST
+
+START_TEST(a_batch_of_one_busy_key_asks_twice_at_most)
+{
+    static struct stage stage;
+    struct weir_decision decisions[BATCH];
+    stage_open(&stage, STAGE_WIDE);
+    for (int round = 0; round < 50; round++) {
+        stage_pass(&stage, 10000);
+        const int calls = calls_of_batch(&stage, 1, 0, decisions);
+        ck_assert_msg(calls <= 2, "%d calls in round %d", calls, round);
+        for (int i = 0; i < BATCH; i++)
+            ck_assert(decisions[i].allowed);
+    }
+    stage_close(&stage);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("hybrid_edges");
+    suite_test(suite, what_a_request_lacks_is_asked_for_only_if_a_lease_may_be_as_large, 10);
+    suite_test(suite, what_was_lacking_and_is_not_needed_any_more_is_no_larger_a_lease, 10);
+    suite_test(suite, a_request_and_what_is_leased_behind_it_are_within_the_bound_together, 10);
+    suite_test(suite, what_a_denied_group_gives_back_makes_no_lease_larger_than_the_most, 10);
+    suite_test(suite, permits_granted_under_another_policy_are_not_used, 10);
+    suite_test(suite, a_denial_from_before_a_refund_does_not_hold_after_it, 10);
+    suite_test(suite, a_peek_by_another_clock_takes_nothing_from_a_lease, 10);
+    suite_test(suite, a_flight_by_one_clock_brings_nothing_to_a_lease_by_another, 10);
+    suite_test(suite, no_decision_tells_of_more_permits_than_the_limit_has, 10);
+    suite_test(suite, a_submit_that_is_refused_at_once_says_so_and_nothing_is_done_later, 10);
+    suite_test(suite, a_done_that_submits_the_next_is_not_called_within_itself, 10);
+    suite_test(suite, a_caller_that_can_wait_is_not_turned_away_for_want_of_room_for_those_that_cannot, 10);
+    suite_test(suite, a_thread_that_brings_its_first_answer_waits_for_none, 10);
+    suite_test(suite, a_batch_for_a_key_that_is_spent_asks_four_times_at_most, 10);
+    suite_test(suite, a_batch_of_one_busy_key_asks_twice_at_most, 10);
+    return suite_run(suite);
+}
