@@ -7,6 +7,7 @@
  */
 #include "failing_alloc.h"
 #include "fake.h"
+#include "stage.h"
 #include "support.h"
 
 #include "core/limiter.h"
@@ -433,11 +434,82 @@ START_TEST(a_fallback_without_memory_is_an_answer_and_changes_nothing)
 }
 END_TEST
 
+/* ---- Hybrid mode ---- */
+
+/* What is leased while the key is asked for every millisecond. */
+static int64_t leased_by(struct stage *stage, int requests)
+{
+    const uint64_t before = stage_stats(stage).leased;
+    for (int i = 0; i < requests; i++) {
+        struct asked asked;
+        stage_submit(stage, &asked, "a", 1);
+        stage_answer(stage, 0);
+        must(asked.done && asked.status == WEIR_OK && asked.op.decision.allowed, "admitted");
+        stage_pass(stage, 1000);
+    }
+    return (int64_t)(stage_stats(stage).leased - before);
+}
+
+START_TEST(a_flight_without_memory_is_an_answer_and_permits_are_leased_after_it)
+{
+    static struct stage stage;
+    for (int stubborn = 0; stubborn < 2; stubborn++) { /* with none for another flight without a lease, too */
+        struct asked asked;
+        stage_open(&stage, STAGE_WIDE);
+        stage_warm_up(&stage, "a", 1000);
+        alloc_watch(1, stubborn);
+        const int result = stage_submit(&stage, &asked, "a", 1);
+        alloc_pause();
+        ck_assert(alloc_failed());
+        ck_assert_int_eq(result, stubborn ? WEIR_ENOMEM : 1);
+        stage_answer(&stage, 0);
+        ck_assert_int_eq(asked.done, stubborn ? 0 : 1);
+        ck_assert_int_gt(leased_by(&stage, 300), 100);
+        stage_close(&stage);
+    }
+}
+END_TEST
+
+START_TEST(who_finds_no_memory_for_a_flight_and_can_wait_asks_alone)
+{
+    static struct stage stage;
+    stage_open(&stage, STAGE_WIDE);
+    stage_warm_up(&stage, "a", 1000);
+    alloc_watch(1, true);
+    const struct weir_decision decision = taken(stage.limit, "a", 1);
+    alloc_pause();
+    ck_assert(alloc_failed() && decision.allowed && decision.source == WEIR_BY_REDIS);
+    ck_assert_int_eq(stage.remote.decided, 1);
+    ck_assert_int_gt(leased_by(&stage, 300), 100);
+    stage_close(&stage);
+}
+END_TEST
+
+START_TEST(what_cannot_be_asked_for_ahead_for_want_of_memory_is_asked_for_by_who_needs_it)
+{
+    static struct stage stage;
+    struct weir_decision decision;
+    stage_open(&stage, STAGE_WIDE);
+    leased_by(&stage, 300);
+    alloc_watch(1, true);
+    do
+        decision = taken(stage.limit, "a", 1);
+    while (decision.source == WEIR_BY_LEASE);
+    alloc_pause();
+    ck_assert(alloc_failed() && decision.allowed && decision.source == WEIR_BY_REDIS);
+    ck_assert_int_gt(leased_by(&stage, 300), 100);
+    stage_close(&stage);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("alloc");
     suite_test(suite, any_allocation_that_fails_is_an_answer_and_changes_nothing, 60);
     suite_test(suite, all_allocations_of_a_call_may_fail_from_any_one_on, 60);
     suite_test(suite, a_fallback_without_memory_is_an_answer_and_changes_nothing, 60);
+    suite_test(suite, a_flight_without_memory_is_an_answer_and_permits_are_leased_after_it, 60);
+    suite_test(suite, who_finds_no_memory_for_a_flight_and_can_wait_asks_alone, 60);
+    suite_test(suite, what_cannot_be_asked_for_ahead_for_want_of_memory_is_asked_for_by_who_needs_it, 60);
     return suite_run(suite);
 }

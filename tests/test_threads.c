@@ -8,10 +8,19 @@
 #include "core/inside.h"
 #include "core/limiter.h"
 
+#include <errno.h>
+#include <linux/filter.h>
+#include <linux/membarrier.h>
+#include <linux/seccomp.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
+#include <stddef.h>
 #include <stdio.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 enum { THREADS = 8, KEYS_MOST = 64, SIZE = 1000 };
 
@@ -646,6 +655,49 @@ START_TEST(closing_wakes_all_who_wait)
 }
 END_TEST
 
+/* From now on this process may not call membarrier(2). False: it cannot be forbidden here. */
+static bool forbid_membarrier(void)
+{
+    struct sock_filter steps[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_membarrier, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    const struct sock_fprog filter = { .len = sizeof steps / sizeof *steps, .filter = steps };
+    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0;
+}
+
+START_TEST(a_limiter_closes_where_membarrier_was_forbidden_after_it_opened)
+{
+    enum { CLOSED = 10, CANNOT_FORBID, NOT_FORBIDDEN }; /* none that a check that fails ends with */
+    const pid_t child = fork();
+    if (child == 0) {
+        struct shop shop;
+        struct buyer buyer = { .shop = &shop };
+        struct weir_decision decision;
+        pthread_t thread;
+        shop_open(&shop, 1000, unrefilled[0]);
+        must_succeed(weir_try(shop.counted, key_of(&buyer.keys), SIZE, &decision));
+        if (!forbid_membarrier())
+            _exit(CANNOT_FORBID);
+        if (syscall(SYS_membarrier, MEMBARRIER_CMD_QUERY, 0, 0) != -1)
+            _exit(NOT_FORBIDDEN);
+        must(pthread_create(&thread, NULL, wait_for_ever, &buyer) == 0, "a thread");
+        while (inside_sum(shop.limiter) == 0)
+            sched_yield();
+        weir_close(shop.limiter);
+        pthread_join(thread, NULL);
+        _exit(CLOSED);
+    }
+    int status = -1;
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    ck_assert_msg(WIFEXITED(status), "ended by signal %d", WTERMSIG(status));
+    ck_assert_msg(WEXITSTATUS(status) == CLOSED || WEXITSTATUS(status) == CANNOT_FORBID, "ended with %d",
+                  WEXITSTATUS(status));
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("threads");
@@ -662,5 +714,6 @@ int main(void)
     suite_test(suite, a_name_defined_by_eight_threads_at_once_is_one_limit, 30);
     suite_test(suite, closing_waits_for_an_acquire_that_has_not_begun_to_sleep, 60);
     suite_test(suite, closing_wakes_all_who_wait, 30);
+    suite_test(suite, a_limiter_closes_where_membarrier_was_forbidden_after_it_opened, 30);
     return suite_run(suite);
 }
