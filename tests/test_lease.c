@@ -90,6 +90,11 @@ static void warm_up(struct key *key, int64_t gap_us)
     key->asked = 0;
 }
 
+static struct lease_ask lease_of(struct key *key, int64_t ahead)
+{
+    return (struct lease_ask){ .era = key->lease.era, .ahead = ahead, .spread = 1, .whole = true };
+}
+
 #define WIDE "token_bucket limit=1000000 period=1s"
 
 START_TEST(a_key_that_is_asked_for_seldom_leases_nothing)
@@ -215,12 +220,88 @@ START_TEST(no_more_is_leased_than_the_option_says)
 }
 END_TEST
 
-/* ---- How long ---- */
-
-static struct lease_ask lease_of(struct key *key, int64_t ahead)
+START_TEST(what_a_request_lacks_is_asked_for_if_a_lease_may_be_as_large_as_the_request)
 {
-    return (struct lease_ask){ .era = key->lease.era, .ahead = ahead, .spread = 1, .whole = true };
+    struct key key;
+    key_init(&key, WIDE);
+    key.rules.max = 8;
+    const struct lease_ask some = lease_of(&key, 3);
+    asked(&key, &some, 0);
+    struct lease_ask ask = lease_ask(&key.lease, &key.rules, key.now_us, 9, 0, 0);
+    ck_assert(ask.whole && ask.cost == 9);
+    ask = lease_ask(&key.lease, &key.rules, key.now_us, 8, 0, 0);
+    ck_assert(!ask.whole && ask.cost == 5);
+    asked(&key, &ask, 0);
+    ck_assert_int_eq(lease_left(&key.lease, key.now_us), 8);
 }
+END_TEST
+
+START_TEST(what_is_held_and_what_is_on_its_way_are_no_more_together_than_a_lease_may_be)
+{
+    struct key key;
+    key_init(&key, WIDE);
+    warm_up(&key, 100); /* a load of 500 in half a life */
+    key.rules.max = 100;
+    for (int64_t held = 0; held <= 100; held += 10) {
+        struct key again = key;
+        const struct lease_ask some = lease_of(&key, held);
+        asked(&again, &some, 0);
+        ck_assert_int_eq(lease_left(&again.lease, again.now_us), held);
+        struct lease_ask ask = lease_ask(&again.lease, &again.rules, again.now_us, 0, 0, 0);
+        ck_assert_int_eq(ask.ahead, 100 - held); /* before any request */
+        again.lease.is_asked = false;
+        ask = lease_ask(&again.lease, &again.rules, again.now_us, held + 30, 0, 0);
+        if (held == 0 || held + 30 > 100) /* beside a request of its own */
+            ck_assert(ask.whole && ask.ahead == 100 - held);
+        else /* and with what it lacks */
+            ck_assert(!ask.whole && ask.cost == 30 && ask.ahead == 100 - (held + 30));
+    }
+}
+END_TEST
+
+START_TEST(while_permits_are_on_their_way_no_others_are_asked_for)
+{
+    struct key key;
+    key_init(&key, WIDE);
+    warm_up(&key, 1000);
+    const struct lease_ask few = lease_of(&key, 5);
+    asked(&key, &few, 0);
+    const struct lease_ask first = lease_ask(&key.lease, &key.rules, key.now_us, 0, 0, 0);
+    ck_assert_int_gt(first.ahead, 0);
+    ck_assert(key.lease.is_asked);
+    const struct lease_ask second = lease_ask(&key.lease, &key.rules, key.now_us, 7, 0, 0);
+    ck_assert(second.whole && second.cost == 7 && second.ahead == 0); /* not even what it lacks */
+    asked(&key, &second, 0);
+    ck_assert(key.lease.is_asked); /* still: that was the request's own */
+    asked(&key, &first, 0);
+    ck_assert(!key.lease.is_asked);
+}
+END_TEST
+
+START_TEST(what_a_request_lacks_is_on_its_way_until_it_comes_or_fails)
+{
+    struct key key;
+    key_init(&key, WIDE);
+    const struct lease_ask few = lease_of(&key, 5);
+    asked(&key, &few, 0);
+    for (int fails = 0; fails < 2; fails++) {
+        const struct lease_ask first = lease_ask(&key.lease, &key.rules, key.now_us, 20 + fails, 0, 0);
+        ck_assert(!first.whole && first.ahead == 0 && key.lease.is_asked);
+        ck_assert(lease_ask(&key.lease, &key.rules, key.now_us, 20 + fails, 0, 0).whole);
+        struct lease_ask old = first;
+        old.era--;
+        lease_ask_failed(&key.lease, &old);
+        ck_assert(key.lease.is_asked); /* that was another lease's */
+        if (fails)
+            lease_ask_failed(&key.lease, &first);
+        else
+            asked(&key, &first, 0);
+        ck_assert(!key.lease.is_asked);
+    }
+}
+END_TEST
+
+/* ---- How long ---- */
 
 static bool can_spend(struct key *key, int64_t at_us)
 {
@@ -344,6 +425,44 @@ START_TEST(what_was_taken_can_be_given_back_while_its_lease_lasts)
 }
 END_TEST
 
+START_TEST(what_is_given_back_above_the_most_is_lost)
+{
+    struct key key;
+    struct weir_decision decision;
+    key_init(&key, WIDE);
+    key.rules.max = 8;
+    const struct lease_ask ask = lease_of(&key, 8);
+    asked(&key, &ask, 0);
+    ck_assert_int_eq(lease_decide(&key.lease, key.now_us, 5, WEIR_TAKE, &decision), LEASE_SPENT);
+    key.now_us += 10;
+    const struct lease_ask meanwhile = lease_of(&key, 3);
+    asked(&key, &meanwhile, 0);
+    lease_give_back(&key.lease, &key.rules, key.lease.era, START_US, 5);
+    ck_assert_int_eq(lease_left(&key.lease, key.now_us), 8);
+    ck_assert_uint_eq(key.lease.lost, 3);
+    ck_assert_int_eq(lease_left(&key.lease, START_US + LIFE_US), 3); /* it went to where it had come from */
+}
+END_TEST
+
+START_TEST(what_is_given_back_of_another_era_is_lost)
+{
+    struct key key;
+    struct weir_decision decision;
+    key_init(&key, WIDE);
+    const struct lease_ask old = lease_of(&key, 5);
+    asked(&key, &old, 0);
+    ck_assert_int_eq(lease_decide(&key.lease, key.now_us, 5, WEIR_TAKE, &decision), LEASE_SPENT);
+    const uint64_t era = key.lease.era;
+    const struct weir_plan plan = plan_for(WIDE);
+    lease_renew(&key.lease, &plan, 2);
+    const struct lease_ask other = lease_of(&key, 2);
+    asked(&key, &other, 0); /* at the same time */
+    lease_give_back(&key.lease, &key.rules, era, START_US, 5);
+    ck_assert_int_eq(lease_left(&key.lease, key.now_us), 2);
+    ck_assert_uint_eq(key.lease.lost, 5);
+}
+END_TEST
+
 /* ---- Denials ---- */
 
 START_TEST(a_denial_holds_for_its_cost_and_more_until_it_may_change)
@@ -380,6 +499,30 @@ START_TEST(what_can_never_fit_is_denied_for_ever_and_asked_for_once_a_second)
     for (int i = 0; i < 100; i++, key.now_us += 30000)
         ck_assert_int_eq(take(&key, 11).retry_after_us, WEIR_NEVER);
     ck_assert_int_eq(key.asked, 3);
+}
+END_TEST
+
+START_TEST(a_denial_asked_for_before_a_refund_says_nothing_after_it)
+{
+    struct key key;
+    struct weir_decision decision, refunded = { 0 };
+    key_init(&key, "fixed_window limit=10 period=1m");
+    take(&key, 10);
+    const struct weir_plan plan = key.lease.plan;
+    for (int late_us = 0; late_us < 2; late_us++) {
+        const struct lease_ask ask = { .era = key.lease.era, .cost = 3, .whole = true };
+        const int64_t asked_us = key.now_us;
+        const struct weir_decision denied = store_decides(&key, &ask);
+        ck_assert(!denied.allowed);
+        state_decide(&plan, key.state, key.now_us, 3, WEIR_REFUND, &refunded);
+        lease_refunded(&key.lease, key.now_us, key.now_us + late_us, &refunded);
+        key.now_us += 10;
+        lease_land(&key.lease, &key.rules, &ask, asked_us, key.now_us, &denied);
+        ck_assert_int_eq(lease_decide(&key.lease, key.now_us, 3, WEIR_TAKE, &decision), LEASE_ASK);
+        ck_assert(take(&key, 3).allowed);
+    }
+    ck_assert(!take(&key, 3).allowed);
+    ck_assert_int_eq(take(&key, 3).source, WEIR_BY_DENIAL); /* one that was asked for since holds */
 }
 END_TEST
 
@@ -488,14 +631,21 @@ int main(void)
     suite_test(suite, near_the_limit_leases_leave_room_for_all_instances, 10);
     suite_test(suite, what_others_wait_for_is_asked_for_at_once_when_permits_are_scarce, 10);
     suite_test(suite, no_more_is_leased_than_the_option_says, 10);
+    suite_test(suite, what_a_request_lacks_is_asked_for_if_a_lease_may_be_as_large_as_the_request, 10);
+    suite_test(suite, what_is_held_and_what_is_on_its_way_are_no_more_together_than_a_lease_may_be, 10);
+    suite_test(suite, while_permits_are_on_their_way_no_others_are_asked_for, 10);
+    suite_test(suite, what_a_request_lacks_is_on_its_way_until_it_comes_or_fails, 10);
     suite_test(suite, a_lease_ends_a_life_after_it_was_asked_for_or_when_permits_come_back_at_once, 10);
     suite_test(suite, an_answer_later_than_the_lease_brings_nothing, 10);
     suite_test(suite, the_older_permits_are_spent_first, 10);
     suite_test(suite, a_leaky_buckets_permits_are_slots_that_pass, 10);
     suite_test(suite, slots_of_uneven_rates_are_never_early, 10);
     suite_test(suite, what_was_taken_can_be_given_back_while_its_lease_lasts, 10);
+    suite_test(suite, what_is_given_back_above_the_most_is_lost, 10);
+    suite_test(suite, what_is_given_back_of_another_era_is_lost, 10);
     suite_test(suite, a_denial_holds_for_its_cost_and_more_until_it_may_change, 10);
     suite_test(suite, what_can_never_fit_is_denied_for_ever_and_asked_for_once_a_second, 10);
+    suite_test(suite, a_denial_asked_for_before_a_refund_says_nothing_after_it, 10);
     suite_test(suite, a_request_larger_than_the_lease_asks_for_what_is_lacking, 10);
     suite_test(suite, another_plan_drops_what_the_old_one_leased_and_denied, 10);
     suite_test(suite, the_bound_is_what_the_rate_makes_in_a_life_or_what_all_can_hold, 10);
