@@ -84,18 +84,24 @@ END_TEST
 static struct stage group_stage;
 static struct asked group_other;
 
-/* While the group waits for Redis, somebody asks for its key and leases. */
+static bool group_resets;
+
+/* While the group waits for Redis, somebody asks for its key and leases, perhaps after a reset of it. */
 static int decide_late(struct weir_backend *backend, const struct weir_backend_request *requests, size_t n, bool all,
                        int64_t deadline_us, struct weir_decision *out)
 {
     if (all) {
+        group_stage.remote.ops.decide = stage_decide;
+        if (group_resets)
+            must_succeed(weir_reset(group_stage.limit, weir_key_text("a")));
         stage_submit(&group_stage, &group_other, "a", 1);
         stage_answer(&group_stage, 0);
     }
     return stage_decide(backend, requests, n, all, deadline_us, out);
 }
 
-START_TEST(what_a_denied_group_gives_back_makes_no_lease_larger_than_the_most)
+/* How many permits can be spent after a group that had some of them was denied. */
+static int64_t spent_after_group(bool resets, uint64_t *leased_meanwhile)
 {
     struct stage *stage = &group_stage;
     struct asked asked;
@@ -111,12 +117,32 @@ START_TEST(what_a_denied_group_gives_back_makes_no_lease_larger_than_the_most)
     stage_answer(stage, 0);
     const struct weir_request both[] = { { .limit = stage->limit, .key = weir_key_text("a"), .cost = 95 },
                                          { .limit = narrow, .key = weir_key_text("n"), .cost = 1 } };
+    const uint64_t before = stage_stats(stage).leased;
+    group_resets = resets;
     stage->remote.ops.decide = decide_late;
     must_succeed(weir_try_all(stage->limiter, both, 2, &decision));
     ck_assert(!decision.allowed && group_other.done);
+    *leased_meanwhile = stage_stats(stage).leased - before;
     const int64_t spent = stage_spend(stage, "a");
-    ck_assert_msg(spent > 0 && spent <= 100, "%d by leases of 100 at most", (int)spent);
     stage_close(stage);
+    return spent;
+}
+
+START_TEST(what_a_denied_group_gives_back_makes_no_lease_larger_than_the_most)
+{
+    uint64_t leased;
+    const int64_t spent = spent_after_group(false, &leased);
+    ck_assert_uint_gt(leased, 5);
+    ck_assert_msg(spent > 0 && spent <= 100, "%d by leases of 100 at most", (int)spent);
+}
+END_TEST
+
+START_TEST(what_a_denied_group_gives_back_is_lost_after_a_reset)
+{
+    uint64_t leased;
+    const int64_t spent = spent_after_group(true, &leased);
+    ck_assert_uint_gt(leased, 5);
+    ck_assert_int_eq(spent, (int64_t)leased);
 }
 END_TEST
 
@@ -150,6 +176,42 @@ START_TEST(permits_granted_under_another_policy_are_not_used)
 }
 END_TEST
 
+static struct stage redefined_stage;
+
+static int redefine_before(struct weir_backend *backend, const struct weir_backend_request *requests, size_t n,
+                           bool all, int64_t deadline_us, struct weir_decision *out)
+{
+    struct weir_backend_request request = *requests;
+    struct weir_policy policy = policy_of("token_bucket limit=100000 period=1h refill=interval");
+    redefined_stage.remote.ops.decide = stage_decide;
+    must_succeed(weir_limit_define(redefined_stage.limiter, "limit", &policy, NULL));
+    must(n == 1 && request.ahead > 0, "permits are asked for ahead of use");
+    request.plan_version = 2;
+    return stage_decide(backend, &request, n, all, deadline_us, out);
+}
+
+START_TEST(what_is_asked_for_under_one_policy_and_decided_by_another_is_a_decision_and_no_lease)
+{
+    struct stage *stage = &redefined_stage;
+    struct weir_request request = { .key = weir_key_text("a"), .cost = 1 };
+    struct weir_decision decision;
+    stage_open(stage, "token_bucket limit=100 period=1h refill=interval");
+    request.limit = stage->limit;
+    for (int i = 0; i < 50; i++) {
+        stage_pass(stage, 1000);
+        request.now_us = stage_now_us(stage);
+        must_succeed(weir_try_batch(stage->limiter, &request, 1, &decision));
+    }
+    stage->remote.ops.decide = redefine_before;
+    for (int i = 0; i < 50 && decision.limit == 100; i++)
+        must_succeed(weir_try_batch(stage->limiter, &request, 1, &decision));
+    ck_assert(decision.allowed && decision.source == WEIR_BY_REDIS && decision.limit == 100000);
+    const struct weir_stats stats = stage_stats(stage);
+    ck_assert_uint_eq(stats.leased, stats.lease_hits + stats.lease_lost);
+    stage_close(stage);
+}
+END_TEST
+
 static struct stage refund_stage;
 
 /* Before the thread that asked goes on, another one gives permits back. */
@@ -177,6 +239,28 @@ START_TEST(a_denial_from_before_a_refund_does_not_hold_after_it)
     ck_assert_msg(decision.allowed, "denied, source %d, for %d s more", decision.source,
                   (int)(decision.retry_after_us / WEIR_SECOND));
     stage_close(stage);
+}
+END_TEST
+
+START_TEST(a_refund_by_another_clock_leaves_later_denials_in_force)
+{
+    static struct stage stage;
+    struct weir_decision decision;
+    stage_open(&stage, "fixed_window limit=3 period=1h");
+    struct weir_request request = { .limit = stage.limit, .key = weir_key_text("a"), .cost = 3 };
+    request.now_us = stage_now_us(&stage) - 900 * WEIR_SECOND;
+    must_succeed(weir_try_batch(stage.limiter, &request, 1, &decision));
+    ck_assert(decision.allowed);
+    must_succeed(weir_refund(stage.limit, weir_key_text("a"), 1)); /* 900 s later, by the time of everywhere else */
+    request.cost = 1;
+    const int sources[] = { WEIR_BY_REDIS, WEIR_BY_REDIS, WEIR_BY_DENIAL };
+    for (int i = 0; i < 3; i++) {
+        request.now_us += 1000;
+        must_succeed(weir_try_batch(stage.limiter, &request, 1, &decision));
+        ck_assert_int_eq(decision.allowed, i == 0);
+        ck_assert_int_eq(decision.source, sources[i]);
+    }
+    stage_close(&stage);
 }
 END_TEST
 
@@ -440,8 +524,11 @@ int main(void)
     suite_test(suite, what_was_lacking_and_is_not_needed_any_more_is_no_larger_a_lease, 10);
     suite_test(suite, a_request_and_what_is_leased_behind_it_are_within_the_bound_together, 10);
     suite_test(suite, what_a_denied_group_gives_back_makes_no_lease_larger_than_the_most, 10);
+    suite_test(suite, what_a_denied_group_gives_back_is_lost_after_a_reset, 10);
     suite_test(suite, permits_granted_under_another_policy_are_not_used, 10);
+    suite_test(suite, what_is_asked_for_under_one_policy_and_decided_by_another_is_a_decision_and_no_lease, 10);
     suite_test(suite, a_denial_from_before_a_refund_does_not_hold_after_it, 10);
+    suite_test(suite, a_refund_by_another_clock_leaves_later_denials_in_force, 10);
     suite_test(suite, a_peek_by_another_clock_takes_nothing_from_a_lease, 10);
     suite_test(suite, a_flight_by_one_clock_brings_nothing_to_a_lease_by_another, 10);
     suite_test(suite, no_decision_tells_of_more_permits_than_the_limit_has, 10);
