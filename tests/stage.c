@@ -54,6 +54,9 @@ static int remote_submit(struct weir_backend *backend, const struct weir_backend
     return closed ? WEIR_ECLOSED : 1;
 }
 
+/* Whose answers this thread brings, while `done` runs. */
+static _Thread_local const struct stage_remote *answering;
+
 static int remote_answer(struct stage_remote *remote, int64_t late_us)
 {
     int count = 0;
@@ -72,10 +75,9 @@ static int remote_answer(struct stage_remote *remote, int64_t late_us)
         if (!pending.op)
             return count;
         atomic_fetch_add(&remote->now_us, late_us);
-        remote->answerer = pthread_self();
-        atomic_store(&remote->answers, true);
+        answering = remote;
         pending.op->done(pending.op, status);
-        atomic_store(&remote->answers, false);
+        answering = NULL;
     }
 }
 
@@ -98,8 +100,7 @@ static void remote_destroy(struct weir_backend *backend)
 
 static bool remote_is_here(struct weir_backend *backend)
 {
-    struct stage_remote *remote = (struct stage_remote *)backend;
-    return atomic_load(&remote->answers) && pthread_equal(remote->answerer, pthread_self());
+    return answering == (struct stage_remote *)backend;
 }
 
 static const struct weir_backend_ops remote_ops = {

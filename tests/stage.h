@@ -34,8 +34,6 @@ struct stage_remote {
         struct weir_backend_request request;
     } queue[STAGE_QUEUE];
     int queued, answered;
-    atomic_bool answers; /* some thread runs `done`: */
-    pthread_t answerer;  /* this one */
 };
 
 struct stage {

@@ -107,7 +107,7 @@ static int64_t spent_after_group(bool resets, uint64_t *leased_meanwhile)
     struct asked asked;
     struct weir_decision decision;
     weir_limit *narrow;
-    const struct stage_settings settings = { .lease_max = 100 };
+    const struct stage_settings settings = { .lease_max = resets ? 1000 : 100 };
     struct weir_policy policy = policy_of("fixed_window limit=1 period=1h");
     stage_open_as(stage, "token_bucket limit=100000 period=1s burst=20000", &settings);
     must_succeed(weir_limit_define(stage->limiter, "narrow", &policy, &narrow));
