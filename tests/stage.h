@@ -1,8 +1,8 @@
 /* stage.h - hybrid mode over a remote backend in hand: a clock that is set, and answers that come when the test says.
  *
- * The remote decides as a memory backend does, whole limits, by the stage's clock. What is submitted to it waits, in order,
- * until stage_answer(); what calls decide() is answered at once. tests/remote.h is the other one: a store that several
- * limiters share, whose cables fail.
+ * The remote decides as a memory backend does, whole limits, by the stage's clock. What is submitted to it waits, in
+ * order, until stage_answer(); what calls decide() is answered at once. tests/remote.h is the other one: a store that
+ * several limiters share, whose cables fail.
  */
 #ifndef WEIR_TESTS_STAGE_H
 #define WEIR_TESTS_STAGE_H
@@ -95,12 +95,12 @@ void asked_done(struct weir_op *op, int status);
 /* weir_submit(); what is decided at once counts as done, too. */
 int stage_submit(struct stage *stage, struct asked *asked, const char *key, int64_t cost);
 
-/* How many permits this instance spends of its lease, one by one, until a request has to wait or comes to something else;
- * nothing is answered meanwhile, and then everything. */
+/* How many permits this instance spends of its lease, one by one, until a request has to wait or comes to something
+ * else; nothing is answered meanwhile, and then everything. */
 int64_t stage_spend(struct stage *stage, const char *key);
 
-/* Ask for a permit every `gap_us` for three lives, with answers at once; then let what is leased go by, and count calls from
- * zero. The key is a busy one now. */
+/* Ask for a permit every `gap_us` for three lives, with answers at once; then let what is leased go by, and count calls
+ * from zero. The key is a busy one now. */
 void stage_warm_up(struct stage *stage, const char *key, int64_t gap_us);
 
 /* The same on another thread, so that this one has never brought an answer. */

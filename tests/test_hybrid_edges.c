@@ -1,4 +1,4 @@
-/* test_hybrid_edges.c - hybrid mode where two things meet: a flight and another policy, a group and a lease, two clocks. */
+/* test_hybrid_edges.c - hybrid mode where two things meet: a flight and another policy, a group and a lease. */
 #include "stage.h"
 
 #include <string.h>
