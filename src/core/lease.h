@@ -145,6 +145,11 @@ struct lease_ask lease_ask(struct lease *lease, const struct lease_rules *rules,
 void lease_land(struct lease *lease, const struct lease_rules *rules, const struct lease_ask *ask, int64_t asked_us,
                 int64_t now_us, const struct weir_decision *decision);
 
+/* Whether that, landed, has shown that Redis had not what a request of `cost` lacks that had come before it was asked:
+ * *out is the denial as of then. */
+bool lease_was_denied(struct lease *lease, const struct lease_ask *ask, int64_t asked_us, int64_t now_us, int64_t cost,
+                      const struct weir_decision *decision, struct weir_decision *out);
+
 /* What was asked for will not come. */
 static inline void lease_ask_failed(struct lease *lease, const struct lease_ask *ask)
 {
