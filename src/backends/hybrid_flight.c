@@ -187,8 +187,8 @@ static void end_waiter(struct ended *ended, struct hybrid_waiter *waiter)
     ended->end = &waiter->next;
 }
 
-/* The request that led the flight was decided by Redis itself; but where it was denied, permits may have been leased by a
- * flight that landed before. */
+/* The request that led the flight was decided by Redis itself; but where it was denied, permits may have been leased by
+ * a flight that landed before. */
 static void end_leader(struct hybrid_flight *flight, struct account_shard *shard, struct account *account,
                        int64_t now_us, struct ended *ended) REQUIRES(shard->mutex)
 {
@@ -318,7 +318,8 @@ static void tell(struct account_shard *shard, struct hybrid_waiter *waiter, int 
         bell_ring(&shard->bell);
 }
 
-/* Take in what the flight has brought. Returns the flights that leave next, this one among them or not: then it is gone. */
+/* Take in what the flight has brought. Returns the flights that leave next, this one among them or not: then it is
+ * gone. */
 static struct hybrid_flight *land(struct hybrid_flight *flight, int status)
 {
     struct account_shard *shard = flight->shard;

@@ -53,8 +53,8 @@ int64_t lease_over_max(const struct lease_rules *rules, const struct weir_plan *
     return min_of(rules->instances * lease_max(rules, plan), life_permits(rules, plan));
 }
 
-/* How long what was charged by `decision` is good for, were it not for the life of leases. The decision's times count from
- * Redis's now. */
+/* How long what was charged by `decision` is good for, were it not for the life of leases. The decision's times count
+ * from Redis's now. */
 static int64_t good_for_us(const struct weir_plan *plan, const struct weir_decision *decision)
 {
     switch (plan->algorithm) {

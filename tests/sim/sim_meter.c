@@ -1,8 +1,8 @@
 /* sim_meter.c - the exact meters that a run's uses of a key are held against, when it is over.
  *
  * They know a limit's policy and what was used when, and nothing of the code under test. The level of an unlimited
- * leaky meter over all uses, less the bucket's size, is what was used too much in the worst stretch of time. Levels count in
- * units: a permit is period_us of them, and `limit` drain in a microsecond, so nothing is rounded.
+ * leaky meter over all uses, less the bucket's size, is what was used too much in the worst stretch of time. Levels
+ * count in units: a permit is period_us of them, and `limit` drain in a microsecond, so nothing is rounded.
  *
  *     store      uses by the store's decisions and by leases alone: size + over_max                  H1, H3 to H6, H9
  *     fallback   each instance's uses without the store: its share, and each outage starts cold      H10, H11
