@@ -3,9 +3,10 @@
  * All threads of a cell start at one barrier and run until the time is up, each timing itself, so that none runs on
  * alone at the end. The clock is read once per STREAM_STEP operations.
  *
- * A repetition of a cell of a single thread that had its processor for less than UNDISTURBED of the time was disturbed by other
- * programs and is measured again: MAX_ATTEMPTS times at most, and MAX_REPEATED times in all. Threads that share a lock
- * may sleep for its sake, so nothing can be told of theirs; nor does a neighbour on the same core show here.
+ * A repetition of a cell of a single thread that had its processor for less than UNDISTURBED of the time was disturbed
+ * by other programs and is measured again: MAX_ATTEMPTS times at most, and MAX_REPEATED times in all. Threads that
+ * share a lock may sleep for its sake, so nothing can be told of theirs; nor does a neighbour on the same core show
+ * here.
  */
 #include "measure.h"
 

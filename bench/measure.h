@@ -50,7 +50,8 @@ struct measure_disturbances {
 };
 struct measure_disturbances measure_disturbed(void);
 
-/* Notes that a repetition was disturbed at its attempt number `attempt`, from 1; whether it should be measured again. */
+/* Notes that a repetition was disturbed at its attempt number `attempt`, from 1; whether it should be measured again.
+ */
 bool measure_again(int attempt);
 
 /* CPU time that all processes of the machine have taken, in microseconds, in steps of the system's; -1 if unknown. */

@@ -32,7 +32,8 @@ void report_sample(struct report *report, const char *column, const struct sampl
 enum bound { AT_MOST, AT_LEAST };
 void report_goal(struct report *report, const char *what, const struct sample *sample, enum bound bound, double goal);
 
-/* Prints the summary of goals and what disturbed the measurements, ends the JSON, frees all. False, with a line on stderr, if writing failed. */
+/* Prints the summary of goals and what disturbed the measurements, ends the JSON, frees all. False, with a line on
+ * stderr, if writing failed. */
 bool report_close(struct report *report);
 
 #endif

@@ -73,7 +73,8 @@ struct timed {
 };
 struct timed timed_try(weir_limit *limit, const char *key, int64_t cost);
 
-/* Ask until Redis decides again, for RECOVERY_MOST_US at most, then fail; how long it took. `key` is asked for by peeks. */
+/* Ask until Redis decides again, for RECOVERY_MOST_US at most, then fail; how long it took. `key` is asked for by
+ * peeks. */
 int64_t recover(weir_limit *limit, const char *key);
 
 /* Threads that all do the same, each with the same argument. */

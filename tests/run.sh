@@ -62,7 +62,7 @@ run_on() { # NAME [COMMAND]
     say "testing on $1"
     log=build/servers/$1.log
     passed=0 failed=0 skipped=0
-    WEIR_TEST_REDIS_SERVER=${2-} ctest --test-dir build/release -R 'redis|twins' --output-on-failure \
+    WEIR_TEST_REDIS_SERVER=${2-} ctest --test-dir build/release -R 'redis|twins|hybrid|test_scripts|the_scripts' --output-on-failure \
         --no-tests=error >"$log" 2>&1 || servers_status=1
     sed -n '/^ *[0-9]*\/[0-9]* Test /p' "$log" >"$log.lines"
     passed=$(grep -c ' Passed ' "$log.lines" || true)

@@ -1,4 +1,5 @@
-/* test_redis_network.c - dead links, silent peers, and what is no answer: faults E1 to E5 and E8 of distributed mode. */
+/* test_redis_network.c - dead links, silent peers, and what is no answer: faults E1 to E5 and E8 of distributed mode.
+ */
 #include "redis_place.h"
 
 #include <inttypes.h>

@@ -19,7 +19,8 @@ enum { SLOTS = 5, SLOT_KEYS = 4, KEYS = SLOTS * SLOT_KEYS, ALL_MOST = 8, ITEMS_M
 #define WEEK_MS (7 * WEIR_DAY / 1000)
 #define GRACE_MS (WEIR_CLOCK_SLACK_US / 1000)
 
-/* A request, or `times` equal ones; or one that charges ahead, which goes out as an item for its cost and one for that. */
+/* A request, or `times` equal ones; or one that charges ahead, which goes out as an item for its cost and one for that.
+ */
 struct item {
     enum weir_verb verb;
     int64_t cost, times, ahead;

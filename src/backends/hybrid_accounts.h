@@ -2,8 +2,8 @@
  * guarded by a mutex.
  *
  * An account can be forgotten at any time, for the truth is in Redis: at worst the permits that it holds are lost. So
- * each new one looks at a few others and drops those that have nothing left, and where there is no room it takes that of
- * one that has. Only what waits for an answer stays.
+ * each new one looks at a few others and drops those that have nothing left, and where there is no room it takes that
+ * of one that has. Only what waits for an answer stays.
  *
  * Locks: shard->mutex, and inside it slab->mutex. None is held while the remote backend is called.
  */

@@ -1,8 +1,8 @@
 /* hybrid_all.c - requests that are decided together, all or nothing.
  *
- * What leases can give is taken first; the others are asked of the remote, in one step. A denial, or a failure, gives the
- * leases back what was taken. A leaky bucket's permits, which are moments, could not be given back: they are always asked
- * for.
+ * What leases can give is taken first; the others are asked of the remote, in one step. A denial, or a failure, gives
+ * the leases back what was taken. A leaky bucket's permits, which are moments, could not be given back: they are always
+ * asked for.
  */
 #include "backends/hybrid_each.h"
 #include "backends/hybrid_request.h"
@@ -60,7 +60,8 @@ static void member_give_back(struct hybrid *hybrid, const struct weir_backend_re
     out->remaining = min_of(out->limit, out->remaining + request->cost);
 }
 
-/* Permits ahead of use, for a member that is asked for often and had none. If they are not to be had it does not matter. */
+/* Permits ahead of use, for a member that is asked for often and had none. If they are not to be had it does not
+ * matter. */
 static void member_lease(struct hybrid *hybrid, const struct weir_backend_request *request, int64_t deadline_us)
 {
     const int64_t now_us = hybrid_time(hybrid, request->now_us);

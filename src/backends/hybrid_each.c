@@ -182,8 +182,8 @@ static int ask_here(struct hybrid *hybrid, const struct weir_backend_request *re
     return error;
 }
 
-/* Who waits is waited for whatever happens: his node is on this stack. A deadline that is a span begins when it is known
- * that the remote must be asked. */
+/* Who waits is waited for whatever happens: his node is on this stack. A deadline that is a span begins when it is
+ * known that the remote must be asked. */
 static int decide_each(struct hybrid *hybrid, const struct weir_backend_request *requests, size_t n,
                        int64_t deadline_us, struct asking *askings, struct weir_decision *out)
 {

@@ -4,8 +4,8 @@
 
 #include "backends/hybrid_flight.h"
 
-/* Takes, without `ahead`. As ops->decide() and ops->submit(); n is HYBRID_GROUP_MAX at most. A deadline of one request may
- * be a span of time, as a negative number. */
+/* Takes, without `ahead`. As ops->decide() and ops->submit(); n is HYBRID_GROUP_MAX at most. A deadline of one request
+ * may be a span of time, as a negative number. */
 int hybrid_decide_one(struct hybrid *hybrid, const struct weir_backend_request *request, int64_t deadline_us,
                       struct weir_decision *out);
 int hybrid_decide_batch(struct hybrid *hybrid, const struct weir_backend_request *requests, size_t n,

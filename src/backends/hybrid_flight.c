@@ -18,6 +18,7 @@ struct hybrid_flight {
     int64_t asked_us, deadline_us;
     bool is_led; /* what is asked for is the first waiter's request */
     struct hybrid_waiter *first, **end;
+    size_t present;             /* how many of them waited when it left: what it finds out holds for these */
     struct hybrid_flight *next; /* of those that are to leave */
 };
 
@@ -122,6 +123,7 @@ struct hybrid_flight *flight_make(struct hybrid *hybrid, struct account_shard *s
     if (flight) {
         join(flight, waiter);
         flight->is_led = true;
+        flight->present = 1;
     }
     return flight;
 }
@@ -135,6 +137,7 @@ struct hybrid_flight *flight_make_lone(struct hybrid *hybrid, const struct weir_
         flight_set(flight, ask, asked_us);
         join(flight, waiter);
         flight->is_led = true;
+        flight->present = 1;
     }
     return flight;
 }
@@ -164,6 +167,7 @@ void flight_forget(struct account *account)
 static struct hybrid_waiter *leave(struct hybrid_flight *flight)
 {
     struct hybrid_waiter *waiter = flight->first;
+    flight->present -= flight->present > 0;
     flight->first = waiter->next;
     if (!flight->first)
         flight->end = &flight->first;
@@ -183,8 +187,8 @@ static void end_waiter(struct ended *ended, struct hybrid_waiter *waiter)
     ended->end = &waiter->next;
 }
 
-/* The request that led the flight was decided by Redis itself; but where it was denied, permits may have been leased by a
- * flight that landed before. */
+/* The request that led the flight was decided by Redis itself; but where it was denied, permits may have been leased by
+ * a flight that landed before. */
 static void end_leader(struct hybrid_flight *flight, struct account_shard *shard, struct account *account,
                        int64_t now_us, struct ended *ended) REQUIRES(shard->mutex)
 {
@@ -200,28 +204,35 @@ static void end_leader(struct hybrid_flight *flight, struct account_shard *shard
 }
 
 /* Serve those who wait, in their order. Behind one whom Redis must be asked for nothing is spent any more, but who is
- * denied is told so. */
+ * denied is told so: by what is known, or, if he waited when the flight left, by what it has found. */
 static void serve(struct hybrid_flight *flight, struct account_shard *shard, int64_t now_us, struct ended *ended)
     REQUIRES(shard->mutex)
 {
+    struct lease *lease = &flight->account->lease;
     struct hybrid_waiter *waiter = flight->first;
     enum weir_verb verb = WEIR_TAKE;
+    size_t present = flight->present;
     flight->first = NULL;
     flight->end = &flight->first;
     while (waiter) {
         struct hybrid_waiter *next = waiter->next;
         struct weir_decision decision;
-        const enum lease_answer answer = lease_decide(&flight->account->lease, now_us, waiter_cost(waiter), verb,
-                                                      &decision);
-        if (answer == LEASE_DENIED || (answer == LEASE_SPENT && verb == WEIR_TAKE)) {
-            shard->lease_hits += answer == LEASE_SPENT;
-            shard->denial_hits += answer == LEASE_DENIED;
+        const int64_t cost = waiter_cost(waiter);
+        const enum lease_answer answer = lease_decide(lease, now_us, cost, verb, &decision);
+        const bool spent = answer == LEASE_SPENT && verb == WEIR_TAKE;
+        const bool denied = answer == LEASE_DENIED || (answer == LEASE_ASK && present > 0 &&
+                                                       lease_was_denied(lease, &flight->ask, flight->asked_us, now_us,
+                                                                        cost, &flight->op.decision, &decision));
+        if (spent || denied) {
+            shard->lease_hits += spent;
+            shard->denial_hits += denied;
             *waiter_out(waiter) = decision;
             end_waiter(ended, waiter);
         } else {
             join(flight, waiter);
             verb = WEIR_PEEK;
         }
+        present -= present > 0;
         waiter = next;
     }
 }
@@ -249,8 +260,8 @@ static struct hybrid_flight *part(struct hybrid_flight *flight, uint64_t era, in
     return others;
 }
 
-/* Ask for those who wait still: for all together if the first can be granted what the others need, or else for each at
- * once, for one after another the last would be too late. Returns the flights that leave beside this one. */
+/* Ask for those who wait still: for all together if as much can be asked for ahead as the others need, or else for each
+ * at once, for one after another the last would be too late. Returns the flights that leave beside this one. */
 static struct hybrid_flight *ask_again(struct hybrid_flight *flight, int64_t now_us)
 {
     struct lease *lease = &flight->account->lease;
@@ -259,15 +270,16 @@ static struct hybrid_flight *ask_again(struct hybrid_flight *flight, int64_t now
     int64_t waiting = 0;
     for (const struct hybrid_waiter *waiter = flight->first->next; waiter; waiter = waiter->next)
         waiting += waiter_cost(waiter);
-    const bool was_scarce = lease->scarce;
     const struct lease_ask ask = lease_ask(lease, &rules, now_us, waiter_cost(flight->first), waiting, trip_us);
     struct hybrid_flight *others = NULL;
-    if (waiting > 0 && (was_scarce || ask.ahead < waiting))
+    if (ask.ahead < waiting)
         others = part(flight, ask.era, now_us);
-    flight->deadline_us = flight->first->deadline_us;
-    for (const struct hybrid_waiter *waiter = flight->first->next; waiter; waiter = waiter->next)
-        if (waiter->deadline_us < flight->deadline_us)
-            flight->deadline_us = waiter->deadline_us;
+    flight->deadline_us = INT64_MAX;
+    flight->present = 0;
+    for (const struct hybrid_waiter *waiter = flight->first; waiter; waiter = waiter->next) {
+        flight->deadline_us = min_of(flight->deadline_us, waiter->deadline_us);
+        flight->present++;
+    }
     flight->request.now_us = flight->first->now_us;
     flight->is_led = true;
     flight_set(flight, &ask, now_us);
@@ -306,7 +318,8 @@ static void tell(struct account_shard *shard, struct hybrid_waiter *waiter, int 
         bell_ring(&shard->bell);
 }
 
-/* Take in what the flight has brought. Returns the flights that leave next, this one among them or not: then it is gone. */
+/* Take in what the flight has brought. Returns the flights that leave next, this one among them or not: then it is
+ * gone. */
 static struct hybrid_flight *land(struct hybrid_flight *flight, int status)
 {
     struct account_shard *shard = flight->shard;

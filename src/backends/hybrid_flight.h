@@ -1,9 +1,9 @@
 /* hybrid_flight.h - one request to Redis for a key, and all who wait for what it brings.
  *
- * At most one that others can join is on its way for a key. Who comes meanwhile waits for it, if it will have ended by his
- * deadline; what it brings is spent in the order of coming, and those for whom it was not enough are asked for at once. So
- * nobody waits for more than two, and nobody needs a timer of his own: the remote backend ends each flight by its deadline,
- * which is no later than any of theirs.
+ * At most one that others can join is on its way for a key. Who comes meanwhile waits for it, if it will have ended by
+ * his deadline; what it brings is spent in the order of coming, and those for whom it was not enough are asked for at
+ * once. So nobody waits for more than two, and nobody needs a timer of his own: the remote backend ends each flight by
+ * its deadline, which is no later than any of theirs.
  *
  * Who waits is a caller's thread, with a node on its stack, or a submitted op, with a node in its words.
  */

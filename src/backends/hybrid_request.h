@@ -1,4 +1,5 @@
-/* hybrid_request.h - one request and the account of its key: what can be told of it here, and what an answer changes. */
+/* hybrid_request.h - one request and the account of its key: what can be told of it here, and what an answer changes.
+ */
 #ifndef BACKENDS_HYBRID_REQUEST_H
 #define BACKENDS_HYBRID_REQUEST_H
 
@@ -6,12 +7,12 @@
 
 #define HYBRID_GROUP_MAX WEIR_MAX_ALL /* requests that are looked at together */
 
-/* A deadline, or a span of time to wait as a negative number: that begins when it is known that there is something to wait
- * for, for a reading of the clock costs as much as a decision by a lease. */
+/* A deadline, or a span of time to wait as a negative number: that begins when it is known that there is something to
+ * wait for, for a reading of the clock costs as much as a decision by a lease. */
 int64_t hybrid_deadline_us(int64_t deadline_or_span_us);
 
-/* The account of a request as it stands: under the plan in force, by the clock that the request has. NULL: there is none,
- * nor has one been made if `make`. */
+/* The account of a request as it stands: under the plan in force, by the clock that the request has. NULL: there is
+ * none, nor has one been made if `make`. */
 struct account *request_account(struct hybrid *hybrid, struct account_shard *shard,
                                 const struct weir_backend_request *request, bool make, int64_t now_us)
     REQUIRES(shard->mutex);
@@ -29,8 +30,8 @@ struct hybrid_flight *request_flight_ahead(struct hybrid *hybrid, struct account
                                            const struct weir_backend_request *request, int64_t now_us)
     REQUIRES(shard->mutex);
 
-/* Take in what the remote has decided of `ask`, without a lock held. False: what the request lacked has come, but its lease
- * has not what it takes even with that. */
+/* Take in what the remote has decided of `ask`, without a lock held. False: what the request lacked has come, but its
+ * lease has not what it takes even with that. */
 bool request_landed(struct hybrid *hybrid, const struct weir_backend_request *request, const struct lease_ask *ask,
                     int64_t asked_us, const struct weir_decision *decision, struct weir_decision *out);
 

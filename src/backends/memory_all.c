@@ -16,7 +16,8 @@ struct all {
     bool added[WEIR_MAX_ALL];
 };
 
-/* Lock, or unlock, each shard once, in the order of their index. Which they are is known only now: past the analysis. */
+/* Lock, or unlock, each shard once, in the order of their index. Which they are is known only now: past the analysis.
+ */
 static void all_lock(struct all *all, void (*turn)(struct lock *lock)) UNCHECKED
 {
     struct shard *last = NULL;

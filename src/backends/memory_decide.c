@@ -108,7 +108,8 @@ static void take_entry_ahead(struct memory *memory, struct shard *shard, const s
 }
 
 /* What is not the common case: no entry, one to be forgotten, one that is not known to be under the limit's plan, or a
- * take that charges ahead. Out of line, for room for the largest state on the stack would cost every decision a probe. */
+ * take that charges ahead. Out of line, for room for the largest state on the stack would cost every decision a probe.
+ */
 __attribute__((noinline)) static enum table_error decide_otherwise(struct memory *memory, struct shard *shard,
                                                                    const struct weir_backend_request *request,
                                                                    struct entry *entry, struct weir_decision *out)

@@ -48,8 +48,8 @@ void missing_state(const struct weir_backend_request *request, const struct weir
 void decide_absent(const struct weir_backend_request *request, const struct weir_plan *plan, int64_t *state,
                    struct weir_decision *out);
 
-/* The state of an entry was changed by this decision. As good as new it goes, and that is so in an outage as well: what was
- * taken comes on top of the cold state, so that has drained by then too. */
+/* The state of an entry was changed by this decision. As good as new it goes, and that is so in an outage as well: what
+ * was taken comes on top of the cold state, so that has drained by then too. */
 static inline void entry_changed(struct memory *memory, struct shard *shard, const struct weir_backend_request *request,
                                  struct entry *entry, const struct weir_decision *decision) REQUIRES(shard->mutex)
 {

@@ -4,8 +4,8 @@
 
 #include <weir/backend.h>
 
-/* `options` as options_read() left them. WEIR_OK, WEIR_EINVAL (the URL or password), WEIR_EIO (password file, no thread),
- * WEIR_ENOMEM; the log says why. On WEIR_OK *out is the caller's to destroy. Does not wait for the server. */
+/* `options` as options_read() left them. WEIR_OK, WEIR_EINVAL (the URL or password), WEIR_EIO (password file, no
+ * thread), WEIR_ENOMEM; the log says why. On WEIR_OK *out is the caller's to destroy. Does not wait for the server. */
 int redis_open(const struct weir_options *options, struct weir_backend **out);
 
 #endif

@@ -24,8 +24,8 @@ struct redis_flight_call {
     uint32_t keys[REDIS_CALL_KEYS]; /* their indices */
 };
 
-/* What the answer must end with: no two calls of this process, of the last 2^32, have it in common. So an answer that is
- * late, doubled or another's is never taken for this one's. */
+/* What the answer must end with: no two calls of this process, of the last 2^32, have it in common. So an answer that
+ * is late, doubled or another's is never taken for this one's. */
 static inline uint32_t redis_call_echo(const struct redis_flight *flight, const struct redis_flight_call *call)
 {
     return flight->first_echo + (uint32_t)(call - flight->calls);

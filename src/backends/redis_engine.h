@@ -47,8 +47,8 @@ struct redis_config {
     void *returned_user;                  /* release with `returned` */
 };
 
-/* One who waits for the I/O thread. A submitted request keeps it in the words of its op that are the backend's, with all
- * of the request but for its limit and key, which are to be had from the op. */
+/* One who waits for the I/O thread. A submitted request keeps it in the words of its op that are the backend's, with
+ * all of the request but for its limit and key, which are to be had from the op. */
 struct redis_waiter {
     struct redis_waiter *next;
     int64_t deadline_us;

@@ -186,8 +186,8 @@ static void write_load(const struct redis_script *script, struct redis_bytes *ou
     redis_bytes_string(out, script->text, script->len);
 }
 
-/* Equal requests that follow one another are one item, but for those that charge ahead: each is an item for its cost, if
- * any, and one for that. */
+/* Equal requests that follow one another are one item, but for those that charge ahead: each is an item for its cost,
+ * if any, and one for that. */
 static bool ends_item(const struct redis_ask *ask)
 {
     const struct redis_ask *next = ask->next;

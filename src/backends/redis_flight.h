@@ -92,8 +92,8 @@ enum redis_progress redis_flight_reply(struct redis_flight *flight, const struct
 /* Tell every ask that has not ended that it ends with `status`. */
 void redis_flight_fail(struct redis_flight *flight, int status, redis_ask_ended *ended);
 
-/* Move the asks that are to be sent again to an empty flight of at least the same room, which loads their scripts first.
- * Those sent REDIS_TRIES times end with WEIR_EIO. */
+/* Move the asks that are to be sent again to an empty flight of at least the same room, which loads their scripts
+ * first. Those sent REDIS_TRIES times end with WEIR_EIO. */
 #define REDIS_TRIES 3
 void redis_flight_again(struct redis_flight *flight, struct redis_flight *into, redis_ask_ended *ended);
 

@@ -3,7 +3,8 @@
  * Its turn: take the queue, end what has waited too long, send what waits in one flight if fewer than REDIS_AIR_MAX are
  * under way, sleep until something comes or is due, take in what came. What comes while a flight is under way gathers,
  * and shares calls, until that flight has landed or GATHER_US have passed: to wake this thread for each would cost more
- * than all the rest. So with a server that is near, the callers of one flight are answered while the other's are served.
+ * than all the rest. So with a server that is near, the callers of one flight are answered while the other's are
+ * served.
  */
 #include "backends/redis_io.h"
 #include "core/arith.h"

@@ -1,7 +1,7 @@
 /* redis_slot.c - connections that callers work for themselves, one caller at a time on each.
  *
- * Such a caller writes, waits and reads on its own thread. Its connection is made at first use, where the I/O thread has
- * found the server; it is dropped after an error, a late answer, and when the I/O thread has lost its own.
+ * Such a caller writes, waits and reads on its own thread. Its connection is made at first use, where the I/O thread
+ * has found the server; it is dropped after an error, a late answer, and when the I/O thread has lost its own.
  */
 #include "backends/redis_engine.h"
 #include "core/arith.h"

@@ -49,8 +49,8 @@ static inline void rule_hold(struct rule *rule)
     atomic_fetch_add_explicit(&rule->holders, 1, memory_order_relaxed);
 }
 
-/* The limit has this plan as of `version` (or again). Relaxed: it is compared under a shard's mutex, by threads of which
- * each has raised it before or brings an older version. */
+/* The limit has this plan as of `version` (or again). Relaxed: it is compared under a shard's mutex, by threads of
+ * which each has raised it before or brings an older version. */
 static inline void rule_raise(struct rule *rule, uint64_t version)
 {
     uint64_t known = atomic_load_explicit(&rule->version, memory_order_relaxed);

@@ -5,8 +5,8 @@
  * a peek at each, at the same time, tells which of them did. A denial changes nothing, so the peeks see what the
  * decision saw.
  *
- * With counts in Redis the scripts are given the rows' times. The keys are the run's own, by the store's prefix, and are
- * removed at the end, also if that is an error or a signal (see store_hold_signals()).
+ * With counts in Redis the scripts are given the rows' times. The keys are the run's own, by the store's prefix, and
+ * are removed at the end, also if that is an error or a signal (see store_hold_signals()).
  *
  * In hybrid mode there are several limiters, each an instance of a service, and each row is dealt to one of them. What
  * they decide is held against one exact limit (compare.h).

@@ -13,8 +13,8 @@ struct instance {
     weir_limit *limits[WEIR_MAX_ALL];
 };
 
-/* Options for a limiter in this process that has room for all `keys` keys of all policies. EXIT_OK, or EXIT_FAILED after
- * a complaint. */
+/* Options for a limiter in this process that has room for all `keys` keys of all policies. EXIT_OK, or EXIT_FAILED
+ * after a complaint. */
 int instance_options(struct weir_options *options, const struct policies *policies, size_t keys);
 
 /* EXIT_OK, or EXIT_FAILED after a complaint; instance_close() either way. */

@@ -35,7 +35,7 @@ const char REPLAY_HELP[] =
     "      --instances N      hybrid: how many there are, each a limiter of its own (default 1)\n"
     "      --deal HOW         hybrid: which instance gets a request: round-robin (default), key (all of a key's the\n"
     "                         same) or skewed (the first gets half of all, the next half of the rest, and so on)\n"
-    "      --lease-life TIME  hybrid: no permit is used later than this after it was leased, 1ms to 10s (default 100ms)\n"
+    "      --lease-life TIME  hybrid: no permit is used later after it was leased, 1ms to 10s (100ms)\n"
     "      --lease-max N      hybrid: permits of a key that an instance has at most ahead of use\n"
     "      --strict           hybrid: hold permits back in Redis, so that never more than the limit passes\n"
     "\n"

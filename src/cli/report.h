@@ -25,8 +25,8 @@ uint32_t *report_denied_keys(const struct report *report, const uint32_t *denied
 /* A line of counts; its share of `whole` unless that is 0, and a note unless that is empty. */
 void report_count(const char *name, uint64_t count, uint64_t whole, const char *note);
 
-/* What there is to say besides in hybrid mode: the line that names the mode, the rest of the report, the part of the JSON
- * object that is called "hybrid", with a comma after it. */
+/* What there is to say besides in hybrid mode: the line that names the mode, the rest of the report, the part of the
+ * JSON object that is called "hybrid", with a comma after it. */
 void report_hybrid_mode(const struct report *report);
 void report_hybrid_text(const struct report *report);
 void report_hybrid_json(const struct report *report);

@@ -65,9 +65,9 @@ static inline bool state_decide(const struct weir_plan *plan, int64_t *state, in
     }
 }
 
-/* Take `cost` permits, of which 0 are always there, and if they were, up to `ahead` more: as many as fit into what is left
- * then divided by `spread`. *out and the return value as above, as of after both; out->ahead is how many more these were,
- * and out->delay_us that of the first permit charged. */
+/* Take `cost` permits, of which 0 are always there, and if they were, up to `ahead` more: as many as fit into what is
+ * left then divided by `spread`. *out and the return value as above, as of after both; out->ahead is how many more
+ * these were, and out->delay_us that of the first permit charged. */
 bool state_take_ahead(const struct weir_plan *plan, int64_t *state, int64_t now_us, int64_t cost, int64_t ahead,
                       uint32_t spread, struct weir_decision *out);
 

@@ -53,8 +53,8 @@ int64_t lease_over_max(const struct lease_rules *rules, const struct weir_plan *
     return min_of(rules->instances * lease_max(rules, plan), life_permits(rules, plan));
 }
 
-/* How long what was charged by `decision` is good for, were it not for the life of leases. The decision's times count from
- * Redis's now. */
+/* How long what was charged by `decision` is good for, were it not for the life of leases. The decision's times count
+ * from Redis's now. */
 static int64_t good_for_us(const struct weir_plan *plan, const struct weir_decision *decision)
 {
     switch (plan->algorithm) {
@@ -342,6 +342,43 @@ static void add_batch(struct lease *lease, const struct lease_batch *grant)
     batch->left += grant->left;
     batch->asked_us = min_of(batch->asked_us, grant->asked_us);
     batch->end_us = min_of(batch->end_us, grant->end_us);
+}
+
+/* How long one permit more than what `decision` leaves has to wait, at least. */
+static int64_t least_wait_us(const struct weir_plan *plan, const struct weir_decision *decision)
+{
+    const int64_t used = plan->size - decision->remaining;
+    switch (plan->algorithm) {
+    case WEIR_FIXED_WINDOW: return decision->reset_after_us;
+    case WEIR_SLIDING_WINDOW: return decision->reset_after_us - plan->blocks * plan->period_us;
+    default: break;
+    }
+    if (plan->refill == WEIR_INTERVAL)
+        return decision->reset_after_us - max_of(0, div_up(used, plan->limit) - 1) * plan->period_us;
+    return decision->reset_after_us - div_up(mul_capped(max_of(0, used - 1), plan->q), plan->p) * plan->tick_us;
+}
+
+bool lease_was_denied(struct lease *lease, const struct lease_ask *ask, int64_t asked_us, int64_t now_us, int64_t cost,
+                      const struct weir_decision *decision, struct weir_decision *out)
+{
+    const struct weir_plan *plan = &lease->plan;
+    const int64_t left = lease_left(lease, now_us);
+    const bool is_empty = decision->allowed && ask->spread == 1 && decision->ahead < ask->ahead;
+    const int64_t denied_cost = is_empty ? 1 : ask->cost;
+    const int64_t wait_us = is_empty ? least_wait_us(plan, decision) : decision->retry_after_us;
+    const int64_t more = lacks_of(lease, left, cost) - denied_cost;
+    if (ask->era != lease->era || (decision->allowed && !is_empty) || more < 0)
+        return false;
+    *out = (struct weir_decision){
+        .source = WEIR_BY_REDIS,
+        .limit = plan->size,
+        .remaining = min_of(plan->size, decision->remaining + left),
+        .retry_after_us = cost > plan->size || wait_us == WEIR_NEVER
+                              ? WEIR_NEVER
+                              : max_of(1, asked_us + wait_us - now_us + further_wait_us(plan, more)),
+        .reset_after_us = max_of(0, lease->reset_at_us - now_us),
+    };
+    return true;
 }
 
 void lease_land(struct lease *lease, const struct lease_rules *rules, const struct lease_ask *ask, int64_t asked_us,

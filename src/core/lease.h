@@ -1,10 +1,10 @@
 /* lease.h - what an instance knows of a key whose truth is in Redis: permits that were charged there ahead of use, a
  * denial that still holds, and how much is asked for here. Pure functions: no lock, no I/O, no clock of their own.
  *
- * A lease is charged before it is used, and used within `life_us` from when it was *asked for*, by the holder's clock; so
- * whatever happens to a holder, no more is used than was charged, and in any stretch of time no more than is charged in
- * that stretch and the life before it. For greedy refill that is rate * life over the limit at most. Where permits come
- * back at once a lease ends before they do, so nothing is over:
+ * A lease is charged before it is used, and used within `life_us` from when it was *asked for*, by the holder's clock;
+ * so whatever happens to a holder, no more is used than was charged, and in any stretch of time no more than is charged
+ * in that stretch and the life before it. For greedy refill that is rate * life over the limit at most. Where permits
+ * come back at once a lease ends before they do, so nothing is over:
  *
  *     fixed window       with the window
  *     sliding window     with the block that it was charged to
@@ -103,8 +103,8 @@ void lease_count(struct lease *lease, const struct lease_rules *rules, int64_t n
 enum lease_answer lease_decide(struct lease *lease, int64_t now_us, int64_t cost, enum weir_verb verb,
                                struct weir_decision *out);
 
-/* lease_count() and lease_decide() of a take in one, for the two common cases: the older of the leases covers the cost, or
- * there is none and the cost is what was denied. LEASE_ASK: it is neither, and nothing has happened. */
+/* lease_count() and lease_decide() of a take in one, for the two common cases: the older of the leases covers the cost,
+ * or there is none and the cost is what was denied. LEASE_ASK: it is neither, and nothing has happened. */
 static inline enum lease_answer lease_hit(struct lease *lease, const struct lease_rules *rules, int64_t now_us,
                                           int64_t cost, struct weir_decision *out)
 {
@@ -145,6 +145,11 @@ struct lease_ask lease_ask(struct lease *lease, const struct lease_rules *rules,
 void lease_land(struct lease *lease, const struct lease_rules *rules, const struct lease_ask *ask, int64_t asked_us,
                 int64_t now_us, const struct weir_decision *decision);
 
+/* Whether that, landed, has shown that Redis had not what a request of `cost` lacks that had come before it was asked:
+ * *out is the denial as of then. */
+bool lease_was_denied(struct lease *lease, const struct lease_ask *ask, int64_t asked_us, int64_t now_us, int64_t cost,
+                      const struct weir_decision *decision, struct weir_decision *out);
+
 /* What was asked for will not come. */
 static inline void lease_ask_failed(struct lease *lease, const struct lease_ask *ask)
 {
@@ -168,8 +173,8 @@ static inline void lease_refunded(struct lease *lease, int64_t asked_us, int64_t
     lease->reset_at_us = asked_us + decision->reset_after_us;
 }
 
-/* Give back what LEASE_SPENT took of a lease asked for at `asked_us`, and what was not used; if that lease is not there any
- * more it is lost. Not for a leaky bucket, whose slots pass. */
+/* Give back what LEASE_SPENT took of a lease asked for at `asked_us`, and what was not used; if that lease is not there
+ * any more it is lost. Not for a leaky bucket, whose slots pass. */
 void lease_give_back(struct lease *lease, const struct lease_rules *rules, uint64_t era, int64_t asked_us,
                      int64_t cost);
 

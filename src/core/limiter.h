@@ -7,7 +7,8 @@
  *     limiter->wait_mutex     who waits in weir_acquire(), and the limiter's end
  *     limiter->settle.mutex   an outage's beginning and end, and what is owed from it
  *
- * A decision takes none of them, unless something is owed: it copies the limit's plan (plan_cell.h) and calls the backend.
+ * A decision takes none of them, unless something is owed: it copies the limit's plan (plan_cell.h) and calls the
+ * backend.
  */
 #ifndef CORE_LIMITER_H
 #define CORE_LIMITER_H

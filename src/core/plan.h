@@ -11,7 +11,8 @@
 /* What became of this instance's part of the burst, capacity or window limit. */
 enum plan_part { PLAN_PART, PLAN_PART_LIFTED /* 0, lifted to 1 */, PLAN_PART_ZERO /* 0: all is denied */ };
 
-/* Whether a policy can be enforced: WEIR_OK, or WEIR_EINVAL with a sentence and in *fault the field that it is about. */
+/* Whether a policy can be enforced: WEIR_OK, or WEIR_EINVAL with a sentence and in *fault the field that it is about.
+ */
 int plan_check(const struct weir_policy *policy, struct message message, enum policy_field_id *fault);
 
 /* `policy` has passed the range checks of policy_check(). WEIR_OK, or WEIR_EINVAL with a sentence if no arithmetic

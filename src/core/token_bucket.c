@@ -5,7 +5,8 @@
  * In any interval of length T at most size + rate*T permits are admitted (Turner, "New directions in communications",
  * 1986; as a virtual scheduler: ITU-T I.371, GCRA).
  *
- * State: v, ts (level.h). The decision itself stands in token_bucket.h: most limits are token buckets, and it is inlined.
+ * State: v, ts (level.h). The decision itself stands in token_bucket.h: most limits are token buckets, and it is
+ * inlined.
  */
 #include "core/algorithm.h"
 

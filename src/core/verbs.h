@@ -64,8 +64,8 @@ static inline int64_t deadline_us(const struct weir *limiter)
     return limiter->can_block ? clock_monotonic_us() + limiter->timeout_us : INT64_MAX;
 }
 
-/* The same for a call that decides once: a span where the backend takes one, for a reading of the clock costs as much as a
- * decision by a lease. */
+/* The same for a call that decides once: a span where the backend takes one, for a reading of the clock costs as much
+ * as a decision by a lease. */
 static inline int64_t span_or_deadline_us(const struct weir *limiter)
 {
     return limiter->spans ? -limiter->timeout_us : deadline_us(limiter);

@@ -1,14 +1,14 @@
 /* audit_faults.c - processes in hybrid mode take permits of a few keys while things happen to them and to Redis.
  *
- * Whoever is admitted writes it down in memory that all share: when the call began and when it ended. Redis decided, or a
- * lease was spent, at some instant between the two, so what envelope.h finds was really too much, whoever was stopped or
- * killed meanwhile; and what a killed process was given and did not write down, nobody used. Demand comes in tides, by
- * turns less than the limit and far more: that is when leases go beyond a limit if ever they do.
+ * Whoever is admitted writes it down in memory that all share: when the call began and when it ended. Redis decided, or
+ * a lease was spent, at some instant between the two, so what envelope.h finds was really too much, whoever was stopped
+ * or killed meanwhile; and what a killed process was given and did not write down, nobody used. Demand comes in tides,
+ * by turns less than the limit and far more: that is when leases go beyond a limit if ever they do.
  *
- * Each time Redis loses what it has counted, that forgives at most one fresh limit. Who is back after an outage before the
- * others cannot know what they have admitted meanwhile, and may admit as much once more: at most what all have admitted in
- * one outage. What neither of these nor weir_limit_info.over_max account for is a failure; so is a call that ends in an error, a lease used after its life, and
- * a limit of which hardly anything was used.
+ * Each time Redis loses what it has counted, that forgives at most one fresh limit. Who is back after an outage before
+ * the others cannot know what they have admitted meanwhile, and may admit as much once more: at most what all have
+ * admitted in one outage. What neither of these nor weir_limit_info.over_max account for is a failure; so is a call
+ * that ends in an error, a lease used after its life, and a limit of which hardly anything was used.
  *
  * Exit status: 0 all was as promised; 1 otherwise; 2 wrong arguments; 77 there is no Redis server to be had.
  */

@@ -1,10 +1,10 @@
 /* envelope.c - how far what was admitted went beyond what a limit may admit: see envelope.h.
  *
- * Of envelope_burst(): the best a for a given b is the start of some admit that has ended by b. Let value(a) be the permits of admits that
- * start at a or later and have ended by b, plus a * rate. As b moves on through the ends, an admit with start s adds its
- * cost to value(a) for all a <= s; the answer at b is the greatest value less b * rate. A tree of maxima over the starts
- * in order does both in log n: a node holds what was added to all below it, and the greatest below it with that. A leaf
- * counts from the end of its own admit on: before, b may lie before a.
+ * Of envelope_burst(): the best a for a given b is the start of some admit that has ended by b. Let value(a) be the
+ * permits of admits that start at a or later and have ended by b, plus a * rate. As b moves on through the ends, an
+ * admit with start s adds its cost to value(a) for all a <= s; the answer at b is the greatest value less b * rate. A
+ * tree of maxima over the starts in order does both in log n: a node holds what was added to all below it, and the
+ * greatest below it with that. A leaf counts from the end of its own admit on: before, b may lie before a.
  */
 #include "envelope.h"
 

@@ -19,8 +19,8 @@ struct admit {
  * -1 if there is no memory for it. */
 double envelope_burst(struct admit *admits, size_t n, int64_t limit, int64_t period_us);
 
-/* The most permits admitted within one stretch of `period_us` microseconds. Sorts `admits`. n log n time. -1 if there is
- * no memory for it. */
+/* The most permits admitted within one stretch of `period_us` microseconds. Sorts `admits`. n log n time. -1 if there
+ * is no memory for it. */
 int64_t envelope_stretch(struct admit *admits, size_t n, int64_t period_us);
 
 /* The same over those stretches alone that begin at a multiple of `period_us`. */

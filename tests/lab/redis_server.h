@@ -34,9 +34,9 @@ enum redis_server_reach { REDIS_SERVER_UNIX, REDIS_SERVER_UNIX_AND_PORT };
 /* Whether there is a server to run; a test that needs one ends with status 77 otherwise. */
 bool redis_server_found(void);
 
-/* Start it and wait until it answers PING, an error such as NOAUTH included. It saves nothing. `config` holds more words
- * for its command line ("--requirepass", "secret"), up to a NULL; they must live as long as the server. NULL: none.
- * 0, or -1 with a sentence in server->error and nothing left behind. */
+/* Start it and wait until it answers PING, an error such as NOAUTH included. It saves nothing. `config` holds more
+ * words for its command line ("--requirepass", "secret"), up to a NULL; they must live as long as the server. NULL:
+ * none. 0, or -1 with a sentence in server->error and nothing left behind. */
 int redis_server_start(struct redis_server *server, enum redis_server_reach reach, const char *const *config);
 
 /* End it in an orderly way, wait for that, and remove its folder. Not running is fine. */

@@ -1,4 +1,5 @@
-/* wire.h - one end of a connection whose bytes go out at set times, and where Redis' messages begin and end in a stream.
+/* wire.h - one end of a connection whose bytes go out at set times, and where Redis' messages begin and end in a
+ * stream.
  *
  * Nothing here blocks, locks or takes a time by itself: the loops of fproxy and fake_redis do.
  */

@@ -128,7 +128,8 @@ void audit_landed(struct sim *sim, struct instance *instance, const struct asked
 {
     const struct sim_limit *limit = &sim->limits[asked->limit];
     if (limit->policy.algorithm != WEIR_TOKEN_BUCKET || limit->policy.refill != WEIR_GREEDY ||
-        sim->scenario->troubles & (TROUBLES_MINTING | TROUBLES_CUTTING))
+        sim->scenario->troubles & (TROUBLES_MINTING | TROUBLES_CUTTING | TROUBLE_DRIFT) ||
+        sim->scenario->load == LOAD_WEIGHTS) /* what a request waits for lies ready for it, be it more */
         return;
     const int64_t ahead = grants_left(sim, &instance->holdings[asked->limit][asked->key]);
     if (ahead > limit->lease_max)
@@ -140,9 +141,9 @@ void audit_submitted(struct sim *sim, struct instance *instance, const struct as
 {
     struct holding *holding = &instance->holdings[asked->limit][asked->key];
     instance->calls[asked->limit][asked->key]++;
-    if (sim->scenario->troubles & TROUBLE_REDEFINE || asked->verb != WEIR_TAKE || holding->denied_cost == 0 ||
-        asked->cost < holding->denied_cost || holding->denied_asked_us <= sim->void_us[asked->limit][asked->key] ||
-        grants_left(sim, holding) > 0)
+    if (sim->scenario->troubles & TROUBLE_REDEFINE || instance->has_fallen_back || asked->verb != WEIR_TAKE ||
+        holding->denied_cost == 0 || asked->cost < holding->denied_cost ||
+        holding->denied_asked_us <= sim->void_us[asked->limit][asked->key] || grants_left(sim, holding) > 0)
         return; /* what is leased here makes up for it */
     if (instance_clock_us(instance, sim->now_us) < holding->denied_until_us)
         violation(sim, "H12: instance %d asks for %lld of limit%d key%d, which is denied for %lld us yet",
@@ -152,8 +153,9 @@ void audit_submitted(struct sim *sim, struct instance *instance, const struct as
 
 void audit_void_denials(struct sim *sim, int limit, int key)
 {
-    const bool redefines = sim->scenario->troubles & TROUBLE_REDEFINE; /* known to a key from its next request on */
-    sim->void_us[limit][key] = sim->now_us + (redefines ? 2 * sim->timeout_us : 0);
+    /* Known to a key from its next request on, and to what is on its way then not at all. */
+    const bool lingers = sim->scenario->troubles & (TROUBLE_REDEFINE | TROUBLE_REFUND);
+    sim->void_us[limit][key] = sim->now_us + (lingers ? 2 * sim->timeout_us : 0);
 }
 
 /* Part of it may be leased, and used only after it was lost. */
@@ -178,9 +180,9 @@ void audit_stepped(struct sim *sim, int64_t by_us)
             for (int i = 0; i < sim->count; i++)
                 leased += grants_left(sim, &sim->instances[i]->holdings[limit][key]) +
                           sim->instances[i]->holdings[limit][key].flying;
-            audit_credit(sim, limit, key, leased);
             if (by_us > 0)
                 record_now(sim, limit, key, RECORD_STEP, -1, by_us);
+            audit_credit(sim, limit, key, leased);
             audit_void_denials(sim, limit, key);
         }
     }

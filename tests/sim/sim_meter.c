@@ -1,8 +1,8 @@
 /* sim_meter.c - the exact meters that a run's uses of a key are held against, when it is over.
  *
  * They know a limit's policy and what was used when, and nothing of the code under test. The level of an unlimited
- * leaky meter over all uses, less the bucket's size, is what was used too much in the worst stretch of time. Levels count in
- * units: a permit is period_us of them, and `limit` drain in a microsecond, so nothing is rounded.
+ * leaky meter over all uses, less the bucket's size, is what was used too much in the worst stretch of time. Levels
+ * count in units: a permit is period_us of them, and `limit` drain in a microsecond, so nothing is rounded.
  *
  *     store      uses by the store's decisions and by leases alone: size + over_max                  H1, H3 to H6, H9
  *     fallback   each instance's uses without the store: its share, and each outage starts cold      H10, H11
@@ -123,7 +123,9 @@ static int64_t bucket_size(const struct meter *meter)
     const struct sim *sim = meter->sim;
     if (meter->limit->policy.refill == WEIR_INTERVAL && sim->scenario->troubles & TROUBLES_MINTING)
         return (meter->size + meter->rate) * meter->period; /* nobody knows when it was refilled */
-    return meter->size * meter->period;
+    /* What was in use when a clock was set is known in whole permits. */
+    const bool steps = sim->scenario->troubles & TROUBLE_STEP;
+    return (meter->size + steps) * meter->period;
 }
 
 static void bucket_fallback(struct meter *meter, const struct record *record)
@@ -180,7 +182,8 @@ static void bucket_take(struct meter *meter, const struct record *record)
         meter->total = max_of(0, meter->total);
         break;
     }
-    const int64_t most = bucket_size(meter) + over_max(meter) + meter->owed * meter->period;
+    /* A permit more: settlements are of whole ones. */
+    const int64_t most = bucket_size(meter) + over_max(meter) + (meter->owed + 1) * meter->period;
     if (policy->algorithm == WEIR_TOKEN_BUCKET && policy->refill == WEIR_GREEDY && meter->total > most)
         over(meter, "H10: all together", record->at_us, meter->total, most);
 }

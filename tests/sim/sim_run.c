@@ -209,7 +209,8 @@ static void check_liveness(struct sim *sim)
 }
 
 /* Whether this instance's leases of a key could be as large as half a life's load asks for, and are asked for in time.
- * Those of other limits than greedy buckets end sooner: with windows, blocks, refills, or slots that nobody asks for. */
+ * Those of other limits than greedy buckets end sooner: with windows, blocks, refills, or slots that nobody asks for.
+ */
 static bool is_hot(const struct sim *sim, const struct instance *instance, int limit, int key, int64_t ran_us)
 {
     const struct sim_limit *known = &sim->limits[limit];
