@@ -1,4 +1,4 @@
-/* test_flights.c - hybrid mode over a remote backend in hand: who waits for whom, and what becomes of what comes late. */
+/* test_flights.c - hybrid mode over a remote in hand: who waits for whom, and what becomes of what comes late. */
 #include "backends/hybrid.h"
 #include "stage.h"
 
