@@ -672,6 +672,75 @@ START_TEST(a_caller_who_waits_too_long_is_answered_by_the_stand_in)
 }
 END_TEST
 
+/* The cable is well, and the outage of another key is over; the store has no room for what is owed of "a". */
+static struct stage *stage_without_room(const struct weir_options *options, struct instance *other)
+{
+    static const char *const slow = "token_bucket limit=10 period=1d";
+    struct stage *stage = stage_open(LAZY, options, slow);
+    memset(other, 0, sizeof *other);
+    instance_open(other, &stage->remote, NULL, slow);
+    outage_admits(stage, "a", WEIR_DAY / 2, 3);
+    must(taken(other->limit, "a", 10).allowed, "it knows of no debt");
+    cable_set(&stage->instance.cable, CABLE_WELL);
+    must(try_in(stage, "b", 1).source == WEIR_BY_BACKEND, "the outage is over");
+    return stage;
+}
+
+START_TEST(callers_who_waited_for_a_charge_that_found_no_room_do_not_charge_again)
+{
+    enum { CALLERS = 8 };
+    static struct instance other;
+    struct stage *stage = stage_without_room(NULL, &other);
+    struct caller callers[CALLERS];
+    const int charges = atomic_load(&stage->instance.cable.charges);
+    cable_hold(&stage->instance.cable);
+    for (int i = 0; i < CALLERS; i++) {
+        callers[i] = (struct caller){ .stage = stage };
+        ck_assert_int_eq(pthread_create(&callers[i].thread, NULL, call_try, &callers[i]), 0);
+    }
+    cable_await_held(&stage->instance.cable);
+    usleep(50000); /* all others wait by now, but for those that a busy machine holds up: they charge once more each */
+    cable_let_go(&stage->instance.cable);
+    for (int i = 0; i < CALLERS; i++) {
+        pthread_join(callers[i].thread, NULL);
+        ck_assert_int_eq(callers[i].error, WEIR_OK);
+        ck_assert(!callers[i].decision.allowed);
+        ck_assert_int_eq(callers[i].decision.source, WEIR_BY_BACKEND);
+    }
+    ck_assert_int_lt(stage->instance.cable.charges - charges, CALLERS);
+    ck_assert_int_eq(stage->remote.charged, 0);
+    now_us += WEIR_DAY;
+    try_in(stage, "a", 1);
+    ck_assert_uint_eq(stats_of(stage->instance.limiter).outages, 1);
+    weir_close(other.limiter);
+    stage_close(stage);
+}
+END_TEST
+
+START_TEST(a_caller_who_waits_too_long_for_a_well_store_is_denied_for_the_moment_and_it_is_no_outage)
+{
+    struct weir_options options = WEIR_OPTIONS_INIT;
+    static struct instance other;
+    options.timeout_us = 1000;
+    struct stage *stage = stage_without_room(&options, &other);
+    struct caller first = { .stage = stage };
+    cable_hold(&stage->instance.cable);
+    ck_assert_int_eq(pthread_create(&first.thread, NULL, call_try, &first), 0);
+    cable_await_held(&stage->instance.cable);
+    struct weir_decision decision = try_in(stage, "a", 1);
+    ck_assert(!decision.allowed && decision.source == WEIR_BY_FALLBACK && decision.remaining == 0);
+    ck_assert_int_gt(decision.retry_after_us, 0);
+    ck_assert_int_ge(decision.reset_after_us, decision.retry_after_us);
+    ck_assert_int_eq(weir_reset(stage->instance.limit, weir_key_text("a")), WEIR_ETIME);
+    cable_let_go(&stage->instance.cable);
+    pthread_join(first.thread, NULL);
+    ck_assert_int_eq(first.decision.source, WEIR_BY_BACKEND);
+    ck_assert_uint_eq(stats_of(stage->instance.limiter).outages, 1);
+    weir_close(other.limiter);
+    stage_close(stage);
+}
+END_TEST
+
 /* ---- Ends ---- */
 
 START_TEST(a_limiter_is_closed_while_it_settles_and_nothing_is_left)
@@ -1085,6 +1154,8 @@ int main(void)
     suite_test(suite, a_submitted_request_whose_settlement_fails_is_answered_by_the_stand_in, 30);
     suite_test(suite, a_caller_waits_for_the_one_who_settles_its_key, 30);
     suite_test(suite, a_caller_who_waits_too_long_is_answered_by_the_stand_in, 30);
+    suite_test(suite, callers_who_waited_for_a_charge_that_found_no_room_do_not_charge_again, 30);
+    suite_test(suite, a_caller_who_waits_too_long_for_a_well_store_is_denied_for_the_moment_and_it_is_no_outage, 30);
     suite_test(suite, a_limiter_is_closed_while_it_settles_and_nothing_is_left, 30);
     suite_test(suite, callers_who_settle_or_wait_for_it_are_woken_by_the_close, 30);
     suite_test(suite, the_child_of_a_fork_owes_nothing_and_begins_cold_and_the_parent_settles, 30);

@@ -279,6 +279,7 @@ void failure_deny_for_now(const struct weir_backend_request *request, struct wei
         .source = WEIR_BY_FALLBACK,
         .limit = plan.size,
         .retry_after_us = request->cost <= plan.size ? BUSY_RETRY_US : WEIR_NEVER,
+        .reset_after_us = BUSY_RETRY_US,
     };
 }
 
@@ -311,6 +312,16 @@ int failure_answer(struct weir *limiter, int error, struct weir_backend_request 
     return WEIR_OK;
 }
 
+/* Others were too slow to settle a key: the backend may be well, so that is no outage. */
+static int deny_for_now(const struct weir_backend_request *requests, size_t n, struct weir_decision *out)
+{
+    if (requests[0].verb == WEIR_RESET) /* which cannot be denied */
+        return WEIR_ETIME;
+    for (size_t i = 0; i < n; i++)
+        failure_deny_for_now(&requests[i], &out[i]);
+    return WEIR_OK;
+}
+
 int failure_decide(struct weir *limiter, struct weir_backend_request *requests, size_t n, bool all, int64_t deadline_us,
                    struct weir_decision *out)
 {
@@ -325,6 +336,8 @@ int failure_decide(struct weir *limiter, struct weir_backend_request *requests, 
             deadline_us = clock_monotonic_us() - deadline_us; /* it is for both */
         error = settle_before(limiter, requests, n, deadline_us);
     }
+    if (error == SETTLE_BUSY)
+        return deny_for_now(requests, n, out);
     if (!error)
         error = limiter->backend->ops->decide(limiter->backend, requests, n, all, deadline_us, out);
     assert(error <= 0);

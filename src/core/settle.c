@@ -20,7 +20,8 @@
  *       the key is forgotten.
  *
  * One at a time settles a key: it is in the table `under_way` from before its debt is looked at until after it is
- * forgotten. Others who ask for it wait.
+ * forgotten. Others who ask for it wait, and do not charge it again if it found no room meanwhile; those who submit are
+ * denied for the moment.
  *
  * When an outage ends, its record is made under the mutex if the count of what was admitted says so. A thread that was in
  * the stand-in meanwhile adds to the count first and looks whether the outage lasts afterwards, and the one that ends it
@@ -305,8 +306,17 @@ static bool is_out_of_reach(struct weir *limiter)
            ops->reachable_us(limiter->backend) <= atomic_load_explicit(&limiter->failed_us, memory_order_relaxed);
 }
 
+/* A debt that found no room finds none for those who waited for that, unless their own time is later. Others with the
+ * same hash are told the same: they have the same key, but for a chance that is none. */
+static bool found_no_room(struct weir *limiter, const struct weir_backend_request *of, uint64_t since)
+    REQUIRES(limiter->settle.mutex)
+{
+    const struct settle_no_room *last = &limiter->settle.no_room[of->hash % SETTLE_BUCKETS];
+    return last->hash == of->hash && last->ended > since && of->now_us - last->now_us <= limiter->timeout_us;
+}
+
 /* Out of the table: others may have it. What its parts say by now has been paid. */
-static void settlement_release(struct weir *limiter, struct settlement *settlement, bool is_settled)
+static void settlement_release(struct weir *limiter, struct settlement *settlement, bool is_settled, bool no_room)
 {
     struct settle *settle = &limiter->settle;
     lock_take(&limiter->settle.mutex);
@@ -318,6 +328,11 @@ static void settlement_release(struct weir *limiter, struct settlement *settleme
     struct settlement **link = settlement_find(limiter, &settlement->charge);
     *link = settlement->next;
     settle->ended++;
+    const uint64_t hash = settlement->charge.hash;
+    if (no_room)
+        settle->no_room[hash % SETTLE_BUCKETS] = (struct settle_no_room){ .hash = hash,
+                                                                          .ended = settle->ended,
+                                                                          .now_us = settlement->charge.now_us };
     pthread_cond_broadcast(&settle->changed);
     const bool wakes_chain = settlement->wakes_chain && is_settled;
     lock_give(&limiter->settle.mutex);
@@ -326,7 +341,7 @@ static void settlement_release(struct weir *limiter, struct settlement *settleme
 }
 
 enum settle_claim settle_claim(struct weir *limiter, const struct weir_backend_request *of, const void *owner,
-                               bool wakes_chain, struct settlement **out)
+                               bool wakes_chain, uint64_t since, struct settlement **out)
 {
     struct weir_plan plan;
     if (assess(limiter, of).permits == 0)
@@ -342,6 +357,8 @@ enum settle_claim settle_claim(struct weir *limiter, const struct weir_backend_r
     if (*link) {
         claim = (*link)->owner == owner ? SETTLE_MINE : SETTLE_BY_OTHERS;
         (*link)->wakes_chain = (*link)->wakes_chain || wakes_chain;
+    } else if (found_no_room(limiter, of, since)) {
+        claim = SETTLE_NOTHING;
     } else {
         *link = settlement;
     }
@@ -351,7 +368,7 @@ enum settle_claim settle_claim(struct weir *limiter, const struct weir_backend_r
         plan_cell_read(&of->limit->plan, &plan);
         settlement->charge.ahead = min_of(settlement->debt.permits, plan.size);
         if (settlement->debt.permits == 0) { /* another one was faster */
-            settlement_release(limiter, settlement, true);
+            settlement_release(limiter, settlement, true, false);
             claim = SETTLE_NOTHING;
         }
     }
@@ -409,7 +426,7 @@ static void settlement_end(struct weir *limiter, struct settlement *settlement, 
     }
     if (!is_settled && settlement->owner == &limiter->settle.chain)
         atomic_store(&limiter->settle.chain.has_left_some, true);
-    settlement_release(limiter, settlement, is_settled);
+    settlement_release(limiter, settlement, is_settled, error == WEIR_OK && !is_settled);
     free(settlement);
 }
 
@@ -430,7 +447,7 @@ static int charge(struct weir *limiter, struct settlement **settlements, size_t 
     return error;
 }
 
-/* Wait until a settlement has ended since `ended` were. */
+/* Wait until a settlement has ended since `ended` were. Too late: in an outage that lasts the stand-in answers. */
 static int await_change(struct weir *limiter, uint64_t ended, int64_t until_us)
 {
     struct settle *settle = &limiter->settle;
@@ -441,7 +458,10 @@ static int await_change(struct weir *limiter, uint64_t ended, int64_t until_us)
         woken = pthread_cond_timedwait(&settle->changed, &settle->mutex.mutex, &until);
     const bool is_late = settle->ended == ended;
     lock_give(&limiter->settle.mutex);
-    return is_late ? WEIR_ETIME : WEIR_OK;
+    struct failure_outage outage;
+    if (!is_late)
+        return WEIR_OK;
+    return failure_outage(limiter, &outage) ? WEIR_ETIME : SETTLE_BUSY;
 }
 
 static uint64_t count_ended(struct weir *limiter)
@@ -452,14 +472,15 @@ static uint64_t count_ended(struct weir *limiter)
     return ended;
 }
 
-/* Those of the requests' keys that are owed and nobody has. WEIR_OK or an error; *busy: somebody has some. */
-static int claim_each(struct weir *limiter, const struct weir_backend_request *requests, size_t n,
+/* Those of the requests' keys that are owed and nobody has, see settle_claim(). WEIR_OK or an error; *busy: somebody has
+ * some. */
+static int claim_each(struct weir *limiter, const struct weir_backend_request *requests, size_t n, uint64_t since,
                       struct settlement **claimed, size_t *count, bool *busy)
 {
     *count = 0;
     *busy = false;
     for (size_t i = 0; i < n; i++) {
-        switch (settle_claim(limiter, &requests[i], claimed, false, &claimed[*count])) {
+        switch (settle_claim(limiter, &requests[i], claimed, false, since, &claimed[*count])) {
         case SETTLE_NOTHING:
         case SETTLE_MINE: break;
         case SETTLE_CLAIMED: ++*count; break;
@@ -476,13 +497,14 @@ __attribute__((noinline)) int settle_before(struct weir *limiter, const struct w
                                             int64_t deadline_us)
 {
     const int64_t until_us = min_of(deadline_us, clock_monotonic_us() + limiter->timeout_us);
+    const uint64_t since = count_ended(limiter);
     settle_go_on(limiter);
     for (;;) {
         struct settlement *claimed[WEIR_MAX_ALL];
         size_t count;
         bool busy;
         const uint64_t ended = count_ended(limiter);
-        int error = claim_each(limiter, requests, n, claimed, &count, &busy);
+        int error = claim_each(limiter, requests, n, since, claimed, &count, &busy);
         for (size_t i = 0; error && i < count; i++)
             settlement_end(limiter, claimed[i], error, NULL);
         if (!error && count > 0)
@@ -529,7 +551,7 @@ int settle_submit(struct weir *limiter, const struct weir_backend_request *reque
 {
     struct settlement *settlement;
     settle_go_on(limiter);
-    switch (settle_claim(limiter, request, op, false, &settlement)) {
+    switch (settle_claim(limiter, request, op, false, SETTLE_ANYHOW, &settlement)) {
     case SETTLE_CLAIMED: break;
     case SETTLE_MINE:
     case SETTLE_BY_OTHERS: return SETTLE_BUSY;

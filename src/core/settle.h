@@ -30,15 +30,16 @@ static inline bool settle_is_due(const struct weir *limiter)
 }
 
 /* Charge what is owed of the requests' keys to the backend, or wait for others who do. WEIR_OK: nothing is owed of them
- * any more. Otherwise an error of the backend, and something is. */
+ * any more, or there was no room for it just now. SETTLE_BUSY: others took too long, which tells nothing of the backend.
+ * Otherwise an error of the backend, and something is owed. */
+#define SETTLE_BUSY 2
 int settle_before(struct weir *limiter, const struct weir_backend_request *requests, size_t n, int64_t deadline_us);
 
 /* Nothing is to be owed of a request's key: it has been reset. */
 void settle_forgive(struct weir *limiter, const struct weir_backend_request *of);
 
-/* The same as settle_before() without waiting. WEIR_OK; 1: `then` will be told once, on a thread of the backend's, what this would have
- * returned; SETTLE_BUSY: somebody else charges this key just now; or an error. */
-#define SETTLE_BUSY 2
+/* The same as settle_before() without waiting. WEIR_OK; 1: `then` will be told once, on a thread of the backend's, what
+ * this would have returned; SETTLE_BUSY: somebody else charges this key just now; or an error. */
 typedef void settle_then(struct weir_op *op, int status, int64_t deadline_us);
 int settle_submit(struct weir *limiter, const struct weir_backend_request *request, int64_t deadline_us,
                   settle_then *then, struct weir_op *op);
@@ -94,10 +95,13 @@ enum settle_claim {
     SETTLE_NO_MEMORY
 };
 
+#define SETTLE_ANYHOW UINT64_MAX
+
 /* Look what is owed of a request's key; if anything is, and nobody has it, it is the owner's to charge: then *out is to be
- * submitted. `wakes_chain`: whoever has it wakes the chain in the end. */
+ * submitted. `since`, a count of ended settlements: nothing is to do for a key whose charge has found no room since then;
+ * SETTLE_ANYHOW: it is to be tried all the same. `wakes_chain`: whoever has it wakes the chain if it pays all of it. */
 enum settle_claim settle_claim(struct weir *limiter, const struct weir_backend_request *of, const void *owner,
-                               bool wakes_chain, struct settlement **out);
+                               bool wakes_chain, uint64_t since, struct settlement **out);
 
 /* Ask for it: 1, or at once the status that it has ended with. It is gone then, or will be. */
 int settlement_submit(struct weir *limiter, struct settlement *settlement, int64_t deadline_us);

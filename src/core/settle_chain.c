@@ -146,7 +146,7 @@ static void settle_key(struct weir *limiter, const struct settle_key *key)
     struct settlement *settlement = NULL;
     enum settle_claim claim = SETTLE_NOTHING;
     if (limiter->backend->ops->submit)
-        claim = settle_claim(limiter, &of, chain, true, &settlement);
+        claim = settle_claim(limiter, &of, chain, true, SETTLE_ANYHOW, &settlement);
     else if (settle_owed(limiter, &of) > 0)
         claim = SETTLE_BY_OTHERS;
     struct failure_outage outage;

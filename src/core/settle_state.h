@@ -38,6 +38,13 @@ struct settle_chain {
     size_t limit_count;
 };
 
+/* A charge that was answered and found too little room. */
+struct settle_no_room {
+    uint64_t hash;  /* of the key */
+    uint64_t ended; /* settlements, with this one; 0: none has */
+    int64_t now_us; /* it was charged by, or WEIR_OWN_CLOCK */
+};
+
 /* (c) constant, (a) atomic, (s) mutex */
 struct settle {
     bool is_on;                /* (c) */
@@ -46,10 +53,11 @@ struct settle {
     atomic_size_t count;       /* (a) of records; (s) writers */
 
     struct lock mutex;
-    pthread_cond_t changed;                       /* a settlement has ended; CLOCK_MONOTONIC */
-    uint64_t ended;                               /* (s) settlements */
-    struct settle_record records[SETTLE_RECORDS]; /* (s) the oldest first */
-    struct settlement *under_way[SETTLE_BUCKETS]; /* (s) by the hash of the key */
+    pthread_cond_t changed;                        /* a settlement has ended; CLOCK_MONOTONIC */
+    uint64_t ended;                                /* (s) settlements */
+    struct settle_record records[SETTLE_RECORDS];  /* (s) the oldest first */
+    struct settlement *under_way[SETTLE_BUCKETS];  /* (s) by the hash of the key */
+    struct settle_no_room no_room[SETTLE_BUCKETS]; /* (s) likewise, the last of each */
     struct settle_chain chain;
 };
 
