@@ -205,6 +205,48 @@ START_TEST(the_first_success_ends_an_outage_and_begins_to_settle)
 }
 END_TEST
 
+/* A store that is gone and back with each charge that it is asked for. */
+static struct {
+    struct cable *cable;
+    int charges;
+    const char *lowest; /* on the stack, of all charges */
+    const char *highest;
+} blinks;
+
+static int submit_and_blink(struct weir_backend *backend, const struct weir_backend_request *request,
+                            int64_t deadline_us, struct weir_op *op)
+{
+    const char here = 0;
+    (void)deadline_us;
+    blinks.lowest = blinks.charges == 0 || &here < blinks.lowest ? &here : blinks.lowest;
+    blinks.highest = blinks.charges == 0 || &here > blinks.highest ? &here : blinks.highest;
+    if (++blinks.charges < 1000) {
+        cable_set(blinks.cable, CABLE_LOSES_REQUEST);
+        cable_set(blinks.cable, CABLE_WELL);
+    }
+    return backend->ops->decide(backend, request, 1, false, INT64_MAX, &op->decision);
+}
+
+START_TEST(a_chain_that_is_told_to_begin_anew_time_and_again_does_not_nest)
+{
+    static const char *const slow = "token_bucket limit=10 period=1d";
+    static struct instance other;
+    struct stage *stage = stage_open(EAGER, NULL, slow);
+    blinks.cable = &stage->instance.cable;
+    blinks.charges = 0;
+    blinks.cable->ops.submit = submit_and_blink;
+    memset(&other, 0, sizeof other);
+    instance_open(&other, &stage->remote, NULL, slow);
+    outage_admits(stage, "a", WEIR_DAY / 2, 3);
+    must(taken(other.limit, "a", 10).allowed, "it knows of no debt");
+    cable_set(&stage->instance.cable, CABLE_WELL);
+    ck_assert_int_eq(blinks.charges, 1000);
+    ck_assert_ptr_eq(blinks.lowest, blinks.highest);
+    weir_close(other.limiter);
+    stage_close(stage);
+}
+END_TEST
+
 /* ---- How much ---- */
 
 START_TEST(a_blip_costs_a_key_what_it_admitted_and_no_more)
@@ -1132,6 +1174,7 @@ int main(void)
     suite_test(suite, thousands_of_keys_of_many_limits_are_settled_in_batches, 30);
     suite_test(suite, a_key_that_is_asked_for_first_is_settled_just_before, 30);
     suite_test(suite, the_first_success_ends_an_outage_and_begins_to_settle, 30);
+    suite_test(suite, a_chain_that_is_told_to_begin_anew_time_and_again_does_not_nest, 30);
     suite_test(suite, a_blip_costs_a_key_what_it_admitted_and_no_more, 30);
     suite_test(suite, a_buckets_debt_stands_still_from_the_end_of_the_outage_until_it_has_filled, 30);
     suite_test(suite, of_an_outage_over_three_windows_the_current_one_alone_is_settled, 30);

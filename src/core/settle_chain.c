@@ -181,22 +181,30 @@ static void settle_batch(struct weir *limiter)
 
 /* ---- The chain ---- */
 
-static void begin(struct weir *limiter);
+/* If there is something to settle and nobody is at it. Whoever is looks once more when it has ended. */
+static bool begin(struct weir *limiter)
+{
+    struct settle_chain *chain = &limiter->settle.chain;
+    if (!atomic_load(&chain->again) || atomic_exchange(&chain->busy, true))
+        return false;
+    atomic_store(&chain->again, false);
+    atomic_store(&chain->failed, false);
+    forget_walks(limiter);
+    return true;
+}
 
-/* The limiter may be gone from here on. */
-static void end(struct weir *limiter)
+/* True: there is more, and it has begun anew. */
+static bool end(struct weir *limiter)
 {
     struct settle_chain *chain = &limiter->settle.chain;
     const bool failed = atomic_load(&chain->failed);
     atomic_store(&chain->again_us, clock_monotonic_us() + PAUSE_US);
     atomic_store(&chain->busy, false);
-    if (!failed)
-        begin(limiter);
-    inside_leave(limiter, 1);
+    return !failed && begin(limiter);
 }
 
-/* Batch after batch, until one has to be waited for. */
-static void run(struct weir *limiter)
+/* Batch after batch. False: the last has to be waited for. */
+static bool run(struct weir *limiter)
 {
     struct settle_chain *chain = &limiter->settle.chain;
     while (!atomic_load(&chain->failed) && (chain->walks || next_record(limiter))) {
@@ -205,9 +213,19 @@ static void run(struct weir *limiter)
         atomic_store(&chain->waiting, 1); /* this thread, so that nobody goes on while it submits */
         settle_batch(limiter);
         if (atomic_fetch_sub(&chain->waiting, 1) > 1)
-            return;
+            return false;
     }
-    end(limiter);
+    return true;
+}
+
+/* What has begun, on a call inside that it leaves in the end: the limiter may be gone afterwards. */
+static void go_on(struct weir *limiter)
+{
+    do
+        if (!run(limiter))
+            return; /* whoever is told of the last charge goes on */
+    while (end(limiter));
+    inside_leave(limiter, 1);
 }
 
 void settle_charged(struct weir *limiter, int status)
@@ -216,23 +234,7 @@ void settle_charged(struct weir *limiter, int status)
     if (status != WEIR_OK && status != WEIR_ESTATE)
         atomic_store(&chain->failed, true);
     if (atomic_fetch_sub(&chain->waiting, 1) == 1)
-        run(limiter);
-}
-
-/* If there is something to settle and nobody is at it. Whoever is looks once more when it has ended. */
-static void begin(struct weir *limiter)
-{
-    struct settle_chain *chain = &limiter->settle.chain;
-    if (!atomic_load(&chain->again) || atomic_exchange(&chain->busy, true))
-        return;
-    if (inside_enter(limiter, 1) != WEIR_OK) {
-        atomic_store(&chain->busy, false);
-        return;
-    }
-    atomic_store(&chain->again, false);
-    atomic_store(&chain->failed, false);
-    forget_walks(limiter);
-    run(limiter);
+        go_on(limiter);
 }
 
 void settle_all(struct weir *limiter)
@@ -240,7 +242,12 @@ void settle_all(struct weir *limiter)
     if (!limiter->backend->ops->submit)
         return;
     atomic_store(&limiter->settle.chain.again, true);
-    begin(limiter);
+    if (inside_enter(limiter, 1) != WEIR_OK)
+        return;
+    if (begin(limiter))
+        go_on(limiter);
+    else
+        inside_leave(limiter, 1);
 }
 
 void settle_returned(void *user)
