@@ -3,6 +3,7 @@
  */
 #include "remote.h"
 
+#include "core/clock.h"
 #include "core/limiter.h"
 
 #include <stdio.h>
@@ -242,6 +243,94 @@ START_TEST(a_chain_that_is_told_to_begin_anew_time_and_again_does_not_nest)
     cable_set(&stage->instance.cable, CABLE_WELL);
     ck_assert_int_eq(blinks.charges, 1000);
     ck_assert_ptr_eq(blinks.lowest, blinks.highest);
+    weir_close(other.limiter);
+    stage_close(stage);
+}
+END_TEST
+
+static void keys_admit(struct stage *stage, int count)
+{
+    for (int i = 0; i < count; i++) {
+        char key[16];
+        snprintf(key, sizeof key, "%d", i);
+        must(try_in(stage, key, 1).allowed, "time makes permits");
+    }
+}
+
+START_TEST(nobody_is_held_up_by_many_keys_that_owe_nothing)
+{
+    enum { KEYS = 20000, MOST = 2500 };
+    struct stage *stage = stage_open(LATER, NULL, "token_bucket limit=10 period=1s");
+    outage_admits(stage, "a", 2 * WEIR_SECOND, 1);
+    keys_admit(stage, KEYS);
+    now_us += WEIR_SECOND; /* all is made up for */
+    cable_set(&stage->instance.cable, CABLE_WELL);
+    int64_t keys = stats_of(stage->instance.limiter).keys;
+    ck_assert_int_gt(keys, KEYS);
+    for (int calls = 0; keys > 0; calls++) {
+        try_in(stage, "b", 1);
+        const int64_t left = stats_of(stage->instance.limiter).keys;
+        ck_assert_int_le(keys - left, MOST);
+        keys = left;
+        ck_assert_int_lt(calls, 1000);
+    }
+    for (int i = 0; i < 100 && atomic_load(&stage->instance.limiter->settle.owes); i++)
+        try_in(stage, "b", 1);
+    ck_assert(!atomic_load(&stage->instance.limiter->settle.owes));
+    ck_assert_int_eq(stage->instance.cable.submits, 0);
+    stage_close(stage);
+}
+END_TEST
+
+static bool visit_none(void *user, uint32_t limit_id, struct weir_key key)
+{
+    (void)user, (void)limit_id, (void)key;
+    return false;
+}
+
+START_TEST(a_look_at_a_few_keys_ends_though_a_large_table_is_empty)
+{
+    struct weir_options options = WEIR_OPTIONS_INIT;
+    options.max_keys = 10000000; /* many shards */
+    struct stage *stage = stage_open(LAZY, &options, ten);
+    struct weir_backend *fallback = stage->instance.limiter->fallback;
+    uint64_t place = 0;
+    int looks = 1;
+    while (fallback->ops->debtors(fallback, 1, &place, 1, visit_none, NULL))
+        looks++;
+    ck_assert_int_gt(looks, 10);
+    stage_close(stage);
+}
+END_TEST
+
+START_TEST(a_chain_whose_debts_find_no_room_is_seldom_and_one_that_pays_is_not)
+{
+    static const char *const slow = "token_bucket limit=10 period=1d";
+    static struct instance other;
+    struct stage *stage = stage_open(EAGER, NULL, slow);
+    struct settle_chain *chain = &stage->instance.limiter->settle.chain;
+    memset(&other, 0, sizeof other);
+    instance_open(&other, &stage->remote, NULL, slow);
+    outage_admits(stage, "a", WEIR_DAY / 2, 3);
+    must(taken(other.limit, "a", 10).allowed, "it knows of no debt");
+    cable_set(&stage->instance.cable, CABLE_WELL);
+    int64_t pause_us = chain->pause_us;
+    ck_assert_int_le(pause_us, 400000); /* it was told to begin by the return, and by the first answer */
+    for (int walks = 0; walks < 10; walks++) {
+        atomic_store(&chain->again_us, 0); /* the pause is over */
+        try_in(stage, "b", 1);
+        ck_assert_int_eq(chain->pause_us, pause_us < 5 * WEIR_SECOND ? 2 * pause_us : 10 * WEIR_SECOND);
+        pause_us = chain->pause_us;
+        const int submits = atomic_load(&stage->instance.cable.submits);
+        try_in(stage, "b", 1);
+        ck_assert_int_eq(stage->instance.cable.submits, submits);
+        ck_assert_int_gt(atomic_load(&chain->again_us), clock_monotonic_us());
+    }
+    now_us += WEIR_DAY / 8; /* room for one */
+    atomic_store(&chain->again_us, 0);
+    try_in(stage, "b", 1);
+    ck_assert_int_eq(stage->remote.charged, 1);
+    ck_assert_int_eq(chain->pause_us, 100000);
     weir_close(other.limiter);
     stage_close(stage);
 }
@@ -798,7 +887,7 @@ START_TEST(a_limiter_is_closed_while_it_settles_and_nothing_is_left)
     cable_set(&stage->instance.cable, CABLE_WELL);
     ck_assert_int_eq(submit_in(stage, "a", &asked), 1);
     try_in(stage, "c", 1);
-    ck_assert_int_ge(stage->instance.cable.submits, 60); /* a batch is under way */
+    ck_assert_int_ge(stage->instance.cable.submits, 30); /* a batch is under way */
     weir_close(stage->instance.limiter);
     ck_assert(asked.done == 1 && asked.status == WEIR_ECLOSED);
     ck_assert_int_eq(stage->remote.charged, 0);
@@ -1175,6 +1264,9 @@ int main(void)
     suite_test(suite, a_key_that_is_asked_for_first_is_settled_just_before, 30);
     suite_test(suite, the_first_success_ends_an_outage_and_begins_to_settle, 30);
     suite_test(suite, a_chain_that_is_told_to_begin_anew_time_and_again_does_not_nest, 30);
+    suite_test(suite, nobody_is_held_up_by_many_keys_that_owe_nothing, 30);
+    suite_test(suite, a_look_at_a_few_keys_ends_though_a_large_table_is_empty, 30);
+    suite_test(suite, a_chain_whose_debts_find_no_room_is_seldom_and_one_that_pays_is_not, 30);
     suite_test(suite, a_blip_costs_a_key_what_it_admitted_and_no_more, 30);
     suite_test(suite, a_buckets_debt_stands_still_from_the_end_of_the_outage_until_it_has_filled, 30);
     suite_test(suite, of_an_outage_over_three_windows_the_current_one_alone_is_settled, 30);

@@ -414,7 +414,7 @@ static void settlement_end(struct weir *limiter, struct settlement *settlement, 
     const bool is_refused = error == WEIR_ESTATE || error == WEIR_EINVAL; /* there is nothing to charge it to */
     struct settle_debt *debt = &settlement->debt;
     int64_t paid = error == WEIR_OK ? decision->ahead : is_refused ? debt->permits : 0;
-    const bool is_settled = paid > 0 && paid >= settlement->charge.ahead;
+    const bool has_paid = paid > 0, is_settled = has_paid && paid >= settlement->charge.ahead;
     stats_add(&limiter->stats, is_refused ? STATS_UNSETTLED : STATS_SETTLED, (uint64_t)paid);
     if (error == WEIR_OK || is_refused)
         failure_over(limiter, failure_time(limiter, settlement->charge.now_us));
@@ -424,7 +424,9 @@ static void settlement_end(struct weir *limiter, struct settlement *settlement, 
         paid -= part->permits;
         pay_part(limiter, &settlement->charge, part, part->permits);
     }
-    if (!is_settled && settlement->owner == &limiter->settle.chain)
+    if (settlement->owner == &limiter->settle.chain && has_paid)
+        atomic_store(&limiter->settle.chain.has_paid, true);
+    if (settlement->owner == &limiter->settle.chain && !is_settled)
         atomic_store(&limiter->settle.chain.has_left_some, true);
     settlement_release(limiter, settlement, is_settled, error == WEIR_OK && !is_settled);
     free(settlement);

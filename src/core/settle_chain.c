@@ -3,19 +3,23 @@
  * It goes through the records, the oldest first, and through each one's keys in the stand-in. What a batch finds is charged
  * by submitted requests, the last of which to be answered goes on with the next batch, on whichever thread that is. A
  * charge that fails ends it: for the backend is gone again, and tells of its return, or answers late, and then whoever
- * finds something owed begins anew, after a pause.
+ * finds something owed begins anew, after a pause. Where there is much that owes nothing it rests, so that nobody is held
+ * up for long, and the next who finds something owed goes on with it.
  *
  * Where the backend has no submit() nothing is charged here: then each request is settled just before it is decided
  * (settle.c), and what is done here, a few keys at a time, is to find out when nothing is owed any more.
  */
 #include "core/settle.h"
 
+#include "core/arith.h"
 #include "core/verbs.h"
 
 #include <stdlib.h>
 
-#define BATCH 64        /* keys looked at, or a few more */
-#define PAUSE_US 100000 /* after a charge that failed */
+#define BATCH 64    /* keys looked at, or a few more */
+#define RUN_MOST 16 /* batches that one call looks at without having to wait: others wait for what it does meanwhile */
+#define PAUSE_US 100000 /* between two walks, and twice as long each time that nothing was paid */
+#define PAUSE_MOST_US (10 * WEIR_SECOND)
 
 /* A key that was found in the stand-in. */
 struct settle_key {
@@ -189,25 +193,41 @@ static bool begin(struct weir *limiter)
         return false;
     atomic_store(&chain->again, false);
     atomic_store(&chain->failed, false);
-    forget_walks(limiter);
+    if (!atomic_exchange(&chain->rests, false)) {
+        atomic_store(&chain->has_paid, false);
+        forget_walks(limiter);
+    }
     return true;
+}
+
+/* After a walk over all records, or one that failed. */
+static void pause(struct settle_chain *chain)
+{
+    const bool begins = atomic_load(&chain->failed) || atomic_load(&chain->has_paid) || chain->pause_us == 0;
+    chain->pause_us = begins ? PAUSE_US : min_of(PAUSE_MOST_US, 2 * chain->pause_us);
+    atomic_store(&chain->again_us, clock_monotonic_us() + chain->pause_us);
 }
 
 /* True: there is more, and it has begun anew. */
 static bool end(struct weir *limiter)
 {
     struct settle_chain *chain = &limiter->settle.chain;
-    const bool failed = atomic_load(&chain->failed);
-    atomic_store(&chain->again_us, clock_monotonic_us() + PAUSE_US);
+    const bool goes_on = !atomic_load(&chain->failed) && !atomic_load(&chain->rests);
+    if (!atomic_load(&chain->rests))
+        pause(chain);
     atomic_store(&chain->busy, false);
-    return !failed && begin(limiter);
+    return goes_on && begin(limiter);
 }
 
 /* Batch after batch. False: the last has to be waited for. */
 static bool run(struct weir *limiter)
 {
     struct settle_chain *chain = &limiter->settle.chain;
-    while (!atomic_load(&chain->failed) && (chain->walks || next_record(limiter))) {
+    for (int batches = 0; !atomic_load(&chain->failed) && (chain->walks || next_record(limiter)); batches++) {
+        if (batches == RUN_MOST) {
+            atomic_store(&chain->rests, true);
+            break;
+        }
         if (!walk_on(limiter))
             continue;
         atomic_store(&chain->waiting, 1); /* this thread, so that nobody goes on while it submits */
@@ -279,6 +299,6 @@ void settle_go_on(struct weir *limiter)
         return;
     if (!limiter->backend->ops->submit)
         look_on(limiter);
-    else if (clock_monotonic_us() >= atomic_load(&settle->chain.again_us))
+    else if (atomic_load(&settle->chain.rests) || clock_monotonic_us() >= atomic_load(&settle->chain.again_us))
         settle_all(limiter);
 }

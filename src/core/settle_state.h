@@ -27,7 +27,10 @@ struct settle_chain {
     atomic_bool failed;        /* a charge did */
     atomic_bool has_left_some; /* keys of the record are still owed */
     atomic_size_t waiting;     /* for charges of the batch */
-    _Atomic int64_t again_us;  /* on CLOCK_MONOTONIC: not to begin anew before, for a charge failed */
+    _Atomic int64_t again_us;  /* on CLOCK_MONOTONIC: not to begin anew before, unless there is more to settle */
+    int64_t pause_us;          /* that it was set with */
+    atomic_bool has_paid;      /* a charge has found room since it began */
+    atomic_bool rests;         /* amid a walk, for the next who comes along */
     bool walks, at_end;        /* it is at a record; has seen all of it */
     uint32_t tag;              /* of that record */
     uint64_t admitted;         /* in it when the walk began */
