@@ -4,8 +4,11 @@
 #include "remote.h"
 
 #include "core/clock.h"
+#include "core/failure.h"
 #include "core/limiter.h"
+#include "core/verbs.h"
 
+#include <semaphore.h>
 #include <stdio.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -872,6 +875,106 @@ START_TEST(a_caller_who_waits_too_long_for_a_well_store_is_denied_for_the_moment
 }
 END_TEST
 
+/* A thread that went to the stand-in in an outage and is admitted there while another settles the key, just before that
+ * one writes down what has been paid. */
+static struct {
+    const struct weir_backend_ops *before;
+    struct weir_backend_ops ops;
+    sem_t is_there, may_go_on, was_admitted;
+    bool is_due; /* the thread that settles writes it down next */
+    struct caller caller;
+} straggler;
+static _Thread_local bool is_straggler;
+
+static int decide_late(struct weir_backend *backend, const struct weir_backend_request *requests, size_t n, bool all,
+                       int64_t deadline_us, struct weir_decision *out)
+{
+    if (!is_straggler)
+        return straggler.before->decide(backend, requests, n, all, deadline_us, out);
+    sem_post(&straggler.is_there);
+    sem_wait(&straggler.may_go_on);
+    int error = straggler.before->decide(backend, requests, n, all, deadline_us, out);
+    sem_post(&straggler.was_admitted);
+    return error;
+}
+
+static int64_t pay_after_the_straggler(struct weir_backend *backend, const struct weir_backend_request *request,
+                                       int64_t permits)
+{
+    if (straggler.is_due) {
+        straggler.is_due = false;
+        sem_post(&straggler.may_go_on);
+        sem_wait(&straggler.was_admitted);
+    }
+    return straggler.before->pay(backend, request, permits);
+}
+
+static void *straggle(void *argument)
+{
+    struct caller *caller = argument;
+    is_straggler = true;
+    caller->decision = try_in(caller->stage, "a", 7);
+    return NULL;
+}
+
+START_TEST(what_a_straggler_is_admitted_while_its_key_is_settled_is_owed)
+{
+    struct stage *stage = stage_open(LAZY, NULL, ten);
+    struct weir *limiter = stage->instance.limiter;
+    straggler.caller = (struct caller){ .stage = stage };
+    straggler.before = limiter->fallback->ops;
+    straggler.ops = *straggler.before;
+    straggler.ops.decide = decide_late;
+    straggler.ops.pay = pay_after_the_straggler;
+    must(sem_init(&straggler.is_there, 0, 0) == 0 && sem_init(&straggler.may_go_on, 0, 0) == 0, "semaphores");
+    must(sem_init(&straggler.was_admitted, 0, 0) == 0, "a semaphore");
+    outage_admits(stage, "a", 10 * WEIR_SECOND, 3);
+    limiter->fallback->ops = &straggler.ops;
+    ck_assert_int_eq(pthread_create(&straggler.caller.thread, NULL, straggle, &straggler.caller), 0);
+    sem_wait(&straggler.is_there);
+    cable_set(&stage->instance.cable, CABLE_WELL);
+    straggler.is_due = true;
+    ck_assert_int_eq(try_in(stage, "a", 1).remaining, 10 - 3 - 1);
+    pthread_join(straggler.caller.thread, NULL);
+    ck_assert(straggler.caller.decision.allowed && straggler.caller.decision.source == WEIR_BY_FALLBACK);
+    ck_assert(!try_in(stage, "a", 1).allowed); /* there was room for six of the seven */
+    ck_assert_int_eq(stage->remote.charged, 3 + 6);
+    now_us += 2 * WEIR_SECOND;
+    ck_assert_int_eq(try_in(stage, "a", 1).remaining, 0);
+    ck_assert_int_eq(stage->remote.charged, 3 + 7);
+    ck_assert_uint_eq(stats_of(limiter).unsettled, 0);
+    stage_close(stage);
+}
+END_TEST
+
+START_TEST(what_is_paid_of_a_debt_is_given_back_or_forgotten_as_one_step)
+{
+    static const char *const policies[] = { "token_bucket limit=10 period=10s", "leaky_bucket limit=10 period=10s",
+                                            "fixed_window limit=10 period=10s", "sliding_window limit=10 period=10s",
+                                            "token_bucket limit=1 period=1s burst=10 refill=interval" };
+    for (size_t i = 0; i < sizeof policies / sizeof policies[0]; i++) {
+        struct stage *stage = stage_open(LAZY, NULL, policies[i]);
+        struct weir_backend *fallback = stage->instance.limiter->fallback;
+        struct failure_outage outage;
+        outage_admits(stage, "a", 11 * WEIR_SECOND, 5);
+        must(failure_outage(stage->instance.limiter, &outage), "it lasts");
+        struct weir_backend_request request = backend_request(stage->instance.limit, weir_key_text("a"), 1, now_us,
+                                                              WEIR_PEEK);
+        request.cold_since_us = outage.since_us;
+        request.limit_id |= outage.tag << FAILURE_TAG_BIT;
+        ck_assert_int_eq(fallback->ops->debt(fallback, &request), 5);
+        ck_assert_int_eq(fallback->ops->pay(fallback, &request, 0), 5);
+        ck_assert_int_eq(fallback->ops->pay(fallback, &request, 2), 3);
+        ck_assert_int_eq(fallback->ops->debt(fallback, &request), 3);
+        ck_assert_int_eq(stats_of(stage->instance.limiter).keys, 1);
+        ck_assert_int_eq(fallback->ops->pay(fallback, &request, 4), 0);
+        ck_assert_int_eq(stats_of(stage->instance.limiter).keys, 0);
+        ck_assert_int_eq(fallback->ops->pay(fallback, &request, 1), 0);
+        stage_close(stage);
+    }
+}
+END_TEST
+
 /* ---- Ends ---- */
 
 START_TEST(a_limiter_is_closed_while_it_settles_and_nothing_is_left)
@@ -1291,6 +1394,8 @@ int main(void)
     suite_test(suite, a_caller_who_waits_too_long_is_answered_by_the_stand_in, 30);
     suite_test(suite, callers_who_waited_for_a_charge_that_found_no_room_do_not_charge_again, 30);
     suite_test(suite, a_caller_who_waits_too_long_for_a_well_store_is_denied_for_the_moment_and_it_is_no_outage, 30);
+    suite_test(suite, what_a_straggler_is_admitted_while_its_key_is_settled_is_owed, 30);
+    suite_test(suite, what_is_paid_of_a_debt_is_given_back_or_forgotten_as_one_step, 30);
     suite_test(suite, a_limiter_is_closed_while_it_settles_and_nothing_is_left, 30);
     suite_test(suite, callers_who_settle_or_wait_for_it_are_woken_by_the_close, 30);
     suite_test(suite, the_child_of_a_fork_owes_nothing_and_begins_cold_and_the_parent_settles, 30);

@@ -46,6 +46,25 @@ int64_t memory_debt(struct weir_backend *backend, const struct weir_backend_requ
     return debt;
 }
 
+int64_t memory_pay(struct weir_backend *backend, const struct weir_backend_request *request, int64_t permits)
+{
+    struct memory *memory = (struct memory *)backend;
+    struct shard *shard = table_shard(&memory->table, request->hash);
+    struct weir_backend_request paid = *request;
+    struct weir_decision decision;
+    paid.verb = WEIR_REFUND;
+    paid.cost = permits;
+    lock_take(&shard->mutex);
+    struct entry *entry = shard_find(shard, request);
+    const int64_t debt = entry ? entry_debt(entry, request) : 0;
+    if (entry && debt <= permits)
+        shard_remove(&memory->table, shard, entry);
+    else if (entry && permits > 0)
+        decide_entry(memory, shard, &paid, entry, &decision);
+    lock_give(&shard->mutex);
+    return max_of(0, debt - permits);
+}
+
 static uint32_t backwards(uint32_t bits)
 {
     bits = (bits >> 1 & 0x55555555) | (bits & 0x55555555) << 1;

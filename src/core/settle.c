@@ -45,7 +45,7 @@ int settle_init(struct weir *limiter)
         return WEIR_ENOMEM;
     lock_init(&settle->mutex);
     const struct weir_backend *fallback = limiter->fallback;
-    settle->is_on = limiter->backend->ops->shared && fallback && fallback->ops->debt && fallback->ops->debtors;
+    settle->is_on = limiter->backend->ops->shared && fallback && fallback->ops->debtors;
     return WEIR_OK;
 }
 
@@ -203,8 +203,7 @@ static bool has_filled_since(const struct weir_plan *plan, int64_t then_us, int6
 }
 
 /* To the stand-in, about a key and an outage. */
-static struct weir_backend_request part_request(const struct weir_backend_request *of, const struct settle_part *part,
-                                                enum weir_verb verb)
+static struct weir_backend_request part_request(const struct weir_backend_request *of, const struct settle_part *part)
 {
     struct weir_backend_request request = *of;
     request.cost = 1;
@@ -212,13 +211,12 @@ static struct weir_backend_request part_request(const struct weir_backend_reques
     request.plan_version = plan_cell_version(limit_plan(of->limit, true));
     request.cold_since_us = part->since_us;
     request.limit_id = of->limit->id | part->tag << FAILURE_TAG_BIT;
-    request.verb = verb;
     return request;
 }
 
 static int64_t part_debt(struct weir *limiter, const struct weir_backend_request *of, const struct settle_part *part)
 {
-    const struct weir_backend_request request = part_request(of, part, WEIR_PEEK);
+    const struct weir_backend_request request = part_request(of, part);
     return limiter->fallback->ops->debt(limiter->fallback, &request);
 }
 
@@ -378,26 +376,19 @@ enum settle_claim settle_claim(struct weir *limiter, const struct weir_backend_r
     return claim;
 }
 
-/* So much of a part has been paid, which the stand-in writes down. */
-static void pay_part(struct weir *limiter, const struct weir_backend_request *of, const struct settle_part *part,
-                     int64_t permits)
+/* So much of a part has been paid, which the stand-in writes down. What is left is owed, and so is what it has admitted
+ * meanwhile: for a thread may still be in it that went there in the outage. */
+static int64_t pay_part(struct weir *limiter, const struct weir_backend_request *of, const struct settle_part *part,
+                        int64_t permits)
 {
-    struct weir_decision decision;
-    struct weir_backend_request request = part_request(of, part, WEIR_RESET);
-    if (part_debt(limiter, of, part) > permits) { /* the rest is owed, and what has been admitted meanwhile */
-        request.verb = WEIR_REFUND;
-        request.cost = permits;
-    }
-    if (permits > 0)
-        limiter->fallback->ops->decide(limiter->fallback, &request, 1, false, INT64_MAX, &decision);
+    const struct weir_backend_request request = part_request(of, part);
+    return limiter->fallback->ops->pay(limiter->fallback, &request, permits);
 }
 
-void settle_forget(struct weir *limiter, const struct weir_backend_request *of, uint32_t tag, int64_t since_us)
+bool settle_forget(struct weir *limiter, const struct weir_backend_request *of, uint32_t tag, int64_t since_us)
 {
     const struct settle_part part = { .tag = tag, .since_us = since_us, .at_us = failure_time(limiter, of->now_us) };
-    struct weir_decision decision;
-    const struct weir_backend_request request = part_request(of, &part, WEIR_RESET);
-    limiter->fallback->ops->decide(limiter->fallback, &request, 1, false, INT64_MAX, &decision);
+    return pay_part(limiter, of, &part, 0) == 0;
 }
 
 void settle_forgive(struct weir *limiter, const struct weir_backend_request *of)
@@ -422,7 +413,8 @@ static void settlement_end(struct weir *limiter, struct settlement *settlement, 
         struct settle_part *part = &debt->parts[i];
         part->permits = is_settled ? part->permits : min_of(part->permits, paid);
         paid -= part->permits;
-        pay_part(limiter, &settlement->charge, part, part->permits);
+        if (part->permits > 0)
+            pay_part(limiter, &settlement->charge, part, part->permits);
     }
     if (settlement->owner == &limiter->settle.chain && has_paid)
         atomic_store(&limiter->settle.chain.has_paid, true);

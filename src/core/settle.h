@@ -109,8 +109,8 @@ int settlement_submit(struct weir *limiter, struct settlement *settlement, int64
 /* Permits owed of a request's key. */
 int64_t settle_owed(struct weir *limiter, const struct weir_backend_request *of);
 
-/* The stand-in forgets a key of which nothing is owed. */
-void settle_forget(struct weir *limiter, const struct weir_backend_request *of, uint32_t tag, int64_t since_us);
+/* The stand-in forgets a key of which nothing is owed. False: something is. */
+bool settle_forget(struct weir *limiter, const struct weir_backend_request *of, uint32_t tag, int64_t since_us);
 
 /* A record has been seen to the end, and nothing is owed of it, unless more was admitted than there was. */
 void settle_record_done(struct weir *limiter, uint32_t tag, uint64_t admitted);

@@ -155,9 +155,9 @@ static void settle_key(struct weir *limiter, const struct settle_key *key)
         claim = SETTLE_BY_OTHERS;
     struct failure_outage outage;
     const bool lasts = failure_outage(limiter, &outage) && outage.tag == chain->tag;
-    if (claim == SETTLE_NOTHING && !lasts) /* where it lasts, something may be admitted at this moment */
-        settle_forget(limiter, &of, chain->tag, chain->since_us);
-    else if (claim == SETTLE_BY_OTHERS || claim == SETTLE_NO_MEMORY)
+    if (claim == SETTLE_NOTHING && !lasts && !settle_forget(limiter, &of, chain->tag, chain->since_us))
+        claim = SETTLE_BY_OTHERS; /* who were admitted just now: where it lasts that may be at any moment */
+    if (claim == SETTLE_BY_OTHERS || claim == SETTLE_NO_MEMORY)
         atomic_store(&chain->has_left_some, true);
     else if (claim == SETTLE_OUT_OF_REACH)
         atomic_store(&chain->failed, true);
