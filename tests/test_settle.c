@@ -542,6 +542,63 @@ START_TEST(what_cannot_be_charged_for_the_stores_state_is_not_weirs_is_given_up)
 }
 END_TEST
 
+/* A store that has a state of "bad" that is not weir's, and stops at it. */
+static int (*decide_well)(struct weir_backend *backend, const struct weir_backend_request *requests, size_t n, bool all,
+                          int64_t deadline_us, struct weir_decision *out);
+
+static int decide_up_to_bad(struct weir_backend *backend, const struct weir_backend_request *requests, size_t n,
+                            bool all, int64_t deadline_us, struct weir_decision *out)
+{
+    if (atomic_load(&((struct cable *)backend)->fault) != CABLE_WELL)
+        return decide_well(backend, requests, n, all, deadline_us, out);
+    for (size_t i = 0; i < n; i++) {
+        if (requests[i].key.len == 3 && memcmp(requests[i].key.data, "bad", 3) == 0)
+            return WEIR_ESTATE;
+        int error = decide_well(backend, &requests[i], 1, all, deadline_us, &out[i]);
+        if (error)
+            return error;
+    }
+    return WEIR_OK;
+}
+
+START_TEST(one_key_whose_state_is_not_weirs_leaves_the_debts_of_its_batch_owed)
+{
+    struct stage *stage = stage_open(LAZY, NULL, ten);
+    weir_limit *limit = stage->instance.limit;
+    struct weir_decision decisions[3];
+    const struct weir_request requests[] = { { limit, weir_key_text("a"), 1, 0 },
+                                             { limit, weir_key_text("bad"), 1, 0 },
+                                             { limit, weir_key_text("good"), 1, 0 } };
+    decide_well = stage->instance.cable.ops.decide;
+    stage->instance.cable.ops.decide = decide_up_to_bad;
+    outage_admits(stage, "a", 10 * WEIR_SECOND, 2);
+    must(try_in(stage, "bad", 1).allowed && try_in(stage, "good", 9).allowed, "time makes permits");
+    cable_set(&stage->instance.cable, CABLE_WELL);
+    ck_assert_int_eq(weir_try_batch(stage->instance.limiter, requests, 3, decisions), WEIR_ESTATE);
+    ck_assert_int_eq(try_in(stage, "good", 1).remaining, 0);
+    ck_assert_int_eq(try_in(stage, "a", 1).remaining, 10 - 2 - 2 - 1); /* it came before and was charged twice */
+    const struct weir_stats stats = stats_of(stage->instance.limiter);
+    ck_assert_uint_eq(stats.settled, 2 + 9);
+    ck_assert_uint_eq(stats.unsettled, 1);
+    stage_close(stage);
+}
+END_TEST
+
+START_TEST(a_charge_that_may_not_be_made_here_is_still_owed)
+{
+    struct stage *stage = stage_open(LAZY, NULL, ten);
+    struct weir_decision decision;
+    outage_admits(stage, "a", 5 * WEIR_SECOND, 3);
+    cable_set(&stage->instance.cable, CABLE_WELL);
+    atomic_store(&stage->instance.cable.error, WEIR_EINVAL); /* as in a callback of the backend's */
+    ck_assert_int_eq(weir_try(stage->instance.limit, weir_key_text("a"), 1, &decision), WEIR_EINVAL);
+    atomic_store(&stage->instance.cable.error, WEIR_OK);
+    ck_assert_int_eq(try_in(stage, "a", 1).remaining, 10 - 3 - 1);
+    ck_assert_uint_eq(stats_of(stage->instance.limiter).unsettled, 0);
+    stage_close(stage);
+}
+END_TEST
+
 START_TEST(outages_beyond_those_that_are_kept_are_given_up_and_counted)
 {
     struct stage *stage = stage_open(LAZY, NULL, "token_bucket limit=1000 period=1000s");
@@ -1382,6 +1439,8 @@ int main(void)
     suite_test(suite, a_charge_without_an_answer_is_made_again, 30);
     suite_test(suite, a_chain_that_failed_is_taken_up_again, 30);
     suite_test(suite, what_cannot_be_charged_for_the_stores_state_is_not_weirs_is_given_up, 30);
+    suite_test(suite, one_key_whose_state_is_not_weirs_leaves_the_debts_of_its_batch_owed, 30);
+    suite_test(suite, a_charge_that_may_not_be_made_here_is_still_owed, 30);
     suite_test(suite, outages_beyond_those_that_are_kept_are_given_up_and_counted, 30);
     suite_test(suite, one_key_of_several_outages_is_settled_as_one, 30);
     suite_test(suite, what_was_admitted_for_want_of_room_is_owed_by_nobody_and_counted, 30);

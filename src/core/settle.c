@@ -402,7 +402,7 @@ void settle_forgive(struct weir *limiter, const struct weir_backend_request *of)
 static void settlement_end(struct weir *limiter, struct settlement *settlement, int error,
                            const struct weir_decision *decision)
 {
-    const bool is_refused = error == WEIR_ESTATE || error == WEIR_EINVAL; /* there is nothing to charge it to */
+    const bool is_refused = error == WEIR_ESTATE; /* there is nothing to charge it to */
     struct settle_debt *debt = &settlement->debt;
     int64_t paid = error == WEIR_OK ? decision->ahead : is_refused ? debt->permits : 0;
     const bool has_paid = paid > 0, is_settled = has_paid && paid >= settlement->charge.ahead;
@@ -426,6 +426,7 @@ static void settlement_end(struct weir *limiter, struct settlement *settlement, 
 
 /* ---- Charged at once ---- */
 
+/* WEIR_OK, or the error of one of them: of a state that is not weir's only if there is no other. */
 static int charge(struct weir *limiter, struct settlement **settlements, size_t n, int64_t deadline_us)
 {
     struct weir_backend_request requests[WEIR_MAX_ALL];
@@ -436,6 +437,15 @@ static int charge(struct weir *limiter, struct settlement **settlements, size_t 
     while (++i < n);
     int error = limiter->backend->ops->decide(limiter->backend, requests, n, false, deadline_us, decisions);
     assert(error <= 0);
+    if (error == WEIR_ESTATE &&
+        n > 1) { /* of one of them: those before it may have been charged, as without an answer */
+        int first = WEIR_ESTATE;
+        for (i = 0; i < n; i++) {
+            int alone = charge(limiter, &settlements[i], 1, deadline_us);
+            first = alone && first == WEIR_ESTATE ? alone : first;
+        }
+        return first;
+    }
     for (i = 0; i < n; i++)
         settlement_end(limiter, settlements[i], error, &decisions[i]);
     return error;
