@@ -526,6 +526,43 @@ START_TEST(a_chain_that_failed_is_taken_up_again)
 }
 END_TEST
 
+static atomic_bool has_no_memory;
+static _Atomic int in_vain; /* allocations */
+
+void *__real_malloc(size_t size);
+void *__wrap_malloc(size_t size);
+
+void *__wrap_malloc(size_t size)
+{
+    if (!atomic_load(&has_no_memory))
+        return __real_malloc(size);
+    if (atomic_fetch_add(&in_vain, 1) == 1000) /* else it would go on for ever */
+        atomic_store(&has_no_memory, false);
+    return NULL;
+}
+
+START_TEST(a_chain_without_memory_ends_and_is_taken_up_again)
+{
+    struct stage *stage = stage_open(LATER, NULL, ten);
+    outage_admits(stage, "a", 5 * WEIR_SECOND, 3);
+    cable_set(&stage->instance.cable, CABLE_WELL);
+    atomic_store(&has_no_memory, true);
+    struct weir_decision decision;
+    int error = weir_try(stage->instance.limit, weir_key_text("b"), 1, &decision);
+    atomic_store(&has_no_memory, false);
+    ck_assert(error == WEIR_OK && decision.source == WEIR_BY_BACKEND);
+    ck_assert_int_ge(atomic_load(&in_vain), 1);
+    ck_assert_int_le(atomic_load(&in_vain), 2);
+    ck_assert_int_eq(stage->instance.cable.submits, 0);
+    atomic_store(&stage->instance.limiter->settle.chain.again_us, 0);
+    try_in(stage, "b", 1);
+    ck_assert_int_eq(cable_answer(&stage->instance.cable, 10), 1);
+    ck_assert_int_eq(stage->remote.charged, 3);
+    ck_assert(!atomic_load(&stage->instance.limiter->settle.owes));
+    stage_close(stage);
+}
+END_TEST
+
 START_TEST(what_cannot_be_charged_for_the_stores_state_is_not_weirs_is_given_up)
 {
     struct stage *stage = stage_open(LAZY, NULL, ten);
@@ -1438,6 +1475,7 @@ int main(void)
     suite_test(suite, a_charge_that_fails_leaves_the_decision_to_the_stand_in_and_the_debt_as_it_was, 30);
     suite_test(suite, a_charge_without_an_answer_is_made_again, 30);
     suite_test(suite, a_chain_that_failed_is_taken_up_again, 30);
+    suite_test(suite, a_chain_without_memory_ends_and_is_taken_up_again, 30);
     suite_test(suite, what_cannot_be_charged_for_the_stores_state_is_not_weirs_is_given_up, 30);
     suite_test(suite, one_key_whose_state_is_not_weirs_leaves_the_debts_of_its_batch_owed, 30);
     suite_test(suite, a_charge_that_may_not_be_made_here_is_still_owed, 30);

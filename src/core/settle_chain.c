@@ -31,13 +31,14 @@ struct settle_key {
 
 /* ---- The walk ---- */
 
-/* Under a lock of the stand-in's. */
-static bool found(void *user, uint32_t limit_id, struct weir_key key)
+/* Into the batch. Under a lock of the stand-in's. */
+static bool add_key(void *user, uint32_t limit_id, struct weir_key key)
 {
     struct settle_chain *chain = user;
     struct settle_key *found = malloc(sizeof *found + key.len);
-    if (!found) {
+    if (!found) { /* the next batch may have no more */
         atomic_store(&chain->has_left_some, true);
+        atomic_store(&chain->failed, true);
         return false;
     }
     found->next = chain->batch;
@@ -101,7 +102,7 @@ static bool walk_on(struct weir *limiter)
             settle_record_done(limiter, chain->tag, chain->admitted);
         return false;
     }
-    chain->at_end = !fallback->ops->debtors(fallback, chain->tag, &chain->place, BATCH, found, chain);
+    chain->at_end = !fallback->ops->debtors(fallback, chain->tag, &chain->place, BATCH, add_key, chain);
     return true;
 }
 
