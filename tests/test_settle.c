@@ -339,6 +339,41 @@ START_TEST(a_chain_whose_debts_find_no_room_is_seldom_and_one_that_pays_is_not)
 }
 END_TEST
 
+void __real_settle_outage_over(struct weir *limiter, uint32_t tag, int64_t since_us, int64_t until_us);
+void __wrap_settle_outage_over(struct weir *limiter, uint32_t tag, int64_t since_us, int64_t until_us);
+
+/* In all tests of this file. */
+void __wrap_settle_outage_over(struct weir *limiter, uint32_t tag, int64_t since_us, int64_t until_us)
+{
+    struct failure_outage outage;
+    must(!failure_outage(limiter, &outage), "what is admitted in the next outage is not counted to the one that ends");
+    __real_settle_outage_over(limiter, tag, since_us, until_us);
+}
+
+static int64_t seen_well_us;
+
+static int64_t say_seen_well(struct weir_backend *backend)
+{
+    (void)backend;
+    return seen_well_us;
+}
+
+START_TEST(an_outage_whose_end_nobody_saw_is_counted_up_before_the_next_begins)
+{
+    struct stage *stage = stage_open(LAZY, NULL, ten);
+    stage->instance.cable.ops.reachable_us = say_seen_well;
+    seen_well_us = clock_monotonic_us();
+    outage_admits(stage, "a", 5 * WEIR_SECOND, 3);
+    seen_well_us = clock_monotonic_us() + WEIR_MINUTE;
+    ck_assert(!try_in(stage, "b", 1).allowed); /* cold once more */
+    ck_assert_uint_eq(stats_of(stage->instance.limiter).outages, 2);
+    cable_set(&stage->instance.cable, CABLE_WELL);
+    ck_assert_int_eq(try_in(stage, "a", 1).remaining, 6);
+    ck_assert_uint_eq(stats_of(stage->instance.limiter).settled, 3);
+    stage_close(stage);
+}
+END_TEST
+
 /* ---- How much ---- */
 
 START_TEST(a_blip_costs_a_key_what_it_admitted_and_no_more)
@@ -534,7 +569,7 @@ void *__wrap_malloc(size_t size);
 
 void *__wrap_malloc(size_t size)
 {
-    if (!atomic_load(&has_no_memory))
+    if (!atomic_load(&has_no_memory) || size > 40) /* Check has larger things to remember, amid a call, too */
         return __real_malloc(size);
     if (atomic_fetch_add(&in_vain, 1) == 1000) /* else it would go on for ever */
         atomic_store(&has_no_memory, false);
@@ -544,6 +579,7 @@ void *__wrap_malloc(size_t size)
 START_TEST(a_chain_without_memory_ends_and_is_taken_up_again)
 {
     struct stage *stage = stage_open(LATER, NULL, ten);
+    try_in(stage, "b", 1); /* the store has a place for it */
     outage_admits(stage, "a", 5 * WEIR_SECOND, 3);
     cable_set(&stage->instance.cable, CABLE_WELL);
     atomic_store(&has_no_memory, true);
@@ -1464,6 +1500,7 @@ int main(void)
     suite_test(suite, nobody_is_held_up_by_many_keys_that_owe_nothing, 30);
     suite_test(suite, a_look_at_a_few_keys_ends_though_a_large_table_is_empty, 30);
     suite_test(suite, a_chain_whose_debts_find_no_room_is_seldom_and_one_that_pays_is_not, 30);
+    suite_test(suite, an_outage_whose_end_nobody_saw_is_counted_up_before_the_next_begins, 30);
     suite_test(suite, a_blip_costs_a_key_what_it_admitted_and_no_more, 30);
     suite_test(suite, a_buckets_debt_stands_still_from_the_end_of_the_outage_until_it_has_filled, 30);
     suite_test(suite, of_an_outage_over_three_windows_the_current_one_alone_is_settled, 30);

@@ -127,13 +127,16 @@ static uint64_t outage_begin(struct weir *limiter, uint64_t outage, bool lasts, 
     *tells = !lasts && (told_us == 0 || here_us - told_us >= OUTAGE_TELL_US);
     const uint64_t told = lasts ? outage & OUTAGE_TOLD : *tells ? OUTAGE_TOLD : 0;
     const uint64_t begun = outage_make(outage_number(outage) + !lasts, now_us) | told;
+    if (!lasts &&
+        outage & OUTAGE_LASTS) { /* nobody saw its end: it is not known to have lasted beyond the last failure */
+        /* It is over before what was admitted in it is counted up, and that before the next one's can be counted. */
+        atomic_store(&limiter->outage, outage & ~OUTAGE_LASTS);
+        outage_end(limiter, outage, max_of(outage_since_us(outage), now_us - (here_us - failed_us)));
+    }
     atomic_store(&limiter->outage, begun);
     atomic_store_explicit(&limiter->failed_us, here_us, memory_order_relaxed);
     if (*tells)
         atomic_store_explicit(&limiter->told_us, here_us, memory_order_relaxed);
-    if (!lasts &&
-        outage & OUTAGE_LASTS) /* nobody saw its end: it is not known to have lasted beyond the last failure */
-        outage_end(limiter, outage, max_of(outage_since_us(outage), now_us - (here_us - failed_us)));
     if (!lasts)
         open_begin(limiter, now_us);
     return begun;
