@@ -374,6 +374,45 @@ START_TEST(an_outage_whose_end_nobody_saw_is_counted_up_before_the_next_begins)
 }
 END_TEST
 
+/* By a time that the caller brings. */
+static struct weir_decision try_at(struct stage *stage, const char *key, int64_t at_us, int64_t cost)
+{
+    const struct weir_request request = { stage->instance.limit, weir_key_text(key), cost, at_us };
+    struct weir_decision decision;
+    must_succeed(weir_try_batch(stage->instance.limiter, &request, 1, &decision));
+    return decision;
+}
+
+START_TEST(callers_who_bring_a_time_far_from_the_clock_have_their_debts_charged_by_it)
+{
+    static const int64_t ahead_us[] = { 30 * WEIR_SECOND, -WEIR_HOUR };
+    for (int i = 0; i < 4; i++) {
+        struct stage *stage = stage_open(EAGER, NULL, "token_bucket limit=10 period=20s");
+        struct weir *limiter = stage->instance.limiter;
+        const int64_t at_us = now_us + ahead_us[i % 2], later_us = at_us + 2 * WEIR_SECOND;
+        must(try_at(stage, "a", at_us, 10).allowed, "it is full");
+        cable_set(&stage->instance.cable, CABLE_CUT);
+        must(!try_at(stage, "a", at_us, 1).allowed, "an outage begins cold");
+        must(try_at(stage, "a", later_us, 1).allowed, "time makes a permit");
+        now_us += 2 * WEIR_SECOND;
+        cable_set(&stage->instance.cable, CABLE_WELL);
+        if (i >= 2)
+            ck_assert_int_eq(try_in(stage, "b", 1).remaining, 9); /* by the clock, and ends it */
+        ck_assert_int_eq(stage->remote.charged, 0);
+        struct weir_decision decision = try_at(stage, "a", later_us, 1);
+        ck_assert(!decision.allowed && decision.source == WEIR_BY_BACKEND && decision.remaining == 0);
+        ck_assert_int_eq(stage->remote.charged, 1);
+        ck_assert(try_at(stage, "a", later_us + 2 * WEIR_SECOND, 1).allowed);
+        atomic_store(&limiter->settle.chain.again_us, 0);
+        try_in(stage, "b", 1);
+        ck_assert(!atomic_load(&limiter->settle.owes));
+        ck_assert_uint_eq(stats_of(limiter).settled, 1);
+        ck_assert_uint_eq(stats_of(limiter).unsettled, 0);
+        stage_close(stage);
+    }
+}
+END_TEST
+
 /* ---- How much ---- */
 
 START_TEST(a_blip_costs_a_key_what_it_admitted_and_no_more)
@@ -1501,6 +1540,7 @@ int main(void)
     suite_test(suite, a_look_at_a_few_keys_ends_though_a_large_table_is_empty, 30);
     suite_test(suite, a_chain_whose_debts_find_no_room_is_seldom_and_one_that_pays_is_not, 30);
     suite_test(suite, an_outage_whose_end_nobody_saw_is_counted_up_before_the_next_begins, 30);
+    suite_test(suite, callers_who_bring_a_time_far_from_the_clock_have_their_debts_charged_by_it, 30);
     suite_test(suite, a_blip_costs_a_key_what_it_admitted_and_no_more, 30);
     suite_test(suite, a_buckets_debt_stands_still_from_the_end_of_the_outage_until_it_has_filled, 30);
     suite_test(suite, of_an_outage_over_three_windows_the_current_one_alone_is_settled, 30);

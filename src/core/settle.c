@@ -16,6 +16,8 @@
  *       well. A bucket that has had the time to fill owes nothing. A window's is what still counts now.
  *     - A charge without an answer may have been made. The debt stays, and may be charged twice: too few permits, never too
  *       many.
+ *     - Where requests bring a time of their own, far from the limiter's clock, only they tell when they are: nothing of
+ *       such an outage is charged in the background, by a clock that would move the backend's state of the key.
  *     - An outage that lasts is settled too, with the first request that gets through: it ends by that, before its state of
  *       the key is forgotten.
  *
@@ -44,6 +46,7 @@ int settle_init(struct weir *limiter)
     if (lock_condition_init(&settle->changed) != 0)
         return WEIR_ENOMEM;
     lock_init(&settle->mutex);
+    atomic_store(&settle->own_time_us, -1);
     const struct weir_backend *fallback = limiter->fallback;
     settle->is_on = limiter->backend->ops->shared && fallback && fallback->ops->debtors;
     return WEIR_OK;
@@ -74,6 +77,7 @@ void settle_begin_in_child(struct weir *limiter) UNCHECKED
     settle->chain = (struct settle_chain){ 0 };
     atomic_store(&settle->count, 0);
     atomic_store(&settle->admitted, 0);
+    atomic_store(&settle->own_time_us, -1);
     atomic_store(&settle->owes, false);
     lock_condition_init(&settle->changed);
 }
@@ -104,13 +108,13 @@ static struct settle_record *record_find(struct weir *limiter, uint32_t tag) REQ
     return NULL;
 }
 
-static void record_add(struct weir *limiter, uint32_t tag, int64_t since_us, int64_t until_us, uint64_t permits)
-    REQUIRES(limiter->settle.mutex)
+static void record_add(struct weir *limiter, const struct settle_record *added) REQUIRES(limiter->settle.mutex)
 {
     struct settle *settle = &limiter->settle;
-    struct settle_record *record = record_find(limiter, tag);
+    struct settle_record *record = record_find(limiter, added->tag);
     if (record) {
-        record->admitted += permits;
+        record->admitted += added->admitted;
+        record->by_own_time = record->by_own_time || added->by_own_time;
         return;
     }
     const struct settle_record *oldest = &settle->records[0];
@@ -119,18 +123,25 @@ static void record_add(struct weir *limiter, uint32_t tag, int64_t since_us, int
             stats_add(&limiter->stats, STATS_UNSETTLED, oldest->admitted - oldest->settled);
         record_remove(limiter, 0);
     }
-    settle->records[atomic_load(&settle->count)] = (struct settle_record){
-        .tag = tag, .since_us = since_us, .until_us = max_of(since_us, until_us), .admitted = permits
-    };
+    record = &settle->records[atomic_load(&settle->count)];
+    *record = *added;
+    record->until_us = max_of(added->since_us, added->until_us);
     atomic_fetch_add(&settle->count, 1);
     atomic_store(&settle->owes, true);
 }
 
 void settle_outage_over(struct weir *limiter, uint32_t tag, int64_t since_us, int64_t until_us)
 {
-    const uint64_t admitted = limiter->settle.is_on ? atomic_exchange(&limiter->settle.admitted, 0) : 0;
-    if (admitted > 0)
-        record_add(limiter, tag, since_us, until_us, admitted);
+    struct settle_record record = { .tag = tag, .since_us = since_us, .until_us = until_us };
+    if (limiter->settle.is_on)
+        record.admitted = atomic_exchange(&limiter->settle.admitted, 0);
+    const int64_t own_time_us = atomic_exchange(&limiter->settle.own_time_us, -1);
+    if (own_time_us >= 0) { /* who ended it may have another clock */
+        record.by_own_time = true;
+        record.until_us = own_time_us;
+    }
+    if (record.admitted > 0)
+        record_add(limiter, &record);
     else
         settle_look(limiter);
 }
@@ -145,13 +156,21 @@ void settle_admitted(struct weir *limiter, uint32_t tag, int64_t since_us, int64
         stats_add(&limiter->stats, STATS_UNSETTLED, (uint64_t)permits);
         return;
     }
+    const int64_t ahead_us = now_us - failure_time(limiter, WEIR_OWN_CLOCK);
+    const bool by_own_time = ahead_us > WEIR_CLOCK_SLACK_US || ahead_us < -WEIR_CLOCK_SLACK_US;
+    if (by_own_time)
+        atomic_store(&settle->own_time_us, now_us);
     atomic_fetch_add(&settle->admitted, (uint64_t)permits);
     if (!atomic_load(&settle->owes))
         atomic_store(&settle->owes, true);
     if (failure_outage(limiter, &outage) && outage.tag == tag)
         return;
     lock_take(&limiter->settle.mutex);
-    record_add(limiter, tag, since_us, now_us, (uint64_t)permits);
+    record_add(limiter, &(struct settle_record){ .tag = tag,
+                                                 .by_own_time = by_own_time,
+                                                 .since_us = since_us,
+                                                 .until_us = now_us,
+                                                 .admitted = (uint64_t)permits });
     lock_give(&limiter->settle.mutex);
     settle_all(limiter);
 }

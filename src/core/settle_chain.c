@@ -6,7 +6,7 @@
  * finds something owed begins anew, after a pause. Where there is much that owes nothing it rests, so that nobody is held
  * up for long, and the next who finds something owed goes on with it.
  *
- * Where the backend has no submit() nothing is charged here: then each request is settled just before it is decided
+ * Where the backend has no submit(), or requests bring a time of their own, nothing is charged here: then each request is settled just before it is decided
  * (settle.c), and what is done here, a few keys at a time, is to find out when nothing is owed any more.
  */
 #include "core/settle.h"
@@ -49,13 +49,15 @@ static bool add_key(void *user, uint32_t limit_id, struct weir_key key)
     return true;
 }
 
-static void walk_from_start(struct settle_chain *chain, uint32_t tag, int64_t since_us, uint64_t admitted)
+static void walk_from_start(struct settle_chain *chain, const struct settle_record *record)
 {
     chain->walks = true;
     chain->at_end = false;
-    chain->tag = tag;
-    chain->since_us = since_us;
-    chain->admitted = admitted;
+    chain->tag = record->tag;
+    chain->since_us = record->since_us;
+    chain->until_us = record->until_us;
+    chain->by_own_time = record->by_own_time;
+    chain->admitted = record->admitted;
     chain->place = 0;
     atomic_store(&chain->has_left_some, false);
 }
@@ -72,10 +74,14 @@ static bool next_record(struct weir *limiter)
         if (record->walked)
             continue;
         record->walked = true;
-        walk_from_start(chain, record->tag, record->since_us, record->admitted);
+        walk_from_start(chain, record);
     }
     if (!chain->walks && atomic_exchange(&chain->takes_outage, false) && failure_outage(limiter, &outage))
-        walk_from_start(chain, outage.tag, outage.since_us, atomic_load(&settle->admitted));
+        walk_from_start(chain, &(struct settle_record){ .tag = outage.tag,
+                                                        .by_own_time = atomic_load(&settle->own_time_us) >= 0,
+                                                        .since_us = outage.since_us,
+                                                        .until_us = outage.since_us,
+                                                        .admitted = atomic_load(&settle->admitted) });
     lock_give(&settle->mutex);
     return chain->walks;
 }
@@ -147,10 +153,12 @@ static void settle_key(struct weir *limiter, const struct settle_key *key)
         atomic_store(&chain->has_left_some, true);
         return;
     }
+    if (chain->by_own_time)
+        now_us = chain->until_us; /* nobody knows how late it is by their time */
     const struct weir_backend_request of = backend_request(limit, weir_key(key->bytes, key->len), 1, now_us, WEIR_TAKE);
     struct settlement *settlement = NULL;
     enum settle_claim claim = SETTLE_NOTHING;
-    if (limiter->backend->ops->submit)
+    if (limiter->backend->ops->submit && !chain->by_own_time)
         claim = settle_claim(limiter, &of, chain, true, SETTLE_ANYHOW, &settlement);
     else if (settle_owed(limiter, &of) > 0)
         claim = SETTLE_BY_OTHERS;

@@ -13,8 +13,9 @@
 
 /* An outage in which permits were admitted, and which is over. */
 struct settle_record {
-    uint32_t tag; /* its number, which is the upper bits of the ids of its limits */
-    bool walked;  /* the chain has been at it */
+    uint32_t tag;     /* its number, which is the upper bits of the ids of its limits */
+    bool walked;      /* the chain has been at it */
+    bool by_own_time; /* of requests that brought one far from the limiter's clock: only requests can settle it */
     int64_t since_us, until_us;
     uint64_t admitted, settled; /* permits */
 };
@@ -36,6 +37,8 @@ struct settle_chain {
     uint64_t admitted;         /* in it when the walk began */
     uint64_t place;            /* in it, see ops->debtors */
     int64_t since_us;          /* of it */
+    bool by_own_time;          /* it is */
+    int64_t until_us;          /* of it */
     struct settle_key *batch;
     struct weir_limit **limits; /* by id */
     size_t limit_count;
@@ -50,10 +53,11 @@ struct settle_no_room {
 
 /* (c) constant, (a) atomic, (s) mutex */
 struct settle {
-    bool is_on;                /* (c) */
-    atomic_bool owes;          /* (a) something may be owed: else nobody has to look */
-    _Atomic uint64_t admitted; /* (a) permits, by the stand-in in the outage that lasts */
-    atomic_size_t count;       /* (a) of records; (s) writers */
+    bool is_on;                  /* (c) */
+    atomic_bool owes;            /* (a) something may be owed: else nobody has to look */
+    _Atomic uint64_t admitted;   /* (a) permits, by the stand-in in the outage that lasts */
+    _Atomic int64_t own_time_us; /* (a) of the last of them whose time was far from the limiter's clock; -1: none was */
+    atomic_size_t count;         /* (a) of records; (s) writers */
 
     struct lock mutex;
     pthread_cond_t changed;                        /* a settlement has ended; CLOCK_MONOTONIC */
