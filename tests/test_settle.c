@@ -728,6 +728,10 @@ START_TEST(outages_beyond_those_that_are_kept_are_given_up_and_counted)
         ck_assert_int_eq(try_in(stage, key, 1).remaining, i < 4 ? 999 : 997);
     }
     ck_assert_uint_eq(stats_of(stage->instance.limiter).settled, SETTLE_RECORDS * 2);
+    for (int i = 0; i < 10000 && atomic_load(&stage->instance.limiter->settle.owes); i++)
+        try_in(stage, "b", 1);
+    ck_assert(!atomic_load(&stage->instance.limiter->settle.owes));
+    ck_assert_int_eq(stats_of(stage->instance.limiter).keys, 0); /* nobody needs those that were given up */
     stage_close(stage);
 }
 END_TEST

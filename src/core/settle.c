@@ -76,6 +76,7 @@ void settle_begin_in_child(struct weir *limiter) UNCHECKED
     free(settle->chain.limits);
     settle->chain = (struct settle_chain){ 0 };
     atomic_store(&settle->count, 0);
+    atomic_store(&settle->given_up_count, 0);
     atomic_store(&settle->admitted, 0);
     atomic_store(&settle->own_time_us, -1);
     atomic_store(&settle->owes, false);
@@ -87,7 +88,7 @@ static void settle_look(struct weir *limiter) REQUIRES(limiter->settle.mutex)
 {
     struct settle *settle = &limiter->settle;
     struct failure_outage outage;
-    if (atomic_load(&settle->count) == 0 && !failure_outage(limiter, &outage))
+    if (!settle_has_records(limiter) && !failure_outage(limiter, &outage))
         atomic_store(&settle->owes, false);
 }
 
@@ -108,6 +109,36 @@ static struct settle_record *record_find(struct weir *limiter, uint32_t tag) REQ
     return NULL;
 }
 
+/* The oldest record, for there is no room for another. Where too many have been given up its keys stay in the stand-in
+ * until they are as good as new. */
+static void record_give_up(struct weir *limiter) REQUIRES(limiter->settle.mutex)
+{
+    struct settle *settle = &limiter->settle;
+    const struct settle_record *oldest = &settle->records[0];
+    const size_t given_up = atomic_load(&settle->given_up_count);
+    if (oldest->admitted > oldest->settled)
+        stats_add(&limiter->stats, STATS_UNSETTLED, oldest->admitted - oldest->settled);
+    if (given_up < SETTLE_RECORDS) {
+        settle->given_up[given_up] = oldest->tag;
+        atomic_store(&settle->given_up_count, given_up + 1);
+    }
+    record_remove(limiter, 0);
+}
+
+/* It need not be forgotten any more, or must not, for it is owed something again. */
+static void given_up_remove(struct weir *limiter, uint32_t tag) REQUIRES(limiter->settle.mutex)
+{
+    struct settle *settle = &limiter->settle;
+    const size_t count = atomic_load(&settle->given_up_count);
+    for (size_t i = 0; i < count; i++) {
+        if (settle->given_up[i] != tag)
+            continue;
+        settle->given_up[i] = settle->given_up[count - 1];
+        atomic_store(&settle->given_up_count, count - 1);
+        return;
+    }
+}
+
 static void record_add(struct weir *limiter, const struct settle_record *added) REQUIRES(limiter->settle.mutex)
 {
     struct settle *settle = &limiter->settle;
@@ -117,12 +148,9 @@ static void record_add(struct weir *limiter, const struct settle_record *added) 
         record->by_own_time = record->by_own_time || added->by_own_time;
         return;
     }
-    const struct settle_record *oldest = &settle->records[0];
-    if (atomic_load(&settle->count) == SETTLE_RECORDS) {
-        if (oldest->admitted > oldest->settled)
-            stats_add(&limiter->stats, STATS_UNSETTLED, oldest->admitted - oldest->settled);
-        record_remove(limiter, 0);
-    }
+    if (atomic_load(&settle->count) == SETTLE_RECORDS)
+        record_give_up(limiter);
+    given_up_remove(limiter, added->tag);
     record = &settle->records[atomic_load(&settle->count)];
     *record = *added;
     record->until_us = max_of(added->since_us, added->until_us);
@@ -182,6 +210,14 @@ void settle_record_done(struct weir *limiter, uint32_t tag, uint64_t admitted)
     const struct settle_record *record = record_find(limiter, tag);
     if (record && record->admitted == admitted)
         record_remove(limiter, (size_t)(record - settle->records));
+    settle_look(limiter);
+    lock_give(&limiter->settle.mutex);
+}
+
+void settle_forgotten(struct weir *limiter, uint32_t tag)
+{
+    lock_take(&limiter->settle.mutex);
+    given_up_remove(limiter, tag);
     settle_look(limiter);
     lock_give(&limiter->settle.mutex);
 }
@@ -404,10 +440,11 @@ static int64_t pay_part(struct weir *limiter, const struct weir_backend_request 
     return limiter->fallback->ops->pay(limiter->fallback, &request, permits);
 }
 
-bool settle_forget(struct weir *limiter, const struct weir_backend_request *of, uint32_t tag, int64_t since_us)
+bool settle_forget(struct weir *limiter, const struct weir_backend_request *of, uint32_t tag, int64_t since_us,
+                   int64_t most)
 {
     const struct settle_part part = { .tag = tag, .since_us = since_us, .at_us = failure_time(limiter, of->now_us) };
-    return pay_part(limiter, of, &part, 0) == 0;
+    return pay_part(limiter, of, &part, most) == 0;
 }
 
 void settle_forgive(struct weir *limiter, const struct weir_backend_request *of)

@@ -29,6 +29,12 @@ static inline bool settle_is_due(const struct weir *limiter)
     return __builtin_expect(atomic_load_explicit(&limiter->settle.owes, memory_order_relaxed), 0);
 }
 
+/* Whether an outage that is over has keys in the stand-in, or may have. */
+static inline bool settle_has_records(const struct weir *limiter)
+{
+    return atomic_load(&limiter->settle.count) > 0 || atomic_load(&limiter->settle.given_up_count) > 0;
+}
+
 /* Charge what is owed of the requests' keys to the backend, or wait for others who do. WEIR_OK: nothing is owed of them
  * any more, or there was no room for it just now. SETTLE_BUSY: others took too long, which tells nothing of the backend.
  * Otherwise an error of the backend, and something is owed. */
@@ -109,8 +115,12 @@ int settlement_submit(struct weir *limiter, struct settlement *settlement, int64
 /* Permits owed of a request's key. */
 int64_t settle_owed(struct weir *limiter, const struct weir_backend_request *of);
 
-/* The stand-in forgets a key of which nothing is owed. False: something is. */
-bool settle_forget(struct weir *limiter, const struct weir_backend_request *of, uint32_t tag, int64_t since_us);
+/* The stand-in forgets a key of which no more than `most` is owed for an outage. False: something still is. */
+bool settle_forget(struct weir *limiter, const struct weir_backend_request *of, uint32_t tag, int64_t since_us,
+                   int64_t most);
+
+/* All keys of an outage that was given up have been forgotten. */
+void settle_forgotten(struct weir *limiter, uint32_t tag);
 
 /* A record has been seen to the end, and nothing is owed of it, unless more was admitted than there was. */
 void settle_record_done(struct weir *limiter, uint32_t tag, uint64_t admitted);

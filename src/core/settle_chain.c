@@ -57,6 +57,7 @@ static void walk_from_start(struct settle_chain *chain, const struct settle_reco
     chain->since_us = record->since_us;
     chain->until_us = record->until_us;
     chain->by_own_time = record->by_own_time;
+    chain->forgets = false;
     chain->admitted = record->admitted;
     chain->place = 0;
     atomic_store(&chain->has_left_some, false);
@@ -82,6 +83,10 @@ static bool next_record(struct weir *limiter)
                                                         .since_us = outage.since_us,
                                                         .until_us = outage.since_us,
                                                         .admitted = atomic_load(&settle->admitted) });
+    if (!chain->walks && atomic_load(&settle->given_up_count) > 0) {
+        walk_from_start(chain, &(struct settle_record){ .tag = settle->given_up[0] });
+        chain->forgets = true;
+    }
     lock_give(&settle->mutex);
     return chain->walks;
 }
@@ -104,7 +109,9 @@ static bool walk_on(struct weir *limiter)
     struct weir_backend *fallback = limiter->fallback;
     if (chain->at_end) {
         chain->walks = false;
-        if (!atomic_load(&chain->has_left_some))
+        if (chain->forgets)
+            settle_forgotten(limiter, chain->tag);
+        else if (!atomic_load(&chain->has_left_some))
             settle_record_done(limiter, chain->tag, chain->admitted);
         return false;
     }
@@ -143,7 +150,7 @@ static struct weir_limit *limit_of(struct weir *limiter, uint32_t limit_id)
 
 /* ---- A batch ---- */
 
-/* Have a key charged if anything is owed of it. */
+/* Have a key charged if anything is owed of it, or forgotten. */
 static void settle_key(struct weir *limiter, const struct settle_key *key)
 {
     struct settle_chain *chain = &limiter->settle.chain;
@@ -153,9 +160,13 @@ static void settle_key(struct weir *limiter, const struct settle_key *key)
         atomic_store(&chain->has_left_some, true);
         return;
     }
-    if (chain->by_own_time)
+    if (chain->by_own_time || chain->forgets)
         now_us = chain->until_us; /* nobody knows how late it is by their time */
     const struct weir_backend_request of = backend_request(limit, weir_key(key->bytes, key->len), 1, now_us, WEIR_TAKE);
+    if (chain->forgets) {
+        settle_forget(limiter, &of, chain->tag, chain->since_us, INT64_MAX);
+        return;
+    }
     struct settlement *settlement = NULL;
     enum settle_claim claim = SETTLE_NOTHING;
     if (limiter->backend->ops->submit && !chain->by_own_time)
@@ -164,7 +175,7 @@ static void settle_key(struct weir *limiter, const struct settle_key *key)
         claim = SETTLE_BY_OTHERS;
     struct failure_outage outage;
     const bool lasts = failure_outage(limiter, &outage) && outage.tag == chain->tag;
-    if (claim == SETTLE_NOTHING && !lasts && !settle_forget(limiter, &of, chain->tag, chain->since_us))
+    if (claim == SETTLE_NOTHING && !lasts && !settle_forget(limiter, &of, chain->tag, chain->since_us, 0))
         claim = SETTLE_BY_OTHERS; /* who were admitted just now: where it lasts that may be at any moment */
     if (claim == SETTLE_BY_OTHERS || claim == SETTLE_NO_MEMORY)
         atomic_store(&chain->has_left_some, true);
@@ -304,7 +315,7 @@ static void look_on(struct weir *limiter)
 void settle_go_on(struct weir *limiter)
 {
     struct settle *settle = &limiter->settle;
-    if (atomic_load(&settle->count) == 0 || atomic_load(&settle->chain.busy))
+    if (!settle_has_records(limiter) || atomic_load(&settle->chain.busy))
         return;
     if (!limiter->backend->ops->submit)
         look_on(limiter);

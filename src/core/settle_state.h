@@ -39,6 +39,7 @@ struct settle_chain {
     int64_t since_us;          /* of it */
     bool by_own_time;          /* it is */
     int64_t until_us;          /* of it */
+    bool forgets;              /* it was given up: what is owed of its keys is forgotten */
     struct settle_key *batch;
     struct weir_limit **limits; /* by id */
     size_t limit_count;
@@ -63,6 +64,8 @@ struct settle {
     pthread_cond_t changed;                        /* a settlement has ended; CLOCK_MONOTONIC */
     uint64_t ended;                                /* (s) settlements */
     struct settle_record records[SETTLE_RECORDS];  /* (s) the oldest first */
+    atomic_size_t given_up_count;                  /* (a) (s) writers */
+    uint32_t given_up[SETTLE_RECORDS];             /* (s) outages whose keys are to be forgotten, by number */
     struct settlement *under_way[SETTLE_BUCKETS];  /* (s) by the hash of the key */
     struct settle_no_room no_room[SETTLE_BUCKETS]; /* (s) likewise, the last of each */
     struct settle_chain chain;
