@@ -1116,6 +1116,9 @@ START_TEST(what_a_straggler_is_admitted_while_its_key_is_settled_is_owed)
     ck_assert_int_eq(try_in(stage, "a", 1).remaining, 0);
     ck_assert_int_eq(stage->remote.charged, 3 + 7);
     ck_assert_uint_eq(stats_of(limiter).unsettled, 0);
+    cable_set(&stage->instance.cable, CABLE_CUT);
+    ck_assert(!try_in(stage, "a", 1).allowed);
+    ck_assert_uint_eq(atomic_load(&limiter->settle.admitted), 0); /* of the outage that has just begun */
     stage_close(stage);
 }
 END_TEST

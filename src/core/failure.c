@@ -133,6 +133,8 @@ static uint64_t outage_begin(struct weir *limiter, uint64_t outage, bool lasts, 
         atomic_store(&limiter->outage, outage & ~OUTAGE_LASTS);
         outage_end(limiter, outage, max_of(outage_since_us(outage), now_us - (here_us - failed_us)));
     }
+    if (!lasts)
+        settle_outage_begins(limiter);
     atomic_store(&limiter->outage, begun);
     atomic_store_explicit(&limiter->failed_us, here_us, memory_order_relaxed);
     if (*tells)

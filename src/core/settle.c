@@ -158,6 +158,12 @@ static void record_add(struct weir *limiter, const struct settle_record *added) 
     atomic_store(&settle->owes, true);
 }
 
+void settle_outage_begins(struct weir *limiter)
+{
+    atomic_store(&limiter->settle.admitted, 0);
+    atomic_store(&limiter->settle.own_time_us, -1);
+}
+
 void settle_outage_over(struct weir *limiter, uint32_t tag, int64_t since_us, int64_t until_us)
 {
     struct settle_record record = { .tag = tag, .since_us = since_us, .until_us = until_us };

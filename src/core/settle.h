@@ -16,6 +16,10 @@ void settle_begin_in_child(struct weir *limiter);
 /* The stand-in has admitted permits in an outage that lasted when it was asked; `known`: it can tell whose they are. */
 void settle_admitted(struct weir *limiter, uint32_t tag, int64_t since_us, int64_t now_us, int64_t permits, bool known);
 
+/* An outage is about to begin, and limiter->outage does not say so yet. What has been counted since the last one ended was
+ * admitted in that, and is in its record. */
+void settle_outage_begins(struct weir *limiter) REQUIRES(limiter->settle.mutex);
+
 /* An outage is over, and limiter->outage says so already. */
 void settle_outage_over(struct weir *limiter, uint32_t tag, int64_t since_us, int64_t until_us)
     REQUIRES(limiter->settle.mutex);
