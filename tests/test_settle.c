@@ -1194,6 +1194,55 @@ START_TEST(callers_who_settle_or_wait_for_it_are_woken_by_the_close)
 }
 END_TEST
 
+void __real_free(void *block);
+void __wrap_free(void *block);
+
+static _Atomic int freed;
+
+void __wrap_free(void *block)
+{
+    atomic_fetch_add(&freed, 1);
+    __real_free(block);
+}
+
+static pid_t child_amid_batch; /* 0: not yet */
+
+/* The first charge of a batch forks. */
+static int submit_and_fork(struct weir_backend *backend, const struct weir_backend_request *request,
+                           int64_t deadline_us, struct weir_op *op)
+{
+    (void)deadline_us;
+    if (child_amid_batch == 0) {
+        const int freed_before = atomic_load(&freed);
+        pid_t child = fork();
+        if (child == 0)
+            _exit(atomic_load(&freed) - freed_before < 128 ? atomic_load(&freed) - freed_before : 128);
+        child_amid_batch = child;
+    }
+    return backend->ops->decide(backend, request, 1, false, INT64_MAX, &op->decision);
+}
+
+START_TEST(the_child_of_a_fork_frees_the_batch_that_its_parent_is_at)
+{
+    enum { KEYS = 20 };
+    struct weir_options options = WEIR_OPTIONS_INIT;
+    options.max_keys = 1000; /* few shards, as below: all keys are in one batch, or in two */
+    struct stage *stage = stage_open(EAGER, &options, ten);
+    stage->instance.cable.ops.submit = submit_and_fork;
+    child_amid_batch = 0;
+    outage_admits(stage, "a", 5 * WEIR_SECOND, 3);
+    keys_admit(stage, KEYS);
+    cable_set(&stage->instance.cable, CABLE_WELL);
+    int status;
+    ck_assert_int_gt(child_amid_batch, 0);
+    ck_assert_int_eq(waitpid(child_amid_batch, &status, 0), child_amid_batch);
+    ck_assert(WIFEXITED(status));
+    ck_assert_int_ge(WEXITSTATUS(status), 2 + KEYS / 2); /* the settlement, the table of limits, and the keys */
+    ck_assert_int_eq(stage->remote.charged, 3 + KEYS);
+    stage_close(stage);
+}
+END_TEST
+
 START_TEST(the_child_of_a_fork_owes_nothing_and_begins_cold_and_the_parent_settles)
 {
     struct weir_options options = WEIR_OPTIONS_INIT;
@@ -1579,6 +1628,7 @@ int main(void)
     suite_test(suite, what_is_paid_of_a_debt_is_given_back_or_forgotten_as_one_step, 30);
     suite_test(suite, a_limiter_is_closed_while_it_settles_and_nothing_is_left, 30);
     suite_test(suite, callers_who_settle_or_wait_for_it_are_woken_by_the_close, 30);
+    suite_test(suite, the_child_of_a_fork_frees_the_batch_that_its_parent_is_at, 30);
     suite_test(suite, the_child_of_a_fork_owes_nothing_and_begins_cold_and_the_parent_settles, 30);
     suite_test(suite, no_flapping_admits_more_than_the_limit_at_once, 120);
     suite_test(suite, no_flapping_that_is_settled_key_by_key_admits_more_than_the_limit_at_once, 120);

@@ -57,7 +57,7 @@ void settle_free(struct weir *limiter)
     struct settle *settle = &limiter->settle;
     for (size_t i = 0; i < SETTLE_BUCKETS; i++)
         assert(!settle->under_way[i]);
-    free(settle->chain.limits);
+    settle_chain_drop(&settle->chain);
     pthread_cond_destroy(&settle->changed);
     lock_destroy(&settle->mutex);
 }
@@ -73,8 +73,7 @@ void settle_begin_in_child(struct weir *limiter) UNCHECKED
             free(settlement);
         }
     }
-    free(settle->chain.limits);
-    settle->chain = (struct settle_chain){ 0 };
+    settle_chain_drop(&settle->chain);
     atomic_store(&settle->count, 0);
     atomic_store(&settle->given_up_count, 0);
     atomic_store(&settle->admitted, 0);

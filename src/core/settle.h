@@ -66,6 +66,9 @@ void settle_returned(void *limiter);
 /* Somebody has found that something is owed: go on with it if nobody else does. */
 void settle_go_on(struct weir *limiter);
 
+/* Nobody is at it any more, or ever will be. */
+void settle_chain_drop(struct settle_chain *chain);
+
 /* A charge of the chain's batch has ended. */
 void settle_charged(struct weir *limiter, int status);
 

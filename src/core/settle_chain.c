@@ -119,6 +119,17 @@ static bool walk_on(struct weir *limiter)
     return true;
 }
 
+void settle_chain_drop(struct settle_chain *chain)
+{
+    struct settle_key *key;
+    while ((key = chain->batch)) {
+        chain->batch = key->next;
+        free(key);
+    }
+    free(chain->limits);
+    *chain = (struct settle_chain){ 0 };
+}
+
 /* ---- The limit of a key ---- */
 
 /* Ids are given in the order of definition, which is the table's, and limits stay. */
