@@ -1289,8 +1289,8 @@ struct crowd {
     struct instance instances[MOST_INSTANCES];
     bool is_cut[MOST_INSTANCES];
     struct meter meters[FLAP_KEYS];
-    /* What those cut off may add by their part of the rate: since the cable was cut; in all; and what of that was before a
-     * key's meter was last empty, but for that of outages that were not over then. */
+    /* What those cut off may add by their part of the rate: since the cable was cut; in all; and what of that was
+     * before a key's meter was last empty, but for that of outages that were not over then. */
     int64_t part_us[MOST_INSTANCES], parts_us, past_us[FLAP_KEYS];
     int count;
 };

@@ -7,6 +7,7 @@
 #include "backends/memory_decide.h"
 
 #include "core/arith.h"
+#include "core/failure.h"
 #include "core/level.h"
 
 #define PLACE_BITS 32 /* of a place, the bucket's number read backwards; above them the shard's index */
@@ -73,7 +74,6 @@ static uint32_t backwards(uint32_t bits)
     return __builtin_bswap32(bits);
 }
 
-#define TAG_BIT 16     /* of a limit's id, see ops->debtors */
 #define WORK_OF_KEY 64 /* in buckets: empty ones take their time, too */
 
 struct walk {
@@ -92,7 +92,7 @@ static bool walk_bucket(struct walk *walk, const UT_hash_bucket *bucket)
             continue;
         walk->left -= walk->left < WORK_OF_KEY ? walk->left : WORK_OF_KEY;
         const uint32_t limit_id = (uint32_t)entry->rule->key.limit_id;
-        if (limit_id >> TAG_BIT == walk->id_tag &&
+        if (limit_id >> FAILURE_TAG_BIT == walk->id_tag &&
             !walk->visit(walk->user, limit_id, weir_key(handle->key, handle->keylen)))
             return false;
     }

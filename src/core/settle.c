@@ -2,32 +2,32 @@
  *
  * In an outage each instance admits by its share, from a state of its own that begins cold: as if all had been taken at
  * the outage's beginning. Its debt of a key is what is in use there beyond what would be in use if it had admitted
- * nothing. Let M be the level of a leaky meter over all that anybody admits of the key, R the level in the backend, D the
- * sum of all debts. What the stand-in admits raises M and D by the same; what the backend admits, M and R. M drains at
- * the whole rate while it is not 0, R does so, and D drains too, at the sum of the shares' rates, but only once the cold
- * level has gone, which it has when R has: so R + D >= M throughout. Afterwards D stands still, and is added to R, before
- * the backend decides of that key again for the instance that owes it. So the backend never takes M for less than it is,
- * and over any number of outages no more than the limit is admitted at once; an instance that is cut off while others are
- * not adds its share of the rate, and no more.
+ * nothing. Let M be the level of a leaky meter over all that anybody admits of the key, R the level in the backend, D
+ * the sum of all debts. What the stand-in admits raises M and D by the same; what the backend admits, M and R. M drains
+ * at the whole rate while it is not 0, R does so, and D drains too, at the sum of the shares' rates, but only once the
+ * cold level has gone, which it has when R has: so R + D >= M throughout. Afterwards D stands still, and is added to R,
+ * before the backend decides of that key again for the instance that owes it. So the backend never takes M for less
+ * than it is, and over any number of outages no more than the limit is admitted at once; an instance that is cut off
+ * while others are not adds its share of the rate, and no more.
  *
  *     - A debt is charged as far as there is room for it. The rest is owed on, and comes before what is asked for here:
  *       others, who were not cut off, have had permits that were not theirs.
- *     - A bucket's debt is that at the end of the outage: it drains in the backend from then on, and must not do so here as
- *       well. A bucket that has had the time to fill owes nothing. A window's is what still counts now.
- *     - A charge without an answer may have been made. The debt stays, and may be charged twice: too few permits, never too
- *       many.
- *     - Where requests bring a time of their own, far from the limiter's clock, only they tell when they are: nothing of
- *       such an outage is charged in the background, by a clock that would move the backend's state of the key.
- *     - An outage that lasts is settled too, with the first request that gets through: it ends by that, before its state of
- *       the key is forgotten.
+ *     - A bucket's debt is that at the end of the outage: it drains in the backend from then on, and must not do so
+ *       here as well. A bucket that has had the time to fill owes nothing. A window's is what still counts now.
+ *     - A charge without an answer may have been made. The debt stays, and may be charged twice: too few permits, never
+ *       too many.
+ *     - Where requests bring a time of their own, far from the limiter's clock, only they tell when they are: nothing
+ *       of such an outage is charged in the background, by a clock that would move the backend's state of the key.
+ *     - An outage that lasts is settled too, with the first request that gets through: it ends by that, before its
+ *       state of the key is forgotten.
  *
  * One at a time settles a key: it is in the table `under_way` from before its debt is looked at until after it is
  * forgotten. Others who ask for it wait, and do not charge it again if it found no room meanwhile; those who submit are
  * denied for the moment.
  *
- * When an outage ends, its record is made under the mutex if the count of what was admitted says so. A thread that was in
- * the stand-in meanwhile adds to the count first and looks whether the outage lasts afterwards, and the one that ends it
- * does these the other way round: so one of them sees the other.
+ * When an outage ends, its record is made under the mutex if the count of what was admitted says so. A thread that was
+ * in the stand-in meanwhile adds to the count first and looks whether the outage lasts afterwards, and the one that
+ * ends it does these the other way round: so one of them sees the other.
  */
 #include "core/settle.h"
 
@@ -537,8 +537,8 @@ static uint64_t count_ended(struct weir *limiter)
     return ended;
 }
 
-/* Those of the requests' keys that are owed and nobody has, see settle_claim(). WEIR_OK or an error; *busy: somebody has
- * some. */
+/* Those of the requests' keys that are owed and nobody has, see settle_claim(). WEIR_OK or an error; *busy: somebody
+ * has some. */
 static int claim_each(struct weir *limiter, const struct weir_backend_request *requests, size_t n, uint64_t since,
                       struct settlement **claimed, size_t *count, bool *busy)
 {

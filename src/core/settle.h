@@ -16,8 +16,8 @@ void settle_begin_in_child(struct weir *limiter);
 /* The stand-in has admitted permits in an outage that lasted when it was asked; `known`: it can tell whose they are. */
 void settle_admitted(struct weir *limiter, uint32_t tag, int64_t since_us, int64_t now_us, int64_t permits, bool known);
 
-/* An outage is about to begin, and limiter->outage does not say so yet. What has been counted since the last one ended was
- * admitted in that, and is in its record. */
+/* An outage is about to begin, and limiter->outage does not say so yet. What has been counted since the last one ended
+ * was admitted in that, and is in its record. */
 void settle_outage_begins(struct weir *limiter) REQUIRES(limiter->settle.mutex);
 
 /* An outage is over, and limiter->outage says so already. */
@@ -26,8 +26,8 @@ void settle_outage_over(struct weir *limiter, uint32_t tag, int64_t since_us, in
 
 /* ---- Before a decision ---- */
 
-/* Whether there is anything to do for the functions below. Relaxed: what is admitted elsewhere at this moment may as well
- * have been admitted after it. */
+/* Whether there is anything to do for the functions below. Relaxed: what is admitted elsewhere at this moment may as
+ * well have been admitted after it. */
 static inline bool settle_is_due(const struct weir *limiter)
 {
     return __builtin_expect(atomic_load_explicit(&limiter->settle.owes, memory_order_relaxed), 0);
@@ -40,8 +40,8 @@ static inline bool settle_has_records(const struct weir *limiter)
 }
 
 /* Charge what is owed of the requests' keys to the backend, or wait for others who do. WEIR_OK: nothing is owed of them
- * any more, or there was no room for it just now. SETTLE_BUSY: others took too long, which tells nothing of the backend.
- * Otherwise an error of the backend, and something is owed. */
+ * any more, or there was no room for it just now. SETTLE_BUSY: others took too long, which tells nothing of the
+ * backend. Otherwise an error of the backend, and something is owed. */
 #define SETTLE_BUSY 2
 int settle_before(struct weir *limiter, const struct weir_backend_request *requests, size_t n, int64_t deadline_us);
 
@@ -110,9 +110,10 @@ enum settle_claim {
 
 #define SETTLE_ANYHOW UINT64_MAX
 
-/* Look what is owed of a request's key; if anything is, and nobody has it, it is the owner's to charge: then *out is to be
- * submitted. `since`, a count of ended settlements: nothing is to do for a key whose charge has found no room since then;
- * SETTLE_ANYHOW: it is to be tried all the same. `wakes_chain`: whoever has it wakes the chain if it pays all of it. */
+/* Look what is owed of a request's key; if anything is, and nobody has it, it is the owner's to charge: then *out is to
+ * be submitted. `since`, a count of ended settlements: nothing is to do for a key whose charge has found no room since
+ * then; SETTLE_ANYHOW: it is to be tried all the same. `wakes_chain`: whoever has it wakes the chain if it pays all of
+ * it. */
 enum settle_claim settle_claim(struct weir *limiter, const struct weir_backend_request *of, const void *owner,
                                bool wakes_chain, uint64_t since, struct settlement **out);
 

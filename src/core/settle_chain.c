@@ -1,13 +1,14 @@
 /* settle_chain.c - settles all keys in the background, a batch at a time.
  *
- * It goes through the records, the oldest first, and through each one's keys in the stand-in. What a batch finds is charged
- * by submitted requests, the last of which to be answered goes on with the next batch, on whichever thread that is. A
- * charge that fails ends it: for the backend is gone again, and tells of its return, or answers late, and then whoever
- * finds something owed begins anew, after a pause. Where there is much that owes nothing it rests, so that nobody is held
- * up for long, and the next who finds something owed goes on with it.
+ * It goes through the records, the oldest first, and through each one's keys in the stand-in. What a batch finds is
+ * charged by submitted requests, the last of which to be answered goes on with the next batch, on whichever thread that
+ * is. A charge that fails ends it: for the backend is gone again, and tells of its return, or answers late, and then
+ * whoever finds something owed begins anew, after a pause. Where there is much that owes nothing it rests, so that
+ * nobody is held up for long, and the next who finds something owed goes on with it.
  *
- * Where the backend has no submit(), or requests bring a time of their own, nothing is charged here: then each request is settled just before it is decided
- * (settle.c), and what is done here, a few keys at a time, is to find out when nothing is owed any more.
+ * Where the backend has no submit(), or requests bring a time of their own, nothing is charged here: then each request
+ * is settled just before it is decided (settle.c), and what is done here, a few keys at a time, is to find out when
+ * nothing is owed any more.
  */
 #include "core/settle.h"
 
