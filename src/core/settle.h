@@ -72,7 +72,7 @@ void settle_chain_drop(struct settle_chain *chain);
 /* A charge of the chain's batch has ended. */
 void settle_charged(struct weir *limiter, int status);
 
-/* ---- What settle_chain.c needs of settle.c ---- */
+/* ---- What is owed of a key, settle.c ---- */
 
 /* What is owed of a key, outage by outage. */
 struct settle_part {
@@ -84,6 +84,32 @@ struct settle_debt {
     size_t count;
     struct settle_part parts[SETTLE_RECORDS + 1];
 };
+
+/* What is owed of the key of a request at its time. */
+struct settle_debt settle_assess(struct weir *limiter, const struct weir_backend_request *of);
+
+/* Permits owed of a request's key. */
+int64_t settle_owed(struct weir *limiter, const struct weir_backend_request *of);
+
+/* So much of a part has been paid, which the stand-in writes down; what is left. That is owed, and so is what it has
+ * admitted meanwhile: for a thread may still be in it that went there in the outage. */
+int64_t settle_pay(struct weir *limiter, const struct weir_backend_request *of, const struct settle_part *part,
+                   int64_t permits);
+
+/* So much of each part has been paid: its record counts it. */
+void settle_note_paid(struct weir *limiter, const struct settle_debt *paid) REQUIRES(limiter->settle.mutex);
+
+/* The stand-in forgets a key of which no more than `most` is owed for an outage. False: something still is. */
+bool settle_forget(struct weir *limiter, const struct weir_backend_request *of, uint32_t tag, int64_t since_us,
+                   int64_t most);
+
+/* All keys of an outage that was given up have been forgotten. */
+void settle_forgotten(struct weir *limiter, uint32_t tag);
+
+/* A record has been seen to the end, and nothing is owed of it, unless more was admitted than there was. */
+void settle_record_done(struct weir *limiter, uint32_t tag, uint64_t admitted);
+
+/* ---- settle_charge.c ---- */
 
 /* A key whose debt is being charged: nobody else charges it until that has ended. */
 struct settlement {
@@ -119,18 +145,5 @@ enum settle_claim settle_claim(struct weir *limiter, const struct weir_backend_r
 
 /* Ask for it: 1, or at once the status that it has ended with. It is gone then, or will be. */
 int settlement_submit(struct weir *limiter, struct settlement *settlement, int64_t deadline_us);
-
-/* Permits owed of a request's key. */
-int64_t settle_owed(struct weir *limiter, const struct weir_backend_request *of);
-
-/* The stand-in forgets a key of which no more than `most` is owed for an outage. False: something still is. */
-bool settle_forget(struct weir *limiter, const struct weir_backend_request *of, uint32_t tag, int64_t since_us,
-                   int64_t most);
-
-/* All keys of an outage that was given up have been forgotten. */
-void settle_forgotten(struct weir *limiter, uint32_t tag);
-
-/* A record has been seen to the end, and nothing is owed of it, unless more was admitted than there was. */
-void settle_record_done(struct weir *limiter, uint32_t tag, uint64_t admitted);
 
 #endif
