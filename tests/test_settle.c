@@ -3,8 +3,12 @@
  */
 #include "remote.h"
 
+#include "core/clock.h"
+#include "core/failure.h"
 #include "core/limiter.h"
+#include "core/verbs.h"
 
+#include <semaphore.h>
 #include <stdio.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -205,6 +209,210 @@ START_TEST(the_first_success_ends_an_outage_and_begins_to_settle)
 }
 END_TEST
 
+/* A store that is gone and back with each charge that it is asked for. */
+static struct {
+    struct cable *cable;
+    int charges;
+    const char *lowest; /* on the stack, of all charges */
+    const char *highest;
+} blinks;
+
+static int submit_and_blink(struct weir_backend *backend, const struct weir_backend_request *request,
+                            int64_t deadline_us, struct weir_op *op)
+{
+    const char here = 0;
+    (void)deadline_us;
+    blinks.lowest = blinks.charges == 0 || &here < blinks.lowest ? &here : blinks.lowest;
+    blinks.highest = blinks.charges == 0 || &here > blinks.highest ? &here : blinks.highest;
+    if (++blinks.charges < 1000) {
+        cable_set(blinks.cable, CABLE_LOSES_REQUEST);
+        cable_set(blinks.cable, CABLE_WELL);
+    }
+    return backend->ops->decide(backend, request, 1, false, INT64_MAX, &op->decision);
+}
+
+START_TEST(a_chain_that_is_told_to_begin_anew_time_and_again_does_not_nest)
+{
+    static const char *const slow = "token_bucket limit=10 period=1d";
+    static struct instance other;
+    struct stage *stage = stage_open(EAGER, NULL, slow);
+    blinks.cable = &stage->instance.cable;
+    blinks.charges = 0;
+    blinks.cable->ops.submit = submit_and_blink;
+    memset(&other, 0, sizeof other);
+    instance_open(&other, &stage->remote, NULL, slow);
+    outage_admits(stage, "a", WEIR_DAY / 2, 3);
+    must(taken(other.limit, "a", 10).allowed, "it knows of no debt");
+    cable_set(&stage->instance.cable, CABLE_WELL);
+    ck_assert_int_eq(blinks.charges, 1000);
+    ck_assert_ptr_eq(blinks.lowest, blinks.highest);
+    weir_close(other.limiter);
+    stage_close(stage);
+}
+END_TEST
+
+static void keys_admit(struct stage *stage, int count)
+{
+    for (int i = 0; i < count; i++) {
+        char key[16];
+        snprintf(key, sizeof key, "%d", i);
+        must(try_in(stage, key, 1).allowed, "time makes permits");
+    }
+}
+
+START_TEST(nobody_is_held_up_by_many_keys_that_owe_nothing)
+{
+    enum { KEYS = 20000, MOST = 2500 };
+    struct stage *stage = stage_open(LATER, NULL, "token_bucket limit=10 period=1s");
+    outage_admits(stage, "a", 2 * WEIR_SECOND, 1);
+    keys_admit(stage, KEYS);
+    now_us += WEIR_SECOND; /* all is made up for */
+    cable_set(&stage->instance.cable, CABLE_WELL);
+    int64_t keys = stats_of(stage->instance.limiter).keys;
+    ck_assert_int_gt(keys, KEYS);
+    for (int calls = 0; keys > 0; calls++) {
+        try_in(stage, "b", 1);
+        const int64_t left = stats_of(stage->instance.limiter).keys;
+        ck_assert_int_le(keys - left, MOST);
+        keys = left;
+        ck_assert_int_lt(calls, 1000);
+    }
+    for (int i = 0; i < 100 && atomic_load(&stage->instance.limiter->settle.owes); i++)
+        try_in(stage, "b", 1);
+    ck_assert(!atomic_load(&stage->instance.limiter->settle.owes));
+    ck_assert_int_eq(stage->instance.cable.submits, 0);
+    stage_close(stage);
+}
+END_TEST
+
+static bool visit_none(void *user, uint32_t limit_id, struct weir_key key)
+{
+    (void)user, (void)limit_id, (void)key;
+    return false;
+}
+
+START_TEST(a_look_at_a_few_keys_ends_though_a_large_table_is_empty)
+{
+    struct weir_options options = WEIR_OPTIONS_INIT;
+    options.max_keys = 10000000; /* many shards */
+    struct stage *stage = stage_open(LAZY, &options, ten);
+    struct weir_backend *fallback = stage->instance.limiter->fallback;
+    uint64_t place = 0;
+    int looks = 1;
+    while (fallback->ops->debtors(fallback, 1, &place, 1, visit_none, NULL))
+        looks++;
+    ck_assert_int_gt(looks, 10);
+    stage_close(stage);
+}
+END_TEST
+
+START_TEST(a_chain_whose_debts_find_no_room_is_seldom_and_one_that_pays_is_not)
+{
+    static const char *const slow = "token_bucket limit=10 period=1d";
+    static struct instance other;
+    struct stage *stage = stage_open(EAGER, NULL, slow);
+    struct settle_chain *chain = &stage->instance.limiter->settle.chain;
+    memset(&other, 0, sizeof other);
+    instance_open(&other, &stage->remote, NULL, slow);
+    outage_admits(stage, "a", WEIR_DAY / 2, 3);
+    must(taken(other.limit, "a", 10).allowed, "it knows of no debt");
+    cable_set(&stage->instance.cable, CABLE_WELL);
+    int64_t pause_us = chain->pause_us;
+    ck_assert_int_le(pause_us, 400000); /* it was told to begin by the return, and by the first answer */
+    for (int walks = 0; walks < 10; walks++) {
+        atomic_store(&chain->again_us, 0); /* the pause is over */
+        try_in(stage, "b", 1);
+        ck_assert_int_eq(chain->pause_us, pause_us < 5 * WEIR_SECOND ? 2 * pause_us : 10 * WEIR_SECOND);
+        pause_us = chain->pause_us;
+        const int submits = atomic_load(&stage->instance.cable.submits);
+        try_in(stage, "b", 1);
+        ck_assert_int_eq(stage->instance.cable.submits, submits);
+        ck_assert_int_gt(atomic_load(&chain->again_us), clock_monotonic_us());
+    }
+    now_us += WEIR_DAY / 8; /* room for one */
+    atomic_store(&chain->again_us, 0);
+    try_in(stage, "b", 1);
+    ck_assert_int_eq(stage->remote.charged, 1);
+    ck_assert_int_eq(chain->pause_us, 100000);
+    weir_close(other.limiter);
+    stage_close(stage);
+}
+END_TEST
+
+void __real_settle_outage_over(struct weir *limiter, uint32_t tag, int64_t since_us, int64_t until_us);
+void __wrap_settle_outage_over(struct weir *limiter, uint32_t tag, int64_t since_us, int64_t until_us);
+
+/* In all tests of this file. */
+void __wrap_settle_outage_over(struct weir *limiter, uint32_t tag, int64_t since_us, int64_t until_us)
+{
+    struct failure_outage outage;
+    must(!failure_outage(limiter, &outage), "what is admitted in the next outage is not counted to the one that ends");
+    __real_settle_outage_over(limiter, tag, since_us, until_us);
+}
+
+static int64_t seen_well_us;
+
+static int64_t say_seen_well(struct weir_backend *backend)
+{
+    (void)backend;
+    return seen_well_us;
+}
+
+START_TEST(an_outage_whose_end_nobody_saw_is_counted_up_before_the_next_begins)
+{
+    struct stage *stage = stage_open(LAZY, NULL, ten);
+    stage->instance.cable.ops.reachable_us = say_seen_well;
+    seen_well_us = clock_monotonic_us();
+    outage_admits(stage, "a", 5 * WEIR_SECOND, 3);
+    seen_well_us = clock_monotonic_us() + WEIR_MINUTE;
+    ck_assert(!try_in(stage, "b", 1).allowed); /* cold once more */
+    ck_assert_uint_eq(stats_of(stage->instance.limiter).outages, 2);
+    cable_set(&stage->instance.cable, CABLE_WELL);
+    ck_assert_int_eq(try_in(stage, "a", 1).remaining, 6);
+    ck_assert_uint_eq(stats_of(stage->instance.limiter).settled, 3);
+    stage_close(stage);
+}
+END_TEST
+
+/* By a time that the caller brings. */
+static struct weir_decision try_at(struct stage *stage, const char *key, int64_t at_us, int64_t cost)
+{
+    const struct weir_request request = { stage->instance.limit, weir_key_text(key), cost, at_us };
+    struct weir_decision decision;
+    must_succeed(weir_try_batch(stage->instance.limiter, &request, 1, &decision));
+    return decision;
+}
+
+START_TEST(callers_who_bring_a_time_far_from_the_clock_have_their_debts_charged_by_it)
+{
+    static const int64_t ahead_us[] = { 30 * WEIR_SECOND, -WEIR_HOUR };
+    for (int i = 0; i < 4; i++) {
+        struct stage *stage = stage_open(EAGER, NULL, "token_bucket limit=10 period=20s");
+        struct weir *limiter = stage->instance.limiter;
+        const int64_t at_us = now_us + ahead_us[i % 2], later_us = at_us + 2 * WEIR_SECOND;
+        must(try_at(stage, "a", at_us, 10).allowed, "it is full");
+        cable_set(&stage->instance.cable, CABLE_CUT);
+        must(!try_at(stage, "a", at_us, 1).allowed, "an outage begins cold");
+        must(try_at(stage, "a", later_us, 1).allowed, "time makes a permit");
+        now_us += 2 * WEIR_SECOND;
+        cable_set(&stage->instance.cable, CABLE_WELL);
+        if (i >= 2)
+            ck_assert_int_eq(try_in(stage, "b", 1).remaining, 9); /* by the clock, and ends it */
+        ck_assert_int_eq(stage->remote.charged, 0);
+        struct weir_decision decision = try_at(stage, "a", later_us, 1);
+        ck_assert(!decision.allowed && decision.source == WEIR_BY_BACKEND && decision.remaining == 0);
+        ck_assert_int_eq(stage->remote.charged, 1);
+        ck_assert(try_at(stage, "a", later_us + 2 * WEIR_SECOND, 1).allowed);
+        atomic_store(&limiter->settle.chain.again_us, 0);
+        try_in(stage, "b", 1);
+        ck_assert(!atomic_load(&limiter->settle.owes));
+        ck_assert_uint_eq(stats_of(limiter).settled, 1);
+        ck_assert_uint_eq(stats_of(limiter).unsettled, 0);
+        stage_close(stage);
+    }
+}
+END_TEST
+
 /* ---- How much ---- */
 
 START_TEST(a_blip_costs_a_key_what_it_admitted_and_no_more)
@@ -392,6 +600,44 @@ START_TEST(a_chain_that_failed_is_taken_up_again)
 }
 END_TEST
 
+static atomic_bool has_no_memory;
+static _Atomic int in_vain; /* allocations */
+
+void *__real_malloc(size_t size);
+void *__wrap_malloc(size_t size);
+
+void *__wrap_malloc(size_t size)
+{
+    if (!atomic_load(&has_no_memory) || size > 40) /* Check has larger things to remember, amid a call, too */
+        return __real_malloc(size);
+    if (atomic_fetch_add(&in_vain, 1) == 1000) /* else it would go on for ever */
+        atomic_store(&has_no_memory, false);
+    return NULL;
+}
+
+START_TEST(a_chain_without_memory_ends_and_is_taken_up_again)
+{
+    struct stage *stage = stage_open(LATER, NULL, ten);
+    try_in(stage, "b", 1); /* the store has a place for it */
+    outage_admits(stage, "a", 5 * WEIR_SECOND, 3);
+    cable_set(&stage->instance.cable, CABLE_WELL);
+    atomic_store(&has_no_memory, true);
+    struct weir_decision decision;
+    int error = weir_try(stage->instance.limit, weir_key_text("b"), 1, &decision);
+    atomic_store(&has_no_memory, false);
+    ck_assert(error == WEIR_OK && decision.source == WEIR_BY_BACKEND);
+    ck_assert_int_ge(atomic_load(&in_vain), 1);
+    ck_assert_int_le(atomic_load(&in_vain), 2);
+    ck_assert_int_eq(stage->instance.cable.submits, 0);
+    atomic_store(&stage->instance.limiter->settle.chain.again_us, 0);
+    try_in(stage, "b", 1);
+    ck_assert_int_eq(cable_answer(&stage->instance.cable, 10), 1);
+    ck_assert_int_eq(stage->remote.charged, 3);
+    ck_assert(!atomic_load(&stage->instance.limiter->settle.owes));
+    stage_close(stage);
+}
+END_TEST
+
 START_TEST(what_cannot_be_charged_for_the_stores_state_is_not_weirs_is_given_up)
 {
     struct stage *stage = stage_open(LAZY, NULL, ten);
@@ -404,6 +650,63 @@ START_TEST(what_cannot_be_charged_for_the_stores_state_is_not_weirs_is_given_up)
     const struct weir_stats stats = stats_of(stage->instance.limiter);
     ck_assert_uint_eq(stats.settled, 0);
     ck_assert_uint_eq(stats.unsettled, 3);
+    stage_close(stage);
+}
+END_TEST
+
+/* A store that has a state of "bad" that is not weir's, and stops at it. */
+static int (*decide_well)(struct weir_backend *backend, const struct weir_backend_request *requests, size_t n, bool all,
+                          int64_t deadline_us, struct weir_decision *out);
+
+static int decide_up_to_bad(struct weir_backend *backend, const struct weir_backend_request *requests, size_t n,
+                            bool all, int64_t deadline_us, struct weir_decision *out)
+{
+    if (atomic_load(&((struct cable *)backend)->fault) != CABLE_WELL)
+        return decide_well(backend, requests, n, all, deadline_us, out);
+    for (size_t i = 0; i < n; i++) {
+        if (requests[i].key.len == 3 && memcmp(requests[i].key.data, "bad", 3) == 0)
+            return WEIR_ESTATE;
+        int error = decide_well(backend, &requests[i], 1, all, deadline_us, &out[i]);
+        if (error)
+            return error;
+    }
+    return WEIR_OK;
+}
+
+START_TEST(one_key_whose_state_is_not_weirs_leaves_the_debts_of_its_batch_owed)
+{
+    struct stage *stage = stage_open(LAZY, NULL, ten);
+    weir_limit *limit = stage->instance.limit;
+    struct weir_decision decisions[3];
+    const struct weir_request requests[] = { { limit, weir_key_text("a"), 1, 0 },
+                                             { limit, weir_key_text("bad"), 1, 0 },
+                                             { limit, weir_key_text("good"), 1, 0 } };
+    decide_well = stage->instance.cable.ops.decide;
+    stage->instance.cable.ops.decide = decide_up_to_bad;
+    outage_admits(stage, "a", 10 * WEIR_SECOND, 2);
+    must(try_in(stage, "bad", 1).allowed && try_in(stage, "good", 9).allowed, "time makes permits");
+    cable_set(&stage->instance.cable, CABLE_WELL);
+    ck_assert_int_eq(weir_try_batch(stage->instance.limiter, requests, 3, decisions), WEIR_ESTATE);
+    ck_assert_int_eq(try_in(stage, "good", 1).remaining, 0);
+    ck_assert_int_eq(try_in(stage, "a", 1).remaining, 10 - 2 - 2 - 1); /* it came before and was charged twice */
+    const struct weir_stats stats = stats_of(stage->instance.limiter);
+    ck_assert_uint_eq(stats.settled, 2 + 9);
+    ck_assert_uint_eq(stats.unsettled, 1);
+    stage_close(stage);
+}
+END_TEST
+
+START_TEST(a_charge_that_may_not_be_made_here_is_still_owed)
+{
+    struct stage *stage = stage_open(LAZY, NULL, ten);
+    struct weir_decision decision;
+    outage_admits(stage, "a", 5 * WEIR_SECOND, 3);
+    cable_set(&stage->instance.cable, CABLE_WELL);
+    atomic_store(&stage->instance.cable.error, WEIR_EINVAL); /* as in a callback of the backend's */
+    ck_assert_int_eq(weir_try(stage->instance.limit, weir_key_text("a"), 1, &decision), WEIR_EINVAL);
+    atomic_store(&stage->instance.cable.error, WEIR_OK);
+    ck_assert_int_eq(try_in(stage, "a", 1).remaining, 10 - 3 - 1);
+    ck_assert_uint_eq(stats_of(stage->instance.limiter).unsettled, 0);
     stage_close(stage);
 }
 END_TEST
@@ -425,6 +728,10 @@ START_TEST(outages_beyond_those_that_are_kept_are_given_up_and_counted)
         ck_assert_int_eq(try_in(stage, key, 1).remaining, i < 4 ? 999 : 997);
     }
     ck_assert_uint_eq(stats_of(stage->instance.limiter).settled, SETTLE_RECORDS * 2);
+    for (int i = 0; i < 10000 && atomic_load(&stage->instance.limiter->settle.owes); i++)
+        try_in(stage, "b", 1);
+    ck_assert(!atomic_load(&stage->instance.limiter->settle.owes));
+    ck_assert_int_eq(stats_of(stage->instance.limiter).keys, 0); /* nobody needs those that were given up */
     stage_close(stage);
 }
 END_TEST
@@ -672,6 +979,178 @@ START_TEST(a_caller_who_waits_too_long_is_answered_by_the_stand_in)
 }
 END_TEST
 
+/* The cable is well, and the outage of another key is over; the store has no room for what is owed of "a". */
+static struct stage *stage_without_room(const struct weir_options *options, struct instance *other)
+{
+    static const char *const slow = "token_bucket limit=10 period=1d";
+    struct stage *stage = stage_open(LAZY, options, slow);
+    memset(other, 0, sizeof *other);
+    instance_open(other, &stage->remote, NULL, slow);
+    outage_admits(stage, "a", WEIR_DAY / 2, 3);
+    must(taken(other->limit, "a", 10).allowed, "it knows of no debt");
+    cable_set(&stage->instance.cable, CABLE_WELL);
+    must(try_in(stage, "b", 1).source == WEIR_BY_BACKEND, "the outage is over");
+    return stage;
+}
+
+START_TEST(callers_who_waited_for_a_charge_that_found_no_room_do_not_charge_again)
+{
+    enum { CALLERS = 8 };
+    static struct instance other;
+    struct stage *stage = stage_without_room(NULL, &other);
+    struct caller callers[CALLERS];
+    const int charges = atomic_load(&stage->instance.cable.charges);
+    cable_hold(&stage->instance.cable);
+    for (int i = 0; i < CALLERS; i++) {
+        callers[i] = (struct caller){ .stage = stage };
+        ck_assert_int_eq(pthread_create(&callers[i].thread, NULL, call_try, &callers[i]), 0);
+    }
+    cable_await_held(&stage->instance.cable);
+    usleep(50000); /* all others wait by now, but for those that a busy machine holds up: they charge once more each */
+    cable_let_go(&stage->instance.cable);
+    for (int i = 0; i < CALLERS; i++) {
+        pthread_join(callers[i].thread, NULL);
+        ck_assert_int_eq(callers[i].error, WEIR_OK);
+        ck_assert(!callers[i].decision.allowed);
+        ck_assert_int_eq(callers[i].decision.source, WEIR_BY_BACKEND);
+    }
+    ck_assert_int_lt(stage->instance.cable.charges - charges, CALLERS);
+    ck_assert_int_eq(stage->remote.charged, 0);
+    now_us += WEIR_DAY;
+    try_in(stage, "a", 1);
+    ck_assert_uint_eq(stats_of(stage->instance.limiter).outages, 1);
+    weir_close(other.limiter);
+    stage_close(stage);
+}
+END_TEST
+
+START_TEST(a_caller_who_waits_too_long_for_a_well_store_is_denied_for_the_moment_and_it_is_no_outage)
+{
+    struct weir_options options = WEIR_OPTIONS_INIT;
+    static struct instance other;
+    options.timeout_us = 1000;
+    struct stage *stage = stage_without_room(&options, &other);
+    struct caller first = { .stage = stage };
+    cable_hold(&stage->instance.cable);
+    ck_assert_int_eq(pthread_create(&first.thread, NULL, call_try, &first), 0);
+    cable_await_held(&stage->instance.cable);
+    struct weir_decision decision = try_in(stage, "a", 1);
+    ck_assert(!decision.allowed && decision.source == WEIR_BY_FALLBACK && decision.remaining == 0);
+    ck_assert_int_gt(decision.retry_after_us, 0);
+    ck_assert_int_ge(decision.reset_after_us, decision.retry_after_us);
+    ck_assert_int_eq(weir_reset(stage->instance.limit, weir_key_text("a")), WEIR_ETIME);
+    cable_let_go(&stage->instance.cable);
+    pthread_join(first.thread, NULL);
+    ck_assert_int_eq(first.decision.source, WEIR_BY_BACKEND);
+    ck_assert_uint_eq(stats_of(stage->instance.limiter).outages, 1);
+    weir_close(other.limiter);
+    stage_close(stage);
+}
+END_TEST
+
+/* A thread that went to the stand-in in an outage and is admitted there while another settles the key, just before that
+ * one writes down what has been paid. */
+static struct {
+    const struct weir_backend_ops *before;
+    struct weir_backend_ops ops;
+    sem_t is_there, may_go_on, was_admitted;
+    bool is_due; /* the thread that settles writes it down next */
+    struct caller caller;
+} straggler;
+static _Thread_local bool is_straggler;
+
+static int decide_late(struct weir_backend *backend, const struct weir_backend_request *requests, size_t n, bool all,
+                       int64_t deadline_us, struct weir_decision *out)
+{
+    if (!is_straggler)
+        return straggler.before->decide(backend, requests, n, all, deadline_us, out);
+    sem_post(&straggler.is_there);
+    sem_wait(&straggler.may_go_on);
+    int error = straggler.before->decide(backend, requests, n, all, deadline_us, out);
+    sem_post(&straggler.was_admitted);
+    return error;
+}
+
+static int64_t pay_after_the_straggler(struct weir_backend *backend, const struct weir_backend_request *request,
+                                       int64_t permits)
+{
+    if (straggler.is_due) {
+        straggler.is_due = false;
+        sem_post(&straggler.may_go_on);
+        sem_wait(&straggler.was_admitted);
+    }
+    return straggler.before->pay(backend, request, permits);
+}
+
+static void *straggle(void *argument)
+{
+    struct caller *caller = argument;
+    is_straggler = true;
+    caller->decision = try_in(caller->stage, "a", 7);
+    return NULL;
+}
+
+START_TEST(what_a_straggler_is_admitted_while_its_key_is_settled_is_owed)
+{
+    struct stage *stage = stage_open(LAZY, NULL, ten);
+    struct weir *limiter = stage->instance.limiter;
+    straggler.caller = (struct caller){ .stage = stage };
+    straggler.before = limiter->fallback->ops;
+    straggler.ops = *straggler.before;
+    straggler.ops.decide = decide_late;
+    straggler.ops.pay = pay_after_the_straggler;
+    must(sem_init(&straggler.is_there, 0, 0) == 0 && sem_init(&straggler.may_go_on, 0, 0) == 0, "semaphores");
+    must(sem_init(&straggler.was_admitted, 0, 0) == 0, "a semaphore");
+    outage_admits(stage, "a", 10 * WEIR_SECOND, 3);
+    limiter->fallback->ops = &straggler.ops;
+    ck_assert_int_eq(pthread_create(&straggler.caller.thread, NULL, straggle, &straggler.caller), 0);
+    sem_wait(&straggler.is_there);
+    cable_set(&stage->instance.cable, CABLE_WELL);
+    straggler.is_due = true;
+    ck_assert_int_eq(try_in(stage, "a", 1).remaining, 10 - 3 - 1);
+    pthread_join(straggler.caller.thread, NULL);
+    ck_assert(straggler.caller.decision.allowed && straggler.caller.decision.source == WEIR_BY_FALLBACK);
+    ck_assert(!try_in(stage, "a", 1).allowed); /* there was room for six of the seven */
+    ck_assert_int_eq(stage->remote.charged, 3 + 6);
+    now_us += 2 * WEIR_SECOND;
+    ck_assert_int_eq(try_in(stage, "a", 1).remaining, 0);
+    ck_assert_int_eq(stage->remote.charged, 3 + 7);
+    ck_assert_uint_eq(stats_of(limiter).unsettled, 0);
+    cable_set(&stage->instance.cable, CABLE_CUT);
+    ck_assert(!try_in(stage, "a", 1).allowed);
+    ck_assert_uint_eq(atomic_load(&limiter->settle.admitted), 0); /* of the outage that has just begun */
+    stage_close(stage);
+}
+END_TEST
+
+START_TEST(what_is_paid_of_a_debt_is_given_back_or_forgotten_as_one_step)
+{
+    static const char *const policies[] = { "token_bucket limit=10 period=10s", "leaky_bucket limit=10 period=10s",
+                                            "fixed_window limit=10 period=10s", "sliding_window limit=10 period=10s",
+                                            "token_bucket limit=1 period=1s burst=10 refill=interval" };
+    for (size_t i = 0; i < sizeof policies / sizeof policies[0]; i++) {
+        struct stage *stage = stage_open(LAZY, NULL, policies[i]);
+        struct weir_backend *fallback = stage->instance.limiter->fallback;
+        struct failure_outage outage;
+        outage_admits(stage, "a", 11 * WEIR_SECOND, 5);
+        must(failure_outage(stage->instance.limiter, &outage), "it lasts");
+        struct weir_backend_request request = backend_request(stage->instance.limit, weir_key_text("a"), 1, now_us,
+                                                              WEIR_PEEK);
+        request.cold_since_us = outage.since_us;
+        request.limit_id |= outage.tag << FAILURE_TAG_BIT;
+        ck_assert_int_eq(fallback->ops->debt(fallback, &request), 5);
+        ck_assert_int_eq(fallback->ops->pay(fallback, &request, 0), 5);
+        ck_assert_int_eq(fallback->ops->pay(fallback, &request, 2), 3);
+        ck_assert_int_eq(fallback->ops->debt(fallback, &request), 3);
+        ck_assert_int_eq(stats_of(stage->instance.limiter).keys, 1);
+        ck_assert_int_eq(fallback->ops->pay(fallback, &request, 4), 0);
+        ck_assert_int_eq(stats_of(stage->instance.limiter).keys, 0);
+        ck_assert_int_eq(fallback->ops->pay(fallback, &request, 1), 0);
+        stage_close(stage);
+    }
+}
+END_TEST
+
 /* ---- Ends ---- */
 
 START_TEST(a_limiter_is_closed_while_it_settles_and_nothing_is_left)
@@ -687,7 +1166,7 @@ START_TEST(a_limiter_is_closed_while_it_settles_and_nothing_is_left)
     cable_set(&stage->instance.cable, CABLE_WELL);
     ck_assert_int_eq(submit_in(stage, "a", &asked), 1);
     try_in(stage, "c", 1);
-    ck_assert_int_ge(stage->instance.cable.submits, 60); /* a batch is under way */
+    ck_assert_int_ge(stage->instance.cable.submits, 30); /* a batch is under way */
     weir_close(stage->instance.limiter);
     ck_assert(asked.done == 1 && asked.status == WEIR_ECLOSED);
     ck_assert_int_eq(stage->remote.charged, 0);
@@ -712,6 +1191,55 @@ START_TEST(callers_who_settle_or_wait_for_it_are_woken_by_the_close)
         ck_assert_int_eq(callers[i].error, WEIR_ECLOSED);
     }
     remote_free(&stage->remote);
+}
+END_TEST
+
+void __real_free(void *block);
+void __wrap_free(void *block);
+
+static _Atomic int freed;
+
+void __wrap_free(void *block)
+{
+    atomic_fetch_add(&freed, 1);
+    __real_free(block);
+}
+
+static pid_t child_amid_batch; /* 0: not yet */
+
+/* The first charge of a batch forks. */
+static int submit_and_fork(struct weir_backend *backend, const struct weir_backend_request *request,
+                           int64_t deadline_us, struct weir_op *op)
+{
+    (void)deadline_us;
+    if (child_amid_batch == 0) {
+        const int freed_before = atomic_load(&freed);
+        pid_t child = fork();
+        if (child == 0)
+            _exit(atomic_load(&freed) - freed_before < 128 ? atomic_load(&freed) - freed_before : 128);
+        child_amid_batch = child;
+    }
+    return backend->ops->decide(backend, request, 1, false, INT64_MAX, &op->decision);
+}
+
+START_TEST(the_child_of_a_fork_frees_the_batch_that_its_parent_is_at)
+{
+    enum { KEYS = 20 };
+    struct weir_options options = WEIR_OPTIONS_INIT;
+    options.max_keys = 1000; /* few shards, as below: all keys are in one batch, or in two */
+    struct stage *stage = stage_open(EAGER, &options, ten);
+    stage->instance.cable.ops.submit = submit_and_fork;
+    child_amid_batch = 0;
+    outage_admits(stage, "a", 5 * WEIR_SECOND, 3);
+    keys_admit(stage, KEYS);
+    cable_set(&stage->instance.cable, CABLE_WELL);
+    int status;
+    ck_assert_int_gt(child_amid_batch, 0);
+    ck_assert_int_eq(waitpid(child_amid_batch, &status, 0), child_amid_batch);
+    ck_assert(WIFEXITED(status));
+    ck_assert_int_ge(WEXITSTATUS(status), 2 + KEYS / 2); /* the settlement, the table of limits, and the keys */
+    ck_assert_int_eq(stage->remote.charged, 3 + KEYS);
+    stage_close(stage);
 }
 END_TEST
 
@@ -761,8 +1289,8 @@ struct crowd {
     struct instance instances[MOST_INSTANCES];
     bool is_cut[MOST_INSTANCES];
     struct meter meters[FLAP_KEYS];
-    /* What those cut off may add by their part of the rate: since the cable was cut; in all; and what of that was before a
-     * key's meter was last empty, but for that of outages that were not over then. */
+    /* What those cut off may add by their part of the rate: since the cable was cut; in all; and what of that was
+     * before a key's meter was last empty, but for that of outages that were not over then. */
     int64_t part_us[MOST_INSTANCES], parts_us, past_us[FLAP_KEYS];
     int count;
 };
@@ -1063,6 +1591,12 @@ int main(void)
     suite_test(suite, thousands_of_keys_of_many_limits_are_settled_in_batches, 30);
     suite_test(suite, a_key_that_is_asked_for_first_is_settled_just_before, 30);
     suite_test(suite, the_first_success_ends_an_outage_and_begins_to_settle, 30);
+    suite_test(suite, a_chain_that_is_told_to_begin_anew_time_and_again_does_not_nest, 30);
+    suite_test(suite, nobody_is_held_up_by_many_keys_that_owe_nothing, 30);
+    suite_test(suite, a_look_at_a_few_keys_ends_though_a_large_table_is_empty, 30);
+    suite_test(suite, a_chain_whose_debts_find_no_room_is_seldom_and_one_that_pays_is_not, 30);
+    suite_test(suite, an_outage_whose_end_nobody_saw_is_counted_up_before_the_next_begins, 30);
+    suite_test(suite, callers_who_bring_a_time_far_from_the_clock_have_their_debts_charged_by_it, 30);
     suite_test(suite, a_blip_costs_a_key_what_it_admitted_and_no_more, 30);
     suite_test(suite, a_buckets_debt_stands_still_from_the_end_of_the_outage_until_it_has_filled, 30);
     suite_test(suite, of_an_outage_over_three_windows_the_current_one_alone_is_settled, 30);
@@ -1074,7 +1608,10 @@ int main(void)
     suite_test(suite, a_charge_that_fails_leaves_the_decision_to_the_stand_in_and_the_debt_as_it_was, 30);
     suite_test(suite, a_charge_without_an_answer_is_made_again, 30);
     suite_test(suite, a_chain_that_failed_is_taken_up_again, 30);
+    suite_test(suite, a_chain_without_memory_ends_and_is_taken_up_again, 30);
     suite_test(suite, what_cannot_be_charged_for_the_stores_state_is_not_weirs_is_given_up, 30);
+    suite_test(suite, one_key_whose_state_is_not_weirs_leaves_the_debts_of_its_batch_owed, 30);
+    suite_test(suite, a_charge_that_may_not_be_made_here_is_still_owed, 30);
     suite_test(suite, outages_beyond_those_that_are_kept_are_given_up_and_counted, 30);
     suite_test(suite, one_key_of_several_outages_is_settled_as_one, 30);
     suite_test(suite, what_was_admitted_for_want_of_room_is_owed_by_nobody_and_counted, 30);
@@ -1085,8 +1622,13 @@ int main(void)
     suite_test(suite, a_submitted_request_whose_settlement_fails_is_answered_by_the_stand_in, 30);
     suite_test(suite, a_caller_waits_for_the_one_who_settles_its_key, 30);
     suite_test(suite, a_caller_who_waits_too_long_is_answered_by_the_stand_in, 30);
+    suite_test(suite, callers_who_waited_for_a_charge_that_found_no_room_do_not_charge_again, 30);
+    suite_test(suite, a_caller_who_waits_too_long_for_a_well_store_is_denied_for_the_moment_and_it_is_no_outage, 30);
+    suite_test(suite, what_a_straggler_is_admitted_while_its_key_is_settled_is_owed, 30);
+    suite_test(suite, what_is_paid_of_a_debt_is_given_back_or_forgotten_as_one_step, 30);
     suite_test(suite, a_limiter_is_closed_while_it_settles_and_nothing_is_left, 30);
     suite_test(suite, callers_who_settle_or_wait_for_it_are_woken_by_the_close, 30);
+    suite_test(suite, the_child_of_a_fork_frees_the_batch_that_its_parent_is_at, 30);
     suite_test(suite, the_child_of_a_fork_owes_nothing_and_begins_cold_and_the_parent_settles, 30);
     suite_test(suite, no_flapping_admits_more_than_the_limit_at_once, 120);
     suite_test(suite, no_flapping_that_is_settled_key_by_key_admits_more_than_the_limit_at_once, 120);

@@ -112,16 +112,22 @@ struct weir_backend_ops {
      * backend's, which it must not hold up; it may call submit(). Called once at most, before the first request. */
     void (*watch)(struct weir_backend *backend, void (*returned)(void *user), void *user);
 
-    /* Both or neither; for a backend that stands in for another (cold_since_us of all requests is 0 or more).
+    /* All three or none; for a backend that stands in for another (cold_since_us of all requests is 0 or more).
      *
      * debt: the permits of the request's key that were admitted in the other's place: those in use at request->now_us
-     * beyond what a cold key's use would be then. Nothing changes; 0 if there is no such key. WEIR_RESET forgets it.
+     * beyond what a cold key's use would be then. Nothing changes; 0 if there is no such key.
+     *
+     * pay: forget the key if its debt is `permits` (0 or more) or less, otherwise give so many back to it; what is
+     * still owed. One atomic step, for others may be admitted at any moment.
      *
      * debtors: visit keys of the limits whose ids have `id_tag` in their bits above the lowest 16, in some order from
-     * *place on (0 at first), each of which is there when it is visited and all the while once; stops when `visit` returns
-     * false or about `most` keys were looked at, and moves *place on. False: that was the last. `limit_id` tells the limit;
-     * the key's bytes are valid during the visit, under a lock: it must not call the backend. */
+     * *place on (0 at first), and move *place on. It takes about as long as to look at `most` keys, whether there are as
+     * many or none, and ends early when `visit` returns false; then a few keys are visited again by the next call. But
+     * for that, each key that is there from the first call to the last is visited once. False: that was the last.
+     * `limit_id` tells the limit; the key's bytes are valid during the visit, under a lock: it must not call the
+     * backend. */
     int64_t (*debt)(struct weir_backend *backend, const struct weir_backend_request *request);
+    int64_t (*pay)(struct weir_backend *backend, const struct weir_backend_request *request, int64_t permits);
     bool (*debtors)(struct weir_backend *backend, uint32_t id_tag, uint64_t *place, size_t most,
                     bool (*visit)(void *user, uint32_t limit_id, struct weir_key key), void *user);
 

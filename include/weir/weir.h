@@ -440,7 +440,8 @@ struct weir_stats {
     uint64_t lease_lost;               /* leased permits that were not used in time */
     uint64_t denial_hits;              /* decisions by a denial that still held */
     uint64_t settled;                  /* permits that were admitted in outages and charged to Redis afterwards */
-    uint64_t unsettled;                /* those that it was not told of, for another outage or want of memory */
+    uint64_t unsettled;                /* those that it was not told of: for too many outages, for want of memory, or
+                                        * for a state of the key there that is not weir's */
 };
 
 /* Add up the counters; exact when no call is under way. WEIR_EINVAL if out->size is not a known size. */

@@ -57,6 +57,7 @@ static const struct weir_backend_ops memory_ops = {
     .stats = memory_stats,
     .destroy = memory_destroy,
     .debt = memory_debt,
+    .pay = memory_pay,
     .debtors = memory_debtors,
 };
 

@@ -7,6 +7,7 @@
 #include "backends/memory_decide.h"
 
 #include "core/arith.h"
+#include "core/failure.h"
 #include "core/level.h"
 
 #define PLACE_BITS 32 /* of a place, the bucket's number read backwards; above them the shard's index */
@@ -46,6 +47,25 @@ int64_t memory_debt(struct weir_backend *backend, const struct weir_backend_requ
     return debt;
 }
 
+int64_t memory_pay(struct weir_backend *backend, const struct weir_backend_request *request, int64_t permits)
+{
+    struct memory *memory = (struct memory *)backend;
+    struct shard *shard = table_shard(&memory->table, request->hash);
+    struct weir_backend_request paid = *request;
+    struct weir_decision decision;
+    paid.verb = WEIR_REFUND;
+    paid.cost = permits;
+    lock_take(&shard->mutex);
+    struct entry *entry = shard_find(shard, request);
+    const int64_t debt = entry ? entry_debt(entry, request) : 0;
+    if (entry && debt <= permits)
+        shard_remove(&memory->table, shard, entry);
+    else if (entry && permits > 0)
+        decide_entry(memory, shard, &paid, entry, &decision);
+    lock_give(&shard->mutex);
+    return max_of(0, debt - permits);
+}
+
 static uint32_t backwards(uint32_t bits)
 {
     bits = (bits >> 1 & 0x55555555) | (bits & 0x55555555) << 1;
@@ -54,9 +74,11 @@ static uint32_t backwards(uint32_t bits)
     return __builtin_bswap32(bits);
 }
 
+#define WORK_OF_KEY 64 /* in buckets: empty ones take their time, too */
+
 struct walk {
     uint32_t id_tag;
-    size_t left; /* keys to look at */
+    size_t left; /* work to be done */
     bool (*visit)(void *user, uint32_t limit_id, struct weir_key key);
     void *user;
 };
@@ -68,9 +90,10 @@ static bool walk_bucket(struct walk *walk, const UT_hash_bucket *bucket)
         const struct entry *entry = (const struct entry *)(const void *)handle; /* its first member */
         if (handle->keylen == 0)                                                /* a shard's sentinel */
             continue;
-        walk->left -= walk->left > 0;
+        walk->left -= walk->left < WORK_OF_KEY ? walk->left : WORK_OF_KEY;
         const uint32_t limit_id = (uint32_t)entry->rule->key.limit_id;
-        if (limit_id >> 16 == walk->id_tag && !walk->visit(walk->user, limit_id, weir_key(handle->key, handle->keylen)))
+        if (limit_id >> FAILURE_TAG_BIT == walk->id_tag &&
+            !walk->visit(walk->user, limit_id, weir_key(handle->key, handle->keylen)))
             return false;
     }
     return true;
@@ -83,6 +106,7 @@ static bool walk_shard(struct walk *walk, struct shard *shard, uint32_t *from)
     lock_take(&shard->mutex);
     while (!at_end && goes_on) {
         const uint32_t mask = atomic_load_explicit(&shard->bucket_mask, memory_order_relaxed);
+        walk->left -= walk->left > 0;
         goes_on = walk_bucket(walk, shard_bucket(shard, backwards(*from)));
         if (goes_on) {
             *from = (uint32_t)(*from + (UINT64_C(1) << PLACE_BITS) / ((uint64_t)mask + 1));
@@ -98,7 +122,7 @@ bool memory_debtors(struct weir_backend *backend, uint32_t id_tag, uint64_t *pla
                     bool (*visit)(void *user, uint32_t limit_id, struct weir_key key), void *user)
 {
     struct memory *memory = (struct memory *)backend;
-    struct walk walk = { .id_tag = id_tag, .left = most, .visit = visit, .user = user };
+    struct walk walk = { .id_tag = id_tag, .left = most * WORK_OF_KEY, .visit = visit, .user = user };
     uint64_t index = *place >> PLACE_BITS;
     uint32_t from = (uint32_t)*place;
     for (; index < memory->table.shard_count; index++, from = 0) {

@@ -31,8 +31,9 @@ int memory_decide_each(struct memory *memory, const struct weir_backend_request 
 int memory_decide_all(struct memory *memory, const struct weir_backend_request *requests, size_t n,
                       struct weir_decision *out);
 
-/* memory_debt.c: of a memory backend that stands in for another; see ops->debt and ops->debtors. */
+/* memory_debt.c: of a memory backend that stands in for another; see ops->debt, ops->pay and ops->debtors. */
 int64_t memory_debt(struct weir_backend *backend, const struct weir_backend_request *request);
+int64_t memory_pay(struct weir_backend *backend, const struct weir_backend_request *request, int64_t permits);
 bool memory_debtors(struct weir_backend *backend, uint32_t id_tag, uint64_t *place, size_t most,
                     bool (*visit)(void *user, uint32_t limit_id, struct weir_key key), void *user);
 

@@ -127,13 +127,18 @@ static uint64_t outage_begin(struct weir *limiter, uint64_t outage, bool lasts, 
     *tells = !lasts && (told_us == 0 || here_us - told_us >= OUTAGE_TELL_US);
     const uint64_t told = lasts ? outage & OUTAGE_TOLD : *tells ? OUTAGE_TOLD : 0;
     const uint64_t begun = outage_make(outage_number(outage) + !lasts, now_us) | told;
+    if (!lasts &&
+        outage & OUTAGE_LASTS) { /* nobody saw its end: it is not known to have lasted beyond the last failure */
+        /* It is over before what was admitted in it is counted up, and that before the next one's can be counted. */
+        atomic_store(&limiter->outage, outage & ~OUTAGE_LASTS);
+        outage_end(limiter, outage, max_of(outage_since_us(outage), now_us - (here_us - failed_us)));
+    }
+    if (!lasts)
+        settle_outage_begins(limiter);
     atomic_store(&limiter->outage, begun);
     atomic_store_explicit(&limiter->failed_us, here_us, memory_order_relaxed);
     if (*tells)
         atomic_store_explicit(&limiter->told_us, here_us, memory_order_relaxed);
-    if (!lasts &&
-        outage & OUTAGE_LASTS) /* nobody saw its end: it is not known to have lasted beyond the last failure */
-        outage_end(limiter, outage, max_of(outage_since_us(outage), now_us - (here_us - failed_us)));
     if (!lasts)
         open_begin(limiter, now_us);
     return begun;
@@ -279,6 +284,7 @@ void failure_deny_for_now(const struct weir_backend_request *request, struct wei
         .source = WEIR_BY_FALLBACK,
         .limit = plan.size,
         .retry_after_us = request->cost <= plan.size ? BUSY_RETRY_US : WEIR_NEVER,
+        .reset_after_us = BUSY_RETRY_US,
     };
 }
 
@@ -311,6 +317,16 @@ int failure_answer(struct weir *limiter, int error, struct weir_backend_request 
     return WEIR_OK;
 }
 
+/* Others were too slow to settle a key: the backend may be well, so that is no outage. */
+static int deny_for_now(const struct weir_backend_request *requests, size_t n, struct weir_decision *out)
+{
+    if (requests[0].verb == WEIR_RESET) /* which cannot be denied */
+        return WEIR_ETIME;
+    for (size_t i = 0; i < n; i++)
+        failure_deny_for_now(&requests[i], &out[i]);
+    return WEIR_OK;
+}
+
 int failure_decide(struct weir *limiter, struct weir_backend_request *requests, size_t n, bool all, int64_t deadline_us,
                    struct weir_decision *out)
 {
@@ -325,6 +341,8 @@ int failure_decide(struct weir *limiter, struct weir_backend_request *requests, 
             deadline_us = clock_monotonic_us() - deadline_us; /* it is for both */
         error = settle_before(limiter, requests, n, deadline_us);
     }
+    if (error == SETTLE_BUSY)
+        return deny_for_now(requests, n, out);
     if (!error)
         error = limiter->backend->ops->decide(limiter->backend, requests, n, all, deadline_us, out);
     assert(error <= 0);

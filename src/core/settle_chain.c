@@ -1,21 +1,26 @@
 /* settle_chain.c - settles all keys in the background, a batch at a time.
  *
- * It goes through the records, the oldest first, and through each one's keys in the stand-in. What a batch finds is charged
- * by submitted requests, the last of which to be answered goes on with the next batch, on whichever thread that is. A
- * charge that fails ends it: for the backend is gone again, and tells of its return, or answers late, and then whoever
- * finds something owed begins anew, after a pause.
+ * It goes through the records, the oldest first, and through each one's keys in the stand-in. What a batch finds is
+ * charged by submitted requests, the last of which to be answered goes on with the next batch, on whichever thread that
+ * is. A charge that fails ends it: for the backend is gone again, and tells of its return, or answers late, and then
+ * whoever finds something owed begins anew, after a pause. Where there is much that owes nothing it rests, so that
+ * nobody is held up for long, and the next who finds something owed goes on with it.
  *
- * Where the backend has no submit() nothing is charged here: then each request is settled just before it is decided
- * (settle.c), and what is done here, a few keys at a time, is to find out when nothing is owed any more.
+ * Where the backend has no submit(), or requests bring a time of their own, nothing is charged here: then each request
+ * is settled just before it is decided (settle.c), and what is done here, a few keys at a time, is to find out when
+ * nothing is owed any more.
  */
 #include "core/settle.h"
 
+#include "core/arith.h"
 #include "core/verbs.h"
 
 #include <stdlib.h>
 
-#define BATCH 64        /* keys looked at, or a few more */
-#define PAUSE_US 100000 /* after a charge that failed */
+#define BATCH 64    /* keys looked at, or a few more */
+#define RUN_MOST 16 /* batches that one call looks at without having to wait: others wait for what it does meanwhile */
+#define PAUSE_US 100000 /* between two walks, and twice as long each time that nothing was paid */
+#define PAUSE_MOST_US (10 * WEIR_SECOND)
 
 /* A key that was found in the stand-in. */
 struct settle_key {
@@ -27,13 +32,14 @@ struct settle_key {
 
 /* ---- The walk ---- */
 
-/* Under a lock of the stand-in's. */
-static bool found(void *user, uint32_t limit_id, struct weir_key key)
+/* Into the batch. Under a lock of the stand-in's. */
+static bool add_key(void *user, uint32_t limit_id, struct weir_key key)
 {
     struct settle_chain *chain = user;
     struct settle_key *found = malloc(sizeof *found + key.len);
-    if (!found) {
+    if (!found) { /* the next batch may have no more */
         atomic_store(&chain->has_left_some, true);
+        atomic_store(&chain->failed, true);
         return false;
     }
     found->next = chain->batch;
@@ -44,13 +50,16 @@ static bool found(void *user, uint32_t limit_id, struct weir_key key)
     return true;
 }
 
-static void walk_from_start(struct settle_chain *chain, uint32_t tag, int64_t since_us, uint64_t admitted)
+static void walk_from_start(struct settle_chain *chain, const struct settle_record *record)
 {
     chain->walks = true;
     chain->at_end = false;
-    chain->tag = tag;
-    chain->since_us = since_us;
-    chain->admitted = admitted;
+    chain->tag = record->tag;
+    chain->since_us = record->since_us;
+    chain->until_us = record->until_us;
+    chain->by_own_time = record->by_own_time;
+    chain->forgets = false;
+    chain->admitted = record->admitted;
     chain->place = 0;
     atomic_store(&chain->has_left_some, false);
 }
@@ -67,10 +76,18 @@ static bool next_record(struct weir *limiter)
         if (record->walked)
             continue;
         record->walked = true;
-        walk_from_start(chain, record->tag, record->since_us, record->admitted);
+        walk_from_start(chain, record);
     }
     if (!chain->walks && atomic_exchange(&chain->takes_outage, false) && failure_outage(limiter, &outage))
-        walk_from_start(chain, outage.tag, outage.since_us, atomic_load(&settle->admitted));
+        walk_from_start(chain, &(struct settle_record){ .tag = outage.tag,
+                                                        .by_own_time = atomic_load(&settle->own_time_us) >= 0,
+                                                        .since_us = outage.since_us,
+                                                        .until_us = outage.since_us,
+                                                        .admitted = atomic_load(&settle->admitted) });
+    if (!chain->walks && atomic_load(&settle->given_up_count) > 0) {
+        walk_from_start(chain, &(struct settle_record){ .tag = settle->given_up[0] });
+        chain->forgets = true;
+    }
     lock_give(&settle->mutex);
     return chain->walks;
 }
@@ -93,12 +110,25 @@ static bool walk_on(struct weir *limiter)
     struct weir_backend *fallback = limiter->fallback;
     if (chain->at_end) {
         chain->walks = false;
-        if (!atomic_load(&chain->has_left_some))
+        if (chain->forgets)
+            settle_forgotten(limiter, chain->tag);
+        else if (!atomic_load(&chain->has_left_some))
             settle_record_done(limiter, chain->tag, chain->admitted);
         return false;
     }
-    chain->at_end = !fallback->ops->debtors(fallback, chain->tag, &chain->place, BATCH, found, chain);
+    chain->at_end = !fallback->ops->debtors(fallback, chain->tag, &chain->place, BATCH, add_key, chain);
     return true;
+}
+
+void settle_chain_drop(struct settle_chain *chain)
+{
+    struct settle_key *key;
+    while ((key = chain->batch)) {
+        chain->batch = key->next;
+        free(key);
+    }
+    free(chain->limits);
+    *chain = (struct settle_chain){ 0 };
 }
 
 /* ---- The limit of a key ---- */
@@ -132,7 +162,7 @@ static struct weir_limit *limit_of(struct weir *limiter, uint32_t limit_id)
 
 /* ---- A batch ---- */
 
-/* Have a key charged if anything is owed of it. */
+/* Have a key charged if anything is owed of it, or forgotten. */
 static void settle_key(struct weir *limiter, const struct settle_key *key)
 {
     struct settle_chain *chain = &limiter->settle.chain;
@@ -142,18 +172,24 @@ static void settle_key(struct weir *limiter, const struct settle_key *key)
         atomic_store(&chain->has_left_some, true);
         return;
     }
+    if (chain->by_own_time || chain->forgets)
+        now_us = chain->until_us; /* nobody knows how late it is by their time */
     const struct weir_backend_request of = backend_request(limit, weir_key(key->bytes, key->len), 1, now_us, WEIR_TAKE);
+    if (chain->forgets) {
+        settle_forget(limiter, &of, chain->tag, chain->since_us, INT64_MAX);
+        return;
+    }
     struct settlement *settlement = NULL;
     enum settle_claim claim = SETTLE_NOTHING;
-    if (limiter->backend->ops->submit)
-        claim = settle_claim(limiter, &of, chain, true, &settlement);
+    if (limiter->backend->ops->submit && !chain->by_own_time)
+        claim = settle_claim(limiter, &of, chain, true, SETTLE_ANYHOW, &settlement);
     else if (settle_owed(limiter, &of) > 0)
         claim = SETTLE_BY_OTHERS;
     struct failure_outage outage;
     const bool lasts = failure_outage(limiter, &outage) && outage.tag == chain->tag;
-    if (claim == SETTLE_NOTHING && !lasts) /* where it lasts, something may be admitted at this moment */
-        settle_forget(limiter, &of, chain->tag, chain->since_us);
-    else if (claim == SETTLE_BY_OTHERS || claim == SETTLE_NO_MEMORY)
+    if (claim == SETTLE_NOTHING && !lasts && !settle_forget(limiter, &of, chain->tag, chain->since_us, 0))
+        claim = SETTLE_BY_OTHERS; /* who were admitted just now: where it lasts that may be at any moment */
+    if (claim == SETTLE_BY_OTHERS || claim == SETTLE_NO_MEMORY)
         atomic_store(&chain->has_left_some, true);
     else if (claim == SETTLE_OUT_OF_REACH)
         atomic_store(&chain->failed, true);
@@ -181,33 +217,67 @@ static void settle_batch(struct weir *limiter)
 
 /* ---- The chain ---- */
 
-static void begin(struct weir *limiter);
-
-/* The limiter may be gone from here on. */
-static void end(struct weir *limiter)
+/* If there is something to settle and nobody is at it. Whoever is looks once more when it has ended. */
+static bool begin(struct weir *limiter)
 {
     struct settle_chain *chain = &limiter->settle.chain;
-    const bool failed = atomic_load(&chain->failed);
-    atomic_store(&chain->again_us, clock_monotonic_us() + PAUSE_US);
-    atomic_store(&chain->busy, false);
-    if (!failed)
-        begin(limiter);
-    inside_leave(limiter, 1);
+    if (!atomic_load(&chain->again) || atomic_exchange(&chain->busy, true))
+        return false;
+    atomic_store(&chain->again, false);
+    atomic_store(&chain->failed, false);
+    if (!atomic_exchange(&chain->rests, false)) {
+        atomic_store(&chain->has_paid, false);
+        forget_walks(limiter);
+    }
+    return true;
 }
 
-/* Batch after batch, until one has to be waited for. */
-static void run(struct weir *limiter)
+/* After a walk over all records, or one that failed. */
+static void pause(struct settle_chain *chain)
+{
+    const bool begins = atomic_load(&chain->failed) || atomic_load(&chain->has_paid) || chain->pause_us == 0;
+    chain->pause_us = begins ? PAUSE_US : min_of(PAUSE_MOST_US, 2 * chain->pause_us);
+    atomic_store(&chain->again_us, clock_monotonic_us() + chain->pause_us);
+}
+
+/* True: there is more, and it has begun anew. */
+static bool end(struct weir *limiter)
 {
     struct settle_chain *chain = &limiter->settle.chain;
-    while (!atomic_load(&chain->failed) && (chain->walks || next_record(limiter))) {
+    const bool goes_on = !atomic_load(&chain->failed) && !atomic_load(&chain->rests);
+    if (!atomic_load(&chain->rests))
+        pause(chain);
+    atomic_store(&chain->busy, false);
+    return goes_on && begin(limiter);
+}
+
+/* Batch after batch. False: the last has to be waited for. */
+static bool run(struct weir *limiter)
+{
+    struct settle_chain *chain = &limiter->settle.chain;
+    for (int batches = 0; !atomic_load(&chain->failed) && (chain->walks || next_record(limiter)); batches++) {
+        if (batches == RUN_MOST) {
+            atomic_store(&chain->rests, true);
+            break;
+        }
         if (!walk_on(limiter))
             continue;
         atomic_store(&chain->waiting, 1); /* this thread, so that nobody goes on while it submits */
         settle_batch(limiter);
         if (atomic_fetch_sub(&chain->waiting, 1) > 1)
-            return;
+            return false;
     }
-    end(limiter);
+    return true;
+}
+
+/* What has begun, on a call inside that it leaves in the end: the limiter may be gone afterwards. */
+static void go_on(struct weir *limiter)
+{
+    do
+        if (!run(limiter))
+            return; /* whoever is told of the last charge goes on */
+    while (end(limiter));
+    inside_leave(limiter, 1);
 }
 
 void settle_charged(struct weir *limiter, int status)
@@ -216,23 +286,7 @@ void settle_charged(struct weir *limiter, int status)
     if (status != WEIR_OK && status != WEIR_ESTATE)
         atomic_store(&chain->failed, true);
     if (atomic_fetch_sub(&chain->waiting, 1) == 1)
-        run(limiter);
-}
-
-/* If there is something to settle and nobody is at it. Whoever is looks once more when it has ended. */
-static void begin(struct weir *limiter)
-{
-    struct settle_chain *chain = &limiter->settle.chain;
-    if (!atomic_load(&chain->again) || atomic_exchange(&chain->busy, true))
-        return;
-    if (inside_enter(limiter, 1) != WEIR_OK) {
-        atomic_store(&chain->busy, false);
-        return;
-    }
-    atomic_store(&chain->again, false);
-    atomic_store(&chain->failed, false);
-    forget_walks(limiter);
-    run(limiter);
+        go_on(limiter);
 }
 
 void settle_all(struct weir *limiter)
@@ -240,7 +294,12 @@ void settle_all(struct weir *limiter)
     if (!limiter->backend->ops->submit)
         return;
     atomic_store(&limiter->settle.chain.again, true);
-    begin(limiter);
+    if (inside_enter(limiter, 1) != WEIR_OK)
+        return;
+    if (begin(limiter))
+        go_on(limiter);
+    else
+        inside_leave(limiter, 1);
 }
 
 void settle_returned(void *user)
@@ -268,10 +327,10 @@ static void look_on(struct weir *limiter)
 void settle_go_on(struct weir *limiter)
 {
     struct settle *settle = &limiter->settle;
-    if (atomic_load(&settle->count) == 0 || atomic_load(&settle->chain.busy))
+    if (!settle_has_records(limiter) || atomic_load(&settle->chain.busy))
         return;
     if (!limiter->backend->ops->submit)
         look_on(limiter);
-    else if (clock_monotonic_us() >= atomic_load(&settle->chain.again_us))
+    else if (atomic_load(&settle->chain.rests) || clock_monotonic_us() >= atomic_load(&settle->chain.again_us))
         settle_all(limiter);
 }
