@@ -24,9 +24,9 @@ enum weir_verb {
     WEIR_RESET   /* forget the key; the decision is that of a fresh key */
 };
 
-/* A policy made ready to run: integers only, every product below 2^53; of the whole limit if ops->shared, else with this
- * instance's share in it. What each algorithm does with it stands at the top of src/core/<algorithm>.c. Fields that an
- * algorithm has no use for are 0. */
+/* A policy made ready to run: integers only, every product below 2^53; of the whole limit if ops->shared, else with
+ * this instance's share in it. What each algorithm does with it stands at the top of src/core/<algorithm>.c. Fields
+ * that an algorithm has no use for are 0. */
 struct weir_plan {
     int32_t algorithm, refill, align; /* enum weir_algorithm, weir_refill, weir_align */
     int32_t blocks;                   /* sliding window: how many cover a period; one more counts */
@@ -47,13 +47,14 @@ struct weir_backend_request {
     int64_t cost;          /* RESET: 1; TAKE with `ahead`: may be 0 */
     int64_t now_us;        /* the time to decide by, 0 to WEIR_MAX_TIME_US; or WEIR_OWN_CLOCK, see ops->own_clock */
     uint64_t plan_version; /* of the limit's plan when the request was made; 1, 2, 3, ... in this process */
-    /* -1: a key that is not there is fresh. Otherwise the request stands in for a backend that has failed since then: its
-     * plan is this instance's share, and a key that is not there counts as one whose permits were all taken then. */
+    /* -1: a key that is not there is fresh. Otherwise the request stands in for a backend that has failed since then:
+     * its plan is this instance's share, and a key that is not there counts as one whose permits were all taken then.
+     */
     int64_t cold_since_us;
-    /* TAKE: permits to charge ahead of use. If `cost` is admitted (0 is), as many more of them are charged as fit into what
-     * is left then divided by `spread`; decision.ahead says how many, and all else in it is as of after that, but for a
-     * leaky bucket's delay_us, which is for the first of the permits charged. 0: none. Only to a backend that says
-     * ops->shared or stands in for one, and never with `all`. */
+    /* TAKE: permits to charge ahead of use. If `cost` is admitted (0 is), as many more of them are charged as fit into
+     * what is left then divided by `spread`; decision.ahead says how many, and all else in it is as of after that, but
+     * for a leaky bucket's delay_us, which is for the first of the permits charged. 0: none. Only to a backend that
+     * says ops->shared or stands in for one, and never with `all`. */
     int64_t ahead;
     uint32_t spread;   /* 1 to WEIR_MAX_SPREAD where `ahead` is not 0 */
     uint32_t limit_id; /* stands for the limit: 0, 1, 2, ... in the order of definition, and for each outage anew */
@@ -104,8 +105,8 @@ struct weir_backend_ops {
     /* Required. Free it all; nobody else is in `backend` any more. */
     void (*destroy)(struct weir_backend *backend);
 
-    /* Optional. When, on CLOCK_MONOTONIC, there last was no reason to think that the backend could not be reached: now, or
-     * when it began to answer WEIR_EIO without trying. Any thread; never blocks. */
+    /* Optional. When, on CLOCK_MONOTONIC, there last was no reason to think that the backend could not be reached: now,
+     * or when it began to answer WEIR_EIO without trying. Any thread; never blocks. */
     int64_t (*reachable_us)(struct weir_backend *backend);
 
     /* Optional. From now on tell `returned` of each time that the backend can be reached again: on a thread of the
@@ -121,9 +122,9 @@ struct weir_backend_ops {
      * still owed. One atomic step, for others may be admitted at any moment.
      *
      * debtors: visit keys of the limits whose ids have `id_tag` in their bits above the lowest 16, in some order from
-     * *place on (0 at first), and move *place on. It takes about as long as to look at `most` keys, whether there are as
-     * many or none, and ends early when `visit` returns false; then a few keys are visited again by the next call. But
-     * for that, each key that is there from the first call to the last is visited once. False: that was the last.
+     * *place on (0 at first), and move *place on. It takes about as long as to look at `most` keys, whether there are
+     * as many or none, and ends early when `visit` returns false; then a few keys are visited again by the next call.
+     * But for that, each key that is there from the first call to the last is visited once. False: that was the last.
      * `limit_id` tells the limit; the key's bytes are valid during the visit, under a lock: it must not call the
      * backend. */
     int64_t (*debt)(struct weir_backend *backend, const struct weir_backend_request *request);
@@ -131,8 +132,8 @@ struct weir_backend_ops {
     bool (*debtors)(struct weir_backend *backend, uint32_t id_tag, uint64_t *place, size_t most,
                     bool (*visit)(void *user, uint32_t limit_id, struct weir_key key), void *user);
 
-    /* Optional, and needed with submit() if `done` may run on a thread that brings others their answers. Whether this is
-     * such a thread: it must not wait for the backend. */
+    /* Optional, and needed with submit() if `done` may run on a thread that brings others their answers. Whether this
+     * is such a thread: it must not wait for the backend. */
     bool (*is_here)(struct weir_backend *backend);
 
     /* Optional. There are so many instances now. Any thread; never blocks. */
@@ -141,8 +142,9 @@ struct weir_backend_ops {
     /* New entries go below, with the release that added them. */
 };
 
-/* Open a limiter over a backend of one's own. The options max_keys, max_bytes, on_full and keep_idle are for what stands
- * in for it with WEIR_FAIL_LOCAL; mode must be WEIR_LOCAL. Owns `backend` on success only. Errors as weir_open(). */
+/* Open a limiter over a backend of one's own. The options max_keys, max_bytes, on_full and keep_idle are for what
+ * stands in for it with WEIR_FAIL_LOCAL; mode must be WEIR_LOCAL. Owns `backend` on success only. Errors as
+ * weir_open(). */
 WEIR_API int weir_open_backend(const struct weir_options *opts, struct weir_backend *backend, weir **out);
 
 #ifdef __cplusplus

@@ -148,8 +148,8 @@ WEIR_API int weir_policy_file_read(const char *path, int (*visit)(void *user, co
 
 /* ---- The limiter ---- */
 
-/* What a new key gets when max_keys or max_bytes is reached and no key that was looked at, up to 512 of them, is as good
- * as new. The decision's source is then WEIR_BY_FULL. Keys that are there keep their state whatever is chosen. */
+/* What a new key gets when max_keys or max_bytes is reached and no key that was looked at, up to 512 of them, is as
+ * good as new. The decision's source is then WEIR_BY_FULL. Keys that are there keep their state whatever is chosen. */
 enum weir_on_full {
     WEIR_FULL_DENY,  /* denied; retry_after_us is the time until one of the keys looked at comes free */
     WEIR_FULL_ALLOW, /* allowed and not counted */
@@ -169,10 +169,10 @@ enum weir_mode {
 /* What answers when Redis, or a backend of one's own, cannot be reached or does not answer in time. It is asked for
  * takes and peeks; a refund or a reset that fails is always an error, as is a state that is not weir's. */
 enum weir_on_failure {
-    /* This process, by its share (weir_options.instances and those after it; without them that is the whole limit), kept
-     * in memory. Each outage starts cold: every key counts as if all its permits had been taken when it began, so that
-     * an outage is never a second burst; once it is over, what was admitted is charged to Redis before a key is decided
-     * there again. Source WEIR_BY_FALLBACK. */
+    /* This process, by its share (weir_options.instances and those after it; without them that is the whole limit),
+     * kept in memory. Each outage starts cold: every key counts as if all its permits had been taken when it began, so
+     * that an outage is never a second burst; once it is over, what was admitted is charged to Redis before a key is
+     * decided there again. Source WEIR_BY_FALLBACK. */
     WEIR_FAIL_LOCAL,
     WEIR_FAIL_OPEN,   /* allowed and not counted, save what can never fit, for open_for_us; source WEIR_BY_FAIL_OPEN */
     WEIR_FAIL_CLOSED, /* denied, retry_after_us a second or WEIR_NEVER; source WEIR_BY_FAIL_CLOSED */
@@ -196,7 +196,7 @@ struct weir_options {
     int64_t open_for_us; /* WEIR_FAIL_OPEN: how long all is allowed; then it is denied as with WEIR_FAIL_CLOSED. Counted
                           * over all outages, and given back by as long a time without one; 0: however long it lasts */
     int64_t timeout_us;  /* longest stay in one call for the sake of a backend that can block; 1 us to 1 hour; default
-                         * 50,000. The memory backend never does. */
+                          * 50,000. The memory backend never does. */
 
     /* Redis, modes WEIR_DISTRIBUTED and WEIR_HYBRID; elsewhere these must be 0.
      *
@@ -214,15 +214,16 @@ struct weir_options {
 
     /* Leases, mode WEIR_HYBRID; elsewhere these must be 0. All instances must be given the same. */
     int64_t lease_life_us; /* no permit is used later than this after it was taken from Redis: 1000 to 10,000,000;
-                            * default 100,000. Where Redis takes longer than a tenth of it to answer nothing is leased */
+                        * default 100,000. Where Redis takes longer than a tenth of it to answer nothing is leased */
     int64_t lease_max; /* permits that an instance has of a key ahead of use, 1 to WEIR_MAX_PERMITS; default: as many
-                            * as its load asks for and `instances` leave it */
+                        * as its load asks for and `instances` leave it */
     bool strict;       /* greedy token buckets: Redis holds back what comes back in lease_life_us, so that never more
-                            * than the limit passes. Where that is more than half of a limit nothing of it is leased */
+                        * than the limit passes. Where that is more than half of a limit nothing of it is leased */
 
     /* This instance's share of every limit: weight / total weight. All instances must be given the same `instances`
-     * and weights; then what they admit adds up to the limit. In modes WEIR_DISTRIBUTED and WEIR_HYBRID shares matter only
-     * while Redis cannot be had; in the latter `instances` says for how many the leases have to leave room as well. */
+     * and weights; then what they admit adds up to the limit. In modes WEIR_DISTRIBUTED and WEIR_HYBRID shares matter
+     * only while Redis cannot be had; in the latter `instances` says for how many the leases have to leave room as
+     * well. */
     int64_t instances;      /* how many there are: 1 to 10,000; default 1 */
     int64_t rank;           /* this one's place in the order of their ids: 0 to instances-1 */
     int64_t weight;         /* this one's weight: 1 to 65535; default 1, or weights[rank] */
@@ -292,7 +293,7 @@ struct weir_limit_info {
     int64_t lease_life_us; /* 0: nothing of this limit is leased */
     int64_t lease_max;     /* permits of a key that this instance has at most ahead of use */
     int64_t over_max; /* all instances together admit at most so many permits more of a key, in any stretch of time,
-                            * than the limit itself would, as long as Redis is there and keeps what it was told */
+                       * than the limit itself would, as long as Redis is there and keeps what it was told */
 };
 
 /* WEIR_EINVAL if out->size is not a known size. */
@@ -341,7 +342,7 @@ struct weir_decision {      /* 64 bytes */
                              * else took anything; WEIR_NEVER if it never can be */
     int64_t reset_after_us; /* until the key is as good as new; 0: it is */
     int64_t age_us; /* how old the knowledge is by which it was made: since the lease or the denial was asked for,
-                             * since the outage began; else 0. remaining and reset_after_us are as of then */
+                     * since the outage began; else 0. remaining and reset_after_us are as of then */
     int64_t ahead;  /* between backends (<weir/backend.h>); else 0 */
 };
 
@@ -386,8 +387,9 @@ struct weir_request {
 WEIR_API int weir_try_all(weir *w, const struct weir_request *requests, size_t n, struct weir_decision *out);
 
 /* `n` independent weir_try() at the price of fewer: decided in order, times read once a call. On an error nothing in
- * `outs` means anything and requests before the failing one may have been charged. The same holds where on_failure answers in place of
- * Redis: it answers for up to 64 requests at once, some of which Redis may have charged. n = 0 is WEIR_OK. */
+ * `outs` means anything and requests before the failing one may have been charged. The same holds where on_failure
+ * answers in place of Redis: it answers for up to 64 requests at once, some of which Redis may have charged. n = 0 is
+ * WEIR_OK. */
 WEIR_API int weir_try_batch(weir *w, const struct weir_request *requests, size_t n, struct weir_decision *outs);
 
 /* The caller's; stays in place until weir_submit() returned other than 1, or `done` has run. */
@@ -401,8 +403,9 @@ struct weir_op {
 
 /* weir_try() without ever blocking. WEIR_OK: decided already, `done` will not run. 1: `done` will run once, within
  * timeout_us, on a thread of the limiter's or one that is in a call to it (it must not block there) or, if
- * weir_event_fd() has been called, in weir_dispatch(); the bytes of the key must stay until then. `status` is WEIR_OK or an error of weir_try(). Negative: an
- * error, `done` will not run; WEIR_EFULL if WEIR_MAX_SUBMITTED requests wait already. In local mode never 1. */
+ * weir_event_fd() has been called, in weir_dispatch(); the bytes of the key must stay until then. `status` is WEIR_OK
+ * or an error of weir_try(). Negative: an error, `done` will not run; WEIR_EFULL if WEIR_MAX_SUBMITTED requests wait
+ * already. In local mode never 1. */
 WEIR_API int weir_submit(weir *w, struct weir_op *op);
 
 /* A file descriptor for the caller's own event loop: readable while weir_dispatch() has requests to complete. From the

@@ -6,7 +6,7 @@
  *     token bucket, leaky bucket   'T' or 'L', p I7, q I7, tick_us I3, size I4           used units I7, tick I7
  *     interval refill              'I', align I1, limit I4, period_us I7, size I4        used I4, last refill in us I7
  *     fixed window                 'F', align I1, period_us I7, size I4                  used I4, start in us I7
- *     sliding window               'S', blocks I2, us of a block I7, size I4             newest block I7, n I2, n counts I4
+ *     sliding window               'S', blocks I2, us of a block I7, size I4            newest block I7, n I2, n counts I4
  *
  * lua/<algorithm>.lua has the same. Nothing used is no state at all. (36 bytes at most, but for sliding windows: up to
  * 44 Redis keeps a value in one piece with its header.)

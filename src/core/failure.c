@@ -1,19 +1,19 @@
 /* failure.c - tells outages from one another and answers during one.
  *
- * An outage begins with the first failure after a success and ends with the next success. A process that asks seldom may
- * see no success for long: so a failure also begins a new one if the backend says that it could be reached, for all it
- * knew, OUTAGE_GAP_US after the last. Within an outage the fallback takes every key for one whose permits were all taken
- * when it began; that time is set once, so a failure among others gives nobody anything. Each outage has a number, which
- * makes its keys in the fallback others than those of the outage before. What was admitted by then is settled (settle.c).
+ * An outage begins with the first failure after a success and ends with the next success. A process that asks seldom
+ * may see no success for long: so a failure also begins a new one if the backend says that it could be reached, for all
+ * it knew, OUTAGE_GAP_US after the last. Within an outage the fallback takes every key for one whose permits were all
+ * taken when it began; that time is set once, so a failure among others gives nobody anything. Each outage has a
+ * number, which makes its keys in the fallback others than those of the outage before. What was admitted by then is
+ * settled (settle.c).
  *
  * All of it is one word, which whoever fails or succeeds reads without a lock; beginnings and ends are written under
  * settle.mutex, with what follows from them:
  *
  *     63 .. 17   when it began, in units of 64 us, rounded up: what is lost by that is never a permit too many
- *     16 ..  2   the outage's number; it comes round after 32,768 outages: a state that is as old as that goes on as the
- *                meter that it is, which is no burst either
- *           1    whether the log was told of it; not of one that begins OUTAGE_TELL_US after the last that was, or sooner
- *           0    whether it lasts
+ *     16 ..  2   the outage's number; it comes round after 32,768 outages: a state that is as old as that goes on as
+ * the meter that it is, which is no burst either 1    whether the log was told of it; not of one that begins
+ * OUTAGE_TELL_US after the last that was, or sooner 0    whether it lasts
  */
 #include "core/failure.h"
 

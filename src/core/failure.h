@@ -32,13 +32,13 @@ bool failure_outage(const struct weir *limiter, struct failure_outage *out);
 /* The backend has answered: it is over. */
 void failure_over(struct weir *limiter, int64_t now_us);
 
-/* The stand-in's plans have changed. An outage that lasts is over as if the backend had answered, and goes on as another: a
- * state carried over to a larger share would be one that is not cold any more, and to a smaller one it could not hold what
- * is owed. */
+/* The stand-in's plans have changed. An outage that lasts is over as if the backend had answered, and goes on as
+ * another: a state carried over to a larger share would be one that is not cold any more, and to a smaller one it could
+ * not hold what is owed. */
 void failure_split(struct weir *limiter);
 
-/* In the child of a fork, which has one thread: what its parent's stand-in has admitted is not its own, so an outage that
- * it is in begins anew. */
+/* In the child of a fork, which has one thread: what its parent's stand-in has admitted is not its own, so an outage
+ * that it is in begins anew. */
 void failure_begin_in_child(struct weir *limiter);
 
 /* The time of a request as outages are told by: its own, or the limiter's clock as far as it is in range. */
