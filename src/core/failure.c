@@ -12,8 +12,10 @@
  *
  *     63 .. 17   when it began, in units of 64 us, rounded up: what is lost by that is never a permit too many
  *     16 ..  2   the outage's number; it comes round after 32,768 outages: a state that is as old as that goes on as
- * the meter that it is, which is no burst either 1    whether the log was told of it; not of one that begins
- * OUTAGE_TELL_US after the last that was, or sooner 0    whether it lasts
+ *                the meter that it is, which is no burst either
+ *           1    whether the log was told of it; not of one that begins OUTAGE_TELL_US after the last that was, or
+ *                sooner
+ *           0    whether it lasts
  */
 #include "core/failure.h"
 
