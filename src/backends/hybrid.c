@@ -24,7 +24,6 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 /* ---- Other verbs ---- */
 
@@ -220,14 +219,6 @@ void hybrid_watch_forks(struct weir_backend *backend)
     forks_watch(&hybrid->forks);
 }
 
-static int64_t boottime_us(void *user)
-{
-    struct timespec time;
-    (void)user;
-    clock_gettime(CLOCK_BOOTTIME, &time);
-    return (int64_t)time.tv_sec * WEIR_SECOND + time.tv_nsec / 1000;
-}
-
 static const struct weir_backend_ops hybrid_ops = {
     .size = sizeof hybrid_ops,
     .name = "hybrid",
@@ -256,8 +247,7 @@ int hybrid_open(const struct hybrid_settings *settings, struct weir_backend *rem
     hybrid->rules = settings->leases;
     hybrid->instances = settings->leases.instances;
     hybrid->timeout_us = settings->timeout_us;
-    hybrid->now_us = settings->now_us ? settings->now_us : boottime_us;
-    hybrid->user = settings->user;
+    clock_init(&hybrid->clock, settings->now_us, settings->user);
     accounts_init(&hybrid->accounts, settings->max_keys, settings->max_bytes);
     hybrid->accounts.keep_idle = settings->keep_idle;
     *out = &hybrid->backend;

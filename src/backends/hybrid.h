@@ -9,7 +9,7 @@ struct hybrid_settings {
     int64_t max_keys, max_bytes; /* for keys that have a lease, a denial or recent requests */
     bool keep_idle;     /* until there is no room: which are found first is by chance, and a replay must not be */
     int64_t timeout_us; /* how long to wait for what is asked ahead of use */
-    /* What leases are held by: microseconds that count suspend, from any zero; NULL: CLOCK_BOOTTIME. Requests that
+    /* What leases are held by: microseconds that count suspend, from any zero; NULL: core/clock.h's. Requests that
      * bring a time of their own are held by that. */
     int64_t (*now_us)(void *user);
     void *user;

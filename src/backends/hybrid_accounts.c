@@ -125,16 +125,21 @@ void account_keep_up(struct account_shard *shard, struct account *account, const
         account_count_lost(shard, account);
     }
     if (account->by_caller != by_caller) {
-        account_forget_lease(shard, account);
-        account->lease.turn_us = 0;
+        account_forget_times(shard, account);
         account->by_caller = by_caller;
     }
+}
+
+void account_forget_times(struct account_shard *shard, struct account *account)
+{
+    account_forget_lease(shard, account);
+    account->lease.turn_us = 0;
 }
 
 void account_land(struct account_shard *shard, struct account *account, const struct lease_rules *rules,
                   const struct lease_ask *ask, int64_t asked_us, int64_t now_us, const struct weir_decision *decision)
 {
-    const int64_t granted = decision->ahead + (!ask->whole && decision->allowed ? ask->cost : 0);
+    const int64_t granted = lease_granted(ask, decision);
     shard->leased += (uint64_t)granted;
     if (account) {
         lease_land(&account->lease, rules, ask, asked_us, now_us, decision);

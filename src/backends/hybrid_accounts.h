@@ -66,12 +66,14 @@ struct account *account_find(struct account_shard *shard, const struct weir_back
 struct account *account_add(struct accounts *accounts, struct account_shard *shard, const struct lease_rules *rules,
                             const struct weir_backend_request *request, int64_t now_us) REQUIRES(shard->mutex);
 
-/* Put the limit's plan in force: under another one what it holds is lost, and so is what is on its way. */
+/* Have it under the limit's plan and by the request's clock: under another plan, or by another clock, what it holds is
+ * lost, and so is what is on its way. */
 void account_keep_up(struct account_shard *shard, struct account *account, const struct weir_backend_request *request)
     REQUIRES(shard->mutex);
 
-/* What it holds is lost. */
+/* What it holds is lost; and no time that it knows means anything any more. */
 void account_forget_lease(struct account_shard *shard, struct account *account) REQUIRES(shard->mutex);
+void account_forget_times(struct account_shard *shard, struct account *account) REQUIRES(shard->mutex);
 
 /* What Redis has decided of `ask`, for the account's lease; NULL: there is no account any more. */
 void account_land(struct account_shard *shard, struct account *account, const struct lease_rules *rules,

@@ -77,8 +77,7 @@ static void member_lease(struct hybrid *hybrid, const struct weir_backend_reques
             leaves = request_flight_ahead(hybrid, shard, account, request, now_us);
     }
     lock_give(&shard->mutex);
-    if (leaves)
-        flight_launch(leaves);
+    flight_launch(leaves);
     if (ask.ahead == 0)
         return;
     const struct weir_backend_request asked = hybrid_asked(request, &ask);

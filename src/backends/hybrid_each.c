@@ -2,7 +2,7 @@
 #include "backends/hybrid_each.h"
 
 #include "backends/hybrid_request.h"
-#include "backends/same_key.h"
+#include "core/same_key.h"
 
 #include <assert.h>
 
@@ -209,8 +209,7 @@ static int decide_each(struct hybrid *hybrid, const struct weir_backend_request 
                 continue;
             *course = n == 1 ? plot(hybrid, requests, NULL, &askings->caller.waiter, out)
                              : plot_in_turn(hybrid, &batch, i, out);
-            if (course->leaves)
-                flight_launch(course->leaves);
+            flight_launch(course->leaves);
             asks = asks || course->what == ASKS;
             later += course->what == LATER;
         }
@@ -255,8 +254,7 @@ static bool decide_by_lease(struct hybrid *hybrid, const struct weir_backend_req
             leaves = request_flight_ahead(hybrid, shard, account, request, now_us);
     }
     lock_give(&shard->mutex);
-    if (leaves)
-        flight_launch(leaves);
+    flight_launch(leaves);
     return answer != LEASE_ASK;
 }
 
@@ -291,10 +289,10 @@ int hybrid_submit_one(struct hybrid *hybrid, const struct weir_backend_request *
     struct hybrid_waiter *waiter = (struct hybrid_waiter *)(void *)&op->opaque[2];
     *waiter = (struct hybrid_waiter){ .op = op, .deadline_us = deadline_us, .now_us = request->now_us };
     struct course course = plot(hybrid, request, NULL, waiter, &op->decision);
-    if (course.what == DECIDED && course.leaves)
+    if (course.what == DECIDED) {
         flight_launch(course.leaves);
-    if (course.what == DECIDED)
         return WEIR_OK;
+    }
     if (course.what == ASKS) { /* alone: for lack of room for an account, or of time to wait for its flight */
         if (course.ask.ahead == 0)
             request_failed(hybrid, request, &course.ask); /* what it lacks is not asked for: all of it is */

@@ -11,9 +11,8 @@ struct hybrid_flight {
     struct weir_op op; /* the remote's */
     struct hybrid *hybrid;
     struct account_shard *shard;
-    struct account *account; /* stays while this is on its way; NULL: a request alone */
-    struct weir_backend_request
-        request; /* of the first who waits, or like it; with an account the key is the account's */
+    struct account *account;             /* stays while this is on its way; NULL: a request alone */
+    struct weir_backend_request request; /* the first waiter's, or like it; with an account the key is the account's */
     struct lease_ask ask;
     int64_t asked_us, deadline_us;
     bool is_led; /* what is asked for is the first waiter's request */

@@ -11,6 +11,7 @@
 #define BACKENDS_HYBRID_FLIGHT_H
 
 #include "backends/hybrid_accounts.h"
+#include "core/clock.h"
 #include "core/forks.h"
 
 struct hybrid {
@@ -20,8 +21,7 @@ struct hybrid {
     _Atomic int64_t instances;
     _Atomic int64_t trip_us; /* how long an answer takes: a moving average; relaxed */
     int64_t timeout_us;
-    int64_t (*now_us)(void *user);
-    void *user;
+    struct clock clock; /* (c) by which leases are held */
     struct accounts accounts;
     struct forks_watcher forks;
 };
@@ -46,7 +46,7 @@ struct hybrid_caller {
 /* The time by which leases are held for a request. */
 static inline int64_t hybrid_time(const struct hybrid *hybrid, int64_t request_us)
 {
-    return request_us == WEIR_OWN_CLOCK ? hybrid->now_us(hybrid->user) : request_us;
+    return request_us == WEIR_OWN_CLOCK ? clock_now_us(&hybrid->clock) : request_us;
 }
 
 static inline struct lease_rules hybrid_rules(const struct hybrid *hybrid)
@@ -86,6 +86,7 @@ struct hybrid_flight *flight_make_ahead(struct hybrid *hybrid, struct account_sh
 struct hybrid_flight *flight_make_lone(struct hybrid *hybrid, const struct weir_backend_request *request,
                                        const struct lease_ask *ask, int64_t asked_us, struct hybrid_waiter *waiter);
 
+/* No lock is held; NULL: there is none. */
 void flight_launch(struct hybrid_flight *flight);
 
 /* The same for one that carries an op that is being submitted: 1, or what it has come to at once. */

@@ -17,14 +17,10 @@ struct account *request_account(struct hybrid *hybrid, struct account_shard *sha
         const struct lease_rules rules = hybrid_rules(hybrid);
         return make ? account_add(&hybrid->accounts, shard, &rules, request, now_us) : NULL;
     }
-    if (account->lease.version < request->plan_version)
+    if (account->lease.version < request->plan_version || account->by_caller != by_caller)
         account_keep_up(shard, account, request);
-    /* One clock says nothing about times by another, nor one that has stepped back about what it told before. */
-    if (account->by_caller != by_caller || lease_is_ahead(&account->lease, now_us)) {
-        account_forget_lease(shard, account);
-        account->lease.turn_us = 0;
-        account->by_caller = by_caller;
-    }
+    if (lease_is_ahead(&account->lease, now_us)) /* the clock has stepped back */
+        account_forget_times(shard, account);
     return account;
 }
 

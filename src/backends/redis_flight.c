@@ -1,8 +1,8 @@
 /* redis_flight.c - requests on their way to Redis: put into script calls, and those written. */
 #include "backends/redis_call.h"
 #include "backends/redis_key.h"
-#include "backends/same_key.h"
 #include "core/arith.h"
+#include "core/same_key.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>

@@ -388,7 +388,7 @@ static void sleep_and_step(struct redis_io *io)
     bool stay = wakeable && atomic_load_explicit(&engine->queue, memory_order_seq_cst) != NULL;
     int64_t due_us = next_due_us(io, now_us);
     int64_t left_us = stay ? 0 : due_us == INT64_MAX ? -1 : max_of(0, due_us - now_us);
-    const struct timespec left = { .tv_sec = left_us / WEIR_SECOND, .tv_nsec = left_us % WEIR_SECOND * 1000 };
+    const struct timespec left = clock_timespec(left_us);
     int count = ppoll(fds, 3, left_us < 0 ? NULL : &left, NULL);
     atomic_store_explicit(&engine->asleep, false, memory_order_seq_cst);
     if (count <= 0)

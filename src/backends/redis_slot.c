@@ -70,7 +70,7 @@ static bool wait_and_step(struct redis_link *link, int64_t deadline_us)
     int64_t left_us = deadline_us - clock_monotonic_us();
     if (left_us <= 0)
         return false;
-    const struct timespec left = { .tv_sec = left_us / WEIR_SECOND, .tv_nsec = left_us % WEIR_SECOND * 1000 };
+    const struct timespec left = clock_timespec(left_us);
     int count = ppoll(&ready, 1, &left, NULL);
     if (count > 0)
         redis_link_step(link);

@@ -11,7 +11,7 @@
 /* Sleep until `until_us` on CLOCK_MONOTONIC, or less: WEIR_ECLOSED if the limiter is being closed. */
 static int sleep_until(struct weir *limiter, int64_t until_us)
 {
-    const struct timespec until = { .tv_sec = until_us / WEIR_SECOND, .tv_nsec = until_us % WEIR_SECOND * 1000 };
+    const struct timespec until = clock_timespec(until_us);
     int woken = 0;
     lock_take(&limiter->wait_mutex);
     while (!limiter->closing && woken != ETIMEDOUT)

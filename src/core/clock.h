@@ -27,6 +27,11 @@ static inline int64_t clock_now_us(const struct clock *clock)
     return clock->epoch_us + (int64_t)time.tv_sec * 1000000 + time.tv_nsec / 1000;
 }
 
+static inline struct timespec clock_timespec(int64_t us)
+{
+    return (struct timespec){ .tv_sec = us / 1000000, .tv_nsec = us % 1000000 * 1000 };
+}
+
 /* CLOCK_MONOTONIC in microseconds: for deadlines, whatever clock the limiter has. */
 int64_t clock_monotonic_us(void);
 

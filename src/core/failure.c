@@ -332,13 +332,10 @@ static int deny_for_now(const struct weir_backend_request *requests, size_t n, s
 int failure_decide(struct weir *limiter, struct weir_backend_request *requests, size_t n, bool all, int64_t deadline_us,
                    struct weir_decision *out)
 {
+    const bool is_due = settle_is_due(limiter);
+    const bool is_calm = !is_due && !(atomic_load_explicit(&limiter->outage, memory_order_relaxed) & OUTAGE_LASTS);
     int error = WEIR_OK;
-    if (!settle_is_due(limiter) && !(atomic_load_explicit(&limiter->outage, memory_order_relaxed) & OUTAGE_LASTS)) {
-        error = limiter->backend->ops->decide(limiter->backend, requests, n, all, deadline_us, out);
-        assert(error <= 0);
-        return error ? failure_answer(limiter, error, requests, n, all, out) : WEIR_OK;
-    }
-    if (settle_is_due(limiter) && requests[0].verb != WEIR_REFUND) {
+    if (is_due && requests[0].verb != WEIR_REFUND) {
         if (deadline_us < 0)
             deadline_us = clock_monotonic_us() - deadline_us; /* it is for both */
         error = settle_before(limiter, requests, n, deadline_us);
@@ -348,6 +345,8 @@ int failure_decide(struct weir *limiter, struct weir_backend_request *requests, 
     if (!error)
         error = limiter->backend->ops->decide(limiter->backend, requests, n, all, deadline_us, out);
     assert(error <= 0);
+    if (!error && is_calm)
+        return WEIR_OK;
     if (!error && requests[0].verb == WEIR_RESET && settle_is_due(limiter))
         settle_forgive(limiter, &requests[0]);
     return failure_answer(limiter, error, requests, n, all, out);

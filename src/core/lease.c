@@ -10,48 +10,7 @@
 #define AVERAGE_ONE 16  /* the average is kept in 16ths ... */
 #define AVERAGE_TURNS 4 /* ... and moves by a quarter of the difference each half life */
 
-/* ---- By the rules alone ---- */
-
-static bool is_greedy(const struct weir_plan *plan)
-{
-    return plan->algorithm == WEIR_TOKEN_BUCKET && plan->refill == WEIR_GREEDY;
-}
-
-/* Permits that come back to a greedy bucket in one life, rounded up. */
-static int64_t life_permits(const struct lease_rules *rules, const struct weir_plan *plan)
-{
-    const int64_t units = mul_capped(div_up(rules->life_us, plan->tick_us), plan->p);
-    return units > INT64_MAX - plan->q ? WEIR_MAX_PERMITS : div_up(units, plan->q);
-}
-
-int64_t lease_reserve(const struct lease_rules *rules, const struct weir_plan *plan)
-{
-    if (rules->life_us == 0 || !rules->strict || !is_greedy(plan))
-        return 0;
-    const int64_t reserve = life_permits(rules, plan);
-    return reserve <= plan->size / 2 ? reserve : 0;
-}
-
-bool lease_is_on(const struct lease_rules *rules, const struct weir_plan *plan)
-{
-    if (rules->life_us == 0 || plan->size < 2 * rules->instances)
-        return false;
-    return !rules->strict || !is_greedy(plan) || plan->reserve > 0;
-}
-
-int64_t lease_max(const struct lease_rules *rules, const struct weir_plan *plan)
-{
-    if (!lease_is_on(rules, plan))
-        return 0;
-    return min_of(rules->max, 2 * (plan->size / (2 * rules->instances))); /* two grants, each of its part of the room */
-}
-
-int64_t lease_over_max(const struct lease_rules *rules, const struct weir_plan *plan)
-{
-    if (rules->strict || !is_greedy(plan) || !lease_is_on(rules, plan))
-        return 0;
-    return min_of(rules->instances * lease_max(rules, plan), life_permits(rules, plan));
-}
+/* ---- Times ---- */
 
 /* How long what was charged by `decision` is good for, were it not for the life of leases. The decision's times count
  * from Redis's now. */
@@ -68,13 +27,6 @@ static int64_t good_for_us(const struct weir_plan *plan, const struct weir_decis
         return INT64_MAX;
     const int64_t refills = div_up(plan->size - decision->remaining, plan->limit);
     return decision->reset_after_us - max_of(0, refills - 1) * plan->period_us;
-}
-
-/* How long it may be used, from when it was asked for, which is no later than Redis's now was. */
-static int64_t life_of(const struct lease_rules *rules, const struct weir_plan *plan,
-                       const struct weir_decision *decision)
-{
-    return min_of(rules->life_us, good_for_us(plan, decision));
 }
 
 /* How long a grant asked for now will be good for, as far as can be told: until the next edge. */
@@ -347,15 +299,11 @@ static void add_batch(struct lease *lease, const struct lease_batch *grant)
 /* How long one permit more than what `decision` leaves has to wait, at least. */
 static int64_t least_wait_us(const struct weir_plan *plan, const struct weir_decision *decision)
 {
-    const int64_t used = plan->size - decision->remaining;
-    switch (plan->algorithm) {
-    case WEIR_FIXED_WINDOW: return decision->reset_after_us;
-    case WEIR_SLIDING_WINDOW: return decision->reset_after_us - plan->blocks * plan->period_us;
-    default: break;
-    }
-    if (plan->refill == WEIR_INTERVAL)
-        return decision->reset_after_us - max_of(0, div_up(used, plan->limit) - 1) * plan->period_us;
-    return decision->reset_after_us - div_up(mul_capped(max_of(0, used - 1), plan->q), plan->p) * plan->tick_us;
+    const int64_t good_us = good_for_us(plan, decision); /* where permits come back at once, until they do */
+    const int64_t others = max_of(0, plan->size - decision->remaining - 1);
+    return good_us < INT64_MAX
+               ? good_us
+               : decision->reset_after_us - div_up(mul_capped(others, plan->q), plan->p) * plan->tick_us;
 }
 
 bool lease_was_denied(struct lease *lease, const struct lease_ask *ask, int64_t asked_us, int64_t now_us, int64_t cost,
@@ -386,7 +334,7 @@ void lease_land(struct lease *lease, const struct lease_rules *rules, const stru
 {
     const struct weir_plan *plan = &lease->plan;
     const int64_t direct = ask->whole && decision->allowed ? ask->cost : 0;
-    const int64_t granted = decision->ahead + (ask->whole || !decision->allowed ? 0 : ask->cost);
+    const int64_t granted = lease_granted(ask, decision);
     if (ask->era != lease->era) {
         lease->lost += (uint64_t)granted;
         return;
@@ -413,7 +361,7 @@ void lease_land(struct lease *lease, const struct lease_rules *rules, const stru
     const struct lease_batch grant = {
         .left = granted,
         .asked_us = asked_us,
-        .end_us = asked_us + life_of(rules, plan, decision),
+        .end_us = asked_us + min_of(rules->life_us, good_us),
         .slot_us = now_us + decision->delay_us,
         .next = direct,
     };

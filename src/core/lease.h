@@ -75,11 +75,10 @@ struct lease_ask {
     int64_t cost, ahead;
     uint32_t spread;
     bool whole; /* `cost` is all of the request's: the answer is its decision. Else it is what the lease lacks for it */
-    bool
-        alone; /* nothing is leased of this key, or it is asked for so seldom that no other waits for the same answer */
+    bool alone; /* no other is likely to wait for the same answer: the key is asked for seldom, or nothing is leased */
 };
 
-/* ---- By the rules alone ---- */
+/* ---- By the rules alone: lease_rules.c ---- */
 
 /* Whether anything of a limit is leased. */
 bool lease_is_on(const struct lease_rules *rules, const struct weir_plan *plan);
@@ -140,6 +139,12 @@ int64_t lease_left(struct lease *lease, int64_t now_us);
  * what others wait for beside it; `trip_us`: how long an answer takes. */
 struct lease_ask lease_ask(struct lease *lease, const struct lease_rules *rules, int64_t now_us, int64_t cost,
                            int64_t waiting, int64_t trip_us);
+
+/* The permits of an answer that are for the lease: all but those of a request that Redis itself has decided. */
+static inline int64_t lease_granted(const struct lease_ask *ask, const struct weir_decision *decision)
+{
+    return decision->ahead + (ask->whole || !decision->allowed ? 0 : ask->cost);
+}
 
 /* Redis has decided what was asked for at `asked_us`. What was asked for in another era is lost. */
 void lease_land(struct lease *lease, const struct lease_rules *rules, const struct lease_ask *ask, int64_t asked_us,

@@ -309,11 +309,6 @@ struct settle_debt settle_assess(struct weir *limiter, const struct weir_backend
     return debt;
 }
 
-int64_t settle_owed(struct weir *limiter, const struct weir_backend_request *of)
-{
-    return settle_assess(limiter, of).permits;
-}
-
 int64_t settle_pay(struct weir *limiter, const struct weir_backend_request *of, const struct settle_part *part,
                    int64_t permits)
 {

@@ -88,9 +88,6 @@ struct settle_debt {
 /* What is owed of the key of a request at its time. */
 struct settle_debt settle_assess(struct weir *limiter, const struct weir_backend_request *of);
 
-/* Permits owed of a request's key. */
-int64_t settle_owed(struct weir *limiter, const struct weir_backend_request *of);
-
 /* So much of a part has been paid, which the stand-in writes down; what is left. That is owed, and so is what it has
  * admitted meanwhile: for a thread may still be in it that went there in the outage. */
 int64_t settle_pay(struct weir *limiter, const struct weir_backend_request *of, const struct settle_part *part,

@@ -54,12 +54,8 @@ static void walk_from_start(struct settle_chain *chain, const struct settle_reco
 {
     chain->walks = true;
     chain->at_end = false;
-    chain->tag = record->tag;
-    chain->since_us = record->since_us;
-    chain->until_us = record->until_us;
-    chain->by_own_time = record->by_own_time;
+    chain->record = *record;
     chain->forgets = false;
-    chain->admitted = record->admitted;
     chain->place = 0;
     atomic_store(&chain->has_left_some, false);
 }
@@ -111,12 +107,12 @@ static bool walk_on(struct weir *limiter)
     if (chain->at_end) {
         chain->walks = false;
         if (chain->forgets)
-            settle_forgotten(limiter, chain->tag);
+            settle_forgotten(limiter, chain->record.tag);
         else if (!atomic_load(&chain->has_left_some))
-            settle_record_done(limiter, chain->tag, chain->admitted);
+            settle_record_done(limiter, chain->record.tag, chain->record.admitted);
         return false;
     }
-    chain->at_end = !fallback->ops->debtors(fallback, chain->tag, &chain->place, BATCH, add_key, chain);
+    chain->at_end = !fallback->ops->debtors(fallback, chain->record.tag, &chain->place, BATCH, add_key, chain);
     return true;
 }
 
@@ -172,22 +168,22 @@ static void settle_key(struct weir *limiter, const struct settle_key *key)
         atomic_store(&chain->has_left_some, true);
         return;
     }
-    if (chain->by_own_time || chain->forgets)
-        now_us = chain->until_us; /* nobody knows how late it is by their time */
+    if (chain->record.by_own_time || chain->forgets)
+        now_us = chain->record.until_us; /* nobody knows how late it is by their time */
     const struct weir_backend_request of = backend_request(limit, weir_key(key->bytes, key->len), 1, now_us, WEIR_TAKE);
     if (chain->forgets) {
-        settle_forget(limiter, &of, chain->tag, chain->since_us, INT64_MAX);
+        settle_forget(limiter, &of, chain->record.tag, chain->record.since_us, INT64_MAX);
         return;
     }
     struct settlement *settlement = NULL;
     enum settle_claim claim = SETTLE_NOTHING;
-    if (limiter->backend->ops->submit && !chain->by_own_time)
+    if (limiter->backend->ops->submit && !chain->record.by_own_time)
         claim = settle_claim(limiter, &of, chain, true, SETTLE_ANYHOW, &settlement);
-    else if (settle_owed(limiter, &of) > 0)
+    else if (settle_assess(limiter, &of).permits > 0)
         claim = SETTLE_BY_OTHERS;
     struct failure_outage outage;
-    const bool lasts = failure_outage(limiter, &outage) && outage.tag == chain->tag;
-    if (claim == SETTLE_NOTHING && !lasts && !settle_forget(limiter, &of, chain->tag, chain->since_us, 0))
+    const bool lasts = failure_outage(limiter, &outage) && outage.tag == chain->record.tag;
+    if (claim == SETTLE_NOTHING && !lasts && !settle_forget(limiter, &of, chain->record.tag, chain->record.since_us, 0))
         claim = SETTLE_BY_OTHERS; /* who were admitted just now: where it lasts that may be at any moment */
     if (claim == SETTLE_BY_OTHERS || claim == SETTLE_NO_MEMORY)
         atomic_store(&chain->has_left_some, true);

@@ -7,29 +7,13 @@
 #include "core/settle.h"
 
 #include "core/arith.h"
+#include "core/same_key.h"
 #include "core/verbs.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
 /* ---- A settlement ---- */
-
-/* A charge of what is owed, but for `ahead`. */
-static struct weir_backend_request charge_request(struct weir_limit *limit, struct weir_key key, uint64_t hash,
-                                                  int64_t now_us)
-{
-    return (struct weir_backend_request){
-        .limit = limit,
-        .key = key,
-        .hash = hash,
-        .now_us = now_us,
-        .plan_version = plan_cell_version(&limit->plan),
-        .cold_since_us = -1,
-        .spread = 1,
-        .limit_id = limit->id,
-        .verb = WEIR_TAKE,
-    };
-}
 
 static struct settlement *settlement_make(const struct weir_backend_request *of, const void *owner)
 {
@@ -38,7 +22,9 @@ static struct settlement *settlement_make(const struct weir_backend_request *of,
         return NULL;
     memset(settlement, 0, sizeof *settlement);
     memcpy(settlement->key, of->key.data, of->key.len);
-    settlement->charge = charge_request(of->limit, weir_key(settlement->key, of->key.len), of->hash, of->now_us);
+    const struct weir_key key = weir_key(settlement->key, of->key.len);
+    settlement->charge = backend_request(of->limit, key, 0, of->now_us, WEIR_TAKE);
+    settlement->charge.spread = 1;
     settlement->owner = owner;
     return settlement;
 }
@@ -48,12 +34,8 @@ static struct settlement **settlement_find(struct weir *limiter, const struct we
     REQUIRES(limiter->settle.mutex)
 {
     struct settlement **link = &limiter->settle.under_way[like->hash % SETTLE_BUCKETS];
-    for (; *link; link = &(*link)->next) {
-        const struct weir_backend_request *charge = &(*link)->charge;
-        if (charge->hash == like->hash && charge->limit == like->limit && charge->key.len == like->key.len &&
-            memcmp(charge->key.data, like->key.data, like->key.len) == 0)
-            break;
-    }
+    while (*link && !same_key(&(*link)->charge, like))
+        link = &(*link)->next;
     return link;
 }
 
@@ -191,7 +173,7 @@ static int charge(struct weir *limiter, struct settlement **settlements, size_t 
 static int await_change(struct weir *limiter, uint64_t ended, int64_t until_us)
 {
     struct settle *settle = &limiter->settle;
-    const struct timespec until = { .tv_sec = until_us / WEIR_SECOND, .tv_nsec = until_us % WEIR_SECOND * 1000 };
+    const struct timespec until = clock_timespec(until_us);
     int woken = 0;
     lock_take(&limiter->settle.mutex);
     while (settle->ended == ended && woken != ETIMEDOUT)

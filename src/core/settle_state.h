@@ -23,23 +23,19 @@ struct settle_record {
 /* The walk that settles all keys, one record after the other. What is not atomic is whose it is while it is busy. */
 struct settle_chain {
     atomic_bool busy;
-    atomic_bool again;         /* there is more to settle than there was when it began */
-    atomic_bool takes_outage;  /* that lasts, too */
-    atomic_bool failed;        /* a charge did */
-    atomic_bool has_left_some; /* keys of the record are still owed */
-    atomic_size_t waiting;     /* for charges of the batch */
-    _Atomic int64_t again_us;  /* on CLOCK_MONOTONIC: not to begin anew before, unless there is more to settle */
-    int64_t pause_us;          /* that it was set with */
-    atomic_bool has_paid;      /* a charge has found room since it began */
-    atomic_bool rests;         /* amid a walk, for the next who comes along */
-    bool walks, at_end;        /* it is at a record; has seen all of it */
-    uint32_t tag;              /* of that record */
-    uint64_t admitted;         /* in it when the walk began */
-    uint64_t place;            /* in it, see ops->debtors */
-    int64_t since_us;          /* of it */
-    bool by_own_time;          /* it is */
-    int64_t until_us;          /* of it */
-    bool forgets;              /* it was given up: what is owed of its keys is forgotten */
+    atomic_bool again;           /* there is more to settle than there was when it began */
+    atomic_bool takes_outage;    /* that lasts, too */
+    atomic_bool failed;          /* a charge did */
+    atomic_bool has_left_some;   /* keys of the record are still owed */
+    atomic_size_t waiting;       /* for charges of the batch */
+    _Atomic int64_t again_us;    /* on CLOCK_MONOTONIC: not to begin anew before, unless there is more to settle */
+    int64_t pause_us;            /* that it was set with */
+    atomic_bool has_paid;        /* a charge has found room since it began */
+    atomic_bool rests;           /* amid a walk, for the next who comes along */
+    bool walks, at_end;          /* it is at a record; has seen all of it */
+    struct settle_record record; /* which it is at, as that was when the walk began */
+    uint64_t place;              /* in it, see ops->debtors */
+    bool forgets;                /* it was given up: what is owed of its keys is forgotten */
     struct settle_key *batch;
     struct weir_limit **limits; /* by id */
     size_t limit_count;

@@ -63,14 +63,14 @@ mutant() { # PROMISE WORD SCENARIO FILE SED
 
 lease=src/core/lease.c
 flight=src/backends/hybrid_flight.c
-mutant H1 H1: hoard $lease 's/\.end_us = asked_us + life_of/.end_us = now_us + life_of/'
+mutant H1 H1: hoard $lease 's/\.end_us = asked_us + min_of/.end_us = now_us + min_of/'
 mutant H1 H1: hoard $lease 's/batch->left > 0 && now_us >= batch->end_us/batch->left < 0/'
 mutant H1 H1: calm $lease 's/\.left = granted,/.left = 2 * granted,/'
 mutant H1 H1: hoard src/core/plan.c 's/plan->size -= permits;/;/'
 mutant H2 H2: calm $flight 's/asked\.verb = WEIR_TAKE;/asked.verb = ask->cost ? WEIR_TAKE : WEIR_REFUND;/'
-mutant H3 H3: hoard $lease 's/case WEIR_FIXED_WINDOW: return decision->reset_after_us;/case WEIR_FIXED_WINDOW: return INT64_MAX;/'
-mutant H4 H4: hoard $lease 's/return decision->reset_after_us - plan->blocks.*/return INT64_MAX;/'
-mutant H5 H5: hoard $lease 's/return decision->reset_after_us - max_of.*/return INT64_MAX;/'
+mutant H3 H3: hoard $lease 's/case WEIR_FIXED_WINDOW: return decision->reset_after_us;/case WEIR_FIXED_WINDOW: return plan->period_us;/'
+mutant H4 H4: hoard $lease 's/return decision->reset_after_us - plan->blocks.*/return decision->reset_after_us;/'
+mutant H5 H5: hoard $lease 's/return decision->reset_after_us - max_of.*/return decision->reset_after_us + WEIR_MINUTE;/'
 mutant H6 H6: hoard $lease 's/if (now_us <= slot_at_us(plan, batch, batch->next))/if (now_us)/'
 mutant H6 H6: hoard $lease 's/\.next = direct,/.next = 0,/'
 mutant H7 H7: calm $lease 's/const int64_t room = max_of.*/const int64_t room = WEIR_MAX_PERMITS;/'

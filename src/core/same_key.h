@@ -1,6 +1,6 @@
 /* same_key.h - whether two requests are about the same key of the same limit. */
-#ifndef BACKENDS_SAME_KEY_H
-#define BACKENDS_SAME_KEY_H
+#ifndef CORE_SAME_KEY_H
+#define CORE_SAME_KEY_H
 
 #include <weir/backend.h>
 
