@@ -1,4 +1,4 @@
-/* redis_no_tls.c - in the place of redis_tls.c in a build without OpenSSL: refuses, so that nothing else is ever called. */
+/* redis_no_tls.c - in the place of redis_tls.c where there is no OpenSSL: refuses, so nothing else is ever called. */
 #include "backends/redis_tls.h"
 
 #include <assert.h>
