@@ -63,12 +63,13 @@ END_TEST
 START_TEST(options_of_redis_are_refused_by_name_in_local_mode)
 {
     static const struct weir_options rows[] = {
-        { .redis_url = "redis://127.0.0.1" },
-        { .redis_password_file = "/etc/hostname" },
-        { .redis_prefix = "weir:" },
-        { .by_local_clock = true },
+        { .redis_url = "redis://127.0.0.1" }, { .redis_password_file = "/etc/hostname" },
+        { .redis_sentinel_user = "watcher" }, { .redis_sentinel_password_file = "/etc/hostname" },
+        { .redis_prefix = "weir:" },          { .by_local_clock = true },
     };
-    static const char *const names[] = { "redis_url", "redis_password_file", "redis_prefix", "by_local_clock" };
+    static const char *const names[] = { "redis_url",           "redis_password_file",
+                                         "redis_sentinel_user", "redis_sentinel_password_file",
+                                         "redis_prefix",        "by_local_clock" };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct weir_options options = rows[i];
         char says[96];

@@ -13,6 +13,8 @@
 #define FIFTY TEN TEN TEN TEN TEN
 #define HUNDRED FIFTY FIFTY
 #define TWO_HUNDRED_FIFTY HUNDRED HUNDRED FIFTY
+#define HOSTS_4 "h,h,h,h"
+#define HOSTS_16 HOSTS_4 "," HOSTS_4 "," HOSTS_4 "," HOSTS_4
 #define FIVE_HUNDRED TWO_HUNDRED_FIFTY TWO_HUNDRED_FIFTY
 
 static char sentence[512];
@@ -35,6 +37,7 @@ static void assert_text_is(const char *actual, const char *expected, const char 
 static void clear_environment(void)
 {
     unsetenv("WEIR_REDIS_PASSWORD");
+    unsetenv("WEIR_REDIS_SENTINEL_PASSWORD");
 }
 
 /* ---- URLs ---- */
@@ -87,6 +90,52 @@ START_TEST(a_url_gives_host_port_path_user_password_and_db)
 }
 END_TEST
 
+START_TEST(a_url_of_sentinels_gives_each_of_them_and_the_service)
+{
+    static const struct {
+        const char *url;
+        struct redis_target expected;
+    } rows[] = {
+        { "redis-sentinel://h/mymaster", { .service = "mymaster", .sentinels = { { "h", 26379 } } } },
+        { "redis-sentinel://a:1,b,c:65535/m?db=7",
+          { .service = "m", .sentinels = { { "a", 1 }, { "b", 26379 }, { "c", 65535 } }, .db = 7 } },
+        { "redis-sentinel://[::1],[2001:db8::7]:7000,127.0.0.1/m",
+          { .service = "m", .sentinels = { { "::1", 26379 }, { "2001:db8::7", 7000 }, { "127.0.0.1", 26379 } } } },
+        { "redis-sentinel://u:p%2Cw,@h,h/m",
+          { .service = "m", .sentinels = { { "h", 26379 }, { "h", 26379 } }, .user = "u", .password = "p,w," } },
+        { "rediss-sentinel://:pw@h/a%2Fb%23%3f%20%C3%A9",
+          { .service = "a/b#? \xc3\xa9", .sentinels = { { "h", 26379 } }, .password = "pw", .is_tls = true } },
+        { "redis-sentinel://h/[m]:1,x&db=2", { .service = "[m]:1,x&db=2", .sentinels = { { "h", 26379 } } } },
+    };
+    clear_environment();
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        const struct redis_target *expected = &rows[i].expected;
+        struct redis_target target;
+        int error = read_target(rows[i].url, NULL, &target);
+        ck_assert_msg(error == WEIR_OK, "%s: %s", rows[i].url, sentence);
+        size_t count = 0;
+        for (; count < REDIS_SENTINELS_MAX && expected->sentinels[count].name; count++) {
+            assert_text_is(target.sentinels[count].name, expected->sentinels[count].name, rows[i].url);
+            ck_assert_int_eq(target.sentinels[count].port, expected->sentinels[count].port);
+        }
+        ck_assert_uint_eq(target.sentinel_count, count);
+        assert_text_is(target.service, expected->service, rows[i].url);
+        assert_text_is(target.user, expected->user, rows[i].url);
+        assert_text_is(target.password, expected->password, rows[i].url);
+        ck_assert(!target.host && !target.path && !target.is_unix && target.port == 0);
+        ck_assert(!target.sentinel_user && !target.sentinel_password);
+        ck_assert_msg(target.db == expected->db && target.is_tls == expected->is_tls, "%s", rows[i].url);
+        redis_target_free(&target);
+        ck_assert(!target.service && target.sentinel_count == 0);
+    }
+    struct redis_target most;
+    ck_assert_int_eq(read_target("redis-sentinel://" HOSTS_16 "/" TWO_HUNDRED_FIFTY "12345", NULL, &most), WEIR_OK);
+    ck_assert_uint_eq(most.sentinel_count, 16);
+    ck_assert_uint_eq(strlen(most.service), 255);
+    redis_target_free(&most);
+}
+END_TEST
+
 /* The marker stands wherever a secret may, also where a stray byte makes the reader take it for something else. */
 START_TEST(a_bad_url_is_refused_by_its_part_and_never_quoted)
 {
@@ -95,16 +144,41 @@ START_TEST(a_bad_url_is_refused_by_its_part_and_never_quoted)
     } rows[] = {
         { NULL, "redis_url is required" },
         { "", "redis_url is required" },
-        { "SECRET", "must begin with redis://, rediss:// or unix://" },
-        { "localhost:6379", "must begin with redis://, rediss:// or unix://" },
-        { "http://:SECRET@h", "must begin with redis://, rediss:// or unix://" },
-        { "redis:/h", "must begin with redis://, rediss:// or unix://" },
-        { "redis:h", "must begin with redis://, rediss:// or unix://" },
-        { "REDIS://h", "must begin with redis://, rediss:// or unix://" },
-        { "redis-sentinel://:SECRET@h/name", "sentinels are not in weir " WEIR_VERSION },
-        { "rediss:h", "must begin with redis://, rediss:// or unix://" },
+        { "SECRET", "must begin with redis://, rediss://, redis-sentinel://, rediss-sentinel:// or unix://" },
+        { "localhost:6379", "must begin with redis://, rediss://, redis-sentinel://, rediss-sentinel:// or unix://" },
+        { "http://:SECRET@h", "must begin with redis://, rediss://, redis-sentinel://, rediss-sentinel:// or unix://" },
+        { "redis:/h", "must begin with redis://, rediss://, redis-sentinel://, rediss-sentinel:// or unix://" },
+        { "redis:h", "must begin with redis://, rediss://, redis-sentinel://, rediss-sentinel:// or unix://" },
+        { "REDIS://h", "must begin with redis://, rediss://, redis-sentinel://, rediss-sentinel:// or unix://" },
+        { "rediss:h", "must begin with redis://, rediss://, redis-sentinel://, rediss-sentinel:// or unix://" },
         { "rediss://h?db=SECRET", "rediss:// takes no '?'" },
-        { "redis-sentinel://:SECRET@h", "sentinels are not in weir " WEIR_VERSION },
+        { "redis-sentinel:h/name", "must begin with redis://" },
+        { "rediss-sentinels://:SECRET@h/name", "must begin with redis://" },
+        { "redis-sentinel://:SECRET@h", "the service's name is missing" },
+        { "redis-sentinel://:SECRET@h/", "the service's name is missing" },
+        { "redis-sentinel://:SECRET@h/?db=1", "the service's name is missing" },
+        { "redis-sentinel://:SECRET@h?db=1", "the service's name is missing" },
+        { "redis-sentinel://:SECRET@/name", "the host is missing" },
+        { "redis-sentinel://:SECRET@h,/name", "the host is missing" },
+        { "redis-sentinel://:SECRET@,h/name", "the host is missing" },
+        { "redis-sentinel://:SECRET@h,,h/name", "the host is missing" },
+        { "redis-sentinel://h:1,h:SECRET/name", "the port must be 1 to 65535" },
+        { "redis-sentinel://h:1,h:0/name", "the port must be 1 to 65535" },
+        { "redis-sentinel://[::1],[::1/name", "the bracket before the address is never closed" },
+        { "redis-sentinel://[::1,::2]/name", "the bracket before the address is never closed" },
+        { "redis-sentinel://[::1]h,h/name", "after the brackets a ':' and the port are expected" },
+        { "redis-sentinel://" HOSTS_16 ",h/name", "there are more than 16 sentinels" },
+        { "redis-sentinel://:SECRET@h/name/3", "in the service's name a '/' is written %2F" },
+        { "redis-sentinel://:SECRET@h/name#3", "in the service's name a '/' is written %2F and a '#' %23" },
+        { "redis-sentinel://:SECRET@h/name%0", "a '%' in the service's name is not followed by two hex digits" },
+        { "redis-sentinel://:SECRET@h/name%00", "%00 in the service's name" },
+        { "redis-sentinel://:SECRET@h/" TWO_HUNDRED_FIFTY "123456", "the service's name is longer than 255 bytes" },
+        { "redis-sentinel://h/name?", "after the '?' only db=N is known" },
+        { "redis-sentinel://h/name?password=SECRET", "after the '?' only db=N is known" },
+        { "redis-sentinel://h/name?db=65536", "the db must be 0 to 65535" },
+        { "redis-sentinel://u:a/SECRET@h/name", "an '@' of a user, password or path is written %40" },
+        { "redis-sentinel://u:SECRET@h,u:SECRET@h/name", "an '@' of a user, password or path is written %40" },
+        { "redis-sentinel://SECRET@h/name", "redis_url has a user, but there is no password" },
         { "redis://", "the host is missing" },
         { "redis:///3", "the host is missing" },
         { "redis://:6379", "the host is missing" },
@@ -223,17 +297,22 @@ END_TEST
 /* Whatever the bytes, the answer is a target in range or a sentence: under ASan, also no byte beyond the text. */
 START_TEST(random_urls_are_read_or_refused)
 {
-    static const char *const pieces[] = { "redis://", "unix://", "rediss://", ":",    "@",   "/", "?db=",
-                                          "#",        "%",       "%4",     "%25",  "[",   "]", "::1",
-                                          "h",        "1",       "65536",  "\xff", "%00", "u" };
+    static const char *const pieces[] = { "redis://", "unix://",   "redis-sentinel://",
+                                          ",",        "rediss://", ":",
+                                          "@",        "/",         "?db=",
+                                          "#",        "%",         "%4",
+                                          "%25",      "[",         "]",
+                                          "::1",      "h",         "1",
+                                          "65536",    "\xff",      "%00",
+                                          "u" };
     enum { PIECES = sizeof pieces / sizeof pieces[0] };
     struct chance chance = chance_make(0);
     int64_t read = 0;
     clear_environment();
     for (int64_t i = 0, urls = steps_or(200000); i < urls; i++) {
-        char text[128] = "";
+        char text[192] = "";
         if (!chance_one_in(&chance, 8))
-            strcpy(text, pieces[chance_between(&chance, 0, 1)]);
+            strcpy(text, pieces[chance_between(&chance, 0, 2)]);
         for (int64_t j = chance_between(&chance, 0, 8); j > 0; j--)
             strcat(text, pieces[chance_between(&chance, 0, PIECES - 1)]);
         char *url = strdup(text); /* as long as it is, to the byte */
@@ -241,9 +320,13 @@ START_TEST(random_urls_are_read_or_refused)
         int error = read_target(url, NULL, &target);
         must(error == WEIR_OK || (error == WEIR_EINVAL && sentence[0]), "read, or refused with a sentence");
         if (error == WEIR_OK) {
-            must(target.is_unix ? target.path && !target.host && target.path[0] == '/' : target.host && !target.path,
-                 "one of host and path");
-            must(target.is_unix || (target.port >= 1 && target.port <= 65535), "a port in range");
+            must(target.is_unix ? target.path && !target.host && target.path[0] == '/' : !target.path, "a path");
+            must((target.host != NULL) == (!target.is_unix && !target.service), "a host");
+            must(target.host ? target.port >= 1 && target.port <= 65535 : target.port == 0, "a port in range");
+            must((target.service != NULL) == (target.sentinel_count > 0), "sentinels have a service");
+            for (size_t j = 0; j < target.sentinel_count; j++)
+                must(target.sentinels[j].name && target.sentinels[j].port >= 1 && target.sentinels[j].port <= 65535,
+                     "a sentinel has a name and a port in range");
             must(target.db >= 0 && target.db <= REDIS_DB_MAX, "a db in range");
             must(!target.user || target.password, "a user has a password");
             redis_target_free(&target);
@@ -393,10 +476,90 @@ START_TEST(a_password_of_the_environment_that_is_too_long_is_refused)
 }
 END_TEST
 
+/* ---- The sentinels' own ---- */
+
+START_TEST(the_sentinels_have_a_user_and_a_password_of_their_own)
+{
+    static const struct {
+        const char *url, *user;
+        bool has_file;
+        const char *environment, *expected_user, *expected_password;
+    } rows[] = {
+        { "redis-sentinel://su:spw@h/m", NULL, false, NULL, NULL, NULL },
+        { "redis-sentinel://h/m", NULL, true, "of-env", NULL, "of-file" },
+        { "redis-sentinel://su:spw@h/m", "watcher", true, "of-env", "watcher", "of-file" },
+        { "redis-sentinel://h/m", "watcher", false, "of-env", "watcher", "of-env" },
+        { "redis-sentinel://h/m", "", false, "of-env", NULL, "of-env" },
+        { "redis-sentinel://h/m", NULL, false, "", NULL, NULL },
+        { "redis://h", NULL, false, "of-env", NULL, NULL }, /* not looked at */
+    };
+    make_folder();
+    write_file("of-file\n", 8);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct weir_options options = WEIR_OPTIONS_INIT;
+        struct redis_target target;
+        options.redis_url = rows[i].url;
+        options.redis_sentinel_user = rows[i].user;
+        options.redis_sentinel_password_file = rows[i].has_file ? file : NULL;
+        clear_environment();
+        if (rows[i].environment)
+            setenv("WEIR_REDIS_SENTINEL_PASSWORD", rows[i].environment, 1);
+        ck_assert_msg(redis_target_read(&options, &target, (struct message){ sentence, sizeof sentence }) == WEIR_OK,
+                      "row %zu: %s", i, sentence);
+        assert_text_is(target.sentinel_user, rows[i].expected_user, rows[i].url);
+        assert_text_is(target.sentinel_password, rows[i].expected_password, rows[i].url);
+        assert_text_is(target.user, strstr(rows[i].url, "su:") ? "su" : NULL, rows[i].url);
+        assert_text_is(target.password, strstr(rows[i].url, "su:") ? "spw" : NULL, rows[i].url);
+        redis_target_free(&target);
+        ck_assert(!target.sentinel_user && !target.sentinel_password);
+    }
+    remove_folder();
+}
+END_TEST
+
+START_TEST(what_the_sentinels_are_told_is_refused_by_its_name)
+{
+    static const struct {
+        const char *url, *user, *file, *environment;
+        int error;
+        const char *says;
+    } rows[] = {
+        { "redis://h", "SECRET", NULL, NULL, WEIR_EINVAL, "redis_sentinel_user is for a redis_url that begins with" },
+        { "unix:///r", "", NULL, NULL, WEIR_EINVAL, "redis_sentinel_user is for a redis_url that begins with" },
+        { "redis://h", NULL, "/nowhere", NULL, WEIR_EINVAL, "redis_sentinel_password_file is for a redis_url" },
+        { "redis-sentinel://h/m", NULL, "/nowhere", NULL, WEIR_EIO,
+          "redis_sentinel_password_file \"/nowhere\" cannot be read" },
+        { "redis-sentinel://h/m", "SECRET", NULL, NULL, WEIR_EINVAL,
+          "redis_sentinel_user is given, but there is no password, no redis_sentinel_password_file, no "
+          "WEIR_REDIS_SENTINEL_PASSWORD in the environment" },
+        { "redis-sentinel://h/m", FIVE_HUNDRED TEN "123", NULL, "SECRET", WEIR_EINVAL,
+          "redis_sentinel_user: the user is longer than 512 bytes" },
+        { "redis-sentinel://h/m", NULL, NULL, FIVE_HUNDRED TEN "123", WEIR_EINVAL,
+          "WEIR_REDIS_SENTINEL_PASSWORD: the password is longer than 512 bytes" },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct weir_options options = WEIR_OPTIONS_INIT;
+        struct redis_target target = { .port = 4711 };
+        options.redis_url = rows[i].url;
+        options.redis_sentinel_user = rows[i].user;
+        options.redis_sentinel_password_file = rows[i].file;
+        clear_environment();
+        if (rows[i].environment)
+            setenv("WEIR_REDIS_SENTINEL_PASSWORD", rows[i].environment, 1);
+        int error = redis_target_read(&options, &target, (struct message){ sentence, sizeof sentence });
+        ck_assert_msg(error == rows[i].error, "row %zu: %d", i, error);
+        ck_assert_msg(strstr(sentence, rows[i].says), "row %zu: \"%s\"", i, sentence);
+        ck_assert_msg(!strstr(sentence, "SECRET") && !strstr(sentence, TEN), "\"%s\" quotes a secret", sentence);
+        ck_assert_int_eq(target.port, 4711);
+    }
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("redis_url");
     suite_test(suite, a_url_gives_host_port_path_user_password_and_db, 30);
+    suite_test(suite, a_url_of_sentinels_gives_each_of_them_and_the_service, 30);
     suite_test(suite, a_bad_url_is_refused_by_its_part_and_never_quoted, 30);
     suite_test(suite, the_longest_parts_are_taken, 30);
     suite_test(suite, freeing_leaves_zeroes_and_takes_them, 30);
@@ -405,5 +568,7 @@ int main(void)
     suite_test(suite, the_first_line_of_the_file_counts_without_its_end, 30);
     suite_test(suite, a_file_that_cannot_be_read_is_an_error_that_names_it, 30);
     suite_test(suite, a_password_of_the_environment_that_is_too_long_is_refused, 30);
+    suite_test(suite, the_sentinels_have_a_user_and_a_password_of_their_own, 30);
+    suite_test(suite, what_the_sentinels_are_told_is_refused_by_its_name, 30);
     return suite_run(suite);
 }

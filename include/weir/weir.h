@@ -209,16 +209,26 @@ struct weir_options {
     /* Redis, modes WEIR_DISTRIBUTED and WEIR_HYBRID; elsewhere these must be 0.
      *
      *     redis://[user:password@]host[:port][/db]      unix://[user:password@]/path[?db=N]
-     *     rediss://[user:password@]host[:port][/db], the same over TLS 1.2 or later
+     *     redis-sentinel://[user:password@]host[:port][,host[:port]...]/service[?db=N]
+     *     rediss:// and rediss-sentinel://, the same over TLS 1.2 or later
      *
-     * Default port 6379, db 0; an IPv6 address stands in brackets; user, password and path are percent-decoded.
+     * Default port 6379, db 0; an IPv6 address stands in brackets; user, password, path and service are percent-decoded.
      * Without a password in the URL the first line of redis_password_file is used, or else the environment variable
-     * WEIR_REDIS_PASSWORD, both read at weir_open(). Keys are <redis_prefix><limit>:{<key>}. */
+     * WEIR_REDIS_PASSWORD, both read at weir_open(). Keys are <redis_prefix><limit>:{<key>}.
+     *
+     * With redis-sentinel:// the hosts are up to 16 sentinels (default port 26379) and `service` the name by which they
+     * know the primary. One after the other is asked for it, every connection to a server is used only if that says it
+     * is a primary (ROLE), and another that the sentinels name is followed at once. User and password of the URL are the
+     * servers'; the sentinels' are redis_sentinel_user and the first line of redis_sentinel_password_file, or else
+     * WEIR_REDIS_SENTINEL_PASSWORD. */
     const char *redis_url;           /* required */
     const char *redis_password_file; /* default none */
+    const char *redis_sentinel_user; /* redis-sentinel; default none: the default user, if there is a password */
+    const char *redis_sentinel_password_file; /* redis-sentinel; default none */
     const char *redis_prefix;        /* 1 to 64 printable bytes of ASCII but space, '{' and '}'; default "weir:" */
-    const char *redis_ca_file;       /* rediss: who may vouch for the server, whose certificate must be for the URL's host;
-                                      * PEM, read at weir_open(); default: the system's store */
+    const char *redis_ca_file;       /* rediss: who may vouch for the server, whose certificate must be for the URL's host,
+                                      * or for the host that a sentinel names it by; PEM, read at weir_open(); default:
+                                      * the system's store */
     const char *redis_cert_file;     /* rediss: this client's certificate (and those between it and its authority), PEM */
     const char *redis_key_file;      /* and its key, without a passphrase; default: none */
     bool redis_insecure;             /* rediss: whoever answers is taken for the server; said in the log */

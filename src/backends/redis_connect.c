@@ -1,25 +1,46 @@
 /* redis_connect.c - the I/O thread's connection: made, lost, and made again.
  *
- * One that was good is made again at once when it is lost; else there are pauses that grow, with jitter (M. Brooker,
- * "Exponential backoff and jitter", 2015: decorrelated). While it pauses nobody waits.
+ * One that was good is made again at once when it is lost; else there are pauses that grow. While it pauses nobody
+ * waits. Where there are sentinels they are asked for the server each time, and when they name another the connection
+ * is given up for that one at once.
  */
 #include "backends/redis_io.h"
 #include "core/arith.h"
 #include "core/clock.h"
 
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
 #define CONNECT_US WEIR_SECOND /* for a connection and its greeting */
 #define RESOLVE_US (5 * WEIR_SECOND)
-#define SAY_US WEIR_SECOND /* between two lines in the log that it cannot be used */
-#define PAUSE_MIN_US 10000
-#define PAUSE_MAX_US WEIR_SECOND
+#define SAY_US WEIR_SECOND     /* between two lines in the log that it cannot be used */
 #define SETTLED_US WEIR_SECOND /* a connection that stood so long was a good one, whether or not it was used */
 
-static int64_t next_pause_us(struct redis_io *io)
+int redis_connect_init(struct redis_io *io)
 {
-    int64_t most = io->pause_us ? min_of(3 * io->pause_us, PAUSE_MAX_US) : PAUSE_MIN_US;
-    uint64_t chance = siphash13(&io->jitter, &io->jitters, sizeof io->jitters);
-    io->jitters++;
-    return most <= PAUSE_MIN_US ? PAUSE_MIN_US : PAUSE_MIN_US + (int64_t)(chance % (uint64_t)(most - PAUSE_MIN_US + 1));
+    const struct redis_config *config = io->engine->config;
+    redis_pauses_init(&io->pauses);
+    redis_resolver_init(&io->resolver, &config->target);
+    if (config->target.host)
+        snprintf(io->where.host, sizeof io->where.host, "%s", config->target.host);
+    if (!config->target.service)
+        return 0;
+    io->sentinel = malloc(sizeof *io->sentinel);
+    if (io->sentinel && redis_sentinel_init(io->sentinel, &config->target, &config->log) != 0) {
+        free(io->sentinel);
+        io->sentinel = NULL;
+    }
+    return io->sentinel ? 0 : -1;
+}
+
+void redis_connect_free(struct redis_io *io)
+{
+    redis_resolver_destroy(&io->resolver);
+    if (io->sentinel)
+        redis_sentinel_free(io->sentinel);
+    free(io->sentinel);
 }
 
 /* The link is closed. Connect again: at once if it has worked until now, else after a pause in which nobody waits. */
@@ -37,10 +58,11 @@ static void lost(struct redis_io *io, int status)
     }
     atomic_fetch_add_explicit(&io->engine->generation, 1, memory_order_release);
     redis_io_fail_air(io, status);
+    io->misled = io->up_since_us == 0 && !io->asking;
     io->up_since_us = 0;
-    io->linked = io->resolving = false;
+    io->linked = io->resolving = io->asking = io->told = false;
     if (good && (io->proven || !late))
-        io->pause_us = 0;
+        io->pauses.last_us = 0;
     if (good && !late) {
         io->try_again_us = now_us;
         io->addresses.count = 0; /* the name may lead elsewhere now */
@@ -49,8 +71,7 @@ static void lost(struct redis_io *io, int status)
     }
     if (++io->address >= io->addresses.count)
         io->addresses.count = 0;
-    io->pause_us = next_pause_us(io);
-    io->try_again_us = now_us + io->pause_us;
+    io->try_again_us = now_us + redis_pause_next_us(&io->pauses);
     redis_engine_set_gate(io->engine, REDIS_GATE_DOWN);
     redis_io_end_ready(io, WEIR_EIO);
 }
@@ -62,7 +83,7 @@ static void found_up(struct redis_io *io)
     redis_count(&io->engine->counts.connections, 1);
     atomic_store_explicit(&io->engine->late, 0, memory_order_relaxed);
     lock_take(&io->engine->address_lock);
-    io->engine->address = io->addresses.list[io->address];
+    io->engine->where = io->where;
     lock_give(&io->engine->address_lock);
     atomic_fetch_add_explicit(&io->engine->generation, 1, memory_order_release); /* with the address, for slots */
     atomic_store_explicit(&io->engine->renew, false, memory_order_relaxed);
@@ -91,7 +112,8 @@ static void open_link(struct redis_io *io)
 {
     io->give_up_us = clock_monotonic_us() + CONNECT_US;
     io->linked = true;
-    redis_link_open(&io->link, &io->addresses.list[io->address], &io->engine->config->target, true);
+    io->where.address = io->addresses.list[io->address];
+    redis_link_open(&io->link, &io->where, &io->engine->config->target, REDIS_GREET_WITH_SCRIPTS);
 }
 
 void redis_connect_resolve(struct redis_io *io)
@@ -107,15 +129,82 @@ void redis_connect_resolve(struct redis_io *io)
     }
 }
 
-void redis_connect_when_due(struct redis_io *io, int64_t now_us)
+static void resolve(struct redis_io *io, int64_t now_us)
 {
-    if (io->link.state != REDIS_LINK_CLOSED || io->resolving || now_us < io->try_again_us)
-        return;
-    if (io->addresses.count > 0) {
-        open_link(io);
-        return;
-    }
     io->resolving = true;
     io->give_up_us = now_us + RESOLVE_US;
     redis_connect_resolve(io);
+}
+
+/* ---- What the sentinels say ---- */
+
+static void resolve_named(struct redis_io *io, int64_t now_us)
+{
+    io->told = false;
+    io->named = (struct redis_target){ .host = io->where.host, .port = io->port };
+    redis_resolver_destroy(&io->resolver); /* it may still ask for the last one */
+    redis_resolver_init(&io->resolver, &io->named);
+    resolve(io, now_us);
+}
+
+/* Leave the connection that there is, or that is being made. More often than once in a while not at once: who sends
+ * instances to and fro must not make them storm. */
+static void follow(struct redis_io *io, int64_t now_us)
+{
+    const bool at_once = io->followed_us == 0 || now_us - io->followed_us > SETTLED_US;
+    if (!io->known_bad)
+        log_line(&io->engine->config->log, WEIR_LOG_INFO, "the sentinels name another primary: it is followed");
+    io->known_bad = true; /* until it can be used */
+    if (io->link.state != REDIS_LINK_CLOSED || io->resolving)
+        redis_connect_lose(io, "the sentinels name another primary", WEIR_EIO);
+    io->addresses.count = 0;
+    io->told = true;
+    io->misled = false;
+    if (!at_once)
+        return;
+    io->followed_us = now_us;
+    io->try_again_us = now_us;
+}
+
+static void heed(struct redis_io *io, int64_t now_us)
+{
+    const struct redis_sentinel *sentinel = io->sentinel;
+    const bool is_other = io->port != sentinel->primary.port || strcasecmp(io->where.host, sentinel->primary.host) != 0;
+    if (!io->asking && !is_other)
+        return;
+    memcpy(io->where.host, sentinel->primary.host, sizeof io->where.host);
+    io->port = sentinel->primary.port;
+    if (io->asking) {
+        io->asking = false;
+        resolve_named(io, now_us);
+    } else {
+        follow(io, now_us);
+    }
+}
+
+void redis_connect_sentinels(struct redis_io *io, int64_t now_us)
+{
+    enum redis_sentinel_news news;
+    while ((news = redis_sentinel_turn(io->sentinel, now_us)) != REDIS_NO_NEWS) {
+        if (news == REDIS_PRIMARY_NAMED)
+            heed(io, now_us);
+        else if (io->asking)
+            redis_connect_lose(io, "no sentinel names the primary", WEIR_EIO);
+    }
+}
+
+void redis_connect_when_due(struct redis_io *io, int64_t now_us)
+{
+    if (io->link.state != REDIS_LINK_CLOSED || io->resolving || io->asking || now_us < io->try_again_us)
+        return;
+    if (io->addresses.count > 0) {
+        open_link(io);
+    } else if (!io->sentinel) {
+        resolve(io, now_us);
+    } else if (io->told) {
+        resolve_named(io, now_us);
+    } else {
+        io->asking = true;
+        redis_sentinel_ask(io->sentinel, io->misled); /* which is due from now on */
+    }
 }

@@ -43,7 +43,10 @@ struct redis_io *redis_io_make(struct redis_engine *engine)
         free(io);
         return NULL;
     }
-    redis_resolver_init(&io->resolver, &engine->config->target);
+    if (redis_connect_init(io) != 0) {
+        redis_io_free(io);
+        return NULL;
+    }
     for (; io->spare_count < REDIS_AIR_MAX + 1; io->spare_count++) {
         io->spare[io->spare_count] = redis_flight_make(FLIGHT_ASKS);
         if (!io->spare[io->spare_count]) {
@@ -51,15 +54,13 @@ struct redis_io *redis_io_make(struct redis_engine *engine)
             return NULL;
         }
     }
-    if (hash_secret_draw(&io->jitter) != 0)
-        io->jitter = (struct hash_secret){ (uint64_t)clock_monotonic_us(), (uint64_t)(uintptr_t)io };
     return io;
 }
 
 void redis_io_free(struct redis_io *io)
 {
     redis_link_free(&io->link);
-    redis_resolver_destroy(&io->resolver);
+    redis_connect_free(io);
     for (size_t i = 0; i < io->spare_count; i++)
         redis_flight_free(io->spare[i]);
     free(io);
@@ -72,6 +73,8 @@ void redis_io_abandon(struct redis_io *io)
         close(io->link.fd);
     if (resolver_fd >= 0)
         close(resolver_fd);
+    if (io->sentinel)
+        redis_sentinel_abandon(io->sentinel);
 }
 
 /* ---- Those who wait ---- */
@@ -369,19 +372,24 @@ static int64_t next_due_us(const struct redis_io *io, int64_t now_us)
     due_us = min_of(due_us, io->ready_due_us);
     if (io->resolving || (io->link.state != REDIS_LINK_CLOSED && io->link.state != REDIS_LINK_UP))
         due_us = min_of(due_us, io->give_up_us);
-    else if (io->link.state == REDIS_LINK_CLOSED)
+    else if (io->link.state == REDIS_LINK_CLOSED && !io->asking)
         due_us = min_of(due_us, io->try_again_us);
+    if (io->sentinel)
+        due_us = min_of(due_us, io->sentinel->due_us);
     return due_us;
 }
 
 static void sleep_and_step(struct redis_io *io)
 {
     struct redis_engine *engine = io->engine;
-    struct pollfd fds[3] = {
+    struct pollfd fds[4] = {
         { .fd = engine->wake_fd, .events = POLLIN },
         { .fd = io->link.fd, .events = redis_link_events(&io->link) },
         { .fd = io->resolving ? redis_resolver_fd(&io->resolver) : -1, .events = POLLIN },
     };
+    nfds_t fd_count = 3;
+    if (io->sentinel)
+        fds[fd_count++] = redis_sentinel_polled(io->sentinel);
     int64_t now_us = clock_monotonic_us();
     bool wakeable = idle(io, now_us);
     atomic_store_explicit(&engine->asleep, wakeable, memory_order_seq_cst);
@@ -389,7 +397,7 @@ static void sleep_and_step(struct redis_io *io)
     int64_t due_us = next_due_us(io, now_us);
     int64_t left_us = stay ? 0 : due_us == INT64_MAX ? -1 : max_of(0, due_us - now_us);
     const struct timespec left = clock_timespec(left_us);
-    int count = ppoll(fds, 3, left_us < 0 ? NULL : &left, NULL);
+    int count = ppoll(fds, fd_count, left_us < 0 ? NULL : &left, NULL);
     atomic_store_explicit(&engine->asleep, false, memory_order_seq_cst);
     if (count <= 0)
         return;
@@ -405,6 +413,8 @@ static void sleep_and_step(struct redis_io *io)
         redis_connect_look(io);
         read_replies(io);
     }
+    if (fd_count > 3 && fds[3].revents)
+        redis_connect_sentinels(io, clock_monotonic_us());
 }
 
 void *redis_io_run(void *user)
@@ -417,6 +427,8 @@ void *redis_io_run(void *user)
         take_queue(io, false);
         look_at_deadlines(io, now_us);
         redis_connect_when_due(io, now_us);
+        if (io->sentinel && io->sentinel->due_us <= now_us)
+            redis_connect_sentinels(io, now_us);
         redis_connect_look(io);
         if (atomic_load_explicit(&engine->gate, memory_order_relaxed) == REDIS_GATE_DOWN)
             redis_io_end_ready(io, WEIR_EIO);

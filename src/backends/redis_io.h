@@ -3,8 +3,9 @@
 #define BACKENDS_REDIS_IO_H
 
 #include "backends/redis_engine.h"
+#include "backends/redis_pause.h"
 #include "backends/redis_resolve.h"
-#include "core/hash.h"
+#include "backends/redis_sentinel.h"
 
 #define REDIS_AIR_MAX 8 /* flights under way */
 
@@ -20,11 +21,18 @@ struct redis_io {
     int64_t said_us;      /* when that line was written */
     int64_t give_up_us;   /* when to stop connecting or resolving */
     int64_t try_again_us; /* closed: when to connect */
-    int64_t pause_us;     /* the last pause; 0: none since it worked */
     int64_t up_since_us;  /* 0: the link is not up */
     bool proven;          /* it has brought a decision since */
-    struct hash_secret jitter;
-    uint64_t jitters;
+    struct redis_pauses pauses;
+
+    struct redis_where where;        /* the server that the link is, or will be, connected to: the URL's, or the one */
+    int port;                        /* that the sentinels have named */
+    struct redis_sentinel *sentinel; /* NULL: none */
+    struct redis_target named;       /* host and port of that one, for the resolver */
+    bool asking;                     /* the sentinels are asked for it */
+    bool told;                       /* they need not be asked before the next connection, for they have told */
+    bool misled;                     /* the last one that was named could not be used */
+    int64_t followed_us;             /* when news of another one last cut a connection; 0: never */
 
     struct redis_waiter *ready, **ready_end; /* taken from the queue, not yet on board: the oldest first */
     int64_t ready_due_us;                    /* no later than the first of their deadlines; INT64_MAX: none is there */
@@ -48,11 +56,18 @@ void redis_io_fail_air(struct redis_io *io, int status);
 
 /* redis_connect.c. */
 
+/* 0, or -1: out of memory; to be freed in either case. */
+int redis_connect_init(struct redis_io *io);
+void redis_connect_free(struct redis_io *io);
+
 /* Connect if there is no connection and it is time to try. */
 void redis_connect_when_due(struct redis_io *io, int64_t now_us);
 
 /* Look whether there is an answer to the question where the server is, and connect to it. */
 void redis_connect_resolve(struct redis_io *io);
+
+/* Go on asking or listening to the sentinels, of whom there are some. */
+void redis_connect_sentinels(struct redis_io *io, int64_t now_us);
 
 /* Whatever has become of the link, up or closed, is dealt with here. */
 void redis_connect_look(struct redis_io *io);

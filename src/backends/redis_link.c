@@ -12,8 +12,7 @@
 #include <unistd.h>
 
 #define RECEIVE_SIZE 16384
-#define GREETING_ROOM (1 << 17) /* more than all scripts and secrets take */
-#define PEER_GONE_MS 5000       /* what was sent and is not acknowledged for so long ends the connection (RFC 5482) */
+#define PEER_GONE_MS 5000 /* what was sent and is not acknowledged for so long ends the connection (RFC 5482) */
 
 int redis_link_init(struct redis_link *link)
 {
@@ -148,45 +147,11 @@ static void set_options(int fd, int family)
     setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &gone_ms, sizeof gone_ms);
 }
 
-static void greet(struct redis_link *link, const struct redis_target *target, bool load_scripts)
-{
-    link->greetings = link->loads = 0;
-    if (load_scripts)
-        redis_bytes_room(&link->out, GREETING_ROOM); /* so that no password is left behind when the buffer moves */
-    if (target->password) {
-        redis_bytes_command(&link->out, target->user ? 3 : 2);
-        redis_bytes_text(&link->out, "AUTH");
-        if (target->user)
-            redis_bytes_text(&link->out, target->user);
-        redis_bytes_text(&link->out, target->password);
-        link->secret = true;
-        link->greetings++;
-    }
-    if (target->db != 0) {
-        redis_bytes_command(&link->out, 2);
-        redis_bytes_text(&link->out, "SELECT");
-        redis_bytes_number(&link->out, target->db);
-        link->greetings++;
-    }
-    if (link->greetings == 0 && !load_scripts) { /* a server that is full accepts, and then says so and closes */
-        redis_bytes_command(&link->out, 1);
-        redis_bytes_text(&link->out, "PING");
-        link->greetings++;
-    }
-    for (unsigned i = 0; load_scripts && i < REDIS_SCRIPT_COUNT; i++) {
-        redis_bytes_command(&link->out, 3);
-        redis_bytes_text(&link->out, "SCRIPT");
-        redis_bytes_text(&link->out, "LOAD");
-        redis_bytes_string(&link->out, redis_scripts[i].text, redis_scripts[i].len);
-        link->greetings++;
-        link->loads++;
-    }
-}
-
-void redis_link_open(struct redis_link *link, const struct redis_address *address, const struct redis_target *target,
-                     bool load_scripts)
+void redis_link_open(struct redis_link *link, const struct redis_where *where, const struct redis_target *target,
+                     enum redis_greeting greeting)
 {
     assert(link->state == REDIS_LINK_CLOSED && link->out.len == 0);
+    const struct redis_address *address = &where->address;
     int family = address->name.ss_family;
     int fd = socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0) {
@@ -195,13 +160,14 @@ void redis_link_open(struct redis_link *link, const struct redis_address *addres
     }
     set_fd(link, fd);
     set_options(fd, family);
-    greet(link, target, load_scripts);
+    redis_greet_write(link, target, greeting);
     if (target->tls)
-        link->tls = redis_tls_begin(target->tls);
+        link->tls = redis_tls_begin(target->tls, where->host);
     if (redis_wire_restart(&link->wire) != 0 || link->out.failed || (target->tls && !link->tls)) {
         redis_link_close(link, "out of memory");
         return;
     }
+    link->wire.lists = link->asks_role || greeting == REDIS_GREET_SENTINEL;
     link->state = REDIS_LINK_CONNECTING;
     if (connect(fd, (const struct sockaddr *)&address->name, address->len) == 0)
         redis_link_step(link);
@@ -322,39 +288,6 @@ void redis_link_receive(struct redis_link *link)
     receive(link, 0);
 }
 
-/* The server's own words are not repeated but for the first, which is a code: an error may quote anything. */
-static void refused(struct redis_link *link, const struct redis_reply *reply)
-{
-    size_t len = 0;
-    while (len < reply->len && len < 20 && reply->text[len] >= 'A' && reply->text[len] <= 'Z')
-        len++;
-    char reason[96];
-    snprintf(reason, sizeof reason, "the server answers %.*s to the greeting", len ? (int)len : 3,
-             len ? reply->text : "ERR");
-    redis_link_close(link, reason);
-}
-
-static bool greeting_fits(const struct redis_link *link, const struct redis_reply *reply)
-{
-    if (link->greetings > link->loads)
-        return reply->kind == REDIS_REPLY_IS_STATUS;
-    const struct redis_script *script = &redis_scripts[REDIS_SCRIPT_COUNT - link->greetings];
-    return reply->kind == REDIS_REPLY_IS_STRING && reply->len == 40 && memcmp(reply->text, script->sha1, 40) == 0;
-}
-
-static void read_greetings(struct redis_link *link)
-{
-    struct redis_reply reply;
-    while (link->state == REDIS_LINK_GREETING && redis_link_next(link, &reply)) {
-        if (reply.kind == REDIS_REPLY_IS_ERROR)
-            refused(link, &reply);
-        else if (!greeting_fits(link, &reply))
-            redis_link_close(link, "the server does not speak Redis' protocol");
-        else if (--link->greetings == 0)
-            link->state = REDIS_LINK_UP;
-    }
-}
-
 void redis_link_step(struct redis_link *link)
 {
     if (link->state == REDIS_LINK_CONNECTING)
@@ -368,7 +301,7 @@ void redis_link_step(struct redis_link *link)
     if (link->state >= REDIS_LINK_SECURING && redis_link_has_output(link)) /* what TLS answers to what came */
         redis_link_send(link);
     if (link->state == REDIS_LINK_GREETING)
-        read_greetings(link);
+        redis_greet_read(link);
 }
 
 int redis_link_next(struct redis_link *link, struct redis_reply *out)

@@ -2,9 +2,10 @@
  *
  *     closed -> connecting -> securing (with TLS) -> greeting -> up -> closed
  *
- * A greeting is what a connection begins with: AUTH, SELECT, or else PING, and where asked for a SCRIPT LOAD of every
- * script. The
- * owner waits, by poll() on `fd` for what redis_link_events() says, and calls redis_link_step() when it is time.
+ * A greeting is what a connection begins with: AUTH, SELECT, to a server that a sentinel has named ROLE, or else PING,
+ * and where asked for a SCRIPT LOAD of every script. A server that is named and does not say that it is a primary is not
+ * used. The owner waits, by poll() on `fd` for what redis_link_events() says, and calls redis_link_step() when it is
+ * time.
  * A link belongs to one thread at a time; redis_link_hang_up() alone may come from another.
  */
 #ifndef BACKENDS_REDIS_LINK_H
@@ -25,6 +26,19 @@ struct redis_address {
     socklen_t len;
 };
 
+/* And by what name or address, which its certificate must be for; "" where the URL has a path. */
+struct redis_where {
+    struct redis_address address;
+    char host[REDIS_HOST_MAX + 1];
+};
+
+/* Whom to greet, and for what. */
+enum redis_greeting {
+    REDIS_GREET_SENTINEL,
+    REDIS_GREET_SERVER,
+    REDIS_GREET_WITH_SCRIPTS /* a server, and load them */
+};
+
 enum redis_link_state {
     REDIS_LINK_CLOSED,
     REDIS_LINK_CONNECTING,
@@ -39,6 +53,8 @@ struct redis_link {
     struct lock fd_lock;
     unsigned greetings; /* answers to the greeting still to come */
     unsigned loads;     /* the last of them are to SCRIPT LOAD */
+    bool asks_role;     /* and the one before these to ROLE */
+    bool not_primary;   /* closed because of what ROLE said */
     bool secret;        /* the output holds a password */
     struct redis_wire wire;
     struct redis_tls *tls;     /* NULL: none */
@@ -53,8 +69,8 @@ int redis_link_init(struct redis_link *link);
 void redis_link_free(struct redis_link *link);
 
 /* Begin to connect; a link that fails at once is closed again, with its reason. */
-void redis_link_open(struct redis_link *link, const struct redis_address *address, const struct redis_target *target,
-                     bool load_scripts);
+void redis_link_open(struct redis_link *link, const struct redis_where *where, const struct redis_target *target,
+                     enum redis_greeting greeting);
 
 void redis_link_close(struct redis_link *link, const char *reason);
 
@@ -80,6 +96,14 @@ void redis_link_receive(struct redis_link *link);
 
 /* Send what `out` holds, as far as that goes now. */
 void redis_link_send(struct redis_link *link);
+
+/* redis_greet.c: write the greeting; read the answers to it that are there, until the link is up or closed. */
+void redis_greet_write(struct redis_link *link, const struct redis_target *target, enum redis_greeting greeting);
+void redis_greet_read(struct redis_link *link);
+
+/* Close the link, for the first word of this error is the answer to `what`. The server's own words are not repeated but
+ * for that, which is a code: an error may quote anything. */
+void redis_link_refused(struct redis_link *link, const struct redis_reply *error, const char *what);
 
 /* The next reply, once the link is up: 1, or 0 if none is there. A link whose replies cannot be read is closed. */
 int redis_link_next(struct redis_link *link, struct redis_reply *out);

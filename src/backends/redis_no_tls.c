@@ -3,13 +3,12 @@
 
 #include <assert.h>
 
-int redis_tls_context_make(const struct weir_options *options, const char *host, struct redis_tls_context **out,
-                           struct message message)
+int redis_tls_context_make(const struct weir_options *options, struct redis_tls_context **out, struct message message)
 {
     (void)options;
-    (void)host;
     (void)out;
-    return message_refuse(message, "redis_url: this build of weir has no TLS; redis:// or unix:// is expected");
+    return message_refuse(
+        message, "redis_url: this build of weir has no TLS; redis://, redis-sentinel:// or unix:// is expected");
 }
 
 void redis_tls_context_free(struct redis_tls_context *context)
@@ -24,9 +23,10 @@ void redis_tls_end(struct redis_tls *tls)
     (void)tls;
 }
 
-struct redis_tls *redis_tls_begin(struct redis_tls_context *context)
+struct redis_tls *redis_tls_begin(struct redis_tls_context *context, const char *host)
 {
     (void)context;
+    (void)host;
     return NULL;
 }
 

@@ -77,6 +77,21 @@ static bool wait_and_step(struct redis_link *link, int64_t deadline_us)
     return true; /* whoever was interrupted, or waited in vain, looks at the clock again */
 }
 
+/* Whether what a slot has seen is about the server that the I/O thread is connected to now. */
+static bool is_about_now(struct redis_engine *engine, const struct redis_slot *slot)
+{
+    return slot->generation == atomic_load_explicit(&engine->generation, memory_order_acquire);
+}
+
+/* The server is a replica: let the I/O thread look again who the primary is. */
+static void have_renewed(struct redis_engine *engine, const struct redis_slot *slot)
+{
+    if (!is_about_now(engine, slot))
+        return;
+    atomic_store_explicit(&engine->renew, true, memory_order_release);
+    redis_engine_wake(engine);
+}
+
 static bool connected(struct redis_engine *engine, struct redis_slot *slot, int64_t now_us, int64_t deadline_us)
 {
     struct redis_link *link = &slot->link;
@@ -89,10 +104,10 @@ static bool connected(struct redis_engine *engine, struct redis_slot *slot, int6
         return false;
     if (is_new) {
         lock_take(&engine->address_lock);
-        struct redis_address address = engine->address;
+        struct redis_where where = engine->where;
         lock_give(&engine->address_lock);
         slot->generation = generation;
-        redis_link_open(link, &address, &engine->config->target, false);
+        redis_link_open(link, &where, &engine->config->target, REDIS_GREET_SERVER);
         redis_count(&engine->counts.connections, link->state != REDIS_LINK_CLOSED);
         if (atomic_load_explicit(&engine->closing, memory_order_seq_cst)) /* it may have come too late to be hung up */
             redis_link_close(link, "closing");
@@ -104,6 +119,8 @@ static bool connected(struct redis_engine *engine, struct redis_slot *slot, int6
         redis_link_make_patient(link, PATIENCE_US);
     else if (is_new)
         atomic_store_explicit(&engine->no_slots_until_us, now_us + NO_SLOTS_US, memory_order_relaxed);
+    if (is_new && link->not_primary)
+        have_renewed(engine, slot);
     return link->state == REDIS_LINK_UP;
 }
 
@@ -122,12 +139,6 @@ static bool take_in(struct redis_link *link, int64_t deadline_us)
         return wait_and_step(link, deadline_us);
     redis_link_receive(link);
     return true;
-}
-
-/* Whether what a slot has seen is about the server that the I/O thread is connected to now. */
-static bool is_about_now(struct redis_engine *engine, const struct redis_slot *slot)
-{
-    return slot->generation == atomic_load_explicit(&engine->generation, memory_order_acquire);
 }
 
 /* Write the flight and read until it has landed. WEIR_OK, or the error that it was failed with. */
@@ -169,10 +180,7 @@ static int fly(struct redis_engine *engine, struct redis_slot *slot, struct redi
         redis_engine_say_error(engine, flight->error_word);
     if (flight->read_only) {
         redis_link_close(link, "the server is a replica");
-        if (is_about_now(engine, slot)) {
-            atomic_store_explicit(&engine->renew, true, memory_order_release);
-            redis_engine_wake(engine);
-        }
+        have_renewed(engine, slot);
     }
     return WEIR_OK;
 }

@@ -14,8 +14,6 @@
 struct redis_tls_context {
     SSL_CTX *openssl; /* (c) */
     bool insecure;    /* (c) */
-    bool is_address;  /* (c) `host` is an IP address */
-    char host[];      /* (c) */
 };
 
 struct redis_tls {
@@ -65,13 +63,10 @@ static int identify(SSL_CTX *openssl, const struct weir_options *options, struct
     return WEIR_OK;
 }
 
-int redis_tls_context_make(const struct weir_options *options, const char *host, struct redis_tls_context **out,
-                           struct message message)
+int redis_tls_context_make(const struct weir_options *options, struct redis_tls_context **out, struct message message)
 {
-    const size_t len = strlen(host);
-    struct redis_tls_context *context = calloc(1, sizeof *context + len + 1);
+    struct redis_tls_context *context = calloc(1, sizeof *context);
     SSL_CTX *openssl = SSL_CTX_new(TLS_client_method());
-    unsigned char address[sizeof(struct in6_addr)];
     int error = WEIR_OK;
     ERR_clear_error();
     if (!context || !openssl || SSL_CTX_set_min_proto_version(openssl, TLS1_2_VERSION) != 1) {
@@ -92,8 +87,6 @@ int redis_tls_context_make(const struct weir_options *options, const char *host,
     }
     context->openssl = openssl;
     context->insecure = options->redis_insecure;
-    context->is_address = inet_pton(AF_INET, host, address) == 1 || inet_pton(AF_INET6, host, address) == 1;
-    memcpy(context->host, host, len + 1);
     *out = context;
     return WEIR_OK;
 }
@@ -107,19 +100,22 @@ void redis_tls_context_free(struct redis_tls_context *context)
 
 /* ---- A session ---- */
 
-/* Whom the certificate must be for, and, if it is a name, which of its certificates the server is to show (SNI). */
-static bool expect_host(const struct redis_tls_context *context, SSL *openssl)
+/* Whom the certificate must be for, and, if it is a name, which of its certificates the server is to show (SNI). An
+ * empty host would be no check at all. */
+static bool expect_host(const struct redis_tls_context *context, const char *host, SSL *openssl)
 {
-    if (!context->is_address && SSL_set_tlsext_host_name(openssl, context->host) != 1)
+    unsigned char address[sizeof(struct in6_addr)];
+    const bool is_address = inet_pton(AF_INET, host, address) == 1 || inet_pton(AF_INET6, host, address) == 1;
+    if (host[0] == '\0' || (!is_address && SSL_set_tlsext_host_name(openssl, host) != 1))
         return false;
     if (context->insecure)
         return true;
     SSL_set_hostflags(openssl, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS);
-    return context->is_address ? X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(openssl), context->host) == 1
-                               : SSL_set1_host(openssl, context->host) == 1;
+    return is_address ? X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(openssl), host) == 1
+                      : SSL_set1_host(openssl, host) == 1;
 }
 
-struct redis_tls *redis_tls_begin(struct redis_tls_context *context)
+struct redis_tls *redis_tls_begin(struct redis_tls_context *context, const char *host)
 {
     struct redis_tls *tls = calloc(1, sizeof *tls);
     if (!tls)
@@ -127,7 +123,7 @@ struct redis_tls *redis_tls_begin(struct redis_tls_context *context)
     tls->openssl = SSL_new(context->openssl);
     tls->came = BIO_new(BIO_s_mem());
     tls->leaves = BIO_new(BIO_s_mem());
-    if (!tls->openssl || !tls->came || !tls->leaves || !expect_host(context, tls->openssl)) {
+    if (!tls->openssl || !tls->came || !tls->leaves || !expect_host(context, host, tls->openssl)) {
         BIO_free(tls->came);
         BIO_free(tls->leaves);
         SSL_free(tls->openssl);

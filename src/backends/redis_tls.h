@@ -16,16 +16,15 @@ struct redis_tls_context;
 /* What one connection has. */
 struct redis_tls;
 
-/* From options redis_ca_file, redis_cert_file, redis_key_file and redis_insecure. The server's certificate must be for
- * `host`, a name or an address, and be vouched for by redis_ca_file, else by the system's store; TLS 1.2 or later.
+/* From options redis_ca_file, redis_cert_file, redis_key_file and redis_insecure. A server's certificate must be vouched
+ * for by redis_ca_file, else by the system's store; TLS 1.2 or later.
  * WEIR_OK, WEIR_EINVAL (files that do not fit each other, a build without TLS), WEIR_EIO (a file cannot be read) or
  * WEIR_ENOMEM, with a sentence that begins with the option's name. */
-int redis_tls_context_make(const struct weir_options *options, const char *host, struct redis_tls_context **out,
-                           struct message message);
+int redis_tls_context_make(const struct weir_options *options, struct redis_tls_context **out, struct message message);
 void redis_tls_context_free(struct redis_tls_context *context); /* NULL is ignored */
 
-/* NULL: out of memory. */
-struct redis_tls *redis_tls_begin(struct redis_tls_context *context);
+/* The server's certificate must be for `host`, a name or an address, which is copied. NULL: out of memory. */
+struct redis_tls *redis_tls_begin(struct redis_tls_context *context, const char *host);
 
 /* Sends nothing: to say goodbye is the business of the process that made the connection, which may be another. */
 void redis_tls_end(struct redis_tls *tls); /* NULL is ignored */

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#define ENVIRONMENT_PASSWORD "WEIR_REDIS_PASSWORD"
+#define SCHEMES "redis://, rediss://, redis-sentinel://, rediss-sentinel:// or unix://"
 
 /* A part of the URL, not terminated. */
 struct part {
@@ -35,6 +35,11 @@ void redis_target_free(struct redis_target *target)
     free(target->path);
     free_secret(target->user);
     free_secret(target->password);
+    free(target->service);
+    for (size_t i = 0; i < target->sentinel_count; i++)
+        free(target->sentinels[i].name);
+    free_secret(target->sentinel_user);
+    free_secret(target->sentinel_password);
     redis_tls_context_free(target->tls);
     *target = (struct redis_target){ 0 };
 }
@@ -152,7 +157,7 @@ static int read_db(struct reader *reader, struct part db)
 }
 
 /* `host` is what stood between brackets. */
-static int read_ipv6(struct reader *reader, struct part host)
+static int read_ipv6(struct reader *reader, struct part host, char **out)
 {
     char text[REDIS_HOST_MAX + 1];
     struct in6_addr address;
@@ -175,11 +180,11 @@ static int read_ipv6(struct reader *reader, struct part host)
     }
     if (!is_good)
         return message_refuse(reader->message, "redis_url: what stands in brackets is not an IPv6 address");
-    reader->target.host = strdup(text);
-    return reader->target.host ? WEIR_OK : no_memory(reader->message, "redis_url");
+    *out = strdup(text);
+    return *out ? WEIR_OK : no_memory(reader->message, "redis_url");
 }
 
-static int read_host(struct reader *reader, struct part host)
+static int read_host_name(struct reader *reader, struct part host, char **out)
 {
     if (host.len == 0)
         return message_refuse(reader->message, "redis_url: the host is missing");
@@ -189,35 +194,35 @@ static int read_host(struct reader *reader, struct part host)
         if (!is_name_byte(host.text[i]))
             return message_refuse(reader->message, "redis_url: the host may have letters, digits, '.', '-' and '_', or "
                                                    "be an IPv6 address in brackets");
-    reader->target.host = strndup(host.text, host.len);
-    return reader->target.host ? WEIR_OK : no_memory(reader->message, "redis_url");
+    *out = strndup(host.text, host.len);
+    return *out ? WEIR_OK : no_memory(reader->message, "redis_url");
 }
 
-static int read_address(struct reader *reader, struct part address)
+static int read_address(struct reader *reader, struct part address, int default_port, char **host, int *port)
 {
     int error;
     if (address.len > 0 && address.text[0] == '[') {
         struct part rest = { address.text + 1, address.len - 1 };
-        struct part host = cut(&rest, ']');
+        struct part digits = cut(&rest, ']');
         if (!rest.text)
             return message_refuse(reader->message, "redis_url: the bracket before the address is never closed");
-        error = read_ipv6(reader, host);
+        error = read_ipv6(reader, digits, host);
         address = rest;
         struct part garbage = cut(&address, ':');
         if (!error && garbage.len > 0)
             error = message_refuse(reader->message, "redis_url: after the brackets a ':' and the port are expected");
     } else {
-        error = read_host(reader, cut(&address, ':'));
+        error = read_host_name(reader, cut(&address, ':'), host);
     }
-    reader->target.port = address.text ? number_of(address, 1, 65535) : REDIS_DEFAULT_PORT;
-    if (!error && reader->target.port < 0)
+    *port = address.text ? number_of(address, 1, 65535) : default_port;
+    if (!error && *port < 0)
         error = message_refuse(reader->message, "redis_url: the port must be 1 to 65535");
     return error;
 }
 
 static int read_redis(struct reader *reader, struct part address, struct part path)
 {
-    int error = read_address(reader, address);
+    int error = read_address(reader, address, REDIS_DEFAULT_PORT, &reader->target.host, &reader->target.port);
     if (error)
         return error;
     if (memchr(path.text, '?', path.len) || memchr(path.text, '#', path.len))
@@ -226,6 +231,41 @@ static int read_redis(struct reader *reader, struct part address, struct part pa
     if (path.len <= 1) /* "" or "/" */
         return WEIR_OK;
     return read_db(reader, (struct part){ path.text + 1, path.len - 1 });
+}
+
+/* What follows a '?', if there was one. */
+static int read_query(struct reader *reader, struct part query)
+{
+    if (!query.text)
+        return WEIR_OK;
+    if (query.len < 3 || !starts_with(query.text, "db="))
+        return message_refuse(reader->message, "redis_url: after the '?' only db=N is known");
+    return read_db(reader, (struct part){ query.text + 3, query.len - 3 });
+}
+
+static int read_sentinels(struct reader *reader, struct part addresses, struct part path)
+{
+    struct redis_target *target = &reader->target;
+    int error = WEIR_OK;
+    while (addresses.text && !error) {
+        if (target->sentinel_count == REDIS_SENTINELS_MAX)
+            return message_refuse(reader->message, "redis_url: there are more than %d sentinels", REDIS_SENTINELS_MAX);
+        struct redis_host *sentinel = &target->sentinels[target->sentinel_count++];
+        error = read_address(reader, cut(&addresses, ','), REDIS_SENTINEL_DEFAULT_PORT, &sentinel->name,
+                             &sentinel->port);
+    }
+    if (error)
+        return error;
+    struct part service = cut(&path, '?');
+    if (service.len <= 1) /* "" or "/" */
+        return message_refuse(reader->message, "redis_url: the service's name is missing: "
+                                               "redis-sentinel://host/service");
+    service = (struct part){ service.text + 1, service.len - 1 };
+    if (memchr(service.text, '/', service.len) || memchr(service.text, '#', service.len))
+        return message_refuse(reader->message, "redis_url: in the service's name a '/' is written %%2F and a '#' %%23; "
+                                               "the db is written ?db=N");
+    error = decode(reader, service, "service's name", REDIS_SERVICE_MAX, &target->service);
+    return error ? error : read_query(reader, path);
 }
 
 static int read_unix(struct reader *reader, struct part address, struct part rest)
@@ -237,11 +277,7 @@ static int read_unix(struct reader *reader, struct part address, struct part res
     if (memchr(path.text, '#', path.len))
         return message_refuse(reader->message, "redis_url: a '#' in the path is written %%23");
     int error = decode(reader, path, "path", REDIS_PATH_MAX, &reader->target.path);
-    if (error || !rest.text)
-        return error;
-    if (rest.len < 3 || !starts_with(rest.text, "db="))
-        return message_refuse(reader->message, "redis_url: after the '?' only db=N is known");
-    return read_db(reader, (struct part){ rest.text + 3, rest.len - 3 });
+    return error ? error : read_query(reader, rest);
 }
 
 static int read_url(struct reader *reader, const char *url)
@@ -251,13 +287,11 @@ static int read_url(struct reader *reader, const char *url)
     for (const char *at = url; *at; at++)
         if ((unsigned char)*at <= ' ' || *at == 0x7f)
             return message_refuse(reader->message, "redis_url: a blank or control byte is written %%XX");
-    if (starts_with(url, "redis-sentinel://"))
-        return message_refuse(reader->message, "redis_url: sentinels are not in weir " WEIR_VERSION
-                                               "; redis://, rediss:// or unix:// is expected");
+    const bool has_sentinels = starts_with(url, "redis-sentinel://") || starts_with(url, "rediss-sentinel://");
     reader->target.is_unix = starts_with(url, "unix://");
-    reader->target.is_tls = starts_with(url, "rediss://");
-    if (!reader->target.is_unix && !reader->target.is_tls && !starts_with(url, "redis://"))
-        return message_refuse(reader->message, "redis_url must begin with redis://, rediss:// or unix://");
+    reader->target.is_tls = starts_with(url, "rediss://") || starts_with(url, "rediss-sentinel://");
+    if (!reader->target.is_unix && !has_sentinels && !reader->target.is_tls && !starts_with(url, "redis://"))
+        return message_refuse(reader->message, "redis_url must begin with " SCHEMES);
 
     const char *authority = strchr(url, ':') + 3;
     struct part address = { authority, strcspn(authority, "/?#") };
@@ -270,19 +304,30 @@ static int read_url(struct reader *reader, const char *url)
     if (memchr(address.text, '@', address.len) || memchr(path.text, '@', path.len))
         return message_refuse(reader->message, "redis_url: an '@' of a user, password or path is written %%40, and a "
                                                "'/', '?' or '#' before it %%2F, %%3F or %%23");
+    if (has_sentinels)
+        return read_sentinels(reader, address, path);
     return reader->target.is_unix ? read_unix(reader, address, path) : read_redis(reader, address, path);
 }
 
-/* ---- The password from elsewhere ---- */
+/* ---- Passwords from elsewhere ---- */
 
-static int take_password(struct reader *reader, const char *bytes, size_t len, const char *where)
+/* Where a password may be, other than in the URL. */
+struct whose {
+    const char *option, *file; /* the option that names the file, and what it says */
+    const char *environment;
+    const char *user_alone; /* the sentence if there is a user but no password, up to where else none was found */
+    char **user, **password;
+};
+
+static int take_secret(struct reader *reader, const char *bytes, size_t len, const char *what, const char *where,
+                       char **out)
 {
     if (len > REDIS_SECRET_MAX)
-        return message_refuse(reader->message, "%s: the password is longer than %d bytes", where, REDIS_SECRET_MAX);
+        return message_refuse(reader->message, "%s: the %s is longer than %d bytes", where, what, REDIS_SECRET_MAX);
     if (memchr(bytes, '\0', len))
-        return message_refuse(reader->message, "%s: the password has a NUL byte", where);
-    reader->target.password = strndup(bytes, len);
-    return reader->target.password ? WEIR_OK : no_memory(reader->message, where);
+        return message_refuse(reader->message, "%s: the %s has a NUL byte", where, what);
+    *out = strndup(bytes, len);
+    return *out ? WEIR_OK : no_memory(reader->message, where);
 }
 
 /* Fill `line` up to its end, the file's or the first newline; how much, or -1 with errno. */
@@ -301,13 +346,13 @@ static ssize_t read_line(int fd, char *line, size_t size)
     return (ssize_t)len;
 }
 
-static int read_password_file(struct reader *reader, const char *path)
+static int read_password_file(struct reader *reader, const struct whose *whose)
 {
     char line[REDIS_SECRET_MAX + 3]; /* CR and LF may follow, and one byte more shows that it is too long */
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(whose->file, O_RDONLY | O_CLOEXEC);
     ssize_t got = fd >= 0 ? read_line(fd, line, sizeof line) : -1;
     if (got < 0)
-        message_write(reader->message, "redis_password_file \"%s\" cannot be read: %s", path, strerror(errno));
+        message_write(reader->message, "%s \"%s\" cannot be read: %s", whose->option, whose->file, strerror(errno));
     if (fd >= 0)
         close(fd);
     if (got < 0)
@@ -318,26 +363,51 @@ static int read_password_file(struct reader *reader, const char *path)
     while (password.len > 0 && password.text[password.len - 1] == '\r')
         password.len--;
     int error = password.len > 0
-                    ? take_password(reader, password.text, password.len, "redis_password_file")
-                    : message_refuse(reader->message, "redis_password_file \"%s\" has an empty first line", path);
+                    ? take_secret(reader, password.text, password.len, "password", whose->option, whose->password)
+                    : message_refuse(reader->message, "%s \"%s\" has an empty first line", whose->option, whose->file);
     explicit_bzero(line, sizeof line);
     return error;
 }
 
-static int find_password(struct reader *reader, const char *file)
+static int find_password(struct reader *reader, const struct whose *whose)
 {
     int error = WEIR_OK;
-    const char *environment = getenv(ENVIRONMENT_PASSWORD);
-    if (reader->target.password)
+    const char *environment = getenv(whose->environment);
+    if (*whose->password)
         return WEIR_OK;
-    if (file)
-        error = read_password_file(reader, file);
+    if (whose->file)
+        error = read_password_file(reader, whose);
     else if (environment && *environment)
-        error = take_password(reader, environment, strlen(environment), ENVIRONMENT_PASSWORD);
-    if (!error && reader->target.user && !reader->target.password)
-        error = message_refuse(reader->message, "redis_url has a user, but there is no password: not in the URL, no "
-                                                "redis_password_file, no " ENVIRONMENT_PASSWORD " in the environment");
+        error = take_secret(reader, environment, strlen(environment), "password", whose->environment, whose->password);
+    if (!error && *whose->user && !*whose->password)
+        error = message_refuse(reader->message, "%s, no %s, no %s in the environment", whose->user_alone, whose->option,
+                               whose->environment);
     return error;
+}
+
+static int find_sentinel_password(struct reader *reader, const struct weir_options *options)
+{
+    struct redis_target *target = &reader->target;
+    const char *user = options->redis_sentinel_user, *file = options->redis_sentinel_password_file;
+    if (!target->service && (user || file))
+        return message_refuse(reader->message,
+                              "%s is for a redis_url that begins with redis-sentinel:// or "
+                              "rediss-sentinel://",
+                              user ? "redis_sentinel_user" : "redis_sentinel_password_file");
+    if (!target->service)
+        return WEIR_OK;
+    int error = user && *user
+                    ? take_secret(reader, user, strlen(user), "user", "redis_sentinel_user", &target->sentinel_user)
+                    : WEIR_OK;
+    return error ? error
+                 : find_password(reader, &(struct whose){
+                                             .option = "redis_sentinel_password_file",
+                                             .file = file,
+                                             .environment = "WEIR_REDIS_SENTINEL_PASSWORD",
+                                             .user_alone = "redis_sentinel_user is given, but there is no password",
+                                             .user = &target->sentinel_user,
+                                             .password = &target->sentinel_password,
+                                         });
 }
 
 int redis_target_read(const struct weir_options *options, struct redis_target *out, struct message message)
@@ -345,7 +415,17 @@ int redis_target_read(const struct weir_options *options, struct redis_target *o
     struct reader reader = { .message = message };
     int error = read_url(&reader, options->redis_url);
     if (!error)
-        error = find_password(&reader, options->redis_password_file);
+        error = find_password(&reader,
+                              &(struct whose){
+                                  .option = "redis_password_file",
+                                  .file = options->redis_password_file,
+                                  .environment = "WEIR_REDIS_PASSWORD",
+                                  .user_alone = "redis_url has a user, but there is no password: not in the URL",
+                                  .user = &reader.target.user,
+                                  .password = &reader.target.password,
+                              });
+    if (!error)
+        error = find_sentinel_password(&reader, options);
     if (error)
         redis_target_free(&reader.target);
     else

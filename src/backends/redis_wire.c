@@ -7,11 +7,28 @@
 /* hiredis calls these as it comes by the parts of a reply. The object that stands for a reply is the wire itself. The
  * string is copied, for the reader moves its own buffer before it hands the reply out. */
 
+/* What stands in a list. Deeper strings are dropped. */
+static void *make_item(const redisReadTask *task, const char *text, size_t len)
+{
+    struct redis_wire *wire = task->privdata;
+    if (task->parent->parent || task->idx >= REDIS_WIRE_ITEMS)
+        return wire;
+    if (len > REDIS_WIRE_ITEM_MAX)
+        return NULL;
+    wire->items[task->idx].at = wire->text.len;
+    wire->items[task->idx].len = len;
+    wire->kept |= 1u << task->idx;
+    redis_bytes_add(&wire->text, text, len);
+    return wire->text.failed ? NULL : wire;
+}
+
 static void *make_string(const redisReadTask *task, char *text, size_t len)
 {
     struct redis_wire *wire = task->privdata;
     if (memcmp(text + len, "\r\n", 2) != 0) /* the reader has these two, but does not look at them */
         return NULL;
+    if (task->parent)
+        return make_item(task, text, len);
     redis_bytes_clear(&wire->text, false);
     redis_bytes_add(&wire->text, text, len);
     wire->kind = task->type == REDIS_REPLY_STRING   ? REDIS_REPLY_IS_STRING
@@ -21,12 +38,24 @@ static void *make_string(const redisReadTask *task, char *text, size_t len)
     return wire->text.failed ? NULL : wire;
 }
 
-static void *make_other(const redisReadTask *task)
+static void *make_plain(const redisReadTask *task, enum redis_reply_kind kind)
 {
     struct redis_wire *wire = task->privdata;
+    if (task->parent)
+        return wire;
     redis_bytes_clear(&wire->text, false);
-    wire->kind = REDIS_REPLY_IS_OTHER;
+    wire->kind = kind;
     return wire;
+}
+
+static void *make_other(const redisReadTask *task)
+{
+    return make_plain(task, REDIS_REPLY_IS_OTHER);
+}
+
+static void *make_nil(const redisReadTask *task)
+{
+    return make_plain(task, REDIS_REPLY_IS_NIL);
 }
 
 static void *make_integer(const redisReadTask *task, long long number)
@@ -42,9 +71,16 @@ static void *make_array(const redisReadTask *task, size_t count)
 static void *make_array(const redisReadTask *task, int count)
 #endif
 {
-    (void)task;
-    (void)count;
-    return NULL; /* an error of the reader's */
+    struct redis_wire *wire = task->privdata;
+    const redisReadTask *parent = task->parent;
+    if (!wire->lists || (size_t)count > REDIS_WIRE_LIST_MAX || (parent && parent->parent && parent->parent->parent))
+        return NULL; /* an error of the reader's */
+    if (parent)
+        return wire;
+    redis_bytes_clear(&wire->text, false);
+    wire->kept = 0;
+    wire->kind = REDIS_REPLY_IS_LIST;
+    return wire;
 }
 
 #if HIREDIS_MAJOR >= 1
@@ -72,7 +108,7 @@ static redisReplyObjectFunctions functions = {
     .createString = make_string,
     .createArray = make_array,
     .createInteger = make_integer,
-    .createNil = make_other,
+    .createNil = make_nil,
 #if HIREDIS_MAJOR >= 1
     .createDouble = make_double,
     .createBool = make_bool,
@@ -88,6 +124,7 @@ int redis_wire_restart(struct redis_wire *wire)
     if (!wire->reader)
         return -1;
     wire->reader->privdata = wire;
+    wire->lists = false;
     wire->reader->maxbuf = 0; /* keep the buffer, however large it once was: REDIS_WIRE_MAX bounds it */
     return 0;
 }
@@ -122,6 +159,21 @@ int redis_wire_next(struct redis_wire *wire, struct redis_reply *out)
         return 0;
     *out = (struct redis_reply){ .kind = wire->kind, .text = wire->text.data, .len = wire->text.len };
     return 1;
+}
+
+const char *redis_wire_item(const struct redis_wire *wire, size_t i, size_t *len)
+{
+    if (i >= REDIS_WIRE_ITEMS || !(wire->kept >> i & 1))
+        return NULL;
+    *len = wire->items[i].len;
+    return wire->text.data + wire->items[i].at;
+}
+
+bool redis_wire_item_is(const struct redis_wire *wire, size_t i, const char *text)
+{
+    size_t len;
+    const char *item = redis_wire_item(wire, i, &len);
+    return item && len == strlen(text) && memcmp(item, text, len) == 0;
 }
 
 bool redis_reply_is_error(const struct redis_reply *reply, const char *word)

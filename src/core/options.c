@@ -98,6 +98,10 @@ static int mode_read(struct weir_options *read, const struct log *log)
             return only_redis(log, "redis_url");
         if (read->redis_password_file)
             return only_redis(log, "redis_password_file");
+        if (read->redis_sentinel_user)
+            return only_redis(log, "redis_sentinel_user");
+        if (read->redis_sentinel_password_file)
+            return only_redis(log, "redis_sentinel_password_file");
         if (read->redis_prefix)
             return only_redis(log, "redis_prefix");
         if (read->redis_ca_file)
