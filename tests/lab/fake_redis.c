@@ -3,6 +3,7 @@
 
 #include "wire.h"
 
+#include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sha1.h>
@@ -26,6 +27,7 @@ struct fake_redis {
     pthread_t thread;
     pthread_mutex_t lock; /* of counts and heard; the rest is the loop's */
     int wake, listener;
+    int port; /* 0: a Unix socket, in `dir` */
     char dir[64], url[128];
     struct sockaddr_un address;
     fake_answer *answer;
@@ -219,7 +221,20 @@ static bool door_open(struct fake_redis *fake)
            listen(fake->listener, BACKLOG) == 0;
 }
 
-struct fake_redis *fake_redis_start(fake_answer *answer, void *user)
+static bool door_open_port(struct fake_redis *fake)
+{
+    struct sockaddr_in address = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    socklen_t len = sizeof address;
+    fake->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fake->listener < 0 || bind(fake->listener, (const struct sockaddr *)&address, len) != 0 ||
+        listen(fake->listener, BACKLOG) != 0 || getsockname(fake->listener, (struct sockaddr *)&address, &len) != 0)
+        return false;
+    fake->port = ntohs(address.sin_port);
+    snprintf(fake->url, sizeof fake->url, "redis://127.0.0.1:%d", fake->port);
+    return true;
+}
+
+static struct fake_redis *start(fake_answer *answer, void *user, bool (*open)(struct fake_redis *fake))
 {
     struct fake_redis *fake = calloc(1, sizeof *fake);
     if (fake == NULL)
@@ -229,14 +244,28 @@ struct fake_redis *fake_redis_start(fake_answer *answer, void *user)
     fake->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     fake->heard = malloc(HEARD_MOST);
     pthread_mutex_init(&fake->lock, NULL);
-    if (fake->wake < 0 || fake->heard == NULL || !door_open(fake) ||
-        pthread_create(&fake->thread, NULL, loop, fake) != 0) {
+    if (fake->wake < 0 || fake->heard == NULL || !open(fake) || pthread_create(&fake->thread, NULL, loop, fake) != 0) {
         perror("fake_redis");
         free(fake->heard);
         free(fake);
         return NULL;
     }
     return fake;
+}
+
+struct fake_redis *fake_redis_start(fake_answer *answer, void *user)
+{
+    return start(answer, user, door_open);
+}
+
+struct fake_redis *fake_redis_start_port(fake_answer *answer, void *user)
+{
+    return start(answer, user, door_open_port);
+}
+
+int fake_redis_port(const struct fake_redis *fake)
+{
+    return fake->port;
 }
 
 void fake_redis_stop(struct fake_redis *fake)
@@ -251,8 +280,10 @@ void fake_redis_stop(struct fake_redis *fake)
         wire_close(&fake->guests[i].wire, WIRE_CLOSES);
     close(fake->listener);
     close(fake->wake);
-    unlink(fake->address.sun_path);
-    rmdir(fake->dir);
+    if (fake->port == 0) {
+        unlink(fake->address.sun_path);
+        rmdir(fake->dir);
+    }
     pthread_mutex_destroy(&fake->lock);
     free(fake->heard);
     free(fake);

@@ -1,6 +1,6 @@
 /* fake_redis.h - a server that speaks Redis' protocol and answers what the test tells it to.
  *
- * It listens on a Unix socket. Unless the test's function answers a request, it answers itself: AUTH, SELECT, CLIENT
+ * It listens on a Unix socket, or on a port of 127.0.0.1. Unless the test's function answers a request, it answers itself: AUTH, SELECT, CLIENT
  * and SCRIPT LOAD as Redis does, HELLO with an error (it knows protocol 2 only), PING, and everything else with
  * NOSCRIPT or an unknown command. All happens on one thread of its own, the test's function included.
  */
@@ -38,8 +38,10 @@ void fake_hang_up(struct fake_reply *reply);                                    
 
 /* NULL if it cannot be had (a perror line says why). `answer` may be NULL. */
 struct fake_redis *fake_redis_start(fake_answer *answer, void *user);
+struct fake_redis *fake_redis_start_port(fake_answer *answer, void *user); /* on a port that is free */
 void fake_redis_stop(struct fake_redis *fake);
-const char *fake_redis_url(const struct fake_redis *fake); /* unix://..., as long as the fake lives */
+const char *fake_redis_url(const struct fake_redis *fake); /* unix://..., or redis://...: as long as the fake lives */
+int fake_redis_port(const struct fake_redis *fake);        /* 0: it listens on a socket */
 
 struct fake_counts {
     int64_t connections, requests, script_calls; /* script_calls: EVALSHA and EVAL */

@@ -26,12 +26,20 @@ bool redis_server_found(void)
     return wanted_command() != NULL || daemon_in_path("redis-server") || access(debian_server, X_OK) == 0;
 }
 
-/* Split the wanted command into words; the number of them, 0 if there is none. */
-static size_t command_words(struct redis_server *server)
+size_t redis_server_words(char *command, size_t size, char **words)
 {
-    const char *command = wanted_command();
-    snprintf(server->command, sizeof server->command, "%s", command != NULL ? command : "");
-    return daemon_words(server->command, server->words, REDIS_SERVER_WORDS_MOST / 2);
+    static char program[] = "redis-server";
+    const char *wanted = wanted_command();
+    snprintf(command, size, "%s", wanted != NULL ? wanted : "");
+    size_t n = daemon_words(command, words, REDIS_SERVER_WORDS_MOST / 2);
+    if (n == 0)
+        words[n++] = program;
+    return n;
+}
+
+const char *redis_server_or_else(void)
+{
+    return wanted_command() == NULL ? debian_server : NULL;
 }
 
 /* ---- Its folder, port and command line ---- */
@@ -39,11 +47,9 @@ static size_t command_words(struct redis_server *server)
 static int command_line(struct redis_server *server, const char *const *config)
 {
     static char port_word[] = "--port", bind_word[] = "--bind", loopback[] = "127.0.0.1", save_word[] = "--save";
-    static char socket_word[] = "--unixsocket", dir_word[] = "--dir", none[] = "", program[] = "redis-server";
+    static char socket_word[] = "--unixsocket", dir_word[] = "--dir", none[] = "";
     static char no_port[] = "0";
-    size_t n = command_words(server);
-    if (n == 0)
-        server->words[n++] = program;
+    size_t n = redis_server_words(server->command, sizeof server->command, server->words);
     char *fixed[] = { port_word,   server->port != 0 ? strrchr(server->tcp_url, ':') + 1 : no_port,
                       bind_word,   loopback,
                       save_word,   none,
@@ -76,7 +82,7 @@ static bool answers(void *user)
 
 static int run(struct redis_server *server)
 {
-    return daemon_run(&server->daemon, server->words, wanted_command() == NULL ? debian_server : NULL, answers, server);
+    return daemon_run(&server->daemon, server->words, redis_server_or_else(), answers, server);
 }
 
 int redis_server_start(struct redis_server *server, enum redis_server_reach reach, const char *const *config)

@@ -30,6 +30,11 @@ enum redis_server_reach { REDIS_SERVER_UNIX, REDIS_SERVER_UNIX_AND_PORT };
 /* Whether there is a server to run; a test that needs one ends with status 77 otherwise. */
 bool redis_server_found(void);
 
+/* The words that a server's command line begins with, in `words`, which has room for REDIS_SERVER_WORDS_MOST, and out of
+ * `command`; how many. */
+size_t redis_server_words(char *command, size_t size, char **words);
+const char *redis_server_or_else(void); /* as daemon_run() wants it */
+
 /* Start it and wait until it answers PING, an error such as NOAUTH included. It saves nothing. `config` holds more
  * words for its command line ("--requirepass", "secret"), up to a NULL; they must live as long as the server. NULL:
  * none. 0, or -1 with a sentence in server->daemon.error and nothing left behind. */

@@ -1,0 +1,566 @@
+/* test_redis_sentinel.c - a primary that sentinels name: found, followed at a failover, and never believed unasked;
+ * faults D2, D7 and E3, on real servers and real sentinels.
+ */
+#include "redis_place.h"
+#include "sentinels.h"
+
+#include <inttypes.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { TIMEOUT_US = 50000, BACK_MOST_US = 10 * 1000 * 1000 };
+
+static const char marker[] = "s3cret-marker", sentinel_marker[] = "s3ntinel-marker";
+
+/* One for all tests that leave it as they find it, but for who is the primary. */
+static struct sentinels common;
+
+/* ---- A place whose servers are a trio's ---- */
+
+static void trio_open(struct sentinels *trio, const struct sentinels_wish *wish)
+{
+    if (sentinels_start(trio, wish) != 0)
+        ck_abort_msg("%s", trio->error);
+}
+
+/* Options with a URL of all sentinels, from number `first` round. */
+static struct weir_options trio_options_from(struct place *place, const struct sentinels *trio, int first,
+                                             const char *user_info, int64_t timeout_us)
+{
+    static char url[512];
+    sentinels_url(trio, first, user_info, url, sizeof url);
+    place_open_bare(place);
+    struct weir_options options = place_options(place, timeout_us);
+    options.redis_url = url;
+    return options;
+}
+
+static struct weir_options trio_options(struct place *place, const struct sentinels *trio, const char *user_info,
+                                        int64_t timeout_us)
+{
+    return trio_options_from(place, trio, 0, user_info, timeout_us);
+}
+
+/* How often a server's scripts were called since it started: replicas get what they wrote, not calls. */
+static int64_t script_calls(const struct sentinels *trio, int server)
+{
+    static char reply[32768];
+    struct asker asker;
+    const char *found = NULL;
+    if (asker_open(&asker, trio->servers[server].socket) == 0 &&
+        asker_ask(&asker, reply, sizeof reply, "INFO", "commandstats", NULL) > 0)
+        found = strstr(reply, "cmdstat_evalsha:calls=");
+    asker_close(&asker);
+    return found == NULL ? 0 : strtoll(found + strlen("cmdstat_evalsha:calls="), NULL, 10);
+}
+
+/* The one server that all sentinels name and that alone says it is a primary: when an earlier failover is over. */
+static int primary_of(const struct sentinels *trio)
+{
+    for (int64_t until_us = wire_now_us() + 60 * WEIR_SECOND; wire_now_us() < until_us; sleep_us(10000)) {
+        int named = sentinels_named(trio, 0);
+        bool agreed = named >= 0;
+        for (int i = 1; i < trio->wish.sentinels; i++)
+            agreed = agreed && sentinels_named(trio, i) == named;
+        for (int i = 0; i < trio->wish.servers; i++)
+            agreed = agreed && sentinels_is_primary(trio, i) == (i == named);
+        if (agreed)
+            return named;
+    }
+    ck_abort_msg("the sentinels do not agree on a primary");
+    return -1;
+}
+
+/* The server, other than `before`, that says first it is a primary; when, in *when_us. */
+static int await_promotion(const struct sentinels *trio, int before, int64_t *when_us)
+{
+    for (int64_t until_us = wire_now_us() + 40 * WEIR_SECOND; wire_now_us() < until_us; sleep_us(1000)) {
+        for (int i = 0; i < trio->wish.servers; i++) {
+            *when_us = wire_now_us();
+            if (i != before && sentinels_is_primary(trio, i))
+                return i;
+        }
+    }
+    ck_abort_msg("no replica is promoted");
+    return -1;
+}
+
+/* ---- All is well ---- */
+
+struct load {
+    weir_limit *limit;
+    atomic_bool done;
+    _Atomic int64_t calls, by_redis, by_fallback, allowed, longest_us;
+    _Atomic int64_t redis_us, gap_us; /* when Redis decided last; the longest time that it did not */
+};
+
+static void raise_to(_Atomic int64_t *most, int64_t value)
+{
+    int64_t seen = atomic_load(most);
+    while (value > seen && !atomic_compare_exchange_weak(most, &seen, value))
+        continue;
+}
+
+static void *take_two_hundred(void *argument)
+{
+    struct load *load = argument;
+    struct weir_decision decision;
+    for (int i = 0; i < 200; i++) {
+        must_succeed(weir_try(load->limit, weir_key_text("key"), 1, &decision));
+        must(decision.source == WEIR_BY_REDIS, "Redis decides");
+        atomic_fetch_add(&load->allowed, decision.allowed);
+    }
+    return NULL;
+}
+
+START_TEST(the_primary_that_sentinels_name_admits_exactly_the_limit)
+{
+    struct place place;
+    struct crew crew;
+    struct load load = { .limit = NULL };
+    struct weir_options options = trio_options(&place, &common, "", 20 * WEIR_SECOND);
+    weir *limiters[3];
+    weir_limit *limits[3];
+    int64_t allowed = 0;
+    for (int i = 0; i < 3; i++) {
+        limiters[i] = limiter_of(&options);
+        limits[i] = limit_of(limiters[i], "exact", "token_bucket limit=500 period=366d");
+        load.limit = limits[i];
+        crew_start(&crew, 4, take_two_hundred, &load);
+        crew_join(&crew);
+        allowed += atomic_exchange(&load.allowed, 0);
+    }
+    ck_assert_int_eq(allowed, 500);
+    ck_assert_int_ge(script_calls(&common, primary_of(&common)), 1);
+    for (int i = 0; i < 3; i++)
+        weir_close(limiters[i]);
+    place_close(&place);
+}
+END_TEST
+
+START_TEST(a_db_of_the_url_is_the_primarys)
+{
+    struct place place;
+    char url[600];
+    struct weir_options options = trio_options(&place, &common, "", 5 * WEIR_SECOND);
+    snprintf(url, sizeof url, "%s?db=5", options.redis_url);
+    options.redis_url = url;
+    weir *limiter = limiter_of(&options);
+    taken(limit_of(limiter, "in-db", UNREFILLED), "key", 1);
+    must(asker_open(&place.asker, common.servers[primary_of(&common)].socket) == 0, "the primary is asked");
+    ck_assert_ptr_nonnull(strstr(place_ask(&place, "INFO", "keyspace"), "db5:keys=1"));
+    weir_close(limiter);
+    place_close(&place);
+}
+END_TEST
+
+/* ---- Another primary ---- */
+
+static void *take_until_done(void *argument)
+{
+    struct load *load = argument;
+    while (!atomic_load(&load->done)) {
+        struct timed timed = timed_try(load->limit, "key", 1);
+        must_succeed(timed.status);
+        must(timed.decision.source == WEIR_BY_REDIS || timed.decision.source == WEIR_BY_FALLBACK, "one of two decides");
+        atomic_fetch_add(timed.decision.source == WEIR_BY_REDIS ? &load->by_redis : &load->by_fallback, 1);
+        raise_to(&load->longest_us, timed.took_us);
+        if (timed.decision.source == WEIR_BY_REDIS) {
+            int64_t now_us = wire_now_us(), last_us = atomic_exchange(&load->redis_us, now_us);
+            raise_to(&load->gap_us, last_us != 0 ? now_us - last_us : 0);
+        }
+        atomic_fetch_add(&load->calls, 1);
+        if (timed.decision.source == WEIR_BY_FALLBACK)
+            sleep_us(100); /* the servers need the processors */
+    }
+    return NULL;
+}
+
+/* Callers all the while, as the primary goes the way that `end` takes it; returns who is the primary then. No caller may
+ * see an error, and the new primary must decide soon after it was promoted. `watched` is the sentinel that is listened
+ * to: number 0 leads the failover, the others are told by it. */
+static int follow_under_load(struct sentinels *trio, struct place *place, int watched, const char *what,
+                             void (*end)(struct sentinels *trio, int primary))
+{
+    struct crew crew;
+    static struct load load;
+    const int before = primary_of(trio);
+    struct weir_options options = trio_options_from(place, trio, watched, "", TIMEOUT_US);
+    options.on_failure = WEIR_FAIL_LOCAL;
+    weir *limiter = limiter_of(&options);
+    load = (struct load){ .limit = limit_of(limiter, "limit", UNREFILLED) };
+    recover(load.limit, "key");
+    crew_start(&crew, 6, take_until_done, &load);
+    sleep_us(100000);
+    int64_t promoted_us, back_us, named_us = -1;
+    end(trio, before);
+    int after = await_promotion(trio, before, &promoted_us);
+    int64_t calls = script_calls(trio, after);
+    do {
+        sleep_us(1000);
+        back_us = wire_now_us() - promoted_us;
+        must(back_us < BACK_MOST_US, "the new primary decides soon");
+        for (int i = 0; i < trio->wish.sentinels && named_us < 0; i++)
+            if (sentinels_named(trio, i) == after)
+                named_us = back_us;
+    } while (script_calls(trio, after) == calls);
+    sleep_us(300000);
+    atomic_store(&load.done, true);
+    crew_join(&crew);
+    printf("%s: the new primary is named by a sentinel %" PRId64 " us after its promotion and decides after %" PRId64
+           "; of %" PRId64 " calls %" PRId64 " by the fallback, the longest took %" PRId64
+           " us (timeout %d), no decision "
+           "of Redis for %" PRId64 " us\n",
+           what, named_us, back_us, load.calls, load.by_fallback, load.longest_us, TIMEOUT_US, load.gap_us);
+    ck_assert_int_le(load.longest_us, (int64_t)SLACK * TIMEOUT_US);
+    recover(load.limit, "key");
+    ck_assert_int_eq(taken(load.limit, "key", 1).source, WEIR_BY_REDIS);
+    weir_close(limiter);
+    return after;
+}
+
+static void hand_over(struct sentinels *trio, int primary)
+{
+    (void)primary;
+    for (int tries = 0; sentinels_fail_over(trio, 0) != 0; tries++) {
+        must(tries < 300, trio->error);
+        sleep_us(100000); /* the last failover is still being finished */
+    }
+}
+
+START_TEST(a_failover_under_load_is_no_error_to_anybody_and_followed_at_once)
+{
+    struct place place;
+    int after = follow_under_load(&common, &place, _i, "SENTINEL FAILOVER", hand_over);
+    ck_assert(sentinels_is_primary(&common, after));
+    ck_assert_msg(!place_logged(&place, "sentinel 1 of"), "%s", place.log);
+    place_close(&place);
+}
+END_TEST
+
+static void kill_it(struct sentinels *trio, int primary)
+{
+    redis_server_kill(&trio->servers[primary]);
+}
+
+START_TEST(a_primary_that_is_killed_is_left_for_the_next_and_not_used_when_it_comes_back)
+{
+    struct place place;
+    struct sentinels trio;
+    trio_open(&trio, NULL);
+    int after = follow_under_load(&trio, &place, 0, "kill -9 of the primary", kill_it);
+    ck_assert_int_ne(after, 0);
+
+    struct weir_options options = place_options(&place, WEIR_SECOND);
+    char url[512];
+    sentinels_url(&trio, 1, "", url, sizeof url);
+    options.redis_url = url;
+    weir *limiter = limiter_of(&options);
+    weir_limit *limit = limit_of(limiter, "limit", UNREFILLED);
+    recover(limit, "key");
+    must(redis_server_restart(&trio.servers[0]) == 0, trio.servers[0].daemon.error);
+    ck_assert(sentinels_is_primary(&trio, 0)); /* it takes itself for one, until the sentinels tell it */
+    for (int i = 0; i < 200; i++) {
+        recover(limit, "key");
+        sleep_us(1000);
+    }
+    ck_assert_int_eq(script_calls(&trio, 0), 0);
+    weir_close(limiter);
+    place_close(&place);
+    sentinels_stop(&trio);
+}
+END_TEST
+
+START_TEST(a_primary_that_becomes_a_replica_is_left_though_its_connections_stand)
+{
+    struct place place;
+    struct sentinels trio;
+    const struct sentinels_wish alone = { .servers = 1, .sentinels = 1 };
+    trio_open(&trio, &alone);
+    struct weir_options options = trio_options(&place, &trio, "", WEIR_SECOND);
+    weir *limiter = limiter_of(&options);
+    weir_limit *limit = limit_of(limiter, "limit", UNREFILLED);
+    recover(limit, "key");
+    must(asker_open(&place.asker, trio.servers[0].socket) == 0, "the server is asked");
+    place_ask(&place, "REPLICAOF", "127.0.0.1", "1");
+    /* READONLY ends the connections that stand, ROLE keeps away new ones: soon it is asked for no decision more. */
+    int64_t before, until_us = wire_now_us() + 20 * WEIR_SECOND;
+    do {
+        must(wire_now_us() < until_us, "it is left");
+        before = script_calls(&trio, 0);
+        for (int i = 0; i < 100; i++) {
+            ck_assert_int_ne(timed_try(limit, "key", 1).status, WEIR_OK);
+            sleep_us(1000);
+        }
+    } while (script_calls(&trio, 0) != before);
+    ck_assert_msg(place_logged(&place, "redis cannot be used: the server is a replica"), "%s", place.log);
+    place_ask(&place, "REPLICAOF", "NO", "ONE");
+    recover(limit, "key");
+    weir_close(limiter);
+    place_close(&place);
+    sentinels_stop(&trio);
+}
+END_TEST
+
+/* ---- Sentinels that fail ---- */
+
+/* A port that is taken: connections to it are accepted by the system, and that is all. */
+static int silent_port(int *port)
+{
+    struct sockaddr_in address = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    socklen_t len = sizeof address;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    must(fd >= 0 && bind(fd, (struct sockaddr *)&address, len) == 0 && listen(fd, 64) == 0 &&
+             getsockname(fd, (struct sockaddr *)&address, &len) == 0,
+         "a silent port");
+    *port = ntohs(address.sin_port);
+    return fd;
+}
+
+/* A sentinel that says `names` to every question for the primary, and else nothing wrong. */
+static bool name_it(void *user, const struct fake_request *request, struct fake_reply *reply)
+{
+    if (fake_request_is(request, "SENTINEL"))
+        fake_say_text(reply, user);
+    else if (fake_request_is(request, "SUBSCRIBE"))
+        fake_say_text(reply, "*3\r\n$9\r\nsubscribe\r\n$14\r\n+switch-master\r\n:1\r\n");
+    else
+        return false;
+    return true;
+}
+
+/* The common trio, behind a first sentinel at `port`: Redis decides, and the log says this of the first. */
+static void assert_passed_over(int port, const char *says)
+{
+    struct place place;
+    char url[600];
+    struct weir_options options = trio_options(&place, &common, "", TIMEOUT_US);
+    snprintf(url, sizeof url, "redis-sentinel://127.0.0.1:%d,%s", port,
+             options.redis_url + strlen("redis-sentinel://"));
+    options.redis_url = url;
+    weir *limiter = limiter_of(&options);
+    weir_limit *limit = limit_of(limiter, "limit", UNREFILLED);
+    int64_t took_us = recover(limit, "key");
+    printf("%s: passed over in %" PRId64 " us\n", says, took_us);
+    ck_assert_int_eq(taken(limit, "key", 1).source, WEIR_BY_REDIS);
+    ck_assert_msg(place_logged(&place, says), "%s", place.log);
+    weir_close(limiter);
+    place_close(&place);
+}
+
+START_TEST(a_sentinel_that_is_down_is_passed_over)
+{
+    assert_passed_over(daemon_port_free(), "sentinel 1 of 4 cannot be used: cannot connect: Connection refused");
+}
+END_TEST
+
+START_TEST(a_sentinel_that_says_nothing_is_passed_over)
+{
+    int port, fd = silent_port(&port);
+    assert_passed_over(port, "sentinel 1 of 4 cannot be used: no answer in time");
+    close(fd);
+}
+END_TEST
+
+START_TEST(a_sentinel_that_does_not_know_the_service_is_passed_over)
+{
+    static char nobody[] = "*-1\r\n";
+    struct fake_redis *fake = fake_redis_start_port(name_it, nobody);
+    assert_passed_over(fake_redis_port(fake), "sentinel 1 of 4 cannot be used: it does not know the service");
+    fake_redis_stop(fake);
+}
+END_TEST
+
+START_TEST(a_sentinel_that_names_a_replica_is_caught_by_its_role)
+{
+    int replica = (primary_of(&common) + 1) % SENTINELS_MOST;
+    char names[64], port[8];
+    int len = snprintf(port, sizeof port, "%d", common.ports[replica]);
+    snprintf(names, sizeof names, "*2\r\n$9\r\n127.0.0.1\r\n$%d\r\n%s\r\n", len, port);
+    struct fake_redis *liar = fake_redis_start_port(name_it, names);
+    int64_t calls = script_calls(&common, replica);
+    assert_passed_over(fake_redis_port(liar), "the server that a sentinel named is no primary");
+    ck_assert_int_eq(script_calls(&common, replica), calls);
+    fake_redis_stop(liar);
+}
+END_TEST
+
+START_TEST(a_service_that_no_sentinel_knows_is_an_outage_that_the_log_explains)
+{
+    struct place place;
+    char url[600];
+    struct weir_options options = trio_options(&place, &common, "", TIMEOUT_US);
+    snprintf(url, sizeof url, "%s-of-others", options.redis_url);
+    options.redis_url = url;
+    weir *limiter = limiter_of(&options);
+    weir_limit *limit = limit_of(limiter, "limit", UNREFILLED);
+    for (int i = 0; i < 50; i++) {
+        struct timed timed = timed_try(limit, "key", 1);
+        ck_assert(timed.status == WEIR_EIO || timed.status == WEIR_ETIME);
+        ck_assert_int_le(timed.took_us, (int64_t)SLACK * TIMEOUT_US);
+    }
+    for (int64_t until_us = wire_now_us() + 20 * WEIR_SECOND;
+         !place_logged(&place, "redis cannot be used: no sentinel names the primary"); sleep_us(1000))
+        must(wire_now_us() < until_us, "the log says so");
+    ck_assert_msg(place_logged(&place, "sentinel 3 of 3 cannot be used: it does not know the service"), "%s",
+                  place.log);
+    weir_close(limiter);
+    place_close(&place);
+}
+END_TEST
+
+START_TEST(without_sentinels_decisions_go_on_until_the_primary_is_lost_and_resume_with_them)
+{
+    struct place place;
+    struct sentinels trio;
+    const struct sentinels_wish alone = { .servers = 1, .sentinels = 2 };
+    trio_open(&trio, &alone);
+    struct weir_options options = trio_options(&place, &trio, "", TIMEOUT_US);
+    weir *limiter = limiter_of(&options);
+    weir_limit *limit = limit_of(limiter, "limit", UNREFILLED);
+    recover(limit, "key");
+    options.timeout_us = 20 * WEIR_SECOND;
+    weir *patient = limiter_of(&options);
+    weir_limit *of_patient = limit_of(patient, "limit", UNREFILLED);
+    taken(of_patient, "key", 1);
+    sentinels_kill(&trio, 0);
+    sentinels_kill(&trio, 1);
+    for (int64_t until_us = wire_now_us() + 20 * WEIR_SECOND;
+         !place_logged(&place, "sentinel 2 of 2 cannot be used");) {
+        ck_assert_int_eq(taken(of_patient, "key", 1).source, WEIR_BY_REDIS);
+        must(wire_now_us() < until_us, "the loss is noticed");
+    }
+    ck_assert_uint_eq(stats_of(patient).errors, 0);
+    must(asker_open(&place.asker, trio.servers[0].socket) == 0, "the server is asked");
+    place_ask(&place, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes");
+    struct timed timed;
+    for (int64_t until_us = wire_now_us() + 20 * WEIR_SECOND; (timed = timed_try(limit, "key", 1)).status == WEIR_OK;)
+        must(wire_now_us() < until_us, "nobody knows the primary");
+    ck_assert_int_le(timed.took_us, (int64_t)SLACK * TIMEOUT_US);
+    must(sentinels_restart(&trio, 1) == 0, trio.error);
+    printf("a sentinel is back: Redis decides again in %" PRId64 " us\n", recover(limit, "key"));
+    recover(of_patient, "key");
+    weir_close(patient);
+    weir_close(limiter);
+    place_close(&place);
+    sentinels_stop(&trio);
+}
+END_TEST
+
+/* ---- Secrets ---- */
+
+START_TEST(sentinels_and_servers_have_passwords_of_their_own_and_neither_is_logged)
+{
+    static const struct {
+        const char *user_info, *sentinel_password, *says; /* says: NULL: let in */
+    } rows[] = {
+        { ":s3cret-marker@", "s3ntinel-marker", NULL },
+        { ":s3cret-marker@", "s3ntinel-marker-not", "cannot be used: the server answers WRONGPASS to the greeting" },
+        { ":s3cret-marker@", NULL, "cannot be used: the server answers NOAUTH to SENTINEL" },
+        { ":s3cret-marker-not@", "s3ntinel-marker", "redis cannot be used: the server answers WRONGPASS to the gree" },
+        { "", "s3ntinel-marker", "redis cannot be used: the server answers NOAUTH to the greeting" },
+    };
+    struct sentinels trio;
+    const struct sentinels_wish locked = {
+        .servers = 1, .sentinels = 1, .password = marker, .own_password = sentinel_marker
+    };
+    trio_open(&trio, &locked);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct place place;
+        struct weir_options options = trio_options(&place, &trio, rows[i].user_info, WEIR_SECOND);
+        if (rows[i].sentinel_password)
+            setenv("WEIR_REDIS_SENTINEL_PASSWORD", rows[i].sentinel_password, 1);
+        else
+            unsetenv("WEIR_REDIS_SENTINEL_PASSWORD");
+        weir *limiter = limiter_of(&options);
+        unsetenv("WEIR_REDIS_SENTINEL_PASSWORD");
+        weir_limit *limit = limit_of(limiter, "limit", UNREFILLED);
+        if (!rows[i].says)
+            recover(limit, "key");
+        for (int64_t until_us = wire_now_us() + 20 * WEIR_SECOND;
+             rows[i].says && !place_logged(&place, rows[i].says);) {
+            ck_assert_int_ne(timed_try(limit, "key", 1).status, WEIR_OK);
+            if (wire_now_us() > until_us)
+                ck_abort_msg("row %zu: %s", i, place.log);
+            sleep_us(1000);
+        }
+        ck_assert_msg(!place_logged(&place, "marker"), "%s", place.log);
+        weir_close(limiter);
+        place_close(&place);
+    }
+    sentinels_stop(&trio);
+}
+END_TEST
+
+START_TEST(least_rights_of_a_server_and_of_a_sentinel_suffice)
+{
+    struct place place;
+    struct sentinels trio;
+    const struct sentinels_wish wish = {
+        .servers = 1,
+        .sentinels = 1,
+        .sentinel_lines = "user watcher on >s3ntinel-marker resetchannels &+switch-master &+promoted-slave -@all "
+                          "+sentinel|get-master-addr-by-name +subscribe +ping",
+    };
+    if (sentinels_start(&trio, &wish) != 0) { /* before 6.2 there are no rights to channels */
+        printf("not tried: %s\n", trio.error);
+        return;
+    }
+    struct weir_options options = trio_options(&place, &trio, "weir:s3cret-marker@", WEIR_SECOND);
+    must(asker_open(&place.asker, trio.servers[0].socket) == 0, "the server is asked");
+    place_ask(&place, "ACL", "SETUSER", "weir", "on", ">s3cret-marker", "resetkeys", "~weir:*", "resetchannels",
+              "-@all", "+evalsha", "+script|load", "+get", "+mget", "+psetex", "+del", "+time", "+role");
+    setenv("WEIR_REDIS_SENTINEL_PASSWORD", sentinel_marker, 1);
+    options.redis_sentinel_user = "watcher";
+    weir *limiter = limiter_of(&options);
+    weir_limit *limit = limit_of(limiter, "limit", UNREFILLED);
+    recover(limit, "key");
+    for (int i = 0; i < 100; i++)
+        taken(limit, "key", 1);
+    ck_assert_msg(atomic_load(&place.log_lines) == 0, "%s", place.log);
+    weir_close(limiter);
+    place_ask(&place, "ACL", "SETUSER", "weir", "-role");
+    setenv("WEIR_REDIS_SENTINEL_PASSWORD", sentinel_marker, 1);
+    limiter = limiter_of(&options);
+    limit = limit_of(limiter, "limit", UNREFILLED);
+    ck_assert_int_ne(timed_try(limit, "key", 1).status, WEIR_OK);
+    ck_assert_msg(place_logged(&place, "redis cannot be used: the server answers NOPERM to the greeting"), "%s",
+                  place.log);
+    weir_close(limiter);
+    place_close(&place);
+    sentinels_stop(&trio);
+}
+END_TEST
+
+int main(void)
+{
+    if (server_missing())
+        return 77;
+    if (sentinels_start(&common, NULL) != 0) {
+        printf("%s\n", common.error);
+        return 1;
+    }
+    Suite *suite = suite_create("redis_sentinel");
+    suite_test(suite, the_primary_that_sentinels_name_admits_exactly_the_limit, 60);
+    suite_test(suite, a_db_of_the_url_is_the_primarys, 30);
+    TCase *each_watch = tcase_create("each watch");
+    tcase_set_timeout(each_watch, 120);
+    tcase_add_loop_test(each_watch, a_failover_under_load_is_no_error_to_anybody_and_followed_at_once, 0, 2);
+    suite_add_tcase(suite, each_watch);
+    suite_test(suite, a_primary_that_is_killed_is_left_for_the_next_and_not_used_when_it_comes_back, 120);
+    suite_test(suite, a_primary_that_becomes_a_replica_is_left_though_its_connections_stand, 60);
+    suite_test(suite, a_sentinel_that_is_down_is_passed_over, 30);
+    suite_test(suite, a_sentinel_that_says_nothing_is_passed_over, 30);
+    suite_test(suite, a_sentinel_that_does_not_know_the_service_is_passed_over, 30);
+    suite_test(suite, a_sentinel_that_names_a_replica_is_caught_by_its_role, 30);
+    suite_test(suite, a_service_that_no_sentinel_knows_is_an_outage_that_the_log_explains, 60);
+    suite_test(suite, without_sentinels_decisions_go_on_until_the_primary_is_lost_and_resume_with_them, 120);
+    suite_test(suite, sentinels_and_servers_have_passwords_of_their_own_and_neither_is_logged, 120);
+    suite_test(suite, least_rights_of_a_server_and_of_a_sentinel_suffice, 60);
+    int status = suite_run(suite);
+    sentinels_stop(&common);
+    return status;
+}
