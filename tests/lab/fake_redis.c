@@ -4,6 +4,7 @@
 #include "wire.h"
 
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sha1.h>
@@ -143,9 +144,12 @@ static void guest_answer(struct fake_redis *fake, struct guest *guest)
 
 static void guest_let_in(struct fake_redis *fake)
 {
+    const int at_once = 1;
     int fd = accept4(fake->listener, NULL, NULL, SOCK_CLOEXEC);
     if (fd < 0)
         return;
+    if (fake->port != 0)
+        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &at_once, sizeof at_once);
     if (fake->guest_count == GUESTS_MOST) {
         close(fd);
         return;

@@ -1,0 +1,374 @@
+/* test_redis_sentinel_replies.c - what broken and hostile sentinels may say, and what a server may say of its role. */
+#include "redis_place.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { TIMEOUT_US = 100000, PATIENCE_US = 20 * 1000 * 1000 };
+
+#define NAMES "*2\r\n$9\r\n127.0.0.1\r\n"
+#define SUBSCRIBED \
+    "*3\r\n$9\r\nsubscribe\r\n$15\r\n+promoted-slave\r\n:1\r\n*3\r\n$9\r\nsubscribe\r\n$14\r\n+switch-master\r\n:2\r\n"
+#define PONG "*2\r\n$4\r\npong\r\n$0\r\n\r\n"
+#define MASTER "*3\r\n$6\r\nmaster\r\n:3129\r\n*0\r\n"
+#define SLAVE "*5\r\n$5\r\nslave\r\n$9\r\n127.0.0.1\r\n:6379\r\n$9\r\nconnected\r\n:3129\r\n"
+
+#define TEN "1234567890"
+#define FIFTY TEN TEN TEN TEN TEN
+#define HUNDRED FIFTY FIFTY
+#define FIVE_HUNDRED HUNDRED HUNDRED HUNDRED HUNDRED HUNDRED
+
+/* ---- A sentinel, and servers, that say what they are told to ---- */
+
+/* Set before it starts, but for what is atomic. */
+struct speaker {
+    struct fake_redis *fake;
+    char names[1200];          /* to SENTINEL */
+    const char *subscribed;    /* to SUBSCRIBE */
+    const char *pong;          /* to PING; NULL: nothing */
+    const char *role;          /* to ROLE; NULL: nothing */
+    _Atomic int64_t primaries; /* connections up to this one are told MASTER, those after it `role` */
+    _Atomic int64_t strangers; /* script calls on those */
+};
+
+static bool speak(void *user, const struct fake_request *request, struct fake_reply *reply)
+{
+    struct speaker *speaker = user;
+    const bool is_primary = request->connection <= atomic_load(&speaker->primaries);
+    const char *says = NULL;
+    if (fake_request_is(request, "SENTINEL")) {
+        says = speaker->names;
+    } else if (fake_request_is(request, "SUBSCRIBE")) {
+        says = speaker->subscribed;
+    } else if (fake_request_is(request, "PING")) {
+        says = speaker->pong;
+    } else if (fake_request_is(request, "ROLE")) {
+        says = is_primary ? MASTER : speaker->role;
+    } else if (fake_request_is(request, "EVALSHA")) {
+        unsigned char answer[TRUTH_LEN];
+        fake_say_bulk(reply, answer, truth_about(request, answer));
+        atomic_fetch_add(&speaker->strangers, !is_primary);
+    } else {
+        return false;
+    }
+    if (says != NULL)
+        fake_say_text(reply, says);
+    return true;
+}
+
+static int speaker_start(struct speaker *speaker)
+{
+    speaker->fake = fake_redis_start_port(speak, speaker);
+    must(speaker->fake != NULL, "a fake starts");
+    return fake_redis_port(speaker->fake);
+}
+
+static void name_port(struct speaker *sentinel, int port)
+{
+    char digits[8];
+    int len = snprintf(digits, sizeof digits, "%d", port);
+    snprintf(sentinel->names, sizeof sentinel->names, NAMES "$%d\r\n%s\r\n", len, digits);
+}
+
+/* Options for one sentinel, or two. */
+static struct weir_options options_for(struct place *place, int64_t timeout_us, int port, int other_port)
+{
+    static char url[128];
+    int len = snprintf(url, sizeof url, "redis-sentinel://127.0.0.1:%d", port);
+    if (other_port != 0)
+        len += snprintf(url + len, sizeof url - (size_t)len, ",127.0.0.1:%d", other_port);
+    snprintf(url + len, sizeof url - (size_t)len, "/weir-primary");
+    place_open_bare(place);
+    struct weir_options options = place_options(place, timeout_us);
+    options.redis_url = url;
+    return options;
+}
+
+/* Ask, in vain and in time, until the log has `says`. */
+static void assert_shut_out(struct place *place, const struct weir_options *options, const char *says, const char *what)
+{
+    weir *limiter = limiter_of(options);
+    weir_limit *limit = limit_of(limiter, "limit", FIFTY_AN_HOUR);
+    int64_t until_us = wire_now_us() + PATIENCE_US;
+    do {
+        struct timed timed = timed_try(limit, "key", 1);
+        must(timed.status == WEIR_EIO || timed.status == WEIR_ETIME, "nobody decides");
+        must(timed.took_us <= (int64_t)SLACK * options->timeout_us, "a call ends in its time");
+        if (wire_now_us() > until_us)
+            ck_abort_msg("%s: no \"%s\" in: %s", what, says, place->log);
+        sleep_us(200);
+    } while (!place_logged(place, says));
+    weir_close(limiter);
+}
+
+START_TEST(a_wrong_answer_to_who_is_the_primary_is_none)
+{
+    static const struct {
+        const char *names, *says;
+    } rows[] = {
+        { "*-1\r\n", "it does not know the service" },
+        { "$-1\r\n", "it does not know the service" },
+        { "+OK\r\n", "it names no host and port" },
+        { ":1\r\n", "it names no host and port" },
+        { "$9\r\n127.0.0.1\r\n", "it names no host and port" },
+        { "*0\r\n", "it names no host and port" },
+        { "*1\r\n$9\r\n127.0.0.1\r\n", "it names no host and port" },
+        { "*2\r\n:1\r\n:2\r\n", "it names no host and port" },
+        { "*2\r\n$-1\r\n$1\r\n1\r\n", "it names no host and port" },
+        { "*2\r\n*1\r\n$1\r\nh\r\n$1\r\n1\r\n", "it names no host and port" },
+        { "*1\r\n*2\r\n$9\r\n127.0.0.1\r\n$1\r\n1\r\n", "it names no host and port" },
+        { "*2\r\n$0\r\n\r\n$1\r\n1\r\n", "it names no host and port" },
+        { "*2\r\n$3\r\na b\r\n$1\r\n1\r\n", "it names no host and port" },
+        { "*2\r\n$3\r\na\nb\r\n$1\r\n1\r\n", "it names no host and port" },
+        { "*2\r\n$4\r\n/run\r\n$1\r\n1\r\n", "it names no host and port" },
+        { "*2\r\n$254\r\n" HUNDRED HUNDRED FIFTY "1234\r\n$1\r\n1\r\n", "it names no host and port" },
+        { NAMES "$0\r\n\r\n", "it names no host and port" },
+        { NAMES "$1\r\n0\r\n", "it names no host and port" },
+        { NAMES "$2\r\n-1\r\n", "it names no host and port" },
+        { NAMES "$5\r\n65536\r\n", "it names no host and port" },
+        { NAMES "$6\r\n006379\r\n", "it names no host and port" },
+        { NAMES "$2\r\n1x\r\n", "it names no host and port" },
+        { "-ERR No such master with that name\r\n", "the server answers ERR to SENTINEL" },
+        { "-NOPERM s3cret\r\n", "the server answers NOPERM to SENTINEL" },
+        { "*2\r\n$1025\r\n" FIVE_HUNDRED FIVE_HUNDRED TEN TEN "12345\r\n", "does not speak Redis' protocol" },
+        { "*1025\r\n", "does not speak Redis' protocol" },
+        { "*2000000000\r\n", "does not speak Redis' protocol" },
+        { "*-2\r\n", "does not speak Redis' protocol" },
+        { "*1\r\n*1\r\n*1\r\n*1\r\n", "does not speak Redis' protocol" },
+        { "HTTP/1.1 400 Bad Request\r\n\r\n", "does not speak Redis' protocol" },
+        { "*2\r\n$9\r\n127.0", "no answer in time" },
+        { "", "no answer in time" },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct place place;
+        static struct speaker sentinel;
+        sentinel = (struct speaker){ .pong = PONG };
+        snprintf(sentinel.names, sizeof sentinel.names, "%s", rows[i].names);
+        struct weir_options options = options_for(&place, TIMEOUT_US, speaker_start(&sentinel), 0);
+        char says[128];
+        snprintf(says, sizeof says, "sentinel 1 of 1 cannot be used: %s%s",
+                 strncmp(rows[i].says, "does not", 8) == 0 ? "the server " : "", rows[i].says);
+        assert_shut_out(&place, &options, says, rows[i].names);
+        ck_assert(!place_logged(&place, "s3cret"));
+        fake_redis_stop(sentinel.fake);
+        place_close(&place);
+    }
+}
+END_TEST
+
+START_TEST(a_server_is_used_only_if_its_role_is_a_primarys)
+{
+    static const struct {
+        const char *role, *says; /* says: NULL: it is used */
+    } rows[] = {
+        { MASTER, NULL },
+        { "*3\r\n$6\r\nmaster\r\n:1\r\n*2\r\n*3\r\n$9\r\n127.0.0.1\r\n$4\r\n9001\r\n$7\r\n3129543\r\n*3\r\n$9\r\n127.0.0.1"
+          "\r\n$4\r\n9002\r\n$7\r\n3129543\r\n",
+          NULL },
+        { SLAVE, "the server that a sentinel named is no primary" },
+        { "*2\r\n$8\r\nsentinel\r\n*1\r\n$1\r\na\r\n", "the server that a sentinel named is no primary" },
+        { "*1\r\n$7\r\nmasters\r\n", "the server that a sentinel named is no primary" },
+        { "*1\r\n*1\r\n$6\r\nmaster\r\n", "the server that a sentinel named is no primary" },
+        { "*1\r\n:1\r\n", "the server that a sentinel named is no primary" },
+        { "*0\r\n", "the server that a sentinel named is no primary" },
+        { "+master\r\n", "the server does not speak Redis' protocol" },
+        { "$6\r\nmaster\r\n", "the server does not speak Redis' protocol" },
+        { "*-1\r\n", "the server does not speak Redis' protocol" },
+        { "*1025\r\n", "the server does not speak Redis' protocol" },
+        { "-NOPERM this user has no permissions to run the 'role' command\r\n",
+          "the server answers NOPERM to the greeting" },
+        { NULL, "the server does not speak Redis' protocol" }, /* the next answer is taken for it */
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct place place;
+        static struct speaker sentinel, server;
+        sentinel = (struct speaker){ .subscribed = SUBSCRIBED, .pong = PONG };
+        server = (struct speaker){ .role = rows[i].role };
+        name_port(&sentinel, speaker_start(&server));
+        struct weir_options options = options_for(&place, TIMEOUT_US, speaker_start(&sentinel), 0);
+        if (rows[i].says != NULL) {
+            assert_shut_out(&place, &options, rows[i].says, rows[i].says);
+            ck_assert_int_eq(fake_redis_counts(server.fake).script_calls, 0);
+        } else {
+            options.timeout_us = PATIENCE_US;
+            weir *limiter = limiter_of(&options);
+            weir_limit *limit = limit_of(limiter, "limit", FIFTY_AN_HOUR);
+            for (int j = 0; j < 20; j++)
+                ck_assert_int_eq(taken(limit, "key", 1).source, WEIR_BY_REDIS);
+            weir_close(limiter);
+            ck_assert_int_ge(fake_redis_counts(server.fake).connections, 2); /* a caller's own, too */
+        }
+        fake_redis_stop(sentinel.fake);
+        fake_redis_stop(server.fake);
+        place_close(&place);
+    }
+}
+END_TEST
+
+/* The first connection is the I/O thread's. */
+START_TEST(a_callers_own_connection_to_what_has_become_a_replica_is_never_asked_a_thing)
+{
+    struct place place;
+    static struct speaker sentinel, server;
+    sentinel = (struct speaker){ .subscribed = SUBSCRIBED, .pong = PONG };
+    server = (struct speaker){ .role = SLAVE, .primaries = 1 };
+    name_port(&sentinel, speaker_start(&server));
+    struct weir_options options = options_for(&place, TIMEOUT_US, speaker_start(&sentinel), 0);
+    weir *limiter = limiter_of(&options);
+    weir_limit *limit = limit_of(limiter, "limit", FIFTY_AN_HOUR);
+    for (int64_t until_us = wire_now_us() + PATIENCE_US; fake_redis_counts(server.fake).connections < 4;) {
+        timed_try(limit, "key", 1);
+        must(wire_now_us() < until_us, "the primary is looked for again");
+        sleep_us(200);
+    }
+    ck_assert_int_eq(atomic_load(&server.strangers), 0);
+    ck_assert_int_ge(fake_redis_counts(sentinel.fake).connections, 2);
+    atomic_store(&server.primaries, INT64_MAX);
+    recover(limit, "key");
+    weir_close(limiter);
+    fake_redis_stop(sentinel.fake);
+    fake_redis_stop(server.fake);
+    place_close(&place);
+}
+END_TEST
+
+/* ---- News ---- */
+
+START_TEST(news_of_this_service_is_followed_and_no_other)
+{
+    static const struct {
+        const char *channel, *text; /* PORT stands for the other server's port */
+        bool is_followed;
+    } rows[] = {
+        { "+switch-master", "weir-primary 127.0.0.1 1 127.0.0.1 PORT", true },
+        { "+promoted-slave", "slave 127.0.0.1:PORT 127.0.0.1 PORT @ weir-primary 127.0.0.1 1", true },
+        { "+switch-master", "weir-primary-2 127.0.0.1 1 127.0.0.1 PORT", false },
+        { "+switch-master", "a-weir-primary 127.0.0.1 1 127.0.0.1 PORT", false },
+        { "+switch-master", "weir-primary 127.0.0.1 PORT", false },
+        { "+switch-master", "127.0.0.1 1 127.0.0.1 PORT", false },
+        { "+switch-master", "weir-primary 127.0.0.1 1 127.0.0.1 PORTx", false },
+        { "+switch-master", "weir-primary 127.0.0.1 1 /run/x PORT", false },
+        { "+switch-master", "weir-primary 127.0.0.1 1 127.0.0.1 ", false },
+        { "+switch-master", "", false },
+        { "+switch-master", "     ", false },
+        { "+promoted-slave", "slave 127.0.0.1:PORT 127.0.0.1 PORT @ another 127.0.0.1 1", false },
+        { "+promoted-slave", "slave 127.0.0.1:PORT 127.0.0.1 PORT @ a-weir-primary 127.0.0.1 1", false },
+        { "+promoted-slave", "weir-primary 127.0.0.1 1 127.0.0.1 PORT", false },
+        { "+promoted-slave", " @ weir-primary 127.0.0.1 1", false },
+        { "+switch-mastery", "weir-primary 127.0.0.1 1 127.0.0.1 PORT", false },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct place place;
+        char says[1024], text[256] = "", digits[8];
+        static struct speaker sentinel, first, second;
+        sentinel = (struct speaker){ .pong = PONG };
+        first = second = (struct speaker){ .role = MASTER };
+        name_port(&sentinel, speaker_start(&first));
+        snprintf(digits, sizeof digits, "%d", speaker_start(&second));
+        for (const char *at = rows[i].text; *at != '\0';) {
+            const bool is_port = strncmp(at, "PORT", 4) == 0;
+            size_t len = strlen(text);
+            snprintf(text + len, sizeof text - len, is_port ? "%s" : "%.1s", is_port ? digits : at);
+            at += is_port ? 4 : 1;
+        }
+        snprintf(says, sizeof says, SUBSCRIBED "*3\r\n$7\r\nmessage\r\n$%zu\r\n%s\r\n$%zu\r\n%s\r\n",
+                 strlen(rows[i].channel), rows[i].channel, strlen(text), text);
+        sentinel.subscribed = says;
+        struct weir_options options = options_for(&place, PATIENCE_US, speaker_start(&sentinel), 0);
+        weir *limiter = limiter_of(&options);
+        weir_limit *limit = limit_of(limiter, "limit", FIFTY_AN_HOUR);
+        recover(limit, "key"); /* who asks just as it is followed may hear that nobody knows what became of it */
+        for (int64_t until_us = wire_now_us() + PATIENCE_US; wire_now_us() < until_us; sleep_us(200)) {
+            timed_try(limit, "key", 1);
+            if (fake_redis_counts(rows[i].is_followed ? second.fake : first.fake).script_calls > 0)
+                break;
+        }
+        for (int j = 0; j < 20; j++)
+            timed_try(limit, "key", 1);
+        recover(limit, "key");
+        int64_t there = fake_redis_counts(second.fake).script_calls;
+        ck_assert_msg((there > 0) == rows[i].is_followed, "row %zu: %" PRId64 " calls at the other server", i, there);
+        weir_close(limiter);
+        fake_redis_stop(sentinel.fake);
+        fake_redis_stop(first.fake);
+        fake_redis_stop(second.fake);
+        place_close(&place);
+    }
+}
+END_TEST
+
+START_TEST(a_sentinel_that_will_not_be_watched_or_falls_silent_is_left_and_nobody_notices)
+{
+    static const struct {
+        const char *subscribed, *pong, *says;
+    } rows[] = {
+        { "-NOPERM s3cret\r\n", PONG, "sentinel 1 of 2 cannot be used: the server answers NOPERM to SUBSCRIBE" },
+        { "+OK\r\n", PONG, "sentinel 1 of 2 cannot be used: an answer did not fit its question" },
+        { "*1025\r\n", PONG, "sentinel 1 of 2 cannot be used: the server does not speak Redis' protocol" },
+        { "", PONG, "sentinel 1 of 2 cannot be used: no answer in time" },
+        { SUBSCRIBED, NULL, "sentinel 1 of 2 cannot be used: no answer in time" },
+        { SUBSCRIBED, "$4\r\nPONG\r\n", "sentinel 1 of 2 cannot be used: an answer did not fit its question" },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct place place;
+        static struct speaker bad, good, server;
+        bad = (struct speaker){ .subscribed = rows[i].subscribed, .pong = rows[i].pong };
+        good = (struct speaker){ .subscribed = SUBSCRIBED, .pong = PONG };
+        server = (struct speaker){ .role = MASTER };
+        name_port(&bad, speaker_start(&server));
+        memcpy(good.names, bad.names, sizeof good.names);
+        int port = speaker_start(&bad);
+        struct weir_options options = options_for(&place, PATIENCE_US, port, speaker_start(&good));
+        weir *limiter = limiter_of(&options);
+        weir_limit *limit = limit_of(limiter, "limit", FIFTY_AN_HOUR);
+        int64_t until_us = wire_now_us() + PATIENCE_US;
+        while (!place_logged(&place, rows[i].says) || fake_redis_counts(good.fake).requests < 2) {
+            ck_assert_int_eq(taken(limit, "key", 1).source, WEIR_BY_REDIS);
+            if (wire_now_us() > until_us)
+                ck_abort_msg("row %zu: %s", i, place.log);
+            sleep_us(1000);
+        }
+        ck_assert_uint_eq(stats_of(limiter).errors, 0);
+        ck_assert_msg(!place_logged(&place, "redis cannot") && !place_logged(&place, "s3cret"), "%s", place.log);
+        weir_close(limiter);
+        fake_redis_stop(bad.fake);
+        fake_redis_stop(good.fake);
+        fake_redis_stop(server.fake);
+        place_close(&place);
+    }
+}
+END_TEST
+
+START_TEST(a_primary_that_cannot_be_used_is_asked_for_with_pauses)
+{
+    struct place place;
+    static struct speaker sentinel;
+    sentinel = (struct speaker){ .subscribed = SUBSCRIBED, .pong = PONG };
+    name_port(&sentinel, daemon_port_free());
+    struct weir_options options = options_for(&place, TIMEOUT_US, speaker_start(&sentinel), 0);
+    weir *limiter = limiter_of(&options);
+    weir_limit *limit = limit_of(limiter, "limit", FIFTY_AN_HOUR);
+    for (int64_t until_us = wire_now_us() + 3 * WEIR_SECOND; wire_now_us() < until_us; sleep_us(500))
+        ck_assert_int_ne(timed_try(limit, "key", 1).status, WEIR_OK);
+    int64_t asked = fake_redis_counts(sentinel.fake).connections;
+    printf("a sentinel that names nobody who is there is asked %" PRId64 " times in 3 s\n", asked);
+    ck_assert_int_ge(asked, 2);
+    ck_assert_int_le(asked, 60);
+    weir_close(limiter);
+    fake_redis_stop(sentinel.fake);
+    place_close(&place);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("redis_sentinel_replies");
+    suite_test(suite, a_wrong_answer_to_who_is_the_primary_is_none, 60);
+    suite_test(suite, a_server_is_used_only_if_its_role_is_a_primarys, 60);
+    suite_test(suite, a_callers_own_connection_to_what_has_become_a_replica_is_never_asked_a_thing, 60);
+    suite_test(suite, news_of_this_service_is_followed_and_no_other, 60);
+    suite_test(suite, a_sentinel_that_will_not_be_watched_or_falls_silent_is_left_and_nobody_notices, 120);
+    suite_test(suite, a_primary_that_cannot_be_used_is_asked_for_with_pauses, 30);
+    return suite_run(suite);
+}
