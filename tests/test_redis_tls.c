@@ -1,6 +1,7 @@
 /* test_redis_tls.c - Redis over TLS: who is let in, who is refused and why, and that all else is as without. */
 #include "pki.h"
 #include "redis_place.h"
+#include "sentinels.h"
 
 #include "contract.h"
 
@@ -263,6 +264,62 @@ START_TEST(a_server_that_says_nothing_is_an_error_in_time)
 }
 END_TEST
 
+/* ---- Sentinels ---- */
+
+/* A server and a sentinel, both with `certificate`; the sentinel names the server as `announced`. */
+static void guarded_open(struct sentinels *guarded, const char *certificate, const char *announced)
+{
+    static char lines[1024];
+    const char *const words[] = { "--tls-cert-file",
+                                  file_of(certificate, "pem"),
+                                  "--tls-key-file",
+                                  file_of(certificate, "key"),
+                                  "--tls-ca-cert-file",
+                                  file_of("ca", "pem"),
+                                  "--tls-auth-clients",
+                                  "no",
+                                  NULL };
+    snprintf(lines, sizeof lines, "tls-cert-file %s\ntls-key-file %s\ntls-ca-cert-file %s\ntls-auth-clients no\n%s",
+             words[1], words[3], words[5],
+             announced ? "sentinel resolve-hostnames yes\nsentinel announce-hostnames yes" : "");
+    const struct sentinels_wish wish = {
+        .servers = 1, .sentinels = 1, .server_words = words, .sentinel_lines = lines, .host = announced, .tls = true
+    };
+    if (sentinels_start(guarded, &wish) != 0)
+        ck_abort_msg("%s", guarded->error);
+}
+
+START_TEST(a_server_that_a_sentinel_names_has_a_certificate_for_that_name)
+{
+    static const struct {
+        const char *certificate, *announced, *asked, *says; /* says: NULL: it is used */
+    } rows[] = {
+        { "good", NULL, "127.0.0.1", NULL },
+        { "good", NULL, "localhost", NULL },
+        { "by-name", "localhost", "localhost", NULL },
+        { "by-name", NULL, "localhost", "redis cannot be used: TLS: IP address mismatch" },
+        { "by-name", NULL, "127.0.0.1", "sentinel 1 of 1 cannot be used: TLS: IP address mismatch" },
+        { "elsewhere", NULL, "localhost", "sentinel 1 of 1 cannot be used: TLS: hostname mismatch" },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct sentinels guarded;
+        struct place place;
+        char url[128];
+        guarded_open(&guarded, rows[i].certificate, rows[i].announced);
+        place_open_bare(&place);
+        snprintf(url, sizeof url, "rediss-sentinel://%s:%d/" SENTINELS_SERVICE, rows[i].asked,
+                 guarded.sentinels[0].port);
+        struct weir_options options = place_options(&place, TIMEOUT_US);
+        options.redis_url = url;
+        options.redis_ca_file = file_of("ca", "pem");
+        ck_assert_msg(tried(&options) == (rows[i].says ? WEIR_EIO : WEIR_OK), "row %zu: %s", i, place.log);
+        ck_assert_msg(!rows[i].says || place_logged(&place, rows[i].says), "row %zu: %s", i, place.log);
+        place_close(&place);
+        sentinels_stop(&guarded);
+    }
+}
+END_TEST
+
 /* ---- All else is as without ---- */
 
 enum { THREADS = 24, EACH = 60 };
@@ -380,6 +437,7 @@ int main(void)
     suite_test(suite, files_that_do_not_do_are_refused_by_name, 30);
     suite_test(suite, a_server_without_tls_is_an_error_in_time, 30);
     suite_test(suite, a_server_that_says_nothing_is_an_error_in_time, 30);
+    suite_test(suite, a_server_that_a_sentinel_names_has_a_certificate_for_that_name, 60);
     suite_test(suite, many_threads_share_it_and_nothing_is_lost, 60);
     suite_test(suite, connections_that_are_cut_are_made_again, 60);
 #if !defined(__SANITIZE_THREAD__)

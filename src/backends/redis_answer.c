@@ -33,6 +33,24 @@ static void note_error(struct redis_flight *flight, const struct redis_reply *re
         memcpy(flight->error_word, "ERR", sizeof "ERR");
 }
 
+/* Up to Redis 6.2 the error of a command in a script stands at the end of one about the script: "ERR Error running script
+ * (call to f_...): @user_script:1: @user_script: 1: -READONLY You can't write ...". */
+static struct redis_reply innermost(const struct redis_reply *error)
+{
+    static const char outer[] = "ERR Error running script ";
+    const size_t len = sizeof outer - 1;
+    if (error->len < len || memcmp(error->text, outer, len) != 0)
+        return *error;
+    const char *mark = memmem(error->text + len, error->len - len, ": -", 3);
+    if (!mark)
+        return *error;
+    return (struct redis_reply){
+        .kind = error->kind,
+        .text = mark + 3,
+        .len = (size_t)(error->text + error->len - (mark + 3)),
+    };
+}
+
 /* An error means that the script was not executed, or had written nothing yet. */
 static void call_failed(struct redis_flight *flight, struct redis_flight_call *call, const struct redis_reply *reply,
                         redis_ask_ended *ended)
@@ -44,8 +62,9 @@ static void call_failed(struct redis_flight *flight, struct redis_flight_call *c
                 flight->again++;
         return;
     }
-    note_error(flight, reply);
-    flight->read_only = flight->read_only || redis_reply_is_error(reply, "READONLY");
+    const struct redis_reply error = innermost(reply);
+    note_error(flight, &error);
+    flight->read_only = flight->read_only || redis_reply_is_error(&error, "READONLY");
     redis_call_end(flight, call, WEIR_EIO, ended);
 }
 

@@ -12,7 +12,9 @@ enum { PORT_TRIES = 5, READY_MOST_MS = 30000 };
 
 static int fail(struct sentinels *trio, const char *what, const char *why)
 {
-    snprintf(trio->error, sizeof trio->error, "%s: %s", what, why);
+    char sentence[sizeof trio->error]; /* `why` may stand in the trio */
+    snprintf(sentence, sizeof sentence, "%s: %s", what, why);
+    memcpy(trio->error, sentence, sizeof sentence);
     return -1;
 }
 
@@ -106,7 +108,8 @@ static int write_config(struct sentinels *trio, const struct sentinels_one *one)
             trio->wish.sentinel_lines != NULL ? trio->wish.sentinel_lines : "");
     if (trio->wish.own_password != NULL)
         fprintf(file, "requirepass %s\n", trio->wish.own_password);
-    fprintf(file, "sentinel monitor " SENTINELS_SERVICE " 127.0.0.1 %d 1\n", trio->ports[0]);
+    fprintf(file, "sentinel monitor " SENTINELS_SERVICE " %s %d 1\n",
+            trio->wish.host != NULL ? trio->wish.host : "127.0.0.1", trio->ports[0]);
     fprintf(file, "sentinel down-after-milliseconds " SENTINELS_SERVICE " %d\n",
             one == &trio->sentinels[0] ? SENTINELS_DOWN_MS : 20 * SENTINELS_DOWN_MS);
     fprintf(file, "sentinel failover-timeout " SENTINELS_SERVICE " %d\n", SENTINELS_FAILOVER_MS);

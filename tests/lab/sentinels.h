@@ -22,7 +22,8 @@ struct sentinels_wish {
      * none. Words stay the caller's, for as long as the trio lives. */
     const char *sentinel_lines;
     const char *const *server_words;
-    bool tls; /* these have certificates: all then know one another by ports that speak TLS */
+    const char *host; /* by which the sentinels are told of the primary; NULL: 127.0.0.1 */
+    bool tls;         /* these have certificates: all then know one another by ports that speak TLS */
 };
 
 struct sentinels_one {
