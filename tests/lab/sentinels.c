@@ -131,9 +131,11 @@ static int run(struct sentinels_one *one)
 static int start_sentinel(struct sentinels *trio, int i)
 {
     struct sentinels_one *one = &trio->sentinels[i];
+    char dir[sizeof one->daemon.dir]; /* a copy, for gcc takes both for the same array of the trio's */
     if (daemon_folder_make(&one->daemon, "sentinel") != 0)
         return fail(trio, "a sentinel", one->daemon.error);
-    snprintf(one->socket, sizeof one->socket, "%s/sentinel.sock", one->daemon.dir);
+    memcpy(dir, one->daemon.dir, sizeof dir);
+    snprintf(one->socket, sizeof one->socket, "%s/sentinel.sock", dir);
     for (int tries = PORT_TRIES; tries > 0; tries--) {
         one->port = daemon_port_free();
         if (write_config(trio, one) != 0)
