@@ -266,8 +266,9 @@ END_TEST
 
 /* ---- Sentinels ---- */
 
-/* A server and a sentinel, both with `certificate`; the sentinel names the server as `announced`. */
-static void guarded_open(struct sentinels *guarded, const char *certificate, const char *announced)
+/* A server and a sentinel, both with `certificate`; the sentinel names the server as `announced`, or by its address if that
+ * is NULL. False: before Redis 6.2 they know addresses only. */
+static bool guarded_open(struct sentinels *guarded, const char *certificate, const char *announced)
 {
     static char lines[1024];
     const char *const words[] = { "--tls-cert-file",
@@ -285,8 +286,11 @@ static void guarded_open(struct sentinels *guarded, const char *certificate, con
     const struct sentinels_wish wish = {
         .servers = 1, .sentinels = 1, .server_words = words, .sentinel_lines = lines, .host = announced, .tls = true
     };
-    if (sentinels_start(guarded, &wish) != 0)
-        ck_abort_msg("%s", guarded->error);
+    const bool started = sentinels_start(guarded, &wish) == 0;
+    ck_assert_msg(started || (announced && strstr(guarded->error, "Unrecognized sentinel")), "%s", guarded->error);
+    if (!started)
+        printf("not tried, for sentinels that know names: %s\n", guarded->error);
+    return started;
 }
 
 START_TEST(a_server_that_a_sentinel_names_has_a_certificate_for_that_name)
@@ -305,7 +309,8 @@ START_TEST(a_server_that_a_sentinel_names_has_a_certificate_for_that_name)
         struct sentinels guarded;
         struct place place;
         char url[128];
-        guarded_open(&guarded, rows[i].certificate, rows[i].announced);
+        if (!guarded_open(&guarded, rows[i].certificate, rows[i].announced))
+            continue;
         place_open_bare(&place);
         snprintf(url, sizeof url, "rediss-sentinel://%s:%d/" SENTINELS_SERVICE, rows[i].asked,
                  guarded.sentinels[0].port);

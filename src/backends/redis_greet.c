@@ -101,7 +101,7 @@ void redis_greet_read(struct redis_link *link)
         } else if (--link->greetings == 0) {
             link->state = REDIS_LINK_UP;
             if (link->asks_role)
-                link->wire.lists = false;
+                redis_wire_allow_lists(&link->wire, false);
         }
     }
 }

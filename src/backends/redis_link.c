@@ -167,7 +167,7 @@ void redis_link_open(struct redis_link *link, const struct redis_where *where, c
         redis_link_close(link, "out of memory");
         return;
     }
-    link->wire.lists = link->asks_role || greeting == REDIS_GREET_SENTINEL;
+    redis_wire_allow_lists(&link->wire, link->asks_role || greeting == REDIS_GREET_SENTINEL);
     link->state = REDIS_LINK_CONNECTING;
     if (connect(fd, (const struct sockaddr *)&address->name, address->len) == 0)
         redis_link_step(link);

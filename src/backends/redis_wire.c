@@ -7,28 +7,11 @@
 /* hiredis calls these as it comes by the parts of a reply. The object that stands for a reply is the wire itself. The
  * string is copied, for the reader moves its own buffer before it hands the reply out. */
 
-/* What stands in a list. Deeper strings are dropped. */
-static void *make_item(const redisReadTask *task, const char *text, size_t len)
-{
-    struct redis_wire *wire = task->privdata;
-    if (task->parent->parent || task->idx >= REDIS_WIRE_ITEMS)
-        return wire;
-    if (len > REDIS_WIRE_ITEM_MAX)
-        return NULL;
-    wire->items[task->idx].at = wire->text.len;
-    wire->items[task->idx].len = len;
-    wire->kept |= 1u << task->idx;
-    redis_bytes_add(&wire->text, text, len);
-    return wire->text.failed ? NULL : wire;
-}
-
 static void *make_string(const redisReadTask *task, char *text, size_t len)
 {
     struct redis_wire *wire = task->privdata;
     if (memcmp(text + len, "\r\n", 2) != 0) /* the reader has these two, but does not look at them */
         return NULL;
-    if (task->parent)
-        return make_item(task, text, len);
     redis_bytes_clear(&wire->text, false);
     redis_bytes_add(&wire->text, text, len);
     wire->kind = task->type == REDIS_REPLY_STRING   ? REDIS_REPLY_IS_STRING
@@ -64,25 +47,6 @@ static void *make_integer(const redisReadTask *task, long long number)
     return make_other(task);
 }
 
-/* hiredis 0.14 and 1.x disagree on the type of `count`: the functions differ in their tables alone. */
-#if HIREDIS_MAJOR >= 1
-static void *make_array(const redisReadTask *task, size_t count)
-#else
-static void *make_array(const redisReadTask *task, int count)
-#endif
-{
-    struct redis_wire *wire = task->privdata;
-    const redisReadTask *parent = task->parent;
-    if (!wire->lists || (size_t)count > REDIS_WIRE_LIST_MAX || (parent && parent->parent && parent->parent->parent))
-        return NULL; /* an error of the reader's */
-    if (parent)
-        return wire;
-    redis_bytes_clear(&wire->text, false);
-    wire->kept = 0;
-    wire->kind = REDIS_REPLY_IS_LIST;
-    return wire;
-}
-
 #if HIREDIS_MAJOR >= 1
 static void *make_double(const redisReadTask *task, double number, char *text, size_t len)
 {
@@ -104,27 +68,81 @@ static void free_nothing(void *object)
     (void)object;
 }
 
-static redisReplyObjectFunctions functions = {
-    .createString = make_string,
-    .createArray = make_array,
-    .createInteger = make_integer,
-    .createNil = make_nil,
+/* ---- Lists ---- */
+
+/* What stands in a list. Deeper strings are dropped. */
+static void *make_item(const redisReadTask *task, char *text, size_t len)
+{
+    struct redis_wire *wire = task->privdata;
+    if (!task->parent)
+        return make_string(task, text, len);
+    if (memcmp(text + len, "\r\n", 2) != 0)
+        return NULL;
+    if (task->parent->parent || task->idx >= REDIS_WIRE_ITEMS)
+        return wire;
+    if (len > REDIS_WIRE_ITEM_MAX)
+        return NULL;
+    wire->items[task->idx].at = wire->text.len;
+    wire->items[task->idx].len = len;
+    wire->kept |= 1u << task->idx;
+    redis_bytes_add(&wire->text, text, len);
+    return wire->text.failed ? NULL : wire;
+}
+
+/* hiredis 0.14 and 1.x disagree on the type of `count`: the functions differ in their tables alone. */
 #if HIREDIS_MAJOR >= 1
-    .createDouble = make_double,
-    .createBool = make_bool,
+static void *make_list(const redisReadTask *task, size_t count)
+#else
+static void *make_list(const redisReadTask *task, int count)
 #endif
-    .freeObject = free_nothing,
-};
+{
+    struct redis_wire *wire = task->privdata;
+    const redisReadTask *parent = task->parent;
+    if ((size_t)count > REDIS_WIRE_LIST_MAX || (parent && parent->parent && parent->parent->parent))
+        return NULL; /* an error of the reader's */
+    if (parent)
+        return wire;
+    redis_bytes_clear(&wire->text, false);
+    wire->kept = 0;
+    wire->kind = REDIS_REPLY_IS_LIST;
+    return wire;
+}
+
+#if HIREDIS_MAJOR >= 1
+static void *refuse_list(const redisReadTask *task, size_t count)
+#else
+static void *refuse_list(const redisReadTask *task, int count)
+#endif
+{
+    (void)task;
+    (void)count;
+    return NULL;
+}
+
+/* Replies of scripts pay nothing for lists. */
+#if HIREDIS_MAJOR >= 1
+#define SCALARS                                                                                                 \
+    .createInteger = make_integer, .createNil = make_nil, .createDouble = make_double, .createBool = make_bool, \
+    .freeObject = free_nothing
+#else
+#define SCALARS .createInteger = make_integer, .createNil = make_nil, .freeObject = free_nothing
+#endif
+static redisReplyObjectFunctions plain = { .createString = make_string, .createArray = refuse_list, SCALARS };
+static redisReplyObjectFunctions with_lists = { .createString = make_item, .createArray = make_list, SCALARS };
+
+void redis_wire_allow_lists(struct redis_wire *wire, bool allowed)
+{
+    wire->reader->fn = allowed ? &with_lists : &plain;
+}
 
 int redis_wire_restart(struct redis_wire *wire)
 {
     if (wire->reader)
         redisReaderFree(wire->reader);
-    wire->reader = redisReaderCreateWithFunctions(&functions);
+    wire->reader = redisReaderCreateWithFunctions(&plain);
     if (!wire->reader)
         return -1;
     wire->reader->privdata = wire;
-    wire->lists = false;
     wire->reader->maxbuf = 0; /* keep the buffer, however large it once was: REDIS_WIRE_MAX bounds it */
     return 0;
 }

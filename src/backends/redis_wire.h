@@ -1,8 +1,8 @@
 /* redis_wire.h - replies of Redis, read by hiredis' reader without an allocation for each.
  *
  * weir's scripts are answered by a string, a status, an error or a number; a list, or more than REDIS_WIRE_MAX bytes that
- * make no whole reply, are not answers to anything they were asked, and break the connection. Where `lists` is set a list
- * is an answer: its first strings are kept, all else in it is read and dropped.
+ * make no whole reply, are not answers to anything they were asked, and break the connection. Where lists are allowed,
+ * the first strings of one are kept, and all else in it is read and dropped.
  */
 #ifndef BACKENDS_REDIS_WIRE_H
 #define BACKENDS_REDIS_WIRE_H
@@ -34,7 +34,6 @@ struct redis_reply {
 
 struct redis_wire {
     redisReader *reader;
-    bool lists;              /* they are answers: for the owner to set, at any time between two replies */
     struct redis_bytes text; /* of the reply at hand; of a list the strings kept, one after the other */
     enum redis_reply_kind kind;
     unsigned kept; /* of a list at hand, which of its first elements are strings: a bit each */
@@ -48,6 +47,9 @@ int redis_wire_init(struct redis_wire *wire);
 
 /* Forget what was read: a new connection begins, without lists. 0, or -1: out of memory. */
 int redis_wire_restart(struct redis_wire *wire);
+
+/* Whether a list is an answer from now on, between two replies. */
+void redis_wire_allow_lists(struct redis_wire *wire, bool allowed);
 
 void redis_wire_free(struct redis_wire *wire);
 
