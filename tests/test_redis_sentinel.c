@@ -210,6 +210,18 @@ static void *take_until_done(void *argument)
     return NULL;
 }
 
+/* All that was written so far is with the replicas. */
+static void await_replicas(const struct sentinels *trio, int primary)
+{
+    struct asker asker;
+    char reply[32];
+    must(asker_open(&asker, trio->servers[primary].socket) == 0 &&
+             asker_ask(&asker, reply, sizeof reply, "SET", "awaited", "1", NULL) > 0 &&
+             asker_count(&asker, "WAIT", "2", "20000", NULL) == trio->wish.servers - 1,
+         "the replicas follow");
+    asker_close(&asker);
+}
+
 /* Callers all the while, as the primary goes the way that `end` takes it; returns who is the primary then. No caller may
  * see an error, and the new primary must decide soon after it was promoted. `watched` is the sentinel that is listened
  * to: number 0 leads the failover, the others are told by it. */
@@ -223,7 +235,12 @@ static int follow_under_load(struct sentinels *trio, struct place *place, int wa
     options.on_failure = WEIR_FAIL_LOCAL;
     weir *limiter = limiter_of(&options);
     load = (struct load){ .limit = limit_of(limiter, "limit", UNREFILLED) };
-    recover(load.limit, "key");
+    char fresh[32]; /* each test is a process */
+    snprintf(fresh, sizeof fresh, "key-%d", (int)getpid());
+    weir_limit *spent = limit_of(limiter, "spent", FIFTY_AN_HOUR);
+    recover(spent, fresh);
+    must(taken(spent, fresh, 50).allowed, "all of it is taken");
+    await_replicas(trio, before);
     crew_start(&crew, 6, take_until_done, &load);
     sleep_us(100000);
     int64_t promoted_us, back_us, named_us = -1;
@@ -251,6 +268,9 @@ static int follow_under_load(struct sentinels *trio, struct place *place, int wa
     ck_assert_int_le(load.longest_us, (int64_t)SLACK * TIMEOUT_US);
     recover(load.limit, "key");
     ck_assert_int_eq(taken(load.limit, "key", 1).source, WEIR_BY_REDIS);
+    recover(spent, fresh);
+    struct weir_decision again = taken(spent, fresh, 2); /* one comes back in 72 s */
+    ck_assert(again.source == WEIR_BY_REDIS && !again.allowed);
     weir_close(limiter);
     return after;
 }

@@ -92,6 +92,14 @@ static void have_renewed(struct redis_engine *engine, const struct redis_slot *s
     redis_engine_wake(engine);
 }
 
+/* For a while nobody tries again. */
+static void not_made(struct redis_engine *engine, const struct redis_slot *slot, int64_t now_us)
+{
+    atomic_store_explicit(&engine->no_slots_until_us, now_us + NO_SLOTS_US, memory_order_relaxed);
+    if (slot->link.not_primary)
+        have_renewed(engine, slot);
+}
+
 static bool connected(struct redis_engine *engine, struct redis_slot *slot, int64_t now_us, int64_t deadline_us)
 {
     struct redis_link *link = &slot->link;
@@ -118,9 +126,7 @@ static bool connected(struct redis_engine *engine, struct redis_slot *slot, int6
     if (is_new && link->state == REDIS_LINK_UP)
         redis_link_make_patient(link, PATIENCE_US);
     else if (is_new)
-        atomic_store_explicit(&engine->no_slots_until_us, now_us + NO_SLOTS_US, memory_order_relaxed);
-    if (is_new && link->not_primary)
-        have_renewed(engine, slot);
+        not_made(engine, slot, now_us);
     return link->state == REDIS_LINK_UP;
 }
 
