@@ -259,6 +259,27 @@ START_TEST(of_several_plans_the_one_with_the_greatest_use_is_remembered)
 }
 END_TEST
 
+/* They are told apart by how long each lasts: a tenth of a second later 40 are in use in both. */
+START_TEST(of_two_plans_with_equal_use_the_older_one_is_remembered)
+{
+    struct scene scene;
+    server_open();
+    redis_open(&scene);
+    weir_limit *limit = scene_define_text(&scene, "limit", "token_bucket limit=100 period=1s");
+    must(taken(limit, "key", 50).allowed, "it is fresh");
+    scene_define_text(&scene, "limit", "fixed_window limit=40 period=1d");
+    must(!taken(limit, "key", 1).allowed, "it is full");
+    scene.now_us += WEIR_SECOND / 10;
+    scene_define_text(&scene, "limit", "fixed_window limit=5 period=1d");
+    must(!taken(limit, "key", 1).allowed, "it is full");
+    scene.now_us += WEIR_SECOND;
+    scene_define_text(&scene, "limit", "fixed_window limit=100 period=1d");
+    ck_assert_int_eq(peeked(limit, "key", 1).remaining, 95);
+    scene_close(&scene);
+    redis_server_stop(&server);
+}
+END_TEST
+
 START_TEST(a_former_state_as_good_as_new_is_forgotten)
 {
     server_open();
@@ -335,6 +356,7 @@ int main(void)
     suite_test(suite, a_reset_forgets_both_states, 60);
     suite_test(suite, a_lease_charges_both_states, 60);
     suite_test(suite, of_several_plans_the_one_with_the_greatest_use_is_remembered, 60);
+    suite_test(suite, of_two_plans_with_equal_use_the_older_one_is_remembered, 60);
     suite_test(suite, a_former_state_as_good_as_new_is_forgotten, 60);
     suite_test(suite, a_limit_that_flips_admits_no_more_than_its_larger_plan, 120);
     return suite_run(suite);
