@@ -105,7 +105,7 @@ void store_fail_over(struct sim *sim, bool loses_all)
         }
     }
     if (sim->twin && loses_all)
-        sim->twin->forget();
+        sim->twin->forget(sim);
     else if (sim->twin)
         sim->twin->fail_over(sim);
     trace(sim, "store: %s", loses_all ? "forgets all" : "another primary");
