@@ -177,8 +177,10 @@ struct instance {
 /* Where the truth is kept. */
 struct cell {
     struct weir_plan plan; /* that wrote the state; algorithm -1: no state */
-    bool is_there;
+    bool is_there, has_former;
     int64_t state[SIM_WORDS];
+    struct weir_plan former_plan; /* that wrote the former state */
+    int64_t former[SIM_WORDS];
 };
 struct store {
     struct cell cells[SIM_LIMITS][SIM_KEYS];
