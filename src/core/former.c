@@ -19,9 +19,12 @@
  *         reset:    forgets both
  *     as good as new: when both are
  *
- * So a limit that has now this plan and now that one, as often as one likes, never admits more than the larger one
- * alone would, if their algorithm is the same: the larger one's own state sees every permit, and is what is charged
- * when the key comes back. A key whose plan stays as it is has no former state.
+ * So between plans that differ in their numbers alone, not in algorithm or period, as a policy's shares do, a limit may
+ * go back and forth as often as one likes and never admits more than the one with the largest numbers alone would:
+ * that one's own state sees every permit, has room for it, and is what is charged when the key comes back. Between
+ * others the smaller plan may admit while the former state is full: so much more passes, and no burst a change. Each
+ * change rounds up what is used and begins windows anew: a limit that changes all the time admits less. A key whose
+ * plan stays as it is has no former state.
  */
 #include "core/former.h"
 
