@@ -475,6 +475,7 @@ struct weir_stats {
 WEIR_API int weir_stats_read(weir *w, struct weir_stats *out);
 
 #include <weir/follow.h>
+#include <weir/http.h>
 
 #ifdef __cplusplus
 }
