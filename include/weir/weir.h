@@ -57,6 +57,7 @@ extern "C" {
 #define WEIR_MAX_NAME_LEN 128                      /* limit name: 1 to this; letters, digits, '.', '_', '-' */
 #define WEIR_MAX_PATTERN_LEN 512                   /* pattern of an override, as written: 1 to this */
 #define WEIR_MAX_LIMITS 65536                      /* limits per limiter, and patterns ever; one more is WEIR_EFULL */
+#define WEIR_MAX_LABELS 32                         /* labels of weir_stats_print() */
 #define WEIR_MAX_ALL 64                            /* requests in one weir_try_all() */
 #define WEIR_MAX_SUBMITTED 65536                   /* requests of weir_submit() that wait for Redis at once */
 #define WEIR_CLOCK_SLACK_US (2 * WEIR_SECOND)      /* a clock that steps back by no more than this is held, see below */
@@ -473,6 +474,22 @@ struct weir_stats {
 
 /* Add up the counters; exact when no call is under way. WEIR_EINVAL if out->size is not a known size. */
 WEIR_API int weir_stats_read(weir *w, struct weir_stats *out);
+
+struct weir_label {
+    const char *name;  /* a letter or '_', then letters, digits and '_'; not beginning with "__" */
+    const char *value; /* any text; what has to be escaped is */
+};
+
+/* Write `stats` in Prometheus's text format (version 0.0.4, Content-Type "text/plain; version=0.0.4"): for each field
+ * # HELP, # TYPE and a sample with the `n` labels (0 to WEIR_MAX_LABELS, no name twice), which may be NULL if n is 0.
+ * Counters are named weir_..._total and never fall while the limiter is open; all else are gauges. The format wants a
+ * name once a page: of several limiters, print one, or give each a page of its own.
+ *
+ * Returns the length of the text, which may be `size` or more: then only "" was written, if there is room for that. So
+ * `text` NULL and `size` 0 ask how long it is; without labels 8192 is room for it. WEIR_EINVAL if stats->size is not a
+ * known size or a label is not as said. */
+WEIR_API int weir_stats_print(const struct weir_stats *stats, const struct weir_label *labels, size_t n, char *text,
+                              size_t size);
 
 #include <weir/follow.h>
 #include <weir/http.h>
