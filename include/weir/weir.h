@@ -55,7 +55,9 @@ extern "C" {
 #define WEIR_MAX_TIME_US INT64_C(9007199254740991) /* times: 0 to this, the year 2255 */
 #define WEIR_MAX_KEY_LEN 65536                     /* key length: 1 to this, bytes */
 #define WEIR_MAX_NAME_LEN 128                      /* limit name: 1 to this; letters, digits, '.', '_', '-' */
-#define WEIR_MAX_LIMITS 65536                      /* limits per limiter; one more is WEIR_EFULL */
+#define WEIR_MAX_PATTERN_LEN 512                   /* pattern of an override, as written: 1 to this */
+#define WEIR_MAX_LIMITS 65536                      /* limits per limiter, and patterns ever; one more is WEIR_EFULL */
+#define WEIR_MAX_LABELS 32                         /* labels of weir_stats_print() */
 #define WEIR_MAX_ALL 64                            /* requests in one weir_try_all() */
 #define WEIR_MAX_SUBMITTED 65536                   /* requests of weir_submit() that wait for Redis at once */
 #define WEIR_CLOCK_SLACK_US (2 * WEIR_SECOND)      /* a clock that steps back by no more than this is held, see below */
@@ -134,15 +136,17 @@ WEIR_API int weir_policy_print(const struct weir_policy *policy, char *text, siz
 /* One line of a policy file that is not blank and not a comment. Valid during the visit. */
 struct weir_policy_line {
     int number;                       /* from 1 */
-    const char *name;                 /* NULL if the line is bad */
+    const char *name;                 /* the limit's; NULL if the line is bad */
+    const char *pattern;              /* of an override, as written; NULL if the line is for the limit itself, or bad */
     const struct weir_policy *policy; /* NULL if the line is bad */
     const char *error;                /* NULL, or what is wrong with the line and where */
 };
 
-/* Read a policy file, one `name = policy` a line; `#` starts a comment, blank lines count for nothing, a name may
- * stand once. `visit` is called for each line in turn, the bad ones included; a value other than 0 from it ends the
- * reading and is returned. Otherwise WEIR_OK, WEIR_EINVAL if any line was bad, WEIR_EIO (cannot be read) or
- * WEIR_ENOMEM, the latter two with a sentence in `message` as above. */
+/* Read a policy file, one `name = policy` a line, or `name/pattern = policy` for some keys (weir_limit_define()); `#`
+ * starts a comment, blank lines count for nothing, a name, and a pattern of a name, may stand once. `visit` is called for
+ * each line in turn, the bad ones included; a value other than 0 from it ends the reading and is returned. Otherwise
+ * WEIR_OK, WEIR_EINVAL if any line was bad, WEIR_EIO (cannot be read) or WEIR_ENOMEM, the latter two with a sentence in
+ * `message` as above. */
 WEIR_API int weir_policy_file_read(const char *path, int (*visit)(void *user, const struct weir_policy_line *line),
                                    void *user, char *message, size_t message_size);
 
@@ -179,6 +183,9 @@ enum weir_on_failure {
     WEIR_FAIL_ERROR   /* the caller gets WEIR_ETIME or WEIR_EIO */
 };
 
+struct weir_peers; /* follow.h */
+struct weir_consul;
+
 enum weir_log_level { WEIR_LOG_ERROR, WEIR_LOG_WARNING, WEIR_LOG_INFO };
 
 /* Start from WEIR_OPTIONS_INIT; zero in a field means its default. Strings and arrays are copied. */
@@ -186,6 +193,8 @@ struct weir_options {
     size_t size;               /* sizeof(struct weir_options) */
     enum weir_mode mode;       /* default WEIR_LOCAL */
     const char *policy_file;   /* limits to define at open, see weir_limits_load(); default none */
+    bool follow_policy_file;   /* and again whenever the file changes, or is replaced: what it no longer has falls back
+                                * to what weir_limit_define() said. A file with a bad line changes nothing */
     enum weir_on_full on_full; /* default WEIR_FULL_DENY */
     bool keep_idle;            /* keep keys that are as good as new until max_keys or max_bytes asks for their room; for
                                 * replays and tests whose clock jumps back by more than WEIR_CLOCK_SLACK_US */
@@ -231,6 +240,13 @@ struct weir_options {
     const int64_t *weights; /* all weights, `instances` of them in the order of ids. Needed for the shares to add up
                              * to the last permit where weights differ; without it an instance rounds down. */
 
+    /* The same, found out while running (follow.h): of the numbers above only `weight` may then be set. Both structs are
+     * copied. */
+    const struct weir_peers *peers;   /* default none */
+    const struct weir_consul *consul; /* the agent to ask, for `peers` and consul_policies; default none */
+    const char *consul_policies;      /* policies in Consul's KV store, under this prefix: <prefix>/<limit> and
+                                       * <prefix>/<limit>/<pattern>, values as for weir_policy_parse(); default none */
+
     /* Replaces the clock: Unix time in microseconds, 0 to WEIR_MAX_TIME_US. Called from the thread that asks for a
      * decision, or for a submitted one from a thread of the limiter's, no lock held. Default: Unix time as it stood at
      * weir_open(), carried on by CLOCK_BOOTTIME, so that nobody who sets the system's clock adds or takes permits. */
@@ -269,8 +285,17 @@ WEIR_API int weir_open(const struct weir_options *opts, weir **out);
 WEIR_API void weir_close(weir *w);
 
 /* Put `policy` under `name`. A name that is there already keeps its handle and its keys: what a key has used so far,
- * rounded up and clipped to the new size, is charged to it under the new policy at its next decision, so that a
- * change never hands out a second burst. `out` may be NULL. WEIR_EINVAL, WEIR_ENOMEM, WEIR_EFULL. */
+ * rounded up and clipped to the new size, is charged to it under the new policy at its next decision, and what was clipped
+ * is remembered for the next change, so that no change ever hands out a second burst. `out` may be NULL. While a policy
+ * that is followed (follow.h) is under the same name, this one waits for its end.
+ *
+ * `<limit>/<pattern>` as a name overrides a limit that is there for some of its keys: for the key that is the pattern's
+ * bytes, or, if it ends in '*', for all that begin with what stands before it. The exact key goes first, then the longest
+ * pattern. A key keeps what it has used. Patterns are 1 to WEIR_MAX_PATTERN_LEN bytes of text, of which each key byte that
+ * is a control, a blank, '%', '*', '#' or '=' is written %XX. *out is then the limit's handle. `policy` NULL ends such an
+ * override.
+ *
+ * WEIR_EINVAL, WEIR_ENOMEM, WEIR_EFULL. */
 WEIR_API int weir_limit_define(weir *w, const char *name, const struct weir_policy *policy, weir_limit **out);
 
 /* Define every limit of a policy file, or none if any line is bad. WEIR_EINVAL, WEIR_EIO, WEIR_ENOMEM or WEIR_EFULL
@@ -432,7 +457,7 @@ struct weir_stats {
     uint64_t share_zeros; /* limits (windows) whose part is 0 here: everything is denied */
     int64_t keys;         /* keys held; in hybrid mode those with a lease, a denial or recent requests as well */
     int64_t bytes;        /* memory held for keys and tables */
-    int64_t share_weight, share_total; /* this instance's share in force */
+    int64_t share_weight, share_total; /* this instance's share in force; 0 of 1: none yet, see struct weir_peers */
     uint64_t store_requests;           /* requests sent to Redis */
     uint64_t store_calls;              /* script calls that carried them */
     uint64_t store_timeouts;           /* connections given up because an answer was late */
@@ -449,6 +474,25 @@ struct weir_stats {
 
 /* Add up the counters; exact when no call is under way. WEIR_EINVAL if out->size is not a known size. */
 WEIR_API int weir_stats_read(weir *w, struct weir_stats *out);
+
+struct weir_label {
+    const char *name;  /* a letter or '_', then letters, digits and '_'; not beginning with "__" */
+    const char *value; /* any text; what has to be escaped is */
+};
+
+/* Write `stats` in Prometheus's text format (version 0.0.4, Content-Type "text/plain; version=0.0.4"): for each field
+ * # HELP, # TYPE and a sample with the `n` labels (0 to WEIR_MAX_LABELS, no name twice), which may be NULL if n is 0.
+ * Counters are named weir_..._total and never fall while the limiter is open; all else are gauges. The format wants a
+ * name once a page: of several limiters, print one, or give each a page of its own.
+ *
+ * Returns the length of the text, which may be `size` or more: then only "" was written, if there is room for that. So
+ * `text` NULL and `size` 0 ask how long it is; without labels 8192 is room for it. WEIR_EINVAL if stats->size is not a
+ * known size or a label is not as said. */
+WEIR_API int weir_stats_print(const struct weir_stats *stats, const struct weir_label *labels, size_t n, char *text,
+                              size_t size);
+
+#include <weir/follow.h>
+#include <weir/http.h>
 
 #ifdef __cplusplus
 }

@@ -51,8 +51,7 @@ enum plan_part plan_part(const struct weir_policy *policy, const struct share *s
     return is_window(policy) ? PLAN_PART_ZERO : PLAN_PART_LIFTED;
 }
 
-/* The most a fresh key admits. A part of 0 is lifted to 1 where a rate bounds the sum over all instances. */
-static int64_t size_of(const struct weir_policy *policy, const struct share *share)
+int64_t plan_size(const struct weir_policy *policy, const struct share *share)
 {
     int64_t size = share_permits(share, policy_get(policy, plan_size_field(policy)));
     if (!is_window(policy))
@@ -128,7 +127,7 @@ int plan_make(const struct weir_policy *policy, const struct share *share, struc
         .algorithm = (int32_t)policy->algorithm,
         .refill = (int32_t)policy->refill,
         .align = (int32_t)policy->align,
-        .size = size_of(policy, share),
+        .size = plan_size(policy, share),
     };
     int error = WEIR_OK;
     switch (policy->algorithm) {

@@ -20,6 +20,9 @@ int plan_check(const struct weir_policy *policy, struct message message, enum po
 int plan_make(const struct weir_policy *policy, const struct share *share, struct weir_plan *out,
               struct message message);
 
+/* The most a fresh key admits. A part of 0 is lifted to 1 where a rate bounds the sum over all instances. */
+int64_t plan_size(const struct weir_policy *policy, const struct share *share);
+
 /* Leave `permits`, fewer than its size, out of a greedy token bucket's plan. */
 void plan_hold_back(struct weir_plan *plan, int64_t permits);
 

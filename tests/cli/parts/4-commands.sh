@@ -89,6 +89,12 @@ run 1 try -p 'token_bucket limit=5 period=1s' --cost 6 && is out 'denied: token_
 verdict 'try denied ends with 1' $?
 run 0 try -f good.conf --limit login --json --key '"' && is out '{"policy":"sliding_window limit=3 period=1m","key":"\"","cost":1,"allowed":true,"limit":3,"remaining":2,"retry_after_us":0,"reset_after_us":'"$(sed 's/.*reset_after_us":\([0-9]*\).*/\1/' out)"',"delay_us":0,"source":"memory"}'
 verdict 'try asks a limit of a policy file and answers in JSON' $?
+run 0 try -p "$once" --stats && has out 'allowed: ' 'weir_allowed_total 1' 'weir_denied_total 0' '# TYPE weir_keys gauge' &&
+    [ "$(sed 1d out | grep -vc '^# ')" -eq "$(grep -c '^# TYPE weir_' out)" ]
+verdict 'try prints stats after its answer' $?
+run 1 try -p "$once" --cost 2 --json --stats && has out 'weir_denied_total 1' 'weir_keys 0' &&
+    [ "$(head -n 1 out | cut -c 1)" = '{' ] && sed -n 2p out | grep -q '^# HELP weir_'
+verdict 'try prints stats after an answer in JSON, as Prometheus reads them' $?
 run 2 try -f good.conf && has err '--limit'
 verdict 'try wants to know which limit of several' $?
 run 2 try -f good.conf --limit nonsense && has err "'nonsense'"

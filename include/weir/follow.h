@@ -1,0 +1,112 @@
+/* follow.h - what a limiter follows while it runs: who its peers are, and its policies. Included by weir.h.
+ *
+ * Peers    The instances that share the limits. How many they are, and what each weighs, comes from Consul, from DNS or
+ *          from a function of the caller's; by it this instance's share of every limit is set anew whenever it changes.
+ *          (Fixed numbers need none of this: weir_options.instances and those after it.)
+ * Policies From Consul's KV store, or a policy file that is watched. They override what weir_limit_define() put
+ *          under the same name, for as long as they are there; Consul overrides the file.
+ *
+ * Threads  Each thing that is followed has one thread, with all signals blocked. What is followed is never waited for by a
+ *          decision, and weir_open() does not wait for the first answer: weir_await_ready() does.
+ * Fork     A child of fork() follows nothing: its share and its policies stay as they were.
+ */
+#ifndef WEIR_FOLLOW_H
+#define WEIR_FOLLOW_H
+
+#ifndef WEIR_H
+#error "include <weir/weir.h>"
+#endif
+
+/* An agent of HashiCorp's Consul, 1.8 or later. Strings are copied at weir_open(). */
+struct weir_consul {
+    size_t size;         /* sizeof(struct weir_consul) */
+    const char *address; /* http://host[:port], https://host[:port], host[:port] or unix:///path; default: environment
+                             * variable CONSUL_HTTP_ADDR, else http://127.0.0.1:8500 */
+    const char *token; /* ACL token: never logged, sent in a header. Default: the first line of token_file, else of the
+                             * environment variable CONSUL_HTTP_TOKEN, else of the file that CONSUL_HTTP_TOKEN_FILE names,
+                             * else none. Needs service:read (and :write to join), node:read, key_prefix:read */
+    const char *token_file; /* read at weir_open() */
+    const char *datacenter; /* default: the agent's own */
+    const char *query;      /* more for the query string of every request, such as "ns=team"; default none */
+    const char *ca_file; /* https: PEM file of who may vouch for the agent; default CONSUL_CACERT, else the system's */
+    const char *cert_file; /* https: this client's certificate, PEM; default CONSUL_CLIENT_CERT, else none */
+    const char *key_file;  /* and its key; default CONSUL_CLIENT_KEY, else none */
+    int64_t wait_us;    /* how long the agent may hold a query that waits for a change: 1 s to 10 min; default 30 s */
+    int64_t timeout_us; /* and how long anything else may take: 10 ms to 1 min; default 5 s */
+};
+
+struct weir_peer {
+    const char *id; /* of one instance, the same wherever it is asked; 1 to 255 bytes */
+    int64_t weight; /* 1 to 65535 */
+};
+
+/* Who shares the limits. One of service, dns and list says where it is asked. What an answer is worth:
+ *
+ * - A list that is empty, or does not have this instance in it, says nothing: Consul answers so where a token is missing
+ *   or an agent has started again. It counts as a failure.
+ * - A smaller share is in force at once, a larger one when hold_down_us have passed in which no answer gave less. (So the
+ *   shares of all instances never add up to more than the limit, as long as all know of a change within that time.)
+ * - Before the first answer, and a hold-down longer, nothing is admitted, retry_after_us WEIR_NEVER; or 1/floor_instances
+ *   of each limit, if that is set. weir_await_ready() waits for the end of that.
+ * - After max_stale_us without an answer the share is 1/floor_instances if that is less than what was known; without it the
+ *   smallest share that ever was in force after the first. It never grows for want of an answer. */
+struct weir_peers {
+    size_t size; /* sizeof(struct weir_peers) */
+
+    const char *service; /* Consul: the instances of this service that pass their checks; needs weir_options.consul */
+    const char *dns;     /* DNS: the addresses behind this host name, one an instance, all of one weight */
+    /* The caller's: write up to `room` peers to `peers` and return how many, or a negative number if that cannot be told
+     * now. Called on a thread of the limiter's every poll_us, the first time soon after weir_open(); ids must stay until
+     * the next call, or until weir_close() returned. `user` is that of weir_options. */
+    int64_t (*list)(void *user, struct weir_peer *peers, size_t room);
+
+    /* Which of them is this one: the service's id in Consul, an address as getaddrinfo() prints it, or an id of `list`.
+     * Required, but for `dns`: there without it an instance rounds its parts down. */
+    const char *id;
+
+    /* Consul: register this instance under `service` and `id`, with a check that passes for ttl_us and is renewed every third
+     * of that, register it again when the agent forgot it, and deregister it in weir_close(). Its weight there is
+     * weir_options.weight. Without `join` somebody else registers it. */
+    bool join;
+    const char *join_address; /* of the service, for those who look it up; default: the agent's */
+    int64_t join_port;        /* likewise, 0 to 65535 */
+    int64_t ttl_us;          /* 1 s to 1 h; default 10 s. Consul drops an instance that has been gone for 1 min or more,
+                               * see its deregister_critical_service_after */
+    const char *weight_meta; /* the name of a Meta field that has each instance's weight (those without it: 1); default:
+                               * the weight that Consul knows, Service.Weights.Passing */
+
+    int64_t
+        poll_us; /* ask so often: 100 ms to 1 h; default 30 s. Consul: 0 asks for changes, which are known after some
+                      * milliseconds, the default there; otherwise it is asked so often as well */
+    int64_t hold_down_us;    /* 1 ms to 1 h; default 2 s with Consul that tells of changes, else poll_us */
+    int64_t max_stale_us;    /* 1 s to 30 days; default 5 min, or 4 times poll_us if that is longer */
+    int64_t floor_instances; /* 2 to 10,000; default: see above */
+};
+
+/* Wait until all that is followed has answered once and the share that follows from it is in force; for the start of a
+ * program, before it serves. WEIR_OK, at once where nothing is followed; WEIR_ETIME after max_wait_us (0 to WEIR_HOUR);
+ * WEIR_ECLOSED. */
+WEIR_API int weir_await_ready(weir *w, int64_t max_wait_us);
+
+enum weir_followed {
+    WEIR_FOLLOW_PEERS,
+    WEIR_FOLLOW_CONSUL_POLICIES, /* weir_options.consul_policies */
+    WEIR_FOLLOW_POLICY_FILE      /* weir_options.follow_policy_file */
+};
+
+struct weir_follow_stats {
+    size_t size;          /* set to sizeof(struct weir_follow_stats) before the call */
+    int64_t age_us;       /* of what is known: since the last good answer; -1: there was none */
+    uint64_t answers;     /* good ones */
+    uint64_t failures;    /* all others: unreachable, late, refused, not understood, or a list that says nothing */
+    uint64_t changes;     /* answers that changed something */
+    uint64_t refused;     /* policies that were refused, and so kept what was there */
+    int64_t instances;    /* peers: how many, by the last good answer */
+    int64_t rank;         /* peers: this one's place in the order of ids, from 0 */
+    char last_error[200]; /* of the latest failure or refusal, in words; empty: there was none */
+};
+
+/* WEIR_EINVAL if that is not followed, or out->size is not a known size. */
+WEIR_API int weir_follow_read(weir *w, enum weir_followed what, struct weir_follow_stats *out);
+
+#endif

@@ -1,0 +1,36 @@
+/* follow_thread.h - the thread of a source that is followed: asleep until something comes, is due, or the limiter ends.
+ *
+ * All signals are blocked in it. In a child of fork() there is no thread: follow_thread_end() then closes and waits for
+ * nothing.
+ */
+#ifndef BACKENDS_FOLLOW_THREAD_H
+#define BACKENDS_FOLLOW_THREAD_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+struct follow_thread {
+    pthread_t thread; /* (c) */
+    int wake_fd;      /* (c) readable when the thread is to end: for those who poll by themselves */
+    unsigned forks;   /* (c) forks_count when it was started */
+    atomic_bool ends; /* (a) */
+};
+
+/* WEIR_OK, or WEIR_EIO: no thread or no descriptor to be had. */
+int follow_thread_start(struct follow_thread *thread, void *(*run)(void *user), void *user);
+
+/* Let run() know, and wait until it has returned. False in a child of fork(), where nothing was waited for and what the
+ * thread was doing is half-way. */
+bool follow_thread_end(struct follow_thread *thread);
+
+static inline bool follow_thread_ends(struct follow_thread *thread)
+{
+    return atomic_load_explicit(&thread->ends, memory_order_acquire);
+}
+
+/* Until `fd` (-1: none) is readable, `due_us` on CLOCK_BOOTTIME has come, or the thread is to end. */
+void follow_thread_wait(struct follow_thread *thread, int fd, int64_t due_us);
+
+#endif
