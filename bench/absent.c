@@ -32,3 +32,8 @@ void bench_outage(struct bench *bench)
 {
     bench_missing(bench, "outage", why);
 }
+
+void bench_tls(struct bench *bench)
+{
+    bench_missing(bench, "tls", why);
+}

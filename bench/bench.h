@@ -41,6 +41,7 @@ void bench_callers(struct bench *bench);
 void bench_round_trip(struct bench *bench);
 void bench_leases(struct bench *bench);
 void bench_outage(struct bench *bench);
+void bench_tls(struct bench *bench);
 
 /* The facts of the machine, of the compiler and of the library. */
 void bench_machine(struct report *report);

@@ -128,18 +128,18 @@ static bool start(const struct bench *bench)
 {
     measure_unpin_main();
     if (!redis_server_found())
-        snprintf(store.server.error, sizeof store.server.error, "no redis-server found (Debian's redis-tools)");
+        snprintf(store.server.daemon.error, sizeof store.server.daemon.error, "no redis-server found (Debian's redis-tools)");
     else
         running = redis_server_start(&store.server, REDIS_SERVER_UNIX, NULL) == 0;
     if (running)
-        measure_pin_server(store.server.pid);
+        measure_pin_server(store.server.daemon.pid);
     measure_pin_main();
     if (!running)
         return false;
     atexit(stop);
     redisContext *connection = store_connect(&store);
     name_server(connection);
-    bench_progress("started %s, pid %d; it ends with this program", store.about, (int)store.server.pid);
+    bench_progress("started %s, pid %d; it ends with this program", store.about, (int)store.server.daemon.pid);
     load_scripts(connection);
     store.keys = bench_largest_keys(bench, bench->extent == EXTENT_QUICK ? QUICK_KEYS : KEYS);
     stream_make(&store.stream, store.keys, SKEW_ZIPF);
@@ -156,7 +156,7 @@ struct store *store_of(struct bench *bench, const char *name)
     tried = true;
     if (running)
         return &store;
-    bench_missing(bench, name, store.server.error);
+    bench_missing(bench, name, store.server.daemon.error);
     return NULL;
 }
 

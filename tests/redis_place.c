@@ -38,7 +38,7 @@ void place_open(struct place *place, bool with_proxy, const char *const *config)
 {
     place_open_bare(place);
     if (redis_server_start(&place->server, REDIS_SERVER_UNIX_AND_PORT, config) != 0)
-        ck_abort_msg("%s", place->server.error);
+        ck_abort_msg("%s", place->server.daemon.error);
     if (with_proxy) {
         place->proxy = fproxy_start(place->server.socket);
         must(place->proxy != NULL, "a proxy starts");

@@ -17,7 +17,8 @@ AddressSanitizer and UndefinedBehaviorSanitizer, and the tests with threads unde
   --coverage   print the branch coverage of src/core instead; less than 95 % is a failure
   --help       this text
 
-With CI=true in the environment a test that cannot run for want of something fails instead of being skipped.
+With CI=true in the environment a test that cannot run for want of something fails instead of being skipped, save those
+on a real Consul. That is the command in WEIR_TEST_CONSUL, or consul from PATH, or else tests/servers.sh gets it.
 Exit status: 0 all passed, 1 something failed, 2 not run: wrong arguments or missing packages.
 TEXT
 }
@@ -77,13 +78,13 @@ run_on() { # NAME [COMMAND]
     printf '%-12s %-10s %7d %7d %8d\n' "$1" "${version:-?}" "$passed" "$failed" "$skipped" >>build/servers/table
 }
 
+tab=$(printf '\t')
 if [ $mode = servers ]; then
     build_preset release -DWEIR_SKIPS_FAIL=$skips_fail
     servers_status=0
     mkdir -p build/servers
     printf '%-12s %-10s %7s %7s %8s\n' server version passed failed skipped >build/servers/table
     run_on system
-    tab=$(printf '\t')
     for server in redis-6.0 redis-8.0 valkey-8.1 valkey-sid; do
         line=$(sh tests/servers.sh $server)
         if [ -n "$line" ]; then
@@ -106,6 +107,12 @@ for preset in $presets; do
 done
 if [ $mode = full ] && command -v clang >/dev/null 2>&1; then
     build_preset clang # for its warnings; gcc's builds run the tests
+fi
+
+if [ -z "${WEIR_TEST_CONSUL-}" ] && ! command -v consul >/dev/null 2>&1; then
+    line=$(sh tests/servers.sh consul-1.8)
+    WEIR_TEST_CONSUL=${line#*"$tab"}
+    export WEIR_TEST_CONSUL
 fi
 
 # One run over all the builds: one summary, at the end.

@@ -12,7 +12,7 @@
 void scripts_open(struct scripts *scripts)
 {
     if (redis_server_start(&scripts->server, REDIS_SERVER_UNIX, NULL) != 0)
-        ck_abort_msg("%s", scripts->server.error);
+        ck_abort_msg("%s", scripts->server.daemon.error);
     scripts->redis = redisConnectUnix(scripts->server.socket);
     must(scripts->redis != NULL && scripts->redis->err == 0, "no connection");
     for (int i = 0; i < REDIS_SCRIPT_COUNT; i++) {

@@ -1,5 +1,5 @@
 #!/bin/sh
-# servers.sh - gets other Redis and Valkey servers for tests, out of other suites of Debian. See --help.
+# servers.sh - gets other Redis and Valkey servers, and Consul, for tests, out of other suites of Debian. See --help.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -8,12 +8,13 @@ usage() {
 usage: sh tests/servers.sh [NAME...]
 
 Unpacks other servers than the system's own into build/servers/NAME/ and prints, for each that there is, its name, a tab
-and the command for WEIR_TEST_REDIS_SERVER. Without names, all of them:
+and the command for WEIR_TEST_REDIS_SERVER, or WEIR_TEST_CONSUL. Without names, all of them:
 
   redis-6.0    Debian bullseye
   redis-8.0    Debian trixie
   valkey-8.1   Debian trixie
   valkey-sid   Debian sid
+  consul-1.8   Debian bullseye
 
 apt resolves and downloads the packages with a state of its own, so that nothing of the system changes and no root is
 needed; each server runs on its own suite's C library. The mirror is the one that the system's apt uses. What cannot be
@@ -24,12 +25,14 @@ TEXT
 
 keyring=/usr/share/keyrings/debian-archive-keyring.gpg
 
-describe() { # NAME - sets suite, package and program
+# Of Redis and Valkey the tools and the server are one program, which goes by the name it is called by.
+describe() { # NAME - sets suite, package, program, and packed, the name of the program in the package
     case $1 in
-    redis-6.0) suite=bullseye package=redis-tools program=redis ;;
-    redis-8.0) suite=trixie package=redis-tools program=redis ;;
-    valkey-8.1) suite=trixie package=valkey-tools program=valkey ;;
-    valkey-sid) suite=sid package=valkey-tools program=valkey ;;
+    redis-6.0) suite=bullseye package=redis-tools packed=redis-check-rdb program=redis-server ;;
+    redis-8.0) suite=trixie package=redis-tools packed=redis-check-rdb program=redis-server ;;
+    valkey-8.1) suite=trixie package=valkey-tools packed=valkey-check-rdb program=valkey-server ;;
+    valkey-sid) suite=sid package=valkey-tools packed=valkey-check-rdb program=valkey-server ;;
+    consul-1.8) suite=bullseye package=consul packed=consul program=consul ;;
     *) return 1 ;;
     esac
 }
@@ -68,6 +71,8 @@ APT::Sandbox::User "root";
 APT::Install-Recommends "false";
 Acquire::Languages "none";
 Acquire::Retries "2";
+Acquire::http::Timeout "10";
+Acquire::https::Timeout "10";
 TEXT
 }
 
@@ -88,8 +93,7 @@ fetch() {
         dpkg-deb -x "$archive" "$folder/root" >>"$folder/log" 2>&1 || return 1
     done
     rm -rf "$folder/apt"
-    # The tools and the server are one program, which goes by the name it is called by.
-    ln -sf "$program-check-rdb" "$folder/root/usr/bin/$program-server"
+    [ "$packed" = "$program" ] || ln -sf "$packed" "$folder/root/usr/bin/$program"
 }
 
 # Write $folder/server, which runs what is in $folder/root: by the loader's real file, for links there are absolute.
@@ -99,7 +103,7 @@ write_starter() {
         sort -u | paste -s -d :)
     cat >"$folder/server" <<TEXT
 #!/bin/sh
-exec "$loader" --library-path "$libraries" "$folder/root/usr/bin/$program-server" "\$@"
+exec "$loader" --library-path "$libraries" "$folder/root/usr/bin/$program" "\$@"
 TEXT
     chmod +x "$folder/server"
 }
@@ -142,7 +146,7 @@ case ${1-} in
     exit 0
     ;;
 esac
-[ $# -gt 0 ] || set -- redis-6.0 redis-8.0 valkey-8.1 valkey-sid
+[ $# -gt 0 ] || set -- redis-6.0 redis-8.0 valkey-8.1 valkey-sid consul-1.8
 for server in "$@"; do
     describe "$server" || {
         usage >&2

@@ -10,7 +10,7 @@ build_packages='gcc libc6-dev cmake ninja-build pkg-config uthash-dev zlib1g-dev
 
 # And distributed mode; without them: -DWEIR_REDIS=OFF.
 # shellcheck disable=SC2034
-redis_packages='libhiredis-dev libmd-dev'
+redis_packages='libhiredis-dev libmd-dev libssl-dev'
 
 say() {
     printf '\n== %s\n' "$*"

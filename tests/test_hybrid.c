@@ -32,7 +32,7 @@ int main(void)
     if (!redis_server_found())
         return 77;
     if (redis_server_start(&server, REDIS_SERVER_UNIX, NULL) != 0) {
-        fprintf(stderr, "%s\n", server.error);
+        fprintf(stderr, "%s\n", server.daemon.error);
         return 1;
     }
     contract_add(suite, &hybrid);

@@ -21,7 +21,7 @@
 static void server_start(struct redis_server *server, enum redis_server_reach reach, const char *const *config)
 {
     if (redis_server_start(server, reach, config) != 0)
-        ck_abort_msg("%s", server->error);
+        ck_abort_msg("%s", server->daemon.error);
 }
 
 static const char *asked(struct asker *asker, const char *command, const char *word)
@@ -50,9 +50,9 @@ START_TEST(a_server_answers_on_its_socket_and_its_port_and_leaves_nothing_behind
     ck_assert_int_gt(redis_server_cpu_us(&server), 0);
     ck_assert_int_gt(redis_server_memory(&server), 1 << 20);
     asker_close(&asker);
-    char dir[sizeof server.dir];
-    memcpy(dir, server.dir, sizeof dir);
-    pid_t pid = server.pid;
+    char dir[sizeof server.daemon.dir];
+    memcpy(dir, server.daemon.dir, sizeof dir);
+    pid_t pid = server.daemon.pid;
     redis_server_stop(&server);
     ck_assert_int_eq(access(dir, F_OK), -1);
     ck_assert_int_eq(kill(pid, 0), -1);
@@ -71,7 +71,7 @@ START_TEST(a_server_killed_and_started_again_is_where_it_was_with_what_it_kept)
     redis_server_kill(&server);
     ck_assert_int_eq(asker_count(&asker, "INCR", "count", NULL), -1);
     ck_assert_msg(strstr(asker.error, "recv") || strstr(asker.error, "send"), "%s", asker.error);
-    must(redis_server_restart(&server) == 0, server.error);
+    must(redis_server_restart(&server) == 0, server.daemon.error);
     ck_assert_int_eq(server.port, port);
     must(asker_open_port(&asker, server.port) == 0, asker.error);
     ck_assert_int_eq(asker_count(&asker, "INCR", "count", NULL), 2);
@@ -103,8 +103,8 @@ START_TEST(a_server_that_cannot_start_says_why)
     static const char *const nonsense[] = { "--no-such-option", "1", NULL };
     struct redis_server server;
     ck_assert_int_eq(redis_server_start(&server, REDIS_SERVER_UNIX, nonsense), -1);
-    ck_assert_msg(strstr(server.error, "ended at once"), "%s", server.error);
-    ck_assert_str_eq(server.dir, "");
+    ck_assert_msg(strstr(server.daemon.error, "ended at once"), "%s", server.daemon.error);
+    ck_assert_str_eq(server.daemon.dir, "");
     setenv("WEIR_TEST_REDIS_SERVER", "/nonexistent/loader --library-path x redis-server", 1);
     ck_assert_int_eq(redis_server_start(&server, REDIS_SERVER_UNIX_AND_PORT, NULL), -1);
     ck_assert_str_eq(server.words[1], "--library-path");
@@ -141,11 +141,11 @@ START_TEST(a_server_dies_with_the_process_that_started_it)
     waitpid(starter, NULL, 0);
     close(channel[0]), close(channel[1]);
     char state;
-    for (int waited = 0; (state = process_state(server.pid)) != 0 && state != 'Z'; waited++) {
+    for (int waited = 0; (state = process_state(server.daemon.pid)) != 0 && state != 'Z'; waited++) {
         ck_assert_int_lt(waited, 10000);
         usleep(1000);
     }
-    for (int waited = 0; access(server.dir, F_OK) == 0; waited++) { /* and what it had goes as well */
+    for (int waited = 0; access(server.daemon.dir, F_OK) == 0; waited++) { /* and what it had goes as well */
         ck_assert_int_lt(waited, 10000);
         usleep(1000);
     }

@@ -263,7 +263,7 @@ START_TEST(a_server_with_no_room_for_another_connection_is_asked_over_the_one_th
     struct redis_server full;
     struct scene scene;
     static const char *const config[] = { "--maxclients", "2", NULL };
-    must(redis_server_start(&full, REDIS_SERVER_UNIX, config) == 0, full.error);
+    must(redis_server_start(&full, REDIS_SERVER_UNIX, config) == 0, full.daemon.error);
     struct weir_options options = WEIR_OPTIONS_INIT;
     scene_init(&scene, &options);
     must_succeed(open_on(full.url, &options, &scene.limiter));
@@ -282,7 +282,7 @@ START_TEST(a_server_is_found_by_its_name)
     struct redis_server by_port;
     struct scene scene;
     char url[64];
-    must(redis_server_start(&by_port, REDIS_SERVER_UNIX_AND_PORT, NULL) == 0, by_port.error);
+    must(redis_server_start(&by_port, REDIS_SERVER_UNIX_AND_PORT, NULL) == 0, by_port.daemon.error);
     snprintf(url, sizeof url, "redis://localhost:%d/3", by_port.port);
     struct weir_options options = WEIR_OPTIONS_INIT;
     scene_init(&scene, &options);
@@ -318,7 +318,7 @@ int main(void)
         return 77;
     }
     if (redis_server_start(&server, REDIS_SERVER_UNIX, NULL) != 0) {
-        puts(server.error);
+        puts(server.daemon.error);
         return 1;
     }
     Suite *suite = suite_create("redis");

@@ -173,7 +173,7 @@ START_TEST(memory_and_redis_charge_the_same_ahead_by_whichever_way_it_is_asked)
 {
     struct chance chance = chance_make(1);
     const int64_t steps = steps_or(30000);
-    must(redis_server_start(&server, REDIS_SERVER_UNIX, NULL) == 0, server.error);
+    must(redis_server_start(&server, REDIS_SERVER_UNIX, NULL) == 0, server.daemon.error);
     for (int way = 0; way < WAYS; way++) {
         int64_t ahead = 0;
         for (int64_t asked = 0, round = 0; asked < steps; round++) {
@@ -201,7 +201,7 @@ START_TEST(what_is_charged_ahead_of_one_key_adds_up_to_the_limit)
 {
     struct two two;
     int64_t sum = 0;
-    must(redis_server_start(&server, REDIS_SERVER_UNIX, NULL) == 0, server.error);
+    must(redis_server_start(&server, REDIS_SERVER_UNIX, NULL) == 0, server.daemon.error);
     two_open(&two, SUBMITTED);
     weir_limit *limit = scene_define_text(&two.redis, "limit", "fixed_window limit=1000 period=1d");
     for (int round = 0; round < 40; round++) {

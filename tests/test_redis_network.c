@@ -238,7 +238,7 @@ START_TEST(pauses_between_connections_grow_and_differ)
     ck_assert_int_lt(late, early);
     ck_assert_int_le(late, 10 * LIMITERS);
     ck_assert_int_le(together, made / 2);
-    must(redis_server_restart(&place.server) == 0, place.server.error);
+    must(redis_server_restart(&place.server) == 0, place.server.daemon.error);
     for (int i = 0; i < LIMITERS; i++) {
         recover(outages[i].limit, "key");
         atomic_store(&outages[i].done, true);
@@ -405,7 +405,7 @@ START_TEST(an_outage_is_never_told_as_a_denial_by_redis)
         ck_assert_uint_eq(stats.outages, rows[i].status == WEIR_OK);
         ck_assert_uint_ge(rows[i].status == WEIR_OK ? stats.fallbacks : stats.errors, 20);
         weir_close(limiter);
-        must(redis_server_restart(&place.server) == 0, place.server.error);
+        must(redis_server_restart(&place.server) == 0, place.server.daemon.error);
     }
     asker_close(&place.asker);
     place_close(&place);

@@ -172,7 +172,7 @@ START_TEST(a_server_killed_at_any_moment_keeps_no_key_for_ever)
     for (int i = 0; i < KILLS; i++) {
         sleep_us(chance_between(&chance, 1000, 40000));
         redis_server_kill(&place.server);
-        must(redis_server_restart(&place.server) == 0, place.server.error);
+        must(redis_server_restart(&place.server) == 0, place.server.daemon.error);
         asker_close(&place.asker);
         must(asker_open(&place.asker, place.server.socket) == 0, place.asker.error);
         int64_t most_ms = strtoll(place_ask(&place, "EVAL", scan, "0"), NULL, 10);

@@ -84,7 +84,7 @@ START_TEST(a_server_started_again_is_used_again_without_an_error_more)
         redis_server_kill(&place.server);
         struct weir_decision decision;
         ck_assert_int_lt(weir_try(load.limit, weir_key_text("key"), 1, &decision), 0);
-        must(redis_server_restart(&place.server) == 0, place.server.error);
+        must(redis_server_restart(&place.server) == 0, place.server.daemon.error);
         printf("after a restart Redis decides again in %lld us\n", (long long)recover(load.limit, "key"));
     }
     weir_close(limiter);
@@ -384,7 +384,7 @@ START_TEST(a_password_opens_a_server_and_a_wrong_one_is_logged_without_it)
     assert_let_in(&place, url, NULL);
     snprintf(url, sizeof url, "unix://:op%%3Aen%%2fsesame@%s?db=3", place.server.socket);
     assert_let_in(&place, url, NULL);
-    snprintf(file, sizeof file, "%s/password", place.server.dir);
+    snprintf(file, sizeof file, "%s/password", place.server.daemon.dir);
     FILE *written = fopen(file, "we");
     ck_assert_ptr_nonnull(written);
     fputs("op:en/sesame\nand a second line\n", written);

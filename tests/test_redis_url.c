@@ -95,14 +95,16 @@ START_TEST(a_bad_url_is_refused_by_its_part_and_never_quoted)
     } rows[] = {
         { NULL, "redis_url is required" },
         { "", "redis_url is required" },
-        { "SECRET", "must begin with redis:// or unix://" },
-        { "localhost:6379", "must begin with redis:// or unix://" },
-        { "http://:SECRET@h", "must begin with redis:// or unix://" },
-        { "redis:/h", "must begin with redis:// or unix://" },
-        { "redis:h", "must begin with redis:// or unix://" },
-        { "REDIS://h", "must begin with redis:// or unix://" },
-        { "rediss://:SECRET@h", "TLS and sentinels are not in weir " WEIR_VERSION },
-        { "redis-sentinel://:SECRET@h", "TLS and sentinels are not in weir " WEIR_VERSION },
+        { "SECRET", "must begin with redis://, rediss:// or unix://" },
+        { "localhost:6379", "must begin with redis://, rediss:// or unix://" },
+        { "http://:SECRET@h", "must begin with redis://, rediss:// or unix://" },
+        { "redis:/h", "must begin with redis://, rediss:// or unix://" },
+        { "redis:h", "must begin with redis://, rediss:// or unix://" },
+        { "REDIS://h", "must begin with redis://, rediss:// or unix://" },
+        { "redis-sentinel://:SECRET@h/name", "sentinels are not in weir " WEIR_VERSION },
+        { "rediss:h", "must begin with redis://, rediss:// or unix://" },
+        { "rediss://h?db=SECRET", "rediss:// takes no '?'" },
+        { "redis-sentinel://:SECRET@h", "sentinels are not in weir " WEIR_VERSION },
         { "redis://", "the host is missing" },
         { "redis:///3", "the host is missing" },
         { "redis://:6379", "the host is missing" },
@@ -221,7 +223,7 @@ END_TEST
 /* Whatever the bytes, the answer is a target in range or a sentence: under ASan, also no byte beyond the text. */
 START_TEST(random_urls_are_read_or_refused)
 {
-    static const char *const pieces[] = { "redis://", "unix://", "rediss", ":",    "@",   "/", "?db=",
+    static const char *const pieces[] = { "redis://", "unix://", "rediss://", ":",    "@",   "/", "?db=",
                                           "#",        "%",       "%4",     "%25",  "[",   "]", "::1",
                                           "h",        "1",       "65536",  "\xff", "%00", "u" };
     enum { PIECES = sizeof pieces / sizeof pieces[0] };

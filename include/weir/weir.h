@@ -210,6 +210,7 @@ struct weir_options {
     /* Redis, modes WEIR_DISTRIBUTED and WEIR_HYBRID; elsewhere these must be 0.
      *
      *     redis://[user:password@]host[:port][/db]      unix://[user:password@]/path[?db=N]
+     *     rediss://[user:password@]host[:port][/db], the same over TLS 1.2 or later
      *
      * Default port 6379, db 0; an IPv6 address stands in brackets; user, password and path are percent-decoded.
      * Without a password in the URL the first line of redis_password_file is used, or else the environment variable
@@ -217,6 +218,11 @@ struct weir_options {
     const char *redis_url;           /* required */
     const char *redis_password_file; /* default none */
     const char *redis_prefix;        /* 1 to 64 printable bytes of ASCII but space, '{' and '}'; default "weir:" */
+    const char *redis_ca_file;       /* rediss: who may vouch for the server, whose certificate must be for the URL's host;
+                                      * PEM, read at weir_open(); default: the system's store */
+    const char *redis_cert_file;     /* rediss: this client's certificate (and those between it and its authority), PEM */
+    const char *redis_key_file;      /* and its key, without a passphrase; default: none */
+    bool redis_insecure;             /* rediss: whoever answers is taken for the server; said in the log */
     bool by_local_clock;             /* decide by this process's clock (now_us) instead of the server's: for replays and
                                       * tests. Keys then stay a week longer than they count, for the server's clock and
                                       * this one have nothing to do with each other */

@@ -186,6 +186,19 @@ static const struct weir_backend_ops redis_ops = {
     .is_here = redis_is_here,
 };
 
+/* Who is trusted, and who this client is: once for all connections. */
+static int make_tls(const struct weir_options *options, struct redis_target *target, struct message message)
+{
+    const char *given = options->redis_ca_file     ? "redis_ca_file"
+                        : options->redis_cert_file ? "redis_cert_file"
+                        : options->redis_key_file  ? "redis_key_file"
+                        : options->redis_insecure  ? "redis_insecure"
+                                                   : NULL;
+    if (target->is_tls)
+        return redis_tls_context_make(options, target->host, &target->tls, message);
+    return given ? message_refuse(message, "%s is for a redis_url that begins with rediss://", given) : WEIR_OK;
+}
+
 int redis_open(const struct weir_options *options, struct weir_backend **out)
 {
     struct redis *redis = calloc(1, sizeof *redis);
@@ -198,18 +211,22 @@ int redis_open(const struct weir_options *options, struct weir_backend **out)
     redis->config.timeout_us = options->timeout_us;
     snprintf(redis->config.prefix, sizeof redis->config.prefix, "%s", options->redis_prefix);
     int error = redis_target_read(options, &redis->config.target, (struct message){ sentence, sizeof sentence });
+    if (!error)
+        error = make_tls(options, &redis->config.target, (struct message){ sentence, sizeof sentence });
     if (!error) {
         error = redis_engine_start(&redis->config, &engine);
-        if (error)
-            redis_target_free(&redis->config.target);
         if (error == WEIR_EIO)
             snprintf(sentence, sizeof sentence, "no thread or descriptor to be had");
     }
     if (error) {
         log_line(&redis->config.log, WEIR_LOG_ERROR, "%s", sentence);
+        redis_target_free(&redis->config.target);
         free(redis);
         return error;
     }
+    if (options->redis_insecure)
+        log_line(&redis->config.log, WEIR_LOG_WARNING,
+                 "redis_insecure: whoever answers is taken for the server, its certificate is not looked at");
     atomic_init(&redis->current, engine);
     *out = &redis->backend;
     return WEIR_OK;

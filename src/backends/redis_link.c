@@ -29,6 +29,7 @@ void redis_link_free(struct redis_link *link)
     redis_link_close(link, "");
     redis_wire_free(&link->wire);
     redis_bytes_free(&link->out);
+    redis_bytes_free(&link->sealed);
     lock_destroy(&link->fd_lock);
 }
 
@@ -48,9 +49,12 @@ void redis_link_close(struct redis_link *link, const char *reason)
         set_fd(link, -1);
     link->state = REDIS_LINK_CLOSED;
     redis_bytes_clear(&link->out, link->secret);
+    redis_bytes_clear(&link->sealed, false);
     link->secret = false;
     link->sent = 0;
     snprintf(link->reason, sizeof link->reason, "%s", reason);
+    redis_tls_end(link->tls); /* whose words the reason may be */
+    link->tls = NULL;
 }
 
 void redis_link_hang_up(struct redis_link *link)
@@ -67,6 +71,68 @@ static void close_for(struct redis_link *link, const char *what, int error)
     char reason[96];
     snprintf(reason, sizeof reason, "%s: %s", what, text ? text : "unknown error");
     redis_link_close(link, reason);
+}
+
+/* ---- Sending ---- */
+
+/* What goes over the wire. */
+static struct redis_bytes *wire_of(struct redis_link *link)
+{
+    return link->tls ? &link->sealed : &link->out;
+}
+
+/* What comes while the socket is full must not pile up behind what has been sent. */
+static void drop_sent(struct redis_link *link)
+{
+    struct redis_bytes *wire = wire_of(link);
+    if (link->sent < wire->len / 2 || link->secret)
+        return;
+    wire->len -= link->sent;
+    memmove(wire->data, wire->data + link->sent, wire->len);
+    link->sent = 0;
+}
+
+static void send_all(struct redis_link *link)
+{
+    struct redis_bytes *wire = wire_of(link);
+    while (link->sent < wire->len) {
+        ssize_t sent = send(link->fd, wire->data + link->sent, wire->len - link->sent, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (sent < 0 && errno == EINTR)
+            continue;
+        if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+            drop_sent(link);
+            return;
+        }
+        if (sent < 0) {
+            close_for(link, "cannot send", errno);
+            return;
+        }
+        link->sent += (size_t)sent;
+    }
+    redis_bytes_clear(wire, link->secret);
+    if (!link->tls)
+        link->secret = false;
+    link->sent = 0;
+}
+
+/* False: the link is closed. */
+static bool seal_all(struct redis_link *link)
+{
+    if (link->out.len == 0 || link->state < REDIS_LINK_GREETING)
+        return true;
+    if (redis_tls_seal(link->tls, link->out.data, link->out.len, &link->sealed) != 0) {
+        redis_link_close(link, redis_tls_reason(link->tls));
+        return false;
+    }
+    redis_bytes_clear(&link->out, link->secret);
+    link->secret = false;
+    return true;
+}
+
+void redis_link_send(struct redis_link *link)
+{
+    if (!link->tls || seal_all(link))
+        send_all(link);
 }
 
 /* ---- Making it ---- */
@@ -130,7 +196,9 @@ void redis_link_open(struct redis_link *link, const struct redis_address *addres
     set_fd(link, fd);
     set_options(fd, family);
     greet(link, target, load_scripts);
-    if (redis_wire_restart(&link->wire) != 0 || link->out.failed) {
+    if (target->tls)
+        link->tls = redis_tls_begin(target->tls);
+    if (redis_wire_restart(&link->wire) != 0 || link->out.failed || (target->tls && !link->tls)) {
         redis_link_close(link, "out of memory");
         return;
     }
@@ -139,6 +207,28 @@ void redis_link_open(struct redis_link *link, const struct redis_address *addres
         redis_link_step(link);
     else if (errno != EINPROGRESS && errno != EINTR)
         close_for(link, "cannot connect", errno);
+}
+
+static void begin_greeting(struct redis_link *link)
+{
+    link->state = link->greetings > 0 ? REDIS_LINK_GREETING : REDIS_LINK_UP;
+}
+
+/* What TLS has to say when it fails, the server is told as far as that goes at once. */
+static void close_for_tls(struct redis_link *link)
+{
+    send_all(link);
+    if (link->state != REDIS_LINK_CLOSED)
+        redis_link_close(link, redis_tls_reason(link->tls));
+}
+
+static void step_securing(struct redis_link *link)
+{
+    int done = redis_tls_shake_hands(link->tls, &link->sealed);
+    if (done < 0)
+        close_for_tls(link);
+    else if (done > 0)
+        begin_greeting(link);
 }
 
 static void step_connecting(struct redis_link *link)
@@ -154,10 +244,22 @@ static void step_connecting(struct redis_link *link)
     struct pollfd writable = { .fd = link->fd, .events = POLLOUT };
     if (poll(&writable, 1, 0) != 1)
         return;
-    link->state = link->greetings > 0 ? REDIS_LINK_GREETING : REDIS_LINK_UP;
+    if (link->tls) {
+        link->state = REDIS_LINK_SECURING;
+        step_securing(link);
+    } else {
+        begin_greeting(link);
+    }
 }
 
 /* ---- Writing and reading ---- */
+
+bool redis_link_has_output(const struct redis_link *link)
+{
+    if (!link->tls)
+        return link->sent < link->out.len;
+    return link->sent < link->sealed.len || (link->state >= REDIS_LINK_GREETING && link->out.len > 0);
+}
 
 short redis_link_events(const struct redis_link *link)
 {
@@ -165,39 +267,7 @@ short redis_link_events(const struct redis_link *link)
         return 0;
     if (link->state == REDIS_LINK_CONNECTING)
         return POLLOUT;
-    return link->sent < link->out.len ? POLLIN | POLLOUT : POLLIN;
-}
-
-/* What comes while the socket is full must not pile up behind what has been sent. */
-static void drop_sent(struct redis_link *link)
-{
-    if (link->sent < link->out.len / 2 || link->secret)
-        return;
-    link->out.len -= link->sent;
-    memmove(link->out.data, link->out.data + link->sent, link->out.len);
-    link->sent = 0;
-}
-
-void redis_link_send(struct redis_link *link)
-{
-    while (link->sent < link->out.len) {
-        ssize_t sent = send(link->fd, link->out.data + link->sent, link->out.len - link->sent,
-                            MSG_NOSIGNAL | MSG_DONTWAIT);
-        if (sent < 0 && errno == EINTR)
-            continue;
-        if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
-            drop_sent(link);
-            return;
-        }
-        if (sent < 0) {
-            close_for(link, "cannot send", errno);
-            return;
-        }
-        link->sent += (size_t)sent;
-    }
-    redis_bytes_clear(&link->out, link->secret);
-    link->secret = false;
-    link->sent = 0;
+    return redis_link_has_output(link) ? POLLIN | POLLOUT : POLLIN;
 }
 
 void redis_link_make_patient(struct redis_link *link, int64_t us)
@@ -208,13 +278,38 @@ void redis_link_make_patient(struct redis_link *link, int64_t us)
         fcntl(link->fd, F_SETFL, flags & ~O_NONBLOCK); /* all else here says MSG_DONTWAIT */
 }
 
+static void take_in(struct redis_link *link, const char *data, size_t len)
+{
+    if (redis_wire_feed(&link->wire, data, len) != 0)
+        redis_link_close(link, "more came than any answer is long");
+}
+
+static void take_in_sealed(struct redis_link *link, const char *data, size_t len)
+{
+    char opened[RECEIVE_SIZE];
+    int got = redis_tls_feed(link->tls, data, len) == 0 ? 1 : -1;
+    if (got > 0 && link->state == REDIS_LINK_SECURING) {
+        step_securing(link);
+        if (link->state <= REDIS_LINK_SECURING)
+            return;
+    }
+    while (got > 0 && link->state >= REDIS_LINK_GREETING) {
+        got = redis_tls_read(link->tls, opened, sizeof opened, &link->sealed);
+        if (got > 0)
+            take_in(link, opened, (size_t)got);
+    }
+    if (got < 0)
+        close_for_tls(link);
+}
+
 static void receive(struct redis_link *link, int flags)
 {
     char data[RECEIVE_SIZE];
     ssize_t len = recv(link->fd, data, sizeof data, flags);
-    if (len > 0) {
-        if (redis_wire_feed(&link->wire, data, (size_t)len) != 0)
-            redis_link_close(link, "more came than any answer is long");
+    if (len > 0 && link->tls) {
+        take_in_sealed(link, data, (size_t)len);
+    } else if (len > 0) {
+        take_in(link, data, (size_t)len);
     } else if (len == 0) {
         redis_link_close(link, "the server closed the connection");
     } else if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR) {
@@ -264,12 +359,14 @@ void redis_link_step(struct redis_link *link)
 {
     if (link->state == REDIS_LINK_CONNECTING)
         step_connecting(link);
-    if (link->state < REDIS_LINK_GREETING)
+    if (link->state < REDIS_LINK_SECURING)
         return;
-    if (link->sent < link->out.len)
+    if (redis_link_has_output(link))
         redis_link_send(link);
-    if (link->state >= REDIS_LINK_GREETING)
+    if (link->state >= REDIS_LINK_SECURING)
         receive(link, MSG_DONTWAIT);
+    if (link->state >= REDIS_LINK_SECURING && redis_link_has_output(link)) /* what TLS answers to what came */
+        redis_link_send(link);
     if (link->state == REDIS_LINK_GREETING)
         read_greetings(link);
 }

@@ -1,6 +1,6 @@
 /* redis_link.h - one connection to Redis: made, greeted, written to and read from, without ever blocking.
  *
- *     closed -> connecting -> greeting -> up -> closed
+ *     closed -> connecting -> securing (with TLS) -> greeting -> up -> closed
  *
  * A greeting is what a connection begins with: AUTH, SELECT, or else PING, and where asked for a SCRIPT LOAD of every
  * script. The
@@ -12,6 +12,7 @@
 
 #include "backends/redis_bytes.h"
 #include "backends/redis_scripts.h"
+#include "backends/redis_tls.h"
 #include "backends/redis_url.h"
 #include "backends/redis_wire.h"
 #include "core/lock.h"
@@ -24,7 +25,13 @@ struct redis_address {
     socklen_t len;
 };
 
-enum redis_link_state { REDIS_LINK_CLOSED, REDIS_LINK_CONNECTING, REDIS_LINK_GREETING, REDIS_LINK_UP };
+enum redis_link_state {
+    REDIS_LINK_CLOSED,
+    REDIS_LINK_CONNECTING,
+    REDIS_LINK_SECURING,
+    REDIS_LINK_GREETING,
+    REDIS_LINK_UP
+};
 
 struct redis_link {
     enum redis_link_state state;
@@ -34,8 +41,10 @@ struct redis_link {
     unsigned loads;     /* the last of them are to SCRIPT LOAD */
     bool secret;        /* the output holds a password */
     struct redis_wire wire;
-    struct redis_bytes out; /* written to from its end, sent from `sent` on */
-    size_t sent;
+    struct redis_tls *tls;     /* NULL: none */
+    struct redis_bytes out;    /* what is to be said: others add to its end, redis_link_send() takes it all */
+    struct redis_bytes sealed; /* with TLS: the same as it goes over the wire */
+    size_t sent;               /* of what goes over the wire, which without TLS is `out` */
     char reason[96]; /* why it is closed, for the log: never a secret, never a server's own words but the first */
 };
 
@@ -51,6 +60,9 @@ void redis_link_close(struct redis_link *link, const char *reason);
 
 /* Any thread: end the connection, so that who waits for it is woken and finds it gone. */
 void redis_link_hang_up(struct redis_link *link);
+
+/* Whether there is something to send that did not go yet. */
+bool redis_link_has_output(const struct redis_link *link);
 
 /* What to wait for: POLLIN, POLLOUT or both. */
 short redis_link_events(const struct redis_link *link);

@@ -118,7 +118,7 @@ static void ended(struct redis_ask *ask, int status)
 /* Take in what comes; false if the deadline has come first. */
 static bool take_in(struct redis_link *link, int64_t deadline_us)
 {
-    if (link->out.len > 0 || deadline_us - clock_monotonic_us() < PATIENCE_US + MARGIN_US)
+    if (redis_link_has_output(link) || deadline_us - clock_monotonic_us() < PATIENCE_US + MARGIN_US)
         return wait_and_step(link, deadline_us);
     redis_link_receive(link);
     return true;

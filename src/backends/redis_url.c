@@ -1,6 +1,8 @@
 /* redis_url.c - reads the URL of a Redis and finds the password that goes with it. */
 #include "backends/redis_url.h"
 
+#include "backends/redis_tls.h"
+
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -33,6 +35,7 @@ void redis_target_free(struct redis_target *target)
     free(target->path);
     free_secret(target->user);
     free_secret(target->password);
+    redis_tls_context_free(target->tls);
     *target = (struct redis_target){ 0 };
 }
 
@@ -218,7 +221,8 @@ static int read_redis(struct reader *reader, struct part address, struct part pa
     if (error)
         return error;
     if (memchr(path.text, '?', path.len) || memchr(path.text, '#', path.len))
-        return message_refuse(reader->message, "redis_url: redis:// takes no '?' or '#'; the db is written /N");
+        return message_refuse(reader->message, "redis_url: redis%s:// takes no '?' or '#'; the db is written /N",
+                              reader->target.is_tls ? "s" : "");
     if (path.len <= 1) /* "" or "/" */
         return WEIR_OK;
     return read_db(reader, (struct part){ path.text + 1, path.len - 1 });
@@ -247,12 +251,13 @@ static int read_url(struct reader *reader, const char *url)
     for (const char *at = url; *at; at++)
         if ((unsigned char)*at <= ' ' || *at == 0x7f)
             return message_refuse(reader->message, "redis_url: a blank or control byte is written %%XX");
-    if (starts_with(url, "rediss://") || starts_with(url, "redis-sentinel://"))
-        return message_refuse(reader->message, "redis_url: TLS and sentinels are not in weir " WEIR_VERSION
-                                               "; redis:// or unix:// is expected");
+    if (starts_with(url, "redis-sentinel://"))
+        return message_refuse(reader->message, "redis_url: sentinels are not in weir " WEIR_VERSION
+                                               "; redis://, rediss:// or unix:// is expected");
     reader->target.is_unix = starts_with(url, "unix://");
-    if (!reader->target.is_unix && !starts_with(url, "redis://"))
-        return message_refuse(reader->message, "redis_url must begin with redis:// or unix://");
+    reader->target.is_tls = starts_with(url, "rediss://");
+    if (!reader->target.is_unix && !reader->target.is_tls && !starts_with(url, "redis://"))
+        return message_refuse(reader->message, "redis_url must begin with redis://, rediss:// or unix://");
 
     const char *authority = strchr(url, ':') + 3;
     struct part address = { authority, strcspn(authority, "/?#") };

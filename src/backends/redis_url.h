@@ -1,6 +1,7 @@
 /* redis_url.h - where Redis is and who asks: the URL, the password file and the environment, read into one struct.
  *
  *     redis://[user:password@]host[:port][/db]      unix://[user:password@]/path[?db=N]
+ *     rediss://, as redis:// but with TLS
  *
  * A user or a password may stand alone (`redis://:password@host`, `redis://user@host`); an empty one counts as none.
  * In user, password and path any byte but NUL may be written %XX, and `@`, `/`, `?`, `#` and `%` must be where they
@@ -26,6 +27,8 @@ struct redis_target {
     char *user;     /* NULL: the default user; else there is a password */
     char *password; /* NULL: no AUTH */
     int db;         /* 0 to REDIS_DB_MAX */
+    bool is_tls;
+    struct redis_tls_context *tls; /* NULL unless is_tls; made by redis_open() */
 };
 
 /* Read `options`' redis_url and redis_password_file, and WEIR_REDIS_PASSWORD of the environment; the first of the three

@@ -29,7 +29,7 @@ const char REPLAY_HELP[] =
     "                         own, which are removed at its end. The decisions are the same.\n"
     "                         hybrid: by instances that lease permits from there; the report holds what they\n"
     "                         decide against one exact limit\n"
-    "      --redis URL        redis://[user@]host[:port][/db] or unix://[user@]/path[?db=N]\n"
+    "      --redis URL        redis[s]://[user@]host[:port][/db] or unix://[user@]/path[?db=N]\n"
     "      --redis-password-file FILE\n"
     "                         its first line is the password; or else WEIR_REDIS_PASSWORD in the environment\n"
     "      --instances N      hybrid: how many there are, each a limiter of its own (default 1)\n"

@@ -26,7 +26,7 @@ const char TRY_HELP[] =
     "      --json             the answer as one JSON object\n"
     "      --stats            then what the limiter counted, in Prometheus's text format\n"
     "      --mode MODE        local (default), distributed or hybrid\n"
-    "      --redis URL        redis://[user@]host[:port][/db] or unix://[user@]/path[?db=N]\n"
+    "      --redis URL        redis[s]://[user@]host[:port][/db] or unix://[user@]/path[?db=N]\n"
     "      --redis-password-file FILE\n"
     "                         its first line is the password; or else WEIR_REDIS_PASSWORD in the environment\n"
     "      --redis-prefix PREFIX\n"

@@ -100,6 +100,14 @@ static int mode_read(struct weir_options *read, const struct log *log)
             return only_redis(log, "redis_password_file");
         if (read->redis_prefix)
             return only_redis(log, "redis_prefix");
+        if (read->redis_ca_file)
+            return only_redis(log, "redis_ca_file");
+        if (read->redis_cert_file)
+            return only_redis(log, "redis_cert_file");
+        if (read->redis_key_file)
+            return only_redis(log, "redis_key_file");
+        if (read->redis_insecure)
+            return only_redis(log, "redis_insecure");
         return read->by_local_clock ? only_redis(log, "by_local_clock") : WEIR_OK;
     }
     if (!read->redis_url) {

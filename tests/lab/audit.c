@@ -313,7 +313,7 @@ int main(int argc, char **argv)
                        .rounds = 10,
                        .timeout_us = 5 * WEIR_SECOND,
                        .mode = "distributed" };
-    struct redis_server server = { .pid = 0 };
+    struct redis_server server = { .daemon.pid = 0 };
     pthread_barrierattr_t shared;
     if (!read_arguments(argc, argv, &job)) {
         fputs(usage, stderr);
@@ -325,7 +325,7 @@ int main(int argc, char **argv)
             return 77;
         }
         if (redis_server_start(&server, REDIS_SERVER_UNIX, NULL) != 0) {
-            fprintf(stderr, "audit: %s\n", server.error);
+            fprintf(stderr, "audit: %s\n", server.daemon.error);
             return 1;
         }
         job.url = server.url;

@@ -485,12 +485,12 @@ int main(int argc, char **argv)
     }
     if (!make_ledger(&siege) ||
         redis_server_start(&siege.server, REDIS_SERVER_UNIX, siege.scenario->keeps ? keeping : NULL) != 0) {
-        fprintf(stderr, "audit_faults: no shared memory, or no server: %s\n", siege.server.error);
+        fprintf(stderr, "audit_faults: no shared memory, or no server: %s\n", siege.server.daemon.error);
         return 1;
     }
     bool good = run(&siege);
     if (!good)
-        printf("FAILED: the lab, or a process: %s\n", siege.server.error);
+        printf("FAILED: the lab, or a process: %s\n", siege.server.daemon.error);
     redis_server_stop(&siege.server);
     good = report(&siege) && good;
     return good ? 0 : 1;

@@ -4,29 +4,25 @@
  * with a loader and its arguments), or else redis-server from PATH, or else Debian's redis-check-rdb, which is the
  * server when it is called by that name.
  *
- * It ends with the thread that started it, whatever becomes of that, and its folder goes with it: a test that crashes
- * leaves nothing. So start it from a thread that lives as long as the test does.
+ * It ends with the thread that started it: see daemon.h.
  */
 #ifndef WEIR_LAB_REDIS_SERVER_H
 #define WEIR_LAB_REDIS_SERVER_H
 
-#include <stdbool.h>
+#include "daemon.h"
+
 #include <stdint.h>
-#include <sys/types.h>
 
 enum { REDIS_SERVER_WORDS_MOST = 64 };
 
 struct redis_server {
-    pid_t pid;         /* 0: not running */
-    int watch_fd;      /* open for as long as the folder is wanted; 0: none */
+    struct daemon daemon;
     int port;          /* of 127.0.0.1; 0: none */
-    char dir[80];      /* in $TMPDIR, or else /tmp */
     char socket[108];  /* the path of its Unix socket */
     char url[128];     /* unix://<socket> */
     char tcp_url[40];  /* redis://127.0.0.1:<port>, or empty */
     char command[512]; /* WEIR_TEST_REDIS_SERVER's words, each ended by a NUL */
     char *words[REDIS_SERVER_WORDS_MOST + 1];
-    char error[512]; /* after a -1, why */
 };
 
 enum redis_server_reach { REDIS_SERVER_UNIX, REDIS_SERVER_UNIX_AND_PORT };
@@ -36,7 +32,7 @@ bool redis_server_found(void);
 
 /* Start it and wait until it answers PING, an error such as NOAUTH included. It saves nothing. `config` holds more
  * words for its command line ("--requirepass", "secret"), up to a NULL; they must live as long as the server. NULL:
- * none. 0, or -1 with a sentence in server->error and nothing left behind. */
+ * none. 0, or -1 with a sentence in server->daemon.error and nothing left behind. */
 int redis_server_start(struct redis_server *server, enum redis_server_reach reach, const char *const *config);
 
 /* End it in an orderly way, wait for that, and remove its folder. Not running is fine. */

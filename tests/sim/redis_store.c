@@ -21,7 +21,7 @@ bool redis_store_open(void)
     if (!redis_server_found())
         return false;
     if (redis_server_start(&scripts.server, REDIS_SERVER_UNIX, NULL) != 0) {
-        fprintf(stderr, "sim: %s\n", scripts.server.error);
+        fprintf(stderr, "sim: %s\n", scripts.server.daemon.error);
         exit(2);
     }
     scripts.redis = redisConnectUnix(scripts.server.socket);

@@ -1,0 +1,393 @@
+/* test_redis_tls.c - Redis over TLS: who is let in, who is refused and why, and that all else is as without. */
+#include "pki.h"
+#include "redis_place.h"
+
+#include "contract.h"
+
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define DAYS (24L * 3600)
+#define TIMEOUT_US (INSTRUMENTED ? 5 * WEIR_SECOND : WEIR_SECOND)
+
+/* ---- Certificates, once for all tests ---- */
+
+static char certificates[64];
+
+static const struct pki_wish wishes[] = {
+    { "ca", NULL, NULL, -DAYS, 30 * DAYS },
+    { "other-ca", NULL, NULL, -DAYS, 30 * DAYS },
+    { "good", "ca", "DNS:localhost,IP:127.0.0.1", -DAYS, 30 * DAYS },
+    { "by-name", "ca", "DNS:localhost", -DAYS, 30 * DAYS },
+    { "elsewhere", "ca", "DNS:redis.example,DNS:*.host,IP:127.0.0.2", -DAYS, 30 * DAYS },
+    { "expired", "ca", "DNS:localhost,IP:127.0.0.1", -3 * DAYS, -DAYS },
+    { "early", "ca", "DNS:localhost,IP:127.0.0.1", DAYS, 3 * DAYS },
+    { "client", "ca", NULL, -DAYS, 30 * DAYS },
+    { "stranger", "other-ca", NULL, -DAYS, 30 * DAYS },
+};
+
+static void make_certificates(void)
+{
+    snprintf(certificates, sizeof certificates, "/tmp/weir-pki-XXXXXX");
+    must(mkdtemp(certificates) != NULL, "a folder for certificates");
+    for (size_t i = 0; i < sizeof wishes / sizeof *wishes; i++)
+        must(pki_issue(certificates, &wishes[i]) == 0, wishes[i].name);
+}
+
+static void remove_certificates(void)
+{
+    for (size_t i = 0; i < sizeof wishes / sizeof *wishes; i++) {
+        char path[128];
+        snprintf(path, sizeof path, "%s/%s.pem", certificates, wishes[i].name);
+        unlink(path);
+        snprintf(path, sizeof path, "%s/%s.key", certificates, wishes[i].name);
+        unlink(path);
+    }
+    rmdir(certificates);
+}
+
+/* The path of a file of `name`; some of them stay at a time. */
+static const char *file_of(const char *name, const char *kind)
+{
+    static char paths[8][128];
+    static unsigned next;
+    char *path = paths[next++ % 8];
+    snprintf(path, sizeof paths[0], "%s/%s.%s", certificates, name, kind);
+    return path;
+}
+
+/* ---- A server with TLS ---- */
+
+struct secured {
+    struct place place;
+    char port[8];
+    char url[64];
+};
+
+static void secured_open(struct secured *secured, const char *certificate, bool asks_clients, const char *host)
+{
+    snprintf(secured->port, sizeof secured->port, "%d", daemon_port_free());
+    snprintf(secured->url, sizeof secured->url, "rediss://%s:%s", host, secured->port);
+    const char *const config[] = { "--tls-port",
+                                   secured->port,
+                                   "--tls-cert-file",
+                                   file_of(certificate, "pem"),
+                                   "--tls-key-file",
+                                   file_of(certificate, "key"),
+                                   "--tls-ca-cert-file",
+                                   file_of("ca", "pem"),
+                                   "--tls-auth-clients",
+                                   asks_clients ? "yes" : "no",
+                                   NULL };
+    place_open(&secured->place, false, config);
+}
+
+static struct weir_options secured_options(struct secured *secured)
+{
+    struct weir_options options = place_options(&secured->place, TIMEOUT_US);
+    options.redis_url = secured->url;
+    options.redis_ca_file = file_of("ca", "pem");
+    return options;
+}
+
+/* What comes of one request. */
+static int tried(const struct weir_options *options)
+{
+    weir *limiter = limiter_of(options);
+    weir_limit *limit = limit_of(limiter, "tls", UNREFILLED);
+    struct weir_decision decision;
+    int status = weir_try(limit, weir_key_text("key"), 1, &decision);
+    if (status == WEIR_OK)
+        must(decision.allowed && decision.source == WEIR_BY_REDIS, "Redis admits it");
+    weir_close(limiter);
+    return status;
+}
+
+/* ---- Who is let in ---- */
+
+START_TEST(a_server_whose_certificate_is_vouched_for_is_used)
+{
+    struct secured secured;
+    secured_open(&secured, "good", false, "localhost");
+    struct weir_options options = secured_options(&secured);
+    ck_assert_int_eq(tried(&options), WEIR_OK);
+    snprintf(secured.url, sizeof secured.url, "rediss://127.0.0.1:%s", secured.port);
+    ck_assert_int_eq(tried(&options), WEIR_OK);
+    place_close(&secured.place);
+}
+END_TEST
+
+START_TEST(a_certificate_that_is_not_the_servers_is_refused_and_the_log_says_why)
+{
+    const struct {
+        const char *certificate, *host, *authority, *words;
+    } rows[] = {
+        { "good", "localhost", "other-ca", "TLS: self-signed certificate in certificate chain" },
+        { "good", "localhost", NULL, "TLS: self-signed certificate in certificate chain" }, /* the system's store */
+        { "elsewhere", "localhost", "ca", "TLS: hostname mismatch" },
+        { "elsewhere", "127.0.0.1", "ca", "TLS: IP address mismatch" },
+        { "by-name", "127.0.0.1", "ca", "TLS: IP address mismatch" },
+        { "expired", "localhost", "ca", "TLS: certificate has expired" },
+        { "early", "localhost", "ca", "TLS: certificate is not yet valid" },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct secured secured;
+        secured_open(&secured, rows[i].certificate, false, rows[i].host);
+        struct weir_options options = secured_options(&secured);
+        options.redis_ca_file = rows[i].authority ? file_of(rows[i].authority, "pem") : NULL;
+        ck_assert_msg(tried(&options) == WEIR_EIO, "row %zu", i);
+        ck_assert_msg(place_logged(&secured.place, rows[i].words), "row %zu: %s", i, secured.place.log);
+        must(place_info(&secured.place, "commandstats", "cmdstat_evalsha:calls=") == 0, "nothing was asked of it");
+        place_close(&secured.place);
+    }
+}
+END_TEST
+
+START_TEST(an_insecure_connection_is_made_only_if_asked_for_and_said_in_the_log)
+{
+    struct secured secured;
+    secured_open(&secured, "expired", false, "localhost");
+    struct weir_options options = secured_options(&secured);
+    options.redis_ca_file = NULL;
+    ck_assert_int_eq(tried(&options), WEIR_EIO);
+    ck_assert(!place_logged(&secured.place, "redis_insecure"));
+    options.redis_insecure = true;
+    ck_assert_int_eq(tried(&options), WEIR_OK);
+    ck_assert(place_logged(&secured.place, "redis_insecure"));
+    place_close(&secured.place);
+}
+END_TEST
+
+START_TEST(a_server_that_asks_for_a_certificate_gets_this_clients)
+{
+    struct secured secured;
+    secured_open(&secured, "good", true, "localhost");
+    struct weir_options options = secured_options(&secured);
+    ck_assert_int_eq(tried(&options), WEIR_EIO);
+    options.redis_cert_file = file_of("stranger", "pem");
+    options.redis_key_file = file_of("stranger", "key");
+    ck_assert_int_eq(tried(&options), WEIR_EIO);
+    options.redis_cert_file = file_of("client", "pem");
+    options.redis_key_file = file_of("client", "key");
+    ck_assert_int_eq(tried(&options), WEIR_OK);
+    place_close(&secured.place);
+}
+END_TEST
+
+/* ---- Options ---- */
+
+START_TEST(files_that_do_not_do_are_refused_by_name)
+{
+    const char *pem = file_of("client", "pem"), *key = file_of("client", "key"), *other = file_of("good", "key");
+    const struct {
+        const char *url, *ca, *cert, *key;
+        bool insecure;
+        int error;
+        const char *words;
+    } rows[] = {
+        { "rediss://h", "/nowhere", NULL, NULL, false, WEIR_EIO, "redis_ca_file \"/nowhere\" cannot be read: No such" },
+        { "rediss://h", key, NULL, NULL, false, WEIR_EINVAL, "redis_ca_file" },
+        { "rediss://h", NULL, pem, NULL, false, WEIR_EINVAL, "redis_key_file is needed with redis_cert_file" },
+        { "rediss://h", NULL, NULL, key, false, WEIR_EINVAL, "redis_cert_file is needed with redis_key_file" },
+        { "rediss://h", NULL, pem, other, false, WEIR_EINVAL, "redis_key_file" },
+        { "rediss://h", NULL, "/nowhere", key, false, WEIR_EIO, "redis_cert_file \"/nowhere\" cannot be read" },
+        { "rediss://h", NULL, key, key, false, WEIR_EINVAL, "redis_cert_file" },
+        { "redis://h", pem, NULL, NULL, false, WEIR_EINVAL,
+          "redis_ca_file is for a redis_url that begins with rediss" },
+        { "redis://h", NULL, pem, NULL, false, WEIR_EINVAL, "redis_cert_file is for a redis_url" },
+        { "unix:///s", NULL, NULL, key, false, WEIR_EINVAL, "redis_key_file is for a redis_url" },
+        { "redis://h", NULL, NULL, NULL, true, WEIR_EINVAL, "redis_insecure is for a redis_url" },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct place place;
+        weir *limiter;
+        place_open_bare(&place);
+        struct weir_options options = place_options(&place, TIMEOUT_US);
+        options.redis_url = rows[i].url;
+        options.redis_ca_file = rows[i].ca;
+        options.redis_cert_file = rows[i].cert;
+        options.redis_key_file = rows[i].key;
+        options.redis_insecure = rows[i].insecure;
+        ck_assert_msg(weir_open(&options, &limiter) == rows[i].error, "row %zu: %s", i, place.log);
+        ck_assert_msg(place_logged(&place, rows[i].words), "row %zu: %s", i, place.log);
+        pthread_mutex_destroy(&place.log_lock);
+    }
+}
+END_TEST
+
+/* ---- Servers that do not shake hands ---- */
+
+START_TEST(a_server_without_tls_is_an_error_in_time)
+{
+    struct place place;
+    char url[64];
+    place_open(&place, false, NULL);
+    snprintf(url, sizeof url, "rediss://127.0.0.1:%d", place.server.port);
+    struct weir_options options = place_options(&place, TIMEOUT_US);
+    options.redis_url = url;
+    options.redis_ca_file = file_of("ca", "pem");
+    int status = tried(&options);
+    ck_assert_msg(status == WEIR_EIO || status == WEIR_ETIME, "%d", status);
+    place_close(&place);
+}
+END_TEST
+
+START_TEST(a_server_that_says_nothing_is_an_error_in_time)
+{
+    struct sockaddr_in address = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    socklen_t len = sizeof address;
+    struct place place;
+    char url[64];
+    int silent = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    ck_assert(silent >= 0 && bind(silent, (struct sockaddr *)&address, len) == 0 && listen(silent, 16) == 0 &&
+              getsockname(silent, (struct sockaddr *)&address, &len) == 0);
+    place_open_bare(&place);
+    snprintf(url, sizeof url, "rediss://127.0.0.1:%d", ntohs(address.sin_port));
+    struct weir_options options = place_options(&place, 50000);
+    options.redis_url = url;
+    options.redis_ca_file = file_of("ca", "pem");
+    weir *limiter = limiter_of(&options);
+    weir_limit *limit = limit_of(limiter, "tls", UNREFILLED);
+    for (int i = 0; i < 20; i++) {
+        struct timed timed = timed_try(limit, "key", 1);
+        ck_assert_msg(timed.status == WEIR_EIO || timed.status == WEIR_ETIME, "%d", timed.status);
+        ck_assert_int_lt(timed.took_us, SLACK * 50000);
+    }
+    weir_close(limiter);
+    close(silent);
+    pthread_mutex_destroy(&place.log_lock);
+}
+END_TEST
+
+/* ---- All else is as without ---- */
+
+enum { THREADS = 24, EACH = 60 };
+
+static void *ask_often(void *user)
+{
+    for (int i = 0; i < EACH; i++) {
+        struct weir_decision decision;
+        must_succeed(weir_try(user, weir_key_text("hot"), 1, &decision));
+        must(decision.source == WEIR_BY_REDIS, "Redis decides");
+    }
+    return NULL;
+}
+
+START_TEST(many_threads_share_it_and_nothing_is_lost)
+{
+    struct secured secured;
+    struct crew crew;
+    secured_open(&secured, "good", false, "localhost");
+    struct weir_options options = secured_options(&secured);
+    options.timeout_us = 20 * WEIR_SECOND;
+    weir *limiter = limiter_of(&options);
+    weir_limit *limit = limit_of(limiter, "tls", UNREFILLED);
+    crew_start(&crew, THREADS, ask_often, limit);
+    crew_join(&crew);
+    struct weir_decision decision;
+    must_succeed(weir_peek(limit, weir_key_text("hot"), 1, &decision));
+    ck_assert_int_eq(decision.limit - decision.remaining, THREADS * EACH);
+    weir_close(limiter);
+    place_close(&secured.place);
+}
+END_TEST
+
+START_TEST(connections_that_are_cut_are_made_again)
+{
+    struct secured secured;
+    secured_open(&secured, "good", false, "localhost");
+    struct weir_options options = secured_options(&secured);
+    weir *limiter = limiter_of(&options);
+    weir_limit *limit = limit_of(limiter, "tls", UNREFILLED);
+    recover(limit, "key");
+    for (int i = 0; i < 10; i++) {
+        place_ask(&secured.place, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes");
+        recover(limit, "key");
+    }
+    weir_close(limiter);
+    place_close(&secured.place);
+}
+END_TEST
+
+#if !defined(__SANITIZE_THREAD__) /* which knows no threads in the child of a process with threads */
+START_TEST(a_child_of_a_fork_has_a_session_of_its_own)
+{
+    struct secured secured;
+    secured_open(&secured, "good", false, "localhost");
+    struct weir_options options = secured_options(&secured);
+    options.timeout_us = 20 * WEIR_SECOND;
+    weir *limiter = limiter_of(&options);
+    weir_limit *limit = limit_of(limiter, "tls", UNREFILLED);
+    taken(limit, "key", 1);
+    pid_t child = fork();
+    if (child == 0) {
+        struct weir_decision decision;
+        bool good = true;
+        for (int i = 0; i < 50; i++)
+            good = good && weir_try(limit, weir_key_text("key"), 1, &decision) == WEIR_OK;
+        weir_close(limiter);
+        _exit(good ? 0 : 1);
+    }
+    int status;
+    for (int i = 0; i < 50; i++)
+        taken(limit, "key", 1);
+    ck_assert(waitpid(child, &status, 0) == child && WIFEXITED(status));
+    ck_assert_int_eq(WEXITSTATUS(status), 0);
+    struct weir_decision last = taken(limit, "key", 1);
+    ck_assert_int_eq(last.limit - last.remaining, 102);
+    weir_close(limiter);
+    place_close(&secured.place);
+}
+END_TEST
+#endif
+
+/* The contract, on one server for all of it. */
+static struct secured common;
+
+static int open_secured(const struct weir_options *options, weir **out)
+{
+    static int opened;
+    char prefix[64];
+    struct weir_options own = *options;
+    snprintf(prefix, sizeof prefix, "test-%d-%d:", (int)getpid(), opened++);
+    own.mode = WEIR_DISTRIBUTED;
+    own.redis_url = common.url;
+    own.redis_ca_file = file_of("ca", "pem");
+    own.redis_prefix = prefix;
+    own.on_failure = WEIR_FAIL_ERROR;
+    own.timeout_us = 20 * WEIR_SECOND; /* a busy machine is no failure */
+    own.by_local_clock = own.now_us != NULL;
+    return weir_open(&own, out);
+}
+
+static const struct contract_backend over_tls = { "redis over TLS", CONTRACT_ALL, open_secured, .sources_vary = false };
+
+int main(void)
+{
+    if (server_missing())
+        return 77;
+    make_certificates();
+    secured_open(&common, "good", false, "localhost");
+    Suite *suite = suite_create("redis over TLS");
+    suite_test(suite, a_server_whose_certificate_is_vouched_for_is_used, 30);
+    suite_test(suite, a_certificate_that_is_not_the_servers_is_refused_and_the_log_says_why, 60);
+    suite_test(suite, an_insecure_connection_is_made_only_if_asked_for_and_said_in_the_log, 30);
+    suite_test(suite, a_server_that_asks_for_a_certificate_gets_this_clients, 30);
+    suite_test(suite, files_that_do_not_do_are_refused_by_name, 30);
+    suite_test(suite, a_server_without_tls_is_an_error_in_time, 30);
+    suite_test(suite, a_server_that_says_nothing_is_an_error_in_time, 30);
+    suite_test(suite, many_threads_share_it_and_nothing_is_lost, 60);
+    suite_test(suite, connections_that_are_cut_are_made_again, 60);
+#if !defined(__SANITIZE_THREAD__)
+    suite_test(suite, a_child_of_a_fork_has_a_session_of_its_own, 60);
+#endif
+    contract_add(suite, &over_tls);
+    int status = suite_run(suite);
+    place_close(&common.place);
+    remove_certificates();
+    return status;
+}
