@@ -30,7 +30,7 @@ struct definition {
     bool is_new;
 };
 
-/* A share that is fixed must suit the limits; one that is followed is different at any moment, and they take what comes. */
+/* A share that is fixed must suit the limits; where it is followed, they take what comes. */
 static int plan_by_share(struct weir *limiter, const struct weir_policy *policy, struct weir_plan *plan,
                          enum plan_part *part, struct message message) REQUIRES(limiter->mutex)
 {

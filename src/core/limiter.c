@@ -215,8 +215,8 @@ void weir_close(weir *limiter)
 
 /* ---- Shares ---- */
 
-/* Enforce the share that is in force now. Whether any plan is another than before; *unfit: any limit that is enforced at
- * nothing for want of arithmetic. */
+/* Enforce the share that is in force now. Whether any plan is another than before; *unfit: any limit that is enforced
+ * at nothing for want of arithmetic. */
 static bool limits_at_share(struct weir *limiter, struct weir_limit **unfit) REQUIRES(limiter->mutex)
 {
     bool changes = false;

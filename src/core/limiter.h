@@ -1,7 +1,7 @@
 /* limiter.h - a limiter and its limits: what weir_open() makes, whatever backend is below.
  *
- * Locks, none of them held while another is taken (but the first, and while the process forks, in this order), none held
- * while a backend or a hook is called:
+ * Locks, none of them held while another is taken (but the first, and while the process forks, in this order), none
+ * held while a backend or a hook is called:
  *
  *     follow->peers_mutex     what is known of peers, and a share that is being put into force
  *     follow->mutex           how it goes with what is followed
@@ -90,17 +90,17 @@ struct weir {
 };
 
 /* Options are checked apart from all else, so that every kind of open refuses the same way. The sentence goes to the
- * log hook of `options`. On WEIR_OK every field of *out has its value, defaults filled in; strings are the caller's still,
- * and so are the structs behind `peers` and `consul`, which the second function checks as well and copies: afterwards these
- * lead to *peers and *consul, or are NULL. */
+ * log hook of `options`. On WEIR_OK every field of *out has its value, defaults filled in; strings are the caller's
+ * still, and so are the structs behind `peers` and `consul`, which the second function checks as well and copies:
+ * afterwards these lead to *peers and *consul, or are NULL. */
 int options_read(const struct weir_options *options, struct weir_options *out);
 int options_read_followed(struct weir_options *read, struct weir_peers *peers, struct weir_consul *consul);
 
 /* Of options.c, for both. */
 int options_range(const struct log *log, const char *name, int64_t value, int64_t min, int64_t max);
 int options_refuse(const struct log *log, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* A struct of a caller that was built with another version of the header: what is missing is 0, and what this library does
- * not know must be. Both begin with their size. */
+/* A struct of a caller that was built with another version of the header: what is missing is 0, and what this library
+ * does not know must be. Both begin with their size. */
 int options_copy(const struct log *log, const char *name, const void *from, size_t from_size, void *to, size_t to_size);
 
 /* The parts of weir_open() and weir_open_backend() that have nothing to do with the backend. `options` come from
@@ -115,13 +115,13 @@ static inline struct plan_cell *limit_plan(struct weir_limit *limit, bool stands
     return stands_in && limit->limiter->backend->ops->shared ? &limit->share_plan : &limit->plan;
 }
 
-/* Put another share, or several that hold at once, into force for all limits; what keys have used stays used. `share` is
- * copied. A limit that has no arithmetic at this share has less (plan_at_share()), at worst nothing, of which the log is
- * told. WEIR_ENOMEM: nothing has changed; not for one share without weights. */
+/* Put another share, or several that hold at once, into force for all limits; what keys have used stays used. `share`
+ * is copied. A limit that has no arithmetic at this share has less (plan_at_share()), at worst nothing, of which the
+ * log is told. WEIR_ENOMEM: nothing has changed; not for one share without weights. */
 int limiter_set_share(struct weir *limiter, const struct share *share);
 
-/* The same in two steps, for those who have a lock to give back between them: *unfit is a limit that is enforced at nothing
- * for want of arithmetic, or NULL. */
+/* The same in two steps, for those who have a lock to give back between them: *unfit is a limit that is enforced at
+ * nothing for want of arithmetic, or NULL. */
 int limiter_put_share(struct weir *limiter, const struct share *share, struct weir_limit **unfit);
 void limiter_tell_unfit(struct weir *limiter, const struct weir_limit *unfit);
 
