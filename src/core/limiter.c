@@ -3,6 +3,7 @@
 
 #include "core/failure.h"
 #include "core/inside.h"
+#include "core/limits.h"
 #include "core/settle.h"
 
 #include <fcntl.h>
@@ -80,12 +81,13 @@ static void limiter_free(struct weir *limiter)
     free(limiter);
 }
 
-static int load_policy_file(struct weir *limiter, const char *path)
+static int load_policy_file(struct weir *limiter, const struct weir_options *options)
 {
-    if (!path)
+    if (!options->policy_file)
         return WEIR_OK;
     char sentence[LOG_LINE_SIZE];
-    int error = weir_limits_load(limiter, path, sentence, sizeof sentence);
+    const enum layer layer = options->follow_policy_file ? LAYER_FILE : LAYER_CODE;
+    int error = limits_load(limiter, options->policy_file, layer, (struct message){ sentence, sizeof sentence });
     if (error)
         log_line(&limiter->log, WEIR_LOG_ERROR, "%s", sentence);
     return error;
@@ -139,7 +141,7 @@ int limiter_make(const struct weir_options *options, struct weir_backend *backen
         error = WEIR_EIO;
     }
     if (!error)
-        error = load_policy_file(limiter, options->policy_file);
+        error = load_policy_file(limiter, options);
     if (error) {
         limiter_free(limiter);
         return error;
@@ -181,19 +183,6 @@ void weir_close(weir *limiter)
 
 /* ---- Shares ---- */
 
-/* A plan for each limit at the new share, in the order of the table. */
-static int plans_at(struct weir *limiter, const struct share *share, struct weir_plan *plans) REQUIRES(limiter->mutex)
-{
-    char sentence[LOG_LINE_SIZE - 256];
-    size_t i = 0;
-    struct weir_limit *limit, *next;
-    HASH_ITER(hh, limiter->limits, limit, next) {
-        if (plan_make(&limit->policy, share, &plans[i++], (struct message){ sentence, sizeof sentence }) != WEIR_OK)
-            return WEIR_EINVAL;
-    }
-    return WEIR_OK;
-}
-
 int limiter_set_share(struct weir *limiter, const struct share *share)
 {
     struct share copy;
@@ -202,19 +191,9 @@ int limiter_set_share(struct weir *limiter, const struct share *share)
         return error;
 
     lock_take(&limiter->mutex);
-    struct weir_plan *plans = malloc((HASH_COUNT(limiter->limits) + 1) * sizeof *plans);
-    error = plans ? plans_at(limiter, &copy, plans) : WEIR_ENOMEM;
     bool changes = false;
+    error = limits_at_share(limiter, &copy, &changes);
     if (!error) {
-        size_t i = 0;
-        struct weir_limit *limit, *next;
-        HASH_ITER(hh, limiter->limits, limit, next) {
-            struct weir_plan old;
-            plan_cell_read(limit_plan(limit, true), &old);
-            changes = changes || old.fingerprint != plans[i].fingerprint;
-            limit->part = plan_part(&limit->policy, &copy);
-            plan_cell_write(limit_plan(limit, true), &plans[i++]);
-        }
         struct share old = limiter->share;
         limiter->share = copy;
         copy = old;
@@ -225,7 +204,6 @@ int limiter_set_share(struct weir *limiter, const struct share *share)
         limiter->backend->ops->instances(limiter->backend, share->count);
     if (changes && limiter->fallback)
         failure_split(limiter);
-    free(plans);
     share_free(&copy);
     if (error)
         log_line(&limiter->log, WEIR_LOG_ERROR, "the new share is not in force: %s", weir_strerror(error));
