@@ -48,6 +48,16 @@ static int define(struct weir *limiter, const char *text, const struct weir_poli
     return error;
 }
 
+/* How much of a name, which may be refused for what is in it, goes into the log: not what could end the line, and of an
+ * override only the limit's. */
+static int printable_len(const char *name)
+{
+    int len = 0;
+    while (len < WEIR_MAX_NAME_LEN && (unsigned char)name[len] > ' ' && name[len] != 0x7f && name[len] != '/')
+        len++;
+    return len;
+}
+
 int weir_limit_define(weir *limiter, const char *name, const struct weir_policy *policy, weir_limit **out)
 {
     if (!limiter)
@@ -55,8 +65,10 @@ int weir_limit_define(weir *limiter, const char *name, const struct weir_policy 
     char sentence[LOG_LINE_SIZE - WEIR_MAX_NAME_LEN - 16] = "";
     struct message message = { sentence, sizeof sentence };
     int error = name ? define(limiter, name, policy, out, message) : message_refuse(message, "name must not be NULL");
-    if (error) /* of an override the limit's name alone, for the pattern may be a key */
-        log_line(&limiter->log, WEIR_LOG_ERROR, "limit %.*s: %s", WEIR_MAX_NAME_LEN, name ? name : "(none)", sentence);
+    if (error) {
+        const char *shown = name ? name : "(none)";
+        log_line(&limiter->log, WEIR_LOG_ERROR, "limit %.*s: %s", printable_len(shown), shown, sentence);
+    }
     return error;
 }
 
