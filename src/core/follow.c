@@ -175,7 +175,7 @@ static void make_printable(char *text)
 
 static void note_error(struct followed *followed, const char *sentence)
 {
-    snprintf(followed->stats.last_error, sizeof followed->stats.last_error, "%s", sentence);
+    message_write((struct message){ followed->stats.last_error, sizeof followed->stats.last_error }, "%s", sentence);
 }
 
 void follow_failed(struct weir *limiter, enum weir_followed what, const char *format, ...)
@@ -341,8 +341,7 @@ int weir_await_ready(weir *limiter, int64_t max_wait_us)
 
 int weir_follow_read(weir *limiter, enum weir_followed what, struct weir_follow_stats *out)
 {
-    if (!limiter || !out || out->size != sizeof *out || (unsigned)what >= FOLLOWED || !limiter->follow ||
-        !limiter->follow->followed[what].is_on)
+    if (!limiter || !out || out->size != sizeof *out || (unsigned)what >= FOLLOWED || !follow_is_on(limiter, what))
         return WEIR_EINVAL;
     struct follow *follow = limiter->follow;
     const struct followed *followed = &follow->followed[what];

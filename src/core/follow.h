@@ -46,6 +46,11 @@ struct follow {
     bool closing;                       /* (f) */
 };
 
+static inline bool follow_is_on(const struct weir *limiter, enum weir_followed what)
+{
+    return limiter->follow && limiter->follow->followed[what].is_on;
+}
+
 /* ---- A limiter's beginning and end ---- */
 
 /* Whether the options ask for anything that is followed. */

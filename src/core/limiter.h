@@ -21,6 +21,7 @@
 #include "core/lease.h"
 #include "core/lock.h"
 #include "core/log.h"
+#include "core/overrides.h"
 #include "core/plan.h"
 #include "core/plan_cell.h"
 #include "core/settle_state.h"
@@ -32,15 +33,33 @@
 
 #include <pthread.h>
 
-/* (c) constant once made, (m) limiter->mutex, (w) limiter->wait_mutex, (a) atomic */
+/* Where a policy may come from, the weakest first: of those that are there the last is in force. */
+enum layer { LAYER_CODE, LAYER_FILE, LAYER_CONSUL, LAYERS };
+
+struct layers {
+    bool there[LAYERS];
+    struct weir_policy policies[LAYERS];
+};
+
+/* A limit, or one of its overrides, which stands in for it. (c) constant once made, (m) limiter->mutex, (w)
+ * limiter->wait_mutex, (a) atomic */
 struct weir_limit {
-    struct weir *limiter;      /* (c) */
-    struct hash_secret secret; /* (c) for the hashes of its keys */
-    struct plan_cell plan;     /* (a) readers; (m) writers; what the backend decides by */
-    uint32_t id;               /* (c) below WEIR_MAX_LIMITS */
-    enum plan_part part;       /* (m) */
-    struct weir_policy policy; /* (m) */
-    UT_hash_handle hh;         /* (m) by name */
+    struct weir *limiter;                /* (c) */
+    struct hash_secret secret;           /* (c) for the hashes of its keys */
+    struct overrides *_Atomic overrides; /* (a) readers; (m) writers; NULL: none ever, and of an override */
+    uint32_t id;                         /* (c) below WEIR_MAX_LIMITS */
+    enum plan_part part;                 /* (m) */
+    struct plan_cell plan;               /* (a) readers; (m) writers; what the backend decides by */
+    struct weir_limit *of;               /* (c) whose override it is; the limit itself: its own */
+    struct override *override;           /* (c) which; NULL: it is the limit itself */
+    uint64_t version;                    /* (m) of the limit: of the plan written last, its own or an override's */
+    bool is_defined;                     /* (m) of the limit: a policy has been in force; else it only has overrides */
+    bool is_changed;                     /* (m) the policy in force has no plan yet */
+    bool is_listed;                      /* (m) by the followed policies that are being applied */
+    bool is_dirty;                       /* (m) of the limit: its plans are to be written */
+    struct weir_policy policy;           /* (m) in force, or the last that was */
+    struct layers layers;                /* (m) */
+    UT_hash_handle hh;                   /* (m) by name */
     /* (a), (m) as `plan`: this instance's share, where the backend decides by the whole limit; else never written. */
     struct plan_cell share_plan;
     char name[]; /* (c) */
@@ -73,7 +92,8 @@ struct weir {
     struct weir_op *_Atomic answered; /* (a) with event_fd: those whose `done` is to run, the latest first */
 
     struct lock mutex;
-    struct weir_limit *limits; /* (m) */
+    struct weir_limit *limits; /* (m) those without a policy too, see is_defined */
+    size_t pattern_count;      /* (m) of all overrides that ever were */
     struct share share;        /* (m) or several that hold at once */
     void *share_memory;        /* (m) where their weights, and all but the first, are */
     struct follow *follow;     /* (c) follow.h; NULL: nothing is followed */
@@ -124,8 +144,5 @@ int limiter_set_share(struct weir *limiter, const struct share *share);
  * nothing for want of arithmetic, or NULL. */
 int limiter_put_share(struct weir *limiter, const struct share *share, struct weir_limit **unfit);
 void limiter_tell_unfit(struct weir *limiter, const struct weir_limit *unfit);
-
-/* limit.c: free the table of limits. */
-void limits_free(struct weir *limiter);
 
 #endif
