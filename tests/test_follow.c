@@ -375,6 +375,46 @@ START_TEST(a_share_that_there_is_no_memory_for_is_rounded_down_instead_and_never
 }
 END_TEST
 
+struct noted {
+    struct follower follower;
+    int *ends, number;
+};
+
+static void note_end(struct follower *follower)
+{
+    struct noted *noted = (struct noted *)follower;
+    *noted->ends = 10 * *noted->ends + noted->number;
+    free(noted);
+}
+
+static int ends;
+
+static int start_two_and_fail(const struct weir_options *options, struct weir *limiter)
+{
+    (void)options;
+    for (int number = 1; number <= 2; number++) {
+        struct noted *noted = malloc(sizeof *noted);
+        *noted = (struct noted){ .follower.end = note_end, .ends = &ends, .number = number };
+        follow_add(limiter, &noted->follower);
+    }
+    return WEIR_EIO;
+}
+
+START_TEST(a_source_that_cannot_start_ends_those_before_it_and_leaves_the_backend_to_its_owner)
+{
+    struct stage stage;
+    stage_options(&stage);
+    must_succeed(options_read(&stage.options, &stage.read));
+    must_succeed(options_read_followed(&stage.read, &stage.read_peers, &stage.read_consul));
+    fake_init(&stage.fake);
+    weir *limiter = NULL;
+    ck_assert_int_eq(limiter_make(&stage.read, &stage.fake.base, NULL, start_two_and_fail, &limiter), WEIR_EIO);
+    ck_assert_ptr_null(limiter);
+    ck_assert_int_eq(ends, 21); /* the last one first */
+    ck_assert(!atomic_load(&stage.fake.destroyed));
+}
+END_TEST
+
 /* ---- Readiness ---- */
 
 START_TEST(ready_is_at_once_where_nothing_is_followed)
@@ -794,6 +834,7 @@ int main(void)
     suite_test(suite, a_limit_is_defined_whatever_the_share_is_just_now_and_one_without_arithmetic_is_told_of, 30);
     suite_test(suite, where_all_count_together_the_share_is_the_fallbacks_and_the_backend_knows_how_many_they_are, 30);
     suite_test(suite, a_share_that_there_is_no_memory_for_is_rounded_down_instead_and_never_larger_than_it, 30);
+    suite_test(suite, a_source_that_cannot_start_ends_those_before_it_and_leaves_the_backend_to_its_owner, 30);
     suite_test(suite, ready_is_at_once_where_nothing_is_followed, 30);
     suite_test(suite, ready_is_when_the_first_share_is_in_force, 30);
     suite_test(suite, policies_that_are_followed_are_waited_for_as_well_and_their_refusals_are_told, 30);
