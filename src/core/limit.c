@@ -112,7 +112,7 @@ int weir_limit_info(weir_limit *limit, struct weir_limit_info *out)
     struct weir *limiter = limit->limiter;
     struct lease_rules rules = limiter->leases;
     lock_take(&limiter->mutex);
-    rules.instances = limiter->share.count;
+    rules.instances = share_instances(&limiter->share);
     lock_give(&limiter->mutex);
     struct weir_plan plan;
     plan_cell_read(&limit->plan, &plan);

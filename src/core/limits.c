@@ -23,6 +23,8 @@
  */
 #include "core/limits.h"
 
+#include "core/follow.h"
+
 #include <assert.h>
 #include <stdlib.h>
 
@@ -210,25 +212,25 @@ struct plans {
     struct weir_plan plan, share_plan; /* the latter only for a backend of whole limits */
 };
 
-static int plans_make(const struct weir *limiter, const struct weir_policy *policy, struct plans *out,
-                      struct message message) REQUIRES(limiter->mutex)
+/* Returns what became of the part. The policy has passed plan_check(): the whole has its arithmetic. */
+static enum plan_part plans_make(const struct weir *limiter, const struct weir_policy *policy, struct plans *out)
+    REQUIRES(limiter->mutex)
 {
     const bool shared = limiter->backend->ops->shared;
-    int error = plan_make(policy, shared ? &share_whole : &limiter->share, &out->plan, message);
-    if (!error && shared)
-        error = plan_make(policy, &limiter->share, &out->share_plan, message);
-    if (error)
-        return error;
+    const enum plan_part part = plan_at_share(policy, &limiter->share, shared ? &out->share_plan : &out->plan);
+    if (shared)
+        plan_at_share(policy, &share_whole, &out->plan);
     const int64_t reserve = lease_reserve(&limiter->leases, &out->plan);
     if (reserve > 0)
         plan_hold_back(&out->plan, reserve);
-    return WEIR_OK;
+    return part;
 }
 
 int limits_check(const struct weir *limiter, const struct weir_policy *policy, struct message message)
 {
-    struct plans plans;
-    return plans_make(limiter, policy, &plans, message);
+    struct weir_plan plan;
+    return follow_is_on(limiter, WEIR_FOLLOW_PEERS) ? WEIR_OK
+                                                    : plan_make(policy, &limiter->share, &plan, message);
 }
 
 /* Under the next version: made anew, or as they are. */
@@ -238,10 +240,7 @@ static void write_plans(struct weir_limit *target) REQUIRES(target->limiter->mut
     const bool shared = limiter->backend->ops->shared;
     struct plans plans;
     if (target->is_changed) {
-        int error = plans_make(limiter, &target->policy, &plans, (struct message){ NULL, 0 });
-        assert(!error); /* it was checked */
-        (void)error;
-        target->part = plan_part(&target->policy, &limiter->share);
+        target->part = plans_make(limiter, &target->policy, &plans);
     } else {
         plan_cell_read(&target->plan, &plans.plan);
         if (shared)
@@ -345,44 +344,33 @@ void target_commit(struct weir_limit *target)
 
 /* ---- Shares ---- */
 
-static int check_at_share(const struct weir_limit *target, const struct share *share)
-{
-    struct weir_plan plan;
-    return plan_make(&target->policy, share, &plan, (struct message){ NULL, 0 });
-}
-
-static void write_at_share(struct weir_limit *target, const struct share *share, bool *changes)
-    REQUIRES(target->limiter->mutex)
+static bool write_at_share(struct weir_limit *target) REQUIRES(target->limiter->mutex)
 {
     struct plan_cell *cell = limit_plan(target, true);
     struct weir_plan plan, old;
-    int error = plan_make(&target->policy, share, &plan, (struct message){ NULL, 0 });
-    assert(!error); /* it was checked */
-    (void)error;
     plan_cell_read(cell, &old);
-    *changes = *changes || old.fingerprint != plan.fingerprint;
-    target->part = plan_part(&target->policy, share);
+    target->part = plan_at_share(&target->policy, &target->limiter->share, &plan);
     plan_cell_write(cell, &plan, ++target->of->version);
+    return old.fingerprint != plan.fingerprint;
 }
 
 /* Overrides that are out of force get plans when they come into force again. */
-int limits_at_share(struct weir *limiter, const struct share *share, bool *changes)
+bool limits_at_share(struct weir *limiter, struct weir_limit **unfit)
 {
+    bool changes = false;
     struct weir_limit *limit, *next;
-    for (int pass = 0; pass < 2; pass++) {
-        HASH_ITER(hh, limiter->limits, limit, next) {
-            const struct overrides *overrides = overrides_of(limit);
-            const size_t count = overrides ? overrides->count : 0;
-            for (size_t i = 0; i <= count; i++) {
-                struct weir_limit *target = i == 0 ? limit : overrides->all[i - 1]->limit;
-                if (!is_in_force(target))
-                    continue;
-                if (pass == 1)
-                    write_at_share(target, share, changes);
-                else if (check_at_share(target, share) != WEIR_OK)
-                    return WEIR_EINVAL;
-            }
+    *unfit = NULL;
+    HASH_ITER(hh, limiter->limits, limit, next) {
+        const struct overrides *overrides = overrides_of(limit);
+        const size_t count = overrides ? overrides->count : 0;
+        for (size_t i = 0; i <= count; i++) {
+            struct weir_limit *target = i == 0 ? limit : overrides->all[i - 1]->limit;
+            if (!is_in_force(target))
+                continue;
+            changes = write_at_share(target) || changes;
+            if (target->part == PLAN_PART_UNFIT)
+                *unfit = target;
         }
     }
-    return WEIR_OK;
+    return changes;
 }
