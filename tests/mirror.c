@@ -112,10 +112,10 @@ int64_t mirror_fresh_at_us(const struct mirror *mirror, int64_t now_us)
 
 /* ---- Another plan ---- */
 
-static bool is_under(const struct mirror *mirror, const struct weir_plan *plan)
+static bool is_under(const struct under_plan *under, const struct weir_plan *plan)
 {
     unsigned char stamps[2][REDIS_STAMP_MAX];
-    size_t len = redis_stamp_write(&mirror->own.plan, stamps[0]);
+    size_t len = redis_stamp_write(&under->plan, stamps[0]);
     return redis_stamp_write(plan, stamps[1]) == len && memcmp(stamps[0], stamps[1], len) == 0;
 }
 
@@ -131,12 +131,17 @@ static int64_t used_in(const struct under_plan *under, int64_t now_us, int64_t *
 /* True if it was carried over, perhaps to nothing. */
 static bool mirror_carry(struct mirror *mirror, const struct weir_plan *plan, int64_t now_us)
 {
-    if (!mirror->stored || is_under(mirror, plan))
+    if (!mirror->stored || is_under(&mirror->own, plan))
         return false;
     int64_t at_us = now_us;
     const int64_t own_used = used_in(&mirror->own, now_us, &at_us);
     const int64_t former_used = mirror->has_former ? used_in(&mirror->former, now_us, &at_us) : 0;
     const int64_t used = max_of(own_used, former_used);
+    if (mirror->has_former && used > 0 && former_used >= own_used && is_under(&mirror->former, plan)) {
+        under_plan_copy(&mirror->own, &mirror->former);
+        mirror->has_former = false;
+        return true;
+    }
     if (used > plan->size && own_used > former_used)
         under_plan_copy(&mirror->former, &mirror->own);
     mirror->has_former = used > plan->size;

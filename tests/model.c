@@ -402,7 +402,8 @@ static int64_t permits_used(const struct model_use *use, int64_t now_us)
 }
 
 /* A redefined limit: the permits used, by the own rule or the former one, whichever has more, are charged to the new
- * rule's fresh state. If that cannot hold them all, what had more stays as the former use. */
+ * rule's fresh state. If that cannot hold them all, what had more stays as the former use. Where the former use has
+ * more and is by the new rule itself, it goes on as it is. */
 static void carry_over(struct model_state *state, const struct model_rule *rule, int64_t now_us)
 {
     if (model_rule_same(&state->own.rule, rule))
@@ -410,6 +411,11 @@ static void carry_over(struct model_state *state, const struct model_rule *rule,
     int64_t own = permits_used(&state->own, now_us), former = permits_used(&state->former, now_us);
     int64_t own_us = held_at(&state->own, now_us), former_us = held_at(&state->former, now_us);
     int64_t used = own > former ? own : former;
+    if (!state->former.fresh && former > 0 && former >= own && model_rule_same(&state->former.rule, rule)) {
+        copy_use(&state->own, &state->former);
+        use_init(&state->former);
+        return;
+    }
     if (used <= rule->size)
         use_init(&state->former);
     else if (own > former)

@@ -26,21 +26,33 @@ static struct carried carried_to(const struct weir_plan *plan, struct entry *ent
 static bool is_under(const struct rule *rule, const struct weir_backend_request *request, const struct weir_plan *plan,
                      uint64_t version)
 {
-    return rule_is(rule, request->limit_id, plan) || rule_version(rule) > rule_mark(rule, version);
+    return rule_is(rule, request, plan) || rule_version(rule) > rule_mark(rule, version);
+}
+
+/* Put the entry under `plan`, with `own` of its two states as its state, as it is, and `former` beside it. */
+static enum table_error keep(struct memory *memory, struct shard *shard, const struct weir_backend_request *request,
+                             const struct weir_plan *plan, uint64_t version, const int64_t *own,
+                             const struct written *former, struct entry **entry) REQUIRES(shard->mutex)
+{
+    int64_t state[STATE_MAX_WORDS];
+    const size_t bytes = state_words(plan) * sizeof *state;
+    memcpy(state, own, bytes);
+    enum table_error error = shard_renew(&memory->table, shard, request, plan, version, former, entry);
+    if (error)
+        return error;
+    memcpy((*entry)->state, state, bytes);
+    shard_note(&memory->table, shard, entry_fresh_at_us(*entry));
+    return TABLE_OK;
 }
 
 /* Nothing is used in its former state: without memory to move to, the entry keeps it. */
 static void let_go(struct memory *memory, struct shard *shard, const struct weir_backend_request *request,
                    struct entry **entry) REQUIRES(shard->mutex)
 {
-    int64_t state[STATE_MAX_WORDS];
     const struct written none = { NULL, NULL };
     const struct weir_plan plan = (*entry)->rule->plan;
-    const size_t bytes = state_words(&plan) * sizeof *state;
     const uint64_t version = rule_version((*entry)->rule) & ~RULE_ASIDE;
-    memcpy(state, (*entry)->state, bytes);
-    if (shard_renew(&memory->table, shard, request, &plan, version, &none, entry) == TABLE_OK)
-        memcpy((*entry)->state, state, bytes);
+    keep(memory, shard, request, &plan, version, (*entry)->state, &none, entry);
 }
 
 enum table_error carry_entry(struct memory *memory, struct shard *shard, const struct weir_backend_request *request,
@@ -50,18 +62,23 @@ enum table_error carry_entry(struct memory *memory, struct shard *shard, const s
     struct weir_plan plan;
     uint64_t version = weir_request_plan(request, &plan);
     if (is_under(rule, request, &plan, version)) {
-        if (rule_is(rule, request->limit_id, &plan))
+        if (rule_is(rule, request, &plan))
             rule_raise(rule, rule_mark(rule, version));
         if (rule_former(rule) && state_fresh_at_us(rule->former, entry_former(*entry)) == 0)
             let_go(memory, shard, request, entry);
         return TABLE_OK;
     }
+    const struct written former = former_of(*entry);
+    if (rule->plan.fingerprint == plan.fingerprint) /* the same plan of another override */
+        return keep(memory, shard, request, &plan, version, (*entry)->state, &former, entry);
     const struct carried carried = carried_to(&plan, *entry, request->now_us);
     if (carried.used == 0) {
         shard_remove(&memory->table, shard, *entry);
         *entry = NULL;
         return TABLE_OK;
     }
+    if (carried.resumes)
+        return keep(memory, shard, request, &plan, version, former.state, &carried.former, entry);
     enum table_error error = shard_renew(&memory->table, shard, request, &plan, version, &carried.former, entry);
     if (error)
         return error;
@@ -75,12 +92,14 @@ void peek_carried(const struct weir_backend_request *request, struct entry *entr
     int64_t state[STATE_MAX_WORDS];
     struct weir_plan plan;
     uint64_t version = weir_request_plan(request, &plan);
-    if (is_under(entry->rule, request, &plan, version)) {
+    if (is_under(entry->rule, request, &plan, version) || entry->rule->plan.fingerprint == plan.fingerprint) {
         state_decide(&entry->rule->plan, entry->state, request->now_us, request->cost, WEIR_PEEK, out);
         return;
     }
     const struct carried carried = carried_to(&plan, entry, request->now_us);
-    if (carried.used > 0)
+    if (carried.used > 0 && carried.resumes)
+        memcpy(state, entry_former(entry), state_words(&plan) * sizeof *state);
+    else if (carried.used > 0)
         state_charge(&plan, state, carried.at_us, carried.used);
     else
         missing_state(request, &plan, state);

@@ -133,7 +133,7 @@ __attribute__((noinline)) static enum table_error decide_again(struct memory *me
 struct weir_backend_request overflow_request(const struct weir_backend_request *request)
 {
     struct weir_backend_request shared = *request;
-    shared.key = weir_key("*", 1);
+    shared.key = weir_key(&request->limit, sizeof(weir_limit *)); /* a limit's and each override's keys share one */
     shared.hash = request->limit_id;
     return shared;
 }

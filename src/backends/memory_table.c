@@ -162,15 +162,15 @@ uint64_t table_evictions(struct table *table)
 /* ---- One key ---- */
 
 /* The rule of a plan, held for an entry to be that has no former state. */
-static struct rule *shard_rule(struct table *table, struct shard *shard, uint32_t limit_id,
+static struct rule *shard_rule(struct table *table, struct shard *shard, const struct weir_backend_request *request,
                                const struct weir_plan *plan, uint64_t version) REQUIRES(shard->mutex)
 {
-    if (shard->recent && rule_is(shard->recent, limit_id, plan)) {
+    if (shard->recent && rule_is(shard->recent, request, plan)) {
         rule_hold(shard->recent);
         rule_raise(shard->recent, version);
         return shard->recent;
     }
-    struct rule *rule = rule_get(&table->rules, limit_id, plan, version, NULL);
+    struct rule *rule = rule_get(&table->rules, request, plan, version, NULL);
     if (!rule)
         return NULL;
     if (shard->recent)
@@ -225,7 +225,7 @@ enum table_error shard_add(struct table *table, struct shard *shard, const struc
         return TABLE_NO_ROOM;
     }
     enum table_error error = TABLE_NO_MEMORY;
-    struct rule *rule = shard_rule(table, shard, request->limit_id, plan, version);
+    struct rule *rule = shard_rule(table, shard, request, plan, version);
     if (rule)
         error = entry_make(table, shard, rule, request, !counted, out);
     if (error) {
@@ -264,8 +264,8 @@ enum table_error shard_renew(struct table *table, struct shard *shard, const str
 {
     struct entry *old = *entry;
     struct rule *old_rule = old->rule;
-    struct rule *rule = former->plan ? rule_get(&table->rules, request->limit_id, plan, version, former->plan)
-                                     : shard_rule(table, shard, request->limit_id, plan, version);
+    struct rule *rule = former->plan ? rule_get(&table->rules, request, plan, version, former->plan)
+                                     : shard_rule(table, shard, request, plan, version);
     if (!rule)
         return TABLE_NO_MEMORY;
     if (!former->plan && !rule_former(old_rule) && rule->state_bytes == old_rule->state_bytes) {

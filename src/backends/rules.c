@@ -39,12 +39,13 @@ static struct rule *rule_add(struct rules *rules, const struct weir_plan *plan, 
     return rule;
 }
 
-struct rule *rule_get(struct rules *rules, uint32_t limit_id, const struct weir_plan *plan, uint64_t version,
-                      const struct weir_plan *former)
+struct rule *rule_get(struct rules *rules, const struct weir_backend_request *request, const struct weir_plan *plan,
+                      uint64_t version, const struct weir_plan *former)
 {
     const struct rule_key key = {
         .fingerprint = plan->fingerprint,
-        .limit_id = limit_id,
+        .limit_id = request->limit_id,
+        .limit = (uintptr_t)request->limit,
         .former_fingerprint = former ? former->fingerprint : 0,
     };
     struct rule *rule;

@@ -6,6 +6,8 @@
  * beside the new one, under the plan that it was written under: the key's former state.
  *
  *     carry over: u = the greater of used(state) and used(former), each as of now
+ *         u = used(former), and that one is under the very plan: it goes on as the key's state, as it is, and
+ *                   nothing begins anew. Else
  *         the new state is charged min(u, size), at the later of the times at which the two were seen
  *         u > size: the former state from then on is the one with the greater use, the former one if both are equal;
  *                   it is kept as it is. Its size is above that of the new plan
@@ -22,9 +24,9 @@
  * So between plans that differ in their numbers alone, not in algorithm or period, as a policy's shares do, a limit may
  * go back and forth as often as one likes and never admits more than the one with the largest numbers alone would:
  * that one's own state sees every permit, has room for it, and is what is charged when the key comes back. Between
- * others the smaller plan may admit while the former state is full: so much more passes, and no burst a change. Each
- * change rounds up what is used and begins windows anew: a limit that changes all the time admits less. A key whose
- * plan stays as it is has no former state.
+ * others the smaller plan may admit while the former state is full: so much more passes, and no burst a change. A
+ * change to a plan that is not the former one's rounds up what is used and begins windows anew: a limit that goes on
+ * and on to others admits less. A key whose plan stays as it is has no former state.
  */
 #include "core/former.h"
 
@@ -37,6 +39,7 @@ struct carried carry_over(const struct weir_plan *to, const struct written *stat
     const int64_t used = state_used(state->plan, state->state, &at_us);
     const int64_t former_used = former->plan ? state_used(former->plan, former->state, &former_at_us) : 0;
     struct carried carried = { .used = max_of(used, former_used), .at_us = max_of(at_us, former_at_us) };
+    carried.resumes = former->plan && former_used >= used && former->plan->fingerprint == to->fingerprint;
     if (carried.used > to->size)
         carried.former = former_used >= used ? *former : *state;
     assert(!carried.former.plan || carried.former.plan->size > to->size);

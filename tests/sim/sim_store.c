@@ -31,6 +31,8 @@ static void cell_prepare(struct cell *cell, const struct weir_plan *plan, int64_
         const struct written former = { old.has_former ? &old.former_plan : NULL, old.former };
         const struct carried carried = carry_over(plan, &state, &former, now_us);
         cell_begin(cell, plan, carried.at_us, carried.used);
+        if (carried.used > 0 && carried.resumes)
+            memcpy(cell->state, old.former, sizeof cell->state);
         cell->has_former = carried.former.plan != NULL;
         if (cell->has_former) {
             cell->former_plan = *carried.former.plan;
