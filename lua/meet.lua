@@ -10,7 +10,8 @@
 --
 -- Under another plan, the permits used so far, the state's or the former one's, whichever are more, rounded up, are
 -- charged to a fresh state. If they are more than it holds, the state that had more (the former one, if equal) is the
--- former one from then on; otherwise there is none any more.
+-- former one from then on; otherwise there is none any more. But where the former one has as much or more and is under
+-- the very plan that is asked for, it goes on as the state, as it is: nothing begins anew.
 --
 -- Returns the state (false: a fresh one, nil: not ours); whether it must be written in any case; and if it has a former
 -- one, beside(bytes, left, added): it makes of the state after (nil: fresh), its microseconds left and the permits that
@@ -41,6 +42,8 @@ if moved then
   local used, size = math.max(permits, before), parse('<I4', stamp, #stamp - 3)
   if used == 0 then
     return false, true
+  elseif former and before >= permits and sub(former, 1, #stamp) == stamp then
+    return former, true
   elseif used <= size then
     former = nil
   elseif permits > before then

@@ -30,7 +30,7 @@ static void redis_open(struct scene *scene)
 
 static void server_open(void)
 {
-    must(redis_server_start(&server, REDIS_SERVER_UNIX, NULL) == 0, server.error);
+    must(redis_server_start(&server, REDIS_SERVER_UNIX, NULL) == 0, server.daemon.error);
 }
 
 /* ---- Every sort of plan, and back from every sort ---- */
