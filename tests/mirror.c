@@ -164,6 +164,14 @@ bool mirror_found(const struct mirror *mirror, const struct weir_plan *plan, int
 
 /* ---- Requests ---- */
 
+/* What is written is written as of now, but for a sliding window, which keeps its counts until it is charged. */
+static void refresh(struct mirror *mirror, const struct weir_plan *plan, int64_t now_us)
+{
+    struct weir_decision decision;
+    if (mirror->stored && plan->algorithm != WEIR_SLIDING_WINDOW)
+        state_decide(plan, mirror->own.state, now_us, 0, WEIR_TAKE, &decision);
+}
+
 /* The state was charged with `cost`. */
 static void former_charge(struct mirror *mirror, int64_t now_us, int64_t cost)
 {
@@ -216,6 +224,8 @@ bool mirror_decide(struct mirror *mirror, const struct weir_plan *plan, enum wei
             mirror->has_former = mirror->has_former && used_in(&mirror->former, now_us, &at_us) > 0;
             mirror->stored = mirror->has_former;
         }
+    } else if (written) {
+        refresh(mirror, plan, now_us);
     }
     return written;
 }
@@ -251,6 +261,8 @@ bool mirror_try_all(struct mirror *const *mirrors, const struct weir_plan *plans
     for (size_t i = 0; i < n; i++) /* more than it can ever admit: that writes a rebase, if one is due */
         if (mirror_decide(mirrors[i], &plans[i], WEIR_TAKE, allowed ? costs[i] : plans[i].size + 1, now_us, &decision))
             written[i] = true;
+        else if (written[i])
+            refresh(mirrors[i], &plans[i], now_us);
     return allowed;
 }
 
