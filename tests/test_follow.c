@@ -468,7 +468,10 @@ START_TEST(policies_that_are_followed_are_waited_for_as_well_and_their_refusals_
         { .name = "api", .policy = policy_of("fixed_window limit=7 period=1m"), .where = "here" },
         { .name = "bad", .error = "it is\nbad", .where = "there" },
     };
+    stage.scene.log_allowed = true;
     follow_policies(limiter, WEIR_FOLLOW_CONSUL_POLICIES, entries, 2);
+    ck_assert_int_eq(stage.scene.log_lines, 1);
+    ck_assert_str_eq(stage.scene.last_line, "policies in Consul: 1 refused, the last of them: there: it is?bad");
     must_succeed(weir_await_ready(limiter, 0));
     ck_assert_int_eq(peeked(weir_limit_find(limiter, "api"), "key", 1).limit, 7);
     struct weir_follow_stats stats = { .size = sizeof stats };
