@@ -120,8 +120,10 @@ static void assert_share(weir *limiter, int64_t weight, int64_t total)
 START_TEST(nothing_is_admitted_before_the_first_answer_and_a_hold_down_longer)
 {
     static const char *const policies[] = {
-        "token_bucket limit=100 period=1m burst=50 debt=7", "token_bucket limit=100 period=1m refill=interval",
-        "leaky_bucket limit=100 period=1m",                 "fixed_window limit=100 period=1m",
+        "token_bucket limit=100 period=1m burst=50 debt=7",
+        "token_bucket limit=100 period=1m refill=interval",
+        "leaky_bucket limit=100 period=1m",
+        "fixed_window limit=100 period=1m",
         "sliding_window limit=100 period=1m",
     };
     struct stage stage;
@@ -281,8 +283,7 @@ START_TEST(what_gets_too_old_gives_way_to_the_floor_and_the_log_says_so)
     assert_share(stage.scene.limiter, 1, 10);
     ck_assert_int_eq(peeked(limit, "key", 1).limit, 10);
     ck_assert_int_eq(stage.scene.log_lines, 1);
-    ck_assert_str_eq(stage.scene.last_line,
-                     "peers: not known for 300 s: the share is 1/10 until they are known again");
+    ck_assert_str_eq(stage.scene.last_line, "peers: not known for 300 s: the share is 1/10 until they are known again");
     pass(&stage, 10 * (int64_t)STALE_US);
     ck_assert_int_eq(stage.scene.log_lines, 1);
     follow_confirmed(stage.scene.limiter, WEIR_FOLLOW_PEERS);
@@ -333,7 +334,7 @@ START_TEST(where_all_count_together_the_share_is_the_fallbacks_and_the_backend_k
     decision = taken(limit, "key", 1);
     ck_assert_int_eq(decision.source, WEIR_BY_FALLBACK);
     ck_assert(decision.limit == 0 && decision.retry_after_us == WEIR_NEVER);
-    ck_assert_int_eq(instances_told, SHARE_MAX_INSTANCES); /* as many as there may be: so few leases exceed nothing */
+    ck_assert_int_eq(instances_told, SHARE_MAX_INSTANCES); /* as many as there may be */
     tell(&stage, 4);
     ck_assert_int_eq(instances_told, SHARE_MAX_INSTANCES);
     pass(&stage, HOLD_US);
@@ -372,6 +373,33 @@ START_TEST(a_share_that_there_is_no_memory_for_is_rounded_down_instead_and_never
         ck_assert_int_eq(peeked(limit, "key", 1).limit, left < 2 ? 25 : left == 2 ? 20 : 21); /* of 20.8 */
         scene_close(&stage.scene);
     }
+}
+END_TEST
+
+START_TEST(nothing_is_leased_before_it_is_known_how_many_instances_lease)
+{
+    struct stage stage;
+    struct weir_limit_info info = { .size = sizeof info };
+    stage_options(&stage);
+    stage.options.mode = WEIR_HYBRID;
+    stage.options.redis_url = "redis://unused";
+    stage_open(&stage, true);
+    weir_limit *limit = scene_define_text(&stage.scene, "limit", "token_bucket limit=1000 period=1s");
+    must_succeed(weir_limit_info(limit, &info));
+    ck_assert(info.limit == 1000 && info.lease_max == 0 && info.over_max == 0);
+    tell(&stage, 4);
+    must_succeed(weir_limit_info(limit, &info));
+    ck_assert(info.lease_max == 0 && info.over_max == 0);
+    pass(&stage, HOLD_US);
+    must_succeed(weir_limit_info(limit, &info));
+    ck_assert_int_eq(info.lease_max, 2 * (1000 / 8));
+    tell(&stage, 2);
+    must_succeed(weir_limit_info(limit, &info));
+    ck_assert_int_eq(info.lease_max, 2 * (1000 / 8));
+    pass(&stage, HOLD_US);
+    must_succeed(weir_limit_info(limit, &info));
+    ck_assert_int_eq(info.lease_max, 2 * (1000 / 4));
+    scene_close(&stage.scene);
 }
 END_TEST
 
@@ -468,7 +496,10 @@ START_TEST(policies_that_are_followed_are_waited_for_as_well_and_their_refusals_
         { .name = "api", .policy = policy_of("fixed_window limit=7 period=1m"), .where = "here" },
         { .name = "bad", .error = "it is\nbad", .where = "there" },
     };
+    stage.scene.log_allowed = true;
     follow_policies(limiter, WEIR_FOLLOW_CONSUL_POLICIES, entries, 2);
+    ck_assert_int_eq(stage.scene.log_lines, 1);
+    ck_assert_str_eq(stage.scene.last_line, "policies in Consul: 1 refused, the last of them: there: it is?bad");
     must_succeed(weir_await_ready(limiter, 0));
     ck_assert_int_eq(peeked(weir_limit_find(limiter, "api"), "key", 1).limit, 7);
     struct weir_follow_stats stats = { .size = sizeof stats };
@@ -589,8 +620,7 @@ START_TEST(a_function_of_the_callers_tells_who_is_there)
     atomic_store(&answer.n, 5);
     expected.failures = peers_now(limiter).failures + 2; /* one may be under way */
     await(has_failed, &expected, "another failure");
-    ck_assert_str_eq(peers_now(limiter).last_error,
-                     "peers.list() says 10001 peers where there is room for 10000");
+    ck_assert_str_eq(peers_now(limiter).last_error, "peers.list() says 10001 peers where there is room for 10000");
     assert_share(limiter, 1, 4);
     atomic_store(&answer.n, 3);
     expected.total = 3;
@@ -647,6 +677,99 @@ START_TEST(many_are_opened_forked_and_closed_while_they_are_told)
         ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0);
         weir_close(limiter);
     }
+}
+END_TEST
+
+/* ---- Many threads ---- */
+
+enum { TELLERS = 3, TURNS = 400 };
+
+struct crowd {
+    weir *limiter;
+    _Atomic int64_t now_us;
+    _Atomic bool is_over;
+};
+static struct crowd crowd;
+
+static int64_t crowd_now(void)
+{
+    return atomic_fetch_add(&crowd.now_us, 1 + HOLD_US / 10);
+}
+
+static int start_crowd(const struct weir_options *options, struct weir *limiter)
+{
+    (void)options;
+    limiter->follow->now_us = crowd_now;
+    return WEIR_OK;
+}
+
+static void *tell_at_random(void *user)
+{
+    struct chance chance = chance_make((uint64_t)(intptr_t)user);
+    for (int i = 0; i < TURNS; i++) {
+        struct weir_peer peers[4];
+        const size_t n = (size_t)chance_between(&chance, 2, 4);
+        for (size_t k = 0; k < n; k++)
+            peers[k] = (struct weir_peer){ abcd[k].id, chance_between(&chance, 1, 3) };
+        follow_peers(crowd.limiter, peers, n, "b");
+        follow_peers_turn(crowd.limiter);
+        if (chance_one_in(&chance, 10))
+            follow_failed(crowd.limiter, WEIR_FOLLOW_PEERS, "turn %d", i);
+    }
+    return NULL;
+}
+
+/* Decides, and looks at what is there, until the tellers are done. */
+static void *look_on(void *user)
+{
+    struct weir_decision decision;
+    (void)user;
+    for (int i = 0; !atomic_load(&crowd.is_over); i++) {
+        const struct weir_policy policy = { .limit = 100 + i % 2, .period_us = 30 * WEIR_DAY };
+        weir_limit *limit;
+        must_succeed(weir_limit_define(crowd.limiter, "limit", &policy, &limit));
+        must_succeed(weir_try(limit, weir_key_text("key"), 1, &decision));
+        must(decision.limit <= 75, "b has three parts in four at most");
+        struct weir_follow_stats stats = peers_now(crowd.limiter);
+        must(stats.answers <= (uint64_t)TELLERS * TURNS, "answers are counted once");
+        must(stats_now(crowd.limiter).share_total >= 1, "there is a share");
+    }
+    return NULL;
+}
+
+START_TEST(shares_come_into_force_in_the_order_in_which_they_are_told_by_any_thread)
+{
+    struct weir_options options = WEIR_OPTIONS_INIT, read;
+    struct weir_peers peers = { .size = sizeof peers, .list = list_nothing, .id = "b" }, read_peers;
+    struct weir_consul consul;
+    struct weir_backend *memory;
+    pthread_t tellers[TELLERS], looker;
+    options.peers = &peers;
+    peers.hold_down_us = HOLD_US;
+    peers.max_stale_us = 30 * WEIR_DAY;
+    must_succeed(options_read(&options, &read));
+    must_succeed(options_read_followed(&read, &read_peers, &consul));
+    must_succeed(memory_open(&read, &memory));
+    must_succeed(limiter_make(&read, memory, NULL, start_crowd, &crowd.limiter));
+    ck_assert_int_eq(pthread_create(&looker, NULL, look_on, NULL), 0);
+    for (intptr_t i = 0; i < TELLERS; i++)
+        ck_assert_int_eq(pthread_create(&tellers[i], NULL, tell_at_random, (void *)i), 0);
+    for (int i = 0; i < TELLERS; i++)
+        pthread_join(tellers[i], NULL);
+    atomic_store(&crowd.is_over, true);
+    pthread_join(looker, NULL);
+
+    /* What is in force is what the rules say, whoever was last. */
+    struct share chain[PEERS_SHARES];
+    peers_in_force(&crowd.limiter->follow->peers, chain);
+    assert_share(crowd.limiter, chain[0].weight, chain[0].total);
+    const struct weir_follow_stats stats = peers_now(crowd.limiter);
+    ck_assert_uint_eq(stats.answers, TELLERS * TURNS);
+    weir_limit *limit = weir_limit_find(crowd.limiter, "limit");
+    struct weir_policy policy;
+    must_succeed(weir_limit_policy(limit, &policy));
+    ck_assert_int_eq(peeked(limit, "new", 1).limit, share_permits(chain, policy.limit));
+    weir_close(crowd.limiter);
 }
 END_TEST
 
@@ -708,7 +831,8 @@ static void dns_say(int error, bool hangs, const char *const addresses[])
 
 static int start_dns(const struct weir_options *options, struct weir *limiter)
 {
-    return peers_dns_follow_by(options, limiter, &(struct resolve_target){ .look_up = look_up, .free_found = free_found });
+    return peers_dns_follow_by(options, limiter,
+                               &(struct resolve_target){ .look_up = look_up, .free_found = free_found });
 }
 
 static weir *open_dns(const char *id)
@@ -834,6 +958,7 @@ int main(void)
     suite_test(suite, a_limit_is_defined_whatever_the_share_is_just_now_and_one_without_arithmetic_is_told_of, 30);
     suite_test(suite, where_all_count_together_the_share_is_the_fallbacks_and_the_backend_knows_how_many_they_are, 30);
     suite_test(suite, a_share_that_there_is_no_memory_for_is_rounded_down_instead_and_never_larger_than_it, 30);
+    suite_test(suite, nothing_is_leased_before_it_is_known_how_many_instances_lease, 30);
     suite_test(suite, a_source_that_cannot_start_ends_those_before_it_and_leaves_the_backend_to_its_owner, 30);
     suite_test(suite, ready_is_at_once_where_nothing_is_followed, 30);
     suite_test(suite, ready_is_when_the_first_share_is_in_force, 30);
@@ -842,6 +967,7 @@ int main(void)
     suite_test(suite, a_function_of_the_callers_tells_who_is_there, 60);
     suite_test(suite, a_child_of_fork_follows_nothing_and_its_share_stays, 60);
     suite_test(suite, many_are_opened_forked_and_closed_while_they_are_told, 60);
+    suite_test(suite, shares_come_into_force_in_the_order_in_which_they_are_told_by_any_thread, 60);
     suite_test(suite, dns_counts_the_addresses_behind_a_name, 60);
     suite_test(suite, dns_that_fails_or_hangs_is_told_of_and_holds_up_nobody, 60);
     suite_test(suite, a_child_of_fork_closes_while_dns_hangs_in_its_parent, 60);

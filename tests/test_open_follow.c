@@ -189,9 +189,9 @@ START_TEST(options_of_peers_and_consul_have_ranges)
         { offsetof(struct asked, peers.poll_us), 100000, WEIR_HOUR,
           "option peers.poll_us must be 100000 to 3600000000, not 99999",
           "option peers.poll_us must be 100000 to 3600000000, not 3600000001" },
-        { offsetof(struct asked, peers.hold_down_us), 1000, WEIR_HOUR,
-          "option peers.hold_down_us must be 1000 to 3600000000, not 999",
-          "option peers.hold_down_us must be 1000 to 3600000000, not 3600000001" },
+        { offsetof(struct asked, peers.hold_down_us), 1000, 2 * WEIR_HOUR,
+          "option peers.hold_down_us must be 1000 to 7200000000, not 999",
+          "option peers.hold_down_us must be 1000 to 7200000000, not 7200000001" },
         { offsetof(struct asked, peers.max_stale_us), WEIR_SECOND, 30 * WEIR_DAY,
           "option peers.max_stale_us must be 1000000 to 2592000000000, not 999999",
           "option peers.max_stale_us must be 1000000 to 2592000000000, not 2592000000001" },
@@ -270,14 +270,14 @@ START_TEST(defaults_of_what_is_followed_are_those_of_the_header)
 
     asked.peers.poll_us = 7 * WEIR_MINUTE; /* Consul asked so often holds down as long as others do */
     must_succeed(check(&asked, &read));
-    ck_assert_int_eq(read.peers.hold_down_us, 7 * WEIR_MINUTE);
+    ck_assert_int_eq(read.peers.hold_down_us, 7 * WEIR_MINUTE + WEIR_SECOND);
     ck_assert_int_eq(read.peers.max_stale_us, 28 * WEIR_MINUTE);
 
     for (int i = 0; i < 2; i++) {
         i ? ask_list(&asked) : ask_dns(&asked);
         must_succeed(check(&asked, &read));
         ck_assert_int_eq(read.peers.poll_us, 30 * WEIR_SECOND);
-        ck_assert_int_eq(read.peers.hold_down_us, 30 * WEIR_SECOND);
+        ck_assert_int_eq(read.peers.hold_down_us, 31 * WEIR_SECOND);
         ck_assert_int_eq(read.peers.max_stale_us, 5 * WEIR_MINUTE);
         ck_assert_int_eq(read.peers.ttl_us, 0);
     }
@@ -368,7 +368,7 @@ START_TEST(a_limiter_opens_without_waiting_for_its_peers_and_closes_before_they_
     struct scene scene;
     ask_list(&asked);
     scene_open(&scene, &asked.options);
-    ck_assert_int_eq(weir_await_ready(scene.limiter, 0), WEIR_ETIME); /* at the soonest a hold-down of 30 s later */
+    ck_assert_int_eq(weir_await_ready(scene.limiter, 0), WEIR_ETIME); /* at the soonest a hold-down of 31 s later */
     scene_close(&scene);
 }
 END_TEST

@@ -713,7 +713,8 @@ START_TEST(a_plan_by_several_shares_is_no_more_than_that_of_each)
                          (long double)alone.weight / alone.total * policy.limit / policy.period_us * (1 + 1e-15L),
                      "no faster");
             else if (plan.limit > 0 && each.limit > 0)
-                must((long double)plan.limit / plan.period_us <= (long double)each.limit / each.period_us * (1 + 1e-15L),
+                must((long double)plan.limit / plan.period_us <=
+                         (long double)each.limit / each.period_us * (1 + 1e-15L),
                      "no faster refills");
         }
         for (int i = 0; i < count; i++)

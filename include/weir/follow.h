@@ -42,14 +42,14 @@ struct weir_peer {
 
 /* Who shares the limits. One of service, dns and list says where it is asked. What an answer is worth:
  *
- * - A list that is empty, or does not have this instance in it, says nothing: Consul answers so where a token is missing
- *   or an agent has started again. It counts as a failure.
+ * - A list that is empty, or does not have this instance in it, says nothing: Consul answers so where a token is
+ *   missing or an agent has started again. It counts as a failure.
  * - A smaller share is in force at once, a larger one when hold_down_us have passed in which no answer gave less. (So
  *   the shares of all instances never add up to more than the limit, as long as each is told of every change within
  *   that time. Where changes come faster than answers, so that some are never seen, they may for a moment.)
- * - Before the first answer, and a hold-down longer, nothing is admitted, retry_after_us WEIR_NEVER; or 1/floor_instances
- *   of each limit, if that is set. weir_await_ready() waits for the end of that. In hybrid mode as few permits are leased
- *   until then as if there were floor_instances instances, or else 10,000.
+ * - Before the first answer, and a hold-down longer, nothing is admitted, retry_after_us WEIR_NEVER; or, if that is
+ *   set, 1/floor_instances of each limit. weir_await_ready() waits for the end of that. In hybrid mode as few permits
+ *   are leased until then as if there were floor_instances instances, or else 10,000.
  * - After max_stale_us without an answer the share is 1/floor_instances if that is less than what was known; without it
  *   the smallest that any answer gave. It never grows for want of an answer.
  * - A limit whose numbers have no exact arithmetic at a share w/W is enforced at 1/ceil(W/w), or else denied here
@@ -58,19 +58,22 @@ struct weir_peers {
     size_t size; /* sizeof(struct weir_peers) */
 
     const char *service; /* Consul: the instances of this service that pass their checks; needs weir_options.consul */
-    const char *dns;     /* DNS: the addresses behind this host name, one an instance, all of one weight */
-    /* The caller's: write up to `room` peers to `peers` and return how many, or a negative number if that cannot be told
-     * now. Called on a thread of the limiter's every poll_us, the first time soon after weir_open(); ids must stay until
-     * the next call, or until weir_close() returned, which waits for a call that is under way. While one lasts nothing
-     * else happens to the share, so it should not be long. `user` is that of weir_options; room is 10,000. */
+    /* DNS: the addresses behind this host name, one an instance, all of one weight. What is answered may be as old as
+     * its time to live: then hold_down_us should be longer than that and poll_us together. */
+    const char *dns;
+    /* The caller's: write up to `room` peers, which is 10,000, to `peers` and return how many, or a negative number if
+     * that cannot be told now. Called on a thread of the limiter's every poll_us, the first time soon after
+     * weir_open(); ids must stay until the next call, or until weir_close() returned, which waits for a call that is
+     * under way. While one lasts nothing else happens to the share, so it should not be long. `user` is that of
+     * weir_options. */
     int64_t (*list)(void *user, struct weir_peer *peers, size_t room);
 
-    /* Which of them is this one: the service's id in Consul, an address in digits, or an id of `list`. Required, but for
-     * `dns`: there without it an instance rounds its parts down. */
+    /* Which of them is this one: the service's id in Consul, an address in digits, or an id of `list`. Required, but
+     * for `dns`: there without it an instance rounds its parts down. */
     const char *id;
 
-    /* Consul: register this instance under `service` and `id`, with a check that passes for ttl_us and is renewed every third
-     * of that, register it again when the agent forgot it, and deregister it in weir_close(). Its weight there is
+    /* Consul: register this instance under `service` and `id`, with a check that passes for ttl_us and is renewed every
+     * third of that, register it again when the agent forgot it, and deregister it in weir_close(). Its weight there is
      * weir_options.weight. Without `join` somebody else registers it. */
     bool join;
     const char *join_address; /* of the service, for those who look it up; default: the agent's */
@@ -83,14 +86,16 @@ struct weir_peers {
     int64_t
         poll_us; /* ask so often: 100 ms to 1 h; default 30 s. Consul: 0 asks for changes, which are known after some
                       * milliseconds, the default there; otherwise it is asked so often as well */
-    int64_t hold_down_us;    /* 1 ms to 1 h; default 2 s with Consul that tells of changes, else poll_us */
+    /* 1 ms to 2 h; default 2 s with Consul that tells of changes, else poll_us and a second more, which is how long it
+     * may take until the last of all instances has heard of a change. */
+    int64_t hold_down_us;
     int64_t max_stale_us;    /* 1 s to 30 days; default 5 min, or 4 times poll_us if that is longer */
     int64_t floor_instances; /* 2 to 10,000; default: see above */
 };
 
 /* Wait until all that is followed has answered once and the share that follows from it is in force; for the start of a
  * program, before it serves. WEIR_OK, at once where nothing is followed; WEIR_ETIME after max_wait_us (0 to WEIR_HOUR);
- * WEIR_ECLOSED. */
+ * WEIR_EINVAL, WEIR_ECLOSED. */
 WEIR_API int weir_await_ready(weir *w, int64_t max_wait_us);
 
 enum weir_followed {

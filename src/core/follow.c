@@ -225,8 +225,9 @@ void follow_peers(struct weir *limiter, const struct weir_peer *peers, size_t n,
         follow_failed(limiter, WEIR_FOLLOW_PEERS, "%s", sentence);
         return;
     }
-    const int64_t now_us = follow->now_us(), rank = self ? share.rank : -1;
+    const int64_t rank = self ? share.rank : -1;
     lock_take(&follow->peers_mutex);
+    const int64_t now_us = follow->now_us(); /* under the lock: the rules' time does not step back */
     const bool turns = peers_turn(&follow->peers, now_us);
     const bool changes = peers_hear(&follow->peers, &share, now_us);
     const struct weir_limit *unfit = turns || changes ? put_into_force(limiter, follow) : NULL;
@@ -253,10 +254,9 @@ int64_t follow_peers_due_us(struct weir *limiter)
 void follow_peers_turn(struct weir *limiter)
 {
     struct follow *follow = limiter->follow;
-    const int64_t now_us = follow->now_us();
     lock_take(&follow->peers_mutex);
     const bool was_stale = follow->peers.is_stale;
-    const bool turns = peers_turn(&follow->peers, now_us);
+    const bool turns = peers_turn(&follow->peers, follow->now_us());
     const struct weir_limit *unfit = turns ? put_into_force(limiter, follow) : NULL;
     const bool is_settled = peers_is_settled(&follow->peers);
     const bool becomes_stale = follow->peers.is_stale && !was_stale;
@@ -298,14 +298,13 @@ void follow_policies(struct weir *limiter, enum weir_followed what, const struct
 void follow_confirmed(struct weir *limiter, enum weir_followed what)
 {
     struct follow *follow = limiter->follow;
-    const int64_t now_us = follow->now_us();
     if (what == WEIR_FOLLOW_PEERS) {
         follow_peers_turn(limiter);
         lock_take(&follow->peers_mutex);
-        peers_confirm(&follow->peers, now_us);
+        peers_confirm(&follow->peers, follow->now_us());
         lock_give(&follow->peers_mutex);
     }
-    note_answer(limiter, what, now_us, false);
+    note_answer(limiter, what, follow->now_us(), false);
 }
 
 /* ---- The caller's side ---- */
