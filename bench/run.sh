@@ -43,7 +43,13 @@ elif ! command -v redis-server >/dev/null 2>&1 && ! (need_packages redis-tools);
     # Debian's redis-tools holds the server's program, and no service that would start.
     say "going on without a redis-server: distributed mode will not be measured"
 fi
-build_preset release -DBUILD_TESTING=OFF -DWEIR_BENCH=ON -DWEIR_REDIS=$redis
+consul=ON
+# shellcheck disable=SC2086
+if ! (need_packages $consul_packages); then
+    say "going on without Consul, which needs:" "$consul_packages"
+    consul=OFF
+fi
+build_preset release -DBUILD_TESTING=OFF -DWEIR_BENCH=ON -DWEIR_REDIS=$redis -DWEIR_CONSUL=$consul
 say "measuring"
 bench=$PWD/build/release/bench/weir-bench
 if [ -z "$json" ]; then
