@@ -189,7 +189,7 @@ void stage_open_as(struct stage *stage, const char *policy, const struct stage_s
         .user = stage,
     };
     must_succeed(hybrid_open(&own, &remote->base, &stage->hybrid));
-    must_succeed(limiter_make(&read, stage->hybrid, NULL, &stage->limiter));
+    must_succeed(limiter_make(&read, stage->hybrid, NULL, NULL, &stage->limiter));
     struct weir_policy parsed = policy_of(policy);
     must_succeed(weir_limit_define(stage->limiter, "limit", &parsed, &stage->limit));
 }

@@ -7,6 +7,8 @@
 #include "core/arith.h"
 #include "core/clock.h"
 
+#include <sys/un.h>
+
 #define CONNECT_US WEIR_SECOND /* for a connection and its greeting */
 #define RESOLVE_US (5 * WEIR_SECOND)
 #define SAY_US WEIR_SECOND /* between two lines in the log that it cannot be used */
@@ -94,13 +96,33 @@ static void open_link(struct redis_io *io)
     redis_link_open(&io->link, &io->addresses.list[io->address], &io->engine->config->target, true);
 }
 
+static void unix_address(const char *path, struct resolve_address *out)
+{
+    struct sockaddr_un name = { .sun_family = AF_UNIX };
+    memset(out, 0, sizeof *out);
+    memcpy(name.sun_path, path, strnlen(path, sizeof name.sun_path - 1)); /* redis_url.c has refused longer ones */
+    memcpy(&out->name, &name, sizeof name);
+    out->len = sizeof name;
+}
+
+/* A path needs nobody to be asked. */
+static enum resolved find_addresses(struct redis_io *io, char *reason, size_t reason_size)
+{
+    const struct redis_target *target = &io->engine->config->target;
+    if (!target->is_unix)
+        return resolver_ask(&io->resolver, io->addresses.list, &io->addresses.count, reason, reason_size);
+    unix_address(target->path, &io->addresses.list[0]);
+    io->addresses.count = 1;
+    return RESOLVED;
+}
+
 void redis_connect_resolve(struct redis_io *io)
 {
     char reason[96];
-    switch (redis_resolver_ask(&io->resolver, &io->addresses, reason, sizeof reason)) {
-    case REDIS_RESOLVING: return;
-    case REDIS_NOT_RESOLVED: redis_connect_lose(io, reason, WEIR_EIO); return;
-    case REDIS_RESOLVED:
+    switch (find_addresses(io, reason, sizeof reason)) {
+    case RESOLVING: return;
+    case NOT_RESOLVED: redis_connect_lose(io, reason, WEIR_EIO); return;
+    case RESOLVED:
         io->resolving = false;
         io->address = 0;
         open_link(io);

@@ -108,7 +108,7 @@ struct redis_engine {
     struct redis_slot slots[REDIS_SLOTS];
 
     struct lock address_lock;
-    struct redis_address address; /* (l) where the I/O thread has connected */
+    struct resolve_address address; /* (l) where the I/O thread has connected */
 
     struct redis_io *io;        /* (i) */
     struct redis_engine *elder; /* (c) the one of the process that this was forked from; NULL: none */

@@ -43,7 +43,13 @@ struct redis_io *redis_io_make(struct redis_engine *engine)
         free(io);
         return NULL;
     }
-    redis_resolver_init(&io->resolver, &engine->config->target);
+    const struct redis_target *target = &engine->config->target;
+    resolver_init(&io->resolver, &(struct resolve_target){
+                                     .host = target->host,
+                                     .port = target->port,
+                                     .flags = AI_ADDRCONFIG,
+                                     .most = REDIS_ADDRESSES,
+                                 });
     for (; io->spare_count < REDIS_AIR_MAX + 1; io->spare_count++) {
         io->spare[io->spare_count] = redis_flight_make(FLIGHT_ASKS);
         if (!io->spare[io->spare_count]) {
@@ -59,7 +65,7 @@ struct redis_io *redis_io_make(struct redis_engine *engine)
 void redis_io_free(struct redis_io *io)
 {
     redis_link_free(&io->link);
-    redis_resolver_destroy(&io->resolver);
+    resolver_destroy(&io->resolver);
     for (size_t i = 0; i < io->spare_count; i++)
         redis_flight_free(io->spare[i]);
     free(io);
@@ -67,11 +73,11 @@ void redis_io_free(struct redis_io *io)
 
 void redis_io_abandon(struct redis_io *io)
 {
-    int resolver_fd = redis_resolver_fd(&io->resolver);
+    const int answered_fd = resolver_fd(&io->resolver);
     if (io->link.fd >= 0)
         close(io->link.fd);
-    if (resolver_fd >= 0)
-        close(resolver_fd);
+    if (answered_fd >= 0)
+        close(answered_fd);
 }
 
 /* ---- Those who wait ---- */
@@ -380,7 +386,7 @@ static void sleep_and_step(struct redis_io *io)
     struct pollfd fds[3] = {
         { .fd = engine->wake_fd, .events = POLLIN },
         { .fd = io->link.fd, .events = redis_link_events(&io->link) },
-        { .fd = io->resolving ? redis_resolver_fd(&io->resolver) : -1, .events = POLLIN },
+        { .fd = io->resolving ? resolver_fd(&io->resolver) : -1, .events = POLLIN },
     };
     int64_t now_us = clock_monotonic_us();
     bool wakeable = idle(io, now_us);

@@ -3,16 +3,19 @@
 #define BACKENDS_REDIS_IO_H
 
 #include "backends/redis_engine.h"
-#include "backends/redis_resolve.h"
 #include "core/hash.h"
 
-#define REDIS_AIR_MAX 8 /* flights under way */
+#define REDIS_AIR_MAX 8   /* flights under way */
+#define REDIS_ADDRESSES 8 /* of a host; further ones are left out */
 
 struct redis_io {
     struct redis_engine *engine;
     struct redis_link link;
-    struct redis_resolver resolver;
-    struct redis_addresses addresses;
+    struct resolver resolver;
+    struct {
+        size_t count;
+        struct resolve_address list[REDIS_ADDRESSES];
+    } addresses;
     size_t address;       /* the one to try next */
     bool resolving;       /* the addresses are being found */
     bool linked;          /* the link was opened, and its loss has not been dealt with */

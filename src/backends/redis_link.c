@@ -117,7 +117,7 @@ static void greet(struct redis_link *link, const struct redis_target *target, bo
     }
 }
 
-void redis_link_open(struct redis_link *link, const struct redis_address *address, const struct redis_target *target,
+void redis_link_open(struct redis_link *link, const struct resolve_address *address, const struct redis_target *target,
                      bool load_scripts)
 {
     assert(link->state == REDIS_LINK_CLOSED && link->out.len == 0);

@@ -14,15 +14,8 @@
 #include "backends/redis_scripts.h"
 #include "backends/redis_url.h"
 #include "backends/redis_wire.h"
+#include "backends/resolve.h"
 #include "core/lock.h"
-
-#include <sys/socket.h>
-
-/* Where a server was found. */
-struct redis_address {
-    struct sockaddr_storage name;
-    socklen_t len;
-};
 
 enum redis_link_state { REDIS_LINK_CLOSED, REDIS_LINK_CONNECTING, REDIS_LINK_GREETING, REDIS_LINK_UP };
 
@@ -44,7 +37,7 @@ int redis_link_init(struct redis_link *link);
 void redis_link_free(struct redis_link *link);
 
 /* Begin to connect; a link that fails at once is closed again, with its reason. */
-void redis_link_open(struct redis_link *link, const struct redis_address *address, const struct redis_target *target,
+void redis_link_open(struct redis_link *link, const struct resolve_address *address, const struct redis_target *target,
                      bool load_scripts);
 
 void redis_link_close(struct redis_link *link, const char *reason);

@@ -89,7 +89,7 @@ static bool connected(struct redis_engine *engine, struct redis_slot *slot, int6
         return false;
     if (is_new) {
         lock_take(&engine->address_lock);
-        struct redis_address address = engine->address;
+        struct resolve_address address = engine->address;
         lock_give(&engine->address_lock);
         slot->generation = generation;
         redis_link_open(link, &address, &engine->config->target, false);

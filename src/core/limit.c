@@ -26,17 +26,29 @@ struct definition {
     struct weir_limit *limit;
     struct weir_policy policy;
     struct weir_plan plan, share_plan; /* the latter only for a backend of whole limits */
+    enum plan_part part;
     bool is_new;
 };
+
+/* A share that is fixed must suit the limits; one that is followed is different at any moment, and they take what comes. */
+static int plan_by_share(struct weir *limiter, const struct weir_policy *policy, struct weir_plan *plan,
+                         enum plan_part *part, struct message message) REQUIRES(limiter->mutex)
+{
+    int error = limiter->follow ? WEIR_OK : plan_make(policy, &limiter->share, plan, message);
+    if (!error)
+        *part = plan_at_share(policy, &limiter->share, plan);
+    return error;
+}
 
 static int definition_prepare(struct weir *limiter, const char *name, const struct weir_policy *policy,
                               struct definition *out, struct message message) REQUIRES(limiter->mutex)
 {
     struct definition definition = { .policy = *policy };
     const bool shared = limiter->backend->ops->shared;
-    int error = plan_make(policy, shared ? &share_whole : &limiter->share, &definition.plan, message);
-    if (!error && shared)
-        error = plan_make(policy, &limiter->share, &definition.share_plan, message);
+    int error = shared ? plan_make(policy, &share_whole, &definition.plan, message) : WEIR_OK;
+    if (!error)
+        error = plan_by_share(limiter, policy, shared ? &definition.share_plan : &definition.plan, &definition.part,
+                              message);
     if (error)
         return error;
     const int64_t reserve = lease_reserve(&limiter->leases, &definition.plan);
@@ -79,7 +91,7 @@ static void definition_drop(struct weir *limiter, struct definition *definition)
 static void definition_commit(struct weir *limiter, const struct definition *definition) REQUIRES(limiter->mutex)
 {
     definition->limit->policy = definition->policy;
-    definition->limit->part = plan_part(&definition->policy, &limiter->share);
+    definition->limit->part = definition->part;
     plan_cell_write(&definition->limit->plan, &definition->plan);
     if (limiter->backend->ops->shared)
         plan_cell_write(&definition->limit->share_plan, &definition->share_plan);
@@ -168,7 +180,7 @@ int weir_limit_info(weir_limit *limit, struct weir_limit_info *out)
     struct weir *limiter = limit->limiter;
     struct lease_rules rules = limiter->leases;
     lock_take(&limiter->mutex);
-    rules.instances = limiter->share.count;
+    rules.instances = share_instances(&limiter->share);
     lock_give(&limiter->mutex);
     struct weir_plan plan;
     plan_cell_read(&limit->plan, &plan);
