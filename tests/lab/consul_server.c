@@ -17,9 +17,14 @@ static const char *wanted_command(void)
     return command != NULL && *command != '\0' ? command : NULL;
 }
 
+bool consul_server_found(void)
+{
+    return wanted_command() != NULL || daemon_in_path("consul");
+}
+
 bool consul_server_missing(void)
 {
-    if (wanted_command() != NULL || daemon_in_path("consul"))
+    if (consul_server_found())
         return false;
     puts("*** SKIPPED: no Consul here: sh tests/servers.sh consul-1.8 gets one, for WEIR_TEST_CONSUL ***");
     return true;

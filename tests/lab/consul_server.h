@@ -27,7 +27,10 @@ struct consul_server {
 
 enum consul_server_acl { CONSUL_SERVER_OPEN, CONSUL_SERVER_ACL /* nothing without a token */ };
 
-/* Whether there is an agent to run. If not it says so on the standard output, and main() returns 77. */
+/* Whether there is an agent to run. */
+bool consul_server_found(void);
+
+/* For main() of a test: if there is none it says so on the standard output, and main() returns 77. */
 bool consul_server_missing(void);
 
 /* Start it and wait until it has a leader and knows of itself. 0, or -1 with a sentence in server->daemon.error and
