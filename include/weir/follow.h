@@ -44,12 +44,16 @@ struct weir_peer {
  *
  * - A list that is empty, or does not have this instance in it, says nothing: Consul answers so where a token is missing
  *   or an agent has started again. It counts as a failure.
- * - A smaller share is in force at once, a larger one when hold_down_us have passed in which no answer gave less. (So the
- *   shares of all instances never add up to more than the limit, as long as all know of a change within that time.)
+ * - A smaller share is in force at once, a larger one when hold_down_us have passed in which no answer gave less. (So
+ *   the shares of all instances never add up to more than the limit, as long as each is told of every change within
+ *   that time. Where changes come faster than answers, so that some are never seen, they may for a moment.)
  * - Before the first answer, and a hold-down longer, nothing is admitted, retry_after_us WEIR_NEVER; or 1/floor_instances
- *   of each limit, if that is set. weir_await_ready() waits for the end of that.
- * - After max_stale_us without an answer the share is 1/floor_instances if that is less than what was known; without it the
- *   smallest share that ever was in force after the first. It never grows for want of an answer. */
+ *   of each limit, if that is set. weir_await_ready() waits for the end of that. In hybrid mode as few permits are leased
+ *   until then as if there were floor_instances instances, or else 10,000.
+ * - After max_stale_us without an answer the share is 1/floor_instances if that is less than what was known; without it
+ *   the smallest that any answer gave. It never grows for want of an answer.
+ * - A limit whose numbers have no exact arithmetic at a share w/W is enforced at 1/ceil(W/w), or else denied here
+ *   (weir_stats.share_zeros, and a line in the log). */
 struct weir_peers {
     size_t size; /* sizeof(struct weir_peers) */
 
@@ -57,11 +61,12 @@ struct weir_peers {
     const char *dns;     /* DNS: the addresses behind this host name, one an instance, all of one weight */
     /* The caller's: write up to `room` peers to `peers` and return how many, or a negative number if that cannot be told
      * now. Called on a thread of the limiter's every poll_us, the first time soon after weir_open(); ids must stay until
-     * the next call, or until weir_close() returned. `user` is that of weir_options. */
+     * the next call, or until weir_close() returned, which waits for a call that is under way. While one lasts nothing
+     * else happens to the share, so it should not be long. `user` is that of weir_options; room is 10,000. */
     int64_t (*list)(void *user, struct weir_peer *peers, size_t room);
 
-    /* Which of them is this one: the service's id in Consul, an address as getaddrinfo() prints it, or an id of `list`.
-     * Required, but for `dns`: there without it an instance rounds its parts down. */
+    /* Which of them is this one: the service's id in Consul, an address in digits, or an id of `list`. Required, but for
+     * `dns`: there without it an instance rounds its parts down. */
     const char *id;
 
     /* Consul: register this instance under `service` and `id`, with a check that passes for ttl_us and is renewed every third
@@ -102,7 +107,7 @@ struct weir_follow_stats {
     uint64_t changes;     /* answers that changed something */
     uint64_t refused;     /* policies that were refused, and so kept what was there */
     int64_t instances;    /* peers: how many, by the last good answer */
-    int64_t rank;         /* peers: this one's place in the order of ids, from 0 */
+    int64_t rank;         /* peers: this one's place in the order of ids, from 0; -1: not known, see weir_peers.id */
     char last_error[200]; /* of the latest failure or refusal, in words; empty: there was none */
 };
 

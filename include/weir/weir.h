@@ -239,8 +239,8 @@ struct weir_options {
     const int64_t *weights; /* all weights, `instances` of them in the order of ids. Needed for the shares to add up
                              * to the last permit where weights differ; without it an instance rounds down. */
 
-    /* The same, found out while running (follow.h): of the numbers above only `weight` may then be set. Both structs are
-     * copied. */
+    /* The same, found out while running (follow.h): the numbers above must then be 0, but `weight` with peers->join. Both
+     * structs are copied. */
     const struct weir_peers *peers;   /* default none */
     const struct weir_consul *consul; /* the agent to ask, for `peers` and consul_policies; default none */
     const char *consul_policies;      /* policies in Consul's KV store, under this prefix: <prefix>/<limit> and

@@ -1,7 +1,7 @@
 /* follow_thread.h - the thread of a source that is followed: asleep until something comes, is due, or the limiter ends.
  *
- * All signals are blocked in it. Times are on CLOCK_BOOTTIME, so that what must not get too old does not do so while the
- * system sleeps. In a child of fork() there is no thread: follow_thread_end() then closes and waits for nothing.
+ * All signals are blocked in it. Times are on CLOCK_BOOTTIME, so that what must not get too old does not do so while
+ * the system sleeps. In a child of fork() there is no thread: follow_thread_end() then closes and waits for nothing.
  */
 #ifndef BACKENDS_FOLLOW_THREAD_H
 #define BACKENDS_FOLLOW_THREAD_H

@@ -1,7 +1,7 @@
 /* peers_dns.c - peers by DNS.
  *
- * A name with addresses of both families counts each of them as an instance of its own: that is a share too small, not too
- * large. All instances must be given the same answer, so the families that this host can reach are of no account.
+ * A name with addresses of both families counts each of them as an instance of its own: that is a share too small, not
+ * too large. All instances must be given the same answer, so the families that this host can reach are of no account.
  */
 #include "backends/peers_dns.h"
 

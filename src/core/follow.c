@@ -1,4 +1,4 @@
-/* follow.c - what is followed, from the sources' threads into the limiter: shares, policies, and how it goes with them. */
+/* follow.c - what is followed, from the sources' threads into the limiter: shares, policies, and how it goes. */
 #include "core/follow.h"
 
 #include "core/arith.h"
@@ -25,7 +25,8 @@ bool follow_is_asked(const struct weir_options *options)
     return options->peers || options->consul_policies || options->follow_policy_file;
 }
 
-/* In place of shares that there is no memory to copy: their least ratio, without remainders, is no more by any number. */
+/* In place of shares that there is no memory to copy: their least ratio without remainders is no more by any number.
+ */
 static struct share floors_instead(const struct share *shares)
 {
     const struct share *least = share_least(shares);
@@ -68,6 +69,7 @@ int follow_begin(struct weir *limiter, const struct weir_options *options)
             .is_on = is_on[what],
             .answered_us = -1,
             .said_us = -1,
+            .stats.rank = -1,
         };
     }
     limiter->follow = follow;
@@ -173,7 +175,7 @@ static void make_printable(char *text)
 
 static void note_error(struct followed *followed, const char *sentence)
 {
-    snprintf(followed->stats.last_error, sizeof followed->stats.last_error, "%s", sentence);
+    message_write((struct message){ followed->stats.last_error, sizeof followed->stats.last_error }, "%s", sentence);
 }
 
 void follow_failed(struct weir *limiter, enum weir_followed what, const char *format, ...)
@@ -339,8 +341,7 @@ int weir_await_ready(weir *limiter, int64_t max_wait_us)
 
 int weir_follow_read(weir *limiter, enum weir_followed what, struct weir_follow_stats *out)
 {
-    if (!limiter || !out || out->size != sizeof *out || (unsigned)what >= FOLLOWED || !limiter->follow ||
-        !limiter->follow->followed[what].is_on)
+    if (!limiter || !out || out->size != sizeof *out || (unsigned)what >= FOLLOWED || !follow_is_on(limiter, what))
         return WEIR_EINVAL;
     struct follow *follow = limiter->follow;
     const struct followed *followed = &follow->followed[what];
