@@ -1,7 +1,7 @@
 /* consul_server.h - a private Consul agent for a test or a benchmark: server and agent in one, with nothing on disk.
  *
  * The program to run is the command in the environment's WEIR_TEST_CONSUL, words parted by blanks, or else consul from
- * PATH. tests/servers.sh gets one. It ends with the thread that started it: see daemon.h.
+ * PATH, or else what tests/servers.sh has unpacked. It ends with the thread that started it: see daemon.h.
  */
 #ifndef WEIR_LAB_CONSUL_SERVER_H
 #define WEIR_LAB_CONSUL_SERVER_H
@@ -18,7 +18,7 @@ struct consul_server {
     char address[40];  /* http://127.0.0.1:<port> */
     const char *token; /* what it is asked with; NULL: none */
     char port_texts[3][8];
-    char command[512]; /* WEIR_TEST_CONSUL's words, each ended by a NUL */
+    char command[512]; /* the command's words, each ended by a NUL */
     char *words[CONSUL_SERVER_WORDS_MOST + 1];
 };
 
