@@ -39,11 +39,11 @@ static struct share floors_instead(const struct share *shares)
 }
 
 /* Returns a limit that has no arithmetic at this share, or NULL. */
-static struct weir_limit *put_into_force(struct weir *limiter) REQUIRES(limiter->follow->peers_mutex)
+static struct weir_limit *put_into_force(struct weir *limiter, struct follow *follow) REQUIRES(follow->peers_mutex)
 {
     struct share chain[PEERS_SHARES];
     struct weir_limit *unfit;
-    peers_in_force(&limiter->follow->peers, chain);
+    peers_in_force(&follow->peers, chain);
     if (limiter_put_share(limiter, chain, &unfit) == WEIR_OK)
         return unfit;
     const struct share floors = floors_instead(chain);
@@ -82,7 +82,7 @@ int follow_begin(struct weir *limiter, const struct weir_options *options)
         };
         lock_take(&follow->peers_mutex);
         peers_begin(&follow->peers, &rules);
-        put_into_force(limiter);
+        put_into_force(limiter, follow);
         lock_give(&follow->peers_mutex);
     }
     return WEIR_OK;
@@ -229,7 +229,7 @@ void follow_peers(struct weir *limiter, const struct weir_peer *peers, size_t n,
     lock_take(&follow->peers_mutex);
     const bool turns = peers_turn(&follow->peers, now_us);
     const bool changes = peers_hear(&follow->peers, &share, now_us);
-    const struct weir_limit *unfit = turns || changes ? put_into_force(limiter) : NULL;
+    const struct weir_limit *unfit = turns || changes ? put_into_force(limiter, follow) : NULL;
     const bool is_settled = peers_is_settled(&follow->peers);
     lock_give(&follow->peers_mutex);
 
@@ -257,7 +257,7 @@ void follow_peers_turn(struct weir *limiter)
     lock_take(&follow->peers_mutex);
     const bool was_stale = follow->peers.is_stale;
     const bool turns = peers_turn(&follow->peers, now_us);
-    const struct weir_limit *unfit = turns ? put_into_force(limiter) : NULL;
+    const struct weir_limit *unfit = turns ? put_into_force(limiter, follow) : NULL;
     const bool is_settled = peers_is_settled(&follow->peers);
     const bool becomes_stale = follow->peers.is_stale && !was_stale;
     struct share chain[PEERS_SHARES];
