@@ -27,17 +27,18 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define QUIET_US 20000             /* so long without an event before the file is read ... */
-#define BUSY_MOST_US 500000        /* ... but not later than this, for a folder where something happens all the time */
-#define WRITING_MOST_US 2000000    /* a writer who has done nothing for so long is not waited for */
-#define LOOK_US (2 * WEIR_SECOND)  /* between two looks without an event */
+#define QUIET_US 20000            /* so long without an event before the file is read ... */
+#define BUSY_MOST_US 500000       /* ... but not later than this, for a folder where something happens all the time */
+#define WRITING_MOST_US 2000000   /* a writer who has done nothing for so long is not waited for */
+#define LOOK_US (2 * WEIR_SECOND) /* between two looks without an event */
 
-#define EVENTS                                                                                                         \
-    (IN_CREATE | IN_MODIFY | IN_CLOSE_WRITE | IN_MOVED_FROM | IN_MOVED_TO | IN_DELETE | IN_DELETE_SELF | IN_MOVE_SELF | \
-     IN_ATTRIB)
+#define EVENTS                                                                                           \
+    (IN_CREATE | IN_MODIFY | IN_CLOSE_WRITE | IN_MOVED_FROM | IN_MOVED_TO | IN_DELETE | IN_DELETE_SELF | \
+     IN_MOVE_SELF | IN_ATTRIB)
 
 /* What tells a file from another, or from itself before it was changed; all 0: there is none. */
 struct look {
+    bool is_file; /* a pipe, say, would be waited for */
     dev_t device;
     ino_t inode;
     off_t size;
@@ -84,6 +85,7 @@ static bool look_at(const char *path, struct look *out)
     *out = (struct look){ .size = 0 };
     if (stat(path, &stat_now) != 0)
         return false;
+    out->is_file = S_ISREG(stat_now.st_mode);
     out->device = stat_now.st_dev;
     out->inode = stat_now.st_ino;
     out->size = stat_now.st_size;
@@ -118,15 +120,17 @@ static void look(struct policy_watch *watch, bool by_event)
 {
     struct look now;
     watch->first_us = 0;
-    if (!look_at(watch->path, &now)) {
-        follow_failed(watch->limiter, WEIR_FOLLOW_POLICY_FILE, "%s: %s", watch->path, strerror(errno));
+    const bool is_there = look_at(watch->path, &now);
+    if (!is_there || !now.is_file) {
+        follow_failed(watch->limiter, WEIR_FOLLOW_POLICY_FILE, "%s: %s", watch->path,
+                      is_there ? "not a file" : strerror(errno));
         watch->is_known = false;
-        watch->read = now;
+        watch->read = (struct look){ .size = 0 };
     } else if (looks_equal(&now, &watch->read)) {
         if (watch->is_known)
             follow_confirmed(watch->limiter, WEIR_FOLLOW_POLICY_FILE);
     } else if ((by_event || looks_equal(&now, &watch->seen)) && !read_file(watch, &now)) {
-        watch->first_us = watch->last_us = clock_boottime_us();
+        watch->first_us = watch->last_us = clock_boot_us();
     }
     watch->seen = now;
 }
@@ -213,7 +217,7 @@ static void *run(void *user)
 {
     struct policy_watch *watch = user;
     while (!follow_thread_ends(&watch->thread)) {
-        const int64_t now_us = clock_boottime_us();
+        const int64_t now_us = clock_boot_us();
         take_events(watch, now_us);
         if (now_us >= due_us(watch)) {
             const bool by_event = watch->first_us != 0 || watch->looked_us == 0;

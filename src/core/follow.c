@@ -289,6 +289,8 @@ void follow_policies(struct weir *limiter, enum weir_followed what, const struct
         followed->stats.refused += result.refused;
         note_error(followed, result.sentence);
         lock_give(&follow->mutex);
+        log_line(&limiter->log, WEIR_LOG_WARNING, "%s: %zu refused, the last of them: %s", names[what], result.refused,
+                 result.sentence);
     }
     note_answer(limiter, what, follow->now_us(), result.changes > 0);
 }

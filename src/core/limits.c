@@ -25,7 +25,6 @@
 
 #include "core/follow.h"
 
-#include <assert.h>
 #include <stdlib.h>
 
 /* ---- Which there are ---- */
