@@ -3,8 +3,27 @@
 
 #include "backends/consul.h"
 
+#include <curl/curl.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
+
+static atomic_int curl_inits;
+
+CURLcode __wrap_curl_global_init(long flags);
+CURLcode __real_curl_global_init(long flags);
+
+CURLcode __wrap_curl_global_init(long flags)
+{
+    curl_inits++;
+    return __real_curl_global_init(flags);
+}
+
+int stage_curl_inits(void)
+{
+    return curl_inits;
+}
 
 static void hear(void *user, enum weir_log_level level, const char *line)
 {
@@ -68,4 +87,57 @@ void stage_end(struct consul_stage *stage)
 {
     stage_stop_following(stage);
     fake_consul_stop(stage->fake);
+}
+
+void stage_assert_gap(struct consul_stage *stage, const char *target, int i, int64_t least_us)
+{
+    struct fake_asked before, after;
+    ck_assert(fake_consul_asked(stage->fake, target, i - 1, &before));
+    ck_assert(fake_consul_asked(stage->fake, target, i, &after));
+    ck_assert_int_ge(after.at_us - before.at_us, least_us);
+}
+
+void stage_test_each(Suite *suite, const char *name, const TTest *test, int n, double timeout_seconds)
+{
+    TCase *each = tcase_create(name);
+    tcase_set_timeout(each, timeout_seconds);
+    tcase_add_loop_test(each, test, 0, n);
+    suite_add_tcase(suite, each);
+}
+
+/* ---- Files ---- */
+
+void folder_make(struct folder *folder)
+{
+    const char *parent = getenv("TMPDIR");
+    snprintf(folder->dir, sizeof folder->dir, "%s/weir-consul-XXXXXX",
+             parent != NULL && *parent != '\0' ? parent : "/tmp");
+    ck_assert_ptr_nonnull(mkdtemp(folder->dir));
+}
+
+static const char *folder_path(struct folder *folder, const char *name)
+{
+    snprintf(folder->path, sizeof folder->path, "%s/%s", folder->dir, name);
+    return folder->path;
+}
+
+const char *folder_write(struct folder *folder, const char *name, const char *text)
+{
+    FILE *file = fopen(folder_path(folder, name), "w");
+    ck_assert_ptr_nonnull(file);
+    fputs(text, file);
+    ck_assert_int_eq(fclose(file), 0);
+    return folder->path;
+}
+
+int folder_shell(const char *format, const char *dir)
+{
+    char command[1024];
+    snprintf(command, sizeof command, format, dir);
+    return system(command);
+}
+
+void folder_remove(struct folder *folder)
+{
+    ck_assert_int_eq(folder_shell("rm -r '%s'", folder->dir), 0);
 }

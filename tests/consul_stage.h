@@ -2,6 +2,7 @@
 #ifndef WEIR_TESTS_CONSUL_STAGE_H
 #define WEIR_TESTS_CONSUL_STAGE_H
 
+#include "consul_json.h"
 #include "fake_consul.h"
 #include "follow_double.h"
 #include "support.h"
@@ -9,18 +10,8 @@
 #define HEALTH "/v1/health/service/api"
 #define KV "/v1/kv/weir/"
 #define REGISTER "/v1/agent/service/register"
-#define RENEW "/v1/agent/check/pass/service:a"
+#define RENEW "/v1/agent/check/pass/service%3Aa"
 #define DEREGISTER "/v1/agent/service/deregister/a"
-
-/* Answers of a real agent (1.8.7), with all that nobody reads. */
-#define INSTANCE(id, weights) \
-    "{\"Node\":{\"ID\":\"b1\",\"Node\":\"n\",\"Address\":\"10.0.0.1\",\"TaggedAddresses\":{\"lan\":\"10.0.0.1\"},\"Meta\":{}}," \
-    "\"Service\":{\"ID\":\"" id "\",\"Service\":\"api\",\"Tags\":[],\"Address\":\"\",\"Meta\":null,\"Port\":0," weights \
-    "\"EnableTagOverride\":false,\"Proxy\":{\"MeshGateway\":{},\"Expose\":{}},\"Connect\":{},\"CreateIndex\":20}," \
-    "\"Checks\":[{\"Node\":\"n\",\"CheckID\":\"serfHealth\",\"Status\":\"passing\",\"Definition\":{},\"Output\":\"\"}]}"
-#define WEIGHS(weight) "\"Weights\":{\"Passing\":" #weight ",\"Warning\":1},"
-#define ONLY_A "[" INSTANCE("a", WEIGHS(3)) "]"
-#define A_AND_B "[" INSTANCE("b", "") "," INSTANCE("a", WEIGHS(3)) "]"
 
 struct consul_stage {
     struct fake_consul *fake;
@@ -44,5 +35,25 @@ int stage_try(struct consul_stage *stage);
 /* End what was started, and then the fake. */
 void stage_end(struct consul_stage *stage);
 void stage_stop_following(struct consul_stage *stage);
+
+/* That request i of those whose target begins so came at least `least_us` after the one before. */
+void stage_assert_gap(struct consul_stage *stage, const char *target, int i, int64_t least_us);
+
+/* How often libcurl was prepared in this process. */
+int stage_curl_inits(void);
+
+/* One test for each i from 0 to n-1, in a case of its own. */
+#define suite_test_each(suite, test, n, timeout_seconds) stage_test_each(suite, #test, test, n, timeout_seconds)
+void stage_test_each(Suite *suite, const char *name, const TTest *test, int n, double timeout_seconds);
+
+/* A folder of the test's own. */
+struct folder {
+    char dir[64];
+    char path[128]; /* of what was written last */
+};
+void folder_make(struct folder *folder);
+const char *folder_write(struct folder *folder, const char *name, const char *text);
+int folder_shell(const char *format, const char *dir); /* a command in which %s is the folder */
+void folder_remove(struct folder *folder);
 
 #endif

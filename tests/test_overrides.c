@@ -97,6 +97,15 @@ START_TEST(an_override_is_of_its_limit_alone_and_leaves_the_limits_own_policy)
     struct weir_policy policy;
     must_succeed(weir_limit_policy(limit, &policy));
     ck_assert_int_eq(policy.limit, 10);
+    must_succeed(weir_limit_policy_for(limit, weir_key_text("a"), &policy));
+    ck_assert_int_eq(policy.limit, 11);
+    must_succeed(weir_limit_policy_for(limit, weir_key_text("b"), &policy));
+    ck_assert_int_eq(policy.limit, 10);
+    ck_assert_int_eq(weir_limit_policy_for(NULL, weir_key_text("a"), &policy), WEIR_EINVAL);
+    ck_assert_int_eq(weir_limit_policy_for(limit, weir_key_text("a"), NULL), WEIR_EINVAL);
+    scene.log_allowed = true;
+    ck_assert_int_eq(weir_limit_policy_for(limit, weir_key_text(""), &policy), WEIR_EINVAL);
+    scene.log_allowed = false;
     ck_assert_ptr_null(weir_limit_find(scene.limiter, "api/a"));
     define(scene.limiter, "api", 30);
     ck_assert_int_eq(size_of(limit, "a"), 11);

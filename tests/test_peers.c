@@ -14,7 +14,7 @@ enum { LIMIT_MOST = 50, HOLD_US = 1000, STALE_US = 1000000, INSTANCES_MOST = 100
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 enum { SEQUENCES = 60, COUNT_STEP = 97 };
 #else
-enum { SEQUENCES = 600, COUNT_STEP = 9 };
+enum { SEQUENCES = 400, COUNT_STEP = 9 };
 #endif
 
 static const struct peers_rules rules = { .hold_down_us = HOLD_US, .max_stale_us = STALE_US };
@@ -373,12 +373,13 @@ START_TEST(more_views_than_there_is_room_for_come_to_no_more_than_each_of_them)
         begin_settled(&peers, &rules, 1, 0);
         int64_t now_us = 2 * HOLD_US;
         for (int i = 0; i < 40; i++, now_us += chance_between(&chance, 0, 60)) {
-            const size_t n = (size_t)chance_between(&chance, 1, 60);
+            const size_t n = (size_t)chance_between(&chance, 1, draw % 3 ? 60 : 4);
             for (size_t k = 0; k < n; k++)
                 list[k].weight = draw % 2 ? 1 : chance_between(&chance, 1, 9);
-            heard[i] = share_of(n, 0);
+            const size_t rank = (size_t)chance_between(&chance, 0, (int64_t)(n < 3 ? n : 3) - 1);
+            heard[i] = share_of(n, rank);
             heard_us[i] = now_us;
-            hear(&peers, n, 0, now_us);
+            hear(&peers, n, rank, now_us);
             must(peers.count <= PEERS_VIEWS, "views are few");
             for (int64_t whole = 1; whole <= LIMIT_MOST; whole++)
                 for (int k = 0; k <= i; k++)
@@ -434,6 +435,17 @@ START_TEST(after_max_stale_the_least_of_all_answers_is_in_force_until_a_hold_dow
     ck_assert_int_eq(peers_due_us(&peers), again_us + HOLD_US);
     peers_turn(&peers, again_us + HOLD_US);
     ck_assert_int_eq(part(&peers, LIMIT_MOST), 25);
+    peers_end(&peers);
+}
+END_TEST
+
+START_TEST(after_max_stale_a_share_that_never_was_less_stays_to_the_last_permit)
+{
+    struct peers peers;
+    list_alike(3);
+    begin_settled(&peers, &rules, 3, 0);
+    ck_assert(peers_turn(&peers, STALE_US));
+    ck_assert_int_eq(part(&peers, LIMIT_MOST), 17); /* a floor of 1 in 3 would be 16 */
     peers_end(&peers);
 }
 END_TEST
@@ -745,6 +757,7 @@ int main(void)
     suite_test(suite, more_views_than_there_is_room_for_come_to_no_more_than_each_of_them, 60);
     suite_test(suite, a_first_answer_among_too_many_is_settled_once_nothing_of_before_holds, 30);
     suite_test(suite, after_max_stale_the_least_of_all_answers_is_in_force_until_a_hold_down_after_the_next, 30);
+    suite_test(suite, after_max_stale_a_share_that_never_was_less_stays_to_the_last_permit, 30);
     suite_test(suite, after_max_stale_a_floor_that_was_given_is_in_force_if_it_is_less, 30);
     suite_test(suite, no_number_ever_grows_for_want_of_an_answer, 60);
     suite_test(suite, whoever_joins_leaves_or_changes_the_parts_never_add_up_to_more_and_in_the_end_exactly, 60);

@@ -70,20 +70,21 @@ static int64_t sooner(int64_t a_us, int64_t b_us)
     return a_us < b_us ? a_us : b_us;
 }
 
-/* Give every errand its turn; when the first of them is due again. */
+/* Give every errand its turn; when the first of them is due again. The list of instances goes before the registration, which
+ * is told whether it is there, and begins after the first one: a list without this instance would be of no use. */
 static int64_t turn(struct consul *consul)
 {
     int64_t now_us = clock_boot_us(), due_us = INT64_MAX;
-    if (consul->joins) {
-        due_us = consul_register_turn(&consul->join, now_us);
-        if (consul->peers.due_us == INT64_MAX && consul_register_tried(&consul->join))
-            consul->peers.due_us = now_us;
-    }
     if (consul->has_policies)
-        due_us = sooner(due_us, consul_watch_turn(&consul->policies, now_us));
+        due_us = consul_watch_turn(&consul->policies, now_us);
     if (!consul->has_peers)
         return due_us;
     due_us = sooner(due_us, consul_watch_turn(&consul->peers, now_us));
+    if (consul->joins) {
+        due_us = sooner(due_us, consul_register_turn(&consul->join, now_us));
+        if (consul->peers.due_us == INT64_MAX && consul_register_tried(&consul->join))
+            due_us = consul->peers.due_us = now_us;
+    }
     if (now_us >= follow_peers_due_us(consul->limiter))
         follow_peers_turn(consul->limiter);
     return sooner(due_us, follow_peers_due_us(consul->limiter));
@@ -192,7 +193,7 @@ static int init_peers(struct consul *consul, const struct weir_options *options)
     };
     int error = consul_watch_init(&consul->peers, &consul->http, consul->limiter, &settings);
     if (!error && consul->joins) {
-        consul->peers.due_us = INT64_MAX; /* after the registration: a list without it would be of no use */
+        consul->peers.due_us = INT64_MAX; /* see turn() */
         error = consul_register_init(&consul->join, &consul->http, consul->limiter, &peers,
                                      options->weight ? options->weight : 1);
     }

@@ -96,27 +96,32 @@ static void ask(struct consul_register *join)
 
 static void failed(struct consul_register *join, int64_t now_us, const char *why)
 {
-    bool at_once = join->is_registered && join->pace.failures == 0;
     follow_failed(join->limiter, WEIR_FOLLOW_PEERS, "Consul at %s, %s this instance: %s",
                   join->call.http->config->where, join->is_registered ? "renewing" : "registering", why);
     join->is_registered = false;
     join->due_us = consul_pace_failed(&join->pace, now_us);
-    if (at_once)
+}
+
+static void failed_with(struct consul_register *join, int64_t now_us, long status)
+{
+    char why[96];
+    bool is_forgotten = join->is_registered && join->pace.failures == 0 && (status == 404 || status == 500);
+    snprintf(why, sizeof why, "it answers with status %ld%s", status,
+             status == 403 ? ": the token does not allow it" : "");
+    failed(join, now_us, why);
+    if (is_forgotten)
         join->due_us = now_us;
 }
 
 static void answered(struct consul_register *join, int64_t now_us)
 {
-    char why[96];
     if (join->call.status != 200) {
-        snprintf(why, sizeof why, "it answers with status %ld%s", join->call.status,
-                 join->call.status == 403 ? ": the token does not allow it" : "");
-        failed(join, now_us, why);
+        failed_with(join, now_us, join->call.status);
         return;
     }
     if (!join->is_registered && join->is_missing)
         join->missing_us = consul_pace_failed(&join->pace, now_us);
-    else if (!join->is_missing)
+    else if (join->is_registered && !join->is_missing)
         join->pace.failures = 0;
     join->is_registered = true;
     join->due_us = join->call.asked_us + join->renew_us;
@@ -170,7 +175,6 @@ void consul_register_leave(struct consul_register *join)
         consul_http_turn(join->call.http, -1, due_us);
     if (join->call.state != CONSUL_ANSWERED || join->call.status != 200)
         log_line(&join->limiter->log, WEIR_LOG_WARNING,
-                 "Consul at %s has not taken in that this instance goes: it will see "
-                 "that its check is not renewed",
+                 "Consul at %s has not taken in that this instance goes: it will see that its check is not renewed",
                  join->call.http->config->where);
 }

@@ -1,5 +1,6 @@
 /* limit.c - what a user does with limits: define them and their overrides, find them, ask what they are. */
 #include "core/limits.h"
+#include "core/verbs.h"
 
 static int define_locked(struct weir *limiter, const struct limit_name *name, const struct weir_policy *policy,
                          struct weir_limit **out, struct message message) REQUIRES(limiter->mutex)
@@ -103,6 +104,12 @@ int weir_limit_policy(weir_limit *limit, struct weir_policy *out)
     *out = limit->policy;
     lock_give(&limit->limiter->mutex);
     return WEIR_OK;
+}
+
+int weir_limit_policy_for(weir_limit *limit, struct weir_key key, struct weir_policy *out)
+{
+    int error = out ? check_arguments(limit, key, 1) : WEIR_EINVAL;
+    return error ? error : weir_limit_policy(backend_request(limit, key, 1, 0, WEIR_PEEK).limit, out);
 }
 
 int weir_limit_info(weir_limit *limit, struct weir_limit_info *out)
