@@ -618,8 +618,8 @@ START_TEST(a_thread_with_an_older_plan_leaves_both_states_under_the_newer)
 }
 END_TEST
 
-/* Of two keys that share a state for want of room one is met by a thread that has not seen the limit lowered yet, and
- * then the other by one that has: the state moves in between. */
+/* Of two keys that share a state for want of room the first request is met before the limit is lowered, the second after
+ * it: the state moves in between. */
 START_TEST(a_shared_state_that_moves_between_two_requests_of_one_step_is_found_again)
 {
     for (int form = 0; form < FORMS; form++) {
