@@ -1,4 +1,4 @@
-/* test_former.c - a limit whose policy or share changes back and forth hands out nothing twice: a key's former state. */
+/* test_former.c - a limit whose policy or share changes back and forth hands out nothing twice. */
 #include "support.h"
 
 #include "backends/memory_decide.h"
@@ -450,6 +450,29 @@ START_TEST(all_or_nothing_charges_both_states_or_neither)
 }
 END_TEST
 
+START_TEST(what_a_stand_in_owes_is_told_by_the_state_alone_and_once_paid_both_are_forgotten)
+{
+    struct scene scene;
+    scene_open(&scene, NULL);
+    weir_limit *limit = define(&scene, "limit", GREEDY, 100, "1h");
+    struct weir_backend *memory = scene.limiter->backend;
+    struct weir_backend_request request = request_of(&scene, limit, 100);
+    request.cold_since_us = scene.now_us - WEIR_HOUR; /* what is cold has drained by now */
+    ck_assert(decided(&scene, &request).allowed);
+    define(&scene, "limit", GREEDY, 50, "1h");
+    request.plan_version = plan_cell_version(&limit->plan);
+    ck_assert(!decided(&scene, &request).allowed);
+    ck_assert(has_former(&scene, limit));
+    ck_assert_int_eq(memory->ops->debt(memory, &request), 50);
+    ck_assert_int_eq(memory->ops->pay(memory, &request, 20), 30);
+    ck_assert(has_former(&scene, limit));
+    ck_assert_int_eq(memory->ops->debt(memory, &request), 30);
+    ck_assert_int_eq(memory->ops->pay(memory, &request, 30), 0);
+    ck_assert_int_eq(stats_of(&scene).keys, 0);
+    scene_close(&scene);
+}
+END_TEST
+
 /* ---- Room ---- */
 
 START_TEST(a_key_is_not_dropped_before_its_former_state_is_as_good_as_new)
@@ -701,6 +724,7 @@ int main(void)
     suite_test(suite, a_denial_and_a_peek_charge_nothing_to_the_former_state, 30);
     suite_test(suite, permits_charged_ahead_of_use_are_charged_to_the_former_state_too, 30);
     suite_test(suite, all_or_nothing_charges_both_states_or_neither, 30);
+    suite_test(suite, what_a_stand_in_owes_is_told_by_the_state_alone_and_once_paid_both_are_forgotten, 30);
     suite_test(suite, a_key_is_not_dropped_before_its_former_state_is_as_good_as_new, 30);
     suite_test(suite, idle_keys_with_a_former_state_are_collected_when_both_are_as_good_as_new, 30);
     suite_test(suite, keys_that_share_a_state_for_want_of_room_have_a_former_one_too, 30);

@@ -1,8 +1,8 @@
 /* memory_table.h - the keys of the memory backend: uthash tables in shards, each guarded by a mutex.
  *
- * A key's entry is 64 bytes, its state and the key itself, from a slab; with 16 bytes of bucket at a load of about 1
- * that makes some 120 bytes for a key of 16 bytes. The upper bits of a key's hash choose the shard, the lower 32 the
- * bucket.
+ * A key's entry is 64 bytes, its state, a former one if it has that, and the key itself, from a slab; with 16 bytes of
+ * bucket at a load of about 1 that makes some 120 bytes for a key of 16 bytes. The upper bits of a key's hash choose
+ * the shard, the lower 32 the bucket.
  *
  * Growth is decided by load alone, so that no run of keys can switch it off, and each shard grows at a load of its
  * own, so that they do not all grow at once; a shard is meant to hold about TABLE_KEYS_PER_SHARD keys at max_keys,
