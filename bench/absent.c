@@ -40,9 +40,11 @@ void bench_outage(struct bench *bench)
 {
     bench_missing(bench, "outage", why);
 }
+#endif
 
+#ifndef WEIR_TLS
 void bench_tls(struct bench *bench)
 {
-    bench_missing(bench, "tls", why);
+    bench_missing(bench, "tls", "built without it: -DWEIR_REDIS=OFF or -DWEIR_TLS=OFF");
 }
 #endif

@@ -1,11 +1,8 @@
 /* redis_url.c - reads the URL of a Redis and finds the password that goes with it. */
 #include "backends/redis_url.h"
 
-<<<<<<< HEAD
 #include "backends/redis_tls.h"
-=======
 #include "backends/secret_file.h"
->>>>>>> wt-d
 
 #include <arpa/inet.h>
 #include <errno.h>

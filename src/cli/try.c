@@ -186,13 +186,9 @@ static int decide(const struct attempt *attempt, const struct named_policy *poli
     if (attempt->json)
         print_json(&asked, attempt, &decision);
     else
-<<<<<<< HEAD
-        print_answer(policy, attempt, &decision);
+        print_answer(&asked, attempt, &decision);
     if (attempt->stats)
         print_stats(&stats);
-=======
-        print_answer(&asked, attempt, &decision);
->>>>>>> wt-d
     return decision.allowed ? EXIT_OK : EXIT_FAILED;
 }
 
