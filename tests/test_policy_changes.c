@@ -81,14 +81,12 @@ static void *ask_until_over(void *argument)
 }
 
 /* All limits of all instances, one instance after the other as it would be anywhere. */
-static void define_all(struct change_load *load, bool large)
+static void define_all(const struct change_load *load, bool large)
 {
     for (int i = 0; i < load->instances; i++)
         for (int pair = 0; pair < PAIRS; pair++) {
-            char name[16];
-            struct weir_policy policy = policy_of(large ? pairs[pair].large : pairs[pair].small);
-            snprintf(name, sizeof name, "limit-%d", pair);
-            must_succeed(weir_limit_define(load->limiters[i], name, &policy, &load->limits[i][pair]));
+            const struct weir_policy policy = policy_of(large ? pairs[pair].large : pairs[pair].small);
+            must_succeed(weir_limit_define(load->limiters[i], weir_limit_name(load->limits[i][pair]), &policy, NULL));
         }
 }
 
@@ -150,11 +148,16 @@ static void change_under_load(const struct weir_options *options, int instances)
     int64_t over_max[PAIRS];
     char report[PAIRS * 160] = "";
     bool good = true;
-    for (int i = 0; i < instances; i++)
+    for (int i = 0; i < instances; i++) {
         load.limiters[i] = limiter_of(options);
+        for (int pair = 0; pair < PAIRS; pair++) {
+            char name[16];
+            snprintf(name, sizeof name, "limit-%d", pair);
+            load.limits[i][pair] = limit_of(load.limiters[i], name, pairs[pair].small);
+        }
+    }
     for (int asker = 0; asker < ASKERS; asker++)
         must((load.admitted[asker] = calloc(ADMITS_MOST, sizeof *load.admitted[asker])) != NULL, "memory");
-    define_all(&load, false);
     for (int pair = 0; pair < PAIRS; pair++)
         over_max[pair] = over_max_of(load.limits[0][pair]);
     define_all(&load, true);
