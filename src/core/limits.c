@@ -228,8 +228,7 @@ static enum plan_part plans_make(const struct weir *limiter, const struct weir_p
 int limits_check(const struct weir *limiter, const struct weir_policy *policy, struct message message)
 {
     struct weir_plan plan;
-    return follow_is_on(limiter, WEIR_FOLLOW_PEERS) ? WEIR_OK
-                                                    : plan_make(policy, &limiter->share, &plan, message);
+    return follow_is_on(limiter, WEIR_FOLLOW_PEERS) ? WEIR_OK : plan_make(policy, &limiter->share, &plan, message);
 }
 
 /* Under the next version: made anew, or as they are. */
