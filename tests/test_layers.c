@@ -311,32 +311,30 @@ START_TEST(overrides_in_a_file_are_loaded_whole_or_not_at_all)
 }
 END_TEST
 
-START_TEST(the_file_of_a_limiter_that_follows_it_is_a_layer_above_code)
+START_TEST(a_file_that_is_followed_is_a_layer_above_code_from_the_first)
 {
-    struct weir_options options = WEIR_OPTIONS_INIT;
-    struct file file = file_of("api = fixed_window limit=20 period=365d\napi/a = fixed_window limit=21 period=365d\n"
-                               "later/a = fixed_window limit=22 period=365d\n");
+    static const char text[] = "api = fixed_window limit=20 period=365d\napi/a = fixed_window limit=21 period=365d\n"
+                               "later/a = fixed_window limit=22 period=365d\n";
     const struct policy_entry entries[] = { entry_of("api", NULL, 20), entry_of("api", "a", 21),
                                             entry_of("later", "a", 22) };
+    struct file file = file_of(text);
+    char sentence[300] = "";
     struct scene scene;
-    options.policy_file = file.path;
-    options.follow_policy_file = true;
-    scene_open(&scene, &options);
+    scene_open(&scene, NULL);
+    must_succeed(limits_load(scene.limiter, file.path, LAYER_FILE, (struct message){ sentence, sizeof sentence }));
     define(scene.limiter, "api", 10);
     ck_assert_int_eq(size_of(scene.limiter, "b"), 20);
+    define(scene.limiter, "later", 30);
+    ck_assert_int_eq(peeked(weir_limit_find(scene.limiter, "later"), "a", 1).limit, 22);
     ck_assert_uint_eq(apply(scene.limiter, WEIR_FOLLOW_POLICY_FILE, entries, 3).changes, 0);
     ck_assert_uint_eq(apply(scene.limiter, WEIR_FOLLOW_POLICY_FILE, NULL, 0).changes, 3);
     ck_assert_int_eq(size_of(scene.limiter, "a"), 10);
     scene_close(&scene);
 
-    options.follow_policy_file = false;
-    options.policy_file = file.path;
-    struct weir_options read = options;
-    weir *limiter = NULL;
-    scene_init(&scene, &read);
-    scene.log_allowed = true;
-    ck_assert_int_eq(weir_open(&read, &limiter), WEIR_EINVAL); /* "later" is nobody's */
-    ck_assert_msg(strstr(scene.last_line, ":3: there is no limit \"later\"") != NULL, "%s", scene.last_line);
+    scene_open(&scene, NULL);
+    ck_assert_int_eq(weir_limits_load(scene.limiter, file.path, sentence, sizeof sentence), WEIR_EINVAL);
+    ck_assert_msg(strstr(sentence, ":3: there is no limit \"later\" to override") != NULL, "%s", sentence);
+    scene_close(&scene);
     unlink(file.path);
 }
 END_TEST
@@ -352,6 +350,6 @@ int main(void)
     suite_test(suite, the_sentence_says_what_is_wrong_and_where, 10);
     suite_test(suite, a_layer_with_one_limit_too_many_has_the_others, 60);
     suite_test(suite, overrides_in_a_file_are_loaded_whole_or_not_at_all, 10);
-    suite_test(suite, the_file_of_a_limiter_that_follows_it_is_a_layer_above_code, 10);
+    suite_test(suite, a_file_that_is_followed_is_a_layer_above_code_from_the_first, 10);
     return suite_run(suite);
 }

@@ -444,6 +444,32 @@ START_TEST(a_submitted_request_is_decided_by_the_override_and_told_of_its_own_li
 }
 END_TEST
 
+START_TEST(keys_that_find_no_room_share_a_state_with_those_of_the_same_override)
+{
+    struct weir_options options = WEIR_OPTIONS_INIT;
+    struct scene scene;
+    options.max_keys = 1;
+    options.on_full = WEIR_FULL_SHARE;
+    scene_open(&scene, &options);
+    define(scene.limiter, "api", 10);
+    weir_limit *limit = weir_limit_find(scene.limiter, "api");
+    define(scene.limiter, "api/gold-*", 100);
+    ck_assert_int_eq(taken(limit, "first", 1).source, WEIR_BY_MEMORY);
+    ck_assert_int_eq(taken(limit, "gold-1", 30).source, WEIR_BY_FULL);
+    ck_assert_int_eq(taken(limit, "gold-2", 30).remaining, 40);
+    ck_assert_int_eq(taken(limit, "lead-1", 6).remaining, 4);
+    ck_assert(!taken(limit, "lead-2", 6).allowed);
+    const struct weir_request requests[] = { { limit, weir_key_text("gold-3"), 30, 0 },
+                                             { limit, weir_key_text("lead-3"), 3, 0 } };
+    struct weir_decision decision;
+    must_succeed(weir_try_all(scene.limiter, requests, 2, &decision));
+    ck_assert(decision.allowed);
+    ck_assert_int_eq(taken(limit, "gold-4", 1).remaining, 9);
+    ck_assert_int_eq(taken(limit, "lead-4", 1).remaining, 0);
+    scene_close(&scene);
+}
+END_TEST
+
 /* ---- Shares ---- */
 
 START_TEST(an_override_is_shared_out_like_its_limit)
@@ -657,6 +683,7 @@ int main(void)
     suite_test(suite, of_two_overrides_alike_one_may_end_and_its_key_goes_back_to_the_limit, 10);
     suite_test(suite, every_verb_goes_by_the_override, 10);
     suite_test(suite, a_submitted_request_is_decided_by_the_override_and_told_of_its_own_limit, 10);
+    suite_test(suite, keys_that_find_no_room_share_a_state_with_those_of_the_same_override, 10);
     suite_test(suite, an_override_is_shared_out_like_its_limit, 10);
     suite_test(suite, a_thread_that_is_late_undoes_no_newer_plan_of_any_key, 60);
     suite_test(suite, readers_go_on_while_overrides_come_and_go, 60);

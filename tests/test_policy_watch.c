@@ -24,8 +24,7 @@ struct stage {
     weir *limiter;
     weir_limit *limit; /* "api" */
     pthread_mutex_t mutex;
-    int lines;
-    char last_line[512];
+    char last_line[512]; /* under the mutex */
 };
 
 static void note_line(void *user, enum weir_log_level level, const char *line)
@@ -33,7 +32,6 @@ static void note_line(void *user, enum weir_log_level level, const char *line)
     struct stage *stage = user;
     (void)level;
     pthread_mutex_lock(&stage->mutex);
-    stage->lines++;
     snprintf(stage->last_line, sizeof stage->last_line, "%s", line);
     pthread_mutex_unlock(&stage->mutex);
 }
@@ -137,6 +135,20 @@ static void await_failure(struct stage *stage, uint64_t before, const char *sent
     const struct weir_follow_stats stats = stats_of(stage);
     ck_assert_uint_gt(stats.failures, before);
     ck_assert_msg(strstr(stats.last_error, sentence) != NULL, "%s", stats.last_error);
+}
+
+/* The log's last line has this in it. */
+static void await_line(struct stage *stage, const char *text)
+{
+    bool has = false;
+    for (int i = 0; i < PATIENCE && !has; i++) {
+        if (i > 0)
+            a_moment();
+        pthread_mutex_lock(&stage->mutex);
+        has = strstr(stage->last_line, text) != NULL;
+        pthread_mutex_unlock(&stage->mutex);
+    }
+    must(has, text);
 }
 
 /* ---- Ways to change a file ---- */
@@ -305,7 +317,7 @@ START_TEST(a_bad_line_keeps_all_that_was_there)
     await_failure(&stage, 0, "limits.conf:3: column 1: pattern \"x...\": byte 2 must be written %20");
     await_size(&stage, 20);
     ck_assert_ptr_null(weir_limit_find(stage.limiter, "other"));
-    ck_assert_msg(strstr(stage.last_line, "limits.conf:3:") != NULL, "%s", stage.last_line);
+    await_line(&stage, "limits.conf:3:");
     write_size(stage.path, 21);
     await_size(&stage, 21);
     ck_assert_uint_eq(stats_of(&stage).failures, 1);
@@ -345,13 +357,25 @@ START_TEST(what_is_no_file_is_a_failure_and_not_read)
 }
 END_TEST
 
+START_TEST(a_file_may_have_policies_for_keys_of_limits_that_code_defines_later)
+{
+    struct stage stage;
+    stage_make(&stage);
+    write_file(stage.path, "api/gold = fixed_window limit=200 period=1h\n");
+    must_succeed(stage_open(&stage));
+    ck_assert_int_eq(size_of(&stage, "key"), 10);
+    ck_assert_int_eq(size_of(&stage, "gold"), 200);
+    stage_close(&stage);
+}
+END_TEST
+
 START_TEST(a_file_that_is_bad_at_open_is_an_error_of_open)
 {
     struct stage stage;
     stage_make(&stage);
     write_file(stage.path, "api = leaky\n");
     ck_assert_int_eq(stage_open(&stage), WEIR_EINVAL);
-    ck_assert_msg(strstr(stage.last_line, "limits.conf:1:") != NULL, "%s", stage.last_line);
+    await_line(&stage, "limits.conf:1:");
     ck_assert_ptr_null(stage.limiter);
     ck_assert_int_eq(unlink(stage.path), 0);
     ck_assert_int_eq(stage_open(&stage), WEIR_EIO);
@@ -379,8 +403,7 @@ START_TEST(where_there_is_no_inotify_the_file_is_looked_at_now_and_then)
     struct stage stage;
     inotify_fails = true;
     begin(&stage);
-    ck_assert_msg(strstr(stage.last_line, "only looked at every other second: inotify: Too many open files") != NULL,
-                  "%s", stage.last_line);
+    await_line(&stage, "only looked at every other second: inotify: Too many open files");
     write_size(stage.path, 21);
     await_size(&stage, 21);
     stage_close(&stage);
@@ -452,6 +475,7 @@ int main(void)
     suite_test(suite, a_bad_line_keeps_all_that_was_there, 60);
     suite_test(suite, what_the_file_no_longer_has_falls_back_to_code, 60);
     suite_test(suite, what_is_no_file_is_a_failure_and_not_read, 60);
+    suite_test(suite, a_file_may_have_policies_for_keys_of_limits_that_code_defines_later, 60);
     suite_test(suite, a_file_that_is_bad_at_open_is_an_error_of_open, 60);
     suite_test(suite, where_there_is_no_inotify_the_file_is_looked_at_now_and_then, 60);
     suite_test(suite, an_unchanged_file_is_confirmed_and_stays_young, 60);

@@ -10,7 +10,6 @@ struct remark {
 };
 
 struct application {
-    struct weir *limiter;
     enum layer layer;
     struct layers_result *out;
     struct remark kept;    /* limits that nobody defines any more */
@@ -45,10 +44,9 @@ static int check_policy(const struct weir *limiter, const struct policy_entry *e
 }
 
 /* Where an entry is refused, what is there under its name stays: it is listed all the same. */
-static int apply_entry(struct application *application, const struct policy_entry *entry, struct message message)
-    REQUIRES(application->limiter->mutex)
+static int apply_entry(struct weir *limiter, struct application *application, const struct policy_entry *entry,
+                       struct message message) REQUIRES(limiter->mutex)
 {
-    struct weir *limiter = application->limiter;
     struct limit_name name;
     int error = limit_name_make(entry->name, entry->pattern, &name, message);
     if (error)
@@ -75,8 +73,8 @@ static int apply_entry(struct application *application, const struct policy_entr
 /* ---- What is not listed any more ---- */
 
 /* A policy below, which was made under another share, may have no arithmetic now: then what is in force stays there. */
-static void drop_unlisted(struct application *application, struct weir_limit *target)
-    REQUIRES(application->limiter->mutex)
+static void drop_unlisted(const struct weir *limiter, struct application *application, struct weir_limit *target)
+    REQUIRES(limiter->mutex)
 {
     const enum layer layer = application->layer;
     char text[LOG_LINE_SIZE - WEIR_MAX_NAME_LEN - 32] = "";
@@ -85,7 +83,7 @@ static void drop_unlisted(struct application *application, struct weir_limit *ta
         return;
     }
     const struct weir_policy *below = target_without(target, layer);
-    if (below && limits_check(application->limiter, below, (struct message){ text, sizeof text }) != WEIR_OK) {
+    if (below && limits_check(limiter, below, (struct message){ text, sizeof text }) != WEIR_OK) {
         refuse(application, target->name, text);
         return;
     }
@@ -96,22 +94,22 @@ static void drop_unlisted(struct application *application, struct weir_limit *ta
 }
 
 /* Each target in turn: first all that is not listed any more, then all that has changed. */
-static void finish(struct application *application) REQUIRES(application->limiter->mutex)
+static void finish(struct weir *limiter, struct application *application) REQUIRES(limiter->mutex)
 {
     struct weir_limit *limit, *next;
-    HASH_ITER(hh, application->limiter->limits, limit, next) {
+    HASH_ITER(hh, limiter->limits, limit, next) {
         const struct overrides *overrides = atomic_load_explicit(&limit->overrides, memory_order_relaxed);
         const size_t count = overrides ? overrides->count : 0;
         bool waits = false;
-        drop_unlisted(application, limit);
+        drop_unlisted(limiter, application, limit);
         for (size_t i = 0; i < count; i++) {
             struct weir_limit *target = overrides->all[i]->limit;
-            drop_unlisted(application, target);
+            drop_unlisted(limiter, application, target);
             waits = waits || target->is_changed;
         }
         for (size_t i = 0; i < count; i++)
-            target_commit(overrides->all[i]->limit);
-        target_commit(limit);
+            target_commit(limiter, overrides->all[i]->limit);
+        target_commit(limiter, limit);
         if (waits && !limit->is_defined)
             remark_on(&application->waiting, limit);
     }
@@ -122,19 +120,18 @@ int layers_apply(struct weir *limiter, enum weir_followed what, const struct pol
 {
     char text[LOG_LINE_SIZE] = "";
     struct application application = {
-        .limiter = limiter,
         .layer = what == WEIR_FOLLOW_CONSUL_POLICIES ? LAYER_CONSUL : LAYER_FILE,
         .out = out,
     };
     *out = (struct layers_result){ .changes = 0 };
     lock_take(&limiter->mutex);
     for (size_t i = 0; i < n; i++) {
-        int error = apply_entry(&application, &entries[i], (struct message){ text, sizeof text });
+        int error = apply_entry(limiter, &application, &entries[i], (struct message){ text, sizeof text });
         if (error)
             refuse(&application, entries[i].where, text);
         application.lacks_memory = application.lacks_memory || error == WEIR_ENOMEM;
     }
-    finish(&application);
+    finish(limiter, &application);
     lock_give(&limiter->mutex);
     if (application.kept.count > 0)
         log_line(&limiter->log, WEIR_LOG_WARNING,

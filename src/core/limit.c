@@ -20,7 +20,7 @@ static int define_locked(struct weir *limiter, const struct limit_name *name, co
         return error;
     if (target) { /* else what is to end is not there */
         target_set(target, LAYER_CODE, policy);
-        target_commit(target);
+        target_commit(limiter, target);
         limit = target->of;
     }
     *out = limit;

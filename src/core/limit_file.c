@@ -19,7 +19,7 @@ static int prepare(struct weir *limiter, const struct policy_entry *entry, struc
 }
 
 /* What the file itself defines may stand after its overrides. */
-static int check_override(const struct weir_limit *target, struct message message) REQUIRES(target->limiter->mutex)
+static int check_override(const struct weir_limit *target, struct message message)
 {
     const struct weir_limit *limit = target->of;
     if (limit->is_defined || limit->is_listed)
@@ -53,7 +53,7 @@ static int define_all(struct weir *limiter, const struct policy_list *list, enum
     for (size_t i = 0; i < list->count; i++)
         target_set(targets[i], layer, &list->entries[i].policy);
     for (size_t i = 0; i < list->count; i++)
-        target_commit(targets[i]);
+        target_commit(limiter, targets[i]);
     return WEIR_OK;
 }
 

@@ -141,11 +141,11 @@ static struct override *override_make(struct weir_limit *limit, const struct pat
 }
 
 /* Not in force, and never taken away again. */
-static int add_override(struct weir_limit *limit, const struct pattern *pattern, struct weir_limit **out,
-                        struct message message) REQUIRES(limit->limiter->mutex)
+static int add_override(struct weir *limiter, struct weir_limit *limit, const struct pattern *pattern,
+                        struct weir_limit **out, struct message message) REQUIRES(limiter->mutex)
 {
     struct overrides *overrides = overrides_of(limit);
-    if (limit->limiter->pattern_count >= WEIR_MAX_LIMITS) {
+    if (limiter->pattern_count >= WEIR_MAX_LIMITS) {
         message_write(message, "%d patterns have been overridden already", WEIR_MAX_LIMITS);
         return WEIR_EFULL;
     }
@@ -161,7 +161,7 @@ static int add_override(struct weir_limit *limit, const struct pattern *pattern,
     if (!added)
         return refuse_memory(message);
     overrides_add(overrides, added);
-    limit->limiter->pattern_count++;
+    limiter->pattern_count++;
     *out = added->limit;
     return WEIR_OK;
 }
@@ -180,7 +180,7 @@ int limits_get(struct weir *limiter, const struct limit_name *name, struct weir_
         *out = override;
         return WEIR_OK;
     }
-    return add_override(limit, &name->pattern, out, message);
+    return add_override(limiter, limit, &name->pattern, out, message);
 }
 
 /* The latest first, so that ids stay dense. */
@@ -232,9 +232,8 @@ int limits_check(const struct weir *limiter, const struct weir_policy *policy, s
 }
 
 /* Under the next version: made anew, or as they are. */
-static void write_plans(struct weir_limit *target) REQUIRES(target->limiter->mutex)
+static void write_plans(const struct weir *limiter, struct weir_limit *target) REQUIRES(limiter->mutex)
 {
-    struct weir *limiter = target->limiter;
     const bool shared = limiter->backend->ops->shared;
     struct plans plans;
     if (target->is_changed) {
@@ -270,7 +269,7 @@ const struct weir_policy *target_without(const struct weir_limit *target, enum l
     return top < 0 ? NULL : &target->layers.policies[top];
 }
 
-static bool is_in_force(const struct weir_limit *target) REQUIRES(target->limiter->mutex)
+static bool is_in_force(const struct weir_limit *target)
 {
     return target->override ? atomic_load_explicit(&target->override->in_force, memory_order_relaxed)
                             : target->is_defined;
@@ -310,7 +309,7 @@ static bool is_wanted(const struct override *override)
     return top_layer(&override->limit->layers, LAYERS, -1) >= 0;
 }
 
-static void write_all(struct weir_limit *limit) REQUIRES(limit->limiter->mutex)
+static void write_all(const struct weir *limiter, struct weir_limit *limit) REQUIRES(limiter->mutex)
 {
     const struct overrides *overrides = overrides_of(limit);
     const size_t count = overrides ? overrides->count : 0;
@@ -318,36 +317,36 @@ static void write_all(struct weir_limit *limit) REQUIRES(limit->limiter->mutex)
         if (!is_wanted(overrides->all[i]))
             set_in_force(overrides->all[i], false);
     if (limit->is_defined || limit->is_changed) {
-        write_plans(limit);
+        write_plans(limiter, limit);
         limit->is_defined = true;
     }
     for (size_t i = 0; i < count; i++)
         if (is_wanted(overrides->all[i]))
-            write_plans(overrides->all[i]->limit);
+            write_plans(limiter, overrides->all[i]->limit);
     for (size_t i = 0; i < count; i++)
         if (is_wanted(overrides->all[i]))
             set_in_force(overrides->all[i], true);
     limit->is_dirty = false;
 }
 
-void target_commit(struct weir_limit *target)
+void target_commit(struct weir *limiter, struct weir_limit *target)
 {
     if (target->of->is_dirty) {
-        write_all(target->of);
+        write_all(limiter, target->of);
     } else if (target->is_changed) {
-        write_plans(target);
+        write_plans(limiter, target);
         set_in_force(target->override, true);
     }
 }
 
 /* ---- Shares ---- */
 
-static bool write_at_share(struct weir_limit *target) REQUIRES(target->limiter->mutex)
+static bool write_at_share(const struct weir *limiter, struct weir_limit *target) REQUIRES(limiter->mutex)
 {
     struct plan_cell *cell = limit_plan(target, true);
     struct weir_plan plan, old;
     plan_cell_read(cell, &old);
-    target->part = plan_at_share(&target->policy, &target->limiter->share, &plan);
+    target->part = plan_at_share(&target->policy, &limiter->share, &plan);
     plan_cell_write(cell, &plan, ++target->of->version);
     return old.fingerprint != plan.fingerprint;
 }
@@ -365,7 +364,7 @@ bool limits_at_share(struct weir *limiter, struct weir_limit **unfit)
             struct weir_limit *target = i == 0 ? limit : overrides->all[i - 1]->limit;
             if (!is_in_force(target))
                 continue;
-            changes = write_at_share(target) || changes;
+            changes = write_at_share(limiter, target) || changes;
             if (target->part == PLAN_PART_UNFIT)
                 *unfit = target;
         }

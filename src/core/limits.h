@@ -5,7 +5,7 @@
 #include "core/limiter.h"
 
 /* Below, a target is a limit or an override of one. A change is made in two steps: what may fail is found out and
- * reserved for all targets first, then layers are set and committed, all under one holding of the mutex. */
+ * reserved for all targets first, then layers are set and committed, all under one holding of the limiter's mutex. */
 
 /* The target of that name, or NULL. */
 struct weir_limit *limits_find(const struct weir *limiter, const struct limit_name *name) REQUIRES(limiter->mutex);
@@ -25,15 +25,13 @@ int limits_check(const struct weir *limiter, const struct weir_policy *policy, s
     REQUIRES(limiter->mutex);
 
 /* What would be in force if the layer were empty; NULL: nothing would. */
-const struct weir_policy *target_without(const struct weir_limit *target, enum layer layer)
-    REQUIRES(target->limiter->mutex);
+const struct weir_policy *target_without(const struct weir_limit *target, enum layer layer);
 
 /* Put a policy that has been checked into a layer; NULL: empty it. */
-void target_set(struct weir_limit *target, enum layer layer, const struct weir_policy *policy)
-    REQUIRES(target->limiter->mutex);
+void target_set(struct weir_limit *target, enum layer layer, const struct weir_policy *policy);
 
 /* Put what target_set() has changed of the limit into force: its own policy and those of all its overrides. */
-void target_commit(struct weir_limit *target) REQUIRES(target->limiter->mutex);
+void target_commit(struct weir *limiter, struct weir_limit *target) REQUIRES(limiter->mutex);
 
 /* Plans for all limits and overrides at the share that is the limiter's now. Whether any is another than before; *unfit:
  * one that is enforced at nothing for want of exact arithmetic, or NULL. */
