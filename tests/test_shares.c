@@ -375,7 +375,7 @@ START_TEST(a_share_smaller_than_what_was_used_denies)
         ck_assert(!taken(limit, "key", 1).allowed);
         ck_assert(taken(limit, "other", 50).allowed);
         ck_assert(!taken(limit, "other", 1).allowed);
-        /* Back at the whole, what fitted the half is used at least: what was above it is forgotten at most. */
+        /* Back at the whole, what was used is used still, also what the half could not hold. */
         must_succeed(limiter_set_share(scene.limiter, &share_whole));
         ck_assert_int_eq(peeked(limit, "key", 1).remaining, 20);
         ck_assert_int_eq(peeked(limit, "other", 1).remaining, 50);
