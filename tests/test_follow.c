@@ -23,6 +23,14 @@ void *__wrap_malloc(size_t size)
     return mallocs_left-- > 0 ? __real_malloc(size) : NULL;
 }
 
+void *__real_calloc(size_t count, size_t size);
+void *__wrap_calloc(size_t count, size_t size);
+
+void *__wrap_calloc(size_t count, size_t size)
+{
+    return mallocs_left-- > 0 ? __real_calloc(count, size) : NULL;
+}
+
 /* ---- A limiter whose source is the test, on a time in hand ---- */
 
 enum { HOLD_US = 2000000, STALE_US = 300000000, POLL_US = 100000 };
@@ -632,6 +640,30 @@ START_TEST(a_function_of_the_callers_tells_who_is_there)
 }
 END_TEST
 
+START_TEST(an_open_without_memory_is_refused_and_leaves_nothing_behind) /* or LeakSanitizer knows */
+{
+    struct answer answer = { .n = 2 };
+    for (int by_dns = 0; by_dns < 2; by_dns++) {
+        struct weir_options options = WEIR_OPTIONS_INIT;
+        struct weir_peers peers = { .size = sizeof peers, .id = "127.0.0.1" };
+        peers.dns = by_dns ? "127.0.0.1" : NULL;
+        peers.list = by_dns ? NULL : list_by_answer;
+        options.peers = &peers;
+        options.user = &answer;
+        weir *limiter = NULL;
+        int64_t left = 0;
+        for (int error = WEIR_ENOMEM; error; left++) {
+            mallocs_left = left;
+            error = weir_open(&options, &limiter);
+            mallocs_left = INT64_MAX;
+            ck_assert(error == WEIR_OK || (error == WEIR_ENOMEM && !limiter));
+        }
+        ck_assert_int_gt(left, 3);
+        weir_close(limiter);
+    }
+}
+END_TEST
+
 START_TEST(a_child_of_fork_follows_nothing_and_its_share_stays)
 {
     struct answer answer = { .n = 2 };
@@ -965,6 +997,7 @@ int main(void)
     suite_test(suite, policies_that_are_followed_are_waited_for_as_well_and_their_refusals_are_told, 30);
     suite_test(suite, closing_wakes_who_waits_to_be_ready, 60);
     suite_test(suite, a_function_of_the_callers_tells_who_is_there, 60);
+    suite_test(suite, an_open_without_memory_is_refused_and_leaves_nothing_behind, 60);
     suite_test(suite, a_child_of_fork_follows_nothing_and_its_share_stays, 60);
     suite_test(suite, many_are_opened_forked_and_closed_while_they_are_told, 60);
     suite_test(suite, shares_come_into_force_in_the_order_in_which_they_are_told_by_any_thread, 60);

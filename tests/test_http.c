@@ -361,6 +361,25 @@ START_TEST(every_name_that_a_limit_may_have_is_told_as_it_is)
 }
 END_TEST
 
+START_TEST(a_key_with_an_override_is_told_of_its_own_policy)
+{
+    struct scene scene;
+    struct weir_http_field field;
+    scene_open(&scene, NULL);
+    weir_limit *limit = scene_define_text(&scene, "api", "token_bucket limit=100 period=1s");
+    scene_define_text(&scene, "api/10.0.*", "token_bucket limit=7 period=1m");
+    struct weir_request request = { .limit = limit, .key = weir_key_text("10.0.0.1"), .cost = 1 };
+    struct weir_decision decision = taken(limit, "10.0.0.1", 1);
+    ck_assert_int_eq(weir_http_fields(&request, &decision, WEIR_HTTP_RATELIMIT_POLICY, &field, 1), 1);
+    ck_assert_str_eq(field.value, "\"api\";q=7;w=60");
+    request.key = weir_key_text("10.1.0.1");
+    decision = taken(limit, "10.1.0.1", 1);
+    ck_assert_int_eq(weir_http_fields(&request, &decision, WEIR_HTTP_RATELIMIT_POLICY, &field, 1), 1);
+    ck_assert_str_eq(field.value, "\"api\";q=100;w=1");
+    scene_close(&scene);
+}
+END_TEST
+
 START_TEST(the_longest_values_are_whole)
 {
     struct weir_policy policy = { .limit = WEIR_MAX_PERMITS,
@@ -581,6 +600,7 @@ int main(void)
     suite_test(suite, a_decision_in_place_of_the_backend_is_told_as_any_other, 30);
     suite_test(suite, a_policy_that_is_defined_anew_is_told_anew, 30);
     suite_test(suite, every_name_that_a_limit_may_have_is_told_as_it_is, 30);
+    suite_test(suite, a_key_with_an_override_is_told_of_its_own_policy, 30);
     suite_test(suite, the_longest_values_are_whole, 30);
     suite_test(suite, who_waits_for_retry_after_is_admitted_and_a_second_earlier_is_not, 60);
     suite_test(suite, who_goes_by_the_policy_never_goes_faster_than_the_rate, 60);

@@ -54,7 +54,7 @@ static int64_t window_us(const struct weir_policy *policy, int64_t permits)
 static int tell_policy(const struct weir_request *request, struct told *told)
 {
     struct weir_policy policy;
-    int error = weir_limit_policy(request->limit, &policy);
+    int error = weir_limit_policy_for(request->limit, request->key, &policy);
     if (error)
         return error;
     told->q = plan_size(&policy, &share_whole);
