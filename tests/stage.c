@@ -128,7 +128,7 @@ struct weir_backend_request stage_request(const struct stage *stage, const char 
         .hash = siphash13(&stage->limit->secret, key, strlen(key)),
         .cost = cost,
         .now_us = WEIR_OWN_CLOCK,
-        .plan_version = 1,
+        .plan_version = plan_cell_version(&stage->limit->plan),
         .cold_since_us = -1,
         .verb = WEIR_TAKE,
     };

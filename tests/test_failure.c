@@ -138,7 +138,7 @@ START_TEST(a_new_share_is_the_fallbacks_alone_where_all_count_together)
     stage_open(&stage, NULL, true);
     atomic_store(&stage.fake.answer, WEIR_EIO);
     ck_assert_int_eq(taken(stage.limit, "a", 1).limit, 10);
-    ck_assert_uint_eq(stage.fake.last.plan_version, 1);
+    const uint64_t version = stage.fake.last.plan_version;
     stage.scene.now_us += ten_us;
     ck_assert_int_eq(taken(stage.limit, "a", 8).remaining, 2);
 
@@ -147,14 +147,14 @@ START_TEST(a_new_share_is_the_fallbacks_alone_where_all_count_together)
     ck_assert_int_eq(decision.limit, 5);
     ck_assert(!decision.allowed && decision.remaining == 0);
     ck_assert_int_eq(stage.fake.last_plan.size, 10);
-    ck_assert_uint_eq(stage.fake.last.plan_version, 1);
+    ck_assert_uint_eq(stage.fake.last.plan_version, version);
     ck_assert_int_eq(stats_now(stage.scene.limiter).share_total, 2);
 
     must_succeed(weir_limit_define(stage.scene.limiter, "limit",
                                    &(struct weir_policy){ .limit = 8, .period_us = ten_us }, NULL));
     ck_assert_int_eq(taken(stage.limit, "b", 1).limit, 4);
     ck_assert_int_eq(stage.fake.last_plan.size, 8);
-    ck_assert_uint_eq(stage.fake.last.plan_version, 2);
+    ck_assert_uint_gt(stage.fake.last.plan_version, version);
     scene_close(&stage.scene);
 }
 END_TEST

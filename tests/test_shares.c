@@ -395,8 +395,7 @@ START_TEST(a_limit_without_arithmetic_at_a_share_is_denied_and_told_of_and_the_o
     scene.log_allowed = true;
     must_succeed(limiter_set_share(scene.limiter, &tiny));
     ck_assert_int_eq(scene.log_lines, 1);
-    ck_assert_str_eq(scene.last_line,
-                     "limit hard has no exact arithmetic at this instance's share: it is denied here");
+    ck_assert_str_eq(scene.last_line, "limit hard has no exact arithmetic at this instance's share: it is denied here");
     ck_assert_int_eq(peeked(easy, "key", 1).limit, 0);
     struct weir_decision denied = taken(hard, "key", 1);
     ck_assert(!denied.allowed && denied.limit == 0 && denied.remaining == 0 && denied.retry_after_us == WEIR_NEVER);

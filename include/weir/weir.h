@@ -239,8 +239,8 @@ struct weir_options {
     const int64_t *weights; /* all weights, `instances` of them in the order of ids. Needed for the shares to add up
                              * to the last permit where weights differ; without it an instance rounds down. */
 
-    /* The same, found out while running (follow.h): of the numbers above only `weight` may then be set. Both structs are
-     * copied. */
+    /* The same, found out while running (follow.h): the numbers above must then be 0, but `weight` with peers->join. Both
+     * structs are copied. */
     const struct weir_peers *peers;   /* default none */
     const struct weir_consul *consul; /* the agent to ask, for `peers` and consul_policies; default none */
     const char *consul_policies;      /* policies in Consul's KV store, under this prefix: <prefix>/<limit> and
@@ -292,13 +292,13 @@ WEIR_API void weir_close(weir *w);
  * bytes, or, if it ends in '*', for all that begin with what stands before it. The exact key goes first, then the longest
  * pattern. A key keeps what it has used. Patterns are 1 to WEIR_MAX_PATTERN_LEN bytes of text, of which each key byte that
  * is a control, a blank, '%', '*', '#' or '=' is written %XX. *out is then the limit's handle. `policy` NULL ends such an
- * override.
+ * override, if it is there.
  *
  * WEIR_EINVAL, WEIR_ENOMEM, WEIR_EFULL. */
 WEIR_API int weir_limit_define(weir *w, const char *name, const struct weir_policy *policy, weir_limit **out);
 
-/* Define every limit of a policy file, or none if any line is bad. WEIR_EINVAL, WEIR_EIO, WEIR_ENOMEM or WEIR_EFULL
- * with a sentence in `message` (as for weir_policy_check()) that names the file and the line. */
+/* Define every limit and override of a policy file, or none if any line is bad. WEIR_EINVAL, WEIR_EIO, WEIR_ENOMEM or
+ * WEIR_EFULL with a sentence in `message` (as for weir_policy_check()) that names the file and the line. */
 WEIR_API int weir_limits_load(weir *w, const char *path, char *message, size_t message_size);
 
 /* The limit of that name, or NULL. */
@@ -340,6 +340,9 @@ static inline struct weir_key weir_key_text(const char *text)
 {
     return weir_key(text, strlen(text));
 }
+
+/* As weir_limit_policy(), for one key: the policy of its override, where it has one. */
+WEIR_API int weir_limit_policy_for(weir_limit *limit, struct weir_key key, struct weir_policy *out);
 
 /* Who decided. */
 enum weir_source {

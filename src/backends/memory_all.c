@@ -52,7 +52,7 @@ static int64_t shared_before(const struct all *all, size_t i)
 {
     int64_t cost = 0;
     for (size_t j = 0; all->full[i] && j < i; j++)
-        if (all->full[j] && all->requests[j].limit_id == all->requests[i].limit_id)
+        if (all->full[j] && all->requests[j].limit == all->requests[i].limit)
             cost += all->requests[j].cost;
     return cost;
 }

@@ -84,7 +84,7 @@ static void peek_carried(const struct weir_backend_request *request, const struc
     const struct rule *rule = entry->rule;
     struct weir_plan plan;
     uint64_t version = weir_request_plan(request, &plan);
-    if (rule_is(rule, request->limit_id, &plan) || rule_version(rule) > version) {
+    if (rule->key.fingerprint == plan.fingerprint || rule_version(rule) > version) {
         plan = rule->plan;
         memcpy(state, entry->state, rule->state_bytes);
     } else {
@@ -159,7 +159,7 @@ static inline enum table_error decide(struct memory *memory, struct shard *shard
 struct weir_backend_request overflow_request(const struct weir_backend_request *request)
 {
     struct weir_backend_request shared = *request;
-    shared.key = weir_key("*", 1);
+    shared.key = weir_key(&request->limit, sizeof(weir_limit *)); /* a limit's and each override's keys share one */
     shared.hash = request->limit_id;
     return shared;
 }

@@ -151,15 +151,15 @@ uint64_t table_evictions(struct table *table)
 /* ---- One key ---- */
 
 /* The rule of a plan, held for an entry to be. */
-static struct rule *shard_rule(struct table *table, struct shard *shard, uint32_t limit_id,
+static struct rule *shard_rule(struct table *table, struct shard *shard, const struct weir_backend_request *request,
                                const struct weir_plan *plan, uint64_t version) REQUIRES(shard->mutex)
 {
-    if (shard->recent && rule_is(shard->recent, limit_id, plan)) {
+    if (shard->recent && rule_is(shard->recent, request, plan)) {
         rule_hold(shard->recent);
         rule_raise(shard->recent, version);
         return shard->recent;
     }
-    struct rule *rule = rule_get(&table->rules, limit_id, plan, version);
+    struct rule *rule = rule_get(&table->rules, request, plan, version);
     if (!rule)
         return NULL;
     if (shard->recent)
@@ -214,7 +214,7 @@ enum table_error shard_add(struct table *table, struct shard *shard, const struc
         return TABLE_NO_ROOM;
     }
     enum table_error error = TABLE_NO_MEMORY;
-    struct rule *rule = shard_rule(table, shard, request->limit_id, plan, version);
+    struct rule *rule = shard_rule(table, shard, request, plan, version);
     if (rule)
         error = entry_make(table, shard, rule, request, !counted, out);
     if (error) {
@@ -254,7 +254,7 @@ enum table_error shard_carry(struct table *table, struct shard *shard, const str
     struct rule *old_rule = old->rule;
     struct weir_plan plan;
     uint64_t version = weir_request_plan(request, &plan);
-    if (rule_is(old_rule, request->limit_id, &plan)) {
+    if (rule_is(old_rule, request, &plan)) {
         rule_raise(old_rule, version);
         return TABLE_OK;
     }
@@ -268,9 +268,14 @@ enum table_error shard_carry(struct table *table, struct shard *shard, const str
         *entry = NULL;
         return TABLE_OK;
     }
-    struct rule *rule = shard_rule(table, shard, request->limit_id, &plan, version);
+    struct rule *rule = shard_rule(table, shard, request, &plan, version);
     if (!rule)
         return TABLE_NO_MEMORY;
+    if (rule->key.fingerprint == old_rule->key.fingerprint) { /* the same plan of another override */
+        old->rule = rule;
+        rule_drop(&table->rules, old_rule);
+        return TABLE_OK;
+    }
     if (rule->state_bytes == old_rule->state_bytes) {
         old->rule = rule;
         rule_drop(&table->rules, old_rule);

@@ -3,6 +3,7 @@
 #include "backends/memory.h"
 #include "backends/peers_dns.h"
 #include "backends/peers_list.h"
+#include "backends/policy_file_watch.h"
 #include "core/follow.h"
 
 #ifdef WEIR_CONSUL
@@ -64,7 +65,7 @@ static int start_sources(const struct weir_options *options, struct weir *limite
     if (!error && options->peers && options->peers->list)
         error = peers_list_follow(options, limiter);
     if (!error && options->follow_policy_file)
-        error = refuse(options, "option follow_policy_file: this build of weir does not watch files");
+        error = policy_file_follow(options->policy_file, limiter);
     return error;
 }
 

@@ -1,7 +1,7 @@
 /* peers_dns.c - peers by DNS.
  *
- * A name with addresses of both families counts each of them as an instance of its own: that is a share too small, not too
- * large. All instances must be given the same answer, so the families that this host can reach are of no account.
+ * A name with addresses of both families counts each of them as an instance of its own: that is a share too small, not
+ * too large. All instances must be given the same answer, so the families that this host can reach are of no account.
  */
 #include "backends/peers_dns.h"
 
@@ -84,7 +84,7 @@ static void *run(void *user)
             const bool begins = !is_asking;
             is_asking = !look(source);
             if (begins)
-                ask_us = now_us + source->poll_us;
+                ask_us = follow_thread_next_us(ask_us, source->poll_us, now_us);
         }
         if (is_asking && now_us >= ask_us) { /* one that hangs is not asked twice, but told of at every turn */
             follow_failed(source->limiter, WEIR_FOLLOW_PEERS, "%s: no answer in time", source->host);

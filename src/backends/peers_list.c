@@ -38,7 +38,7 @@ static void *run(void *user)
     while (!follow_thread_ends(&source->thread)) {
         if (clock_boot_us() >= ask_us) {
             ask(source);
-            ask_us = clock_boot_us() + source->poll_us;
+            ask_us = follow_thread_next_us(ask_us, source->poll_us, clock_boot_us());
         }
         follow_peers_turn(source->limiter);
         follow_thread_wait(&source->thread, -1, min_of(ask_us, follow_peers_due_us(source->limiter)));

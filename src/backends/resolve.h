@@ -41,8 +41,8 @@ void resolver_destroy(struct resolver *resolver);
 
 enum resolved { RESOLVED, RESOLVING, NOT_RESOLVED };
 
-/* Ask, or look whether there is an answer to what was asked before: RESOLVED fills list[0..*count), 1 to `most` addresses;
- * NOT_RESOLVED is a failure, with a sentence in `reason`. */
+/* Ask, or look whether there is an answer to what was asked before: RESOLVED fills list[0..*count), 1 to `most`
+ * addresses; NOT_RESOLVED is a failure, with a sentence in `reason`. */
 enum resolved resolver_ask(struct resolver *resolver, struct resolve_address *list, size_t *count, char *reason,
                            size_t reason_size);
 

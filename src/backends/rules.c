@@ -35,9 +35,14 @@ static struct rule *rule_add(struct rules *rules, const struct weir_plan *plan, 
     return rule;
 }
 
-struct rule *rule_get(struct rules *rules, uint32_t limit_id, const struct weir_plan *plan, uint64_t version)
+struct rule *rule_get(struct rules *rules, const struct weir_backend_request *request, const struct weir_plan *plan,
+                      uint64_t version)
 {
-    const struct rule_key key = { .fingerprint = plan->fingerprint, .limit_id = limit_id };
+    const struct rule_key key = {
+        .fingerprint = plan->fingerprint,
+        .limit_id = request->limit_id,
+        .limit = (uintptr_t)request->limit,
+    };
     struct rule *rule;
     lock_take(&rules->mutex);
     HASH_FIND(hh, rules->table, &key, sizeof key, rule);

@@ -1,7 +1,8 @@
 /* rules.h - the plans that states in memory were written under.
  *
- * An entry of the table names its rule, a plan of a limit and the version at which the limit had it last. Where that
- * is not the request's, the state may have to be carried over, and for that the old plan must still be there. So a
+ * An entry of the table names its rule, a plan of a limit, or of one of its overrides, and the version at which that had
+ * it last. (Rules of two overrides are not one even if their plans are: a key may leave the one while the other goes on.)
+ * Where that is not the request's, the state may have to be carried over, and for that the old plan must still be there. So a
  * rule lives as long as an entry was written under it, or a shard remembers it as its last, and no longer.
  *
  * Locks: rules->mutex, inside a shard's.
@@ -19,6 +20,7 @@
 struct rule_key {
     int64_t fingerprint;
     uint64_t limit_id;
+    uint64_t limit; /* the address of the limit or the override */
 };
 
 struct rule {
@@ -40,8 +42,9 @@ void rules_init(struct rules *rules);
 /* Nobody holds a rule any more. */
 void rules_destroy(struct rules *rules);
 
-/* The rule of a plan that a limit has as of `version`, held once more; NULL: out of memory. */
-struct rule *rule_get(struct rules *rules, uint32_t limit_id, const struct weir_plan *plan, uint64_t version);
+/* The rule of a plan that the request's limit has as of `version`, held once more; NULL: out of memory. */
+struct rule *rule_get(struct rules *rules, const struct weir_backend_request *request, const struct weir_plan *plan,
+                      uint64_t version);
 
 /* One more holder of a rule that the caller holds already. Relaxed: its holding orders all that matters. */
 static inline void rule_hold(struct rule *rule)
@@ -66,9 +69,11 @@ static inline uint64_t rule_version(const struct rule *rule)
 
 void rule_drop(struct rules *rules, struct rule *rule);
 
-static inline bool rule_is(const struct rule *rule, uint32_t limit_id, const struct weir_plan *plan)
+static inline bool rule_is(const struct rule *rule, const struct weir_backend_request *request,
+                           const struct weir_plan *plan)
 {
-    return rule->key.fingerprint == plan->fingerprint && rule->key.limit_id == limit_id;
+    return rule->key.fingerprint == plan->fingerprint && rule->key.limit_id == request->limit_id &&
+           rule->key.limit == (uintptr_t)request->limit;
 }
 
 /* Whether an entry of the request's limit was written under the very plan that the request asks for: no two plans of a

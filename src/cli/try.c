@@ -150,6 +150,9 @@ static int decide(const struct attempt *attempt, const struct named_policy *poli
     struct weir_decision decision;
     weir *limiter;
     weir_limit *limit;
+    struct weir_policy in_force;
+    struct named_policy asked = *policy;
+    const char *name = policy->name[0] ? policy->name : "try";
     struct weir_options options = WEIR_OPTIONS_INIT;
     store_options(&attempt->store, &options);
     int error = weir_open(&options, &limiter);
@@ -157,7 +160,13 @@ static int decide(const struct attempt *attempt, const struct named_policy *poli
         complain("cannot open a limiter: %s", weir_strerror(error));
         return EXIT_ERROR;
     }
-    error = weir_limit_define(limiter, policy->name[0] ? policy->name : "try", &policy->policy, &limit);
+    error = weir_limit_define(limiter, name, &policy->policy, &limit);
+    if (error == WEIR_OK)
+        error = policies_override(&attempt->policies, (size_t)(policy - attempt->policies.all), limiter, name);
+    if (error == WEIR_OK)
+        error = weir_limit_policy_for(limit, weir_key_text(attempt->key), &in_force);
+    if (error == WEIR_OK)
+        error = weir_policy_print(&in_force, asked.text, sizeof asked.text);
     if (error == WEIR_OK)
         error = weir_try(limit, weir_key_text(attempt->key), attempt->cost, &decision);
     weir_close(limiter);
@@ -166,9 +175,9 @@ static int decide(const struct attempt *attempt, const struct named_policy *poli
         return EXIT_ERROR;
     }
     if (attempt->json)
-        print_json(policy, attempt, &decision);
+        print_json(&asked, attempt, &decision);
     else
-        print_answer(policy, attempt, &decision);
+        print_answer(&asked, attempt, &decision);
     return decision.allowed ? EXIT_OK : EXIT_FAILED;
 }
 

@@ -1,4 +1,4 @@
-/* follow.c - what is followed, from the sources' threads into the limiter: shares, policies, and how it goes with them. */
+/* follow.c - what is followed, from the sources' threads into the limiter: shares, policies, and how it goes. */
 #include "core/follow.h"
 
 #include "core/arith.h"
@@ -25,7 +25,8 @@ bool follow_is_asked(const struct weir_options *options)
     return options->peers || options->consul_policies || options->follow_policy_file;
 }
 
-/* In place of shares that there is no memory to copy: their least ratio, without remainders, is no more by any number. */
+/* In place of shares that there is no memory to copy: their least ratio without remainders is no more by any number.
+ */
 static struct share floors_instead(const struct share *shares)
 {
     const struct share *least = share_least(shares);
@@ -38,11 +39,11 @@ static struct share floors_instead(const struct share *shares)
 }
 
 /* Returns a limit that has no arithmetic at this share, or NULL. */
-static struct weir_limit *put_into_force(struct weir *limiter) REQUIRES(limiter->follow->peers_mutex)
+static struct weir_limit *put_into_force(struct weir *limiter, struct follow *follow) REQUIRES(follow->peers_mutex)
 {
     struct share chain[PEERS_SHARES];
     struct weir_limit *unfit;
-    peers_in_force(&limiter->follow->peers, chain);
+    peers_in_force(&follow->peers, chain);
     if (limiter_put_share(limiter, chain, &unfit) == WEIR_OK)
         return unfit;
     const struct share floors = floors_instead(chain);
@@ -68,6 +69,7 @@ int follow_begin(struct weir *limiter, const struct weir_options *options)
             .is_on = is_on[what],
             .answered_us = -1,
             .said_us = -1,
+            .stats.rank = -1,
         };
     }
     limiter->follow = follow;
@@ -80,7 +82,7 @@ int follow_begin(struct weir *limiter, const struct weir_options *options)
         };
         lock_take(&follow->peers_mutex);
         peers_begin(&follow->peers, &rules);
-        put_into_force(limiter);
+        put_into_force(limiter, follow);
         lock_give(&follow->peers_mutex);
     }
     return WEIR_OK;
@@ -173,7 +175,7 @@ static void make_printable(char *text)
 
 static void note_error(struct followed *followed, const char *sentence)
 {
-    snprintf(followed->stats.last_error, sizeof followed->stats.last_error, "%s", sentence);
+    message_write((struct message){ followed->stats.last_error, sizeof followed->stats.last_error }, "%s", sentence);
 }
 
 void follow_failed(struct weir *limiter, enum weir_followed what, const char *format, ...)
@@ -223,11 +225,12 @@ void follow_peers(struct weir *limiter, const struct weir_peer *peers, size_t n,
         follow_failed(limiter, WEIR_FOLLOW_PEERS, "%s", sentence);
         return;
     }
-    const int64_t now_us = follow->now_us(), rank = self ? share.rank : -1;
+    const int64_t rank = self ? share.rank : -1;
     lock_take(&follow->peers_mutex);
+    const int64_t now_us = follow->now_us(); /* under the lock: the rules' time does not step back */
     const bool turns = peers_turn(&follow->peers, now_us);
     const bool changes = peers_hear(&follow->peers, &share, now_us);
-    const struct weir_limit *unfit = turns || changes ? put_into_force(limiter) : NULL;
+    const struct weir_limit *unfit = turns || changes ? put_into_force(limiter, follow) : NULL;
     const bool is_settled = peers_is_settled(&follow->peers);
     lock_give(&follow->peers_mutex);
 
@@ -251,11 +254,10 @@ int64_t follow_peers_due_us(struct weir *limiter)
 void follow_peers_turn(struct weir *limiter)
 {
     struct follow *follow = limiter->follow;
-    const int64_t now_us = follow->now_us();
     lock_take(&follow->peers_mutex);
     const bool was_stale = follow->peers.is_stale;
-    const bool turns = peers_turn(&follow->peers, now_us);
-    const struct weir_limit *unfit = turns ? put_into_force(limiter) : NULL;
+    const bool turns = peers_turn(&follow->peers, follow->now_us());
+    const struct weir_limit *unfit = turns ? put_into_force(limiter, follow) : NULL;
     const bool is_settled = peers_is_settled(&follow->peers);
     const bool becomes_stale = follow->peers.is_stale && !was_stale;
     struct share chain[PEERS_SHARES];
@@ -287,6 +289,8 @@ void follow_policies(struct weir *limiter, enum weir_followed what, const struct
         followed->stats.refused += result.refused;
         note_error(followed, result.sentence);
         lock_give(&follow->mutex);
+        log_line(&limiter->log, WEIR_LOG_WARNING, "%s: %zu refused, the last of them: %s", names[what], result.refused,
+                 result.sentence);
     }
     note_answer(limiter, what, follow->now_us(), result.changes > 0);
 }
@@ -294,14 +298,13 @@ void follow_policies(struct weir *limiter, enum weir_followed what, const struct
 void follow_confirmed(struct weir *limiter, enum weir_followed what)
 {
     struct follow *follow = limiter->follow;
-    const int64_t now_us = follow->now_us();
     if (what == WEIR_FOLLOW_PEERS) {
         follow_peers_turn(limiter);
         lock_take(&follow->peers_mutex);
-        peers_confirm(&follow->peers, now_us);
+        peers_confirm(&follow->peers, follow->now_us());
         lock_give(&follow->peers_mutex);
     }
-    note_answer(limiter, what, now_us, false);
+    note_answer(limiter, what, follow->now_us(), false);
 }
 
 /* ---- The caller's side ---- */
@@ -339,8 +342,7 @@ int weir_await_ready(weir *limiter, int64_t max_wait_us)
 
 int weir_follow_read(weir *limiter, enum weir_followed what, struct weir_follow_stats *out)
 {
-    if (!limiter || !out || out->size != sizeof *out || (unsigned)what >= FOLLOWED || !limiter->follow ||
-        !limiter->follow->followed[what].is_on)
+    if (!limiter || !out || out->size != sizeof *out || (unsigned)what >= FOLLOWED || !follow_is_on(limiter, what))
         return WEIR_EINVAL;
     struct follow *follow = limiter->follow;
     const struct followed *followed = &follow->followed[what];

@@ -1,7 +1,7 @@
 /* follow.h - where what is followed reaches a limiter: peers and policies, as a source reports them (weir/follow.h).
  *
- * A source is a thread of src/backends: it asks somebody outside, and calls the functions below with what it was told. They
- * may be called from any thread, take locks of the limiter's, and log.
+ * A source is a thread of src/backends: it asks somebody outside, and calls the functions below with what it was told.
+ * They may be called from any thread, take locks of the limiter's, and log.
  */
 #ifndef CORE_FOLLOW_H
 #define CORE_FOLLOW_H
@@ -22,8 +22,8 @@ struct followed {
 };
 
 /* Something that runs as long as a limiter is open. weir_close() calls `end` before the backend's end, the last one
- * first: it stops the thread, waits for it, and frees the follower. In a child of fork(), where there is no thread, it frees
- * what it can. */
+ * first: it stops the thread, waits for it, and frees the follower. In a child of fork(), where there is no thread, it
+ * frees what it can. */
 struct follower {
     void (*end)(struct follower *follower);
     struct follower *next; /* follow.c's */
@@ -34,8 +34,8 @@ struct follow {
     struct follower *followers; /* (c) the last one first */
     int64_t (*now_us)(void);    /* (c) CLOCK_BOOTTIME, but in tests */
 
-    /* Held while a share is put into force, which takes limiter->mutex and settle.mutex, so that shares come into force in
-     * the order in which they were told. */
+    /* Held while a share is put into force, which takes limiter->mutex and settle.mutex, so that shares come into force
+     * in the order in which they were told. */
     struct lock peers_mutex;
     struct peers peers; /* (p) */
 
@@ -45,6 +45,11 @@ struct follow {
     bool is_settled;                    /* (f) no share from before the first answer is in force */
     bool closing;                       /* (f) */
 };
+
+static inline bool follow_is_on(const struct weir *limiter, enum weir_followed what)
+{
+    return limiter->follow && limiter->follow->followed[what].is_on;
+}
 
 /* ---- A limiter's beginning and end ---- */
 
@@ -68,12 +73,12 @@ void follow_begin_in_child(struct follow *follow);
 /* To be called before the limiter is the caller's. */
 void follow_add(struct weir *limiter, struct follower *follower);
 
-/* A list of peers, in any order; `self` is this one's id, or NULL if the source cannot tell. Ids and weights are checked
- * here: a list that peers_read() refuses says nothing, and counts as a failure. */
+/* A list of peers, in any order; `self` is this one's id, or NULL if the source cannot tell. Ids and weights are
+ * checked here: a list that peers_read() refuses says nothing, and counts as a failure. */
 void follow_peers(struct weir *limiter, const struct weir_peer *peers, size_t n, const char *self);
 
-/* When, on CLOCK_BOOTTIME, follow_peers_turn() has something to do if nothing is reported before: a hold-down ends, or what
- * is known gets too old. INT64_MAX: never. The peers' source sees to it. */
+/* When, on CLOCK_BOOTTIME, follow_peers_turn() has something to do if nothing is reported before: a hold-down ends, or
+ * what is known gets too old. INT64_MAX: never. The peers' source sees to it. */
 int64_t follow_peers_due_us(struct weir *limiter);
 void follow_peers_turn(struct weir *limiter);
 
@@ -86,15 +91,16 @@ struct policy_entry {
     const char *where;         /* for log lines and last_error: "limits.conf:3", "Consul's weir/api" */
 };
 
-/* All that a source of policies has now, WEIR_FOLLOW_CONSUL_POLICIES or WEIR_FOLLOW_POLICY_FILE: names that it had before
- * and has no longer fall back to what is below. Whatever is refused is logged, counted, and leaves what was there. */
+/* All that a source of policies has now, WEIR_FOLLOW_CONSUL_POLICIES or WEIR_FOLLOW_POLICY_FILE: names that it had
+ * before and has no longer fall back to what is below. Whatever is refused is logged, counted, and leaves what was
+ * there. */
 void follow_policies(struct weir *limiter, enum weir_followed what, const struct policy_entry *entries, size_t n);
 
 /* The source was told the same as by its last good answer: what is known is as young as now. */
 void follow_confirmed(struct weir *limiter, enum weir_followed what);
 
-/* The source was told nothing: a sentence for the log (once, until an answer is good again; then at most one a minute) and
- * for last_error. Never a secret. */
+/* The source was told nothing: a sentence for the log (once, until an answer is good again; then at most one a minute)
+ * and for last_error. Never a secret. */
 void follow_failed(struct weir *limiter, enum weir_followed what, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 

@@ -4,6 +4,7 @@
 #include "core/failure.h"
 #include "core/follow.h"
 #include "core/inside.h"
+#include "core/limits.h"
 #include "core/settle.h"
 
 #include <fcntl.h>
@@ -98,12 +99,13 @@ static void limiter_free(struct weir *limiter)
     free(limiter);
 }
 
-static int load_policy_file(struct weir *limiter, const char *path)
+static int load_policy_file(struct weir *limiter, const struct weir_options *options)
 {
-    if (!path)
+    if (!options->policy_file)
         return WEIR_OK;
     char sentence[LOG_LINE_SIZE];
-    int error = weir_limits_load(limiter, path, sentence, sizeof sentence);
+    const enum layer layer = options->follow_policy_file ? LAYER_FILE : LAYER_CODE;
+    int error = limits_load(limiter, options->policy_file, layer, (struct message){ sentence, sizeof sentence });
     if (error)
         log_line(&limiter->log, WEIR_LOG_ERROR, "%s", sentence);
     return error;
@@ -166,7 +168,7 @@ int limiter_make(const struct weir_options *options, struct weir_backend *backen
     if (!error && follow_is_asked(options))
         error = follow_begin(limiter, options);
     if (!error)
-        error = load_policy_file(limiter, options->policy_file);
+        error = load_policy_file(limiter, options);
     if (error) {
         limiter_free(limiter);
         return error;
@@ -214,25 +216,6 @@ void weir_close(weir *limiter)
 }
 
 /* ---- Shares ---- */
-
-/* Enforce the share that is in force now. Whether any plan is another than before; *unfit: any limit that is enforced at
- * nothing for want of arithmetic. */
-static bool limits_at_share(struct weir *limiter, struct weir_limit **unfit) REQUIRES(limiter->mutex)
-{
-    bool changes = false;
-    struct weir_limit *limit, *next;
-    *unfit = NULL;
-    HASH_ITER(hh, limiter->limits, limit, next) {
-        struct weir_plan old, plan;
-        plan_cell_read(limit_plan(limit, true), &old);
-        limit->part = plan_at_share(&limit->policy, &limiter->share, &plan);
-        changes = changes || old.fingerprint != plan.fingerprint;
-        plan_cell_write(limit_plan(limit, true), &plan);
-        if (limit->part == PLAN_PART_UNFIT)
-            *unfit = limit;
-    }
-    return changes;
-}
 
 int limiter_put_share(struct weir *limiter, const struct share *share, struct weir_limit **unfit)
 {

@@ -10,6 +10,7 @@
 #define DEFAULT_POLL_US (30 * WEIR_SECOND)
 #define MIN_POLL_US (WEIR_SECOND / 10)
 #define DEFAULT_HOLD_DOWN_US (2 * WEIR_SECOND)
+#define POLL_TAKES_US WEIR_SECOND /* how late an answer may be, by default */
 #define DEFAULT_MAX_STALE_US (5 * WEIR_MINUTE)
 #define DEFAULT_TTL_US (10 * WEIR_SECOND)
 #define DEFAULT_WAIT_US (30 * WEIR_SECOND)
@@ -120,11 +121,11 @@ static int times_read(struct weir_peers *peers, const struct log *log)
         fill(&peers->poll_us, DEFAULT_POLL_US);
     if (!tells_changes && options_range(log, "peers.poll_us", peers->poll_us, MIN_POLL_US, WEIR_HOUR) != WEIR_OK)
         return WEIR_EINVAL;
-    fill(&peers->hold_down_us, tells_changes ? DEFAULT_HOLD_DOWN_US : peers->poll_us);
+    fill(&peers->hold_down_us, tells_changes ? DEFAULT_HOLD_DOWN_US : peers->poll_us + POLL_TAKES_US);
     fill(&peers->max_stale_us, max_of(DEFAULT_MAX_STALE_US, 4 * peers->poll_us));
     if (peers->join)
         fill(&peers->ttl_us, DEFAULT_TTL_US);
-    if (options_range(log, "peers.hold_down_us", peers->hold_down_us, 1000, WEIR_HOUR) != WEIR_OK ||
+    if (options_range(log, "peers.hold_down_us", peers->hold_down_us, 1000, 2 * WEIR_HOUR) != WEIR_OK ||
         options_range(log, "peers.max_stale_us", peers->max_stale_us, WEIR_SECOND, 30 * WEIR_DAY) != WEIR_OK)
         return WEIR_EINVAL;
     if (peers->join && options_range(log, "peers.ttl_us", peers->ttl_us, WEIR_SECOND, WEIR_HOUR) != WEIR_OK)

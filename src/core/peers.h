@@ -1,14 +1,15 @@
 /* peers.h - which share is in force while instances come and go: pure functions of what was heard, and when.
  *
  * A view is a share by one answer. It is current from then until the next answer that says otherwise, and holds for a
- * hold-down longer. What is in force is the least by all views that hold (share.h): so less at once, more when a hold-down
- * has passed. The parts of all instances then never add up to more than the whole, if each hears of every change within
- * less than a hold-down: at a time t each of them holds the view that was the truth at t - hold_down, for it heard of that
- * before t, and of its end not before t - hold_down; and by one and the same view the parts add up to the whole. An instance
- * that is not in that view has joined since, and holds its first view of all: nothing.
+ * hold-down longer. What is in force is the least by all views that hold (share.h): so less at once, more when a
+ * hold-down has passed. The parts of all instances then never add up to more than the whole, if each hears of every
+ * change within less than a hold-down: at a time t each of them holds the view that was the truth at t - hold_down, for
+ * it heard of that before t, and of its end not before t - hold_down; and by one and the same view the parts add up to
+ * the whole. An instance that is not in that view has joined since, and holds its first view of all: nothing.
  *
  * That first view is 1/floor_instances instead where the caller says so. What has not been confirmed for max_stale_us
- * holds on, and beside it a floor: 1/floor_instances, or else the least of all answers. Times are in microseconds on one clock, which does not step back.
+ * holds on, and beside it a floor: 1/floor_instances, or else the least of all answers. Times are in microseconds on
+ * one clock, which does not step back.
  */
 #ifndef CORE_PEERS_H
 #define CORE_PEERS_H
@@ -42,10 +43,10 @@ struct peers {
 void peers_begin(struct peers *peers, const struct peers_rules *rules);
 void peers_end(struct peers *peers);
 
-/* The share that a list comes to, in any order; `self` is this one's id, or NULL if that is not known: then floors only.
- * WEIR_OK, with weights that the caller frees; WEIR_ENOMEM; or WEIR_EINVAL with a sentence: the list is empty or lacks
- * `self`, has more than SHARE_MAX_INSTANCES or an id twice, an id that is empty or longer than PEERS_ID_MAX, or a weight
- * that is not 1 to SHARE_MAX_WEIGHT. */
+/* The share that a list comes to, in any order; `self` is this one's id, or NULL if that is not known: then floors
+ * only. WEIR_OK, with weights that the caller frees; WEIR_ENOMEM; or WEIR_EINVAL with a sentence: the list is empty or
+ * lacks `self`, has more than SHARE_MAX_INSTANCES or an id twice, an id that is empty or longer than PEERS_ID_MAX, or a
+ * weight that is not 1 to SHARE_MAX_WEIGHT. */
 #define PEERS_ID_MAX 255
 int peers_read(const struct weir_peer *list, size_t n, const char *self, struct share *out, struct message message);
 

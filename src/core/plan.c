@@ -9,8 +9,8 @@
  * Interval refill and windows count whole permits. An instance whose part of an interval's refill is less than one
  * permit gets one permit in a longer interval instead: ceil(period*W / (limit*w)).
  *
- * Where nothing is this instance's the size is 0 and every cost is denied for ever, whatever the rate; it is the slowest
- * that there is, so that what a key has used before does not come back meanwhile.
+ * Where nothing is this instance's the size is 0 and every cost is denied for ever, whatever the rate; it is the
+ * slowest that there is, so that what a key has used before does not come back meanwhile.
  */
 #include "core/plan.h"
 

@@ -20,14 +20,14 @@ enum plan_part {
  */
 int plan_check(const struct weir_policy *policy, struct message message, enum policy_field_id *fault);
 
-/* `policy` has passed the range checks of policy_check(). A share that is nothing makes a plan of size 0. WEIR_OK, or WEIR_EINVAL with a sentence if no arithmetic
- * below 2^53 is exact or it takes longer than WEIR_MAX_FILL_US to fill. */
+/* `policy` has passed the range checks of policy_check(). A share that is nothing makes a plan of size 0. WEIR_OK, or
+ * WEIR_EINVAL with a sentence if no arithmetic below 2^53 is exact or it takes longer than WEIR_MAX_FILL_US to fill. */
 int plan_make(const struct weir_policy *policy, const struct share *share, struct weir_plan *out,
               struct message message);
 
-/* What is enforced of `policy`, which has passed plan_check(), while `share` is in force: the plan of plan_make(), or if
- * there is no arithmetic for that of 1/ceil(W/w), which is no more, or else that of nothing. Returns what became of the
- * part. */
+/* What is enforced of `policy`, which has passed plan_check(), while `share` is in force: the plan of plan_make(), or
+ * if there is no arithmetic for that of 1/ceil(W/w), which is no more, or else that of nothing. Returns what became of
+ * the part. */
 enum plan_part plan_at_share(const struct weir_policy *policy, const struct share *share, struct weir_plan *out);
 
 /* Leave `permits`, fewer than its size, out of a greedy token bucket's plan. */

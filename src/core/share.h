@@ -4,9 +4,9 @@
  * floor(x*w/W), and what is left over all instances goes one each to those first in the order of their ids, so that
  * the parts add up to the whole.
  *
- * While instances come and go several shares may have to hold at once (peers.h): then of each of these numbers the least
- * counts, that is, of all rates and, apart from that, of all parts of a whole. (A part may be larger where w/W is less,
- * for the remainders go by rank.)
+ * While instances come and go several shares may have to hold at once (peers.h): then of each of these numbers the
+ * least counts, that is, of all rates and, apart from that, of all parts of a whole. (A part may be larger where w/W is
+ * less, for the remainders go by rank.)
  */
 #ifndef CORE_SHARE_H
 #define CORE_SHARE_H
