@@ -2,6 +2,7 @@
 #include "consul_stage.h"
 
 #include "core/clock.h"
+#include "core/forks.h"
 
 #include <stdio.h>
 #include <sys/wait.h>
@@ -243,9 +244,18 @@ START_TEST(end_waits_for_nothing_else)
 }
 END_TEST
 
+/* A limiter that follows anything watches forks; the stage's does not know that it does. */
+static void told_of_fork(struct forks_watcher *watcher, enum forks_moment moment)
+{
+    (void)watcher;
+    (void)moment;
+}
+
 START_TEST(child_of_a_fork_leaves_the_parents_connection_alone)
 {
+    struct forks_watcher watcher = { .told = told_of_fork };
     struct consul_stage stage;
+    forks_watch(&watcher);
     stage_set_join(&stage);
     stage_start(&stage);
     ck_assert(fake_consul_await(stage.fake, "GET " HEALTH "?passing&index", 1));
@@ -262,6 +272,7 @@ START_TEST(child_of_a_fork_leaves_the_parents_connection_alone)
     told_await(PEERS, "peers self=a: b=1", 1);
     ck_assert_int_eq(fake_consul_count(stage.fake, PUT_DEREGISTER), 0);
     stage_end(&stage);
+    forks_forget(&watcher);
     ck_assert_int_eq(told_count(PEERS, "failed"), 0);
 }
 END_TEST
