@@ -6,8 +6,8 @@
  * Policies From Consul's KV store, or a policy file that is watched. They override what weir_limit_define() put
  *          under the same name, for as long as they are there; Consul overrides the file.
  *
- * Threads  Each thing that is followed has one thread, with all signals blocked. What is followed is never waited for by a
- *          decision, and weir_open() does not wait for the first answer: weir_await_ready() does.
+ * Threads  Each thing that is followed has one thread, with all signals blocked. No decision ever waits for it, and
+ *          weir_open() does not wait for the first answer: weir_await_ready() does.
  * Fork     A child of fork() follows nothing: its share and its policies stay as they were.
  */
 #ifndef WEIR_FOLLOW_H
@@ -83,9 +83,9 @@ struct weir_peers {
     const char *weight_meta; /* the name of a Meta field that has each instance's weight (those without it: 1); default:
                                * the weight that Consul knows, Service.Weights.Passing */
 
-    int64_t
-        poll_us; /* ask so often: 100 ms to 1 h; default 30 s. Consul: 0 asks for changes, which are known after some
-                      * milliseconds, the default there; otherwise it is asked so often as well */
+    /* Ask so often: 100 ms to 1 h; default 30 s. Consul: 0 asks for changes, which are known after some milliseconds, the
+     * default there; otherwise it is asked so often as well. */
+    int64_t poll_us;
     /* 1 ms to 2 h; default 2 s with Consul that tells of changes, else poll_us and a second more, which is how long it
      * may take until the last of all instances has heard of a change. */
     int64_t hold_down_us;
