@@ -209,6 +209,34 @@ static void refund_under_another_policy(struct run *run)
     }
 }
 
+/* What a smaller policy cannot hold is kept beside its state, goes back and forth with it, and is forgotten at last. */
+static void lower_and_raise(struct run *run)
+{
+    static const char *const sizes[] = {
+        "sliding_window limit=100 period=1h blocks=60",
+        "token_bucket limit=10 period=1h",
+        "sliding_window limit=60 period=1h blocks=500",
+        "fixed_window limit=5 period=1h",
+        "leaky_bucket limit=100 period=1h",
+    };
+    enum { SIZES = sizeof sizes / sizeof sizes[0], FLIPPING_KEYS = 6 };
+    weir_limit *limit = define(run, "flipping", sizes[0]);
+    for (int i = 0; i < FLIPPING_KEYS; i++)
+        take(run, limit, weir_key(&i, sizeof i), 50 + 10 * i, true);
+    for (int p = 1; p < 3 * SIZES + 2; p++) {
+        define(run, "flipping", sizes[p % SIZES]);
+        for (int i = 0; i < FLIPPING_KEYS; i++) {
+            peek(run, limit, weir_key(&i, sizeof i));
+            take(run, limit, weir_key(&i, sizeof i), 1 + i % 2, true);
+        }
+        run->scene.now_us += WEIR_MINUTE;
+    }
+    run->scene.now_us += 2 * WEIR_HOUR;
+    for (int turn = 0; turn < 3; turn++)
+        for (int i = 0; i < FLIPPING_KEYS; i++)
+            take(run, limit, weir_key(&i, sizeof i), 1, true);
+}
+
 /* Keys that are there and keys that are not, of limits that are new to the table. */
 static void take_all(struct run *run)
 {
@@ -388,6 +416,7 @@ static void scenario(struct run *run, int64_t fail_at, bool stubborn)
     grow(run);
     change(run);
     refund_under_another_policy(run);
+    lower_and_raise(run);
     take_all(run);
     take_batch(run);
     load_file(run);

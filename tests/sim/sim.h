@@ -13,6 +13,7 @@
 #include "backends/hybrid.h"
 #include "core/algorithm.h"
 #include "core/arith.h"
+#include "core/former.h"
 #include "core/limiter.h"
 
 #include <weir/backend.h>
@@ -176,8 +177,10 @@ struct instance {
 /* Where the truth is kept. */
 struct cell {
     struct weir_plan plan; /* that wrote the state; algorithm -1: no state */
-    bool is_there;
+    bool is_there, has_former;
     int64_t state[SIM_WORDS];
+    struct weir_plan former_plan; /* core/former.h */
+    int64_t former[SIM_WORDS];
 };
 struct store {
     struct cell cells[SIM_LIMITS][SIM_KEYS];
@@ -290,6 +293,8 @@ void store_decide(struct sim *sim, const struct asked *asked, struct weir_decisi
 /* One request at `now_us` of the store's clock, to any cell. */
 void cell_decide(struct cell *cell, const struct asked *asked, int64_t now_us, struct weir_decision *out);
 int64_t cell_used(const struct cell *cell, int64_t now_us);
+/* The state's or the former one's, whichever is more. */
+int64_t cell_used_at_most(const struct cell *cell, int64_t now_us);
 void store_snapshot(struct sim *sim);
 void store_fail_over(struct sim *sim, bool loses_all);
 void store_step(struct sim *sim, int64_t by_us);

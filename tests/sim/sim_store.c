@@ -8,18 +8,40 @@ int64_t store_now_us(const struct sim *sim)
     return sim->now_us + sim->store.offset_us;
 }
 
-/* A state that another plan wrote is carried over: what was used is charged to a fresh one, rounded up. */
+/* A state that another plan wrote is carried over. */
 static void cell_prepare(struct cell *cell, const struct weir_plan *plan, int64_t now_us)
 {
     assert(state_words(plan) <= SIM_WORDS);
     if (cell->is_there && cell->plan.fingerprint == plan->fingerprint)
         return;
-    int64_t at_us = now_us;
-    const int64_t used = cell->is_there ? state_used(&cell->plan, cell->state, &at_us) : 0;
+    const struct written state = { &cell->plan, cell->state };
+    const struct written former = { cell->has_former ? &cell->former_plan : NULL, cell->former };
+    struct carried carried = { .at_us = now_us };
+    if (cell->is_there)
+        carried = carry_over(plan, &state, &former, now_us);
+    cell->has_former = carried.former.plan != NULL;
+    if (carried.former.plan == &cell->plan) {
+        cell->former_plan = cell->plan;
+        memcpy(cell->former, cell->state, sizeof cell->former);
+    }
     memset(cell->state, 0, sizeof cell->state);
-    state_charge(plan, cell->state, at_us, used);
+    state_charge(plan, cell->state, carried.at_us, carried.used);
     cell->plan = *plan;
     cell->is_there = true;
+}
+
+/* The state was decided for. */
+static void cell_decided(struct cell *cell, const struct asked *asked, int64_t now_us, const struct weir_decision *out)
+{
+    const int64_t charged = asked->verb == WEIR_TAKE && out->allowed ? asked->cost + out->ahead : 0;
+    if (!cell->has_former)
+        return;
+    if (charged > 0) {
+        former_take(&cell->former_plan, cell->former, now_us, charged);
+        cell->has_former = state_fresh_at_us(&cell->former_plan, cell->former) > 0;
+    } else if (asked->verb == WEIR_REFUND && out->reset_after_us == 0) {
+        cell->is_there = cell->has_former = cell_used_at_most(cell, now_us) > 0;
+    }
 }
 
 void cell_decide(struct cell *cell, const struct asked *asked, int64_t now_us, struct weir_decision *out)
@@ -27,7 +49,7 @@ void cell_decide(struct cell *cell, const struct asked *asked, int64_t now_us, s
     const struct weir_plan *plan = &asked->plan;
     cell_prepare(cell, plan, now_us);
     if (asked->verb == WEIR_RESET) {
-        cell->is_there = false;
+        cell->is_there = cell->has_former = false;
         *out = (struct weir_decision){ .allowed = true, .limit = plan->size, .remaining = plan->size };
     } else if (asked->cost > 0) {
         state_decide(plan, cell->state, now_us, asked->cost, asked->verb, out);
@@ -47,6 +69,7 @@ void cell_decide(struct cell *cell, const struct asked *asked, int64_t now_us, s
         }
         out->ahead = ahead;
     }
+    cell_decided(cell, asked, now_us, out);
     out->source = WEIR_BY_REDIS;
 }
 
@@ -54,6 +77,13 @@ int64_t cell_used(const struct cell *cell, int64_t now_us)
 {
     int64_t at_us = now_us;
     return cell->is_there ? state_used(&cell->plan, cell->state, &at_us) : 0;
+}
+
+int64_t cell_used_at_most(const struct cell *cell, int64_t now_us)
+{
+    int64_t at_us = now_us;
+    const bool has_former = cell->is_there && cell->has_former;
+    return max_of(cell_used(cell, now_us), has_former ? state_used(&cell->former_plan, cell->former, &at_us) : 0);
 }
 
 static void decide(struct sim *sim, struct cell *cell, const struct asked *asked, struct weir_decision *out)
@@ -73,9 +103,6 @@ void store_decide(struct sim *sim, const struct asked *asked, struct weir_decisi
         audit_void_denials(sim, asked->limit, asked->key);
         return;
     }
-    const int64_t used = cell_used(cell, store_now_us(sim));
-    if (used > asked->plan.size && cell->plan.fingerprint != asked->plan.fingerprint)
-        audit_credit(sim, asked->limit, asked->key, used - asked->plan.size); /* what a smaller limit cannot hold */
     decide(sim, cell, asked, out);
 }
 
@@ -93,12 +120,12 @@ void store_fail_over(struct sim *sim, bool loses_all)
     for (int limit = 0; limit < sim->limit_count; limit++) {
         for (int key = 0; key < sim->key_count; key++) {
             struct cell *cell = &sim->store.cells[limit][key];
-            const int64_t used = cell_used(cell, now_us);
-            if (loses_all)
-                cell->is_there = false;
+            const int64_t used = cell_used_at_most(cell, now_us);
+            if (loses_all) /* and who would take over from it does, too */
+                cell->is_there = sim->store.before[limit][key].is_there = false;
             else
                 *cell = sim->store.before[limit][key];
-            const int64_t lost = used - cell_used(cell, now_us);
+            const int64_t lost = used - cell_used_at_most(cell, now_us);
             if (lost > 0)
                 audit_credit(sim, limit, key, lost);
             audit_void_denials(sim, limit, key);
