@@ -62,15 +62,15 @@ enum table_error carry_entry(struct memory *memory, struct shard *shard, const s
     struct weir_plan plan;
     uint64_t version = weir_request_plan(request, &plan);
     if (is_under(rule, request, &plan, version)) {
-        if (rule_is(rule, request, &plan))
+        const bool is_own = rule_is(rule, request, &plan);
+        if (is_own)
             rule_raise(rule, rule_mark(rule, version));
-        if (rule_former(rule) && state_fresh_at_us(rule->former, entry_former(*entry)) == 0)
+        if (is_own && rule_former(rule) && state_fresh_at_us(rule->former, entry_former(*entry)) == 0)
             let_go(memory, shard, request, entry);
         return TABLE_OK;
     }
-    const struct written former = former_of(*entry);
-    if (rule->plan.fingerprint == plan.fingerprint) /* the same plan of another override */
-        return keep(memory, shard, request, &plan, version, (*entry)->state, &former, entry);
+    if (rule->key.fingerprint == plan.fingerprint)
+        return shard_hand_over(&memory->table, shard, request, version, *entry);
     const struct carried carried = carried_to(&plan, *entry, request->now_us);
     if (carried.used == 0) {
         shard_remove(&memory->table, shard, *entry);
@@ -78,7 +78,7 @@ enum table_error carry_entry(struct memory *memory, struct shard *shard, const s
         return TABLE_OK;
     }
     if (carried.resumes)
-        return keep(memory, shard, request, &plan, version, former.state, &carried.former, entry);
+        return keep(memory, shard, request, &plan, version, entry_former(*entry), &carried.former, entry);
     enum table_error error = shard_renew(&memory->table, shard, request, &plan, version, &carried.former, entry);
     if (error)
         return error;
@@ -92,7 +92,7 @@ void peek_carried(const struct weir_backend_request *request, struct entry *entr
     int64_t state[STATE_MAX_WORDS];
     struct weir_plan plan;
     uint64_t version = weir_request_plan(request, &plan);
-    if (is_under(entry->rule, request, &plan, version) || entry->rule->plan.fingerprint == plan.fingerprint) {
+    if (is_under(entry->rule, request, &plan, version) || entry->rule->key.fingerprint == plan.fingerprint) {
         state_decide(&entry->rule->plan, entry->state, request->now_us, request->cost, WEIR_PEEK, out);
         return;
     }

@@ -282,6 +282,20 @@ enum table_error shard_renew(struct table *table, struct shard *shard, const str
     return TABLE_OK;
 }
 
+enum table_error shard_hand_over(struct table *table, struct shard *shard, const struct weir_backend_request *request,
+                                 uint64_t version, struct entry *entry)
+{
+    struct rule *old_rule = entry->rule;
+    const struct weir_plan *former = rule_former(old_rule);
+    struct rule *rule = former ? rule_get(&table->rules, request, &old_rule->plan, version, former)
+                               : shard_rule(table, shard, request, &old_rule->plan, version);
+    if (!rule)
+        return TABLE_NO_MEMORY;
+    entry->rule = rule;
+    rule_drop(&table->rules, old_rule);
+    return TABLE_OK;
+}
+
 /* ---- Dropping what is as good as new ---- */
 
 unsigned shard_sweep(struct table *table, struct shard *shard, int64_t now_us, int64_t grace_us, unsigned *steps,

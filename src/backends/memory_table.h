@@ -142,6 +142,11 @@ enum table_error shard_renew(struct table *table, struct shard *shard, const str
                              const struct weir_plan *plan, uint64_t version, const struct written *former,
                              struct entry **entry) REQUIRES(shard->mutex);
 
+/* The request's limit, or override, has the same plan as of `version` as the one that the entry was written under: it
+ * keeps its states, and goes by what becomes of that one's plan. TABLE_NO_MEMORY: nothing changed. */
+enum table_error shard_hand_over(struct table *table, struct shard *shard, const struct weir_backend_request *request,
+                                 uint64_t version, struct entry *entry) REQUIRES(shard->mutex);
+
 /* The entry's former state; it has one if rule_former() says so. */
 int64_t *entry_former(struct entry *entry);
 
