@@ -3,12 +3,12 @@
 #define WEIR_TESTS_CONSUL_JSON_H
 
 /* GET /v1/health/service/...: an instance; `weights` is WEIGHS(...) or nothing. */
-#define INSTANCE(id, weights)                                                                                              \
-    "{\"Node\":{\"ID\":\"b1\",\"Node\":\"n\",\"Address\":\"10.0.0.1\",\"TaggedAddresses\":{\"lan\":\"10.0.0.1\"},"         \
-    "\"Meta\":{}},\"Service\":{\"ID\":\"" id "\",\"Service\":\"api\",\"Tags\":[],\"Address\":\"\",\"Meta\":null,"          \
-    "\"Port\":0," weights "\"EnableTagOverride\":false,\"Proxy\":{\"MeshGateway\":{},\"Expose\":{}},\"Connect\":{},"       \
-    "\"CreateIndex\":20},\"Checks\":[{\"Node\":\"n\",\"CheckID\":\"serfHealth\",\"Status\":\"passing\",\"Definition\":{}," \
-    "\"Output\":\"\"}]}"
+#define INSTANCE(id, weights)                                                                                        \
+    "{\"Node\":{\"ID\":\"b1\",\"Node\":\"n\",\"Address\":\"10.0.0.1\",\"TaggedAddresses\":{\"lan\":\"10.0.0.1\"},"   \
+    "\"Meta\":{}},\"Service\":{\"ID\":\"" id "\",\"Service\":\"api\",\"Tags\":[],\"Address\":\"\",\"Meta\":null,"    \
+    "\"Port\":0," weights "\"EnableTagOverride\":false,\"Proxy\":{\"MeshGateway\":{},\"Expose\":{}},\"Connect\":{}," \
+    "\"CreateIndex\":20},\"Checks\":[{\"Node\":\"n\",\"CheckID\":\"serfHealth\",\"Status\":\"passing\","             \
+    "\"Definition\":{},\"Output\":\"\"}]}"
 #define WEIGHS(weight) "\"Weights\":{\"Passing\":" #weight ",\"Warning\":1},"
 #define ONLY_A "[" INSTANCE("a", WEIGHS(3)) "]"
 #define A_AND_B "[" INSTANCE("b", "") "," INSTANCE("a", WEIGHS(3)) "]"

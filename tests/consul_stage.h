@@ -24,8 +24,8 @@ struct consul_stage {
     char last_line[512];
 };
 
-/* A fake agent that knows ONLY_A at index 10 under HEALTH; options for `service` "api", `id` "a"; timeouts such that only
- * what hangs gets late. What the environment says of Consul is gone. */
+/* A fake agent that knows ONLY_A at index 10 under HEALTH; options for `service` "api", `id` "a"; timeouts such that
+ * only what hangs gets late. What the environment says of Consul is gone. */
 void stage_set(struct consul_stage *stage, enum fake_place place);
 
 /* Start to follow. stage_try() returns the error instead of failing the test. */

@@ -69,7 +69,8 @@ START_TEST(address_that_is_none_is_refused_and_never_quoted)
         { "consul example", "option consul.address has a byte that is blank" },
         { "http://c\r\nX-Evil: 1", "option consul.address has a byte that is blank, a control" },
         { "unix://run/consul.sock", "the path after unix:// must begin with '/'" },
-        { "unix:///aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+        { "unix:///aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+          "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
           "have less than 108 bytes" },
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {

@@ -1,9 +1,9 @@
 /* consul.c - follows Consul on a thread of its own: see consul.h.
  *
- * The thread has up to three errands, none of which waits for another: to watch the instances of the service, to keep this
- * one registered among them, and to watch the policies. Each takes turns when something came for it or is due, and all wait
- * in one place, for the agent, the time and the limiter's end. How old what is known may get is told by core/follow.h, whose
- * turns are taken here too.
+ * The thread has up to three errands, none of which waits for another: to watch the instances of the service, to keep
+ * this one registered among them, and to watch the policies. Each takes turns when something came for it or is due,
+ * and all wait in one place, for the agent, the time and the limiter's end. How old what is known may get is told by
+ * core/follow.h, whose turns are taken here too.
  */
 #include "backends/consul.h"
 
@@ -70,8 +70,9 @@ static int64_t sooner(int64_t a_us, int64_t b_us)
     return a_us < b_us ? a_us : b_us;
 }
 
-/* Give every errand its turn; when the first of them is due again. The list of instances goes before the registration, which
- * is told whether it is there, and begins after the first one: a list without this instance would be of no use. */
+/* Give every errand its turn; when the first of them is due again. The list of instances goes before the
+ * registration, which is told whether it is there, and begins after the first one: a list without this instance would
+ * be of no use. */
 static int64_t turn(struct consul *consul)
 {
     int64_t now_us = clock_boot_us(), due_us = INT64_MAX;
@@ -134,9 +135,8 @@ static void end(struct follower *follower)
     struct consul *consul = (struct consul *)follower;
     if (follow_thread_end(&consul->thread))
         consul_free(consul);
-    else
-        free_ours(
-            consul); /* libcurl's part is half-way through something, and what it would send is not the child's to say */
+    else /* libcurl's part is half-way through something, and its connections are the parent's */
+        free_ours(consul);
 }
 
 /* A copy, or NULL for NULL; *failed is set if there is no memory. */

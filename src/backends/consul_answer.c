@@ -310,7 +310,7 @@ int consul_policies_read(const char *body, size_t len, const char *prefix, struc
                          struct message message)
 {
     struct consul_policies read = { 0 };
-    json_t *root;
+    json_t *root = NULL;
     int error = load(body, len, &root, message);
     if (error)
         return error;

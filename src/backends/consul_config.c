@@ -73,7 +73,8 @@ static struct setting option_or(const char *option, const char *value, const cha
 
 /* ---- Bytes of a URL ---- */
 
-/* Write `text` with all bytes escaped but letters, digits, "-._~" and those of `also`. `out` has room for 3 bytes each. */
+/* Write `text` with all bytes escaped but letters, digits, "-._~" and those of `also`. `out` has room for 3 bytes
+ * each. */
 static char *escape(char *out, const char *text, const char *also)
 {
     static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~";
@@ -107,8 +108,8 @@ char *consul_url(const struct consul_config *config, const char *path, const cha
 
 /* ---- The address ---- */
 
-/* Take apart what is no path of a socket. Only scheme, host and port may be there: a user or a password, say, would find its
- * way into sentences. */
+/* Take apart what is no path of a socket. Only scheme, host and port may be there: a user or a password, say, would
+ * find its way into sentences. */
 static int read_parts(struct reader *reader, struct setting address, CURLU *parts, const char *text)
 {
     char *scheme = NULL, *host = NULL, *port = NULL, *path = NULL, *other = NULL;

@@ -24,8 +24,8 @@ struct consul_config {
     int64_t wait_us, timeout_us;
 };
 
-/* WEIR_OK, WEIR_EINVAL, WEIR_EIO (a file cannot be read) or WEIR_ENOMEM, all but the first with a sentence. On WEIR_OK `out`
- * is the caller's to free; on an error it is untouched. */
+/* WEIR_OK, WEIR_EINVAL, WEIR_EIO (a file cannot be read) or WEIR_ENOMEM, all but the first with a sentence. On
+ * WEIR_OK `out` is the caller's to free; on an error it is untouched. */
 int consul_config_read(const struct weir_consul *options, struct consul_config *out, struct message message);
 
 /* Wipes the token, frees all and leaves zeroes; zeroes are fine. */

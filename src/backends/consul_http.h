@@ -3,8 +3,8 @@
  *     idle -> under way -> answered | failed -> idle (whoever asked has looked at it)
  *
  * Over libcurl's multi interface. Nothing that comes from the other end is trusted: more than CONSUL_BODY_MAX or
- * CONSUL_HEADERS_MAX bytes end a request as they come in, redirects are not followed, and an answer that has begun must be
- * whole within the timeout. Times are those of clock_boot_us(). All belongs to one thread at a time.
+ * CONSUL_HEADERS_MAX bytes end a request as they come in, redirects are not followed, and an answer that has begun
+ * must be whole within the timeout. Times are those of clock_boot_us(). All belongs to one thread at a time.
  */
 #ifndef BACKENDS_CONSUL_HTTP_H
 #define BACKENDS_CONSUL_HTTP_H
@@ -70,8 +70,8 @@ void consul_call_begin(struct consul_call *call, const struct consul_request *re
 /* Give it up, or forget what came: it is idle then. */
 void consul_call_reset(struct consul_call *call);
 
-/* Wait until something happens to a call, `wake_fd` (-1: none) is readable, or due_us has come; and go on with all calls as
- * far as that goes. */
+/* Wait until something happens to a call, `wake_fd` (-1: none) is readable, or due_us has come; and go on with all
+ * calls as far as that goes. */
 void consul_http_turn(struct consul_http *http, int wake_fd, int64_t due_us);
 
 #endif

@@ -1,9 +1,9 @@
 /* consul_pace.h - how soon somebody who asks Consul again and again may ask next.
  *
- * After a failure the next request is a second away, after each further one twice as long, up to CONSUL_GAP_MOST_US; each
- * time drawn between that and twice that, so that many instances do not come back at once. Answers are no more than ten a
- * second, and of those that come at once and say nothing new ten in a row are put up with; the next requests are one to two
- * seconds apart.
+ * After a failure the next request is a second away, after each further one twice as long, up to CONSUL_GAP_MOST_US;
+ * each time drawn between that and twice that, so that many instances do not come back at once. Answers are no more
+ * than ten a second, and of those that come at once and say nothing new ten in a row are put up with; the next
+ * requests are one to two seconds apart.
  */
 #ifndef BACKENDS_CONSUL_PACE_H
 #define BACKENDS_CONSUL_PACE_H

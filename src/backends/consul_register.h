@@ -2,9 +2,10 @@
  *
  *     register -> renew, every third of the TTL -> ... -> deregister
  *
- * Whatever goes wrong with a renewal, the next request is a registration, which does all that a renewal does and works as
- * well where the agent has forgotten the service: at once, if its answer was that (404, or 500 in
- * Consul 1.8), else paced. A list of instances that lacks this one although it was registered has it registered again as well, paced.
+ * Whatever goes wrong with a renewal, the next request is a registration, which does all that a renewal does and
+ * works as well where the agent has forgotten the service: at once, if its answer was that (404, or 500 in Consul
+ * 1.8), else paced. A list of instances that lacks this one although it was registered has it registered again as
+ * well, paced.
  */
 #ifndef BACKENDS_CONSUL_REGISTER_H
 #define BACKENDS_CONSUL_REGISTER_H

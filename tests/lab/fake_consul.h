@@ -1,8 +1,9 @@
 /* fake_consul.h - an agent of Consul's that answers what the test tells it to, as badly as the test wants.
  *
- * It holds pages, each a path with a status, an index and a body. A GET with an index waits until the page's is greater, as
- * Consul's does; PUTs are answered at once. What has no page is answered 404. The way in which answers go out is set for
- * each path. All requests are recorded. It runs on one thread of its own; every function here may be called from any.
+ * It holds pages, each a path with a status, an index and a body. A GET with an index waits until the page's is
+ * greater, as Consul's does; PUTs are answered at once. What has no page is answered 404. The way in which answers go
+ * out is set for each path. All requests are recorded. It runs on one thread of its own; every function here may be
+ * called from any.
  */
 #ifndef WEIR_LAB_FAKE_CONSUL_H
 #define WEIR_LAB_FAKE_CONSUL_H
