@@ -1,9 +1,10 @@
-/* peers.c - what following costs: the decisions of a limiter that follows Consul beside those of one that does not, and how
- * long a change takes to be in force.
+/* peers.c - what following costs: the decisions of a limiter that follows Consul beside those of one that does not, and
+ * how long a change takes to be in force.
  *
- * Of a change of the membership, the time counts from when Consul itself reports it: a blocking query of the benchmark's
- * own, asked over a plain socket, waits for the same change. Both are answered at about the same moment, in whatever
- * order, so that what is measured can be below zero. Of a change of a policy it counts from before it is written.
+ * Of a change of the membership, the time counts from when Consul itself reports it: a blocking query of the
+ * benchmark's own, asked over a plain socket, waits for the same change. Both are answered at about the same moment, in
+ * whatever order, so that what is measured can be below zero. Of a change of a policy it counts from before it is
+ * written.
  */
 #include <pthread.h>
 #include <stdio.h>

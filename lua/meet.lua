@@ -3,8 +3,8 @@
 --
 -- The former state is what a key had under a plan before, kept because its use is more than the new plan can hold. It
 -- denies nothing. What is charged to the state is charged to it too, as a take under its own plan; where that does not
--- fit, it becomes full, and where nothing is used in it, it is forgotten instead. So a limit that goes back to that plan
--- has forgotten nothing. A refund and a denial leave it as it is. A key is as good as new when both states are.
+-- fit, it becomes full, and where nothing is used in it, it is forgotten instead. So a limit that goes back to that
+-- plan has forgotten nothing. A refund and a denial leave it as it is. A key is as good as new when both states are.
 --
 --     with a former state: '+', n I2, n bytes of the state (its stamp alone: nothing is used in it), the former state
 --

@@ -1,4 +1,5 @@
-/* test_consul_policies.c - policies that follow a real Consul agent's KV store: they come, change, are refused and go. */
+/* test_consul_policies.c - policies that follow a real Consul agent's KV store: they come, change, are refused and
+ * go. */
 #include "consul_place.h"
 
 static int64_t limit_in_force(weir_limit *limit)

@@ -1,5 +1,5 @@
-/* test_consul_real.c - shares that follow a real Consul agent: what it really answers when an instance dies, when it starts
- * again, and when a token does not suffice.
+/* test_consul_real.c - shares that follow a real Consul agent: what it really answers when an instance dies, when it
+ * starts again, and when a token does not suffice.
  */
 #include "consul_place.h"
 

@@ -80,8 +80,8 @@ static void hear_instances(struct weir_backend *backend, int64_t count)
     instances_told = count;
 }
 
-/* Of what stage_options() and the test have set; with `fake` all instances count together in that, and it is memory that
- * stands in for it. */
+/* Of what stage_options() and the test have set; with `fake` all instances count together in that, and it is memory
+ * that stands in for it. */
 static void stage_open(struct stage *stage, bool fake)
 {
     struct weir_backend *memory;

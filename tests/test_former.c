@@ -653,8 +653,8 @@ uint64_t __wrap_weir_request_plan(const struct weir_backend_request *request, st
     return stale.version;
 }
 
-/* Of two keys that share a state for want of room the first request is met before the limit is lowered, the second after
- * it: the state moves in between. */
+/* Of two keys that share a state for want of room the first request is met before the limit is lowered, the second
+ * after it: the state moves in between. */
 START_TEST(a_shared_state_that_moves_between_two_requests_of_one_step_is_found_again)
 {
     for (int form = 0; form < FORMS; form++) {

@@ -1,5 +1,5 @@
-/* test_layers.c - a policy may come from code, from a file and from Consul: which is in force, in every order of coming and
- * going, and what a source has that is wrong.
+/* test_layers.c - a policy may come from code, from a file and from Consul: which is in force, in every order of coming
+ * and going, and what a source has that is wrong.
  */
 #include "support.h"
 

@@ -501,8 +501,9 @@ END_TEST
 
 /* ---- All instances together ----
  *
- * Instances join, leave and change their weights. Each of those there is told of each change, in order, within less than
- * `delay_most` from when it happened. One that joins begins without knowing anything; one that leaves admits no more. */
+ * Instances join, leave and change their weights. Each of those there is told of each change, in order, within less
+ * than `delay_most` from when it happened. One that joins begins without knowing anything; one that leaves admits no
+ * more. */
 
 enum { MEMBERS = 9, CHANGES = 25, WAITING_MOST = CHANGES };
 

@@ -112,7 +112,8 @@ static int64_t size_of(const struct weir_policy *policy)
     return policy->capacity != 0 ? policy->capacity : policy->burst != 0 ? policy->burst : policy->limit;
 }
 
-/* Whether no more was admitted than the larger form lets through, and `over_max` more; adds a line to `report` if not. */
+/* Whether no more was admitted than the larger form lets through, and `over_max` more; adds a line to `report` if
+ * not. */
 static bool within(const struct change_load *load, int pair, int64_t over_max, char *report, size_t report_size)
 {
     const struct weir_policy policy = policy_of(pairs[pair].large);

@@ -1,7 +1,8 @@
-/* test_policy_watch.c - a policy file that is followed: whatever way it is changed, what it says is in force soon after.
+/* test_policy_watch.c - a policy file that is followed: whatever way it is changed, what it says is in force soon
+ * after.
  *
- * Waits end when what is waited for has come, and fail only when it has not after half a minute: nothing here depends on
- * how fast that is. That nothing happens is told by a second file or change that comes after it.
+ * Waits end when what is waited for has come, and fail only when it has not after half a minute: nothing here depends
+ * on how fast that is. That nothing happens is told by a second file or change that comes after it.
  */
 #include "support.h"
 

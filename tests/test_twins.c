@@ -4,8 +4,8 @@
  * server and in the mirror, and then these must agree: the time and the permits charged that the script tells; the
  * state that each key's requests met; the bytes that are stored afterwards, a former state's too; how long they will
  * live there; and that what neither wrote has the bytes that it had. Limits go back and forth between a few plans, so
- * that there are former states under plans of every sort. WEIR_TEST_STEPS is the number of requests; 10^8 take a quarter
- * of an hour.
+ * that there are former states under plans of every sort. WEIR_TEST_STEPS is the number of requests; 10^8 take a
+ * quarter of an hour.
  */
 #include "backends/redis_state.h"
 #include "core/arith.h"

@@ -23,8 +23,8 @@ struct weir_consul {
     const char *address; /* http://host[:port], https://host[:port], host[:port] or unix:///path; default: environment
                              * variable CONSUL_HTTP_ADDR, else http://127.0.0.1:8500 */
     const char *token; /* ACL token: never logged, sent in a header. Default: the first line of token_file, else of the
-                             * environment variable CONSUL_HTTP_TOKEN, else of the file that CONSUL_HTTP_TOKEN_FILE names,
-                             * else none. Needs service:read (and :write to join), node:read, key_prefix:read */
+                             * environment variable CONSUL_HTTP_TOKEN, else of the file that CONSUL_HTTP_TOKEN_FILE
+                             * names, else none. Needs service:read (and :write to join), node:read, key_prefix:read */
     const char *token_file; /* read at weir_open() */
     const char *datacenter; /* default: the agent's own */
     const char *query;      /* more for the query string of every request, such as "ns=team"; default none */
@@ -83,8 +83,8 @@ struct weir_peers {
     const char *weight_meta; /* the name of a Meta field that has each instance's weight (those without it: 1); default:
                                * the weight that Consul knows, Service.Weights.Passing */
 
-    /* Ask so often: 100 ms to 1 h; default 30 s. Consul: 0 asks for changes, which are known after some milliseconds, the
-     * default there; otherwise it is asked so often as well. */
+    /* Ask so often: 100 ms to 1 h; default 30 s. Consul: 0 asks for changes, which are known after some milliseconds,
+     * the default there; otherwise it is asked so often as well. */
     int64_t poll_us;
     /* 1 ms to 2 h; default 2 s with Consul that tells of changes, else poll_us and a second more, which is how long it
      * may take until the last of all instances has heard of a change. */

@@ -29,8 +29,8 @@
  *     q  is the largest cost that a fresh key is admitted with: limit of a window, burst and debt of a token bucket,
  *        capacity of a leaky one. Not the rate, for a client may have all of q left, and would be shown more than all.
  *     w  is how long the policy takes to give q permits: the period, where q is the limit; else q permits at `limit` a
- *        period. So q in w is never more than the rate. A w below a second is told as 1, and those who go by it go slower
- *        than they could.
+ *        period. So q in w is never more than the rate. A w below a second is told as 1, and those who go by it go
+ *        slower than they could.
  *     r  is what was left after the decision, weir_decision.remaining; but 0 if it is a denial, even where a smaller
  *        cost would be admitted, for what is left was not enough for such a request. A cost that never can be admitted
  *        says nothing about others: then it is what is left.

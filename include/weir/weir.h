@@ -143,10 +143,10 @@ struct weir_policy_line {
 };
 
 /* Read a policy file, one `name = policy` a line, or `name/pattern = policy` for some keys (weir_limit_define()); `#`
- * starts a comment, blank lines count for nothing, a name, and a pattern of a name, may stand once. `visit` is called for
- * each line in turn, the bad ones included; a value other than 0 from it ends the reading and is returned. Otherwise
- * WEIR_OK, WEIR_EINVAL if any line was bad, WEIR_EIO (cannot be read) or WEIR_ENOMEM, the latter two with a sentence in
- * `message` as above. */
+ * starts a comment, blank lines count for nothing, a name, and a pattern of a name, may stand once. `visit` is called
+ * for each line in turn, the bad ones included; a value other than 0 from it ends the reading and is returned.
+ * Otherwise WEIR_OK, WEIR_EINVAL if any line was bad, WEIR_EIO (cannot be read) or WEIR_ENOMEM, the latter two with a
+ * sentence in `message` as above. */
 WEIR_API int weir_policy_file_read(const char *path, int (*visit)(void *user, const struct weir_policy_line *line),
                                    void *user, char *message, size_t message_size);
 
@@ -218,9 +218,9 @@ struct weir_options {
     const char *redis_url;           /* required */
     const char *redis_password_file; /* default none */
     const char *redis_prefix;        /* 1 to 64 printable bytes of ASCII but space, '{' and '}'; default "weir:" */
-    const char *redis_ca_file;       /* rediss: who may vouch for the server, whose certificate must be for the URL's host;
-                                      * PEM, read at weir_open(); default: the system's store */
-    const char *redis_cert_file;     /* rediss: this client's certificate (and those between it and its authority), PEM */
+    const char *redis_ca_file;       /* rediss: who may vouch for the server, whose certificate must be for the URL's
+                                      * host; PEM, read at weir_open(); default: the system's store */
+    const char *redis_cert_file;     /* rediss: this client's certificate, and those up to its authority, PEM */
     const char *redis_key_file;      /* and its key, without a passphrase; default: none */
     bool redis_insecure;             /* rediss: whoever answers is taken for the server; said in the log */
     bool by_local_clock;             /* decide by this process's clock (now_us) instead of the server's: for replays and
@@ -246,8 +246,8 @@ struct weir_options {
     const int64_t *weights; /* all weights, `instances` of them in the order of ids. Needed for the shares to add up
                              * to the last permit where weights differ; without it an instance rounds down. */
 
-    /* The same, found out while running (follow.h): the numbers above must then be 0, but `weight` with peers->join. Both
-     * structs are copied. */
+    /* The same, found out while running (follow.h): the numbers above must then be 0, but `weight` with peers->join.
+     * Both structs are copied. */
     const struct weir_peers *peers;   /* default none */
     const struct weir_consul *consul; /* the agent to ask, for `peers` and consul_policies; default none */
     const char *consul_policies;      /* policies in Consul's KV store, under this prefix: <prefix>/<limit> and
@@ -291,15 +291,15 @@ WEIR_API int weir_open(const struct weir_options *opts, weir **out);
 WEIR_API void weir_close(weir *w);
 
 /* Put `policy` under `name`. A name that is there already keeps its handle and its keys: what a key has used so far,
- * rounded up and clipped to the new size, is charged to it under the new policy at its next decision, and what was clipped
- * is remembered for the next change, so that no change ever hands out a second burst. `out` may be NULL. While a policy
- * that is followed (follow.h) is under the same name, this one waits for its end.
+ * rounded up and clipped to the new size, is charged to it under the new policy at its next decision, and what was
+ * clipped is remembered for the next change, so that no change ever hands out a second burst. `out` may be NULL. While
+ * a policy that is followed (follow.h) is under the same name, this one waits for its end.
  *
  * `<limit>/<pattern>` as a name overrides a limit that is there for some of its keys: for the key that is the pattern's
- * bytes, or, if it ends in '*', for all that begin with what stands before it. The exact key goes first, then the longest
- * pattern. A key keeps what it has used. Patterns are 1 to WEIR_MAX_PATTERN_LEN bytes of text, of which each key byte that
- * is a control, a blank, '%', '*', '#' or '=' is written %XX. *out is then the limit's handle. `policy` NULL ends such an
- * override, if it is there.
+ * bytes, or, if it ends in '*', for all that begin with what stands before it. The exact key goes first, then the
+ * longest pattern. A key keeps what it has used. Patterns are 1 to WEIR_MAX_PATTERN_LEN bytes of text, of which each
+ * key byte that is a control, a blank, '%', '*', '#' or '=' is written %XX. *out is then the limit's handle. `policy`
+ * NULL ends such an override, if it is there.
  *
  * WEIR_EINVAL, WEIR_ENOMEM, WEIR_EFULL. */
 WEIR_API int weir_limit_define(weir *w, const char *name, const struct weir_policy *policy, weir_limit **out);

@@ -32,8 +32,8 @@ static inline bool follow_thread_ends(struct follow_thread *thread)
     return atomic_load_explicit(&thread->ends, memory_order_acquire);
 }
 
-/* When to ask again what is asked every `poll_us` and was to be asked at `ask_us`: so often, however long an answer takes,
- * but with no haste to make up for turns that were missed. */
+/* When to ask again what is asked every `poll_us` and was to be asked at `ask_us`: so often, however long an answer
+ * takes, but with no haste to make up for turns that were missed. */
 static inline int64_t follow_thread_next_us(int64_t ask_us, int64_t poll_us, int64_t now_us)
 {
     return (ask_us + poll_us > now_us ? ask_us : now_us) + poll_us;

@@ -5,11 +5,11 @@
  * or in the folder where the file is when all links are followed: so those two are watched, not the file. What happened
  * says no more than that it is time to look; whether the file is another, its inode, size and times say.
  *
- * A file that is being written is left alone until its writer closes it, or has done nothing for a while: half a file may
- * be a valid one. After any event a moment goes by, so that several that belong together are one change.
+ * A file that is being written is left alone until its writer closes it, or has done nothing for a while: half a file
+ * may be a valid one. After any event a moment goes by, so that several that belong together are one change.
  *
- * inotify does not tell of everything (network file systems, links further up), and may be used up. So the file is looked
- * at every other second as well, and what has changed then is read if it is the same at the next look.
+ * inotify does not tell of everything (network file systems, links further up), and may be used up. So the file is
+ * looked at every other second as well, and what has changed then is read if it is the same at the next look.
  */
 #include "backends/policy_file_watch.h"
 

@@ -4,8 +4,8 @@
 
 #include "core/limiter.h"
 
-/* Before the limiter is the caller's, see follow_add(). `path` is copied. WEIR_OK; or, with a line in the log and nothing
- * started, WEIR_ENOMEM, or WEIR_EIO: no thread to be had. */
+/* Before the limiter is the caller's, see follow_add(). `path` is copied. WEIR_OK; or, with a line in the log and
+ * nothing started, WEIR_ENOMEM, or WEIR_EIO: no thread to be had. */
 int policy_file_follow(const char *path, struct weir *limiter);
 
 #endif

@@ -1,9 +1,10 @@
 /* rules.h - the plans that states in memory were written under.
  *
- * An entry of the table names its rule, a plan of a limit, or of one of its overrides, and the version at which that had
- * it last. (Rules of two overrides are not one even if their plans are: a key may leave the one while the other goes on.)
- * Where that is not the request's, the state may have to be carried over, and for that the old plan must still be
- * there. So a rule lives as long as an entry was written under it, or a shard remembers it as its last, and no longer.
+ * An entry of the table names its rule, a plan of a limit, or of one of its overrides, and the version at which that
+ * had it last. (Rules of two overrides are not one even if their plans are: a key may leave the one while the other
+ * goes on.) Where that is not the request's, the state may have to be carried over, and for that the old plan must
+ * still be there. So a rule lives as long as an entry was written under it, or a shard remembers it as its last, and no
+ * longer.
  *
  * An entry with a former state (core/former.h) is under a rule of its own kind, which names the plan of that one as
  * well. Such a rule is no request's: who decides for an entry that is current need not ask whether it has one.

@@ -14,7 +14,8 @@ struct written {
 struct carried {
     int64_t used;          /* permits to be charged to a fresh state, which clips them; 0: the key is as good as new */
     int64_t at_us;         /* when that state begins: now, or later while a clock that stepped back is held */
-    bool resumes;          /* no fresh one: the former state was written under this very plan and goes on as the key's */
+    bool resumes;          /* no fresh one: the former state was written under this very plan and goes on as the
+                            * key's */
     struct written former; /* one of the two, to be kept as it is; or none */
 };
 

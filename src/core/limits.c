@@ -8,16 +8,16 @@
  *        common the order does not matter.
  *     2. What has come out of force has a lesser version than all that is in force.
  *
- * Whenever the set changes all its cells are written anew, the less specific first, each with the next version; what ends
- * goes out of force before that, what is new comes into force after it.
+ * Whenever the set changes all its cells are written anew, the less specific first, each with the next version; what
+ * ends goes out of force before that, what is new comes into force after it.
  *
  *     - A key that comes under an override leaves something less specific, or something that has ended: its new plan's
  *       version is greater, by 1 and 2.
  *     - A key whose override has ended goes to something less specific, whose version is greater, by 2.
- *     - A thread that looked before the change, and goes on after it, asks by the plan that the key has left. Its version is
- *       read from the cell after the look, so it may be new, but then by 1 the override's is greater once all is written:
- *       if the key was brought back meanwhile, the next who asks takes it along. If the override has ended its cell is not
- *       written any more, and 2 holds.
+ *     - A thread that looked before the change, and goes on after it, asks by the plan that the key has left. Its
+ *       version is read from the cell after the look, so it may be new, but then by 1 the override's is greater once
+ *       all is written: if the key was brought back meanwhile, the next who asks takes it along. If the override has
+ *       ended its cell is not written any more, and 2 holds.
  *
  * A single key's override that is new or has another policy needs no more than the next version for itself.
  */

@@ -15,12 +15,13 @@ struct weir_limit *limits_find(const struct weir *limiter, const struct limit_na
 int limits_get(struct weir *limiter, const struct limit_name *name, struct weir_limit **out, struct message message)
     REQUIRES(limiter->mutex);
 
-/* All limits but the first `count` are gone: those that limits_get() has made since, under the same holding of the mutex,
- * and that are not committed. */
+/* All limits but the first `count` are gone: those that limits_get() has made since, under the same holding of the
+ * mutex, and that are not committed. */
 void limits_undo(struct weir *limiter, size_t count) REQUIRES(limiter->mutex);
 
-/* Whether the policy, which has passed plan_check(), can be enforced at the limiter's share: at one that is fixed exactly,
- * while one that is followed may be another at any moment, and suits all. WEIR_OK, or WEIR_EINVAL with a sentence. */
+/* Whether the policy, which has passed plan_check(), can be enforced at the limiter's share: at one that is fixed
+ * exactly, while one that is followed may be another at any moment, and suits all. WEIR_OK, or WEIR_EINVAL with a
+ * sentence. */
 int limits_check(const struct weir *limiter, const struct weir_policy *policy, struct message message)
     REQUIRES(limiter->mutex);
 
@@ -33,8 +34,8 @@ void target_set(struct weir_limit *target, enum layer layer, const struct weir_p
 /* Put what target_set() has changed of the limit into force: its own policy and those of all its overrides. */
 void target_commit(struct weir *limiter, struct weir_limit *target) REQUIRES(limiter->mutex);
 
-/* Plans for all limits and overrides at the share that is the limiter's now. Whether any is another than before; *unfit:
- * one that is enforced at nothing for want of exact arithmetic, or NULL. */
+/* Plans for all limits and overrides at the share that is the limiter's now. Whether any is another than before;
+ * *unfit: one that is enforced at nothing for want of exact arithmetic, or NULL. */
 bool limits_at_share(struct weir *limiter, struct weir_limit **unfit) REQUIRES(limiter->mutex);
 
 /* Free the table of limits. Nobody else uses the limiter any more. */

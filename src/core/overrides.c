@@ -1,7 +1,7 @@
 /* overrides.c - a set of patterns, each found by its hash: one for the key, and one for each length of a prefix.
  *
- * Slots are probed one after the other, in a table that is never more than half full. A prefix and a single key may have
- * the same bytes, and then lie beside one another.
+ * Slots are probed one after the other, in a table that is never more than half full. A prefix and a single key may
+ * have the same bytes, and then lie beside one another.
  */
 #include "core/limiter.h"
 

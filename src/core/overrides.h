@@ -4,9 +4,9 @@
  * secret, but with plans of its own. So a backend finds the same state of a key whichever of them it is asked by, and
  * carries it over as if the limit had been redefined.
  *
- * Patterns are only ever added. What is added is published, by release stores, when all of it is written, and nothing is
- * freed before the limiter is: a reader may find what is out of force by now, but never what is gone. The table of slots
- * grows by being copied; the old ones stay for those who look at them, which is less than the new one takes.
+ * Patterns are only ever added. What is added is published, by release stores, when all of it is written, and nothing
+ * is freed before the limiter is: a reader may find what is out of force by now, but never what is gone. The table of
+ * slots grows by being copied; the old ones stay for those who look at them, which is less than the new one takes.
  */
 #ifndef CORE_OVERRIDES_H
 #define CORE_OVERRIDES_H

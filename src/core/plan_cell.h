@@ -25,8 +25,8 @@ struct plan_cell {
     _Atomic uint64_t slots[2][PLAN_CELL_WORDS];
 };
 
-/* Writers keep one another out by a lock of their own. `count` goes up with each writing, of this cell or of others with
- * which it shares it. */
+/* Writers keep one another out by a lock of their own. `count` goes up with each writing, of this cell or of others
+ * with which it shares it. */
 static inline void plan_cell_write(struct plan_cell *cell, const struct weir_plan *plan, uint64_t count)
 {
     uint64_t words[PLAN_CELL_WORDS];

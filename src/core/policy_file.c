@@ -1,7 +1,7 @@
 /* policy_file.c - reads a policy file: one `name = policy` a line, `#` comments, a name at most once.
  *
- * A name is a limit's, or `<limit>/<pattern>`. Two patterns of a limit are the same if they stand for the same keys, however
- * they are written.
+ * A name is a limit's, or `<limit>/<pattern>`. Two patterns of a limit are the same if they stand for the same keys,
+ * however they are written.
  */
 #include "core/pattern.h"
 #include "core/policy.h"
@@ -42,8 +42,8 @@ static char *trim(char *text)
     return text;
 }
 
-/* What makes a name the same as another: the limit's, and after a byte that no such name has, the pattern's kind and bytes.
- * Returns how many bytes that is. */
+/* What makes a name the same as another: the limit's, and after a byte that no such name has, the pattern's kind and
+ * bytes. Returns how many bytes that is. */
 #define NAME_BYTES (WEIR_MAX_NAME_LEN + 1 + WEIR_MAX_PATTERN_LEN)
 static size_t name_bytes(const struct limit_name *name, unsigned char *bytes)
 {

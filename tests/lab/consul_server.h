@@ -50,8 +50,8 @@ struct consul_answer {
     char body[CONSUL_ANSWER_MOST];
 };
 
-/* One request on a connection of its own, with the server's token; waits for the answer for `patience_ms`. `body` may be
- * NULL. 0, or -1 with a sentence in server->daemon.error. */
+/* One request on a connection of its own, with the server's token; waits for the answer for `patience_ms`. `body` may
+ * be NULL. 0, or -1 with a sentence in server->daemon.error. */
 int consul_server_ask(struct consul_server *server, const char *method, const char *path, const char *body,
                       int64_t patience_ms, struct consul_answer *answer);
 

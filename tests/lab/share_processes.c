@@ -1,8 +1,8 @@
 /* share_processes.c - three processes with weights 3, 1 and 1 behind a real Consul share a limit; then one is killed.
  *
- * Every admit of every process is written down in memory that all share, with the times of its call, and so is the share
- * that each process says it has in force, again and again. Afterwards the exact meter (envelope.h) says whether all
- * together ever admitted more than the limit, and each no more than its part; and the shares are added up.
+ * Every admit of every process is written down in memory that all share, with the times of its call, and so is the
+ * share that each process says it has in force, again and again. Afterwards the exact meter (envelope.h) says whether
+ * all together ever admitted more than the limit, and each no more than its part; and the shares are added up.
  *
  *     join      all three know of one another, and share 3/5, 1/5, 1/5
  *     steady    they admit ten seconds' worth of permits
