@@ -1,6 +1,14 @@
-/* absent.c - the sections of distributed mode in a benchmark that was built without it: each says so. */
+/* absent.c - the sections of what the benchmark was built without: each says so. */
 #include "bench.h"
 
+#ifndef WEIR_CONSUL
+void bench_peers(struct bench *bench)
+{
+    bench_missing(bench, "peers", "built without it: -DWEIR_CONSUL=OFF");
+}
+#endif
+
+#ifndef WEIR_REDIS
 static const char why[] = "built without it: -DWEIR_REDIS=OFF";
 
 void bench_modes(struct bench *bench)
@@ -32,8 +40,11 @@ void bench_outage(struct bench *bench)
 {
     bench_missing(bench, "outage", why);
 }
+#endif
 
+#ifndef WEIR_TLS
 void bench_tls(struct bench *bench)
 {
-    bench_missing(bench, "tls", why);
+    bench_missing(bench, "tls", "built without it: -DWEIR_REDIS=OFF or -DWEIR_TLS=OFF");
 }
+#endif

@@ -43,6 +43,9 @@ void bench_leases(struct bench *bench);
 void bench_outage(struct bench *bench);
 void bench_tls(struct bench *bench);
 
+/* What follows Consul, on a private agent; likewise. */
+void bench_peers(struct bench *bench);
+
 /* The facts of the machine, of the compiler and of the library. */
 void bench_machine(struct report *report);
 

@@ -15,7 +15,7 @@
 
 #include "backends/redis_scripts.h"
 #include "backends/redis_state.h"
-#include "core/peers.h"
+#include "core/share.h"
 #include "core/plan.h"
 
 const struct weir_policy calls_policies[KINDS] = {

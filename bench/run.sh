@@ -11,8 +11,9 @@ usage: sh bench/run.sh [options of weir-bench]
 
 Installs the Debian packages that are missing, builds weir optimised, and measures it, local, distributed and hybrid
 mode side by side; for the latter two it starts a redis-server of its own, on a Unix socket in a folder of its own, and ends it.
-Without Redis the rest is measured. Prints tables; the figures also go as JSON into bench/results/, unless --json names
-a file.
+Likewise for what follows Consul: with an agent of its own, which tests/servers.sh gets if the system has none.
+Without Redis or Consul the rest is measured. Prints tables; the figures also go as JSON into bench/results/, unless
+--json names a file.
 TEXT
 }
 
@@ -43,7 +44,15 @@ elif ! command -v redis-server >/dev/null 2>&1 && ! (need_packages redis-tools);
     # Debian's redis-tools holds the server's program, and no service that would start.
     say "going on without a redis-server: distributed mode will not be measured"
 fi
-build_preset release -DBUILD_TESTING=OFF -DWEIR_BENCH=ON -DWEIR_REDIS=$redis
+consul=ON
+# shellcheck disable=SC2086
+if ! (need_packages $consul_packages); then
+    say "going on without Consul, which needs:" "$consul_packages"
+    consul=OFF
+elif ! command -v consul >/dev/null 2>&1 && [ -z "${WEIR_TEST_CONSUL-}" ]; then
+    sh tests/servers.sh consul-1.8 >/dev/null # which says so if it cannot be had
+fi
+build_preset release -DBUILD_TESTING=OFF -DWEIR_BENCH=ON -DWEIR_REDIS=$redis -DWEIR_CONSUL=$consul
 say "measuring"
 bench=$PWD/build/release/bench/weir-bench
 if [ -z "$json" ]; then

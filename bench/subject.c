@@ -58,12 +58,18 @@ static void require(int status, const char *what)
 void subject_open(struct subject *subject, enum kind kind, enum answer answer, uint64_t keys)
 {
     struct weir_options options = WEIR_OPTIONS_INIT;
-    options.log = log_line;
+    subject_open_with(subject, &options, kind, answer, keys);
+}
+
+void subject_open_with(struct subject *subject, struct weir_options *options, enum kind kind, enum answer answer,
+                       uint64_t keys)
+{
+    options->log = log_line;
     if (keys > 500000) { /* half the default; room to spare, so that no shard is full before the others */
-        options.max_keys = (int64_t)(keys + keys / 4);
-        options.max_bytes = options.max_keys * BYTES_PER_KEY;
+        options->max_keys = (int64_t)(keys + keys / 4);
+        options->max_bytes = options->max_keys * BYTES_PER_KEY;
     }
-    require(weir_open(&options, &subject->weir), "weir_open");
+    require(weir_open(options, &subject->weir), "weir_open");
     require(weir_limit_define(subject->weir, kind_name(kind), &POLICIES[kind][answer], &subject->limit),
             "weir_limit_define");
 }

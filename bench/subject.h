@@ -26,6 +26,10 @@ struct subject {
 #define SUBJECT_FILL 1000
 void subject_open(struct subject *subject, enum kind kind, enum answer answer, uint64_t keys);
 
+/* The same with more options; sets `log`, max_keys and max_bytes there. */
+void subject_open_with(struct subject *subject, struct weir_options *options, enum kind kind, enum answer answer,
+                       uint64_t keys);
+
 /* Brings keys 0 to keys-1 into the state in which they are measured: live, and used up under ANSWER_DENY. */
 void subject_fill(struct subject *subject, enum answer answer, uint64_t keys);
 

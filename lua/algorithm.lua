@@ -20,6 +20,7 @@ local function ALGORITHM(stamp, state, now, cost, moved)
   if used == 0 then
     return permits, held, moved, allowed
   end
+  local bytes, left
   --@paste ALGORITHM write
   return permits, held, moved, allowed, bytes, left
 end

@@ -1,5 +1,6 @@
 -- each.lua - the body of a script that decides for n keys, each by itself: the requests for a key one after the other,
 -- as if each had come alone. ALGORITHM is the file of its arithmetic. The scripts say what KEYS and ARGV are.
+-- What becomes of a state under another plan is said in meet.lua; a reset forgets the former state as well.
 --
 -- One GET, or one MGET for all and a GET for each that it does not find; at most one PSETEX or DEL a key; TIME once.
 -- Every number stays a whole one below 2^53, which a double holds exactly, and leaves through struct.pack or, milliseconds
@@ -38,17 +39,18 @@ local charged, at = 0, 1
 for i = 1, keys do
   local key = KEYS[i]
   --@include find.lua
+  local beside
   if not known then
     --@paste ALGORITHM check
     if not sane then
       return redis.error_reply('WEIR bad stamp')
     elseif state then
-      local function carry(state, stamp, now) -- made where it is needed: seldom
+      local function meet(stored, stamp, now) -- made where it is needed: seldom
         --@include prologue.lua
         --@include algorithms.lua
-        --@include carry.lua
+        --@include meet.lua
       end
-      state, moved = carry(state, stamp, now), true
+      state, moved, beside = meet(stored, stamp, now)
     end
   end
   --@paste ALGORITHM read
@@ -79,6 +81,7 @@ for i = 1, keys do
     elseif verb ~= PEEK then
       used = verb == REFUND and math.max(0, used - times * cost * unit) or 0
       if used == 0 then anchor = fresh end
+      if verb == RESET then beside = nil end
       changed = true
     end
     if verb > RESET and (verb > LEASE_IF_TAKEN or times == 0) or more > 1 then
@@ -88,14 +91,17 @@ for i = 1, keys do
   if more ~= 0 or (keys == 1 and at <= ends) then
     return redis.error_reply('WEIR bad items: not those of the keys')
   end
-  if not changed then
-    -- a denial and a peek leave the key as it is
-  elseif used > 0 then
-    local added = charged - before
-    --@paste ALGORITHM write
-    call('PSETEX', key, format('%d', ceil(left / 1000) + grace), bytes)
-  elseif state or moved then
-    call('DEL', key)
+  if changed then -- a denial and a peek leave the key as it is
+    local added, bytes, left = charged - before
+    if used > 0 then
+      --@paste ALGORITHM write
+    end
+    if beside then bytes, left = beside(bytes, left, added) end
+    if bytes then
+      call('PSETEX', key, format('%d', ceil(left / 1000) + grace), bytes)
+    elseif stored then
+      call('DEL', key)
+    end
   end
   local met = not ours and FOREIGN or state or NONE
   if found then found[i] = met else only = met end

@@ -20,5 +20,5 @@ if state then
   end
 end
 --@part write
-local bytes = pack('<c13I4I7', stamp, used, anchor)
-local left = period + (anchor - now)
+bytes = pack('<c13I4I7', stamp, used, anchor)
+left = period + (anchor - now)

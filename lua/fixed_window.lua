@@ -8,7 +8,7 @@
 --              permits, as many as fit into what is left divided by `times`, 1 or more; verb 5 does if the key's last
 --              take in this call was admitted
 --       time   to decide by, in decimal microseconds; without it the server's
--- Returns one string: '<I7I7' time, permits charged in all; then for each key byte 0 (nothing is stored), byte 1 (what
+-- Returns one string: '<I7I7' time, permits charged in all; then for each key byte 0 (nothing is used), byte 1 (what
 --       is stored is not a state of ours: left alone), or the state, under this stamp, that its requests met; then the
 --       4 bytes.
 -- Error 'WEIR ...' if KEYS or ARGV are not so; then nothing was written.

@@ -23,5 +23,5 @@ if state then
   end
 end
 --@part write
-local bytes = pack('<c17I4I7', stamp, used, anchor)
-local left = ceil(used / limit) * period + (anchor - now)
+bytes = pack('<c17I4I7', stamp, used, anchor)
+left = ceil(used / limit) * period + (anchor - now)

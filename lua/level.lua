@@ -8,7 +8,8 @@
 --     check    out: sane, whether the stamp is a plan's. That of a state that is stored has been checked already.
 --     read     in: state (nil: not ours, false: none), moved. Out: ours; used and anchor at now; moved, if the clock
 --              rule moved the anchor back.
---     write    in: used, anchor, added (what was admitted just now). Out: bytes; left, us until it is as good as new.
+--     write    in: used, anchor, added (what was admitted just now); bytes and left, declared. Out: bytes; left, us until
+--              it is as good as new.
 --@part plan
 local tag, p, q, tick, size = parse('<BI7I7I3I4', #stamp == 22 and stamp or string.rep('\0', 22))
 local most, unit, grain, fresh = size * q, q, tick, tick == 1 and now or floor(now / tick)
@@ -30,5 +31,5 @@ if state then
   end
 end
 --@part write
-local bytes = pack('<c22I7I7', stamp, used, anchor)
-local left = ceil(used / p) * tick + (anchor * tick - now)
+bytes = pack('<c22I7I7', stamp, used, anchor)
+left = ceil(used / p) * tick + (anchor * tick - now)

@@ -50,7 +50,6 @@ if rest < had then -- some was given back
   end
   old = pack(string.rep('<I4', n), unpack(counts, 1, n))
 end
-local bytes
 if added > 0 then
   local first, empty = young, 0
   while kept > 0 and counts[kept] == 0 do kept = kept - 1 end
@@ -67,4 +66,4 @@ else
   while counts[n] == 0 do n = n - 1 end
   bytes = pack('<c14I7I2c0', stamp, newest, n, sub(old, 1, 4 * n))
 end
-local left = (blocks + 1) * period + (newest * period - now) -- the newest block is the last to be emptied
+left = (blocks + 1) * period + (newest * period - now) -- the newest block is the last to be emptied

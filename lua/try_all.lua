@@ -16,8 +16,8 @@ if not now or #ARGV > n + 2 or n == 0 or not items or #items ~= 9 * n + 4 then
   return redis.error_reply('WEIR bad arguments')
 end
 --@include algorithms.lua
-local function carry(state, stamp, now)
-  --@include carry.lua
+local function meet(stored, stamp, now)
+  --@include meet.lua
 end
 local deciders, costs = {}, {}
 for i = 1, n do
@@ -33,13 +33,13 @@ end
 
 local got = pcall('MGET', unpack(KEYS))
 if got.err then return got end
-local found, states, must, after, lives = {}, {}, {}, {}, {}
+local found, states, must, after, lives, besides = {}, {}, {}, {}, {}, {}
 local all_ours, all_allowed, charged = true, true, 0
 for i = 1, n do
   local key, stamp = KEYS[i], ARGV[i]
   --@include find.lua
   if state and not known then
-    state, moved = carry(state, stamp, now), true
+    state, moved, besides[i] = meet(stored, stamp, now)
   end
   local permits, allowed, _
   if state ~= nil then
@@ -58,12 +58,14 @@ if all_ours then
       local _
       _, _, _, _, after[i], lives[i] = deciders[i](ARGV[i], states[i], now, 0)
     end
-    if not all_allowed and not must[i] then
-      -- a denial leaves the key as it is
-    elseif after[i] then
-      call('PSETEX', KEYS[i], format('%d', ceil(lives[i] / 1000) + grace), after[i])
-    else
-      call('DEL', KEYS[i])
+    if all_allowed or must[i] then -- a denial leaves the key as it is
+      local bytes, left = after[i], lives[i]
+      if besides[i] then bytes, left = besides[i](bytes, left, all_allowed and costs[i] or 0) end
+      if bytes then
+        call('PSETEX', KEYS[i], format('%d', ceil(left / 1000) + grace), bytes)
+      else
+        call('DEL', KEYS[i])
+      end
     end
   end
 end

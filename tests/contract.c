@@ -569,6 +569,41 @@ START_TEST(the_same_definition_again_keeps_the_handle_and_what_was_used)
 }
 END_TEST
 
+START_TEST(an_override_decides_for_its_keys_alone_and_they_keep_what_they_have_used)
+{
+    struct scene scene;
+    struct weir_decision decisions[3];
+    open_backend(&scene, _i);
+    weir_limit *limit = scene_define_text(&scene, "api", "fixed_window limit=10 period=1d");
+    ck_assert_int_eq(taken(limit, "gold-1", 4).remaining, 6);
+    ck_assert_int_eq(taken(limit, "lead", 4).remaining, 6);
+    scene_define_text(&scene, "api/gold-*", "fixed_window limit=20 period=1d");
+    ck_assert_int_eq(taken(limit, "gold-1", 4).remaining, 12);
+    scene_define_text(&scene, "api/gold-1", "fixed_window limit=40 period=1d");
+    ck_assert_int_eq(taken(limit, "gold-1", 22).remaining, 10);
+    const struct weir_request requests[] = { request_of(limit, "gold-1", 5), request_of(limit, "gold-2", 15),
+                                             request_of(limit, "lead", 1) };
+    must_succeed(weir_try_all(scene.limiter, requests, 3, &decisions[0]));
+    ck_assert(decisions[0].allowed);
+    must_succeed(weir_try_batch(scene.limiter, requests, 3, decisions));
+    ck_assert(decisions[0].allowed && !decisions[1].allowed && decisions[2].allowed);
+    ck_assert_int_eq(decisions[0].remaining, 0);
+    ck_assert_int_eq(decisions[1].limit, 20);
+    ck_assert_int_eq(decisions[2].remaining, 4);
+    must_succeed(weir_limit_define(scene.limiter, "api/gold-*", NULL, NULL));
+    ck_assert_int_eq(peeked(limit, "gold-1", 1).limit, 40);
+    ck_assert_int_eq(peeked(limit, "gold-2", 1).limit, 10);
+    must_succeed(weir_limit_define(scene.limiter, "api/gold-1", NULL, NULL));
+    const struct weir_decision decision = peeked(limit, "gold-1", 1); /* used 40 of 10 */
+    ck_assert(!decision.allowed && decision.limit == 10);
+    ck_assert_int_eq(taken(limit, "lead", 4).remaining, 0);
+    refund(limit, "lead", 3);
+    must_succeed(weir_reset(limit, weir_key_text("gold-1")));
+    ck_assert_int_eq(peeked(limit, "gold-1", 1).remaining, 10);
+    scene_close(&scene);
+}
+END_TEST
+
 START_TEST(every_answer_is_counted_once)
 {
     struct scene scene;
@@ -872,6 +907,7 @@ void contract_add(Suite *suite, const struct contract_backend *backend)
     ADD(CONTRACT_COUNTS, a_batch_decides_as_its_requests_would_one_by_one, 30);
     ADD(CONTRACT_COUNTS, a_submitted_request_is_decided_at_once_or_once_later, 10);
     ADD(CONTRACT_COUNTS, the_same_definition_again_keeps_the_handle_and_what_was_used, 10);
+    ADD(CONTRACT_COUNTS, an_override_decides_for_its_keys_alone_and_they_keep_what_they_have_used, 10);
     ADD(CONTRACT_COUNTS, every_answer_is_counted_once, 10);
     ADD(CONTRACT_TIME, every_algorithm_denies_when_used_up_and_admits_again_at_retry_after, 10);
     ADD(CONTRACT_TIME, a_leaky_bucket_tells_each_caller_how_long_to_wait, 10);

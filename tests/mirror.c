@@ -1,7 +1,6 @@
 /* mirror.c - what Redis must hold for a key: see mirror.h. */
 #include "mirror.h"
 
-#include "backends/redis_state.h"
 #include "core/arith.h"
 #include "core/plan.h"
 #include "support.h"
@@ -39,40 +38,154 @@ int64_t plan_fill_us(const struct weir_plan *plan)
     return plan->period_us * (plan->blocks + 1);
 }
 
-static bool is_under(const struct mirror *mirror, const struct weir_plan *plan)
+/* ---- What is stored ---- */
+
+static void under_plan_copy(struct under_plan *to, const struct under_plan *from)
+{
+    to->plan = from->plan;
+    memcpy(to->state, from->state, state_words(&from->plan) * sizeof *from->state);
+}
+
+void mirror_copy(struct mirror *to, const struct mirror *from)
+{
+    to->stored = from->stored;
+    to->has_former = from->has_former;
+    if (from->stored)
+        under_plan_copy(&to->own, &from->own);
+    if (from->has_former)
+        under_plan_copy(&to->former, &from->former);
+}
+
+static size_t put(unsigned char *out, size_t at, int bytes, int64_t value)
+{
+    for (int i = 0; i < bytes; i++)
+        out[at++] = (unsigned char)(value >> (8 * i));
+    return at;
+}
+
+/* The layout of redis_state.h, written a second time. */
+static size_t under_plan_bytes(const struct under_plan *under, unsigned char *out)
+{
+    const struct weir_plan *plan = &under->plan;
+    const int64_t *state = under->state;
+    size_t at = redis_stamp_write(plan, out);
+    if (state_fresh_at_us(plan, state) == 0)
+        return at;
+    if (plan->algorithm == WEIR_SLIDING_WINDOW) {
+        uint32_t counts[WEIR_MAX_BLOCKS + 2];
+        memcpy(counts, state + 1, (state_words(plan) - 1) * sizeof *state);
+        int32_t n = plan->blocks + 1;
+        while (counts[n - 1] == 0)
+            n--;
+        at = put(out, put(out, at, 7, state[0]), 2, n);
+        for (int32_t i = 0; i < n; i++)
+            at = put(out, at, 4, counts[i]);
+        return at;
+    }
+    return put(out, put(out, at, plan->p > 0 ? 7 : 4, state[0]), 7, state[1]);
+}
+
+size_t mirror_bytes(const struct mirror *mirror, unsigned char out[MIRROR_BYTES_MAX])
+{
+    if (!mirror->stored)
+        return 0;
+    if (!mirror->has_former)
+        return under_plan_bytes(&mirror->own, out);
+    size_t own_len = under_plan_bytes(&mirror->own, out + 3);
+    put(out, put(out, 0, 1, '+'), 2, (int64_t)own_len);
+    return 3 + own_len + under_plan_bytes(&mirror->former, out + 3 + own_len);
+}
+
+/* One whose anchor is so far ahead that it will be moved back counts from there. */
+int64_t mirror_fresh_at_us(const struct mirror *mirror, int64_t now_us)
+{
+    int64_t fresh_at_us = mirror->stored ? state_fresh_at_us(&mirror->own.plan, mirror->own.state) : 0;
+    if (mirror->has_former) {
+        struct under_plan former;
+        struct weir_decision decision;
+        under_plan_copy(&former, &mirror->former);
+        state_decide(&former.plan, former.state, now_us, former.plan.size + 1, WEIR_TAKE, &decision);
+        fresh_at_us = max_of(fresh_at_us, state_fresh_at_us(&former.plan, former.state));
+    }
+    return fresh_at_us;
+}
+
+/* ---- Another plan ---- */
+
+static bool is_under(const struct under_plan *under, const struct weir_plan *plan)
 {
     unsigned char stamps[2][REDIS_STAMP_MAX];
-    size_t len = redis_stamp_write(&mirror->plan, stamps[0]);
+    size_t len = redis_stamp_write(&under->plan, stamps[0]);
     return redis_stamp_write(plan, stamps[1]) == len && memcmp(stamps[0], stamps[1], len) == 0;
 }
 
-bool mirror_found(const struct mirror *mirror, const struct weir_plan *plan, int64_t now_us, int64_t *state)
+/* Permits in use, rounded up; *at_us is moved on to the time at which a clock that stepped back is held. */
+static int64_t used_in(const struct under_plan *under, int64_t now_us, int64_t *at_us)
 {
-    if (!mirror->stored)
-        return false;
-    if (is_under(mirror, plan)) {
-        memcpy(state, mirror->state, state_words(plan) * sizeof *state);
-        return true;
-    }
-    int64_t at_us = now_us;
-    int64_t used = state_used(&mirror->plan, mirror->state, &at_us);
-    if (used > 0)
-        state_charge(plan, state, at_us, used);
-    return used > 0;
+    int64_t held_us = now_us;
+    const int64_t used = state_used(&under->plan, under->state, &held_us);
+    *at_us = max_of(*at_us, held_us);
+    return used;
 }
 
 /* True if it was carried over, perhaps to nothing. */
 static bool mirror_carry(struct mirror *mirror, const struct weir_plan *plan, int64_t now_us)
 {
-    int64_t state[STATE_MAX_WORDS];
-    if (!mirror->stored || is_under(mirror, plan))
+    if (!mirror->stored || is_under(&mirror->own, plan))
         return false;
-    mirror->stored = mirror_found(mirror, plan, now_us, state);
-    if (mirror->stored) {
-        mirror->plan = *plan;
-        memcpy(mirror->state, state, state_words(plan) * sizeof *state);
+    int64_t at_us = now_us;
+    const int64_t own_used = used_in(&mirror->own, now_us, &at_us);
+    const int64_t former_used = mirror->has_former ? used_in(&mirror->former, now_us, &at_us) : 0;
+    const int64_t used = max_of(own_used, former_used);
+    if (mirror->has_former && used > 0 && former_used >= own_used && is_under(&mirror->former, plan)) {
+        under_plan_copy(&mirror->own, &mirror->former);
+        mirror->has_former = false;
+        return true;
     }
+    if (used > plan->size && own_used > former_used)
+        under_plan_copy(&mirror->former, &mirror->own);
+    mirror->has_former = used > plan->size;
+    mirror->stored = used > 0;
+    mirror->own.plan = *plan;
+    state_charge(plan, mirror->own.state, at_us, used);
     return true;
+}
+
+bool mirror_found(const struct mirror *mirror, const struct weir_plan *plan, int64_t now_us, int64_t *state)
+{
+    struct mirror carried;
+    mirror_copy(&carried, mirror);
+    mirror_carry(&carried, plan, now_us);
+    if (!carried.stored || state_fresh_at_us(plan, carried.own.state) == 0)
+        return false;
+    memcpy(state, carried.own.state, state_words(plan) * sizeof *state);
+    return true;
+}
+
+/* ---- Requests ---- */
+
+/* What is written is written as of now, but for a sliding window, which keeps its counts until it is charged. */
+static void refresh(struct mirror *mirror, const struct weir_plan *plan, int64_t now_us)
+{
+    struct weir_decision decision;
+    if (mirror->stored && plan->algorithm != WEIR_SLIDING_WINDOW)
+        state_decide(plan, mirror->own.state, now_us, 0, WEIR_TAKE, &decision);
+}
+
+/* The state was charged with `cost`. */
+static void former_charge(struct mirror *mirror, int64_t now_us, int64_t cost)
+{
+    struct under_plan *former = &mirror->former;
+    struct weir_decision decision;
+    int64_t at_us = now_us;
+    if (!mirror->has_former)
+        return;
+    mirror->has_former = used_in(former, now_us, &at_us) > 0;
+    if (!mirror->has_former)
+        return;
+    state_decide(&former->plan, former->state, now_us, cost, WEIR_TAKE, &decision);
+    if (!decision.allowed)
+        state_charge(&former->plan, former->state, at_us, former->plan.size);
 }
 
 bool mirror_decide(struct mirror *mirror, const struct weir_plan *plan, enum weir_verb verb, int64_t cost,
@@ -88,7 +201,7 @@ bool mirror_decide(struct mirror *mirror, const struct weir_plan *plan, enum wei
     bool written = mirror_carry(mirror, plan, now_us);
     if (verb == WEIR_RESET) {
         written = written || mirror->stored;
-        mirror->stored = false;
+        mirror->stored = mirror->has_former = false;
         verb = WEIR_PEEK;
     }
     if (!mirror->stored) {
@@ -96,14 +209,23 @@ bool mirror_decide(struct mirror *mirror, const struct weir_plan *plan, enum wei
         state_decide(plan, state, now_us, cost, verb, out);
         if (verb == WEIR_TAKE && out->allowed) {
             mirror->stored = written = true;
-            mirror->plan = *plan;
-            memcpy(mirror->state, state, state_words(plan) * sizeof *state);
+            mirror->own.plan = *plan;
+            memcpy(mirror->own.state, state, state_words(plan) * sizeof *state);
         }
         return written;
     }
-    if (state_decide(plan, mirror->state, now_us, cost, verb, out)) {
-        mirror->stored = out->reset_after_us > 0;
+    if (state_decide(plan, mirror->own.state, now_us, cost, verb, out)) {
+        int64_t at_us = now_us;
         written = true;
+        if (verb == WEIR_TAKE && out->allowed)
+            former_charge(mirror, now_us, cost);
+        if (out->reset_after_us == 0) { /* given back: what is too old to count goes as well */
+            state_charge(plan, mirror->own.state, now_us, 0);
+            mirror->has_former = mirror->has_former && used_in(&mirror->former, now_us, &at_us) > 0;
+            mirror->stored = mirror->has_former;
+        }
+    } else if (written) {
+        refresh(mirror, plan, now_us);
     }
     return written;
 }
@@ -139,6 +261,8 @@ bool mirror_try_all(struct mirror *const *mirrors, const struct weir_plan *plans
     for (size_t i = 0; i < n; i++) /* more than it can ever admit: that writes a rebase, if one is due */
         if (mirror_decide(mirrors[i], &plans[i], WEIR_TAKE, allowed ? costs[i] : plans[i].size + 1, now_us, &decision))
             written[i] = true;
+        else if (written[i])
+            refresh(mirrors[i], &plans[i], now_us);
     return allowed;
 }
 

@@ -5,13 +5,22 @@
 #ifndef WEIR_TESTS_MIRROR_H
 #define WEIR_TESTS_MIRROR_H
 
+#include "backends/redis_state.h"
 #include "core/algorithm.h"
 
-struct mirror {
-    bool stored;
-    struct weir_plan plan; /* what it was written under */
+/* A state and the plan that it was written under. */
+struct under_plan {
+    struct weir_plan plan;
     int64_t state[STATE_MAX_WORDS];
 };
+
+/* What becomes of it is the rule of lua/meet.lua. */
+struct mirror {
+    bool stored, has_former; /* in `own` nothing may be used, if there is a former state */
+    struct under_plan own, former;
+};
+
+enum { MIRROR_BYTES_MAX = 3 + 2 * REDIS_STATE_MAX };
 
 /* One of `kind` (enum kind): every second one friendly, so that its limit binds and its periods end. */
 struct chance;
@@ -19,6 +28,15 @@ struct weir_plan plan_by_chance(struct chance *chance, int kind);
 
 /* From a fresh key's last permit until it is fresh again: the scale of times at which something happens. */
 int64_t plan_fill_us(const struct weir_plan *plan);
+
+/* Only what is used of it: a mirror may take 8 KiB. */
+void mirror_copy(struct mirror *to, const struct mirror *from);
+
+/* The bytes that must be stored; returns their number, 0 if nothing is. */
+size_t mirror_bytes(const struct mirror *mirror, unsigned char out[MIRROR_BYTES_MAX]);
+
+/* When neither state has anything in use any more, as told at now_us. */
+int64_t mirror_fresh_at_us(const struct mirror *mirror, int64_t now_us);
 
 /* The state that requests under `plan` meet now: carried over if it is under another one. False: a fresh one. */
 bool mirror_found(const struct mirror *mirror, const struct weir_plan *plan, int64_t now_us, int64_t *state);

@@ -172,63 +172,63 @@ static wide units_of_a_permit(const struct model_rule *rule)
     return is_greedy(rule) ? rule->period_us : 1;
 }
 
-static wide used_in_blocks(const struct model_state *state, int64_t time_us)
+static wide used_in_blocks(const struct model_use *use, int64_t time_us)
 {
-    int64_t current = (int64_t)(time_us / state->rule.period_us);
+    int64_t current = (int64_t)(time_us / use->rule.period_us);
     wide sum = 0;
-    for (int i = 0; i < state->block_count; i++)
-        if (within(state->blocks[i].id, current - state->rule.blocks, current))
-            sum += state->blocks[i].used;
+    for (int i = 0; i < use->block_count; i++)
+        if (within(use->blocks[i].id, current - use->rule.blocks, current))
+            sum += use->blocks[i].used;
     return sum;
 }
 
 /* What is still used at `time_us` by the rule that wrote the state. Time before the anchor stands still. */
-static wide used_at(const struct model_state *state, int64_t time_us)
+static wide used_at(const struct model_use *use, int64_t time_us)
 {
-    const struct model_rule *rule = &state->rule;
-    if (state->fresh)
+    const struct model_rule *rule = &use->rule;
+    if (use->fresh)
         return 0;
-    if (time_us < state->anchor_us)
-        time_us = state->anchor_us;
-    wide left = state->used;
+    if (time_us < use->anchor_us)
+        time_us = use->anchor_us;
+    wide left = use->used;
     if (rule->algorithm == WEIR_SLIDING_WINDOW)
-        left = used_in_blocks(state, time_us);
+        left = used_in_blocks(use, time_us);
     else if (rule->algorithm == WEIR_FIXED_WINDOW)
-        left = time_us - state->anchor_us < rule->period_us ? state->used : 0;
+        left = time_us - use->anchor_us < rule->period_us ? use->used : 0;
     else if (is_greedy(rule))
-        left -= rule->permits * (time_us - time_us % rule->tick_us - state->anchor_us);
+        left -= rule->permits * (time_us - time_us % rule->tick_us - use->anchor_us);
     else
-        left -= rule->permits * ((time_us - state->anchor_us) / rule->period_us);
+        left -= rule->permits * ((time_us - use->anchor_us) / rule->period_us);
     return left > 0 ? left : 0;
 }
 
-static bool is_admitted_at(const struct model_state *state, int64_t cost, int64_t time_us)
+static bool is_admitted_at(const struct model_use *use, int64_t cost, int64_t time_us)
 {
-    wide unit = units_of_a_permit(&state->rule);
-    return used_at(state, time_us) + cost * unit <= state->rule.size * unit;
+    wide unit = units_of_a_permit(&use->rule);
+    return used_at(use, time_us) + cost * unit <= use->rule.size * unit;
 }
 
-static bool is_new_at(const struct model_state *state, int64_t cost, int64_t time_us)
+static bool is_new_at(const struct model_use *use, int64_t cost, int64_t time_us)
 {
     (void)cost;
-    return used_at(state, time_us) == 0;
+    return used_at(use, time_us) == 0;
 }
 
 /* The least wait from `now_us` after which `holds` is true; once true it stays so. */
-static int64_t least_wait_us(bool (*holds)(const struct model_state *state, int64_t cost, int64_t time_us),
-                             const struct model_state *state, int64_t cost, int64_t now_us)
+static int64_t least_wait_us(bool (*holds)(const struct model_use *use, int64_t cost, int64_t time_us),
+                             const struct model_use *use, int64_t cost, int64_t now_us)
 {
-    if (holds(state, cost, now_us))
+    if (holds(use, cost, now_us))
         return 0;
     int64_t too_short = 0, enough = 1;
-    while (!holds(state, cost, now_us + enough)) {
+    while (!holds(use, cost, now_us + enough)) {
         too_short = enough;
         enough *= 2;
         assert(enough < INT64_C(1) << 61);
     }
     while (enough - too_short > 1) {
         int64_t middle = too_short + (enough - too_short) / 2;
-        if (holds(state, cost, now_us + middle))
+        if (holds(use, cost, now_us + middle))
             enough = middle;
         else
             too_short = middle;
@@ -238,10 +238,10 @@ static int64_t least_wait_us(bool (*holds)(const struct model_state *state, int6
 
 /* ---- What changes a state ---- */
 
-void model_state_init(struct model_state *state)
+static void use_init(struct model_use *use)
 {
-    state->fresh = true;
-    state->block_count = 0;
+    use->fresh = true;
+    use->block_count = 0;
 }
 
 /* The last point at or before `time_us` on which an anchor may lie when a state leaves fresh. */
@@ -256,164 +256,229 @@ static int64_t anchor_at(const struct model_rule *rule, int64_t time_us)
 }
 
 /* The clock rule: a state anchored further ahead than the slack is moved to now, all that was used still used. */
-static void rebase(struct model_state *state, int64_t now_us)
+static void rebase(struct model_use *use, int64_t now_us)
 {
-    if (state->fresh || state->anchor_us - now_us <= WEIR_CLOCK_SLACK_US)
+    if (use->fresh || use->anchor_us - now_us <= WEIR_CLOCK_SLACK_US)
         return;
-    int64_t anchor_us = anchor_at(&state->rule, now_us);
-    if (state->rule.algorithm == WEIR_SLIDING_WINDOW) {
-        int64_t back = (int64_t)((state->anchor_us - anchor_us) / state->rule.period_us);
-        for (int i = 0; i < state->block_count; i++)
-            state->blocks[i].id -= back;
+    int64_t anchor_us = anchor_at(&use->rule, now_us);
+    if (use->rule.algorithm == WEIR_SLIDING_WINDOW) {
+        int64_t back = (int64_t)((use->anchor_us - anchor_us) / use->rule.period_us);
+        for (int i = 0; i < use->block_count; i++)
+            use->blocks[i].id -= back;
     }
-    state->anchor_us = anchor_us;
+    use->anchor_us = anchor_us;
 }
 
 /* Bring a state to `time_us` before its use is written: what has drained is gone for good. */
-static void roll(struct model_state *state, int64_t time_us)
+static void roll(struct model_use *use, int64_t time_us)
 {
-    const struct model_rule *rule = &state->rule;
+    const struct model_rule *rule = &use->rule;
     bool stays_put = rule->algorithm == WEIR_FIXED_WINDOW || rule->algorithm == WEIR_SLIDING_WINDOW;
-    wide left = used_at(state, time_us);
+    wide left = used_at(use, time_us);
     if (left == 0) {
-        model_state_init(state);
+        use_init(use);
         return;
     }
     if (stays_put)
         return;
-    state->used = left;
+    use->used = left;
     if (is_greedy(rule))
-        state->anchor_us = anchor_at(rule, time_us);
+        use->anchor_us = anchor_at(rule, time_us);
     else
-        state->anchor_us += (int64_t)((time_us - state->anchor_us) / rule->period_us * rule->period_us);
+        use->anchor_us += (int64_t)((time_us - use->anchor_us) / rule->period_us * rule->period_us);
 }
 
-static void charge_block(struct model_state *state, int64_t id, int64_t cost)
+static void charge_block(struct model_use *use, int64_t id, int64_t cost)
 {
     int kept = 0;
-    for (int i = 0; i < state->block_count; i++)
-        if (state->blocks[i].id >= id - state->rule.blocks)
-            state->blocks[kept++] = state->blocks[i];
-    if (kept == 0 || state->blocks[kept - 1].id != id)
-        state->blocks[kept++] = (struct model_block){ .id = id, .used = 0 };
-    state->blocks[kept - 1].used += cost;
-    state->block_count = kept;
-    state->anchor_us = (int64_t)(id * state->rule.period_us);
+    for (int i = 0; i < use->block_count; i++)
+        if (use->blocks[i].id >= id - use->rule.blocks)
+            use->blocks[kept++] = use->blocks[i];
+    if (kept == 0 || use->blocks[kept - 1].id != id)
+        use->blocks[kept++] = (struct model_block){ .id = id, .used = 0 };
+    use->blocks[kept - 1].used += cost;
+    use->block_count = kept;
+    use->anchor_us = (int64_t)(id * use->rule.period_us);
 }
 
-static void charge(struct model_state *state, const struct model_rule *rule, int64_t cost, int64_t time_us)
+static void charge(struct model_use *use, const struct model_rule *rule, int64_t cost, int64_t time_us)
 {
-    roll(state, time_us);
-    if (state->fresh) {
-        state->fresh = false;
-        state->rule = *rule;
-        state->used = 0;
-        state->block_count = 0;
-        state->anchor_us = anchor_at(rule, time_us);
+    roll(use, time_us);
+    if (use->fresh) {
+        use->fresh = false;
+        use->rule = *rule;
+        use->used = 0;
+        use->block_count = 0;
+        use->anchor_us = anchor_at(rule, time_us);
     }
     if (rule->algorithm == WEIR_SLIDING_WINDOW)
-        charge_block(state, (int64_t)(time_us / rule->period_us), cost);
+        charge_block(use, (int64_t)(time_us / rule->period_us), cost);
     else
-        state->used += cost * units_of_a_permit(rule);
+        use->used += cost * units_of_a_permit(rule);
+}
+
+/* A sliding window gives back from its oldest counted block first. */
+static void refund_blocks(struct model_use *use, int64_t cost, int64_t time_us)
+{
+    int64_t current = (int64_t)(time_us / use->rule.period_us);
+    int kept = 0;
+    for (int i = 0; i < use->block_count; i++) {
+        struct model_block block = use->blocks[i];
+        if (block.id >= current - use->rule.blocks) {
+            int64_t back = block.used < cost ? block.used : cost;
+            block.used -= back;
+            cost -= back;
+        }
+        if (block.used > 0)
+            use->blocks[kept++] = block;
+    }
+    use->block_count = kept;
+}
+
+static void refund(struct model_use *use, int64_t cost, int64_t time_us)
+{
+    roll(use, time_us);
+    if (use->fresh)
+        return;
+    if (use->rule.algorithm == WEIR_SLIDING_WINDOW)
+        refund_blocks(use, cost, time_us);
+    else
+        use->used -= cost * units_of_a_permit(&use->rule);
+    if (use->rule.algorithm == WEIR_SLIDING_WINDOW ? used_at(use, time_us) == 0 : use->used <= 0)
+        use_init(use);
+}
+
+/* ---- Another rule ---- */
+
+static void copy_use(struct model_use *to, const struct model_use *from)
+{
+    memcpy(to, from, offsetof(struct model_use, blocks));
+    memcpy(to->blocks, from->blocks, (size_t)from->block_count * sizeof from->blocks[0]);
+}
+
+static void copy_state(struct model_state *to, const struct model_state *from)
+{
+    copy_use(&to->own, &from->own);
+    copy_use(&to->former, &from->former);
+}
+
+void model_state_init(struct model_state *state)
+{
+    use_init(&state->own);
+    use_init(&state->former);
 }
 
 void model_state_cool(struct model_state *state, const struct model_rule *rule, int64_t since_us)
 {
     model_state_init(state);
     if (rule->size > 0)
-        charge(state, rule, rule->size, since_us);
+        charge(&state->own, rule, rule->size, since_us);
+    else
+        state->own.rule = *rule;
 }
 
 bool model_state_is_idle(const struct model_state *state, int64_t now_us)
 {
-    return used_at(state, now_us) == 0;
+    return used_at(&state->own, now_us) == 0 && used_at(&state->former, now_us) == 0;
 }
 
-/* A sliding window gives back from its oldest counted block first. */
-static void refund_blocks(struct model_state *state, int64_t cost, int64_t time_us)
+bool model_state_has_former(const struct model_state *state)
 {
-    int64_t current = (int64_t)(time_us / state->rule.period_us);
-    int kept = 0;
-    for (int i = 0; i < state->block_count; i++) {
-        struct model_block block = state->blocks[i];
-        if (block.id >= current - state->rule.blocks) {
-            int64_t back = block.used < cost ? block.used : cost;
-            block.used -= back;
-            cost -= back;
-        }
-        if (block.used > 0)
-            state->blocks[kept++] = block;
+    return !state->former.fresh;
+}
+
+/* The time at which a use is looked at: a clock that stepped back a little stands still. */
+static int64_t held_at(const struct model_use *use, int64_t now_us)
+{
+    bool held = !use->fresh && use->anchor_us > now_us && use->anchor_us - now_us <= WEIR_CLOCK_SLACK_US;
+    return held ? use->anchor_us : now_us;
+}
+
+/* Rounded up. */
+static int64_t permits_used(const struct model_use *use, int64_t now_us)
+{
+    wide unit = use->fresh ? 1 : units_of_a_permit(&use->rule);
+    return (int64_t)((used_at(use, now_us) + unit - 1) / unit);
+}
+
+/* A redefined limit: the permits used, by the own rule or the former one, whichever has more, are charged to the new
+ * rule's fresh state. If that cannot hold them all, what had more stays as the former use. Where the former use has
+ * more and is by the new rule itself, it goes on as it is. */
+static void carry_over(struct model_state *state, const struct model_rule *rule, int64_t now_us)
+{
+    if (model_rule_same(&state->own.rule, rule))
+        return;
+    int64_t own = permits_used(&state->own, now_us), former = permits_used(&state->former, now_us);
+    int64_t own_us = held_at(&state->own, now_us), former_us = held_at(&state->former, now_us);
+    int64_t used = own > former ? own : former;
+    if (!state->former.fresh && former > 0 && former >= own && model_rule_same(&state->former.rule, rule)) {
+        copy_use(&state->own, &state->former);
+        use_init(&state->former);
+        return;
     }
-    state->block_count = kept;
-}
-
-static void refund(struct model_state *state, int64_t cost, int64_t time_us)
-{
-    roll(state, time_us);
-    if (state->fresh)
-        return;
-    if (state->rule.algorithm == WEIR_SLIDING_WINDOW)
-        refund_blocks(state, cost, time_us);
-    else
-        state->used -= cost * units_of_a_permit(&state->rule);
-    if (state->rule.algorithm == WEIR_SLIDING_WINDOW ? used_at(state, time_us) == 0 : state->used <= 0)
-        model_state_init(state);
-}
-
-/* A redefined limit: the permits used, rounded up and clipped to the new size, are charged to the new fresh state. */
-static void carry_over(struct model_state *state, const struct model_rule *rule, int64_t time_us)
-{
-    if (state->fresh || model_rule_same(&state->rule, rule))
-        return;
-    wide unit = units_of_a_permit(&state->rule);
-    wide used = (used_at(state, time_us) + unit - 1) / unit;
+    if (used <= rule->size)
+        use_init(&state->former);
+    else if (own > former)
+        copy_use(&state->former, &state->own);
+    use_init(&state->own);
+    state->own.rule = *rule;
     if (used > rule->size)
         used = rule->size;
-    model_state_init(state);
     if (used > 0)
-        charge(state, rule, (int64_t)used, time_us);
+        charge(&state->own, rule, used, own_us > former_us ? own_us : former_us);
+}
+
+/* What was admitted, by the former rule: not more than that can hold. Once nothing is used it is over. */
+static void charge_former(struct model_use *former, int64_t cost, int64_t now_us)
+{
+    if (former->fresh)
+        return;
+    rebase(former, now_us);
+    const struct model_rule rule = former->rule;
+    int64_t time_us = held_at(former, now_us);
+    if (used_at(former, time_us) == 0) {
+        use_init(former);
+    } else if (cost <= rule.size && is_admitted_at(former, cost, time_us)) {
+        charge(former, &rule, cost, time_us);
+    } else {
+        use_init(former);
+        charge(former, &rule, rule.size, time_us);
+    }
 }
 
 /* ---- Decisions ---- */
 
-static void copy_state(struct model_state *to, const struct model_state *from)
-{
-    memcpy(to, from, offsetof(struct model_state, blocks));
-    memcpy(to->blocks, from->blocks, (size_t)from->block_count * sizeof from->blocks[0]);
-}
-
 /* What the clock rule and a redefinition make of the state; the time at which it is then looked at is returned. */
 static int64_t settle(struct model_state *state, const struct model_rule *rule, int64_t now_us)
 {
-    rebase(state, now_us);
-    int64_t time_us = !state->fresh && state->anchor_us > now_us ? state->anchor_us : now_us;
-    carry_over(state, rule, time_us);
-    if (state->fresh)
-        state->rule = *rule;
-    return state->fresh ? now_us : time_us;
+    if (state->own.fresh && state->former.fresh)
+        state->own.rule = *rule;
+    carry_over(state, rule, now_us);
+    rebase(&state->own, now_us);
+    return held_at(&state->own, now_us);
 }
 
-static void describe(const struct model_state *state, int64_t now_us, struct weir_decision *out)
+static void describe(const struct model_use *own, int64_t now_us, struct weir_decision *out)
 {
-    wide unit = units_of_a_permit(&state->rule);
-    out->limit = state->rule.size;
-    out->remaining = (int64_t)((state->rule.size * unit - used_at(state, now_us)) / unit);
-    out->reset_after_us = least_wait_us(is_new_at, state, 0, now_us);
+    wide unit = units_of_a_permit(&own->rule);
+    out->limit = own->rule.size;
+    out->remaining = (int64_t)((own->rule.size * unit - used_at(own, now_us)) / unit);
+    out->reset_after_us = least_wait_us(is_new_at, own, 0, now_us);
 }
 
 /* Decide a cost, charged or not, against a settled state. */
-static void hold_against(struct model_state *state, int64_t cost, bool charged, int64_t time_us, int64_t now_us,
+static void hold_against(struct model_use *own, int64_t cost, bool charged, int64_t time_us, int64_t now_us,
                          struct weir_decision *out)
 {
-    const struct model_rule rule = state->rule;
-    out->allowed = cost <= rule.size && is_admitted_at(state, cost, time_us);
+    const struct model_rule rule = own->rule;
+    out->allowed = cost <= rule.size && is_admitted_at(own, cost, time_us);
     if (out->allowed && rule.algorithm == WEIR_LEAKY_BUCKET)
-        out->delay_us = least_wait_us(is_new_at, state, 0, now_us);
+        out->delay_us = least_wait_us(is_new_at, own, 0, now_us);
     if (!out->allowed)
-        out->retry_after_us = cost > rule.size ? WEIR_NEVER : least_wait_us(is_admitted_at, state, cost, now_us);
+        out->retry_after_us = cost > rule.size ? WEIR_NEVER : least_wait_us(is_admitted_at, own, cost, now_us);
     if (out->allowed && charged)
-        charge(state, &rule, cost, time_us);
-    describe(state, now_us, out);
+        charge(own, &rule, cost, time_us);
+    describe(own, now_us, out);
 }
 
 void model_decide(struct model_state *state, const struct model_rule *rule, enum model_verb verb, int64_t cost,
@@ -426,13 +491,17 @@ void model_decide(struct model_state *state, const struct model_rule *rule, enum
         model_state_init(&next);
     int64_t time_us = settle(&next, rule, now_us);
     if (verb == MODEL_TAKE || verb == MODEL_PEEK) {
-        hold_against(&next, cost, verb == MODEL_TAKE, time_us, now_us, out);
+        hold_against(&next.own, cost, verb == MODEL_TAKE, time_us, now_us, out);
+        if (verb == MODEL_TAKE && out->allowed)
+            charge_former(&next.former, cost, now_us);
     } else {
         if (verb == MODEL_REFUND)
-            refund(&next, cost, time_us);
-        next.rule = *rule;
+            refund(&next.own, cost, time_us);
+        if (next.own.fresh && used_at(&next.former, now_us) == 0)
+            use_init(&next.former);
+        next.own.rule = *rule;
         out->allowed = true;
-        describe(&next, now_us, out);
+        describe(&next.own, now_us, out);
     }
     if (verb != MODEL_PEEK)
         copy_state(state, &next);
@@ -472,7 +541,7 @@ static bool binds_more(const struct weir_decision *candidate, const struct weir_
 
 void model_decide_all(const struct model_request *requests, size_t n, int64_t now_us, struct weir_decision *out)
 {
-    struct weir_decision each, binding = { .allowed = true, .remaining = INT64_MAX };
+    struct weir_decision each, unused, binding = { .allowed = true, .remaining = INT64_MAX };
     bool all = true;
     for (size_t i = 0; i < n; i++) {
         int64_t cost = joint_cost(requests, n, i);
@@ -489,6 +558,8 @@ void model_decide_all(const struct model_request *requests, size_t n, int64_t no
         if (cost == 0)
             continue;
         model_decide(requests[i].state, requests[i].rule, all ? MODEL_TAKE : MODEL_PEEK, cost, now_us, &each);
+        if (!all) /* another rule, or a clock far back, leaves its trace: as if more were asked for than ever is */
+            model_decide(requests[i].state, requests[i].rule, MODEL_TAKE, requests[i].rule->size + 1, now_us, &unused);
         if (binds_more(&each, &binding)) {
             binding = each;
             out->bound_by = (uint32_t)i;

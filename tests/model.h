@@ -38,13 +38,19 @@ struct model_block {
     int64_t used; /* permits, never 0 */
 };
 
-struct model_state {
-    bool fresh;             /* nothing is used: what follows means nothing */
+/* What is used by one rule. */
+struct model_use {
+    bool fresh;             /* nothing is: what follows means nothing, but for the rule of a state with a former use */
     struct model_rule rule; /* of the decision that wrote it */
     int64_t anchor_us;
     wide used; /* greedy, leaky: in units of 1/period_us permit; interval, fixed window: permits */
     int block_count;
     struct model_block blocks[MODEL_BLOCKS]; /* sliding window, oldest first */
+};
+
+struct model_state {
+    struct model_use own;    /* what decides */
+    struct model_use former; /* by a rule before, and more than the limit's own rule can hold; or fresh */
 };
 
 enum model_verb { MODEL_TAKE, MODEL_PEEK, MODEL_REFUND, MODEL_RESET };
@@ -58,8 +64,11 @@ void model_state_init(struct model_state *state);
 /* As if all that the rule allows had been taken at `since_us` from a fresh state. */
 void model_state_cool(struct model_state *state, const struct model_rule *rule, int64_t since_us);
 
-/* Whether nothing of what the state holds is used at `now_us`, by the rule that wrote it. */
+/* Whether nothing of what the state holds is used at `now_us`, by the rules that wrote it. */
 bool model_state_is_idle(const struct model_state *state, int64_t now_us);
+
+/* Whether more has been used by a rule before than the limit's own rule could hold, and may still be. */
+bool model_state_has_former(const struct model_state *state);
 
 /* Decide one request at `now_us`; the decision's source is left WEIR_BY_MEMORY. */
 void model_decide(struct model_state *state, const struct model_rule *rule, enum model_verb verb, int64_t cost,

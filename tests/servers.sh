@@ -8,7 +8,7 @@ usage() {
 usage: sh tests/servers.sh [NAME...]
 
 Unpacks other servers than the system's own into build/servers/NAME/ and prints, for each that there is, its name, a tab
-and the command for WEIR_TEST_REDIS_SERVER, or WEIR_TEST_CONSUL. Without names, all of them:
+and the command for WEIR_TEST_REDIS_SERVER; the tests on Consul find theirs by themselves. Without names, all of them:
 
   redis-6.0    Debian bullseye
   redis-8.0    Debian trixie

@@ -12,6 +12,10 @@ build_packages='gcc libc6-dev cmake ninja-build pkg-config uthash-dev zlib1g-dev
 # shellcheck disable=SC2034
 redis_packages='libhiredis-dev libmd-dev libssl-dev'
 
+# And Consul; without them: -DWEIR_CONSUL=OFF.
+# shellcheck disable=SC2034
+consul_packages='libcurl4-openssl-dev libjansson-dev'
+
 say() {
     printf '\n== %s\n' "$*"
 }

@@ -128,7 +128,7 @@ struct weir_backend_request stage_request(const struct stage *stage, const char 
         .hash = siphash13(&stage->limit->secret, key, strlen(key)),
         .cost = cost,
         .now_us = WEIR_OWN_CLOCK,
-        .plan_version = 1,
+        .plan_version = plan_cell_version(&stage->limit->plan),
         .cold_since_us = -1,
         .verb = WEIR_TAKE,
     };
@@ -189,7 +189,7 @@ void stage_open_as(struct stage *stage, const char *policy, const struct stage_s
         .user = stage,
     };
     must_succeed(hybrid_open(&own, &remote->base, &stage->hybrid));
-    must_succeed(limiter_make(&read, stage->hybrid, NULL, &stage->limiter));
+    must_succeed(limiter_make(&read, stage->hybrid, NULL, NULL, &stage->limiter));
     struct weir_policy parsed = policy_of(policy);
     must_succeed(weir_limit_define(stage->limiter, "limit", &parsed, &stage->limit));
 }

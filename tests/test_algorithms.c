@@ -16,11 +16,13 @@ struct stream {
     struct scene scene;
     struct model_share share;
     weir_limit *limit;
-    struct weir_policy policy;
+    bool restless; /* another policy every few requests, not every few hundred */
+    struct weir_policy policy, earlier[2];
     struct model_rule rule;
     struct model_state *states; /* one a key */
     struct weir_decision last;
     int64_t decisions[KIND_COUNT]; /* how many were compared while a policy of that kind was in force */
+    int64_t with_former;           /* how many of them beside a former use */
     int64_t waits_checked;
     char where[512];
 };
@@ -35,11 +37,14 @@ static const char *where(struct stream *stream, const char *verb, int key, int64
     return stream->where;
 }
 
-/* A policy that this share can enforce; the library and the model agree on every one that is refused. */
+/* A policy that this share can enforce, now and then one of those before it; the library and the model agree on every
+ * one that is refused. */
 static void define_by_chance(struct stream *stream, enum kind kind)
 {
     for (;;) {
         struct weir_policy policy = policy_by_chance(&stream->chance, kind);
+        if (stream->earlier[1].limit > 0 && chance_one_in(&stream->chance, 2))
+            policy = stream->earlier[chance_between(&stream->chance, 0, 1)];
         struct model_rule rule;
         bool right = model_rule_make(&policy, &model_alone, &rule);
         must(weir_policy_check(&policy, NULL, 0) == (right ? WEIR_OK : WEIR_EINVAL), "refused unlike the model");
@@ -50,6 +55,8 @@ static void define_by_chance(struct stream *stream, enum kind kind)
         stream->scene.log_allowed = false;
         if (!right)
             continue;
+        stream->earlier[1] = stream->earlier[0];
+        stream->earlier[0] = stream->policy;
         stream->policy = policy;
         stream->rule = rule;
         return;
@@ -62,6 +69,7 @@ static void stream_open(struct stream *stream, uint64_t number, const struct mod
     memset(stream, 0, sizeof *stream);
     stream->chance = chance_make(number);
     stream->share = *share;
+    stream->restless = chance_one_in(&stream->chance, 3);
     options.keep_idle = keep_idle;
     options.max_keys = 64;
     options.instances = share->instances;
@@ -155,6 +163,7 @@ static void compare(struct stream *stream, const char *verb, int key, int64_t co
     if (memcmp(actual, expected, sizeof *actual) != 0)
         assert_decision_is(actual, expected, where(stream, verb, key, cost));
     stream->decisions[kind_of(&stream->policy)]++;
+    stream->with_former += model_state_has_former(&stream->states[key]);
     stream->last = *actual;
 }
 
@@ -204,7 +213,7 @@ static void step(struct stream *stream, enum kind home, bool steps_back)
     int key = chance_one_in(chance, 4) ? (int)chance_between(chance, 1, KEYS - 1) : 0;
     move_clock_by_chance(stream, steps_back);
     int64_t verb = chance_between(chance, 0, 199);
-    if (verb == 0)
+    if (verb == 0 || (stream->restless && chance_one_in(chance, 12)))
         define_by_chance(stream,
                          chance_one_in(chance, 2) ? home : (enum kind)chance_between(chance, 0, KIND_COUNT - 1));
     else if (verb == 1)
@@ -222,7 +231,7 @@ static void step(struct stream *stream, enum kind home, bool steps_back)
 static void decide_as_the_model(enum kind kind)
 {
     int64_t goal = steps_or(1000000);
-    int64_t decided = 0;
+    int64_t decided = 0, with_former = 0;
     for (uint64_t number = 0; decided < goal; number++) {
         struct stream stream;
         stream_open(&stream, number * KIND_COUNT + (uint64_t)kind, &model_alone, true);
@@ -230,9 +239,11 @@ static void decide_as_the_model(enum kind kind)
         for (int i = 0; i < STREAM_LENGTH; i++)
             step(&stream, kind, true);
         decided += stream.decisions[kind];
+        with_former += stream.with_former;
         stream_close(&stream);
     }
     ck_assert_int_ge(decided, goal);
+    ck_assert_int_gt(with_former, goal / 50);
 }
 
 START_TEST(greedy_token_bucket_decides_as_the_model)
@@ -283,7 +294,7 @@ static struct model_share share_by_chance(struct chance *chance, int64_t *weight
 START_TEST(a_share_of_any_limit_decides_as_the_model)
 {
     int64_t goal = steps_or(500000);
-    int64_t decided = 0;
+    int64_t decided = 0, with_former = 0;
     for (uint64_t number = 0; decided < goal; number++) {
         struct stream stream;
         struct chance chance = chance_make(1000000 + number);
@@ -296,9 +307,11 @@ START_TEST(a_share_of_any_limit_decides_as_the_model)
             step(&stream, kind, true);
         for (int i = 0; i < KIND_COUNT; i++)
             decided += stream.decisions[i];
+        with_former += stream.with_former;
         stream_close(&stream);
     }
     ck_assert_int_ge(decided, goal);
+    ck_assert_int_gt(with_former, goal / 50);
 }
 END_TEST
 
@@ -306,7 +319,7 @@ END_TEST
 START_TEST(keys_that_are_dropped_change_no_decision)
 {
     int64_t goal = steps_or(250000);
-    int64_t decided = 0;
+    int64_t decided = 0, with_former = 0;
     uint64_t evictions = 0;
     for (uint64_t number = 0; decided < goal; number++) {
         struct stream stream;
@@ -326,17 +339,20 @@ START_TEST(keys_that_are_dropped_change_no_decision)
         evictions += stats.evictions;
         for (int i = 0; i < KIND_COUNT; i++)
             decided += stream.decisions[i];
+        with_former += stream.with_former;
         stream_close(&stream);
     }
     ck_assert_uint_gt(evictions, 0);
+    ck_assert_int_gt(with_former, goal / 50);
 }
 END_TEST
 
 /* ---- Several limits at once ---- */
 
-enum { LIMITS = 4, REQUESTS_MOST = 6 };
+enum { LIMITS = 4, POLICIES = 3, REQUESTS_MOST = 6 };
 
-static void try_several(struct stream *streams, struct scene *scene, struct chance *chance)
+/* How many of the keys have a former use. */
+static int try_several(struct stream *streams, struct scene *scene, struct chance *chance)
 {
     struct weir_request requests[REQUESTS_MOST];
     struct model_request model_requests[REQUESTS_MOST];
@@ -355,16 +371,30 @@ static void try_several(struct stream *streams, struct scene *scene, struct chan
     model_decide_all(model_requests, n, scene->now_us, &expected);
     must_succeed(weir_try_all(scene->limiter, requests, n, &actual));
     assert_decision_is(&actual, &expected, "several limits at once");
+    int with_former = 0;
+    for (size_t i = 0; i < n; i++)
+        with_former += model_state_has_former(model_requests[i].state);
+    return with_former;
+}
+
+/* One of three policies that the limit goes back and forth between. */
+static void another_policy(struct stream *stream, const struct weir_policy *policies, struct scene *scene,
+                           struct chance *chance)
+{
+    stream->policy = policies[chance_between(chance, 0, POLICIES - 1)];
+    must(model_rule_make(&stream->policy, &model_alone, &stream->rule), "a policy that was tried");
+    scene_define(scene, weir_limit_name(stream->limit), &stream->policy);
 }
 
 START_TEST(several_limits_at_once_decide_as_the_model)
 {
-    int64_t goal = steps_or(100000);
+    int64_t goal = steps_or(100000), with_former = 0;
     for (uint64_t number = 0; goal > 0; number++) {
         struct chance chance = chance_make(3000000 + number);
         struct stream streams[LIMITS];
         stream_open(&streams[0], 4000000 + number, &model_alone, true);
         struct scene *scene = &streams[0].scene;
+        struct weir_policy policies[LIMITS][POLICIES];
         for (int i = 0; i < LIMITS; i++) {
             char name[32];
             snprintf(name, sizeof name, "limit-%d", i);
@@ -373,21 +403,30 @@ START_TEST(several_limits_at_once_decide_as_the_model)
                 for (int key = 0; key < KEYS; key++)
                     model_state_init(&streams[i].states[key]);
             }
-            do {
-                streams[i].policy = policy_by_chance(&chance, (enum kind)chance_between(&chance, 0, KIND_COUNT - 1));
-            } while (!model_rule_make(&streams[i].policy, &model_alone, &streams[i].rule));
-            streams[i].limit = scene_define(scene, name, &streams[i].policy);
+            for (int p = 0; p < POLICIES; p++) {
+                do {
+                    policies[i][p] = policy_by_chance(&chance, (enum kind)chance_between(&chance, 0, KIND_COUNT - 1));
+                } while (!model_rule_make(&policies[i][p], &model_alone, &streams[i].rule));
+            }
+            streams[i].limit = scene_define(scene, name, &policies[i][POLICIES - 1]);
         }
         for (int i = 0; i < 500; i++, goal--) {
             if (chance_one_in(&chance, 2))
                 scene->now_us += chance_magnitude(&chance, chance_one_in(&chance, 5) ? WEIR_DAY : WEIR_SECOND);
-            scene->now_us = scene->now_us < WEIR_MAX_TIME_US ? scene->now_us : WEIR_MAX_TIME_US;
-            try_several(streams, scene, &chance);
+            if (chance_one_in(&chance, 20)) /* within the slack of the clock, and beyond */
+                scene->now_us -= chance_magnitude(&chance, 3 * WEIR_CLOCK_SLACK_US);
+            scene->now_us = scene->now_us > WEIR_MAX_TIME_US ? WEIR_MAX_TIME_US : scene->now_us < 1 ? 1 : scene->now_us;
+            if (number % 2 == 0 && chance_one_in(&chance, 5)) {
+                int which = (int)chance_between(&chance, 0, LIMITS - 1);
+                another_policy(&streams[which], policies[which], scene, &chance);
+            }
+            with_former += try_several(streams, scene, &chance);
         }
         for (int i = LIMITS - 1; i > 0; i--)
             free(streams[i].states);
         stream_close(&streams[0]);
     }
+    ck_assert_int_gt(with_former, steps_or(100000) / 50);
 }
 END_TEST
 

@@ -10,6 +10,7 @@
 #include "stage.h"
 #include "support.h"
 
+#include "core/layers.h"
 #include "core/limiter.h"
 
 #include <stdio.h>
@@ -68,7 +69,15 @@ static bool refused(struct run *run, int error, bool may_do_without)
 
 /* ---- The scenario ---- */
 
-enum { GROWING_KEYS = 1000, LONG_KEYS = 6, CHANGING_KEYS = 12, BATCH = 100, LIMITS = 120, FILE_LIMITS = 40 };
+enum {
+    GROWING_KEYS = 1000,
+    LONG_KEYS = 6,
+    CHANGING_KEYS = 12,
+    BATCH = 100,
+    LIMITS = 120,
+    FILE_LIMITS = 40,
+    OVERRIDES = 20
+};
 
 static const char *const policies[] = {
     "token_bucket limit=50 period=1h",
@@ -88,7 +97,8 @@ static void write_policies(char *path, size_t size, const char *prefix, int coun
     FILE *file = fdopen(descriptor, "w");
     ck_assert_ptr_nonnull(file);
     for (int i = 0; i < count; i++)
-        fprintf(file, "%s-%d = %s # a comment\n", prefix, i, policies[i % POLICIES]);
+        fprintf(file, "%s-%d/key-* = %s\n%s-%d = %s # a comment\n", prefix, i, policies[(i + 1) % POLICIES], prefix, i,
+                policies[i % POLICIES]);
     ck_assert_int_eq(fclose(file), 0);
 }
 
@@ -199,6 +209,34 @@ static void refund_under_another_policy(struct run *run)
     }
 }
 
+/* What a smaller policy cannot hold is kept beside its state, goes back and forth with it, and is forgotten at last. */
+static void lower_and_raise(struct run *run)
+{
+    static const char *const sizes[] = {
+        "sliding_window limit=100 period=1h blocks=60",
+        "token_bucket limit=10 period=1h",
+        "sliding_window limit=60 period=1h blocks=500",
+        "fixed_window limit=5 period=1h",
+        "leaky_bucket limit=100 period=1h",
+    };
+    enum { SIZES = sizeof sizes / sizeof sizes[0], FLIPPING_KEYS = 6 };
+    weir_limit *limit = define(run, "flipping", sizes[0]);
+    for (int i = 0; i < FLIPPING_KEYS; i++)
+        take(run, limit, weir_key(&i, sizeof i), 50 + 10 * i, true);
+    for (int p = 1; p < 3 * SIZES + 2; p++) {
+        define(run, "flipping", sizes[p % SIZES]);
+        for (int i = 0; i < FLIPPING_KEYS; i++) {
+            peek(run, limit, weir_key(&i, sizeof i));
+            take(run, limit, weir_key(&i, sizeof i), 1 + i % 2, true);
+        }
+        run->scene.now_us += WEIR_MINUTE;
+    }
+    run->scene.now_us += 2 * WEIR_HOUR;
+    for (int turn = 0; turn < 3; turn++)
+        for (int i = 0; i < FLIPPING_KEYS; i++)
+            take(run, limit, weir_key(&i, sizeof i), 1, true);
+}
+
 /* Keys that are there and keys that are not, of limits that are new to the table. */
 static void take_all(struct run *run)
 {
@@ -282,6 +320,49 @@ static void load_file(struct run *run)
          "ids stay dense");
 }
 
+/* Single keys and prefixes, more than the first table of a limit has room for, come and go; so does a layer of them. */
+static void override_some(struct run *run)
+{
+    weir_limit *limit = define(run, "overridden", policies[0]);
+    struct policy_entry entries[OVERRIDES];
+    static char patterns[OVERRIDES][16];
+    for (int i = 0; i < OVERRIDES; i++) {
+        char name[32];
+        const struct weir_policy policy = policy_of(policies[i % POLICIES]);
+        snprintf(patterns[i], sizeof patterns[i], i % 2 ? "key-%d" : "key-%d*", i);
+        snprintf(name, sizeof name, "overridden/%.15s", patterns[i]);
+        entries[i] = (struct policy_entry){
+            .name = i % 3 ? "overridden" : "waits", .pattern = patterns[i], .policy = policy, .where = "here"
+        };
+        struct weir_decision before, after;
+        must_succeed(weir_peek(limit, weir_key_text(patterns[i]), 1, &before));
+        while (refused(run, weir_limit_define(run->scene.limiter, name, &policy, NULL), false)) {
+            must_succeed(weir_peek(limit, weir_key_text(patterns[i]), 1, &after));
+            assert_decision_is(&after, &before, "an override that could not be defined is not there");
+        }
+        take(run, limit, weir_key_text(patterns[i]), 2, true);
+    }
+    for (int i = 0; i < OVERRIDES; i += 2) {
+        char name[32];
+        snprintf(name, sizeof name, "overridden/%.15s", patterns[i]);
+        must_succeed(weir_limit_define(run->scene.limiter, name, NULL, NULL)); /* asks for no memory */
+        take(run, limit, weir_key_text(patterns[i]), 1, true);
+    }
+    struct layers_result result;
+    int error;
+    do {
+        error = layers_apply(run->scene.limiter, WEIR_FOLLOW_POLICY_FILE, entries, OVERRIDES, &result);
+        must((result.refused > 0) == (error == WEIR_ENOMEM), "what found no memory is refused, and no more");
+    } while (refused(run, error, false));
+    define(run, "waits", policies[1]);
+    for (int i = 0; i < OVERRIDES; i++) {
+        peek(run, limit, weir_key_text(patterns[i]));
+        peek(run, weir_limit_find(run->scene.limiter, "waits"), weir_key_text(patterns[i]));
+    }
+    must_succeed(layers_apply(run->scene.limiter, WEIR_FOLLOW_POLICY_FILE, NULL, 0, &result));
+    must(result.changes == OVERRIDES, "all of them end, without any memory");
+}
+
 static struct weir_stats stats_of(struct run *run)
 {
     struct weir_stats stats = { .size = sizeof stats };
@@ -335,9 +416,11 @@ static void scenario(struct run *run, int64_t fail_at, bool stubborn)
     grow(run);
     change(run);
     refund_under_another_policy(run);
+    lower_and_raise(run);
     take_all(run);
     take_batch(run);
     load_file(run);
+    override_some(run);
     share_out(run);
     count_up(run);
     scene_close(&run->scene);

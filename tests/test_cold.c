@@ -24,12 +24,13 @@ struct stream {
     struct scene scene;
     struct model_share share;
     weir_limit *limit;
-    struct weir_policy policy;
+    struct weir_policy policy, earlier[2];
     struct model_rule rule;
     struct cold_key keys[KEYS];
     int64_t since_us;
     struct weir_decision last;
     int64_t admitted, denied;
+    int64_t with_former; /* requests for a key with a former use */
     char where[512];
 };
 
@@ -44,16 +45,21 @@ static const char *where(struct stream *stream, const char *verb, int key, int64
     return stream->where;
 }
 
+/* Now and then one of those before it. */
 static void define_by_chance(struct stream *stream, enum kind kind)
 {
     for (;;) {
         struct weir_policy policy = policy_by_chance(&stream->chance, kind);
+        if (stream->earlier[1].limit > 0 && !chance_one_in(&stream->chance, 3))
+            policy = stream->earlier[chance_between(&stream->chance, 0, 1)];
         struct model_rule whole, rule;
         bool right = model_rule_make(&policy, &model_alone, &whole) && model_rule_make(&policy, &stream->share, &rule);
         int error = weir_limit_define(stream->scene.limiter, "limit", &policy, &stream->limit);
         must(error == (right ? WEIR_OK : WEIR_EINVAL), "refused unless both the whole and the share are possible");
         if (!right)
             continue;
+        stream->earlier[1] = stream->earlier[0];
+        stream->earlier[0] = stream->policy;
         stream->policy = policy;
         stream->rule = rule;
         return;
@@ -97,14 +103,11 @@ static struct model_state *state_of(struct stream *stream, struct cold_key *key)
     if (stream->since_us == 0 || stream->since_us - now_us > WEIR_CLOCK_SLACK_US)
         stream->since_us = (now_us + SINCE_UNIT_US - 1) / SINCE_UNIT_US * SINCE_UNIT_US;
     /* A key of which nothing is used under the policy that it was left under is one that is not there. */
-    if (key->is_there && !model_rule_same(&key->state->rule, &stream->rule) &&
-        (key->state->fresh || model_state_is_idle(key->state, now_us)))
+    if (key->is_there && !model_rule_same(&key->state->own.rule, &stream->rule) &&
+        model_state_is_idle(key->state, now_us))
         key->is_there = false;
-    if (!key->is_there) {
+    if (!key->is_there)
         model_state_cool(key->state, &stream->rule, stream->since_us);
-        if (key->state->fresh)
-            key->state->rule = stream->rule;
-    }
     return key->state;
 }
 
@@ -115,6 +118,7 @@ static void expect(struct stream *stream, const struct weir_decision *decision, 
     expected->age_us = stream->scene.now_us > stream->since_us ? stream->scene.now_us - stream->since_us : 0;
     assert_decision_is(decision, expected, where(stream, verb, key, cost));
     stream->last = *decision;
+    stream->with_former += model_state_has_former(stream->keys[key].state);
 }
 
 static void take_and_compare(struct stream *stream, int i, int64_t cost)
@@ -171,7 +175,7 @@ static void refund_and_compare(struct stream *stream, int i, int64_t cost)
     struct weir_decision decision = ask_memory(stream, i, cost, WEIR_REFUND), expected;
     model_decide(state, &stream->rule, MODEL_REFUND, cost, stream->scene.now_us, &expected);
     assert_decision_is(&decision, &expected, where(stream, "refund", i, cost));
-    key->is_there = !state->fresh; /* as good as new it goes, and is cold again */
+    key->is_there = !state->own.fresh || model_state_has_former(state); /* as good as new it goes, and is cold again */
 }
 
 static void reset_and_compare(struct stream *stream, int i)
@@ -247,7 +251,7 @@ END_TEST
  * once it has drained would depend on the sweep. So idle keys are kept here. */
 START_TEST(permits_given_back_and_limits_redefined_in_an_outage_are_as_the_model_says)
 {
-    int64_t streams = steps_or(400000) / STREAM_LENGTH, admitted = 0;
+    int64_t streams = steps_or(400000) / STREAM_LENGTH, admitted = 0, with_former = 0;
     static struct stream stream;
     for (int64_t number = 0; number < streams; number++) {
         stream_open(&stream, 1000000 + (uint64_t)number, (enum kind)(number % KIND_COUNT), true);
@@ -258,18 +262,20 @@ START_TEST(permits_given_back_and_limits_redefined_in_an_outage_are_as_the_model
                 take_and_compare(&stream, key, cost_by_chance(&stream));
             else if (what > 10)
                 refund_and_compare(&stream, key, cost_by_chance(&stream));
-            else if (what > 3)
+            else if (what > 4)
                 peek_and_compare(&stream, key, cost_by_chance(&stream));
-            else if (what > 0)
+            else if (what > 2)
                 reset_and_compare(&stream, key);
             else
                 define_by_chance(&stream, (enum kind)chance_between(&stream.chance, 0, KIND_COUNT - 1));
             move_clock_by_chance(&stream, false);
         }
         admitted += stream.admitted;
+        with_former += stream.with_former;
         stream_close(&stream);
     }
     must(admitted > streams, "permits were taken often");
+    must(with_former > streams, "and often beside a former use");
 }
 END_TEST
 

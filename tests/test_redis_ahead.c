@@ -181,6 +181,8 @@ START_TEST(memory_and_redis_charge_the_same_ahead_by_whichever_way_it_is_asked)
             two_open(&two, (enum way)way);
             two_define(&two, &chance, (enum kind)(round % KIND_COUNT));
             for (int i = 0; i < 40; i++) {
+                if (chance_one_in(&chance, 6)) /* what the new plan cannot hold is kept: a former state */
+                    two_define(&two, &chance, (enum kind)chance_between(&chance, 0, KIND_COUNT - 1));
                 two_ask(&two, &chance);
                 two.memory.now_us += chance_magnitude(&chance, WEIR_MINUTE);
             }

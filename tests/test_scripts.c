@@ -104,6 +104,41 @@ START_TEST(a_key_lives_until_it_is_fresh_and_the_slack_longer)
 }
 END_TEST
 
+/* A key's life in milliseconds, -2 if it is not there. */
+static int64_t life_ms(struct scripts *scripts, const char *key)
+{
+    redisReply *reply = ASK(scripts, "PTTL", key);
+    const int64_t life = reply->integer;
+    freeReplyObject(reply);
+    return life;
+}
+
+START_TEST(a_key_lives_until_its_former_state_is_fresh_as_well)
+{
+    struct scripts scripts;
+    const struct weir_plan slow = { .algorithm = WEIR_FIXED_WINDOW, .period_us = WEIR_DAY, .size = 50 };
+    const struct weir_plan quick = { .algorithm = WEIR_FIXED_WINDOW, .period_us = WEIR_SECOND, .size = 5 };
+    const int64_t day_ms = WEIR_DAY / 1000;
+    static const struct {
+        enum weir_verb verb;
+        int64_t cost;
+    } asked[] = { { WEIR_TAKE, 1 }, { WEIR_REFUND, 3 }, { WEIR_TAKE, 2 }, { WEIR_REFUND, 5 }, { WEIR_REFUND, 1 } };
+    scripts_open(&scripts);
+    freeReplyObject(decide(&scripts, &slow, "key", 1, WEIR_TAKE, 10, 0));
+    for (size_t i = 0; i < sizeof asked / sizeof asked[0]; i++) { /* lowered, given back in part, then all of it */
+        freeReplyObject(decide(&scripts, &quick, "key", 1, asked[i].verb, asked[i].cost, 0));
+        ck_assert_int_gt(life_ms(&scripts, "key0"), day_ms / 2);
+        ck_assert_int_le(life_ms(&scripts, "key0"), day_ms + 2000);
+    }
+    freeReplyObject(decide(&scripts, &quick, "key", 1, WEIR_RESET, 1, 0));
+    ck_assert_int_eq(life_ms(&scripts, "key0"), -2);
+    freeReplyObject(decide(&scripts, &quick, "key", 1, WEIR_TAKE, 1, 0));
+    ck_assert_int_gt(life_ms(&scripts, "key0"), 0);
+    ck_assert_int_le(life_ms(&scripts, "key0"), 3000);
+    scripts_close(&scripts);
+}
+END_TEST
+
 /* ---- Calls that are none ---- */
 
 /* What is in the server: a digest of all keys and values (not of their times to live). */
@@ -335,24 +370,58 @@ END_TEST
 
 /* ---- What is stored is not a state ---- */
 
-/* Put bytes under "key1": a state with other bytes in it, a tag and bytes, or any. Returns their length. */
+enum { FOREIGN_MAX = MIRROR_BYTES_MAX + 1024 };
+
+/* One under `plan`, perhaps with nothing used in it, and a former one under any, as they are at now_us. */
+static struct mirror mirror_by_chance(struct chance *chance, const struct weir_plan *plan, int64_t now_us)
+{
+    struct mirror mirror = { .stored = true, .has_former = true };
+    struct under_plan *own = &mirror.own, *former = &mirror.former;
+    own->plan = *plan;
+    former->plan = plan_by_chance(chance, (int)chance_between(chance, 0, KIND_COUNT - 1));
+    state_charge(plan, own->state, now_us, chance_one_in(chance, 4) ? 0 : chance_between(chance, 1, plan->size));
+    state_charge(&former->plan, former->state, now_us, chance_between(chance, 1, former->plan.size));
+    return mirror;
+}
+
+/* Its bytes with others in front, in them or behind, or fewer of them. */
+static size_t former_by_chance(struct chance *chance, const struct weir_plan *plan, unsigned char *bytes)
+{
+    const struct mirror mirror = mirror_by_chance(chance, plan, INT64_C(1790000000123456));
+    size_t len = mirror_bytes(&mirror, bytes);
+    switch (chance_between(chance, 0, 5)) {
+    case 0: return (size_t)chance_between(chance, 0, (int64_t)len);
+    case 1: bytes[len] = (unsigned char)chance_next(chance); return len + 1;
+    case 2: bytes[chance_between(chance, 0, 2)] = (unsigned char)chance_next(chance); return len;
+    case 3:
+        for (size_t i = 3 + (size_t)bytes[1] + 256 * (size_t)bytes[2]; i < len; i++)
+            bytes[i] = (unsigned char)chance_next(chance);
+        return len;
+    case 4: bytes[chance_between(chance, 3, (int64_t)len - 1)] = (unsigned char)chance_next(chance); return len;
+    default: return len;
+    }
+}
+
+/* Put bytes under "key1": a state with other bytes in it, one with a former state, a tag and bytes, or any. Returns
+ * their length. */
 static size_t foreign_by_chance(struct chance *chance, const struct weir_plan *plan, const redisReply *state,
-                                unsigned char bytes[REDIS_STATE_MAX + 1024])
+                                unsigned char bytes[FOREIGN_MAX])
 {
     size_t len = (size_t)chance_between(chance, 0, chance_one_in(chance, 8) ? 1024 : 48);
     for (size_t i = 0; i < len; i++)
         bytes[i] = (unsigned char)chance_next(chance);
-    switch (chance_between(chance, 0, 3)) {
+    switch (chance_between(chance, 0, 5)) {
     case 0: break;
     case 1:
         if (len > 0)
-            bytes[0] = (unsigned char)"TLIFS"[chance_between(chance, 0, 4)];
+            bytes[0] = (unsigned char)"TLIFS+"[chance_between(chance, 0, 5)];
         break;
     case 2: {
         size_t stamp_len = redis_stamp_write(plan, bytes);
         len = stamp_len > len ? stamp_len : len;
         break;
     }
+    case 3: return former_by_chance(chance, plan, bytes);
     default:
         if (state->type == REDIS_REPLY_STRING && state->len > 0) {
             len = (size_t)state->len;
@@ -389,7 +458,7 @@ static const unsigned char *answer_about_key1(const struct weir_plan *plan, cons
 START_TEST(what_is_not_a_state_is_told_and_left_alone)
 {
     static struct scripts scripts;
-    static unsigned char bytes[REDIS_STATE_MAX + 1024];
+    static unsigned char bytes[FOREIGN_MAX];
     struct chance chance = chance_make(3);
     int64_t foreign = 0, steps = steps_or(100000);
     struct weir_plan plan = { 0 };
@@ -440,6 +509,63 @@ START_TEST(what_is_not_a_state_is_told_and_left_alone)
 }
 END_TEST
 
+static void put_key0(struct scripts *scripts, const unsigned char *bytes, size_t len)
+{
+    const char *words[] = { "SET", "key0", (const char *)bytes };
+    const size_t lens[] = { 3, 4, len };
+    must(redisAppendCommandArgv(scripts->redis, 3, words, lens) == REDIS_OK, "no memory");
+    freeReplyObject(reply_next(scripts));
+}
+
+/* Whether a take finds key0 to be ours; if not, it must be as it was. */
+static bool is_ours(struct scripts *scripts, const struct weir_plan *plan, const unsigned char *bytes, size_t len,
+                    int64_t now_us)
+{
+    put_key0(scripts, bytes, len);
+    redisReply *reply = decide(scripts, plan, "key", 1, WEIR_TAKE, 1, now_us);
+    must(is_answer(reply), "no answer");
+    const bool ours = answer_len(reply) != REDIS_HEAD_SIZE + 1 || reply->str[REDIS_HEAD_SIZE] != 1;
+    freeReplyObject(reply);
+    if (!ours) {
+        redisReply *kept = ASK(scripts, "GET", "key0");
+        must(kept->len == len && memcmp(kept->str, bytes, len) == 0, "what is not ours was written");
+        freeReplyObject(kept);
+    }
+    return ours;
+}
+
+START_TEST(a_former_state_is_whole_and_in_use_or_the_key_is_not_ours)
+{
+    static struct scripts scripts;
+    static unsigned char bytes[FOREIGN_MAX];
+    struct chance chance = chance_make(8);
+    const int64_t now_us = INT64_C(1790000000123456);
+    scripts_open(&scripts);
+    for (int step = 0; step < 40 * KIND_COUNT; step++) {
+        const struct weir_plan plan = plan_by_chance(&chance, step % KIND_COUNT);
+        /* Under the limit's plan, or under one that it had before. */
+        const struct weir_plan written = step % 2 == 0 ? plan : plan_by_chance(&chance, (step / 2) % KIND_COUNT);
+        struct mirror mirror = mirror_by_chance(&chance, &written, now_us);
+        const size_t len = mirror_bytes(&mirror, bytes), own_len = (size_t)bytes[1] + 256 * (size_t)bytes[2];
+        must(is_ours(&scripts, &plan, bytes, len, now_us), "a state and a former one were refused");
+        for (size_t cut = 0; cut < len; cut += len < 200 ? 1 : 17)
+            must(!is_ours(&scripts, &plan, bytes, cut, now_us), "a part of them was taken");
+        bytes[len] = 0;
+        must(!is_ours(&scripts, &plan, bytes, len + 1, now_us), "a byte behind was taken");
+        /* One that has a former one itself. */
+        memmove(bytes + 3 + own_len + 3 + own_len, bytes + 3 + own_len, len - 3 - own_len);
+        memcpy(bytes + 3 + own_len, bytes, 3 + own_len);
+        must(!is_ours(&scripts, &plan, bytes, len + 3 + own_len, now_us), "a former one of a former one was taken");
+        /* A stamp without a state, by itself and for the former one. */
+        size_t stamp_len = redis_stamp_write(&written, bytes);
+        must(!is_ours(&scripts, &plan, bytes, stamp_len, now_us), "a stamp alone was taken");
+        state_charge(&mirror.former.plan, mirror.former.state, now_us, 0);
+        must(!is_ours(&scripts, &plan, bytes, mirror_bytes(&mirror, bytes), now_us), "a former stamp alone was taken");
+    }
+    scripts_close(&scripts);
+}
+END_TEST
+
 START_TEST(all_or_nothing_is_nothing_beside_what_is_not_a_state)
 {
     static struct call call;
@@ -453,10 +579,11 @@ START_TEST(all_or_nothing_is_nothing_beside_what_is_not_a_state)
         freeReplyObject(ASK(&scripts, "FLUSHALL"));
         int odd = (int)chance_between(&chance, 0, 2);
         char name[] = { 'k', (char)('0' + odd), '\0' };
-        if (chance_one_in(&chance, 2))
-            freeReplyObject(ASK(&scripts, "LPUSH", name, "a"));
-        else
-            freeReplyObject(ASK(&scripts, "SET", name, "Txyz"));
+        switch (chance_between(&chance, 0, 2)) {
+        case 0: freeReplyObject(ASK(&scripts, "LPUSH", name, "a")); break;
+        case 1: freeReplyObject(ASK(&scripts, "SET", name, "+xyz")); break;
+        default: freeReplyObject(ASK(&scripts, "SET", name, "Txyz")); break;
+        }
         call_begin(&call, REDIS_TRY_ALL, 3);
         for (int i = 0; i < 3; i++)
             call_word(&call, i == 0 ? "k0" : i == 1 ? "k1" : "k2", 2);
@@ -510,6 +637,29 @@ static double sliding_us(struct scripts *scripts, int blocks, int keys)
     return script_us(scripts);
 }
 
+/* A token bucket that is taken from beside a former state, a sliding window of so many blocks; 0: that has none. */
+static double former_us(struct scripts *scripts, int blocks)
+{
+    static unsigned char bytes[MIRROR_BYTES_MAX];
+    const int64_t now_us = INT64_C(1790000000123456);
+    struct mirror mirror = { .stored = true, .has_former = blocks > 0 };
+    struct under_plan *own = &mirror.own, *former = &mirror.former;
+    own->plan = (struct weir_plan){ .p = 1, .q = 1, .tick_us = 1, .size = WEIR_MAX_PERMITS };
+    former->plan = (struct weir_plan){ .algorithm = WEIR_SLIDING_WINDOW,
+                                       .blocks = blocks > 0 ? blocks : 1,
+                                       .period_us = WEIR_SECOND,
+                                       .size = WEIR_MAX_PERMITS };
+    state_charge(&own->plan, own->state, now_us, 1);
+    state_charge(&former->plan, former->state, now_us - (blocks - 1) * WEIR_SECOND, 1);
+    put_key0(scripts, bytes, mirror_bytes(&mirror, bytes));
+    freeReplyObject(decide(scripts, &own->plan, "key", 1, WEIR_TAKE, 1, now_us));
+    freeReplyObject(ASK(scripts, "CONFIG", "RESETSTAT"));
+    for (int i = 0; i < 1000; i++)
+        freeReplyObject(decide(scripts, &own->plan, "key", 1, WEIR_TAKE, 1, now_us));
+    freeReplyObject(ASK(scripts, "FLUSHALL"));
+    return script_us(scripts);
+}
+
 static double try_all_us(struct scripts *scripts, int n, bool redefined)
 {
     static struct call call;
@@ -550,6 +700,9 @@ START_TEST(the_worst_scripts_are_measured)
     printf("  sliding window,   60 blocks,  1 key   %7.1f\n", sliding_us(&scripts, 60, 1));
     printf("  sliding window,   60 blocks, 64 keys  %7.1f\n", sliding_us(&scripts, 60, 64));
     printf("  sliding window, 1024 blocks,  1 key   %7.1f\n", sliding_us(&scripts, 1024, 1));
+    printf("  token bucket, no former state             %7.1f\n", former_us(&scripts, 0));
+    printf("  token bucket, a former state of 1 block   %7.1f\n", former_us(&scripts, 1));
+    printf("  token bucket, a former state of 60 blocks %7.1f\n", former_us(&scripts, 60));
     printf("  all or nothing, 8 sliding windows of 60 blocks            %7.1f\n", try_all_us(&scripts, 8, false));
     printf("  all or nothing, 8 sliding windows, redefined each time    %7.1f\n", try_all_us(&scripts, 8, true));
     scripts_close(&scripts);
@@ -566,11 +719,13 @@ int main(void)
     double long_run = 60.0 + (double)steps_or(1000000) / 5000.0;
     suite_test(suite, no_script_makes_text_of_a_number_or_asks_the_time_twice, 10);
     suite_test(suite, a_key_lives_until_it_is_fresh_and_the_slack_longer, 30);
+    suite_test(suite, a_key_lives_until_its_former_state_is_fresh_as_well, 30);
     suite_test(suite, a_call_that_is_none_is_refused_and_changes_nothing, long_run);
     suite_test(suite, an_item_of_no_known_verb_or_a_lease_over_nobody_is_refused_before_anything_is_written, 30);
     suite_test(suite, a_lease_that_hangs_on_a_take_is_nothing_without_one, 30);
     suite_test(suite, words_of_any_sort_are_refused_or_answered, long_run);
     suite_test(suite, what_is_not_a_state_is_told_and_left_alone, long_run);
+    suite_test(suite, a_former_state_is_whole_and_in_use_or_the_key_is_not_ours, 60);
     suite_test(suite, all_or_nothing_is_nothing_beside_what_is_not_a_state, 60);
     suite_test(suite, the_worst_scripts_are_measured, 60);
     return suite_run(suite);

@@ -375,16 +375,16 @@ START_TEST(a_share_smaller_than_what_was_used_denies)
         ck_assert(!taken(limit, "key", 1).allowed);
         ck_assert(taken(limit, "other", 50).allowed);
         ck_assert(!taken(limit, "other", 1).allowed);
-        /* Back at the whole, what fitted the half is used at least: what was above it is forgotten at most. */
+        /* Back at the whole, what was used is used still, also what the half could not hold. */
         must_succeed(limiter_set_share(scene.limiter, &share_whole));
-        ck_assert_int_le(peeked(limit, "key", 1).remaining, 50);
+        ck_assert_int_eq(peeked(limit, "key", 1).remaining, 20);
         ck_assert_int_eq(peeked(limit, "other", 1).remaining, 50);
         scene_close(&scene);
     }
 }
 END_TEST
 
-START_TEST(a_share_that_cannot_be_enforced_changes_nothing)
+START_TEST(a_limit_without_arithmetic_at_a_share_is_denied_and_told_of_and_the_others_have_it)
 {
     struct scene scene;
     struct weir_stats stats = { .size = sizeof stats };
@@ -393,13 +393,17 @@ START_TEST(a_share_that_cannot_be_enforced_changes_nothing)
     weir_limit *hard = scene_define_text(&scene, "hard", "token_bucket limit=1 period=366d burst=100");
     const struct share tiny = { .weight = 1, .total = 65535, .rank = 1, .count = 2 };
     scene.log_allowed = true;
-    ck_assert_int_eq(limiter_set_share(scene.limiter, &tiny), WEIR_EINVAL);
+    must_succeed(limiter_set_share(scene.limiter, &tiny));
     ck_assert_int_eq(scene.log_lines, 1);
-    ck_assert_msg(strstr(scene.last_line, "share") != NULL, "%s", scene.last_line);
-    ck_assert_int_eq(peeked(easy, "key", 1).limit, 100);
-    ck_assert_int_eq(peeked(hard, "key", 1).limit, 100);
+    ck_assert_str_eq(scene.last_line, "limit hard has no exact arithmetic at this instance's share: it is denied here");
+    ck_assert_int_eq(peeked(easy, "key", 1).limit, 0);
+    struct weir_decision denied = taken(hard, "key", 1);
+    ck_assert(!denied.allowed && denied.limit == 0 && denied.remaining == 0 && denied.retry_after_us == WEIR_NEVER);
     must_succeed(weir_stats_read(scene.limiter, &stats));
-    ck_assert_int_eq(stats.share_total, 1);
+    ck_assert_int_eq(stats.share_total, 65535);
+    ck_assert_uint_eq(stats.share_zeros, 2);
+    must_succeed(limiter_set_share(scene.limiter, &share_whole));
+    ck_assert_int_eq(peeked(hard, "key", 1).limit, 100);
     scene_close(&scene);
 }
 END_TEST
@@ -433,7 +437,7 @@ int main(void)
     suite_test(suite, parts_that_are_lifted_or_nothing_are_counted, 30);
     suite_test(suite, what_was_used_stays_used_when_the_share_changes, 30);
     suite_test(suite, a_share_smaller_than_what_was_used_denies, 30);
-    suite_test(suite, a_share_that_cannot_be_enforced_changes_nothing, 30);
+    suite_test(suite, a_limit_without_arithmetic_at_a_share_is_denied_and_told_of_and_the_others_have_it, 30);
     suite_test(suite, a_new_share_is_copied_with_its_weights, 30);
     return suite_run(suite);
 }

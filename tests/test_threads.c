@@ -177,6 +177,27 @@ static void *redefine(void *argument)
     return NULL;
 }
 
+/* Smaller policies and the whole in turn, the whole at last. */
+static void *lower_and_raise(void *argument)
+{
+    static const char *const lowered[] = {
+        "fixed_window limit=400 period=365d",
+        "sliding_window limit=70 period=365d blocks=7",
+        "token_bucket limit=700 period=365d",
+        "token_bucket limit=150 period=365d refill=interval",
+    };
+    struct shop *shop = argument;
+    for (int next = 0; next < 400; next++) {
+        const char *text = next % 3 == 2 ? unrefilled[next % UNREFILLED] : lowered[next % 4];
+        const struct weir_policy policy = policy_of(next < 399 ? text : unrefilled[0]);
+        must_succeed(weir_limit_define(shop->limiter, "counted", &policy, NULL));
+        atomic_fetch_add(&shop->disturbances, 1);
+        sched_yield();
+    }
+    atomic_store(&shop->unsettled, false);
+    return NULL;
+}
+
 /* A share that grows from a hundredth to the whole. */
 static void *grow_share(void *argument)
 {
@@ -199,7 +220,7 @@ static void buy_all(struct shop *shop, int keys, const char *policy, void *(*dis
     pthread_barrier_t start;
     pthread_t disturber;
     shop_open(shop, keys + THREADS, policy);
-    atomic_store(&shop->unsettled, disturb == grow_share);
+    atomic_store(&shop->unsettled, disturb == grow_share || disturb == lower_and_raise);
     const int64_t start_us = atomic_load(&shop->now_us);
     pthread_barrier_init(&start, NULL, THREADS);
     for (int i = 0; i < THREADS; i++)
@@ -253,6 +274,18 @@ START_TEST(a_limit_redefined_all_the_while_gives_every_permit_once)
         int keys = key_counts[i % KEY_COUNTS];
         buy_all(&shop, keys, unrefilled[0], redefine);
         assert_all_are_used_up_exactly(&shop, keys, "all of them in turn");
+        shop_close(&shop);
+    }
+}
+END_TEST
+
+START_TEST(a_limit_lowered_and_raised_all_the_while_gives_every_permit_once)
+{
+    for (int i = 0; i < REPEATS * KEY_COUNTS; i++) {
+        struct shop shop;
+        int keys = key_counts[i % KEY_COUNTS];
+        buy_all(&shop, keys, unrefilled[0], lower_and_raise);
+        assert_all_are_used_up_exactly(&shop, keys, "lowered and raised");
         shop_close(&shop);
     }
 }
@@ -703,6 +736,7 @@ int main(void)
     Suite *suite = suite_create("threads");
     suite_test(suite, eight_threads_take_every_permit_of_every_key_once, 60);
     suite_test(suite, a_limit_redefined_all_the_while_gives_every_permit_once, 60);
+    suite_test(suite, a_limit_lowered_and_raised_all_the_while_gives_every_permit_once, 60);
     suite_test(suite, a_share_that_grows_meanwhile_gives_every_permit_once, 60);
     suite_test(suite, all_or_nothing_in_opposite_orders_neither_locks_up_nor_loses_a_permit, 60);
     suite_test(suite, batches_of_eight_threads_take_every_permit_once, 30);

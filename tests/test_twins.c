@@ -2,8 +2,10 @@
  *
  * A mirror holds what the memory backend would hold for each key (mirror.h). Each script call is made on a private
  * server and in the mirror, and then these must agree: the time and the permits charged that the script tells; the
- * state that each key's requests met; what is stored afterwards; how long it will live there; and that what neither
- * wrote has the bytes that it had. WEIR_TEST_STEPS is the number of requests; 10^8 take a quarter of an hour.
+ * state that each key's requests met; the bytes that are stored afterwards, a former state's too; how long they will
+ * live there; and that what neither wrote has the bytes that it had. Limits go back and forth between a few plans, so
+ * that there are former states under plans of every sort. WEIR_TEST_STEPS is the number of requests; 10^8 take a
+ * quarter of an hour.
  */
 #include "backends/redis_state.h"
 #include "core/arith.h"
@@ -15,7 +17,7 @@
 #include <stdio.h>
 #include <sys/time.h>
 
-enum { SLOTS = 5, SLOT_KEYS = 4, KEYS = SLOTS * SLOT_KEYS, ALL_MOST = 8, ITEMS_MOST = 4, IN_FLIGHT = 24 };
+enum { SLOTS = 5, SLOT_KEYS = 4, KEYS = SLOTS * SLOT_KEYS, ALL_MOST = 8, ITEMS_MOST = 4, IN_FLIGHT = 24, PLANS = 3 };
 #define WEEK_MS (7 * WEIR_DAY / 1000)
 #define GRACE_MS (WEIR_CLOCK_SLACK_US / 1000)
 
@@ -52,14 +54,18 @@ struct walk {
     struct scripts scripts;
     int episode;
     int64_t now_us, grace_ms;
-    struct weir_plan plans[SLOTS]; /* one a limit */
-    struct mirror mirrors[KEYS];   /* as of what was sent */
+    struct weir_plan plans[SLOTS][PLANS]; /* those that a limit goes back to */
+    int current[SLOTS];                   /* the one that it has */
+    struct mirror mirrors[KEYS];          /* as of what was sent */
     struct {
         size_t len;
-        unsigned char bytes[REDIS_STATE_MAX];
+        unsigned char bytes[MIRROR_BYTES_MAX];
     } seen[KEYS]; /* what was stored, as of what was checked; 0: nothing */
     struct turn turns[IN_FLIGHT];
     int64_t requests, granted, counts[REDIS_SCRIPT_COUNT];
+    int64_t formers[REDIS_SCRIPT_COUNT][REDIS_SCRIPT_COUNT]; /* met, by the algorithms of the state and of the former */
+    int64_t formers_in_all;                                  /* by calls of all or nothing */
+    int64_t formers_alone;                                   /* beside which nothing was used */
     char where[600];
 };
 
@@ -170,14 +176,17 @@ static void turn_by_chance(struct walk *walk, struct turn *turn)
     struct chance *chance = &walk->chance;
     int slot = (int)chance_between(chance, 0, SLOTS - 1);
     if (chance_one_in(chance, 40))
-        walk->plans[slot] = plan_by_chance(chance, (int)chance_between(chance, 0, KIND_COUNT - 1));
+        walk->plans[slot][chance_between(chance, 0, PLANS - 1)] = plan_by_chance(
+            chance, (int)chance_between(chance, 0, KIND_COUNT - 1));
+    if (chance_one_in(chance, 8))
+        walk->current[slot] = (int)chance_between(chance, 0, PLANS - 1);
     turn->all = chance_one_in(chance, 4);
     turn->n = turn->all ? (int)chance_between(chance, 1, ALL_MOST) : (int)chance_between(chance, 1, SLOT_KEYS);
     int first = (int)chance_between(chance, 0, KEYS - 1);
     for (int i = 0; i < turn->n; i++) {
         struct visit *visit = &turn->visits[i];
         visit->key = turn->all ? (first + i * 7) % KEYS : slot * SLOT_KEYS + (first + i) % SLOT_KEYS;
-        visit->plan = walk->plans[visit->key / SLOT_KEYS];
+        visit->plan = walk->plans[visit->key / SLOT_KEYS][walk->current[visit->key / SLOT_KEYS]];
         visit->n_items = turn->all ? 1 : (int)chance_between(chance, 1, ITEMS_MOST);
         for (int j = 0; j < visit->n_items; j++)
             visit->items[j] = item_by_chance(chance, &visit->plan);
@@ -293,13 +302,13 @@ static void expect_all(struct walk *walk, struct turn *turn)
     walk->requests += turn->n;
 }
 
-/* Only what is used of a mirror: its state may be 4 KiB. */
-static void mirror_copy(struct mirror *to, const struct mirror *from)
+static void former_count(struct walk *walk, const struct turn *turn, const struct mirror *after)
 {
-    to->stored = from->stored;
-    to->plan = from->plan;
-    if (from->stored)
-        memcpy(to->state, from->state, state_words(&from->plan) * sizeof *from->state);
+    if (!after->has_former)
+        return;
+    walk->formers[redis_script_of(&after->own.plan)][redis_script_of(&after->former.plan)]++;
+    walk->formers_in_all += turn->all;
+    walk->formers_alone += state_fresh_at_us(&after->own.plan, after->own.state) == 0;
 }
 
 static void turn_expect(struct walk *walk, struct turn *turn)
@@ -322,8 +331,9 @@ static void turn_expect(struct walk *walk, struct turn *turn)
     for (int i = 0; i < turn->n; i++) {
         struct visit *visit = &turn->visits[i];
         mirror_copy(&visit->after, &walk->mirrors[visit->key]);
+        former_count(walk, turn, &visit->after);
         if (visit->after.stored && visit->written)
-            visit->life_ms = div_up(state_fresh_at_us(&visit->after.plan, visit->after.state) - turn->now_us, 1000) +
+            visit->life_ms = div_up(mirror_fresh_at_us(&visit->after, turn->now_us) - turn->now_us, 1000) +
                              walk->grace_ms;
     }
 }
@@ -362,15 +372,11 @@ static void check_answer(struct walk *walk, struct turn *turn, const redisReply 
 static void check_stored(struct walk *walk, const struct turn *turn, const struct visit *visit, const redisReply *got,
                          int64_t life_ms)
 {
+    unsigned char bytes[MIRROR_BYTES_MAX];
+    const size_t len = mirror_bytes(&visit->after, bytes);
     agree((got->type == REDIS_REPLY_STRING) == visit->after.stored, walk, turn, visit, "stored or not");
-    size_t len = visit->after.stored ? (size_t)got->len : 0;
     if (len > 0) {
-        int64_t state[STATE_MAX_WORDS];
-        enum redis_found found = REDIS_FOREIGN;
-        int taken_len = redis_state_read(&visit->after.plan, (const unsigned char *)got->str, len, state, &found);
-        agree(taken_len == (int)len && found == REDIS_STATE, walk, turn, visit, "stored what is not a state");
-        agree(memcmp(state, visit->after.state, state_words(&visit->after.plan) * sizeof *state) == 0, walk, turn,
-              visit, "stored another state");
+        agree(got->len == len && memcmp(got->str, bytes, len) == 0, walk, turn, visit, "stored other bytes");
         agree(life_ms > 0, walk, turn, visit, "lives for ever");
         if (visit->written)
             agree(life_ms > visit->life_ms - 5000 && life_ms <= visit->life_ms, walk, turn, visit, "lives too long");
@@ -410,10 +416,14 @@ static void episode_begin(struct walk *walk)
     struct chance *chance = &walk->chance;
     freeReplyObject(ASK(&walk->scripts, "FLUSHALL"));
     walk->episode++;
-    for (int i = 0; i < SLOTS; i++)
-        walk->plans[i] = plan_by_chance(chance, (i + walk->episode) % KIND_COUNT);
+    for (int i = 0; i < SLOTS; i++) {
+        walk->plans[i][0] = plan_by_chance(chance, (i + walk->episode) % KIND_COUNT);
+        for (int j = 1; j < PLANS; j++)
+            walk->plans[i][j] = plan_by_chance(chance, (int)chance_between(chance, 0, KIND_COUNT - 1));
+        walk->current[i] = 0;
+    }
     for (int i = 0; i < KEYS; i++) {
-        walk->mirrors[i].stored = false;
+        walk->mirrors[i].stored = walk->mirrors[i].has_former = false;
         walk->seen[i].len = 0;
     }
     switch (chance_between(chance, 0, 5)) {
@@ -435,7 +445,16 @@ static void walk_close(struct walk *walk, int64_t calls_least)
     for (int i = 0; i < REDIS_SCRIPT_COUNT; i++)
         must(walk->counts[i] >= calls_least, "hardly any call of some script: the test says little");
     must(walk->granted >= calls_least, "hardly anything was charged ahead: the test says little");
+    must(walk->formers_in_all >= calls_least, "hardly any former state in all or nothing: the test says little");
+    must(walk->formers_alone >= calls_least / 10, "hardly any former state alone: the test says little");
     scripts_close(&walk->scripts);
+}
+
+static void must_have_met_formers(const struct walk *walk, int64_t least)
+{
+    for (int i = 0; i < REDIS_TRY_ALL; i++)
+        for (int j = 0; j < REDIS_TRY_ALL; j++)
+            must(walk->formers[i][j] >= least, "hardly any former state of some algorithm: the test says little");
 }
 
 /* Forget keys in Redis, and in the mirror, that are as good as new: their next decisions must be the same. */
@@ -443,12 +462,12 @@ static void forget_by_chance(struct walk *walk, const struct turn *turn)
 {
     for (int i = 0; i < turn->n; i++) {
         const struct visit *visit = &turn->visits[i];
-        struct mirror *mirror = &walk->mirrors[visit->key], kept, fresh = { .stored = false };
+        struct mirror *mirror = &walk->mirrors[visit->key], kept, fresh = { .stored = false, .has_former = false };
         if (!mirror->stored || !chance_one_in(&walk->chance, 4) ||
-            state_fresh_at_us(&mirror->plan, mirror->state) > turn->now_us)
+            mirror_fresh_at_us(mirror, turn->now_us) > turn->now_us)
             continue;
         mirror_copy(&kept, mirror);
-        mirror->stored = false;
+        mirror->stored = mirror->has_former = false;
         for (int j = 0; j < visit->n_items; j++) {
             struct weir_decision before, after;
             item_in_mirror(&kept, &visit->plan, &visit->items[j], turn->now_us, &before);
@@ -498,6 +517,7 @@ START_TEST(scripts_decide_as_the_core_does)
             episode_begin(&walk);
         turns_play(&walk);
     }
+    must_have_met_formers(&walk, steps / 4000);
     walk_close(&walk, steps / 1000);
 }
 END_TEST
@@ -517,8 +537,8 @@ static void forget_expired(struct walk *walk, const struct turn *turn, const red
         const struct visit *visit = &turn->visits[i];
         struct mirror *mirror = &walk->mirrors[visit->key];
         if (reply->str[at] == 0 && mirror->stored &&
-            state_fresh_at_us(&mirror->plan, mirror->state) + WEIR_CLOCK_SLACK_US <= turn->now_us) {
-            mirror->stored = false;
+            mirror_fresh_at_us(mirror, turn->now_us) + WEIR_CLOCK_SLACK_US <= turn->now_us) {
+            mirror->stored = mirror->has_former = false;
             walk->seen[visit->key].len = 0;
         }
         int64_t state[STATE_MAX_WORDS];

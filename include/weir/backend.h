@@ -41,12 +41,14 @@ struct weir_plan {
 #define WEIR_MAX_SPREAD 65535
 
 struct weir_backend_request {
-    weir_limit *limit;     /* its name: weir_limit_name(); its plan: weir_request_plan() */
+    weir_limit *limit;     /* its name: weir_limit_name(); its plan: weir_request_plan(). Where the key has an override
+                            * it stands for that: the same name and limit_id, another pointer and plan */
     struct weir_key key;   /* the bytes are valid during the call */
     uint64_t hash;         /* of key, keyed by a secret of the limiter and the limit's name */
     int64_t cost;          /* RESET: 1; TAKE with `ahead`: may be 0 */
     int64_t now_us;        /* the time to decide by, 0 to WEIR_MAX_TIME_US; or WEIR_OWN_CLOCK, see ops->own_clock */
-    uint64_t plan_version; /* of the limit's plan when the request was made; 1, 2, 3, ... in this process */
+    uint64_t plan_version; /* of that plan when the request was made: greater than 0, and than that of any plan which
+                            * was in force for this key before it. Of several overrides each has versions of its own */
     /* -1: a key that is not there is fresh. Otherwise the request stands in for a backend that has failed since then:
      * its plan is this instance's share, and a key that is not there counts as one whose permits were all taken then.
      */

@@ -6,8 +6,8 @@
  * Policies From Consul's KV store, or a policy file that is watched. They override what weir_limit_define() put
  *          under the same name, for as long as they are there; Consul overrides the file.
  *
- * Threads  Each thing that is followed has one thread, with all signals blocked. What is followed is never waited for by a
- *          decision, and weir_open() does not wait for the first answer: weir_await_ready() does.
+ * Threads  Each thing that is followed has one thread, with all signals blocked. No decision ever waits for it, and
+ *          weir_open() does not wait for the first answer: weir_await_ready() does.
  * Fork     A child of fork() follows nothing: its share and its policies stay as they were.
  */
 #ifndef WEIR_FOLLOW_H
@@ -23,8 +23,8 @@ struct weir_consul {
     const char *address; /* http://host[:port], https://host[:port], host[:port] or unix:///path; default: environment
                              * variable CONSUL_HTTP_ADDR, else http://127.0.0.1:8500 */
     const char *token; /* ACL token: never logged, sent in a header. Default: the first line of token_file, else of the
-                             * environment variable CONSUL_HTTP_TOKEN, else of the file that CONSUL_HTTP_TOKEN_FILE names,
-                             * else none. Needs service:read (and :write to join), node:read, key_prefix:read */
+                             * environment variable CONSUL_HTTP_TOKEN, else of the file that CONSUL_HTTP_TOKEN_FILE
+                             * names, else none. Needs service:read (and :write to join), node:read, key_prefix:read */
     const char *token_file; /* read at weir_open() */
     const char *datacenter; /* default: the agent's own */
     const char *query;      /* more for the query string of every request, such as "ns=team"; default none */
@@ -42,30 +42,38 @@ struct weir_peer {
 
 /* Who shares the limits. One of service, dns and list says where it is asked. What an answer is worth:
  *
- * - A list that is empty, or does not have this instance in it, says nothing: Consul answers so where a token is missing
- *   or an agent has started again. It counts as a failure.
- * - A smaller share is in force at once, a larger one when hold_down_us have passed in which no answer gave less. (So the
- *   shares of all instances never add up to more than the limit, as long as all know of a change within that time.)
- * - Before the first answer, and a hold-down longer, nothing is admitted, retry_after_us WEIR_NEVER; or 1/floor_instances
- *   of each limit, if that is set. weir_await_ready() waits for the end of that.
- * - After max_stale_us without an answer the share is 1/floor_instances if that is less than what was known; without it the
- *   smallest share that ever was in force after the first. It never grows for want of an answer. */
+ * - A list that is empty, or does not have this instance in it, says nothing: Consul answers so where a token is
+ *   missing or an agent has started again. It counts as a failure.
+ * - A smaller share is in force at once, a larger one when hold_down_us have passed in which no answer gave less. (So
+ *   the shares of all instances never add up to more than the limit, as long as each is told of every change within
+ *   that time. Where changes come faster than answers, so that some are never seen, they may for a moment.)
+ * - Before the first answer, and a hold-down longer, nothing is admitted, retry_after_us WEIR_NEVER; or, if that is
+ *   set, 1/floor_instances of each limit. weir_await_ready() waits for the end of that. In hybrid mode as few permits
+ *   are leased until then as if there were floor_instances instances, or else 10,000.
+ * - After max_stale_us without an answer the share is 1/floor_instances if that is less than what was known; without it
+ *   the smallest that any answer gave. It never grows for want of an answer.
+ * - A limit whose numbers have no exact arithmetic at a share w/W is enforced at 1/ceil(W/w), or else denied here
+ *   (weir_stats.share_zeros, and a line in the log). */
 struct weir_peers {
     size_t size; /* sizeof(struct weir_peers) */
 
     const char *service; /* Consul: the instances of this service that pass their checks; needs weir_options.consul */
-    const char *dns;     /* DNS: the addresses behind this host name, one an instance, all of one weight */
-    /* The caller's: write up to `room` peers to `peers` and return how many, or a negative number if that cannot be told
-     * now. Called on a thread of the limiter's every poll_us, the first time soon after weir_open(); ids must stay until
-     * the next call, or until weir_close() returned. `user` is that of weir_options. */
+    /* DNS: the addresses behind this host name, one an instance, all of one weight. What is answered may be as old as
+     * its time to live: then hold_down_us should be longer than that and poll_us together. */
+    const char *dns;
+    /* The caller's: write up to `room` peers, which is 10,000, to `peers` and return how many, or a negative number if
+     * that cannot be told now. Called on a thread of the limiter's every poll_us, the first time soon after
+     * weir_open(); ids must stay until the next call, or until weir_close() returned, which waits for a call that is
+     * under way. While one lasts nothing else happens to the share, so it should not be long. `user` is that of
+     * weir_options. */
     int64_t (*list)(void *user, struct weir_peer *peers, size_t room);
 
-    /* Which of them is this one: the service's id in Consul, an address as getaddrinfo() prints it, or an id of `list`.
-     * Required, but for `dns`: there without it an instance rounds its parts down. */
+    /* Which of them is this one: the service's id in Consul, an address in digits, or an id of `list`. Required, but
+     * for `dns`: there without it an instance rounds its parts down. */
     const char *id;
 
-    /* Consul: register this instance under `service` and `id`, with a check that passes for ttl_us and is renewed every third
-     * of that, register it again when the agent forgot it, and deregister it in weir_close(). Its weight there is
+    /* Consul: register this instance under `service` and `id`, with a check that passes for ttl_us and is renewed every
+     * third of that, register it again when the agent forgot it, and deregister it in weir_close(). Its weight there is
      * weir_options.weight. Without `join` somebody else registers it. */
     bool join;
     const char *join_address; /* of the service, for those who look it up; default: the agent's */
@@ -75,17 +83,19 @@ struct weir_peers {
     const char *weight_meta; /* the name of a Meta field that has each instance's weight (those without it: 1); default:
                                * the weight that Consul knows, Service.Weights.Passing */
 
-    int64_t
-        poll_us; /* ask so often: 100 ms to 1 h; default 30 s. Consul: 0 asks for changes, which are known after some
-                      * milliseconds, the default there; otherwise it is asked so often as well */
-    int64_t hold_down_us;    /* 1 ms to 1 h; default 2 s with Consul that tells of changes, else poll_us */
+    /* Ask so often: 100 ms to 1 h; default 30 s. Consul: 0 asks for changes, which are known after some milliseconds,
+     * the default there; otherwise it is asked so often as well. */
+    int64_t poll_us;
+    /* 1 ms to 2 h; default 2 s with Consul that tells of changes, else poll_us and a second more, which is how long it
+     * may take until the last of all instances has heard of a change. */
+    int64_t hold_down_us;
     int64_t max_stale_us;    /* 1 s to 30 days; default 5 min, or 4 times poll_us if that is longer */
     int64_t floor_instances; /* 2 to 10,000; default: see above */
 };
 
 /* Wait until all that is followed has answered once and the share that follows from it is in force; for the start of a
  * program, before it serves. WEIR_OK, at once where nothing is followed; WEIR_ETIME after max_wait_us (0 to WEIR_HOUR);
- * WEIR_ECLOSED. */
+ * WEIR_EINVAL, WEIR_ECLOSED. */
 WEIR_API int weir_await_ready(weir *w, int64_t max_wait_us);
 
 enum weir_followed {
@@ -102,7 +112,7 @@ struct weir_follow_stats {
     uint64_t changes;     /* answers that changed something */
     uint64_t refused;     /* policies that were refused, and so kept what was there */
     int64_t instances;    /* peers: how many, by the last good answer */
-    int64_t rank;         /* peers: this one's place in the order of ids, from 0 */
+    int64_t rank;         /* peers: this one's place in the order of ids, from 0; -1: not known, see weir_peers.id */
     char last_error[200]; /* of the latest failure or refusal, in words; empty: there was none */
 };
 

@@ -57,6 +57,7 @@ extern "C" {
 #define WEIR_MAX_NAME_LEN 128                      /* limit name: 1 to this; letters, digits, '.', '_', '-' */
 #define WEIR_MAX_PATTERN_LEN 512                   /* pattern of an override, as written: 1 to this */
 #define WEIR_MAX_LIMITS 65536                      /* limits per limiter, and patterns ever; one more is WEIR_EFULL */
+#define WEIR_MAX_LABELS 32                         /* labels of weir_stats_print() */
 #define WEIR_MAX_ALL 64                            /* requests in one weir_try_all() */
 #define WEIR_MAX_SUBMITTED 65536                   /* requests of weir_submit() that wait for Redis at once */
 #define WEIR_CLOCK_SLACK_US (2 * WEIR_SECOND)      /* a clock that steps back by no more than this is held, see below */
@@ -142,10 +143,10 @@ struct weir_policy_line {
 };
 
 /* Read a policy file, one `name = policy` a line, or `name/pattern = policy` for some keys (weir_limit_define()); `#`
- * starts a comment, blank lines count for nothing, a name, and a pattern of a name, may stand once. `visit` is called for
- * each line in turn, the bad ones included; a value other than 0 from it ends the reading and is returned. Otherwise
- * WEIR_OK, WEIR_EINVAL if any line was bad, WEIR_EIO (cannot be read) or WEIR_ENOMEM, the latter two with a sentence in
- * `message` as above. */
+ * starts a comment, blank lines count for nothing, a name, and a pattern of a name, may stand once. `visit` is called
+ * for each line in turn, the bad ones included; a value other than 0 from it ends the reading and is returned.
+ * Otherwise WEIR_OK, WEIR_EINVAL if any line was bad, WEIR_EIO (cannot be read) or WEIR_ENOMEM, the latter two with a
+ * sentence in `message` as above. */
 WEIR_API int weir_policy_file_read(const char *path, int (*visit)(void *user, const struct weir_policy_line *line),
                                    void *user, char *message, size_t message_size);
 
@@ -226,10 +227,10 @@ struct weir_options {
     const char *redis_sentinel_user; /* redis-sentinel; default none: the default user, if there is a password */
     const char *redis_sentinel_password_file; /* redis-sentinel; default none */
     const char *redis_prefix;        /* 1 to 64 printable bytes of ASCII but space, '{' and '}'; default "weir:" */
-    const char *redis_ca_file;       /* rediss: who may vouch for the server, whose certificate must be for the URL's host,
-                                      * or for the host that a sentinel names it by; PEM, read at weir_open(); default:
-                                      * the system's store */
-    const char *redis_cert_file;     /* rediss: this client's certificate (and those between it and its authority), PEM */
+    const char *redis_ca_file;       /* rediss: who may vouch for the server, whose certificate must be for the URL's
+                                      * host, or for the one that a sentinel names it by; PEM, read at weir_open();
+                                      * default: the system's store */
+    const char *redis_cert_file;     /* rediss: this client's certificate, and those up to its authority, PEM */
     const char *redis_key_file;      /* and its key, without a passphrase; default: none */
     bool redis_insecure;             /* rediss: whoever answers is taken for the server; said in the log */
     bool by_local_clock;             /* decide by this process's clock (now_us) instead of the server's: for replays and
@@ -255,8 +256,8 @@ struct weir_options {
     const int64_t *weights; /* all weights, `instances` of them in the order of ids. Needed for the shares to add up
                              * to the last permit where weights differ; without it an instance rounds down. */
 
-    /* The same, found out while running (follow.h): of the numbers above only `weight` may then be set. Both structs are
-     * copied. */
+    /* The same, found out while running (follow.h): the numbers above must then be 0, but `weight` with peers->join.
+     * Both structs are copied. */
     const struct weir_peers *peers;   /* default none */
     const struct weir_consul *consul; /* the agent to ask, for `peers` and consul_policies; default none */
     const char *consul_policies;      /* policies in Consul's KV store, under this prefix: <prefix>/<limit> and
@@ -300,21 +301,21 @@ WEIR_API int weir_open(const struct weir_options *opts, weir **out);
 WEIR_API void weir_close(weir *w);
 
 /* Put `policy` under `name`. A name that is there already keeps its handle and its keys: what a key has used so far,
- * rounded up and clipped to the new size, is charged to it under the new policy at its next decision, and what was clipped
- * is remembered for the next change, so that no change ever hands out a second burst. `out` may be NULL. While a policy
- * that is followed (follow.h) is under the same name, this one waits for its end.
+ * rounded up and clipped to the new size, is charged to it under the new policy at its next decision, and what was
+ * clipped is remembered for the next change, so that no change ever hands out a second burst. `out` may be NULL. While
+ * a policy that is followed (follow.h) is under the same name, this one waits for its end.
  *
  * `<limit>/<pattern>` as a name overrides a limit that is there for some of its keys: for the key that is the pattern's
- * bytes, or, if it ends in '*', for all that begin with what stands before it. The exact key goes first, then the longest
- * pattern. A key keeps what it has used. Patterns are 1 to WEIR_MAX_PATTERN_LEN bytes of text, of which each key byte that
- * is a control, a blank, '%', '*', '#' or '=' is written %XX. *out is then the limit's handle. `policy` NULL ends such an
- * override.
+ * bytes, or, if it ends in '*', for all that begin with what stands before it. The exact key goes first, then the
+ * longest pattern. A key keeps what it has used. Patterns are 1 to WEIR_MAX_PATTERN_LEN bytes of text, of which each
+ * key byte that is a control, a blank, '%', '*', '#' or '=' is written %XX. *out is then the limit's handle. `policy`
+ * NULL ends such an override, if it is there.
  *
  * WEIR_EINVAL, WEIR_ENOMEM, WEIR_EFULL. */
 WEIR_API int weir_limit_define(weir *w, const char *name, const struct weir_policy *policy, weir_limit **out);
 
-/* Define every limit of a policy file, or none if any line is bad. WEIR_EINVAL, WEIR_EIO, WEIR_ENOMEM or WEIR_EFULL
- * with a sentence in `message` (as for weir_policy_check()) that names the file and the line. */
+/* Define every limit and override of a policy file, or none if any line is bad. WEIR_EINVAL, WEIR_EIO, WEIR_ENOMEM or
+ * WEIR_EFULL with a sentence in `message` (as for weir_policy_check()) that names the file and the line. */
 WEIR_API int weir_limits_load(weir *w, const char *path, char *message, size_t message_size);
 
 /* The limit of that name, or NULL. */
@@ -356,6 +357,9 @@ static inline struct weir_key weir_key_text(const char *text)
 {
     return weir_key(text, strlen(text));
 }
+
+/* As weir_limit_policy(), for one key: the policy of its override, where it has one. */
+WEIR_API int weir_limit_policy_for(weir_limit *limit, struct weir_key key, struct weir_policy *out);
 
 /* Who decided. */
 enum weir_source {
@@ -490,7 +494,24 @@ struct weir_stats {
 /* Add up the counters; exact when no call is under way. WEIR_EINVAL if out->size is not a known size. */
 WEIR_API int weir_stats_read(weir *w, struct weir_stats *out);
 
+struct weir_label {
+    const char *name;  /* a letter or '_', then letters, digits and '_'; not beginning with "__" */
+    const char *value; /* any text; what has to be escaped is */
+};
+
+/* Write `stats` in Prometheus's text format (version 0.0.4, Content-Type "text/plain; version=0.0.4"): for each field
+ * # HELP, # TYPE and a sample with the `n` labels (0 to WEIR_MAX_LABELS, no name twice), which may be NULL if n is 0.
+ * Counters are named weir_..._total and never fall while the limiter is open; all else are gauges. The format wants a
+ * name once a page: of several limiters, print one, or give each a page of its own.
+ *
+ * Returns the length of the text, which may be `size` or more: then only "" was written, if there is room for that. So
+ * `text` NULL and `size` 0 ask how long it is; without labels 8192 is room for it. WEIR_EINVAL if stats->size is not a
+ * known size or a label is not as said. */
+WEIR_API int weir_stats_print(const struct weir_stats *stats, const struct weir_label *labels, size_t n, char *text,
+                              size_t size);
+
 #include <weir/follow.h>
+#include <weir/http.h>
 
 #ifdef __cplusplus
 }

@@ -1,7 +1,7 @@
 /* follow_thread.h - the thread of a source that is followed: asleep until something comes, is due, or the limiter ends.
  *
- * All signals are blocked in it. In a child of fork() there is no thread: follow_thread_end() then closes and waits for
- * nothing.
+ * All signals are blocked in it. Times are on CLOCK_BOOTTIME, so that what must not get too old does not do so while
+ * the system sleeps. In a child of fork() there is no thread: follow_thread_end() then closes and waits for nothing.
  */
 #ifndef BACKENDS_FOLLOW_THREAD_H
 #define BACKENDS_FOLLOW_THREAD_H
@@ -11,9 +11,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* (c) constant once started, (a) atomic */
 struct follow_thread {
     pthread_t thread; /* (c) */
     int wake_fd;      /* (c) readable when the thread is to end: for those who poll by themselves */
+    int timer_fd;     /* (c) the thread's own */
     unsigned forks;   /* (c) forks_count when it was started */
     atomic_bool ends; /* (a) */
 };
@@ -28,6 +30,13 @@ bool follow_thread_end(struct follow_thread *thread);
 static inline bool follow_thread_ends(struct follow_thread *thread)
 {
     return atomic_load_explicit(&thread->ends, memory_order_acquire);
+}
+
+/* When to ask again what is asked every `poll_us` and was to be asked at `ask_us`: so often, however long an answer
+ * takes, but with no haste to make up for turns that were missed. */
+static inline int64_t follow_thread_next_us(int64_t ask_us, int64_t poll_us, int64_t now_us)
+{
+    return (ask_us + poll_us > now_us ? ask_us : now_us) + poll_us;
 }
 
 /* Until `fd` (-1: none) is readable, `due_us` on CLOCK_BOOTTIME has come, or the thread is to end. */

@@ -120,7 +120,9 @@ void account_keep_up(struct account_shard *shard, struct account *account, const
     struct weir_plan plan;
     const uint64_t version = weir_request_plan(request, &plan);
     const bool by_caller = request->now_us != WEIR_OWN_CLOCK;
-    if (version != account->lease.version) {
+    if (memcmp(&plan, &account->lease.plan, sizeof plan) == 0) {
+        account->lease.version = version; /* what changed is not for this key */
+    } else if (version != account->lease.version) {
         lease_renew(&account->lease, &plan, version);
         account_count_lost(shard, account);
     }

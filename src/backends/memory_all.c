@@ -40,10 +40,13 @@ static enum table_error all_find(struct memory *memory, struct all *all) UNCHECK
         all->entries[i] = shard_find(all->shards[i], request);
         if (!all->entries[i] || rule_is_current(all->entries[i]->rule, request))
             continue;
-        enum table_error error = shard_carry(&memory->table, all->shards[i], request, &all->entries[i]);
+        enum table_error error = carry_entry(memory, all->shards[i], request, &all->entries[i]);
         if (error)
             return error;
     }
+    for (size_t i = 0; i < all->n; i++) /* a shared one may have moved for a later request */
+        if (all->full[i])
+            all->entries[i] = shard_find(all->shards[i], &all->requests[i]);
     return TABLE_OK;
 }
 
@@ -52,7 +55,7 @@ static int64_t shared_before(const struct all *all, size_t i)
 {
     int64_t cost = 0;
     for (size_t j = 0; all->full[i] && j < i; j++)
-        if (all->full[j] && all->requests[j].limit_id == all->requests[i].limit_id)
+        if (all->full[j] && all->requests[j].limit == all->requests[i].limit)
             cost += all->requests[j].cost;
     return cost;
 }
@@ -111,7 +114,7 @@ static void all_take(struct memory *memory, struct all *all, struct weir_decisio
     for (size_t i = 0; i < all->n; i++) {
         uint8_t source = out[i].source;
         if (all->entries[i]) {
-            decide_entry(memory, all->shards[i], &all->requests[i], all->entries[i], &out[i]);
+            decide_any_entry(memory, all->shards[i], &all->requests[i], all->entries[i], &out[i]);
         } else { /* allowed for want of room */
             int64_t state[STATE_MAX_WORDS];
             decide_absent(&all->requests[i], &all->plans[i], state, &out[i]);
@@ -130,7 +133,7 @@ static void all_rebase(struct memory *memory, struct all *all) UNCHECKED
         if (!all->entries[i])
             continue;
         request.cost = all->entries[i]->rule->plan.size + 1;
-        decide_entry(memory, all->shards[i], &request, all->entries[i], &never);
+        decide_any_entry(memory, all->shards[i], &request, all->entries[i], &never);
     }
 }
 

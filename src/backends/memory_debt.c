@@ -61,7 +61,7 @@ int64_t memory_pay(struct weir_backend *backend, const struct weir_backend_reque
     if (entry && debt <= permits)
         shard_remove(&memory->table, shard, entry);
     else if (entry && permits > 0)
-        decide_entry(memory, shard, &paid, entry, &decision);
+        decide_any_entry(memory, shard, &paid, entry, &decision);
     lock_give(&shard->mutex);
     return max_of(0, debt - permits);
 }

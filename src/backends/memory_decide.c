@@ -2,7 +2,7 @@
  *
  * The algorithms are core's; the table is memory_table.h's. What is decided here is what becomes of a state: it is
  * made by the first admitted request of a key (a denied one leaves no trace), carried over when the limit has another
- * plan, and dropped when nothing is used. A key that finds no room is answered by the option on_full.
+ * plan (memory_carry.c), and dropped when nothing is used. A key that finds no room is answered by the option on_full.
  *
  * While this backend stands in for another one a key that is not there is cold: its permits count as taken when the
  * outage began. That state is not kept, for the request tells it anew.
@@ -76,37 +76,6 @@ static enum table_error decide_missing(struct memory *memory, struct shard *shar
     return TABLE_OK;
 }
 
-/* A peek at a state that is not known to be under the limit's plan: as if it were carried over. */
-static void peek_carried(const struct weir_backend_request *request, const struct entry *entry,
-                         struct weir_decision *out)
-{
-    int64_t state[STATE_MAX_WORDS];
-    const struct rule *rule = entry->rule;
-    struct weir_plan plan;
-    uint64_t version = weir_request_plan(request, &plan);
-    if (rule_is(rule, request->limit_id, &plan) || rule_version(rule) > version) {
-        plan = rule->plan;
-        memcpy(state, entry->state, rule->state_bytes);
-    } else {
-        int64_t at_us = request->now_us;
-        int64_t used = state_used(&rule->plan, entry->state, &at_us);
-        if (used > 0)
-            state_charge(&plan, state, at_us, used);
-        else
-            missing_state(request, &plan, state);
-    }
-    state_decide(&plan, state, request->now_us, request->cost, WEIR_PEEK, out);
-}
-
-/* A take that charges ahead of use. */
-static void take_entry_ahead(struct memory *memory, struct shard *shard, const struct weir_backend_request *request,
-                             struct entry *entry, struct weir_decision *out) REQUIRES(shard->mutex)
-{
-    if (state_take_ahead(&entry->rule->plan, entry->state, request->now_us, request->cost, request->ahead,
-                         request->spread, out))
-        shard_note(&memory->table, shard, request->now_us + out->reset_after_us);
-}
-
 /* What is not the common case: no entry, one to be forgotten, one that is not known to be under the limit's plan, or a
  * take that charges ahead. Out of line, for room for the largest state on the stack would cost every decision a probe.
  */
@@ -122,16 +91,13 @@ __attribute__((noinline)) static enum table_error decide_otherwise(struct memory
         peek_carried(request, entry, out);
         return TABLE_OK;
     } else if (entry) {
-        enum table_error error = shard_carry(&memory->table, shard, request, &entry);
+        enum table_error error = carry_entry(memory, shard, request, &entry);
         if (error)
             return error;
     }
     if (!entry)
         return decide_missing(memory, shard, request, out);
-    if (request->verb == WEIR_TAKE && request->ahead > 0)
-        take_entry_ahead(memory, shard, request, entry, out);
-    else
-        decide_entry(memory, shard, request, entry, out);
+    decide_any_entry(memory, shard, request, entry, out);
     return TABLE_OK;
 }
 
@@ -154,12 +120,20 @@ static inline enum table_error decide(struct memory *memory, struct shard *shard
     return error;
 }
 
+/* The same for who found no room: with more than one copy to be made of it the compiler inlines none. */
+__attribute__((noinline)) static enum table_error decide_again(struct memory *memory, struct shard *shard,
+                                                               const struct weir_backend_request *request,
+                                                               struct weir_decision *out)
+{
+    return decide(memory, shard, request, out);
+}
+
 /* ---- No room ---- */
 
 struct weir_backend_request overflow_request(const struct weir_backend_request *request)
 {
     struct weir_backend_request shared = *request;
-    shared.key = weir_key("*", 1);
+    shared.key = weir_key(&request->limit, sizeof(weir_limit *)); /* a limit's and each override's keys share one */
     shared.hash = request->limit_id;
     return shared;
 }
@@ -172,7 +146,7 @@ enum table_error decide_full(struct memory *memory, const struct weir_backend_re
     if (memory->on_full == WEIR_FULL_SHARE) {
         struct shard *shard = table_overflow_shard(&memory->table);
         const struct weir_backend_request shared = overflow_request(request);
-        error = decide(memory, shard, &shared, out);
+        error = decide_again(memory, shard, &shared, out);
     } else {
         int64_t state[STATE_MAX_WORDS];
         struct weir_backend_request asked = *request;
@@ -202,7 +176,7 @@ __attribute__((noinline)) static enum table_error decide_without_room(struct mem
     for (int tries = 0; tries < ROOM_TRIES; tries++) {
         if (!table_make_room(&memory->table, shard, request->now_us, &soonest_us))
             break;
-        enum table_error error = decide(memory, shard, request, out);
+        enum table_error error = decide_again(memory, shard, request, out);
         if (error != TABLE_NO_ROOM)
             return error;
     }

@@ -60,7 +60,8 @@ static inline void entry_changed(struct memory *memory, struct shard *shard, con
         shard_note(&memory->table, shard, request->now_us + decision->reset_after_us);
 }
 
-/* Decide for one that is, by the plan that it was written under; nothing is charged ahead. */
+/* Decide for one that is, by the plan that it was written under; it has no former state, and nothing is charged ahead.
+ */
 static inline void decide_entry(struct memory *memory, struct shard *shard, const struct weir_backend_request *request,
                                 struct entry *entry, struct weir_decision *out) REQUIRES(shard->mutex)
 {
@@ -68,6 +69,22 @@ static inline void decide_entry(struct memory *memory, struct shard *shard, cons
     if (state_decide(plan, entry->state, request->now_us, request->cost, request->verb, out))
         entry_changed(memory, shard, request, entry, out);
 }
+
+/* memory_carry.c: of entries that are, or have been, under another plan than their limit's. */
+
+/* The same for any entry. */
+void decide_any_entry(struct memory *memory, struct shard *shard, const struct weir_backend_request *request,
+                      struct entry *entry, struct weir_decision *out) REQUIRES(shard->mutex);
+
+/* Bring an entry under the plan of the request's limit, as core/former.c says, and let go of a former state in which
+ * nothing is used. *entry may move, or become NULL if nothing is used in it. One that was written under a later plan
+ * than the limit is seen to have is left there: late requests are decided by entry->rule->plan, too. TABLE_NO_MEMORY:
+ * nothing changed. */
+enum table_error carry_entry(struct memory *memory, struct shard *shard, const struct weir_backend_request *request,
+                             struct entry **entry) REQUIRES(shard->mutex);
+
+/* A peek at an entry that is not known to be under the limit's plan: as if it were carried over. */
+void peek_carried(const struct weir_backend_request *request, struct entry *entry, struct weir_decision *out);
 
 /* All keys of a limit that find no room have this one in common; no caller's key is kept in the overflow shard. */
 struct weir_backend_request overflow_request(const struct weir_backend_request *request);

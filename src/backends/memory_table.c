@@ -1,7 +1,6 @@
 /* memory_table.c - finding, adding, moving and dropping keys. */
 #include "backends/memory_table.h"
 
-#include "core/algorithm.h"
 #include "core/arith.h"
 
 #include <stdlib.h>
@@ -23,6 +22,18 @@
 static char *entry_key(struct entry *entry)
 {
     return (char *)entry->state + entry->rule->state_bytes;
+}
+
+int64_t *entry_former(struct entry *entry)
+{
+    return entry->state + state_words(&entry->rule->plan);
+}
+
+int64_t entry_fresh_at_us(struct entry *entry)
+{
+    const struct weir_plan *former = rule_former(entry->rule);
+    const int64_t fresh_at_us = state_fresh_at_us(&entry->rule->plan, entry->state);
+    return former ? max_of(fresh_at_us, state_fresh_at_us(former, entry_former(entry))) : fresh_at_us;
 }
 
 static size_t entry_bytes(const struct rule *rule, size_t key_len)
@@ -150,16 +161,16 @@ uint64_t table_evictions(struct table *table)
 
 /* ---- One key ---- */
 
-/* The rule of a plan, held for an entry to be. */
-static struct rule *shard_rule(struct table *table, struct shard *shard, uint32_t limit_id,
+/* The rule of a plan, held for an entry to be that has no former state. */
+static struct rule *shard_rule(struct table *table, struct shard *shard, const struct weir_backend_request *request,
                                const struct weir_plan *plan, uint64_t version) REQUIRES(shard->mutex)
 {
-    if (shard->recent && rule_is(shard->recent, limit_id, plan)) {
+    if (shard->recent && rule_is(shard->recent, request, plan)) {
         rule_hold(shard->recent);
         rule_raise(shard->recent, version);
         return shard->recent;
     }
-    struct rule *rule = rule_get(&table->rules, limit_id, plan, version);
+    struct rule *rule = rule_get(&table->rules, request, plan, version, NULL);
     if (!rule)
         return NULL;
     if (shard->recent)
@@ -214,7 +225,7 @@ enum table_error shard_add(struct table *table, struct shard *shard, const struc
         return TABLE_NO_ROOM;
     }
     enum table_error error = TABLE_NO_MEMORY;
-    struct rule *rule = shard_rule(table, shard, request->limit_id, plan, version);
+    struct rule *rule = shard_rule(table, shard, request, plan, version);
     if (rule)
         error = entry_make(table, shard, rule, request, !counted, out);
     if (error) {
@@ -247,41 +258,41 @@ void shard_remove(struct table *table, struct shard *shard, struct entry *entry)
         atomic_fetch_sub_explicit(&table->keys, 1, memory_order_relaxed);
 }
 
-enum table_error shard_carry(struct table *table, struct shard *shard, const struct weir_backend_request *request,
+enum table_error shard_renew(struct table *table, struct shard *shard, const struct weir_backend_request *request,
+                             const struct weir_plan *plan, uint64_t version, const struct written *former,
                              struct entry **entry)
 {
     struct entry *old = *entry;
     struct rule *old_rule = old->rule;
-    struct weir_plan plan;
-    uint64_t version = weir_request_plan(request, &plan);
-    if (rule_is(old_rule, request->limit_id, &plan)) {
-        rule_raise(old_rule, version);
-        return TABLE_OK;
-    }
-    if (rule_version(old_rule) > version)
-        return TABLE_OK;
-
-    int64_t at_us = request->now_us;
-    int64_t used = state_used(&old_rule->plan, old->state, &at_us);
-    if (used == 0) {
-        shard_remove(table, shard, old);
-        *entry = NULL;
-        return TABLE_OK;
-    }
-    struct rule *rule = shard_rule(table, shard, request->limit_id, &plan, version);
+    struct rule *rule = former->plan ? rule_get(&table->rules, request, plan, version, former->plan)
+                                     : shard_rule(table, shard, request, plan, version);
     if (!rule)
         return TABLE_NO_MEMORY;
-    if (rule->state_bytes == old_rule->state_bytes) {
+    if (!former->plan && !rule_former(old_rule) && rule->state_bytes == old_rule->state_bytes) {
         old->rule = rule;
         rule_drop(&table->rules, old_rule);
-    } else {
-        enum table_error error = entry_make(table, shard, rule, request, true, entry);
-        if (error)
-            return error;
-        entry_drop(table, shard, old);
+        return TABLE_OK;
     }
-    state_charge(&plan, (*entry)->state, at_us, used);
-    shard_note(table, shard, state_fresh_at_us(&plan, (*entry)->state));
+    enum table_error error = entry_make(table, shard, rule, request, true, entry);
+    if (error)
+        return error;
+    if (former->plan)
+        memcpy(entry_former(*entry), former->state, state_words(former->plan) * sizeof *former->state);
+    entry_drop(table, shard, old);
+    return TABLE_OK;
+}
+
+enum table_error shard_hand_over(struct table *table, struct shard *shard, const struct weir_backend_request *request,
+                                 uint64_t version, struct entry *entry)
+{
+    struct rule *old_rule = entry->rule;
+    const struct weir_plan *former = rule_former(old_rule);
+    struct rule *rule = former ? rule_get(&table->rules, request, &old_rule->plan, version, former)
+                               : shard_rule(table, shard, request, &old_rule->plan, version);
+    if (!rule)
+        return TABLE_NO_MEMORY;
+    entry->rule = rule;
+    rule_drop(&table->rules, old_rule);
     return TABLE_OK;
 }
 
@@ -300,7 +311,7 @@ unsigned shard_sweep(struct table *table, struct shard *shard, int64_t now_us, i
         }
         struct entry *entry = shard->hand;
         if (entry) {
-            int64_t fresh_at_us = state_fresh_at_us(&entry->rule->plan, entry->state);
+            int64_t fresh_at_us = entry_fresh_at_us(entry);
             shard->hand = entry->hh.next;
             --*steps;
             if (fresh_at_us <= now_us - grace_us) {

@@ -1,8 +1,8 @@
 /* memory_table.h - the keys of the memory backend: uthash tables in shards, each guarded by a mutex.
  *
- * A key's entry is 64 bytes, its state and the key itself, from a slab; with 16 bytes of bucket at a load of about 1
- * that makes some 120 bytes for a key of 16 bytes. The upper bits of a key's hash choose the shard, the lower 32 the
- * bucket.
+ * A key's entry is 64 bytes, its state, a former one if it has that, and the key itself, from a slab; with 16 bytes of
+ * bucket at a load of about 1 that makes some 120 bytes for a key of 16 bytes. The upper bits of a key's hash choose
+ * the shard, the lower 32 the bucket.
  *
  * Growth is decided by load alone, so that no run of keys can switch it off, and each shard grows at a load of its
  * own, so that they do not all grow at once; a shard is meant to hold about TABLE_KEYS_PER_SHARD keys at max_keys,
@@ -25,6 +25,7 @@
 #include "backends/budget.h"
 #include "backends/rules.h"
 #include "backends/slab.h"
+#include "core/former.h"
 
 #include <stdalign.h>
 
@@ -35,7 +36,7 @@
 struct entry {
     UT_hash_handle hh;
     struct rule *rule;
-    int64_t state[]; /* rule->state_bytes of it, then hh.keylen bytes of key */
+    int64_t state[]; /* and the former one, rule->state_bytes in all; then hh.keylen bytes of key */
 };
 
 /* (c) constant, (s) shard->mutex, (a) atomic */
@@ -135,11 +136,22 @@ enum table_error shard_add(struct table *table, struct shard *shard, const struc
 
 void shard_remove(struct table *table, struct shard *shard, struct entry *entry) REQUIRES(shard->mutex);
 
-/* Bring an entry under the plan of the request's limit: what it has used by then, rounded up, is charged to a fresh
- * state. *entry may move, or become NULL if nothing is used. One that was written under a later plan than the limit is
- * seen to have is left alone: late requests are decided by entry->rule->plan, too. TABLE_NO_MEMORY: nothing changed. */
-enum table_error shard_carry(struct table *table, struct shard *shard, const struct weir_backend_request *request,
+/* The entry of the request's key anew, under a plan that the limit has as of `version`, with a copy of `former` beside
+ * its state, which is the caller's to set. *entry may move. TABLE_NO_MEMORY: nothing changed. */
+enum table_error shard_renew(struct table *table, struct shard *shard, const struct weir_backend_request *request,
+                             const struct weir_plan *plan, uint64_t version, const struct written *former,
                              struct entry **entry) REQUIRES(shard->mutex);
+
+/* The request's limit, or override, has the same plan as of `version` as the one that the entry was written under: it
+ * keeps its states, and goes by what becomes of that one's plan. TABLE_NO_MEMORY: nothing changed. */
+enum table_error shard_hand_over(struct table *table, struct shard *shard, const struct weir_backend_request *request,
+                                 uint64_t version, struct entry *entry) REQUIRES(shard->mutex);
+
+/* The entry's former state; it has one if rule_former() says so. */
+int64_t *entry_former(struct entry *entry);
+
+/* When both its states will be as good as new if nobody touches them. */
+int64_t entry_fresh_at_us(struct entry *entry);
 
 /* An entry of the shard will be as good as new at `fresh_at_us`, no earlier. */
 static inline void shard_note(struct table *table, struct shard *shard, int64_t fresh_at_us) REQUIRES(shard->mutex)

@@ -1,8 +1,14 @@
 /* open.c - builds the backend that the options ask for, and its stand-in, and puts a limiter over them. */
 #include "backends/hybrid.h"
 #include "backends/memory.h"
-#include "core/limiter.h"
+#include "backends/peers_dns.h"
+#include "backends/peers_list.h"
+#include "backends/policy_file_watch.h"
+#include "core/follow.h"
 
+#ifdef WEIR_CONSUL
+#include "backends/consul.h"
+#endif
 #ifdef WEIR_REDIS
 #include "backends/redis.h"
 #endif
@@ -21,6 +27,50 @@ static int64_t lease_bytes(const struct weir_options *options)
     return options->max_bytes / 4;
 }
 
+/* ---- What is followed ---- */
+
+/* Options, checked, with the structs that they lead to. */
+struct checked {
+    struct weir_options options;
+    struct weir_peers peers;
+    struct weir_consul consul;
+};
+
+static int check(const struct weir_options *options, struct checked *out)
+{
+    int error = options_read(options, &out->options);
+    if (!error)
+        error = options_read_followed(&out->options, &out->peers, &out->consul);
+    return error;
+}
+
+static int follow_consul(const struct weir_options *options, struct weir *limiter)
+{
+#ifdef WEIR_CONSUL
+    return consul_follow(options, limiter);
+#else
+    (void)limiter;
+    return refuse(options, "option consul is set, but this build of weir has no Consul");
+#endif
+}
+
+/* Start the sources; those that are started end with the limiter, whatever becomes of the next. */
+static int start_sources(const struct weir_options *options, struct weir *limiter)
+{
+    int error = WEIR_OK;
+    if (options->consul)
+        error = follow_consul(options, limiter);
+    if (!error && options->peers && options->peers->dns)
+        error = peers_dns_follow(options, limiter);
+    if (!error && options->peers && options->peers->list)
+        error = peers_list_follow(options, limiter);
+    if (!error && options->follow_policy_file)
+        error = policy_file_follow(options->policy_file, limiter);
+    return error;
+}
+
+/* ---- What decides ---- */
+
 /* A limiter over `backend`, with memory to fall back on if that is asked for. Owns `backend` on success only. */
 static int open_over(const struct weir_options *options, struct weir_backend *backend, weir **out)
 {
@@ -34,7 +84,7 @@ static int open_over(const struct weir_options *options, struct weir_backend *ba
     if (fallback)
         memory_watch_forks(fallback);
     if (!error)
-        error = limiter_make(options, backend, fallback, out);
+        error = limiter_make(options, backend, fallback, start_sources, out);
     if (error && fallback)
         fallback->ops->destroy(fallback);
     return error;
@@ -87,19 +137,20 @@ static int open_mode(const struct weir_options *options, struct weir_backend **o
 
 int weir_open(const struct weir_options *options, weir **out)
 {
-    struct weir_options read;
+    struct checked checked;
     struct weir_backend *backend;
-    int error = options_read(options, &read);
+    int error = check(options, &checked);
     if (error)
         return error;
+    struct weir_options *read = &checked.options;
     if (!out)
-        return refuse(&read, "out must not be NULL");
-    if (read.mode == WEIR_LOCAL)
-        read.on_failure = WEIR_FAIL_ERROR; /* memory does not fail: it needs nothing to fall back on */
-    error = open_mode(&read, &backend);
+        return refuse(read, "out must not be NULL");
+    if (read->mode == WEIR_LOCAL)
+        read->on_failure = WEIR_FAIL_ERROR; /* memory does not fail: it needs nothing to fall back on */
+    error = open_mode(read, &backend);
     if (error)
         return error;
-    error = open_over(&read, backend, out);
+    error = open_over(read, backend, out);
     if (error)
         backend->ops->destroy(backend);
     return error;
@@ -107,23 +158,24 @@ int weir_open(const struct weir_options *options, weir **out)
 
 int weir_open_backend(const struct weir_options *options, struct weir_backend *backend, weir **out)
 {
-    struct weir_options read;
-    int error = options_read(options, &read);
+    struct checked checked;
+    int error = check(options, &checked);
     if (error)
         return error;
-    if (read.mode != WEIR_LOCAL)
-        return refuse(&read, "option mode must be WEIR_LOCAL over a backend of one's own");
+    const struct weir_options *read = &checked.options;
+    if (read->mode != WEIR_LOCAL)
+        return refuse(read, "option mode must be WEIR_LOCAL over a backend of one's own");
     if (!backend || !out || !backend->ops)
-        return refuse(&read, !backend ? "backend must not be NULL"
-                             : !out   ? "out must not be NULL"
-                                      : "backend->ops must not be NULL");
+        return refuse(read, !backend ? "backend must not be NULL"
+                            : !out   ? "out must not be NULL"
+                                     : "backend->ops must not be NULL");
     const struct weir_backend_ops *ops = backend->ops;
     if (ops->size != sizeof *ops || !ops->name || !ops->decide || !ops->destroy || (ops->submit && !ops->shut)) {
-        const struct log log = { read.log, read.user };
+        const struct log log = { read->log, read->user };
         log_line(&log, WEIR_LOG_ERROR,
                  "backend needs a name, decide(), destroy(), shut() if it has submit(), and a table of %zu bytes",
                  sizeof *ops);
         return WEIR_EINVAL;
     }
-    return open_over(&read, backend, out);
+    return open_over(read, backend, out);
 }

@@ -12,17 +12,28 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/un.h>
 
 #define CONNECT_US WEIR_SECOND /* for a connection and its greeting */
 #define RESOLVE_US (5 * WEIR_SECOND)
 #define SAY_US WEIR_SECOND     /* between two lines in the log that it cannot be used */
 #define SETTLED_US WEIR_SECOND /* a connection that stood so long was a good one, whether or not it was used */
 
+static void find_where(struct redis_io *io, const char *host, int port)
+{
+    resolver_init(&io->resolver, &(struct resolve_target){
+                                     .host = host,
+                                     .port = port,
+                                     .flags = AI_ADDRCONFIG,
+                                     .most = REDIS_ADDRESSES,
+                                 });
+}
+
 int redis_connect_init(struct redis_io *io)
 {
     const struct redis_config *config = io->engine->config;
     redis_pauses_init(&io->pauses);
-    redis_resolver_init(&io->resolver, &config->target);
+    find_where(io, config->target.host, config->target.port);
     if (config->target.host)
         snprintf(io->where.host, sizeof io->where.host, "%s", config->target.host);
     if (!config->target.service)
@@ -37,7 +48,7 @@ int redis_connect_init(struct redis_io *io)
 
 void redis_connect_free(struct redis_io *io)
 {
-    redis_resolver_destroy(&io->resolver);
+    resolver_destroy(&io->resolver);
     if (io->sentinel)
         redis_sentinel_free(io->sentinel);
     free(io->sentinel);
@@ -116,13 +127,33 @@ static void open_link(struct redis_io *io)
     redis_link_open(&io->link, &io->where, &io->engine->config->target, REDIS_GREET_WITH_SCRIPTS);
 }
 
+static void unix_address(const char *path, struct resolve_address *out)
+{
+    struct sockaddr_un name = { .sun_family = AF_UNIX };
+    memset(out, 0, sizeof *out);
+    memcpy(name.sun_path, path, strnlen(path, sizeof name.sun_path - 1)); /* redis_url.c has refused longer ones */
+    memcpy(&out->name, &name, sizeof name);
+    out->len = sizeof name;
+}
+
+/* A path needs nobody to be asked. */
+static enum resolved find_addresses(struct redis_io *io, char *reason, size_t reason_size)
+{
+    const struct redis_target *target = &io->engine->config->target;
+    if (!target->is_unix)
+        return resolver_ask(&io->resolver, io->addresses.list, &io->addresses.count, reason, reason_size);
+    unix_address(target->path, &io->addresses.list[0]);
+    io->addresses.count = 1;
+    return RESOLVED;
+}
+
 void redis_connect_resolve(struct redis_io *io)
 {
     char reason[96];
-    switch (redis_resolver_ask(&io->resolver, &io->addresses, reason, sizeof reason)) {
-    case REDIS_RESOLVING: return;
-    case REDIS_NOT_RESOLVED: redis_connect_lose(io, reason, WEIR_EIO); return;
-    case REDIS_RESOLVED:
+    switch (find_addresses(io, reason, sizeof reason)) {
+    case RESOLVING: return;
+    case NOT_RESOLVED: redis_connect_lose(io, reason, WEIR_EIO); return;
+    case RESOLVED:
         io->resolving = false;
         io->address = 0;
         open_link(io);
@@ -141,9 +172,8 @@ static void resolve(struct redis_io *io, int64_t now_us)
 static void resolve_named(struct redis_io *io, int64_t now_us)
 {
     io->told = false;
-    io->named = (struct redis_target){ .host = io->where.host, .port = io->port };
-    redis_resolver_destroy(&io->resolver); /* it may still ask for the last one */
-    redis_resolver_init(&io->resolver, &io->named);
+    resolver_destroy(&io->resolver); /* it may still ask for the last one */
+    find_where(io, io->where.host, io->port);
     resolve(io, now_us);
 }
 

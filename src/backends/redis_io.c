@@ -68,11 +68,11 @@ void redis_io_free(struct redis_io *io)
 
 void redis_io_abandon(struct redis_io *io)
 {
-    int resolver_fd = redis_resolver_fd(&io->resolver);
+    const int answered_fd = resolver_fd(&io->resolver);
     if (io->link.fd >= 0)
         close(io->link.fd);
-    if (resolver_fd >= 0)
-        close(resolver_fd);
+    if (answered_fd >= 0)
+        close(answered_fd);
     if (io->sentinel)
         redis_sentinel_abandon(io->sentinel);
 }
@@ -385,7 +385,7 @@ static void sleep_and_step(struct redis_io *io)
     struct pollfd fds[4] = {
         { .fd = engine->wake_fd, .events = POLLIN },
         { .fd = io->link.fd, .events = redis_link_events(&io->link) },
-        { .fd = io->resolving ? redis_resolver_fd(&io->resolver) : -1, .events = POLLIN },
+        { .fd = io->resolving ? resolver_fd(&io->resolver) : -1, .events = POLLIN },
     };
     nfds_t fd_count = 3;
     if (io->sentinel)

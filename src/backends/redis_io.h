@@ -4,7 +4,6 @@
 
 #include "backends/redis_engine.h"
 #include "backends/redis_pause.h"
-#include "backends/redis_resolve.h"
 #include "backends/redis_sentinel.h"
 
 #define REDIS_AIR_MAX 8 /* flights under way */
@@ -12,7 +11,7 @@
 struct redis_io {
     struct redis_engine *engine;
     struct redis_link link;
-    struct redis_resolver resolver;
+    struct resolver resolver;
     struct redis_addresses addresses;
     size_t address;       /* the one to try next */
     bool resolving;       /* the addresses are being found */
@@ -28,7 +27,6 @@ struct redis_io {
     struct redis_where where;        /* the server that the link is, or will be, connected to: the URL's, or the one */
     int port;                        /* that the sentinels have named */
     struct redis_sentinel *sentinel; /* NULL: none */
-    struct redis_target named;       /* host and port of that one, for the resolver */
     bool asking;                     /* the sentinels are asked for it */
     bool told;                       /* they need not be asked before the next connection, for they have told */
     bool misled;                     /* the last one that was named could not be used */

@@ -151,7 +151,7 @@ void redis_link_open(struct redis_link *link, const struct redis_where *where, c
                      enum redis_greeting greeting)
 {
     assert(link->state == REDIS_LINK_CLOSED && link->out.len == 0);
-    const struct redis_address *address = &where->address;
+    const struct resolve_address *address = &where->address;
     int family = address->name.ss_family;
     int fd = socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0) {

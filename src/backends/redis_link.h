@@ -16,19 +16,19 @@
 #include "backends/redis_tls.h"
 #include "backends/redis_url.h"
 #include "backends/redis_wire.h"
+#include "backends/resolve.h"
 #include "core/lock.h"
 
-#include <sys/socket.h>
+#define REDIS_ADDRESSES 8 /* of a host; further ones are left out */
 
-/* Where a server was found. */
-struct redis_address {
-    struct sockaddr_storage name;
-    socklen_t len;
+struct redis_addresses {
+    size_t count;
+    struct resolve_address list[REDIS_ADDRESSES];
 };
 
-/* And by what name or address, which its certificate must be for; "" where the URL has a path. */
+/* Where a server was found, and by what name or address, which its certificate must be for; "" where the URL has a path. */
 struct redis_where {
-    struct redis_address address;
+    struct resolve_address address;
     char host[REDIS_HOST_MAX + 1];
 };
 

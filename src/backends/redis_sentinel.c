@@ -15,30 +15,30 @@
 int redis_sentinel_init(struct redis_sentinel *sentinel, const struct redis_target *target, const struct log *log)
 {
     *sentinel = (struct redis_sentinel){ .target = target, .log = log, .due_us = INT64_MAX };
-    redis_resolver_init(&sentinel->resolver, &sentinel->asked);
+    resolver_init(&sentinel->resolver, &(struct resolve_target){ 0 });
     redis_pauses_init(&sentinel->pauses);
     return redis_link_init(&sentinel->link);
 }
 
 void redis_sentinel_free(struct redis_sentinel *sentinel)
 {
-    redis_resolver_destroy(&sentinel->resolver);
+    resolver_destroy(&sentinel->resolver);
     redis_link_free(&sentinel->link);
 }
 
 void redis_sentinel_abandon(struct redis_sentinel *sentinel)
 {
-    const int resolver_fd = redis_resolver_fd(&sentinel->resolver);
+    const int answered_fd = resolver_fd(&sentinel->resolver);
     if (sentinel->link.fd >= 0)
         close(sentinel->link.fd);
-    if (resolver_fd >= 0)
-        close(resolver_fd);
+    if (answered_fd >= 0)
+        close(answered_fd);
 }
 
 struct pollfd redis_sentinel_polled(const struct redis_sentinel *sentinel)
 {
     if (sentinel->state == REDIS_SENTINEL_RESOLVING)
-        return (struct pollfd){ .fd = redis_resolver_fd(&sentinel->resolver), .events = POLLIN };
+        return (struct pollfd){ .fd = resolver_fd(&sentinel->resolver), .events = POLLIN };
     return (struct pollfd){ .fd = sentinel->link.fd, .events = redis_link_events(&sentinel->link) };
 }
 
@@ -46,7 +46,7 @@ static void idle_until(struct redis_sentinel *sentinel, int64_t due_us)
 {
     sentinel->state = REDIS_SENTINEL_IDLE;
     sentinel->due_us = due_us;
-    redis_resolver_destroy(&sentinel->resolver);
+    resolver_destroy(&sentinel->resolver);
     redis_link_close(&sentinel->link, "");
 }
 
@@ -120,7 +120,7 @@ static void write_question(struct redis_sentinel *sentinel)
 static void open_link(struct redis_sentinel *sentinel, int64_t now_us)
 {
     struct redis_where where = { .address = sentinel->addresses.list[sentinel->address] };
-    snprintf(where.host, sizeof where.host, "%s", sentinel->asked.host);
+    snprintf(where.host, sizeof where.host, "%s", sentinel->target->sentinels[sentinel->at].name);
     sentinel->state = REDIS_SENTINEL_ASKING;
     sentinel->due_us = now_us + ANSWER_US;
     sentinel->subscribed = sentinel->pinged = false;
@@ -133,7 +133,12 @@ static void open_link(struct redis_sentinel *sentinel, int64_t now_us)
 static void begin(struct redis_sentinel *sentinel, int64_t now_us)
 {
     const struct redis_host *host = &sentinel->target->sentinels[sentinel->at];
-    sentinel->asked = (struct redis_target){ .host = host->name, .port = host->port };
+    resolver_init(&sentinel->resolver, &(struct resolve_target){
+                                           .host = host->name,
+                                           .port = host->port,
+                                           .flags = AI_ADDRCONFIG,
+                                           .most = REDIS_ADDRESSES,
+                                       });
     sentinel->state = REDIS_SENTINEL_RESOLVING;
     sentinel->due_us = now_us + RESOLVE_US;
 }
@@ -141,13 +146,14 @@ static void begin(struct redis_sentinel *sentinel, int64_t now_us)
 static enum redis_sentinel_news resolve(struct redis_sentinel *sentinel, int64_t now_us)
 {
     char reason[96];
-    switch (redis_resolver_ask(&sentinel->resolver, &sentinel->addresses, reason, sizeof reason)) {
-    case REDIS_RESOLVED:
+    switch (resolver_ask(&sentinel->resolver, sentinel->addresses.list, &sentinel->addresses.count, reason,
+                         sizeof reason)) {
+    case RESOLVED:
         sentinel->address = 0;
         open_link(sentinel, now_us);
         return REDIS_NO_NEWS;
-    case REDIS_NOT_RESOLVED: return fail(sentinel, reason, now_us);
-    case REDIS_RESOLVING: break;
+    case NOT_RESOLVED: return fail(sentinel, reason, now_us);
+    case RESOLVING: break;
     }
     return sentinel->due_us <= now_us ? fail(sentinel, "the host's name is not resolved in time", now_us)
                                       : REDIS_NO_NEWS;

@@ -17,7 +17,6 @@
 
 #include "backends/redis_link.h"
 #include "backends/redis_pause.h"
-#include "backends/redis_resolve.h"
 #include "core/log.h"
 
 enum redis_sentinel_state {
@@ -37,8 +36,7 @@ struct redis_sentinel {
     unsigned known_bad; /* a bit each: a line in the log has said that it does not work */
     int64_t due_us;     /* when to go on, or to give up; INT64_MAX: never */
 
-    struct redis_target asked; /* host and port, for the resolver */
-    struct redis_resolver resolver;
+    struct resolver resolver;
     struct redis_addresses addresses;
     size_t address; /* the one that is tried */
     struct redis_link link;

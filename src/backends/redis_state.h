@@ -10,6 +10,9 @@
  *
  * lua/<algorithm>.lua has the same. Nothing used is no state at all. (36 bytes at most, but for sliding windows: up to
  * 44 Redis keeps a value in one piece with its header.)
+ *
+ * Where a key has a former state (lua/meet.lua), it is stored behind the state: '+', I2 the length of the state, the
+ * state, or its stamp alone if nothing is used in it, and the former state. An answer never holds one.
  */
 #ifndef BACKENDS_REDIS_STATE_H
 #define BACKENDS_REDIS_STATE_H
@@ -28,7 +31,7 @@ size_t redis_stamp_write(const struct weir_plan *plan, unsigned char out[REDIS_S
 
 /* What a script found for a key. */
 enum redis_found {
-    REDIS_FRESH,  /* nothing: a byte 0 */
+    REDIS_FRESH,  /* nothing used: a byte 0 */
     REDIS_STATE,  /* a state */
     REDIS_FOREIGN /* something else, which it left alone: a byte 1 */
 };

@@ -2,12 +2,11 @@
 #include "backends/redis_url.h"
 
 #include "backends/redis_tls.h"
+#include "backends/secret_file.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #define SCHEMES "redis://, rediss://, redis-sentinel://, rediss-sentinel:// or unix://"
 
@@ -330,40 +329,16 @@ static int take_secret(struct reader *reader, const char *bytes, size_t len, con
     return *out ? WEIR_OK : no_memory(reader->message, where);
 }
 
-/* Fill `line` up to its end, the file's or the first newline; how much, or -1 with errno. */
-static ssize_t read_line(int fd, char *line, size_t size)
-{
-    size_t len = 0;
-    while (len < size && !memchr(line, '\n', len)) {
-        ssize_t got = read(fd, line + len, size - len);
-        if (got == 0)
-            break;
-        if (got < 0 && errno != EINTR)
-            return -1;
-        if (got > 0)
-            len += (size_t)got;
-    }
-    return (ssize_t)len;
-}
-
 static int read_password_file(struct reader *reader, const struct whose *whose)
 {
     char line[REDIS_SECRET_MAX + 3]; /* CR and LF may follow, and one byte more shows that it is too long */
-    int fd = open(whose->file, O_RDONLY | O_CLOEXEC);
-    ssize_t got = fd >= 0 ? read_line(fd, line, sizeof line) : -1;
-    if (got < 0)
+    size_t len;
+    if (secret_file_read(whose->file, line, sizeof line, &len) != 0) {
         message_write(reader->message, "%s \"%s\" cannot be read: %s", whose->option, whose->file, strerror(errno));
-    if (fd >= 0)
-        close(fd);
-    if (got < 0)
         return WEIR_EIO;
-
-    struct part rest = { line, (size_t)got };
-    struct part password = cut(&rest, '\n');
-    while (password.len > 0 && password.text[password.len - 1] == '\r')
-        password.len--;
-    int error = password.len > 0
-                    ? take_secret(reader, password.text, password.len, "password", whose->option, whose->password)
+    }
+    int error = len > 0
+                    ? take_secret(reader, line, len, "password", whose->option, whose->password)
                     : message_refuse(reader->message, "%s \"%s\" has an empty first line", whose->option, whose->file);
     explicit_bzero(line, sizeof line);
     return error;

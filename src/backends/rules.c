@@ -18,15 +18,19 @@ void rules_destroy(struct rules *rules)
     lock_destroy(&rules->mutex);
 }
 
-static struct rule *rule_add(struct rules *rules, const struct weir_plan *plan, const struct rule_key *key)
-    REQUIRES(rules->mutex)
+static struct rule *rule_add(struct rules *rules, const struct weir_plan *plan, const struct weir_plan *former,
+                             const struct rule_key *key) REQUIRES(rules->mutex)
 {
-    struct rule *rule = calloc(1, sizeof *rule);
+    struct rule *rule = calloc(1, sizeof *rule + (former ? sizeof *former : 0));
     if (!rule)
         return NULL;
     rule->plan = *plan;
     rule->key = *key;
     rule->state_bytes = state_words(plan) * sizeof(int64_t);
+    if (former) {
+        rule->former[0] = *former;
+        rule->state_bytes += state_words(former) * sizeof(int64_t);
+    }
     HASH_ADD(hh, rules->table, key, sizeof rule->key, rule);
     if (!rule->hh.tbl) {
         free(rule);
@@ -35,17 +39,23 @@ static struct rule *rule_add(struct rules *rules, const struct weir_plan *plan, 
     return rule;
 }
 
-struct rule *rule_get(struct rules *rules, uint32_t limit_id, const struct weir_plan *plan, uint64_t version)
+struct rule *rule_get(struct rules *rules, const struct weir_backend_request *request, const struct weir_plan *plan,
+                      uint64_t version, const struct weir_plan *former)
 {
-    const struct rule_key key = { .fingerprint = plan->fingerprint, .limit_id = limit_id };
+    const struct rule_key key = {
+        .fingerprint = plan->fingerprint,
+        .limit_id = request->limit_id,
+        .limit = (uintptr_t)request->limit,
+        .former_fingerprint = former ? former->fingerprint : 0,
+    };
     struct rule *rule;
     lock_take(&rules->mutex);
     HASH_FIND(hh, rules->table, &key, sizeof key, rule);
     if (!rule)
-        rule = rule_add(rules, plan, &key);
+        rule = rule_add(rules, plan, former, &key);
     if (rule) {
         rule_hold(rule);
-        rule_raise(rule, version);
+        rule_raise(rule, rule_mark(rule, version));
     }
     lock_give(&rules->mutex);
     return rule;

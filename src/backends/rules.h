@@ -1,8 +1,13 @@
 /* rules.h - the plans that states in memory were written under.
  *
- * An entry of the table names its rule, a plan of a limit and the version at which the limit had it last. Where that
- * is not the request's, the state may have to be carried over, and for that the old plan must still be there. So a
- * rule lives as long as an entry was written under it, or a shard remembers it as its last, and no longer.
+ * An entry of the table names its rule, a plan of a limit, or of one of its overrides, and the version at which that
+ * had it last. (Rules of two overrides are not one even if their plans are: a key may leave the one while the other
+ * goes on.) Where that is not the request's, the state may have to be carried over, and for that the old plan must
+ * still be there. So a rule lives as long as an entry was written under it, or a shard remembers it as its last, and no
+ * longer.
+ *
+ * An entry with a former state (core/former.h) is under a rule of its own kind, which names the plan of that one as
+ * well. Such a rule is no request's: who decides for an entry that is current need not ask whether it has one.
  *
  * Locks: rules->mutex, inside a shard's.
  */
@@ -19,15 +24,21 @@
 struct rule_key {
     int64_t fingerprint;
     uint64_t limit_id;
+    uint64_t limit;             /* the address of the limit or the override */
+    int64_t former_fingerprint; /* 0: entries have no former state */
 };
 
+/* The version of a rule with a former plan has this bit, and no limit's plan ever gets as far. */
+#define RULE_ASIDE (UINT64_C(1) << 63)
+
 struct rule {
-    struct weir_plan plan;    /* (c) */
-    struct rule_key key;      /* (c) */
-    size_t state_bytes;       /* (c) */
-    _Atomic uint64_t version; /* the latest at which this was the limit's plan; only ever grows, see rule_raise() */
-    _Atomic uint64_t holders; /* entries and shards; 0 only under rules->mutex or never again */
-    UT_hash_handle hh;        /* rules->mutex */
+    struct weir_plan plan;     /* (c) */
+    _Atomic uint64_t version;  /* the latest at which this was the limit's plan; only ever grows, see rule_raise() */
+    struct rule_key key;       /* (c) */
+    size_t state_bytes;        /* (c) of an entry: its state's, then its former state's */
+    _Atomic uint64_t holders;  /* entries and shards; 0 only under rules->mutex or never again */
+    UT_hash_handle hh;         /* rules->mutex */
+    struct weir_plan former[]; /* (c) one if key.former_fingerprint is not 0 */
 };
 
 struct rules {
@@ -40,8 +51,10 @@ void rules_init(struct rules *rules);
 /* Nobody holds a rule any more. */
 void rules_destroy(struct rules *rules);
 
-/* The rule of a plan that a limit has as of `version`, held once more; NULL: out of memory. */
-struct rule *rule_get(struct rules *rules, uint32_t limit_id, const struct weir_plan *plan, uint64_t version);
+/* The rule of a plan that the request's limit has as of `version`, for entries with a former state under `former`, or
+ * without one if that is NULL; held once more. NULL: out of memory. */
+struct rule *rule_get(struct rules *rules, const struct weir_backend_request *request, const struct weir_plan *plan,
+                      uint64_t version, const struct weir_plan *former);
 
 /* One more holder of a rule that the caller holds already. Relaxed: its holding orders all that matters. */
 static inline void rule_hold(struct rule *rule)
@@ -49,8 +62,20 @@ static inline void rule_hold(struct rule *rule)
     atomic_fetch_add_explicit(&rule->holders, 1, memory_order_relaxed);
 }
 
-/* The limit has this plan as of `version` (or again). Relaxed: it is compared under a shard's mutex, by threads of
- * which each has raised it before or brings an older version. */
+/* The plan of the entries' former states, or NULL. */
+static inline const struct weir_plan *rule_former(const struct rule *rule)
+{
+    return rule->key.former_fingerprint ? rule->former : NULL;
+}
+
+/* A limit's version as this rule has it. */
+static inline uint64_t rule_mark(const struct rule *rule, uint64_t version)
+{
+    return rule->key.former_fingerprint ? version | RULE_ASIDE : version;
+}
+
+/* The limit has this plan as of `version`, as marked (or again). Relaxed: it is compared under a shard's mutex, by
+ * threads of which each has raised it before or brings an older version. */
 static inline void rule_raise(struct rule *rule, uint64_t version)
 {
     uint64_t known = atomic_load_explicit(&rule->version, memory_order_relaxed);
@@ -59,6 +84,7 @@ static inline void rule_raise(struct rule *rule, uint64_t version)
         ;
 }
 
+/* As marked. */
 static inline uint64_t rule_version(const struct rule *rule)
 {
     return atomic_load_explicit(&rule->version, memory_order_relaxed);
@@ -66,13 +92,15 @@ static inline uint64_t rule_version(const struct rule *rule)
 
 void rule_drop(struct rules *rules, struct rule *rule);
 
-static inline bool rule_is(const struct rule *rule, uint32_t limit_id, const struct weir_plan *plan)
+static inline bool rule_is(const struct rule *rule, const struct weir_backend_request *request,
+                           const struct weir_plan *plan)
 {
-    return rule->key.fingerprint == plan->fingerprint && rule->key.limit_id == limit_id;
+    return rule->key.fingerprint == plan->fingerprint && rule->key.limit_id == request->limit_id &&
+           rule->key.limit == (uintptr_t)request->limit;
 }
 
-/* Whether an entry of the request's limit was written under the very plan that the request asks for: no two plans of a
- * limit have a version in common. */
+/* Whether an entry of the request's limit was written under the very plan that the request asks for, and has no former
+ * state: no two plans of a limit have a version in common. */
 static inline bool rule_is_current(const struct rule *rule, const struct weir_backend_request *request)
 {
     return rule_version(rule) == request->plan_version;

@@ -11,9 +11,9 @@
 const char CHECK_HELP[] =
     "Usage: weir check FILE...\n"
     "\n"
-    "Validate policy files, in which each line is `name = policy` and # begins a comment. Each bad line is\n"
-    "reported as FILE:LINE: and what is wrong with it. If a file has none, its limits are printed as weir\n"
-    "understands them. FILE may be -, the standard input.\n"
+    "Validate policy files, in which each line is `name = policy`, or `name/pattern = policy` for some keys of a\n"
+    "limit, and # begins a comment. Each bad line is reported as FILE:LINE: and what is wrong with it. If a file\n"
+    "has none, its limits are printed as weir understands them. FILE may be -, the standard input.\n"
     "\n"
     "  -h, --help   print this\n"
     "\n"
@@ -59,7 +59,8 @@ static int visit(void *user, const struct weir_policy_line *line)
     check->limit_count++;
     int error = weir_policy_print(line->policy, text, sizeof text);
     if (error == WEIR_OK)
-        fprintf(check->limits, "%s = %s\n", line->name, text);
+        fprintf(check->limits, line->pattern ? "%s/%s = %s\n" : "%s%s = %s\n", line->name,
+                line->pattern ? line->pattern : "", text);
     return error;
 }
 

@@ -2,6 +2,7 @@
 #include "compare.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "cli.h"
 
@@ -59,12 +60,23 @@ static void meter_add(struct meter *meter, const struct weir_policy *policy, con
     meter->level = (meter->level < 0 ? 0 : meter->level) + row->cost;
 }
 
+/* What the library states as a limit's bound is not that of its overrides: their keys are left out. */
+static bool is_overridden(const struct compare *compare, size_t limit, const struct row *row)
+{
+    struct weir_policy policy;
+    const struct weir_policy *own = &compare->policies->all[limit].policy;
+    const struct span key = rows_key(compare->rows, row->key);
+    return compare->policies->override_count > 0 &&
+           weir_limit_policy_for(compare->exact.limits[limit], weir_key(key.data, key.len), &policy) == WEIR_OK &&
+           memcmp(&policy, own, sizeof policy) != 0;
+}
+
 static void measure(struct compare *compare, const struct row *row)
 {
     for (size_t i = 0; i < compare->policies->count; i++) {
         const struct weir_policy *policy = &compare->policies->all[i].policy;
         struct compared_limit *limit = &compare->out->limits[i];
-        if (!limit->is_metered)
+        if (!limit->is_metered || is_overridden(compare, i, row))
             continue;
         struct meter *meter = &compare->meters[i][row->key];
         meter_add(meter, policy, row);

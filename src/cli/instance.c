@@ -37,6 +37,8 @@ int instance_open(struct instance *instance, const struct weir_options *options,
         char name[32]; /* the policies' own names need not be unique: -p gives none */
         snprintf(name, sizeof name, "policy-%zu", i + 1);
         error = weir_limit_define(instance->limiter, name, &policies->all[i].policy, &instance->limits[i]);
+        if (error == WEIR_OK)
+            error = policies_override(policies, i, instance->limiter, name);
         if (error != WEIR_OK)
             return instance_failed(policies->all[i].text, error);
     }

@@ -92,6 +92,11 @@ static void print_input(const struct report *report)
         if (report->policies->count > 1)
             printf("%zu. ", i + 1);
         printf(policy->name[0] ? "%s = %s\n" : "%s%s\n", policy->name, policy->text);
+        for (size_t j = 0; j < report->policies->override_count; j++) {
+            const struct override *override = &report->policies->overrides[j];
+            if (override->limit == i)
+                printf("%-18s%s/%s = %s\n", "", policy->name, override->pattern, override->text);
+        }
     }
     for (size_t i = 0; i < report->file_count; i++) {
         char name[256];

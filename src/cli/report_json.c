@@ -112,6 +112,24 @@ static bool print_top(const struct report *report, const uint32_t *denied_by_key
     return true;
 }
 
+/* Nothing at all for a limit without. */
+static void print_overrides(const struct policies *policies, size_t limit)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < policies->override_count; i++) {
+        const struct override *override = &policies->overrides[i];
+        if (override->limit != limit)
+            continue;
+        fputs(count++ ? ",{\"pattern\":" : ",\"overrides\":[{\"pattern\":", stdout);
+        json_string(span_of(override->pattern));
+        fputs(",\"policy\":", stdout);
+        json_string(span_of(override->text));
+        putchar('}');
+    }
+    if (count)
+        putchar(']');
+}
+
 static bool print_policies(const struct report *report)
 {
     for (size_t i = 0; i < report->policies->count; i++) {
@@ -124,6 +142,7 @@ static bool print_policies(const struct report *report)
             fputs("null", stdout);
         fputs(",\"policy\":", stdout);
         json_string(span_of(policy->text));
+        print_overrides(report->policies, i);
         printf(",\"denied\":%llu,\"denied_alone\":%llu,\"share_denied\":%.6f,", (unsigned long long)tally->denied,
                (unsigned long long)tally->denied_alone, share_of(tally->denied, report->rows->count));
         if (!print_top(report, tally->denied_by_key))

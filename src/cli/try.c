@@ -24,6 +24,7 @@ const char TRY_HELP[] =
     "      --key KEY          whose request it is (default: key)\n"
     "      --cost N           how many permits it takes (default: 1)\n"
     "      --json             the answer as one JSON object\n"
+    "      --stats            then what the limiter counted, in Prometheus's text format\n"
     "      --mode MODE        local (default), distributed or hybrid\n"
     "      --redis URL        redis[s]://[user@]host[:port][/db], unix://[user@]/path[?db=N] or\n"
     "                         redis[s]-sentinel://[user@]host[:port][,host[:port]...]/service[?db=N]\n"
@@ -40,10 +41,12 @@ struct attempt {
     struct store store;
     const char *limit, *key;
     int64_t cost;
-    bool has_text, has_file, json;
+    bool has_text, has_file, json, stats;
 };
 
-enum option_code { LIMIT = 256, KEY, COST, JSON };
+enum option_code { LIMIT = 256, KEY, COST, JSON, STATS };
+
+enum { STATS_TEXT_SIZE = 8192 }; /* holds all, without labels */
 
 static int read_options(struct attempt *attempt, int argc, char **argv, bool *wants_help);
 static int read_option(struct attempt *attempt, int code, const char *value);
@@ -53,6 +56,7 @@ static void print_answer(const struct named_policy *policy, const struct attempt
                          const struct weir_decision *decision);
 static void print_json(const struct named_policy *policy, const struct attempt *attempt,
                        const struct weir_decision *decision);
+static void print_stats(const struct weir_stats *stats);
 
 int command_try(int argc, char **argv)
 {
@@ -77,6 +81,7 @@ static int read_options(struct attempt *attempt, int argc, char **argv, bool *wa
         { "key", required_argument, NULL, KEY },
         { "cost", required_argument, NULL, COST },
         { "json", no_argument, NULL, JSON },
+        { "stats", no_argument, NULL, STATS },
         { "mode", required_argument, NULL, STORE_MODE },
         { "redis", required_argument, NULL, STORE_REDIS },
         { "redis-password-file", required_argument, NULL, STORE_PASSWORD_FILE },
@@ -109,6 +114,7 @@ static int read_option(struct attempt *attempt, int code, const char *value)
     case 'f': attempt->has_file = true; return policies_add_file(&attempt->policies, "try", value);
     case LIMIT: attempt->limit = value; break;
     case JSON: attempt->json = true; break;
+    case STATS: attempt->stats = true; break;
     case KEY:
         if (strlen(value) < 1 || strlen(value) > WEIR_MAX_KEY_LEN)
             return usage_error("try", "--key has %zu bytes, and 1 to %d are allowed", strlen(value), WEIR_MAX_KEY_LEN);
@@ -149,8 +155,12 @@ static const struct named_policy *choose(const struct attempt *attempt)
 static int decide(const struct attempt *attempt, const struct named_policy *policy)
 {
     struct weir_decision decision;
+    struct weir_stats stats = { .size = sizeof stats };
     weir *limiter;
     weir_limit *limit;
+    struct weir_policy in_force;
+    struct named_policy asked = *policy;
+    const char *name = policy->name[0] ? policy->name : "try";
     struct weir_options options = WEIR_OPTIONS_INIT;
     store_options(&attempt->store, &options);
     int error = weir_open(&options, &limiter);
@@ -158,18 +168,28 @@ static int decide(const struct attempt *attempt, const struct named_policy *poli
         complain("cannot open a limiter: %s", weir_strerror(error));
         return EXIT_ERROR;
     }
-    error = weir_limit_define(limiter, policy->name[0] ? policy->name : "try", &policy->policy, &limit);
+    error = weir_limit_define(limiter, name, &policy->policy, &limit);
+    if (error == WEIR_OK)
+        error = policies_override(&attempt->policies, (size_t)(policy - attempt->policies.all), limiter, name);
+    if (error == WEIR_OK)
+        error = weir_limit_policy_for(limit, weir_key_text(attempt->key), &in_force);
+    if (error == WEIR_OK)
+        error = weir_policy_print(&in_force, asked.text, sizeof asked.text);
     if (error == WEIR_OK)
         error = weir_try(limit, weir_key_text(attempt->key), attempt->cost, &decision);
+    if (error == WEIR_OK)
+        error = weir_stats_read(limiter, &stats);
     weir_close(limiter);
     if (error != WEIR_OK) {
         complain("cannot decide: %s", weir_strerror(error));
         return EXIT_ERROR;
     }
     if (attempt->json)
-        print_json(policy, attempt, &decision);
+        print_json(&asked, attempt, &decision);
     else
-        print_answer(policy, attempt, &decision);
+        print_answer(&asked, attempt, &decision);
+    if (attempt->stats)
+        print_stats(&stats);
     return decision.allowed ? EXIT_OK : EXIT_FAILED;
 }
 
@@ -210,4 +230,11 @@ static void print_json(const struct named_policy *policy, const struct attempt *
            (long long)attempt->cost, decision->allowed ? "true" : "false", (long long)decision->limit,
            (long long)decision->remaining, (long long)decision->retry_after_us, (long long)decision->reset_after_us,
            (long long)decision->delay_us, store_source_name(decision->source));
+}
+
+static void print_stats(const struct weir_stats *stats)
+{
+    char text[STATS_TEXT_SIZE];
+    weir_stats_print(stats, NULL, 0, text, sizeof text);
+    fputs(text, stdout);
 }

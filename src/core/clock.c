@@ -19,3 +19,8 @@ int64_t clock_monotonic_us(void)
 {
     return system_us(CLOCK_MONOTONIC);
 }
+
+int64_t clock_boot_us(void)
+{
+    return system_us(CLOCK_BOOTTIME);
+}

@@ -35,4 +35,7 @@ static inline struct timespec clock_timespec(int64_t us)
 /* CLOCK_MONOTONIC in microseconds: for deadlines, whatever clock the limiter has. */
 int64_t clock_monotonic_us(void);
 
+/* CLOCK_BOOTTIME in microseconds, which goes on while the system sleeps: for what must not get too old. */
+int64_t clock_boot_us(void);
+
 #endif

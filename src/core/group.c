@@ -44,12 +44,13 @@ struct weir_backend_request take_request(const struct weir_request *request, int
     return backend_request(request->limit, request->key, request->cost, now_us, WEIR_TAKE);
 }
 
-/* A request for a limit and key that stand there already is one for more permits. */
+/* A request for a limit and key that stand there already is one for more permits: of the same override, whichever came
+ * into force meanwhile. */
 static bool group_merge(struct group *group, const struct weir_request *request)
 {
     for (size_t i = 0; i < group->count; i++) {
         struct weir_backend_request *other = &group->requests[i];
-        if (other->limit == request->limit && other->key.len == request->key.len &&
+        if (other->limit->of == request->limit && other->key.len == request->key.len &&
             memcmp(other->key.data, request->key.data, request->key.len) == 0) {
             other->cost += request->cost;
             return true;

@@ -1,120 +1,62 @@
-/* limit.c - defines limits, one at a time or a whole file at once, and finds them by name. */
-#include "core/limiter.h"
+/* limit.c - what a user does with limits: define them and their overrides, find them, ask what they are. */
+#include "core/limits.h"
+#include "core/verbs.h"
 
-#include <stdlib.h>
-
-/* ---- Making one ready, without a change that anybody sees ---- */
-
-static struct weir_limit *limit_make(struct weir *limiter, const char *name)
+static int define_locked(struct weir *limiter, const struct limit_name *name, const struct weir_policy *policy,
+                         struct weir_limit **out, struct message message) REQUIRES(limiter->mutex)
 {
-    size_t len = strlen(name);
-    size_t size = (sizeof(struct weir_limit) + len + 1 + 63) & ~(size_t)63;
-    struct weir_limit *limit = aligned_alloc(64, size);
-    if (!limit)
-        return NULL;
-    memset(limit, 0, size);
-    limit->limiter = limiter;
-    memcpy(limit->name, name, len + 1);
-    const struct hash_secret swapped = { limiter->secret.k1, limiter->secret.k0 };
-    limit->secret.k0 = siphash13(&limiter->secret, name, len);
-    limit->secret.k1 = siphash13(&swapped, name, len);
-    return limit;
-}
-
-/* A definition that has been checked but is not in force. */
-struct definition {
-    struct weir_limit *limit;
-    struct weir_policy policy;
-    struct weir_plan plan, share_plan; /* the latter only for a backend of whole limits */
-    bool is_new;
-};
-
-static int definition_prepare(struct weir *limiter, const char *name, const struct weir_policy *policy,
-                              struct definition *out, struct message message) REQUIRES(limiter->mutex)
-{
-    struct definition definition = { .policy = *policy };
-    const bool shared = limiter->backend->ops->shared;
-    int error = plan_make(policy, shared ? &share_whole : &limiter->share, &definition.plan, message);
-    if (!error && shared)
-        error = plan_make(policy, &limiter->share, &definition.share_plan, message);
+    struct weir_limit *limit, *target;
+    HASH_FIND_STR(limiter->limits, name->limit, limit);
+    if (name->is_override && (!limit || !limit->is_defined))
+        return message_refuse(message, "there is no limit \"%s\" to override", name->limit);
+    int error = WEIR_OK;
+    if (policy)
+        error = limits_check(limiter, policy, message);
+    if (policy && !error)
+        error = limits_get(limiter, name, &target, message);
+    else
+        target = limits_find(limiter, name);
     if (error)
         return error;
-    const int64_t reserve = lease_reserve(&limiter->leases, &definition.plan);
-    if (reserve > 0)
-        plan_hold_back(&definition.plan, reserve);
-
-    HASH_FIND_STR(limiter->limits, name, definition.limit);
-    if (!definition.limit) {
-        if (HASH_COUNT(limiter->limits) >= WEIR_MAX_LIMITS) {
-            message_write(message, "%d limits are defined already", WEIR_MAX_LIMITS);
-            return WEIR_EFULL;
-        }
-        definition.is_new = true;
-        definition.limit = limit_make(limiter, name);
-        if (definition.limit) {
-            struct weir_limit *limit = definition.limit;
-            limit->id = HASH_COUNT(limiter->limits);
-            HASH_ADD_KEYPTR(hh, limiter->limits, limit->name, strlen(name), limit);
-        }
-        if (!definition.limit || !definition.limit->hh.tbl) {
-            free(definition.limit);
-            message_write(message, "out of memory");
-            return WEIR_ENOMEM;
-        }
+    if (target) { /* else what is to end is not there */
+        target_set(target, LAYER_CODE, policy);
+        target_commit(limiter, target);
+        limit = target->of;
     }
-    *out = definition;
+    *out = limit;
     return WEIR_OK;
 }
 
-/* Undo in the opposite order of preparing, so that ids stay dense. */
-static void definition_drop(struct weir *limiter, struct definition *definition) REQUIRES(limiter->mutex)
-{
-    if (definition->is_new) {
-        HASH_DEL(limiter->limits, definition->limit);
-        free(definition->limit);
-    }
-}
-
-/* Cannot fail. */
-static void definition_commit(struct weir *limiter, const struct definition *definition) REQUIRES(limiter->mutex)
-{
-    definition->limit->policy = definition->policy;
-    definition->limit->part = plan_part(&definition->policy, &limiter->share);
-    plan_cell_write(&definition->limit->plan, &definition->plan);
-    if (limiter->backend->ops->shared)
-        plan_cell_write(&definition->limit->share_plan, &definition->share_plan);
-}
-
-void limits_free(struct weir *limiter)
-{
-    struct weir_limit *limit, *next;
-    HASH_ITER(hh, limiter->limits, limit, next) {
-        HASH_DEL(limiter->limits, limit);
-        free(limit);
-    }
-}
-
-/* ---- One limit ---- */
-
-static int define(struct weir *limiter, const char *name, const struct weir_policy *policy, struct weir_limit **out,
+static int define(struct weir *limiter, const char *text, const struct weir_policy *policy, struct weir_limit **out,
                   struct message message)
 {
     enum policy_field_id fault;
-    int error = policy_name_check(name, message);
-    if (!error)
+    struct limit_name name;
+    int error = limit_name_read(text, &name, message);
+    if (!error && !policy && !name.is_override)
+        error = message_refuse(message, "policy must not be NULL");
+    if (!error && policy)
         error = plan_check(policy, message, &fault);
     if (error)
         return error;
 
-    struct definition definition;
+    struct weir_limit *limit = NULL;
     lock_take(&limiter->mutex);
-    error = definition_prepare(limiter, name, policy, &definition, message);
-    if (!error)
-        definition_commit(limiter, &definition);
+    error = define_locked(limiter, &name, policy, &limit, message);
     lock_give(&limiter->mutex);
     if (!error && out)
-        *out = definition.limit;
+        *out = limit;
     return error;
+}
+
+/* How much of a name, which may be refused for what is in it, goes into the log: not what could end the line, and of an
+ * override only the limit's. */
+static int printable_len(const char *name)
+{
+    int len = 0;
+    while (len < WEIR_MAX_NAME_LEN && (unsigned char)name[len] > ' ' && name[len] != 0x7f && name[len] != '/')
+        len++;
+    return len;
 }
 
 int weir_limit_define(weir *limiter, const char *name, const struct weir_policy *policy, weir_limit **out)
@@ -123,10 +65,11 @@ int weir_limit_define(weir *limiter, const char *name, const struct weir_policy 
         return WEIR_EINVAL;
     char sentence[LOG_LINE_SIZE - WEIR_MAX_NAME_LEN - 16] = "";
     struct message message = { sentence, sizeof sentence };
-    int error = name && policy ? define(limiter, name, policy, out, message)
-                               : message_refuse(message, "%s must not be NULL", name ? "policy" : "name");
-    if (error)
-        log_line(&limiter->log, WEIR_LOG_ERROR, "limit %.*s: %s", WEIR_MAX_NAME_LEN, name ? name : "(none)", sentence);
+    int error = name ? define(limiter, name, policy, out, message) : message_refuse(message, "name must not be NULL");
+    if (error) {
+        const char *shown = name ? name : "(none)";
+        log_line(&limiter->log, WEIR_LOG_ERROR, "limit %.*s: %s", printable_len(shown), shown, sentence);
+    }
     return error;
 }
 
@@ -137,6 +80,8 @@ weir_limit *weir_limit_find(weir *limiter, const char *name)
     struct weir_limit *limit;
     lock_take(&limiter->mutex);
     HASH_FIND_STR(limiter->limits, name, limit);
+    if (limit && !limit->is_defined)
+        limit = NULL;
     lock_give(&limiter->mutex);
     return limit;
 }
@@ -161,6 +106,12 @@ int weir_limit_policy(weir_limit *limit, struct weir_policy *out)
     return WEIR_OK;
 }
 
+int weir_limit_policy_for(weir_limit *limit, struct weir_key key, struct weir_policy *out)
+{
+    int error = out ? check_arguments(limit, key, 1) : WEIR_EINVAL;
+    return error ? error : weir_limit_policy(backend_request(limit, key, 1, 0, WEIR_PEEK).limit, out);
+}
+
 int weir_limit_info(weir_limit *limit, struct weir_limit_info *out)
 {
     if (!limit || !out || out->size != sizeof *out)
@@ -168,7 +119,7 @@ int weir_limit_info(weir_limit *limit, struct weir_limit_info *out)
     struct weir *limiter = limit->limiter;
     struct lease_rules rules = limiter->leases;
     lock_take(&limiter->mutex);
-    rules.instances = limiter->share.count;
+    rules.instances = share_instances(&limiter->share);
     lock_give(&limiter->mutex);
     struct weir_plan plan;
     plan_cell_read(&limit->plan, &plan);
@@ -180,92 +131,4 @@ int weir_limit_info(weir_limit *limit, struct weir_limit_info *out)
         .over_max = lease_over_max(&rules, &plan),
     };
     return WEIR_OK;
-}
-
-/* ---- A whole file ---- */
-
-struct file_policy {
-    int line;
-    char name[WEIR_MAX_NAME_LEN + 1];
-    struct weir_policy policy;
-};
-
-struct file_load {
-    const char *path;
-    struct message message;
-    struct file_policy *policies;
-    size_t count, room;
-    int error; /* of the first bad line */
-};
-
-static int collect(void *user, const struct weir_policy_line *line)
-{
-    struct file_load *load = user;
-    if (line->error)
-        return load->error = message_refuse(load->message, "%s:%d: %s", load->path, line->number, line->error);
-    if (load->count == load->room) {
-        size_t room = load->room ? 2 * load->room : 16;
-        struct file_policy *policies = realloc(load->policies, room * sizeof *policies);
-        if (!policies) {
-            message_write(load->message, "%s: out of memory", load->path);
-            return load->error = WEIR_ENOMEM;
-        }
-        load->policies = policies;
-        load->room = room;
-    }
-    struct file_policy *policy = &load->policies[load->count++];
-    policy->line = line->number;
-    policy->policy = *line->policy;
-    memcpy(policy->name, line->name, strlen(line->name) + 1);
-    return WEIR_OK;
-}
-
-static int define_all(struct weir *limiter, const struct file_load *load, struct definition *definitions)
-    REQUIRES(limiter->mutex)
-{
-    int error = WEIR_OK;
-    size_t prepared = 0;
-    char sentence[LOG_LINE_SIZE] = "";
-    for (; !error && prepared < load->count; prepared += !error) {
-        const struct file_policy *policy = &load->policies[prepared];
-        error = definition_prepare(limiter, policy->name, &policy->policy, &definitions[prepared],
-                                   (struct message){ sentence, sizeof sentence });
-        if (error)
-            message_write(load->message, "%s:%d: %s", load->path, policy->line, sentence);
-    }
-    if (error) {
-        while (prepared > 0)
-            definition_drop(limiter, &definitions[--prepared]);
-        return error;
-    }
-    for (size_t i = 0; i < load->count; i++)
-        definition_commit(limiter, &definitions[i]);
-    return WEIR_OK;
-}
-
-int weir_limits_load(weir *limiter, const char *path, char *message, size_t message_size)
-{
-    struct file_load load = { .path = path, .message = { message, message_size } };
-    if (!limiter || !path)
-        return message_refuse(load.message, "%s must not be NULL", limiter ? "path" : "limiter");
-
-    int error = weir_policy_file_read(path, collect, &load, message, message_size);
-    if (load.error)
-        error = load.error;
-    struct definition *definitions = NULL;
-    if (!error) {
-        definitions = malloc((load.count + 1) * sizeof *definitions);
-        if (!definitions) {
-            message_write(load.message, "%s: out of memory", path);
-            error = WEIR_ENOMEM;
-        }
-    }
-    if (!error) {
-        lock_take(&limiter->mutex);
-        error = define_all(limiter, &load, definitions);
-        lock_give(&limiter->mutex);
-    }
-    free(definitions);
-    free(load.policies);
-    return error;
 }

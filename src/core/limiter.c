@@ -2,7 +2,9 @@
 #include "core/limiter.h"
 
 #include "core/failure.h"
+#include "core/follow.h"
 #include "core/inside.h"
+#include "core/limits.h"
 #include "core/settle.h"
 
 #include <fcntl.h>
@@ -11,25 +13,35 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-static int share_copy(const struct share *share, struct share *out)
+/* With all that holds beside it and its weights, in one piece of memory. */
+static int share_copy(const struct share *share, struct share *out, void **memory)
 {
-    struct share copy = *share;
-    if (share->weights) {
-        size_t size = (size_t)share->count * sizeof *share->weights;
-        int64_t *weights = malloc(size);
-        if (!weights)
-            return WEIR_ENOMEM;
-        memcpy(weights, share->weights, size);
-        copy.weights = weights;
+    size_t size = 0;
+    for (const struct share *link = share; link; link = link->next)
+        size += sizeof *link + (link->weights ? (size_t)link->count * sizeof *link->weights : 0);
+    struct share *links = NULL;
+    *out = *share;
+    *memory = NULL;
+    if (size == sizeof *share)
+        return WEIR_OK;
+    links = malloc(size);
+    if (!links)
+        return WEIR_ENOMEM;
+    size_t count = 0;
+    for (const struct share *link = share; link; link = link->next)
+        links[count++] = *link;
+    int64_t *weights = (int64_t *)(links + count);
+    for (size_t i = 0; i < count; i++) {
+        links[i].next = i + 1 < count ? &links[i + 1] : NULL;
+        if (!links[i].weights)
+            continue;
+        memcpy(weights, links[i].weights, (size_t)links[i].count * sizeof *weights);
+        links[i].weights = weights;
+        weights += links[i].count;
     }
-    *out = copy;
+    *out = links[0];
+    *memory = links;
     return WEIR_OK;
-}
-
-static void share_free(struct share *share)
-{
-    free((void *)(uintptr_t)share->weights);
-    share->weights = NULL;
 }
 
 /* What the child's only thread has of a limiter: no call inside, no request submitted, all of which are
@@ -41,6 +53,8 @@ static void begin_in_child(struct weir *limiter) UNCHECKED
     atomic_store_explicit(&limiter->answered, NULL, memory_order_relaxed);
     lock_condition_init(&limiter->closing_begins);
     failure_begin_in_child(limiter);
+    if (limiter->follow)
+        follow_begin_in_child(limiter->follow);
     int event_fd = atomic_load_explicit(&limiter->event_fd, memory_order_relaxed);
     if (event_fd >= 0) {
         int own = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
@@ -55,6 +69,8 @@ static void told_of_fork(struct forks_watcher *watcher, enum forks_moment moment
 {
     struct weir *limiter = (struct weir *)((char *)watcher - offsetof(struct weir, forks));
     if (moment == FORKS_BEFORE) {
+        if (limiter->follow)
+            follow_hold(limiter->follow);
         lock_take(&limiter->mutex);
         lock_take(&limiter->wait_mutex);
         lock_take(&limiter->settle.mutex);
@@ -65,6 +81,8 @@ static void told_of_fork(struct forks_watcher *watcher, enum forks_moment moment
     lock_give(&limiter->settle.mutex);
     lock_give(&limiter->wait_mutex);
     lock_give(&limiter->mutex);
+    if (limiter->follow)
+        follow_go_on(limiter->follow);
 }
 
 static void limiter_free(struct weir *limiter)
@@ -73,26 +91,35 @@ static void limiter_free(struct weir *limiter)
         close(limiter->event_fd);
     settle_free(limiter);
     limits_free(limiter);
-    share_free(&limiter->share);
+    follow_free(limiter);
+    free(limiter->share_memory);
     pthread_cond_destroy(&limiter->closing_begins);
     lock_destroy(&limiter->wait_mutex);
     lock_destroy(&limiter->mutex);
     free(limiter);
 }
 
-static int load_policy_file(struct weir *limiter, const char *path)
+static int load_policy_file(struct weir *limiter, const struct weir_options *options)
 {
-    if (!path)
+    if (!options->policy_file)
         return WEIR_OK;
     char sentence[LOG_LINE_SIZE];
-    int error = weir_limits_load(limiter, path, sentence, sizeof sentence);
+    const enum layer layer = options->follow_policy_file ? LAYER_FILE : LAYER_CODE;
+    int error = limits_load(limiter, options->policy_file, layer, (struct message){ sentence, sizeof sentence });
     if (error)
         log_line(&limiter->log, WEIR_LOG_ERROR, "%s", sentence);
     return error;
 }
 
+/* A child may use a limiter that can block, and close one that follows something. */
+static void watch_forks(struct weir *limiter, void (*watch_or_forget)(struct forks_watcher *watcher))
+{
+    if (limiter->can_block || limiter->follow)
+        watch_or_forget(&limiter->forks);
+}
+
 int limiter_make(const struct weir_options *options, struct weir_backend *backend, struct weir_backend *fallback,
-                 struct weir **out)
+                 int (*start)(const struct weir_options *options, struct weir *limiter), struct weir **out)
 {
     size_t size = (sizeof(struct weir) + 63) & ~(size_t)63;
     struct weir *limiter = aligned_alloc(64, size); /* a stripe of stats is a cache line */
@@ -133,20 +160,28 @@ int limiter_make(const struct weir_options *options, struct weir_backend *backen
     struct share share;
     int error = share_from_options(options, &share, (struct message){ NULL, 0 });
     if (!error)
-        error = share_copy(&share, &limiter->share);
+        error = share_copy(&share, &limiter->share, &limiter->share_memory);
     if (!error && hash_secret_draw(&limiter->secret) != 0) {
         log_line(&limiter->log, WEIR_LOG_ERROR, "the system has no random numbers");
         error = WEIR_EIO;
     }
+    if (!error && follow_is_asked(options))
+        error = follow_begin(limiter, options);
     if (!error)
-        error = load_policy_file(limiter, options->policy_file);
+        error = load_policy_file(limiter, options);
     if (error) {
         limiter_free(limiter);
         return error;
     }
-    if (limiter->can_block) {
-        limiter->forks.told = told_of_fork;
-        forks_watch(&limiter->forks);
+    limiter->forks.told = told_of_fork;
+    watch_forks(limiter, forks_watch);
+    if (limiter->follow)
+        error = start(options, limiter);
+    if (error) {
+        watch_forks(limiter, forks_forget);
+        follow_close(limiter);
+        limiter_free(limiter);
+        return error;
     }
     if (ops->watch && limiter->settle.is_on)
         ops->watch(backend, settle_returned, limiter);
@@ -160,8 +195,9 @@ void weir_close(weir *limiter)
         return;
     struct weir_backend *backend = limiter->backend;
     struct weir_backend *fallback = limiter->fallback;
-    if (limiter->can_block)
-        forks_forget(&limiter->forks);
+    watch_forks(limiter, forks_forget);
+    if (limiter->follow)
+        follow_close(limiter);
     lock_take(&limiter->wait_mutex);
     limiter->closing = true;
     pthread_cond_broadcast(&limiter->closing_begins);
@@ -181,54 +217,44 @@ void weir_close(weir *limiter)
 
 /* ---- Shares ---- */
 
-/* A plan for each limit at the new share, in the order of the table. */
-static int plans_at(struct weir *limiter, const struct share *share, struct weir_plan *plans) REQUIRES(limiter->mutex)
-{
-    char sentence[LOG_LINE_SIZE - 256];
-    size_t i = 0;
-    struct weir_limit *limit, *next;
-    HASH_ITER(hh, limiter->limits, limit, next) {
-        if (plan_make(&limit->policy, share, &plans[i++], (struct message){ sentence, sizeof sentence }) != WEIR_OK)
-            return WEIR_EINVAL;
-    }
-    return WEIR_OK;
-}
-
-int limiter_set_share(struct weir *limiter, const struct share *share)
+int limiter_put_share(struct weir *limiter, const struct share *share, struct weir_limit **unfit)
 {
     struct share copy;
-    int error = share_copy(share, &copy);
+    void *memory;
+    int error = share_copy(share, &copy, &memory);
     if (error)
         return error;
 
     lock_take(&limiter->mutex);
-    struct weir_plan *plans = malloc((HASH_COUNT(limiter->limits) + 1) * sizeof *plans);
-    error = plans ? plans_at(limiter, &copy, plans) : WEIR_ENOMEM;
-    bool changes = false;
-    if (!error) {
-        size_t i = 0;
-        struct weir_limit *limit, *next;
-        HASH_ITER(hh, limiter->limits, limit, next) {
-            struct weir_plan old;
-            plan_cell_read(limit_plan(limit, true), &old);
-            changes = changes || old.fingerprint != plans[i].fingerprint;
-            limit->part = plan_part(&limit->policy, &copy);
-            plan_cell_write(limit_plan(limit, true), &plans[i++]);
-        }
-        struct share old = limiter->share;
-        limiter->share = copy;
-        copy = old;
-    }
+    void *old_memory = limiter->share_memory;
+    limiter->share = copy;
+    limiter->share_memory = memory;
+    const bool changes = limits_at_share(limiter, unfit);
     lock_give(&limiter->mutex);
 
-    if (!error && limiter->backend->ops->instances)
-        limiter->backend->ops->instances(limiter->backend, share->count);
+    if (limiter->backend->ops->instances)
+        limiter->backend->ops->instances(limiter->backend, share_instances(share));
     if (changes && limiter->fallback)
         failure_split(limiter);
-    free(plans);
-    share_free(&copy);
+    free(old_memory);
+    return WEIR_OK;
+}
+
+void limiter_tell_unfit(struct weir *limiter, const struct weir_limit *unfit)
+{
+    if (unfit)
+        log_line(&limiter->log, WEIR_LOG_ERROR,
+                 "limit %s has no exact arithmetic at this instance's share: it is denied here", unfit->name);
+}
+
+int limiter_set_share(struct weir *limiter, const struct share *share)
+{
+    struct weir_limit *unfit;
+    int error = limiter_put_share(limiter, share, &unfit);
     if (error)
         log_line(&limiter->log, WEIR_LOG_ERROR, "the new share is not in force: %s", weir_strerror(error));
+    else
+        limiter_tell_unfit(limiter, unfit);
     return error;
 }
 
@@ -259,7 +285,7 @@ int weir_stats_read(weir *limiter, struct weir_stats *out)
     struct weir_limit *limit, *next;
     HASH_ITER(hh, limiter->limits, limit, next) {
         read.share_lifts += limit->part == PLAN_PART_LIFTED;
-        read.share_zeros += limit->part == PLAN_PART_ZERO;
+        read.share_zeros += limit->part == PLAN_PART_ZERO || limit->part == PLAN_PART_UNFIT;
     }
     lock_give(&limiter->mutex);
     *out = read;

@@ -1,8 +1,10 @@
 /* limiter.h - a limiter and its limits: what weir_open() makes, whatever backend is below.
  *
- * Locks, none of them held while another is taken (but while the process forks, in this order), none held while a
- * backend or a hook is called:
+ * Locks, none of them held while another is taken (but the first, and while the process forks, in this order), none
+ * held while a backend or a hook is called:
  *
+ *     follow->peers_mutex     what is known of peers, and a share that is being put into force
+ *     follow->mutex           how it goes with what is followed
  *     limiter->mutex          the table of limits, policies, plans being replaced
  *     limiter->wait_mutex     who waits in weir_acquire(), and the limiter's end
  *     limiter->settle.mutex   an outage's beginning and end, and what is owed from it
@@ -19,10 +21,11 @@
 #include "core/lease.h"
 #include "core/lock.h"
 #include "core/log.h"
-#include "core/peers.h"
+#include "core/overrides.h"
 #include "core/plan.h"
 #include "core/plan_cell.h"
 #include "core/settle_state.h"
+#include "core/share.h"
 #include "core/stats.h"
 #include "core/uthash_config.h"
 
@@ -30,15 +33,33 @@
 
 #include <pthread.h>
 
-/* (c) constant once made, (m) limiter->mutex, (w) limiter->wait_mutex, (a) atomic */
+/* Where a policy may come from, the weakest first: of those that are there the last is in force. */
+enum layer { LAYER_CODE, LAYER_FILE, LAYER_CONSUL, LAYERS };
+
+struct layers {
+    bool there[LAYERS];
+    struct weir_policy policies[LAYERS];
+};
+
+/* A limit, or one of its overrides, which stands in for it. (c) constant once made, (m) limiter->mutex, (w)
+ * limiter->wait_mutex, (a) atomic */
 struct weir_limit {
-    struct weir *limiter;      /* (c) */
-    struct hash_secret secret; /* (c) for the hashes of its keys */
-    struct plan_cell plan;     /* (a) readers; (m) writers; what the backend decides by */
-    uint32_t id;               /* (c) below WEIR_MAX_LIMITS */
-    enum plan_part part;       /* (m) */
-    struct weir_policy policy; /* (m) */
-    UT_hash_handle hh;         /* (m) by name */
+    struct weir *limiter;                /* (c) */
+    struct hash_secret secret;           /* (c) for the hashes of its keys */
+    struct overrides *_Atomic overrides; /* (a) readers; (m) writers; NULL: none ever, and of an override */
+    uint32_t id;                         /* (c) below WEIR_MAX_LIMITS */
+    enum plan_part part;                 /* (m) */
+    struct plan_cell plan;               /* (a) readers; (m) writers; what the backend decides by */
+    struct weir_limit *of;               /* (c) whose override it is; the limit itself: its own */
+    struct override *override;           /* (c) which; NULL: it is the limit itself */
+    uint64_t version;                    /* (m) of the limit: of the plan written last, its own or an override's */
+    bool is_defined;                     /* (m) of the limit: a policy has been in force; else it only has overrides */
+    bool is_changed;                     /* (m) the policy in force has no plan yet */
+    bool is_listed;                      /* (m) by the followed policies that are being applied */
+    bool is_dirty;                       /* (m) of the limit: its plans are to be written */
+    struct weir_policy policy;           /* (m) in force, or the last that was */
+    struct layers layers;                /* (m) */
+    UT_hash_handle hh;                   /* (m) by name */
     /* (a), (m) as `plan`: this instance's share, where the backend decides by the whole limit; else never written. */
     struct plan_cell share_plan;
     char name[]; /* (c) */
@@ -71,8 +92,11 @@ struct weir {
     struct weir_op *_Atomic answered; /* (a) with event_fd: those whose `done` is to run, the latest first */
 
     struct lock mutex;
-    struct weir_limit *limits; /* (m) */
-    struct share share;        /* (m) share.weights is ours */
+    struct weir_limit *limits; /* (m) those without a policy too, see is_defined */
+    size_t pattern_count;      /* (m) of all overrides that ever were */
+    struct share share;        /* (m) or several that hold at once */
+    void *share_memory;        /* (m) where their weights, and all but the first, are */
+    struct follow *follow;     /* (c) follow.h; NULL: nothing is followed */
 
     struct lock wait_mutex;
     pthread_cond_t closing_begins; /* CLOCK_MONOTONIC */
@@ -86,14 +110,24 @@ struct weir {
 };
 
 /* Options are checked apart from all else, so that every kind of open refuses the same way. The sentence goes to the
- * log hook of `options`. On WEIR_OK every field of *out has its value, defaults filled in. */
+ * log hook of `options`. On WEIR_OK every field of *out has its value, defaults filled in; strings are the caller's
+ * still, and so are the structs behind `peers` and `consul`, which the second function checks as well and copies:
+ * afterwards these lead to *peers and *consul, or are NULL. */
 int options_read(const struct weir_options *options, struct weir_options *out);
+int options_read_followed(struct weir_options *read, struct weir_peers *peers, struct weir_consul *consul);
+
+/* Of options.c, for both. */
+int options_range(const struct log *log, const char *name, int64_t value, int64_t min, int64_t max);
+int options_refuse(const struct log *log, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* A struct of a caller that was built with another version of the header: what is missing is 0, and what this library
+ * does not know must be. Both begin with their size. */
+int options_copy(const struct log *log, const char *name, const void *from, size_t from_size, void *to, size_t to_size);
 
 /* The parts of weir_open() and weir_open_backend() that have nothing to do with the backend. `options` come from
- * options_read(); `fallback` decides in the backend's place with WEIR_FAIL_LOCAL, and is NULL otherwise. Owns both on
- * success only. */
+ * options_read(); `fallback` decides in the backend's place with WEIR_FAIL_LOCAL, and is NULL otherwise; `start`, if
+ * the options ask for anything that is followed, starts its sources or returns an error. Owns both on success only. */
 int limiter_make(const struct weir_options *options, struct weir_backend *backend, struct weir_backend *fallback,
-                 struct weir **out);
+                 int (*start)(const struct weir_options *options, struct weir *limiter), struct weir **out);
 
 /* The plan that a request is decided by: the share's, if it stands in for a backend of whole limits. */
 static inline struct plan_cell *limit_plan(struct weir_limit *limit, bool stands_in)
@@ -101,11 +135,14 @@ static inline struct plan_cell *limit_plan(struct weir_limit *limit, bool stands
     return stands_in && limit->limiter->backend->ops->shared ? &limit->share_plan : &limit->plan;
 }
 
-/* Put another share into force for all limits; what keys have used stays used. `share` is copied. WEIR_ENOMEM, or
- * WEIR_EINVAL if a limit cannot be enforced exactly at this share: then nothing has changed. */
+/* Put another share, or several that hold at once, into force for all limits; what keys have used stays used. `share`
+ * is copied. A limit that has no arithmetic at this share has less (plan_at_share()), at worst nothing, of which the
+ * log is told. WEIR_ENOMEM: nothing has changed; not for one share without weights. */
 int limiter_set_share(struct weir *limiter, const struct share *share);
 
-/* limit.c: free the table of limits. */
-void limits_free(struct weir *limiter);
+/* The same in two steps, for those who have a lock to give back between them: *unfit is a limit that is enforced at
+ * nothing for want of arithmetic, or NULL. */
+int limiter_put_share(struct weir *limiter, const struct share *share, struct weir_limit **unfit);
+void limiter_tell_unfit(struct weir *limiter, const struct weir_limit *unfit);
 
 #endif

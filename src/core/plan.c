@@ -8,6 +8,9 @@
  *
  * Interval refill and windows count whole permits. An instance whose part of an interval's refill is less than one
  * permit gets one permit in a longer interval instead: ceil(period*W / (limit*w)).
+ *
+ * Where nothing is this instance's the size is 0 and every cost is denied for ever, whatever the rate; it is the
+ * slowest that there is, so that what a key has used before does not come back meanwhile.
  */
 #include "core/plan.h"
 
@@ -48,11 +51,10 @@ enum plan_part plan_part(const struct weir_policy *policy, const struct share *s
 {
     if (share_permits(share, policy_get(policy, plan_size_field(policy))) > 0)
         return PLAN_PART;
-    return is_window(policy) ? PLAN_PART_ZERO : PLAN_PART_LIFTED;
+    return is_window(policy) || share_is_nothing(share_least(share)) ? PLAN_PART_ZERO : PLAN_PART_LIFTED;
 }
 
-/* The most a fresh key admits. A part of 0 is lifted to 1 where a rate bounds the sum over all instances. */
-static int64_t size_of(const struct weir_policy *policy, const struct share *share)
+int64_t plan_size(const struct weir_policy *policy, const struct share *share)
 {
     int64_t size = share_permits(share, policy_get(policy, plan_size_field(policy)));
     if (!is_window(policy))
@@ -66,6 +68,7 @@ static int refuse_fill(const struct weir_policy *policy, struct message message)
                           policy_fields[plan_size_field(policy)].name);
 }
 
+/* `share` alone, which is the least of those that hold. */
 static int plan_rate(const struct weir_policy *policy, const struct share *share, struct weir_plan *plan,
                      struct message message)
 {
@@ -89,23 +92,50 @@ static int plan_rate(const struct weir_policy *policy, const struct share *share
                           policy->limit, policy->period_us);
 }
 
-static int plan_interval(const struct weir_policy *policy, const struct share *share, struct weir_plan *plan,
-                         struct message message)
+/* What `share` alone refills: false if that takes too long. */
+static bool refill_at(const struct weir_policy *policy, const struct share *share, int64_t *limit, int64_t *period_us)
 {
     wide scaled = (wide)policy->limit * (wide)share->weight;
     if (scaled >= (wide)share->total) {
-        plan->limit = share_refill(share, policy->limit);
-        plan->period_us = policy->period_us;
-    } else {
-        wide period = ((wide)policy->period_us * (wide)share->total + scaled - 1) / scaled;
-        if (period > (wide)WEIR_MAX_FILL_US)
+        *limit = share_refill(share, policy->limit);
+        *period_us = policy->period_us;
+        return true;
+    }
+    wide period = ((wide)policy->period_us * (wide)share->total + scaled - 1) / scaled;
+    if (period > (wide)WEIR_MAX_FILL_US)
+        return false;
+    *limit = 1;
+    *period_us = (int64_t)period;
+    return true;
+}
+
+static int plan_interval(const struct weir_policy *policy, const struct share *share, struct weir_plan *plan,
+                         struct message message)
+{
+    for (; share; share = share->next) {
+        int64_t limit, period_us;
+        if (!refill_at(policy, share, &limit, &period_us))
             return refuse_fill(policy, message);
-        plan->limit = 1;
-        plan->period_us = (int64_t)period;
+        if (plan->limit > 0 && (wide)limit * (wide)plan->period_us >= (wide)plan->limit * (wide)period_us)
+            continue;
+        plan->limit = limit;
+        plan->period_us = period_us;
     }
     if (div_up(plan->size, plan->limit) > WEIR_MAX_FILL_US / plan->period_us)
         return refuse_fill(policy, message);
     return WEIR_OK;
+}
+
+static void plan_nothing(const struct weir_policy *policy, struct weir_plan *plan)
+{
+    plan->size = 0;
+    if (policy->algorithm == WEIR_TOKEN_BUCKET && policy->refill == WEIR_INTERVAL) {
+        plan->limit = 1;
+        plan->period_us = WEIR_MAX_PERIOD_US;
+    } else {
+        plan->p = plan->q = 1;
+        plan->tick_us = WEIR_MAX_PERIOD_US;
+    }
 }
 
 /* The same on every machine and in every process: states in a store carry it. */
@@ -121,37 +151,69 @@ static int64_t fingerprint_of(const struct weir_plan *plan)
     return max_of(print, 1);
 }
 
-int plan_make(const struct weir_policy *policy, const struct share *share, struct weir_plan *out,
-              struct message message)
+static void plan_window(const struct weir_policy *policy, struct weir_plan *plan)
 {
-    struct weir_plan plan = {
+    plan->limit = plan->size;
+    plan->period_us = policy->period_us;
+    if (policy->algorithm == WEIR_SLIDING_WINDOW) {
+        plan->blocks = policy->blocks ? policy->blocks : POLICY_DEFAULT_BLOCKS;
+        plan->period_us = div_up(policy->period_us, plan->blocks);
+    }
+}
+
+static struct weir_plan plan_begin(const struct weir_policy *policy)
+{
+    return (struct weir_plan){
         .algorithm = (int32_t)policy->algorithm,
         .refill = (int32_t)policy->refill,
         .align = (int32_t)policy->align,
-        .size = size_of(policy, share),
     };
+}
+
+int plan_make(const struct weir_policy *policy, const struct share *share, struct weir_plan *out,
+              struct message message)
+{
+    const struct share *least = share_least(share);
+    struct weir_plan plan = plan_begin(policy);
     int error = WEIR_OK;
-    switch (policy->algorithm) {
-    case WEIR_TOKEN_BUCKET:
-        error = policy->refill == WEIR_INTERVAL ? plan_interval(policy, share, &plan, message)
-                                                : plan_rate(policy, share, &plan, message);
-        break;
-    case WEIR_LEAKY_BUCKET: error = plan_rate(policy, share, &plan, message); break;
-    case WEIR_FIXED_WINDOW:
-        plan.limit = plan.size;
-        plan.period_us = policy->period_us;
-        break;
-    case WEIR_SLIDING_WINDOW:
-        plan.limit = plan.size;
-        plan.blocks = policy->blocks ? policy->blocks : POLICY_DEFAULT_BLOCKS;
-        plan.period_us = div_up(policy->period_us, plan.blocks);
-        break;
-    }
+    plan.size = plan_size(policy, share);
+    if (is_window(policy))
+        plan_window(policy, &plan);
+    else if (share_is_nothing(least))
+        plan_nothing(policy, &plan);
+    else if (policy->algorithm == WEIR_TOKEN_BUCKET && policy->refill == WEIR_INTERVAL)
+        error = plan_interval(policy, share, &plan, message);
+    else
+        error = plan_rate(policy, least, &plan, message);
     if (error)
         return error;
     plan.fingerprint = fingerprint_of(&plan);
     *out = plan;
     return WEIR_OK;
+}
+
+enum plan_part plan_at_share(const struct weir_policy *policy, const struct share *share, struct weir_plan *out)
+{
+    const struct message nowhere = { NULL, 0 };
+    if (plan_make(policy, share, out, nowhere) == WEIR_OK)
+        return plan_part(policy, share);
+
+    const struct share *least = share_least(share); /* not nothing, which has its plan */
+    const struct share rounder = {
+        .weight = 1,
+        .total = div_up(least->total, least->weight),
+        .count = least->count,
+        .floors_only = true,
+        .next = share,
+    };
+    if (plan_make(policy, &rounder, out, nowhere) == WEIR_OK)
+        return plan_part(policy, &rounder);
+
+    struct weir_plan plan = plan_begin(policy);
+    plan_nothing(policy, &plan);
+    plan.fingerprint = fingerprint_of(&plan);
+    *out = plan;
+    return PLAN_PART_UNFIT;
 }
 
 void plan_hold_back(struct weir_plan *plan, int64_t permits)

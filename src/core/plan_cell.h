@@ -5,6 +5,8 @@
  * turn has moved it starts over. Each word is stored with release and loaded with acquire order: who reads a word of
  * a newer plan also sees the turn before it moved, and starts over. (Boehm, "Can seqlocks get along with programming
  * language memory models?", 2012.) There is no pointer to a plan that would have to outlive its last reader.
+ *
+ * The turn is the plan's version at the same time: it need not be the next one, for several cells may share a count.
  */
 #ifndef CORE_PLAN_CELL_H
 #define CORE_PLAN_CELL_H
@@ -23,18 +25,20 @@ struct plan_cell {
     _Atomic uint64_t slots[2][PLAN_CELL_WORDS];
 };
 
-/* Writers keep one another out by a lock of their own. */
-static inline void plan_cell_write(struct plan_cell *cell, const struct weir_plan *plan)
+/* Writers keep one another out by a lock of their own. `count` goes up with each writing, of this cell or of others
+ * with which it shares it. */
+static inline void plan_cell_write(struct plan_cell *cell, const struct weir_plan *plan, uint64_t count)
 {
     uint64_t words[PLAN_CELL_WORDS];
     memcpy(words, plan, sizeof words);
-    uint64_t turn = atomic_load_explicit(&cell->turn, memory_order_relaxed) + 1;
+    const uint64_t slot = ~atomic_load_explicit(&cell->turn, memory_order_relaxed) & 1;
+    const uint64_t turn = count << 1 | slot;
     for (size_t i = 0; i < PLAN_CELL_WORDS; i++)
         atomic_store_explicit(&cell->slots[turn & 1][i], words[i], memory_order_release);
     atomic_store_explicit(&cell->turn, turn, memory_order_release);
 }
 
-/* Returns the plan's version: how many have been written so far. */
+/* Returns the plan's version: greater than that of any plan written before it under the same count. */
 static inline uint64_t plan_cell_read(struct plan_cell *cell, struct weir_plan *out)
 {
     uint64_t __attribute__((may_alias)) *words = (void *)out;

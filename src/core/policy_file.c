@@ -1,4 +1,9 @@
-/* policy_file.c - reads a policy file: one `name = policy` a line, `#` comments, a name at most once. */
+/* policy_file.c - reads a policy file: one `name = policy` a line, `#` comments, a name at most once.
+ *
+ * A name is a limit's, or `<limit>/<pattern>`. Two patterns of a limit are the same if they stand for the same keys,
+ * however they are written.
+ */
+#include "core/pattern.h"
 #include "core/policy.h"
 #include "core/uthash_config.h"
 
@@ -9,8 +14,8 @@
 
 struct name_seen {
     int line;
-    UT_hash_handle hh; /* by name */
-    char name[];
+    UT_hash_handle hh; /* by the bytes of the name */
+    unsigned char bytes[];
 };
 
 struct file_reader {
@@ -18,7 +23,7 @@ struct file_reader {
     int number;
     char error[LOG_LINE_SIZE];
     struct weir_policy policy;
-    const char *name; /* into the line */
+    const char *name, *pattern; /* into the line; `pattern` NULL: none */
 };
 
 static bool is_space(char c)
@@ -37,21 +42,37 @@ static char *trim(char *text)
     return text;
 }
 
-/* WEIR_OK if the name is new, WEIR_EINVAL if it is not, WEIR_ENOMEM. */
-static int remember_name(struct file_reader *reader, const char *name)
+/* What makes a name the same as another: the limit's, and after a byte that no such name has, the pattern's kind and
+ * bytes. Returns how many bytes that is. */
+#define NAME_BYTES (WEIR_MAX_NAME_LEN + 1 + WEIR_MAX_PATTERN_LEN)
+static size_t name_bytes(const struct limit_name *name, unsigned char *bytes)
 {
+    const size_t len = strlen(name->limit);
+    memcpy(bytes, name->limit, len);
+    if (!name->is_override)
+        return len;
+    bytes[len] = name->pattern.is_prefix ? '*' : '/';
+    memcpy(bytes + len + 1, name->pattern.bytes, name->pattern.len);
+    return len + 1 + name->pattern.len;
+}
+
+/* WEIR_OK if the name is new, WEIR_EINVAL if it is not, WEIR_ENOMEM. */
+static int remember_name(struct file_reader *reader, const struct limit_name *name)
+{
+    unsigned char bytes[NAME_BYTES];
+    const size_t len = name_bytes(name, bytes);
     struct name_seen *seen;
-    HASH_FIND_STR(reader->names, name, seen);
+    HASH_FIND(hh, reader->names, bytes, len, seen);
     if (seen)
         return message_refuse((struct message){ reader->error, sizeof reader->error },
-                              "\"%s\" is defined already on line %d", name, seen->line);
-    size_t len = strlen(name);
-    seen = malloc(sizeof *seen + len + 1);
+                              "\"%s%s%.200s\" is defined already on line %d", reader->name, reader->pattern ? "/" : "",
+                              reader->pattern ? reader->pattern : "", seen->line);
+    seen = malloc(sizeof *seen + len);
     if (!seen)
         return WEIR_ENOMEM;
     seen->line = reader->number;
-    memcpy(seen->name, name, len + 1);
-    HASH_ADD_KEYPTR(hh, reader->names, seen->name, len, seen);
+    memcpy(seen->bytes, bytes, len);
+    HASH_ADD_KEYPTR(hh, reader->names, seen->bytes, len, seen);
     if (!seen->hh.tbl) {
         free(seen);
         return WEIR_ENOMEM;
@@ -86,13 +107,18 @@ static int read_line(struct file_reader *reader, char *line, size_t len)
         return message_refuse(error, "column %d: `name = policy` is expected", (int)(name - line) + 1);
     *equals = '\0';
     name = trim(name);
-    char sentence[LOG_LINE_SIZE - 32];
-    if (policy_name_check(name, (struct message){ sentence, sizeof sentence }) != WEIR_OK)
-        return message_refuse(error, "column %d: %s", (int)(name - line) + 1, sentence);
+    char *slash = strchr(name, '/');
+    if (slash)
+        *slash = '\0';
     reader->name = name;
+    reader->pattern = slash ? slash + 1 : NULL;
+    char sentence[LOG_LINE_SIZE - 32];
+    struct limit_name read;
+    if (limit_name_make(name, reader->pattern, &read, (struct message){ sentence, sizeof sentence }) != WEIR_OK)
+        return message_refuse(error, "column %d: %s", (int)(name - line) + 1, sentence);
     const char *text = equals + 1;
     int result = policy_read(text, (int)(text - line) + 1, &reader->policy, error);
-    return result == WEIR_OK ? remember_name(reader, name) : result;
+    return result == WEIR_OK ? remember_name(reader, &read) : result;
 }
 
 int weir_policy_file_read(const char *path, int (*visit)(void *user, const struct weir_policy_line *line), void *user,
@@ -128,6 +154,7 @@ int weir_policy_file_read(const char *path, int (*visit)(void *user, const struc
         const struct weir_policy_line visited = {
             .number = reader.number,
             .name = bad ? NULL : reader.name,
+            .pattern = bad ? NULL : reader.pattern,
             .policy = bad ? NULL : &reader.policy,
             .error = bad ? reader.error : NULL,
         };

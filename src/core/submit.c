@@ -21,11 +21,13 @@ enum { OP_DONE, OP_LIMITER, OP_NEXT, OP_STATUS };
 
 _Static_assert(sizeof(void (*)(struct weir_op *, int)) <= sizeof(uint64_t), "a function fits a word of the op");
 
+/* What the caller finds in it is what he put there. */
 static void op_restore(struct weir_op *op)
 {
     void (*done)(struct weir_op * op, int status);
     memcpy(&done, &op->opaque[OP_DONE], sizeof done);
     op->done = done;
+    op->request.limit = op->request.limit->of;
 }
 
 /* ---- To be dispatched ---- */
@@ -155,6 +157,7 @@ static int submit(struct weir *limiter, struct weir_op *op)
         memcpy(&op->opaque[OP_DONE], &op->done, sizeof op->done);
         op->opaque[OP_LIMITER] = (uint64_t)(uintptr_t)limiter;
         op->done = op_answered;
+        op->request.limit = request.limit; /* of its key: the backend goes by what the op says */
         if (settle_is_due(limiter))
             result = settle_submit(limiter, &request, deadline, op_settled, op);
         const bool is_busy = result == SETTLE_BUSY;

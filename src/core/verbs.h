@@ -42,13 +42,18 @@ static inline int request_time(const struct weir *limiter, int64_t *out)
     return limiter->own_clock ? WEIR_OK : read_clock(limiter, out);
 }
 
+/* `limit` may be an override already: then it is that. */
 static inline struct weir_backend_request backend_request(struct weir_limit *limit, struct weir_key key, int64_t cost,
                                                           int64_t now_us, enum weir_verb verb)
 {
+    const uint64_t hash = siphash13(&limit->secret, key.data, key.len);
+    const struct overrides *overrides = atomic_load_explicit(&limit->overrides, memory_order_acquire);
+    if (__builtin_expect(overrides != NULL, 0))
+        limit = overrides_find(overrides, limit, key, hash);
     return (struct weir_backend_request){
         .limit = limit,
         .key = key,
-        .hash = siphash13(&limit->secret, key.data, key.len),
+        .hash = hash,
         .cost = cost,
         .now_us = now_us,
         .plan_version = plan_cell_version(&limit->plan),

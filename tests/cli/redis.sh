@@ -157,6 +157,9 @@ verdict 'try takes from the limit under another prefix' $?
 run 1 try --mode distributed --redis "$url" -p 'token_bucket limit=2 period=1h' --key 'a{b}' --json &&
     has out '"allowed":false' '"source":"redis"'
 verdict 'try says in JSON that it was Redis' $?
+run 1 try --mode distributed --redis "$url" -p 'token_bucket limit=2 period=1h' --key 'a{b}' --stats &&
+    has out 'weir_denied_total 1' 'weir_store_requests_total 1' 'weir_store_calls_total 1'
+verdict 'try prints what it had to do with Redis among its stats' $?
 printf 'api = fixed_window limit=1 period=1h\n' >limits.conf
 run 0 try --mode distributed --redis "$url" -f limits.conf --key k && [ "$(asked exists 'weir:api:{k}')" = 1 ]
 verdict 'try asks a limit of a policy file by its name' $?

@@ -11,17 +11,28 @@
 
 enum { PORT_TRIES = 5, PATIENCE_MS = 10000 };
 
-static const char *wanted_command(void)
+/* NULL: there is none. */
+static const char *command(void)
 {
-    const char *command = getenv("WEIR_TEST_CONSUL");
-    return command != NULL && *command != '\0' ? command : NULL;
+    static const char unpacked[] = WEIR_SERVERS "/consul-1.8/server";
+    const char *wanted = getenv("WEIR_TEST_CONSUL");
+    if (wanted != NULL && *wanted != '\0')
+        return wanted;
+    if (daemon_in_path("consul"))
+        return "consul";
+    return access(unpacked, X_OK) == 0 ? unpacked : NULL;
+}
+
+bool consul_server_found(void)
+{
+    return command() != NULL;
 }
 
 bool consul_server_missing(void)
 {
-    if (wanted_command() != NULL || daemon_in_path("consul"))
+    if (consul_server_found())
         return false;
-    puts("*** SKIPPED: no Consul here: sh tests/servers.sh consul-1.8 gets one, for WEIR_TEST_CONSUL ***");
+    puts("*** SKIPPED: no Consul here: sh tests/servers.sh consul-1.8 gets one ***");
     return true;
 }
 
@@ -29,14 +40,13 @@ bool consul_server_missing(void)
 
 static void command_line(struct consul_server *server, enum consul_server_acl acl)
 {
-    static char program[] = "consul";
     static char no_updates[] = "disable_update_check=true";
     static char with_acl[] = "acl { enabled = true default_policy = \"deny\" "
                              "tokens { master = \"" CONSUL_SERVER_MASTER "\" agent = \"" CONSUL_SERVER_MASTER "\" } }";
     static char agent[] = "agent", dev[] = "-dev", bind[] = "-bind", client[] = "-client", loopback[] = "127.0.0.1";
     static char http[] = "-http-port", lan[] = "-serf-lan-port", rpc[] = "-server-port", wan[] = "-serf-wan-port";
     static char dns[] = "-dns-port", grpc[] = "-grpc-port", none[] = "-1", hcl[] = "-hcl";
-    snprintf(server->command, sizeof server->command, "%s", wanted_command() != NULL ? wanted_command() : program);
+    snprintf(server->command, sizeof server->command, "%s", command() != NULL ? command() : "consul");
     size_t n = daemon_words(server->command, server->words, CONSUL_SERVER_WORDS_MOST / 2);
     char *const words[] = { agent,
                             dev,

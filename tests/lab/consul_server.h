@@ -1,7 +1,7 @@
 /* consul_server.h - a private Consul agent for a test or a benchmark: server and agent in one, with nothing on disk.
  *
  * The program to run is the command in the environment's WEIR_TEST_CONSUL, words parted by blanks, or else consul from
- * PATH. tests/servers.sh gets one. It ends with the thread that started it: see daemon.h.
+ * PATH, or else what tests/servers.sh has unpacked. It ends with the thread that started it: see daemon.h.
  */
 #ifndef WEIR_LAB_CONSUL_SERVER_H
 #define WEIR_LAB_CONSUL_SERVER_H
@@ -18,7 +18,7 @@ struct consul_server {
     char address[40];  /* http://127.0.0.1:<port> */
     const char *token; /* what it is asked with; NULL: none */
     char port_texts[3][8];
-    char command[512]; /* WEIR_TEST_CONSUL's words, each ended by a NUL */
+    char command[512]; /* the command's words, each ended by a NUL */
     char *words[CONSUL_SERVER_WORDS_MOST + 1];
 };
 
@@ -27,7 +27,10 @@ struct consul_server {
 
 enum consul_server_acl { CONSUL_SERVER_OPEN, CONSUL_SERVER_ACL /* nothing without a token */ };
 
-/* Whether there is an agent to run. If not it says so on the standard output, and main() returns 77. */
+/* Whether there is an agent to run. */
+bool consul_server_found(void);
+
+/* For main() of a test: if there is none it says so on the standard output, and main() returns 77. */
 bool consul_server_missing(void);
 
 /* Start it and wait until it has a leader and knows of itself. 0, or -1 with a sentence in server->daemon.error and
@@ -47,8 +50,8 @@ struct consul_answer {
     char body[CONSUL_ANSWER_MOST];
 };
 
-/* One request on a connection of its own, with the server's token; waits for the answer for `patience_ms`. `body` may be
- * NULL. 0, or -1 with a sentence in server->daemon.error. */
+/* One request on a connection of its own, with the server's token; waits for the answer for `patience_ms`. `body` may
+ * be NULL. 0, or -1 with a sentence in server->daemon.error. */
 int consul_server_ask(struct consul_server *server, const char *method, const char *path, const char *body,
                       int64_t patience_ms, struct consul_answer *answer);
 

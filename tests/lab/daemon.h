@@ -35,7 +35,8 @@ int daemon_folder_make(struct daemon *daemon, const char *name);
 void daemon_folder_remove(struct daemon *daemon);
 
 /* Run words[0], or if there is no such program the file `or_else` (NULL: none), in the folder, with its output in the
- * file `log` there, and wait until ready(user) is true. 0, or -1 with a sentence in daemon->error and nothing running. */
+ * file `log` there, and wait until ready(user) is true. 0, or -1 with a sentence in daemon->error and nothing
+ * running. */
 int daemon_run(struct daemon *daemon, char *const *words, const char *or_else, bool (*ready)(void *user), void *user);
 
 void daemon_stop(struct daemon *daemon); /* in an orderly way, by force after some seconds; not running is fine */

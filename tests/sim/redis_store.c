@@ -45,14 +45,26 @@ static void command(const char *a, const char *b, const char *c, const char *d)
     freeReplyObject(ask(&scripts, d ? 4 : c ? 3 : b ? 2 : 1, words));
 }
 
-static void forget(void)
+static void key_of(char name[NAME_SIZE], const char *prefix, int limit, int key)
+{
+    snprintf(name, NAME_SIZE, "%s%d:{%d}", prefix, limit, key);
+}
+
+static void begin(void)
 {
     command("FLUSHALL", NULL, NULL, NULL);
 }
 
-static void key_of(char name[NAME_SIZE], const char *prefix, int limit, int key)
+/* But not what another primary will know. */
+static void forget(const struct sim *sim)
 {
-    snprintf(name, NAME_SIZE, "%s%d:{%d}", prefix, limit, key);
+    char name[NAME_SIZE];
+    for (int limit = 0; limit < sim->limit_count; limit++) {
+        for (int key = 0; key < sim->key_count; key++) {
+            key_of(name, "live", limit, key);
+            command("DEL", name, NULL, NULL);
+        }
+    }
 }
 
 static void copy_all(const struct sim *sim, const char *from, const char *to)
@@ -137,4 +149,4 @@ static void check(struct sim *sim, const struct asked *asked, int64_t now_us, co
     freeReplyObject(reply);
 }
 
-const struct store_twin redis_store = { forget, snapshot, fail_over, check };
+const struct store_twin redis_store = { begin, forget, snapshot, fail_over, check };

@@ -103,7 +103,8 @@ extern const size_t scenario_count;
 /* Somebody who is asked the same as the store and must come to the same: redis_store.c. */
 struct asked;
 struct store_twin {
-    void (*forget)(void);
+    void (*begin)(void);                   /* a run: nothing is known */
+    void (*forget)(const struct sim *sim); /* but for the snapshot */
     void (*snapshot)(const struct sim *sim);
     void (*fail_over)(const struct sim *sim);
     void (*check)(struct sim *sim, const struct asked *asked, int64_t now_us, const struct weir_decision *expected);
@@ -176,8 +177,10 @@ struct instance {
 /* Where the truth is kept. */
 struct cell {
     struct weir_plan plan; /* that wrote the state; algorithm -1: no state */
-    bool is_there;
+    bool is_there, has_former;
     int64_t state[SIM_WORDS];
+    struct weir_plan former_plan; /* that wrote the former state */
+    int64_t former[SIM_WORDS];
 };
 struct store {
     struct cell cells[SIM_LIMITS][SIM_KEYS];

@@ -71,7 +71,7 @@ static void limiter_open(struct sim *sim, struct instance *instance)
     instance->remote = remote_make(sim, instance);
     must(hybrid_open(&settings, &instance->remote->backend, &instance->hybrid), "hybrid_open");
     must(memory_open(&read, &fallback), "memory_open");
-    must(limiter_make(&read, instance->hybrid, fallback, &instance->limiter), "limiter_make");
+    must(limiter_make(&read, instance->hybrid, fallback, NULL, &instance->limiter), "limiter_make");
 }
 
 void instance_define(struct sim *sim, struct instance *instance, int limit)

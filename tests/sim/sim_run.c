@@ -267,7 +267,7 @@ struct sim *sim_make(const struct scenario *scenario, uint64_t seed, const struc
     sim->order = 1;
     sim->twin = settings->twin;
     if (sim->twin)
-        sim->twin->forget();
+        sim->twin->begin();
     return sim;
 }
 

@@ -1,6 +1,8 @@
 /* sim_store.c - what stands in for Redis: the core's own algorithms over a table, by the store's clock. */
 #include "sim.h"
 
+#include "core/former.h"
+
 #include <string.h>
 
 int64_t store_now_us(const struct sim *sim)
@@ -8,18 +10,43 @@ int64_t store_now_us(const struct sim *sim)
     return sim->now_us + sim->store.offset_us;
 }
 
-/* A state that another plan wrote is carried over: what was used is charged to a fresh one, rounded up. */
-static void cell_prepare(struct cell *cell, const struct weir_plan *plan, int64_t now_us)
+static void cell_begin(struct cell *cell, const struct weir_plan *plan, int64_t at_us, int64_t used)
 {
     assert(state_words(plan) <= SIM_WORDS);
-    if (cell->is_there && cell->plan.fingerprint == plan->fingerprint)
-        return;
-    int64_t at_us = now_us;
-    const int64_t used = cell->is_there ? state_used(&cell->plan, cell->state, &at_us) : 0;
     memset(cell->state, 0, sizeof cell->state);
     state_charge(plan, cell->state, at_us, used);
     cell->plan = *plan;
     cell->is_there = true;
+}
+
+/* A state that another plan wrote is carried over. */
+static void cell_prepare(struct cell *cell, const struct weir_plan *plan, int64_t now_us)
+{
+    if (!cell->is_there) {
+        cell->has_former = false;
+        cell_begin(cell, plan, now_us, 0);
+    } else if (cell->plan.fingerprint != plan->fingerprint) {
+        const struct cell old = *cell;
+        const struct written state = { &old.plan, old.state };
+        const struct written former = { old.has_former ? &old.former_plan : NULL, old.former };
+        const struct carried carried = carry_over(plan, &state, &former, now_us);
+        cell_begin(cell, plan, carried.at_us, carried.used);
+        if (carried.used > 0 && carried.resumes)
+            memcpy(cell->state, old.former, sizeof cell->state);
+        cell->has_former = carried.former.plan != NULL;
+        if (cell->has_former) {
+            cell->former_plan = *carried.former.plan;
+            memcpy(cell->former, carried.former.state, sizeof cell->former);
+        }
+    }
+}
+
+static void cell_charged(struct cell *cell, int64_t now_us, int64_t permits)
+{
+    if (!cell->has_former || permits == 0)
+        return;
+    former_take(&cell->former_plan, cell->former, now_us, permits);
+    cell->has_former = state_fresh_at_us(&cell->former_plan, cell->former) > 0;
 }
 
 void cell_decide(struct cell *cell, const struct asked *asked, int64_t now_us, struct weir_decision *out)
@@ -31,6 +58,7 @@ void cell_decide(struct cell *cell, const struct asked *asked, int64_t now_us, s
         *out = (struct weir_decision){ .allowed = true, .limit = plan->size, .remaining = plan->size };
     } else if (asked->cost > 0) {
         state_decide(plan, cell->state, now_us, asked->cost, asked->verb, out);
+        cell_charged(cell, now_us, asked->verb == WEIR_TAKE && out->allowed ? asked->cost : 0);
     } else {
         state_decide(plan, cell->state, now_us, 1, WEIR_PEEK, out);
         out->allowed = true;
@@ -46,6 +74,7 @@ void cell_decide(struct cell *cell, const struct asked *asked, int64_t now_us, s
                 out->delay_us = delay_us;
         }
         out->ahead = ahead;
+        cell_charged(cell, now_us, ahead);
     }
     out->source = WEIR_BY_REDIS;
 }
@@ -54,6 +83,14 @@ int64_t cell_used(const struct cell *cell, int64_t now_us)
 {
     int64_t at_us = now_us;
     return cell->is_there ? state_used(&cell->plan, cell->state, &at_us) : 0;
+}
+
+/* The former state's use, if that is greater. */
+static int64_t cell_most_used(const struct cell *cell, int64_t now_us)
+{
+    int64_t at_us = now_us, used = cell_used(cell, now_us);
+    return cell->is_there && cell->has_former ? max_of(used, state_used(&cell->former_plan, cell->former, &at_us))
+                                              : used;
 }
 
 static void decide(struct sim *sim, struct cell *cell, const struct asked *asked, struct weir_decision *out)
@@ -73,9 +110,6 @@ void store_decide(struct sim *sim, const struct asked *asked, struct weir_decisi
         audit_void_denials(sim, asked->limit, asked->key);
         return;
     }
-    const int64_t used = cell_used(cell, store_now_us(sim));
-    if (used > asked->plan.size && cell->plan.fingerprint != asked->plan.fingerprint)
-        audit_credit(sim, asked->limit, asked->key, used - asked->plan.size); /* what a smaller limit cannot hold */
     decide(sim, cell, asked, out);
 }
 
@@ -93,19 +127,19 @@ void store_fail_over(struct sim *sim, bool loses_all)
     for (int limit = 0; limit < sim->limit_count; limit++) {
         for (int key = 0; key < sim->key_count; key++) {
             struct cell *cell = &sim->store.cells[limit][key];
-            const int64_t used = cell_used(cell, now_us);
+            const int64_t used = cell_used(cell, now_us), most = cell_most_used(cell, now_us);
             if (loses_all)
                 cell->is_there = false;
             else
                 *cell = sim->store.before[limit][key];
-            const int64_t lost = used - cell_used(cell, now_us);
+            const int64_t lost = max_of(used - cell_used(cell, now_us), most - cell_most_used(cell, now_us));
             if (lost > 0)
                 audit_credit(sim, limit, key, lost);
             audit_void_denials(sim, limit, key);
         }
     }
     if (sim->twin && loses_all)
-        sim->twin->forget();
+        sim->twin->forget(sim);
     else if (sim->twin)
         sim->twin->fail_over(sim);
     trace(sim, "store: %s", loses_all ? "forgets all" : "another primary");

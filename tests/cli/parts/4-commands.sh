@@ -89,12 +89,50 @@ run 1 try -p 'token_bucket limit=5 period=1s' --cost 6 && is out 'denied: token_
 verdict 'try denied ends with 1' $?
 run 0 try -f good.conf --limit login --json --key '"' && is out '{"policy":"sliding_window limit=3 period=1m","key":"\"","cost":1,"allowed":true,"limit":3,"remaining":2,"retry_after_us":0,"reset_after_us":'"$(sed 's/.*reset_after_us":\([0-9]*\).*/\1/' out)"',"delay_us":0,"source":"memory"}'
 verdict 'try asks a limit of a policy file and answers in JSON' $?
+run 0 try -p "$once" --stats && has out 'allowed: ' 'weir_allowed_total 1' 'weir_denied_total 0' '# TYPE weir_keys gauge' &&
+    [ "$(sed 1d out | grep -vc '^# ')" -eq "$(grep -c '^# TYPE weir_' out)" ]
+verdict 'try prints stats after its answer' $?
+run 1 try -p "$once" --cost 2 --json --stats && has out 'weir_denied_total 1' 'weir_keys 0' &&
+    [ "$(head -n 1 out | cut -c 1)" = '{' ] && sed -n 2p out | grep -q '^# HELP weir_'
+verdict 'try prints stats after an answer in JSON, as Prometheus reads them' $?
 run 2 try -f good.conf && has err '--limit'
 verdict 'try wants to know which limit of several' $?
 run 2 try -f good.conf --limit nonsense && has err "'nonsense'"
 verdict 'try of a limit that is not there ends with 2' $?
 run 2 try -f bad.conf --limit api && has err 'bad.conf:2: '
 verdict 'try with a bad policy file ends with 2' $?
+
+# Keys of a limit that have a policy of their own.
+cat >gold.conf <<'END'
+api/gold-* = fixed_window limit=3 period=1h
+api = fixed_window limit=1 period=1h # after its overrides
+api/gold-%31 = fixed_window limit=2 period=1h
+login = sliding_window limit=3 period=1m
+END
+run 0 check gold.conf && has out 'api/gold-* = fixed_window limit=3 period=1h' 'api/gold-%31 = fixed_window limit=2 period=1h'
+verdict 'check prints what a file says of some keys' $?
+printf 'api/a b = %s\napi/%%zz = %s\n/x = %s\nnobody/x = %s\nnobody/%%78 = %s\n' "$once" "$once" "$once" "$once" "$once" >bad-keys.conf
+run 1 check bad-keys.conf && has err 'bad-keys.conf:1: column 1: pattern "a...": byte 2 must be written %20' 'bad-keys.conf:2: ' \
+    'bad-keys.conf:3: ' 'bad-keys.conf:5: "nobody/%78" is defined already on line 4' && ! has err 'bad-keys.conf:4: '
+verdict 'check tells what is wrong with a pattern' $?
+run 0 try -f gold.conf --limit api --key gold-7 && has out 'allowed: fixed_window limit=3 period=1h, cost 1, 2 of 3 permits left'
+verdict 'try asks by the policy that the key has' $?
+run 0 try -f gold.conf --limit api --key gold-1 --json && has out '"policy":"fixed_window limit=2 period=1h"' '"limit":2,"remaining":1'
+verdict 'try asks by the key itself before a longer list of keys' $?
+run 0 try -f gold.conf --limit api --key lead && has out '0 of 1 permits left'
+verdict 'try asks by the limit where the key has none' $?
+printf 'nobody/x = %s\napi = %s\n' "$once" "$once" >nobody.conf
+run 2 try -f nobody.conf && has err "nobody.conf:1: the file has no limit 'nobody' to override"
+verdict 'try refuses a policy for keys of no limit' $?
+grep '^api' gold.conf >gold-alone.conf
+printf '1000000,lead,1\n1000000,gold-1,1\n1000000,gold-1,1\n1000000,gold-1,1\n1000000,gold-2,3\n1000000,gold-2,1\n1000000,lead,1\n' >in
+run 0 replay -f gold-alone.conf --decisions && is out "$(printf '1,0,0,3600000000,0\n1,1,0,3600000000,0\n1,0,0,3600000000,0\n0,0,3600000000,3600000000,0\n1,0,0,3600000000,0\n0,0,3600000000,3600000000,0\n0,0,3600000000,3600000000,0')"
+verdict 'replay holds each key against the policy that it has' $?
+run 0 replay -f gold-alone.conf && has out 'api = fixed_window limit=1 period=1h' 'api/gold-* = fixed_window limit=3 period=1h'
+verdict 'the report of a replay lists the policies of some keys' $?
+run 0 replay -f gold.conf --json && has out '"overrides":[{"pattern":"gold-*","policy":"fixed_window limit=3 period=1h"},{"pattern":"gold-%31","policy":"fixed_window limit=2 period=1h"}]'
+verdict 'so does its JSON' $?
+: >in
 
 # full STATUS WORD...: output to a full device is told, and ends with STATUS.
 full() {

@@ -1,0 +1,74 @@
+/* follow_thread.c - the thread of a source that is followed. */
+#include "backends/follow_thread.h"
+
+#include "core/arith.h"
+#include "core/clock.h"
+#include "core/forks.h"
+
+#include <weir/weir.h>
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+static void close_both(struct follow_thread *thread)
+{
+    if (thread->wake_fd >= 0)
+        close(thread->wake_fd);
+    if (thread->timer_fd >= 0)
+        close(thread->timer_fd);
+}
+
+int follow_thread_start(struct follow_thread *thread, void *(*run)(void *user), void *user)
+{
+    thread->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    thread->timer_fd = timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK);
+    thread->forks = forks_count;
+    atomic_init(&thread->ends, false);
+    if (thread->wake_fd < 0 || thread->timer_fd < 0) {
+        close_both(thread);
+        return WEIR_EIO;
+    }
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int failed = pthread_create(&thread->thread, NULL, run, user);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (failed) {
+        close_both(thread);
+        return WEIR_EIO;
+    }
+    return WEIR_OK;
+}
+
+bool follow_thread_end(struct follow_thread *thread)
+{
+    const bool is_here = thread->forks == forks_count;
+    if (is_here) {
+        const uint64_t one = 1;
+        atomic_store_explicit(&thread->ends, true, memory_order_release);
+        while (write(thread->wake_fd, &one, sizeof one) < 0 && errno == EINTR)
+            ;
+        pthread_join(thread->thread, NULL);
+    }
+    close_both(thread); /* the child's are its own numbers for what the parent has too */
+    return is_here;
+}
+
+void follow_thread_wait(struct follow_thread *thread, int fd, int64_t due_us)
+{
+    /* All zero would stop the timer: what was due long ago is due at 1 us. */
+    struct itimerspec due = { .it_value = clock_timespec(max_of(1, due_us)) };
+    if (due_us == INT64_MAX)
+        due = (struct itimerspec){ 0 };
+    timerfd_settime(thread->timer_fd, TFD_TIMER_ABSTIME, &due, NULL); /* makes it unreadable until then */
+    struct pollfd fds[] = {
+        { .fd = thread->wake_fd, .events = POLLIN },
+        { .fd = thread->timer_fd, .events = POLLIN },
+        { .fd = fd, .events = POLLIN },
+    };
+    poll(fds, sizeof fds / sizeof fds[0], -1); /* no signal comes here, and who is woken early asks again */
+}

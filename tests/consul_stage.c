@@ -1,0 +1,143 @@
+/* consul_stage.c - a source that follows a fake agent: see consul_stage.h. */
+#include "consul_stage.h"
+
+#include "backends/consul.h"
+
+#include <curl/curl.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static atomic_int curl_inits;
+
+CURLcode __wrap_curl_global_init(long flags);
+CURLcode __real_curl_global_init(long flags);
+
+CURLcode __wrap_curl_global_init(long flags)
+{
+    curl_inits++;
+    return __real_curl_global_init(flags);
+}
+
+int stage_curl_inits(void)
+{
+    return curl_inits;
+}
+
+static void hear(void *user, enum weir_log_level level, const char *line)
+{
+    struct consul_stage *stage = user;
+    (void)level;
+    ck_assert_msg(stage->secret == NULL || strstr(line, stage->secret) == NULL, "a secret is logged: %s", line);
+    snprintf(stage->last_line, sizeof stage->last_line, "%s", line);
+    stage->log_lines++;
+}
+
+void stage_set(struct consul_stage *stage, enum fake_place place)
+{
+    static const char *const variables[] = { "CONSUL_HTTP_ADDR", "CONSUL_HTTP_TOKEN",  "CONSUL_HTTP_TOKEN_FILE",
+                                             "CONSUL_CACERT",    "CONSUL_CLIENT_CERT", "CONSUL_CLIENT_KEY" };
+    for (size_t i = 0; i < sizeof variables / sizeof variables[0]; i++)
+        unsetenv(variables[i]);
+    told_reset();
+    *stage = (struct consul_stage){ .fake = fake_consul_start(place) };
+    ck_assert_ptr_nonnull(stage->fake);
+    fake_consul_page(stage->fake, HEALTH, 200, 10, ONLY_A);
+    stage->consul = (struct weir_consul){ .size = sizeof stage->consul,
+                                          .address = fake_consul_address(stage->fake),
+                                          .wait_us = 10 * WEIR_MINUTE,
+                                          .timeout_us = 20 * WEIR_SECOND };
+    stage->peers = (struct weir_peers){ .size = sizeof stage->peers, .service = "api", .id = "a" };
+    struct weir_options options = WEIR_OPTIONS_INIT;
+    stage->options = options;
+    stage->options.peers = &stage->peers;
+    stage->options.consul = &stage->consul;
+    stage->options.log = hear;
+    stage->options.user = stage;
+}
+
+int stage_try(struct consul_stage *stage)
+{
+    struct weir_options plain = WEIR_OPTIONS_INIT;
+    plain.log = stage->options.log;
+    plain.user = stage;
+    must_succeed(weir_open(&plain, &stage->limiter));
+    return consul_follow(&stage->options, stage->limiter);
+}
+
+void stage_start(struct consul_stage *stage)
+{
+    must_succeed(stage_try(stage));
+    ck_assert_ptr_nonnull(told_follower());
+}
+
+void stage_stop_following(struct consul_stage *stage)
+{
+    struct follower *follower = told_follower();
+    if (stage->limiter == NULL)
+        return;
+    if (follower != NULL)
+        follower->end(follower);
+    weir_close(stage->limiter);
+    stage->limiter = NULL;
+}
+
+void stage_end(struct consul_stage *stage)
+{
+    stage_stop_following(stage);
+    fake_consul_stop(stage->fake);
+}
+
+void stage_assert_gap(struct consul_stage *stage, const char *target, int i, int64_t least_us)
+{
+    struct fake_asked before, after;
+    ck_assert(fake_consul_asked(stage->fake, target, i - 1, &before));
+    ck_assert(fake_consul_asked(stage->fake, target, i, &after));
+    ck_assert_int_ge(after.at_us - before.at_us, least_us);
+}
+
+void stage_test_each(Suite *suite, const char *name, const TTest *test, int n, double timeout_seconds)
+{
+    TCase *each = tcase_create(name);
+    tcase_set_timeout(each, timeout_seconds);
+    tcase_add_loop_test(each, test, 0, n);
+    suite_add_tcase(suite, each);
+}
+
+/* ---- Files ---- */
+
+void folder_make(struct folder *folder)
+{
+    const char *parent = getenv("TMPDIR");
+    snprintf(folder->dir, sizeof folder->dir, "%s/weir-consul-XXXXXX",
+             parent != NULL && *parent != '\0' ? parent : "/tmp");
+    ck_assert_ptr_nonnull(mkdtemp(folder->dir));
+}
+
+static const char *folder_path(struct folder *folder, const char *name)
+{
+    snprintf(folder->path, sizeof folder->path, "%s/%s", folder->dir, name);
+    return folder->path;
+}
+
+const char *folder_write(struct folder *folder, const char *name, const char *text)
+{
+    FILE *file = fopen(folder_path(folder, name), "w");
+    ck_assert_ptr_nonnull(file);
+    fputs(text, file);
+    ck_assert_int_eq(fclose(file), 0);
+    return folder->path;
+}
+
+int folder_shell(const char *format, const char *dir)
+{
+    char command[1024];
+    snprintf(command, sizeof command, format, dir);
+    return system(command);
+}
+
+void folder_remove(struct folder *folder)
+{
+    ck_assert_int_eq(folder_shell("rm -r '%s'", folder->dir), 0);
+}

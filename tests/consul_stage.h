@@ -1,0 +1,59 @@
+/* consul_stage.h - a source that follows a fake agent, and what it tells the limiter. */
+#ifndef WEIR_TESTS_CONSUL_STAGE_H
+#define WEIR_TESTS_CONSUL_STAGE_H
+
+#include "consul_json.h"
+#include "fake_consul.h"
+#include "follow_double.h"
+#include "support.h"
+
+#define HEALTH "/v1/health/service/api"
+#define KV "/v1/kv/weir/"
+#define REGISTER "/v1/agent/service/register"
+#define RENEW "/v1/agent/check/pass/service%3Aa"
+#define DEREGISTER "/v1/agent/service/deregister/a"
+
+struct consul_stage {
+    struct fake_consul *fake;
+    weir *limiter;
+    struct weir_options options;
+    struct weir_peers peers;
+    struct weir_consul consul;
+    const char *secret; /* NULL, or what no log line may hold */
+    _Atomic int log_lines;
+    char last_line[512];
+};
+
+/* A fake agent that knows ONLY_A at index 10 under HEALTH; options for `service` "api", `id` "a"; timeouts such that
+ * only what hangs gets late. What the environment says of Consul is gone. */
+void stage_set(struct consul_stage *stage, enum fake_place place);
+
+/* Start to follow. stage_try() returns the error instead of failing the test. */
+void stage_start(struct consul_stage *stage);
+int stage_try(struct consul_stage *stage);
+
+/* End what was started, and then the fake. */
+void stage_end(struct consul_stage *stage);
+void stage_stop_following(struct consul_stage *stage);
+
+/* That request i of those whose target begins so came at least `least_us` after the one before. */
+void stage_assert_gap(struct consul_stage *stage, const char *target, int i, int64_t least_us);
+
+/* How often libcurl was prepared in this process. */
+int stage_curl_inits(void);
+
+/* One test for each i from 0 to n-1, in a case of its own. */
+#define suite_test_each(suite, test, n, timeout_seconds) stage_test_each(suite, #test, test, n, timeout_seconds)
+void stage_test_each(Suite *suite, const char *name, const TTest *test, int n, double timeout_seconds);
+
+/* A folder of the test's own. */
+struct folder {
+    char dir[64];
+    char path[128]; /* of what was written last */
+};
+void folder_make(struct folder *folder);
+const char *folder_write(struct folder *folder, const char *name, const char *text);
+int folder_shell(const char *format, const char *dir); /* a command in which %s is the folder */
+void folder_remove(struct folder *folder);
+
+#endif

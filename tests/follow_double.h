@@ -1,0 +1,37 @@
+/* follow_double.h - stands in for core/follow.c and writes down what a source tells a limiter.
+ *
+ * Link with FOLLOW_DOUBLE_WRAPS (tests/CMakeLists.txt). What is told is kept as text, one line each:
+ *
+ *     peers self=a: b=1 a=3
+ *     policies: api=token_bucket limit=100 period=1s; api/10.* !a reason (Consul's weir/api/10.*)
+ *     confirmed
+ *     failed: a sentence
+ */
+#ifndef WEIR_TESTS_FOLLOW_DOUBLE_H
+#define WEIR_TESTS_FOLLOW_DOUBLE_H
+
+#include "core/follow.h"
+
+struct told {
+    int64_t at_us; /* CLOCK_MONOTONIC */
+    enum weir_followed what;
+    char text[1024];
+};
+
+/* Forget all. */
+void told_reset(void);
+
+/* How many texts of `what` begin so, and the `i`th of them from 0 (fails the test if there is none). */
+int told_count(enum weir_followed what, const char *beginning);
+struct told told_at(enum weir_followed what, const char *beginning, int i);
+
+/* Wait until `n` of them were told; fails the test after 20 s. The last of these n is returned. */
+struct told told_await(enum weir_followed what, const char *beginning, int n);
+
+/* Whether any text holds this. */
+bool told_anywhere(const char *text);
+
+/* The follower that was added, NULL: none. */
+struct follower *told_follower(void);
+
+#endif

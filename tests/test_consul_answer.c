@@ -1,0 +1,352 @@
+/* test_consul_answer.c - what Consul's agent answers, read: good, wrong in each field, and mutilated at random. */
+#include "backends/consul_answer.h"
+#include "consul_json.h"
+#include "support.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static const char *peers_error(const char *body, const char *weight_meta)
+{
+    static char sentence[512];
+    struct consul_peers peers;
+    sentence[0] = '\0';
+    if (consul_peers_read(body, strlen(body), weight_meta, &peers, (struct message){ sentence, sizeof sentence }) ==
+        WEIR_OK)
+        consul_peers_free(&peers);
+    return sentence;
+}
+
+static const char *policies_error(const char *body)
+{
+    static char sentence[512];
+    struct consul_policies policies;
+    sentence[0] = '\0';
+    if (consul_policies_read(body, strlen(body), "weir", &policies, (struct message){ sentence, sizeof sentence }) ==
+        WEIR_OK)
+        consul_policies_free(&policies);
+    return sentence;
+}
+
+/* ---- Instances ---- */
+
+START_TEST(instances_have_an_id_and_a_weight)
+{
+    static const char body[] = "[" INSTANCE("x-1", WEIGHS(65535)) "," INSTANCE("x-2", "") "," INSTANCE(
+        "x-3", "\"Weights\":null,") "," INSTANCE("x-4", "\"Weights\":{},") "]";
+    struct consul_peers peers;
+    must_succeed(consul_peers_read(body, strlen(body), NULL, &peers, (struct message){ NULL, 0 }));
+    ck_assert_uint_eq(peers.n, 4);
+    for (size_t i = 0; i < 4; i++) {
+        char id[8];
+        snprintf(id, sizeof id, "x-%zu", i + 1);
+        ck_assert_str_eq(peers.peers[i].id, id);
+        ck_assert_int_eq(peers.peers[i].weight, i == 0 ? 65535 : 1);
+    }
+    consul_peers_free(&peers);
+}
+END_TEST
+
+START_TEST(empty_list_is_a_list)
+{
+    struct consul_peers peers;
+    must_succeed(consul_peers_read("[]", 2, NULL, &peers, (struct message){ NULL, 0 }));
+    ck_assert_uint_eq(peers.n, 0);
+    consul_peers_free(&peers);
+}
+END_TEST
+
+#define SERVICE(fields) "[{\"Service\":{" fields "}}]"
+
+START_TEST(every_field_of_an_instance_is_looked_at)
+{
+    static const struct {
+        const char *body, *meta, *sentence;
+    } bad[] = {
+        { "[1]", NULL, "entry 1 of the answer has no object Service" },
+        { "[{}]", NULL, "entry 1 of the answer has no object Service" },
+        { "[{\"Service\":[]}]", NULL, "entry 1 of the answer has no object Service" },
+        { "[{\"Service\":{\"ID\":\"a\"}},{\"Service\":\"b\"}]", NULL, "entry 2 of the answer has no object Service" },
+        { SERVICE(""), NULL, "entry 1 of the answer has no text Service.ID" },
+        { SERVICE("\"ID\":null"), NULL, "no text Service.ID" },
+        { SERVICE("\"ID\":\"\""), NULL, "no text Service.ID" },
+        { SERVICE("\"ID\":[\"a\"]"), NULL, "no text Service.ID" },
+        { SERVICE("\"ID\":\"a\\u0000b\""), NULL, "is not JSON" },
+        { SERVICE("\"ID\":\"a\",\"Weights\":3"), NULL, "of the instance \"a\" Service.Weights is not an object" },
+        { SERVICE("\"ID\":\"a\",\"Weights\":{\"Passing\":\"3\"}"), NULL,
+          "\"a\" Service.Weights.Passing is not a whole" },
+        { SERVICE("\"ID\":\"a\",\"Weights\":{\"Passing\":3.0}"), NULL,
+          "Passing is not a whole number from 1 to 65535" },
+        { SERVICE("\"ID\":\"a\",\"Weights\":{\"Passing\":0}"), NULL, "Passing is not a whole number from 1 to 65535" },
+        { SERVICE("\"ID\":\"a\",\"Weights\":{\"Passing\":-1}"), NULL, "Passing is not a whole" },
+        { SERVICE("\"ID\":\"a\",\"Weights\":{\"Passing\":65536}"), NULL, "Passing is not a whole" },
+        { SERVICE("\"ID\":\"a\",\"Weights\":{\"Passing\":1e5}"), NULL, "Passing is not a whole" },
+        { SERVICE("\"ID\":\"a\",\"Weights\":{\"Passing\":99999999999999999999}"), NULL, "is not JSON" },
+        { SERVICE("\"ID\":\"a\",\"Meta\":[]"), "w", "of the instance \"a\" Service.Meta is not an object" },
+        { SERVICE("\"ID\":\"a\",\"Meta\":{\"w\":7}"), "w", "\"a\" Service.Meta \"w\" is not a whole number from 1" },
+        { SERVICE("\"ID\":\"a\",\"Meta\":{\"w\":\"\"}"), "w", "Service.Meta \"w\" is not a whole" },
+        { SERVICE("\"ID\":\"a\",\"Meta\":{\"w\":\"0\"}"), "w", "Service.Meta \"w\" is not a whole" },
+        { SERVICE("\"ID\":\"a\",\"Meta\":{\"w\":\"65536\"}"), "w", "Service.Meta \"w\" is not a whole" },
+        { SERVICE("\"ID\":\"a\",\"Meta\":{\"w\":\"4294967297\"}"), "w", "Service.Meta \"w\" is not a whole" },
+        { SERVICE("\"ID\":\"a\",\"Meta\":{\"w\":\" 7\"}"), "w", "Service.Meta \"w\" is not a whole" },
+        { SERVICE("\"ID\":\"a\",\"Meta\":{\"w\":\"7x\"}"), "w", "Service.Meta \"w\" is not a whole" },
+        { SERVICE("\"ID\":\"a\",\"Meta\":{\"w\":\"+7\"}"), "w", "Service.Meta \"w\" is not a whole" },
+        { SERVICE("\"ID\":\"a\\u001b[2J\",\"Weights\":3"), NULL, "of the instance \"a?[2J\" Service.Weights" },
+        { SERVICE("\"ID\":\"a\",\"ID\":\"b\""), NULL, "is not JSON" },
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        const char *sentence = peers_error(bad[i].body, bad[i].meta);
+        ck_assert_msg(strstr(sentence, bad[i].sentence) != NULL, "%s: %s", bad[i].body, sentence);
+    }
+}
+END_TEST
+
+START_TEST(long_id_is_cut_in_a_sentence)
+{
+    char body[4096];
+    snprintf(body, sizeof body, "[{\"Service\":{\"ID\":\"%03000d\",\"Weights\":1}}]", 7);
+    ck_assert_uint_lt(strlen(peers_error(body, NULL)), 128);
+}
+END_TEST
+
+/* ---- Shape ---- */
+
+START_TEST(nesting_is_allowed_up_to_16)
+{
+    char body[64];
+    for (int depth = 1; depth <= 20; depth++) {
+        memset(body, '[', (size_t)depth);
+        memset(body + depth, ']', (size_t)depth);
+        body[2 * depth] = '\0';
+        const char *sentence = policies_error(body);
+        ck_assert_msg((strstr(sentence, "nests deeper than 16") != NULL) == (depth > 16), "depth %d: %s", depth,
+                      sentence);
+    }
+    ck_assert_str_eq(peers_error("[{\"Service\":{\"ID\":\"[[[[[[[[[[[[[[[[[[[[[[\\\"[[[\"}}]", NULL), "");
+}
+END_TEST
+
+START_TEST(depth_and_number_of_objects_are_looked_at_before_they_are_made)
+{
+    size_t len = 1 << 20;
+    char *body = malloc(len + 1);
+    ck_assert_ptr_nonnull(body);
+    body[len] = '\0';
+    memset(body, '[', len);
+    ck_assert_str_eq(peers_error(body, NULL), "the answer nests deeper than 16");
+    for (size_t i = 0; i + 1 < len; i += 3)
+        memcpy(body + i, "{},", len - i < 3 ? len - i : 3);
+    body[0] = '[';
+    ck_assert_str_eq(peers_error(body, NULL), "the answer has more than 65536 objects and arrays");
+    free(body);
+}
+END_TEST
+
+START_TEST(answer_cut_off_anywhere_is_refused)
+{
+    static const char body[] = A_AND_B;
+    char sentence[256];
+    for (size_t len = 0; len < strlen(body); len++) {
+        struct consul_peers peers;
+        char *part = malloc(len + 1); /* so that a byte too far is seen */
+        memcpy(part, body, len);
+        ck_assert_int_eq(consul_peers_read(part, len, NULL, &peers, (struct message){ sentence, sizeof sentence }),
+                         WEIR_EINVAL);
+        ck_assert_msg(strcmp(sentence, "the answer ends before its JSON does") == 0 ||
+                          strstr(sentence, "the answer is not JSON, see line 1") == sentence, /* within a word */
+                      "%zu bytes: %s", len, sentence);
+        free(part);
+    }
+}
+END_TEST
+
+/* ---- Policies ---- */
+
+START_TEST(policies_have_names_patterns_and_values)
+{
+    static const char body[] = "[" KEY("weir/", "null") "," KEY("weir/api", BUCKET) "," KEY(
+        "weir/api/", "\"eA==\"") "," KEY("weir/api/10.*", BUCKET) "," KEY("weir/api/a/b/c", BUCKET) "]";
+    struct consul_policies policies;
+    must_succeed(consul_policies_read(body, strlen(body), "weir", &policies, (struct message){ NULL, 0 }));
+    ck_assert_uint_eq(policies.n, 3);
+    static const char *const patterns[] = { NULL, "10.*", "a/b/c" };
+    static const char *const wheres[] = { "Consul's weir/api", "Consul's weir/api/10.*", "Consul's weir/api/a/b/c" };
+    for (size_t i = 0; i < 3; i++) {
+        ck_assert_str_eq(policies.entries[i].name, "api");
+        ck_assert_pstr_eq(policies.entries[i].pattern, patterns[i]);
+        ck_assert_str_eq(policies.entries[i].where, wheres[i]);
+        ck_assert_ptr_null(policies.entries[i].error);
+        ck_assert_int_eq(policies.entries[i].policy.limit, 100);
+    }
+    consul_policies_free(&policies);
+}
+END_TEST
+
+START_TEST(value_that_is_no_policy_is_an_entry_with_an_error)
+{
+    static const struct {
+        const char *body, *error;
+    } bad[] = {
+        { "[" KEY("weir/api", "null") "]", "there is no policy" },
+        { "[" KEY("weir/api", "\"\"") "]", "column 1: \"\" is not an algorithm" },
+        { "[" KEY("weir/api", NONSENSE) "]", "column 1: \"nonsense\" is not an algorithm" },
+        { "[" KEY("weir/api", "\"dG9rZW4AYg==\"") "]", "column 6: a NUL byte" },
+        { "[" KEY("weir/api", "\"GzJKCg==\"") "]", "column 1: \"?2J\" is not an algorithm" },
+        { "[" KEY("weir/a b", BUCKET) "]", "byte 2 is not a letter" },
+        { "[" KEY("weir//x", BUCKET) "]", "" },
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        struct consul_policies policies;
+        must_succeed(
+            consul_policies_read(bad[i].body, strlen(bad[i].body), "weir", &policies, (struct message){ NULL, 0 }));
+        ck_assert_uint_eq(policies.n, 1);
+        ck_assert_ptr_nonnull(policies.entries[0].error);
+        ck_assert_msg(strstr(policies.entries[0].error, bad[i].error) != NULL, "%s: %s", bad[i].body,
+                      policies.entries[0].error);
+        consul_policies_free(&policies);
+    }
+}
+END_TEST
+
+START_TEST(answer_that_consul_would_not_give_is_refused_as_a_whole)
+{
+    static const char *const bad[][2] = {
+        { "[7]", "entry 1 of the answer has no text Key" },
+        { "[{\"Key\":7}]", "entry 1 of the answer has no text Key" },
+        { "[" KEY("other/api", BUCKET) "]", "entry 1 of the answer is not under weir/" },
+        { "[" KEY("weirder/api", BUCKET) "]", "entry 1 of the answer is not under weir/" },
+        { "[" KEY("weir/a", BUCKET) "," KEY("weir", BUCKET) "]", "entry 2 of the answer is not under weir/" },
+        { "[" KEY("weir/api", "7") "]", "a Value is not text" },
+        { "[{\"Key\":\"weir/api\"}]", "a Value is not text" },
+        { "[" KEY("weir/api", "\"YQ=\"") "]", "a Value is not base64" },
+        { "[" KEY("weir/api", "\"YQ==YQ==\"") "]", "a Value is not base64" },
+        { "[" KEY("weir/api", "\"====\"") "]", "a Value is not base64" },
+        { "[" KEY("weir/api", "\"Y\xc3\xa9=\"") "]", "a Value is not base64" },
+        { "[" KEY("weir/api", "\"YQ-_\"") "]", "a Value is not base64" },
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        ck_assert_msg(strstr(policies_error(bad[i][0]), bad[i][1]) != NULL, "%s: %s", bad[i][0],
+                      policies_error(bad[i][0]));
+}
+END_TEST
+
+/* Every length and every byte: against the encoding, written anew from RFC 4648. */
+START_TEST(base64_is_read_as_it_is_written)
+{
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    struct chance chance = chance_make(1);
+    for (int64_t step = steps_or(3000); step > 0; step--) {
+        char text[64], encoded[128] = "", body[256];
+        size_t len = (size_t)chance_between(&chance, 0, 40), at = 0;
+        snprintf(text, sizeof text, "token_bucket limit=%lld period=1s",
+                 (long long)chance_between(&chance, 1, 999999999));
+        memset(text + strlen(text), ' ', sizeof text - strlen(text));
+        len = len < 34 ? 42 : len + 8;
+        for (size_t bit = 0; bit < 8 * len; bit += 6) {
+            unsigned six = 0;
+            for (size_t j = bit; j < bit + 6; j++)
+                six = six << 1 | (j < 8 * len ? (unsigned)(unsigned char)text[j / 8] >> (7 - j % 8) & 1 : 0);
+            encoded[at++] = digits[six];
+        }
+        while (at % 4 != 0)
+            encoded[at++] = '=';
+        snprintf(body, sizeof body, "[{\"Key\":\"weir/api\",\"Value\":\"%s\"}]", encoded);
+        struct consul_policies policies;
+        must_succeed(consul_policies_read(body, strlen(body), "weir", &policies, (struct message){ NULL, 0 }));
+        must(policies.n == 1 && policies.entries[0].error == NULL, "a policy as it was written");
+        char expected[64];
+        memcpy(expected, text, len);
+        expected[len] = '\0';
+        must(policies.entries[0].policy.limit == policy_of(expected).limit, "the limit as it was written");
+        consul_policies_free(&policies);
+    }
+}
+END_TEST
+
+/* ---- Anything ---- */
+
+/* Change, cut, double and swap in bytes of a real answer. What comes of it is the decoder's to say; it must not read
+ * beyond the end, and what it gives must be in order. */
+static size_t mutilate(struct chance *chance, char *body, size_t len, size_t room)
+{
+    static const char marks[] = "[]{}\",:\\0123456789-eE.truefalsn \0\xff\x1b";
+    for (int64_t n = chance_between(chance, 1, 6); n > 0 && len > 1; n--) {
+        size_t at = (size_t)chance_between(chance, 0, (int64_t)len - 1);
+        size_t span = (size_t)chance_magnitude(chance, (int64_t)(len - at));
+        switch (chance_between(chance, 0, 4)) {
+        case 0: body[at] = marks[chance_between(chance, 0, (int64_t)sizeof marks - 2)]; break;
+        case 1: body[at] = (char)chance_between(chance, -128, 127); break;
+        case 2:
+            memmove(body + at, body + at + span, len - at - span);
+            len -= span;
+            break;
+        case 3:
+            if (len + span <= room) {
+                memmove(body + at + span, body + at, len - at);
+                len += span;
+            }
+            break;
+        default: len = at; break;
+        }
+    }
+    return len;
+}
+
+START_TEST(mutilated_answers_are_read_or_refused)
+{
+    static const char peers_body[] = A_AND_B;
+    static const char policies_body[] = "[" KEY("weir/", "null") "," KEY("weir/api", BUCKET) "," KEY("weir/api/10.*",
+                                                                                                     NONSENSE) "]";
+    enum { ROOM = 8192 };
+    struct chance chance = chance_make(2);
+    char body[ROOM], sentence[256];
+    for (int64_t step = steps_or(40000); step > 0; step--) {
+        bool of_peers = chance_one_in(&chance, 2);
+        const char *from = of_peers ? peers_body : policies_body;
+        size_t len = strlen(from);
+        memcpy(body, from, len);
+        len = mutilate(&chance, body, len, ROOM);
+        char *exact = malloc(len > 0 ? len : 1);
+        memcpy(exact, body, len);
+        const struct message message = { sentence, sizeof sentence };
+        sentence[0] = '\0';
+        if (of_peers) {
+            struct consul_peers peers;
+            int error = consul_peers_read(exact, len, chance_one_in(&chance, 2) ? "w" : NULL, &peers, message);
+            must(error == WEIR_OK || (error == WEIR_EINVAL && sentence[0] != '\0'), "read or refused");
+            for (size_t i = 0; error == WEIR_OK && i < peers.n; i++)
+                must(peers.peers[i].id[0] != '\0' && peers.peers[i].weight >= 1 && peers.peers[i].weight <= 65535,
+                     "a peer in order");
+            if (error == WEIR_OK)
+                consul_peers_free(&peers);
+        } else {
+            struct consul_policies policies;
+            int error = consul_policies_read(exact, len, "weir", &policies, message);
+            must(error == WEIR_OK || (error == WEIR_EINVAL && sentence[0] != '\0'), "read or refused");
+            for (size_t i = 0; error == WEIR_OK && i < policies.n; i++)
+                must(policies.entries[i].name != NULL && policies.entries[i].where != NULL, "an entry in order");
+            if (error == WEIR_OK)
+                consul_policies_free(&policies);
+        }
+        free(exact);
+    }
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("consul answer");
+    suite_test(suite, instances_have_an_id_and_a_weight, 30);
+    suite_test(suite, empty_list_is_a_list, 30);
+    suite_test(suite, every_field_of_an_instance_is_looked_at, 30);
+    suite_test(suite, long_id_is_cut_in_a_sentence, 30);
+    suite_test(suite, nesting_is_allowed_up_to_16, 30);
+    suite_test(suite, depth_and_number_of_objects_are_looked_at_before_they_are_made, 30);
+    suite_test(suite, answer_cut_off_anywhere_is_refused, 30);
+    suite_test(suite, policies_have_names_patterns_and_values, 30);
+    suite_test(suite, value_that_is_no_policy_is_an_entry_with_an_error, 30);
+    suite_test(suite, answer_that_consul_would_not_give_is_refused_as_a_whole, 30);
+    suite_test(suite, base64_is_read_as_it_is_written, 60);
+    suite_test(suite, mutilated_answers_are_read_or_refused, 120);
+    return suite_run(suite);
+}

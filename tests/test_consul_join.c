@@ -1,0 +1,299 @@
+/* test_consul_join.c - this instance in Consul: registered, renewed, registered again, deregistered. */
+#include "consul_stage.h"
+
+#include "core/clock.h"
+#include "core/forks.h"
+
+#include <stdio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define PEERS WEIR_FOLLOW_PEERS
+#define PUT_REGISTER "PUT " REGISTER
+#define PUT_RENEW "PUT " RENEW
+#define PUT_DEREGISTER "PUT " DEREGISTER
+
+static void stage_set_join(struct consul_stage *stage)
+{
+    stage_set(stage, FAKE_ON_TCP);
+    stage->peers.join = true;
+    stage->peers.ttl_us = WEIR_SECOND;
+    stage->options.weight = 3;
+    fake_consul_page(stage->fake, REGISTER, 200, 0, "");
+    fake_consul_page(stage->fake, RENEW, 200, 0, "");
+    fake_consul_page(stage->fake, DEREGISTER, 200, 0, "");
+}
+
+static struct fake_asked asked_at(struct consul_stage *stage, const char *target, int i)
+{
+    struct fake_asked asked;
+    ck_assert_msg(fake_consul_asked(stage->fake, target, i, &asked), "no %s number %d", target, i);
+    return asked;
+}
+
+START_TEST(registration_says_who_this_is_and_what_it_weighs)
+{
+    struct consul_stage stage;
+    stage_set_join(&stage);
+    stage_start(&stage);
+    told_await(PEERS, "peers", 1);
+    ck_assert_str_eq(asked_at(&stage, PUT_REGISTER, 0).body,
+                     "{\"ID\":\"a\",\"Name\":\"api\",\"Weights\":{\"Passing\":3,\"Warning\":1},\"Check\":{\"CheckID\":"
+                     "\"service:a\",\"TTL\":\"1000ms\",\"Status\":\"passing\",\"DeregisterCriticalServiceAfter\":"
+                     "\"60000ms\"}}");
+    ck_assert_ptr_nonnull(strstr(asked_at(&stage, PUT_REGISTER, 0).head, "Content-Type: application/json"));
+    stage_end(&stage);
+    ck_assert_int_eq(told_count(PEERS, "failed"), 0);
+}
+END_TEST
+
+START_TEST(registration_says_where_the_service_is_if_asked_to)
+{
+    struct consul_stage stage;
+    stage_set_join(&stage);
+    stage.peers.ttl_us = WEIR_HOUR;
+    stage.peers.join_address = "10.0.0.7";
+    stage.peers.join_port = 8080;
+    stage.peers.weight_meta = "share";
+    stage_start(&stage);
+    ck_assert(fake_consul_await(stage.fake, PUT_REGISTER, 1));
+    struct fake_asked asked = asked_at(&stage, PUT_REGISTER, 0);
+    ck_assert_ptr_nonnull(strstr(asked.body, "\"Address\":\"10.0.0.7\",\"Port\":8080,\"Meta\":{\"share\":\"3\"},"));
+    ck_assert_ptr_nonnull(strstr(asked.body, "\"TTL\":\"3600000ms\""));
+    ck_assert_ptr_nonnull(strstr(asked.body, "\"DeregisterCriticalServiceAfter\":\"3600000ms\""));
+    stage_end(&stage);
+}
+END_TEST
+
+START_TEST(ids_and_services_may_have_any_bytes)
+{
+    struct consul_stage stage;
+    stage_set_join(&stage);
+    stage.peers.service = "a b/?c";
+    stage.peers.id = "x/y%z \"1\"\xc3\xa9";
+    fake_consul_page(stage.fake, "/v1/health/service/a%20b%2F%3Fc", 200, 10, "[]");
+    fake_consul_page(stage.fake, "/v1/agent/service/deregister/x%2Fy%25z%20%221%22%C3%A9", 200, 10, "");
+    stage_start(&stage);
+    ck_assert_str_eq(told_await(PEERS, "peers", 1).text, "peers self=x/y%z \"1\"\xc3\xa9:");
+    ck_assert(fake_consul_await(stage.fake, "PUT /v1/agent/check/pass/service%3Ax%2Fy%25z%20%221%22%C3%A9", 1));
+    ck_assert_ptr_nonnull(strstr(asked_at(&stage, PUT_REGISTER, 0).body, "\"ID\":\"x/y%z \\\"1\\\"\xc3\xa9\","));
+    stage_stop_following(&stage);
+    ck_assert_int_eq(fake_consul_count(stage.fake, "PUT /v1/agent/service/deregister/x%2Fy%25z%20%221%22%C3%A9"), 1);
+    stage_end(&stage);
+}
+END_TEST
+
+START_TEST(list_is_asked_for_after_the_registration)
+{
+    struct consul_stage stage;
+    stage_set_join(&stage);
+    stage_start(&stage);
+    ck_assert(fake_consul_await(stage.fake, "GET", 1));
+    ck_assert_int_eq(fake_consul_count(stage.fake, PUT_REGISTER), 1);
+    stage_end(&stage);
+}
+END_TEST
+
+START_TEST(list_is_asked_for_even_if_the_registration_fails)
+{
+    struct consul_stage stage;
+    stage_set_join(&stage);
+    fake_consul_page(stage.fake, REGISTER, 403, 0, "Permission denied");
+    stage_start(&stage);
+    told_await(PEERS, "peers", 1);
+    ck_assert_ptr_nonnull(strstr(told_at(PEERS, "failed", 0).text,
+                                 "registering this instance: it answers with status 403: the token does not allow it"));
+    ck_assert(fake_consul_await(stage.fake, PUT_REGISTER, 2));
+    ck_assert_int_ge(asked_at(&stage, PUT_REGISTER, 1).at_us - asked_at(&stage, PUT_REGISTER, 0).at_us, WEIR_SECOND);
+    stage_end(&stage);
+}
+END_TEST
+
+START_TEST(check_is_renewed_again_and_again)
+{
+    struct consul_stage stage;
+    stage_set_join(&stage);
+    stage_start(&stage);
+    ck_assert(fake_consul_await(stage.fake, PUT_RENEW, 4));
+    ck_assert_int_eq(fake_consul_count(stage.fake, PUT_REGISTER), 1);
+    ck_assert_str_eq(asked_at(&stage, PUT_RENEW, 0).body, "");
+    stage_end(&stage);
+    ck_assert_int_eq(told_count(PEERS, "failed"), 0);
+}
+END_TEST
+
+/* 404: newer agents; 500: 1.8. */
+START_TEST(agent_that_has_forgotten_this_instance_is_told_again)
+{
+    static const int statuses[] = { 404, 500 };
+    struct consul_stage stage;
+    stage_set_join(&stage);
+    stage_start(&stage);
+    ck_assert(fake_consul_await(stage.fake, PUT_RENEW, 1));
+    fake_consul_page(stage.fake, RENEW, statuses[_i], 0, "Unknown check ID \"service:a\"");
+    ck_assert(fake_consul_await(stage.fake, PUT_REGISTER, 2));
+    fake_consul_page(stage.fake, RENEW, 200, 0, "");
+    int renewals = fake_consul_count(stage.fake, PUT_RENEW);
+    ck_assert(fake_consul_await(stage.fake, PUT_RENEW, renewals + 2));
+    ck_assert_int_le(fake_consul_count(stage.fake, PUT_REGISTER), 3);
+    ck_assert_ptr_nonnull(strstr(told_at(PEERS, "failed", 0).text, "renewing this instance: it answers with status"));
+    stage_end(&stage);
+}
+END_TEST
+
+START_TEST(agent_that_always_forgets_is_not_told_all_the_time)
+{
+    struct consul_stage stage;
+    stage_set_join(&stage);
+    fake_consul_page(stage.fake, RENEW, 404, 0, "");
+    stage_start(&stage);
+    ck_assert(fake_consul_await(stage.fake, PUT_REGISTER, 4));
+    for (int i = 2; i < 4; i++) /* the second one at once, others paced */
+        ck_assert_int_ge(asked_at(&stage, PUT_REGISTER, i).at_us - asked_at(&stage, PUT_RENEW, i - 1).at_us,
+                         WEIR_SECOND);
+    stage_end(&stage);
+}
+END_TEST
+
+START_TEST(list_that_lacks_this_instance_has_it_registered_again)
+{
+    struct consul_stage stage;
+    stage_set_join(&stage);
+    stage.peers.ttl_us = WEIR_HOUR;
+    stage_start(&stage);
+    told_await(PEERS, "peers self=a: a=3", 1);
+    fake_consul_page(stage.fake, HEALTH, 200, 11, "[]");
+    ck_assert(fake_consul_await(stage.fake, PUT_REGISTER, 3));
+    for (int i = 1; i < 3; i++)
+        ck_assert_int_ge(asked_at(&stage, PUT_REGISTER, i).at_us - asked_at(&stage, PUT_REGISTER, i - 1).at_us,
+                         WEIR_SECOND);
+    stage_end(&stage);
+}
+END_TEST
+
+START_TEST(agent_that_was_away_is_told_again)
+{
+    struct consul_stage stage;
+    stage_set_join(&stage);
+    stage_start(&stage);
+    ck_assert(fake_consul_await(stage.fake, PUT_RENEW, 1));
+    fake_consul_listen(stage.fake, false);
+    told_await(PEERS, "failed", 2);
+    int lists = told_count(PEERS, "peers");
+    fake_consul_listen(stage.fake, true);
+    ck_assert(fake_consul_await(stage.fake, PUT_REGISTER, 2));
+    told_await(PEERS, "peers", lists + 1);
+    stage_end(&stage);
+}
+END_TEST
+
+START_TEST(end_deregisters_this_instance)
+{
+    struct consul_stage stage;
+    stage_set_join(&stage);
+    stage_start(&stage);
+    told_await(PEERS, "peers", 1);
+    stage_stop_following(&stage);
+    ck_assert_int_eq(fake_consul_count(stage.fake, PUT_DEREGISTER), 1);
+    ck_assert_int_eq(stage.log_lines, 0);
+    stage_end(&stage);
+}
+END_TEST
+
+/* The agent may have taken in a registration whose answer never came. */
+START_TEST(end_deregisters_even_if_the_registration_was_not_answered)
+{
+    struct consul_stage stage;
+    stage_set_join(&stage);
+    fake_consul_way(stage.fake, REGISTER, FAKE_HANGS, -1);
+    stage_start(&stage);
+    ck_assert(fake_consul_await(stage.fake, PUT_REGISTER, 1));
+    stage_stop_following(&stage);
+    ck_assert_int_eq(fake_consul_count(stage.fake, PUT_DEREGISTER), 1);
+    stage_end(&stage);
+}
+END_TEST
+
+START_TEST(end_waits_a_second_and_no_more_for_an_agent_that_hangs)
+{
+    struct consul_stage stage;
+    stage_set_join(&stage);
+    stage.consul.timeout_us = WEIR_MINUTE;
+    fake_consul_way(stage.fake, DEREGISTER, FAKE_HANGS, -1);
+    stage_start(&stage);
+    told_await(PEERS, "peers", 1);
+    int64_t begin_us = clock_monotonic_us();
+    stage_stop_following(&stage);
+    int64_t took_us = clock_monotonic_us() - begin_us;
+    ck_assert_int_ge(took_us, WEIR_SECOND);
+    ck_assert_int_lt(took_us, 20 * WEIR_SECOND); /* and not the timeout */
+    ck_assert_ptr_nonnull(strstr(stage.last_line, "has not taken in that this instance goes"));
+    stage_end(&stage);
+}
+END_TEST
+
+START_TEST(end_waits_for_nothing_else)
+{
+    struct consul_stage stage;
+    stage_set(&stage, FAKE_ON_TCP);
+    stage_start(&stage);
+    ck_assert(fake_consul_await(stage.fake, "GET " HEALTH "?passing&index", 1)); /* which is held for 10 minutes */
+    stage_stop_following(&stage);
+    ck_assert_int_eq(fake_consul_count(stage.fake, "PUT"), 0);
+    stage_end(&stage);
+}
+END_TEST
+
+/* A limiter that follows anything watches forks; the stage's does not know that it does. */
+static void told_of_fork(struct forks_watcher *watcher, enum forks_moment moment)
+{
+    (void)watcher;
+    (void)moment;
+}
+
+START_TEST(child_of_a_fork_leaves_the_parents_connection_alone)
+{
+    struct forks_watcher watcher = { .told = told_of_fork };
+    struct consul_stage stage;
+    forks_watch(&watcher);
+    stage_set_join(&stage);
+    stage_start(&stage);
+    ck_assert(fake_consul_await(stage.fake, "GET " HEALTH "?passing&index", 1));
+    pid_t child = fork();
+    if (child == 0) {
+        struct follower *follower = told_follower();
+        follower->end(follower);
+        _exit(0);
+    }
+    int status;
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    ck_assert_int_eq(status, 0);
+    fake_consul_page(stage.fake, HEALTH, 200, 11, A_AND_B);
+    told_await(PEERS, "peers self=a: b=1", 1);
+    ck_assert_int_eq(fake_consul_count(stage.fake, PUT_DEREGISTER), 0);
+    stage_end(&stage);
+    forks_forget(&watcher);
+    ck_assert_int_eq(told_count(PEERS, "failed"), 0);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("consul join");
+    suite_test(suite, registration_says_who_this_is_and_what_it_weighs, 60);
+    suite_test(suite, registration_says_where_the_service_is_if_asked_to, 60);
+    suite_test(suite, ids_and_services_may_have_any_bytes, 60);
+    suite_test(suite, list_is_asked_for_after_the_registration, 60);
+    suite_test(suite, list_is_asked_for_even_if_the_registration_fails, 60);
+    suite_test(suite, check_is_renewed_again_and_again, 60);
+    suite_test_each(suite, agent_that_has_forgotten_this_instance_is_told_again, 2, 60);
+    suite_test(suite, agent_that_always_forgets_is_not_told_all_the_time, 60);
+    suite_test(suite, list_that_lacks_this_instance_has_it_registered_again, 60);
+    suite_test(suite, agent_that_was_away_is_told_again, 60);
+    suite_test(suite, end_deregisters_this_instance, 60);
+    suite_test(suite, end_deregisters_even_if_the_registration_was_not_answered, 60);
+    suite_test(suite, end_waits_a_second_and_no_more_for_an_agent_that_hangs, 60);
+    suite_test(suite, end_waits_for_nothing_else, 60);
+    suite_test(suite, child_of_a_fork_leaves_the_parents_connection_alone, 60);
+    return suite_run(suite);
+}

@@ -1,0 +1,106 @@
+/* test_consul_policies.c - policies that follow a real Consul agent's KV store: they come, change, are refused and
+ * go. */
+#include "consul_place.h"
+
+static int64_t limit_in_force(weir_limit *limit)
+{
+    struct weir_policy policy;
+    must_succeed(weir_limit_policy(limit, &policy));
+    return policy.limit;
+}
+
+static void follows_policies(struct instance *instance)
+{
+    instance_init(instance, NULL, 0);
+    instance->options.peers = NULL;
+    instance->options.consul_policies = "weir";
+}
+
+START_TEST(a_policy_in_consul_is_in_force_while_it_is_there)
+{
+    struct instance a;
+    agent_start(CONSUL_SERVER_OPEN);
+    follows_policies(&a);
+    instance_open_ready(&a);
+    ck_assert_int_eq(limit_in_force(a.limit), 100);
+    asked(consul_server_put(&server, "weir/api", "token_bucket limit=10 period=1s"));
+    await(limit_in_force(a.limit) == 10);
+    ck_assert_int_eq(part_of(&a), 10);
+    asked(consul_server_put(&server, "weir/api", "token_bucket limit=20 period=1s"));
+    await(limit_in_force(a.limit) == 20);
+    asked(consul_server_put(&server, "weir/api", "token_bucket limit=many period=1s"));
+    await(followed(&a, WEIR_FOLLOW_CONSUL_POLICIES).refused > 0);
+    ck_assert_int_eq(limit_in_force(a.limit), 20);
+    ck_assert_msg(strstr(followed(&a, WEIR_FOLLOW_CONSUL_POLICIES).last_error, "many") != NULL, "%s",
+                  followed(&a, WEIR_FOLLOW_CONSUL_POLICIES).last_error);
+    await(logged("weir/api")); /* the line comes after the count */
+    asked(consul_server_delete(&server, "weir/api"));
+    await(limit_in_force(a.limit) == 100);
+    ck_assert_int_eq(part_of(&a), 100);
+    weir_close(a.limiter);
+    consul_server_stop(&server);
+}
+END_TEST
+
+START_TEST(policies_are_there_when_a_limiter_is_ready_and_go_with_the_agent_that_forgot_them_only_if_it_says_so)
+{
+    struct instance a;
+    agent_start(CONSUL_SERVER_OPEN);
+    asked(consul_server_put(&server, "weir/api", "token_bucket limit=10 period=1s"));
+    asked(consul_server_put(&server, "weir/only-in-consul", "fixed_window limit=7 period=1h"));
+    follows_policies(&a);
+    instance_open_ready(&a);
+    ck_assert_int_eq(limit_in_force(a.limit), 10);
+    weir_limit *found = weir_limit_find(a.limiter, "only-in-consul");
+    must(found != NULL, "a name that Consul alone has makes a limit");
+    ck_assert_int_eq(limit_in_force(found), 7);
+    daemon_pause(&server.daemon);
+    await(followed(&a, WEIR_FOLLOW_CONSUL_POLICIES).failures > 0); /* a hung agent says nothing */
+    ck_assert_int_eq(limit_in_force(a.limit), 10);
+    daemon_resume(&server.daemon);
+    asked(consul_server_restart(&server)); /* and one without the key says that there is none */
+    await(limit_in_force(a.limit) == 100);
+    ck_assert_int_eq(limit_in_force(found), 7); /* nothing is below it */
+    asked(consul_server_put(&server, "weir/api", "token_bucket limit=30 period=1s"));
+    await(limit_in_force(a.limit) == 30); /* followed on, from an index that went back */
+    weir_close(a.limiter);
+    consul_server_stop(&server);
+}
+END_TEST
+
+static int64_t limit_of_key(const struct instance *instance, const char *key)
+{
+    return peeked(instance->limit, key, 1).limit;
+}
+
+START_TEST(some_keys_have_a_limit_of_their_own_in_consul)
+{
+    struct instance a;
+    agent_start(CONSUL_SERVER_OPEN);
+    follows_policies(&a);
+    instance_open_ready(&a);
+    asked(consul_server_put(&server, "weir/api/10.0.*", "token_bucket limit=5 period=1s"));
+    asked(consul_server_put(&server, "weir/api/10.0.0.1", "token_bucket limit=500 period=1s"));
+    await(limit_of_key(&a, "10.0.0.1") == 500 && limit_of_key(&a, "10.0.0.2") == 5);
+    ck_assert_int_eq(limit_of_key(&a, "10.1.0.1"), 100);
+    asked(consul_server_delete(&server, "weir/api/10.0.0.1"));
+    await(limit_of_key(&a, "10.0.0.1") == 5);
+    asked(consul_server_delete(&server, "weir/api/10.0.*"));
+    await(limit_of_key(&a, "10.0.0.1") == 100 && limit_of_key(&a, "10.0.0.2") == 100);
+    weir_close(a.limiter);
+    consul_server_stop(&server);
+}
+END_TEST
+
+int main(void)
+{
+    if (consul_server_missing())
+        return 77;
+    Suite *suite = suite_create("consul_policies");
+    suite_test(suite, a_policy_in_consul_is_in_force_while_it_is_there, 90);
+    suite_test(suite,
+               policies_are_there_when_a_limiter_is_ready_and_go_with_the_agent_that_forgot_them_only_if_it_says_so,
+               90);
+    suite_test(suite, some_keys_have_a_limit_of_their_own_in_consul, 90);
+    return suite_run(suite);
+}

@@ -1,0 +1,256 @@
+/* test_consul_real.c - shares that follow a real Consul agent: what it really answers when an instance dies, when it
+ * starts again, and when a token does not suffice.
+ */
+#include "consul_place.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* ---- The agent itself, as the tests rely on it ---- */
+
+START_TEST(an_agent_tells_of_services_and_forgets_them_when_it_starts_again)
+{
+    int64_t before = 0, after = 0;
+    agent_start(CONSUL_SERVER_OPEN);
+    asked(consul_server_register(&server, "api", "a", 3));
+    asked(consul_server_register(&server, "api", "b", 1));
+    await(passing() == 2);
+    asked(consul_server_fail(&server, "a"));
+    await(passing() == 1);
+    asked(consul_server_deregister(&server, "b"));
+    await(passing() == 0);
+    for (int i = 0; i < 20; i++)
+        asked(consul_server_put(&server, "weir/api", "text"));
+    asked(consul_server_register(&server, "api", "c", 1)); /* "a" would fail still */
+    await(consul_server_passing(&server, "api", &before) == 1);
+    asked(consul_server_restart(&server));
+    ck_assert_int_eq(consul_server_passing(&server, "api", &after), 0);
+    ck_assert_int_lt(after, before); /* an index that goes back */
+    consul_server_stop(&server);
+}
+END_TEST
+
+/* ---- Peers ---- */
+
+START_TEST(instances_that_join_share_by_their_weights_until_they_leave)
+{
+    struct instance a, b, c;
+    agent_start(CONSUL_SERVER_OPEN);
+    instance_init(&a, "a", 3);
+    instance_init(&b, "b", 1);
+    instance_init(&c, "c", 1);
+    instance_open_ready(&a);
+    ck_assert(share_is(&a, 1, 1));
+    instance_open_ready(&b);
+    instance_open_ready(&c);
+    await(share_is(&a, 3, 5) && share_is(&b, 1, 5) && share_is(&c, 1, 5));
+    ck_assert_int_eq(part_of(&a), 60);
+    ck_assert_int_eq(part_of(&b), 20);
+    ck_assert_int_eq(part_of(&c), 20);
+    ck_assert_int_eq(followed(&b, WEIR_FOLLOW_PEERS).instances, 3);
+    ck_assert_int_eq(followed(&b, WEIR_FOLLOW_PEERS).rank, 1);
+    weir_close(c.limiter);
+    ck_assert_int_eq(passing(), 2); /* it deregistered itself */
+    await(share_is(&a, 3, 4) && share_is(&b, 1, 4));
+    weir_close(a.limiter);
+    weir_close(b.limiter);
+    ck_assert_int_eq(passing(), 0);
+    consul_server_stop(&server);
+}
+END_TEST
+
+START_TEST(weights_are_those_that_consul_has)
+{
+    struct instance a;
+    agent_start(CONSUL_SERVER_OPEN);
+    asked(consul_server_register(&server, "api", "a", 3));
+    asked(consul_server_register(&server, "api", "b", 2));
+    await(passing() == 2);
+    instance_init(&a, "a", 0);
+    a.peers.join = false;
+    a.peers.ttl_us = 0;
+    instance_open_ready(&a);
+    ck_assert(share_is(&a, 3, 5));
+    asked(consul_server_register(&server, "api", "b", 7));
+    await(share_is(&a, 3, 10));
+    asked(consul_server_register(&server, "api", "a", 13));
+    await(share_is(&a, 13, 20));
+    asked(consul_server_fail(&server, "b"));
+    await(share_is(&a, 1, 1));
+    weir_close(a.limiter);
+    ck_assert_int_eq(passing(), 1); /* who did not join does not leave */
+    consul_server_stop(&server);
+}
+END_TEST
+
+/* A process of its own that joins as "b" and stays until it is killed. */
+static pid_t process_joins(void)
+{
+    pid_t pid = fork();
+    if (pid != 0)
+        return pid;
+    struct instance b;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    instance_init(&b, "b", 1);
+    instance_open(&b);
+    for (;;)
+        pause();
+}
+
+START_TEST(an_instance_that_was_killed_is_gone_when_its_ttl_has_passed)
+{
+    struct instance a;
+    agent_start(CONSUL_SERVER_OPEN);
+    pid_t b = process_joins();
+    await(passing() == 1);
+    instance_init(&a, "a", 1);
+    instance_open_ready(&a);
+    await(share_is(&a, 1, 2));
+    sleep_ms(5000); /* longer than its TTL, which it renews */
+    await(passing() == 2);
+    kill(b, SIGKILL);
+    waitpid(b, NULL, 0);
+    await(share_is(&a, 1, 1));
+    weir_close(a.limiter);
+    consul_server_stop(&server);
+}
+END_TEST
+
+START_TEST(an_agent_that_starts_again_is_joined_again_and_followed_on)
+{
+    struct instance a, b;
+    agent_start(CONSUL_SERVER_OPEN);
+    instance_init(&a, "a", 1);
+    instance_init(&b, "b", 1);
+    a.peers.hold_down_us = b.peers.hold_down_us = 10 * WEIR_SECOND; /* longer than it takes the other to come back */
+    for (int i = 0; i < 50; i++)
+        asked(consul_server_put(&server, "other", "text")); /* so that its index will be behind */
+    instance_open(&a);
+    instance_open(&b);
+    await(share_is(&a, 1, 2) && share_is(&b, 1, 2));
+    uint64_t failures = followed(&a, WEIR_FOLLOW_PEERS).failures;
+    asked(consul_server_restart(&server));
+    int64_t most = 0;
+    for (int waited_ms = 0; passing() != 2 && waited_ms < PATIENCE_MS; waited_ms += 5) {
+        int64_t sum = part_of(&a) + part_of(&b);
+        most = sum > most ? sum : most;
+        sleep_ms(5);
+    }
+    await(passing() == 2);
+    ck_assert_int_le(most, 100);
+    ck_assert_uint_gt(followed(&a, WEIR_FOLLOW_PEERS).failures, failures);
+    asked(consul_server_register(&server, "api", "c", 2));
+    await(share_is(&a, 1, 4) && share_is(&b, 1, 4)); /* it is still followed, from an index that went back */
+    weir_close(a.limiter);
+    weir_close(b.limiter);
+    consul_server_stop(&server);
+}
+END_TEST
+
+/* ---- Tokens ---- */
+
+#define READ_NODES "node_prefix \\\"\\\" { policy = \\\"read\\\" } "
+#define READ_SERVICES "service_prefix \\\"\\\" { policy = \\\"read\\\" } "
+
+/* Everything a limiter needs, as README has it: its own service, all nodes, its own keys. */
+#define LEAST_RULES \
+    "service \\\"api\\\" { policy = \\\"write\\\" } " READ_NODES "key_prefix \\\"weir/\\\" { policy = \\\"read\\\" }"
+
+START_TEST(the_least_rules_suffice_to_join_and_follow)
+{
+    struct instance a;
+    char token[40];
+    agent_start(CONSUL_SERVER_ACL);
+    asked(consul_server_token(&server, LEAST_RULES, token));
+    asked(consul_server_put(&server, "weir/api", "token_bucket limit=30 period=1s"));
+    instance_init(&a, "a", 1);
+    a.consul.token = token;
+    a.options.consul_policies = "weir";
+    instance_open_ready(&a);
+    ck_assert_int_eq(part_of(&a), 30);
+    await(passing() == 1);
+    weir_close(a.limiter);
+    await(passing() == 0);
+    ck_assert_msg(!logged(token), "a secret is in the log");
+    consul_server_stop(&server);
+}
+END_TEST
+
+START_TEST(a_token_that_may_read_no_services_is_never_taken_for_an_empty_list)
+{
+    struct instance a;
+    char token[40];
+    agent_start(CONSUL_SERVER_ACL);
+    asked(consul_server_register(&server, "api", "a", 1));
+    await(passing() == 1);
+    asked(consul_server_token(&server, READ_NODES, token)); /* to which Consul answers 200 and [] */
+    instance_init(&a, "a", 0);
+    a.peers.join = false;
+    a.peers.ttl_us = 0;
+    a.consul.token = token;
+    instance_open(&a);
+    await(followed(&a, WEIR_FOLLOW_PEERS).failures > 0);
+    ck_assert_int_eq(weir_await_ready(a.limiter, 100000), WEIR_ETIME);
+    struct weir_decision decision = taken(a.limit, "key", 1);
+    ck_assert(!decision.allowed && decision.retry_after_us == WEIR_NEVER);
+    ck_assert_uint_eq(followed(&a, WEIR_FOLLOW_PEERS).answers, 0);
+    ck_assert_int_eq(followed(&a, WEIR_FOLLOW_PEERS).age_us, -1);
+    ck_assert_str_ne(followed(&a, WEIR_FOLLOW_PEERS).last_error, "");
+    ck_assert_msg(!logged(token), "a secret is in the log");
+    weir_close(a.limiter);
+    consul_server_stop(&server);
+}
+END_TEST
+
+START_TEST(a_token_that_loses_its_rights_leaves_the_share)
+{
+    struct instance a;
+    struct consul_answer answer;
+    char token[40], path[64];
+    agent_start(CONSUL_SERVER_ACL);
+    asked(consul_server_register(&server, "api", "a", 1));
+    asked(consul_server_register(&server, "api", "b", 1));
+    await(passing() == 2);
+    asked(consul_server_token(&server, READ_NODES READ_SERVICES, token));
+    instance_init(&a, "a", 0);
+    a.peers.join = false;
+    a.peers.ttl_us = 0;
+    a.consul.token = token;
+    instance_open_ready(&a);
+    ck_assert(share_is(&a, 1, 2));
+    server.token = token;
+    asked(consul_server_ask(&server, "GET", "/v1/acl/token/self", NULL, PATIENCE_MS, &answer));
+    server.token = CONSUL_SERVER_MASTER;
+    const char *accessor = strstr(answer.body, "\"AccessorID\": \"");
+    must(accessor != NULL, "a token has an accessor");
+    snprintf(path, sizeof path, "/v1/acl/token/%.36s", accessor + strlen("\"AccessorID\": \""));
+    asked(consul_server_ask(&server, "DELETE", path, NULL, PATIENCE_MS, &answer));
+    ck_assert_int_eq(answer.status, 200);
+    asked(consul_server_register(&server, "api", "b", 2)); /* it would hear of this */
+    await(followed(&a, WEIR_FOLLOW_PEERS).failures > 1);
+    ck_assert(share_is(&a, 1, 2) || share_is(&a, 1, 3)); /* the latter if Consul was still in the old query */
+    ck_assert_msg(!logged(token) && strstr(followed(&a, WEIR_FOLLOW_PEERS).last_error, token) == NULL,
+                  "a secret is told");
+    weir_close(a.limiter);
+    consul_server_stop(&server);
+}
+END_TEST
+
+int main(void)
+{
+    if (consul_server_missing())
+        return 77;
+    Suite *suite = suite_create("consul_real");
+    suite_test(suite, an_agent_tells_of_services_and_forgets_them_when_it_starts_again, 90);
+    suite_test(suite, instances_that_join_share_by_their_weights_until_they_leave, 90);
+    suite_test(suite, weights_are_those_that_consul_has, 90);
+    suite_test(suite, an_instance_that_was_killed_is_gone_when_its_ttl_has_passed, 90);
+    suite_test(suite, an_agent_that_starts_again_is_joined_again_and_followed_on, 90);
+    suite_test(suite, the_least_rules_suffice_to_join_and_follow, 90);
+    suite_test(suite, a_token_that_may_read_no_services_is_never_taken_for_an_empty_list, 90);
+    suite_test(suite, a_token_that_loses_its_rights_leaves_the_share, 90);
+    return suite_run(suite);
+}

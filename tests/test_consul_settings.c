@@ -1,0 +1,346 @@
+/* test_consul_settings.c - where Consul is and who asks: addresses, tokens, queries; and that none of it costs anything
+ * where it is not asked for. */
+#include "consul_stage.h"
+
+#include "backends/consul_config.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define PEERS WEIR_FOLLOW_PEERS
+#define MARKER "b1ec4a2e-s3cret-marker"
+
+/* ---- Addresses ---- */
+
+static struct weir_consul consul_at(const char *address)
+{
+    return (
+        struct weir_consul){ .size = sizeof(struct weir_consul), .address = address, .wait_us = 1, .timeout_us = 1 };
+}
+
+START_TEST(address_is_a_host_with_or_without_scheme_and_port_or_a_socket)
+{
+    static const struct {
+        const char *address, *base, *where, *path;
+    } good[] = {
+        { "http://consul.example", "http://consul.example:8500", "consul.example:8500", NULL },
+        { "https://consul.example", "https://consul.example:8501", "consul.example:8501", NULL },
+        { "http://consul.example:80/", "http://consul.example:80", "consul.example:80", NULL },
+        { "10.0.0.1:8600", "http://10.0.0.1:8600", "10.0.0.1:8600", NULL },
+        { "localhost", "http://localhost:8500", "localhost:8500", NULL },
+        { "https://[::1]:99", "https://[::1]:99", "[::1]:99", NULL },
+        { "unix:///run/consul.sock", "http://localhost", "/run/consul.sock", "/run/consul.sock" },
+    };
+    for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
+        struct weir_consul options = consul_at(good[i].address);
+        struct consul_config config;
+        char sentence[256] = "";
+        ck_assert_msg(consul_config_read(&options, &config, (struct message){ sentence, sizeof sentence }) == WEIR_OK,
+                      "%s: %s", good[i].address, sentence);
+        ck_assert_str_eq(config.base, good[i].base);
+        ck_assert_str_eq(config.where, good[i].where);
+        ck_assert_pstr_eq(config.socket_path, good[i].path);
+        consul_config_free(&config);
+    }
+}
+END_TEST
+
+START_TEST(address_that_is_none_is_refused_and_never_quoted)
+{
+    static const struct {
+        const char *address, *sentence;
+    } bad[] = {
+        { "ftp://consul.example", "option consul.address must begin with http://, https:// or unix://" },
+        { "redis://consul.example", "option consul.address must begin with" },
+        { "http://", "option consul.address must be" },
+        { "http://me:" MARKER "@consul.example", "option consul.address may have no user or password" },
+        { "http://" MARKER "@consul.example", "option consul.address may have no user or password" },
+        { "http://consul.example/v1?token=" MARKER, "option consul.address may have nothing after the host and port" },
+        { "http://consul.example#" MARKER, "option consul.address may have nothing after" },
+        { "consul.example:0", "option consul.address" },
+        { "consul.example:65536", "option consul.address must be" },
+        { "consul.example:http", "option consul.address must be" },
+        { "consul example", "option consul.address has a byte that is blank" },
+        { "http://c\r\nX-Evil: 1", "option consul.address has a byte that is blank, a control" },
+        { "unix://run/consul.sock", "the path after unix:// must begin with '/'" },
+        { "unix:///aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+          "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+          "have less than 108 bytes" },
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        struct weir_consul options = consul_at(bad[i].address);
+        struct consul_config config;
+        char sentence[256] = "";
+        ck_assert_int_eq(consul_config_read(&options, &config, (struct message){ sentence, sizeof sentence }),
+                         WEIR_EINVAL);
+        ck_assert_msg(strstr(sentence, bad[i].sentence) != NULL, "%s: %s", bad[i].address, sentence);
+        ck_assert_ptr_null(strstr(sentence, MARKER));
+    }
+}
+END_TEST
+
+START_TEST(address_comes_from_the_environment_if_no_option_has_it)
+{
+    struct consul_stage stage;
+    stage_set(&stage, FAKE_ON_TCP);
+    setenv("CONSUL_HTTP_ADDR", stage.consul.address, 1);
+    stage.consul.address = NULL;
+    stage_start(&stage);
+    told_await(PEERS, "peers", 1);
+    stage_stop_following(&stage);
+    setenv("CONSUL_HTTP_ADDR", "gopher://x", 1);
+    stage.log_lines = 0;
+    ck_assert_int_eq(stage_try(&stage), WEIR_EINVAL);
+    ck_assert_str_eq(stage.last_line, "CONSUL_HTTP_ADDR must begin with http://, https:// or unix://");
+    ck_assert_int_eq(stage.log_lines, 1);
+    weir_close(stage.limiter);
+    fake_consul_stop(stage.fake);
+}
+END_TEST
+
+START_TEST(agent_on_a_unix_socket_is_followed_as_well)
+{
+    struct consul_stage stage;
+    stage_set(&stage, FAKE_ON_UNIX);
+    stage_start(&stage);
+    told_await(PEERS, "peers self=a: a=3", 1);
+    fake_consul_page(stage.fake, HEALTH, 200, 11, A_AND_B);
+    told_await(PEERS, "peers self=a: b=1", 1);
+    fake_consul_listen(stage.fake, false);
+    ck_assert_ptr_nonnull(strstr(told_await(PEERS, "failed", 1).text, "consul.sock, instances of api: "));
+    stage_end(&stage);
+}
+END_TEST
+
+/* ---- Tokens ---- */
+
+static void assert_token_goes(struct consul_stage *stage)
+{
+    struct fake_asked asked;
+    stage->secret = MARKER;
+    stage->peers.join = true;
+    stage->peers.ttl_us = WEIR_SECOND;
+    stage->options.consul_policies = "weir";
+    fake_consul_page(stage->fake, KV, 403, 1, MARKER);
+    fake_consul_page(stage->fake, REGISTER, 200, 0, "");
+    fake_consul_page(stage->fake, RENEW, 500, 0, MARKER);
+    stage_start(stage);
+    told_await(PEERS, "peers", 1);
+    told_await(WEIR_FOLLOW_CONSUL_POLICIES, "failed", 1);
+    told_await(PEERS, "failed", 1);
+    fake_consul_listen(stage->fake, false);
+    told_await(PEERS, "failed", 2);
+    stage_stop_following(stage);
+    for (int i = 0; fake_consul_asked(stage->fake, "", i, &asked); i++) {
+        ck_assert_ptr_nonnull(strstr(asked.head, "X-Consul-Token: " MARKER "\r\n"));
+        ck_assert_ptr_null(strstr(asked.target, MARKER));
+        ck_assert_ptr_null(strstr(asked.body, MARKER));
+    }
+    ck_assert_int_gt(fake_consul_count(stage->fake, ""), 3);
+    ck_assert(!told_anywhere(MARKER));
+    stage_end(stage);
+}
+
+START_TEST(token_from_an_option_goes_in_a_header_and_nowhere_else)
+{
+    struct consul_stage stage;
+    stage_set(&stage, FAKE_ON_TCP);
+    stage.consul.token = MARKER;
+    setenv("CONSUL_HTTP_TOKEN", "another", 1);
+    assert_token_goes(&stage);
+}
+END_TEST
+
+START_TEST(token_is_the_first_line_of_a_file)
+{
+    struct consul_stage stage;
+    struct folder folder;
+    folder_make(&folder);
+    stage_set(&stage, FAKE_ON_TCP);
+    stage.consul.token_file = folder_write(&folder, "token", MARKER "\r\nanother\n");
+    setenv("CONSUL_HTTP_TOKEN", "another", 1);
+    assert_token_goes(&stage);
+    folder_remove(&folder);
+}
+END_TEST
+
+START_TEST(token_is_in_the_environment)
+{
+    struct consul_stage stage;
+    stage_set(&stage, FAKE_ON_TCP);
+    setenv("CONSUL_HTTP_TOKEN", MARKER, 1);
+    setenv("CONSUL_HTTP_TOKEN_FILE", "/nowhere", 1);
+    assert_token_goes(&stage);
+}
+END_TEST
+
+START_TEST(token_is_in_a_file_that_the_environment_names)
+{
+    struct consul_stage stage;
+    struct folder folder;
+    folder_make(&folder);
+    stage_set(&stage, FAKE_ON_TCP);
+    setenv("CONSUL_HTTP_TOKEN", "", 1);
+    setenv("CONSUL_HTTP_TOKEN_FILE", folder_write(&folder, "token", MARKER), 1);
+    assert_token_goes(&stage);
+    folder_remove(&folder);
+}
+END_TEST
+
+START_TEST(without_a_token_none_is_sent)
+{
+    struct consul_stage stage;
+    struct fake_asked asked;
+    stage_set(&stage, FAKE_ON_TCP);
+    stage_start(&stage);
+    ck_assert(fake_consul_await(stage.fake, "GET", 1));
+    ck_assert(fake_consul_asked(stage.fake, "GET", 0, &asked));
+    ck_assert_ptr_null(strstr(asked.head, "Token"));
+    stage_end(&stage);
+}
+END_TEST
+
+START_TEST(settings_that_cannot_be_used_are_refused_at_once)
+{
+    struct folder folder;
+    char empty[128], blank[128], line[700], long_file[128];
+    folder_make(&folder);
+    memset(line, 'x', sizeof line - 1);
+    line[sizeof line - 1] = '\0';
+    snprintf(empty, sizeof empty, "%s", folder_write(&folder, "empty", "\n" MARKER "\n"));
+    snprintf(blank, sizeof blank, "%s", folder_write(&folder, "blank", MARKER " " MARKER));
+    snprintf(long_file, sizeof long_file, "%s", folder_write(&folder, "long", line));
+    const struct {
+        struct weir_consul consul;
+        int error;
+        const char *sentence;
+    } bad[] = {
+        { { .token = MARKER "\r\nX-Evil: 1" }, WEIR_EINVAL, "option consul.token has a byte that is blank, a control" },
+        { { .token_file = "/nowhere/token" },
+          WEIR_EIO,
+          "option consul.token_file \"/nowhere/token\" cannot be read: No such file" },
+        { { .token_file = empty }, WEIR_EINVAL, "the first line is empty" },
+        { { .token_file = blank }, WEIR_EINVAL, "the first line has a byte that is blank" },
+        { { .token_file = long_file }, WEIR_EINVAL, "the first line is longer than 512 bytes" },
+        { { .query = "token=" MARKER }, WEIR_EINVAL, "option consul.query may not set \"token\"" },
+        { { .query = "ns=a&index=7" }, WEIR_EINVAL, "option consul.query may not set \"index\"" },
+        { { .query = "&ns=a" }, WEIR_EINVAL, "option consul.query must begin with the name of a parameter" },
+        { { .address = "http://c", .ca_file = "/etc/passwd" },
+          WEIR_EINVAL,
+          "option consul.ca_file is for an address with https://" },
+        { { .address = "https://c", .ca_file = "/nowhere/ca" },
+          WEIR_EIO,
+          "option consul.ca_file \"/nowhere/ca\" cannot" },
+        { { .address = "https://c", .key_file = "/etc/passwd" },
+          WEIR_EINVAL,
+          "option consul.key_file needs cert_file" },
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        struct consul_config config;
+        char sentence[256] = "";
+        ck_assert_int_eq(consul_config_read(&bad[i].consul, &config, (struct message){ sentence, sizeof sentence }),
+                         bad[i].error);
+        ck_assert_msg(strstr(sentence, bad[i].sentence) != NULL, "expected \"%s\": %s", bad[i].sentence, sentence);
+        ck_assert_ptr_null(strstr(sentence, MARKER));
+    }
+    folder_remove(&folder);
+}
+END_TEST
+
+START_TEST(prefix_of_policies_does_not_begin_with_a_slash)
+{
+    struct consul_stage stage;
+    stage_set(&stage, FAKE_ON_TCP);
+    stage.options.consul_policies = "/weir";
+    ck_assert_int_eq(stage_try(&stage), WEIR_EINVAL);
+    ck_assert_str_eq(stage.last_line, "option consul_policies must not begin with '/': Consul's keys do not");
+    ck_assert_ptr_null(told_follower());
+    stage_end(&stage);
+}
+END_TEST
+
+/* ---- Queries ---- */
+
+START_TEST(datacenter_and_query_go_with_every_request_escaped)
+{
+    struct consul_stage stage;
+    struct fake_asked asked;
+    stage_set(&stage, FAKE_ON_TCP);
+    stage.consul.datacenter = "dc 1&x=#";
+    stage.consul.query = "ns=team one&partition=\xc3\xa9#";
+    stage.peers.join = true;
+    stage.peers.ttl_us = WEIR_SECOND;
+    stage.options.consul_policies = "a b/c?d";
+    fake_consul_page(stage.fake, REGISTER, 200, 0, "");
+    stage_start(&stage);
+    ck_assert(fake_consul_await(stage.fake, "GET /v1/kv", 1));
+    told_await(PEERS, "peers", 1);
+    stage_stop_following(&stage);
+    ck_assert(fake_consul_asked(stage.fake, "GET /v1/kv", 0, &asked));
+    ck_assert_str_eq(asked.target,
+                     "GET /v1/kv/a%20b/c%3Fd/?recurse&dc=dc%201%26x%3D%23&ns=team%20one&partition=%C3%A9%23");
+    ck_assert(fake_consul_asked(stage.fake, "PUT " REGISTER, 0, &asked));
+    ck_assert_str_eq(asked.target, "PUT " REGISTER "?dc=dc%201%26x%3D%23&ns=team%20one&partition=%C3%A9%23");
+    ck_assert(fake_consul_asked(stage.fake, "PUT " DEREGISTER, 0, &asked));
+    ck_assert_str_eq(asked.target, "PUT " DEREGISTER "?dc=dc%201%26x%3D%23&ns=team%20one&partition=%C3%A9%23");
+    stage_end(&stage);
+}
+END_TEST
+
+START_TEST(proxy_of_the_environment_is_not_used)
+{
+    struct consul_stage stage;
+    stage_set(&stage, FAKE_ON_TCP);
+    setenv("http_proxy", "http://127.0.0.1:1", 1);
+    setenv("ALL_PROXY", "http://127.0.0.1:1", 1);
+    stage_start(&stage);
+    told_await(PEERS, "peers", 1);
+    stage_end(&stage);
+}
+END_TEST
+
+START_TEST(limiter_that_does_not_follow_consul_does_not_wake_libcurl)
+{
+    struct weir_options plain = WEIR_OPTIONS_INIT;
+    struct weir_decision decision;
+    struct scene scene;
+    scene_open(&scene, &plain);
+    must_succeed(
+        weir_try(scene_define_text(&scene, "api", "token_bucket limit=1 period=1s"), weir_key_text("k"), 1, &decision));
+    scene_close(&scene);
+    ck_assert_int_eq(stage_curl_inits(), 0);
+    struct consul_stage stage;
+    for (int i = 0; i < 2; i++) {
+        stage_set(&stage, FAKE_ON_TCP);
+        stage_start(&stage);
+        stage_end(&stage);
+    }
+    ck_assert_int_eq(stage_curl_inits(), 1);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("consul settings");
+    suite_test(suite, address_is_a_host_with_or_without_scheme_and_port_or_a_socket, 60);
+    suite_test(suite, address_that_is_none_is_refused_and_never_quoted, 60);
+    suite_test(suite, address_comes_from_the_environment_if_no_option_has_it, 60);
+    suite_test(suite, agent_on_a_unix_socket_is_followed_as_well, 60);
+    suite_test(suite, token_from_an_option_goes_in_a_header_and_nowhere_else, 60);
+    suite_test(suite, token_is_the_first_line_of_a_file, 60);
+    suite_test(suite, token_is_in_the_environment, 60);
+    suite_test(suite, token_is_in_a_file_that_the_environment_names, 60);
+    suite_test(suite, without_a_token_none_is_sent, 60);
+    suite_test(suite, settings_that_cannot_be_used_are_refused_at_once, 60);
+    suite_test(suite, prefix_of_policies_does_not_begin_with_a_slash, 60);
+    suite_test(suite, datacenter_and_query_go_with_every_request_escaped, 60);
+    suite_test(suite, proxy_of_the_environment_is_not_used, 60);
+    suite_test(suite, limiter_that_does_not_follow_consul_does_not_wake_libcurl, 60);
+    return suite_run(suite);
+}

@@ -1,0 +1,351 @@
+/* test_consul_watch.c - what follows Consul: instances and policies are watched, by queries that wait or by polling. */
+#include "consul_stage.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define PEERS WEIR_FOLLOW_PEERS
+#define POLICIES WEIR_FOLLOW_CONSUL_POLICIES
+#define GET_HEALTH "GET " HEALTH
+#define HELD_HEALTH "GET " HEALTH "?passing&index="
+
+/* ---- What a good agent says ---- */
+
+START_TEST(instances_are_reported_with_their_weights)
+{
+    struct consul_stage stage;
+    stage_set(&stage, FAKE_ON_TCP);
+    fake_consul_page(stage.fake, HEALTH, 200, 10, A_AND_B);
+    stage_start(&stage);
+    ck_assert_str_eq(told_await(PEERS, "peers", 1).text, "peers self=a: b=1 a=3");
+    stage_end(&stage);
+    ck_assert_int_eq(told_count(PEERS, "failed"), 0);
+    ck_assert_int_eq(stage.log_lines, 0);
+}
+END_TEST
+
+START_TEST(query_with_an_index_waits_until_there_is_a_change)
+{
+    struct consul_stage stage;
+    struct fake_asked asked;
+    stage_set(&stage, FAKE_ON_TCP);
+    stage_start(&stage);
+    ck_assert(fake_consul_await(stage.fake, HELD_HEALTH, 1));
+    ck_assert(fake_consul_asked(stage.fake, GET_HEALTH, 0, &asked));
+    ck_assert_str_eq(asked.target, GET_HEALTH "?passing");
+    ck_assert(fake_consul_asked(stage.fake, GET_HEALTH, 1, &asked));
+    ck_assert_str_eq(asked.target, GET_HEALTH "?passing&index=10&wait=600000ms");
+    for (int i = 0; i < 50; i++) {
+        fake_consul_page(stage.fake, HEALTH, 200, 11 + (uint64_t)i, i % 2 ? ONLY_A : A_AND_B);
+        told_await(PEERS, "peers", i + 2);
+    }
+    ck_assert_str_eq(told_at(PEERS, "peers", 49).text, "peers self=a: b=1 a=3");
+    ck_assert_str_eq(told_at(PEERS, "peers", 50).text, "peers self=a: a=3");
+    ck_assert_int_eq(fake_consul_connections(stage.fake), 1);
+    ck_assert_int_le(fake_consul_count(stage.fake, GET_HEALTH), 52);
+    stage_end(&stage);
+    ck_assert_int_eq(told_count(PEERS, "failed"), 0);
+}
+END_TEST
+
+START_TEST(change_is_reported_when_the_agent_tells_it_and_not_at_a_poll)
+{
+    struct consul_stage stage;
+    stage_set(&stage, FAKE_ON_TCP);
+    stage_start(&stage);
+    ck_assert(fake_consul_await(stage.fake, HELD_HEALTH, 1));
+    fake_consul_page(stage.fake, HEALTH, 200, 11, A_AND_B);
+    struct told told = told_await(PEERS, "peers self=a: b=1", 1);
+    int64_t delay_us = told.at_us - fake_consul_told_us(stage.fake, HEALTH);
+    ck_assert_int_ge(delay_us, 0);
+    printf("reported %lld us after the agent's answer\n", (long long)delay_us);
+    stage_end(&stage);
+}
+END_TEST
+
+START_TEST(empty_list_and_one_without_this_instance_are_told_as_they_are)
+{
+    struct consul_stage stage;
+    stage_set(&stage, FAKE_ON_TCP);
+    stage_start(&stage);
+    ck_assert(fake_consul_await(stage.fake, HELD_HEALTH, 1));
+    fake_consul_page(stage.fake, HEALTH, 200, 11, "[]");
+    ck_assert_str_eq(told_await(PEERS, "peers", 2).text, "peers self=a:");
+    fake_consul_page(stage.fake, HEALTH, 200, 12, "[" INSTANCE("c", "") "]");
+    ck_assert_str_eq(told_await(PEERS, "peers", 3).text, "peers self=a: c=1");
+    stage_end(&stage);
+}
+END_TEST
+
+/* A list that says nothing must not pass for a good one because its index stays. */
+START_TEST(list_that_stays_is_told_again_and_not_confirmed)
+{
+    struct consul_stage stage;
+    stage_set(&stage, FAKE_ON_TCP);
+    fake_consul_page(stage.fake, HEALTH, 200, 10, "[]");
+    fake_consul_way(stage.fake, HEALTH, FAKE_AT_ONCE, 3);
+    stage_start(&stage);
+    told_await(PEERS, "peers self=a:", 3);
+    ck_assert_int_eq(told_count(PEERS, "confirmed"), 0);
+    stage_end(&stage);
+}
+END_TEST
+
+START_TEST(weights_come_from_a_meta_field_if_it_is_named)
+{
+    struct consul_stage stage;
+    stage_set(&stage, FAKE_ON_TCP);
+    stage.peers.weight_meta = "w";
+    fake_consul_page(stage.fake, HEALTH, 200, 10,
+                     "[{\"Service\":{\"ID\":\"a\",\"Meta\":{\"w\":\"65535\"}}},{\"Service\":{\"ID\":\"b\"}}]");
+    stage_start(&stage);
+    ck_assert_str_eq(told_await(PEERS, "peers", 1).text, "peers self=a: a=65535 b=1");
+    fake_consul_page(stage.fake, HEALTH, 200, 11, "[{\"Service\":{\"ID\":\"a\",\"Meta\":{\"w\":\"many\"}}}]");
+    ck_assert_ptr_nonnull(strstr(told_await(PEERS, "failed", 1).text,
+                                 "instances of api: of the instance \"a\" Service.Meta \"w\" is not a whole number"));
+    stage_end(&stage);
+}
+END_TEST
+
+START_TEST(polling_asks_every_so_often_and_never_with_an_index)
+{
+    struct consul_stage stage;
+    stage_set(&stage, FAKE_ON_TCP);
+    stage.peers.poll_us = WEIR_SECOND / 10;
+    stage_start(&stage);
+    told_await(PEERS, "peers", 3);
+    fake_consul_page(stage.fake, HEALTH, 200, 11, A_AND_B);
+    told_await(PEERS, "peers self=a: b=1", 3);
+    ck_assert_int_eq(fake_consul_count(stage.fake, HELD_HEALTH), 0);
+    stage_end(&stage);
+}
+END_TEST
+
+/* ---- Indexes ---- */
+
+START_TEST(index_that_goes_back_is_dropped)
+{
+    struct consul_stage stage;
+    struct fake_asked asked;
+    stage_set(&stage, FAKE_ON_TCP);
+    stage_start(&stage);
+    ck_assert(fake_consul_await(stage.fake, HELD_HEALTH, 1));
+    fake_consul_page(stage.fake, HEALTH, 200, 4, A_AND_B);
+    fake_consul_way(stage.fake, HEALTH, FAKE_AT_ONCE, 1);
+    told_await(PEERS, "peers self=a: b=1", 1);
+    ck_assert(fake_consul_await(stage.fake, GET_HEALTH, 4));
+    ck_assert(fake_consul_asked(stage.fake, GET_HEALTH, 2, &asked));
+    ck_assert_str_eq(asked.target, GET_HEALTH "?passing");
+    ck_assert(fake_consul_asked(stage.fake, GET_HEALTH, 3, &asked));
+    ck_assert_ptr_nonnull(strstr(asked.target, "&index=4&"));
+    stage_end(&stage);
+    ck_assert_int_eq(told_count(PEERS, "failed"), 0);
+}
+END_TEST
+
+/* Answers that come at once and say nothing new: ten of them, then pauses. */
+static void assert_does_not_spin(enum fake_way way, uint64_t index, const char *with)
+{
+    struct consul_stage stage;
+    struct fake_asked asked;
+    stage_set(&stage, FAKE_ON_TCP);
+    fake_consul_page(stage.fake, HEALTH, 200, index, ONLY_A);
+    fake_consul_way(stage.fake, HEALTH, way, -1);
+    stage_start(&stage);
+    ck_assert(fake_consul_await(stage.fake, GET_HEALTH, 13));
+    stage_assert_gap(&stage, GET_HEALTH, 12, WEIR_SECOND);
+    for (int i = 1; i < 13; i++) {
+        ck_assert(fake_consul_asked(stage.fake, GET_HEALTH, i, &asked));
+        ck_assert_msg((strstr(asked.target, "index=") != NULL) == (with != NULL), "%s", asked.target);
+    }
+    ck_assert_int_eq(told_count(PEERS, "failed"), 0);
+    fake_consul_page(stage.fake, HEALTH, 200, 11, A_AND_B);
+    told_await(PEERS, "peers self=a: b=1", 1);
+    stage_end(&stage);
+}
+
+START_TEST(agent_that_never_waits_is_not_asked_for_ever)
+{
+    assert_does_not_spin(FAKE_AT_ONCE, 10, "10");
+}
+END_TEST
+
+START_TEST(index_of_0_is_not_waited_with)
+{
+    assert_does_not_spin(FAKE_CHUNKED, 0, NULL);
+}
+END_TEST
+
+START_TEST(answers_without_an_index_are_taken_in)
+{
+    assert_does_not_spin(FAKE_NO_INDEX, 10, NULL);
+}
+END_TEST
+
+START_TEST(answers_with_an_index_that_is_no_number_are_taken_in)
+{
+    assert_does_not_spin(FAKE_BAD_INDEX, 10, NULL);
+}
+END_TEST
+
+START_TEST(agent_that_closes_every_connection_is_asked_without_index)
+{
+    assert_does_not_spin(FAKE_AND_CLOSE, 10, NULL);
+}
+END_TEST
+
+START_TEST(index_that_always_grows_is_asked_for_ten_times_a_second_at_most)
+{
+    struct consul_stage stage;
+    stage_set(&stage, FAKE_ON_TCP);
+    stage_start(&stage);
+    for (int i = 0; i < 25; i++) {
+        ck_assert(fake_consul_await(stage.fake, HELD_HEALTH, i + 1));
+        fake_consul_page(stage.fake, HEALTH, 200, 11 + (uint64_t)i, ONLY_A);
+    }
+    struct fake_asked first, last;
+    ck_assert(fake_consul_asked(stage.fake, HELD_HEALTH, 0, &first));
+    ck_assert(fake_consul_asked(stage.fake, HELD_HEALTH, 24, &last));
+    ck_assert_int_ge(last.at_us - first.at_us, 13 * WEIR_SECOND / 10);
+    stage_end(&stage);
+}
+END_TEST
+
+/* libcurl makes another connection by itself when the old one is gone, and asks the same again: with the old index an
+ * agent that has started anew, and counts from less, would say nothing of what has changed. */
+START_TEST(agent_that_starts_again_is_asked_without_the_old_index)
+{
+    struct consul_stage stage;
+    struct fake_asked asked;
+    stage_set(&stage, FAKE_ON_TCP);
+    stage_start(&stage);
+    ck_assert(fake_consul_await(stage.fake, HELD_HEALTH, 1));
+    fake_consul_page(stage.fake, HEALTH, 200, 3, A_AND_B);
+    fake_consul_listen(stage.fake, true); /* all are cut off, and may come back at once */
+    told_await(PEERS, "peers self=a: b=1", 1);
+    ck_assert(fake_consul_asked(stage.fake, GET_HEALTH, 2, &asked));
+    ck_assert_str_eq(asked.target, GET_HEALTH "?passing");
+    ck_assert_int_eq(asked.connection, 2);
+    stage_end(&stage);
+}
+END_TEST
+
+START_TEST(agent_that_is_away_is_asked_again_until_it_is_back)
+{
+    struct consul_stage stage;
+    stage_set(&stage, FAKE_ON_TCP);
+    stage_start(&stage);
+    ck_assert(fake_consul_await(stage.fake, HELD_HEALTH, 1));
+    fake_consul_listen(stage.fake, false);
+    fake_consul_page(stage.fake, HEALTH, 200, 3, A_AND_B);
+    told_await(PEERS, "failed", 2);
+    ck_assert_int_ge(told_at(PEERS, "failed", 1).at_us - told_at(PEERS, "failed", 0).at_us, WEIR_SECOND);
+    fake_consul_listen(stage.fake, true);
+    told_await(PEERS, "peers self=a: b=1", 1);
+    stage_end(&stage);
+}
+END_TEST
+
+/* ---- Policies ---- */
+
+static void stage_set_policies(struct consul_stage *stage)
+{
+    stage_set(stage, FAKE_ON_TCP);
+    stage->options.peers = NULL;
+    stage->options.consul_policies = "weir";
+}
+
+START_TEST(policies_are_reported_when_they_change)
+{
+    struct consul_stage stage;
+    struct fake_asked asked;
+    stage_set_policies(&stage);
+    fake_consul_page(stage.fake, KV, 404, 5, "");
+    stage_start(&stage);
+    ck_assert_str_eq(told_await(POLICIES, "policies", 1).text, "policies:");
+    fake_consul_page(stage.fake, KV, 200, 6,
+                     "[" KEY("weir/", "null") "," KEY("weir/api", BUCKET) "," KEY("weir/api/", "null") "," KEY(
+                         "weir/api/10.0/8*", BUCKET) "," KEY("weir/web", NONSENSE) "]");
+    ck_assert_str_eq(told_await(POLICIES, "policies", 2).text,
+                     "policies: api=token_bucket limit=100 period=1s (Consul's weir/api);"
+                     " api/10.0/8*=token_bucket limit=100 period=1s (Consul's weir/api/10.0/8*);"
+                     " web !column 1: \"nonsense\" is not an algorithm: token_bucket, fixed_window, sliding_window or"
+                     " leaky_bucket is expected (Consul's weir/web)");
+    fake_consul_page(stage.fake, KV, 404, 7, "");
+    ck_assert_str_eq(told_await(POLICIES, "policies", 3).text, "policies:");
+    ck_assert(fake_consul_asked(stage.fake, "GET ", 0, &asked));
+    ck_assert_str_eq(asked.target, "GET " KV "?recurse");
+    ck_assert(fake_consul_asked(stage.fake, "GET ", 1, &asked));
+    ck_assert_str_eq(asked.target, "GET " KV "?recurse&index=5&wait=600000ms");
+    stage_end(&stage);
+    ck_assert_int_eq(told_count(POLICIES, "failed"), 0);
+}
+END_TEST
+
+START_TEST(policies_with_the_same_index_are_confirmed)
+{
+    struct consul_stage stage;
+    stage_set_policies(&stage);
+    fake_consul_page(stage.fake, KV, 200, 5, "[" KEY("weir/api", BUCKET) "]");
+    fake_consul_way(stage.fake, KV, FAKE_AT_ONCE, 2);
+    stage_start(&stage);
+    told_await(POLICIES, "confirmed", 1);
+    ck_assert_int_eq(told_count(POLICIES, "policies"), 1);
+    stage_end(&stage);
+}
+END_TEST
+
+START_TEST(policies_that_cannot_be_read_are_a_failure)
+{
+    struct consul_stage stage;
+    stage_set_policies(&stage);
+    fake_consul_page(stage.fake, KV, 403, 5, "Permission denied");
+    stage_start(&stage);
+    ck_assert_ptr_nonnull(strstr(told_await(POLICIES, "failed", 1).text,
+                                 "policies under weir: it answers with status 403: the token does not allow it"));
+    stage_end(&stage);
+}
+END_TEST
+
+START_TEST(policies_and_peers_do_not_wait_for_each_other)
+{
+    struct consul_stage stage;
+    stage_set(&stage, FAKE_ON_TCP);
+    stage.options.consul_policies = "weir/";
+    fake_consul_page(stage.fake, KV, 200, 5, "[]");
+    fake_consul_way(stage.fake, KV, FAKE_HANGS, 1);
+    stage_start(&stage);
+    told_await(PEERS, "peers", 1);
+    fake_consul_page(stage.fake, HEALTH, 200, 11, A_AND_B);
+    told_await(PEERS, "peers self=a: b=1", 1);
+    ck_assert_int_eq(told_count(POLICIES, ""), 0);
+    stage_end(&stage);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("consul watch");
+    suite_test(suite, instances_are_reported_with_their_weights, 60);
+    suite_test(suite, query_with_an_index_waits_until_there_is_a_change, 60);
+    suite_test(suite, change_is_reported_when_the_agent_tells_it_and_not_at_a_poll, 60);
+    suite_test(suite, empty_list_and_one_without_this_instance_are_told_as_they_are, 60);
+    suite_test(suite, list_that_stays_is_told_again_and_not_confirmed, 60);
+    suite_test(suite, weights_come_from_a_meta_field_if_it_is_named, 60);
+    suite_test(suite, polling_asks_every_so_often_and_never_with_an_index, 60);
+    suite_test(suite, index_that_goes_back_is_dropped, 60);
+    suite_test(suite, agent_that_never_waits_is_not_asked_for_ever, 60);
+    suite_test(suite, index_of_0_is_not_waited_with, 60);
+    suite_test(suite, answers_without_an_index_are_taken_in, 60);
+    suite_test(suite, answers_with_an_index_that_is_no_number_are_taken_in, 60);
+    suite_test(suite, agent_that_closes_every_connection_is_asked_without_index, 60);
+    suite_test(suite, index_that_always_grows_is_asked_for_ten_times_a_second_at_most, 60);
+    suite_test(suite, agent_that_starts_again_is_asked_without_the_old_index, 60);
+    suite_test(suite, agent_that_is_away_is_asked_again_until_it_is_back, 60);
+    suite_test(suite, policies_are_reported_when_they_change, 60);
+    suite_test(suite, policies_with_the_same_index_are_confirmed, 60);
+    suite_test(suite, policies_that_cannot_be_read_are_a_failure, 60);
+    suite_test(suite, policies_and_peers_do_not_wait_for_each_other, 60);
+    return suite_run(suite);
+}

@@ -1,0 +1,1009 @@
+/* test_follow.c - what sources are told reaches a limiter: shares, stats, readiness; by a function and by DNS. */
+#include "fake.h"
+
+#include "backends/memory.h"
+#include "backends/peers_dns.h"
+#include "core/follow.h"
+
+#include <arpa/inet.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* ---- Memory that runs out ---- */
+
+static _Thread_local int64_t mallocs_left = INT64_MAX;
+
+void *__real_malloc(size_t size);
+void *__wrap_malloc(size_t size);
+
+void *__wrap_malloc(size_t size)
+{
+    return mallocs_left-- > 0 ? __real_malloc(size) : NULL;
+}
+
+void *__real_calloc(size_t count, size_t size);
+void *__wrap_calloc(size_t count, size_t size);
+
+void *__wrap_calloc(size_t count, size_t size)
+{
+    return mallocs_left-- > 0 ? __real_calloc(count, size) : NULL;
+}
+
+/* ---- A limiter whose source is the test, on a time in hand ---- */
+
+enum { HOLD_US = 2000000, STALE_US = 300000000, POLL_US = 100000 };
+
+static int64_t boot_us = 1000;
+
+static int64_t boot_in_hand(void)
+{
+    return boot_us;
+}
+
+static int start_nothing(const struct weir_options *options, struct weir *limiter)
+{
+    (void)options;
+    limiter->follow->now_us = boot_in_hand;
+    return WEIR_OK;
+}
+
+static int64_t list_nothing(void *user, struct weir_peer *peers, size_t room)
+{
+    (void)user, (void)peers, (void)room;
+    return -1;
+}
+
+struct stage {
+    struct scene scene;
+    struct fake fake;
+    struct weir_peers peers;
+    struct weir_options options, read;
+    struct weir_peers read_peers;
+    struct weir_consul read_consul;
+};
+
+static void stage_options(struct stage *stage)
+{
+    *stage = (struct stage){ .options = WEIR_OPTIONS_INIT };
+    stage->peers = (struct weir_peers){ .size = sizeof stage->peers, .list = list_nothing, .id = "b" };
+    stage->peers.hold_down_us = HOLD_US;
+    stage->options.peers = &stage->peers;
+}
+
+static int64_t instances_told;
+
+static void hear_instances(struct weir_backend *backend, int64_t count)
+{
+    (void)backend;
+    instances_told = count;
+}
+
+/* Of what stage_options() and the test have set; with `fake` all instances count together in that, and it is memory
+ * that stands in for it. */
+static void stage_open(struct stage *stage, bool fake)
+{
+    struct weir_backend *memory;
+    scene_init(&stage->scene, &stage->options);
+    must_succeed(options_read(&stage->options, &stage->read));
+    must_succeed(options_read_followed(&stage->read, &stage->read_peers, &stage->read_consul));
+    must_succeed(memory_open(&stage->read, &memory));
+    if (fake) {
+        fake_init(&stage->fake);
+        stage->fake.ops.shared = true;
+        stage->fake.ops.instances = hear_instances;
+    }
+    must_succeed(limiter_make(&stage->read, fake ? &stage->fake.base : memory, fake ? memory : NULL, start_nothing,
+                              &stage->scene.limiter));
+}
+
+static const struct weir_peer abcd[] = { { "a", 1 }, { "b", 1 }, { "c", 1 }, { "d", 1 } };
+
+static void tell(struct stage *stage, size_t n)
+{
+    follow_peers(stage->scene.limiter, abcd, n, "b");
+}
+
+static void pass(struct stage *stage, int64_t us)
+{
+    boot_us += us;
+    follow_peers_turn(stage->scene.limiter);
+}
+
+static struct weir_follow_stats peers_now(weir *limiter)
+{
+    struct weir_follow_stats stats = { .size = sizeof stats };
+    must_succeed(weir_follow_read(limiter, WEIR_FOLLOW_PEERS, &stats));
+    return stats;
+}
+
+static void assert_share(weir *limiter, int64_t weight, int64_t total)
+{
+    struct weir_stats stats = stats_now(limiter);
+    ck_assert_int_eq(stats.share_weight, weight);
+    ck_assert_int_eq(stats.share_total, total);
+}
+
+START_TEST(nothing_is_admitted_before_the_first_answer_and_a_hold_down_longer)
+{
+    static const char *const policies[] = {
+        "token_bucket limit=100 period=1m burst=50 debt=7",
+        "token_bucket limit=100 period=1m refill=interval",
+        "leaky_bucket limit=100 period=1m",
+        "fixed_window limit=100 period=1m",
+        "sliding_window limit=100 period=1m",
+    };
+    struct stage stage;
+    stage_options(&stage);
+    stage_open(&stage, false);
+    weir_limit *limits[5];
+    for (int i = 0; i < 5; i++)
+        limits[i] = scene_define_text(&stage.scene, (const char *[]){ "a", "b", "c", "d", "e" }[i], policies[i]);
+    assert_share(stage.scene.limiter, 0, 1);
+    ck_assert_uint_eq(stats_now(stage.scene.limiter).share_zeros, 5);
+    for (int turn = 0; turn < 3; turn++) {
+        for (int i = 0; i < 5; i++) {
+            for (int64_t cost = 1; cost <= WEIR_MAX_PERMITS; cost *= 1000) {
+                struct weir_decision decision = taken(limits[i], "key", cost);
+                ck_assert(!decision.allowed && decision.limit == 0 && decision.remaining == 0);
+                ck_assert_int_eq(decision.retry_after_us, WEIR_NEVER);
+                decision = peeked(limits[i], "key", cost);
+                ck_assert(!decision.allowed && decision.remaining == 0 && decision.reset_after_us == 0);
+            }
+            must_succeed(weir_refund(limits[i], weir_key_text("key"), 5));
+            must_succeed(weir_reset(limits[i], weir_key_text("key")));
+        }
+        if (turn == 0)
+            tell(&stage, 2);
+        if (turn == 1)
+            pass(&stage, HOLD_US - 1);
+    }
+    pass(&stage, 1);
+    assert_share(stage.scene.limiter, 1, 2);
+    for (int i = 0; i < 5; i++)
+        ck_assert_int_eq(taken(limits[i], "key", 1).limit, i == 0 ? 28 : 50);
+    ck_assert_uint_eq(stats_now(stage.scene.limiter).share_zeros, 0);
+    scene_close(&stage.scene);
+}
+END_TEST
+
+START_TEST(a_share_shrinks_at_once_and_grows_after_the_hold_down_and_what_was_used_stays_used)
+{
+    static const char *const unrefilled[] = {
+        "fixed_window limit=100 period=30d", "sliding_window limit=100 period=30d",
+        "token_bucket limit=100 period=30d", "token_bucket limit=100 period=30d refill=interval",
+        "leaky_bucket limit=100 period=30d",
+    };
+    for (int i = 0; i < 5; i++) {
+        struct stage stage;
+        stage_options(&stage);
+        stage_open(&stage, false);
+        weir_limit *limit = scene_define_text(&stage.scene, "limit", unrefilled[i]);
+        tell(&stage, 2);
+        pass(&stage, HOLD_US);
+        ck_assert(taken(limit, "key", 20).allowed);
+        ck_assert_int_eq(peeked(limit, "key", 1).remaining, 30);
+        tell(&stage, 4);
+        ck_assert_int_eq(peeked(limit, "key", 1).remaining, 5);
+        ck_assert(!taken(limit, "key", 6).allowed);
+        tell(&stage, 2);
+        ck_assert_int_eq(peeked(limit, "key", 1).remaining, 5);
+        pass(&stage, HOLD_US - 1);
+        ck_assert_int_eq(peeked(limit, "key", 1).remaining, 5);
+        assert_share(stage.scene.limiter, 1, 4);
+        pass(&stage, 1);
+        ck_assert_int_eq(peeked(limit, "key", 1).remaining, 30);
+        assert_share(stage.scene.limiter, 1, 2);
+        scene_close(&stage.scene);
+    }
+}
+END_TEST
+
+START_TEST(answers_are_counted_and_what_says_nothing_leaves_the_share)
+{
+    static const struct weir_peer without[] = { { "a", 1 }, { "c", 1 } };
+    static const struct weir_peer twice[] = { { "b", 1 }, { "c", 1 }, { "b", 1 } };
+    static const struct weir_peer heavy[] = { { "b", 1 }, { "evil\n\033[1m", 65536 } };
+    static const struct {
+        const struct weir_peer *peers;
+        size_t n;
+        const char *says;
+    } rows[] = {
+        { abcd, 0, "the list of peers is empty" },
+        { without, 2, "this instance, b, is not among the 2 peers" },
+        { twice, 3, "peer b is there twice" },
+        { heavy, 2, "the weight of peer evil??[1m must be 1 to 65535, not 65536" },
+    };
+    struct stage stage;
+    stage_options(&stage);
+    stage_open(&stage, false);
+    struct weir_follow_stats stats = peers_now(stage.scene.limiter);
+    ck_assert_int_eq(stats.age_us, -1);
+    ck_assert_int_eq(stats.rank, -1);
+    ck_assert(stats.answers == 0 && stats.failures == 0 && stats.changes == 0 && stats.last_error[0] == '\0');
+
+    tell(&stage, 3);
+    tell(&stage, 3);
+    follow_confirmed(stage.scene.limiter, WEIR_FOLLOW_PEERS);
+    pass(&stage, HOLD_US);
+    stats = peers_now(stage.scene.limiter);
+    ck_assert(stats.answers == 3 && stats.changes == 1 && stats.failures == 0 && stats.refused == 0);
+    ck_assert(stats.instances == 3 && stats.rank == 1 && stats.age_us == HOLD_US);
+
+    stage.scene.log_allowed = true;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        follow_peers(stage.scene.limiter, rows[i].peers, rows[i].n, "b");
+        stats = peers_now(stage.scene.limiter);
+        ck_assert_str_eq(stats.last_error, rows[i].says);
+        ck_assert_uint_eq(stats.failures, i + 1);
+        assert_share(stage.scene.limiter, 1, 3);
+    }
+    ck_assert(stats.answers == 3 && stats.instances == 3 && stats.rank == 1);
+    ck_assert_int_eq(stage.scene.log_lines, 1);
+    ck_assert_str_eq(stage.scene.last_line, "peers: the list of peers is empty");
+    scene_close(&stage.scene);
+}
+END_TEST
+
+START_TEST(the_log_is_told_once_of_what_fails_and_once_that_it_is_known_again_and_that_once_a_minute)
+{
+    struct stage stage;
+    stage_options(&stage);
+    stage_open(&stage, false);
+    stage.scene.log_allowed = true;
+    for (int i = 0; i < 5; i++)
+        follow_failed(stage.scene.limiter, WEIR_FOLLOW_PEERS, "number %d", i);
+    ck_assert_int_eq(stage.scene.log_lines, 1);
+    ck_assert_str_eq(stage.scene.last_line, "peers: number 0");
+    ck_assert_str_eq(peers_now(stage.scene.limiter).last_error, "number 4");
+    tell(&stage, 2);
+    ck_assert_int_eq(stage.scene.log_lines, 2);
+    ck_assert_str_eq(stage.scene.last_line, "peers: known again");
+    for (int i = 0; i < 20; i++) { /* on and off, 40 s */
+        follow_failed(stage.scene.limiter, WEIR_FOLLOW_PEERS, "again %d", i);
+        boot_us += 2 * WEIR_SECOND;
+        tell(&stage, 2);
+    }
+    ck_assert_int_eq(stage.scene.log_lines, 2);
+    boot_us += 20 * WEIR_SECOND;
+    follow_failed(stage.scene.limiter, WEIR_FOLLOW_PEERS, "much later");
+    ck_assert_int_eq(stage.scene.log_lines, 3);
+    scene_close(&stage.scene);
+}
+END_TEST
+
+START_TEST(what_gets_too_old_gives_way_to_the_floor_and_the_log_says_so)
+{
+    struct stage stage;
+    stage_options(&stage);
+    stage.peers.floor_instances = 10;
+    stage_open(&stage, false);
+    weir_limit *limit = scene_define_text(&stage.scene, "limit", "fixed_window limit=100 period=30d");
+    assert_share(stage.scene.limiter, 1, 10);
+    ck_assert_int_eq(peeked(limit, "key", 1).limit, 10);
+    tell(&stage, 2);
+    pass(&stage, HOLD_US);
+    ck_assert_int_eq(peeked(limit, "key", 1).limit, 50);
+    ck_assert_int_eq(follow_peers_due_us(stage.scene.limiter), boot_us + STALE_US - HOLD_US);
+    stage.scene.log_allowed = true;
+    pass(&stage, STALE_US - HOLD_US);
+    assert_share(stage.scene.limiter, 1, 10);
+    ck_assert_int_eq(peeked(limit, "key", 1).limit, 10);
+    ck_assert_int_eq(stage.scene.log_lines, 1);
+    ck_assert_str_eq(stage.scene.last_line, "peers: not known for 300 s: the share is 1/10 until they are known again");
+    pass(&stage, 10 * (int64_t)STALE_US);
+    ck_assert_int_eq(stage.scene.log_lines, 1);
+    follow_confirmed(stage.scene.limiter, WEIR_FOLLOW_PEERS);
+    ck_assert_int_eq(peeked(limit, "key", 1).limit, 10);
+    pass(&stage, HOLD_US);
+    ck_assert_int_eq(peeked(limit, "key", 1).limit, 50);
+    ck_assert_int_eq(stage.scene.log_lines, 1);
+    scene_close(&stage.scene);
+}
+END_TEST
+
+START_TEST(a_limit_is_defined_whatever_the_share_is_just_now_and_one_without_arithmetic_is_told_of)
+{
+    static const struct weir_peer uneven[] = { { "a", 65535 }, { "b", 1 } };
+    const struct weir_policy slow = { .limit = 1, .period_us = 366 * WEIR_DAY, .burst = 100 };
+    struct stage stage;
+    stage_options(&stage);
+    stage_open(&stage, false);
+    weir_limit *limit = scene_define(&stage.scene, "slow", &slow);
+    stage.scene.log_allowed = true;
+    follow_peers(stage.scene.limiter, uneven, 2, "b");
+    pass(&stage, HOLD_US);
+    ck_assert_int_eq(stage.scene.log_lines, 1);
+    ck_assert_str_eq(stage.scene.last_line,
+                     "limit slow has no exact arithmetic at this instance's share: it is denied here");
+    ck_assert_int_eq(taken(limit, "key", 1).retry_after_us, WEIR_NEVER);
+    must_succeed(weir_limit_define(stage.scene.limiter, "slower", &slow, &limit));
+    ck_assert_uint_eq(stats_now(stage.scene.limiter).share_zeros, 2);
+    tell(&stage, 2);
+    pass(&stage, HOLD_US);
+    ck_assert_int_eq(peeked(limit, "key", 1).limit, 50);
+    scene_close(&stage.scene);
+}
+END_TEST
+
+START_TEST(where_all_count_together_the_share_is_the_fallbacks_and_the_backend_knows_how_many_they_are)
+{
+    struct stage stage;
+    stage_options(&stage);
+    stage.options.on_failure = WEIR_FAIL_LOCAL;
+    stage_open(&stage, true);
+    stage.scene.log_allowed = true;
+    weir_limit *limit = scene_define_text(&stage.scene, "limit", "token_bucket limit=100 period=10us");
+    struct weir_decision decision = taken(limit, "key", 1);
+    ck_assert_int_eq(decision.source, WEIR_BY_BACKEND);
+    ck_assert_int_eq(decision.limit, 100);
+    atomic_store(&stage.fake.answer, WEIR_EIO);
+    decision = taken(limit, "key", 1);
+    ck_assert_int_eq(decision.source, WEIR_BY_FALLBACK);
+    ck_assert(decision.limit == 0 && decision.retry_after_us == WEIR_NEVER);
+    ck_assert_int_eq(instances_told, SHARE_MAX_INSTANCES); /* as many as there may be */
+    tell(&stage, 4);
+    ck_assert_int_eq(instances_told, SHARE_MAX_INSTANCES);
+    pass(&stage, HOLD_US);
+    ck_assert_int_eq(instances_told, 4);
+    ck_assert_int_eq(taken(limit, "key", 1).limit, 25);
+    tell(&stage, 2);
+    ck_assert_int_eq(instances_told, 4);
+    pass(&stage, HOLD_US);
+    ck_assert_int_eq(instances_told, 2);
+    ck_assert_int_eq(taken(limit, "key", 1).limit, 50);
+    atomic_store(&stage.fake.answer, WEIR_OK);
+    ck_assert_int_eq(taken(limit, "key", 1).limit, 100);
+    scene_close(&stage.scene);
+}
+END_TEST
+
+START_TEST(a_share_that_there_is_no_memory_for_is_rounded_down_instead_and_never_larger_than_it)
+{
+    static const struct weir_peer uneven[] = { { "a", 2 }, { "b", 5 }, { "c", 1 }, { "d", 4 } };
+    for (int64_t left = 0; left < 4; left++) {
+        struct stage stage;
+        stage_options(&stage);
+        stage_open(&stage, false);
+        weir_limit *limit = scene_define_text(&stage.scene, "limit", "fixed_window limit=50 period=30d");
+        tell(&stage, 2);
+        pass(&stage, HOLD_US);
+        ck_assert_int_eq(peeked(limit, "key", 1).limit, 25);
+        stage.scene.log_allowed = true;
+        mallocs_left = left; /* the sorted list, the weights, the copy in force */
+        follow_peers(stage.scene.limiter, uneven, 4, "b");
+        mallocs_left = INT64_MAX;
+        const struct weir_follow_stats stats = peers_now(stage.scene.limiter);
+        ck_assert_uint_eq(stats.failures, left < 2);
+        if (left < 2)
+            ck_assert_str_eq(stats.last_error, "out of memory for 4 peers");
+        ck_assert_int_eq(peeked(limit, "key", 1).limit, left < 2 ? 25 : left == 2 ? 20 : 21); /* of 20.8 */
+        scene_close(&stage.scene);
+    }
+}
+END_TEST
+
+START_TEST(nothing_is_leased_before_it_is_known_how_many_instances_lease)
+{
+    struct stage stage;
+    struct weir_limit_info info = { .size = sizeof info };
+    stage_options(&stage);
+    stage.options.mode = WEIR_HYBRID;
+    stage.options.redis_url = "redis://unused";
+    stage_open(&stage, true);
+    weir_limit *limit = scene_define_text(&stage.scene, "limit", "token_bucket limit=1000 period=1s");
+    must_succeed(weir_limit_info(limit, &info));
+    ck_assert(info.limit == 1000 && info.lease_max == 0 && info.over_max == 0);
+    tell(&stage, 4);
+    must_succeed(weir_limit_info(limit, &info));
+    ck_assert(info.lease_max == 0 && info.over_max == 0);
+    pass(&stage, HOLD_US);
+    must_succeed(weir_limit_info(limit, &info));
+    ck_assert_int_eq(info.lease_max, 2 * (1000 / 8));
+    tell(&stage, 2);
+    must_succeed(weir_limit_info(limit, &info));
+    ck_assert_int_eq(info.lease_max, 2 * (1000 / 8));
+    pass(&stage, HOLD_US);
+    must_succeed(weir_limit_info(limit, &info));
+    ck_assert_int_eq(info.lease_max, 2 * (1000 / 4));
+    scene_close(&stage.scene);
+}
+END_TEST
+
+struct noted {
+    struct follower follower;
+    int *ends, number;
+};
+
+static void note_end(struct follower *follower)
+{
+    struct noted *noted = (struct noted *)follower;
+    *noted->ends = 10 * *noted->ends + noted->number;
+    free(noted);
+}
+
+static int ends;
+
+static int start_two_and_fail(const struct weir_options *options, struct weir *limiter)
+{
+    (void)options;
+    for (int number = 1; number <= 2; number++) {
+        struct noted *noted = malloc(sizeof *noted);
+        *noted = (struct noted){ .follower.end = note_end, .ends = &ends, .number = number };
+        follow_add(limiter, &noted->follower);
+    }
+    return WEIR_EIO;
+}
+
+START_TEST(a_source_that_cannot_start_ends_those_before_it_and_leaves_the_backend_to_its_owner)
+{
+    struct stage stage;
+    stage_options(&stage);
+    must_succeed(options_read(&stage.options, &stage.read));
+    must_succeed(options_read_followed(&stage.read, &stage.read_peers, &stage.read_consul));
+    fake_init(&stage.fake);
+    weir *limiter = NULL;
+    ck_assert_int_eq(limiter_make(&stage.read, &stage.fake.base, NULL, start_two_and_fail, &limiter), WEIR_EIO);
+    ck_assert_ptr_null(limiter);
+    ck_assert_int_eq(ends, 21); /* the last one first */
+    ck_assert(!atomic_load(&stage.fake.destroyed));
+}
+END_TEST
+
+/* ---- Readiness ---- */
+
+START_TEST(ready_is_at_once_where_nothing_is_followed)
+{
+    struct scene scene;
+    scene_open(&scene, NULL);
+    must_succeed(weir_await_ready(scene.limiter, 0));
+    struct weir_follow_stats stats = { .size = sizeof stats };
+    for (int what = -1; what < 5; what++)
+        ck_assert_int_eq(weir_follow_read(scene.limiter, (enum weir_followed)what, &stats), WEIR_EINVAL);
+    ck_assert_int_eq(weir_await_ready(NULL, 0), WEIR_EINVAL);
+    scene.log_allowed = true;
+    ck_assert_int_eq(weir_await_ready(scene.limiter, -1), WEIR_EINVAL);
+    ck_assert_int_eq(weir_await_ready(scene.limiter, WEIR_HOUR + 1), WEIR_EINVAL);
+    ck_assert_str_eq(scene.last_line, "max_wait_us must be 0 to 3600000000, not 3600000001");
+    scene_close(&scene);
+}
+END_TEST
+
+START_TEST(ready_is_when_the_first_share_is_in_force)
+{
+    struct stage stage;
+    stage_options(&stage);
+    stage_open(&stage, false);
+    ck_assert_int_eq(weir_await_ready(stage.scene.limiter, 0), WEIR_ETIME);
+    tell(&stage, 2);
+    ck_assert_int_eq(weir_await_ready(stage.scene.limiter, 1000), WEIR_ETIME);
+    pass(&stage, HOLD_US);
+    must_succeed(weir_await_ready(stage.scene.limiter, 0));
+    struct weir_follow_stats stats = { .size = sizeof stats - 1 };
+    ck_assert_int_eq(weir_follow_read(stage.scene.limiter, WEIR_FOLLOW_PEERS, &stats), WEIR_EINVAL);
+    stats.size = sizeof stats;
+    ck_assert_int_eq(weir_follow_read(stage.scene.limiter, WEIR_FOLLOW_PEERS, NULL), WEIR_EINVAL);
+    ck_assert_int_eq(weir_follow_read(stage.scene.limiter, WEIR_FOLLOW_POLICY_FILE, &stats), WEIR_EINVAL);
+    scene_close(&stage.scene);
+}
+END_TEST
+
+START_TEST(policies_that_are_followed_are_waited_for_as_well_and_their_refusals_are_told)
+{
+    struct stage stage;
+    struct weir_consul consul = { .size = sizeof consul };
+    stage_options(&stage);
+    stage.options.peers = NULL;
+    stage.options.consul = &consul;
+    stage.options.consul_policies = "weir";
+    stage_open(&stage, false);
+    weir *limiter = stage.scene.limiter;
+    ck_assert_int_eq(weir_await_ready(limiter, 0), WEIR_ETIME);
+    struct policy_entry entries[] = {
+        { .name = "api", .policy = policy_of("fixed_window limit=7 period=1m"), .where = "here" },
+        { .name = "bad", .error = "it is\nbad", .where = "there" },
+    };
+    stage.scene.log_allowed = true;
+    follow_policies(limiter, WEIR_FOLLOW_CONSUL_POLICIES, entries, 2);
+    ck_assert_int_eq(stage.scene.log_lines, 1);
+    ck_assert_str_eq(stage.scene.last_line, "policies in Consul: 1 refused, the last of them: there: it is?bad");
+    must_succeed(weir_await_ready(limiter, 0));
+    ck_assert_int_eq(peeked(weir_limit_find(limiter, "api"), "key", 1).limit, 7);
+    struct weir_follow_stats stats = { .size = sizeof stats };
+    must_succeed(weir_follow_read(limiter, WEIR_FOLLOW_CONSUL_POLICIES, &stats));
+    ck_assert(stats.answers == 1 && stats.changes == 1 && stats.refused == 1 && stats.failures == 0);
+    ck_assert_str_eq(stats.last_error, "there: it is?bad");
+    follow_confirmed(limiter, WEIR_FOLLOW_CONSUL_POLICIES);
+    must_succeed(weir_follow_read(limiter, WEIR_FOLLOW_CONSUL_POLICIES, &stats));
+    ck_assert(stats.answers == 2 && stats.changes == 1);
+    scene_close(&stage.scene);
+}
+END_TEST
+
+/* ---- With threads ---- */
+
+static void await(bool (*holds)(void *user), void *user, const char *what)
+{
+    for (int i = 0; i < 20000; i++) {
+        if (holds(user))
+            return;
+        nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
+    }
+    ck_abort_msg("in vain: %s", what);
+}
+
+static void *await_for_ever(void *user)
+{
+    return (void *)(intptr_t)weir_await_ready(user, WEIR_HOUR);
+}
+
+static bool somebody_waits(void *user)
+{
+    struct weir *limiter = user;
+    uint64_t inside = 0;
+    for (int i = 0; i < STATS_STRIPES; i++)
+        inside += atomic_load(&limiter->stats.stripes[i].inside);
+    return inside == 1;
+}
+
+START_TEST(closing_wakes_who_waits_to_be_ready)
+{
+    struct stage stage;
+    pthread_t thread;
+    void *result;
+    stage_options(&stage);
+    stage_open(&stage, false);
+    ck_assert_int_eq(pthread_create(&thread, NULL, await_for_ever, stage.scene.limiter), 0);
+    await(somebody_waits, stage.scene.limiter, "a call that waits");
+    scene_close(&stage.scene);
+    pthread_join(thread, &result);
+    ck_assert_int_eq((int)(intptr_t)result, WEIR_ECLOSED);
+}
+END_TEST
+
+/* What a list function answers; any thread. */
+struct answer {
+    _Atomic int64_t n;
+    _Atomic int calls;
+};
+
+static int64_t list_by_answer(void *user, struct weir_peer *peers, size_t room)
+{
+    struct answer *answer = user;
+    atomic_fetch_add(&answer->calls, 1);
+    const int64_t n = atomic_load(&answer->n);
+    for (int64_t i = 0; i < n && i < 4; i++)
+        peers[i] = abcd[i];
+    return n > 4 ? (int64_t)room + 1 : n;
+}
+
+struct expected {
+    weir *limiter;
+    int64_t total;
+    uint64_t failures;
+};
+
+static bool has_share(void *user)
+{
+    const struct expected *expected = user;
+    return stats_now(expected->limiter).share_total == expected->total;
+}
+
+static bool has_failed(void *user)
+{
+    const struct expected *expected = user;
+    return peers_now(expected->limiter).failures >= expected->failures;
+}
+
+static weir *open_list(struct answer *answer)
+{
+    struct weir_options options = WEIR_OPTIONS_INIT;
+    struct weir_peers peers = { .size = sizeof peers, .list = list_by_answer, .poll_us = POLL_US };
+    char id[] = "b";
+    weir *limiter;
+    peers.id = id;
+    peers.hold_down_us = 1000;
+    options.peers = &peers;
+    options.user = answer;
+    must_succeed(weir_open(&options, &limiter));
+    id[0] = '?'; /* copied, as the structs on this stack */
+    return limiter;
+}
+
+START_TEST(a_function_of_the_callers_tells_who_is_there)
+{
+    struct answer answer = { .n = 2 };
+    weir *limiter = open_list(&answer);
+    struct expected expected = { .limiter = limiter };
+    must_succeed(weir_await_ready(limiter, 30 * WEIR_SECOND));
+    assert_share(limiter, 1, 2);
+    atomic_store(&answer.n, 4);
+    expected.total = 4;
+    await(has_share, &expected, "a share of 1 in 4");
+    atomic_store(&answer.n, -7);
+    expected.failures = 1;
+    await(has_failed, &expected, "a failure");
+    ck_assert_str_eq(peers_now(limiter).last_error, "peers.list() cannot tell now: -7");
+    atomic_store(&answer.n, 5);
+    expected.failures = peers_now(limiter).failures + 2; /* one may be under way */
+    await(has_failed, &expected, "another failure");
+    ck_assert_str_eq(peers_now(limiter).last_error, "peers.list() says 10001 peers where there is room for 10000");
+    assert_share(limiter, 1, 4);
+    atomic_store(&answer.n, 3);
+    expected.total = 3;
+    await(has_share, &expected, "a share of 1 in 3, a hold-down later");
+    weir_close(limiter);
+    const int calls = atomic_load(&answer.calls);
+    nanosleep(&(struct timespec){ .tv_nsec = 2 * POLL_US * 1000 }, NULL);
+    ck_assert_int_eq(atomic_load(&answer.calls), calls);
+}
+END_TEST
+
+START_TEST(an_open_without_memory_is_refused_and_leaves_nothing_behind) /* or LeakSanitizer knows */
+{
+    struct answer answer = { .n = 2 };
+    for (int by_dns = 0; by_dns < 2; by_dns++) {
+        struct weir_options options = WEIR_OPTIONS_INIT;
+        struct weir_peers peers = { .size = sizeof peers, .id = "127.0.0.1" };
+        peers.dns = by_dns ? "127.0.0.1" : NULL;
+        peers.list = by_dns ? NULL : list_by_answer;
+        options.peers = &peers;
+        options.user = &answer;
+        weir *limiter = NULL;
+        int64_t left = 0;
+        for (int error = WEIR_ENOMEM; error; left++) {
+            mallocs_left = left;
+            error = weir_open(&options, &limiter);
+            mallocs_left = INT64_MAX;
+            ck_assert(error == WEIR_OK || (error == WEIR_ENOMEM && !limiter));
+        }
+        ck_assert_int_gt(left, 3);
+        weir_close(limiter);
+    }
+}
+END_TEST
+
+START_TEST(a_child_of_fork_follows_nothing_and_its_share_stays)
+{
+    struct answer answer = { .n = 2 };
+    weir *limiter = open_list(&answer);
+    must_succeed(weir_await_ready(limiter, 30 * WEIR_SECOND));
+    const pid_t child = fork();
+    ck_assert_int_ge(child, 0);
+    if (child == 0) {
+        struct weir_stats stats = { .size = sizeof stats };
+        struct weir_follow_stats followed = { .size = sizeof followed };
+        alarm(30);
+        bool right = weir_stats_read(limiter, &stats) == WEIR_OK && stats.share_total == 2 &&
+                     weir_follow_read(limiter, WEIR_FOLLOW_PEERS, &followed) == WEIR_OK && followed.answers > 0 &&
+                     weir_await_ready(limiter, 0) == WEIR_OK;
+        const int calls = atomic_load(&answer.calls);
+        weir_close(limiter);
+        right = right && atomic_load(&answer.calls) == calls;
+        _exit(right ? 0 : 1);
+    }
+    int status;
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    struct expected expected = { .limiter = limiter, .total = 4 };
+    atomic_store(&answer.n, 4);
+    await(has_share, &expected, "the parent goes on");
+    weir_close(limiter);
+}
+END_TEST
+
+START_TEST(many_are_opened_forked_and_closed_while_they_are_told)
+{
+    struct answer answer = { .n = 3 };
+    for (int i = 0; i < 20; i++) {
+        weir *limiter = open_list(&answer);
+        const pid_t child = fork();
+        if (child == 0) {
+            alarm(30);
+            weir_close(limiter);
+            _exit(0);
+        }
+        int status;
+        ck_assert_int_eq(waitpid(child, &status, 0), child);
+        ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+        weir_close(limiter);
+    }
+}
+END_TEST
+
+/* ---- Many threads ---- */
+
+enum { TELLERS = 3, TURNS = 400 };
+
+struct crowd {
+    weir *limiter;
+    _Atomic int64_t now_us;
+    _Atomic bool is_over;
+};
+static struct crowd crowd;
+
+static int64_t crowd_now(void)
+{
+    return atomic_fetch_add(&crowd.now_us, 1 + HOLD_US / 10);
+}
+
+static int start_crowd(const struct weir_options *options, struct weir *limiter)
+{
+    (void)options;
+    limiter->follow->now_us = crowd_now;
+    return WEIR_OK;
+}
+
+static void *tell_at_random(void *user)
+{
+    struct chance chance = chance_make((uint64_t)(intptr_t)user);
+    for (int i = 0; i < TURNS; i++) {
+        struct weir_peer peers[4];
+        const size_t n = (size_t)chance_between(&chance, 2, 4);
+        for (size_t k = 0; k < n; k++)
+            peers[k] = (struct weir_peer){ abcd[k].id, chance_between(&chance, 1, 3) };
+        follow_peers(crowd.limiter, peers, n, "b");
+        follow_peers_turn(crowd.limiter);
+        if (chance_one_in(&chance, 10))
+            follow_failed(crowd.limiter, WEIR_FOLLOW_PEERS, "turn %d", i);
+    }
+    return NULL;
+}
+
+/* Decides, and looks at what is there, until the tellers are done. */
+static void *look_on(void *user)
+{
+    struct weir_decision decision;
+    (void)user;
+    for (int i = 0; !atomic_load(&crowd.is_over); i++) {
+        const struct weir_policy policy = { .limit = 100 + i % 2, .period_us = 30 * WEIR_DAY };
+        weir_limit *limit;
+        must_succeed(weir_limit_define(crowd.limiter, "limit", &policy, &limit));
+        must_succeed(weir_try(limit, weir_key_text("key"), 1, &decision));
+        must(decision.limit <= 75, "b has three parts in four at most");
+        struct weir_follow_stats stats = peers_now(crowd.limiter);
+        must(stats.answers <= (uint64_t)TELLERS * TURNS, "answers are counted once");
+        must(stats_now(crowd.limiter).share_total >= 1, "there is a share");
+    }
+    return NULL;
+}
+
+START_TEST(shares_come_into_force_in_the_order_in_which_they_are_told_by_any_thread)
+{
+    struct weir_options options = WEIR_OPTIONS_INIT, read;
+    struct weir_peers peers = { .size = sizeof peers, .list = list_nothing, .id = "b" }, read_peers;
+    struct weir_consul consul;
+    struct weir_backend *memory;
+    pthread_t tellers[TELLERS], looker;
+    options.peers = &peers;
+    peers.hold_down_us = HOLD_US;
+    peers.max_stale_us = 30 * WEIR_DAY;
+    must_succeed(options_read(&options, &read));
+    must_succeed(options_read_followed(&read, &read_peers, &consul));
+    must_succeed(memory_open(&read, &memory));
+    must_succeed(limiter_make(&read, memory, NULL, start_crowd, &crowd.limiter));
+    ck_assert_int_eq(pthread_create(&looker, NULL, look_on, NULL), 0);
+    for (intptr_t i = 0; i < TELLERS; i++)
+        ck_assert_int_eq(pthread_create(&tellers[i], NULL, tell_at_random, (void *)i), 0);
+    for (int i = 0; i < TELLERS; i++)
+        pthread_join(tellers[i], NULL);
+    atomic_store(&crowd.is_over, true);
+    pthread_join(looker, NULL);
+
+    /* What is in force is what the rules say, whoever was last. */
+    struct share chain[PEERS_SHARES];
+    peers_in_force(&crowd.limiter->follow->peers, chain);
+    assert_share(crowd.limiter, chain[0].weight, chain[0].total);
+    const struct weir_follow_stats stats = peers_now(crowd.limiter);
+    ck_assert_uint_eq(stats.answers, TELLERS * TURNS);
+    weir_limit *limit = weir_limit_find(crowd.limiter, "limit");
+    struct weir_policy policy;
+    must_succeed(weir_limit_policy(limit, &policy));
+    ck_assert_int_eq(peeked(limit, "new", 1).limit, share_permits(chain, policy.limit));
+    weir_close(crowd.limiter);
+}
+END_TEST
+
+/* ---- DNS ---- */
+
+/* What the name resolves to; any thread. */
+static struct {
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    const char *addresses[6]; /* in digits, up to the first NULL */
+    int error;
+    bool hangs;
+    int asked;
+} dns = { .mutex = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER };
+
+static int look_up(const char *host, const char *service, const struct addrinfo *hints, struct addrinfo **found)
+{
+    if (hints->ai_flags & AI_NUMERICHOST)
+        return EAI_NONAME; /* a name is none */
+    ck_assert_str_eq(host, "peers.example");
+    pthread_mutex_lock(&dns.mutex);
+    dns.asked++;
+    pthread_cond_broadcast(&dns.changed);
+    while (dns.hangs)
+        pthread_cond_wait(&dns.changed, &dns.mutex);
+    int error = dns.error;
+    struct addrinfo **link = found;
+    *found = NULL;
+    for (int i = 0; !error && dns.addresses[i]; i++, link = &(*link)->ai_next) {
+        const struct addrinfo digits = { .ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV };
+        error = getaddrinfo(dns.addresses[i], service, &digits, link);
+    }
+    pthread_mutex_unlock(&dns.mutex);
+    return error;
+}
+
+static void free_found(struct addrinfo *found)
+{
+    while (found) { /* each was found alone */
+        struct addrinfo *next = found->ai_next;
+        found->ai_next = NULL;
+        freeaddrinfo(found);
+        found = next;
+    }
+}
+
+static void dns_say(int error, bool hangs, const char *const addresses[])
+{
+    pthread_mutex_lock(&dns.mutex);
+    dns.error = error;
+    dns.hangs = hangs;
+    for (int i = 0; i < 6; i++)
+        dns.addresses[i] = NULL;
+    for (int i = 0; addresses && addresses[i]; i++)
+        dns.addresses[i] = addresses[i];
+    pthread_cond_broadcast(&dns.changed);
+    pthread_mutex_unlock(&dns.mutex);
+}
+
+static int start_dns(const struct weir_options *options, struct weir *limiter)
+{
+    return peers_dns_follow_by(options, limiter,
+                               &(struct resolve_target){ .look_up = look_up, .free_found = free_found });
+}
+
+static weir *open_dns(const char *id)
+{
+    struct stage stage;
+    struct weir_backend *memory;
+    weir *limiter;
+    stage_options(&stage);
+    stage.peers = (struct weir_peers){ .size = sizeof stage.peers, .dns = "peers.example", .poll_us = POLL_US };
+    stage.peers.hold_down_us = 1000;
+    stage.peers.id = id;
+    must_succeed(options_read(&stage.options, &stage.read));
+    must_succeed(options_read_followed(&stage.read, &stage.read_peers, &stage.read_consul));
+    must_succeed(memory_open(&stage.read, &memory));
+    must_succeed(limiter_make(&stage.read, memory, NULL, start_dns, &limiter));
+    return limiter;
+}
+
+START_TEST(dns_counts_the_addresses_behind_a_name)
+{
+    static const char *const three[] = { "10.0.0.2", "10.0.0.1", "10.0.0.2", "2001:db8::1", NULL };
+    static const char *const two[] = { "10.0.0.2", "10.0.0.1", NULL };
+    static const char *const others[] = { "10.0.0.3", "10.0.0.4", "10.0.0.5", NULL };
+    dns_say(0, false, three);
+    weir *limiter = open_dns(NULL);
+    must_succeed(weir_await_ready(limiter, 30 * WEIR_SECOND));
+    assert_share(limiter, 1, 3);
+    ck_assert_int_eq(peers_now(limiter).rank, -1);
+    struct expected expected = { .limiter = limiter, .total = 2 };
+    dns_say(0, false, two);
+    await(has_share, &expected, "a share of 1 in 2");
+    weir_close(limiter);
+
+    dns_say(0, false, three);
+    limiter = open_dns("2001:0DB8:0::1"); /* however it is written */
+    must_succeed(weir_await_ready(limiter, 30 * WEIR_SECOND));
+    ck_assert_int_eq(peers_now(limiter).rank, 2);
+    dns_say(0, false, others); /* this one is not among them */
+    expected = (struct expected){ .limiter = limiter, .failures = 1 };
+    await(has_failed, &expected, "a list without this instance");
+    assert_share(limiter, 1, 3);
+    ck_assert_str_eq(peers_now(limiter).last_error, "this instance, 2001:db8::1, is not among the 3 peers");
+    weir_close(limiter);
+}
+END_TEST
+
+START_TEST(dns_that_fails_or_hangs_is_told_of_and_holds_up_nobody)
+{
+    static const char *const two[] = { "10.0.0.2", "10.0.0.1", NULL };
+    dns_say(0, false, two);
+    weir *limiter = open_dns("10.0.0.1");
+    must_succeed(weir_await_ready(limiter, 30 * WEIR_SECOND));
+    struct expected expected = { .limiter = limiter, .failures = 1 };
+    dns_say(EAI_NONAME, false, NULL);
+    await(has_failed, &expected, "a name that is not there");
+    ck_assert_ptr_nonnull(strstr(peers_now(limiter).last_error, "peers.example: the host's name is not resolved: "));
+    dns_say(0, false, NULL); /* a name without an address */
+    expected.failures = peers_now(limiter).failures + 2;
+    await(has_failed, &expected, "a name without an address");
+    dns_say(0, true, two);
+    pthread_mutex_lock(&dns.mutex);
+    const int asked = dns.asked;
+    while (dns.asked == asked)
+        pthread_cond_wait(&dns.changed, &dns.mutex);
+    pthread_mutex_unlock(&dns.mutex);
+    expected.failures = peers_now(limiter).failures + 3;
+    await(has_failed, &expected, "no answer, and again none");
+    ck_assert_str_eq(peers_now(limiter).last_error, "peers.example: no answer in time");
+    assert_share(limiter, 1, 2);
+    pthread_mutex_lock(&dns.mutex);
+    ck_assert_int_eq(dns.asked, asked + 1); /* one that hangs is not asked twice */
+    pthread_mutex_unlock(&dns.mutex);
+    weir_close(limiter); /* while it hangs */
+    dns_say(0, false, NULL);
+}
+END_TEST
+
+START_TEST(a_child_of_fork_closes_while_dns_hangs_in_its_parent)
+{
+    dns_say(0, true, NULL);
+    weir *limiter = open_dns("10.0.0.1");
+    pthread_mutex_lock(&dns.mutex);
+    while (dns.asked == 0)
+        pthread_cond_wait(&dns.changed, &dns.mutex);
+    pthread_mutex_unlock(&dns.mutex);
+    const pid_t child = fork();
+    if (child == 0) {
+        alarm(30);
+        weir_close(limiter);
+        _exit(0);
+    }
+    int status;
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    weir_close(limiter);
+    dns_say(0, false, NULL);
+}
+END_TEST
+
+START_TEST(the_systems_resolver_knows_an_address_in_digits)
+{
+    struct weir_options options = WEIR_OPTIONS_INIT;
+    struct weir_peers peers = { .size = sizeof peers, .dns = "127.0.0.1", .id = "127.0.0.1", .poll_us = POLL_US };
+    weir *limiter;
+    peers.hold_down_us = 1000;
+    options.peers = &peers;
+    must_succeed(weir_open(&options, &limiter));
+    must_succeed(weir_await_ready(limiter, 30 * WEIR_SECOND));
+    assert_share(limiter, 1, 1);
+    ck_assert_int_eq(peers_now(limiter).instances, 1);
+    weir_close(limiter);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("follow");
+    suite_test(suite, nothing_is_admitted_before_the_first_answer_and_a_hold_down_longer, 30);
+    suite_test(suite, a_share_shrinks_at_once_and_grows_after_the_hold_down_and_what_was_used_stays_used, 30);
+    suite_test(suite, answers_are_counted_and_what_says_nothing_leaves_the_share, 30);
+    suite_test(suite, the_log_is_told_once_of_what_fails_and_once_that_it_is_known_again_and_that_once_a_minute, 30);
+    suite_test(suite, what_gets_too_old_gives_way_to_the_floor_and_the_log_says_so, 30);
+    suite_test(suite, a_limit_is_defined_whatever_the_share_is_just_now_and_one_without_arithmetic_is_told_of, 30);
+    suite_test(suite, where_all_count_together_the_share_is_the_fallbacks_and_the_backend_knows_how_many_they_are, 30);
+    suite_test(suite, a_share_that_there_is_no_memory_for_is_rounded_down_instead_and_never_larger_than_it, 30);
+    suite_test(suite, nothing_is_leased_before_it_is_known_how_many_instances_lease, 30);
+    suite_test(suite, a_source_that_cannot_start_ends_those_before_it_and_leaves_the_backend_to_its_owner, 30);
+    suite_test(suite, ready_is_at_once_where_nothing_is_followed, 30);
+    suite_test(suite, ready_is_when_the_first_share_is_in_force, 30);
+    suite_test(suite, policies_that_are_followed_are_waited_for_as_well_and_their_refusals_are_told, 30);
+    suite_test(suite, closing_wakes_who_waits_to_be_ready, 60);
+    suite_test(suite, a_function_of_the_callers_tells_who_is_there, 60);
+    suite_test(suite, an_open_without_memory_is_refused_and_leaves_nothing_behind, 60);
+    suite_test(suite, a_child_of_fork_follows_nothing_and_its_share_stays, 60);
+    suite_test(suite, many_are_opened_forked_and_closed_while_they_are_told, 60);
+    suite_test(suite, shares_come_into_force_in_the_order_in_which_they_are_told_by_any_thread, 60);
+    suite_test(suite, dns_counts_the_addresses_behind_a_name, 60);
+    suite_test(suite, dns_that_fails_or_hangs_is_told_of_and_holds_up_nobody, 60);
+    suite_test(suite, a_child_of_fork_closes_while_dns_hangs_in_its_parent, 60);
+    suite_test(suite, the_systems_resolver_knows_an_address_in_digits, 60);
+    return suite_run(suite);
+}

@@ -1,0 +1,736 @@
+/* test_former.c - a limit whose policy or share changes back and forth hands out nothing twice. */
+#include "support.h"
+
+#include "backends/memory_decide.h"
+#include "core/limiter.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* ---- Policies of one form and several sizes ---- */
+
+enum { GREEDY, INTERVAL, FIXED, SLIDING, LEAKY, INTERVAL_GRID, FIXED_GRID, FORMS };
+static const char *const forms[FORMS] = {
+    [GREEDY] = "token_bucket limit=%d period=%s",
+    [INTERVAL] = "token_bucket limit=%d period=%s refill=interval",
+    [FIXED] = "fixed_window limit=%d period=%s",
+    [SLIDING] = "sliding_window limit=%d period=%s",
+    [LEAKY] = "leaky_bucket limit=%d period=%s",
+    [INTERVAL_GRID] = "token_bucket limit=%d period=%s refill=interval align=epoch",
+    [FIXED_GRID] = "fixed_window limit=%d period=%s align=epoch",
+};
+
+static weir_limit *define(struct scene *scene, const char *name, int form, int permits, const char *period)
+{
+    char text[128];
+    snprintf(text, sizeof text, forms[form], permits, period);
+    return scene_define_text(scene, name, text);
+}
+
+static int64_t remaining(weir_limit *limit)
+{
+    return peeked(limit, "key", 1).remaining;
+}
+
+/* A limit of 100 of which a key has used all, lowered to 50, and met there. */
+static weir_limit *lowered(struct scene *scene, int form, const char *period)
+{
+    weir_limit *limit = define(scene, "limit", form, 100, period);
+    must(taken(limit, "key", 100).allowed, "a fresh key has all its permits");
+    define(scene, "limit", form, 50, period);
+    must(!taken(limit, "key", 1).allowed && peeked(limit, "key", 1).limit == 50, "it holds less, and that is used");
+    return limit;
+}
+
+/* ---- Looking inside ---- */
+
+static struct weir_backend_request request_of(struct scene *scene, weir_limit *limit, int64_t cost)
+{
+    return (struct weir_backend_request){
+        .limit = limit,
+        .key = weir_key_text("key"),
+        .hash = siphash13(&limit->secret, "key", 3),
+        .cost = cost,
+        .now_us = scene->now_us,
+        .plan_version = plan_cell_version(&limit->plan),
+        .cold_since_us = -1,
+        .limit_id = limit->id,
+        .verb = WEIR_TAKE,
+    };
+}
+
+static struct weir_decision decided(struct scene *scene, const struct weir_backend_request *request)
+{
+    struct weir_backend *backend = scene->limiter->backend;
+    struct weir_decision decision;
+    must_succeed(backend->ops->decide(backend, request, 1, false, INT64_MAX, &decision));
+    return decision;
+}
+
+/* Whether the key has an entry, and whether that has a former state: then it is nobody's current one. */
+static bool is_there(struct scene *scene, weir_limit *limit, bool *has_former)
+{
+    const struct weir_backend_request request = request_of(scene, limit, 1);
+    const struct table *table = &((struct memory *)scene->limiter->backend)->table;
+    struct shard *shard = table_shard(table, request.hash);
+    lock_take(&shard->mutex);
+    const struct entry *entry = shard_find(shard, &request);
+    *has_former = entry && rule_former(entry->rule);
+    const bool is_current = entry && rule_is_current(entry->rule, &request);
+    lock_give(&shard->mutex);
+    must(!*has_former || !is_current, "an entry with a former state is never current");
+    return entry != NULL;
+}
+
+static bool has_former(struct scene *scene, weir_limit *limit)
+{
+    bool it_has;
+    return is_there(scene, limit, &it_has) && it_has;
+}
+
+static struct weir_stats stats_of(struct scene *scene)
+{
+    struct weir_stats stats = { .size = sizeof stats };
+    must_succeed(weir_stats_read(scene->limiter, &stats));
+    return stats;
+}
+
+/* ---- Back and forth ---- */
+
+/* Take all there is, one permit at a time; each must be there under the larger policy that is in force all the time. */
+static int64_t take_all_metered(weir_limit *limit, weir_limit *meter)
+{
+    int64_t admitted = 0;
+    for (; taken(limit, "key", 1).allowed; admitted++)
+        must(taken(meter, "key", 1).allowed, "the larger policy alone would not have admitted this");
+    return admitted;
+}
+
+static const int64_t flip_every_us[] = { 1000, 7000, 100000, 333333, WEIR_SECOND, 1500000, 2500000 };
+enum { FLIPS = 1000, RATES = sizeof flip_every_us / sizeof flip_every_us[0], ASKS = 20 };
+
+START_TEST(a_thousand_flips_admit_nothing_that_the_larger_policy_alone_would_not)
+{
+    for (int form = 0; form < FORMS; form++) {
+        for (int rate = 0; rate < RATES; rate++) {
+            struct scene scene;
+            int64_t admitted = 0;
+            scene_open(&scene, NULL);
+            weir_limit *meter = define(&scene, "meter", form, 100, "1s"), *limit = NULL;
+            for (int flip = 0; flip < FLIPS; flip++) {
+                limit = define(&scene, "limit", form, flip % 2 ? 50 : 100, "1s");
+                for (int i = 0; i < ASKS; i++) {
+                    admitted += take_all_metered(limit, meter);
+                    scene.now_us += flip_every_us[rate] / ASKS;
+                }
+            }
+            /* Each flip rounds up what is used, or opens a window anew: slow ones leave something to be admitted. */
+            must(admitted >= (flip_every_us[rate] > WEIR_SECOND ? 20 * FLIPS : 100), "it goes on admitting");
+            scene_close(&scene);
+        }
+    }
+}
+END_TEST
+
+START_TEST(windows_end_however_fast_a_limit_flips)
+{
+    for (int form = 0; form < FORMS; form++) {
+        struct scene scene;
+        int64_t admitted = 0;
+        scene_open(&scene, NULL);
+        for (int flip = 0; flip < 1000; flip++, scene.now_us += 160000) {
+            weir_limit *limit = define(&scene, "limit", form, flip % 2 ? 50 : 100, "1s");
+            while (taken(limit, "key", 1).allowed)
+                admitted++;
+        }
+        must(admitted >= 160 * 50, "the smaller policy alone would have admitted more");
+        scene_close(&scene);
+    }
+}
+END_TEST
+
+START_TEST(three_policies_in_turn_admit_nothing_that_the_largest_alone_would_not)
+{
+    static const int permits[] = { 100, 60, 17 };
+    for (int form = 0; form < FORMS; form++) {
+        for (uint64_t number = 0; number < 20; number++) {
+            struct scene scene;
+            struct chance chance = chance_make(number);
+            scene_open(&scene, NULL);
+            weir_limit *meter = define(&scene, "meter", form, 100, "1s");
+            for (int flip = 0; flip < 300; flip++) {
+                const int which = number % 2 ? flip % 3 : (int)chance_between(&chance, 0, 2);
+                weir_limit *limit = define(&scene, "limit", form, permits[which], "1s");
+                for (int64_t i = chance_between(&chance, 0, 5); i > 0; i--) {
+                    take_all_metered(limit, meter);
+                    scene.now_us += chance_magnitude(&chance, 400000);
+                }
+            }
+            scene_close(&scene);
+        }
+    }
+}
+END_TEST
+
+/* The most that a policy admits in any window of so many milliseconds. */
+static int64_t most_in(int form, int64_t limit, int64_t window_ms)
+{
+    const int64_t begun = (window_ms + 999) / 1000;
+    switch (form) {
+    case GREEDY:
+    case LEAKY: return limit + limit * window_ms / 1000;
+    case SLIDING: return limit * begun;
+    default: return limit * (begun + 1);
+    }
+}
+
+enum { MOST_MS = 40000 };
+
+/* Permits admitted in each millisecond while the limit goes back and forth between two forms. */
+static void admit(int larger, int smaller, int flip_ms, int *admitted)
+{
+    struct scene scene;
+    scene_open(&scene, NULL);
+    scene.now_us = scene.now_us / WEIR_SECOND * WEIR_SECOND + 700000; /* not on the grid */
+    weir_limit *limit = NULL;
+    for (int ms = 0; ms < MOST_MS; ms++) {
+        if (ms % flip_ms == 0)
+            limit = define(&scene, "limit", ms / flip_ms % 2 ? smaller : larger, ms / flip_ms % 2 ? 50 : 100, "1s");
+        admitted[ms] = 0;
+        while (taken(limit, "key", 1).allowed)
+            admitted[ms]++;
+        scene.now_us += 1000;
+    }
+    scene_close(&scene);
+}
+
+/* Where the forms differ the smaller one may admit while the former state, which denies nothing, is full: that much
+ * more, and no burst a flip. */
+START_TEST(flips_between_algorithms_admit_in_no_window_more_than_the_two_policies_together)
+{
+    static const int windows_ms[] = { 1, 10, 100, 500, 1000, 2000, 5000, 20000 }, flips_ms[] = { 1, 40, 333, 1500 };
+    static int admitted[MOST_MS];
+    for (int larger = 0; larger < FORMS; larger++) {
+        for (int smaller = 0; smaller < FORMS; smaller++) {
+            for (size_t f = 0; f < sizeof flips_ms / sizeof flips_ms[0]; f++) {
+                admit(larger, smaller, flips_ms[f], admitted);
+                for (size_t w = 0; w < sizeof windows_ms / sizeof windows_ms[0]; w++) {
+                    int64_t most = most_in(larger, 100, windows_ms[w]), in_window = 0;
+                    most += larger == smaller ? 0 : most_in(smaller, 50, windows_ms[w]);
+                    for (int ms = 0; ms < MOST_MS; ms++) {
+                        in_window += admitted[ms] - (ms >= windows_ms[w] ? admitted[ms - windows_ms[w]] : 0);
+                        if (in_window > most)
+                            ck_abort_msg("%s, %s, %d ms each: %" PRId64 " permits in %d ms, not %" PRId64,
+                                         forms[larger], forms[smaller], flips_ms[f], in_window, windows_ms[w], most);
+                    }
+                }
+            }
+        }
+    }
+}
+END_TEST
+
+START_TEST(going_back_gives_no_fresh_burst)
+{
+    for (int form = 0; form < FORMS; form++) {
+        struct scene scene;
+        scene_open(&scene, NULL);
+        weir_limit *limit = lowered(&scene, form, "1h");
+        ck_assert(has_former(&scene, limit));
+        for (int i = 0; i < 10; i++) {
+            define(&scene, "limit", form, 100, "1h");
+            ck_assert_int_eq(remaining(limit), 0);
+            ck_assert(!taken(limit, "key", 1).allowed);
+            ck_assert(!has_former(&scene, limit));
+            define(&scene, "limit", form, 50, "1h");
+            ck_assert_int_eq(remaining(limit), 0);
+            ck_assert(!taken(limit, "key", 1).allowed);
+            ck_assert(has_former(&scene, limit));
+        }
+        define(&scene, "limit", form, 107, "1h");
+        ck_assert_int_eq(remaining(limit), 7);
+        scene_close(&scene);
+    }
+}
+END_TEST
+
+START_TEST(what_fits_into_the_new_policy_leaves_no_former_state)
+{
+    for (int form = 0; form < FORMS; form++) {
+        struct scene scene;
+        scene_open(&scene, NULL);
+        weir_limit *limit = define(&scene, "limit", form, 100, "1h");
+        ck_assert(taken(limit, "key", 50).allowed);
+        define(&scene, "limit", form, 51, "1h");
+        ck_assert(taken(limit, "key", 1).allowed);
+        ck_assert(!has_former(&scene, limit));
+        define(&scene, "limit", form, 50, "1h");
+        ck_assert(!taken(limit, "key", 1).allowed);
+        ck_assert(has_former(&scene, limit));
+        scene_close(&scene);
+    }
+}
+END_TEST
+
+START_TEST(of_two_uses_that_are_equal_the_former_one_stays_the_former)
+{
+    struct scene scene;
+    scene_open(&scene, NULL);
+    weir_limit *limit = scene_define_text(&scene, "limit", "token_bucket limit=100 period=1h");
+    ck_assert(taken(limit, "key", 100).allowed);
+    scene_define_text(&scene, "limit", "fixed_window limit=50 period=1d");
+    ck_assert(!taken(limit, "key", 1).allowed);
+    scene.now_us += WEIR_HOUR / 2; /* 50 are in use in either */
+    scene_define_text(&scene, "limit", "fixed_window limit=20 period=1d");
+    ck_assert(!taken(limit, "key", 1).allowed);
+    scene.now_us += WEIR_HOUR / 2; /* and none any more in the first */
+    scene_define_text(&scene, "limit", "fixed_window limit=100 period=1d");
+    ck_assert_int_eq(remaining(limit), 80);
+    scene_close(&scene);
+}
+END_TEST
+
+/* ---- It denies nothing ---- */
+
+/* Beside another key, whose permits are all taken at the moment of the change, every field is the same ever after. */
+START_TEST(a_lowered_limit_decides_as_if_the_key_had_used_just_what_it_can_hold)
+{
+    for (int form = 0; form < FORMS; form++) {
+        struct scene scene;
+        scene_open(&scene, NULL);
+        struct chance chance = chance_make((uint64_t)form);
+        weir_limit *limit = define(&scene, "limit", form, 1000, "1m");
+        ck_assert(taken(limit, "busy", 1000).allowed);
+        define(&scene, "limit", form, 10, "1m");
+        ck_assert(taken(limit, "other", 10).allowed);
+        int64_t admitted = 0;
+        for (int i = 0; i < 2000; i++) {
+            const int64_t cost = chance_between(&chance, 1, 3);
+            const struct weir_decision busy = taken(limit, "busy", cost), other = taken(limit, "other", cost);
+            assert_decision_is(&busy, &other, forms[form]);
+            admitted += busy.allowed;
+            scene.now_us += busy.allowed ? chance_between(&chance, 0, WEIR_SECOND) : busy.retry_after_us;
+        }
+        ck_assert_int_gt(admitted, 500);
+        scene_close(&scene);
+    }
+}
+END_TEST
+
+START_TEST(a_former_state_in_which_nothing_is_used_any_more_is_forgotten)
+{
+    for (int form = 0; form < FORMS; form++) {
+        struct scene scene;
+        scene_open(&scene, NULL);
+        weir_limit *limit = lowered(&scene, form, "1s");
+        ck_assert(has_former(&scene, limit));
+        scene.now_us += 2 * WEIR_SECOND;
+        ck_assert(taken(limit, "key", 1).allowed); /* finds it so */
+        ck_assert(taken(limit, "key", 1).allowed); /* and has it put away */
+        ck_assert(!has_former(&scene, limit));
+        ck_assert_int_eq(remaining(limit), 48);
+        define(&scene, "limit", form, 100, "1s");
+        ck_assert_int_eq(remaining(limit), 98);
+        scene_close(&scene);
+    }
+}
+END_TEST
+
+/* ---- The other verbs ---- */
+
+START_TEST(a_reset_forgets_both_states)
+{
+    for (int form = 0; form < FORMS; form++) {
+        struct scene scene;
+        scene_open(&scene, NULL);
+        weir_limit *limit = lowered(&scene, form, "1h");
+        must_succeed(weir_reset(limit, weir_key_text("key")));
+        ck_assert_int_eq(stats_of(&scene).keys, 0);
+        ck_assert_int_eq(remaining(limit), 50);
+        define(&scene, "limit", form, 100, "1h");
+        ck_assert_int_eq(remaining(limit), 100);
+        scene_close(&scene);
+    }
+}
+END_TEST
+
+START_TEST(a_refund_leaves_the_former_state_alone)
+{
+    for (int form = 0; form < FORMS; form++) {
+        struct scene scene;
+        scene_open(&scene, NULL);
+        weir_limit *limit = lowered(&scene, form, "1h");
+        must_succeed(weir_refund(limit, weir_key_text("key"), 20));
+        ck_assert_int_eq(remaining(limit), 20);
+        must_succeed(weir_refund(limit, weir_key_text("key"), 1000));
+        ck_assert_int_eq(remaining(limit), 50);
+        ck_assert_int_eq(peeked(limit, "key", 1).reset_after_us, 0);
+        ck_assert(has_former(&scene, limit)); /* as good as new, and still there */
+        define(&scene, "limit", form, 100, "1h");
+        ck_assert(!taken(limit, "key", 1).allowed);
+
+        define(&scene, "limit", form, 50, "1h");
+        ck_assert(!taken(limit, "key", 1).allowed);
+        must_succeed(weir_refund(limit, weir_key_text("key"), 50));
+        ck_assert(has_former(&scene, limit));
+        scene.now_us += 3 * WEIR_HOUR;
+        must_succeed(weir_refund(limit, weir_key_text("key"), 1)); /* finds nothing in either */
+        ck_assert_int_eq(stats_of(&scene).keys, 0);
+        scene_close(&scene);
+    }
+}
+END_TEST
+
+START_TEST(a_denial_and_a_peek_charge_nothing_to_the_former_state)
+{
+    for (int form = 0; form < FORMS; form++) {
+        struct scene scene;
+        scene_open(&scene, NULL);
+        weir_limit *limit = define(&scene, "limit", form, 100, "1h");
+        ck_assert(taken(limit, "key", 70).allowed);
+        define(&scene, "limit", form, 50, "1h");
+        for (int i = 0; i < 20; i++) {
+            ck_assert(!taken(limit, "key", 1 + i % 60).allowed);
+            ck_assert(!peeked(limit, "key", 1).allowed);
+        }
+        ck_assert(has_former(&scene, limit));
+        define(&scene, "limit", form, 100, "1h");
+        ck_assert_int_eq(remaining(limit), 30);
+        scene_close(&scene);
+    }
+}
+END_TEST
+
+START_TEST(permits_charged_ahead_of_use_are_charged_to_the_former_state_too)
+{
+    for (int cost = 0; cost <= 5; cost += 5) {
+        struct scene scene;
+        scene_open(&scene, NULL);
+        weir_limit *limit = lowered(&scene, GREEDY, "1h");
+        scene.now_us += WEIR_HOUR / 5; /* 10 permits of the smaller one's, 20 of the larger one's */
+        struct weir_backend_request request = request_of(&scene, limit, cost);
+        request.ahead = 100;
+        request.spread = 1;
+        const struct weir_decision decision = decided(&scene, &request);
+        ck_assert(decision.allowed);
+        ck_assert_int_eq(decision.ahead, 10 - cost);
+        define(&scene, "limit", GREEDY, 100, "1h");
+        ck_assert_int_eq(remaining(limit), 10);
+        scene_close(&scene);
+    }
+}
+END_TEST
+
+START_TEST(all_or_nothing_charges_both_states_or_neither)
+{
+    for (int form = 0; form < FORMS; form++) {
+        struct scene scene;
+        struct weir_decision decision;
+        scene_open(&scene, NULL);
+        weir_limit *gate = scene_define_text(&scene, "gate", "fixed_window limit=5 period=30d");
+        weir_limit *limit = define(&scene, "limit", form, 100, "1h");
+        ck_assert(taken(limit, "key", 60).allowed);
+        define(&scene, "limit", form, 50, "1h");
+        must_succeed(weir_refund(limit, weir_key_text("key"), 10));
+        ck_assert(has_former(&scene, limit) && remaining(limit) == 10);
+        for (int i = 0; i < 3; i++) {
+            const struct weir_request requests[] = {
+                { limit, weir_key_text("key"), 3, 0 },
+                { gate, weir_key_text("key"), 4, 0 },
+            };
+            must_succeed(weir_try_all(scene.limiter, requests, 2, &decision));
+            ck_assert_int_eq(decision.allowed, i == 0);
+            ck_assert_int_eq(remaining(limit), 7);
+        }
+        define(&scene, "limit", form, 100, "1h");
+        ck_assert_int_eq(remaining(limit), 37);
+        scene_close(&scene);
+    }
+}
+END_TEST
+
+START_TEST(what_a_stand_in_owes_is_told_by_the_state_alone_and_once_paid_both_are_forgotten)
+{
+    struct scene scene;
+    scene_open(&scene, NULL);
+    weir_limit *limit = define(&scene, "limit", GREEDY, 100, "1h");
+    struct weir_backend *memory = scene.limiter->backend;
+    struct weir_backend_request request = request_of(&scene, limit, 100);
+    request.cold_since_us = scene.now_us - WEIR_HOUR; /* what is cold has drained by now */
+    ck_assert(decided(&scene, &request).allowed);
+    define(&scene, "limit", GREEDY, 50, "1h");
+    request.plan_version = plan_cell_version(&limit->plan);
+    ck_assert(!decided(&scene, &request).allowed);
+    ck_assert(has_former(&scene, limit));
+    ck_assert_int_eq(memory->ops->debt(memory, &request), 50);
+    ck_assert_int_eq(memory->ops->pay(memory, &request, 20), 30);
+    ck_assert(has_former(&scene, limit));
+    ck_assert_int_eq(memory->ops->debt(memory, &request), 30);
+    ck_assert_int_eq(memory->ops->pay(memory, &request, 30), 0);
+    ck_assert_int_eq(stats_of(&scene).keys, 0);
+    scene_close(&scene);
+}
+END_TEST
+
+/* ---- Room ---- */
+
+START_TEST(a_key_is_not_dropped_before_its_former_state_is_as_good_as_new)
+{
+    struct weir_options options = WEIR_OPTIONS_INIT;
+    options.max_keys = 1;
+    struct scene scene;
+    scene_open(&scene, &options);
+    weir_limit *limit = scene_define_text(&scene, "limit", "token_bucket limit=1000 period=1h");
+    ck_assert(taken(limit, "key", 1000).allowed);
+    scene_define_text(&scene, "limit", "token_bucket limit=10 period=1s");
+    ck_assert(!taken(limit, "key", 1).allowed);
+    scene.now_us += WEIR_MINUTE;
+    ck_assert_int_eq(peeked(limit, "key", 1).reset_after_us, 0);
+
+    struct weir_decision other = taken(limit, "other", 1);
+    ck_assert(!other.allowed && other.source == WEIR_BY_FULL);
+    ck_assert_int_eq(other.retry_after_us, 59 * WEIR_MINUTE);
+    for (int i = 0; i < 1000; i++) { /* the sweep looks at it as well */
+        must(!taken(limit, "other", 1).allowed, "there is room for one key");
+        must(taken(limit, "key", 1).allowed, "which has ten permits a second");
+        scene.now_us += WEIR_SECOND;
+    }
+    ck_assert(has_former(&scene, limit));
+    scene_define_text(&scene, "limit", "token_bucket limit=1000 period=1h");
+    ck_assert(!taken(limit, "key", 1).allowed);
+    scene_define_text(&scene, "limit", "token_bucket limit=10 period=1s");
+    ck_assert(!taken(limit, "key", 1).allowed);
+
+    scene.now_us += WEIR_HOUR - WEIR_SECOND - 1; /* it was full a second ago */
+    ck_assert_int_eq(taken(limit, "other", 1).source, WEIR_BY_FULL);
+    scene.now_us += 1;
+    ck_assert(taken(limit, "other", 1).allowed);
+    ck_assert_uint_eq(stats_of(&scene).evictions, 1);
+    scene_close(&scene);
+}
+END_TEST
+
+START_TEST(idle_keys_with_a_former_state_are_collected_when_both_are_as_good_as_new)
+{
+    enum { KEYS = 2000 };
+    struct scene scene;
+    scene_open(&scene, NULL);
+    weir_limit *limit = scene_define_text(&scene, "limit", "sliding_window limit=100 period=1m");
+    for (int64_t i = 0; i < KEYS; i++) {
+        struct weir_decision decision;
+        must_succeed(weir_try(limit, weir_key(&i, sizeof i), 100, &decision));
+    }
+    scene_define_text(&scene, "limit", "fixed_window limit=50 period=1s");
+    for (int64_t i = 0; i < KEYS; i++) {
+        struct weir_decision decision;
+        must_succeed(weir_try(limit, weir_key(&i, sizeof i), 1, &decision));
+        must(!decision.allowed, "all is used");
+    }
+    for (int wave = 0; wave < 2; wave++) { /* others come: after half a minute, and after two */
+        scene.now_us += wave ? 90 * WEIR_SECOND : 30 * WEIR_SECOND;
+        for (int64_t i = 0; i < 2 * KEYS; i++) {
+            const int64_t key = (wave + 1) * INT64_C(1000000) + i;
+            struct weir_decision decision;
+            must_succeed(weir_try(limit, weir_key(&key, sizeof key), 1, &decision));
+        }
+        if (wave == 0)
+            ck_assert_uint_eq(stats_of(&scene).evictions, 0);
+    }
+    ck_assert_uint_ge(stats_of(&scene).evictions, KEYS);
+    scene_close(&scene);
+}
+END_TEST
+
+START_TEST(keys_that_share_a_state_for_want_of_room_have_a_former_one_too)
+{
+    for (int form = 0; form < FORMS; form++) {
+        struct weir_options options = WEIR_OPTIONS_INIT;
+        options.max_keys = 1;
+        options.on_full = WEIR_FULL_SHARE;
+        struct scene scene;
+        scene_open(&scene, &options);
+        weir_limit *limit = define(&scene, "limit", form, 100, "1h");
+        ck_assert(taken(limit, "inside", 1).allowed);
+        ck_assert(taken(limit, "a", 100).allowed);
+        for (int i = 0; i < 6; i++) {
+            define(&scene, "limit", form, i % 2 ? 100 : 50, "1h");
+            struct weir_decision decision;
+            const struct weir_request requests[] = {
+                /* both in the one state, which moves when it is met */
+                { limit, weir_key_text("b"), 1, 0 },
+                { limit, weir_key_text("c"), 1, 0 },
+            };
+            must_succeed(weir_try_all(scene.limiter, requests, 2, &decision));
+            ck_assert(!decision.allowed);
+            decision = taken(limit, "d", 1);
+            ck_assert(!decision.allowed && decision.source == WEIR_BY_FULL);
+        }
+        scene_close(&scene);
+    }
+}
+END_TEST
+
+/* ---- Shares, and late threads ---- */
+
+START_TEST(a_share_that_shrinks_and_grows_again_mints_nothing)
+{
+    static const struct share half = { .weight = 1, .total = 2, .rank = 1, .count = 2, .weights = NULL };
+    static const struct share third = { .weight = 1, .total = 3, .rank = 2, .count = 3, .weights = NULL };
+    const struct share *const shares[] = { &share_whole, &half, &third, &half };
+    for (int form = 0; form < FORMS; form++) {
+        for (int permits = 1; permits <= 101; permits += 50) { /* of 1 a window's share is nothing at all */
+            struct scene scene, metered;
+            scene_open(&scene, NULL);
+            scene_open(&metered, NULL);
+            weir_limit *limit = define(&scene, "limit", form, permits, "1m");
+            weir_limit *meter = define(&metered, "limit", form, permits, "1m");
+            int64_t admitted = 0;
+            for (int i = 0; i < FLIPS; i++) {
+                must_succeed(limiter_set_share(scene.limiter, shares[i % 4]));
+                admitted += take_all_metered(limit, meter);
+                scene.now_us += 77777 * (i % 7);
+                metered.now_us = scene.now_us;
+            }
+            ck_assert_int_ge(admitted, permits);
+            scene_close(&metered);
+            scene_close(&scene);
+        }
+    }
+}
+END_TEST
+
+START_TEST(a_thread_with_an_older_plan_leaves_both_states_under_the_newer)
+{
+    struct scene scene;
+    scene_open(&scene, NULL);
+    weir_limit *limit = define(&scene, "limit", GREEDY, 100, "1h");
+    ck_assert(taken(limit, "key", 100).allowed);
+    /* What a thread has seen of the limit, and has not acted upon yet. */
+    struct weir_limit *seen = malloc(sizeof *seen);
+    ck_assert_ptr_nonnull(seen);
+    memcpy(seen, limit, sizeof *seen);
+    struct weir_backend_request late = request_of(&scene, seen, 10);
+
+    define(&scene, "limit", GREEDY, 50, "1h");
+    ck_assert(!taken(limit, "key", 1).allowed);
+    struct weir_decision decision = decided(&scene, &late);
+    ck_assert(!decision.allowed && decision.limit == 50 && decision.remaining == 0);
+    ck_assert(has_former(&scene, limit));
+
+    scene.now_us += WEIR_HOUR / 5; /* 10 permits of the smaller one's, 20 of the larger one's */
+    late.now_us = scene.now_us;
+    late.verb = WEIR_PEEK;
+    decision = decided(&scene, &late);
+    ck_assert(decision.allowed && decision.limit == 50 && decision.remaining == 10);
+    late.verb = WEIR_TAKE;
+    decision = decided(&scene, &late);
+    ck_assert(decision.allowed && decision.limit == 50 && decision.remaining == 0);
+    ck_assert(has_former(&scene, limit));
+    ck_assert_int_eq(remaining(limit), 0);
+    define(&scene, "limit", GREEDY, 100, "1h");
+    ck_assert_int_eq(remaining(limit), 10);
+    free(seen);
+    scene_close(&scene);
+}
+END_TEST
+
+/* The limit's plan as it is seen by so many calls to come. */
+static struct {
+    int calls;
+    struct weir_plan plan;
+    uint64_t version;
+} stale;
+
+uint64_t __real_weir_request_plan(const struct weir_backend_request *request, struct weir_plan *out);
+uint64_t __wrap_weir_request_plan(const struct weir_backend_request *request, struct weir_plan *out);
+uint64_t __wrap_weir_request_plan(const struct weir_backend_request *request, struct weir_plan *out)
+{
+    if (stale.calls == 0)
+        return __real_weir_request_plan(request, out);
+    stale.calls--;
+    *out = stale.plan;
+    return stale.version;
+}
+
+/* Of two keys that share a state for want of room the first request is met before the limit is lowered, the second
+ * after it: the state moves in between. */
+START_TEST(a_shared_state_that_moves_between_two_requests_of_one_step_is_found_again)
+{
+    for (int form = 0; form < FORMS; form++) {
+        struct weir_options options = WEIR_OPTIONS_INIT;
+        options.max_keys = 1;
+        options.on_full = WEIR_FULL_SHARE;
+        struct scene scene;
+        scene_open(&scene, &options);
+        weir_limit *limit = define(&scene, "limit", form, 100, "1h");
+        ck_assert(taken(limit, "inside", 1).allowed);
+        ck_assert(taken(limit, "a", 60).allowed);
+        struct weir_backend_request requests[] = { request_of(&scene, limit, 1), request_of(&scene, limit, 1) };
+        stale.version = plan_cell_read(&limit->plan, &stale.plan);
+        define(&scene, "limit", form, 50, "1h");
+        requests[1].key = weir_key_text("yek");
+        requests[1].plan_version = plan_cell_version(&limit->plan);
+
+        struct weir_backend *backend = scene.limiter->backend;
+        struct weir_decision decisions[2];
+        stale.calls = 6; /* it is begun three times: one and then the other finds no room */
+        must_succeed(backend->ops->decide(backend, requests, 2, true, INT64_MAX, decisions));
+        for (int i = 0; i < 2; i++)
+            ck_assert(!decisions[i].allowed && decisions[i].limit == 50);
+        define(&scene, "limit", form, 100, "1h");
+        ck_assert_int_eq(taken(limit, "b", 40).remaining, 0);
+        ck_assert_int_eq(stale.calls, 0);
+        scene_close(&scene);
+    }
+}
+END_TEST
+
+START_TEST(a_clock_that_steps_back_moves_neither_state)
+{
+    for (int form = 0; form < FORMS; form++) {
+        struct scene scene;
+        scene_open(&scene, NULL);
+        weir_limit *limit = lowered(&scene, form, "1h");
+        scene.now_us -= WEIR_SECOND; /* within the slack: held */
+        define(&scene, "limit", form, 100, "1h");
+        ck_assert(!taken(limit, "key", 1).allowed);
+        scene.now_us -= WEIR_DAY; /* beyond it: what was used stays used */
+        define(&scene, "limit", form, 50, "1h");
+        ck_assert(!taken(limit, "key", 1).allowed);
+        scene.now_us -= WEIR_DAY;
+        define(&scene, "limit", form, 100, "1h");
+        ck_assert_int_eq(remaining(limit), 0);
+        ck_assert(!taken(limit, "key", 1).allowed);
+        scene_close(&scene);
+    }
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("former");
+    suite_test(suite, a_thousand_flips_admit_nothing_that_the_larger_policy_alone_would_not, 60);
+    suite_test(suite, windows_end_however_fast_a_limit_flips, 60);
+    suite_test(suite, three_policies_in_turn_admit_nothing_that_the_largest_alone_would_not, 60);
+    suite_test(suite, flips_between_algorithms_admit_in_no_window_more_than_the_two_policies_together, 120);
+    suite_test(suite, going_back_gives_no_fresh_burst, 30);
+    suite_test(suite, what_fits_into_the_new_policy_leaves_no_former_state, 30);
+    suite_test(suite, of_two_uses_that_are_equal_the_former_one_stays_the_former, 30);
+    suite_test(suite, a_lowered_limit_decides_as_if_the_key_had_used_just_what_it_can_hold, 30);
+    suite_test(suite, a_former_state_in_which_nothing_is_used_any_more_is_forgotten, 30);
+    suite_test(suite, a_reset_forgets_both_states, 30);
+    suite_test(suite, a_refund_leaves_the_former_state_alone, 30);
+    suite_test(suite, a_denial_and_a_peek_charge_nothing_to_the_former_state, 30);
+    suite_test(suite, permits_charged_ahead_of_use_are_charged_to_the_former_state_too, 30);
+    suite_test(suite, all_or_nothing_charges_both_states_or_neither, 30);
+    suite_test(suite, what_a_stand_in_owes_is_told_by_the_state_alone_and_once_paid_both_are_forgotten, 30);
+    suite_test(suite, a_key_is_not_dropped_before_its_former_state_is_as_good_as_new, 30);
+    suite_test(suite, idle_keys_with_a_former_state_are_collected_when_both_are_as_good_as_new, 30);
+    suite_test(suite, keys_that_share_a_state_for_want_of_room_have_a_former_one_too, 30);
+    suite_test(suite, a_share_that_shrinks_and_grows_again_mints_nothing, 60);
+    suite_test(suite, a_thread_with_an_older_plan_leaves_both_states_under_the_newer, 30);
+    suite_test(suite, a_shared_state_that_moves_between_two_requests_of_one_step_is_found_again, 30);
+    suite_test(suite, a_clock_that_steps_back_moves_neither_state, 30);
+    return suite_run(suite);
+}

@@ -1,0 +1,393 @@
+/* test_open_follow.c - options of what is followed: what is refused and how it says so, and what the defaults are. */
+#include "support.h"
+
+#include "core/limiter.h"
+
+#include <stdio.h>
+
+static int64_t list_one(void *user, struct weir_peer *peers, size_t room)
+{
+    (void)user, (void)room;
+    peers[0] = (struct weir_peer){ "me", 1 };
+    return 1;
+}
+
+struct asked {
+    struct weir_options options;
+    struct weir_peers peers;
+    struct weir_consul consul;
+};
+
+/* By a function of the caller's, by DNS, or by Consul: good as they are. */
+static void ask_list(struct asked *asked)
+{
+    *asked = (struct asked){ .options = WEIR_OPTIONS_INIT, .peers.size = sizeof asked->peers };
+    asked->options.peers = &asked->peers;
+    asked->peers.list = list_one;
+    asked->peers.id = "me";
+}
+
+static void ask_dns(struct asked *asked)
+{
+    ask_list(asked);
+    asked->peers.list = NULL;
+    asked->peers.id = NULL;
+    asked->peers.dns = "peers.example";
+}
+
+static void ask_service(struct asked *asked)
+{
+    ask_list(asked);
+    asked->peers.list = NULL;
+    asked->peers.service = "web";
+    asked->consul.size = sizeof asked->consul;
+    asked->options.consul = &asked->consul;
+}
+
+static int check(struct asked *asked, struct asked *read)
+{
+    int error = options_read(&asked->options, &read->options);
+    return error ? error : options_read_followed(&read->options, &read->peers, &read->consul);
+}
+
+/* The sentence, and that weir_open() says the same. */
+static void assert_refused(struct asked *asked, const char *says)
+{
+    struct asked read;
+    struct scene scene;
+    scene_init(&scene, &asked->options);
+    scene.log_allowed = true;
+    ck_assert_msg(check(asked, &read) == WEIR_EINVAL, "%s", says);
+    ck_assert_str_eq(scene.last_line, says);
+    ck_assert_int_eq(weir_open(&asked->options, &scene.limiter), WEIR_EINVAL);
+    ck_assert_ptr_null(scene.limiter);
+    ck_assert_int_eq(scene.log_lines, 2);
+    ck_assert_str_eq(scene.last_line, says);
+}
+
+static void assert_taken(struct asked *asked)
+{
+    struct asked read;
+    struct scene scene;
+    scene_init(&scene, &asked->options);
+    must_succeed(check(asked, &read));
+}
+
+/* ---- Who the peers are ---- */
+
+START_TEST(exactly_one_source_of_peers_is_to_be_set)
+{
+    static const char one_of[] = "exactly one of peers.service, peers.dns and peers.list must be set";
+    struct asked asked;
+    ask_list(&asked);
+    asked.peers.list = NULL;
+    assert_refused(&asked, one_of);
+    ask_list(&asked);
+    asked.peers.dns = "peers.example";
+    assert_refused(&asked, one_of);
+    ask_service(&asked);
+    asked.peers.list = list_one;
+    assert_refused(&asked, one_of);
+    ask_service(&asked);
+    asked.peers.service = "";
+    assert_refused(&asked, "option peers.service must not be empty");
+    ask_dns(&asked);
+    asked.peers.dns = "";
+    assert_refused(&asked, "option peers.dns must not be empty");
+}
+END_TEST
+
+START_TEST(an_instance_is_to_know_its_id_but_for_dns)
+{
+    static char long_id[257];
+    struct asked asked;
+    ask_list(&asked);
+    asked.peers.id = NULL;
+    assert_refused(&asked, "option peers.id is required but for peers.dns");
+    ask_service(&asked);
+    asked.peers.id = NULL;
+    assert_refused(&asked, "option peers.id is required but for peers.dns");
+    asked.peers.id = "";
+    assert_refused(&asked, "option peers.id must be 1 to 255 bytes long");
+    memset(long_id, 'x', 256);
+    asked.peers.id = long_id;
+    assert_refused(&asked, "option peers.id must be 1 to 255 bytes long");
+    long_id[255] = '\0';
+    assert_taken(&asked);
+    ask_dns(&asked);
+    assert_taken(&asked);
+    asked.peers.id = "host-3";
+    assert_refused(&asked, "option peers.id must be an address in digits with peers.dns, not host-3");
+    asked.peers.id = "10.1.2.3";
+    assert_taken(&asked);
+    asked.peers.id = "2001:db8::7";
+    assert_taken(&asked);
+}
+END_TEST
+
+START_TEST(with_peers_the_numbers_that_they_find_out_are_not_to_be_set)
+{
+    static const int64_t weights[] = { 1, 2, 3 };
+    struct asked asked;
+    ask_list(&asked);
+    asked.options.instances = 3;
+    assert_refused(&asked, "option instances must be 0 with option peers, which finds it out");
+    asked.options.instances = 0;
+    asked.options.total_weight = 1;
+    assert_refused(&asked, "option total_weight must be 0 with option peers, which finds it out");
+    asked.options.total_weight = 0;
+    asked.options.weights = weights;
+    assert_refused(&asked, "option weights must be 0 with option peers, which finds it out");
+    asked.options.weights = NULL;
+    asked.options.weight = 3;
+    assert_refused(&asked, "option weight must be 0 with option peers, but for peers.join");
+    ask_service(&asked);
+    asked.options.weight = 3;
+    assert_refused(&asked, "option weight must be 0 with option peers, but for peers.join");
+    asked.peers.join = true;
+    assert_taken(&asked);
+}
+END_TEST
+
+START_TEST(what_is_for_an_instance_that_joins_is_refused_elsewhere)
+{
+    struct asked asked;
+    ask_list(&asked);
+    asked.peers.join = true;
+    assert_refused(&asked, "option peers.join is for peers.service and must be 0 without it");
+    ask_dns(&asked);
+    asked.peers.weight_meta = "weight";
+    assert_refused(&asked, "option peers.weight_meta is for peers.service and must be 0 without it");
+    ask_service(&asked);
+    asked.peers.join_address = "10.0.0.1";
+    assert_refused(&asked, "option peers.join_address is for peers.join and must be 0 without it");
+    asked.peers.join_address = NULL;
+    asked.peers.join_port = 80;
+    assert_refused(&asked, "option peers.join_port is for peers.join and must be 0 without it");
+    asked.peers.join_port = 0;
+    asked.peers.ttl_us = WEIR_SECOND;
+    assert_refused(&asked, "option peers.ttl_us is for peers.join and must be 0 without it");
+    asked.peers.join = true;
+    assert_taken(&asked);
+    asked.peers.join_address = "";
+    assert_refused(&asked, "option peers.join_address must not be empty");
+    asked.peers.join_address = NULL;
+    asked.peers.weight_meta = "";
+    assert_refused(&asked, "option peers.weight_meta must not be empty");
+}
+END_TEST
+
+/* ---- Ranges and defaults ---- */
+
+START_TEST(options_of_peers_and_consul_have_ranges)
+{
+    static const struct {
+        size_t offset;
+        int64_t low, high;
+        const char *below, *above;
+    } rows[] = {
+        { offsetof(struct asked, peers.poll_us), 100000, WEIR_HOUR,
+          "option peers.poll_us must be 100000 to 3600000000, not 99999",
+          "option peers.poll_us must be 100000 to 3600000000, not 3600000001" },
+        { offsetof(struct asked, peers.hold_down_us), 1000, 2 * WEIR_HOUR,
+          "option peers.hold_down_us must be 1000 to 7200000000, not 999",
+          "option peers.hold_down_us must be 1000 to 7200000000, not 7200000001" },
+        { offsetof(struct asked, peers.max_stale_us), WEIR_SECOND, 30 * WEIR_DAY,
+          "option peers.max_stale_us must be 1000000 to 2592000000000, not 999999",
+          "option peers.max_stale_us must be 1000000 to 2592000000000, not 2592000000001" },
+        { offsetof(struct asked, peers.floor_instances), 2, 10000,
+          "option peers.floor_instances must be 2 to 10000, not 1",
+          "option peers.floor_instances must be 2 to 10000, not 10001" },
+        { offsetof(struct asked, peers.ttl_us), WEIR_SECOND, WEIR_HOUR,
+          "option peers.ttl_us must be 1000000 to 3600000000, not 999999",
+          "option peers.ttl_us must be 1000000 to 3600000000, not 3600000001" },
+        { offsetof(struct asked, peers.join_port), 0, 65535, "option peers.join_port must be 0 to 65535, not -1",
+          "option peers.join_port must be 0 to 65535, not 65536" },
+        { offsetof(struct asked, consul.wait_us), WEIR_SECOND, 10 * WEIR_MINUTE,
+          "option consul.wait_us must be 1000000 to 600000000, not 999999",
+          "option consul.wait_us must be 1000000 to 600000000, not 600000001" },
+        { offsetof(struct asked, consul.timeout_us), 10000, WEIR_MINUTE,
+          "option consul.timeout_us must be 10000 to 60000000, not 9999",
+          "option consul.timeout_us must be 10000 to 60000000, not 60000001" },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct asked asked;
+        int64_t *value = (int64_t *)(void *)((char *)&asked + rows[i].offset);
+        ask_service(&asked);
+        asked.peers.join = true;
+        *value = rows[i].low;
+        assert_taken(&asked);
+        *value = rows[i].high;
+        assert_taken(&asked);
+        *value = rows[i].low - 1;
+        assert_refused(&asked, rows[i].below);
+        *value = rows[i].high + 1;
+        assert_refused(&asked, rows[i].above);
+    }
+}
+END_TEST
+
+START_TEST(texts_of_consul_are_not_to_be_empty)
+{
+    static const struct {
+        size_t offset;
+        const char *says;
+    } rows[] = {
+        { offsetof(struct weir_consul, address), "option consul.address must not be empty" },
+        { offsetof(struct weir_consul, token), "option consul.token must not be empty" },
+        { offsetof(struct weir_consul, token_file), "option consul.token_file must not be empty" },
+        { offsetof(struct weir_consul, datacenter), "option consul.datacenter must not be empty" },
+        { offsetof(struct weir_consul, query), "option consul.query must not be empty" },
+        { offsetof(struct weir_consul, ca_file), "option consul.ca_file must not be empty" },
+        { offsetof(struct weir_consul, cert_file), "option consul.cert_file must not be empty" },
+        { offsetof(struct weir_consul, key_file), "option consul.key_file must not be empty" },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct asked asked;
+        static const char *const empty = "";
+        ask_service(&asked);
+        memcpy((char *)&asked.consul + rows[i].offset, &empty, sizeof empty);
+        assert_refused(&asked, rows[i].says);
+    }
+}
+END_TEST
+
+START_TEST(defaults_of_what_is_followed_are_those_of_the_header)
+{
+    struct asked asked, read;
+    ask_service(&asked);
+    asked.peers.join = true;
+    must_succeed(check(&asked, &read));
+    ck_assert(read.options.peers == &read.peers && read.options.consul == &read.consul);
+    ck_assert_int_eq(read.peers.poll_us, 0);
+    ck_assert_int_eq(read.peers.hold_down_us, 2 * WEIR_SECOND);
+    ck_assert_int_eq(read.peers.max_stale_us, 5 * WEIR_MINUTE);
+    ck_assert_int_eq(read.peers.ttl_us, 10 * WEIR_SECOND);
+    ck_assert_int_eq(read.peers.floor_instances, 0);
+    ck_assert_int_eq(read.consul.wait_us, 30 * WEIR_SECOND);
+    ck_assert_int_eq(read.consul.timeout_us, 5 * WEIR_SECOND);
+    ck_assert(asked.peers.hold_down_us == 0 && asked.consul.wait_us == 0); /* the caller's stay as they are */
+
+    asked.peers.poll_us = 7 * WEIR_MINUTE; /* Consul asked so often holds down as long as others do */
+    must_succeed(check(&asked, &read));
+    ck_assert_int_eq(read.peers.hold_down_us, 7 * WEIR_MINUTE + WEIR_SECOND);
+    ck_assert_int_eq(read.peers.max_stale_us, 28 * WEIR_MINUTE);
+
+    for (int i = 0; i < 2; i++) {
+        i ? ask_list(&asked) : ask_dns(&asked);
+        must_succeed(check(&asked, &read));
+        ck_assert_int_eq(read.peers.poll_us, 30 * WEIR_SECOND);
+        ck_assert_int_eq(read.peers.hold_down_us, 31 * WEIR_SECOND);
+        ck_assert_int_eq(read.peers.max_stale_us, 5 * WEIR_MINUTE);
+        ck_assert_int_eq(read.peers.ttl_us, 0);
+    }
+}
+END_TEST
+
+/* ---- What needs what ---- */
+
+START_TEST(what_is_in_consul_needs_consul_and_consul_needs_a_use)
+{
+    struct asked asked;
+    ask_service(&asked);
+    asked.options.consul = NULL;
+    assert_refused(&asked, "option peers.service needs option consul");
+    ask_list(&asked);
+    asked.options.consul_policies = "weir";
+    assert_refused(&asked, "option consul_policies needs option consul");
+    asked.options.consul = &asked.consul;
+    asked.consul.size = sizeof asked.consul;
+    assert_taken(&asked);
+    asked.options.consul_policies = "";
+    assert_refused(&asked, "option consul_policies must not be empty");
+    asked.options.consul_policies = NULL;
+    assert_refused(&asked, "option consul is for peers.service and consul_policies: neither is set");
+    ask_list(&asked);
+    asked.options.follow_policy_file = true;
+    assert_refused(&asked, "option follow_policy_file needs option policy_file");
+}
+END_TEST
+
+#ifndef WEIR_CONSUL
+START_TEST(a_build_without_consul_says_so_and_leaves_nothing_behind)
+{
+    struct asked asked;
+    struct scene scene;
+    ask_service(&asked);
+    scene_init(&scene, &asked.options);
+    scene.log_allowed = true;
+    ck_assert_int_eq(weir_open(&asked.options, &scene.limiter), WEIR_EINVAL);
+    ck_assert_str_eq(scene.last_line, "option consul is set, but this build of weir has no Consul");
+    ck_assert_ptr_null(scene.limiter);
+}
+END_TEST
+#endif
+
+START_TEST(structs_of_an_older_or_newer_header_are_taken_if_what_is_unknown_is_zero)
+{
+    struct {
+        struct weir_peers known;
+        unsigned char tail[64];
+    } newer;
+    struct asked asked, read;
+    ask_list(&asked);
+    memset(&newer, 0, sizeof newer);
+    newer.known = asked.peers;
+    newer.known.size = sizeof newer;
+    asked.options.peers = &newer.known;
+    must_succeed(check(&asked, &read));
+    ck_assert_uint_eq(read.peers.size, sizeof read.peers);
+    newer.tail[5] = 1;
+    struct scene scene;
+    scene_init(&scene, &asked.options);
+    scene.log_allowed = true;
+    ck_assert_int_eq(check(&asked, &read), WEIR_EINVAL);
+    char says[96];
+    snprintf(says, sizeof says, "option peers at byte %zu is not known to weir " WEIR_VERSION, sizeof newer.known + 5);
+    ck_assert_str_eq(scene.last_line, says);
+
+    memset(&newer, 0xff, sizeof newer); /* older: what lies beyond its end is not looked at */
+    memset(&newer, 0, offsetof(struct weir_peers, poll_us));
+    newer.known.size = offsetof(struct weir_peers, poll_us);
+    newer.known.list = list_one;
+    newer.known.id = "me";
+    must_succeed(check(&asked, &read));
+    ck_assert_int_eq(read.peers.poll_us, 30 * WEIR_SECOND);
+
+    newer.known.size = 0;
+    assert_refused(&asked, "option peers.size must be 8 to 65536, not 0");
+    ask_service(&asked);
+    asked.consul.size = 1 << 17;
+    assert_refused(&asked, "option consul.size must be 8 to 65536, not 131072");
+}
+END_TEST
+
+START_TEST(a_limiter_opens_without_waiting_for_its_peers_and_closes_before_they_are_known)
+{
+    struct asked asked;
+    struct scene scene;
+    ask_list(&asked);
+    scene_open(&scene, &asked.options);
+    ck_assert_int_eq(weir_await_ready(scene.limiter, 0), WEIR_ETIME); /* at the soonest a hold-down of 31 s later */
+    scene_close(&scene);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("open_follow");
+    suite_test(suite, exactly_one_source_of_peers_is_to_be_set, 30);
+    suite_test(suite, an_instance_is_to_know_its_id_but_for_dns, 30);
+    suite_test(suite, with_peers_the_numbers_that_they_find_out_are_not_to_be_set, 30);
+    suite_test(suite, what_is_for_an_instance_that_joins_is_refused_elsewhere, 30);
+    suite_test(suite, options_of_peers_and_consul_have_ranges, 30);
+    suite_test(suite, texts_of_consul_are_not_to_be_empty, 30);
+    suite_test(suite, defaults_of_what_is_followed_are_those_of_the_header, 30);
+    suite_test(suite, what_is_in_consul_needs_consul_and_consul_needs_a_use, 30);
+#ifndef WEIR_CONSUL
+    suite_test(suite, a_build_without_consul_says_so_and_leaves_nothing_behind, 30);
+#endif
+    suite_test(suite, structs_of_an_older_or_newer_header_are_taken_if_what_is_unknown_is_zero, 30);
+    suite_test(suite, a_limiter_opens_without_waiting_for_its_peers_and_closes_before_they_are_known, 30);
+    return suite_run(suite);
+}

@@ -1,0 +1,485 @@
+/* test_policy_watch.c - a policy file that is followed: whatever way it is changed, what it says is in force soon
+ * after.
+ *
+ * Waits end when what is waited for has come, and fail only when it has not after half a minute: nothing here depends
+ * on how fast that is. That nothing happens is told by a second file or change that comes after it.
+ */
+#include "support.h"
+
+#include <weir/backend.h>
+
+#include <errno.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+/* A folder of its own, and a limiter that follows <folder>/limits.conf or another path in it. */
+struct stage {
+    char folder[64];
+    char path[PATH_MAX];
+    weir *limiter;
+    weir_limit *limit; /* "api" */
+    pthread_mutex_t mutex;
+    char last_line[512]; /* under the mutex */
+};
+
+static void note_line(void *user, enum weir_log_level level, const char *line)
+{
+    struct stage *stage = user;
+    (void)level;
+    pthread_mutex_lock(&stage->mutex);
+    snprintf(stage->last_line, sizeof stage->last_line, "%s", line);
+    pthread_mutex_unlock(&stage->mutex);
+}
+
+static void run_in(const struct stage *stage, const char *command)
+{
+    char line[PATH_MAX + 200];
+    snprintf(line, sizeof line, "cd %s && %s", stage->folder, command);
+    must(system(line) == 0, command);
+}
+
+static void stage_make(struct stage *stage)
+{
+    memset(stage, 0, sizeof *stage);
+    pthread_mutex_init(&stage->mutex, NULL);
+    snprintf(stage->folder, sizeof stage->folder, "/tmp/weir-test-watch-XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(stage->folder));
+    snprintf(stage->path, sizeof stage->path, "%s/limits.conf", stage->folder);
+}
+
+static int stage_open(struct stage *stage)
+{
+    struct weir_options options = WEIR_OPTIONS_INIT;
+    const struct weir_policy policy = policy_of("fixed_window limit=10 period=1h");
+    options.policy_file = stage->path;
+    options.follow_policy_file = true;
+    options.log = note_line;
+    options.user = stage;
+    int error = weir_open(&options, &stage->limiter);
+    if (!error)
+        error = weir_limit_define(stage->limiter, "api", &policy, &stage->limit);
+    return error;
+}
+
+static void stage_close(struct stage *stage)
+{
+    weir_close(stage->limiter);
+    run_in(stage, "cd / && rm -r \"$OLDPWD\"");
+    pthread_mutex_destroy(&stage->mutex);
+}
+
+static void write_file(const char *path, const char *text)
+{
+    FILE *file = fopen(path, "w");
+    ck_assert_ptr_nonnull(file);
+    ck_assert_int_ge(fputs(text, file), 0);
+    ck_assert_int_eq(fclose(file), 0);
+}
+
+/* `api = ...` of that size, and an override of "gold" that is ten times as large. */
+static void write_size(const char *path, int64_t size)
+{
+    char text[200];
+    snprintf(text, sizeof text,
+             "api = fixed_window limit=%lld period=1h\napi/gold = fixed_window limit=%lld period=1h\n", (long long)size,
+             (long long)size * 10);
+    write_file(path, text);
+}
+
+static void begin(struct stage *stage)
+{
+    stage_make(stage);
+    write_size(stage->path, 20);
+    must_succeed(stage_open(stage));
+    must_succeed(weir_await_ready(stage->limiter, WEIR_MINUTE));
+}
+
+/* ---- Waiting ---- */
+
+static struct weir_follow_stats stats_of(struct stage *stage)
+{
+    struct weir_follow_stats stats = { .size = sizeof stats };
+    must_succeed(weir_follow_read(stage->limiter, WEIR_FOLLOW_POLICY_FILE, &stats));
+    return stats;
+}
+
+static void a_moment(void)
+{
+    nanosleep(&(struct timespec){ .tv_nsec = 2000000 }, NULL);
+}
+
+enum { PATIENCE = 15000 }; /* moments */
+
+static int64_t size_of(struct stage *stage, const char *key)
+{
+    return peeked(stage->limit, key, 1).limit;
+}
+
+static void await_size(struct stage *stage, int64_t size)
+{
+    for (int i = 0; i < PATIENCE && size_of(stage, "key") != size; i++)
+        a_moment();
+    ck_assert_int_eq(size_of(stage, "key"), size);
+    ck_assert_int_eq(size_of(stage, "gold"), size * 10);
+}
+
+static void await_failure(struct stage *stage, uint64_t before, const char *sentence)
+{
+    for (int i = 0; i < PATIENCE && stats_of(stage).failures == before; i++)
+        a_moment();
+    const struct weir_follow_stats stats = stats_of(stage);
+    ck_assert_uint_gt(stats.failures, before);
+    ck_assert_msg(strstr(stats.last_error, sentence) != NULL, "%s", stats.last_error);
+}
+
+/* The log's last line has this in it. */
+static void await_line(struct stage *stage, const char *text)
+{
+    bool has = false;
+    for (int i = 0; i < PATIENCE && !has; i++) {
+        if (i > 0)
+            a_moment();
+        pthread_mutex_lock(&stage->mutex);
+        has = strstr(stage->last_line, text) != NULL;
+        pthread_mutex_unlock(&stage->mutex);
+    }
+    must(has, text);
+}
+
+/* ---- Ways to change a file ---- */
+
+START_TEST(a_file_that_is_replaced_by_rename_is_read_again)
+{
+    struct stage stage;
+    char other[PATH_MAX + 8];
+    begin(&stage);
+    ck_assert_int_eq(size_of(&stage, "key"), 20);
+    snprintf(other, sizeof other, "%s.new", stage.path);
+    for (int64_t size = 21; size < 31; size++) {
+        write_size(other, size);
+        ck_assert_int_eq(rename(other, stage.path), 0);
+        await_size(&stage, size);
+    }
+    const struct weir_follow_stats stats = stats_of(&stage);
+    ck_assert_uint_eq(stats.failures, 0);
+    ck_assert_uint_eq(stats.changes, 10);
+    stage_close(&stage);
+}
+END_TEST
+
+START_TEST(a_file_that_is_written_in_place_is_read_again_once_it_is_closed)
+{
+    struct stage stage;
+    begin(&stage);
+    const int64_t lines = 2;
+    for (int64_t size = 21; size < 26; size++) {
+        FILE *file = fopen(stage.path, "w"); /* empty from here on: that is a file without policies */
+        ck_assert_ptr_nonnull(file);
+        for (int64_t line = 0; line < lines; line++) {
+            fprintf(file, "api%s = fixed_window limit=%lld period=1h\n", line ? "/gold" : "",
+                    (long long)(line ? 10 * size : size));
+            fflush(file);
+            nanosleep(&(struct timespec){ .tv_nsec = 60000000 }, NULL); /* longer than one waits for quiet */
+        }
+        fclose(file);
+        await_size(&stage, size);
+    }
+    const struct weir_follow_stats stats = stats_of(&stage);
+    ck_assert_uint_eq(stats.failures, 0);
+    ck_assert_uint_eq(stats.changes, 5); /* at no time half of it */
+    stage_close(&stage);
+}
+END_TEST
+
+START_TEST(a_file_that_is_deleted_keeps_what_it_said_until_it_is_made_again)
+{
+    struct stage stage;
+    begin(&stage);
+    ck_assert_int_eq(unlink(stage.path), 0);
+    await_failure(&stage, 0, "limits.conf: No such file or directory");
+    await_size(&stage, 20);
+    ck_assert_uint_eq(stats_of(&stage).changes, 0);
+    write_size(stage.path, 21);
+    await_size(&stage, 21);
+    ck_assert_int_eq(unlink(stage.path), 0);
+    await_failure(&stage, stats_of(&stage).failures, "No such file");
+    write_size(stage.path, 21); /* as it was */
+    const uint64_t answers = stats_of(&stage).answers;
+    for (int i = 0; i < PATIENCE && stats_of(&stage).answers == answers; i++)
+        a_moment();
+    ck_assert_uint_gt(stats_of(&stage).answers, answers);
+    await_size(&stage, 21);
+    stage_close(&stage);
+}
+END_TEST
+
+START_TEST(a_link_that_is_swapped_as_kubernetes_does_it_is_followed)
+{
+    struct stage stage;
+    char path[PATH_MAX + 32];
+    stage_make(&stage);
+    run_in(&stage, "mkdir v20 && ln -s v20 ..data && ln -s ..data/limits.conf limits.conf");
+    snprintf(path, sizeof path, "%s/v20/limits.conf", stage.folder);
+    write_size(path, 20);
+    must_succeed(stage_open(&stage));
+    await_size(&stage, 20);
+    for (int64_t size = 21; size < 26; size++) {
+        char command[200];
+        snprintf(command, sizeof command, "mkdir v%lld", (long long)size);
+        run_in(&stage, command);
+        snprintf(path, sizeof path, "%s/v%lld/limits.conf", stage.folder, (long long)size);
+        write_size(path, size);
+        snprintf(command, sizeof command, "ln -s v%lld ..data_tmp && mv -T ..data_tmp ..data && rm -r v%lld",
+                 (long long)size, (long long)size - 1);
+        run_in(&stage, command);
+        await_size(&stage, size);
+    }
+    snprintf(path, sizeof path, "%s/v25/limits.conf", stage.folder);
+    write_size(path, 30); /* in the folder that the links lead to now */
+    await_size(&stage, 30);
+    stage_close(&stage);
+}
+END_TEST
+
+START_TEST(a_file_elsewhere_that_a_link_leads_to_is_followed)
+{
+    struct stage stage;
+    char target[PATH_MAX + 32], other[PATH_MAX + 32];
+    stage_make(&stage);
+    run_in(&stage, "mkdir elsewhere && ln -s elsewhere/real.conf limits.conf");
+    snprintf(target, sizeof target, "%s/elsewhere/real.conf", stage.folder);
+    snprintf(other, sizeof other, "%s/elsewhere/real.conf.new", stage.folder);
+    write_size(target, 20);
+    must_succeed(stage_open(&stage));
+    await_size(&stage, 20);
+    write_size(other, 21);
+    ck_assert_int_eq(rename(other, target), 0);
+    await_size(&stage, 21);
+    write_size(target, 22);
+    await_size(&stage, 22);
+    stage_close(&stage);
+}
+END_TEST
+
+START_TEST(a_folder_that_is_replaced_is_watched_again)
+{
+    struct stage stage;
+    stage_make(&stage);
+    run_in(&stage, "mkdir conf");
+    snprintf(stage.path, sizeof stage.path, "%s/conf/limits.conf", stage.folder);
+    write_size(stage.path, 20);
+    must_succeed(stage_open(&stage));
+    await_size(&stage, 20);
+    run_in(&stage, "rm -r conf");
+    await_failure(&stage, 0, "No such file");
+    run_in(&stage, "mkdir conf");
+    write_size(stage.path, 21);
+    await_size(&stage, 21);
+    run_in(&stage, "mv conf old && mkdir conf"); /* what is watched has another name now */
+    write_size(stage.path, 22);
+    await_size(&stage, 22);
+    stage_close(&stage);
+}
+END_TEST
+
+START_TEST(a_path_is_that_of_the_folder_it_was_given_in)
+{
+    struct stage stage;
+    stage_make(&stage);
+    write_size(stage.path, 20);
+    char before[PATH_MAX], whole[PATH_MAX];
+    ck_assert_ptr_nonnull(getcwd(before, sizeof before));
+    ck_assert_int_eq(chdir(stage.folder), 0);
+    memcpy(whole, stage.path, sizeof whole);
+    snprintf(stage.path, sizeof stage.path, "limits.conf");
+    must_succeed(stage_open(&stage));
+    ck_assert_int_eq(chdir("/"), 0);
+    write_size(whole, 21);
+    await_size(&stage, 21);
+    ck_assert_int_eq(chdir(before), 0);
+    stage_close(&stage);
+}
+END_TEST
+
+/* ---- What is wrong with it ---- */
+
+START_TEST(a_bad_line_keeps_all_that_was_there)
+{
+    struct stage stage;
+    begin(&stage);
+    write_file(stage.path, "api = fixed_window limit=30 period=1h\nother = fixed_window limit=31 period=1h\n"
+                           "api/x y = fixed_window limit=32 period=1h\n");
+    await_failure(&stage, 0, "limits.conf:3: column 1: pattern \"x...\": byte 2 must be written %20");
+    await_size(&stage, 20);
+    ck_assert_ptr_null(weir_limit_find(stage.limiter, "other"));
+    await_line(&stage, "limits.conf:3:");
+    write_size(stage.path, 21);
+    await_size(&stage, 21);
+    ck_assert_uint_eq(stats_of(&stage).failures, 1);
+    ck_assert_uint_eq(stats_of(&stage).changes, 1);
+    stage_close(&stage);
+}
+END_TEST
+
+START_TEST(what_the_file_no_longer_has_falls_back_to_code)
+{
+    struct stage stage;
+    begin(&stage);
+    write_file(stage.path, "# nothing\n");
+    for (int i = 0; i < PATIENCE && size_of(&stage, "key") != 10; i++)
+        a_moment();
+    ck_assert_int_eq(size_of(&stage, "key"), 10);
+    ck_assert_int_eq(size_of(&stage, "gold"), 10);
+    ck_assert_uint_eq(stats_of(&stage).failures, 0);
+    stage_close(&stage);
+}
+END_TEST
+
+START_TEST(what_is_no_file_is_a_failure_and_not_read)
+{
+    struct stage stage;
+    begin(&stage);
+    run_in(&stage, "rm limits.conf && mkdir limits.conf");
+    await_failure(&stage, 0, "");
+    await_size(&stage, 20);
+    const uint64_t failures = stats_of(&stage).failures;
+    run_in(&stage, "rmdir limits.conf && mkfifo limits.conf"); /* nobody will ever write to it */
+    await_failure(&stage, failures, "limits.conf: not a file");
+    run_in(&stage, "rm limits.conf");
+    write_size(stage.path, 21);
+    await_size(&stage, 21);
+    stage_close(&stage);
+}
+END_TEST
+
+START_TEST(a_file_may_have_policies_for_keys_of_limits_that_code_defines_later)
+{
+    struct stage stage;
+    stage_make(&stage);
+    write_file(stage.path, "api/gold = fixed_window limit=200 period=1h\n");
+    must_succeed(stage_open(&stage));
+    ck_assert_int_eq(size_of(&stage, "key"), 10);
+    ck_assert_int_eq(size_of(&stage, "gold"), 200);
+    stage_close(&stage);
+}
+END_TEST
+
+START_TEST(a_file_that_is_bad_at_open_is_an_error_of_open)
+{
+    struct stage stage;
+    stage_make(&stage);
+    write_file(stage.path, "api = leaky\n");
+    ck_assert_int_eq(stage_open(&stage), WEIR_EINVAL);
+    await_line(&stage, "limits.conf:1:");
+    ck_assert_ptr_null(stage.limiter);
+    ck_assert_int_eq(unlink(stage.path), 0);
+    ck_assert_int_eq(stage_open(&stage), WEIR_EIO);
+    stage_close(&stage);
+}
+END_TEST
+
+/* ---- Without inotify, and all the time ---- */
+
+static bool inotify_fails;
+
+/* The linker has calls of inotify_init1() come by here. */
+int __real_inotify_init1(int flags);
+int __wrap_inotify_init1(int flags);
+int __wrap_inotify_init1(int flags)
+{
+    if (!inotify_fails)
+        return __real_inotify_init1(flags);
+    errno = EMFILE;
+    return -1;
+}
+
+START_TEST(where_there_is_no_inotify_the_file_is_looked_at_now_and_then)
+{
+    struct stage stage;
+    inotify_fails = true;
+    begin(&stage);
+    await_line(&stage, "only looked at every other second: inotify: Too many open files");
+    write_size(stage.path, 21);
+    await_size(&stage, 21);
+    stage_close(&stage);
+    inotify_fails = false;
+}
+END_TEST
+
+START_TEST(an_unchanged_file_is_confirmed_and_stays_young)
+{
+    struct stage stage;
+    begin(&stage);
+    const uint64_t answers = stats_of(&stage).answers;
+    for (int i = 0; i < PATIENCE && stats_of(&stage).answers < answers + 2; i++)
+        a_moment();
+    const struct weir_follow_stats stats = stats_of(&stage);
+    ck_assert_uint_ge(stats.answers, answers + 2);
+    ck_assert_uint_eq(stats.changes, 0);
+    ck_assert_int_ge(stats.age_us, 0);
+    ck_assert_int_lt(stats.age_us, WEIR_MINUTE);
+    stage_close(&stage);
+}
+END_TEST
+
+struct busy {
+    struct stage *stage;
+    atomic_bool is_over;
+};
+
+static void *make_files(void *user)
+{
+    struct busy *busy = user;
+    char path[PATH_MAX];
+    for (int i = 0; !atomic_load(&busy->is_over); i++) {
+        snprintf(path, sizeof path, "%s/other-%d", busy->stage->folder, i % 4);
+        write_file(path, "x");
+        nanosleep(&(struct timespec){ .tv_nsec = 3000000 }, NULL);
+    }
+    return NULL;
+}
+
+START_TEST(a_folder_that_is_never_quiet_holds_up_no_change)
+{
+    struct stage stage;
+    struct busy busy = { .stage = &stage };
+    pthread_t thread;
+    begin(&stage);
+    ck_assert_int_eq(pthread_create(&thread, NULL, make_files, &busy), 0);
+    for (int64_t size = 21; size < 24; size++) {
+        write_size(stage.path, size);
+        await_size(&stage, size);
+    }
+    atomic_store(&busy.is_over, true);
+    pthread_join(thread, NULL);
+    ck_assert_uint_eq(stats_of(&stage).changes, 3);
+    stage_close(&stage);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("policy watch");
+    suite_test(suite, a_file_that_is_replaced_by_rename_is_read_again, 60);
+    suite_test(suite, a_file_that_is_written_in_place_is_read_again_once_it_is_closed, 60);
+    suite_test(suite, a_file_that_is_deleted_keeps_what_it_said_until_it_is_made_again, 60);
+    suite_test(suite, a_link_that_is_swapped_as_kubernetes_does_it_is_followed, 60);
+    suite_test(suite, a_file_elsewhere_that_a_link_leads_to_is_followed, 60);
+    suite_test(suite, a_folder_that_is_replaced_is_watched_again, 60);
+    suite_test(suite, a_path_is_that_of_the_folder_it_was_given_in, 60);
+    suite_test(suite, a_bad_line_keeps_all_that_was_there, 60);
+    suite_test(suite, what_the_file_no_longer_has_falls_back_to_code, 60);
+    suite_test(suite, what_is_no_file_is_a_failure_and_not_read, 60);
+    suite_test(suite, a_file_may_have_policies_for_keys_of_limits_that_code_defines_later, 60);
+    suite_test(suite, a_file_that_is_bad_at_open_is_an_error_of_open, 60);
+    suite_test(suite, where_there_is_no_inotify_the_file_is_looked_at_now_and_then, 60);
+    suite_test(suite, an_unchanged_file_is_confirmed_and_stays_young, 60);
+    suite_test(suite, a_folder_that_is_never_quiet_holds_up_no_change, 60);
+    return suite_run(suite);
+}

@@ -1,0 +1,362 @@
+/* test_redis_former.c - limits in Redis whose plan changes and changes back: nothing that was used is forgotten on the
+ * way, and none is denied for it what the plan of the moment allows. */
+#include "core/arith.h"
+#include "core/limiter.h"
+#include "core/verbs.h"
+#include "lab/redis_server.h"
+#include "support.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <unistd.h>
+
+static struct redis_server server;
+
+/* By the clock in hand. */
+static void redis_open(struct scene *scene)
+{
+    static int opened;
+    char prefix[WEIR_MAX_NAME_LEN];
+    snprintf(prefix, sizeof prefix, "former-%d-%d:", (int)getpid(), opened++);
+    const struct weir_options options = { .size = sizeof options,
+                                          .mode = WEIR_DISTRIBUTED,
+                                          .redis_url = server.url,
+                                          .redis_prefix = prefix,
+                                          .on_failure = WEIR_FAIL_ERROR,
+                                          .timeout_us = 20 * WEIR_SECOND,
+                                          .by_local_clock = true };
+    scene_open(scene, &options);
+}
+
+static void server_open(void)
+{
+    must(redis_server_start(&server, REDIS_SERVER_UNIX, NULL) == 0, server.daemon.error);
+}
+
+/* ---- Every sort of plan, and back from every sort ---- */
+
+/* Large ones that in the seconds of a test give nothing back, and small ones that give back all in two of them. */
+static const char *const large[KIND_COUNT] = { "token_bucket limit=100 period=1d",
+                                               "token_bucket limit=100 period=1d refill=interval",
+                                               "fixed_window limit=100 period=1d", "sliding_window limit=100 period=1d",
+                                               "leaky_bucket limit=100 period=1d" };
+static const char *const small[KIND_COUNT] = { "token_bucket limit=50 period=1s",
+                                               "token_bucket limit=50 period=1s refill=interval",
+                                               "fixed_window limit=50 period=1s", "sliding_window limit=50 period=1s",
+                                               "leaky_bucket limit=50 period=1s" };
+
+/* A limit whose large plan had 60 of 100 permits in use, and now has a small one, that is full. */
+struct lowered {
+    struct scene scene;
+    weir_limit *limit, *other;
+    const char *large;
+};
+
+static void lowered_open(struct lowered *lowered, const char *from, const char *to)
+{
+    memset(lowered, 0, sizeof *lowered);
+    redis_open(&lowered->scene);
+    lowered->large = from;
+    lowered->other = scene_define_text(&lowered->scene, "other", "fixed_window limit=10 period=1h");
+    lowered->limit = scene_define_text(&lowered->scene, "limit", from);
+    must(taken(lowered->limit, "key", 60).remaining == 40, "60 of 100 are in use");
+    scene_define_text(&lowered->scene, "limit", to);
+    must(!taken(lowered->limit, "key", 1).allowed, "the small plan is full");
+}
+
+/* What is left once the limit has its large plan again. */
+static int64_t raised_again(struct lowered *lowered)
+{
+    scene_define_text(&lowered->scene, "limit", lowered->large);
+    const int64_t left = peeked(lowered->limit, "key", 1).remaining;
+    must(taken(lowered->limit, "key", left + 1).allowed == false, "a peek said less than there is");
+    must(left == 0 || taken(lowered->limit, "key", left).allowed, "a peek said more than there is");
+    return left;
+}
+
+static void nothing(struct lowered *lowered)
+{
+    lowered->scene.now_us += 2 * WEIR_SECOND;
+}
+
+static void take_20(struct lowered *lowered)
+{
+    nothing(lowered);
+    must(taken(lowered->limit, "key", 20).remaining == 30, "the small plan had forgotten its own");
+}
+
+static void take_more_than_the_large_one_holds(struct lowered *lowered)
+{
+    for (int i = 0; i < 3; i++) {
+        nothing(lowered);
+        must(taken(lowered->limit, "key", 50).allowed, "the former state denies nothing");
+    }
+}
+
+static void be_denied(struct lowered *lowered)
+{
+    nothing(lowered);
+    must(!taken(lowered->limit, "key", 51).allowed, "more than the small plan holds");
+    must(peeked(lowered->limit, "key", 50).allowed, "a denial was charged");
+}
+
+static void take_20_and_give_them_back(struct lowered *lowered)
+{
+    take_20(lowered);
+    must_succeed(weir_refund(lowered->limit, weir_key_text("key"), 20));
+    must(peeked(lowered->limit, "key", 1).remaining == 50, "they were given back");
+    must(peeked(lowered->limit, "key", 1).reset_after_us == 0, "it is as good as new, but for the former state");
+}
+
+static void take_20_after_all_was_given_back(struct lowered *lowered)
+{
+    must_succeed(weir_refund(lowered->limit, weir_key_text("key"), 50));
+    must(taken(lowered->limit, "key", 20).remaining == 30, "all was given back");
+}
+
+static void reset(struct lowered *lowered)
+{
+    must_succeed(weir_reset(lowered->limit, weir_key_text("key")));
+    must(peeked(lowered->limit, "key", 1).remaining == 50, "it was forgotten");
+}
+
+static void lease_20(struct lowered *lowered)
+{
+    struct weir_backend *backend = lowered->scene.limiter->backend;
+    struct weir_decision decision;
+    nothing(lowered);
+    struct weir_backend_request request = backend_request(lowered->limit, weir_key_text("key"), 5,
+                                                          lowered->scene.now_us, WEIR_TAKE);
+    request.ahead = 15;
+    request.spread = 1;
+    must_succeed(backend->ops->decide(backend, &request, 1, false, clock_monotonic_us() + 20 * WEIR_SECOND, &decision));
+    must(decision.allowed && decision.ahead == 15, "it was granted");
+}
+
+static void lease_20_without_a_take(struct lowered *lowered)
+{
+    struct weir_backend *backend = lowered->scene.limiter->backend;
+    struct weir_decision decision;
+    nothing(lowered);
+    struct weir_backend_request request = backend_request(lowered->limit, weir_key_text("key"), 0,
+                                                          lowered->scene.now_us, WEIR_TAKE);
+    request.ahead = 20;
+    request.spread = 2;
+    must_succeed(backend->ops->decide(backend, &request, 1, false, clock_monotonic_us() + 20 * WEIR_SECOND, &decision));
+    must(decision.ahead == 20, "it was granted");
+}
+
+static void take_all(struct lowered *lowered, int64_t of_other, bool allowed)
+{
+    struct weir_decision decision;
+    const struct weir_request requests[] = { { lowered->limit, weir_key_text("key"), 20, 0 },
+                                             { lowered->other, weir_key_text("key"), of_other, 0 } };
+    must_succeed(weir_try_all(lowered->scene.limiter, requests, 2, &decision));
+    must(decision.allowed == allowed, "it is held against both limits");
+}
+
+static void take_20_and_of_another_limit(struct lowered *lowered)
+{
+    nothing(lowered);
+    take_all(lowered, 10, true);
+}
+
+static void be_denied_by_another_limit(struct lowered *lowered)
+{
+    nothing(lowered);
+    take_all(lowered, 11, false);
+}
+
+static void take_20_in_a_batch(struct lowered *lowered)
+{
+    struct weir_decision decisions[3];
+    const struct weir_request requests[] = { { lowered->limit, weir_key_text("key"), 15, 0 },
+                                             { lowered->limit, weir_key_text("another"), 15, 0 },
+                                             { lowered->limit, weir_key_text("key"), 5, 0 } };
+    nothing(lowered);
+    must_succeed(weir_try_batch(lowered->scene.limiter, requests, 3, decisions));
+    must(decisions[2].allowed && decisions[2].remaining == 30, "both were admitted");
+}
+
+/* The plan between is smaller still: of two states that have more, the one that has most is kept. */
+static void be_lowered_once_more(struct lowered *lowered)
+{
+    take_20(lowered);
+    scene_define_text(&lowered->scene, "limit", "fixed_window limit=5 period=1s");
+    nothing(lowered);
+    must(taken(lowered->limit, "key", 1).allowed == false, "the smallest plan is full");
+    nothing(lowered);
+    must(taken(lowered->limit, "key", 5).allowed, "it was full for a second");
+}
+
+static void be_forgotten(struct lowered *lowered)
+{
+    lowered->scene.now_us += 3 * WEIR_DAY;
+    must(taken(lowered->limit, "key", 20).allowed, "it is as good as new");
+}
+
+static void assert_left(const char *after, void (*what)(struct lowered *lowered), int64_t expected)
+{
+    for (int from = 0; from < KIND_COUNT; from++) {
+        for (int to = 0; to < KIND_COUNT; to++) {
+            struct lowered lowered;
+            lowered_open(&lowered, large[from], small[to]);
+            what(&lowered);
+            const int64_t left = raised_again(&lowered);
+            if (left != expected)
+                ck_abort_msg("%s, then %s, %s: %" PRId64 " left", large[from], small[to], after, left);
+            scene_close(&lowered.scene);
+        }
+    }
+}
+#define ASSERT_LEFT(what, expected) assert_left(#what, what, expected)
+
+START_TEST(a_limit_that_goes_back_has_forgotten_nothing)
+{
+    server_open();
+    ASSERT_LEFT(nothing, 40);
+    ASSERT_LEFT(take_20, 20);
+    ASSERT_LEFT(take_more_than_the_large_one_holds, 0);
+    ASSERT_LEFT(take_20_in_a_batch, 20);
+    ASSERT_LEFT(take_20_and_of_another_limit, 20);
+    redis_server_stop(&server);
+}
+END_TEST
+
+START_TEST(a_denial_and_a_refund_leave_the_former_state_alone)
+{
+    server_open();
+    ASSERT_LEFT(be_denied, 40);
+    ASSERT_LEFT(be_denied_by_another_limit, 40);
+    ASSERT_LEFT(take_20_and_give_them_back, 20);
+    ASSERT_LEFT(take_20_after_all_was_given_back, 20);
+    redis_server_stop(&server);
+}
+END_TEST
+
+START_TEST(a_reset_forgets_both_states)
+{
+    server_open();
+    ASSERT_LEFT(reset, 100);
+    redis_server_stop(&server);
+}
+END_TEST
+
+START_TEST(a_lease_charges_both_states)
+{
+    server_open();
+    ASSERT_LEFT(lease_20, 20);
+    ASSERT_LEFT(lease_20_without_a_take, 20);
+    redis_server_stop(&server);
+}
+END_TEST
+
+START_TEST(of_several_plans_the_one_with_the_greatest_use_is_remembered)
+{
+    server_open();
+    ASSERT_LEFT(be_lowered_once_more, 15);
+    redis_server_stop(&server);
+}
+END_TEST
+
+/* They are told apart by how long each lasts: a tenth of a second later 40 are in use in both. */
+START_TEST(of_two_plans_with_equal_use_the_older_one_is_remembered)
+{
+    struct scene scene;
+    server_open();
+    redis_open(&scene);
+    weir_limit *limit = scene_define_text(&scene, "limit", "token_bucket limit=100 period=1s");
+    must(taken(limit, "key", 50).allowed, "it is fresh");
+    scene_define_text(&scene, "limit", "fixed_window limit=40 period=1d");
+    must(!taken(limit, "key", 1).allowed, "it is full");
+    scene.now_us += WEIR_SECOND / 10;
+    scene_define_text(&scene, "limit", "fixed_window limit=5 period=1d");
+    must(!taken(limit, "key", 1).allowed, "it is full");
+    scene.now_us += WEIR_SECOND;
+    scene_define_text(&scene, "limit", "fixed_window limit=100 period=1d");
+    ck_assert_int_eq(peeked(limit, "key", 1).remaining, 95);
+    scene_close(&scene);
+    redis_server_stop(&server);
+}
+END_TEST
+
+START_TEST(a_former_state_as_good_as_new_is_forgotten)
+{
+    server_open();
+    ASSERT_LEFT(be_forgotten, 80);
+    redis_server_stop(&server);
+}
+END_TEST
+
+/* ---- To and fro ---- */
+
+enum { FLIPS = 1000, DEMANDS = 8 };
+
+/* What is admitted while a limit has now the one plan and now the other, the larger one must admit as well, had it been
+ * the limit's all the time: so in no window is it more than that. And it is more than the smaller one admits: windows
+ * do not begin anew with each change, or they would never end. */
+static void flip(const char *larger, const char *smaller, struct chance *chance)
+{
+    struct scene redis, memory;
+    int64_t admitted = 0, denied = 0;
+    redis_open(&redis);
+    scene_open(&memory, NULL);
+    weir_limit *limit = scene_define_text(&redis, "limit", larger);
+    weir_limit *witness = scene_define_text(&memory, "limit", larger);
+    const int64_t start_us = memory.now_us = redis.now_us;
+    for (int i = 0; i < FLIPS; i++) {
+        scene_define_text(&redis, "limit", i % 2 == 0 ? smaller : larger);
+        for (int j = 0; j < DEMANDS; j++) {
+            memory.now_us = redis.now_us += chance_between(chance, 0, 40000);
+            const int64_t cost = chance_between(chance, 1, 20);
+            if (!taken(limit, "key", cost).allowed) {
+                denied++;
+                continue;
+            }
+            admitted += cost;
+            if (!taken(witness, "key", cost).allowed)
+                ck_abort_msg("%s and %s, flip %d: more than the larger one admits", larger, smaller, i);
+        }
+    }
+    must(admitted > 50 * ((redis.now_us - start_us) / WEIR_SECOND), "the smaller one alone would have admitted more");
+    must(denied > FLIPS, "hardly anything was denied: the test says little");
+    scene_close(&memory);
+    scene_close(&redis);
+}
+
+START_TEST(a_limit_that_flips_admits_no_more_than_its_larger_plan)
+{
+    static const char *const pairs[][2] = {
+        { "token_bucket limit=100 period=1s", "token_bucket limit=50 period=1s" },
+        { "token_bucket limit=100 period=1s refill=interval align=epoch",
+          "token_bucket limit=50 period=1s refill=interval align=epoch" },
+        { "fixed_window limit=100 period=1s align=epoch", "fixed_window limit=50 period=1s align=epoch" },
+        { "sliding_window limit=100 period=1s", "sliding_window limit=50 period=1s" },
+        { "leaky_bucket limit=100 period=1s", "leaky_bucket limit=50 period=1s" },
+        { "token_bucket limit=100 period=1s", "leaky_bucket limit=50 period=1s" },
+    };
+    struct chance chance = chance_make(1);
+    server_open();
+    for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++)
+        flip(pairs[i][0], pairs[i][1], &chance);
+    redis_server_stop(&server);
+}
+END_TEST
+
+int main(void)
+{
+    if (!redis_server_found()) {
+        puts("skipped: no redis-server here (Debian's redis-tools)");
+        return 77;
+    }
+    Suite *suite = suite_create("redis_former");
+    suite_test(suite, a_limit_that_goes_back_has_forgotten_nothing, 60);
+    suite_test(suite, a_denial_and_a_refund_leave_the_former_state_alone, 60);
+    suite_test(suite, a_reset_forgets_both_states, 60);
+    suite_test(suite, a_lease_charges_both_states, 60);
+    suite_test(suite, of_several_plans_the_one_with_the_greatest_use_is_remembered, 60);
+    suite_test(suite, of_two_plans_with_equal_use_the_older_one_is_remembered, 60);
+    suite_test(suite, a_former_state_as_good_as_new_is_forgotten, 60);
+    suite_test(suite, a_limit_that_flips_admits_no_more_than_its_larger_plan, 120);
+    return suite_run(suite);
+}
