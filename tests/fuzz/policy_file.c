@@ -3,8 +3,8 @@
  * The input is a file. What must hold:
  *
  *     - of the lines exactly those are visited that have anything but blanks before a '#', in their order
- *     - a good line has the name before the first '=', the pattern behind its first '/', and the policy that
- *       weir_policy_parse() reads behind it; no two good lines name the same keys, by a naive decoder of patterns
+ *     - a line is good exactly if a naive reader takes it: the name before the first '=', the pattern behind its first
+ *       '/', the policy that weir_policy_parse() reads behind it; and if no good line before it names the same keys
  *     - the file is good exactly if each visited line is
  *     - loaded, the file defines all that it says, and every key gets the policy of the most special pattern, or nothing
  *       at all is defined and the sentence names the line
@@ -57,27 +57,30 @@ static bool next_line(const char **begin, size_t *len)
     return false;
 }
 
-/* The bytes of a pattern that is known to be good. */
-static void decode(const char *pattern, struct good_line *line)
+/* The bytes of a pattern, if it is one. */
+static bool decode(const char *pattern, struct good_line *line)
 {
     line->is_override = true;
+    if (!*pattern || strlen(pattern) > WEIR_MAX_PATTERN_LEN)
+        return false;
     for (; *pattern; pattern++) {
         unsigned byte = (unsigned char)*pattern;
         if (byte == '*') {
-            fuzz_must(pattern[1] == '\0', "a '*' stands at the end alone");
             line->is_prefix = true;
-            return;
+            return pattern[1] == '\0';
         }
-        fuzz_must(byte > ' ' && byte != 0x7f && byte != '=' && byte != '#', "a byte that must be escaped is");
+        if (byte <= ' ' || byte == 0x7f)
+            return false;
         if (byte == '%') {
-            fuzz_must(strspn(pattern + 1, "0123456789abcdefABCDEF") >= 2, "an escape has two digits");
+            if (strspn(pattern + 1, "0123456789abcdefABCDEF") < 2)
+                return false;
             const char digits[] = { pattern[1], pattern[2], '\0' };
             byte = (unsigned)strtoul(digits, NULL, 16);
             pattern += 2;
         }
-        fuzz_must(line->len < WEIR_MAX_PATTERN_LEN, "a pattern has no more bytes than its text");
         line->bytes[line->len++] = (unsigned char)byte;
     }
+    return true;
 }
 
 static bool is_same_name(const struct good_line *a, const struct good_line *b)
@@ -86,30 +89,43 @@ static bool is_same_name(const struct good_line *a, const struct good_line *b)
            a->len == b->len && memcmp(a->bytes, b->bytes, a->len) == 0;
 }
 
-/* What stands on the line, trimmed, up to the '=', is the name and the pattern. */
-static void check_name(const char *begin, const char *equals, const struct weir_policy_line *line)
+/* Whether the line says what no line before it does, and what. */
+static bool naive_read(const char *begin, size_t len, struct good_line *line)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+    const char *equals = memchr(begin, '=', len);
+    *line = (struct good_line){ .len = 0 };
+    if (!equals || memchr(begin, '\0', len))
+        return false;
+    const char *from = begin, *to = equals;
+    while (is_blank(*from))
+        from++;
+    while (to > from && is_blank(to[-1]))
+        to--;
+    char *name = fuzz_text(from, (size_t)(to - from));
+    char *policy = fuzz_text(equals + 1, (size_t)(begin + len - equals - 1));
+    char *slash = strchr(name, '/');
+    const size_t name_len = slash ? (size_t)(slash - name) : strlen(name);
+    bool is_right = name_len > 0 && name_len <= WEIR_MAX_NAME_LEN && strspn(name, plain) == name_len;
+    if (is_right)
+        memcpy(line->name, name, name_len);
+    is_right = is_right && (!slash || decode(slash + 1, line));
+    is_right = is_right && weir_policy_parse(policy, &line->policy, NULL, 0) == WEIR_OK;
+    for (size_t i = 0; i < reading.kept; i++)
+        is_right = is_right && !is_same_name(&reading.lines[i], line);
+    free(policy);
+    free(name);
+    return is_right;
+}
+
+/* Name and pattern as they are written, trimmed. */
+static void check_name(const char *begin, const struct weir_policy_line *line)
 {
     char name[NAME_ROOM + PATTERN_ROOM + 1];
     while (is_blank(*begin))
         begin++;
-    while (equals > begin && is_blank(equals[-1]))
-        equals--;
     snprintf(name, sizeof name, "%s%s%s", line->name, line->pattern ? "/" : "", line->pattern ? line->pattern : "");
-    fuzz_must(strlen(name) == (size_t)(equals - begin) && memcmp(name, begin, strlen(name)) == 0,
-              "line %d has the name \"%s\"", line->number, name);
-    fuzz_must(strspn(line->name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") ==
-                      strlen(line->name) &&
-                  *line->name && strlen(line->name) <= WEIR_MAX_NAME_LEN,
-              "\"%s\" is plain", line->name);
-}
-
-static void check_policy(const char *equals, const char *end, const struct weir_policy *policy)
-{
-    struct weir_policy read;
-    char *text = fuzz_text(equals + 1, (size_t)(end - equals - 1));
-    fuzz_must(weir_policy_parse(text, &read, NULL, 0) == WEIR_OK && fuzz_same_policy(&read, policy),
-              "\"%s\" is the policy", text);
-    free(text);
+    fuzz_must(memcmp(name, begin, strlen(name)) == 0, "line %d has the name \"%s\"", line->number, name);
 }
 
 static int visit(void *user, const struct weir_policy_line *line)
@@ -118,21 +134,19 @@ static int visit(void *user, const struct weir_policy_line *line)
     size_t len;
     fuzz_must(user == &reading && next_line(&begin, &len), "there is a line to be visited");
     fuzz_must(line->number == reading.number, "line %d is visited, not %d", reading.number, line->number);
+    struct good_line good;
+    const bool is_right = naive_read(begin, len, &good);
+    fuzz_must(is_right == !line->error || reading.good > reading.kept, "line %d is %s: %s", line->number,
+              is_right ? "good" : "bad", line->error ? line->error : "");
     if (line->error) {
         fuzz_must(!line->name && !line->policy && *line->error, "a bad line has a sentence and nothing else");
         reading.any_bad = true;
         return 0;
     }
-    struct good_line good = { .policy = *line->policy };
-    const char *equals = memchr(begin, '=', len);
-    fuzz_must(equals && !memchr(begin, '\0', len), "a good line has a '=' and no NUL");
-    check_name(begin, equals, line);
-    check_policy(equals, begin + len, line->policy);
-    snprintf(good.name, sizeof good.name, "%s", line->name);
-    if (line->pattern)
-        decode(line->pattern, &good);
-    for (size_t i = 0; i < reading.kept; i++)
-        fuzz_must(!is_same_name(&reading.lines[i], &good), "line %d names what no line before it does", line->number);
+    check_name(begin, line);
+    fuzz_must(strcmp(line->name, good.name) == 0 && !line->pattern == !good.is_override &&
+                  fuzz_same_policy(line->policy, &good.policy),
+              "line %d says what it says", line->number);
     reading.good++;
     if (reading.kept < LINES)
         reading.lines[reading.kept++] = good;
