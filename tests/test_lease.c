@@ -444,6 +444,28 @@ START_TEST(what_is_given_back_above_the_most_is_lost)
 }
 END_TEST
 
+/* Found by fuzzing: what was on its way came on top of what had been given back meanwhile. */
+START_TEST(what_is_given_back_while_others_are_on_their_way_counts_with_them)
+{
+    struct key key;
+    struct weir_decision decision;
+    key_init(&key, WIDE);
+    key.rules.max = 8;
+    const struct lease_ask first = lease_of(&key, 8);
+    asked(&key, &first, 0);
+    ck_assert_int_eq(lease_decide(&key.lease, key.now_us, 8, WEIR_TAKE, &decision), LEASE_SPENT);
+    lease_count(&key.lease, &key.rules, key.now_us, 6);
+    lease_count(&key.lease, &key.rules, key.now_us, 1);
+    const struct lease_ask ask = lease_ask(&key.lease, &key.rules, key.now_us, 1, 0, 0);
+    ck_assert(ask.ahead > 0 && ask.ahead < 8);
+    lease_give_back(&key.lease, &key.rules, key.lease.era, START_US, 8);
+    ck_assert_int_eq(lease_left(&key.lease, key.now_us), 8 - ask.ahead);
+    asked(&key, &ask, 10);
+    ck_assert_int_eq(lease_left(&key.lease, key.now_us), 8);
+    ck_assert_int_eq((int64_t)key.lease.lost, ask.ahead);
+}
+END_TEST
+
 START_TEST(what_is_given_back_of_another_era_is_lost)
 {
     struct key key;
@@ -642,6 +664,7 @@ int main(void)
     suite_test(suite, slots_of_uneven_rates_are_never_early, 10);
     suite_test(suite, what_was_taken_can_be_given_back_while_its_lease_lasts, 10);
     suite_test(suite, what_is_given_back_above_the_most_is_lost, 10);
+    suite_test(suite, what_is_given_back_while_others_are_on_their_way_counts_with_them, 10);
     suite_test(suite, what_is_given_back_of_another_era_is_lost, 10);
     suite_test(suite, a_denial_holds_for_its_cost_and_more_until_it_may_change, 10);
     suite_test(suite, what_can_never_fit_is_denied_for_ever_and_asked_for_once_a_second, 10);

@@ -487,6 +487,22 @@ START_TEST(a_state_that_is_not_weirs_ends_its_key_alone_or_all_of_an_all_or_noth
 }
 END_TEST
 
+/* Found by fuzzing: the first text of a connection had no memory behind it, and arithmetic on NULL is undefined. */
+START_TEST(an_empty_reply_is_a_text_of_no_bytes)
+{
+    static const char bytes[] = "$0\r\n\r\n";
+    struct redis_wire wire;
+    struct redis_reply reply;
+    ck_assert_int_eq(redis_wire_init(&wire), 0);
+    ck_assert_int_eq(redis_wire_feed(&wire, bytes, sizeof bytes - 1), 0);
+    ck_assert_int_eq(redis_wire_next(&wire, &reply), 1);
+    ck_assert_int_eq(reply.kind, REDIS_REPLY_IS_STRING);
+    ck_assert_uint_eq(reply.len, 0);
+    ck_assert_ptr_nonnull(reply.text);
+    redis_wire_free(&wire);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("redis_flight");
@@ -502,5 +518,6 @@ int main(void)
     suite_test(suite, an_answer_that_does_not_fit_is_no_decision, 10);
     suite_test(suite, what_is_answered_too_late_is_passed_over_and_the_rest_is_not, 10);
     suite_test(suite, a_state_that_is_not_weirs_ends_its_key_alone_or_all_of_an_all_or_nothing, 10);
+    suite_test(suite, an_empty_reply_is_a_text_of_no_bytes, 10);
     return suite_run(suite);
 }

@@ -12,7 +12,7 @@ char *redis_bytes_room(struct redis_bytes *bytes, size_t more)
 {
     if (bytes->failed)
         return NULL;
-    if (bytes->room - bytes->len < more) {
+    if (!bytes->data || bytes->room - bytes->len < more) { /* never NULL, also where nothing is to be added */
         size_t room = bytes->room ? bytes->room : FIRST_ROOM;
         while (room - bytes->len < more)
             room *= 2;

@@ -235,6 +235,12 @@ static bool can_lease(const struct lease *lease, const struct lease_rules *rules
     return lease_is_on(rules, &lease->plan) && trip_us <= rules->life_us / TRIPS_IN_LIFE;
 }
 
+static void note_asked(struct lease *lease, const struct lease_ask *ask)
+{
+    lease->coming = ask->ahead + (ask->whole ? 0 : ask->cost);
+    lease->is_asked = lease->coming > 0;
+}
+
 struct lease_ask lease_ask(struct lease *lease, const struct lease_rules *rules, int64_t now_us, int64_t cost,
                            int64_t waiting, int64_t trip_us)
 {
@@ -255,7 +261,8 @@ struct lease_ask lease_ask(struct lease *lease, const struct lease_rules *rules,
     if (ask.alone)
         lease->low = 0;
     const bool was_asked = lease->is_asked;
-    lease->is_asked = was_asked || !ask.whole;
+    if (!was_asked)
+        note_asked(lease, &ask);
     if (ask.alone || was_asked || lease->batches[1].left > 0)
         return ask;
     lease->low = load / LOW_PART + mul_capped(2 * load, trip_us) / half_us(rules);
@@ -267,7 +274,7 @@ struct lease_ask lease_ask(struct lease *lease, const struct lease_rules *rules,
     } else { /* one asked for ahead of any request has to last for as long as the others, without a request's own */
         ask.ahead = min_of(waiting + want + want / 8 + (cost == 0 && want > 0), room);
     }
-    lease->is_asked = ask.ahead > 0 || !ask.whole;
+    note_asked(lease, &ask);
     return ask;
 }
 
@@ -373,8 +380,9 @@ void lease_land(struct lease *lease, const struct lease_rules *rules, const stru
 
 void lease_give_back(struct lease *lease, const struct lease_rules *rules, uint64_t era, int64_t asked_us, int64_t cost)
 {
-    /* What has been leased meanwhile and this together may be more than an instance is to have. */
-    const int64_t room = lease_max(rules, &lease->plan) - lease->batches[0].left - lease->batches[1].left;
+    /* What has been leased meanwhile, or will be, and this together may be more than an instance is to have. */
+    const int64_t coming = lease->is_asked ? lease->coming : 0;
+    const int64_t room = lease_max(rules, &lease->plan) - lease->batches[0].left - lease->batches[1].left - coming;
     const int64_t fits = era == lease->era ? min_of(cost, max_of(0, room)) : 0;
     assert(lease->plan.algorithm != WEIR_LEAKY_BUCKET);
     for (int i = 0; i < 2; i++) {

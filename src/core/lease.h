@@ -46,6 +46,7 @@ struct lease {
     struct lease_batch batches[2]; /* the older first; without permits: free */
     bool is_asked;                 /* permits ahead of use are on their way: none else are asked for */
     bool scarce;                   /* the last grant was less than was asked for */
+    int64_t coming;                /* with is_asked: how many at most */
     int64_t low;                   /* with so many left it is time to ask ahead; 0: not ahead of any request */
 
     /* What Redis last said, as of known_us. */

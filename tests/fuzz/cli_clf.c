@@ -1,0 +1,127 @@
+/* cli_clf.c - one line of an access log.
+ *
+ * The input is a line, and once more choices that make a good one. What must hold:
+ *
+ *     - a line is read or refused whichever key is asked for, and has one time, in its range
+ *     - its client, user, method and path stand in the line, or are "-"; the client is what stands before the first blank
+ *     - a line that is read is likely to be from an access log; what its key or refusal says has no control bytes
+ *     - a line that is made of a client, a user, a time, a request and more is read as these
+ */
+#include "fuzz.h"
+
+#include "cli/clf.h"
+#include "cli/times.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The program's complaints; a reader of single lines has none. */
+void complain(const char *format, ...)
+{
+    fuzz_fail("%s: no complaint is made of a line", format);
+}
+
+static bool is_within(struct span part, struct span line)
+{
+    return span_is(part, "-") || (part.data >= line.data && part.data + part.len <= line.data + line.len);
+}
+
+static void check_line(struct span line)
+{
+    int64_t time_us[4] = { 0 };
+    struct span key[4];
+    bool is_read[4];
+    for (int which = 0; which < 4; which++) {
+        struct fault fault = { "" };
+        is_read[which] = clf_read(line, (enum clf_key)which, &time_us[which], &key[which], &fault);
+        fuzz_must(is_read[which] == is_read[0], "whichever key is asked for");
+        fuzz_must(is_read[which] || *fault.text, "a refusal says why");
+        for (const char *at = fault.text; *at; at++)
+            fuzz_must((unsigned char)*at >= ' ' && *at != 0x7f, "a terminal obeys nothing in \"%s\"", fault.text);
+    }
+    const bool is_likely = clf_likely(line);
+    if (!is_read[0])
+        return;
+    fuzz_must(is_likely, "a line that is read is likely");
+    for (int which = 0; which < 4; which++) {
+        fuzz_must(time_us[which] == time_us[0], "there is one time");
+        fuzz_must(key[which].len > 0 && is_within(key[which], line), "a key is a part of the line");
+    }
+    fuzz_must(time_us[0] >= 0 && time_us[0] <= WEIR_MAX_TIME_US, "a time is in its range");
+    fuzz_must(key[CLF_CLIENT].data == line.data && key[CLF_CLIENT].len == span_find(line, ' '),
+              "the client stands before the first blank");
+    fuzz_must(span_find(key[CLF_PATH], '?') == key[CLF_PATH].len, "a path has no query");
+    fuzz_must(span_find(key[CLF_METHOD], ' ') == key[CLF_METHOD].len, "a method is one word");
+
+    char text[TIME_TEXT_SIZE];
+    int64_t again_us;
+    const char *wrong;
+    time_print(time_us[0], text);
+    fuzz_must(time_read(span_of(text), TIME_MICROSECONDS, &again_us, &wrong) &&
+                  again_us == time_us[0] - time_us[0] % WEIR_SECOND,
+              "%s is the second that it was printed of", text);
+}
+
+/* ---- Made ---- */
+
+/* A word without what would end it, and not empty. */
+static void feed_word(struct feed *feed, const char *without, char word[64])
+{
+    size_t len, n = 0;
+    char *bytes = feed_bytes(feed, 60, &len);
+    for (size_t i = 0; i < len; i++)
+        if (bytes[i] && bytes[i] != '\n' && bytes[i] != '\r' && !strchr(without, bytes[i]))
+            word[n++] = bytes[i];
+    if (n == 0)
+        word[n++] = 'x';
+    word[n] = '\0';
+    free(bytes);
+}
+
+static void check_made(struct feed *feed)
+{
+    static const char *const months[] = { "Jan", "Feb", "Mar", "Apr", "May", "Jun",
+                                          "Jul", "Aug", "Sep", "Oct", "Nov", "Dec" };
+    char client[64], user[64], method[64], path[64], query[64], line[600], iso[64];
+    const int year = (int)feed_between(feed, 1970, 2199), month = (int)feed_between(feed, 1, 12);
+    const int day = (int)feed_between(feed, 1, 28), hour = (int)feed_between(feed, 0, 23);
+    const int minute = (int)feed_between(feed, 0, 59), second = (int)feed_between(feed, 0, 59);
+    feed_word(feed, " \t", client);
+    feed_word(feed, " \t[", user);
+    feed_word(feed, " \"", method);
+    feed_word(feed, " \"?", path);
+    feed_word(feed, " \"", query);
+    snprintf(line, sizeof line, "%s - %s [%02d/%s/%d:%02d:%02d:%02d +0000] \"%s /%s?%s HTTP/1.1\" 200 %d \"r\" \"a\"",
+             client, user, day, months[month - 1], year, hour, minute, second, method, path, query,
+             (int)feed_byte(feed));
+    snprintf(iso, sizeof iso, "%d-%02d-%02dT%02d:%02d:%02dZ", year, month, day, hour, minute, second);
+    const struct span parts[] = {
+        [CLF_CLIENT] = span_of(client), [CLF_USER] = span_of(user), [CLF_METHOD] = span_of(method)
+    };
+    static const enum clf_key keys[] = { CLF_CLIENT, CLF_USER, CLF_METHOD, CLF_PATH };
+    int64_t expected_us, time_us;
+    const char *wrong;
+    fuzz_must(time_read(span_of(iso), TIME_MICROSECONDS, &expected_us, &wrong), "%s is a time", iso);
+    for (int i = 0; i < 4; i++) {
+        struct span key;
+        struct fault fault;
+        fuzz_must(clf_read(span_of(line), keys[i], &time_us, &key, &fault), "%s: %s", line, fault.text);
+        fuzz_must(time_us == expected_us, "%s is at %s", line, iso);
+        if (keys[i] == CLF_PATH)
+            fuzz_must(key.len == strlen(path) + 1 && key.data[0] == '/' && memcmp(key.data + 1, path, key.len - 1) == 0,
+                      "%s: the path", line);
+        else
+            fuzz_must(key.len == parts[keys[i]].len && memcmp(key.data, parts[keys[i]].data, key.len) == 0,
+                      "%s: the key is \"%s\"", line, parts[keys[i]].data);
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    check_line((struct span){ (const char *)data, size });
+    struct feed feed = feed_of(data, size);
+    check_made(&feed);
+    return 0;
+}

@@ -1,0 +1,287 @@
+/* decisions.c - the decision core against the naive model: any policies, shares, clocks and verbs, field for field.
+ *
+ * The input is a story: which share of how many instances, then steps, each a few bytes: define a limit, or define it
+ * again, maybe as it was before; put another share into force; move the clock, also back; take, peek, refund and reset
+ * keys; several limits all or nothing, and batches. After each the decision must be the model's to the last byte, and a
+ * policy must be refused exactly where the model says so.
+ */
+#include "fuzz.h"
+
+#include "core/limiter.h"
+#include "model.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { LIMITS = 3, KEYS = 3, EARLIER = 3, REQUESTS = 6, INSTANCES = 6 };
+static const char *const key_names[KEYS] = { "a", "another", "{third}" };
+
+struct subject {
+    weir_limit *limit; /* NULL: not defined yet */
+    struct weir_policy policy, earlier[EARLIER];
+    size_t earlier_count;
+    struct model_rule rule;
+    struct model_state states[KEYS];
+};
+
+static struct story {
+    struct feed feed;
+    weir *limiter;
+    int64_t now_us;
+    struct model_share share;
+    int64_t weights[INSTANCES];
+    bool steps_back;
+    struct weir_decision last;
+    struct subject subjects[LIMITS];
+} story;
+
+static int64_t story_clock(void *user)
+{
+    return ((struct story *)user)->now_us;
+}
+
+/* ---- Shares and policies ---- */
+
+static struct model_share share_by_feed(int64_t weights[INSTANCES])
+{
+    const uint8_t shape = feed_byte(&story.feed);
+    struct model_share share = { .instances = shape % INSTANCES + 1 };
+    share.rank = feed_between(&story.feed, 0, share.instances - 1);
+    for (int64_t i = 0; i < share.instances; i++) {
+        weights[i] = shape & 8 ? feed_magnitude(&story.feed, SHARE_MAX_WEIGHT) : 1;
+        share.total += weights[i];
+    }
+    share.weight = weights[share.rank];
+    share.weights = (shape & 24) == 8 ? weights : NULL;
+    return share;
+}
+
+static void define(struct subject *subject, const char *name)
+{
+    const uint8_t choice = feed_byte(&story.feed);
+    struct weir_policy policy;
+    struct model_rule rule;
+    if (choice % 2 == 1 && subject->earlier_count > 0)
+        policy = subject->earlier[choice / 2 % subject->earlier_count];
+    else
+        policy = feed_policy(&story.feed);
+    bool right = model_rule_make(&policy, &model_alone, &rule);
+    fuzz_must(weir_policy_check(&policy, NULL, 0) == (right ? WEIR_OK : WEIR_EINVAL),
+              "a policy is refused exactly where the model refuses it");
+    right = right && model_rule_make(&policy, &story.share, &rule);
+    const int error = weir_limit_define(story.limiter, name, &policy, right ? &subject->limit : NULL);
+    fuzz_must(error == (right ? WEIR_OK : WEIR_EINVAL), "a share of a policy is refused exactly where the model does");
+    if (!right)
+        return;
+    subject->earlier[choice % EARLIER] = policy;
+    subject->earlier_count += subject->earlier_count < EARLIER && choice % EARLIER == subject->earlier_count;
+    subject->policy = policy;
+    subject->rule = rule;
+}
+
+/* Another share, where every limit has arithmetic for it: what becomes of the others test_shares.c tells. */
+static void another_share(void)
+{
+    int64_t weights[INSTANCES];
+    struct model_share share = share_by_feed(weights);
+    struct model_rule rules[LIMITS];
+    for (int i = 0; i < LIMITS; i++)
+        if (story.subjects[i].limit && !model_rule_make(&story.subjects[i].policy, &share, &rules[i]))
+            return;
+    memcpy(story.weights, weights, sizeof weights);
+    if (share.weights)
+        share.weights = story.weights;
+    story.share = share;
+    const struct share put = { .weight = share.weight,
+                               .total = share.total,
+                               .rank = share.rank,
+                               .count = share.instances,
+                               .weights = share.weights };
+    fuzz_must(limiter_set_share(story.limiter, &put) == WEIR_OK, "a share can be put into force");
+    for (int i = 0; i < LIMITS; i++)
+        if (story.subjects[i].limit)
+            story.subjects[i].rule = rules[i];
+}
+
+/* ---- Steps ---- */
+
+static void move_clock(int64_t period_us)
+{
+    int64_t by_us = 0;
+    const uint8_t choice = feed_byte(&story.feed);
+    switch (choice % 8) {
+    case 0: by_us = feed_magnitude(&story.feed, 366 * WEIR_DAY); break;
+    case 1: by_us = story.last.reset_after_us + feed_between(&story.feed, -1, 1); break;
+    case 2: by_us = story.last.retry_after_us + feed_between(&story.feed, -1, 1); break;
+    case 3: by_us = feed_between(&story.feed, 0, period_us); break;
+    case 4: by_us = feed_byte(&story.feed) % 3 * period_us; break;
+    case 5: by_us = feed_byte(&story.feed); break;
+    case 6: by_us = -feed_magnitude(&story.feed, WEIR_CLOCK_SLACK_US + 1); break;
+    default: by_us = -feed_magnitude(&story.feed, WEIR_MAX_PERIOD_US); break;
+    }
+    if (by_us < 0 && !story.steps_back)
+        by_us = 0;
+    const int64_t to_us = story.now_us + by_us;
+    story.now_us = to_us < 1 ? 1 : to_us > WEIR_MAX_TIME_US ? WEIR_MAX_TIME_US : to_us;
+}
+
+static int64_t cost_for(const struct subject *subject)
+{
+    int64_t cost = 1;
+    const uint8_t choice = feed_byte(&story.feed);
+    switch (choice % 8) {
+    case 0: cost = story.last.remaining; break;
+    case 1: cost = story.last.remaining + 1; break;
+    case 2: cost = subject->rule.size + feed_between(&story.feed, -1, 1); break;
+    case 3: cost = feed_magnitude(&story.feed, WEIR_MAX_PERMITS); break;
+    case 4: cost = subject->rule.size / 3; break;
+    case 5: cost = choice / 8; break;
+    default: break;
+    }
+    return cost < 1 ? 1 : cost > WEIR_MAX_PERMITS ? WEIR_MAX_PERMITS : cost;
+}
+
+static void compare(const struct subject *subject, const char *verb, const struct weir_decision *actual,
+                    const struct weir_decision *expected)
+{
+    char policy[160] = "?", where[320];
+    if (memcmp(actual, expected, sizeof *actual) != 0) {
+        weir_policy_print(&subject->policy, policy, sizeof policy);
+        snprintf(where, sizeof where, "%s, share %" PRId64 "/%" PRId64 ", at %" PRId64 " us, %s", policy,
+                 story.share.weight, story.share.total, story.now_us, verb);
+        fuzz_same_decision(actual, expected, where);
+    }
+    story.last = *actual;
+}
+
+static void one_verb(struct subject *subject, int key, uint8_t choice)
+{
+    static const enum model_verb verbs[] = {
+        MODEL_TAKE, MODEL_TAKE, MODEL_TAKE, MODEL_PEEK, MODEL_REFUND, MODEL_RESET
+    };
+    const enum model_verb verb = verbs[choice % 6];
+    const struct weir_key name = weir_key_text(key_names[key]);
+    const int64_t cost = verb == MODEL_RESET ? 1 : cost_for(subject);
+    struct weir_decision actual, expected;
+    memset(&actual, 0xa5, sizeof actual);
+    model_decide(&subject->states[key], &subject->rule, verb, cost, story.now_us, &expected);
+    int error = WEIR_OK;
+    struct weir_op op = { .request = { .limit = subject->limit, .key = name, .cost = cost } };
+    switch (choice % 6) {
+    case 0: error = weir_try(subject->limit, name, cost, &actual); break;
+    case 1:
+        error = weir_submit(story.limiter, &op);
+        actual = op.decision;
+        break;
+    case 2: error = weir_try_batch(story.limiter, &op.request, 1, &actual); break;
+    case 3: error = weir_peek(subject->limit, name, cost, &actual); break;
+    case 4: error = weir_refund(subject->limit, name, cost); break;
+    default: error = weir_reset(subject->limit, name); break;
+    }
+    fuzz_must(error == WEIR_OK, "a request is decided");
+    if (verb == MODEL_REFUND || verb == MODEL_RESET) {
+        model_decide(&subject->states[key], &subject->rule, MODEL_PEEK, 1, story.now_us, &expected);
+        fuzz_must(weir_peek(subject->limit, name, 1, &actual) == WEIR_OK, "a peek is decided");
+    }
+    compare(subject,
+            verb == MODEL_RESET    ? "reset"
+            : verb == MODEL_REFUND ? "refund"
+                                   : "take or peek",
+            &actual, &expected);
+}
+
+/* All or nothing, or as a batch whose requests may bring their own times. */
+static void several(bool all)
+{
+    struct weir_request requests[REQUESTS];
+    struct model_request model_requests[REQUESTS];
+    struct weir_decision actual[REQUESTS], expected[REQUESTS];
+    const struct subject *subjects[REQUESTS];
+    const size_t n = (size_t)feed_between(&story.feed, 1, REQUESTS);
+    for (size_t i = 0; i < n; i++) {
+        const uint8_t choice = feed_byte(&story.feed);
+        struct subject *subject = &story.subjects[choice % LIMITS];
+        const int key = choice / LIMITS % KEYS;
+        if (!subject->limit)
+            return;
+        subjects[i] = subject;
+        requests[i] = (struct weir_request){ .limit = subject->limit,
+                                             .key = weir_key_text(key_names[key]),
+                                             .cost = cost_for(subject),
+                                             .now_us = choice & 128 ? story.now_us : 0 };
+        model_requests[i] = (struct model_request){ &subject->states[key], &subject->rule, requests[i].cost };
+    }
+    memset(actual, 0xa5, sizeof actual);
+    if (all) {
+        model_decide_all(model_requests, n, story.now_us, &expected[0]);
+        fuzz_must(weir_try_all(story.limiter, requests, n, &actual[0]) == WEIR_OK, "several are decided");
+        compare(subjects[0], "all or nothing", &actual[0], &expected[0]);
+        return;
+    }
+    for (size_t i = 0; i < n; i++)
+        model_decide(model_requests[i].state, model_requests[i].rule, MODEL_TAKE, model_requests[i].cost, story.now_us,
+                     &expected[i]);
+    fuzz_must(weir_try_batch(story.limiter, requests, n, actual) == WEIR_OK, "a batch is decided");
+    for (size_t i = 0; i < n; i++)
+        compare(subjects[i], "in a batch", &actual[i], &expected[i]);
+}
+
+static void step(void)
+{
+    static const char *const names[LIMITS] = { "api", "api-2", "login" };
+    const uint8_t choice = feed_byte(&story.feed);
+    const int which = choice / 16 % LIMITS;
+    struct subject *subject = &story.subjects[which];
+    switch (choice % 16) {
+    case 0: define(subject, names[which]); return;
+    case 1: another_share(); return;
+    case 2:
+    case 3:
+    case 4:
+    case 5: move_clock(subject->limit ? subject->policy.period_us : 1); return;
+    case 6: several(true); return;
+    case 7: several(false); return;
+    default: break;
+    }
+    if (subject->limit)
+        one_verb(subject, choice / 48 % KEYS, feed_byte(&story.feed));
+    else
+        define(subject, names[which]);
+}
+
+static void story_open(const uint8_t *data, size_t size)
+{
+    story.feed = feed_of(data, size);
+    story.last = (struct weir_decision){ 0 };
+    story.share = share_by_feed(story.weights);
+    for (int i = 0; i < LIMITS; i++) {
+        story.subjects[i].limit = NULL;
+        story.subjects[i].earlier_count = 0;
+        for (int key = 0; key < KEYS; key++)
+            model_state_init(&story.subjects[i].states[key]);
+    }
+    const uint8_t choice = feed_byte(&story.feed);
+    story.steps_back = choice & 1;
+    story.now_us = choice & 2 ? feed_magnitude(&story.feed, WEIR_MAX_TIME_US) : INT64_C(1790000000123456);
+    struct weir_options options = WEIR_OPTIONS_INIT;
+    options.now_us = story_clock;
+    options.user = &story;
+    options.keep_idle = story.steps_back;
+    options.max_keys = 64;
+    options.instances = story.share.instances;
+    options.rank = story.share.rank;
+    options.weight = story.share.weight;
+    options.total_weight = story.share.total;
+    options.weights = story.share.weights;
+    fuzz_must(weir_open(&options, &story.limiter) == WEIR_OK, "a limiter opens");
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    story_open(data, size);
+    while (!feed_is_over(&story.feed))
+        step();
+    weir_close(story.limiter);
+    return 0;
+}

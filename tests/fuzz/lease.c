@@ -1,0 +1,300 @@
+/* lease.c - the rules of leases: operations, clock and loss, over a store that decides by the core.
+ *
+ * The input is a policy, the rules, and a story: requests come, others take from the same key, answers are late or lost,
+ * permits are given back, the key is reset, the limit redefined, the clock moves on, or in some stories also back. What
+ * must hold:
+ *
+ *     - no permit is used twice, and none is forgotten: granted = used + held + lost, after every step
+ *     - none is used a life after it was asked for, or later; never are more held than lease_max() allows
+ *     - a denial that is told without asking is one that the store would give, also just before its retry_after is over
+ *     - lease_hit() does what lease_count() and lease_decide() do; a peek takes nothing
+ */
+#include "fuzz.h"
+
+#include "core/algorithm.h"
+#include "core/arith.h"
+#include "core/lease.h"
+#include "core/plan.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ON_THEIR_WAY = 3 };
+
+struct trip {
+    bool is_used;
+    struct lease_ask ask;
+    int64_t asked_us;
+    struct weir_decision decision;
+};
+
+static struct {
+    struct feed feed;
+    struct lease_rules rules;
+    struct lease lease;
+    struct weir_plan plan;
+    int64_t state[STATE_MAX_WORDS];
+    int64_t now_us;
+    bool steps_back;
+    int64_t granted, used;
+    struct trip trips[ON_THEIR_WAY];
+    struct weir_decision spent; /* the last that a lease covered */
+    int64_t spent_cost, spent_asked_us;
+    uint64_t spent_era, version;
+} story;
+
+static int64_t held(const struct lease *lease)
+{
+    return lease->batches[0].left + lease->batches[1].left;
+}
+
+static void check_sums(const char *step)
+{
+    const struct lease *lease = &story.lease;
+    fuzz_must(story.granted == story.used + held(lease) + (int64_t)lease->lost,
+              "after %s: granted %" PRId64 " = used %" PRId64 " + held %" PRId64 " + lost %" PRIu64, step,
+              story.granted, story.used, held(lease), lease->lost);
+    fuzz_must(lease->batches[0].left >= 0 && lease->batches[1].left >= 0, "after %s: none is less than none", step);
+    struct lease copy = *lease;
+    const int64_t left = lease_left(&copy, story.now_us);
+    fuzz_must(left <= lease_max(&story.rules, &story.plan), "after %s: %" PRId64 " are held, of at most %" PRId64, step,
+              left, lease_max(&story.rules, &story.plan));
+}
+
+/* ---- The store ---- */
+
+static struct weir_decision store_peek(int64_t cost, int64_t at_us)
+{
+    int64_t state[STATE_MAX_WORDS];
+    struct weir_decision decision;
+    memcpy(state, story.state, sizeof state);
+    state_decide(&story.plan, state, at_us, cost, WEIR_PEEK, &decision);
+    return decision;
+}
+
+static void others_take(void)
+{
+    struct weir_decision unused;
+    const int64_t cost = feed_magnitude(&story.feed, WEIR_MAX_PERMITS);
+    state_decide(&story.plan, story.state, story.now_us, min_of(cost, story.plan.size), WEIR_TAKE, &unused);
+}
+
+static struct weir_decision store_decides(const struct lease_ask *ask)
+{
+    struct weir_decision decision;
+    if (ask->ahead > 0)
+        state_take_ahead(&story.plan, story.state, story.now_us, ask->cost, ask->ahead, ask->spread, &decision);
+    else
+        state_decide(&story.plan, story.state, story.now_us, ask->cost, WEIR_TAKE, &decision);
+    return decision;
+}
+
+/* ---- Answers ---- */
+
+static void land(struct trip *trip)
+{
+    lease_land(&story.lease, &story.rules, &trip->ask, trip->asked_us, story.now_us, &trip->decision);
+    story.granted += lease_granted(&trip->ask, &trip->decision);
+    trip->is_used = false;
+    struct weir_decision denial;
+    const int64_t cost = feed_magnitude(&story.feed, WEIR_MAX_PERMITS);
+    if (lease_was_denied(&story.lease, &trip->ask, trip->asked_us, story.now_us, cost, &trip->decision, &denial))
+        fuzz_must(!denial.allowed && (denial.retry_after_us > 0 || denial.retry_after_us == WEIR_NEVER) &&
+                      denial.remaining >= 0 && denial.remaining <= story.plan.size,
+                  "who waited is denied for a while");
+}
+
+/* What was charged is gone in the store, and nobody here knows of it. */
+static void lose(struct trip *trip)
+{
+    lease_ask_failed(&story.lease, &trip->ask);
+    trip->is_used = false;
+}
+
+static void ask(int64_t cost)
+{
+    struct trip *trip = story.trips;
+    while (trip < story.trips + ON_THEIR_WAY && trip->is_used)
+        trip++;
+    if (trip == story.trips + ON_THEIR_WAY)
+        return;
+    const uint8_t choice = feed_byte(&story.feed);
+    const int64_t waiting = choice & 1 ? feed_byte(&story.feed) : 0;
+    const int64_t trip_us = choice & 2 ? feed_magnitude(&story.feed, story.rules.life_us) : 0;
+    trip->ask = lease_ask(&story.lease, &story.rules, story.now_us, cost, waiting, trip_us);
+    fuzz_must(trip->ask.cost >= 0 && trip->ask.ahead >= 0 && trip->ask.spread >= 1,
+              "what is asked for is in its ranges");
+    if (trip->ask.cost == 0 && trip->ask.ahead == 0)
+        return; /* nothing is asked for */
+    trip->asked_us = story.now_us;
+    if (!story.steps_back && choice & 4)
+        story.now_us += feed_magnitude(&story.feed, story.rules.life_us);
+    trip->decision = store_decides(&trip->ask);
+    trip->is_used = true;
+    if (choice & 8)
+        return; /* later */
+    if (choice & 16)
+        story.now_us += feed_magnitude(&story.feed, story.rules.life_us);
+    if ((choice & 224) == 224)
+        lose(trip);
+    else
+        land(trip);
+}
+
+/* ---- Requests ---- */
+
+static void check_denial(int64_t cost, int64_t left, const struct weir_decision *denial)
+{
+    fuzz_must(!denial->allowed && denial->source == WEIR_BY_DENIAL, "a denial denies");
+    fuzz_must(denial->retry_after_us > 0 || (denial->retry_after_us == WEIR_NEVER && cost > story.plan.size),
+              "for a while, or for ever what can never be");
+    if (story.steps_back)
+        return;
+    const int64_t lacks = story.plan.algorithm == WEIR_LEAKY_BUCKET ? cost : cost - left;
+    fuzz_must(!store_peek(lacks, story.now_us).allowed, "the store would deny what lacks, %" PRId64, lacks);
+    const int64_t last_us = story.now_us + denial->retry_after_us - 1;
+    if (denial->retry_after_us != WEIR_NEVER && last_us <= WEIR_MAX_TIME_US)
+        fuzz_must(!store_peek(lacks, last_us).allowed, "and until retry_after is over");
+}
+
+static void request(int64_t cost)
+{
+    struct lease copy = story.lease;
+    struct weir_decision hit = { 0 }, decision = { 0 };
+    const enum lease_answer quick = lease_hit(&copy, &story.rules, story.now_us, cost, &hit);
+    lease_count(&story.lease, &story.rules, story.now_us, cost);
+    struct lease peeked = story.lease;
+    const int64_t left = lease_left(&peeked, story.now_us);
+    const enum lease_answer foreseen = lease_decide(&peeked, story.now_us, cost, WEIR_PEEK, &decision);
+    fuzz_must(lease_left(&peeked, story.now_us) == left, "a peek takes nothing");
+    const enum lease_answer answer = lease_decide(&story.lease, story.now_us, cost, WEIR_TAKE, &decision);
+    fuzz_must(answer == foreseen, "a peek says what a take would come to");
+    if (quick != LEASE_ASK) {
+        fuzz_must(quick == answer && hit.allowed == decision.allowed && hit.retry_after_us == decision.retry_after_us &&
+                      hit.reset_after_us == decision.reset_after_us && hit.age_us == decision.age_us &&
+                      hit.source == decision.source && hit.limit == decision.limit,
+                  "the short way comes to the same");
+        fuzz_must(lease_left(&copy, story.now_us) == lease_left(&story.lease, story.now_us), "and leaves the same");
+    }
+    if (answer == LEASE_SPENT) {
+        fuzz_must(left >= cost && decision.allowed && decision.source == WEIR_BY_LEASE, "it was there");
+        fuzz_must(decision.age_us < story.rules.life_us, "it was asked for less than a life ago");
+        fuzz_must(decision.remaining >= 0 && decision.remaining <= story.plan.size, "what remains is in its range");
+        story.used += cost;
+        story.spent = decision;
+        story.spent_cost = cost;
+        story.spent_asked_us = story.now_us - decision.age_us;
+        story.spent_era = story.lease.era;
+    } else if (answer == LEASE_DENIED) {
+        check_denial(cost, left, &decision);
+    } else {
+        ask(cost);
+    }
+}
+
+/* ---- Other steps ---- */
+
+static void give_back(void)
+{
+    if (story.spent_cost == 0 || story.plan.algorithm == WEIR_LEAKY_BUCKET)
+        return;
+    lease_give_back(&story.lease, &story.rules, story.spent_era, story.spent_asked_us, story.spent_cost);
+    story.used -= story.spent_cost;
+    story.spent_cost = 0;
+}
+
+static void refund(void)
+{
+    struct weir_decision decision;
+    state_decide(&story.plan, story.state, story.now_us, feed_magnitude(&story.feed, WEIR_MAX_PERMITS), WEIR_REFUND,
+                 &decision);
+    lease_refunded(&story.lease, story.now_us, story.now_us, &decision);
+}
+
+static bool make_plan(void)
+{
+    struct weir_policy policy = feed_policy(&story.feed);
+    if (weir_policy_check(&policy, NULL, 0) != WEIR_OK ||
+        plan_make(&policy, &share_whole, &story.plan, (struct message){ NULL, 0 }) != WEIR_OK)
+        return false;
+    const int64_t reserve = lease_reserve(&story.rules, &story.plan);
+    if (reserve > 0)
+        plan_hold_back(&story.plan, reserve);
+    memset(story.state, 0, sizeof story.state);
+    state_charge(&story.plan, story.state, story.now_us, 0);
+    lease_renew(&story.lease, &story.plan, ++story.version);
+    story.spent_cost = 0;
+    for (int i = 0; i < ON_THEIR_WAY; i++) { /* what the store has granted by another plan is lost when it lands */
+        struct trip *trip = &story.trips[i];
+        if (trip->is_used)
+            land(trip);
+    }
+    return true;
+}
+
+static void move_clock(uint8_t choice)
+{
+    int64_t by_us = choice & 1   ? feed_magnitude(&story.feed, story.rules.life_us)
+                    : choice & 2 ? feed_magnitude(&story.feed, 366 * WEIR_DAY)
+                                 : feed_byte(&story.feed) * 100;
+    if (story.steps_back && choice & 4)
+        by_us = -by_us;
+    story.now_us = max_of(WEIR_DAY, min_of(story.now_us + by_us, WEIR_MAX_TIME_US / 2));
+}
+
+static void step(void)
+{
+    const uint8_t choice = feed_byte(&story.feed);
+    struct trip *trip = &story.trips[choice / 16 % ON_THEIR_WAY];
+    struct weir_decision unused;
+    switch (choice % 16) {
+    case 0: move_clock(choice / 16); break;
+    case 1: others_take(); break;
+    case 2:
+        if (trip->is_used)
+            land(trip);
+        break;
+    case 3:
+        if (trip->is_used)
+            lose(trip);
+        break;
+    case 4: give_back(); break;
+    case 5: refund(); break;
+    case 6:
+        if (choice / 16 == 15)
+            make_plan();
+        else
+            lease_recall(&story.lease, story.now_us, &unused);
+        break;
+    case 7:
+        if (lease_runs_low(&story.lease))
+            ask(0);
+        break;
+    case 8: request(feed_magnitude(&story.feed, WEIR_MAX_PERMITS)); break;
+    case 9: request(max_of(1, held(&story.lease) + choice / 16 - 8)); break;
+    case 10: story.now_us += story.rules.life_us / 64; break;
+    default: request(1 + choice / 16 % 4); break;
+    }
+    check_sums("a step");
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    memset(&story, 0, sizeof story);
+    story.feed = feed_of(data, size);
+    const uint8_t choice = feed_byte(&story.feed);
+    story.now_us = INT64_C(1790000000123456);
+    story.steps_back = choice & 1;
+    story.rules = (struct lease_rules){ .life_us = choice & 2 ? 100000 : 10 * WEIR_SECOND,
+                                        .max = WEIR_MAX_PERMITS,
+                                        .instances = choice & 4 ? feed_magnitude(&story.feed, 100) : 1,
+                                        .strict = choice & 8 };
+    if (choice & 16)
+        story.rules.max = feed_magnitude(&story.feed, WEIR_MAX_PERMITS);
+    if (!make_plan())
+        return 0;
+    while (!feed_is_over(&story.feed))
+        step();
+    return 0;
+}

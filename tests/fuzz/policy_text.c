@@ -1,0 +1,179 @@
+/* policy_text.c - policies as text, read and printed.
+ *
+ * The input is a text, and once more choices that make a policy. What must hold:
+ *
+ *     - a text is read exactly if a second, naive reader reads it and the model takes its policy, and as the same policy
+ *     - a refusal says the column of the fault, which lies in the text, writes nothing, and fits any buffer
+ *     - what is read, and what is made of choices and passes weir_policy_check(), comes back from its printed text; and a
+ *       text that is printed again is the same text
+ *     - weir_policy_check() refuses exactly what the model refuses
+ */
+#include "fuzz.h"
+
+#include "model.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- The naive reader ---- */
+
+/* Digits alone, as a number that is too large for any field once it is above 2^62. */
+static bool naive_digits(const char *text, size_t len, int64_t *out)
+{
+    *out = 0;
+    for (size_t i = 0; i < len; i++) {
+        if (!strchr("0123456789", text[i]))
+            return false;
+        *out = *out >= INT64_C(1) << 58 ? INT64_C(1) << 62 : *out * 10 + (text[i] - '0');
+    }
+    return len > 0;
+}
+
+static bool naive_time(const char *text, int64_t *out)
+{
+    static const struct {
+        const char *name;
+        int64_t us;
+    } units[] = { { "us", 1 },          { "ms", 1000 },     { "s", WEIR_SECOND },
+                  { "m", WEIR_MINUTE }, { "h", WEIR_HOUR }, { "d", WEIR_DAY } };
+    const size_t digits = strspn(text, "0123456789");
+    int64_t number;
+    if (!naive_digits(text, digits, &number))
+        return false;
+    for (size_t i = 0; i < sizeof units / sizeof units[0]; i++)
+        if (strcmp(text + digits, units[i].name) == 0) {
+            const wide product = (wide)number * units[i].us;
+            *out = product > INT64_MAX ? INT64_MAX : (int64_t)product;
+            return true;
+        }
+    return false;
+}
+
+static bool naive_choice(const char *text, const char *zero, const char *one, int64_t *out)
+{
+    *out = strcmp(text, one) == 0;
+    return *out == 1 || strcmp(text, zero) == 0;
+}
+
+static bool naive_field(struct weir_policy *policy, const char *word, unsigned *seen)
+{
+    static const char *const names[] = { "limit=",    "period=", "burst=",  "debt=",
+                                         "capacity=", "blocks=", "refill=", "align=" };
+    enum { LIMIT, PERIOD, BURST, DEBT, CAPACITY, BLOCKS, REFILL, ALIGN, FIELDS };
+    int field = 0;
+    while (field < FIELDS && strncmp(word, names[field], strlen(names[field])) != 0)
+        field++;
+    if (field == FIELDS || *seen & 1u << field)
+        return false;
+    *seen |= 1u << field;
+    const char *value = word + strlen(names[field]);
+    const bool is_bucket = policy->algorithm == WEIR_TOKEN_BUCKET;
+    const bool is_fixed = policy->algorithm == WEIR_FIXED_WINDOW;
+    int64_t number = 0;
+    const bool is_read = field == PERIOD   ? naive_time(value, &number)
+                         : field == REFILL ? naive_choice(value, "greedy", "interval", &number)
+                         : field == ALIGN  ? naive_choice(value, "first", "epoch", &number)
+                                           : naive_digits(value, strlen(value), &number);
+    if (!is_read || (number == 0 && field <= BLOCKS && field != DEBT))
+        return false;
+    switch (field) {
+    case LIMIT: policy->limit = number; return true;
+    case PERIOD: policy->period_us = number; return true;
+    case BURST: policy->burst = number; return is_bucket;
+    case DEBT: policy->debt = number; return is_bucket;
+    case CAPACITY: policy->capacity = number; return policy->algorithm == WEIR_LEAKY_BUCKET;
+    case BLOCKS:
+        policy->blocks = number > WEIR_MAX_BLOCKS ? WEIR_MAX_BLOCKS + 1 : (int32_t)number;
+        return policy->algorithm == WEIR_SLIDING_WINDOW;
+    case REFILL: policy->refill = (enum weir_refill)number; return is_bucket;
+    default: policy->align = (enum weir_align)number; return is_bucket || is_fixed;
+    }
+}
+
+static bool naive_read(const char *text, struct weir_policy *out)
+{
+    static const char *const algorithms[] = { "token_bucket", "fixed_window", "sliding_window", "leaky_bucket" };
+    struct weir_policy policy = { 0 };
+    struct model_rule rule;
+    unsigned seen = 0;
+    char *copy = strdup(text), *place = NULL;
+    const char *word = strtok_r(copy, " \t\r\n", &place);
+    int algorithm = 0;
+    while (word && algorithm < 4 && strcmp(word, algorithms[algorithm]) != 0)
+        algorithm++;
+    bool good = word && algorithm < 4;
+    policy.algorithm = (enum weir_algorithm)algorithm;
+    while (good && (word = strtok_r(NULL, " \t\r\n", &place)))
+        good = naive_field(&policy, word, &seen);
+    const bool is_aligned = seen & 1u << 7;
+    const bool is_greedy = policy.algorithm == WEIR_TOKEN_BUCKET && policy.refill == WEIR_GREEDY;
+    good = good && !(is_aligned && is_greedy) && model_rule_make(&policy, &model_alone, &rule);
+    free(copy);
+    *out = policy;
+    return good;
+}
+
+/* ---- What must hold ---- */
+
+static void check_print(const struct weir_policy *policy)
+{
+    char text[256], again[256];
+    struct weir_policy read;
+    fuzz_must(weir_policy_print(policy, text, sizeof text) == WEIR_OK, "a good policy is printed");
+    fuzz_must(weir_policy_parse(text, &read, NULL, 0) == WEIR_OK, "\"%s\" is read", text);
+    fuzz_must(fuzz_same_policy(policy, &read), "\"%s\" is read as the policy that it was printed of", text);
+    fuzz_must(weir_policy_print(&read, again, sizeof again) == WEIR_OK && strcmp(text, again) == 0,
+              "\"%s\" is printed again, not \"%s\"", text, again);
+    fuzz_must(weir_policy_print(policy, again, strlen(text) + 1) == WEIR_OK, "room for it and its NUL is enough");
+    fuzz_must(weir_policy_print(policy, again, strlen(text)) == WEIR_EINVAL, "a byte less is not");
+}
+
+static void check_refusal(const char *text)
+{
+    char sentence[256] = "", shorter[16];
+    struct weir_policy untouched, read;
+    memset(&untouched, 0xa5, sizeof untouched);
+    read = untouched;
+    const size_t len = strlen(text);
+    memset(shorter, 0x5a, sizeof shorter);
+    fuzz_must(weir_policy_parse(text, &read, sentence, sizeof sentence) == WEIR_EINVAL, "it is refused again");
+    fuzz_must(memcmp(&read, &untouched, sizeof read) == 0, "a refusal writes nothing");
+    int column = 0;
+    fuzz_must(sscanf(sentence, "column %d: ", &column) == 1 && column >= 1 && (size_t)column <= len + 1,
+              "\"%s\" names a column of the text", sentence);
+    weir_policy_parse(text, &read, shorter, 8);
+    fuzz_must(strlen(shorter) == 7 && strncmp(shorter, sentence, 7) == 0 && shorter[8] == 0x5a,
+              "a sentence is cut to fit its buffer");
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    char *text = fuzz_text(data, size);
+    struct weir_policy read, naive;
+    const bool is_read = weir_policy_parse(text, &read, NULL, 0) == WEIR_OK;
+    const bool is_right = naive_read(text, &naive);
+    fuzz_must(is_read == is_right, "\"%s\" is %s", text, is_right ? "read" : "refused");
+    if (is_read) {
+        fuzz_must(fuzz_same_policy(&read, &naive), "\"%s\" is read as by the naive reader", text);
+        check_print(&read);
+    } else {
+        check_refusal(text);
+    }
+    free(text);
+
+    struct feed feed = feed_of(data, size);
+    struct weir_policy policy = feed_policy(&feed);
+    struct model_rule rule;
+    if (feed_byte(&feed) % 4 == 3) /* out of its range, or another algorithm's */
+        policy.debt = feed_between(&feed, INT64_MIN, INT64_MAX);
+    if (feed_byte(&feed) % 4 == 3)
+        policy.period_us = feed_between(&feed, INT64_MIN, INT64_MAX);
+    if (feed_byte(&feed) % 4 == 3)
+        policy.limit = feed_between(&feed, INT64_MIN, INT64_MAX);
+    const bool is_good = weir_policy_check(&policy, NULL, 0) == WEIR_OK;
+    fuzz_must(is_good == model_rule_make(&policy, &model_alone, &rule), "the check agrees with the model");
+    if (is_good)
+        check_print(&policy);
+    return 0;
+}

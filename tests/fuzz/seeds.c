@@ -1,0 +1,70 @@
+/* seeds.c - feeds a fuzz target the inputs that are kept for it, and every beginning of each: a test without libFuzzer.
+ *
+ * Its arguments are folders and files.
+ */
+#include "fuzz.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum { INPUT_MAX = 1 << 20, BEGINNINGS_MAX = 4096 };
+
+static size_t fed;
+
+/* In memory of its own size, so that a sanitizer sees what is read behind it. */
+static void feed_input(const char *bytes, size_t len)
+{
+    uint8_t *copy = malloc(len ? len : 1);
+    fuzz_must(copy, "there is memory");
+    memcpy(copy, bytes, len);
+    LLVMFuzzerTestOneInput(copy, len);
+    free(copy);
+}
+
+static void feed_file(const char *path)
+{
+    static char bytes[INPUT_MAX];
+    FILE *file = fopen(path, "rbe");
+    fuzz_must(file, "%s can be opened", path);
+    const size_t len = fread(bytes, 1, sizeof bytes, file);
+    fuzz_must(!ferror(file) && feof(file), "%s can be read, and is no longer than %d bytes", path, INPUT_MAX);
+    fclose(file);
+    const size_t step = len / BEGINNINGS_MAX + 1;
+    for (size_t beginning = 0; beginning < len; beginning += step)
+        feed_input(bytes, beginning);
+    feed_input(bytes, len);
+    fed++;
+}
+
+static void feed_path(const char *path)
+{
+    struct stat status;
+    fuzz_must(stat(path, &status) == 0, "%s is there", path);
+    if (!S_ISDIR(status.st_mode)) {
+        feed_file(path);
+        return;
+    }
+    struct dirent **names;
+    const int count = scandir(path, &names, NULL, alphasort);
+    fuzz_must(count >= 0, "%s can be listed", path);
+    for (int i = 0; i < count; i++) {
+        char file[4096];
+        snprintf(file, sizeof file, "%s/%s", path, names[i]->d_name);
+        if (names[i]->d_name[0] != '.')
+            feed_path(file);
+        free(names[i]);
+    }
+    free(names);
+}
+
+int main(int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++)
+        feed_path(argv[i]);
+    fuzz_must(fed > 0, "there are seeds");
+    printf("%zu seeds\n", fed);
+    return 0;
+}
