@@ -2,7 +2,7 @@
  *
  * The text is not trusted: before it is parsed it is refused if it nests deeper than CONSUL_NESTING_MAX or has more
  * than CONSUL_CONTAINERS_MAX objects and arrays (each takes some 200 bytes of memory), and every field's type is
- * looked at. Fields that are not read may be anything.
+ * looked at. Fields that are not read may be anything that JSON has: a NUL in text, a number of any size, a name twice.
  */
 #ifndef BACKENDS_CONSUL_ANSWER_H
 #define BACKENDS_CONSUL_ANSWER_H
