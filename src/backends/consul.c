@@ -188,6 +188,7 @@ static int init_peers(struct consul *consul, const struct weir_options *options)
         .what = consul->peers_what,
         .url = consul_url(&consul->config, "/v1/health/service/", consul->service, false, "passing"),
         .poll_us = peers.poll_us,
+        .is_urgent = true,
         .answered = take_peers,
         .user = consul,
     };

@@ -4,6 +4,8 @@
 #include "core/clock.h"
 
 #include <assert.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +16,9 @@
 #define TOKEN_HEADER "X-Consul-Token: "
 #define INDEX_HEADER "X-Consul-Index:"
 #define FIRST_SIZE 4096
+#define PROBE_IDLE_S 5L
+#define PROBE_EVERY_S 2L
+#define SILENCE_MOST_MS 10000U   /* of the other end's TCP, before a connection is taken for dead */
 #define WAIT_MOST_US WEIR_MINUTE /* by which a clock that stood still is noticed */
 
 /* ---- Making ---- */
@@ -75,7 +80,11 @@ static curl_socket_t open_socket(void *user, curlsocktype purpose, struct curl_s
         call->reconnects = true;
         return CURL_SOCKET_BAD;
     }
-    return socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
+    int fd = socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
+    const unsigned silence_ms = SILENCE_MOST_MS;
+    if (fd >= 0) /* and where it is not to be had, the system's own patience holds: on a Unix socket none is needed */
+        setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &silence_ms, sizeof silence_ms);
+    return fd;
 }
 
 static void answer_begins(struct consul_call *call)
@@ -148,6 +157,10 @@ static size_t read_body(char *bytes, size_t one, size_t len, void *user)
 static void set_limits(CURL *easy, const struct consul_config *config)
 {
     curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
+    /* A query is held for minutes: without probes nobody would notice that its connection is gone. */
+    curl_easy_setopt(easy, CURLOPT_TCP_KEEPALIVE, 1L);
+    curl_easy_setopt(easy, CURLOPT_TCP_KEEPIDLE, PROBE_IDLE_S);
+    curl_easy_setopt(easy, CURLOPT_TCP_KEEPINTVL, PROBE_EVERY_S);
 #if LIBCURL_VERSION_NUM >= 0x075500
     curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
 #else

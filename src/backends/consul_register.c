@@ -58,7 +58,7 @@ int consul_register_init(struct consul_register *join, struct consul_http *http,
 {
     const struct consul_config *config = http->config;
     *join = (struct consul_register){ .limiter = limiter, .id = peers->id, .renew_us = peers->ttl_us / 3 };
-    consul_pace_init(&join->pace);
+    consul_pace_init(&join->pace, false);
     char *check = check_id(peers->id);
     if (check) {
         join->register_url = consul_url(config, "/v1/agent/service/register", "", false, "");

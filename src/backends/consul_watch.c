@@ -12,7 +12,7 @@ int consul_watch_init(struct consul_watch *watch, struct consul_http *http, stru
                       const struct consul_watch_settings *settings)
 {
     *watch = (struct consul_watch){ .is = *settings, .limiter = limiter };
-    consul_pace_init(&watch->pace);
+    consul_pace_init(&watch->pace, watch->is.is_urgent);
     if (watch->is.url && consul_call_init(&watch->call, http) == WEIR_OK)
         return WEIR_OK;
     consul_watch_free(watch);

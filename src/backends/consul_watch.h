@@ -20,6 +20,7 @@ struct consul_watch_settings {
     const char *what;  /* "the instances of ...", for sentences */
     char *url;         /* with at least one parameter; the watch frees it */
     int64_t poll_us;   /* 0: wait for changes */
+    bool is_urgent;    /* see consul_pace.h */
     bool may_be_none;  /* status 404 says that there is nothing: an answer of no bytes */
     bool same_is_good; /* an answer with the index of the one before, which was understood, need not be taken in */
     consul_answered *answered;
