@@ -109,6 +109,21 @@ START_TEST(list_is_asked_for_even_if_the_registration_fails)
 }
 END_TEST
 
+/* On a connection that renewals left idle there may be another agent than the one that gave the index. */
+START_TEST(index_is_used_on_the_connection_only_on_which_it_came)
+{
+    struct consul_stage stage;
+    stage_set_join(&stage);
+    fake_consul_way(stage.fake, HEALTH, FAKE_AND_CLOSE, -1);
+    stage_start(&stage);
+    ck_assert(fake_consul_await(stage.fake, "GET " HEALTH, 13));
+    ck_assert(fake_consul_await(stage.fake, PUT_RENEW, 3));
+    ck_assert_int_eq(fake_consul_count(stage.fake, "GET " HEALTH "?passing&index"), 0);
+    stage_end(&stage);
+    ck_assert_int_eq(told_count(PEERS, "failed"), 0);
+}
+END_TEST
+
 START_TEST(check_is_renewed_again_and_again)
 {
     struct consul_stage stage;
@@ -285,6 +300,7 @@ int main(void)
     suite_test(suite, ids_and_services_may_have_any_bytes, 60);
     suite_test(suite, list_is_asked_for_after_the_registration, 60);
     suite_test(suite, list_is_asked_for_even_if_the_registration_fails, 60);
+    suite_test(suite, index_is_used_on_the_connection_only_on_which_it_came, 60);
     suite_test(suite, check_is_renewed_again_and_again, 60);
     suite_test_each(suite, agent_that_has_forgotten_this_instance_is_told_again, 2, 60);
     suite_test(suite, agent_that_always_forgets_is_not_told_all_the_time, 60);

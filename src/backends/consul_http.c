@@ -190,9 +190,13 @@ static bool set_place(CURL *easy, const struct consul_config *config)
 
 int consul_call_init(struct consul_call *call, struct consul_http *http)
 {
-    *call = (struct consul_call){ .http = http, .easy = curl_easy_init() };
-    if (!call->easy)
+    *call = (struct consul_call){ .http = http, .easy = curl_easy_init(), .connections = curl_share_init() };
+    if (!call->easy || !call->connections ||
+        curl_share_setopt(call->connections, CURLSHOPT_SHARE, CURL_LOCK_DATA_CONNECT) != CURLSHE_OK ||
+        curl_easy_setopt(call->easy, CURLOPT_SHARE, call->connections) != CURLE_OK) {
+        consul_call_free(call);
         return WEIR_ENOMEM;
+    }
     set_limits(call->easy, http->config);
     curl_easy_setopt(call->easy, CURLOPT_PRIVATE, call);
     curl_easy_setopt(call->easy, CURLOPT_ERRORBUFFER, call->why);
@@ -224,6 +228,7 @@ void consul_call_free(struct consul_call *call)
         }
     }
     curl_easy_cleanup(call->easy);
+    curl_share_cleanup(call->connections);
     *call = (struct consul_call){ 0 };
 }
 

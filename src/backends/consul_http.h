@@ -31,6 +31,7 @@ struct consul_call {
     struct consul_http *http;
     struct consul_call *next;
     CURL *easy;
+    CURLSH *connections;      /* its own: another's, idle, would be taken for the one of the last answer */
     int64_t asked_us, due_us; /* when it was begun, and when it will be given up */
     bool same_connection;     /* of the request */
     bool began;               /* the answer */
