@@ -179,12 +179,22 @@ static void set_limits(CURL *easy, const struct consul_config *config)
     curl_easy_setopt(easy, CURLOPT_SSL_VERIFYHOST, 2L);
 }
 
+/* Only the CA that was named, and not also those in the system's folder. A libcurl whose TLS knows no folder says so. */
+static bool set_ca(CURL *easy, const char *file)
+{
+    CURLcode no_folder = curl_easy_setopt(easy, CURLOPT_CAPATH, NULL);
+    return (no_folder == CURLE_OK || no_folder == CURLE_NOT_BUILT_IN || no_folder == CURLE_UNKNOWN_OPTION) &&
+           curl_easy_setopt(easy, CURLOPT_CAINFO, file) == CURLE_OK;
+}
+
+/* Nobody is there to be asked for a key's password: without one OpenSSL would ask the terminal, and wait. */
 static bool set_place(CURL *easy, const struct consul_config *config)
 {
     return (!config->socket_path ||
             curl_easy_setopt(easy, CURLOPT_UNIX_SOCKET_PATH, config->socket_path) == CURLE_OK) &&
-           (!config->ca_file || curl_easy_setopt(easy, CURLOPT_CAINFO, config->ca_file) == CURLE_OK) &&
+           (!config->ca_file || set_ca(easy, config->ca_file)) &&
            (!config->cert_file || curl_easy_setopt(easy, CURLOPT_SSLCERT, config->cert_file) == CURLE_OK) &&
+           curl_easy_setopt(easy, CURLOPT_KEYPASSWD, "") == CURLE_OK &&
            (!config->key_file || curl_easy_setopt(easy, CURLOPT_SSLKEY, config->key_file) == CURLE_OK);
 }
 
