@@ -58,9 +58,9 @@ static int take_policies(void *user, const char *body, size_t len, struct messag
     int error = len > 0 ? consul_policies_read(body, len, consul->prefix, &policies, message) : WEIR_OK;
     if (error)
         return error;
-    follow_policies(consul->limiter, WEIR_FOLLOW_CONSUL_POLICIES, policies.entries, policies.n);
+    error = follow_policies(consul->limiter, WEIR_FOLLOW_CONSUL_POLICIES, policies.entries, policies.n);
     consul_policies_free(&policies);
-    return WEIR_OK;
+    return error; /* which it has told */
 }
 
 /* ---- The thread ---- */

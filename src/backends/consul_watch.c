@@ -50,10 +50,12 @@ static void ask(struct consul_watch *watch)
 
 /* ---- What came ---- */
 
+/* `why` is empty if the limiter knows. */
 static void failed(struct consul_watch *watch, int64_t now_us, const char *why)
 {
-    follow_failed(watch->limiter, watch->is.followed, "Consul at %s, %s: %s", watch->call.http->config->where,
-                  watch->is.what, why);
+    if (*why)
+        follow_failed(watch->limiter, watch->is.followed, "Consul at %s, %s: %s", watch->call.http->config->where,
+                      watch->is.what, why);
     watch->index = 0;
     watch->due_us = consul_pace_failed(&watch->pace, now_us);
 }

@@ -12,7 +12,8 @@
 #include "backends/consul_pace.h"
 #include "core/follow.h"
 
-/* Take in the answer's body: WEIR_OK, or an error with half a sentence. */
+/* Take in the answer's body: WEIR_OK, or an error with half a sentence, or with none if the limiter was told why. The
+ * answer is asked for again then, paced. */
 typedef int consul_answered(void *user, const char *body, size_t len, struct message message);
 
 struct consul_watch_settings {
