@@ -205,7 +205,7 @@ END_TEST
 START_TEST(policies_have_names_patterns_and_values)
 {
     static const char body[] = "[" KEY("weir/", "null") "," KEY("weir/api", BUCKET) "," KEY(
-        "weir/api/", "\"eA==\"") "," KEY("weir/api/10.*", BUCKET) "," KEY("weir/api/a/b/c", BUCKET) "]";
+        "weir/api/", "\"\"") "," KEY("weir/api/10.*", BUCKET) "," KEY("weir/api/a/b/c", BUCKET) "]";
     struct consul_policies policies;
     must_succeed(consul_policies_read(body, strlen(body), "weir", &policies, (struct message){ NULL, 0 }));
     ck_assert_uint_eq(policies.n, 3);
@@ -218,6 +218,22 @@ START_TEST(policies_have_names_patterns_and_values)
         ck_assert_ptr_null(policies.entries[i].error);
         ck_assert_int_eq(policies.entries[i].policy.limit, 100);
     }
+    consul_policies_free(&policies);
+}
+END_TEST
+
+START_TEST(key_that_ends_in_a_slash_is_a_folder_only_if_it_holds_nothing)
+{
+    static const char body[] = "[" KEY("weir/", NONSENSE) "," KEY("weir/api/10/", BUCKET) "," KEY(
+        "weir/api/11/", "null") "," KEY("weir/api/12/", "\"\"") "]";
+    struct consul_policies policies;
+    must_succeed(consul_policies_read(body, strlen(body), "weir", &policies, (struct message){ NULL, 0 }));
+    ck_assert_uint_eq(policies.n, 2);
+    ck_assert_str_eq(policies.entries[0].where, "Consul's weir/");
+    ck_assert_str_eq(policies.entries[0].error, "name must not be empty");
+    ck_assert_str_eq(policies.entries[1].name, "api");
+    ck_assert_str_eq(policies.entries[1].pattern, "10/");
+    ck_assert_ptr_null(policies.entries[1].error);
     consul_policies_free(&policies);
 }
 END_TEST
@@ -389,6 +405,7 @@ int main(void)
     suite_test(suite, depth_and_number_of_objects_are_looked_at_before_they_are_made, 30);
     suite_test(suite, answer_cut_off_anywhere_is_refused, 30);
     suite_test(suite, policies_have_names_patterns_and_values, 30);
+    suite_test(suite, key_that_ends_in_a_slash_is_a_folder_only_if_it_holds_nothing, 30);
     suite_test(suite, value_that_is_no_policy_is_an_entry_with_an_error, 30);
     suite_test(suite, answer_that_consul_would_not_give_is_refused_as_a_whole, 30);
     suite_test(suite, base64_is_read_as_it_is_written, 60);

@@ -349,6 +349,14 @@ static int read_entry(const json_t *entry, const char *key, const char *rest, st
     return error;
 }
 
+/* Consul's user interface makes folders so. With a value it is a pattern that ends in '/', of a key as any other. */
+static bool is_folder(const json_t *entry, const char *key)
+{
+    const json_t *value = json_object_get(entry, "Value");
+    const bool is_empty = json_is_null(value) || (json_is_string(value) && json_string_length(value) == 0);
+    return is_empty && key[strlen(key) - 1] == '/';
+}
+
 static int read_entries(const json_t *root, const char *prefix, struct consul_policies *read, struct message message)
 {
     /* Under a name that is no limit's, so that it says nothing of any. */
@@ -362,11 +370,11 @@ static int read_entries(const json_t *root, const char *prefix, struct consul_po
         if (strncmp(key, prefix, prefix_len) != 0 || key[prefix_len] != '/')
             return message_refuse(message, "entry %zu of the answer is not under %s/", i + 1, prefix);
         const char *rest = key + prefix_len + 1;
-        if (!*rest || rest[strlen(rest) - 1] == '/')
+        const bool is_whole = strlen(key) == json_string_length(json_object_get(entry, "Key"));
+        if (is_whole && is_folder(entry, key))
             continue;
-        int error = strlen(key) == json_string_length(json_object_get(entry, "Key"))
-                        ? read_entry(entry, key, rest, &read->entries[read->n], message)
-                        : keep(&cut_short, key, &read->entries[read->n], message);
+        int error = is_whole ? read_entry(entry, key, rest, &read->entries[read->n], message)
+                             : keep(&cut_short, key, &read->entries[read->n], message);
         if (error)
             return error;
         read->n++;
