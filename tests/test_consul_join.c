@@ -83,6 +83,56 @@ START_TEST(ids_and_services_may_have_any_bytes)
 }
 END_TEST
 
+START_TEST(options_that_consul_cannot_take_in_are_refused_when_it_joins)
+{
+    static const struct {
+        struct weir_peers peers;
+        const char *sentence;
+    } bad[] = {
+        { { .service = "api", .id = "a\xff" }, "option peers.id must be UTF-8 with peers.join" },
+        { { .service = "a\xc3", .id = "a" }, "option peers.service must be UTF-8 with peers.join" },
+        { { .service = "api", .id = "a", .weight_meta = "\xe9" }, "option peers.weight_meta must be UTF-8" },
+        { { .service = "api", .id = "a", .join_address = "\x80" }, "option peers.join_address must be UTF-8" },
+        { { .service = "api", .id = "a\nb" }, "option peers.id has a control at byte 2" },
+        { { .service = "api", .id = "\x7f" }, "option peers.id has a control at byte 1" },
+        { { .service = "api", .id = "a//b" }, "option peers.id has \"\" where it is parted by '/'" },
+        { { .service = "api", .id = "/a" }, "option peers.id has \"\" where" },
+        { { .service = "api", .id = "a//" }, "option peers.id has \"\" where" },
+        { { .service = "api", .id = "." }, "option peers.id has \".\" where" },
+        { { .service = "api", .id = "a/.." }, "option peers.id has \"..\" where" },
+        { { .service = "api", .id = "a/./b" }, "option peers.id has \".\" where" },
+    };
+    struct consul_stage stage;
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        stage_set_join(&stage);
+        stage.peers.service = bad[i].peers.service;
+        stage.peers.id = bad[i].peers.id;
+        stage.peers.weight_meta = bad[i].peers.weight_meta;
+        stage.peers.join_address = bad[i].peers.join_address;
+        ck_assert_int_eq(stage_try(&stage), WEIR_EINVAL);
+        ck_assert_msg(strncmp(stage.last_line, bad[i].sentence, strlen(bad[i].sentence)) == 0, "expected %s: %s",
+                      bad[i].sentence, stage.last_line);
+        stage_end(&stage);
+    }
+}
+END_TEST
+
+START_TEST(ids_with_dots_and_slashes_that_stay_join)
+{
+    static const char *const good[][2] = { { "a/b/", "a%2Fb%2F" }, { "...", "..." }, { "a/.b", "a%2F.b" } };
+    struct consul_stage stage;
+    char deregister[64];
+    stage_set_join(&stage);
+    snprintf(deregister, sizeof deregister, "PUT /v1/agent/service/deregister/%s", good[_i][1]);
+    stage.peers.id = good[_i][0];
+    stage_start(&stage);
+    ck_assert(fake_consul_await(stage.fake, PUT_REGISTER, 1));
+    stage_stop_following(&stage);
+    ck_assert_int_eq(fake_consul_count(stage.fake, deregister), 1);
+    stage_end(&stage);
+}
+END_TEST
+
 START_TEST(list_is_asked_for_after_the_registration)
 {
     struct consul_stage stage;
@@ -298,6 +348,8 @@ int main(void)
     suite_test(suite, registration_says_who_this_is_and_what_it_weighs, 60);
     suite_test(suite, registration_says_where_the_service_is_if_asked_to, 60);
     suite_test(suite, ids_and_services_may_have_any_bytes, 60);
+    suite_test(suite, options_that_consul_cannot_take_in_are_refused_when_it_joins, 60);
+    suite_test_each(suite, ids_with_dots_and_slashes_that_stay_join, 3, 60);
     suite_test(suite, list_is_asked_for_after_the_registration, 60);
     suite_test(suite, list_is_asked_for_even_if_the_registration_fails, 60);
     suite_test(suite, index_is_used_on_the_connection_only_on_which_it_came, 60);

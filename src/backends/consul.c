@@ -223,7 +223,9 @@ static int consul_init(struct consul *consul, const struct weir_options *options
 {
     if (consul->has_policies && options->consul_policies[0] == '/')
         return message_refuse(message, "option consul_policies must not begin with '/': Consul's keys do not");
-    int error = consul_config_read(options->consul, &consul->config, message);
+    int error = consul->joins ? consul_register_check(options->peers, message) : WEIR_OK;
+    if (!error)
+        error = consul_config_read(options->consul, &consul->config, message);
     if (error)
         return error;
     error = consul_http_init(&consul->http, &consul->config);
