@@ -98,6 +98,8 @@ START_TEST(every_field_of_an_instance_is_looked_at)
         { SERVICE("\"ID\":\"a\",\"Meta\":{\"w\":\"7x\"}"), "w", "Service.Meta \"w\" is not a whole" },
         { SERVICE("\"ID\":\"a\",\"Meta\":{\"w\":\"+7\"}"), "w", "Service.Meta \"w\" is not a whole" },
         { SERVICE("\"ID\":\"a\\u001b[2J\",\"Weights\":3"), NULL, "of the instance \"a?[2J\" Service.Weights" },
+        { SERVICE("\"ID\":\"a\\u009b2J\xc2\x80\xc2\xa0\xc3\x9b\",\"Weights\":3"), NULL,
+          "of the instance \"a??2J??\xc2\xa0\xc3\x9b\" Service.Weights" },
         { SERVICE("\"ID\":\"a\",\"ID\":7"), NULL, "no text Service.ID" },
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {

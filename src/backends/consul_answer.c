@@ -15,8 +15,12 @@
 static const char *quoted(const char *text, char *room, size_t size)
 {
     size_t i = 0;
-    for (; text[i] && i < size - 1; i++)
-        room[i] = (unsigned char)text[i] >= ' ' && text[i] != 0x7f ? text[i] : '?';
+    for (; text[i] && i < size - 1; i++) {
+        const unsigned char c = (unsigned char)text[i], before = i > 0 ? (unsigned char)text[i - 1] : 0;
+        room[i] = c >= ' ' && c != 0x7f ? text[i] : '?';
+        if (before == 0xc2 && c >= 0x80 && c < 0xa0) /* U+0080 to U+009F are controls as well */
+            room[i - 1] = room[i] = '?';
+    }
     room[i] = '\0';
     return room;
 }
