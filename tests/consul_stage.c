@@ -49,6 +49,24 @@ const char *stage_ca_path(void)
     return ca_path;
 }
 
+static struct curl_slist *headers;
+
+struct curl_slist *__wrap_curl_slist_append(struct curl_slist *list, const char *line);
+struct curl_slist *__real_curl_slist_append(struct curl_slist *list, const char *line);
+
+struct curl_slist *__wrap_curl_slist_append(struct curl_slist *list, const char *line)
+{
+    return headers = __real_curl_slist_append(list, line);
+}
+
+bool stage_headers_hold(const char *text)
+{
+    for (const struct curl_slist *line = headers; line != NULL; line = line->next)
+        if (strstr(line->data, text) != NULL)
+            return true;
+    return false;
+}
+
 static void hear(void *user, enum weir_log_level level, const char *line)
 {
     struct consul_stage *stage = user;

@@ -42,6 +42,9 @@ void stage_assert_gap(struct consul_stage *stage, const char *target, int i, int
 /* What CURLOPT_CAPATH was set to last: "" for NULL; "not set". */
 const char *stage_ca_path(void);
 
+/* Whether the latest list of header lines, which must not have been freed, holds `text`. */
+bool stage_headers_hold(const char *text);
+
 /* How often libcurl was prepared in this process. */
 int stage_curl_inits(void);
 

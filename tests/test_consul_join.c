@@ -342,6 +342,31 @@ START_TEST(child_of_a_fork_leaves_the_parents_connection_alone)
 }
 END_TEST
 
+START_TEST(child_of_a_fork_that_closes_keeps_no_token)
+{
+    struct forks_watcher watcher = { .told = told_of_fork };
+    struct consul_stage stage;
+    forks_watch(&watcher);
+    stage_set(&stage, FAKE_ON_TCP);
+    stage.consul.token = stage.secret = "s3cret-marker";
+    stage_start(&stage);
+    told_await(PEERS, "peers", 1);
+    ck_assert(stage_headers_hold("s3cret-marker"));
+    pid_t child = fork();
+    if (child == 0) {
+        struct follower *follower = told_follower();
+        follower->end(follower);
+        _exit(stage_headers_hold("s3cret-marker") ? 1 : 0);
+    }
+    int status;
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    ck_assert_int_eq(status, 0);
+    ck_assert(stage_headers_hold("s3cret-marker"));
+    stage_end(&stage);
+    forks_forget(&watcher);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("consul join");
@@ -363,5 +388,6 @@ int main(void)
     suite_test(suite, end_waits_a_second_and_no_more_for_an_agent_that_hangs, 60);
     suite_test(suite, end_waits_for_nothing_else, 60);
     suite_test(suite, child_of_a_fork_leaves_the_parents_connection_alone, 60);
+    suite_test(suite, child_of_a_fork_that_closes_keeps_no_token, 60);
     return suite_run(suite);
 }

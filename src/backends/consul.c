@@ -133,10 +133,12 @@ static void consul_free(struct consul *consul)
 static void end(struct follower *follower)
 {
     struct consul *consul = (struct consul *)follower;
-    if (follow_thread_end(&consul->thread))
+    if (follow_thread_end(&consul->thread)) {
         consul_free(consul);
-    else /* libcurl's part is half-way through something, and its connections are the parent's */
+    } else { /* libcurl's part is half-way through something, and its connections are the parent's */
+        consul_http_wipe(&consul->http);
         free_ours(consul);
+    }
 }
 
 /* A copy, or NULL for NULL; *failed is set if there is no memory. */

@@ -58,10 +58,15 @@ int consul_http_init(struct consul_http *http, const struct consul_config *confi
     return WEIR_OK;
 }
 
-void consul_http_free(struct consul_http *http)
+void consul_http_wipe(struct consul_http *http)
 {
     for (struct curl_slist *line = http->headers; line; line = line->next)
         explicit_bzero(line->data, strlen(line->data));
+}
+
+void consul_http_free(struct consul_http *http)
+{
+    consul_http_wipe(http);
     curl_slist_free_all(http->headers);
     curl_multi_cleanup(http->multi);
     *http = (struct consul_http){ 0 };

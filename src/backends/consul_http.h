@@ -61,6 +61,9 @@ struct consul_request {
 int consul_http_init(struct consul_http *http, const struct consul_config *config);
 void consul_http_free(struct consul_http *http);
 
+/* The token is nowhere in `http` afterwards; nothing is freed, closed or sent. */
+void consul_http_wipe(struct consul_http *http);
+
 /* Prepare a call of `http`, which must stay where it is: WEIR_OK or WEIR_ENOMEM. To be freed before `http`. */
 int consul_call_init(struct consul_call *call, struct consul_http *http);
 void consul_call_free(struct consul_call *call);
