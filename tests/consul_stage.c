@@ -4,6 +4,7 @@
 #include "backends/consul.h"
 
 #include <curl/curl.h>
+#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,6 +24,47 @@ CURLcode __wrap_curl_global_init(long flags)
 int stage_curl_inits(void)
 {
     return curl_inits;
+}
+
+static char ca_path[128] = "not set";
+
+#undef curl_easy_setopt
+CURLcode __wrap_curl_easy_setopt(CURL *easy, CURLoption option, ...);
+CURLcode __real_curl_easy_setopt(CURL *easy, CURLoption option, ...);
+
+/* All that weir sets is a pointer or a long: what has the size of either is passed on. */
+CURLcode __wrap_curl_easy_setopt(CURL *easy, CURLoption option, ...)
+{
+    va_list arguments;
+    va_start(arguments, option);
+    void *value = va_arg(arguments, void *);
+    va_end(arguments);
+    if (option == CURLOPT_CAPATH)
+        snprintf(ca_path, sizeof ca_path, "%s", value != NULL ? (const char *)value : "");
+    return __real_curl_easy_setopt(easy, option, value);
+}
+
+const char *stage_ca_path(void)
+{
+    return ca_path;
+}
+
+static struct curl_slist *headers;
+
+struct curl_slist *__wrap_curl_slist_append(struct curl_slist *list, const char *line);
+struct curl_slist *__real_curl_slist_append(struct curl_slist *list, const char *line);
+
+struct curl_slist *__wrap_curl_slist_append(struct curl_slist *list, const char *line)
+{
+    return headers = __real_curl_slist_append(list, line);
+}
+
+bool stage_headers_hold(const char *text)
+{
+    for (const struct curl_slist *line = headers; line != NULL; line = line->next)
+        if (strstr(line->data, text) != NULL)
+            return true;
+    return false;
 }
 
 static void hear(void *user, enum weir_log_level level, const char *line)

@@ -39,6 +39,12 @@ void stage_stop_following(struct consul_stage *stage);
 /* That request i of those whose target begins so came at least `least_us` after the one before. */
 void stage_assert_gap(struct consul_stage *stage, const char *target, int i, int64_t least_us);
 
+/* What CURLOPT_CAPATH was set to last: "" for NULL; "not set". */
+const char *stage_ca_path(void);
+
+/* Whether the latest list of header lines, which must not have been freed, holds `text`. */
+bool stage_headers_hold(const char *text);
+
 /* How often libcurl was prepared in this process. */
 int stage_curl_inits(void);
 

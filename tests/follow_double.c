@@ -14,12 +14,14 @@ static pthread_cond_t came = PTHREAD_COND_INITIALIZER;
 static struct told all[TOLD_MOST];
 static int told_n;
 static struct follower *added;
+static int lacks_memory;
 
 void told_reset(void)
 {
     pthread_mutex_lock(&lock);
     told_n = 0;
     added = NULL;
+    lacks_memory = 0;
     pthread_mutex_unlock(&lock);
 }
 
@@ -91,9 +93,24 @@ bool told_anywhere(const char *text)
     return found;
 }
 
+void told_lack_memory(int times)
+{
+    pthread_mutex_lock(&lock);
+    lacks_memory = times;
+    pthread_mutex_unlock(&lock);
+}
+
 struct follower *told_follower(void)
 {
     return added;
+}
+
+static bool found_no_memory(void)
+{
+    pthread_mutex_lock(&lock);
+    bool lacks = lacks_memory > 0 && lacks_memory-- > 0;
+    pthread_mutex_unlock(&lock);
+    return lacks;
 }
 
 /* ---- For sources: in place of core/follow.c ---- */
@@ -102,8 +119,7 @@ void __wrap_follow_add(struct weir *limiter, struct follower *follower);
 void __wrap_follow_peers(struct weir *limiter, const struct weir_peer *peers, size_t n, const char *self);
 int64_t __wrap_follow_peers_due_us(struct weir *limiter);
 void __wrap_follow_peers_turn(struct weir *limiter);
-void __wrap_follow_policies(struct weir *limiter, enum weir_followed what, const struct policy_entry *entries,
-                            size_t n);
+int __wrap_follow_policies(struct weir *limiter, enum weir_followed what, const struct policy_entry *entries, size_t n);
 void __wrap_follow_confirmed(struct weir *limiter, enum weir_followed what);
 void __wrap_follow_failed(struct weir *limiter, enum weir_followed what, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
@@ -136,10 +152,14 @@ void __wrap_follow_peers_turn(struct weir *limiter)
     write_down(WEIR_FOLLOW_PEERS, "turn");
 }
 
-void __wrap_follow_policies(struct weir *limiter, enum weir_followed what, const struct policy_entry *entries, size_t n)
+int __wrap_follow_policies(struct weir *limiter, enum weir_followed what, const struct policy_entry *entries, size_t n)
 {
     (void)limiter;
     char text[sizeof all[0].text], policy[160];
+    if (found_no_memory()) {
+        write_down(what, "failed: out of memory");
+        return WEIR_ENOMEM;
+    }
     size_t len = (size_t)snprintf(text, sizeof text, "policies:");
     for (size_t i = 0; i < n && len < sizeof text; i++) {
         const struct policy_entry *entry = &entries[i];
@@ -151,6 +171,7 @@ void __wrap_follow_policies(struct weir *limiter, enum weir_followed what, const
                                 entry->where);
     }
     write_down(what, text);
+    return WEIR_OK;
 }
 
 void __wrap_follow_confirmed(struct weir *limiter, enum weir_followed what)

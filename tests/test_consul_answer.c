@@ -71,7 +71,9 @@ START_TEST(every_field_of_an_instance_is_looked_at)
         { SERVICE("\"ID\":null"), NULL, "no text Service.ID" },
         { SERVICE("\"ID\":\"\""), NULL, "no text Service.ID" },
         { SERVICE("\"ID\":[\"a\"]"), NULL, "no text Service.ID" },
-        { SERVICE("\"ID\":\"a\\u0000b\""), NULL, "is not JSON" },
+        { SERVICE("\"ID\":\"a\\u0000b\""), NULL, "entry 1 of the answer has a NUL in Service.ID" },
+        { SERVICE("\"ID\":\"\\u0000\""), NULL, "entry 1 of the answer has a NUL in Service.ID" },
+        { SERVICE("\"ID\":\"a\",\"Meta\":{\"w\":\"7\\u00000\"}"), "w", "Service.Meta \"w\" is not a whole" },
         { SERVICE("\"ID\":\"a\",\"Weights\":3"), NULL, "of the instance \"a\" Service.Weights is not an object" },
         { SERVICE("\"ID\":\"a\",\"Weights\":{\"Passing\":\"3\"}"), NULL,
           "\"a\" Service.Weights.Passing is not a whole" },
@@ -81,7 +83,11 @@ START_TEST(every_field_of_an_instance_is_looked_at)
         { SERVICE("\"ID\":\"a\",\"Weights\":{\"Passing\":-1}"), NULL, "Passing is not a whole" },
         { SERVICE("\"ID\":\"a\",\"Weights\":{\"Passing\":65536}"), NULL, "Passing is not a whole" },
         { SERVICE("\"ID\":\"a\",\"Weights\":{\"Passing\":1e5}"), NULL, "Passing is not a whole" },
-        { SERVICE("\"ID\":\"a\",\"Weights\":{\"Passing\":99999999999999999999}"), NULL, "is not JSON" },
+        { SERVICE("\"ID\":\"a\",\"Weights\":{\"Passing\":99999999999999999999}"), NULL, "Passing is not a whole" },
+        { SERVICE("\"ID\":\"a\",\"Weights\":{\"Passing\":1000000000000000000}"), NULL, "Passing is not a whole" },
+        { SERVICE("\"ID\":\"a\",\"Weights\":{\"Passing\":1e0}"), NULL, "Passing is not a whole" },
+        { SERVICE("\"ID\":\"a\",\"Weights\":{\"Passing\":1e999}"), NULL, "Passing is not a whole" },
+        { SERVICE("\"ID\":\"a\",\"Weights\":{\"Passing\":0000000000000000000001}"), NULL, "is not JSON" },
         { SERVICE("\"ID\":\"a\",\"Meta\":[]"), "w", "of the instance \"a\" Service.Meta is not an object" },
         { SERVICE("\"ID\":\"a\",\"Meta\":{\"w\":7}"), "w", "\"a\" Service.Meta \"w\" is not a whole number from 1" },
         { SERVICE("\"ID\":\"a\",\"Meta\":{\"w\":\"\"}"), "w", "Service.Meta \"w\" is not a whole" },
@@ -92,11 +98,47 @@ START_TEST(every_field_of_an_instance_is_looked_at)
         { SERVICE("\"ID\":\"a\",\"Meta\":{\"w\":\"7x\"}"), "w", "Service.Meta \"w\" is not a whole" },
         { SERVICE("\"ID\":\"a\",\"Meta\":{\"w\":\"+7\"}"), "w", "Service.Meta \"w\" is not a whole" },
         { SERVICE("\"ID\":\"a\\u001b[2J\",\"Weights\":3"), NULL, "of the instance \"a?[2J\" Service.Weights" },
-        { SERVICE("\"ID\":\"a\",\"ID\":\"b\""), NULL, "is not JSON" },
+        { SERVICE("\"ID\":\"a\\u009b2J\xc2\x80\xc2\xa0\xc3\x9b\",\"Weights\":3"), NULL,
+          "of the instance \"a??2J??\xc2\xa0\xc3\x9b\" Service.Weights" },
+        { SERVICE("\"ID\":\"a\",\"ID\":7"), NULL, "no text Service.ID" },
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         const char *sentence = peers_error(bad[i].body, bad[i].meta);
         ck_assert_msg(strstr(sentence, bad[i].sentence) != NULL, "%s: %s", bad[i].body, sentence);
+    }
+}
+END_TEST
+
+/* What somebody's check puts out must not keep all others from knowing each other. */
+START_TEST(fields_that_nobody_reads_may_be_anything)
+{
+    static const char *const odd[] = {
+        "\"Output\":\"a\\u0000b\"",
+        "\"Output\":\"a\\\"1e999\\\\\"",
+        "\"Output\":1,\"Output\":2",
+        "\"Flags\":9223372036854775808",
+        "\"Flags\":18446744073709551615",
+        "\"Flags\":-18446744073709551615,\"More\":[123456789012345678901234567890,-1e999]",
+        "\"Flags\":1e999",
+        "\"Flags\":-1.5E+999",
+        "\"Flags\":[1e-999,0.1,-0.25e1,0,9223372036854775807]",
+    };
+    for (size_t i = 0; i < sizeof odd / sizeof odd[0]; i++) {
+        char body[512];
+        struct consul_peers peers;
+        struct consul_policies policies;
+        snprintf(body, sizeof body, "[{\"Service\":{%s,\"ID\":\"1e999\",\"Weights\":{\"Passing\":7}},%s}]", odd[i],
+                 odd[i]);
+        ck_assert_str_eq(peers_error(body, NULL), "");
+        must_succeed(consul_peers_read(body, strlen(body), NULL, &peers, (struct message){ NULL, 0 }));
+        ck_assert_str_eq(peers.peers[0].id, "1e999");
+        ck_assert_int_eq(peers.peers[0].weight, 7);
+        consul_peers_free(&peers);
+        snprintf(body, sizeof body, "[{%s,\"Key\":\"weir/api/12345678901234567890\",\"Value\":" BUCKET "}]", odd[i]);
+        ck_assert_str_eq(policies_error(body), "");
+        must_succeed(consul_policies_read(body, strlen(body), "weir", &policies, (struct message){ NULL, 0 }));
+        ck_assert_str_eq(policies.entries[0].pattern, "12345678901234567890");
+        consul_policies_free(&policies);
     }
 }
 END_TEST
@@ -165,7 +207,7 @@ END_TEST
 START_TEST(policies_have_names_patterns_and_values)
 {
     static const char body[] = "[" KEY("weir/", "null") "," KEY("weir/api", BUCKET) "," KEY(
-        "weir/api/", "\"eA==\"") "," KEY("weir/api/10.*", BUCKET) "," KEY("weir/api/a/b/c", BUCKET) "]";
+        "weir/api/", "\"\"") "," KEY("weir/api/10.*", BUCKET) "," KEY("weir/api/a/b/c", BUCKET) "]";
     struct consul_policies policies;
     must_succeed(consul_policies_read(body, strlen(body), "weir", &policies, (struct message){ NULL, 0 }));
     ck_assert_uint_eq(policies.n, 3);
@@ -182,6 +224,22 @@ START_TEST(policies_have_names_patterns_and_values)
 }
 END_TEST
 
+START_TEST(key_that_ends_in_a_slash_is_a_folder_only_if_it_holds_nothing)
+{
+    static const char body[] = "[" KEY("weir/", NONSENSE) "," KEY("weir/api/10/", BUCKET) "," KEY(
+        "weir/api/11/", "null") "," KEY("weir/api/12/", "\"\"") "]";
+    struct consul_policies policies;
+    must_succeed(consul_policies_read(body, strlen(body), "weir", &policies, (struct message){ NULL, 0 }));
+    ck_assert_uint_eq(policies.n, 2);
+    ck_assert_str_eq(policies.entries[0].where, "Consul's weir/");
+    ck_assert_str_eq(policies.entries[0].error, "name must not be empty");
+    ck_assert_str_eq(policies.entries[1].name, "api");
+    ck_assert_str_eq(policies.entries[1].pattern, "10/");
+    ck_assert_ptr_null(policies.entries[1].error);
+    consul_policies_free(&policies);
+}
+END_TEST
+
 START_TEST(value_that_is_no_policy_is_an_entry_with_an_error)
 {
     static const struct {
@@ -194,6 +252,8 @@ START_TEST(value_that_is_no_policy_is_an_entry_with_an_error)
         { "[" KEY("weir/api", "\"GzJKCg==\"") "]", "column 1: \"?2J\" is not an algorithm" },
         { "[" KEY("weir/a b", BUCKET) "]", "byte 2 is not a letter" },
         { "[" KEY("weir//x", BUCKET) "]", "" },
+        { "[" KEY("weir/api\\u0000x", BUCKET) "]", "the key has a NUL" },
+        { "[" KEY("weir/api/10.*\\u0000x", BUCKET) "]", "the key has a NUL" },
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         struct consul_policies policies;
@@ -201,6 +261,7 @@ START_TEST(value_that_is_no_policy_is_an_entry_with_an_error)
             consul_policies_read(bad[i].body, strlen(bad[i].body), "weir", &policies, (struct message){ NULL, 0 }));
         ck_assert_uint_eq(policies.n, 1);
         ck_assert_ptr_nonnull(policies.entries[0].error);
+        ck_assert(!strstr(policies.entries[0].error, "NUL, and") || strcmp(policies.entries[0].name, "api") != 0);
         ck_assert_msg(strstr(policies.entries[0].error, bad[i].error) != NULL, "%s: %s", bad[i].body,
                       policies.entries[0].error);
         consul_policies_free(&policies);
@@ -223,6 +284,7 @@ START_TEST(answer_that_consul_would_not_give_is_refused_as_a_whole)
         { "[" KEY("weir/api", "\"====\"") "]", "a Value is not base64" },
         { "[" KEY("weir/api", "\"Y\xc3\xa9=\"") "]", "a Value is not base64" },
         { "[" KEY("weir/api", "\"YQ-_\"") "]", "a Value is not base64" },
+        { "[" KEY("weir/api", "\"YQ\\u0000\\u0000\"") "]", "a Value is not base64" },
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
         ck_assert_msg(strstr(policies_error(bad[i][0]), bad[i][1]) != NULL, "%s: %s", bad[i][0],
@@ -339,11 +401,13 @@ int main(void)
     suite_test(suite, instances_have_an_id_and_a_weight, 30);
     suite_test(suite, empty_list_is_a_list, 30);
     suite_test(suite, every_field_of_an_instance_is_looked_at, 30);
+    suite_test(suite, fields_that_nobody_reads_may_be_anything, 30);
     suite_test(suite, long_id_is_cut_in_a_sentence, 30);
     suite_test(suite, nesting_is_allowed_up_to_16, 30);
     suite_test(suite, depth_and_number_of_objects_are_looked_at_before_they_are_made, 30);
     suite_test(suite, answer_cut_off_anywhere_is_refused, 30);
     suite_test(suite, policies_have_names_patterns_and_values, 30);
+    suite_test(suite, key_that_ends_in_a_slash_is_a_folder_only_if_it_holds_nothing, 30);
     suite_test(suite, value_that_is_no_policy_is_an_entry_with_an_error, 30);
     suite_test(suite, answer_that_consul_would_not_give_is_refused_as_a_whole, 30);
     suite_test(suite, base64_is_read_as_it_is_written, 60);

@@ -1,4 +1,5 @@
 /* test_consul_faults.c - what follows Consul, against an agent that answers as badly as it can: each is survived. */
+#include "backends/consul_pace.h"
 #include "consul_stage.h"
 
 #include <stdio.h>
@@ -114,19 +115,72 @@ START_TEST(status_other_than_200_is_a_failure_and_survived)
 }
 END_TEST
 
-START_TEST(pauses_after_failures_grow_and_differ)
+START_TEST(pauses_of_policies_grow_after_failures)
 {
     struct consul_stage stage;
     struct fake_asked asked[4];
     stage_set(&stage, FAKE_ON_TCP);
-    fake_consul_page(stage.fake, HEALTH, 500, 10, "No cluster leader");
+    stage.options.peers = NULL;
+    stage.options.consul_policies = "weir";
+    fake_consul_page(stage.fake, KV, 500, 10, "No cluster leader");
     stage_start(&stage);
-    ck_assert(fake_consul_await(stage.fake, GET_HEALTH, 4));
+    ck_assert(fake_consul_await(stage.fake, "GET " KV, 4));
     for (int i = 0; i < 4; i++)
-        ck_assert(fake_consul_asked(stage.fake, GET_HEALTH, i, &asked[i]));
+        ck_assert(fake_consul_asked(stage.fake, "GET " KV, i, &asked[i]));
     ck_assert_int_ge(asked[1].at_us - asked[0].at_us, WEIR_SECOND);
     ck_assert_int_ge(asked[2].at_us - asked[1].at_us, 2 * WEIR_SECOND);
     ck_assert_int_ge(asked[3].at_us - asked[2].at_us, 4 * WEIR_SECOND);
+    stage_end(&stage);
+}
+END_TEST
+
+/* Others give an instance that joins what this one has to give up after their hold-down: it may not look away for
+ * longer. */
+START_TEST(pauses_of_instances_are_a_second_to_one_and_a_half_however_often_it_fails)
+{
+    struct consul_pace pace;
+    int64_t now_us = 0;
+    consul_pace_init(&pace, true);
+    for (int i = 0; i < 1000; i++) {
+        int64_t due_us = consul_pace_failed(&pace, now_us);
+        ck_assert_int_ge(due_us - now_us, WEIR_SECOND);
+        ck_assert_int_lt(due_us - now_us, 3 * WEIR_SECOND / 2);
+        now_us = due_us;
+    }
+    for (int i = 0; i < 1000; i++) { /* nor when what comes at once says nothing new */
+        int64_t due_us = consul_pace_answered(&pace, now_us, now_us, false);
+        ck_assert_int_lt(due_us - now_us, 3 * WEIR_SECOND / 2);
+        ck_assert(i < 20 || due_us - now_us >= WEIR_SECOND);
+        now_us = due_us;
+    }
+}
+END_TEST
+
+START_TEST(list_of_instances_is_urgent)
+{
+    enum { FAILURES = 8 }; /* with pauses that grow the last would be 20 s and more away */
+    struct consul_stage stage;
+    struct fake_asked first, last;
+    stage_set(&stage, FAKE_ON_TCP);
+    fake_consul_page(stage.fake, HEALTH, 500, 10, "No cluster leader");
+    stage_start(&stage);
+    ck_assert(fake_consul_await(stage.fake, GET_HEALTH, FAILURES));
+    ck_assert(fake_consul_asked(stage.fake, GET_HEALTH, 0, &first));
+    ck_assert(fake_consul_asked(stage.fake, GET_HEALTH, FAILURES - 1, &last));
+    ck_assert_int_ge(last.at_us - first.at_us, (FAILURES - 1) * WEIR_SECOND);
+    stage_end(&stage);
+}
+END_TEST
+
+START_TEST(connection_that_died_in_silence_is_noticed_while_a_query_waits)
+{
+    struct consul_stage stage;
+    stage_set(&stage, FAKE_ON_TCP);
+    stage_start(&stage);
+    ck_assert(fake_consul_await(stage.fake, HELD_HEALTH, 1)); /* which is held for 10 minutes */
+    fake_consul_cut_cable(stage.fake);
+    fake_consul_page(stage.fake, HEALTH, 200, 3, A_AND_B);
+    told_await(PEERS, "peers self=a: b=1", 1);
     stage_end(&stage);
 }
 END_TEST
@@ -157,7 +211,10 @@ int main(void)
     suite_test(suite, answer_of_a_megabyte_is_read, 60);
     suite_test_each(suite, answer_that_is_not_understood_is_a_failure_and_survived, 6, 60);
     suite_test_each(suite, status_other_than_200_is_a_failure_and_survived, 8, 60);
-    suite_test(suite, pauses_after_failures_grow_and_differ, 60);
+    suite_test(suite, pauses_of_policies_grow_after_failures, 60);
+    suite_test(suite, pauses_of_instances_are_a_second_to_one_and_a_half_however_often_it_fails, 60);
+    suite_test(suite, list_of_instances_is_urgent, 60);
+    suite_test(suite, connection_that_died_in_silence_is_noticed_while_a_query_waits, 60);
     suite_test(suite, query_that_is_held_too_long_is_given_up_after_its_wait, 60);
     return suite_run(suite);
 }

@@ -83,6 +83,56 @@ START_TEST(ids_and_services_may_have_any_bytes)
 }
 END_TEST
 
+START_TEST(options_that_consul_cannot_take_in_are_refused_when_it_joins)
+{
+    static const struct {
+        struct weir_peers peers;
+        const char *sentence;
+    } bad[] = {
+        { { .service = "api", .id = "a\xff" }, "option peers.id must be UTF-8 with peers.join" },
+        { { .service = "a\xc3", .id = "a" }, "option peers.service must be UTF-8 with peers.join" },
+        { { .service = "api", .id = "a", .weight_meta = "\xe9" }, "option peers.weight_meta must be UTF-8" },
+        { { .service = "api", .id = "a", .join_address = "\x80" }, "option peers.join_address must be UTF-8" },
+        { { .service = "api", .id = "a\nb" }, "option peers.id has a control at byte 2" },
+        { { .service = "api", .id = "\x7f" }, "option peers.id has a control at byte 1" },
+        { { .service = "api", .id = "a//b" }, "option peers.id has \"\" where it is parted by '/'" },
+        { { .service = "api", .id = "/a" }, "option peers.id has \"\" where" },
+        { { .service = "api", .id = "a//" }, "option peers.id has \"\" where" },
+        { { .service = "api", .id = "." }, "option peers.id has \".\" where" },
+        { { .service = "api", .id = "a/.." }, "option peers.id has \"..\" where" },
+        { { .service = "api", .id = "a/./b" }, "option peers.id has \".\" where" },
+    };
+    struct consul_stage stage;
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        stage_set_join(&stage);
+        stage.peers.service = bad[i].peers.service;
+        stage.peers.id = bad[i].peers.id;
+        stage.peers.weight_meta = bad[i].peers.weight_meta;
+        stage.peers.join_address = bad[i].peers.join_address;
+        ck_assert_int_eq(stage_try(&stage), WEIR_EINVAL);
+        ck_assert_msg(strncmp(stage.last_line, bad[i].sentence, strlen(bad[i].sentence)) == 0, "expected %s: %s",
+                      bad[i].sentence, stage.last_line);
+        stage_end(&stage);
+    }
+}
+END_TEST
+
+START_TEST(ids_with_dots_and_slashes_that_stay_join)
+{
+    static const char *const good[][2] = { { "a/b/", "a%2Fb%2F" }, { "...", "..." }, { "a/.b", "a%2F.b" } };
+    struct consul_stage stage;
+    char deregister[64];
+    stage_set_join(&stage);
+    snprintf(deregister, sizeof deregister, "PUT /v1/agent/service/deregister/%s", good[_i][1]);
+    stage.peers.id = good[_i][0];
+    stage_start(&stage);
+    ck_assert(fake_consul_await(stage.fake, PUT_REGISTER, 1));
+    stage_stop_following(&stage);
+    ck_assert_int_eq(fake_consul_count(stage.fake, deregister), 1);
+    stage_end(&stage);
+}
+END_TEST
+
 START_TEST(list_is_asked_for_after_the_registration)
 {
     struct consul_stage stage;
@@ -106,6 +156,21 @@ START_TEST(list_is_asked_for_even_if_the_registration_fails)
     ck_assert(fake_consul_await(stage.fake, PUT_REGISTER, 2));
     ck_assert_int_ge(asked_at(&stage, PUT_REGISTER, 1).at_us - asked_at(&stage, PUT_REGISTER, 0).at_us, WEIR_SECOND);
     stage_end(&stage);
+}
+END_TEST
+
+/* On a connection that renewals left idle there may be another agent than the one that gave the index. */
+START_TEST(index_is_used_on_the_connection_only_on_which_it_came)
+{
+    struct consul_stage stage;
+    stage_set_join(&stage);
+    fake_consul_way(stage.fake, HEALTH, FAKE_AND_CLOSE, -1);
+    stage_start(&stage);
+    ck_assert(fake_consul_await(stage.fake, "GET " HEALTH, 13));
+    ck_assert(fake_consul_await(stage.fake, PUT_RENEW, 3));
+    ck_assert_int_eq(fake_consul_count(stage.fake, "GET " HEALTH "?passing&index"), 0);
+    stage_end(&stage);
+    ck_assert_int_eq(told_count(PEERS, "failed"), 0);
 }
 END_TEST
 
@@ -277,14 +342,42 @@ START_TEST(child_of_a_fork_leaves_the_parents_connection_alone)
 }
 END_TEST
 
+START_TEST(child_of_a_fork_that_closes_keeps_no_token)
+{
+    struct forks_watcher watcher = { .told = told_of_fork };
+    struct consul_stage stage;
+    forks_watch(&watcher);
+    stage_set(&stage, FAKE_ON_TCP);
+    stage.consul.token = stage.secret = "s3cret-marker";
+    stage_start(&stage);
+    told_await(PEERS, "peers", 1);
+    ck_assert(stage_headers_hold("s3cret-marker"));
+    pid_t child = fork();
+    if (child == 0) {
+        struct follower *follower = told_follower();
+        follower->end(follower);
+        _exit(stage_headers_hold("s3cret-marker") ? 1 : 0);
+    }
+    int status;
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    ck_assert_int_eq(status, 0);
+    ck_assert(stage_headers_hold("s3cret-marker"));
+    stage_end(&stage);
+    forks_forget(&watcher);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("consul join");
     suite_test(suite, registration_says_who_this_is_and_what_it_weighs, 60);
     suite_test(suite, registration_says_where_the_service_is_if_asked_to, 60);
     suite_test(suite, ids_and_services_may_have_any_bytes, 60);
+    suite_test(suite, options_that_consul_cannot_take_in_are_refused_when_it_joins, 60);
+    suite_test_each(suite, ids_with_dots_and_slashes_that_stay_join, 3, 60);
     suite_test(suite, list_is_asked_for_after_the_registration, 60);
     suite_test(suite, list_is_asked_for_even_if_the_registration_fails, 60);
+    suite_test(suite, index_is_used_on_the_connection_only_on_which_it_came, 60);
     suite_test(suite, check_is_renewed_again_and_again, 60);
     suite_test_each(suite, agent_that_has_forgotten_this_instance_is_told_again, 2, 60);
     suite_test(suite, agent_that_always_forgets_is_not_told_all_the_time, 60);
@@ -295,5 +388,6 @@ int main(void)
     suite_test(suite, end_waits_a_second_and_no_more_for_an_agent_that_hangs, 60);
     suite_test(suite, end_waits_for_nothing_else, 60);
     suite_test(suite, child_of_a_fork_leaves_the_parents_connection_alone, 60);
+    suite_test(suite, child_of_a_fork_that_closes_keeps_no_token, 60);
     return suite_run(suite);
 }

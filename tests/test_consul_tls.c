@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -98,6 +99,40 @@ START_TEST(agent_with_a_certificate_of_our_ca_is_believed)
 }
 END_TEST
 
+/* libcurl has the system's folder beside the file, unless it is told not to. */
+START_TEST(ca_that_is_named_is_the_only_one)
+{
+    struct tls_server server;
+    tls_start(&server, "-no_tls1_1", false);
+    ck_assert_ptr_nonnull(strstr(tls_follow(&server, NULL, NULL).text, "certificate"));
+    ck_assert_str_eq(stage_ca_path(), "not set");
+    ck_assert_str_eq(tls_follow(&server, "ca.pem", NULL).text, "peers self=a: a=3");
+    ck_assert_str_eq(stage_ca_path(), "");
+    tls_stop(&server);
+}
+END_TEST
+
+/* OpenSSL asks the terminal, or where there is none stdin: here one that never says anything. */
+START_TEST(key_with_a_password_is_a_failure_and_nobody_is_asked_for_it)
+{
+    struct tls_server server;
+    int silent[2], terminal = open("/dev/tty", O_RDWR | O_CLOEXEC);
+    if (terminal >= 0)
+        ck_assert_int_eq(ioctl(terminal, TIOCNOTTY), 0);
+    tls_start(&server, "-no_tls1_3", true);
+    ck_assert_int_eq(folder_shell("cd '%s' && cp client.pem locked.pem && openssl ec -in client.key -aes128"
+                                  " -passout pass:secret -out locked.key >log 2>&1",
+                                  server.folder.dir),
+                     0);
+    ck_assert_int_eq(pipe2(silent, O_CLOEXEC), 0);
+    dup2(silent[0], STDIN_FILENO);
+    ck_assert_ptr_nonnull(strstr(tls_follow(&server, "ca.pem", "locked").text, "failed: Consul at 127.0.0.1:"));
+    close(silent[0]);
+    close(silent[1]);
+    tls_stop(&server);
+}
+END_TEST
+
 START_TEST(agent_with_a_certificate_for_another_host_is_not_believed)
 {
     struct tls_server server;
@@ -137,6 +172,8 @@ int main(void)
     }
     Suite *suite = suite_create("consul tls");
     suite_test(suite, agent_with_a_certificate_of_our_ca_is_believed, 60);
+    suite_test(suite, ca_that_is_named_is_the_only_one, 60);
+    suite_test(suite, key_with_a_password_is_a_failure_and_nobody_is_asked_for_it, 60);
     suite_test(suite, agent_with_a_certificate_for_another_host_is_not_believed, 60);
     suite_test(suite, agent_that_asks_for_a_certificate_gets_this_clients, 60);
     suite_test(suite, agent_with_nothing_newer_than_tls_1_1_is_refused, 60);

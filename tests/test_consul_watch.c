@@ -296,6 +296,24 @@ START_TEST(policies_with_the_same_index_are_confirmed)
 }
 END_TEST
 
+/* Without a change nobody would ever tell them again. */
+START_TEST(policies_that_found_no_memory_are_asked_for_again)
+{
+    struct consul_stage stage;
+    stage_set_policies(&stage);
+    fake_consul_page(stage.fake, KV, 200, 5, "[" KEY("weir/api", BUCKET) "]");
+    told_lack_memory(2);
+    stage_start(&stage);
+    told_await(POLICIES, "policies: api=", 1);
+    ck_assert_int_eq(told_count(POLICIES, "failed"), 2); /* each is told once */
+    for (int i = 1; i < 3; i++)
+        stage_assert_gap(&stage, "GET " KV "?recurse", i, WEIR_SECOND);
+    ck_assert(fake_consul_await(stage.fake, "GET " KV "?recurse&index=5", 1));
+    ck_assert_int_eq(fake_consul_count(stage.fake, "GET " KV), 4);
+    stage_end(&stage);
+}
+END_TEST
+
 START_TEST(policies_that_cannot_be_read_are_a_failure)
 {
     struct consul_stage stage;
@@ -345,6 +363,7 @@ int main(void)
     suite_test(suite, agent_that_is_away_is_asked_again_until_it_is_back, 60);
     suite_test(suite, policies_are_reported_when_they_change, 60);
     suite_test(suite, policies_with_the_same_index_are_confirmed, 60);
+    suite_test(suite, policies_that_found_no_memory_are_asked_for_again, 60);
     suite_test(suite, policies_that_cannot_be_read_are_a_failure, 60);
     suite_test(suite, policies_and_peers_do_not_wait_for_each_other, 60);
     return suite_run(suite);

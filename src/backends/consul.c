@@ -58,9 +58,9 @@ static int take_policies(void *user, const char *body, size_t len, struct messag
     int error = len > 0 ? consul_policies_read(body, len, consul->prefix, &policies, message) : WEIR_OK;
     if (error)
         return error;
-    follow_policies(consul->limiter, WEIR_FOLLOW_CONSUL_POLICIES, policies.entries, policies.n);
+    error = follow_policies(consul->limiter, WEIR_FOLLOW_CONSUL_POLICIES, policies.entries, policies.n);
     consul_policies_free(&policies);
-    return WEIR_OK;
+    return error; /* which it has told */
 }
 
 /* ---- The thread ---- */
@@ -133,10 +133,12 @@ static void consul_free(struct consul *consul)
 static void end(struct follower *follower)
 {
     struct consul *consul = (struct consul *)follower;
-    if (follow_thread_end(&consul->thread))
+    if (follow_thread_end(&consul->thread)) {
         consul_free(consul);
-    else /* libcurl's part is half-way through something, and its connections are the parent's */
+    } else { /* libcurl's part is half-way through something, and its connections are the parent's */
+        consul_http_wipe(&consul->http);
         free_ours(consul);
+    }
 }
 
 /* A copy, or NULL for NULL; *failed is set if there is no memory. */
@@ -188,6 +190,7 @@ static int init_peers(struct consul *consul, const struct weir_options *options)
         .what = consul->peers_what,
         .url = consul_url(&consul->config, "/v1/health/service/", consul->service, false, "passing"),
         .poll_us = peers.poll_us,
+        .is_urgent = true,
         .answered = take_peers,
         .user = consul,
     };
@@ -222,7 +225,9 @@ static int consul_init(struct consul *consul, const struct weir_options *options
 {
     if (consul->has_policies && options->consul_policies[0] == '/')
         return message_refuse(message, "option consul_policies must not begin with '/': Consul's keys do not");
-    int error = consul_config_read(options->consul, &consul->config, message);
+    int error = consul->joins ? consul_register_check(options->peers, message) : WEIR_OK;
+    if (!error)
+        error = consul_config_read(options->consul, &consul->config, message);
     if (error)
         return error;
     error = consul_http_init(&consul->http, &consul->config);

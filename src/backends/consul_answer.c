@@ -8,14 +8,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define QUOTED_MAX 64 /* bytes of an id or a key that a sentence shows */
+#define DIGITS_TOO_MANY 19 /* of which an int64_t holds some only */
+#define QUOTED_MAX 64      /* bytes of an id or a key that a sentence shows */
 
 /* What came from outside, as a sentence may show it. */
 static const char *quoted(const char *text, char *room, size_t size)
 {
     size_t i = 0;
-    for (; text[i] && i < size - 1; i++)
-        room[i] = (unsigned char)text[i] >= ' ' && text[i] != 0x7f ? text[i] : '?';
+    for (; text[i] && i < size - 1; i++) {
+        const unsigned char c = (unsigned char)text[i], before = i > 0 ? (unsigned char)text[i - 1] : 0;
+        room[i] = c >= ' ' && c != 0x7f ? text[i] : '?';
+        if (before == 0xc2 && c >= 0x80 && c < 0xa0) /* U+0080 to U+009F are controls as well */
+            room[i - 1] = room[i] = '?';
+    }
     room[i] = '\0';
     return room;
 }
@@ -49,6 +54,59 @@ static int check_shape(const char *body, size_t len, struct message message)
     return WEIR_OK;
 }
 
+static bool is_digit(char c)
+{
+    return c >= '0' && c <= '9';
+}
+
+/* From a number's first digit, `at`, to behind the number. One that does not fit an int64_t or a double, for which
+ * jansson would refuse the whole answer wherever it stands, becomes one that does and has as many bytes: "1e999" 1e000,
+ * and 19 digits, which may be too many, d.dddd... Neither is an integer, so it is refused where it is read. */
+static size_t fit_number(char *text, size_t at, size_t len)
+{
+    const size_t begin = at;
+    while (at < len && is_digit(text[at]))
+        at++;
+    const bool goes_on = at < len && (text[at] == '.' || text[at] == 'e' || text[at] == 'E');
+    if (!goes_on && at - begin >= DIGITS_TOO_MANY && text[begin] != '0')
+        text[begin + 1] = '.';
+    if (at < len && text[at] == '.')
+        for (at++; at < len && is_digit(text[at]); at++)
+            ;
+    if (at < len && (text[at] == 'e' || text[at] == 'E'))
+        for (at++; at < len && (is_digit(text[at]) || text[at] == '+' || text[at] == '-'); at++)
+            if (is_digit(text[at]))
+                text[at] = '0';
+    return at;
+}
+
+static void fit_numbers(char *text, size_t len)
+{
+    bool in_string = false;
+    for (size_t at = 0; at < len; at++) {
+        if (in_string && text[at] == '\\')
+            at++;
+        else if (text[at] == '"')
+            in_string = !in_string;
+        else if (!in_string && is_digit(text[at]))
+            at = fit_number(text, at, len) - 1;
+    }
+}
+
+/* False: no memory for it. Of two fields with one name the latter counts, as Go's decoder has it. NUL: an agent gives
+ * "\u0000" for what somebody's check has put out. */
+static bool parse(const char *body, size_t len, json_t **out, json_error_t *error)
+{
+    char *text = malloc(len + 1);
+    if (!text)
+        return false;
+    memcpy(text, body, len);
+    fit_numbers(text, len);
+    *out = json_loadb(text, len, JSON_ALLOW_NUL, error);
+    free(text);
+    return true;
+}
+
 /* An array, or an error. jansson's own words quote the text, which may be anything. */
 static int load(const char *body, size_t len, json_t **out, struct message message)
 {
@@ -56,8 +114,8 @@ static int load(const char *body, size_t len, json_t **out, struct message messa
     int refused = check_shape(body, len, message);
     if (refused)
         return refused;
-    json_t *root = json_loadb(body, len, JSON_REJECT_DUPLICATES, &error);
-    if (!root && json_error_code(&error) == json_error_out_of_memory)
+    json_t *root = NULL;
+    if (!parse(body, len, &root, &error) || (!root && json_error_code(&error) == json_error_out_of_memory))
         return no_memory(message);
     if (!root && (json_error_code(&error) == json_error_premature_end_of_input || len == 0))
         return message_refuse(message, "the answer ends before its JSON does");
@@ -69,6 +127,13 @@ static int load(const char *body, size_t len, json_t **out, struct message messa
     }
     *out = root;
     return WEIR_OK;
+}
+
+/* NULL also for text with a NUL: what comes after it must not be lost unseen. */
+static const char *text_of(const json_t *value)
+{
+    const char *text = json_string_value(value);
+    return text && strlen(text) == json_string_length(value) ? text : NULL;
 }
 
 /* A field that may be missing or null, in both cases NULL. */
@@ -109,7 +174,7 @@ static int read_meta(const json_t *service, const char *name, struct weir_peer *
     const json_t *value = meta ? json_object_get(meta, name) : NULL;
     if (!value)
         return WEIR_OK;
-    const char *text = json_string_value(value);
+    const char *text = text_of(value);
     size_t digits = text ? strspn(text, "0123456789") : 0;
     peer->weight = digits > 0 && digits <= 5 && !text[digits] ? strtol(text, NULL, 10) : 0;
     if (peer->weight >= 1 && peer->weight <= SHARE_MAX_WEIGHT)
@@ -125,7 +190,10 @@ static int read_peer(const json_t *entry, size_t number, const char *weight_meta
     const json_t *service = json_object_get(entry, "Service"); /* NULL if `entry` is no object */
     if (!json_is_object(service))
         return message_refuse(message, "entry %zu of the answer has no object Service", number);
-    const char *id = json_string_value(json_object_get(service, "ID"));
+    const json_t *id_field = json_object_get(service, "ID");
+    const char *id = text_of(id_field);
+    if (!id && json_is_string(id_field))
+        return message_refuse(message, "entry %zu of the answer has a NUL in Service.ID", number);
     if (!id || !*id)
         return message_refuse(message, "entry %zu of the answer has no text Service.ID", number);
     *out = (struct weir_peer){ .id = id, .weight = 1 };
@@ -285,8 +353,18 @@ static int read_entry(const json_t *entry, const char *key, const char *rest, st
     return error;
 }
 
+/* Consul's user interface makes folders so. With a value it is a pattern that ends in '/', of a key as any other. */
+static bool is_folder(const json_t *entry, const char *key)
+{
+    const json_t *value = json_object_get(entry, "Value");
+    const bool is_empty = json_is_null(value) || (json_is_string(value) && json_string_length(value) == 0);
+    return is_empty && key[strlen(key) - 1] == '/';
+}
+
 static int read_entries(const json_t *root, const char *prefix, struct consul_policies *read, struct message message)
 {
+    /* Under a name that is no limit's, so that it says nothing of any. */
+    static const struct value cut_short = { .name = "?", .error = "the key has a NUL, and more after it" };
     size_t prefix_len = strlen(prefix);
     for (size_t i = 0; i < json_array_size(root); i++) {
         const json_t *entry = json_array_get(root, i);
@@ -296,9 +374,11 @@ static int read_entries(const json_t *root, const char *prefix, struct consul_po
         if (strncmp(key, prefix, prefix_len) != 0 || key[prefix_len] != '/')
             return message_refuse(message, "entry %zu of the answer is not under %s/", i + 1, prefix);
         const char *rest = key + prefix_len + 1;
-        if (!*rest || rest[strlen(rest) - 1] == '/')
+        const bool is_whole = strlen(key) == json_string_length(json_object_get(entry, "Key"));
+        if (is_whole && is_folder(entry, key))
             continue;
-        int error = read_entry(entry, key, rest, &read->entries[read->n], message);
+        int error = is_whole ? read_entry(entry, key, rest, &read->entries[read->n], message)
+                             : keep(&cut_short, key, &read->entries[read->n], message);
         if (error)
             return error;
         read->n++;

@@ -2,7 +2,7 @@
  *
  * The text is not trusted: before it is parsed it is refused if it nests deeper than CONSUL_NESTING_MAX or has more
  * than CONSUL_CONTAINERS_MAX objects and arrays (each takes some 200 bytes of memory), and every field's type is
- * looked at. Fields that are not read may be anything.
+ * looked at. Fields that are not read may be anything that JSON has: a NUL in text, a number of any size, a name twice.
  */
 #ifndef BACKENDS_CONSUL_ANSWER_H
 #define BACKENDS_CONSUL_ANSWER_H
@@ -30,7 +30,7 @@ struct consul_policies {
     size_t n;
 };
 
-/* From GET /v1/kv/<prefix>/?recurse; folders, whose keys end in '/', are left out. What stands under a key that is no
+/* From GET /v1/kv/<prefix>/?recurse; folders, whose keys end in '/' and hold nothing, are left out. What stands under a key that is no
  * policy, or whose name is no limit's, becomes an entry with an error. Returns as above. */
 int consul_policies_read(const char *body, size_t len, const char *prefix, struct consul_policies *out,
                          struct message message);

@@ -4,6 +4,8 @@
 #include "core/clock.h"
 
 #include <assert.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +16,9 @@
 #define TOKEN_HEADER "X-Consul-Token: "
 #define INDEX_HEADER "X-Consul-Index:"
 #define FIRST_SIZE 4096
+#define PROBE_IDLE_S 5L
+#define PROBE_EVERY_S 2L
+#define SILENCE_MOST_MS 10000U   /* of the other end's TCP, before a connection is taken for dead */
 #define WAIT_MOST_US WEIR_MINUTE /* by which a clock that stood still is noticed */
 
 /* ---- Making ---- */
@@ -53,10 +58,15 @@ int consul_http_init(struct consul_http *http, const struct consul_config *confi
     return WEIR_OK;
 }
 
-void consul_http_free(struct consul_http *http)
+void consul_http_wipe(struct consul_http *http)
 {
     for (struct curl_slist *line = http->headers; line; line = line->next)
         explicit_bzero(line->data, strlen(line->data));
+}
+
+void consul_http_free(struct consul_http *http)
+{
+    consul_http_wipe(http);
     curl_slist_free_all(http->headers);
     curl_multi_cleanup(http->multi);
     *http = (struct consul_http){ 0 };
@@ -75,7 +85,11 @@ static curl_socket_t open_socket(void *user, curlsocktype purpose, struct curl_s
         call->reconnects = true;
         return CURL_SOCKET_BAD;
     }
-    return socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
+    int fd = socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
+    const unsigned silence_ms = SILENCE_MOST_MS;
+    if (fd >= 0) /* and where it is not to be had, the system's own patience holds: on a Unix socket none is needed */
+        setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &silence_ms, sizeof silence_ms);
+    return fd;
 }
 
 static void answer_begins(struct consul_call *call)
@@ -148,6 +162,10 @@ static size_t read_body(char *bytes, size_t one, size_t len, void *user)
 static void set_limits(CURL *easy, const struct consul_config *config)
 {
     curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
+    /* A query is held for minutes: without probes nobody would notice that its connection is gone. */
+    curl_easy_setopt(easy, CURLOPT_TCP_KEEPALIVE, 1L);
+    curl_easy_setopt(easy, CURLOPT_TCP_KEEPIDLE, PROBE_IDLE_S);
+    curl_easy_setopt(easy, CURLOPT_TCP_KEEPINTVL, PROBE_EVERY_S);
 #if LIBCURL_VERSION_NUM >= 0x075500
     curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
 #else
@@ -166,20 +184,34 @@ static void set_limits(CURL *easy, const struct consul_config *config)
     curl_easy_setopt(easy, CURLOPT_SSL_VERIFYHOST, 2L);
 }
 
+/* Only the CA that was named, and not also those in the system's folder. A libcurl whose TLS knows no folder says so. */
+static bool set_ca(CURL *easy, const char *file)
+{
+    CURLcode no_folder = curl_easy_setopt(easy, CURLOPT_CAPATH, NULL);
+    return (no_folder == CURLE_OK || no_folder == CURLE_NOT_BUILT_IN || no_folder == CURLE_UNKNOWN_OPTION) &&
+           curl_easy_setopt(easy, CURLOPT_CAINFO, file) == CURLE_OK;
+}
+
+/* Nobody is there to be asked for a key's password: without one OpenSSL would ask the terminal, and wait. */
 static bool set_place(CURL *easy, const struct consul_config *config)
 {
     return (!config->socket_path ||
             curl_easy_setopt(easy, CURLOPT_UNIX_SOCKET_PATH, config->socket_path) == CURLE_OK) &&
-           (!config->ca_file || curl_easy_setopt(easy, CURLOPT_CAINFO, config->ca_file) == CURLE_OK) &&
+           (!config->ca_file || set_ca(easy, config->ca_file)) &&
            (!config->cert_file || curl_easy_setopt(easy, CURLOPT_SSLCERT, config->cert_file) == CURLE_OK) &&
+           curl_easy_setopt(easy, CURLOPT_KEYPASSWD, "") == CURLE_OK &&
            (!config->key_file || curl_easy_setopt(easy, CURLOPT_SSLKEY, config->key_file) == CURLE_OK);
 }
 
 int consul_call_init(struct consul_call *call, struct consul_http *http)
 {
-    *call = (struct consul_call){ .http = http, .easy = curl_easy_init() };
-    if (!call->easy)
+    *call = (struct consul_call){ .http = http, .easy = curl_easy_init(), .connections = curl_share_init() };
+    if (!call->easy || !call->connections ||
+        curl_share_setopt(call->connections, CURLSHOPT_SHARE, CURL_LOCK_DATA_CONNECT) != CURLSHE_OK ||
+        curl_easy_setopt(call->easy, CURLOPT_SHARE, call->connections) != CURLE_OK) {
+        consul_call_free(call);
         return WEIR_ENOMEM;
+    }
     set_limits(call->easy, http->config);
     curl_easy_setopt(call->easy, CURLOPT_PRIVATE, call);
     curl_easy_setopt(call->easy, CURLOPT_ERRORBUFFER, call->why);
@@ -211,6 +243,7 @@ void consul_call_free(struct consul_call *call)
         }
     }
     curl_easy_cleanup(call->easy);
+    curl_share_cleanup(call->connections);
     *call = (struct consul_call){ 0 };
 }
 

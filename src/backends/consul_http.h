@@ -31,6 +31,7 @@ struct consul_call {
     struct consul_http *http;
     struct consul_call *next;
     CURL *easy;
+    CURLSH *connections;      /* its own: another's, idle, would be taken for the one of the last answer */
     int64_t asked_us, due_us; /* when it was begun, and when it will be given up */
     bool same_connection;     /* of the request */
     bool began;               /* the answer */
@@ -59,6 +60,9 @@ struct consul_request {
 /* WEIR_OK, or WEIR_ENOMEM; `config` must stay. The first call in a process prepares libcurl, for good. */
 int consul_http_init(struct consul_http *http, const struct consul_config *config);
 void consul_http_free(struct consul_http *http);
+
+/* The token is nowhere in `http` afterwards; nothing is freed, closed or sent. */
+void consul_http_wipe(struct consul_http *http);
 
 /* Prepare a call of `http`, which must stay where it is: WEIR_OK or WEIR_ENOMEM. To be freed before `http`. */
 int consul_call_init(struct consul_call *call, struct consul_http *http);

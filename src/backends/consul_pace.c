@@ -8,23 +8,24 @@
 #define ANSWER_US 100000 /* ten a second, ... */
 #define ANSWERS_AT_ONCE 10
 
-void consul_pace_init(struct consul_pace *pace)
+void consul_pace_init(struct consul_pace *pace, bool is_urgent)
 {
-    *pace = (struct consul_pace){ 0 };
+    *pace = (struct consul_pace){ .is_urgent = is_urgent };
     if (hash_secret_draw(&pace->chance) != 0)
         pace->chance = (struct hash_secret){ (uint64_t)clock_monotonic_us(), (uint64_t)(uintptr_t)pace };
 }
 
-/* `rounds` from 0: 1 s, 2 s, 4 s, ... and as much again by chance. */
+/* `rounds` from 0: 1 s, 2 s, 4 s, ... and as much again by chance; of what is urgent 1 s and half of it by chance. */
 static int64_t gap_us(struct consul_pace *pace, unsigned rounds)
 {
     int64_t gap_us = CONSUL_GAP_US;
-    while (rounds-- > 0 && gap_us < CONSUL_GAP_MOST_US)
+    while (!pace->is_urgent && rounds-- > 0 && gap_us < CONSUL_GAP_MOST_US)
         gap_us *= 2;
     if (gap_us > CONSUL_GAP_MOST_US)
         gap_us = CONSUL_GAP_MOST_US;
+    const int64_t by_chance_us = pace->is_urgent ? CONSUL_GAP_URGENT_MOST_US - CONSUL_GAP_US : gap_us;
     pace->drawn++;
-    return gap_us + (int64_t)(siphash13(&pace->chance, &pace->drawn, sizeof pace->drawn) % (uint64_t)gap_us);
+    return gap_us + (int64_t)(siphash13(&pace->chance, &pace->drawn, sizeof pace->drawn) % (uint64_t)by_chance_us);
 }
 
 int64_t consul_pace_failed(struct consul_pace *pace, int64_t now_us)

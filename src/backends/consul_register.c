@@ -10,6 +10,57 @@
 #define GONE_LEAST_US WEIR_MINUTE /* Consul takes no less */
 #define DURATION_ROOM 32
 
+/* ---- Checks ---- */
+
+/* JSON has text in UTF-8 only. jansson makes a string of any bytes if it may not look at them. */
+static int check_text(const char *name, const char *text, struct message message)
+{
+    json_t *any = text ? json_string_nocheck(text) : NULL, *good = text ? json_string(text) : NULL;
+    const bool is_good = !text || good, has_memory = !text || any;
+    json_decref(any);
+    json_decref(good);
+    if (!is_good && has_memory)
+        return message_refuse(message, "option %s must be UTF-8 with peers.join", name);
+    if (is_good)
+        return WEIR_OK;
+    message_write(message, "option %s: out of memory", name);
+    return WEIR_ENOMEM;
+}
+
+/* The id is in the path of a URL, which Consul's agent cleans: what it then has another name for it answers with 301
+ * and not at all with what was asked. */
+static int check_id_stays(const char *id, struct message message)
+{
+    for (const char *at = id; *at; at++)
+        if ((unsigned char)*at < ' ' || *at == 0x7f)
+            return message_refuse(
+                message, "option peers.id has a control at byte %td: with peers.join it may have none", at - id + 1);
+    for (const char *part = id, *end;; part = end + 1) {
+        end = strchrnul(part, '/');
+        const size_t len = (size_t)(end - part);
+        const bool is_empty = len == 0 && *end; /* at the end of an id there may be a '/' */
+        if (is_empty || (len == 1 && part[0] == '.') || (len == 2 && memcmp(part, "..", 2) == 0))
+            return message_refuse(message,
+                                  "option peers.id has \"%.*s\" where it is parted by '/': with peers.join no part may "
+                                  "be empty, \".\" or \"..\", or Consul could not deregister it",
+                                  (int)len, part);
+        if (!*end)
+            return WEIR_OK;
+    }
+}
+
+int consul_register_check(const struct weir_peers *peers, struct message message)
+{
+    int error = check_text("peers.id", peers->id, message);
+    if (!error)
+        error = check_id_stays(peers->id, message);
+    if (!error)
+        error = check_text("peers.service", peers->service, message);
+    if (!error)
+        error = check_text("peers.weight_meta", peers->weight_meta, message);
+    return error ? error : check_text("peers.join_address", peers->join_address, message);
+}
+
 /* ---- Making ---- */
 
 static json_t *duration(int64_t us)
@@ -58,7 +109,7 @@ int consul_register_init(struct consul_register *join, struct consul_http *http,
 {
     const struct consul_config *config = http->config;
     *join = (struct consul_register){ .limiter = limiter, .id = peers->id, .renew_us = peers->ttl_us / 3 };
-    consul_pace_init(&join->pace);
+    consul_pace_init(&join->pace, false);
     char *check = check_id(peers->id);
     if (check) {
         join->register_url = consul_url(config, "/v1/agent/service/register", "", false, "");

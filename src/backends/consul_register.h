@@ -31,6 +31,9 @@ struct consul_register {
         missing_us; /* is_missing: until then the list may still come to have it, after that it is registered again */
 };
 
+/* Whether Consul can take these in, and forget them: WEIR_OK; or WEIR_EINVAL or WEIR_ENOMEM, both with a sentence. */
+int consul_register_check(const struct weir_peers *peers, struct message message);
+
 /* `peers` with defaults filled in; its strings must stay. WEIR_OK or WEIR_ENOMEM. */
 int consul_register_init(struct consul_register *join, struct consul_http *http, struct weir *limiter,
                          const struct weir_peers *peers, int64_t weight);

@@ -12,7 +12,7 @@ int consul_watch_init(struct consul_watch *watch, struct consul_http *http, stru
                       const struct consul_watch_settings *settings)
 {
     *watch = (struct consul_watch){ .is = *settings, .limiter = limiter };
-    consul_pace_init(&watch->pace);
+    consul_pace_init(&watch->pace, watch->is.is_urgent);
     if (watch->is.url && consul_call_init(&watch->call, http) == WEIR_OK)
         return WEIR_OK;
     consul_watch_free(watch);
@@ -50,10 +50,12 @@ static void ask(struct consul_watch *watch)
 
 /* ---- What came ---- */
 
+/* `why` is empty if the limiter knows. */
 static void failed(struct consul_watch *watch, int64_t now_us, const char *why)
 {
-    follow_failed(watch->limiter, watch->is.followed, "Consul at %s, %s: %s", watch->call.http->config->where,
-                  watch->is.what, why);
+    if (*why)
+        follow_failed(watch->limiter, watch->is.followed, "Consul at %s, %s: %s", watch->call.http->config->where,
+                      watch->is.what, why);
     watch->index = 0;
     watch->due_us = consul_pace_failed(&watch->pace, now_us);
 }

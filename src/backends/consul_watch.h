@@ -2,7 +2,7 @@
  *
  * A query that waits has the index of the last answer, and the agent answers when there is a later one. The index is
  * dropped, so that the next query is answered at once, when it goes back or is 0, after any failure, and when another
- * connection has to be made. Failures, and what was understood and what was not, are the limiter's to know
+ * connection has to be made: each watch has one of its own. Failures, and what was understood and what was not, are the limiter's to know
  * (core/follow.h).
  */
 #ifndef BACKENDS_CONSUL_WATCH_H
@@ -12,7 +12,8 @@
 #include "backends/consul_pace.h"
 #include "core/follow.h"
 
-/* Take in the answer's body: WEIR_OK, or an error with half a sentence. */
+/* Take in the answer's body: WEIR_OK, or an error with half a sentence, or with none if the limiter was told why. The
+ * answer is asked for again then, paced. */
 typedef int consul_answered(void *user, const char *body, size_t len, struct message message);
 
 struct consul_watch_settings {
@@ -20,6 +21,7 @@ struct consul_watch_settings {
     const char *what;  /* "the instances of ...", for sentences */
     char *url;         /* with at least one parameter; the watch frees it */
     int64_t poll_us;   /* 0: wait for changes */
+    bool is_urgent;    /* see consul_pace.h */
     bool may_be_none;  /* status 404 says that there is nothing: an answer of no bytes */
     bool same_is_good; /* an answer with the index of the one before, which was understood, need not be taken in */
     consul_answered *answered;

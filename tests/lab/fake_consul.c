@@ -2,6 +2,7 @@
 #include "fake_consul_page.h"
 
 #include <arpa/inet.h>
+#include <linux/filter.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -29,7 +30,7 @@ struct fake_consul {
     pthread_mutex_t lock; /* of all that is below, but guests, which are the loop's */
     pthread_cond_t came;
     int wake, listener;
-    bool listens, cuts_off, ends;
+    bool listens, cuts_off, cuts_cable, ends;
     char dir[64], address[128], socket_path[108];
     struct page pages[PAGES_MOST];
     int page_count;
@@ -139,6 +140,17 @@ static void guest_let_in(struct fake_consul *fake)
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on); /* as Consul; not to be had on a Unix socket */
 }
 
+/* The system drops all packets that come, and so never answers them. */
+static void guest_cut_cable(struct guest *guest)
+{
+    struct sock_filter nothing = BPF_STMT(BPF_RET | BPF_K, 0);
+    const struct sock_fprog program = { .len = 1, .filter = &nothing };
+    if (setsockopt(guest->wire.fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program) != 0) {
+        perror("fake_consul: SO_ATTACH_FILTER");
+        abort();
+    }
+}
+
 static void guest_turn(struct fake_consul *fake, struct guest *guest, short revents)
 {
     struct wire *wire = &guest->wire;
@@ -166,7 +178,9 @@ static void turn(struct fake_consul *fake, const struct pollfd *polled, int gues
     for (int i = 0; i < guests; i++)
         guest_turn(fake, &fake->guests[i], polled[2 + i].revents);
     guests_see_off(fake);
-    fake->cuts_off = false;
+    for (int i = 0; fake->cuts_cable && i < fake->guest_count; i++)
+        guest_cut_cable(&fake->guests[i]);
+    fake->cuts_off = fake->cuts_cable = false;
     if (polled[1].revents != 0)
         guest_let_in(fake);
     pthread_mutex_unlock(&fake->lock);
@@ -299,6 +313,14 @@ void fake_consul_listen(struct fake_consul *fake, bool listens)
     pthread_mutex_lock(&fake->lock);
     fake->listens = listens;
     fake->cuts_off = true;
+    pthread_mutex_unlock(&fake->lock);
+    wake(fake);
+}
+
+void fake_consul_cut_cable(struct fake_consul *fake)
+{
+    pthread_mutex_lock(&fake->lock);
+    fake->cuts_cable = true;
     pthread_mutex_unlock(&fake->lock);
     wake(fake);
 }

@@ -51,6 +51,9 @@ const char *fake_consul_address(const struct fake_consul *fake); /* http://127.0
 /* Everything that is connected is cut off and, until `listens` again, nobody is let in. */
 void fake_consul_listen(struct fake_consul *fake, bool listens);
 
+/* From now on no packet reaches those who are connected, as if a cable were cut; others may come. */
+void fake_consul_cut_cable(struct fake_consul *fake);
+
 /* `path` without the query. The body is copied. */
 void fake_consul_page(struct fake_consul *fake, const char *path, int status, uint64_t index, const char *body);
 void fake_consul_page_of(struct fake_consul *fake, const char *path, int status, uint64_t index, const char *body,
