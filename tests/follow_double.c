@@ -102,8 +102,7 @@ void __wrap_follow_add(struct weir *limiter, struct follower *follower);
 void __wrap_follow_peers(struct weir *limiter, const struct weir_peer *peers, size_t n, const char *self);
 int64_t __wrap_follow_peers_due_us(struct weir *limiter);
 void __wrap_follow_peers_turn(struct weir *limiter);
-void __wrap_follow_policies(struct weir *limiter, enum weir_followed what, const struct policy_entry *entries,
-                            size_t n);
+int __wrap_follow_policies(struct weir *limiter, enum weir_followed what, const struct policy_entry *entries, size_t n);
 void __wrap_follow_confirmed(struct weir *limiter, enum weir_followed what);
 void __wrap_follow_failed(struct weir *limiter, enum weir_followed what, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
@@ -136,7 +135,7 @@ void __wrap_follow_peers_turn(struct weir *limiter)
     write_down(WEIR_FOLLOW_PEERS, "turn");
 }
 
-void __wrap_follow_policies(struct weir *limiter, enum weir_followed what, const struct policy_entry *entries, size_t n)
+int __wrap_follow_policies(struct weir *limiter, enum weir_followed what, const struct policy_entry *entries, size_t n)
 {
     (void)limiter;
     char text[sizeof all[0].text], policy[160];
@@ -151,6 +150,7 @@ void __wrap_follow_policies(struct weir *limiter, enum weir_followed what, const
                                 entry->where);
     }
     write_down(what, text);
+    return WEIR_OK;
 }
 
 void __wrap_follow_confirmed(struct weir *limiter, enum weir_followed what)

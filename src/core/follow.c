@@ -274,14 +274,14 @@ void follow_peers_turn(struct weir *limiter)
 
 /* ---- Policies ---- */
 
-void follow_policies(struct weir *limiter, enum weir_followed what, const struct policy_entry *entries, size_t n)
+int follow_policies(struct weir *limiter, enum weir_followed what, const struct policy_entry *entries, size_t n)
 {
     struct follow *follow = limiter->follow;
     struct followed *followed = &follow->followed[what];
     struct layers_result result;
     if (layers_apply(limiter, what, entries, n, &result) != WEIR_OK) {
         follow_failed(limiter, what, "out of memory for %zu policies", n);
-        return;
+        return WEIR_ENOMEM;
     }
     if (result.refused > 0) {
         make_printable(result.sentence);
@@ -293,6 +293,7 @@ void follow_policies(struct weir *limiter, enum weir_followed what, const struct
                  result.sentence);
     }
     note_answer(limiter, what, follow->now_us(), result.changes > 0);
+    return WEIR_OK;
 }
 
 void follow_confirmed(struct weir *limiter, enum weir_followed what)
