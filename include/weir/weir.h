@@ -145,8 +145,9 @@ struct weir_policy_line {
 /* Read a policy file, one `name = policy` a line, or `name/pattern = policy` for some keys (weir_limit_define()); `#`
  * starts a comment, blank lines count for nothing, a name, and a pattern of a name, may stand once. `visit` is called
  * for each line in turn, the bad ones included; a value other than 0 from it ends the reading and is returned.
- * Otherwise WEIR_OK, WEIR_EINVAL if any line was bad, WEIR_EIO (cannot be read) or WEIR_ENOMEM, the latter two with a
- * sentence in `message` as above. */
+ * Otherwise WEIR_OK, WEIR_EINVAL if any line was bad, WEIR_EIO (cannot be read, or is no file: a pipe or a device may
+ * be only what is open already, such as /dev/stdin) or WEIR_ENOMEM, the latter two with a sentence in `message` as
+ * above. */
 WEIR_API int weir_policy_file_read(const char *path, int (*visit)(void *user, const struct weir_policy_line *line),
                                    void *user, char *message, size_t message_size);
 
