@@ -69,6 +69,7 @@ static void stage_options(struct stage *stage)
     *stage = (struct stage){ .options = WEIR_OPTIONS_INIT };
     stage->peers = (struct weir_peers){ .size = sizeof stage->peers, .list = list_nothing, .id = "b" };
     stage->peers.hold_down_us = HOLD_US;
+    stage->peers.poll_us = POLL_US;
     stage->options.peers = &stage->peers;
 }
 
@@ -603,7 +604,7 @@ static weir *open_list(struct answer *answer)
     char id[] = "b";
     weir *limiter;
     peers.id = id;
-    peers.hold_down_us = 1000;
+    peers.hold_down_us = POLL_US;
     options.peers = &peers;
     options.user = answer;
     must_succeed(weir_open(&options, &limiter));
@@ -778,6 +779,7 @@ START_TEST(shares_come_into_force_in_the_order_in_which_they_are_told_by_any_thr
     pthread_t tellers[TELLERS], looker;
     options.peers = &peers;
     peers.hold_down_us = HOLD_US;
+    peers.poll_us = POLL_US;
     peers.max_stale_us = 30 * WEIR_DAY;
     must_succeed(options_read(&options, &read));
     must_succeed(options_read_followed(&read, &read_peers, &consul));
@@ -874,7 +876,7 @@ static weir *open_dns(const char *id)
     weir *limiter;
     stage_options(&stage);
     stage.peers = (struct weir_peers){ .size = sizeof stage.peers, .dns = "peers.example", .poll_us = POLL_US };
-    stage.peers.hold_down_us = 1000;
+    stage.peers.hold_down_us = POLL_US;
     stage.peers.id = id;
     must_succeed(options_read(&stage.options, &stage.read));
     must_succeed(options_read_followed(&stage.read, &stage.read_peers, &stage.read_consul));
@@ -969,7 +971,7 @@ START_TEST(the_systems_resolver_knows_an_address_in_digits)
     struct weir_options options = WEIR_OPTIONS_INIT;
     struct weir_peers peers = { .size = sizeof peers, .dns = "127.0.0.1", .id = "127.0.0.1", .poll_us = POLL_US };
     weir *limiter;
-    peers.hold_down_us = 1000;
+    peers.hold_down_us = POLL_US;
     options.peers = &peers;
     must_succeed(weir_open(&options, &limiter));
     must_succeed(weir_await_ready(limiter, 30 * WEIR_SECOND));

@@ -86,10 +86,13 @@ struct weir_peers {
     /* Ask so often: 100 ms to 1 h; default 30 s. Consul: 0 asks for changes, which are known after some milliseconds,
      * the default there; otherwise it is asked so often as well. */
     int64_t poll_us;
-    /* 1 ms to 2 h; default 2 s with Consul that tells of changes, else poll_us and a second more, which is how long it
-     * may take until the last of all instances has heard of a change. */
+    /* 1 ms to 2 h, and not less than poll_us; default 2 s with Consul that tells of changes, else poll_us and a second
+     * more, which is how long it may take until the last of all instances has heard of a change. */
     int64_t hold_down_us;
-    int64_t max_stale_us;    /* 1 s to 30 days; default 5 min, or 4 times poll_us if that is longer */
+    /* 1 s to 30 days, and not less than good answers may be apart where nothing changes: 2 times poll_us, or with
+     * Consul that tells of changes wait_us, a sixteenth of it, and timeout_us. Default 5 min, or 4 times poll_us, or
+     * twice that of Consul, whichever is longest. */
+    int64_t max_stale_us;
     int64_t floor_instances; /* 2 to 10,000; default: see above */
 };
 
