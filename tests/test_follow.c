@@ -6,8 +6,10 @@
 #include "core/follow.h"
 
 #include <arpa/inet.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -694,6 +696,68 @@ START_TEST(a_child_of_fork_follows_nothing_and_its_share_stays)
 }
 END_TEST
 
+static _Atomic(weir *) to_close;
+
+static int64_t list_that_closes(void *user, struct weir_peer *peers, size_t room)
+{
+    (void)user, (void)room;
+    peers[0] = abcd[0];
+    weir_close(atomic_exchange(&to_close, NULL)); /* NULL is ignored */
+    return 1;
+}
+
+static int64_t list_that_fails(void *user, struct weir_peer *peers, size_t room)
+{
+    (void)user, (void)room;
+    peers[0] = abcd[0];
+    return atomic_load(&to_close) ? -1 : 1; /* the log is told once a minute */
+}
+
+static void hook_that_closes(void *user, enum weir_log_level level, const char *line)
+{
+    (void)user, (void)level, (void)line;
+    weir_close(atomic_exchange(&to_close, NULL));
+}
+
+/* In a process of its own, which ends for it. */
+static void close_from(struct weir_options *options, struct weir_peers *peers, int errors)
+{
+    weir *limiter;
+    setrlimit(RLIMIT_CORE, &(struct rlimit){ 0 });
+    dup2(errors, STDERR_FILENO);
+    alarm(30);
+    peers->id = "a";
+    peers->poll_us = POLL_US;
+    options->peers = peers;
+    must_succeed(weir_open(options, &limiter));
+    atomic_store(&to_close, limiter);
+    for (;;)
+        pause();
+}
+
+START_TEST(who_closes_from_a_thread_that_is_waited_for_is_told_and_ended)
+{
+    for (int i = 0; i < 2; i++) {
+        struct weir_options options = WEIR_OPTIONS_INIT;
+        struct weir_peers peers = { .size = sizeof peers, .list = i ? list_that_fails : list_that_closes };
+        char said[200] = "";
+        int stream[2], status;
+        options.log = i ? hook_that_closes : NULL;
+        ck_assert_int_eq(pipe(stream), 0);
+        const pid_t child = fork();
+        ck_assert_int_ge(child, 0);
+        if (child == 0)
+            close_from(&options, &peers, stream[1]);
+        close(stream[1]);
+        ck_assert_int_eq(waitpid(child, &status, 0), child);
+        ck_assert_int_gt(read(stream[0], said, sizeof said - 1), 0);
+        close(stream[0]);
+        ck_assert_msg(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT, "ended otherwise: %d", status);
+        ck_assert_msg(strstr(said, "weir: weir_close() was called from the log hook or from") != NULL, "%s", said);
+    }
+}
+END_TEST
+
 START_TEST(many_are_opened_forked_and_closed_while_they_are_told)
 {
     struct answer answer = { .n = 3 };
@@ -1001,6 +1065,7 @@ int main(void)
     suite_test(suite, a_function_of_the_callers_tells_who_is_there, 60);
     suite_test(suite, an_open_without_memory_is_refused_and_leaves_nothing_behind, 60);
     suite_test(suite, a_child_of_fork_follows_nothing_and_its_share_stays, 60);
+    suite_test(suite, who_closes_from_a_thread_that_is_waited_for_is_told_and_ended, 60);
     suite_test(suite, many_are_opened_forked_and_closed_while_they_are_told, 60);
     suite_test(suite, shares_come_into_force_in_the_order_in_which_they_are_told_by_any_thread, 60);
     suite_test(suite, dns_counts_the_addresses_behind_a_name, 60);

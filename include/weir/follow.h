@@ -64,8 +64,8 @@ struct weir_peers {
     /* The caller's: write up to `room` peers, which is 10,000, to `peers` and return how many, or a negative number if
      * that cannot be told now. Called on a thread of the limiter's every poll_us, the first time soon after
      * weir_open(); ids must stay until the next call, or until weir_close() returned, which waits for a call that is
-     * under way. While one lasts nothing else happens to the share, so it should not be long. `user` is that of
-     * weir_options. */
+     * under way: so it must not be called from here (that is ended by abort(), after a sentence on stderr). While a
+     * call lasts nothing else happens to the share, so it should not be long. `user` is that of weir_options. */
     int64_t (*list)(void *user, struct weir_peer *peers, size_t room);
 
     /* Which of them is this one: the service's id in Consul, an address in digits, or an id of `list`. Required, but

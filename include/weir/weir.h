@@ -269,7 +269,8 @@ struct weir_options {
      * weir_open(), carried on by CLOCK_BOOTTIME, so that nobody who sets the system's clock adds or takes permits. */
     int64_t (*now_us)(void *user);
     /* Called for each line worth an operator's eye, any thread, no lock held. Default: none. `line` has no newline
-     * and never holds a key or a secret. */
+     * and never holds a key or a secret. weir_close() must not be called from it: the thread may be one that
+     * weir_close() waits for, and then the program is ended by abort(), after a sentence on stderr, or hangs. */
     void (*log)(void *user, enum weir_log_level level, const char *line);
     void *user; /* handed to both */
 };
@@ -297,8 +298,8 @@ WEIR_API int weir_open(const struct weir_options *opts, weir **out);
 
 /* End a limiter and all that came from it. Calls that wait, for permits or for Redis, are woken and return
  * WEIR_ECLOSED, and are waited for; submitted requests that wait get their `done` with it, on this thread if there is a
- * weir_event_fd(). No call may come later, and in local mode none but weir_acquire() may be under way. NULL is
- * ignored. */
+ * weir_event_fd(). No call may come later, and in local mode none but weir_acquire() may be under way. Not to be called
+ * from weir_options.log or weir_peers.list, see there. NULL is ignored. */
 WEIR_API void weir_close(weir *w);
 
 /* Put `policy` under `name`. A name that is there already keeps its handle and its keys: what a key has used so far,
