@@ -492,6 +492,30 @@ START_TEST(ready_is_when_the_first_share_is_in_force)
 }
 END_TEST
 
+START_TEST(nothing_that_a_terminal_obeys_reaches_the_log)
+{
+    static const struct {
+        const char *told, *logged;
+    } rows[] = {
+        { "a\tb\r\nc \x1b[2J\x7f.", "a?b??c ?[2J?." },
+        { "\xc2\x80 \xc2\x9b\x32J \xc2\x9f\xc2", "?? ??2J ??\xc2" },
+        { "\xc2\xa0 \xc3\x9b \xe2\x82\xac \xf0\x9f\x98\x80", "\xc2\xa0 \xc3\x9b \xe2\x82\xac \xf0\x9f\x98\x80" },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct stage stage;
+        char line[100];
+        stage_options(&stage);
+        stage_open(&stage, false);
+        stage.scene.log_allowed = true;
+        follow_failed(stage.scene.limiter, WEIR_FOLLOW_PEERS, "%s", rows[i].told);
+        ck_assert_str_eq(peers_now(stage.scene.limiter).last_error, rows[i].logged);
+        snprintf(line, sizeof line, "peers: %s", rows[i].logged);
+        ck_assert_str_eq(stage.scene.last_line, line);
+        scene_close(&stage.scene);
+    }
+}
+END_TEST
+
 START_TEST(policies_that_are_followed_are_waited_for_as_well_and_their_refusals_are_told)
 {
     struct stage stage;
@@ -1060,6 +1084,7 @@ int main(void)
     suite_test(suite, a_source_that_cannot_start_ends_those_before_it_and_leaves_the_backend_to_its_owner, 30);
     suite_test(suite, ready_is_at_once_where_nothing_is_followed, 30);
     suite_test(suite, ready_is_when_the_first_share_is_in_force, 30);
+    suite_test(suite, nothing_that_a_terminal_obeys_reaches_the_log, 30);
     suite_test(suite, policies_that_are_followed_are_waited_for_as_well_and_their_refusals_are_told, 30);
     suite_test(suite, closing_wakes_who_waits_to_be_ready, 60);
     suite_test(suite, a_function_of_the_callers_tells_who_is_there, 60);
