@@ -6,8 +6,10 @@
 #include "core/follow.h"
 
 #include <arpa/inet.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -69,6 +71,7 @@ static void stage_options(struct stage *stage)
     *stage = (struct stage){ .options = WEIR_OPTIONS_INIT };
     stage->peers = (struct weir_peers){ .size = sizeof stage->peers, .list = list_nothing, .id = "b" };
     stage->peers.hold_down_us = HOLD_US;
+    stage->peers.poll_us = POLL_US;
     stage->options.peers = &stage->peers;
 }
 
@@ -489,6 +492,30 @@ START_TEST(ready_is_when_the_first_share_is_in_force)
 }
 END_TEST
 
+START_TEST(nothing_that_a_terminal_obeys_reaches_the_log)
+{
+    static const struct {
+        const char *told, *logged;
+    } rows[] = {
+        { "a\tb\r\nc \x1b[2J\x7f.", "a?b??c ?[2J?." },
+        { "\xc2\x80 \xc2\x9b\x32J \xc2\x9f\xc2", "?? ??2J ??\xc2" },
+        { "\xc2\xa0 \xc3\x9b \xe2\x82\xac \xf0\x9f\x98\x80", "\xc2\xa0 \xc3\x9b \xe2\x82\xac \xf0\x9f\x98\x80" },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct stage stage;
+        char line[100];
+        stage_options(&stage);
+        stage_open(&stage, false);
+        stage.scene.log_allowed = true;
+        follow_failed(stage.scene.limiter, WEIR_FOLLOW_PEERS, "%s", rows[i].told);
+        ck_assert_str_eq(peers_now(stage.scene.limiter).last_error, rows[i].logged);
+        snprintf(line, sizeof line, "peers: %s", rows[i].logged);
+        ck_assert_str_eq(stage.scene.last_line, line);
+        scene_close(&stage.scene);
+    }
+}
+END_TEST
+
 START_TEST(policies_that_are_followed_are_waited_for_as_well_and_their_refusals_are_told)
 {
     struct stage stage;
@@ -603,7 +630,7 @@ static weir *open_list(struct answer *answer)
     char id[] = "b";
     weir *limiter;
     peers.id = id;
-    peers.hold_down_us = 1000;
+    peers.hold_down_us = POLL_US;
     options.peers = &peers;
     options.user = answer;
     must_succeed(weir_open(&options, &limiter));
@@ -693,6 +720,68 @@ START_TEST(a_child_of_fork_follows_nothing_and_its_share_stays)
 }
 END_TEST
 
+static _Atomic(weir *) to_close;
+
+static int64_t list_that_closes(void *user, struct weir_peer *peers, size_t room)
+{
+    (void)user, (void)room;
+    peers[0] = abcd[0];
+    weir_close(atomic_exchange(&to_close, NULL)); /* NULL is ignored */
+    return 1;
+}
+
+static int64_t list_that_fails(void *user, struct weir_peer *peers, size_t room)
+{
+    (void)user, (void)room;
+    peers[0] = abcd[0];
+    return atomic_load(&to_close) ? -1 : 1; /* the log is told once a minute */
+}
+
+static void hook_that_closes(void *user, enum weir_log_level level, const char *line)
+{
+    (void)user, (void)level, (void)line;
+    weir_close(atomic_exchange(&to_close, NULL));
+}
+
+/* In a process of its own, which ends for it. */
+static void close_from(struct weir_options *options, struct weir_peers *peers, int errors)
+{
+    weir *limiter;
+    setrlimit(RLIMIT_CORE, &(struct rlimit){ 0 });
+    dup2(errors, STDERR_FILENO);
+    alarm(30);
+    peers->id = "a";
+    peers->poll_us = POLL_US;
+    options->peers = peers;
+    must_succeed(weir_open(options, &limiter));
+    atomic_store(&to_close, limiter);
+    for (;;)
+        pause();
+}
+
+START_TEST(who_closes_from_a_thread_that_is_waited_for_is_told_and_ended)
+{
+    for (int i = 0; i < 2; i++) {
+        struct weir_options options = WEIR_OPTIONS_INIT;
+        struct weir_peers peers = { .size = sizeof peers, .list = i ? list_that_fails : list_that_closes };
+        char said[200] = "";
+        int stream[2], status;
+        options.log = i ? hook_that_closes : NULL;
+        ck_assert_int_eq(pipe(stream), 0);
+        const pid_t child = fork();
+        ck_assert_int_ge(child, 0);
+        if (child == 0)
+            close_from(&options, &peers, stream[1]);
+        close(stream[1]);
+        ck_assert_int_eq(waitpid(child, &status, 0), child);
+        ck_assert_int_gt(read(stream[0], said, sizeof said - 1), 0);
+        close(stream[0]);
+        ck_assert_msg(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT, "ended otherwise: %d", status);
+        ck_assert_msg(strstr(said, "weir: weir_close() was called from the log hook or from") != NULL, "%s", said);
+    }
+}
+END_TEST
+
 START_TEST(many_are_opened_forked_and_closed_while_they_are_told)
 {
     struct answer answer = { .n = 3 };
@@ -778,6 +867,7 @@ START_TEST(shares_come_into_force_in_the_order_in_which_they_are_told_by_any_thr
     pthread_t tellers[TELLERS], looker;
     options.peers = &peers;
     peers.hold_down_us = HOLD_US;
+    peers.poll_us = POLL_US;
     peers.max_stale_us = 30 * WEIR_DAY;
     must_succeed(options_read(&options, &read));
     must_succeed(options_read_followed(&read, &read_peers, &consul));
@@ -874,7 +964,7 @@ static weir *open_dns(const char *id)
     weir *limiter;
     stage_options(&stage);
     stage.peers = (struct weir_peers){ .size = sizeof stage.peers, .dns = "peers.example", .poll_us = POLL_US };
-    stage.peers.hold_down_us = 1000;
+    stage.peers.hold_down_us = POLL_US;
     stage.peers.id = id;
     must_succeed(options_read(&stage.options, &stage.read));
     must_succeed(options_read_followed(&stage.read, &stage.read_peers, &stage.read_consul));
@@ -969,7 +1059,7 @@ START_TEST(the_systems_resolver_knows_an_address_in_digits)
     struct weir_options options = WEIR_OPTIONS_INIT;
     struct weir_peers peers = { .size = sizeof peers, .dns = "127.0.0.1", .id = "127.0.0.1", .poll_us = POLL_US };
     weir *limiter;
-    peers.hold_down_us = 1000;
+    peers.hold_down_us = POLL_US;
     options.peers = &peers;
     must_succeed(weir_open(&options, &limiter));
     must_succeed(weir_await_ready(limiter, 30 * WEIR_SECOND));
@@ -994,11 +1084,13 @@ int main(void)
     suite_test(suite, a_source_that_cannot_start_ends_those_before_it_and_leaves_the_backend_to_its_owner, 30);
     suite_test(suite, ready_is_at_once_where_nothing_is_followed, 30);
     suite_test(suite, ready_is_when_the_first_share_is_in_force, 30);
+    suite_test(suite, nothing_that_a_terminal_obeys_reaches_the_log, 30);
     suite_test(suite, policies_that_are_followed_are_waited_for_as_well_and_their_refusals_are_told, 30);
     suite_test(suite, closing_wakes_who_waits_to_be_ready, 60);
     suite_test(suite, a_function_of_the_callers_tells_who_is_there, 60);
     suite_test(suite, an_open_without_memory_is_refused_and_leaves_nothing_behind, 60);
     suite_test(suite, a_child_of_fork_follows_nothing_and_its_share_stays, 60);
+    suite_test(suite, who_closes_from_a_thread_that_is_waited_for_is_told_and_ended, 60);
     suite_test(suite, many_are_opened_forked_and_closed_while_they_are_told, 60);
     suite_test(suite, shares_come_into_force_in_the_order_in_which_they_are_told_by_any_thread, 60);
     suite_test(suite, dns_counts_the_addresses_behind_a_name, 60);

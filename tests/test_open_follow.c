@@ -192,8 +192,9 @@ START_TEST(options_of_peers_and_consul_have_ranges)
         { offsetof(struct asked, peers.hold_down_us), 1000, 2 * WEIR_HOUR,
           "option peers.hold_down_us must be 1000 to 7200000000, not 999",
           "option peers.hold_down_us must be 1000 to 7200000000, not 7200000001" },
-        { offsetof(struct asked, peers.max_stale_us), WEIR_SECOND, 30 * WEIR_DAY,
-          "option peers.max_stale_us must be 1000000 to 2592000000000, not 999999",
+        { offsetof(struct asked, peers.max_stale_us), 36875000, 30 * WEIR_DAY,
+          "option peers.max_stale_us must be 36875000 or more, not 36874999: so long may Consul take to say that "
+          "nothing has changed, by consul.wait_us and consul.timeout_us",
           "option peers.max_stale_us must be 1000000 to 2592000000000, not 2592000000001" },
         { offsetof(struct asked, peers.floor_instances), 2, 10000,
           "option peers.floor_instances must be 2 to 10000, not 1",
@@ -224,6 +225,34 @@ START_TEST(options_of_peers_and_consul_have_ranges)
         *value = rows[i].high + 1;
         assert_refused(&asked, rows[i].above);
     }
+}
+END_TEST
+
+START_TEST(what_is_asked_now_and_then_is_to_be_held_down_and_to_stay_young_from_one_time_to_the_next)
+{
+    struct asked asked;
+    for (int i = 0; i < 3; i++) {
+        i == 0 ? ask_service(&asked) : i == 1 ? ask_dns(&asked) : ask_list(&asked);
+        asked.peers.poll_us = 10 * WEIR_SECOND;
+        asked.peers.hold_down_us = 10 * WEIR_SECOND;
+        asked.peers.max_stale_us = 20 * WEIR_SECOND; /* less than one wait, which there is not */
+        assert_taken(&asked);
+        asked.peers.hold_down_us--;
+        assert_refused(
+            &asked, "option peers.hold_down_us must not be less than peers.poll_us, which is 10000000, but is 9999999");
+        asked.peers.hold_down_us++;
+        asked.peers.max_stale_us--;
+        assert_refused(&asked, "option peers.max_stale_us must be 20000000 or more, twice peers.poll_us, not 19999999");
+        asked.peers.max_stale_us = WEIR_SECOND - 1;
+        assert_refused(&asked, "option peers.max_stale_us must be 1000000 to 2592000000000, not 999999");
+        asked.peers.poll_us = WEIR_SECOND / 10;
+        asked.peers.max_stale_us = WEIR_SECOND;
+        assert_taken(&asked);
+    }
+    ask_list(&asked); /* what is not said counts as well */
+    asked.peers.hold_down_us = 20 * WEIR_SECOND;
+    assert_refused(&asked,
+                   "option peers.hold_down_us must not be less than peers.poll_us, which is 30000000, but is 20000000");
 }
 END_TEST
 
@@ -267,6 +296,10 @@ START_TEST(defaults_of_what_is_followed_are_those_of_the_header)
     ck_assert_int_eq(read.consul.wait_us, 30 * WEIR_SECOND);
     ck_assert_int_eq(read.consul.timeout_us, 5 * WEIR_SECOND);
     ck_assert(asked.peers.hold_down_us == 0 && asked.consul.wait_us == 0); /* the caller's stay as they are */
+
+    asked.consul.wait_us = 8 * WEIR_MINUTE; /* who is told nothing for so long does well */
+    must_succeed(check(&asked, &read));
+    ck_assert_int_eq(read.peers.max_stale_us, 2 * (510 + 5) * WEIR_SECOND);
 
     asked.peers.poll_us = 7 * WEIR_MINUTE; /* Consul asked so often holds down as long as others do */
     must_succeed(check(&asked, &read));
@@ -381,6 +414,7 @@ int main(void)
     suite_test(suite, with_peers_the_numbers_that_they_find_out_are_not_to_be_set, 30);
     suite_test(suite, what_is_for_an_instance_that_joins_is_refused_elsewhere, 30);
     suite_test(suite, options_of_peers_and_consul_have_ranges, 30);
+    suite_test(suite, what_is_asked_now_and_then_is_to_be_held_down_and_to_stay_young_from_one_time_to_the_next, 30);
     suite_test(suite, texts_of_consul_are_not_to_be_empty, 30);
     suite_test(suite, defaults_of_what_is_followed_are_those_of_the_header, 30);
     suite_test(suite, what_is_in_consul_needs_consul_and_consul_needs_a_use, 30);

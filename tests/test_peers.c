@@ -396,6 +396,63 @@ START_TEST(more_views_than_there_is_room_for_come_to_no_more_than_each_of_them)
 }
 END_TEST
 
+START_TEST(however_fast_views_change_none_counts_longer_than_a_hold_down_and_a_seventh)
+{
+    struct chance chance = chance_make(5);
+    static struct share heard[400];
+    static int64_t ends_us[400];
+    enum { LONGEST_US = HOLD_US + (HOLD_US + PEERS_VIEWS - 3) / (PEERS_VIEWS - 2), LAST = 399 };
+    list_alike(60);
+    for (int draw = 0; draw < 60; draw++) {
+        struct peers peers;
+        begin_settled(&peers, &rules, 1, 0);
+        int64_t now_us = 2 * HOLD_US;
+        int oldest = 0; /* that may count still */
+        for (int i = 0; i <= LAST; i++, now_us += chance_between(&chance, 0, draw % 2 ? 60 : 2 * HOLD_US / 7)) {
+            const size_t n = chance_one_in(&chance, 40) ? 60 : (size_t)chance_between(&chance, 1, 20);
+            heard[i] = share_of(n, 0);
+            ends_us[i] = INT64_MAX;
+            if (i > 0)
+                ends_us[i - 1] = now_us;
+            hear(&peers, n, 0, now_us);
+            while (ends_us[oldest] != INT64_MAX && ends_us[oldest] + LONGEST_US <= now_us)
+                oldest++;
+            struct share least = share_whole;
+            for (int k = oldest; k <= i; k++)
+                least = share_is_less(&heard[k], &least) ? heard[k] : least;
+            must(ratio(&peers) >= (double)least.weight / (double)least.total, "it has grown back");
+            for (int64_t whole = 1; whole <= LIMIT_MOST; whole += 7)
+                must(part(&peers, whole) >= whole / least.total, "and the parts");
+        }
+        peers_end(&peers);
+    }
+}
+END_TEST
+
+START_TEST(who_joins_while_others_keep_coming_has_a_share_after_a_hold_down_and_a_seventh)
+{
+    struct peers peers;
+    list_alike(INSTANCES_MOST);
+    peers_begin(&peers, &rules);
+    const int64_t step_us = HOLD_US / 10;
+    for (int64_t i = 0; i < 600; i++) {
+        hear(&peers, (size_t)(i == 50 ? 900 : 100 + i), 0, i * step_us); /* once much longer, by mistake */
+        ck_assert_uint_le(peers.count, PEERS_VIEWS);
+        const bool is_over = i * step_us >= HOLD_US + HOLD_US / (PEERS_VIEWS - 2) + 1;
+        ck_assert(i * step_us >= HOLD_US || part(&peers, 90000) == 0);
+        if (is_over)
+            ck_assert(peers_is_settled(&peers));
+        if (is_over && i < 50)
+            ck_assert_int_ge(part(&peers, 90000), 90000 / (100 + i));
+        if (i >= 51 && i * step_us < 51 * step_us + HOLD_US)
+            ck_assert_int_eq(part(&peers, 90000), 90000 / 900);
+        if (i * step_us > 51 * step_us + HOLD_US + HOLD_US / (PEERS_VIEWS - 2))
+            ck_assert_int_ge(part(&peers, 90000), 90000 / (100 + i));
+    }
+    peers_end(&peers);
+}
+END_TEST
+
 START_TEST(a_first_answer_among_too_many_is_settled_once_nothing_of_before_holds)
 {
     struct peers peers;
@@ -757,6 +814,8 @@ int main(void)
     suite_test(suite, the_same_answer_again_changes_nothing, 30);
     suite_test(suite, flapping_keeps_the_smaller_share_and_takes_no_room, 30);
     suite_test(suite, more_views_than_there_is_room_for_come_to_no_more_than_each_of_them, 60);
+    suite_test(suite, however_fast_views_change_none_counts_longer_than_a_hold_down_and_a_seventh, 60);
+    suite_test(suite, who_joins_while_others_keep_coming_has_a_share_after_a_hold_down_and_a_seventh, 30);
     suite_test(suite, a_first_answer_among_too_many_is_settled_once_nothing_of_before_holds, 30);
     suite_test(suite, after_max_stale_the_least_of_all_answers_is_in_force_until_a_hold_down_after_the_next, 30);
     suite_test(suite, after_max_stale_a_share_that_never_was_less_stays_to_the_last_permit, 30);

@@ -2,8 +2,11 @@
 #include "support.h"
 
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 static bool same_policy(const struct weir_policy *a, const struct weir_policy *b)
@@ -491,6 +494,56 @@ START_TEST(a_file_that_cannot_be_read_is_an_error_that_names_it)
 }
 END_TEST
 
+START_TEST(what_is_no_file_is_not_waited_for)
+{
+    char folder[] = "/tmp/weir-test-policy-XXXXXX", path[64], message[200] = "";
+    struct visits visits = { 0 };
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/pipe", folder);
+    ck_assert_int_eq(mkfifo(path, 0600), 0); /* nobody will ever write to it */
+    ck_assert_int_eq(weir_policy_file_read(path, note_line, &visits, message, sizeof message), WEIR_EIO);
+    ck_assert_msg(strstr(message, "/pipe: neither a file nor standard input") != NULL, "%s", message);
+    struct weir_options options = WEIR_OPTIONS_INIT;
+    options.policy_file = path;
+    weir *limiter = NULL;
+    ck_assert_int_eq(weir_open(&options, &limiter), WEIR_EIO);
+    ck_assert_int_eq(unlink(path), 0);
+    ck_assert_int_eq(rmdir(folder), 0);
+    ck_assert_int_eq(weir_policy_file_read("/dev/zero", note_line, &visits, message, sizeof message), WEIR_EIO);
+    ck_assert_str_eq(message, "/dev/zero: neither a file nor standard input");
+    ck_assert_int_eq(weir_policy_file_read("/tmp", note_line, &visits, message, sizeof message), WEIR_EIO);
+    ck_assert_str_eq(message, "/tmp: Is a directory");
+    ck_assert_int_eq(visits.good + visits.bad, 0);
+}
+END_TEST
+
+static void *write_late(void *user)
+{
+    static const char text[] = "a = fixed_window limit=1 period=1h\n";
+    const int fd = *(const int *)user;
+    nanosleep(&(struct timespec){ .tv_nsec = 20000000 }, NULL); /* who does not wait for it reads nothing */
+    ck_assert_int_eq(write(fd, text, sizeof text - 1), (ssize_t)sizeof text - 1);
+    close(fd);
+    return NULL;
+}
+
+START_TEST(a_pipe_that_is_open_already_is_read_to_its_end)
+{
+    char path[32], message[200] = "";
+    struct visits visits = { 0 };
+    int ends[2];
+    pthread_t thread;
+    ck_assert_int_eq(pipe(ends), 0);
+    snprintf(path, sizeof path, "/dev/fd/%d", ends[0]);
+    ck_assert_int_eq(pthread_create(&thread, NULL, write_late, &ends[1]), 0);
+    int error = weir_policy_file_read(path, note_line, &visits, message, sizeof message);
+    pthread_join(thread, NULL);
+    close(ends[0]);
+    ck_assert_msg(error == WEIR_OK, "%s", message);
+    ck_assert_int_eq(visits.good, 1);
+}
+END_TEST
+
 START_TEST(an_empty_file_has_no_policies)
 {
     struct visits visits = { 0 };
@@ -602,6 +655,8 @@ int main(void)
     suite_test(suite, a_bad_pattern_is_told_with_its_fault_and_one_that_stands_twice_however_it_is_written, 10);
     suite_test(suite, a_visitor_ends_the_reading_with_its_own_answer, 10);
     suite_test(suite, a_file_that_cannot_be_read_is_an_error_that_names_it, 10);
+    suite_test(suite, what_is_no_file_is_not_waited_for, 10);
+    suite_test(suite, a_pipe_that_is_open_already_is_read_to_its_end, 10);
     suite_test(suite, an_empty_file_has_no_policies, 10);
     suite_test(suite, a_file_is_loaded_whole_or_not_at_all, 10);
     suite_test(suite, a_file_with_one_limit_too_many_defines_none, 30);

@@ -384,6 +384,40 @@ START_TEST(a_file_that_is_bad_at_open_is_an_error_of_open)
 }
 END_TEST
 
+/* ---- Without memory ---- */
+
+static atomic_bool memory_fails;
+
+/* The linker has calls of aligned_alloc(), where limits come from, come by here. */
+void *__real_aligned_alloc(size_t alignment, size_t size);
+void *__wrap_aligned_alloc(size_t alignment, size_t size);
+void *__wrap_aligned_alloc(size_t alignment, size_t size)
+{
+    return atomic_load(&memory_fails) ? NULL : __real_aligned_alloc(alignment, size);
+}
+
+START_TEST(a_file_that_there_was_no_memory_for_is_read_again_though_it_has_not_changed)
+{
+    struct stage stage;
+    begin(&stage);
+    const uint64_t answers = stats_of(&stage).answers;
+    atomic_store(&memory_fails, true);
+    write_file(stage.path, "api = fixed_window limit=21 period=1h\napi/gold = fixed_window limit=210 period=1h\n"
+                           "new = fixed_window limit=22 period=1h\n");
+    await_failure(&stage, 0, "out of memory for 3 policies");
+    await_failure(&stage, 1, "out of memory for 3 policies"); /* again, and known it is not */
+    ck_assert_ptr_null(weir_limit_find(stage.limiter, "new"));
+    ck_assert_uint_eq(stats_of(&stage).answers, answers);
+    atomic_store(&memory_fails, false);
+    for (int i = 0; i < PATIENCE && !weir_limit_find(stage.limiter, "new"); i++)
+        a_moment();
+    ck_assert_ptr_nonnull(weir_limit_find(stage.limiter, "new"));
+    await_size(&stage, 21);
+    await_line(&stage, "policy file: known again");
+    stage_close(&stage);
+}
+END_TEST
+
 /* ---- Without inotify, and all the time ---- */
 
 static bool inotify_fails;
@@ -478,6 +512,7 @@ int main(void)
     suite_test(suite, what_is_no_file_is_a_failure_and_not_read, 60);
     suite_test(suite, a_file_may_have_policies_for_keys_of_limits_that_code_defines_later, 60);
     suite_test(suite, a_file_that_is_bad_at_open_is_an_error_of_open, 60);
+    suite_test(suite, a_file_that_there_was_no_memory_for_is_read_again_though_it_has_not_changed, 90);
     suite_test(suite, where_there_is_no_inotify_the_file_is_looked_at_now_and_then, 60);
     suite_test(suite, an_unchanged_file_is_confirmed_and_stays_young, 60);
     suite_test(suite, a_folder_that_is_never_quiet_holds_up_no_change, 60);

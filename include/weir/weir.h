@@ -145,8 +145,9 @@ struct weir_policy_line {
 /* Read a policy file, one `name = policy` a line, or `name/pattern = policy` for some keys (weir_limit_define()); `#`
  * starts a comment, blank lines count for nothing, a name, and a pattern of a name, may stand once. `visit` is called
  * for each line in turn, the bad ones included; a value other than 0 from it ends the reading and is returned.
- * Otherwise WEIR_OK, WEIR_EINVAL if any line was bad, WEIR_EIO (cannot be read) or WEIR_ENOMEM, the latter two with a
- * sentence in `message` as above. */
+ * Otherwise WEIR_OK, WEIR_EINVAL if any line was bad, WEIR_EIO (cannot be read, or is no file: a pipe or a device may
+ * be only what is open already, such as /dev/stdin) or WEIR_ENOMEM, the latter two with a sentence in `message` as
+ * above. */
 WEIR_API int weir_policy_file_read(const char *path, int (*visit)(void *user, const struct weir_policy_line *line),
                                    void *user, char *message, size_t message_size);
 
@@ -268,7 +269,8 @@ struct weir_options {
      * weir_open(), carried on by CLOCK_BOOTTIME, so that nobody who sets the system's clock adds or takes permits. */
     int64_t (*now_us)(void *user);
     /* Called for each line worth an operator's eye, any thread, no lock held. Default: none. `line` has no newline
-     * and never holds a key or a secret. */
+     * and never holds a key or a secret. weir_close() must not be called from it: the thread may be one that
+     * weir_close() waits for, and then the program is ended by abort(), after a sentence on stderr, or hangs. */
     void (*log)(void *user, enum weir_log_level level, const char *line);
     void *user; /* handed to both */
 };
@@ -296,8 +298,8 @@ WEIR_API int weir_open(const struct weir_options *opts, weir **out);
 
 /* End a limiter and all that came from it. Calls that wait, for permits or for Redis, are woken and return
  * WEIR_ECLOSED, and are waited for; submitted requests that wait get their `done` with it, on this thread if there is a
- * weir_event_fd(). No call may come later, and in local mode none but weir_acquire() may be under way. NULL is
- * ignored. */
+ * weir_event_fd(). No call may come later, and in local mode none but weir_acquire() may be under way. Not to be called
+ * from weir_options.log or weir_peers.list, see there. NULL is ignored. */
 WEIR_API void weir_close(weir *w);
 
 /* Put `policy` under `name`. A name that is there already keeps its handle and its keys: what a key has used so far,

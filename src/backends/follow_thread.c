@@ -10,6 +10,8 @@
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <sys/eventfd.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
@@ -44,10 +46,22 @@ int follow_thread_start(struct follow_thread *thread, void *(*run)(void *user), 
     return WEIR_OK;
 }
 
+/* A thread cannot wait for its own end, and to go on would be to use what weir_close() has freed. The program is wrong,
+ * and there is nobody else to tell: the log hook may be what called. */
+static void not_by_itself(const struct follow_thread *thread)
+{
+    if (!pthread_equal(thread->thread, pthread_self()))
+        return;
+    fputs("weir: weir_close() was called from the log hook or from weir_peers.list, on a thread that it waits for\n",
+          stderr);
+    abort();
+}
+
 bool follow_thread_end(struct follow_thread *thread)
 {
     const bool is_here = thread->forks == forks_count;
     if (is_here) {
+        not_by_itself(thread);
         const uint64_t one = 1;
         atomic_store_explicit(&thread->ends, true, memory_order_release);
         while (write(thread->wake_fd, &one, sizeof one) < 0 && errno == EINTR)

@@ -102,16 +102,17 @@ static bool read_file(struct policy_watch *watch, const struct look *before)
     struct look after;
     int error = policy_list_read(watch->path, &list, (struct message){ sentence, sizeof sentence });
     const bool is_whole = look_at(watch->path, &after) && looks_equal(before, &after);
-    if (is_whole && error)
-        follow_failed(watch->limiter, WEIR_FOLLOW_POLICY_FILE, "%s", sentence);
+    const bool is_list = error == WEIR_OK;
+    if (is_whole && is_list)
+        error = follow_policies(watch->limiter, WEIR_FOLLOW_POLICY_FILE, list.entries, list.count);
     else if (is_whole)
-        follow_policies(watch->limiter, WEIR_FOLLOW_POLICY_FILE, list.entries, list.count);
-    if (!error)
+        follow_failed(watch->limiter, WEIR_FOLLOW_POLICY_FILE, "%s", sentence);
+    if (is_list)
         policy_list_free(&list);
     if (!is_whole)
         return false;
     watch->is_known = !error;
-    watch->read = error == WEIR_ENOMEM ? (struct look){ .size = 0 } : *before; /* to be read again */
+    watch->read = error == WEIR_ENOMEM ? (struct look){ .size = 0 } : *before; /* at the next look it is read again */
     return true;
 }
 

@@ -165,12 +165,16 @@ static void note_answer(struct weir *limiter, enum weir_followed what, int64_t n
         log_line(&limiter->log, WEIR_LOG_INFO, "%s: known again", names[what]);
 }
 
-/* What came from outside goes to the log: one line, nothing that a terminal obeys. */
+/* What came from outside goes to the log: one line, nothing that a terminal obeys. That is so of U+0080 to U+009F as
+ * well, which UTF-8 writes as C2 80 to C2 9F. */
 static void make_printable(char *text)
 {
-    for (; *text; text++)
-        if ((unsigned char)*text < ' ' || *text == 0x7f)
-            *text = '?';
+    for (unsigned char *at = (unsigned char *)text; *at; at++) {
+        if (*at < ' ' || *at == 0x7f)
+            *at = '?';
+        else if (at[0] == 0xc2 && at[1] >= 0x80 && at[1] <= 0x9f)
+            at[0] = at[1] = '?';
+    }
 }
 
 static void note_error(struct followed *followed, const char *sentence)

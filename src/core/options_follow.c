@@ -114,20 +114,52 @@ static int join_check(const struct weir_peers *peers, const struct log *log)
     return options_range(log, "peers.join_port", peers->join_port, 0, 65535);
 }
 
-static int times_read(struct weir_peers *peers, const struct log *log)
+/* A change may be known a poll later than it happened: whoever holds down for less may add up to too much. */
+static int hold_down_check(const struct weir_peers *peers, const struct log *log)
+{
+    if (options_range(log, "peers.hold_down_us", peers->hold_down_us, 1000, 2 * WEIR_HOUR) != WEIR_OK)
+        return WEIR_EINVAL;
+    if (peers->hold_down_us < peers->poll_us)
+        return options_refuse(
+            log, "option peers.hold_down_us must not be less than peers.poll_us, which is %" PRId64 ", but is %" PRId64,
+            peers->poll_us, peers->hold_down_us);
+    return WEIR_OK;
+}
+
+/* Where nothing changes, and nothing fails, good answers are so far apart; `wait_us`: of queries that wait for a
+ * change, 0 if there are none. */
+static int max_stale_read(struct weir_peers *peers, int64_t wait_us, const struct log *log)
+{
+    fill(&peers->max_stale_us, max_of(DEFAULT_MAX_STALE_US, max_of(4 * peers->poll_us, 2 * wait_us)));
+    if (options_range(log, "peers.max_stale_us", peers->max_stale_us, WEIR_SECOND, 30 * WEIR_DAY) != WEIR_OK)
+        return WEIR_EINVAL;
+    if (peers->max_stale_us < wait_us)
+        return options_refuse(log,
+                              "option peers.max_stale_us must be %" PRId64 " or more, not %" PRId64
+                              ": so long may Consul take to say that nothing has changed, by consul.wait_us and "
+                              "consul.timeout_us",
+                              wait_us, peers->max_stale_us);
+    if (peers->max_stale_us < 2 * peers->poll_us)
+        return options_refuse(
+            log, "option peers.max_stale_us must be %" PRId64 " or more, twice peers.poll_us, not %" PRId64,
+            2 * peers->poll_us, peers->max_stale_us);
+    return WEIR_OK;
+}
+
+/* `consul` as read, if there is one. */
+static int times_read(struct weir_peers *peers, const struct weir_consul *consul, const struct log *log)
 {
     const bool tells_changes = peers->service && peers->poll_us == 0;
+    const int64_t wait_us = tells_changes ? consul->wait_us + consul->wait_us / 16 + consul->timeout_us : 0;
     if (!peers->service)
         fill(&peers->poll_us, DEFAULT_POLL_US);
     if (!tells_changes && options_range(log, "peers.poll_us", peers->poll_us, MIN_POLL_US, WEIR_HOUR) != WEIR_OK)
         return WEIR_EINVAL;
     fill(&peers->hold_down_us, tells_changes ? DEFAULT_HOLD_DOWN_US : peers->poll_us + POLL_TAKES_US);
-    fill(&peers->max_stale_us, max_of(DEFAULT_MAX_STALE_US, 4 * peers->poll_us));
+    if (hold_down_check(peers, log) != WEIR_OK || max_stale_read(peers, wait_us, log) != WEIR_OK)
+        return WEIR_EINVAL;
     if (peers->join)
         fill(&peers->ttl_us, DEFAULT_TTL_US);
-    if (options_range(log, "peers.hold_down_us", peers->hold_down_us, 1000, 2 * WEIR_HOUR) != WEIR_OK ||
-        options_range(log, "peers.max_stale_us", peers->max_stale_us, WEIR_SECOND, 30 * WEIR_DAY) != WEIR_OK)
-        return WEIR_EINVAL;
     if (peers->join && options_range(log, "peers.ttl_us", peers->ttl_us, WEIR_SECOND, WEIR_HOUR) != WEIR_OK)
         return WEIR_EINVAL;
     if (peers->floor_instances == 0)
@@ -135,7 +167,8 @@ static int times_read(struct weir_peers *peers, const struct log *log)
     return options_range(log, "peers.floor_instances", peers->floor_instances, 2, SHARE_MAX_INSTANCES);
 }
 
-static int peers_options_read(struct weir_options *read, struct weir_peers *peers, const struct log *log)
+static int peers_options_read(struct weir_options *read, struct weir_peers *peers, const struct weir_consul *consul,
+                              const struct log *log)
 {
     int error = source_check(read, peers, log);
     if (!error)
@@ -143,7 +176,7 @@ static int peers_options_read(struct weir_options *read, struct weir_peers *peer
     if (!error)
         error = join_check(peers, log);
     if (!error)
-        error = times_read(peers, log);
+        error = times_read(peers, consul, log);
     if (!error)
         error = numbers_check(read, peers, log);
     return error;
@@ -170,10 +203,10 @@ int options_read_followed(struct weir_options *read, struct weir_peers *peers, s
     *peers = (struct weir_peers){ 0 };
     *consul = (struct weir_consul){ 0 };
     int error = structs_copy(read, peers, consul, &log);
-    if (!error && read->peers)
-        error = peers_options_read(read, peers, &log);
     if (!error && read->consul)
         error = consul_read(consul, &log);
+    if (!error && read->peers)
+        error = peers_options_read(read, peers, consul, &log);
     if (error)
         return error;
     if (read->consul_policies && !read->consul)

@@ -108,15 +108,26 @@ static void view_drop(struct peers *peers, size_t i)
     memmove(&peers->views[i], &peers->views[i + 1], (peers->count - i) * sizeof peers->views[0]);
 }
 
-static void merge_oldest(struct peers *peers)
+/* Ends of the last hold-down lie in no more than PEERS_VIEWS - 1 slots, wherever those begin. */
+static int64_t slot_of(const struct peers *peers, size_t i)
 {
-    const struct share *a = &peers->views[0].share, *b = &peers->views[1].share;
+    return peers->views[i].until_us / div_up(peers->rules.hold_down_us, PEERS_VIEWS - 2);
+}
+
+/* All views have an end, one each lies in the future, and they are as many as there is room for. */
+static void merge_two(struct peers *peers)
+{
+    size_t i = 0;
+    while (slot_of(peers, i) != slot_of(peers, i + 1))
+        i++;
+    assert(i + 1 < peers->count);
+    const struct share *a = &peers->views[i].share, *b = &peers->views[i + 1].share;
     const struct share merged = floors_of(share_is_less(b, a) ? b : a, max_of(a->count, b->count));
-    const bool is_first = peers->views[0].is_first || peers->views[1].is_first;
-    view_drop(peers, 0);
-    weights_free(&peers->views[0].share);
-    peers->views[0].share = merged; /* until the later of both ends */
-    peers->views[0].is_first = is_first;
+    const bool is_first = peers->views[i].is_first || peers->views[i + 1].is_first;
+    view_drop(peers, i);
+    weights_free(&peers->views[i].share);
+    peers->views[i].share = merged; /* until the later of both ends, which is in the same slot */
+    peers->views[i].is_first = is_first;
 }
 
 /* The current view is this from now on; owns its weights. */
@@ -130,7 +141,7 @@ static void view_push(struct peers *peers, const struct share *share, int64_t no
         }
     }
     if (peers->count == PEERS_VIEWS)
-        merge_oldest(peers);
+        merge_two(peers);
     peers->views[peers->count++] = (struct peers_view){ .share = *share, .until_us = INT64_MAX };
 }
 

@@ -16,7 +16,9 @@
 
 #include "core/share.h"
 
-#define PEERS_VIEWS 8 /* that hold at once; of more the two oldest become one that is no more than either */
+/* How many hold at once. Of more, two that end in the same seventh of a hold-down become one, which is no more than
+ * either and ends with the later: so none outlives its end by more than hold_down_us / (PEERS_VIEWS - 2). */
+#define PEERS_VIEWS 9
 
 struct peers_rules {
     int64_t hold_down_us;

@@ -8,9 +8,12 @@
 #include "core/uthash_config.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 struct name_seen {
     int line;
@@ -121,17 +124,45 @@ static int read_line(struct file_reader *reader, char *line, size_t len)
     return result == WEIR_OK ? remember_name(reader, &read) : result;
 }
 
+/* Somebody has opened that already, for this program: what it is, and whether it ends, is for them to know. */
+static bool is_open_already(const char *path)
+{
+    return strcmp(path, "/dev/stdin") == 0 || strncmp(path, "/dev/fd/", 8) == 0 ||
+           strncmp(path, "/proc/self/fd/", 14) == 0;
+}
+
+/* NULL: it cannot be read, with a sentence. A named pipe without a writer would be waited for, and a device may never
+ * end: so it is opened without waiting, and then looked at, as it may have become another since any look before. */
+static FILE *open_file(const char *path, struct message sentence)
+{
+    struct stat stat_now;
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    if (fd < 0 || fstat(fd, &stat_now) != 0) {
+        message_write(sentence, "%s: %s", path, strerror(errno));
+    } else if (S_ISDIR(stat_now.st_mode)) {
+        message_write(sentence, "%s: %s", path, strerror(EISDIR));
+    } else if (!S_ISREG(stat_now.st_mode) && !is_open_already(path)) {
+        message_write(sentence, "%s: neither a file nor standard input", path);
+    } else {
+        FILE *file = fcntl(fd, F_SETFL, 0) == 0 ? fdopen(fd, "r") : NULL; /* what is read is waited for */
+        if (file)
+            return file;
+        message_write(sentence, "%s: %s", path, strerror(errno));
+    }
+    if (fd >= 0)
+        close(fd);
+    return NULL;
+}
+
 int weir_policy_file_read(const char *path, int (*visit)(void *user, const struct weir_policy_line *line), void *user,
                           char *message, size_t message_size)
 {
     struct message sentence = { message, message_size };
     if (!path || !visit)
         return message_refuse(sentence, "%s must not be NULL", path ? "visit" : "path");
-    FILE *file = fopen(path, "re");
-    if (!file) {
-        message_write(sentence, "%s: %s", path, strerror(errno));
+    FILE *file = open_file(path, sentence);
+    if (!file)
         return WEIR_EIO;
-    }
 
     struct file_reader reader = { 0 };
     char *line = NULL;
