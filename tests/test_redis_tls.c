@@ -180,6 +180,21 @@ START_TEST(a_server_that_asks_for_a_certificate_gets_this_clients)
 }
 END_TEST
 
+START_TEST(an_unchecked_certificate_is_not_given_as_the_reason_of_something_else)
+{
+    struct secured secured;
+    secured_open(&secured, "expired", true, "localhost");
+    struct weir_options options = secured_options(&secured);
+    options.redis_ca_file = NULL;
+    options.redis_insecure = true;
+    ck_assert_int_eq(tried(&options), WEIR_EIO);
+    ck_assert(place_logged(&secured.place, "redis cannot be used")); /* this client has no certificate */
+    ck_assert_msg(!place_logged(&secured.place, "issuer") && !place_logged(&secured.place, "self-signed"), "%s",
+                  secured.place.log);
+    place_close(&secured.place);
+}
+END_TEST
+
 /* ---- Options ---- */
 
 START_TEST(files_that_do_not_do_are_refused_by_name)
@@ -498,6 +513,7 @@ int main(void)
     suite_test(suite, a_certificate_that_is_not_the_servers_is_refused_and_the_log_says_why, 60);
     suite_test(suite, an_insecure_connection_is_made_only_if_asked_for_and_said_in_the_log, 30);
     suite_test(suite, a_server_that_asks_for_a_certificate_gets_this_clients, 30);
+    suite_test(suite, an_unchecked_certificate_is_not_given_as_the_reason_of_something_else, 30);
     suite_test(suite, files_that_do_not_do_are_refused_by_name, 30);
     suite_test(suite, a_server_without_tls_is_an_error_in_time, 30);
     suite_test(suite, a_server_that_says_nothing_is_an_error_in_time, 30);
