@@ -578,9 +578,9 @@ START_TEST(an_override_decides_for_its_keys_alone_and_they_keep_what_they_have_u
     ck_assert_int_eq(taken(limit, "gold-1", 4).remaining, 6);
     ck_assert_int_eq(taken(limit, "lead", 4).remaining, 6);
     scene_define_text(&scene, "api/gold-*", "fixed_window limit=20 period=1d");
-    ck_assert_int_eq(taken(limit, "gold-1", 4).remaining, 12);
+    ck_assert_int_eq(peeked(limit, "gold-1", 4).remaining, 16); /* nothing is leased that the next change loses */
     scene_define_text(&scene, "api/gold-1", "fixed_window limit=40 period=1d");
-    ck_assert_int_eq(taken(limit, "gold-1", 22).remaining, 10);
+    ck_assert_int_eq(taken(limit, "gold-1", 26).remaining, 10);
     const struct weir_request requests[] = { request_of(limit, "gold-1", 5), request_of(limit, "gold-2", 15),
                                              request_of(limit, "lead", 1) };
     must_succeed(weir_try_all(scene.limiter, requests, 3, &decisions[0]));

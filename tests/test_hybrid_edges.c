@@ -179,6 +179,15 @@ START_TEST(permits_granted_under_another_policy_are_not_used)
 }
 END_TEST
 
+static struct weir_decision answered(struct stage *stage, const char *key, int64_t cost)
+{
+    struct asked asked;
+    stage_submit(stage, &asked, key, cost);
+    stage_answer(stage, 0);
+    must(asked.done && asked.status == WEIR_OK, "it is decided");
+    return asked.op.decision;
+}
+
 START_TEST(an_override_of_other_keys_leaves_a_lease_as_it_is)
 {
     static struct stage stage;
@@ -192,12 +201,115 @@ START_TEST(an_override_of_other_keys_leaves_a_lease_as_it_is)
         ck_assert_int_eq(taken(stage.limit, "a", 1).source, WEIR_BY_LEASE);
         const uint64_t lost = stage_stats(&stage).lease_lost;
         must_succeed(weir_limit_define(stage.limiter, own ? "limit/a" : "limit/b*", &policy, NULL));
-        const struct weir_decision decision = taken(stage.limit, "a", 1);
+        const struct weir_decision decision = answered(&stage, "a", 1);
         ck_assert_int_eq(decision.source == WEIR_BY_LEASE, !own);
         ck_assert_int_eq(decision.limit, own ? 10 : 1000000);
         ck_assert(own || stage_stats(&stage).lease_lost == lost);
         stage_answer(&stage, 0);
     }
+    stage_close(&stage);
+}
+END_TEST
+
+static void override(const struct stage *stage, const char *name, const char *policy)
+{
+    const struct weir_policy read = policy_of(policy ? policy : STAGE_WIDE);
+    must_succeed(weir_limit_define(stage->limiter, name, policy ? &read : NULL, NULL));
+}
+
+START_TEST(a_reset_or_refund_under_an_override_reaches_what_is_known_from_before_it)
+{
+    static struct stage stage;
+    for (int refunds = 0; refunds < 2; refunds++) {
+        for (int asks = 0; asks < 2; asks++) { /* under the override, too */
+            stage_open(&stage, "fixed_window limit=3 period=1h");
+            ck_assert(answered(&stage, "a", 3).allowed);
+            ck_assert(!answered(&stage, "a", 1).allowed);
+            ck_assert_int_eq(taken(stage.limit, "a", 1).source, WEIR_BY_DENIAL);
+            override(&stage, "limit/a*", "fixed_window limit=7 period=1h");
+            ck_assert_int_eq(stage_stats(&stage).keys, 1);
+            if (asks)
+                ck_assert(!answered(&stage, "a", 5).allowed);
+            ck_assert_int_eq(stage_stats(&stage).keys, 1);
+            must_succeed(refunds ? weir_refund(stage.limit, weir_key_text("a"), 3)
+                                 : weir_reset(stage.limit, weir_key_text("a")));
+            override(&stage, "limit/a*", NULL);
+            const struct weir_decision decision = answered(&stage, "a", 3);
+            ck_assert(decision.allowed);
+            ck_assert_int_eq(decision.limit, 3);
+            stage_close(&stage);
+        }
+    }
+}
+END_TEST
+
+START_TEST(what_is_leased_or_denied_lapses_under_an_override_of_another_plan_and_stays_under_the_same)
+{
+    static struct stage stage;
+    for (int same = 0; same < 2; same++) {
+        stage_open(&stage, STAGE_WIDE);
+        stage_warm_up(&stage, "a", 1000);
+        answered(&stage, "a", 1);
+        ck_assert_int_eq(taken(stage.limit, "a", 1).source, WEIR_BY_LEASE);
+        const int64_t lost = (int64_t)stage_stats(&stage).lease_lost;
+        override(&stage, "limit/a", same ? STAGE_WIDE : "token_bucket limit=2000000 period=1s");
+        ck_assert_int_eq(answered(&stage, "a", 1).source == WEIR_BY_LEASE, same);
+        override(&stage, "limit/a", NULL);
+        ck_assert_int_eq(answered(&stage, "a", 1).source == WEIR_BY_LEASE, same);
+        ck_assert_int_eq((int64_t)stage_stats(&stage).lease_lost > lost, !same);
+        stage_close(&stage);
+    }
+}
+END_TEST
+
+START_TEST(who_comes_by_an_override_waits_for_no_answer_to_its_limit)
+{
+    static struct stage stage;
+    struct asked before, after, behind;
+    stage_open(&stage, STAGE_WIDE);
+    stage_warm_up(&stage, "a", 1000);
+    ck_assert_int_eq(stage_submit(&stage, &before, "a", 1), 1);
+    const int submitted = stage.remote.submitted;
+    override(&stage, "limit/a", "token_bucket limit=7 period=1s");
+    ck_assert_int_eq(stage_submit(&stage, &after, "a", 1), 1);
+    ck_assert_int_eq(stage_submit(&stage, &behind, "a", 8), 1);
+    ck_assert_int_eq(stage.remote.submitted, submitted + 2); /* each for itself */
+    stage_answer(&stage, 0);
+    ck_assert(before.done && after.done && behind.done);
+    ck_assert_int_eq(before.op.decision.limit, 1000000);
+    ck_assert_int_eq(after.op.decision.limit, 7);
+    ck_assert_int_eq(behind.op.decision.limit, 7);
+    ck_assert(!behind.op.decision.allowed);
+    ck_assert_int_eq(answered(&stage, "a", 1).limit, 7);
+    const struct weir_stats stats = stage_stats(&stage);
+    ck_assert_int_eq(stats.keys, 1);
+    stage_close(&stage);
+}
+END_TEST
+
+/* A thread that looked for its key's override before there was one, and goes on when another has leased by it. */
+START_TEST(an_answer_by_an_older_plan_is_a_decision_and_no_lease)
+{
+    static struct stage stage;
+    const struct stage_settings settings = { .lease_max = 100 };
+    stage_open_as(&stage, STAGE_WIDE, &settings);
+    struct weir_backend_request late = stage_request(&stage, "a", 500000); /* more than is leased */
+    struct asked asked = { .stage = &stage, .op = { .done = asked_done, .request.cost = 500000 } };
+    asked.op.request.key = late.key;
+    override(&stage, "limit/a", "token_bucket limit=2000000 period=1s");
+    stage_warm_up(&stage, "a", 1000);
+    answered(&stage, "a", 1);
+    ck_assert_int_eq(taken(stage.limit, "a", 1).source, WEIR_BY_LEASE);
+    ck_assert_int_eq(stage.hybrid->ops->submit(stage.hybrid, &late, INT64_MAX, &asked.op), 1);
+    stage_answer(&stage, 0);
+    ck_assert(asked.done && asked.op.decision.allowed);
+    const struct weir_stats stats = stage_stats(&stage);
+    ck_assert_uint_eq(stats.leased, stats.lease_hits + stats.lease_lost); /* so nothing is held */
+    const struct weir_decision decision = answered(&stage, "a", 1);
+    ck_assert_int_eq(decision.source, WEIR_BY_REDIS);
+    ck_assert_int_eq(decision.limit, 2000000);
+    ck_assert_int_eq(taken(stage.limit, "a", 1).source, WEIR_BY_LEASE);
+    ck_assert_int_eq(taken(stage.limit, "a", 1).limit, 2000000);
     stage_close(&stage);
 }
 END_TEST
@@ -553,6 +665,10 @@ int main(void)
     suite_test(suite, what_a_denied_group_gives_back_is_lost_after_a_reset, 10);
     suite_test(suite, permits_granted_under_another_policy_are_not_used, 10);
     suite_test(suite, an_override_of_other_keys_leaves_a_lease_as_it_is, 10);
+    suite_test(suite, a_reset_or_refund_under_an_override_reaches_what_is_known_from_before_it, 10);
+    suite_test(suite, what_is_leased_or_denied_lapses_under_an_override_of_another_plan_and_stays_under_the_same, 10);
+    suite_test(suite, who_comes_by_an_override_waits_for_no_answer_to_its_limit, 10);
+    suite_test(suite, an_answer_by_an_older_plan_is_a_decision_and_no_lease, 10);
     suite_test(suite, what_is_asked_for_under_one_policy_and_decided_by_another_is_a_decision_and_no_lease, 10);
     suite_test(suite, a_denial_from_before_a_refund_does_not_hold_after_it, 10);
     suite_test(suite, a_refund_by_another_clock_leaves_later_denials_in_force, 10);

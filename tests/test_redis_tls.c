@@ -2,6 +2,7 @@
 #include "pki.h"
 #include "redis_place.h"
 #include "sentinels.h"
+#include "tls_front.h"
 
 #include "contract.h"
 
@@ -175,6 +176,21 @@ START_TEST(a_server_that_asks_for_a_certificate_gets_this_clients)
     options.redis_cert_file = file_of("client", "pem");
     options.redis_key_file = file_of("client", "key");
     ck_assert_int_eq(tried(&options), WEIR_OK);
+    place_close(&secured.place);
+}
+END_TEST
+
+START_TEST(an_unchecked_certificate_is_not_given_as_the_reason_of_something_else)
+{
+    struct secured secured;
+    secured_open(&secured, "expired", true, "localhost");
+    struct weir_options options = secured_options(&secured);
+    options.redis_ca_file = NULL;
+    options.redis_insecure = true;
+    ck_assert_int_eq(tried(&options), WEIR_EIO);
+    ck_assert(place_logged(&secured.place, "redis cannot be used")); /* this client has no certificate */
+    ck_assert_msg(!place_logged(&secured.place, "issuer") && !place_logged(&secured.place, "self-signed"), "%s",
+                  secured.place.log);
     place_close(&secured.place);
 }
 END_TEST
@@ -375,6 +391,64 @@ START_TEST(connections_that_are_cut_are_made_again)
 }
 END_TEST
 
+/* An op that was submitted, and what it has come to. */
+struct submitted {
+    struct weir_op op;
+    _Atomic int status; /* 1: it waits */
+};
+
+static void note_status(struct weir_op *op, int status)
+{
+    atomic_store(&((struct submitted *)(void *)op)->status, status);
+}
+
+static int submit_and_wait(weir *limiter, struct submitted *submitted)
+{
+    atomic_store(&submitted->status, 1);
+    submitted->op.done = note_status;
+    const int status = weir_submit(limiter, &submitted->op);
+    if (status != 1)
+        return status;
+    while (atomic_load(&submitted->status) == 1)
+        sleep_us(1000);
+    return atomic_load(&submitted->status);
+}
+
+START_TEST(an_answer_that_comes_in_one_segment_with_the_end_is_an_answer)
+{
+    enum { TIMES = 10 };
+    struct place place;
+    char url[64];
+    place_open(&place, false, NULL);
+    struct tls_front *front = tls_front_start(file_of("good", "pem"), file_of("good", "key"), place.server.port,
+                                              "EVALSHA");
+    ck_assert_ptr_nonnull(front);
+    snprintf(url, sizeof url, "rediss://127.0.0.1:%d", tls_front_port(front));
+    struct weir_options options = place_options(&place, 20 * WEIR_SECOND);
+    options.redis_url = url;
+    options.redis_ca_file = file_of("ca", "pem");
+    for (int i = 0; i < TIMES; i++) { /* on a caller's connection, and on the one of all who submit */
+        weir *limiter = limiter_of(&options);
+        weir_limit *limit = limit_of(limiter, "tls", UNREFILLED);
+        struct submitted submitted = { .op.request = { .limit = limit, .key = weir_key_text("b"), .cost = 1 } };
+        struct weir_decision decision;
+        if (i == 0)
+            recover(limit, "a"); /* the scripts are there */
+        for (int k = 0; k < 3; k++) {
+            must_succeed(weir_try(limit, weir_key_text("a"), 1, &decision));
+            ck_assert_int_eq(decision.source, WEIR_BY_REDIS);
+            ck_assert_int_eq(decision.limit - decision.remaining, 3 * i + k + 1);
+        }
+        must_succeed(submit_and_wait(limiter, &submitted));
+        ck_assert_int_eq(submitted.op.decision.source, WEIR_BY_REDIS);
+        ck_assert_int_eq(submitted.op.decision.limit - submitted.op.decision.remaining, i + 1);
+        weir_close(limiter);
+    }
+    ck_assert_int_ge(tls_front_stop(front), 4 * TIMES);
+    place_close(&place);
+}
+END_TEST
+
 #if !defined(__SANITIZE_THREAD__) /* which knows no threads in the child of a process with threads */
 START_TEST(a_child_of_a_fork_has_a_session_of_its_own)
 {
@@ -439,12 +513,14 @@ int main(void)
     suite_test(suite, a_certificate_that_is_not_the_servers_is_refused_and_the_log_says_why, 60);
     suite_test(suite, an_insecure_connection_is_made_only_if_asked_for_and_said_in_the_log, 30);
     suite_test(suite, a_server_that_asks_for_a_certificate_gets_this_clients, 30);
+    suite_test(suite, an_unchecked_certificate_is_not_given_as_the_reason_of_something_else, 30);
     suite_test(suite, files_that_do_not_do_are_refused_by_name, 30);
     suite_test(suite, a_server_without_tls_is_an_error_in_time, 30);
     suite_test(suite, a_server_that_says_nothing_is_an_error_in_time, 30);
     suite_test(suite, a_server_that_a_sentinel_names_has_a_certificate_for_that_name, 60);
     suite_test(suite, many_threads_share_it_and_nothing_is_lost, 60);
     suite_test(suite, connections_that_are_cut_are_made_again, 60);
+    suite_test(suite, an_answer_that_comes_in_one_segment_with_the_end_is_an_answer, 60);
 #if !defined(__SANITIZE_THREAD__)
     suite_test(suite, a_child_of_a_fork_has_a_session_of_its_own, 60);
 #endif

@@ -5,11 +5,13 @@
 
 #include "core/clock.h"
 #include "core/failure.h"
+#include "core/layers.h"
 #include "core/limiter.h"
 #include "core/verbs.h"
 
 #include <semaphore.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -520,6 +522,92 @@ START_TEST(a_debt_is_charged_to_whatever_the_limit_is_by_then)
     cable_set(&stage->instance.cable, CABLE_WELL);
     must_succeed(weir_limit_define(stage->instance.limiter, "limit", &policy, NULL));
     ck_assert_int_eq(try_in(stage, "a", 1).remaining, 1);
+    stage_close(stage);
+}
+END_TEST
+
+/* ---- Policies that change during an outage ---- */
+
+static void put_text(struct stage *stage, const char *name, const char *policy)
+{
+    const struct weir_policy read = policy_of(policy ? policy : ten);
+    must_succeed(weir_limit_define(stage->instance.limiter, name, policy ? &read : NULL, NULL));
+}
+
+static void put_layer(struct stage *stage, const char *pattern, const char *policy)
+{
+    const struct policy_entry entry = { .name = "limit", .pattern = pattern, .policy = policy_of(policy) };
+    struct layers_result result;
+    must_succeed(layers_apply(stage->instance.limiter, WEIR_FOLLOW_CONSUL_POLICIES, &entry, 1, &result));
+    ck_assert_uint_eq(result.changes, 1);
+}
+
+static void put_file(struct stage *stage, const char *line)
+{
+    char path[] = "/tmp/weir-test-XXXXXX";
+    const int fd = mkstemp(path);
+    must(fd >= 0 && write(fd, line, strlen(line)) == (ssize_t)strlen(line) && close(fd) == 0, "a file");
+    must_succeed(weir_limits_load(stage->instance.limiter, path, NULL, 0));
+    unlink(path);
+}
+
+static const char *const thousand = "token_bucket limit=1000 period=1000s";
+
+static void put_change(struct stage *stage, int change)
+{
+    switch (change) {
+    case 0: put_text(stage, "limit", thousand); break;
+    case 1: put_text(stage, "limit/a", thousand); break;
+    case 2: put_text(stage, "limit/a*", thousand); break;
+    case 3: put_text(stage, "limit/pre*", NULL); break;
+    case 4: put_text(stage, "limit/prefix", NULL); break;
+    case 5: put_layer(stage, NULL, thousand); break;
+    case 6: put_layer(stage, "a", thousand); break;
+    case 7: put_file(stage, "limit = token_bucket limit=1000 period=1000s\n"); break;
+    default: put_file(stage, "limit/a* = token_bucket limit=1000 period=1000s\n"); break;
+    }
+}
+
+START_TEST(a_policy_that_changes_in_an_outage_hands_out_nothing_and_forgets_no_debt)
+{
+    for (int change = 0; change < 9; change++) {
+        struct stage *stage = stage_open(EAGER, NULL, change == 3 || change == 4 ? thousand : ten);
+        const char *const key = change == 3 || change == 4 ? "prefix" : "a";
+        put_text(stage, "limit/pre*", ten);
+        if (change == 4) {
+            put_text(stage, "limit/pre*", thousand);
+            put_text(stage, "limit/prefix", ten);
+        }
+        outage_admits(stage, key, 5 * WEIR_SECOND, 3);
+        put_change(stage, change);
+        const struct weir_decision cold = try_in(stage, key, 1);
+        ck_assert_int_eq(cold.limit, 1000);
+        ck_assert(!cold.allowed);
+        now_us += 2 * WEIR_SECOND;
+        must(try_in(stage, key, 2).allowed, "time makes permits");
+        must(!try_in(stage, key, 1).allowed, "and no more");
+        cable_set(&stage->instance.cable, CABLE_WELL);
+        ck_assert_int_eq(stage->remote.charged, 5);
+        ck_assert_int_eq(try_in(stage, key, 1).remaining, 994);
+        const struct weir_stats stats = stats_of(stage->instance.limiter);
+        ck_assert_uint_eq(stats.settled, 5);
+        ck_assert_uint_eq(stats.unsettled, 0);
+        ck_assert_uint_eq(stats.outages, 2);
+        stage_close(stage);
+    }
+}
+END_TEST
+
+START_TEST(a_change_of_no_key_in_an_outage_leaves_it_one)
+{
+    struct stage *stage = stage_open(EAGER, NULL, ten);
+    outage_admits(stage, "a", 5 * WEIR_SECOND, 3);
+    put_text(stage, "limit", ten);
+    put_text(stage, "another", thousand);
+    put_text(stage, "limit/b", NULL);
+    put_layer(stage, NULL, ten);
+    must(try_in(stage, "a", 2).allowed, "what it had");
+    ck_assert_uint_eq(stats_of(stage->instance.limiter).outages, 1);
     stage_close(stage);
 }
 END_TEST
@@ -1604,6 +1692,8 @@ int main(void)
     suite_test(suite, a_debt_is_charged_as_far_as_there_is_room_and_the_rest_comes_first, 30);
     suite_test(suite, partial_outages_do_not_add_up, 30);
     suite_test(suite, a_debt_is_charged_to_whatever_the_limit_is_by_then, 30);
+    suite_test(suite, a_policy_that_changes_in_an_outage_hands_out_nothing_and_forgets_no_debt, 10);
+    suite_test(suite, a_change_of_no_key_in_an_outage_leaves_it_one, 10);
     suite_test(suite, a_reset_forgets_what_is_owed_and_a_refund_does_not, 30);
     suite_test(suite, a_charge_that_fails_leaves_the_decision_to_the_stand_in_and_the_debt_as_it_was, 30);
     suite_test(suite, a_charge_without_an_answer_is_made_again, 30);

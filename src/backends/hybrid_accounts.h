@@ -5,6 +5,12 @@
  * each new one looks at a few others and drops those that have nothing left, and where there is no room it takes that
  * of one that has. Only what waits for an answer stays.
  *
+ * A key has one account, by whichever of its limit's overrides it is asked for: so a reset finds all that is known of
+ * it, and what it has ahead of use are the leases of one plan. Under which of them it is, plans' versions tell (core/
+ * limits.c says why): a request by a newer plan takes it along, one by an older plan, which has been late, is decided
+ * by it as it is. What such a one asks of Redis is decided by the older plan, and its answer takes the account back, so
+ * that none of it is held; the next request by the newer one takes it along again.
+ *
  * Locks: shard->mutex, and inside it slab->mutex. None is held while the remote backend is called.
  */
 #ifndef BACKENDS_HYBRID_ACCOUNTS_H
@@ -22,7 +28,7 @@ struct hybrid_flight;
 
 struct account {
     UT_hash_handle hh;
-    weir_limit *limit;
+    weir_limit *limit;            /* itself, not an override */
     struct hybrid_flight *flight; /* on its way to Redis for this key; NULL: none */
     bool by_caller;               /* the lease's times are those that requests bring */
     struct lease lease;
@@ -66,8 +72,8 @@ struct account *account_find(struct account_shard *shard, const struct weir_back
 struct account *account_add(struct accounts *accounts, struct account_shard *shard, const struct lease_rules *rules,
                             const struct weir_backend_request *request, int64_t now_us) REQUIRES(shard->mutex);
 
-/* Have it under the limit's plan and by the request's clock: under another plan, or by another clock, what it holds is
- * lost, and so is what is on its way. */
+/* Have it under the plan that the request is decided by, and by the request's clock: under another plan, or by another
+ * clock, what it holds is lost, and so is what is on its way. */
 void account_keep_up(struct account_shard *shard, struct account *account, const struct weir_backend_request *request)
     REQUIRES(shard->mutex);
 

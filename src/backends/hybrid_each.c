@@ -72,7 +72,7 @@ static struct course plot(struct hybrid *hybrid, const struct weir_backend_reque
         } else {
             waiter->deadline_us = hybrid_deadline_us(waiter->deadline_us);
             course.what = WAITS;
-            if (account->by_caller || !can_wait || !flight_join(account, waiter)) {
+            if (account->by_caller || !can_wait || !flight_join(account, request, waiter)) {
                 course.ask = request_ask(hybrid, account, now_us, request->cost, waiting_behind(batch, request));
                 const bool leaves = waiter->op ? account->by_caller || !course.ask.alone
                                                : can_wait && !course.ask.alone && !account->by_caller;

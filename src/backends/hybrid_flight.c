@@ -143,10 +143,10 @@ struct hybrid_flight *flight_make_lone(struct hybrid *hybrid, const struct weir_
 
 /* ---- Who waits ---- */
 
-bool flight_join(struct account *account, struct hybrid_waiter *waiter)
+bool flight_join(struct account *account, const struct weir_backend_request *request, struct hybrid_waiter *waiter)
 {
     struct hybrid_flight *flight = account->flight;
-    if (!flight || flight->deadline_us > waiter->deadline_us)
+    if (!flight || flight->deadline_us > waiter->deadline_us || flight->request.limit != request->limit)
         return false;
     join(flight, waiter);
     return true;

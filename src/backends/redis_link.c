@@ -50,6 +50,7 @@ void redis_link_close(struct redis_link *link, const char *reason)
     redis_bytes_clear(&link->out, link->secret);
     redis_bytes_clear(&link->sealed, false);
     link->secret = false;
+    link->ends = false;
     link->sent = 0;
     snprintf(link->reason, sizeof link->reason, "%s", reason);
     redis_tls_end(link->tls); /* whose words the reason may be */
@@ -264,7 +265,11 @@ static void take_in_sealed(struct redis_link *link, const char *data, size_t len
         if (got > 0)
             take_in(link, opened, (size_t)got);
     }
-    if (got < 0)
+    if (got >= 0)
+        return;
+    if (link->state >= REDIS_LINK_GREETING)
+        link->ends = true; /* answers may have come in the same segment */
+    else
         close_for_tls(link);
 }
 
@@ -300,8 +305,17 @@ void redis_link_step(struct redis_link *link)
         receive(link, MSG_DONTWAIT);
     if (link->state >= REDIS_LINK_SECURING && redis_link_has_output(link)) /* what TLS answers to what came */
         redis_link_send(link);
-    if (link->state == REDIS_LINK_GREETING)
-        redis_greet_read(link);
+    if (link->state != REDIS_LINK_GREETING)
+        return;
+    redis_greet_read(link);
+    if (link->state == REDIS_LINK_UP)
+        redis_link_leave(link);
+}
+
+void redis_link_leave(struct redis_link *link)
+{
+    if (link->ends)
+        redis_link_close(link, redis_tls_reason(link->tls));
 }
 
 int redis_link_next(struct redis_link *link, struct redis_reply *out)
@@ -309,6 +323,8 @@ int redis_link_next(struct redis_link *link, struct redis_reply *out)
     int got = redis_wire_next(&link->wire, out);
     if (got < 0)
         redis_link_close(link, "the server does not speak Redis' protocol");
+    else if (got == 0)
+        redis_link_leave(link);
     return got > 0;
 }
 

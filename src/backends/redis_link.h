@@ -56,6 +56,7 @@ struct redis_link {
     bool asks_role;     /* and the one before these to ROLE */
     bool not_primary;   /* closed because of what ROLE said */
     bool secret;        /* the output holds a password */
+    bool ends;          /* with TLS: its end came behind what has not been read yet */
     struct redis_wire wire;
     struct redis_tls *tls;     /* NULL: none */
     struct redis_bytes out;    /* what is to be said: others add to its end, redis_link_send() takes it all */
@@ -105,8 +106,12 @@ void redis_greet_read(struct redis_link *link);
  * for that, which is a code: an error may quote anything. */
 void redis_link_refused(struct redis_link *link, const struct redis_reply *error, const char *what);
 
-/* The next reply, once the link is up: 1, or 0 if none is there. A link whose replies cannot be read is closed. */
+/* The next reply, once the link is up: 1, or 0 if none is there. A link whose replies cannot be read is closed, and so is
+ * one whose end has come, but when all that came before it has been read. */
 int redis_link_next(struct redis_link *link, struct redis_reply *out);
+
+/* Nothing more is to be read now: close it if its end has come. */
+void redis_link_leave(struct redis_link *link);
 
 /* Whether a link that is up and was idle is still there, with nothing unread: one look, no wait. */
 bool redis_link_is_fresh(const struct redis_link *link);

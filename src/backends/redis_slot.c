@@ -180,6 +180,7 @@ static int fly(struct redis_engine *engine, struct redis_slot *slot, struct redi
         redis_flight_fail(flight, WEIR_EIO, ended);
         return WEIR_EIO;
     }
+    redis_link_leave(link);
     if (flight->decided > 0)
         redis_engine_timely(engine);
     if (flight->error_word[0] != '\0')

@@ -155,7 +155,8 @@ const char *redis_tls_reason(const struct redis_tls *tls)
 
 static int fail(struct redis_tls *tls, const char *what)
 {
-    const long verdict = SSL_get_verify_result(tls->openssl);
+    const bool checks = SSL_get_verify_mode(tls->openssl) != SSL_VERIFY_NONE; /* else it is the reason of nothing */
+    const long verdict = checks ? SSL_get_verify_result(tls->openssl) : X509_V_OK;
     const unsigned long code = ERR_peek_last_error();
     const char *words = verdict != X509_V_OK ? X509_verify_cert_error_string(verdict)
                         : code               ? ERR_reason_error_string(code)

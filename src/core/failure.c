@@ -197,6 +197,8 @@ __attribute__((noinline)) void failure_over(struct weir *limiter, int64_t now_us
 /* The next failure begins another, with every key cold; what was admitted in this one is owed. */
 void failure_split(struct weir *limiter)
 {
+    if (!limiter->fallback)
+        return;
     lock_take(&limiter->settle.mutex);
     const uint64_t outage = atomic_load(&limiter->outage);
     if (outage & OUTAGE_LASTS) {

@@ -32,9 +32,10 @@ bool failure_outage(const struct weir *limiter, struct failure_outage *out);
 /* The backend has answered: it is over. */
 void failure_over(struct weir *limiter, int64_t now_us);
 
-/* The stand-in's plans have changed. An outage that lasts is over as if the backend had answered, and goes on as
- * another: a state carried over to a larger share would be one that is not cold any more, and to a smaller one it could
- * not hold what is owed. */
+/* The stand-in's plans have changed, of all keys or of some: their share or their policy is another. An outage that
+ * lasts is over as if the backend had answered, and goes on as another: a state carried over to a larger plan would be
+ * one that is not cold any more, and to a smaller one it could not hold what is owed. Without a stand-in nothing is to
+ * do. The limiter's mutex is not held. */
 void failure_split(struct weir *limiter);
 
 /* In the child of a fork, which has one thread: what its parent's stand-in has admitted is not its own, so an outage

@@ -1,6 +1,7 @@
 /* layers.c - a source's policies, all of them, against those that it had before. */
 #include "core/layers.h"
 
+#include "core/failure.h"
 #include "core/limits.h"
 
 /* What is worth a line in the log, told when no lock is held any more. */
@@ -15,6 +16,7 @@ struct application {
     struct remark kept;    /* limits that nobody defines any more */
     struct remark waiting; /* limits that are not there yet, for the sake of whose overrides they are known */
     bool lacks_memory;
+    bool splits; /* the stand-in's plans have changed */
 };
 
 static void remark_on(struct remark *remark, const struct weir_limit *limit)
@@ -93,6 +95,12 @@ static void drop_unlisted(const struct weir *limiter, struct application *applic
         remark_on(&application->kept, target);
 }
 
+static void commit(struct weir *limiter, struct application *application, struct weir_limit *target)
+    REQUIRES(limiter->mutex)
+{
+    application->splits = target_commit(limiter, target) || application->splits;
+}
+
 /* Each target in turn: first all that is not listed any more, then all that has changed. */
 static void finish(struct weir *limiter, struct application *application) REQUIRES(limiter->mutex)
 {
@@ -108,8 +116,8 @@ static void finish(struct weir *limiter, struct application *application) REQUIR
             waits = waits || target->is_changed;
         }
         for (size_t i = 0; i < count; i++)
-            target_commit(limiter, overrides->all[i]->limit);
-        target_commit(limiter, limit);
+            commit(limiter, application, overrides->all[i]->limit);
+        commit(limiter, application, limit);
         if (waits && !limit->is_defined)
             remark_on(&application->waiting, limit);
     }
@@ -133,6 +141,8 @@ int layers_apply(struct weir *limiter, enum weir_followed what, const struct pol
     }
     finish(limiter, &application);
     lock_give(&limiter->mutex);
+    if (application.splits)
+        failure_split(limiter);
     if (application.kept.count > 0)
         log_line(&limiter->log, WEIR_LOG_WARNING,
                  "limit %s: what defined it has gone, and its last policy stays in force (so it is with %zu limits)",

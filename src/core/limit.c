@@ -1,9 +1,10 @@
 /* limit.c - what a user does with limits: define them and their overrides, find them, ask what they are. */
+#include "core/failure.h"
 #include "core/limits.h"
 #include "core/verbs.h"
 
 static int define_locked(struct weir *limiter, const struct limit_name *name, const struct weir_policy *policy,
-                         struct weir_limit **out, struct message message) REQUIRES(limiter->mutex)
+                         struct weir_limit **out, bool *changes, struct message message) REQUIRES(limiter->mutex)
 {
     struct weir_limit *limit, *target;
     HASH_FIND_STR(limiter->limits, name->limit, limit);
@@ -20,7 +21,7 @@ static int define_locked(struct weir *limiter, const struct limit_name *name, co
         return error;
     if (target) { /* else what is to end is not there */
         target_set(target, LAYER_CODE, policy);
-        target_commit(limiter, target);
+        *changes = target_commit(limiter, target);
         limit = target->of;
     }
     *out = limit;
@@ -41,9 +42,12 @@ static int define(struct weir *limiter, const char *text, const struct weir_poli
         return error;
 
     struct weir_limit *limit = NULL;
+    bool changes = false;
     lock_take(&limiter->mutex);
-    error = define_locked(limiter, &name, policy, &limit, message);
+    error = define_locked(limiter, &name, policy, &limit, &changes, message);
     lock_give(&limiter->mutex);
+    if (changes)
+        failure_split(limiter);
     if (!error && out)
         *out = limit;
     return error;

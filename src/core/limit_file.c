@@ -1,4 +1,5 @@
 /* limit_file.c - defines all that a policy file says, or nothing of it. */
+#include "core/failure.h"
 #include "core/limits.h"
 #include "core/policy_list.h"
 
@@ -28,7 +29,7 @@ static int check_override(const struct weir_limit *target, struct message messag
 }
 
 static int define_all(struct weir *limiter, const struct policy_list *list, enum layer layer,
-                      struct weir_limit **targets, struct message message) REQUIRES(limiter->mutex)
+                      struct weir_limit **targets, bool *changes, struct message message) REQUIRES(limiter->mutex)
 {
     const size_t limit_count = HASH_COUNT(limiter->limits);
     char text[LOG_LINE_SIZE] = "";
@@ -53,7 +54,7 @@ static int define_all(struct weir *limiter, const struct policy_list *list, enum
     for (size_t i = 0; i < list->count; i++)
         target_set(targets[i], layer, &list->entries[i].policy);
     for (size_t i = 0; i < list->count; i++)
-        target_commit(limiter, targets[i]);
+        *changes = target_commit(limiter, targets[i]) || *changes;
     return WEIR_OK;
 }
 
@@ -64,14 +65,17 @@ int limits_load(struct weir *limiter, const char *path, enum layer layer, struct
     if (error)
         return error;
     struct weir_limit **targets = malloc((list.count + 1) * sizeof(struct weir_limit *));
+    bool changes = false;
     if (targets) {
         lock_take(&limiter->mutex);
-        error = define_all(limiter, &list, layer, targets, message);
+        error = define_all(limiter, &list, layer, targets, &changes, message);
         lock_give(&limiter->mutex);
     } else {
         message_write(message, "%s: out of memory", path);
         error = WEIR_ENOMEM;
     }
+    if (changes)
+        failure_split(limiter);
     free(targets);
     policy_list_free(&list);
     return error;

@@ -234,7 +234,7 @@ int limiter_put_share(struct weir *limiter, const struct share *share, struct we
 
     if (limiter->backend->ops->instances)
         limiter->backend->ops->instances(limiter->backend, share_instances(share));
-    if (changes && limiter->fallback)
+    if (changes)
         failure_split(limiter);
     free(old_memory);
     return WEIR_OK;

@@ -49,8 +49,8 @@ struct weir_limit {
     struct overrides *_Atomic overrides; /* (a) readers; (m) writers; NULL: none ever, and of an override */
     uint32_t id;                         /* (c) below WEIR_MAX_LIMITS */
     enum plan_part part;                 /* (m) */
-    struct plan_cell plan;               /* (a) readers; (m) writers; what the backend decides by */
     struct weir_limit *of;               /* (c) whose override it is; the limit itself: its own */
+    struct plan_cell plan;               /* (a) readers; (m) writers; what the backend decides by */
     struct override *override;           /* (c) which; NULL: it is the limit itself */
     uint64_t version;                    /* (m) of the limit: of the plan written last, its own or an override's */
     bool is_defined;                     /* (m) of the limit: a policy has been in force; else it only has overrides */

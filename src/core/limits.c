@@ -231,8 +231,24 @@ int limits_check(const struct weir *limiter, const struct weir_policy *policy, s
     return follow_is_on(limiter, WEIR_FOLLOW_PEERS) ? WEIR_OK : plan_make(policy, &limiter->share, &plan, message);
 }
 
-/* Under the next version: made anew, or as they are. */
-static void write_plans(const struct weir *limiter, struct weir_limit *target) REQUIRES(limiter->mutex)
+static bool is_in_force(const struct weir_limit *target)
+{
+    return target->override ? atomic_load_explicit(&target->override->in_force, memory_order_relaxed)
+                            : target->is_defined;
+}
+
+/* Whether the stand-in has met keys under another plan: those of an override that comes were its limit's. */
+static bool is_other_plan(struct weir_limit *target, const struct weir_plan *plan)
+{
+    struct weir_plan old;
+    if (!is_in_force(target))
+        return target->override;
+    plan_cell_read(limit_plan(target, true), &old);
+    return old.fingerprint != plan->fingerprint;
+}
+
+/* Under the next version: made anew, or as they are. Returns what target_commit() does. */
+static bool write_plans(const struct weir *limiter, struct weir_limit *target) REQUIRES(limiter->mutex)
 {
     const bool shared = limiter->backend->ops->shared;
     struct plans plans;
@@ -243,11 +259,13 @@ static void write_plans(const struct weir *limiter, struct weir_limit *target) R
         if (shared)
             plan_cell_read(&target->share_plan, &plans.share_plan);
     }
+    const bool changes = is_other_plan(target, shared ? &plans.share_plan : &plans.plan);
     const uint64_t version = ++target->of->version;
     plan_cell_write(&target->plan, &plans.plan, version);
     if (shared)
         plan_cell_write(&target->share_plan, &plans.share_plan, version);
     target->is_changed = false;
+    return changes;
 }
 
 /* ---- Layers ---- */
@@ -267,12 +285,6 @@ const struct weir_policy *target_without(const struct weir_limit *target, enum l
 {
     const int top = top_layer(&target->layers, LAYERS, (int)layer);
     return top < 0 ? NULL : &target->layers.policies[top];
-}
-
-static bool is_in_force(const struct weir_limit *target)
-{
-    return target->override ? atomic_load_explicit(&target->override->in_force, memory_order_relaxed)
-                            : target->is_defined;
 }
 
 /* A limit's last policy stays if no layer has one any more; an override ends. */
@@ -309,34 +321,40 @@ static bool is_wanted(const struct override *override)
     return top_layer(&override->limit->layers, LAYERS, -1) >= 0;
 }
 
-static void write_all(const struct weir *limiter, struct weir_limit *limit) REQUIRES(limiter->mutex)
+static bool write_all(const struct weir *limiter, struct weir_limit *limit) REQUIRES(limiter->mutex)
 {
+    bool changes = false;
     const struct overrides *overrides = overrides_of(limit);
     const size_t count = overrides ? overrides->count : 0;
-    for (size_t i = 0; i < count; i++)
-        if (!is_wanted(overrides->all[i]))
-            set_in_force(overrides->all[i], false);
+    for (size_t i = 0; i < count; i++) {
+        if (is_wanted(overrides->all[i]))
+            continue;
+        changes = changes || is_in_force(overrides->all[i]->limit);
+        set_in_force(overrides->all[i], false);
+    }
     if (limit->is_defined || limit->is_changed) {
-        write_plans(limiter, limit);
+        changes = write_plans(limiter, limit) || changes;
         limit->is_defined = true;
     }
     for (size_t i = 0; i < count; i++)
         if (is_wanted(overrides->all[i]))
-            write_plans(limiter, overrides->all[i]->limit);
+            changes = write_plans(limiter, overrides->all[i]->limit) || changes;
     for (size_t i = 0; i < count; i++)
         if (is_wanted(overrides->all[i]))
             set_in_force(overrides->all[i], true);
     limit->is_dirty = false;
+    return changes;
 }
 
-void target_commit(struct weir *limiter, struct weir_limit *target)
+bool target_commit(struct weir *limiter, struct weir_limit *target)
 {
-    if (target->of->is_dirty) {
-        write_all(limiter, target->of);
-    } else if (target->is_changed) {
-        write_plans(limiter, target);
-        set_in_force(target->override, true);
-    }
+    if (target->of->is_dirty)
+        return write_all(limiter, target->of);
+    if (!target->is_changed)
+        return false;
+    const bool changes = write_plans(limiter, target);
+    set_in_force(target->override, true);
+    return changes;
 }
 
 /* ---- Shares ---- */

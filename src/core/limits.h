@@ -31,11 +31,13 @@ const struct weir_policy *target_without(const struct weir_limit *target, enum l
 /* Put a policy that has been checked into a layer; NULL: empty it. */
 void target_set(struct weir_limit *target, enum layer layer, const struct weir_policy *policy);
 
-/* Put what target_set() has changed of the limit into force: its own policy and those of all its overrides. */
-void target_commit(struct weir *limiter, struct weir_limit *target) REQUIRES(limiter->mutex);
+/* Put what target_set() has changed of the limit into force: its own policy and those of all its overrides. Whether any
+ * key that may have been asked for has another plan in the stand-in: then failure_split() is called once the mutex has
+ * been given back. */
+bool target_commit(struct weir *limiter, struct weir_limit *target) REQUIRES(limiter->mutex);
 
-/* Plans for all limits and overrides at the share that is the limiter's now. Whether any is another than before;
- * *unfit: one that is enforced at nothing for want of exact arithmetic, or NULL. */
+/* Plans for all limits and overrides at the share that is the limiter's now. Whether any is another than before,
+ * as for target_commit(); *unfit: one that is enforced at nothing for want of exact arithmetic, or NULL. */
 bool limits_at_share(struct weir *limiter, struct weir_limit **unfit) REQUIRES(limiter->mutex);
 
 /* Free the table of limits. Nobody else uses the limiter any more. */

@@ -1,0 +1,207 @@
+/* tls_front.c - a front with TLS, by OpenSSL: one thread that takes connections, and one for each of them. */
+#include "tls_front.h"
+
+#include <netinet/in.h>
+#include <openssl/ssl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { GUESTS_MOST = 256, BUFFER_SIZE = 65536 };
+
+struct guest {
+    struct tls_front *front;
+    pthread_t thread;
+    int fd, server; /* closed when the front is stopped */
+    SSL *openssl;
+    BIO *came, *leaves;
+    bool is_last; /* the next answer is */
+};
+
+struct tls_front {
+    SSL_CTX *context;
+    pthread_t thread;
+    int listener, port, server_port;
+    const char *last;
+    atomic_int ended;
+    struct guest guests[GUESTS_MOST];
+    size_t guest_count; /* the thread's until it has been joined */
+};
+
+/* ---- One connection ---- */
+
+static bool send_all(int fd, const char *bytes, size_t len)
+{
+    while (len > 0) {
+        const ssize_t sent = send(fd, bytes, len, MSG_NOSIGNAL);
+        if (sent <= 0)
+            return false;
+        bytes += sent;
+        len -= (size_t)sent;
+    }
+    return true;
+}
+
+/* All that TLS has to send, at once. */
+static bool flush(const struct guest *guest)
+{
+    char *bytes;
+    const long len = BIO_get_mem_data(guest->leaves, &bytes);
+    const bool sent = send_all(guest->fd, bytes, (size_t)len);
+    return BIO_reset(guest->leaves) == 1 && sent;
+}
+
+static bool take_in(const struct guest *guest)
+{
+    char bytes[BUFFER_SIZE];
+    const ssize_t len = recv(guest->fd, bytes, sizeof bytes, 0);
+    return len > 0 && BIO_write(guest->came, bytes, (int)len) == (int)len;
+}
+
+static bool shake_hands(const struct guest *guest)
+{
+    int result;
+    while ((result = SSL_accept(guest->openssl)) != 1)
+        if (SSL_get_error(guest->openssl, result) != SSL_ERROR_WANT_READ || !flush(guest) || !take_in(guest))
+            return false;
+    return flush(guest);
+}
+
+/* What has come, to the server. */
+static bool carry_requests(struct guest *guest)
+{
+    char bytes[BUFFER_SIZE];
+    int len;
+    while ((len = SSL_read(guest->openssl, bytes, sizeof bytes)) > 0) {
+        guest->is_last = memmem(bytes, (size_t)len, guest->front->last, strlen(guest->front->last));
+        if (!send_all(guest->server, bytes, (size_t)len))
+            return false;
+    }
+    return SSL_get_error(guest->openssl, len) == SSL_ERROR_WANT_READ;
+}
+
+/* False: it was the last, or nothing comes any more. */
+static bool carry_answers(const struct guest *guest)
+{
+    char bytes[BUFFER_SIZE];
+    const ssize_t len = recv(guest->server, bytes, sizeof bytes, 0);
+    if (len <= 0 || SSL_write(guest->openssl, bytes, (int)len) != (int)len)
+        return false;
+    const bool ends = guest->is_last && bytes[0] != '-';
+    if (ends)
+        SSL_shutdown(guest->openssl);
+    if (ends)
+        atomic_fetch_add(&guest->front->ended, 1);
+    return flush(guest) && !ends;
+}
+
+static bool call_server(struct guest *guest)
+{
+    const struct sockaddr_in address = { .sin_family = AF_INET,
+                                         .sin_port = htons((uint16_t)guest->front->server_port),
+                                         .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    return guest->server >= 0 && connect(guest->server, (const struct sockaddr *)&address, sizeof address) == 0;
+}
+
+static void *serve(void *user)
+{
+    struct guest *guest = user;
+    bool goes_on = call_server(guest) && shake_hands(guest) && carry_requests(guest);
+    while (goes_on) {
+        struct pollfd ready[] = { { .fd = guest->fd, .events = POLLIN }, { .fd = guest->server, .events = POLLIN } };
+        if (poll(ready, 2, -1) < 0)
+            break;
+        if (ready[0].revents)
+            goes_on = take_in(guest) && carry_requests(guest);
+        if (goes_on && ready[1].revents)
+            goes_on = carry_answers(guest);
+    }
+    shutdown(guest->fd, SHUT_WR);
+    shutdown(guest->server, SHUT_RDWR);
+    return NULL;
+}
+
+/* ---- All of them ---- */
+
+static bool welcome(struct tls_front *front, int fd)
+{
+    struct guest *guest = &front->guests[front->guest_count];
+    *guest = (struct guest){ .front = front, .fd = fd, .server = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0) };
+    guest->openssl = SSL_new(front->context);
+    guest->came = BIO_new(BIO_s_mem());
+    guest->leaves = BIO_new(BIO_s_mem());
+    if (!guest->openssl || !guest->came || !guest->leaves)
+        abort();
+    BIO_set_mem_eof_return(guest->came, -1);
+    SSL_set_bio(guest->openssl, guest->came, guest->leaves);
+    if (pthread_create(&guest->thread, NULL, serve, guest) != 0)
+        abort();
+    return ++front->guest_count < GUESTS_MOST;
+}
+
+static void *welcome_all(void *user)
+{
+    struct tls_front *front = user;
+    int fd;
+    while ((fd = accept4(front->listener, NULL, NULL, SOCK_CLOEXEC)) >= 0)
+        if (!welcome(front, fd))
+            break;
+    return NULL;
+}
+
+struct tls_front *tls_front_start(const char *certificate, const char *key, int server_port, const char *last)
+{
+    struct sockaddr_in address = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    socklen_t len = sizeof address;
+    struct tls_front *front = calloc(1, sizeof *front);
+    if (!front)
+        return NULL;
+    front->server_port = server_port;
+    front->last = last;
+    front->context = SSL_CTX_new(TLS_server_method());
+    front->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (!front->context || SSL_CTX_use_certificate_chain_file(front->context, certificate) != 1 ||
+        SSL_CTX_use_PrivateKey_file(front->context, key, SSL_FILETYPE_PEM) != 1 || front->listener < 0 ||
+        bind(front->listener, (struct sockaddr *)&address, len) != 0 || listen(front->listener, 64) != 0 ||
+        getsockname(front->listener, (struct sockaddr *)&address, &len) != 0 ||
+        pthread_create(&front->thread, NULL, welcome_all, front) != 0) {
+        if (front->listener >= 0)
+            close(front->listener);
+        SSL_CTX_free(front->context);
+        free(front);
+        return NULL;
+    }
+    front->port = ntohs(address.sin_port);
+    return front;
+}
+
+int tls_front_port(const struct tls_front *front)
+{
+    return front->port;
+}
+
+int tls_front_stop(struct tls_front *front)
+{
+    shutdown(front->listener, SHUT_RDWR);
+    pthread_join(front->thread, NULL);
+    for (size_t i = 0; i < front->guest_count; i++) {
+        struct guest *guest = &front->guests[i];
+        shutdown(guest->fd, SHUT_RDWR);
+        shutdown(guest->server, SHUT_RDWR);
+        pthread_join(guest->thread, NULL);
+        close(guest->fd);
+        if (guest->server >= 0)
+            close(guest->server);
+        SSL_free(guest->openssl);
+    }
+    const int ended = atomic_load(&front->ended);
+    close(front->listener);
+    SSL_CTX_free(front->context);
+    free(front);
+    return ended;
+}
