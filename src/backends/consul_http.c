@@ -184,7 +184,7 @@ static void set_limits(CURL *easy, const struct consul_config *config)
     curl_easy_setopt(easy, CURLOPT_SSL_VERIFYHOST, 2L);
 }
 
-/* Only the CA that was named, and not also those in the system's folder. A libcurl whose TLS knows no folder says so. */
+/* Only the CA that was named, and not those in the system's folder too. A libcurl whose TLS knows no folder says so. */
 static bool set_ca(CURL *easy, const char *file)
 {
     CURLcode no_folder = curl_easy_setopt(easy, CURLOPT_CAPATH, NULL);
