@@ -1,6 +1,7 @@
 /* test_consul_watch.c - what follows Consul: instances and policies are watched, by queries that wait or by polling. */
 #include "consul_stage.h"
 
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -247,6 +248,48 @@ START_TEST(agent_that_is_away_is_asked_again_until_it_is_back)
 }
 END_TEST
 
+/* The number behind `name` in what the system says of a descriptor; -1: it is not there. */
+static long long fd_says(int fd, const char *name)
+{
+    char path[64], line[128];
+    long long number = -1;
+    snprintf(path, sizeof path, "/proc/self/fdinfo/%d", fd);
+    FILE *file = fopen(path, "r");
+    while (file != NULL && number < 0 && fgets(line, sizeof line, file) != NULL)
+        if (strncmp(line, name, strlen(name)) == 0)
+            number = strtoll(line + strlen(name), NULL, 10);
+    if (file != NULL)
+        fclose(file);
+    return number;
+}
+
+/* The seconds that the one timer on CLOCK_BOOTTIME has yet to go; 0: it is not set. */
+static long long timer_s(void)
+{
+    long long left_s = -1;
+    for (int fd = 0; fd < 256; fd++) {
+        if (fd_says(fd, "clockid:") != CLOCK_BOOTTIME)
+            continue;
+        ck_assert_int_eq(left_s, -1);
+        left_s = fd_says(fd, "it_value: (");
+    }
+    ck_assert_int_ge(left_s, 0);
+    return left_s;
+}
+
+/* poll()'s time stands still while the system sleeps; a timer on CLOCK_BOOTTIME wakes who waits. */
+START_TEST(query_that_is_held_has_its_end_on_a_clock_that_goes_on_in_sleep)
+{
+    struct consul_stage stage;
+    stage_set(&stage, FAKE_ON_TCP);
+    stage_start(&stage);
+    ck_assert(fake_consul_await(stage.fake, HELD_HEALTH, 1));
+    while (timer_s() < 9 * 60) /* of 10 minutes, and a bit; it is set after the query was sent */
+        sched_yield();
+    stage_end(&stage);
+}
+END_TEST
+
 /* ---- Policies ---- */
 
 static void stage_set_policies(struct consul_stage *stage)
@@ -361,6 +404,7 @@ int main(void)
     suite_test(suite, index_that_always_grows_is_asked_for_ten_times_a_second_at_most, 60);
     suite_test(suite, agent_that_starts_again_is_asked_without_the_old_index, 60);
     suite_test(suite, agent_that_is_away_is_asked_again_until_it_is_back, 60);
+    suite_test(suite, query_that_is_held_has_its_end_on_a_clock_that_goes_on_in_sleep, 60);
     suite_test(suite, policies_are_reported_when_they_change, 60);
     suite_test(suite, policies_with_the_same_index_are_confirmed, 60);
     suite_test(suite, policies_that_found_no_memory_are_asked_for_again, 60);

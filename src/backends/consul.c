@@ -95,7 +95,7 @@ static void *run(void *user)
 {
     struct consul *consul = user;
     while (!follow_thread_ends(&consul->thread))
-        consul_http_turn(&consul->http, consul->thread.wake_fd, turn(consul));
+        consul_http_turn(&consul->http, &consul->thread, turn(consul));
     if (consul->joins)
         consul_register_leave(&consul->join);
     return NULL;

@@ -30,8 +30,8 @@ struct consul_policies {
     size_t n;
 };
 
-/* From GET /v1/kv/<prefix>/?recurse; folders, whose keys end in '/' and hold nothing, are left out. What stands under a key that is no
- * policy, or whose name is no limit's, becomes an entry with an error. Returns as above. */
+/* From GET /v1/kv/<prefix>/?recurse; folders, whose keys end in '/' and hold nothing, are left out. What stands under a
+ * key that is no policy, or whose name is no limit's, becomes an entry with an error. Returns as above. */
 int consul_policies_read(const char *body, size_t len, const char *prefix, struct consul_policies *out,
                          struct message message);
 void consul_policies_free(struct consul_policies *policies);

@@ -19,7 +19,7 @@
 #define PROBE_IDLE_S 5L
 #define PROBE_EVERY_S 2L
 #define SILENCE_MOST_MS 10000U   /* of the other end's TCP, before a connection is taken for dead */
-#define WAIT_MOST_US WEIR_MINUTE /* by which a clock that stood still is noticed */
+#define WAIT_MOST_US WEIR_MINUTE /* at once: libcurl has milliseconds in an int */
 
 /* ---- Making ---- */
 
@@ -184,7 +184,7 @@ static void set_limits(CURL *easy, const struct consul_config *config)
     curl_easy_setopt(easy, CURLOPT_SSL_VERIFYHOST, 2L);
 }
 
-/* Only the CA that was named, and not also those in the system's folder. A libcurl whose TLS knows no folder says so. */
+/* Only the CA that was named, and not those in the system's folder too. A libcurl whose TLS knows no folder says so. */
 static bool set_ca(CURL *easy, const char *file)
 {
     CURLcode no_folder = curl_easy_setopt(easy, CURLOPT_CAPATH, NULL);
@@ -342,18 +342,29 @@ static bool collect(struct consul_http *http)
     return any;
 }
 
-void consul_http_turn(struct consul_http *http, int wake_fd, int64_t due_us)
+/* libcurl counts by CLOCK_MONOTONIC, which stands still while the system sleeps: the thread's timer does not. */
+static void wait_for_calls(struct consul_http *http, struct follow_thread *thread, int64_t due_us, int64_t wait_us)
 {
-    struct curl_waitfd wake = { .fd = wake_fd, .events = CURL_WAIT_POLLIN };
+    struct curl_waitfd fds[2];
+    if (thread) {
+        follow_thread_time(thread, due_us);
+        fds[0] = (struct curl_waitfd){ .fd = thread->wake_fd, .events = CURL_WAIT_POLLIN };
+        fds[1] = (struct curl_waitfd){ .fd = thread->timer_fd, .events = CURL_WAIT_POLLIN };
+    }
+    if (wait_us > WAIT_MOST_US)
+        wait_us = WAIT_MOST_US;
+    curl_multi_poll(http->multi, fds, thread ? 2 : 0, (int)((wait_us + 999) / 1000), NULL);
+}
+
+void consul_http_turn(struct consul_http *http, struct follow_thread *thread, int64_t due_us)
+{
     bool any = collect(http); /* first: what has been begun since has not been sent yet */
     for (struct consul_call *call = http->calls; call; call = call->next)
         if (call->state == CONSUL_UNDER_WAY && call->due_us < due_us)
             due_us = call->due_us;
     int64_t wait_us = due_us - clock_boot_us();
     if (!any && wait_us > 0) {
-        if (wait_us > WAIT_MOST_US)
-            wait_us = WAIT_MOST_US;
-        curl_multi_poll(http->multi, &wake, wake_fd >= 0, (int)((wait_us + 999) / 1000), NULL);
+        wait_for_calls(http, thread, due_us, wait_us);
         collect(http);
     }
     give_up_late(http, clock_boot_us());

@@ -10,6 +10,7 @@
 #define BACKENDS_CONSUL_HTTP_H
 
 #include "backends/consul_config.h"
+#include "backends/follow_thread.h"
 
 #include <curl/curl.h>
 
@@ -74,8 +75,8 @@ void consul_call_begin(struct consul_call *call, const struct consul_request *re
 /* Give it up, or forget what came: it is idle then. */
 void consul_call_reset(struct consul_call *call);
 
-/* Wait until something happens to a call, `wake_fd` (-1: none) is readable, or due_us has come; and go on with all
- * calls as far as that goes. */
-void consul_http_turn(struct consul_http *http, int wake_fd, int64_t due_us);
+/* Wait until something happens to a call, `thread` (NULL: none) is to end, or due_us has come; and go on with all calls
+ * as far as that goes. Without a thread, time that the system sleeps is not waited for. */
+void consul_http_turn(struct consul_http *http, struct follow_thread *thread, int64_t due_us);
 
 #endif

@@ -223,7 +223,7 @@ void consul_register_leave(struct consul_register *join)
     if (due_us < join->call.due_us)
         join->call.due_us = due_us;
     while (join->call.state == CONSUL_UNDER_WAY)
-        consul_http_turn(join->call.http, -1, due_us);
+        consul_http_turn(join->call.http, NULL, due_us);
     if (join->call.state != CONSUL_ANSWERED || join->call.status != 200)
         log_line(&join->limiter->log, WEIR_LOG_WARNING,
                  "Consul at %s has not taken in that this instance goes: it will see that its check is not renewed",

@@ -2,8 +2,8 @@
  *
  * A query that waits has the index of the last answer, and the agent answers when there is a later one. The index is
  * dropped, so that the next query is answered at once, when it goes back or is 0, after any failure, and when another
- * connection has to be made: each watch has one of its own. Failures, and what was understood and what was not, are the limiter's to know
- * (core/follow.h).
+ * connection has to be made: each watch has one of its own. Failures, and what was understood and what was not, are
+ * the limiter's to know (core/follow.h).
  */
 #ifndef BACKENDS_CONSUL_WATCH_H
 #define BACKENDS_CONSUL_WATCH_H

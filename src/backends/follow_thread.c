@@ -72,13 +72,18 @@ bool follow_thread_end(struct follow_thread *thread)
     return is_here;
 }
 
-void follow_thread_wait(struct follow_thread *thread, int fd, int64_t due_us)
+void follow_thread_time(struct follow_thread *thread, int64_t due_us)
 {
     /* All zero would stop the timer: what was due long ago is due at 1 us. */
     struct itimerspec due = { .it_value = clock_timespec(max_of(1, due_us)) };
     if (due_us == INT64_MAX)
         due = (struct itimerspec){ 0 };
     timerfd_settime(thread->timer_fd, TFD_TIMER_ABSTIME, &due, NULL); /* makes it unreadable until then */
+}
+
+void follow_thread_wait(struct follow_thread *thread, int fd, int64_t due_us)
+{
+    follow_thread_time(thread, due_us);
     struct pollfd fds[] = {
         { .fd = thread->wake_fd, .events = POLLIN },
         { .fd = thread->timer_fd, .events = POLLIN },

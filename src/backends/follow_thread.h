@@ -39,6 +39,9 @@ static inline int64_t follow_thread_next_us(int64_t ask_us, int64_t poll_us, int
     return (ask_us + poll_us > now_us ? ask_us : now_us) + poll_us;
 }
 
+/* Make timer_fd readable when `due_us` on CLOCK_BOOTTIME has come, and not before: for those who poll by themselves. */
+void follow_thread_time(struct follow_thread *thread, int64_t due_us);
+
 /* Until `fd` (-1: none) is readable, `due_us` on CLOCK_BOOTTIME has come, or the thread is to end. */
 void follow_thread_wait(struct follow_thread *thread, int fd, int64_t due_us);
 
