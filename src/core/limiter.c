@@ -33,6 +33,7 @@ static int share_copy(const struct share *share, struct share *out, void **memor
     struct share_class *classes = (struct share_class *)(links + count);
     for (size_t i = 0; i < count; i++) {
         links[i].next = i + 1 < count ? &links[i + 1] : NULL;
+        assert(!links[i].classes); /* a copy is not copied */
         if (!links[i].weights)
             continue;
         links[i].class_count = share_classes(&links[i], classes);
