@@ -134,6 +134,34 @@ START_TEST(parts_by_a_list_of_weights_add_up_to_the_whole)
 }
 END_TEST
 
+START_TEST(classes_of_weights_come_to_the_same_as_their_list)
+{
+    struct chance chance = chance_make(5);
+    for (int draw = 0; draw < DRAWS; draw++) {
+        int64_t weights[60];
+        struct share_class classes[60];
+        struct share share;
+        draw_weights(&chance, weights, chance_between(&chance, 1, 60), &share);
+        const int64_t different = chance_between(&chance, 1, share.count);
+        for (int64_t i = 0; i < share.count; i++) {
+            share.total += weights[i % different] - weights[i];
+            weights[i] = weights[i % different];
+        }
+        be_instance(&share, chance_between(&chance, 0, share.count - 1));
+        struct share by_class = share;
+        by_class.class_count = share_classes(&share, classes);
+        by_class.classes = classes;
+        by_class.weights = NULL;
+        must(by_class.class_count <= different, "no more than there are weights");
+        for (int i = 0; i < 20; i++) {
+            const int64_t whole = chance_magnitude(&chance, 2 * WEIR_MAX_PERMITS);
+            must(share_permits(&by_class, whole) == share_permits(&share, whole), "the same part");
+            must(share_refill(&by_class, whole) == share_refill(&share, whole), "the same refill");
+        }
+    }
+}
+END_TEST
+
 START_TEST(parts_of_unequal_weights_without_the_list_are_rounded_down)
 {
     struct chance chance = chance_make(2);
@@ -416,6 +444,7 @@ START_TEST(a_new_share_is_copied_with_its_weights)
     const struct share share = { .weight = 3, .total = 6, .rank = 2, .count = 3, .weights = weights };
     must_succeed(limiter_set_share(scene.limiter, &share));
     memset(weights, 0, sizeof weights);
+    ck_assert(!scene.limiter->share.weights && scene.limiter->share.class_count == 3);
     weir_limit *limit = scene_define_text(&scene, "limit", "fixed_window limit=101 period=1m");
     ck_assert_int_eq(peeked(limit, "key", 1).limit, 50); /* 50.5; the permit left over goes to the first */
     scene_close(&scene);
@@ -429,6 +458,7 @@ int main(void)
     suite_test(suite, equal_rates_are_exact_and_none_is_zero, 60);
     suite_test(suite, equal_interval_refills_never_add_up_to_more_than_the_limit, 60);
     suite_test(suite, parts_by_a_list_of_weights_add_up_to_the_whole, 60);
+    suite_test(suite, classes_of_weights_come_to_the_same_as_their_list, 60);
     suite_test(suite, parts_of_unequal_weights_without_the_list_are_rounded_down, 60);
     suite_test(suite, interval_refills_by_weight_are_within_one_permit_of_the_limit_and_never_above, 60);
     suite_test(suite, sizes_by_weight_add_up_but_for_those_lifted_to_one, 60);

@@ -13,12 +13,12 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-/* With all that holds beside it and its weights, in one piece of memory. */
+/* With all that holds beside it, and classes for its weights, in one piece of memory. */
 static int share_copy(const struct share *share, struct share *out, void **memory)
 {
     size_t size = 0;
     for (const struct share *link = share; link; link = link->next)
-        size += sizeof *link + (link->weights ? (size_t)link->count * sizeof *link->weights : 0);
+        size += sizeof *link + (link->weights ? (size_t)link->count * sizeof *link->classes : 0);
     struct share *links = NULL;
     *out = *share;
     *memory = NULL;
@@ -30,14 +30,16 @@ static int share_copy(const struct share *share, struct share *out, void **memor
     size_t count = 0;
     for (const struct share *link = share; link; link = link->next)
         links[count++] = *link;
-    int64_t *weights = (int64_t *)(links + count);
+    struct share_class *classes = (struct share_class *)(links + count);
     for (size_t i = 0; i < count; i++) {
         links[i].next = i + 1 < count ? &links[i + 1] : NULL;
+        assert(!links[i].classes); /* a copy is not copied */
         if (!links[i].weights)
             continue;
-        memcpy(weights, links[i].weights, (size_t)links[i].count * sizeof *weights);
-        links[i].weights = weights;
-        weights += links[i].count;
+        links[i].class_count = share_classes(&links[i], classes);
+        links[i].classes = classes;
+        links[i].weights = NULL; /* the caller's */
+        classes += links[i].class_count;
     }
     *out = links[0];
     *memory = links;

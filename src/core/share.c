@@ -4,6 +4,7 @@
 #include "core/arith.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 
 const struct share share_whole = { .weight = 1, .total = 1, .rank = 0, .count = 1, .weights = NULL };
 
@@ -84,22 +85,59 @@ int64_t share_instances(const struct share *share)
     return most;
 }
 
+static int by_weight(const void *a, const void *b)
+{
+    const struct share_class *one = a, *other = b;
+    return (one->weight > other->weight) - (one->weight < other->weight);
+}
+
+int64_t share_classes(const struct share *share, struct share_class *out)
+{
+    int64_t classes = 0;
+    for (int64_t i = 0; i < share->count; i++)
+        out[i] = (struct share_class){ .weight = share->weights[i], .count = 1, .before = i < share->rank };
+    qsort(out, (size_t)share->count, sizeof *out, by_weight);
+    for (int64_t i = 1; i < share->count; i++) {
+        if (out[i].weight == out[classes].weight) {
+            out[classes].count++;
+            out[classes].before += out[i].before;
+        } else {
+            out[++classes] = out[i];
+        }
+    }
+    return classes + 1;
+}
+
+/* Without classes each instance is one of its own. */
+static struct share_class class_at(const struct share *share, int64_t i)
+{
+    if (share->classes)
+        return share->classes[i];
+    return (struct share_class){ .weight = share->weights[i], .count = 1, .before = i < share->rank };
+}
+
+static int64_t class_count(const struct share *share)
+{
+    return share->classes ? share->class_count : share->count;
+}
+
 /* The remainders of `permits` over all instances whose floor is at least `floor_min`, put together: how many whole
  * permits are left to hand out. */
 static int64_t left_over(const struct share *share, int64_t permits, int64_t floor_min)
 {
     if (share->floors_only)
         return 0;
-    if (!share->weights) {
+    if (!share->weights && !share->classes) {
         if (share->total != share->count * share->weight)
             return 0; /* the others' weights are unknown: nobody takes what might be another's */
         return permits % share->count;
     }
     int64_t parts = 0;
-    for (int64_t i = 0; i < share->count; i++) {
-        int64_t scaled = permits * share->weights[i];
+    for (int64_t i = 0; i < class_count(share); i++) {
+        const struct share_class class = class_at(share, i);
+        const int64_t scaled = permits * class.weight;
         if (scaled / share->total >= floor_min)
-            parts += scaled % share->total;
+            parts += class.count * (scaled % share->total);
     }
     return parts / share->total;
 }
@@ -107,11 +145,14 @@ static int64_t left_over(const struct share *share, int64_t permits, int64_t flo
 /* This instance's place among those whose floor is at least `floor_min`. */
 static int64_t rank_among(const struct share *share, int64_t permits, int64_t floor_min)
 {
-    if (!share->weights)
+    if (!share->weights && !share->classes)
         return share->rank;
     int64_t rank = 0;
-    for (int64_t i = 0; i < share->rank; i++)
-        rank += permits * share->weights[i] / share->total >= floor_min;
+    for (int64_t i = 0; i < class_count(share); i++) {
+        const struct share_class class = class_at(share, i);
+        if (permits * class.weight / share->total >= floor_min)
+            rank += class.before;
+    }
     return rank;
 }
 

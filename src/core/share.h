@@ -18,10 +18,21 @@
 #define SHARE_MAX_INSTANCES 10000
 #define SHARE_MAX_WEIGHT 65535
 
+/* All instances of one weight. */
+struct share_class {
+    int64_t weight;
+    int64_t count;  /* how many they are */
+    int64_t before; /* and how many of them are before this one in the order of ids */
+};
+
 struct share {
-    int64_t weight, total;    /* w and W; W is not 0; w is where nothing is this instance's */
-    int64_t rank, count;      /* place in the order of ids, number of instances */
-    const int64_t *weights;   /* of all, in that order; NULL: all alike, or unknown if total != count * weight */
+    int64_t weight, total;  /* w and W; W is not 0; w is where nothing is this instance's */
+    int64_t rank, count;    /* place in the order of ids, number of instances */
+    const int64_t *weights; /* of all, in that order; NULL: all alike, or unknown if total != count * weight */
+    /* The same as `weights`, in place of them: all that the arithmetic needs, in as many steps as there are different
+     * weights; NULL: there are only those. */
+    const struct share_class *classes;
+    int64_t class_count;
     bool floors_only;         /* whose turn it is to get what is left over is not known: nobody gets it */
     const struct share *next; /* another that has to hold as well; NULL: none */
 };
@@ -44,6 +55,10 @@ const struct share *share_least(const struct share *share);
 
 /* How many instances there are at most, by all that hold at once. */
 int64_t share_instances(const struct share *share);
+
+/* Write the classes of a share that has `weights` to `out`, which has room for as many as there are instances. Returns
+ * how many they are. */
+int64_t share_classes(const struct share *share, struct share_class *out);
 
 /* From the options; WEIR_OK, or WEIR_EINVAL with a sentence. `weights` is the caller's list still. */
 int share_from_options(const struct weir_options *options, struct share *out, struct message message);
