@@ -472,8 +472,9 @@ struct weir_stats {
     uint64_t outages;     /* times that it took over */
     uint64_t full;        /* answers by enum weir_on_full */
     uint64_t evictions;   /* keys as good as new that were dropped */
-    uint64_t share_lifts; /* limits whose part of a burst was 0 here and was lifted to 1, see weir_options.instances */
-    uint64_t share_zeros; /* limits (windows) whose part is 0 here: everything is denied */
+    uint64_t share_lifts; /* limits and overrides in force whose part of a burst was 0 here and was lifted to 1, see
+                           * weir_options.instances */
+    uint64_t share_zeros; /* likewise, those (windows) whose part is 0 here: everything is denied */
     int64_t keys;         /* keys held; in hybrid mode those with a lease, a denial or recent requests as well */
     int64_t bytes;        /* memory held for keys and tables */
     int64_t share_weight, share_total; /* this instance's share in force; 0 of 1: none yet, see struct weir_peers */
