@@ -166,7 +166,8 @@ START_TEST(a_name_that_is_none_is_refused_with_a_sentence)
         { "api/", "pattern must not be empty" },
         { "/a", "name must not be empty" },
         { "a b/c", "byte 2 is not a letter" },
-        { "api/a b", "pattern \"a...\": byte 2 must be written %20" },
+        { "api/a b", "pattern: byte 2 must be written %20" },
+        { "api/secret-key-1.2.3.4 b", "limit api: pattern: byte 19 must be written %20" },
         { "api/a\nb", "byte 2 must be written %0A" },
         { "api/a#", "byte 2 must be written %23" },
         { "api/a=b", "byte 2 must be written %3D" },
@@ -177,7 +178,7 @@ START_TEST(a_name_that_is_none_is_refused_with_a_sentence)
         { "api/a%4", "byte 2 is a '%' without two hexadecimal digits" },
         { "api/%g0", "byte 1 is a '%' without two hexadecimal digits" },
         { "nobody/a", "there is no limit \"nobody\" to override" },
-        { too_long, "is longer than 512 bytes" },
+        { too_long, "limit api: pattern is longer than 512 bytes" },
     };
     struct scene scene;
     weir_limit *limit = open_limit(&scene, 10);
@@ -188,6 +189,7 @@ START_TEST(a_name_that_is_none_is_refused_with_a_sentence)
         ck_assert_int_eq(weir_limit_define(scene.limiter, cases[i].name, &policy, &out), WEIR_EINVAL);
         ck_assert_msg(strstr(scene.last_line, cases[i].sentence) != NULL, "%s: %s", cases[i].name, scene.last_line);
         ck_assert_msg(strpbrk(scene.last_line, "\n\x7f") == NULL, "%s", scene.last_line);
+        ck_assert_msg(!strstr(scene.last_line, "secret") && !strstr(scene.last_line, "xx"), "%s", scene.last_line);
         ck_assert_ptr_eq(out, limit);
     }
     ck_assert_int_eq(weir_limit_define(scene.limiter, "api/a", &bad, NULL), WEIR_EINVAL);
