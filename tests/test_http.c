@@ -1,6 +1,8 @@
 /* test_http.c - a decision as header fields: what each holds, that it parses, and that who goes by it is served. */
 #include "fake.h"
 
+#include "core/limiter.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -77,6 +79,36 @@ START_TEST(the_policy_is_told_as_what_a_fresh_key_may_take_and_how_long_that_tak
         char expected[256];
         weir_limit *limit = scene_define_text(&scene, "a.limit_of-9", quotas[i].policy);
         snprintf(expected, sizeof expected, "RateLimit-Policy: \"a.limit_of-9\"%s\n", quotas[i].quota);
+        assert_lines(limit, &decision, WEIR_HTTP_RATELIMIT_POLICY, expected);
+    }
+    scene_close(&scene);
+}
+END_TEST
+
+START_TEST(what_strict_holds_back_is_not_told_of)
+{
+    static const struct {
+        const char *name, *policy, *quota;
+        int64_t most;
+    } rows[] = {
+        { "limit", "token_bucket limit=1000 period=1s", ";q=900;w=1", 900 },
+        { "limit", "token_bucket limit=1000 period=1s burst=2000 debt=500", ";q=2400;w=3", 2400 },
+        { "limit", "token_bucket limit=1000 period=1s burst=150", ";q=150;w=1", 150 }, /* too little to hold back of */
+        { "limit", "token_bucket limit=1000 period=1s refill=interval", ";q=1000;w=1", 1000 },
+        { "limit", "fixed_window limit=1000 period=1s", ";q=1000;w=1", 1000 },
+        { "limit/ke*", "token_bucket limit=2000 period=1s", ";q=1800;w=1", 1800 },
+    };
+    struct scene scene;
+    scene_open(&scene, NULL);
+    scene.limiter->leases = (struct lease_rules){ .life_us = 100000, .max = 100, .instances = 1, .strict = true };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char expected[256];
+        weir_limit *limit = scene_define_text(&scene, rows[i].name, rows[i].policy);
+        snprintf(expected, sizeof expected, "RateLimit-Policy: \"limit\"%s\n", rows[i].quota);
+        must_succeed(weir_reset(limit, weir_key_text("key")));
+        ck_assert_int_eq(peeked(limit, "key", rows[i].most + 1).retry_after_us, WEIR_NEVER);
+        const struct weir_decision decision = taken(limit, "key", rows[i].most);
+        ck_assert(decision.allowed);
         assert_lines(limit, &decision, WEIR_HTTP_RATELIMIT_POLICY, expected);
     }
     scene_close(&scene);
@@ -592,6 +624,7 @@ int main(void)
 {
     Suite *suite = suite_create("http");
     suite_test(suite, the_policy_is_told_as_what_a_fresh_key_may_take_and_how_long_that_takes_to_come, 30);
+    suite_test(suite, what_strict_holds_back_is_not_told_of, 10);
     suite_test(suite, a_decision_is_told_in_whole_seconds_that_are_never_early, 30);
     suite_test(suite, only_what_is_asked_for_is_written, 30);
     suite_test(suite, a_reset_in_unix_time_is_that_of_the_request_or_of_the_limiters_clock_rounded_up, 30);

@@ -207,7 +207,7 @@ START_TEST(the_sentence_says_what_is_wrong_and_where)
         { "a b", NULL, 1, "here: name \"a \": byte 2 is not a letter" },
         { "", NULL, 1, "here: name must not be empty" },
         { "api", "", 1, "here: pattern must not be empty" },
-        { "api", "x y", 1, "here: pattern \"x...\": byte 2 must be written %20" },
+        { "api", "x y", 1, "here: pattern: byte 2 must be written %20" },
         { "api", NULL, 0, "here: limit must be 1 to 1000000000, not 0" },
         { "api", "x", WEIR_MAX_PERMITS + 1, "here: limit must be 1 to 1000000000, not 1000000001" },
     };

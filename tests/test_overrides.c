@@ -166,7 +166,8 @@ START_TEST(a_name_that_is_none_is_refused_with_a_sentence)
         { "api/", "pattern must not be empty" },
         { "/a", "name must not be empty" },
         { "a b/c", "byte 2 is not a letter" },
-        { "api/a b", "pattern \"a...\": byte 2 must be written %20" },
+        { "api/a b", "pattern: byte 2 must be written %20" },
+        { "api/secret-key-1.2.3.4 b", "limit api: pattern: byte 19 must be written %20" },
         { "api/a\nb", "byte 2 must be written %0A" },
         { "api/a#", "byte 2 must be written %23" },
         { "api/a=b", "byte 2 must be written %3D" },
@@ -177,7 +178,7 @@ START_TEST(a_name_that_is_none_is_refused_with_a_sentence)
         { "api/a%4", "byte 2 is a '%' without two hexadecimal digits" },
         { "api/%g0", "byte 1 is a '%' without two hexadecimal digits" },
         { "nobody/a", "there is no limit \"nobody\" to override" },
-        { too_long, "is longer than 512 bytes" },
+        { too_long, "limit api: pattern is longer than 512 bytes" },
     };
     struct scene scene;
     weir_limit *limit = open_limit(&scene, 10);
@@ -188,6 +189,7 @@ START_TEST(a_name_that_is_none_is_refused_with_a_sentence)
         ck_assert_int_eq(weir_limit_define(scene.limiter, cases[i].name, &policy, &out), WEIR_EINVAL);
         ck_assert_msg(strstr(scene.last_line, cases[i].sentence) != NULL, "%s: %s", cases[i].name, scene.last_line);
         ck_assert_msg(strpbrk(scene.last_line, "\n\x7f") == NULL, "%s", scene.last_line);
+        ck_assert_msg(!strstr(scene.last_line, "secret") && !strstr(scene.last_line, "xx"), "%s", scene.last_line);
         ck_assert_ptr_eq(out, limit);
     }
     ck_assert_int_eq(weir_limit_define(scene.limiter, "api/a", &bad, NULL), WEIR_EINVAL);
@@ -513,6 +515,35 @@ START_TEST(an_override_is_shared_out_like_its_limit)
 }
 END_TEST
 
+START_TEST(an_override_in_force_whose_part_is_lifted_or_nothing_is_counted_as_a_limit_is)
+{
+    const struct share tenth = { .weight = 1, .total = 10, .rank = 9, .count = 10 };
+    const struct share tiny = { .weight = 1, .total = 65535, .rank = 1, .count = 2 };
+    struct weir_stats stats = { .size = sizeof stats };
+    struct scene scene;
+    weir_limit *limit = open_limit(&scene, 100);
+    must_succeed(limiter_set_share(scene.limiter, &tenth));
+    scene_define_text(&scene, "api/none", "fixed_window limit=9 period=1m");
+    scene_define_text(&scene, "api/lifted*", "token_bucket limit=100 period=1m burst=3");
+    must_succeed(weir_stats_read(scene.limiter, &stats));
+    ck_assert_uint_eq(stats.share_lifts, 1);
+    ck_assert_uint_eq(stats.share_zeros, 1);
+    end(scene.limiter, "api/none");
+    end(scene.limiter, "api/lifted*");
+    must_succeed(weir_stats_read(scene.limiter, &stats));
+    ck_assert_uint_eq(stats.share_lifts + stats.share_zeros, 0);
+
+    must_succeed(limiter_set_share(scene.limiter, &share_whole));
+    scene_define_text(&scene, "api/hard", "token_bucket limit=1 period=366d burst=100");
+    scene.log_allowed = true;
+    must_succeed(limiter_set_share(scene.limiter, &tiny));
+    ck_assert_str_eq(scene.last_line, "an override of limit api has no exact arithmetic at this instance's share: "
+                                      "it is denied here");
+    ck_assert_int_eq(taken(limit, "hard", 1).retry_after_us, WEIR_NEVER);
+    scene_close(&scene);
+}
+END_TEST
+
 /* ---- Late threads ---- */
 
 /* Both looks are at one moment: a request is made, and decided only when told. */
@@ -702,6 +733,7 @@ int main(void)
     suite_test(suite, a_submitted_request_is_decided_by_the_override_and_told_of_its_own_limit, 10);
     suite_test(suite, keys_that_find_no_room_share_a_state_with_those_of_the_same_override, 10);
     suite_test(suite, an_override_is_shared_out_like_its_limit, 10);
+    suite_test(suite, an_override_in_force_whose_part_is_lifted_or_nothing_is_counted_as_a_limit_is, 10);
     suite_test(suite, a_thread_that_is_late_undoes_no_newer_plan_of_any_key, 60);
     suite_test(suite, readers_go_on_while_overrides_come_and_go, 60);
     suite_test(suite, what_an_outage_admits_by_an_override_is_settled_by_it, 10);

@@ -69,7 +69,8 @@ enum weir_error {
     WEIR_OK = 0,
     WEIR_EINVAL = -1, /* an argument, option or policy is outside its documented range */
     WEIR_ENOMEM = -2, /* an allocation failed; nothing was changed */
-    WEIR_EFULL = -3,  /* WEIR_MAX_LIMITS limits are defined already, or WEIR_MAX_SUBMITTED requests wait */
+    WEIR_EFULL = -3,  /* WEIR_MAX_LIMITS limits are defined already, or as many patterns have ever been, or
+                       * WEIR_MAX_SUBMITTED requests wait */
     WEIR_ETIME = -4,  /* the backend did not answer in time; the permits may or may not be taken */
     WEIR_EIO = -5,    /* a file or the backend cannot be reached or read, or broke its protocol */
     WEIR_ESTATE = -6, /* a stored state is not weir's: another writer, another type */
@@ -304,14 +305,19 @@ WEIR_API void weir_close(weir *w);
 
 /* Put `policy` under `name`. A name that is there already keeps its handle and its keys: what a key has used so far,
  * rounded up and clipped to the new size, is charged to it under the new policy at its next decision, and what was
- * clipped is remembered for the next change, so that no change ever hands out a second burst. `out` may be NULL. While
- * a policy that is followed (follow.h) is under the same name, this one waits for its end.
+ * clipped is remembered for the next change: no change hands out what is used still. It comes back by the policy in
+ * force: what has come back under a faster one is there, and stays so when a slower one is in force again. `out` may be
+ * NULL. While a policy that is followed (follow.h) is under the same name, this one waits for its end.
  *
  * `<limit>/<pattern>` as a name overrides a limit that is there for some of its keys: for the key that is the pattern's
  * bytes, or, if it ends in '*', for all that begin with what stands before it. The exact key goes first, then the
  * longest pattern. A key keeps what it has used. Patterns are 1 to WEIR_MAX_PATTERN_LEN bytes of text, of which each
  * key byte that is a control, a blank, '%', '*', '#' or '=' is written %XX. *out is then the limit's handle. `policy`
  * NULL ends such an override, if it is there.
+ *
+ * No pattern is ever forgotten, for threads may be looking at it: a limiter takes WEIR_MAX_LIMITS of them in its life,
+ * counting those that have ended, and the same one any number of times. Who overrides ever other keys makes one limit
+ * of each of a few policies instead and chooses by the key, or, at WEIR_EFULL, opens another limiter and closes this.
  *
  * WEIR_EINVAL, WEIR_ENOMEM, WEIR_EFULL. */
 WEIR_API int weir_limit_define(weir *w, const char *name, const struct weir_policy *policy, weir_limit **out);
@@ -474,8 +480,9 @@ struct weir_stats {
     uint64_t outages;     /* times that it took over */
     uint64_t full;        /* answers by enum weir_on_full */
     uint64_t evictions;   /* keys as good as new that were dropped */
-    uint64_t share_lifts; /* limits whose part of a burst was 0 here and was lifted to 1, see weir_options.instances */
-    uint64_t share_zeros; /* limits (windows) whose part is 0 here: everything is denied */
+    uint64_t share_lifts; /* limits and overrides in force whose part of a burst was 0 here and was lifted to 1, see
+                           * weir_options.instances */
+    uint64_t share_zeros; /* likewise, those (windows) whose part is 0 here: everything is denied */
     int64_t keys;         /* keys held; in hybrid mode those with a lease, a denial or recent requests as well */
     int64_t bytes;        /* memory held for keys and tables */
     int64_t share_weight, share_total; /* this instance's share in force; 0 of 1: none yet, see struct weir_peers */

@@ -51,13 +51,23 @@ static int64_t window_us(const struct weir_policy *policy, int64_t permits)
     return (int64_t)(((wide)permits * (wide)policy->period_us + limit - 1) / limit);
 }
 
+/* What a fresh key is not admitted with though the policy has it. */
+static int64_t held_back(const struct weir *limiter, const struct weir_policy *policy)
+{
+    struct weir_plan plan;
+    if (!limiter->leases.strict)
+        return 0;
+    plan_at_share(policy, &share_whole, &plan);
+    return lease_reserve(&limiter->leases, &plan);
+}
+
 static int tell_policy(const struct weir_request *request, struct told *told)
 {
     struct weir_policy policy;
     int error = weir_limit_policy_for(request->limit, request->key, &policy);
     if (error)
         return error;
-    told->q = plan_size(&policy, &share_whole);
+    told->q = plan_size(&policy, &share_whole) - held_back(request->limit->limiter, &policy);
     told->w_s = seconds_up(window_us(&policy, told->q));
     return WEIR_OK;
 }

@@ -246,7 +246,8 @@ void limiter_tell_unfit(struct weir *limiter, const struct weir_limit *unfit)
 {
     if (unfit)
         log_line(&limiter->log, WEIR_LOG_ERROR,
-                 "limit %s has no exact arithmetic at this instance's share: it is denied here", unfit->name);
+                 "%slimit %s has no exact arithmetic at this instance's share: it is denied here",
+                 unfit->override ? "an override of " : "", unfit->name);
 }
 
 int limiter_set_share(struct weir *limiter, const struct share *share)
@@ -284,11 +285,7 @@ int weir_stats_read(weir *limiter, struct weir_stats *out)
     lock_take(&limiter->mutex);
     read.share_weight = limiter->share.weight;
     read.share_total = limiter->share.total;
-    struct weir_limit *limit, *next;
-    HASH_ITER(hh, limiter->limits, limit, next) {
-        read.share_lifts += limit->part == PLAN_PART_LIFTED;
-        read.share_zeros += limit->part == PLAN_PART_ZERO || limit->part == PLAN_PART_UNFIT;
-    }
+    limits_count_parts(limiter, &read.share_lifts, &read.share_zeros);
     lock_give(&limiter->mutex);
     *out = read;
     return WEIR_OK;

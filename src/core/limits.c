@@ -389,3 +389,18 @@ bool limits_at_share(struct weir *limiter, struct weir_limit **unfit)
     }
     return changes;
 }
+
+void limits_count_parts(const struct weir *limiter, uint64_t *lifts, uint64_t *zeros)
+{
+    struct weir_limit *limit, *next;
+    HASH_ITER(hh, limiter->limits, limit, next) {
+        const struct overrides *overrides = overrides_of(limit);
+        const size_t count = overrides && limit->is_defined ? overrides->count : 0;
+        for (size_t i = 0; i <= count; i++) {
+            const struct weir_limit *target = i == 0 ? limit : overrides->all[i - 1]->limit;
+            const bool counts = is_in_force(target);
+            *lifts += counts && target->part == PLAN_PART_LIFTED;
+            *zeros += counts && (target->part == PLAN_PART_ZERO || target->part == PLAN_PART_UNFIT);
+        }
+    }
+}

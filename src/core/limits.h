@@ -40,6 +40,9 @@ bool target_commit(struct weir *limiter, struct weir_limit *target) REQUIRES(lim
  * as for target_commit(); *unfit: one that is enforced at nothing for want of exact arithmetic, or NULL. */
 bool limits_at_share(struct weir *limiter, struct weir_limit **unfit) REQUIRES(limiter->mutex);
 
+/* How many limits and overrides in force have a part that was lifted to 1 at the share, and how many one of nothing. */
+void limits_count_parts(const struct weir *limiter, uint64_t *lifts, uint64_t *zeros) REQUIRES(limiter->mutex);
+
 /* Free the table of limits. Nobody else uses the limiter any more. */
 void limits_free(struct weir *limiter);
 

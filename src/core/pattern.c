@@ -33,11 +33,10 @@ static bool must_be_escaped(unsigned char c)
     return c <= ' ' || c == 0x7f || c == '%' || c == '*' || c == '#' || c == '=';
 }
 
-/* Say of a pattern what is wrong at a byte: of its text only what comes before that, which is fit to be printed. */
-static int refuse_byte(const char *text, size_t i, const char *fault, struct message message)
+/* Say of a pattern what is wrong at a byte: nothing of its text, which is a key's, for the sentence goes to the log. */
+static int refuse_byte(size_t i, const char *fault, struct message message)
 {
-    const int shown = i < 100 ? (int)i : 100;
-    return message_refuse(message, "pattern \"%.*s...\": byte %zu %s", shown, text, i + 1, fault);
+    return message_refuse(message, "pattern: byte %zu %s", i + 1, fault);
 }
 
 int pattern_read(const char *text, struct pattern *out, struct message message)
@@ -54,21 +53,21 @@ int pattern_read(const char *text, struct pattern *out, struct message message)
             break;
         }
         if (c == '*')
-            return refuse_byte(text, i, "is a '*', which stands at the end or is written %2A", message);
+            return refuse_byte(i, "is a '*', which stands at the end or is written %2A", message);
         if (c == '%') {
             byte = read_escape(text + i);
             if (byte < 0)
-                return refuse_byte(text, i, "is a '%' without two hexadecimal digits", message);
+                return refuse_byte(i, "is a '%' without two hexadecimal digits", message);
             i += 2;
         } else if (must_be_escaped(c)) {
             char fault[40];
             snprintf(fault, sizeof fault, "must be written %%%02X", (unsigned)c);
-            return refuse_byte(text, i, fault, message);
+            return refuse_byte(i, fault, message);
         }
         pattern.bytes[pattern.len++] = (unsigned char)byte;
     }
     if (len > WEIR_MAX_PATTERN_LEN)
-        return message_refuse(message, "pattern \"%.20s...\" is longer than %d bytes", text, WEIR_MAX_PATTERN_LEN);
+        return message_refuse(message, "pattern is longer than %d bytes", WEIR_MAX_PATTERN_LEN);
     *out = pattern;
     return WEIR_OK;
 }

@@ -112,7 +112,7 @@ END
 run 0 check gold.conf && has out 'api/gold-* = fixed_window limit=3 period=1h' 'api/gold-%31 = fixed_window limit=2 period=1h'
 verdict 'check prints what a file says of some keys' $?
 printf 'api/a b = %s\napi/%%zz = %s\n/x = %s\nnobody/x = %s\nnobody/%%78 = %s\n' "$once" "$once" "$once" "$once" "$once" >bad-keys.conf
-run 1 check bad-keys.conf && has err 'bad-keys.conf:1: column 1: pattern "a...": byte 2 must be written %20' 'bad-keys.conf:2: ' \
+run 1 check bad-keys.conf && has err 'bad-keys.conf:1: column 1: pattern: byte 2 must be written %20' 'bad-keys.conf:2: ' \
     'bad-keys.conf:3: ' 'bad-keys.conf:5: "nobody/%78" is defined already on line 4' && ! has err 'bad-keys.conf:4: '
 verdict 'check tells what is wrong with a pattern' $?
 run 0 try -f gold.conf --limit api --key gold-7 && has out 'allowed: fixed_window limit=3 period=1h, cost 1, 2 of 3 permits left'
