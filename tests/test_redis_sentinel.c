@@ -222,9 +222,9 @@ static void await_replicas(const struct sentinels *trio, int primary)
     asker_close(&asker);
 }
 
-/* Callers all the while, as the primary goes the way that `end` takes it; returns who is the primary then. No caller may
- * see an error, and the new primary must decide soon after it was promoted. `watched` is the sentinel that is listened
- * to: number 0 leads the failover, the others are told by it. */
+/* Callers all the while, as the primary goes the way that `end` takes it; returns who is the primary then. No caller
+ * may see an error, and the new primary must decide soon after it was promoted. `watched` is the sentinel that is
+ * listened to: number 0 leads the failover, the others are told by it. */
 static int follow_under_load(struct sentinels *trio, struct place *place, int watched, const char *what,
                              void (*end)(struct sentinels *trio, int primary))
 {

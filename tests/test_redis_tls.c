@@ -282,8 +282,8 @@ END_TEST
 
 /* ---- Sentinels ---- */
 
-/* A server and a sentinel, both with `certificate`; the sentinel names the server as `announced`, or by its address if that
- * is NULL. False: before Redis 6.2 they know addresses only. */
+/* A server and a sentinel, both with `certificate`; the sentinel names the server as `announced`, or by its address if
+ * that is NULL. False: before Redis 6.2 they know addresses only. */
 static bool guarded_open(struct sentinels *guarded, const char *certificate, const char *announced)
 {
     static char lines[1024];

@@ -33,7 +33,8 @@ struct weir_consul {
     const char *token_file; /* read at weir_open() */
     const char *datacenter; /* default: the agent's own; with weir_peers.join it must be that */
     const char *query;      /* more for the query string of every request, such as "ns=team"; default none */
-    const char *ca_file; /* https: PEM file of who may vouch for the agent; default CONSUL_CACERT, else the system's */
+    const char *ca_file; /* https: PEM file of who alone may vouch for the agent; default CONSUL_CACERT, else the
+                          * system's */
     const char *cert_file; /* https: this client's certificate, PEM; default CONSUL_CLIENT_CERT, else none */
     const char *key_file;  /* and its key, without a passphrase; default CONSUL_CLIENT_KEY, else none */
     int64_t wait_us;    /* how long the agent may hold a query that waits for a change: 1 s to 10 min; default 30 s */
@@ -95,7 +96,8 @@ struct weir_peers {
 
     /* Consul: register this instance under `service` and `id`, with a check that passes for ttl_us and is renewed every
      * third of that, register it again when the agent forgot it, and deregister it in weir_close(). Its weight there is
-     * weir_options.weight. Without `join` somebody else registers it. */
+     * weir_options.weight. Without `join` somebody else registers it. What is registered must be UTF-8, and the id have
+     * no control byte and between '/' no empty part, "." or "..": Consul could not deregister it. */
     bool join;
     const char *join_address; /* of the service, for those who look it up; default: the agent's */
     int64_t join_port;        /* likewise, 0 to 65535 */

@@ -263,7 +263,8 @@ struct weir_options {
     const struct weir_peers *peers;   /* default none */
     const struct weir_consul *consul; /* the agent to ask, for `peers` and consul_policies; default none */
     const char *consul_policies;      /* policies in Consul's KV store, under this prefix: <prefix>/<limit> and
-                                       * <prefix>/<limit>/<pattern>, values as for weir_policy_parse(); default none */
+                                       * <prefix>/<limit>/<pattern>, values as for weir_policy_parse(); a key that ends in
+                                       * '/' and has no value is a folder, and passed over; default none */
 
     /* Replaces the clock: Unix time in microseconds, 0 to WEIR_MAX_TIME_US. Called from the thread that asks for a
      * decision, or for a submitted one from a thread of the limiter's, no lock held. Default: Unix time as it stood at

@@ -23,8 +23,8 @@ struct follow_thread {
 /* WEIR_OK, or WEIR_EIO: no thread or no descriptor to be had. */
 int follow_thread_start(struct follow_thread *thread, void *(*run)(void *user), void *user);
 
-/* Let run() know, and wait until it has returned; never by that thread, which ends the program with a sentence. False in a child of fork(), where nothing was waited for and what the
- * thread was doing is half-way. */
+/* Let run() know, and wait until it has returned; never by that thread, which ends the program with a sentence. False
+ * in a child of fork(), where nothing was waited for and what the thread was doing is half-way. */
 bool follow_thread_end(struct follow_thread *thread);
 
 static inline bool follow_thread_ends(struct follow_thread *thread)

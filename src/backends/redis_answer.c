@@ -33,8 +33,8 @@ static void note_error(struct redis_flight *flight, const struct redis_reply *re
         memcpy(flight->error_word, "ERR", sizeof "ERR");
 }
 
-/* Up to Redis 6.2 the error of a command in a script stands at the end of one about the script: "ERR Error running script
- * (call to f_...): @user_script:1: @user_script: 1: -READONLY You can't write ...". */
+/* Up to Redis 6.2 the error of a command in a script stands at the end of one about the script: "ERR Error running
+ * script (call to f_...): @user_script:1: @user_script: 1: -READONLY You can't write ...". */
 static struct redis_reply innermost(const struct redis_reply *error)
 {
     static const char outer[] = "ERR Error running script ";

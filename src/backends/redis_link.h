@@ -3,9 +3,9 @@
  *     closed -> connecting -> securing (with TLS) -> greeting -> up -> closed
  *
  * A greeting is what a connection begins with: AUTH, SELECT, to a server that a sentinel has named ROLE, or else PING,
- * and where asked for a SCRIPT LOAD of every script. A server that is named and does not say that it is a primary is not
- * used. The owner waits, by poll() on `fd` for what redis_link_events() says, and calls redis_link_step() when it is
- * time.
+ * and where asked for a SCRIPT LOAD of every script. A server that is named and does not say that it is a primary is
+ * not used. The owner waits, by poll() on `fd` for what redis_link_events() says, and calls redis_link_step() when it
+ * is time.
  * A link belongs to one thread at a time; redis_link_hang_up() alone may come from another.
  */
 #ifndef BACKENDS_REDIS_LINK_H
@@ -26,7 +26,8 @@ struct redis_addresses {
     struct resolve_address list[REDIS_ADDRESSES];
 };
 
-/* Where a server was found, and by what name or address, which its certificate must be for; "" where the URL has a path. */
+/* Where a server was found, and by what name or address, which its certificate must be for; "" where the URL has a
+ * path. */
 struct redis_where {
     struct resolve_address address;
     char host[REDIS_HOST_MAX + 1];
@@ -106,8 +107,8 @@ void redis_greet_read(struct redis_link *link);
  * for that, which is a code: an error may quote anything. */
 void redis_link_refused(struct redis_link *link, const struct redis_reply *error, const char *what);
 
-/* The next reply, once the link is up: 1, or 0 if none is there. A link whose replies cannot be read is closed, and so is
- * one whose end has come, but when all that came before it has been read. */
+/* The next reply, once the link is up: 1, or 0 if none is there. A link whose replies cannot be read is closed, and so
+ * is one whose end has come, but when all that came before it has been read. */
 int redis_link_next(struct redis_link *link, struct redis_reply *out);
 
 /* Nothing more is to be read now: close it if its end has come. */

@@ -4,10 +4,10 @@
  *
  * A sentinel that fails in any way, or takes longer than it may, is passed over, and the next of the URL is tried: at
  * once while somebody wants the answer, until all have failed; else after a pause. The one that has answered stays, and
- * is subscribed to +switch-master and +promoted-slave: the sentinel that leads a failover publishes the latter as soon as
- * it knows, and the former only when the other replicas have followed; the rest of them publish the former at once.
- * Question and subscription go out in one write, so that no news falls between them, and each connection begins with the
- * question: what happened while nobody listened is in its answer.
+ * is subscribed to +switch-master and +promoted-slave: the sentinel that leads a failover publishes the latter as soon
+ * as it knows, and the former only when the other replicas have followed; the rest of them publish the former at once.
+ * Question and subscription go out in one write, so that no news falls between them, and each connection begins with
+ * the question: what happened while nobody listened is in its answer.
  *
  * Nothing here is believed: a server that is named must say itself that it is a primary (redis_greet.c). It belongs to
  * the I/O thread and never blocks. The log tells sentinels by their place in the URL, never by name.

@@ -16,8 +16,8 @@ struct redis_tls_context;
 /* What one connection has. */
 struct redis_tls;
 
-/* From options redis_ca_file, redis_cert_file, redis_key_file and redis_insecure. A server's certificate must be vouched
- * for by redis_ca_file, else by the system's store; TLS 1.2 or later.
+/* From options redis_ca_file, redis_cert_file, redis_key_file and redis_insecure. A server's certificate must be
+ * vouched for by redis_ca_file, else by the system's store; TLS 1.2 or later.
  * WEIR_OK, WEIR_EINVAL (files that do not fit each other, a build without TLS), WEIR_EIO (a file cannot be read) or
  * WEIR_ENOMEM, with a sentence that begins with the option's name. */
 int redis_tls_context_make(const struct weir_options *options, struct redis_tls_context **out, struct message message);

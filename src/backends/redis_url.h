@@ -4,8 +4,9 @@
  *     redis-sentinel://[user:password@]host[:port][,host[:port]...]/service[?db=N]
  *     rediss:// and rediss-sentinel://, as these but with TLS
  *
- * With sentinels the hosts are theirs, user and password are those of the servers, which the sentinels name. A user or a password may stand alone (`redis://:password@host`, `redis://user@host`); an empty one counts as none.
- * In user, password, path and service any byte but NUL may be written %XX, and `@`, `/`, `?`, `#` and `%` must be where they
+ * With sentinels the hosts are theirs, user and password are those of the servers, which the sentinels name. A user or
+ * a password may stand alone (`redis://:password@host`, `redis://user@host`); an empty one counts as none. In user,
+ * password, path and service any byte but NUL may be written %XX, and `@`, `/`, `?`, `#` and `%` must be where they
  * would be read as something else. An IPv6 address stands in brackets, its zone after `%25`. Whatever is wrong, the
  * sentence says which part it is and never quotes the URL: a stray `/` in a password would show it as a host or db.
  */

@@ -1,8 +1,8 @@
 /* redis_wire.h - replies of Redis, read by hiredis' reader without an allocation for each.
  *
- * weir's scripts are answered by a string, a status, an error or a number; a list, or more than REDIS_WIRE_MAX bytes that
- * make no whole reply, are not answers to anything they were asked, and break the connection. Where lists are allowed,
- * the first strings of one are kept, and all else in it is read and dropped.
+ * weir's scripts are answered by a string, a status, an error or a number; a list, or more than REDIS_WIRE_MAX bytes
+ * that make no whole reply, are not answers to anything they were asked, and break the connection. Where lists are
+ * allowed, the first strings of one are kept, and all else in it is read and dropped.
  */
 #ifndef BACKENDS_REDIS_WIRE_H
 #define BACKENDS_REDIS_WIRE_H

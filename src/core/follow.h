@@ -93,8 +93,8 @@ struct policy_entry {
 
 /* All that a source of policies has now, WEIR_FOLLOW_CONSUL_POLICIES or WEIR_FOLLOW_POLICY_FILE: names that it had
  * before and has no longer fall back to what is below. Whatever is refused is logged, counted, and leaves what was
- * there. WEIR_OK; or WEIR_ENOMEM, a failure: some are not in force, and the source is to say them all again later, though
- * it was told nothing else. */
+ * there. WEIR_OK; or WEIR_ENOMEM, a failure: some are not in force, and the source is to say them all again later,
+ * though it was told nothing else. */
 int follow_policies(struct weir *limiter, enum weir_followed what, const struct policy_entry *entries, size_t n);
 
 /* The source was told the same as by its last good answer: what is known is as young as now. */

@@ -51,6 +51,8 @@ static int apply_entry(struct weir *limiter, struct application *application, co
 {
     struct limit_name name;
     int error = limit_name_make(entry->name, entry->pattern, &name, message);
+    if (error && entry->error) /* which tells more than that there is no such name */
+        return message_refuse(message, "%s", entry->error);
     if (error)
         return error;
     struct weir_limit *target = limits_find(limiter, &name);

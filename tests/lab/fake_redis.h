@@ -1,8 +1,9 @@
 /* fake_redis.h - a server that speaks Redis' protocol and answers what the test tells it to.
  *
- * It listens on a Unix socket, or on a port of 127.0.0.1. Unless the test's function answers a request, it answers itself: AUTH, SELECT, CLIENT
- * and SCRIPT LOAD as Redis does, HELLO with an error (it knows protocol 2 only), PING, and everything else with
- * NOSCRIPT or an unknown command. All happens on one thread of its own, the test's function included.
+ * It listens on a Unix socket, or on a port of 127.0.0.1. Unless the test's function answers a request, it answers
+ * itself: AUTH, SELECT, CLIENT and SCRIPT LOAD as Redis does, HELLO with an error (it knows protocol 2 only), PING, and
+ * everything else with NOSCRIPT or an unknown command. All happens on one thread of its own, the test's function
+ * included.
  */
 #ifndef WEIR_LAB_FAKE_REDIS_H
 #define WEIR_LAB_FAKE_REDIS_H

@@ -30,8 +30,8 @@ enum redis_server_reach { REDIS_SERVER_UNIX, REDIS_SERVER_UNIX_AND_PORT };
 /* Whether there is a server to run; a test that needs one ends with status 77 otherwise. */
 bool redis_server_found(void);
 
-/* The words that a server's command line begins with, in `words`, which has room for REDIS_SERVER_WORDS_MOST, and out of
- * `command`; how many. */
+/* The words that a server's command line begins with, in `words`, which has room for REDIS_SERVER_WORDS_MOST, and out
+ * of `command`; how many. */
 size_t redis_server_words(char *command, size_t size, char **words);
 const char *redis_server_or_else(void); /* as daemon_run() wants it */
 

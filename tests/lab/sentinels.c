@@ -148,8 +148,9 @@ static int start_sentinel(struct sentinels *trio, int i)
 
 /* ---- All together ---- */
 
-/* How often they look and talk, in milliseconds; before Redis 7.0 nobody can say so, and it takes some seconds more until
- * they know one another. The times are in proportion to others that are fixed, so they stay so no longer than for that.
+/* How often they look and talk, in milliseconds; before Redis 7.0 nobody can say so, and it takes some seconds more
+ * until they know one another. The times are in proportion to others that are fixed, so they stay so no longer than for
+ * that.
  */
 static void set_pace(struct sentinels *trio, const char *info_ms, const char *publish_ms)
 {

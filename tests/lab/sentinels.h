@@ -1,9 +1,10 @@
 /* sentinels.h - a Redis primary, its replicas, and the sentinels that watch over them, for a test: on free ports of
  * 127.0.0.1, with times so short that a failover takes a second or two.
  *
- * Servers and sentinels are known by their number, from 0; which server is the primary changes, at first it is number 0.
- * A sentinel is the same program as a server, see redis_server.h. The first finds out that a primary is gone long before
- * the others, who vote for it: so that no election ends in a draw, and is held again after many seconds. All of it ends with the thread that started it.
+ * Servers and sentinels are known by their number, from 0; which server is the primary changes, at first it is number
+ * 0. A sentinel is the same program as a server, see redis_server.h. The first finds out that a primary is gone long
+ * before the others, who vote for it: so that no election ends in a draw, and is held again after many seconds. All of
+ * it ends with the thread that started it.
  */
 #ifndef WEIR_LAB_SENTINELS_H
 #define WEIR_LAB_SENTINELS_H
