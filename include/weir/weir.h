@@ -271,7 +271,8 @@ struct weir_options {
      * weir_open(), carried on by CLOCK_BOOTTIME, so that nobody who sets the system's clock adds or takes permits. */
     int64_t (*now_us)(void *user);
     /* Called for each line worth an operator's eye, any thread, no lock held. Default: none. `line` has no newline
-     * and never holds a key or a secret. weir_close() must not be called from it: the thread may be one that
+     * and never holds a secret or a request's key; where a policy comes from it tells, an override's pattern in a file
+     * or in Consul included. weir_close() must not be called from it: the thread may be one that
      * weir_close() waits for, and then the program is ended by abort(), after a sentence on stderr, or hangs. */
     void (*log)(void *user, enum weir_log_level level, const char *line);
     void *user; /* handed to both */
