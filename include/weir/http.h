@@ -27,8 +27,8 @@
 /* Which fields to write: any of them together; they come in this order. In what follows
  *
  *     q  is the largest cost that a fresh key is admitted with: limit of a window, burst and debt of a token bucket,
- *        capacity of a leaky one; less what weir_options.strict holds back. Not the rate, for a client may have all of q
- *        left, and would be shown more than all.
+ *        capacity of a leaky one; less what weir_options.strict holds back. Not the rate, for a client may have all of
+ *        q left, and would be shown more than all.
  *     w  is how long the policy takes to give q permits: the period, where q is the limit; else q permits at `limit` a
  *        period. So q in w is never more than the rate. A w below a second is told as 1, and those who go by it go
  *        slower than they could.

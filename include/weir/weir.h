@@ -215,14 +215,14 @@ struct weir_options {
      *     redis-sentinel://[user:password@]host[:port][,host[:port]...]/service[?db=N]
      *     rediss:// and rediss-sentinel://, the same over TLS 1.2 or later
      *
-     * Default port 6379, db 0; an IPv6 address stands in brackets; user, password, path and service are percent-decoded.
-     * Without a password in the URL the first line of redis_password_file is used, or else the environment variable
-     * WEIR_REDIS_PASSWORD, both read at weir_open(). Keys are <redis_prefix><limit>:{<key>}.
+     * Default port 6379, db 0; an IPv6 address stands in brackets; user, password, path and service are
+     * percent-decoded. Without a password in the URL the first line of redis_password_file is used, or else the
+     * environment variable WEIR_REDIS_PASSWORD, both read at weir_open(). Keys are <redis_prefix><limit>:{<key>}.
      *
      * With redis-sentinel:// the hosts are up to 16 sentinels (default port 26379) and `service` the name by which they
      * know the primary. One after the other is asked for it, every connection to a server is used only if that says it
-     * is a primary (ROLE), and another that the sentinels name is followed at once. User and password of the URL are the
-     * servers'; the sentinels' are redis_sentinel_user and the first line of redis_sentinel_password_file, or else
+     * is a primary (ROLE), and another that the sentinels name is followed at once. User and password of the URL are
+     * the servers'; the sentinels' are redis_sentinel_user and the first line of redis_sentinel_password_file, or else
      * WEIR_REDIS_SENTINEL_PASSWORD. */
     const char *redis_url;           /* required */
     const char *redis_password_file; /* default none */
@@ -263,8 +263,8 @@ struct weir_options {
     const struct weir_peers *peers;   /* default none */
     const struct weir_consul *consul; /* the agent to ask, for `peers` and consul_policies; default none */
     const char *consul_policies;      /* policies in Consul's KV store, under this prefix: <prefix>/<limit> and
-                                       * <prefix>/<limit>/<pattern>, values as for weir_policy_parse(); a key that ends in
-                                       * '/' and has no value is a folder, and passed over; default none */
+                                       * <prefix>/<limit>/<pattern>, values as for weir_policy_parse(); a key that ends
+                                       * in '/' and has no value is a folder, and passed over; default none */
 
     /* Replaces the clock: Unix time in microseconds, 0 to WEIR_MAX_TIME_US. Called from the thread that asks for a
      * decision, or for a submitted one from a thread of the limiter's, no lock held. Default: Unix time as it stood at
