@@ -24,17 +24,18 @@
  * 1 to 2 KB for each instance of a service that is some hundreds of them. Where a proxy closes connections after each
  * answer, nothing waits for changes: the agent is asked every 1 to 2 s. */
 struct weir_consul {
-    size_t size;         /* sizeof(struct weir_consul) */
-    const char *address; /* http://host[:port], https://host[:port], host[:port] or unix:///path; default: environment
-                             * variable CONSUL_HTTP_ADDR, else http://127.0.0.1:8500 */
-    const char *token; /* ACL token: never logged, sent in a header. Default: the first line of token_file, else of the
-                             * environment variable CONSUL_HTTP_TOKEN, else of the file that CONSUL_HTTP_TOKEN_FILE
-                             * names, else none. Needs service:read (and :write to join), node:read, key_prefix:read */
+    size_t size; /* sizeof(struct weir_consul) */
+    /* http://host[:port], https://host[:port], host[:port] or unix:///path; default: environment variable
+     * CONSUL_HTTP_ADDR, else http://127.0.0.1:8500. Without a port: 8500, 8501 with https. */
+    const char *address;
+    /* ACL token: never logged, sent in a header. Default: the first line of token_file, else of the environment
+     * variable CONSUL_HTTP_TOKEN, else of the file that CONSUL_HTTP_TOKEN_FILE names, else none. Needs service:read
+     * (and :write to join), node:read, key_prefix:read. */
+    const char *token;
     const char *token_file; /* read at weir_open() */
     const char *datacenter; /* default: the agent's own; with weir_peers.join it must be that */
     const char *query;      /* more for the query string of every request, such as "ns=team"; default none */
-    const char *ca_file; /* https: PEM file of who alone may vouch for the agent; default CONSUL_CACERT, else the
-                          * system's */
+    const char *ca_file;   /* https: who alone may vouch for the agent, PEM; default CONSUL_CACERT, else the system's */
     const char *cert_file; /* https: this client's certificate, PEM; default CONSUL_CLIENT_CERT, else none */
     const char *key_file;  /* and its key, without a passphrase; default CONSUL_CLIENT_KEY, else none */
     int64_t wait_us;    /* how long the agent may hold a query that waits for a change: 1 s to 10 min; default 30 s */
