@@ -30,6 +30,7 @@ static const struct pki_wish wishes[] = {
     { "early", "ca", "DNS:localhost,IP:127.0.0.1", DAYS, 3 * DAYS },
     { "client", "ca", NULL, -DAYS, 30 * DAYS },
     { "stranger", "other-ca", NULL, -DAYS, 30 * DAYS },
+    { "locked", "ca", NULL, -DAYS, 30 * DAYS },
 };
 
 static void make_certificates(void)
@@ -38,6 +39,7 @@ static void make_certificates(void)
     must(mkdtemp(certificates) != NULL, "a folder for certificates");
     for (size_t i = 0; i < sizeof wishes / sizeof *wishes; i++)
         must(pki_issue(certificates, &wishes[i]) == 0, wishes[i].name);
+    must(pki_lock(certificates, "locked", "secret") == 0, "a key with a passphrase");
 }
 
 static void remove_certificates(void)
@@ -233,6 +235,23 @@ START_TEST(files_that_do_not_do_are_refused_by_name)
         ck_assert_msg(place_logged(&place, rows[i].words), "row %zu: %s", i, place.log);
         pthread_mutex_destroy(&place.log_lock);
     }
+}
+END_TEST
+
+START_TEST(a_key_with_a_passphrase_is_refused_and_nobody_is_asked_for_it)
+{
+    struct place place;
+    weir *limiter;
+    int silent[2];
+    ck_assert(pipe(silent) == 0 && dup2(silent[0], STDIN_FILENO) == STDIN_FILENO); /* where one might be waited for */
+    place_open_bare(&place);
+    struct weir_options options = place_options(&place, TIMEOUT_US);
+    options.redis_url = "rediss://h";
+    options.redis_cert_file = file_of("locked", "pem");
+    options.redis_key_file = file_of("locked", "key");
+    ck_assert_int_eq(weir_open(&options, &limiter), WEIR_EINVAL);
+    ck_assert_msg(place_logged(&place, "redis_key_file"), "%s", place.log);
+    pthread_mutex_destroy(&place.log_lock);
 }
 END_TEST
 
@@ -515,6 +534,7 @@ int main(void)
     suite_test(suite, a_server_that_asks_for_a_certificate_gets_this_clients, 30);
     suite_test(suite, an_unchecked_certificate_is_not_given_as_the_reason_of_something_else, 30);
     suite_test(suite, files_that_do_not_do_are_refused_by_name, 30);
+    suite_test(suite, a_key_with_a_passphrase_is_refused_and_nobody_is_asked_for_it, 10);
     suite_test(suite, a_server_without_tls_is_an_error_in_time, 30);
     suite_test(suite, a_server_that_says_nothing_is_an_error_in_time, 30);
     suite_test(suite, a_server_that_a_sentinel_names_has_a_certificate_for_that_name, 60);

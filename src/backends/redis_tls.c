@@ -63,6 +63,16 @@ static int identify(SSL_CTX *openssl, const struct weir_options *options, struct
     return WEIR_OK;
 }
 
+/* OpenSSL would ask on the terminal. */
+static int no_passphrase(char *text, int size, int is_for_writing, void *user)
+{
+    (void)text;
+    (void)size;
+    (void)is_for_writing;
+    (void)user;
+    return -1;
+}
+
 int redis_tls_context_make(const struct weir_options *options, struct redis_tls_context **out, struct message message)
 {
     struct redis_tls_context *context = calloc(1, sizeof *context);
@@ -74,7 +84,7 @@ int redis_tls_context_make(const struct weir_options *options, struct redis_tls_
         error = WEIR_ENOMEM;
     } else {
         SSL_CTX_set_options(openssl, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);
-        SSL_CTX_set_default_passwd_cb(openssl, NULL);
+        SSL_CTX_set_default_passwd_cb(openssl, no_passphrase);
         error = trust(openssl, options, message);
     }
     if (!error)

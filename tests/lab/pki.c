@@ -88,3 +88,16 @@ int pki_issue(const char *dir, const struct pki_wish *wish)
     EVP_PKEY_free(key);
     return issued ? 0 : -1;
 }
+
+int pki_lock(const char *dir, const char *name, const char *passphrase)
+{
+    EVP_PKEY *key = load_key(dir, name);
+    FILE *file = key ? open_file(dir, name, "key", "we") : NULL;
+    char words[64];
+    snprintf(words, sizeof words, "%s", passphrase);
+    bool locked = file && PEM_write_PrivateKey(file, key, EVP_aes_128_cbc(), NULL, 0, NULL, words) == 1;
+    if (file)
+        locked = fclose(file) == 0 && locked;
+    EVP_PKEY_free(key);
+    return locked ? 0 : -1;
+}

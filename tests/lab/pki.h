@@ -13,4 +13,7 @@ struct pki_wish {
 /* 0, or -1. */
 int pki_issue(const char *dir, const struct pki_wish *wish);
 
+/* Encrypt the key of one that was issued before. 0, or -1. */
+int pki_lock(const char *dir, const char *name, const char *passphrase);
+
 #endif
