@@ -40,11 +40,11 @@ static struct redis_engine *engine_of(const weir *limiter)
     return atomic_load(&((struct redis *)limiter->backend)->current);
 }
 
-/* With all slots taken, there is the thread alone. */
+/* With all lanes taken, there is the thread alone. */
 static int open_by_thread(const struct weir_options *options, weir **out)
 {
     int error = open_redis(options, out);
-    while (!error && redis_slot_take(engine_of(*out)) != NULL)
+    while (!error && redis_lane_take(engine_of(*out)) != NULL)
         ;
     return error;
 }

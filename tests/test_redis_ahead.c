@@ -45,8 +45,8 @@ static void two_open(struct two *two, enum way way)
     scene_open(&two->memory, &memory_options);
     scene_open(&two->redis, &options);
     struct redis *redis = (struct redis *)two->redis.limiter->backend;
-    while (way == BY_THREAD && redis_slot_take(atomic_load(&redis->current)) != NULL)
-        ; /* with all slots taken, there is the thread alone */
+    while (way == BY_THREAD && redis_lane_take(atomic_load(&redis->current)) != NULL)
+        ; /* with all lanes taken, there is the thread alone */
 }
 
 static void two_close(struct two *two)

@@ -73,10 +73,10 @@ static int redis_decide(struct weir_backend *backend, const struct weir_backend_
     if (gate == REDIS_GATE_DOWN)
         return WEIR_EIO;
     if (gate == REDIS_GATE_UP && !atomic_load_explicit(&engine->crowd, memory_order_relaxed)) {
-        struct redis_slot *slot = redis_slot_take(engine);
-        if (slot) {
-            int result = redis_slot_decide(engine, slot, requests, n, all, deadline_us, out);
-            redis_slot_give(engine, slot);
+        struct redis_lane *lane = redis_lane_take(engine);
+        if (lane) {
+            int result = redis_lane_decide(engine, lane, requests, n, all, deadline_us, out);
+            redis_lane_give(engine, lane);
             if (result <= 0)
                 return result;
         } else {

@@ -96,7 +96,7 @@ static void found_up(struct redis_io *io)
     lock_take(&io->engine->address_lock);
     io->engine->where = io->where;
     lock_give(&io->engine->address_lock);
-    atomic_fetch_add_explicit(&io->engine->generation, 1, memory_order_release); /* with the address, for slots */
+    atomic_fetch_add_explicit(&io->engine->generation, 1, memory_order_release); /* with the address, for lanes */
     atomic_store_explicit(&io->engine->renew, false, memory_order_relaxed);
     if (io->known_bad)
         log_line(&io->engine->config->log, WEIR_LOG_INFO, "redis can be used again");

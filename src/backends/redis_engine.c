@@ -40,8 +40,8 @@ int redis_engine_start(const struct redis_config *config, struct redis_engine **
         error = WEIR_EIO;
         goto no_descriptor;
     }
-    if (redis_slots_init(engine) != 0)
-        goto no_slots;
+    if (redis_lanes_init(engine) != 0)
+        goto no_lanes;
     engine->io = redis_io_make(engine);
     if (!engine->io)
         goto no_io;
@@ -55,8 +55,8 @@ int redis_engine_start(const struct redis_config *config, struct redis_engine **
 no_thread:
     redis_io_free(engine->io);
 no_io:
-    redis_slots_free(engine);
-no_slots:
+    redis_lanes_free(engine);
+no_lanes:
     close(engine->wake_fd);
 no_descriptor:
     lock_destroy(&engine->address_lock);
@@ -138,8 +138,8 @@ void redis_engine_shut(struct redis_engine *engine)
 {
     atomic_store_explicit(&engine->closing, true, memory_order_seq_cst);
     redis_engine_wake(engine);
-    for (unsigned i = 0; i < REDIS_SLOTS; i++)
-        redis_link_hang_up(&engine->slots[i].link);
+    for (unsigned i = 0; i < REDIS_LANES; i++)
+        redis_link_hang_up(&engine->lanes[i].link);
 }
 
 void redis_engine_free(struct redis_engine *engine)
@@ -147,7 +147,7 @@ void redis_engine_free(struct redis_engine *engine)
     redis_engine_shut(engine);
     pthread_join(engine->thread, NULL);
     redis_io_free(engine->io);
-    redis_slots_free(engine);
+    redis_lanes_free(engine);
     close(engine->wake_fd);
     lock_destroy(&engine->address_lock);
     free(engine);
@@ -156,8 +156,8 @@ void redis_engine_free(struct redis_engine *engine)
 void redis_engine_abandon(struct redis_engine *engine)
 {
     close(engine->wake_fd);
-    for (unsigned i = 0; i < REDIS_SLOTS; i++)
-        if (engine->slots[i].link.fd >= 0)
-            close(engine->slots[i].link.fd);
+    for (unsigned i = 0; i < REDIS_LANES; i++)
+        if (engine->lanes[i].link.fd >= 0)
+            close(engine->lanes[i].link.fd);
     redis_io_abandon(engine->io);
 }

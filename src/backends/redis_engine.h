@@ -3,7 +3,7 @@
  *
  * One caller at a time is best served if it writes and reads for itself: no thread has to be woken twice. Many callers
  * are best served together: one write carries what all of them ask, equal keys share a place in it. So the first
- * REDIS_SLOTS callers each take a slot, with a connection that its caller works alone; once a caller finds them all
+ * REDIS_LANES callers each take a lane, with a connection that its caller works alone; once a caller finds them all
  * taken there is a crowd, and all go by the I/O thread until it has seen no more than that many at once for a while.
  * What is submitted always goes by the I/O thread.
  *
@@ -32,8 +32,8 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#define REDIS_SLOTS 8
-#define REDIS_SLOT_ASKS WEIR_MAX_ALL
+#define REDIS_LANES 8
+#define REDIS_LANE_ASKS WEIR_MAX_ALL
 #define REDIS_BREAK_TIMEOUTS 3
 #define REDIS_BELLS 4 /* a power of two; where two flights share one, some are woken for nothing */
 
@@ -73,8 +73,8 @@ struct redis_caller {
     atomic_bool done; /* release: what is above, and the decisions; it may be gone from then on */
 };
 
-/* A connection for one caller at a time; belongs to whoever took its bit out of engine->free_slots. */
-struct redis_slot {
+/* A connection for one caller at a time; belongs to whoever took its bit out of engine->free_lanes. */
+struct redis_lane {
     struct redis_link link;
     struct redis_flight *flight, *again;
     unsigned generation; /* of the engine when the link was opened */
@@ -93,19 +93,19 @@ struct redis_engine {
     _Atomic(struct redis_waiter *) queue; /* (a) the newest first */
     atomic_bool asleep;                   /* (a) the I/O thread waits, or is about to */
     atomic_bool closing;                  /* (a) */
-    atomic_bool renew;                    /* (a) a slot found a replica: look again who the primary is */
+    atomic_bool renew;                    /* (a) a lane found a replica: look again who the primary is */
     atomic_int gate;                      /* (a) enum redis_gate */
     _Atomic int64_t closed_us;            /* (a) when the gate last was up and then was not */
     atomic_uint late;                     /* (a) answers in a row that were late */
     atomic_bool crowd;                    /* (a) */
-    atomic_uint generation;               /* (a) goes up when the connection is lost: then slots connect anew */
-    atomic_uint free_slots;               /* (a) a bit each */
-    _Atomic int64_t no_slots_until_us;    /* (a) a slot's connection was not to be had: for a while none tries */
+    atomic_uint generation;               /* (a) goes up when the connection is lost: then lanes connect anew */
+    atomic_uint free_lanes;               /* (a) a bit each */
+    _Atomic int64_t no_lanes_until_us;    /* (a) a lane's connection was not to be had: for a while none tries */
     _Atomic int64_t said_us;              /* (a) when the log last had a line about an error */
     atomic_size_t submitted;              /* (a) waiting ops */
     atomic_uint boarding;                 /* (a) number of the flight that who comes now will be on, most likely */
     struct bell bells[REDIS_BELLS];       /* (a) for flights by their number */
-    struct redis_slot slots[REDIS_SLOTS];
+    struct redis_lane lanes[REDIS_LANES];
 
     struct lock address_lock;
     struct redis_where where; /* (l) where the I/O thread has connected */
@@ -175,14 +175,14 @@ struct redis_io *redis_io_make(struct redis_engine *engine); /* NULL: out of mem
 void redis_io_free(struct redis_io *io);
 void redis_io_abandon(struct redis_io *io);
 
-/* redis_slot.c: the callers' own connections. */
-int redis_slots_init(struct redis_engine *engine); /* 0, or -1: out of memory */
-void redis_slots_free(struct redis_engine *engine);
-struct redis_slot *redis_slot_take(struct redis_engine *engine); /* NULL: all are taken */
-void redis_slot_give(struct redis_engine *engine, struct redis_slot *slot);
+/* redis_lane.c: the callers' own connections. */
+int redis_lanes_init(struct redis_engine *engine); /* 0, or -1: out of memory */
+void redis_lanes_free(struct redis_engine *engine);
+struct redis_lane *redis_lane_take(struct redis_engine *engine); /* NULL: all are taken */
+void redis_lane_give(struct redis_engine *engine, struct redis_lane *lane);
 
-/* Decide by a slot's connection. WEIR_OK or an error; 1: it could not be made, and nothing was sent. */
-int redis_slot_decide(struct redis_engine *engine, struct redis_slot *slot, const struct weir_backend_request *requests,
+/* Decide by a lane's connection. WEIR_OK or an error; 1: it could not be made, and nothing was sent. */
+int redis_lane_decide(struct redis_engine *engine, struct redis_lane *lane, const struct weir_backend_request *requests,
                       size_t n, bool all, int64_t deadline_us, struct weir_decision *out);
 
 #endif

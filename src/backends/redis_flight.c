@@ -14,19 +14,19 @@
 
 struct redis_flight *redis_flight_make(size_t room)
 {
-    uint32_t slots = 16;
-    while (slots < 2 * room)
-        slots *= 2;
+    uint32_t entries = 16;
+    while (entries < 2 * room)
+        entries *= 2;
     struct redis_flight *flight = calloc(1, sizeof *flight);
     if (!flight)
         return NULL;
     flight->room = room;
-    flight->slot_mask = slots - 1;
+    flight->table_mask = entries - 1;
     flight->asks = calloc(room, sizeof *flight->asks);
     flight->keys = calloc(room, sizeof *flight->keys);
     flight->calls = calloc(room, sizeof *flight->calls);
-    flight->slots = calloc(slots, sizeof *flight->slots);
-    if (!flight->asks || !flight->keys || !flight->calls || !flight->slots) {
+    flight->table = calloc(entries, sizeof *flight->table);
+    if (!flight->asks || !flight->keys || !flight->calls || !flight->table) {
         redis_flight_free(flight);
         return NULL;
     }
@@ -40,14 +40,14 @@ void redis_flight_free(struct redis_flight *flight)
     free(flight->asks);
     free(flight->keys);
     free(flight->calls);
-    free(flight->slots);
+    free(flight->table);
     free(flight);
 }
 
 void redis_flight_clear(struct redis_flight *flight)
 {
     if (flight->key_count > 0)
-        memset(flight->slots, 0, (flight->slot_mask + (size_t)1) * sizeof *flight->slots);
+        memset(flight->table, 0, (flight->table_mask + (size_t)1) * sizeof *flight->table);
     memset(flight->open_calls, 0, sizeof flight->open_calls);
     flight->ask_count = flight->key_count = flight->call_count = flight->replied = flight->again = 0;
     flight->loads = flight->loads_due = flight->not_loaded = 0;
@@ -103,13 +103,13 @@ static void add_ask(struct redis_flight *flight, struct redis_flight_key *key,
     key->last = ask;
 }
 
-/* The slot of the last key on board that is the request's, or the empty one where it belongs. */
-static uint32_t *find_slot(struct redis_flight *flight, const struct weir_backend_request *request)
+/* The entry of the last key on board that is the request's, or the empty one where it belongs. */
+static uint32_t *find_entry(struct redis_flight *flight, const struct weir_backend_request *request)
 {
-    uint32_t i = (uint32_t)request->hash & flight->slot_mask;
-    while (flight->slots[i] && !same_key(&flight->keys[flight->slots[i] - 1].first->request, request))
-        i = (i + 1) & flight->slot_mask;
-    return &flight->slots[i];
+    uint32_t i = (uint32_t)request->hash & flight->table_mask;
+    while (flight->table[i] && !same_key(&flight->keys[flight->table[i] - 1].first->request, request))
+        i = (i + 1) & flight->table_mask;
+    return &flight->table[i];
 }
 
 static uint32_t most_keys(const struct weir_plan *plan)
@@ -141,8 +141,8 @@ static void add_one(struct redis_flight *flight, const struct weir_backend_reque
 {
     struct weir_plan plan;
     uint64_t version = weir_request_plan(request, &plan);
-    uint32_t *slot = find_slot(flight, request);
-    struct redis_flight_key *key = *slot ? &flight->keys[*slot - 1] : NULL;
+    uint32_t *entry = find_entry(flight, request);
+    struct redis_flight_key *key = *entry ? &flight->keys[*entry - 1] : NULL;
     if (key) {
         const struct redis_flight_call *call = &flight->calls[key->call];
         if (call->now_us != request->now_us || call->version != version)
@@ -151,7 +151,7 @@ static void add_one(struct redis_flight *flight, const struct weir_backend_reque
     if (!key) {
         key = add_key(flight, open_call(flight, request, &plan, version));
         key->plan = plan;
-        *slot = (uint32_t)flight->key_count;
+        *entry = (uint32_t)flight->key_count;
     }
     add_ask(flight, key, request, deadline_us, out, owner);
 }

@@ -42,8 +42,8 @@ struct redis_flight {
     struct redis_ask *asks;
     struct redis_flight_key *keys;
     struct redis_flight_call *calls;
-    uint32_t *slots; /* hash table of keys: index + 1 */
-    uint32_t slot_mask;
+    uint32_t *table; /* hash table of keys: index + 1 */
+    uint32_t table_mask;
     uint32_t open_calls[64]; /* by limit: index + 1 of the call that takes its next key */
 
     unsigned loads;      /* scripts whose SCRIPT LOAD goes before the calls: a bit each; set by redis_flight_again() */

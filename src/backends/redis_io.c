@@ -222,7 +222,7 @@ static void watch_crowd(struct redis_io *io)
         io->peak = io->waiting;
     if (++io->calm < CROWD_FLIGHTS)
         return;
-    if (io->peak <= REDIS_SLOTS)
+    if (io->peak <= REDIS_LANES)
         atomic_store_explicit(&io->engine->crowd, false, memory_order_relaxed);
     io->peak = 0;
     io->calm = 0;

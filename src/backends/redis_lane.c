@@ -1,4 +1,4 @@
-/* redis_slot.c - connections that callers work for themselves, one caller at a time on each.
+/* redis_lane.c - connections that callers work for themselves, one caller at a time on each.
  *
  * Such a caller writes, waits and reads on its own thread. Its connection is made at first use, where the I/O thread
  * has found the server; it is dropped after an error, a late answer, and when the I/O thread has lost its own.
@@ -16,51 +16,51 @@
 #define MARGIN_US 12000   /* three of the system's longest ticks but one */
 #define IDLE_US 1000      /* a connection that was idle for longer may be gone: look, before it is written to */
 #define CONNECT_PART 4    /* the part of a call\'s time that may go into a connection; the I/O thread has the rest */
-#define NO_SLOTS_US 100000
+#define NO_LANES_US 100000
 
-int redis_slots_init(struct redis_engine *engine)
+int redis_lanes_init(struct redis_engine *engine)
 {
-    for (unsigned i = 0; i < REDIS_SLOTS; i++) {
-        struct redis_slot *slot = &engine->slots[i];
-        if (redis_link_init(&slot->link) != 0) {
+    for (unsigned i = 0; i < REDIS_LANES; i++) {
+        struct redis_lane *lane = &engine->lanes[i];
+        if (redis_link_init(&lane->link) != 0) {
             while (i > 0)
-                redis_link_free(&engine->slots[--i].link);
+                redis_link_free(&engine->lanes[--i].link);
             return -1;
         }
-        slot->flight = slot->again = NULL;
+        lane->flight = lane->again = NULL;
     }
-    atomic_init(&engine->free_slots, (1u << REDIS_SLOTS) - 1);
+    atomic_init(&engine->free_lanes, (1u << REDIS_LANES) - 1);
     return 0;
 }
 
-void redis_slots_free(struct redis_engine *engine)
+void redis_lanes_free(struct redis_engine *engine)
 {
-    for (unsigned i = 0; i < REDIS_SLOTS; i++) {
-        struct redis_slot *slot = &engine->slots[i];
-        redis_link_free(&slot->link);
-        redis_flight_free(slot->flight);
-        redis_flight_free(slot->again);
+    for (unsigned i = 0; i < REDIS_LANES; i++) {
+        struct redis_lane *lane = &engine->lanes[i];
+        redis_link_free(&lane->link);
+        redis_flight_free(lane->flight);
+        redis_flight_free(lane->again);
     }
 }
 
 /* The lowest that is free, so that as few as there are callers have a connection. Acquire and release hand its fields
  * from one caller to the next. */
-struct redis_slot *redis_slot_take(struct redis_engine *engine)
+struct redis_lane *redis_lane_take(struct redis_engine *engine)
 {
-    unsigned seen = atomic_load_explicit(&engine->free_slots, memory_order_relaxed);
+    unsigned seen = atomic_load_explicit(&engine->free_lanes, memory_order_relaxed);
     while (seen != 0) {
         unsigned i = (unsigned)__builtin_ctz(seen);
-        if (atomic_compare_exchange_weak_explicit(&engine->free_slots, &seen, seen & ~(1u << i), memory_order_acquire,
+        if (atomic_compare_exchange_weak_explicit(&engine->free_lanes, &seen, seen & ~(1u << i), memory_order_acquire,
                                                   memory_order_relaxed))
-            return &engine->slots[i];
+            return &engine->lanes[i];
     }
     return NULL;
 }
 
-void redis_slot_give(struct redis_engine *engine, struct redis_slot *slot)
+void redis_lane_give(struct redis_engine *engine, struct redis_lane *lane)
 {
-    unsigned bit = 1u << (slot - engine->slots);
-    atomic_fetch_or_explicit(&engine->free_slots, bit, memory_order_release);
+    unsigned bit = 1u << (lane - engine->lanes);
+    atomic_fetch_or_explicit(&engine->free_lanes, bit, memory_order_release);
 }
 
 /* Wait until the link can go on, and let it: false if the deadline has come. */
@@ -77,44 +77,44 @@ static bool wait_and_step(struct redis_link *link, int64_t deadline_us)
     return true; /* whoever was interrupted, or waited in vain, looks at the clock again */
 }
 
-/* Whether what a slot has seen is about the server that the I/O thread is connected to now. */
-static bool is_about_now(struct redis_engine *engine, const struct redis_slot *slot)
+/* Whether what a lane has seen is about the server that the I/O thread is connected to now. */
+static bool is_about_now(struct redis_engine *engine, const struct redis_lane *lane)
 {
-    return slot->generation == atomic_load_explicit(&engine->generation, memory_order_acquire);
+    return lane->generation == atomic_load_explicit(&engine->generation, memory_order_acquire);
 }
 
 /* The server is a replica: let the I/O thread look again who the primary is. */
-static void have_renewed(struct redis_engine *engine, const struct redis_slot *slot)
+static void have_renewed(struct redis_engine *engine, const struct redis_lane *lane)
 {
-    if (!is_about_now(engine, slot))
+    if (!is_about_now(engine, lane))
         return;
     atomic_store_explicit(&engine->renew, true, memory_order_release);
     redis_engine_wake(engine);
 }
 
 /* For a while nobody tries again. */
-static void not_made(struct redis_engine *engine, const struct redis_slot *slot, int64_t now_us)
+static void not_made(struct redis_engine *engine, const struct redis_lane *lane, int64_t now_us)
 {
-    atomic_store_explicit(&engine->no_slots_until_us, now_us + NO_SLOTS_US, memory_order_relaxed);
-    if (slot->link.not_primary)
-        have_renewed(engine, slot);
+    atomic_store_explicit(&engine->no_lanes_until_us, now_us + NO_LANES_US, memory_order_relaxed);
+    if (lane->link.not_primary)
+        have_renewed(engine, lane);
 }
 
-static bool connected(struct redis_engine *engine, struct redis_slot *slot, int64_t now_us, int64_t deadline_us)
+static bool connected(struct redis_engine *engine, struct redis_lane *lane, int64_t now_us, int64_t deadline_us)
 {
-    struct redis_link *link = &slot->link;
+    struct redis_link *link = &lane->link;
     unsigned generation = atomic_load_explicit(&engine->generation, memory_order_acquire);
     if (link->state != REDIS_LINK_CLOSED &&
-        (generation != slot->generation || (now_us - slot->last_used_us > IDLE_US && !redis_link_is_fresh(link))))
+        (generation != lane->generation || (now_us - lane->last_used_us > IDLE_US && !redis_link_is_fresh(link))))
         redis_link_close(link, "stale");
     bool is_new = link->state == REDIS_LINK_CLOSED;
-    if (is_new && now_us < atomic_load_explicit(&engine->no_slots_until_us, memory_order_relaxed))
+    if (is_new && now_us < atomic_load_explicit(&engine->no_lanes_until_us, memory_order_relaxed))
         return false;
     if (is_new) {
         lock_take(&engine->address_lock);
         struct redis_where where = engine->where;
         lock_give(&engine->address_lock);
-        slot->generation = generation;
+        lane->generation = generation;
         redis_link_open(link, &where, &engine->config->target, REDIS_GREET_SERVER);
         redis_count(&engine->counts.connections, link->state != REDIS_LINK_CLOSED);
         if (atomic_load_explicit(&engine->closing, memory_order_seq_cst)) /* it may have come too late to be hung up */
@@ -126,11 +126,11 @@ static bool connected(struct redis_engine *engine, struct redis_slot *slot, int6
     if (is_new && link->state == REDIS_LINK_UP)
         redis_link_make_patient(link, PATIENCE_US);
     else if (is_new)
-        not_made(engine, slot, now_us);
+        not_made(engine, lane, now_us);
     return link->state == REDIS_LINK_UP;
 }
 
-/* The owner of the asks of a slot is where their error goes. */
+/* The owner of the asks of a lane is where their error goes. */
 static void ended(struct redis_ask *ask, int status)
 {
     int *error = ask->owner;
@@ -148,9 +148,9 @@ static bool take_in(struct redis_link *link, int64_t deadline_us)
 }
 
 /* Write the flight and read until it has landed. WEIR_OK, or the error that it was failed with. */
-static int fly(struct redis_engine *engine, struct redis_slot *slot, struct redis_flight *flight, int64_t deadline_us)
+static int fly(struct redis_engine *engine, struct redis_lane *lane, struct redis_flight *flight, int64_t deadline_us)
 {
-    struct redis_link *link = &slot->link;
+    struct redis_link *link = &lane->link;
     enum redis_progress progress = REDIS_FLYING;
     redis_flight_write(flight, engine->config->prefix, &link->out);
     if (link->out.failed) {
@@ -165,7 +165,7 @@ static int fly(struct redis_engine *engine, struct redis_slot *slot, struct redi
         if (!take_in(link, deadline_us)) {
             redis_link_close(link, "an answer was late");
             redis_count(&engine->counts.timeouts, 1);
-            if (is_about_now(engine, slot) && deadline_us - slot->last_used_us >= engine->config->timeout_us / 2)
+            if (is_about_now(engine, lane) && deadline_us - lane->last_used_us >= engine->config->timeout_us / 2)
                 redis_engine_late(engine);
             redis_flight_fail(flight, WEIR_ETIME, ended);
             return WEIR_ETIME;
@@ -187,45 +187,45 @@ static int fly(struct redis_engine *engine, struct redis_slot *slot, struct redi
         redis_engine_say_error(engine, flight->error_word);
     if (flight->read_only) {
         redis_link_close(link, "the server is a replica");
-        have_renewed(engine, slot);
+        have_renewed(engine, lane);
     }
     return WEIR_OK;
 }
 
-static bool slot_ready(struct redis_slot *slot)
+static bool lane_ready(struct redis_lane *lane)
 {
-    if (!slot->flight)
-        slot->flight = redis_flight_make(REDIS_SLOT_ASKS);
-    if (!slot->again)
-        slot->again = redis_flight_make(REDIS_SLOT_ASKS);
-    return slot->flight && slot->again;
+    if (!lane->flight)
+        lane->flight = redis_flight_make(REDIS_LANE_ASKS);
+    if (!lane->again)
+        lane->again = redis_flight_make(REDIS_LANE_ASKS);
+    return lane->flight && lane->again;
 }
 
-int redis_slot_decide(struct redis_engine *engine, struct redis_slot *slot, const struct weir_backend_request *requests,
+int redis_lane_decide(struct redis_engine *engine, struct redis_lane *lane, const struct weir_backend_request *requests,
                       size_t n, bool all, int64_t deadline_us, struct weir_decision *out)
 {
     int64_t now_us = clock_monotonic_us();
     if (now_us >= deadline_us)
         return WEIR_ETIME;
-    if (n > REDIS_SLOT_ASKS || !slot_ready(slot) || !connected(engine, slot, now_us, deadline_us))
+    if (n > REDIS_LANE_ASKS || !lane_ready(lane) || !connected(engine, lane, now_us, deadline_us))
         return 1;
-    slot->last_used_us = now_us;
+    lane->last_used_us = now_us;
 
     int error = WEIR_OK;
-    redis_flight_clear(slot->flight);
-    bool fits = redis_flight_add(slot->flight, requests, n, all, deadline_us, out, &error);
+    redis_flight_clear(lane->flight);
+    bool fits = redis_flight_add(lane->flight, requests, n, all, deadline_us, out, &error);
     assert(fits);
     (void)fits;
-    while (fly(engine, slot, slot->flight, deadline_us) == WEIR_OK && slot->flight->again > 0) {
-        redis_flight_clear(slot->again);
-        redis_flight_again(slot->flight, slot->again, ended);
-        struct redis_flight *landed = slot->flight;
-        slot->flight = slot->again;
-        slot->again = landed;
-        if (slot->flight->ask_count == 0)
+    while (fly(engine, lane, lane->flight, deadline_us) == WEIR_OK && lane->flight->again > 0) {
+        redis_flight_clear(lane->again);
+        redis_flight_again(lane->flight, lane->again, ended);
+        struct redis_flight *landed = lane->flight;
+        lane->flight = lane->again;
+        lane->again = landed;
+        if (lane->flight->ask_count == 0)
             break;
-        if (slot->link.state != REDIS_LINK_UP) {
-            redis_flight_fail(slot->flight, WEIR_EIO, ended);
+        if (lane->link.state != REDIS_LINK_UP) {
+            redis_flight_fail(lane->flight, WEIR_EIO, ended);
             break;
         }
     }
