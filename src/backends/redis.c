@@ -138,8 +138,9 @@ static void redis_stats(struct weir_backend *backend, struct weir_stats *add)
     add->store_breaks += sum(&engine->counts.breaks);
 }
 
-static int64_t redis_reachable_us(struct weir_backend *backend)
+static int64_t redis_reachable_us(struct weir_backend *backend, const struct weir_key *key)
 {
+    (void)key;
     struct redis_engine *engine = atomic_load_explicit(&((struct redis *)backend)->current, memory_order_acquire);
     if (atomic_load_explicit(&engine->gate, memory_order_acquire) == REDIS_GATE_UP)
         return clock_monotonic_us();
