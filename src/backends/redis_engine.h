@@ -42,6 +42,7 @@ struct redis_config {
     struct redis_target target;
     char prefix[REDIS_PREFIX_MAX + 1];
     int64_t timeout_us; /* the longest that a call may take */
+    struct redis_flight_rules rules;
     struct log log;
     void (*_Atomic returned)(void *user); /* told each time that the gate goes up; NULL: nobody is yet */
     void *returned_user;                  /* release with `returned` */

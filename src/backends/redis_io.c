@@ -48,7 +48,7 @@ struct redis_io *redis_io_make(struct redis_engine *engine)
         return NULL;
     }
     for (; io->spare_count < REDIS_AIR_MAX + 1; io->spare_count++) {
-        io->spare[io->spare_count] = redis_flight_make(FLIGHT_ASKS);
+        io->spare[io->spare_count] = redis_flight_make(FLIGHT_ASKS, engine->config->rules);
         if (!io->spare[io->spare_count]) {
             redis_io_free(io);
             return NULL;
@@ -198,7 +198,7 @@ static bool board(struct redis_flight *flight, struct redis_waiter *waiter)
     if (waiter->now_us == REDIS_CALLER) {
         struct redis_caller *caller = (struct redis_caller *)waiter;
         return redis_flight_add(flight, caller->requests, caller->n, caller->all, waiter->deadline_us, caller->out,
-                                waiter);
+                                waiter, false);
     }
     struct weir_op *op = op_of(waiter);
     const struct weir_backend_request request = {
@@ -212,7 +212,7 @@ static bool board(struct redis_flight *flight, struct redis_waiter *waiter)
         .spread = waiter->spread,
         .verb = WEIR_TAKE,
     };
-    return redis_flight_add(flight, &request, 1, false, waiter->deadline_us, &op->decision, waiter);
+    return redis_flight_add(flight, &request, 1, false, waiter->deadline_us, &op->decision, waiter, false);
 }
 
 /* Callers go by themselves again after a while in which they could have. */

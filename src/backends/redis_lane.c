@@ -192,12 +192,12 @@ static int fly(struct redis_engine *engine, struct redis_lane *lane, struct redi
     return WEIR_OK;
 }
 
-static bool lane_ready(struct redis_lane *lane)
+static bool lane_ready(struct redis_lane *lane, struct redis_flight_rules rules)
 {
     if (!lane->flight)
-        lane->flight = redis_flight_make(REDIS_LANE_ASKS);
+        lane->flight = redis_flight_make(REDIS_LANE_ASKS, rules);
     if (!lane->again)
-        lane->again = redis_flight_make(REDIS_LANE_ASKS);
+        lane->again = redis_flight_make(REDIS_LANE_ASKS, rules);
     return lane->flight && lane->again;
 }
 
@@ -207,13 +207,14 @@ int redis_lane_decide(struct redis_engine *engine, struct redis_lane *lane, cons
     int64_t now_us = clock_monotonic_us();
     if (now_us >= deadline_us)
         return WEIR_ETIME;
-    if (n > REDIS_LANE_ASKS || !lane_ready(lane) || !connected(engine, lane, now_us, deadline_us))
+    if (n > REDIS_LANE_ASKS || !lane_ready(lane, engine->config->rules) ||
+        !connected(engine, lane, now_us, deadline_us))
         return 1;
     lane->last_used_us = now_us;
 
     int error = WEIR_OK;
     redis_flight_clear(lane->flight);
-    bool fits = redis_flight_add(lane->flight, requests, n, all, deadline_us, out, &error);
+    bool fits = redis_flight_add(lane->flight, requests, n, all, deadline_us, out, &error, false);
     assert(fits);
     (void)fits;
     while (fly(engine, lane, lane->flight, deadline_us) == WEIR_OK && lane->flight->again > 0) {
