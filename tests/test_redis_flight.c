@@ -112,13 +112,15 @@ static const struct redis_reply *answer(const struct redis_flight *flight, struc
     number(answer->bytes + 7, charged);
     memset(answer->bytes + 14, 0, fresh);
     memcpy(answer->bytes + 14 + fresh, &echo, sizeof echo);
-    answer->reply = (struct redis_reply){ REDIS_REPLY_IS_STRING, answer->bytes, 14 + fresh + sizeof echo };
+    answer->reply = (struct redis_reply){ .kind = REDIS_REPLY_IS_STRING,
+                                          .text = answer->bytes,
+                                          .len = 14 + fresh + sizeof echo };
     return &answer->reply;
 }
 
 static struct redis_reply error_reply(const char *text)
 {
-    return (struct redis_reply){ REDIS_REPLY_IS_ERROR, text, strlen(text) };
+    return (struct redis_reply){ .kind = REDIS_REPLY_IS_ERROR, .text = text, .len = strlen(text) };
 }
 
 START_TEST(requests_for_a_key_share_its_place_and_are_decided_in_order)
@@ -324,7 +326,9 @@ START_TEST(a_script_that_was_not_loaded_is_sent_again_with_it_and_at_most_three_
         write_out(&hangar);
         ck_assert_int_eq(count_of(&hangar, "EVALSHA"), 1);
         ck_assert_int_eq(count_of(&hangar, "\r\nSCRIPT\r\n"), 1);
-        const struct redis_reply loaded = { REDIS_REPLY_IS_STRING, redis_scripts[REDIS_TOKEN_BUCKET].sha1, 40 };
+        const struct redis_reply loaded = { .kind = REDIS_REPLY_IS_STRING,
+                                            .text = redis_scripts[REDIS_TOKEN_BUCKET].sha1,
+                                            .len = 40 };
         ck_assert_int_eq(redis_flight_reply(hangar.flight, &loaded, ended), REDIS_FLYING);
         ck_assert_int_eq(redis_flight_reply(hangar.flight, &not_there, ended), REDIS_LANDED);
     }
