@@ -37,7 +37,7 @@ static int open_redis(const struct weir_options *options, weir **out)
 
 static struct redis_engine *engine_of(const weir *limiter)
 {
-    return atomic_load(&((struct redis *)limiter->backend)->current);
+    return atomic_load(&((struct redis *)limiter->backend)->current)->engine;
 }
 
 /* With all lanes taken, there is the thread alone. */

@@ -1,5 +1,5 @@
 /* test_redis_ahead.c - permits charged ahead of use in Redis, by whichever way a request goes there: as in memory. */
-#include "backends/redis_engine.h"
+#include "backends/redis_process.h"
 #include "core/arith.h"
 #include "core/limiter.h"
 #include "core/verbs.h"
@@ -45,7 +45,7 @@ static void two_open(struct two *two, enum way way)
     scene_open(&two->memory, &memory_options);
     scene_open(&two->redis, &options);
     struct redis *redis = (struct redis *)two->redis.limiter->backend;
-    while (way == BY_THREAD && redis_lane_take(atomic_load(&redis->current)) != NULL)
+    while (way == BY_THREAD && redis_lane_take(atomic_load(&redis->current)->engine) != NULL)
         ; /* with all lanes taken, there is the thread alone */
 }
 

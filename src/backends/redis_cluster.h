@@ -1,14 +1,14 @@
 /* redis_cluster.h - a Redis Cluster: which node decides of a key, and an engine for each of the nodes.
  *
  * A key lies in one of 16,384 slots, and each slot at one of the primaries. A request goes to the engine of the node
- * that has its key's slot by the map; what is asked for at once but lies with several nodes goes to all of them at once.
- * A node that has not the slot says who does: that is followed REDIS_HOPS_MAX times, and then is an error, like all else
- * that keeps a request from being decided. So the map needs not be true, only true enough. A thread of its own asks for
- * it (redis_scout.h): when a node redirects, when one is lost, and as long as one is missing.
+ * that has its key's slot by the map; what is asked for at once but lies with several nodes goes to all of them at
+ * once. A node that has not the slot says who does: that is followed REDIS_HOPS_MAX times, and then is an error, like
+ * all else that keeps a request from being decided. So the map needs not be true, only true enough. A thread of its own
+ * asks for it (redis_scout.h): when a node redirects, when one is lost, and as long as one is missing.
  *
  * One script decides all or nothing of keys in one slot, as all limits over one caller's key are. Keys in different
- * slots are charged one after the other, and what was charged is refunded when one denies or fails. So it is, too, while
- * some of a slot's keys are on their way to another node (TRYAGAIN).
+ * slots are charged one after the other, and what was charged is refunded when one denies or fails. So it is, too,
+ * while some of a slot's keys are on their way to another node (TRYAGAIN).
  *
  * Each node fails by itself: its engine's gate is its own. Engines are made for nodes as they are met, and when a node
  * has left are kept for the next.
@@ -73,6 +73,17 @@ void redis_cluster_send_on(struct redis_cluster *cluster, const struct redis_eng
 
 /* Something is not as the map has it: ask for it, soon. Any thread. */
 void redis_cluster_look(struct redis_cluster *cluster);
+
+/* ---- For decisions ---- */
+
+static inline struct redis_engine *redis_cluster_engine(const struct redis_cluster *cluster, size_t i)
+{
+    return atomic_load_explicit(&cluster->engines[i], memory_order_relaxed);
+}
+
+/* The engine to which a redirection by `from` leads: an index, or REDIS_NOBODY if there is none to be had. */
+unsigned redis_cluster_follow(struct redis_cluster *cluster, const struct redis_engine *from,
+                              const struct redis_redirect *redirect);
 
 /* ---- For the scout ---- */
 

@@ -240,7 +240,7 @@ struct weir_op *redis_waiter_op(struct redis_waiter *waiter)
 
 int redis_engine_take_over(struct redis_engine *engine, struct redis_waiter *waiter)
 {
-    if (atomic_load_explicit(&engine->gate, memory_order_acquire) == REDIS_GATE_DOWN)
+    if (redis_engine_is_down(engine))
         return WEIR_EIO;
     if (atomic_fetch_add_explicit(&engine->submitted, 1, memory_order_relaxed) >= WEIR_MAX_SUBMITTED) {
         atomic_fetch_sub_explicit(&engine->submitted, 1, memory_order_relaxed);

@@ -162,6 +162,12 @@ int redis_engine_decide(struct redis_engine *engine, struct redis_errand *errand
 int redis_engine_submit(struct redis_engine *engine, const struct weir_backend_request *request, int64_t deadline_us,
                         struct weir_op *op);
 
+/* Whether it answers WEIR_EIO at once. */
+static inline bool redis_engine_is_down(const struct redis_engine *engine)
+{
+    return atomic_load_explicit(&engine->gate, memory_order_acquire) == REDIS_GATE_DOWN;
+}
+
 /* The first by the I/O thread, in two parts: begin() is WEIR_OK or an error, and only then is there something to
  * await. */
 int redis_caller_begin(struct redis_caller *caller, struct redis_engine *engine, struct redis_errand *errand);

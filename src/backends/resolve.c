@@ -1,9 +1,9 @@
 /* resolve.c - finds the addresses behind a host's name, off every thread that has a deadline. */
 #include "backends/resolve.h"
 
-#include <errno.h>
-#include <pthread.h>
+#include "core/quiet_thread.h"
 
+#include <errno.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>

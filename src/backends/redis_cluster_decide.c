@@ -1,0 +1,207 @@
+/* redis_cluster_decide.c - decisions of a Redis Cluster: by whichever of its nodes has the key. */
+#include "backends/redis_cluster.h"
+#include "backends/redis_key.h"
+
+/* Who decides of a key, by the map: an index, or REDIS_NOBODY, and then the map is asked for. */
+static unsigned owner_of(struct redis_cluster *cluster, struct weir_key key)
+{
+    const unsigned owner = atomic_load_explicit(&cluster->owner[redis_key_slot(key)], memory_order_relaxed);
+    if (owner == REDIS_NOBODY)
+        redis_cluster_look(cluster);
+    return owner;
+}
+
+/* An errand whose requests are all of one slot, by whoever has it. As ops->decide(), or REDIS_TRY_AGAIN. */
+static int decide_together(struct redis_cluster *cluster, struct redis_errand *errand)
+{
+    unsigned owner = owner_of(cluster, errand->requests[0].key);
+    for (int hops = 0; owner != REDIS_NOBODY; hops++) {
+        struct redis_engine *engine = redis_cluster_engine(cluster, owner);
+        errand->error = WEIR_OK;
+        const int result = redis_engine_decide(engine, errand);
+        if (result <= 0 || result == REDIS_TRY_AGAIN)
+            return result;
+        if (hops == REDIS_HOPS_MAX)
+            break;
+        owner = redis_cluster_follow(cluster, engine, errand->redirect);
+        errand->asking = result == REDIS_ASKING;
+    }
+    return WEIR_EIO;
+}
+
+static int decide_one(struct redis_cluster *cluster, const struct weir_backend_request *request, int64_t deadline_us,
+                      struct weir_decision *out)
+{
+    struct redis_redirect redirect;
+    struct redis_errand errand = {
+        .requests = request,
+        .n = 1,
+        .deadline_us = deadline_us,
+        .out = out,
+        .redirect = &redirect,
+    };
+    return decide_together(cluster, &errand);
+}
+
+static int ask_as(struct redis_cluster *cluster, const struct weir_backend_request *request, enum weir_verb verb,
+                  int64_t deadline_us, struct weir_decision *out)
+{
+    struct weir_backend_request changed = *request;
+    changed.verb = verb;
+    return decide_one(cluster, &changed, deadline_us, out);
+}
+
+/* All or nothing of keys that no one node has together: charged one after the other, in their order, until one denies
+ * or fails. Then those before it get back what they were charged; if that fails it is lost, as by a call whose answer
+ * is. */
+static int decide_in_turn(struct redis_cluster *cluster, const struct weir_backend_request *requests, size_t n,
+                          int64_t deadline_us, struct weir_decision *out)
+{
+    struct weir_decision refunded;
+    size_t charged = 0;
+    int error = WEIR_OK;
+    while (charged < n) {
+        error = decide_one(cluster, &requests[charged], deadline_us, &out[charged]);
+        if (error || !out[charged].allowed)
+            break;
+        charged++;
+    }
+    if (charged == n)
+        return WEIR_OK;
+    for (size_t i = charged; i-- > 0;)
+        ask_as(cluster, &requests[i], WEIR_REFUND, deadline_us, &refunded);
+    for (size_t i = 0; i < n && !error; i++)
+        if (i != charged)
+            error = ask_as(cluster, &requests[i], WEIR_PEEK, deadline_us, &out[i]);
+    return error;
+}
+
+static bool lie_together(const struct weir_backend_request *requests, size_t n)
+{
+    const unsigned slot = redis_key_slot(requests[0].key);
+    for (size_t i = 1; i < n; i++)
+        if (redis_key_slot(requests[i].key) != slot)
+            return false;
+    return true;
+}
+
+static int decide_all(struct redis_cluster *cluster, const struct weir_backend_request *requests, size_t n,
+                      int64_t deadline_us, struct weir_decision *out)
+{
+    struct redis_redirect redirect;
+    struct redis_errand errand = {
+        .requests = requests,
+        .n = n,
+        .all = true,
+        .deadline_us = deadline_us,
+        .out = out,
+        .redirect = &redirect,
+    };
+    const int result = lie_together(requests, n) ? decide_together(cluster, &errand) : REDIS_TRY_AGAIN;
+    return result == REDIS_TRY_AGAIN ? decide_in_turn(cluster, requests, n, deadline_us, out) : result;
+}
+
+/* What goes to one node of a batch. */
+struct share {
+    struct redis_errand errand;
+    struct redis_caller caller;
+    unsigned owner;
+    bool is_under_way;
+};
+
+/* Requests that each stand alone, sorted by who decides of them. */
+struct batch {
+    size_t n, share_count;
+    size_t from[WEIR_MAX_ALL]; /* where each stood */
+    struct weir_backend_request requests[WEIR_MAX_ALL];
+    struct weir_decision decisions[WEIR_MAX_ALL];
+    struct share shares[WEIR_MAX_ALL];
+};
+
+static void batch_sort(struct batch *batch, struct redis_cluster *cluster, const struct weir_backend_request *requests,
+                       size_t n, int64_t deadline_us)
+{
+    unsigned owners[WEIR_MAX_ALL];
+    for (size_t i = 0; i < n; i++)
+        owners[i] = owner_of(cluster, requests[i].key);
+    bool is_sorted[WEIR_MAX_ALL] = { false };
+    batch->n = batch->share_count = 0;
+    for (size_t first = 0; first < n; first++) {
+        if (is_sorted[first])
+            continue;
+        struct share *share = &batch->shares[batch->share_count++];
+        *share = (struct share){
+            .errand = { .requests = &batch->requests[batch->n],
+                        .deadline_us = deadline_us,
+                        .out = &batch->decisions[batch->n] },
+            .owner = owners[first],
+        };
+        for (size_t i = first; i < n; i++) {
+            if (owners[i] != share->owner)
+                continue;
+            is_sorted[i] = true;
+            batch->from[batch->n] = i;
+            batch->requests[batch->n] = requests[i];
+            batch->decisions[batch->n++].source = WEIR_BY_NOBODY;
+            share->errand.n++;
+        }
+    }
+}
+
+/* All of them at once. */
+static void batch_decide(struct batch *batch, struct redis_cluster *cluster)
+{
+    for (size_t i = 0; i < batch->share_count; i++) {
+        struct share *share = &batch->shares[i];
+        struct redis_engine *engine = share->owner == REDIS_NOBODY ? NULL : redis_cluster_engine(cluster, share->owner);
+        share->errand.error = engine && !redis_engine_is_down(engine)
+                                  ? redis_caller_begin(&share->caller, engine, &share->errand)
+                                  : WEIR_EIO;
+        share->is_under_way = share->errand.error == WEIR_OK;
+    }
+    for (size_t i = 0; i < batch->share_count; i++)
+        if (batch->shares[i].is_under_way)
+            redis_caller_await(&batch->shares[i].caller, redis_cluster_engine(cluster, batch->shares[i].owner));
+}
+
+static int decide_each(struct redis_cluster *cluster, const struct weir_backend_request *requests, size_t n,
+                       int64_t deadline_us, struct weir_decision *out)
+{
+    struct batch batch;
+    int error = WEIR_OK;
+    batch_sort(&batch, cluster, requests, n, deadline_us);
+    if (batch.share_count == 1 && batch.shares[0].owner != REDIS_NOBODY)
+        batch.shares[0].errand.error = redis_engine_decide(redis_cluster_engine(cluster, batch.shares[0].owner),
+                                                           &batch.shares[0].errand);
+    else
+        batch_decide(&batch, cluster);
+    for (size_t i = 0; i < batch.share_count; i++)
+        error = error ? error : batch.shares[i].errand.error;
+    for (size_t i = 0; i < batch.n; i++) {
+        struct weir_decision *decision = &batch.decisions[i];
+        if (decision->source == REDIS_ELSEWHERE) {
+            const int status = decide_one(cluster, &batch.requests[i], deadline_us, decision);
+            decision->source = status ? WEIR_BY_NOBODY : decision->source;
+            error = error ? error : status;
+        }
+        out[batch.from[i]] = *decision;
+    }
+    return error;
+}
+
+int redis_cluster_decide(struct redis_cluster *cluster, const struct weir_backend_request *requests, size_t n, bool all,
+                         int64_t deadline_us, struct weir_decision *out)
+{
+    if (n == 1)
+        return decide_one(cluster, requests, deadline_us, out);
+    return all ? decide_all(cluster, requests, n, deadline_us, out)
+               : decide_each(cluster, requests, n, deadline_us, out);
+}
+
+int redis_cluster_submit(struct redis_cluster *cluster, const struct weir_backend_request *request, int64_t deadline_us,
+                         struct weir_op *op)
+{
+    const unsigned owner = owner_of(cluster, request->key);
+    return owner == REDIS_NOBODY ? WEIR_EIO
+                                 : redis_engine_submit(redis_cluster_engine(cluster, owner), request, deadline_us, op);
+}
