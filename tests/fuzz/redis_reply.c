@@ -328,7 +328,7 @@ static void fly_again(const struct redis_reply *reply)
         write_out(from);
         while (from->loads_due) {
             const struct redis_script *script = &redis_scripts[__builtin_ctz(from->loads_due)];
-            const struct redis_reply loaded = { REDIS_REPLY_IS_STRING, script->sha1, 40 };
+            const struct redis_reply loaded = { .kind = REDIS_REPLY_IS_STRING, .text = script->sha1, .len = 40 };
             fuzz_must(redis_flight_reply(from, &loaded, ended) == REDIS_FLYING, "a script is loaded");
         }
         answer_asking(from);
