@@ -63,13 +63,18 @@ END_TEST
 START_TEST(options_of_redis_are_refused_by_name_in_local_mode)
 {
     static const struct weir_options rows[] = {
-        { .redis_url = "redis://127.0.0.1" }, { .redis_password_file = "/etc/hostname" },
-        { .redis_sentinel_user = "watcher" }, { .redis_sentinel_password_file = "/etc/hostname" },
-        { .redis_prefix = "weir:" },          { .by_local_clock = true },
+        { .redis_url = "redis://127.0.0.1" },
+        { .redis_password_file = "/etc/hostname" },
+        { .redis_sentinel_user = "watcher" },
+        { .redis_sentinel_password_file = "/etc/hostname" },
+        { .redis_prefix = "weir:" },
+        { .by_local_clock = true },
+        { .redis_replicas = 1 },
     };
     static const char *const names[] = { "redis_url",           "redis_password_file",
                                          "redis_sentinel_user", "redis_sentinel_password_file",
-                                         "redis_prefix",        "by_local_clock" };
+                                         "redis_prefix",        "by_local_clock",
+                                         "redis_replicas" };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct weir_options options = rows[i];
         char says[96];
@@ -136,6 +141,26 @@ START_TEST(options_of_leases_have_ranges_and_defaults)
     struct weir_options options = WEIR_OPTIONS_INIT;
     options.mode = WEIR_HYBRID;
     assert_refused(options, WEIR_EINVAL, "option redis_url is required in mode WEIR_HYBRID");
+}
+END_TEST
+
+START_TEST(replicas_that_must_acknowledge_are_none_by_default_and_up_to_16)
+{
+    static const enum weir_mode modes[] = { WEIR_DISTRIBUTED, WEIR_HYBRID };
+    for (size_t i = 0; i < sizeof modes / sizeof modes[0]; i++) {
+        struct weir_options options = WEIR_OPTIONS_INIT, read;
+        options.mode = modes[i];
+        options.redis_url = "redis://127.0.0.1";
+        must_succeed(options_read(&options, &read));
+        ck_assert_int_eq(read.redis_replicas, 0);
+        options.redis_replicas = 16;
+        must_succeed(options_read(&options, &read));
+        ck_assert_int_eq(read.redis_replicas, 16);
+        options.redis_replicas = 17;
+        assert_refused(options, WEIR_EINVAL, "option redis_replicas must be 0 to 16, not 17");
+        options.redis_replicas = -1;
+        assert_refused(options, WEIR_EINVAL, "option redis_replicas must be 0 to 16, not -1");
+    }
 }
 END_TEST
 
@@ -949,6 +974,7 @@ int main(void)
     suite_test(suite, options_of_redis_are_refused_by_name_in_local_mode, 30);
     suite_test(suite, options_of_leases_are_refused_by_name_in_other_modes, 30);
     suite_test(suite, options_of_leases_have_ranges_and_defaults, 30);
+    suite_test(suite, replicas_that_must_acknowledge_are_none_by_default_and_up_to_16, 10);
     suite_test(suite, how_long_all_is_allowed_is_for_failing_open, 30);
     suite_test(suite, a_limit_says_what_this_instance_has_of_it_in_local_mode, 30);
 #ifdef WEIR_REDIS

@@ -88,7 +88,7 @@ static int count_of(const struct hangar *hangar, const char *text)
 static void write_out(struct hangar *hangar)
 {
     redis_bytes_clear(&hangar->out, false);
-    redis_flight_write(hangar->flight, "weir:", &hangar->out);
+    redis_flight_write(hangar->flight, "weir:", 0, &hangar->out);
     ck_assert(!hangar->out.failed);
 }
 
@@ -356,7 +356,7 @@ START_TEST(all_or_nothing_stays_one_call_when_it_is_sent_again)
     ck_assert_uint_eq(hangar.again->ask_count, 2);
     hangar.again->loads = 0;
     redis_bytes_clear(&hangar.out, false);
-    redis_flight_write(hangar.again, "weir:", &hangar.out);
+    redis_flight_write(hangar.again, "weir:", 0, &hangar.out);
     ck_assert_int_eq(count_of(&hangar, "EVALSHA"), 1);
     hangar.statuses[0] = 1;
     int told = 1;
@@ -628,7 +628,7 @@ START_TEST(an_asking_request_has_a_call_of_its_own_right_after_its_asking)
 {
     struct hangar hangar;
     struct answer reply;
-    const struct redis_reply ok = { REDIS_REPLY_IS_STATUS, "OK", 2 };
+    const struct redis_reply ok = { .kind = REDIS_REPLY_IS_STATUS, .text = "OK", .len = 2 };
     hangar_open_in_cluster(&hangar, 16);
     weir_limit *limit = scene_define_text(&hangar.scene, "limit", "fixed_window limit=9 period=1h");
     static const bool asking[] = { false, true, true, false, false };
@@ -656,12 +656,12 @@ START_TEST(what_answers_asking_is_ok_or_an_error_that_its_call_answers_for)
         struct redis_reply reply;
         enum redis_progress progress;
     } cases[] = {
-        { { REDIS_REPLY_IS_STATUS, "OK", 2 }, REDIS_FLYING },
-        { { REDIS_REPLY_IS_ERROR, "NOPERM this user has no permissions", 35 }, REDIS_FLYING },
-        { { REDIS_REPLY_IS_STATUS, "QUEUED", 6 }, REDIS_MISFIT },
-        { { REDIS_REPLY_IS_STATUS, "", 0 }, REDIS_MISFIT },
-        { { REDIS_REPLY_IS_STRING, "OK", 2 }, REDIS_MISFIT },
-        { { REDIS_REPLY_IS_NIL, "", 0 }, REDIS_MISFIT },
+        { { .kind = REDIS_REPLY_IS_STATUS, .text = "OK", .len = 2 }, REDIS_FLYING },
+        { { .kind = REDIS_REPLY_IS_ERROR, .text = "NOPERM this user has no permissions", .len = 35 }, REDIS_FLYING },
+        { { .kind = REDIS_REPLY_IS_STATUS, .text = "QUEUED", .len = 6 }, REDIS_MISFIT },
+        { { .kind = REDIS_REPLY_IS_STATUS, .text = "", .len = 0 }, REDIS_MISFIT },
+        { { .kind = REDIS_REPLY_IS_STRING, .text = "OK", .len = 2 }, REDIS_MISFIT },
+        { { .kind = REDIS_REPLY_IS_NIL, .text = "", .len = 0 }, REDIS_MISFIT },
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct hangar hangar;
@@ -684,9 +684,13 @@ END_TEST
 
 START_TEST(asking_goes_along_when_a_script_has_to_be_loaded_and_tries_are_counted)
 {
-    const struct redis_reply ok = { REDIS_REPLY_IS_STATUS, "OK", 2 };
-    const struct redis_reply loaded = { REDIS_REPLY_IS_STRING, redis_scripts[REDIS_FIXED_WINDOW].sha1, 40 };
-    const struct redis_reply all_loaded = { REDIS_REPLY_IS_STRING, redis_scripts[REDIS_TRY_ALL].sha1, 40 };
+    const struct redis_reply ok = { .kind = REDIS_REPLY_IS_STATUS, .text = "OK", .len = 2 };
+    const struct redis_reply loaded = { .kind = REDIS_REPLY_IS_STRING,
+                                        .text = redis_scripts[REDIS_FIXED_WINDOW].sha1,
+                                        .len = 40 };
+    const struct redis_reply all_loaded = { .kind = REDIS_REPLY_IS_STRING,
+                                            .text = redis_scripts[REDIS_TRY_ALL].sha1,
+                                            .len = 40 };
     const struct redis_reply not_there = error_reply("NOSCRIPT No matching script. Please use EVAL.");
     struct hangar hangar;
     hangar_open_in_cluster(&hangar, 16);
@@ -715,6 +719,286 @@ START_TEST(asking_goes_along_when_a_script_has_to_be_loaded_and_tries_are_counte
     ck_assert_uint_eq(hangar.flight->ask_count, 0);
     for (int i = 0; i < 4; i++)
         ck_assert_int_eq(hangar.statuses[i], WEIR_EIO);
+    hangar_close(&hangar);
+}
+END_TEST
+
+/* ---- Acknowledged by replicas ---- */
+
+static void hangar_open_durable(struct hangar *hangar, size_t room)
+{
+    hangar_open_by(hangar, room, (struct redis_flight_rules){ .replicas = 2 });
+}
+
+static struct redis_reply number_reply(long long number)
+{
+    return (struct redis_reply){ .kind = REDIS_REPLY_IS_NUMBER, .text = "", .number = number };
+}
+
+static struct weir_backend_request verb(weir_limit *limit, const char *key, int64_t cost, enum weir_verb verb)
+{
+    return backend_request(limit, weir_key_text(key), cost, WEIR_OWN_CLOCK, verb);
+}
+
+START_TEST(wait_goes_out_once_behind_calls_that_may_change_something)
+{
+    static const struct {
+        enum weir_verb verb;
+        int64_t left_us;
+        const char *wait; /* NULL: none */
+    } cases[] = {
+        { WEIR_TAKE, 50000, "*3\r\n$4\r\nWAIT\r\n$1\r\n2\r\n$2\r\n37\r\n" },
+        { WEIR_REFUND, 4000, "*3\r\n$4\r\nWAIT\r\n$1\r\n2\r\n$1\r\n3\r\n" },
+        { WEIR_RESET, 1999, "*3\r\n$4\r\nWAIT\r\n$1\r\n2\r\n$1\r\n1\r\n" },
+        { WEIR_TAKE, 3, "*3\r\n$4\r\nWAIT\r\n$1\r\n2\r\n$1\r\n1\r\n" }, /* 0 would be for ever */
+        { WEIR_TAKE, -5000, "*3\r\n$4\r\nWAIT\r\n$1\r\n2\r\n$1\r\n1\r\n" },
+        { WEIR_TAKE, WEIR_HOUR, "*3\r\n$4\r\nWAIT\r\n$1\r\n2\r\n$7\r\n2700000\r\n" },
+        { WEIR_PEEK, 50000, NULL },
+    };
+    for (size_t i = 0; i < 2 * (sizeof cases / sizeof cases[0]); i++) {
+        const bool durable = i % 2 == 0;
+        const int64_t now_us = INT64_C(1000000000), left_us = cases[i / 2].left_us;
+        struct hangar hangar;
+        hangar_open_by(&hangar, 16, (struct redis_flight_rules){ .replicas = durable ? 2 : 0 });
+        weir_limit *limit = scene_define_text(&hangar.scene, "limit", "fixed_window limit=5 period=1h");
+        const struct weir_backend_request requests[] = { verb(limit, "a", 1, WEIR_PEEK),
+                                                         verb(limit, "b", 1, cases[i / 2].verb) };
+        for (int k = 0; k < 2; k++) /* the peek has time enough, the other's counts */
+            ck_assert(redis_flight_add(hangar.flight, &requests[k], 1, false, now_us + (k == 0 ? WEIR_HOUR : left_us),
+                                       &hangar.decisions[k], &hangar.statuses[k], false));
+        redis_flight_write(hangar.flight, "weir:", now_us, &hangar.out);
+        const char *wait = durable ? cases[i / 2].wait : NULL;
+        ck_assert_int_eq(count_of(&hangar, "WAIT"), wait ? 1 : 0);
+        if (wait) {
+            const size_t len = strlen(wait);
+            ck_assert_msg(memcmp(hangar.out.data + hangar.out.len - len, wait, len) == 0, "not %s", wait);
+        }
+        ck_assert(hangar.flight->wait_due == (wait != NULL));
+        ck_assert((hangar.flight->nudge_us == INT64_MAX) == !wait);
+        hangar_close(&hangar);
+    }
+}
+END_TEST
+
+START_TEST(the_last_deadline_counts_for_wait_and_not_the_first)
+{
+    struct hangar hangar;
+    hangar_open_durable(&hangar, 16);
+    weir_limit *limit = scene_define_text(&hangar.scene, "limit", "fixed_window limit=5 period=1h");
+    static const int64_t deadlines[] = { 100, 80000, 2000 };
+    for (int i = 0; i < 3; i++) {
+        const struct weir_backend_request request = take(limit, "a", 1);
+        ck_assert(redis_flight_add(hangar.flight, &request, 1, false, deadlines[i], &hangar.decisions[i],
+                                   &hangar.statuses[i], false));
+    }
+    write_out(&hangar);
+    ck_assert_int_eq(count_of(&hangar, "$2\r\n60\r\n"), 1);
+    hangar_close(&hangar);
+}
+END_TEST
+
+/* A flight in which everything happens: take, denied take, peek, refund, reset, lease that gets nothing. */
+enum { MIXED = 6 };
+static const bool mixed_is_held[MIXED] = { true, false, false, true, true, false };
+
+static void fly_mixed(struct hangar *hangar)
+{
+    struct answer reply;
+    hangar_open_durable(hangar, 16);
+    weir_limit *limit = scene_define_text(&hangar->scene, "limit", "fixed_window limit=5 period=1h");
+    ck_assert(add(hangar, 0, take(limit, "a", 5)));
+    ck_assert(add(hangar, 1, take(limit, "a", 1)));
+    ck_assert(add(hangar, 2, verb(limit, "a", 1, WEIR_PEEK)));
+    ck_assert(add(hangar, 3, verb(limit, "b", 1, WEIR_REFUND)));
+    ck_assert(add(hangar, 4, verb(limit, "c", 1, WEIR_RESET)));
+    ck_assert(add(hangar, 5, lease(limit, "a", 0, 3, 1)));
+    memset(hangar->decisions, 0x5a, sizeof hangar->decisions);
+    write_out(hangar);
+    ck_assert_int_eq(redis_flight_reply(hangar->flight, answer(hangar->flight, &reply, 5, 3), ended), REDIS_FLYING);
+    ck_assert(redis_flight_awaits_replicas(hangar->flight));
+    ck_assert(!redis_flight_is_told(hangar->flight));
+    for (int i = 0; i < MIXED; i++) {
+        ck_assert_msg(hangar->statuses[i] == (mixed_is_held[i] ? 1 : WEIR_OK), "ask %d: %d", i, hangar->statuses[i]);
+        if (mixed_is_held[i])
+            ck_assert_int_eq(hangar->decisions[i].limit, INT64_C(0x5a5a5a5a5a5a5a5a));
+    }
+    ck_assert(!hangar->decisions[1].allowed && !hangar->decisions[2].allowed && hangar->decisions[5].ahead == 0);
+}
+
+START_TEST(what_changed_something_is_told_when_the_replicas_have_it_and_the_rest_at_once)
+{
+    static const struct {
+        enum redis_reply_kind kind;
+        const char *text;
+        long long number;
+        int status; /* of those held; 1: it is no answer */
+        const char *word;
+        bool unacknowledged;
+    } cases[] = {
+        { REDIS_REPLY_IS_NUMBER, "", 2, WEIR_OK, "", false },
+        { REDIS_REPLY_IS_NUMBER, "", 3, WEIR_OK, "", false },
+        { REDIS_REPLY_IS_NUMBER, "", 1, WEIR_EIO, "", true },
+        { REDIS_REPLY_IS_NUMBER, "", 0, WEIR_EIO, "", true },
+        { REDIS_REPLY_IS_NUMBER, "", -1, 1, "", false },
+        { REDIS_REPLY_IS_ERROR, "NOPERM this user has no permissions to run the 'wait' command", 0, WEIR_EIO, "NOPERM",
+          false },
+        { REDIS_REPLY_IS_ERROR, "ERR WAIT cannot be used with replica instances.", 2, WEIR_EIO, "ERR", false },
+        { REDIS_REPLY_IS_STRING, "2", 0, 1, "", false },
+        { REDIS_REPLY_IS_STATUS, "OK", 0, 1, "", false },
+        { REDIS_REPLY_IS_NIL, "", 0, 1, "", false },
+        { REDIS_REPLY_IS_OTHER, "", 2, 1, "", false },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const struct redis_reply reply = {
+            .kind = cases[i].kind, .text = cases[i].text, .len = strlen(cases[i].text), .number = cases[i].number
+        };
+        struct hangar hangar;
+        fly_mixed(&hangar);
+        ck_assert_int_eq(redis_flight_reply(hangar.flight, &reply, ended),
+                         cases[i].status == 1 ? REDIS_MISFIT : REDIS_LANDED);
+        for (int k = 0; k < MIXED; k++) {
+            ck_assert_int_eq(hangar.statuses[k], mixed_is_held[k] ? cases[i].status : WEIR_OK);
+            if (mixed_is_held[k] && cases[i].status != WEIR_OK)
+                ck_assert_int_eq(hangar.decisions[k].limit, INT64_C(0x5a5a5a5a5a5a5a5a));
+        }
+        if (cases[i].status == WEIR_OK)
+            ck_assert(hangar.decisions[0].allowed && hangar.decisions[0].remaining == 0);
+        ck_assert_str_eq(hangar.flight->error_word, cases[i].word);
+        ck_assert(hangar.flight->unacknowledged == cases[i].unacknowledged);
+        ck_assert_uint_eq(hangar.flight->decided, MIXED); /* the server is well */
+        hangar_close(&hangar);
+    }
+}
+END_TEST
+
+START_TEST(a_connection_lost_before_wait_is_answered_leaves_what_changed_something_unknown)
+{
+    struct hangar hangar;
+    fly_mixed(&hangar);
+    redis_flight_fail(hangar.flight, WEIR_EIO, ended);
+    for (int i = 0; i < MIXED; i++)
+        ck_assert_int_eq(hangar.statuses[i], mixed_is_held[i] ? WEIR_EIO : WEIR_OK);
+    ck_assert(!hangar.flight->wait_due && hangar.flight->nudge_us == INT64_MAX);
+    hangar_close(&hangar);
+}
+END_TEST
+
+START_TEST(a_deadline_that_comes_before_the_replicas_ends_its_request_alone)
+{
+    const struct redis_reply two = number_reply(2);
+    struct hangar hangar;
+    fly_mixed(&hangar);
+    ck_assert_int_eq(hangar.flight->deadline_us, 1000);
+    redis_flight_expire(hangar.flight, 1003, ended);
+    ck_assert_int_eq(hangar.statuses[0], WEIR_ETIME);
+    ck_assert_int_eq(hangar.statuses[3], WEIR_ETIME);
+    ck_assert_int_eq(hangar.statuses[4], 1);
+    ck_assert_int_eq(hangar.flight->deadline_us, 1004);
+    ck_assert_int_eq(redis_flight_reply(hangar.flight, &two, ended), REDIS_LANDED);
+    ck_assert_int_eq(hangar.decisions[0].limit, INT64_C(0x5a5a5a5a5a5a5a5a));
+    ck_assert_int_eq(hangar.statuses[4], WEIR_OK);
+    ck_assert(redis_flight_is_told(hangar.flight));
+    hangar_close(&hangar);
+}
+END_TEST
+
+START_TEST(a_flight_of_denials_is_told_before_wait_is_answered_and_its_answer_means_nothing)
+{
+    const struct redis_reply none = number_reply(0);
+    struct hangar hangar;
+    struct answer reply;
+    hangar_open_durable(&hangar, 16);
+    weir_limit *limit = scene_define_text(&hangar.scene, "limit", "fixed_window limit=5 period=1h");
+    ck_assert(add(&hangar, 0, take(limit, "a", 6)));
+    write_out(&hangar);
+    ck_assert_int_eq(redis_flight_reply(hangar.flight, answer(hangar.flight, &reply, 0, 1), ended), REDIS_FLYING);
+    ck_assert_int_eq(hangar.statuses[0], WEIR_OK);
+    ck_assert(redis_flight_awaits_replicas(hangar.flight) && redis_flight_is_told(hangar.flight));
+    ck_assert_int_eq(redis_flight_reply(hangar.flight, &none, ended), REDIS_LANDED);
+    ck_assert(!hangar.flight->unacknowledged);
+    hangar_close(&hangar);
+}
+END_TEST
+
+START_TEST(all_or_nothing_is_held_whole_if_it_was_allowed)
+{
+    for (int64_t cost = 1; cost <= 6; cost += 5) { /* allowed; denied by the second key */
+        const bool allowed = cost == 1;
+        const struct redis_reply two = number_reply(2);
+        struct hangar hangar;
+        struct answer reply;
+        hangar_open_durable(&hangar, 16);
+        weir_limit *limit = scene_define_text(&hangar.scene, "limit", "fixed_window limit=5 period=1h");
+        const struct weir_backend_request requests[2] = { take(limit, "a", 1), take(limit, "b", cost) };
+        ck_assert(
+            redis_flight_add(hangar.flight, requests, 2, true, 1000, hangar.decisions, &hangar.statuses[0], false));
+        hangar.flight->asks[1].owner = &hangar.statuses[1];
+        write_out(&hangar);
+        answer(hangar.flight, &reply, allowed ? 2 : 0, 2);
+        ck_assert_int_eq(redis_flight_reply(hangar.flight, &reply.reply, ended), REDIS_FLYING);
+        for (int i = 0; i < 2; i++)
+            ck_assert_int_eq(hangar.statuses[i], allowed ? 1 : WEIR_OK);
+        ck_assert_int_eq(redis_flight_reply(hangar.flight, &two, ended), REDIS_LANDED);
+        for (int i = 0; i < 2; i++)
+            ck_assert_int_eq(hangar.statuses[i], WEIR_OK);
+        hangar_close(&hangar);
+    }
+}
+END_TEST
+
+START_TEST(a_call_that_flies_again_waits_for_replicas_of_its_own)
+{
+    const struct redis_reply loaded = { .kind = REDIS_REPLY_IS_STRING,
+                                        .text = redis_scripts[REDIS_TOKEN_BUCKET].sha1,
+                                        .len = 40 };
+    const struct redis_reply not_there = error_reply("NOSCRIPT No matching script. Please use EVAL.");
+    const struct redis_reply none = number_reply(0), two = number_reply(2);
+    struct hangar hangar;
+    struct answer reply;
+    hangar_open_durable(&hangar, 16);
+    weir_limit *bucket = scene_define_text(&hangar.scene, "bucket", "token_bucket limit=5 period=1s");
+    weir_limit *window = scene_define_text(&hangar.scene, "window", "fixed_window limit=5 period=1s");
+    ck_assert(add(&hangar, 0, take(bucket, "a", 1)));
+    ck_assert(add(&hangar, 1, take(window, "a", 1)));
+    write_out(&hangar);
+    ck_assert_int_eq(redis_flight_reply(hangar.flight, &not_there, ended), REDIS_FLYING);
+    ck_assert_int_eq(redis_flight_reply(hangar.flight, answer(hangar.flight, &reply, 1, 1), ended), REDIS_FLYING);
+    ck_assert_int_eq(redis_flight_reply(hangar.flight, &none, ended), REDIS_LANDED);
+    ck_assert_int_eq(hangar.statuses[0], 1);
+    ck_assert_int_eq(hangar.statuses[1], WEIR_EIO);
+    ck_assert_uint_eq(hangar.flight->again, 1);
+    fly_again(&hangar);
+    ck_assert_uint_eq(hangar.flight->ask_count, 1);
+    ck_assert_int_eq(count_of(&hangar, "WAIT"), 1);
+    ck_assert_int_eq(redis_flight_reply(hangar.flight, &loaded, ended), REDIS_FLYING);
+    ck_assert(!redis_flight_awaits_replicas(hangar.flight));
+    ck_assert_int_eq(redis_flight_reply(hangar.flight, answer(hangar.flight, &reply, 1, 1), ended), REDIS_FLYING);
+    ck_assert_int_eq(hangar.statuses[0], 1);
+    ck_assert_int_eq(redis_flight_reply(hangar.flight, &two, ended), REDIS_LANDED);
+    ck_assert_int_eq(hangar.statuses[0], WEIR_OK);
+    hangar_close(&hangar);
+}
+END_TEST
+
+START_TEST(a_server_is_nudged_by_an_empty_line_when_its_wait_should_be_over)
+{
+    struct hangar hangar;
+    hangar_open_durable(&hangar, 16);
+    weir_limit *limit = scene_define_text(&hangar.scene, "limit", "fixed_window limit=5 period=1h");
+    const struct weir_backend_request request = take(limit, "a", 1);
+    ck_assert(
+        redis_flight_add(hangar.flight, &request, 1, false, 8000, &hangar.decisions[0], &hangar.statuses[0], false));
+    write_out(&hangar);
+    const int64_t due_us = hangar.flight->nudge_us;
+    ck_assert_int_eq(due_us, 7000); /* 6 ms, and one more */
+    redis_bytes_clear(&hangar.out, false);
+    redis_flight_nudge(hangar.flight, due_us - 1, &hangar.out);
+    ck_assert_uint_eq(hangar.out.len, 0);
+    redis_flight_nudge(hangar.flight, due_us, &hangar.out);
+    redis_flight_nudge(hangar.flight, due_us + 1, &hangar.out);
+    ck_assert_uint_eq(hangar.out.len, 2);
+    ck_assert_int_eq(memcmp(hangar.out.data, "\r\n", 2), 0);
+    ck_assert_int_gt(hangar.flight->nudge_us, due_us);
     hangar_close(&hangar);
 }
 END_TEST
@@ -755,6 +1039,15 @@ int main(void)
     suite_test(suite, an_asking_request_has_a_call_of_its_own_right_after_its_asking, 10);
     suite_test(suite, what_answers_asking_is_ok_or_an_error_that_its_call_answers_for, 10);
     suite_test(suite, asking_goes_along_when_a_script_has_to_be_loaded_and_tries_are_counted, 10);
+    suite_test(suite, wait_goes_out_once_behind_calls_that_may_change_something, 10);
+    suite_test(suite, the_last_deadline_counts_for_wait_and_not_the_first, 10);
+    suite_test(suite, what_changed_something_is_told_when_the_replicas_have_it_and_the_rest_at_once, 10);
+    suite_test(suite, a_connection_lost_before_wait_is_answered_leaves_what_changed_something_unknown, 10);
+    suite_test(suite, a_deadline_that_comes_before_the_replicas_ends_its_request_alone, 10);
+    suite_test(suite, a_flight_of_denials_is_told_before_wait_is_answered_and_its_answer_means_nothing, 10);
+    suite_test(suite, all_or_nothing_is_held_whole_if_it_was_allowed, 10);
+    suite_test(suite, a_call_that_flies_again_waits_for_replicas_of_its_own, 10);
+    suite_test(suite, a_server_is_nudged_by_an_empty_line_when_its_wait_should_be_over, 10);
     suite_test(suite, an_empty_reply_is_a_text_of_no_bytes, 10);
     return suite_run(suite);
 }

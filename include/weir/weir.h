@@ -280,6 +280,14 @@ struct weir_options {
      * weir_close() waits for, and then the program is ended by abort(), after a sentence on stderr, or hangs. */
     void (*log)(void *user, enum weir_log_level level, const char *line);
     void *user; /* handed to both */
+
+    /* Redis, as above: how many of the primary's replicas must have acknowledged a charge, a refund or a reset before
+     * it counts: 0 to 16; default 0: none need. The primary is asked by WAIT, which its user must be allowed; who asked
+     * has to wait for it, but not for a denial or a peek. What too few have acknowledged within three quarters of
+     * timeout_us has failed, as if Redis had not answered: on_failure decides, and no lease is made of it. It may have
+     * been charged. Then, if a replica that has acknowledged becomes the primary, no permit comes back to be given out
+     * twice. */
+    int64_t redis_replicas;
 };
 #ifdef __cplusplus
 static inline struct weir_options weir_options_init_(void)

@@ -227,6 +227,7 @@ int redis_open(const struct weir_options *options, struct weir_backend **out)
     redis->backend.ops = &redis_ops;
     redis->config.log = (struct log){ options->log, options->user };
     redis->config.timeout_us = options->timeout_us;
+    redis->config.rules.replicas = (unsigned)options->redis_replicas;
     snprintf(redis->config.prefix, sizeof redis->config.prefix, "%s", options->redis_prefix);
     int error = open_process(options, redis, process, (struct message){ sentence, sizeof sentence });
     if (error) {

@@ -162,7 +162,9 @@ static int64_t decide(const struct weir_plan *plan, int64_t *state, int64_t now_
     else
         state_decide(plan, state, now_us, request->cost, verb, &ask->decision);
     ask->decision.source = WEIR_BY_REDIS;
-    return verb == WEIR_TAKE && ask->decision.allowed ? request->cost + ask->decision.ahead : 0;
+    const int64_t charged = verb == WEIR_TAKE && ask->decision.allowed ? request->cost + ask->decision.ahead : 0;
+    ask->changed = charged > 0 || request->verb == WEIR_REFUND || request->verb == WEIR_RESET;
+    return charged;
 }
 
 /* Asks of a key whose state is not ours are marked by this until they are told. */
@@ -219,6 +221,14 @@ static bool read_all(struct redis_flight *flight, const struct redis_flight_call
     return reading->at == reading->end && reading->charged == 0;
 }
 
+static void tell(struct redis_ask *ask, redis_ask_ended *ended)
+{
+    const bool foreign = ask->decision.source == FOREIGN_SOURCE;
+    if (!foreign && ask->owner)
+        *ask->out = ask->decision;
+    redis_call_end_ask(ask, foreign ? WEIR_ESTATE : WEIR_OK, ended);
+}
+
 static bool call_answered(struct redis_flight *flight, struct redis_flight_call *call, const struct redis_reply *reply,
                           redis_ask_ended *ended)
 {
@@ -230,11 +240,9 @@ static bool call_answered(struct redis_flight *flight, struct redis_flight_call 
     call->answered = true;
     for (uint32_t i = 0; i < call->key_count; i++) {
         for (struct redis_ask *ask = flight->keys[call->keys[i]].first; ask; ask = ask->next) {
-            bool foreign = ask->decision.source == FOREIGN_SOURCE;
             flight->decided++; /* by a server that is there and well, whatever is stored in it */
-            if (!foreign && ask->owner)
-                *ask->out = ask->decision;
-            redis_call_end_ask(ask, foreign ? WEIR_ESTATE : WEIR_OK, ended);
+            if (!ask->changed || !flight->wait_due)
+                tell(ask, ended);
         }
     }
     return true;
@@ -263,26 +271,59 @@ static bool asking_answered(struct redis_flight *flight, const struct redis_repl
            (reply->kind == REDIS_REPLY_IS_STATUS && reply->len == 2 && memcmp(reply->text, "OK", 2) == 0);
 }
 
+static bool call_replied(struct redis_flight *flight, const struct redis_reply *reply, redis_ask_ended *ended)
+{
+    struct redis_flight_call *call = &flight->calls[flight->replied];
+    if (call->asking && !flight->asked)
+        return asking_answered(flight, reply);
+    if (reply->kind == REDIS_REPLY_IS_ERROR)
+        call_failed(flight, call, reply, ended);
+    else if (!call_answered(flight, call, reply, ended))
+        return false;
+    flight->asked = false;
+    flight->replied++;
+    return true;
+}
+
+/* What too few replicas have acknowledged may be lost, or may not: whoever asked for it knows as little as without an
+ * answer. */
+static bool wait_answered(struct redis_flight *flight, const struct redis_reply *reply, redis_ask_ended *ended)
+{
+    const bool is_number = reply->kind == REDIS_REPLY_IS_NUMBER && reply->number >= 0;
+    const bool acknowledged = is_number && reply->number >= flight->rules.replicas;
+    if (reply->kind == REDIS_REPLY_IS_ERROR)
+        note_error(flight, reply);
+    else if (!is_number)
+        return false;
+    flight->wait_due = false;
+    flight->nudge_us = INT64_MAX;
+    for (size_t i = 0; i < flight->ask_count; i++) {
+        struct redis_ask *ask = &flight->asks[i];
+        if (!ask->changed)
+            continue;
+        flight->unacknowledged = is_number && !acknowledged;
+        if (acknowledged)
+            tell(ask, ended);
+        else
+            redis_call_end_ask(ask, WEIR_EIO, ended);
+    }
+    return true;
+}
+
 enum redis_progress redis_flight_reply(struct redis_flight *flight, const struct redis_reply *reply,
                                        redis_ask_ended *ended)
 {
-    assert(flight->replied < flight->call_count);
-    struct redis_flight_call *call = &flight->calls[flight->replied];
-    if (flight->loads_due) {
-        if (!load_answered(flight, reply))
-            return REDIS_MISFIT;
-    } else if (call->asking && !flight->asked) {
-        if (!asking_answered(flight, reply))
-            return REDIS_MISFIT;
-    } else {
-        if (reply->kind == REDIS_REPLY_IS_ERROR)
-            call_failed(flight, call, reply, ended);
-        else if (!call_answered(flight, call, reply, ended))
-            return REDIS_MISFIT;
-        flight->asked = false;
-        flight->replied++;
-    }
-    return flight->loads_due == 0 && flight->replied == flight->call_count ? REDIS_LANDED : REDIS_FLYING;
+    bool fits;
+    assert(flight->replied < flight->call_count || flight->wait_due);
+    if (flight->loads_due)
+        fits = load_answered(flight, reply);
+    else if (flight->replied < flight->call_count)
+        fits = call_replied(flight, reply, ended);
+    else
+        fits = wait_answered(flight, reply, ended);
+    if (!fits)
+        return REDIS_MISFIT;
+    return flight->replied == flight->call_count && !flight->wait_due ? REDIS_LANDED : REDIS_FLYING;
 }
 
 void redis_flight_fail(struct redis_flight *flight, int status, redis_ask_ended *ended)
@@ -290,5 +331,10 @@ void redis_flight_fail(struct redis_flight *flight, int status, redis_ask_ended 
     for (size_t i = 0; i < flight->call_count; i++)
         if (!flight->calls[i].answered)
             redis_call_end(flight, &flight->calls[i], status, ended);
+    for (size_t i = 0; i < flight->ask_count; i++)
+        if (flight->asks[i].changed) /* held until WAIT would have been answered */
+            redis_call_end_ask(&flight->asks[i], status, ended);
+    flight->wait_due = false;
+    flight->nudge_us = INT64_MAX;
     flight->again = 0;
 }

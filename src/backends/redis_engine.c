@@ -113,20 +113,33 @@ void redis_engine_late(struct redis_engine *engine)
     redis_engine_wake(engine);
 }
 
+/* Whether a line is due that may come once a second, and was last said at *at_us; then it has been now. */
+static bool line_is_due(_Atomic int64_t *at_us)
+{
+    int64_t now_us = clock_monotonic_us();
+    int64_t said_us = atomic_load_explicit(at_us, memory_order_relaxed);
+    if (said_us != 0 && now_us - said_us < WEIR_SECOND)
+        return false;
+    return atomic_compare_exchange_strong_explicit(at_us, &said_us, now_us, memory_order_relaxed, memory_order_relaxed);
+}
+
 void redis_engine_say_error(struct redis_engine *engine, const char *word)
 {
     if (engine->cluster && strcmp(word, "CLUSTERDOWN") == 0)
         redis_cluster_look(engine->cluster);
-    int64_t now_us = clock_monotonic_us();
-    int64_t said_us = atomic_load_explicit(&engine->said_us, memory_order_relaxed);
-    if (said_us != 0 && now_us - said_us < WEIR_SECOND)
-        return;
-    if (atomic_compare_exchange_strong_explicit(&engine->said_us, &said_us, now_us, memory_order_relaxed,
-                                                memory_order_relaxed))
+    if (line_is_due(&engine->said_us))
         log_line(&engine->config->log, WEIR_LOG_WARNING, "redis answers %s%s", word,
                  strcmp(word, "MOVED") == 0 && !engine->cluster
                      ? ": it is part of a cluster, and redis-cluster:// is for that"
                      : "");
+}
+
+void redis_engine_say_unacknowledged(struct redis_engine *engine)
+{
+    const unsigned replicas = engine->config->rules.replicas;
+    if (line_is_due(&engine->unacknowledged_us))
+        log_line(&engine->config->log, WEIR_LOG_WARNING, "a charge was not acknowledged by %u replica%s", replicas,
+                 replicas == 1 ? "" : "s");
 }
 
 void redis_engine_shut(struct redis_engine *engine)

@@ -122,6 +122,7 @@ struct redis_engine {
     atomic_uint free_lanes;               /* (a) a bit each */
     _Atomic int64_t no_lanes_until_us;    /* (a) a lane's connection was not to be had: for a while none tries */
     _Atomic int64_t said_us;              /* (a) when the log last had a line about an error */
+    _Atomic int64_t unacknowledged_us;    /* (a) when it last had one about replicas */
     atomic_size_t submitted;              /* (a) waiting ops */
     atomic_uint boarding;                 /* (a) number of the flight that who comes now will be on, most likely */
     struct bell bells[REDIS_BELLS];       /* (a) for flights by their number */
@@ -210,6 +211,9 @@ void redis_engine_late(struct redis_engine *engine);
 
 /* Tell the log that the server answers with this error: a line a second at most. */
 void redis_engine_say_error(struct redis_engine *engine, const char *word);
+
+/* Tell the log, a line a second at most, that too few replicas have what was charged. */
+void redis_engine_say_unacknowledged(struct redis_engine *engine);
 
 /* An answer was in time. */
 static inline void redis_engine_timely(struct redis_engine *engine)

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define NUDGE_US 1000 /* after the milliseconds of a WAIT, and from one nudge to the next */
 #define OPEN_CALLS (sizeof((struct redis_flight *)0)->open_calls / sizeof(uint32_t))
 
 /* ---- Life ---- */
@@ -53,6 +54,9 @@ void redis_flight_clear(struct redis_flight *flight)
     flight->ask_count = flight->key_count = flight->call_count = flight->replied = flight->again = 0;
     flight->loads = flight->loads_due = flight->not_loaded = 0;
     flight->deadline_us = INT64_MAX;
+    flight->changes_until_us = INT64_MIN;
+    flight->nudge_us = INT64_MAX;
+    flight->wait_due = flight->unacknowledged = false;
     flight->left_us = 0;
     flight->asked = false;
     flight->read_only = false;
@@ -100,6 +104,9 @@ static void add_ask(struct redis_flight *flight, struct redis_flight_key *key,
     ask->next = NULL;
     ask->redirect = NULL;
     ask->tries = 1;
+    ask->changed = false;
+    if (request->verb != WEIR_PEEK)
+        flight->changes_until_us = max_of(flight->changes_until_us, deadline_us);
     if (key->last)
         key->last->next = ask;
     else
@@ -283,7 +290,22 @@ static void write_call(const struct redis_flight *flight, const struct redis_fli
         redis_bytes_number(out, call->now_us);
 }
 
-void redis_flight_write(struct redis_flight *flight, const char *prefix, struct redis_bytes *out)
+/* A quarter of the time is for the answer to come back. Who has less time than the last one ends by himself; if all had
+ * only as much as the first, one who came aboard late would have nobody's charges acknowledged. WAIT 0 would wait for
+ * ever. */
+static void write_wait(struct redis_flight *flight, int64_t now_us, struct redis_bytes *out)
+{
+    const int64_t left_us = flight->changes_until_us - now_us;
+    const int64_t wait_ms = max_of(1, (left_us - left_us / 4) / 1000);
+    redis_bytes_command(out, 3);
+    redis_bytes_text(out, "WAIT");
+    redis_bytes_number(out, flight->rules.replicas);
+    redis_bytes_number(out, wait_ms);
+    flight->wait_due = true;
+    flight->nudge_us = now_us + wait_ms * 1000 + NUDGE_US;
+}
+
+void redis_flight_write(struct redis_flight *flight, const char *prefix, int64_t now_us, struct redis_bytes *out)
 {
     static _Atomic uint32_t echoes; /* relaxed: that they differ is all */
     flight->first_echo = atomic_fetch_add_explicit(&echoes, (uint32_t)flight->call_count, memory_order_relaxed);
@@ -296,9 +318,27 @@ void redis_flight_write(struct redis_flight *flight, const char *prefix, struct 
             write_asking(out);
         write_call(flight, &flight->calls[i], prefix, out);
     }
+    if (flight->rules.replicas > 0 && flight->changes_until_us != INT64_MIN)
+        write_wait(flight, now_us, out);
+}
+
+void redis_flight_nudge(struct redis_flight *flight, int64_t now_us, struct redis_bytes *out)
+{
+    if (now_us < flight->nudge_us)
+        return;
+    redis_bytes_add(out, "\r\n", 2);
+    flight->nudge_us = now_us + NUDGE_US;
 }
 
 /* ---- Too late ---- */
+
+bool redis_flight_is_told(const struct redis_flight *flight)
+{
+    for (size_t i = 0; i < flight->ask_count; i++)
+        if (flight->asks[i].owner)
+            return false;
+    return true;
+}
 
 void redis_flight_expire(struct redis_flight *flight, int64_t now_us, redis_ask_ended *ended)
 {

@@ -10,6 +10,11 @@
  * In a cluster each key has a call of its own, for two keys are rarely of one node, and a server may answer that a call
  * is for another to execute.
  *
+ * Where replicas must have what a call has changed before anybody may rely on it, WAIT goes out behind the calls in the
+ * same write. An ask that changed something is held until it is answered; all others are told at once. WAIT blocks the
+ * whole connection, up to the milliseconds that it names, and a server that has nothing else to do sees that they are
+ * over up to 100 ms late: then it is nudged.
+ *
  * Bounds: as many asks as the flight was made with, REDIS_CALL_KEYS keys in a call. A flight belongs to one thread at a
  * time.
  */
@@ -36,12 +41,14 @@ struct redis_ask {
     int64_t deadline_us;
     struct redis_ask *next;                /* for the same key, later */
     unsigned tries;                        /* how often it has been sent */
+    bool changed;                          /* the server has answered that it changed a state */
     const struct redis_redirect *redirect; /* REDIS_MOVED, REDIS_ASKING: to where; valid while it is told */
 };
 
 /* How requests are made into calls. */
 struct redis_flight_rules {
-    bool in_cluster; /* a key a call, but for all or nothing; and calls end as below */
+    bool in_cluster;   /* a key a call, but for all or nothing; and calls end as below */
+    unsigned replicas; /* that must have acknowledged what an ask has changed before it is told so; 0: none need */
 };
 
 struct redis_flight_key;
@@ -64,12 +71,16 @@ struct redis_flight {
     uint32_t first_echo; /* of its calls, which have one after the other */
     size_t replied;      /* calls answered */
     int64_t deadline_us; /* the first of its asks'; INT64_MAX: none is left */
-    int64_t left_us;     /* the caller's own: when it left */
-    unsigned not_loaded; /* scripts that the server did not know: a bit each */
-    size_t again;        /* asks that were not executed for that, and may be sent again */
-    bool read_only;      /* the server is a replica */
-    char error_word[24]; /* the first error that it answered with: its first word; or "" */
-    uint64_t decided;    /* asks that a server that is well has answered */
+    int64_t changes_until_us; /* the last of those that may change something; INT64_MIN: there is none */
+    bool wait_due;            /* its WAIT is unanswered */
+    int64_t nudge_us;         /* when it should have been, and the server is to be nudged; INT64_MAX: it is not */
+    bool unacknowledged;      /* it was, by too few replicas */
+    int64_t left_us;          /* the caller's own: when it left */
+    unsigned not_loaded;      /* scripts that the server did not know: a bit each */
+    size_t again;             /* asks that were not executed for that, and may be sent again */
+    bool read_only;           /* the server is a replica */
+    char error_word[24];      /* the first error that it answered with: its first word; or "" */
+    uint64_t decided;         /* asks that a server that is well has answered */
 };
 
 /* Who is told of each ask that has ended: WEIR_OK (ask->out is written), a negative enum weir_error, or, in a cluster,
@@ -95,7 +106,19 @@ bool redis_flight_add(struct redis_flight *flight, const struct weir_backend_req
 void redis_flight_expire(struct redis_flight *flight, int64_t now_us, redis_ask_ended *ended);
 
 /* Write it all. Failure is remembered in `out`. */
-void redis_flight_write(struct redis_flight *flight, const char *prefix, struct redis_bytes *out);
+void redis_flight_write(struct redis_flight *flight, const char *prefix, int64_t now_us, struct redis_bytes *out);
+
+/* The server has answered all calls: only replicas may be late. */
+static inline bool redis_flight_awaits_replicas(const struct redis_flight *flight)
+{
+    return flight->wait_due && flight->loads_due == 0 && flight->replied == flight->call_count;
+}
+
+/* Whether every ask has been told that it has ended. */
+bool redis_flight_is_told(const struct redis_flight *flight);
+
+/* If it is time, write what has the server look at its clock, and is no command: an empty line. */
+void redis_flight_nudge(struct redis_flight *flight, int64_t now_us, struct redis_bytes *out);
 
 enum redis_progress {
     REDIS_FLYING,

@@ -255,15 +255,21 @@ static struct redis_flight *next_flight(struct redis_io *io)
     return flight;
 }
 
+/* Behind a WAIT the server takes nothing more from the connection: who comes until it is answered shares the next one. */
+static size_t air_max(const struct redis_io *io)
+{
+    return io->engine->config->rules.replicas > 0 ? 1 : REDIS_AIR_MAX;
+}
+
 static void take_off(struct redis_io *io)
 {
-    while (io->link.state == REDIS_LINK_UP && io->air_count < REDIS_AIR_MAX && (io->ready || io->again_count > 0)) {
+    while (io->link.state == REDIS_LINK_UP && io->air_count < air_max(io) && (io->ready || io->again_count > 0)) {
         bool is_new = io->again_count == 0; /* nobody joins those that have been tried before */
         struct redis_flight *flight = next_flight(io);
         while (is_new && io->ready && board(flight, io->ready))
             pop_ready(io);
         atomic_fetch_add_explicit(&io->engine->boarding, 1, memory_order_relaxed);
-        redis_flight_write(flight, io->engine->config->prefix, &io->link.out);
+        redis_flight_write(flight, io->engine->config->prefix, clock_monotonic_us(), &io->link.out);
         io->air[io->air_count++] = flight;
         if (io->link.out.failed) {
             redis_link_close(&io->link, "out of memory");
@@ -289,6 +295,8 @@ static void land(struct redis_io *io)
     }
     if (flight->error_word[0] != '\0')
         redis_engine_say_error(io->engine, flight->error_word);
+    if (flight->unacknowledged)
+        redis_engine_say_unacknowledged(io->engine);
     if (flight->read_only)
         redis_link_close(&io->link, "the server is a replica");
     if (flight->again > 0) {
@@ -345,7 +353,7 @@ static int64_t air_due_us(const struct redis_io *io)
 {
     int64_t due_us = hang_up_us(io);
     for (size_t i = 0; i < io->air_count; i++)
-        due_us = min_of(due_us, io->air[i]->deadline_us);
+        due_us = min_of(due_us, min_of(io->air[i]->deadline_us, io->air[i]->nudge_us));
     return due_us;
 }
 
@@ -356,11 +364,20 @@ static void look_at_deadlines(struct redis_io *io, int64_t now_us)
         if (io->air[i]->deadline_us <= now_us)
             redis_flight_expire(io->air[i], now_us, ended);
     if (hang_up_us(io) <= now_us) {
+        const bool is_well = redis_flight_awaits_replicas(io->air[0]);
         redis_count(&io->engine->counts.timeouts, 1);
-        redis_engine_late(io->engine);
-        redis_connect_lose(io, "an answer was late", WEIR_ETIME);
+        io->proven = io->proven || io->air[0]->decided > 0;
+        if (is_well)
+            redis_engine_say_unacknowledged(io->engine);
+        else
+            redis_engine_late(io->engine);
+        redis_connect_lose(io, is_well ? "replicas were late" : "an answer was late", WEIR_ETIME);
     }
     bool up = io->link.state == REDIS_LINK_UP;
+    if (up && io->air_count > 0 && io->air[0]->nudge_us <= now_us) {
+        redis_flight_nudge(io->air[0], now_us, &io->link.out);
+        redis_link_send(&io->link);
+    }
     if (up && atomic_load_explicit(&io->engine->gate, memory_order_acquire) == REDIS_GATE_DOWN)
         redis_connect_lose(io, "answers were late", WEIR_ETIME);
     else if (up && atomic_exchange_explicit(&io->engine->renew, false, memory_order_acquire))
@@ -377,13 +394,13 @@ static void look_at_deadlines(struct redis_io *io, int64_t now_us)
 /* Whether another flight would leave at once, if anybody came. */
 static bool idle(const struct redis_io *io, int64_t now_us)
 {
-    return io->air_count == 0 || (io->air_count < REDIS_AIR_MAX && now_us - io->left_us >= GATHER_US);
+    return io->air_count == 0 || (io->air_count < air_max(io) && now_us - io->left_us >= GATHER_US);
 }
 
 static int64_t next_due_us(const struct redis_io *io, int64_t now_us)
 {
     int64_t due_us = INT64_MAX;
-    if (io->air_count < REDIS_AIR_MAX && !idle(io, now_us))
+    if (io->air_count < air_max(io) && !idle(io, now_us))
         due_us = io->left_us + GATHER_US;
     due_us = min_of(due_us, air_due_us(io));
     due_us = min_of(due_us, io->ready_due_us);

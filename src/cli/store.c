@@ -14,6 +14,7 @@
 /* As weir.h has it of lease_life_us. */
 #define LEASE_LIFE_MIN_US 1000
 #define LEASE_LIFE_MAX_US (10 * WEIR_SECOND)
+#define REPLICAS_MAX 16 /* of redis_replicas */
 
 static const char *const mode_names[] = {
     [WEIR_LOCAL] = "local", [WEIR_DISTRIBUTED] = "distributed", [WEIR_HYBRID] = "hybrid"
@@ -99,6 +100,12 @@ int store_read_option(struct store *store, const char *command, int code, const 
     case STORE_REDIS: store->redis_url = value; break;
     case STORE_PASSWORD_FILE: store->password_file = value; break;
     case STORE_PREFIX: store->prefix = value; break;
+    case STORE_REPLICAS:
+        store->has_replicas = true;
+        if (!span_number(span_of(value), &store->replicas) || store->replicas < 0 || store->replicas > REPLICAS_MAX)
+            return usage_error(command, "--redis-replicas '%s' is not a whole number from 0 to %d", value,
+                               REPLICAS_MAX);
+        break;
     case STORE_MODE:
         mode = name_find(mode_names, COUNT_OF(mode_names), value);
         if (mode == COUNT_OF(mode_names))
@@ -114,11 +121,12 @@ int store_check(const struct store *store, const char *command)
 {
     if (store->mode != WEIR_LOCAL && !store->redis_url)
         return usage_error(command, "--mode %s needs to know which Redis: --redis URL", store_mode_name(store));
-    if (store->mode == WEIR_LOCAL && (store->redis_url || store->password_file || store->prefix))
+    if (store->mode == WEIR_LOCAL && (store->redis_url || store->password_file || store->prefix || store->has_replicas))
         return usage_error(command, "%s belongs to --mode distributed or hybrid",
                            store->redis_url       ? "--redis"
                            : store->password_file ? "--redis-password-file"
-                                                  : "--redis-prefix");
+                           : store->prefix        ? "--redis-prefix"
+                                                  : "--redis-replicas");
     if (store->mode != WEIR_HYBRID && store->hybrid_option)
         return usage_error(command, "%s belongs to --mode hybrid", store->hybrid_option);
     return EXIT_OK;
@@ -152,6 +160,7 @@ void store_options(const struct store *store, struct weir_options *options)
     options->redis_url = store->redis_url;
     options->redis_password_file = store->password_file;
     options->redis_prefix = store->prefix;
+    options->redis_replicas = store->replicas;
     options->on_failure = WEIR_FAIL_ERROR;
     options->timeout_us = PATIENCE_US;
     options->instances = store->instances;

@@ -16,6 +16,7 @@ enum store_option {
     STORE_REDIS,
     STORE_PASSWORD_FILE,
     STORE_PREFIX,
+    STORE_REPLICAS,
     STORE_INSTANCES,
     STORE_DEAL,
     STORE_LEASE_LIFE,
@@ -37,6 +38,8 @@ struct store {
     const char *redis_url, *password_file;
     const char *prefix; /* of the keys in Redis; NULL: the library's default */
     char run_prefix[STORE_PREFIX_SIZE];
+    int64_t replicas; /* 0: none */
+    bool has_replicas;
 
     /* Mode WEIR_HYBRID alone. */
     int64_t instances; /* 0: 1 */

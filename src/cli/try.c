@@ -33,6 +33,7 @@ const char TRY_HELP[] =
     "                         its first line is the password; or else WEIR_REDIS_PASSWORD in the environment\n"
     "      --redis-prefix PREFIX\n"
     "                         what keys in Redis begin with (default: weir:)\n"
+    "      --redis-replicas N how many replicas must have what was taken before it counts, 0 to 16 (default: 0)\n"
     "  -h, --help             print this\n"
     "\n"
     "Exit status: 0 allowed, 1 denied, 2 any error.\n";
@@ -87,6 +88,7 @@ static int read_options(struct attempt *attempt, int argc, char **argv, bool *wa
         { "redis", required_argument, NULL, STORE_REDIS },
         { "redis-password-file", required_argument, NULL, STORE_PASSWORD_FILE },
         { "redis-prefix", required_argument, NULL, STORE_PREFIX },
+        { "redis-replicas", required_argument, NULL, STORE_REPLICAS },
         { "help", no_argument, NULL, 'h' },
         { NULL, 0, NULL, 0 },
     };

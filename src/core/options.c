@@ -13,6 +13,7 @@
 #define DEFAULT_TIMEOUT_US 50000
 #define DEFAULT_REDIS_PREFIX "weir:"
 #define REDIS_PREFIX_MAX_LEN 64
+#define REDIS_REPLICAS_MAX 16
 #define DEFAULT_LEASE_LIFE_US 100000
 #define MIN_LEASE_LIFE_US 1000
 #define MAX_LEASE_LIFE_US (10 * WEIR_SECOND)
@@ -123,6 +124,8 @@ static int mode_read(struct weir_options *read, const struct log *log)
             return only_redis(log, "redis_key_file");
         if (read->redis_insecure)
             return only_redis(log, "redis_insecure");
+        if (read->redis_replicas)
+            return only_redis(log, "redis_replicas");
         return read->by_local_clock ? only_redis(log, "by_local_clock") : WEIR_OK;
     }
     if (!read->redis_url)
@@ -135,7 +138,7 @@ static int mode_read(struct weir_options *read, const struct log *log)
                               "option redis_prefix must be 1 to %d printable bytes of ASCII, no space, '{' or '}' among"
                               " them",
                               REDIS_PREFIX_MAX_LEN);
-    return WEIR_OK;
+    return options_range(log, "redis_replicas", read->redis_replicas, 0, REDIS_REPLICAS_MAX);
 }
 
 /* How much memory may hold, how long a call may take. */

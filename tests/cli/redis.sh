@@ -154,6 +154,10 @@ try 0 --cost 2 && has out 'allowed: ' '0 of 2 permits left' ', by redis' && try 
 verdict 'try takes from the limit in Redis, and says that it was Redis' $?
 try 0 --redis-prefix mine: && [ "$(asked exists 'mine:try:{a%7Bb%7D}')" = 1 ]
 verdict 'try takes from the limit under another prefix' $?
+run 2 try --mode distributed --redis "$url" -p 'token_bucket limit=2 period=1h' --key durable --redis-replicas 1 &&
+    [ ! -s out ] && has err 'not acknowledged by 1 replica'
+verdict 'try says that what it took is not acknowledged by a replica, and that is an error' $?
+asked del 'weir:try:{durable}' >/dev/null
 run 1 try --mode distributed --redis "$url" -p 'token_bucket limit=2 period=1h' --key 'a{b}' --json &&
     has out '"allowed":false' '"source":"redis"'
 verdict 'try says in JSON that it was Redis' $?

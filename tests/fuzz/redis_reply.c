@@ -177,7 +177,7 @@ static void answer_asking(struct redis_flight *flight)
 static void write_out(struct redis_flight *flight)
 {
     struct redis_bytes out = { 0 };
-    redis_flight_write(flight, "weir:", &out);
+    redis_flight_write(flight, "weir:", 0, &out);
     fuzz_must(!out.failed && out.len > 0, "it is written");
     redis_bytes_free(&out);
 }

@@ -129,7 +129,13 @@ static void hear(struct fake_redis *fake, const struct fake_request *request, co
 static void guest_answer(struct fake_redis *fake, struct guest *guest)
 {
     struct wire *wire = &guest->wire;
-    for (ssize_t len; wire->in_len > 0 && (len = resp_span(wire->in, wire->in_len)) > 0;) {
+    for (ssize_t len; wire->in_len > 0;) {
+        if (resp_is_empty_line(wire->in, wire->in_len)) {
+            wire_use(wire, 2);
+            continue;
+        }
+        if ((len = resp_span(wire->in, wire->in_len)) <= 0)
+            break;
         struct fake_request request = { .connection = guest->number, .number = fake->counts.requests + 1 };
         struct fake_reply reply = { .wire = wire };
         request.n = resp_words(wire->in, (size_t)len, FAKE_WORDS_MOST, request.words, request.lens);

@@ -48,7 +48,7 @@ struct fproxy {
     int wake, listener, port;
     struct sockaddr_un server;
     char url[40];
-    bool stop, frozen;
+    bool stop, frozen, passes_bytes;
     enum wire_end cut; /* wanted of all connections */
     enum fproxy_door door, door_now;
     int64_t wanted, done; /* rounds asked for and gone */
@@ -186,12 +186,32 @@ static void reply_pass(struct fproxy *proxy, struct pair *pair, const char *byte
     }
 }
 
+/* What a connection that has ended swallows is as for messages. */
+static void bytes_pass(struct fproxy *proxy, struct pair *pair, struct wire *from, int64_t now_us)
+{
+    if (from == &pair->client && !pair->lost)
+        wire_add(&pair->server, from->in, from->in_len, now_us + proxy->request_us);
+    else if (from == &pair->server && !pair->stalled)
+        wire_add(&pair->client, from->in, from->in_len, now_us + proxy->reply_us);
+    wire_use(from, from->in_len);
+}
+
 /* Hand each whole message of `from` on; what is no message stays where it is, for ever. */
 static void messages_pass(struct fproxy *proxy, struct pair *pair, struct wire *from, int64_t now_us)
 {
     ssize_t len;
     size_t at = 0;
-    while (from->in_len > at && (len = resp_span(from->in + at, from->in_len - at)) > 0) {
+    if (proxy->passes_bytes && from->in_len > 0)
+        bytes_pass(proxy, pair, from, now_us);
+    while (from->in_len > at) {
+        if (from == &pair->client && resp_is_empty_line(from->in + at, from->in_len - at)) {
+            if (!pair->lost)
+                wire_add(&pair->server, from->in + at, 2, now_us + proxy->request_us);
+            at += 2;
+            continue;
+        }
+        if ((len = resp_span(from->in + at, from->in_len - at)) <= 0)
+            break;
         if (from == &pair->client)
             request_pass(proxy, pair, from->in + at, (size_t)len, now_us);
         else
@@ -462,6 +482,13 @@ void fproxy_cut(struct fproxy *proxy, bool reset)
 {
     round_begin(proxy);
     proxy->cut = reset ? WIRE_RESETS : WIRE_CLOSES;
+    round_end(proxy);
+}
+
+void fproxy_pass_bytes(struct fproxy *proxy)
+{
+    round_begin(proxy);
+    proxy->passes_bytes = true;
     round_end(proxy);
 }
 

@@ -64,6 +64,10 @@ void fproxy_door(struct fproxy *proxy, enum fproxy_door door);
 /* Close, or reset, all connections that there are now. Returns once it is done. */
 void fproxy_cut(struct fproxy *proxy, bool reset);
 
+/* From now on bytes pass as they come, at the pace that is set: for what is not requests and replies, such as the
+ * connection of a replica. No fault is done, and no request counted. */
+void fproxy_pass_bytes(struct fproxy *proxy);
+
 /* Take nothing and give nothing, as a peer behind a dead link; the door's backlog still takes connections. */
 void fproxy_freeze(struct fproxy *proxy, bool frozen);
 

@@ -223,6 +223,11 @@ ssize_t resp_span(const char *bytes, size_t len)
     return at <= len ? (ssize_t)at : 0;
 }
 
+bool resp_is_empty_line(const char *bytes, size_t len)
+{
+    return len >= 2 && memcmp(bytes, "\r\n", 2) == 0;
+}
+
 size_t resp_words(const char *bytes, size_t len, size_t most, const char **words, size_t *lens)
 {
     long long n, word_len;

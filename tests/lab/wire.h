@@ -54,6 +54,9 @@ void wire_use(struct wire *wire, size_t len); /* in[0..len) is done with */
 /* The length of the first whole message of bytes[0..len) (a request is one too), 0: more is needed, -1: it is none. */
 ssize_t resp_span(const char *bytes, size_t len);
 
+/* Whether they begin with an empty line, which is no command, and has no answer. */
+bool resp_is_empty_line(const char *bytes, size_t len);
+
 /* The words of a request that is whole: an array of bulks. How many, at most `most`; words[] point into `bytes`. */
 size_t resp_words(const char *bytes, size_t len, size_t most, const char **words, size_t *lens);
 

@@ -60,6 +60,9 @@ misuse "'--instances'" try --instances 2 -p "$once"
 misuse '--redis belongs to --mode distributed or hybrid' replay --redis redis://localhost -p "$once"
 misuse '--redis-password-file belongs' try --redis-password-file pw -p "$once"
 misuse '--redis-prefix belongs' try --redis-prefix a: --mode local -p "$once"
+misuse '--redis-replicas belongs' try --redis-replicas 0 -p "$once"
+misuse "--redis-replicas '17' is not a whole number from 0 to 16" try --redis-replicas 17 -p "$once"
+misuse "--redis-replicas '-1'" try --redis-replicas -1 -p "$once"
 misuse 'no FILE' check
 misuse 'no limit' try
 misuse "'0'" try -p "$once" --cost 0

@@ -1,0 +1,93 @@
+/* replicated.c - a Redis primary and one replica of it, with a proxy between them: see replicated.h. */
+#include "replicated.h"
+
+#include "asker.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+enum { READY_MOST_MS = 20000 };
+
+static int fail(struct replicated *both, const char *what, const char *why)
+{
+    snprintf(both->error, sizeof both->error, "%s: %s", what, why);
+    return -1;
+}
+
+/* Full copies go at once, and over the connection itself. */
+static const char *const primary_words[] = { "--repl-diskless-sync", "yes", "--repl-diskless-sync-delay", "0", NULL };
+
+static int start_replica(struct replicated *both)
+{
+    const char *const words[] = {
+        "--replicaof", "127.0.0.1", both->proxy_port, "--repl-diskless-sync", "yes", "--repl-diskless-sync-delay",
+        "0",           NULL
+    };
+    memcpy(both->replica_words, words, sizeof words);
+    snprintf(both->proxy_port, sizeof both->proxy_port, "%d", fproxy_port(both->link));
+    if (redis_server_start(&both->replica, REDIS_SERVER_UNIX_AND_PORT, both->replica_words) != 0)
+        return fail(both, "a replica", both->replica.daemon.error);
+    return 0;
+}
+
+int replicated_start(struct replicated *both)
+{
+    *both = (struct replicated){ 0 };
+    if (redis_server_start(&both->primary, REDIS_SERVER_UNIX_AND_PORT, primary_words) != 0)
+        return fail(both, "a primary", both->primary.daemon.error);
+    int error = 0;
+    both->link = fproxy_start(both->primary.socket);
+    if (both->link == NULL) {
+        error = fail(both, "a proxy", "it does not start");
+    } else {
+        fproxy_pass_bytes(both->link);
+        error = start_replica(both);
+    }
+    if (error == 0 && !replicated_await(both))
+        error = fail(both, "a replica", "it does not follow its primary");
+    if (error != 0)
+        replicated_stop(both);
+    return error;
+}
+
+void replicated_stop(struct replicated *both)
+{
+    redis_server_kill(&both->replica); /* it may be stopped, and has nothing to put in order */
+    redis_server_stop(&both->replica);
+    fproxy_stop(both->link);
+    both->link = NULL;
+    redis_server_kill(&both->primary);
+    redis_server_stop(&both->primary);
+}
+
+bool replicated_await(struct replicated *both)
+{
+    const struct timespec step = { .tv_nsec = 10 * 1000000L };
+    struct asker asker;
+    char reply[32];
+    bool has = false;
+    if (asker_open(&asker, both->primary.socket) == 0 &&
+        asker_ask(&asker, reply, sizeof reply, "SET", "awaited", "1", NULL) > 0)
+        for (int waited = 0; !has && waited < READY_MOST_MS; waited += 10) {
+            has = asker_count(&asker, "WAIT", "1", "1", NULL) == 1;
+            nanosleep(&step, NULL);
+        }
+    asker_close(&asker);
+    return has;
+}
+
+int replicated_promote(struct replicated *both)
+{
+    struct asker asker;
+    char reply[64];
+    fproxy_freeze(both->link, true); /* before it dies, or its last words might pass */
+    redis_server_kill(&both->primary);
+    fproxy_cut(both->link, true);
+    int error = 0;
+    if (asker_open(&asker, both->replica.socket) != 0 ||
+        asker_ask(&asker, reply, sizeof reply, "REPLICAOF", "NO", "ONE", NULL) < 0)
+        error = fail(both, "the promotion", asker.error);
+    asker_close(&asker);
+    return error;
+}

@@ -1,0 +1,596 @@
+/* test_redis_replicas.c - charges that must be with a replica before they count: what is acknowledged, what is not, and
+ * what is left of it when a replica takes over; fault D7.
+ */
+#include "redis_place.h"
+#include "replicated.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { TIMEOUT_US = 100000, LIMIT = 400, CREW = 12 };
+static const char window[] = "fixed_window limit=400 period=1h";
+static const char unacknowledged[] = "a charge was not acknowledged by 1 replica";
+
+static void both_open(struct replicated *both)
+{
+    if (replicated_start(both) != 0)
+        ck_abort_msg("%s", both->error);
+}
+
+static struct weir_options durable_options(struct place *place, const struct replicated *both, int64_t timeout_us)
+{
+    place_open_bare(place);
+    struct weir_options options = place_options(place, timeout_us);
+    options.redis_url = both->primary.url;
+    options.redis_replicas = 1;
+    return options;
+}
+
+/* Ask the primary for one number, by a connection of its own. */
+static int64_t primary_info(const struct replicated *both, const char *section, const char *name)
+{
+    struct asker asker;
+    const char *found = NULL;
+    if (asker_open(&asker, both->primary.socket) == 0 &&
+        asker_ask(&asker, place_reply, sizeof place_reply, "INFO", section, NULL) > 0)
+        found = strstr(place_reply, name);
+    asker_close(&asker);
+    return found == NULL ? 0 : strtoll(found + strlen(name), NULL, 10);
+}
+
+/* The replica gets nothing, and acknowledges nothing, until it is let go. */
+static void hold_replica(struct replicated *both)
+{
+    fproxy_freeze(both->link, true);
+}
+
+static void let_replica_go(struct replicated *both)
+{
+    fproxy_freeze(both->link, false);
+    must(replicated_await(both), "the replica has it all again");
+}
+
+/* ---- Acknowledged ---- */
+
+struct load {
+    weir_limit *limit;
+    atomic_bool done;
+    _Atomic int64_t calls, allowed, denied, failed, by_lease, longest_us;
+};
+
+static void count(struct load *load, const struct timed *timed)
+{
+    int64_t seen = atomic_load(&load->longest_us);
+    while (timed->took_us > seen && !atomic_compare_exchange_weak(&load->longest_us, &seen, timed->took_us))
+        continue;
+    atomic_fetch_add(&load->calls, 1);
+    if (timed->status != WEIR_OK) {
+        must(timed->status == WEIR_EIO || timed->status == WEIR_ETIME, "an error of Redis");
+        atomic_fetch_add(&load->failed, 1);
+        return;
+    }
+    atomic_fetch_add(timed->decision.allowed ? &load->allowed : &load->denied, 1);
+    atomic_fetch_add(&load->by_lease, timed->decision.allowed && timed->decision.source == WEIR_BY_LEASE);
+}
+
+static void *take_sixty(void *argument)
+{
+    struct load *load = argument;
+    for (int i = 0; i < 60; i++) {
+        const struct timed timed = timed_try(load->limit, "key", 1);
+        count(load, &timed);
+    }
+    return NULL;
+}
+
+START_TEST(what_a_replica_has_acknowledged_is_admitted_exactly_by_one_caller_and_by_many)
+{
+    struct replicated both;
+    both_open(&both);
+    static const int callers[] = { 1, CREW };
+    for (size_t i = 0; i < sizeof callers / sizeof callers[0]; i++) {
+        struct place place;
+        struct crew crew;
+        struct load load = { .limit = NULL };
+        struct weir_options options = durable_options(&place, &both, 20 * WEIR_SECOND);
+        weir *limiter = limiter_of(&options);
+        char name[16];
+        snprintf(name, sizeof name, "exact%zu", i);
+        load.limit = limit_of(limiter, name, callers[i] == 1 ? "fixed_window limit=40 period=1h" : window);
+        crew_start(&crew, callers[i], take_sixty, &load);
+        crew_join(&crew);
+        ck_assert_int_eq(load.failed, 0);
+        ck_assert_int_eq(load.allowed, callers[i] == 1 ? 40 : LIMIT);
+        ck_assert_int_eq(load.denied, 60 * callers[i] - load.allowed);
+        ck_assert_int_gt(primary_info(&both, "commandstats", "cmdstat_wait:calls="), 0);
+        ck_assert(!place_logged(&place, "replica"));
+        ck_assert_uint_eq(stats_of(limiter).store_breaks, 0);
+        weir_close(limiter);
+        place_close(&place);
+    }
+    replicated_stop(&both);
+}
+END_TEST
+
+static void submitted_done(struct weir_op *op, int status)
+{
+    atomic_int *told = op->user;
+    atomic_store(told, status == WEIR_OK ? 1 : 2);
+}
+
+START_TEST(every_verb_is_acknowledged_and_does_what_it_does_without_replicas)
+{
+    struct replicated both;
+    both_open(&both);
+    struct place place;
+    struct weir_options options = durable_options(&place, &both, 20 * WEIR_SECOND);
+    weir *limiter = limiter_of(&options);
+    weir_limit *limit = limit_of(limiter, "verbs", window), *other = limit_of(limiter, "verbs-2", window);
+    struct weir_decision decisions[3];
+    const struct weir_request three[] = { { limit, weir_key_text("a"), 1, 0 },
+                                          { limit, weir_key_text("b"), LIMIT + 1, 0 },
+                                          { limit, weir_key_text("a"), 2, 0 } };
+    must_succeed(weir_try_batch(limiter, three, 3, decisions));
+    ck_assert(decisions[0].allowed && !decisions[1].allowed && decisions[2].allowed);
+    ck_assert_int_eq(decisions[2].remaining, LIMIT - 3);
+    const struct weir_request two[] = { { limit, weir_key_text("a"), 4, 0 }, { other, weir_key_text("a"), 5, 0 } };
+    must_succeed(weir_try_all(limiter, two, 2, &decisions[0]));
+    ck_assert(decisions[0].allowed);
+    must_succeed(weir_refund(limit, weir_key_text("a"), 6));
+    ck_assert_int_eq(peeked(limit, "a", 1).remaining, LIMIT - 1);
+    must_succeed(weir_reset(limit, weir_key_text("a")));
+    ck_assert_int_eq(peeked(limit, "a", 1).remaining, LIMIT);
+    atomic_int told = 0;
+    struct weir_op op = { .request = { limit, weir_key_text("a"), 7, 0 }, .done = submitted_done, .user = &told };
+    ck_assert_int_eq(weir_submit(limiter, &op), 1);
+    while (atomic_load(&told) == 0)
+        sleep_us(100);
+    ck_assert_int_eq(told, 1);
+    ck_assert_int_eq(op.decision.remaining, LIMIT - 7);
+    weir_close(limiter);
+    place_close(&place);
+    replicated_stop(&both);
+}
+END_TEST
+
+START_TEST(a_script_that_was_flushed_is_loaded_again_and_its_charge_acknowledged)
+{
+    struct replicated both;
+    both_open(&both);
+    struct place place;
+    struct asker asker;
+    char reply[64];
+    struct weir_options options = durable_options(&place, &both, 20 * WEIR_SECOND);
+    weir *limiter = limiter_of(&options);
+    weir_limit *limit = limit_of(limiter, "flushed", window);
+    must(asker_open(&asker, both.primary.socket) == 0, asker.error);
+    for (int i = 1; i <= 3; i++) {
+        ck_assert_int_eq(taken(limit, "key", 1).remaining, LIMIT - i);
+        must(asker_ask(&asker, reply, sizeof reply, "SCRIPT", "FLUSH", NULL) > 0, asker.error);
+    }
+    asker_close(&asker);
+    weir_close(limiter);
+    place_close(&place);
+    replicated_stop(&both);
+}
+END_TEST
+
+/* ---- Not acknowledged ---- */
+
+static void stop_replica(struct replicated *both)
+{
+    redis_server_pause(&both->replica);
+}
+
+static void wake_replica(struct replicated *both)
+{
+    redis_server_resume(&both->replica);
+    must(replicated_await(both), "the replica has it all again");
+}
+
+static void kill_replica(struct replicated *both)
+{
+    redis_server_kill(&both->replica);
+}
+
+static void revive_replica(struct replicated *both)
+{
+    if (redis_server_restart(&both->replica) != 0)
+        ck_abort_msg("%s", both->replica.daemon.error);
+    must(replicated_await(both), "the replica has it all again");
+}
+
+static const struct {
+    const char *what;
+    void (*begin)(struct replicated *both);
+    void (*end)(struct replicated *both);
+} absences[] = {
+    { "held", hold_replica, let_replica_go },
+    { "stopped", stop_replica, wake_replica },
+    { "killed", kill_replica, revive_replica },
+};
+enum { ABSENCES = sizeof absences / sizeof absences[0] };
+
+/* All that is asserted of Redis while no replica acknowledges anything. */
+static void assert_not_admitted(weir *limiter, weir_limit *limit, struct place *place, const char *what)
+{
+    int64_t longest_us = 0;
+    for (int i = 0; i < 5; i++) {
+        struct timed timed = timed_try(limit, "key", 1);
+        ck_assert_msg(timed.status == WEIR_EIO || timed.status == WEIR_ETIME, "%s: %s", what,
+                      weir_strerror(timed.status));
+        ck_assert_int_le(timed.took_us, SLACK * TIMEOUT_US);
+        longest_us = timed.took_us > longest_us ? timed.took_us : longest_us;
+        struct weir_decision decision; /* a denial and a peek need nobody but the server */
+        must_succeed(weir_try(limit, weir_key_text("key"), LIMIT, &decision));
+        ck_assert(!decision.allowed && decision.source == WEIR_BY_REDIS);
+        must_succeed(weir_peek(limit, weir_key_text("other"), 1, &decision));
+        ck_assert(decision.allowed && decision.source == WEIR_BY_REDIS);
+    }
+    const int refunded = weir_refund(limit, weir_key_text("key"), 1), reset = weir_reset(limit, weir_key_text("key"));
+    ck_assert(refunded == WEIR_EIO || refunded == WEIR_ETIME);
+    ck_assert(reset == WEIR_EIO || reset == WEIR_ETIME);
+    ck_assert_msg(place_logged(place, unacknowledged), "%s", place->log);
+    ck_assert_uint_eq(stats_of(limiter).store_breaks, 0); /* the server is well */
+    printf("replica %s: the longest call took %" PRId64 " of %d us\n", what, longest_us, TIMEOUT_US);
+}
+
+START_TEST(what_no_replica_acknowledges_is_not_admitted_and_the_gate_stays_open)
+{
+    struct replicated both;
+    both_open(&both);
+    for (int i = 0; i < ABSENCES; i++) {
+        struct place place;
+        struct weir_options options = durable_options(&place, &both, TIMEOUT_US);
+        weir *limiter = limiter_of(&options);
+        weir_limit *limit = limit_of(limiter, "absent", window);
+        must_succeed(weir_reset(limit, weir_key_text("key")));
+        ck_assert_int_eq(taken(limit, "key", 1).remaining, LIMIT - 1);
+        ck_assert(!place_logged(&place, "replica"));
+        absences[i].begin(&both);
+        assert_not_admitted(limiter, limit, &place, absences[i].what);
+        absences[i].end(&both);
+        struct timed timed = timed_try(limit, "key", 1);
+        for (int tries = 0; timed.status != WEIR_OK && tries < 100; tries++) /* a machine that is busy */
+            timed = timed_try(limit, "key", 1);
+        must_succeed(timed.status);
+        ck_assert(timed.decision.allowed && timed.decision.source == WEIR_BY_REDIS);
+        weir_close(limiter);
+        place_close(&place);
+    }
+    replicated_stop(&both);
+}
+END_TEST
+
+START_TEST(the_policy_for_failures_answers_where_no_replica_does)
+{
+    struct replicated both;
+    both_open(&both);
+    static const struct {
+        enum weir_on_failure on_failure;
+        unsigned source;
+        bool allowed;
+    } rows[] = {
+        { WEIR_FAIL_OPEN, WEIR_BY_FAIL_OPEN, true },
+        { WEIR_FAIL_CLOSED, WEIR_BY_FAIL_CLOSED, false },
+        { WEIR_FAIL_LOCAL, WEIR_BY_FALLBACK, false }, /* it starts cold */
+    };
+    hold_replica(&both);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct place place;
+        struct weir_options options = durable_options(&place, &both, TIMEOUT_US);
+        options.on_failure = rows[i].on_failure;
+        weir *limiter = limiter_of(&options);
+        weir_limit *limit = limit_of(limiter, "policies", window);
+        for (int times = 0; times < 3; times++) {
+            struct timed timed = timed_try(limit, "key", 1);
+            must_succeed(timed.status);
+            ck_assert_uint_eq(timed.decision.source, rows[i].source);
+            ck_assert(timed.decision.allowed == rows[i].allowed);
+            ck_assert_int_le(timed.took_us, SLACK * TIMEOUT_US);
+        }
+        weir_close(limiter);
+        place_close(&place);
+    }
+    let_replica_go(&both);
+    replicated_stop(&both);
+}
+END_TEST
+
+static void *take_until_done(void *argument)
+{
+    struct load *load = argument;
+    while (!atomic_load(&load->done)) {
+        const struct timed timed = timed_try(load->limit, "key", 1);
+        count(load, &timed);
+    }
+    return NULL;
+}
+
+START_TEST(a_crowd_is_not_admitted_either_and_nobody_waits_for_longer_than_his_timeout)
+{
+    struct replicated both;
+    both_open(&both);
+    struct place place;
+    struct crew crew;
+    struct load load = { .limit = NULL };
+    struct weir_options options = durable_options(&place, &both, TIMEOUT_US);
+    weir *limiter = limiter_of(&options);
+    load.limit = limit_of(limiter, "crowd", UNREFILLED);
+    must_succeed(weir_reset(load.limit, weir_key_text("key")));
+    hold_replica(&both);
+    crew_start(&crew, CREW, take_until_done, &load);
+    while (atomic_load(&load.calls) < 5 * CREW)
+        sleep_us(1000);
+    ck_assert_int_eq(load.allowed + load.denied, 0);
+    let_replica_go(&both);
+    const int64_t until_us = wire_now_us() + RECOVERY_MOST_US;
+    while (atomic_load(&load.allowed) < 100 && wire_now_us() < until_us)
+        sleep_us(1000);
+    atomic_store(&load.done, true);
+    crew_join(&crew);
+    ck_assert_int_ge(load.allowed, 100);
+    ck_assert_int_le(load.longest_us, SLACK * TIMEOUT_US);
+    ck_assert_uint_eq(stats_of(limiter).store_breaks, 0);
+    ck_assert(place_logged(&place, unacknowledged));
+    const struct weir_decision after = peeked(load.limit, "key", 1); /* each that was admitted was charged */
+    ck_assert_int_ge(after.limit - after.remaining, load.allowed);
+    weir_close(limiter);
+    place_close(&place);
+    replicated_stop(&both);
+}
+END_TEST
+
+START_TEST(a_user_who_may_not_wait_is_admitted_nothing_and_the_log_says_why)
+{
+    struct replicated both;
+    both_open(&both);
+    struct place place;
+    struct asker asker;
+    char reply[128], url[200];
+    must(asker_open(&asker, both.primary.socket) == 0, asker.error);
+    must(asker_ask(&asker, reply, sizeof reply, "ACL", "SETUSER", "hasty", "on", ">pw", "~*", "+@all", "-wait", NULL) >
+                 0 &&
+             strncmp(reply, "OK", 2) == 0,
+         "a user");
+    struct weir_options options = durable_options(&place, &both, TIMEOUT_US);
+    snprintf(url, sizeof url, "unix://hasty:pw@%s", both.primary.socket);
+    options.redis_url = url;
+    weir *limiter = limiter_of(&options);
+    weir_limit *limit = limit_of(limiter, "hasty", window);
+    struct timed timed = timed_try(limit, "key", 1);
+    ck_assert_int_eq(timed.status, WEIR_EIO);
+    ck_assert_msg(place_logged(&place, "redis answers NOPERM"), "%s", place.log);
+    ck_assert(!place_logged(&place, unacknowledged));
+    weir_close(limiter);
+    must(asker_ask(&asker, reply, sizeof reply, "ACL", "DELUSER", "hasty", NULL) > 0, asker.error);
+    asker_close(&asker);
+    place_close(&place);
+    replicated_stop(&both);
+}
+END_TEST
+
+/* ---- A server that never answers WAIT ---- */
+
+struct mute {
+    atomic_bool speaks;
+    _Atomic int64_t waits;
+};
+
+static bool mute_answer(void *user, const struct fake_request *request, struct fake_reply *reply)
+{
+    struct mute *mute = user;
+    unsigned char truth[TRUTH_LEN];
+    if (fake_request_is(request, "EVALSHA")) {
+        fake_say_bulk(reply, truth, truth_about(request, truth));
+        return true;
+    }
+    if (!fake_request_is(request, "WAIT"))
+        return false;
+    atomic_fetch_add(&mute->waits, 1);
+    if (atomic_load(&mute->speaks))
+        fake_say_text(reply, ":1\r\n");
+    return true;
+}
+
+START_TEST(a_wait_that_is_never_answered_costs_its_timeout_and_not_the_gate)
+{
+    struct mute mute = { .waits = 0 };
+    struct place place;
+    struct fake_redis *fake = fake_redis_start(mute_answer, &mute);
+    must(fake != NULL, "a fake starts");
+    place_open_bare(&place);
+    struct weir_options options = place_options(&place, TIMEOUT_US);
+    options.redis_url = fake_redis_url(fake);
+    options.redis_replicas = 1;
+    weir *limiter = limiter_of(&options);
+    weir_limit *limit = limit_of(limiter, "limit", FIFTY_AN_HOUR);
+    recover(limit, "key");
+    for (int i = 0; i < 6; i++) { /* more than would break */
+        struct timed timed = timed_try(limit, "key", 1);
+        ck_assert_msg(timed.status == WEIR_ETIME || timed.status == WEIR_EIO, "%s", weir_strerror(timed.status));
+        ck_assert_int_le(timed.took_us, SLACK * TIMEOUT_US);
+        atomic_int told = 0;
+        struct weir_op op = { .request = { limit, weir_key_text("key"), 1, 0 }, .done = submitted_done, .user = &told };
+        const int submitted = weir_submit(limiter, &op); /* by the thread's own connection */
+        ck_assert_int_eq(submitted, 1);
+        while (atomic_load(&told) == 0)
+            sleep_us(100);
+        ck_assert_int_eq(told, 2);
+    }
+    ck_assert_uint_eq(stats_of(limiter).store_breaks, 0);
+    ck_assert_msg(place_logged(&place, unacknowledged), "%s", place.log);
+    ck_assert_int_ge(mute.waits, 12); /* each was sent once, and none again */
+    ck_assert_int_le(mute.waits, 12);
+    atomic_store(&mute.speaks, true);
+    recover(limit, "key");
+    ck_assert(taken(limit, "key", 1).allowed);
+    weir_close(limiter);
+    fake_redis_stop(fake);
+    place_close(&place);
+}
+END_TEST
+
+/* ---- Hybrid ---- */
+
+START_TEST(a_lease_that_no_replica_acknowledges_is_not_spent)
+{
+    struct replicated both;
+    both_open(&both);
+    struct place place;
+    struct weir_options options = durable_options(&place, &both, TIMEOUT_US);
+    options.mode = WEIR_HYBRID;
+    options.lease_life_us = 2 * WEIR_SECOND;
+    weir *limiter = limiter_of(&options);
+    weir_limit *limit = limit_of(limiter, "leased", UNREFILLED);
+    struct load load = { .limit = limit };
+    must_succeed(weir_reset(limit, weir_key_text("key")));
+    const int64_t until_us = wire_now_us() + 5 * WEIR_SECOND;
+    while (atomic_load(&load.by_lease) < 100 && wire_now_us() < until_us) { /* the key is hot */
+        const struct timed timed = timed_try(limit, "key", 1);
+        count(&load, &timed);
+    }
+    ck_assert_int_ge(load.by_lease, 100);
+    hold_replica(&both);
+    const int64_t held_us = wire_now_us(), before = load.allowed;
+    while (wire_now_us() - held_us < 3 * WEIR_SECOND) { /* what was leased before lasts 2 s at most */
+        const struct timed timed = timed_try(limit, "key", 1);
+        const int64_t allowed = load.allowed;
+        count(&load, &timed);
+        if (wire_now_us() - timed.took_us - held_us > 2 * WEIR_SECOND)
+            ck_assert_int_eq(load.allowed, allowed);
+    }
+    ck_assert_int_gt(load.failed, 0);
+    let_replica_go(&both);
+    printf("hybrid: %" PRId64 " admitted, %" PRId64 " of them after the replica was held, by earlier leases\n",
+           load.allowed, load.allowed - before);
+    const struct weir_decision after = peeked(limit, "key", 1);
+    ck_assert_int_ge(after.limit - after.remaining, load.allowed);
+    weir_close(limiter);
+    place_close(&place);
+    replicated_stop(&both);
+}
+END_TEST
+
+/* ---- A replica takes over ---- */
+
+/* Take by Redis from `server` until it denies; how many it has admitted. */
+static int64_t drain(const struct redis_server *server)
+{
+    struct place place;
+    struct weir_decision decision = { .allowed = true };
+    int64_t allowed = 0;
+    place_open_bare(&place);
+    struct weir_options options = place_options(&place, 20 * WEIR_SECOND);
+    options.redis_url = server->url;
+    weir *limiter = limiter_of(&options);
+    weir_limit *limit = limit_of(limiter, "limit", window);
+    while (decision.allowed) {
+        must_succeed(weir_try(limit, weir_key_text("key"), 1, &decision));
+        allowed += decision.allowed;
+    }
+    weir_close(limiter);
+    place_close(&place);
+    return allowed;
+}
+
+/* Callers all the while, until the primary dies with what is on its way to the replica; then the replica is asked.
+ * What both have admitted. */
+static int64_t admitted_over_failover(enum weir_mode mode, int64_t lag_us, int64_t enough)
+{
+    struct replicated both;
+    struct place place;
+    struct crew crew;
+    struct load load = { .limit = NULL };
+    both_open(&both);
+    struct weir_options options = durable_options(&place, &both, WEIR_SECOND);
+    options.mode = mode;
+    options.lease_life_us = mode == WEIR_HYBRID ? 5 * WEIR_SECOND : 0;
+    options.lease_max = mode == WEIR_HYBRID ? 20 : 0;
+    weir *limiter = limiter_of(&options);
+    load.limit = limit_of(limiter, "limit", window);
+    fproxy_pace(both.link, 0, lag_us, 0);
+    crew_start(&crew, 4, take_until_done, &load);
+    const int64_t until_us = wire_now_us() + 20 * WEIR_SECOND;
+    while (atomic_load(&load.allowed) < enough && wire_now_us() < until_us)
+        sleep_us(100);
+    must(replicated_promote(&both) == 0, both.error);
+    atomic_store(&load.done, true);
+    crew_join(&crew);
+    weir_close(limiter);
+    const int64_t after = drain(&both.replica);
+    printf("failover, %s, %" PRId64 " us of lag: %" PRId64 " admitted before it (%" PRId64 " by leases), %" PRId64
+           " after it, of %d\n",
+           mode == WEIR_HYBRID ? "hybrid" : "distributed", lag_us, load.allowed, load.by_lease, after, LIMIT);
+    ck_assert_int_ge(load.allowed, enough);
+    place_close(&place);
+    replicated_stop(&both);
+    return load.allowed + after;
+}
+
+START_TEST(no_permit_that_was_admitted_is_missing_in_a_replica_that_takes_over)
+{
+    static const struct {
+        enum weir_mode mode;
+        int64_t lag_us, enough;
+    } rows[] = {
+        { WEIR_DISTRIBUTED, 0, 150 }, { WEIR_DISTRIBUTED, 5000, 100 }, { WEIR_DISTRIBUTED, 100000, 12 },
+        { WEIR_HYBRID, 0, 150 },      { WEIR_HYBRID, 5000, 100 },      { WEIR_HYBRID, 100000, 12 },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        ck_assert_int_le(admitted_over_failover(rows[i].mode, rows[i].lag_us, rows[i].enough), LIMIT);
+}
+END_TEST
+
+/* What is lost without the option: what the replica did not have yet, and no more. */
+START_TEST(without_acknowledgements_a_failover_gives_out_again_what_the_replica_did_not_have)
+{
+    enum { REPLICATED = 100, LATE = 50 };
+    for (int durable = 0; durable < 2; durable++) {
+        struct replicated both;
+        struct place place;
+        int64_t allowed = 0;
+        both_open(&both);
+        struct weir_options options = durable_options(&place, &both, TIMEOUT_US);
+        options.redis_replicas = durable;
+        weir *limiter = limiter_of(&options);
+        weir_limit *limit = limit_of(limiter, "limit", window);
+        for (int i = 0; i < REPLICATED; i++)
+            allowed += taken(limit, "key", 1).allowed;
+        must(replicated_await(&both), "the replica has it all");
+        hold_replica(&both);
+        for (int i = 0; i < (durable ? 3 : LATE); i++) {
+            const struct timed timed = timed_try(limit, "key", 1);
+            allowed += timed.status == WEIR_OK && timed.decision.allowed;
+        }
+        must(replicated_promote(&both) == 0, both.error);
+        weir_close(limiter);
+        const int64_t excess = allowed + drain(&both.replica) - LIMIT;
+        printf("failover, %s: %" PRId64 " permits too many\n", durable ? "acknowledged" : "not acknowledged", excess);
+        ck_assert_int_eq(allowed, durable ? REPLICATED : REPLICATED + LATE);
+        ck_assert_int_le(excess, durable ? 0 : LATE);
+        place_close(&place);
+        replicated_stop(&both);
+    }
+}
+END_TEST
+
+int main(void)
+{
+    if (server_missing())
+        return 77;
+    Suite *suite = suite_create("redis_replicas");
+    suite_test(suite, what_a_replica_has_acknowledged_is_admitted_exactly_by_one_caller_and_by_many, 60);
+    suite_test(suite, every_verb_is_acknowledged_and_does_what_it_does_without_replicas, 30);
+    suite_test(suite, a_script_that_was_flushed_is_loaded_again_and_its_charge_acknowledged, 30);
+    suite_test(suite, what_no_replica_acknowledges_is_not_admitted_and_the_gate_stays_open, 60);
+    suite_test(suite, the_policy_for_failures_answers_where_no_replica_does, 60);
+    suite_test(suite, a_crowd_is_not_admitted_either_and_nobody_waits_for_longer_than_his_timeout, 60);
+    suite_test(suite, a_user_who_may_not_wait_is_admitted_nothing_and_the_log_says_why, 30);
+    suite_test(suite, a_wait_that_is_never_answered_costs_its_timeout_and_not_the_gate, 60);
+    suite_test(suite, a_lease_that_no_replica_acknowledges_is_not_spent, 60);
+    suite_test(suite, no_permit_that_was_admitted_is_missing_in_a_replica_that_takes_over, 120);
+    suite_test(suite, without_acknowledgements_a_failover_gives_out_again_what_the_replica_did_not_have, 60);
+    return suite_run(suite);
+}
