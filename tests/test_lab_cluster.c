@@ -11,12 +11,15 @@
 
 static char reply[65536];
 
-static void cluster_open(struct cluster *cluster, const struct cluster_wish *wish)
+/* One for all tests that leave it whole. */
+static struct cluster common;
+
+static int start(struct cluster *cluster, const struct cluster_wish *wish)
 {
     int64_t began_us = wire_now_us();
-    if (cluster_start(cluster, wish) != 0)
-        ck_abort_msg("%s", cluster->error);
+    int error = cluster_start(cluster, wish);
     printf("%d nodes were ready after %" PRId64 " ms\n", cluster->n, (wire_now_us() - began_us) / 1000);
+    return error;
 }
 
 static void good(struct cluster *cluster, int error)
@@ -34,30 +37,24 @@ static const char *asked(struct cluster *cluster, int node, const char *command,
     return reply;
 }
 
-START_TEST(a_cluster_is_whole_from_the_start_and_leaves_nothing_behind)
+START_TEST(a_cluster_is_whole_from_the_start)
 {
-    struct cluster cluster;
-    char url[128], expected[128], dir[sizeof cluster.nodes[0].server.daemon.dir];
-    cluster_open(&cluster, NULL);
-    ck_assert_int_eq(cluster.n, 6);
+    char url[128], expected[128];
+    ck_assert_int_eq(common.n, 6);
     for (int i = 0; i < 3; i++) {
-        ck_assert_int_eq(cluster_owner(&cluster, (unsigned)(CLUSTER_SLOTS * i / 3)), i);
-        ck_assert_int_eq(cluster_owner(&cluster, (unsigned)(CLUSTER_SLOTS * (i + 1) / 3 - 1)), i);
-        ck_assert_int_eq(cluster_replica(&cluster, i), i + 3);
-        ck_assert(cluster_is_primary(&cluster, i) && !cluster_is_primary(&cluster, i + 3));
+        ck_assert_int_eq(cluster_owner(&common, (unsigned)(CLUSTER_SLOTS * i / 3)), i);
+        ck_assert_int_eq(cluster_owner(&common, (unsigned)(CLUSTER_SLOTS * (i + 1) / 3 - 1)), i);
+        ck_assert_int_eq(cluster_replica(&common, i), i + 3);
+        ck_assert(cluster_is_primary(&common, i) && !cluster_is_primary(&common, i + 3));
     }
-    cluster_url(&cluster, 5, 2, "u:p@", url, sizeof url);
-    snprintf(expected, sizeof expected, "redis-cluster://u:p@127.0.0.1:%d,127.0.0.1:%d", cluster.nodes[5].port,
-             cluster.nodes[0].port);
+    cluster_url(&common, 5, 2, "u:p@", url, sizeof url);
+    snprintf(expected, sizeof expected, "redis-cluster://u:p@127.0.0.1:%d,127.0.0.1:%d", common.nodes[5].port,
+             common.nodes[0].port);
     ck_assert_str_eq(url, expected);
     struct asker by_port;
-    must(asker_open_port(&by_port, cluster.nodes[4].port) == 0, by_port.error);
+    must(asker_open_port(&by_port, common.nodes[4].port) == 0, by_port.error);
     ck_assert_int_eq(asker_ask(&by_port, NULL, 0, "PING", NULL), 4);
     asker_close(&by_port);
-    memcpy(dir, cluster.nodes[3].server.daemon.dir, sizeof dir);
-    cluster_stop(&cluster);
-    ck_assert_int_eq(access(dir, F_OK), -1);
-    ck_assert_int_eq(cluster_owner(&cluster, 0), -1);
 }
 END_TEST
 
@@ -65,62 +62,53 @@ START_TEST(slots_are_those_that_the_nodes_compute)
 {
     static const char *const keys[] = { "",           "123456789", "weir:limit:{user}", "{}x",   "a{b}c{d}", "{{a}}",
                                         "foo{}{bar}", "foo{",      "\xff\x80\n\r",      "{user}" };
-    struct cluster cluster;
-    const struct cluster_wish wish = { .primaries = 1, .without_replica = true };
-    cluster_open(&cluster, &wish);
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
-        ck_assert_int_eq(cluster_key_slot(keys[i]), cluster_count(&cluster, 0, "CLUSTER", "KEYSLOT", keys[i]));
-    cluster_stop(&cluster);
+        ck_assert_int_eq(cluster_key_slot(keys[i]), cluster_count(&common, 0, "CLUSTER", "KEYSLOT", keys[i]));
 }
 END_TEST
 
 START_TEST(a_slot_moves_with_its_keys_and_is_here_and_there_in_between)
 {
-    struct cluster cluster;
-    cluster_open(&cluster, NULL);
     unsigned slot = cluster_key_slot("{tag}"), other = (slot + 1) % CLUSTER_SLOTS;
-    int from = cluster_owner(&cluster, slot), to = (from + 1) % 3;
-    ck_assert_str_eq(asked(&cluster, from, "SET", "{tag}\n1", "one"), "OK");
-    ck_assert_str_eq(asked(&cluster, from, "SET", "{tag}\n2", "two"), "OK");
-    ck_assert_int_eq(strncmp(asked(&cluster, to, "GET", "{tag}\n1", NULL), "-MOVED", 6), 0);
-    good(&cluster, cluster_slot_begin(&cluster, slot, from, to));
-    ck_assert_int_eq(cluster_slot_carry(&cluster, slot, from, to, 1), 1);
-    ck_assert_int_eq(strncmp(asked(&cluster, from, "GET", "{tag}\n3", NULL), "-ASK", 4), 0);
-    const char *both = asked(&cluster, from, "MGET", "{tag}\n1", "{tag}\n2"); /* Redis 6 sends on to the other */
+    int from = cluster_owner(&common, slot), to = (from + 1) % 3;
+    ck_assert_str_eq(asked(&common, from, "SET", "{tag}\n1", "one"), "OK");
+    ck_assert_str_eq(asked(&common, from, "SET", "{tag}\n2", "two"), "OK");
+    ck_assert_int_eq(strncmp(asked(&common, to, "GET", "{tag}\n1", NULL), "-MOVED", 6), 0);
+    good(&common, cluster_slot_begin(&common, slot, from, to));
+    ck_assert_int_eq(cluster_slot_carry(&common, slot, from, to, 1), 1);
+    ck_assert_int_eq(strncmp(asked(&common, from, "GET", "{tag}\n3", NULL), "-ASK", 4), 0);
+    const char *both = asked(&common, from, "MGET", "{tag}\n1", "{tag}\n2"); /* Redis 6 sends on to the other */
     ck_assert_msg(strncmp(both, "-TRYAGAIN", 9) == 0 || strncmp(both, "-ASK", 4) == 0, "%s", both);
-    ck_assert_str_eq(asked(&cluster, to, "ASKING", NULL, NULL), "OK");
-    ck_assert_int_eq(strncmp(asked(&cluster, to, "MGET", "{tag}\n1", "{tag}\n2"), "-TRYAGAIN", 9), 0);
-    ck_assert_int_eq(cluster_slot_carry(&cluster, slot, from, to, 9), 1);
-    ck_assert_int_eq(cluster_slot_carry(&cluster, slot, from, to, 9), 0);
-    good(&cluster, cluster_slot_end(&cluster, slot, from, to));
-    good(&cluster, cluster_settle(&cluster));
-    ck_assert_int_eq(cluster_owner(&cluster, slot), to);
-    ck_assert_str_eq(asked(&cluster, to, "GET", "{tag}\n2", NULL), "two");
-    ck_assert_int_eq(strncmp(asked(&cluster, from, "GET", "{tag}\n1", NULL), "-MOVED", 6), 0);
-    ck_assert_int_eq(cluster_owner(&cluster, other), from);
-    good(&cluster, cluster_slot_move(&cluster, slot, from));
-    ck_assert_str_eq(asked(&cluster, from, "GET", "{tag}\n1", NULL), "one");
-    cluster_stop(&cluster);
+    ck_assert_str_eq(asked(&common, to, "ASKING", NULL, NULL), "OK");
+    ck_assert_int_eq(strncmp(asked(&common, to, "MGET", "{tag}\n1", "{tag}\n2"), "-TRYAGAIN", 9), 0);
+    ck_assert_int_eq(cluster_slot_carry(&common, slot, from, to, 9), 1);
+    ck_assert_int_eq(cluster_slot_carry(&common, slot, from, to, 9), 0);
+    good(&common, cluster_slot_end(&common, slot, from, to));
+    good(&common, cluster_settle(&common));
+    ck_assert_int_eq(cluster_owner(&common, slot), to);
+    ck_assert_str_eq(asked(&common, to, "GET", "{tag}\n2", NULL), "two");
+    ck_assert_int_eq(strncmp(asked(&common, from, "GET", "{tag}\n1", NULL), "-MOVED", 6), 0);
+    ck_assert_int_eq(cluster_owner(&common, other), from);
+    good(&common, cluster_slot_move(&common, slot, from));
+    ck_assert_str_eq(asked(&common, from, "GET", "{tag}\n1", NULL), "one");
+    good(&common, cluster_settle(&common));
 }
 END_TEST
 
 START_TEST(a_replica_takes_its_primarys_place_when_it_is_told_to)
 {
     static const char *const names[] = { "plain", "FORCE", "TAKEOVER" };
-    struct cluster cluster;
-    cluster_open(&cluster, NULL);
     for (int how = 0; how < 3; how++) {
         unsigned slot = (unsigned)(CLUSTER_SLOTS * how / 3);
         int64_t began_us = wire_now_us();
-        good(&cluster, cluster_fail_over(&cluster, how + 3, (enum cluster_failover)how));
-        ck_assert_int_eq(cluster_await_owner(&cluster, slot, how), how + 3);
+        good(&common, cluster_fail_over(&common, how + 3, (enum cluster_failover)how));
+        ck_assert_int_eq(cluster_await_owner(&common, slot, how), how + 3);
         printf("%s failover: %" PRId64 " ms\n", names[how], (wire_now_us() - began_us) / 1000);
-        good(&cluster, cluster_settle(&cluster));
-        ck_assert_int_eq(cluster_replica(&cluster, how + 3), how);
+        good(&common, cluster_settle(&common));
+        ck_assert_int_eq(cluster_replica(&common, how + 3), how);
     }
-    ck_assert_int_eq(cluster_fail_over(&cluster, 3, CLUSTER_FAILOVER), -1);
-    ck_assert_msg(strstr(cluster.error, "node 3: -ERR"), "%s", cluster.error);
-    cluster_stop(&cluster);
+    ck_assert_int_eq(cluster_fail_over(&common, 3, CLUSTER_FAILOVER), -1);
+    ck_assert_msg(strstr(common.error, "node 3: -ERR"), "%s", common.error);
 }
 END_TEST
 
@@ -128,7 +116,7 @@ START_TEST(a_primary_that_is_killed_or_stands_still_is_replaced_and_comes_back_a
 {
     struct cluster cluster;
     const struct cluster_wish wish = { .partial = true };
-    cluster_open(&cluster, &wish);
+    good(&cluster, start(&cluster, &wish));
     int64_t began_us = wire_now_us();
     cluster_kill(&cluster, 0);
     ck_assert_int_eq(cluster_count(&cluster, 0, "PING"), -1);
@@ -149,14 +137,12 @@ START_TEST(a_primary_that_is_killed_or_stands_still_is_replaced_and_comes_back_a
 }
 END_TEST
 
-START_TEST(a_cluster_can_have_a_password_and_says_why_it_cannot_start)
+START_TEST(a_cluster_can_have_a_password_and_leaves_nothing_behind)
 {
-    static const char *const nonsense[] = { "--no-such-option", "1", NULL };
     const struct cluster_wish locked = { .primaries = 2, .without_replica = true, .password = "s3cret" };
-    const struct cluster_wish odd = { .server_words = nonsense }, many = { .primaries = 7 };
     struct cluster cluster;
     struct asker stranger;
-    cluster_open(&cluster, &locked);
+    good(&cluster, start(&cluster, &locked));
     must(asker_open_port(&stranger, cluster.nodes[0].port) == 0, stranger.error);
     ck_assert_int_gt(asker_ask(&stranger, reply, sizeof reply, "GET", "x", NULL), 0);
     ck_assert_int_eq(strncmp(reply, "-NOAUTH", 7), 0);
@@ -166,7 +152,19 @@ START_TEST(a_cluster_can_have_a_password_and_says_why_it_cannot_start)
     ck_assert_str_eq(asked(&cluster, from, "SET", "x", "1"), "OK");
     good(&cluster, cluster_slot_move(&cluster, slot, 1 - from));
     ck_assert_str_eq(asked(&cluster, 1 - from, "GET", "x", NULL), "1");
+    char dir[sizeof cluster.nodes[1].server.daemon.dir];
+    memcpy(dir, cluster.nodes[1].server.daemon.dir, sizeof dir);
     cluster_stop(&cluster);
+    ck_assert_int_eq(access(dir, F_OK), -1);
+    ck_assert_int_eq(cluster_owner(&cluster, 0), -1);
+}
+END_TEST
+
+START_TEST(a_cluster_that_cannot_start_says_why)
+{
+    static const char *const nonsense[] = { "--no-such-option", "1", NULL };
+    const struct cluster_wish odd = { .server_words = nonsense }, many = { .primaries = 7 };
+    struct cluster cluster;
     ck_assert_int_eq(cluster_start(&cluster, &odd), -1);
     ck_assert_msg(strstr(cluster.error, "ended at once"), "%s", cluster.error);
     ck_assert_int_eq(cluster_start(&cluster, &many), -1);
@@ -182,12 +180,19 @@ int main(void)
     }
     if (access("/dev/shm", W_OK) == 0) /* nodes stand still while what they know is brought to a disk */
         setenv("TMPDIR", "/dev/shm", 0);
+    if (start(&common, NULL) != 0) {
+        puts(common.error);
+        return 1;
+    }
     Suite *suite = suite_create("lab_cluster");
-    suite_test(suite, a_cluster_is_whole_from_the_start_and_leaves_nothing_behind, 60);
+    suite_test(suite, a_cluster_is_whole_from_the_start, 60);
     suite_test(suite, slots_are_those_that_the_nodes_compute, 60);
     suite_test(suite, a_slot_moves_with_its_keys_and_is_here_and_there_in_between, 60);
     suite_test(suite, a_replica_takes_its_primarys_place_when_it_is_told_to, 60);
     suite_test(suite, a_primary_that_is_killed_or_stands_still_is_replaced_and_comes_back_as_a_replica, 120);
-    suite_test(suite, a_cluster_can_have_a_password_and_says_why_it_cannot_start, 60);
-    return suite_run(suite);
+    suite_test(suite, a_cluster_can_have_a_password_and_leaves_nothing_behind, 60);
+    suite_test(suite, a_cluster_that_cannot_start_says_why, 60);
+    int status = suite_run(suite);
+    cluster_stop(&common);
+    return status;
 }
