@@ -95,8 +95,9 @@ END_TEST
 
 static int64_t reachable_us; /* what the backend says of itself */
 
-static int64_t say_reachable(struct weir_backend *backend)
+static int64_t say_reachable(struct weir_backend *backend, const struct weir_key *key)
 {
+    (void)key;
     (void)backend;
     return reachable_us;
 }

@@ -1,6 +1,7 @@
 /* test_redis_flight.c - which requests share a call, in which order they are decided, and what becomes of each when an
  * answer is an error, or none. No server: the answers are made here. */
 #include "backends/redis_flight.h"
+#include "backends/redis_map.h"
 #include "backends/redis_state.h"
 #include "core/verbs.h"
 #include "support.h"
@@ -19,11 +20,11 @@ struct hangar {
     int statuses[ASKS]; /* 1: not ended */
 };
 
-static void hangar_open(struct hangar *hangar, size_t room)
+static void hangar_open_by(struct hangar *hangar, size_t room, struct redis_flight_rules rules)
 {
     scene_open(&hangar->scene, NULL);
-    hangar->flight = redis_flight_make(room);
-    hangar->again = redis_flight_make(room);
+    hangar->flight = redis_flight_make(room, rules);
+    hangar->again = redis_flight_make(room, rules);
     ck_assert_ptr_nonnull(hangar->flight);
     ck_assert_ptr_nonnull(hangar->again);
     redis_flight_clear(hangar->flight);
@@ -31,6 +32,16 @@ static void hangar_open(struct hangar *hangar, size_t room)
     hangar->out = (struct redis_bytes){ 0 };
     for (int i = 0; i < ASKS; i++)
         hangar->statuses[i] = 1;
+}
+
+static void hangar_open(struct hangar *hangar, size_t room)
+{
+    hangar_open_by(hangar, room, (struct redis_flight_rules){ 0 });
+}
+
+static void hangar_open_in_cluster(struct hangar *hangar, size_t room)
+{
+    hangar_open_by(hangar, room, (struct redis_flight_rules){ .in_cluster = true });
 }
 
 static void hangar_close(struct hangar *hangar)
@@ -46,9 +57,15 @@ static struct weir_backend_request take(weir_limit *limit, const char *key, int6
     return backend_request(limit, weir_key_text(key), cost, WEIR_OWN_CLOCK, WEIR_TAKE);
 }
 
+static bool add_by(struct hangar *hangar, int i, struct weir_backend_request request, bool asking)
+{
+    return redis_flight_add(hangar->flight, &request, 1, false, 1000 + i, &hangar->decisions[i], &hangar->statuses[i],
+                            asking);
+}
+
 static bool add(struct hangar *hangar, int i, struct weir_backend_request request)
 {
-    return redis_flight_add(hangar->flight, &request, 1, false, 1000 + i, &hangar->decisions[i], &hangar->statuses[i]);
+    return add_by(hangar, i, request, false);
 }
 
 static void ended(struct redis_ask *ask, int status)
@@ -95,13 +112,15 @@ static const struct redis_reply *answer(const struct redis_flight *flight, struc
     number(answer->bytes + 7, charged);
     memset(answer->bytes + 14, 0, fresh);
     memcpy(answer->bytes + 14 + fresh, &echo, sizeof echo);
-    answer->reply = (struct redis_reply){ REDIS_REPLY_IS_STRING, answer->bytes, 14 + fresh + sizeof echo };
+    answer->reply = (struct redis_reply){ .kind = REDIS_REPLY_IS_STRING,
+                                          .text = answer->bytes,
+                                          .len = 14 + fresh + sizeof echo };
     return &answer->reply;
 }
 
 static struct redis_reply error_reply(const char *text)
 {
-    return (struct redis_reply){ REDIS_REPLY_IS_ERROR, text, strlen(text) };
+    return (struct redis_reply){ .kind = REDIS_REPLY_IS_ERROR, .text = text, .len = strlen(text) };
 }
 
 START_TEST(requests_for_a_key_share_its_place_and_are_decided_in_order)
@@ -273,8 +292,8 @@ START_TEST(a_full_flight_takes_all_of_a_group_or_none)
     hangar_open(&hangar, 4);
     weir_limit *limit = scene_define_text(&hangar.scene, "limit", "token_bucket limit=5 period=1s");
     const struct weir_backend_request three[3] = { take(limit, "a", 1), take(limit, "b", 1), take(limit, "c", 1) };
-    ck_assert(redis_flight_add(hangar.flight, three, 3, false, 1000, hangar.decisions, &hangar.statuses[0]));
-    ck_assert(!redis_flight_add(hangar.flight, three, 2, true, 1000, hangar.decisions, &hangar.statuses[1]));
+    ck_assert(redis_flight_add(hangar.flight, three, 3, false, 1000, hangar.decisions, &hangar.statuses[0], false));
+    ck_assert(!redis_flight_add(hangar.flight, three, 2, true, 1000, hangar.decisions, &hangar.statuses[1], false));
     ck_assert_uint_eq(hangar.flight->ask_count, 3);
     ck_assert(add(&hangar, 2, take(limit, "d", 1)));
     ck_assert(!add(&hangar, 3, take(limit, "d", 1)));
@@ -307,7 +326,9 @@ START_TEST(a_script_that_was_not_loaded_is_sent_again_with_it_and_at_most_three_
         write_out(&hangar);
         ck_assert_int_eq(count_of(&hangar, "EVALSHA"), 1);
         ck_assert_int_eq(count_of(&hangar, "\r\nSCRIPT\r\n"), 1);
-        const struct redis_reply loaded = { REDIS_REPLY_IS_STRING, redis_scripts[REDIS_TOKEN_BUCKET].sha1, 40 };
+        const struct redis_reply loaded = { .kind = REDIS_REPLY_IS_STRING,
+                                            .text = redis_scripts[REDIS_TOKEN_BUCKET].sha1,
+                                            .len = 40 };
         ck_assert_int_eq(redis_flight_reply(hangar.flight, &loaded, ended), REDIS_FLYING);
         ck_assert_int_eq(redis_flight_reply(hangar.flight, &not_there, ended), REDIS_LANDED);
     }
@@ -327,7 +348,7 @@ START_TEST(all_or_nothing_stays_one_call_when_it_is_sent_again)
     hangar_open(&hangar, 16);
     weir_limit *limit = scene_define_text(&hangar.scene, "limit", "token_bucket limit=5 period=1s");
     const struct weir_backend_request two[2] = { take(limit, "a", 2), take(limit, "b", 3) };
-    ck_assert(redis_flight_add(hangar.flight, two, 2, true, 1000, hangar.decisions, &hangar.statuses[0]));
+    ck_assert(redis_flight_add(hangar.flight, two, 2, true, 1000, hangar.decisions, &hangar.statuses[0], false));
     write_out(&hangar);
     ck_assert_int_eq(redis_flight_reply(hangar.flight, &not_there, ended), REDIS_LANDED);
     redis_flight_again(hangar.flight, hangar.again, ended);
@@ -469,7 +490,7 @@ START_TEST(a_state_that_is_not_weirs_ends_its_key_alone_or_all_of_an_all_or_noth
     ck_assert(add(&hangar, 1, take(limit, "b", 1)));
     const struct weir_backend_request two[2] = { take(limit, "a", 1), take(limit, "c", 1) };
     int both = 1;
-    ck_assert(redis_flight_add(hangar.flight, two, 2, true, 1000, &hangar.decisions[2], &both));
+    ck_assert(redis_flight_add(hangar.flight, two, 2, true, 1000, &hangar.decisions[2], &both, false));
     write_out(&hangar);
     answer(hangar.flight, &reply, 1, 2);
     reply.bytes[14] = 1;
@@ -483,6 +504,217 @@ START_TEST(a_state_that_is_not_weirs_ends_its_key_alone_or_all_of_an_all_or_noth
     ck_assert_int_eq(redis_flight_reply(hangar.flight, &reply.reply, ended), REDIS_LANDED);
     ck_assert_int_eq(hangar.statuses[2], WEIR_ESTATE);
     ck_assert_int_eq(hangar.statuses[3], WEIR_ESTATE);
+    hangar_close(&hangar);
+}
+END_TEST
+
+/* ---- In a cluster ---- */
+
+/* Put what goes once more into hangar->flight, written out. */
+static void fly_again(struct hangar *hangar)
+{
+    redis_flight_clear(hangar->again);
+    redis_flight_again(hangar->flight, hangar->again, ended);
+    struct redis_flight *landed = hangar->flight;
+    hangar->flight = hangar->again;
+    hangar->again = landed;
+    write_out(hangar);
+}
+
+START_TEST(in_a_cluster_each_key_has_a_call_of_its_own_that_its_requests_share)
+{
+    struct hangar hangar;
+    struct answer reply;
+    hangar_open_in_cluster(&hangar, 16);
+    weir_limit *limit = scene_define_text(&hangar.scene, "limit", "fixed_window limit=5 period=1h");
+    static const char *const keys[] = { "a", "b", "a", "c", "b" };
+    for (int i = 0; i < 5; i++)
+        ck_assert(add(&hangar, i, take(limit, keys[i], 1)));
+    const struct weir_backend_request two[2] = { take(limit, "{x}a", 2), take(limit, "{x}b", 3) };
+    ck_assert(redis_flight_add(hangar.flight, two, 2, true, 1000, &hangar.decisions[5], &hangar.statuses[5], false));
+    write_out(&hangar);
+    ck_assert_int_eq(count_of(&hangar, "EVALSHA"), 4);
+    ck_assert_int_eq(count_of(&hangar, "ASKING"), 0);
+    ck_assert_int_eq(count_of(&hangar, "weir:limit:{a}"), 1);
+    for (int call = 0; call < 3; call++)
+        ck_assert_int_eq(redis_flight_reply(hangar.flight, answer(hangar.flight, &reply, call < 2 ? 2 : 1, 1), ended),
+                         REDIS_FLYING);
+    static const int64_t remaining[] = { 4, 4, 3, 4, 3 };
+    for (int i = 0; i < 5; i++) {
+        ck_assert_int_eq(hangar.statuses[i], WEIR_OK);
+        ck_assert_int_eq(hangar.decisions[i].remaining, remaining[i]);
+    }
+    hangar.flight->asks[6].owner = &hangar.statuses[6]; /* each told of by itself */
+    ck_assert_int_eq(redis_flight_reply(hangar.flight, answer(hangar.flight, &reply, 5, 2), ended), REDIS_LANDED);
+    ck_assert_int_eq(hangar.statuses[5], WEIR_OK);
+    ck_assert_int_eq(hangar.statuses[6], WEIR_OK);
+    hangar_close(&hangar);
+}
+END_TEST
+
+/* Who is told that an ask has ended, and to where it is redirected. */
+struct told {
+    int status; /* NOT_TOLD */
+    struct redis_redirect redirect;
+};
+enum { NOT_TOLD = 99 };
+
+static void told_of(struct redis_ask *ask, int status)
+{
+    struct told *told = ask->owner;
+    ck_assert_int_eq(told->status, NOT_TOLD);
+    told->status = status;
+    ck_assert((ask->redirect != NULL) == (status == REDIS_MOVED || status == REDIS_ASKING));
+    if (ask->redirect)
+        told->redirect = *ask->redirect;
+}
+
+START_TEST(a_call_for_another_server_ends_with_where_to_ask_and_only_in_a_cluster)
+{
+    static const struct {
+        const char *text;
+        int status; /* in a cluster */
+        const char *host;
+        int port;
+        const char *word; /* out of one; in one, of those that are errors */
+    } cases[] = {
+        { "MOVED 3999 127.0.0.1:6381", REDIS_MOVED, "127.0.0.1", 6381, "MOVED" },
+        { "MOVED 3999 :6381", REDIS_MOVED, "", 6381, "MOVED" },
+        { "ASK 3999 ::1:6381", REDIS_ASKING, "::1", 6381, "ASK" },
+        { "TRYAGAIN Multiple keys request during rehashing of slot", REDIS_TRY_AGAIN, NULL, 0, "TRYAGAIN" },
+        { "MOVED 3999 ?:6381", WEIR_EIO, NULL, 0, "MOVED" },
+        { "ASK", WEIR_EIO, NULL, 0, "ASK" },
+        { "CLUSTERDOWN The cluster is down", WEIR_EIO, NULL, 0, "CLUSTERDOWN" },
+        { "CROSSSLOT Keys in request don't hash to the same slot", WEIR_EIO, NULL, 0, "CROSSSLOT" },
+        { "ERR Error running script (call to f_bcebee83): @user_script:9: @user_script: 9: -MOVED 3999 127.0.0.1:6381",
+          WEIR_EIO, NULL, 0, "MOVED" },
+    };
+    for (size_t i = 0; i < 2 * (sizeof cases / sizeof cases[0]); i++) {
+        struct hangar hangar;
+        struct answer reply;
+        struct told told[3] = { { .status = NOT_TOLD }, { .status = NOT_TOLD }, { .status = NOT_TOLD } };
+        const bool in_cluster = i % 2 == 0;
+        const struct redis_reply error = error_reply(cases[i / 2].text);
+        const int status = in_cluster ? cases[i / 2].status : WEIR_EIO;
+        hangar_open_by(&hangar, 16, (struct redis_flight_rules){ .in_cluster = in_cluster });
+        weir_limit *bucket = scene_define_text(&hangar.scene, "bucket", "token_bucket limit=5 period=1s");
+        weir_limit *window = scene_define_text(&hangar.scene, "window", "fixed_window limit=5 period=1s");
+        const struct weir_backend_request requests[] = { take(bucket, "a", 1), take(bucket, "a", 2),
+                                                         take(window, "a", 1) };
+        for (int k = 0; k < 3; k++)
+            ck_assert(
+                redis_flight_add(hangar.flight, &requests[k], 1, false, 1000, &hangar.decisions[k], &told[k], false));
+        write_out(&hangar);
+        ck_assert_int_eq(redis_flight_reply(hangar.flight, &error, told_of), REDIS_FLYING);
+        for (int k = 0; k < 2; k++) {
+            ck_assert_msg(told[k].status == status, "%s: %d", cases[i / 2].text, told[k].status);
+            if (status == REDIS_MOVED || status == REDIS_ASKING) {
+                ck_assert_str_eq(told[k].redirect.to.host, cases[i / 2].host);
+                ck_assert_int_eq(told[k].redirect.to.port, cases[i / 2].port);
+                ck_assert_uint_eq(told[k].redirect.slot, 3999);
+            }
+        }
+        ck_assert_str_eq(hangar.flight->error_word, status < 0 ? cases[i / 2].word : "");
+        ck_assert_uint_eq(hangar.flight->decided, status < 0 ? 0 : 2);
+        ck_assert_int_eq(redis_flight_reply(hangar.flight, answer(hangar.flight, &reply, 1, 1), told_of), REDIS_LANDED);
+        ck_assert_int_eq(told[2].status, WEIR_OK);
+        ck_assert_uint_eq(hangar.flight->again, 0);
+        hangar_close(&hangar);
+    }
+}
+END_TEST
+
+START_TEST(an_asking_request_has_a_call_of_its_own_right_after_its_asking)
+{
+    struct hangar hangar;
+    struct answer reply;
+    const struct redis_reply ok = { REDIS_REPLY_IS_STATUS, "OK", 2 };
+    hangar_open_in_cluster(&hangar, 16);
+    weir_limit *limit = scene_define_text(&hangar.scene, "limit", "fixed_window limit=9 period=1h");
+    static const bool asking[] = { false, true, true, false, false };
+    for (int i = 0; i < 5; i++)
+        ck_assert(add_by(&hangar, i, take(limit, "a", 1), asking[i]));
+    write_out(&hangar);
+    ck_assert_int_eq(count_of(&hangar, "EVALSHA"), 4);
+    ck_assert_int_eq(count_of(&hangar, "*1\r\n$6\r\nASKING\r\n*"), 2);
+    for (int call = 0; call < 4; call++) {
+        if (call == 1 || call == 2)
+            ck_assert_int_eq(redis_flight_reply(hangar.flight, &ok, ended), REDIS_FLYING);
+        ck_assert_int_eq(hangar.statuses[call], 1);
+        ck_assert_int_eq(redis_flight_reply(hangar.flight, answer(hangar.flight, &reply, call == 3 ? 2 : 1, 1), ended),
+                         call == 3 ? REDIS_LANDED : REDIS_FLYING);
+        ck_assert_int_eq(hangar.statuses[call], WEIR_OK);
+    }
+    ck_assert_int_eq(hangar.statuses[4], WEIR_OK);
+    hangar_close(&hangar);
+}
+END_TEST
+
+START_TEST(what_answers_asking_is_ok_or_an_error_that_its_call_answers_for)
+{
+    static const struct {
+        struct redis_reply reply;
+        enum redis_progress progress;
+    } cases[] = {
+        { { REDIS_REPLY_IS_STATUS, "OK", 2 }, REDIS_FLYING },
+        { { REDIS_REPLY_IS_ERROR, "NOPERM this user has no permissions", 35 }, REDIS_FLYING },
+        { { REDIS_REPLY_IS_STATUS, "QUEUED", 6 }, REDIS_MISFIT },
+        { { REDIS_REPLY_IS_STATUS, "", 0 }, REDIS_MISFIT },
+        { { REDIS_REPLY_IS_STRING, "OK", 2 }, REDIS_MISFIT },
+        { { REDIS_REPLY_IS_NIL, "", 0 }, REDIS_MISFIT },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct hangar hangar;
+        const struct redis_reply moved = error_reply("MOVED 3999 127.0.0.1:6381");
+        hangar_open_in_cluster(&hangar, 16);
+        weir_limit *limit = scene_define_text(&hangar.scene, "limit", "fixed_window limit=9 period=1h");
+        ck_assert(add_by(&hangar, 0, take(limit, "a", 1), true));
+        write_out(&hangar);
+        ck_assert_int_eq(redis_flight_reply(hangar.flight, &cases[i].reply, ended), cases[i].progress);
+        ck_assert_int_eq(hangar.statuses[0], 1);
+        if (cases[i].progress == REDIS_FLYING) {
+            ck_assert_int_eq(redis_flight_reply(hangar.flight, &moved, ended), REDIS_LANDED);
+            ck_assert_int_eq(hangar.statuses[0], REDIS_MOVED);
+        }
+        ck_assert_str_eq(hangar.flight->error_word, cases[i].reply.kind == REDIS_REPLY_IS_ERROR ? "NOPERM" : "");
+        hangar_close(&hangar);
+    }
+}
+END_TEST
+
+START_TEST(asking_goes_along_when_a_script_has_to_be_loaded_and_tries_are_counted)
+{
+    const struct redis_reply ok = { REDIS_REPLY_IS_STATUS, "OK", 2 };
+    const struct redis_reply loaded = { REDIS_REPLY_IS_STRING, redis_scripts[REDIS_FIXED_WINDOW].sha1, 40 };
+    const struct redis_reply all_loaded = { REDIS_REPLY_IS_STRING, redis_scripts[REDIS_TRY_ALL].sha1, 40 };
+    const struct redis_reply not_there = error_reply("NOSCRIPT No matching script. Please use EVAL.");
+    struct hangar hangar;
+    hangar_open_in_cluster(&hangar, 16);
+    weir_limit *limit = scene_define_text(&hangar.scene, "limit", "fixed_window limit=9 period=1h");
+    const struct weir_backend_request two[2] = { take(limit, "{x}a", 2), take(limit, "{x}b", 3) };
+    ck_assert(add_by(&hangar, 0, take(limit, "a", 1), true));
+    ck_assert(add(&hangar, 1, take(limit, "b", 1)));
+    ck_assert(redis_flight_add(hangar.flight, two, 2, true, 1000, &hangar.decisions[2], &hangar.statuses[2], true));
+    hangar.flight->asks[3].owner = &hangar.statuses[3];
+    write_out(&hangar);
+    for (int times = 1; times <= REDIS_TRIES; times++) {
+        ck_assert_int_eq(count_of(&hangar, "EVALSHA"), 3);
+        ck_assert_int_eq(count_of(&hangar, "*1\r\n$6\r\nASKING\r\n*"), 2);
+        for (int loads = 0; times > 1 && loads < 2; loads++)
+            ck_assert_int_eq(redis_flight_reply(hangar.flight, loads == 0 ? &loaded : &all_loaded, ended),
+                             REDIS_FLYING);
+        ck_assert_int_eq(redis_flight_reply(hangar.flight, &ok, ended), REDIS_FLYING);
+        ck_assert_int_eq(redis_flight_reply(hangar.flight, &not_there, ended), REDIS_FLYING);
+        ck_assert_int_eq(redis_flight_reply(hangar.flight, &not_there, ended), REDIS_FLYING);
+        ck_assert_int_eq(redis_flight_reply(hangar.flight, &ok, ended), REDIS_FLYING);
+        ck_assert_int_eq(redis_flight_reply(hangar.flight, &not_there, ended), REDIS_LANDED);
+        for (size_t i = 0; i < hangar.flight->ask_count; i++)
+            ck_assert_uint_eq(hangar.flight->asks[i].tries, (unsigned)times);
+        fly_again(&hangar);
+    }
+    ck_assert_uint_eq(hangar.flight->ask_count, 0);
+    for (int i = 0; i < 4; i++)
+        ck_assert_int_eq(hangar.statuses[i], WEIR_EIO);
     hangar_close(&hangar);
 }
 END_TEST
@@ -518,6 +750,11 @@ int main(void)
     suite_test(suite, an_answer_that_does_not_fit_is_no_decision, 10);
     suite_test(suite, what_is_answered_too_late_is_passed_over_and_the_rest_is_not, 10);
     suite_test(suite, a_state_that_is_not_weirs_ends_its_key_alone_or_all_of_an_all_or_nothing, 10);
+    suite_test(suite, in_a_cluster_each_key_has_a_call_of_its_own_that_its_requests_share, 10);
+    suite_test(suite, a_call_for_another_server_ends_with_where_to_ask_and_only_in_a_cluster, 10);
+    suite_test(suite, an_asking_request_has_a_call_of_its_own_right_after_its_asking, 10);
+    suite_test(suite, what_answers_asking_is_ok_or_an_error_that_its_call_answers_for, 10);
+    suite_test(suite, asking_goes_along_when_a_script_has_to_be_loaded_and_tries_are_counted, 10);
     suite_test(suite, an_empty_reply_is_a_text_of_no_bytes, 10);
     return suite_run(suite);
 }

@@ -1,4 +1,4 @@
-/* test_redis_key.c - no two keys share a name in Redis, and nobody's key ends its hash tag early. */
+/* test_redis_key.c - no two keys share a name in Redis, nobody's key ends its hash tag early, and slots are Redis'. */
 #include "support.h"
 
 #include "backends/redis_key.h"
@@ -231,6 +231,92 @@ START_TEST(the_hash_tag_is_exactly_the_written_key)
 }
 END_TEST
 
+/* ---- Slots ---- */
+
+/* By the server: redis-cli's CLUSTER KEYSLOT "weir:api:{...}" on Redis 7.0.15 with cluster-enabled yes. That of 123456789
+ * is the check value of its CRC, 0x31C3, too. */
+START_TEST(slots_are_those_that_the_server_says)
+{
+    static const struct {
+        const char *key;
+        size_t len;
+        unsigned slot;
+    } rows[] = {
+        { "123456789", 9, 0x31C3 % 16384 },
+        { "a", 1, 15495 },
+        { "203.0.113.7", 11, 8508 },
+        { "{}", 2, 10163 },
+        { "{a}{b}", 6, 10307 },
+        { "%", 1, 10295 },
+        { "%7B", 3, 12467 },
+        { "\0", 1, 0 },
+        { "\0\0\xff", 3, 7920 },
+        { "a\r\nb", 4, 3608 },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        ck_assert_msg(redis_key_slot(weir_key(rows[i].key, rows[i].len)) == rows[i].slot, "\"%s\": %u", rows[i].key,
+                      redis_key_slot(weir_key(rows[i].key, rows[i].len)));
+    char *key = run_of(513);
+    ck_assert_uint_eq(redis_key_slot(weir_key(key, 512)), 3103);
+    ck_assert_uint_eq(redis_key_slot(weir_key(key, 513)), 1481);
+    free(key);
+}
+END_TEST
+
+/* By its definition, a bit at a time, of what Redis Cluster finds between the braces of a name. */
+static unsigned slot_of_name(const char *text, size_t len)
+{
+    const char *open = memchr(text, '{', len);
+    const char *close = memchr(open, '}', (size_t)(text + len - open));
+    unsigned crc = 0;
+    for (const char *at = open + 1; at < close; at++) {
+        crc ^= (unsigned)(unsigned char)*at << 8;
+        for (int bit = 0; bit < 8; bit++)
+            crc = (crc << 1 ^ (crc & 0x8000 ? 0x1021 : 0)) & 0xffff;
+    }
+    return crc % 16384;
+}
+
+START_TEST(slots_are_those_of_the_written_names)
+{
+    static const char *const limits[] = { "api", "login.v2", "-" };
+    static char key[2048];
+    struct chance chance = chance_make(2);
+    for (int64_t i = 0, keys = steps_or(1000000) / 50; i < keys; i++) {
+        size_t len;
+        if (chance_one_in(&chance, 2)) {
+            len = hostile_key(&chance, key, sizeof key);
+        } else {
+            len = (size_t)(chance_one_in(&chance, 2) ? chance_between(&chance, 505, 520)
+                                                     : chance_between(&chance, 1, 64));
+            for (size_t at = 0; at < len; at++)
+                key[at] = (char)chance_next(&chance);
+        }
+        const unsigned slot = redis_key_slot(weir_key(key, len));
+        for (size_t j = 0; j < sizeof limits / sizeof limits[0]; j++)
+            must(slot_of_name(name, redis_key_write("weir:", limits[j], weir_key(key, len), name)) == slot,
+                 "all limits of a key lie in its slot");
+    }
+}
+END_TEST
+
+/* Chi square over 64 equal parts of the slots is 63 by chance, and above 130 once in a million times. */
+START_TEST(keys_spread_evenly_over_the_slots)
+{
+    enum { KEYS = 64000, PARTS = 64 };
+    static unsigned counts[PARTS];
+    for (unsigned i = 0; i < KEYS; i++) {
+        char key[32];
+        const int len = snprintf(key, sizeof key, "10.%u.%u.%u", i % 7, i / 7 % 251, i / 7 / 251);
+        counts[redis_key_slot(weir_key(key, (size_t)len)) / (16384 / PARTS)]++;
+    }
+    double sum = 0;
+    for (size_t i = 0; i < PARTS; i++)
+        sum += ((double)counts[i] - KEYS / PARTS) * ((double)counts[i] - KEYS / PARTS) / (KEYS / PARTS);
+    ck_assert_msg(sum < 130, "chi square is %.0f", sum);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("redis_key");
@@ -242,5 +328,8 @@ int main(void)
     suite_test(suite, the_mark_of_a_digest_comes_from_no_key, 30);
     suite_test(suite, two_pairs_of_limit_and_key_never_share_a_name, 60);
     suite_test(suite, the_hash_tag_is_exactly_the_written_key, 60);
+    suite_test(suite, slots_are_those_that_the_server_says, 30);
+    suite_test(suite, slots_are_those_of_the_written_names, 60);
+    suite_test(suite, keys_spread_evenly_over_the_slots, 30);
     return suite_run(suite);
 }

@@ -354,8 +354,9 @@ void __wrap_settle_outage_over(struct weir *limiter, uint32_t tag, int64_t since
 
 static int64_t seen_well_us;
 
-static int64_t say_seen_well(struct weir_backend *backend)
+static int64_t say_seen_well(struct weir_backend *backend, const struct weir_key *key)
 {
+    (void)key;
     (void)backend;
     return seen_well_us;
 }

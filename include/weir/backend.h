@@ -68,6 +68,9 @@ struct weir_backend_request {
  * that run at once the later may have the older version, and must not undo the newer one's work. Never blocks. */
 WEIR_API uint64_t weir_request_plan(const struct weir_backend_request *request, struct weir_plan *out);
 
+/* The source of a decision that was not made: see decide() below. Never seen by users. */
+#define WEIR_BY_NOBODY UINT8_MAX
+
 struct weir_backend {
     const struct weir_backend_ops *ops;
 };
@@ -83,9 +86,11 @@ struct weir_backend_ops {
      * if `all` (verbs are then all WEIR_TAKE, times all the first's, no two with the same limit and key, n at most
      * WEIR_MAX_ALL; a cost may be up to WEIR_MAX_ALL times WEIR_MAX_PERMITS). Returns no later than `deadline_us` on
      * CLOCK_MONOTONIC. WEIR_OK with out[0..n) filled: with `all`, each is the decision of its own limit, as of a peek
-     * wherever any denies. Otherwise a negative enum weir_error: then nothing in out[] means anything, but with n = 1
-     * out[0] must be as it was. WEIR_ETIME and WEIR_EIO are failures, to which the core applies options.on_failure;
-     * the others reach the caller. Called from any number of threads at once. */
+     * wherever any denies. Otherwise a negative enum weir_error. With `all` nothing in out[] then means anything; with
+     * n = 1 out[0] is as it was; else some of them may have been decided, and those that were not are left with, or
+     * given, the source WEIR_BY_NOBODY, which the core has set everywhere before. WEIR_ETIME and WEIR_EIO are failures,
+     * to which the core applies options.on_failure, request by request; the others reach the caller. Called from any
+     * number of threads at once. */
     int (*decide)(struct weir_backend *backend, const struct weir_backend_request *reqs, size_t n, bool all,
                   int64_t deadline_us, struct weir_decision *out);
 
@@ -107,12 +112,15 @@ struct weir_backend_ops {
     /* Required. Free it all; nobody else is in `backend` any more. */
     void (*destroy)(struct weir_backend *backend);
 
-    /* Optional. When, on CLOCK_MONOTONIC, there last was no reason to think that the backend could not be reached: now,
-     * or when it began to answer WEIR_EIO without trying. Any thread; never blocks. */
-    int64_t (*reachable_us)(struct weir_backend *backend);
+    /* Optional. When, on CLOCK_MONOTONIC, there last was no reason to think that the part of the backend where this key
+     * is could not be reached: now, or when it began to answer WEIR_EIO without trying. Of a backend with several
+     * parts, which may fail each by itself, NULL asks for the worst of them. -1: it cannot tell. Any thread; never
+     * blocks. */
+    int64_t (*reachable_us)(struct weir_backend *backend, const struct weir_key *key);
 
-    /* Optional. From now on tell `returned` of each time that the backend can be reached again: on a thread of the
-     * backend's, which it must not hold up; it may call submit(). Called once at most, before the first request. */
+    /* Optional. From now on tell `returned` of each time that the backend, or a part of it, can be reached again: on a
+     * thread of the backend's, which it must not hold up; it may call submit(). Called once at most, before the first
+     * request. */
     void (*watch)(struct weir_backend *backend, void (*returned)(void *user), void *user);
 
     /* All three or none; for a backend that stands in for another (cold_since_us of all requests is 0 or more).

@@ -4,12 +4,12 @@
 #include "core/arith.h"
 #include "core/clock.h"
 #include "core/forks.h"
+#include "core/quiet_thread.h"
 
 #include <weir/weir.h>
 
 #include <errno.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
@@ -34,12 +34,7 @@ int follow_thread_start(struct follow_thread *thread, void *(*run)(void *user), 
         close_both(thread);
         return WEIR_EIO;
     }
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int failed = pthread_create(&thread->thread, NULL, run, user);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (failed) {
+    if (quiet_thread_start(&thread->thread, NULL, run, user) != 0) {
         close_both(thread);
         return WEIR_EIO;
     }

@@ -157,10 +157,10 @@ static void hybrid_shut(struct weir_backend *backend)
     remote->ops->shut(remote);
 }
 
-static int64_t hybrid_reachable_us(struct weir_backend *backend)
+static int64_t hybrid_reachable_us(struct weir_backend *backend, const struct weir_key *key)
 {
     struct weir_backend *remote = ((struct hybrid *)backend)->remote;
-    return remote->ops->reachable_us ? remote->ops->reachable_us(remote) : 0;
+    return remote->ops->reachable_us ? remote->ops->reachable_us(remote, key) : -1;
 }
 
 static void hybrid_watch(struct weir_backend *backend, void (*returned)(void *user), void *user)

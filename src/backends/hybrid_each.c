@@ -153,31 +153,44 @@ static struct course plot_in_turn(struct hybrid *hybrid, const struct batch *bat
     return plot(hybrid, request, batch, &batch->askings[i].caller.waiter, &out[i]);
 }
 
-/* Ask the remote for those that are to be, together. Afterwards they are decided, or all has failed. */
+/* One of several that has failed is told by its source. */
+static void leave_undecided(int error, size_t n, struct weir_decision *out)
+{
+    if (error && n > 1)
+        out->source = WEIR_BY_NOBODY;
+}
+
+/* Ask the remote for those that are to be, together. Afterwards they are decided, or have failed. */
 static int ask_here(struct hybrid *hybrid, const struct weir_backend_request *requests, size_t n,
                     struct asking *askings, int64_t deadline_us, struct weir_decision *out)
 {
     struct weir_backend_request asked[HYBRID_GROUP_MAX];
     struct weir_decision decisions[HYBRID_GROUP_MAX];
     size_t count = 0;
-    for (size_t i = 0; i < n; i++)
-        if (askings[i].course.what == ASKS)
-            asked[count++] = hybrid_asked(&requests[i], &askings[i].course.ask);
+    for (size_t i = 0; i < n; i++) {
+        if (askings[i].course.what != ASKS)
+            continue;
+        asked[count] = hybrid_asked(&requests[i], &askings[i].course.ask);
+        decisions[count++].source = WEIR_BY_NOBODY;
+    }
     if (count == 0)
         return WEIR_OK;
-    int error = hybrid->remote->ops->decide(hybrid->remote, asked, count, false, deadline_us, decisions);
-    const bool failed = error != WEIR_OK;
+    const int failed = hybrid->remote->ops->decide(hybrid->remote, asked, count, false, deadline_us, decisions);
+    int error = failed;
     count = 0;
     for (size_t i = 0; i < n; i++) {
         struct course *course = &askings[i].course;
         if (course->what != ASKS)
             continue;
         course->what = DECIDED;
-        if (failed)
+        const struct weir_decision *decision = &decisions[count++];
+        int status = failed && decision->source == WEIR_BY_NOBODY ? failed : WEIR_OK;
+        if (status)
             request_failed(hybrid, &requests[i], &course->ask);
-        else if (!request_landed(hybrid, &requests[i], &course->ask, course->asked_us, &decisions[count++], &out[i]) &&
-                 !error)
-            error = ask_until_decided(hybrid, &requests[i], deadline_us, &out[i]);
+        else if (!request_landed(hybrid, &requests[i], &course->ask, course->asked_us, decision, &out[i]))
+            status = error ? error : ask_until_decided(hybrid, &requests[i], deadline_us, &out[i]);
+        leave_undecided(status, n, &out[i]);
+        error = error ? error : status;
     }
     return error;
 }
@@ -219,12 +232,15 @@ static int decide_each(struct hybrid *hybrid, const struct weir_backend_request 
         }
     }
     for (size_t i = 0; i < n; i++) {
+        if (askings[i].course.what == LATER)
+            leave_undecided(error, n, &out[i]);
         if (askings[i].course.what != WAITS)
             continue;
         wait_for(hybrid, &requests[i], &askings[i].caller);
         int status = askings[i].caller.status;
         if (status == WEIR_EFULL) /* of those that are submitted: this one can wait by itself */
             status = ask_until_decided(hybrid, &requests[i], askings[i].caller.waiter.deadline_us, &out[i]);
+        leave_undecided(status, n, &out[i]);
         if (!error)
             error = status;
     }

@@ -1,149 +1,141 @@
-/* redis.c - the Redis backend: its life, its counters, who goes which way, and the vtable. */
+/* redis.c - the Redis backend: its life, and the vtable over the engine of a server or the cluster of several. */
 #include "backends/redis.h"
 
-#include "backends/redis_engine.h"
-#include "core/clock.h"
+#include "backends/redis_process.h"
 #include "core/forks.h"
 
-#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* The engine of this process. A child of a fork has its parent's, whose thread did not come along: it gets one of its
- * own. NULL: there is none to be had. */
-static struct redis_engine *engine_of(struct redis *redis)
+/* ---- What belongs to a process ---- */
+
+static int process_start(const struct redis_config *config, struct redis_process *out)
 {
-    struct redis_engine *engine = atomic_load_explicit(&redis->current, memory_order_acquire);
-    if (engine->forks == forks_count)
-        return engine;
-    struct redis_engine *own;
-    if (redis_engine_start(&redis->config, &own) != WEIR_OK)
+    *out = (struct redis_process){ .forks = forks_count };
+    return config->rules.in_cluster ? redis_cluster_start(config, &out->cluster)
+                                    : redis_engine_start(config, NULL, &out->engine);
+}
+
+static void process_stop(struct redis_process *process)
+{
+    if (process->cluster) {
+        redis_cluster_free(process->cluster);
+    } else {
+        redis_engine_stop(process->engine);
+        redis_engine_free(process->engine);
+    }
+}
+
+static void process_abandon(struct redis_process *process)
+{
+    if (process->cluster)
+        redis_cluster_abandon(process->cluster);
+    else
+        redis_engine_abandon(process->engine);
+}
+
+/* This process's. A child of a fork has its parent's, whose threads did not come along: it gets its own. NULL: there is
+ * none to be had. */
+static struct redis_process *process_of(struct redis *redis)
+{
+    struct redis_process *process = atomic_load_explicit(&redis->current, memory_order_acquire);
+    if (process->forks == forks_count)
+        return process;
+    struct redis_process *own = malloc(sizeof *own), *parents = process;
+    if (!own || process_start(&redis->config, own) != WEIR_OK) {
+        free(own);
         return NULL;
-    own->elder = engine;
-    if (atomic_compare_exchange_strong_explicit(&redis->current, &engine, own, memory_order_acq_rel,
+    }
+    own->elder = parents;
+    if (atomic_compare_exchange_strong_explicit(&redis->current, &process, own, memory_order_acq_rel,
                                                 memory_order_acquire)) {
-        redis_engine_abandon(own->elder);
+        process_abandon(parents);
         return own;
     }
-    redis_engine_free(own); /* another thread was faster */
-    return engine;
+    process_stop(own); /* another thread was faster */
+    free(own);
+    return process;
+}
+
+/* The same if it has one by now, else NULL. */
+static struct redis_process *process_here(struct weir_backend *backend)
+{
+    struct redis_process *process = atomic_load_explicit(&((struct redis *)backend)->current, memory_order_acquire);
+    return process->forks == forks_count ? process : NULL;
 }
 
 /* ---- Decisions ---- */
 
-static int decide_by_thread(struct redis_engine *engine, const struct weir_backend_request *requests, size_t n,
-                            bool all, int64_t deadline_us, struct weir_decision *out)
+static bool process_is_here(const struct redis_process *process)
 {
-    struct redis_caller caller = {
-        .waiter = { .deadline_us = deadline_us, .now_us = REDIS_CALLER },
-        .requests = requests,
-        .out = out,
-        .n = n,
-        .left = n,
-        .all = all,
-    };
-    if (redis_io_is_here(engine)) {
-        log_line(&engine->config->log, WEIR_LOG_ERROR,
-                 "a `done` must not wait for Redis: call weir_submit() there, or use weir_event_fd()");
-        return WEIR_EINVAL;
-    }
-    caller.bell = atomic_load_explicit(&engine->boarding, memory_order_relaxed) % REDIS_BELLS;
-    struct bell *bell = &engine->bells[caller.bell];
-    int error = redis_engine_queue(engine, &caller.waiter);
-    if (error)
-        return error;
-    for (;;) {
-        uint32_t rings = bell_rings(bell);
-        if (atomic_load_explicit(&caller.done, memory_order_acquire))
-            return caller.error;
-        bell_wait(bell, rings);
-    }
+    return process->cluster ? redis_cluster_is_here(process->cluster) : redis_io_is_here(process->engine);
 }
 
 static int redis_decide(struct weir_backend *backend, const struct weir_backend_request *requests, size_t n, bool all,
                         int64_t deadline_us, struct weir_decision *out)
 {
-    struct redis_engine *engine = engine_of((struct redis *)backend);
-    if (!engine)
+    struct redis *redis = (struct redis *)backend;
+    struct redis_process *process = process_of(redis);
+    if (!process)
         return WEIR_EIO;
-    if (atomic_load_explicit(&engine->closing, memory_order_relaxed))
-        return WEIR_ECLOSED;
-    int gate = atomic_load_explicit(&engine->gate, memory_order_acquire);
-    if (gate == REDIS_GATE_DOWN)
-        return WEIR_EIO;
-    if (gate == REDIS_GATE_UP && !atomic_load_explicit(&engine->crowd, memory_order_relaxed)) {
-        struct redis_lane *lane = redis_lane_take(engine);
-        if (lane) {
-            int result = redis_lane_decide(engine, lane, requests, n, all, deadline_us, out);
-            redis_lane_give(engine, lane);
-            if (result <= 0)
-                return result;
-        } else {
-            atomic_store_explicit(&engine->crowd, true, memory_order_relaxed);
-        }
+    if (process_is_here(process)) {
+        log_line(&redis->config.log, WEIR_LOG_ERROR,
+                 "a `done` must not wait for Redis: call weir_submit() there, or use weir_event_fd()");
+        return WEIR_EINVAL;
     }
-    return decide_by_thread(engine, requests, n, all, deadline_us, out);
+    if (process->cluster)
+        return redis_cluster_decide(process->cluster, requests, n, all, deadline_us, out);
+    struct redis_errand errand = {
+        .requests = requests,
+        .n = n,
+        .all = all,
+        .deadline_us = deadline_us,
+        .out = out,
+    };
+    return redis_engine_decide(process->engine, &errand);
 }
 
 static int redis_submit(struct weir_backend *backend, const struct weir_backend_request *request, int64_t deadline_us,
                         struct weir_op *op)
 {
-    struct redis_engine *engine = engine_of((struct redis *)backend);
-    if (!engine || atomic_load_explicit(&engine->gate, memory_order_acquire) == REDIS_GATE_DOWN)
+    struct redis_process *process = process_of((struct redis *)backend);
+    if (!process)
         return WEIR_EIO;
-    if (atomic_fetch_add_explicit(&engine->submitted, 1, memory_order_relaxed) >= WEIR_MAX_SUBMITTED) {
-        atomic_fetch_sub_explicit(&engine->submitted, 1, memory_order_relaxed);
-        return WEIR_EFULL;
-    }
-    struct redis_waiter *waiter = (struct redis_waiter *)(void *)&op->opaque[2];
-    assert(request->ahead <= UINT32_MAX);
-    *waiter = (struct redis_waiter){
-        .deadline_us = deadline_us,
-        .hash = request->hash,
-        .now_us = request->now_us,
-        .cost = request->cost,
-        .ahead = (uint32_t)request->ahead,
-        .spread = request->spread,
-    };
-    int error = redis_engine_queue(engine, waiter);
-    if (error)
-        atomic_fetch_sub_explicit(&engine->submitted, 1, memory_order_relaxed);
-    return error ? error : 1;
+    return process->cluster ? redis_cluster_submit(process->cluster, request, deadline_us, op)
+                            : redis_engine_submit(process->engine, request, deadline_us, op);
 }
 
 /* ---- Life ---- */
 
 static void redis_shut(struct weir_backend *backend)
 {
-    struct redis_engine *engine = atomic_load_explicit(&((struct redis *)backend)->current, memory_order_acquire);
-    if (engine->forks == forks_count)
-        redis_engine_shut(engine);
-}
-
-static uint64_t sum(const _Atomic uint64_t *count)
-{
-    return atomic_load_explicit(count, memory_order_relaxed);
+    struct redis_process *process = process_here(backend);
+    if (!process)
+        return;
+    if (process->cluster)
+        redis_cluster_shut(process->cluster);
+    else
+        redis_engine_shut(process->engine);
 }
 
 static void redis_stats(struct weir_backend *backend, struct weir_stats *add)
 {
-    const struct redis_engine *engine = atomic_load_explicit(&((struct redis *)backend)->current, memory_order_acquire);
-    if (engine->forks != forks_count)
+    const struct redis_process *process = process_here(backend);
+    if (!process)
         return;
-    add->store_requests += sum(&engine->counts.requests);
-    add->store_calls += sum(&engine->counts.calls);
-    add->store_timeouts += sum(&engine->counts.timeouts);
-    add->store_connections += sum(&engine->counts.connections);
-    add->store_breaks += sum(&engine->counts.breaks);
+    if (process->cluster)
+        redis_cluster_stats(process->cluster, add);
+    else
+        redis_engine_stats(process->engine, add);
 }
 
-static int64_t redis_reachable_us(struct weir_backend *backend)
+static int64_t redis_reachable_us(struct weir_backend *backend, const struct weir_key *key)
 {
-    struct redis_engine *engine = atomic_load_explicit(&((struct redis *)backend)->current, memory_order_acquire);
-    if (atomic_load_explicit(&engine->gate, memory_order_acquire) == REDIS_GATE_UP)
-        return clock_monotonic_us();
-    return atomic_load_explicit(&engine->closed_us, memory_order_relaxed);
+    const struct redis_process *process = atomic_load_explicit(&((struct redis *)backend)->current,
+                                                               memory_order_acquire);
+    return process->cluster ? redis_cluster_reachable_us(process->cluster, key)
+                            : redis_engine_reachable_us(process->engine);
 }
 
 static void redis_watch(struct weir_backend *backend, void (*returned)(void *user), void *user)
@@ -156,19 +148,21 @@ static void redis_watch(struct weir_backend *backend, void (*returned)(void *use
 static void redis_destroy(struct weir_backend *backend)
 {
     struct redis *redis = (struct redis *)backend;
-    struct redis_engine *engine = atomic_load_explicit(&redis->current, memory_order_acquire);
-    if (engine->forks == forks_count)
-        redis_engine_free(engine);
-    else
-        redis_engine_abandon(engine);
+    struct redis_process *process = process_here(backend);
+    if (process) {
+        process_stop(process);
+        free(process);
+    } else {
+        process_abandon(atomic_load_explicit(&redis->current, memory_order_acquire));
+    }
     redis_target_free(&redis->config.target);
     free(redis);
 }
 
 static bool redis_is_here(struct weir_backend *backend)
 {
-    const struct redis_engine *engine = atomic_load_explicit(&((struct redis *)backend)->current, memory_order_acquire);
-    return engine->forks == forks_count && redis_io_is_here(engine);
+    const struct redis_process *process = process_here(backend);
+    return process && process_is_here(process);
 }
 
 static const struct weir_backend_ops redis_ops = {
@@ -201,35 +195,48 @@ static int make_tls(const struct weir_options *options, struct redis_target *tar
                  : WEIR_OK;
 }
 
+static int open_process(const struct weir_options *options, struct redis *redis, struct redis_process *process,
+                        struct message message)
+{
+    struct redis_config *config = &redis->config;
+    int error = redis_target_read(options, &config->target, message);
+    if (!error)
+        error = make_tls(options, &config->target, message);
+    if (error)
+        return error;
+    config->rules.in_cluster = config->target.is_cluster;
+    error = process_start(config, process);
+    if (error == WEIR_EIO)
+        message_write(message, "no thread or descriptor to be had");
+    return error;
+}
+
 int redis_open(const struct weir_options *options, struct weir_backend **out)
 {
     struct redis *redis = calloc(1, sizeof *redis);
-    if (!redis)
-        return WEIR_ENOMEM;
+    struct redis_process *process = malloc(sizeof *process);
     char sentence[256] = "out of memory";
-    struct redis_engine *engine;
+    if (!redis || !process) {
+        free(redis);
+        free(process);
+        return WEIR_ENOMEM;
+    }
     redis->backend.ops = &redis_ops;
     redis->config.log = (struct log){ options->log, options->user };
     redis->config.timeout_us = options->timeout_us;
     snprintf(redis->config.prefix, sizeof redis->config.prefix, "%s", options->redis_prefix);
-    int error = redis_target_read(options, &redis->config.target, (struct message){ sentence, sizeof sentence });
-    if (!error)
-        error = make_tls(options, &redis->config.target, (struct message){ sentence, sizeof sentence });
-    if (!error) {
-        error = redis_engine_start(&redis->config, &engine);
-        if (error == WEIR_EIO)
-            snprintf(sentence, sizeof sentence, "no thread or descriptor to be had");
-    }
+    int error = open_process(options, redis, process, (struct message){ sentence, sizeof sentence });
     if (error) {
         log_line(&redis->config.log, WEIR_LOG_ERROR, "%s", sentence);
         redis_target_free(&redis->config.target);
+        free(process);
         free(redis);
         return error;
     }
     if (options->redis_insecure)
         log_line(&redis->config.log, WEIR_LOG_WARNING,
                  "redis_insecure: whoever answers is taken for the server, its certificate is not looked at");
-    atomic_init(&redis->current, engine);
+    atomic_init(&redis->current, process);
     *out = &redis->backend;
     return WEIR_OK;
 }

@@ -4,6 +4,7 @@
  * own algorithms, and the permits that these charge must be as many as the script has charged.
  */
 #include "backends/redis_call.h"
+#include "backends/redis_map.h"
 #include "core/algorithm.h"
 
 #include <string.h>
@@ -51,15 +52,54 @@ static struct redis_reply innermost(const struct redis_reply *error)
     };
 }
 
+static void set_redirect(struct redis_flight *flight, struct redis_flight_call *call,
+                         const struct redis_redirect *redirect)
+{
+    for (uint32_t i = 0; i < call->key_count; i++)
+        for (struct redis_ask *ask = flight->keys[call->keys[i]].first; ask; ask = ask->next)
+            ask->redirect = redirect;
+}
+
+/* Whether the call is for another server to execute, or for another time. Only what is said of the call itself counts,
+ * not what a command in its script was told, for that comes when the script runs. */
+static bool call_redirected(struct redis_flight *flight, struct redis_flight_call *call,
+                            const struct redis_reply *reply, redis_ask_ended *ended)
+{
+    struct redis_redirect redirect;
+    if (!flight->rules.in_cluster)
+        return false;
+    if (redis_reply_is_error(reply, "TRYAGAIN")) {
+        redis_call_end(flight, call, REDIS_TRY_AGAIN, ended);
+        return true;
+    }
+    if (!redis_redirect_read(reply, &redirect))
+        return false;
+    set_redirect(flight, call, &redirect);
+    redis_call_end(flight, call, redirect.kind == REDIS_REDIRECT_MOVED ? REDIS_MOVED : REDIS_ASKING, ended);
+    set_redirect(flight, call, NULL);
+    return true;
+}
+
+static size_t count_asks(const struct redis_flight *flight, const struct redis_flight_call *call)
+{
+    size_t count = 0;
+    for (uint32_t i = 0; i < call->key_count; i++)
+        for (const struct redis_ask *ask = flight->keys[call->keys[i]].first; ask; ask = ask->next)
+            count++;
+    return count;
+}
+
 /* An error means that the script was not executed, or had written nothing yet. */
 static void call_failed(struct redis_flight *flight, struct redis_flight_call *call, const struct redis_reply *reply,
                         redis_ask_ended *ended)
 {
     if (redis_reply_is_error(reply, "NOSCRIPT")) {
         flight->not_loaded |= 1u << call->script;
-        for (uint32_t i = 0; i < call->key_count; i++)
-            for (struct redis_ask *ask = flight->keys[call->keys[i]].first; ask; ask = ask->next)
-                flight->again++;
+        flight->again += count_asks(flight, call);
+        return;
+    }
+    if (call_redirected(flight, call, reply, ended)) {
+        flight->decided += count_asks(flight, call);
         return;
     }
     const struct redis_reply error = innermost(reply);
@@ -213,19 +253,33 @@ static bool load_answered(struct redis_flight *flight, const struct redis_reply 
            memcmp(reply->text, redis_scripts[script].sha1, 40) == 0;
 }
 
+/* A server that refuses ASKING then redirects the call, which is not executed. */
+static bool asking_answered(struct redis_flight *flight, const struct redis_reply *reply)
+{
+    flight->asked = true;
+    if (reply->kind == REDIS_REPLY_IS_ERROR)
+        note_error(flight, reply);
+    return reply->kind == REDIS_REPLY_IS_ERROR ||
+           (reply->kind == REDIS_REPLY_IS_STATUS && reply->len == 2 && memcmp(reply->text, "OK", 2) == 0);
+}
+
 enum redis_progress redis_flight_reply(struct redis_flight *flight, const struct redis_reply *reply,
                                        redis_ask_ended *ended)
 {
+    assert(flight->replied < flight->call_count);
+    struct redis_flight_call *call = &flight->calls[flight->replied];
     if (flight->loads_due) {
         if (!load_answered(flight, reply))
             return REDIS_MISFIT;
+    } else if (call->asking && !flight->asked) {
+        if (!asking_answered(flight, reply))
+            return REDIS_MISFIT;
     } else {
-        assert(flight->replied < flight->call_count);
-        struct redis_flight_call *call = &flight->calls[flight->replied];
         if (reply->kind == REDIS_REPLY_IS_ERROR)
             call_failed(flight, call, reply, ended);
         else if (!call_answered(flight, call, reply, ended))
             return REDIS_MISFIT;
+        flight->asked = false;
         flight->replied++;
     }
     return flight->loads_due == 0 && flight->replied == flight->call_count ? REDIS_LANDED : REDIS_FLYING;

@@ -19,6 +19,7 @@ struct redis_flight_call {
     int64_t now_us;    /* WEIR_OWN_CLOCK, or the time that its requests bring */
     uint64_t version;  /* of the limit's plan */
     enum redis_script_id script;
+    bool asking; /* the server executes it only if ASKING comes before it */
     bool answered;
     uint32_t key_count;
     uint32_t keys[REDIS_CALL_KEYS]; /* their indices */

@@ -2,8 +2,9 @@
  *
  * One that was good is made again at once when it is lost; else there are pauses that grow. While it pauses nobody
  * waits. Where there are sentinels they are asked for the server each time, and when they name another the connection
- * is given up for that one at once.
+ * is given up for that one at once. In a cluster it is aimed at a node, and waits for that to begin with.
  */
+#include "backends/redis_cluster.h"
 #include "backends/redis_io.h"
 #include "core/arith.h"
 #include "core/clock.h"
@@ -33,6 +34,7 @@ int redis_connect_init(struct redis_io *io)
 {
     const struct redis_config *config = io->engine->config;
     redis_pauses_init(&io->pauses);
+    io->asking = io->engine->cluster;
     find_where(io, config->target.host, config->target.port);
     if (config->target.host)
         snprintf(io->where.host, sizeof io->where.host, "%s", config->target.host);
@@ -54,6 +56,16 @@ void redis_connect_free(struct redis_io *io)
     free(io->sentinel);
 }
 
+#define NAME_ROOM (REDIS_HOST_MAX + 16)
+
+/* For the log, which server of a cluster it is. */
+static const char *name_of(const struct redis_io *io, char *room)
+{
+    if (io->engine->cluster && io->port != 0)
+        snprintf(room, NAME_ROOM, " node %s:%d", io->where.host, io->port);
+    return room;
+}
+
 /* The link is closed. Connect again: at once if it has worked until now, else after a pause in which nobody waits. */
 static void lost(struct redis_io *io, int status)
 {
@@ -65,8 +77,11 @@ static void lost(struct redis_io *io, int status)
     if (!io->known_bad && say && !atomic_load_explicit(&io->engine->closing, memory_order_relaxed)) {
         io->known_bad = true;
         io->said_us = now_us;
-        log_line(log, WEIR_LOG_WARNING, "redis cannot be used: %s", io->link.reason);
+        log_line(log, WEIR_LOG_WARNING, "redis%s cannot be used: %s", name_of(io, (char[NAME_ROOM]){ 0 }),
+                 io->link.reason);
     }
+    if (io->engine->cluster && io->port != 0)
+        redis_cluster_look(io->engine->cluster);
     atomic_fetch_add_explicit(&io->engine->generation, 1, memory_order_release);
     redis_io_fail_air(io, status);
     io->misled = io->up_since_us == 0 && !io->asking;
@@ -99,7 +114,8 @@ static void found_up(struct redis_io *io)
     atomic_fetch_add_explicit(&io->engine->generation, 1, memory_order_release); /* with the address, for lanes */
     atomic_store_explicit(&io->engine->renew, false, memory_order_relaxed);
     if (io->known_bad)
-        log_line(&io->engine->config->log, WEIR_LOG_INFO, "redis can be used again");
+        log_line(&io->engine->config->log, WEIR_LOG_INFO, "redis%s can be used again",
+                 name_of(io, (char[NAME_ROOM]){ 0 }));
     io->known_bad = false;
     redis_engine_set_gate(io->engine, REDIS_GATE_UP);
 }
@@ -223,16 +239,56 @@ void redis_connect_sentinels(struct redis_io *io, int64_t now_us)
     }
 }
 
+/* ---- What the cluster aims at ---- */
+
+/* Nobody waits for a node that there is not. */
+static void leave_node(struct redis_io *io)
+{
+    redis_connect_lose(io, "it is no node of the cluster", WEIR_EIO);
+    redis_engine_set_gate(io->engine, REDIS_GATE_DOWN);
+    redis_io_end_ready(io, WEIR_EIO);
+    io->asking = true;
+}
+
+void redis_connect_aim(struct redis_io *io, int64_t now_us)
+{
+    struct redis_engine *engine = io->engine;
+    const unsigned aims = atomic_load_explicit(&engine->aims, memory_order_acquire);
+    if (aims == io->aims)
+        return;
+    io->aims = aims;
+    lock_take(&engine->address_lock);
+    const struct redis_node_name aim = engine->aim;
+    lock_give(&engine->address_lock);
+    io->port = 0;         /* what is lost now is for nobody to look at, */
+    io->known_bad = true; /* or to hear of */
+    if (aim.port == 0) {
+        leave_node(io);
+        return;
+    }
+    if (io->link.state != REDIS_LINK_CLOSED || io->resolving)
+        redis_connect_lose(io, "it is another node's turn", WEIR_EIO);
+    memcpy(io->where.host, aim.host, sizeof io->where.host);
+    io->port = aim.port;
+    io->known_bad = false;
+    io->addresses.count = 0;
+    io->asking = false;
+    io->told = true;
+    io->try_again_us = now_us;
+    io->pauses.last_us = 0;
+    redis_engine_set_gate(engine, REDIS_GATE_WAIT);
+}
+
 void redis_connect_when_due(struct redis_io *io, int64_t now_us)
 {
     if (io->link.state != REDIS_LINK_CLOSED || io->resolving || io->asking || now_us < io->try_again_us)
         return;
     if (io->addresses.count > 0) {
         open_link(io);
+    } else if (io->told || io->engine->cluster) {
+        resolve_named(io, now_us);
     } else if (!io->sentinel) {
         resolve(io, now_us);
-    } else if (io->told) {
-        resolve_named(io, now_us);
     } else {
         io->asking = true;
         redis_sentinel_ask(io->sentinel, io->misled); /* which is due from now on */

@@ -1,11 +1,11 @@
-/* redis_engine.c - the life of an engine, and the queue to its I/O thread. */
-#include "backends/redis_engine.h"
-
+/* redis_engine.c - the life of an engine, the queue to its I/O thread, and which way a decision goes. */
+#include "backends/redis_cluster.h"
 #include "core/clock.h"
-#include "core/forks.h"
+#include "core/quiet_thread.h"
 
+#include <assert.h>
 #include <errno.h>
-#include <signal.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -14,17 +14,7 @@
 /* What the queue holds when nobody will look at it again. */
 static struct redis_waiter shut;
 
-static int start_thread(struct redis_engine *engine)
-{
-    sigset_t all, before;
-    sigfillset(&all); /* signals are the caller's */
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int failed = pthread_create(&engine->thread, NULL, redis_io_run, engine);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return failed ? -1 : 0;
-}
-
-int redis_engine_start(const struct redis_config *config, struct redis_engine **out)
+int redis_engine_start(const struct redis_config *config, struct redis_cluster *cluster, struct redis_engine **out)
 {
     int error = WEIR_ENOMEM;
     struct redis_engine *engine = aligned_alloc(64, sizeof *engine); /* a bell is a cache line */
@@ -32,7 +22,7 @@ int redis_engine_start(const struct redis_config *config, struct redis_engine **
         return WEIR_ENOMEM;
     memset(engine, 0, sizeof *engine);
     engine->config = config;
-    engine->forks = forks_count;
+    engine->cluster = cluster;
     atomic_init(&engine->gate, REDIS_GATE_WAIT);
     lock_init(&engine->address_lock);
     engine->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -45,7 +35,7 @@ int redis_engine_start(const struct redis_config *config, struct redis_engine **
     engine->io = redis_io_make(engine);
     if (!engine->io)
         goto no_io;
-    if (start_thread(engine) != 0) {
+    if (quiet_thread_start(&engine->thread, NULL, redis_io_run, engine) != 0) {
         error = WEIR_EIO;
         goto no_thread;
     }
@@ -125,13 +115,18 @@ void redis_engine_late(struct redis_engine *engine)
 
 void redis_engine_say_error(struct redis_engine *engine, const char *word)
 {
+    if (engine->cluster && strcmp(word, "CLUSTERDOWN") == 0)
+        redis_cluster_look(engine->cluster);
     int64_t now_us = clock_monotonic_us();
     int64_t said_us = atomic_load_explicit(&engine->said_us, memory_order_relaxed);
     if (said_us != 0 && now_us - said_us < WEIR_SECOND)
         return;
     if (atomic_compare_exchange_strong_explicit(&engine->said_us, &said_us, now_us, memory_order_relaxed,
                                                 memory_order_relaxed))
-        log_line(&engine->config->log, WEIR_LOG_WARNING, "redis answers %s", word);
+        log_line(&engine->config->log, WEIR_LOG_WARNING, "redis answers %s%s", word,
+                 strcmp(word, "MOVED") == 0 && !engine->cluster
+                     ? ": it is part of a cluster, and redis-cluster:// is for that"
+                     : "");
 }
 
 void redis_engine_shut(struct redis_engine *engine)
@@ -142,10 +137,14 @@ void redis_engine_shut(struct redis_engine *engine)
         redis_link_hang_up(&engine->lanes[i].link);
 }
 
-void redis_engine_free(struct redis_engine *engine)
+void redis_engine_stop(struct redis_engine *engine)
 {
     redis_engine_shut(engine);
     pthread_join(engine->thread, NULL);
+}
+
+void redis_engine_free(struct redis_engine *engine)
+{
     redis_io_free(engine->io);
     redis_lanes_free(engine);
     close(engine->wake_fd);
@@ -160,4 +159,134 @@ void redis_engine_abandon(struct redis_engine *engine)
         if (engine->lanes[i].link.fd >= 0)
             close(engine->lanes[i].link.fd);
     redis_io_abandon(engine->io);
+}
+
+void redis_engine_aim(struct redis_engine *engine, const struct redis_node_name *node)
+{
+    lock_take(&engine->address_lock);
+    engine->aim = node ? *node : (struct redis_node_name){ .port = 0 };
+    lock_give(&engine->address_lock);
+    atomic_fetch_add_explicit(&engine->aims, 1, memory_order_release);
+    redis_engine_wake(engine);
+}
+
+/* ---- Decisions ---- */
+
+void redis_errand_ended(struct redis_errand *errand, struct redis_ask *ask, int status)
+{
+    if (status > 0 && errand->n > 1 && !errand->all) {
+        ask->out->source = REDIS_ELSEWHERE;
+        return;
+    }
+    if (status == WEIR_OK || errand->error != WEIR_OK)
+        return;
+    errand->error = status;
+    if (ask->redirect && errand->redirect)
+        *errand->redirect = *ask->redirect;
+}
+
+int redis_caller_begin(struct redis_caller *caller, struct redis_engine *engine, struct redis_errand *errand)
+{
+    *caller = (struct redis_caller){
+        .waiter = { .deadline_us = errand->deadline_us, .now_us = REDIS_CALLER },
+        .errand = errand,
+        .left = errand->n,
+        .bell = atomic_load_explicit(&engine->boarding, memory_order_relaxed) % REDIS_BELLS,
+    };
+    return redis_engine_queue(engine, &caller->waiter);
+}
+
+void redis_caller_await(struct redis_caller *caller, struct redis_engine *engine)
+{
+    struct bell *bell = &engine->bells[caller->bell];
+    for (;;) {
+        uint32_t rings = bell_rings(bell);
+        if (atomic_load_explicit(&caller->done, memory_order_acquire))
+            return;
+        bell_wait(bell, rings);
+    }
+}
+
+int redis_engine_decide(struct redis_engine *engine, struct redis_errand *errand)
+{
+    if (atomic_load_explicit(&engine->closing, memory_order_relaxed))
+        return WEIR_ECLOSED;
+    int gate = atomic_load_explicit(&engine->gate, memory_order_acquire);
+    if (gate == REDIS_GATE_DOWN)
+        return WEIR_EIO;
+    if (gate == REDIS_GATE_UP && !atomic_load_explicit(&engine->crowd, memory_order_relaxed)) {
+        struct redis_lane *lane = redis_lane_take(engine);
+        if (lane) {
+            const bool ran = redis_lane_run(engine, lane, errand);
+            redis_lane_give(engine, lane);
+            if (ran)
+                return errand->error;
+        } else {
+            atomic_store_explicit(&engine->crowd, true, memory_order_relaxed);
+        }
+    }
+    struct redis_caller caller;
+    int error = redis_caller_begin(&caller, engine, errand);
+    if (error)
+        return error;
+    redis_caller_await(&caller, engine);
+    return errand->error;
+}
+
+struct weir_op *redis_waiter_op(struct redis_waiter *waiter)
+{
+    return (struct weir_op *)((char *)waiter - offsetof(struct weir_op, opaque[2]));
+}
+
+int redis_engine_take_over(struct redis_engine *engine, struct redis_waiter *waiter)
+{
+    if (atomic_load_explicit(&engine->gate, memory_order_acquire) == REDIS_GATE_DOWN)
+        return WEIR_EIO;
+    if (atomic_fetch_add_explicit(&engine->submitted, 1, memory_order_relaxed) >= WEIR_MAX_SUBMITTED) {
+        atomic_fetch_sub_explicit(&engine->submitted, 1, memory_order_relaxed);
+        return WEIR_EFULL;
+    }
+    int error = redis_engine_queue(engine, waiter);
+    if (error)
+        atomic_fetch_sub_explicit(&engine->submitted, 1, memory_order_relaxed);
+    return error ? error : 1;
+}
+
+int redis_engine_submit(struct redis_engine *engine, const struct weir_backend_request *request, int64_t deadline_us,
+                        struct weir_op *op)
+{
+    struct redis_waiter *waiter = (struct redis_waiter *)(void *)&op->opaque[2];
+    assert(request->ahead <= UINT32_MAX && request->spread <= UINT16_MAX);
+    *waiter = (struct redis_waiter){
+        .deadline_us = deadline_us,
+        .hash = request->hash,
+        .now_us = request->now_us,
+        .cost = request->cost,
+        .ahead = (uint32_t)request->ahead,
+        .spread = (uint16_t)request->spread,
+    };
+    return redis_engine_take_over(engine, waiter);
+}
+
+/* ---- What there is to tell ---- */
+
+int64_t redis_engine_reachable_us(const struct redis_engine *engine)
+{
+    if (atomic_load_explicit(&engine->gate, memory_order_acquire) == REDIS_GATE_UP)
+        return clock_monotonic_us();
+    return atomic_load_explicit(&engine->closed_us, memory_order_relaxed);
+}
+
+static uint64_t sum(const _Atomic uint64_t *count)
+{
+    return atomic_load_explicit(count, memory_order_relaxed);
+}
+
+void redis_engine_stats(const struct redis_engine *engine, struct weir_stats *add)
+{
+    add->store_requests += sum(&engine->counts.requests);
+    add->store_calls += sum(&engine->counts.calls);
+    add->store_timeouts += sum(&engine->counts.timeouts);
+    add->store_connections += sum(&engine->counts.connections);
+    add->store_breaks += sum(&engine->counts.breaks);
 }

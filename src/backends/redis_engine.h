@@ -7,6 +7,9 @@
  * taken there is a crowd, and all go by the I/O thread until it has seen no more than that many at once for a while.
  * What is submitted always goes by the I/O thread.
  *
+ * An engine serves one server. In a cluster each primary has an engine (redis_cluster.h); it is aimed at that by the
+ * cluster's address of it, and may be aimed at another later.
+ *
  * The gate says what a caller may expect. The I/O thread's connection is what it goes by:
  *
  *     up      it stands
@@ -25,6 +28,7 @@
 #include "backends/redis_flight.h"
 #include "backends/redis_key.h"
 #include "backends/redis_link.h"
+#include "backends/redis_map.h"
 #include "core/log.h"
 
 #include <weir/backend.h>
@@ -42,6 +46,7 @@ struct redis_config {
     struct redis_target target;
     char prefix[REDIS_PREFIX_MAX + 1];
     int64_t timeout_us; /* the longest that a call may take */
+    struct redis_flight_rules rules;
     struct log log;
     void (*_Atomic returned)(void *user); /* told each time that the gate goes up; NULL: nobody is yet */
     void *returned_user;                  /* release with `returned` */
@@ -55,20 +60,35 @@ struct redis_waiter {
     uint64_t hash;
     int64_t now_us; /* REDIS_CALLER: this is the head of a struct redis_caller, and what follows means nothing */
     int64_t cost;
-    uint32_t ahead, spread; /* `ahead` is no more than the size of a limit, which is limit + debt at most */
+    uint32_t ahead;  /* no more than the size of a limit, which is limit + debt at most */
+    uint16_t spread; /* WEIR_MAX_SPREAD at most */
+    bool asking;     /* the next server is to be told ASKING */
+    uint8_t hops;    /* how often it has been sent on to another server */
 } __attribute__((may_alias));
 _Static_assert(sizeof(struct redis_waiter) <= 6 * sizeof(uint64_t), "it fits the words of an op");
 _Static_assert(2 * WEIR_MAX_PERMITS <= UINT32_MAX, "so does what is charged ahead");
 #define REDIS_CALLER INT64_MIN
 
+/* What a caller asks for at once, and what comes of it. */
+struct redis_errand {
+    const struct weir_backend_request *requests;
+    size_t n;
+    bool all, asking;
+    int64_t deadline_us;
+    struct weir_decision *out;
+    int error; /* the first that any of them has ended with; of one alone, or all or nothing, also a positive end of
+                * redis_flight.h */
+    struct redis_redirect *redirect; /* where to write what goes with that; NULL outside a cluster */
+};
+
+/* In a cluster, of several that each stand alone: the source of one that another server decides. */
+#define REDIS_ELSEWHERE (WEIR_BY_NOBODY - 1)
+
 /* A thread that waits, on its stack. */
 struct redis_caller {
     struct redis_waiter waiter;
-    const struct weir_backend_request *requests;
-    struct weir_decision *out;
-    size_t n, left; /* left: of its asks, not ended */
-    bool all;
-    int error;        /* the first of its asks' */
+    struct redis_errand *errand;
+    size_t left;      /* of its requests, not ended */
     unsigned bell;    /* that it waits at */
     atomic_bool done; /* release: what is above, and the decisions; it may be gone from then on */
 };
@@ -86,7 +106,7 @@ enum redis_gate { REDIS_GATE_UP, REDIS_GATE_WAIT, REDIS_GATE_DOWN };
 /* (a) atomic, (i) the I/O thread's alone, (l) address_lock, (c) constant once made */
 struct redis_engine {
     const struct redis_config *config; /* (c) */
-    unsigned forks;                    /* (c) how often this process had been forked off when it was made */
+    struct redis_cluster *cluster;     /* (c) that it is part of; NULL: the server stands alone */
     pthread_t thread;                  /* (c) */
     int wake_fd;                       /* (c) wakes the I/O thread */
 
@@ -108,33 +128,64 @@ struct redis_engine {
     struct redis_lane lanes[REDIS_LANES];
 
     struct lock address_lock;
-    struct redis_where where; /* (l) where the I/O thread has connected */
+    struct redis_where where;   /* (l) where the I/O thread has connected */
+    struct redis_node_name aim; /* (l) in a cluster: what it is to be connected to; port 0: nothing */
+    atomic_uint aims;           /* (a) goes up when that is changed */
 
-    struct redis_io *io;        /* (i) */
-    struct redis_engine *elder; /* (c) the one of the process that this was forked from; NULL: none */
+    struct redis_io *io; /* (i) */
 
     struct redis_counts {
         _Atomic uint64_t requests, calls, timeouts, connections, breaks;
     } counts; /* (a) relaxed: sums only */
 };
 
-struct redis {
-    struct weir_backend backend;
-    struct redis_config config;             /* (c) */
-    _Atomic(struct redis_engine *) current; /* (a) replaced in the child of a fork */
-};
-
-/* Begin, with a thread of its own. WEIR_OK, WEIR_ENOMEM, or WEIR_EIO: no thread or descriptor to be had. */
-int redis_engine_start(const struct redis_config *config, struct redis_engine **out);
+/* Begin, with a thread of its own; `cluster` is NULL where there is none. WEIR_OK, WEIR_ENOMEM, or WEIR_EIO: no thread
+ * or descriptor to be had. */
+int redis_engine_start(const struct redis_config *config, struct redis_cluster *cluster, struct redis_engine **out);
 
 /* End all that waits and comes with WEIR_ECLOSED. Does not wait. */
 void redis_engine_shut(struct redis_engine *engine);
 
-/* Nobody is in it any more; shut or not. */
+/* Nobody is in it any more; shut or not. The engines of a cluster hand things on to one another: first all of them are
+ * stopped. */
+void redis_engine_stop(struct redis_engine *engine);
 void redis_engine_free(struct redis_engine *engine);
 
 /* Let go, in a child, of what belongs to the parent: descriptors only, for memory may be as any thread left it. */
 void redis_engine_abandon(struct redis_engine *engine);
+
+/* ---- Decisions ---- */
+
+/* ops->decide() and ops->submit(), by an errand whose `error` is WEIR_OK: which is what it returns. Not on the I/O
+ * thread. */
+int redis_engine_decide(struct redis_engine *engine, struct redis_errand *errand);
+int redis_engine_submit(struct redis_engine *engine, const struct weir_backend_request *request, int64_t deadline_us,
+                        struct weir_op *op);
+
+/* The first by the I/O thread, in two parts: begin() is WEIR_OK or an error, and only then is there something to
+ * await. */
+int redis_caller_begin(struct redis_caller *caller, struct redis_engine *engine, struct redis_errand *errand);
+void redis_caller_await(struct redis_caller *caller, struct redis_engine *engine);
+
+/* Hand a submitted one that another server did not execute to this one's I/O thread: as redis_engine_submit(). */
+int redis_engine_take_over(struct redis_engine *engine, struct redis_waiter *waiter);
+
+/* The op that a waiter is kept in which is no caller's. */
+struct weir_op *redis_waiter_op(struct redis_waiter *waiter);
+
+/* ops->reachable_us() of its server, ops->stats(). */
+int64_t redis_engine_reachable_us(const struct redis_engine *engine);
+void redis_engine_stats(const struct redis_engine *engine, struct weir_stats *add);
+
+/* ---- In a cluster ---- */
+
+/* Connect to this node; NULL: to none, for there is none to be had or the node has left, and nobody is to wait. */
+void redis_engine_aim(struct redis_engine *engine, const struct redis_node_name *node);
+
+/* ---- For its parts ---- */
+
+/* Note how an ask has ended. */
+void redis_errand_ended(struct redis_errand *errand, struct redis_ask *ask, int status);
 
 /* Hand one over to the I/O thread: WEIR_OK or WEIR_ECLOSED. */
 int redis_engine_queue(struct redis_engine *engine, struct redis_waiter *waiter);
@@ -181,8 +232,7 @@ void redis_lanes_free(struct redis_engine *engine);
 struct redis_lane *redis_lane_take(struct redis_engine *engine); /* NULL: all are taken */
 void redis_lane_give(struct redis_engine *engine, struct redis_lane *lane);
 
-/* Decide by a lane's connection. WEIR_OK or an error; 1: it could not be made, and nothing was sent. */
-int redis_lane_decide(struct redis_engine *engine, struct redis_lane *lane, const struct weir_backend_request *requests,
-                      size_t n, bool all, int64_t deadline_us, struct weir_decision *out);
+/* Run an errand by a lane's connection; false: it could not be made, and nothing was sent. */
+bool redis_lane_run(struct redis_engine *engine, struct redis_lane *lane, struct redis_errand *errand);
 
 #endif

@@ -12,7 +12,7 @@
 
 /* ---- Life ---- */
 
-struct redis_flight *redis_flight_make(size_t room)
+struct redis_flight *redis_flight_make(size_t room, struct redis_flight_rules rules)
 {
     uint32_t entries = 16;
     while (entries < 2 * room)
@@ -21,6 +21,7 @@ struct redis_flight *redis_flight_make(size_t room)
     if (!flight)
         return NULL;
     flight->room = room;
+    flight->rules = rules;
     flight->table_mask = entries - 1;
     flight->asks = calloc(room, sizeof *flight->asks);
     flight->keys = calloc(room, sizeof *flight->keys);
@@ -53,6 +54,7 @@ void redis_flight_clear(struct redis_flight *flight)
     flight->loads = flight->loads_due = flight->not_loaded = 0;
     flight->deadline_us = INT64_MAX;
     flight->left_us = 0;
+    flight->asked = false;
     flight->read_only = false;
     flight->error_word[0] = '\0';
     flight->decided = 0;
@@ -68,6 +70,7 @@ static struct redis_flight_call *add_call(struct redis_flight *flight, weir_limi
     call->now_us = now_us;
     call->version = version;
     call->script = script;
+    call->asking = false;
     call->answered = false;
     call->key_count = 0;
     return call;
@@ -95,6 +98,7 @@ static void add_ask(struct redis_flight *flight, struct redis_flight_key *key,
     ask->out = out;
     ask->owner = owner;
     ask->next = NULL;
+    ask->redirect = NULL;
     ask->tries = 1;
     if (key->last)
         key->last->next = ask;
@@ -121,8 +125,14 @@ static uint32_t most_keys(const struct weir_plan *plan)
 
 /* The call that takes the next key of the request's limit. */
 static struct redis_flight_call *open_call(struct redis_flight *flight, const struct weir_backend_request *request,
-                                           const struct weir_plan *plan, uint64_t version)
+                                           const struct weir_plan *plan, uint64_t version, bool asking)
 {
+    if (flight->rules.in_cluster || asking) {
+        struct redis_flight_call *call = add_call(flight, request->limit, request->now_us, version,
+                                                  redis_script_of(plan));
+        call->asking = asking;
+        return call;
+    }
     uint32_t *open = &flight->open_calls[(uintptr_t)request->limit / 64 % OPEN_CALLS]; /* limits are aligned */
     if (*open) {
         struct redis_flight_call *call = &flight->calls[*open - 1];
@@ -134,10 +144,10 @@ static struct redis_flight_call *open_call(struct redis_flight *flight, const st
     return add_call(flight, request->limit, request->now_us, version, redis_script_of(plan));
 }
 
-/* A request joins the last place of its key on board, unless it is decided by another time or plan: then it gets a
- * later place, in a later call, so that the order of a key's requests is kept. */
+/* A request joins the last place of its key on board, unless it is decided by another time or plan, or either is asking:
+ * then it gets a later place, in a later call, so that the order of a key's requests is kept. */
 static void add_one(struct redis_flight *flight, const struct weir_backend_request *request, int64_t deadline_us,
-                    struct weir_decision *out, void *owner)
+                    struct weir_decision *out, void *owner, bool asking)
 {
     struct weir_plan plan;
     uint64_t version = weir_request_plan(request, &plan);
@@ -145,11 +155,11 @@ static void add_one(struct redis_flight *flight, const struct weir_backend_reque
     struct redis_flight_key *key = *entry ? &flight->keys[*entry - 1] : NULL;
     if (key) {
         const struct redis_flight_call *call = &flight->calls[key->call];
-        if (call->now_us != request->now_us || call->version != version)
+        if (call->now_us != request->now_us || call->version != version || call->asking || asking)
             key = NULL;
     }
     if (!key) {
-        key = add_key(flight, open_call(flight, request, &plan, version));
+        key = add_key(flight, open_call(flight, request, &plan, version, asking));
         key->plan = plan;
         *entry = (uint32_t)flight->key_count;
     }
@@ -157,17 +167,18 @@ static void add_one(struct redis_flight *flight, const struct weir_backend_reque
 }
 
 bool redis_flight_add(struct redis_flight *flight, const struct weir_backend_request *requests, size_t n, bool all,
-                      int64_t deadline_us, struct weir_decision *out, void *owner)
+                      int64_t deadline_us, struct weir_decision *out, void *owner, bool asking)
 {
     assert(n >= 1 && (!all || n <= REDIS_CALL_KEYS));
     if (flight->room - flight->ask_count < n)
         return false;
     if (!all) {
         for (size_t i = 0; i < n; i++)
-            add_one(flight, &requests[i], deadline_us, &out[i], owner);
+            add_one(flight, &requests[i], deadline_us, &out[i], owner, asking);
         return true;
     }
     struct redis_flight_call *call = add_call(flight, NULL, requests[0].now_us, 0, REDIS_TRY_ALL);
+    call->asking = asking;
     for (size_t i = 0; i < n; i++) {
         struct redis_flight_key *key = add_key(flight, call);
         weir_request_plan(&requests[i], &key->plan);
@@ -233,6 +244,13 @@ static void write_items(const struct redis_flight_key *key, struct redis_bytes *
     }
 }
 
+/* What it allows is the next command only. */
+static void write_asking(struct redis_bytes *out)
+{
+    redis_bytes_command(out, 1);
+    redis_bytes_text(out, "ASKING");
+}
+
 static void write_call(const struct redis_flight *flight, const struct redis_flight_call *call, const char *prefix,
                        struct redis_bytes *out)
 {
@@ -273,8 +291,11 @@ void redis_flight_write(struct redis_flight *flight, const char *prefix, struct 
     for (unsigned i = 0; i < REDIS_SCRIPT_COUNT; i++)
         if (flight->loads & 1u << i)
             write_load(&redis_scripts[i], out);
-    for (size_t i = 0; i < flight->call_count; i++)
+    for (size_t i = 0; i < flight->call_count; i++) {
+        if (flight->calls[i].asking)
+            write_asking(out);
         write_call(flight, &flight->calls[i], prefix, out);
+    }
 }
 
 /* ---- Too late ---- */
@@ -313,10 +334,12 @@ void redis_flight_again(struct redis_flight *flight, struct redis_flight *into, 
                     continue;
                 size_t index = into->ask_count;
                 if (call->limit) {
-                    add_one(into, &ask->request, ask->deadline_us, ask->out, ask->owner);
+                    add_one(into, &ask->request, ask->deadline_us, ask->out, ask->owner, call->asking);
                 } else {
-                    if (!copy)
+                    if (!copy) {
                         copy = add_call(into, NULL, call->now_us, 0, REDIS_TRY_ALL);
+                        copy->asking = call->asking;
+                    }
                     struct redis_flight_key *key = add_key(into, copy);
                     key->plan = flight->keys[call->keys[k]].plan;
                     add_ask(into, key, &ask->request, ask->deadline_us, ask->out, ask->owner);

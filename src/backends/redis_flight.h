@@ -7,6 +7,9 @@
  *
  *     flight -> calls -> keys -> asks                 an ask is one request
  *
+ * In a cluster each key has a call of its own, for two keys are rarely of one node, and a server may answer that a call
+ * is for another to execute.
+ *
  * Bounds: as many asks as the flight was made with, REDIS_CALL_KEYS keys in a call. A flight belongs to one thread at a
  * time.
  */
@@ -23,21 +26,30 @@
 #define REDIS_CALL_KEYS 64
 #define REDIS_CALL_BLOCKS 256
 
+struct redis_redirect;
+
 struct redis_ask {
     struct weir_backend_request request;
     struct weir_decision decision;
     struct weir_decision *out; /* written when the ask ends well */
     void *owner;               /* whose it is; NULL: it has ended */
     int64_t deadline_us;
-    struct redis_ask *next; /* for the same key, later */
-    unsigned tries;         /* how often it has been sent */
+    struct redis_ask *next;                /* for the same key, later */
+    unsigned tries;                        /* how often it has been sent */
+    const struct redis_redirect *redirect; /* REDIS_MOVED, REDIS_ASKING: to where; valid while it is told */
+};
+
+/* How requests are made into calls. */
+struct redis_flight_rules {
+    bool in_cluster; /* a key a call, but for all or nothing; and calls end as below */
 };
 
 struct redis_flight_key;
 struct redis_flight_call;
 
 struct redis_flight {
-    size_t room; /* for asks; never changes */
+    size_t room; /* for asks; never changes, nor do the rules */
+    struct redis_flight_rules rules;
     size_t ask_count, key_count, call_count;
     struct redis_ask *asks;
     struct redis_flight_key *keys;
@@ -48,6 +60,7 @@ struct redis_flight {
 
     unsigned loads;      /* scripts whose SCRIPT LOAD goes before the calls: a bit each; set by redis_flight_again() */
     unsigned loads_due;  /* of them unanswered */
+    bool asked;          /* the ASKING of the first call unanswered is answered */
     uint32_t first_echo; /* of its calls, which have one after the other */
     size_t replied;      /* calls answered */
     int64_t deadline_us; /* the first of its asks'; INT64_MAX: none is left */
@@ -59,19 +72,24 @@ struct redis_flight {
     uint64_t decided;    /* asks that a server that is well has answered */
 };
 
-/* Who is told of each ask that has ended: WEIR_OK (ask->out is written) or a negative enum weir_error. */
+/* Who is told of each ask that has ended: WEIR_OK (ask->out is written), a negative enum weir_error, or, in a cluster,
+ * that the server has not executed it, but: */
+#define REDIS_MOVED 1     /* ask->redirect says who does, from now on, for each key of the slot */
+#define REDIS_ASKING 2    /* ask->redirect says who does, this time, if asked with ASKING */
+#define REDIS_TRY_AGAIN 3 /* of its keys some are on their way to another server: later one will have them all */
 typedef void redis_ask_ended(struct redis_ask *ask, int status);
 
 /* NULL: out of memory. */
-struct redis_flight *redis_flight_make(size_t room);
+struct redis_flight *redis_flight_make(size_t room, struct redis_flight_rules rules);
 void redis_flight_free(struct redis_flight *flight);
 
 void redis_flight_clear(struct redis_flight *flight);
 
 /* Put requests on board, each by itself or all or nothing; false: there is no room for them all, and none is on board.
- * `requests` are copied, the bytes of their keys must stay. `owner` is not NULL. */
+ * `requests` are copied, the bytes of their keys must stay. `owner` is not NULL. `asking`: their calls have ASKING before
+ * them, and nobody joins them. */
 bool redis_flight_add(struct redis_flight *flight, const struct weir_backend_request *requests, size_t n, bool all,
-                      int64_t deadline_us, struct weir_decision *out, void *owner);
+                      int64_t deadline_us, struct weir_decision *out, void *owner, bool asking);
 
 /* End the asks whose deadline has come with WEIR_ETIME; what is answered to them later is passed over. */
 void redis_flight_expire(struct redis_flight *flight, int64_t now_us, redis_ask_ended *ended);

@@ -38,11 +38,22 @@ static void write_scripts(struct redis_link *link)
     }
 }
 
+/* The answer to ROLE begins with it. */
+static bool hear_role(void *user, const struct redis_wire_scalar *scalar)
+{
+    struct redis_link *link = user;
+    if (scalar->depth == 1 && scalar->place[0] == 0)
+        link->is_primary = redis_wire_is_text(scalar, "master");
+    return true;
+}
+
 void redis_greet_write(struct redis_link *link, const struct redis_target *target, enum redis_greeting greeting)
 {
     link->greetings = link->loads = 0;
     link->asks_role = greeting != REDIS_GREET_SENTINEL && target->service;
-    link->not_primary = false;
+    link->is_primary = link->not_primary = false;
+    if (link->asks_role)
+        redis_wire_show_lists(&link->wire, hear_role, link);
     if (greeting == REDIS_GREET_SENTINEL) { /* who has no db, and is asked something at once: that will do for a PING */
         write_auth(link, target->sentinel_user, target->sentinel_password);
         return;
@@ -95,13 +106,13 @@ void redis_greet_read(struct redis_link *link)
             redis_link_refused(link, &reply, "the greeting");
         } else if (!fits(link, &reply)) {
             redis_link_close(link, "the server does not speak Redis' protocol");
-        } else if (reply.kind == REDIS_REPLY_IS_LIST && !redis_wire_item_is(&link->wire, 0, "master")) {
+        } else if (reply.kind == REDIS_REPLY_IS_LIST && !link->is_primary) {
             redis_link_close(link, "the server that a sentinel named is no primary");
             link->not_primary = true;
         } else if (--link->greetings == 0) {
             link->state = REDIS_LINK_UP;
             if (link->asks_role)
-                redis_wire_allow_lists(&link->wire, false);
+                redis_wire_show_lists(&link->wire, NULL, NULL);
         }
     }
 }

@@ -7,12 +7,12 @@
  * served.
  */
 #include "backends/redis_io.h"
+#include "backends/redis_cluster.h"
 #include "core/arith.h"
 #include "core/clock.h"
 
 #include <errno.h>
 #include <poll.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
@@ -48,7 +48,7 @@ struct redis_io *redis_io_make(struct redis_engine *engine)
         return NULL;
     }
     for (; io->spare_count < REDIS_AIR_MAX + 1; io->spare_count++) {
-        io->spare[io->spare_count] = redis_flight_make(FLIGHT_ASKS);
+        io->spare[io->spare_count] = redis_flight_make(FLIGHT_ASKS, engine->config->rules);
         if (!io->spare[io->spare_count]) {
             redis_io_free(io);
             return NULL;
@@ -79,25 +79,40 @@ void redis_io_abandon(struct redis_io *io)
 
 /* ---- Those who wait ---- */
 
-static struct weir_op *op_of(struct redis_waiter *waiter)
-{
-    return (struct weir_op *)((char *)waiter - offsetof(struct weir_op, opaque[2]));
-}
-
-static void end_waiter(struct redis_io *io, struct redis_waiter *waiter, int status)
+static void end_caller(struct redis_io *io, struct redis_caller *caller)
 {
     io->waiting--;
+    io->bells |= 1u << caller->bell;
+    atomic_store_explicit(&caller->done, true, memory_order_release);
+}
+
+static void end_op(struct redis_io *io, struct redis_waiter *waiter, int status)
+{
+    struct weir_op *op = redis_waiter_op(waiter);
+    io->waiting--;
+    atomic_fetch_sub_explicit(&io->engine->submitted, 1, memory_order_relaxed);
+    op->done(op, status);
+}
+
+/* None of its requests has been sent. */
+static void end_waiter(struct redis_io *io, struct redis_waiter *waiter, int status)
+{
     if (waiter->now_us == REDIS_CALLER) {
         struct redis_caller *caller = (struct redis_caller *)waiter;
-        if (caller->error == WEIR_OK)
-            caller->error = status;
-        io->bells |= 1u << caller->bell;
-        atomic_store_explicit(&caller->done, true, memory_order_release);
+        if (caller->errand->error == WEIR_OK)
+            caller->errand->error = status;
+        end_caller(io, caller);
     } else {
-        struct weir_op *op = op_of(waiter);
-        atomic_fetch_sub_explicit(&io->engine->submitted, 1, memory_order_relaxed);
-        op->done(op, status);
+        end_op(io, waiter, status);
     }
+}
+
+/* A submitted request that another server is to decide is that one's engine's from now on. */
+static void send_on(struct redis_io *io, struct redis_waiter *waiter, int status, const struct redis_redirect *redirect)
+{
+    io->waiting--;
+    atomic_fetch_sub_explicit(&io->engine->submitted, 1, memory_order_relaxed);
+    redis_cluster_send_on(io->engine->cluster, io->engine, waiter, status, redirect);
 }
 
 static void ended(struct redis_ask *ask, int status)
@@ -105,12 +120,14 @@ static void ended(struct redis_ask *ask, int status)
     struct redis_waiter *waiter = ask->owner;
     if (waiter->now_us == REDIS_CALLER) {
         struct redis_caller *caller = (struct redis_caller *)waiter;
-        if (caller->error == WEIR_OK)
-            caller->error = status;
-        if (--caller->left > 0)
-            return;
+        redis_errand_ended(caller->errand, ask, status);
+        if (--caller->left == 0)
+            end_caller(here, caller);
+    } else if (status > 0) {
+        send_on(here, waiter, status, ask->redirect);
+    } else {
+        end_op(here, waiter, status);
     }
-    end_waiter(here, waiter, status);
 }
 
 static void ring_bells(struct redis_io *io)
@@ -196,11 +213,11 @@ static void give_spare(struct redis_io *io, struct redis_flight *flight)
 static bool board(struct redis_flight *flight, struct redis_waiter *waiter)
 {
     if (waiter->now_us == REDIS_CALLER) {
-        struct redis_caller *caller = (struct redis_caller *)waiter;
-        return redis_flight_add(flight, caller->requests, caller->n, caller->all, waiter->deadline_us, caller->out,
-                                waiter);
+        const struct redis_errand *errand = ((struct redis_caller *)waiter)->errand;
+        return redis_flight_add(flight, errand->requests, errand->n, errand->all, waiter->deadline_us, errand->out,
+                                waiter, errand->asking);
     }
-    struct weir_op *op = op_of(waiter);
+    struct weir_op *op = redis_waiter_op(waiter);
     const struct weir_backend_request request = {
         .limit = op->request.limit,
         .key = op->request.key,
@@ -212,7 +229,7 @@ static bool board(struct redis_flight *flight, struct redis_waiter *waiter)
         .spread = waiter->spread,
         .verb = WEIR_TAKE,
     };
-    return redis_flight_add(flight, &request, 1, false, waiter->deadline_us, &op->decision, waiter);
+    return redis_flight_add(flight, &request, 1, false, waiter->deadline_us, &op->decision, waiter, waiter->asking);
 }
 
 /* Callers go by themselves again after a while in which they could have. */
@@ -426,6 +443,7 @@ void *redis_io_run(void *user)
         int64_t now_us = clock_monotonic_us();
         take_queue(io, false);
         look_at_deadlines(io, now_us);
+        redis_connect_aim(io, now_us);
         redis_connect_when_due(io, now_us);
         if (io->sentinel && io->sentinel->due_us <= now_us)
             redis_connect_sentinels(io, now_us);

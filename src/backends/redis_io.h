@@ -25,9 +25,10 @@ struct redis_io {
     struct redis_pauses pauses;
 
     struct redis_where where;        /* the server that the link is, or will be, connected to: the URL's, or the one */
-    int port;                        /* that the sentinels have named */
+    int port;                        /* that the sentinels have named, or the cluster */
     struct redis_sentinel *sentinel; /* NULL: none */
-    bool asking;                     /* the sentinels are asked for it */
+    unsigned aims;                   /* engine->aims as it was when it was looked at last */
+    bool asking;                     /* the sentinels are asked for it, or the cluster is to aim at another */
     bool told;                       /* they need not be asked before the next connection, for they have told */
     bool misled;                     /* the last one that was named could not be used */
     int64_t followed_us;             /* when news of another one last cut a connection; 0: never */
@@ -57,6 +58,9 @@ void redis_io_fail_air(struct redis_io *io, int status);
 /* 0, or -1: out of memory; to be freed in either case. */
 int redis_connect_init(struct redis_io *io);
 void redis_connect_free(struct redis_io *io);
+
+/* Connect to what the cluster has aimed at, if that is another now. */
+void redis_connect_aim(struct redis_io *io, int64_t now_us);
 
 /* Connect if there is no connection and it is time to try. */
 void redis_connect_when_due(struct redis_io *io, int64_t now_us);

@@ -1,4 +1,4 @@
-/* redis_key.h - the names of keys in Redis: `<prefix><limit>:{<key>}`.
+/* redis_key.h - the names of keys in Redis: `<prefix><limit>:{<key>}`, and the slots in which they lie.
  *
  * The braces are Redis Cluster's hash tag: all limits over the same caller's key lie in one slot. `%`, `{` and `}` in
  * the key are written %25, %7B and %7D, so that nobody can end the tag early and choose his slot; every other byte
@@ -14,12 +14,18 @@
 #define REDIS_PREFIX_MAX 64     /* bytes */
 #define REDIS_KEY_WHOLE 512     /* a key of up to this many bytes is written in full */
 #define REDIS_KEY_BEGINNING 448 /* bytes of a longer one that are: with the digest no longer than the former */
+#define REDIS_CLUSTER_SLOTS 16384
 
-/* Room for any name; there is no NUL at its end. */
-#define REDIS_KEY_MAX (REDIS_PREFIX_MAX + WEIR_MAX_NAME_LEN + 3 + 3 * REDIS_KEY_WHOLE)
+/* Room for what stands between the braces, and for any name; there is no NUL at its end. */
+#define REDIS_TAG_MAX (3 * REDIS_KEY_WHOLE)
+#define REDIS_KEY_MAX (REDIS_PREFIX_MAX + WEIR_MAX_NAME_LEN + 3 + REDIS_TAG_MAX)
 
 /* Write the name and return its length, at most REDIS_KEY_MAX. `prefix` has up to REDIS_PREFIX_MAX bytes, `limit_name`
  * up to WEIR_MAX_NAME_LEN, `key` 1 to WEIR_MAX_KEY_LEN. */
 size_t redis_key_write(const char *prefix, const char *limit_name, struct weir_key key, char *out);
+
+/* The slot of Redis Cluster in which the names of `key` lie, whatever their prefix and limit: 0 to
+ * REDIS_CLUSTER_SLOTS - 1. */
+unsigned redis_key_slot(struct weir_key key);
 
 #endif

@@ -130,12 +130,10 @@ static bool connected(struct redis_engine *engine, struct redis_lane *lane, int6
     return link->state == REDIS_LINK_UP;
 }
 
-/* The owner of the asks of a lane is where their error goes. */
+/* The owner of the asks of a lane is the errand. */
 static void ended(struct redis_ask *ask, int status)
 {
-    int *error = ask->owner;
-    if (status != WEIR_OK && *error == WEIR_OK)
-        *error = status;
+    redis_errand_ended(ask->owner, ask, status);
 }
 
 /* Take in what comes; false if the deadline has come first. */
@@ -192,28 +190,30 @@ static int fly(struct redis_engine *engine, struct redis_lane *lane, struct redi
     return WEIR_OK;
 }
 
-static bool lane_ready(struct redis_lane *lane)
+static bool lane_ready(struct redis_lane *lane, struct redis_flight_rules rules)
 {
     if (!lane->flight)
-        lane->flight = redis_flight_make(REDIS_LANE_ASKS);
+        lane->flight = redis_flight_make(REDIS_LANE_ASKS, rules);
     if (!lane->again)
-        lane->again = redis_flight_make(REDIS_LANE_ASKS);
+        lane->again = redis_flight_make(REDIS_LANE_ASKS, rules);
     return lane->flight && lane->again;
 }
 
-int redis_lane_decide(struct redis_engine *engine, struct redis_lane *lane, const struct weir_backend_request *requests,
-                      size_t n, bool all, int64_t deadline_us, struct weir_decision *out)
+bool redis_lane_run(struct redis_engine *engine, struct redis_lane *lane, struct redis_errand *errand)
 {
-    int64_t now_us = clock_monotonic_us();
-    if (now_us >= deadline_us)
-        return WEIR_ETIME;
-    if (n > REDIS_LANE_ASKS || !lane_ready(lane) || !connected(engine, lane, now_us, deadline_us))
-        return 1;
+    const int64_t now_us = clock_monotonic_us(), deadline_us = errand->deadline_us;
+    if (now_us >= deadline_us) {
+        errand->error = WEIR_ETIME;
+        return true;
+    }
+    if (errand->n > REDIS_LANE_ASKS || !lane_ready(lane, engine->config->rules) ||
+        !connected(engine, lane, now_us, deadline_us))
+        return false;
     lane->last_used_us = now_us;
 
-    int error = WEIR_OK;
     redis_flight_clear(lane->flight);
-    bool fits = redis_flight_add(lane->flight, requests, n, all, deadline_us, out, &error);
+    bool fits = redis_flight_add(lane->flight, errand->requests, errand->n, errand->all, deadline_us, errand->out,
+                                 errand, errand->asking);
     assert(fits);
     (void)fits;
     while (fly(engine, lane, lane->flight, deadline_us) == WEIR_OK && lane->flight->again > 0) {
@@ -229,7 +229,7 @@ int redis_lane_decide(struct redis_engine *engine, struct redis_lane *lane, cons
             break;
         }
     }
-    if (atomic_load_explicit(&engine->closing, memory_order_relaxed) && error == WEIR_EIO)
-        error = WEIR_ECLOSED;
-    return error;
+    if (atomic_load_explicit(&engine->closing, memory_order_relaxed) && errand->error == WEIR_EIO)
+        errand->error = WEIR_ECLOSED;
+    return true;
 }

@@ -161,14 +161,14 @@ void redis_link_open(struct redis_link *link, const struct redis_where *where, c
     }
     set_fd(link, fd);
     set_options(fd, family);
+    const bool can_read = redis_wire_restart(&link->wire) == 0;
     redis_greet_write(link, target, greeting);
     if (target->tls)
         link->tls = redis_tls_begin(target->tls, where->host);
-    if (redis_wire_restart(&link->wire) != 0 || link->out.failed || (target->tls && !link->tls)) {
+    if (!can_read || link->out.failed || (target->tls && !link->tls)) {
         redis_link_close(link, "out of memory");
         return;
     }
-    redis_wire_allow_lists(&link->wire, link->asks_role || greeting == REDIS_GREET_SENTINEL);
     link->state = REDIS_LINK_CONNECTING;
     if (connect(fd, (const struct sockaddr *)&address->name, address->len) == 0)
         redis_link_step(link);

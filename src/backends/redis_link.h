@@ -55,7 +55,8 @@ struct redis_link {
     unsigned greetings; /* answers to the greeting still to come */
     unsigned loads;     /* the last of them are to SCRIPT LOAD */
     bool asks_role;     /* and the one before these to ROLE */
-    bool not_primary;   /* closed because of what ROLE said */
+    bool is_primary;    /* so its answer says */
+    bool not_primary;   /* closed because it does not */
     bool secret;        /* the output holds a password */
     bool ends;          /* with TLS: its end came behind what has not been read yet */
     struct redis_wire wire;

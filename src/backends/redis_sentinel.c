@@ -117,6 +117,26 @@ static void write_question(struct redis_sentinel *sentinel)
         redis_link_close(&sentinel->link, "out of memory");
 }
 
+static bool hear_scalar(void *user, const struct redis_wire_scalar *scalar)
+{
+    struct redis_sentinel *sentinel = user;
+    const size_t i = scalar->place[0];
+    if (scalar->depth > 1 || i >= REDIS_SENTINEL_HEARD || !scalar->text)
+        return true;
+    if (scalar->len > REDIS_WORD_MAX)
+        return false;
+    memcpy(sentinel->heard[i].text, scalar->text, scalar->len);
+    sentinel->heard[i].len = scalar->len;
+    return true;
+}
+
+/* What the next list does not say again must not stay. */
+static void forget(struct redis_sentinel *sentinel)
+{
+    for (size_t i = 0; i < REDIS_SENTINEL_HEARD; i++)
+        sentinel->heard[i].len = 0;
+}
+
 static void open_link(struct redis_sentinel *sentinel, int64_t now_us)
 {
     struct redis_where where = { .address = sentinel->addresses.list[sentinel->address] };
@@ -126,8 +146,11 @@ static void open_link(struct redis_sentinel *sentinel, int64_t now_us)
     sentinel->subscribed = sentinel->pinged = false;
     redis_bytes_room(&sentinel->link.out, ROOM); /* so that no password is left behind when the buffer moves */
     redis_link_open(&sentinel->link, &where, sentinel->target, REDIS_GREET_SENTINEL);
-    if (sentinel->link.state != REDIS_LINK_CLOSED)
-        write_question(sentinel);
+    if (sentinel->link.state == REDIS_LINK_CLOSED)
+        return;
+    forget(sentinel);
+    redis_wire_show_lists(&sentinel->link.wire, hear_scalar, sentinel);
+    write_question(sentinel);
 }
 
 static void begin(struct redis_sentinel *sentinel, int64_t now_us)
@@ -177,36 +200,20 @@ struct word {
     size_t len;
 };
 
-/* What may stand in a name or an address: it comes from elsewhere, and goes to the system's resolver and into TLS. */
-static bool is_host_byte(char c)
-{
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '-' ||
-           c == '_' || c == ':' || c == '%';
-}
-
 static bool take_primary(struct redis_sentinel *sentinel, struct word host, struct word port)
 {
-    int number = 0;
-    bool good = host.len > 0 && host.len <= REDIS_HOST_MAX && port.len > 0 && port.len <= 5;
-    for (size_t i = 0; good && i < host.len; i++)
-        good = is_host_byte(host.text[i]);
-    for (size_t i = 0; good && i < port.len; i++) {
-        good = port.text[i] >= '0' && port.text[i] <= '9';
-        number = number * 10 + port.text[i] - '0';
-    }
-    if (!good || number < 1 || number > 65535)
-        return false;
-    memcpy(sentinel->primary.host, host.text, host.len);
-    sentinel->primary.host[host.len] = '\0';
-    sentinel->primary.port = number;
-    return true;
+    return host.len > 0 && redis_node_name_read(&sentinel->primary, host.text, host.len, port.text, port.len);
 }
 
-static struct word item(const struct redis_sentinel *sentinel, size_t i)
+static struct word heard(const struct redis_sentinel *sentinel, size_t i)
 {
-    struct word word = { NULL, 0 };
-    word.text = redis_wire_item(&sentinel->link.wire, i, &word.len);
-    return word;
+    return (struct word){ sentinel->heard[i].text, sentinel->heard[i].len };
+}
+
+static bool is_heard(const struct redis_sentinel *sentinel, size_t i, const char *text)
+{
+    const struct redis_word *word = &sentinel->heard[i];
+    return word->len == strlen(text) && memcmp(word->text, text, word->len) == 0;
 }
 
 static enum redis_sentinel_news hear_answer(struct redis_sentinel *sentinel, const struct redis_reply *reply,
@@ -218,7 +225,7 @@ static enum redis_sentinel_news hear_answer(struct redis_sentinel *sentinel, con
         redis_link_refused(&sentinel->link, reply, "SENTINEL");
         return fail(sentinel, sentinel->link.reason, now_us);
     }
-    if (reply->kind != REDIS_REPLY_IS_LIST || !take_primary(sentinel, item(sentinel, 0), item(sentinel, 1)))
+    if (reply->kind != REDIS_REPLY_IS_LIST || !take_primary(sentinel, heard(sentinel, 0), heard(sentinel, 1)))
         return fail(sentinel, "it names no host and port", now_us);
     sentinel->state = REDIS_SENTINEL_WATCHING; /* due as before, for the answer to SUBSCRIBE */
     sentinel->watching_since_us = now_us;
@@ -270,7 +277,6 @@ static enum redis_sentinel_news hear_promotion(struct redis_sentinel *sentinel, 
 static enum redis_sentinel_news hear_news(struct redis_sentinel *sentinel, const struct redis_reply *reply,
                                           int64_t now_us)
 {
-    const struct redis_wire *wire = &sentinel->link.wire;
     const bool is_list = reply->kind == REDIS_REPLY_IS_LIST;
     if (!sentinel->subscribed && reply->kind == REDIS_REPLY_IS_ERROR) {
         redis_link_refused(&sentinel->link, reply, "SUBSCRIBE");
@@ -278,17 +284,17 @@ static enum redis_sentinel_news hear_news(struct redis_sentinel *sentinel, const
     }
     if (!is_list && reply->kind != REDIS_REPLY_IS_ERROR) /* an error is an answer to a PING, too */
         return fail(sentinel, "an answer did not fit its question", now_us);
-    if (is_list && redis_wire_item_is(wire, 0, "subscribe")) {
+    if (is_list && is_heard(sentinel, 0, "subscribe")) {
         sentinel->subscribed = true;
         say(sentinel, true, "");
     }
     sentinel->pinged = false;
     sentinel->due_us = now_us + (sentinel->subscribed ? SILENCE_US : ANSWER_US);
-    if (!is_list || !redis_wire_item_is(wire, 0, "message") || !item(sentinel, 2).text)
+    if (!is_list || !is_heard(sentinel, 0, "message") || sentinel->heard[2].len == 0)
         return REDIS_NO_NEWS;
-    if (redis_wire_item_is(wire, 1, "+switch-master"))
-        return hear_switch(sentinel, item(sentinel, 2));
-    return redis_wire_item_is(wire, 1, "+promoted-slave") ? hear_promotion(sentinel, item(sentinel, 2)) : REDIS_NO_NEWS;
+    if (is_heard(sentinel, 1, "+switch-master"))
+        return hear_switch(sentinel, heard(sentinel, 2));
+    return is_heard(sentinel, 1, "+promoted-slave") ? hear_promotion(sentinel, heard(sentinel, 2)) : REDIS_NO_NEWS;
 }
 
 static enum redis_sentinel_news hear(struct redis_sentinel *sentinel, int64_t now_us)
@@ -298,6 +304,7 @@ static enum redis_sentinel_news hear(struct redis_sentinel *sentinel, int64_t no
     while (sentinel->link.state == REDIS_LINK_UP && redis_link_next(&sentinel->link, &reply)) {
         enum redis_sentinel_news news = sentinel->state == REDIS_SENTINEL_ASKING ? hear_answer(sentinel, &reply, now_us)
                                                                                  : hear_news(sentinel, &reply, now_us);
+        forget(sentinel);
         if (news != REDIS_NO_NEWS || sentinel->state == REDIS_SENTINEL_IDLE)
             return news;
     }

@@ -16,6 +16,7 @@
 #define BACKENDS_REDIS_SENTINEL_H
 
 #include "backends/redis_link.h"
+#include "backends/redis_node.h"
 #include "backends/redis_pause.h"
 #include "core/log.h"
 
@@ -24,6 +25,14 @@ enum redis_sentinel_state {
     REDIS_SENTINEL_RESOLVING,
     REDIS_SENTINEL_ASKING,
     REDIS_SENTINEL_WATCHING
+};
+
+#define REDIS_SENTINEL_HEARD 3 /* "message", a channel and what is published; or a host and a port */
+#define REDIS_WORD_MAX 1024    /* bytes of each */
+
+struct redis_word {
+    size_t len; /* 0: there is none */
+    char text[REDIS_WORD_MAX];
 };
 
 struct redis_sentinel {
@@ -44,10 +53,8 @@ struct redis_sentinel {
     int64_t watching_since_us;
     struct redis_pauses pauses;
 
-    struct { /* as it was named last */
-        char host[REDIS_HOST_MAX + 1];
-        int port;
-    } primary;
+    struct redis_node_name primary;                /* as it was named last; its host is not "" */
+    struct redis_word heard[REDIS_SENTINEL_HEARD]; /* the first strings of the list at hand */
 };
 
 /* 0, or -1: out of memory. */

@@ -4,50 +4,64 @@
 #include <hiredis/hiredis.h>
 #include <string.h>
 
-/* hiredis calls these as it comes by the parts of a reply. The object that stands for a reply is the wire itself. The
- * string is copied, for the reader moves its own buffer before it hands the reply out. */
+/* hiredis calls these as it comes by the parts of a reply, and takes NULL for an error. The object that stands for a reply
+ * is the wire itself. */
 
-static void *make_string(const redisReadTask *task, char *text, size_t len)
+/* What stands in a list goes to the visitor. */
+static void *show(const redisReadTask *task, struct redis_wire_scalar scalar)
 {
     struct redis_wire *wire = task->privdata;
-    if (memcmp(text + len, "\r\n", 2) != 0) /* the reader has these two, but does not look at them */
-        return NULL;
-    redis_bytes_clear(&wire->text, false);
-    redis_bytes_add(&wire->text, text, len);
-    wire->kind = task->type == REDIS_REPLY_STRING   ? REDIS_REPLY_IS_STRING
-                 : task->type == REDIS_REPLY_STATUS ? REDIS_REPLY_IS_STATUS
-                 : task->type == REDIS_REPLY_ERROR  ? REDIS_REPLY_IS_ERROR
-                                                    : REDIS_REPLY_IS_OTHER;
-    return wire->text.failed ? NULL : wire;
+    for (const redisReadTask *list = task->parent; list; list = list->parent)
+        scalar.depth++;
+    for (size_t i = scalar.depth; i-- > 0; task = task->parent)
+        scalar.place[i] = (size_t)task->idx;
+    return wire->visit && wire->visit(wire->user, &scalar) ? wire : NULL;
 }
 
-static void *make_plain(const redisReadTask *task, enum redis_reply_kind kind)
+static void *take(const redisReadTask *task, enum redis_reply_kind kind, long long number)
 {
     struct redis_wire *wire = task->privdata;
-    if (task->parent)
-        return wire;
     redis_bytes_clear(&wire->text, false);
     wire->kind = kind;
+    wire->number = number;
     return wire;
 }
 
-static void *make_other(const redisReadTask *task)
+/* The string is copied, for the reader moves its own buffer before it hands the reply out. */
+static void *make_string(const redisReadTask *task, char *text, size_t len)
 {
-    return make_plain(task, REDIS_REPLY_IS_OTHER);
-}
-
-static void *make_nil(const redisReadTask *task)
-{
-    return make_plain(task, REDIS_REPLY_IS_NIL);
+    const bool is_text = task->type == REDIS_REPLY_STRING || task->type == REDIS_REPLY_STATUS;
+    if (memcmp(text + len, "\r\n", 2) != 0) /* the reader has these two, but does not look at them */
+        return NULL;
+    if (task->parent)
+        return show(task, (struct redis_wire_scalar){ .text = is_text ? text : NULL, .len = is_text ? len : 0 });
+    struct redis_wire *wire = take(task,
+                                   task->type == REDIS_REPLY_STRING   ? REDIS_REPLY_IS_STRING
+                                   : task->type == REDIS_REPLY_STATUS ? REDIS_REPLY_IS_STATUS
+                                   : task->type == REDIS_REPLY_ERROR  ? REDIS_REPLY_IS_ERROR
+                                                                      : REDIS_REPLY_IS_OTHER,
+                                   0);
+    redis_bytes_add(&wire->text, text, len);
+    return wire->text.failed ? NULL : wire;
 }
 
 static void *make_integer(const redisReadTask *task, long long number)
 {
-    (void)number;
-    return make_other(task);
+    return task->parent ? show(task, (struct redis_wire_scalar){ .is_number = true, .number = number })
+                        : take(task, REDIS_REPLY_IS_NUMBER, number);
+}
+
+static void *make_nil(const redisReadTask *task)
+{
+    return task->parent ? show(task, (struct redis_wire_scalar){ .is_nil = true }) : take(task, REDIS_REPLY_IS_NIL, 0);
 }
 
 #if HIREDIS_MAJOR >= 1
+static void *make_other(const redisReadTask *task)
+{
+    return task->parent ? show(task, (struct redis_wire_scalar){ 0 }) : take(task, REDIS_REPLY_IS_OTHER, 0);
+}
+
 static void *make_double(const redisReadTask *task, double number, char *text, size_t len)
 {
     (void)number;
@@ -63,33 +77,8 @@ static void *make_bool(const redisReadTask *task, int value)
 }
 #endif
 
-static void free_nothing(void *object)
-{
-    (void)object;
-}
-
-/* ---- Lists ---- */
-
-/* What stands in a list. Deeper strings are dropped. */
-static void *make_item(const redisReadTask *task, char *text, size_t len)
-{
-    struct redis_wire *wire = task->privdata;
-    if (!task->parent)
-        return make_string(task, text, len);
-    if (memcmp(text + len, "\r\n", 2) != 0)
-        return NULL;
-    if (task->parent->parent || task->idx >= REDIS_WIRE_ITEMS)
-        return wire;
-    if (len > REDIS_WIRE_ITEM_MAX)
-        return NULL;
-    wire->items[task->idx].at = wire->text.len;
-    wire->items[task->idx].len = len;
-    wire->kept |= 1u << task->idx;
-    redis_bytes_add(&wire->text, text, len);
-    return wire->text.failed ? NULL : wire;
-}
-
-/* hiredis 0.14 and 1.x disagree on the type of `count`: the functions differ in their tables alone. */
+/* hiredis 0.14 and 1.x disagree on the type of `count`. 1.x has maps, sets and pushes made here, too, which nobody is
+ * sent who did not ask for them. */
 #if HIREDIS_MAJOR >= 1
 static void *make_list(const redisReadTask *task, size_t count)
 #else
@@ -97,49 +86,45 @@ static void *make_list(const redisReadTask *task, int count)
 #endif
 {
     struct redis_wire *wire = task->privdata;
-    const redisReadTask *parent = task->parent;
-    if ((size_t)count > REDIS_WIRE_LIST_MAX || (parent && parent->parent && parent->parent->parent))
-        return NULL; /* an error of the reader's */
-    if (parent)
-        return wire;
-    redis_bytes_clear(&wire->text, false);
-    wire->kept = 0;
-    wire->kind = REDIS_REPLY_IS_LIST;
-    return wire;
+    size_t depth = 1;
+    for (const redisReadTask *list = task->parent; list; list = list->parent)
+        depth++;
+    if (!wire->visit || task->type != REDIS_REPLY_ARRAY || (size_t)count > REDIS_WIRE_LIST_MAX ||
+        depth > REDIS_WIRE_DEPTH)
+        return NULL;
+    return task->parent ? wire : take(task, REDIS_REPLY_IS_LIST, 0);
 }
 
-#if HIREDIS_MAJOR >= 1
-static void *refuse_list(const redisReadTask *task, size_t count)
-#else
-static void *refuse_list(const redisReadTask *task, int count)
-#endif
+static void free_nothing(void *object)
 {
-    (void)task;
-    (void)count;
-    return NULL;
+    (void)object;
 }
 
-/* Replies of scripts pay nothing for lists. */
+static redisReplyObjectFunctions functions = {
+    .createString = make_string,
+    .createArray = make_list,
+    .createInteger = make_integer,
+    .createNil = make_nil,
 #if HIREDIS_MAJOR >= 1
-#define SCALARS                                                                                                 \
-    .createInteger = make_integer, .createNil = make_nil, .createDouble = make_double, .createBool = make_bool, \
-    .freeObject = free_nothing
-#else
-#define SCALARS .createInteger = make_integer, .createNil = make_nil, .freeObject = free_nothing
+    .createDouble = make_double,
+    .createBool = make_bool,
 #endif
-static redisReplyObjectFunctions plain = { .createString = make_string, .createArray = refuse_list, SCALARS };
-static redisReplyObjectFunctions with_lists = { .createString = make_item, .createArray = make_list, SCALARS };
+    .freeObject = free_nothing,
+};
 
-void redis_wire_allow_lists(struct redis_wire *wire, bool allowed)
+void redis_wire_show_lists(struct redis_wire *wire, redis_wire_visit *visit, void *user)
 {
-    wire->reader->fn = allowed ? &with_lists : &plain;
+    wire->visit = visit;
+    wire->user = user;
 }
 
 int redis_wire_restart(struct redis_wire *wire)
 {
     if (wire->reader)
         redisReaderFree(wire->reader);
-    wire->reader = redisReaderCreateWithFunctions(&plain);
+    wire->pending = 0;
+    redis_wire_show_lists(wire, NULL, NULL);
+    wire->reader = redisReaderCreateWithFunctions(&functions);
     if (!wire->reader)
         return -1;
     wire->reader->privdata = wire;
@@ -163,7 +148,9 @@ void redis_wire_free(struct redis_wire *wire)
 
 int redis_wire_feed(struct redis_wire *wire, const char *data, size_t len)
 {
-    if (!wire->reader || wire->reader->len - wire->reader->pos + len > REDIS_WIRE_MAX)
+    const size_t most = wire->visit ? REDIS_WIRE_LIST_BYTES : REDIS_WIRE_MAX;
+    wire->pending += len;
+    if (!wire->reader || wire->pending > most)
         return -1;
     return redisReaderFeed(wire->reader, data, len) == REDIS_OK ? 0 : -1;
 }
@@ -175,23 +162,16 @@ int redis_wire_next(struct redis_wire *wire, struct redis_reply *out)
         return -1;
     if (!object)
         return 0;
-    *out = (struct redis_reply){ .kind = wire->kind, .text = wire->text.data, .len = wire->text.len };
+    wire->pending = wire->reader->len - wire->reader->pos;
+    *out = (struct redis_reply){
+        .kind = wire->kind, .text = wire->text.data, .len = wire->text.len, .number = wire->number
+    };
     return 1;
 }
 
-const char *redis_wire_item(const struct redis_wire *wire, size_t i, size_t *len)
+bool redis_wire_is_text(const struct redis_wire_scalar *scalar, const char *text)
 {
-    if (i >= REDIS_WIRE_ITEMS || !(wire->kept >> i & 1))
-        return NULL;
-    *len = wire->items[i].len;
-    return wire->text.data + wire->items[i].at;
-}
-
-bool redis_wire_item_is(const struct redis_wire *wire, size_t i, const char *text)
-{
-    size_t len;
-    const char *item = redis_wire_item(wire, i, &len);
-    return item && len == strlen(text) && memcmp(item, text, len) == 0;
+    return scalar->text && scalar->len == strlen(text) && memcmp(scalar->text, text, scalar->len) == 0;
 }
 
 bool redis_reply_is_error(const struct redis_reply *reply, const char *word)

@@ -2,7 +2,7 @@
  *
  * weir's scripts are answered by a string, a status, an error or a number; a list, or more than REDIS_WIRE_MAX bytes
  * that make no whole reply, are not answers to anything they were asked, and break the connection. Where lists are
- * allowed, the first strings of one are kept, and all else in it is read and dropped.
+ * expected, what stands in one is shown to a visitor as it comes, and nothing of it is kept.
  */
 #ifndef BACKENDS_REDIS_WIRE_H
 #define BACKENDS_REDIS_WIRE_H
@@ -12,17 +12,18 @@
 #include <hiredis/read.h>
 
 #define REDIS_WIRE_MAX (1 << 20) /* bytes; the longest answer, 64 sliding windows of 1024 blocks, is a quarter of it */
-#define REDIS_WIRE_ITEMS 4       /* of a list that are kept */
-#define REDIS_WIRE_ITEM_MAX 1024 /* bytes of one that is kept */
-#define REDIS_WIRE_LIST_MAX \
-    1024 /* elements of a list, and of one in it; lists stand in lists three deep, as for ROLE */
+#define REDIS_WIRE_LIST_MAX (1 << 15) /* elements of a list; a map of slots has a range for each of 16384 at worst */
+#define REDIS_WIRE_LIST_BYTES \
+    (1 << 24)              /* of a reply where lists are expected: such a map, with 8 nodes in each range */
+#define REDIS_WIRE_DEPTH 4 /* lists in lists; a map of slots has what a node says of itself in the fourth */
 
 enum redis_reply_kind {
     REDIS_REPLY_IS_STRING,
     REDIS_REPLY_IS_STATUS,
     REDIS_REPLY_IS_ERROR,
     REDIS_REPLY_IS_NIL,
-    REDIS_REPLY_IS_LIST, /* see redis_wire_item() */
+    REDIS_REPLY_IS_NUMBER,
+    REDIS_REPLY_IS_LIST, /* which the visitor has seen */
     REDIS_REPLY_IS_OTHER
 };
 
@@ -30,16 +31,31 @@ struct redis_reply {
     enum redis_reply_kind kind;
     const char *text; /* not ended by a NUL; valid until the next reply is read */
     size_t len;
+    long long number; /* 0 if it is none */
 };
+
+/* What stands in a list and is no list itself. Neither number nor nil and without text it is something else. */
+struct redis_wire_scalar {
+    size_t depth;                   /* in how many lists it stands: 1 to REDIS_WIRE_DEPTH */
+    size_t place[REDIS_WIRE_DEPTH]; /* its index, or its list's, in the outermost list, in the one in that, ... */
+    bool is_number, is_nil;
+    long long number;
+    const char *text; /* of a string or a status, not ended by a NUL; valid during the call */
+    size_t len;
+};
+
+/* False: this is no answer, and redis_wire_next() returns -1. Lists show themselves by their scalars alone: an empty one
+ * is not seen. A reply may break off after any of them. */
+typedef bool redis_wire_visit(void *user, const struct redis_wire_scalar *scalar);
 
 struct redis_wire {
     redisReader *reader;
-    struct redis_bytes text; /* of the reply at hand; of a list the strings kept, one after the other */
+    struct redis_bytes text; /* of the reply at hand */
     enum redis_reply_kind kind;
-    unsigned kept; /* of a list at hand, which of its first elements are strings: a bit each */
-    struct {
-        size_t at, len;
-    } items[REDIS_WIRE_ITEMS];
+    long long number;
+    size_t pending;          /* bytes since the last whole reply */
+    redis_wire_visit *visit; /* NULL: a list is no answer */
+    void *user;
 };
 
 /* 0, or -1: out of memory. */
@@ -48,8 +64,8 @@ int redis_wire_init(struct redis_wire *wire);
 /* Forget what was read: a new connection begins, without lists. 0, or -1: out of memory. */
 int redis_wire_restart(struct redis_wire *wire);
 
-/* Whether a list is an answer from now on, between two replies. */
-void redis_wire_allow_lists(struct redis_wire *wire, bool allowed);
+/* From now on, between two replies, lists are answers and are shown to `visit`; NULL: no more. */
+void redis_wire_show_lists(struct redis_wire *wire, redis_wire_visit *visit, void *user);
 
 void redis_wire_free(struct redis_wire *wire);
 
@@ -59,12 +75,8 @@ int redis_wire_feed(struct redis_wire *wire, const char *data, size_t len);
 /* 1: *out is the next reply; 0: there is no whole one yet; -1: what came is none. */
 int redis_wire_next(struct redis_wire *wire, struct redis_reply *out);
 
-/* Element `i` of the list that was read last, valid as long as it, no NUL after it; NULL if it has none or that is no
- * string. */
-const char *redis_wire_item(const struct redis_wire *wire, size_t i, size_t *len);
-
-/* Whether that element is this text. */
-bool redis_wire_item_is(const struct redis_wire *wire, size_t i, const char *text);
+/* Whether the scalar is this text. */
+bool redis_wire_is_text(const struct redis_wire_scalar *scalar, const char *text);
 
 /* Whether the reply is an error of this kind, which is its first word. */
 bool redis_reply_is_error(const struct redis_reply *reply, const char *word);

@@ -3,7 +3,7 @@
 
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
+
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -87,19 +87,14 @@ static void *ask(void *user)
     return NULL;
 }
 
-/* A thread with all signals blocked: they are the caller's. */
 static int start(struct resolve_question *question)
 {
     pthread_attr_t attributes;
     pthread_t thread;
-    sigset_t all, before;
     if (pthread_attr_init(&attributes) != 0)
         return -1;
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int failed = pthread_create(&thread, &attributes, ask, question);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    int failed = quiet_thread_start(&thread, &attributes, ask, question);
     pthread_attr_destroy(&attributes);
     return failed ? -1 : 0;
 }

@@ -7,6 +7,11 @@
  * number, which makes its keys in the fallback others than those of the outage before. What was admitted by then is
  * settled (settle.c).
  *
+ * A backend may have parts that fail each by itself, as a cluster has. While it says that one of them cannot be reached
+ * the outage lasts, whatever the others answer; and when one returns, or one that was well fails as well, it ends and
+ * another begins (failure_split()), so that no key is taken for one that was cut off when it was not. The keys of the
+ * parts that are still away then begin cold once more, which costs them permits and gives nobody any.
+ *
  * All of it is one word, which whoever fails or succeeds reads without a lock; beginnings and ends are written under
  * settle.mutex, with what follows from them:
  *
@@ -34,6 +39,7 @@
 #define OUTAGE_UNIT_US 64
 #define OUTAGE_GAP_US WEIR_SECOND
 #define OUTAGE_TELL_US WEIR_SECOND
+#define PART_GAP_US 50000 /* two parts that fail within this are in one outage */
 #define CLOSED_RETRY_US WEIR_SECOND
 #define BUSY_RETRY_US 1000
 
@@ -79,11 +85,27 @@ static const char *const takes_over[] = {
     [WEIR_FAIL_CLOSED] = "to deny everything",
 };
 
-/* Whether the backend was well for a while since the last failure, though nobody here saw it. */
-static bool was_well_since(const struct weir *limiter, int64_t failed_us)
+static int64_t reachable_us(const struct weir *limiter, const struct weir_key *key)
 {
     const struct weir_backend_ops *ops = limiter->backend->ops;
-    return ops->reachable_us && ops->reachable_us(limiter->backend) - failed_us > OUTAGE_GAP_US;
+    return ops->reachable_us ? ops->reachable_us(limiter->backend, key) : -1;
+}
+
+bool failure_is_in_reach(const struct weir *limiter, const struct weir_key *key)
+{
+    const int64_t seen_us = reachable_us(limiter, key);
+    return seen_us < 0 || seen_us > atomic_load_explicit(&limiter->failed_us, memory_order_relaxed);
+}
+
+/* Whether the key's part of the backend was well for a while since the last failure, though nobody here saw it; or
+ * since the outage began, which then is another part's. */
+static bool was_well_since(const struct weir *limiter, const struct weir_key *key)
+{
+    const int64_t seen_us = reachable_us(limiter, key);
+    if (seen_us - atomic_load_explicit(&limiter->failed_us, memory_order_relaxed) > OUTAGE_GAP_US)
+        return true;
+    return seen_us - atomic_load_explicit(&limiter->begun_us, memory_order_relaxed) > PART_GAP_US &&
+           seen_us - reachable_us(limiter, NULL) > PART_GAP_US;
 }
 
 /* ---- What all outages together have used of open_for_us ---- */
@@ -113,10 +135,23 @@ static bool open_is_spent(const struct weir *limiter, int64_t lasts_us)
 /* ---- Beginning and end ---- */
 
 /* What follows from an end, once it has been written down. */
-static void outage_end(struct weir *limiter, uint64_t outage, int64_t now_us) REQUIRES(limiter->settle.mutex)
+static void outage_ended(struct weir *limiter, uint64_t outage, int64_t now_us) REQUIRES(limiter->settle.mutex)
 {
     open_end(limiter, outage_since_us(outage), now_us);
     settle_outage_over(limiter, outage_number(outage), outage_since_us(outage), now_us);
+}
+
+/* End the outage that lasts, if one does, and return what it was. */
+static uint64_t outage_end(struct weir *limiter, int64_t now_us)
+{
+    lock_take(&limiter->settle.mutex);
+    const uint64_t outage = atomic_load(&limiter->outage);
+    if (outage & OUTAGE_LASTS) {
+        atomic_store(&limiter->outage, outage & ~OUTAGE_LASTS);
+        outage_ended(limiter, outage, now_us);
+    }
+    lock_give(&limiter->settle.mutex);
+    return outage;
 }
 
 /* Another outage than that of the word, or the same where the clock has stepped back. */
@@ -133,12 +168,14 @@ static uint64_t outage_begin(struct weir *limiter, uint64_t outage, bool lasts, 
         outage & OUTAGE_LASTS) { /* nobody saw its end: it is not known to have lasted beyond the last failure */
         /* It is over before what was admitted in it is counted up, and that before the next one's can be counted. */
         atomic_store(&limiter->outage, outage & ~OUTAGE_LASTS);
-        outage_end(limiter, outage, max_of(outage_since_us(outage), now_us - (here_us - failed_us)));
+        outage_ended(limiter, outage, max_of(outage_since_us(outage), now_us - (here_us - failed_us)));
     }
     if (!lasts)
         settle_outage_begins(limiter);
     atomic_store(&limiter->outage, begun);
     atomic_store_explicit(&limiter->failed_us, here_us, memory_order_relaxed);
+    if (!lasts)
+        atomic_store_explicit(&limiter->begun_us, here_us, memory_order_relaxed);
     if (*tells)
         atomic_store_explicit(&limiter->told_us, here_us, memory_order_relaxed);
     if (!lasts)
@@ -147,14 +184,13 @@ static uint64_t outage_begin(struct weir *limiter, uint64_t outage, bool lasts, 
 }
 
 /* The outage that the backend is in, begun if need be. */
-static uint64_t outage_enter(struct weir *limiter, int64_t now_us, int error)
+static uint64_t outage_enter(struct weir *limiter, const struct weir_key *key, int64_t now_us, int error)
 {
     uint64_t outage;
     bool lasts, tells;
     for (;;) {
         outage = atomic_load_explicit(&limiter->outage, memory_order_relaxed);
-        const int64_t failed_us = atomic_load_explicit(&limiter->failed_us, memory_order_relaxed);
-        lasts = outage & OUTAGE_LASTS && !was_well_since(limiter, failed_us);
+        lasts = outage & OUTAGE_LASTS && !was_well_since(limiter, key);
         /* A clock that stepped back by more than the slack takes the outage along, as it does with a key's state. */
         if (lasts && outage_since_us(outage) - now_us <= WEIR_CLOCK_SLACK_US) {
             atomic_store_explicit(&limiter->failed_us, clock_monotonic_us(), memory_order_relaxed);
@@ -175,17 +211,13 @@ static uint64_t outage_enter(struct weir *limiter, int64_t now_us, int error)
     return outage;
 }
 
-__attribute__((noinline)) void failure_over(struct weir *limiter, int64_t now_us)
+__attribute__((noinline)) void failure_over(struct weir *limiter, const struct weir_key *key, int64_t now_us)
 {
     if (!(atomic_load_explicit(&limiter->outage, memory_order_relaxed) & OUTAGE_LASTS))
         return;
-    lock_take(&limiter->settle.mutex);
-    const uint64_t outage = atomic_load(&limiter->outage);
-    if (outage & OUTAGE_LASTS) {
-        atomic_store(&limiter->outage, outage & ~OUTAGE_LASTS);
-        outage_end(limiter, outage, now_us);
-    }
-    lock_give(&limiter->settle.mutex);
+    if (failure_is_in_reach(limiter, key) && !failure_is_in_reach(limiter, NULL))
+        return; /* it is another part that is away */
+    const uint64_t outage = outage_end(limiter, now_us);
     if (!(outage & OUTAGE_LASTS))
         return;
     if (outage & OUTAGE_TOLD)
@@ -197,15 +229,8 @@ __attribute__((noinline)) void failure_over(struct weir *limiter, int64_t now_us
 /* The next failure begins another, with every key cold; what was admitted in this one is owed. */
 void failure_split(struct weir *limiter)
 {
-    if (!limiter->fallback)
-        return;
-    lock_take(&limiter->settle.mutex);
-    const uint64_t outage = atomic_load(&limiter->outage);
-    if (outage & OUTAGE_LASTS) {
-        atomic_store(&limiter->outage, outage & ~OUTAGE_LASTS);
-        outage_end(limiter, outage, failure_time(limiter, WEIR_OWN_CLOCK));
-    }
-    lock_give(&limiter->settle.mutex);
+    if (limiter->fallback)
+        outage_end(limiter, failure_time(limiter, WEIR_OWN_CLOCK));
 }
 
 void failure_begin_in_child(struct weir *limiter)
@@ -240,7 +265,7 @@ static int decide_local(struct weir *limiter, int failure, struct weir_backend_r
         return error;
     for (size_t i = 0; i < n; i++) {
         struct weir_backend_request *request = &requests[i];
-        const uint64_t outage = outage_enter(limiter, request->now_us, failure);
+        const uint64_t outage = outage_enter(limiter, &request->key, request->now_us, failure);
         request->cold_since_us = outage_since_us(outage);
         request->limit_id = request->limit->id | outage_number(outage) << FAILURE_TAG_BIT;
         request->plan_version = plan_cell_version(limit_plan(request->limit, true));
@@ -301,20 +326,36 @@ static bool was_asked(const struct weir_decision *out, size_t n)
     return false;
 }
 
+/* Those of a batch that were not decided, each for itself. */
+static int answer_rest(struct weir *limiter, int error, struct weir_backend_request *requests, size_t n,
+                       struct weir_decision *out)
+{
+    int first = WEIR_OK;
+    for (size_t i = 0; i < n; i++) {
+        if (out[i].source != WEIR_BY_NOBODY)
+            continue;
+        const int status = failure_answer(limiter, error, &requests[i], 1, false, &out[i]);
+        first = first ? first : status;
+    }
+    return first;
+}
+
 int failure_answer(struct weir *limiter, int error, struct weir_backend_request *requests, size_t n, bool all,
                    struct weir_decision *out)
 {
     if (atomic_load_explicit(&limiter->outage, memory_order_relaxed) & OUTAGE_LASTS &&
         (error == WEIR_ESTATE || (error == WEIR_OK && was_asked(out, n))))
-        failure_over(limiter, failure_time(limiter, requests[0].now_us));
+        failure_over(limiter, &requests[0].key, failure_time(limiter, requests[0].now_us));
     const bool failed = error == WEIR_ETIME || error == WEIR_EIO;
     if (!failed || limiter->on_failure == WEIR_FAIL_ERROR || requests[0].verb == WEIR_REFUND ||
         requests[0].verb == WEIR_RESET)
         return error;
+    if (n > 1 && !all)
+        return answer_rest(limiter, error, requests, n, out);
     if (limiter->on_failure == WEIR_FAIL_LOCAL)
         return decide_local(limiter, error, requests, n, all, out);
     const int64_t now_us = failure_time(limiter, requests[0].now_us);
-    const int64_t age_us = max_of(0, now_us - outage_since_us(outage_enter(limiter, now_us, error)));
+    const int64_t age_us = max_of(0, now_us - outage_since_us(outage_enter(limiter, &requests[0].key, now_us, error)));
     const bool open = limiter->on_failure == WEIR_FAIL_OPEN && !open_is_spent(limiter, age_us);
     for (size_t i = 0; i < n; i++)
         decide_blindly(&requests[i], open, age_us, &out[i]);
@@ -344,6 +385,8 @@ int failure_decide(struct weir *limiter, struct weir_backend_request *requests, 
     }
     if (error == SETTLE_BUSY)
         return deny_for_now(requests, n, out);
+    for (size_t i = 0; n > 1 && i < n; i++)
+        out[i].source = WEIR_BY_NOBODY;
     if (!error)
         error = limiter->backend->ops->decide(limiter->backend, requests, n, all, deadline_us, out);
     assert(error <= 0);

@@ -29,13 +29,21 @@ struct failure_outage {
 };
 bool failure_outage(const struct weir *limiter, struct failure_outage *out);
 
-/* The backend has answered: it is over. */
-void failure_over(struct weir *limiter, int64_t now_us);
+/* Whether the backend says that the part of it where a key is, or with NULL all of it, has been well since the last
+ * failure. */
+bool failure_is_in_reach(const struct weir *limiter, const struct weir_key *key);
 
-/* The stand-in's plans have changed, of all keys or of some: their share or their policy is another. An outage that
- * lasts is over as if the backend had answered, and goes on as another: a state carried over to a larger plan would be
- * one that is not cold any more, and to a smaller one it could not hold what is owed. Without a stand-in nothing is to
- * do. The limiter's mutex is not held. */
+/* The backend has answered for this key: it is over, unless another part of the backend is away. */
+void failure_over(struct weir *limiter, const struct weir_key *key, int64_t now_us);
+
+/* An outage that lasts is over as if all of the backend had answered, and goes on as another, cold once more. Without a
+ * stand-in nothing is to do. No mutex is held. So it must be where
+ *
+ *     - the stand-in's plans have changed, of all keys or of some: their share or their policy is another. A state
+ *       carried over to a larger plan would be one that is not cold any more, and to a smaller one it could not hold
+ *       what is owed
+ *     - a part of the backend has come back while another is away: what is forgotten of its keys then must not count
+ *       as fresh when it fails again */
 void failure_split(struct weir *limiter);
 
 /* In the child of a fork, which has one thread: what its parent's stand-in has admitted is not its own, so an outage

@@ -86,6 +86,7 @@ struct weir {
     _Atomic int64_t open_spent_us;    /* (a) likewise: how much of open_for_us was, when the outage began */
     int64_t over_us;                  /* settle.mutex; when the last outage ended */
     _Atomic int64_t failed_us;        /* (a) failure.c: the last failure, on CLOCK_MONOTONIC */
+    _Atomic int64_t begun_us;         /* (a) failure.c: when the last outage began, likewise */
     _Atomic int64_t told_us;          /* (a) failure.c: when the log last was told of an outage, likewise */
     atomic_bool is_shut;              /* (a) inside.h */
     _Atomic int event_fd;             /* (a) -1: none; submit.c */

@@ -185,10 +185,8 @@ static void settle_key(struct weir *limiter, const struct settle_key *key)
     const bool lasts = failure_outage(limiter, &outage) && outage.tag == chain->record.tag;
     if (claim == SETTLE_NOTHING && !lasts && !settle_forget(limiter, &of, chain->record.tag, chain->record.since_us, 0))
         claim = SETTLE_BY_OTHERS; /* who were admitted just now: where it lasts that may be at any moment */
-    if (claim == SETTLE_BY_OTHERS || claim == SETTLE_NO_MEMORY)
+    if (claim == SETTLE_BY_OTHERS || claim == SETTLE_NO_MEMORY || claim == SETTLE_OUT_OF_REACH)
         atomic_store(&chain->has_left_some, true);
-    else if (claim == SETTLE_OUT_OF_REACH)
-        atomic_store(&chain->failed, true);
     if (claim != SETTLE_CLAIMED)
         return;
     atomic_fetch_add(&chain->waiting, 1);
@@ -301,6 +299,8 @@ void settle_all(struct weir *limiter)
 void settle_returned(void *user)
 {
     struct weir *limiter = user;
+    if (!failure_is_in_reach(limiter, NULL)) /* it is a part that is back */
+        failure_split(limiter);
     if (!settle_is_due(limiter))
         return;
     atomic_store(&limiter->settle.chain.takes_outage, true);

@@ -39,13 +39,11 @@ static struct settlement **settlement_find(struct weir *limiter, const struct we
     return link;
 }
 
-/* In an outage that lasts a backend may say of itself that it has not been seen well since the last failure. */
-static bool is_out_of_reach(struct weir *limiter)
+/* In an outage that lasts a backend may say that a key's part of it has not been seen well since the last failure. */
+static bool is_out_of_reach(const struct weir *limiter, const struct weir_key *key)
 {
-    const struct weir_backend_ops *ops = limiter->backend->ops;
     struct failure_outage outage;
-    return ops->reachable_us && failure_outage(limiter, &outage) &&
-           ops->reachable_us(limiter->backend) <= atomic_load_explicit(&limiter->failed_us, memory_order_relaxed);
+    return failure_outage(limiter, &outage) && !failure_is_in_reach(limiter, key);
 }
 
 /* A debt that found no room finds none for those who waited for that, unless their own time is later. Others with the
@@ -84,7 +82,7 @@ enum settle_claim settle_claim(struct weir *limiter, const struct weir_backend_r
     struct weir_plan plan;
     if (settle_assess(limiter, of).permits == 0)
         return SETTLE_NOTHING;
-    if (is_out_of_reach(limiter))
+    if (is_out_of_reach(limiter, &of->key))
         return SETTLE_OUT_OF_REACH;
     struct settlement *settlement = settlement_make(of, owner);
     if (!settlement)
@@ -126,7 +124,7 @@ static void settlement_end(struct weir *limiter, struct settlement *settlement, 
     const bool has_paid = paid > 0, is_settled = has_paid && paid >= settlement->charge.ahead;
     stats_add(&limiter->stats, is_refused ? STATS_UNSETTLED : STATS_SETTLED, (uint64_t)paid);
     if (error == WEIR_OK || is_refused)
-        failure_over(limiter, failure_time(limiter, settlement->charge.now_us));
+        failure_over(limiter, &settlement->charge.key, failure_time(limiter, settlement->charge.now_us));
     for (size_t i = 0; i < debt->count; i++) {
         struct settle_part *part = &debt->parts[i];
         part->permits = is_settled ? part->permits : min_of(part->permits, paid);
@@ -150,9 +148,10 @@ static int charge(struct weir *limiter, struct settlement **settlements, size_t 
     struct weir_backend_request requests[WEIR_MAX_ALL];
     struct weir_decision decisions[WEIR_MAX_ALL];
     size_t i = 0;
-    do
+    do {
         requests[i] = settlements[i]->charge;
-    while (++i < n);
+        decisions[i].source = WEIR_BY_NOBODY;
+    } while (++i < n);
     int error = limiter->backend->ops->decide(limiter->backend, requests, n, false, deadline_us, decisions);
     assert(error <= 0);
     if (error == WEIR_ESTATE &&
@@ -165,7 +164,7 @@ static int charge(struct weir *limiter, struct settlement **settlements, size_t 
         return first;
     }
     for (i = 0; i < n; i++)
-        settlement_end(limiter, settlements[i], error, &decisions[i]);
+        settlement_end(limiter, settlements[i], decisions[i].source == WEIR_BY_NOBODY ? error : WEIR_OK, &decisions[i]);
     return error;
 }
 

@@ -5,6 +5,7 @@
  *     - the name can be taken apart again, into prefix, limit and key, or for a long key its beginning and its digest by
  *       another library: so no two pairs share a name
  *     - the hash tag, as Redis Cluster finds it, is all of the key's part, is not empty, and does not depend on the limit
+ *     - the slot is that of this tag
  *     - no name is longer than REDIS_KEY_MAX
  */
 #include "fuzz.h"
@@ -42,6 +43,18 @@ static size_t tag_of(const struct name *name, const char **out)
     return (size_t)(close - open - 1);
 }
 
+/* By its definition, a bit at a time. */
+static unsigned slot_of(const char *tag, size_t len)
+{
+    unsigned crc = 0;
+    for (size_t i = 0; i < len; i++) {
+        crc ^= (unsigned)(unsigned char)tag[i] << 8;
+        for (int bit = 0; bit < 8; bit++)
+            crc = (crc << 1 ^ (crc & 0x8000 ? 0x1021 : 0)) & 0xffff;
+    }
+    return crc % REDIS_CLUSTER_SLOTS;
+}
+
 /* Take the tag apart: the key that it was made of, or of a long one the beginning, then its digest is left in *rest. */
 static size_t unescape(const char *tag, size_t len, unsigned char *key, const char **rest)
 {
@@ -76,6 +89,7 @@ static void check(const char *prefix, const char *limit, const char *key, size_t
                   memcmp(name->text + prefix_len, limit, limit_len) == 0 &&
                   memcmp(name->text + prefix_len + limit_len, ":{", 2) == 0,
               "prefix and limit stand before the tag");
+    fuzz_must(redis_key_slot(weir_key(key, len)) == slot_of(tag, tag_len), "the slot is the tag's");
     const size_t n = unescape(tag, tag_len, decoded, &digest);
     fuzz_must(memcmp(decoded, key, n) == 0, "the key comes back");
     if (!digest) {

@@ -78,19 +78,20 @@ static void check_stream(const uint8_t *data, size_t size, uint8_t cut)
 
 /* ---- Flights ---- */
 
-enum { ASKS = 8, KEYS = 4, POLICIES = 6, NOT_ENDED = 1 };
+enum { ASKS = 8, KEYS = 4, POLICIES = 6, NOT_ENDED = 99 };
 static const char *const key_names[KEYS] = { "a", "b", "c{d}", "e%" };
 
 /* A limit has all its life the policy of its number. */
 static struct {
     weir *limiter;
     weir_limit *limits[POLICIES];
+    struct redis_flight *flights[2], *agains[2]; /* the second in a cluster */
     struct redis_flight *flight, *again;
     struct weir_backend_request requests[ASKS];
     struct weir_decision decisions[ASKS], expected[ASKS];
     int statuses[ASKS];
     size_t n;
-    bool all;
+    bool all, in_cluster, asking;
 } air;
 
 static void open_once(void)
@@ -111,15 +112,17 @@ static void open_once(void)
                       weir_limit_define(air.limiter, name, &policy, &air.limits[i]) == WEIR_OK,
                   "a limit is defined");
     }
-    air.flight = redis_flight_make(ASKS);
-    air.again = redis_flight_make(ASKS);
-    fuzz_must(air.flight && air.again, "there is memory");
+    for (int i = 0; i < 2; i++) {
+        air.flights[i] = redis_flight_make(ASKS, (struct redis_flight_rules){ .in_cluster = i == 1 });
+        air.agains[i] = redis_flight_make(ASKS, (struct redis_flight_rules){ .in_cluster = i == 1 });
+        fuzz_must(air.flights[i] && air.agains[i], "there is memory");
+    }
 }
 
 static void ended(struct redis_ask *ask, int status)
 {
     int *told = ask->owner;
-    fuzz_must(*told == NOT_ENDED && status <= 0, "an ask ends once");
+    fuzz_must(*told == NOT_ENDED && status <= (air.in_cluster ? REDIS_TRY_AGAIN : 0), "an ask ends once");
     *told = status;
 }
 
@@ -127,6 +130,10 @@ static void board(struct feed *feed)
 {
     const uint8_t choice = feed_byte(feed);
     air.all = choice & 1;
+    air.in_cluster = air.all && choice & 2; /* whose keys then share a call */
+    air.asking = air.in_cluster && choice & 4;
+    air.flight = air.flights[air.in_cluster];
+    air.again = air.agains[air.in_cluster];
     air.n = (size_t)feed_between(feed, 1, ASKS);
     if (air.all && air.n > POLICIES)
         air.n = POLICIES;
@@ -147,7 +154,8 @@ static void board(struct feed *feed)
     redis_flight_clear(air.flight);
     redis_flight_clear(air.again);
     if (air.all) {
-        bool fits = redis_flight_add(air.flight, air.requests, air.n, true, 1000, air.decisions, &air.statuses[0]);
+        bool fits = redis_flight_add(air.flight, air.requests, air.n, true, 1000, air.decisions, &air.statuses[0],
+                                     air.asking);
         fuzz_must(fits, "there is room");
         for (size_t i = 0; i < air.n; i++) /* each told of by itself */
             air.flight->asks[i].owner = &air.statuses[i];
@@ -155,8 +163,15 @@ static void board(struct feed *feed)
     }
     for (size_t i = 0; i < air.n; i++)
         fuzz_must(redis_flight_add(air.flight, &air.requests[i], 1, false, 1000 + (int64_t)i, &air.decisions[i],
-                                   &air.statuses[i]),
+                                   &air.statuses[i], false),
                   "there is room");
+}
+
+static void answer_asking(struct redis_flight *flight)
+{
+    static const struct redis_reply ok = { REDIS_REPLY_IS_STATUS, "OK", 2 };
+    if (air.asking)
+        fuzz_must(redis_flight_reply(flight, &ok, ended) == REDIS_FLYING, "asking is answered");
 }
 
 static void write_out(struct redis_flight *flight)
@@ -313,9 +328,10 @@ static void fly_again(const struct redis_reply *reply)
         write_out(from);
         while (from->loads_due) {
             const struct redis_script *script = &redis_scripts[__builtin_ctz(from->loads_due)];
-            const struct redis_reply loaded = { REDIS_REPLY_IS_STRING, script->sha1, 40 };
+            const struct redis_reply loaded = { .kind = REDIS_REPLY_IS_STRING, .text = script->sha1, .len = 40 };
             fuzz_must(redis_flight_reply(from, &loaded, ended) == REDIS_FLYING, "a script is loaded");
         }
+        answer_asking(from);
         while (from->replied < from->call_count)
             redis_flight_reply(from, reply, ended);
     }
@@ -330,12 +346,16 @@ static bool wire_bytes(struct feed *feed, const struct answer *answer, struct re
                                           "READONLY You",
                                           "",
                                           "x",
+                                          "MOVED 3999 127.0.0.1:6381",
+                                          "ASK 16383 ::1:1",
+                                          "TRYAGAIN",
+                                          "MOVED 3999",
                                           "LOADING Redis is loading the dataset in memory" };
     const uint8_t fate = feed_byte(feed);
     char head[32];
     if (fate % 8 == 7) {
         redis_bytes_add(out, "-", 1);
-        redis_bytes_add(out, errors[fate / 8 % 6], strlen(errors[fate / 8 % 6]));
+        redis_bytes_add(out, errors[fate / 8 % 10], strlen(errors[fate / 8 % 10]));
         redis_bytes_add(out, "\r\n", 2);
         return false;
     }
@@ -370,6 +390,7 @@ static void check_flight(struct feed *feed)
     fuzz_must(redis_wire_init(&wire) == 0, "there is memory");
     enum redis_progress progress = REDIS_FLYING;
     const size_t piece = (size_t)feed_byte(feed) + 1;
+    answer_asking(air.flight);
     for (size_t at = 0; at < bytes.len && progress == REDIS_FLYING; at += piece) {
         int result = redis_wire_feed(&wire, bytes.data + at, bytes.len - at < piece ? bytes.len - at : piece);
         if (result == 0 && (result = redis_wire_next(&wire, &reply)) == 1)

@@ -257,8 +257,9 @@ static void remote_shut(struct weir_backend *backend)
         answer(the_sim, remote->flights, WEIR_ECLOSED);
 }
 
-static int64_t remote_reachable_us(struct weir_backend *backend)
+static int64_t remote_reachable_us(struct weir_backend *backend, const struct weir_key *key)
 {
+    (void)key;
     const struct remote *remote = (const struct remote *)backend;
     return remote->is_open ? remote->reachable_us : instance_clock_us(remote->instance, the_sim->now_us);
 }

@@ -1,0 +1,88 @@
+/* redis_cluster.h - a Redis Cluster: which node decides of a key, and an engine for each of the nodes.
+ *
+ * A key lies in one of 16,384 slots, and each slot at one of the primaries. A request goes to the engine of the node
+ * that has its key's slot by the map; what is asked for at once but lies with several nodes goes to all of them at once.
+ * A node that has not the slot says who does: that is followed REDIS_HOPS_MAX times, and then is an error, like all else
+ * that keeps a request from being decided. So the map needs not be true, only true enough. A thread of its own asks for
+ * it (redis_scout.h): when a node redirects, when one is lost, and as long as one is missing.
+ *
+ * One script decides all or nothing of keys in one slot, as all limits over one caller's key are. Keys in different
+ * slots are charged one after the other, and what was charged is refunded when one denies or fails. So it is, too, while
+ * some of a slot's keys are on their way to another node (TRYAGAIN).
+ *
+ * Each node fails by itself: its engine's gate is its own. Engines are made for nodes as they are met, and when a node
+ * has left are kept for the next.
+ */
+#ifndef BACKENDS_REDIS_CLUSTER_H
+#define BACKENDS_REDIS_CLUSTER_H
+
+#include "backends/redis_engine.h"
+#include "backends/redis_map.h"
+#include "core/lock.h"
+
+#define REDIS_HOPS_MAX 3
+
+struct redis_scout;
+
+struct redis_cluster_node {
+    struct redis_node_name name; /* port 0: its engine is aimed at nothing */
+    int64_t left_us;             /* when it was first missing from the map; 0: it is in it */
+};
+
+/* (a) atomic, (c) constant once made, (l) lock */
+struct redis_cluster {
+    const struct redis_config *config; /* (c) */
+    struct redis_scout *scout;         /* (c) */
+
+    _Atomic(struct redis_engine *) engines[REDIS_NODES_MAX]; /* (a) the first `count`, which stay */
+    atomic_size_t count;                                     /* (a) release with the engine */
+    atomic_bool serves[REDIS_NODES_MAX];                     /* (a) it has a slot */
+    _Atomic uint16_t owner[REDIS_CLUSTER_SLOTS]; /* (a) relaxed: index of an engine, or REDIS_NOBODY. Before there is a
+                                                  * map all are the first one's, which waits for a node */
+    _Atomic int64_t holes_us;                    /* (a) since when there have been slots that are nobody's; 0: none */
+
+    struct lock lock;
+    struct redis_cluster_node nodes[REDIS_NODES_MAX]; /* (l) of each engine */
+    bool closing;                                     /* (l) no more engines are made */
+};
+
+/* WEIR_OK or as redis_engine_start(). */
+int redis_cluster_start(const struct redis_config *config, struct redis_cluster **out);
+
+/* As of an engine. */
+void redis_cluster_shut(struct redis_cluster *cluster);
+void redis_cluster_free(struct redis_cluster *cluster);
+void redis_cluster_abandon(struct redis_cluster *cluster);
+
+/* ---- Decisions ---- */
+
+/* ops->decide() and the others. */
+int redis_cluster_decide(struct redis_cluster *cluster, const struct weir_backend_request *requests, size_t n, bool all,
+                         int64_t deadline_us, struct weir_decision *out);
+int redis_cluster_submit(struct redis_cluster *cluster, const struct weir_backend_request *request, int64_t deadline_us,
+                         struct weir_op *op);
+int64_t redis_cluster_reachable_us(const struct redis_cluster *cluster, const struct weir_key *key);
+void redis_cluster_stats(const struct redis_cluster *cluster, struct weir_stats *add);
+bool redis_cluster_is_here(const struct redis_cluster *cluster);
+
+/* ---- For the engines ---- */
+
+/* Hand on a submitted request that `from` was told is another's: on the I/O thread of `from`. */
+void redis_cluster_send_on(struct redis_cluster *cluster, const struct redis_engine *from, struct redis_waiter *waiter,
+                           int status, const struct redis_redirect *redirect);
+
+/* Something is not as the map has it: ask for it, soon. Any thread. */
+void redis_cluster_look(struct redis_cluster *cluster);
+
+/* ---- For the scout ---- */
+
+/* Here is the map as the node `asked` has it. True: all slots have a node, and none of these cannot be reached. */
+bool redis_cluster_adopt(struct redis_cluster *cluster, const struct redis_map *map, const char *asked);
+
+/* No node has answered: nobody is to wait for the first map. */
+void redis_cluster_not_found(struct redis_cluster *cluster);
+
+/* The name of the i-th node, if there is one; whether it can be reached. */
+bool redis_cluster_node(struct redis_cluster *cluster, size_t i, struct redis_node_name *name, bool *is_up);
+
+#endif

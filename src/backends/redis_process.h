@@ -1,0 +1,21 @@
+/* redis_process.h - what a process has of a Redis: redis.c's own, and what tests look into. */
+#ifndef BACKENDS_REDIS_PROCESS_H
+#define BACKENDS_REDIS_PROCESS_H
+
+#include "backends/redis_cluster.h"
+
+/* Threads and connections of one process. */
+struct redis_process {
+    unsigned forks;                /* how often it had been forked off when they were made */
+    struct redis_engine *engine;   /* of the one server; NULL in a cluster */
+    struct redis_cluster *cluster; /* or all of these */
+    struct redis_process *elder;   /* what the process had that this one was forked from; NULL: nothing */
+};
+
+struct redis {
+    struct weir_backend backend;
+    struct redis_config config;              /* (c) */
+    _Atomic(struct redis_process *) current; /* (a) replaced in the child of a fork */
+};
+
+#endif

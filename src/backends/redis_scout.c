@@ -1,0 +1,320 @@
+/* redis_scout.c - asks the nodes of a Redis Cluster which of them has which slots. */
+#include "backends/redis_scout.h"
+
+#include "backends/redis_cluster.h"
+#include "backends/redis_pause.h"
+#include "core/arith.h"
+#include "core/clock.h"
+#include "core/quiet_thread.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#define ANSWER_US (WEIR_SECOND / 2) /* for a node's connection and answer; a host's name gets as long */
+#define PAUSE_MOST_US (WEIR_SECOND / 2)
+#define CALM_US (5 * WEIR_SECOND)    /* so long without a question, and the pauses begin anew */
+#define GLANCE_US (60 * WEIR_SECOND) /* a map that nobody has complained of is looked at so often */
+
+/* (a) atomic, (c) constant once made; all else the thread's own */
+struct redis_scout {
+    struct redis_cluster *cluster; /* (c) */
+    pthread_t thread;              /* (c) */
+    bool runs;                     /* (c) once started */
+    int wake_fd;                   /* (c) */
+    atomic_bool ends;              /* (a) */
+    atomic_bool wanted;            /* (a) */
+
+    struct redis_link link;
+    struct resolver resolver; /* of the node that is being asked */
+    struct redis_map map;
+    struct redis_pauses pauses;
+    int64_t asked_us; /* when the last question ended; 0: never */
+    size_t turn;      /* at which node or host of the URL to begin */
+    bool known_bad;   /* a line in the log has said that none answers */
+    char reason[160]; /* of the last one that did not */
+};
+
+static bool ends(struct redis_scout *scout)
+{
+    return atomic_load_explicit(&scout->ends, memory_order_acquire);
+}
+
+/* ---- Waiting ---- */
+
+/* Until `fd` (-1: none) is ready, somebody wakes this thread, or the time has come. False: it ends. */
+static bool wait_for(struct redis_scout *scout, int fd, short events, int64_t until_us)
+{
+    struct pollfd fds[] = { { .fd = scout->wake_fd, .events = POLLIN }, { .fd = fd, .events = events } };
+    const struct timespec left = clock_timespec(max_of(0, until_us - clock_monotonic_us()));
+    uint64_t wakes;
+    if (!ends(scout) && ppoll(fds, 2, &left, NULL) > 0 && fds[0].revents)
+        while (read(scout->wake_fd, &wakes, sizeof wakes) < 0 && errno == EINTR)
+            ;
+    return !ends(scout);
+}
+
+static void wake(const struct redis_scout *scout)
+{
+    const uint64_t one = 1;
+    while (write(scout->wake_fd, &one, sizeof one) < 0 && errno == EINTR)
+        ; /* a full counter wakes as well */
+}
+
+/* ---- One node ---- */
+
+static bool fail(struct redis_scout *scout, const char *reason)
+{
+    snprintf(scout->reason, sizeof scout->reason, "%s", reason);
+    return false;
+}
+
+static bool find_addresses(struct redis_scout *scout, struct redis_addresses *addresses)
+{
+    const int64_t until_us = clock_monotonic_us() + ANSWER_US;
+    char reason[96];
+    for (;;) {
+        switch (resolver_ask(&scout->resolver, addresses->list, &addresses->count, reason, sizeof reason)) {
+        case RESOLVED: return true;
+        case NOT_RESOLVED: return fail(scout, reason);
+        case RESOLVING: break;
+        }
+        if (clock_monotonic_us() >= until_us)
+            return fail(scout, "its name is not resolved in time");
+        if (!wait_for(scout, resolver_fd(&scout->resolver), POLLIN, until_us))
+            return false;
+    }
+}
+
+/* Let the link go on until it is up, or until there is a reply. */
+static bool step(struct redis_scout *scout, int64_t until_us)
+{
+    if (clock_monotonic_us() >= until_us) {
+        redis_link_close(&scout->link, "no answer in time");
+        return false;
+    }
+    if (!wait_for(scout, scout->link.fd, redis_link_events(&scout->link), until_us))
+        return false;
+    redis_link_step(&scout->link);
+    return scout->link.state != REDIS_LINK_CLOSED;
+}
+
+static bool take_answer(struct redis_scout *scout, const struct redis_reply *reply)
+{
+    static const char alone[] = "ERR This instance has cluster support disabled";
+    const char *why = NULL;
+    if (reply->kind == REDIS_REPLY_IS_ERROR && reply->len >= sizeof alone - 1 &&
+        memcmp(reply->text, alone, sizeof alone - 1) == 0)
+        redis_link_close(&scout->link, "the server is not part of a cluster");
+    else if (reply->kind == REDIS_REPLY_IS_ERROR)
+        redis_link_refused(&scout->link, reply, "CLUSTER SLOTS");
+    else if (reply->kind != REDIS_REPLY_IS_LIST)
+        redis_link_close(&scout->link, "the server does not speak Redis' protocol");
+    else if (!redis_map_end(&scout->map, &why))
+        redis_link_close(&scout->link, why);
+    else
+        return true;
+    return false;
+}
+
+static bool ask_address(struct redis_scout *scout, const struct redis_where *where)
+{
+    const int64_t until_us = clock_monotonic_us() + ANSWER_US;
+    struct redis_link *link = &scout->link;
+    struct redis_reply reply;
+    redis_link_open(link, where, &scout->cluster->config->target, REDIS_GREET_SERVER);
+    while (link->state != REDIS_LINK_CLOSED && link->state != REDIS_LINK_UP)
+        if (!step(scout, until_us))
+            return false;
+    if (link->state == REDIS_LINK_CLOSED)
+        return false;
+    redis_map_begin(&scout->map);
+    redis_wire_show_lists(&link->wire, redis_map_visit, &scout->map);
+    redis_bytes_command(&link->out, 2);
+    redis_bytes_text(&link->out, "CLUSTER");
+    redis_bytes_text(&link->out, "SLOTS");
+    if (link->out.failed) {
+        redis_link_close(link, "out of memory");
+        return false;
+    }
+    redis_link_send(link);
+    while (link->state == REDIS_LINK_UP) {
+        if (redis_link_next(link, &reply))
+            return take_answer(scout, &reply);
+        if (link->state == REDIS_LINK_UP && !step(scout, until_us))
+            return false;
+    }
+    return false;
+}
+
+/* Ask one node: true if the map is here. */
+static bool ask_node(struct redis_scout *scout, const char *host, int port)
+{
+    struct redis_addresses addresses = { 0 };
+    struct redis_where where = { 0 };
+    resolver_init(&scout->resolver, &(struct resolve_target){
+                                        .host = host,
+                                        .port = port,
+                                        .flags = AI_ADDRCONFIG,
+                                        .most = REDIS_ADDRESSES,
+                                    });
+    bool has_answered = false;
+    if (find_addresses(scout, &addresses)) {
+        snprintf(where.host, sizeof where.host, "%s", host);
+        for (size_t i = 0; i < addresses.count && !has_answered && !ends(scout); i++) {
+            where.address = addresses.list[i];
+            has_answered = ask_address(scout, &where);
+            if (!has_answered)
+                fail(scout, scout->link.reason);
+            redis_link_close(&scout->link, "it has answered");
+        }
+    }
+    resolver_destroy(&scout->resolver);
+    return has_answered;
+}
+
+/* ---- Whom to ask ---- */
+
+/* Those nodes of the map that can be reached, or those that cannot. */
+static bool ask_nodes(struct redis_scout *scout, bool can_be_reached, bool *is_well)
+{
+    for (size_t i = 0; i < REDIS_NODES_MAX && !ends(scout); i++) {
+        struct redis_node_name name;
+        bool is_up;
+        if (!redis_cluster_node(scout->cluster, (i + scout->turn) % REDIS_NODES_MAX, &name, &is_up) || name.port == 0 ||
+            is_up != can_be_reached || !ask_node(scout, name.host, name.port))
+            continue;
+        *is_well = redis_cluster_adopt(scout->cluster, &scout->map, name.host);
+        return true;
+    }
+    return false;
+}
+
+static bool ask_hosts(struct redis_scout *scout, bool *is_well)
+{
+    const struct redis_target *target = &scout->cluster->config->target;
+    for (size_t i = 0; i < target->host_count && !ends(scout); i++) {
+        const struct redis_host *host = &target->hosts[(i + scout->turn) % target->host_count];
+        if (!ask_node(scout, host->name, host->port))
+            continue;
+        *is_well = redis_cluster_adopt(scout->cluster, &scout->map, host->name);
+        return true;
+    }
+    return false;
+}
+
+static void say(struct redis_scout *scout, bool has_answered)
+{
+    const struct log *log = &scout->cluster->config->log;
+    if (has_answered && scout->known_bad)
+        log_line(log, WEIR_LOG_INFO, "the nodes of the redis cluster answer again");
+    else if (!has_answered && !scout->known_bad && !ends(scout))
+        log_line(log, WEIR_LOG_WARNING, "no node of the redis cluster says who has which slots: %s", scout->reason);
+    scout->known_bad = !has_answered;
+}
+
+/* True: nothing is amiss with the cluster. */
+static bool ask(struct redis_scout *scout)
+{
+    bool is_well = false;
+    const bool has_answered = ask_nodes(scout, true, &is_well) || ask_hosts(scout, &is_well) ||
+                              ask_nodes(scout, false, &is_well);
+    scout->turn++;
+    if (!has_answered)
+        redis_cluster_not_found(scout->cluster);
+    say(scout, has_answered);
+    return is_well;
+}
+
+/* ---- The thread ---- */
+
+static void *run(void *user)
+{
+    struct redis_scout *scout = user;
+    while (!ends(scout)) {
+        atomic_store_explicit(&scout->wanted, false, memory_order_seq_cst);
+        if (scout->asked_us && clock_monotonic_us() - scout->asked_us > CALM_US)
+            scout->pauses.last_us = 0;
+        const bool is_well = ask(scout);
+        scout->asked_us = clock_monotonic_us();
+        const int64_t again_us = scout->asked_us + min_of(redis_pause_next_us(&scout->pauses), PAUSE_MOST_US);
+        while (clock_monotonic_us() < again_us && wait_for(scout, -1, 0, again_us))
+            ;
+        const int64_t glance_us = is_well ? scout->asked_us + GLANCE_US : again_us;
+        while (!atomic_load_explicit(&scout->wanted, memory_order_seq_cst) && clock_monotonic_us() < glance_us &&
+               wait_for(scout, -1, 0, glance_us))
+            ;
+    }
+    return NULL;
+}
+
+void redis_scout_look(struct redis_scout *scout)
+{
+    if (!atomic_exchange_explicit(&scout->wanted, true, memory_order_seq_cst))
+        wake(scout);
+}
+
+/* ---- Life ---- */
+
+int redis_scout_make(struct redis_cluster *cluster, struct redis_scout **out)
+{
+    struct redis_scout *scout = calloc(1, sizeof *scout);
+    if (!scout)
+        return WEIR_ENOMEM;
+    scout->cluster = cluster;
+    if (redis_link_init(&scout->link) != 0) {
+        free(scout);
+        return WEIR_ENOMEM;
+    }
+    redis_pauses_init(&scout->pauses);
+    scout->turn = (size_t)(siphash13(&scout->pauses.jitter, "turn", 4) % REDIS_NODES_MAX);
+    scout->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (scout->wake_fd < 0) {
+        redis_link_free(&scout->link);
+        free(scout);
+        return WEIR_EIO;
+    }
+    *out = scout;
+    return WEIR_OK;
+}
+
+int redis_scout_start(struct redis_scout *scout)
+{
+    scout->runs = quiet_thread_start(&scout->thread, NULL, run, scout) == 0;
+    return scout->runs ? WEIR_OK : WEIR_EIO;
+}
+
+void redis_scout_shut(struct redis_scout *scout)
+{
+    atomic_store_explicit(&scout->ends, true, memory_order_release);
+    wake(scout);
+}
+
+void redis_scout_stop(struct redis_scout *scout)
+{
+    redis_scout_shut(scout);
+    if (scout->runs)
+        pthread_join(scout->thread, NULL);
+    scout->runs = false;
+}
+
+void redis_scout_free(struct redis_scout *scout)
+{
+    redis_link_free(&scout->link);
+    close(scout->wake_fd);
+    free(scout);
+}
+
+void redis_scout_abandon(struct redis_scout *scout)
+{
+    const int answered_fd = resolver_fd(&scout->resolver);
+    close(scout->wake_fd);
+    if (scout->link.fd >= 0)
+        close(scout->link.fd);
+    if (answered_fd >= 0)
+        close(answered_fd);
+}

@@ -1,0 +1,301 @@
+/* test_parts.c - a backend of two parts that fail each by itself, as the primaries of a cluster do: what the other one
+ * answers meanwhile, and what is owed to each.
+ *
+ * Keys that begin with 'a' are in one part, all others in the other.
+ */
+#include "core/clock.h"
+#include "core/limiter.h"
+#include "remote.h"
+
+struct parts {
+    struct weir_backend base;
+    struct remote remote; /* whose store has both parts */
+    bool away[2];
+    int64_t seen_us[2]; /* while it is away: when it was there last */
+    void (*returned)(void *user);
+    void *user;
+};
+
+static struct parts *the_parts;
+static struct scene scene;
+static weir_limit *limit;
+
+/* The library's one clock is the scene's, too. */
+int64_t __wrap_clock_monotonic_us(void)
+{
+    return scene.now_us;
+}
+
+static int part_of(const struct weir_key *key)
+{
+    return *(const char *)key->data != 'a';
+}
+
+static int parts_decide(struct weir_backend *backend, const struct weir_backend_request *requests, size_t n, bool all,
+                        int64_t deadline_us, struct weir_decision *out)
+{
+    struct parts *parts = (struct parts *)backend;
+    struct weir_backend *store = parts->remote.store;
+    int error = WEIR_OK;
+    (void)deadline_us;
+    for (size_t i = 0; i < n; i++) {
+        must(n == 1 || all || out[i].source == WEIR_BY_NOBODY, "the core says that nobody has decided");
+        if (parts->away[part_of(&requests[i].key)])
+            error = WEIR_EIO;
+        else if (!all)
+            must_succeed(store->ops->decide(store, &requests[i], 1, false, INT64_MAX, &out[i]));
+        if (!parts->away[part_of(&requests[i].key)] && !all)
+            out[i].source = WEIR_BY_BACKEND;
+    }
+    if (all && !error)
+        error = store->ops->decide(store, requests, n, true, INT64_MAX, out);
+    return error;
+}
+
+static int parts_submit(struct weir_backend *backend, const struct weir_backend_request *request, int64_t deadline_us,
+                        struct weir_op *op)
+{
+    return parts_decide(backend, request, 1, false, deadline_us, &op->decision);
+}
+
+static void parts_shut(struct weir_backend *backend)
+{
+    (void)backend;
+}
+
+static void parts_destroy(struct weir_backend *backend)
+{
+    remote_free(&((struct parts *)backend)->remote);
+}
+
+static int64_t parts_reachable_us(struct weir_backend *backend, const struct weir_key *key)
+{
+    const struct parts *parts = (const struct parts *)backend;
+    int64_t worst_us = clock_monotonic_us();
+    for (int i = 0; i < 2; i++)
+        if (parts->away[i] && (!key || part_of(key) == i) && parts->seen_us[i] < worst_us)
+            worst_us = parts->seen_us[i];
+    return worst_us;
+}
+
+static void parts_watch(struct weir_backend *backend, void (*returned)(void *user), void *user)
+{
+    struct parts *parts = (struct parts *)backend;
+    parts->returned = returned;
+    parts->user = user;
+}
+
+static const struct weir_backend_ops parts_ops = {
+    .size = sizeof parts_ops,
+    .name = "parts",
+    .shared = true,
+    .decide = parts_decide,
+    .submit = parts_submit,
+    .shut = parts_shut,
+    .destroy = parts_destroy,
+    .reachable_us = parts_reachable_us,
+    .watch = parts_watch,
+};
+
+static void begin(const struct weir_options *options)
+{
+    struct weir_options all = options ? *options : (struct weir_options)WEIR_OPTIONS_INIT;
+    static struct parts parts;
+    memset(&parts, 0, sizeof parts);
+    the_parts = &parts;
+    parts.base.ops = &parts_ops;
+    remote_init(&parts.remote);
+    scene_init(&scene, &all);
+    scene.log_allowed = true;
+    must_succeed(weir_open_backend(&all, &parts.base, &scene.limiter));
+    scene.now_us -= scene.now_us % 64; /* an outage's beginning is rounded up to this */
+    limit = scene_define_text(&scene, "limit", "token_bucket limit=10 period=10s");
+}
+
+static void goes(int part)
+{
+    the_parts->away[part] = true;
+    the_parts->seen_us[part] = clock_monotonic_us();
+}
+
+static void comes_back(int part)
+{
+    the_parts->away[part] = false;
+    the_parts->returned(the_parts->user);
+}
+
+static struct weir_stats stats(void)
+{
+    struct weir_stats read = { .size = sizeof read };
+    must_succeed(weir_stats_read(scene.limiter, &read));
+    return read;
+}
+
+static void pass(int64_t us)
+{
+    scene.now_us += us;
+}
+
+START_TEST(of_a_batch_only_those_whose_part_is_away_are_decided_by_the_stand_in)
+{
+    begin(NULL);
+    goes(1);
+    const struct weir_request requests[] = {
+        { limit, weir_key_text("a1"), 4, 0 },
+        { limit, weir_key_text("b1"), 1, 0 },
+        { limit, weir_key_text("a2"), 2, 0 },
+    };
+    struct weir_decision out[3];
+    must_succeed(weir_try_batch(scene.limiter, requests, 3, out));
+    ck_assert_int_eq(out[0].source, WEIR_BY_BACKEND);
+    ck_assert_int_eq(out[1].source, WEIR_BY_FALLBACK);
+    ck_assert_int_eq(out[2].source, WEIR_BY_BACKEND);
+    ck_assert(out[0].allowed && !out[1].allowed && out[2].allowed);
+    ck_assert_int_eq(peeked(limit, "a1", 1).remaining, 6); /* charged once */
+    ck_assert_uint_eq(stats().fallbacks, 1);
+    scene_close(&scene);
+}
+END_TEST
+
+START_TEST(a_batch_of_which_a_part_is_away_fails_where_failures_are_errors)
+{
+    struct weir_options options = WEIR_OPTIONS_INIT;
+    options.on_failure = WEIR_FAIL_ERROR;
+    begin(&options);
+    goes(0);
+    const struct weir_request requests[] = { { limit, weir_key_text("b"), 1, 0 }, { limit, weir_key_text("a"), 1, 0 } };
+    struct weir_decision out[2];
+    ck_assert_int_eq(weir_try_batch(scene.limiter, requests, 2, out), WEIR_EIO);
+    scene_close(&scene);
+}
+END_TEST
+
+START_TEST(an_outage_of_one_part_lasts_whatever_the_other_answers)
+{
+    begin(NULL);
+    goes(1);
+    ck_assert(!taken(limit, "b", 1).allowed);
+    for (int i = 0; i < 5; i++) {
+        pass(WEIR_SECOND);
+        ck_assert_int_eq(taken(limit, "a", 1).source, WEIR_BY_BACKEND);
+        ck_assert(!taken(limit, "b", 7).allowed);
+    }
+    ck_assert_int_eq(peeked(limit, "b", 1).remaining, 5); /* a permit a second: it was not made cold again */
+    ck_assert_uint_eq(stats().outages, 1);
+    comes_back(1);
+    ck_assert_int_eq(taken(limit, "b", 1).source, WEIR_BY_BACKEND);
+    goes(1);
+    ck_assert(!taken(limit, "b", 1).allowed);
+    ck_assert_uint_eq(stats().outages, 2);
+    scene_close(&scene);
+}
+END_TEST
+
+START_TEST(a_part_that_comes_back_is_paid_while_the_other_is_away)
+{
+    begin(NULL);
+    goes(0);
+    goes(1);
+    ck_assert(!taken(limit, "a", 1).allowed);
+    ck_assert(!taken(limit, "b", 1).allowed);
+    pass(5 * WEIR_SECOND);
+    ck_assert(taken(limit, "a", 3).allowed);
+    ck_assert(taken(limit, "b", 4).allowed);
+    comes_back(0);
+    ck_assert_int_eq(the_parts->remote.charged + taken(limit, "a", 1).remaining, 6);
+    ck_assert_uint_eq(stats().settled, 3);
+    ck_assert(!taken(limit, "b", 1).allowed); /* another outage: cold once more */
+    goes(0);
+    ck_assert(!taken(limit, "a", 1).allowed); /* and what was forgotten of this key is not taken for fresh */
+    pass(WEIR_SECOND);
+    ck_assert(taken(limit, "a", 1).allowed);
+    ck_assert(!taken(limit, "a", 1).allowed);
+    comes_back(0);
+    comes_back(1);
+    ck_assert_int_eq(taken(limit, "b", 1).source, WEIR_BY_BACKEND);
+    ck_assert_uint_eq(stats().settled, 3 + 4 + 1);
+    scene_close(&scene);
+}
+END_TEST
+
+/* It may be asked before the core has been told of its return. */
+START_TEST(a_part_that_is_back_untold_is_paid_and_begins_cold_when_it_goes_again)
+{
+    begin(NULL);
+    goes(0);
+    goes(1);
+    ck_assert(!taken(limit, "a", 1).allowed);
+    ck_assert(!taken(limit, "b", 1).allowed);
+    pass(5 * WEIR_SECOND);
+    ck_assert(taken(limit, "a", 5).allowed);
+    pass(1000);
+    the_parts->away[0] = false;
+    ck_assert_int_eq(taken(limit, "a", 1).remaining, 4);
+    ck_assert_uint_eq(stats().settled, 5);
+    goes(0);
+    ck_assert(!taken(limit, "a", 1).allowed);
+    scene_close(&scene);
+}
+END_TEST
+
+START_TEST(a_part_that_fails_when_the_other_has_long_been_away_begins_cold)
+{
+    begin(NULL);
+    goes(1);
+    ck_assert(!taken(limit, "b", 1).allowed);
+    pass(WEIR_HOUR);
+    ck_assert(taken(limit, "a", 10).allowed);
+    goes(0);
+    ck_assert(!taken(limit, "a", 1).allowed);
+    ck_assert_uint_eq(stats().outages, 2);
+    pass(WEIR_SECOND);
+    ck_assert(taken(limit, "a", 1).allowed); /* which is the same outage still */
+    ck_assert_uint_eq(stats().outages, 2);
+    scene_close(&scene);
+}
+END_TEST
+
+/* However often they come and go, an envelope of the limit holds for each key: what one outage leaves is owed. */
+START_TEST(parts_that_come_and_go_admit_no_more_than_the_limit)
+{
+    struct chance chance = chance_make(7);
+    begin(NULL);
+    static const char *const keys[] = { "a", "b" };
+    int64_t level[2] = { 0, 0 }, worst = 0; /* a leaky meter over all that is admitted, in permits * 10^6 */
+    for (int step = 0; step < 20000; step++) {
+        const int part = (int)chance_between(&chance, 0, 1);
+        if (chance_between(&chance, 0, 9) == 0) {
+            if (the_parts->away[part])
+                comes_back(part);
+            else
+                goes(part);
+        }
+        const int64_t gap_us = chance_between(&chance, 0, WEIR_SECOND);
+        pass(gap_us);
+        for (int i = 0; i < 2; i++)
+            level[i] = level[i] > gap_us ? level[i] - gap_us : 0;
+        const int64_t cost = chance_between(&chance, 1, 3);
+        if (taken(limit, keys[part], cost).allowed)
+            level[part] += cost * WEIR_SECOND;
+        if (level[part] > worst)
+            worst = level[part];
+    }
+    ck_assert_int_le(worst, 11 * WEIR_SECOND); /* one for what the outage's beginning is rounded by, and a drift */
+    ck_assert_int_ge(worst, 9 * WEIR_SECOND);
+    ck_assert_uint_ge(stats().outages, 100);
+    scene_close(&scene);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("parts");
+    suite_test(suite, of_a_batch_only_those_whose_part_is_away_are_decided_by_the_stand_in, 60);
+    suite_test(suite, a_batch_of_which_a_part_is_away_fails_where_failures_are_errors, 60);
+    suite_test(suite, an_outage_of_one_part_lasts_whatever_the_other_answers, 60);
+    suite_test(suite, a_part_that_comes_back_is_paid_while_the_other_is_away, 60);
+    suite_test(suite, a_part_that_is_back_untold_is_paid_and_begins_cold_when_it_goes_again, 60);
+    suite_test(suite, a_part_that_fails_when_the_other_has_long_been_away_begins_cold, 60);
+    suite_test(suite, parts_that_come_and_go_admit_no_more_than_the_limit, 60);
+    return suite_run(suite);
+}

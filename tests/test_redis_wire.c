@@ -1,0 +1,299 @@
+/* test_redis_wire.c - replies of Redis, fed whole and byte by byte: what they are, what stands in lists, and what breaks. */
+#include "support.h"
+
+#include "backends/redis_wire.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define TEN_LISTS "*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n"
+
+/* What was heard, in words. */
+static struct {
+    char text[1024];
+    size_t len;
+} heard;
+
+__attribute__((format(printf, 1, 2))) static void note(const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    heard.len += (size_t)vsnprintf(heard.text + heard.len, sizeof heard.text - heard.len, format, arguments);
+    va_end(arguments);
+    ck_assert_uint_lt(heard.len, sizeof heard.text);
+}
+
+/* "0.2=7 " for the number 7, third of the first list in the list. "stop" is refused. */
+static bool hear_scalar(void *user, const struct redis_wire_scalar *scalar)
+{
+    ck_assert_ptr_eq(user, &heard);
+    ck_assert(scalar->depth >= 1 && scalar->depth <= REDIS_WIRE_DEPTH);
+    for (size_t i = 0; i < scalar->depth; i++)
+        note(i > 0 ? ".%zu" : "%zu", scalar->place[i]);
+    if (scalar->is_number)
+        note("=%lld ", scalar->number);
+    else if (scalar->is_nil)
+        note("=nil ");
+    else if (scalar->text)
+        note("='%.*s' ", (int)scalar->len, scalar->text);
+    else
+        note("=other ");
+    ck_assert(!scalar->is_number || (!scalar->is_nil && !scalar->text && scalar->len == 0));
+    ck_assert(!scalar->is_nil || (!scalar->text && scalar->len == 0));
+    return !redis_wire_is_text(scalar, "stop");
+}
+
+static void note_reply(const struct redis_reply *reply)
+{
+    static const char *const kinds[] = {
+        [REDIS_REPLY_IS_STRING] = "string", [REDIS_REPLY_IS_STATUS] = "status", [REDIS_REPLY_IS_ERROR] = "error",
+        [REDIS_REPLY_IS_NIL] = "nil",       [REDIS_REPLY_IS_NUMBER] = "number", [REDIS_REPLY_IS_LIST] = "list",
+        [REDIS_REPLY_IS_OTHER] = "other",
+    };
+    note("%s", kinds[reply->kind]);
+    if (reply->kind == REDIS_REPLY_IS_NUMBER)
+        note(" %lld", reply->number);
+    else
+        ck_assert_int_eq(reply->number, 0);
+    if (reply->len > 0)
+        note(" %.*s", (int)reply->len, reply->text);
+    note("; ");
+}
+
+/* Feed it in pieces, and note all; "broken" ends it. */
+static void hear(const char *bytes, size_t len, size_t piece, bool lists)
+{
+    struct redis_wire wire;
+    struct redis_reply reply;
+    int result = 0;
+    heard.len = 0;
+    heard.text[0] = '\0';
+    ck_assert_int_eq(redis_wire_init(&wire), 0);
+    if (lists)
+        redis_wire_show_lists(&wire, hear_scalar, &heard);
+    for (size_t at = 0; at < len && result == 0; at += piece) {
+        result = redis_wire_feed(&wire, bytes + at, len - at < piece ? len - at : piece);
+        while (result == 0 && (result = redis_wire_next(&wire, &reply)) == 1) {
+            note_reply(&reply);
+            result = 0;
+        }
+    }
+    if (result < 0)
+        note("broken");
+    redis_wire_free(&wire);
+}
+
+static void assert_heard(const char *bytes, bool lists, const char *expected)
+{
+    const size_t len = strlen(bytes);
+    for (size_t piece = len; piece > 0; piece = piece > 3 ? 3 : piece - 1) {
+        hear(bytes, len, piece, lists);
+        ck_assert_msg(strcmp(heard.text, expected) == 0, "%s in pieces of %zu: \"%s\" is not \"%s\"", bytes, piece,
+                      heard.text, expected);
+    }
+}
+
+START_TEST(replies_are_told_apart_however_they_are_cut)
+{
+    static const struct {
+        const char *bytes, *expected;
+    } rows[] = {
+        { "$3\r\nabc\r\n$0\r\n\r\n", "string abc; string; " },
+        { "+OK\r\n+\r\n", "status OK; status; " },
+        { "-MOVED 1 h:1\r\n", "error MOVED 1 h:1; " },
+        { "$-1\r\n*-1\r\n", "nil; nil; " },
+        { ":0\r\n:-7\r\n:9223372036854775807\r\n", "number 0; number -7; number 9223372036854775807; " },
+        { ":5\r\n+OK\r\n:6\r\n", "number 5; status OK; number 6; " },
+        { "$4\r\na\r\nb\r\n", "string a\r\nb; " },
+        { "$3\r\nab", "" },
+        { "$3\r\nabcde", "broken" },
+        { "+OK\r\n$3\r\nabcde+OK\r\n", "status OK; broken" },
+        { ":9223372036854775808\r\n", "broken" },
+        { ":1x\r\n", "broken" },
+        { "$-2\r\n", "broken" },
+        { "HTTP/1.1 400 Bad Request\r\n", "broken" },
+        { "*0\r\n", "broken" },
+        { "*1\r\n+a\r\n", "broken" },
+        { ":1\r\n*1\r\n+a\r\n", "number 1; broken" },
+        { "%1\r\n+a\r\n+b\r\n", "broken" },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        assert_heard(rows[i].bytes, false, rows[i].expected);
+}
+END_TEST
+
+START_TEST(what_stands_in_a_list_is_shown_with_its_place)
+{
+    static const struct {
+        const char *bytes, *expected;
+    } rows[] = {
+        { "*0\r\n", "list; " },
+        { "*3\r\n:7\r\n$-1\r\n+b\r\n", "0=7 1=nil 2='b' list; " },
+        { "*2\r\n$0\r\n\r\n$4\r\na\r\nb\r\n", "0='' 1='a\r\nb' list; " },
+        { "*2\r\n-ERR no\r\n*-1\r\n", "0=other 1=nil list; " },
+        { "*3\r\n*0\r\n:1\r\n*2\r\n:2\r\n:3\r\n", "1=1 2.0=2 2.1=3 list; " },
+        { "*2\r\n*1\r\n*1\r\n*2\r\n+a\r\n:1\r\n+z\r\n", "0.0.0.0='a' 0.0.0.1=1 1='z' list; " },
+        { "*1\r\n:1\r\n*1\r\n:2\r\n+OK\r\n", "0=1 list; 0=2 list; status OK; " },
+        { "*2\r\n*3\r\n:0\r\n:1\r\n*2\r\n$1\r\nh\r\n:9\r\n*3\r\n:2\r\n:3\r\n*2\r\n$1\r\ni\r\n:8\r\n",
+          "0.0=0 0.1=1 0.2.0='h' 0.2.1=9 1.0=2 1.1=3 1.2.0='i' 1.2.1=8 list; " },
+        { "*2\r\n:1\r\n", "0=1 " },
+        { "*3\r\n:1\r\n+stop\r\n:2\r\n", "0=1 1='stop' broken" },
+        { "*1\r\n*1\r\n*1\r\n*1\r\n+a\r\n", "0.0.0.0='a' list; " },
+        { "*1\r\n*1\r\n*1\r\n*1\r\n*0\r\n", "broken" },
+        { "+OK\r\n" TEN_LISTS TEN_LISTS, "status OK; broken" },
+        { "*32768\r\n:1\r\n", "0=1 " },
+        { "*32769\r\n", "broken" },
+        { "*2\r\n:1\r\n*32769\r\n", "0=1 broken" },
+        { "*2147483647\r\n", "broken" },
+        { "*2147483648\r\n", "broken" },
+        { "*4294967297\r\n", "broken" },
+        { "*9223372036854775807\r\n", "broken" },
+        { "*99999999999999999999\r\n", "broken" },
+        { "*-2\r\n", "broken" },
+        { "*2\r\n$3\r\nabcde", "broken" },
+        { "*1\r\n%1\r\n+a\r\n+b\r\n", "broken" },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        assert_heard(rows[i].bytes, true, rows[i].expected);
+}
+END_TEST
+
+START_TEST(lists_are_shown_from_when_they_are_expected_to_when_they_are_not)
+{
+    struct redis_wire wire;
+    struct redis_reply reply;
+    heard.len = 0;
+    ck_assert_int_eq(redis_wire_init(&wire), 0);
+    ck_assert_int_eq(redis_wire_feed(&wire, "+OK\r\n*1\r\n:1\r\n*1\r\n:2\r\n", 21), 0);
+    ck_assert_int_eq(redis_wire_next(&wire, &reply), 1);
+    redis_wire_show_lists(&wire, hear_scalar, &heard);
+    ck_assert_int_eq(redis_wire_next(&wire, &reply), 1);
+    ck_assert_int_eq(reply.kind, REDIS_REPLY_IS_LIST);
+    redis_wire_show_lists(&wire, NULL, NULL);
+    ck_assert_int_eq(redis_wire_next(&wire, &reply), -1);
+    ck_assert_str_eq(heard.text, "0=1 ");
+
+    /* A connection that begins does so without them, whatever was in the last one. */
+    redis_wire_show_lists(&wire, hear_scalar, &heard);
+    ck_assert_int_eq(redis_wire_restart(&wire), 0);
+    ck_assert_int_eq(redis_wire_feed(&wire, "*1\r\n:1\r\n", 8), 0);
+    ck_assert_int_eq(redis_wire_next(&wire, &reply), -1);
+
+    /* In the middle of one, which is not asked for, what is left of it is none. */
+    ck_assert_int_eq(redis_wire_restart(&wire), 0);
+    redis_wire_show_lists(&wire, hear_scalar, &heard);
+    ck_assert_int_eq(redis_wire_feed(&wire, "*2\r\n:1\r\n", 8), 0);
+    ck_assert_int_eq(redis_wire_next(&wire, &reply), 0);
+    redis_wire_show_lists(&wire, NULL, NULL);
+    ck_assert_int_eq(redis_wire_feed(&wire, ":2\r\n", 4), 0);
+    ck_assert_int_eq(redis_wire_next(&wire, &reply), -1);
+    redis_wire_free(&wire);
+}
+END_TEST
+
+/* ---- Bounds ---- */
+
+static bool count_scalar(void *user, const struct redis_wire_scalar *scalar)
+{
+    ++*(size_t *)user;
+    return scalar->is_number;
+}
+
+/* Feed `bytes` until it breaks or `most` bytes went in, of which the number is returned. */
+static size_t feed_until_broken(struct redis_wire *wire, const char *bytes, size_t len, size_t most)
+{
+    struct redis_reply reply;
+    size_t fed = 0;
+    while (fed < most && redis_wire_feed(wire, bytes, len) == 0) {
+        fed += len;
+        const int result = redis_wire_next(wire, &reply);
+        ck_assert_int_ne(result, 1);
+        if (result < 0)
+            break;
+    }
+    return fed;
+}
+
+START_TEST(what_makes_no_whole_reply_ends_at_its_bound)
+{
+    static char numbers[4 * 4096];
+    struct redis_wire wire;
+    size_t count = 0;
+    for (size_t at = 0; at < sizeof numbers; at += 4)
+        memcpy(numbers + at, ":1\r\n", 4);
+    ck_assert_int_eq(redis_wire_init(&wire), 0);
+    ck_assert_int_eq(redis_wire_feed(&wire, "$2000000\r\n", 10), 0);
+    const size_t fed = feed_until_broken(&wire, numbers, sizeof numbers, REDIS_WIRE_LIST_BYTES);
+    ck_assert(fed <= REDIS_WIRE_MAX && fed > REDIS_WIRE_MAX - 2 * sizeof numbers);
+
+    /* A list that goes on and on is shown, and takes no room. */
+    ck_assert_int_eq(redis_wire_restart(&wire), 0);
+    redis_wire_show_lists(&wire, count_scalar, &count);
+    ck_assert_int_eq(redis_wire_feed(&wire, "*32768\r\n", 8), 0);
+    size_t in_lists = 0;
+    for (; in_lists < 2 * REDIS_WIRE_LIST_BYTES && redis_wire_feed(&wire, "*32768\r\n", 8) == 0; in_lists += 131072)
+        if (feed_until_broken(&wire, numbers, sizeof numbers, 131072) < 131072)
+            break;
+    ck_assert(in_lists <= REDIS_WIRE_LIST_BYTES && in_lists > REDIS_WIRE_LIST_BYTES - 3 * 131072);
+    ck_assert_uint_gt(count, (REDIS_WIRE_LIST_BYTES - 3 * 131072) / 4);
+    ck_assert_uint_eq(wire.text.room, 0);
+    redis_wire_free(&wire);
+}
+END_TEST
+
+START_TEST(a_list_longer_than_any_other_reply_is_read)
+{
+    struct redis_wire wire;
+    struct redis_reply reply;
+    size_t count = 0, fed = 8;
+    ck_assert_int_eq(redis_wire_init(&wire), 0);
+    redis_wire_show_lists(&wire, count_scalar, &count);
+    for (int round = 0; round < 3; round++) {
+        ck_assert_int_eq(redis_wire_feed(&wire, "*16384\r\n", 8), 0);
+        for (int i = 0; i < 16384; i++) {
+            char range[1024];
+            size_t at = (size_t)snprintf(range, sizeof range, "*32\r\n");
+            for (int j = 0; j < 32; j++)
+                at += (size_t)snprintf(range + at, sizeof range - at, ":%d\r\n", i);
+            ck_assert_int_eq(redis_wire_feed(&wire, range, at), 0);
+            ck_assert_int_eq(redis_wire_next(&wire, &reply), i == 16383);
+            fed += at;
+        }
+        ck_assert_int_eq(reply.kind, REDIS_REPLY_IS_LIST);
+    }
+    ck_assert_uint_gt(fed, 3 * REDIS_WIRE_MAX);
+    ck_assert_uint_eq(count, 3 * 16384 * 32);
+    redis_wire_free(&wire);
+}
+END_TEST
+
+START_TEST(an_error_is_known_by_its_first_word)
+{
+    static const struct {
+        const char *text, *word;
+        bool is_it;
+    } rows[] = {
+        { "ASK 1 h:1", "ASK", true },    { "ASK", "ASK", true }, { "ASKING 1", "ASK", false },
+        { "MOVED 1 h:1", "ASK", false }, { "AS", "ASK", false }, { "", "ASK", false },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct redis_reply reply = { .kind = REDIS_REPLY_IS_ERROR, .text = rows[i].text, .len = strlen(rows[i].text) };
+        ck_assert_msg(redis_reply_is_error(&reply, rows[i].word) == rows[i].is_it, "%s", rows[i].text);
+        reply.kind = REDIS_REPLY_IS_STATUS;
+        ck_assert(!redis_reply_is_error(&reply, rows[i].word));
+    }
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("redis_wire");
+    suite_test(suite, replies_are_told_apart_however_they_are_cut, 30);
+    suite_test(suite, what_stands_in_a_list_is_shown_with_its_place, 30);
+    suite_test(suite, lists_are_shown_from_when_they_are_expected_to_when_they_are_not, 30);
+    suite_test(suite, what_makes_no_whole_reply_ends_at_its_bound, 60);
+    suite_test(suite, a_list_longer_than_any_other_reply_is_read, 60);
+    suite_test(suite, an_error_is_known_by_its_first_word, 30);
+    return suite_run(suite);
+}
