@@ -1,0 +1,198 @@
+/* test_lab_cluster.c - the Redis Cluster that the other tests run on does what those tests rely on. */
+#include "support.h"
+
+#include "cluster.h"
+#include "wire.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static char reply[65536];
+
+/* One for all tests that leave it whole. */
+static struct cluster common;
+
+static int start(struct cluster *cluster, const struct cluster_wish *wish)
+{
+    int64_t began_us = wire_now_us();
+    int error = cluster_start(cluster, wish);
+    printf("%d nodes were ready after %" PRId64 " ms\n", cluster->n, (wire_now_us() - began_us) / 1000);
+    return error;
+}
+
+static void good(struct cluster *cluster, int error)
+{
+    if (error != 0)
+        ck_abort_msg("%s", cluster->error);
+}
+
+static const char *asked(struct cluster *cluster, int node, const char *command, const char *key, const char *value)
+{
+    ssize_t len = value == NULL ? cluster_ask(cluster, node, reply, sizeof reply, command, key)
+                                : cluster_ask(cluster, node, reply, sizeof reply, command, key, value);
+    if (len < 0)
+        ck_abort_msg("%s: %s", command, cluster_asker(cluster, node)->error);
+    return reply;
+}
+
+START_TEST(a_cluster_is_whole_from_the_start)
+{
+    char url[128], expected[128];
+    ck_assert_int_eq(common.n, 6);
+    for (int i = 0; i < 3; i++) {
+        ck_assert_int_eq(cluster_owner(&common, (unsigned)(CLUSTER_SLOTS * i / 3)), i);
+        ck_assert_int_eq(cluster_owner(&common, (unsigned)(CLUSTER_SLOTS * (i + 1) / 3 - 1)), i);
+        ck_assert_int_eq(cluster_replica(&common, i), i + 3);
+        ck_assert(cluster_is_primary(&common, i) && !cluster_is_primary(&common, i + 3));
+    }
+    cluster_url(&common, 5, 2, "u:p@", url, sizeof url);
+    snprintf(expected, sizeof expected, "redis-cluster://u:p@127.0.0.1:%d,127.0.0.1:%d", common.nodes[5].port,
+             common.nodes[0].port);
+    ck_assert_str_eq(url, expected);
+    struct asker by_port;
+    must(asker_open_port(&by_port, common.nodes[4].port) == 0, by_port.error);
+    ck_assert_int_eq(asker_ask(&by_port, NULL, 0, "PING", NULL), 4);
+    asker_close(&by_port);
+}
+END_TEST
+
+START_TEST(slots_are_those_that_the_nodes_compute)
+{
+    static const char *const keys[] = { "",           "123456789", "weir:limit:{user}", "{}x",   "a{b}c{d}", "{{a}}",
+                                        "foo{}{bar}", "foo{",      "\xff\x80\n\r",      "{user}" };
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
+        ck_assert_int_eq(cluster_key_slot(keys[i]), cluster_count(&common, 0, "CLUSTER", "KEYSLOT", keys[i]));
+}
+END_TEST
+
+START_TEST(a_slot_moves_with_its_keys_and_is_here_and_there_in_between)
+{
+    unsigned slot = cluster_key_slot("{tag}"), other = (slot + 1) % CLUSTER_SLOTS;
+    int from = cluster_owner(&common, slot), to = (from + 1) % 3;
+    ck_assert_str_eq(asked(&common, from, "SET", "{tag}\n1", "one"), "OK");
+    ck_assert_str_eq(asked(&common, from, "SET", "{tag}\n2", "two"), "OK");
+    ck_assert_int_eq(strncmp(asked(&common, to, "GET", "{tag}\n1", NULL), "-MOVED", 6), 0);
+    good(&common, cluster_slot_begin(&common, slot, from, to));
+    ck_assert_int_eq(cluster_slot_carry(&common, slot, from, to, 1), 1);
+    ck_assert_int_eq(strncmp(asked(&common, from, "GET", "{tag}\n3", NULL), "-ASK", 4), 0);
+    const char *both = asked(&common, from, "MGET", "{tag}\n1", "{tag}\n2"); /* Redis 6 sends on to the other */
+    ck_assert_msg(strncmp(both, "-TRYAGAIN", 9) == 0 || strncmp(both, "-ASK", 4) == 0, "%s", both);
+    ck_assert_str_eq(asked(&common, to, "ASKING", NULL, NULL), "OK");
+    ck_assert_int_eq(strncmp(asked(&common, to, "MGET", "{tag}\n1", "{tag}\n2"), "-TRYAGAIN", 9), 0);
+    ck_assert_int_eq(cluster_slot_carry(&common, slot, from, to, 9), 1);
+    ck_assert_int_eq(cluster_slot_carry(&common, slot, from, to, 9), 0);
+    good(&common, cluster_slot_end(&common, slot, from, to));
+    good(&common, cluster_settle(&common));
+    ck_assert_int_eq(cluster_owner(&common, slot), to);
+    ck_assert_str_eq(asked(&common, to, "GET", "{tag}\n2", NULL), "two");
+    ck_assert_int_eq(strncmp(asked(&common, from, "GET", "{tag}\n1", NULL), "-MOVED", 6), 0);
+    ck_assert_int_eq(cluster_owner(&common, other), from);
+    good(&common, cluster_slot_move(&common, slot, from));
+    ck_assert_str_eq(asked(&common, from, "GET", "{tag}\n1", NULL), "one");
+    good(&common, cluster_settle(&common));
+}
+END_TEST
+
+START_TEST(a_replica_takes_its_primarys_place_when_it_is_told_to)
+{
+    static const char *const names[] = { "plain", "FORCE", "TAKEOVER" };
+    for (int how = 0; how < 3; how++) {
+        unsigned slot = (unsigned)(CLUSTER_SLOTS * how / 3);
+        int64_t began_us = wire_now_us();
+        good(&common, cluster_fail_over(&common, how + 3, (enum cluster_failover)how));
+        ck_assert_int_eq(cluster_await_owner(&common, slot, how), how + 3);
+        printf("%s failover: %" PRId64 " ms\n", names[how], (wire_now_us() - began_us) / 1000);
+        good(&common, cluster_settle(&common));
+        ck_assert_int_eq(cluster_replica(&common, how + 3), how);
+    }
+    ck_assert_int_eq(cluster_fail_over(&common, 3, CLUSTER_FAILOVER), -1);
+    ck_assert_msg(strstr(common.error, "node 3: -ERR"), "%s", common.error);
+}
+END_TEST
+
+START_TEST(a_primary_that_is_killed_or_stands_still_is_replaced_and_comes_back_as_a_replica)
+{
+    struct cluster cluster;
+    const struct cluster_wish wish = { .partial = true };
+    good(&cluster, start(&cluster, &wish));
+    int64_t began_us = wire_now_us();
+    cluster_kill(&cluster, 0);
+    ck_assert_int_eq(cluster_count(&cluster, 0, "PING"), -1);
+    ck_assert_int_eq(cluster_owner(&cluster, 0), -1);
+    ck_assert_int_eq(cluster_await_owner(&cluster, 0, 0), 3);
+    printf("killed, and replaced after %" PRId64 " ms\n", (wire_now_us() - began_us) / 1000);
+    good(&cluster, cluster_restart(&cluster, 0));
+    good(&cluster, cluster_settle(&cluster));
+    ck_assert_int_eq(cluster_replica(&cluster, 3), 0);
+    began_us = wire_now_us();
+    cluster_pause(&cluster, 1);
+    ck_assert_int_eq(cluster_await_owner(&cluster, CLUSTER_SLOTS / 3, 1), 4);
+    printf("paused, and replaced after %" PRId64 " ms\n", (wire_now_us() - began_us) / 1000);
+    cluster_resume(&cluster, 1);
+    good(&cluster, cluster_settle(&cluster));
+    ck_assert_int_eq(cluster_replica(&cluster, 4), 1);
+    cluster_stop(&cluster);
+}
+END_TEST
+
+START_TEST(a_cluster_can_have_a_password_and_leaves_nothing_behind)
+{
+    const struct cluster_wish locked = { .primaries = 2, .without_replica = true, .password = "s3cret" };
+    struct cluster cluster;
+    struct asker stranger;
+    good(&cluster, start(&cluster, &locked));
+    must(asker_open_port(&stranger, cluster.nodes[0].port) == 0, stranger.error);
+    ck_assert_int_gt(asker_ask(&stranger, reply, sizeof reply, "GET", "x", NULL), 0);
+    ck_assert_int_eq(strncmp(reply, "-NOAUTH", 7), 0);
+    asker_close(&stranger);
+    unsigned slot = cluster_key_slot("x");
+    int from = cluster_owner(&cluster, slot);
+    ck_assert_str_eq(asked(&cluster, from, "SET", "x", "1"), "OK");
+    good(&cluster, cluster_slot_move(&cluster, slot, 1 - from));
+    ck_assert_str_eq(asked(&cluster, 1 - from, "GET", "x", NULL), "1");
+    char dir[sizeof cluster.nodes[1].server.daemon.dir];
+    memcpy(dir, cluster.nodes[1].server.daemon.dir, sizeof dir);
+    cluster_stop(&cluster);
+    ck_assert_int_eq(access(dir, F_OK), -1);
+    ck_assert_int_eq(cluster_owner(&cluster, 0), -1);
+}
+END_TEST
+
+START_TEST(a_cluster_that_cannot_start_says_why)
+{
+    static const char *const nonsense[] = { "--no-such-option", "1", NULL };
+    const struct cluster_wish odd = { .server_words = nonsense }, many = { .primaries = 7 };
+    struct cluster cluster;
+    ck_assert_int_eq(cluster_start(&cluster, &odd), -1);
+    ck_assert_msg(strstr(cluster.error, "ended at once"), "%s", cluster.error);
+    ck_assert_int_eq(cluster_start(&cluster, &many), -1);
+    ck_assert_str_eq(cluster.error, "more than 12 nodes");
+}
+END_TEST
+
+int main(void)
+{
+    if (!redis_server_found()) {
+        puts("skipped: no redis-server here (Debian's redis-tools)");
+        return 77;
+    }
+    if (access("/dev/shm", W_OK) == 0) /* nodes stand still while what they know is brought to a disk */
+        setenv("TMPDIR", "/dev/shm", 0);
+    if (start(&common, NULL) != 0) {
+        puts(common.error);
+        return 1;
+    }
+    Suite *suite = suite_create("lab_cluster");
+    suite_test(suite, a_cluster_is_whole_from_the_start, 60);
+    suite_test(suite, slots_are_those_that_the_nodes_compute, 60);
+    suite_test(suite, a_slot_moves_with_its_keys_and_is_here_and_there_in_between, 60);
+    suite_test(suite, a_replica_takes_its_primarys_place_when_it_is_told_to, 60);
+    suite_test(suite, a_primary_that_is_killed_or_stands_still_is_replaced_and_comes_back_as_a_replica, 120);
+    suite_test(suite, a_cluster_can_have_a_password_and_leaves_nothing_behind, 60);
+    suite_test(suite, a_cluster_that_cannot_start_says_why, 60);
+    int status = suite_run(suite);
+    cluster_stop(&common);
+    return status;
+}
