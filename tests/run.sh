@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 
 usage() {
     cat <<'TEXT'
-usage: sh tests/run.sh [--quick | --coverage | --servers]
+usage: sh tests/run.sh [--quick | --coverage | --servers | --packages]
 
 Installs the Debian packages that are missing, builds weir, and runs its tests: an optimised build, one with
 AddressSanitizer and UndefinedBehaviorSanitizer, and the tests with threads under ThreadSanitizer.
@@ -15,6 +15,7 @@ AddressSanitizer and UndefinedBehaviorSanitizer, and the tests with threads unde
   --servers    only the tests on Redis, in the optimised build, against each of Redis 6.0, 8.0, Valkey and the system's
                own server; see tests/servers.sh, which gets them. Those that cannot be had are skipped
   --coverage   print the branch coverage of src/core instead; less than 95 % is a failure
+  --packages   install the missing packages, and do nothing else
   --help       this text
 
 With CI=true in the environment a test that cannot run for want of something fails instead of being skipped, save those
@@ -29,6 +30,7 @@ case ${1-} in
 --quick) mode=quick ;;
 --coverage) mode=coverage ;;
 --servers) mode=servers ;;
+--packages) mode=packages ;;
 --help | -h)
     usage
     exit 0
@@ -45,6 +47,9 @@ fi
 
 # shellcheck disable=SC2086 # lists of words
 need_packages $build_packages $redis_packages $consul_packages g++ check scdoc gnuplot-nox openssl redis-tools libuv1-dev
+if [ $mode = packages ]; then
+    exit 0
+fi
 if [ "${CI-}" = true ]; then
     skips_fail=ON
 else

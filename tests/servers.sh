@@ -2,6 +2,7 @@
 # servers.sh - gets other Redis and Valkey servers, and Consul, for tests, out of other suites of Debian. See --help.
 set -eu
 cd "$(dirname "$0")/.."
+. tests/apt.sh
 
 usage() {
     cat <<'TEXT'
@@ -23,8 +24,6 @@ Exit status: 0, or 2 for wrong arguments.
 TEXT
 }
 
-keyring=/usr/share/keyrings/debian-archive-keyring.gpg
-
 # Of Redis and Valkey the tools and the server are one program, which goes by the name it is called by.
 describe() { # NAME - sets suite, package, program, and packed, the name of the program in the package
     case $1 in
@@ -41,53 +40,9 @@ missing() { # NAME WHY
     printf '\n*** SKIPPED: no server %s: %s ***\n\n' "$1" "$2" >&2
 }
 
-# The mirrors from which the system itself is installed: of other archives the signature will not be Debian's.
-mirrors() {
-    # shellcheck disable=SC1091
-    codename=$(. /etc/os-release && echo "${VERSION_CODENAME-}")
-    apt-get update --print-uris 2>/dev/null | sed -n "s|^'\(.*\)/dists/$codename/InRelease'.*|\1|p"
-}
-
-# apt-get with nothing of the system's but its proxies and the like. $folder is the server's.
-private_apt() {
-    apt-get -qq -c "$folder/apt/apt.conf" "$@" </dev/null >>"$folder/log" 2>&1
-}
-
-prepare_apt() { # MIRROR
-    mkdir -p "$folder/apt/lists/partial" "$folder/apt/archives/partial" "$folder/apt/parts"
-    : >"$folder/apt/status"
-    printf 'deb [signed-by=%s] %s %s main\n' "$keyring" "$1" "$suite" >"$folder/apt/sources.list"
-    cat >"$folder/apt/apt.conf" <<TEXT
-#clear APT::Update::Post-Invoke;
-#clear APT::Update::Post-Invoke-Success;
-Dir::State "$folder/apt";
-Dir::State::status "$folder/apt/status";
-Dir::Cache "$folder/apt";
-Dir::Etc::sourcelist "$folder/apt/sources.list";
-Dir::Etc::sourceparts "$folder/apt/parts";
-Dir::Etc::preferences "$folder/apt/preferences";
-Dir::Etc::preferencesparts "$folder/apt/parts";
-APT::Sandbox::User "root";
-APT::Install-Recommends "false";
-Acquire::Languages "none";
-Acquire::Retries "2";
-Acquire::http::Timeout "10";
-Acquire::https::Timeout "10";
-TEXT
-}
-
 # Fetch and unpack the server into $folder/root; false if that fails.
 fetch() {
-    fetched=false
-    for mirror in $(mirrors); do
-        prepare_apt "$mirror"
-        if private_apt update -o APT::Update::Error-Mode=any &&
-            private_apt install --download-only -y "$package"; then
-            fetched=true
-            break
-        fi
-    done
-    $fetched || return 1
+    fetch_package "$suite" "$package" || return 1
     mkdir -p "$folder/root"
     for archive in "$folder"/apt/archives/*.deb; do
         dpkg-deb -x "$archive" "$folder/root" >>"$folder/log" 2>&1 || return 1

@@ -40,8 +40,8 @@ static const struct {
     { FAKE_HANGS, "no answer in time" },
     { FAKE_CLOSES, "Empty reply from server" },
     { FAKE_RESETS, "reset" },
-    { FAKE_TRUNCATED, "with 2" /* ... bytes remaining to read */ },
-    { FAKE_SHUTS, "remaining to read" },
+    { FAKE_TRUNCATED, "with 204 bytes " /* remaining to read, or by curl 8.14 missing */ },
+    { FAKE_SHUTS, "with 204 bytes " },
     { FAKE_STALLS, "the answer was not whole in time" },
     { FAKE_DRIPS, "the answer was not whole in time" },
     { FAKE_ENDLESS, "the answer has more than 1048576 bytes" },
@@ -51,7 +51,7 @@ static const struct {
 
 START_TEST(bad_connection_is_a_failure_and_survived)
 {
-    assert_survives(bad_ways[_i].way, ONLY_A, strlen(ONLY_A), _i == 3 ? "remaining to read" : bad_ways[_i].sentence);
+    assert_survives(bad_ways[_i].way, ONLY_A, strlen(ONLY_A), bad_ways[_i].sentence);
 }
 END_TEST
 

@@ -120,9 +120,28 @@ static void found_up(struct redis_io *io)
     redis_engine_set_gate(io->engine, REDIS_GATE_UP);
 }
 
+static void open_link(struct redis_io *io)
+{
+    io->give_up_us = clock_monotonic_us() + CONNECT_US;
+    io->linked = true;
+    io->where.address = io->addresses.list[io->address];
+    redis_link_open(&io->link, &io->where, &io->engine->config->target, REDIS_GREET_WITH_SCRIPTS);
+}
+
+/* A host may have addresses at which nobody answers: it is out when none of them does. */
+static void try_next_address(struct redis_io *io)
+{
+    while (io->link.state == REDIS_LINK_CLOSED && io->address + 1 < io->addresses.count) {
+        io->address++;
+        open_link(io);
+    }
+}
+
 /* Whatever closed the link, it is dealt with here. */
 void redis_connect_look(struct redis_io *io)
 {
+    if (io->linked && io->up_since_us == 0)
+        try_next_address(io);
     if (io->linked && io->link.state == REDIS_LINK_CLOSED)
         lost(io, WEIR_EIO);
     else if (io->link.state == REDIS_LINK_UP && io->up_since_us == 0)
@@ -133,14 +152,6 @@ void redis_connect_lose(struct redis_io *io, const char *reason, int status)
 {
     redis_link_close(&io->link, reason);
     lost(io, status);
-}
-
-static void open_link(struct redis_io *io)
-{
-    io->give_up_us = clock_monotonic_us() + CONNECT_US;
-    io->linked = true;
-    io->where.address = io->addresses.list[io->address];
-    redis_link_open(&io->link, &io->where, &io->engine->config->target, REDIS_GREET_WITH_SCRIPTS);
 }
 
 static void unix_address(const char *path, struct resolve_address *out)

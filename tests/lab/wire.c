@@ -188,9 +188,9 @@ void wire_use(struct wire *wire, size_t len)
 static size_t line_span(const char *bytes, size_t at, size_t len, long long *number)
 {
     const char *end = memchr(bytes + at, '\n', len - at);
+    *number = 0;
     if (end == NULL)
         return 0;
-    *number = 0;
     bool negative = bytes + at < end && bytes[at + 1] == '-';
     for (size_t i = at + 1 + negative; bytes + i < end && bytes[i] >= '0' && bytes[i] <= '9'; i++)
         *number = *number < 1000000000 ? *number * 10 + (bytes[i] - '0') : *number;

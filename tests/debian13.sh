@@ -1,0 +1,122 @@
+#!/bin/sh
+# debian13.sh - builds weir and runs its tests in a Debian 13 of its own, beside the system. See --help.
+set -eu
+cd "$(dirname "$0")/.."
+. tests/apt.sh
+
+usage() {
+    cat <<'TEXT'
+usage: sh tests/debian13.sh [--fresh | --remove]
+
+Makes a root of Debian 13 (trixie) in build/debian13/root, copies this checkout into it, and runs sh tests/run.sh --quick
+there: by gcc 14, hiredis 1.2, and that suite's other packages, warnings being errors. Needs root, and of the system's
+packages wget, gpgv, iproute2 and util-linux; debootstrap is got as the servers of tests/servers.sh are, from the mirror
+that the system's apt uses. Nothing of the system changes: what is mounted and what runs is in namespaces of its own, and
+gone with this script, however it ends. There is a network for packages only; the tests have but a loopback.
+
+The root is kept, and used again with what has been built in it.
+
+  --fresh      make the root anew
+  --remove     remove it, and do nothing else
+  --help       this text
+
+WEIR_TEST_CI=true is CI=true for tests/run.sh there: a test that cannot run fails.
+Exit status: 0 all passed, 1 something failed, 2 not run: wrong arguments, no root, or something is missing.
+TEXT
+}
+
+suite=trixie
+folder=$PWD/build/debian13
+root=$folder/root
+
+cannot() {
+    echo "debian13.sh: $*" >&2
+    exit 2
+}
+
+# Run a command in the root: what it mounts and what it starts ends with it. With `lonely` there is no network.
+inside() { # open|lonely COMMAND
+    net=
+    [ "$1" = open ] || net=--net
+    # shellcheck disable=SC2016 # the inner shell's
+    setpriv --pdeathsig KILL unshare --mount --pid --fork --kill-child $net sh -eu -c '
+        [ -z "$3" ] || ip link set lo up
+        mount -t proc proc "$1/proc"
+        mount --rbind /dev "$1/dev"
+        mount -t tmpfs tmpfs "$1/dev/shm"
+        mount -t tmpfs tmpfs "$1/tmp"
+        exec chroot "$1" /usr/bin/env -i HOME=/root LANG=C.UTF-8 PATH=/usr/sbin:/usr/bin:/sbin:/bin \
+            CI="${WEIR_TEST_CI-}" DEBIAN_FRONTEND=noninteractive http_proxy="${http_proxy-}" \
+            https_proxy="${https_proxy-}" sh -eu -c "cd /srv/checkout && $2"
+    ' sh "$root" "$2" "$net"
+}
+
+# A proxy that only apt knows of is debootstrap's too.
+use_proxy() {
+    proxy=$(apt-config dump --format '%v' Acquire::http::Proxy)
+    if [ -n "$proxy" ] && [ "$proxy" != DIRECT ] && [ -z "${http_proxy-}" ]; then
+        http_proxy=$proxy
+        export http_proxy
+    fi
+}
+
+make_root() {
+    rm -rf "$folder"
+    mkdir -p "$folder/tools"
+    echo "making a root of Debian $suite, log in build/debian13/log"
+    fetch_package $suite debootstrap || cannot "debootstrap of $suite cannot be had, see build/debian13/log"
+    dpkg-deb -x "$folder"/apt/archives/debootstrap_*.deb "$folder/tools"
+    rm -rf "$folder/apt"
+    DEBOOTSTRAP_DIR=$folder/tools/usr/share/debootstrap unshare --mount sh "$folder/tools/usr/sbin/debootstrap" \
+        --variant=minbase --keyring="$keyring" $suite "$root.new" "$mirror" >>"$folder/log" 2>&1 ||
+        cannot "no root of $suite, see build/debian13/log"
+    printf '#!/bin/sh\nexit 101\n' >"$root.new/usr/sbin/policy-rc.d" # no package starts what it brings
+    chmod +x "$root.new/usr/sbin/policy-rc.d"
+    mv "$root.new" "$root"
+}
+
+# The checkout as it stands, changes included; what was built there before stays.
+copy_checkout() {
+    mkdir -p "$root/srv/checkout"
+    find "$root/srv/checkout" -mindepth 1 -maxdepth 1 ! -name build -exec rm -rf {} +
+    tar -c --exclude=./build --exclude=./.git . | tar -x -C "$root/srv/checkout"
+    cat /etc/resolv.conf >"$root/etc/resolv.conf"
+    printf '127.0.0.1 localhost\n::1 localhost\n' >"$root/etc/hosts"
+}
+
+fresh=false
+case ${1-} in
+'') ;;
+--fresh) fresh=true ;;
+--remove)
+    rm -rf "$folder"
+    exit 0
+    ;;
+--help | -h)
+    usage
+    exit 0
+    ;;
+*)
+    usage >&2
+    exit 2
+    ;;
+esac
+if [ $# -gt 1 ]; then
+    usage >&2
+    exit 2
+fi
+
+[ "$(id -u)" -eq 0 ] || cannot "this takes root"
+for program in apt-get dpkg-deb wget gpgv setpriv unshare ip chroot; do
+    command -v $program >/dev/null || cannot "there is no $program"
+done
+[ -r "$keyring" ] || cannot "there is no $keyring, Debian's archive keyring"
+unshare --mount --pid --fork --net true || cannot "namespaces cannot be made here"
+use_proxy
+if $fresh || ! [ -d "$root" ]; then
+    make_root
+fi
+copy_checkout
+inside open 'sh tests/run.sh --packages' || cannot "not all packages could be installed"
+inside open 'sh tests/servers.sh consul-1.8 >/dev/null' # a test without is skipped
+inside lonely 'sh tests/run.sh --quick' || exit 1
