@@ -105,7 +105,7 @@ void assert_no_storm(int64_t asks, int64_t took_us, int limiters, const char *wh
     }
     printf("%s: the map was asked for %" PRId64 " times in %" PRId64 " ms by %d\n", what, asks, took_us / 1000,
            limiters);
-    ck_assert_int_le(asks, limiters * (10 + 10 * took_us / WEIR_SECOND));
+    ck_assert_int_le(asks, limiters * (30 + 10 * took_us / WEIR_SECOND));
 }
 
 /* ---- Callers all the while ---- */

@@ -40,7 +40,8 @@ static int decide_one(struct redis_cluster *cluster, const struct weir_backend_r
         .out = out,
         .redirect = &redirect,
     };
-    return decide_together(cluster, &errand);
+    const int result = decide_together(cluster, &errand);
+    return result == REDIS_TRY_AGAIN ? WEIR_EIO : result; /* which no server says of one key */
 }
 
 static int ask_as(struct redis_cluster *cluster, const struct weir_backend_request *request, enum weir_verb verb,
