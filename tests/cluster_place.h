@@ -1,0 +1,72 @@
+/* cluster_place.h - where the tests on a Redis Cluster take place: limiters of the public API, and callers all the while
+ * on keys whose slots are known.
+ */
+#ifndef WEIR_TESTS_CLUSTER_PLACE_H
+#define WEIR_TESTS_CLUSTER_PLACE_H
+
+#include "cluster.h"
+#include "redis_place.h"
+
+enum { LOAD_KEYS_MOST = 2048, LOAD_KEY_SIZE = 16 };
+
+/* So long that no busy machine makes a call of it fail, and so long that none of a machine's ways does. */
+#define PATIENT_US (20 * WEIR_SECOND)
+
+/* Put the servers' folders where nothing waits for a disk, and start a cluster for all tests of a program: 0, or main()'s
+ * exit status, said why. */
+int cluster_common(struct cluster *cluster, const struct cluster_wish *wish);
+void cluster_open(struct cluster *cluster, const struct cluster_wish *wish);
+/* Fails the test with the cluster's sentence, unless `error` is 0 or more; returns it. */
+int cluster_good(const struct cluster *cluster, int error);
+
+/* As place_options(), with all first primaries as seeds, and a place without a server. */
+struct weir_options cluster_options(struct place *place, const struct cluster *cluster, int64_t timeout_us);
+
+/* A key in a slot between `first` and `last`, the `which`th of them; not the same for two processes. */
+void key_between(unsigned first, unsigned last, int which, char text[LOAD_KEY_SIZE]);
+/* A key that this node has, of the slots that it had at first; likewise. */
+void key_of(const struct cluster *cluster, int primary, int which, char text[LOAD_KEY_SIZE]);
+unsigned first_slot(const struct cluster *cluster, int primary);
+unsigned last_slot(const struct cluster *cluster, int primary);
+
+/* All that was written so far is with the replica of every primary that has one. */
+void await_cluster_replicas(struct cluster *cluster);
+
+/* How often the nodes that are up were asked for the map of slots, and for a decision; -1: a server that does not tell
+ * (Redis 6 counts all CLUSTER commands as one). */
+int64_t map_asks(struct cluster *cluster);
+int64_t script_calls(struct cluster *cluster, int node);
+
+/* Whether that many questions for the map, in so long a time, are what `limiters` may ask. */
+void assert_no_storm(int64_t asks, int64_t took_us, int limiters, const char *what);
+
+/* ---- Callers all the while ---- */
+
+struct load_key {
+    char text[LOAD_KEY_SIZE];
+    _Atomic int64_t allowed, by_others; /* what was admitted, and what of it not by Redis */
+};
+
+struct load {
+    weir_limit *limit;
+    size_t n;
+    struct load_key keys[LOAD_KEYS_MOST];
+    struct crew crew;
+    atomic_bool done;
+    atomic_int failed;                /* an error that a caller saw */
+    _Atomic int64_t calls, others;    /* others: decided by another than Redis */
+    _Atomic int64_t longest_us;       /* call */
+    _Atomic int64_t redis_us, gap_us; /* when Redis decided last; the longest time that it did not */
+};
+
+/* Take one permit of one key after the other, each thread from a place of its own, until load_end(). */
+void load_start(struct load *load, weir_limit *limit, int threads);
+void load_end(struct load *load);
+void load_print(const struct load *load, const char *what);
+
+/* No error, nobody but Redis has decided, and each key is charged with what was admitted, no permit more or less. */
+void assert_load_exact(struct load *load);
+/* The permits with which a key is charged. */
+int64_t charged(weir_limit *limit, const char *key);
+
+#endif

@@ -1,0 +1,376 @@
+/* test_redis_cluster_faults.c - primaries of a Redis Cluster that hand over, die, stand still and lose what they know:
+ * the keys of the others are Redis's all the while; faults D2, D3, D6, D7, D9 and E1.
+ */
+#include "cluster_place.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+enum { CALLERS = 3, KEYS = 30, TIMEOUT_US = 1000 * 1000 };
+
+static struct cluster common;
+
+/* ---- Callers on keys of one primary, and on keys of the others ---- */
+
+struct trouble {
+    struct place place;
+    weir *limiter;
+    weir_limit *limit;
+    weir_limit *spent;       /* of which all was taken before, and the replicas know it */
+    struct load hit, spared; /* on keys of primary `hit`'s slots, and on those of the others */
+    char spent_key[LOAD_KEY_SIZE];
+    int64_t began_us, asks;
+};
+
+static void keys_of(struct load *load, const struct cluster *cluster, bool (*wanted)(int primary, int hit), int hit)
+{
+    for (int i = 0; load->n < KEYS; i++)
+        for (int primary = 0; primary < cluster->wish.primaries; primary++)
+            if (wanted(primary, hit) && load->n < KEYS)
+                key_of(cluster, primary, i, load->keys[load->n++].text);
+}
+
+static bool is_hit(int primary, int hit)
+{
+    return primary == hit;
+}
+
+static bool is_spared(int primary, int hit)
+{
+    return primary != hit;
+}
+
+static void recover_all(struct trouble *trouble)
+{
+    for (size_t i = 0; i < KEYS; i++) {
+        recover(trouble->limit, trouble->hit.keys[i].text);
+        recover(trouble->limit, trouble->spared.keys[i].text);
+    }
+}
+
+static struct trouble *trouble_begin(struct cluster *cluster, int hit)
+{
+    static struct trouble only; /* each test is a process */
+    struct trouble *trouble = &only;
+    struct weir_options options = cluster_options(&trouble->place, cluster, TIMEOUT_US);
+    options.on_failure = WEIR_FAIL_LOCAL;
+    trouble->limiter = limiter_of(&options);
+    trouble->limit = limit_of(trouble->limiter, "limit", UNREFILLED);
+    trouble->spent = limit_of(trouble->limiter, "spent", FIFTY_AN_HOUR);
+    keys_of(&trouble->hit, cluster, is_hit, hit);
+    keys_of(&trouble->spared, cluster, is_spared, hit);
+    recover_all(trouble);
+    key_of(cluster, hit, 0, trouble->spent_key);
+    must(taken(trouble->spent, trouble->spent_key, 50).allowed, "all of it is taken");
+    await_cluster_replicas(cluster);
+    trouble->asks = map_asks(cluster);
+    trouble->began_us = wire_now_us();
+    load_start(&trouble->hit, trouble->limit, CALLERS);
+    load_start(&trouble->spared, trouble->limit, CALLERS);
+    sleep_us(100000);
+    return trouble;
+}
+
+/* Redis decides again soon; nobody saw an error or waited for long, and what was spent is spent still. */
+static void trouble_end(struct trouble *trouble, struct cluster *cluster, const char *what)
+{
+    int64_t back_us = recover(trouble->limit, trouble->hit.keys[0].text);
+    sleep_us(300000);
+    load_end(&trouble->hit);
+    load_end(&trouble->spared);
+    printf("%s: Redis decides again %" PRId64 " us after the promotion was seen (timeout %d us)\n", what, back_us,
+           TIMEOUT_US);
+    load_print(&trouble->hit, "  keys of that primary");
+    load_print(&trouble->spared, "  keys of the others");
+    ck_assert_int_eq(trouble->hit.failed, 0);
+    ck_assert_int_le(trouble->hit.longest_us, (int64_t)SLACK * TIMEOUT_US);
+    ck_assert_int_le(trouble->spared.longest_us, (int64_t)SLACK * TIMEOUT_US);
+    recover_all(trouble);
+    recover(trouble->spent, trouble->spent_key);
+    struct weir_decision again = taken(trouble->spent, trouble->spent_key, 2); /* one comes back in 72 s */
+    ck_assert(again.source == WEIR_BY_REDIS && !again.allowed);
+    if (trouble->asks >= 0)
+        assert_no_storm(map_asks(cluster) - trouble->asks, wire_now_us() - trouble->began_us, 1, what);
+}
+
+static void trouble_close(struct trouble *trouble)
+{
+    weir_close(trouble->limiter);
+    place_close(&trouble->place);
+}
+
+/* What Redis has forgotten of keys in a failover, over all of them; it may not remember what never was. */
+static int64_t forgotten(struct load *load)
+{
+    int64_t sum = 0;
+    for (size_t i = 0; i < load->n; i++) {
+        int64_t by_redis = load->keys[i].allowed - load->keys[i].by_others;
+        sum += by_redis - charged(load->limit, load->keys[i].text);
+    }
+    return sum;
+}
+
+/* ---- Failovers that are wanted ---- */
+
+START_TEST(a_failover_under_load_is_seen_by_nobody)
+{
+    static const char *const names[] = { "CLUSTER FAILOVER", "CLUSTER FAILOVER FORCE", "CLUSTER FAILOVER TAKEOVER" };
+    const int hit = _i % 3;
+    const unsigned slot = first_slot(&common, hit);
+    struct trouble *trouble = trouble_begin(&common, hit);
+    int before = cluster_owner(&common, slot), replica = cluster_replica(&common, before);
+    cluster_good(&common, cluster_fail_over(&common, replica, (enum cluster_failover)_i));
+    ck_assert_int_eq(cluster_good(&common, cluster_await_owner(&common, slot, before)), replica);
+    trouble_end(trouble, &common, names[_i]);
+    assert_load_exact(&trouble->spared);
+    if (_i == CLUSTER_FAILOVER)
+        assert_load_exact(&trouble->hit);
+    else
+        printf("  %" PRId64 " permits were with the former primary alone\n", forgotten(&trouble->hit));
+    trouble_close(trouble);
+    cluster_good(&common, cluster_settle(&common));
+}
+END_TEST
+
+/* ---- Failovers that are not ---- */
+
+static void assert_only_its_keys_fall_back(int hit, const char *what, void (*end)(struct cluster *cluster, int node))
+{
+    struct cluster cluster;
+    const struct cluster_wish wish = { .partial = true };
+    cluster_open(&cluster, &wish);
+    struct trouble *trouble = trouble_begin(&cluster, hit);
+    int64_t ended_us = wire_now_us();
+    end(&cluster, hit);
+    cluster_good(&cluster, cluster_await_owner(&cluster, first_slot(&cluster, hit), hit));
+    printf("%s: a replica was promoted after %" PRId64 " ms\n", what, (wire_now_us() - ended_us) / 1000);
+    trouble_end(trouble, &cluster, what);
+    ck_assert_int_gt(trouble->hit.others, 0);
+    assert_load_exact(&trouble->spared);
+    printf("  %" PRId64 " permits were with the former primary alone, or are charged still\n",
+           forgotten(&trouble->hit));
+    trouble_close(trouble);
+    cluster_stop(&cluster);
+}
+
+START_TEST(of_a_primary_that_is_killed_only_its_keys_fall_back_until_its_replica_is_promoted)
+{
+    assert_only_its_keys_fall_back(0, "kill -9 of a primary", cluster_kill);
+}
+END_TEST
+
+START_TEST(of_a_primary_that_stands_still_only_its_keys_fall_back_until_its_replica_is_promoted)
+{
+    assert_only_its_keys_fall_back(1, "a primary that stands still", cluster_pause);
+}
+END_TEST
+
+START_TEST(without_a_majority_all_falls_back_and_returns_with_it)
+{
+    struct cluster cluster;
+    struct timed timed;
+    cluster_open(&cluster, NULL);
+    struct trouble *trouble = trouble_begin(&cluster, 0);
+    const char *left = trouble->spared.keys[1].text; /* of primary 2 */
+    ck_assert_uint_ge(cluster_key_slot(left), first_slot(&cluster, 2));
+    cluster_kill(&cluster, 0);
+    cluster_kill(&cluster, 1);
+    for (int64_t until_us = wire_now_us() + 20 * WEIR_SECOND;;) {
+        timed = timed_try(trouble->limit, left, 1);
+        must_succeed(timed.status);
+        ck_assert_int_le(timed.took_us, (int64_t)SLACK * TIMEOUT_US);
+        if (timed.decision.source == WEIR_BY_FALLBACK)
+            break;
+        must(wire_now_us() < until_us, "the one that is left serves no more");
+        sleep_us(1000);
+    }
+    sleep_us(500000);
+    cluster_good(&cluster, cluster_restart(&cluster, 0));
+    cluster_good(&cluster, cluster_restart(&cluster, 1));
+    cluster_good(&cluster, cluster_settle(&cluster));
+    int64_t back_us = recover(trouble->limit, left);
+    recover_all(trouble);
+    load_end(&trouble->hit);
+    load_end(&trouble->spared);
+    printf("CLUSTERDOWN: Redis decides again %" PRId64 " us after all is settled\n", back_us);
+    load_print(&trouble->hit, "  keys of a primary that was killed");
+    load_print(&trouble->spared, "  keys of the others");
+    ck_assert_int_eq(trouble->hit.failed + trouble->spared.failed, 0);
+    ck_assert_int_le(trouble->hit.longest_us, (int64_t)SLACK * TIMEOUT_US);
+    ck_assert_int_le(trouble->spared.longest_us, (int64_t)SLACK * TIMEOUT_US);
+    if (trouble->asks >= 0) /* those of the killed are not counted */
+        assert_no_storm(map_asks(&cluster), wire_now_us() - trouble->began_us, 1, "CLUSTERDOWN");
+    trouble_close(trouble);
+    cluster_stop(&cluster);
+}
+END_TEST
+
+/* ---- What is lost ---- */
+
+struct flushed {
+    weir_limit *limit;
+    char keys[3][LOAD_KEY_SIZE]; /* one on each primary */
+    _Atomic int64_t allowed[3];
+    atomic_bool done;
+};
+
+static void *take_of_three(void *argument)
+{
+    struct flushed *flushed = argument;
+    for (int i = 0; !atomic_load(&flushed->done); i++) {
+        struct timed timed = timed_try(flushed->limit, flushed->keys[i % 3], 1);
+        must_succeed(timed.status);
+        must(timed.decision.source == WEIR_BY_REDIS, "Redis decides");
+        atomic_fetch_add(&flushed->allowed[i % 3], timed.decision.allowed);
+    }
+    return NULL;
+}
+
+START_TEST(a_primary_that_is_flushed_admits_a_limit_more_each_time_and_the_others_none)
+{
+    enum { TIMES = 4 };
+    struct place place;
+    struct crew crew;
+    struct flushed flushed = { .limit = NULL };
+    struct weir_options options = cluster_options(&place, &common, PATIENT_US);
+    weir *limiter = limiter_of(&options);
+    int victim = cluster_owner(&common, first_slot(&common, 1));
+    flushed.limit = limit_of(limiter, "flushed", "fixed_window limit=50 period=366d");
+    for (int i = 0; i < 3; i++)
+        key_of(&common, i, 0, flushed.keys[i]);
+    crew_start(&crew, 4, take_of_three, &flushed);
+    for (int i = 0; i < TIMES; i++) {
+        while (atomic_load(&flushed.allowed[0]) < 50 || atomic_load(&flushed.allowed[1]) < 50 * (i + 1) ||
+               atomic_load(&flushed.allowed[2]) < 50)
+            sleep_us(1000);
+        must(cluster_ask(&common, victim, place_reply, sizeof place_reply, "FLUSHALL") == 2, "it is flushed");
+    }
+    while (atomic_load(&flushed.allowed[1]) < 50 * (TIMES + 1))
+        sleep_us(1000);
+    sleep_us(50000);
+    atomic_store(&flushed.done, true);
+    crew_join(&crew);
+    ck_assert_int_eq(flushed.allowed[0], 50);
+    ck_assert_int_eq(flushed.allowed[1], 50 * (TIMES + 1));
+    ck_assert_int_eq(flushed.allowed[2], 50);
+    weir_close(limiter);
+    place_close(&place);
+}
+END_TEST
+
+/* ---- Seeds ---- */
+
+#define ALONE "no node of the redis cluster says who has which slots: the server is not part of a cluster"
+
+static void assert_used_with_seeds(const char *url)
+{
+    struct place place;
+    struct weir_options options = cluster_options(&place, &common, PATIENT_US);
+    char key[LOAD_KEY_SIZE];
+    options.redis_url = url;
+    weir *limiter = limiter_of(&options);
+    weir_limit *limit = limit_of(limiter, "seeds", UNREFILLED);
+    for (int primary = 0; primary < 3; primary++) {
+        key_of(&common, primary, 0, key);
+        ck_assert_int_eq(taken(limit, key, 1).source, WEIR_BY_REDIS);
+    }
+    weir_close(limiter);
+    place_close(&place);
+}
+
+START_TEST(any_node_is_a_seed_and_one_that_is_down_is_passed_over)
+{
+    char url[256];
+    for (int i = 0; i < common.n; i++) { /* replicas as well */
+        cluster_url(&common, i, 1, "", url, sizeof url);
+        assert_used_with_seeds(url);
+    }
+    snprintf(url, sizeof url, "redis-cluster://127.0.0.1:%d,127.0.0.1:%d", daemon_port_free(), common.nodes[2].port);
+    assert_used_with_seeds(url);
+}
+END_TEST
+
+START_TEST(a_seed_that_is_no_cluster_is_named_in_the_log)
+{
+    struct redis_server alone;
+    struct place place;
+    char url[256];
+    must(redis_server_start(&alone, REDIS_SERVER_UNIX_AND_PORT, NULL) == 0, alone.daemon.error);
+    struct weir_options options = cluster_options(&place, &common, WEIR_SECOND);
+    snprintf(url, sizeof url, "redis-cluster://127.0.0.1:%d", alone.port);
+    options.redis_url = url;
+    weir *limiter = limiter_of(&options);
+    struct timed timed = timed_try(limit_of(limiter, "seeds", UNREFILLED), "key", 1);
+    ck_assert(timed.status == WEIR_EIO || timed.status == WEIR_ETIME);
+    ck_assert_int_le(timed.took_us, (int64_t)SLACK * WEIR_SECOND);
+    for (int64_t until_us = wire_now_us() + 20 * WEIR_SECOND; !place_logged(&place, ALONE); sleep_us(1000))
+        if (wire_now_us() > until_us)
+            ck_abort_msg("the log does not say so: %s", place.log);
+    weir_close(limiter);
+    place_close(&place);
+    snprintf(url, sizeof url, "redis-cluster://127.0.0.1:%d,127.0.0.1:%d", alone.port, common.nodes[2].port);
+    assert_used_with_seeds(url);
+    redis_server_stop(&alone);
+}
+END_TEST
+
+START_TEST(seeds_that_are_all_down_are_asked_again_until_one_is_up)
+{
+    struct place place;
+    char url[256], key[LOAD_KEY_SIZE];
+    struct fproxy *seeds[2] = { fproxy_start(common.nodes[0].server.socket),
+                                fproxy_start(common.nodes[4].server.socket) };
+    must(seeds[0] != NULL && seeds[1] != NULL, "two proxies start");
+    fproxy_door(seeds[0], FPROXY_REFUSE);
+    fproxy_door(seeds[1], FPROXY_REFUSE);
+    struct weir_options options = cluster_options(&place, &common, WEIR_SECOND);
+    snprintf(url, sizeof url, "redis-cluster://127.0.0.1:%d,127.0.0.1:%d", fproxy_port(seeds[0]),
+             fproxy_port(seeds[1]));
+    options.redis_url = url;
+    weir *limiter = limiter_of(&options);
+    weir_limit *limit = limit_of(limiter, "seeds", UNREFILLED);
+    key_of(&common, 2, 0, key);
+    for (int64_t until_us = wire_now_us() + WEIR_SECOND; wire_now_us() < until_us; sleep_us(1000)) {
+        struct timed timed = timed_try(limit, key, 1);
+        ck_assert(timed.status == WEIR_EIO || timed.status == WEIR_ETIME);
+        ck_assert_int_le(timed.took_us, (int64_t)SLACK * WEIR_SECOND);
+    }
+    fproxy_door(seeds[1], FPROXY_OPEN);
+    printf("a seed is up: Redis decides after %" PRId64 " us\n", recover(limit, key));
+    fproxy_door(seeds[1], FPROXY_REFUSE); /* seeds are for the beginning */
+    fproxy_cut(seeds[1], true);
+    for (int primary = 0; primary < 3; primary++) {
+        key_of(&common, primary, 0, key);
+        ck_assert_int_eq(taken(limit, key, 1).source, WEIR_BY_REDIS);
+    }
+    printf("%s", place.log);
+    weir_close(limiter);
+    place_close(&place);
+    fproxy_stop(seeds[0]);
+    fproxy_stop(seeds[1]);
+}
+END_TEST
+
+int main(void)
+{
+    int error = cluster_common(&common, NULL);
+    if (error != 0)
+        return error;
+    Suite *suite = suite_create("redis_cluster_faults");
+    TCase *each_way = tcase_create("each way");
+    tcase_set_timeout(each_way, 60);
+    tcase_add_loop_test(each_way, a_failover_under_load_is_seen_by_nobody, 0, 3);
+    suite_add_tcase(suite, each_way);
+    suite_test(suite, of_a_primary_that_is_killed_only_its_keys_fall_back_until_its_replica_is_promoted, 120);
+    suite_test(suite, of_a_primary_that_stands_still_only_its_keys_fall_back_until_its_replica_is_promoted, 120);
+    suite_test(suite, without_a_majority_all_falls_back_and_returns_with_it, 120);
+    suite_test(suite, a_primary_that_is_flushed_admits_a_limit_more_each_time_and_the_others_none, 60);
+    suite_test(suite, any_node_is_a_seed_and_one_that_is_down_is_passed_over, 60);
+    suite_test(suite, a_seed_that_is_no_cluster_is_named_in_the_log, 60);
+    suite_test(suite, seeds_that_are_all_down_are_asked_again_until_one_is_up, 60);
+    int status = suite_run(suite);
+    cluster_stop(&common);
+    return status;
+}

@@ -1,0 +1,253 @@
+/* test_redis_cluster_slots.c - slots that move to another primary under load, and such as are here and there: no caller
+ * sees it, and not one permit is lost or admitted twice; faults D3 (TRYAGAIN) and D6.
+ */
+#include "cluster_place.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { MOVED = 1000, AROUND = 200, FEW = 20, CALLERS = 4 };
+#define MOVES_MOST_US (8 * WEIR_SECOND)
+
+static struct cluster common;
+
+/* ---- Many slots, under load ---- */
+
+/* A key in each of the first slots of a primary, those that move and those behind them, and some of the others'. */
+static void keys_in_and_around(struct load *load, unsigned first)
+{
+    struct load_key *of_slot[MOVED + AROUND] = { NULL };
+    load->n = MOVED + AROUND + 2;
+    for (size_t i = 0, found = 0; found < MOVED + AROUND; i++) {
+        char text[LOAD_KEY_SIZE];
+        snprintf(text, sizeof text, "k%zu", i);
+        unsigned slot = cluster_key_slot(text);
+        if (slot < first || slot >= first + MOVED + AROUND || of_slot[slot - first] != NULL)
+            continue;
+        of_slot[slot - first] = &load->keys[slot - first];
+        memcpy(of_slot[slot - first]->text, text, sizeof text);
+        found++;
+    }
+    key_of(&common, 1, 0, load->keys[MOVED + AROUND].text);
+    key_of(&common, 2, 0, load->keys[MOVED + AROUND + 1].text);
+}
+
+/* What was admitted of each key under a limit of FEW, by all together, is FEW. */
+static void assert_few_exact(struct load *load)
+{
+    ck_assert_int_eq(load->failed, 0);
+    ck_assert_int_eq(load->others, 0);
+    for (size_t i = 0; i < load->n; i++) {
+        struct weir_decision decision;
+        while ((decision = taken(load->limit, load->keys[i].text, 1)).allowed)
+            load->keys[i].allowed++;
+        must(decision.source == WEIR_BY_REDIS, "Redis decides");
+        if (load->keys[i].allowed != FEW)
+            ck_abort_msg("key %zu in slot %u: %" PRId64 " admitted of %d", i, cluster_key_slot(load->keys[i].text),
+                         load->keys[i].allowed, FEW);
+    }
+}
+
+static void slot_moves(unsigned slot, int from, int to)
+{
+    cluster_good(&common, cluster_slot_begin(&common, slot, from, to));
+    cluster_good(&common, cluster_slot_carry(&common, slot, from, to, 1000));
+    cluster_good(&common, cluster_slot_end(&common, slot, from, to));
+}
+
+START_TEST(slots_move_under_load_and_nobody_sees_it)
+{
+    static struct load many, few;
+    struct place place;
+    struct weir_options options = cluster_options(&place, &common, PATIENT_US);
+    const unsigned first = first_slot(&common, 0);
+    int from = cluster_owner(&common, first), to = cluster_owner(&common, first_slot(&common, 1)), moved = 0;
+    weir *limiter = limiter_of(&options);
+    keys_in_and_around(&many, first);
+    keys_in_and_around(&few, first);
+    weir_limit *limit = limit_of(limiter, "many", UNREFILLED);
+    weir_limit *limit_few = limit_of(limiter, "few", "fixed_window limit=20 period=366d");
+    taken(limit, "first", 1);
+    int64_t asks = map_asks(&common), began_us = wire_now_us();
+    load_start(&many, limit, CALLERS / 2);
+    load_start(&few, limit_few, CALLERS / 2);
+    sleep_us(50000);
+    for (; moved < MOVED && wire_now_us() - began_us < MOVES_MOST_US; moved++)
+        slot_moves(first + (unsigned)moved, from, to);
+    int64_t took_us = wire_now_us() - began_us;
+    sleep_us(100000);
+    load_end(&many);
+    load_end(&few);
+    printf("%d slots moved in %" PRId64 " ms\n", moved, took_us / 1000);
+    load_print(&many, "many");
+    load_print(&few, "few");
+    ck_assert_int_gt(moved, 50);
+    if (asks >= 0)
+        assert_no_storm(map_asks(&common) - asks, took_us, 1, "slots move");
+    assert_load_exact(&many);
+    assert_few_exact(&few);
+    ck_assert_msg(atomic_load(&place.log_lines) == 0, "%s", place.log);
+    weir_close(limiter);
+    place_close(&place);
+    cluster_good(&common, cluster_settle(&common));
+    for (int slot = 0; slot < moved; slot++) /* as it was */
+        cluster_good(&common, cluster_slot_move(&common, first + (unsigned)slot, from));
+    cluster_good(&common, cluster_settle(&common));
+}
+END_TEST
+
+/* ---- One slot, here and there ---- */
+
+struct half {
+    struct place place;
+    weir *limiter;
+    weir_limit *limits[3];
+    char key[LOAD_KEY_SIZE]; /* of the slot, under each of the limits another key of Redis */
+    unsigned slot;
+    int from, to;
+};
+
+/* A slot of which the keys of limits 0 and 1 are there; that of 2 is not. */
+static void half_open(struct half *half, int primary, int64_t timeout_us)
+{
+    static const char *const names[] = { "one", "two", "three" };
+    struct weir_options options = cluster_options(&half->place, &common, timeout_us);
+    half->limiter = limiter_of(&options);
+    key_of(&common, primary, 7, half->key);
+    half->slot = cluster_key_slot(half->key);
+    half->from = cluster_owner(&common, half->slot);
+    half->to = cluster_owner(&common, first_slot(&common, (primary + 1) % 3));
+    for (int i = 0; i < 3; i++) {
+        half->limits[i] = limit_of(half->limiter, names[i], "fixed_window limit=50 period=366d");
+        if (i < 2)
+            ck_assert_int_eq(taken(half->limits[i], half->key, 1).remaining, 49);
+    }
+    cluster_good(&common, cluster_slot_begin(&common, half->slot, half->from, half->to));
+    ck_assert_int_eq(cluster_slot_carry(&common, half->slot, half->from, half->to, 1), 1);
+}
+
+static void half_finish(struct half *half)
+{
+    cluster_good(&common, cluster_slot_carry(&common, half->slot, half->from, half->to, 1000));
+    cluster_good(&common, cluster_slot_end(&common, half->slot, half->from, half->to));
+}
+
+/* Back to where it was, for the other tests. */
+static void half_close(struct half *half)
+{
+    cluster_good(&common, cluster_settle(&common));
+    cluster_good(&common, cluster_slot_move(&common, half->slot, half->from));
+    cluster_good(&common, cluster_settle(&common));
+    weir_close(half->limiter);
+    place_close(&half->place);
+}
+
+static void assert_takes_count(struct half *half, int64_t *taken_so_far)
+{
+    for (int times = 0; times < 5; times++)
+        for (int i = 0; i < 3; i++) {
+            struct weir_decision decision = taken(half->limits[i], half->key, 1);
+            must(decision.source == WEIR_BY_REDIS, "Redis decides");
+            ck_assert_int_eq(decision.limit - decision.remaining, ++taken_so_far[i]);
+        }
+}
+
+START_TEST(keys_of_a_slot_that_is_here_and_there_are_each_found_and_new_ones_made_there)
+{
+    struct half half;
+    int64_t taken_so_far[3] = { 1, 1, 0 };
+    half_open(&half, _i, PATIENT_US);
+    assert_takes_count(&half, taken_so_far);
+    half_finish(&half);
+    assert_takes_count(&half, taken_so_far);
+    /* And back, by the same steps. */
+    cluster_good(&common, cluster_slot_begin(&common, half.slot, half.to, half.from));
+    cluster_good(&common, cluster_slot_carry(&common, half.slot, half.to, half.from, 2));
+    assert_takes_count(&half, taken_so_far);
+    cluster_good(&common, cluster_slot_carry(&common, half.slot, half.to, half.from, 1000));
+    cluster_good(&common, cluster_slot_end(&common, half.slot, half.to, half.from));
+    assert_takes_count(&half, taken_so_far);
+    ck_assert_uint_eq(stats_of(half.limiter).errors, 0);
+    half_close(&half);
+}
+END_TEST
+
+static struct weir_request request_of(const struct half *half, int limit)
+{
+    return (struct weir_request){ .limit = half->limits[limit], .key = weir_key_text(half->key), .cost = 1 };
+}
+
+static struct weir_decision both_taken(const struct half *half)
+{
+    struct weir_decision decision;
+    const struct weir_request requests[] = { request_of(half, 0), request_of(half, 1) };
+    must_succeed(weir_try_all(half->limiter, requests, 2, &decision));
+    must(decision.source == WEIR_BY_REDIS, "Redis decides");
+    return decision;
+}
+
+/* Which of the two is at the other node is chance: each of them is once the one that denies. */
+START_TEST(limits_over_a_key_that_is_here_and_there_are_all_charged_or_none)
+{
+    struct half half;
+    half_open(&half, _i, PATIENT_US);
+    ck_assert(both_taken(&half).allowed);
+    for (int tight = 0; tight < 2; tight++) {
+        int64_t before[2];
+        int64_t left = 50 - charged(half.limits[tight], half.key);
+        ck_assert(taken(half.limits[tight], half.key, left).allowed);
+        for (int i = 0; i < 2; i++)
+            before[i] = charged(half.limits[i], half.key);
+        struct weir_decision denied = both_taken(&half);
+        ck_assert(!denied.allowed && denied.bound_by == (uint32_t)tight);
+        for (int i = 0; i < 2; i++)
+            ck_assert_int_eq(charged(half.limits[i], half.key), before[i]);
+        must_succeed(weir_refund(half.limits[tight], weir_key_text(half.key), left));
+    }
+    for (int i = 0; i < 2; i++)
+        ck_assert_int_eq(charged(half.limits[i], half.key), 2);
+    half_finish(&half);
+    ck_assert(both_taken(&half).allowed);
+    for (int i = 0; i < 2; i++)
+        ck_assert_int_eq(charged(half.limits[i], half.key), 3);
+    ck_assert_uint_eq(stats_of(half.limiter).errors, 0);
+    half_close(&half);
+}
+END_TEST
+
+START_TEST(limits_over_a_key_that_is_on_its_way_wholly_are_one_call_there)
+{
+    struct half half;
+    half_open(&half, _i, PATIENT_US);
+    cluster_good(&common, cluster_slot_carry(&common, half.slot, half.from, half.to, 1000));
+    ck_assert(both_taken(&half).allowed); /* ASK leads to both */
+    int64_t calls = script_calls(&common, half.to);
+    ck_assert(both_taken(&half).allowed);
+    ck_assert_int_eq(script_calls(&common, half.to), calls + 1);
+    for (int i = 0; i < 2; i++)
+        ck_assert_int_eq(charged(half.limits[i], half.key), 3);
+    half_finish(&half);
+    ck_assert(both_taken(&half).allowed);
+    half_close(&half);
+}
+END_TEST
+
+int main(void)
+{
+    int error = cluster_common(&common, NULL);
+    if (error != 0)
+        return error;
+    Suite *suite = suite_create("redis_cluster_slots");
+    suite_test(suite, slots_move_under_load_and_nobody_sees_it, 120);
+    TCase *each_primary = tcase_create("each primary");
+    tcase_set_timeout(each_primary, 60);
+    tcase_add_loop_test(each_primary, keys_of_a_slot_that_is_here_and_there_are_each_found_and_new_ones_made_there, 0,
+                        3);
+    tcase_add_loop_test(each_primary, limits_over_a_key_that_is_here_and_there_are_all_charged_or_none, 0, 3);
+    tcase_add_loop_test(each_primary, limits_over_a_key_that_is_on_its_way_wholly_are_one_call_there, 0, 3);
+    suite_add_tcase(suite, each_primary);
+    int status = suite_run(suite);
+    cluster_stop(&common);
+    return status;
+}
