@@ -42,6 +42,8 @@ void place_open(struct place *place, bool with_proxy, const char *const *config)
     if (with_proxy) {
         place->proxy = fproxy_start(place->server.socket);
         must(place->proxy != NULL, "a proxy starts");
+        snprintf(place->proxy_url, sizeof place->proxy_url, "redis://%s127.0.0.1:%d", place->server.login,
+                 fproxy_port(place->proxy));
     }
     must(asker_open(&place->asker, place->server.socket) == 0, place->asker.error);
 }
@@ -58,7 +60,7 @@ struct weir_options place_options(struct place *place, int64_t timeout_us)
 {
     struct weir_options options = WEIR_OPTIONS_INIT;
     options.mode = WEIR_DISTRIBUTED;
-    options.redis_url = place->proxy != NULL ? fproxy_url(place->proxy) : place->server.url;
+    options.redis_url = place->proxy != NULL ? place->proxy_url : place->server.url;
     options.on_failure = WEIR_FAIL_ERROR;
     options.timeout_us = timeout_us;
     options.log = place_log;

@@ -35,6 +35,7 @@ enum {
 struct place {
     struct redis_server server;
     struct fproxy *proxy; /* NULL: none */
+    char proxy_url[96];   /* for the user of the server's URLs */
     struct asker asker;   /* to the server, by its own way */
     pthread_mutex_t log_lock;
     char log[16384]; /* the lines so far, cut where it is full */
@@ -46,7 +47,8 @@ struct place {
 void place_open(struct place *place, bool with_proxy, const char *const *config);
 void place_close(struct place *place);
 
-/* Distributed, to the proxy or else the server, the place's log; errors reach the caller. */
+/* Distributed, to the proxy or else the server, as the user whom README.md tells of; the place's log; errors reach the
+ * caller. */
 struct weir_options place_options(struct place *place, int64_t timeout_us);
 /* A place without a server: for the log of those who bring their own URL. */
 void place_open_bare(struct place *place);

@@ -14,7 +14,7 @@ static int open_hybrid(const struct weir_options *options, weir **out)
     static int opened;
     char prefix[64];
     struct weir_options own = *options;
-    snprintf(prefix, sizeof prefix, "test-%d-%d:", (int)getpid(), opened++);
+    snprintf(prefix, sizeof prefix, "weir:test-%d-%d:", (int)getpid(), opened++);
     own.mode = WEIR_HYBRID;
     own.redis_url = server.url;
     own.redis_prefix = prefix;

@@ -94,6 +94,7 @@ static const struct weir_backend_ops parts_ops = {
     .shut = parts_shut,
     .destroy = parts_destroy,
     .reachable_us = parts_reachable_us,
+    .well_us = parts_reachable_us,
     .watch = parts_watch,
 };
 

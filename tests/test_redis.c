@@ -21,7 +21,7 @@ static int open_on(const char *url, const struct weir_options *options, weir **o
     static int opened;
     char prefix[WEIR_MAX_NAME_LEN];
     struct weir_options own = *options;
-    snprintf(prefix, sizeof prefix, "test-%d-%d:", (int)getpid(), opened++);
+    snprintf(prefix, sizeof prefix, "weir:test-%d-%d:", (int)getpid(), opened++);
     own.mode = WEIR_DISTRIBUTED;
     own.redis_url = url;
     own.redis_prefix = prefix;
@@ -282,9 +282,10 @@ START_TEST(a_server_is_found_by_its_name)
 {
     struct redis_server by_port;
     struct scene scene;
-    char url[64];
-    must(redis_server_start(&by_port, REDIS_SERVER_UNIX_AND_PORT, NULL) == 0, by_port.daemon.error);
-    snprintf(url, sizeof url, "redis://localhost:%d/3", by_port.port);
+    char url[128];
+    static const char *const uses[] = { "db", NULL };
+    must(redis_server_start_for(&by_port, REDIS_SERVER_UNIX_AND_PORT, NULL, uses) == 0, by_port.daemon.error);
+    snprintf(url, sizeof url, "redis://%slocalhost:%d/3", by_port.login, by_port.port);
     struct weir_options options = WEIR_OPTIONS_INIT;
     scene_init(&scene, &options);
     must_succeed(open_on(url, &options, &scene.limiter));

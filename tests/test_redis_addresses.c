@@ -72,7 +72,9 @@ static int refuse(int *port)
 static struct weir_options options_by_name(struct place *place)
 {
     struct weir_options options = place_options(place, 10 * WEIR_SECOND);
-    options.redis_url = "redis://several.example";
+    static char url[96];
+    snprintf(url, sizeof url, "redis://%sseveral.example", place->server.login);
+    options.redis_url = url;
     return options;
 }
 

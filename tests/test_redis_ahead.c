@@ -32,7 +32,7 @@ static void two_open(struct two *two, enum way way)
     static int opened;
     char prefix[WEIR_MAX_NAME_LEN];
     const struct weir_options memory_options = { .size = sizeof memory_options, .keep_idle = true };
-    snprintf(prefix, sizeof prefix, "ahead-%d-%d:", (int)getpid(), opened++);
+    snprintf(prefix, sizeof prefix, "weir:ahead-%d-%d:", (int)getpid(), opened++);
     struct weir_options options = { .size = sizeof options,
                                     .mode = WEIR_DISTRIBUTED,
                                     .redis_url = server.url,

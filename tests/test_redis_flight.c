@@ -384,6 +384,14 @@ START_TEST(an_error_ends_its_call_and_no_other)
         { "ERR Error running script ", "ERR" },
         { "ERR Error running script : -", "ERR" },
         { "ERR said somebody: -READONLY", "ERR" },
+        { "ERR Error running script (call to f_bcebee83): @user_script:9: @user_script: 9: The user executing the script "
+          "can't run this command or subcommand",
+          "NOPERM" }, /* Redis 6.0 */
+        { "@user_script: 9: The user executing the script can't run this command or subcommand", "NOPERM" },
+        { "ERR The user executing the script can't access at least one of the keys mentioned in the command arguments",
+          "NOPERM" }, /* Redis 7.0 */
+        { "ERR ACL failure in script: User weir has no permissions to run the 'get' command", "NOPERM" },
+        { "NOPERM User weir has no permissions to run the 'evalsha' command", "NOPERM" },
         { "LOADING Redis is loading the dataset in memory", "LOADING" },
         { "OOM command not allowed when used memory > 'maxmemory'.", "OOM" },
         { "ERR secret", "ERR" },

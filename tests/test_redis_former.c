@@ -17,7 +17,7 @@ static void redis_open(struct scene *scene)
 {
     static int opened;
     char prefix[WEIR_MAX_NAME_LEN];
-    snprintf(prefix, sizeof prefix, "former-%d-%d:", (int)getpid(), opened++);
+    snprintf(prefix, sizeof prefix, "weir:former-%d-%d:", (int)getpid(), opened++);
     const struct weir_options options = { .size = sizeof options,
                                           .mode = WEIR_DISTRIBUTED,
                                           .redis_url = server.url,

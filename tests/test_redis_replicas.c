@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { TIMEOUT_US = 100000, LIMIT = 400, CREW = 12 };
+enum { TIMEOUT_US = 200000, LIMIT = 400, CREW = 12 };
 static const char window[] = "fixed_window limit=400 period=1h";
 static const char unacknowledged[] = "a charge was not acknowledged by 1 replica";
 
@@ -56,7 +56,7 @@ static void let_replica_go(struct replicated *both)
 struct load {
     weir_limit *limit;
     atomic_bool done;
-    _Atomic int64_t calls, allowed, denied, failed, by_lease, longest_us;
+    _Atomic int64_t calls, allowed, denied, failed, by_lease, by_fallback, longest_us;
 };
 
 static void count(struct load *load, const struct timed *timed)
@@ -72,6 +72,7 @@ static void count(struct load *load, const struct timed *timed)
     }
     atomic_fetch_add(timed->decision.allowed ? &load->allowed : &load->denied, 1);
     atomic_fetch_add(&load->by_lease, timed->decision.allowed && timed->decision.source == WEIR_BY_LEASE);
+    atomic_fetch_add(&load->by_fallback, timed->decision.allowed && timed->decision.source == WEIR_BY_FALLBACK);
 }
 
 static void *take_sixty(void *argument)
@@ -342,6 +343,41 @@ START_TEST(a_crowd_is_not_admitted_either_and_nobody_waits_for_longer_than_his_t
 }
 END_TEST
 
+START_TEST(redis_and_the_fallback_stay_within_the_limit_together_as_replicas_come_and_go)
+{
+    struct replicated both;
+    struct place place;
+    struct crew crew;
+    struct load load = { .limit = NULL };
+    both_open(&both);
+    struct weir_options options = durable_options(&place, &both, TIMEOUT_US / 4);
+    options.on_failure = WEIR_FAIL_LOCAL;
+    weir *limiter = limiter_of(&options);
+    load.limit = limit_of(limiter, "flaps", "token_bucket limit=100 period=1s burst=50");
+    const int64_t began_us = wire_now_us();
+    crew_start(&crew, 4, take_until_done, &load);
+    for (int i = 0; i < 4; i++) {
+        sleep_us(300000);
+        hold_replica(&both);
+        sleep_us(300000);
+        let_replica_go(&both);
+    }
+    atomic_store(&load.done, true);
+    crew_join(&crew);
+    const int64_t took_us = wire_now_us() - began_us, most = 50 + took_us / 10000 + 1;
+    printf("flaps: %" PRId64 " admitted, %" PRId64 " of them by the fallback, and at most %" PRId64 " may be\n",
+           load.allowed, load.by_fallback, most);
+    ck_assert_int_eq(load.failed, 0);
+    ck_assert_int_gt(load.by_fallback, 0);
+    ck_assert_int_le(load.allowed, most);
+    ck_assert_uint_eq(stats_of(limiter).store_breaks, 0);
+    recover(load.limit, "key");
+    weir_close(limiter);
+    place_close(&place);
+    replicated_stop(&both);
+}
+END_TEST
+
 START_TEST(a_user_who_may_not_wait_is_admitted_nothing_and_the_log_says_why)
 {
     struct replicated both;
@@ -587,6 +623,7 @@ int main(void)
     suite_test(suite, what_no_replica_acknowledges_is_not_admitted_and_the_gate_stays_open, 60);
     suite_test(suite, the_policy_for_failures_answers_where_no_replica_does, 60);
     suite_test(suite, a_crowd_is_not_admitted_either_and_nobody_waits_for_longer_than_his_timeout, 60);
+    suite_test(suite, redis_and_the_fallback_stay_within_the_limit_together_as_replicas_come_and_go, 60);
     suite_test(suite, a_user_who_may_not_wait_is_admitted_nothing_and_the_log_says_why, 30);
     suite_test(suite, a_wait_that_is_never_answered_costs_its_timeout_and_not_the_gate, 60);
     suite_test(suite, a_lease_that_no_replica_acknowledges_is_not_spent, 60);

@@ -122,7 +122,7 @@ START_TEST(the_primary_that_sentinels_name_admits_exactly_the_limit)
     struct place place;
     struct crew crew;
     struct load load = { .limit = NULL };
-    struct weir_options options = trio_options(&place, &common, "", 20 * WEIR_SECOND);
+    struct weir_options options = trio_options(&place, &common, common.servers[0].login, 20 * WEIR_SECOND);
     weir *limiters[3];
     weir_limit *limits[3];
     int64_t allowed = 0;
@@ -146,7 +146,7 @@ START_TEST(a_db_of_the_url_is_the_primarys)
 {
     struct place place;
     char url[600];
-    struct weir_options options = trio_options(&place, &common, "", 5 * WEIR_SECOND);
+    struct weir_options options = trio_options(&place, &common, common.servers[0].login, 5 * WEIR_SECOND);
     snprintf(url, sizeof url, "%s?db=5", options.redis_url);
     options.redis_url = url;
     weir *limiter = limiter_of(&options);
@@ -162,7 +162,7 @@ END_TEST
 START_TEST(a_child_of_a_fork_asks_the_sentinels_for_itself)
 {
     struct place place;
-    struct weir_options options = trio_options(&place, &common, "", 20 * WEIR_SECOND);
+    struct weir_options options = trio_options(&place, &common, common.servers[0].login, 20 * WEIR_SECOND);
     weir *limiter = limiter_of(&options);
     weir_limit *limit = limit_of(limiter, "forked", UNREFILLED);
     taken(limit, "key", 1);
@@ -231,7 +231,7 @@ static int follow_under_load(struct sentinels *trio, struct place *place, int wa
     struct crew crew;
     static struct load load;
     const int before = primary_of(trio);
-    struct weir_options options = trio_options_from(place, trio, watched, "", TIMEOUT_US);
+    struct weir_options options = trio_options_from(place, trio, watched, trio->servers[0].login, TIMEOUT_US);
     options.on_failure = WEIR_FAIL_LOCAL;
     weir *limiter = limiter_of(&options);
     load = (struct load){ .limit = limit_of(limiter, "limit", UNREFILLED) };
@@ -315,7 +315,7 @@ START_TEST(a_primary_that_is_killed_is_left_for_the_next_and_not_used_when_it_co
 
     struct weir_options options = place_options(&place, WEIR_SECOND);
     char url[512];
-    sentinels_url(&trio, 1, "", url, sizeof url);
+    sentinels_url(&trio, 1, trio.servers[0].login, url, sizeof url);
     options.redis_url = url;
     weir *limiter = limiter_of(&options);
     weir_limit *limit = limit_of(limiter, "limit", UNREFILLED);
@@ -344,7 +344,7 @@ START_TEST(a_primary_that_stood_still_finds_its_callers_gone)
     struct sentinels trio;
     trio_open(&trio, NULL);
     follow_under_load(&trio, &place, 1, "a primary that stands still", stop_it);
-    struct weir_options options = trio_options_from(&place, &trio, 1, "", WEIR_SECOND);
+    struct weir_options options = trio_options_from(&place, &trio, 1, trio.servers[0].login, WEIR_SECOND);
     weir *limiter = limiter_of(&options);
     weir_limit *limit = limit_of(limiter, "limit", UNREFILLED);
     recover(limit, "key");
@@ -368,7 +368,7 @@ START_TEST(a_primary_that_becomes_a_replica_is_left_though_its_connections_stand
     struct sentinels trio;
     const struct sentinels_wish alone = { .servers = 1, .sentinels = 1 };
     trio_open(&trio, &alone);
-    struct weir_options options = trio_options(&place, &trio, "", WEIR_SECOND);
+    struct weir_options options = trio_options(&place, &trio, trio.servers[0].login, WEIR_SECOND);
     weir *limiter = limiter_of(&options);
     weir_limit *limit = limit_of(limiter, "limit", UNREFILLED);
     recover(limit, "key");
@@ -426,9 +426,9 @@ static void assert_passed_over(int port, const char *says)
 {
     struct place place;
     char url[600];
-    struct weir_options options = trio_options(&place, &common, "", TIMEOUT_US);
-    snprintf(url, sizeof url, "redis-sentinel://127.0.0.1:%d,%s", port,
-             options.redis_url + strlen("redis-sentinel://"));
+    struct weir_options options = trio_options(&place, &common, common.servers[0].login, TIMEOUT_US);
+    snprintf(url, sizeof url, "redis-sentinel://%s127.0.0.1:%d,%s", common.servers[0].login, port,
+             strchr(options.redis_url, '@') + 1);
     options.redis_url = url;
     weir *limiter = limiter_of(&options);
     weir_limit *limit = limit_of(limiter, "limit", UNREFILLED);
@@ -481,7 +481,7 @@ START_TEST(a_service_that_no_sentinel_knows_is_an_outage_that_the_log_explains)
 {
     struct place place;
     char url[600];
-    struct weir_options options = trio_options(&place, &common, "", TIMEOUT_US);
+    struct weir_options options = trio_options(&place, &common, common.servers[0].login, TIMEOUT_US);
     snprintf(url, sizeof url, "%s-of-others", options.redis_url);
     options.redis_url = url;
     weir *limiter = limiter_of(&options);
@@ -507,7 +507,7 @@ START_TEST(without_sentinels_decisions_go_on_until_the_primary_is_lost_and_resum
     struct sentinels trio;
     const struct sentinels_wish alone = { .servers = 1, .sentinels = 2 };
     trio_open(&trio, &alone);
-    struct weir_options options = trio_options(&place, &trio, "", TIMEOUT_US);
+    struct weir_options options = trio_options(&place, &trio, trio.servers[0].login, TIMEOUT_US);
     weir *limiter = limiter_of(&options);
     weir_limit *limit = limit_of(limiter, "limit", UNREFILLED);
     recover(limit, "key");
@@ -584,53 +584,15 @@ START_TEST(sentinels_and_servers_have_passwords_of_their_own_and_neither_is_logg
 }
 END_TEST
 
-START_TEST(least_rights_of_a_server_and_of_a_sentinel_suffice)
-{
-    struct place place;
-    struct sentinels trio;
-    const struct sentinels_wish wish = {
-        .servers = 1,
-        .sentinels = 1,
-        .sentinel_lines = "user watcher on >s3ntinel-marker resetchannels &+switch-master &+promoted-slave -@all "
-                          "+sentinel|get-master-addr-by-name +subscribe +ping",
-    };
-    if (sentinels_start(&trio, &wish) != 0) { /* before 6.2 there are no rights to channels */
-        printf("not tried: %s\n", trio.error);
-        return;
-    }
-    struct weir_options options = trio_options(&place, &trio, "weir:s3cret-marker@", WEIR_SECOND);
-    must(asker_open(&place.asker, trio.servers[0].socket) == 0, "the server is asked");
-    place_ask(&place, "ACL", "SETUSER", "weir", "on", ">s3cret-marker", "resetkeys", "~weir:*", "resetchannels",
-              "-@all", "+evalsha", "+script|load", "+get", "+mget", "+psetex", "+del", "+time", "+role");
-    setenv("WEIR_REDIS_SENTINEL_PASSWORD", sentinel_marker, 1);
-    options.redis_sentinel_user = "watcher";
-    weir *limiter = limiter_of(&options);
-    weir_limit *limit = limit_of(limiter, "limit", UNREFILLED);
-    recover(limit, "key");
-    for (int i = 0; i < 100; i++)
-        taken(limit, "key", 1);
-    ck_assert_msg(atomic_load(&place.log_lines) == 0, "%s", place.log);
-    weir_close(limiter);
-    place_ask(&place, "ACL", "SETUSER", "weir", "-role");
-    setenv("WEIR_REDIS_SENTINEL_PASSWORD", sentinel_marker, 1);
-    limiter = limiter_of(&options);
-    limit = limit_of(limiter, "limit", UNREFILLED);
-    ck_assert_int_ne(timed_try(limit, "key", 1).status, WEIR_OK);
-    ck_assert_msg(place_logged(&place, "redis cannot be used: the server answers NOPERM to the greeting"), "%s",
-                  place.log);
-    weir_close(limiter);
-    place_close(&place);
-    sentinels_stop(&trio);
-}
-END_TEST
-
 int main(void)
 {
     if (server_missing())
         return 77;
     if (access("/dev/shm", W_OK) == 0) /* sentinels stand still while what they have decided is brought to a disk */
         setenv("TMPDIR", "/dev/shm", 0);
-    if (sentinels_start(&common, NULL) != 0) {
+    static const char *const uses[] = { "sentinels", "db", NULL };
+    const struct sentinels_wish wish = { .uses = uses };
+    if (sentinels_start(&common, &wish) != 0) {
         printf("%s\n", common.error);
         return 1;
     }
@@ -654,7 +616,6 @@ int main(void)
     suite_test(suite, a_service_that_no_sentinel_knows_is_an_outage_that_the_log_explains, 60);
     suite_test(suite, without_sentinels_decisions_go_on_until_the_primary_is_lost_and_resume_with_them, 120);
     suite_test(suite, sentinels_and_servers_have_passwords_of_their_own_and_neither_is_logged, 120);
-    suite_test(suite, least_rights_of_a_server_and_of_a_sentinel_suffice, 60);
     int status = suite_run(suite);
     sentinels_stop(&common);
     return status;

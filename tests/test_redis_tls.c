@@ -69,13 +69,12 @@ static const char *file_of(const char *name, const char *kind)
 struct secured {
     struct place place;
     char port[8];
-    char url[64];
+    char url[128];
 };
 
 static void secured_open(struct secured *secured, const char *certificate, bool asks_clients, const char *host)
 {
     snprintf(secured->port, sizeof secured->port, "%d", daemon_port_free());
-    snprintf(secured->url, sizeof secured->url, "rediss://%s:%s", host, secured->port);
     const char *const config[] = { "--tls-port",
                                    secured->port,
                                    "--tls-cert-file",
@@ -88,6 +87,7 @@ static void secured_open(struct secured *secured, const char *certificate, bool 
                                    asks_clients ? "yes" : "no",
                                    NULL };
     place_open(&secured->place, false, config);
+    snprintf(secured->url, sizeof secured->url, "rediss://%s%s:%s", secured->place.server.login, host, secured->port);
 }
 
 static struct weir_options secured_options(struct secured *secured)
@@ -119,7 +119,7 @@ START_TEST(a_server_whose_certificate_is_vouched_for_is_used)
     secured_open(&secured, "good", false, "localhost");
     struct weir_options options = secured_options(&secured);
     ck_assert_int_eq(tried(&options), WEIR_OK);
-    snprintf(secured.url, sizeof secured.url, "rediss://127.0.0.1:%s", secured.port);
+    snprintf(secured.url, sizeof secured.url, "rediss://%s127.0.0.1:%s", secured.place.server.login, secured.port);
     ck_assert_int_eq(tried(&options), WEIR_OK);
     place_close(&secured.place);
 }
@@ -260,9 +260,9 @@ END_TEST
 START_TEST(a_server_without_tls_is_an_error_in_time)
 {
     struct place place;
-    char url[64];
+    char url[128];
     place_open(&place, false, NULL);
-    snprintf(url, sizeof url, "rediss://127.0.0.1:%d", place.server.port);
+    snprintf(url, sizeof url, "rediss://%s127.0.0.1:%d", place.server.login, place.server.port);
     struct weir_options options = place_options(&place, TIMEOUT_US);
     options.redis_url = url;
     options.redis_ca_file = file_of("ca", "pem");
@@ -277,7 +277,7 @@ START_TEST(a_server_that_says_nothing_is_an_error_in_time)
     struct sockaddr_in address = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
     socklen_t len = sizeof address;
     struct place place;
-    char url[64];
+    char url[128];
     int silent = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     ck_assert(silent >= 0 && bind(silent, (struct sockaddr *)&address, len) == 0 && listen(silent, 16) == 0 &&
               getsockname(silent, (struct sockaddr *)&address, &len) == 0);
@@ -347,8 +347,8 @@ START_TEST(a_server_that_a_sentinel_names_has_a_certificate_for_that_name)
         if (!guarded_open(&guarded, rows[i].certificate, rows[i].announced))
             continue;
         place_open_bare(&place);
-        snprintf(url, sizeof url, "rediss-sentinel://%s:%d/" SENTINELS_SERVICE, rows[i].asked,
-                 guarded.sentinels[0].port);
+        snprintf(url, sizeof url, "rediss-sentinel://%s%s:%d/" SENTINELS_SERVICE, guarded.servers[0].login,
+                 rows[i].asked, guarded.sentinels[0].port);
         struct weir_options options = place_options(&place, TIMEOUT_US);
         options.redis_url = url;
         options.redis_ca_file = file_of("ca", "pem");
@@ -437,12 +437,12 @@ START_TEST(an_answer_that_comes_in_one_segment_with_the_end_is_an_answer)
 {
     enum { TIMES = 10 };
     struct place place;
-    char url[64];
+    char url[128];
     place_open(&place, false, NULL);
     struct tls_front *front = tls_front_start(file_of("good", "pem"), file_of("good", "key"), place.server.port,
                                               "EVALSHA");
     ck_assert_ptr_nonnull(front);
-    snprintf(url, sizeof url, "rediss://127.0.0.1:%d", tls_front_port(front));
+    snprintf(url, sizeof url, "rediss://%s127.0.0.1:%d", place.server.login, tls_front_port(front));
     struct weir_options options = place_options(&place, 20 * WEIR_SECOND);
     options.redis_url = url;
     options.redis_ca_file = file_of("ca", "pem");
@@ -508,7 +508,7 @@ static int open_secured(const struct weir_options *options, weir **out)
     static int opened;
     char prefix[64];
     struct weir_options own = *options;
-    snprintf(prefix, sizeof prefix, "test-%d-%d:", (int)getpid(), opened++);
+    snprintf(prefix, sizeof prefix, "weir:test-%d-%d:", (int)getpid(), opened++);
     own.mode = WEIR_DISTRIBUTED;
     own.redis_url = common.url;
     own.redis_ca_file = file_of("ca", "pem");

@@ -163,6 +163,12 @@ static int64_t hybrid_reachable_us(struct weir_backend *backend, const struct we
     return remote->ops->reachable_us ? remote->ops->reachable_us(remote, key) : -1;
 }
 
+static int64_t hybrid_well_us(struct weir_backend *backend, const struct weir_key *key)
+{
+    struct weir_backend *remote = ((struct hybrid *)backend)->remote;
+    return remote->ops->well_us ? remote->ops->well_us(remote, key) : -1;
+}
+
 static void hybrid_watch(struct weir_backend *backend, void (*returned)(void *user), void *user)
 {
     struct weir_backend *remote = ((struct hybrid *)backend)->remote;
@@ -231,6 +237,7 @@ static const struct weir_backend_ops hybrid_ops = {
     .shut = hybrid_shut,
     .destroy = hybrid_destroy,
     .reachable_us = hybrid_reachable_us,
+    .well_us = hybrid_well_us,
     .watch = hybrid_watch,
     .instances = hybrid_instances,
 };

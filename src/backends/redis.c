@@ -138,6 +138,13 @@ static int64_t redis_reachable_us(struct weir_backend *backend, const struct wei
                             : redis_engine_reachable_us(process->engine);
 }
 
+static int64_t redis_well_us(struct weir_backend *backend, const struct weir_key *key)
+{
+    const struct redis_process *process = atomic_load_explicit(&((struct redis *)backend)->current,
+                                                               memory_order_acquire);
+    return process->cluster ? redis_cluster_well_us(process->cluster, key) : redis_engine_well_us(process->engine);
+}
+
 static void redis_watch(struct weir_backend *backend, void (*returned)(void *user), void *user)
 {
     struct redis *redis = (struct redis *)backend;
@@ -176,6 +183,7 @@ static const struct weir_backend_ops redis_ops = {
     .shut = redis_shut,
     .destroy = redis_destroy,
     .reachable_us = redis_reachable_us,
+    .well_us = redis_well_us,
     .watch = redis_watch,
     .is_here = redis_is_here,
 };

@@ -34,12 +34,23 @@ static void note_error(struct redis_flight *flight, const struct redis_reply *re
         memcpy(flight->error_word, "ERR", sizeof "ERR");
 }
 
+/* A command for which a script's user has no right fails without the word NOPERM, which it has outside of scripts: "ERR ACL
+ * failure in script: ...", and up to Redis 7.0 "The user executing the script can't run this command or subcommand". */
+static bool lacks_right(const struct redis_reply *error)
+{
+    static const char now[] = "ACL failure in script", before[] = "The user executing the script can't ";
+    return memmem(error->text, error->len, now, sizeof now - 1) ||
+           memmem(error->text, error->len, before, sizeof before - 1);
+}
+
 /* Up to Redis 6.2 the error of a command in a script stands at the end of one about the script: "ERR Error running
  * script (call to f_...): @user_script:1: @user_script: 1: -READONLY You can't write ...". */
 static struct redis_reply innermost(const struct redis_reply *error)
 {
-    static const char outer[] = "ERR Error running script ";
+    static const char outer[] = "ERR Error running script ", noperm[] = "NOPERM";
     const size_t len = sizeof outer - 1;
+    if (lacks_right(error))
+        return (struct redis_reply){ .kind = error->kind, .text = noperm, .len = sizeof noperm - 1 };
     if (error->len < len || memcmp(error->text, outer, len) != 0)
         return *error;
     const char *mark = memmem(error->text + len, error->len - len, ": -", 3);

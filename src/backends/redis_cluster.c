@@ -11,7 +11,7 @@
 
 #define LEFT_US (5 * WEIR_SECOND) /* an engine is kept at a node that has no slots any more for so long */
 
-static size_t engine_count(const struct redis_cluster *cluster)
+size_t redis_cluster_nodes(const struct redis_cluster *cluster)
 {
     return atomic_load_explicit(&cluster->count, memory_order_acquire);
 }
@@ -21,7 +21,7 @@ static size_t engine_count(const struct redis_cluster *cluster)
 /* One more engine, which is aimed at nothing yet: its index, or REDIS_NOBODY. */
 static unsigned add_engine(struct redis_cluster *cluster) REQUIRES(cluster->lock)
 {
-    const size_t i = engine_count(cluster);
+    const size_t i = redis_cluster_nodes(cluster);
     struct redis_engine *engine;
     if (cluster->closing || i == REDIS_NODES_MAX || redis_engine_start(cluster->config, cluster, &engine) != WEIR_OK)
         return REDIS_NOBODY;
@@ -33,7 +33,7 @@ static unsigned add_engine(struct redis_cluster *cluster) REQUIRES(cluster->lock
 /* The engine of a node, aimed at it if none was: its index, or REDIS_NOBODY if no more are to be had. */
 static unsigned find_node(struct redis_cluster *cluster, const struct redis_node_name *name) REQUIRES(cluster->lock)
 {
-    const size_t count = engine_count(cluster);
+    const size_t count = redis_cluster_nodes(cluster);
     unsigned unaimed = REDIS_NOBODY;
     for (unsigned i = 0; i < count; i++) {
         if (redis_node_name_is(&cluster->nodes[i].name, name))
@@ -81,7 +81,7 @@ bool redis_cluster_adopt(struct redis_cluster *cluster, const struct redis_map *
         atomic_store_explicit(&cluster->owner[slot], owner, memory_order_relaxed);
         has_holes = has_holes || owner == REDIS_NOBODY;
     }
-    const size_t count = engine_count(cluster);
+    const size_t count = redis_cluster_nodes(cluster);
     for (unsigned i = 0; i < count; i++) {
         atomic_store_explicit(&cluster->serves[i], in_map[i], memory_order_relaxed);
         if (in_map[i]) {
@@ -102,20 +102,17 @@ bool redis_cluster_adopt(struct redis_cluster *cluster, const struct redis_map *
 void redis_cluster_not_found(struct redis_cluster *cluster)
 {
     lock_take(&cluster->lock);
-    if (engine_count(cluster) == 1 && cluster->nodes[0].name.port == 0)
+    if (redis_cluster_nodes(cluster) == 1 && cluster->nodes[0].name.port == 0)
         redis_engine_aim(redis_cluster_engine(cluster, 0), NULL);
     lock_give(&cluster->lock);
 }
 
-bool redis_cluster_node(struct redis_cluster *cluster, size_t i, struct redis_node_name *name, bool *up)
+bool redis_cluster_node(struct redis_cluster *cluster, size_t i, struct redis_node_name *name)
 {
-    if (i >= engine_count(cluster))
-        return false;
     lock_take(&cluster->lock);
     *name = cluster->nodes[i].name;
     lock_give(&cluster->lock);
-    *up = atomic_load_explicit(&redis_cluster_engine(cluster, i)->gate, memory_order_acquire) == REDIS_GATE_UP;
-    return true;
+    return atomic_load_explicit(&redis_cluster_engine(cluster, i)->gate, memory_order_acquire) == REDIS_GATE_UP;
 }
 
 /* ---- Redirections ---- */
@@ -126,7 +123,7 @@ unsigned redis_cluster_follow(struct redis_cluster *cluster, const struct redis_
     struct redis_node_name to = redirect->to;
     unsigned owner = REDIS_NOBODY;
     lock_take(&cluster->lock);
-    const size_t count = engine_count(cluster);
+    const size_t count = redis_cluster_nodes(cluster);
     for (size_t i = 0; i < count && to.host[0] == '\0'; i++)
         if (redis_cluster_engine(cluster, i) == from)
             memcpy(to.host, cluster->nodes[i].name.host, sizeof to.host);
@@ -160,31 +157,43 @@ void redis_cluster_send_on(struct redis_cluster *cluster, const struct redis_eng
 
 /* ---- What there is to tell ---- */
 
-int64_t redis_cluster_reachable_us(const struct redis_cluster *cluster, const struct weir_key *key)
+/* Of the node that has a key's slot; or NULL: of all that have slots, the worst. Slots that nobody has are away, too. */
+static int64_t ask_engines(const struct redis_cluster *cluster, const struct weir_key *key,
+                           int64_t (*ask)(const struct redis_engine *engine))
 {
     const int64_t holes_us = atomic_load_explicit(&cluster->holes_us, memory_order_relaxed);
     if (key) {
         const unsigned owner = atomic_load_explicit(&cluster->owner[redis_key_slot(*key)], memory_order_relaxed);
-        return owner == REDIS_NOBODY ? holes_us : redis_engine_reachable_us(redis_cluster_engine(cluster, owner));
+        return owner == REDIS_NOBODY ? holes_us : ask(redis_cluster_engine(cluster, owner));
     }
-    const size_t count = engine_count(cluster);
+    const size_t count = redis_cluster_nodes(cluster);
     int64_t worst_us = holes_us ? holes_us : INT64_MAX;
     for (size_t i = 0; i < count; i++)
         if (atomic_load_explicit(&cluster->serves[i], memory_order_relaxed))
-            worst_us = min_of(worst_us, redis_engine_reachable_us(redis_cluster_engine(cluster, i)));
+            worst_us = min_of(worst_us, ask(redis_cluster_engine(cluster, i)));
     return worst_us;
+}
+
+int64_t redis_cluster_reachable_us(const struct redis_cluster *cluster, const struct weir_key *key)
+{
+    return ask_engines(cluster, key, redis_engine_reachable_us);
+}
+
+int64_t redis_cluster_well_us(const struct redis_cluster *cluster, const struct weir_key *key)
+{
+    return ask_engines(cluster, key, redis_engine_well_us);
 }
 
 void redis_cluster_stats(const struct redis_cluster *cluster, struct weir_stats *add)
 {
-    const size_t count = engine_count(cluster);
+    const size_t count = redis_cluster_nodes(cluster);
     for (size_t i = 0; i < count; i++)
         redis_engine_stats(redis_cluster_engine(cluster, i), add);
 }
 
 bool redis_cluster_is_here(const struct redis_cluster *cluster)
 {
-    const size_t count = engine_count(cluster);
+    const size_t count = redis_cluster_nodes(cluster);
     for (size_t i = 0; i < count; i++)
         if (redis_io_is_here(redis_cluster_engine(cluster, i)))
             return true;
@@ -209,7 +218,7 @@ static void begin_closing(struct redis_cluster *cluster)
 static void free_all(struct redis_cluster *cluster)
 {
     begin_closing(cluster);
-    const size_t count = engine_count(cluster);
+    const size_t count = redis_cluster_nodes(cluster);
     for (size_t i = 0; i < count; i++)
         redis_engine_stop(redis_cluster_engine(cluster, i));
     for (size_t i = 0; i < count; i++)
@@ -251,7 +260,7 @@ int redis_cluster_start(const struct redis_config *config, struct redis_cluster 
 void redis_cluster_shut(struct redis_cluster *cluster)
 {
     begin_closing(cluster);
-    const size_t count = engine_count(cluster);
+    const size_t count = redis_cluster_nodes(cluster);
     redis_scout_shut(cluster->scout);
     for (size_t i = 0; i < count; i++)
         redis_engine_shut(redis_cluster_engine(cluster, i));
@@ -267,7 +276,7 @@ void redis_cluster_free(struct redis_cluster *cluster)
 
 void redis_cluster_abandon(struct redis_cluster *cluster)
 {
-    const size_t count = engine_count(cluster);
+    const size_t count = redis_cluster_nodes(cluster);
     redis_scout_abandon(cluster->scout);
     for (size_t i = 0; i < count; i++)
         redis_engine_abandon(redis_cluster_engine(cluster, i));

@@ -62,6 +62,7 @@ int redis_cluster_decide(struct redis_cluster *cluster, const struct weir_backen
 int redis_cluster_submit(struct redis_cluster *cluster, const struct weir_backend_request *request, int64_t deadline_us,
                          struct weir_op *op);
 int64_t redis_cluster_reachable_us(const struct redis_cluster *cluster, const struct weir_key *key);
+int64_t redis_cluster_well_us(const struct redis_cluster *cluster, const struct weir_key *key);
 void redis_cluster_stats(const struct redis_cluster *cluster, struct weir_stats *add);
 bool redis_cluster_is_here(const struct redis_cluster *cluster);
 
@@ -93,7 +94,8 @@ bool redis_cluster_adopt(struct redis_cluster *cluster, const struct redis_map *
 /* No node has answered: nobody is to wait for the first map. */
 void redis_cluster_not_found(struct redis_cluster *cluster);
 
-/* The name of the i-th node, if there is one; whether it can be reached. */
-bool redis_cluster_node(struct redis_cluster *cluster, size_t i, struct redis_node_name *name, bool *is_up);
+/* How many nodes there are, or were; the name of one, with port 0 if it is gone; whether it can be reached. */
+size_t redis_cluster_nodes(const struct redis_cluster *cluster);
+bool redis_cluster_node(struct redis_cluster *cluster, size_t i, struct redis_node_name *name);
 
 #endif

@@ -1,5 +1,6 @@
 /* redis_engine.c - the life of an engine, the queue to its I/O thread, and which way a decision goes. */
 #include "backends/redis_cluster.h"
+#include "core/arith.h"
 #include "core/clock.h"
 #include "core/quiet_thread.h"
 
@@ -105,8 +106,17 @@ void redis_engine_set_gate(struct redis_engine *engine, enum redis_gate gate)
     }
 }
 
+void redis_engine_doubt(struct redis_engine *engine)
+{
+    int64_t none = 0;
+    if (atomic_load_explicit(&engine->doubt_us, memory_order_relaxed) == 0)
+        atomic_compare_exchange_strong_explicit(&engine->doubt_us, &none, clock_monotonic_us(), memory_order_relaxed,
+                                                memory_order_relaxed);
+}
+
 void redis_engine_late(struct redis_engine *engine)
 {
+    redis_engine_doubt(engine);
     if (atomic_fetch_add_explicit(&engine->late, 1, memory_order_relaxed) + 1 < REDIS_BREAK_TIMEOUTS)
         return;
     redis_engine_set_gate(engine, REDIS_GATE_DOWN);
@@ -125,6 +135,7 @@ static bool line_is_due(_Atomic int64_t *at_us)
 
 void redis_engine_say_error(struct redis_engine *engine, const char *word)
 {
+    redis_engine_doubt(engine);
     if (engine->cluster && strcmp(word, "CLUSTERDOWN") == 0)
         redis_cluster_look(engine->cluster);
     if (line_is_due(&engine->said_us))
@@ -288,6 +299,13 @@ int64_t redis_engine_reachable_us(const struct redis_engine *engine)
     if (atomic_load_explicit(&engine->gate, memory_order_acquire) == REDIS_GATE_UP)
         return clock_monotonic_us();
     return atomic_load_explicit(&engine->closed_us, memory_order_relaxed);
+}
+
+int64_t redis_engine_well_us(const struct redis_engine *engine)
+{
+    const int64_t doubt_us = atomic_load_explicit(&engine->doubt_us, memory_order_relaxed);
+    const int64_t reachable_us = redis_engine_reachable_us(engine);
+    return doubt_us ? min_of(doubt_us, reachable_us) : reachable_us;
 }
 
 static uint64_t sum(const _Atomic uint64_t *count)

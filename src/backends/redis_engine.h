@@ -117,6 +117,7 @@ struct redis_engine {
     atomic_int gate;                      /* (a) enum redis_gate */
     _Atomic int64_t closed_us;            /* (a) when the gate last was up and then was not */
     atomic_uint late;                     /* (a) answers in a row that were late */
+    _Atomic int64_t doubt_us;             /* (a) since when nothing was decided, but something failed; 0: not so */
     atomic_bool crowd;                    /* (a) */
     atomic_uint generation;               /* (a) goes up when the connection is lost: then lanes connect anew */
     atomic_uint free_lanes;               /* (a) a bit each */
@@ -180,8 +181,9 @@ int redis_engine_take_over(struct redis_engine *engine, struct redis_waiter *wai
 /* The op that a waiter is kept in which is no caller's. */
 struct weir_op *redis_waiter_op(struct redis_waiter *waiter);
 
-/* ops->reachable_us() of its server, ops->stats(). */
+/* ops->reachable_us() and ops->well_us() of its server, ops->stats(). */
 int64_t redis_engine_reachable_us(const struct redis_engine *engine);
+int64_t redis_engine_well_us(const struct redis_engine *engine);
 void redis_engine_stats(const struct redis_engine *engine, struct weir_stats *add);
 
 /* ---- In a cluster ---- */
@@ -215,9 +217,14 @@ void redis_engine_say_error(struct redis_engine *engine, const char *word);
 /* Tell the log, a line a second at most, that too few replicas have what was charged. */
 void redis_engine_say_unacknowledged(struct redis_engine *engine);
 
+/* Something has failed. Any thread. */
+void redis_engine_doubt(struct redis_engine *engine);
+
 /* An answer was in time. */
 static inline void redis_engine_timely(struct redis_engine *engine)
 {
+    if (atomic_load_explicit(&engine->doubt_us, memory_order_relaxed) != 0)
+        atomic_store_explicit(&engine->doubt_us, 0, memory_order_relaxed);
     if (atomic_load_explicit(&engine->late, memory_order_relaxed) != 0)
         atomic_store_explicit(&engine->late, 0, memory_order_relaxed);
 }

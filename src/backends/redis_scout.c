@@ -182,11 +182,11 @@ static bool ask_node(struct redis_scout *scout, const char *host, int port)
 /* Those nodes of the map that can be reached, or those that cannot. */
 static bool ask_nodes(struct redis_scout *scout, bool can_be_reached, bool *is_well)
 {
-    for (size_t i = 0; i < REDIS_NODES_MAX && !ends(scout); i++) {
+    const size_t count = redis_cluster_nodes(scout->cluster);
+    for (size_t i = 0; i < count && !ends(scout); i++) {
         struct redis_node_name name;
-        bool is_up;
-        if (!redis_cluster_node(scout->cluster, (i + scout->turn) % REDIS_NODES_MAX, &name, &is_up) || name.port == 0 ||
-            is_up != can_be_reached || !ask_node(scout, name.host, name.port))
+        const bool is_up = redis_cluster_node(scout->cluster, (i + scout->turn) % count, &name);
+        if (is_up != can_be_reached || name.port == 0 || !ask_node(scout, name.host, name.port))
             continue;
         *is_well = redis_cluster_adopt(scout->cluster, &scout->map, name.host);
         return true;
@@ -271,7 +271,7 @@ int redis_scout_make(struct redis_cluster *cluster, struct redis_scout **out)
         return WEIR_ENOMEM;
     }
     redis_pauses_init(&scout->pauses);
-    scout->turn = (size_t)(siphash13(&scout->pauses.jitter, "turn", 4) % REDIS_NODES_MAX);
+    scout->turn = (size_t)(siphash13(&scout->pauses.jitter, "turn", 4));
     scout->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (scout->wake_fd < 0) {
         redis_link_free(&scout->link);

@@ -39,7 +39,7 @@
 #define OUTAGE_UNIT_US 64
 #define OUTAGE_GAP_US WEIR_SECOND
 #define OUTAGE_TELL_US WEIR_SECOND
-#define PART_GAP_US 50000 /* two parts that fail within this are in one outage */
+#define PART_GAP_US (WEIR_SECOND / 2) /* parts that fail within this are in one outage */
 #define CLOSED_RETRY_US WEIR_SECOND
 #define BUSY_RETRY_US 1000
 
@@ -93,19 +93,22 @@ static int64_t reachable_us(const struct weir *limiter, const struct weir_key *k
 
 bool failure_is_in_reach(const struct weir *limiter, const struct weir_key *key)
 {
-    const int64_t seen_us = reachable_us(limiter, key);
-    return seen_us < 0 || seen_us > atomic_load_explicit(&limiter->failed_us, memory_order_relaxed);
+    const int64_t now_us = clock_monotonic_us(), seen_us = reachable_us(limiter, key);
+    return seen_us < 0 || seen_us >= now_us;
 }
 
 /* Whether the key's part of the backend was well for a while since the last failure, though nobody here saw it; or
  * since the outage began, which then is another part's. */
 static bool was_well_since(const struct weir *limiter, const struct weir_key *key)
 {
-    const int64_t seen_us = reachable_us(limiter, key);
-    if (seen_us - atomic_load_explicit(&limiter->failed_us, memory_order_relaxed) > OUTAGE_GAP_US)
+    if (reachable_us(limiter, key) - atomic_load_explicit(&limiter->failed_us, memory_order_relaxed) > OUTAGE_GAP_US)
         return true;
-    return seen_us - atomic_load_explicit(&limiter->begun_us, memory_order_relaxed) > PART_GAP_US &&
-           seen_us - reachable_us(limiter, NULL) > PART_GAP_US;
+    struct weir_backend *backend = limiter->backend;
+    if (!backend->ops->well_us)
+        return false;
+    const int64_t well_us = backend->ops->well_us(backend, key);
+    return well_us - atomic_load_explicit(&limiter->begun_us, memory_order_relaxed) > PART_GAP_US &&
+           well_us - backend->ops->well_us(backend, NULL) > PART_GAP_US;
 }
 
 /* ---- What all outages together have used of open_for_us ---- */

@@ -29,8 +29,8 @@ struct failure_outage {
 };
 bool failure_outage(const struct weir *limiter, struct failure_outage *out);
 
-/* Whether the backend says that the part of it where a key is, or with NULL all of it, has been well since the last
- * failure. */
+/* Whether the backend says that the part of it where a key is, or with NULL all of it, can be reached just now; true if
+ * it cannot tell. */
 bool failure_is_in_reach(const struct weir *limiter, const struct weir_key *key);
 
 /* The backend has answered for this key: it is over, unless another part of the backend is away. */

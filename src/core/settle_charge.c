@@ -39,7 +39,7 @@ static struct settlement **settlement_find(struct weir *limiter, const struct we
     return link;
 }
 
-/* In an outage that lasts a backend may say that a key's part of it has not been seen well since the last failure. */
+/* In an outage that lasts a backend may say that a key's part of it cannot be reached. */
 static bool is_out_of_reach(const struct weir *limiter, const struct weir_key *key)
 {
     struct failure_outage outage;

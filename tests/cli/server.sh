@@ -3,11 +3,21 @@
 #
 # The server is WEIR_TEST_REDIS_SERVER's, or redis-server from PATH, or Debian's redis-check-rdb, which is the server when
 # it is called by that name. Without one, or without redis-cli to look into it, the script ends as skipped: status 77.
+#
+# It has the user that README.md tells weir's users to make, as whom whoever comes by $url logs in; redis-cli is `default`.
 # shellcheck shell=sh disable=SC2034,SC2154 # the sourcing script sets what is used, and uses what is set
 
 server_pid=
 socket=$scratch/redis.sock
-url=unix://$socket
+rules=$(sed -n 's/^    ACL SETUSER \(weir [^#]*\)$/\1/p' "${here-$(dirname "$0")}/../../README.md")
+case $rules in
+'weir '*' >password '*) ;;
+*)
+    echo 'README.md does not say what the user weir must be allowed'
+    exit 1
+    ;;
+esac
+url=unix://weir:password@$socket
 
 stop_server() {
     [ -z "$server_pid" ] || kill "$server_pid" 2>/dev/null
@@ -44,9 +54,12 @@ asked() {
 
 # start_server [WORD]...: with more words for its command line.
 start_server() {
-    # shellcheck disable=SC2086 # a list of words
-    $server --port 0 --unixsocket "$socket" --dir "$scratch" --save '' --appendonly no "$@" >"$scratch/server.log" 2>&1 &
+    set -f # in the rules are patterns of keys
+    # shellcheck disable=SC2086 # lists of words
+    $server --port 0 --unixsocket "$socket" --dir "$scratch" --save '' --appendonly no --user $rules "$@" \
+        >"$scratch/server.log" 2>&1 &
     server_pid=$!
+    set +f
     tries=0
     until [ "$(asked ping)" = PONG ]; do
         tries=$((tries + 1))

@@ -47,7 +47,6 @@ struct fproxy {
     pthread_cond_t round_done;
     int wake, listener, port;
     struct sockaddr_un server;
-    char url[40];
     bool stop, frozen, passes_bytes;
     enum wire_end cut; /* wanted of all connections */
     enum fproxy_door door, door_now;
@@ -421,7 +420,6 @@ struct fproxy *fproxy_start(const char *server_socket)
         free(proxy);
         return NULL;
     }
-    snprintf(proxy->url, sizeof proxy->url, "redis://127.0.0.1:%d", proxy->port);
     return proxy;
 }
 
@@ -444,11 +442,6 @@ void fproxy_stop(struct fproxy *proxy)
 int fproxy_port(const struct fproxy *proxy)
 {
     return proxy->port;
-}
-
-const char *fproxy_url(const struct fproxy *proxy)
-{
-    return proxy->url;
 }
 
 void fproxy_fault(struct fproxy *proxy, enum fproxy_fault fault, const char *command, int64_t every, int64_t times)

@@ -50,7 +50,6 @@ struct fproxy *fproxy_start(const char *server_socket);
 void fproxy_stop(struct fproxy *proxy); /* closes all; NULL is ignored */
 
 int fproxy_port(const struct fproxy *proxy);
-const char *fproxy_url(const struct fproxy *proxy); /* redis://127.0.0.1:<port>, as long as the proxy lives */
 
 /* Do this to every `every`th request of this command from now on ("EVALSHA"; NULL: of any), `times` times in all
  * (-1: for ever). Sets the kind that fproxy_counts() counts, and does not set counters back. */

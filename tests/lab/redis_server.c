@@ -47,7 +47,7 @@ const char *redis_server_or_else(void)
 static int command_line(struct redis_server *server, const char *const *config)
 {
     static char port_word[] = "--port", bind_word[] = "--bind", loopback[] = "127.0.0.1", save_word[] = "--save";
-    static char socket_word[] = "--unixsocket", dir_word[] = "--dir", none[] = "";
+    static char socket_word[] = "--unixsocket", dir_word[] = "--dir", user_word[] = "--user", none[] = "";
     static char no_port[] = "0";
     size_t n = redis_server_words(server->command, sizeof server->command, server->words);
     char *fixed[] = { port_word,   server->port != 0 ? strrchr(server->tcp_url, ':') + 1 : no_port,
@@ -57,6 +57,9 @@ static int command_line(struct redis_server *server, const char *const *config)
                       dir_word,    server->daemon.dir };
     for (size_t i = 0; i < sizeof fixed / sizeof fixed[0]; i++)
         server->words[n++] = fixed[i];
+    server->words[n++] = user_word;
+    for (size_t i = 0; i < server->user.n; i++)
+        server->words[n++] = server->user.words[i];
     for (; config != NULL && *config != NULL; config++) {
         if (n == REDIS_SERVER_WORDS_MOST)
             return daemon_fail(&server->daemon, "more than %d words on its command line", REDIS_SERVER_WORDS_MOST);
@@ -87,14 +90,23 @@ static int run(struct redis_server *server)
 
 int redis_server_start(struct redis_server *server, enum redis_server_reach reach, const char *const *config)
 {
+    return redis_server_start_for(server, reach, config, NULL);
+}
+
+int redis_server_start_for(struct redis_server *server, enum redis_server_reach reach, const char *const *config,
+                           const char *const *uses)
+{
     *server = (struct redis_server){ 0 };
+    if (redis_user_read(&server->user, "weir", uses) != 0)
+        return daemon_fail(&server->daemon, "%s", server->user.error);
     int error = daemon_folder_make(&server->daemon, "redis");
+    snprintf(server->login, sizeof server->login, "%s:%s@", server->user.words[0], server->user.password);
     snprintf(server->socket, sizeof server->socket, "%s/redis.sock", server->daemon.dir);
-    snprintf(server->url, sizeof server->url, "unix://%s", server->socket);
+    snprintf(server->url, sizeof server->url, "unix://%s%s", server->login, server->socket);
     for (int tries = reach == REDIS_SERVER_UNIX_AND_PORT ? PORT_TRIES : 1; error == 0 && tries > 0; tries--) {
         server->port = reach == REDIS_SERVER_UNIX_AND_PORT ? daemon_port_free() : 0;
         if (server->port != 0)
-            snprintf(server->tcp_url, sizeof server->tcp_url, "redis://127.0.0.1:%d", server->port);
+            snprintf(server->tcp_url, sizeof server->tcp_url, "redis://%s127.0.0.1:%d", server->login, server->port);
         error = command_line(server, config);
         if (error == 0 && run(server) == 0)
             return 0;

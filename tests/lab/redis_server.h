@@ -4,12 +4,16 @@
  * with a loader and its arguments), or else redis-server from PATH, or else Debian's redis-check-rdb, which is the
  * server when it is called by that name.
  *
+ * It has two users: `default`, who may do everything, for those who want to look into it, and the one that README.md
+ * tells weir's users to make, as whom all log in who come by its URLs: see redis_user.h.
+ *
  * It ends with the thread that started it: see daemon.h.
  */
 #ifndef WEIR_LAB_REDIS_SERVER_H
 #define WEIR_LAB_REDIS_SERVER_H
 
 #include "daemon.h"
+#include "redis_user.h"
 
 #include <stdint.h>
 
@@ -17,10 +21,12 @@ enum { REDIS_SERVER_WORDS_MOST = 64 };
 
 struct redis_server {
     struct daemon daemon;
-    int port;          /* of 127.0.0.1; 0: none */
-    char socket[108];  /* the path of its Unix socket */
-    char url[128];     /* unix://<socket> */
-    char tcp_url[40];  /* redis://127.0.0.1:<port>, or empty */
+    int port;         /* of 127.0.0.1; 0: none */
+    char socket[108]; /* the path of its Unix socket */
+    struct redis_user user;
+    char login[64];    /* what the user's URLs have before the host or path: <name>:<password>@ */
+    char url[192];     /* unix://<login><socket> */
+    char tcp_url[96];  /* redis://<login>127.0.0.1:<port>, or empty */
     char command[512]; /* WEIR_TEST_REDIS_SERVER's words, each ended by a NUL */
     char *words[REDIS_SERVER_WORDS_MOST + 1];
 };
@@ -39,6 +45,10 @@ const char *redis_server_or_else(void); /* as daemon_run() wants it */
  * words for its command line ("--requirepass", "secret"), up to a NULL; they must live as long as the server. NULL:
  * none. 0, or -1 with a sentence in server->daemon.error and nothing left behind. */
 int redis_server_start(struct redis_server *server, enum redis_server_reach reach, const char *const *config);
+
+/* The same with a user who has the rights for `uses` too, as redis_user_read() takes them. */
+int redis_server_start_for(struct redis_server *server, enum redis_server_reach reach, const char *const *config,
+                           const char *const *uses);
 
 /* End it in an orderly way, wait for that, and remove its folder. Not running is fine. */
 void redis_server_stop(struct redis_server *server);

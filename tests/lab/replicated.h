@@ -23,7 +23,7 @@ struct replicated {
 int replicated_start(struct replicated *both);
 void replicated_stop(struct replicated *both);
 
-/* Wait until the replica has all that was written so far: whether it had, within 20 s. */
+/* Wait until the replica has all that was written so far: whether it has, within some seconds. */
 bool replicated_await(struct replicated *both);
 
 /* The primary dies as by kill -9, and what was on its way to the replica with it; the replica is made a primary. 0, or

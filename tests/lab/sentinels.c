@@ -55,7 +55,7 @@ static int start_server(struct sentinels *trio, int i)
         if (trio->wish.tls)
             snprintf(trio->port_texts[i], sizeof trio->port_texts[i], "%d", daemon_port_free());
         server_line(trio, i);
-        if (redis_server_start(&trio->servers[i], REDIS_SERVER_UNIX_AND_PORT, trio->words[i]) != 0)
+        if (redis_server_start_for(&trio->servers[i], REDIS_SERVER_UNIX_AND_PORT, trio->words[i], trio->wish.uses) != 0)
             continue;
         if (!trio->wish.tls)
             snprintf(trio->port_texts[i], sizeof trio->port_texts[i], "%d", trio->servers[i].port);
@@ -186,10 +186,12 @@ static bool is_ready(struct sentinels *trio, int i)
 
 int sentinels_start(struct sentinels *trio, const struct sentinels_wish *wish)
 {
+    static const char *const sentinels[] = { "sentinels", NULL };
     const struct timespec step = { .tv_nsec = 10 * 1000000L };
     *trio = (struct sentinels){ 0 };
     if (wish != NULL)
         trio->wish = *wish;
+    trio->wish.uses = trio->wish.uses != NULL ? trio->wish.uses : sentinels;
     trio->wish.servers = trio->wish.servers != 0 ? trio->wish.servers : SENTINELS_MOST;
     trio->wish.sentinels = trio->wish.sentinels != 0 ? trio->wish.sentinels : SENTINELS_MOST;
     int error = 0, waited = 0;

@@ -23,8 +23,9 @@ struct sentinels_wish {
      * none. Words stay the caller's, for as long as the trio lives. */
     const char *sentinel_lines;
     const char *const *server_words;
-    const char *host; /* by which the sentinels are told of the primary; NULL: 127.0.0.1 */
-    bool tls;         /* these have certificates: all then know one another by ports that speak TLS */
+    const char *const *uses; /* what the servers' user needs rights for, see redis_user.h; NULL: the sentinels */
+    const char *host;        /* by which the sentinels are told of the primary; NULL: 127.0.0.1 */
+    bool tls;                /* these have certificates: all then know one another by ports that speak TLS */
 };
 
 struct sentinels_one {

@@ -1,0 +1,444 @@
+/* test_redis_rights.c - the users that README.md tells to make have the rights that they need, and no more: on a server,
+ * and on a sentinel.
+ */
+#include "redis_place.h"
+#include "sentinels.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static const char marker[] = "s3cret-marker";
+
+/* ---- Users ---- */
+
+/* README's but for one word, or NULL. */
+static void user_read(struct redis_user *user, const char *name, const char *const *uses, const char *without)
+{
+    must(redis_user_read(user, name, uses) == 0, user->error);
+    must(without == NULL || redis_user_without(user, without) == 0, user->error);
+}
+
+/* With one word in place of another. */
+static void user_change(struct redis_user *user, const char *word, const char *other)
+{
+    static char text[32];
+    bool changed = false;
+    snprintf(text, sizeof text, "%s", other);
+    for (size_t i = 0; i < user->n; i++)
+        if (strcmp(user->words[i], word) == 0) {
+            user->words[i] = text;
+            changed = true;
+        }
+    must(changed, word);
+}
+
+static void ask_user(struct asker *asker, const struct redis_user *user)
+{
+    const char *words[REDIS_USER_WORDS_MOST + 2] = { "ACL", "SETUSER" };
+    size_t lens[REDIS_USER_WORDS_MOST + 2] = { 3, 7 };
+    char reply[256];
+    for (size_t i = 0; i < user->n; i++) {
+        words[2 + i] = user->words[i];
+        lens[2 + i] = strlen(user->words[i]);
+    }
+    must(asker_ask_words(asker, reply, sizeof reply, 2 + user->n, words, lens) > 0, asker->error);
+    ck_assert_str_eq(reply, "OK");
+}
+
+/* ---- All that a limiter asks ---- */
+
+struct served {
+    weir *limiter;
+    weir_limit *limit, *other;
+};
+
+static struct served served_open(const struct weir_options *options)
+{
+    struct served served = { .limiter = limiter_of(options) };
+    served.limit = limit_of(served.limiter, "limit", FIFTY_AN_HOUR);
+    served.other = limit_of(served.limiter, "other", "sliding_window limit=50 period=1h");
+    return served;
+}
+
+/* One request; several keys in a call; all or nothing; what gives back, and what forgets. The worst of what came. */
+static int ask_everything(const struct served *served)
+{
+    struct weir_request requests[4], pair[2];
+    struct weir_decision decisions[4] = { 0 }, decision;
+    static const char *const keys[] = { "a", "b", "c", "d" };
+    for (int i = 0; i < 4; i++)
+        requests[i] = (struct weir_request){ .limit = served->limit, .key = weir_key_text(keys[i]), .cost = 1 };
+    pair[0] = requests[0];
+    pair[1] = (struct weir_request){ .limit = served->other, .key = weir_key_text("a"), .cost = 1 };
+    int statuses[6];
+    statuses[0] = weir_try(served->limit, weir_key_text("a"), 1, &decision);
+    statuses[1] = weir_try_batch(served->limiter, requests, 4, decisions);
+    statuses[2] = weir_try_all(served->limiter, pair, 2, &decision);
+    statuses[3] = weir_refund(served->limit, weir_key_text("b"), 1);
+    statuses[4] = weir_reset(served->limit, weir_key_text("a"));
+    statuses[5] = weir_peek(served->limit, weir_key_text("a"), 1, &decision);
+    int worst = WEIR_OK;
+    for (size_t i = 0; i < sizeof statuses / sizeof *statuses; i++)
+        worst = statuses[i] < worst ? statuses[i] : worst;
+    return worst;
+}
+
+/* Until it succeeds: after a failure there is a pause in which nobody asks. */
+static void ask_until_all_is_well(const struct served *served)
+{
+    for (int64_t until_us = wire_now_us() + RECOVERY_MOST_US; ask_everything(served) != WEIR_OK; sleep_us(1000))
+        must(wire_now_us() < until_us, "all is well in the end");
+}
+
+/* ---- A server's user ---- */
+
+START_TEST(the_rights_that_are_documented_suffice_for_all_verbs_in_both_modes)
+{
+    static const enum weir_mode modes[] = { WEIR_DISTRIBUTED, WEIR_HYBRID };
+    struct place place;
+    place_open(&place, false, NULL);
+    for (int i = 0; i < 2; i++) {
+        struct weir_options options = place_options(&place, 20 * WEIR_SECOND);
+        options.mode = modes[i];
+        struct served served = served_open(&options);
+        for (int j = 0; j < 20; j++)
+            must_succeed(ask_everything(&served));
+        weir_close(served.limiter);
+    }
+    ck_assert_msg(atomic_load(&place.log_lines) == 0, "%s", place.log);
+    ck_assert_ptr_nonnull(strstr(place_ask(&place, "ACL", "LIST"), "user weir on"));
+    ck_assert_int_gt(place_info(&place, "commandstats", "cmdstat_evalsha:calls="), 0);
+    place_close(&place);
+}
+END_TEST
+
+/* Take one word after the other away from a user who has all that `uses` need, and ask by `url`, or else the place's. */
+static void assert_each_is_needed(struct place *place, const char *const *uses, const char *url)
+{
+    struct redis_user all, fewer;
+    int tried = 0;
+    user_read(&all, "weir", uses, NULL);
+    for (size_t i = 0; i < all.n; i++) {
+        if (all.words[i][0] != '+' && all.words[i][0] != '~')
+            continue;
+        user_read(&fewer, "weir", uses, all.words[i]);
+        ask_user(&place->asker, &fewer);
+        struct weir_options options = place_options(place, 5 * WEIR_SECOND);
+        options.redis_url = url != NULL ? url : options.redis_url;
+        place->log[place->log_len = 0] = '\0';
+        struct served served = served_open(&options);
+        ck_assert_msg(ask_everything(&served) == WEIR_EIO, "without %s all is well", all.words[i]);
+        ck_assert_msg(place_logged(place, "NOPERM"), "without %s the log says: %s", all.words[i], place->log);
+        ask_user(&place->asker, &all);
+        ask_until_all_is_well(&served);
+        weir_close(served.limiter);
+        tried++;
+    }
+    ck_assert_int_ge(tried, 8);
+}
+
+START_TEST(each_right_is_needed_and_the_log_says_that_one_is_missing)
+{
+    static const char *const uses[] = { "db", NULL };
+    struct place place;
+    char url[192];
+    place_open(&place, false, NULL);
+    assert_each_is_needed(&place, NULL, NULL);
+    snprintf(url, sizeof url, "%s/3", place.server.tcp_url);
+    assert_each_is_needed(&place, uses, url);
+    place_close(&place);
+}
+END_TEST
+
+START_TEST(a_right_that_is_missing_is_told_while_the_fallback_decides)
+{
+    struct place place;
+    struct redis_user fewer;
+    user_read(&fewer, "weir", NULL, "+psetex");
+    place_open(&place, false, NULL);
+    ask_user(&place.asker, &fewer);
+    struct weir_options options = place_options(&place, 5 * WEIR_SECOND);
+    options.on_failure = WEIR_FAIL_LOCAL;
+    struct served served = served_open(&options);
+    for (int64_t until_us = wire_now_us() + RECOVERY_MOST_US; atomic_load(&place.log_lines) < 2; sleep_us(10000)) {
+        must(taken(served.limit, "key", 1).source != WEIR_BY_REDIS, "the fallback decides");
+        must(wire_now_us() < until_us, "it is told again and again");
+    }
+    ck_assert_msg(place_logged(&place, "NOPERM"), "%s", place.log);
+    ck_assert_uint_gt(stats_of(served.limiter).outages, 0);
+    ck_assert_str_eq(place_ask(&place, "DBSIZE"), "0");
+    weir_close(served.limiter);
+    place_close(&place);
+}
+END_TEST
+
+START_TEST(the_user_may_do_nothing_else)
+{
+    static const char *const refused[][5] = {
+        { "EVAL", "return 1", "0" },
+        { "FLUSHALL" },
+        { "FLUSHDB" },
+        { "KEYS", "*" },
+        { "SCAN", "0" },
+        { "SET", "weir:limit:{key}", "x" },
+        { "GET", "other:key" },
+        { "DEL", "other:key" },
+        { "MGET", "weir:limit:{key}", "other:key" },
+        { "PSETEX", "other:key", "1000", "x" },
+        { "SCRIPT", "FLUSH" },
+        { "SCRIPT", "KILL" },
+        { "CONFIG", "GET", "*" },
+        { "CONFIG", "SET", "maxmemory", "1" },
+        { "ACL", "SETUSER", "weir", "+@all" },
+        { "ACL", "LIST" },
+        { "PUBLISH", "channel", "x" },
+        { "SUBSCRIBE", "channel" },
+        { "CLIENT", "LIST" },
+        { "REPLICAOF", "NO", "ONE" },
+        { "SHUTDOWN", "NOSAVE" },
+        { "MONITOR" },
+        { "INFO" },
+        { "SELECT", "1" },
+        { "ROLE" },
+    };
+    struct place place;
+    struct asker asker;
+    char reply[1024];
+    place_open(&place, false, NULL);
+    must(asker_open(&asker, place.server.socket) == 0, asker.error);
+    asker_ask(&asker, reply, sizeof reply, "AUTH", "weir", place.server.user.password, NULL);
+    ck_assert_str_eq(reply, "OK");
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        const char *const *words = refused[i];
+        must(asker_ask(&asker, reply, sizeof reply, words[0], words[1], words[2], words[3], words[4], NULL) > 0,
+             asker.error);
+        ck_assert_msg(strncmp(reply, "-NOPERM", 7) == 0, "%s %s: %s", words[0], words[1] ? words[1] : "", reply);
+    }
+    asker_close(&asker);
+    place_close(&place);
+}
+END_TEST
+
+START_TEST(no_script_of_the_users_own_gets_further)
+{
+    static const char *const scripts[] = { "return redis.call('GET', 'other:key')", "return redis.call('FLUSHALL')",
+                                           "return redis.call('PUBLISH', 'channel', 'x')",
+                                           "return redis.call('SET', KEYS[1], 'x')" };
+    struct place place;
+    struct asker asker;
+    char reply[1024], sha1[64];
+    place_open(&place, false, NULL);
+    place_ask(&place, "SET", "other:key", "a-secret");
+    must(asker_open(&asker, place.server.socket) == 0, asker.error);
+    asker_ask(&asker, reply, sizeof reply, "AUTH", "weir", place.server.user.password, NULL);
+    for (size_t i = 0; i < sizeof scripts / sizeof *scripts; i++) {
+        must(asker_ask(&asker, sha1, sizeof sha1, "SCRIPT", "LOAD", scripts[i], NULL) == 40, sha1);
+        must(asker_ask(&asker, reply, sizeof reply, "EVALSHA", sha1, "1", "weir:key", NULL) > 0, asker.error);
+        ck_assert_msg(reply[0] == '-', "%s: %s", scripts[i], reply);
+        must(asker_ask(&asker, reply, sizeof reply, "EVALSHA", sha1, "1", "other:key", NULL) > 0, asker.error);
+        ck_assert_msg(strncmp(reply, "-NOPERM", 7) == 0, "%s: %s", scripts[i], reply);
+    }
+    ck_assert_str_eq(place_ask(&place, "GET", "other:key"), "a-secret");
+    asker_close(&asker);
+    place_close(&place);
+}
+END_TEST
+
+START_TEST(another_prefix_takes_the_place_of_weirs_in_the_rights)
+{
+    struct place place;
+    struct redis_user shop;
+    place_open(&place, false, NULL);
+    struct weir_options options = place_options(&place, 5 * WEIR_SECOND);
+    options.redis_prefix = "shop/";
+    struct served served = served_open(&options);
+    ck_assert_int_eq(ask_everything(&served), WEIR_EIO);
+    ck_assert_msg(place_logged(&place, "NOPERM"), "%s", place.log);
+    ck_assert_str_eq(place_ask(&place, "DBSIZE"), "0");
+    user_read(&shop, "weir", NULL, NULL);
+    user_change(&shop, "~weir:*", "~shop/*");
+    ask_user(&place.asker, &shop);
+    ask_until_all_is_well(&served);
+    weir_close(served.limiter);
+    options.redis_prefix = NULL;
+    place.log[place.log_len = 0] = '\0';
+    served = served_open(&options);
+    ck_assert_int_eq(ask_everything(&served), WEIR_EIO);
+    ck_assert_msg(place_logged(&place, "NOPERM"), "%s", place.log);
+    weir_close(served.limiter);
+    place_close(&place);
+}
+END_TEST
+
+/* Connections of this user, as CLIENT LIST tells. */
+static int connections_of(struct asker *asker, const char *user)
+{
+    static char list[16384];
+    int count = 0;
+    must(asker_ask(asker, list, sizeof list, "CLIENT", "LIST", NULL) > 0, asker->error);
+    for (const char *at = list; (at = strstr(at, user)) != NULL; at++)
+        count++;
+    return count;
+}
+
+START_TEST(a_default_user_without_a_password_needs_ping_for_callers_own_connections)
+{
+    struct place place;
+    struct redis_user stripped;
+    static char name[] = "default", ping[] = "+ping";
+    char url[192];
+    struct asker boss;
+    char reply[64];
+    place_open(&place, false, NULL);
+    place_ask(&place, "ACL", "SETUSER", "boss", "on", ">boss", "~*", "+@all");
+    must(asker_open(&boss, place.server.socket) == 0, boss.error);
+    asker_ask(&boss, reply, sizeof reply, "AUTH", "boss", "boss", NULL);
+    ck_assert_str_eq(reply, "OK");
+    user_read(&stripped, "weir", NULL, NULL);
+    stripped.words[0] = name;
+    user_change(&stripped, stripped.password - 1, "nopass");
+    struct weir_options options = place_options(&place, 5 * WEIR_SECOND);
+    snprintf(url, sizeof url, "unix://%s", place.server.socket);
+    options.redis_url = url;
+    for (int i = 0; i < 2; i++) {
+        ask_user(&boss, &stripped);
+        int before = connections_of(&boss, "user=default");
+        struct served served = served_open(&options);
+        must_succeed(ask_everything(&served));
+        ck_assert_int_eq(connections_of(&boss, "user=default") - before, i == 0 ? 1 : 2);
+        weir_close(served.limiter);
+        stripped.words[stripped.n++] = ping;
+    }
+    asker_close(&boss);
+    place_close(&place);
+}
+END_TEST
+
+START_TEST(other_keys_no_rights_and_no_such_user_are_shut_out_and_no_password_is_logged)
+{
+    struct place place;
+    char url[256];
+    place_open(&place, false, NULL);
+    place_ask(&place, "ACL", "SETUSER", "blind", "on", ">s3cret-marker", "~other:*", "+@all");
+    place_ask(&place, "ACL", "SETUSER", "idle", "on", ">s3cret-marker", "~weir:*", "-@all", "+ping");
+    static const char *const shut_out[] = { "blind", "idle", "nobody" };
+    for (int i = 0; i < 3; i++) {
+        struct weir_options options = place_options(&place, 5 * WEIR_SECOND);
+        int lines = atomic_load(&place.log_lines);
+        snprintf(url, sizeof url, "redis://%s:%s@127.0.0.1:%d", shut_out[i], marker, place.server.port);
+        options.redis_url = url;
+        struct served served = served_open(&options);
+        ck_assert_int_eq(ask_everything(&served), WEIR_EIO);
+        ck_assert_msg(atomic_load(&place.log_lines) > lines, "%s: nothing in the log", shut_out[i]);
+        weir_close(served.limiter);
+    }
+    ck_assert_msg(place_logged(&place, "NOPERM"), "%s", place.log);
+    ck_assert_msg(!place_logged(&place, marker), "%s", place.log);
+    place_close(&place);
+}
+END_TEST
+
+/* ---- A sentinel's user ---- */
+
+/* A server and a sentinel with this user; false before 6.2, which has no rights to channels. */
+static bool guarded_open(struct sentinels *guarded, const struct redis_user *watcher)
+{
+    static char lines[512];
+    int len = snprintf(lines, sizeof lines, "user");
+    for (size_t i = 0; i < watcher->n; i++)
+        len += snprintf(lines + len, sizeof lines - (size_t)len, " %s", watcher->words[i]);
+    const struct sentinels_wish wish = { .servers = 1, .sentinels = 1, .sentinel_lines = lines };
+    if (sentinels_start(guarded, &wish) == 0)
+        return true;
+    ck_assert_msg(strstr(guarded->error, "user declaration 'resetchannels'") != NULL, "%s", guarded->error);
+    printf("not tried: %s\n", guarded->error);
+    return false;
+}
+
+static struct served guarded_served(struct place *place, const struct sentinels *guarded,
+                                    const struct redis_user *watcher)
+{
+    static char url[256];
+    sentinels_url(guarded, 0, guarded->servers[0].login, url, sizeof url);
+    struct weir_options options = place_options(place, 5 * WEIR_SECOND);
+    options.redis_url = url;
+    options.redis_sentinel_user = watcher->words[0];
+    setenv("WEIR_REDIS_SENTINEL_PASSWORD", watcher->password, 1);
+    struct served served = served_open(&options);
+    unsetenv("WEIR_REDIS_SENTINEL_PASSWORD");
+    return served;
+}
+
+START_TEST(behind_a_sentinel_both_users_have_what_they_need_and_the_servers_needs_role)
+{
+    struct place place;
+    struct sentinels guarded;
+    struct redis_user fewer, watcher;
+    user_read(&fewer, "weir", NULL, NULL);
+    user_read(&watcher, "watcher", NULL, NULL);
+    if (!guarded_open(&guarded, &watcher))
+        return;
+    place_open_bare(&place);
+    must(asker_open(&place.asker, guarded.servers[0].socket) == 0, "the server is asked");
+    struct served served = guarded_served(&place, &guarded, &watcher);
+    for (int i = 0; i < 20; i++)
+        must_succeed(ask_everything(&served));
+    ck_assert_msg(atomic_load(&place.log_lines) == 0, "%s", place.log);
+    weir_close(served.limiter);
+    ask_user(&place.asker, &fewer);
+    served = guarded_served(&place, &guarded, &watcher);
+    ck_assert_int_eq(ask_everything(&served), WEIR_EIO);
+    ck_assert_msg(place_logged(&place, "redis cannot be used: the server answers NOPERM to the greeting"), "%s",
+                  place.log);
+    weir_close(served.limiter);
+    place_close(&place);
+    sentinels_stop(&guarded);
+}
+END_TEST
+
+START_TEST(each_right_at_a_sentinel_is_needed)
+{
+    struct redis_user all, fewer;
+    int tried = 0;
+    user_read(&all, "watcher", NULL, NULL);
+    for (size_t i = 0; i < all.n; i++) {
+        struct place place;
+        struct sentinels guarded;
+        if (all.words[i][0] != '+' && all.words[i][0] != '&')
+            continue;
+        user_read(&fewer, "watcher", NULL, all.words[i]);
+        if (!guarded_open(&guarded, &fewer))
+            return;
+        place_open_bare(&place);
+        struct served served = guarded_served(&place, &guarded, &fewer);
+        for (int64_t until_us = wire_now_us() + RECOVERY_MOST_US; !place_logged(&place, "NOPERM"); sleep_us(1000)) {
+            ask_everything(&served);
+            if (wire_now_us() > until_us)
+                ck_abort_msg("without %s: %s", all.words[i], place.log);
+        }
+        weir_close(served.limiter);
+        place_close(&place);
+        sentinels_stop(&guarded);
+        tried++;
+    }
+    ck_assert_int_eq(tried, 4);
+}
+END_TEST
+
+int main(void)
+{
+    if (server_missing())
+        return 77;
+    Suite *suite = suite_create("redis_rights");
+    suite_test(suite, the_rights_that_are_documented_suffice_for_all_verbs_in_both_modes, 60);
+    suite_test(suite, each_right_is_needed_and_the_log_says_that_one_is_missing, 120);
+    suite_test(suite, a_right_that_is_missing_is_told_while_the_fallback_decides, 60);
+    suite_test(suite, the_user_may_do_nothing_else, 30);
+    suite_test(suite, no_script_of_the_users_own_gets_further, 30);
+    suite_test(suite, another_prefix_takes_the_place_of_weirs_in_the_rights, 60);
+    suite_test(suite, a_default_user_without_a_password_needs_ping_for_callers_own_connections, 60);
+    suite_test(suite, other_keys_no_rights_and_no_such_user_are_shut_out_and_no_password_is_logged, 60);
+    suite_test(suite, behind_a_sentinel_both_users_have_what_they_need_and_the_servers_needs_role, 60);
+    suite_test(suite, each_right_at_a_sentinel_is_needed, 120);
+    return suite_run(suite);
+}
