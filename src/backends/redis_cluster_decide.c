@@ -176,8 +176,14 @@ static int decide_each(struct redis_cluster *cluster, const struct weir_backend_
                                                            &batch.shares[0].errand);
     else
         batch_decide(&batch, cluster);
-    for (size_t i = 0; i < batch.share_count; i++)
-        error = error ? error : batch.shares[i].errand.error;
+    for (size_t i = 0; i < batch.share_count; i++) {
+        struct redis_errand *errand = &batch.shares[i].errand;
+        if (errand->error > 0) { /* one alone is told so itself */
+            errand->out->source = REDIS_ELSEWHERE;
+            errand->error = WEIR_OK;
+        }
+        error = error ? error : errand->error;
+    }
     for (size_t i = 0; i < batch.n; i++) {
         struct weir_decision *decision = &batch.decisions[i];
         if (decision->source == REDIS_ELSEWHERE) {
