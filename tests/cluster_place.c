@@ -42,10 +42,15 @@ struct weir_options cluster_options(struct place *place, const struct cluster *c
 
 /* ---- Keys and their slots ---- */
 
+static void name_key(unsigned number, char text[LOAD_KEY_SIZE])
+{
+    snprintf(text, LOAD_KEY_SIZE, "%x-%x", (unsigned)getpid() & 0xffffff, number & 0xfffffff);
+}
+
 void key_between(unsigned first, unsigned last, int which, char text[LOAD_KEY_SIZE])
 {
     for (unsigned i = 0;; i++) {
-        snprintf(text, LOAD_KEY_SIZE, "%x-%x", (unsigned)getpid() & 0xffffff, i & 0xfffffff);
+        name_key(i, text);
         unsigned slot = cluster_key_slot(text);
         if (slot >= first && slot <= last && which-- == 0)
             return;
@@ -117,40 +122,112 @@ static void raise_to(_Atomic int64_t *most, int64_t value)
         continue;
 }
 
-static void note(struct load *load, struct load_key *key, const struct timed *timed)
+static void note(struct load *load, struct load_key *key, int status, const struct weir_decision *decision)
 {
-    atomic_fetch_add(&load->calls, 1);
-    raise_to(&load->longest_us, timed->took_us);
-    if (timed->status != WEIR_OK) {
+    if (status != WEIR_OK) {
         atomic_fetch_add(&load->failed, 1);
+        atomic_store(&load->error, status);
         return;
     }
-    atomic_fetch_add(&key->allowed, timed->decision.allowed);
-    if (timed->decision.source == WEIR_BY_REDIS) {
+    atomic_fetch_add(&key->allowed, decision->allowed);
+    if (decision->source == WEIR_BY_REDIS) {
         int64_t now_us = wire_now_us(), last_us = atomic_exchange(&load->redis_us, now_us);
         raise_to(&load->gap_us, last_us != 0 ? now_us - last_us : 0);
     } else {
         atomic_fetch_add(&load->others, 1);
-        atomic_fetch_add(&key->by_others, timed->decision.allowed);
+        atomic_fetch_add(&key->by_others, decision->allowed);
     }
+}
+
+/* Several that were submitted, and how many of them are not decided yet. */
+struct submitted {
+    struct weir_op ops[LOAD_GROUP];
+    int statuses[LOAD_GROUP];
+    atomic_int left;
+};
+
+static void submitted_done(struct weir_op *op, int status)
+{
+    struct submitted *submitted = op->user;
+    submitted->statuses[op - submitted->ops] = status;
+    atomic_fetch_sub(&submitted->left, 1);
+}
+
+static void submit_all(struct load *load, const struct weir_request *requests, struct weir_decision *decisions,
+                       int *statuses)
+{
+    struct submitted submitted = { .left = LOAD_GROUP };
+    for (int i = 0; i < LOAD_GROUP; i++) {
+        submitted.ops[i] = (struct weir_op){ .request = requests[i], .done = submitted_done, .user = &submitted };
+        int result = weir_submit(load->limiter, &submitted.ops[i]);
+        if (result != 1)
+            submitted_done(&submitted.ops[i], result);
+    }
+    while (atomic_load(&submitted.left) > 0)
+        sleep_us(50);
+    for (int i = 0; i < LOAD_GROUP; i++) {
+        statuses[i] = submitted.statuses[i];
+        decisions[i] = submitted.ops[i].decision;
+    }
+}
+
+/* Ask for the keys from number `at` on, in the load's way; how many. */
+static int take_some(struct load *load, size_t at)
+{
+    const int n = load->way == LOAD_TRY ? 1 : LOAD_GROUP, row = load->in_a_row > 0 ? load->in_a_row : 1;
+    struct load_key *keys[LOAD_GROUP];
+    struct weir_request requests[LOAD_GROUP];
+    struct weir_decision decisions[LOAD_GROUP];
+    int statuses[LOAD_GROUP] = { 0 };
+    for (int i = 0; i < n; i++) {
+        keys[i] = &load->keys[(at + (size_t)i) / (size_t)row % load->n];
+        requests[i] = (struct weir_request){ .limit = load->limit, .key = weir_key_text(keys[i]->text), .cost = 1 };
+    }
+    int64_t began_us = wire_now_us();
+    switch (load->way) {
+    case LOAD_TRY: statuses[0] = weir_try(load->limit, requests[0].key, 1, decisions); break;
+    case LOAD_BATCH:
+        statuses[0] = weir_try_batch(load->limiter, requests, LOAD_GROUP, decisions);
+        for (int i = 1; i < n; i++)
+            statuses[i] = statuses[0];
+        break;
+    case LOAD_SUBMIT: submit_all(load, requests, decisions, statuses); break;
+    }
+    raise_to(&load->longest_us, wire_now_us() - began_us);
+    atomic_fetch_add(&load->calls, n);
+    bool well = true;
+    for (int i = 0; i < n; i++) {
+        note(load, keys[i], statuses[i], &decisions[i]);
+        well = well && statuses[i] == WEIR_OK && decisions[i].source == WEIR_BY_REDIS;
+    }
+    if (!well)
+        sleep_us(200); /* the servers need the processors */
+    return n;
 }
 
 static void *take_until_done(void *argument)
 {
     static atomic_uint next;
     struct load *load = argument;
-    for (size_t i = atomic_fetch_add(&next, 1) * 7919U; !atomic_load(&load->done); i++) {
-        struct load_key *key = &load->keys[i % load->n];
-        struct timed timed = timed_try(load->limit, key->text, 1);
-        note(load, key, &timed);
-        if (timed.status != WEIR_OK || timed.decision.source != WEIR_BY_REDIS)
-            sleep_us(200); /* the servers need the processors */
-    }
+    size_t at = atomic_fetch_add(&next, 1) * 7919U;
+    while (!atomic_load(&load->done))
+        at += (size_t)take_some(load, at);
     return NULL;
 }
 
-void load_start(struct load *load, weir_limit *limit, int threads)
+void load_keys(struct load *load, unsigned first, unsigned last, size_t n)
 {
+    for (unsigned i = 0; load->n < n; i++) {
+        char *text = load->keys[load->n].text;
+        name_key(i, text);
+        unsigned slot = cluster_key_slot(text);
+        load->n += slot >= first && slot <= last;
+    }
+}
+
+void load_start(struct load *load, weir *limiter, weir_limit *limit, int threads)
+{
+    load->limiter = limiter;
     load->limit = limit;
     crew_start(&load->crew, threads, take_until_done, load);
 }
@@ -175,14 +252,39 @@ int64_t charged(weir_limit *limit, const char *key)
     return decision.limit - decision.remaining;
 }
 
-void assert_load_exact(struct load *load)
+void assert_load_undisturbed(const struct load *load)
 {
-    ck_assert_int_eq(load->failed, 0);
-    ck_assert_int_eq(load->others, 0);
+    if (load->failed > 0 || load->others > 0)
+        ck_abort_msg("of %" PRId64 " calls %d failed (%s), and %" PRId64 " were not decided by Redis", load->calls,
+                     load->failed, weir_strerror(load->error), load->others);
+}
+
+void assert_load_exact(const struct load *load)
+{
+    assert_load_undisturbed(load);
     for (size_t i = 0; i < load->n; i++) {
         int64_t allowed = load->keys[i].allowed, is_charged = charged(load->limit, load->keys[i].text);
         if (allowed != is_charged)
             ck_abort_msg("key %zu in slot %u: %" PRId64 " admitted, %" PRId64 " charged", i,
                          cluster_key_slot(load->keys[i].text), allowed, is_charged);
     }
+}
+
+void assert_few(struct load *load, int beginnings, const char *what)
+{
+    int64_t excess = 0;
+    for (size_t i = 0; i < load->n; i++) {
+        struct load_key *key = &load->keys[i];
+        struct weir_decision decision;
+        while ((decision = taken(load->limit, key->text, 1)).allowed) {
+            must(decision.source == WEIR_BY_REDIS, "Redis decides of what is left");
+            key->allowed++;
+        }
+        int64_t by_redis = key->allowed - key->by_others;
+        if (key->allowed < FEW || by_redis > (int64_t)beginnings * FEW || key->by_others > FEW)
+            ck_abort_msg("%s: key %zu in slot %u: %" PRId64 " admitted of %d, %" PRId64 " of them by others", what, i,
+                         cluster_key_slot(key->text), key->allowed, FEW, key->by_others);
+        excess += key->allowed - FEW;
+    }
+    printf("%s: %" PRId64 " permits too many of %zu keys of %d\n", what, excess, load->n, FEW);
 }

@@ -42,30 +42,48 @@ void assert_no_storm(int64_t asks, int64_t took_us, int limiters, const char *wh
 
 /* ---- Callers all the while ---- */
 
+enum load_way { LOAD_TRY, LOAD_BATCH, LOAD_SUBMIT };
+enum { LOAD_GROUP = 8 }; /* of a batch, and submitted together */
+
+/* A limit whose keys are soon spent. */
+enum { FEW = 20 };
+#define FEW_OF_EACH "fixed_window limit=20 period=366d"
+
 struct load_key {
     char text[LOAD_KEY_SIZE];
     _Atomic int64_t allowed, by_others; /* what was admitted, and what of it not by Redis */
 };
 
 struct load {
+    weir *limiter;
     weir_limit *limit;
+    enum load_way way;
+    int in_a_row; /* how often a key is asked for before the next one; 0: once */
     size_t n;
     struct load_key keys[LOAD_KEYS_MOST];
     struct crew crew;
     atomic_bool done;
-    atomic_int failed;                /* an error that a caller saw */
+    atomic_int failed, error;         /* calls that a caller saw fail, the last error */
     _Atomic int64_t calls, others;    /* others: decided by another than Redis */
     _Atomic int64_t longest_us;       /* call */
     _Atomic int64_t redis_us, gap_us; /* when Redis decided last; the longest time that it did not */
 };
 
+/* Add keys whose slots are between these two, until there are `n`. */
+void load_keys(struct load *load, unsigned first, unsigned last, size_t n);
+
 /* Take one permit of one key after the other, each thread from a place of its own, until load_end(). */
-void load_start(struct load *load, weir_limit *limit, int threads);
+void load_start(struct load *load, weir *limiter, weir_limit *limit, int threads);
 void load_end(struct load *load);
 void load_print(const struct load *load, const char *what);
 
-/* No error, nobody but Redis has decided, and each key is charged with what was admitted, no permit more or less. */
-void assert_load_exact(struct load *load);
+/* No error, and nobody but Redis has decided. */
+void assert_load_undisturbed(const struct load *load);
+/* Likewise, and each key is charged with what was admitted, no permit more or less. */
+void assert_load_exact(const struct load *load);
+/* Of a load on a limit of FEW_OF_EACH: what was admitted of each key, with all that is left, is FEW for each time that
+ * Redis could have begun anew, and not less than FEW; and no more than FEW by others. */
+void assert_few(struct load *load, int beginnings, const char *what);
 /* The permits with which a key is charged. */
 int64_t charged(weir_limit *limit, const char *key);
 

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { MOVED = 1000, AROUND = 200, FEW = 20, CALLERS = 4 };
+enum { MOVED = 1000, AROUND = 200, WAYS = 4 };
 #define MOVES_MOST_US (8 * WEIR_SECOND)
 
 static struct cluster common;
@@ -33,22 +33,6 @@ static void keys_in_and_around(struct load *load, unsigned first)
     key_of(&common, 2, 0, load->keys[MOVED + AROUND + 1].text);
 }
 
-/* What was admitted of each key under a limit of FEW, by all together, is FEW. */
-static void assert_few_exact(struct load *load)
-{
-    ck_assert_int_eq(load->failed, 0);
-    ck_assert_int_eq(load->others, 0);
-    for (size_t i = 0; i < load->n; i++) {
-        struct weir_decision decision;
-        while ((decision = taken(load->limit, load->keys[i].text, 1)).allowed)
-            load->keys[i].allowed++;
-        must(decision.source == WEIR_BY_REDIS, "Redis decides");
-        if (load->keys[i].allowed != FEW)
-            ck_abort_msg("key %zu in slot %u: %" PRId64 " admitted of %d", i, cluster_key_slot(load->keys[i].text),
-                         load->keys[i].allowed, FEW);
-    }
-}
-
 static void slot_moves(unsigned slot, int from, int to)
 {
     cluster_good(&common, cluster_slot_begin(&common, slot, from, to));
@@ -58,41 +42,43 @@ static void slot_moves(unsigned slot, int from, int to)
 
 START_TEST(slots_move_under_load_and_nobody_sees_it)
 {
-    static struct load many, few;
+    static struct load loads[WAYS] = {
+        { .way = LOAD_TRY }, { .way = LOAD_BATCH }, { .way = LOAD_SUBMIT }, { .way = LOAD_TRY, .in_a_row = 4 }
+    };
+    static const char *const names[] = { "one-by-one", "in-batches", "submitted", "few" };
     struct place place;
     struct weir_options options = cluster_options(&place, &common, PATIENT_US);
     const unsigned first = first_slot(&common, 0);
     int from = cluster_owner(&common, first), to = cluster_owner(&common, first_slot(&common, 1)), moved = 0;
     weir *limiter = limiter_of(&options);
-    keys_in_and_around(&many, first);
-    keys_in_and_around(&few, first);
-    weir_limit *limit = limit_of(limiter, "many", UNREFILLED);
-    weir_limit *limit_few = limit_of(limiter, "few", "fixed_window limit=20 period=366d");
-    taken(limit, "first", 1);
+    taken(limit_of(limiter, "first", UNREFILLED), "first", 1);
     int64_t asks = map_asks(&common), began_us = wire_now_us();
-    load_start(&many, limit, CALLERS / 2);
-    load_start(&few, limit_few, CALLERS / 2);
+    for (int i = 0; i < WAYS; i++) {
+        keys_in_and_around(&loads[i], first);
+        load_start(&loads[i], limiter, limit_of(limiter, names[i], i == WAYS - 1 ? FEW_OF_EACH : UNREFILLED), 1);
+    }
     sleep_us(50000);
     for (; moved < MOVED && wire_now_us() - began_us < MOVES_MOST_US; moved++)
         slot_moves(first + (unsigned)moved, from, to);
     int64_t took_us = wire_now_us() - began_us;
     sleep_us(100000);
-    load_end(&many);
-    load_end(&few);
     printf("%d slots moved in %" PRId64 " ms\n", moved, took_us / 1000);
-    load_print(&many, "many");
-    load_print(&few, "few");
+    for (int i = 0; i < WAYS; i++)
+        load_end(&loads[i]);
+    for (int i = 0; i < WAYS; i++)
+        load_print(&loads[i], names[i]);
     ck_assert_int_gt(moved, 50);
-    if (asks >= 0)
-        assert_no_storm(map_asks(&common) - asks, took_us, 1, "slots move");
-    assert_load_exact(&many);
-    assert_few_exact(&few);
+    assert_no_storm(asks < 0 ? -1 : map_asks(&common) - asks, took_us, 1, "slots move");
+    for (int i = 0; i < WAYS - 1; i++)
+        assert_load_exact(&loads[i]);
+    assert_load_undisturbed(&loads[WAYS - 1]);
+    assert_few(&loads[WAYS - 1], 1, "few");
     ck_assert_msg(atomic_load(&place.log_lines) == 0, "%s", place.log);
     weir_close(limiter);
     place_close(&place);
     cluster_good(&common, cluster_settle(&common));
     for (int slot = 0; slot < moved; slot++) /* as it was */
-        cluster_good(&common, cluster_slot_move(&common, first + (unsigned)slot, from));
+        slot_moves(first + (unsigned)slot, to, from);
     cluster_good(&common, cluster_settle(&common));
 }
 END_TEST
