@@ -40,6 +40,11 @@ void bench_outage(struct bench *bench)
 {
     bench_missing(bench, "outage", why);
 }
+
+void bench_replicas(struct bench *bench)
+{
+    bench_missing(bench, "replicas", why);
+}
 #endif
 
 #ifndef WEIR_TLS

@@ -29,7 +29,8 @@ static const char HELP[] =
     "  --quick            short repetitions and at most 100,000 keys: shows that it runs, proves nothing\n"
     "  --full             every algorithm in every cell; 10,000,000 keys for memory and growth; some 10 minutes\n"
     "  --only LIST        of memory, growth, floors, decisions, denials, latency, batch and, for distributed and hybrid\n"
-    "                     mode on a private redis-server, modes, server, callers, round-trip, leases, outage, tls;\n"
+    "                     mode on a private redis-server, modes, server, callers, round-trip, leases, outage,\n"
+    "                     replicas, tls;\n"
     "                     peers, what follows a private Consul;\n"
     "                     growth by itself goes to 10,000,000 keys\n"
     "  --threads LIST     for decisions, such as 1,2,4; default 1,2\n"
@@ -50,7 +51,8 @@ static const struct section SECTIONS[] = {
     { "decisions", bench_decisions }, { "denials", bench_denials },       { "latency", bench_latency },
     { "batch", bench_batch },         { "modes", bench_modes },           { "server", bench_server },
     { "callers", bench_callers },     { "round-trip", bench_round_trip }, { "leases", bench_leases },
-    { "outage", bench_outage },       { "tls", bench_tls },               { "peers", bench_peers },
+    { "outage", bench_outage },       { "replicas", bench_replicas },     { "tls", bench_tls },
+    { "peers", bench_peers },
 };
 #define SECTIONS_LEN ((int)(sizeof SECTIONS / sizeof SECTIONS[0]))
 

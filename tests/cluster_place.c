@@ -33,7 +33,7 @@ int cluster_good(const struct cluster *cluster, int error)
 struct weir_options cluster_options(struct place *place, const struct cluster *cluster, int64_t timeout_us)
 {
     static char url[256];
-    cluster_url(cluster, 0, cluster->wish.primaries, "", url, sizeof url);
+    cluster_url(cluster, 0, cluster->wish.primaries, NULL, url, sizeof url);
     place_open_bare(place);
     struct weir_options options = place_options(place, timeout_us);
     options.redis_url = url;

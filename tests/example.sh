@@ -18,8 +18,13 @@ awk -v scratch="$scratch" '
     END { print n > (scratch "/count") }' "$readme"
 count=$(cat "$scratch/count")
 
-# Debian's redis-tools holds the server under another name.
-if ! command -v redis-server >/dev/null 2>&1; then
+# The server that the tests are told to run; or Debian's, which redis-tools holds under another name.
+if [ -n "${WEIR_TEST_REDIS_SERVER-}" ]; then
+    mkdir "$scratch/servers"
+    printf '#!/bin/sh\nexec %s "$@"\n' "$WEIR_TEST_REDIS_SERVER" >"$scratch/servers/redis-server"
+    chmod +x "$scratch/servers/redis-server"
+    PATH=$scratch/servers:$PATH
+elif ! command -v redis-server >/dev/null 2>&1; then
     mkdir "$scratch/servers"
     ln -s "$(command -v redis-check-rdb)" "$scratch/servers/redis-server"
     PATH=$scratch/servers:$PATH

@@ -23,8 +23,8 @@ static int open_as(enum weir_mode mode, const struct weir_options *options, weir
     static int opened;
     char prefix[WEIR_MAX_NAME_LEN], url[256];
     struct weir_options own = *options;
-    snprintf(prefix, sizeof prefix, "test-%d-%d:", (int)getpid(), opened++);
-    cluster_url(&common, 0, 2, "", url, sizeof url);
+    snprintf(prefix, sizeof prefix, "weir:test-%d-%d:", (int)getpid(), opened++);
+    cluster_url(&common, 0, 2, NULL, url, sizeof url);
     own.mode = mode;
     own.redis_url = url;
     own.redis_prefix = prefix;

@@ -263,7 +263,7 @@ START_TEST(any_node_is_a_seed_and_one_that_is_down_is_passed_over)
 {
     char url[256];
     for (int i = 0; i < common.n; i++) { /* replicas as well */
-        cluster_url(&common, i, 1, "", url, sizeof url);
+        cluster_url(&common, i, 1, NULL, url, sizeof url);
         assert_used_with_seeds(url);
     }
     snprintf(url, sizeof url, "redis-cluster://127.0.0.1:%d,127.0.0.1:%d", daemon_port_free(), common.nodes[2].port);

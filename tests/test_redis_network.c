@@ -379,6 +379,7 @@ START_TEST(an_outage_is_never_told_as_a_denial_by_redis)
         weir *limiter = limiter_of(&options);
         weir_limit *limit = limit_of(limiter, "limit", "token_bucket limit=50 period=1h");
         recover(limit, "key");
+        const uint64_t before = stats_of(limiter).outages; /* none, unless it took long to connect */
         redis_server_kill(&place.server);
         for (int j = 0; j < 20; j++) {
             struct timed timed = timed_try(limit, "key", 1);
@@ -402,7 +403,7 @@ START_TEST(an_outage_is_never_told_as_a_denial_by_redis)
         if (peeked_status != WEIR_OK)
             ck_assert_int_eq(decision.limit, 4711); /* untouched */
         struct weir_stats stats = stats_of(limiter);
-        ck_assert_uint_eq(stats.outages, rows[i].status == WEIR_OK);
+        ck_assert_uint_eq(stats.outages - before, rows[i].status == WEIR_OK);
         ck_assert_uint_ge(rows[i].status == WEIR_OK ? stats.fallbacks : stats.errors, 20);
         weir_close(limiter);
         must(redis_server_restart(&place.server) == 0, place.server.daemon.error);

@@ -407,6 +407,24 @@ START_TEST(a_user_who_may_not_wait_is_admitted_nothing_and_the_log_says_why)
 }
 END_TEST
 
+/* Before Redis 7.0 scripts write all the same: README.md says so. */
+START_TEST(a_primary_that_wants_good_replicas_itself_charges_nothing_without_them)
+{
+    struct place place;
+    static const char *const lonely[] = { "--min-replicas-to-write", "1", "--min-replicas-max-lag", "10", NULL };
+    place_open(&place, false, lonely);
+    struct weir_options options = place_options(&place, TIMEOUT_US);
+    weir *limiter = limiter_of(&options);
+    weir_limit *limit = limit_of(limiter, "lonely", window);
+    const bool heeds = place_info(&place, "server", "redis_version:") >= 7;
+    ck_assert_int_eq(timed_try(limit, "key", 1).status, heeds ? WEIR_EIO : WEIR_OK);
+    ck_assert_msg(place_logged(&place, "redis answers NOREPLICAS") == heeds, "%s", place.log);
+    ck_assert_int_eq(peeked(limit, "key", 1).remaining, heeds ? LIMIT : LIMIT - 1);
+    weir_close(limiter);
+    place_close(&place);
+}
+END_TEST
+
 /* ---- A server that never answers WAIT ---- */
 
 struct mute {
@@ -625,6 +643,7 @@ int main(void)
     suite_test(suite, a_crowd_is_not_admitted_either_and_nobody_waits_for_longer_than_his_timeout, 60);
     suite_test(suite, redis_and_the_fallback_stay_within_the_limit_together_as_replicas_come_and_go, 60);
     suite_test(suite, a_user_who_may_not_wait_is_admitted_nothing_and_the_log_says_why, 30);
+    suite_test(suite, a_primary_that_wants_good_replicas_itself_charges_nothing_without_them, 30);
     suite_test(suite, a_wait_that_is_never_answered_costs_its_timeout_and_not_the_gate, 60);
     suite_test(suite, a_lease_that_no_replica_acknowledges_is_not_spent, 60);
     suite_test(suite, no_permit_that_was_admitted_is_missing_in_a_replica_that_takes_over, 120);

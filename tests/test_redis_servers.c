@@ -1,4 +1,4 @@
-/* test_redis_servers.c - servers that forget, load, are full, busy or locked, and what strangers leave in them: faults
+/* test_redis_servers.c - servers that forget, load, are busy or locked, and what strangers leave in them: faults
  * D1 to D10 of distributed mode, and who may come in.
  */
 #include "redis_place.h"
@@ -259,37 +259,6 @@ START_TEST(a_server_whose_clients_are_paused_is_out_for_as_long)
 }
 END_TEST
 
-START_TEST(a_full_server_keeps_each_state_whole_and_is_used_again_when_it_has_room)
-{
-    struct place place;
-    char before[256];
-    place_open(&place, false, NULL);
-    struct weir_options options = place_options(&place, 5 * WEIR_SECOND);
-    weir *limiter = limiter_of(&options);
-    weir_limit *limit = limit_of(limiter, "limit", FIFTY_AN_HOUR);
-    struct weir_decision decision;
-    ck_assert_int_eq(taken(limit, "key", 20).remaining, 30);
-    ssize_t len = asker_ask(&place.asker, before, sizeof before, "GET", "weir:limit:{key}", NULL);
-    ck_assert_int_gt(len, 0);
-    place_ask(&place, "CONFIG", "SET", "maxmemory-policy", "noeviction");
-    place_ask(&place, "CONFIG", "SET", "maxmemory", "1mb");
-    place_ask(&place, "SET", "filler", "x"); /* refused, or not: what we look at is the limiter */
-    for (int i = 0; i < 20; i++) {
-        ck_assert_int_eq(weir_try(limit, weir_key_text("key"), 1, &decision), WEIR_EIO);
-        ck_assert_int_eq(weir_try(limit, weir_key_text("new"), 1, &decision), WEIR_EIO);
-    }
-    place_ask(&place, "GET", "weir:limit:{key}");
-    ck_assert_mem_eq(place_reply, before, (size_t)len);
-    ck_assert_str_eq(place_ask(&place, "EXISTS", "weir:limit:{new}"), "0");
-    place_ask(&place, "CONFIG", "SET", "maxmemory", "0");
-    recover(limit, "key");
-    ck_assert_int_eq(taken(limit, "key", 1).remaining, 29);
-    ck_assert_int_eq(taken(limit, "new", 1).remaining, 49);
-    weir_close(limiter);
-    place_close(&place);
-}
-END_TEST
-
 /* ---- What strangers leave ---- */
 
 static void assert_not_ours(weir_limit *limit, const char *what)
@@ -427,7 +396,6 @@ int main(void)
     suite_add_tcase(suite, each_failure);
     suite_test(suite, a_server_busy_with_a_script_is_out_for_as_long_as_that_runs, 30);
     suite_test(suite, a_server_whose_clients_are_paused_is_out_for_as_long, 30);
-    suite_test(suite, a_full_server_keeps_each_state_whole_and_is_used_again_when_it_has_room, 30);
     suite_test(suite, what_is_not_weirs_is_told_and_left_as_it_is, 30);
     suite_test(suite, a_password_opens_a_server_and_a_wrong_one_is_logged_without_it, 30);
     return suite_run(suite);

@@ -154,6 +154,7 @@ verdict 'try takes from the limit in Redis, and says that it was Redis' $?
 try 2 --redis-prefix mine: && has err 'redis answers NOPERM' && [ "$(asked acl setuser weir '~mine:*')" = OK ] &&
     try 0 --redis-prefix mine: && [ "$(asked exists 'mine:try:{a%7Bb%7D}')" = 1 ]
 verdict 'try takes from the limit under another prefix, if its user may' $?
+asked acl setuser weir +wait >/dev/null
 run 2 try --mode distributed --redis "$url" -p 'token_bucket limit=2 period=1h' --key durable --redis-replicas 1 &&
     [ ! -s out ] && has err 'not acknowledged by 1 replica'
 verdict 'try says that what it took is not acknowledged by a replica, and that is an error' $?

@@ -8,6 +8,7 @@
  *     - an answer as a script makes it gives each request the decision that the core makes of the same states
  *     - whatever else comes, each request ends once: with a decision in its ranges, or an error; and a script that the
  *       server has lost is asked for again, three times
+ *     - what changed something is told when replicas have it, and else is an error
  */
 #include "fuzz.h"
 #include "state_bytes.h"
@@ -112,19 +113,20 @@ static void check_stream(const uint8_t *data, size_t size, uint8_t cut, bool lis
 /* ---- Flights ---- */
 
 enum { ASKS = 8, KEYS = 4, POLICIES = 6, NOT_ENDED = 99 };
+enum { PLAIN, IN_CLUSTER, DURABLE, KINDS };
 static const char *const key_names[KEYS] = { "a", "b", "c{d}", "e%" };
 
 /* A limit has all its life the policy of its number. */
 static struct {
     weir *limiter;
     weir_limit *limits[POLICIES];
-    struct redis_flight *flights[2], *agains[2]; /* the second in a cluster */
+    struct redis_flight *flights[KINDS], *agains[KINDS];
     struct redis_flight *flight, *again;
     struct weir_backend_request requests[ASKS];
     struct weir_decision decisions[ASKS], expected[ASKS];
     int statuses[ASKS];
     size_t n;
-    bool all, in_cluster, asking;
+    bool all, in_cluster, asking, durable;
 } air;
 
 static void open_once(void)
@@ -145,9 +147,10 @@ static void open_once(void)
                       weir_limit_define(air.limiter, name, &policy, &air.limits[i]) == WEIR_OK,
                   "a limit is defined");
     }
-    for (int i = 0; i < 2; i++) {
-        air.flights[i] = redis_flight_make(ASKS, (struct redis_flight_rules){ .in_cluster = i == 1 });
-        air.agains[i] = redis_flight_make(ASKS, (struct redis_flight_rules){ .in_cluster = i == 1 });
+    for (int i = 0; i < KINDS; i++) {
+        const struct redis_flight_rules rules = { .in_cluster = i == IN_CLUSTER, .replicas = i == DURABLE };
+        air.flights[i] = redis_flight_make(ASKS, rules);
+        air.agains[i] = redis_flight_make(ASKS, rules);
         fuzz_must(air.flights[i] && air.agains[i], "there is memory");
     }
 }
@@ -165,8 +168,9 @@ static void board(struct feed *feed)
     air.all = choice & 1;
     air.in_cluster = air.all && choice & 2; /* whose keys then share a call */
     air.asking = air.in_cluster && choice & 4;
-    air.flight = air.flights[air.in_cluster];
-    air.again = air.agains[air.in_cluster];
+    air.durable = !air.in_cluster && choice & 64;
+    air.flight = air.flights[air.in_cluster ? IN_CLUSTER : air.durable ? DURABLE : PLAIN];
+    air.again = air.agains[air.in_cluster ? IN_CLUSTER : air.durable ? DURABLE : PLAIN];
     air.n = (size_t)feed_between(feed, 1, ASKS);
     if (air.all && air.n > POLICIES)
         air.n = POLICIES;
@@ -202,9 +206,23 @@ static void board(struct feed *feed)
 
 static void answer_asking(struct redis_flight *flight)
 {
-    static const struct redis_reply ok = { REDIS_REPLY_IS_STATUS, "OK", 2 };
+    static const struct redis_reply ok = { .kind = REDIS_REPLY_IS_STATUS, .text = "OK", .len = 2 };
     if (air.asking)
         fuzz_must(redis_flight_reply(flight, &ok, ended) == REDIS_FLYING, "asking is answered");
+}
+
+/* What changed something is not told before, and as it should be afterwards. */
+static enum redis_progress answer_wait(const struct redis_ask *asks, bool acknowledged)
+{
+    const struct redis_reply reply = { .kind = REDIS_REPLY_IS_NUMBER, .text = "", .number = acknowledged };
+    for (size_t i = 0; i < air.n; i++)
+        fuzz_must(!asks[i].changed || air.statuses[i] != WEIR_OK, "what changed something is held");
+    const enum redis_progress progress = redis_flight_reply(air.flight, &reply, ended);
+    for (size_t i = 0; i < air.n; i++)
+        fuzz_must(!asks[i].changed || air.statuses[i] == WEIR_ETIME ||
+                      air.statuses[i] == (acknowledged ? WEIR_OK : WEIR_EIO),
+                  "what changed something is told as the replicas have it");
+    return progress;
 }
 
 static void write_out(struct redis_flight *flight)
@@ -367,6 +385,10 @@ static void fly_again(const struct redis_reply *reply)
         answer_asking(from);
         while (from->replied < from->call_count)
             redis_flight_reply(from, reply, ended);
+        if (from->wait_due)
+            fuzz_must(redis_flight_reply(from, &(struct redis_reply){ .kind = REDIS_REPLY_IS_NUMBER }, ended) ==
+                          REDIS_LANDED,
+                      "it lands");
     }
     redis_flight_fail(from, WEIR_EIO, ended);
 }
@@ -431,12 +453,17 @@ static void check_flight(struct feed *feed)
         if (result < 0)
             progress = REDIS_MISFIT;
     }
+    bool acknowledged = true;
+    if (progress == REDIS_FLYING && redis_flight_awaits_replicas(air.flight)) {
+        acknowledged = feed_byte(feed) % 4 != 3;
+        progress = answer_wait(air.flight->asks, acknowledged);
+    }
     fuzz_must(!is_true || progress == REDIS_LANDED, "a true answer lands");
     if (progress == REDIS_LANDED)
         fly_again(&reply);
     else
         redis_flight_fail(air.flight, WEIR_EIO, ended);
-    check_ended(&answer, is_true);
+    check_ended(&answer, is_true && acknowledged);
     redis_wire_free(&wire);
     redis_bytes_free(&bytes);
 }

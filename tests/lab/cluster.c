@@ -94,12 +94,13 @@ static void node_words(struct cluster *cluster, struct cluster_node *node)
 
 static int start_node(struct cluster *cluster, struct cluster_node *node)
 {
+    static const char *const uses[] = { "in a cluster", NULL };
     node->asker.fd = -1;
     for (int tries = START_TRIES; tries > 0; tries--) {
         node->port = port_with_bus();
         snprintf(node->port_text, sizeof node->port_text, "%d", node->port);
         node_words(cluster, node);
-        node->up = redis_server_start(&node->server, REDIS_SERVER_UNIX, node->words) == 0;
+        node->up = redis_server_start_for(&node->server, REDIS_SERVER_UNIX, node->words, uses) == 0;
         if (node->up)
             return 0;
     }
@@ -222,7 +223,8 @@ void cluster_stop(struct cluster *cluster)
 
 void cluster_url(const struct cluster *cluster, int first, int count, const char *user_info, char *url, size_t size)
 {
-    int len = snprintf(url, size, "redis%s-cluster://%s", cluster->wish.tls ? "s" : "", user_info);
+    int len = snprintf(url, size, "redis%s-cluster://%s", cluster->wish.tls ? "s" : "",
+                       user_info != NULL ? user_info : cluster->nodes[0].server.login);
     for (int i = 0; i < count && len < (int)size; i++)
         len += snprintf(url + len, size - (size_t)len, "%s127.0.0.1:%d", i > 0 ? "," : "",
                         cluster->nodes[(first + i) % cluster->n].port);

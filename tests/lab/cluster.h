@@ -61,7 +61,7 @@ void cluster_stop(struct cluster *cluster);
 int cluster_settle(struct cluster *cluster);
 
 /* redis-cluster://, or with TLS rediss-cluster://, with `count` seeds from node `first` round; `user_info` is "" or
- * ends with '@'. */
+ * ends with '@', NULL: as the user of redis_user.h. */
 void cluster_url(const struct cluster *cluster, int first, int count, const char *user_info, char *url, size_t size);
 
 /* ---- What they say ---- */

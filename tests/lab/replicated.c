@@ -17,6 +17,8 @@ static int fail(struct replicated *both, const char *what, const char *why)
 /* Full copies go at once, and over the connection itself. */
 static const char *const primary_words[] = { "--repl-diskless-sync", "yes", "--repl-diskless-sync-delay", "0", NULL };
 
+static const char *const uses[] = { "redis_replicas", NULL };
+
 static int start_replica(struct replicated *both)
 {
     const char *const words[] = {
@@ -25,7 +27,7 @@ static int start_replica(struct replicated *both)
     };
     memcpy(both->replica_words, words, sizeof words);
     snprintf(both->proxy_port, sizeof both->proxy_port, "%d", fproxy_port(both->link));
-    if (redis_server_start(&both->replica, REDIS_SERVER_UNIX_AND_PORT, both->replica_words) != 0)
+    if (redis_server_start_for(&both->replica, REDIS_SERVER_UNIX_AND_PORT, both->replica_words, uses) != 0)
         return fail(both, "a replica", both->replica.daemon.error);
     return 0;
 }
@@ -33,7 +35,7 @@ static int start_replica(struct replicated *both)
 int replicated_start(struct replicated *both)
 {
     *both = (struct replicated){ 0 };
-    if (redis_server_start(&both->primary, REDIS_SERVER_UNIX_AND_PORT, primary_words) != 0)
+    if (redis_server_start_for(&both->primary, REDIS_SERVER_UNIX_AND_PORT, primary_words, uses) != 0)
         return fail(both, "a primary", both->primary.daemon.error);
     int error = 0;
     both->link = fproxy_start(both->primary.socket);

@@ -1,0 +1,126 @@
+/* replicas.c - what it costs that a replica must have a charge before it counts: distributed mode on a primary with one
+ * replica beside it, with redis_replicas 1 and without.
+ */
+#include <asker.h>
+#include <stdio.h>
+
+#include "remote.h"
+
+static const int CALLERS[] = { 1, 8, 64 };
+#define CALLERS_LEN 3
+
+enum way { WAY_HASTY, WAY_DURABLE, WAYS };
+static const char *const WAY_NAMES[WAYS] = { "redis_replicas 0", "redis_replicas 1" };
+
+/* A copy goes at once, and over the connection itself. */
+static const char *const PRIMARY[] = { "--repl-diskless-sync", "yes", "--repl-diskless-sync-delay", "0", NULL };
+
+/* Twice: the first acknowledgement may come before the replica is sent what is written since. */
+static bool follows(const struct redis_server *primary)
+{
+    struct asker asker;
+    char reply[32];
+    int had = 0;
+    if (asker_open(&asker, primary->socket) == 0)
+        while (had < 2 && asker_ask(&asker, reply, sizeof reply, "SET", "awaited", "1", NULL) > 0 &&
+               asker_count(&asker, "WAIT", "1", "8000", NULL) == 1)
+            had++;
+    asker_close(&asker);
+    return had == 2;
+}
+
+/* False, with `why`: nothing is left behind. Both share a processor, as they have a machine each elsewhere. */
+static bool start_servers(struct redis_server *primary, struct redis_server *replica, const char **why)
+{
+    static char port[8];
+    const char *const config[] = { "--replicaof", "127.0.0.1", port, NULL };
+    measure_unpin_main();
+    bool has_primary = redis_server_start(primary, REDIS_SERVER_UNIX_AND_PORT, PRIMARY) == 0, has_replica = false;
+    *why = primary->daemon.error;
+    if (has_primary) {
+        snprintf(port, sizeof port, "%d", primary->port);
+        has_replica = redis_server_start(replica, REDIS_SERVER_UNIX_AND_PORT, config) == 0;
+        *why = replica->daemon.error;
+    }
+    if (has_replica) {
+        measure_pin_server(primary->daemon.pid);
+        measure_pin_server(replica->daemon.pid);
+    }
+    measure_pin_main();
+    if (has_replica && follows(primary))
+        return true;
+    if (has_replica) {
+        *why = "the replica does not follow";
+        redis_server_stop(replica);
+    }
+    if (has_primary)
+        redis_server_stop(primary);
+    return false;
+}
+
+static void measure(struct bench *bench, const struct store *store, struct remote *remotes)
+{
+    for (int i = 0; i < CALLERS_LEN; i++) {
+        static struct load loads[WAYS];
+        bench_progress("replicas: %d callers", CALLERS[i]);
+        for (int way = 0; way < WAYS; way++)
+            loads[way] = (struct load){ .name = WAY_NAMES[way],
+                                        .call = remote_call,
+                                        .subject = &remotes[way],
+                                        .threads = CALLERS[i],
+                                        .step = 1,
+                                        .stream = &store->stream };
+        load_measure(loads, WAYS, bench->repeats, bench->seconds, store);
+        for (int way = 0; way < WAYS; way++) {
+            report_row(bench->report);
+            report_count(bench->report, "callers", (uint64_t)CALLERS[i]);
+            report_text(bench->report, "how", loads[way].name);
+            report_sample(bench->report, "decisions/s", &loads[way].per_second);
+            report_sample(bench->report, "server us", &loads[way].server_us);
+            report_sample(bench->report, "client us", &loads[way].client_us);
+            report_sample(bench->report, "p50 us", &loads[way].p50_us);
+            report_sample(bench->report, "p99 us", &loads[way].p99_us);
+            if (loads[way].failed > 0)
+                report_count(bench->report, "failed", loads[way].failed);
+            if (way == WAY_HASTY)
+                continue;
+            struct sample speed = sample_ratio(&loads[WAY_DURABLE].per_second, &loads[WAY_HASTY].per_second);
+            report_sample(bench->report, "times without", &speed);
+        }
+    }
+}
+
+void bench_replicas(struct bench *bench)
+{
+    const struct store *common = store_of(bench, "replicas"); /* for its stream of keys */
+    static struct store store;
+    struct redis_server replica;
+    struct remote remotes[WAYS];
+    const char *why;
+    int open = 0;
+    if (!common)
+        return;
+    store = *common;
+    if (!start_servers(&store.server, &replica, &why)) {
+        bench_missing(bench, "replicas", why);
+        return;
+    }
+    report_section(bench->report, "replicas",
+                   "threads that each wait for one decision after the other, on a primary with a replica, both on one "
+                   "processor; as in callers");
+    for (; open < WAYS; open++) {
+        struct weir_options options = remote_options(WEIR_DISTRIBUTED);
+        options.redis_replicas = open == WAY_DURABLE;
+        if (!remote_open(&remotes[open], &store, &options, CALLS_LIMIT, &calls_policies[KIND_TOKEN]))
+            break;
+    }
+    if (open == WAYS)
+        measure(bench, &store, remotes);
+    else
+        remote_report_missing(bench);
+    while (open > 0)
+        remote_close(&remotes[--open]);
+    report_end_section(bench->report);
+    redis_server_stop(&replica);
+    redis_server_stop(&store.server);
+}

@@ -1,0 +1,372 @@
+/* test_redis_memory.c - what Redis does with weir's keys when its memory is full, and that none of them stays for ever.
+ *
+ * Each eviction of a key forgives one limit at most: with `e` evictions of a key, never more than 1 + e limits of it are
+ * admitted while nothing is refilled, and in hybrid mode what leases may be over besides. Redis tells of each.
+ */
+#include "redis_place.h"
+
+#include <hiredis/hiredis.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static const char *const policies[KIND_COUNT] = {
+    "token_bucket limit=50 period=1h", "token_bucket limit=50 period=1h refill=interval",
+    "fixed_window limit=50 period=1h", "sliding_window limit=50 period=1h", "leaky_bucket limit=50 period=1h"
+};
+
+static void memory_most(struct place *place, const char *policy, int64_t more)
+{
+    char bytes[24];
+    snprintf(bytes, sizeof bytes, "%" PRId64, place_info(place, "memory", "used_memory:") + more);
+    ck_assert_str_eq(place_ask(place, "CONFIG", "SET", "maxmemory-policy", policy), "OK");
+    ck_assert_str_eq(place_ask(place, "CONFIG", "SET", "maxmemory", bytes), "OK");
+}
+
+/* ---- No room ---- */
+
+/* All that there is, as one number. */
+static char *digest(struct place *place, char *out, size_t size)
+{
+    static const char script[] =
+        "local all = '' local keys = redis.call('KEYS', '*') table.sort(keys) "
+        "for _, k in ipairs(keys) do all = redis.sha1hex(all .. k .. redis.call('GET', k)) end "
+        "return all .. ' of ' .. #keys";
+    snprintf(out, size, "%s", place_ask(place, "EVAL", script, "0"));
+    return out;
+}
+
+static const struct {
+    enum weir_on_failure on_failure;
+    enum weir_source source;
+} failures[] = {
+    { WEIR_FAIL_ERROR, WEIR_BY_REDIS }, /* nobody decides */
+    { WEIR_FAIL_LOCAL, WEIR_BY_FALLBACK },
+    { WEIR_FAIL_OPEN, WEIR_BY_FAIL_OPEN },
+    { WEIR_FAIL_CLOSED, WEIR_BY_FAIL_CLOSED },
+};
+
+/* A request that would have to write. */
+static void assert_not_by_redis(int failure, int status, const struct weir_decision *decision)
+{
+    if (failures[failure].on_failure == WEIR_FAIL_ERROR)
+        ck_assert_int_eq(status, WEIR_EIO);
+    else
+        ck_assert_msg(status == WEIR_OK && decision->source == failures[failure].source, "%d: status %d, source %d",
+                      failure, status, decision->source);
+}
+
+START_TEST(a_full_server_keeps_each_state_whole_and_is_used_again_when_it_has_room)
+{
+    struct place place;
+    weir_limit *limits[KIND_COUNT];
+    char before[128], after[128], name[16];
+    struct weir_decision decision, decisions[KIND_COUNT];
+    struct weir_request requests[KIND_COUNT];
+    place_open(&place, false, NULL);
+    struct weir_options options = place_options(&place, 5 * WEIR_SECOND);
+    options.on_failure = failures[_i].on_failure;
+    weir *limiter = limiter_of(&options);
+    for (int kind = 0; kind < KIND_COUNT; kind++) {
+        snprintf(name, sizeof name, "kind-%d", kind);
+        limits[kind] = limit_of(limiter, name, policies[kind]);
+        ck_assert_int_eq(taken(limits[kind], "key", 20).source, WEIR_BY_REDIS);
+        requests[kind] = (struct weir_request){ .limit = limits[kind], .key = weir_key_text("key"), .cost = 1 };
+    }
+    digest(&place, before, sizeof before);
+    memory_most(&place, "noeviction", -100000);
+    for (int i = 0; i < 5; i++) {
+        for (int kind = 0; kind < KIND_COUNT; kind++) {
+            assert_not_by_redis(_i, weir_try(limits[kind], weir_key_text("key"), 1, &decision), &decision);
+            assert_not_by_redis(_i, weir_try(limits[kind], weir_key_text("new"), 1, &decision), &decision);
+        }
+        assert_not_by_redis(_i, weir_try_all(limiter, requests, KIND_COUNT, &decision), &decision);
+        assert_not_by_redis(_i, weir_try_batch(limiter, requests, KIND_COUNT, decisions), &decisions[0]);
+    }
+    ck_assert_str_eq(digest(&place, after, sizeof after), before);
+    ck_assert_msg(place_logged(&place, "OOM"), "%s", place.log);
+    ck_assert_int_eq(stats_of(limiter).outages > 0, options.on_failure != WEIR_FAIL_ERROR);
+    place_ask(&place, "CONFIG", "SET", "maxmemory", "0");
+    for (int kind = 0; kind < KIND_COUNT; kind++) {
+        recover(limits[kind], "key");
+        const struct weir_decision again = taken(limits[kind], "key", 1);
+        ck_assert_int_eq(again.source, WEIR_BY_REDIS);
+        ck_assert_int_le(again.remaining, 29);
+        if (_i != 1) /* the fallback's admissions have been charged since */
+            ck_assert_int_eq(again.remaining, 29);
+        ck_assert_int_eq(taken(limits[kind], "another", 1).remaining, 49);
+    }
+    weir_close(limiter);
+    place_close(&place);
+}
+END_TEST
+
+START_TEST(a_full_server_still_decides_what_needs_no_room)
+{
+    struct place place;
+    place_open(&place, false, NULL);
+    struct weir_options options = place_options(&place, 5 * WEIR_SECOND);
+    weir *limiter = limiter_of(&options);
+    weir_limit *limit = limit_of(limiter, "limit", FIFTY_AN_HOUR);
+    taken(limit, "key", 50);
+    memory_most(&place, "noeviction", -100000);
+    for (int i = 0; i < 10; i++) {
+        const struct weir_decision denied = taken(limit, "key", 10);
+        ck_assert(!denied.allowed && denied.source == WEIR_BY_REDIS);
+        ck_assert_int_eq(peeked(limit, "unseen", 1).remaining, 50);
+    }
+    must_succeed(weir_reset(limit, weir_key_text("key")));
+    ck_assert_str_eq(place_ask(&place, "DBSIZE"), "0");
+    ck_assert_msg(atomic_load(&place.log_lines) == 0, "%s", place.log);
+    weir_close(limiter);
+    place_close(&place);
+}
+END_TEST
+
+/* ---- Eviction ---- */
+
+enum { LIMIT = 3, KEYS = 12000, HOT = 20, HOT_LIMIT = 400, BATCH = 64, CREW = 4 };
+
+/* Who listens to what is evicted, and counts: of keys "<limit>:{k<number>}", for a limit each. */
+struct tally {
+    redisContext *redis;
+    pthread_t thread;
+    atomic_bool over;
+    _Atomic int64_t all, cold[KEYS], hot[HOT];
+};
+
+static void *count_evictions(void *argument)
+{
+    struct tally *tally = argument;
+    while (!atomic_load(&tally->over)) {
+        redisReply *reply = NULL;
+        must(redisGetReply(tally->redis, (void **)&reply) == REDIS_OK, tally->redis->errstr);
+        must(reply->type == REDIS_REPLY_ARRAY && reply->elements == 3, "three words");
+        const char *key = reply->element[2]->str;
+        if (strcmp(reply->element[0]->str, "message") == 0 && strcmp(key, "over") == 0) {
+            atomic_store(&tally->over, true);
+        } else if (strcmp(reply->element[0]->str, "message") == 0) {
+            const char *number = strchr(key, 'k');
+            must(number != NULL && number > key && number[-1] == '{', key);
+            const int k = atoi(number + 1);
+            atomic_fetch_add(strncmp(key, "weir:hot:", 9) == 0 ? &tally->hot[k] : &tally->cold[k], 1);
+            atomic_fetch_add(&tally->all, 1);
+        }
+        freeReplyObject(reply);
+    }
+    return NULL;
+}
+
+static void tally_begin(struct tally *tally, struct place *place)
+{
+    memset(tally, 0, sizeof *tally);
+    ck_assert_str_eq(place_ask(place, "CONFIG", "SET", "notify-keyspace-events", "Ee"), "OK");
+    tally->redis = redisConnectUnix(place->server.socket);
+    must(tally->redis != NULL && tally->redis->err == 0, "a connection to listen by");
+    redisReply *reply = redisCommand(tally->redis, "SUBSCRIBE __keyevent@0__:evicted over");
+    must(reply != NULL, "subscribed");
+    freeReplyObject(reply);
+    must(pthread_create(&tally->thread, NULL, count_evictions, tally) == 0, "a thread");
+}
+
+/* All that has been evicted is counted after that. */
+static void tally_end(struct tally *tally, struct place *place)
+{
+    place_ask(place, "CONFIG", "SET", "maxmemory", "0");
+    place_ask(place, "PUBLISH", "over", "over");
+    must(pthread_join(tally->thread, NULL) == 0, "joined");
+    redisFree(tally->redis);
+    ck_assert_int_eq(tally->all, place_info(place, "stats", "evicted_keys:"));
+}
+
+struct pressure {
+    weir *limiter;
+    weir_limit *cold;
+    atomic_int crew;
+    int64_t rounds; /* 0: until `over` */
+    atomic_bool over;
+    /* Calls that were refused, OOM: who is told of evictions slowly fills the memory with what he has not read yet. */
+    _Atomic int64_t full;
+    _Atomic int64_t admitted[KEYS];
+};
+
+/* Take of keys by chance, many more than there is room for. */
+static void *press(void *argument)
+{
+    struct pressure *pressure = argument;
+    struct chance chance = chance_make((uint64_t)atomic_fetch_add(&pressure->crew, 1));
+    char names[BATCH][16];
+    int numbers[BATCH];
+    struct weir_request requests[BATCH];
+    struct weir_decision decisions[BATCH];
+    for (int64_t i = 0; pressure->rounds == 0 ? !atomic_load(&pressure->over) : i < pressure->rounds; i++) {
+        for (int j = 0; j < BATCH; j++) {
+            numbers[j] = (int)chance_between(&chance, 0, KEYS - 1);
+            snprintf(names[j], sizeof names[j], "k%d", numbers[j]);
+            requests[j] = (struct weir_request){ .limit = pressure->cold, .key = weir_key_text(names[j]), .cost = 1 };
+        }
+        const int status = weir_try_batch(pressure->limiter, requests, BATCH, decisions);
+        must(status == WEIR_OK || status == WEIR_EIO, weir_strerror(status));
+        atomic_fetch_add(&pressure->full, status == WEIR_EIO);
+        for (int j = 0; j < BATCH && status == WEIR_OK; j++) {
+            must(decisions[j].source == WEIR_BY_REDIS, "Redis decides");
+            atomic_fetch_add(&pressure->admitted[numbers[j]], decisions[j].allowed);
+        }
+    }
+    return NULL;
+}
+
+static void pressure_open(struct pressure *pressure, struct place *place, int64_t rounds)
+{
+    memset(pressure, 0, sizeof *pressure);
+    struct weir_options options = place_options(place, 20 * WEIR_SECOND);
+    pressure->limiter = limiter_of(&options);
+    pressure->cold = limit_of(pressure->limiter, "cold", "fixed_window limit=3 period=366d");
+    pressure->rounds = rounds;
+}
+
+static void assert_cold_is_bounded(const struct pressure *pressure, const struct tally *tally)
+{
+    for (int k = 0; k < KEYS; k++)
+        ck_assert_msg(pressure->admitted[k] <= LIMIT * (1 + tally->cold[k]),
+                      "k%d: %" PRId64 " admitted, evicted %" PRId64 " times", k, pressure->admitted[k], tally->cold[k]);
+    if (pressure->full > 0)
+        printf("%" PRId64 " calls of %d keys found the server full\n", pressure->full, (int)BATCH);
+}
+
+/* From now on there is no more room than is taken by half of the keys, and by those who ask for them. */
+static void fill(struct place *place, const char *policy)
+{
+    const int64_t until_us = wire_now_us() + RECOVERY_MOST_US;
+    while (strtoll(place_ask(place, "DBSIZE"), NULL, 10) < KEYS / 2)
+        must(wire_now_us() < until_us, "the keys come");
+    memory_most(place, policy, 0);
+}
+
+static const char *const evicting[] = { "allkeys-lru", "volatile-lru", "volatile-ttl", "allkeys-random" };
+
+START_TEST(each_eviction_forgives_one_limit_at_most)
+{
+    static struct pressure pressure;
+    static struct tally tally;
+    struct place place;
+    struct crew crew;
+    int64_t admitted = 0;
+    place_open(&place, false, NULL);
+    pressure_open(&pressure, &place, 700);
+    peeked(pressure.cold, "k0", 1);
+    tally_begin(&tally, &place);
+    crew_start(&crew, CREW, press, &pressure);
+    fill(&place, evicting[_i]);
+    crew_join(&crew);
+    tally_end(&tally, &place);
+    for (int k = 0; k < KEYS; k++)
+        admitted += pressure.admitted[k];
+    printf("%s: %d keys, %" PRId64 " of them in the end: %" PRId64 " evictions, %.2f limits admitted\n", evicting[_i],
+           (int)KEYS, (int64_t)strtoll(place_ask(&place, "DBSIZE"), NULL, 10), tally.all,
+           (double)admitted / (LIMIT * KEYS));
+    ck_assert_int_gt(tally.all, KEYS / 4);
+    ck_assert_int_gt(admitted, LIMIT * KEYS);
+    assert_cold_is_bounded(&pressure, &tally);
+    ck_assert_msg(pressure.full > 0 || atomic_load(&place.log_lines) == 0, "%s", place.log);
+    weir_close(pressure.limiter);
+    place_close(&place);
+}
+END_TEST
+
+/* ---- Eviction of what is leased ---- */
+
+struct tenants {
+    struct place *place;
+    atomic_int crew;
+    atomic_bool over;
+    _Atomic int64_t admitted[HOT], by_lease, over_max;
+};
+
+/* One of CREW instances that take what they can of a few keys. */
+static void *lease(void *argument)
+{
+    struct tenants *tenants = argument;
+    struct weir_options options = place_options(tenants->place, 20 * WEIR_SECOND);
+    struct weir_limit_info info = { .size = sizeof info };
+    struct weir_decision decision;
+    char name[16];
+    options.mode = WEIR_HYBRID;
+    options.instances = CREW;
+    options.lease_life_us = WEIR_SECOND; /* so long that a busy machine leases too */
+    options.rank = atomic_fetch_add(&tenants->crew, 1);
+    weir *limiter = limiter_of(&options);
+    weir_limit *limit = limit_of(limiter, "hot", "fixed_window limit=400 period=366d");
+    must_succeed(weir_limit_info(limit, &info));
+    atomic_store(&tenants->over_max, info.over_max);
+    for (int64_t i = 0; !atomic_load(&tenants->over); i++) {
+        snprintf(name, sizeof name, "k%d", (int)(i % HOT));
+        const int status = weir_try(limit, weir_key_text(name), 1, &decision);
+        must(status == WEIR_OK || status == WEIR_EIO, weir_strerror(status));
+        if (status != WEIR_OK)
+            continue;
+        atomic_fetch_add(&tenants->admitted[i % HOT], decision.allowed);
+        atomic_fetch_add(&tenants->by_lease, decision.source == WEIR_BY_LEASE);
+        if (i % HOT == 0)
+            sleep_us(200); /* so that leases live as long as it takes to be evicted */
+    }
+    weir_close(limiter);
+    return NULL;
+}
+
+START_TEST(what_is_leased_is_bounded_in_the_same_way)
+{
+    static struct pressure pressure;
+    static struct tally tally;
+    struct place place;
+    struct tenants tenants = { .place = &place };
+    struct crew crew, crowd;
+    place_open(&place, false, NULL);
+    pressure_open(&pressure, &place, 0);
+    peeked(pressure.cold, "k0", 1);
+    tally_begin(&tally, &place);
+    crew_start(&crowd, CREW, lease, &tenants);
+    crew_start(&crew, 2, press, &pressure);
+    fill(&place, evicting[_i]);
+    for (int64_t until_us = wire_now_us() + 2 * WEIR_SECOND; wire_now_us() < until_us;)
+        sleep_us(10000);
+    atomic_store(&tenants.over, true);
+    atomic_store(&pressure.over, true);
+    crew_join(&crowd);
+    crew_join(&crew);
+    tally_end(&tally, &place);
+    int64_t admitted = 0, evictions = 0;
+    for (int k = 0; k < HOT; k++) {
+        ck_assert_msg(tenants.admitted[k] <= HOT_LIMIT * (1 + tally.hot[k]) + tenants.over_max,
+                      "k%d: %" PRId64 " admitted, evicted %" PRId64 " times", k, tenants.admitted[k], tally.hot[k]);
+        admitted += tenants.admitted[k];
+        evictions += tally.hot[k];
+    }
+    assert_cold_is_bounded(&pressure, &tally);
+    printf("%s: %d busy keys: %" PRId64 " evictions, %.2f limits admitted, %" PRId64 " permits by leases\n",
+           evicting[_i], (int)HOT, evictions, (double)admitted / (HOT_LIMIT * HOT), atomic_load(&tenants.by_lease));
+    ck_assert_int_gt(atomic_load(&tenants.by_lease), 0);
+    ck_assert_int_gt(tally.all, 0);
+    weir_close(pressure.limiter);
+    place_close(&place);
+}
+END_TEST
+
+int main(void)
+{
+    if (server_missing())
+        return 77;
+    Suite *suite = suite_create("redis_memory");
+    TCase *each_failure = tcase_create("each way to fail");
+    tcase_set_timeout(each_failure, 60);
+    tcase_add_loop_test(each_failure, a_full_server_keeps_each_state_whole_and_is_used_again_when_it_has_room, 0,
+                        sizeof failures / sizeof *failures);
+    suite_add_tcase(suite, each_failure);
+    suite_test(suite, a_full_server_still_decides_what_needs_no_room, 30);
+    TCase *each_policy = tcase_create("each policy");
+    tcase_set_timeout(each_policy, 60);
+    tcase_add_loop_test(each_policy, each_eviction_forgives_one_limit_at_most, 0, sizeof evicting / sizeof *evicting);
+    tcase_add_loop_test(each_policy, what_is_leased_is_bounded_in_the_same_way, 0, sizeof evicting / sizeof *evicting);
+    suite_add_tcase(suite, each_policy);
+    return suite_run(suite);
+}

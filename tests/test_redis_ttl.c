@@ -1,0 +1,276 @@
+/* test_redis_ttl.c - no key stays for ever, nor goes before its time: each has a time to live, of the length that README.md
+ * says, whatever was asked, and whenever the server was killed.
+ *
+ * It is the time until the key is as good as new, and then GRACE_MS, or with times of the caller's a week more.
+ */
+#include "redis_place.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+enum { GRACE_MS = 2000, WEEK_MS = 7 * 86400000, ROUNDING_MS = 1, LIMITS = 12, KEYS = 20, KEYS_MOST = 1200 };
+
+/* What it takes at most until a key is as good as new. */
+static const struct {
+    const char *policy;
+    int64_t fill_us;
+} kinds[LIMITS] = {
+    { "token_bucket limit=50 period=1s burst=200", 4 * WEIR_SECOND },
+    { "token_bucket limit=10 period=1m burst=20 debt=10", 3 * WEIR_MINUTE },
+    { "token_bucket limit=1000000000 period=1us", 1 },
+    { "token_bucket limit=100 period=1h refill=interval", WEIR_HOUR },
+    { "token_bucket limit=10 period=1s burst=25 refill=interval align=epoch", 3 * WEIR_SECOND },
+    { "fixed_window limit=30 period=366d", 366 * WEIR_DAY },
+    { "fixed_window limit=30 period=100ms", WEIR_SECOND / 10 },
+    { "fixed_window limit=30 period=1h align=epoch", WEIR_HOUR },
+    { "sliding_window limit=30 period=1s", WEIR_SECOND + WEIR_SECOND / 10 },
+    { "sliding_window limit=1000 period=1d blocks=1024", WEIR_DAY + WEIR_DAY / 1024 + 1 },
+    { "leaky_bucket limit=50 period=1s capacity=100", 2 * WEIR_SECOND },
+    { "leaky_bucket limit=1 period=1h capacity=24", WEIR_DAY },
+};
+
+/* ---- What is there ---- */
+
+struct scan {
+    int64_t keys, without, longest_ms[LIMITS]; /* of keys of the limits "l<number>" */
+};
+
+/* All keys with what they have to live, at one instant. */
+static struct scan scan_of(struct place *place)
+{
+    static const char script[] =
+        "local all = {} for _, key in ipairs(redis.call('KEYS', '*')) do "
+        "all[#all + 1] = key .. '=' .. redis.call('PTTL', key) end return table.concat(all, ' ')";
+    struct scan scan = { 0 };
+    char *rest = (char *)(uintptr_t)place_ask(place, "EVAL", script, "0"), *word;
+    while ((word = strsep(&rest, " ")) != NULL) {
+        const char *number = strrchr(word, '=');
+        if (number == NULL)
+            continue;
+        must(strncmp(word, "weir:l", 6) == 0, word);
+        const int limit = atoi(word + 6);
+        const int64_t ttl_ms = strtoll(number + 1, NULL, 10);
+        scan.keys++;
+        scan.without += ttl_ms < 0;
+        scan.longest_ms[limit] = ttl_ms > scan.longest_ms[limit] ? ttl_ms : scan.longest_ms[limit];
+    }
+    must(scan.keys < KEYS_MOST, "all keys fit into one answer");
+    return scan;
+}
+
+static void assert_all_end(const struct scan *scan, const int64_t *fill_us, int64_t grace_ms)
+{
+    ck_assert_int_eq(scan->without, 0);
+    for (int i = 0; i < LIMITS; i++)
+        ck_assert_msg(scan->longest_ms[i] <= fill_us[i] / 1000 + ROUNDING_MS + grace_ms, "%s: %" PRId64 " ms",
+                      kinds[i].policy, scan->longest_ms[i]);
+}
+
+/* ---- Whatever was asked ---- */
+
+struct asked {
+    weir *limiter;
+    weir_limit *limits[LIMITS];
+    int64_t fill_us[LIMITS]; /* of what each has been */
+};
+
+static void asked_open(struct asked *asked, const struct weir_options *options)
+{
+    char name[8];
+    asked->limiter = limiter_of(options);
+    for (int i = 0; i < LIMITS; i++) {
+        snprintf(name, sizeof name, "l%d", i);
+        asked->limits[i] = limit_of(asked->limiter, name, kinds[i].policy);
+        asked->fill_us[i] = kinds[i].fill_us;
+    }
+}
+
+static void redefine_by_chance(struct asked *asked, struct chance *chance)
+{
+    const int i = (int)chance_between(chance, 0, LIMITS - 1), to = (int)chance_between(chance, 0, LIMITS - 1);
+    char name[8];
+    snprintf(name, sizeof name, "l%d", i);
+    limit_of(asked->limiter, name, kinds[to].policy);
+    if (kinds[to].fill_us > asked->fill_us[i])
+        asked->fill_us[i] = kinds[to].fill_us;
+}
+
+/* One request of any sort, of a key of any limit. */
+static void ask_by_chance(const struct asked *asked, struct chance *chance)
+{
+    struct weir_request requests[3];
+    struct weir_decision decisions[3];
+    char name[8];
+    snprintf(name, sizeof name, "k%d", (int)chance_between(chance, 0, KEYS - 1));
+    const struct weir_key key = weir_key_text(name);
+    const int first = (int)chance_between(chance, 0, LIMITS - 1);
+    weir_limit *limit = asked->limits[first];
+    const int64_t cost = chance_magnitude(chance, 40);
+    for (int i = 0; i < 3; i++)
+        requests[i] = (struct weir_request){ .limit = asked->limits[(first + i) % LIMITS], .key = key, .cost = cost };
+    switch (chance_between(chance, 0, 9)) {
+    case 0: must_succeed(weir_refund(limit, key, cost)); break;
+    case 1: must_succeed(weir_reset(limit, key)); break;
+    case 2: must_succeed(weir_peek(limit, key, cost, decisions)); break;
+    case 3: must_succeed(weir_try_all(asked->limiter, requests, 3, decisions)); break;
+    case 4: must_succeed(weir_try_batch(asked->limiter, requests, 3, decisions)); break;
+    default: must_succeed(weir_try(limit, key, cost, decisions));
+    }
+}
+
+static const struct {
+    enum weir_mode mode;
+    bool redefines, by_local_clock;
+} ways[] = {
+    { WEIR_DISTRIBUTED, false, false },
+    { WEIR_DISTRIBUTED, true, false },
+    { WEIR_DISTRIBUTED, true, true },
+    { WEIR_HYBRID, true, false }, /* takes ahead of use */
+};
+
+START_TEST(every_key_ends_in_the_time_that_is_documented)
+{
+    struct place place;
+    struct asked asked;
+    struct chance chance = chance_make((uint64_t)_i);
+    int64_t seen = 0;
+    place_open(&place, false, NULL);
+    struct weir_options options = place_options(&place, 20 * WEIR_SECOND);
+    options.mode = ways[_i].mode;
+    options.lease_life_us = ways[_i].mode == WEIR_HYBRID ? WEIR_SECOND : 0; /* so long that a busy machine leases too */
+    options.by_local_clock = ways[_i].by_local_clock;
+    asked_open(&asked, &options);
+    for (int i = 0; i < 40; i++) {
+        for (int j = 0; j < 150; j++) {
+            if (ways[_i].redefines && chance_one_in(&chance, 10))
+                redefine_by_chance(&asked, &chance);
+            ask_by_chance(&asked, &chance);
+        }
+        const struct scan scan = scan_of(&place);
+        assert_all_end(&scan, asked.fill_us, GRACE_MS + (ways[_i].by_local_clock ? WEEK_MS : 0));
+        seen = scan.keys > seen ? scan.keys : seen;
+    }
+    ck_assert_int_gt(seen, LIMITS * KEYS / 2);
+    ck_assert_msg(atomic_load(&place.log_lines) == 0, "%s", place.log);
+    if (ways[_i].mode == WEIR_HYBRID)
+        ck_assert_uint_gt(stats_of(asked.limiter).leased, 0);
+    weir_close(asked.limiter);
+    place_close(&place);
+}
+END_TEST
+
+START_TEST(no_key_goes_before_it_is_as_good_as_new)
+{
+    struct place place;
+    struct asked asked;
+    struct chance chance = chance_make(9);
+    char name[8], stored[32];
+    place_open(&place, false, NULL);
+    struct weir_options options = place_options(&place, 20 * WEIR_SECOND);
+    asked_open(&asked, &options);
+    for (int i = 0; i < 3000; i++) {
+        const int limit = (int)chance_between(&chance, 0, LIMITS - 1);
+        ask_by_chance(&asked, &chance);
+        snprintf(name, sizeof name, "k%d", (int)chance_between(&chance, 0, KEYS - 1));
+        snprintf(stored, sizeof stored, "weir:l%d:{%s}", limit, name);
+        const int64_t began_us = wire_now_us();
+        const struct weir_decision decision = peeked(asked.limits[limit], name, 1);
+        const int64_t ttl_us = asker_count(&place.asker, "PTTL", stored, NULL) * 1000;
+        if (decision.reset_after_us > 0)
+            ck_assert_msg(ttl_us + (wire_now_us() - began_us) >= decision.reset_after_us,
+                          "%s: %" PRId64 " us to live, and new after %" PRId64, stored, ttl_us,
+                          decision.reset_after_us);
+    }
+    weir_close(asked.limiter);
+    place_close(&place);
+}
+END_TEST
+
+/* ---- Whenever the server is killed ---- */
+
+enum { CREW = 3, WINDOW = 5, WINDOW_LIMIT = 30, KILLING_US = 10 * 1000 * 1000 }; /* kinds[WINDOW] is never over */
+
+struct load {
+    struct asked asked;
+    atomic_int crew;
+    atomic_bool over;
+    _Atomic int64_t answers, admitted[KEYS]; /* the window's */
+};
+
+/* Anything, and then one permit of the window; there are times when nobody answers. */
+static void *ask_on(void *argument)
+{
+    struct load *load = argument;
+    struct weir_decision decision;
+    char name[8];
+    struct chance chance = chance_make((uint64_t)atomic_fetch_add(&load->crew, 1));
+    while (!atomic_load(&load->over)) {
+        const int limit = (int)chance_between(&chance, 0, LIMITS - 1), key = (int)chance_between(&chance, 0, KEYS - 1);
+        snprintf(name, sizeof name, "k%d", key);
+        if (limit != WINDOW && chance_one_in(&chance, 5))
+            weir_refund(load->asked.limits[limit], weir_key_text(name), 1);
+        else if (weir_try(load->asked.limits[limit], weir_key_text(name), 1, &decision) == WEIR_OK) {
+            atomic_fetch_add(&load->answers, 1);
+            if (limit == WINDOW)
+                atomic_fetch_add(&load->admitted[key], decision.allowed);
+        }
+    }
+    return NULL;
+}
+
+START_TEST(a_server_killed_at_any_instant_comes_back_with_no_key_for_ever_and_nothing_forgotten)
+{
+    static const char *const config[] = { "--appendonly", "yes", "--appendfsync", "no", NULL };
+    static struct load load;
+    struct place place;
+    struct crew crew;
+    struct chance chance = chance_make(4);
+    int kills = 0;
+    int64_t keys = 0;
+    place_open(&place, false, config);
+    struct weir_options options = place_options(&place, WEIR_SECOND);
+    asked_open(&load.asked, &options);
+    crew_start(&crew, CREW, ask_on, &load);
+    for (const int64_t until_us = wire_now_us() + KILLING_US; wire_now_us() < until_us; kills++) {
+        const int64_t before = atomic_load(&load.answers), late_us = wire_now_us() + RECOVERY_MOST_US;
+        while (atomic_load(&load.answers) < before + 50)
+            must(wire_now_us() < late_us, "Redis decides again");
+        sleep_us(chance_between(&chance, 0, 20000));
+        asker_close(&place.asker);
+        redis_server_kill(&place.server);
+        must(redis_server_restart(&place.server) == 0, place.server.daemon.error);
+        must(asker_open(&place.asker, place.server.socket) == 0, place.asker.error);
+        const struct scan scan = scan_of(&place);
+        assert_all_end(&scan, load.asked.fill_us, GRACE_MS);
+        keys += scan.keys;
+    }
+    atomic_store(&load.over, true);
+    crew_join(&crew);
+    for (int key = 0; key < KEYS; key++)
+        ck_assert_int_le(load.admitted[key], WINDOW_LIMIT);
+    printf("%d times killed under load, %" PRId64 " answers, %" PRId64 " keys looked at\n", kills,
+           atomic_load(&load.answers), keys);
+    ck_assert_int_gt(kills, 3);
+    ck_assert_int_gt(keys, 0);
+    weir_close(load.asked.limiter);
+    place_close(&place);
+}
+END_TEST
+
+int main(void)
+{
+    if (server_missing())
+        return 77;
+    if (access("/dev/shm", W_OK) == 0) /* what is asked of a disk is not the question */
+        setenv("TMPDIR", "/dev/shm", 0);
+    Suite *suite = suite_create("redis_ttl");
+    TCase *each_way = tcase_create("each way");
+    tcase_set_timeout(each_way, 60);
+    tcase_add_loop_test(each_way, every_key_ends_in_the_time_that_is_documented, 0, sizeof ways / sizeof *ways);
+    suite_add_tcase(suite, each_way);
+    suite_test(suite, no_key_goes_before_it_is_as_good_as_new, 60);
+    suite_test(suite, a_server_killed_at_any_instant_comes_back_with_no_key_for_ever_and_nothing_forgotten, 120);
+    return suite_run(suite);
+}
