@@ -15,6 +15,8 @@
 #define TWO_HUNDRED_FIFTY HUNDRED HUNDRED FIFTY
 #define HOSTS_4 "h,h,h,h"
 #define HOSTS_16 HOSTS_4 "," HOSTS_4 "," HOSTS_4 "," HOSTS_4
+#define SCHEMES \
+    "redis://, rediss://, redis-sentinel://, rediss-sentinel://, redis-cluster://, rediss-cluster:// or unix://"
 #define FIVE_HUNDRED TWO_HUNDRED_FIFTY TWO_HUNDRED_FIFTY
 
 static char sentence[512];
@@ -90,22 +92,33 @@ START_TEST(a_url_gives_host_port_path_user_password_and_db)
 }
 END_TEST
 
-START_TEST(a_url_of_sentinels_gives_each_of_them_and_the_service)
+START_TEST(a_url_of_sentinels_or_of_a_cluster_gives_each_host)
 {
     static const struct {
         const char *url;
         struct redis_target expected;
     } rows[] = {
-        { "redis-sentinel://h/mymaster", { .service = "mymaster", .sentinels = { { "h", 26379 } } } },
+        { "redis-sentinel://h/mymaster", { .service = "mymaster", .hosts = { { "h", 26379 } } } },
         { "redis-sentinel://a:1,b,c:65535/m?db=7",
-          { .service = "m", .sentinels = { { "a", 1 }, { "b", 26379 }, { "c", 65535 } }, .db = 7 } },
+          { .service = "m", .hosts = { { "a", 1 }, { "b", 26379 }, { "c", 65535 } }, .db = 7 } },
         { "redis-sentinel://[::1],[2001:db8::7]:7000,127.0.0.1/m",
-          { .service = "m", .sentinels = { { "::1", 26379 }, { "2001:db8::7", 7000 }, { "127.0.0.1", 26379 } } } },
+          { .service = "m", .hosts = { { "::1", 26379 }, { "2001:db8::7", 7000 }, { "127.0.0.1", 26379 } } } },
         { "redis-sentinel://u:p%2Cw,@h,h/m",
-          { .service = "m", .sentinels = { { "h", 26379 }, { "h", 26379 } }, .user = "u", .password = "p,w," } },
+          { .service = "m", .hosts = { { "h", 26379 }, { "h", 26379 } }, .user = "u", .password = "p,w," } },
         { "rediss-sentinel://:pw@h/a%2Fb%23%3f%20%C3%A9",
-          { .service = "a/b#? \xc3\xa9", .sentinels = { { "h", 26379 } }, .password = "pw", .is_tls = true } },
-        { "redis-sentinel://h/[m]:1,x&db=2", { .service = "[m]:1,x&db=2", .sentinels = { { "h", 26379 } } } },
+          { .service = "a/b#? \xc3\xa9", .hosts = { { "h", 26379 } }, .password = "pw", .is_tls = true } },
+        { "redis-sentinel://h/[m]:1,x&db=2", { .service = "[m]:1,x&db=2", .hosts = { { "h", 26379 } } } },
+        { "redis-cluster://h", { .is_cluster = true, .hosts = { { "h", 6379 } } } },
+        { "redis-cluster://u:p%2Cw,@a:1,[::1],b:65535/",
+          { .is_cluster = true,
+            .hosts = { { "a", 1 }, { "::1", 6379 }, { "b", 65535 } },
+            .user = "u",
+            .password = "p,w," } },
+        { "rediss-cluster://:pw@[fe80::1%25eth0]:7000,h",
+          { .is_cluster = true,
+            .hosts = { { "fe80::1%eth0", 7000 }, { "h", 6379 } },
+            .password = "pw",
+            .is_tls = true } },
     };
     clear_environment();
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
@@ -114,24 +127,29 @@ START_TEST(a_url_of_sentinels_gives_each_of_them_and_the_service)
         int error = read_target(rows[i].url, NULL, &target);
         ck_assert_msg(error == WEIR_OK, "%s: %s", rows[i].url, sentence);
         size_t count = 0;
-        for (; count < REDIS_SENTINELS_MAX && expected->sentinels[count].name; count++) {
-            assert_text_is(target.sentinels[count].name, expected->sentinels[count].name, rows[i].url);
-            ck_assert_int_eq(target.sentinels[count].port, expected->sentinels[count].port);
+        for (; count < REDIS_HOSTS_MAX && expected->hosts[count].name; count++) {
+            assert_text_is(target.hosts[count].name, expected->hosts[count].name, rows[i].url);
+            ck_assert_int_eq(target.hosts[count].port, expected->hosts[count].port);
         }
-        ck_assert_uint_eq(target.sentinel_count, count);
+        ck_assert_uint_eq(target.host_count, count);
         assert_text_is(target.service, expected->service, rows[i].url);
         assert_text_is(target.user, expected->user, rows[i].url);
         assert_text_is(target.password, expected->password, rows[i].url);
         ck_assert(!target.host && !target.path && !target.is_unix && target.port == 0);
         ck_assert(!target.sentinel_user && !target.sentinel_password);
-        ck_assert_msg(target.db == expected->db && target.is_tls == expected->is_tls, "%s", rows[i].url);
+        ck_assert_msg(target.db == expected->db && target.is_tls == expected->is_tls &&
+                          target.is_cluster == expected->is_cluster,
+                      "%s", rows[i].url);
         redis_target_free(&target);
-        ck_assert(!target.service && target.sentinel_count == 0);
+        ck_assert(!target.service && target.host_count == 0);
     }
     struct redis_target most;
     ck_assert_int_eq(read_target("redis-sentinel://" HOSTS_16 "/" TWO_HUNDRED_FIFTY "12345", NULL, &most), WEIR_OK);
-    ck_assert_uint_eq(most.sentinel_count, 16);
+    ck_assert_uint_eq(most.host_count, 16);
     ck_assert_uint_eq(strlen(most.service), 255);
+    redis_target_free(&most);
+    ck_assert_int_eq(read_target("redis-cluster://" HOSTS_16, NULL, &most), WEIR_OK);
+    ck_assert_uint_eq(most.host_count, 16);
     redis_target_free(&most);
 }
 END_TEST
@@ -144,13 +162,13 @@ START_TEST(a_bad_url_is_refused_by_its_part_and_never_quoted)
     } rows[] = {
         { NULL, "redis_url is required" },
         { "", "redis_url is required" },
-        { "SECRET", "must begin with redis://, rediss://, redis-sentinel://, rediss-sentinel:// or unix://" },
-        { "localhost:6379", "must begin with redis://, rediss://, redis-sentinel://, rediss-sentinel:// or unix://" },
-        { "http://:SECRET@h", "must begin with redis://, rediss://, redis-sentinel://, rediss-sentinel:// or unix://" },
-        { "redis:/h", "must begin with redis://, rediss://, redis-sentinel://, rediss-sentinel:// or unix://" },
-        { "redis:h", "must begin with redis://, rediss://, redis-sentinel://, rediss-sentinel:// or unix://" },
-        { "REDIS://h", "must begin with redis://, rediss://, redis-sentinel://, rediss-sentinel:// or unix://" },
-        { "rediss:h", "must begin with redis://, rediss://, redis-sentinel://, rediss-sentinel:// or unix://" },
+        { "SECRET", "must begin with " SCHEMES },
+        { "localhost:6379", "must begin with " SCHEMES },
+        { "http://:SECRET@h", "must begin with " SCHEMES },
+        { "redis:/h", "must begin with " SCHEMES },
+        { "redis:h", "must begin with " SCHEMES },
+        { "REDIS://h", "must begin with " SCHEMES },
+        { "rediss:h", "must begin with " SCHEMES },
         { "rediss://h?db=SECRET", "rediss:// takes no '?'" },
         { "redis-sentinel:h/name", "must begin with redis://" },
         { "rediss-sentinels://:SECRET@h/name", "must begin with redis://" },
@@ -167,7 +185,7 @@ START_TEST(a_bad_url_is_refused_by_its_part_and_never_quoted)
         { "redis-sentinel://[::1],[::1/name", "the bracket before the address is never closed" },
         { "redis-sentinel://[::1,::2]/name", "the bracket before the address is never closed" },
         { "redis-sentinel://[::1]h,h/name", "after the brackets a ':' and the port are expected" },
-        { "redis-sentinel://" HOSTS_16 ",h/name", "there are more than 16 sentinels" },
+        { "redis-sentinel://" HOSTS_16 ",h/name", "there are more than 16 hosts" },
         { "redis-sentinel://:SECRET@h/name/3", "in the service's name a '/' is written %2F" },
         { "redis-sentinel://:SECRET@h/name#3", "in the service's name a '/' is written %2F and a '#' %23" },
         { "redis-sentinel://:SECRET@h/name%0", "a '%' in the service's name is not followed by two hex digits" },
@@ -179,6 +197,22 @@ START_TEST(a_bad_url_is_refused_by_its_part_and_never_quoted)
         { "redis-sentinel://u:a/SECRET@h/name", "an '@' of a user, password or path is written %40" },
         { "redis-sentinel://u:SECRET@h,u:SECRET@h/name", "an '@' of a user, password or path is written %40" },
         { "redis-sentinel://SECRET@h/name", "redis_url has a user, but there is no password" },
+        { "redis-cluster:h", "must begin with " SCHEMES },
+        { "rediss-clusters://:SECRET@h", "must begin with " SCHEMES },
+        { "redis-cluster://", "the host is missing" },
+        { "redis-cluster://:SECRET@/", "the host is missing" },
+        { "redis-cluster://:SECRET@h,", "the host is missing" },
+        { "redis-cluster://h,,h", "the host is missing" },
+        { "redis-cluster://h:1,h:SECRET", "the port must be 1 to 65535" },
+        { "redis-cluster://[::1],[::1", "the bracket before the address is never closed" },
+        { "redis-cluster://" HOSTS_16 ",h", "there are more than 16 hosts" },
+        { "redis-cluster://:SECRET@h/0", "nothing may follow the hosts of redis-cluster://" },
+        { "redis-cluster://:SECRET@h//", "nothing may follow the hosts of redis-cluster://" },
+        { "rediss-cluster://h/?db=SECRET", "nothing may follow the hosts of redis-cluster://" },
+        { "redis-cluster://h?db=0", "nothing may follow the hosts of redis-cluster://" },
+        { "redis-cluster://h#SECRET", "nothing may follow the hosts of redis-cluster://" },
+        { "redis-cluster://u:a/SECRET@h", "an '@' of a user, password or path is written %40" },
+        { "redis-cluster://SECRET@h", "redis_url has a user, but there is no password" },
         { "redis://", "the host is missing" },
         { "redis:///3", "the host is missing" },
         { "redis://:6379", "the host is missing" },
@@ -297,13 +331,28 @@ END_TEST
 /* Whatever the bytes, the answer is a target in range or a sentence: under ASan, also no byte beyond the text. */
 START_TEST(random_urls_are_read_or_refused)
 {
-    static const char *const pieces[] = { "redis://", "unix://",   "redis-sentinel://",
-                                          ",",        "rediss://", ":",
-                                          "@",        "/",         "?db=",
-                                          "#",        "%",         "%4",
-                                          "%25",      "[",         "]",
-                                          "::1",      "h",         "1",
-                                          "65536",    "\xff",      "%00",
+    static const char *const pieces[] = { "redis://",
+                                          "unix://",
+                                          "redis-sentinel://",
+                                          "redis-cluster://",
+                                          ",",
+                                          "rediss://",
+                                          ":",
+                                          "@",
+                                          "/",
+                                          "?db=",
+                                          "#",
+                                          "%",
+                                          "%4",
+                                          "%25",
+                                          "[",
+                                          "]",
+                                          "::1",
+                                          "h",
+                                          "1",
+                                          "65536",
+                                          "\xff",
+                                          "%00",
                                           "u" };
     enum { PIECES = sizeof pieces / sizeof pieces[0] };
     struct chance chance = chance_make(0);
@@ -312,7 +361,7 @@ START_TEST(random_urls_are_read_or_refused)
     for (int64_t i = 0, urls = steps_or(200000); i < urls; i++) {
         char text[192] = "";
         if (!chance_one_in(&chance, 8))
-            strcpy(text, pieces[chance_between(&chance, 0, 2)]);
+            strcpy(text, pieces[chance_between(&chance, 0, 3)]);
         for (int64_t j = chance_between(&chance, 0, 8); j > 0; j--)
             strcat(text, pieces[chance_between(&chance, 0, PIECES - 1)]);
         char *url = strdup(text); /* as long as it is, to the byte */
@@ -321,12 +370,13 @@ START_TEST(random_urls_are_read_or_refused)
         must(error == WEIR_OK || (error == WEIR_EINVAL && sentence[0]), "read, or refused with a sentence");
         if (error == WEIR_OK) {
             must(target.is_unix ? target.path && !target.host && target.path[0] == '/' : !target.path, "a path");
-            must((target.host != NULL) == (!target.is_unix && !target.service), "a host");
+            must((target.host != NULL) == (!target.is_unix && !target.service && !target.is_cluster), "a host");
             must(target.host ? target.port >= 1 && target.port <= 65535 : target.port == 0, "a port in range");
-            must((target.service != NULL) == (target.sentinel_count > 0), "sentinels have a service");
-            for (size_t j = 0; j < target.sentinel_count; j++)
-                must(target.sentinels[j].name && target.sentinels[j].port >= 1 && target.sentinels[j].port <= 65535,
-                     "a sentinel has a name and a port in range");
+            must((target.service || target.is_cluster) == (target.host_count > 0), "hosts of sentinels or a cluster");
+            must(!target.is_cluster || (!target.service && target.db == 0), "a cluster has no more");
+            for (size_t j = 0; j < target.host_count; j++)
+                must(target.hosts[j].name && target.hosts[j].port >= 1 && target.hosts[j].port <= 65535,
+                     "a host has a name and a port in range");
             must(target.db >= 0 && target.db <= REDIS_DB_MAX, "a db in range");
             must(!target.user || target.password, "a user has a password");
             redis_target_free(&target);
@@ -526,6 +576,8 @@ START_TEST(what_the_sentinels_are_told_is_refused_by_its_name)
     } rows[] = {
         { "redis://h", "SECRET", NULL, NULL, WEIR_EINVAL, "redis_sentinel_user is for a redis_url that begins with" },
         { "unix:///r", "", NULL, NULL, WEIR_EINVAL, "redis_sentinel_user is for a redis_url that begins with" },
+        { "redis-cluster://h", "u", NULL, NULL, WEIR_EINVAL,
+          "redis_sentinel_user is for a redis_url that begins with" },
         { "redis://h", NULL, "/nowhere", NULL, WEIR_EINVAL, "redis_sentinel_password_file is for a redis_url" },
         { "redis-sentinel://h/m", NULL, "/nowhere", NULL, WEIR_EIO,
           "redis_sentinel_password_file \"/nowhere\" cannot be read" },
@@ -559,7 +611,7 @@ int main(void)
 {
     Suite *suite = suite_create("redis_url");
     suite_test(suite, a_url_gives_host_port_path_user_password_and_db, 30);
-    suite_test(suite, a_url_of_sentinels_gives_each_of_them_and_the_service, 30);
+    suite_test(suite, a_url_of_sentinels_or_of_a_cluster_gives_each_host, 30);
     suite_test(suite, a_bad_url_is_refused_by_its_part_and_never_quoted, 30);
     suite_test(suite, the_longest_parts_are_taken, 30);
     suite_test(suite, freeing_leaves_zeroes_and_takes_them, 30);

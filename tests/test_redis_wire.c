@@ -3,6 +3,7 @@
 
 #include "backends/redis_wire.h"
 
+#include <hiredis/hiredis.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -159,6 +160,16 @@ START_TEST(what_stands_in_a_list_is_shown_with_its_place)
 }
 END_TEST
 
+/* Of RESP3, which is never asked for, hiredis 0.14 knows nothing. */
+START_TEST(doubles_and_truths_are_something_else)
+{
+    const bool is_known = HIREDIS_MAJOR >= 1;
+    assert_heard(",1.5\r\n#t\r\n", false, is_known ? "other; other; " : "broken");
+    assert_heard("*2\r\n,1.5\r\n#f\r\n", true, is_known ? "0=other 1=other list; " : "broken");
+    assert_heard("*2\r\n:1\r\n_\r\n", true, is_known ? "0=1 1=nil list; " : "0=1 broken");
+}
+END_TEST
+
 START_TEST(lists_are_shown_from_when_they_are_expected_to_when_they_are_not)
 {
     struct redis_wire wire;
@@ -291,6 +302,7 @@ int main(void)
     Suite *suite = suite_create("redis_wire");
     suite_test(suite, replies_are_told_apart_however_they_are_cut, 30);
     suite_test(suite, what_stands_in_a_list_is_shown_with_its_place, 30);
+    suite_test(suite, doubles_and_truths_are_something_else, 30);
     suite_test(suite, lists_are_shown_from_when_they_are_expected_to_when_they_are_not, 30);
     suite_test(suite, what_makes_no_whole_reply_ends_at_its_bound, 60);
     suite_test(suite, a_list_longer_than_any_other_reply_is_read, 60);

@@ -213,7 +213,8 @@ struct weir_options {
      *
      *     redis://[user:password@]host[:port][/db]      unix://[user:password@]/path[?db=N]
      *     redis-sentinel://[user:password@]host[:port][,host[:port]...]/service[?db=N]
-     *     rediss:// and rediss-sentinel://, the same over TLS 1.2 or later
+     *     redis-cluster://[user:password@]host[:port][,host[:port]...]
+     *     rediss://, rediss-sentinel:// and rediss-cluster://, the same over TLS 1.2 or later
      *
      * Default port 6379, db 0; an IPv6 address stands in brackets; user, password, path and service are
      * percent-decoded. Without a password in the URL the first line of redis_password_file is used, or else the
@@ -223,7 +224,10 @@ struct weir_options {
      * know the primary. One after the other is asked for it, every connection to a server is used only if that says it
      * is a primary (ROLE), and another that the sentinels name is followed at once. User and password of the URL are
      * the servers'; the sentinels' are redis_sentinel_user and the first line of redis_sentinel_password_file, or else
-     * WEIR_REDIS_SENTINEL_PASSWORD. */
+     * WEIR_REDIS_SENTINEL_PASSWORD.
+     *
+     * With redis-cluster:// the hosts are up to 16 nodes of a Redis Cluster, which are asked for the others; user and
+     * password are those of all nodes. A cluster has no db but 0. */
     const char *redis_url;           /* required */
     const char *redis_password_file; /* default none */
     const char *redis_sentinel_user; /* redis-sentinel; default none: the default user, if there is a password */

@@ -196,9 +196,12 @@ static int make_tls(const struct weir_options *options, struct redis_target *tar
                                                    : NULL;
     if (target->is_tls)
         return redis_tls_context_make(options, &target->tls, message);
-    return given ? message_refuse(message, "%s is for a redis_url that begins with rediss:// or rediss-sentinel://",
-                                  given)
-                 : WEIR_OK;
+    if (!given)
+        return WEIR_OK;
+    return message_refuse(message,
+                          "%s is for a redis_url that begins with rediss://, rediss-sentinel:// or "
+                          "rediss-cluster://",
+                          given);
 }
 
 int redis_open(const struct weir_options *options, struct weir_backend **out)

@@ -13,8 +13,7 @@ enum part { FIRST_SLOT, LAST_SLOT, HOST, PORT, REST, NO_PART };
 void redis_map_begin(struct redis_map *map)
 {
     map->node_count = 0;
-    for (size_t i = 0; i < REDIS_CLUSTER_SLOTS; i++)
-        map->owner[i] = REDIS_NOBODY;
+    memset(map->owner, 0xff, sizeof map->owner); /* REDIS_NOBODY */
     map->range = SIZE_MAX;
     map->expected = REST;
     map->refused = NULL;
@@ -119,7 +118,7 @@ bool redis_map_end(struct redis_map *map, const char **why)
     if (!map->refused && map->node_count == 0)
         map->refused = "no slot has a node";
     *why = map->refused;
-    for (size_t i = 0; i < REDIS_CLUSTER_SLOTS; i++)
+    for (size_t i = 0; !map->refused && i < REDIS_CLUSTER_SLOTS; i++)
         if (map->owner[i] == NOT_KNOWN)
             map->owner[i] = REDIS_NOBODY;
     return !map->refused;

@@ -8,7 +8,8 @@ int redis_tls_context_make(const struct weir_options *options, struct redis_tls_
     (void)options;
     (void)out;
     return message_refuse(
-        message, "redis_url: this build of weir has no TLS; redis://, redis-sentinel:// or unix:// is expected");
+        message,
+        "redis_url: this build of weir has no TLS; redis://, redis-sentinel://, redis-cluster:// or unix:// is expected");
 }
 
 void redis_tls_context_free(struct redis_tls_context *context)

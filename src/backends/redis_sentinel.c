@@ -52,7 +52,7 @@ static void idle_until(struct redis_sentinel *sentinel, int64_t due_us)
 
 static size_t next_of(const struct redis_sentinel *sentinel)
 {
-    return (sentinel->at + 1) % sentinel->target->sentinel_count;
+    return (sentinel->at + 1) % sentinel->target->host_count;
 }
 
 void redis_sentinel_ask(struct redis_sentinel *sentinel, bool another)
@@ -71,7 +71,7 @@ void redis_sentinel_ask(struct redis_sentinel *sentinel, bool another)
 static void say(struct redis_sentinel *sentinel, bool good, const char *reason)
 {
     const unsigned bit = 1u << sentinel->at;
-    const size_t number = sentinel->at + 1, count = sentinel->target->sentinel_count;
+    const size_t number = sentinel->at + 1, count = sentinel->target->host_count;
     if (good && (sentinel->known_bad & bit))
         log_line(sentinel->log, WEIR_LOG_INFO, "sentinel %zu of %zu can be used again", number, count);
     else if (!good && !(sentinel->known_bad & bit))
@@ -91,7 +91,7 @@ static enum redis_sentinel_news fail(struct redis_sentinel *sentinel, const char
         idle_until(sentinel, was_good ? now_us : now_us + redis_pause_next_us(&sentinel->pauses));
         return REDIS_NO_NEWS;
     }
-    if (++sentinel->failed < sentinel->target->sentinel_count) {
+    if (++sentinel->failed < sentinel->target->host_count) {
         idle_until(sentinel, now_us);
         return REDIS_NO_NEWS;
     }
@@ -140,7 +140,7 @@ static void forget(struct redis_sentinel *sentinel)
 static void open_link(struct redis_sentinel *sentinel, int64_t now_us)
 {
     struct redis_where where = { .address = sentinel->addresses.list[sentinel->address] };
-    snprintf(where.host, sizeof where.host, "%s", sentinel->target->sentinels[sentinel->at].name);
+    snprintf(where.host, sizeof where.host, "%s", sentinel->target->hosts[sentinel->at].name);
     sentinel->state = REDIS_SENTINEL_ASKING;
     sentinel->due_us = now_us + ANSWER_US;
     sentinel->subscribed = sentinel->pinged = false;
@@ -155,7 +155,7 @@ static void open_link(struct redis_sentinel *sentinel, int64_t now_us)
 
 static void begin(struct redis_sentinel *sentinel, int64_t now_us)
 {
-    const struct redis_host *host = &sentinel->target->sentinels[sentinel->at];
+    const struct redis_host *host = &sentinel->target->hosts[sentinel->at];
     resolver_init(&sentinel->resolver, &(struct resolve_target){
                                            .host = host->name,
                                            .port = host->port,

@@ -8,7 +8,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#define SCHEMES "redis://, rediss://, redis-sentinel://, rediss-sentinel:// or unix://"
+#define SCHEMES \
+    "redis://, rediss://, redis-sentinel://, rediss-sentinel://, redis-cluster://, rediss-cluster:// or unix://"
 
 /* A part of the URL, not terminated. */
 struct part {
@@ -35,8 +36,8 @@ void redis_target_free(struct redis_target *target)
     free_secret(target->user);
     free_secret(target->password);
     free(target->service);
-    for (size_t i = 0; i < target->sentinel_count; i++)
-        free(target->sentinels[i].name);
+    for (size_t i = 0; i < target->host_count; i++)
+        free(target->hosts[i].name);
     free_secret(target->sentinel_user);
     free_secret(target->sentinel_password);
     redis_tls_context_free(target->tls);
@@ -242,17 +243,22 @@ static int read_query(struct reader *reader, struct part query)
     return read_db(reader, (struct part){ query.text + 3, query.len - 3 });
 }
 
-static int read_sentinels(struct reader *reader, struct part addresses, struct part path)
+static int read_hosts(struct reader *reader, struct part addresses, int default_port)
 {
     struct redis_target *target = &reader->target;
     int error = WEIR_OK;
     while (addresses.text && !error) {
-        if (target->sentinel_count == REDIS_SENTINELS_MAX)
-            return message_refuse(reader->message, "redis_url: there are more than %d sentinels", REDIS_SENTINELS_MAX);
-        struct redis_host *sentinel = &target->sentinels[target->sentinel_count++];
-        error = read_address(reader, cut(&addresses, ','), REDIS_SENTINEL_DEFAULT_PORT, &sentinel->name,
-                             &sentinel->port);
+        if (target->host_count == REDIS_HOSTS_MAX)
+            return message_refuse(reader->message, "redis_url: there are more than %d hosts", REDIS_HOSTS_MAX);
+        struct redis_host *host = &target->hosts[target->host_count++];
+        error = read_address(reader, cut(&addresses, ','), default_port, &host->name, &host->port);
     }
+    return error;
+}
+
+static int read_sentinels(struct reader *reader, struct part addresses, struct part path)
+{
+    int error = read_hosts(reader, addresses, REDIS_SENTINEL_DEFAULT_PORT);
     if (error)
         return error;
     struct part service = cut(&path, '?');
@@ -263,8 +269,19 @@ static int read_sentinels(struct reader *reader, struct part addresses, struct p
     if (memchr(service.text, '/', service.len) || memchr(service.text, '#', service.len))
         return message_refuse(reader->message, "redis_url: in the service's name a '/' is written %%2F and a '#' %%23; "
                                                "the db is written ?db=N");
-    error = decode(reader, service, "service's name", REDIS_SERVICE_MAX, &target->service);
+    error = decode(reader, service, "service's name", REDIS_SERVICE_MAX, &reader->target.service);
     return error ? error : read_query(reader, path);
+}
+
+static int read_cluster(struct reader *reader, struct part addresses, struct part path)
+{
+    reader->target.is_cluster = true;
+    int error = read_hosts(reader, addresses, REDIS_DEFAULT_PORT);
+    if (!error && path.len > 0 && (path.len > 1 || path.text[0] != '/'))
+        error = message_refuse(reader->message,
+                               "redis_url: nothing may follow the hosts of redis-cluster://: a cluster "
+                               "has no db but 0");
+    return error;
 }
 
 static int read_unix(struct reader *reader, struct part address, struct part rest)
@@ -279,6 +296,30 @@ static int read_unix(struct reader *reader, struct part address, struct part res
     return error ? error : read_query(reader, rest);
 }
 
+/* How each begins, and who reads what stands between that and the path, without user and password, and the path. */
+static const struct scheme {
+    const char *beginning;
+    bool is_tls;
+    int (*read)(struct reader *reader, struct part address, struct part path);
+} schemes[] = {
+    { "redis://", false, read_redis },
+    { "rediss://", true, read_redis },
+    { "redis-sentinel://", false, read_sentinels },
+    { "rediss-sentinel://", true, read_sentinels },
+    { "redis-cluster://", false, read_cluster },
+    { "rediss-cluster://", true, read_cluster },
+    { "unix://", false, read_unix },
+};
+
+/* NULL: it is none of them. */
+static const struct scheme *scheme_of(const char *url)
+{
+    for (size_t i = 0; i < sizeof schemes / sizeof schemes[0]; i++)
+        if (starts_with(url, schemes[i].beginning))
+            return &schemes[i];
+    return NULL;
+}
+
 static int read_url(struct reader *reader, const char *url)
 {
     if (!url || !*url)
@@ -286,13 +327,12 @@ static int read_url(struct reader *reader, const char *url)
     for (const char *at = url; *at; at++)
         if ((unsigned char)*at <= ' ' || *at == 0x7f)
             return message_refuse(reader->message, "redis_url: a blank or control byte is written %%XX");
-    const bool has_sentinels = starts_with(url, "redis-sentinel://") || starts_with(url, "rediss-sentinel://");
-    reader->target.is_unix = starts_with(url, "unix://");
-    reader->target.is_tls = starts_with(url, "rediss://") || starts_with(url, "rediss-sentinel://");
-    if (!reader->target.is_unix && !has_sentinels && !reader->target.is_tls && !starts_with(url, "redis://"))
+    const struct scheme *scheme = scheme_of(url);
+    if (!scheme)
         return message_refuse(reader->message, "redis_url must begin with " SCHEMES);
+    reader->target.is_tls = scheme->is_tls;
 
-    const char *authority = strchr(url, ':') + 3;
+    const char *authority = url + strlen(scheme->beginning);
     struct part address = { authority, strcspn(authority, "/?#") };
     struct part path = { authority + address.len, strlen(authority + address.len) };
     if (memchr(address.text, '@', address.len)) {
@@ -303,9 +343,7 @@ static int read_url(struct reader *reader, const char *url)
     if (memchr(address.text, '@', address.len) || memchr(path.text, '@', path.len))
         return message_refuse(reader->message, "redis_url: an '@' of a user, password or path is written %%40, and a "
                                                "'/', '?' or '#' before it %%2F, %%3F or %%23");
-    if (has_sentinels)
-        return read_sentinels(reader, address, path);
-    return reader->target.is_unix ? read_unix(reader, address, path) : read_redis(reader, address, path);
+    return scheme->read(reader, address, path);
 }
 
 /* ---- Passwords from elsewhere ---- */

@@ -3,7 +3,8 @@
  * The input is a stream of bytes; or requests, the states that a script finds for them, and what befalls its answer. What
  * must hold:
  *
- *     - a stream gives the same replies, and breaks at the same one, however it is cut
+ *     - a stream gives the same replies, and breaks at the same one, however it is cut, with lists and without
+ *     - what stands in a list is shown in its order, and no deeper than lists may be
  *     - an answer as a script makes it gives each request the decision that the core makes of the same states
  *     - whatever else comes, each request ends once: with a decision in its ranges, or an error; and a script that the
  *       server has lost is asked for again, three times
@@ -29,14 +30,41 @@ struct heard {
     size_t count;
     uint64_t hashes[REPLIES];
     bool broken;
+    struct redis_wire_scalar last; /* of the list at hand, of which it is a copy; depth 0: none */
+    uint64_t in_lists;             /* a hash of all that was shown */
 };
+
+static uint64_t hash_bytes(uint64_t hash, const void *bytes, size_t len)
+{
+    for (size_t i = 0; i < len; i++)
+        hash = (hash ^ ((const unsigned char *)bytes)[i]) * UINT64_C(1099511628211);
+    return hash + len;
+}
 
 static uint64_t hash_of(const struct redis_reply *reply)
 {
-    uint64_t hash = UINT64_C(14695981039346656037) + (uint64_t)reply->kind;
-    for (size_t i = 0; i < reply->len; i++)
-        hash = (hash ^ (unsigned char)reply->text[i]) * UINT64_C(1099511628211);
-    return hash + reply->len;
+    const uint64_t hash = UINT64_C(14695981039346656037) + (uint64_t)reply->kind + (uint64_t)reply->number;
+    return hash_bytes(hash, reply->text, reply->len);
+}
+
+static bool hear_scalar(void *user, const struct redis_wire_scalar *scalar)
+{
+    struct heard *heard = user;
+    const struct redis_wire_scalar *last = &heard->last;
+    fuzz_must(scalar->depth >= 1 && scalar->depth <= REDIS_WIRE_DEPTH, "lists are so deep at most");
+    size_t same = 0;
+    while (same < last->depth && same < scalar->depth && last->place[same] == scalar->place[same])
+        same++;
+    fuzz_must(last->depth == 0 ||
+                  (same < last->depth && same < scalar->depth && last->place[same] < scalar->place[same]),
+              "what comes later stands behind");
+    fuzz_must(scalar->is_number + scalar->is_nil + (scalar->text != NULL) <= 1 && (scalar->text || scalar->len == 0) &&
+                  (scalar->is_number || scalar->number == 0),
+              "it is one thing");
+    heard->last = *scalar;
+    heard->in_lists = hash_bytes(heard->in_lists, scalar->place, scalar->depth * sizeof scalar->place[0]);
+    heard->in_lists = hash_bytes(heard->in_lists + (uint64_t)scalar->number, scalar->text, scalar->len);
+    return !redis_wire_is_text(scalar, "stop");
 }
 
 static void hear(struct redis_wire *wire, struct heard *heard)
@@ -47,15 +75,19 @@ static void hear(struct redis_wire *wire, struct heard *heard)
         heard->broken = result < 0;
         if (result > 0)
             heard->hashes[heard->count++ % REPLIES] = hash_of(&reply);
+        if (result > 0)
+            heard->last.depth = 0;
     }
 }
 
-/* Feed the bytes in pieces of `piece` bytes, or where `cuts` says, and say what was heard. */
-static struct heard hear_stream(const uint8_t *data, size_t size, size_t piece)
+/* Feed the bytes in pieces of `piece` bytes, and say what was heard. */
+static struct heard hear_stream(const uint8_t *data, size_t size, size_t piece, bool lists)
 {
     struct redis_wire wire;
     struct heard heard = { .count = 0 };
     fuzz_must(redis_wire_init(&wire) == 0, "there is memory");
+    if (lists)
+        redis_wire_show_lists(&wire, hear_scalar, &heard);
     for (size_t at = 0; at < size && !heard.broken; at += piece) {
         const size_t len = size - at < piece ? size - at : piece;
         if (redis_wire_feed(&wire, (const char *)data + at, len) != 0)
@@ -66,14 +98,15 @@ static struct heard hear_stream(const uint8_t *data, size_t size, size_t piece)
     return heard;
 }
 
-static void check_stream(const uint8_t *data, size_t size, uint8_t cut)
+static void check_stream(const uint8_t *data, size_t size, uint8_t cut, bool lists)
 {
-    const struct heard whole = hear_stream(data, size, size + 1);
+    const struct heard whole = hear_stream(data, size, size + 1, lists);
     for (size_t piece = 1; piece <= 3; piece++) {
-        const struct heard pieces = hear_stream(data, size, piece == 3 ? (size_t)cut + 1 : piece);
+        const struct heard pieces = hear_stream(data, size, piece == 3 ? (size_t)cut + 1 : piece, lists);
         fuzz_must(whole.count == pieces.count && whole.broken == pieces.broken, "%zu replies, not %zu, in pieces",
                   whole.count, pieces.count);
         fuzz_must(memcmp(whole.hashes, pieces.hashes, sizeof whole.hashes) == 0, "the replies are the same");
+        fuzz_must(whole.in_lists == pieces.in_lists, "so is what stands in lists");
     }
 }
 
@@ -444,7 +477,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         open_once();
         check_flight(&feed);
     } else {
-        check_stream(data + 1, size - 1, data[0]);
+        check_stream(data + 1, size - 1, data[0], false);
+        check_stream(data + 1, size - 1, data[0], true);
     }
     return 0;
 }

@@ -30,21 +30,21 @@ static bool is_same_text(const char *a, const char *b)
     return a && b ? strcmp(a, b) == 0 : a == b;
 }
 
-static bool are_same_sentinels(const struct redis_target *a, const struct redis_target *b)
+static bool are_same_hosts(const struct redis_target *a, const struct redis_target *b)
 {
-    if (a->sentinel_count != b->sentinel_count || !is_same_text(a->service, b->service))
+    if (a->host_count != b->host_count || !is_same_text(a->service, b->service))
         return false;
-    for (size_t i = 0; i < a->sentinel_count; i++)
-        if (!is_same_text(a->sentinels[i].name, b->sentinels[i].name) || a->sentinels[i].port != b->sentinels[i].port)
+    for (size_t i = 0; i < a->host_count; i++)
+        if (!is_same_text(a->hosts[i].name, b->hosts[i].name) || a->hosts[i].port != b->hosts[i].port)
             return false;
     return true;
 }
 
 static bool is_same(const struct redis_target *a, const struct redis_target *b)
 {
-    return are_same_sentinels(a, b) && a->is_unix == b->is_unix && a->is_tls == b->is_tls && a->port == b->port &&
-           a->db == b->db && is_same_text(a->host, b->host) && is_same_text(a->path, b->path) &&
-           is_same_text(a->user, b->user) && is_same_text(a->password, b->password);
+    return are_same_hosts(a, b) && a->is_cluster == b->is_cluster && a->is_unix == b->is_unix &&
+           a->is_tls == b->is_tls && a->port == b->port && a->db == b->db && is_same_text(a->host, b->host) &&
+           is_same_text(a->path, b->path) && is_same_text(a->user, b->user) && is_same_text(a->password, b->password);
 }
 
 static size_t put_escaped(char *url, size_t at, const char *text)
@@ -67,7 +67,10 @@ static size_t put_host(char *url, size_t at, const char *host)
 static void write_url(const struct redis_target *target, char url[URL_MAX])
 {
     const char *scheme = target->is_unix ? "unix" : target->is_tls ? "rediss" : "redis";
-    size_t at = (size_t)snprintf(url, URL_MAX, "%s%s://", scheme, target->service ? "-sentinel" : "");
+    size_t at = (size_t)snprintf(url, URL_MAX, "%s%s://", scheme,
+                                 target->service      ? "-sentinel"
+                                 : target->is_cluster ? "-cluster"
+                                                      : "");
     if (target->user || target->password) {
         at = put_escaped(url, at, target->user);
         url[at++] = ':';
@@ -78,14 +81,15 @@ static void write_url(const struct redis_target *target, char url[URL_MAX])
         url[at++] = '/'; /* which must be one */
         at = put_escaped(url, at, target->path + 1);
         snprintf(url + at, URL_MAX - at, "?db=%d", target->db);
-    } else if (target->service) {
-        for (size_t i = 0; i < target->sentinel_count; i++) {
-            at = put_host(url, at, target->sentinels[i].name);
-            at += (size_t)snprintf(url + at, URL_MAX - at, ":%d%s", target->sentinels[i].port,
-                                   i + 1 < target->sentinel_count ? "," : "/");
+    } else if (target->host_count > 0) {
+        for (size_t i = 0; i < target->host_count; i++) {
+            at = put_host(url, at, target->hosts[i].name);
+            at += (size_t)snprintf(url + at, URL_MAX - at, ":%d%s", target->hosts[i].port,
+                                   i + 1 < target->host_count ? "," : "/");
         }
         at = put_escaped(url, at, target->service);
-        snprintf(url + at, URL_MAX - at, "?db=%d", target->db);
+        if (target->service)
+            snprintf(url + at, URL_MAX - at, "?db=%d", target->db);
     } else {
         at = put_host(url, at, target->host);
         snprintf(url + at, URL_MAX - at, ":%d/%d", target->port, target->db);
@@ -97,13 +101,16 @@ static bool is_host(const char *name, int port)
     return name && *name && strlen(name) <= REDIS_HOST_MAX && port >= 1 && port <= 65535;
 }
 
-static void check_sentinels(const struct redis_target *target)
+static void check_hosts(const struct redis_target *target)
 {
-    fuzz_must(!target->host && !target->path && target->port == 0, "sentinels name the server");
-    fuzz_must(*target->service && strlen(target->service) <= REDIS_SERVICE_MAX, "a service fits");
-    fuzz_must(target->sentinel_count >= 1 && target->sentinel_count <= REDIS_SENTINELS_MAX, "there are some sentinels");
-    for (size_t i = 0; i < target->sentinel_count; i++)
-        fuzz_must(is_host(target->sentinels[i].name, target->sentinels[i].port), "a sentinel's host and port fit");
+    fuzz_must(!target->host && !target->path && target->port == 0, "they are for sentinels, or a cluster");
+    fuzz_must(target->is_cluster == !target->service, "they are for one of them");
+    fuzz_must(!target->is_cluster || target->db == 0, "a cluster has no db");
+    fuzz_must(target->is_cluster || (*target->service && strlen(target->service) <= REDIS_SERVICE_MAX),
+              "a service fits");
+    fuzz_must(target->host_count <= REDIS_HOSTS_MAX, "there are not too many");
+    for (size_t i = 0; i < target->host_count; i++)
+        fuzz_must(is_host(target->hosts[i].name, target->hosts[i].port), "host and port fit");
 }
 
 static void check_target(const struct redis_target *target)
@@ -113,8 +120,9 @@ static void check_target(const struct redis_target *target)
     fuzz_must(!target->user || (*target->user && strlen(target->user) <= REDIS_SECRET_MAX), "a user fits");
     fuzz_must(!target->password || (*target->password && strlen(target->password) <= REDIS_SECRET_MAX),
               "a password fits");
-    if (target->service)
-        check_sentinels(target);
+    fuzz_must((target->service || target->is_cluster) == (target->host_count > 0), "these have hosts, and others none");
+    if (target->host_count > 0)
+        check_hosts(target);
     else if (target->is_unix)
         fuzz_must(!target->host && !target->is_tls && target->path && target->path[0] == '/' &&
                       strlen(target->path) <= REDIS_PATH_MAX && target->port == 0,
