@@ -1,0 +1,185 @@
+/* test_redis_cluster_lost.c - what a Redis Cluster forgets, by a command or in a failover, and what it must not: charges
+ * that a replica has, those of a group that failed, and who has taken over; faults D7, D8 and D9.
+ */
+#include "cluster_place.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static struct cluster common;
+
+/* ---- By a command ---- */
+
+struct flushed {
+    weir_limit *limit;
+    char keys[3][LOAD_KEY_SIZE]; /* one on each primary */
+    _Atomic int64_t allowed[3];
+    atomic_bool done;
+};
+
+static void *take_of_three(void *argument)
+{
+    struct flushed *flushed = argument;
+    for (int i = 0; !atomic_load(&flushed->done); i++) {
+        struct timed timed = timed_try(flushed->limit, flushed->keys[i % 3], 1);
+        must_succeed(timed.status);
+        must(timed.decision.source == WEIR_BY_REDIS, "Redis decides");
+        atomic_fetch_add(&flushed->allowed[i % 3], timed.decision.allowed);
+    }
+    return NULL;
+}
+
+START_TEST(a_primary_that_is_flushed_admits_a_limit_more_each_time_and_the_others_none)
+{
+    enum { TIMES = 4 };
+    struct place place;
+    struct crew crew;
+    struct flushed flushed = { .limit = NULL };
+    struct weir_options options = cluster_options(&place, &common, PATIENT_US);
+    weir *limiter = limiter_of(&options);
+    int victim = cluster_owner(&common, first_slot(&common, 1));
+    flushed.limit = limit_of(limiter, "flushed", "fixed_window limit=50 period=366d");
+    for (int i = 0; i < 3; i++)
+        key_of(&common, i, 0, flushed.keys[i]);
+    crew_start(&crew, 4, take_of_three, &flushed);
+    for (int i = 0; i < TIMES; i++) {
+        while (atomic_load(&flushed.allowed[0]) < 50 || atomic_load(&flushed.allowed[1]) < 50 * (i + 1) ||
+               atomic_load(&flushed.allowed[2]) < 50)
+            sleep_us(1000);
+        must(cluster_ask(&common, victim, place_reply, sizeof place_reply, "FLUSHALL") == 2, "it is flushed");
+    }
+    while (atomic_load(&flushed.allowed[1]) < 50 * (TIMES + 1))
+        sleep_us(1000);
+    sleep_us(50000);
+    atomic_store(&flushed.done, true);
+    crew_join(&crew);
+    ck_assert_int_eq(flushed.allowed[0], 50);
+    ck_assert_int_eq(flushed.allowed[1], 50 * (TIMES + 1));
+    ck_assert_int_eq(flushed.allowed[2], 50);
+    weir_close(limiter);
+    place_close(&place);
+}
+END_TEST
+
+/* ---- In a failover, with charges that a replica has ---- */
+
+enum { CALLERS = 4, KEYS = 40 };
+
+/* Callers on keys of one primary, each charge acknowledged by its replica, while `end` takes its place from it. */
+static void assert_nothing_is_forgotten(struct cluster *cluster, int hit, const char *what,
+                                        void (*end)(struct cluster *cluster, int owner))
+{
+    static struct load load;
+    struct place place;
+    const unsigned slot = first_slot(cluster, hit);
+    struct weir_options options = cluster_options(&place, cluster, WEIR_SECOND);
+    options.redis_replicas = 1;
+    memset(&load, 0, sizeof load);
+    weir *limiter = limiter_of(&options);
+    weir_limit *limit = limit_of(limiter, "durable", UNREFILLED);
+    load_keys(&load, slot, last_slot(cluster, hit), KEYS);
+    for (size_t i = 0; i < KEYS; i++)
+        recover(limit, load.keys[i].text);
+    int before = cluster_owner(cluster, slot);
+    load_start(&load, limiter, limit, CALLERS);
+    sleep_us(200000);
+    end(cluster, before);
+    cluster_good(cluster, cluster_await_owner(cluster, slot, before));
+    recover(limit, load.keys[0].text);
+    cluster_good(cluster, cluster_settle(cluster)); /* the former primary is the replica now, if it lives */
+    sleep_us(100000);
+    load_end(&load);
+    load_print(&load, what);
+    options.redis_replicas = 0;
+    weir *reader = limiter_of(&options);
+    weir_limit *same = limit_of(reader, "durable", UNREFILLED);
+    int64_t too_many = 0;
+    for (size_t i = 0; i < KEYS; i++) {
+        recover(same, load.keys[i].text);
+        int64_t more = charged(same, load.keys[i].text) - load.keys[i].allowed;
+        ck_assert_msg(more >= 0, "%s: key %zu: %" PRId64 " admitted that are not charged", what, i, -more);
+        too_many += more;
+    }
+    printf("%s: %" PRId64 " permits are charged that nobody was told of, %d calls failed\n", what, too_many,
+           load.failed);
+    ck_assert_int_gt(load.calls, load.failed);
+    ck_assert_int_le(too_many, load.failed);
+    weir_close(reader);
+    weir_close(limiter);
+    place_close(&place);
+}
+
+static void force(struct cluster *cluster, int owner)
+{
+    cluster_good(cluster, cluster_fail_over(cluster, cluster_replica(cluster, owner), CLUSTER_FAILOVER_FORCE));
+}
+
+static void take_over(struct cluster *cluster, int owner)
+{
+    cluster_good(cluster, cluster_fail_over(cluster, cluster_replica(cluster, owner), CLUSTER_FAILOVER_TAKEOVER));
+}
+
+START_TEST(a_charge_that_a_replica_has_is_not_forgotten_when_it_takes_over)
+{
+    assert_nothing_is_forgotten(&common, 0, "FORCE with one replica's word", force);
+    assert_nothing_is_forgotten(&common, 2, "TAKEOVER with one replica's word", take_over);
+}
+END_TEST
+
+/* A key of each primary, until the second of them is lost: what the first was charged comes back. */
+static void assert_groups_give_back(struct cluster *cluster, int lost)
+{
+    struct place place;
+    struct weir_request requests[3];
+    struct weir_decision decision;
+    char keys[3][LOAD_KEY_SIZE];
+    struct weir_options options = cluster_options(&place, cluster, PATIENT_US);
+    weir *limiter = limiter_of(&options);
+    weir_limit *limit = limit_of(limiter, "group", UNREFILLED);
+    for (int i = 0; i < 3; i++) {
+        key_of(cluster, (lost + 2 + i) % 3, 0, keys[i]);
+        requests[i] = (struct weir_request){ .limit = limit, .key = weir_key_text(keys[i]), .cost = 1 };
+    }
+    must_succeed(weir_try_all(limiter, requests, 3, &decision));
+    cluster_kill(cluster, lost);
+    for (int i = 0; i < 20; i++) {
+        int status = weir_try_all(limiter, requests, 3, &decision);
+        ck_assert_msg(status == WEIR_EIO || status == WEIR_ETIME, "%s", weir_strerror(status));
+        ck_assert_int_eq(charged(limit, keys[0]), 1);
+        ck_assert_int_eq(charged(limit, keys[2]), 1);
+    }
+    recover(limit, keys[1]);
+    must_succeed(weir_try_all(limiter, requests, 3, &decision));
+    ck_assert(decision.allowed && decision.source == WEIR_BY_REDIS);
+    for (int i = 0; i < 3; i++)
+        ck_assert_int_eq(charged(limit, keys[i]), 2);
+    weir_close(limiter);
+    place_close(&place);
+}
+
+START_TEST(what_a_group_was_charged_before_it_failed_is_given_back_and_what_a_replica_has_is_not_forgotten)
+{
+    struct cluster cluster;
+    const struct cluster_wish wish = { .partial = true };
+    cluster_open(&cluster, &wish);
+    assert_groups_give_back(&cluster, 2);
+    assert_nothing_is_forgotten(&cluster, 1, "kill -9 with one replica's word", cluster_kill);
+    cluster_stop(&cluster);
+}
+END_TEST
+
+int main(void)
+{
+    int error = cluster_common(&common, NULL);
+    if (error != 0)
+        return error;
+    Suite *suite = suite_create("redis_cluster_lost");
+    suite_test(suite, a_primary_that_is_flushed_admits_a_limit_more_each_time_and_the_others_none, 60);
+    suite_test(suite, a_charge_that_a_replica_has_is_not_forgotten_when_it_takes_over, 120);
+    suite_test(suite, what_a_group_was_charged_before_it_failed_is_given_back_and_what_a_replica_has_is_not_forgotten,
+               120);
+    int status = suite_run(suite);
+    cluster_stop(&common);
+    return status;
+}
