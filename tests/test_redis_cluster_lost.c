@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 static struct cluster common;
+static const char *const uses[] = { "in a cluster", "redis_replicas", NULL };
 
 /* ---- By a command ---- */
 
@@ -161,7 +162,7 @@ static void assert_groups_give_back(struct cluster *cluster, int lost)
 START_TEST(what_a_group_was_charged_before_it_failed_is_given_back_and_what_a_replica_has_is_not_forgotten)
 {
     struct cluster cluster;
-    const struct cluster_wish wish = { .partial = true };
+    const struct cluster_wish wish = { .partial = true, .uses = uses };
     cluster_open(&cluster, &wish);
     assert_groups_give_back(&cluster, 2);
     assert_nothing_is_forgotten(&cluster, 1, "kill -9 with one replica's word", cluster_kill);
@@ -171,7 +172,8 @@ END_TEST
 
 int main(void)
 {
-    int error = cluster_common(&common, NULL);
+    const struct cluster_wish wish = { .uses = uses };
+    int error = cluster_common(&common, &wish);
     if (error != 0)
         return error;
     Suite *suite = suite_create("redis_cluster_lost");

@@ -155,10 +155,12 @@ static void batch_decide(struct batch *batch, struct redis_cluster *cluster)
     for (size_t i = 0; i < batch->share_count; i++) {
         struct share *share = &batch->shares[i];
         struct redis_engine *engine = share->owner == REDIS_NOBODY ? NULL : redis_cluster_engine(cluster, share->owner);
-        share->errand.error = engine && !redis_engine_is_down(engine)
-                                  ? redis_caller_begin(&share->caller, engine, &share->errand)
-                                  : WEIR_EIO;
-        share->is_under_way = share->errand.error == WEIR_OK;
+        const int error = engine && !redis_engine_is_down(engine)
+                              ? redis_caller_begin(&share->caller, engine, &share->errand)
+                              : WEIR_EIO;
+        share->is_under_way = error == WEIR_OK;
+        if (error) /* otherwise the errand is the I/O thread's, which may have ended it */
+            share->errand.error = error;
     }
     for (size_t i = 0; i < batch->share_count; i++)
         if (batch->shares[i].is_under_way)

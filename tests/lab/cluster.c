@@ -94,7 +94,8 @@ static void node_words(struct cluster *cluster, struct cluster_node *node)
 
 static int start_node(struct cluster *cluster, struct cluster_node *node)
 {
-    static const char *const uses[] = { "in a cluster", NULL };
+    static const char *const in_a_cluster[] = { "in a cluster", NULL };
+    const char *const *uses = cluster->wish.uses != NULL ? cluster->wish.uses : in_a_cluster;
     node->asker.fd = -1;
     for (int tries = START_TRIES; tries > 0; tries--) {
         node->port = port_with_bus();

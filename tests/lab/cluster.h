@@ -33,6 +33,7 @@ struct cluster_wish {
     /* More words for the command line of every node, up to a NULL; they stay the caller's, for as long as the cluster
      * lives. NULL: none. */
     const char *const *server_words;
+    const char *const *uses; /* of its user, as redis_server_start_for() takes them; NULL: "in a cluster" alone */
 };
 
 struct cluster_node {
