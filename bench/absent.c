@@ -41,6 +41,11 @@ void bench_outage(struct bench *bench)
     bench_missing(bench, "outage", why);
 }
 
+void bench_cluster(struct bench *bench)
+{
+    bench_missing(bench, "cluster", why);
+}
+
 void bench_replicas(struct bench *bench)
 {
     bench_missing(bench, "replicas", why);

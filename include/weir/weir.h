@@ -226,8 +226,9 @@ struct weir_options {
      * the servers'; the sentinels' are redis_sentinel_user and the first line of redis_sentinel_password_file, or else
      * WEIR_REDIS_SENTINEL_PASSWORD.
      *
-     * With redis-cluster:// the hosts are up to 16 nodes of a Redis Cluster, which are asked for the others; user and
-     * password are those of all nodes. A cluster has no db but 0. */
+     * With redis-cluster:// the hosts are up to 16 nodes of a Redis Cluster, which are asked for the others (CLUSTER
+     * SLOTS); there may be up to 128 primaries, each with connections and a thread of its own. User and password are
+     * those of all nodes. A cluster has no db but 0. */
     const char *redis_url;           /* required */
     const char *redis_password_file; /* default none */
     const char *redis_sentinel_user; /* redis-sentinel; default none: the default user, if there is a password */
@@ -449,13 +450,16 @@ struct weir_request {
  * its own or not, decided as one atomic step at the first request's time. If any denies, none is charged. Out:
  * allowed = all; remaining = the least; retry_after_us = the greatest of those that deny (WEIR_NEVER is greatest);
  * reset_after_us and delay_us = the greatest; limit and bound_by = those of the request that binds: the one that
- * denies longest, or else the one with the least remaining. */
+ * denies longest, or else the one with the least remaining.
+ *
+ * In a Redis Cluster it is one step for one key under several limits. Keys in different slots are charged one after the
+ * other, in their order, a round trip each, and get it back when a later one denies or fails: until then others see the
+ * charge, and what cannot be given back, for its node has gone meanwhile, is lost. So put first what denies most. */
 WEIR_API int weir_try_all(weir *w, const struct weir_request *requests, size_t n, struct weir_decision *out);
 
-/* `n` independent weir_try() at the price of fewer: decided in order, times read once a call. On an error nothing in
- * `outs` means anything and requests before the failing one may have been charged. The same holds where on_failure
- * answers in place of Redis: it answers for up to 64 requests at once, some of which Redis may have charged. n = 0 is
- * WEIR_OK. */
+/* `n` independent weir_try() at the price of fewer: decided in order (in a Redis Cluster, those of one key are), times
+ * read once a call. On an error nothing in `outs` means anything and any of the requests may have been charged. Where
+ * on_failure answers in place of Redis it does so for those that Redis has not decided. n = 0 is WEIR_OK. */
 WEIR_API int weir_try_batch(weir *w, const struct weir_request *requests, size_t n, struct weir_decision *outs);
 
 /* The caller's; stays in place until weir_submit() returned other than 1, or `done` has run. */

@@ -78,7 +78,7 @@ bool redis_cluster_adopt(struct redis_cluster *cluster, const struct redis_map *
     }
     for (size_t slot = 0; slot < REDIS_CLUSTER_SLOTS; slot++) {
         const uint16_t owner = map->owner[slot] == REDIS_NOBODY ? REDIS_NOBODY : engines[map->owner[slot]];
-        atomic_store_explicit(&cluster->owner[slot], owner, memory_order_relaxed);
+        atomic_store_explicit(&cluster->owner[slot], owner, memory_order_release);
         has_holes = has_holes || owner == REDIS_NOBODY;
     }
     const size_t count = redis_cluster_nodes(cluster);
@@ -130,7 +130,7 @@ unsigned redis_cluster_follow(struct redis_cluster *cluster, const struct redis_
     if (to.host[0] != '\0')
         owner = find_node(cluster, &to);
     if (owner != REDIS_NOBODY && redirect->kind == REDIS_REDIRECT_MOVED) {
-        atomic_store_explicit(&cluster->owner[redirect->slot], (uint16_t)owner, memory_order_relaxed);
+        atomic_store_explicit(&cluster->owner[redirect->slot], (uint16_t)owner, memory_order_release);
         atomic_store_explicit(&cluster->serves[owner], true, memory_order_relaxed);
     }
     lock_give(&cluster->lock);
@@ -163,7 +163,7 @@ static int64_t ask_engines(const struct redis_cluster *cluster, const struct wei
 {
     const int64_t holes_us = atomic_load_explicit(&cluster->holes_us, memory_order_relaxed);
     if (key) {
-        const unsigned owner = atomic_load_explicit(&cluster->owner[redis_key_slot(*key)], memory_order_relaxed);
+        const unsigned owner = redis_cluster_owner(cluster, *key);
         return owner == REDIS_NOBODY ? holes_us : ask(redis_cluster_engine(cluster, owner));
     }
     const size_t count = redis_cluster_nodes(cluster);

@@ -37,8 +37,8 @@ struct redis_cluster {
     _Atomic(struct redis_engine *) engines[REDIS_NODES_MAX]; /* (a) the first `count`, which stay */
     atomic_size_t count;                                     /* (a) release with the engine */
     atomic_bool serves[REDIS_NODES_MAX];                     /* (a) it has a slot */
-    _Atomic uint16_t owner[REDIS_CLUSTER_SLOTS]; /* (a) relaxed: index of an engine, or REDIS_NOBODY. Before there is a
-                                                  * map all are the first one's, which waits for a node */
+    _Atomic uint16_t owner[REDIS_CLUSTER_SLOTS]; /* (a) release with the engine: its index, or REDIS_NOBODY. Before
+                                                  * there is a map all are the first one's, which waits for a node */
     _Atomic int64_t holes_us;                    /* (a) since when there have been slots that are nobody's; 0: none */
 
     struct lock lock;
@@ -80,6 +80,12 @@ void redis_cluster_look(struct redis_cluster *cluster);
 static inline struct redis_engine *redis_cluster_engine(const struct redis_cluster *cluster, size_t i)
 {
     return atomic_load_explicit(&cluster->engines[i], memory_order_relaxed);
+}
+
+/* Who decides of a key, by the map: the index of an engine, or REDIS_NOBODY. */
+static inline unsigned redis_cluster_owner(const struct redis_cluster *cluster, struct weir_key key)
+{
+    return atomic_load_explicit(&cluster->owner[redis_key_slot(key)], memory_order_acquire);
 }
 
 /* The engine to which a redirection by `from` leads: an index, or REDIS_NOBODY if there is none to be had. */

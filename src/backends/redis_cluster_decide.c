@@ -2,10 +2,10 @@
 #include "backends/redis_cluster.h"
 #include "backends/redis_key.h"
 
-/* Who decides of a key, by the map: an index, or REDIS_NOBODY, and then the map is asked for. */
+/* Who decides of a key; if nobody does the map is asked for. */
 static unsigned owner_of(struct redis_cluster *cluster, struct weir_key key)
 {
-    const unsigned owner = atomic_load_explicit(&cluster->owner[redis_key_slot(key)], memory_order_relaxed);
+    const unsigned owner = redis_cluster_owner(cluster, key);
     if (owner == REDIS_NOBODY)
         redis_cluster_look(cluster);
     return owner;

@@ -19,7 +19,8 @@
  *
  * A request is written once. It is written again only if the server said that it was not executed.
  *
- * Locks, none held while another is taken, and none while anything is waited for: address_lock, each link's fd_lock.
+ * Locks, none held while another is taken but the cluster's, and none while anything is waited for: address_lock, each
+ * link's fd_lock.
  */
 #ifndef BACKENDS_REDIS_ENGINE_H
 #define BACKENDS_REDIS_ENGINE_H
