@@ -12,7 +12,11 @@ int cluster_common(struct cluster *cluster, const struct cluster_wish *wish)
         return 77;
     if (access("/dev/shm", W_OK) == 0)
         setenv("TMPDIR", "/dev/shm", 0);
-    if (cluster_start(cluster, wish) == 0)
+    struct cluster_wish patient = { 0 };
+    if (wish != NULL)
+        patient = *wish;
+    patient.patient = true;
+    if (cluster_start(cluster, &patient) == 0)
         return 0;
     puts(cluster->error);
     return 1;

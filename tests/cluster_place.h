@@ -12,8 +12,8 @@ enum { LOAD_KEYS_MOST = 2048, LOAD_KEY_SIZE = 16 };
 /* So long that no busy machine makes a call of it fail, and so long that none of a machine's ways does. */
 #define PATIENT_US (20 * WEIR_SECOND)
 
-/* Put the servers' folders where nothing waits for a disk, and start a cluster for all tests of a program: 0, or main()'s
- * exit status, said why. */
+/* Put the servers' folders where nothing waits for a disk, and start a cluster, which is patient, for all tests of a
+ * program. 0, or main()'s exit status, and why has been said. */
 int cluster_common(struct cluster *cluster, const struct cluster_wish *wish);
 void cluster_open(struct cluster *cluster, const struct cluster_wish *wish);
 /* Fails the test with the cluster's sentence, unless `error` is 0 or more; returns it. */

@@ -180,7 +180,8 @@ int main(void)
     }
     if (access("/dev/shm", W_OK) == 0) /* nodes stand still while what they know is brought to a disk */
         setenv("TMPDIR", "/dev/shm", 0);
-    if (start(&common, NULL) != 0) {
+    const struct cluster_wish patient = { .patient = true };
+    if (start(&common, &patient) != 0) {
         puts(common.error);
         return 1;
     }

@@ -89,7 +89,7 @@ static void place_say(struct place *place)
 static void trouble_end(struct trouble *trouble, struct cluster *cluster, const char *what)
 {
     int64_t back_us = recover(trouble->limit, trouble->hit.keys[0].text);
-    sleep_us(300000);
+    sleep_us(200000);
     load_end(&trouble->hit);
     load_end(&trouble->spared);
     load_end(&trouble->few);

@@ -58,14 +58,14 @@ static int port_with_bus(void)
 
 static void node_words(struct cluster *cluster, struct cluster_node *node)
 {
-    static char timeout[16];
-    snprintf(timeout, sizeof timeout, "%d", CLUSTER_NODE_TIMEOUT_MS);
+    snprintf(node->timeout_text, sizeof node->timeout_text, "%d",
+             cluster->wish.patient ? CLUSTER_PATIENT_MS : CLUSTER_NODE_TIMEOUT_MS);
     const char **words = node->words, *password = cluster->wish.password;
     size_t n = 0;
     const char *const fixed[] = { "--cluster-enabled",
                                   "yes",
                                   "--cluster-node-timeout",
-                                  timeout,
+                                  node->timeout_text,
                                   "--cluster-require-full-coverage",
                                   cluster->wish.partial ? "no" : "yes",
                                   "--cluster-replica-validity-factor",

@@ -21,12 +21,14 @@ enum {
     CLUSTER_WORDS_MOST = 48,
     CLUSTER_SLOTS = 16384,
     CLUSTER_NODE_TIMEOUT_MS = 1000, /* of silence, until a node is taken to be down */
+    CLUSTER_PATIENT_MS = 15000,     /* the same in a cluster that is patient */
     CLUSTER_PATIENCE_MS = 30000     /* longest wait for what nodes must agree on */
 };
 
 struct cluster_wish {
     int primaries;        /* 0: 3 */
     bool without_replica; /* otherwise each primary has one */
+    bool patient;         /* however busy the machine is, no node takes another to be down: for who kills none */
     bool partial;         /* slots without a primary leave the others served: cluster-require-full-coverage no */
     bool tls;             /* `server_words` name certificates: ports and bus then speak TLS alone */
     const char *password; /* NULL: none */
@@ -41,7 +43,7 @@ struct cluster_node {
     struct asker asker; /* over the node's Unix socket; opened when it is needed */
     int port;
     bool up; /* runs and is not paused */
-    char id[41], port_text[8];
+    char id[41], port_text[8], timeout_text[8];
     const char *words[CLUSTER_WORDS_MOST + 1];
 };
 

@@ -7,6 +7,8 @@
 #include <string.h>
 #include <time.h>
 
+enum { TELL_AGAIN_MS = 200 };
+
 int cluster_fail(struct cluster *cluster, const char *format, ...)
 {
     char sentence[sizeof cluster->error];
@@ -216,11 +218,28 @@ int cluster_await_owner(struct cluster *cluster, unsigned slot, int before)
     return cluster_fail(cluster, "slot %u is not taken from node %d", slot, before);
 }
 
+/* Have a node whose role has changed introduce itself again to those who do not know: by hearsay it takes seconds. */
+static void tell_roles(struct cluster *cluster)
+{
+    static struct cluster_view views[CLUSTER_NODES_MOST];
+    char reply[64];
+    for (int i = 0; i < cluster->n; i++)
+        if (cluster->nodes[i].up && !cluster_view_of(cluster, i, &views[i]))
+            return;
+    for (int i = 0; i < cluster->n; i++)
+        for (int other = 0; other < cluster->n; other++)
+            if (cluster->nodes[i].up && cluster->nodes[other].up && views[other].primaries[i] != views[i].primaries[i])
+                cluster_ask(cluster, i, reply, sizeof reply, "CLUSTER", "MEET", "127.0.0.1",
+                            cluster->nodes[other].port_text);
+}
+
 int cluster_settle(struct cluster *cluster)
 {
     for (int waited = 0; waited < CLUSTER_PATIENCE_MS; waited += CLUSTER_STEP_MS) {
         if (is_settled(cluster))
             return 0;
+        if (waited % TELL_AGAIN_MS == TELL_AGAIN_MS / 2)
+            tell_roles(cluster);
         cluster_step();
     }
     return -1;
