@@ -191,6 +191,8 @@ START_TEST(slots_that_nobody_has_are_an_outage_of_theirs_alone_and_asked_for_at_
     weir *limiter = limiter_of(&options);
     weir_limit *limit = limit_of(limiter, "limit", UNREFILLED);
     recover(limit, "bar");
+    for (int64_t until_us = wire_now_us() + PATIENCE_US; timed_try(limit, "foo", 1).status == WEIR_OK;)
+        must(wire_now_us() < until_us, "the map is known"); /* until then all are asked of the first node */
     int64_t maps = atomic_load(&node.maps), began_us = wire_now_us();
     for (int i = 0; i < 5000; i++) {
         must(timed_try(limit, "foo", 1).status == WEIR_EIO, "nobody decides");
