@@ -301,6 +301,39 @@ START_TEST(keys_of_several_primaries_are_charged_in_the_order_given)
 }
 END_TEST
 
+/* One of three primaries stands still: its keys are the fallback's, and all others Redis's. */
+START_TEST(of_a_batch_the_keys_of_a_primary_that_stands_still_fall_back_alone)
+{
+    enum { N = 30 };
+    struct place place;
+    static char keys[N][LOAD_KEY_SIZE];
+    struct weir_request requests[N];
+    struct weir_decision decisions[N];
+    struct weir_options options = cluster_options(&place, &common, WEIR_SECOND / 2);
+    options.on_failure = WEIR_FAIL_LOCAL;
+    weir *limiter = limiter_of(&options);
+    weir_limit *limit = limit_of(limiter, "partly", "token_bucket limit=100 period=1h");
+    for (int i = 0; i < N; i++) {
+        key_of(&common, i % 3, i / 3, keys[i]);
+        recover(limit, keys[i]);
+        requests[i] = request_of(limit, keys[i], 1);
+    }
+    for (int times = 0; times < 2; times++) {
+        cluster_pause(&common, _i);
+        int status = weir_try_batch(limiter, requests, N, decisions);
+        cluster_resume(&common, _i);
+        must_succeed(status);
+        for (int i = 0; i < N; i++)
+            ck_assert_msg(decisions[i].source == (i % 3 == _i ? WEIR_BY_FALLBACK : WEIR_BY_REDIS),
+                          "%d of primary %d: %d", i, i % 3, decisions[i].source);
+        for (int i = 0; i < N; i++)
+            recover(limit, keys[i]);
+    }
+    weir_close(limiter);
+    place_close(&place);
+}
+END_TEST
+
 /* ---- Several processes ---- */
 
 enum { PROCESSES = 8, THREADS = 4, ROUNDS = 30, EACH = 5, LIMIT = 50 };
@@ -386,6 +419,7 @@ int main(void)
     TCase *each_primary = tcase_create("each primary");
     tcase_set_timeout(each_primary, 60);
     tcase_add_loop_test(each_primary, keys_of_several_primaries_are_charged_in_the_order_given, 0, 3);
+    tcase_add_loop_test(each_primary, of_a_batch_the_keys_of_a_primary_that_stands_still_fall_back_alone, 0, 3);
     suite_add_tcase(suite, each_primary);
     suite_test(suite, many_processes_admit_exactly_the_limit, 60);
     int status = suite_run(suite);

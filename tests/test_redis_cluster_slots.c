@@ -129,8 +129,17 @@ static void half_close(struct half *half)
     place_close(&half->place);
 }
 
+/* What has to be loaded again goes where it was sent, with another ASKING. */
+static void forget_scripts(const struct half *half)
+{
+    must(cluster_ask(&common, half->from, place_reply, sizeof place_reply, "SCRIPT", "FLUSH") == 2 &&
+             cluster_ask(&common, half->to, place_reply, sizeof place_reply, "SCRIPT", "FLUSH") == 2,
+         "scripts are forgotten");
+}
+
 static void assert_takes_count(struct half *half, int64_t *taken_so_far)
 {
+    forget_scripts(half);
     for (int times = 0; times < 5; times++)
         for (int i = 0; i < 3; i++) {
             struct weir_decision decision = taken(half->limits[i], half->key, 1);
@@ -168,6 +177,7 @@ static struct weir_decision both_taken(const struct half *half)
 {
     struct weir_decision decision;
     const struct weir_request requests[] = { request_of(half, 0), request_of(half, 1) };
+    forget_scripts(half);
     must_succeed(weir_try_all(half->limiter, requests, 2, &decision));
     must(decision.source == WEIR_BY_REDIS, "Redis decides");
     return decision;
@@ -202,15 +212,13 @@ START_TEST(limits_over_a_key_that_is_here_and_there_are_all_charged_or_none)
 }
 END_TEST
 
-START_TEST(limits_over_a_key_that_is_on_its_way_wholly_are_one_call_there)
+START_TEST(limits_over_a_key_that_is_on_its_way_wholly_are_all_charged_there)
 {
     struct half half;
     half_open(&half, _i, PATIENT_US);
     cluster_good(&common, cluster_slot_carry(&common, half.slot, half.from, half.to, 1000));
     ck_assert(both_taken(&half).allowed); /* ASK leads to both */
-    int64_t calls = script_calls(&common, half.to);
     ck_assert(both_taken(&half).allowed);
-    ck_assert_int_eq(script_calls(&common, half.to), calls + 1);
     for (int i = 0; i < 2; i++)
         ck_assert_int_eq(charged(half.limits[i], half.key), 3);
     half_finish(&half);
@@ -231,7 +239,7 @@ int main(void)
     tcase_add_loop_test(each_primary, keys_of_a_slot_that_is_here_and_there_are_each_found_and_new_ones_made_there, 0,
                         3);
     tcase_add_loop_test(each_primary, limits_over_a_key_that_is_here_and_there_are_all_charged_or_none, 0, 3);
-    tcase_add_loop_test(each_primary, limits_over_a_key_that_is_on_its_way_wholly_are_one_call_there, 0, 3);
+    tcase_add_loop_test(each_primary, limits_over_a_key_that_is_on_its_way_wholly_are_all_charged_there, 0, 3);
     suite_add_tcase(suite, each_primary);
     int status = suite_run(suite);
     cluster_stop(&common);

@@ -1,0 +1,65 @@
+/* cluster_speaker.c - a node of a Redis Cluster that says what a test tells it to: see cluster_speaker.h. */
+#include "cluster_speaker.h"
+
+#include <stdio.h>
+
+static void say_decision(struct speaker *speaker, const struct fake_request *request, struct fake_reply *reply)
+{
+    unsigned char answer[TRUTH_LEN];
+    int64_t calls = atomic_fetch_add(&speaker->calls, 1);
+    if (speaker->decides == NULL || calls < atomic_load(&speaker->truths)) {
+        fake_say_bulk(reply, answer, truth_about(request, answer));
+        return;
+    }
+    const char *port = strstr(speaker->decides, "PORT");
+    char says[256];
+    if (port == NULL)
+        snprintf(says, sizeof says, "%s\r\n", speaker->decides);
+    else
+        snprintf(says, sizeof says, "%.*s%d%s\r\n", (int)(port - speaker->decides), speaker->decides,
+                 speaker->to != 0 ? speaker->to : (int)(1 + calls % 65535), port + 4);
+    fake_say_text(reply, says);
+}
+
+static bool speak(void *user, const struct fake_request *request, struct fake_reply *reply)
+{
+    struct speaker *speaker = user;
+    if (fake_request_is(request, "CLUSTER")) {
+        atomic_fetch_add(&speaker->maps, 1);
+        if (speaker->map[0] != '\0')
+            fake_say_text(reply, speaker->map);
+    } else if (fake_request_is(request, "ASKING")) {
+        atomic_fetch_add(&speaker->asked, 1);
+        fake_say_text(reply, speaker->asking != NULL ? speaker->asking : "+OK\r\n");
+    } else if (fake_request_is(request, "EVALSHA")) {
+        say_decision(speaker, request, reply);
+    } else {
+        return false;
+    }
+    return true;
+}
+
+void speaker_start(struct speaker *speaker)
+{
+    speaker->fake = fake_redis_start_port(speak, speaker);
+    must(speaker->fake != NULL, "a fake starts");
+    speaker->port = fake_redis_port(speaker->fake);
+}
+
+void map_to(struct speaker *speaker, int port)
+{
+    snprintf(speaker->map, sizeof speaker->map, "*1\r\n*3\r\n" ALL "*3\r\n" HOST ":%d\r\n" ID, port);
+}
+
+struct weir_options speaker_options(struct place *place, int64_t timeout_us, const struct speaker *first,
+                                    const struct speaker *second)
+{
+    static char url[128];
+    int len = snprintf(url, sizeof url, "redis-cluster://127.0.0.1:%d", first->port);
+    if (second != NULL)
+        snprintf(url + len, sizeof url - (size_t)len, ",127.0.0.1:%d", second->port);
+    place_open_bare(place);
+    struct weir_options options = place_options(place, timeout_us);
+    options.redis_url = url;
+    return options;
+}

@@ -1,0 +1,34 @@
+/* cluster_speaker.h - a node of a Redis Cluster that says what a test tells it to. */
+#ifndef WEIR_TESTS_CLUSTER_SPEAKER_H
+#define WEIR_TESTS_CLUSTER_SPEAKER_H
+
+#include "redis_place.h"
+
+#define HOST "$9\r\n127.0.0.1\r\n"
+#define ID "$4\r\nnode\r\n"
+#define ALL ":0\r\n:16383\r\n"
+
+enum { SPEAKER_TIMEOUT_US = 200000, SPEAKER_PATIENCE_US = 20 * 1000 * 1000 };
+
+/* Set before anybody asks it, but for what is atomic. */
+struct speaker {
+    struct fake_redis *fake;
+    int port;
+    char map[512];                      /* to CLUSTER */
+    const char *decides;                /* to EVALSHA; NULL: as a server would. PORT: see `to` */
+    const char *asking;                 /* to ASKING */
+    int to;                             /* the port that is said for PORT; 0: another each time */
+    _Atomic int64_t truths;             /* how many EVALSHA are answered as a server would before `decides` is said */
+    _Atomic int64_t maps, asked, calls; /* CLUSTER, ASKING and EVALSHA that came */
+};
+
+void speaker_start(struct speaker *speaker);
+
+/* All slots are the node's on that port. */
+void map_to(struct speaker *speaker, int port);
+
+/* Options with these nodes as seeds, and a place without a server. `second` may be NULL. */
+struct weir_options speaker_options(struct place *place, int64_t timeout_us, const struct speaker *first,
+                                    const struct speaker *second);
+
+#endif
