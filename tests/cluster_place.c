@@ -122,6 +122,12 @@ static void raise_to(_Atomic int64_t *most, int64_t value)
         continue;
 }
 
+/* Not by what stands in for Redis; in hybrid mode by its leases and denials, too. */
+static bool is_by_redis(const struct weir_decision *decision)
+{
+    return decision->source == WEIR_BY_REDIS || decision->source == WEIR_BY_LEASE || decision->source == WEIR_BY_DENIAL;
+}
+
 static void note(struct load *load, struct load_key *key, int status, const struct weir_decision *decision)
 {
     if (status != WEIR_OK) {
@@ -130,7 +136,7 @@ static void note(struct load *load, struct load_key *key, int status, const stru
         return;
     }
     atomic_fetch_add(&key->allowed, decision->allowed);
-    if (decision->source == WEIR_BY_REDIS) {
+    if (is_by_redis(decision)) {
         int64_t now_us = wire_now_us(), last_us = atomic_exchange(&load->redis_us, now_us);
         raise_to(&load->gap_us, last_us != 0 ? now_us - last_us : 0);
     } else {
@@ -198,10 +204,10 @@ static int take_some(struct load *load, size_t at)
     bool well = true;
     for (int i = 0; i < n; i++) {
         note(load, keys[i], statuses[i], &decisions[i]);
-        well = well && statuses[i] == WEIR_OK && decisions[i].source == WEIR_BY_REDIS;
+        well = well && statuses[i] == WEIR_OK && is_by_redis(&decisions[i]);
     }
-    if (!well)
-        sleep_us(200); /* the servers need the processors */
+    if (!well || load->pause_us > 0)
+        sleep_us(well ? load->pause_us : 200); /* the servers need the processors */
     return n;
 }
 

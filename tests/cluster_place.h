@@ -58,7 +58,8 @@ struct load {
     weir *limiter;
     weir_limit *limit;
     enum load_way way;
-    int in_a_row; /* how often a key is asked for before the next one; 0: once */
+    int in_a_row;     /* how often a key is asked for before the next one; 0: once */
+    int64_t pause_us; /* after each call */
     size_t n;
     struct load_key keys[LOAD_KEYS_MOST];
     struct crew crew;

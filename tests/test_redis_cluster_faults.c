@@ -208,6 +208,29 @@ START_TEST(of_a_primary_that_stands_still_only_its_keys_fall_back_until_its_repl
 }
 END_TEST
 
+/* ThreadSanitizer cannot stand a fork while there is a limiter with a fallback: it counts no more than 64 locks. */
+#if defined(__SANITIZE_THREAD__)
+static void lose(struct cluster *cluster, int node)
+{
+    cluster_pause(cluster, node);
+}
+
+static void give_back(struct cluster *cluster, int node)
+{
+    cluster_resume(cluster, node);
+}
+#else
+static void lose(struct cluster *cluster, int node)
+{
+    cluster_kill(cluster, node);
+}
+
+static void give_back(struct cluster *cluster, int node)
+{
+    cluster_good(cluster, cluster_restart(cluster, node));
+}
+#endif
+
 START_TEST(without_a_majority_all_falls_back_and_returns_with_it)
 {
     struct cluster cluster;
@@ -216,8 +239,8 @@ START_TEST(without_a_majority_all_falls_back_and_returns_with_it)
     struct trouble *trouble = trouble_begin(&cluster, 0);
     const char *left = trouble->spared.keys[1].text; /* of primary 2 */
     ck_assert_uint_ge(cluster_key_slot(left), first_slot(&cluster, 2));
-    cluster_kill(&cluster, 0);
-    cluster_kill(&cluster, 1);
+    lose(&cluster, 0);
+    lose(&cluster, 1);
     for (int64_t until_us = wire_now_us() + 20 * WEIR_SECOND;;) {
         timed = timed_try(trouble->limit, left, 1);
         must_succeed(timed.status);
@@ -228,8 +251,8 @@ START_TEST(without_a_majority_all_falls_back_and_returns_with_it)
         sleep_us(1000);
     }
     sleep_us(500000);
-    cluster_good(&cluster, cluster_restart(&cluster, 0));
-    cluster_good(&cluster, cluster_restart(&cluster, 1));
+    give_back(&cluster, 0);
+    give_back(&cluster, 1);
     cluster_good(&cluster, cluster_settle(&cluster));
     int64_t back_us = recover(trouble->limit, left);
     recover_all(trouble);
