@@ -633,6 +633,47 @@ START_TEST(without_acknowledgements_a_failover_gives_out_again_what_the_replica_
 }
 END_TEST
 
+/* A primary that is cut off, with callers who still reach it, beside the one that has taken its place. What it admits
+ * from then on no replica has; what it needs one for it does not admit. */
+START_TEST(a_primary_that_is_cut_off_with_some_of_its_callers_admits_nothing_twice)
+{
+    static const enum weir_mode modes[] = { WEIR_DISTRIBUTED, WEIR_HYBRID };
+    for (int i = 0; i < 2; i++) {
+        struct replicated both;
+        struct place place;
+        struct crew crew;
+        struct load load = { .limit = NULL };
+        both_open(&both);
+        struct weir_options options = durable_options(&place, &both, TIMEOUT_US);
+        options.mode = modes[i];
+        options.lease_max = modes[i] == WEIR_HYBRID ? 20 : 0;
+        weir *limiter = limiter_of(&options);
+        load.limit = limit_of(limiter, "limit", window);
+        crew_start(&crew, 4, take_until_done, &load);
+        const int64_t until_us = wire_now_us() + 20 * WEIR_SECOND;
+        while (atomic_load(&load.allowed) < 100 && wire_now_us() < until_us)
+            sleep_us(100);
+        must(replicated_part(&both) == 0, both.error);
+        const int64_t calls = atomic_load(&load.calls);
+        const int64_t elsewhere = drain(&both.replica);
+        while (atomic_load(&load.calls) < calls + 40 && wire_now_us() < until_us) /* they go on all the while */
+            sleep_us(100);
+        atomic_store(&load.done, true);
+        crew_join(&crew);
+        printf("parted, %s: %" PRId64 " admitted by the old primary, %" PRId64 " by the new one, of %d\n",
+               modes[i] == WEIR_HYBRID ? "hybrid" : "distributed", load.allowed, elsewhere, LIMIT);
+        ck_assert_int_ge(load.allowed, 100);
+        ck_assert_int_ge(load.calls, calls + 40);
+        ck_assert_int_gt(load.failed, 0);
+        ck_assert_int_gt(elsewhere, 0);
+        ck_assert_int_le(load.allowed + elsewhere, LIMIT);
+        weir_close(limiter);
+        place_close(&place);
+        replicated_stop(&both);
+    }
+}
+END_TEST
+
 int main(void)
 {
     if (server_missing())
@@ -651,5 +692,6 @@ int main(void)
     suite_test(suite, a_lease_that_no_replica_acknowledges_is_not_spent, 60);
     suite_test(suite, no_permit_that_was_admitted_is_missing_in_a_replica_that_takes_over, 120);
     suite_test(suite, without_acknowledgements_a_failover_gives_out_again_what_the_replica_did_not_have, 60);
+    suite_test(suite, a_primary_that_is_cut_off_with_some_of_its_callers_admits_nothing_twice, 60);
     return suite_run(suite);
 }

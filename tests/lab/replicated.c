@@ -79,10 +79,16 @@ bool replicated_await(struct replicated *both)
 
 int replicated_promote(struct replicated *both)
 {
-    struct asker asker;
-    char reply[64];
     fproxy_freeze(both->link, true); /* before it dies, or its last words might pass */
     redis_server_kill(&both->primary);
+    return replicated_part(both);
+}
+
+int replicated_part(struct replicated *both)
+{
+    struct asker asker;
+    char reply[64];
+    fproxy_freeze(both->link, true);
     fproxy_cut(both->link, true);
     int error = 0;
     if (asker_open(&asker, both->replica.socket) != 0 ||

@@ -30,4 +30,8 @@ bool replicated_await(struct replicated *both);
  * -1 with a sentence in both->error. */
 int replicated_promote(struct replicated *both);
 
+/* They are cut off from one another, and the replica is made a primary while the other one goes on as one. As
+ * above. */
+int replicated_part(struct replicated *both);
+
 #endif
