@@ -149,9 +149,9 @@ struct weir_backend_ops {
     /* Optional. There are so many instances now. Any thread; never blocks. */
     void (*instances)(struct weir_backend *backend, int64_t count);
 
-    /* Optional, for a backend of several parts. When, on CLOCK_MONOTONIC, the part where this key is last was well, by
-     * what came of it: now, or when the first of those requests failed of which none has been decided since; as
-     * reachable_us() in all else. */
+    /* Optional. When, on CLOCK_MONOTONIC, the part where this key is last was well, by what came of it: now, or when
+     * the first of those requests failed after which none has been decided, or, if that was because nothing was to be
+     * charged, none has been charged. As reachable_us() in all else; never later than that. */
     int64_t (*well_us)(struct weir_backend *backend, const struct weir_key *key);
 
     /* New entries go below, with the release that added them. */

@@ -287,6 +287,7 @@ void redis_connect_aim(struct redis_io *io, int64_t now_us)
     io->told = true;
     io->try_again_us = now_us;
     io->pauses.last_us = 0;
+    atomic_store_explicit(&engine->doubt_us, 0, memory_order_relaxed); /* that was of another */
     redis_engine_set_gate(engine, REDIS_GATE_WAIT);
 }
 

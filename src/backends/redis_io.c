@@ -118,6 +118,7 @@ static void send_on(struct redis_io *io, struct redis_waiter *waiter, int status
 static void ended(struct redis_ask *ask, int status)
 {
     struct redis_waiter *waiter = ask->owner;
+    redis_engine_ended(here->engine, ask, status);
     if (waiter->now_us == REDIS_CALLER) {
         struct redis_caller *caller = (struct redis_caller *)waiter;
         redis_errand_ended(caller->errand, ask, status);
@@ -425,7 +426,7 @@ static void sleep_and_step(struct redis_io *io)
     if (io->sentinel)
         fds[fd_count++] = redis_sentinel_polled(io->sentinel);
     int64_t now_us = clock_monotonic_us();
-    bool wakeable = idle(io, now_us);
+    bool wakeable = idle(io, now_us) || io->air_count >= air_max(io); /* who comes may have less time than others */
     atomic_store_explicit(&engine->asleep, wakeable, memory_order_seq_cst);
     bool stay = wakeable && atomic_load_explicit(&engine->queue, memory_order_seq_cst) != NULL;
     int64_t due_us = next_due_us(io, now_us);
