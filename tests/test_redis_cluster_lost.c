@@ -1,5 +1,5 @@
-/* test_redis_cluster_lost.c - what a Redis Cluster forgets by a command or in a failover, what it must not forget, which
- * is what a replica has, and what must not stay, which is what a group was charged that failed; faults D7 and D9.
+/* test_redis_cluster_lost.c - what a Redis Cluster forgets, by a command or in a failover; that it does not forget what
+ * a replica has, nor keep what a group was charged that failed: faults D7 and D9.
  */
 #include "cluster_place.h"
 
