@@ -100,28 +100,30 @@ bool failure_is_in_reach(const struct weir *limiter, const struct weir_key *key)
     return seen_us < 0 || seen_us >= now_us;
 }
 
+/* When a key's part of the backend, or with NULL the worst of it, last was well; -1: it cannot tell. */
+static int64_t well_us(const struct weir *limiter, const struct weir_key *key)
+{
+    struct weir_backend *backend = limiter->backend;
+    const int64_t well_us = backend->ops->well_us ? backend->ops->well_us(backend, key) : -1;
+    return well_us < 0 ? reachable_us(limiter, key) : well_us;
+}
+
 /* Whether the backend says that all of it has been well until now; true if it cannot tell. */
 static bool is_well(const struct weir *limiter)
 {
-    struct weir_backend *backend = limiter->backend;
-    if (!backend->ops->well_us)
-        return failure_is_in_reach(limiter, NULL);
-    const int64_t now_us = clock_monotonic_us(), well_us = backend->ops->well_us(backend, NULL);
-    return well_us < 0 ? failure_is_in_reach(limiter, NULL) : well_us >= now_us;
+    const int64_t now_us = clock_monotonic_us(), seen_us = well_us(limiter, NULL);
+    return seen_us < 0 || seen_us >= now_us;
 }
 
 /* Whether the key's part of the backend was well for a while since the last failure, though nobody here saw it; or
  * since the outage began, which then is another part's. */
 static bool was_well_since(const struct weir *limiter, const struct weir_key *key)
 {
-    if (reachable_us(limiter, key) - atomic_load_explicit(&limiter->failed_us, memory_order_relaxed) > OUTAGE_GAP_US)
+    const int64_t seen_us = well_us(limiter, key);
+    if (seen_us - atomic_load_explicit(&limiter->failed_us, memory_order_relaxed) > OUTAGE_GAP_US)
         return true;
-    struct weir_backend *backend = limiter->backend;
-    if (!backend->ops->well_us)
-        return false;
-    const int64_t well_us = backend->ops->well_us(backend, key);
-    return well_us - atomic_load_explicit(&limiter->begun_us, memory_order_relaxed) > PART_GAP_US &&
-           well_us - backend->ops->well_us(backend, NULL) > PART_GAP_US;
+    return seen_us - atomic_load_explicit(&limiter->begun_us, memory_order_relaxed) > PART_GAP_US &&
+           seen_us - well_us(limiter, NULL) > PART_GAP_US;
 }
 
 /* ---- What all outages together have used of open_for_us ---- */
