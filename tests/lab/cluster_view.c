@@ -182,7 +182,7 @@ static bool is_well(struct cluster *cluster, int number, const struct cluster_vi
     return true;
 }
 
-/* A primary that does not know how new another's word is may claim a slot by an older one, which Redis 6 never mends. */
+/* A primary that does not know how new another's word is may claim a slot by an older one; Redis 6 never mends that. */
 static bool same_epochs(const struct cluster_view *one, const struct cluster_view *other)
 {
     for (int i = 0; i < CLUSTER_NODES_MOST; i++)
