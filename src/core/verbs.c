@@ -39,7 +39,8 @@ static inline int ask(struct weir_limit *limit, struct weir_key key, int64_t cos
     struct weir *limiter = limit->limiter;
     if (!limiter->is_plain)
         return ask_guarded(limit, key, cost, verb, out);
-    struct weir_backend_request request = backend_request(limit, key, cost, WEIR_OWN_CLOCK, verb);
+    struct weir_backend_request request;
+    fill_request(&request, limit, key, key_hash(limit, key), cost, WEIR_OWN_CLOCK, verb);
     int error = read_clock(limiter, &request.now_us);
     if (!error)
         error = limiter->backend->ops->decide(limiter->backend, &request, 1, false, INT64_MAX, out);

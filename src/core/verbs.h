@@ -42,25 +42,39 @@ static inline int request_time(const struct weir *limiter, int64_t *out)
     return limiter->own_clock ? WEIR_OK : read_clock(limiter, out);
 }
 
-/* `limit` may be an override already: then it is that. */
-static inline struct weir_backend_request backend_request(struct weir_limit *limit, struct weir_key key, int64_t cost,
-                                                          int64_t now_us, enum weir_verb verb)
+/* The hash of a key of `limit`, or of one of its overrides. */
+static inline uint64_t key_hash(const struct weir_limit *limit, struct weir_key key)
 {
-    const uint64_t hash = siphash13(&limit->secret, key.data, key.len);
+    return siphash13(&limit->secret, key.data, key.len);
+}
+
+/* `limit` may be an override already: then it is that. Written in place, field by field: a struct that is made and then
+ * copied is copied by wider words than it was written by, and those wait for what is written. */
+static inline void fill_request(struct weir_backend_request *out, struct weir_limit *limit, struct weir_key key,
+                                uint64_t hash, int64_t cost, int64_t now_us, enum weir_verb verb)
+{
     const struct overrides *overrides = atomic_load_explicit(&limit->overrides, memory_order_acquire);
     if (__builtin_expect(overrides != NULL, 0))
         limit = overrides_find(overrides, limit, key, hash);
-    return (struct weir_backend_request){
-        .limit = limit,
-        .key = key,
-        .hash = hash,
-        .cost = cost,
-        .now_us = now_us,
-        .plan_version = plan_cell_version(&limit->plan),
-        .cold_since_us = -1,
-        .limit_id = limit->id,
-        .verb = verb,
-    };
+    out->limit = limit;
+    out->key = key;
+    out->hash = hash;
+    out->cost = cost;
+    out->now_us = now_us;
+    out->plan_version = plan_cell_version(&limit->plan);
+    out->cold_since_us = -1;
+    out->ahead = 0;
+    out->spread = 0;
+    out->limit_id = limit->id;
+    out->verb = verb;
+}
+
+static inline struct weir_backend_request backend_request(struct weir_limit *limit, struct weir_key key, int64_t cost,
+                                                          int64_t now_us, enum weir_verb verb)
+{
+    struct weir_backend_request request;
+    fill_request(&request, limit, key, key_hash(limit, key), cost, now_us, verb);
+    return request;
 }
 
 /* Only a backend that can block has an eye on the time. */
