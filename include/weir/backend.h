@@ -61,6 +61,15 @@ struct weir_backend_request {
     uint32_t spread;   /* 1 to WEIR_MAX_SPREAD where `ahead` is not 0 */
     uint32_t limit_id; /* stands for the limit: 0, 1, 2, ... in the order of definition, and for each outage anew */
     enum weir_verb verb;
+    /* NULL, or a place for the backend to note where it found the key: it may write there during the call, and finds it
+     * again with every request that comes by the same handle, all of which are for one key and limit_id. Requests of
+     * several threads may have the same one at once: the backend guards it as it guards the key. All zeroes at first.
+     * Only where nothing stands in for the backend. */
+    struct weir_backend_hint *hint;
+};
+
+struct weir_backend_hint {
+    uint64_t opaque[2];
 };
 
 /* Copy the plan of the request's limit and return its version: the request's, or a later one if the limit has been

@@ -104,12 +104,12 @@ __attribute__((noinline)) static enum table_error decide_otherwise(struct memory
 /* ---- Which is taken here ---- */
 
 __attribute__((always_inline)) static inline enum table_error decide(struct memory *memory, struct shard *shard,
-                                                                      const struct weir_backend_request *request,
-                                                                      struct weir_decision *out)
+                                                                     const struct weir_backend_request *request,
+                                                                     struct weir_decision *out)
 {
     enum table_error error = TABLE_OK;
     lock_take(&shard->mutex);
-    struct entry *entry = shard_find(shard, request);
+    struct entry *entry = request->hint ? shard_recall(shard, request) : shard_find(shard, request);
     if (entry && __builtin_expect(request->ahead == 0, 1) && request->verb != WEIR_RESET &&
         rule_is_current(entry->rule, request))
         decide_entry(memory, shard, request, entry, out);
@@ -136,6 +136,7 @@ struct weir_backend_request overflow_request(const struct weir_backend_request *
     struct weir_backend_request shared = *request;
     shared.key = weir_key(&request->limit, sizeof(weir_limit *)); /* a limit's and each override's keys share one */
     shared.hash = request->limit_id;
+    shared.hint = NULL; /* that is of the caller's key */
     return shared;
 }
 
@@ -184,9 +185,8 @@ __attribute__((noinline)) static enum table_error decide_without_room(struct mem
     return decide_full(memory, request, soonest_us, out);
 }
 
-__attribute__((always_inline)) static inline int decide_one(struct memory *memory,
-                                                             const struct weir_backend_request *request,
-                                                             struct weir_decision *out)
+__attribute__((always_inline)) static inline int
+decide_one(struct memory *memory, const struct weir_backend_request *request, struct weir_decision *out)
 {
     struct shard *shard = table_shard(&memory->table, request->hash);
     enum table_error error = decide(memory, shard, request, out);
