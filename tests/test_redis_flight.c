@@ -924,9 +924,8 @@ START_TEST(who_changes_nothing_waits_for_nobody)
         write_out(&hangar);
         if (cases[i].is_late)
             redis_flight_expire(hangar.flight, 2000, ended);
-        const struct redis_reply reply = cases[i].error
-                                             ? error_reply(cases[i].error)
-                                             : *answer(hangar.flight, &decided, cases[i].is_late ? 1 : 0, 1);
+        const struct redis_reply reply = cases[i].error ? error_reply(cases[i].error)
+                                                        : *answer(hangar.flight, &decided, cases[i].is_late ? 1 : 0, 1);
         ck_assert_int_eq(redis_flight_reply(hangar.flight, &reply, ended), REDIS_LANDED);
         ck_assert(!hangar.flight->held);
         ck_assert_int_eq(hangar.statuses[0], cases[i].status);

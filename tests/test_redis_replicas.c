@@ -197,7 +197,7 @@ static void *take_six(void *argument)
     return NULL;
 }
 
-/* Those who queued behind a WAIT had too little time left for one of their own, and of so many hardly any was admitted. */
+/* Those who queued behind a WAIT had too little time left for their own: of so many hardly any was admitted. */
 START_TEST(a_crowd_shares_its_waits_and_is_admitted_by_a_replica_nearly_half_its_timeout_away)
 {
     enum { TAKERS = 24, LAG_US = 120000, CALLS = 6 * TAKERS };

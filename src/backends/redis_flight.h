@@ -19,9 +19,9 @@
  *         held: some asks were told nothing yet                          REDIS_HELD
  *     acknowledged, or not     WAIT is written, its answer given to redis_flight_reply(): REDIS_LANDED
  *
- * So who changes nothing has no WAIT. One is for all flights that are written before it on the same connection. It blocks
- * that connection up to the milliseconds that it names, and a server that has nothing else to do sees that they are over
- * up to 100 ms late: then it is nudged.
+ * So who changes nothing has no WAIT. One is for all flights that are written before it on the same connection. It
+ * blocks that connection up to the milliseconds that it names, and a server that has nothing else to do sees that they
+ * are over up to 100 ms late: then it is nudged.
  *
  * Bounds: as many asks as the flight was made with, REDIS_CALL_KEYS keys in a call. A flight belongs to one thread at a
  * time.
@@ -119,7 +119,7 @@ enum redis_progress {
     REDIS_FLYING,
     REDIS_HELD,   /* all calls are answered, and WAIT is to be written */
     REDIS_LANDED, /* this, or more, and nothing is to come */
-    REDIS_MISFIT /* the reply is not one to what was asked: the connection is of no more use */
+    REDIS_MISFIT  /* the reply is not one to what was asked: the connection is of no more use */
 };
 
 /* Take the next reply: to the calls, or, of a flight that is held, to WAIT. Asks that are to be sent again are not told

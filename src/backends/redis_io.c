@@ -6,9 +6,10 @@
  * than all the rest. So with a server that is near, the callers of one flight are answered while the other's are
  * served.
  *
- * Flights that are held for replicas share a WAIT, behind which the connection takes nothing more until it is answered,
- * be it a denial: who comes gathers. Those who were told by one WAIT come again at about the same time, so the next one
- * leaves later by a part of how long the replicas took; without that half of a crowd would be told by every other WAIT.
+ * Flights that are held for replicas share a WAIT. Behind it the server takes nothing more from the connection, so
+ * nothing leaves until it is answered, be it a denial: who comes gathers. Those who were told by one WAIT come again at
+ * about the same time, so the next one leaves later by a part of how long the replicas took: else half of a crowd would
+ * sit out one WAIT to be told by the next. So a charge takes 2 1/8 times as long as the replicas at worst.
  */
 #include "backends/redis_io.h"
 #include "backends/redis_cluster.h"
@@ -23,7 +24,7 @@
 
 #define FLIGHT_ASKS 256  /* the most in one: some 1 ms of the server's time */
 #define GATHER_US 250    /* so long after a flight has left nobody wakes this thread to send another */
-#define GATHER_PART 8    /* the part of the last WAIT's time that the next is put off by, if that is more than GATHER_US */
+#define GATHER_PART 8    /* the part of the last WAIT's time that the next is put off by, from GATHER_US on */
 #define CROWD_FLIGHTS 64 /* so many flights without a crowd, and callers go by themselves again */
 
 /* The I/O thread's own; others: NULL. What ends an ask is told no more than the ask. */
@@ -267,7 +268,7 @@ static bool wants_wait(const struct redis_io *io)
     return io->held_count > 0 && !io->wait.due;
 }
 
-/* Whether a flight may leave; together with a WAIT, and not behind it. */
+/* Whether a flight may leave: before a WAIT, or in the same write, and not behind it. */
 static bool may_leave(const struct redis_io *io, int64_t now_us)
 {
     return !io->wait.due && (io->held_count == 0 || io->wait_from_us <= now_us) &&
@@ -295,8 +296,8 @@ static void take_off(struct redis_io *io, int64_t now_us)
     }
 }
 
-/* Those held, and those whose calls were written before it: who has less time than the last of them ends by himself. If
- * all had only as much as the first, one who came aboard late would have nobody's charges acknowledged. */
+/* WAIT, for what is held and what is written before it. It lasts for who has most time left; who has less ends by
+ * himself. If all had only as much as the first, one who came late would have nobody's charges acknowledged. */
 static void ask_replicas(struct redis_io *io, int64_t now_us)
 {
     int64_t until_us = INT64_MIN;

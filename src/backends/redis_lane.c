@@ -162,7 +162,7 @@ static int too_late(struct redis_engine *engine, struct redis_lane *lane, struct
     return WEIR_ETIME;
 }
 
-/* Take the replies that have come; if they say that something has changed, and there are no more to come, write WAIT. */
+/* Take the replies that have come; after the last to a call, write WAIT if something has changed. */
 static enum redis_progress take_replies(struct redis_engine *engine, struct redis_lane *lane,
                                         struct redis_flight *flight, struct redis_wait *wait)
 {
