@@ -33,13 +33,15 @@ static bool follows(const struct redis_server *primary)
 static bool start_servers(struct redis_server *primary, struct redis_server *replica, const char **why)
 {
     static char port[8];
+    static const char *const uses[] = { "redis_replicas", NULL }; /* WAIT is a right of its own */
     const char *const config[] = { "--replicaof", "127.0.0.1", port, NULL };
     measure_unpin_main();
-    bool has_primary = redis_server_start(primary, REDIS_SERVER_UNIX_AND_PORT, PRIMARY) == 0, has_replica = false;
+    bool has_replica = false;
+    const bool has_primary = redis_server_start_for(primary, REDIS_SERVER_UNIX_AND_PORT, PRIMARY, uses) == 0;
     *why = primary->daemon.error;
     if (has_primary) {
         snprintf(port, sizeof port, "%d", primary->port);
-        has_replica = redis_server_start(replica, REDIS_SERVER_UNIX_AND_PORT, config) == 0;
+        has_replica = redis_server_start_for(replica, REDIS_SERVER_UNIX_AND_PORT, config, uses) == 0;
         *why = replica->daemon.error;
     }
     if (has_replica) {
@@ -75,14 +77,16 @@ static void measure(struct bench *bench, const struct store *store, struct remot
             report_row(bench->report);
             report_count(bench->report, "callers", (uint64_t)CALLERS[i]);
             report_text(bench->report, "how", loads[way].name);
+            if (loads[way].failed > 0) { /* and how long it takes to fail is no figure */
+                report_count(bench->report, "failed", loads[way].failed);
+                continue;
+            }
             report_sample(bench->report, "decisions/s", &loads[way].per_second);
             report_sample(bench->report, "server us", &loads[way].server_us);
             report_sample(bench->report, "client us", &loads[way].client_us);
             report_sample(bench->report, "p50 us", &loads[way].p50_us);
             report_sample(bench->report, "p99 us", &loads[way].p99_us);
-            if (loads[way].failed > 0)
-                report_count(bench->report, "failed", loads[way].failed);
-            if (way == WAY_HASTY)
+            if (way == WAY_HASTY || loads[WAY_HASTY].failed > 0)
                 continue;
             struct sample speed = sample_ratio(&loads[WAY_DURABLE].per_second, &loads[WAY_HASTY].per_second);
             report_sample(bench->report, "times without", &speed);

@@ -88,7 +88,7 @@ static int count_of(const struct hangar *hangar, const char *text)
 static void write_out(struct hangar *hangar)
 {
     redis_bytes_clear(&hangar->out, false);
-    redis_flight_write(hangar->flight, "weir:", 0, &hangar->out);
+    redis_flight_write(hangar->flight, "weir:", &hangar->out);
     ck_assert(!hangar->out.failed);
 }
 
@@ -356,7 +356,7 @@ START_TEST(all_or_nothing_stays_one_call_when_it_is_sent_again)
     ck_assert_uint_eq(hangar.again->ask_count, 2);
     hangar.again->loads = 0;
     redis_bytes_clear(&hangar.out, false);
-    redis_flight_write(hangar.again, "weir:", 0, &hangar.out);
+    redis_flight_write(hangar.again, "weir:", &hangar.out);
     ck_assert_int_eq(count_of(&hangar, "EVALSHA"), 1);
     hangar.statuses[0] = 1;
     int told = 1;
@@ -748,59 +748,45 @@ static struct weir_backend_request verb(weir_limit *limit, const char *key, int6
     return backend_request(limit, weir_key_text(key), cost, WEIR_OWN_CLOCK, verb);
 }
 
-START_TEST(wait_goes_out_once_behind_calls_that_may_change_something)
+START_TEST(wait_names_three_quarters_of_the_time_that_is_left_and_never_none)
 {
     static const struct {
-        enum weir_verb verb;
         int64_t left_us;
-        const char *wait; /* NULL: none */
+        const char *wait;
     } cases[] = {
-        { WEIR_TAKE, 50000, "*3\r\n$4\r\nWAIT\r\n$1\r\n2\r\n$2\r\n37\r\n" },
-        { WEIR_REFUND, 4000, "*3\r\n$4\r\nWAIT\r\n$1\r\n2\r\n$1\r\n3\r\n" },
-        { WEIR_RESET, 1999, "*3\r\n$4\r\nWAIT\r\n$1\r\n2\r\n$1\r\n1\r\n" },
-        { WEIR_TAKE, 3, "*3\r\n$4\r\nWAIT\r\n$1\r\n2\r\n$1\r\n1\r\n" }, /* 0 would be for ever */
-        { WEIR_TAKE, -5000, "*3\r\n$4\r\nWAIT\r\n$1\r\n2\r\n$1\r\n1\r\n" },
-        { WEIR_TAKE, WEIR_HOUR, "*3\r\n$4\r\nWAIT\r\n$1\r\n2\r\n$7\r\n2700000\r\n" },
-        { WEIR_PEEK, 50000, NULL },
+        { 50000, "*3\r\n$4\r\nWAIT\r\n$1\r\n2\r\n$2\r\n37\r\n" },
+        { 4000, "*3\r\n$4\r\nWAIT\r\n$1\r\n2\r\n$1\r\n3\r\n" },
+        { 1999, "*3\r\n$4\r\nWAIT\r\n$1\r\n2\r\n$1\r\n1\r\n" },
+        { 3, "*3\r\n$4\r\nWAIT\r\n$1\r\n2\r\n$1\r\n1\r\n" }, /* 0 would be for ever */
+        { -5000, "*3\r\n$4\r\nWAIT\r\n$1\r\n2\r\n$1\r\n1\r\n" },
+        { WEIR_HOUR, "*3\r\n$4\r\nWAIT\r\n$1\r\n2\r\n$7\r\n2700000\r\n" },
     };
-    for (size_t i = 0; i < 2 * (sizeof cases / sizeof cases[0]); i++) {
-        const bool durable = i % 2 == 0;
-        const int64_t now_us = INT64_C(1000000000), left_us = cases[i / 2].left_us;
-        struct hangar hangar;
-        hangar_open_by(&hangar, 16, (struct redis_flight_rules){ .replicas = durable ? 2 : 0 });
-        weir_limit *limit = scene_define_text(&hangar.scene, "limit", "fixed_window limit=5 period=1h");
-        const struct weir_backend_request requests[] = { verb(limit, "a", 1, WEIR_PEEK),
-                                                         verb(limit, "b", 1, cases[i / 2].verb) };
-        for (int k = 0; k < 2; k++) /* the peek has time enough, the other's counts */
-            ck_assert(redis_flight_add(hangar.flight, &requests[k], 1, false, now_us + (k == 0 ? WEIR_HOUR : left_us),
-                                       &hangar.decisions[k], &hangar.statuses[k], false));
-        redis_flight_write(hangar.flight, "weir:", now_us, &hangar.out);
-        const char *wait = durable ? cases[i / 2].wait : NULL;
-        ck_assert_int_eq(count_of(&hangar, "WAIT"), wait ? 1 : 0);
-        if (wait) {
-            const size_t len = strlen(wait);
-            ck_assert_msg(memcmp(hangar.out.data + hangar.out.len - len, wait, len) == 0, "not %s", wait);
-        }
-        ck_assert(hangar.flight->wait_due == (wait != NULL));
-        ck_assert((hangar.flight->nudge_us == INT64_MAX) == !wait);
-        hangar_close(&hangar);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const int64_t now_us = INT64_C(1000000000);
+        struct redis_bytes out = { 0 };
+        struct redis_wait wait = REDIS_NO_WAIT;
+        ck_assert(!wait.due && wait.nudge_us == INT64_MAX);
+        redis_wait_write(&wait, 2, now_us + cases[i].left_us, now_us, &out);
+        ck_assert(!out.failed && out.len == strlen(cases[i].wait));
+        ck_assert_msg(memcmp(out.data, cases[i].wait, out.len) == 0, "not %s", cases[i].wait);
+        ck_assert(wait.due && wait.left_us == now_us && wait.nudge_us > now_us);
+        redis_bytes_free(&out);
     }
 }
 END_TEST
 
-START_TEST(the_last_deadline_counts_for_wait_and_not_the_first)
+START_TEST(the_last_deadline_of_what_may_change_something_counts_for_wait)
 {
     struct hangar hangar;
     hangar_open_durable(&hangar, 16);
     weir_limit *limit = scene_define_text(&hangar.scene, "limit", "fixed_window limit=5 period=1h");
-    static const int64_t deadlines[] = { 100, 80000, 2000 };
-    for (int i = 0; i < 3; i++) {
-        const struct weir_backend_request request = take(limit, "a", 1);
+    static const int64_t deadlines[] = { 100, 80000, 2000, 90000 };
+    for (int i = 0; i < 4; i++) {
+        const struct weir_backend_request request = i == 3 ? verb(limit, "a", 1, WEIR_PEEK) : take(limit, "a", 1);
         ck_assert(redis_flight_add(hangar.flight, &request, 1, false, deadlines[i], &hangar.decisions[i],
                                    &hangar.statuses[i], false));
     }
-    write_out(&hangar);
-    ck_assert_int_eq(count_of(&hangar, "$2\r\n60\r\n"), 1);
+    ck_assert_int_eq(hangar.flight->changes_until_us, 80000);
     hangar_close(&hangar);
 }
 END_TEST
@@ -822,9 +808,9 @@ static void fly_mixed(struct hangar *hangar)
     ck_assert(add(hangar, 5, lease(limit, "a", 0, 3, 1)));
     memset(hangar->decisions, 0x5a, sizeof hangar->decisions);
     write_out(hangar);
-    ck_assert_int_eq(redis_flight_reply(hangar->flight, answer(hangar->flight, &reply, 5, 3), ended), REDIS_FLYING);
-    ck_assert(redis_flight_awaits_replicas(hangar->flight));
-    ck_assert(!redis_flight_is_told(hangar->flight));
+    ck_assert_int_eq(redis_flight_reply(hangar->flight, answer(hangar->flight, &reply, 5, 3), ended), REDIS_HELD);
+    ck_assert(hangar->flight->held);
+    ck_assert_int_eq(count_of(hangar, "WAIT"), 0); /* it is written when it is known to be wanted */
     for (int i = 0; i < MIXED; i++) {
         ck_assert_msg(hangar->statuses[i] == (mixed_is_held[i] ? 1 : WEIR_OK), "ask %d: %d", i, hangar->statuses[i]);
         if (mixed_is_held[i])
@@ -886,7 +872,7 @@ START_TEST(a_connection_lost_before_wait_is_answered_leaves_what_changed_somethi
     redis_flight_fail(hangar.flight, WEIR_EIO, ended);
     for (int i = 0; i < MIXED; i++)
         ck_assert_int_eq(hangar.statuses[i], mixed_is_held[i] ? WEIR_EIO : WEIR_OK);
-    ck_assert(!hangar.flight->wait_due && hangar.flight->nudge_us == INT64_MAX);
+    ck_assert(!hangar.flight->held);
     hangar_close(&hangar);
 }
 END_TEST
@@ -905,26 +891,46 @@ START_TEST(a_deadline_that_comes_before_the_replicas_ends_its_request_alone)
     ck_assert_int_eq(redis_flight_reply(hangar.flight, &two, ended), REDIS_LANDED);
     ck_assert_int_eq(hangar.decisions[0].limit, INT64_C(0x5a5a5a5a5a5a5a5a));
     ck_assert_int_eq(hangar.statuses[4], WEIR_OK);
-    ck_assert(redis_flight_is_told(hangar.flight));
+    ck_assert(!hangar.flight->held);
     hangar_close(&hangar);
 }
 END_TEST
 
-START_TEST(a_flight_of_denials_is_told_before_wait_is_answered_and_its_answer_means_nothing)
+/* Each used to be followed by a WAIT, for which whoever came next had to stay. */
+START_TEST(who_changes_nothing_waits_for_nobody)
 {
-    const struct redis_reply none = number_reply(0);
-    struct hangar hangar;
-    struct answer reply;
-    hangar_open_durable(&hangar, 16);
-    weir_limit *limit = scene_define_text(&hangar.scene, "limit", "fixed_window limit=5 period=1h");
-    ck_assert(add(&hangar, 0, take(limit, "a", 6)));
-    write_out(&hangar);
-    ck_assert_int_eq(redis_flight_reply(hangar.flight, answer(hangar.flight, &reply, 0, 1), ended), REDIS_FLYING);
-    ck_assert_int_eq(hangar.statuses[0], WEIR_OK);
-    ck_assert(redis_flight_awaits_replicas(hangar.flight) && redis_flight_is_told(hangar.flight));
-    ck_assert_int_eq(redis_flight_reply(hangar.flight, &none, ended), REDIS_LANDED);
-    ck_assert(!hangar.flight->unacknowledged);
-    hangar_close(&hangar);
+    static const struct {
+        enum weir_verb verb;
+        int64_t cost, ahead;
+        const char *error; /* that the server answers; NULL: a decision */
+        bool is_late;      /* whoever asked has gone by then */
+        int status;
+    } cases[] = {
+        { WEIR_TAKE, 6, 0, NULL, false, WEIR_OK },
+        { WEIR_TAKE, 6, 3, NULL, false, WEIR_OK },
+        { WEIR_PEEK, 1, 0, NULL, false, WEIR_OK },
+        { WEIR_TAKE, 1, 0, NULL, true, WEIR_ETIME },
+        { WEIR_TAKE, 1, 0, "OOM command not allowed", false, WEIR_EIO },
+        { WEIR_TAKE, 1, 0, "NOSCRIPT No matching script. Please use EVAL.", false, 1 },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct hangar hangar;
+        struct answer decided;
+        hangar_open_durable(&hangar, 16);
+        weir_limit *limit = scene_define_text(&hangar.scene, "limit", "fixed_window limit=5 period=1h");
+        ck_assert(add(&hangar, 0,
+                      cases[i].ahead > 0 ? lease(limit, "a", cases[i].cost, cases[i].ahead, 1)
+                                         : verb(limit, "a", cases[i].cost, cases[i].verb)));
+        write_out(&hangar);
+        if (cases[i].is_late)
+            redis_flight_expire(hangar.flight, 2000, ended);
+        const struct redis_reply reply = cases[i].error ? error_reply(cases[i].error)
+                                                        : *answer(hangar.flight, &decided, cases[i].is_late ? 1 : 0, 1);
+        ck_assert_int_eq(redis_flight_reply(hangar.flight, &reply, ended), REDIS_LANDED);
+        ck_assert(!hangar.flight->held);
+        ck_assert_int_eq(hangar.statuses[0], cases[i].status);
+        hangar_close(&hangar);
+    }
 }
 END_TEST
 
@@ -943,10 +949,11 @@ START_TEST(all_or_nothing_is_held_whole_if_it_was_allowed)
         hangar.flight->asks[1].owner = &hangar.statuses[1];
         write_out(&hangar);
         answer(hangar.flight, &reply, allowed ? 2 : 0, 2);
-        ck_assert_int_eq(redis_flight_reply(hangar.flight, &reply.reply, ended), REDIS_FLYING);
+        ck_assert_int_eq(redis_flight_reply(hangar.flight, &reply.reply, ended), allowed ? REDIS_HELD : REDIS_LANDED);
         for (int i = 0; i < 2; i++)
             ck_assert_int_eq(hangar.statuses[i], allowed ? 1 : WEIR_OK);
-        ck_assert_int_eq(redis_flight_reply(hangar.flight, &two, ended), REDIS_LANDED);
+        if (allowed)
+            ck_assert_int_eq(redis_flight_reply(hangar.flight, &two, ended), REDIS_LANDED);
         for (int i = 0; i < 2; i++)
             ck_assert_int_eq(hangar.statuses[i], WEIR_OK);
         hangar_close(&hangar);
@@ -970,17 +977,16 @@ START_TEST(a_call_that_flies_again_waits_for_replicas_of_its_own)
     ck_assert(add(&hangar, 1, take(window, "a", 1)));
     write_out(&hangar);
     ck_assert_int_eq(redis_flight_reply(hangar.flight, &not_there, ended), REDIS_FLYING);
-    ck_assert_int_eq(redis_flight_reply(hangar.flight, answer(hangar.flight, &reply, 1, 1), ended), REDIS_FLYING);
+    ck_assert_int_eq(redis_flight_reply(hangar.flight, answer(hangar.flight, &reply, 1, 1), ended), REDIS_HELD);
     ck_assert_int_eq(redis_flight_reply(hangar.flight, &none, ended), REDIS_LANDED);
     ck_assert_int_eq(hangar.statuses[0], 1);
     ck_assert_int_eq(hangar.statuses[1], WEIR_EIO);
     ck_assert_uint_eq(hangar.flight->again, 1);
     fly_again(&hangar);
     ck_assert_uint_eq(hangar.flight->ask_count, 1);
-    ck_assert_int_eq(count_of(&hangar, "WAIT"), 1);
+    ck_assert(!hangar.flight->held);
     ck_assert_int_eq(redis_flight_reply(hangar.flight, &loaded, ended), REDIS_FLYING);
-    ck_assert(!redis_flight_awaits_replicas(hangar.flight));
-    ck_assert_int_eq(redis_flight_reply(hangar.flight, answer(hangar.flight, &reply, 1, 1), ended), REDIS_FLYING);
+    ck_assert_int_eq(redis_flight_reply(hangar.flight, answer(hangar.flight, &reply, 1, 1), ended), REDIS_HELD);
     ck_assert_int_eq(hangar.statuses[0], 1);
     ck_assert_int_eq(redis_flight_reply(hangar.flight, &two, ended), REDIS_LANDED);
     ck_assert_int_eq(hangar.statuses[0], WEIR_OK);
@@ -990,24 +996,22 @@ END_TEST
 
 START_TEST(a_server_is_nudged_by_an_empty_line_when_its_wait_should_be_over)
 {
-    struct hangar hangar;
-    hangar_open_durable(&hangar, 16);
-    weir_limit *limit = scene_define_text(&hangar.scene, "limit", "fixed_window limit=5 period=1h");
-    const struct weir_backend_request request = take(limit, "a", 1);
-    ck_assert(
-        redis_flight_add(hangar.flight, &request, 1, false, 8000, &hangar.decisions[0], &hangar.statuses[0], false));
-    write_out(&hangar);
-    const int64_t due_us = hangar.flight->nudge_us;
+    struct redis_bytes out = { 0 };
+    struct redis_wait wait = REDIS_NO_WAIT;
+    redis_wait_nudge(&wait, INT64_MAX - 1, &out);
+    ck_assert_uint_eq(out.len, 0);
+    redis_wait_write(&wait, 2, 8000, 0, &out);
+    const int64_t due_us = wait.nudge_us;
     ck_assert_int_eq(due_us, 7000); /* 6 ms, and one more */
-    redis_bytes_clear(&hangar.out, false);
-    redis_flight_nudge(hangar.flight, due_us - 1, &hangar.out);
-    ck_assert_uint_eq(hangar.out.len, 0);
-    redis_flight_nudge(hangar.flight, due_us, &hangar.out);
-    redis_flight_nudge(hangar.flight, due_us + 1, &hangar.out);
-    ck_assert_uint_eq(hangar.out.len, 2);
-    ck_assert_int_eq(memcmp(hangar.out.data, "\r\n", 2), 0);
-    ck_assert_int_gt(hangar.flight->nudge_us, due_us);
-    hangar_close(&hangar);
+    redis_bytes_clear(&out, false);
+    redis_wait_nudge(&wait, due_us - 1, &out);
+    ck_assert_uint_eq(out.len, 0);
+    redis_wait_nudge(&wait, due_us, &out);
+    redis_wait_nudge(&wait, due_us + 1, &out);
+    ck_assert_uint_eq(out.len, 2);
+    ck_assert_int_eq(memcmp(out.data, "\r\n", 2), 0);
+    ck_assert_int_gt(wait.nudge_us, due_us);
+    redis_bytes_free(&out);
 }
 END_TEST
 
@@ -1047,12 +1051,12 @@ int main(void)
     suite_test(suite, an_asking_request_has_a_call_of_its_own_right_after_its_asking, 10);
     suite_test(suite, what_answers_asking_is_ok_or_an_error_that_its_call_answers_for, 10);
     suite_test(suite, asking_goes_along_when_a_script_has_to_be_loaded_and_tries_are_counted, 10);
-    suite_test(suite, wait_goes_out_once_behind_calls_that_may_change_something, 10);
-    suite_test(suite, the_last_deadline_counts_for_wait_and_not_the_first, 10);
+    suite_test(suite, wait_names_three_quarters_of_the_time_that_is_left_and_never_none, 10);
+    suite_test(suite, the_last_deadline_of_what_may_change_something_counts_for_wait, 10);
     suite_test(suite, what_changed_something_is_told_when_the_replicas_have_it_and_the_rest_at_once, 10);
     suite_test(suite, a_connection_lost_before_wait_is_answered_leaves_what_changed_something_unknown, 10);
     suite_test(suite, a_deadline_that_comes_before_the_replicas_ends_its_request_alone, 10);
-    suite_test(suite, a_flight_of_denials_is_told_before_wait_is_answered_and_its_answer_means_nothing, 10);
+    suite_test(suite, who_changes_nothing_waits_for_nobody, 10);
     suite_test(suite, all_or_nothing_is_held_whole_if_it_was_allowed, 10);
     suite_test(suite, a_call_that_flies_again_waits_for_replicas_of_its_own, 10);
     suite_test(suite, a_server_is_nudged_by_an_empty_line_when_its_wait_should_be_over, 10);

@@ -177,6 +177,54 @@ START_TEST(a_script_that_was_flushed_is_loaded_again_and_its_charge_acknowledged
 }
 END_TEST
 
+static void *take_until_done(void *argument)
+{
+    struct load *load = argument;
+    while (!atomic_load(&load->done)) {
+        const struct timed timed = timed_try(load->limit, "key", 1);
+        count(load, &timed);
+    }
+    return NULL;
+}
+
+static void *take_six(void *argument)
+{
+    struct load *load = argument;
+    for (int i = 0; i < 6; i++) {
+        const struct timed timed = timed_try(load->limit, "key", 1);
+        count(load, &timed);
+    }
+    return NULL;
+}
+
+/* Those who queued behind a WAIT had too little time left for their own: of so many hardly any was admitted. */
+START_TEST(a_crowd_shares_its_waits_and_is_admitted_by_a_replica_nearly_half_its_timeout_away)
+{
+    enum { TAKERS = 24, LAG_US = 120000, CALLS = 6 * TAKERS };
+    struct replicated both;
+    struct place place;
+    struct crew crew;
+    struct load load = { .limit = NULL };
+    both_open(&both);
+    struct weir_options options = durable_options(&place, &both, 250000);
+    weir *limiter = limiter_of(&options);
+    load.limit = limit_of(limiter, "far", UNREFILLED);
+    must_succeed(weir_reset(load.limit, weir_key_text("key")));
+    fproxy_pace(both.link, 0, LAG_US, 0);
+    const int64_t waits = primary_info(&both, "commandstats", "cmdstat_wait:calls=");
+    crew_start(&crew, TAKERS, take_six, &load);
+    crew_join(&crew);
+    const int64_t waited = primary_info(&both, "commandstats", "cmdstat_wait:calls=") - waits;
+    printf("crowd: %" PRId64 " of %d admitted, by %" PRId64 " WAITs\n", load.allowed, CALLS, waited);
+    ck_assert_int_eq(load.calls, CALLS);
+    ck_assert_int_gt(load.allowed, CALLS / 2);
+    ck_assert_int_lt(waited, CALLS / 2);
+    weir_close(limiter);
+    place_close(&place);
+    replicated_stop(&both);
+}
+END_TEST
+
 /* ---- Not acknowledged ---- */
 
 static void stop_replica(struct replicated *both)
@@ -216,7 +264,8 @@ enum { ABSENCES = sizeof absences / sizeof absences[0] };
 /* All that is asserted of Redis while no replica acknowledges anything. */
 static void assert_not_admitted(weir *limiter, weir_limit *limit, struct place *place, const char *what)
 {
-    int64_t longest_us = 0, quickest_us = INT64_MAX;
+    int64_t longest_us = 0;
+    int quick = 0;
     for (int i = 0; i < 5; i++) {
         struct timed timed = timed_try(limit, "key", 1);
         ck_assert_msg(timed.status == WEIR_EIO || timed.status == WEIR_ETIME, "%s: %s", what,
@@ -226,7 +275,7 @@ static void assert_not_admitted(weir *limiter, weir_limit *limit, struct place *
         timed = timed_try(limit, "key", LIMIT); /* a denial and a peek need nobody but the server */
         must_succeed(timed.status);
         ck_assert(!timed.decision.allowed && timed.decision.source == WEIR_BY_REDIS);
-        quickest_us = timed.took_us < quickest_us ? timed.took_us : quickest_us;
+        quick += timed.took_us < TIMEOUT_US / 4;
         struct weir_decision decision;
         must_succeed(weir_peek(limit, weir_key_text("other"), 1, &decision));
         ck_assert(decision.allowed && decision.source == WEIR_BY_REDIS);
@@ -236,9 +285,8 @@ static void assert_not_admitted(weir *limiter, weir_limit *limit, struct place *
     ck_assert(reset == WEIR_EIO || reset == WEIR_ETIME);
     ck_assert_msg(place_logged(place, unacknowledged), "%s", place->log);
     ck_assert_uint_eq(stats_of(limiter).store_breaks, 0); /* the server is well */
-    ck_assert_int_lt(quickest_us, TIMEOUT_US / 2);        /* it did not stay for WAIT, which is 3/4 */
-    printf("replica %s: the longest call took %" PRId64 " of %d us, the quickest denial %" PRId64 "\n", what,
-           longest_us, TIMEOUT_US, quickest_us);
+    ck_assert_int_ge(quick, 3); /* they did not stay for a WAIT, which is 3/4; on a busy machine not all */
+    printf("replica %s: the longest call took %" PRId64 " of %d us\n", what, longest_us, TIMEOUT_US);
 }
 
 START_TEST(what_no_replica_acknowledges_is_not_admitted_and_the_gate_stays_open)
@@ -265,6 +313,61 @@ START_TEST(what_no_replica_acknowledges_is_not_admitted_and_the_gate_stays_open)
         place_close(&place);
     }
     replicated_stop(&both);
+}
+END_TEST
+
+static void *be_denied(void *argument)
+{
+    struct load *load = argument;
+    for (int i = 0; i < 250; i++) {
+        const struct timed timed = timed_try(load->limit, "denied", INT64_C(2) * LIMIT);
+        count(load, &timed);
+    }
+    return NULL;
+}
+
+/* A denial used to leave a WAIT behind, for other callers' charges, and the next caller gave it 5 ms before he made a
+ * connection anew: of the 1000 here most. */
+START_TEST(who_is_denied_asks_no_replica_and_keeps_his_connection_whatever_others_wait_for)
+{
+    enum { DENIED = 4, LANES_AND_ONE = 9, CHANCE = 7 };
+    static const struct {
+        bool held;
+        int64_t lag_us;
+    } rows[] = { { false, 0 }, { false, 8000 }, { true, 0 } };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct replicated both;
+        struct place place;
+        struct crew crew, taker;
+        both_open(&both);
+        struct weir_options options = durable_options(&place, &both, WEIR_SECOND);
+        weir *limiter = limiter_of(&options);
+        struct load denied = { .limit = limit_of(limiter, "limit", window) };
+        struct load taken_by_one = { .limit = limit_of(limiter, "beside", UNREFILLED) };
+        must_succeed(weir_reset(taken_by_one.limit, weir_key_text("key")));
+        fproxy_pace(both.link, 0, rows[i].lag_us, 0);
+        fproxy_freeze(both.link, rows[i].held);
+        const int64_t waits = primary_info(&both, "commandstats", "cmdstat_wait:calls=");
+        crew_start(&taker, 1, take_until_done, &taken_by_one);
+        crew_start(&crew, DENIED, be_denied, &denied);
+        crew_join(&crew);
+        const uint64_t connections = stats_of(limiter).store_connections;
+        atomic_store(&taken_by_one.done, true);
+        crew_join(&taker);
+        const int64_t waited = primary_info(&both, "commandstats", "cmdstat_wait:calls=") - waits;
+        printf("denied, replica %s, %" PRId64 " us away: %" PRIu64 " connections, %" PRId64 " WAITs for %" PRId64
+               " charges\n",
+               rows[i].held ? "held" : "there", rows[i].lag_us, connections, waited, taken_by_one.calls);
+        ck_assert_int_ge(denied.denied, 250 * DENIED - CHANCE);
+        ck_assert_uint_le(connections, LANES_AND_ONE + CHANCE);
+        ck_assert_int_le(waited, taken_by_one.calls);
+        ck_assert_int_gt(waited, 0);
+        ck_assert_uint_eq(stats_of(limiter).store_breaks, 0);
+        fproxy_freeze(both.link, false);
+        weir_close(limiter);
+        place_close(&place);
+        replicated_stop(&both);
+    }
 }
 END_TEST
 
@@ -302,16 +405,6 @@ START_TEST(the_policy_for_failures_answers_where_no_replica_does)
     replicated_stop(&both);
 }
 END_TEST
-
-static void *take_until_done(void *argument)
-{
-    struct load *load = argument;
-    while (!atomic_load(&load->done)) {
-        const struct timed timed = timed_try(load->limit, "key", 1);
-        count(load, &timed);
-    }
-    return NULL;
-}
 
 START_TEST(a_crowd_is_not_admitted_either_and_nobody_waits_for_longer_than_his_timeout)
 {
@@ -396,13 +489,30 @@ START_TEST(a_user_who_may_not_wait_is_admitted_nothing_and_the_log_says_why)
     struct weir_options options = durable_options(&place, &both, TIMEOUT_US);
     snprintf(url, sizeof url, "unix://hasty:pw@%s", both.primary.socket);
     options.redis_url = url;
-    weir *limiter = limiter_of(&options);
-    weir_limit *limit = limit_of(limiter, "hasty", window);
-    struct timed timed = timed_try(limit, "key", 1);
-    ck_assert_int_eq(timed.status, WEIR_EIO);
-    ck_assert_msg(place_logged(&place, "redis answers NOPERM"), "%s", place.log);
-    ck_assert(!place_logged(&place, unacknowledged));
-    weir_close(limiter);
+    for (int submitted = 0; submitted < 2; submitted++) { /* by a lane, and by the thread's own connection */
+        place.log_len = 0;
+        place.log[0] = '\0';
+        weir *limiter = limiter_of(&options);
+        weir_limit *limit = limit_of(limiter, "hasty", window);
+        ck_assert(!taken(limit, "key", INT64_C(2) * LIMIT).allowed); /* for which no replica is asked */
+        ck_assert(peeked(limit, "key", 1).allowed);
+        ck_assert(!place_logged(&place, "NOPERM"));
+        if (submitted) {
+            atomic_int told = 0;
+            struct weir_op op = { .request = { limit, weir_key_text("key"), 1, 0 },
+                                  .done = submitted_done,
+                                  .user = &told };
+            ck_assert_int_eq(weir_submit(limiter, &op), 1);
+            while (atomic_load(&told) == 0)
+                sleep_us(100);
+            ck_assert_int_eq(told, 2);
+        } else {
+            ck_assert_int_eq(timed_try(limit, "key", 1).status, WEIR_EIO);
+        }
+        ck_assert_msg(place_logged(&place, "redis answers NOPERM"), "%s", place.log);
+        ck_assert(!place_logged(&place, unacknowledged));
+        weir_close(limiter);
+    }
     must(asker_ask(&asker, reply, sizeof reply, "ACL", "DELUSER", "hasty", NULL) > 0, asker.error);
     asker_close(&asker);
     place_close(&place);
@@ -682,7 +792,9 @@ int main(void)
     suite_test(suite, what_a_replica_has_acknowledged_is_admitted_exactly_by_one_caller_and_by_many, 60);
     suite_test(suite, every_verb_is_acknowledged_and_does_what_it_does_without_replicas, 30);
     suite_test(suite, a_script_that_was_flushed_is_loaded_again_and_its_charge_acknowledged, 30);
+    suite_test(suite, a_crowd_shares_its_waits_and_is_admitted_by_a_replica_nearly_half_its_timeout_away, 60);
     suite_test(suite, what_no_replica_acknowledges_is_not_admitted_and_the_gate_stays_open, 60);
+    suite_test(suite, who_is_denied_asks_no_replica_and_keeps_his_connection_whatever_others_wait_for, 60);
     suite_test(suite, the_policy_for_failures_answers_where_no_replica_does, 60);
     suite_test(suite, a_crowd_is_not_admitted_either_and_nobody_waits_for_longer_than_his_timeout, 60);
     suite_test(suite, redis_and_the_fallback_stay_within_the_limit_together_as_replicas_come_and_go, 60);

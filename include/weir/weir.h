@@ -284,11 +284,13 @@ struct weir_options {
     void *user; /* handed to both */
 
     /* Redis, as above: how many of the primary's replicas must have acknowledged a charge, a refund or a reset before
-     * it counts: 0 to 16; default 0: none need. The primary is asked by WAIT, which its user must be allowed; who asked
-     * has to wait for it, but not for a denial or a peek. What too few have acknowledged within three quarters of
-     * timeout_us has failed, as if Redis had not answered: on_failure decides, and no lease is made of it. It may have
-     * been charged. Then, if a replica that has acknowledged becomes the primary, no permit comes back to be given out
-     * twice. */
+     * it counts: 0 to 16; default 0: none need. The primary is asked by WAIT, which its user must be allowed, once it
+     * has answered that something was changed: a denial or a peek has none. But while more than 8 callers ask at once,
+     * and for what is submitted, all share a connection, on which whoever comes, be it for a denial, waits behind the
+     * WAIT that is under way: for up to three quarters of timeout_us. What too few have acknowledged within three
+     * quarters of the time that the call has left has failed, as if Redis had not answered: on_failure decides, and no
+     * lease is made of it. It may have been charged. Then, if a replica that has acknowledged becomes the primary, no
+     * permit comes back to be given out twice. */
     int64_t redis_replicas;
 };
 #ifdef __cplusplus

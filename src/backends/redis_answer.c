@@ -252,7 +252,9 @@ static bool call_answered(struct redis_flight *flight, struct redis_flight_call 
     for (uint32_t i = 0; i < call->key_count; i++) {
         for (struct redis_ask *ask = flight->keys[call->keys[i]].first; ask; ask = ask->next) {
             flight->decided++; /* by a server that is there and well, whatever is stored in it */
-            if (!ask->changed || !flight->wait_due)
+            if (flight->rules.replicas > 0 && ask->changed && ask->owner)
+                flight->held = true;
+            else
                 tell(ask, ended);
         }
     }
@@ -306,13 +308,12 @@ static bool wait_answered(struct redis_flight *flight, const struct redis_reply 
         note_error(flight, reply);
     else if (!is_number)
         return false;
-    flight->wait_due = false;
-    flight->nudge_us = INT64_MAX;
+    flight->held = false;
+    flight->unacknowledged = is_number && !acknowledged;
     for (size_t i = 0; i < flight->ask_count; i++) {
         struct redis_ask *ask = &flight->asks[i];
         if (!ask->changed)
             continue;
-        flight->unacknowledged = is_number && !acknowledged;
         if (acknowledged)
             tell(ask, ended);
         else
@@ -325,7 +326,7 @@ enum redis_progress redis_flight_reply(struct redis_flight *flight, const struct
                                        redis_ask_ended *ended)
 {
     bool fits;
-    assert(flight->replied < flight->call_count || flight->wait_due);
+    assert(flight->replied < flight->call_count || flight->held);
     if (flight->loads_due)
         fits = load_answered(flight, reply);
     else if (flight->replied < flight->call_count)
@@ -334,7 +335,9 @@ enum redis_progress redis_flight_reply(struct redis_flight *flight, const struct
         fits = wait_answered(flight, reply, ended);
     if (!fits)
         return REDIS_MISFIT;
-    return flight->replied == flight->call_count && !flight->wait_due ? REDIS_LANDED : REDIS_FLYING;
+    if (flight->replied < flight->call_count)
+        return REDIS_FLYING;
+    return flight->held ? REDIS_HELD : REDIS_LANDED;
 }
 
 void redis_flight_fail(struct redis_flight *flight, int status, redis_ask_ended *ended)
@@ -343,9 +346,8 @@ void redis_flight_fail(struct redis_flight *flight, int status, redis_ask_ended 
         if (!flight->calls[i].answered)
             redis_call_end(flight, &flight->calls[i], status, ended);
     for (size_t i = 0; i < flight->ask_count; i++)
-        if (flight->asks[i].changed) /* held until WAIT would have been answered */
+        if (flight->asks[i].changed)
             redis_call_end_ask(&flight->asks[i], status, ended);
-    flight->wait_due = false;
-    flight->nudge_us = INT64_MAX;
+    flight->held = false;
     flight->again = 0;
 }

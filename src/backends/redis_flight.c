@@ -55,8 +55,7 @@ void redis_flight_clear(struct redis_flight *flight)
     flight->loads = flight->loads_due = flight->not_loaded = 0;
     flight->deadline_us = INT64_MAX;
     flight->changes_until_us = INT64_MIN;
-    flight->nudge_us = INT64_MAX;
-    flight->wait_due = flight->unacknowledged = false;
+    flight->held = flight->unacknowledged = false;
     flight->left_us = 0;
     flight->asked = false;
     flight->read_only = false;
@@ -290,22 +289,7 @@ static void write_call(const struct redis_flight *flight, const struct redis_fli
         redis_bytes_number(out, call->now_us);
 }
 
-/* A quarter of the time is for the answer to come back. Who has less time than the last one ends by himself; if all had
- * only as much as the first, one who came aboard late would have nobody's charges acknowledged. WAIT 0 would wait for
- * ever. */
-static void write_wait(struct redis_flight *flight, int64_t now_us, struct redis_bytes *out)
-{
-    const int64_t left_us = flight->changes_until_us - now_us;
-    const int64_t wait_ms = max_of(1, (left_us - left_us / 4) / 1000);
-    redis_bytes_command(out, 3);
-    redis_bytes_text(out, "WAIT");
-    redis_bytes_number(out, flight->rules.replicas);
-    redis_bytes_number(out, wait_ms);
-    flight->wait_due = true;
-    flight->nudge_us = now_us + wait_ms * 1000 + NUDGE_US;
-}
-
-void redis_flight_write(struct redis_flight *flight, const char *prefix, int64_t now_us, struct redis_bytes *out)
+void redis_flight_write(struct redis_flight *flight, const char *prefix, struct redis_bytes *out)
 {
     static _Atomic uint32_t echoes; /* relaxed: that they differ is all */
     flight->first_echo = atomic_fetch_add_explicit(&echoes, (uint32_t)flight->call_count, memory_order_relaxed);
@@ -318,27 +302,30 @@ void redis_flight_write(struct redis_flight *flight, const char *prefix, int64_t
             write_asking(out);
         write_call(flight, &flight->calls[i], prefix, out);
     }
-    if (flight->rules.replicas > 0 && flight->changes_until_us != INT64_MIN)
-        write_wait(flight, now_us, out);
 }
 
-void redis_flight_nudge(struct redis_flight *flight, int64_t now_us, struct redis_bytes *out)
+/* A quarter of the time is for the answer to come back. WAIT 0 would wait for ever. */
+void redis_wait_write(struct redis_wait *wait, unsigned replicas, int64_t until_us, int64_t now_us,
+                      struct redis_bytes *out)
 {
-    if (now_us < flight->nudge_us)
+    const int64_t left_us = until_us - now_us;
+    const int64_t wait_ms = max_of(1, (left_us - left_us / 4) / 1000);
+    redis_bytes_command(out, 3);
+    redis_bytes_text(out, "WAIT");
+    redis_bytes_number(out, replicas);
+    redis_bytes_number(out, wait_ms);
+    *wait = (struct redis_wait){ .due = true, .left_us = now_us, .nudge_us = now_us + wait_ms * 1000 + NUDGE_US };
+}
+
+void redis_wait_nudge(struct redis_wait *wait, int64_t now_us, struct redis_bytes *out)
+{
+    if (now_us < wait->nudge_us)
         return;
     redis_bytes_add(out, "\r\n", 2);
-    flight->nudge_us = now_us + NUDGE_US;
+    wait->nudge_us = now_us + NUDGE_US;
 }
 
 /* ---- Too late ---- */
-
-bool redis_flight_is_told(const struct redis_flight *flight)
-{
-    for (size_t i = 0; i < flight->ask_count; i++)
-        if (flight->asks[i].owner)
-            return false;
-    return true;
-}
 
 void redis_flight_expire(struct redis_flight *flight, int64_t now_us, redis_ask_ended *ended)
 {

@@ -10,10 +10,18 @@
  * In a cluster each key has a call of its own, for two keys are rarely of one node, and a server may answer that a call
  * is for another to execute.
  *
- * Where replicas must have what a call has changed before anybody may rely on it, WAIT goes out behind the calls in the
- * same write. An ask that changed something is held until it is answered; all others are told at once. WAIT blocks the
- * whole connection, up to the milliseconds that it names, and a server that has nothing else to do sees that they are
- * over up to 100 ms late: then it is nudged.
+ * Where replicas must have what a call has changed before anybody may rely on it, an ask that changed something is held
+ * when its call is answered; all others are told at once. A flight is, one after the other:
+ *
+ *     written                  redis_flight_write()
+ *     answered, call by call   redis_flight_reply(): REDIS_FLYING; after the last one
+ *         nothing was changed, or no replicas are asked for              REDIS_LANDED
+ *         held: some asks were told nothing yet                          REDIS_HELD
+ *     acknowledged, or not     WAIT is written, its answer given to redis_flight_reply(): REDIS_LANDED
+ *
+ * So who changes nothing has no WAIT. One is for all flights that are written before it on the same connection. It
+ * blocks that connection up to the milliseconds that it names, and a server that has nothing else to do sees that they
+ * are over up to 100 ms late: then it is nudged.
  *
  * Bounds: as many asks as the flight was made with, REDIS_CALL_KEYS keys in a call. A flight belongs to one thread at a
  * time.
@@ -72,8 +80,7 @@ struct redis_flight {
     size_t replied;      /* calls answered */
     int64_t deadline_us; /* the first of its asks'; INT64_MAX: none is left */
     int64_t changes_until_us; /* the last of those that may change something; INT64_MIN: there is none */
-    bool wait_due;            /* its WAIT is unanswered */
-    int64_t nudge_us;         /* when it should have been, and the server is to be nudged; INT64_MAX: it is not */
+    bool held;                /* some asks are, until WAIT is answered */
     bool unacknowledged;      /* it was, by too few replicas */
     int64_t left_us;          /* the caller's own: when it left */
     unsigned not_loaded;      /* scripts that the server did not know: a bit each */
@@ -106,27 +113,17 @@ bool redis_flight_add(struct redis_flight *flight, const struct weir_backend_req
 void redis_flight_expire(struct redis_flight *flight, int64_t now_us, redis_ask_ended *ended);
 
 /* Write it all. Failure is remembered in `out`. */
-void redis_flight_write(struct redis_flight *flight, const char *prefix, int64_t now_us, struct redis_bytes *out);
-
-/* The server has answered all calls: only replicas may be late. */
-static inline bool redis_flight_awaits_replicas(const struct redis_flight *flight)
-{
-    return flight->wait_due && flight->loads_due == 0 && flight->replied == flight->call_count;
-}
-
-/* Whether every ask has been told that it has ended. */
-bool redis_flight_is_told(const struct redis_flight *flight);
-
-/* If it is time, write what has the server look at its clock, and is no command: an empty line. */
-void redis_flight_nudge(struct redis_flight *flight, int64_t now_us, struct redis_bytes *out);
+void redis_flight_write(struct redis_flight *flight, const char *prefix, struct redis_bytes *out);
 
 enum redis_progress {
     REDIS_FLYING,
-    REDIS_LANDED,
-    REDIS_MISFIT /* the reply is not one to what was asked: the connection is of no more use */
+    REDIS_HELD,   /* all calls are answered, and WAIT is to be written */
+    REDIS_LANDED, /* this, or more, and nothing is to come */
+    REDIS_MISFIT  /* the reply is not one to what was asked: the connection is of no more use */
 };
 
-/* Take the next reply. Asks that are to be sent again are not told of. */
+/* Take the next reply: to the calls, or, of a flight that is held, to WAIT. Asks that are to be sent again are not told
+ * of. */
 enum redis_progress redis_flight_reply(struct redis_flight *flight, const struct redis_reply *reply,
                                        redis_ask_ended *ended);
 
@@ -137,5 +134,20 @@ void redis_flight_fail(struct redis_flight *flight, int status, redis_ask_ended 
  * first. Those sent REDIS_TRIES times end with WEIR_EIO. */
 #define REDIS_TRIES 3
 void redis_flight_again(struct redis_flight *flight, struct redis_flight *into, redis_ask_ended *ended);
+
+/* The WAIT of a connection. */
+struct redis_wait {
+    bool due;         /* it is unanswered */
+    int64_t left_us;  /* when it left */
+    int64_t nudge_us; /* when the server is to be nudged; INT64_MAX: it is not */
+};
+#define REDIS_NO_WAIT ((struct redis_wait){ .nudge_us = INT64_MAX })
+
+/* Write one, by which what waits for it is told before `until_us`. */
+void redis_wait_write(struct redis_wait *wait, unsigned replicas, int64_t until_us, int64_t now_us,
+                      struct redis_bytes *out);
+
+/* If it is time, write what has the server look at its clock, and is no command: an empty line. */
+void redis_wait_nudge(struct redis_wait *wait, int64_t now_us, struct redis_bytes *out);
 
 #endif

@@ -5,6 +5,11 @@
  * and shares calls, until that flight has landed or GATHER_US have passed: to wake this thread for each would cost more
  * than all the rest. So with a server that is near, the callers of one flight are answered while the other's are
  * served.
+ *
+ * Flights that are held for replicas share a WAIT. Behind it the server takes nothing more from the connection, so
+ * nothing leaves until it is answered, be it a denial: who comes gathers. Those who were told by one WAIT come again at
+ * about the same time, so the next one leaves later by a part of how long the replicas took: else half of a crowd would
+ * sit out one WAIT to be told by the next. So a charge takes 2 1/8 times as long as the replicas at worst.
  */
 #include "backends/redis_io.h"
 #include "backends/redis_cluster.h"
@@ -19,6 +24,7 @@
 
 #define FLIGHT_ASKS 256  /* the most in one: some 1 ms of the server's time */
 #define GATHER_US 250    /* so long after a flight has left nobody wakes this thread to send another */
+#define GATHER_PART 8    /* the part of the last WAIT's time that the next is put off by, from GATHER_US on */
 #define CROWD_FLIGHTS 64 /* so many flights without a crowd, and callers go by themselves again */
 
 /* The I/O thread's own; others: NULL. What ends an ask is told no more than the ask. */
@@ -39,6 +45,7 @@ struct redis_io *redis_io_make(struct redis_engine *engine)
     io->engine = engine;
     io->ready_end = &io->ready;
     io->ready_due_us = INT64_MAX;
+    io->wait = REDIS_NO_WAIT;
     if (redis_link_init(&io->link) != 0) {
         free(io);
         return NULL;
@@ -256,21 +263,28 @@ static struct redis_flight *next_flight(struct redis_io *io)
     return flight;
 }
 
-/* Behind a WAIT the server takes nothing more from the connection: who comes until it is answered shares the next one. */
-static size_t air_max(const struct redis_io *io)
+/* Whether a WAIT is to leave, now or later. */
+static bool wants_wait(const struct redis_io *io)
 {
-    return io->engine->config->rules.replicas > 0 ? 1 : REDIS_AIR_MAX;
+    return io->held_count > 0 && !io->wait.due;
 }
 
-static void take_off(struct redis_io *io)
+/* Whether a flight may leave: before a WAIT, or in the same write, and not behind it. */
+static bool may_leave(const struct redis_io *io, int64_t now_us)
 {
-    while (io->link.state == REDIS_LINK_UP && io->air_count < air_max(io) && (io->ready || io->again_count > 0)) {
+    return !io->wait.due && (io->held_count == 0 || io->wait_from_us <= now_us) &&
+           io->air_count + io->held_count < REDIS_AIR_MAX;
+}
+
+static void take_off(struct redis_io *io, int64_t now_us)
+{
+    while (io->link.state == REDIS_LINK_UP && may_leave(io, now_us) && (io->ready || io->again_count > 0)) {
         bool is_new = io->again_count == 0; /* nobody joins those that have been tried before */
         struct redis_flight *flight = next_flight(io);
         while (is_new && io->ready && board(flight, io->ready))
             pop_ready(io);
         atomic_fetch_add_explicit(&io->engine->boarding, 1, memory_order_relaxed);
-        redis_flight_write(flight, io->engine->config->prefix, clock_monotonic_us(), &io->link.out);
+        redis_flight_write(flight, io->engine->config->prefix, &io->link.out);
         io->air[io->air_count++] = flight;
         if (io->link.out.failed) {
             redis_link_close(&io->link, "out of memory");
@@ -283,13 +297,46 @@ static void take_off(struct redis_io *io)
     }
 }
 
-/* The oldest flight is down. What the server did not execute flies once more, before all others. */
-static void land(struct redis_io *io)
+/* WAIT, for what is held and what is written before it. It lasts for who has most time left; who has less ends by
+ * himself. If all had only as much as the first, one who came late would have nobody's charges acknowledged. */
+static void ask_replicas(struct redis_io *io, int64_t now_us)
+{
+    int64_t until_us = INT64_MIN;
+    if (io->link.state != REDIS_LINK_UP || !wants_wait(io) || io->wait_from_us > now_us)
+        return;
+    for (size_t i = 0; i < io->held_count; i++)
+        until_us = max_of(until_us, io->held[i]->changes_until_us);
+    for (size_t i = 0; i < io->air_count; i++)
+        until_us = max_of(until_us, io->air[i]->changes_until_us);
+    redis_wait_write(&io->wait, io->engine->config->rules.replicas, until_us, clock_monotonic_us(), &io->link.out);
+    if (io->link.out.failed)
+        redis_link_close(&io->link, "out of memory");
+    else
+        redis_link_send(&io->link);
+}
+
+/* The oldest is in the air no more. */
+static struct redis_flight *leave_air(struct redis_io *io)
 {
     struct redis_flight *flight = io->air[0];
     io->air_count--;
     for (size_t i = 0; i < io->air_count; i++)
         io->air[i] = io->air[i + 1];
+    return flight;
+}
+
+static void hold(struct redis_io *io, struct redis_flight *flight)
+{
+    if (io->held_count == 0) {
+        const int64_t late_us = io->acknowledging_us / GATHER_PART;
+        io->wait_from_us = late_us < GATHER_US ? 0 : clock_monotonic_us() + late_us;
+    }
+    io->held[io->held_count++] = flight;
+}
+
+/* A flight is down. What the server did not execute flies once more, before all others. */
+static void land(struct redis_io *io, struct redis_flight *flight)
+{
     if (flight->decided > 0) {
         redis_engine_timely(io->engine);
         io->proven = true;
@@ -311,19 +358,44 @@ static void land(struct redis_io *io)
     give_spare(io, flight);
 }
 
+static void read_reply(struct redis_io *io, const struct redis_reply *reply)
+{
+    enum redis_progress progress = redis_flight_reply(io->air[0], reply, ended);
+    if (progress == REDIS_MISFIT)
+        redis_link_close(&io->link, "an answer did not fit its question");
+    else if (progress == REDIS_HELD)
+        hold(io, leave_air(io));
+    else if (progress == REDIS_LANDED)
+        land(io, leave_air(io));
+}
+
+/* WAIT is answered, for all who are held. */
+static void read_wait(struct redis_io *io, const struct redis_reply *reply)
+{
+    const int64_t took_us = clock_monotonic_us() - io->wait.left_us;
+    io->wait = REDIS_NO_WAIT;
+    while (io->held_count > 0) {
+        struct redis_flight *flight = io->held[--io->held_count];
+        if (redis_flight_reply(flight, reply, ended) == REDIS_MISFIT) {
+            io->held_count++;
+            redis_link_close(&io->link, "an answer did not fit its question");
+            return;
+        }
+        io->acknowledging_us = flight->unacknowledged ? 0 : took_us;
+        land(io, flight);
+    }
+}
+
 static void read_replies(struct redis_io *io)
 {
     struct redis_reply reply;
     while (io->link.state == REDIS_LINK_UP && redis_link_next(&io->link, &reply)) {
-        if (io->air_count == 0) {
+        if (io->air_count > 0)
+            read_reply(io, &reply);
+        else if (io->wait.due)
+            read_wait(io, &reply);
+        else
             redis_link_close(&io->link, "an answer came that nobody had asked for");
-            return;
-        }
-        enum redis_progress progress = redis_flight_reply(io->air[0], &reply, ended);
-        if (progress == REDIS_MISFIT)
-            redis_link_close(&io->link, "an answer did not fit its question");
-        else if (progress == REDIS_LANDED)
-            land(io);
     }
 }
 
@@ -340,43 +412,67 @@ static void fail_flights(struct redis_io *io, struct redis_flight **flights, siz
 void redis_io_fail_air(struct redis_io *io, int status)
 {
     fail_flights(io, io->air, &io->air_count, status);
+    fail_flights(io, io->held, &io->held_count, status);
+    io->wait = REDIS_NO_WAIT;
     fail_flights(io, io->again, &io->again_count, status);
 }
 
-/* When to give the connection up: the oldest flight has been under way for as long as any call may take. One that had
- * less time left when it came on board ends by itself. */
+/* When to give the connection up: what is to be answered next has been under way for as long as any call may take. A
+ * flight that had less time left when it came on board ends by itself. */
 static int64_t hang_up_us(const struct redis_io *io)
 {
-    return io->air_count > 0 ? io->air[0]->left_us + io->engine->config->timeout_us : INT64_MAX;
+    if (io->air_count == 0 && !io->wait.due)
+        return INT64_MAX;
+    return (io->air_count > 0 ? io->air[0]->left_us : io->wait.left_us) + io->engine->config->timeout_us;
+}
+
+static int64_t first_deadline_us(struct redis_flight *const *flights, size_t count)
+{
+    int64_t first_us = INT64_MAX;
+    for (size_t i = 0; i < count; i++)
+        first_us = min_of(first_us, flights[i]->deadline_us);
+    return first_us;
 }
 
 static int64_t air_due_us(const struct redis_io *io)
 {
-    int64_t due_us = hang_up_us(io);
-    for (size_t i = 0; i < io->air_count; i++)
-        due_us = min_of(due_us, min_of(io->air[i]->deadline_us, io->air[i]->nudge_us));
-    return due_us;
+    int64_t due_us = min_of(hang_up_us(io), io->wait.nudge_us);
+    if (wants_wait(io))
+        due_us = min_of(due_us, io->wait_from_us);
+    due_us = min_of(due_us, first_deadline_us(io->air, io->air_count));
+    return min_of(due_us, first_deadline_us(io->held, io->held_count));
+}
+
+static void expire(struct redis_flight *const *flights, size_t count, int64_t now_us)
+{
+    for (size_t i = 0; i < count; i++)
+        if (flights[i]->deadline_us <= now_us)
+            redis_flight_expire(flights[i], now_us, ended);
+}
+
+/* Nothing was answered for too long. If that is WAIT, the replicas are late, and the server is well. */
+static void hang_up(struct redis_io *io)
+{
+    const bool is_well = io->air_count == 0;
+    redis_count(&io->engine->counts.timeouts, 1);
+    io->proven = io->proven || is_well || io->air[0]->decided > 0;
+    if (is_well)
+        redis_engine_say_unacknowledged(io->engine);
+    else
+        redis_engine_late(io->engine);
+    redis_connect_lose(io, is_well ? "replicas were late" : "an answer was late", WEIR_ETIME);
 }
 
 /* What has gone on too long. */
 static void look_at_deadlines(struct redis_io *io, int64_t now_us)
 {
-    for (size_t i = 0; i < io->air_count; i++)
-        if (io->air[i]->deadline_us <= now_us)
-            redis_flight_expire(io->air[i], now_us, ended);
-    if (hang_up_us(io) <= now_us) {
-        const bool is_well = redis_flight_awaits_replicas(io->air[0]);
-        redis_count(&io->engine->counts.timeouts, 1);
-        io->proven = io->proven || io->air[0]->decided > 0;
-        if (is_well)
-            redis_engine_say_unacknowledged(io->engine);
-        else
-            redis_engine_late(io->engine);
-        redis_connect_lose(io, is_well ? "replicas were late" : "an answer was late", WEIR_ETIME);
-    }
+    expire(io->air, io->air_count, now_us);
+    expire(io->held, io->held_count, now_us);
+    if (hang_up_us(io) <= now_us)
+        hang_up(io);
     bool up = io->link.state == REDIS_LINK_UP;
-    if (up && io->air_count > 0 && io->air[0]->nudge_us <= now_us) {
-        redis_flight_nudge(io->air[0], now_us, &io->link.out);
+    if (up && io->wait.nudge_us <= now_us) {
+        redis_wait_nudge(&io->wait, now_us, &io->link.out);
         redis_link_send(&io->link);
     }
     if (up && atomic_load_explicit(&io->engine->gate, memory_order_acquire) == REDIS_GATE_DOWN)
@@ -395,13 +491,13 @@ static void look_at_deadlines(struct redis_io *io, int64_t now_us)
 /* Whether another flight would leave at once, if anybody came. */
 static bool idle(const struct redis_io *io, int64_t now_us)
 {
-    return io->air_count == 0 || (io->air_count < air_max(io) && now_us - io->left_us >= GATHER_US);
+    return may_leave(io, now_us) && (io->air_count == 0 || now_us - io->left_us >= GATHER_US);
 }
 
 static int64_t next_due_us(const struct redis_io *io, int64_t now_us)
 {
     int64_t due_us = INT64_MAX;
-    if (io->air_count < air_max(io) && !idle(io, now_us))
+    if (may_leave(io, now_us) && !idle(io, now_us))
         due_us = io->left_us + GATHER_US;
     due_us = min_of(due_us, air_due_us(io));
     due_us = min_of(due_us, io->ready_due_us);
@@ -468,7 +564,8 @@ void *redis_io_run(void *user)
         redis_connect_look(io);
         if (atomic_load_explicit(&engine->gate, memory_order_relaxed) == REDIS_GATE_DOWN)
             redis_io_end_ready(io, WEIR_EIO);
-        take_off(io);
+        take_off(io, now_us);
+        ask_replicas(io, now_us);
         redis_connect_look(io);
         ring_bells(io); /* last: the server has its next work by now */
         sleep_and_step(io);

@@ -37,11 +37,17 @@ struct redis_io {
     int64_t ready_due_us;                    /* no later than the first of their deadlines; INT64_MAX: none is there */
     struct redis_flight *air[REDIS_AIR_MAX]; /* under way, the oldest first */
     size_t air_count;
-    int64_t left_us;                               /* when the last of them left */
+    int64_t left_us;                          /* when the last of them left */
+    struct redis_flight *held[REDIS_AIR_MAX]; /* answered, until WAIT is */
+    size_t held_count;
+    struct redis_wait wait;   /* under way: then nothing leaves, for the server would not take it */
+    int64_t wait_from_us;     /* when that is to leave; of meaning while some are held, and none is under way */
+    int64_t acknowledging_us; /* how long the last one took; 0: too few have acknowledged it */
     struct redis_flight *spare[REDIS_AIR_MAX + 1]; /* not in use */
     size_t spare_count;
     struct redis_flight
-        *again[REDIS_AIR_MAX]; /* landed, but to be flown once more; with those in the air at most REDIS_AIR_MAX */
+        *again[REDIS_AIR_MAX]; /* landed, but to be flown once more; with those in the air, or held, at most
+                                * REDIS_AIR_MAX */
     size_t again_count;
 
     unsigned bells;       /* to be rung: a bit each */

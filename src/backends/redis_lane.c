@@ -17,7 +17,6 @@
 #define IDLE_US 1000      /* a connection that was idle for longer may be gone: look, before it is written to */
 #define CONNECT_PART 4    /* the part of a call\'s time that may go into a connection; the I/O thread has the rest */
 #define NO_LANES_US 100000
-#define OWED_US 5000 /* so long a WAIT may hold up who comes next: replicas that are near have answered by then */
 
 int redis_lanes_init(struct redis_engine *engine)
 {
@@ -148,27 +147,12 @@ static bool take_in(struct redis_link *link, int64_t deadline_us)
     return true;
 }
 
-/* Who was only denied did not stay for the replicas: take what is still to come for his flight. */
-static void take_owed(struct redis_lane *lane, int64_t until_us)
-{
-    struct redis_link *link = &lane->link;
-    while (link->state == REDIS_LINK_UP && redis_flight_awaits_replicas(lane->flight)) {
-        struct redis_reply reply;
-        if (redis_link_next(link, &reply)) {
-            if (redis_flight_reply(lane->flight, &reply, ended) == REDIS_MISFIT)
-                redis_link_close(link, "an answer did not fit its question");
-        } else if (!wait_and_step(link, until_us)) {
-            redis_link_close(link, "replicas were late");
-        }
-    }
-}
-
 /* What replicas do not acknowledge in time is told of as that; the server is well. */
 static int too_late(struct redis_engine *engine, struct redis_lane *lane, struct redis_flight *flight,
                     int64_t deadline_us)
 {
     redis_count(&engine->counts.timeouts, 1);
-    if (redis_flight_awaits_replicas(flight)) {
+    if (flight->held) {
         redis_link_close(&lane->link, "replicas were late");
         redis_engine_say_unacknowledged(engine);
     } else {
@@ -180,13 +164,33 @@ static int too_late(struct redis_engine *engine, struct redis_lane *lane, struct
     return WEIR_ETIME;
 }
 
-/* Write the flight and read until it has landed, or all have been told. WEIR_OK, or the error that it was failed with. */
+/* Take the replies that have come; after the last to a call, write WAIT if something has changed. */
+static enum redis_progress take_replies(struct redis_engine *engine, struct redis_lane *lane,
+                                        struct redis_flight *flight, struct redis_wait *wait)
+{
+    struct redis_link *link = &lane->link;
+    struct redis_reply reply;
+    enum redis_progress progress = flight->held ? REDIS_HELD : REDIS_FLYING;
+    while (link->state == REDIS_LINK_UP && progress < REDIS_LANDED && redis_link_next(link, &reply))
+        progress = redis_flight_reply(flight, &reply, ended);
+    if (progress == REDIS_HELD && !wait->due && link->state == REDIS_LINK_UP) {
+        redis_wait_write(wait, engine->config->rules.replicas, flight->changes_until_us, clock_monotonic_us(),
+                         &link->out);
+        if (link->out.failed)
+            redis_link_close(link, "out of memory");
+        else
+            redis_link_send(link);
+    }
+    return progress;
+}
+
+/* Write the flight and read until it has landed. WEIR_OK, or the error that it was failed with. */
 static int fly(struct redis_engine *engine, struct redis_lane *lane, struct redis_flight *flight, int64_t deadline_us)
 {
     struct redis_link *link = &lane->link;
     enum redis_progress progress = REDIS_FLYING;
-    bool told = false;
-    redis_flight_write(flight, engine->config->prefix, clock_monotonic_us(), &link->out);
+    struct redis_wait wait = REDIS_NO_WAIT;
+    redis_flight_write(flight, engine->config->prefix, &link->out);
     if (link->out.failed) {
         redis_link_close(link, "out of memory");
         redis_flight_fail(flight, WEIR_ENOMEM, ended);
@@ -195,23 +199,20 @@ static int fly(struct redis_engine *engine, struct redis_lane *lane, struct redi
     redis_count(&engine->counts.requests, flight->ask_count);
     redis_count(&engine->counts.calls, flight->call_count);
     redis_link_send(link);
-    while (link->state == REDIS_LINK_UP && progress == REDIS_FLYING && !told) {
-        if (!take_in(link, min_of(deadline_us, flight->nudge_us))) {
+    while (link->state == REDIS_LINK_UP && progress < REDIS_LANDED) {
+        if (!take_in(link, min_of(deadline_us, wait.nudge_us))) {
             const int64_t now_us = clock_monotonic_us();
             if (now_us >= deadline_us)
                 return too_late(engine, lane, flight, deadline_us);
-            redis_flight_nudge(flight, now_us, &link->out);
+            redis_wait_nudge(&wait, now_us, &link->out);
             redis_link_send(link);
             continue;
         }
-        struct redis_reply reply;
-        while (link->state == REDIS_LINK_UP && progress == REDIS_FLYING && redis_link_next(link, &reply))
-            progress = redis_flight_reply(flight, &reply, ended);
-        told = redis_flight_awaits_replicas(flight) && redis_flight_is_told(flight);
+        progress = take_replies(engine, lane, flight, &wait);
     }
     if (progress == REDIS_MISFIT)
         redis_link_close(link, "an answer did not fit its question");
-    if (progress != REDIS_LANDED && !told) {
+    if (progress != REDIS_LANDED) {
         redis_flight_fail(flight, WEIR_EIO, ended);
         return WEIR_EIO;
     }
@@ -247,7 +248,6 @@ bool redis_lane_run(struct redis_engine *engine, struct redis_lane *lane, struct
     }
     if (errand->n > REDIS_LANE_ASKS || !lane_ready(lane, engine->config->rules))
         return false;
-    take_owed(lane, min_of(deadline_us, now_us + OWED_US));
     if (!connected(engine, lane, now_us, deadline_us))
         return false;
     lane->last_used_us = now_us;

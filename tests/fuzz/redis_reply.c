@@ -228,7 +228,7 @@ static enum redis_progress answer_wait(const struct redis_ask *asks, bool acknow
 static void write_out(struct redis_flight *flight)
 {
     struct redis_bytes out = { 0 };
-    redis_flight_write(flight, "weir:", 0, &out);
+    redis_flight_write(flight, "weir:", &out);
     fuzz_must(!out.failed && out.len > 0, "it is written");
     redis_bytes_free(&out);
 }
@@ -385,7 +385,7 @@ static void fly_again(const struct redis_reply *reply)
         answer_asking(from);
         while (from->replied < from->call_count)
             redis_flight_reply(from, reply, ended);
-        if (from->wait_due)
+        if (from->held)
             fuzz_must(redis_flight_reply(from, &(struct redis_reply){ .kind = REDIS_REPLY_IS_NUMBER }, ended) ==
                           REDIS_LANDED,
                       "it lands");
@@ -454,7 +454,7 @@ static void check_flight(struct feed *feed)
             progress = REDIS_MISFIT;
     }
     bool acknowledged = true;
-    if (progress == REDIS_FLYING && redis_flight_awaits_replicas(air.flight)) {
+    if (progress == REDIS_HELD) {
         acknowledged = feed_byte(feed) % 4 != 3;
         progress = answer_wait(air.flight->asks, acknowledged);
     }
