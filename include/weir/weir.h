@@ -482,7 +482,8 @@ struct weir_request {
  *
  * In a Redis Cluster it is one step for one key under several limits. Keys in different slots are charged one after the
  * other, in their order, a round trip each, and get it back when a later one denies or fails: until then others see the
- * charge, and what cannot be given back, for its node has gone meanwhile, is lost. So put first what denies most. */
+ * charge, and what cannot be given back, for its node has gone meanwhile, is lost. The round trips must fit in three
+ * quarters of timeout_us (the rest is for giving back), or it is WEIR_ETIME each time. So put first what denies most. */
 WEIR_API int weir_try_all(weir *w, const struct weir_request *requests, size_t n, struct weir_decision *out);
 
 /* `n` independent weir_try() at the price of fewer: decided in order (in a Redis Cluster, those of one key are), times

@@ -80,7 +80,7 @@ static void lost(struct redis_io *io, int status)
         log_line(log, WEIR_LOG_WARNING, "redis%s cannot be used: %s", name_of(io, (char[NAME_ROOM]){ 0 }),
                  io->link.reason);
     }
-    if (io->engine->cluster && io->port != 0)
+    if (io->engine->cluster && io->port != 0 && (io->up_since_us > 0 || !redis_engine_is_down(io->engine)))
         redis_cluster_look(io->engine->cluster);
     atomic_fetch_add_explicit(&io->engine->generation, 1, memory_order_release);
     redis_io_fail_air(io, status);

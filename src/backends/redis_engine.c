@@ -167,7 +167,7 @@ static bool line_is_due(_Atomic int64_t *at_us)
 void redis_engine_say_error(struct redis_engine *engine, const char *word)
 {
     refused(engine);
-    if (engine->cluster && strcmp(word, "CLUSTERDOWN") == 0)
+    if (engine->cluster && (strcmp(word, "CLUSTERDOWN") == 0 || strcmp(word, "MOVED") == 0 || strcmp(word, "ASK") == 0))
         redis_cluster_look(engine->cluster);
     if (line_is_due(&engine->said_us))
         log_line(&engine->config->log, WEIR_LOG_WARNING, "redis answers %s%s", word,

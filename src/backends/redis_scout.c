@@ -15,10 +15,11 @@
 #include <time.h>
 #include <unistd.h>
 
-#define ANSWER_US (WEIR_SECOND / 2) /* for a node's connection and answer; a host's name gets as long */
-#define PAUSE_MOST_US (WEIR_SECOND / 2)
-#define CALM_US (5 * WEIR_SECOND)    /* so long without a question, and the pauses begin anew */
-#define GLANCE_US (60 * WEIR_SECOND) /* a map that nobody has complained of is looked at so often */
+#define ANSWER_US (WEIR_SECOND / 2)     /* for a node's connection and answer; a host's name gets as long */
+#define PAUSE_MOST_US 700000            /* between two questions, however often it is told to look */
+#define AMISS_MOST_US (5 * WEIR_SECOND) /* between two about what is amiss and nobody needs */
+#define CALM_US (5 * WEIR_SECOND)       /* so long without a question, and the pauses begin anew */
+#define GLANCE_US (60 * WEIR_SECOND)    /* a map that nobody has complained of is looked at so often */
 
 /* (a) atomic, (c) constant once made; all else the thread's own */
 struct redis_scout {
@@ -32,11 +33,12 @@ struct redis_scout {
     struct redis_link link;
     struct resolver resolver; /* of the node that is being asked */
     struct redis_map map;
-    struct redis_pauses pauses;
-    int64_t asked_us; /* when the last question ended; 0: never */
-    size_t turn;      /* at which node or host of the URL to begin */
-    bool known_bad;   /* a line in the log has said that none answers */
-    char reason[160]; /* of the last one that did not */
+    struct redis_pauses pauses; /* between any two questions */
+    struct redis_pauses amiss;  /* between two while something is amiss and nobody tells it to look */
+    int64_t asked_us;           /* when the last question ended; 0: never */
+    size_t turn;                /* at which node or host of the URL to begin */
+    bool known_bad;             /* a line in the log has said that none answers */
+    char reason[160];           /* of the last one that did not */
 };
 
 static bool ends(struct redis_scout *scout)
@@ -179,14 +181,13 @@ static bool ask_node(struct redis_scout *scout, const char *host, int port)
 
 /* ---- Whom to ask ---- */
 
-/* Those nodes of the map that can be reached, or those that cannot. */
-static bool ask_nodes(struct redis_scout *scout, bool can_be_reached, bool *is_well)
+static bool ask_nodes(struct redis_scout *scout, enum redis_standing standing, bool *is_well)
 {
     const size_t count = redis_cluster_nodes(scout->cluster);
     for (size_t i = 0; i < count && !ends(scout); i++) {
         struct redis_node_name name;
-        const bool is_up = redis_cluster_node(scout->cluster, (i + scout->turn) % count, &name);
-        if (is_up != can_be_reached || name.port == 0 || !ask_node(scout, name.host, name.port))
+        if (redis_cluster_node(scout->cluster, (i + scout->turn) % count, &name) != standing || name.port == 0 ||
+            !ask_node(scout, name.host, name.port))
             continue;
         *is_well = redis_cluster_adopt(scout->cluster, &scout->map, name.host);
         return true;
@@ -217,12 +218,14 @@ static void say(struct redis_scout *scout, bool has_answered)
     scout->known_bad = !has_answered;
 }
 
-/* True: nothing is amiss with the cluster. */
+/* True: nothing is amiss with the cluster. One that has lost its slots may not know, if it is cut off from the others:
+ * it is asked last. */
 static bool ask(struct redis_scout *scout)
 {
     bool is_well = false;
-    const bool has_answered = ask_nodes(scout, true, &is_well) || ask_hosts(scout, &is_well) ||
-                              ask_nodes(scout, false, &is_well);
+    const bool has_answered = ask_nodes(scout, REDIS_SERVES, &is_well) || ask_hosts(scout, &is_well) ||
+                              ask_nodes(scout, REDIS_SERVES_OUT_OF_REACH, &is_well) ||
+                              ask_nodes(scout, REDIS_HAS_NO_SLOTS, &is_well);
     scout->turn++;
     if (!has_answered)
         redis_cluster_not_found(scout->cluster);
@@ -232,29 +235,48 @@ static bool ask(struct redis_scout *scout)
 
 /* ---- The thread ---- */
 
+/* The most that they may be doubles, and the least is half of it. */
+static int64_t next_pause_us(struct redis_pauses *pauses, int64_t most_us)
+{
+    pauses->last_us = pauses->last_us ? min_of(2 * pauses->last_us, most_us) : REDIS_PAUSE_MIN_US;
+    const uint64_t chance = siphash13(&pauses->jitter, &pauses->count, sizeof pauses->count);
+    pauses->count++;
+    return pauses->last_us / 2 + (int64_t)(chance % (uint64_t)(pauses->last_us / 2 + 1));
+}
+
+static bool wanted(struct redis_scout *scout)
+{
+    return atomic_load_explicit(&scout->wanted, memory_order_seq_cst);
+}
+
+/* Until the time has come, or, if that is to be heeded, until it is told to look. */
+static void rest(struct redis_scout *scout, int64_t until_us, bool heeds)
+{
+    while (!ends(scout) && clock_monotonic_us() < until_us && !(heeds && wanted(scout)))
+        wait_for(scout, -1, 0, min_of(until_us, redis_cluster_park(scout->cluster)));
+}
+
 static void *run(void *user)
 {
     struct redis_scout *scout = user;
     while (!ends(scout)) {
-        atomic_store_explicit(&scout->wanted, false, memory_order_seq_cst);
+        if (atomic_exchange_explicit(&scout->wanted, false, memory_order_seq_cst))
+            scout->amiss.last_us = 0;
         if (scout->asked_us && clock_monotonic_us() - scout->asked_us > CALM_US)
             scout->pauses.last_us = 0;
         const bool is_well = ask(scout);
+        if (is_well)
+            scout->amiss.last_us = 0;
         scout->asked_us = clock_monotonic_us();
-        const int64_t again_us = scout->asked_us + min_of(redis_pause_next_us(&scout->pauses), PAUSE_MOST_US);
-        while (clock_monotonic_us() < again_us && wait_for(scout, -1, 0, again_us))
-            ;
-        const int64_t glance_us = is_well ? scout->asked_us + GLANCE_US : again_us;
-        while (!atomic_load_explicit(&scout->wanted, memory_order_seq_cst) && clock_monotonic_us() < glance_us &&
-               wait_for(scout, -1, 0, glance_us))
-            ;
+        rest(scout, scout->asked_us + next_pause_us(&scout->pauses, PAUSE_MOST_US), false);
+        rest(scout, scout->asked_us + (is_well ? GLANCE_US : next_pause_us(&scout->amiss, AMISS_MOST_US)), true);
     }
     return NULL;
 }
 
 void redis_scout_look(struct redis_scout *scout)
 {
-    if (!atomic_exchange_explicit(&scout->wanted, true, memory_order_seq_cst))
+    if (!wanted(scout) && !atomic_exchange_explicit(&scout->wanted, true, memory_order_seq_cst))
         wake(scout);
 }
 
@@ -271,6 +293,7 @@ int redis_scout_make(struct redis_cluster *cluster, struct redis_scout **out)
         return WEIR_ENOMEM;
     }
     redis_pauses_init(&scout->pauses);
+    redis_pauses_init(&scout->amiss);
     scout->turn = (size_t)(siphash13(&scout->pauses.jitter, "turn", 4));
     scout->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (scout->wake_fd < 0) {
