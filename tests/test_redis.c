@@ -73,35 +73,35 @@ static struct weir_stats stats_of(weir *limiter)
 
 enum { THREADS = 32, EACH = 100 };
 
-struct asker {
+struct taker {
     weir_limit *limit;
     int64_t allowed;
 };
 
 static void *ask(void *user)
 {
-    struct asker *asker = user;
+    struct taker *taker = user;
     for (int i = 0; i < EACH; i++) {
         struct weir_decision decision;
-        must_succeed(weir_try(asker->limit, weir_key_text("hot"), 1, &decision));
+        must_succeed(weir_try(taker->limit, weir_key_text("hot"), 1, &decision));
         must(decision.source == WEIR_BY_REDIS, "Redis decides");
-        asker->allowed += decision.allowed;
+        taker->allowed += decision.allowed;
     }
     return NULL;
 }
 
 static int64_t ask_at_once(weir_limit *limit)
 {
-    struct asker askers[THREADS];
+    struct taker takers[THREADS];
     pthread_t threads[THREADS];
     int64_t allowed = 0;
     for (int i = 0; i < THREADS; i++) {
-        askers[i] = (struct asker){ limit, 0 };
-        must(pthread_create(&threads[i], NULL, ask, &askers[i]) == 0, "a thread");
+        takers[i] = (struct taker){ limit, 0 };
+        must(pthread_create(&threads[i], NULL, ask, &takers[i]) == 0, "a thread");
     }
     for (int i = 0; i < THREADS; i++) {
         pthread_join(threads[i], NULL);
-        allowed += askers[i].allowed;
+        allowed += takers[i].allowed;
     }
     return allowed;
 }
