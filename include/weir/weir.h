@@ -459,7 +459,7 @@ WEIR_API int weir_acquire(weir_limit *limit, struct weir_key key, int64_t cost, 
 WEIR_API int weir_peek(weir_limit *limit, struct weir_key key, int64_t cost, struct weir_decision *out);
 
 /* Give `cost` permits back, never beyond the fresh state. A sliding window gives back from its oldest block, so that
- * its promise holds whichever permits they were. */
+ * its promise holds whichever permits they were; a fixed window from the one that runs, even if they are of one before. */
 WEIR_API int weir_refund(weir_limit *limit, struct weir_key key, int64_t cost);
 
 /* Forget the key: it is fresh again. In hybrid mode other instances see this, and a refund, when the leases and denials

@@ -76,8 +76,11 @@ int64_t redis_cluster_park(struct redis_cluster *cluster)
             next_us = min_of(next_us, node->left_us + LEFT_US);
             continue;
         }
+        struct redis_engine *engine = redis_cluster_engine(cluster, i);
         *node = (struct redis_cluster_node){ .left_us = 0 };
-        redis_engine_aim(redis_cluster_engine(cluster, i), NULL);
+        redis_engine_aim(engine, NULL);
+        for (unsigned lane = 0; lane < REDIS_LANES; lane++) /* which nobody may use again for long */
+            redis_link_hang_up(&engine->lanes[lane].link);
     }
     lock_give(&cluster->lock);
     return next_us;

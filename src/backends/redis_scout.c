@@ -20,6 +20,7 @@
 #define AMISS_MOST_US (5 * WEIR_SECOND) /* between two about what is amiss and nobody needs */
 #define CALM_US (5 * WEIR_SECOND)       /* so long without a question, and the pauses begin anew */
 #define GLANCE_US (60 * WEIR_SECOND)    /* a map that nobody has complained of is looked at so often */
+#define LINK_ASKS 4                     /* so often one node is asked on a connection, before it is another's turn */
 
 /* (a) atomic, (c) constant once made; all else the thread's own */
 struct redis_scout {
@@ -30,8 +31,10 @@ struct redis_scout {
     atomic_bool ends;              /* (a) */
     atomic_bool wanted;            /* (a) */
 
-    struct redis_link link;
-    struct resolver resolver; /* of the node that is being asked */
+    struct redis_link link; /* stays while something is amiss: to greet, with TLS, is most of a question's cost */
+    struct redis_node_name linked; /* to this node, */
+    unsigned link_asks;            /* which has been asked so often on it */
+    struct resolver resolver;      /* of the node that is being asked */
     struct redis_map map;
     struct redis_pauses pauses; /* between any two questions */
     struct redis_pauses amiss;  /* between two while something is amiss and nobody tells it to look */
@@ -123,17 +126,11 @@ static bool take_answer(struct redis_scout *scout, const struct redis_reply *rep
     return false;
 }
 
-static bool ask_address(struct redis_scout *scout, const struct redis_where *where)
+/* On the link, which is up. */
+static bool ask_link(struct redis_scout *scout, int64_t until_us)
 {
-    const int64_t until_us = clock_monotonic_us() + ANSWER_US;
     struct redis_link *link = &scout->link;
     struct redis_reply reply;
-    redis_link_open(link, where, &scout->cluster->config->target, REDIS_GREET_SERVER);
-    while (link->state != REDIS_LINK_CLOSED && link->state != REDIS_LINK_UP)
-        if (!step(scout, until_us))
-            return false;
-    if (link->state == REDIS_LINK_CLOSED)
-        return false;
     redis_map_begin(&scout->map);
     redis_wire_show_lists(&link->wire, redis_map_visit, &scout->map);
     redis_bytes_command(&link->out, 2);
@@ -153,6 +150,17 @@ static bool ask_address(struct redis_scout *scout, const struct redis_where *whe
     return false;
 }
 
+static bool ask_address(struct redis_scout *scout, const struct redis_where *where)
+{
+    const int64_t until_us = clock_monotonic_us() + ANSWER_US;
+    struct redis_link *link = &scout->link;
+    redis_link_open(link, where, &scout->cluster->config->target, REDIS_GREET_SERVER);
+    while (link->state != REDIS_LINK_CLOSED && link->state != REDIS_LINK_UP)
+        if (!step(scout, until_us))
+            return false;
+    return link->state == REDIS_LINK_UP && ask_link(scout, until_us);
+}
+
 /* Ask one node: true if the map is here. */
 static bool ask_node(struct redis_scout *scout, const char *host, int port)
 {
@@ -170,16 +178,38 @@ static bool ask_node(struct redis_scout *scout, const char *host, int port)
         for (size_t i = 0; i < addresses.count && !has_answered && !ends(scout); i++) {
             where.address = addresses.list[i];
             has_answered = ask_address(scout, &where);
-            if (!has_answered)
+            if (!has_answered) {
                 fail(scout, scout->link.reason);
-            redis_link_close(&scout->link, "it has answered");
+                redis_link_close(&scout->link, "it has not answered");
+            }
         }
     }
     resolver_destroy(&scout->resolver);
+    scout->linked = (struct redis_node_name){ .port = port };
+    snprintf(scout->linked.host, sizeof scout->linked.host, "%s", host);
+    scout->link_asks = 1;
     return has_answered;
 }
 
 /* ---- Whom to ask ---- */
+
+/* The node that was asked last, if it has slots and there still is a connection to it. */
+static bool ask_again(struct redis_scout *scout, bool *is_well)
+{
+    const size_t count = redis_cluster_nodes(scout->cluster);
+    struct redis_node_name name;
+    bool serves = false;
+    for (size_t i = 0; i < count && !serves; i++)
+        serves = redis_cluster_node(scout->cluster, i, &name) == REDIS_SERVES &&
+                 redis_node_name_is(&name, &scout->linked);
+    if (scout->link.state != REDIS_LINK_UP || !serves || scout->link_asks++ == LINK_ASKS ||
+        !redis_link_is_fresh(&scout->link) || !ask_link(scout, clock_monotonic_us() + ANSWER_US)) {
+        redis_link_close(&scout->link, "another is asked");
+        return false;
+    }
+    *is_well = redis_cluster_adopt(scout->cluster, &scout->map, name.host);
+    return true;
+}
 
 static bool ask_nodes(struct redis_scout *scout, enum redis_standing standing, bool *is_well)
 {
@@ -223,10 +253,12 @@ static void say(struct redis_scout *scout, bool has_answered)
 static bool ask(struct redis_scout *scout)
 {
     bool is_well = false;
-    const bool has_answered = ask_nodes(scout, REDIS_SERVES, &is_well) || ask_hosts(scout, &is_well) ||
-                              ask_nodes(scout, REDIS_SERVES_OUT_OF_REACH, &is_well) ||
+    const bool has_answered = ask_again(scout, &is_well) || ask_nodes(scout, REDIS_SERVES, &is_well) ||
+                              ask_hosts(scout, &is_well) || ask_nodes(scout, REDIS_SERVES_OUT_OF_REACH, &is_well) ||
                               ask_nodes(scout, REDIS_HAS_NO_SLOTS, &is_well);
     scout->turn++;
+    if (is_well || !has_answered)
+        redis_link_close(&scout->link, "it has answered");
     if (!has_answered)
         redis_cluster_not_found(scout->cluster);
     say(scout, has_answered);
