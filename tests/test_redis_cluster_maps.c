@@ -128,7 +128,7 @@ END_TEST
 
 START_TEST(a_limiter_can_be_closed_at_any_moment_of_its_search)
 {
-    static const char *const maps[] = { "", "*0\r\n", "*1\r\n*3\r\n" ALL };
+    static const char *const maps[] = { "", "*0\r\n", ("*1\r\n*3\r\n" ALL) };
     for (size_t i = 0; i < sizeof maps / sizeof maps[0]; i++)
         for (int wait_us = 0; wait_us < 20000; wait_us = 2 * wait_us + 50) {
             struct place place;

@@ -99,7 +99,7 @@ static void lost(struct redis_io *io, int status)
         io->addresses.count = 0;
     io->try_again_us = now_us + redis_pause_next_us(&io->pauses);
     redis_engine_set_gate(io->engine, REDIS_GATE_DOWN);
-    redis_io_end_ready(io, WEIR_EIO);
+    redis_ready_end(io, WEIR_EIO);
 }
 
 static void found_up(struct redis_io *io)
@@ -257,7 +257,7 @@ static void leave_node(struct redis_io *io)
 {
     redis_connect_lose(io, "it is no node of the cluster", WEIR_EIO);
     redis_engine_set_gate(io->engine, REDIS_GATE_DOWN);
-    redis_io_end_ready(io, WEIR_EIO);
+    redis_ready_end(io, WEIR_EIO);
     io->asking = true;
 }
 

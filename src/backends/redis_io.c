@@ -12,7 +12,6 @@
  * sit out one WAIT to be told by the next. So a charge takes 2 1/8 times as long as the replicas at worst.
  */
 #include "backends/redis_io.h"
-#include "backends/redis_cluster.h"
 #include "core/arith.h"
 #include "core/clock.h"
 
@@ -26,14 +25,6 @@
 #define GATHER_US 250    /* so long after a flight has left nobody wakes this thread to send another */
 #define GATHER_PART 8    /* the part of the last WAIT's time that the next is put off by, from GATHER_US on */
 #define CROWD_FLIGHTS 64 /* so many flights without a crowd, and callers go by themselves again */
-
-/* The I/O thread's own; others: NULL. What ends an ask is told no more than the ask. */
-static _Thread_local struct redis_io *here;
-
-bool redis_io_is_here(const struct redis_engine *engine)
-{
-    return here && here->engine == engine;
-}
 
 /* ---- Life ---- */
 
@@ -84,125 +75,6 @@ void redis_io_abandon(struct redis_io *io)
         redis_sentinel_abandon(io->sentinel);
 }
 
-/* ---- Those who wait ---- */
-
-static void end_caller(struct redis_io *io, struct redis_caller *caller)
-{
-    io->waiting--;
-    io->bells |= 1u << caller->bell;
-    atomic_store_explicit(&caller->done, true, memory_order_release);
-}
-
-static void end_op(struct redis_io *io, struct redis_waiter *waiter, int status)
-{
-    struct weir_op *op = redis_waiter_op(waiter);
-    io->waiting--;
-    atomic_fetch_sub_explicit(&io->engine->submitted, 1, memory_order_relaxed);
-    op->done(op, status);
-}
-
-/* None of its requests has been sent. */
-static void end_waiter(struct redis_io *io, struct redis_waiter *waiter, int status)
-{
-    if (waiter->now_us == REDIS_CALLER) {
-        struct redis_caller *caller = (struct redis_caller *)waiter;
-        if (caller->errand->error == WEIR_OK)
-            caller->errand->error = status;
-        end_caller(io, caller);
-    } else {
-        end_op(io, waiter, status);
-    }
-}
-
-/* A submitted request that another server is to decide is that one's engine's from now on. */
-static void send_on(struct redis_io *io, struct redis_waiter *waiter, int status, const struct redis_redirect *redirect)
-{
-    io->waiting--;
-    atomic_fetch_sub_explicit(&io->engine->submitted, 1, memory_order_relaxed);
-    redis_cluster_send_on(io->engine->cluster, io->engine, waiter, status, redirect);
-}
-
-static void ended(struct redis_ask *ask, int status)
-{
-    struct redis_waiter *waiter = ask->owner;
-    redis_engine_ended(here->engine, ask, status);
-    if (waiter->now_us == REDIS_CALLER) {
-        struct redis_caller *caller = (struct redis_caller *)waiter;
-        redis_errand_ended(caller->errand, ask, status);
-        if (--caller->left == 0)
-            end_caller(here, caller);
-    } else if (status > 0) {
-        send_on(here, waiter, status, ask->redirect);
-    } else {
-        end_op(here, waiter, status);
-    }
-}
-
-static void ring_bells(struct redis_io *io)
-{
-    for (; io->bells != 0; io->bells &= io->bells - 1)
-        bell_ring(&io->engine->bells[__builtin_ctz(io->bells)]);
-}
-
-static void push_ready(struct redis_io *io, struct redis_waiter *waiter)
-{
-    waiter->next = NULL;
-    *io->ready_end = waiter;
-    io->ready_end = &waiter->next;
-    io->ready_due_us = min_of(io->ready_due_us, waiter->deadline_us);
-}
-
-static void take_queue(struct redis_io *io, bool last)
-{
-    struct redis_waiter *next, *waiter = redis_engine_take_queue(io->engine, last);
-    for (; waiter; waiter = next) {
-        next = waiter->next;
-        push_ready(io, waiter);
-        io->waiting++;
-    }
-}
-
-static struct redis_waiter *pop_ready(struct redis_io *io)
-{
-    struct redis_waiter *waiter = io->ready;
-    io->ready = waiter->next;
-    if (!io->ready) {
-        io->ready_end = &io->ready;
-        io->ready_due_us = INT64_MAX;
-    }
-    return waiter;
-}
-
-void redis_io_end_ready(struct redis_io *io, int status)
-{
-    while (io->ready)
-        end_waiter(io, pop_ready(io), status);
-}
-
-/* Most wait equally long, in the order of their coming; one that has tried for itself first has less time left. */
-static void end_overdue(struct redis_io *io, int64_t now_us)
-{
-    if (io->ready_due_us > now_us)
-        return;
-    struct redis_waiter *waiter = io->ready;
-    bool any = false;
-    io->ready = NULL;
-    io->ready_end = &io->ready;
-    io->ready_due_us = INT64_MAX;
-    while (waiter) {
-        struct redis_waiter *next = waiter->next;
-        if (waiter->deadline_us <= now_us) {
-            end_waiter(io, waiter, WEIR_ETIME);
-            any = true;
-        } else {
-            push_ready(io, waiter);
-        }
-        waiter = next;
-    }
-    if (any && atomic_load_explicit(&io->engine->gate, memory_order_relaxed) != REDIS_GATE_UP)
-        redis_engine_late(io->engine); /* they had waited for the connection */
-}
-
 /* ---- Flights ---- */
 
 static struct redis_flight *take_spare(struct redis_io *io)
@@ -216,28 +88,6 @@ static struct redis_flight *take_spare(struct redis_io *io)
 static void give_spare(struct redis_io *io, struct redis_flight *flight)
 {
     io->spare[io->spare_count++] = flight;
-}
-
-static bool board(struct redis_flight *flight, struct redis_waiter *waiter)
-{
-    if (waiter->now_us == REDIS_CALLER) {
-        const struct redis_errand *errand = ((struct redis_caller *)waiter)->errand;
-        return redis_flight_add(flight, errand->requests, errand->n, errand->all, waiter->deadline_us, errand->out,
-                                waiter, errand->asking);
-    }
-    struct weir_op *op = redis_waiter_op(waiter);
-    const struct weir_backend_request request = {
-        .limit = op->request.limit,
-        .key = op->request.key,
-        .hash = waiter->hash,
-        .cost = waiter->cost,
-        .now_us = waiter->now_us,
-        .cold_since_us = -1,
-        .ahead = waiter->ahead,
-        .spread = waiter->spread,
-        .verb = WEIR_TAKE,
-    };
-    return redis_flight_add(flight, &request, 1, false, waiter->deadline_us, &op->decision, waiter, waiter->asking);
 }
 
 /* Callers go by themselves again after a while in which they could have. */
@@ -281,8 +131,8 @@ static void take_off(struct redis_io *io, int64_t now_us)
     while (io->link.state == REDIS_LINK_UP && may_leave(io, now_us) && (io->ready || io->again_count > 0)) {
         bool is_new = io->again_count == 0; /* nobody joins those that have been tried before */
         struct redis_flight *flight = next_flight(io);
-        while (is_new && io->ready && board(flight, io->ready))
-            pop_ready(io);
+        while (is_new && io->ready && redis_ready_board(flight, io->ready))
+            redis_ready_pop(io);
         atomic_fetch_add_explicit(&io->engine->boarding, 1, memory_order_relaxed);
         redis_flight_write(flight, io->engine->config->prefix, &io->link.out);
         io->air[io->air_count++] = flight;
@@ -349,7 +199,7 @@ static void land(struct redis_io *io, struct redis_flight *flight)
         redis_link_close(&io->link, "the server is a replica");
     if (flight->again > 0) {
         struct redis_flight *again = take_spare(io);
-        redis_flight_again(flight, again, ended);
+        redis_flight_again(flight, again, redis_ready_told);
         if (again->ask_count > 0)
             io->again[io->again_count++] = again;
         else
@@ -360,7 +210,7 @@ static void land(struct redis_io *io, struct redis_flight *flight)
 
 static void read_reply(struct redis_io *io, const struct redis_reply *reply)
 {
-    enum redis_progress progress = redis_flight_reply(io->air[0], reply, ended);
+    enum redis_progress progress = redis_flight_reply(io->air[0], reply, redis_ready_told);
     if (progress == REDIS_MISFIT)
         redis_link_close(&io->link, "an answer did not fit its question");
     else if (progress == REDIS_HELD)
@@ -376,7 +226,7 @@ static void read_wait(struct redis_io *io, const struct redis_reply *reply)
     io->wait = REDIS_NO_WAIT;
     while (io->held_count > 0) {
         struct redis_flight *flight = io->held[--io->held_count];
-        if (redis_flight_reply(flight, reply, ended) == REDIS_MISFIT) {
+        if (redis_flight_reply(flight, reply, redis_ready_told) == REDIS_MISFIT) {
             io->held_count++;
             redis_link_close(&io->link, "an answer did not fit its question");
             return;
@@ -403,7 +253,7 @@ static void fail_flights(struct redis_io *io, struct redis_flight **flights, siz
 {
     while (*count > 0) {
         struct redis_flight *flight = flights[--*count];
-        redis_flight_fail(flight, status, ended);
+        redis_flight_fail(flight, status, redis_ready_told);
         give_spare(io, flight);
     }
 }
@@ -447,7 +297,7 @@ static void expire(struct redis_flight *const *flights, size_t count, int64_t no
 {
     for (size_t i = 0; i < count; i++)
         if (flights[i]->deadline_us <= now_us)
-            redis_flight_expire(flights[i], now_us, ended);
+            redis_flight_expire(flights[i], now_us, redis_ready_told);
 }
 
 /* Nothing was answered for too long. If that is WAIT, the replicas are late, and the server is well. */
@@ -483,7 +333,7 @@ static void look_at_deadlines(struct redis_io *io, int64_t now_us)
         redis_connect_lose(io, "the host's name is not resolved in time", WEIR_EIO);
     else if (!up && io->link.state != REDIS_LINK_CLOSED && io->give_up_us <= now_us)
         redis_connect_lose(io, "no connection in time", WEIR_EIO);
-    end_overdue(io, now_us);
+    redis_ready_end_overdue(io, now_us);
 }
 
 /* ---- The turn ---- */
@@ -553,10 +403,10 @@ void *redis_io_run(void *user)
 {
     struct redis_engine *engine = user;
     struct redis_io *io = engine->io;
-    here = io;
+    redis_io_here = io;
     while (!atomic_load_explicit(&engine->closing, memory_order_seq_cst)) {
         int64_t now_us = clock_monotonic_us();
-        take_queue(io, false);
+        redis_ready_take(io, false);
         look_at_deadlines(io, now_us);
         redis_connect_aim(io, now_us);
         redis_connect_when_due(io, now_us);
@@ -564,18 +414,18 @@ void *redis_io_run(void *user)
             redis_connect_sentinels(io, now_us);
         redis_connect_look(io);
         if (atomic_load_explicit(&engine->gate, memory_order_relaxed) == REDIS_GATE_DOWN)
-            redis_io_end_ready(io, WEIR_EIO);
+            redis_ready_end(io, WEIR_EIO);
         take_off(io, now_us);
         ask_replicas(io, now_us);
         redis_connect_look(io);
-        ring_bells(io); /* last: the server has its next work by now */
+        redis_ready_ring(io); /* last: the server has its next work by now */
         sleep_and_step(io);
         redis_connect_look(io);
     }
     redis_io_fail_air(io, WEIR_ECLOSED);
-    take_queue(io, true);
-    redis_io_end_ready(io, WEIR_ECLOSED);
-    ring_bells(io);
-    here = NULL;
+    redis_ready_take(io, true);
+    redis_ready_end(io, WEIR_ECLOSED);
+    redis_ready_ring(io);
+    redis_io_here = NULL;
     return NULL;
 }

@@ -1,4 +1,4 @@
-/* redis_io.h - the I/O thread's own: what redis_io.c and redis_connect.c share. Nobody else looks in. */
+/* redis_io.h - the I/O thread's own: what redis_io.c, redis_ready.c and redis_connect.c share. Nobody else looks in. */
 #ifndef BACKENDS_REDIS_IO_H
 #define BACKENDS_REDIS_IO_H
 
@@ -55,9 +55,30 @@ struct redis_io {
     unsigned calm;        /* flights since that is counted */
 };
 
-/* redis_io.c: end all that waits to be sent, or all that is under way and of which nobody knows what became. */
-void redis_io_end_ready(struct redis_io *io, int status);
+/* The I/O thread's own; others: NULL. */
+extern _Thread_local struct redis_io *redis_io_here;
+
+/* redis_io.c: end all that is under way and of which nobody knows what became. */
 void redis_io_fail_air(struct redis_io *io, int status);
+
+/* redis_ready.c. */
+
+/* Take those who are in the queue; `last`: who comes later gets WEIR_ECLOSED. */
+void redis_ready_take(struct redis_io *io, bool last);
+
+/* The oldest, of whom there is one. */
+struct redis_waiter *redis_ready_pop(struct redis_io *io);
+
+/* Put one on board; false: there is no room. */
+bool redis_ready_board(struct redis_flight *flight, struct redis_waiter *waiter);
+
+/* A redis_ask_ended, on the I/O thread. It wakes nobody until the bells are rung. */
+void redis_ready_told(struct redis_ask *ask, int status);
+void redis_ready_ring(struct redis_io *io);
+
+/* End all that waits to be sent, or those whose time has come. */
+void redis_ready_end(struct redis_io *io, int status);
+void redis_ready_end_overdue(struct redis_io *io, int64_t now_us);
 
 /* redis_connect.c. */
 
