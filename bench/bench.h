@@ -32,6 +32,7 @@ void bench_floors(struct bench *bench);
 void bench_decisions(struct bench *bench);
 void bench_denials(struct bench *bench);
 void bench_latency(struct bench *bench);
+void bench_handles(struct bench *bench);
 void bench_batch(struct bench *bench);
 
 /* Those of distributed and hybrid mode, on a private redis-server; without one, or built without it, each says so. */

@@ -28,8 +28,8 @@ static const char HELP[] =
     "\n"
     "  --quick            short repetitions and at most 100,000 keys: shows that it runs, proves nothing\n"
     "  --full             every algorithm in every cell; 10,000,000 keys for memory and growth; some 10 minutes\n"
-    "  --only LIST        of memory, growth, floors, decisions, denials, latency, batch and, for distributed and hybrid\n"
-    "                     mode on a private redis-server, modes, server, callers, round-trip, leases, outage,\n"
+    "  --only LIST        of memory, growth, floors, decisions, denials, latency, batch, handles and, for distributed and\n"
+    "                     hybrid mode on a private redis-server, modes, server, callers, round-trip, leases, outage,\n"
     "                     cluster, replicas, tls;\n"
     "                     peers, what follows a private Consul;\n"
     "                     growth by itself goes to 10,000,000 keys\n"
@@ -47,15 +47,12 @@ struct section {
     void (*run)(struct bench *bench);
 };
 static const struct section SECTIONS[] = {
-    { "memory", bench_memory },         { "growth", bench_growth },
-    { "floors", bench_floors },         { "decisions", bench_decisions },
-    { "denials", bench_denials },       { "latency", bench_latency },
-    { "batch", bench_batch },           { "modes", bench_modes },
-    { "server", bench_server },         { "callers", bench_callers },
-    { "round-trip", bench_round_trip }, { "leases", bench_leases },
-    { "outage", bench_outage },         { "cluster", bench_cluster },
-    { "replicas", bench_replicas },     { "tls", bench_tls },
-    { "peers", bench_peers },
+    { "memory", bench_memory },       { "growth", bench_growth },   { "floors", bench_floors },
+    { "decisions", bench_decisions }, { "denials", bench_denials }, { "latency", bench_latency },
+    { "batch", bench_batch },         { "handles", bench_handles }, { "modes", bench_modes },
+    { "server", bench_server },       { "callers", bench_callers }, { "round-trip", bench_round_trip },
+    { "leases", bench_leases },       { "outage", bench_outage },   { "cluster", bench_cluster },
+    { "replicas", bench_replicas },   { "tls", bench_tls },         { "peers", bench_peers },
 };
 #define SECTIONS_LEN ((int)(sizeof SECTIONS / sizeof SECTIONS[0]))
 

@@ -69,7 +69,7 @@ static bool start_server(struct secured *secured)
         return false;
     tls->server = plain->server; /* another way to the same process */
     snprintf(plain->server.url, sizeof plain->server.url, "%s", plain->server.tcp_url);
-    snprintf(tls->server.url, sizeof tls->server.url, "rediss://localhost:%s", port);
+    snprintf(tls->server.url, sizeof tls->server.url, "rediss://%slocalhost:%s", tls->server.login, port);
     return true;
 }
 

@@ -1,5 +1,5 @@
-/* cluster_place.h - where the tests on a Redis Cluster take place: limiters of the public API, and callers all the while
- * on keys whose slots are known.
+/* cluster_place.h - where the tests on a Redis Cluster take place: limiters of the public API, and callers all the
+ * while on keys whose slots are known.
  */
 #ifndef WEIR_TESTS_CLUSTER_PLACE_H
 #define WEIR_TESTS_CLUSTER_PLACE_H
@@ -82,8 +82,8 @@ void load_print(const struct load *load, const char *what);
 void assert_load_undisturbed(const struct load *load);
 /* Likewise, and each key is charged with what was admitted, no permit more or less. */
 void assert_load_exact(const struct load *load);
-/* Of a load on a limit of FEW_OF_EACH: what was admitted of each key by Redis, with all that is left, is at most FEW for
- * each time that it could have begun anew, and FEW if there was one only; and no more than FEW by others. */
+/* Of a load on a limit of FEW_OF_EACH: what was admitted of each key by Redis, with all that is left, is at most FEW
+ * for each time that it could have begun anew, and FEW if there was one only; and no more than FEW by others. */
 void assert_few(struct load *load, int beginnings, const char *what);
 /* The permits with which a key is charged. */
 int64_t charged(weir_limit *limit, const char *key);

@@ -6,11 +6,16 @@
 static void say_decision(struct speaker *speaker, const struct fake_request *request, struct fake_reply *reply)
 {
     unsigned char answer[TRUTH_LEN];
-    int64_t calls = atomic_fetch_add(&speaker->calls, 1);
+    const int64_t calls = atomic_fetch_add(&speaker->calls, 1), delay_us = atomic_load(&speaker->delay_us);
+    atomic_fetch_add(&speaker->takes, request->words[request->n - 1][0] == 0);
+    if (delay_us > 0)
+        sleep_us(delay_us);
     if (speaker->decides == NULL || calls < atomic_load(&speaker->truths)) {
         fake_say_bulk(reply, answer, truth_about(request, answer));
         return;
     }
+    if (speaker->decides[0] == '\0')
+        return;
     const char *port = strstr(speaker->decides, "PORT");
     char says[256];
     if (port == NULL)
@@ -26,8 +31,9 @@ static bool speak(void *user, const struct fake_request *request, struct fake_re
     struct speaker *speaker = user;
     if (fake_request_is(request, "CLUSTER")) {
         atomic_fetch_add(&speaker->maps, 1);
-        if (speaker->map[0] != '\0')
-            fake_say_text(reply, speaker->map);
+        const char *map = atomic_load(&speaker->is_later) ? speaker->later : speaker->map;
+        if (map[0] != '\0')
+            fake_say_text(reply, map);
     } else if (fake_request_is(request, "ASKING")) {
         atomic_fetch_add(&speaker->asked, 1);
         fake_say_text(reply, speaker->asking != NULL ? speaker->asking : "+OK\r\n");
@@ -49,6 +55,13 @@ void speaker_start(struct speaker *speaker)
 void map_to(struct speaker *speaker, int port)
 {
     snprintf(speaker->map, sizeof speaker->map, "*1\r\n*3\r\n" ALL "*3\r\n" HOST ":%d\r\n" ID, port);
+}
+
+void map_halves(char map[static 512], int bar, int foo)
+{
+    snprintf(map, 512,
+             "*2\r\n*3\r\n:0\r\n:9999\r\n*3\r\n" HOST ":%d\r\n" ID "*3\r\n:10000\r\n:16383\r\n*3\r\n" HOST ":%d\r\n" ID,
+             bar, foo);
 }
 
 struct weir_options speaker_options(struct place *place, int64_t timeout_us, const struct speaker *first,

@@ -14,13 +14,21 @@ enum { SPEAKER_TIMEOUT_US = 200000, SPEAKER_PATIENCE_US = 20 * 1000 * 1000 };
 struct speaker {
     struct fake_redis *fake;
     int port;
-    char map[512];                      /* to CLUSTER */
-    const char *decides;                /* to EVALSHA; NULL: as a server would. PORT: see `to` */
+    char map[512];   /* to CLUSTER, */
+    char later[512]; /* and from a time on */
+    atomic_bool is_later;
+    const char *decides;                /* to EVALSHA; NULL: as a server would, "": nothing. PORT: see `to` */
     const char *asking;                 /* to ASKING */
     int to;                             /* the port that is said for PORT; 0: another each time */
     _Atomic int64_t truths;             /* how many EVALSHA are answered as a server would before `decides` is said */
+    _Atomic int64_t delay_us;           /* of each EVALSHA */
     _Atomic int64_t maps, asked, calls; /* CLUSTER, ASKING and EVALSHA that came */
+    _Atomic int64_t takes;              /* and those of them that are not for a refund, a peek or a reset */
 };
+
+/* A map in which slots up to 9999 are the node's on one port, so "bar", which is in 5061; and others, so "foo", which is
+ * in 12182, the node's on the other. */
+void map_halves(char map[static 512], int bar, int foo);
 
 void speaker_start(struct speaker *speaker);
 

@@ -300,6 +300,23 @@ static void take_batch(struct run *run)
     note(run, &op.decision);
 }
 
+static void take_by_handle(struct run *run)
+{
+    weir_limit *limit = define(run, "by-handle", "token_bucket limit=10 period=1h");
+    for (int i = 0; i < 20; i++) {
+        weir_handle *handle = NULL;
+        struct weir_decision decision = { .limit = 4711 };
+        while (refused(run, weir_key_resolve(limit, weir_key(&i, sizeof i), &handle), false))
+            must(!handle, "a handle that could not be made is not written");
+        for (int turn = 0; turn < 3; turn++) {
+            while (refused(run, weir_handle_try(handle, 2, 0, &decision), true))
+                must(decision.limit == 4711, "a decision that was not made is not written");
+            note(run, &decision);
+        }
+        weir_handle_free(handle);
+    }
+}
+
 static void load_file(struct run *run)
 {
     char message[256] = "";
@@ -419,6 +436,7 @@ static void scenario(struct run *run, int64_t fail_at, bool stubborn)
     lower_and_raise(run);
     take_all(run);
     take_batch(run);
+    take_by_handle(run);
     load_file(run);
     override_some(run);
     share_out(run);

@@ -655,6 +655,50 @@ START_TEST(a_batch_of_one_busy_key_asks_twice_at_most)
 }
 END_TEST
 
+/* ---- A remote of parts ---- */
+
+/* Those whose key begins with 'a' fail. */
+static int decide_but_a(struct weir_backend *backend, const struct weir_backend_request *requests, size_t n, bool all,
+                        int64_t deadline_us, struct weir_decision *out)
+{
+    int error = WEIR_OK;
+    for (size_t i = 0; i < n; i++) {
+        must(!all && (n == 1 || out[i].source == WEIR_BY_NOBODY), "nobody has decided yet");
+        const int status = *(const char *)requests[i].key.data == 'a'
+                               ? WEIR_EIO
+                               : stage_decide(backend, &requests[i], 1, false, deadline_us, &out[i]);
+        error = error ? error : status;
+    }
+    return error;
+}
+
+START_TEST(of_a_batch_only_those_whose_part_fails_are_left_undecided)
+{
+    static struct stage stage;
+    stage_open(&stage, STAGE_WIDE);
+    stage.remote.ops.decide = decide_but_a;
+    static const char *const keys[] = { "b", "b", "a", "b", "c", "a" };
+    for (int round = 0; round < 3; round++) {
+        struct weir_backend_request requests[6];
+        struct weir_decision out[6];
+        for (int i = 0; i < 6; i++) {
+            requests[i] = stage_request(&stage, keys[i], 1);
+            requests[i].now_us = stage_now_us(
+                &stage); /* by the caller's clock what the first brings the others await */
+            out[i].source = WEIR_BY_NOBODY;
+        }
+        ck_assert_int_eq(stage.hybrid->ops->decide(stage.hybrid, requests, 6, false, INT64_MAX, out), WEIR_EIO);
+        for (int i = 0; i < 6; i++) {
+            ck_assert_int_eq(out[i].source == WEIR_BY_NOBODY, keys[i][0] == 'a');
+            ck_assert(keys[i][0] == 'a' || out[i].allowed);
+        }
+        stage_pass(&stage, 1000);
+    }
+    stage.remote.ops.decide = stage_decide;
+    stage_close(&stage);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("hybrid_edges");
@@ -681,5 +725,6 @@ int main(void)
     suite_test(suite, a_thread_that_brings_its_first_answer_waits_for_none, 10);
     suite_test(suite, a_batch_for_a_key_that_is_spent_asks_four_times_at_most, 10);
     suite_test(suite, a_batch_of_one_busy_key_asks_twice_at_most, 10);
+    suite_test(suite, of_a_batch_only_those_whose_part_fails_are_left_undecided, 30);
     return suite_run(suite);
 }

@@ -11,7 +11,8 @@ struct parts {
     struct weir_backend base;
     struct remote remote; /* whose store has both parts */
     bool away[2];
-    int64_t seen_us[2]; /* while it is away: when it was there last */
+    bool charges_nobody[2]; /* what it would admit fails; it denies as ever */
+    int64_t seen_us[2];     /* while it is one of both: when it was well last */
     void (*returned)(void *user);
     void *user;
 };
@@ -31,6 +32,30 @@ static int part_of(const struct weir_key *key)
     return *(const char *)key->data != 'a';
 }
 
+/* One of those that stand alone. */
+static int part_decide(struct parts *parts, const struct weir_backend_request *request, struct weir_decision *out)
+{
+    struct weir_backend *store = parts->remote.store;
+    struct weir_backend_request peek = *request;
+    struct weir_decision decision;
+    const int part = part_of(&request->key);
+    if (parts->away[part] && ((const char *)request->key.data)[1] == '!') { /* as a denial that is remembered */
+        *out = (struct weir_decision){ .source = WEIR_BY_DENIAL, .retry_after_us = WEIR_SECOND };
+        return WEIR_OK;
+    }
+    bool would_charge = request->ahead > 0;
+    peek.verb = WEIR_PEEK;
+    if (request->verb == WEIR_TAKE && !would_charge) {
+        must_succeed(store->ops->decide(store, &peek, 1, false, INT64_MAX, &decision));
+        would_charge = decision.allowed;
+    }
+    if (parts->away[part] || (parts->charges_nobody[part] && would_charge))
+        return WEIR_EIO;
+    must_succeed(store->ops->decide(store, request, 1, false, INT64_MAX, out));
+    out->source = WEIR_BY_BACKEND;
+    return WEIR_OK;
+}
+
 static int parts_decide(struct weir_backend *backend, const struct weir_backend_request *requests, size_t n, bool all,
                         int64_t deadline_us, struct weir_decision *out)
 {
@@ -40,12 +65,10 @@ static int parts_decide(struct weir_backend *backend, const struct weir_backend_
     (void)deadline_us;
     for (size_t i = 0; i < n; i++) {
         must(n == 1 || all || out[i].source == WEIR_BY_NOBODY, "the core says that nobody has decided");
-        if (parts->away[part_of(&requests[i].key)])
-            error = WEIR_EIO;
-        else if (!all)
-            must_succeed(store->ops->decide(store, &requests[i], 1, false, INT64_MAX, &out[i]));
-        if (!parts->away[part_of(&requests[i].key)] && !all)
-            out[i].source = WEIR_BY_BACKEND;
+        const int status = !all                                     ? part_decide(parts, &requests[i], &out[i])
+                           : parts->away[part_of(&requests[i].key)] ? WEIR_EIO
+                                                                    : WEIR_OK;
+        error = error ? error : status;
     }
     if (all && !error)
         error = store->ops->decide(store, requests, n, true, INT64_MAX, out);
@@ -78,6 +101,16 @@ static int64_t parts_reachable_us(struct weir_backend *backend, const struct wei
     return worst_us;
 }
 
+static int64_t parts_well_us(struct weir_backend *backend, const struct weir_key *key)
+{
+    const struct parts *parts = (const struct parts *)backend;
+    int64_t worst_us = parts_reachable_us(backend, key);
+    for (int i = 0; i < 2; i++)
+        if (parts->charges_nobody[i] && (!key || part_of(key) == i) && parts->seen_us[i] < worst_us)
+            worst_us = parts->seen_us[i];
+    return worst_us;
+}
+
 static void parts_watch(struct weir_backend *backend, void (*returned)(void *user), void *user)
 {
     struct parts *parts = (struct parts *)backend;
@@ -94,7 +127,7 @@ static const struct weir_backend_ops parts_ops = {
     .shut = parts_shut,
     .destroy = parts_destroy,
     .reachable_us = parts_reachable_us,
-    .well_us = parts_reachable_us,
+    .well_us = parts_well_us,
     .watch = parts_watch,
 };
 
@@ -154,6 +187,75 @@ START_TEST(of_a_batch_only_those_whose_part_is_away_are_decided_by_the_stand_in)
     ck_assert(out[0].allowed && !out[1].allowed && out[2].allowed);
     ck_assert_int_eq(peeked(limit, "a1", 1).remaining, 6); /* charged once */
     ck_assert_uint_eq(stats().fallbacks, 1);
+    scene_close(&scene);
+}
+END_TEST
+
+START_TEST(what_is_owed_to_a_part_that_is_away_keeps_no_others_of_its_batch_from_the_other)
+{
+    begin(NULL);
+    goes(0);
+    ck_assert(!taken(limit, "a", 1).allowed);
+    pass(2 * WEIR_SECOND);
+    ck_assert(taken(limit, "a", 1).allowed);
+    pass(1000);
+    const struct weir_request requests[] = { { limit, weir_key_text("b"), 1, 0 }, { limit, weir_key_text("a"), 9, 0 } };
+    struct weir_decision out[2];
+    for (int i = 0; i < 5; i++) {
+        must_succeed(weir_try_batch(scene.limiter, requests, 2, out));
+        ck_assert_int_eq(out[0].source, WEIR_BY_BACKEND);
+        ck_assert_int_eq(out[1].source, WEIR_BY_FALLBACK);
+    }
+    ck_assert_uint_eq(stats().outages, 1);
+    scene_close(&scene);
+}
+END_TEST
+
+START_TEST(what_is_denied_without_asking_a_part_that_is_away_ends_no_outage)
+{
+    begin(NULL);
+    goes(0);
+    ck_assert(!taken(limit, "a", 1).allowed);
+    const struct weir_request requests[] = { { limit, weir_key_text("a!"), 1, 0 },
+                                             { limit, weir_key_text("b"), 1, 0 } };
+    struct weir_decision out[2];
+    for (int i = 0; i < 5; i++) {
+        pass(WEIR_SECOND);
+        must_succeed(weir_try_batch(scene.limiter, requests, 2, out));
+        ck_assert_int_eq(out[0].source, WEIR_BY_DENIAL);
+        ck_assert_int_eq(out[1].source, WEIR_BY_BACKEND);
+        ck_assert(!taken(limit, "a", 9).allowed);
+    }
+    ck_assert_uint_eq(stats().outages, 1);
+    ck_assert_int_eq(peeked(limit, "a", 1).remaining, 5);
+    scene_close(&scene);
+}
+END_TEST
+
+/* As a server that is full, or whose replicas are missing. */
+START_TEST(denials_by_a_part_that_charges_nobody_make_no_key_begin_cold)
+{
+    begin(NULL);
+    ck_assert(taken(limit, "b1", 10).allowed);
+    the_parts->charges_nobody[1] = true;
+    the_parts->seen_us[1] = scene.now_us;
+    pass(1000);
+    ck_assert(!taken(limit, "b2", 1).allowed); /* cold */
+    for (int i = 0; i < 50; i++) {
+        pass(WEIR_SECOND / 10);
+        ck_assert_int_eq(taken(limit, "b1", 10).source, WEIR_BY_BACKEND);
+        ck_assert_int_eq(taken(limit, "a", 10).source, WEIR_BY_BACKEND);
+    }
+    ck_assert_int_eq(peeked(limit, "b1", 1).remaining, 5); /* its own: nobody was charged */
+    ck_assert(taken(limit, "b2", 4).allowed);
+    ck_assert_uint_eq(stats().outages, 1);
+    the_parts->charges_nobody[1] = false;
+    ck_assert_int_eq(taken(limit, "b2", 1).source, WEIR_BY_BACKEND);
+    ck_assert_uint_eq(stats().settled, 4);
+    the_parts->charges_nobody[1] = true;
+    the_parts->seen_us[1] = scene.now_us;
+    ck_assert(!taken(limit, "b2", 1).allowed); /* another outage */
+    ck_assert_uint_eq(stats().outages, 2);
     scene_close(&scene);
 }
 END_TEST
@@ -292,6 +394,9 @@ int main(void)
 {
     Suite *suite = suite_create("parts");
     suite_test(suite, of_a_batch_only_those_whose_part_is_away_are_decided_by_the_stand_in, 60);
+    suite_test(suite, what_is_owed_to_a_part_that_is_away_keeps_no_others_of_its_batch_from_the_other, 60);
+    suite_test(suite, what_is_denied_without_asking_a_part_that_is_away_ends_no_outage, 60);
+    suite_test(suite, denials_by_a_part_that_charges_nobody_make_no_key_begin_cold, 60);
     suite_test(suite, a_batch_of_which_a_part_is_away_fails_where_failures_are_errors, 60);
     suite_test(suite, an_outage_of_one_part_lasts_whatever_the_other_answers, 60);
     suite_test(suite, a_part_that_comes_back_is_paid_while_the_other_is_away, 60);

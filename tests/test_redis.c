@@ -3,6 +3,7 @@
 #include "backends/redis_io.h"
 #include "backends/redis_process.h"
 #include "contract.h"
+#include "core/clock.h"
 #include "core/limiter.h"
 #include "lab/redis_server.h"
 
@@ -72,35 +73,35 @@ static struct weir_stats stats_of(weir *limiter)
 
 enum { THREADS = 32, EACH = 100 };
 
-struct asker {
+struct taker {
     weir_limit *limit;
     int64_t allowed;
 };
 
 static void *ask(void *user)
 {
-    struct asker *asker = user;
+    struct taker *taker = user;
     for (int i = 0; i < EACH; i++) {
         struct weir_decision decision;
-        must_succeed(weir_try(asker->limit, weir_key_text("hot"), 1, &decision));
+        must_succeed(weir_try(taker->limit, weir_key_text("hot"), 1, &decision));
         must(decision.source == WEIR_BY_REDIS, "Redis decides");
-        asker->allowed += decision.allowed;
+        taker->allowed += decision.allowed;
     }
     return NULL;
 }
 
 static int64_t ask_at_once(weir_limit *limit)
 {
-    struct asker askers[THREADS];
+    struct taker takers[THREADS];
     pthread_t threads[THREADS];
     int64_t allowed = 0;
     for (int i = 0; i < THREADS; i++) {
-        askers[i] = (struct asker){ limit, 0 };
-        must(pthread_create(&threads[i], NULL, ask, &askers[i]) == 0, "a thread");
+        takers[i] = (struct taker){ limit, 0 };
+        must(pthread_create(&threads[i], NULL, ask, &takers[i]) == 0, "a thread");
     }
     for (int i = 0; i < THREADS; i++) {
         pthread_join(threads[i], NULL);
-        allowed += askers[i].allowed;
+        allowed += takers[i].allowed;
     }
     return allowed;
 }
@@ -258,6 +259,47 @@ START_TEST(what_does_not_fit_the_socket_does_not_pile_up)
 }
 END_TEST
 
+/* The thread has all under way that it may have, and who comes has less time than they. */
+START_TEST(whoever_has_little_time_does_not_wait_for_those_who_have_more)
+{
+    static struct weir_op ops[REDIS_AIR_MAX];
+    struct scene scene;
+    atomic_int answers = 0;
+    open_scene(&scene, open_by_thread); /* where a call may take 20 s */
+    weir_limit *limit = scene_define_text(&scene, "limit", "token_bucket limit=10 period=1s");
+    struct redis_engine *engine = engine_of(scene.limiter);
+    taken(limit, "first", 1);
+    redis_server_pause(&server);
+    for (int i = 0; i < REDIS_AIR_MAX; i++) {
+        const unsigned boarding = atomic_load(&engine->boarding);
+        ops[i] = (struct weir_op){ .request = { limit, weir_key_text("late"), 1, 0 },
+                                   .done = count_answer,
+                                   .user = &answers };
+        must(weir_submit(scene.limiter, &ops[i]) == 1, "submitted");
+        while (atomic_load(&engine->boarding) == boarding)
+            nanosleep(&(struct timespec){ .tv_nsec = 100000 }, NULL);
+    }
+    struct weir_decision decision;
+    const struct weir_backend_request request = {
+        .limit = limit,
+        .key = weir_key_text("soon"),
+        .cost = 1,
+        .now_us = WEIR_OWN_CLOCK,
+        .plan_version = plan_cell_version(&limit->plan),
+        .cold_since_us = -1,
+        .verb = WEIR_PEEK,
+    };
+    const int64_t before_us = clock_monotonic_us();
+    struct redis_errand errand = { .requests = &request, .n = 1, .deadline_us = before_us + 50000, .out = &decision };
+    ck_assert_int_eq(redis_engine_decide(engine, &errand), WEIR_ETIME);
+    ck_assert_int_lt(clock_monotonic_us() - before_us, 5 * WEIR_SECOND);
+    redis_server_resume(&server);
+    while (atomic_load(&answers) < REDIS_AIR_MAX)
+        nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
+    scene_close(&scene);
+}
+END_TEST
+
 /* A server that is full says so after it has accepted: that is no answer to a decision. */
 START_TEST(a_server_with_no_room_for_another_connection_is_asked_over_the_one_there_is)
 {
@@ -332,6 +374,7 @@ int main(void)
     suite_test(suite, a_done_that_would_wait_for_itself_is_told_so, 60);
     suite_test(suite, more_submitted_requests_than_may_wait_are_turned_away_and_none_is_lost, 60);
     suite_test(suite, what_does_not_fit_the_socket_does_not_pile_up, 60);
+    suite_test(suite, whoever_has_little_time_does_not_wait_for_those_who_have_more, 60);
     suite_test(suite, a_server_with_no_room_for_another_connection_is_asked_over_the_one_there_is, 60);
     suite_test(suite, a_server_is_found_by_its_name, 60);
     suite_test(suite, a_name_that_leads_nowhere_is_an_error_and_no_wait_for_ever, 60);

@@ -1,5 +1,5 @@
-/* test_redis_cluster.c - the contract of a backend, held by a Redis Cluster; keys on all of its primaries, and several of
- * them at once; faults A1 and D5.
+/* test_redis_cluster.c - the contract of a backend, held by a Redis Cluster; keys on all of its primaries, and several
+ * of them at once; faults A1 and D5.
  */
 #include "backends/redis_process.h"
 #include "cluster_place.h"

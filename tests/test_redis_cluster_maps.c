@@ -1,5 +1,5 @@
-/* test_redis_cluster_maps.c - what broken and hostile nodes of a Redis Cluster may say of who has which slots, and how it
- * is taken; and an end at any moment.
+/* test_redis_cluster_maps.c - what broken and hostile nodes of a Redis Cluster may say of who has which slots, and how
+ * it is taken; and an end at any moment.
  */
 #include "cluster_speaker.h"
 

@@ -156,6 +156,7 @@ START_TEST(keys_of_a_slot_that_is_here_and_there_are_each_found_and_new_ones_mad
     assert_takes_count(&half, taken_so_far);
     half_finish(&half);
     assert_takes_count(&half, taken_so_far);
+    cluster_good(&common, cluster_settle(&common));
     /* And back, by the same steps. */
     cluster_good(&common, cluster_slot_begin(&common, half.slot, half.to, half.from));
     cluster_good(&common, cluster_slot_carry(&common, half.slot, half.to, half.from, 2));

@@ -1,5 +1,5 @@
 /* test_redis_cluster_tls.c - a Redis Cluster that speaks TLS alone and wants a password: every node's certificate is
- * looked at, and what is redirected goes there by TLS as well.
+ * looked at, and what is redirected goes there by TLS as well, for the user whom README.md tells of.
  */
 #include "cluster_place.h"
 #include "pki.h"
@@ -67,7 +67,7 @@ START_TEST(all_primaries_are_reached_by_tls_and_redirections_lead_to_them)
 {
     struct place place;
     char key[LOAD_KEY_SIZE];
-    struct weir_options options = secured_options(&place, ":s3cret-marker@", "ca");
+    struct weir_options options = secured_options(&place, NULL, "ca");
     weir *limiter = limiter_of(&options);
     weir_limit *limit = limit_of(limiter, "secured", UNREFILLED);
     for (int primary = 0; primary < 3; primary++) {

@@ -750,31 +750,37 @@ END_TEST
  * from then on no replica has; what it needs one for it does not admit. */
 START_TEST(a_primary_that_is_cut_off_with_some_of_its_callers_admits_nothing_twice)
 {
-    static const enum weir_mode modes[] = { WEIR_DISTRIBUTED, WEIR_HYBRID };
-    for (int i = 0; i < 2; i++) {
+    static const struct {
+        enum weir_mode mode;
+        bool in_silence;
+    } rows[] = {
+        { WEIR_DISTRIBUTED, false }, { WEIR_HYBRID, false }, { WEIR_DISTRIBUTED, true }, { WEIR_HYBRID, true }
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct replicated both;
         struct place place;
         struct crew crew;
         struct load load = { .limit = NULL };
         both_open(&both);
         struct weir_options options = durable_options(&place, &both, TIMEOUT_US);
-        options.mode = modes[i];
-        options.lease_max = modes[i] == WEIR_HYBRID ? 20 : 0;
+        options.mode = rows[i].mode;
+        options.lease_max = rows[i].mode == WEIR_HYBRID ? 20 : 0;
         weir *limiter = limiter_of(&options);
         load.limit = limit_of(limiter, "limit", window);
         crew_start(&crew, 4, take_until_done, &load);
         const int64_t until_us = wire_now_us() + 20 * WEIR_SECOND;
         while (atomic_load(&load.allowed) < 100 && wire_now_us() < until_us)
             sleep_us(100);
-        must(replicated_part(&both) == 0, both.error);
+        must((rows[i].in_silence ? replicated_part_in_silence(&both) : replicated_part(&both)) == 0, both.error);
         const int64_t calls = atomic_load(&load.calls);
         const int64_t elsewhere = drain(&both.replica);
         while (atomic_load(&load.calls) < calls + 40 && wire_now_us() < until_us) /* they go on all the while */
             sleep_us(100);
         atomic_store(&load.done, true);
         crew_join(&crew);
-        printf("parted, %s: %" PRId64 " admitted by the old primary, %" PRId64 " by the new one, of %d\n",
-               modes[i] == WEIR_HYBRID ? "hybrid" : "distributed", load.allowed, elsewhere, LIMIT);
+        printf("parted%s, %s: %" PRId64 " admitted by the old primary, %" PRId64 " by the new one, of %d\n",
+               rows[i].in_silence ? " in silence" : "", rows[i].mode == WEIR_HYBRID ? "hybrid" : "distributed",
+               load.allowed, elsewhere, LIMIT);
         ck_assert_int_ge(load.allowed, 100);
         ck_assert_int_ge(load.calls, calls + 40);
         ck_assert_int_gt(load.failed, 0);
@@ -784,6 +790,90 @@ START_TEST(a_primary_that_is_cut_off_with_some_of_its_callers_admits_nothing_twi
         place_close(&place);
         replicated_stop(&both);
     }
+}
+END_TEST
+
+/* A bucket on either side of a split, and when it was last heard to admit. */
+struct side {
+    struct load load;
+    struct place place;
+    struct crew crew;
+    weir *limiter;
+    _Atomic int64_t last_us;
+};
+
+static void *note_last_until_done(void *argument)
+{
+    struct side *side = argument;
+    while (!atomic_load(&side->load.done)) {
+        const struct timed timed = timed_try(side->load.limit, "key", 1);
+        count(&side->load, &timed);
+        if (timed.status == WEIR_OK && timed.decision.allowed)
+            atomic_store(&side->last_us, wire_now_us());
+        sleep_us(500); /* the servers need the processors */
+    }
+    return NULL;
+}
+
+static void side_open(struct side *side, const struct redis_server *server)
+{
+    place_open_bare(&side->place);
+    struct weir_options options = place_options(&side->place, 5 * WEIR_SECOND);
+    options.redis_url = server->url;
+    side->limiter = limiter_of(&options);
+    side->load.limit = limit_of(side->limiter, "limit", "token_bucket limit=100 period=1s");
+    crew_start(&side->crew, 2, note_last_until_done, side);
+}
+
+static void side_close(struct side *side)
+{
+    atomic_store(&side->load.done, true);
+    crew_join(&side->crew);
+    weir_close(side->limiter);
+    place_close(&side->place);
+}
+
+/* The primary finds out by what the replica no longer says: up to a second that is cut off from either time, and one
+ * until it looks next. Before Redis 7.0 its scripts write all the same. */
+START_TEST(a_primary_that_wants_good_replicas_admits_for_their_lag_and_two_seconds_after_a_silent_split)
+{
+    enum { MAX_LAG_S = 1, BUSY_S = 2 }; /* the latter for a machine that is late */
+    struct replicated both;
+    static struct side old, new;
+    struct asker asker;
+    char reply[64];
+    both_open(&both);
+    must(asker_open(&asker, both.primary.socket) == 0, asker.error);
+    asker_ask(&asker, reply, sizeof reply, "CONFIG", "SET", "min-replicas-max-lag", "1", NULL);
+    ck_assert_str_eq(reply, "OK");
+    asker_ask(&asker, reply, sizeof reply, "CONFIG", "SET", "min-replicas-to-write", "1", NULL);
+    ck_assert_str_eq(reply, "OK");
+    asker_close(&asker);
+    const bool heeds = primary_info(&both, "server", "redis_version:") >= 7;
+    side_open(&old, &both.primary);
+    while (atomic_load(&old.load.allowed) < 120)
+        sleep_us(1000);
+    const int64_t split_us = wire_now_us(), before = old.load.allowed;
+    must(replicated_part_in_silence(&both) == 0, both.error);
+    side_open(&new, &both.replica);
+    const int64_t until_us = split_us + (MAX_LAG_S + 2 + BUSY_S) * WEIR_SECOND;
+    while (heeds ? !place_logged(&old.place, "redis answers NOREPLICAS") : old.load.allowed < before + 150) {
+        must(wire_now_us() < until_us, "the primary finds out");
+        sleep_us(1000);
+    }
+    sleep_us(300000); /* and stays with it */
+    side_close(&old);
+    side_close(&new);
+    const int64_t for_us = old.last_us - split_us, admitted = old.load.allowed - before;
+    printf("a silent split: the old primary admitted %" PRId64 " for %" PRId64 " ms, the new one %" PRId64 "\n",
+           admitted, for_us / 1000, new.load.allowed);
+    ck_assert_int_le(for_us, until_us - split_us);
+    ck_assert_int_le(admitted, 100 + 100 * for_us / WEIR_SECOND + 2);
+    ck_assert_int_le(new.load.allowed, 100 + 100 * (new.last_us - split_us) / WEIR_SECOND + 2);
+    ck_assert_int_gt(new.load.allowed, 0);
+    ck_assert_int_eq(old.load.failed > 0, heeds);
+    ck_assert_int_eq(new.load.failed, 0);
+    replicated_stop(&both);
 }
 END_TEST
 
@@ -808,5 +898,6 @@ int main(void)
     suite_test(suite, no_permit_that_was_admitted_is_missing_in_a_replica_that_takes_over, 120);
     suite_test(suite, without_acknowledgements_a_failover_gives_out_again_what_the_replica_did_not_have, 60);
     suite_test(suite, a_primary_that_is_cut_off_with_some_of_its_callers_admits_nothing_twice, 60);
+    suite_test(suite, a_primary_that_wants_good_replicas_admits_for_their_lag_and_two_seconds_after_a_silent_split, 60);
     return suite_run(suite);
 }

@@ -32,17 +32,9 @@ static void user_change(struct redis_user *user, const char *word, const char *o
     must(changed, word);
 }
 
-static void ask_user(struct asker *asker, const struct redis_user *user)
+static void ask_user(struct asker *asker, struct redis_user *user)
 {
-    const char *words[REDIS_USER_WORDS_MOST + 2] = { "ACL", "SETUSER" };
-    size_t lens[REDIS_USER_WORDS_MOST + 2] = { 3, 7 };
-    char reply[256];
-    for (size_t i = 0; i < user->n; i++) {
-        words[2 + i] = user->words[i];
-        lens[2 + i] = strlen(user->words[i]);
-    }
-    must(asker_ask_words(asker, reply, sizeof reply, 2 + user->n, words, lens) > 0, asker->error);
-    ck_assert_str_eq(reply, "OK");
+    must(redis_user_set(user, asker) == 0, user->error);
 }
 
 /* ---- All that a limiter asks ---- */
@@ -355,6 +347,7 @@ static bool guarded_open(struct sentinels *guarded, const struct redis_user *wat
     return false;
 }
 
+/* By a sentinel without users if `watcher` is NULL. */
 static struct served guarded_served(struct place *place, const struct sentinels *guarded,
                                     const struct redis_user *watcher)
 {
@@ -362,34 +355,53 @@ static struct served guarded_served(struct place *place, const struct sentinels 
     sentinels_url(guarded, 0, guarded->servers[0].login, url, sizeof url);
     struct weir_options options = place_options(place, 5 * WEIR_SECOND);
     options.redis_url = url;
-    options.redis_sentinel_user = watcher->words[0];
-    setenv("WEIR_REDIS_SENTINEL_PASSWORD", watcher->password, 1);
+    if (watcher != NULL) {
+        options.redis_sentinel_user = watcher->words[0];
+        setenv("WEIR_REDIS_SENTINEL_PASSWORD", watcher->password, 1);
+    }
     struct served served = served_open(&options);
     unsetenv("WEIR_REDIS_SENTINEL_PASSWORD");
     return served;
 }
 
-START_TEST(behind_a_sentinel_both_users_have_what_they_need_and_the_servers_needs_role)
+START_TEST(a_server_that_a_sentinel_names_needs_role)
+{
+    static const struct sentinels_wish wish = { .servers = 1, .sentinels = 1 };
+    static const char *const uses[] = { "sentinels", NULL };
+    struct place place;
+    struct sentinels trio;
+    struct redis_user all, fewer;
+    user_read(&all, "weir", uses, NULL);
+    user_read(&fewer, "weir", uses, "+role");
+    must(sentinels_start(&trio, &wish) == 0, trio.error);
+    place_open_bare(&place);
+    must(asker_open(&place.asker, trio.servers[0].socket) == 0, "the server is asked");
+    ask_user(&place.asker, &fewer);
+    struct served served = guarded_served(&place, &trio, NULL);
+    ck_assert_int_eq(ask_everything(&served), WEIR_EIO);
+    ck_assert_msg(place_logged(&place, "redis cannot be used: the server answers NOPERM to the greeting"), "%s",
+                  place.log);
+    ask_user(&place.asker, &all);
+    ask_until_all_is_well(&served);
+    weir_close(served.limiter);
+    place_close(&place);
+    sentinels_stop(&trio);
+}
+END_TEST
+
+START_TEST(behind_a_sentinel_with_users_both_users_have_what_they_need)
 {
     struct place place;
     struct sentinels guarded;
-    struct redis_user fewer, watcher;
-    user_read(&fewer, "weir", NULL, NULL);
+    struct redis_user watcher;
     user_read(&watcher, "watcher", NULL, NULL);
     if (!guarded_open(&guarded, &watcher))
         return;
     place_open_bare(&place);
-    must(asker_open(&place.asker, guarded.servers[0].socket) == 0, "the server is asked");
     struct served served = guarded_served(&place, &guarded, &watcher);
     for (int i = 0; i < 20; i++)
         must_succeed(ask_everything(&served));
     ck_assert_msg(atomic_load(&place.log_lines) == 0, "%s", place.log);
-    weir_close(served.limiter);
-    ask_user(&place.asker, &fewer);
-    served = guarded_served(&place, &guarded, &watcher);
-    ck_assert_int_eq(ask_everything(&served), WEIR_EIO);
-    ck_assert_msg(place_logged(&place, "redis cannot be used: the server answers NOPERM to the greeting"), "%s",
-                  place.log);
     weir_close(served.limiter);
     place_close(&place);
     sentinels_stop(&guarded);
@@ -438,7 +450,8 @@ int main(void)
     suite_test(suite, another_prefix_takes_the_place_of_weirs_in_the_rights, 60);
     suite_test(suite, a_default_user_without_a_password_needs_ping_for_callers_own_connections, 60);
     suite_test(suite, other_keys_no_rights_and_no_such_user_are_shut_out_and_no_password_is_logged, 60);
-    suite_test(suite, behind_a_sentinel_both_users_have_what_they_need_and_the_servers_needs_role, 60);
+    suite_test(suite, a_server_that_a_sentinel_names_needs_role, 60);
+    suite_test(suite, behind_a_sentinel_with_users_both_users_have_what_they_need, 60);
     suite_test(suite, each_right_at_a_sentinel_is_needed, 120);
     return suite_run(suite);
 }

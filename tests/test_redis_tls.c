@@ -7,6 +7,7 @@
 #include "contract.h"
 
 #include <netinet/in.h>
+#include <openssl/ssl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -148,6 +149,61 @@ START_TEST(a_certificate_that_is_not_the_servers_is_refused_and_the_log_says_why
         must(place_info(&secured.place, "commandstats", "cmdstat_evalsha:calls=") == 0, "nothing was asked of it");
         place_close(&secured.place);
     }
+}
+END_TEST
+
+/* One request by way of a front: what comes of it, and what the log says, in place->log. */
+static int tried_by_front(struct place *place, struct tls_front_wish wish, const char *host, bool insecure)
+{
+    char url[128];
+    wish.server_port = place->server.port;
+    struct tls_front *front = tls_front_start(&wish);
+    ck_assert_ptr_nonnull(front);
+    struct weir_options options = place_options(place, TIMEOUT_US);
+    snprintf(url, sizeof url, "rediss://%s%s:%d", place->server.login, host, tls_front_port(front));
+    options.redis_url = url;
+    options.redis_ca_file = insecure ? NULL : file_of("ca", "pem");
+    options.redis_insecure = insecure;
+    place->log[place->log_len = 0] = '\0';
+    const int status = tried(&options);
+    tls_front_stop(front);
+    return status;
+}
+
+START_TEST(a_server_is_told_the_name_that_its_certificate_must_have_and_no_address)
+{
+    struct place place;
+    place_open(&place, false, NULL);
+    const struct tls_front_wish wish = { .certificate = file_of("elsewhere", "pem"),
+                                         .key = file_of("elsewhere", "key"),
+                                         .name = "localhost",
+                                         .name_certificate = file_of("good", "pem"),
+                                         .name_key = file_of("good", "key") };
+    ck_assert_msg(tried_by_front(&place, wish, "localhost", false) == WEIR_OK, "%s", place.log);
+    ck_assert_int_eq(tried_by_front(&place, wish, "127.0.0.1", false), WEIR_EIO);
+    ck_assert_msg(place_logged(&place, "TLS: IP address mismatch"), "%s", place.log);
+    place_close(&place);
+}
+END_TEST
+
+START_TEST(tls_before_1_2_is_refused_even_where_no_certificate_is_looked_at)
+{
+    static const struct {
+        int newest;
+        bool used;
+    } rows[] = { { 0, true }, { TLS1_2_VERSION, true }, { TLS1_1_VERSION, false }, { TLS1_VERSION, false } };
+    struct place place;
+    place_open(&place, false, NULL);
+    for (size_t i = 0; i < 2 * sizeof rows / sizeof *rows; i++) {
+        const bool insecure = i % 2 == 1;
+        const struct tls_front_wish wish = { .certificate = file_of("good", "pem"),
+                                             .key = file_of("good", "key"),
+                                             .newest = rows[i / 2].newest };
+        ck_assert_msg(tried_by_front(&place, wish, "localhost", insecure) == (rows[i / 2].used ? WEIR_OK : WEIR_EIO),
+                      "row %zu: %s", i / 2, place.log);
+        ck_assert_msg(rows[i / 2].used || place_logged(&place, "protocol version"), "row %zu: %s", i / 2, place.log);
+    }
+    place_close(&place);
 }
 END_TEST
 
@@ -439,8 +495,11 @@ START_TEST(an_answer_that_comes_in_one_segment_with_the_end_is_an_answer)
     struct place place;
     char url[128];
     place_open(&place, false, NULL);
-    struct tls_front *front = tls_front_start(file_of("good", "pem"), file_of("good", "key"), place.server.port,
-                                              "EVALSHA");
+    const struct tls_front_wish wish = { .certificate = file_of("good", "pem"),
+                                         .key = file_of("good", "key"),
+                                         .server_port = place.server.port,
+                                         .last = "EVALSHA" };
+    struct tls_front *front = tls_front_start(&wish);
     ck_assert_ptr_nonnull(front);
     snprintf(url, sizeof url, "rediss://%s127.0.0.1:%d", place.server.login, tls_front_port(front));
     struct weir_options options = place_options(&place, 20 * WEIR_SECOND);
@@ -530,6 +589,8 @@ int main(void)
     Suite *suite = suite_create("redis over TLS");
     suite_test(suite, a_server_whose_certificate_is_vouched_for_is_used, 30);
     suite_test(suite, a_certificate_that_is_not_the_servers_is_refused_and_the_log_says_why, 60);
+    suite_test(suite, a_server_is_told_the_name_that_its_certificate_must_have_and_no_address, 60);
+    suite_test(suite, tls_before_1_2_is_refused_even_where_no_certificate_is_looked_at, 60);
     suite_test(suite, an_insecure_connection_is_made_only_if_asked_for_and_said_in_the_log, 30);
     suite_test(suite, a_server_that_asks_for_a_certificate_gets_this_clients, 30);
     suite_test(suite, an_unchecked_certificate_is_not_given_as_the_reason_of_something_else, 30);

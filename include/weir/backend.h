@@ -61,6 +61,15 @@ struct weir_backend_request {
     uint32_t spread;   /* 1 to WEIR_MAX_SPREAD where `ahead` is not 0 */
     uint32_t limit_id; /* stands for the limit: 0, 1, 2, ... in the order of definition, and for each outage anew */
     enum weir_verb verb;
+    /* NULL, or a place for the backend to note where it found the key: it may write there during the call, and finds it
+     * again with every request that comes by the same handle, all of which are for one key and limit_id. Requests of
+     * several threads may have the same one at once: the backend guards it as it guards the key. All zeroes at first.
+     * Only where nothing stands in for the backend. */
+    struct weir_backend_hint *hint;
+};
+
+struct weir_backend_hint {
+    uint64_t opaque[2];
 };
 
 /* Copy the plan of the request's limit and return its version: the request's, or a later one if the limit has been
@@ -149,9 +158,9 @@ struct weir_backend_ops {
     /* Optional. There are so many instances now. Any thread; never blocks. */
     void (*instances)(struct weir_backend *backend, int64_t count);
 
-    /* Optional, for a backend of several parts. When, on CLOCK_MONOTONIC, the part where this key is last was well, by
-     * what came of it: now, or when the first of those requests failed of which none has been decided since; as
-     * reachable_us() in all else. */
+    /* Optional. When, on CLOCK_MONOTONIC, the part where this key is last was well, by what came of it: now, or when
+     * the first of those requests failed after which none has been decided, or, if that was because nothing was to be
+     * charged, none has been charged. As reachable_us() in all else; never later than that. */
     int64_t (*well_us)(struct weir_backend *backend, const struct weir_key *key);
 
     /* New entries go below, with the release that added them. */

@@ -62,8 +62,9 @@ extern "C" {
 #define WEIR_MAX_SUBMITTED 65536                   /* requests of weir_submit() that wait for Redis at once */
 #define WEIR_CLOCK_SLACK_US (2 * WEIR_SECOND)      /* a clock that steps back by no more than this is held, see below */
 
-typedef struct weir weir;             /* backend, clock, counters and limits: made by weir_open() */
-typedef struct weir_limit weir_limit; /* a policy under a name; lives as long as its limiter does */
+typedef struct weir weir;               /* backend, clock, counters and limits: made by weir_open() */
+typedef struct weir_limit weir_limit;   /* a policy under a name; lives as long as its limiter does */
+typedef struct weir_handle weir_handle; /* a key of a limit for a caller that comes back: made by weir_key_resolve() */
 
 enum weir_error {
     WEIR_OK = 0,
@@ -423,6 +424,31 @@ struct weir_decision {      /* 64 bytes */
  * WEIR_EIO; it then blocks for timeout_us at most. The same holds for every verb below. */
 WEIR_API int weir_try(weir_limit *limit, struct weir_key key, int64_t cost, struct weir_decision *out);
 
+/* As weir_try(), at the time `now_us` (1 to WEIR_MAX_TIME_US) of a caller who has read its clock already, as in struct
+ * weir_request; 0: the limiter's clock. */
+WEIR_API int weir_try_at(weir_limit *limit, struct weir_key key, int64_t cost, int64_t now_us,
+                         struct weir_decision *out);
+
+/* Read the limiter's clock: an event loop reads it once a turn and decides all that came in by it. WEIR_EINVAL if
+ * weir_options.now_us answers out of its range. */
+WEIR_API int weir_clock(weir *w, int64_t *now_us);
+
+/* A handle for a key that is asked for again and again, such as that of a connection: what is needed to find it is
+ * worked out once. In local mode a decision by it does without the hash and, while the key's state stays where it is,
+ * without looking for it; it decides what weir_try() would, whatever happened to the key or the limit meanwhile, be it
+ * dropped, reset, redefined or overridden. The key itself need not be there, nor does a handle keep it. In the other
+ * modes only the hash is saved. The key's bytes are copied.
+ *
+ * A handle is the caller's until weir_handle_free(), and good for use until weir_close(). Any number of threads may use
+ * it at once. WEIR_EINVAL, WEIR_ENOMEM. */
+WEIR_API int weir_key_resolve(weir_limit *limit, struct weir_key key, weir_handle **out);
+
+/* weir_try_at() by a handle, with all of its errors. */
+WEIR_API int weir_handle_try(weir_handle *handle, int64_t cost, int64_t now_us, struct weir_decision *out);
+
+/* Give a handle back, which no other call may be using: before weir_close() or after it. NULL is ignored. */
+WEIR_API void weir_handle_free(weir_handle *handle);
+
 /* As weir_try(), but waits up to `max_wait_us` (0 or more) of real time for the permits, and waits out delay_us too:
  * an allowed caller may go ahead at once (delay_us is 0). Denied at once if the wait would be longer than that.
  * Those who wait are served in no particular order. Also WEIR_ECLOSED. */
@@ -433,7 +459,7 @@ WEIR_API int weir_acquire(weir_limit *limit, struct weir_key key, int64_t cost, 
 WEIR_API int weir_peek(weir_limit *limit, struct weir_key key, int64_t cost, struct weir_decision *out);
 
 /* Give `cost` permits back, never beyond the fresh state. A sliding window gives back from its oldest block, so that
- * its promise holds whichever permits they were. */
+ * its promise holds whichever permits they were; a fixed window from the one that runs, even if they are of one before. */
 WEIR_API int weir_refund(weir_limit *limit, struct weir_key key, int64_t cost);
 
 /* Forget the key: it is fresh again. In hybrid mode other instances see this, and a refund, when the leases and denials
@@ -456,7 +482,8 @@ struct weir_request {
  *
  * In a Redis Cluster it is one step for one key under several limits. Keys in different slots are charged one after the
  * other, in their order, a round trip each, and get it back when a later one denies or fails: until then others see the
- * charge, and what cannot be given back, for its node has gone meanwhile, is lost. So put first what denies most. */
+ * charge, and what cannot be given back, for its node has gone meanwhile, is lost. The round trips must fit in three
+ * quarters of timeout_us (the rest is for giving back), or it is WEIR_ETIME each time. So put first what denies most. */
 WEIR_API int weir_try_all(weir *w, const struct weir_request *requests, size_t n, struct weir_decision *out);
 
 /* `n` independent weir_try() at the price of fewer: decided in order (in a Redis Cluster, those of one key are), times

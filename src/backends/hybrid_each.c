@@ -188,7 +188,7 @@ static int ask_here(struct hybrid *hybrid, const struct weir_backend_request *re
         if (status)
             request_failed(hybrid, &requests[i], &course->ask);
         else if (!request_landed(hybrid, &requests[i], &course->ask, course->asked_us, decision, &out[i]))
-            status = error ? error : ask_until_decided(hybrid, &requests[i], deadline_us, &out[i]);
+            status = ask_until_decided(hybrid, &requests[i], deadline_us, &out[i]);
         leave_undecided(status, n, &out[i]);
         error = error ? error : status;
     }
@@ -212,7 +212,7 @@ static int decide_each(struct hybrid *hybrid, const struct weir_backend_request 
             .out = &out[i],
         };
     }
-    while (!error && later > 0) {
+    while (later > 0) {
         bool asks = false;
         later = 0;
         batch.round++;
@@ -228,12 +228,11 @@ static int decide_each(struct hybrid *hybrid, const struct weir_backend_request 
         }
         if (asks) {
             deadline_us = hybrid_deadline_us(deadline_us);
-            error = ask_here(hybrid, requests, n, askings, deadline_us, out);
+            const int status = ask_here(hybrid, requests, n, askings, deadline_us, out);
+            error = error ? error : status;
         }
     }
     for (size_t i = 0; i < n; i++) {
-        if (askings[i].course.what == LATER)
-            leave_undecided(error, n, &out[i]);
         if (askings[i].course.what != WAITS)
             continue;
         wait_for(hybrid, &requests[i], &askings[i].caller);

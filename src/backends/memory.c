@@ -6,14 +6,6 @@
 #include <stddef.h>
 #include <stdlib.h>
 
-static int memory_decide(struct weir_backend *backend, const struct weir_backend_request *requests, size_t n, bool all,
-                         int64_t deadline_us, struct weir_decision *out)
-{
-    struct memory *memory = (struct memory *)backend;
-    (void)deadline_us; /* nothing here blocks */
-    return all ? memory_decide_all(memory, requests, n, out) : memory_decide_each(memory, requests, n, out);
-}
-
 static void memory_stats(struct weir_backend *backend, struct weir_stats *add)
 {
     struct memory *memory = (struct memory *)backend;

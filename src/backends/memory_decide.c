@@ -103,12 +103,13 @@ __attribute__((noinline)) static enum table_error decide_otherwise(struct memory
 
 /* ---- Which is taken here ---- */
 
-static inline enum table_error decide(struct memory *memory, struct shard *shard,
-                                      const struct weir_backend_request *request, struct weir_decision *out)
+__attribute__((always_inline)) static inline enum table_error decide(struct memory *memory, struct shard *shard,
+                                                                     const struct weir_backend_request *request,
+                                                                     struct weir_decision *out)
 {
     enum table_error error = TABLE_OK;
     lock_take(&shard->mutex);
-    struct entry *entry = shard_find(shard, request);
+    struct entry *entry = request->hint ? shard_recall(shard, request) : shard_find(shard, request);
     if (entry && __builtin_expect(request->ahead == 0, 1) && request->verb != WEIR_RESET &&
         rule_is_current(entry->rule, request))
         decide_entry(memory, shard, request, entry, out);
@@ -120,7 +121,7 @@ static inline enum table_error decide(struct memory *memory, struct shard *shard
     return error;
 }
 
-/* The same for who found no room: with more than one copy to be made of it the compiler inlines none. */
+/* The same for who found no room. */
 __attribute__((noinline)) static enum table_error decide_again(struct memory *memory, struct shard *shard,
                                                                const struct weir_backend_request *request,
                                                                struct weir_decision *out)
@@ -135,6 +136,7 @@ struct weir_backend_request overflow_request(const struct weir_backend_request *
     struct weir_backend_request shared = *request;
     shared.key = weir_key(&request->limit, sizeof(weir_limit *)); /* a limit's and each override's keys share one */
     shared.hash = request->limit_id;
+    shared.hint = NULL; /* that is of the caller's key */
     return shared;
 }
 
@@ -183,8 +185,8 @@ __attribute__((noinline)) static enum table_error decide_without_room(struct mem
     return decide_full(memory, request, soonest_us, out);
 }
 
-static inline int decide_one(struct memory *memory, const struct weir_backend_request *request,
-                             struct weir_decision *out)
+__attribute__((always_inline)) static inline int
+decide_one(struct memory *memory, const struct weir_backend_request *request, struct weir_decision *out)
 {
     struct shard *shard = table_shard(&memory->table, request->hash);
     enum table_error error = decide(memory, shard, request, out);
@@ -217,11 +219,10 @@ static void prefetch(struct memory *memory, const struct weir_backend_request *r
     }
 }
 
-int memory_decide_each(struct memory *memory, const struct weir_backend_request *requests, size_t n,
-                       struct weir_decision *out)
+/* Each request by itself, in order. */
+__attribute__((noinline)) static int decide_each(struct memory *memory, const struct weir_backend_request *requests,
+                                                 size_t n, struct weir_decision *out)
 {
-    if (n == 1) /* alone it has nothing to overlap with */
-        return decide_one(memory, requests, out);
     for (size_t i = 0; i < n; i++) {
         if (i % PREFETCH_GROUP == 0)
             prefetch(memory, requests + i, n - i < PREFETCH_GROUP ? n - i : PREFETCH_GROUP);
@@ -230,4 +231,16 @@ int memory_decide_each(struct memory *memory, const struct weir_backend_request 
             return error;
     }
     return WEIR_OK;
+}
+
+int memory_decide(struct weir_backend *backend, const struct weir_backend_request *requests, size_t n, bool all,
+                  int64_t deadline_us, struct weir_decision *out)
+{
+    struct memory *memory = (struct memory *)backend;
+    (void)deadline_us; /* nothing here blocks */
+    if (all)
+        return memory_decide_all(memory, requests, n, out);
+    if (__builtin_expect(n == 1, 1)) /* alone it has nothing to overlap with */
+        return decide_one(memory, requests, out);
+    return decide_each(memory, requests, n, out);
 }

@@ -23,9 +23,9 @@ static inline int weir_error_of(enum table_error error)
     return error == TABLE_OK ? WEIR_OK : WEIR_ENOMEM;
 }
 
-/* Each request by itself, in order; no lock is held. */
-int memory_decide_each(struct memory *memory, const struct weir_backend_request *requests, size_t n,
-                       struct weir_decision *out);
+/* As ops->decide(). */
+int memory_decide(struct weir_backend *backend, const struct weir_backend_request *requests, size_t n, bool all,
+                  int64_t deadline_us, struct weir_decision *out);
 
 /* All or nothing; no lock is held. */
 int memory_decide_all(struct memory *memory, const struct weir_backend_request *requests, size_t n,

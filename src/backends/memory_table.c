@@ -246,6 +246,7 @@ static void entry_drop(struct table *table, struct shard *shard, struct entry *e
     size_t bytes = entry_bytes(rule, entry->hh.keylen);
     if (shard->hand == entry)
         shard->hand = entry->hh.next;
+    shard->drops++;
     HASH_DELETE(hh, head, entry);
     slab_give(&table->slab, entry, bytes);
     rule_drop(&table->rules, rule);

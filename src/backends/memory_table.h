@@ -47,6 +47,7 @@ struct shard {
     UT_hash_bucket *_Atomic buckets;
     _Atomic unsigned bucket_mask;
     unsigned grow_at;         /* (s) items beyond which the table doubles */
+    uint64_t drops;           /* (s) entries that have left their place, by being dropped or moved */
     struct entry *hand;       /* (s) next to be looked at; NULL: at the end of a round */
     int64_t round_soonest_us; /* (s) as soonest_us, of what the round has seen so far */
     struct rule *recent;      /* (s) the last rule that an entry was made under; held */
@@ -127,6 +128,21 @@ static inline struct entry *shard_find(const struct shard *shard, const struct w
             return entry;
     }
     return NULL;
+}
+
+/* The same by way of the request's hint: where the entry was found the last time, and how many had left their place in
+ * this shard by then. If none has since, it is there still, and no other memory was looked at to know that. The hint is
+ * guarded by the mutex as well, for its key is of this shard for ever. */
+static inline struct entry *shard_recall(const struct shard *shard, const struct weir_backend_request *request)
+    REQUIRES(shard->mutex)
+{
+    uint64_t *known = request->hint->opaque;
+    if (known[0] != 0 && known[1] == shard->drops)
+        return (struct entry *)(uintptr_t)known[0];
+    struct entry *entry = shard_find(shard, request);
+    known[0] = (uintptr_t)entry;
+    known[1] = shard->drops;
+    return entry;
 }
 
 /* An entry for a key that is not there, under a plan that the limit has as of `version`; its state is the caller's to

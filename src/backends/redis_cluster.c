@@ -10,6 +10,7 @@
 #include <string.h>
 
 #define LEFT_US (5 * WEIR_SECOND) /* an engine is kept at a node that has no slots any more for so long */
+#define SAY_US (60 * WEIR_SECOND) /* so rarely the log has a line about redirections that are not followed */
 
 size_t redis_cluster_nodes(const struct redis_cluster *cluster)
 {
@@ -23,8 +24,18 @@ static unsigned add_engine(struct redis_cluster *cluster) REQUIRES(cluster->lock
 {
     const size_t i = redis_cluster_nodes(cluster);
     struct redis_engine *engine;
-    if (cluster->closing || i == REDIS_NODES_MAX || redis_engine_start(cluster->config, cluster, &engine) != WEIR_OK)
+    if (cluster->closing)
         return REDIS_NOBODY;
+    if (i == REDIS_NODES_MAX) {
+        _Static_assert(REDIS_NODES_MAX == 128, "as this says");
+        cluster->lack = "there are 128 nodes already";
+        return REDIS_NOBODY;
+    }
+    const int error = redis_engine_start(cluster->config, cluster, &engine);
+    if (error) {
+        cluster->lack = error == WEIR_ENOMEM ? "out of memory" : "no thread or descriptor to be had";
+        return REDIS_NOBODY;
+    }
     atomic_store_explicit(&cluster->engines[i], engine, memory_order_relaxed);
     atomic_store_explicit(&cluster->count, i + 1, memory_order_release);
     return (unsigned)i;
@@ -50,24 +61,49 @@ static unsigned find_node(struct redis_cluster *cluster, const struct redis_node
     return unaimed;
 }
 
-/* A node that is not in the map. It may be on its way out, with requests under way to it. */
-static void leave_node(struct redis_cluster *cluster, unsigned i, int64_t now_us) REQUIRES(cluster->lock)
+/* One that is not in the map may be on its way out, or in, with requests under way to it. */
+int64_t redis_cluster_park(struct redis_cluster *cluster)
 {
-    struct redis_cluster_node *node = &cluster->nodes[i];
-    if (node->left_us == 0)
-        node->left_us = now_us;
-    if (now_us - node->left_us < LEFT_US)
-        return;
-    *node = (struct redis_cluster_node){ .left_us = 0 };
-    redis_engine_aim(redis_cluster_engine(cluster, i), NULL);
+    const int64_t now_us = clock_monotonic_us();
+    int64_t next_us = INT64_MAX;
+    lock_take(&cluster->lock);
+    const size_t count = redis_cluster_nodes(cluster);
+    for (size_t i = 0; i < count; i++) {
+        struct redis_cluster_node *node = &cluster->nodes[i];
+        if (node->left_us == 0)
+            continue;
+        if (now_us - node->left_us < LEFT_US) {
+            next_us = min_of(next_us, node->left_us + LEFT_US);
+            continue;
+        }
+        struct redis_engine *engine = redis_cluster_engine(cluster, i);
+        *node = (struct redis_cluster_node){ .left_us = 0 };
+        redis_engine_aim(engine, NULL);
+        for (unsigned lane = 0; lane < REDIS_LANES; lane++) /* which nobody may use again for long */
+            redis_link_hang_up(&engine->lanes[lane].link);
+    }
+    lock_give(&cluster->lock);
+    return next_us;
+}
+
+static void say_holes(const struct redis_cluster *cluster, size_t holes, const char *lack)
+{
+    const struct log *log = &cluster->config->log;
+    if (holes > 0)
+        log_line(log, WEIR_LOG_WARNING, "%zu slots of the redis cluster have no node that can be asked: %s", holes,
+                 lack ? lack : "the map names none");
+    else
+        log_line(log, WEIR_LOG_INFO, "all slots of the redis cluster have a node again");
 }
 
 bool redis_cluster_adopt(struct redis_cluster *cluster, const struct redis_map *map, const char *asked)
 {
     const int64_t now_us = clock_monotonic_us();
     uint16_t engines[REDIS_NODES_MAX];
-    bool in_map[REDIS_NODES_MAX] = { false }, has_holes = false, is_well = true;
+    bool in_map[REDIS_NODES_MAX] = { false }, is_well = true;
+    size_t holes = 0;
     lock_take(&cluster->lock);
+    cluster->lack = NULL;
     for (size_t i = 0; i < map->node_count; i++) {
         struct redis_node_name name = map->nodes[i];
         if (name.host[0] == '\0')
@@ -79,7 +115,7 @@ bool redis_cluster_adopt(struct redis_cluster *cluster, const struct redis_map *
     for (size_t slot = 0; slot < REDIS_CLUSTER_SLOTS; slot++) {
         const uint16_t owner = map->owner[slot] == REDIS_NOBODY ? REDIS_NOBODY : engines[map->owner[slot]];
         atomic_store_explicit(&cluster->owner[slot], owner, memory_order_release);
-        has_holes = has_holes || owner == REDIS_NOBODY;
+        holes += owner == REDIS_NOBODY;
     }
     const size_t count = redis_cluster_nodes(cluster);
     for (unsigned i = 0; i < count; i++) {
@@ -87,16 +123,21 @@ bool redis_cluster_adopt(struct redis_cluster *cluster, const struct redis_map *
         if (in_map[i]) {
             cluster->nodes[i].left_us = 0;
             is_well = is_well && !redis_engine_is_down(redis_cluster_engine(cluster, i));
-        } else if (cluster->nodes[i].name.port != 0) {
-            leave_node(cluster, i, now_us);
+        } else if (cluster->nodes[i].name.port != 0 && cluster->nodes[i].left_us == 0) {
+            cluster->nodes[i].left_us = now_us;
         }
     }
-    if (!has_holes)
+    if (holes == 0)
         atomic_store_explicit(&cluster->holes_us, 0, memory_order_relaxed);
     else if (atomic_load_explicit(&cluster->holes_us, memory_order_relaxed) == 0)
         atomic_store_explicit(&cluster->holes_us, now_us, memory_order_relaxed);
+    const bool is_news = cluster->known_holes != (holes > 0) && !cluster->closing;
+    const char *lack = cluster->lack;
+    cluster->known_holes = holes > 0;
     lock_give(&cluster->lock);
-    return is_well && !has_holes;
+    if (is_news)
+        say_holes(cluster, holes, lack);
+    return is_well && holes == 0;
 }
 
 void redis_cluster_not_found(struct redis_cluster *cluster)
@@ -107,21 +148,46 @@ void redis_cluster_not_found(struct redis_cluster *cluster)
     lock_give(&cluster->lock);
 }
 
-bool redis_cluster_node(struct redis_cluster *cluster, size_t i, struct redis_node_name *name)
+enum redis_standing redis_cluster_node(struct redis_cluster *cluster, size_t i, struct redis_node_name *name)
 {
     lock_take(&cluster->lock);
     *name = cluster->nodes[i].name;
     lock_give(&cluster->lock);
-    return atomic_load_explicit(&redis_cluster_engine(cluster, i)->gate, memory_order_acquire) == REDIS_GATE_UP;
+    if (!atomic_load_explicit(&cluster->serves[i], memory_order_relaxed))
+        return REDIS_HAS_NO_SLOTS;
+    return atomic_load_explicit(&redis_cluster_engine(cluster, i)->gate, memory_order_acquire) == REDIS_GATE_UP
+               ? REDIS_SERVES
+               : REDIS_SERVES_OUT_OF_REACH;
 }
 
 /* ---- Redirections ---- */
 
+/* A request goes to where it was sent. True: to a node without slots that nobody was sent to lately. */
+static bool send_to(struct redis_cluster *cluster, unsigned owner, const struct redis_redirect *redirect,
+                    int64_t now_us) REQUIRES(cluster->lock)
+{
+    struct redis_cluster_node *node = &cluster->nodes[owner];
+    if (redirect->kind == REDIS_REDIRECT_MOVED) {
+        atomic_store_explicit(&cluster->owner[redirect->slot], (uint16_t)owner, memory_order_release);
+        atomic_store_explicit(&cluster->serves[owner], true, memory_order_relaxed);
+        node->left_us = 0;
+        return false;
+    }
+    if (atomic_load_explicit(&cluster->serves[owner], memory_order_relaxed))
+        return false;
+    const bool is_new = node->left_us == 0;
+    node->left_us = now_us;
+    return is_new;
+}
+
 unsigned redis_cluster_follow(struct redis_cluster *cluster, const struct redis_engine *from,
                               const struct redis_redirect *redirect)
 {
+    const int64_t now_us = clock_monotonic_us();
     struct redis_node_name to = redirect->to;
     unsigned owner = REDIS_NOBODY;
+    const char *lack = NULL;
+    bool is_new = false;
     lock_take(&cluster->lock);
     const size_t count = redis_cluster_nodes(cluster);
     for (size_t i = 0; i < count && to.host[0] == '\0'; i++)
@@ -129,12 +195,17 @@ unsigned redis_cluster_follow(struct redis_cluster *cluster, const struct redis_
             memcpy(to.host, cluster->nodes[i].name.host, sizeof to.host);
     if (to.host[0] != '\0')
         owner = find_node(cluster, &to);
-    if (owner != REDIS_NOBODY && redirect->kind == REDIS_REDIRECT_MOVED) {
-        atomic_store_explicit(&cluster->owner[redirect->slot], (uint16_t)owner, memory_order_release);
-        atomic_store_explicit(&cluster->serves[owner], true, memory_order_relaxed);
-    }
+    if (owner != REDIS_NOBODY)
+        is_new = send_to(cluster, owner, redirect, now_us);
+    else if (to.host[0] != '\0' && cluster->lack && (cluster->said_us == 0 || now_us - cluster->said_us > SAY_US))
+        lack = cluster->lack;
+    if (lack)
+        cluster->said_us = now_us;
     lock_give(&cluster->lock);
-    if (redirect->kind == REDIS_REDIRECT_MOVED)
+    if (lack)
+        log_line(&cluster->config->log, WEIR_LOG_WARNING,
+                 "redirections to node %s:%d of the redis cluster are not followed: %s", to.host, to.port, lack);
+    if (redirect->kind == REDIS_REDIRECT_MOVED || is_new)
         redis_cluster_look(cluster);
     return owner;
 }

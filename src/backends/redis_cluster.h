@@ -7,11 +7,12 @@
  * asks for it (redis_scout.h): when a node redirects, when one is lost, and as long as one is missing.
  *
  * One script decides all or nothing of keys in one slot, as all limits over one caller's key are. Keys in different
- * slots are charged one after the other, and what was charged is refunded when one denies or fails. So it is, too,
- * while some of a slot's keys are on their way to another node (TRYAGAIN).
+ * slots are charged one after the other, in three quarters of the call's time, and what was charged is refunded when one
+ * denies or fails, in what is left of it. So it is, too, while some of a slot's keys are on their way to another node
+ * (TRYAGAIN).
  *
- * Each node fails by itself: its engine's gate is its own. Engines are made for nodes as they are met, and when a node
- * has left are kept for the next.
+ * Each node fails by itself: its engine's gate is its own. Engines are made for nodes as they are met, and are kept for
+ * the next when a node has left: when it has not been in the map for 5 s, nor has a redirection led to it.
  */
 #ifndef BACKENDS_REDIS_CLUSTER_H
 #define BACKENDS_REDIS_CLUSTER_H
@@ -26,7 +27,7 @@ struct redis_scout;
 
 struct redis_cluster_node {
     struct redis_node_name name; /* port 0: its engine is aimed at nothing */
-    int64_t left_us;             /* when it was first missing from the map; 0: it is in it */
+    int64_t left_us;             /* since when it is not in the map, and nobody was sent to it; 0: it is in it */
 };
 
 /* (a) atomic, (c) constant once made, (l) lock */
@@ -43,7 +44,10 @@ struct redis_cluster {
 
     struct lock lock;
     struct redis_cluster_node nodes[REDIS_NODES_MAX]; /* (l) of each engine */
-    bool closing;                                     /* (l) no more engines are made */
+    const char *lack;                                 /* (l) why there last was no engine to be had; NULL: no reason */
+    bool known_holes;                                 /* (l) a line in the log has told of slots that are nobody's */
+    int64_t said_us; /* (l) when one last told of a redirection that was not followed */
+    bool closing;    /* (l) no more engines are made */
 };
 
 /* WEIR_OK or as redis_engine_start(). */
@@ -100,8 +104,12 @@ bool redis_cluster_adopt(struct redis_cluster *cluster, const struct redis_map *
 /* No node has answered: nobody is to wait for the first map. */
 void redis_cluster_not_found(struct redis_cluster *cluster);
 
-/* How many nodes there are, or were; the name of one, with port 0 if it is gone; whether it can be reached. */
+/* Let go of nodes that have left for good. When to do so again, by the monotonic clock; INT64_MAX: none has left. */
+int64_t redis_cluster_park(struct redis_cluster *cluster);
+
+/* How many nodes there are, or were; the name of one, with port 0 if it is gone, and how it stands. */
+enum redis_standing { REDIS_SERVES, REDIS_SERVES_OUT_OF_REACH, REDIS_HAS_NO_SLOTS };
 size_t redis_cluster_nodes(const struct redis_cluster *cluster);
-bool redis_cluster_node(struct redis_cluster *cluster, size_t i, struct redis_node_name *name);
+enum redis_standing redis_cluster_node(struct redis_cluster *cluster, size_t i, struct redis_node_name *name);
 
 #endif

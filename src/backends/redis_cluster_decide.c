@@ -1,12 +1,16 @@
 /* redis_cluster_decide.c - decisions of a Redis Cluster: by whichever of its nodes has the key. */
 #include "backends/redis_cluster.h"
 #include "backends/redis_key.h"
+#include "core/arith.h"
+#include "core/clock.h"
 
-/* Who decides of a key; if nobody does the map is asked for. */
+#define REFUND_PART 4 /* the part of a call's time in which nothing is charged any more, but given back */
+
+/* Who decides of a key; if nobody does, or he cannot be reached, the map is asked for. */
 static unsigned owner_of(struct redis_cluster *cluster, struct weir_key key)
 {
     const unsigned owner = redis_cluster_owner(cluster, key);
-    if (owner == REDIS_NOBODY)
+    if (owner == REDIS_NOBODY || redis_engine_is_down(redis_cluster_engine(cluster, owner)))
         redis_cluster_look(cluster);
     return owner;
 }
@@ -44,63 +48,7 @@ static int decide_one(struct redis_cluster *cluster, const struct weir_backend_r
     return result == REDIS_TRY_AGAIN ? WEIR_EIO : result; /* which no server says of one key */
 }
 
-static int ask_as(struct redis_cluster *cluster, const struct weir_backend_request *request, enum weir_verb verb,
-                  int64_t deadline_us, struct weir_decision *out)
-{
-    struct weir_backend_request changed = *request;
-    changed.verb = verb;
-    return decide_one(cluster, &changed, deadline_us, out);
-}
-
-/* All or nothing of keys that no one node has together: charged one after the other, in their order, until one denies
- * or fails. Then those before it get back what they were charged; if that fails it is lost, as by a call whose answer
- * is. */
-static int decide_in_turn(struct redis_cluster *cluster, const struct weir_backend_request *requests, size_t n,
-                          int64_t deadline_us, struct weir_decision *out)
-{
-    struct weir_decision refunded;
-    size_t charged = 0;
-    int error = WEIR_OK;
-    while (charged < n) {
-        error = decide_one(cluster, &requests[charged], deadline_us, &out[charged]);
-        if (error || !out[charged].allowed)
-            break;
-        charged++;
-    }
-    if (charged == n)
-        return WEIR_OK;
-    for (size_t i = charged; i-- > 0;)
-        ask_as(cluster, &requests[i], WEIR_REFUND, deadline_us, &refunded);
-    for (size_t i = 0; i < n && !error; i++)
-        if (i != charged)
-            error = ask_as(cluster, &requests[i], WEIR_PEEK, deadline_us, &out[i]);
-    return error;
-}
-
-static bool lie_together(const struct weir_backend_request *requests, size_t n)
-{
-    const unsigned slot = redis_key_slot(requests[0].key);
-    for (size_t i = 1; i < n; i++)
-        if (redis_key_slot(requests[i].key) != slot)
-            return false;
-    return true;
-}
-
-static int decide_all(struct redis_cluster *cluster, const struct weir_backend_request *requests, size_t n,
-                      int64_t deadline_us, struct weir_decision *out)
-{
-    struct redis_redirect redirect;
-    struct redis_errand errand = {
-        .requests = requests,
-        .n = n,
-        .all = true,
-        .deadline_us = deadline_us,
-        .out = out,
-        .redirect = &redirect,
-    };
-    const int result = lie_together(requests, n) ? decide_together(cluster, &errand) : REDIS_TRY_AGAIN;
-    return result == REDIS_TRY_AGAIN ? decide_in_turn(cluster, requests, n, deadline_us, out) : result;
-}
+/* ---- Each by itself ---- */
 
 /* What goes to one node of a batch. */
 struct share {
@@ -197,6 +145,77 @@ static int decide_each(struct redis_cluster *cluster, const struct weir_backend_
     }
     return error;
 }
+
+/* ---- All or nothing ---- */
+
+/* All but one of them, each by itself, with another verb than its own. */
+static int ask_others(struct redis_cluster *cluster, const struct weir_backend_request *requests, size_t n,
+                      size_t but_one, enum weir_verb verb, int64_t deadline_us, struct weir_decision *out)
+{
+    struct weir_backend_request others[WEIR_MAX_ALL];
+    struct weir_decision decisions[WEIR_MAX_ALL];
+    size_t count = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (i == but_one)
+            continue;
+        others[count] = requests[i];
+        others[count++].verb = verb;
+    }
+    const int error = count > 0 ? decide_each(cluster, others, count, deadline_us, decisions) : WEIR_OK;
+    for (size_t i = n; i-- > 0 && !error;)
+        if (i != but_one)
+            out[i] = decisions[--count];
+    return error;
+}
+
+/* Of keys that no one node has together: charged one after the other, in their order, until one denies or fails. Then
+ * those before it get back what they were charged, all at once; if that fails it is lost, as by a call whose answer is.
+ * A part of the time is for that alone, for a node that does not answer takes all there is. */
+static int decide_in_turn(struct redis_cluster *cluster, const struct weir_backend_request *requests, size_t n,
+                          int64_t deadline_us, struct weir_decision *out)
+{
+    const int64_t charge_until_us = deadline_us - max_of(0, deadline_us - clock_monotonic_us()) / REFUND_PART;
+    struct weir_decision refunded[WEIR_MAX_ALL];
+    size_t charged = 0;
+    int error = WEIR_OK;
+    while (charged < n) {
+        error = decide_one(cluster, &requests[charged], charge_until_us, &out[charged]);
+        if (error || !out[charged].allowed)
+            break;
+        charged++;
+    }
+    if (charged == n)
+        return WEIR_OK;
+    ask_others(cluster, requests, charged, charged, WEIR_REFUND, deadline_us, refunded);
+    return error ? error : ask_others(cluster, requests, n, charged, WEIR_PEEK, deadline_us, out);
+}
+
+static bool lie_together(const struct weir_backend_request *requests, size_t n)
+{
+    const unsigned slot = redis_key_slot(requests[0].key);
+    for (size_t i = 1; i < n; i++)
+        if (redis_key_slot(requests[i].key) != slot)
+            return false;
+    return true;
+}
+
+static int decide_all(struct redis_cluster *cluster, const struct weir_backend_request *requests, size_t n,
+                      int64_t deadline_us, struct weir_decision *out)
+{
+    struct redis_redirect redirect;
+    struct redis_errand errand = {
+        .requests = requests,
+        .n = n,
+        .all = true,
+        .deadline_us = deadline_us,
+        .out = out,
+        .redirect = &redirect,
+    };
+    const int result = lie_together(requests, n) ? decide_together(cluster, &errand) : REDIS_TRY_AGAIN;
+    return result == REDIS_TRY_AGAIN ? decide_in_turn(cluster, requests, n, deadline_us, out) : result;
+}
+
+/* ---- Decisions ---- */
 
 int redis_cluster_decide(struct redis_cluster *cluster, const struct weir_backend_request *requests, size_t n, bool all,
                          int64_t deadline_us, struct weir_decision *out)

@@ -80,7 +80,7 @@ static void lost(struct redis_io *io, int status)
         log_line(log, WEIR_LOG_WARNING, "redis%s cannot be used: %s", name_of(io, (char[NAME_ROOM]){ 0 }),
                  io->link.reason);
     }
-    if (io->engine->cluster && io->port != 0)
+    if (io->engine->cluster && io->port != 0 && (io->up_since_us > 0 || !redis_engine_is_down(io->engine)))
         redis_cluster_look(io->engine->cluster);
     atomic_fetch_add_explicit(&io->engine->generation, 1, memory_order_release);
     redis_io_fail_air(io, status);
@@ -287,6 +287,7 @@ void redis_connect_aim(struct redis_io *io, int64_t now_us)
     io->told = true;
     io->try_again_us = now_us;
     io->pauses.last_us = 0;
+    atomic_store_explicit(&engine->doubt_us, 0, memory_order_relaxed); /* that was of another */
     redis_engine_set_gate(engine, REDIS_GATE_WAIT);
 }
 

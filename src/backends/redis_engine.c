@@ -12,6 +12,8 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#define DOUBT_US (2 * WEIR_SECOND) /* a failure after which nothing was asked for so long tells nothing any more */
+
 /* What the queue holds when nobody will look at it again. */
 static struct redis_waiter shut;
 
@@ -106,17 +108,46 @@ void redis_engine_set_gate(struct redis_engine *engine, enum redis_gate gate)
     }
 }
 
-void redis_engine_doubt(struct redis_engine *engine)
+/* ---- Whether the server is well ---- */
+
+void redis_engine_failed(struct redis_engine *engine)
 {
-    int64_t none = 0;
-    if (atomic_load_explicit(&engine->doubt_us, memory_order_relaxed) == 0)
-        atomic_compare_exchange_strong_explicit(&engine->doubt_us, &none, clock_monotonic_us(), memory_order_relaxed,
-                                                memory_order_relaxed);
+    const int64_t now_us = clock_monotonic_us();
+    const int64_t last_us = atomic_exchange_explicit(&engine->failed_us, now_us, memory_order_relaxed);
+    int64_t doubt_us = atomic_load_explicit(&engine->doubt_us, memory_order_relaxed);
+    if (doubt_us != 0 && now_us - last_us <= DOUBT_US)
+        return;
+    if (atomic_compare_exchange_strong_explicit(&engine->doubt_us, &doubt_us, now_us, memory_order_relaxed,
+                                                memory_order_relaxed))
+        atomic_store_explicit(&engine->refuses, false, memory_order_relaxed);
+}
+
+/* It answers, but charges nobody. */
+static void refused(struct redis_engine *engine)
+{
+    redis_engine_failed(engine);
+    atomic_store_explicit(&engine->refuses, true, memory_order_relaxed);
+}
+
+void redis_engine_decided(struct redis_engine *engine, bool has_charged)
+{
+    if (!has_charged && atomic_load_explicit(&engine->refuses, memory_order_relaxed))
+        return;
+    atomic_store_explicit(&engine->refuses, false, memory_order_relaxed);
+    atomic_store_explicit(&engine->doubt_us, 0, memory_order_relaxed);
+}
+
+int64_t redis_engine_well_us(const struct redis_engine *engine)
+{
+    const int64_t reachable_us = redis_engine_reachable_us(engine), now_us = clock_monotonic_us();
+    const int64_t doubt_us = atomic_load_explicit(&engine->doubt_us, memory_order_relaxed);
+    const bool lasts = doubt_us != 0 &&
+                       now_us - atomic_load_explicit(&engine->failed_us, memory_order_relaxed) <= DOUBT_US;
+    return lasts ? min_of(doubt_us, reachable_us) : reachable_us;
 }
 
 void redis_engine_late(struct redis_engine *engine)
 {
-    redis_engine_doubt(engine);
     if (atomic_fetch_add_explicit(&engine->late, 1, memory_order_relaxed) + 1 < REDIS_BREAK_TIMEOUTS)
         return;
     redis_engine_set_gate(engine, REDIS_GATE_DOWN);
@@ -135,8 +166,8 @@ static bool line_is_due(_Atomic int64_t *at_us)
 
 void redis_engine_say_error(struct redis_engine *engine, const char *word)
 {
-    redis_engine_doubt(engine);
-    if (engine->cluster && strcmp(word, "CLUSTERDOWN") == 0)
+    refused(engine);
+    if (engine->cluster && (strcmp(word, "CLUSTERDOWN") == 0 || strcmp(word, "MOVED") == 0 || strcmp(word, "ASK") == 0))
         redis_cluster_look(engine->cluster);
     if (line_is_due(&engine->said_us))
         log_line(&engine->config->log, WEIR_LOG_WARNING, "redis answers %s%s", word,
@@ -148,6 +179,7 @@ void redis_engine_say_error(struct redis_engine *engine, const char *word)
 void redis_engine_say_unacknowledged(struct redis_engine *engine)
 {
     const unsigned replicas = engine->config->rules.replicas;
+    refused(engine);
     if (line_is_due(&engine->unacknowledged_us))
         log_line(&engine->config->log, WEIR_LOG_WARNING, "a charge was not acknowledged by %u replica%s", replicas,
                  replicas == 1 ? "" : "s");
@@ -299,13 +331,6 @@ int64_t redis_engine_reachable_us(const struct redis_engine *engine)
     if (atomic_load_explicit(&engine->gate, memory_order_acquire) == REDIS_GATE_UP)
         return clock_monotonic_us();
     return atomic_load_explicit(&engine->closed_us, memory_order_relaxed);
-}
-
-int64_t redis_engine_well_us(const struct redis_engine *engine)
-{
-    const int64_t doubt_us = atomic_load_explicit(&engine->doubt_us, memory_order_relaxed);
-    const int64_t reachable_us = redis_engine_reachable_us(engine);
-    return doubt_us ? min_of(doubt_us, reachable_us) : reachable_us;
 }
 
 static uint64_t sum(const _Atomic uint64_t *count)

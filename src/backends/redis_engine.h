@@ -80,6 +80,7 @@ struct redis_errand {
     int error; /* the first that any of them has ended with; of one alone, or all or nothing, also a positive end of
                 * redis_flight.h */
     struct redis_redirect *redirect; /* where to write what goes with that; NULL outside a cluster */
+    struct redis_engine *engine;     /* a lane's, while it runs there */
 };
 
 /* In a cluster, of several that each stand alone: the source of one that another server decides. */
@@ -118,7 +119,9 @@ struct redis_engine {
     atomic_int gate;                      /* (a) enum redis_gate */
     _Atomic int64_t closed_us;            /* (a) when the gate last was up and then was not */
     atomic_uint late;                     /* (a) answers in a row that were late */
-    _Atomic int64_t doubt_us;             /* (a) since when nothing was decided, but something failed; 0: not so */
+    _Atomic int64_t doubt_us;             /* (a) since when there has been reason to think it is not well; 0: none */
+    _Atomic int64_t failed_us;            /* (a) when something last failed */
+    atomic_bool refuses;                  /* (a) and that was because the server charges nobody */
     atomic_bool crowd;                    /* (a) */
     atomic_uint generation;               /* (a) goes up when the connection is lost: then lanes connect anew */
     atomic_uint free_lanes;               /* (a) a bit each */
@@ -218,14 +221,24 @@ void redis_engine_say_error(struct redis_engine *engine, const char *word);
 /* Tell the log, a line a second at most, that too few replicas have what was charged. */
 void redis_engine_say_unacknowledged(struct redis_engine *engine);
 
-/* Something has failed. Any thread. */
-void redis_engine_doubt(struct redis_engine *engine);
+/* A request has failed, or been decided: by that the engine tells whether the server is well. One that charges nobody may
+ * deny and show all the same: only a charge shows the contrary. Any thread. */
+void redis_engine_failed(struct redis_engine *engine);
+void redis_engine_decided(struct redis_engine *engine, bool has_charged);
+
+static inline void redis_engine_ended(struct redis_engine *engine, const struct redis_ask *ask, int status)
+{
+    const struct weir_decision *decision = &ask->decision;
+    if (status == WEIR_EIO || status == WEIR_ETIME)
+        redis_engine_failed(engine);
+    else if (status == WEIR_OK && atomic_load_explicit(&engine->doubt_us, memory_order_relaxed) != 0)
+        redis_engine_decided(engine, ask->request.verb == WEIR_TAKE ? decision->allowed || decision->ahead > 0
+                                                                    : ask->request.verb != WEIR_PEEK);
+}
 
 /* An answer was in time. */
 static inline void redis_engine_timely(struct redis_engine *engine)
 {
-    if (atomic_load_explicit(&engine->doubt_us, memory_order_relaxed) != 0)
-        atomic_store_explicit(&engine->doubt_us, 0, memory_order_relaxed);
     if (atomic_load_explicit(&engine->late, memory_order_relaxed) != 0)
         atomic_store_explicit(&engine->late, 0, memory_order_relaxed);
 }

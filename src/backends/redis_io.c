@@ -125,6 +125,7 @@ static void send_on(struct redis_io *io, struct redis_waiter *waiter, int status
 static void ended(struct redis_ask *ask, int status)
 {
     struct redis_waiter *waiter = ask->owner;
+    redis_engine_ended(here->engine, ask, status);
     if (waiter->now_us == REDIS_CALLER) {
         struct redis_caller *caller = (struct redis_caller *)waiter;
         redis_errand_ended(caller->errand, ask, status);
@@ -521,7 +522,8 @@ static void sleep_and_step(struct redis_io *io)
     if (io->sentinel)
         fds[fd_count++] = redis_sentinel_polled(io->sentinel);
     int64_t now_us = clock_monotonic_us();
-    bool wakeable = idle(io, now_us);
+    /* Not while a flight gathers, which leaves soon. Who comes when none may leave can have less time than others. */
+    bool wakeable = idle(io, now_us) || !may_leave(io, now_us);
     atomic_store_explicit(&engine->asleep, wakeable, memory_order_seq_cst);
     bool stay = wakeable && atomic_load_explicit(&engine->queue, memory_order_seq_cst) != NULL;
     int64_t due_us = next_due_us(io, now_us);

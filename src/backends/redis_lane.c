@@ -133,7 +133,9 @@ static bool connected(struct redis_engine *engine, struct redis_lane *lane, int6
 /* The owner of the asks of a lane is the errand. */
 static void ended(struct redis_ask *ask, int status)
 {
-    redis_errand_ended(ask->owner, ask, status);
+    struct redis_errand *errand = ask->owner;
+    redis_engine_ended(errand->engine, ask, status);
+    redis_errand_ended(errand, ask, status);
 }
 
 /* Take in what comes; false if the deadline has come first. */
@@ -250,6 +252,7 @@ bool redis_lane_run(struct redis_engine *engine, struct redis_lane *lane, struct
         return false;
     lane->last_used_us = now_us;
 
+    errand->engine = engine;
     redis_flight_clear(lane->flight);
     bool fits = redis_flight_add(lane->flight, errand->requests, errand->n, errand->all, deadline_us, errand->out,
                                  errand, errand->asking);

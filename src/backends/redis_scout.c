@@ -15,10 +15,12 @@
 #include <time.h>
 #include <unistd.h>
 
-#define ANSWER_US (WEIR_SECOND / 2) /* for a node's connection and answer; a host's name gets as long */
-#define PAUSE_MOST_US (WEIR_SECOND / 2)
-#define CALM_US (5 * WEIR_SECOND)    /* so long without a question, and the pauses begin anew */
-#define GLANCE_US (60 * WEIR_SECOND) /* a map that nobody has complained of is looked at so often */
+#define ANSWER_US (WEIR_SECOND / 2)     /* for a node's connection and answer; a host's name gets as long */
+#define PAUSE_MOST_US 700000            /* between two questions, however often it is told to look */
+#define AMISS_MOST_US (5 * WEIR_SECOND) /* between two about what is amiss and nobody needs */
+#define CALM_US (5 * WEIR_SECOND)       /* so long without a question, and the pauses begin anew */
+#define GLANCE_US (60 * WEIR_SECOND)    /* a map that nobody has complained of is looked at so often */
+#define LINK_ASKS 4                     /* so often one node is asked on a connection, before it is another's turn */
 
 /* (a) atomic, (c) constant once made; all else the thread's own */
 struct redis_scout {
@@ -29,14 +31,17 @@ struct redis_scout {
     atomic_bool ends;              /* (a) */
     atomic_bool wanted;            /* (a) */
 
-    struct redis_link link;
-    struct resolver resolver; /* of the node that is being asked */
+    struct redis_link link; /* stays while something is amiss: to greet, with TLS, is most of a question's cost */
+    struct redis_node_name linked; /* to this node, */
+    unsigned link_asks;            /* which has been asked so often on it */
+    struct resolver resolver;      /* of the node that is being asked */
     struct redis_map map;
-    struct redis_pauses pauses;
-    int64_t asked_us; /* when the last question ended; 0: never */
-    size_t turn;      /* at which node or host of the URL to begin */
-    bool known_bad;   /* a line in the log has said that none answers */
-    char reason[160]; /* of the last one that did not */
+    struct redis_pauses pauses; /* between any two questions */
+    struct redis_pauses amiss;  /* between two while something is amiss and nobody tells it to look */
+    int64_t asked_us;           /* when the last question ended; 0: never */
+    size_t turn;                /* at which node or host of the URL to begin */
+    bool known_bad;             /* a line in the log has said that none answers */
+    char reason[160];           /* of the last one that did not */
 };
 
 static bool ends(struct redis_scout *scout)
@@ -121,17 +126,11 @@ static bool take_answer(struct redis_scout *scout, const struct redis_reply *rep
     return false;
 }
 
-static bool ask_address(struct redis_scout *scout, const struct redis_where *where)
+/* On the link, which is up. */
+static bool ask_link(struct redis_scout *scout, int64_t until_us)
 {
-    const int64_t until_us = clock_monotonic_us() + ANSWER_US;
     struct redis_link *link = &scout->link;
     struct redis_reply reply;
-    redis_link_open(link, where, &scout->cluster->config->target, REDIS_GREET_SERVER);
-    while (link->state != REDIS_LINK_CLOSED && link->state != REDIS_LINK_UP)
-        if (!step(scout, until_us))
-            return false;
-    if (link->state == REDIS_LINK_CLOSED)
-        return false;
     redis_map_begin(&scout->map);
     redis_wire_show_lists(&link->wire, redis_map_visit, &scout->map);
     redis_bytes_command(&link->out, 2);
@@ -151,6 +150,17 @@ static bool ask_address(struct redis_scout *scout, const struct redis_where *whe
     return false;
 }
 
+static bool ask_address(struct redis_scout *scout, const struct redis_where *where)
+{
+    const int64_t until_us = clock_monotonic_us() + ANSWER_US;
+    struct redis_link *link = &scout->link;
+    redis_link_open(link, where, &scout->cluster->config->target, REDIS_GREET_SERVER);
+    while (link->state != REDIS_LINK_CLOSED && link->state != REDIS_LINK_UP)
+        if (!step(scout, until_us))
+            return false;
+    return link->state == REDIS_LINK_UP && ask_link(scout, until_us);
+}
+
 /* Ask one node: true if the map is here. */
 static bool ask_node(struct redis_scout *scout, const char *host, int port)
 {
@@ -168,25 +178,46 @@ static bool ask_node(struct redis_scout *scout, const char *host, int port)
         for (size_t i = 0; i < addresses.count && !has_answered && !ends(scout); i++) {
             where.address = addresses.list[i];
             has_answered = ask_address(scout, &where);
-            if (!has_answered)
+            if (!has_answered) {
                 fail(scout, scout->link.reason);
-            redis_link_close(&scout->link, "it has answered");
+                redis_link_close(&scout->link, "it has not answered");
+            }
         }
     }
     resolver_destroy(&scout->resolver);
+    scout->linked = (struct redis_node_name){ .port = port };
+    snprintf(scout->linked.host, sizeof scout->linked.host, "%s", host);
+    scout->link_asks = 1;
     return has_answered;
 }
 
 /* ---- Whom to ask ---- */
 
-/* Those nodes of the map that can be reached, or those that cannot. */
-static bool ask_nodes(struct redis_scout *scout, bool can_be_reached, bool *is_well)
+/* The node that was asked last, if it has slots and there still is a connection to it. */
+static bool ask_again(struct redis_scout *scout, bool *is_well)
+{
+    const size_t count = redis_cluster_nodes(scout->cluster);
+    struct redis_node_name name;
+    bool serves = false;
+    for (size_t i = 0; i < count && !serves; i++)
+        serves = redis_cluster_node(scout->cluster, i, &name) == REDIS_SERVES &&
+                 redis_node_name_is(&name, &scout->linked);
+    if (scout->link.state != REDIS_LINK_UP || !serves || scout->link_asks++ == LINK_ASKS ||
+        !redis_link_is_fresh(&scout->link) || !ask_link(scout, clock_monotonic_us() + ANSWER_US)) {
+        redis_link_close(&scout->link, "another is asked");
+        return false;
+    }
+    *is_well = redis_cluster_adopt(scout->cluster, &scout->map, name.host);
+    return true;
+}
+
+static bool ask_nodes(struct redis_scout *scout, enum redis_standing standing, bool *is_well)
 {
     const size_t count = redis_cluster_nodes(scout->cluster);
     for (size_t i = 0; i < count && !ends(scout); i++) {
         struct redis_node_name name;
-        const bool is_up = redis_cluster_node(scout->cluster, (i + scout->turn) % count, &name);
-        if (is_up != can_be_reached || name.port == 0 || !ask_node(scout, name.host, name.port))
+        if (redis_cluster_node(scout->cluster, (i + scout->turn) % count, &name) != standing || name.port == 0 ||
+            !ask_node(scout, name.host, name.port))
             continue;
         *is_well = redis_cluster_adopt(scout->cluster, &scout->map, name.host);
         return true;
@@ -217,13 +248,17 @@ static void say(struct redis_scout *scout, bool has_answered)
     scout->known_bad = !has_answered;
 }
 
-/* True: nothing is amiss with the cluster. */
+/* True: nothing is amiss with the cluster. One that has lost its slots may not know, if it is cut off from the others:
+ * it is asked last. */
 static bool ask(struct redis_scout *scout)
 {
     bool is_well = false;
-    const bool has_answered = ask_nodes(scout, true, &is_well) || ask_hosts(scout, &is_well) ||
-                              ask_nodes(scout, false, &is_well);
+    const bool has_answered = ask_again(scout, &is_well) || ask_nodes(scout, REDIS_SERVES, &is_well) ||
+                              ask_hosts(scout, &is_well) || ask_nodes(scout, REDIS_SERVES_OUT_OF_REACH, &is_well) ||
+                              ask_nodes(scout, REDIS_HAS_NO_SLOTS, &is_well);
     scout->turn++;
+    if (is_well || !has_answered)
+        redis_link_close(&scout->link, "it has answered");
     if (!has_answered)
         redis_cluster_not_found(scout->cluster);
     say(scout, has_answered);
@@ -232,29 +267,48 @@ static bool ask(struct redis_scout *scout)
 
 /* ---- The thread ---- */
 
+/* The most that they may be doubles, and the least is half of it. */
+static int64_t next_pause_us(struct redis_pauses *pauses, int64_t most_us)
+{
+    pauses->last_us = pauses->last_us ? min_of(2 * pauses->last_us, most_us) : REDIS_PAUSE_MIN_US;
+    const uint64_t chance = siphash13(&pauses->jitter, &pauses->count, sizeof pauses->count);
+    pauses->count++;
+    return pauses->last_us / 2 + (int64_t)(chance % (uint64_t)(pauses->last_us / 2 + 1));
+}
+
+static bool wanted(struct redis_scout *scout)
+{
+    return atomic_load_explicit(&scout->wanted, memory_order_seq_cst);
+}
+
+/* Until the time has come, or, if that is to be heeded, until it is told to look. */
+static void rest(struct redis_scout *scout, int64_t until_us, bool heeds)
+{
+    while (!ends(scout) && clock_monotonic_us() < until_us && !(heeds && wanted(scout)))
+        wait_for(scout, -1, 0, min_of(until_us, redis_cluster_park(scout->cluster)));
+}
+
 static void *run(void *user)
 {
     struct redis_scout *scout = user;
     while (!ends(scout)) {
-        atomic_store_explicit(&scout->wanted, false, memory_order_seq_cst);
+        if (atomic_exchange_explicit(&scout->wanted, false, memory_order_seq_cst))
+            scout->amiss.last_us = 0;
         if (scout->asked_us && clock_monotonic_us() - scout->asked_us > CALM_US)
             scout->pauses.last_us = 0;
         const bool is_well = ask(scout);
+        if (is_well)
+            scout->amiss.last_us = 0;
         scout->asked_us = clock_monotonic_us();
-        const int64_t again_us = scout->asked_us + min_of(redis_pause_next_us(&scout->pauses), PAUSE_MOST_US);
-        while (clock_monotonic_us() < again_us && wait_for(scout, -1, 0, again_us))
-            ;
-        const int64_t glance_us = is_well ? scout->asked_us + GLANCE_US : again_us;
-        while (!atomic_load_explicit(&scout->wanted, memory_order_seq_cst) && clock_monotonic_us() < glance_us &&
-               wait_for(scout, -1, 0, glance_us))
-            ;
+        rest(scout, scout->asked_us + next_pause_us(&scout->pauses, PAUSE_MOST_US), false);
+        rest(scout, scout->asked_us + (is_well ? GLANCE_US : next_pause_us(&scout->amiss, AMISS_MOST_US)), true);
     }
     return NULL;
 }
 
 void redis_scout_look(struct redis_scout *scout)
 {
-    if (!atomic_exchange_explicit(&scout->wanted, true, memory_order_seq_cst))
+    if (!wanted(scout) && !atomic_exchange_explicit(&scout->wanted, true, memory_order_seq_cst))
         wake(scout);
 }
 
@@ -271,6 +325,7 @@ int redis_scout_make(struct redis_cluster *cluster, struct redis_scout **out)
         return WEIR_ENOMEM;
     }
     redis_pauses_init(&scout->pauses);
+    redis_pauses_init(&scout->amiss);
     scout->turn = (size_t)(siphash13(&scout->pauses.jitter, "turn", 4));
     scout->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (scout->wake_fd < 0) {

@@ -18,17 +18,18 @@ static inline int64_t max_of(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-/* Most divisors here are 1 (a tick of 1 us, a rate that divides its period): a branch is cheaper than a division. */
+/* Most divisors here are 1 (a tick of 1 us, a rate that divides its period): a branch is cheaper than a division, which
+ * is one of whole numbers without a sign, or the compiler would see that it answers the same and leave the branch out. */
 static inline int64_t div_down(int64_t x, int64_t divisor)
 {
     assert(x >= 0 && divisor > 0);
-    return divisor == 1 ? x : x / divisor;
+    return divisor == 1 ? x : (int64_t)((uint64_t)x / (uint64_t)divisor);
 }
 
 static inline int64_t div_up(int64_t x, int64_t divisor)
 {
     assert(x >= 0 && divisor > 0 && x <= INT64_MAX - (divisor - 1));
-    return divisor == 1 ? x : (x + divisor - 1) / divisor;
+    return divisor == 1 ? x : (int64_t)((uint64_t)(x + divisor - 1) / (uint64_t)divisor);
 }
 
 /* a * b, or INT64_MAX where that does not fit. */

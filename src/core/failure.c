@@ -12,6 +12,9 @@
  * another begins (failure_split()), so that no key is taken for one that was cut off when it was not. The keys of the
  * parts that are still away then begin cold once more, which costs them permits and gives nobody any.
  *
+ * Nor does it end while the backend says of itself that it is not well: a server that is full, or whose replicas are
+ * missing, denies as ever and charges nobody. Else each denial would make all keys begin cold.
+ *
  * All of it is one word, which whoever fails or succeeds reads without a lock; beginnings and ends are written under
  * settle.mutex, with what follows from them:
  *
@@ -97,18 +100,30 @@ bool failure_is_in_reach(const struct weir *limiter, const struct weir_key *key)
     return seen_us < 0 || seen_us >= now_us;
 }
 
+/* When a key's part of the backend, or with NULL the worst of it, last was well; -1: it cannot tell. */
+static int64_t well_us(const struct weir *limiter, const struct weir_key *key)
+{
+    struct weir_backend *backend = limiter->backend;
+    const int64_t well_us = backend->ops->well_us ? backend->ops->well_us(backend, key) : -1;
+    return well_us < 0 ? reachable_us(limiter, key) : well_us;
+}
+
+/* Whether the backend says that all of it has been well until now; true if it cannot tell. */
+static bool is_well(const struct weir *limiter)
+{
+    const int64_t now_us = clock_monotonic_us(), seen_us = well_us(limiter, NULL);
+    return seen_us < 0 || seen_us >= now_us;
+}
+
 /* Whether the key's part of the backend was well for a while since the last failure, though nobody here saw it; or
  * since the outage began, which then is another part's. */
 static bool was_well_since(const struct weir *limiter, const struct weir_key *key)
 {
-    if (reachable_us(limiter, key) - atomic_load_explicit(&limiter->failed_us, memory_order_relaxed) > OUTAGE_GAP_US)
+    const int64_t seen_us = well_us(limiter, key);
+    if (seen_us - atomic_load_explicit(&limiter->failed_us, memory_order_relaxed) > OUTAGE_GAP_US)
         return true;
-    struct weir_backend *backend = limiter->backend;
-    if (!backend->ops->well_us)
-        return false;
-    const int64_t well_us = backend->ops->well_us(backend, key);
-    return well_us - atomic_load_explicit(&limiter->begun_us, memory_order_relaxed) > PART_GAP_US &&
-           well_us - backend->ops->well_us(backend, NULL) > PART_GAP_US;
+    return seen_us - atomic_load_explicit(&limiter->begun_us, memory_order_relaxed) > PART_GAP_US &&
+           seen_us - well_us(limiter, NULL) > PART_GAP_US;
 }
 
 /* ---- What all outages together have used of open_for_us ---- */
@@ -218,8 +233,8 @@ __attribute__((noinline)) void failure_over(struct weir *limiter, const struct w
 {
     if (!(atomic_load_explicit(&limiter->outage, memory_order_relaxed) & OUTAGE_LASTS))
         return;
-    if (failure_is_in_reach(limiter, key) && !failure_is_in_reach(limiter, NULL))
-        return; /* it is another part that is away */
+    if (failure_is_in_reach(limiter, key) && !is_well(limiter))
+        return; /* it is another part that is away, or charges are not answered alike */
     const uint64_t outage = outage_end(limiter, now_us);
     if (!(outage & OUTAGE_LASTS))
         return;
@@ -320,13 +335,13 @@ void failure_deny_for_now(const struct weir_backend_request *request, struct wei
     };
 }
 
-/* Whether the store behind the backend has had a part in any of the decisions. */
-static bool was_asked(const struct weir_decision *out, size_t n)
+/* The first request in whose decision the store behind the backend has had a part: its index, or `n`. */
+static size_t first_asked(const struct weir_decision *out, size_t n)
 {
-    for (size_t i = 0; i < n; i++)
-        if (out[i].source != WEIR_BY_LEASE && out[i].source != WEIR_BY_DENIAL)
-            return true;
-    return false;
+    size_t i = 0;
+    while (i < n && (out[i].source == WEIR_BY_LEASE || out[i].source == WEIR_BY_DENIAL))
+        i++;
+    return i;
 }
 
 /* Those of a batch that were not decided, each for itself. */
@@ -346,9 +361,10 @@ static int answer_rest(struct weir *limiter, int error, struct weir_backend_requ
 int failure_answer(struct weir *limiter, int error, struct weir_backend_request *requests, size_t n, bool all,
                    struct weir_decision *out)
 {
-    if (atomic_load_explicit(&limiter->outage, memory_order_relaxed) & OUTAGE_LASTS &&
-        (error == WEIR_ESTATE || (error == WEIR_OK && was_asked(out, n))))
-        failure_over(limiter, &requests[0].key, failure_time(limiter, requests[0].now_us));
+    const bool lasts = atomic_load_explicit(&limiter->outage, memory_order_relaxed) & OUTAGE_LASTS;
+    const size_t asked = !lasts || error == WEIR_ESTATE ? 0 : error == WEIR_OK ? first_asked(out, n) : n;
+    if (lasts && asked < n)
+        failure_over(limiter, &requests[asked].key, failure_time(limiter, requests[asked].now_us));
     const bool failed = error == WEIR_ETIME || error == WEIR_EIO;
     if (!failed || limiter->on_failure == WEIR_FAIL_ERROR || requests[0].verb == WEIR_REFUND ||
         requests[0].verb == WEIR_RESET)
@@ -375,6 +391,16 @@ static int deny_for_now(const struct weir_backend_request *requests, size_t n, s
     return WEIR_OK;
 }
 
+/* A batch of which something is owed that cannot be paid just now: others of it may be decided all the same. */
+static int decide_one_by_one(struct weir *limiter, struct weir_backend_request *requests, size_t n, int64_t deadline_us,
+                             struct weir_decision *out)
+{
+    int error = WEIR_OK;
+    for (size_t i = 0; i < n && !error; i++)
+        error = failure_decide(limiter, &requests[i], 1, false, deadline_us, &out[i]);
+    return error;
+}
+
 int failure_decide(struct weir *limiter, struct weir_backend_request *requests, size_t n, bool all, int64_t deadline_us,
                    struct weir_decision *out)
 {
@@ -388,6 +414,8 @@ int failure_decide(struct weir *limiter, struct weir_backend_request *requests, 
     }
     if (error == SETTLE_BUSY)
         return deny_for_now(requests, n, out);
+    if ((error == WEIR_EIO || error == WEIR_ETIME) && n > 1 && !all)
+        return decide_one_by_one(limiter, requests, n, deadline_us, out);
     for (size_t i = 0; n > 1 && i < n; i++)
         out[i].source = WEIR_BY_NOBODY;
     if (!error)

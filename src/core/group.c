@@ -37,11 +37,17 @@ int group_time(const struct weir *limiter, const struct weir_request *requests, 
     return WEIR_OK;
 }
 
+static inline void fill_take(struct weir_backend_request *out, const struct weir_request *request, int64_t now_us)
+{
+    fill_request(out, request->limit, request->key, key_hash(request->limit, request->key), request->cost,
+                 request->now_us ? request->now_us : now_us, WEIR_TAKE);
+}
+
 struct weir_backend_request take_request(const struct weir_request *request, int64_t now_us)
 {
-    if (request->now_us)
-        now_us = request->now_us;
-    return backend_request(request->limit, request->key, request->cost, now_us, WEIR_TAKE);
+    struct weir_backend_request take;
+    fill_take(&take, request, now_us);
+    return take;
 }
 
 /* A request for a limit and key that stand there already is one for more permits: of the same override, whichever came
@@ -147,7 +153,7 @@ static int try_group(struct weir *limiter, const struct weir_request *requests, 
 {
     struct weir_backend_request group[GROUP_MAX];
     for (size_t i = 0; i < n; i++)
-        group[i] = take_request(&requests[i], now_us);
+        fill_take(&group[i], &requests[i], now_us);
     int error = failure_decide(limiter, group, n, false, deadline, outs);
     if (error)
         return error;

@@ -57,6 +57,20 @@ static inline uint64_t word_at(const unsigned char *bytes)
     return word;
 }
 
+/* The bytes after the last whole word: with one before them they are the upper part of the word that ends there. */
+static inline uint64_t rest_of(const unsigned char *bytes, size_t len)
+{
+    const size_t left = len % 8;
+    uint64_t rest = 0;
+    if (left == 0)
+        return 0;
+    if (len > 8)
+        return word_at(bytes + len - 8) >> (64 - 8 * left);
+    for (size_t i = 0; i < left; i++)
+        rest |= (uint64_t)bytes[i] << 8 * i;
+    return rest;
+}
+
 static inline uint64_t siphash13(const struct hash_secret *secret, const void *data, size_t len)
 {
     const unsigned char *bytes = data;
@@ -70,10 +84,7 @@ static inline uint64_t siphash13(const struct hash_secret *secret, const void *d
     for (; i + 8 <= len; i += 8)
         sip_absorb(&s, word_at(bytes + i));
 
-    uint64_t last = (uint64_t)len << 56;
-    for (size_t j = 0; j < len % 8; j++)
-        last |= (uint64_t)bytes[i + j] << 8 * j;
-    sip_absorb(&s, last);
+    sip_absorb(&s, (uint64_t)len << 56 | rest_of(bytes, len));
 
     s.v2 ^= 0xff;
     for (int i_round = 0; i_round < 3; i_round++)

@@ -17,15 +17,16 @@ int refuse_null(const struct weir *limiter, const char *what)
 }
 
 /* A backend that may fail, be waited for or have a clock of its own. Out of line: local mode does without. */
-__attribute__((noinline)) static int ask_guarded(struct weir_limit *limit, struct weir_key key, int64_t cost,
-                                                 enum weir_verb verb, struct weir_decision *out)
+__attribute__((noinline)) int ask_guarded(struct weir_limit *limit, struct weir_key key, uint64_t hash, int64_t cost,
+                                          int64_t now_us, enum weir_verb verb, struct weir_decision *out)
 {
     struct weir *limiter = limit->limiter;
     int error = inside_enter(limiter, 1);
     if (error)
         return error;
-    struct weir_backend_request request = backend_request(limit, key, cost, WEIR_OWN_CLOCK, verb);
-    error = decide_request(limiter, &request, out);
+    struct weir_backend_request request;
+    fill_request(&request, limit, key, hash, cost, WEIR_OWN_CLOCK, verb);
+    error = decide_request_at(limiter, &request, now_us, out);
     if (verb == WEIR_TAKE)
         count_answer(limiter, error, out);
     inside_leave(limiter, 1);
@@ -33,20 +34,12 @@ __attribute__((noinline)) static int ask_guarded(struct weir_limit *limit, struc
 }
 
 /* Arguments have been checked. */
-static inline int ask(struct weir_limit *limit, struct weir_key key, int64_t cost, enum weir_verb verb,
+static inline int ask(struct weir_limit *limit, struct weir_key key, int64_t cost, int64_t now_us, enum weir_verb verb,
                       struct weir_decision *out)
 {
-    struct weir *limiter = limit->limiter;
-    if (!limiter->is_plain)
-        return ask_guarded(limit, key, cost, verb, out);
-    struct weir_backend_request request = backend_request(limit, key, cost, WEIR_OWN_CLOCK, verb);
-    int error = read_clock(limiter, &request.now_us);
-    if (!error)
-        error = limiter->backend->ops->decide(limiter->backend, &request, 1, false, INT64_MAX, out);
-    assert(error <= 0);
-    if (verb == WEIR_TAKE)
-        count_plain(limiter, error, out);
-    return error;
+    const uint64_t hash = key_hash(limit, key);
+    return limit->limiter->is_plain ? ask_plain(limit, key, hash, cost, now_us, verb, NULL, out)
+                                    : ask_guarded(limit, key, hash, cost, now_us, verb, out);
 }
 
 int weir_try(weir_limit *limit, struct weir_key key, int64_t cost, struct weir_decision *out)
@@ -56,7 +49,19 @@ int weir_try(weir_limit *limit, struct weir_key key, int64_t cost, struct weir_d
         return error;
     if (!out)
         return refuse_null(limit->limiter, "out");
-    return ask(limit, key, cost, WEIR_TAKE, out);
+    return ask(limit, key, cost, 0, WEIR_TAKE, out);
+}
+
+int weir_try_at(weir_limit *limit, struct weir_key key, int64_t cost, int64_t now_us, struct weir_decision *out)
+{
+    int error = check_arguments(limit, key, cost);
+    if (!error)
+        error = check_time(limit->limiter, now_us);
+    if (error)
+        return error;
+    if (!out)
+        return refuse_null(limit->limiter, "out");
+    return ask(limit, key, cost, now_us, WEIR_TAKE, out);
 }
 
 int weir_peek(weir_limit *limit, struct weir_key key, int64_t cost, struct weir_decision *out)
@@ -66,19 +71,32 @@ int weir_peek(weir_limit *limit, struct weir_key key, int64_t cost, struct weir_
         return error;
     if (!out)
         return refuse_null(limit->limiter, "out");
-    return ask(limit, key, cost, WEIR_PEEK, out);
+    return ask(limit, key, cost, 0, WEIR_PEEK, out);
 }
 
 int weir_refund(weir_limit *limit, struct weir_key key, int64_t cost)
 {
     struct weir_decision decision;
     int error = check_arguments(limit, key, cost);
-    return error ? error : ask(limit, key, cost, WEIR_REFUND, &decision);
+    return error ? error : ask(limit, key, cost, 0, WEIR_REFUND, &decision);
 }
 
 int weir_reset(weir_limit *limit, struct weir_key key)
 {
     struct weir_decision decision;
     int error = check_arguments(limit, key, 1);
-    return error ? error : ask(limit, key, 1, WEIR_RESET, &decision);
+    return error ? error : ask(limit, key, 1, 0, WEIR_RESET, &decision);
+}
+
+int weir_clock(weir *limiter, int64_t *now_us)
+{
+    if (!limiter)
+        return WEIR_EINVAL;
+    if (!now_us)
+        return refuse_null(limiter, "now_us");
+    int64_t read_us;
+    int error = read_clock(limiter, &read_us);
+    if (!error)
+        *now_us = read_us;
+    return error;
 }

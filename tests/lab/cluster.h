@@ -106,7 +106,8 @@ int cluster_fail_over(struct cluster *cluster, int replica, enum cluster_failove
 /* Wait until another node than `before` has the slot: its number, or -1 with a sentence in cluster->error. */
 int cluster_await_owner(struct cluster *cluster, unsigned slot, int before);
 
-/* Move a slot with its keys to another primary. 0, or -1 with a sentence in cluster->error. */
+/* Move a slot with its keys to another primary. 0, or -1 with a sentence in cluster->error. Let it settle before the
+ * slot moves on: a primary that has not heard yet of the last move cannot make the next one known. */
 int cluster_slot_move(struct cluster *cluster, unsigned slot, int to);
 
 /* The same in three steps; between them keys are here and there. cluster_slot_carry() moves up to `most` keys and says

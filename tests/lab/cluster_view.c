@@ -99,12 +99,10 @@ static void read_node(const struct cluster *cluster, struct cluster_view *view, 
         view->strangers = true;
         return;
     }
-    bool own = strstr(flags, "myself") != NULL;
     view->primaries[number] = strstr(flags, "master") != NULL ? number : number_of(cluster, words[3]);
     view->well[number] = strstr(flags, "fail") == NULL && (words[1][0] != ':' || cluster->n == 1) &&
                          strcmp(words[7], "connected") == 0; /* it learns its own address from the others */
-    if (own)
-        view->epoch = strtoll(words[6], NULL, 10);
+    view->epochs[number] = strtoll(words[6], NULL, 10);
     read_slots(view, number, words[8]);
 }
 
@@ -131,9 +129,9 @@ int cluster_owner(struct cluster *cluster, unsigned slot)
     long long newest = -1;
     for (int i = 0; i < cluster->n; i++)
         if (cluster->nodes[i].up && cluster_view_of(cluster, i, &view) && view.owners[slot] == i &&
-            view.epoch > newest) {
+            view.epochs[i] > newest) {
             owner = i;
-            newest = view.epoch;
+            newest = view.epochs[i];
         }
     return owner;
 }
@@ -184,6 +182,15 @@ static bool is_well(struct cluster *cluster, int number, const struct cluster_vi
     return true;
 }
 
+/* A primary that does not know how new another's word is may claim a slot by an older one; Redis 6 never mends that. */
+static bool same_epochs(const struct cluster_view *one, const struct cluster_view *other)
+{
+    for (int i = 0; i < CLUSTER_NODES_MOST; i++)
+        if (one->primaries[i] == i && one->epochs[i] != other->epochs[i])
+            return false;
+    return true;
+}
+
 static bool is_settled(struct cluster *cluster)
 {
     static struct cluster_view first, view;
@@ -199,7 +206,7 @@ static bool is_settled(struct cluster *cluster)
         if (!is_well(cluster, i, its))
             return false;
         if (memcmp(first.owners, its->owners, sizeof first.owners) != 0 ||
-            memcmp(first.primaries, its->primaries, sizeof first.primaries) != 0) {
+            memcmp(first.primaries, its->primaries, sizeof first.primaries) != 0 || !same_epochs(&first, its)) {
             cluster_fail(cluster, "node %d sees the cluster otherwise than others", i);
             return false;
         }
@@ -218,8 +225,18 @@ int cluster_await_owner(struct cluster *cluster, unsigned slot, int before)
     return cluster_fail(cluster, "slot %u is not taken from node %d", slot, before);
 }
 
-/* Have a node whose role has changed introduce itself again to those who do not know: by hearsay it takes seconds. */
-static void tell_roles(struct cluster *cluster)
+/* Whether `other` sees a node's role, slots and epoch as the node does. */
+static bool is_seen_as_it_is(const struct cluster_view *views, int node, int other)
+{
+    for (int slot = 0; slot < CLUSTER_SLOTS; slot++)
+        if ((views[node].owners[slot] == node) != (views[other].owners[slot] == node))
+            return false;
+    return views[other].primaries[node] == views[node].primaries[node] &&
+           (views[node].primaries[node] != node || views[other].epochs[node] == views[node].epochs[node]);
+}
+
+/* Have a node that has changed introduce itself again to those who do not know: by hearsay it takes seconds. */
+static void tell_changes(struct cluster *cluster)
 {
     static struct cluster_view views[CLUSTER_NODES_MOST];
     char reply[64];
@@ -228,7 +245,7 @@ static void tell_roles(struct cluster *cluster)
             return;
     for (int i = 0; i < cluster->n; i++)
         for (int other = 0; other < cluster->n; other++)
-            if (cluster->nodes[i].up && cluster->nodes[other].up && views[other].primaries[i] != views[i].primaries[i])
+            if (cluster->nodes[i].up && cluster->nodes[other].up && !is_seen_as_it_is(views, i, other))
                 cluster_ask(cluster, i, reply, sizeof reply, "CLUSTER", "MEET", "127.0.0.1",
                             cluster->nodes[other].port_text);
 }
@@ -239,7 +256,7 @@ int cluster_settle(struct cluster *cluster)
         if (is_settled(cluster))
             return 0;
         if (waited % TELL_AGAIN_MS == TELL_AGAIN_MS / 2)
-            tell_roles(cluster);
+            tell_changes(cluster);
         cluster_step();
     }
     return -1;

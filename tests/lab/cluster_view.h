@@ -7,11 +7,11 @@
 enum { CLUSTER_STEP_MS = 5 };
 
 struct cluster_view {
-    int owners[CLUSTER_SLOTS];         /* -1: nobody */
-    int primaries[CLUSTER_NODES_MOST]; /* whose replica a node is; its own number: it is a primary; -1: unknown */
-    bool well[CLUSTER_NODES_MOST];     /* it can be reached */
-    bool strangers;                    /* some are not introduced yet */
-    long long epoch;                   /* of the viewer */
+    int owners[CLUSTER_SLOTS];            /* -1: nobody */
+    int primaries[CLUSTER_NODES_MOST];    /* whose replica a node is; its own number: it is a primary; -1: unknown */
+    bool well[CLUSTER_NODES_MOST];        /* it can be reached */
+    bool strangers;                       /* some are not introduced yet */
+    long long epochs[CLUSTER_NODES_MOST]; /* how new what a node says of its slots is */
 };
 
 /* By a node's own words, CLUSTER NODES. False: it does not say. */

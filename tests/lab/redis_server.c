@@ -71,21 +71,29 @@ static int command_line(struct redis_server *server, const char *const *config)
 
 /* ---- Its process ---- */
 
-/* Whether it answers, and not that it is still loading. */
-static bool answers(void *user)
+static bool is_answered(const struct redis_server *server, char *reply, size_t size)
 {
-    const struct redis_server *server = user;
     struct asker asker;
-    char reply[64];
-    bool ready = asker_open(&asker, server->socket) == 0 && asker_ask(&asker, reply, sizeof reply, "PING", NULL) > 0 &&
-                 strncmp(reply, "-LOADING", 8) != 0;
+    bool answered = asker_open(&asker, server->socket) == 0 && asker_ask(&asker, reply, size, "PING", NULL) > 0;
     asker_close(&asker);
-    return ready;
+    return answered;
 }
 
-static int run(struct redis_server *server)
+static bool answers(void *user)
 {
-    return daemon_run(&server->daemon, server->words, redis_server_or_else(), answers, server);
+    char reply[64];
+    return is_answered(user, reply, sizeof reply);
+}
+
+static bool answers_and_has_loaded(void *user)
+{
+    char reply[64];
+    return is_answered(user, reply, sizeof reply) && strncmp(reply, "-LOADING", 8) != 0;
+}
+
+static int run(struct redis_server *server, bool (*ready)(void *user))
+{
+    return daemon_run(&server->daemon, server->words, redis_server_or_else(), ready, server);
 }
 
 int redis_server_start(struct redis_server *server, enum redis_server_reach reach, const char *const *config)
@@ -108,7 +116,7 @@ int redis_server_start_for(struct redis_server *server, enum redis_server_reach 
         if (server->port != 0)
             snprintf(server->tcp_url, sizeof server->tcp_url, "redis://%s127.0.0.1:%d", server->login, server->port);
         error = command_line(server, config);
-        if (error == 0 && run(server) == 0)
+        if (error == 0 && run(server, answers_and_has_loaded) == 0)
             return 0;
         error = tries > 1 ? error : -1;
     }
@@ -130,7 +138,13 @@ void redis_server_kill(struct redis_server *server)
 int redis_server_restart(struct redis_server *server)
 {
     daemon_kill(&server->daemon);
-    return run(server);
+    return run(server, answers_and_has_loaded);
+}
+
+int redis_server_restart_to_load(struct redis_server *server)
+{
+    daemon_kill(&server->daemon);
+    return run(server, answers);
 }
 
 void redis_server_pause(struct redis_server *server)

@@ -59,6 +59,9 @@ void redis_server_kill(struct redis_server *server);
 /* Start it again, in the same folder and on the same socket and port. As redis_server_start(). */
 int redis_server_restart(struct redis_server *server);
 
+/* The same, but it may still be loading what it saved. */
+int redis_server_restart_to_load(struct redis_server *server);
+
 /* Stop its process where it is (SIGSTOP) and let it go on: it holds its connections, but answers nothing. pause returns
  * once it has stopped. */
 void redis_server_pause(struct redis_server *server);

@@ -78,3 +78,17 @@ int redis_user_without(struct redis_user *user, const char *word)
     user->words[kept] = NULL;
     return 0;
 }
+
+int redis_user_set(struct redis_user *user, struct asker *asker)
+{
+    const char *words[REDIS_USER_WORDS_MOST + 2] = { "ACL", "SETUSER" };
+    size_t lens[REDIS_USER_WORDS_MOST + 2] = { 3, 7 };
+    char reply[128] = "";
+    for (size_t i = 0; i < user->n; i++) {
+        words[2 + i] = user->words[i];
+        lens[2 + i] = strlen(user->words[i]);
+    }
+    if (asker_ask_words(asker, reply, sizeof reply, 2 + user->n, words, lens) < 0)
+        return fail(user, asker->error, "on the way to the server");
+    return strcmp(reply, "OK") == 0 ? 0 : fail(user, reply, "so says the server");
+}

@@ -7,6 +7,8 @@
 #ifndef WEIR_LAB_REDIS_USER_H
 #define WEIR_LAB_REDIS_USER_H
 
+#include "asker.h"
+
 #include <stddef.h>
 
 enum { REDIS_USER_WORDS_MOST = 24 };
@@ -26,5 +28,9 @@ int redis_user_read(struct redis_user *user, const char *name, const char *const
 
 /* Take away the one rule that is `word`. 0, or -1 with a sentence in user->error: there is none. */
 int redis_user_without(struct redis_user *user, const char *word);
+
+/* Make the user of the server that is asked, or give the one that there is these rules. 0, or -1 with a sentence in
+ * user->error. */
+int redis_user_set(struct redis_user *user, struct asker *asker);
 
 #endif

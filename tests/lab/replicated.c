@@ -86,10 +86,16 @@ int replicated_promote(struct replicated *both)
 
 int replicated_part(struct replicated *both)
 {
+    fproxy_freeze(both->link, true);
+    fproxy_cut(both->link, true);
+    return replicated_part_in_silence(both);
+}
+
+int replicated_part_in_silence(struct replicated *both)
+{
     struct asker asker;
     char reply[64];
     fproxy_freeze(both->link, true);
-    fproxy_cut(both->link, true);
     int error = 0;
     if (asker_open(&asker, both->replica.socket) != 0 ||
         asker_ask(&asker, reply, sizeof reply, "REPLICAOF", "NO", "ONE", NULL) < 0)

@@ -30,8 +30,9 @@ bool replicated_await(struct replicated *both);
  * -1 with a sentence in both->error. */
 int replicated_promote(struct replicated *both);
 
-/* They are cut off from one another, and the replica is made a primary while the other one goes on as one. As
- * above. */
+/* They are cut off from one another, and the replica is made a primary while the other one goes on as one; with
+ * silence: it is not told, as where a network swallows all, and its connection stands. As above. */
 int replicated_part(struct replicated *both);
+int replicated_part_in_silence(struct replicated *both);
 
 #endif

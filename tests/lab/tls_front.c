@@ -24,10 +24,10 @@ struct guest {
 };
 
 struct tls_front {
-    SSL_CTX *context;
+    const struct tls_front_wish *wish;
+    SSL_CTX *context, *name_context; /* the latter NULL: no name has its own */
     pthread_t thread;
-    int listener, port, server_port;
-    const char *last;
+    int listener, port;
     atomic_int ended;
     struct guest guests[GUESTS_MOST];
     size_t guest_count; /* the thread's until it has been joined */
@@ -66,9 +66,11 @@ static bool take_in(const struct guest *guest)
 static bool shake_hands(const struct guest *guest)
 {
     int result;
-    while ((result = SSL_accept(guest->openssl)) != 1)
-        if (SSL_get_error(guest->openssl, result) != SSL_ERROR_WANT_READ || !flush(guest) || !take_in(guest))
+    while ((result = SSL_accept(guest->openssl)) != 1) {
+        const bool goes_on = SSL_get_error(guest->openssl, result) == SSL_ERROR_WANT_READ;
+        if (!flush(guest) || !goes_on || !take_in(guest)) /* what it sends at last is an alert, which says why */
             return false;
+    }
     return flush(guest);
 }
 
@@ -78,7 +80,8 @@ static bool carry_requests(struct guest *guest)
     char bytes[BUFFER_SIZE];
     int len;
     while ((len = SSL_read(guest->openssl, bytes, sizeof bytes)) > 0) {
-        guest->is_last = memmem(bytes, (size_t)len, guest->front->last, strlen(guest->front->last));
+        const char *last = guest->front->wish->last;
+        guest->is_last = last != NULL && memmem(bytes, (size_t)len, last, strlen(last)) != NULL;
         if (!send_all(guest->server, bytes, (size_t)len))
             return false;
     }
@@ -103,7 +106,7 @@ static bool carry_answers(const struct guest *guest)
 static bool call_server(struct guest *guest)
 {
     const struct sockaddr_in address = { .sin_family = AF_INET,
-                                         .sin_port = htons((uint16_t)guest->front->server_port),
+                                         .sin_port = htons((uint16_t)guest->front->wish->server_port),
                                          .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
     return guest->server >= 0 && connect(guest->server, (const struct sockaddr *)&address, sizeof address) == 0;
 }
@@ -154,26 +157,70 @@ static void *welcome_all(void *user)
     return NULL;
 }
 
-struct tls_front *tls_front_start(const char *certificate, const char *key, int server_port, const char *last)
+/* ---- Certificates ---- */
+
+static SSL_CTX *context_of(const struct tls_front_wish *wish, const char *certificate, const char *key)
+{
+    SSL_CTX *context = SSL_CTX_new(TLS_server_method());
+    if (context != NULL && wish->newest != 0) { /* what is old takes hashes that are not safe any more */
+        SSL_CTX_set_cipher_list(context, "DEFAULT@SECLEVEL=0");
+        SSL_CTX_set_min_proto_version(context, TLS1_VERSION);
+        SSL_CTX_set_max_proto_version(context, wish->newest);
+    }
+    if (context != NULL && SSL_CTX_use_certificate_chain_file(context, certificate) == 1 &&
+        SSL_CTX_use_PrivateKey_file(context, key, SSL_FILETYPE_PEM) == 1)
+        return context;
+    SSL_CTX_free(context);
+    return NULL;
+}
+
+static int choose(SSL *openssl, int *alert, void *user)
+{
+    const struct tls_front *front = user;
+    const char *name = SSL_get_servername(openssl, TLSEXT_NAMETYPE_host_name);
+    (void)alert;
+    if (name != NULL && strcmp(name, front->wish->name) == 0)
+        SSL_set_SSL_CTX(openssl, front->name_context);
+    return SSL_TLSEXT_ERR_OK;
+}
+
+static bool take_certificates(struct tls_front *front)
+{
+    const struct tls_front_wish *wish = front->wish;
+    front->context = context_of(wish, wish->certificate, wish->key);
+    if (front->context == NULL || wish->name == NULL)
+        return front->context != NULL;
+    front->name_context = context_of(wish, wish->name_certificate, wish->name_key);
+    SSL_CTX_set_tlsext_servername_callback(front->context, choose);
+    SSL_CTX_set_tlsext_servername_arg(front->context, front);
+    return front->name_context != NULL;
+}
+
+/* ---- From start to stop ---- */
+
+static void forget(struct tls_front *front)
+{
+    SSL_CTX_free(front->context);
+    SSL_CTX_free(front->name_context);
+    free(front);
+}
+
+struct tls_front *tls_front_start(const struct tls_front_wish *wish)
 {
     struct sockaddr_in address = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
     socklen_t len = sizeof address;
     struct tls_front *front = calloc(1, sizeof *front);
     if (!front)
         return NULL;
-    front->server_port = server_port;
-    front->last = last;
-    front->context = SSL_CTX_new(TLS_server_method());
+    front->wish = wish;
     front->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (!front->context || SSL_CTX_use_certificate_chain_file(front->context, certificate) != 1 ||
-        SSL_CTX_use_PrivateKey_file(front->context, key, SSL_FILETYPE_PEM) != 1 || front->listener < 0 ||
+    if (!take_certificates(front) || front->listener < 0 ||
         bind(front->listener, (struct sockaddr *)&address, len) != 0 || listen(front->listener, 64) != 0 ||
         getsockname(front->listener, (struct sockaddr *)&address, &len) != 0 ||
         pthread_create(&front->thread, NULL, welcome_all, front) != 0) {
         if (front->listener >= 0)
             close(front->listener);
-        SSL_CTX_free(front->context);
-        free(front);
+        forget(front);
         return NULL;
     }
     front->port = ntohs(address.sin_port);
@@ -201,7 +248,6 @@ int tls_front_stop(struct tls_front *front)
     }
     const int ended = atomic_load(&front->ended);
     close(front->listener);
-    SSL_CTX_free(front->context);
-    free(front);
+    forget(front);
     return ended;
 }

@@ -1,0 +1,344 @@
+/* test_redis_cluster_nodes.c - nodes of a Redis Cluster that are silent, slow, gone, without slots or not to be had: what
+ * is given back, how often the others are asked about them, and what the log says.
+ */
+#include "cluster_speaker.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <sys/eventfd.h>
+
+/* ---- No descriptor is to be had ---- */
+
+static atomic_bool no_descriptors;
+
+int __real_eventfd(unsigned count, int flags);
+int __wrap_eventfd(unsigned count, int flags);
+
+int __wrap_eventfd(unsigned count, int flags)
+{
+    return atomic_load(&no_descriptors) ? -1 : __real_eventfd(count, flags);
+}
+
+/* ---- Two nodes ---- */
+
+/* The first has "bar", the second "foo". */
+struct pair {
+    struct place place;
+    struct speaker nodes[2];
+    weir *limiter;
+    weir_limit *limit;
+};
+
+static void start_nodes(struct pair *pair, const char *first_decides, const char *second_decides)
+{
+    const char *const decides[2] = { first_decides, second_decides };
+    for (int i = 0; i < 2; i++) {
+        memset(&pair->nodes[i], 0, sizeof pair->nodes[i]);
+        pair->nodes[i].decides = decides[i];
+        pair->nodes[i].truths = INT64_MAX;
+        speaker_start(&pair->nodes[i]);
+    }
+    for (int i = 0; i < 2; i++) {
+        pair->nodes[i].to = pair->nodes[1].port;
+        map_halves(pair->nodes[i].map, pair->nodes[0].port, pair->nodes[1].port);
+    }
+}
+
+static void open_pair(struct pair *pair, int64_t timeout_us, const struct speaker *seed)
+{
+    struct weir_options options = speaker_options(&pair->place, timeout_us, seed, NULL);
+    pair->limiter = limiter_of(&options);
+    pair->limit = limit_of(pair->limiter, "limit", UNREFILLED);
+    recover(pair->limit, "bar");
+    recover(pair->limit, "foo");
+}
+
+static void close_pair(struct pair *pair)
+{
+    weir_close(pair->limiter);
+    for (int i = 0; i < 2; i++)
+        if (pair->nodes[i].fake != NULL)
+            fake_redis_stop(pair->nodes[i].fake);
+    place_close(&pair->place);
+}
+
+static void lose(struct speaker *node)
+{
+    fake_redis_stop(node->fake);
+    node->fake = NULL;
+}
+
+/* Wait until a count is `least`, for as long as a recovery may take. */
+static bool comes_to(const _Atomic int64_t *count, int64_t least)
+{
+    const int64_t until_us = wire_now_us() + RECOVERY_MOST_US;
+    while (atomic_load(count) < least && wire_now_us() < until_us)
+        sleep_us(1000);
+    return atomic_load(count) >= least;
+}
+
+static bool comes_to_say(struct place *place, const char *text)
+{
+    const int64_t until_us = wire_now_us() + RECOVERY_MOST_US;
+    while (!place_logged(place, text) && wire_now_us() < until_us)
+        sleep_us(1000);
+    return place_logged(place, text);
+}
+
+static int64_t refunds(const struct speaker *node, int64_t peeks)
+{
+    return atomic_load(&node->calls) - atomic_load(&node->takes) - peeks;
+}
+
+/* ---- Charges of groups ---- */
+
+START_TEST(a_node_that_is_well_gives_back_what_a_group_was_charged_when_another_is_silent)
+{
+    static struct pair pair;
+    start_nodes(&pair, NULL, "");
+    open_pair(&pair, SPEAKER_TIMEOUT_US, &pair.nodes[0]);
+    const struct weir_request requests[] = { { .limit = pair.limit, .key = weir_key_text("bar"), .cost = 1 },
+                                             { .limit = pair.limit, .key = weir_key_text("foo"), .cost = 1 } };
+    struct weir_decision decision;
+    struct speaker *node = &pair.nodes[0];
+    const int64_t calls = atomic_load(&node->calls), takes = atomic_load(&node->takes);
+    atomic_store(&pair.nodes[1].truths, 0);
+    ck_assert_int_eq(weir_try_all(pair.limiter, requests, 2, &decision), WEIR_ETIME);
+    ck_assert_int_eq(atomic_load(&node->takes), takes + 1);
+    ck_assert_int_eq(atomic_load(&node->calls), calls + 2);
+    close_pair(&pair);
+}
+END_TEST
+
+START_TEST(a_group_with_more_round_trips_than_it_has_time_for_is_given_back_whole)
+{
+    enum { KEYS = 64, DELAY_US = 10000 };
+    static struct pair pair;
+    static char names[KEYS][8];
+    struct weir_request requests[KEYS];
+    struct weir_decision decision;
+    start_nodes(&pair, NULL, NULL);
+    open_pair(&pair, SPEAKER_TIMEOUT_US, &pair.nodes[0]);
+    for (int i = 0; i < KEYS; i++) {
+        snprintf(names[i], sizeof names[i], "%d", i);
+        requests[i] = (struct weir_request){ .limit = pair.limit, .key = weir_key_text(names[i]), .cost = 1 };
+    }
+    int64_t peeks = 0, before = 0, takes = 0;
+    for (int i = 0; i < 2; i++) {
+        before += atomic_load(&pair.nodes[i].takes);
+        peeks += refunds(&pair.nodes[i], 0);
+        atomic_store(&pair.nodes[i].delay_us, DELAY_US);
+    }
+    ck_assert_int_eq(weir_try_all(pair.limiter, requests, KEYS, &decision), WEIR_ETIME);
+    const int64_t until_us = wire_now_us() + RECOVERY_MOST_US;
+    do { /* what was sent comes, if later than the answer was waited for */
+        takes = atomic_load(&pair.nodes[0].takes) + atomic_load(&pair.nodes[1].takes) - before;
+        sleep_us(1000);
+    } while (refunds(&pair.nodes[0], 0) + refunds(&pair.nodes[1], peeks) < takes - 1 && wire_now_us() < until_us);
+    ck_assert_int_ge(refunds(&pair.nodes[0], 0) + refunds(&pair.nodes[1], peeks), takes - 1);
+    ck_assert_int_le(refunds(&pair.nodes[0], 0) + refunds(&pair.nodes[1], peeks), takes);
+    ck_assert_int_gt(takes, 1);
+    close_pair(&pair);
+}
+END_TEST
+
+/* ---- How often the map is asked for ---- */
+
+START_TEST(of_a_node_that_is_gone_and_nobody_needs_the_others_are_asked_ever_more_rarely)
+{
+    static struct pair pair;
+    start_nodes(&pair, NULL, NULL);
+    struct speaker *gone = &pair.nodes[0], *here = &pair.nodes[1];
+    map_halves(here->later, here->port, here->port);
+    open_pair(&pair, SPEAKER_TIMEOUT_US, here);
+    lose(gone);
+    sleep_us(3 * WEIR_SECOND);
+    const int64_t maps = atomic_load(&here->maps);
+    sleep_us(7 * WEIR_SECOND);
+    const int64_t idle_maps = atomic_load(&here->maps) - maps;
+    const int64_t connections = fake_redis_counts(here->fake).connections;
+
+    int64_t began_us = wire_now_us();
+    while (wire_now_us() - began_us < 3 * WEIR_SECOND) {
+        ck_assert_int_eq(timed_try(pair.limit, "bar", 1).status, WEIR_EIO);
+        sleep_us(5000);
+    }
+    const int64_t needed_maps = atomic_load(&here->maps) - maps - idle_maps;
+    ck_assert_int_le(fake_redis_counts(here->fake).connections - connections, 1 + needed_maps / 4 + 1);
+
+    atomic_store(&here->is_later, true);
+    const int64_t took_us = recover(pair.limit, "bar");
+    printf("a node gone: %" PRId64 " maps in 7 s, %" PRId64 " in 3 s of calls, another has its slots: %" PRId64 " ms\n",
+           idle_maps, needed_maps, took_us / 1000);
+    ck_assert_int_le(idle_maps, 6);
+    ck_assert_int_ge(needed_maps, 2);
+    ck_assert_int_le(needed_maps, 16);
+    close_pair(&pair);
+}
+END_TEST
+
+START_TEST(a_redirection_to_an_unknown_host_has_the_map_asked_for)
+{
+    static const char *const rows[] = { "-MOVED 12182 ?:PORT", "-ASK 12182 ?:PORT", "-MOVED", "-ASK 12182",
+                                        "-CLUSTERDOWN The cluster is down" };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        static struct pair pair;
+        start_nodes(&pair, rows[i], NULL);
+        struct speaker *from = &pair.nodes[0], *to = &pair.nodes[1];
+        map_to(from, from->port);
+        map_halves(from->later, from->port, to->port);
+        map_halves(to->map, from->port, to->port);
+        open_pair(&pair, SPEAKER_TIMEOUT_US, from);
+        atomic_store(&from->is_later, true);
+        atomic_store(&from->truths, 0);
+        recover(pair.limit, "foo");
+        ck_assert_int_gt(atomic_load(&to->calls), 0);
+        close_pair(&pair);
+    }
+}
+END_TEST
+
+/* ---- Nodes without slots ---- */
+
+START_TEST(a_node_without_slots_is_kept_for_as_long_as_redirections_lead_to_it)
+{
+    static struct pair pair;
+    start_nodes(&pair, "-ASK 12182 127.0.0.1:PORT", NULL);
+    struct speaker *from = &pair.nodes[0], *to = &pair.nodes[1];
+    map_halves(from->map, daemon_port_free(), from->port); /* some are away: the map is asked for all the time */
+    struct weir_options options = speaker_options(&pair.place, SPEAKER_PATIENCE_US, from, NULL);
+    pair.limiter = limiter_of(&options);
+    pair.limit = limit_of(pair.limiter, "limit", UNREFILLED);
+    recover(pair.limit, "foo");
+    atomic_store(&from->truths, 0);
+    const int64_t began_us = wire_now_us(), maps = atomic_load(&from->maps);
+    int64_t connections = 0; /* that there were by a time at which nothing has been let go yet */
+    while (wire_now_us() - began_us < 8 * WEIR_SECOND) {
+        if (wire_now_us() - began_us < 3 * WEIR_SECOND)
+            connections = fake_redis_counts(to->fake).connections;
+        ck_assert_int_eq(timed_try(pair.limit, "foo", 1).status, WEIR_OK);
+        timed_try(pair.limit, "bar", 1);
+    }
+    ck_assert_int_gt(atomic_load(&from->maps), maps + 3);
+    ck_assert_int_gt(atomic_load(&to->asked), 0);
+    ck_assert_int_eq(fake_redis_counts(to->fake).connections, connections);
+    const int64_t until_us = wire_now_us() + 2 * RECOVERY_MOST_US;
+    while (fake_redis_counts(to->fake).open > 0 && wire_now_us() < until_us)
+        sleep_us(10000);
+    ck_assert_int_eq(fake_redis_counts(to->fake).open, 0);
+    close_pair(&pair);
+}
+END_TEST
+
+/* It is cut off from the others, and has the map of before. */
+START_TEST(a_node_that_has_lost_its_slots_is_not_asked_for_the_map_and_let_go)
+{
+    static struct pair pair;
+    start_nodes(&pair, "-MOVED 12182 127.0.0.1:PORT", "-CLUSTERDOWN The cluster is down");
+    struct speaker *former = &pair.nodes[0], *now = &pair.nodes[1];
+    map_to(former, former->port);
+    map_to(now, now->port);
+    open_pair(&pair, SPEAKER_PATIENCE_US, former);
+    atomic_store(&former->truths, 0);
+    for (int64_t i = 0, maps = 0; i < 9; i++) {
+        const int64_t more = i == 0 ? 2 : atomic_load(&now->maps) + 1; /* the second time the first is known */
+        const int64_t until_us = wire_now_us() + RECOVERY_MOST_US;
+        while (atomic_load(&now->maps) < more && wire_now_us() < until_us) {
+            atomic_store(&now->truths, 0);
+            timed_try(pair.limit, "foo", 1);
+            atomic_store(&now->truths, INT64_MAX);
+            sleep_us(1000);
+        }
+        ck_assert_int_ge(atomic_load(&now->maps), more);
+        if (i == 0)
+            maps = atomic_load(&former->maps);
+        ck_assert_int_eq(atomic_load(&former->maps), maps);
+    }
+    recover(pair.limit, "foo");
+    const int64_t until_us = wire_now_us() + 2 * RECOVERY_MOST_US; /* nobody complains of the map any more */
+    while (fake_redis_counts(former->fake).open > 0 && wire_now_us() < until_us)
+        sleep_us(10000);
+    ck_assert_int_eq(fake_redis_counts(former->fake).open, 0);
+    close_pair(&pair);
+}
+END_TEST
+
+/* ---- What the log says ---- */
+
+static int times_logged(struct place *place, const char *text)
+{
+    int times = 0;
+    pthread_mutex_lock(&place->log_lock);
+    for (const char *at = place->log; (at = strstr(at, text)) != NULL; at++)
+        times++;
+    pthread_mutex_unlock(&place->log_lock);
+    return times;
+}
+
+START_TEST(slots_without_a_node_are_a_line_in_the_log_and_one_when_they_have_one)
+{
+    static const char *const maps[] = {
+        "*2\r\n*3\r\n:0\r\n:9999\r\n*3\r\n" HOST ":%d\r\n" ID "*3\r\n:10000\r\n:16383\r\n*3\r\n$1\r\n?\r\n:7000\r\n" ID,
+        "*1\r\n*3\r\n:0\r\n:9999\r\n*3\r\n" HOST ":%d\r\n" ID,
+    };
+    for (size_t i = 0; i < sizeof maps / sizeof maps[0]; i++) {
+        static struct pair pair;
+        start_nodes(&pair, NULL, NULL);
+        struct speaker *node = &pair.nodes[0];
+        snprintf(node->map, sizeof node->map, maps[i], node->port);
+        map_halves(node->later, node->port, node->port);
+        struct weir_options options = speaker_options(&pair.place, SPEAKER_PATIENCE_US, node, NULL);
+        pair.limiter = limiter_of(&options);
+        pair.limit = limit_of(pair.limiter, "limit", UNREFILLED);
+        ck_assert(comes_to_say(&pair.place, "6384 slots of the redis cluster have no node that can be asked: the map "
+                                            "names none"));
+        ck_assert_int_eq(timed_try(pair.limit, "foo", 1).status, WEIR_EIO);
+        ck_assert(comes_to(&node->maps, atomic_load(&node->maps) + 3));
+        ck_assert_int_eq(times_logged(&pair.place, "slots of the redis cluster"), 1);
+        atomic_store(&node->is_later, true);
+        recover(pair.limit, "foo");
+        ck_assert(comes_to_say(&pair.place, "all slots of the redis cluster have a node again"));
+        close_pair(&pair);
+    }
+}
+END_TEST
+
+START_TEST(a_node_for_which_there_is_no_descriptor_is_a_line_in_the_log_and_is_used_once_there_is)
+{
+    static struct pair pair;
+    start_nodes(&pair, "-MOVED 12182 127.0.0.1:PORT", NULL);
+    struct speaker *from = &pair.nodes[0];
+    map_halves(from->later, from->port, pair.nodes[1].port);
+    map_to(from, from->port);
+    open_pair(&pair, SPEAKER_PATIENCE_US, from);
+    atomic_store(&no_descriptors, true);
+    atomic_store(&from->is_later, true);
+    atomic_store(&from->truths, 0);
+    ck_assert_int_eq(timed_try(pair.limit, "foo", 1).status, WEIR_EIO);
+    ck_assert(place_logged(&pair.place, "of the redis cluster are not followed: no thread or descriptor to be had"));
+    ck_assert(comes_to_say(&pair.place, "6384 slots of the redis cluster have no node that can be asked: no thread or "
+                                        "descriptor to be had"));
+    for (int i = 0; i < 100; i++)
+        ck_assert_int_eq(timed_try(pair.limit, "foo", 1).status, WEIR_EIO);
+    ck_assert(comes_to(&from->maps, atomic_load(&from->maps) + 2));
+    ck_assert_int_eq(atomic_load(&pair.place.log_lines), 2);
+    atomic_store(&no_descriptors, false);
+    recover(pair.limit, "foo");
+    ck_assert(comes_to_say(&pair.place, "all slots of the redis cluster have a node again"));
+    close_pair(&pair);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("redis_cluster_nodes");
+    suite_test(suite, a_node_that_is_well_gives_back_what_a_group_was_charged_when_another_is_silent, 30);
+    suite_test(suite, a_group_with_more_round_trips_than_it_has_time_for_is_given_back_whole, 30);
+    suite_test(suite, of_a_node_that_is_gone_and_nobody_needs_the_others_are_asked_ever_more_rarely, 60);
+    suite_test(suite, a_redirection_to_an_unknown_host_has_the_map_asked_for, 120);
+    suite_test(suite, a_node_without_slots_is_kept_for_as_long_as_redirections_lead_to_it, 60);
+    suite_test(suite, a_node_that_has_lost_its_slots_is_not_asked_for_the_map_and_let_go, 90);
+    suite_test(suite, slots_without_a_node_are_a_line_in_the_log_and_one_when_they_have_one, 60);
+    suite_test(suite, a_node_for_which_there_is_no_descriptor_is_a_line_in_the_log_and_is_used_once_there_is, 60);
+    return suite_run(suite);
+}

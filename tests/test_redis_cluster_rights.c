@@ -1,0 +1,132 @@
+/* test_redis_cluster_rights.c - the user that README.md tells to make on every node of a Redis Cluster has the rights that
+ * it needs there, and no more; what it needs on any server shows test_redis_rights.c.
+ */
+#include "cluster_place.h"
+
+static struct cluster common;
+
+static void give_all(struct redis_user *user)
+{
+    for (int i = 0; i < common.n; i++)
+        must(redis_user_set(user, cluster_asker(&common, i)) == 0, user->error);
+}
+
+/* A slot of which new keys are at another node than the one that has it: who asks there is told ASK. */
+struct halfway {
+    unsigned slot;
+    int from, to;
+    char key[LOAD_KEY_SIZE];
+};
+
+static struct halfway halfway_open(int which)
+{
+    struct halfway half;
+    key_of(&common, 0, which, half.key);
+    half.slot = cluster_key_slot(half.key);
+    half.from = cluster_owner(&common, half.slot);
+    half.to = cluster_owner(&common, first_slot(&common, 1));
+    cluster_good(&common, cluster_slot_begin(&common, half.slot, half.from, half.to));
+    return half;
+}
+
+static void halfway_close(const struct halfway *half)
+{
+    while (cluster_good(&common, cluster_slot_carry(&common, half->slot, half->from, half->to, 100)) > 0)
+        continue;
+    cluster_good(&common, cluster_slot_end(&common, half->slot, half->from, half->to));
+}
+
+/* Nodes that nobody has asked yet are asked by who found none: what they answer may be told after that call. */
+static void await_log(struct place *place, weir_limit *limit, const char *key, const char *without)
+{
+    struct weir_decision decision;
+    for (int64_t until_us = wire_now_us() + RECOVERY_MOST_US; !place_logged(place, "NOPERM"); sleep_us(1000)) {
+        ck_assert_msg(weir_try(limit, weir_key_text(key), 1, &decision) < 0, "without %s all is well", without);
+        if (wire_now_us() > until_us)
+            ck_abort_msg("without %s the log says: %s", without, place->log);
+    }
+}
+
+static const char *const uses[] = { "in a cluster", "redis_replicas", NULL };
+
+START_TEST(each_right_in_a_cluster_is_needed_and_the_log_says_that_one_is_missing)
+{
+    static const struct {
+        const char *without; /* NULL: all is well */
+        int replicas;
+    } rows[] = { { NULL, 0 }, { "+cluster|slots", 0 }, { "+asking", 0 }, { NULL, 1 }, { "+wait", 1 } };
+    await_cluster_replicas(&common);
+    for (int i = 0; i < (int)(sizeof rows / sizeof *rows); i++) {
+        struct redis_user all, fewer;
+        struct place place;
+        struct weir_decision decision;
+        must(redis_user_read(&all, "weir", uses) == 0 && redis_user_read(&fewer, "weir", uses) == 0, all.error);
+        must(rows[i].without == NULL || redis_user_without(&fewer, rows[i].without) == 0, fewer.error);
+        give_all(&fewer);
+        struct halfway half = halfway_open(i);
+        struct weir_options options = cluster_options(&place, &common, 5 * WEIR_SECOND);
+        options.redis_replicas = rows[i].replicas;
+        weir *limiter = limiter_of(&options);
+        weir_limit *limit = limit_of(limiter, "rights", FEW_OF_EACH);
+        const int status = weir_try(limit, weir_key_text(half.key), 1, &decision);
+        if (rows[i].without == NULL) {
+            ck_assert_msg(status == WEIR_OK && atomic_load(&place.log_lines) == 0, "row %d: %s", i, place.log);
+        } else {
+            ck_assert_msg(status < 0, "without %s all is well", rows[i].without);
+            await_log(&place, limit, half.key, rows[i].without);
+            give_all(&all);
+            recover(limit, half.key);
+            ck_assert(taken(limit, half.key, 1).allowed);
+        }
+        weir_close(limiter);
+        place_close(&place);
+        halfway_close(&half);
+    }
+}
+END_TEST
+
+START_TEST(the_user_may_ask_a_cluster_for_its_slots_alone)
+{
+    static const char *const refused[][6] = {
+        { "CLUSTER", "NODES" },
+        { "CLUSTER", "FAILOVER", "TAKEOVER" },
+        { "CLUSTER", "RESET", "HARD" },
+        { "CLUSTER", "DELSLOTS", "1" },
+        { "CLUSTER", "FORGET", "x" },
+        { "READONLY" },
+        { "MIGRATE", "x", "1", "key", "0", "9" },
+        { "ROLE" },
+    };
+    static const char *const both[] = { "in a cluster", NULL };
+    struct redis_user user;
+    struct asker asker;
+    char reply[4096];
+    must(redis_user_read(&user, "weir", both) == 0, user.error);
+    give_all(&user);
+    must(asker_open(&asker, common.nodes[0].server.socket) == 0, asker.error);
+    asker_ask(&asker, reply, sizeof reply, "AUTH", "weir", user.password, NULL);
+    ck_assert_str_eq(reply, "OK");
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        const char *const *words = refused[i];
+        must(asker_ask(&asker, reply, sizeof reply, words[0], words[1], words[2], words[3], words[4], words[5], NULL) >
+                 0,
+             asker.error);
+        ck_assert_msg(strncmp(reply, "-NOPERM", 7) == 0, "%s %s: %s", words[0], words[1] ? words[1] : "", reply);
+    }
+    asker_close(&asker);
+}
+END_TEST
+
+int main(void)
+{
+    const struct cluster_wish wish = { .primaries = 3, .uses = uses };
+    const int status = cluster_common(&common, &wish);
+    if (status != 0)
+        return status;
+    Suite *suite = suite_create("redis_cluster_rights");
+    suite_test(suite, each_right_in_a_cluster_is_needed_and_the_log_says_that_one_is_missing, 60);
+    suite_test(suite, the_user_may_ask_a_cluster_for_its_slots_alone, 30);
+    const int failed = suite_run(suite);
+    cluster_stop(&common);
+    return failed;
+}
