@@ -200,13 +200,13 @@ static void *take_six(void *argument)
 /* Those who queued behind a WAIT had too little time left for their own: of so many hardly any was admitted. */
 START_TEST(a_crowd_shares_its_waits_and_is_admitted_by_a_replica_nearly_half_its_timeout_away)
 {
-    enum { TAKERS = 24, LAG_US = 120000, CALLS = 6 * TAKERS };
+    enum { TAKERS = 24, LAG_US = 240000, CALLS = 6 * TAKERS };
     struct replicated both;
     struct place place;
     struct crew crew;
     struct load load = { .limit = NULL };
     both_open(&both);
-    struct weir_options options = durable_options(&place, &both, 250000);
+    struct weir_options options = durable_options(&place, &both, 500000);
     weir *limiter = limiter_of(&options);
     load.limit = limit_of(limiter, "far", UNREFILLED);
     must_succeed(weir_reset(load.limit, weir_key_text("key")));
@@ -348,7 +348,10 @@ START_TEST(who_is_denied_asks_no_replica_and_keeps_his_connection_whatever_other
         fproxy_pace(both.link, 0, rows[i].lag_us, 0);
         fproxy_freeze(both.link, rows[i].held);
         const int64_t waits = primary_info(&both, "commandstats", "cmdstat_wait:calls=");
+        const uint64_t asked = stats_of(limiter).store_requests;
         crew_start(&taker, 1, take_until_done, &taken_by_one);
+        while (stats_of(limiter).store_requests == asked)
+            sleep_us(100);
         crew_start(&crew, DENIED, be_denied, &denied);
         crew_join(&crew);
         const uint64_t connections = stats_of(limiter).store_connections;
