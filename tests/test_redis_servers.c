@@ -3,9 +3,11 @@
  */
 #include "redis_place.h"
 
+#include <fcntl.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 struct load {
@@ -391,6 +393,97 @@ START_TEST(a_password_opens_a_server_and_a_wrong_one_is_logged_without_it)
 }
 END_TEST
 
+/* ---- Passwords in memory ---- */
+
+enum { VEILED_LEN = 24, BEFORE_LEN = 40 };
+
+/* The end of a password that is in this process nowhere as it is: each byte stands here as its complement. Before it
+ * stand bytes that whoever frees memory may have written over. */
+static unsigned char veiled[VEILED_LEN];
+
+/* Tell the server and a file, in a process of its own, where it is needed as it is. */
+static void tell_password(const struct place *place, const char *path)
+{
+    const pid_t child = fork();
+    if (child == 0) {
+        struct asker asker;
+        char rule[1 + BEFORE_LEN + VEILED_LEN + 1] = ">", reply[64] = "";
+        memset(rule + 1, 'x', BEFORE_LEN);
+        for (int i = 0; i < VEILED_LEN; i++)
+            rule[1 + BEFORE_LEN + i] = (char)~veiled[i];
+        FILE *file = fopen(path, "we");
+        bool told = file != NULL && fprintf(file, "%s\n", rule + 1) > 0 && fclose(file) == 0;
+        told = told && asker_open(&asker, place->server.socket) == 0 &&
+               asker_ask(&asker, reply, sizeof reply, "ACL", "SETUSER", "veiled", "on", rule, "~*", "+@all", NULL) > 0;
+        _exit(told && strcmp(reply, "OK") == 0 ? 0 : 1);
+    }
+    int status = -1;
+    ck_assert(child > 0 && waitpid(child, &status, 0) == child && status == 0);
+}
+
+static bool is_it(const unsigned char *bytes)
+{
+    int same = 0;
+    while (same < VEILED_LEN && (unsigned char)~bytes[same] == veiled[same])
+        same++;
+    return same == VEILED_LEN;
+}
+
+/* How often it is in what this process may write to, but for the copies made here. By read: a thread may give memory
+ * back meanwhile. */
+static int times_in_memory(void)
+{
+    static unsigned char copy[65536];
+    const uintptr_t own = (uintptr_t)copy;
+    char line[512], kind[5];
+    int times = 0, memory = open("/proc/self/mem", O_RDONLY | O_CLOEXEC);
+    unsigned long begin, end;
+    FILE *maps = fopen("/proc/self/maps", "re");
+    ck_assert(maps != NULL && memory >= 0);
+    while (fgets(line, sizeof line, maps) != NULL) {
+        if (sscanf(line, "%lx-%lx %4s", &begin, &end, kind) != 3 || strncmp(kind, "rw", 2) != 0)
+            continue;
+        for (uintptr_t at = begin; at < end; at += sizeof copy - (VEILED_LEN - 1)) {
+            const size_t most = end - at < sizeof copy ? end - at : sizeof copy;
+            const ssize_t len = pread(memory, copy, most, (off_t)at);
+            for (ssize_t i = 0; i + VEILED_LEN <= len; i++)
+                times += (at + (size_t)i < own || at + (size_t)i >= own + sizeof copy) && is_it(copy + i);
+        }
+    }
+    memset(copy, 0, sizeof copy);
+    fclose(maps);
+    close(memory);
+    return times;
+}
+
+START_TEST(a_password_of_a_file_is_kept_once_and_wiped_when_the_limiter_is_closed)
+{
+    struct place place;
+    struct chance chance = chance_make((uint64_t)wire_now_us());
+    char path[160], url[160];
+    for (int i = 0; i < VEILED_LEN; i++)
+        veiled[i] = (unsigned char)~chance_between(&chance, 'a', 'z');
+    place_open(&place, false, NULL);
+    snprintf(path, sizeof path, "%s/password", place.server.daemon.dir);
+    snprintf(url, sizeof url, "unix://veiled@%s", place.server.socket);
+    tell_password(&place, path);
+    struct weir_options options = place_options(&place, 5 * WEIR_SECOND);
+    options.redis_url = url;
+    options.redis_password_file = path;
+    weir *limiter = limiter_of(&options);
+    weir_limit *limit = limit_of(limiter, "limit", UNREFILLED);
+    for (int i = 0; i < 3; i++) { /* also when connections are made again, with it */
+        recover(limit, "key");
+        for (int64_t until_us = wire_now_us() + RECOVERY_MOST_US; times_in_memory() != 1; sleep_us(1000))
+            must(wire_now_us() < until_us, "it is there once, when all connections are made");
+        place_ask(&place, "CLIENT", "KILL", "USER", "veiled");
+    }
+    weir_close(limiter);
+    ck_assert_int_eq(times_in_memory(), 0);
+    place_close(&place);
+}
+END_TEST
+
 int main(void)
 {
     if (server_missing())
@@ -412,5 +505,9 @@ int main(void)
     suite_add_tcase(suite, each_pause);
     suite_test(suite, what_is_not_weirs_is_told_and_left_as_it_is, 30);
     suite_test(suite, a_password_opens_a_server_and_a_wrong_one_is_logged_without_it, 30);
+#if !defined(__SANITIZE_THREAD__) && \
+    !defined(__SANITIZE_ADDRESS__) /* which keep much memory, and of what is freed too */
+    suite_test(suite, a_password_of_a_file_is_kept_once_and_wiped_when_the_limiter_is_closed, 60);
+#endif
     return suite_run(suite);
 }

@@ -173,6 +173,18 @@ run 2 try --mode distributed --redis "$url" -f limits.conf --key k && [ ! -s out
 verdict 'what is not a state of weir is an error to try' $?
 asked flushall >/dev/null
 
+# ---- What Redis must allow ----
+
+missing=
+rights=$(sed -n 's/^    ACL SETUSER \(weir\|watcher\) \([^#]*\).*/\2/p' "$here/../../README.md" | grep -o '[+&][^ ]*')
+for right in $rights; do
+    grep -qF -- "$right" "$here/../../src/cli/weir.1.scd" || missing="$missing $right"
+done
+[ -n "$rights" ] || missing=all
+[ -z "$missing" ] || echo "the manual lacks:$missing" >>err
+[ -z "$missing" ]
+verdict 'the manual names each right that README.md names' $?
+
 # ---- Passwords and errors ----
 
 # wrong STATUS NAME [WORD]...: both commands end in an error (replay: STATUS), say why, print nothing and no secret.
@@ -204,6 +216,37 @@ printf '%s\r\nmore\n' "$secret" >password
 same_with 'the password can be in a file' "$bare" --redis-password-file password
 export WEIR_REDIS_PASSWORD=$secret
 same_with 'the password can be in the environment' "$bare"
+unset WEIR_REDIS_PASSWORD
+
+# unseen NAME PLACES [WORD]...: while a try that gets the password by these words waits for Redis, it stands in none of
+# PLACES, which are files of /proc that every user, or this one, may read of it.
+unseen() {
+    name=$1
+    places=$2
+    shift 2
+    kill -STOP "$server_pid"
+    env -u REDISCLI_AUTH "$@" >out 2>err &
+    asks=$!
+    tries=0
+    until [ "$(find "/proc/$asks/task" -maxdepth 1 | wc -l)" -gt 2 ] || [ $tries -gt 100 ]; do # its thread is there: all is read
+        tries=$((tries + 1))
+        sleep 0.02
+    done
+    seen=$tries
+    for place in $places; do
+        tr '\0' '\n' <"/proc/$asks/$place" >"$place" && [ -s "$place" ] && ! grep -q marker "$place" || seen=200
+    done
+    kill -CONT "$server_pid"
+    wait "$asks" && [ "$seen" -le 100 ] && ! grep -q marker out err
+    verdict "$name" $?
+    asked flushall >/dev/null
+}
+if [ -r /proc/self/cmdline ]; then
+    set -- "$weir" try --mode distributed -p "$once" --redis "$bare"
+    unseen 'a password of a file is in no command line and no environment' 'cmdline environ' \
+        "$@" --redis-password-file password
+    unseen 'a password of the environment is in no command line' cmdline "WEIR_REDIS_PASSWORD=$secret" "$@"
+fi
 stop_server
 wait
 rm -f "$socket"
