@@ -26,8 +26,8 @@ struct speaker {
     _Atomic int64_t takes;              /* and those of them that are not for a refund, a peek or a reset */
 };
 
-/* A map in which slots up to 9999 are the node's on one port, so "bar", which is in 5061; and others, so "foo", which is
- * in 12182, the node's on the other. */
+/* A map in which slots up to 9999 are the node's on one port, so "bar", which is in 5061; and others, so "foo", which
+ * is in 12182, the node's on the other. */
 void map_halves(char map[static 512], int bar, int foo);
 
 void speaker_start(struct speaker *speaker);

@@ -1,5 +1,5 @@
-/* test_redis_cluster_nodes.c - nodes of a Redis Cluster that are silent, slow, gone, without slots or not to be had: what
- * is given back, how often the others are asked about them, and what the log says.
+/* test_redis_cluster_nodes.c - nodes of a Redis Cluster that are silent, slow, gone, without slots or not to be had:
+ * what is given back, how often the others are asked about them, and what the log says.
  */
 #include "cluster_speaker.h"
 

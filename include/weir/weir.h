@@ -459,7 +459,7 @@ WEIR_API int weir_acquire(weir_limit *limit, struct weir_key key, int64_t cost, 
 WEIR_API int weir_peek(weir_limit *limit, struct weir_key key, int64_t cost, struct weir_decision *out);
 
 /* Give `cost` permits back, never beyond the fresh state. A sliding window gives back from its oldest block, so that
- * its promise holds whichever permits they were; a fixed window from the one that runs, even if they are of one before. */
+ * its promise holds whichever permits they were; a fixed window from the one that runs, even if they are of another. */
 WEIR_API int weir_refund(weir_limit *limit, struct weir_key key, int64_t cost);
 
 /* Forget the key: it is fresh again. In hybrid mode other instances see this, and a refund, when the leases and denials
@@ -483,7 +483,7 @@ struct weir_request {
  * In a Redis Cluster it is one step for one key under several limits. Keys in different slots are charged one after the
  * other, in their order, a round trip each, and get it back when a later one denies or fails: until then others see the
  * charge, and what cannot be given back, for its node has gone meanwhile, is lost. The round trips must fit in three
- * quarters of timeout_us (the rest is for giving back), or it is WEIR_ETIME each time. So put first what denies most. */
+ * quarters of timeout_us, for the rest is for giving back; else it is WEIR_ETIME. So put first what denies most. */
 WEIR_API int weir_try_all(weir *w, const struct weir_request *requests, size_t n, struct weir_decision *out);
 
 /* `n` independent weir_try() at the price of fewer: decided in order (in a Redis Cluster, those of one key are), times

@@ -7,9 +7,9 @@
  * asks for it (redis_scout.h): when a node redirects, when one is lost, and as long as one is missing.
  *
  * One script decides all or nothing of keys in one slot, as all limits over one caller's key are. Keys in different
- * slots are charged one after the other, in three quarters of the call's time, and what was charged is refunded when one
- * denies or fails, in what is left of it. So it is, too, while some of a slot's keys are on their way to another node
- * (TRYAGAIN).
+ * slots are charged one after the other, in three quarters of the call's time, and what was charged is refunded when
+ * one denies or fails, in what is left of it. So it is, too, while some of a slot's keys are on their way to another
+ * node (TRYAGAIN).
  *
  * Each node fails by itself: its engine's gate is its own. Engines are made for nodes as they are met, and are kept for
  * the next when a node has left: when it has not been in the map for 5 s, nor has a redirection led to it.
