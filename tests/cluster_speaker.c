@@ -6,22 +6,23 @@
 static void say_decision(struct speaker *speaker, const struct fake_request *request, struct fake_reply *reply)
 {
     unsigned char answer[TRUTH_LEN];
+    const char *decides = atomic_load(&speaker->decides);
     const int64_t calls = atomic_fetch_add(&speaker->calls, 1), delay_us = atomic_load(&speaker->delay_us);
     atomic_fetch_add(&speaker->takes, request->words[request->n - 1][0] == 0);
     if (delay_us > 0)
         sleep_us(delay_us);
-    if (speaker->decides == NULL || calls < atomic_load(&speaker->truths)) {
+    if (decides == NULL || calls < atomic_load(&speaker->truths)) {
         fake_say_bulk(reply, answer, truth_about(request, answer));
         return;
     }
-    if (speaker->decides[0] == '\0')
+    if (decides[0] == '\0')
         return;
-    const char *port = strstr(speaker->decides, "PORT");
+    const char *port = strstr(decides, "PORT");
     char says[256];
     if (port == NULL)
-        snprintf(says, sizeof says, "%s\r\n", speaker->decides);
+        snprintf(says, sizeof says, "%s\r\n", decides);
     else
-        snprintf(says, sizeof says, "%.*s%d%s\r\n", (int)(port - speaker->decides), speaker->decides,
+        snprintf(says, sizeof says, "%.*s%d%s\r\n", (int)(port - decides), decides,
                  speaker->to != 0 ? speaker->to : (int)(1 + calls % 65535), port + 4);
     fake_say_text(reply, says);
 }

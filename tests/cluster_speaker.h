@@ -17,7 +17,7 @@ struct speaker {
     char map[512];   /* to CLUSTER, */
     char later[512]; /* and from a time on */
     atomic_bool is_later;
-    const char *decides;                /* to EVALSHA; NULL: as a server would, "": nothing. PORT: see `to` */
+    const char *_Atomic decides;        /* to EVALSHA; NULL: as a server would, "": nothing. PORT: see `to` */
     const char *asking;                 /* to ASKING */
     int to;                             /* the port that is said for PORT; 0: another each time */
     _Atomic int64_t truths;             /* how many EVALSHA are answered as a server would before `decides` is said */

@@ -234,14 +234,18 @@ END_TEST
 START_TEST(a_node_that_has_lost_its_slots_is_not_asked_for_the_map_and_let_go)
 {
     static struct pair pair;
-    start_nodes(&pair, "-MOVED 12182 127.0.0.1:PORT", "-CLUSTERDOWN The cluster is down");
+    start_nodes(&pair, "-MOVED 12182 127.0.0.1:PORT", "-MOVED 12182 127.0.0.1:PORT"); /* the latter to itself */
     struct speaker *former = &pair.nodes[0], *now = &pair.nodes[1];
     map_to(former, former->port);
     map_to(now, now->port);
     open_pair(&pair, SPEAKER_PATIENCE_US, former);
     atomic_store(&former->truths, 0);
+    ck_assert_int_eq(timed_try(pair.limit, "foo", 1).status, WEIR_OK);
+    atomic_store(&former->decides, "-CLUSTERDOWN The cluster is down");
+    recover(pair.limit, "foo");
+    recover(pair.limit, "bar");
     for (int64_t i = 0, maps = 0; i < 9; i++) {
-        const int64_t more = i == 0 ? 2 : atomic_load(&now->maps) + 1; /* the second time the first is known */
+        const int64_t more = i == 0 ? 2 : atomic_load(&now->maps) + 1; /* by the second the first is used */
         const int64_t until_us = wire_now_us() + RECOVERY_MOST_US;
         while (atomic_load(&now->maps) < more && wire_now_us() < until_us) {
             atomic_store(&now->truths, 0);

@@ -150,14 +150,13 @@ void redis_cluster_not_found(struct redis_cluster *cluster)
 
 enum redis_standing redis_cluster_node(struct redis_cluster *cluster, size_t i, struct redis_node_name *name)
 {
+    const int64_t now_us = clock_monotonic_us();
     lock_take(&cluster->lock);
     *name = cluster->nodes[i].name;
     lock_give(&cluster->lock);
-    if (!atomic_load_explicit(&cluster->serves[i], memory_order_relaxed))
-        return REDIS_HAS_NO_SLOTS;
-    return atomic_load_explicit(&redis_cluster_engine(cluster, i)->gate, memory_order_acquire) == REDIS_GATE_UP
-               ? REDIS_SERVES
-               : REDIS_SERVES_OUT_OF_REACH;
+    if (redis_engine_well_us(redis_cluster_engine(cluster, i)) < now_us)
+        return REDIS_IN_DOUBT;
+    return atomic_load_explicit(&cluster->serves[i], memory_order_relaxed) ? REDIS_SERVES : REDIS_STANDS_BY;
 }
 
 /* ---- Redirections ---- */

@@ -107,8 +107,9 @@ void redis_cluster_not_found(struct redis_cluster *cluster);
 /* Let go of nodes that have left for good. When to do so again, by the monotonic clock; INT64_MAX: none has left. */
 int64_t redis_cluster_park(struct redis_cluster *cluster);
 
-/* How many nodes there are, or were; the name of one, with port 0 if it is gone, and how it stands. */
-enum redis_standing { REDIS_SERVES, REDIS_SERVES_OUT_OF_REACH, REDIS_HAS_NO_SLOTS };
+/* How many nodes there are, or were; the name of one, with port 0 if it is gone, and how it stands: in doubt if it cannot
+ * be reached or has only refused of late, else with or without slots. */
+enum redis_standing { REDIS_SERVES, REDIS_STANDS_BY, REDIS_IN_DOUBT };
 size_t redis_cluster_nodes(const struct redis_cluster *cluster);
 enum redis_standing redis_cluster_node(struct redis_cluster *cluster, size_t i, struct redis_node_name *name);
 

@@ -248,14 +248,14 @@ static void say(struct redis_scout *scout, bool has_answered)
     scout->known_bad = !has_answered;
 }
 
-/* True: nothing is amiss with the cluster. One that has lost its slots may not know, if it is cut off from the others:
- * it is asked last. */
+/* True: nothing is amiss with the cluster. A node that has lost its slots may not know, if it is cut off from the others;
+ * but then it refuses: it is asked last. */
 static bool ask(struct redis_scout *scout)
 {
     bool is_well = false;
     const bool has_answered = ask_again(scout, &is_well) || ask_nodes(scout, REDIS_SERVES, &is_well) ||
-                              ask_hosts(scout, &is_well) || ask_nodes(scout, REDIS_SERVES_OUT_OF_REACH, &is_well) ||
-                              ask_nodes(scout, REDIS_HAS_NO_SLOTS, &is_well);
+                              ask_nodes(scout, REDIS_STANDS_BY, &is_well) || ask_hosts(scout, &is_well) ||
+                              ask_nodes(scout, REDIS_IN_DOUBT, &is_well);
     scout->turn++;
     if (is_well || !has_answered)
         redis_link_close(&scout->link, "it has answered");

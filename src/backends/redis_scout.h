@@ -1,9 +1,9 @@
 /* redis_scout.h - asks the nodes of a Redis Cluster which of them has which slots, on a thread of its own.
  *
  * It asks when it is told to look, and goes on as long as slots have no node or a node of the map cannot be reached;
- * else once in a while. One node is asked at a time: first those with slots that can be reached, then the URL's, then
- * the others with slots, then those without, each time beginning at another one; but while something is amiss one is
- * asked a few times on the same connection. Pauses between two questions grow, with jitter, to 0.35 to 0.7 s: so many
+ * else once in a while. One node is asked at a time: first those with slots that are well, then those without that are,
+ * then the URL's, then the others, each time beginning at another one; but while something is amiss one is asked a few
+ * times on the same connection. Pauses between two questions grow, with jitter, to 0.35 to 0.7 s: so many
  * instances do not ask at once, and however often they are told to look they ask that often at most. What is amiss but
  * nobody tells it to look for, since no key of it is asked for, it asks about ever more rarely: in the end each 2.5 to
  * 5 s.
