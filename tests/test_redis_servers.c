@@ -505,9 +505,7 @@ int main(void)
     suite_add_tcase(suite, each_pause);
     suite_test(suite, what_is_not_weirs_is_told_and_left_as_it_is, 30);
     suite_test(suite, a_password_opens_a_server_and_a_wrong_one_is_logged_without_it, 30);
-#if !defined(__SANITIZE_THREAD__) && \
-    !defined(__SANITIZE_ADDRESS__) /* which keep much memory, and of what is freed too */
-    suite_test(suite, a_password_of_a_file_is_kept_once_and_wiped_when_the_limiter_is_closed, 60);
-#endif
+    if (!INSTRUMENTED) /* by what keeps much memory, and of what is freed too */
+        suite_test(suite, a_password_of_a_file_is_kept_once_and_wiped_when_the_limiter_is_closed, 60);
     return suite_run(suite);
 }
