@@ -774,7 +774,8 @@ START_TEST(a_primary_that_is_cut_off_with_some_of_its_callers_admits_nothing_twi
         must((rows[i].in_silence ? replicated_part_in_silence(&both) : replicated_part(&both)) == 0, both.error);
         const int64_t calls = atomic_load(&load.calls);
         const int64_t elsewhere = drain(&both.replica);
-        while (atomic_load(&load.calls) < calls + 40 && wire_now_us() < until_us) /* they go on all the while */
+        while ((atomic_load(&load.calls) < calls + 40 || atomic_load(&load.failed) == 0) &&
+               wire_now_us() < until_us) /* they go on all the while, by leases at first */
             sleep_us(100);
         atomic_store(&load.done, true);
         crew_join(&crew);
