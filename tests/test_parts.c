@@ -39,7 +39,8 @@ static int part_decide(struct parts *parts, const struct weir_backend_request *r
     struct weir_backend_request peek = *request;
     struct weir_decision decision;
     const int part = part_of(&request->key);
-    if (parts->away[part] && ((const char *)request->key.data)[1] == '!') { /* as a denial that is remembered */
+    if (parts->away[part] && request->key.len > 1 &&
+        ((const char *)request->key.data)[1] == '!') { /* as a denial that is remembered */
         *out = (struct weir_decision){ .source = WEIR_BY_DENIAL, .retry_after_us = WEIR_SECOND };
         return WEIR_OK;
     }

@@ -83,6 +83,6 @@ mutant H10 'H10: all together' flap src/backends/memory_debt.c 's/return div_up(
 mutant H11 'H10: an instance in an outage' partition src/core/limit.c 's/limit_plan(request->limit, request->cold_since_us >= 0)/limit_plan(request->limit, false)/'
 mutant H12 H12: calm $lease 's/: decision->retry_after_us);/: 2 * decision->retry_after_us);/'
 mutant H12 H12: calm $lease 's/return lease->denied_cost > 0 \&\& now_us/return lease->denied_cost > WEIR_MAX_PERMITS \&\& now_us/'
-mutant H13 H10: elastic-outage src/core/failure.c 's/if (!limiter->fallback)/if (true)/'
+mutant H13 H10: elastic-outage src/core/failure.c 's/if (limiter->fallback)/if (false)/'
 mutant liveness liveness: calm $flight 's/struct hybrid_waiter \*next = waiter->next;/struct hybrid_waiter *next = NULL;/'
 exit $missed
