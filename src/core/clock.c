@@ -11,8 +11,10 @@ static int64_t system_us(clockid_t id)
 void clock_init(struct clock *clock, int64_t (*now_us)(void *user), void *user)
 {
     *clock = (struct clock){ .now_us = now_us, .user = user };
-    if (!now_us)
+    if (!now_us) {
+        clock->ticks = ticks_are_steady();
         clock->epoch_us = system_us(CLOCK_REALTIME) - clock_now_us(clock);
+    }
 }
 
 int64_t clock_monotonic_us(void)
