@@ -164,7 +164,7 @@ static bool line_is_due(_Atomic int64_t *at_us)
     return atomic_compare_exchange_strong_explicit(at_us, &said_us, now_us, memory_order_relaxed, memory_order_relaxed);
 }
 
-void redis_engine_say_error(struct redis_engine *engine, const char *word)
+static void say_error(struct redis_engine *engine, const char *word)
 {
     refused(engine);
     if (engine->cluster && (strcmp(word, "CLUSTERDOWN") == 0 || strcmp(word, "MOVED") == 0 || strcmp(word, "ASK") == 0))
@@ -183,6 +183,16 @@ void redis_engine_say_unacknowledged(struct redis_engine *engine)
     if (line_is_due(&engine->unacknowledged_us))
         log_line(&engine->config->log, WEIR_LOG_WARNING, "a charge was not acknowledged by %u replica%s", replicas,
                  replicas == 1 ? "" : "s");
+}
+
+void redis_engine_landed(struct redis_engine *engine, const struct redis_flight *flight)
+{
+    if (flight->decided > 0 && atomic_load_explicit(&engine->late, memory_order_relaxed) != 0)
+        atomic_store_explicit(&engine->late, 0, memory_order_relaxed);
+    if (flight->error_word[0] != '\0')
+        say_error(engine, flight->error_word);
+    if (flight->unacknowledged)
+        redis_engine_say_unacknowledged(engine);
 }
 
 void redis_engine_shut(struct redis_engine *engine)

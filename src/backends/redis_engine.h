@@ -215,8 +215,9 @@ void redis_engine_set_gate(struct redis_engine *engine, enum redis_gate gate);
 /* An answer was late. Any thread. */
 void redis_engine_late(struct redis_engine *engine);
 
-/* Tell the log that the server answers with this error: a line a second at most. */
-void redis_engine_say_error(struct redis_engine *engine, const char *word);
+/* A flight has landed: note what its answers tell of the server, and tell the log of an error, a line a second at most,
+ * or of missing replicas. Whose connection it is deals with flight->read_only. Any thread. */
+void redis_engine_landed(struct redis_engine *engine, const struct redis_flight *flight);
 
 /* Tell the log, a line a second at most, that too few replicas have what was charged. */
 void redis_engine_say_unacknowledged(struct redis_engine *engine);
@@ -234,13 +235,6 @@ static inline void redis_engine_ended(struct redis_engine *engine, const struct 
     else if (status == WEIR_OK && atomic_load_explicit(&engine->doubt_us, memory_order_relaxed) != 0)
         redis_engine_decided(engine, ask->request.verb == WEIR_TAKE ? decision->allowed || decision->ahead > 0
                                                                     : ask->request.verb != WEIR_PEEK);
-}
-
-/* An answer was in time. */
-static inline void redis_engine_timely(struct redis_engine *engine)
-{
-    if (atomic_load_explicit(&engine->late, memory_order_relaxed) != 0)
-        atomic_store_explicit(&engine->late, 0, memory_order_relaxed);
 }
 
 static inline void redis_count(_Atomic uint64_t *count, uint64_t more)

@@ -187,14 +187,8 @@ static void hold(struct redis_io *io, struct redis_flight *flight)
 /* A flight is down. What the server did not execute flies once more, before all others. */
 static void land(struct redis_io *io, struct redis_flight *flight)
 {
-    if (flight->decided > 0) {
-        redis_engine_timely(io->engine);
-        io->proven = true;
-    }
-    if (flight->error_word[0] != '\0')
-        redis_engine_say_error(io->engine, flight->error_word);
-    if (flight->unacknowledged)
-        redis_engine_say_unacknowledged(io->engine);
+    redis_engine_landed(io->engine, flight);
+    io->proven = io->proven || flight->decided > 0;
     if (flight->read_only)
         redis_link_close(&io->link, "the server is a replica");
     if (flight->again > 0) {

@@ -15,7 +15,7 @@
 #define PATIENCE_US 20000 /* how long to wait the cheap way, which may overshoot by MARGIN_US; then by poll() */
 #define MARGIN_US 12000   /* three of the system's longest ticks but one */
 #define IDLE_US 1000      /* a connection that was idle for longer may be gone: look, before it is written to */
-#define CONNECT_PART 4    /* the part of a call\'s time that may go into a connection; the I/O thread has the rest */
+#define CONNECT_PART 4    /* the part of a call's time that may go into a connection; the I/O thread has the rest */
 #define NO_LANES_US 100000
 
 int redis_lanes_init(struct redis_engine *engine)
@@ -217,12 +217,7 @@ static int fly(struct redis_engine *engine, struct redis_lane *lane, struct redi
         return WEIR_EIO;
     }
     redis_link_leave(link);
-    if (flight->decided > 0)
-        redis_engine_timely(engine);
-    if (flight->error_word[0] != '\0')
-        redis_engine_say_error(engine, flight->error_word);
-    if (flight->unacknowledged)
-        redis_engine_say_unacknowledged(engine);
+    redis_engine_landed(engine, flight);
     if (flight->read_only) {
         redis_link_close(link, "the server is a replica");
         have_renewed(engine, lane);
@@ -246,9 +241,8 @@ bool redis_lane_run(struct redis_engine *engine, struct redis_lane *lane, struct
         errand->error = WEIR_ETIME;
         return true;
     }
-    if (errand->n > REDIS_LANE_ASKS || !lane_ready(lane, engine->config->rules))
-        return false;
-    if (!connected(engine, lane, now_us, deadline_us))
+    if (errand->n > REDIS_LANE_ASKS || !lane_ready(lane, engine->config->rules) ||
+        !connected(engine, lane, now_us, deadline_us))
         return false;
     lane->last_used_us = now_us;
 
