@@ -242,8 +242,8 @@ static inline void redis_count(_Atomic uint64_t *count, uint64_t more)
     atomic_fetch_add_explicit(count, more, memory_order_relaxed);
 }
 
-/* Whether this is the engine's I/O thread, which must not wait for itself. */
-bool redis_io_is_here(const struct redis_engine *engine);
+/* The engine whose I/O thread this is, which must not wait for itself, nor for another of its cluster; NULL: none's. */
+const struct redis_engine *redis_engine_here(void);
 
 /* redis_io.c: the thread. */
 void *redis_io_run(void *engine);
