@@ -3,13 +3,12 @@
 #include "core/arith.h"
 #include "core/clock.h"
 #include "core/quiet_thread.h"
+#include "core/wake_fd.h"
 
 #include <assert.h>
-#include <errno.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #define DOUBT_US (2 * WEIR_SECOND) /* a failure after which nothing was asked for so long tells nothing any more */
@@ -28,7 +27,7 @@ int redis_engine_start(const struct redis_config *config, struct redis_cluster *
     engine->cluster = cluster;
     atomic_init(&engine->gate, REDIS_GATE_WAIT);
     lock_init(&engine->address_lock);
-    engine->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    engine->wake_fd = wake_fd_open();
     if (engine->wake_fd < 0) {
         error = WEIR_EIO;
         goto no_descriptor;
@@ -59,9 +58,7 @@ no_descriptor:
 
 void redis_engine_wake(struct redis_engine *engine)
 {
-    const uint64_t one = 1;
-    while (write(engine->wake_fd, &one, sizeof one) < 0 && errno == EINTR)
-        ; /* a full counter wakes as well */
+    wake_fd_ring(engine->wake_fd);
 }
 
 /* Sequentially consistent, both here and where the I/O thread goes to sleep: either it sees this waiter, or this thread

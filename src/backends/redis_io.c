@@ -14,8 +14,8 @@
 #include "backends/redis_io.h"
 #include "core/arith.h"
 #include "core/clock.h"
+#include "core/wake_fd.h"
 
-#include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <time.h>
@@ -377,11 +377,8 @@ static void sleep_and_step(struct redis_io *io)
     atomic_store_explicit(&engine->asleep, false, memory_order_seq_cst);
     if (count <= 0)
         return;
-    if (fds[0].revents) {
-        uint64_t wakes;
-        while (read(engine->wake_fd, &wakes, sizeof wakes) < 0 && errno == EINTR)
-            ;
-    }
+    if (fds[0].revents)
+        wake_fd_drain(engine->wake_fd);
     if (fds[2].revents)
         redis_connect_resolve(io);
     if (fds[1].revents && fds[1].fd == io->link.fd) {

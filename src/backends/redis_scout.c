@@ -6,12 +6,11 @@
 #include "core/arith.h"
 #include "core/clock.h"
 #include "core/quiet_thread.h"
+#include "core/wake_fd.h"
 
-#include <errno.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/eventfd.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -56,18 +55,9 @@ static bool wait_for(struct redis_scout *scout, int fd, short events, int64_t un
 {
     struct pollfd fds[] = { { .fd = scout->wake_fd, .events = POLLIN }, { .fd = fd, .events = events } };
     const struct timespec left = clock_timespec(max_of(0, until_us - clock_monotonic_us()));
-    uint64_t wakes;
     if (!ends(scout) && ppoll(fds, 2, &left, NULL) > 0 && fds[0].revents)
-        while (read(scout->wake_fd, &wakes, sizeof wakes) < 0 && errno == EINTR)
-            ;
+        wake_fd_drain(scout->wake_fd);
     return !ends(scout);
-}
-
-static void wake(const struct redis_scout *scout)
-{
-    const uint64_t one = 1;
-    while (write(scout->wake_fd, &one, sizeof one) < 0 && errno == EINTR)
-        ; /* a full counter wakes as well */
 }
 
 /* ---- One node ---- */
@@ -309,7 +299,7 @@ static void *run(void *user)
 void redis_scout_look(struct redis_scout *scout)
 {
     if (!wanted(scout) && !atomic_exchange_explicit(&scout->wanted, true, memory_order_seq_cst))
-        wake(scout);
+        wake_fd_ring(scout->wake_fd);
 }
 
 /* ---- Life ---- */
@@ -327,7 +317,7 @@ int redis_scout_make(struct redis_cluster *cluster, struct redis_scout **out)
     redis_pauses_init(&scout->pauses);
     redis_pauses_init(&scout->amiss);
     scout->turn = (size_t)(siphash13(&scout->pauses.jitter, "turn", 4));
-    scout->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    scout->wake_fd = wake_fd_open();
     if (scout->wake_fd < 0) {
         redis_link_free(&scout->link);
         free(scout);
@@ -346,7 +336,7 @@ int redis_scout_start(struct redis_scout *scout)
 void redis_scout_shut(struct redis_scout *scout)
 {
     atomic_store_explicit(&scout->ends, true, memory_order_release);
-    wake(scout);
+    wake_fd_ring(scout->wake_fd);
 }
 
 void redis_scout_stop(struct redis_scout *scout)
