@@ -182,6 +182,16 @@ void redis_engine_say_unacknowledged(struct redis_engine *engine)
                  replicas == 1 ? "" : "s");
 }
 
+bool redis_engine_take_off(struct redis_engine *engine, struct redis_flight *flight, struct redis_link *link)
+{
+    redis_flight_write(flight, engine->config->prefix, &link->out);
+    if (!redis_link_send(link))
+        return false;
+    redis_count(&engine->counts.requests, flight->ask_count);
+    redis_count(&engine->counts.calls, flight->call_count);
+    return true;
+}
+
 void redis_engine_landed(struct redis_engine *engine, const struct redis_flight *flight)
 {
     if (flight->decided > 0 && atomic_load_explicit(&engine->late, memory_order_relaxed) != 0)

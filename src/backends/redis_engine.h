@@ -215,6 +215,10 @@ void redis_engine_set_gate(struct redis_engine *engine, enum redis_gate gate);
 /* An answer was late. Any thread. */
 void redis_engine_late(struct redis_engine *engine);
 
+/* Write a flight to this link, and send it as far as that goes now. False: there was no memory for it, and the link is
+ * closed. On the thread that has the link. */
+bool redis_engine_take_off(struct redis_engine *engine, struct redis_flight *flight, struct redis_link *link);
+
 /* A flight has landed: note what its answers tell of the server, and tell the log of an error, a line a second at most,
  * or of missing replicas. Whose connection it is deals with flight->read_only. Any thread. */
 void redis_engine_landed(struct redis_engine *engine, const struct redis_flight *flight);

@@ -134,15 +134,9 @@ static void take_off(struct redis_io *io, int64_t now_us)
         while (is_new && io->ready && redis_ready_board(flight, io->ready))
             redis_ready_pop(io);
         atomic_fetch_add_explicit(&io->engine->boarding, 1, memory_order_relaxed);
-        redis_flight_write(flight, io->engine->config->prefix, &io->link.out);
         io->air[io->air_count++] = flight;
-        if (io->link.out.failed) {
-            redis_link_close(&io->link, "out of memory");
+        if (!redis_engine_take_off(io->engine, flight, &io->link))
             return;
-        }
-        redis_count(&io->engine->counts.requests, flight->ask_count);
-        redis_count(&io->engine->counts.calls, flight->call_count);
-        redis_link_send(&io->link);
         flight->left_us = io->left_us = clock_monotonic_us();
     }
 }
@@ -159,10 +153,7 @@ static void ask_replicas(struct redis_io *io, int64_t now_us)
     for (size_t i = 0; i < io->air_count; i++)
         until_us = max_of(until_us, io->air[i]->changes_until_us);
     redis_wait_write(&io->wait, io->engine->config->rules.replicas, until_us, clock_monotonic_us(), &io->link.out);
-    if (io->link.out.failed)
-        redis_link_close(&io->link, "out of memory");
-    else
-        redis_link_send(&io->link);
+    redis_link_send(&io->link);
 }
 
 /* The oldest is in the air no more. */

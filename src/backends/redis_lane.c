@@ -176,10 +176,7 @@ static enum redis_progress take_replies(struct redis_engine *engine, struct redi
     if (progress == REDIS_HELD && !wait->due && link->state == REDIS_LINK_UP) {
         redis_wait_write(wait, engine->config->rules.replicas, flight->changes_until_us, clock_monotonic_us(),
                          &link->out);
-        if (link->out.failed)
-            redis_link_close(link, "out of memory");
-        else
-            redis_link_send(link);
+        redis_link_send(link);
     }
     return progress;
 }
@@ -190,15 +187,10 @@ static int fly(struct redis_engine *engine, struct redis_lane *lane, struct redi
     struct redis_link *link = &lane->link;
     enum redis_progress progress = REDIS_FLYING;
     struct redis_wait wait = REDIS_NO_WAIT;
-    redis_flight_write(flight, engine->config->prefix, &link->out);
-    if (link->out.failed) {
-        redis_link_close(link, "out of memory");
+    if (!redis_engine_take_off(engine, flight, link)) {
         redis_flight_fail(flight, WEIR_ENOMEM, ended);
         return WEIR_ENOMEM;
     }
-    redis_count(&engine->counts.requests, flight->ask_count);
-    redis_count(&engine->counts.calls, flight->call_count);
-    redis_link_send(link);
     while (link->state == REDIS_LINK_UP && progress < REDIS_LANDED) {
         if (!take_in(link, min_of(deadline_us, wait.nudge_us))) {
             const int64_t now_us = clock_monotonic_us();

@@ -129,10 +129,15 @@ static bool seal_all(struct redis_link *link)
     return true;
 }
 
-void redis_link_send(struct redis_link *link)
+bool redis_link_send(struct redis_link *link)
 {
+    if (link->out.failed) {
+        redis_link_close(link, "out of memory");
+        return false;
+    }
     if (!link->tls || seal_all(link))
         send_all(link);
+    return true;
 }
 
 /* ---- Making it ---- */

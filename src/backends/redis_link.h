@@ -97,8 +97,9 @@ void redis_link_make_patient(struct redis_link *link, int64_t us);
  * system call less than to wait by poll(), and a thread that is woken in it is there some 10 us sooner. */
 void redis_link_receive(struct redis_link *link);
 
-/* Send what `out` holds, as far as that goes now. */
-void redis_link_send(struct redis_link *link);
+/* Send what `out` holds, as far as that goes now; the link may be closed afterwards. False: there was no memory for all
+ * of it, so nothing is sent, and the link is closed. */
+bool redis_link_send(struct redis_link *link);
 
 /* redis_greet.c: write the greeting; read the answers to it that are there, until the link is up or closed. */
 void redis_greet_write(struct redis_link *link, const struct redis_target *target, enum redis_greeting greeting);

@@ -126,10 +126,6 @@ static bool ask_link(struct redis_scout *scout, int64_t until_us)
     redis_bytes_command(&link->out, 2);
     redis_bytes_text(&link->out, "CLUSTER");
     redis_bytes_text(&link->out, "SLOTS");
-    if (link->out.failed) {
-        redis_link_close(link, "out of memory");
-        return false;
-    }
     redis_link_send(link);
     while (link->state == REDIS_LINK_UP) {
         if (redis_link_next(link, &reply))
