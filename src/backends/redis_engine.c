@@ -229,8 +229,7 @@ void redis_engine_abandon(struct redis_engine *engine)
 {
     close(engine->wake_fd);
     for (unsigned i = 0; i < REDIS_LANES; i++)
-        if (engine->lanes[i].link.fd >= 0)
-            close(engine->lanes[i].link.fd);
+        redis_link_abandon(&engine->lanes[i].link);
     redis_io_abandon(engine->io);
 }
 

@@ -19,7 +19,6 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <time.h>
-#include <unistd.h>
 
 #define FLIGHT_ASKS 256  /* the most in one: some 1 ms of the server's time */
 #define GATHER_US 250    /* so long after a flight has left nobody wakes this thread to send another */
@@ -66,11 +65,8 @@ void redis_io_free(struct redis_io *io)
 
 void redis_io_abandon(struct redis_io *io)
 {
-    const int answered_fd = resolver_fd(&io->resolver);
-    if (io->link.fd >= 0)
-        close(io->link.fd);
-    if (answered_fd >= 0)
-        close(answered_fd);
+    redis_link_abandon(&io->link);
+    resolver_abandon(&io->resolver);
     if (io->sentinel)
         redis_sentinel_abandon(io->sentinel);
 }

@@ -26,6 +26,9 @@ struct redis_addresses {
     struct resolve_address list[REDIS_ADDRESSES];
 };
 
+/* Make ready to find the addresses of a host, whose name stays the caller's. NULL: of none. */
+void redis_addresses_seek(struct resolver *resolver, const char *host, int port);
+
 /* Where a server was found, and by what name or address, which its certificate must be for; "" where the URL has a
  * path. */
 struct redis_where {
@@ -76,6 +79,9 @@ void redis_link_open(struct redis_link *link, const struct redis_where *where, c
                      enum redis_greeting greeting);
 
 void redis_link_close(struct redis_link *link, const char *reason);
+
+/* Let go, in the child of a fork, of a link that is the parent's: of the descriptor only. */
+void redis_link_abandon(const struct redis_link *link);
 
 /* Any thread: end the connection, so that who waits for it is woken and finds it gone. */
 void redis_link_hang_up(struct redis_link *link);

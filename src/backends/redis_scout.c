@@ -152,12 +152,7 @@ static bool ask_node(struct redis_scout *scout, const char *host, int port)
 {
     struct redis_addresses addresses = { 0 };
     struct redis_where where = { 0 };
-    resolver_init(&scout->resolver, &(struct resolve_target){
-                                        .host = host,
-                                        .port = port,
-                                        .flags = AI_ADDRCONFIG,
-                                        .most = REDIS_ADDRESSES,
-                                    });
+    redis_addresses_seek(&scout->resolver, host, port);
     bool has_answered = false;
     if (find_addresses(scout, &addresses)) {
         snprintf(where.host, sizeof where.host, "%s", host);
@@ -352,10 +347,7 @@ void redis_scout_free(struct redis_scout *scout)
 
 void redis_scout_abandon(struct redis_scout *scout)
 {
-    const int answered_fd = resolver_fd(&scout->resolver);
     close(scout->wake_fd);
-    if (scout->link.fd >= 0)
-        close(scout->link.fd);
-    if (answered_fd >= 0)
-        close(answered_fd);
+    redis_link_abandon(&scout->link);
+    resolver_abandon(&scout->resolver);
 }

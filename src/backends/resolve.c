@@ -49,6 +49,12 @@ void resolver_destroy(struct resolver *resolver)
     resolver->question = NULL;
 }
 
+void resolver_abandon(const struct resolver *resolver)
+{
+    if (resolver->question)
+        close(resolver->question->answered_fd);
+}
+
 /* Into memory for `most` addresses. */
 static int look_up(const struct resolve_target *target, const char *host, int flags, struct resolve_address *list,
                    size_t *count)
