@@ -270,13 +270,7 @@ int redis_caller_begin(struct redis_caller *caller, struct redis_engine *engine,
 
 void redis_caller_await(struct redis_caller *caller, struct redis_engine *engine)
 {
-    struct bell *bell = &engine->bells[caller->bell];
-    for (;;) {
-        uint32_t rings = bell_rings(bell);
-        if (atomic_load_explicit(&caller->done, memory_order_acquire))
-            return;
-        bell_wait(bell, rings);
-    }
+    bell_await(&engine->bells[caller->bell], &caller->done);
 }
 
 int redis_engine_decide(struct redis_engine *engine, struct redis_errand *errand)
