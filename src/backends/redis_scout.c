@@ -252,9 +252,7 @@ static bool ask(struct redis_scout *scout)
 static int64_t next_pause_us(struct redis_pauses *pauses, int64_t most_us)
 {
     pauses->last_us = pauses->last_us ? min_of(2 * pauses->last_us, most_us) : REDIS_PAUSE_MIN_US;
-    const uint64_t chance = siphash13(&pauses->jitter, &pauses->count, sizeof pauses->count);
-    pauses->count++;
-    return pauses->last_us / 2 + (int64_t)(chance % (uint64_t)(pauses->last_us / 2 + 1));
+    return pauses->last_us / 2 + redis_pause_chance_us(pauses, pauses->last_us / 2);
 }
 
 static bool wanted(struct redis_scout *scout)
