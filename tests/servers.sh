@@ -40,25 +40,25 @@ missing() { # NAME WHY
     printf '\n*** SKIPPED: no server %s: %s ***\n\n' "$1" "$2" >&2
 }
 
-# Fetch and unpack the server into $folder/root; false if that fails.
+# Fetch and unpack the server into $folder/files; false if that fails.
 fetch() {
     fetch_package "$suite" "$package" || return 1
-    mkdir -p "$folder/root"
+    mkdir -p "$folder/files"
     for archive in "$folder"/apt/archives/*.deb; do
-        dpkg-deb -x "$archive" "$folder/root" >>"$folder/log" 2>&1 || return 1
+        dpkg-deb -x "$archive" "$folder/files" >>"$folder/log" 2>&1 || return 1
     done
     rm -rf "$folder/apt"
-    [ "$packed" = "$program" ] || ln -sf "$packed" "$folder/root/usr/bin/$program"
+    [ "$packed" = "$program" ] || ln -sf "$packed" "$folder/files/usr/bin/$program"
 }
 
-# Write $folder/server, which runs what is in $folder/root: by the loader's real file, for links there are absolute.
+# Write $folder/server, which runs what is in $folder/files: by the loader's real file, for links there are absolute.
 write_starter() {
-    loader=$(find "$folder/root" -type f \( -name 'ld-linux*.so*' -o -name 'ld-[0-9]*.so' \) -print | head -n 1)
-    libraries=$(find "$folder"/root/lib "$folder"/root/usr/lib -name 'lib*.so.*' -printf '%h\n' 2>/dev/null |
+    loader=$(find "$folder/files" -type f \( -name 'ld-linux*.so*' -o -name 'ld-[0-9]*.so' \) -print | head -n 1)
+    libraries=$(find "$folder"/files/lib "$folder"/files/usr/lib -name 'lib*.so.*' -printf '%h\n' 2>/dev/null |
         sort -u | paste -s -d :)
     cat >"$folder/server" <<TEXT
 #!/bin/sh
-exec "$loader" --library-path "$libraries" "$folder/root/usr/bin/$program" "\$@"
+exec "$loader" --library-path "$libraries" "$folder/files/usr/bin/$program" "\$@"
 TEXT
     chmod +x "$folder/server"
 }
@@ -72,7 +72,7 @@ provide() { # NAME
         return
         ;;
     esac
-    if ! [ -d "$place" ]; then
+    if ! [ -d "$place/files" ]; then
         if ! command -v apt-get >/dev/null || ! [ -r "$keyring" ]; then
             missing "$name" "this takes apt and Debian's archive keyring"
             return
@@ -84,6 +84,7 @@ provide() { # NAME
             missing "$name" "$package of Debian $suite cannot be had, see build/servers/$name.new/log"
             return
         fi
+        rm -rf "$place" # of an older checkout, which has it otherwise
         mv "$folder" "$place"
     fi
     folder=$place

@@ -148,6 +148,38 @@ START_TEST(what_a_denied_group_gives_back_is_lost_after_a_reset)
 }
 END_TEST
 
+/* The members of a group that is denied already are a batch of peeks. */
+static int decide_batch_undecided(struct weir_backend *backend, const struct weir_backend_request *requests, size_t n,
+                                  bool all, int64_t deadline_us, struct weir_decision *out)
+{
+    must(!all && n == 3, "a batch");
+    for (size_t i = 0; i < n; i++)
+        must(requests[i].verb == WEIR_PEEK && out[i].source == WEIR_BY_NOBODY, "nobody has decided yet");
+    return stage_decide(backend, requests, n, all, deadline_us, out);
+}
+
+START_TEST(members_of_a_group_that_is_denied_here_are_asked_for_as_decided_by_nobody)
+{
+    static struct stage stage;
+    static const char *const keys[] = { "d", "c", "b", "a" };
+    struct weir_decision decision;
+    stage_open(&stage, "fixed_window limit=1 period=1h");
+    ck_assert(taken(stage.limit, "a", 1).allowed);
+    ck_assert_int_eq(taken(stage.limit, "a", 1).source, WEIR_BY_REDIS);
+    ck_assert_int_eq(taken(stage.limit, "a", 1).source, WEIR_BY_DENIAL);
+    struct weir_request group[4];
+    for (int i = 0; i < 4; i++)
+        group[i] = (struct weir_request){ .limit = stage.limit, .key = weir_key_text(keys[i]), .cost = 1 };
+    stage.remote.ops.decide = decide_batch_undecided;
+    must_succeed(weir_try_all(stage.limiter, group, 4, &decision));
+    stage.remote.ops.decide = stage_decide;
+    ck_assert(!decision.allowed && decision.bound_by == 3);
+    for (int i = 0; i < 3; i++)
+        ck_assert_int_eq(peeked(stage.limit, keys[i], 1).remaining, 1); /* nothing was charged */
+    stage_close(&stage);
+}
+END_TEST
+
 /* ---- What is redefined, refunded or looked at meanwhile ---- */
 
 START_TEST(permits_granted_under_another_policy_are_not_used)
@@ -707,6 +739,7 @@ int main(void)
     suite_test(suite, a_request_and_what_is_leased_behind_it_are_within_the_bound_together, 10);
     suite_test(suite, what_a_denied_group_gives_back_makes_no_lease_larger_than_the_most, 10);
     suite_test(suite, what_a_denied_group_gives_back_is_lost_after_a_reset, 10);
+    suite_test(suite, members_of_a_group_that_is_denied_here_are_asked_for_as_decided_by_nobody, 10);
     suite_test(suite, permits_granted_under_another_policy_are_not_used, 10);
     suite_test(suite, an_override_of_other_keys_leaves_a_lease_as_it_is, 10);
     suite_test(suite, a_reset_or_refund_under_an_override_reaches_what_is_known_from_before_it, 10);

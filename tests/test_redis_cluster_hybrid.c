@@ -1,9 +1,11 @@
 /* test_redis_cluster_hybrid.c - leases from a Redis Cluster, as slots move and primaries hand over or are killed; and a
- * limiter on a cluster in the child of a fork.
+ * limiter on a cluster in the child of a fork, and as a `done` of its own calls it.
  */
 #include "cluster_place.h"
 
+#include <errno.h>
 #include <inttypes.h>
+#include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -189,6 +191,59 @@ START_TEST(a_child_of_a_fork_has_a_map_and_connections_of_its_own)
 END_TEST
 #endif
 
+/* ---- A done that waits ---- */
+
+struct waiting_done {
+    weir_limit *limit, *other; /* other: another limiter's */
+    char (*keys)[LOAD_KEY_SIZE];
+    int results[3], result_of_other;
+    sem_t ran;
+};
+
+static void wait_in_done(struct weir_op *op, int status)
+{
+    struct waiting_done *waiting = op->user;
+    struct weir_decision decision;
+    must_succeed(status);
+    for (int i = 0; i < 3; i++)
+        waiting->results[i] = weir_try(waiting->limit, weir_key_text(waiting->keys[i]), 1, &decision);
+    waiting->result_of_other = weir_try(waiting->other, weir_key_text(waiting->keys[0]), 1, &decision);
+    sem_post(&waiting->ran);
+}
+
+START_TEST(a_done_on_any_primarys_thread_may_wait_for_no_primary_of_its_limiter)
+{
+    struct place place;
+    char keys[3][LOAD_KEY_SIZE];
+    struct weir_options options = cluster_options(&place, &common, PATIENT_US);
+    weir *limiter = limiter_of(&options), *other = limiter_of(&options);
+    struct waiting_done waiting = { .limit = limit_of(limiter, "waiting", UNREFILLED),
+                                    .other = limit_of(other, "other", UNREFILLED),
+                                    .keys = keys };
+    sem_init(&waiting.ran, 0, 0);
+    for (int i = 0; i < 3; i++) {
+        key_of(&common, i, 0, keys[i]);
+        taken(waiting.limit, keys[i], 1); /* on this thread: the node is known */
+    }
+    for (int i = 0; i < 3; i++) {
+        struct weir_op op = { .request = { .limit = waiting.limit, .key = weir_key_text(keys[i]), .cost = 1 },
+                              .done = wait_in_done,
+                              .user = &waiting };
+        ck_assert_int_eq(weir_submit(limiter, &op), 1);
+        while (sem_wait(&waiting.ran) != 0 && errno == EINTR)
+            ;
+        for (int j = 0; j < 3; j++)
+            ck_assert_int_eq(waiting.results[j], WEIR_EINVAL);
+        ck_assert_int_eq(waiting.result_of_other, WEIR_OK);
+    }
+    ck_assert(place_logged(&place, "a `done` must not wait for Redis"));
+    weir_close(limiter);
+    weir_close(other);
+    sem_destroy(&waiting.ran);
+    place_close(&place);
+}
+END_TEST
+
 int main(void)
 {
     int error = cluster_common(&common, NULL);
@@ -201,6 +256,7 @@ int main(void)
 #if !defined(__SANITIZE_THREAD__)
     suite_test(suite, a_child_of_a_fork_has_a_map_and_connections_of_its_own, 60);
 #endif
+    suite_test(suite, a_done_on_any_primarys_thread_may_wait_for_no_primary_of_its_limiter, 60);
     int status = suite_run(suite);
     cluster_stop(&common);
     return status;

@@ -2,7 +2,7 @@
  *
  * To wake callers one by one costs the I/O thread a system call for each, and with few processors it is put off by each
  * of them. Those who are on board of one flight wait at the same bell. Who is woken looks whether it is he who was
- * meant: what he waits for is told elsewhere, by an atomic store before the bell is rung.
+ * meant, by an atomic of his own that is set before the bell is rung.
  */
 #ifndef BACKENDS_BELL_H
 #define BACKENDS_BELL_H
@@ -19,16 +19,16 @@ struct bell {
 };
 _Static_assert(sizeof(_Atomic uint32_t) == 4, "a futex is 32 bits");
 
-/* Read before looking whether the awaited has happened. Acquire: what happened before it rang is seen. */
-static inline uint32_t bell_rings(const struct bell *bell)
+/* Sleep until `awaited`, which is set (release) before the bell is rung; what happened before that is seen. The rings
+ * are read before it (acquire), so that a ring between the look and the sleep ends the sleep. */
+static inline void bell_await(struct bell *bell, const atomic_bool *awaited)
 {
-    return atomic_load_explicit(&bell->rings, memory_order_acquire);
-}
-
-/* Sleep until it has rung more than `seen` times; may return sooner. */
-static inline void bell_wait(struct bell *bell, uint32_t seen)
-{
-    syscall(SYS_futex, &bell->rings, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
+    for (;;) {
+        const uint32_t seen = atomic_load_explicit(&bell->rings, memory_order_acquire);
+        if (atomic_load_explicit(awaited, memory_order_acquire))
+            return;
+        syscall(SYS_futex, &bell->rings, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
+    }
 }
 
 static inline void bell_ring(struct bell *bell)

@@ -5,14 +5,13 @@
 #include "core/clock.h"
 #include "core/forks.h"
 #include "core/quiet_thread.h"
+#include "core/wake_fd.h"
 
 #include <weir/weir.h>
 
-#include <errno.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/eventfd.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
 
@@ -26,7 +25,7 @@ static void close_both(struct follow_thread *thread)
 
 int follow_thread_start(struct follow_thread *thread, void *(*run)(void *user), void *user)
 {
-    thread->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    thread->wake_fd = wake_fd_open();
     thread->timer_fd = timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK);
     thread->forks = forks_count;
     atomic_init(&thread->ends, false);
@@ -57,10 +56,8 @@ bool follow_thread_end(struct follow_thread *thread)
     const bool is_here = thread->forks == forks_count;
     if (is_here) {
         not_by_itself(thread);
-        const uint64_t one = 1;
         atomic_store_explicit(&thread->ends, true, memory_order_release);
-        while (write(thread->wake_fd, &one, sizeof one) < 0 && errno == EINTR)
-            ;
+        wake_fd_ring(thread->wake_fd);
         pthread_join(thread->thread, NULL);
     }
     close_both(thread); /* the child's are its own numbers for what the parent has too */

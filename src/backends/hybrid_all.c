@@ -100,7 +100,8 @@ static int ask_members(struct hybrid *hybrid, const struct weir_backend_request 
             continue;
         indices[count] = i;
         asked[count] = requests[i];
-        asked[count++].verb = denied ? WEIR_PEEK : WEIR_TAKE;
+        asked[count].verb = denied ? WEIR_PEEK : WEIR_TAKE;
+        decisions[count++].source = WEIR_BY_NOBODY;
     }
     if (count == 0)
         return WEIR_OK;

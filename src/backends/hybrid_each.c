@@ -121,17 +121,6 @@ static int ask_until_decided(struct hybrid *hybrid, const struct weir_backend_re
 
 /* ---- Each by itself ---- */
 
-static void wait_for(struct hybrid *hybrid, const struct weir_backend_request *request, struct hybrid_caller *caller)
-{
-    struct bell *bell = &account_shard(&hybrid->accounts, request->hash)->bell;
-    for (;;) {
-        const uint32_t rings = bell_rings(bell);
-        if (atomic_load_explicit(&caller->done, memory_order_acquire))
-            return;
-        bell_wait(bell, rings);
-    }
-}
-
 /* The course of the i-th request, after those before it: they are decided as if one by one. What others ask for of its
  * key is let go before it, if that is all that is asked for; if it brings a lease, it is waited for. */
 static struct course plot_in_turn(struct hybrid *hybrid, const struct batch *batch, size_t i, struct weir_decision *out)
@@ -235,7 +224,7 @@ static int decide_each(struct hybrid *hybrid, const struct weir_backend_request 
     for (size_t i = 0; i < n; i++) {
         if (askings[i].course.what != WAITS)
             continue;
-        wait_for(hybrid, &requests[i], &askings[i].caller);
+        bell_await(&account_shard(&hybrid->accounts, requests[i].hash)->bell, &askings[i].caller.done);
         int status = askings[i].caller.status;
         if (status == WEIR_EFULL) /* of those that are submitted: this one can wait by itself */
             status = ask_until_decided(hybrid, &requests[i], askings[i].caller.waiter.deadline_us, &out[i]);

@@ -11,7 +11,6 @@
 
 #include <arpa/inet.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 enum { ADDRESSES_MOST = SHARE_MAX_INSTANCES + 1, REASON_SIZE = 128 }; /* one more, to know that there are too many */
 
@@ -108,11 +107,10 @@ static void dns_free(struct peers_dns *source)
 static void end(struct follower *follower)
 {
     struct peers_dns *source = (struct peers_dns *)follower;
-    if (follow_thread_end(&source->thread)) {
+    if (follow_thread_end(&source->thread))
         resolver_destroy(&source->resolver);
-    } else if (resolver_fd(&source->resolver) >= 0) {
-        close(resolver_fd(&source->resolver)); /* what the parent's thread holds is never let go of here */
-    }
+    else
+        resolver_abandon(&source->resolver);
     dns_free(source);
 }
 

@@ -67,9 +67,11 @@ static struct redis_process *process_here(struct weir_backend *backend)
 
 /* ---- Decisions ---- */
 
+/* Whether this thread brings others their answers. */
 static bool process_is_here(const struct redis_process *process)
 {
-    return process->cluster ? redis_cluster_is_here(process->cluster) : redis_io_is_here(process->engine);
+    const struct redis_engine *here = redis_engine_here();
+    return here && (process->cluster ? here->cluster == process->cluster : here == process->engine);
 }
 
 static int redis_decide(struct weir_backend *backend, const struct weir_backend_request *requests, size_t n, bool all,

@@ -261,15 +261,6 @@ void redis_cluster_stats(const struct redis_cluster *cluster, struct weir_stats 
         redis_engine_stats(redis_cluster_engine(cluster, i), add);
 }
 
-bool redis_cluster_is_here(const struct redis_cluster *cluster)
-{
-    const size_t count = redis_cluster_nodes(cluster);
-    for (size_t i = 0; i < count; i++)
-        if (redis_io_is_here(redis_cluster_engine(cluster, i)))
-            return true;
-    return false;
-}
-
 void redis_cluster_look(struct redis_cluster *cluster)
 {
     redis_scout_look(cluster->scout);

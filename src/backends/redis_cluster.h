@@ -68,7 +68,6 @@ int redis_cluster_submit(struct redis_cluster *cluster, const struct weir_backen
 int64_t redis_cluster_reachable_us(const struct redis_cluster *cluster, const struct weir_key *key);
 int64_t redis_cluster_well_us(const struct redis_cluster *cluster, const struct weir_key *key);
 void redis_cluster_stats(const struct redis_cluster *cluster, struct weir_stats *add);
-bool redis_cluster_is_here(const struct redis_cluster *cluster);
 
 /* ---- For the engines ---- */
 

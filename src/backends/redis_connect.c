@@ -20,22 +20,12 @@
 #define SAY_US WEIR_SECOND     /* between two lines in the log that it cannot be used */
 #define SETTLED_US WEIR_SECOND /* a connection that stood so long was a good one, whether or not it was used */
 
-static void find_where(struct redis_io *io, const char *host, int port)
-{
-    resolver_init(&io->resolver, &(struct resolve_target){
-                                     .host = host,
-                                     .port = port,
-                                     .flags = AI_ADDRCONFIG,
-                                     .most = REDIS_ADDRESSES,
-                                 });
-}
-
 int redis_connect_init(struct redis_io *io)
 {
     const struct redis_config *config = io->engine->config;
     redis_pauses_init(&io->pauses);
     io->asking = io->engine->cluster;
-    find_where(io, config->target.host, config->target.port);
+    redis_addresses_seek(&io->resolver, config->target.host, config->target.port);
     if (config->target.host)
         snprintf(io->where.host, sizeof io->where.host, "%s", config->target.host);
     if (!config->target.service)
@@ -200,7 +190,7 @@ static void resolve_named(struct redis_io *io, int64_t now_us)
 {
     io->told = false;
     resolver_destroy(&io->resolver); /* it may still ask for the last one */
-    find_where(io, io->where.host, io->port);
+    redis_addresses_seek(&io->resolver, io->where.host, io->port);
     resolve(io, now_us);
 }
 

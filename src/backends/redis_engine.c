@@ -3,13 +3,12 @@
 #include "core/arith.h"
 #include "core/clock.h"
 #include "core/quiet_thread.h"
+#include "core/wake_fd.h"
 
 #include <assert.h>
-#include <errno.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #define DOUBT_US (2 * WEIR_SECOND) /* a failure after which nothing was asked for so long tells nothing any more */
@@ -28,7 +27,7 @@ int redis_engine_start(const struct redis_config *config, struct redis_cluster *
     engine->cluster = cluster;
     atomic_init(&engine->gate, REDIS_GATE_WAIT);
     lock_init(&engine->address_lock);
-    engine->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    engine->wake_fd = wake_fd_open();
     if (engine->wake_fd < 0) {
         error = WEIR_EIO;
         goto no_descriptor;
@@ -59,9 +58,7 @@ no_descriptor:
 
 void redis_engine_wake(struct redis_engine *engine)
 {
-    const uint64_t one = 1;
-    while (write(engine->wake_fd, &one, sizeof one) < 0 && errno == EINTR)
-        ; /* a full counter wakes as well */
+    wake_fd_ring(engine->wake_fd);
 }
 
 /* Sequentially consistent, both here and where the I/O thread goes to sleep: either it sees this waiter, or this thread
@@ -164,7 +161,7 @@ static bool line_is_due(_Atomic int64_t *at_us)
     return atomic_compare_exchange_strong_explicit(at_us, &said_us, now_us, memory_order_relaxed, memory_order_relaxed);
 }
 
-void redis_engine_say_error(struct redis_engine *engine, const char *word)
+static void say_error(struct redis_engine *engine, const char *word)
 {
     refused(engine);
     if (engine->cluster && (strcmp(word, "CLUSTERDOWN") == 0 || strcmp(word, "MOVED") == 0 || strcmp(word, "ASK") == 0))
@@ -183,6 +180,26 @@ void redis_engine_say_unacknowledged(struct redis_engine *engine)
     if (line_is_due(&engine->unacknowledged_us))
         log_line(&engine->config->log, WEIR_LOG_WARNING, "a charge was not acknowledged by %u replica%s", replicas,
                  replicas == 1 ? "" : "s");
+}
+
+bool redis_engine_take_off(struct redis_engine *engine, struct redis_flight *flight, struct redis_link *link)
+{
+    redis_flight_write(flight, engine->config->prefix, &link->out);
+    if (!redis_link_send(link))
+        return false;
+    redis_count(&engine->counts.requests, flight->ask_count);
+    redis_count(&engine->counts.calls, flight->call_count);
+    return true;
+}
+
+void redis_engine_landed(struct redis_engine *engine, const struct redis_flight *flight)
+{
+    if (flight->decided > 0 && atomic_load_explicit(&engine->late, memory_order_relaxed) != 0)
+        atomic_store_explicit(&engine->late, 0, memory_order_relaxed);
+    if (flight->error_word[0] != '\0')
+        say_error(engine, flight->error_word);
+    if (flight->unacknowledged)
+        redis_engine_say_unacknowledged(engine);
 }
 
 void redis_engine_shut(struct redis_engine *engine)
@@ -212,8 +229,7 @@ void redis_engine_abandon(struct redis_engine *engine)
 {
     close(engine->wake_fd);
     for (unsigned i = 0; i < REDIS_LANES; i++)
-        if (engine->lanes[i].link.fd >= 0)
-            close(engine->lanes[i].link.fd);
+        redis_link_abandon(&engine->lanes[i].link);
     redis_io_abandon(engine->io);
 }
 
@@ -254,13 +270,7 @@ int redis_caller_begin(struct redis_caller *caller, struct redis_engine *engine,
 
 void redis_caller_await(struct redis_caller *caller, struct redis_engine *engine)
 {
-    struct bell *bell = &engine->bells[caller->bell];
-    for (;;) {
-        uint32_t rings = bell_rings(bell);
-        if (atomic_load_explicit(&caller->done, memory_order_acquire))
-            return;
-        bell_wait(bell, rings);
-    }
+    bell_await(&engine->bells[caller->bell], &caller->done);
 }
 
 int redis_engine_decide(struct redis_engine *engine, struct redis_errand *errand)

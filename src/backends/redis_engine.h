@@ -215,8 +215,13 @@ void redis_engine_set_gate(struct redis_engine *engine, enum redis_gate gate);
 /* An answer was late. Any thread. */
 void redis_engine_late(struct redis_engine *engine);
 
-/* Tell the log that the server answers with this error: a line a second at most. */
-void redis_engine_say_error(struct redis_engine *engine, const char *word);
+/* Write a flight to this link, and send it as far as that goes now. False: there was no memory for it, and the link is
+ * closed. On the thread that has the link. */
+bool redis_engine_take_off(struct redis_engine *engine, struct redis_flight *flight, struct redis_link *link);
+
+/* A flight has landed: note what its answers tell of the server, and tell the log of an error, a line a second at most,
+ * or of missing replicas. Whose connection it is deals with flight->read_only. Any thread. */
+void redis_engine_landed(struct redis_engine *engine, const struct redis_flight *flight);
 
 /* Tell the log, a line a second at most, that too few replicas have what was charged. */
 void redis_engine_say_unacknowledged(struct redis_engine *engine);
@@ -236,20 +241,13 @@ static inline void redis_engine_ended(struct redis_engine *engine, const struct 
                                                                     : ask->request.verb != WEIR_PEEK);
 }
 
-/* An answer was in time. */
-static inline void redis_engine_timely(struct redis_engine *engine)
-{
-    if (atomic_load_explicit(&engine->late, memory_order_relaxed) != 0)
-        atomic_store_explicit(&engine->late, 0, memory_order_relaxed);
-}
-
 static inline void redis_count(_Atomic uint64_t *count, uint64_t more)
 {
     atomic_fetch_add_explicit(count, more, memory_order_relaxed);
 }
 
-/* Whether this is the engine's I/O thread, which must not wait for itself. */
-bool redis_io_is_here(const struct redis_engine *engine);
+/* The engine whose I/O thread this is, which must not wait for itself, nor for another of its cluster; NULL: none's. */
+const struct redis_engine *redis_engine_here(void);
 
 /* redis_io.c: the thread. */
 void *redis_io_run(void *engine);

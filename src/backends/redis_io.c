@@ -14,12 +14,11 @@
 #include "backends/redis_io.h"
 #include "core/arith.h"
 #include "core/clock.h"
+#include "core/wake_fd.h"
 
-#include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <time.h>
-#include <unistd.h>
 
 #define FLIGHT_ASKS 256  /* the most in one: some 1 ms of the server's time */
 #define GATHER_US 250    /* so long after a flight has left nobody wakes this thread to send another */
@@ -66,11 +65,8 @@ void redis_io_free(struct redis_io *io)
 
 void redis_io_abandon(struct redis_io *io)
 {
-    const int answered_fd = resolver_fd(&io->resolver);
-    if (io->link.fd >= 0)
-        close(io->link.fd);
-    if (answered_fd >= 0)
-        close(answered_fd);
+    redis_link_abandon(&io->link);
+    resolver_abandon(&io->resolver);
     if (io->sentinel)
         redis_sentinel_abandon(io->sentinel);
 }
@@ -134,15 +130,9 @@ static void take_off(struct redis_io *io, int64_t now_us)
         while (is_new && io->ready && redis_ready_board(flight, io->ready))
             redis_ready_pop(io);
         atomic_fetch_add_explicit(&io->engine->boarding, 1, memory_order_relaxed);
-        redis_flight_write(flight, io->engine->config->prefix, &io->link.out);
         io->air[io->air_count++] = flight;
-        if (io->link.out.failed) {
-            redis_link_close(&io->link, "out of memory");
+        if (!redis_engine_take_off(io->engine, flight, &io->link))
             return;
-        }
-        redis_count(&io->engine->counts.requests, flight->ask_count);
-        redis_count(&io->engine->counts.calls, flight->call_count);
-        redis_link_send(&io->link);
         flight->left_us = io->left_us = clock_monotonic_us();
     }
 }
@@ -159,10 +149,7 @@ static void ask_replicas(struct redis_io *io, int64_t now_us)
     for (size_t i = 0; i < io->air_count; i++)
         until_us = max_of(until_us, io->air[i]->changes_until_us);
     redis_wait_write(&io->wait, io->engine->config->rules.replicas, until_us, clock_monotonic_us(), &io->link.out);
-    if (io->link.out.failed)
-        redis_link_close(&io->link, "out of memory");
-    else
-        redis_link_send(&io->link);
+    redis_link_send(&io->link);
 }
 
 /* The oldest is in the air no more. */
@@ -187,14 +174,8 @@ static void hold(struct redis_io *io, struct redis_flight *flight)
 /* A flight is down. What the server did not execute flies once more, before all others. */
 static void land(struct redis_io *io, struct redis_flight *flight)
 {
-    if (flight->decided > 0) {
-        redis_engine_timely(io->engine);
-        io->proven = true;
-    }
-    if (flight->error_word[0] != '\0')
-        redis_engine_say_error(io->engine, flight->error_word);
-    if (flight->unacknowledged)
-        redis_engine_say_unacknowledged(io->engine);
+    redis_engine_landed(io->engine, flight);
+    io->proven = io->proven || flight->decided > 0;
     if (flight->read_only)
         redis_link_close(&io->link, "the server is a replica");
     if (flight->again > 0) {
@@ -383,11 +364,8 @@ static void sleep_and_step(struct redis_io *io)
     atomic_store_explicit(&engine->asleep, false, memory_order_seq_cst);
     if (count <= 0)
         return;
-    if (fds[0].revents) {
-        uint64_t wakes;
-        while (read(engine->wake_fd, &wakes, sizeof wakes) < 0 && errno == EINTR)
-            ;
-    }
+    if (fds[0].revents)
+        wake_fd_drain(engine->wake_fd);
     if (fds[2].revents)
         redis_connect_resolve(io);
     if (fds[1].revents && fds[1].fd == io->link.fd) {

@@ -15,7 +15,7 @@
 #define PATIENCE_US 20000 /* how long to wait the cheap way, which may overshoot by MARGIN_US; then by poll() */
 #define MARGIN_US 12000   /* three of the system's longest ticks but one */
 #define IDLE_US 1000      /* a connection that was idle for longer may be gone: look, before it is written to */
-#define CONNECT_PART 4    /* the part of a call\'s time that may go into a connection; the I/O thread has the rest */
+#define CONNECT_PART 4    /* the part of a call's time that may go into a connection; the I/O thread has the rest */
 #define NO_LANES_US 100000
 
 int redis_lanes_init(struct redis_engine *engine)
@@ -176,10 +176,7 @@ static enum redis_progress take_replies(struct redis_engine *engine, struct redi
     if (progress == REDIS_HELD && !wait->due && link->state == REDIS_LINK_UP) {
         redis_wait_write(wait, engine->config->rules.replicas, flight->changes_until_us, clock_monotonic_us(),
                          &link->out);
-        if (link->out.failed)
-            redis_link_close(link, "out of memory");
-        else
-            redis_link_send(link);
+        redis_link_send(link);
     }
     return progress;
 }
@@ -190,15 +187,10 @@ static int fly(struct redis_engine *engine, struct redis_lane *lane, struct redi
     struct redis_link *link = &lane->link;
     enum redis_progress progress = REDIS_FLYING;
     struct redis_wait wait = REDIS_NO_WAIT;
-    redis_flight_write(flight, engine->config->prefix, &link->out);
-    if (link->out.failed) {
-        redis_link_close(link, "out of memory");
+    if (!redis_engine_take_off(engine, flight, link)) {
         redis_flight_fail(flight, WEIR_ENOMEM, ended);
         return WEIR_ENOMEM;
     }
-    redis_count(&engine->counts.requests, flight->ask_count);
-    redis_count(&engine->counts.calls, flight->call_count);
-    redis_link_send(link);
     while (link->state == REDIS_LINK_UP && progress < REDIS_LANDED) {
         if (!take_in(link, min_of(deadline_us, wait.nudge_us))) {
             const int64_t now_us = clock_monotonic_us();
@@ -217,12 +209,7 @@ static int fly(struct redis_engine *engine, struct redis_lane *lane, struct redi
         return WEIR_EIO;
     }
     redis_link_leave(link);
-    if (flight->decided > 0)
-        redis_engine_timely(engine);
-    if (flight->error_word[0] != '\0')
-        redis_engine_say_error(engine, flight->error_word);
-    if (flight->unacknowledged)
-        redis_engine_say_unacknowledged(engine);
+    redis_engine_landed(engine, flight);
     if (flight->read_only) {
         redis_link_close(link, "the server is a replica");
         have_renewed(engine, lane);
@@ -246,9 +233,8 @@ bool redis_lane_run(struct redis_engine *engine, struct redis_lane *lane, struct
         errand->error = WEIR_ETIME;
         return true;
     }
-    if (errand->n > REDIS_LANE_ASKS || !lane_ready(lane, engine->config->rules))
-        return false;
-    if (!connected(engine, lane, now_us, deadline_us))
+    if (errand->n > REDIS_LANE_ASKS || !lane_ready(lane, engine->config->rules) ||
+        !connected(engine, lane, now_us, deadline_us))
         return false;
     lane->last_used_us = now_us;
 

@@ -14,6 +14,16 @@
 #define RECEIVE_SIZE 16384
 #define PEER_GONE_MS 5000 /* what was sent and is not acknowledged for so long ends the connection (RFC 5482) */
 
+void redis_addresses_seek(struct resolver *resolver, const char *host, int port)
+{
+    resolver_init(resolver, &(struct resolve_target){
+                                .host = host,
+                                .port = port,
+                                .flags = AI_ADDRCONFIG,
+                                .most = REDIS_ADDRESSES,
+                            });
+}
+
 int redis_link_init(struct redis_link *link)
 {
     *link = (struct redis_link){ .fd = -1 };
@@ -55,6 +65,12 @@ void redis_link_close(struct redis_link *link, const char *reason)
     snprintf(link->reason, sizeof link->reason, "%s", reason);
     redis_tls_end(link->tls); /* whose words the reason may be */
     link->tls = NULL;
+}
+
+void redis_link_abandon(const struct redis_link *link)
+{
+    if (link->fd >= 0)
+        close(link->fd);
 }
 
 void redis_link_hang_up(struct redis_link *link)
@@ -129,10 +145,15 @@ static bool seal_all(struct redis_link *link)
     return true;
 }
 
-void redis_link_send(struct redis_link *link)
+bool redis_link_send(struct redis_link *link)
 {
+    if (link->out.failed) {
+        redis_link_close(link, "out of memory");
+        return false;
+    }
     if (!link->tls || seal_all(link))
         send_all(link);
+    return true;
 }
 
 /* ---- Making it ---- */

@@ -26,6 +26,9 @@ struct redis_addresses {
     struct resolve_address list[REDIS_ADDRESSES];
 };
 
+/* Make ready to find the addresses of a host, whose name stays the caller's. NULL: of none. */
+void redis_addresses_seek(struct resolver *resolver, const char *host, int port);
+
 /* Where a server was found, and by what name or address, which its certificate must be for; "" where the URL has a
  * path. */
 struct redis_where {
@@ -77,6 +80,9 @@ void redis_link_open(struct redis_link *link, const struct redis_where *where, c
 
 void redis_link_close(struct redis_link *link, const char *reason);
 
+/* Let go, in the child of a fork, of a link that is the parent's: of the descriptor only. */
+void redis_link_abandon(const struct redis_link *link);
+
 /* Any thread: end the connection, so that who waits for it is woken and finds it gone. */
 void redis_link_hang_up(struct redis_link *link);
 
@@ -97,8 +103,9 @@ void redis_link_make_patient(struct redis_link *link, int64_t us);
  * system call less than to wait by poll(), and a thread that is woken in it is there some 10 us sooner. */
 void redis_link_receive(struct redis_link *link);
 
-/* Send what `out` holds, as far as that goes now. */
-void redis_link_send(struct redis_link *link);
+/* Send what `out` holds, as far as that goes now; the link may be closed afterwards. False: there was no memory for all
+ * of it, so nothing is sent, and the link is closed. */
+bool redis_link_send(struct redis_link *link);
 
 /* redis_greet.c: write the greeting; read the answers to it that are there, until the link is up or closed. */
 void redis_greet_write(struct redis_link *link, const struct redis_target *target, enum redis_greeting greeting);

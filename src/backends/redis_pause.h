@@ -25,12 +25,18 @@ static inline void redis_pauses_init(struct redis_pauses *pauses)
         pauses->jitter = (struct hash_secret){ (uint64_t)clock_monotonic_us(), (uint64_t)(uintptr_t)pauses };
 }
 
+/* Any of 0 to `most_us`, which is not negative. */
+static inline int64_t redis_pause_chance_us(struct redis_pauses *pauses, int64_t most_us)
+{
+    const uint64_t chance = siphash13(&pauses->jitter, &pauses->count, sizeof pauses->count);
+    pauses->count++;
+    return (int64_t)(chance % (uint64_t)(most_us + 1));
+}
+
 static inline int64_t redis_pause_next_us(struct redis_pauses *pauses)
 {
     int64_t most = pauses->last_us ? min_of(3 * pauses->last_us, REDIS_PAUSE_MAX_US) : REDIS_PAUSE_MIN_US;
-    uint64_t chance = siphash13(&pauses->jitter, &pauses->count, sizeof pauses->count);
-    pauses->count++;
-    pauses->last_us = REDIS_PAUSE_MIN_US + (int64_t)(chance % (uint64_t)(most - REDIS_PAUSE_MIN_US + 1));
+    pauses->last_us = REDIS_PAUSE_MIN_US + redis_pause_chance_us(pauses, most - REDIS_PAUSE_MIN_US);
     return pauses->last_us;
 }
 

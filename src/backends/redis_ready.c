@@ -5,9 +5,9 @@
 
 _Thread_local struct redis_io *redis_io_here;
 
-bool redis_io_is_here(const struct redis_engine *engine)
+const struct redis_engine *redis_engine_here(void)
 {
-    return redis_io_here && redis_io_here->engine == engine;
+    return redis_io_here ? redis_io_here->engine : NULL;
 }
 
 /* ---- Told ---- */

@@ -6,12 +6,11 @@
 #include "core/arith.h"
 #include "core/clock.h"
 #include "core/quiet_thread.h"
+#include "core/wake_fd.h"
 
-#include <errno.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/eventfd.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -56,18 +55,9 @@ static bool wait_for(struct redis_scout *scout, int fd, short events, int64_t un
 {
     struct pollfd fds[] = { { .fd = scout->wake_fd, .events = POLLIN }, { .fd = fd, .events = events } };
     const struct timespec left = clock_timespec(max_of(0, until_us - clock_monotonic_us()));
-    uint64_t wakes;
     if (!ends(scout) && ppoll(fds, 2, &left, NULL) > 0 && fds[0].revents)
-        while (read(scout->wake_fd, &wakes, sizeof wakes) < 0 && errno == EINTR)
-            ;
+        wake_fd_drain(scout->wake_fd);
     return !ends(scout);
-}
-
-static void wake(const struct redis_scout *scout)
-{
-    const uint64_t one = 1;
-    while (write(scout->wake_fd, &one, sizeof one) < 0 && errno == EINTR)
-        ; /* a full counter wakes as well */
 }
 
 /* ---- One node ---- */
@@ -136,10 +126,6 @@ static bool ask_link(struct redis_scout *scout, int64_t until_us)
     redis_bytes_command(&link->out, 2);
     redis_bytes_text(&link->out, "CLUSTER");
     redis_bytes_text(&link->out, "SLOTS");
-    if (link->out.failed) {
-        redis_link_close(link, "out of memory");
-        return false;
-    }
     redis_link_send(link);
     while (link->state == REDIS_LINK_UP) {
         if (redis_link_next(link, &reply))
@@ -166,12 +152,7 @@ static bool ask_node(struct redis_scout *scout, const char *host, int port)
 {
     struct redis_addresses addresses = { 0 };
     struct redis_where where = { 0 };
-    resolver_init(&scout->resolver, &(struct resolve_target){
-                                        .host = host,
-                                        .port = port,
-                                        .flags = AI_ADDRCONFIG,
-                                        .most = REDIS_ADDRESSES,
-                                    });
+    redis_addresses_seek(&scout->resolver, host, port);
     bool has_answered = false;
     if (find_addresses(scout, &addresses)) {
         snprintf(where.host, sizeof where.host, "%s", host);
@@ -271,9 +252,7 @@ static bool ask(struct redis_scout *scout)
 static int64_t next_pause_us(struct redis_pauses *pauses, int64_t most_us)
 {
     pauses->last_us = pauses->last_us ? min_of(2 * pauses->last_us, most_us) : REDIS_PAUSE_MIN_US;
-    const uint64_t chance = siphash13(&pauses->jitter, &pauses->count, sizeof pauses->count);
-    pauses->count++;
-    return pauses->last_us / 2 + (int64_t)(chance % (uint64_t)(pauses->last_us / 2 + 1));
+    return pauses->last_us / 2 + redis_pause_chance_us(pauses, pauses->last_us / 2);
 }
 
 static bool wanted(struct redis_scout *scout)
@@ -309,7 +288,7 @@ static void *run(void *user)
 void redis_scout_look(struct redis_scout *scout)
 {
     if (!wanted(scout) && !atomic_exchange_explicit(&scout->wanted, true, memory_order_seq_cst))
-        wake(scout);
+        wake_fd_ring(scout->wake_fd);
 }
 
 /* ---- Life ---- */
@@ -327,7 +306,7 @@ int redis_scout_make(struct redis_cluster *cluster, struct redis_scout **out)
     redis_pauses_init(&scout->pauses);
     redis_pauses_init(&scout->amiss);
     scout->turn = (size_t)(siphash13(&scout->pauses.jitter, "turn", 4));
-    scout->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    scout->wake_fd = wake_fd_open();
     if (scout->wake_fd < 0) {
         redis_link_free(&scout->link);
         free(scout);
@@ -346,7 +325,7 @@ int redis_scout_start(struct redis_scout *scout)
 void redis_scout_shut(struct redis_scout *scout)
 {
     atomic_store_explicit(&scout->ends, true, memory_order_release);
-    wake(scout);
+    wake_fd_ring(scout->wake_fd);
 }
 
 void redis_scout_stop(struct redis_scout *scout)
@@ -366,10 +345,7 @@ void redis_scout_free(struct redis_scout *scout)
 
 void redis_scout_abandon(struct redis_scout *scout)
 {
-    const int answered_fd = resolver_fd(&scout->resolver);
     close(scout->wake_fd);
-    if (scout->link.fd >= 0)
-        close(scout->link.fd);
-    if (answered_fd >= 0)
-        close(answered_fd);
+    redis_link_abandon(&scout->link);
+    resolver_abandon(&scout->resolver);
 }

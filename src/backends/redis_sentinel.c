@@ -4,7 +4,6 @@
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #define RESOLVE_US (2 * WEIR_SECOND)
 #define ANSWER_US (WEIR_SECOND / 2)  /* for a connection and what it is asked, and for a PING */
@@ -28,11 +27,8 @@ void redis_sentinel_free(struct redis_sentinel *sentinel)
 
 void redis_sentinel_abandon(struct redis_sentinel *sentinel)
 {
-    const int answered_fd = resolver_fd(&sentinel->resolver);
-    if (sentinel->link.fd >= 0)
-        close(sentinel->link.fd);
-    if (answered_fd >= 0)
-        close(answered_fd);
+    redis_link_abandon(&sentinel->link);
+    resolver_abandon(&sentinel->resolver);
 }
 
 struct pollfd redis_sentinel_polled(const struct redis_sentinel *sentinel)
@@ -156,12 +152,7 @@ static void open_link(struct redis_sentinel *sentinel, int64_t now_us)
 static void begin(struct redis_sentinel *sentinel, int64_t now_us)
 {
     const struct redis_host *host = &sentinel->target->hosts[sentinel->at];
-    resolver_init(&sentinel->resolver, &(struct resolve_target){
-                                           .host = host->name,
-                                           .port = host->port,
-                                           .flags = AI_ADDRCONFIG,
-                                           .most = REDIS_ADDRESSES,
-                                       });
+    redis_addresses_seek(&sentinel->resolver, host->name, host->port);
     sentinel->state = REDIS_SENTINEL_RESOLVING;
     sentinel->due_us = now_us + RESOLVE_US;
 }

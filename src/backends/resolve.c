@@ -2,19 +2,18 @@
 #include "backends/resolve.h"
 
 #include "core/quiet_thread.h"
+#include "core/wake_fd.h"
 
-#include <errno.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 /* Held by the resolver and by the thread; the last to let go frees it. */
 struct resolve_question {
     atomic_int holders;
-    int answered_fd; /* written to when the fields below are filled, which orders them */
+    int answered_fd; /* rung when the fields below are filled, which orders them */
     char *host;
     struct resolve_target target; /* but for the host, which may be gone before the thread is */
     int error;                    /* of getaddrinfo() */
@@ -50,6 +49,12 @@ void resolver_destroy(struct resolver *resolver)
     resolver->question = NULL;
 }
 
+void resolver_abandon(const struct resolver *resolver)
+{
+    if (resolver->question)
+        close(resolver->question->answered_fd);
+}
+
 /* Into memory for `most` addresses. */
 static int look_up(const struct resolve_target *target, const char *host, int flags, struct resolve_address *list,
                    size_t *count)
@@ -79,10 +84,8 @@ static void *ask(void *user)
 {
     struct resolve_question *question = user;
     const struct resolve_target *target = &question->target;
-    const uint64_t one = 1;
     question->error = look_up(target, question->host, target->flags, question->list, &question->count);
-    while (write(question->answered_fd, &one, sizeof one) < 0 && errno == EINTR)
-        ;
+    wake_fd_ring(question->answered_fd);
     let_go(question);
     return NULL;
 }
@@ -108,7 +111,7 @@ static struct resolve_question *question_make(const struct resolve_target *targe
     question->target.host = NULL;
     question->host = strdup(target->host);
     question->list = calloc(target->most, sizeof *question->list);
-    question->answered_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    question->answered_fd = wake_fd_open();
     atomic_init(&question->holders, 1);
     if (question->host && question->list && question->answered_fd >= 0)
         return question;
@@ -124,8 +127,7 @@ static enum resolved take_answer(struct resolver *resolver, struct resolve_addre
                                  size_t reason_size)
 {
     struct resolve_question *question = resolver->question;
-    uint64_t answers;
-    if (read(question->answered_fd, &answers, sizeof answers) < 0)
+    if (!wake_fd_drain(question->answered_fd))
         return RESOLVING;
     int error = question->error;
     if (!error) {

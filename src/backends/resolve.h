@@ -39,6 +39,10 @@ void resolver_init(struct resolver *resolver, const struct resolve_target *targe
 /* Give up what is under way; its thread frees what it holds when it comes back. */
 void resolver_destroy(struct resolver *resolver);
 
+/* Let go, in the child of a fork, of a resolver that is the parent's: of the descriptor only, for what the parent's
+ * thread holds is never let go of here. */
+void resolver_abandon(const struct resolver *resolver);
+
 enum resolved { RESOLVED, RESOLVING, NOT_RESOLVED };
 
 /* Ask, or look whether there is an answer to what was asked before: RESOLVED fills list[0..*count), 1 to `most`

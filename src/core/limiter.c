@@ -6,11 +6,11 @@
 #include "core/inside.h"
 #include "core/limits.h"
 #include "core/settle.h"
+#include "core/wake_fd.h"
 
 #include <fcntl.h>
 #include <stddef.h>
 #include <stdlib.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 /* With all that holds beside it, and classes for its weights, in one piece of memory. */
@@ -59,7 +59,7 @@ static void begin_in_child(struct weir *limiter) UNCHECKED
         follow_begin_in_child(limiter->follow);
     int event_fd = atomic_load_explicit(&limiter->event_fd, memory_order_relaxed);
     if (event_fd >= 0) {
-        int own = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+        int own = wake_fd_open();
         if (own >= 0) {
             dup3(own, event_fd, O_CLOEXEC);
             close(own);

@@ -4,17 +4,15 @@
  * policy and counts, as every verb does, and then runs the caller's `done`, or leaves it to weir_dispatch().
  *
  * What waits to be dispatched is a stack that grows by one compare-and-swap and is taken whole, so that no op of it is
- * looked at by two threads. The event fd is written by whoever finds the stack empty, and read before it is taken:
- * what comes after the reading finds it empty, or is taken along.
+ * looked at by two threads. The event fd is rung by whoever finds the stack empty, and drained before it is taken: what
+ * comes after that finds it empty, or is taken along.
  *
  * A request counts as one call inside the limiter until its `done` is due. With an event fd it is on the stack by then,
  * and weir_close() dispatches what is there.
  */
 #include "core/group.h"
 #include "core/settle.h"
-
-#include <sys/eventfd.h>
-#include <unistd.h>
+#include "core/wake_fd.h"
 
 /* Words of an op: the first two are the core's while the backend has it, afterwards all. */
 enum { OP_DONE, OP_LIMITER, OP_NEXT, OP_STATUS };
@@ -44,7 +42,6 @@ static void op_set_next(struct weir_op *op, struct weir_op *next)
 
 static void op_push(struct weir *limiter, struct weir_op *op, int status)
 {
-    const uint64_t one = 1;
     const int event_fd = atomic_load_explicit(&limiter->event_fd, memory_order_relaxed);
     struct weir_op *latest = atomic_load_explicit(&limiter->answered, memory_order_relaxed);
     op->opaque[OP_STATUS] = (uint64_t)(int64_t)status;
@@ -52,11 +49,8 @@ static void op_push(struct weir *limiter, struct weir_op *op, int status)
         op_set_next(op, latest);
     while (!atomic_compare_exchange_weak_explicit(&limiter->answered, &latest, op, memory_order_release,
                                                   memory_order_relaxed));
-    if (!latest) {
-        ssize_t written = write(event_fd, &one, sizeof one);
-        assert(written == sizeof one); /* the counter is far from full */
-        (void)written;
-    }
+    if (!latest)
+        wake_fd_ring(event_fd);
 }
 
 int weir_event_fd(weir *limiter)
@@ -66,7 +60,7 @@ int weir_event_fd(weir *limiter)
     int known = atomic_load_explicit(&limiter->event_fd, memory_order_acquire);
     if (known >= 0)
         return known;
-    int made = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    int made = wake_fd_open();
     if (made < 0) {
         log_line(&limiter->log, WEIR_LOG_ERROR, "the system has no event fd to give");
         return WEIR_EIO;
@@ -80,11 +74,9 @@ int weir_event_fd(weir *limiter)
 int weir_dispatch(weir *limiter)
 {
     const int event_fd = atomic_load_explicit(&limiter->event_fd, memory_order_acquire);
-    uint64_t signals;
     if (event_fd < 0)
         return 0;
-    ssize_t cleared = read(event_fd, &signals, sizeof signals); /* fails if there was none */
-    (void)cleared;
+    wake_fd_drain(event_fd);
 
     struct weir_op *latest = atomic_exchange_explicit(&limiter->answered, NULL, memory_order_acquire);
     struct weir_op *first = NULL;
