@@ -75,9 +75,11 @@ static bool is_there(struct scene *scene, weir_limit *limit, bool *has_former)
     const struct table *table = &((struct memory *)scene->limiter->backend)->table;
     struct shard *shard = table_shard(table, request.hash);
     lock_take(&shard->mutex);
-    const struct entry *entry = shard_find(shard, &request);
-    *has_former = entry && rule_former(entry->rule);
-    const bool is_current = entry && rule_is_current(entry->rule, &request);
+    struct entry *entry = shard_find(table, shard, &request);
+    *has_former = entry && rule_former(entry_rule(table, entry));
+    const bool is_current = entry && rule_is_current(entry_rule(table, entry), &request);
+    if (entry)
+        entry_let_go(entry);
     lock_give(&shard->mutex);
     must(!*has_former || !is_current, "an entry with a former state is never current");
     return entry != NULL;

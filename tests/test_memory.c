@@ -758,14 +758,14 @@ START_TEST(a_table_that_grows_to_a_million_keys_loses_none)
         if ((i & (i - 1)) == 0) { /* at powers of two: the tables keep pace with what they hold, all the way up */
             struct shape shape = shape_of(&scene);
             ck_assert_int_eq(shape.keys, i + 1);
-            ck_assert(shape.greatest_load <= 2.2); /* a table of 8 buckets grows at 17 */
+            ck_assert(shape.greatest_load <= 3.4); /* a table of 8 buckets grows at 28 */
         }
     }
     for (int64_t i = 0; i < keys; i++)
         must(peek_number(limit, i).remaining == 9 - i % 10, "a key is found again as it was left");
     struct shape shape = shape_of(&scene);
     ck_assert_int_eq(shape.keys, keys);
-    ck_assert_msg(shape.least_load > 0.35 && shape.greatest_load < 1.25, "loads run from %g to %g", shape.least_load,
+    ck_assert_msg(shape.least_load > 0.7 && shape.greatest_load < 2.5, "loads run from %g to %g", shape.least_load,
                   shape.greatest_load);
     ck_assert_uint_le(shape.longest_chain, 16);
     int64_t bytes = stats_of(&scene).bytes, resident = resident_bytes() - resident_before;
@@ -800,7 +800,7 @@ START_TEST(keys_that_collide_under_the_default_hash_of_uthash_are_spread)
     struct shape shape = shape_of(&scene);
     ck_assert_int_eq(shape.keys, (int64_t)found);
     ck_assert_uint_le(shape.longest_chain, 16);
-    ck_assert(shape.greatest_load <= 2.2); /* growth has not been switched off */
+    ck_assert(shape.greatest_load <= 3.4); /* growth has not been switched off */
     for (size_t i = 0; i < found; i++) {
         struct weir_decision decision;
         must_succeed(weir_peek(limit, weir_key(&keys[i], sizeof keys[i]), 1, &decision));
@@ -823,17 +823,17 @@ START_TEST(growth_is_not_switched_off_by_keys_that_share_a_bucket)
     for (int64_t i = 0; colliding < 200; i++) {
         struct wide_key key = wide_key(i);
         uint64_t hash = siphash13(&limit->secret, key.bytes, 16);
-        if (table_shard(table, hash)->index != 7 || (hash & 63) != 0)
+        if (table_shard(table, hash)->number != 7 || (hash & 63) != 0)
             continue;
         take_number(limit, i, 1);
         colliding++;
     }
     for (int64_t i = INT64_C(1) << 32; table->shards[7].first->hh.tbl->num_items < 3000; i++) {
         struct wide_key key = wide_key(i);
-        if (table_shard(table, siphash13(&limit->secret, key.bytes, 16))->index == 7)
+        if (table_shard(table, siphash13(&limit->secret, key.bytes, 16))->number == 7)
             take_number(limit, i, 1);
     }
-    ck_assert_uint_ge(table->shards[7].bucket_mask + 1, 2048);
+    ck_assert_uint_ge(table->shards[7].bucket_mask + 1, 1024);
     ck_assert_uint_le(shape_of(&scene).longest_chain, 32);
     scene_close(&scene);
 }

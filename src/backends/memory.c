@@ -20,10 +20,16 @@ static void told_of_fork(struct forks_watcher *watcher, enum forks_moment moment
 {
     struct memory *memory = (struct memory *)((char *)watcher - offsetof(struct memory, forks));
     void (*turn)(struct lock * lock) = moment == FORKS_BEFORE ? lock_take : lock_give;
+    if (moment == FORKS_IN_CHILD)
+        readers_init(&memory->table.readers); /* whoever looked was not followed into it */
+    else if (moment == FORKS_IN_PARENT)
+        readers_open(&memory->table.readers);
     for (size_t i = 0; i <= memory->table.shard_count; i++) /* the last is the overflow shard */
         turn(&memory->table.shards[i].mutex);
     turn(&memory->table.slab.mutex);
     turn(&memory->table.rules.mutex);
+    if (moment == FORKS_BEFORE) /* nobody is in the middle of a change: those without a mutex first find it taken */
+        readers_shut(&memory->table.readers);
 }
 
 void memory_watch_forks(struct weir_backend *backend)
@@ -55,9 +61,10 @@ static const struct weir_backend_ops memory_ops = {
 
 int memory_open(const struct weir_options *options, struct weir_backend **out)
 {
-    struct memory *memory = calloc(1, sizeof *memory);
+    struct memory *memory = aligned_alloc(alignof(struct memory), sizeof *memory);
     if (!memory)
         return WEIR_ENOMEM;
+    memset(memory, 0, sizeof *memory);
     memory->backend.ops = &memory_ops;
     memory->on_full = options->on_full;
     memory->keep_idle = options->keep_idle;

@@ -33,20 +33,53 @@ static void all_lock(struct all *all, void (*turn)(struct lock *lock)) UNCHECKED
     }
 }
 
+static bool is_claimed_before(const struct all *all, size_t i)
+{
+    for (size_t j = 0; j < i; j++)
+        if (all->entries[j] && all->entries[j] == all->entries[i])
+            return true;
+    return false;
+}
+
+/* The shared entry of requests that found no room may be that of one before: then that one has claimed it. No look ever
+ * finds it, so whether it is claimed makes no difference but to those who claim it again. */
+static struct entry *all_find_one(struct memory *memory, const struct all *all, size_t i) UNCHECKED
+{
+    for (size_t j = 0; all->full[i] && j < i; j++)
+        if (all->full[j] && all->entries[j] && all->requests[j].limit == all->requests[i].limit &&
+            all->requests[j].limit_id == all->requests[i].limit_id)
+            return all->entries[j];
+    return shard_find(&memory->table, all->shards[i], &all->requests[i]);
+}
+
+/* The entry of a request has become another, for all that share it. */
+static void all_moved(struct all *all, size_t i, struct entry *old)
+{
+    for (size_t j = 0; j < i; j++)
+        if (old && all->entries[j] == old)
+            all->entries[j] = all->entries[i];
+}
+
+static void all_let_go(struct all *all)
+{
+    for (size_t i = all->n; i-- > 0;)
+        if (all->entries[i] && !is_claimed_before(all, i))
+            entry_let_go(all->entries[i]);
+}
+
 static enum table_error all_find(struct memory *memory, struct all *all) UNCHECKED
 {
+    memset(all->entries, 0, sizeof all->entries);
     for (size_t i = 0; i < all->n; i++) {
         const struct weir_backend_request *request = &all->requests[i];
-        all->entries[i] = shard_find(all->shards[i], request);
-        if (!all->entries[i] || rule_is_current(all->entries[i]->rule, request))
+        struct entry *found = all->entries[i] = all_find_one(memory, all, i);
+        if (!found || rule_is_current(entry_rule(&memory->table, found), request))
             continue;
         enum table_error error = carry_entry(memory, all->shards[i], request, &all->entries[i]);
         if (error)
             return error;
+        all_moved(all, i, found);
     }
-    for (size_t i = 0; i < all->n; i++) /* a shared one may have moved for a later request */
-        if (all->full[i])
-            all->entries[i] = shard_find(all->shards[i], &all->requests[i]);
     return TABLE_OK;
 }
 
@@ -71,8 +104,7 @@ static bool all_peek(struct memory *memory, const struct all *all, struct weir_d
         if (memory->on_full == WEIR_FULL_SHARE)
             request.cost += shared_before(all, i);
         if (all->entries[i])
-            state_decide(&all->entries[i]->rule->plan, all->entries[i]->state, request.now_us, request.cost, WEIR_PEEK,
-                         &out[i]);
+            peek_entry(memory, &request, all->entries[i], &out[i]);
         else
             decide_absent(&request, &all->plans[i], state, &out[i]);
         if (all->full[i])
@@ -85,28 +117,44 @@ static bool all_peek(struct memory *memory, const struct all *all, struct weir_d
 /* Entries for the keys that are missing, or for none of them: then *short_of had no room, if that is the error. */
 static enum table_error all_add(struct memory *memory, struct all *all, size_t *short_of) UNCHECKED
 {
+    int64_t state[STATE_MAX_WORDS];
     for (size_t i = 0; i < all->n; i++) {
         const struct weir_backend_request *request = &all->requests[i];
         all->added[i] = false;
         if (all->full[i] && memory->on_full == WEIR_FULL_ALLOW)
             continue;
         if (all->full[i] && !all->entries[i]) /* an earlier request may have made the shared one */
-            all->entries[i] = shard_find(all->shards[i], request);
+            all->entries[i] = all_find_one(memory, all, i);
         if (all->entries[i])
             continue;
         enum table_error error = shard_add(&memory->table, all->shards[i], request, &all->plans[i], all->versions[i],
                                            &all->entries[i]);
         if (error) {
             for (size_t j = 0; j < i; j++)
-                if (all->added[j])
-                    shard_remove(&memory->table, all->shards[j], all->entries[j]);
+                if (all->added[j]) {
+                    struct entry *added = all->entries[j];
+                    shard_remove(&memory->table, all->shards[j], added);
+                    for (size_t k = j; k < i; k++)
+                        all->entries[k] = all->entries[k] == added ? NULL : all->entries[k];
+                }
             *short_of = i;
             return error;
         }
         all->added[i] = true;
-        missing_state(request, &all->plans[i], all->entries[i]->state);
+        missing_state(request, &all->plans[i], state);
+        entry_write(all->entries[i], 0, state, state_words(&all->plans[i]));
     }
     return TABLE_OK;
+}
+
+static void all_decide(struct memory *memory, struct all *all, size_t i, const struct weir_backend_request *request,
+                       struct weir_decision *out) UNCHECKED
+{
+    struct entry *entry = all->entries[i];
+    if (decide_entry(memory, all->shards[i], request, entry, out))
+        return;
+    for (size_t j = 0; j < all->n; j++)
+        all->entries[j] = all->entries[j] == entry ? NULL : all->entries[j];
 }
 
 static void all_take(struct memory *memory, struct all *all, struct weir_decision *out) UNCHECKED
@@ -114,7 +162,7 @@ static void all_take(struct memory *memory, struct all *all, struct weir_decisio
     for (size_t i = 0; i < all->n; i++) {
         uint8_t source = out[i].source;
         if (all->entries[i]) {
-            decide_any_entry(memory, all->shards[i], &all->requests[i], all->entries[i], &out[i]);
+            all_decide(memory, all, i, &all->requests[i], &out[i]);
         } else { /* allowed for want of room */
             int64_t state[STATE_MAX_WORDS];
             decide_absent(&all->requests[i], &all->plans[i], state, &out[i]);
@@ -132,8 +180,8 @@ static void all_rebase(struct memory *memory, struct all *all) UNCHECKED
         struct weir_decision never;
         if (!all->entries[i])
             continue;
-        request.cost = all->entries[i]->rule->plan.size + 1;
-        decide_any_entry(memory, all->shards[i], &request, all->entries[i], &never);
+        request.cost = entry_rule(&memory->table, all->entries[i])->plan.size + 1;
+        all_decide(memory, all, i, &request, &never);
     }
 }
 
@@ -144,21 +192,28 @@ static void all_sweep(struct memory *memory, const struct all *all) UNCHECKED
         memory_sweep(memory, all->shards[i], all->requests[i].now_us, SWEEP_STEPS);
 }
 
-static enum table_error all_locked(struct memory *memory, struct all *all, struct weir_decision *out, size_t *short_of)
+static enum table_error all_claimed(struct memory *memory, struct all *all, struct weir_decision *out, size_t *short_of)
 {
-    enum table_error error = all_find(memory, all);
-    if (error)
-        return error;
     if (all_peek(memory, all, out)) {
-        error = all_add(memory, all, short_of);
+        enum table_error error = all_add(memory, all, short_of);
         if (error)
             return error;
         all_take(memory, all, out);
     } else {
         all_rebase(memory, all);
     }
-    all_sweep(memory, all);
     return TABLE_OK;
+}
+
+static enum table_error all_locked(struct memory *memory, struct all *all, struct weir_decision *out, size_t *short_of)
+{
+    enum table_error error = all_find(memory, all);
+    if (!error)
+        error = all_claimed(memory, all, out, short_of);
+    all_let_go(all);
+    if (!error)
+        all_sweep(memory, all);
+    return error;
 }
 
 /* The requests as they were asked, but for those that found no room: their state is the shared one, or none. */

@@ -20,19 +20,20 @@ static bool is_level(const struct weir_plan *plan)
 }
 
 /* Both are seen at the same time, also where the clock rule holds it at the entry's last change. */
-__attribute__((noinline)) static int64_t entry_debt(const struct entry *entry,
-                                                    const struct weir_backend_request *request)
+static int64_t entry_debt(const struct memory *memory, const struct entry *entry,
+                          const struct weir_backend_request *request)
 {
-    int64_t cold[STATE_MAX_WORDS];
-    const struct weir_plan *plan = &entry->rule->plan;
+    int64_t cold[STATE_MAX_WORDS], state[STATE_MAX_WORDS];
+    const struct weir_plan *plan = &entry_rule(&memory->table, entry)->plan;
     int64_t at_us = request->now_us;
     missing_state(request, plan, cold);
+    entry_read(entry, 0, state, state_words(plan));
     if (is_level(plan)) {
-        const struct level level = level_read(plan, entry->state, at_us);
+        const struct level level = level_read(plan, state, at_us);
         const struct level none = level_read(plan, cold, max_of(at_us, level.tick * plan->tick_us));
         return div_up(max_of(0, level.used - none.used), plan->q);
     }
-    int64_t used = state_used(plan, entry->state, &at_us);
+    int64_t used = state_used(plan, state, &at_us);
     return max_of(0, used - state_used(plan, cold, &at_us));
 }
 
@@ -41,8 +42,10 @@ int64_t memory_debt(struct weir_backend *backend, const struct weir_backend_requ
     struct memory *memory = (struct memory *)backend;
     struct shard *shard = table_shard(&memory->table, request->hash);
     lock_take(&shard->mutex);
-    const struct entry *entry = shard_find(shard, request);
-    int64_t debt = entry ? entry_debt(entry, request) : 0;
+    struct entry *entry = shard_find(&memory->table, shard, request);
+    int64_t debt = entry ? entry_debt(memory, entry, request) : 0;
+    if (entry)
+        entry_let_go(entry);
     lock_give(&shard->mutex);
     return debt;
 }
@@ -56,12 +59,12 @@ int64_t memory_pay(struct weir_backend *backend, const struct weir_backend_reque
     paid.verb = WEIR_REFUND;
     paid.cost = permits;
     lock_take(&shard->mutex);
-    struct entry *entry = shard_find(shard, request);
-    const int64_t debt = entry ? entry_debt(entry, request) : 0;
+    struct entry *entry = shard_find(&memory->table, shard, request);
+    const int64_t debt = entry ? entry_debt(memory, entry, request) : 0;
     if (entry && debt <= permits)
         shard_remove(&memory->table, shard, entry);
-    else if (entry && permits > 0)
-        decide_any_entry(memory, shard, &paid, entry, &decision);
+    else if (entry && (permits == 0 || decide_entry(memory, shard, &paid, entry, &decision)))
+        entry_let_go(entry);
     lock_give(&shard->mutex);
     return max_of(0, debt - permits);
 }
@@ -77,6 +80,7 @@ static uint32_t backwards(uint32_t bits)
 #define WORK_OF_KEY 64 /* in buckets: empty ones take their time, too */
 
 struct walk {
+    const struct table *table;
     uint32_t id_tag;
     size_t left; /* work to be done */
     bool (*visit)(void *user, uint32_t limit_id, struct weir_key key);
@@ -91,7 +95,7 @@ static bool walk_bucket(struct walk *walk, const UT_hash_bucket *bucket)
         if (handle->keylen == 0)                                                /* a shard's sentinel */
             continue;
         walk->left -= walk->left < WORK_OF_KEY ? walk->left : WORK_OF_KEY;
-        const uint32_t limit_id = (uint32_t)entry->rule->key.limit_id;
+        const uint32_t limit_id = (uint32_t)entry_rule(walk->table, entry)->key.limit_id;
         if (limit_id >> FAILURE_TAG_BIT == walk->id_tag &&
             !walk->visit(walk->user, limit_id, weir_key(handle->key, handle->keylen)))
             return false;
@@ -105,7 +109,7 @@ static bool walk_shard(struct walk *walk, struct shard *shard, uint32_t *from)
     bool at_end = false, goes_on = true;
     lock_take(&shard->mutex);
     while (!at_end && goes_on) {
-        const uint32_t mask = atomic_load_explicit(&shard->bucket_mask, memory_order_relaxed);
+        const uint32_t mask = shard->bucket_mask;
         walk->left -= walk->left > 0;
         goes_on = walk_bucket(walk, shard_bucket(shard, backwards(*from)));
         if (goes_on) {
@@ -122,7 +126,9 @@ bool memory_debtors(struct weir_backend *backend, uint32_t id_tag, uint64_t *pla
                     bool (*visit)(void *user, uint32_t limit_id, struct weir_key key), void *user)
 {
     struct memory *memory = (struct memory *)backend;
-    struct walk walk = { .id_tag = id_tag, .left = most * WORK_OF_KEY, .visit = visit, .user = user };
+    struct walk walk = {
+        .table = &memory->table, .id_tag = id_tag, .left = most * WORK_OF_KEY, .visit = visit, .user = user
+    };
     uint64_t index = *place >> PLACE_BITS;
     uint32_t from = (uint32_t)*place;
     for (; index < memory->table.shard_count; index++, from = 0) {

@@ -1,4 +1,4 @@
-/* memory_decide.c - decides for one key, under its shard's lock, and for a batch of them.
+/* memory_decide.c - decides for one key and for a batch of them: by a look (memory_look.h), or under the shard's mutex.
  *
  * The algorithms are core's; the table is memory_table.h's. What is decided here is what becomes of a state: it is
  * made by the first admitted request of a key (a denied one leaves no trace), carried over when the limit has another
@@ -7,11 +7,10 @@
  * While this backend stands in for another one a key that is not there is cold: its permits count as taken when the
  * outage began. That state is not kept, for the request tells it anew.
  */
-#include "backends/memory_decide.h"
-
+#include "backends/memory_look.h"
 #include "core/arith.h"
 
-#define SWEEP_TURNS 64    /* every so many decisions of a shard look at one entry as well */
+#define SWEEP_TURNS 64    /* every so many decisions of a shard, or a thread, look at one entry for the sweep as well */
 #define PREFETCH_GROUP 32 /* how many keys of a batch are fetched from memory at once */
 
 /* ---- Under the shard's mutex ---- */
@@ -69,64 +68,92 @@ static enum table_error decide_missing(struct memory *memory, struct shard *shar
         }
         if (error)
             return error;
-        memcpy(entry->state, state, entry->rule->state_bytes);
+        entry_write(entry, 0, state, state_words(&plan));
+        entry_let_go(entry);
         shard_note(&memory->table, shard, request->now_us + decision.reset_after_us);
     }
     *out = decision;
     return TABLE_OK;
 }
 
-/* What is not the common case: no entry, one to be forgotten, one that is not known to be under the limit's plan, or a
- * take that charges ahead. Out of line, for room for the largest state on the stack would cost every decision a probe.
- */
-__attribute__((noinline)) static enum table_error decide_otherwise(struct memory *memory, struct shard *shard,
-                                                                   const struct weir_backend_request *request,
-                                                                   struct entry *entry, struct weir_decision *out)
-    REQUIRES(shard->mutex)
+void peek_entry(struct memory *memory, const struct weir_backend_request *request, const struct entry *entry,
+                struct weir_decision *out)
 {
-    if (entry && request->verb == WEIR_RESET) {
+    int64_t state[STATE_MAX_WORDS];
+    const struct weir_plan *plan = &entry_rule(&memory->table, entry)->plan;
+    entry_read(entry, 0, state, state_words(plan));
+    state_decide(plan, state, request->now_us, request->cost, WEIR_PEEK, out);
+}
+
+bool decide_entry(struct memory *memory, struct shard *shard, const struct weir_backend_request *request,
+                  struct entry *entry, struct weir_decision *out)
+{
+    int64_t state[STATE_MAX_WORDS];
+    const struct rule *rule = entry_rule(&memory->table, entry);
+    const size_t words = state_words(&rule->plan);
+    bool changed;
+    entry_read(entry, 0, state, words);
+    if (request->verb == WEIR_TAKE && request->ahead > 0)
+        changed = state_take_ahead(&rule->plan, state, request->now_us, request->cost, request->ahead, request->spread,
+                                   out);
+    else
+        changed = state_decide(&rule->plan, state, request->now_us, request->cost, request->verb, out);
+    if (!changed)
+        return true;
+    entry_write(entry, 0, state, words);
+    if (rule_former(rule))
+        return former_changed(memory, shard, request, entry, out);
+    /* As good as new it goes, and that is so in an outage as well: what was taken comes on top of the cold state, so
+     * that has drained by then too. */
+    if (out->reset_after_us == 0) {
         shard_remove(&memory->table, shard, entry);
-        entry = NULL;
-    } else if (entry && request->verb == WEIR_PEEK) {
-        peek_carried(request, entry, out);
-        return TABLE_OK;
-    } else if (entry) {
-        enum table_error error = carry_entry(memory, shard, request, &entry);
+        return false;
+    }
+    shard_note(&memory->table, shard, request->now_us + out->reset_after_us);
+    return true;
+}
+
+static enum table_error decide_claimed(struct memory *memory, struct shard *shard,
+                                       const struct weir_backend_request *request, struct entry **entry,
+                                       struct weir_decision *out) REQUIRES(shard->mutex)
+{
+    if (request->verb == WEIR_RESET) {
+        shard_remove(&memory->table, shard, *entry);
+        *entry = NULL;
+        return decide_missing(memory, shard, request, out);
+    }
+    if (!rule_is_current(entry_rule(&memory->table, *entry), request)) {
+        if (request->verb == WEIR_PEEK) {
+            peek_carried(memory, request, *entry, out);
+            return TABLE_OK;
+        }
+        enum table_error error = carry_entry(memory, shard, request, entry);
         if (error)
             return error;
+        if (!*entry)
+            return decide_missing(memory, shard, request, out);
     }
-    if (!entry)
-        return decide_missing(memory, shard, request, out);
-    decide_any_entry(memory, shard, request, entry, out);
+    if (!decide_entry(memory, shard, request, *entry, out))
+        *entry = NULL;
     return TABLE_OK;
 }
 
-/* ---- Which is taken here ---- */
-
-__attribute__((always_inline)) static inline enum table_error decide(struct memory *memory, struct shard *shard,
-                                                                     const struct weir_backend_request *request,
-                                                                     struct weir_decision *out)
+static enum table_error decide(struct memory *memory, struct shard *shard, const struct weir_backend_request *request,
+                               struct weir_decision *out)
 {
-    enum table_error error = TABLE_OK;
+    enum table_error error;
     lock_take(&shard->mutex);
-    struct entry *entry = request->hint ? shard_recall(shard, request) : shard_find(shard, request);
-    if (entry && __builtin_expect(request->ahead == 0, 1) && request->verb != WEIR_RESET &&
-        rule_is_current(entry->rule, request))
-        decide_entry(memory, shard, request, entry, out);
+    struct entry *entry = shard_find(&memory->table, shard, request);
+    if (entry)
+        error = decide_claimed(memory, shard, request, &entry, out);
     else
-        error = decide_otherwise(memory, shard, request, entry, out);
+        error = decide_missing(memory, shard, request, out);
+    if (entry)
+        entry_let_go(entry);
     if (++shard->turns % SWEEP_TURNS == 0)
         memory_sweep(memory, shard, request->now_us, 1);
     lock_give(&shard->mutex);
     return error;
-}
-
-/* The same for who found no room. */
-__attribute__((noinline)) static enum table_error decide_again(struct memory *memory, struct shard *shard,
-                                                               const struct weir_backend_request *request,
-                                                               struct weir_decision *out)
-{
-    return decide(memory, shard, request, out);
 }
 
 /* ---- No room ---- */
@@ -148,7 +175,7 @@ enum table_error decide_full(struct memory *memory, const struct weir_backend_re
     if (memory->on_full == WEIR_FULL_SHARE) {
         struct shard *shard = table_overflow_shard(&memory->table);
         const struct weir_backend_request shared = overflow_request(request);
-        error = decide_again(memory, shard, &shared, out);
+        error = decide(memory, shard, &shared, out);
     } else {
         int64_t state[STATE_MAX_WORDS];
         struct weir_backend_request asked = *request;
@@ -178,15 +205,18 @@ __attribute__((noinline)) static enum table_error decide_without_room(struct mem
     for (int tries = 0; tries < ROOM_TRIES; tries++) {
         if (!table_make_room(&memory->table, shard, request->now_us, &soonest_us))
             break;
-        enum table_error error = decide_again(memory, shard, request, out);
+        enum table_error error = decide(memory, shard, request, out);
         if (error != TABLE_NO_ROOM)
             return error;
     }
     return decide_full(memory, request, soonest_us, out);
 }
 
-__attribute__((always_inline)) static inline int
-decide_one(struct memory *memory, const struct weir_backend_request *request, struct weir_decision *out)
+/* ---- No lock is held ---- */
+
+/* Under the mutex. */
+__attribute__((noinline)) static int decide_locked(struct memory *memory, const struct weir_backend_request *request,
+                                                   struct weir_decision *out)
 {
     struct shard *shard = table_shard(&memory->table, request->hash);
     enum table_error error = decide(memory, shard, request, out);
@@ -195,26 +225,57 @@ decide_one(struct memory *memory, const struct weir_backend_request *request, st
     return weir_error_of(error);
 }
 
-/* ---- No lock is held ---- */
+/* For those who have decided by looks. */
+__attribute__((noinline)) static void sweep_shard(struct memory *memory, const struct weir_backend_request *request)
+{
+    struct shard *shard = table_shard(&memory->table, request->hash);
+    if (memory->keep_idle || atomic_load_explicit(&memory->table.soonest_us[shard->number], memory_order_relaxed) >
+                                 request->now_us - WEIR_CLOCK_SLACK_US)
+        return;
+    lock_take(&shard->mutex);
+    memory_sweep(memory, shard, request->now_us, 1);
+    lock_give(&shard->mutex);
+}
 
-/* A batch is dominated by cache misses that depend on one another, shard, bucket, entry: fetch each kind for all keys
- * before the next. What is fetched is only a guess; what is followed to guess on is read under the lock. */
+/* One look in SWEEP_TURNS, unevenly: a thread whose keys come round and round must not always sweep at the same ones.
+ * (Fibonacci hashing: Knuth, TAOCP 3, 6.4.) */
+static inline bool is_sweep_turn(uint64_t looks)
+{
+    return looks * UINT64_C(0x9e3779b97f4a7c15) < UINT64_MAX / SWEEP_TURNS;
+}
+
+static inline int decide_one(struct memory *memory, const struct weir_backend_request *request,
+                             struct weir_decision *out)
+{
+    _Atomic uint64_t *turn = look_may(request) ? readers_enter(&memory->table.readers) : NULL;
+    if (__builtin_expect(turn != NULL, 1)) {
+        const bool decided = look_and_decide(&memory->table, request, out);
+        const uint64_t looks = readers_leave(turn);
+        if (__builtin_expect(is_sweep_turn(looks), 0))
+            sweep_shard(memory, request);
+        if (__builtin_expect(decided, 1))
+            return WEIR_OK;
+    }
+    return decide_locked(memory, request, out);
+}
+
+/* A batch is dominated by cache misses that depend on one another, index and entry: fetch each kind for all keys before
+ * the next. */
 static void prefetch(struct memory *memory, const struct weir_backend_request *requests, size_t n)
 {
-    struct shard *shards[PREFETCH_GROUP];
-    for (size_t i = 0; i < n; i++) {
-        shards[i] = table_shard(&memory->table, requests[i].hash);
-        __builtin_prefetch(shards[i], 1);
-    }
+    const struct table *table = &memory->table;
     for (size_t i = 0; i < n; i++)
-        __builtin_prefetch(shard_bucket(shards[i], requests[i].hash));
+        __builtin_prefetch(index_line(&table->index, (size_t)(requests[i].hash >> table->shard_shift),
+                                      requests[i].hash));
     for (size_t i = 0; i < n; i++) {
-        lock_take(&shards[i]->mutex);
-        const char *entry = (const char *)shard_bucket(shards[i], requests[i].hash)->hh_head;
-        lock_give(&shards[i]->mutex);
-        if (entry) {
-            __builtin_prefetch(entry, 1);
-            __builtin_prefetch(entry + 64, 1);
+        const uint64_t hash = requests[i].hash;
+        const struct index_line *line = index_line(&table->index, (size_t)(hash >> table->shard_shift), hash);
+        const uint64_t matches = index_matches(&table->index, line, index_tag(&table->index, hash));
+        const uint32_t place = matches ? index_place(&table->index, line, index_first(matches)) : 0;
+        if (place != 0) {
+            const struct entry *entry = slab_entry(&table->slab, place);
+            __builtin_prefetch(&entry->word, 1);
+            __builtin_prefetch(&entry->cells[3], 1); /* the end of a key of 16 bytes */
         }
     }
 }

@@ -37,7 +37,7 @@ int64_t memory_pay(struct weir_backend *backend, const struct weir_backend_reque
 bool memory_debtors(struct weir_backend *backend, uint32_t id_tag, uint64_t *place, size_t most,
                     bool (*visit)(void *user, uint32_t limit_id, struct weir_key key), void *user);
 
-/* What both are made of. */
+/* What both are made of. Entries are claimed throughout. */
 
 /* Drop idle keys among the next `steps` entries of a shard; any of its entries may be gone then. */
 void memory_sweep(struct memory *memory, struct shard *shard, int64_t now_us, unsigned steps) REQUIRES(shard->mutex);
@@ -49,42 +49,31 @@ void missing_state(const struct weir_backend_request *request, const struct weir
 void decide_absent(const struct weir_backend_request *request, const struct weir_plan *plan, int64_t *state,
                    struct weir_decision *out);
 
-/* The state of an entry was changed by this decision. As good as new it goes, and that is so in an outage as well: what
- * was taken comes on top of the cold state, so that has drained by then too. */
-static inline void entry_changed(struct memory *memory, struct shard *shard, const struct weir_backend_request *request,
-                                 struct entry *entry, const struct weir_decision *decision) REQUIRES(shard->mutex)
-{
-    if (decision->reset_after_us == 0)
-        shard_remove(&memory->table, shard, entry);
-    else
-        shard_note(&memory->table, shard, request->now_us + decision->reset_after_us);
-}
-
-/* Decide for one that is, by the plan that it was written under; it has no former state, and nothing is charged ahead.
+/* Decide for one that is, by the plan that it was written under. False: nothing is used in it any more, and it is gone.
  */
-static inline void decide_entry(struct memory *memory, struct shard *shard, const struct weir_backend_request *request,
-                                struct entry *entry, struct weir_decision *out) REQUIRES(shard->mutex)
-{
-    const struct weir_plan *plan = &entry->rule->plan;
-    if (state_decide(plan, entry->state, request->now_us, request->cost, request->verb, out))
-        entry_changed(memory, shard, request, entry, out);
-}
+bool decide_entry(struct memory *memory, struct shard *shard, const struct weir_backend_request *request,
+                  struct entry *entry, struct weir_decision *out) REQUIRES(shard->mutex);
+
+/* The same, asked by a peek. */
+void peek_entry(struct memory *memory, const struct weir_backend_request *request, const struct entry *entry,
+                struct weir_decision *out);
 
 /* memory_carry.c: of entries that are, or have been, under another plan than their limit's. */
 
-/* The same for any entry. */
-void decide_any_entry(struct memory *memory, struct shard *shard, const struct weir_backend_request *request,
-                      struct entry *entry, struct weir_decision *out) REQUIRES(shard->mutex);
-
 /* Bring an entry under the plan of the request's limit, as core/former.c says, and let go of a former state in which
  * nothing is used. *entry may move, or become NULL if nothing is used in it. One that was written under a later plan
- * than the limit is seen to have is left there: late requests are decided by entry->rule->plan, too. TABLE_NO_MEMORY:
+ * than the limit is seen to have is left there: late requests are decided by that rule's plan, too. TABLE_NO_MEMORY:
  * nothing changed. */
 enum table_error carry_entry(struct memory *memory, struct shard *shard, const struct weir_backend_request *request,
                              struct entry **entry) REQUIRES(shard->mutex);
 
 /* A peek at an entry that is not known to be under the limit's plan: as if it were carried over. */
-void peek_carried(const struct weir_backend_request *request, struct entry *entry, struct weir_decision *out);
+void peek_carried(struct memory *memory, const struct weir_backend_request *request, struct entry *entry,
+                  struct weir_decision *out);
+
+/* The state of an entry with a former one was changed by this decision; as decide_entry(). */
+bool former_changed(struct memory *memory, struct shard *shard, const struct weir_backend_request *request,
+                    struct entry *entry, const struct weir_decision *decision) REQUIRES(shard->mutex);
 
 /* All keys of a limit that find no room have this one in common; no caller's key is kept in the overflow shard. */
 struct weir_backend_request overflow_request(const struct weir_backend_request *request);

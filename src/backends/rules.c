@@ -6,37 +6,99 @@
 #include <assert.h>
 #include <stdlib.h>
 
-void rules_init(struct rules *rules)
+void rules_init(struct rules *rules, struct readers *readers)
 {
-    rules->table = NULL;
+    *rules = (struct rules){ .readers = readers };
     lock_init(&rules->mutex);
 }
 
 void rules_destroy(struct rules *rules)
 {
-    assert(!rules->table);
+    struct rule *rule, *next;
+    HASH_ITER(hh, rules->table, rule, next)
+    {
+        assert(atomic_load(&rule->holders) == 0);
+        HASH_DEL(rules->table, rule);
+    }
+    for (int i = 0; i < RULES_CHUNKS; i++)
+        free(atomic_load(&rules->chunks[i]));
     lock_destroy(&rules->mutex);
+}
+
+/* Room for one more chunk's first rule, or there is some already. */
+static bool make_chunk(struct rules *rules, unsigned chunk) REQUIRES(rules->mutex)
+{
+    if (atomic_load_explicit(&rules->chunks[chunk], memory_order_relaxed))
+        return true;
+    struct rule *made = calloc((size_t)RULES_FIRST << chunk, sizeof *made);
+    atomic_store_explicit(&rules->chunks[chunk], made, memory_order_relaxed);
+    return made != NULL;
+}
+
+/* A rule that nobody has been able to look at since it was another. */
+static struct rule *rule_take(struct rules *rules) REQUIRES(rules->mutex)
+{
+    struct rule *rule = rules->forgotten;
+    if (rule) {
+        rules->forgotten = rule->next;
+        return rule;
+    }
+    const uint32_t number = RULES_FIRST + rules->count;
+    if (number >> RULE_BITS != 0 || !make_chunk(rules, 25 - (unsigned)__builtin_clz(number)))
+        return NULL;
+    rules->count++;
+    rule = rule_at(rules, number);
+    rule->number = number;
+    return rule;
 }
 
 static struct rule *rule_add(struct rules *rules, const struct weir_plan *plan, const struct weir_plan *former,
                              const struct rule_key *key) REQUIRES(rules->mutex)
 {
-    struct rule *rule = calloc(1, sizeof *rule + (former ? sizeof *former : 0));
+    struct rule *rule = rule_take(rules);
     if (!rule)
         return NULL;
-    rule->plan = *plan;
-    rule->key = *key;
-    rule->state_bytes = state_words(plan) * sizeof(int64_t);
+    *rule = (struct rule){
+        .plan = *plan,
+        .key = *key,
+        .words = state_words(plan),
+        .is_greedy = plan->algorithm == WEIR_TOKEN_BUCKET && plan->refill == WEIR_GREEDY && !former,
+        .number = rule->number,
+    };
     if (former) {
-        rule->former[0] = *former;
-        rule->state_bytes += state_words(former) * sizeof(int64_t);
+        rule->former = *former;
+        rule->words += state_words(former);
     }
     HASH_ADD(hh, rules->table, key, sizeof rule->key, rule);
     if (!rule->hh.tbl) {
-        free(rule);
+        rule->next = rules->forgotten;
+        rules->forgotten = rule;
         return NULL;
     }
+    rules->idle++;
     return rule;
+}
+
+/* All that nobody holds. */
+static void forget_idle(struct rules *rules) REQUIRES(rules->mutex)
+{
+    struct rule *rule, *next, *gone = NULL;
+    HASH_ITER(hh, rules->table, rule, next)
+    {
+        if (atomic_load_explicit(&rule->holders, memory_order_acquire) > 0)
+            continue;
+        HASH_DEL(rules->table, rule);
+        rule->next = gone;
+        gone = rule;
+    }
+    rules->idle = 0;
+    readers_wait(rules->readers);
+    while (gone) {
+        next = gone->next;
+        gone->next = rules->forgotten;
+        rules->forgotten = gone;
+        gone = next;
+    }
 }
 
 struct rule *rule_get(struct rules *rules, const struct weir_backend_request *request, const struct weir_plan *plan,
@@ -54,6 +116,7 @@ struct rule *rule_get(struct rules *rules, const struct weir_backend_request *re
     if (!rule)
         rule = rule_add(rules, plan, former, &key);
     if (rule) {
+        rules->idle -= atomic_load_explicit(&rule->holders, memory_order_relaxed) == 0;
         rule_hold(rule);
         rule_raise(rule, rule_mark(rule, version));
     }
@@ -70,9 +133,7 @@ void rule_drop(struct rules *rules, struct rule *rule)
                                                   memory_order_relaxed))
             return;
     lock_take(&rules->mutex);
-    if (atomic_fetch_sub_explicit(&rule->holders, 1, memory_order_acq_rel) == 1) {
-        HASH_DEL(rules->table, rule);
-        free(rule);
-    }
+    if (atomic_fetch_sub_explicit(&rule->holders, 1, memory_order_acq_rel) == 1 && ++rules->idle > RULES_IDLE)
+        forget_idle(rules);
     lock_give(&rules->mutex);
 }

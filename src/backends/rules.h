@@ -3,8 +3,12 @@
  * An entry of the table names its rule, a plan of a limit, or of one of its overrides, and the version at which that
  * had it last. (Rules of two overrides are not one even if their plans are: a key may leave the one while the other
  * goes on.) Where that is not the request's, the state may have to be carried over, and for that the old plan must
- * still be there. So a rule lives as long as an entry was written under it, or a shard remembers it as its last, and no
- * longer.
+ * still be there. So a rule lives as long as an entry was written under it, or a shard remembers it as its last; some
+ * that nobody holds any more are kept until there are RULES_IDLE of them.
+ *
+ * A rule has a number, which entries name it by. Readers (readers.h) may look at a rule without a lock: it is what it
+ * was as long as they look, for the memory of one that is forgotten waits for them before it serves another. That
+ * memory is kept, so that a number always leads to a rule, by one look into a short directory.
  *
  * An entry with a former state (core/former.h) is under a rule of its own kind, which names the plan of that one as
  * well. Such a rule is no request's: who decides for an entry that is current need not ask whether it has one.
@@ -14,6 +18,7 @@
 #ifndef BACKENDS_RULES_H
 #define BACKENDS_RULES_H
 
+#include "backends/readers.h"
 #include "core/lock.h"
 #include "core/uthash_config.h"
 
@@ -31,28 +36,49 @@ struct rule_key {
 /* The version of a rule with a former plan has this bit, and no limit's plan ever gets as far. */
 #define RULE_ASIDE (UINT64_C(1) << 63)
 
+#define RULES_FIRST 64 /* the lowest number; the first chunk has as many rules, and each other twice those before it */
+#define RULE_BITS 20   /* of a number */
+#define RULES_CHUNKS (RULE_BITS - 6)
+#define RULES_IDLE 64
+
 struct rule {
-    struct weir_plan plan;     /* (c) */
-    _Atomic uint64_t version;  /* the latest at which this was the limit's plan; only ever grows, see rule_raise() */
-    struct rule_key key;       /* (c) */
-    size_t state_bytes;        /* (c) of an entry: its state's, then its former state's */
-    _Atomic uint64_t holders;  /* entries and shards; 0 only under rules->mutex or never again */
-    UT_hash_handle hh;         /* rules->mutex */
-    struct weir_plan former[]; /* (c) one if key.former_fingerprint is not 0 */
+    _Atomic uint64_t version; /* the latest at which this was the limit's plan; only ever grows, see rule_raise() */
+    struct rule_key key;      /* (c) */
+    size_t words;             /* (c) of an entry: its state's, then its former state's */
+    bool is_greedy;           /* (c) a token bucket with greedy refill, as most are */
+    struct weir_plan plan;    /* (c) */
+    struct weir_plan former;  /* (c) if key.former_fingerprint is not 0 */
+    _Atomic uint64_t holders; /* entries and shards; from 0 to 1 only under rules->mutex */
+    uint32_t number;          /* (c) */
+    struct rule *next;        /* rules->mutex, of one that is forgotten */
+    UT_hash_handle hh;        /* rules->mutex */
 };
 
+/* (m) rules->mutex, (a) atomic */
 struct rules {
     struct lock mutex;
-    struct rule *table;
+    struct readers *readers; /* (c) */
+    struct rule *table;      /* (m) */
+    struct rule *forgotten;  /* (m) memory for others */
+    uint32_t count;          /* (m) numbers handed out ever */
+    uint32_t idle;           /* (m) rules in the table that nobody holds */
+    struct rule *_Atomic chunks[RULES_CHUNKS]; /* (a) */
 };
 
-void rules_init(struct rules *rules);
+void rules_init(struct rules *rules, struct readers *readers);
 
 /* Nobody holds a rule any more. */
 void rules_destroy(struct rules *rules);
 
+static inline struct rule *rule_at(const struct rules *rules, uint32_t number)
+{
+    const unsigned top = 31 - (unsigned)__builtin_clz(number);
+    struct rule *chunk = atomic_load_explicit(&rules->chunks[top - 6], memory_order_relaxed);
+    return &chunk[number - (1u << top)];
+}
+
 /* The rule of a plan that the request's limit has as of `version`, for entries with a former state under `former`, or
- * without one if that is NULL; held once more. NULL: out of memory. */
+ * without one if that is NULL; held once more. NULL: out of memory, or of numbers. */
 struct rule *rule_get(struct rules *rules, const struct weir_backend_request *request, const struct weir_plan *plan,
                       uint64_t version, const struct weir_plan *former);
 
@@ -65,7 +91,7 @@ static inline void rule_hold(struct rule *rule)
 /* The plan of the entries' former states, or NULL. */
 static inline const struct weir_plan *rule_former(const struct rule *rule)
 {
-    return rule->key.former_fingerprint ? rule->former : NULL;
+    return rule->key.former_fingerprint ? &rule->former : NULL;
 }
 
 /* A limit's version as this rule has it. */
@@ -74,8 +100,8 @@ static inline uint64_t rule_mark(const struct rule *rule, uint64_t version)
     return rule->key.former_fingerprint ? version | RULE_ASIDE : version;
 }
 
-/* The limit has this plan as of `version`, as marked (or again). Relaxed: it is compared under a shard's mutex, by
- * threads of which each has raised it before or brings an older version. */
+/* The limit has this plan as of `version`, as marked (or again). Relaxed: it is compared by threads of which each has
+ * raised it before or brings an older version. */
 static inline void rule_raise(struct rule *rule, uint64_t version)
 {
     uint64_t known = atomic_load_explicit(&rule->version, memory_order_relaxed);

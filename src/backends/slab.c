@@ -19,9 +19,10 @@ struct free_entry {
 struct slab_page {
     alignas(SLAB_STEP) struct free_entry *freed;
     struct slab_page *next, *previous; /* in slab->open[class]; next alone in slab->empty */
-    uint32_t entry_bytes;
-    uint32_t live;  /* entries handed out */
-    uint32_t fresh; /* entries never handed out so far start here, in bytes from the page */
+    uint32_t entry_bytes; /* of the class that it serves, or served last; 0: it never has served any */
+    uint32_t live;        /* entries handed out */
+    uint32_t fresh;       /* entries not handed out since it was empty start here, in bytes from the page */
+    uint32_t region;      /* its number */
 };
 
 /* Where entries begin in a page: half a cache line off, so that of entries of 96 bytes, which keys of 16 have, every
@@ -29,6 +30,7 @@ struct slab_page {
 #define FIRST_ENTRY 96
 
 _Static_assert(FIRST_ENTRY % SLAB_STEP == 0 && FIRST_ENTRY >= sizeof(struct slab_page), "entries are aligned");
+_Static_assert((SLAB_PLACES_PER_REGION & (SLAB_PLACES_PER_REGION - 1)) == 0, "a place is divided by shifts");
 
 struct slab_region {
     struct slab_region *next;
@@ -40,7 +42,7 @@ static size_t class_of(size_t size)
     return (size + SLAB_STEP - 1) / SLAB_STEP - 1;
 }
 
-static struct slab_page *page_of(void *entry)
+static struct slab_page *page_of(const void *entry)
 {
     return (struct slab_page *)((uintptr_t)entry & ~(uintptr_t)(SLAB_PAGE_BYTES - 1));
 }
@@ -51,6 +53,16 @@ void slab_init(struct slab *slab, struct budget *budget)
     lock_init(&slab->mutex);
 }
 
+int slab_init_placed(struct slab *slab, struct budget *budget, struct readers *readers, unsigned place_bits)
+{
+    const size_t regions = ((size_t)1 << place_bits) / SLAB_PLACES_PER_REGION;
+    slab_init(slab, budget);
+    slab->readers = readers;
+    slab->most_places = (uint32_t)(regions * SLAB_PLACES_PER_REGION);
+    slab->directory = calloc(regions, sizeof *slab->directory);
+    return slab->directory ? 0 : -1;
+}
+
 void slab_destroy(struct slab *slab)
 {
     for (struct slab_region *region = slab->regions, *next; region; region = next) {
@@ -58,6 +70,7 @@ void slab_destroy(struct slab *slab)
         munmap(region->address, SLAB_REGION_BYTES);
         free(region);
     }
+    free((void *)slab->directory);
     lock_destroy(&slab->mutex);
 }
 
@@ -93,12 +106,30 @@ static bool region_add(struct slab *slab) REQUIRES(slab->mutex)
         madvise(slab->regions->address, SLAB_REGION_BYTES, MADV_HUGEPAGE);
     region->next = slab->regions;
     slab->regions = region;
+    const uint32_t number = slab->region_count++;
+    if (number < slab->most_places / SLAB_PLACES_PER_REGION)
+        atomic_store_explicit(&slab->directory[number], region->address, memory_order_relaxed);
     for (size_t i = PAGES_PER_REGION; i-- > 0;) {
         struct slab_page *page = (struct slab_page *)((char *)region->address + i * SLAB_PAGE_BYTES);
+        page->region = number;
         page->next = slab->empty;
         slab->empty = page;
     }
     return true;
+}
+
+/* An empty page for a class. */
+static void page_cast(struct slab *slab, struct slab_page *page, uint32_t entry_bytes) REQUIRES(slab->mutex)
+{
+    const bool is_recast = page->entry_bytes != 0 && page->entry_bytes != entry_bytes;
+    page->entry_bytes = entry_bytes;
+    page->freed = NULL;
+    page->live = 0;
+    page->fresh = FIRST_ENTRY;
+    if (is_recast && slab->readers) { /* those that keep a place learn of it before those that look are waited for */
+        atomic_fetch_add(&slab->recast, 1);
+        readers_wait(slab->readers);
+    }
 }
 
 static void page_open(struct slab *slab, struct slab_page *page, size_t class) REQUIRES(slab->mutex)
@@ -133,7 +164,7 @@ static enum slab_error page_add(struct slab *slab, size_t class, bool beyond_bud
     }
     struct slab_page *page = slab->empty;
     slab->empty = page->next;
-    *page = (struct slab_page){ .entry_bytes = (uint32_t)((class + 1) * SLAB_STEP), .fresh = FIRST_ENTRY };
+    page_cast(slab, page, (uint32_t)((class + 1) * SLAB_STEP));
     page_open(slab, page, class);
     return SLAB_OK;
 }
@@ -212,4 +243,13 @@ void slab_give(struct slab *slab, void *entry, size_t size)
         budget_give(slab->budget, SLAB_PAGE_BYTES);
     }
     lock_give(&slab->mutex);
+}
+
+uint32_t slab_place(const struct slab *slab, const void *entry, size_t size)
+{
+    if (size > SLAB_MAX_ENTRY)
+        return 0;
+    const uint64_t first = page_of(entry)->region * (uint64_t)SLAB_PLACES_PER_REGION;
+    const uint64_t place = first + ((uintptr_t)entry & (SLAB_REGION_BYTES - 1)) / SLAB_STEP;
+    return place < slab->most_places ? (uint32_t)place : 0;
 }

@@ -1,23 +1,16 @@
 /* inside.c - closes a limiter to those outside, and waits for those inside. */
 #include "core/inside.h"
 
-#include <linux/membarrier.h>
-#include <sys/syscall.h>
+#include "core/fence.h"
+
 #include <time.h>
-#include <unistd.h>
 
 #define PAUSE_LEAST_NS 20000
 #define PAUSE_MOST_NS 1000000
-#define PAUSE_UNSEEN_NS 10000000
-
-static bool barrier(int command)
-{
-    return syscall(SYS_membarrier, command, 0, 0) == 0;
-}
 
 void inside_init(struct weir *limiter)
 {
-    limiter->fences = !barrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED);
+    limiter->fences = !fence_ready();
     for (int i = 0; i < STATS_STRIPES; i++)
         atomic_store_explicit(&limiter->stats.stripes[i].inside, 0, memory_order_relaxed);
 }
@@ -25,12 +18,8 @@ void inside_init(struct weir *limiter)
 void inside_shut(struct weir *limiter)
 {
     atomic_store(&limiter->is_shut, true);
-    if (!limiter->fences) {
-        /* It was registered for, but may have been forbidden since (seccomp): then a time that is long against what a
-         * processor takes to make a store seen. */
-        if (!barrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED))
-            nanosleep(&(struct timespec){ .tv_nsec = PAUSE_UNSEEN_NS }, NULL);
-    }
+    if (!limiter->fences)
+        fence_all();
 }
 
 /* Who leaves is taken off one stripe, and who entered may be on another that was looked at before: the sum is never too

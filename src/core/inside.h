@@ -5,10 +5,9 @@
  * that waits for its answer, may leave on another thread than it entered: only the sum says how many are inside.
  *
  * Whoever enters counts himself first and looks then whether the limiter is being closed; weir_close() says so first
- * and counts then. That one of them sees the other takes a barrier between the two steps on both sides. weir_close()
- * sees to both, by membarrier(2), which runs one on all threads of the process; where the system has none of it, each
- * pays for his own. Who is counted is waited for; who sees the end leaves at once. The count is the last that he
- * touches.
+ * and counts then. That one of them sees the other takes a barrier between the two steps on both sides, to which
+ * weir_close() sees if it can (fence.h). Who is counted is waited for; who sees the end leaves at once. The count is
+ * the last that he touches.
  *
  * Where the backend cannot block, weir_acquire() alone is counted, and others pay a look at a constant.
  */

@@ -1,0 +1,169 @@
+/* memory_look.h - decides for a key that is there without its shard's mutex: the fast path.
+ *
+ *     index line, by the hash      where an entry with such a hash is
+ *     entry                        its word: whose it is; its key: yes; its rule: the plan that the request asks for
+ *     decide                       on a copy of the state
+ *     publish                      if that changed anything, and nobody has changed anything since the word was read
+ *
+ * What could go wrong without the mutex, and why it does not:
+ *
+ * - The entry is dropped, and its memory serves another key: its word has changed. The look ends in a comparison of the
+ *   word with what it was, or in a swap of it: all that was read in between belongs to one state of one key.
+ * - Its memory serves something else altogether, or its rule is forgotten: not while anybody looks (readers.h).
+ * - The index is wrong, old, or being rewritten: it only says where to look. Whoever finds nothing takes the mutex.
+ * - The state changes in the middle of being read: the word has changed as well, or is marked as busy (memory_entry.h).
+ * - Several keys are decided for as one step (memory_all.c): their entries are claimed all the while.
+ * - The limit is redefined: the entry is brought under the new plan by one that has the mutex, and claims it. Whoever
+ *   looked before finds the word changed; whoever looks after finds a rule that is not the request's, and takes the
+ *   mutex, as do all for whom the entry would have to be dropped, moved, or noted for the sweep.
+ * - The process forks: nobody may look while it does (memory.c).
+ *
+ * The sweep goes by a lower bound of when an entry will be as good as new. A take makes that later, so nothing need be
+ * noted, unless the clock has stepped back so far that the state's time moves back: that is left to those with the
+ * mutex.
+ */
+#ifndef BACKENDS_MEMORY_LOOK_H
+#define BACKENDS_MEMORY_LOOK_H
+
+#include "backends/memory_decide.h"
+
+#define LOOK_TRIES 64 /* while others change the same key */
+#define LOOK_WORDS 48 /* states that are larger are left to those with the mutex */
+
+/* What an entry that was found for a request is known by. */
+struct look {
+    struct entry *entry;
+    const struct rule *rule;
+    uint64_t word; /* its last known one */
+};
+
+/* Whether the entry at a place is that of the request's key. */
+static inline bool look_at(const struct table *table, uint32_t place, const struct weir_backend_request *request,
+                           struct look *look)
+{
+    look->entry = slab_entry(&table->slab, place);
+    look->word = entry_word(look->entry);
+    if (word_rule(look->word) == 0 || word_len(look->word) != request->key.len)
+        return false;
+    look->rule = rule_at(&table->rules, word_rule(look->word));
+    return look->rule->key.limit_id == request->limit_id &&
+           entry_has_key(look->entry, look->rule->words, request->key);
+}
+
+/* By the request's hint: the place, and how often a page had come to serve another size by then. */
+static inline bool look_by_hint(const struct table *table, const struct weir_backend_request *request,
+                                struct look *look)
+{
+    const uint64_t hint = __atomic_load_n(&request->hint->opaque[0], __ATOMIC_RELAXED);
+    return (uint32_t)hint != 0 && (uint32_t)(hint >> 32) == slab_recast(&table->slab) &&
+           look_at(table, (uint32_t)hint, request, look);
+}
+
+static inline bool look_by_index(const struct table *table, const struct weir_backend_request *request,
+                                 struct look *look)
+{
+    const size_t shard = (size_t)(request->hash >> table->shard_shift);
+    const struct index_line *line = index_line(&table->index, shard, request->hash);
+    uint64_t matches = index_matches(&table->index, line, index_tag(&table->index, request->hash));
+    const uint32_t recast = request->hint ? slab_recast(&table->slab) : 0;
+    for (; matches != 0; matches &= matches - 1) {
+        const uint32_t place = index_place(&table->index, line, index_first(matches));
+        if (place == 0 || !look_at(table, place, request, look))
+            continue;
+        if (request->hint)
+            __atomic_store_n(&request->hint->opaque[0], (uint64_t)recast << 32 | place, __ATOMIC_RELAXED);
+        return true;
+    }
+    return false;
+}
+
+enum look_end { LOOK_DONE, LOOK_AGAIN, LOOK_GIVEN_UP };
+
+/* One decision, on a copy of the state, if nobody comes in between. `is_greedy` is known when this is compiled, and then
+ * state and decision stay in registers. */
+__attribute__((always_inline)) static inline enum look_end
+look_once(struct look *look, bool is_greedy, size_t words, int64_t *state, const struct weir_backend_request *request,
+          struct weir_decision *out)
+{
+    const struct weir_plan *plan = &look->rule->plan;
+    struct entry *entry = look->entry;
+    const uint64_t word = look->word;
+    entry_read(entry, 0, state, words);
+    const size_t time_at = words == 2 ? 1 : 0;
+    const int64_t time = state[time_at];
+    const bool changed = is_greedy
+                             ? token_bucket_decide(plan, state, request->now_us, request->cost, request->verb, out)
+                             : state_decide(plan, state, request->now_us, request->cost, request->verb, out);
+    if (!changed) {
+        look->word = atomic_load_explicit(&entry->word, memory_order_relaxed);
+        return look->word == word ? LOOK_DONE : LOOK_AGAIN;
+    }
+    if (out->reset_after_us == 0 || state[time_at] < time) /* to be dropped, or noted for the sweep */
+        return LOOK_GIVEN_UP;
+    if (!entry_claim(entry, &look->word))
+        return LOOK_AGAIN;
+    entry_write(entry, 0, state, words);
+    entry_release(entry, word_next(word));
+    return LOOK_DONE;
+}
+
+/* Somebody did: wait while he is at it. False: it is another's entry by now, or he may be at it for longer. */
+static inline bool look_again(struct look *look, uint64_t whose)
+{
+    for (int spins = 0; (look->word & WORD_BUSY) != 0; spins++) {
+        if (spins == LOOK_TRIES)
+            return false;
+        look->word = entry_word(look->entry);
+    }
+    return (look->word & WORD_WHOSE) == whose;
+}
+
+/* The same for any algorithm, as often as it takes, within reason. */
+__attribute__((noinline)) static bool look_on(struct look *look, uint64_t whose,
+                                              const struct weir_backend_request *request, struct weir_decision *out)
+{
+    const struct weir_decision before = *out;
+    int64_t state[LOOK_WORDS];
+    for (int tries = 0; tries < LOOK_TRIES && look_again(look, whose); tries++) {
+        const enum look_end end = look_once(look, false, look->rule->words, state, request, out);
+        if (end == LOOK_DONE)
+            return true;
+        if (end == LOOK_GIVEN_UP)
+            break;
+    }
+    *out = before;
+    return false;
+}
+
+/* Decide for the request's key, by an entry that is there under the plan that the request asks for. False: take the
+ * mutex; *out is as it was. By one who looks. */
+static inline bool look_and_decide(const struct table *table, const struct weir_backend_request *request,
+                                   struct weir_decision *out)
+{
+    struct look look;
+    if (!(request->hint && look_by_hint(table, request, &look)) && !look_by_index(table, request, &look))
+        return false;
+    if (!rule_is_current(look.rule, request) || look.rule->words > LOOK_WORDS)
+        return false;
+    const uint64_t whose = look.word & WORD_WHOSE;
+    if (__builtin_expect(look.rule->is_greedy && (look.word & WORD_BUSY) == 0, 1)) {
+        int64_t state[2];
+        struct weir_decision decision;
+        const enum look_end end = look_once(&look, true, 2, state, request, &decision);
+        if (__builtin_expect(end == LOOK_DONE, 1)) {
+            *out = decision;
+            return true;
+        }
+        if (end == LOOK_GIVEN_UP)
+            return false;
+    }
+    return look_on(&look, whose, request, out);
+}
+
+/* Whether it is a request for those who look at all. */
+static inline bool look_may(const struct weir_backend_request *request)
+{
+    return request->verb <= WEIR_PEEK && request->ahead == 0 && request->key.len < (size_t)1 << WORD_LEN_BITS;
+}
+
+#endif

@@ -1,0 +1,50 @@
+/* readers.c - waits for those that look. */
+#include "backends/readers.h"
+
+#include "core/fence.h"
+
+#include <sched.h>
+#include <time.h>
+
+#define SPINS 100
+#define YIELDS 100
+#define PAUSE_NS 50000
+
+void readers_init(struct readers *readers)
+{
+    readers->fences = !fence_ready();
+    atomic_store_explicit(&readers->are_shut, false, memory_order_relaxed);
+    for (int i = 0; i < STATS_STRIPES; i++)
+        atomic_store_explicit(&readers->stripes[i].turn, 0, memory_order_relaxed);
+}
+
+void readers_wait(struct readers *readers)
+{
+    if (readers->fences)
+        atomic_fetch_add(&readers->stripes[STATS_SHARED_STRIPE].turn, 2); /* nobody's: for the barrier */
+    else
+        fence_all();
+    for (int i = 0; i < STATS_SHARED_STRIPE; i++) {
+        _Atomic uint64_t *turn = &readers->stripes[i].turn;
+        const uint64_t seen = atomic_load(turn);
+        if (seen % 2 == 0)
+            continue;
+        for (int tries = 0; atomic_load(turn) == seen; tries++) {
+            if (tries >= SPINS + YIELDS) /* it is of lower priority, perhaps: yielding would not do */
+                nanosleep(&(struct timespec){ .tv_nsec = PAUSE_NS }, NULL);
+            else if (tries >= SPINS)
+                sched_yield();
+        }
+    }
+}
+
+void readers_shut(struct readers *readers)
+{
+    atomic_store(&readers->are_shut, true);
+    readers_wait(readers);
+}
+
+void readers_open(struct readers *readers)
+{
+    atomic_store(&readers->are_shut, false);
+}
