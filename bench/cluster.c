@@ -6,6 +6,9 @@
 
 #define GOAL_CALLERS 64
 #define GOAL_COST 1.15
+#define PRIMARIES 3
+
+_Static_assert(PRIMARIES <= STORE_BESIDE_MAX, "each stands beside the server that is measured");
 
 enum { WAY_ALONE, WAY_CLUSTER, WAYS };
 
@@ -18,7 +21,7 @@ struct both {
  * after the other here. */
 static bool start_servers(struct both *both, const char **why)
 {
-    static const struct cluster_wish wish = { .primaries = 3, .without_replica = true };
+    static const struct cluster_wish wish = { .primaries = PRIMARIES, .without_replica = true };
     struct redis_server *alone = &both->stores[WAY_ALONE].server;
     measure_unpin_main();
     const bool has_alone = redis_server_start(alone, REDIS_SERVER_UNIX_AND_PORT, NULL) == 0;
@@ -27,10 +30,12 @@ static bool start_servers(struct both *both, const char **why)
     if (has_cluster) {
         struct redis_server *any = &both->stores[WAY_CLUSTER].server;
         measure_pin_server(alone->daemon.pid);
-        for (int i = 0; i < both->cluster.n; i++)
+        for (int i = 0; i < PRIMARIES; i++) {
             measure_pin_server(both->cluster.nodes[i].server.daemon.pid);
+            both->stores[WAY_ALONE].beside[i] = &both->cluster.nodes[i].server;
+        }
         *any = both->cluster.nodes[0].server;
-        cluster_url(&both->cluster, 0, 3, NULL, any->url, sizeof any->url);
+        cluster_url(&both->cluster, 0, PRIMARIES, NULL, any->url, sizeof any->url);
         snprintf(alone->url, sizeof alone->url, "%s", alone->tcp_url);
     } else if (has_alone) {
         redis_server_stop(alone);

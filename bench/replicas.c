@@ -82,6 +82,7 @@ void bench_replicas(struct bench *bench)
     if (!common)
         return;
     store = *common;
+    store.beside[0] = &replica;
     if (!start_servers(&store.server, &replica, &why)) {
         bench_missing(bench, "replicas", why);
         return;
