@@ -10,7 +10,7 @@ usage() {
 usage: sh bench/run.sh [options of weir-bench]
 
 Installs the Debian packages that are missing, builds weir optimised, and measures it, local, distributed and hybrid
-mode side by side; for the latter two it starts a redis-server of its own, on a Unix socket in a folder of its own, and ends it.
+mode side by side; for the latter two it starts redis-servers of its own, in folders of their own, and ends them.
 Likewise for what follows Consul: with an agent of its own, which tests/servers.sh gets if the system has none.
 Without Redis or Consul the rest is measured. Prints tables; the figures also go as JSON into bench/results/, unless
 --json names a file.
@@ -61,4 +61,4 @@ if [ -z "$json" ]; then
 fi
 mkdir -p bench/results
 "$bench" --json "$json" "$@"
-echo "JSON: $json"
+echo "JSON: $PWD/$json"
