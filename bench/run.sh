@@ -53,7 +53,11 @@ elif ! command -v consul >/dev/null 2>&1 && [ -z "${WEIR_TEST_CONSUL-}" ]; then
     sh tests/servers.sh consul-1.8 >/dev/null # which says so if it cannot be had
 fi
 build_preset release -DBUILD_TESTING=OFF -DWEIR_BENCH=ON -DWEIR_REDIS=$redis -DWEIR_CONSUL=$consul
-say "measuring"
+if [ $# -eq 0 ]; then
+    say "measuring, for 2 to 3 minutes; sh bench/run.sh --quick only shows that it runs"
+else
+    say "measuring"
+fi
 bench=$PWD/build/release/bench/weir-bench
 if [ -z "$json" ]; then
     cd "$invoked_from"
