@@ -33,7 +33,7 @@ static const char HELP[] =
     "                     cluster, replicas, tls;\n"
     "                     peers, what follows a private Consul.\n"
     "                     One section alone shows more than it does in the whole run: growth goes to 10,000,000\n"
-    "                     keys, decisions has 100k keys and denials as well, handles denials, peers 50 changes\n"
+    "                     keys, decisions and handles have denials and one more number of keys, peers has 50 changes\n"
     "  --threads LIST     for decisions, such as 1,2,4; default 1,2\n"
     "  --keys LIST        such as 1,1k,1M; default 1,1k,1M for decisions; the largest also replaces the\n"
     "                     1M of the other sections\n"
