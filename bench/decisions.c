@@ -1,8 +1,8 @@
 /* decisions.c - what a weir_try() costs, beside the yardstick measured in the same repetitions.
  *
- * Per number of keys, the yardstick and weir are alive at once, each set up to allow and, with --full or in this section
- * alone, to deny as well. Every repetition measures all of them one after the other, so that a slow moment of the
- * machine hits them alike; ratios are taken within a repetition.
+ * Per number of keys, the yardstick and weir are alive at once, each set up to allow and, with --full or in this
+ * section alone, to deny as well. Every repetition measures all of them one after the other, so that a slow moment of
+ * the machine hits them alike; ratios are taken within a repetition.
  */
 #include <stdio.h>
 #include <string.h>

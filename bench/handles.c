@@ -168,7 +168,8 @@ void bench_handles(struct bench *bench)
                    "token bucket, zipf; ns per decision, median (min..max); ratio is to weir_try's row, within a "
                    "repetition");
     const int answers = bench->thorough ? 2 : 1;
-    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i += bench->thorough ? 1 : 2) { /* or without the middle one */
+    const size_t step = bench->thorough ? 1 : 2; /* without the middle one */
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i += step) {
         for (int answer = ANSWER_ALLOW; answer < answers; answer++) {
             struct subject subject;
             struct stream stream;

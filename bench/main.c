@@ -32,14 +32,15 @@ static const char HELP[] =
     "                     hybrid mode on a private redis-server, modes, server, callers, round-trip, leases, outage,\n"
     "                     cluster, replicas, tls;\n"
     "                     peers, what follows a private Consul.\n"
-    "                     One section alone shows more than it does in the whole run: growth goes to 10,000,000\n"
-    "                     keys, decisions and handles have denials and one more number of keys, peers has 50 changes\n"
+    "                     One section alone shows more than it does in the whole run: growth goes to\n"
+    "                     10,000,000 keys, decisions and handles have denials and one more number of keys,\n"
+    "                     peers has 50 changes\n"
     "  --threads LIST     for decisions, such as 1,2,4; default 1,2\n"
     "  --keys LIST        such as 1,1k,1M; default 1,1k,1M for decisions; the largest also replaces the\n"
     "                     1M of the other sections\n"
     "  --algorithms LIST  of token, interval, fixed, sliding, leaky; default all\n"
     "  --repeat N         repetitions of each measurement, 1 to 99; default 5\n"
-    "  --seconds S        length of a repetition; default 0.1\n"
+    "  --seconds S        length of a repetition; default 0.1, or 0.08 in the whole run\n"
     "  --json FILE        write the results there too\n"
     "  --help             this text\n";
 
@@ -249,7 +250,7 @@ static void set_defaults(struct bench *bench)
     static const uint64_t usual[] = { 1, 1000, 1000000 };
     static const uint64_t thorough[] = { 1, 1000, 100000, 1000000 };
     if (bench->seconds == 0)
-        bench->seconds = bench->extent == EXTENT_QUICK ? 0.01 : 0.1;
+        bench->seconds = bench->extent == EXTENT_QUICK ? 0.01 : bench->thorough ? 0.1 : 0.08;
     if (bench->keys_given)
         return;
     if (bench->extent == EXTENT_QUICK)
