@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 #include "pool.h"
-#include "remote.h"
+#include "ways.h"
 
 #define GOAL_CALLERS 64
 #define GOAL_SPEEDUP 2.0
@@ -15,31 +15,18 @@
 #define FEW_CALLERS 8
 #define GOAL_FEW 0.95
 
-static const int CALLERS[] = { 1, 2, 4, 8, 16, 32, 64 };
-#define CALLERS_LEN 7
+static const int CALLERS[] = { 1, 2, 4, 8, 16, 32, 64, 0 };
 
-enum way { WAY_GATEWAY, WAY_SCRIPT, WAY_WEIR, WAYS };
-static const char *const WAY_NAMES[WAYS] = { "pool, gateway script", "pool, weir's script", "weir_try" };
+enum { WAY_GATEWAY, WAY_SCRIPT, WAY_WEIR, WAYS };
 
-static void report_way(struct bench *bench, const struct load *load, const struct load *loads)
+static void compare(struct bench *bench, const struct load *loads, int way)
 {
-    report_row(bench->report);
-    report_count(bench->report, "callers", (uint64_t)load->threads);
-    report_text(bench->report, "how", load->name);
-    report_sample(bench->report, "decisions/s", &load->per_second);
-    report_sample(bench->report, "server us", &load->server_us);
-    report_sample(bench->report, "client us", &load->client_us);
-    report_sample(bench->report, "p50 us", &load->p50_us);
-    report_sample(bench->report, "p99 us", &load->p99_us);
-    if (load->failed > 0)
-        report_count(bench->report, "failed", load->failed);
-    if (load == &loads[WAY_GATEWAY])
-        return;
+    const struct load *load = &loads[way];
     struct sample speed = sample_ratio(&load->per_second, &loads[WAY_GATEWAY].per_second);
     struct sample server = sample_ratio(&load->server_us, &loads[WAY_GATEWAY].server_us);
     report_sample(bench->report, "times the gateway's", &speed);
     report_sample(bench->report, "server ratio", &server);
-    if (load != &loads[WAY_WEIR])
+    if (way != WAY_WEIR)
         return;
     char what[96];
     struct sample like = sample_ratio(&load->per_second, &loads[WAY_SCRIPT].per_second);
@@ -68,25 +55,20 @@ void bench_callers(struct bench *bench)
     store_section(bench, store, "callers",
                   "threads that each wait for one decision after the other; CPU us per decision of the server and of "
                   "this process; median (min..max); callers on one processor, the server on another");
-    int ways = remote_open(&remote, store, &options, CALLS_LIMIT, &calls_policies[KIND_TOKEN]) ? WAYS : WAY_WEIR;
-    pool_open(&pools[0], store, POOL_GATEWAY, CALLERS[CALLERS_LEN - 1]);
-    pool_open(&pools[1], store, POOL_WEIR, CALLERS[CALLERS_LEN - 1]);
-    for (int i = 0; i < CALLERS_LEN; i++) {
-        static struct load loads[WAYS];
-        void *const subjects[WAYS] = { &pools[0], &pools[1], &remote };
-        bench_progress("callers: %d", CALLERS[i]);
-        for (int way = 0; way < ways; way++)
-            loads[way] = (struct load){ .name = WAY_NAMES[way],
-                                        .call = way == WAY_WEIR ? remote_call : pool_call,
-                                        .subject = subjects[way],
-                                        .threads = CALLERS[i],
-                                        .step = 1,
-                                        .stream = &store->stream };
-        load_measure(loads, ways, bench->repeats, bench->seconds, store);
-        for (int way = 0; way < ways; way++)
-            report_way(bench, &loads[way], loads);
-    }
-    if (ways == WAYS)
+    const bool has_weir = remote_open(&remote, store, &options, CALLS_LIMIT, &calls_policies[KIND_TOKEN]);
+    const struct ways ways = { .section = "callers",
+                               .column = "how",
+                               .store = store,
+                               .callers = CALLERS,
+                               .n = has_weir ? WAYS : WAY_WEIR,
+                               .way = { { "pool, gateway script", pool_call, &pools[0] },
+                                        { "pool, weir's script", pool_call, &pools[1] },
+                                        { "weir_try", remote_call, &remote } },
+                               .compare = compare };
+    pool_open(&pools[0], store, POOL_GATEWAY, MEASURE_MAX_THREADS);
+    pool_open(&pools[1], store, POOL_WEIR, MEASURE_MAX_THREADS);
+    ways_measure(bench, &ways);
+    if (has_weir)
         remote_close(&remote);
     else
         remote_report_missing(bench);

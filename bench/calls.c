@@ -15,8 +15,8 @@
 
 #include "backends/redis_scripts.h"
 #include "backends/redis_state.h"
-#include "core/share.h"
 #include "core/plan.h"
+#include "core/share.h"
 
 const struct weir_policy calls_policies[KINDS] = {
     [KIND_TOKEN] = { .limit = CALLS_PERMITS_A_SECOND, .period_us = WEIR_SECOND, .burst = CALLS_BURST },

@@ -1,8 +1,8 @@
 /* decisions.c - what a weir_try() costs, beside the yardstick measured in the same repetitions.
  *
- * Per number of keys, four limiters are alive at once: the yardstick and weir, each set up to allow and to deny. Every
- * repetition measures all four one after the other, so that a slow moment of the machine hits them alike; ratios are
- * taken within a repetition.
+ * Per number of keys, the yardstick and weir are alive at once, each set up to allow and, with --full or in this
+ * section alone, to deny as well. Every repetition measures all of them one after the other, so that a slow moment of
+ * the machine hits them alike; ratios are taken within a repetition.
  */
 #include <stdio.h>
 #include <string.h>
@@ -16,16 +16,18 @@ enum { BASELINE_ALLOW, WEIR_ALLOW, BASELINE_DENY, WEIR_DENY, CELLS };
 struct group { /* the limiters of one kind and number of keys */
     enum kind kind;
     uint64_t keys;
+    int answers; /* 1: without ANSWER_DENY, which denials.c measures */
     struct subject subjects[2];
     struct baseline *baselines[2];
 };
 
-static void group_open(struct group *group, enum kind kind, uint64_t keys)
+static void group_open(struct group *group, enum kind kind, uint64_t keys, int answers)
 {
     group->kind = kind;
     group->keys = keys;
+    group->answers = answers;
     bench_progress("decisions: %s, filling %llu keys", kind_name(kind), (unsigned long long)keys);
-    for (int answer = ANSWER_ALLOW; answer <= ANSWER_DENY; answer++) {
+    for (int answer = ANSWER_ALLOW; answer < group->answers; answer++) {
         group->baselines[answer] = subject_baseline((enum answer)answer, keys);
         subject_open(&group->subjects[answer], kind, (enum answer)answer, keys);
         subject_fill(&group->subjects[answer], (enum answer)answer, keys);
@@ -34,7 +36,7 @@ static void group_open(struct group *group, enum kind kind, uint64_t keys)
 
 static void group_close(struct group *group)
 {
-    for (int answer = ANSWER_ALLOW; answer <= ANSWER_DENY; answer++) {
+    for (int answer = ANSWER_ALLOW; answer < group->answers; answer++) {
         subject_check(&group->subjects[answer], group->keys);
         subject_close(&group->subjects[answer]);
         baseline_close(group->baselines[answer]);
@@ -74,12 +76,13 @@ static void measure_group(struct bench *bench, struct group *group, enum skew sk
     };
     bench_progress("decisions: %s, %llu keys %s, %d threads", kind_name(group->kind), (unsigned long long)group->keys,
                    skew_text, threads);
-    for (int i = 0; i < CELLS; i++) {
+    const int n = group->answers * CELLS / 2;
+    for (int i = 0; i < n; i++) {
         cells[i].stream = stream;
         cells[i].threads = threads;
     }
-    measure_cells(cells, CELLS, bench->repeats, bench->seconds);
-    for (int i = 0; i < CELLS; i += 2) {
+    measure_cells(cells, n, bench->repeats, bench->seconds);
+    for (int i = 0; i < n; i += 2) {
         enum answer answer = i == BASELINE_ALLOW ? ANSWER_ALLOW : ANSWER_DENY;
         struct sample ratio = sample_ratio(&cells[i + 1].ns, &cells[i].ns);
         report_decisions(bench, group, skew_text, &cells[i], "mutex_mono, presized", "token", answer);
@@ -98,7 +101,7 @@ static void measure_group(struct bench *bench, struct group *group, enum skew sk
 static void measure_keys(struct bench *bench, enum kind kind, uint64_t keys, bool all)
 {
     struct group group;
-    group_open(&group, kind, keys);
+    group_open(&group, kind, keys, bench->thorough ? 2 : 1);
     int skews = all && keys > 1 ? 2 : 1;
     for (int skew = 0; skew < skews; skew++) {
         struct stream stream;

@@ -176,7 +176,7 @@ static void report_growth(struct bench *bench, const char *table, int run, const
 
 void bench_growth(struct bench *bench)
 {
-    uint64_t keys = bench->extent == EXTENT_FULL || bench->only ? 10000000 : 1000000;
+    uint64_t keys = bench->thorough ? 10000000 : 1000000;
     struct sample worst_ms = { 0 };
     double stall_ms = 0;
     keys = bench_largest_keys(bench, bench->extent == EXTENT_QUICK ? 100000 : keys);

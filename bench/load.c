@@ -36,6 +36,8 @@ static struct cost cost_so_far(const struct store *store)
                          .client_us = (double)clock_ns(CLOCK_PROCESS_CPUTIME_ID) / 1e3 };
     int64_t machine_us = measure_machine_cpu_us();
     cost.others_us = machine_us < 0 ? 0 : (double)machine_us - cost.server_us - cost.client_us;
+    for (int i = 0; machine_us >= 0 && i < STORE_BESIDE_MAX && store->beside[i]; i++)
+        cost.others_us -= (double)redis_server_cpu_us(store->beside[i]);
     return cost;
 }
 

@@ -23,7 +23,7 @@
 
 #define UNDISTURBED 0.98
 #define MAX_ATTEMPTS 4
-#define MAX_REPEATED 200
+#define MAX_REPEATED 100 /* in all: a busy machine is not to take for ever */
 
 static struct measure_disturbances disturbances;
 

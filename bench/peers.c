@@ -18,7 +18,8 @@
 #define GOAL_RATIO 1.02
 #define GOAL_SHARE_MS 50
 #define GOAL_POLICY_MS 100
-#define CHANGES 50
+#define CHANGES 15
+#define THOROUGH_CHANGES 50
 #define QUICK_CHANGES 3
 #define KEYS 1000
 #define COST_REPEATS 4 /* times those of other sections: the difference looked for is small */
@@ -230,7 +231,7 @@ static void measure_policies(struct bench *bench, int changes)
 
 void bench_peers(struct bench *bench)
 {
-    int changes = bench->extent == EXTENT_QUICK ? QUICK_CHANGES : CHANGES;
+    int changes = bench->extent == EXTENT_QUICK ? QUICK_CHANGES : bench->thorough ? THOROUGH_CHANGES : CHANGES;
     measure_unpin_main();
     if (!consul_server_found()) {
         bench_missing(bench, "peers", "no consul found: sh tests/servers.sh consul-1.8 gets one");

@@ -4,13 +4,9 @@
 #include <asker.h>
 #include <stdio.h>
 
-#include "remote.h"
+#include "ways.h"
 
-static const int CALLERS[] = { 1, 8, 64 };
-#define CALLERS_LEN 3
-
-enum way { WAY_HASTY, WAY_DURABLE, WAYS };
-static const char *const WAY_NAMES[WAYS] = { "redis_replicas 0", "redis_replicas 1" };
+enum { WAY_HASTY, WAY_DURABLE, WAYS };
 
 /* A copy goes at once, and over the connection itself. */
 static const char *const PRIMARY[] = { "--repl-diskless-sync", "yes", "--repl-diskless-sync-delay", "0", NULL };
@@ -60,38 +56,10 @@ static bool start_servers(struct redis_server *primary, struct redis_server *rep
     return false;
 }
 
-static void measure(struct bench *bench, const struct store *store, struct remote *remotes)
+static void compare(struct bench *bench, const struct load *loads, int way)
 {
-    for (int i = 0; i < CALLERS_LEN; i++) {
-        static struct load loads[WAYS];
-        bench_progress("replicas: %d callers", CALLERS[i]);
-        for (int way = 0; way < WAYS; way++)
-            loads[way] = (struct load){ .name = WAY_NAMES[way],
-                                        .call = remote_call,
-                                        .subject = &remotes[way],
-                                        .threads = CALLERS[i],
-                                        .step = 1,
-                                        .stream = &store->stream };
-        load_measure(loads, WAYS, bench->repeats, bench->seconds, store);
-        for (int way = 0; way < WAYS; way++) {
-            report_row(bench->report);
-            report_count(bench->report, "callers", (uint64_t)CALLERS[i]);
-            report_text(bench->report, "how", loads[way].name);
-            if (loads[way].failed > 0) { /* and how long it takes to fail is no figure */
-                report_count(bench->report, "failed", loads[way].failed);
-                continue;
-            }
-            report_sample(bench->report, "decisions/s", &loads[way].per_second);
-            report_sample(bench->report, "server us", &loads[way].server_us);
-            report_sample(bench->report, "client us", &loads[way].client_us);
-            report_sample(bench->report, "p50 us", &loads[way].p50_us);
-            report_sample(bench->report, "p99 us", &loads[way].p99_us);
-            if (way == WAY_HASTY || loads[WAY_HASTY].failed > 0)
-                continue;
-            struct sample speed = sample_ratio(&loads[WAY_DURABLE].per_second, &loads[WAY_HASTY].per_second);
-            report_sample(bench->report, "times without", &speed);
-        }
-    }
+    struct sample speed = sample_ratio(&loads[way].per_second, &loads[WAY_HASTY].per_second);
+    report_sample(bench->report, "times without", &speed);
 }
 
 void bench_replicas(struct bench *bench)
@@ -99,12 +67,22 @@ void bench_replicas(struct bench *bench)
     const struct store *common = store_of(bench, "replicas"); /* for its stream of keys */
     static struct store store;
     struct redis_server replica;
-    struct remote remotes[WAYS];
+    const struct store *const stores[WAYS] = { &store, &store };
+    const struct weir_options distributed = remote_options(WEIR_DISTRIBUTED);
+    struct weir_options options[WAYS] = { distributed, distributed };
+    const struct ways ways = { .section = "replicas",
+                               .column = "how",
+                               .store = &store,
+                               .failed_alone = true,
+                               .callers = ways_callers,
+                               .n = WAYS,
+                               .way = { { .name = "redis_replicas 0" }, { .name = "redis_replicas 1" } },
+                               .compare = compare };
     const char *why;
-    int open = 0;
     if (!common)
         return;
     store = *common;
+    store.beside[0] = &replica;
     if (!start_servers(&store.server, &replica, &why)) {
         bench_missing(bench, "replicas", why);
         return;
@@ -112,18 +90,8 @@ void bench_replicas(struct bench *bench)
     report_section(bench->report, "replicas",
                    "threads that each wait for one decision after the other, on a primary with a replica, both on one "
                    "processor; as in callers");
-    for (; open < WAYS; open++) {
-        struct weir_options options = remote_options(WEIR_DISTRIBUTED);
-        options.redis_replicas = open == WAY_DURABLE;
-        if (!remote_open(&remotes[open], &store, &options, CALLS_LIMIT, &calls_policies[KIND_TOKEN]))
-            break;
-    }
-    if (open == WAYS)
-        measure(bench, &store, remotes);
-    else
-        remote_report_missing(bench);
-    while (open > 0)
-        remote_close(&remotes[--open]);
+    options[WAY_DURABLE].redis_replicas = 1;
+    ways_measure_distributed(bench, &ways, stores, options);
     report_end_section(bench->report);
     redis_server_stop(&replica);
     redis_server_stop(&store.server);

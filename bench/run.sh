@@ -10,7 +10,7 @@ usage() {
 usage: sh bench/run.sh [options of weir-bench]
 
 Installs the Debian packages that are missing, builds weir optimised, and measures it, local, distributed and hybrid
-mode side by side; for the latter two it starts a redis-server of its own, on a Unix socket in a folder of its own, and ends it.
+mode side by side; for the latter two it starts redis-servers of its own, in folders of their own, and ends them.
 Likewise for what follows Consul: with an agent of its own, which tests/servers.sh gets if the system has none.
 Without Redis or Consul the rest is measured. Prints tables; the figures also go as JSON into bench/results/, unless
 --json names a file.
@@ -53,7 +53,11 @@ elif ! command -v consul >/dev/null 2>&1 && [ -z "${WEIR_TEST_CONSUL-}" ]; then
     sh tests/servers.sh consul-1.8 >/dev/null # which says so if it cannot be had
 fi
 build_preset release -DBUILD_TESTING=OFF -DWEIR_BENCH=ON -DWEIR_REDIS=$redis -DWEIR_CONSUL=$consul
-say "measuring"
+if [ $# -eq 0 ]; then
+    say "measuring, for 2 to 3 minutes; sh bench/run.sh --quick only shows that it runs"
+else
+    say "measuring"
+fi
 bench=$PWD/build/release/bench/weir-bench
 if [ -z "$json" ]; then
     cd "$invoked_from"
@@ -61,4 +65,4 @@ if [ -z "$json" ]; then
 fi
 mkdir -p bench/results
 "$bench" --json "$json" "$@"
-echo "JSON: $json"
+echo "JSON: $PWD/$json"

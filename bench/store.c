@@ -128,7 +128,8 @@ static bool start(const struct bench *bench)
 {
     measure_unpin_main();
     if (!redis_server_found())
-        snprintf(store.server.daemon.error, sizeof store.server.daemon.error, "no redis-server found (Debian's redis-tools)");
+        snprintf(store.server.daemon.error, sizeof store.server.daemon.error,
+                 "no redis-server found (Debian's redis-tools)");
     else
         running = redis_server_start(&store.server, REDIS_SERVER_UNIX, NULL) == 0;
     if (running)

@@ -7,8 +7,12 @@
 #include "bench.h"
 #include "calls.h"
 
+#define STORE_BESIDE_MAX 4
+
 struct store {
     struct redis_server server;
+    /* Others that a section has started, NULL after the last: what they take is not other programs' doing. */
+    const struct redis_server *beside[STORE_BESIDE_MAX];
     char about[80]; /* "redis-server 7.0.15, private, on a Unix socket" */
     char gateway_sha1[SHA1_LEN + 1];
     uint64_t keys;        /* that are filled, for the gateway script and for weir's token bucket */

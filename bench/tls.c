@@ -4,17 +4,13 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "remote.h"
+#include "ways.h"
 
 #define DAY (24L * 3600)
 #define GOAL_CALLERS 64
 #define GOAL_SPEED 0.75
 
-static const int CALLERS[] = { 1, 8, 64 };
-#define CALLERS_LEN 3
-
-enum way { WAY_PLAIN, WAY_TLS, WAYS };
-static const char *const WAY_NAMES[WAYS] = { "TCP", "TLS" };
+enum { WAY_PLAIN, WAY_TLS, WAYS };
 
 struct secured {
     struct store stores[WAYS]; /* the same server, by its one URL and by the other */
@@ -73,47 +69,28 @@ static bool start_server(struct secured *secured)
     return true;
 }
 
-static void measure(struct bench *bench, struct secured *secured, struct remote *remotes)
+static void compare(struct bench *bench, const struct load *loads, int way)
 {
-    for (int i = 0; i < CALLERS_LEN; i++) {
-        static struct load loads[WAYS];
-        bench_progress("tls: %d callers", CALLERS[i]);
-        for (int way = 0; way < WAYS; way++)
-            loads[way] = (struct load){ .name = WAY_NAMES[way],
-                                        .call = remote_call,
-                                        .subject = &remotes[way],
-                                        .threads = CALLERS[i],
-                                        .step = 1,
-                                        .stream = &secured->stores[way].stream };
-        load_measure(loads, WAYS, bench->repeats, bench->seconds, &secured->stores[WAY_PLAIN]);
-        for (int way = 0; way < WAYS; way++) {
-            report_row(bench->report);
-            report_count(bench->report, "callers", (uint64_t)CALLERS[i]);
-            report_text(bench->report, "how", loads[way].name);
-            report_sample(bench->report, "decisions/s", &loads[way].per_second);
-            report_sample(bench->report, "server us", &loads[way].server_us);
-            report_sample(bench->report, "client us", &loads[way].client_us);
-            report_sample(bench->report, "p50 us", &loads[way].p50_us);
-            report_sample(bench->report, "p99 us", &loads[way].p99_us);
-            if (loads[way].failed > 0)
-                report_count(bench->report, "failed", loads[way].failed);
-            if (way == WAY_PLAIN)
-                continue;
-            struct sample speed = sample_ratio(&loads[WAY_TLS].per_second, &loads[WAY_PLAIN].per_second);
-            report_sample(bench->report, "times TCP's", &speed);
-            if (CALLERS[i] == GOAL_CALLERS)
-                report_goal(bench->report, "decisions/s over TLS to those over TCP, callers: 64", &speed, AT_LEAST,
-                            GOAL_SPEED);
-        }
-    }
+    struct sample speed = sample_ratio(&loads[way].per_second, &loads[WAY_PLAIN].per_second);
+    report_sample(bench->report, "times TCP's", &speed);
+    if (loads[way].threads == GOAL_CALLERS)
+        report_goal(bench->report, "decisions/s over TLS to those over TCP, callers: 64", &speed, AT_LEAST, GOAL_SPEED);
 }
 
 void bench_tls(struct bench *bench)
 {
     const struct store *store = store_of(bench, "tls"); /* for its stream of keys */
     static struct secured secured;
-    struct remote remotes[WAYS];
-    struct weir_options options = remote_options(WEIR_DISTRIBUTED);
+    const struct store *const stores[WAYS] = { &secured.stores[WAY_PLAIN], &secured.stores[WAY_TLS] };
+    const struct weir_options distributed = remote_options(WEIR_DISTRIBUTED);
+    struct weir_options options[WAYS] = { distributed, distributed };
+    const struct ways ways = { .section = "tls",
+                               .column = "how",
+                               .store = stores[WAY_PLAIN],
+                               .callers = ways_callers,
+                               .n = WAYS,
+                               .way = { { .name = "TCP" }, { .name = "TLS" } },
+                               .compare = compare };
     if (!store)
         return;
     secured.stores[WAY_PLAIN] = secured.stores[WAY_TLS] = *store;
@@ -128,19 +105,8 @@ void bench_tls(struct bench *bench)
         bench->report, "tls",
         "threads that each wait for one decision after the other, over TCP on the loopback and over TLS; as in "
         "callers");
-    bool plain_open = remote_open(&remotes[WAY_PLAIN], &secured.stores[WAY_PLAIN], &options, CALLS_LIMIT,
-                                  &calls_policies[KIND_TOKEN]);
-    options.redis_ca_file = secured.ca;
-    bool tls_open = plain_open && remote_open(&remotes[WAY_TLS], &secured.stores[WAY_TLS], &options, CALLS_LIMIT,
-                                              &calls_policies[KIND_TOKEN]);
-    if (tls_open)
-        measure(bench, &secured, remotes);
-    else
-        remote_report_missing(bench);
-    if (tls_open)
-        remote_close(&remotes[WAY_TLS]);
-    if (plain_open)
-        remote_close(&remotes[WAY_PLAIN]);
+    options[WAY_TLS].redis_ca_file = secured.ca;
+    ways_measure_distributed(bench, &ways, stores, options);
     report_end_section(bench->report);
     redis_server_stop(&secured.stores[WAY_PLAIN].server);
     remove_certificates(&secured);
