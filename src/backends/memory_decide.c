@@ -270,8 +270,8 @@ static void prefetch(struct memory *memory, const struct weir_backend_request *r
     for (size_t i = 0; i < n; i++) {
         const uint64_t hash = requests[i].hash;
         const struct index_line *line = index_line(&table->index, (size_t)(hash >> table->shard_shift), hash);
-        const uint64_t matches = index_matches(&table->index, line, index_tag(&table->index, hash));
-        const uint32_t place = matches ? index_place(&table->index, line, index_first(matches)) : 0;
+        const uint64_t matches = index_matches(line, index_tag(hash));
+        const uint32_t place = matches ? index_place(line, index_first(matches)) : 0;
         if (place != 0) {
             const struct entry *entry = slab_entry(&table->slab, place);
             __builtin_prefetch(&entry->word, 1);

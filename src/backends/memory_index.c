@@ -7,23 +7,15 @@
 #include <string.h>
 #include <sys/mman.h>
 
-unsigned index_place_bits(int64_t bytes)
-{
-    unsigned bits = INDEX_MIN_PLACE_BITS;
-    while (bits < INDEX_MAX_PLACE_BITS && (bytes >> 5) >> bits != 0) /* a place is 32 bytes */
-        bits++;
-    return bits;
-}
-
 static size_t lines_bytes(const struct index *index)
 {
     return ((size_t)index->most_lines << index->shard_bits) * sizeof(struct index_line);
 }
 
-int index_init(struct index *index, unsigned shard_bits, int64_t keys, unsigned place_bits, struct budget *budget)
+int index_init(struct index *index, unsigned shard_bits, int64_t keys, struct budget *budget)
 {
     const size_t shards = (size_t)1 << shard_bits;
-    *index = (struct index){ .shard_bits = shard_bits, .place_bits = place_bits, .budget = budget };
+    *index = (struct index){ .shard_bits = shard_bits, .budget = budget };
     index->most_lines = (uint32_t)(2 + keys / INDEX_KEYS_MOST * 3 / 2); /* hashes do not spread keys quite evenly */
     index->counts = calloc(shards, sizeof *index->counts);
     if (!index->counts)
@@ -46,28 +38,34 @@ void index_free(struct index *index)
     free((void *)index->counts);
 }
 
-static uint32_t slot_read(const struct index_line *line, unsigned slot)
+static uint64_t tag_at(const struct index_line *line, unsigned slot)
 {
-    return (uint32_t)(atomic_load_explicit(&line->words[slot / 2], memory_order_relaxed) >> 32 * (slot % 2));
+    return atomic_load_explicit(&line->tags[slot / 8], memory_order_relaxed) >> 8 * (slot % 8) & 0xff;
 }
 
-static void slot_write(struct index_line *line, unsigned slot, uint32_t value)
+/* The place is there as long as the tag is. */
+static void slot_write(struct index_line *line, unsigned slot, uint64_t tag, uint32_t place)
 {
-    const uint64_t word = atomic_load_explicit(&line->words[slot / 2], memory_order_relaxed);
-    const uint64_t kept = word & ~((uint64_t)UINT32_MAX << 32 * (slot % 2));
-    atomic_store_explicit(&line->words[slot / 2], kept | (uint64_t)value << 32 * (slot % 2), memory_order_release);
+    const uint64_t tags = atomic_load_explicit(&line->tags[slot / 8], memory_order_relaxed);
+    const uint64_t others = tags & ~(UINT64_C(0xff) << 8 * (slot % 8));
+    if (place != 0)
+        atomic_store_explicit(&line->places[slot], place, memory_order_release);
+    atomic_store_explicit(&line->tags[slot / 8], others | tag << 8 * (slot % 8), memory_order_release);
+    if (place == 0)
+        atomic_store_explicit(&line->places[slot], 0, memory_order_release);
 }
 
 static void line_spill(struct index_line *line)
 {
-    slot_write(line, 0, slot_read(line, 0) | INDEX_SPILLED);
+    const uint64_t tags = atomic_load_explicit(&line->tags[1], memory_order_relaxed);
+    atomic_store_explicit(&line->tags[1], tags | INDEX_SPILLED, memory_order_release);
 }
 
-static void line_put(struct index_line *line, uint32_t value)
+static void line_put(struct index_line *line, uint64_t tag, uint32_t place)
 {
-    for (unsigned slot = 1; slot < INDEX_SLOTS; slot++)
-        if (slot_read(line, slot) == 0) {
-            slot_write(line, slot, value);
+    for (unsigned slot = 0; slot < INDEX_SLOTS; slot++)
+        if (tag_at(line, slot) == 0) {
+            slot_write(line, slot, tag, place);
             return;
         }
     line_spill(line);
@@ -79,15 +77,15 @@ void index_put(struct index *index, size_t shard, uint64_t hash, uint32_t place)
     if (place == 0)
         line_spill(line);
     else
-        line_put(line, index_tag(index, hash) | place);
+        line_put(line, index_tag(hash), place);
 }
 
 void index_remove(struct index *index, size_t shard, uint64_t hash, uint32_t place)
 {
     struct index_line *line = index_line(index, shard, hash);
-    for (unsigned slot = 1; slot < INDEX_SLOTS && place != 0; slot++)
-        if (index_place(index, line, slot) == place)
-            slot_write(line, slot, 0);
+    for (unsigned slot = 0; slot < INDEX_SLOTS && place != 0; slot++)
+        if (index_place(line, slot) == place)
+            slot_write(line, slot, 0, 0);
 }
 
 /* Lines are spread from the last to the first, so that none is written that is still to be read: what is in line i goes
@@ -97,25 +95,27 @@ void index_widen(struct index *index, size_t shard, void (*fetch)(void *user, ui
 {
     const uint32_t old = atomic_load_explicit(&index->counts[shard], memory_order_relaxed);
     const uint32_t count = (uint32_t)min_of(old + old / 2 + 1, index->most_lines);
-    const uint32_t places = ~(UINT32_MAX << index->place_bits);
     if (!budget_take(index->budget, (int64_t)(count - old) * (int64_t)sizeof(struct index_line)))
         return;
     atomic_store_explicit(&index->counts[shard], count, memory_order_release);
     for (uint32_t i = old; i-- > 0;) {
         struct index_line *line = index_line_at(index, shard, i);
         const bool has_spilled = index_has_spilled(line);
-        uint32_t values[INDEX_SLOTS];
-        for (unsigned slot = 1; slot < INDEX_SLOTS; slot++) {
-            values[slot] = slot_read(line, slot);
-            if (values[slot] != 0)
-                fetch(user, values[slot] & places);
+        uint64_t tags[INDEX_SLOTS];
+        uint32_t places[INDEX_SLOTS];
+        for (unsigned slot = 0; slot < INDEX_SLOTS; slot++) {
+            tags[slot] = tag_at(line, slot);
+            places[slot] = index_place(line, slot);
+            if (tags[slot] != 0)
+                fetch(user, places[slot]);
         }
-        for (unsigned word = 0; word < INDEX_SLOTS / 2; word++)
-            atomic_store_explicit(&line->words[word], 0, memory_order_relaxed);
-        for (unsigned slot = 1; slot < INDEX_SLOTS; slot++)
-            if (values[slot] != 0) {
-                const uint64_t hash = hash_of(user, values[slot] & places);
-                line_put(index_line_at(index, shard, (uint32_t)((hash * count) >> 32)), values[slot]);
+        for (unsigned slot = 0; slot < INDEX_SLOTS; slot++)
+            slot_write(line, slot, 0, 0);
+        atomic_store_explicit(&line->tags[1], 0, memory_order_release);
+        for (unsigned slot = 0; slot < INDEX_SLOTS; slot++)
+            if (tags[slot] != 0) {
+                const uint64_t hash = hash_of(user, places[slot]);
+                line_put(index_line_at(index, shard, (uint32_t)((hash * count) >> 32)), tags[slot], places[slot]);
             }
         const uint32_t end = (uint32_t)(((uint64_t)(i + 1) * count + old - 1) / old);
         for (uint32_t to = (uint32_t)((uint64_t)i * count / old); has_spilled && to < end; to++)

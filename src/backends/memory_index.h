@@ -1,14 +1,16 @@
 /* memory_index.h - where the entries of keys are: cache lines of tags and places, read without a lock.
  *
  * It is small, so that it stays in the processor's caches when the entries do not: a key costs 6 to 10 bytes here, one
- * line is looked into for it, and one miss, of the entry itself, is left. A line has 15 slots, of a tag (bits of the
- * hash) and a place (slab.h). Each shard has a number of lines among which the lower half of the hash chooses, and gets
- * half as many more when they fill up. All of one number, of all shards, lie side by side, so that little memory is
- * touched for few keys; the address range for all of them is had at once, and lines never move.
+ * line is looked into for it, and one miss, of the entry itself, is left. A line has 12 slots, of a tag (eight bits of
+ * the hash) and a place (slab.h). Each shard has a number of lines among which the lower half of the hash chooses, and
+ * gets half as many more when they fill up. All of one number, of all shards, lie side by side, so that little memory
+ * is touched for few keys; the address range for all of them is had at once, and lines never move.
  *
  * It is a hint, written under the shard's mutex: an entry that it leads to is looked at to see whose it is, and a key
  * that it does not lead to may be there all the same. But if a line has never spilled, all entries that belong there
  * are in it, and who has the mutex need not look any further.
+ *
+ * (Tags that are compared eight at a time: Google's "Swiss tables", 2017.)
  */
 #ifndef BACKENDS_MEMORY_INDEX_H
 #define BACKENDS_MEMORY_INDEX_H
@@ -21,32 +23,28 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define INDEX_SLOTS 16     /* of a line; the first is its notes */
-#define INDEX_KEYS_MOST 10 /* keys a line at which a shard gets more lines */
-#define INDEX_SPILLED 1u   /* in a line's notes: entries that belong here may be missing */
-#define INDEX_MIN_PLACE_BITS 20
-#define INDEX_MAX_PLACE_BITS 28
+#define INDEX_SLOTS 12   /* of a line */
+#define INDEX_KEYS_MOST 8 /* keys a line at which a shard gets more lines */
 
-/* Two slots a word, so that eight loads read it. */
+/* Slot i is byte i of the tags, from the lowest on, and place i. A tag is not 0, which is that of an empty slot. */
 struct index_line {
-    alignas(64) _Atomic uint64_t words[INDEX_SLOTS / 2];
+    alignas(64) _Atomic uint64_t tags[2]; /* the second has four, and above them INDEX_SPILLED */
+    _Atomic uint32_t places[INDEX_SLOTS];
 };
+
+#define INDEX_SPILLED (UINT64_C(1) << 32) /* entries that belong here may be missing */
 
 /* (c) constant, (s) by shard, under its mutex, (a) atomic readers */
 struct index {
     struct index_line *lines;  /* (s) (a) */
     _Atomic uint32_t *counts;  /* (s) (a) lines, by shard */
     unsigned shard_bits;       /* (c) */
-    unsigned place_bits;       /* (c) of a slot; the others are the tag */
     uint32_t most_lines;       /* (c) a shard's */
     struct budget *budget;     /* (c) */
 };
 
-/* How many bits a place needs in a table of so many bytes. */
-unsigned index_place_bits(int64_t bytes);
-
 /* For 2^shard_bits shards, of up to about `keys` keys each. 0, or -1 if there was no memory. */
-int index_init(struct index *index, unsigned shard_bits, int64_t keys, unsigned place_bits, struct budget *budget);
+int index_init(struct index *index, unsigned shard_bits, int64_t keys, struct budget *budget);
 void index_free(struct index *index);
 
 static inline struct index_line *index_line_at(const struct index *index, size_t shard, uint32_t number)
@@ -61,46 +59,41 @@ static inline struct index_line *index_line(const struct index *index, size_t sh
     return index_line_at(index, shard, (uint32_t)(((hash & UINT32_MAX) * count) >> 32));
 }
 
-/* The tag of a key, where it stands in a slot. */
-static inline uint32_t index_tag(const struct index *index, uint64_t hash)
+static inline uint64_t index_tag(uint64_t hash)
 {
-    return (uint32_t)(hash >> 32) << index->place_bits;
+    return (hash >> 32 & 0xff) | ((hash >> 32 & 0xff) == 0);
 }
 
-/* The slots of a line with a tag: slot 2i + h is bit 32h + 31 - i. Empty ones may be among them. */
-static inline uint64_t index_matches(const struct index *index, const struct index_line *line, uint32_t tag)
+/* The slots of a line with a tag, to be told by index_first(). */
+static inline uint64_t index_matches(const struct index_line *line, uint64_t tag)
 {
-    const uint64_t twice = UINT64_C(0x0000000100000001), tops = twice << 31;
-    const uint64_t tags = tag * twice, mask = (UINT32_MAX << index->place_bits) * twice;
-    uint64_t matches = 0;
-#pragma GCC unroll 8
-    for (unsigned i = 0; i < INDEX_SLOTS / 2; i++) {
-        /* What differs, in both halves, is 0 or has its bits in the upper part: halved and taken from the top bit, it
-         * leaves that as it is if it is 0, and else clears it. */
-        const uint64_t differs = (atomic_load_explicit(&line->words[i], memory_order_acquire) ^ tags) & mask;
-        matches |= ((tops - (differs >> 1)) & tops) >> i;
-    }
-    return matches & ~(UINT64_C(1) << 31);
+    const uint64_t ones = UINT64_C(0x0101010101010101), low_bits = UINT64_C(0x7f7f7f7f7f7f7f7f);
+    const uint64_t first = atomic_load_explicit(&line->tags[0], memory_order_acquire) ^ ones * tag;
+    const uint64_t second = atomic_load_explicit(&line->tags[1], memory_order_acquire) ^ ones * tag;
+    /* The top bit of each byte that is 0; no carry leaves a byte. */
+    const uint64_t in_first = ~(((first & low_bits) + low_bits) | first | low_bits);
+    const uint64_t in_second = ~(((second & low_bits) + low_bits) | second | low_bits) & UINT32_MAX;
+    return in_first >> 7 | in_second >> 6;
 }
 
+/* The least of them. */
 static inline unsigned index_first(uint64_t matches)
 {
     const unsigned bit = (unsigned)__builtin_ctzll(matches);
-    return 2 * (31 - bit % 32) + bit / 32;
+    return bit / 8 + (bit % 8) * 8;
 }
 
-/* The place in a slot; 0: the slot is empty. */
-static inline uint32_t index_place(const struct index *index, const struct index_line *line, unsigned slot)
+/* 0: the slot has become empty. */
+static inline uint32_t index_place(const struct index_line *line, unsigned slot)
 {
-    const uint64_t word = atomic_load_explicit(&line->words[slot / 2], memory_order_acquire);
-    return (uint32_t)(word >> 32 * (slot % 2)) & ~(UINT32_MAX << index->place_bits);
+    return atomic_load_explicit(&line->places[slot], memory_order_acquire);
 }
 
 /* ---- Under the shard's mutex ---- */
 
 static inline bool index_has_spilled(const struct index_line *line)
 {
-    return (atomic_load_explicit(&line->words[0], memory_order_relaxed) & INDEX_SPILLED) != 0;
+    return (atomic_load_explicit(&line->tags[1], memory_order_relaxed) & INDEX_SPILLED) != 0;
 }
 
 /* Note where the entry of a key is; `place` 0: it has none. The line may spill. */

@@ -37,17 +37,18 @@ struct look {
     uint64_t word; /* its last known one */
 };
 
-/* Whether the entry at a place is that of the request's key. */
+/* Whether the entry at a place is that of the request's key. look->rule is a guess at first. */
 static inline bool look_at(const struct table *table, uint32_t place, const struct weir_backend_request *request,
                            struct look *look)
 {
     look->entry = slab_entry(&table->slab, place);
     look->word = entry_word(look->entry);
-    if (word_rule(look->word) == 0 || word_len(look->word) != request->key.len)
+    const uint32_t number = word_rule(look->word);
+    if (number == 0 || word_len(look->word) != request->key.len)
         return false;
-    look->rule = rule_at(&table->rules, word_rule(look->word));
-    return look->rule->key.limit_id == request->limit_id &&
-           entry_has_key(look->entry, look->rule->words, request->key);
+    if (!look->rule || look->rule->number != number)
+        look->rule = rule_at(&table->rules, number);
+    return look->rule->key.limit_id == request->limit_id && entry_has_key(look->entry, look->rule->words, request->key);
 }
 
 /* By the request's hint: the place, and how often a page had come to serve another size by then. */
@@ -64,10 +65,10 @@ static inline bool look_by_index(const struct table *table, const struct weir_ba
 {
     const size_t shard = (size_t)(request->hash >> table->shard_shift);
     const struct index_line *line = index_line(&table->index, shard, request->hash);
-    uint64_t matches = index_matches(&table->index, line, index_tag(&table->index, request->hash));
+    uint64_t matches = index_matches(line, index_tag(request->hash));
     const uint32_t recast = request->hint ? slab_recast(&table->slab) : 0;
     for (; matches != 0; matches &= matches - 1) {
-        const uint32_t place = index_place(&table->index, line, index_first(matches));
+        const uint32_t place = index_place(line, index_first(matches));
         if (place == 0 || !look_at(table, place, request, look))
             continue;
         if (request->hint)
@@ -140,7 +141,7 @@ __attribute__((noinline)) static bool look_on(struct look *look, uint64_t whose,
 static inline bool look_and_decide(const struct table *table, const struct weir_backend_request *request,
                                    struct weir_decision *out)
 {
-    struct look look;
+    struct look look = { .rule = rule_guess(&table->rules, request->limit_id) };
     if (!(request->hint && look_by_hint(table, request, &look)) && !look_by_index(table, request, &look))
         return false;
     if (!rule_is_current(look.rule, request) || look.rule->words > LOOK_WORDS)

@@ -67,9 +67,9 @@ struct entry *shard_find(const struct table *table, const struct shard *shard,
     const unsigned hash = (unsigned)request->hash;
     if (shard_is_indexed(table, shard)) {
         const struct index_line *line = index_line(&table->index, shard->number, hash);
-        uint64_t matches = index_matches(&table->index, line, index_tag(&table->index, request->hash));
+        uint64_t matches = index_matches(line, index_tag(request->hash));
         for (; matches != 0; matches &= matches - 1) {
-            const uint32_t place = index_place(&table->index, line, index_first(matches));
+            const uint32_t place = index_place(line, index_first(matches));
             struct entry *entry = place != 0 ? slab_entry(&table->slab, place) : NULL;
             if (entry && entry->hh.hashv == hash && entry->hh.keylen == request->key.len &&
                 is_of(table, entry, request)) {
@@ -93,10 +93,7 @@ struct entry *shard_find(const struct table *table, const struct shard *shard,
 
 /* ---- The whole table ---- */
 
-/* What keys are expected to take: the least, entries of 96 bytes and what comes with them; and the most for which the
- * index has places to spare, if there are as many keys as there may be. */
-#define LEAST_BYTES_PER_KEY 96
-#define MOST_BYTES_PER_KEY 1024
+#define LEAST_BYTES_PER_KEY 96 /* what keys are expected to take: entries of short ones */
 
 static size_t shard_count_for(int64_t max_keys, int64_t max_bytes)
 {
@@ -179,12 +176,11 @@ int table_init(struct table *table, int64_t max_keys, int64_t max_bytes)
     *table = (struct table){ .shard_count = count, .max_keys = max_keys, .budget.max = max_bytes };
     const unsigned shard_bits = (unsigned)__builtin_ctzll(count);
     const int64_t keys_per_shard = min_of(max_keys, max_bytes / LEAST_BYTES_PER_KEY) / (int64_t)count;
-    const unsigned place_bits = index_place_bits(min_of(max_bytes, mul_capped(max_keys, MOST_BYTES_PER_KEY)));
     table->shard_shift = 64 - shard_bits;
     readers_init(&table->readers);
     rules_init(&table->rules, &table->readers);
-    int failed = slab_init_placed(&table->slab, &table->budget, &table->readers, place_bits);
-    failed |= index_init(&table->index, shard_bits, keys_per_shard, place_bits, &table->budget);
+    int failed = slab_init_placed(&table->slab, &table->budget, &table->readers, max_bytes);
+    failed |= index_init(&table->index, shard_bits, keys_per_shard, &table->budget);
     table->shards = aligned_alloc(alignof(struct shard), all * sizeof *table->shards);
     table->sentinels = calloc(all, sizeof *table->sentinels);
     table->soonest_us = calloc(all, sizeof *table->soonest_us);

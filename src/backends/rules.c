@@ -79,6 +79,11 @@ static struct rule *rule_add(struct rules *rules, const struct weir_plan *plan, 
     return rule;
 }
 
+static struct rule *_Atomic *current_of(struct rules *rules, const struct rule *rule)
+{
+    return &rules->current[rule->key.limit_id % RULES_CURRENT];
+}
+
 /* All that nobody holds. */
 static void forget_idle(struct rules *rules) REQUIRES(rules->mutex)
 {
@@ -88,6 +93,8 @@ static void forget_idle(struct rules *rules) REQUIRES(rules->mutex)
         if (atomic_load_explicit(&rule->holders, memory_order_acquire) > 0)
             continue;
         HASH_DEL(rules->table, rule);
+        if (atomic_load_explicit(current_of(rules, rule), memory_order_relaxed) == rule)
+            atomic_store_explicit(current_of(rules, rule), NULL, memory_order_relaxed);
         rule->next = gone;
         gone = rule;
     }
@@ -119,6 +126,7 @@ struct rule *rule_get(struct rules *rules, const struct weir_backend_request *re
         rules->idle -= atomic_load_explicit(&rule->holders, memory_order_relaxed) == 0;
         rule_hold(rule);
         rule_raise(rule, rule_mark(rule, version));
+        atomic_store_explicit(current_of(rules, rule), rule, memory_order_release);
     }
     lock_give(&rules->mutex);
     return rule;

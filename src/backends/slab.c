@@ -6,11 +6,14 @@
  */
 #include "backends/slab.h"
 
+#include "core/arith.h"
+
 #include <stdalign.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 
 #define PAGES_PER_REGION (SLAB_REGION_BYTES / SLAB_PAGE_BYTES)
+#define PLACED_REGIONS (INT64_C(1) << 32 >> 16) /* as many as there are places of 32 bits for */
 
 struct free_entry {
     struct free_entry *next;
@@ -30,7 +33,7 @@ struct slab_page {
 #define FIRST_ENTRY 96
 
 _Static_assert(FIRST_ENTRY % SLAB_STEP == 0 && FIRST_ENTRY >= sizeof(struct slab_page), "entries are aligned");
-_Static_assert((SLAB_PLACES_PER_REGION & (SLAB_PLACES_PER_REGION - 1)) == 0, "a place is divided by shifts");
+_Static_assert(PLACED_REGIONS * SLAB_PLACES_PER_REGION == INT64_C(1) << 32, "a place has 32 bits");
 
 struct slab_region {
     struct slab_region *next;
@@ -53,13 +56,12 @@ void slab_init(struct slab *slab, struct budget *budget)
     lock_init(&slab->mutex);
 }
 
-int slab_init_placed(struct slab *slab, struct budget *budget, struct readers *readers, unsigned place_bits)
+int slab_init_placed(struct slab *slab, struct budget *budget, struct readers *readers, int64_t max_bytes)
 {
-    const size_t regions = ((size_t)1 << place_bits) / SLAB_PLACES_PER_REGION;
     slab_init(slab, budget);
     slab->readers = readers;
-    slab->most_places = (uint32_t)(regions * SLAB_PLACES_PER_REGION);
-    slab->directory = calloc(regions, sizeof *slab->directory);
+    slab->most_regions = (uint32_t)min_of(PLACED_REGIONS, max_bytes / (int64_t)SLAB_REGION_BYTES * 2 + 64);
+    slab->directory = calloc(slab->most_regions, sizeof *slab->directory);
     return slab->directory ? 0 : -1;
 }
 
@@ -107,7 +109,7 @@ static bool region_add(struct slab *slab) REQUIRES(slab->mutex)
     region->next = slab->regions;
     slab->regions = region;
     const uint32_t number = slab->region_count++;
-    if (number < slab->most_places / SLAB_PLACES_PER_REGION)
+    if (number < slab->most_regions)
         atomic_store_explicit(&slab->directory[number], region->address, memory_order_relaxed);
     for (size_t i = PAGES_PER_REGION; i-- > 0;) {
         struct slab_page *page = (struct slab_page *)((char *)region->address + i * SLAB_PAGE_BYTES);
@@ -249,7 +251,7 @@ uint32_t slab_place(const struct slab *slab, const void *entry, size_t size)
 {
     if (size > SLAB_MAX_ENTRY)
         return 0;
-    const uint64_t first = page_of(entry)->region * (uint64_t)SLAB_PLACES_PER_REGION;
-    const uint64_t place = first + ((uintptr_t)entry & (SLAB_REGION_BYTES - 1)) / SLAB_STEP;
-    return place < slab->most_places ? (uint32_t)place : 0;
+    const uint32_t region = page_of(entry)->region;
+    const size_t within = ((uintptr_t)entry & (SLAB_REGION_BYTES - 1)) / SLAB_STEP;
+    return region < slab->most_regions ? (uint32_t)(region * SLAB_PLACES_PER_REGION + within) : 0;
 }

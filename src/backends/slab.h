@@ -44,7 +44,7 @@ struct slab {
     struct slab_page *empty;              /* (m) pages that serve no class */
     struct slab_region *regions;          /* (m) all of them, to be freed */
     uint32_t region_count;                /* (m) */
-    uint32_t most_places;                 /* (c) places are below this */
+    uint32_t most_regions;                /* (c) whose entries have places */
     char *_Atomic *directory;             /* (a) the regions that places lead to */
     _Atomic uint32_t recast;              /* (a) how often a page came to serve another class than before */
 };
@@ -54,9 +54,9 @@ enum slab_error { SLAB_OK = 0, SLAB_NO_MEMORY, SLAB_NO_BUDGET };
 /* For entries that nobody looks at, and that have no places. */
 void slab_init(struct slab *slab, struct budget *budget);
 
-/* For others. `place_bits`: how many bits a place may have; entries beyond have none. 0, or -1 if there was no memory.
+/* For others. Entries beyond some twice `max_bytes`, or beyond 128 GiB, have no places. 0, or -1 if there was no memory.
  */
-int slab_init_placed(struct slab *slab, struct budget *budget, struct readers *readers, unsigned place_bits);
+int slab_init_placed(struct slab *slab, struct budget *budget, struct readers *readers, int64_t max_bytes);
 
 /* Frees every page, and the directory; entries larger than SLAB_MAX_ENTRY must have been freed one by one. */
 void slab_destroy(struct slab *slab);
