@@ -126,7 +126,7 @@ static void assert_off_by_no_more(const struct world *world, int64_t us, int64_t
         ck_abort_msg("%" PRId64 " us at %" PRId64 " us, %" PRIu64 " Hz", us, clock_us, world->hz);
 }
 
-/* Steps of every size, now and then a slew of up to `ppm` either way; returns the share that was counted, in percent. */
+/* Steps of every size, now and then a slew of up to `ppm` either way. Returns what percentage was counted. */
 static int64_t wander(struct world *world, int64_t ppm, int64_t ahead_us, int64_t behind_us)
 {
     struct chance *chance = &world->chance;

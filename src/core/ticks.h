@@ -9,11 +9,11 @@
  * whatever befalls the counter befalls the clock as well, and the two part only as the kernel slews the clock (NTP).
  * With a counter of 1 GHz or more, what is told is
  *
- *     never ahead of the clock and less than two microseconds behind it, as long as the clock's pace changes by less than
- *     TICKS_BEHIND, 488 parts in a million, from one millisecond to the next;
+ *     never ahead of the clock and at most two microseconds behind it, in whole ones, as long as the clock's pace
+ *     changes by less than TICKS_BEHIND, 488 parts in a million, from one reading to the next;
  *     off by that change's part of a millisecond where it changes by more: a quarter of one at the kernel's limit, 10 %
  *     either way, and for that millisecond;
- *     less than a millisecond ahead of the last reading, whatever becomes of counter and clock.
+ *     a millisecond ahead of the last reading at most, whatever becomes of counter and clock.
  *
  * So a thread may see its time step back when a slew begins, and that of another by two microseconds at any time: see
  * WEIR_CLOCK_SLACK_US. And this is what becomes of trouble:
