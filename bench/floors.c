@@ -32,6 +32,27 @@ static uint64_t work_clock(void *subject, const struct bench_key *draws, size_t 
     return 0;
 }
 
+#if defined(__x86_64__)
+static uint64_t work_counter(void *subject, const struct bench_key *draws, size_t n)
+{
+    (void)subject, (void)draws;
+    for (size_t i = 0; i < n; i++)
+        sink = __builtin_ia32_rdtsc();
+    return 0;
+}
+#endif
+
+/* What a decision reads: the system's clock, or what is counted on from it. */
+static uint64_t work_limiters_clock(void *subject, const struct bench_key *draws, size_t n)
+{
+    int64_t now_us = 0;
+    (void)draws;
+    for (size_t i = 0; i < n; i++)
+        weir_clock(subject, &now_us);
+    sink = (uint64_t)now_us;
+    return 0;
+}
+
 static struct {
     _Alignas(128) pthread_mutex_t mutex;
     _Alignas(128) _Atomic uint64_t number;
@@ -170,16 +191,32 @@ static void measure_primitives(struct bench *bench)
     static clockid_t clocks[] = { CLOCK_MONOTONIC, CLOCK_BOOTTIME, CLOCK_MONOTONIC_COARSE };
     static uint64_t secret[2] = { UINT64_C(0x0706050403020100), UINT64_C(0x0f0e0d0c0b0a0908) };
     struct stream stream;
+    struct subject limiter;
     stream_make(&stream, 1000, SKEW_UNIFORM);
+    subject_open(&limiter, KIND_TOKEN, ANSWER_ALLOW, 1000);
     static const char *const names[] = {
-        "clock_gettime MONOTONIC", "clock_gettime BOOTTIME",         "clock_gettime MONOTONIC_COARSE",
-        "mutex lock + unlock",     "mutex lock + unlock, contended", "fetch_add",
-        "fetch_add, contended",    "SipHash-1-3 of 16 bytes",        "SipHash-1-3 of 16 bytes, each needs the last",
+        "clock_gettime MONOTONIC",
+        "clock_gettime BOOTTIME",
+        "clock_gettime MONOTONIC_COARSE",
+        "weir_clock",
+#if defined(__x86_64__)
+        "time stamp counter",
+#endif
+        "mutex lock + unlock",
+        "mutex lock + unlock, contended",
+        "fetch_add",
+        "fetch_add, contended",
+        "SipHash-1-3 of 16 bytes",
+        "SipHash-1-3 of 16 bytes, each needs the last",
     };
     struct cell cells[] = {
         { .work = work_clock, .subject = &clocks[0], .threads = 1 },
         { .work = work_clock, .subject = &clocks[1], .threads = 1 },
         { .work = work_clock, .subject = &clocks[2], .threads = 1 },
+        { .work = work_limiters_clock, .subject = limiter.weir, .threads = 1 },
+#if defined(__x86_64__)
+        { .work = work_counter, .threads = 1 },
+#endif
         { .work = work_mutex, .subject = &shared.mutex, .threads = 1 },
         { .work = work_mutex, .subject = &shared.mutex, .threads = 2 },
         { .work = work_add, .threads = 1 },
@@ -192,6 +229,7 @@ static void measure_primitives(struct bench *bench)
     measure_cells(cells, n, bench->repeats, bench->seconds * FLOOR_SECONDS_SHARE);
     for (int i = 0; i < n; i++)
         report_floor(bench, names[i], &cells[i]);
+    subject_close(&limiter);
     stream_free(&stream);
 }
 

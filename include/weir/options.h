@@ -127,7 +127,10 @@ struct weir_options {
 
     /* Replaces the clock: Unix time in microseconds, 0 to WEIR_MAX_TIME_US. Called from the thread that asks for a
      * decision, or for a submitted one from a thread of the limiter's, no lock held. Default: Unix time as it stood at
-     * weir_open(), carried on by CLOCK_BOOTTIME, so that nobody who sets the system's clock adds or takes permits. */
+     * weir_open(), carried on by CLOCK_BOOTTIME, so that nobody who sets the system's clock adds or takes permits.
+     * Where the kernel's clock is the processor's counter (x86-64, clock source "tsc"), each thread that reads it often
+     * does so once in a millisecond, and counts on from there by that counter: up to two microseconds behind, but for
+     * a millisecond in which the clock begins to be slewed (NTP): then up to a quarter of one off, either way. */
     int64_t (*now_us)(void *user);
     /* Called for each line worth an operator's eye, any thread, no lock held. Default: none. `line` has no newline
      * and never holds a secret or a request's key; where a policy comes from it tells, an override's pattern in a file

@@ -2,6 +2,9 @@
  *
  * The default is Unix time as it stood when the clock was made, carried on by CLOCK_BOOTTIME: windows aligned to the
  * epoch fall on clock hours, suspend counts, and nobody who sets the system's clock adds or takes permits.
+ *
+ * It may be some microseconds behind (ticks.h). So the times of two threads, and a time and the one asked for after it
+ * on another, need not be in order: whoever subtracts them bounds the result, and keys have WEIR_CLOCK_SLACK_US.
  */
 #ifndef CORE_CLOCK_H
 #define CORE_CLOCK_H

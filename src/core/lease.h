@@ -4,7 +4,8 @@
  * A lease is charged before it is used, and used within `life_us` from when it was *asked for*, by the holder's clock;
  * so whatever happens to a holder, no more is used than was charged, and in any stretch of time no more than is charged
  * in that stretch and the life before it. For greedy refill that is rate * life over the limit at most. Where permits
- * come back at once a lease ends before they do, so nothing is over:
+ * come back at once a lease ends before they do, so nothing is over. (The microseconds by which a clock may be behind,
+ * ticks.h, are less than it takes to ask: by the time of the charge a lease is never held for longer.)
  *
  *     fixed window       with the window
  *     sliding window     with the block that it was charged to

@@ -23,7 +23,7 @@ cp -R src/core src/backends "$work/src"
 cp -R tests/sim "$work/tests"
 cp -R include "$work"
 sources="src/core/*.c src/backends/hybrid*.c src/backends/memory*.c src/backends/rules.c src/backends/slab.c tests/sim/main.c tests/sim/sim_*.c"
-links="-Wl,--wrap=clock_gettime -Wl,--wrap=getrandom -pthread"
+links="-Wl,--wrap=clock_gettime -Wl,--wrap=ticks_are_steady -Wl,--wrap=getrandom -pthread"
 
 compile() { # SOURCE OBJECT
     (cd "$work" && ${CC:-cc} -std=c11 -O1 -w -DNDEBUG -D_GNU_SOURCE -Isrc -Iinclude -c "$1" -o "$2")
