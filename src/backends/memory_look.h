@@ -27,7 +27,11 @@
 
 #include "backends/memory_decide.h"
 
-#define LOOK_TRIES 64 /* while others change the same key */
+#define LOOK_TRIES 32 /* while others change the same key */
+#ifndef LOOK_PAUSE
+#define LOOK_PAUSE 32
+#define LOOK_MOST_PAUSE 256
+#endif
 #define LOOK_WORDS 48 /* states that are larger are left to those with the mutex */
 
 /* What an entry that was found for a request is known by. */
@@ -108,24 +112,38 @@ look_once(struct look *look, bool is_greedy, size_t words, int64_t *state, const
     return LOOK_DONE;
 }
 
-/* Somebody did: wait while he is at it. False: it is another's entry by now, or he may be at it for longer. */
-static inline bool look_again(struct look *look, uint64_t whose)
+/* Let the others have the entry's cache line for a while: who takes it away from one in the middle of a change makes
+ * both slower. */
+static inline void look_pause(unsigned times)
 {
-    for (int spins = 0; (look->word & WORD_BUSY) != 0; spins++) {
-        if (spins == LOOK_TRIES)
-            return false;
-        look->word = entry_word(look->entry);
-    }
-    return (look->word & WORD_WHOSE) == whose;
+    for (unsigned i = 0; i < times; i++)
+#if defined(__x86_64__) || defined(__i386__)
+        __builtin_ia32_pause();
+#elif defined(__aarch64__)
+        __asm__ volatile("isb");
+#else
+        atomic_signal_fence(memory_order_seq_cst);
+#endif
 }
 
-/* The same for any algorithm, as often as it takes, within reason. */
-__attribute__((noinline)) static bool look_on(struct look *look, uint64_t whose,
+/* The same for any algorithm, and while others change the same key; as often as it takes, within reason: one that is
+ * busy for long is claimed by somebody with the mutex, or by one who was preempted. */
+__attribute__((noinline)) static bool look_on(struct look *look, uint64_t whose, bool is_contended,
                                               const struct weir_backend_request *request, struct weir_decision *out)
 {
     const struct weir_decision before = *out;
     int64_t state[LOOK_WORDS];
-    for (int tries = 0; tries < LOOK_TRIES && look_again(look, whose); tries++) {
+    unsigned pause = is_contended ? LOOK_PAUSE : 0;
+    for (int tries = 0; tries < LOOK_TRIES; tries++) {
+        if (pause > 0) {
+            look_pause(pause);
+            look->word = entry_word(look->entry);
+        }
+        pause = pause < LOOK_MOST_PAUSE ? pause + LOOK_PAUSE : pause;
+        if ((look->word & WORD_BUSY) != 0)
+            continue;
+        if ((look->word & (WORD_WHOSE)) != whose)
+            break;
         const enum look_end end = look_once(look, false, look->rule->words, state, request, out);
         if (end == LOOK_DONE)
             return true;
@@ -147,6 +165,7 @@ static inline bool look_and_decide(const struct table *table, const struct weir_
     if (!rule_is_current(look.rule, request) || look.rule->words > LOOK_WORDS)
         return false;
     const uint64_t whose = look.word & WORD_WHOSE;
+    bool is_contended = (look.word & WORD_BUSY) != 0;
     if (__builtin_expect(look.rule->is_greedy && (look.word & WORD_BUSY) == 0, 1)) {
         int64_t state[2];
         struct weir_decision decision;
@@ -157,8 +176,9 @@ static inline bool look_and_decide(const struct table *table, const struct weir_
         }
         if (end == LOOK_GIVEN_UP)
             return false;
+        is_contended = true;
     }
-    return look_on(&look, whose, request, out);
+    return look_on(&look, whose, is_contended, request, out);
 }
 
 /* Whether it is a request for those who look at all. */
