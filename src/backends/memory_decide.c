@@ -244,8 +244,8 @@ static inline bool is_sweep_turn(uint64_t looks)
     return looks * UINT64_C(0x9e3779b97f4a7c15) < UINT64_MAX / SWEEP_TURNS;
 }
 
-static inline int decide_one(struct memory *memory, const struct weir_backend_request *request,
-                             struct weir_decision *out)
+__attribute__((always_inline)) static inline int
+decide_one(struct memory *memory, const struct weir_backend_request *request, struct weir_decision *out)
 {
     _Atomic uint64_t *turn = look_may(request) ? readers_enter(&memory->table.readers) : NULL;
     if (__builtin_expect(turn != NULL, 1)) {
@@ -265,8 +265,8 @@ static void prefetch(struct memory *memory, const struct weir_backend_request *r
 {
     const struct table *table = &memory->table;
     for (size_t i = 0; i < n; i++)
-        __builtin_prefetch(index_line(&table->index, (size_t)(requests[i].hash >> table->shard_shift),
-                                      requests[i].hash));
+        __builtin_prefetch(
+            index_line(&table->index, (size_t)(requests[i].hash >> table->shard_shift), requests[i].hash));
     for (size_t i = 0; i < n; i++) {
         const uint64_t hash = requests[i].hash;
         const struct index_line *line = index_line(&table->index, (size_t)(hash >> table->shard_shift), hash);

@@ -23,7 +23,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define INDEX_SLOTS 12   /* of a line */
+#define INDEX_SLOTS 12    /* of a line */
 #define INDEX_KEYS_MOST 8 /* keys a line at which a shard gets more lines */
 
 /* Slot i is byte i of the tags, from the lowest on, and place i. A tag is not 0, which is that of an empty slot. */
@@ -36,11 +36,11 @@ struct index_line {
 
 /* (c) constant, (s) by shard, under its mutex, (a) atomic readers */
 struct index {
-    struct index_line *lines;  /* (s) (a) */
-    _Atomic uint32_t *counts;  /* (s) (a) lines, by shard */
-    unsigned shard_bits;       /* (c) */
-    uint32_t most_lines;       /* (c) a shard's */
-    struct budget *budget;     /* (c) */
+    struct index_line *lines; /* (s) (a) */
+    _Atomic uint32_t *counts; /* (s) (a) lines, by shard */
+    unsigned shard_bits;      /* (c) */
+    uint32_t most_lines;      /* (c) a shard's */
+    struct budget *budget;    /* (c) */
 };
 
 /* For 2^shard_bits shards, of up to about `keys` keys each. 0, or -1 if there was no memory. */

@@ -86,9 +86,10 @@ enum look_end { LOOK_DONE, LOOK_AGAIN, LOOK_GIVEN_UP };
 
 /* One decision, on a copy of the state, if nobody comes in between. `is_greedy` is known when this is compiled, and then
  * state and decision stay in registers. */
-__attribute__((always_inline)) static inline enum look_end
-look_once(struct look *look, bool is_greedy, size_t words, int64_t *state, const struct weir_backend_request *request,
-          struct weir_decision *out)
+__attribute__((always_inline)) static inline enum look_end look_once(struct look *look, bool is_greedy, size_t words,
+                                                                     int64_t *state,
+                                                                     const struct weir_backend_request *request,
+                                                                     struct weir_decision *out)
 {
     const struct weir_plan *plan = &look->rule->plan;
     struct entry *entry = look->entry;

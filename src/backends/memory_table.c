@@ -57,8 +57,7 @@ static void claim(struct entry *entry)
 static bool is_of(const struct table *table, const struct entry *entry, const struct weir_backend_request *request)
 {
     const struct rule *rule = entry_rule(table, entry);
-    return rule->key.limit_id == request->limit_id &&
-           entry_has_key(entry, rule->words, request->key);
+    return rule->key.limit_id == request->limit_id && entry_has_key(entry, rule->words, request->key);
 }
 
 struct entry *shard_find(const struct table *table, const struct shard *shard,
@@ -82,8 +81,7 @@ struct entry *shard_find(const struct table *table, const struct shard *shard,
     }
     for (UT_hash_handle *handle = shard_bucket(shard, hash)->hh_head; handle; handle = handle->hh_next) {
         struct entry *entry = (struct entry *)handle; /* its first member */
-        if (handle->hashv == hash && handle->keylen == request->key.len &&
-            is_of(table, entry, request)) {
+        if (handle->hashv == hash && handle->keylen == request->key.len && is_of(table, entry, request)) {
             claim(entry);
             return entry;
         }

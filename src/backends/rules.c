@@ -15,8 +15,7 @@ void rules_init(struct rules *rules, struct readers *readers)
 void rules_destroy(struct rules *rules)
 {
     struct rule *rule, *next;
-    HASH_ITER(hh, rules->table, rule, next)
-    {
+    HASH_ITER(hh, rules->table, rule, next) {
         assert(atomic_load(&rule->holders) == 0);
         HASH_DEL(rules->table, rule);
     }
@@ -88,8 +87,7 @@ static struct rule *_Atomic *current_of(struct rules *rules, const struct rule *
 static void forget_idle(struct rules *rules) REQUIRES(rules->mutex)
 {
     struct rule *rule, *next, *gone = NULL;
-    HASH_ITER(hh, rules->table, rule, next)
-    {
+    HASH_ITER(hh, rules->table, rule, next) {
         if (atomic_load_explicit(&rule->holders, memory_order_acquire) > 0)
             continue;
         HASH_DEL(rules->table, rule);

@@ -58,11 +58,11 @@ struct rule {
 /* (m) rules->mutex, (a) atomic */
 struct rules {
     struct lock mutex;
-    struct readers *readers; /* (c) */
-    struct rule *table;      /* (m) */
-    struct rule *forgotten;  /* (m) memory for others */
-    uint32_t count;          /* (m) numbers handed out ever */
-    uint32_t idle;           /* (m) rules in the table that nobody holds */
+    struct readers *readers;                   /* (c) */
+    struct rule *table;                        /* (m) */
+    struct rule *forgotten;                    /* (m) memory for others */
+    uint32_t count;                            /* (m) numbers handed out ever */
+    uint32_t idle;                             /* (m) rules in the table that nobody holds */
     struct rule *_Atomic chunks[RULES_CHUNKS]; /* (a) */
     /* (a) By limit: the rule got last, which is probably the one that a request asks for. Known before the entry, it
      * saves a decision the time from there to the plan. */

@@ -22,10 +22,10 @@ struct free_entry {
 struct slab_page {
     alignas(SLAB_STEP) struct free_entry *freed;
     struct slab_page *next, *previous; /* in slab->open[class]; next alone in slab->empty */
-    uint32_t entry_bytes; /* of the class that it serves, or served last; 0: it never has served any */
-    uint32_t live;        /* entries handed out */
-    uint32_t fresh;       /* entries not handed out since it was empty start here, in bytes from the page */
-    uint32_t region;      /* its number */
+    uint32_t entry_bytes;              /* of the class that it serves, or served last; 0: it never has served any */
+    uint32_t live;                     /* entries handed out */
+    uint32_t fresh;  /* entries not handed out since it was empty start here, in bytes from the page */
+    uint32_t region; /* its number */
 };
 
 /* Where entries begin in a page: half a cache line off, so that of entries of 96 bytes, which keys of 16 have, every
@@ -33,7 +33,7 @@ struct slab_page {
 #define FIRST_ENTRY 96
 
 _Static_assert(FIRST_ENTRY % SLAB_STEP == 0 && FIRST_ENTRY >= sizeof(struct slab_page), "entries are aligned");
-_Static_assert(PLACED_REGIONS * SLAB_PLACES_PER_REGION == INT64_C(1) << 32, "a place has 32 bits");
+_Static_assert(PLACED_REGIONS *SLAB_PLACES_PER_REGION == INT64_C(1) << 32, "a place has 32 bits");
 
 struct slab_region {
     struct slab_region *next;
