@@ -143,7 +143,8 @@ __attribute__((noinline)) static bool look_on(struct look *look, uint64_t whose,
         pause = pause < LOOK_MOST_PAUSE ? pause + LOOK_PAUSE : pause;
         if ((look->word & WORD_BUSY) != 0)
             continue;
-        if ((look->word & (WORD_WHOSE)) != whose)
+        /* It may have become another key's meanwhile, and be under the same rule. */
+        if ((look->word & WORD_WHOSE) != whose || !entry_has_key(look->entry, look->rule->words, request->key))
             break;
         const enum look_end end = look_once(look, false, look->rule->words, state, request, out);
         if (end == LOOK_DONE)

@@ -22,7 +22,7 @@ mkdir "$work/src" "$work/tests" "$work/objects"
 cp -R src/core src/backends "$work/src"
 cp -R tests/sim "$work/tests"
 cp -R include "$work"
-sources="src/core/*.c src/backends/hybrid*.c src/backends/memory*.c src/backends/rules.c src/backends/slab.c tests/sim/main.c tests/sim/sim_*.c"
+sources="src/core/*.c src/backends/hybrid*.c src/backends/memory*.c src/backends/readers.c src/backends/rules.c src/backends/slab.c tests/sim/main.c tests/sim/sim_*.c"
 links="-Wl,--wrap=clock_gettime -Wl,--wrap=ticks_are_steady -Wl,--wrap=getrandom -pthread"
 
 compile() { # SOURCE OBJECT
