@@ -515,7 +515,7 @@ END_TEST
 START_TEST(idle_keys_are_collected_while_none_come)
 {
     struct scene scene;
-    enum { IDLE = 5000, BUSY = 2000 }; /* enough to reach every shard: one without any traffic is let alone */
+    enum { IDLE = 5000, BUSY = 5000 }; /* enough to reach every shard: one without any traffic is let alone */
     scene_open(&scene, NULL);
     weir_limit *limit = scene_define_text(&scene, "limit", "token_bucket limit=1000 period=1s");
     for (int64_t i = 0; i < IDLE; i++)

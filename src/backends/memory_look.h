@@ -62,11 +62,12 @@ __attribute__((noinline)) static bool look_closely(const struct table *table,
                                                    const struct weir_backend_request *request, struct look *look)
 {
     const uint32_t number = word_rule(look->word);
-    if (number == 0 || word_len(look->word) != request->key.len)
-        return false;
-    look->rule = rule_at(&table->rules, number);
+    const struct rule *rule = number != 0 ? rule_at(&table->rules, number) : NULL;
+    if (!rule || rule->key.limit_id != request->limit_id || word_len(look->word) != request->key.len)
+        return false; /* the guess stays as it is, for the next one */
+    look->rule = rule;
     look->whose = look->word & WORD_WHOSE;
-    return look->rule->key.limit_id == request->limit_id;
+    return true;
 }
 
 /* Whether the entry at a place is that of the request's key. */

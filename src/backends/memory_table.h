@@ -31,7 +31,7 @@
 #include "backends/memory_index.h"
 #include "core/former.h"
 
-#define TABLE_KEYS_PER_SHARD 4096
+#define TABLE_KEYS_PER_SHARD 2048
 #define TABLE_MIN_SHARDS 16
 #define TABLE_MAX_SHARDS 65536
 
