@@ -6,22 +6,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "bench.h"
+#include "sections.h"
 
-#define BATCH_MAX 64
 #define GOAL_BATCH 32
 #define GOAL_SPEEDUP 3.0
 
 static const int SIZES[] = { 8, 16, 32, 64 };
 #define SIZES_LEN 4
 
-struct batched {
-    const struct subject *subject;
-    size_t size; /* divides STREAM_STEP */
-};
-
-/* work_function */
-static uint64_t work_batched(void *subject, const struct bench_key *draws, size_t n)
+uint64_t batch_work(void *subject, const struct bench_key *draws, size_t n)
 {
     const struct batched *batched = subject;
     struct weir_request requests[BATCH_MAX];
@@ -62,7 +55,7 @@ static void measure_batches(struct bench *bench, struct subject *subject, uint64
     stream_make(&stream, keys, skew);
     for (int i = 0; i < SIZES_LEN; i++) {
         batched[i] = (struct batched){ .subject = subject, .size = (size_t)SIZES[i] };
-        cells[1 + i].work = work_batched;
+        cells[1 + i].work = batch_work;
         cells[1 + i].subject = &batched[i];
     }
     for (int i = 0; i < 1 + SIZES_LEN; i++) {

@@ -29,6 +29,7 @@ struct bench {
 /* Each prints its section. Those that measure memory or growth work in forked children and come first. */
 void bench_memory(struct bench *bench);
 void bench_growth(struct bench *bench);
+void bench_goals(struct bench *bench);
 void bench_floors(struct bench *bench);
 void bench_decisions(struct bench *bench);
 void bench_denials(struct bench *bench);

@@ -1,8 +1,9 @@
 /* handles.c - what a decision costs by a handle, and at a time that the caller has read, beside plain calls.
  *
- * The same keys of the same limiter are asked for in each way, in turns. A caller's time moves on by a microsecond with
- * each decision, from the clock's where the measurement began: by then no key is further than that. What a
- * compare-and-swap on one cache line takes stands beside the single key: no decision that writes can be had for less.
+ * The same keys of the same limiter are asked for in each way, in turns. A caller's time is the limiter's clock, read
+ * once for STREAM_STEP decisions, and moves on by a microsecond with every DECISIONS_A_US of them: so it keeps up with
+ * the clock that the other ways read, and steps neither back nor ahead of it. What a compare-and-swap on one cache line
+ * takes stands beside the single key: no decision that writes can be had for less.
  */
 #include <stdatomic.h>
 #include <stdio.h>
@@ -10,19 +11,14 @@
 #include <string.h>
 #include <uthash.h>
 
-#include "bench.h"
+#include "sections.h"
+
+#define DECISIONS_A_US 64
 
 struct known { /* a key, and its handle */
     struct bench_key key;
     weir_handle *handle;
     UT_hash_handle hh;
-};
-
-struct resolved {
-    const struct subject *subject;
-    const struct stream *stream;
-    weir_handle **handles; /* of each draw */
-    int64_t start_us;
 };
 
 static void require(int status, const char *what)
@@ -40,7 +36,7 @@ static void *require_memory(void *memory)
     return memory;
 }
 
-static struct known *resolve_all(struct resolved *resolved, const struct subject *subject, const struct stream *stream)
+void handles_resolve(struct resolved *resolved, const struct subject *subject, const struct stream *stream)
 {
     struct known *known = NULL, *one;
     *resolved = (struct resolved){ .subject = subject, .stream = stream };
@@ -55,13 +51,12 @@ static struct known *resolve_all(struct resolved *resolved, const struct subject
         }
         resolved->handles[i] = one->handle;
     }
-    require(weir_clock(subject->weir, &resolved->start_us), "weir_clock");
-    return known;
+    resolved->known = known;
 }
 
-static void forget_all(struct resolved *resolved, struct known *known)
+void handles_forget(struct resolved *resolved)
 {
-    struct known *one, *next;
+    struct known *known = resolved->known, *one, *next;
     HASH_ITER(hh, known, one, next) {
         HASH_DEL(known, one);
         weir_handle_free(one->handle);
@@ -72,15 +67,23 @@ static void forget_all(struct resolved *resolved, struct known *known)
 
 /* ---- work_functions ---- */
 
+static int64_t read_clock(const struct resolved *resolved)
+{
+    int64_t now_us;
+    require(weir_clock(resolved->subject->weir, &now_us), "weir_clock");
+    return now_us;
+}
+
 static uint64_t work_at(void *subject, const struct bench_key *draws, size_t n)
 {
     const struct resolved *resolved = subject;
     weir_limit *limit = resolved->subject->limit;
     struct weir_decision decision;
+    const int64_t start_us = read_clock(resolved);
     uint64_t admitted = 0;
     for (size_t i = 0; i < n; i++) {
-        require(weir_try_at(limit, weir_key(&draws[i], KEY_LEN), 1, resolved->start_us + (int64_t)i, &decision),
-                "weir_try_at");
+        const int64_t now_us = start_us + (int64_t)(i / DECISIONS_A_US);
+        require(weir_try_at(limit, weir_key(&draws[i], KEY_LEN), 1, now_us, &decision), "weir_try_at");
         admitted += decision.allowed;
     }
     return admitted;
@@ -91,27 +94,28 @@ static inline uint64_t try_handles(const struct resolved *resolved, const struct
 {
     weir_handle *const *handles = resolved->handles + (draws - resolved->stream->draws);
     struct weir_decision decision;
+    const int64_t start_us = by_caller ? read_clock(resolved) : 0;
     uint64_t admitted = 0;
     for (size_t i = 0; i < n; i++) {
-        require(weir_handle_try(handles[i], 1, by_caller ? resolved->start_us + (int64_t)i : 0, &decision),
-                "weir_handle_try");
+        const int64_t now_us = by_caller ? start_us + (int64_t)(i / DECISIONS_A_US) : 0;
+        require(weir_handle_try(handles[i], 1, now_us, &decision), "weir_handle_try");
         admitted += decision.allowed;
     }
     return admitted;
 }
 
-static uint64_t work_handle(void *subject, const struct bench_key *draws, size_t n)
+uint64_t handles_work(void *subject, const struct bench_key *draws, size_t n)
 {
     return try_handles(subject, draws, n, false);
 }
 
-static uint64_t work_handle_at(void *subject, const struct bench_key *draws, size_t n)
+uint64_t handles_work_at(void *subject, const struct bench_key *draws, size_t n)
 {
     return try_handles(subject, draws, n, true);
 }
 
 /* Acquire and release, as a state that is swapped would need. */
-static uint64_t work_swap(void *subject, const struct bench_key *draws, size_t n)
+uint64_t swap_work(void *subject, const struct bench_key *draws, size_t n)
 {
     _Atomic uint64_t *number = subject;
     (void)draws;
@@ -136,11 +140,11 @@ static void measure_calls(struct bench *bench, struct resolved *resolved, struct
 {
     static _Alignas(128) _Atomic uint64_t number;
     struct cell cells[CALLS] = {
-        [CALL_SWAP] = { .work = work_swap, .subject = &number },
+        [CALL_SWAP] = { .work = swap_work, .subject = &number },
         [CALL_TRY] = { .work = subject_work, .subject = subject },
         [CALL_TRY_AT] = { .work = work_at, .subject = resolved },
-        [CALL_HANDLE] = { .work = work_handle, .subject = resolved },
-        [CALL_HANDLE_AT] = { .work = work_handle_at, .subject = resolved },
+        [CALL_HANDLE] = { .work = handles_work, .subject = resolved },
+        [CALL_HANDLE_AT] = { .work = handles_work_at, .subject = resolved },
     };
     bench_progress("handles: %llu keys, %s, %d threads", (unsigned long long)keys, answer_name(answer), threads);
     for (int i = 0; i < CALLS; i++) {
@@ -177,10 +181,10 @@ void bench_handles(struct bench *bench)
             stream_make(&stream, sizes[i], SKEW_ZIPF);
             subject_open(&subject, KIND_TOKEN, (enum answer)answer, sizes[i]);
             subject_fill(&subject, (enum answer)answer, sizes[i]);
-            struct known *known = resolve_all(&resolved, &subject, &stream);
+            handles_resolve(&resolved, &subject, &stream);
             for (int threads = 1; threads <= 2; threads++)
                 measure_calls(bench, &resolved, &subject, sizes[i], (enum answer)answer, threads);
-            forget_all(&resolved, known);
+            handles_forget(&resolved);
             subject_check(&subject, sizes[i]);
             subject_close(&subject);
             stream_free(&stream);

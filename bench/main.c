@@ -32,6 +32,8 @@ static const char HELP[] =
     "                     hybrid mode on a private redis-server, modes, server, callers, round-trip, leases, outage,\n"
     "                     cluster, replicas, tls;\n"
     "                     peers, what follows a private Consul.\n"
+    "                     goals, only shown by this or --full: what local mode set out to reach, a line each;\n"
+    "                     --keys then says how far growth goes, 1M by default and 10M with --full, and no more.\n"
     "                     One section alone shows more than it does in the whole run: growth goes to\n"
     "                     10,000,000 keys, decisions and handles have denials and one more number of keys,\n"
     "                     peers has 50 changes\n"
@@ -47,14 +49,28 @@ static const char HELP[] =
 struct section {
     const char *name;
     void (*run)(struct bench *bench);
+    bool on_request; /* by --only or --full: it repeats what the others show */
 };
 static const struct section SECTIONS[] = {
-    { "memory", bench_memory },       { "growth", bench_growth },   { "floors", bench_floors },
-    { "decisions", bench_decisions }, { "denials", bench_denials }, { "latency", bench_latency },
-    { "batch", bench_batch },         { "handles", bench_handles }, { "modes", bench_modes },
-    { "server", bench_server },       { "callers", bench_callers }, { "round-trip", bench_round_trip },
-    { "leases", bench_leases },       { "outage", bench_outage },   { "cluster", bench_cluster },
-    { "replicas", bench_replicas },   { "tls", bench_tls },         { "peers", bench_peers },
+    { .name = "memory", .run = bench_memory },
+    { .name = "growth", .run = bench_growth },
+    { .name = "goals", .run = bench_goals, .on_request = true },
+    { .name = "floors", .run = bench_floors },
+    { .name = "decisions", .run = bench_decisions },
+    { .name = "denials", .run = bench_denials },
+    { .name = "latency", .run = bench_latency },
+    { .name = "batch", .run = bench_batch },
+    { .name = "handles", .run = bench_handles },
+    { .name = "modes", .run = bench_modes },
+    { .name = "server", .run = bench_server },
+    { .name = "callers", .run = bench_callers },
+    { .name = "round-trip", .run = bench_round_trip },
+    { .name = "leases", .run = bench_leases },
+    { .name = "outage", .run = bench_outage },
+    { .name = "cluster", .run = bench_cluster },
+    { .name = "replicas", .run = bench_replicas },
+    { .name = "tls", .run = bench_tls },
+    { .name = "peers", .run = bench_peers },
 };
 #define SECTIONS_LEN ((int)(sizeof SECTIONS / sizeof SECTIONS[0]))
 
@@ -284,7 +300,7 @@ static void parse_options(int argc, char **argv, struct bench *bench, const char
         refuse("'%s' is not an option", argv[optind]);
     bench->thorough = bench->extent == EXTENT_FULL || chosen_len == 1;
     for (int i = 0; chosen_len == 0 && i < SECTIONS_LEN; i++)
-        chosen[i] = true;
+        chosen[i] = bench->extent == EXTENT_FULL || !SECTIONS[i].on_request;
     set_defaults(bench);
 }
 

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "bench.h"
+#include "sections.h"
 
 #define GOAL_BYTES 128.0
 
@@ -57,29 +57,37 @@ static void run_case(void *shared)
     subject_close(&subject);
 }
 
-static void measure_memory(struct bench *bench, uint64_t keys)
+void memory_measure(struct bench *bench, uint64_t keys, struct memory_cost *out)
 {
-    struct sample resident = { 0 }, total = { 0 };
-    struct memory_case result = { .keys = keys };
-    char what[80];
+    *out = (struct memory_cost){ 0 };
     for (int repeat = 0; repeat < bench->repeats; repeat++) {
         bench_progress("memory: %llu keys, repetition %d", (unsigned long long)keys, repeat + 1);
-        result = (struct memory_case){ .keys = keys };
+        struct memory_case result = { .keys = keys };
         bench_in_child(run_case, &result, sizeof result);
-        sample_add(&resident, (double)result.resident_bytes / (double)keys);
-        sample_add(&total, (double)(result.open_bytes + result.resident_bytes) / (double)keys);
+        sample_add(&out->resident, (double)result.resident_bytes / (double)keys);
+        sample_add(&out->with_empty, (double)(result.open_bytes + result.resident_bytes) / (double)keys);
+        sample_add(&out->own, (double)result.own_bytes / (double)keys);
+        out->held = result.held;
+        out->open_bytes = (double)result.open_bytes;
     }
+}
+
+static void measure_memory(struct bench *bench, uint64_t keys)
+{
+    struct memory_cost cost;
+    char what[80];
+    memory_measure(bench, keys, &cost);
     report_row(bench->report);
     report_count(bench->report, "keys", keys);
-    report_count(bench->report, "keys held", (uint64_t)result.held);
-    report_sample(bench->report, "resident bytes/key", &resident);
-    report_sample(bench->report, "with the empty limiter", &total);
-    report_number(bench->report, "weir_stats bytes/key", (double)result.own_bytes / (double)keys);
-    report_number(bench->report, "empty limiter KiB", (double)result.open_bytes / 1024);
+    report_count(bench->report, "keys held", (uint64_t)cost.held);
+    report_sample(bench->report, "resident bytes/key", &cost.resident);
+    report_sample(bench->report, "with the empty limiter", &cost.with_empty);
+    report_number(bench->report, "weir_stats bytes/key", sample_median(&cost.own));
+    report_number(bench->report, "empty limiter KiB", cost.open_bytes / 1024);
     snprintf(what, sizeof what, "resident bytes a key, limiter included, %llu keys of 16 bytes",
              (unsigned long long)keys);
     if (keys == 1000000)
-        report_goal(bench->report, what, &total, AT_MOST, GOAL_BYTES);
+        report_goal(bench->report, what, &cost.with_empty, AT_MOST, GOAL_BYTES);
 }
 
 void bench_memory(struct bench *bench)

@@ -13,7 +13,7 @@
 
 #define MAX_COLUMNS 16
 #define MAX_ROWS 512
-#define MAX_GOALS 64
+#define MAX_GOALS 128
 #define MAX_TEXT 96
 
 struct value {
@@ -22,7 +22,7 @@ struct value {
 };
 
 struct goal {
-    char what[MAX_TEXT], measured[MAX_TEXT], wanted[MAX_TEXT];
+    char what[MAX_TEXT], measured[MAX_TEXT], wanted[MAX_TEXT], missed[MAX_TEXT / 4];
     double value, missed_by; /* 0: met */
     bool met;
 };
@@ -131,6 +131,17 @@ static void print_number(char *out, size_t out_size, double number)
     snprintf(out, out_size, "%.*f", size < 10 ? 2 : size < 100 ? 1 : 0, number);
 }
 
+/* Less than 1 with one digit that counts, which three may not show. */
+static void print_missed(char *out, size_t out_size, double by)
+{
+    char number[MAX_TEXT / 6];
+    if (by < 1)
+        snprintf(number, sizeof number, "%.1g", by);
+    else
+        print_number(number, sizeof number, by);
+    snprintf(out, out_size, " by %s", number);
+}
+
 static void print_sample(char *out, size_t out_size, const struct sample *sample)
 {
     char median[MAX_TEXT / 4], min[MAX_TEXT / 4], max[MAX_TEXT / 4];
@@ -178,14 +189,17 @@ void report_goal(struct report *report, const char *what, const struct sample *s
     goal->value = sample_median(sample);
     goal->met = bound == AT_MOST ? goal->value <= wanted : goal->value >= wanted;
     goal->missed_by = goal->met ? 0 : fabs(goal->value - wanted);
+    if (!goal->met)
+        print_missed(goal->missed, sizeof goal->missed, goal->missed_by);
     snprintf(goal->what, MAX_TEXT, "%s", what);
     snprintf(goal->wanted, MAX_TEXT, "%s %s", bound == AT_MOST ? "<=" : ">=", number);
     print_sample(goal->measured, MAX_TEXT, sample);
     struct value *value = value_at(report, "goal");
     if (value->table[0] != '\0')
         value = value_at(report, "second goal");
-    snprintf(value->table, MAX_TEXT, "%s %s", goal->wanted, goal->met ? "met" : "MISSED");
-    snprintf(value->json, MAX_TEXT, "{\"bound\": \"%s\", \"met\": %s}", goal->wanted, goal->met ? "true" : "false");
+    snprintf(value->table, MAX_TEXT, "%s %s%s", goal->wanted, goal->met ? "met" : "MISSED", goal->missed);
+    snprintf(value->json, MAX_TEXT, "{\"bound\": \"%s\", \"met\": %s, \"missed_by\": %.6g}", goal->wanted,
+             goal->met ? "true" : "false", goal->missed_by);
 }
 
 static void print_table(struct report *report)
@@ -248,12 +262,11 @@ static void print_goals(struct report *report)
         const struct goal *goal = &report->goals[i];
         char what[MAX_TEXT + 16];
         json_quote(goal->what, what, sizeof what);
-        printf("%-6s  %-70s  %-22s  %s", goal->met ? "met" : "MISSED", goal->what, goal->measured, goal->wanted);
-        if (goal->missed_by > 0 && goal->missed_by < 1) /* which three digits may not show */
-            printf(", by %.1g", goal->missed_by);
-        putchar('\n');
-        json_print(report, "%s\n    {\"what\": %s, \"value\": %.6g, \"bound\": \"%s\", \"met\": %s}", i > 0 ? "," : "",
-                   what, goal->value, goal->wanted, goal->met ? "true" : "false");
+        printf("%-6s  %-70s  %-22s  %s%s%s\n", goal->met ? "met" : "MISSED", goal->what, goal->measured, goal->wanted,
+               goal->met ? "" : ",", goal->missed);
+        json_print(report,
+                   "%s\n    {\"what\": %s, \"value\": %.6g, \"bound\": \"%s\", \"met\": %s, \"missed_by\": %.6g}",
+                   i > 0 ? "," : "", what, goal->value, goal->wanted, goal->met ? "true" : "false", goal->missed_by);
     }
     json_print(report, "\n  ]");
 }
