@@ -55,11 +55,12 @@ static inline bool look_at(const struct table *table, uint32_t place, const stru
     return look->rule->key.limit_id == request->limit_id && entry_has_key(look->entry, look->rule->words, request->key);
 }
 
-/* By the request's hint: the place, and how often a page had come to serve another size by then. */
+/* By the request's hint: the place, and how often a page had come to serve another size by then. Acquire, and release
+ * where it is written: who did not find the place by the index must see the region that it leads to all the same. */
 static inline bool look_by_hint(const struct table *table, const struct weir_backend_request *request,
                                 struct look *look)
 {
-    const uint64_t hint = __atomic_load_n(&request->hint->opaque[0], __ATOMIC_RELAXED);
+    const uint64_t hint = __atomic_load_n(&request->hint->opaque[0], __ATOMIC_ACQUIRE);
     return (uint32_t)hint != 0 && (uint32_t)(hint >> 32) == slab_recast(&table->slab) &&
            look_at(table, (uint32_t)hint, request, look);
 }
@@ -76,7 +77,7 @@ static inline bool look_by_index(const struct table *table, const struct weir_ba
         if (place == 0 || !look_at(table, place, request, look))
             continue;
         if (request->hint)
-            __atomic_store_n(&request->hint->opaque[0], (uint64_t)recast << 32 | place, __ATOMIC_RELAXED);
+            __atomic_store_n(&request->hint->opaque[0], (uint64_t)recast << 32 | place, __ATOMIC_RELEASE);
         return true;
     }
     return false;
@@ -95,7 +96,7 @@ __attribute__((always_inline)) static inline enum look_end look_once(struct look
     struct entry *entry = look->entry;
     const uint64_t word = look->word;
     entry_read(entry, 0, state, words);
-    const size_t time_at = words == 2 ? 1 : 0;
+    const size_t time_at = !is_greedy && plan->algorithm == WEIR_SLIDING_WINDOW ? 0 : 1;
     const int64_t time = state[time_at];
     const bool changed = is_greedy
                              ? token_bucket_decide(plan, state, request->now_us, request->cost, request->verb, out)
