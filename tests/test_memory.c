@@ -555,9 +555,12 @@ static void check_collected_after_a_step_back(const char *policy)
 START_TEST(idle_keys_are_collected_after_a_clock_stepped_back)
 {
     static const char *const policies[] = {
-        "token_bucket limit=10 period=1s",          "token_bucket limit=10 period=1s refill=interval",
-        "leaky_bucket limit=10 period=1s",          "fixed_window limit=10 period=1s",
-        "sliding_window limit=10 period=1s",        "sliding_window limit=10 period=1s blocks=1",
+        "token_bucket limit=10 period=1s",
+        "token_bucket limit=10 period=1s refill=interval",
+        "leaky_bucket limit=10 period=1s",
+        "fixed_window limit=10 period=1s",
+        "sliding_window limit=10 period=1s",
+        "sliding_window limit=10 period=1s blocks=1",
         "sliding_window limit=10 period=1s blocks=2",
     };
     for (size_t i = 0; i < sizeof policies / sizeof *policies; i++)
