@@ -34,25 +34,50 @@
 #endif
 #define LOOK_WORDS 48 /* states that are larger are left to those with the mutex */
 
-/* What an entry that was found for a request is known by. */
+/* What an entry is known by. Before it is found, `rule` and `whose` are those that it is guessed to have, or NULL and 0,
+ * which no entry has that is anybody's. */
 struct look {
     struct entry *entry;
     const struct rule *rule;
-    uint64_t word; /* its last known one */
+    uint64_t word;  /* its last known one */
+    uint64_t whose; /* of the word */
 };
 
-/* Whether the entry at a place is that of the request's key. look->rule is a guess at first. */
+static inline uint64_t word_of_rule(const struct rule *rule, size_t key_len)
+{
+    return (uint64_t)rule->number << WORD_RULE_SHIFT | key_len << 1;
+}
+
+/* The request's rule is known before the entry as a rule, and nothing waits for the way from the one to the other. */
+static inline struct look look_guess(const struct table *table, const struct weir_backend_request *request)
+{
+    const struct rule *rule = rule_guess(&table->rules, request->limit_id);
+    if (__builtin_expect(rule && rule->key.limit_id == request->limit_id, 1))
+        return (struct look){ .rule = rule, .whose = word_of_rule(rule, request->key.len) };
+    return (struct look){ .rule = NULL };
+}
+
+/* An entry that is not as guessed may be the request's all the same. */
+__attribute__((noinline)) static bool look_closely(const struct table *table,
+                                                   const struct weir_backend_request *request, struct look *look)
+{
+    const uint32_t number = word_rule(look->word);
+    if (number == 0 || word_len(look->word) != request->key.len)
+        return false;
+    look->rule = rule_at(&table->rules, number);
+    look->whose = look->word & WORD_WHOSE;
+    return look->rule->key.limit_id == request->limit_id;
+}
+
+/* Whether the entry at a place is that of the request's key. */
 static inline bool look_at(const struct table *table, uint32_t place, const struct weir_backend_request *request,
                            struct look *look)
 {
     look->entry = slab_entry(&table->slab, place);
     look->word = entry_word(look->entry);
-    const uint32_t number = word_rule(look->word);
-    if (number == 0 || word_len(look->word) != request->key.len)
+    if (__builtin_expect((look->word & WORD_WHOSE) != look->whose, 0) && !look_closely(table, request, look))
         return false;
-    if (!look->rule || look->rule->number != number)
-        look->rule = rule_at(&table->rules, number);
-    return look->rule->key.limit_id == request->limit_id && entry_has_key(look->entry, look->rule->words, request->key);
+    return entry_has_key(look->entry, look->rule->words, request->key);
 }
 
 /* By the request's hint: the place, and how often a page had come to serve another size by then. Acquire, and release
@@ -130,7 +155,7 @@ static inline void look_pause(unsigned times)
 
 /* The same for any algorithm, and while others change the same key; as often as it takes, within reason: one that is
  * busy for long is claimed by somebody with the mutex, or by one who was preempted. */
-__attribute__((noinline)) static bool look_on(struct look *look, uint64_t whose, bool is_contended,
+__attribute__((noinline)) static bool look_on(struct look *look, bool is_contended,
                                               const struct weir_backend_request *request, struct weir_decision *out)
 {
     const struct weir_decision before = *out;
@@ -145,7 +170,7 @@ __attribute__((noinline)) static bool look_on(struct look *look, uint64_t whose,
         if ((look->word & WORD_BUSY) != 0)
             continue;
         /* It may have become another key's meanwhile, and be under the same rule. */
-        if ((look->word & WORD_WHOSE) != whose || !entry_has_key(look->entry, look->rule->words, request->key))
+        if ((look->word & WORD_WHOSE) != look->whose || !entry_has_key(look->entry, look->rule->words, request->key))
             break;
         const enum look_end end = look_once(look, false, look->rule->words, state, request, out);
         if (end == LOOK_DONE)
@@ -162,12 +187,11 @@ __attribute__((noinline)) static bool look_on(struct look *look, uint64_t whose,
 static inline bool look_and_decide(const struct table *table, const struct weir_backend_request *request,
                                    struct weir_decision *out)
 {
-    struct look look = { .rule = rule_guess(&table->rules, request->limit_id) };
+    struct look look = look_guess(table, request);
     if (!(request->hint && look_by_hint(table, request, &look)) && !look_by_index(table, request, &look))
         return false;
     if (!rule_is_current(look.rule, request) || look.rule->words > LOOK_WORDS)
         return false;
-    const uint64_t whose = look.word & WORD_WHOSE;
     bool is_contended = (look.word & WORD_BUSY) != 0;
     if (__builtin_expect(look.rule->is_greedy && (look.word & WORD_BUSY) == 0, 1)) {
         int64_t state[2];
@@ -181,7 +205,7 @@ static inline bool look_and_decide(const struct table *table, const struct weir_
             return false;
         is_contended = true;
     }
-    return look_on(&look, whose, is_contended, request, out);
+    return look_on(&look, is_contended, request, out);
 }
 
 /* Whether it is a request for those who look at all. */

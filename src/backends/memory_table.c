@@ -176,8 +176,8 @@ int table_init(struct table *table, int64_t max_keys, int64_t max_bytes)
     const int64_t keys_per_shard = min_of(max_keys, max_bytes / LEAST_BYTES_PER_KEY) / (int64_t)count;
     table->shard_shift = 64 - shard_bits;
     readers_init(&table->readers);
-    rules_init(&table->rules, &table->readers);
-    int failed = slab_init_placed(&table->slab, &table->budget, &table->readers, max_bytes);
+    int failed = rules_init(&table->rules, &table->readers);
+    failed |= slab_init_placed(&table->slab, &table->budget, &table->readers, max_bytes);
     failed |= index_init(&table->index, shard_bits, keys_per_shard, &table->budget);
     table->shards = aligned_alloc(alignof(struct shard), all * sizeof *table->shards);
     table->sentinels = calloc(all, sizeof *table->sentinels);

@@ -6,10 +6,12 @@
 #include <assert.h>
 #include <stdlib.h>
 
-void rules_init(struct rules *rules, struct readers *readers)
+int rules_init(struct rules *rules, struct readers *readers)
 {
     *rules = (struct rules){ .readers = readers };
     lock_init(&rules->mutex);
+    rules->current = calloc(RULES_CURRENT, sizeof *rules->current); /* untouched but for limits that there are */
+    return rules->current ? 0 : -1;
 }
 
 void rules_destroy(struct rules *rules)
@@ -21,6 +23,7 @@ void rules_destroy(struct rules *rules)
     }
     for (int i = 0; i < RULES_CHUNKS; i++)
         free(atomic_load(&rules->chunks[i]));
+    free((void *)rules->current);
     lock_destroy(&rules->mutex);
 }
 

@@ -40,7 +40,7 @@ struct rule_key {
 #define RULE_BITS 20   /* of a number */
 #define RULES_CHUNKS (RULE_BITS - 6)
 #define RULES_IDLE 64
-#define RULES_CURRENT 64 /* a power of two */
+#define RULES_CURRENT WEIR_MAX_LIMITS
 
 struct rule {
     _Atomic uint64_t version; /* the latest at which this was the limit's plan; only ever grows, see rule_raise() */
@@ -66,10 +66,11 @@ struct rules {
     struct rule *_Atomic chunks[RULES_CHUNKS]; /* (a) */
     /* (a) By limit: the rule got last, which is probably the one that a request asks for. Known before the entry, it
      * saves a decision the time from there to the plan. */
-    struct rule *_Atomic current[RULES_CURRENT];
+    struct rule *_Atomic *current;
 };
 
-void rules_init(struct rules *rules, struct readers *readers);
+/* 0, or -1 if there was no memory. */
+int rules_init(struct rules *rules, struct readers *readers);
 
 /* Nobody holds a rule any more. */
 void rules_destroy(struct rules *rules);

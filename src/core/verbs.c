@@ -34,7 +34,7 @@ __attribute__((noinline)) int ask_guarded(struct weir_limit *limit, struct weir_
 }
 
 /* Arguments have been checked. */
-static inline int ask(struct weir_limit *limit, struct weir_key key, int64_t cost, int64_t now_us, enum weir_verb verb,
+__attribute__((always_inline)) static inline int ask(struct weir_limit *limit, struct weir_key key, int64_t cost, int64_t now_us, enum weir_verb verb,
                       struct weir_decision *out)
 {
     const uint64_t hash = key_hash(limit, key);
