@@ -2,13 +2,15 @@
  *
  *     index line, by the hash      where an entry with such a hash is
  *     entry                        its word: whose it is; its key: yes; its rule: the plan that the request asks for
- *     decide                       on a copy of the state
- *     publish                      if that changed anything, and nobody has changed anything since the word was read
+ *     state                        a copy, if nobody has changed anything since the word was read
+ *     decide                       on the copy
+ *     publish                      if that changed anything, and still nobody has changed anything
  *
  * What could go wrong without the mutex, and why it does not:
  *
- * - The entry is dropped, and its memory serves another key: its word has changed. The look ends in a comparison of the
- *   word with what it was, or in a swap of it: all that was read in between belongs to one state of one key.
+ * - The entry is dropped, and its memory serves another key: its word has changed. All that is read is followed by
+ *   a comparison of the word with what it was, and belongs to one state of one key then; what is written is preceded by
+ *   a swap of it.
  * - Its memory serves something else altogether, or its rule is forgotten: not while anybody looks (readers.h).
  * - The index is wrong, old, or being rewritten: it only says where to look. Whoever finds nothing takes the mutex.
  * - The state changes in the middle of being read: the word has changed as well, or is marked as busy (memory_entry.h).
@@ -121,15 +123,18 @@ __attribute__((always_inline)) static inline enum look_end look_once(struct look
     struct entry *entry = look->entry;
     const uint64_t word = look->word;
     entry_read(entry, 0, state, words);
+    /* Only now is it known to be a state of that rule: what another key's numbers would come to, no algorithm answers
+     * for. */
+    look->word = atomic_load_explicit(&entry->word, memory_order_relaxed);
+    if (__builtin_expect(look->word != word, 0))
+        return LOOK_AGAIN;
     const size_t time_at = !is_greedy && plan->algorithm == WEIR_SLIDING_WINDOW ? 0 : 1;
     const int64_t time = state[time_at];
     const bool changed = is_greedy
                              ? token_bucket_decide(plan, state, request->now_us, request->cost, request->verb, out)
                              : state_decide(plan, state, request->now_us, request->cost, request->verb, out);
-    if (!changed) {
-        look->word = atomic_load_explicit(&entry->word, memory_order_relaxed);
-        return look->word == word ? LOOK_DONE : LOOK_AGAIN;
-    }
+    if (!changed)
+        return LOOK_DONE;
     if (out->reset_after_us == 0 || state[time_at] < time) /* to be dropped, or noted for the sweep */
         return LOOK_GIVEN_UP;
     if (!entry_claim(entry, &look->word))
