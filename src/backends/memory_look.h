@@ -36,8 +36,10 @@
 #endif
 #define LOOK_WORDS 48 /* states that are larger are left to those with the mutex */
 
-/* What an entry is known by. Before it is found, `rule` and `whose` are those that it is guessed to have, or NULL and 0,
- * which no entry has that is anybody's. */
+#define LOOK_UNGUESSED WORD_BUSY /* is no part of whose a word is */
+
+/* What an entry is known by. Before it is found, `rule` and `whose` are those that it is guessed to have, or NULL and
+ * LOOK_UNGUESSED, which no entry has: 0 have those that are nobody's, and a hint or a late look leads to them. */
 struct look {
     struct entry *entry;
     const struct rule *rule;
@@ -56,7 +58,7 @@ static inline struct look look_guess(const struct table *table, const struct wei
     const struct rule *rule = rule_guess(&table->rules, request->limit_id);
     if (__builtin_expect(rule && rule->key.limit_id == request->limit_id, 1))
         return (struct look){ .rule = rule, .whose = word_of_rule(rule, request->key.len) };
-    return (struct look){ .rule = NULL };
+    return (struct look){ .whose = LOOK_UNGUESSED };
 }
 
 /* An entry that is not as guessed may be the request's all the same. */
