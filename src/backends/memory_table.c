@@ -54,14 +54,18 @@ static void claim(struct entry *entry)
     }
 }
 
+static uint32_t entry_place(const struct table *table, const struct entry *entry)
+{
+    return slab_place(&table->slab, entry, entry_bytes(entry_rule(table, entry), entry->hh.keylen));
+}
+
 static bool is_of(const struct table *table, const struct entry *entry, const struct weir_backend_request *request)
 {
     const struct rule *rule = entry_rule(table, entry);
     return rule->key.limit_id == request->limit_id && entry_has_key(entry, rule->words, request->key);
 }
 
-struct entry *shard_find(const struct table *table, const struct shard *shard,
-                         const struct weir_backend_request *request)
+struct entry *shard_find(struct table *table, const struct shard *shard, const struct weir_backend_request *request)
 {
     const unsigned hash = (unsigned)request->hash;
     if (shard_is_indexed(table, shard)) {
@@ -82,6 +86,8 @@ struct entry *shard_find(const struct table *table, const struct shard *shard,
     for (UT_hash_handle *handle = shard_bucket(shard, hash)->hh_head; handle; handle = handle->hh_next) {
         struct entry *entry = (struct entry *)handle; /* its first member */
         if (handle->hashv == hash && handle->keylen == request->key.len && is_of(table, entry, request)) {
+            if (shard_is_indexed(table, shard))
+                index_put_found(&table->index, shard->number, request->hash, entry_place(table, entry));
             claim(entry);
             return entry;
         }

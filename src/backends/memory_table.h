@@ -98,8 +98,8 @@ static inline struct rule *entry_rule(const struct table *table, const struct en
 }
 
 /* Claimed until shard_remove(), or entry_let_go(). */
-struct entry *shard_find(const struct table *table, const struct shard *shard,
-                         const struct weir_backend_request *request) REQUIRES(shard->mutex);
+struct entry *shard_find(struct table *table, const struct shard *shard, const struct weir_backend_request *request)
+    REQUIRES(shard->mutex);
 
 static inline void entry_let_go(struct entry *entry)
 {
