@@ -1,14 +1,8 @@
 /* readers.c - waits for those that look. */
 #include "backends/readers.h"
 
+#include "backends/wait_briefly.h"
 #include "core/fence.h"
-
-#include <sched.h>
-#include <time.h>
-
-#define SPINS 100
-#define YIELDS 100
-#define PAUSE_NS 50000
 
 void readers_init(struct readers *readers)
 {
@@ -35,12 +29,8 @@ void readers_wait(struct readers *readers)
         const uint64_t seen = turn_of(readers, turn);
         if (seen % 2 == 0)
             continue;
-        for (int tries = 0; atomic_load(turn) == seen; tries++) {
-            if (tries >= SPINS + YIELDS) /* it is of lower priority, perhaps: yielding would not do */
-                nanosleep(&(struct timespec){ .tv_nsec = PAUSE_NS }, NULL);
-            else if (tries >= SPINS)
-                sched_yield();
-        }
+        for (int tries = 0; atomic_load(turn) == seen; tries++)
+            wait_briefly(tries);
     }
 }
 
