@@ -54,13 +54,13 @@ struct table {
     size_t shard_count;   /* (c) a power of two */
     unsigned shard_shift; /* (c) hash >> shard_shift is the number */
     struct entry *sentinels;
-    _Atomic int64_t *soonest_us; /* (a) by shard, written under its mutex; apart, to be scanned fast */
-    _Atomic int64_t keys;        /* (a) */
-    int64_t max_keys;            /* (c) */
-    struct index index;          /* of all shards but the overflow shard */
+    _Atomic int64_t *soonest_us;      /* (a) by shard, written under its mutex; apart, to be scanned fast */
+    int64_t max_keys;                 /* (c) */
+    struct index index;               /* of all shards but the overflow shard */
+    alignas(64) _Atomic int64_t keys; /* (a) changes all the time; no decision by a look reads its cache line */
     struct budget budget;
-    struct slab slab;
-    struct rules rules;
+    alignas(64) struct slab slab;
+    alignas(64) struct rules rules;
     struct readers readers;
 };
 
