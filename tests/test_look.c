@@ -290,6 +290,39 @@ START_TEST(whatever_happens_between_two_steps_is_seen_before_the_last)
 }
 END_TEST
 
+/* A line of the index may lead to any entry with such a tag. */
+START_TEST(a_look_at_an_entry_sees_whose_it_is)
+{
+    for (int p = 0; p < POLICIES; p++) {
+        static const char bytes[3][8] = { "key-one", "key-onE", "Key-one" }; /* each with a zero behind it */
+        static const struct {
+            int key;
+            size_t len;
+            bool is_other_limit, is_it;
+        } asks[] = { { 0, 7, false, true },  { 0, 7, true, false },  { 0, 8, false, false },
+                     { 0, 6, false, false }, { 1, 7, false, false }, { 2, 7, false, false } };
+        struct stand stand;
+        stand_open(&stand, policies[p], policies[p]);
+        must(taken(stand.own, KEY, 1).allowed && taken(stand.other, "another", 1).allowed, "fresh");
+        const struct weir_backend_request own = ask(&stand, stand.own, KEY, 1, WEIR_PEEK);
+        struct entry *entry = look_for(&stand, &own).entry;
+        const uint32_t place = slab_place(&stand.table->slab, entry, entry_bytes(entry_rule(stand.table, entry), 7));
+        for (size_t i = 0; i < 2 * sizeof asks / sizeof asks[0]; i++) {
+            weir_limit *limit = asks[i / 2].is_other_limit ? stand.other : stand.own;
+            const struct weir_backend_request request = backend_request(
+                limit, weir_key(bytes[asks[i / 2].key], asks[i / 2].len), 1, stand.scene.now_us, WEIR_TAKE);
+            struct look look = { .rule = i % 2 ? rule_guess(&stand.table->rules, request.limit_id) : NULL };
+            ck_assert_msg(look_at(stand.table, place, &request, &look) == asks[i / 2].is_it, "%s, %d", policies[p],
+                          (int)i);
+        }
+        must_succeed(weir_reset(stand.own, weir_key_text(KEY)));
+        struct look look = { .rule = NULL };
+        ck_assert(!look_at(stand.table, place, &own, &look)); /* nobody's */
+        stand_close(&stand);
+    }
+}
+END_TEST
+
 /* What a look does when nothing happens in between, for states of all sizes about the largest that it takes. */
 START_TEST(a_look_decides_as_the_mutex_does)
 {
@@ -534,6 +567,7 @@ int main(void)
 {
     Suite *suite = suite_create("look");
     suite_test(suite, whatever_happens_between_two_steps_is_seen_before_the_last, 60);
+    suite_test(suite, a_look_at_an_entry_sees_whose_it_is, 10);
     suite_test(suite, a_look_decides_as_the_mutex_does, 10);
     suite_test(suite, what_would_have_to_be_noted_is_left_to_the_mutex, 10);
     suite_test(suite, verbs_that_are_not_for_a_look_do_without, 10);
