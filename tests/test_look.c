@@ -57,7 +57,7 @@ static struct weir_backend_request ask(struct stand *stand, weir_limit *limit, c
 
 static struct look look_for(struct stand *stand, const struct weir_backend_request *request)
 {
-    struct look look = { .rule = rule_guess(&stand->table->rules, request->limit_id) };
+    struct look look = look_guess(stand->table, request);
     must(look_by_index(stand->table, request, &look), "the key is found by the index");
     must(rule_is_current(look.rule, request), "the key is under the plan in force");
     return look;
@@ -248,7 +248,6 @@ static void event_between(const char *own, const char *other, int e, int a, bool
     must(taken(stand.own, KEY, 4).allowed, "a fresh key has all permits");
     const struct weir_backend_request request = ask(&stand, stand.own, KEY, asked[a].cost, asked[a].verb);
     struct look look = look_for(&stand, &request);
-    const struct look before = look;
     if (as_greedy && !look.rule->is_greedy) {
         stand_close(&stand);
         return;
@@ -265,7 +264,7 @@ static void event_between(const char *own, const char *other, int e, int a, bool
     ck_assert_msg(memcmp(&now, &after, sizeof now) == 0, "%s: written to what had changed", where);
 
     decision = untouched;
-    const bool decided = look_on(&look, before.word & WORD_WHOSE, true, &request, &decision);
+    const bool decided = look_on(&look, true, &request, &decision);
     ck_assert_msg(decided == (events[e].used >= 0), "%s: decided is %d", where, decided);
     if (decided) {
         assert_decided_after(&decision, events[e].used, request.cost, request.verb, where);
@@ -311,12 +310,14 @@ START_TEST(a_look_at_an_entry_sees_whose_it_is)
             weir_limit *limit = asks[i / 2].is_other_limit ? stand.other : stand.own;
             const struct weir_backend_request request = backend_request(
                 limit, weir_key(bytes[asks[i / 2].key], asks[i / 2].len), 1, stand.scene.now_us, WEIR_TAKE);
-            struct look look = { .rule = i % 2 ? rule_guess(&stand.table->rules, request.limit_id) : NULL };
+            struct look look = { .whose = LOOK_UNGUESSED };
+            if (i % 2)
+                look = look_guess(stand.table, &request);
             ck_assert_msg(look_at(stand.table, place, &request, &look) == asks[i / 2].is_it, "%s, %d", policies[p],
                           (int)i);
         }
         must_succeed(weir_reset(stand.own, weir_key_text(KEY)));
-        struct look look = { .rule = NULL };
+        struct look look = { .whose = LOOK_UNGUESSED };
         ck_assert(!look_at(stand.table, place, &own, &look)); /* nobody's */
         stand_close(&stand);
     }
