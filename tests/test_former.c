@@ -72,7 +72,7 @@ static struct weir_decision decided(struct scene *scene, const struct weir_backe
 static bool is_there(struct scene *scene, weir_limit *limit, bool *has_former)
 {
     const struct weir_backend_request request = request_of(scene, limit, 1);
-    const struct table *table = &((struct memory *)scene->limiter->backend)->table;
+    struct table *table = &((struct memory *)scene->limiter->backend)->table;
     struct shard *shard = table_shard(table, request.hash);
     lock_take(&shard->mutex);
     struct entry *entry = shard_find(table, shard, &request);

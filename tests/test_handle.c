@@ -170,6 +170,41 @@ START_TEST(a_handle_of_a_key_turned_away_shares_the_state_of_those_turned_away)
 }
 END_TEST
 
+/* The note of a handle leads to where its key was, and nothing else is known any more: neither the key nor its limit's
+ * rule, which is forgotten when there are many that no key is under. */
+START_TEST(a_handle_of_a_key_and_a_rule_that_are_forgotten_decides_as_for_a_fresh_key)
+{
+    enum { LIMITS = 200, LONG_KEYS = 64 };
+    struct weir_options options = WEIR_OPTIONS_INIT;
+    struct scene scene;
+    weir_handle *handle;
+    struct weir_decision decision;
+    options.max_keys = 1000; /* few shards: each remembers the rule that it has seen last */
+    scene_open(&scene, &options);
+    weir_limit *limit = scene_define_text(&scene, "limit", "token_bucket limit=10 period=1s");
+    weir_limit *other = scene_define_text(&scene, "other", "token_bucket limit=10 period=1s");
+    must(taken(other, "stays", 1).allowed, "the page that both keys are in goes on serving their size");
+    must_succeed(weir_key_resolve(limit, weir_key_text("comes"), &handle));
+    for (int i = 0; i < 2; i++) /* the second time finds it by the index, and notes where it is */
+        must_succeed(weir_handle_try(handle, 1, 0, &decision));
+    must_succeed(weir_reset(limit, weir_key_text("comes")));
+    for (int i = 0; i < LIMITS; i++) {
+        char name[32], key[80];
+        snprintf(name, sizeof name, "limit-%d", i);
+        weir_limit *passing = scene_define_text(&scene, name, "token_bucket limit=10 period=1s");
+        for (int j = 0; j < LONG_KEYS; j++) {
+            snprintf(key, sizeof key, "%079d", j);
+            must(taken(passing, key, 1).allowed, "it is fresh");
+            must_succeed(weir_reset(passing, weir_key_text(key)));
+        }
+    }
+    must_succeed(weir_handle_try(handle, 4, 0, &decision));
+    must(decision.allowed && decision.remaining == 6, "it is fresh");
+    weir_handle_free(handle);
+    scene_close(&scene);
+}
+END_TEST
+
 START_TEST(a_handle_keeps_its_keys_bytes_and_no_key)
 {
     struct scene scene;
@@ -419,6 +454,7 @@ int main(void)
     Suite *suite = suite_create("handle");
     suite_test(suite, a_handle_decides_what_its_key_would_whatever_happens_to_it, 120);
     suite_test(suite, a_handle_of_a_key_turned_away_shares_the_state_of_those_turned_away, 10);
+    suite_test(suite, a_handle_of_a_key_and_a_rule_that_are_forgotten_decides_as_for_a_fresh_key, 10);
     suite_test(suite, a_handle_keeps_its_keys_bytes_and_no_key, 10);
     suite_test(suite, decisions_by_handle_are_counted, 10);
     suite_test(suite, a_callers_time_decides_as_the_limiters_would, 10);

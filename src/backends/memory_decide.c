@@ -10,7 +10,7 @@
 #include "backends/memory_look.h"
 #include "core/arith.h"
 
-#define SWEEP_TURNS 64    /* every so many decisions of a shard, or a thread, look at one entry for the sweep as well */
+#define SWEEP_TURNS 64    /* every so many decisions of a shard, or a thread, try one entry for the sweep as well */
 #define PREFETCH_GROUP 32 /* how many keys of a batch are fetched from memory at once */
 
 /* ---- Under the shard's mutex ---- */

@@ -6,7 +6,7 @@
 #include "core/algorithm.h"
 #include "core/forks.h"
 
-#define SWEEP_STEPS 2 /* entries that an insertion, and each of several requests at once, looks at for idle ones */
+#define SWEEP_STEPS 2 /* entries that an insertion, and each of several requests at once, tries for idle ones */
 #define ROOM_TRIES 4  /* how often a new key makes room before it is turned away */
 
 struct memory {

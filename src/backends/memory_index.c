@@ -61,14 +61,22 @@ static void line_spill(struct index_line *line)
     atomic_store_explicit(&line->tags[1], tags | INDEX_SPILLED, memory_order_release);
 }
 
+/* The first empty slot, or INDEX_SLOTS. */
+static unsigned line_room(const struct index_line *line)
+{
+    unsigned slot = 0;
+    while (slot < INDEX_SLOTS && tag_at(line, slot) != 0)
+        slot++;
+    return slot;
+}
+
 static void line_put(struct index_line *line, uint64_t tag, uint32_t place)
 {
-    for (unsigned slot = 0; slot < INDEX_SLOTS; slot++)
-        if (tag_at(line, slot) == 0) {
-            slot_write(line, slot, tag, place);
-            return;
-        }
-    line_spill(line);
+    const unsigned slot = line_room(line);
+    if (slot < INDEX_SLOTS)
+        slot_write(line, slot, tag, place);
+    else
+        line_spill(line);
 }
 
 void index_put(struct index *index, size_t shard, uint64_t hash, uint32_t place)
@@ -78,6 +86,14 @@ void index_put(struct index *index, size_t shard, uint64_t hash, uint32_t place)
         line_spill(line);
     else
         line_put(line, index_tag(hash), place);
+}
+
+void index_put_found(struct index *index, size_t shard, uint64_t hash, uint32_t place)
+{
+    struct index_line *line = index_line(index, shard, hash);
+    const unsigned slot = line_room(line);
+    if (place != 0)
+        slot_write(line, slot < INDEX_SLOTS ? slot : place % INDEX_SLOTS, index_tag(hash), place);
 }
 
 void index_remove(struct index *index, size_t shard, uint64_t hash, uint32_t place)

@@ -99,6 +99,10 @@ static inline bool index_has_spilled(const struct index_line *line)
 /* Note where the entry of a key is; `place` 0: it has none. The line may spill. */
 void index_put(struct index *index, size_t shard, uint64_t hash, uint32_t place);
 
+/* An entry that its line, which has spilled, did not lead to is asked for: note it, if need be in place of another,
+ * which will be noted again when it is asked for itself. `place` 0: of no effect. */
+void index_put_found(struct index *index, size_t shard, uint64_t hash, uint32_t place);
+
 /* An entry is not there any more. Of no effect if it was not noted. */
 void index_remove(struct index *index, size_t shard, uint64_t hash, uint32_t place);
 

@@ -2,13 +2,15 @@
  *
  *     index line, by the hash      where an entry with such a hash is
  *     entry                        its word: whose it is; its key: yes; its rule: the plan that the request asks for
- *     decide                       on a copy of the state
- *     publish                      if that changed anything, and nobody has changed anything since the word was read
+ *     state                        a copy, if nobody has changed anything since the word was read
+ *     decide                       on the copy
+ *     publish                      if that changed anything, and still nobody has changed anything
  *
  * What could go wrong without the mutex, and why it does not:
  *
- * - The entry is dropped, and its memory serves another key: its word has changed. The look ends in a comparison of the
- *   word with what it was, or in a swap of it: all that was read in between belongs to one state of one key.
+ * - The entry is dropped, and its memory serves another key: its word has changed. All that is read is followed by
+ *   a comparison of the word with what it was, and belongs to one state of one key then; what is written is preceded by
+ *   a swap of it.
  * - Its memory serves something else altogether, or its rule is forgotten: not while anybody looks (readers.h).
  * - The index is wrong, old, or being rewritten: it only says where to look. Whoever finds nothing takes the mutex.
  * - The state changes in the middle of being read: the word has changed as well, or is marked as busy (memory_entry.h).
@@ -34,8 +36,10 @@
 #endif
 #define LOOK_WORDS 48 /* states that are larger are left to those with the mutex */
 
-/* What an entry is known by. Before it is found, `rule` and `whose` are those that it is guessed to have, or NULL and 0,
- * which no entry has that is anybody's. */
+#define LOOK_UNGUESSED WORD_BUSY /* is no part of whose a word is */
+
+/* What an entry is known by. Before it is found, `rule` and `whose` are those that it is guessed to have, or NULL and
+ * LOOK_UNGUESSED, which no entry has: 0 have those that are nobody's, and a hint or a late look leads to them. */
 struct look {
     struct entry *entry;
     const struct rule *rule;
@@ -54,7 +58,7 @@ static inline struct look look_guess(const struct table *table, const struct wei
     const struct rule *rule = rule_guess(&table->rules, request->limit_id);
     if (__builtin_expect(rule && rule->key.limit_id == request->limit_id, 1))
         return (struct look){ .rule = rule, .whose = word_of_rule(rule, request->key.len) };
-    return (struct look){ .rule = NULL };
+    return (struct look){ .whose = LOOK_UNGUESSED };
 }
 
 /* An entry that is not as guessed may be the request's all the same. */
@@ -81,11 +85,12 @@ static inline bool look_at(const struct table *table, uint32_t place, const stru
     return entry_has_key(look->entry, look->rule->words, request->key);
 }
 
-/* By the request's hint: the place, and how often a page had come to serve another size by then. */
+/* By the request's hint: the place, and how often a page had come to serve another size by then. Acquire, and release
+ * where it is written: who did not find the place by the index must see the region that it leads to all the same. */
 static inline bool look_by_hint(const struct table *table, const struct weir_backend_request *request,
                                 struct look *look)
 {
-    const uint64_t hint = __atomic_load_n(&request->hint->opaque[0], __ATOMIC_RELAXED);
+    const uint64_t hint = __atomic_load_n(&request->hint->opaque[0], __ATOMIC_ACQUIRE);
     return (uint32_t)hint != 0 && (uint32_t)(hint >> 32) == slab_recast(&table->slab) &&
            look_at(table, (uint32_t)hint, request, look);
 }
@@ -102,7 +107,7 @@ static inline bool look_by_index(const struct table *table, const struct weir_ba
         if (place == 0 || !look_at(table, place, request, look))
             continue;
         if (request->hint)
-            __atomic_store_n(&request->hint->opaque[0], (uint64_t)recast << 32 | place, __ATOMIC_RELAXED);
+            __atomic_store_n(&request->hint->opaque[0], (uint64_t)recast << 32 | place, __ATOMIC_RELEASE);
         return true;
     }
     return false;
@@ -121,15 +126,18 @@ __attribute__((always_inline)) static inline enum look_end look_once(struct look
     struct entry *entry = look->entry;
     const uint64_t word = look->word;
     entry_read(entry, 0, state, words);
-    const size_t time_at = words == 2 ? 1 : 0;
+    /* Only now is it known to be a state of that rule: what another key's numbers would come to, no algorithm answers
+     * for. */
+    look->word = atomic_load_explicit(&entry->word, memory_order_relaxed);
+    if (__builtin_expect(look->word != word, 0))
+        return LOOK_AGAIN;
+    const size_t time_at = !is_greedy && plan->algorithm == WEIR_SLIDING_WINDOW ? 0 : 1;
     const int64_t time = state[time_at];
     const bool changed = is_greedy
                              ? token_bucket_decide(plan, state, request->now_us, request->cost, request->verb, out)
                              : state_decide(plan, state, request->now_us, request->cost, request->verb, out);
-    if (!changed) {
-        look->word = atomic_load_explicit(&entry->word, memory_order_relaxed);
-        return look->word == word ? LOOK_DONE : LOOK_AGAIN;
-    }
+    if (!changed)
+        return LOOK_DONE;
     if (out->reset_after_us == 0 || state[time_at] < time) /* to be dropped, or noted for the sweep */
         return LOOK_GIVEN_UP;
     if (!entry_claim(entry, &look->word))

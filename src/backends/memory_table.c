@@ -1,9 +1,9 @@
-/* memory_table.c - finding, adding, moving and dropping keys. */
+/* memory_table.c - finding, adding, moving and removing keys. */
 #include "backends/memory_table.h"
 
+#include "backends/wait_briefly.h"
 #include "core/arith.h"
 
-#include <sched.h>
 #include <stdlib.h>
 
 /* Growth is ours: uthash's own trigger is put out of reach. These names are expanded where they are used. */
@@ -14,44 +14,21 @@
 #undef HASH_INITIAL_NUM_BUCKETS_LOG2
 #define HASH_INITIAL_NUM_BUCKETS_LOG2 3U
 
-/* How many entries, how many of one shard, and how many shards a new key that finds the table full has looked at before
- * it is turned away. */
-#define ROOM_STEPS 512
-#define ROOM_SHARD_STEPS 64
-#define ROOM_SHARDS 4096
-
-/* How long who has the mutex waits for one who changes a state: for three stores, or until a thread that was preempted
- * between them runs again. */
-#define CLAIM_SPINS 100
-#define CLAIM_YIELDS 100
-#define CLAIM_PAUSE_NS 50000
-
-int64_t entry_fresh_at_us(const struct table *table, const struct entry *entry)
-{
-    int64_t state[STATE_MAX_WORDS];
-    const struct rule *rule = entry_rule(table, entry);
-    const struct weir_plan *former = rule_former(rule);
-    const size_t words = state_words(&rule->plan);
-    entry_read(entry, 0, state, words);
-    const int64_t fresh_at_us = state_fresh_at_us(&rule->plan, state);
-    if (!former)
-        return fresh_at_us;
-    entry_read(entry, words, state, state_words(former));
-    return max_of(fresh_at_us, state_fresh_at_us(former, state));
-}
-
 /* ---- Finding ---- */
 
-static void claim(struct entry *entry)
+/* For three stores, as a rule, or until a thread that was preempted between them runs again. */
+void entry_hold(struct entry *entry)
 {
     uint64_t word = entry_word(entry) & ~WORD_BUSY;
     for (int tries = 0; !entry_claim(entry, &word); tries++) {
         word &= ~WORD_BUSY;
-        if (tries >= CLAIM_SPINS + CLAIM_YIELDS) /* it is of lower priority, perhaps: yielding would not do */
-            nanosleep(&(struct timespec){ .tv_nsec = CLAIM_PAUSE_NS }, NULL);
-        else if (tries >= CLAIM_SPINS)
-            sched_yield();
+        wait_briefly(tries);
     }
+}
+
+static uint32_t entry_place(const struct table *table, const struct entry *entry)
+{
+    return slab_place(&table->slab, entry, entry_bytes(entry_rule(table, entry), entry->hh.keylen));
 }
 
 static bool is_of(const struct table *table, const struct entry *entry, const struct weir_backend_request *request)
@@ -60,8 +37,7 @@ static bool is_of(const struct table *table, const struct entry *entry, const st
     return rule->key.limit_id == request->limit_id && entry_has_key(entry, rule->words, request->key);
 }
 
-struct entry *shard_find(const struct table *table, const struct shard *shard,
-                         const struct weir_backend_request *request)
+struct entry *shard_find(struct table *table, const struct shard *shard, const struct weir_backend_request *request)
 {
     const unsigned hash = (unsigned)request->hash;
     if (shard_is_indexed(table, shard)) {
@@ -72,7 +48,7 @@ struct entry *shard_find(const struct table *table, const struct shard *shard,
             struct entry *entry = place != 0 ? slab_entry(&table->slab, place) : NULL;
             if (entry && entry->hh.hashv == hash && entry->hh.keylen == request->key.len &&
                 is_of(table, entry, request)) {
-                claim(entry);
+                entry_hold(entry);
                 return entry;
             }
         }
@@ -82,7 +58,9 @@ struct entry *shard_find(const struct table *table, const struct shard *shard,
     for (UT_hash_handle *handle = shard_bucket(shard, hash)->hh_head; handle; handle = handle->hh_next) {
         struct entry *entry = (struct entry *)handle; /* its first member */
         if (handle->hashv == hash && handle->keylen == request->key.len && is_of(table, entry, request)) {
-            claim(entry);
+            if (shard_is_indexed(table, shard))
+                index_put_found(&table->index, shard->number, request->hash, entry_place(table, entry));
+            entry_hold(entry);
             return entry;
         }
     }
@@ -381,72 +359,4 @@ enum table_error shard_hand_over(struct table *table, struct shard *shard, const
     entry_put_under(entry, rule);
     rule_drop(&table->rules, old_rule);
     return TABLE_OK;
-}
-
-/* ---- Dropping what is as good as new ---- */
-
-unsigned shard_sweep(struct table *table, struct shard *shard, int64_t now_us, int64_t grace_us, unsigned *steps,
-                     unsigned most)
-{
-    _Atomic int64_t *soonest_us = &table->soonest_us[shard->number];
-    unsigned dropped = 0;
-    while (*steps > 0 && dropped < most &&
-           atomic_load_explicit(soonest_us, memory_order_relaxed) <= now_us - grace_us) {
-        if (!shard->hand) {
-            shard->round_soonest_us = INT64_MAX;
-            shard->hand = shard->first->hh.next;
-        }
-        struct entry *entry = shard->hand;
-        if (entry) {
-            claim(entry);
-            int64_t fresh_at_us = entry_fresh_at_us(table, entry);
-            shard->hand = entry->hh.next;
-            --*steps;
-            if (fresh_at_us <= now_us - grace_us) {
-                shard_remove(table, shard, entry);
-                dropped++;
-            } else {
-                entry_let_go(entry);
-                shard->round_soonest_us = min_of(shard->round_soonest_us, fresh_at_us);
-            }
-        }
-        if (!shard->hand)
-            atomic_store_explicit(soonest_us, shard->round_soonest_us, memory_order_relaxed);
-    }
-    shard->evictions += dropped;
-    return dropped;
-}
-
-/* Up to ROOM_SHARD_STEPS of *steps in one shard; *soonest_us is when one of its entries will be as good as new. */
-static bool shard_make_room(struct table *table, struct shard *shard, int64_t now_us, unsigned *steps,
-                            int64_t *soonest_us)
-{
-    unsigned turn = *steps < ROOM_SHARD_STEPS ? *steps : ROOM_SHARD_STEPS;
-    unsigned left = turn;
-    lock_take(&shard->mutex);
-    bool dropped = shard_sweep(table, shard, now_us, 0, &left, 1) > 0;
-    *soonest_us = atomic_load_explicit(&table->soonest_us[shard->number], memory_order_relaxed);
-    if (*soonest_us <= now_us)
-        *soonest_us = shard->round_soonest_us; /* the round is not over: of those that were looked at */
-    lock_give(&shard->mutex);
-    *steps -= turn - left;
-    return dropped;
-}
-
-bool table_make_room(struct table *table, struct shard *near, int64_t now_us, int64_t *soonest_us)
-{
-    unsigned steps = ROOM_STEPS, before;
-    size_t shards = table->shard_count < ROOM_SHARDS ? table->shard_count : ROOM_SHARDS;
-    do { /* again while there are steps left and shards that are not done */
-        before = steps;
-        *soonest_us = INT64_MAX;
-        for (size_t i = 0; i < shards && steps > 0; i++) {
-            size_t index = (near->number + i) & (table->shard_count - 1);
-            int64_t soonest = atomic_load_explicit(&table->soonest_us[index], memory_order_relaxed);
-            if (soonest <= now_us && shard_make_room(table, &table->shards[index], now_us, &steps, &soonest))
-                return true;
-            *soonest_us = min_of(*soonest_us, soonest);
-        }
-    } while (steps > 0 && steps < before);
-    return false;
 }

@@ -13,10 +13,9 @@
  * little.) If there is no memory to grow, chains get longer until there is. Buckets hold two entries as a rule: it is
  * by the index that most are found.
  *
- * Keys that are as good as new are dropped in small steps: each insertion looks at a few entries further on in the
- * shard's order of insertion. `soonest_us` is a lower bound of when any entry of a shard will be as good as new, noted
- * when one is made, or may be that earlier than before, and made exact by each full round, so that nothing is looked at
- * in vain.
+ * Keys that are as good as new are dropped in small steps: each insertion tries a few entries further on in the shard's
+ * order of insertion. `soonest_us` is a lower bound of when any entry of a shard will be as good as new, noted when one
+ * is made, or may be that earlier than before, and made exact by each full round, so that none is tried in vain.
  *
  * Locks, outer first; try_all holds several shards, taken in the order of their index:
  *
@@ -41,7 +40,7 @@ struct shard {
     UT_hash_bucket *buckets;  /* (s) the table's, kept here to save a cache miss */
     unsigned bucket_mask;     /* (s) their number - 1 */
     unsigned grow_at;         /* (s) items beyond which the table doubles */
-    struct entry *hand;       /* (s) next to be looked at; NULL: at the end of a round */
+    struct entry *hand;       /* (s) next to be tried; NULL: at the end of a round */
     int64_t round_soonest_us; /* (s) as soonest_us, of what the round has seen so far */
     struct rule *recent;      /* (s) the last rule that an entry was made under; held */
     uint64_t evictions;       /* (s) */
@@ -55,13 +54,13 @@ struct table {
     size_t shard_count;   /* (c) a power of two */
     unsigned shard_shift; /* (c) hash >> shard_shift is the number */
     struct entry *sentinels;
-    _Atomic int64_t *soonest_us; /* (a) by shard, written under its mutex; apart, to be scanned fast */
-    _Atomic int64_t keys;        /* (a) */
-    int64_t max_keys;            /* (c) */
-    struct index index;          /* of all shards but the overflow shard */
+    _Atomic int64_t *soonest_us;      /* (a) by shard, written under its mutex; apart, to be scanned fast */
+    int64_t max_keys;                 /* (c) */
+    struct index index;               /* of all shards but the overflow shard */
+    alignas(64) _Atomic int64_t keys; /* (a) changes all the time; no decision by a look reads its cache line */
     struct budget budget;
-    struct slab slab;
-    struct rules rules;
+    alignas(64) struct slab slab;
+    alignas(64) struct rules rules;
     struct readers readers;
 };
 
@@ -97,9 +96,12 @@ static inline struct rule *entry_rule(const struct table *table, const struct en
     return rule_at(&table->rules, word_rule(entry_word(entry)));
 }
 
-/* Claimed until shard_remove(), or entry_let_go(). */
-struct entry *shard_find(const struct table *table, const struct shard *shard,
-                         const struct weir_backend_request *request) REQUIRES(shard->mutex);
+/* Claimed until shard_remove(), or entry_let_go(). One that the index had left out is put back there. */
+struct entry *shard_find(struct table *table, const struct shard *shard, const struct weir_backend_request *request)
+    REQUIRES(shard->mutex);
+
+/* Claim one that the caller has not claimed: waits for who is changing it without the mutex. */
+void entry_hold(struct entry *entry);
 
 static inline void entry_let_go(struct entry *entry)
 {
@@ -138,12 +140,12 @@ static inline void shard_note(struct table *table, struct shard *shard, int64_t 
         atomic_store_explicit(soonest_us, fresh_at_us, memory_order_relaxed);
 }
 
-/* Look at up to `steps` entries and drop those as good as new since `grace_us`; stops after `most` of them. Returns
- * how many were dropped; *looked, if not NULL, goes down by the entries that were looked at. */
+/* memory_sweep.c: try up to *steps entries, which goes down by those tried, and drop those as good as new since
+ * `grace_us`; stops after `most` of them. Returns how many were dropped. */
 unsigned shard_sweep(struct table *table, struct shard *shard, int64_t now_us, int64_t grace_us, unsigned *steps,
                      unsigned most) REQUIRES(shard->mutex);
 
-/* Drop one key as good as new, from any shard, `near` first: true if there was one among those looked at. If not,
+/* Drop one key as good as new, from any shard, `near` first: true if there was one among those tried. If not,
  * *soonest_us is when the first of them will be. No lock is held. */
 bool table_make_room(struct table *table, struct shard *near, int64_t now_us, int64_t *soonest_us);
 

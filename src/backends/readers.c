@@ -1,14 +1,8 @@
 /* readers.c - waits for those that look. */
 #include "backends/readers.h"
 
+#include "backends/wait_briefly.h"
 #include "core/fence.h"
-
-#include <sched.h>
-#include <time.h>
-
-#define SPINS 100
-#define YIELDS 100
-#define PAUSE_NS 50000
 
 void readers_init(struct readers *readers)
 {
@@ -18,23 +12,25 @@ void readers_init(struct readers *readers)
         atomic_store_explicit(&readers->stripes[i].turn, 0, memory_order_relaxed);
 }
 
+/* Where each sees to its own barrier, it is this: both add to the turn, and one of them comes first. Who begins a look
+ * after this has read what was added here, 0, and sees all that came before it; who began before is seen. A load would
+ * not do, for the loads of a look are in no order with those of the one who waits. */
+static uint64_t turn_of(const struct readers *readers, _Atomic uint64_t *turn)
+{
+    return readers->fences ? atomic_fetch_add(turn, 0) : atomic_load(turn);
+}
+
 void readers_wait(struct readers *readers)
 {
-    if (readers->fences)
-        atomic_fetch_add(&readers->stripes[STATS_SHARED_STRIPE].turn, 2); /* nobody's: for the barrier */
-    else
+    if (!readers->fences)
         fence_all();
     for (int i = 0; i < STATS_SHARED_STRIPE; i++) {
         _Atomic uint64_t *turn = &readers->stripes[i].turn;
-        const uint64_t seen = atomic_load(turn);
+        const uint64_t seen = turn_of(readers, turn);
         if (seen % 2 == 0)
             continue;
-        for (int tries = 0; atomic_load(turn) == seen; tries++) {
-            if (tries >= SPINS + YIELDS) /* it is of lower priority, perhaps: yielding would not do */
-                nanosleep(&(struct timespec){ .tv_nsec = PAUSE_NS }, NULL);
-            else if (tries >= SPINS)
-                sched_yield();
-        }
+        for (int tries = 0; atomic_load(turn) == seen; tries++)
+            wait_briefly(tries);
     }
 }
 

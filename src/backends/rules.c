@@ -127,7 +127,8 @@ struct rule *rule_get(struct rules *rules, const struct weir_backend_request *re
         rules->idle -= atomic_load_explicit(&rule->holders, memory_order_relaxed) == 0;
         rule_hold(rule);
         rule_raise(rule, rule_mark(rule, version));
-        atomic_store_explicit(current_of(rules, rule), rule, memory_order_release);
+        if (atomic_load_explicit(current_of(rules, rule), memory_order_relaxed) != rule) /* it is read all the time */
+            atomic_store_explicit(current_of(rules, rule), rule, memory_order_release);
     }
     lock_give(&rules->mutex);
     return rule;

@@ -46,27 +46,29 @@ struct rule {
     _Atomic uint64_t version; /* the latest at which this was the limit's plan; only ever grows, see rule_raise() */
     struct rule_key key;      /* (c) */
     size_t words;             /* (c) of an entry: its state's, then its former state's */
+    uint32_t number;          /* (c) */
     bool is_greedy;           /* (c) a token bucket with greedy refill, as most are */
     struct weir_plan plan;    /* (c) */
     struct weir_plan former;  /* (c) if key.former_fingerprint is not 0 */
+    /* What lies between this and the fields above keeps them out of each other's cache lines: it changes with each key
+     * that comes or goes, and they are read by every decision. */
     _Atomic uint64_t holders; /* entries and shards; from 0 to 1 only under rules->mutex */
-    uint32_t number;          /* (c) */
     struct rule *next;        /* rules->mutex, of one that is forgotten */
     UT_hash_handle hh;        /* rules->mutex */
 };
 
-/* (m) rules->mutex, (a) atomic */
+/* (m) rules->mutex, (a) atomic. What every decision reads comes first, the mutex two cache lines further on. */
 struct rules {
-    struct lock mutex;
-    struct readers *readers;                   /* (c) */
-    struct rule *table;                        /* (m) */
-    struct rule *forgotten;                    /* (m) memory for others */
-    uint32_t count;                            /* (m) numbers handed out ever */
-    uint32_t idle;                             /* (m) rules in the table that nobody holds */
-    struct rule *_Atomic chunks[RULES_CHUNKS]; /* (a) */
     /* (a) By limit: the rule got last, which is probably the one that a request asks for. Known before the entry, it
      * saves a decision the time from there to the plan. */
     struct rule *_Atomic *current;
+    struct rule *_Atomic chunks[RULES_CHUNKS]; /* (a) */
+    struct readers *readers;                   /* (c) */
+    struct lock mutex;
+    struct rule *table;     /* (m) */
+    struct rule *forgotten; /* (m) memory for others */
+    uint32_t count;         /* (m) numbers handed out ever */
+    uint32_t idle;          /* (m) rules in the table that nobody holds */
 };
 
 /* 0, or -1 if there was no memory. */

@@ -35,18 +35,18 @@
 struct slab_page;
 struct slab_region;
 
-/* (c) constant, (m) slab->mutex, (a) atomic */
+/* (c) constant, (m) slab->mutex, (a) atomic. What every decision reads comes first, the mutex cache lines further on. */
 struct slab {
-    struct lock mutex;
+    char *_Atomic *directory;             /* (a) the regions that places lead to */
+    _Atomic uint32_t recast;              /* (a) how often a page came to serve another class than before */
+    uint32_t most_regions;                /* (c) whose entries have places */
     struct budget *budget;                /* (c) */
     struct readers *readers;              /* (c) or NULL */
     struct slab_page *open[SLAB_CLASSES]; /* (m) pages with room, by class */
     struct slab_page *empty;              /* (m) pages that serve no class */
     struct slab_region *regions;          /* (m) all of them, to be freed */
     uint32_t region_count;                /* (m) */
-    uint32_t most_regions;                /* (c) whose entries have places */
-    char *_Atomic *directory;             /* (a) the regions that places lead to */
-    _Atomic uint32_t recast;              /* (a) how often a page came to serve another class than before */
+    struct lock mutex;
 };
 
 enum slab_error { SLAB_OK = 0, SLAB_NO_MEMORY, SLAB_NO_BUDGET };

@@ -1,0 +1,604 @@
+/* test_index.c - what a look goes by: the index, an entry's word and key, rules and places, each against a naive model.
+ */
+#include "support.h"
+
+#include "backends/memory.h"
+#include "backends/memory_look.h"
+#include "core/verbs.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+/* ---- The index by itself ---- */
+
+enum { SHARD_BITS = 2, SHARDS = 1 << SHARD_BITS, MODEL_MOST = 400 };
+
+struct noted {
+    uint64_t hash;
+    uint32_t place;
+    int in_shard; /* -1: it is not there */
+};
+
+/* Place i + 1 is that of notes[i]. */
+struct model {
+    struct budget budget;
+    struct index index;
+    struct noted notes[MODEL_MOST];
+    int fetched;
+};
+
+static void model_fetch(void *user, uint32_t place)
+{
+    struct model *model = user;
+    must(place >= 1 && place <= MODEL_MOST, "it is a place that was noted");
+    model->fetched++;
+}
+
+static uint32_t model_hash_of(void *user, uint32_t place)
+{
+    const struct model *model = user;
+    must(place >= 1 && place <= MODEL_MOST, "it is a place that was noted");
+    return (uint32_t)model->notes[place - 1].hash;
+}
+
+static uint64_t naive_tag(const struct index_line *line, unsigned slot)
+{
+    return atomic_load(&line->tags[slot / 8]) >> 8 * (slot % 8) & 0xff;
+}
+
+static bool is_matched(const struct index_line *line, uint64_t tag, unsigned slot)
+{
+    for (uint64_t matches = index_matches(line, tag); matches != 0; matches &= matches - 1)
+        if (index_first(matches) == slot)
+            return true;
+    return false;
+}
+
+/* Slots in use have an entry that belongs there, each once, and are told by their tag; lines beyond the last are empty.
+ */
+static uint64_t assert_line_is_right(const struct model *model, int shard, uint32_t number, bool *seen)
+{
+    const struct index_line *line = index_line_at(&model->index, (size_t)shard, number);
+    uint64_t filled = 0;
+    for (unsigned slot = 0; slot < INDEX_SLOTS; slot++) {
+        const uint64_t tag = naive_tag(line, slot);
+        const uint32_t place = index_place(line, slot);
+        must((tag == 0) == (place == 0), "a slot has both or none");
+        if (tag == 0)
+            continue;
+        const struct noted *noted = &model->notes[place - 1];
+        must(place <= MODEL_MOST && !seen[place - 1], "a place stands in one slot");
+        must(noted->in_shard == shard && noted->place == place, "what is noted is there");
+        must(index_line(&model->index, (size_t)shard, noted->hash) == line, "it is in its line");
+        must(index_tag(noted->hash) == tag && tag >= 1 && tag <= 255, "it has its tag");
+        must(is_matched(line, tag, slot), "it is found by its tag");
+        must(!is_matched(line, tag % 255 + 1, slot), "it is not by another");
+        seen[place - 1] = true;
+        filled++;
+    }
+    return filled;
+}
+
+static void assert_index_is_right(const struct model *model)
+{
+    bool seen[MODEL_MOST] = { false };
+    for (int shard = 0; shard < SHARDS; shard++)
+        for (uint32_t number = 0; number < model->index.most_lines; number++) {
+            const uint64_t filled = assert_line_is_right(model, shard, number, seen);
+            must(filled == 0 || number < atomic_load(&model->index.counts[shard]), "beyond the last line is nothing");
+        }
+    for (int i = 0; i < MODEL_MOST; i++) {
+        const struct noted *noted = &model->notes[i];
+        must(noted->in_shard < 0 || seen[i] ||
+                 index_has_spilled(index_line(&model->index, (size_t)noted->in_shard, noted->hash)),
+             "what is not found in its line has spilled");
+    }
+}
+
+static uint64_t hash_by_chance(struct chance *chance)
+{
+    static const uint64_t ends[] = { 0, 1, UINT32_MAX, UINT32_MAX - 1, UINT64_C(1) << 31, (UINT64_C(1) << 31) - 1 };
+    const uint64_t hash = chance_next(chance);
+    switch (chance_between(chance, 0, 7)) {
+    case 0: return hash & ~(UINT64_C(0xff) << 32); /* a tag of 0 */
+    case 1: return (hash & ~(uint64_t)UINT32_MAX) | ends[chance_between(chance, 0, 5)];
+    default: return hash;
+    }
+}
+
+static uint64_t keys_in(const struct model *model, int shard)
+{
+    uint64_t keys = 0;
+    for (int i = 0; i < MODEL_MOST; i++)
+        keys += model->notes[i].in_shard == shard;
+    return keys;
+}
+
+START_TEST(what_is_noted_is_found_in_its_line_or_the_line_has_spilled)
+{
+    static struct model model;
+    for (int run = 0; run < 20; run++) {
+        struct chance chance = chance_make((uint64_t)run);
+        memset(&model, 0, sizeof model);
+        model.budget.max = run % 4 == 3 ? 3000 : 1 << 20; /* in some there is no room for more lines at last */
+        must(index_init(&model.index, SHARD_BITS, run % 2 ? 20 : 200, &model.budget) == 0, "there is memory");
+        for (int i = 0; i < MODEL_MOST; i++)
+            model.notes[i].in_shard = -1;
+        for (int step = 0; step < 3000; step++) {
+            struct noted *noted = &model.notes[chance_between(&chance, 0, MODEL_MOST - 1)];
+            if (noted->in_shard >= 0) {
+                index_remove(&model.index, (size_t)noted->in_shard, noted->hash, noted->place);
+                noted->in_shard = -1;
+            } else if (step % 1000 < 700 || chance_one_in(&chance, 4)) {
+                noted->in_shard = (int)chance_between(&chance, 0, SHARDS - 1);
+                noted->hash = hash_by_chance(&chance);
+                noted->place = chance_one_in(&chance, 200) ? 0 : (uint32_t)(noted - model.notes) + 1;
+                index_put(&model.index, (size_t)noted->in_shard, noted->hash, noted->place);
+                const uint64_t keys = keys_in(&model, noted->in_shard);
+                if (index_is_narrow(&model.index, (size_t)noted->in_shard, keys))
+                    index_widen(&model.index, (size_t)noted->in_shard, model_fetch, model_hash_of, &model);
+            }
+            if (step % 10 == 0)
+                assert_index_is_right(&model);
+        }
+        assert_index_is_right(&model);
+        ck_assert_int_gt(model.fetched, 0);
+        int64_t lines = 0;
+        for (int shard = 0; shard < SHARDS; shard++)
+            lines += atomic_load(&model.index.counts[shard]);
+        const int64_t bytes = lines * (int64_t)sizeof(struct index_line) + SHARDS * (int64_t)sizeof(uint32_t);
+        ck_assert_int_eq(atomic_load(&model.budget.used), bytes);
+        index_free(&model.index);
+    }
+}
+END_TEST
+
+/* A line that has not spilled is all that one with the mutex looks at. */
+START_TEST(a_line_that_was_full_or_told_of_no_place_has_spilled_for_ever)
+{
+    static struct model model;
+    memset(&model, 0, sizeof model);
+    model.budget.max = 1 << 20;
+    must(index_init(&model.index, 0, 200, &model.budget) == 0, "there is memory");
+    const struct index_line *line = index_line(&model.index, 0, 0);
+    for (int i = 0; i <= INDEX_SLOTS; i++) {
+        ck_assert_int_eq(index_has_spilled(line), 0);
+        model.notes[i] = (struct noted){ .hash = (uint64_t)i << 32, .place = (uint32_t)i + 1 };
+        index_put(&model.index, 0, model.notes[i].hash, model.notes[i].place);
+    }
+    ck_assert(index_has_spilled(line));
+    for (int i = 0; i <= INDEX_SLOTS; i++)
+        index_remove(&model.index, 0, model.notes[i].hash, model.notes[i].place);
+    ck_assert(index_has_spilled(line));
+    for (int i = 0; i < 5; i++) {
+        index_widen(&model.index, 0, model_fetch, model_hash_of, &model);
+        for (uint32_t hash = 0; hash < 16; hash++)
+            ck_assert(index_has_spilled(index_line(&model.index, 0, hash << 28)));
+    }
+    index_free(&model.index);
+
+    must(index_init(&model.index, 0, 200, &model.budget) == 0, "there is memory");
+    index_put(&model.index, 0, 0, 0);
+    ck_assert(index_has_spilled(index_line(&model.index, 0, 0)));
+    index_free(&model.index);
+}
+END_TEST
+
+/* ---- The index of a table ---- */
+
+enum { LIMITS = 3, KEYS = 3000 };
+
+struct walk {
+    struct scene scene;
+    struct table *table;
+    weir_limit *limits[LIMITS];
+};
+
+static bool is_in_line(const struct table *table, const struct index_line *line, uint64_t hash,
+                       const struct entry *entry)
+{
+    for (uint64_t matches = index_matches(line, index_tag(hash)); matches != 0; matches &= matches - 1)
+        if (slab_entry(&table->slab, index_place(line, index_first(matches))) == entry)
+            return true;
+    return false;
+}
+
+/* Every entry in uthash's list is found by the index, or its line has spilled, and whatever the index says is in the
+ * list. */
+static void assert_table_is_indexed(struct walk *walk)
+{
+    const struct table *table = walk->table;
+    int64_t keys = 0;
+    for (size_t s = 0; s < table->shard_count; s++) {
+        int64_t found = 0, slots = 0;
+        unsigned items = 1; /* the sentinel */
+        for (struct entry *entry = table->shards[s].first->hh.next; entry; entry = entry->hh.next, items++) {
+            const struct rule *rule = entry_rule(table, entry);
+            const struct weir_key key = weir_key(entry->hh.key, entry->hh.keylen);
+            const uint64_t hash = key_hash(walk->limits[rule->key.limit_id], key);
+            const struct index_line *line = index_line(&table->index, s, hash);
+            const bool is_found = is_in_line(table, line, hash, entry);
+            must(entry->hh.hashv == (uint32_t)hash, "it is under its hash");
+            must(word_len(entry_word(entry)) == (key.len & 1023), "its word tells its length");
+            must((entry_word(entry) & WORD_BUSY) == 0, "nobody has claimed it");
+            must(is_found || index_has_spilled(line), "it is found, or its line has spilled");
+            found += is_found;
+            keys++;
+        }
+        for (uint32_t number = 0; number < table->index.most_lines; number++)
+            for (unsigned slot = 0; slot < INDEX_SLOTS; slot++)
+                slots += naive_tag(index_line_at(&table->index, s, number), slot) != 0;
+        must(slots == found, "the index says no more than there is");
+        must(table->shards[s].first->hh.tbl->num_items == items, "uthash has all of them");
+    }
+    must(keys == atomic_load(&table->keys), "as many keys as are counted");
+}
+
+static void walk_step(struct walk *walk, struct chance *chance, bool filling)
+{
+    char bytes[1100];
+    struct weir_decision decision;
+    const int64_t number = chance_between(chance, 0, KEYS - 1);
+    weir_limit *limit = walk->limits[number % LIMITS];
+    const int len = snprintf(bytes, sizeof bytes, "%0*d", number % 50 == 0 ? 1040 : 4 + (int)(number % 70),
+                             (int)number);
+    const struct weir_key key = weir_key(bytes, (size_t)len);
+    switch (chance_between(chance, 0, filling ? 15 : 3)) {
+    case 0: must_succeed(weir_reset(limit, key)); break;
+    case 1: must_succeed(weir_refund(limit, key, chance_between(chance, 1, 20))); break;
+    case 2:
+        if (!filling)
+            must_succeed(weir_reset(limit, key));
+        break;
+    default: must_succeed(weir_try(limit, key, chance_between(chance, 1, 5), &decision)); break;
+    }
+}
+
+START_TEST(every_entry_of_a_table_is_found_by_its_line_or_that_has_spilled)
+{
+    static const char *const policies[] = {
+        "token_bucket limit=10 period=10s",
+        "sliding_window limit=10 period=10s blocks=7",
+        "sliding_window limit=10 period=10s blocks=94",
+        "fixed_window limit=10 period=10s",
+        "sliding_window limit=10 period=10s blocks=1000", /* too large for a place */
+    };
+    for (int run = 0; run < 4; run++) {
+        struct walk walk;
+        struct weir_options options = WEIR_OPTIONS_INIT;
+        struct chance chance = chance_make((uint64_t)run + 100);
+        options.max_keys = run % 2 ? 2000 : 100000;
+        if (run >= 2)
+            options.max_bytes = INT64_C(1) << 20;
+        scene_open(&walk.scene, &options);
+        walk.table = &((struct memory *)walk.scene.limiter->backend)->table;
+        for (int i = 0; i < LIMITS; i++) {
+            char name[32];
+            snprintf(name, sizeof name, "limit-%d", i);
+            walk.limits[i] = scene_define_text(&walk.scene, name, policies[i]);
+        }
+        uint32_t widest = 0;
+        for (int step = 0; step < 60000; step++) {
+            walk_step(&walk, &chance, step / 10000 % 2 == 0);
+            if (chance_one_in(&chance, 20))
+                walk.scene.now_us += chance_between(&chance, 0, 50000);
+            if (step % 5000 == 4999)
+                walk.scene.now_us += 20 * WEIR_SECOND;
+            if (step % 2000 == 1999) { /* entries move */
+                const struct weir_policy policy = policy_of(policies[chance_between(&chance, 0, 4)]);
+                char name[32];
+                snprintf(name, sizeof name, "limit-%d", (int)chance_between(&chance, 0, LIMITS - 1));
+                must_succeed(weir_limit_define(walk.scene.limiter, name, &policy, NULL));
+            }
+            if (step % 100 == 0)
+                assert_table_is_indexed(&walk);
+        }
+        assert_table_is_indexed(&walk);
+        for (size_t s = 0; s < walk.table->shard_count; s++)
+            if (atomic_load(&walk.table->index.counts[s]) > widest)
+                widest = atomic_load(&walk.table->index.counts[s]);
+        ck_assert_uint_gt(widest, run >= 2 ? 0 : 5);
+        scene_close(&walk.scene);
+    }
+}
+END_TEST
+
+/* ---- Words ---- */
+
+static const uint32_t numbers[] = { 1, 64, 127, 128, 0x55555, 0xaaaaa, (1u << RULE_BITS) - 1 };
+enum { NUMBERS = sizeof numbers / sizeof numbers[0] };
+
+START_TEST(a_word_tells_length_and_rule_while_its_count_goes_round)
+{
+    const uint64_t counts[] = { 0, 1, UINT64_C(1) << 31, (UINT64_C(1) << (64 - WORD_COUNT_SHIFT)) - 1 };
+    for (size_t c = 0; c < sizeof counts / sizeof counts[0]; c++)
+        for (int r = 0; r < NUMBERS; r++)
+            for (size_t len = 0; len < 1024; len++) {
+                const uint64_t before = counts[c] << WORD_COUNT_SHIFT |
+                                        (uint64_t)numbers[NUMBERS - 1 - r] << WORD_RULE_SHIFT | (1023 - len) << 1;
+                for (uint64_t busy = 0; busy < 2; busy++) {
+                    const uint64_t word = word_of(before | busy, numbers[r], len);
+                    must(word_rule(word) == numbers[r] && word_len(word) == len, "it tells what it was made of");
+                    must((word & WORD_BUSY) == 0, "it is not busy");
+                    must(word >> WORD_COUNT_SHIFT == (counts[c] + 1) << WORD_COUNT_SHIFT >> WORD_COUNT_SHIFT,
+                         "it has counted one change");
+                    const uint64_t next = word_next(before | busy);
+                    must((next & WORD_WHOSE) == (before & WORD_WHOSE) && (next & WORD_BUSY) == 0, "the same one's");
+                    must(next >> WORD_COUNT_SHIFT == (counts[c] + 1) << WORD_COUNT_SHIFT >> WORD_COUNT_SHIFT,
+                         "it has counted one change");
+                    must(next != before, "it is another");
+                }
+            }
+}
+END_TEST
+
+START_TEST(an_entry_has_its_key_and_none_that_differs_in_a_byte)
+{
+    struct entry *entry = aligned_alloc(SLAB_STEP, 256);
+    unsigned char room[64], *key = room + 1; /* not aligned */
+    for (size_t len = 1; len <= 40; len++)
+        for (size_t from = 0; from <= 3; from++) {
+            memset((void *)entry, 0xa5, 256);
+            for (size_t i = 0; i < len; i++)
+                key[i] = (unsigned char)(i * 37 + len);
+            entry_write_key(entry, from, weir_key(key, len));
+            must(entry_has_key(entry, from, weir_key(key, len)), "it has its key");
+            must(memcmp((const char *)entry + sizeof(struct entry) + from * 8, key, len) == 0, "as it lies in memory");
+            key[len] = 0xff; /* behind the key */
+            key[-1] = 0xff;
+            must(entry_has_key(entry, from, weir_key(key, len)), "what lies about the key makes no difference");
+            for (size_t i = 0; i < len; i++)
+                for (int bit = 0; bit < 8; bit++) {
+                    key[i] ^= (unsigned char)(1 << bit);
+                    must(!entry_has_key(entry, from, weir_key(key, len)), "another key");
+                    key[i] ^= (unsigned char)(1 << bit);
+                }
+        }
+    free(entry);
+}
+END_TEST
+
+/* The last word of a key is filled up with zeroes: it is by the length that these are told apart. */
+START_TEST(keys_that_end_in_zeroes_are_keys_of_their_own)
+{
+    struct scene scene;
+    scene_open(&scene, NULL);
+    weir_limit *limit = scene_define_text(&scene, "limit", "token_bucket limit=100 period=365d");
+    static const char zeroes[24];
+    for (int round = 1; round <= 3; round++)
+        for (size_t len = 1; len <= sizeof zeroes; len++) {
+            struct weir_decision decision;
+            must_succeed(weir_try(limit, weir_key(zeroes, len), 1, &decision));
+            ck_assert_int_eq(decision.remaining, 100 - round);
+        }
+    scene_close(&scene);
+}
+END_TEST
+
+/* ---- Rules ---- */
+
+static struct weir_plan plan_of_number(int number)
+{
+    struct weir_plan plan = { .p = 1, .q = 1, .tick_us = 1, .size = 10, .limit = 10, .period_us = 1 };
+    plan.fingerprint = number + 1;
+    return plan;
+}
+
+/* A rule of a plan, and a limit, of that number. */
+static struct rule *get(struct rules *rules, int number, uint64_t version)
+{
+    const struct weir_backend_request request = { .limit_id = (uint32_t)number };
+    const struct weir_plan plan = plan_of_number(number);
+    return rule_get(rules, &request, &plan, version, NULL);
+}
+
+START_TEST(rules_are_found_by_their_numbers_as_long_as_they_are_held)
+{
+    enum { HELD = 1000 };
+    static struct readers readers;
+    struct rules rules;
+    static struct rule *held[HELD];
+    readers_init(&readers);
+    rules_init(&rules, &readers);
+    for (int i = 0; i < HELD; i++) {
+        held[i] = get(&rules, i, 2);
+        ck_assert_ptr_nonnull(held[i]);
+        ck_assert_ptr_eq(rule_guess(&rules, (uint64_t)i), held[i]);
+    }
+    for (int round = 0; round < 5; round++)
+        for (int i = 0; i < 3 * RULES_IDLE; i++) { /* others come and go */
+            struct rule *passing = get(&rules, HELD + i, 2);
+            must(passing->number < RULES_FIRST + HELD + RULES_IDLE + 2, "numbers are used again");
+            for (int j = 0; i % 16 == 0 && j < HELD; j++)
+                must(held[j] != passing, "one that is held is no other");
+            rule_drop(&rules, passing);
+        }
+    for (int i = 0; i < HELD; i++) {
+        must(rule_at(&rules, held[i]->number) == held[i], "its number leads to it");
+        must(held[i]->key.limit_id == (uint64_t)i && held[i]->plan.fingerprint == i + 1 && rule_version(held[i]) == 2,
+             "it is what it was");
+        must(get(&rules, i, 4) == held[i] && rule_version(held[i]) == 4, "it is found again, and raised");
+        must(get(&rules, i, 2) == held[i] && rule_version(held[i]) == 4, "and never lowered");
+        for (int j = 0; j < 3; j++)
+            rule_drop(&rules, held[i]);
+    }
+    rules_destroy(&rules);
+}
+END_TEST
+
+START_TEST(a_rule_that_nobody_holds_is_kept_until_there_are_too_many)
+{
+    static struct readers readers;
+    struct rules rules;
+    struct rule *idle[RULES_IDLE + 1];
+    readers_init(&readers);
+    rules_init(&rules, &readers);
+    for (int i = 0; i < RULES_IDLE; i++)
+        rule_drop(&rules, idle[i] = get(&rules, i, 2));
+    for (int i = 0; i < RULES_IDLE; i++) { /* all are there still: an entry that comes again has the same rule */
+        ck_assert_ptr_eq(rule_guess(&rules, (uint64_t)i), idle[i]);
+        ck_assert_ptr_eq(get(&rules, i, 2), idle[i]);
+        rule_drop(&rules, idle[i]);
+    }
+    ck_assert_uint_eq(rules.count, RULES_IDLE);
+    rule_drop(&rules, idle[RULES_IDLE] = get(&rules, RULES_IDLE, 2));
+    ck_assert_uint_eq(HASH_COUNT(rules.table), 0);
+    for (int i = 0; i < RULES_CURRENT; i++)
+        ck_assert_ptr_null(rule_guess(&rules, (uint64_t)i)); /* nobody is led to one that is forgotten */
+    for (int i = 0; i < RULES_IDLE + 1; i++)
+        idle[i] = get(&rules, 1000 + i, 2);
+    ck_assert_uint_eq(rules.count, RULES_IDLE + 1); /* in the same memory */
+    for (int i = 0; i < RULES_IDLE + 1; i++)
+        rule_drop(&rules, idle[i]);
+    rules_destroy(&rules);
+}
+END_TEST
+
+/* The same plan of two overrides makes two rules; one with a former state is another, and no request's. */
+START_TEST(rules_differ_by_limit_override_plan_and_former_plan)
+{
+    static struct readers readers;
+    struct rules rules;
+    readers_init(&readers);
+    rules_init(&rules, &readers);
+    const struct weir_plan plan = plan_of_number(1), former = plan_of_number(2);
+    struct weir_backend_request request = { .limit_id = 7, .plan_version = 10 };
+    struct rule *plain = rule_get(&rules, &request, &plan, 10, NULL);
+    struct rule *aside = rule_get(&rules, &request, &plan, 10, &former);
+    ck_assert_ptr_ne(plain, aside);
+    ck_assert(rule_is_current(plain, &request));
+    ck_assert(!rule_is_current(aside, &request));
+    ck_assert(plain->is_greedy && !aside->is_greedy);
+    ck_assert_uint_eq(plain->words, 2);
+    ck_assert_uint_eq(aside->words, 4);
+    request.limit = (weir_limit *)(uintptr_t)&rules;
+    struct rule *override = rule_get(&rules, &request, &plan, 12, NULL);
+    ck_assert_ptr_ne(plain, override);
+    ck_assert(!rule_is_current(override, &request));
+    request.plan_version = 12;
+    ck_assert(rule_is_current(override, &request));
+    request.limit_id = 8;
+    struct rule *another = rule_get(&rules, &request, &plan, 12, NULL);
+    ck_assert_ptr_ne(override, another);
+    ck_assert_uint_eq(HASH_COUNT(rules.table), 4);
+    rule_drop(&rules, plain);
+    rule_drop(&rules, aside);
+    rule_drop(&rules, override);
+    rule_drop(&rules, another);
+    rules_destroy(&rules);
+}
+END_TEST
+
+/* ---- Places ---- */
+
+START_TEST(a_place_leads_to_its_entry_and_to_none_else)
+{
+    enum { HELD = 3000 };
+    static struct readers readers;
+    static void *entries[HELD];
+    static size_t sizes[HELD];
+    static uint8_t seen[3 * SLAB_PLACES_PER_REGION];
+    struct budget budget = { .max = INT64_C(1) << 40 };
+    struct slab slab;
+    struct chance chance = chance_make(7);
+    readers_init(&readers);
+    ck_assert_int_eq(slab_init_placed(&slab, &budget, &readers, 0), 0);
+    for (int step = 0; step < 100000; step++) {
+        const size_t i = (size_t)chance_between(&chance, 0, HELD - 1);
+        if (entries[i]) {
+            const uint32_t place = slab_place(&slab, entries[i], sizes[i]);
+            must((place == 0) == (sizes[i] > SLAB_MAX_ENTRY), "those that are not too large have a place");
+            must(place == 0 || slab_entry(&slab, place) == entries[i], "it leads there");
+            if (place != 0)
+                must(seen[place]-- == 1, "nobody else has it");
+            slab_give(&slab, entries[i], sizes[i]);
+            entries[i] = NULL;
+        } else {
+            sizes[i] = (size_t)chance_between(&chance, 64, SLAB_MAX_ENTRY + 50);
+            must(slab_take(&slab, sizes[i], false, &entries[i]) == SLAB_OK, "there is memory");
+            const uint32_t place = slab_place(&slab, entries[i], sizes[i]);
+            must(place < sizeof seen, "three regions are enough");
+            if (place != 0)
+                must(seen[place]++ == 0, "nobody else has it");
+        }
+    }
+    for (size_t i = 0; i < HELD; i++)
+        if (entries[i])
+            slab_give(&slab, entries[i], sizes[i]);
+    slab_destroy(&slab);
+}
+END_TEST
+
+START_TEST(entries_beyond_the_directory_have_no_places)
+{
+    static struct readers readers;
+    struct budget budget = { .max = INT64_C(1) << 40 };
+    struct slab slab;
+    readers_init(&readers);
+    ck_assert_int_eq(slab_init_placed(&slab, &budget, &readers, 0), 0);
+    const uint32_t regions = slab.most_regions;
+    int64_t placed = 0, others = 0;
+    while (slab.region_count <= regions) {
+        void *entry;
+        must(slab_take(&slab, SLAB_MAX_ENTRY, false, &entry) == SLAB_OK, "there is memory");
+        const uint32_t place = slab_place(&slab, entry, SLAB_MAX_ENTRY);
+        must(place == 0 || slab_entry(&slab, place) == entry, "it leads there");
+        placed += place != 0;
+        others += place == 0;
+    }
+    ck_assert_int_eq(placed, (int64_t)regions * 32 * 63); /* of 32 pages, with 63 entries of a kilobyte each */
+    ck_assert_int_eq(others, 1);
+    slab_destroy(&slab);
+}
+END_TEST
+
+/* Who keeps a place is told when it may be another's; and memory that is had again holds what was in it, as that
+ * promises which a word's count goes on by. */
+START_TEST(a_page_counts_as_recast_when_it_serves_another_size)
+{
+    static struct readers readers;
+    struct budget budget = { .max = INT64_C(1) << 30 };
+    struct slab slab;
+    void *first, *second;
+    readers_init(&readers);
+    ck_assert_int_eq(slab_init_placed(&slab, &budget, &readers, 0), 0);
+    must(slab_take(&slab, 96, false, &first) == SLAB_OK, "there is memory");
+    ck_assert_uint_eq(slab_recast(&slab), 0); /* it has served none before */
+    const uint32_t place = slab_place(&slab, first, 96);
+    memset(first, 0x5a, 96);
+    slab_give(&slab, first, 96);
+    must(slab_take(&slab, 90, false, &second) == SLAB_OK, "there is memory");
+    ck_assert_ptr_eq(first, second);
+    ck_assert_uint_eq(slab_place(&slab, second, 90), place);
+    ck_assert_uint_eq(slab_recast(&slab), 0); /* the same class */
+    for (size_t i = sizeof(void *); i < 96; i++)
+        ck_assert_uint_eq(((unsigned char *)second)[i], 0x5a);
+    slab_give(&slab, second, 90);
+    must(slab_take(&slab, 200, false, &second) == SLAB_OK, "there is memory");
+    ck_assert_uint_eq(slab_recast(&slab), 1);
+    must(slab_take(&slab, 97, false, &first) == SLAB_OK, "there is memory");
+    ck_assert_uint_eq(slab_recast(&slab), 1); /* a page that is new */
+    slab_give(&slab, second, 200);
+    must(slab_take(&slab, 96, false, &second) == SLAB_OK, "there is memory");
+    ck_assert_uint_eq(slab_recast(&slab), 2);
+    slab_destroy(&slab);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("index");
+    suite_test(suite, what_is_noted_is_found_in_its_line_or_the_line_has_spilled, 30);
+    suite_test(suite, a_line_that_was_full_or_told_of_no_place_has_spilled_for_ever, 10);
+    suite_test(suite, every_entry_of_a_table_is_found_by_its_line_or_that_has_spilled, 60);
+    suite_test(suite, a_word_tells_length_and_rule_while_its_count_goes_round, 10);
+    suite_test(suite, an_entry_has_its_key_and_none_that_differs_in_a_byte, 10);
+    suite_test(suite, keys_that_end_in_zeroes_are_keys_of_their_own, 10);
+    suite_test(suite, rules_are_found_by_their_numbers_as_long_as_they_are_held, 10);
+    suite_test(suite, a_rule_that_nobody_holds_is_kept_until_there_are_too_many, 10);
+    suite_test(suite, rules_differ_by_limit_override_plan_and_former_plan, 10);
+    suite_test(suite, a_place_leads_to_its_entry_and_to_none_else, 10);
+    suite_test(suite, entries_beyond_the_directory_have_no_places, 10);
+    suite_test(suite, a_page_counts_as_recast_when_it_serves_another_size, 10);
+    return suite_run(suite);
+}

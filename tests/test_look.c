@@ -1,0 +1,579 @@
+/* test_look.c - what may come between the steps of a decision without a mutex does no harm.
+ *
+ * The steps of memory_look.h are taken one by one here, and between two of them happens all that another thread could
+ * do: so each order is met for sure, and not once in a million. That no other order does harm is tried by threads, in
+ * test_look_load.c.
+ */
+#include "support.h"
+
+#include "backends/memory.h"
+#include "backends/memory_look.h"
+#include "core/verbs.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <time.h>
+
+enum { SIZE = 10 };
+
+/* ---- A table at hand ---- */
+
+struct stand {
+    struct scene scene;
+    struct table *table;
+    weir_limit *own, *other;
+    size_t own_words, other_words;
+};
+
+static size_t words_of(weir_limit *limit)
+{
+    struct weir_plan plan;
+    plan_cell_read(&limit->plan, &plan);
+    return state_words(&plan);
+}
+
+static void stand_open(struct stand *stand, const char *own, const char *other)
+{
+    struct weir_options options = WEIR_OPTIONS_INIT;
+    options.max_keys = 1000; /* few shards */
+    scene_open(&stand->scene, &options);
+    stand->table = &((struct memory *)stand->scene.limiter->backend)->table;
+    stand->own = scene_define_text(&stand->scene, "own", own);
+    stand->other = scene_define_text(&stand->scene, "other", other);
+    stand->own_words = words_of(stand->own);
+    stand->other_words = words_of(stand->other);
+}
+
+static void stand_close(struct stand *stand)
+{
+    scene_close(&stand->scene);
+}
+
+static struct weir_backend_request ask(struct stand *stand, weir_limit *limit, const char *key, int64_t cost,
+                                       enum weir_verb verb)
+{
+    return backend_request(limit, weir_key_text(key), cost, stand->scene.now_us, verb);
+}
+
+static struct look look_for(struct stand *stand, const struct weir_backend_request *request)
+{
+    struct look look = look_guess(stand->table, request);
+    must(look_by_index(stand->table, request, &look), "the key is found by the index");
+    must(rule_is_current(look.rule, request), "the key is under the plan in force");
+    return look;
+}
+
+/* ---- What another thread may do between two steps ---- */
+
+#define KEY "key-one"
+#define SAME_LEN "key-two"
+
+/* All of an entry of 128 bytes that may be written to. */
+enum { CELLS = 8 };
+
+struct picture {
+    uint64_t word;
+    int64_t cells[CELLS];
+};
+
+static struct picture picture_of(const struct entry *entry)
+{
+    struct picture picture = { .word = entry_word(entry) };
+    entry_read(entry, 0, picture.cells, CELLS);
+    return picture;
+}
+
+static void takes_too(struct stand *stand, struct entry *entry)
+{
+    (void)entry;
+    must(taken(stand->own, KEY, 1).allowed, "there are permits left");
+}
+
+static void gives_back(struct stand *stand, struct entry *entry)
+{
+    (void)entry;
+    must_succeed(weir_refund(stand->own, weir_key_text(KEY), 1));
+}
+
+static void takes_of_two(struct stand *stand, struct entry *entry)
+{
+    (void)entry;
+    struct weir_decision decision;
+    const struct weir_request both[2] = { { stand->own, weir_key_text(KEY), 1, 0 },
+                                          { stand->other, weir_key_text(KEY), 1, 0 } };
+    must_succeed(weir_try_all(stand->scene.limiter, both, 2, &decision));
+    must(decision.allowed, "there are permits left");
+}
+
+static void asks_for_too_many_of_two(struct stand *stand, struct entry *entry)
+{
+    (void)entry;
+    struct weir_decision decision;
+    const struct weir_request both[2] = { { stand->own, weir_key_text(KEY), 1, 0 },
+                                          { stand->other, weir_key_text(KEY), SIZE + 1, 0 } };
+    must_succeed(weir_try_all(stand->scene.limiter, both, 2, &decision));
+    must(!decision.allowed, "one of them denies");
+}
+
+static void forgets(struct stand *stand, struct entry *entry)
+{
+    must_succeed(weir_reset(stand->own, weir_key_text(KEY)));
+    ck_assert_uint_eq(word_rule(entry_word(entry)), 0);
+}
+
+static void assert_is_at(struct stand *stand, weir_limit *limit, const char *key, const struct entry *entry)
+{
+    const struct weir_backend_request request = ask(stand, limit, key, 1, WEIR_PEEK);
+    ck_assert_ptr_eq(look_for(stand, &request).entry, entry);
+}
+
+static void forgets_and_makes_again(struct stand *stand, struct entry *entry)
+{
+    forgets(stand, entry);
+    must(taken(stand->own, KEY, 2).allowed, "it is fresh");
+    assert_is_at(stand, stand->own, KEY, entry);
+}
+
+/* As much as before: only the count of changes tells them apart. */
+static void forgets_and_makes_equal(struct stand *stand, struct entry *entry)
+{
+    forgets(stand, entry);
+    must(taken(stand->own, KEY, 4).allowed, "it is fresh");
+    assert_is_at(stand, stand->own, KEY, entry);
+}
+
+static void makes_another_key_of_it(struct stand *stand, struct entry *entry)
+{
+    forgets(stand, entry);
+    must(taken(stand->own, SAME_LEN, 4).allowed, "it is fresh");
+    assert_is_at(stand, stand->own, SAME_LEN, entry);
+}
+
+/* Of a length by which the entry is as large. */
+static void makes_another_limits_key_of_it(struct stand *stand, struct entry *entry)
+{
+    char key[256];
+    const size_t words = stand->own_words + 1 > stand->other_words ? stand->own_words + 1 - stand->other_words : 1;
+    snprintf(key, sizeof key, "%0*d", (int)(words * 8), 0);
+    forgets(stand, entry);
+    must(taken(stand->other, key, 3).allowed, "it is fresh");
+    const struct weir_backend_request request = ask(stand, stand->other, key, 1, WEIR_PEEK);
+    if (stand->own_words + 1 > stand->other_words)
+        ck_assert_ptr_eq(look_for(stand, &request).entry, entry);
+}
+
+static void redefines(struct stand *stand, struct entry *entry)
+{
+    (void)entry;
+    scene_define_text(&stand->scene, "own", "fixed_window limit=10 period=364d");
+    must(taken(stand->own, KEY, 1).allowed, "there are permits left");
+}
+
+static void overrides(struct stand *stand, struct entry *entry)
+{
+    (void)entry;
+    scene_define_text(&stand->scene, "own/key*", "token_bucket limit=10 period=364d");
+    must(taken(stand->own, KEY, 1).allowed, "there are permits left");
+}
+
+static void claims(struct stand *stand, struct entry *entry)
+{
+    (void)stand;
+    uint64_t word = entry_word(entry);
+    must(entry_claim(entry, &word), "nobody has claimed it");
+}
+
+static void claims_and_lets_go(struct stand *stand, struct entry *entry)
+{
+    claims(stand, entry);
+    entry_let_go(entry);
+}
+
+static const struct {
+    const char *name;
+    void (*happen)(struct stand *stand, struct entry *entry);
+    int used; /* of KEY, if a decision for it may go on by its entry; -1: not */
+} events[] = {
+    { "takes too", takes_too, 5 },
+    { "gives back", gives_back, 3 },
+    { "takes of two", takes_of_two, 5 },
+    { "asks for too many of two", asks_for_too_many_of_two, 4 },
+    { "claims and lets go", claims_and_lets_go, 4 },
+    { "forgets and makes again", forgets_and_makes_again, 2 },
+    { "forgets and makes equal", forgets_and_makes_equal, 4 },
+    { "forgets", forgets, -1 },
+    { "makes another key of it", makes_another_key_of_it, -1 },
+    { "makes another limit's key of it", makes_another_limits_key_of_it, -1 },
+    { "redefines", redefines, -1 },
+    { "overrides", overrides, -1 },
+    { "claims", claims, -1 },
+};
+enum { EVENTS = sizeof events / sizeof events[0] };
+
+static const struct {
+    enum weir_verb verb;
+    int64_t cost;
+} asked[] = { { WEIR_TAKE, 1 }, { WEIR_TAKE, SIZE }, { WEIR_PEEK, 1 }, { WEIR_PEEK, SIZE } };
+enum { ASKED = sizeof asked / sizeof asked[0] };
+
+/* The numbers in one's state are nonsense in another's, and may not be multiplied even. */
+static const char *const policies[] = {
+    "token_bucket limit=10 period=365d",
+    "token_bucket limit=10 period=365d refill=interval",
+    "fixed_window limit=10 period=365d",
+    "sliding_window limit=10 period=365d blocks=1",
+    "sliding_window limit=10 period=365d blocks=7",
+    "sliding_window limit=10 period=10us blocks=10",
+    "leaky_bucket limit=10 period=365d",
+};
+enum { POLICIES = sizeof policies / sizeof policies[0] };
+
+static void assert_decided_after(const struct weir_decision *decision, int64_t used, int64_t cost, enum weir_verb verb,
+                                 const char *where)
+{
+    const bool allowed = used + cost <= SIZE;
+    const int64_t left = SIZE - used - (allowed && verb == WEIR_TAKE ? cost : 0);
+    ck_assert_msg(decision->allowed == allowed && decision->remaining == left && decision->limit == SIZE,
+                  "%s: allowed %d, %lld left of %lld; %d and %lld of %d it should be", where, decision->allowed,
+                  (long long)decision->remaining, (long long)decision->limit, allowed, (long long)left, SIZE);
+}
+
+static void event_between(const char *own, const char *other, int e, int a, bool as_greedy)
+{
+    struct stand stand;
+    char where[256];
+    snprintf(where, sizeof where, "%s, %s, another %s, verb %d of %d", own, other, events[e].name, (int)asked[a].verb,
+             (int)asked[a].cost);
+    stand_open(&stand, own, other);
+    must(taken(stand.own, KEY, 4).allowed, "a fresh key has all permits");
+    const struct weir_backend_request request = ask(&stand, stand.own, KEY, asked[a].cost, asked[a].verb);
+    struct look look = look_for(&stand, &request);
+    if (as_greedy && !look.rule->is_greedy) {
+        stand_close(&stand);
+        return;
+    }
+
+    events[e].happen(&stand, look.entry);
+    const struct picture after = picture_of(look.entry);
+    int64_t state[LOOK_WORDS];
+    const struct weir_decision untouched = { .limit = -7, .remaining = -8 };
+    struct weir_decision decision = untouched;
+    const enum look_end end = look_once(&look, as_greedy, look.rule->words, state, &request, &decision);
+    ck_assert_msg(end != LOOK_DONE, "%s: decided by a state that was not there", where);
+    struct picture now = picture_of(look.entry);
+    ck_assert_msg(memcmp(&now, &after, sizeof now) == 0, "%s: written to what had changed", where);
+
+    decision = untouched;
+    const bool decided = look_on(&look, true, &request, &decision);
+    ck_assert_msg(decided == (events[e].used >= 0), "%s: decided is %d", where, decided);
+    if (decided) {
+        assert_decided_after(&decision, events[e].used, request.cost, request.verb, where);
+        const int64_t taken_now = decision.allowed && request.verb == WEIR_TAKE ? request.cost : 0;
+        ck_assert_int_eq(peeked(stand.own, KEY, 1).remaining, SIZE - events[e].used - taken_now);
+    } else {
+        now = picture_of(look.entry);
+        ck_assert_msg(memcmp(&now, &after, sizeof now) == 0, "%s: written to what is another's", where);
+        ck_assert_msg(memcmp(&decision, &untouched, sizeof decision) == 0, "%s: the answer is half written", where);
+    }
+    if (word_rule(now.word) != 0 && (entry_word(look.entry) & WORD_BUSY) != 0)
+        entry_let_go(look.entry);
+    stand_close(&stand);
+}
+
+START_TEST(whatever_happens_between_two_steps_is_seen_before_the_last)
+{
+    for (int own = 0; own < POLICIES; own++)
+        for (int other = 0; other < POLICIES; other++)
+            for (int i = 0; i < EVENTS * ASKED * 2; i++)
+                event_between(policies[own], policies[other], i / 2 % EVENTS, i / 2 / EVENTS, i % 2);
+}
+END_TEST
+
+/* A line of the index may lead to any entry with such a tag. */
+START_TEST(a_look_at_an_entry_sees_whose_it_is)
+{
+    for (int p = 0; p < POLICIES; p++) {
+        static const char bytes[3][8] = { "key-one", "key-onE", "Key-one" }; /* each with a zero behind it */
+        static const struct {
+            int key;
+            size_t len;
+            bool is_other_limit, is_it;
+        } asks[] = { { 0, 7, false, true },  { 0, 7, true, false },  { 0, 8, false, false },
+                     { 0, 6, false, false }, { 1, 7, false, false }, { 2, 7, false, false } };
+        struct stand stand;
+        stand_open(&stand, policies[p], policies[p]);
+        must(taken(stand.own, KEY, 1).allowed && taken(stand.other, "another", 1).allowed, "fresh");
+        const struct weir_backend_request own = ask(&stand, stand.own, KEY, 1, WEIR_PEEK);
+        struct entry *entry = look_for(&stand, &own).entry;
+        const uint32_t place = slab_place(&stand.table->slab, entry, entry_bytes(entry_rule(stand.table, entry), 7));
+        for (size_t i = 0; i < 2 * sizeof asks / sizeof asks[0]; i++) {
+            weir_limit *limit = asks[i / 2].is_other_limit ? stand.other : stand.own;
+            const struct weir_backend_request request = backend_request(
+                limit, weir_key(bytes[asks[i / 2].key], asks[i / 2].len), 1, stand.scene.now_us, WEIR_TAKE);
+            struct look look = { .whose = LOOK_UNGUESSED };
+            if (i % 2)
+                look = look_guess(stand.table, &request);
+            ck_assert_msg(look_at(stand.table, place, &request, &look) == asks[i / 2].is_it, "%s, %d", policies[p],
+                          (int)i);
+        }
+        must_succeed(weir_reset(stand.own, weir_key_text(KEY)));
+        struct look look = { .whose = LOOK_UNGUESSED };
+        ck_assert(!look_at(stand.table, place, &own, &look)); /* nobody's */
+        stand_close(&stand);
+    }
+}
+END_TEST
+
+/* What a look does when nothing happens in between, for states of all sizes about the largest that it takes. */
+START_TEST(a_look_decides_as_the_mutex_does)
+{
+    static const char *const more[] = { "sliding_window limit=10 period=365d blocks=92",
+                                        "sliding_window limit=10 period=365d blocks=93",
+                                        "sliding_window limit=10 period=365d blocks=94",
+                                        "sliding_window limit=10 period=365d blocks=95" };
+    int decided = 0, left = 0;
+    for (int i = 0; i < POLICIES + 4; i++) {
+        struct stand stand;
+        stand_open(&stand, i < POLICIES ? policies[i] : more[i - POLICIES], policies[0]);
+        must(taken(stand.own, KEY, 1).allowed, "a fresh key has all permits");
+        for (int used = 1; used < SIZE; used++) {
+            const struct weir_backend_request request = ask(&stand, stand.own, KEY, 1, WEIR_TAKE);
+            const bool fits = stand.own_words <= LOOK_WORDS;
+            struct weir_decision decision = { .limit = -7 };
+            ck_assert_int_eq(look_and_decide(stand.table, &request, &decision), fits);
+            if (fits)
+                assert_decided_after(&decision, used, 1, WEIR_TAKE, "by a look");
+            else
+                ck_assert_int_eq(decision.limit, -7);
+            if (!fits)
+                decision = taken(stand.own, KEY, 1);
+            assert_decided_after(&decision, used, 1, WEIR_TAKE, "by a look or not");
+            decided += fits;
+            left += !fits;
+        }
+        stand_close(&stand);
+    }
+    ck_assert_int_gt(decided, 0);
+    ck_assert_int_gt(left, 0);
+}
+END_TEST
+
+/* What needs the mutex is left to it, with nothing changed and nothing answered. */
+START_TEST(what_would_have_to_be_noted_is_left_to_the_mutex)
+{
+    static const struct {
+        int64_t step_us; /* of the clock, before the take */
+        bool is_left;
+    } steps[] = { { 0, false }, { WEIR_SECOND, false }, { -WEIR_SECOND, false }, { -3 * WEIR_SECOND, true } };
+    for (int p = 0; p < POLICIES; p++)
+        for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++) {
+            struct stand stand;
+            if (p == 5)
+                continue; /* of 10 us: used up and as good as new at once */
+            stand_open(&stand, policies[p], policies[0]);
+            stand.scene.now_us = INT64_C(1790000000123456) / (366 * WEIR_DAY) * (366 * WEIR_DAY) + WEIR_DAY;
+            must(taken(stand.own, KEY, 4).allowed, "a fresh key has all permits");
+            stand.scene.now_us += steps[i].step_us;
+            const struct weir_backend_request request = ask(&stand, stand.own, KEY, 1, WEIR_TAKE);
+            struct look look = look_for(&stand, &request);
+            const struct picture before = picture_of(look.entry);
+            struct weir_decision decision = { .limit = -7 };
+            const bool decided = look_and_decide(stand.table, &request, &decision);
+            const struct picture after = picture_of(look.entry);
+            /* A level's tick, and a block, may be longer than that step. */
+            if (decided) {
+                int64_t before_time = before.cells[stand.own_words == 2 ? 1 : 0];
+                ck_assert_int_ge(after.cells[stand.own_words == 2 ? 1 : 0], before_time);
+                assert_decided_after(&decision, 4, 1, WEIR_TAKE, policies[p]);
+            } else {
+                ck_assert_msg(steps[i].is_left, "%s: left to the mutex", policies[p]);
+                ck_assert_int_eq(memcmp(&before, &after, sizeof before), 0);
+                ck_assert_int_eq(decision.limit, -7);
+                ck_assert_int_eq(taken(stand.own, KEY, 1).remaining, 5);
+            }
+            stand_close(&stand);
+        }
+}
+END_TEST
+
+START_TEST(verbs_that_are_not_for_a_look_do_without)
+{
+    struct stand stand;
+    stand_open(&stand, policies[0], policies[1]);
+    struct weir_backend_request request = ask(&stand, stand.own, KEY, 1, WEIR_TAKE);
+    static const char long_key[1024];
+    ck_assert(look_may(&request));
+    request.ahead = 1;
+    ck_assert(!look_may(&request));
+    request.ahead = 0;
+    request.verb = WEIR_PEEK;
+    ck_assert(look_may(&request));
+    request.verb = WEIR_REFUND;
+    ck_assert(!look_may(&request));
+    request.verb = WEIR_RESET;
+    ck_assert(!look_may(&request));
+    request.verb = WEIR_TAKE;
+    request.key = weir_key(long_key, 1023);
+    ck_assert(look_may(&request));
+    request.key = weir_key(long_key, 1024);
+    ck_assert(!look_may(&request));
+    stand_close(&stand);
+}
+END_TEST
+
+/* A word has 10 bits for the length of a key: those that are longer must not be taken for shorter ones. */
+START_TEST(keys_longer_than_a_word_can_tell_are_keys_of_their_own)
+{
+    struct stand stand;
+    static char bytes[70000];
+    stand_open(&stand, policies[0], policies[1]);
+    static const size_t lens[] = { 7, 8, 1023, 1024, 1024 + 7, 2048, 2048 + 8, 65536 };
+    enum { LENS = sizeof lens / sizeof lens[0] };
+    for (int round = 1; round <= 3; round++)
+        for (int i = 0; i < LENS; i++) {
+            struct weir_decision decision;
+            must_succeed(weir_try(stand.own, weir_key(bytes, lens[i]), 1, &decision));
+            ck_assert_int_eq(decision.remaining, SIZE - round);
+        }
+    stand_close(&stand);
+}
+END_TEST
+
+/* ---- Handles ---- */
+
+/* A page of entries of 96 bytes, of which the handle's is the second, comes to be of larger ones, the first of which
+ * has a key with just those bytes in it that an entry of the handle's key with nothing left would have. */
+START_TEST(a_key_that_reads_like_an_entry_is_none)
+{
+    struct stand stand;
+    weir_handle *handle;
+    struct weir_decision decision;
+    char imitation[400] = { 1 }, holder[200];
+    stand_open(&stand, policies[0], policies[1]);
+    memset(holder, 'h', sizeof holder);
+    must_succeed(weir_try(stand.own, weir_key(holder, sizeof holder), 1, &decision)); /* the rule lives on */
+    taken(stand.own, "first--", 1);
+    must_succeed(weir_key_resolve(stand.own, weir_key_text(KEY), &handle));
+    must_succeed(weir_handle_try(handle, SIZE, 0, &decision));
+    must_succeed(weir_handle_try(handle, 1, 0, &decision)); /* by now it has noted where */
+    ck_assert(!decision.allowed);
+    const struct weir_backend_request request = ask(&stand, stand.own, KEY, 1, WEIR_PEEK);
+    struct entry *entry = look_for(&stand, &request).entry;
+    const size_t offset = (uintptr_t)entry % SLAB_PAGE_BYTES, larger_at = 96;
+    const size_t key_at = larger_at + sizeof(struct entry) + 2 * sizeof(int64_t);
+    ck_assert_uint_gt(offset, key_at);
+    memcpy(imitation + offset - key_at, (const void *)entry, 96);
+
+    must_succeed(weir_reset(stand.own, weir_key_text("first--")));
+    must_succeed(weir_reset(stand.own, weir_key_text(KEY)));
+    must_succeed(weir_try(stand.own, weir_key(imitation, sizeof imitation), 1, &decision));
+    struct weir_backend_request large = backend_request(stand.own, weir_key(imitation, sizeof imitation), 1,
+                                                        stand.scene.now_us, WEIR_PEEK);
+    ck_assert_uint_eq((uintptr_t)look_for(&stand, &large).entry % SLAB_PAGE_BYTES, larger_at);
+    ck_assert_uint_eq((uintptr_t)look_for(&stand, &large).entry / SLAB_PAGE_BYTES, (uintptr_t)entry / SLAB_PAGE_BYTES);
+    ck_assert_uint_eq(entry_word(entry) & WORD_WHOSE, request.key.len << 1 | (entry_word(entry) & WORD_WHOSE & ~2047u));
+
+    must_succeed(weir_handle_try(handle, 1, 0, &decision));
+    ck_assert(decision.allowed); /* it is a fresh key */
+    ck_assert_int_eq(decision.remaining, SIZE - 1);
+    weir_handle_free(handle);
+    stand_close(&stand);
+}
+END_TEST
+
+/* ---- Those that look are waited for ---- */
+
+struct waiting {
+    struct stand stand;
+    struct readers *readers;
+    atomic_bool done;
+};
+
+static void *recasts(void *argument)
+{
+    struct waiting *waiting = argument;
+    char key[300];
+    memset(key, 'k', sizeof key);
+    struct weir_decision decision;
+    must_succeed(weir_reset(waiting->stand.own, weir_key_text(KEY)));
+    must_succeed(weir_try(waiting->stand.own, weir_key(key, sizeof key), 1, &decision));
+    atomic_store(&waiting->done, true);
+    return NULL;
+}
+
+/* Limits come and go until rules that nobody holds are forgotten. */
+static void *forgets_rules(void *argument)
+{
+    struct waiting *waiting = argument;
+    for (int i = 0; i < RULES_IDLE + 2; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "limit-%d", i);
+        weir_limit *limit = scene_define_text(&waiting->stand.scene, name, policies[0]);
+        taken(limit, "same", 1); /* a shard remembers its last rule: they are of one key, so of few shards */
+        must_succeed(weir_reset(limit, weir_key_text("same")));
+        for (int j = 0; j < 200; j++) { /* all shards remember another one */
+            char key[32];
+            snprintf(key, sizeof key, "%d", j);
+            taken(waiting->stand.other, key, 1);
+            must_succeed(weir_reset(waiting->stand.other, weir_key_text(key)));
+        }
+    }
+    atomic_store(&waiting->done, true);
+    return NULL;
+}
+
+static void *shuts(void *argument)
+{
+    struct waiting *waiting = argument;
+    readers_shut(waiting->readers);
+    atomic_store(&waiting->done, true);
+    return NULL;
+}
+
+static void *(*const waits[])(void *) = { recasts, forgets_rules, shuts };
+
+START_TEST(who_takes_memory_back_waits_for_those_that_look)
+{
+    for (int i = 0; i < 6; i++) {
+        struct waiting waiting;
+        pthread_t thread;
+        memset(&waiting, 0, sizeof waiting);
+        stand_open(&waiting.stand, policies[0], policies[1]);
+        waiting.readers = &waiting.stand.table->readers;
+        waiting.readers->fences = waiting.readers->fences || i >= 3; /* as without membarrier(2) */
+        taken(waiting.stand.own, KEY, 1);
+        _Atomic uint64_t *turn = readers_enter(waiting.readers);
+        ck_assert_ptr_nonnull(turn);
+        ck_assert_int_eq(pthread_create(&thread, NULL, waits[i % 3], &waiting), 0);
+        for (int j = 0; j < 100; j++)
+            nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
+        ck_assert_msg(!atomic_load(&waiting.done), "%d has not waited", i);
+        readers_leave(turn);
+        ck_assert_int_eq(pthread_join(thread, NULL), 0);
+        ck_assert(atomic_load(&waiting.done));
+        if (waits[i % 3] == shuts) {
+            ck_assert_ptr_null(readers_enter(waiting.readers));
+            taken(waiting.stand.own, KEY, 1); /* there is another way */
+            readers_open(waiting.readers);
+        }
+        turn = readers_enter(waiting.readers);
+        ck_assert_ptr_nonnull(turn);
+        readers_leave(turn);
+        stand_close(&waiting.stand);
+    }
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("look");
+    suite_test(suite, whatever_happens_between_two_steps_is_seen_before_the_last, 60);
+    suite_test(suite, a_look_at_an_entry_sees_whose_it_is, 10);
+    suite_test(suite, a_look_decides_as_the_mutex_does, 10);
+    suite_test(suite, what_would_have_to_be_noted_is_left_to_the_mutex, 10);
+    suite_test(suite, verbs_that_are_not_for_a_look_do_without, 10);
+    suite_test(suite, keys_longer_than_a_word_can_tell_are_keys_of_their_own, 10);
+    suite_test(suite, a_key_that_reads_like_an_entry_is_none, 10);
+    suite_test(suite, who_takes_memory_back_waits_for_those_that_look, 60);
+    return suite_run(suite);
+}

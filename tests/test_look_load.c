@@ -1,0 +1,721 @@
+/* test_look_load.c - threads decide without a mutex for keys that come and go in the same memory, and none of them is
+ * ever told of another key's state.
+ *
+ * Each thread has keys that nobody else asks for: of these it knows what every answer must be, in full. With all others
+ * it shares keys of which it takes and gives back, so that these are gone, and there again, all the time, and at the end
+ * everything must be there again. Both are of the same lengths and limits, live in the same memory by turns, and in the
+ * same lines of the index; lengths differ so much that pages come to serve other sizes.
+ */
+#include "support.h"
+
+#include "backends/memory.h"
+#include "backends/memory_look.h"
+#include "core/limiter.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+enum { STEPS = 6000 }; /* of each of eight threads */
+#else
+enum { STEPS = 60000 };
+#endif
+
+enum { LIMITS = 10, SIZE = 1000, OWN_KEYS = 4, SHARED_KEYS = 3, THREADS_MOST = 100, HELD_MOST = 4, LENGTHS = 9 };
+
+/* Permits do not come back while a test lasts. The numbers say which state it was: limit i has SIZE + i permits. */
+static const char *const policies[LIMITS] = {
+    "token_bucket limit=%d period=365d",
+    "token_bucket limit=%d period=365d burst=%d",
+    "token_bucket limit=%d period=365d refill=interval",
+    "fixed_window limit=%d period=365d",
+    "sliding_window limit=%d period=365d blocks=1",
+    "sliding_window limit=%d period=365d blocks=10",
+    "sliding_window limit=%d period=365d blocks=93",
+    "sliding_window limit=%d period=365d blocks=94",
+    "leaky_bucket limit=%d period=365d",
+    "fixed_window limit=%d period=364d",
+};
+
+static struct weir_policy policy_sized(int policy, int size)
+{
+    char text[128];
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
+    snprintf(text, sizeof text, policies[policy], size, size);
+#pragma GCC diagnostic pop
+    return policy_of(text);
+}
+
+/* ---- A table of few keys ---- */
+
+struct yard {
+    weir *limiter;
+    struct table *table;
+    weir_limit *limits[LIMITS];
+    _Atomic int64_t now_us;
+    int threads, steps;
+    atomic_int running;
+    atomic_bool done;
+    _Atomic int64_t disturbances;
+};
+
+static int64_t yard_clock(void *user)
+{
+    return atomic_load_explicit(&((struct yard *)user)->now_us, memory_order_relaxed);
+}
+
+static void yard_log(void *user, enum weir_log_level level, const char *line)
+{
+    (void)user;
+    ck_abort_msg("unexpected log line, level %d: %s", (int)level, line);
+}
+
+static void yard_open(struct yard *yard, int threads, int64_t max_keys)
+{
+    struct weir_options options = WEIR_OPTIONS_INIT;
+    memset(yard, 0, sizeof *yard);
+    atomic_store(&yard->now_us, INT64_C(1790000000123456));
+    options.max_keys = max_keys;
+    options.now_us = yard_clock;
+    options.log = yard_log;
+    options.user = yard;
+    must_succeed(weir_open(&options, &yard->limiter));
+    yard->table = &((struct memory *)yard->limiter->backend)->table;
+    yard->threads = threads;
+    yard->steps = STEPS * 8 / threads;
+    for (int i = 0; i < LIMITS; i++) {
+        char name[32];
+        const struct weir_policy policy = policy_sized(i, SIZE + i);
+        snprintf(name, sizeof name, "limit-%d", i);
+        must_succeed(weir_limit_define(yard->limiter, name, &policy, &yard->limits[i]));
+    }
+}
+
+static struct weir_stats yard_stats(struct yard *yard)
+{
+    struct weir_stats stats = { .size = sizeof stats };
+    must_succeed(weir_stats_read(yard->limiter, &stats));
+    return stats;
+}
+
+static void yard_close(struct yard *yard)
+{
+    ck_assert_uint_eq(yard_stats(yard).errors, 0);
+    ck_assert_uint_eq(yard_stats(yard).full, 0);
+    weir_close(yard->limiter);
+}
+
+/* ---- Keys ---- */
+
+static const int lengths[LENGTHS] = { 1, 7, 8, 15, 16, 40, 100, 300, 700 };
+
+struct name {
+    char bytes[704];
+    int len;
+};
+
+/* The key of that number and of one of the lengths; a short one has room for its number alone. Those of one length are
+ * equal but for one byte in the middle, the last, and none else. */
+static struct name name_of(int number, int length)
+{
+    struct name name = { .len = lengths[length] };
+    memset(name.bytes, 'k', sizeof name.bytes);
+    name.bytes[name.len / 2] = (char)(number / 16);
+    name.bytes[name.len - 1] = (char)(number % 16 + (name.len == 1 ? number / 16 * 16 : 0));
+    return name;
+}
+
+static struct weir_key key_of(const struct name *name)
+{
+    return weir_key(name->bytes, (size_t)name->len);
+}
+
+/* ---- A thread ---- */
+
+/* A key that only one thread asks for, and what is used of it. */
+struct own {
+    int limit, length;
+    struct name name;
+    int64_t used;
+    weir_handle *handle;
+};
+
+/* What is out of a shared one. */
+struct held {
+    int limit, length, number;
+    int64_t permits;
+};
+
+struct worker {
+    struct yard *yard;
+    int number;
+    pthread_barrier_t *start;
+    struct chance chance;
+    struct own owns[OWN_KEYS];
+    struct held held[HELD_MOST];
+    int count;
+};
+
+/* With many threads there are not as many keys as that: then one alone is its own. */
+static int owns_of(const struct worker *worker)
+{
+    return worker->yard->threads > 16 ? 1 : OWN_KEYS;
+}
+
+static void own_choose(struct worker *worker, struct own *own, int i)
+{
+    weir_handle_free(own->handle);
+    own->limit = (int)chance_between(&worker->chance, 0, LIMITS - 1);
+    own->length = (int)chance_between(&worker->chance, 0, LENGTHS - 1);
+    own->name = name_of(SHARED_KEYS + worker->number * owns_of(worker) + i, own->length);
+    own->used = 0;
+    own->handle = NULL;
+    if (chance_one_in(&worker->chance, 2))
+        must_succeed(weir_key_resolve(worker->yard->limits[own->limit], key_of(&own->name), &own->handle));
+}
+
+static void own_check(const struct worker *worker, const struct own *own, const struct weir_decision *decision,
+                      const char *what)
+{
+    const int64_t left = SIZE + own->limit - own->used;
+    if (decision->limit != SIZE + own->limit || decision->remaining != left || decision->source != WEIR_BY_MEMORY)
+        ck_abort_msg("thread %d, %s, limit %d, length %d: %lld left of %lld by %d, not %lld of %d", worker->number,
+                     what, own->limit, lengths[own->length], (long long)decision->remaining, (long long)decision->limit,
+                     decision->source, (long long)left, SIZE + own->limit);
+}
+
+static void own_take(struct worker *worker, struct own *own)
+{
+    struct weir_decision decision;
+    weir_limit *limit = worker->yard->limits[own->limit];
+    const int64_t left = SIZE + own->limit - own->used;
+    const int64_t cost = chance_one_in(&worker->chance, 8) ? chance_between(&worker->chance, 1, 2 * SIZE)
+                                                           : chance_between(&worker->chance, 1, 5);
+    if (own->handle && !chance_one_in(&worker->chance, 4))
+        must_succeed(weir_handle_try(own->handle, cost, 0, &decision));
+    else
+        must_succeed(weir_try(limit, key_of(&own->name), cost, &decision));
+    own->used += decision.allowed ? cost : 0;
+    must(decision.allowed == (cost <= left), "a key that is one's own admits what is left");
+    own_check(worker, own, &decision, "taken");
+}
+
+static void own_peek(struct worker *worker, struct own *own)
+{
+    struct weir_decision decision;
+    const int64_t cost = chance_between(&worker->chance, 1, SIZE);
+    must_succeed(weir_peek(worker->yard->limits[own->limit], key_of(&own->name), cost, &decision));
+    must(decision.allowed == (cost <= SIZE + own->limit - own->used), "a peek tells what a take would");
+    own_check(worker, own, &decision, "peeked");
+}
+
+static void own_give_back(struct worker *worker, struct own *own)
+{
+    const int64_t permits = chance_one_in(&worker->chance, 2) ? SIZE * 2 : chance_between(&worker->chance, 1, 5);
+    must_succeed(weir_refund(worker->yard->limits[own->limit], key_of(&own->name), permits));
+    own->used = permits > own->used ? 0 : own->used - permits;
+}
+
+static void own_forget(struct worker *worker, struct own *own, int i)
+{
+    must_succeed(weir_reset(worker->yard->limits[own->limit], key_of(&own->name)));
+    own_choose(worker, own, i);
+}
+
+static struct name shared_name(const struct held *held)
+{
+    return name_of(held->number, held->length);
+}
+
+static void shared_give_back(struct worker *worker)
+{
+    const struct held held = worker->held[--worker->count];
+    const struct name name = shared_name(&held);
+    must_succeed(weir_refund(worker->yard->limits[held.limit], key_of(&name), held.permits));
+}
+
+static struct held shared_by_chance(struct worker *worker)
+{
+    return (struct held){
+        .limit = (int)chance_between(&worker->chance, 0, LIMITS - 1),
+        .length = (int)chance_between(&worker->chance, 0, 3), /* few, so that many meet at them */
+        .number = (int)chance_between(&worker->chance, 0, SHARED_KEYS - 1),
+        .permits = chance_between(&worker->chance, 1, 2),
+    };
+}
+
+static void shared_check(const struct held *held, const struct weir_decision *decision)
+{
+    must(decision->limit == SIZE + held->limit, "a decision by the limit's own plan");
+    must(decision->allowed && decision->remaining >= 0 && decision->remaining <= SIZE + held->limit,
+         "less than all permits are out at once");
+}
+
+static void shared_take(struct worker *worker)
+{
+    if (worker->count == HELD_MOST)
+        shared_give_back(worker);
+    struct weir_decision decision;
+    const struct held held = shared_by_chance(worker);
+    const struct name name = shared_name(&held);
+    must_succeed(weir_try(worker->yard->limits[held.limit], key_of(&name), held.permits, &decision));
+    shared_check(&held, &decision);
+    must(decision.remaining <= SIZE + held.limit - held.permits, "what one has taken is not left");
+    worker->held[worker->count++] = held;
+}
+
+/* At once of a shared key and of one's own; all or nothing. */
+static void take_of_both(struct worker *worker, struct own *own)
+{
+    if (worker->count == HELD_MOST)
+        shared_give_back(worker);
+    const struct held held = shared_by_chance(worker);
+    const struct name name = shared_name(&held);
+    const int64_t left = SIZE + own->limit - own->used;
+    const int64_t cost = chance_one_in(&worker->chance, 4) ? left + 1 : left < 3 ? left : 3;
+    struct weir_request both[2] = {
+        { worker->yard->limits[held.limit], key_of(&name), held.permits, 0 },
+        { worker->yard->limits[own->limit], key_of(&own->name), cost, 0 },
+    };
+    struct weir_decision decision;
+    if (cost == 0)
+        return;
+    if (chance_one_in(&worker->chance, 2)) {
+        const struct weir_request first = both[0];
+        both[0] = both[1];
+        both[1] = first;
+    }
+    must_succeed(weir_try_all(worker->yard->limiter, both, 2, &decision));
+    must(decision.allowed == (cost <= left), "all or nothing");
+    if (decision.allowed) {
+        own->used += cost;
+        worker->held[worker->count++] = held;
+    }
+}
+
+static void take_a_batch(struct worker *worker)
+{
+    struct weir_request requests[OWN_KEYS + 1];
+    struct weir_decision decisions[OWN_KEYS + 1];
+    if (worker->count == HELD_MOST)
+        shared_give_back(worker);
+    const struct held held = shared_by_chance(worker);
+    const struct name name = shared_name(&held);
+    for (int i = 0; i < OWN_KEYS; i++)
+        requests[i] = (struct weir_request){ worker->yard->limits[worker->owns[i].limit], key_of(&worker->owns[i].name),
+                                             1 + i, 0 };
+    requests[OWN_KEYS] = (struct weir_request){ worker->yard->limits[held.limit], key_of(&name), held.permits, 0 };
+    must_succeed(weir_try_batch(worker->yard->limiter, requests, OWN_KEYS + 1, decisions));
+    for (int i = 0; i < OWN_KEYS; i++) {
+        worker->owns[i].used += decisions[i].allowed ? 1 + i : 0;
+        own_check(worker, &worker->owns[i], &decisions[i], "taken in a batch");
+    }
+    shared_check(&held, &decisions[OWN_KEYS]);
+    worker->held[worker->count++] = held;
+}
+
+static void work_step(struct worker *worker)
+{
+    const int owns = owns_of(worker);
+    const int i = (int)chance_between(&worker->chance, 0, owns - 1);
+    struct own *own = &worker->owns[i];
+    switch (chance_between(&worker->chance, 0, 15)) {
+    case 0:
+    case 1: own_give_back(worker, own); break;
+    case 2: own_forget(worker, own, i); break;
+    case 3: own_peek(worker, own); break;
+    case 4:
+        if (owns == OWN_KEYS)
+            take_a_batch(worker);
+        break;
+    case 5: take_of_both(worker, own); break;
+    case 6:
+    case 7:
+    case 8:
+    case 9:
+    case 10: shared_take(worker); break;
+    case 11:
+    case 12:
+    case 13:
+        if (worker->count > 0)
+            shared_give_back(worker);
+        break;
+    default: own_take(worker, own); break;
+    }
+}
+
+static void *work(void *argument)
+{
+    struct worker *worker = argument;
+    const int owns = owns_of(worker);
+    worker->chance = chance_make((uint64_t)worker->number);
+    for (int i = 0; i < owns; i++)
+        own_choose(worker, &worker->owns[i], i);
+    pthread_barrier_wait(worker->start);
+    for (int step = 0; step < worker->yard->steps; step++)
+        work_step(worker);
+    while (worker->count > 0)
+        shared_give_back(worker);
+    for (int i = 0; i < owns; i++) {
+        own_peek(worker, &worker->owns[i]);
+        must_succeed(weir_reset(worker->yard->limits[worker->owns[i].limit], key_of(&worker->owns[i].name)));
+        weir_handle_free(worker->owns[i].handle);
+    }
+    pthread_barrier_wait(worker->start); /* until here all of them are there */
+    return NULL;
+}
+
+static void assert_nothing_is_left(struct yard *yard)
+{
+    for (int limit = 0; limit < LIMITS; limit++)
+        for (int number = 0; number < SHARED_KEYS; number++)
+            for (int length = 0; length < 4; length++) {
+                struct weir_decision left;
+                const struct name name = name_of(number, length);
+                must_succeed(weir_peek(yard->limits[limit], key_of(&name), 1, &left));
+                ck_assert_msg(left.remaining == SIZE + limit, "limit %d, key %d: %lld are left of %d", limit, number,
+                              (long long)left.remaining, SIZE + limit);
+            }
+    ck_assert_int_eq(yard_stats(yard).keys, 0);
+}
+
+static void yard_run(struct yard *yard, void *(*disturb)(void *))
+{
+    static struct worker workers[THREADS_MOST];
+    pthread_t threads[THREADS_MOST], disturber;
+    pthread_barrier_t start;
+    memset(workers, 0, sizeof workers);
+    pthread_barrier_init(&start, NULL, (unsigned)yard->threads);
+    if (disturb)
+        ck_assert_int_eq(pthread_create(&disturber, NULL, disturb, yard), 0);
+    for (int i = 0; i < yard->threads; i++) {
+        workers[i] = (struct worker){ .yard = yard, .number = i, .start = &start };
+        ck_assert_int_eq(pthread_create(&threads[i], NULL, work, &workers[i]), 0);
+    }
+    for (int i = 0; i < yard->threads; i++)
+        ck_assert_int_eq(pthread_join(threads[i], NULL), 0);
+    atomic_store(&yard->done, true);
+    if (disturb)
+        ck_assert_int_eq(pthread_join(disturber, NULL), 0);
+    pthread_barrier_destroy(&start);
+}
+
+START_TEST(keys_that_come_and_go_in_the_same_memory_keep_to_their_own_states)
+{
+    struct yard yard;
+    yard_open(&yard, 8, 1000);
+    yard_run(&yard, NULL);
+    assert_nothing_is_left(&yard);
+    ck_assert_uint_gt(slab_recast(&yard.table->slab), 0);
+    yard_close(&yard);
+}
+END_TEST
+
+START_TEST(they_do_so_without_membarrier)
+{
+    struct yard yard;
+    yard_open(&yard, 8, 1000);
+    yard.table->readers.fences = true;
+    yard_run(&yard, NULL);
+    assert_nothing_is_left(&yard);
+    yard_close(&yard);
+}
+END_TEST
+
+START_TEST(they_do_so_for_more_threads_than_can_look_at_once)
+{
+    struct yard yard;
+    yard_open(&yard, THREADS_MOST, 1000);
+    yard_run(&yard, NULL);
+    assert_nothing_is_left(&yard);
+    yard_close(&yard);
+}
+END_TEST
+
+/* Limits and overrides get other policies, of the same size, all the while. */
+static void *redefine(void *argument)
+{
+    struct yard *yard = argument;
+    struct chance chance = chance_make(1000);
+    while (!atomic_load(&yard->done)) {
+        const int limit = (int)chance_between(&chance, 0, LIMITS - 1);
+        const struct weir_policy policy = policy_sized((int)chance_between(&chance, 0, LIMITS - 1), SIZE + limit);
+        char name[32];
+        const bool overrides = chance_one_in(&chance, 2), ends = overrides && chance_one_in(&chance, 2);
+        snprintf(name, sizeof name, overrides ? "limit-%d/k*" : "limit-%d", limit);
+        must_succeed(weir_limit_define(yard->limiter, name, ends ? NULL : &policy, NULL));
+        atomic_fetch_add(&yard->disturbances, 1);
+        sched_yield();
+    }
+    return NULL;
+}
+
+START_TEST(they_do_so_while_limits_and_overrides_are_redefined)
+{
+    struct yard yard;
+    yard_open(&yard, 8, 1000);
+    yard_run(&yard, redefine);
+    assert_nothing_is_left(&yard);
+    ck_assert_int_gt(atomic_load(&yard.disturbances), 0);
+    yard_close(&yard);
+}
+END_TEST
+
+/* ---- Keys that are dropped as the clock moves on ---- */
+
+/* What comes back in a millisecond, and in whole, whichever the algorithm: a key is fresh after each step of the clock,
+ * which the thread that has it takes by itself (weir_try_at). */
+static const char *const passing[] = {
+    "token_bucket limit=3 period=1ms", "token_bucket limit=3 period=1ms refill=interval",
+    "fixed_window limit=3 period=1ms", "sliding_window limit=3 period=1ms blocks=10",
+    "leaky_bucket limit=3 period=1ms",
+};
+enum { PASSING = sizeof passing / sizeof passing[0] };
+
+struct passer {
+    struct yard *yard;
+    weir_limit **limits;
+    int number, rounds;
+};
+
+/* Times grow by so much between two rounds that whatever was there is as good as new, and is swept by whoever comes
+ * along; within one, exactly three permits are admitted. */
+static void *pass(void *argument)
+{
+    struct passer *passer = argument;
+    struct yard *yard = passer->yard;
+    struct chance chance = chance_make((uint64_t)passer->number);
+    for (int round = 0; round < yard->steps / 8; round++) {
+        const int limit = (int)chance_between(&chance, 0, PASSING - 1);
+        const struct name name = name_of(passer->number * 4 + round % 4, 1 + (int)chance_between(&chance, 0, 3));
+        const int64_t now_us = atomic_fetch_add(&yard->now_us, 10000) + 10000;
+        bool right = true;
+        for (int i = 3; i >= 0; i--) {
+            struct weir_decision decision;
+            must_succeed(weir_try_at(passer->limits[limit], key_of(&name), 1, now_us, &decision));
+            right = right && decision.allowed == (i > 0) && decision.remaining == (i > 0 ? i - 1 : 0);
+        }
+        /* Unless others have come so far meanwhile that they may sweep it. */
+        must(right || atomic_load(&yard->now_us) - now_us > WEIR_CLOCK_SLACK_US, "each is fresh: three, and no more");
+        passer->rounds += right;
+    }
+    return NULL;
+}
+
+START_TEST(keys_swept_and_made_again_as_the_clock_moves_are_fresh)
+{
+    struct yard yard;
+    weir_limit *limits[PASSING];
+    struct passer passers[8];
+    pthread_t threads[8];
+    yard_open(&yard, 8, 1000);
+    for (int i = 0; i < PASSING; i++) {
+        char name[32];
+        const struct weir_policy policy = policy_of(passing[i]);
+        snprintf(name, sizeof name, "passing-%d", i);
+        must_succeed(weir_limit_define(yard.limiter, name, &policy, &limits[i]));
+    }
+    for (int i = 0; i < 8; i++) {
+        passers[i] = (struct passer){ &yard, limits, i, 0 };
+        ck_assert_int_eq(pthread_create(&threads[i], NULL, pass, &passers[i]), 0);
+    }
+    for (int i = 0; i < 8; i++)
+        ck_assert_int_eq(pthread_join(threads[i], NULL), 0);
+    for (int i = 0; i < 8; i++)
+        ck_assert_int_gt(passers[i].rounds, yard.steps / 16);
+    ck_assert_uint_gt(yard_stats(&yard).evictions, 100);
+    yard_close(&yard);
+}
+END_TEST
+
+/* ---- All or nothing, seen from outside ---- */
+
+enum { PAIR = 2, LOTS = 1000000 };
+
+struct pairs {
+    struct yard *yard;
+    weir_limit *limits[PAIR];
+    _Atomic int64_t charged, alone;
+    _Atomic bool done;
+};
+
+static struct weir_decision pair_peek(const struct pairs *pairs, int which)
+{
+    struct weir_decision decision;
+    must_succeed(weir_peek(pairs->limits[which], weir_key_text("pair"), 1, &decision));
+    return decision;
+}
+
+static void *charge_both(void *argument)
+{
+    struct pairs *pairs = argument;
+    struct weir_request both[PAIR + 1];
+    for (int i = 0; i <= PAIR; i++)
+        both[i] = (struct weir_request){ pairs->limits[i % PAIR], weir_key_text("pair"), 1, 0 };
+    for (int step = 0; step < STEPS / 2; step++) {
+        struct weir_decision decision;
+        const bool fails = step % 5 == 0; /* the second key is never admitted this much */
+        both[1].cost = fails ? LOTS + 1 : 1;
+        must_succeed(weir_try_all(pairs->yard->limiter, both + (fails ? 0 : step % 2), PAIR, &decision));
+        must(decision.allowed == !fails, "there is room for all of them");
+        atomic_fetch_add(&pairs->charged, decision.allowed);
+    }
+    return NULL;
+}
+
+/* Whichever is looked at first has had no more than the other has by then. */
+static void *look_at_both(void *argument)
+{
+    struct pairs *pairs = argument;
+    int64_t last[PAIR] = { 0 };
+    for (int first = 0; !atomic_load(&pairs->done); first = !first) {
+        const int64_t before = LOTS - pair_peek(pairs, first).remaining;
+        const int64_t after = LOTS - pair_peek(pairs, !first).remaining;
+        if (before > after)
+            ck_abort_msg("%lld of the one, and then %lld of the other", (long long)before, (long long)after);
+        must(before >= last[first] && after >= last[!first], "nothing is given back");
+        last[first] = before;
+        last[!first] = after;
+    }
+    return NULL;
+}
+
+START_TEST(what_is_charged_as_one_step_is_seen_as_one)
+{
+    static const char *const lots[] = { "token_bucket limit=%d period=365d", "fixed_window limit=%d period=365d",
+                                        "sliding_window limit=%d period=365d blocks=40",
+                                        "leaky_bucket limit=%d period=365d" };
+    for (int p = 0; p < 4; p++) {
+        struct yard yard;
+        struct pairs pairs = { .yard = &yard };
+        pthread_t threads[6];
+        yard_open(&yard, 8, 1000);
+        for (int i = 0; i < PAIR; i++) {
+            char name[32], text[128];
+            snprintf(name, sizeof name, "pair-%d", i);
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
+            snprintf(text, sizeof text, lots[(p + i) % 4], LOTS);
+#pragma GCC diagnostic pop
+            const struct weir_policy policy = policy_of(text);
+            must_succeed(weir_limit_define(yard.limiter, name, &policy, &pairs.limits[i]));
+        }
+        for (int i = 0; i < 6; i++)
+            ck_assert_int_eq(pthread_create(&threads[i], NULL, i < 3 ? charge_both : look_at_both, &pairs), 0);
+        for (int i = 0; i < 3; i++)
+            ck_assert_int_eq(pthread_join(threads[i], NULL), 0);
+        atomic_store(&pairs.done, true);
+        for (int i = 3; i < 6; i++)
+            ck_assert_int_eq(pthread_join(threads[i], NULL), 0);
+        for (int i = 0; i < PAIR; i++)
+            ck_assert_int_eq(LOTS - pair_peek(&pairs, i).remaining, atomic_load(&pairs.charged));
+        yard_close(&yard);
+    }
+}
+END_TEST
+
+/* ---- Forks ---- */
+
+struct forked {
+    struct pairs pairs;
+    _Atomic bool done;
+};
+
+static void *decide_on(void *argument)
+{
+    struct forked *forked = argument;
+    struct pairs *pairs = &forked->pairs;
+    struct weir_request both[PAIR];
+    struct weir_decision decision;
+    for (int i = 0; i < PAIR; i++)
+        both[i] = (struct weir_request){ pairs->limits[i], weir_key_text("pair"), 1, 0 };
+    for (int step = 0; !atomic_load(&forked->done); step++) {
+        const struct name name = name_of(step % 16, step % LENGTHS);
+        weir_limit *limit = pairs->yard->limits[step % LIMITS];
+        must_succeed(weir_try_all(pairs->yard->limiter, both, PAIR, &decision));
+        for (int i = 0; i < 20; i++)
+            must_succeed(weir_try(pairs->limits[i % PAIR], weir_key_text("looked at"), 1, &decision));
+        must_succeed(weir_try(limit, key_of(&name), 1, &decision));
+        must_succeed(weir_reset(limit, key_of(&name)));
+    }
+    return NULL;
+}
+
+/* In the child: whatever its parent's other threads were at, the keys can be decided for, memory can serve other keys
+ * (which waits for those that look), and what is one step is whole. Exit status 0: all is well. */
+static int live_on(struct pairs *pairs)
+{
+    struct weir_decision decision;
+    if (pair_peek(pairs, 0).remaining != pair_peek(pairs, 1).remaining)
+        return 3;
+    for (int i = 0; i < PAIR; i++)
+        if (weir_try(pairs->limits[i], weir_key_text("looked at"), 1, &decision) != WEIR_OK ||
+            weir_try(pairs->limits[i], weir_key_text("pair"), 1, &decision) != WEIR_OK)
+            return 4;
+    const uint32_t recast = slab_recast(&pairs->yard->table->slab);
+    for (int step = 0; step < 3 * LENGTHS * LIMITS; step++) {
+        const struct name name = name_of(step % 16, step % LENGTHS);
+        weir_limit *limit = pairs->yard->limits[step / LENGTHS % LIMITS];
+        if (weir_reset(limit, key_of(&name)) != WEIR_OK || weir_try(limit, key_of(&name), 1, &decision) != WEIR_OK ||
+            decision.remaining != decision.limit - 1 || weir_reset(limit, key_of(&name)) != WEIR_OK)
+            return 5;
+    }
+    return slab_recast(&pairs->yard->table->slab) == recast ? 6 : 0;
+}
+
+static pid_t fork_child(struct pairs *pairs)
+{
+    const pid_t child = fork();
+    if (child == 0) {
+        alarm(60); /* one that hangs is ended by a signal */
+        _exit(live_on(pairs));
+    }
+    return child;
+}
+
+START_TEST(the_child_of_a_fork_goes_on_where_its_parents_threads_were)
+{
+    struct yard yard;
+    struct forked forked = { .pairs.yard = &yard };
+    pthread_t threads[4];
+    yard_open(&yard, 8, 1000);
+    memory_watch_forks(yard.limiter->backend);
+    for (int i = 0; i < PAIR; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "pair-%d", i);
+        const struct weir_policy policy = policy_of("fixed_window limit=1000000000 period=365d");
+        must_succeed(weir_limit_define(yard.limiter, name, &policy, &forked.pairs.limits[i]));
+    }
+    for (int i = 0; i < 4; i++)
+        ck_assert_int_eq(pthread_create(&threads[i], NULL, decide_on, &forked), 0);
+    for (int i = 0; i < 60; i++) {
+        int status = -1;
+        const pid_t child = fork_child(&forked.pairs);
+        ck_assert_int_eq(waitpid(child, &status, 0), child);
+        ck_assert_msg(WIFEXITED(status), "ended by signal %d", WTERMSIG(status));
+        ck_assert_int_eq(WEXITSTATUS(status), 0);
+    }
+    atomic_store(&forked.done, true);
+    for (int i = 0; i < 4; i++)
+        ck_assert_int_eq(pthread_join(threads[i], NULL), 0);
+    yard_close(&yard);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("look_load");
+    suite_test(suite, keys_that_come_and_go_in_the_same_memory_keep_to_their_own_states, 60);
+    suite_test(suite, they_do_so_without_membarrier, 60);
+    suite_test(suite, they_do_so_for_more_threads_than_can_look_at_once, 60);
+    suite_test(suite, they_do_so_while_limits_and_overrides_are_redefined, 60);
+    suite_test(suite, keys_swept_and_made_again_as_the_clock_moves_are_fresh, 60);
+    suite_test(suite, what_is_charged_as_one_step_is_seen_as_one, 60);
+    suite_test(suite, the_child_of_a_fork_goes_on_where_its_parents_threads_were, 60);
+    return suite_run(suite);
+}
