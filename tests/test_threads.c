@@ -734,10 +734,10 @@ END_TEST
 int main(void)
 {
     Suite *suite = suite_create("threads");
-    suite_test(suite, eight_threads_take_every_permit_of_every_key_once, 60);
-    suite_test(suite, a_limit_redefined_all_the_while_gives_every_permit_once, 60);
-    suite_test(suite, a_limit_lowered_and_raised_all_the_while_gives_every_permit_once, 60);
-    suite_test(suite, a_share_that_grows_meanwhile_gives_every_permit_once, 60);
+    suite_test(suite, eight_threads_take_every_permit_of_every_key_once, 180);
+    suite_test(suite, a_limit_redefined_all_the_while_gives_every_permit_once, 180);
+    suite_test(suite, a_limit_lowered_and_raised_all_the_while_gives_every_permit_once, 180);
+    suite_test(suite, a_share_that_grows_meanwhile_gives_every_permit_once, 180);
     suite_test(suite, all_or_nothing_in_opposite_orders_neither_locks_up_nor_loses_a_permit, 60);
     suite_test(suite, batches_of_eight_threads_take_every_permit_once, 30);
     suite_test(suite, permits_taken_and_given_back_by_eight_threads_are_all_there_again, 30);

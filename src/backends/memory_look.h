@@ -29,12 +29,10 @@
 
 #include "backends/memory_decide.h"
 
-#define LOOK_TRIES 32 /* while others change the same key */
-#ifndef LOOK_PAUSE
-#define LOOK_PAUSE 32
-#define LOOK_MOST_PAUSE 256
-#endif
-#define LOOK_WORDS 48 /* states that are larger are left to those with the mutex */
+#define LOOK_TRIES 32       /* while others change the same key */
+#define LOOK_PAUSE 32       /* in turns of look_pause(), after the first of them, and as many more after each ... */
+#define LOOK_MOST_PAUSE 256 /* ... up to this */
+#define LOOK_WORDS 48       /* states that are larger are left to those with the mutex */
 
 #define LOOK_UNGUESSED WORD_BUSY /* is no part of whose a word is */
 

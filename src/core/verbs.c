@@ -34,8 +34,8 @@ __attribute__((noinline)) int ask_guarded(struct weir_limit *limit, struct weir_
 }
 
 /* Arguments have been checked. */
-__attribute__((always_inline)) static inline int ask(struct weir_limit *limit, struct weir_key key, int64_t cost, int64_t now_us, enum weir_verb verb,
-                      struct weir_decision *out)
+__attribute__((always_inline)) static inline int ask(struct weir_limit *limit, struct weir_key key, int64_t cost,
+                                                     int64_t now_us, enum weir_verb verb, struct weir_decision *out)
 {
     const uint64_t hash = key_hash(limit, key);
     return limit->limiter->is_plain ? ask_plain(limit, key, hash, cost, now_us, verb, NULL, out)
