@@ -323,6 +323,32 @@ START_TEST(a_look_at_an_entry_sees_whose_it_is)
 }
 END_TEST
 
+START_TEST(an_entry_that_is_claimed_is_let_be)
+{
+    for (int p = 0; p < POLICIES; p++)
+        for (int a = 0; a < ASKED; a++) {
+            struct stand stand;
+            stand_open(&stand, policies[p], policies[0]);
+            must(taken(stand.own, KEY, 4).allowed, "a fresh key has all permits");
+            const struct weir_backend_request request = ask(&stand, stand.own, KEY, asked[a].cost, asked[a].verb);
+            struct entry *entry = look_for(&stand, &request).entry;
+            claims(&stand, entry);
+            const struct picture before = picture_of(entry);
+            struct weir_decision decision = { .limit = -7 };
+            ck_assert(!look_and_decide(stand.table, &request, &decision));
+            const struct picture after = picture_of(entry);
+            ck_assert_int_eq(memcmp(&before, &after, sizeof before), 0);
+            ck_assert_int_eq(decision.limit, -7);
+            entry_let_go(entry);
+            if (look_and_decide(stand.table, &request, &decision))
+                assert_decided_after(&decision, 4, request.cost, request.verb, policies[p]);
+            else
+                ck_abort_msg("%s: nobody has claimed it any more", policies[p]);
+            stand_close(&stand);
+        }
+}
+END_TEST
+
 /* What a look does when nothing happens in between, for states of all sizes about the largest that it takes. */
 START_TEST(a_look_decides_as_the_mutex_does)
 {
@@ -568,6 +594,7 @@ int main(void)
     Suite *suite = suite_create("look");
     suite_test(suite, whatever_happens_between_two_steps_is_seen_before_the_last, 60);
     suite_test(suite, a_look_at_an_entry_sees_whose_it_is, 10);
+    suite_test(suite, an_entry_that_is_claimed_is_let_be, 10);
     suite_test(suite, a_look_decides_as_the_mutex_does, 10);
     suite_test(suite, what_would_have_to_be_noted_is_left_to_the_mutex, 10);
     suite_test(suite, verbs_that_are_not_for_a_look_do_without, 10);

@@ -466,6 +466,42 @@ START_TEST(they_do_so_while_limits_and_overrides_are_redefined)
 }
 END_TEST
 
+/* ---- One key ---- */
+
+static void *take_one_key(void *argument)
+{
+    weir_limit *limit = argument;
+    for (int i = 0; i < STEPS * 4; i++) {
+        struct weir_decision decision;
+        must_succeed(weir_try(limit, weir_key_text("hot"), 1, &decision));
+        must(decision.allowed, "there is room for all of them");
+    }
+    return NULL;
+}
+
+START_TEST(takes_of_one_key_by_all_threads_are_all_counted)
+{
+    static const char *const lots[] = { "token_bucket limit=10000000 period=365d",
+                                        "sliding_window limit=10000000 period=365d blocks=10" };
+    for (int p = 0; p < 2; p++) {
+        struct yard yard;
+        pthread_t threads[4];
+        weir_limit *limit;
+        struct weir_decision left;
+        const struct weir_policy policy = policy_of(lots[p]);
+        yard_open(&yard, 4, 1000);
+        must_succeed(weir_limit_define(yard.limiter, "lots", &policy, &limit));
+        for (int i = 0; i < 4; i++)
+            ck_assert_int_eq(pthread_create(&threads[i], NULL, take_one_key, limit), 0);
+        for (int i = 0; i < 4; i++)
+            ck_assert_int_eq(pthread_join(threads[i], NULL), 0);
+        must_succeed(weir_peek(limit, weir_key_text("hot"), 1, &left));
+        ck_assert_int_eq(left.limit - left.remaining, 4 * STEPS * 4);
+        yard_close(&yard);
+    }
+}
+END_TEST
+
 /* ---- Keys that are dropped as the clock moves on ---- */
 
 /* What comes back in a millisecond, and in whole, whichever the algorithm: a key is fresh after each step of the clock,
@@ -714,6 +750,7 @@ int main(void)
     suite_test(suite, they_do_so_without_membarrier, 60);
     suite_test(suite, they_do_so_for_more_threads_than_can_look_at_once, 60);
     suite_test(suite, they_do_so_while_limits_and_overrides_are_redefined, 60);
+    suite_test(suite, takes_of_one_key_by_all_threads_are_all_counted, 60);
     suite_test(suite, keys_swept_and_made_again_as_the_clock_moves_are_fresh, 60);
     suite_test(suite, what_is_charged_as_one_step_is_seen_as_one, 60);
     suite_test(suite, the_child_of_a_fork_goes_on_where_its_parents_threads_were, 60);
