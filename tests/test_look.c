@@ -349,6 +349,50 @@ START_TEST(an_entry_that_is_claimed_is_let_be)
 }
 END_TEST
 
+/* Until its state is written. What lies in its memory is another key's, which had no permit left. */
+START_TEST(an_entry_that_is_made_or_moved_is_claimed)
+{
+    for (int p = 0; p < POLICIES; p++)
+        for (int moved = 0; moved < 2; moved++) {
+            struct stand stand;
+            stand_open(&stand, policies[p], moved ? "sliding_window limit=10 period=365d blocks=40" : policies[0]);
+            must(taken(stand.own, moved ? KEY : SAME_LEN, SIZE).allowed, "a fresh key has all permits");
+            if (!moved)
+                must_succeed(weir_reset(stand.own, weir_key_text(SAME_LEN)));
+            const struct weir_backend_request request = ask(&stand, stand.own, KEY, 1, WEIR_TAKE);
+            struct shard *shard = table_shard(stand.table, request.hash);
+            struct weir_backend_request renewing = request;
+            struct weir_plan plan, wide;
+            struct entry *entry;
+            int64_t state[STATE_MAX_WORDS];
+            const struct written none = { NULL, NULL };
+            const uint64_t version = weir_request_plan(&request, &plan);
+            plan_cell_read(&stand.other->plan, &wide);
+            lock_take(&shard->mutex);
+            if (moved) {
+                entry = shard_find(stand.table, shard, &request);
+                renewing.plan_version = version + 2;
+                must(shard_renew(stand.table, shard, &request, &wide, version + 2, &none, &entry) == TABLE_OK,
+                     "memory");
+                state_charge(&wide, state, request.now_us, 1);
+            } else {
+                must(shard_add(stand.table, shard, &request, &plan, version, &entry) == TABLE_OK, "there is memory");
+                state_charge(&plan, state, request.now_us, 1);
+            }
+            struct weir_decision decision = { .limit = -7 };
+            ck_assert((entry_word(entry) & WORD_BUSY) != 0);
+            ck_assert(!look_and_decide(stand.table, &renewing, &decision));
+            ck_assert_int_eq(decision.limit, -7);
+            entry_write(entry, 0, state, moved ? stand.other_words : stand.own_words);
+            entry_let_go(entry);
+            lock_give(&shard->mutex);
+            ck_assert(look_and_decide(stand.table, &renewing, &decision));
+            assert_decided_after(&decision, 1, 1, WEIR_TAKE, policies[p]);
+            stand_close(&stand);
+        }
+}
+END_TEST
+
 /* What a look does when nothing happens in between, for states of all sizes about the largest that it takes. */
 START_TEST(a_look_decides_as_the_mutex_does)
 {
@@ -595,6 +639,7 @@ int main(void)
     suite_test(suite, whatever_happens_between_two_steps_is_seen_before_the_last, 60);
     suite_test(suite, a_look_at_an_entry_sees_whose_it_is, 10);
     suite_test(suite, an_entry_that_is_claimed_is_let_be, 10);
+    suite_test(suite, an_entry_that_is_made_or_moved_is_claimed, 10);
     suite_test(suite, a_look_decides_as_the_mutex_does, 10);
     suite_test(suite, what_would_have_to_be_noted_is_left_to_the_mutex, 10);
     suite_test(suite, verbs_that_are_not_for_a_look_do_without, 10);
