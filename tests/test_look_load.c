@@ -687,6 +687,10 @@ static void *decide_on(void *argument)
 static int live_on(struct pairs *pairs)
 {
     struct weir_decision decision;
+    _Atomic uint64_t *turn = readers_enter(&pairs->yard->table->readers);
+    if (!turn)
+        return 7;
+    readers_leave(turn);
     if (pair_peek(pairs, 0).remaining != pair_peek(pairs, 1).remaining)
         return 3;
     for (int i = 0; i < PAIR; i++)
@@ -735,6 +739,9 @@ START_TEST(the_child_of_a_fork_goes_on_where_its_parents_threads_were)
         ck_assert_int_eq(waitpid(child, &status, 0), child);
         ck_assert_msg(WIFEXITED(status), "ended by signal %d", WTERMSIG(status));
         ck_assert_int_eq(WEXITSTATUS(status), 0);
+        _Atomic uint64_t *turn = readers_enter(&yard.table->readers);
+        ck_assert_ptr_nonnull(turn); /* and here they look again */
+        readers_leave(turn);
     }
     atomic_store(&forked.done, true);
     for (int i = 0; i < 4; i++)
