@@ -2,7 +2,7 @@
  * ever told of another key's state.
  *
  * Each thread has keys that nobody else asks for: of these it knows what every answer must be, in full. With all others
- * it shares keys of which it takes and gives back, so that these are gone, and there again, all the time, and at the end
+ * it shares keys of which it takes and gives back, so that these are gone, and there again, all the time; at the end
  * everything must be there again. Both are of the same lengths and limits, live in the same memory by turns, and in the
  * same lines of the index; lengths differ so much that pages come to serve other sizes.
  */
