@@ -11,8 +11,17 @@
 #include "core/verbs.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
+
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+enum { ROUNDS = 1000 };
+#else
+enum { ROUNDS = 10000 };
+#endif
 
 enum { SIZE = 10 };
 
@@ -324,6 +333,79 @@ START_TEST(a_look_at_an_entry_sees_whose_it_is)
 }
 END_TEST
 
+START_TEST(an_entry_that_is_claimed_is_let_be)
+{
+    for (int p = 0; p < POLICIES; p++)
+        for (int a = 0; a < ASKED; a++) {
+            struct stand stand;
+            stand_open(&stand, policies[p], policies[0]);
+            must(taken(stand.own, KEY, 4).allowed, "a fresh key has all permits");
+            const struct weir_backend_request request = ask(&stand, stand.own, KEY, asked[a].cost, asked[a].verb);
+            struct entry *entry = look_for(&stand, &request).entry;
+            claims(&stand, entry);
+            const struct picture before = picture_of(entry);
+            struct weir_decision decision = { .limit = -7 };
+            ck_assert(!look_and_decide(stand.table, &request, &decision));
+            const struct picture after = picture_of(entry);
+            ck_assert_int_eq(memcmp(&before, &after, sizeof before), 0);
+            ck_assert_int_eq(decision.limit, -7);
+            entry_let_go(entry);
+            if (look_and_decide(stand.table, &request, &decision))
+                assert_decided_after(&decision, 4, request.cost, request.verb, policies[p]);
+            else
+                ck_abort_msg("%s: nobody has claimed it any more", policies[p]);
+            stand_close(&stand);
+        }
+}
+END_TEST
+
+/* Until its state is written. What lies in its memory is another key's, which had no permit left. */
+START_TEST(an_entry_that_is_made_or_moved_is_claimed)
+{
+    for (int p = 0; p < POLICIES; p++)
+        for (int moved = 0; moved <= 2; moved++) { /* 2: if it must */
+            static const char *const others[] = { "token_bucket limit=10 period=365d",
+                                                  "sliding_window limit=10 period=365d blocks=40",
+                                                  "fixed_window limit=10 period=300d" };
+            struct stand stand;
+            stand_open(&stand, policies[p], others[moved]);
+            must(taken(stand.own, moved ? KEY : SAME_LEN, SIZE).allowed, "a fresh key has all permits");
+            if (!moved)
+                must_succeed(weir_reset(stand.own, weir_key_text(SAME_LEN)));
+            const struct weir_backend_request request = ask(&stand, stand.own, KEY, 1, WEIR_TAKE);
+            struct shard *shard = table_shard(stand.table, request.hash);
+            struct weir_backend_request renewing = request;
+            struct weir_plan plan, wide;
+            struct entry *entry;
+            int64_t state[STATE_MAX_WORDS];
+            const struct written none = { NULL, NULL };
+            const uint64_t version = weir_request_plan(&request, &plan);
+            plan_cell_read(&stand.other->plan, &wide);
+            lock_take(&shard->mutex);
+            if (moved) {
+                entry = shard_find(stand.table, shard, &request);
+                renewing.plan_version = version + 2;
+                must(shard_renew(stand.table, shard, &request, &wide, version + 2, &none, &entry) == TABLE_OK,
+                     "memory");
+                state_charge(&wide, state, request.now_us, 1);
+            } else {
+                must(shard_add(stand.table, shard, &request, &plan, version, &entry) == TABLE_OK, "there is memory");
+                state_charge(&plan, state, request.now_us, 1);
+            }
+            struct weir_decision decision = { .limit = -7 };
+            ck_assert((entry_word(entry) & WORD_BUSY) != 0);
+            ck_assert(!look_and_decide(stand.table, &renewing, &decision));
+            ck_assert_int_eq(decision.limit, -7);
+            entry_write(entry, 0, state, moved ? stand.other_words : stand.own_words);
+            entry_let_go(entry);
+            lock_give(&shard->mutex);
+            ck_assert(look_and_decide(stand.table, &renewing, &decision));
+            assert_decided_after(&decision, 1, 1, WEIR_TAKE, policies[p]);
+            stand_close(&stand);
+        }
+}
+END_TEST
+
 /* What a look does when nothing happens in between, for states of all sizes about the largest that it takes. */
 START_TEST(a_look_decides_as_the_mutex_does)
 {
@@ -530,28 +612,46 @@ static void *shuts(void *argument)
     return NULL;
 }
 
-static void *(*const waits[])(void *) = { recasts, forgets_rules, shuts };
+static void *forks(void *argument)
+{
+    struct waiting *waiting = argument;
+    int status = -1;
+    const pid_t child = fork();
+    if (child == 0)
+        _exit(readers_enter(waiting->readers) ? 0 : 1); /* it can look */
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    must(WIFEXITED(status) && WEXITSTATUS(status) == 0, "the child of a fork can look");
+    atomic_store(&waiting->done, true);
+    return NULL;
+}
+
+static void *(*const waits[])(void *) = { recasts, forgets_rules, shuts, forks };
+enum { WAITS = sizeof waits / sizeof waits[0] };
 
 START_TEST(who_takes_memory_back_waits_for_those_that_look)
 {
-    for (int i = 0; i < 6; i++) {
+    for (int i = 0; i < 2 * WAITS; i++) {
         struct waiting waiting;
         pthread_t thread;
         memset(&waiting, 0, sizeof waiting);
         stand_open(&waiting.stand, policies[0], policies[1]);
         waiting.readers = &waiting.stand.table->readers;
-        waiting.readers->fences = waiting.readers->fences || i >= 3; /* as without membarrier(2) */
+        waiting.readers->fences = waiting.readers->fences || i >= WAITS; /* as without membarrier(2) */
         taken(waiting.stand.own, KEY, 1);
+        memory_watch_forks(waiting.stand.scene.limiter->backend);
+        const uint32_t recast = slab_recast(&waiting.stand.table->slab);
         _Atomic uint64_t *turn = readers_enter(waiting.readers);
         ck_assert_ptr_nonnull(turn);
-        ck_assert_int_eq(pthread_create(&thread, NULL, waits[i % 3], &waiting), 0);
+        ck_assert_int_eq(pthread_create(&thread, NULL, waits[i % WAITS], &waiting), 0);
         for (int j = 0; j < 100; j++)
             nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
+        while (waits[i % WAITS] == recasts && slab_recast(&waiting.stand.table->slab) == recast)
+            sched_yield(); /* whoever begins to look now knows already */
         ck_assert_msg(!atomic_load(&waiting.done), "%d has not waited", i);
         readers_leave(turn);
         ck_assert_int_eq(pthread_join(thread, NULL), 0);
         ck_assert(atomic_load(&waiting.done));
-        if (waits[i % 3] == shuts) {
+        if (waits[i % WAITS] == shuts) {
             ck_assert_ptr_null(readers_enter(waiting.readers));
             taken(waiting.stand.own, KEY, 1); /* there is another way */
             readers_open(waiting.readers);
@@ -564,16 +664,102 @@ START_TEST(who_takes_memory_back_waits_for_those_that_look)
 }
 END_TEST
 
+/* One says that something is gone, waits, and puts it to other use; the other looks, over and over. What it finds there
+ * when it begins to look must not be in other use before it ends. */
+struct dekker {
+    struct readers readers;
+    alignas(64) _Atomic int gone;
+    alignas(64) _Atomic int reused;
+    alignas(64) atomic_bool done;
+};
+
+static void *looks(void *argument)
+{
+    struct dekker *dekker = argument;
+    for (unsigned i = 0; !atomic_load_explicit(&dekker->done, memory_order_relaxed); i++) {
+        _Atomic uint64_t *turn = readers_enter(&dekker->readers);
+        const int gone = atomic_load_explicit(&dekker->gone, memory_order_relaxed);
+        look_pause(i % 8);
+        must(atomic_load_explicit(&dekker->reused, memory_order_relaxed) <= gone, "who looks is waited for");
+        readers_leave(turn);
+    }
+    return NULL;
+}
+
+START_TEST(nothing_is_put_to_other_use_under_the_eyes_of_one_who_looks)
+{
+    for (int fences = 0; fences < 2; fences++) {
+        static struct dekker dekker;
+        pthread_t thread;
+        memset(&dekker, 0, sizeof dekker);
+        readers_init(&dekker.readers);
+        dekker.readers.fences = dekker.readers.fences || fences;
+        ck_assert_int_eq(pthread_create(&thread, NULL, looks, &dekker), 0);
+        for (int round = 1; round <= ROUNDS; round++) {
+            atomic_store_explicit(&dekker.gone, round, memory_order_release);
+            readers_wait(&dekker.readers);
+            atomic_store_explicit(&dekker.reused, round, memory_order_release);
+            look_pause((unsigned)round % 64);
+        }
+        atomic_store(&dekker.done, true);
+        ck_assert_int_eq(pthread_join(thread, NULL), 0);
+    }
+}
+END_TEST
+
+enum { CROWD = 100 };
+
+struct crowd {
+    struct readers readers;
+    pthread_barrier_t barrier;
+    atomic_int looking;
+};
+
+static void *looks_in_a_crowd(void *argument)
+{
+    struct crowd *crowd = argument;
+    const unsigned stripe = stats_stripe();
+    pthread_barrier_wait(&crowd->barrier); /* all of them are there */
+    _Atomic uint64_t *turn = readers_enter(&crowd->readers);
+    must((turn == NULL) == (stripe == STATS_SHARED_STRIPE), "who has no stripe of his own cannot look");
+    atomic_fetch_add(&crowd->looking, turn != NULL);
+    must(!turn || atomic_load(turn) == 1, "nobody else is in it");
+    pthread_barrier_wait(&crowd->barrier);
+    if (turn)
+        ck_assert_uint_eq(readers_leave(turn), 1);
+    return NULL;
+}
+
+START_TEST(threads_beyond_the_last_stripe_cannot_look)
+{
+    static struct crowd crowd;
+    pthread_t threads[CROWD];
+    readers_init(&crowd.readers);
+    pthread_barrier_init(&crowd.barrier, NULL, CROWD);
+    for (int i = 0; i < CROWD; i++)
+        ck_assert_int_eq(pthread_create(&threads[i], NULL, looks_in_a_crowd, &crowd), 0);
+    for (int i = 0; i < CROWD; i++)
+        ck_assert_int_eq(pthread_join(threads[i], NULL), 0);
+    pthread_barrier_destroy(&crowd.barrier);
+    ck_assert_int_ge(atomic_load(&crowd.looking), STATS_STRIPES - 2); /* this thread may have one */
+    ck_assert_int_lt(atomic_load(&crowd.looking), STATS_STRIPES);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("look");
     suite_test(suite, whatever_happens_between_two_steps_is_seen_before_the_last, 60);
     suite_test(suite, a_look_at_an_entry_sees_whose_it_is, 10);
+    suite_test(suite, an_entry_that_is_claimed_is_let_be, 10);
+    suite_test(suite, an_entry_that_is_made_or_moved_is_claimed, 10);
     suite_test(suite, a_look_decides_as_the_mutex_does, 10);
     suite_test(suite, what_would_have_to_be_noted_is_left_to_the_mutex, 10);
     suite_test(suite, verbs_that_are_not_for_a_look_do_without, 10);
     suite_test(suite, keys_longer_than_a_word_can_tell_are_keys_of_their_own, 10);
     suite_test(suite, a_key_that_reads_like_an_entry_is_none, 10);
     suite_test(suite, who_takes_memory_back_waits_for_those_that_look, 60);
+    suite_test(suite, nothing_is_put_to_other_use_under_the_eyes_of_one_who_looks, 60);
+    suite_test(suite, threads_beyond_the_last_stripe_cannot_look, 30);
     return suite_run(suite);
 }

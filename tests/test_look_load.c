@@ -2,7 +2,7 @@
  * ever told of another key's state.
  *
  * Each thread has keys that nobody else asks for: of these it knows what every answer must be, in full. With all others
- * it shares keys of which it takes and gives back, so that these are gone, and there again, all the time, and at the end
+ * it shares keys of which it takes and gives back, so that these are gone, and there again, all the time; at the end
  * everything must be there again. Both are of the same lengths and limits, live in the same memory by turns, and in the
  * same lines of the index; lengths differ so much that pages come to serve other sizes.
  */
@@ -466,6 +466,42 @@ START_TEST(they_do_so_while_limits_and_overrides_are_redefined)
 }
 END_TEST
 
+/* ---- One key ---- */
+
+static void *take_one_key(void *argument)
+{
+    weir_limit *limit = argument;
+    for (int i = 0; i < STEPS * 4; i++) {
+        struct weir_decision decision;
+        must_succeed(weir_try(limit, weir_key_text("hot"), 1, &decision));
+        must(decision.allowed, "there is room for all of them");
+    }
+    return NULL;
+}
+
+START_TEST(takes_of_one_key_by_all_threads_are_all_counted)
+{
+    static const char *const lots[] = { "token_bucket limit=10000000 period=365d",
+                                        "sliding_window limit=10000000 period=365d blocks=10" };
+    for (int p = 0; p < 2; p++) {
+        struct yard yard;
+        pthread_t threads[4];
+        weir_limit *limit;
+        struct weir_decision left;
+        const struct weir_policy policy = policy_of(lots[p]);
+        yard_open(&yard, 4, 1000);
+        must_succeed(weir_limit_define(yard.limiter, "lots", &policy, &limit));
+        for (int i = 0; i < 4; i++)
+            ck_assert_int_eq(pthread_create(&threads[i], NULL, take_one_key, limit), 0);
+        for (int i = 0; i < 4; i++)
+            ck_assert_int_eq(pthread_join(threads[i], NULL), 0);
+        must_succeed(weir_peek(limit, weir_key_text("hot"), 1, &left));
+        ck_assert_int_eq(left.limit - left.remaining, 4 * STEPS * 4);
+        yard_close(&yard);
+    }
+}
+END_TEST
+
 /* ---- Keys that are dropped as the clock moves on ---- */
 
 /* What comes back in a millisecond, and in whole, whichever the algorithm: a key is fresh after each step of the clock,
@@ -651,6 +687,10 @@ static void *decide_on(void *argument)
 static int live_on(struct pairs *pairs)
 {
     struct weir_decision decision;
+    _Atomic uint64_t *turn = readers_enter(&pairs->yard->table->readers);
+    if (!turn)
+        return 7;
+    readers_leave(turn);
     if (pair_peek(pairs, 0).remaining != pair_peek(pairs, 1).remaining)
         return 3;
     for (int i = 0; i < PAIR; i++)
@@ -699,6 +739,9 @@ START_TEST(the_child_of_a_fork_goes_on_where_its_parents_threads_were)
         ck_assert_int_eq(waitpid(child, &status, 0), child);
         ck_assert_msg(WIFEXITED(status), "ended by signal %d", WTERMSIG(status));
         ck_assert_int_eq(WEXITSTATUS(status), 0);
+        _Atomic uint64_t *turn = readers_enter(&yard.table->readers);
+        ck_assert_ptr_nonnull(turn); /* and here they look again */
+        readers_leave(turn);
     }
     atomic_store(&forked.done, true);
     for (int i = 0; i < 4; i++)
@@ -714,6 +757,7 @@ int main(void)
     suite_test(suite, they_do_so_without_membarrier, 60);
     suite_test(suite, they_do_so_for_more_threads_than_can_look_at_once, 60);
     suite_test(suite, they_do_so_while_limits_and_overrides_are_redefined, 60);
+    suite_test(suite, takes_of_one_key_by_all_threads_are_all_counted, 60);
     suite_test(suite, keys_swept_and_made_again_as_the_clock_moves_are_fresh, 60);
     suite_test(suite, what_is_charged_as_one_step_is_seen_as_one, 60);
     suite_test(suite, the_child_of_a_fork_goes_on_where_its_parents_threads_were, 60);
