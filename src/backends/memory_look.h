@@ -18,7 +18,8 @@
  * - The limit is redefined: the entry is brought under the new plan by one that has the mutex, and claims it. Whoever
  *   looked before finds the word changed; whoever looks after finds a rule that is not the request's, and takes the
  *   mutex, as do all for whom the entry would have to be dropped, moved, or noted for the sweep.
- * - The process forks: nobody may look while it does (memory.c).
+ * - The process forks: nobody may look while it does, where forks are watched (memory.c); elsewhere the child may not
+ *   use the limiter.
  *
  * The sweep goes by a lower bound of when an entry will be as good as new. A take makes that later, so nothing need be
  * noted, unless the clock has stepped back so far that the state's time moves back: that is left to those with the
