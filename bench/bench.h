@@ -9,6 +9,7 @@
 #include "subject.h"
 
 #define LIST_MAX 16
+#define BENCH_MAX_INSTANCES 16
 
 enum extent { EXTENT_QUICK, EXTENT_DEFAULT, EXTENT_FULL };
 
@@ -19,10 +20,17 @@ struct bench {
     int threads_len, keys_len;
     int threads[LIST_MAX];
     uint64_t keys[LIST_MAX]; /* ascending */
+    bool threads_given;      /* by --threads: likewise */
     bool keys_given;         /* by --keys: a section's own choice of keys steps back */
     bool kinds[KINDS];
     bool thorough; /* with --full, or where one section alone was asked for: all that it can show. Otherwise it leaves
                     * out what costs much time and bears on no goal, so that the whole run takes under 3 minutes */
+    bool modes[3];         /* by --modes, indexed by enum weir_mode */
+    int instances;         /* processes that share a limit: 2 to BENCH_MAX_INSTANCES */
+    const char *redis_url; /* the user's server, for the modes side by side alone; NULL: a private one */
+    const char *log;       /* an access log or CSV to replay; NULL: none */
+    double log_speed;      /* at so many times its own pace; 0: so that it takes 10 seconds */
+    const char *results;   /* the folder for pictures and their numbers; NULL: none are made */
     struct report *report;
 };
 

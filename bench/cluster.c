@@ -28,15 +28,15 @@ static bool start_servers(struct both *both, const char **why)
     const bool has_cluster = has_alone && cluster_start(&both->cluster, &wish) == 0;
     *why = has_alone ? both->cluster.error : alone->daemon.error;
     if (has_cluster) {
-        struct redis_server *any = &both->stores[WAY_CLUSTER].server;
+        struct store *any = &both->stores[WAY_CLUSTER];
         measure_pin_server(alone->daemon.pid);
         for (int i = 0; i < PRIMARIES; i++) {
             measure_pin_server(both->cluster.nodes[i].server.daemon.pid);
             both->stores[WAY_ALONE].beside[i] = &both->cluster.nodes[i].server;
         }
-        *any = both->cluster.nodes[0].server;
+        any->server = both->cluster.nodes[0].server;
         cluster_url(&both->cluster, 0, PRIMARIES, NULL, any->url, sizeof any->url);
-        snprintf(alone->url, sizeof alone->url, "%s", alone->tcp_url);
+        snprintf(both->stores[WAY_ALONE].url, sizeof any->url, "%s", alone->tcp_url);
     } else if (has_alone) {
         redis_server_stop(alone);
     }

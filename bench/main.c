@@ -2,7 +2,7 @@
  *
  * Every figure is a median of repetitions with its spread, and what is compared is measured in turns. Absolute figures
  * do not carry to other machines or days; ratios nearly do. Memory and growth are measured first, in forked children,
- * while the heap is still untouched.
+ * while the heap is still untouched. Unless asked for more it measures the modes side by side, in one table.
  */
 #include <ctype.h>
 #include <errno.h>
@@ -24,44 +24,58 @@
 static const char HELP[] =
     "usage: weir-bench [options]\n"
     "\n"
-    "Measures weir and what it stands on; prints tables, and JSON if asked. The whole run takes under 3 minutes.\n"
+    "Measures local, distributed and hybrid mode side by side; prints one table, and writes JSON and pictures if asked.\n"
+    "Distributed and hybrid mode are measured on a private redis-server. Takes under 2 minutes.\n"
     "\n"
     "  --quick            short repetitions and at most 100,000 keys: shows that it runs, proves nothing\n"
-    "  --full             every algorithm in every cell; 10,000,000 keys for memory and growth; some 10 minutes\n"
-    "  --only LIST        of memory, growth, floors, decisions, denials, latency, batch, handles and, for distributed and\n"
-    "                     hybrid mode on a private redis-server, modes, server, callers, round-trip, leases, outage,\n"
-    "                     cluster, replicas, tls;\n"
-    "                     peers, what follows a private Consul.\n"
-    "                     goals, only shown by this or --full: what local mode set out to reach, a line each;\n"
-    "                     --keys then says how far growth goes, 1M by default and 10M with --full, and no more.\n"
-    "                     One section alone shows more than it does in the whole run: growth goes to\n"
+    "  --modes LIST       of local, distributed, hybrid; default all\n"
+    "  --redis URL        measure on this server instead: redis://host:port, or any other URL that weir takes. Keys are\n"
+    "                     under weir-bench:, and removed; nothing that would stop it or needs its process is done\n"
+    "  --instances N      processes that share a limit, 2 to 16; default 3\n"
+    "  --log FILE         also replay an access log (Common or Combined Log Format) or CSV file in each mode\n"
+    "  --speed X          the log's requests come at X times its own pace, 0.001 to 1000000; default so that it takes\n"
+    "                     10 seconds\n"
+    "  --results DIR      pictures as PNG and SVG by gnuplot, and the numbers behind them, go there\n"
+    "  --json FILE        write the results there too\n"
+    "\n"
+    "What weir is made of, section by section, beside floors and yardsticks:\n"
+    "\n"
+    "  --full             all sections, every algorithm in every cell; 10,000,000 keys for memory and growth; some\n"
+    "                     10 minutes\n"
+    "  --only LIST        of modes, the table above; memory, growth, floors, decisions, denials, latency, batch, handles;\n"
+    "                     on a private redis-server server, callers, round-trip, leases, outage, cluster, replicas,\n"
+    "                     tls;\n"
+    "                     peers, what follows a private Consul;\n"
+    "                     goals, what local mode set out to reach, a line each: --keys then says how far growth goes,\n"
+    "                     1M by default and 10M with --full, and no more; or all.\n"
+    "                     One section alone shows more than it does among others: growth goes to\n"
     "                     10,000,000 keys, decisions and handles have denials and one more number of keys,\n"
     "                     peers has 50 changes\n"
-    "  --threads LIST     for decisions, such as 1,2,4; default 1,2\n"
+    "  --threads LIST     for decisions and for the modes in one process, such as 1,2,4; default 1,2, or 1,8,64 for the\n"
+    "                     modes\n"
     "  --keys LIST        such as 1,1k,1M; default 1,1k,1M for decisions; the largest also replaces the\n"
     "                     1M of the other sections\n"
     "  --algorithms LIST  of token, interval, fixed, sliding, leaky; default all\n"
     "  --repeat N         repetitions of each measurement, 1 to 99; default 5\n"
-    "  --seconds S        length of a repetition; default 0.1, or 0.08 in the whole run\n"
-    "  --json FILE        write the results there too\n"
+    "  --seconds S        length of a repetition; default 0.1, or 0.08 for several sections\n"
     "  --help             this text\n";
 
 struct section {
     const char *name;
     void (*run)(struct bench *bench);
-    bool on_request; /* by --only or --full: it repeats what the others show */
+    bool is_usual; /* measured unless --only or --full says otherwise */
 };
 static const struct section SECTIONS[] = {
-    { .name = "memory", .run = bench_memory },
+    { .name = "memory", .run = bench_memory }, /* this and growth in forked children, while the heap is untouched */
     { .name = "growth", .run = bench_growth },
-    { .name = "goals", .run = bench_goals, .on_request = true },
+    { .name = "goals", .run = bench_goals },
     { .name = "floors", .run = bench_floors },
     { .name = "decisions", .run = bench_decisions },
     { .name = "denials", .run = bench_denials },
     { .name = "latency", .run = bench_latency },
     { .name = "batch", .run = bench_batch },
     { .name = "handles", .run = bench_handles },
-    { .name = "modes", .run = bench_modes },
+    { .name = "modes", .run = bench_modes, .is_usual = true },
     { .name = "server", .run = bench_server },
     { .name = "callers", .run = bench_callers },
     { .name = "round-trip", .run = bench_round_trip },
@@ -153,13 +167,13 @@ static uint64_t parse_number(const char *option, const char *text, uint64_t min,
     return number * scale;
 }
 
-static double parse_seconds(const char *text)
+static double parse_real(const char *option, const char *text, double min, double max)
 {
     char *end;
-    double seconds = strtod(text, &end);
-    if (end == text || *end || !(seconds >= 0.001 && seconds <= MAX_SECONDS))
-        refuse("--seconds: '%s' is not a number from 0.001 to %.0f", text, MAX_SECONDS);
-    return seconds;
+    double number = strtod(text, &end);
+    if (end == text || *end || !(number >= min && number <= max))
+        refuse("%s: '%s' is not a number from %g to %.0f", option, text, min, max);
+    return number;
 }
 
 /* Cuts the next word off a list; NULL at its end. */
@@ -214,10 +228,30 @@ static void parse_algorithms(struct bench *bench, char *list)
     }
 }
 
+static void parse_modes(struct bench *bench, char *list)
+{
+    static const char *const names[] = { [WEIR_LOCAL] = "local",
+                                         [WEIR_DISTRIBUTED] = "distributed",
+                                         [WEIR_HYBRID] = "hybrid" };
+    memset(bench->modes, 0, sizeof bench->modes);
+    for (char *word; (word = next_word(&list, "--modes"));) {
+        int mode = 0;
+        while (mode < 3 && strcmp(word, names[mode]) != 0)
+            mode++;
+        if (mode == 3)
+            refuse("--modes: '%s' is none of local, distributed, hybrid", word);
+        bench->modes[mode] = true;
+    }
+}
+
 /* Marks those of the list as chosen; returns how many are. */
 static int parse_sections(char *list, bool chosen[SECTIONS_LEN])
 {
     int chosen_len = 0;
+    if (strcmp(list, "all") == 0) {
+        memset(chosen, true, SECTIONS_LEN * sizeof *chosen);
+        return SECTIONS_LEN;
+    }
     for (char *word; (word = next_word(&list, "--only"));) {
         int i = 0;
         while (i < SECTIONS_LEN && strcmp(word, SECTIONS[i].name) != 0)
@@ -230,12 +264,35 @@ static int parse_sections(char *list, bool chosen[SECTIONS_LEN])
     return chosen_len;
 }
 
-enum { QUICK = 256, FULL, ONLY, THREADS, KEYS, ALGORITHMS, REPEAT, SECONDS, JSON, HELP_TEXT };
+enum {
+    QUICK = 256,
+    FULL,
+    ONLY,
+    MODES_LIST,
+    REDIS,
+    INSTANCES,
+    LOG,
+    SPEED,
+    RESULTS,
+    THREADS,
+    KEYS,
+    ALGORITHMS,
+    REPEAT,
+    SECONDS,
+    JSON,
+    HELP_TEXT
+};
 
 static const struct option OPTIONS[] = {
     { "quick", no_argument, NULL, QUICK },
     { "full", no_argument, NULL, FULL },
     { "only", required_argument, NULL, ONLY },
+    { "modes", required_argument, NULL, MODES_LIST },
+    { "redis", required_argument, NULL, REDIS },
+    { "instances", required_argument, NULL, INSTANCES },
+    { "log", required_argument, NULL, LOG },
+    { "speed", required_argument, NULL, SPEED },
+    { "results", required_argument, NULL, RESULTS },
     { "threads", required_argument, NULL, THREADS },
     { "keys", required_argument, NULL, KEYS },
     { "algorithms", required_argument, NULL, ALGORITHMS },
@@ -267,6 +324,11 @@ static void set_defaults(struct bench *bench)
     static const uint64_t thorough[] = { 1, 1000, 100000, 1000000 };
     if (bench->seconds == 0)
         bench->seconds = bench->extent == EXTENT_QUICK ? 0.01 : bench->thorough ? 0.1 : 0.08;
+    bench->threads_given = bench->threads_len > 0;
+    if (!bench->threads_given) {
+        memcpy(bench->threads, (int[]){ 1, 2 }, 2 * sizeof(int));
+        bench->threads_len = 2;
+    }
     if (bench->keys_given)
         return;
     if (bench->extent == EXTENT_QUICK)
@@ -286,11 +348,17 @@ static void parse_options(int argc, char **argv, struct bench *bench, const char
         case QUICK: set_extent(bench, EXTENT_QUICK); break;
         case FULL: set_extent(bench, EXTENT_FULL); break;
         case ONLY: chosen_len = parse_sections(optarg, chosen); break;
+        case MODES_LIST: parse_modes(bench, optarg); break;
+        case REDIS: bench->redis_url = optarg; break;
+        case INSTANCES: bench->instances = (int)parse_number("--instances", optarg, 2, BENCH_MAX_INSTANCES); break;
+        case LOG: bench->log = optarg; break;
+        case SPEED: bench->log_speed = parse_real("--speed", optarg, 0.001, 1e6); break;
+        case RESULTS: bench->results = optarg; break;
         case THREADS: parse_threads(bench, optarg); break;
         case KEYS: parse_keys(bench, optarg); break;
         case ALGORITHMS: parse_algorithms(bench, optarg); break;
         case REPEAT: bench->repeats = (int)parse_number("--repeat", optarg, 1, MEASURE_MAX_REPEATS); break;
-        case SECONDS: bench->seconds = parse_seconds(optarg); break;
+        case SECONDS: bench->seconds = parse_real("--seconds", optarg, 0.001, MAX_SECONDS); break;
         case JSON: *json = optarg; break;
         case HELP_TEXT: fputs(HELP, stdout); exit(fflush(stdout) == 0 ? 0 : 2);
         default: fputs("Try weir-bench --help.\n", stderr); exit(2); /* getopt has said what is wrong */
@@ -298,9 +366,11 @@ static void parse_options(int argc, char **argv, struct bench *bench, const char
     }
     if (optind < argc)
         refuse("'%s' is not an option", argv[optind]);
+    if (bench->log_speed != 0 && !bench->log)
+        refuse("--speed goes with --log FILE");
     bench->thorough = bench->extent == EXTENT_FULL || chosen_len == 1;
     for (int i = 0; chosen_len == 0 && i < SECTIONS_LEN; i++)
-        chosen[i] = bench->extent == EXTENT_FULL || !SECTIONS[i].on_request;
+        chosen[i] = bench->extent == EXTENT_FULL || SECTIONS[i].is_usual;
     set_defaults(bench);
 }
 
@@ -308,9 +378,9 @@ int main(int argc, char **argv)
 {
     struct bench bench = { .extent = EXTENT_DEFAULT,
                            .repeats = 5,
-                           .threads = { 1, 2 },
-                           .threads_len = 2,
-                           .kinds = { true, true, true, true, true } };
+                           .kinds = { true, true, true, true, true },
+                           .modes = { true, true, true },
+                           .instances = 3 };
     const char *json = NULL;
     bool chosen[SECTIONS_LEN] = { false };
     parse_options(argc, argv, &bench, &json, chosen);

@@ -1,95 +1,93 @@
-/* modes.c - the modes side by side: what each promises, and what its decisions cost. */
-#include "remote.h"
+/* modes.c - local, distributed and hybrid mode side by side: see modes.h. */
+#include "modes.h"
 
-#define MODES 3
+#include <stdio.h>
 
-enum use { USE_ONE, USE_MANY, USE_BATCH, USE_DENIAL, USES };
+#include "plots.h"
 
-static const char *const MODE_NAMES[MODES] = { "local", "distributed", "hybrid" };
-static const char *const PROMISES[MODES] = { "this instance's share", "exact over all instances",
-                                             "within a stated bound over all instances" };
-static const char *const USE_NAMES[USES] = { "1 thread ns", "64 threads ns", "batch of 64 ns", "denial ns" };
-static const struct weir_policy DENYING = { .limit = 1, .period_us = WEIR_DAY };
+const char *const modes_names[MODES] = { "local", "distributed", "hybrid" };
 
-struct pair { /* a mode's limiters */
-    struct remote allow, deny;
+static const char *const PROMISES[MODES] = { "its share", "exact", "stated bound" };
+
+/* When to choose it, in a sentence. */
+static const char *const ADVICE[MODES] = {
+    "local: choose it for a single process, or where instances get even traffic and a decision must cost next to nothing "
+    "and depend on nobody; what one instance leaves of its share, no other may use.",
+    "distributed: choose it where the limit must hold exactly whatever the balancer does, and a round trip to Redis for "
+    "each request is acceptable.",
+    "hybrid: choose it where few keys make most of the traffic, the limit must hold over all instances, and neither a "
+    "round trip for each request nor the lost part of uneven shares is acceptable; look at over_max of your limits.",
 };
 
-static bool open_pair(struct pair *pair, enum weir_mode mode, const struct store *store)
+void modes_section(const struct modes *modes)
 {
-    const struct weir_policy *policy = &calls_policies[KIND_TOKEN];
+    char sentence[300];
+    snprintf(sentence, sizeof sentence,
+             "local, distributed and hybrid mode side by side; token bucket unless a row says otherwise; medians, and how "
+             "far the repetitions lie from them%s%s",
+             modes->store ? "; " : "", modes->store ? modes->store->about : "");
+    report_section(modes->bench->report, "modes", sentence);
+}
+
+void modes_row(const struct modes *modes, const char *figure)
+{
+    report_row(modes->bench->report);
+    report_text(modes->bench->report, "figure", figure);
+}
+
+void modes_figure(const struct modes *modes, enum weir_mode mode, const struct sample *sample)
+{
+    report_figure(modes->bench->report, modes_names[mode], sample);
+}
+
+void modes_text(const struct modes *modes, enum weir_mode mode, const char *text)
+{
+    report_text(modes->bench->report, modes_names[mode], text);
+}
+
+void modes_floor(const struct modes *modes, const struct sample *sample, const char *what)
+{
+    report_figure(modes->bench->report, "floor", sample);
+    report_text(modes->bench->report, "which is", what);
+}
+
+bool modes_open(const struct modes *modes, enum weir_mode mode, const char *limit, const struct weir_policy *policy,
+                struct remote *out)
+{
     if (mode == WEIR_LOCAL) {
-        remote_open_local(&pair->allow, CALLS_LIMIT, policy);
-        remote_open_local(&pair->deny, "deny", &DENYING);
+        remote_open_local(out, limit, policy);
         return true;
     }
     const struct weir_options options = remote_options(mode);
-    if (!remote_open(&pair->allow, store, &options, CALLS_LIMIT, policy))
-        return false;
-    if (remote_open(&pair->deny, store, &options, "deny", &DENYING))
-        return true;
-    remote_close(&pair->allow);
-    return false;
+    return remote_open(out, modes->store, &options, limit, policy);
 }
 
-/* Brings every key into the state in which it is measured: live, and used up where denials are. */
-static void fill_pair(const struct pair *pair, enum weir_mode mode, const struct store *store)
+static void report_promises(const struct modes *modes)
 {
-    struct bench_key keys[64];
-    struct weir_decision decision;
-    for (uint64_t i = 0; i < store->keys; i += 64) {
-        size_t n = store->keys - i < 64 ? (size_t)(store->keys - i) : 64;
-        for (size_t place = 0; place < n; place++) {
-            key_write(i + place, &keys[place]);
-            if (mode == WEIR_LOCAL) /* the server's are filled already */
-                weir_try(pair->allow.limit, weir_key(&keys[place], KEY_LEN), CALLS_FILL, &decision);
-        }
-        remote_call_batch((void *)(uintptr_t)&pair->deny, 0, keys, n);
-    }
-}
-
-static struct load load_of(enum use use, struct pair *pair, const struct store *store)
-{
-    return (struct load){ .call = use == USE_BATCH ? remote_call_batch : remote_call,
-                          .subject = use == USE_DENIAL ? &pair->deny : &pair->allow,
-                          .threads = use == USE_MANY ? 64 : 1,
-                          .step = use == USE_BATCH ? 64 : 1,
-                          .stream = &store->stream };
+    modes_row(modes, "over all instances");
+    for (int mode = 0; mode < MODES; mode++)
+        if (modes->is_chosen[mode])
+            modes_text(modes, (enum weir_mode)mode, PROMISES[mode]);
 }
 
 void bench_modes(struct bench *bench)
 {
-    const struct store *store = store_of(bench, "modes");
-    static struct load loads[MODES * USES];
-    struct pair pairs[MODES];
-    int modes = 0;
-    if (!store)
-        return;
-    store_section(bench, store, "modes",
-                  "ns per decision (wall time over all decisions), token bucket through the public API; median "
-                  "(min..max); callers on one processor, the server on another; a local one's 64 threads take turns");
-    for (int mode = 0; mode < MODES && open_pair(&pairs[mode], (enum weir_mode)mode, store); mode++) {
-        bench_progress("modes: filling, %s", MODE_NAMES[mode]);
-        fill_pair(&pairs[mode], (enum weir_mode)mode, store);
-        for (int use = 0; use < USES; use++) {
-            loads[mode * USES + use] = load_of((enum use)use, &pairs[mode], store);
-            if (mode == WEIR_LOCAL && use != USE_BATCH)
-                loads[use].step = 64; /* or reading the clock would be half of what is measured */
-        }
-        modes = mode + 1;
-    }
-    bench_progress("modes: measuring");
-    load_measure(loads, modes * USES, bench->repeats, bench->seconds, store);
-    for (int mode = 0; mode < modes; mode++) {
-        report_row(bench->report);
-        report_text(bench->report, "mode", MODE_NAMES[mode]);
-        report_text(bench->report, "promise", PROMISES[mode]);
-        for (int use = 0; use < USES; use++)
-            report_sample(bench->report, USE_NAMES[use], &loads[mode * USES + use].ns);
-        remote_close(&pairs[mode].allow);
-        remote_close(&pairs[mode].deny);
-    }
-    if (modes < MODES)
-        remote_report_missing(bench);
+    struct modes modes = { .bench = bench, .store = store_of_modes(bench) };
+    for (int mode = 0; mode < MODES; mode++)
+        modes.is_chosen[mode] = bench->modes[mode] && (mode == WEIR_LOCAL || modes.store);
+    modes.plots = bench->results ? plots_open(bench->results) : NULL;
+    modes_section(&modes);
+    report_promises(&modes);
+    modes_speed(&modes);
+    modes_pace(&modes);
+    modes_costs(&modes);
+    modes_accuracy(&modes);
+    modes_changes(&modes);
+    modes_gap(&modes);
+    modes_log(&modes);
+    for (int mode = 0; mode < MODES; mode++)
+        if (modes.is_chosen[mode])
+            report_note(bench->report, ADVICE[mode]);
     report_end_section(bench->report);
+    plots_close(modes.plots);
 }

@@ -52,7 +52,7 @@ bool remote_open(struct remote *remote, const struct store *store, const struct 
                  const struct weir_policy *policy)
 {
     struct weir_options options = *given;
-    options.redis_url = store->server.url;
+    options.redis_url = store->url;
     options.log = keep_line;
     remote->sources = 1u << WEIR_BY_REDIS;
     if (options.mode == WEIR_HYBRID)

@@ -87,6 +87,7 @@ void bench_replicas(struct bench *bench)
         bench_missing(bench, "replicas", why);
         return;
     }
+    snprintf(store.url, sizeof store.url, "%s", store.server.url);
     report_section(bench->report, "replicas",
                    "threads that each wait for one decision after the other, on a primary with a replica, both on one "
                    "processor; as in callers");

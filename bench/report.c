@@ -14,6 +14,7 @@
 #define MAX_COLUMNS 16
 #define MAX_ROWS 512
 #define MAX_GOALS 128
+#define MAX_NOTES 16
 #define MAX_TEXT 96
 
 struct value {
@@ -31,8 +32,10 @@ struct report {
     FILE *json; /* NULL: none wanted */
     char section[MAX_TEXT], sentence[MAX_TEXT * 4];
     char columns[MAX_COLUMNS][MAX_TEXT];
-    int columns_len, rows_len, goals_len, sections_len, facts_len;
+    int columns_len, rows_len, goals_len, notes_len, sections_len, facts_len;
     struct value rows[MAX_ROWS][MAX_COLUMNS];
+    char headings[MAX_ROWS][MAX_TEXT]; /* of the rows from each on; empty: none new */
+    char notes[MAX_NOTES][MAX_TEXT * 4];
     struct goal goals[MAX_GOALS];
 };
 
@@ -102,12 +105,26 @@ void report_section(struct report *report, const char *name, const char *sentenc
     snprintf(report->sentence, sizeof report->sentence, "%s", sentence);
     report->columns_len = 0;
     report->rows_len = 0;
+    report->notes_len = 0;
+    report->headings[0][0] = '\0';
 }
 
 void report_row(struct report *report)
 {
-    require_room(report->rows_len, MAX_ROWS, "rows");
+    require_room(report->rows_len, MAX_ROWS - 1, "rows");
     memset(report->rows[report->rows_len++], 0, sizeof report->rows[0]);
+    report->headings[report->rows_len][0] = '\0';
+}
+
+void report_heading(struct report *report, const char *words)
+{
+    snprintf(report->headings[report->rows_len], MAX_TEXT, "%s", words);
+}
+
+void report_note(struct report *report, const char *sentence)
+{
+    require_room(report->notes_len, MAX_NOTES, "notes");
+    snprintf(report->notes[report->notes_len++], sizeof report->notes[0], "%s", sentence);
 }
 
 /* The place for the current row's value of that column. */
@@ -131,6 +148,15 @@ static void print_number(char *out, size_t out_size, double number)
     snprintf(out, out_size, "%.*f", size < 10 ? 2 : size < 100 ? 1 : 0, number);
 }
 
+/* Three digits that count, in thousands or millions. */
+static void print_short(char *out, size_t out_size, double number)
+{
+    double size = fabs(number);
+    char digits[MAX_TEXT / 6];
+    print_number(digits, sizeof digits, size < 10e3 ? number : size < 1e6 ? number / 1e3 : number / 1e6);
+    snprintf(out, out_size, "%s%s", digits, size < 10e3 ? "" : size < 1e6 ? "k" : "M");
+}
+
 /* Less than 1 with one digit that counts, which three may not show. */
 static void print_missed(char *out, size_t out_size, double by)
 {
@@ -149,6 +175,12 @@ static void print_sample(char *out, size_t out_size, const struct sample *sample
     print_number(min, sizeof min, sample_min(sample));
     print_number(max, sizeof max, sample_max(sample));
     snprintf(out, out_size, "%s (%s..%s)", median, min, max);
+}
+
+static void json_sample(char *out, size_t out_size, const struct sample *sample)
+{
+    snprintf(out, out_size, "{\"median\": %.6g, \"min\": %.6g, \"max\": %.6g, \"repeats\": %d}",
+             sample_median(sample), sample_min(sample), sample_max(sample), sample->n);
 }
 
 void report_text(struct report *report, const char *column, const char *text)
@@ -176,8 +208,21 @@ void report_sample(struct report *report, const char *column, const struct sampl
 {
     struct value *value = value_at(report, column);
     print_sample(value->table, MAX_TEXT, sample);
-    snprintf(value->json, MAX_TEXT, "{\"median\": %.6g, \"min\": %.6g, \"max\": %.6g, \"repeats\": %d}",
-             sample_median(sample), sample_min(sample), sample_max(sample), sample->n);
+    json_sample(value->json, MAX_TEXT, sample);
+}
+
+void report_figure(struct report *report, const char *column, const struct sample *sample)
+{
+    struct value *value = value_at(report, column);
+    double median = sample_median(sample);
+    double spread = fmax(sample_max(sample) - median, median - sample_min(sample));
+    char number[MAX_TEXT / 4];
+    print_short(number, sizeof number, median);
+    if (sample->n > 1 && median != 0)
+        snprintf(value->table, MAX_TEXT, "%s +-%.0f%%", number, 100 * spread / fabs(median));
+    else
+        snprintf(value->table, MAX_TEXT, "%s", number);
+    json_sample(value->json, MAX_TEXT, sample);
 }
 
 void report_goal(struct report *report, const char *what, const struct sample *sample, enum bound bound, double wanted)
@@ -214,6 +259,8 @@ static void print_table(struct report *report)
     }
     printf("\n%s: %s\n", report->section, report->sentence);
     for (int row = -1; row < report->rows_len; row++) {
+        if (row >= 0 && report->headings[row][0] != '\0')
+            printf("\n%s\n", report->headings[row]);
         for (int i = 0; i < report->columns_len; i++) {
             const char *text = row < 0 ? report->columns[i] : report->rows[row][i].table;
             bool last = i + 1 == report->columns_len;
@@ -221,6 +268,8 @@ static void print_table(struct report *report)
         }
         putchar('\n');
     }
+    for (int i = 0; i < report->notes_len; i++)
+        printf("%s%s\n", i == 0 ? "\n" : "", report->notes[i]);
     fflush(stdout);
 }
 
@@ -230,9 +279,16 @@ static void print_json(struct report *report)
     json_quote(report->sentence, sentence, sizeof sentence);
     json_print(report, "%s\n    \"%s\": {\n      \"about\": %s,\n      \"rows\": [",
                report->sections_len > 0 ? "," : "", report->section, sentence);
+    char part[MAX_TEXT + 16] = "";
     for (int row = 0; row < report->rows_len; row++) {
         const char *before = "";
+        if (report->headings[row][0] != '\0')
+            json_quote(report->headings[row], part, sizeof part);
         json_print(report, "%s\n        {", row > 0 ? "," : "");
+        if (part[0] != '\0') {
+            json_print(report, "\"part\": %s", part);
+            before = ", ";
+        }
         for (int i = 0; i < report->columns_len; i++) {
             if (report->rows[row][i].json[0] == '\0')
                 continue;
@@ -241,7 +297,12 @@ static void print_json(struct report *report)
         }
         json_print(report, "}");
     }
-    json_print(report, "\n      ]\n    }");
+    json_print(report, "\n      ]");
+    for (int i = 0; i < report->notes_len; i++) {
+        json_quote(report->notes[i], sentence, sizeof sentence);
+        json_print(report, "%s\n        %s", i == 0 ? ",\n      \"notes\": [" : ",", sentence);
+    }
+    json_print(report, "%s\n    }", report->notes_len > 0 ? "\n      ]" : "");
 }
 
 void report_end_section(struct report *report)

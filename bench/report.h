@@ -27,6 +27,14 @@ void report_count(struct report *report, const char *column, uint64_t count);
 void report_number(struct report *report, const char *column, double number);               /* three digits */
 void report_sample(struct report *report, const char *column, const struct sample *sample); /* median (min..max) */
 
+void report_figure(struct report *report, const char *column, const struct sample *sample); /* 26.1k +-3% */
+
+/* What follows in this section belongs together under these words: a line of the table, the rows' "part" in JSON. */
+void report_heading(struct report *report, const char *words);
+
+/* A sentence below the section's table. */
+void report_note(struct report *report, const char *sentence);
+
 /* Holds the median of a sample against a goal: a value of the row, and a line of the summary under `what`. A row has
  * room for two. */
 enum bound { AT_MOST, AT_LEAST };

@@ -132,8 +132,10 @@ static bool start(const struct bench *bench)
                  "no redis-server found (Debian's redis-tools)");
     else
         running = redis_server_start(&store.server, REDIS_SERVER_UNIX, NULL) == 0;
-    if (running)
+    if (running) {
         measure_pin_server(store.server.daemon.pid);
+        snprintf(store.url, sizeof store.url, "%s", store.server.url);
+    }
     measure_pin_main();
     if (!running)
         return false;
@@ -150,12 +152,25 @@ static bool start(const struct bench *bench)
     return true;
 }
 
-struct store *store_of(struct bench *bench, const char *name)
+static bool start_once(const struct bench *bench)
 {
     if (!tried)
         start(bench);
     tried = true;
-    if (running)
+    return running;
+}
+
+struct store *store_of_modes(struct bench *bench)
+{
+    if (start_once(bench))
+        return &store;
+    fprintf(stderr, "weir-bench: distributed and hybrid mode: NOT MEASURED: %s\n", store.server.daemon.error);
+    return NULL;
+}
+
+struct store *store_of(struct bench *bench, const char *name)
+{
+    if (start_once(bench))
         return &store;
     bench_missing(bench, name, store.server.daemon.error);
     return NULL;

@@ -10,7 +10,8 @@
 #define STORE_BESIDE_MAX 4
 
 struct store {
-    struct redis_server server;
+    struct redis_server server; /* not running if the user's is asked */
+    char url[192];              /* by which limiters reach it */
     /* Others that a section has started, NULL after the last: what they take is not other programs' doing. */
     const struct redis_server *beside[STORE_BESIDE_MAX];
     char about[80]; /* "redis-server 7.0.15, private, on a Unix socket" */
@@ -22,6 +23,10 @@ struct store {
 /* The server, started by the first section that asks, pinned away from the callers, with its scripts and keys in
  * place. It ends with the program. If there is none to be had, NULL, and section `name` consists of the reason. */
 struct store *store_of(struct bench *bench, const char *name);
+
+/* The server that the modes are measured on side by side: the one that --redis names, or else that one. NULL if there is
+ * none, and why is on stderr; local mode needs none. */
+struct store *store_of_modes(struct bench *bench);
 
 /* Begins a section; to its sentence is added which server it is. */
 void store_section(struct bench *bench, const struct store *store, const char *name, const char *sentence);

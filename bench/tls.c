@@ -64,8 +64,8 @@ static bool start_server(struct secured *secured)
     if (!started)
         return false;
     tls->server = plain->server; /* another way to the same process */
-    snprintf(plain->server.url, sizeof plain->server.url, "%s", plain->server.tcp_url);
-    snprintf(tls->server.url, sizeof tls->server.url, "rediss://%slocalhost:%s", tls->server.login, port);
+    snprintf(plain->url, sizeof plain->url, "%s", plain->server.tcp_url);
+    snprintf(tls->url, sizeof tls->url, "rediss://%slocalhost:%s", tls->server.login, port);
     return true;
 }
 

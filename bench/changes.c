@@ -1,0 +1,7 @@
+/* changes.c */
+#include "modes.h"
+
+void modes_changes(struct modes *modes)
+{
+    (void)modes;
+}

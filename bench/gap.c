@@ -1,0 +1,7 @@
+/* gap.c */
+#include "modes.h"
+
+void modes_gap(struct modes *modes)
+{
+    (void)modes;
+}

@@ -1,0 +1,7 @@
+/* pace.c */
+#include "modes.h"
+
+void modes_pace(struct modes *modes)
+{
+    (void)modes;
+}
