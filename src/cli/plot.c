@@ -1,40 +1,18 @@
-/* plot.c - admitted and denied requests over time, as a picture that gnuplot draws.
- *
- * gnuplot runs as a child process without a shell. It reads commands and data from a pipe and writes the picture to a
- * nameless file, which is copied to its place when gnuplot has succeeded: no file name is ever part of a command.
- */
+/* plot.c - admitted and denied requests over time, as a picture that gnuplot draws. */
 #include "plot.h"
 
-#include <errno.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <weir/weir.h>
 
 #include "cli.h"
+#include "gnuplot.h"
 #include "times.h"
 
 #define MOST_BINS 200
-#define COULD_NOT_RUN 127 /* as shells report it */
 
-static void write_script(FILE *script, const struct plot *plot, bool is_svg, const char *title);
-static int draw(const struct plot *plot, bool is_svg, const char *title, FILE *picture);
-static int copy(FILE *picture, const char *path);
-
-static bool ends_in(const char *path, const char *suffix)
-{
-    size_t len = strlen(path), suffix_len = strlen(suffix);
-    return len > suffix_len && strcmp(path + len - suffix_len, suffix) == 0;
-}
-
-bool plot_can_write(const char *path)
-{
-    return ends_in(path, ".svg") || ends_in(path, ".png");
-}
+static void write_script(FILE *script, const void *user);
 
 /* The least width that people name and that makes do with MOST_BINS. */
 static int64_t width_choose(int64_t span_us, bool has_whole_seconds)
@@ -83,85 +61,16 @@ void plot_free(struct plot *plot)
     plot->bins = NULL;
 }
 
+struct titled {
+    const struct plot *plot;
+    const char *title;
+};
+
 int plot_write(const struct plot *plot, const char *path, const char *title)
 {
-    FILE *picture = tmpfile();
-    if (!picture) {
-        complain("cannot make a temporary file for the plot: %s", strerror(errno));
-        return EXIT_FAILED;
-    }
-    int code = draw(plot, ends_in(path, ".svg"), title, picture);
-    if (code == EXIT_OK)
-        code = copy(picture, path);
-    fclose(picture);
-    return code;
-}
-
-/* Become gnuplot, its input the pipe and its output the picture. */
-static void become_gnuplot(int script, int picture)
-{
-    static char name[] = "gnuplot";
-    char *const words[] = { name, NULL };
-    if (dup2(script, STDIN_FILENO) >= 0 && dup2(picture, STDOUT_FILENO) >= 0)
-        execvp(name, words);
-    _exit(COULD_NOT_RUN);
-}
-
-/* Send the script down the pipe. A gnuplot that has gone already is told by its exit status, not by SIGPIPE. */
-static void send_script(const struct plot *plot, bool is_svg, const char *title, int descriptor)
-{
-    struct sigaction ignore = { .sa_handler = SIG_IGN }, before;
-    FILE *script = fdopen(descriptor, "w");
-    if (!script) {
-        close(descriptor); /* gnuplot then draws nothing, which copy() notices */
-        return;
-    }
-    sigaction(SIGPIPE, &ignore, &before);
-    write_script(script, plot, is_svg, title);
-    fclose(script);
-    sigaction(SIGPIPE, &before, NULL);
-}
-
-static int draw(const struct plot *plot, bool is_svg, const char *title, FILE *picture)
-{
-    int script[2], status;
-    if (pipe(script) != 0) {
-        complain("cannot run gnuplot: %s", strerror(errno));
-        return EXIT_FAILED;
-    }
-    fflush(stdout);
-    pid_t child = fork();
-    if (child == 0) {
-        close(script[1]);
-        become_gnuplot(script[0], fileno(picture));
-    }
-    close(script[0]);
-    if (child < 0) {
-        complain("cannot run gnuplot: %s", strerror(errno));
-        close(script[1]);
-        return EXIT_FAILED;
-    }
-    send_script(plot, is_svg, title, script[1]);
-    pid_t waited;
-    do
-        waited = waitpid(child, &status, 0);
-    while (waited < 0 && errno == EINTR);
-    if (waited == child && WIFEXITED(status) && WEXITSTATUS(status) == 0)
-        return EXIT_OK;
-    if (waited == child && WIFEXITED(status) && WEXITSTATUS(status) == COULD_NOT_RUN)
-        complain("cannot run gnuplot, which draws the plot: is it installed?");
-    else
-        complain("gnuplot failed: there is no plot");
-    return EXIT_FAILED;
-}
-
-/* Text in gnuplot's single quotes, in which a doubled quote is one. */
-static void write_quoted(FILE *script, const char *text)
-{
-    fputc('\'', script);
-    for (; *text; text++)
-        fputs(*text == '\'' ? "''" : (const char[]){ *text, '\0' }, script);
-    fputc('\'', script);
+    struct titled titled = { plot, title };
+    struct gnuplot_picture picture = { .width = 1000, .height = 500, .write = write_script, .user = &titled };
+    return gnuplot_draw(&picture, path) == GNUPLOT_DREW ? EXIT_OK : EXIT_FAILED;
 }
 
 /* Dates for times that are dates; seconds since the begin for traces that start near 0 or are short. */
@@ -170,8 +79,10 @@ static bool has_dates(const struct plot *plot)
     return plot->begin_us >= 366 * WEIR_DAY && plot->width_us * (int64_t)plot->count >= 10 * WEIR_SECOND;
 }
 
-static void write_script(FILE *script, const struct plot *plot, bool is_svg, const char *title)
+static void write_script(FILE *script, const void *user)
 {
+    const struct titled *titled = user;
+    const struct plot *plot = titled->plot;
     char width[TIME_TEXT_SIZE], begin[TIME_TEXT_SIZE];
     bool is_dated = has_dates(plot);
     int64_t origin_us = is_dated ? 0 : plot->begin_us;
@@ -184,12 +95,8 @@ static void write_script(FILE *script, const struct plot *plot, bool is_svg, con
                 (long long)(middle_us % WEIR_SECOND), plot->bins[i].admitted, plot->bins[i].denied);
     }
     fputs("END\n", script);
-    fputs(is_svg ? "set terminal svg size 1000,500 dynamic font 'sans-serif,12' background rgb 'white'\n"
-                 : "if (strstrt(GPVAL_TERMINALS, 'pngcairo')) set terminal pngcairo size 1000,500; "
-                   "else set terminal png size 1000,500\n",
-          script);
     fputs("set title ", script);
-    write_quoted(script, title);
+    gnuplot_write_quoted(script, titled->title);
     fprintf(script, " noenhanced\nset ylabel 'requests per %s'\n", width);
     int64_t left_us = plot->begin_us - origin_us, right_us = left_us + plot->width_us * (int64_t)plot->count;
     fprintf(script, "set xrange [%.6f:%.6f] noextend\n", (double)left_us / 1e6, (double)right_us / 1e6);
@@ -205,27 +112,4 @@ static void write_script(FILE *script, const struct plot *plot, bool is_svg, con
         "plot $bins using 1:($2+$3) with boxes lc rgb '#d95f02' title 'denied', "
         "$bins using 1:2 with boxes lc rgb '#1f78b4' title 'admitted'\n",
         (double)plot->width_us / 1e6);
-}
-
-static int copy(FILE *picture, const char *path)
-{
-    char buffer[16384];
-    size_t len, all = 0;
-    if (fseek(picture, 0, SEEK_END) != 0 || ftell(picture) <= 0) {
-        complain("gnuplot drew nothing: there is no plot");
-        return EXIT_FAILED;
-    }
-    rewind(picture);
-    FILE *file = fopen(path, "w");
-    if (!file) {
-        complain("%s: %s", path, strerror(errno));
-        return EXIT_FAILED;
-    }
-    while ((len = fread(buffer, 1, sizeof buffer, picture)) > 0)
-        all += fwrite(buffer, 1, len, file) == len ? len : 0;
-    bool is_whole = !ferror(file) && !ferror(picture) && all == (size_t)ftell(picture);
-    if (fclose(file) == 0 && is_whole)
-        return EXIT_OK;
-    complain("%s: cannot write the plot", path);
-    return EXIT_FAILED;
 }

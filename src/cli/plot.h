@@ -14,14 +14,11 @@ struct plot {
     struct plot_bin *bins;
 };
 
-/* Whether `path` ends in .svg or .png. */
-bool plot_can_write(const char *path);
-
 /* Cut the time of the rows, of which there must be one, into some 80 to 200 bins. False: out of memory. */
 bool plot_start(struct plot *plot, const struct rows *rows);
 void plot_add(struct plot *plot, int64_t time_us, bool is_admitted);
 
-/* Draw. The file is written when the picture is whole, not before. EXIT_OK, or EXIT_FAILED after a complaint. */
+/* Draw, see gnuplot.h. EXIT_OK, or EXIT_FAILED after a complaint. */
 int plot_write(const struct plot *plot, const char *path, const char *title);
 
 void plot_free(struct plot *plot);

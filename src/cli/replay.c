@@ -8,6 +8,7 @@
 
 #include "cli.h"
 #include "decisions.h"
+#include "gnuplot.h"
 #include "hold.h"
 #include "load.h"
 #include "plot.h"
@@ -173,7 +174,7 @@ static int read_option(struct replay *replay, int code, const char *value)
         replay->top = (size_t)number;
         break;
     case PLOT:
-        if (!plot_can_write(value))
+        if (!gnuplot_can_draw(value))
             return usage_error("replay", "--plot '%s' ends in neither .svg nor .png", value);
         replay->plot_path = value;
         break;
