@@ -216,11 +216,10 @@ static void report_log(const struct modes *modes)
     if (the_log.left_out > 0)
         snprintf(left_out, sizeof left_out, "; %zu requests after those are left out, --speed takes them all",
                  the_log.left_out);
-    snprintf(
-        text, sizeof text,
-        "the log: each %s has '%s', its period shortened as time is, but not the life of leases%s%s; latency is from when a request was due",
-        the_log.key_name[0] ? the_log.key_name : "request", modes->bench->log_policy,
-        the_log.is_spread ? "; what came in one second is asked evenly over it" : "", left_out);
+    snprintf(text, sizeof text, "the log: each %s has '%s'%s%s%s; latency is from when a request was due",
+             the_log.key_name[0] ? the_log.key_name : "request", modes->bench->log_policy,
+             the_log.speed == 1 ? "" : ", its period shortened as time is, but not the life of leases",
+             the_log.is_spread ? "; what came in one second is asked evenly over it" : "", left_out);
     report_note(report, text);
 }
 
