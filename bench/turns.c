@@ -53,9 +53,9 @@ int turns_add(struct turns *turns, const struct load *load)
     return turns->n++;
 }
 
-void turns_measure(const struct modes *modes, struct turns *turns)
+void turns_measure(const struct modes *modes, struct turns *turns, double seconds)
 {
-    load_measure(turns->loads, turns->n, modes->bench->repeats, modes->bench->seconds, modes->store);
+    load_measure(turns->loads, turns->n, modes->bench->repeats, seconds, modes->store);
 }
 
 static struct sample look_at(const struct load *load, const struct turns_look *look)

@@ -23,7 +23,7 @@ void turns_give_up(struct modes *modes, enum weir_mode mode);
 /* One more load; its number. */
 int turns_add(struct turns *turns, const struct load *load);
 
-void turns_measure(const struct modes *modes, struct turns *turns);
+void turns_measure(const struct modes *modes, struct turns *turns, double seconds);
 
 /* What a row shows of a load, and how: the sample's values are multiplied by `scale`. */
 struct turns_look {
