@@ -30,8 +30,7 @@ void key_write(uint64_t index, struct bench_key *out)
         out->text[i] = "0123456789abcdef"[(number >> (60 - 4 * i)) & 15];
 }
 
-/* A number in [0, 1) of 53 random bits. */
-static double random_fraction(uint64_t *state)
+double random_fraction(uint64_t *state)
 {
     *state += UINT64_C(0x9e3779b97f4a7c15);
     return (double)(mix(*state) >> 11) * 0x1p-53;

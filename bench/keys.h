@@ -29,6 +29,9 @@ struct stream {
 void stream_make(struct stream *stream, uint64_t keys, enum skew skew);
 void stream_free(struct stream *stream);
 
+/* A number in [0, 1) of 53 random bits; the same states give the same numbers. */
+double random_fraction(uint64_t *state);
+
 /* "zipf", "uniform". */
 const char *skew_name(enum skew skew);
 
