@@ -14,9 +14,9 @@
 #include "timer.h"
 
 #define BATCH_MAX 64
-#define BEAT_US 20000   /* the longest between two signs of life, but for a call to Redis */
+#define BEAT_US 20000 /* the longest between two signs of life, but for a call to Redis */
 #define POLL_US 1000
-#define BEGIN_US 10000  /* from the word to the start: all have read it by then */
+#define BEGIN_US 10000 /* from the word to the start: all have read it by then */
 #define READY_MOST_US (20 * WEIR_SECOND)
 #define CLOCKS 2
 
@@ -104,7 +104,8 @@ static void open_serving(struct instance *self, bool clock_is_wrong, enum weir_m
     if (mode == WEIR_LOCAL) {
         serving->remote.sources = 1u << WEIR_BY_MEMORY;
         status = weir_open(&options, &serving->remote.weir);
-    } else if (!remote_open(&serving->remote, all->modes->store, &options, all->limits[0].name, &all->limits[0].policy)) {
+    } else if (!remote_open(&serving->remote, all->modes->store, &options, all->limits[0].name,
+                            &all->limits[0].policy)) {
         remote_report_missing(all->modes->bench);
         fail(self, modes_names[mode], "its limiter cannot be had");
     }
@@ -126,10 +127,6 @@ static void open_all(struct instance *self)
         for (int mode = 0; mode < MODES; mode++)
             if (all->modes->is_chosen[mode])
                 open_serving(self, clock == 1, (enum weir_mode)mode);
-    for (int i = 0; self->number == 0 && all->modes->is_chosen[WEIR_HYBRID] && i < all->limits_len; i++) {
-        all->board->hybrid[i].size = sizeof all->board->hybrid[i];
-        weir_limit_info(self->serving[0][WEIR_HYBRID].limits[i], &all->board->hybrid[i]);
-    }
 }
 
 static void close_all(struct instance *self)
@@ -151,6 +148,15 @@ static void await_shares(const struct instance *self)
             if (instances_now_us() - since_us > READY_MOST_US)
                 fail(self, modes_names[mode], "its share is not known");
         }
+    }
+}
+
+static void tell_of_hybrid(const struct instance *self)
+{
+    struct instances_board *board = self->all->board;
+    for (int i = 0; self->all->modes->is_chosen[WEIR_HYBRID] && i < self->all->limits_len; i++) {
+        board->hybrid[i].size = sizeof board->hybrid[i];
+        weir_limit_info(self->serving[0][WEIR_HYBRID].limits[i], &board->hybrid[i]);
     }
 }
 
@@ -249,6 +255,8 @@ static void be_instance(const struct instances *all, int number, pid_t parent)
     open_all(&self);
     if (atomic_load(&all->board->start_us) == 0)
         await_shares(&self);
+    if (number == 0)
+        tell_of_hybrid(&self);
     atomic_store(&all->board->is_ready[number], true);
     serve_all(&self);
     close_all(&self);

@@ -30,10 +30,10 @@ struct instances_cell { /* keys of its own, one a mode */
 };
 #define INSTANCES_CLOCK_PPM 10000
 
-struct instances_board { /* in shared memory */
+struct instances_board {      /* in shared memory */
     _Atomic int64_t start_us; /* of CLOCK_MONOTONIC, as all here; 0: not yet */
     atomic_bool is_ready[TRAFFIC_MAX_INSTANCES];
-    _Atomic int64_t beat_us[TRAFFIC_MAX_INSTANCES]; /* when it last showed that it lives; 0: never */
+    _Atomic int64_t beat_us[TRAFFIC_MAX_INSTANCES];      /* when it last showed that it lives; 0: never */
     struct weir_limit_info hybrid[INSTANCES_MAX_LIMITS]; /* as the first instance sees them, if hybrid mode is chosen */
 };
 
@@ -46,6 +46,7 @@ struct instances {
     int cells_len;
     /* Called in an instance before it opens its limiter of a mode; NULL: nothing is to be changed. */
     void (*adjust)(const struct instances *all, int number, struct weir_options *options);
+    void *user; /* the caller's own */
     /* By instances_map(): room for so many arrivals, for the caller to draw and sort. */
     struct arrival *arrivals;
     size_t arrivals_len;

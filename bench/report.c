@@ -225,7 +225,8 @@ void report_figure(struct report *report, const char *column, const struct sampl
     json_sample(value->json, MAX_TEXT, sample);
 }
 
-void report_goal(struct report *report, const char *what, const struct sample *sample, enum bound bound, double wanted)
+static struct goal *goal_add(struct report *report, const char *what, const struct sample *sample, enum bound bound,
+                             double wanted)
 {
     require_room(report->goals_len, MAX_GOALS, "goals");
     struct goal *goal = &report->goals[report->goals_len++];
@@ -239,6 +240,18 @@ void report_goal(struct report *report, const char *what, const struct sample *s
     snprintf(goal->what, MAX_TEXT, "%s", what);
     snprintf(goal->wanted, MAX_TEXT, "%s %s", bound == AT_MOST ? "<=" : ">=", number);
     print_sample(goal->measured, MAX_TEXT, sample);
+    return goal;
+}
+
+void report_goal_apart(struct report *report, const char *what, const struct sample *sample, enum bound bound,
+                       double wanted)
+{
+    goal_add(report, what, sample, bound, wanted);
+}
+
+void report_goal(struct report *report, const char *what, const struct sample *sample, enum bound bound, double wanted)
+{
+    const struct goal *goal = goal_add(report, what, sample, bound, wanted);
     struct value *value = value_at(report, "goal");
     if (value->table[0] != '\0')
         value = value_at(report, "second goal");
