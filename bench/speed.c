@@ -173,10 +173,10 @@ static void report(const struct speed *speed, const struct row *row, const struc
 
 static void report_callers(const struct speed *speed)
 {
-    char figure[48];
-    report_heading(
-        speed->modes->bench->report,
-        "Throughput: callers that wait for one decision after the other; they share a processor, Redis has another");
+    char figure[48], heading[96];
+    snprintf(heading, sizeof heading,
+             "Throughput, %d keys zipf: callers share one processor, a private Redis has another", FEW_KEYS);
+    report_heading(speed->modes->bench->report, heading);
     for (int i = 0; i < speed->callers_len; i++) {
         const int callers = speed->callers[i];
         snprintf(figure, sizeof figure, "decisions/s, %d caller%s", callers, callers > 1 ? "s" : "");

@@ -30,7 +30,7 @@ struct turns_look {
     size_t sample; /* its offset in struct load */
     double scale;
 };
-extern const struct turns_look turns_per_second, turns_ns, turns_server_us, turns_client_us, turns_calls_per_million;
+extern const struct turns_look turns_per_second, turns_ns, turns_server_ns, turns_client_ns, turns_calls_per_million;
 
 /* A row: the load of each mode by its number in loads[], -1: none, and of the floor in loads[MODES], named `floor`. A load
  * whose decisions failed shows how many of them did. */

@@ -213,6 +213,19 @@ static void name_place(char *out, size_t size)
                  first->port, how);
 }
 
+/* That it answers a peek does not say that its user may write. */
+static void require_rights(const struct remote *remote)
+{
+    struct weir_decision decision;
+    int status = weir_try(remote->limit, weir_key_text("probe"), 1, &decision);
+    if (status == WEIR_OK)
+        status = weir_reset(remote->limit, weir_key_text("probe"));
+    char sentence[256];
+    snprintf(sentence, sizeof sentence, "it decides nothing: %s: %s", weir_strerror(status), remote_complaint());
+    if (status != WEIR_OK)
+        give_up(sentence);
+}
+
 static void reach(const char *url)
 {
     static const struct weir_policy any = { .limit = 1, .period_us = WEIR_SECOND };
@@ -235,6 +248,7 @@ static void reach(const char *url)
         snprintf(sentence, sizeof sentence, "nothing can be measured %s: %.120s", place, remote_complaint());
         give_up(sentence);
     }
+    require_rights(&remote);
     remote_close(&remote);
     store_version(&users, version, sizeof version);
     snprintf(users.about, sizeof users.about, "redis-server %s %s", version, place);
@@ -248,4 +262,11 @@ struct store *user_store(const char *url)
         reach(url);
     reached = true;
     return &users;
+}
+
+void bench_reach_redis(struct bench *bench)
+{
+    if (!bench->modes[WEIR_DISTRIBUTED] && !bench->modes[WEIR_HYBRID])
+        give_up("of the modes that --modes names none needs it");
+    user_store(bench->redis_url);
 }
