@@ -21,6 +21,12 @@ void bench_reach_redis(struct bench *bench)
     exit(2);
 }
 
+void bench_read_log(struct bench *bench)
+{
+    fprintf(stderr, "weir-bench: --log %s: %s\n", bench->log, why);
+    exit(2);
+}
+
 void bench_modes(struct bench *bench)
 {
     bench_missing(bench, "modes", why);

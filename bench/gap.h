@@ -5,8 +5,8 @@
 #include "modes.h"
 
 #define GAP_KEYS 10
-#define GAP_LIMIT 50 /* permits of a key a second */
-#define GAP_BURST 10
+#define GAP_LIMIT 50  /* permits of a key a second */
+#define GAP_BURST 20  /* no instance has a part of less than one */
 #define GAP_DEMAND 2  /* times the limit */
 #define GAP_CALLERS 2 /* of an instance: one may still wait when the next request is due */
 #define GAP_MAX_CALLERS (GAP_CALLERS * BENCH_MAX_INSTANCES)

@@ -28,7 +28,7 @@ struct value {
 };
 
 struct goal {
-    char what[MAX_TEXT], measured[MAX_TEXT], wanted[MAX_TEXT], missed[MAX_TEXT / 4];
+    char what[MAX_TEXT], measured[MAX_TEXT], wanted[MAX_TEXT / 3], missed[MAX_TEXT / 4];
     double value, missed_by; /* 0: met */
     bool met;
 };
@@ -40,7 +40,7 @@ struct report {
     char columns[MAX_COLUMNS][MAX_TEXT];
     int columns_len, rows_len, goals_len, notes_len, sections_len, facts_len;
     struct value rows[MAX_ROWS][MAX_COLUMNS];
-    char headings[MAX_ROWS][MAX_TEXT]; /* of the rows from each on; empty: none new */
+    char headings[MAX_ROWS][MAX_TEXT * 3]; /* of the rows from each on; empty: none new */
     char notes[MAX_NOTES][MAX_TEXT * 4];
     struct goal goals[MAX_GOALS];
 };
@@ -170,7 +170,7 @@ void report_row(struct report *report)
 
 void report_heading(struct report *report, const char *words)
 {
-    snprintf(report->headings[report->rows_len], MAX_TEXT, "%s", words);
+    snprintf(report->headings[report->rows_len], sizeof report->headings[0], "%s", words);
 }
 
 void report_note(struct report *report, const char *sentence)
@@ -228,7 +228,8 @@ void report_figure(struct report *report, const char *column, const struct sampl
     format_sample_json(value->json, MAX_TEXT, sample);
 }
 
-void report_goal(struct report *report, const char *what, const struct sample *sample, enum bound bound, double wanted)
+static struct goal *goal_add(struct report *report, const char *what, const struct sample *sample, enum bound bound,
+                             double wanted)
 {
     require_room(report->goals_len, MAX_GOALS, "goals");
     struct goal *goal = &report->goals[report->goals_len++];
@@ -240,8 +241,20 @@ void report_goal(struct report *report, const char *what, const struct sample *s
     if (!goal->met)
         format_missed(goal->missed, sizeof goal->missed, goal->missed_by);
     snprintf(goal->what, MAX_TEXT, "%s", what);
-    snprintf(goal->wanted, MAX_TEXT, "%s %s", bound == AT_MOST ? "<=" : ">=", number);
+    snprintf(goal->wanted, sizeof goal->wanted, "%s %s", bound == AT_MOST ? "<=" : ">=", number);
     format_sample(goal->measured, MAX_TEXT, sample);
+    return goal;
+}
+
+void report_goal_apart(struct report *report, const char *what, const struct sample *sample, enum bound bound,
+                       double wanted)
+{
+    goal_add(report, what, sample, bound, wanted);
+}
+
+void report_goal(struct report *report, const char *what, const struct sample *sample, enum bound bound, double wanted)
+{
+    const struct goal *goal = goal_add(report, what, sample, bound, wanted);
     struct value *value = value_at(report, "goal");
     if (value->table[0] != '\0')
         value = value_at(report, "second goal");
@@ -293,7 +306,7 @@ static void print_table(struct report *report)
     print_row(report, -1, widths);
     for (int row = 0; row < report->rows_len; row++) {
         if (report->headings[row][0] != '\0')
-            print(report, "\n%s\n", report->headings[row]);
+            print_sentence(report, "\n", report->headings[row]);
         print_row(report, row, widths);
     }
     for (int i = 0; i < report->notes_len; i++)
@@ -309,7 +322,7 @@ static void print_json(struct report *report)
     json_quote(report->sentence, sentence, sizeof sentence);
     json_print(report, "%s\n    \"%s\": {\n      \"about\": %s,\n      \"rows\": [",
                report->sections_len > 0 ? "," : "", report->section, sentence);
-    char part[MAX_TEXT + 16] = "";
+    char part[2 * sizeof report->headings[0]] = "";
     for (int row = 0; row < report->rows_len; row++) {
         const char *before = "";
         if (report->headings[row][0] != '\0')

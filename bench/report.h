@@ -41,6 +41,10 @@ void report_note(struct report *report, const char *sentence);
 enum bound { AT_MOST, AT_LEAST };
 void report_goal(struct report *report, const char *what, const struct sample *sample, enum bound bound, double goal);
 
+/* The same without a value of the row, for a table whose columns are other things. */
+void report_goal_apart(struct report *report, const char *what, const struct sample *sample, enum bound bound,
+                       double goal);
+
 /* Prints the summary of goals and what disturbed the measurements, ends the JSON, frees all. False, with a line on
  * stderr, if writing failed. */
 bool report_close(struct report *report);
