@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "user_store.h"
+
 #define BATCH_MAX 64
 
 static char last_line[200]; /* what weir said last; it speaks seldom, and one limiter at a time is opened */
@@ -164,6 +166,7 @@ void remote_fill(const struct remote *remote, uint64_t keys, int64_t cost)
         size_t n = keys - i < BATCH_MAX ? (size_t)(keys - i) : BATCH_MAX;
         for (size_t place = 0; place < n; place++)
             key_write(i + place, &batch[place]);
+        user_store_heed_interrupt();
         failed += take_batch(remote, batch, n, cost);
     }
     if (failed > 0)

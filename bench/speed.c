@@ -24,7 +24,7 @@
 #define BATCH 64
 #define TIMED_AT_ONCE 64
 #define SPREAD_CALLERS 8
-#define LENGTH 0.8 /* of a repetition, in those of the other parts: there are many loads */
+#define LENGTH 0.6 /* of a repetition, in those of the other parts: there are many loads */
 #define LEAD_SECONDS 0.03
 #define LONG_LEAD_SECONDS 0.2 /* for many keys, each of which is asked for less often */
 

@@ -34,7 +34,7 @@ static struct redis_target target;
 static bool reached;
 static pid_t owner; /* children that are forked later own nothing */
 static sem_t interrupts;
-static atomic_bool interrupted;
+static atomic_int interrupted; /* 0, or the signal's number */
 static struct filling fillings[FILLINGS_MAX];
 static atomic_int fillings_len;
 
@@ -161,7 +161,7 @@ void user_store_remember(const struct store *store, const char *limit, uint64_t 
 
 static void on_interrupt(int number)
 {
-    if (getpid() != owner || atomic_load(&interrupted))
+    if (getpid() != owner || atomic_exchange(&interrupted, number) != 0)
         _exit(128 + number);
     sem_post(&interrupts);
 }
@@ -170,17 +170,16 @@ static void *wait_for_interrupt(void *unused)
 {
     while (sem_wait(&interrupts) != 0)
         continue;
-    atomic_store(&interrupted, true);
     fprintf(stderr, "\nweir-bench: interrupted; once more, and keys are left to expire\n");
     usleep(LAST_CALLS_US);
     remove_all();
-    _exit(128 + SIGINT);
+    _exit(128 + atomic_load(&interrupted));
     return unused;
 }
 
 void user_store_heed_interrupt(void)
 {
-    while (atomic_load_explicit(&interrupted, memory_order_relaxed))
+    while (atomic_load_explicit(&interrupted, memory_order_relaxed) != 0)
         pause();
 }
 
