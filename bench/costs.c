@@ -147,8 +147,8 @@ static void measure_memories(struct modes *modes)
         if (!measure_memory(modes, (enum weir_mode)mode, keys, &memories[mode]))
             turns_give_up(modes, (enum weir_mode)mode);
     }
-    snprintf(heading, sizeof heading, "Memory, bytes a key, %llu keys of %d bytes, token bucket",
-             (unsigned long long)keys, KEY_LEN);
+    snprintf(heading, sizeof heading, "Memory, bytes a key, %llu,000 keys of %d bytes, token bucket",
+             (unsigned long long)keys / 1000, KEY_LEN);
     report_heading(modes->bench->report, heading);
     report_memory(modes, "in each instance", own);
     report_memory(modes, "in Redis", of_redis);

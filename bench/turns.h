@@ -4,7 +4,7 @@
 
 #include "modes.h"
 
-#define TURNS_MAX 96
+#define TURNS_MAX 128
 
 /* Limits that admit whatever a benchmark can ask, or one request a minute. A key that has taken turns_fill[] permits stays
  * live while it is measured, and as good as new within USER_STORE_LIFE_US whatever happens. */
