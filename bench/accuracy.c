@@ -139,7 +139,7 @@ static void judge_window(struct accuracy *accuracy, const struct instances *all,
     for (int mode = 0; mode < MODES; mode++) {
         if (!accuracy->modes->is_chosen[mode])
             continue;
-        const size_t admitted = instances_admits(all, (enum weir_mode)mode, cell, admits);
+        const size_t admitted = traffic_admits(all->arrivals, all->arrivals_len, (enum weir_mode)mode, cell, admits);
         add_of_exact(outcome, (enum weir_mode)mode, admitted, exact);
         outcome->over[mode] = fmax(outcome->over[mode], (double)admitted - permits);
         if (mode == WEIR_LOCAL)
@@ -184,7 +184,7 @@ static void judge_bucket(struct accuracy *accuracy, const struct instances *all,
     for (int mode = 0; mode < MODES; mode++) {
         if (!accuracy->modes->is_chosen[mode])
             continue;
-        const size_t admitted = instances_admits(all, (enum weir_mode)mode, cell, admits);
+        const size_t admitted = traffic_admits(all->arrivals, all->arrivals_len, (enum weir_mode)mode, cell, admits);
         add_of_exact(outcome, (enum weir_mode)mode, admitted,
                      (double)admit_exactly(exact, all, (enum weir_mode)mode, cell));
         const double burst = envelope_burst(admits, admitted, ACCURACY_BUCKET_RATE, WEIR_SECOND);
@@ -244,8 +244,10 @@ void modes_accuracy(struct modes *modes)
     accuracy->modes = modes;
     set_scale(accuracy);
     make_cells(accuracy);
+    measure_unpin_main();
     for (int run = 0; run < accuracy->runs; run++)
         run_once(accuracy, run);
+    measure_pin_main();
     accuracy_report(accuracy);
     free(accuracy);
 }

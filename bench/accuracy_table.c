@@ -80,8 +80,8 @@ static void report_windows(const struct accuracy *accuracy)
     const int first = accuracy_cell(ACCURACY_WINDOW, 0, 0), last = accuracy_cell(ACCURACY_BUCKET, 0, 0) - 1;
     char heading[96];
     snprintf(heading, sizeof heading,
-             "%d processes share windows of %lld permits that outlast the run: admitted, %% of what is right",
-             accuracy->modes->bench->instances, (long long)accuracy->window_permits);
+             "%d processes share windows of %lld permits, asked for in %.3g s: admitted, %% of what is right",
+             accuracy->modes->bench->instances, (long long)accuracy->window_permits, (double)accuracy->length_us / 1e6);
     report_heading(report, heading);
     report_cells(accuracy, ACCURACY_WINDOW, 0, ACCURACY_DEMANDS - 1);
     report_worst(accuracy, "the most over the limit, permits", most_over, first, last);

@@ -259,6 +259,11 @@ static void be_instance(const struct instances *all, int number, pid_t parent)
         tell_of_hybrid(&self);
     atomic_store(&all->board->is_ready[number], true);
     serve_all(&self);
+    atomic_store(&all->board->has_served[number], true);
+    while (!atomic_load(&all->board->is_over)) {
+        beat(&self);
+        sleep_us(POLL_US);
+    }
     close_all(&self);
     free(self.arrivals);
 }
@@ -306,26 +311,25 @@ void instances_unmap(struct instances *all)
     munmap(all->board, sizeof *all->board);
 }
 
-/* Whether that one has ended; if it failed, so does the program. */
-static bool has_ended(struct instances *all, int number, int flags)
+/* That one's end, if it has come or is waited for. If it failed, so does the program. */
+static void await_end(struct instances *all, int number, int flags)
 {
     int status = 0;
     pid_t ended;
     while ((ended = waitpid(all->pids[number], &status, flags)) < 0 && errno == EINTR)
         continue;
     if (ended == 0)
-        return false;
+        return;
     all->pids[number] = 0;
-    if (ended < 0 || !WIFEXITED(status) || WEXITSTATUS(status) != 0)
-        give_up("one of them failed");
-    return true;
+    if (ended < 0 || !WIFEXITED(status) || WEXITSTATUS(status) != 0 || !atomic_load(&all->board->is_over))
+        give_up("one of them has ended before its time");
 }
 
 static void look_after_all(struct instances *all)
 {
     for (int i = 0; i < TRAFFIC_MAX_INSTANCES; i++)
         if (all->pids[i] != 0)
-            has_ended(all, i, WNOHANG);
+            await_end(all, i, WNOHANG);
 }
 
 void instances_start(struct instances *all, int number)
@@ -342,17 +346,20 @@ void instances_start(struct instances *all, int number)
     _exit(0);
 }
 
-void instances_begin(struct instances *all)
+/* Until all that run have raised their flag. */
+static void await_flags(struct instances *all, const atomic_bool *flags)
 {
-    const int64_t since_us = instances_now_us();
     for (int i = 0; i < TRAFFIC_MAX_INSTANCES; i++) {
-        while (all->pids[i] != 0 && !atomic_load(&all->board->is_ready[i])) {
-            if (instances_now_us() - since_us > 2 * READY_MOST_US)
-                give_up("one of them does not get ready");
+        while (all->pids[i] != 0 && !atomic_load(&flags[i])) {
             look_after_all(all);
             sleep_us(POLL_US);
         }
     }
+}
+
+void instances_begin(struct instances *all)
+{
+    await_flags(all, all->board->is_ready);
     atomic_store(&all->board->start_us, instances_now_us() + BEGIN_US);
 }
 
@@ -367,6 +374,8 @@ void instances_await(struct instances *all, int64_t after_us)
 
 void instances_kill(struct instances *all, int number)
 {
+    if (all->pids[number] <= 0)
+        give_up("the one to be killed has ended by itself");
     kill(all->pids[number], SIGKILL);
     while (waitpid(all->pids[number], NULL, 0) < 0 && errno == EINTR)
         continue;
@@ -375,20 +384,9 @@ void instances_kill(struct instances *all, int number)
 
 void instances_finish(struct instances *all)
 {
+    await_flags(all, all->board->has_served);
+    atomic_store(&all->board->is_over, true);
     for (int i = 0; i < TRAFFIC_MAX_INSTANCES; i++)
-        while (all->pids[i] != 0 && !has_ended(all, i, WNOHANG)) {
-            look_after_all(all);
-            sleep_us(POLL_US);
-        }
-}
-
-size_t instances_admits(const struct instances *all, enum weir_mode mode, int cell, struct admit *admits)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < all->arrivals_len; i++) {
-        const struct asked *asked = &all->arrivals[i].asked[mode];
-        if (all->arrivals[i].cell == cell && asked->is_answered && asked->is_allowed)
-            admits[n++] = (struct admit){ asked->start_us, asked->end_us, 1 };
-    }
-    return n;
+        if (all->pids[i] != 0)
+            await_end(all, i, 0);
 }

@@ -9,7 +9,6 @@
 #ifndef BENCH_INSTANCES_H
 #define BENCH_INSTANCES_H
 
-#include <envelope.h>
 #include <stdatomic.h>
 #include <sys/types.h>
 
@@ -32,7 +31,8 @@ struct instances_cell { /* keys of its own, one a mode */
 
 struct instances_board {      /* in shared memory */
     _Atomic int64_t start_us; /* of CLOCK_MONOTONIC, as all here; 0: not yet */
-    atomic_bool is_ready[TRAFFIC_MAX_INSTANCES];
+    atomic_bool is_ready[TRAFFIC_MAX_INSTANCES], has_served[TRAFFIC_MAX_INSTANCES];
+    atomic_bool is_over;                                 /* all have served: until then they live */
     _Atomic int64_t beat_us[TRAFFIC_MAX_INSTANCES];      /* when it last showed that it lives; 0: never */
     struct weir_limit_info hybrid[INSTANCES_MAX_LIMITS]; /* as the first instance sees them, if hybrid mode is chosen */
 };
@@ -74,8 +74,5 @@ void instances_kill(struct instances *all, int number);
 
 /* Waits until all have served what is theirs, and ended. */
 void instances_finish(struct instances *all);
-
-/* What a mode admitted of a cell, for envelope.h; how many. `admits` has room for all arrivals. */
-size_t instances_admits(const struct instances *all, enum weir_mode mode, int cell, struct admit *admits);
 
 #endif
