@@ -1,4 +1,7 @@
 /* absent.c - the sections of what the benchmark was built without: each says so. */
+#include <stdio.h>
+#include <stdlib.h>
+
 #include "bench.h"
 
 #ifndef WEIR_CONSUL
@@ -10,6 +13,12 @@ void bench_peers(struct bench *bench)
 
 #ifndef WEIR_REDIS
 static const char why[] = "built without it: -DWEIR_REDIS=OFF";
+
+void bench_read_log(struct bench *bench)
+{
+    fprintf(stderr, "weir-bench: --log %s: %s\n", bench->log, why);
+    exit(2);
+}
 
 void bench_modes(struct bench *bench)
 {

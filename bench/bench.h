@@ -25,12 +25,13 @@ struct bench {
     bool kinds[KINDS];
     bool thorough; /* with --full, or where one section alone was asked for: all that it can show. Otherwise it leaves
                     * out what costs much time and bears on no goal, so that the whole run takes under 3 minutes */
-    bool modes[3];         /* by --modes, indexed by enum weir_mode */
-    int instances;         /* processes that share a limit: 2 to BENCH_MAX_INSTANCES */
-    const char *redis_url; /* the user's server, for the modes side by side alone; NULL: a private one */
-    const char *log;       /* an access log or CSV to replay; NULL: none */
-    double log_speed;      /* at so many times its own pace; 0: so that it takes 10 seconds */
-    const char *results;   /* the folder for pictures and their numbers; NULL: none are made */
+    bool modes[3]; /* by --modes, indexed by enum weir_mode */
+    int instances; /* processes that share a limit: 2 to BENCH_MAX_INSTANCES */
+    const char *redis_url;  /* the user's server, for the modes side by side alone; NULL: a private one */
+    const char *log;        /* an access log or CSV to replay; NULL: none */
+    double log_speed;       /* at so many times its own pace; 0: so that it takes 10 seconds */
+    const char *log_policy; /* as text, of which its requests are held against each key */
+    const char *results;    /* the folder for pictures and their numbers; NULL: none are made */
     struct report *report;
 };
 
@@ -58,6 +59,10 @@ void bench_tls(struct bench *bench);
 
 /* What follows Consul, on a private agent; likewise. */
 void bench_peers(struct bench *bench);
+
+/* Reads the log that --log names, for bench_modes(). If it cannot be read, the program ends with status 2 after a line
+ * on stderr that names the file, and the line of it. */
+void bench_read_log(struct bench *bench);
 
 /* The facts of the machine, of the compiler and of the library. */
 void bench_machine(struct report *report);

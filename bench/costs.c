@@ -1,7 +1,146 @@
-/* costs.c */
-#include "modes.h"
+/* costs.c - what each mode costs: calls to Redis, CPU time and memory of both sides.
+ *
+ * CPU time is what the whole process took while callers asked as fast as they were answered: of this one, and of Redis.
+ * Memory is what weir says that it holds, and by how much what Redis has allocated grew; a user's own server may have
+ * grown for other reasons.
+ */
+#include <stddef.h>
+#include <stdio.h>
+
+#include "turns.h"
+#include "user_store.h"
+
+#define LIMIT "costs"
+#define MEMORY_LIMIT "memory"
+#define CALLERS 8
+#define ZIPF_KEYS 100
+#define MEMORY_KEYS 100000
+#define QUICK_MEMORY_KEYS 10000
+#define TIMED_AT_ONCE 64 /* as in speed.c */
+#define LEAD_SECONDS 0.05
+
+enum { KEYS_ZIPF, KEYS_HOT, CASES };
+static const char *const CASE_NAMES[CASES] = { [KEYS_ZIPF] = "100 keys zipf", [KEYS_HOT] = "one hot key" };
+
+/* ---- Calls and CPU time ---- */
+
+static void report_loads(const struct modes *modes, const struct turns *turns, int loads[CASES][MODES + 1])
+{
+    static const struct {
+        const char *name;
+        const struct turns_look *look;
+    } figures[] = { { "Redis calls per million", &turns_calls_per_million },
+                    { "Redis CPU, us each", &turns_server_us },
+                    { "this process's CPU, us each", &turns_client_us } };
+    char figure[64];
+    report_heading(modes->bench->report, "What decisions cost, 8 callers as fast as they are answered");
+    for (size_t i = 0; i < sizeof figures / sizeof figures[0]; i++)
+        for (int which = 0; which < CASES; which++) {
+            snprintf(figure, sizeof figure, "%s, %s", figures[i].name, CASE_NAMES[which]);
+            turns_report(modes, turns, figure, loads[which], figures[i].look, NULL);
+        }
+}
+
+static void measure_loads(struct modes *modes)
+{
+    static struct turns turns;
+    struct remote remotes[MODES];
+    struct stream streams[CASES];
+    int loads[CASES][MODES + 1];
+    stream_make(&streams[KEYS_ZIPF], ZIPF_KEYS, SKEW_ZIPF);
+    stream_make(&streams[KEYS_HOT], 1, SKEW_ZIPF);
+    user_store_remember(modes->store, LIMIT, ZIPF_KEYS);
+    turns.n = 0;
+    for (int mode = 0; mode <= MODES; mode++) {
+        loads[KEYS_ZIPF][mode] = loads[KEYS_HOT][mode] = -1;
+        if (mode == MODES || !modes->is_chosen[mode])
+            continue;
+        if (!modes_open(modes, (enum weir_mode)mode, LIMIT, &turns_policies[KIND_TOKEN], &remotes[mode])) {
+            turns_give_up(modes, (enum weir_mode)mode);
+            continue;
+        }
+        remote_fill(&remotes[mode], ZIPF_KEYS, turns_fill[KIND_TOKEN]);
+        for (int which = 0; which < CASES; which++)
+            loads[which][mode] = turns_add(&turns,
+                                           &(struct load){ .call = remote_call,
+                                                           .subject = &remotes[mode],
+                                                           .threads = CALLERS,
+                                                           .step = mode == WEIR_DISTRIBUTED ? 1 : TIMED_AT_ONCE,
+                                                           .stream = &streams[which],
+                                                           .lead_seconds = mode == WEIR_HYBRID ? LEAD_SECONDS : 0,
+                                                           .weir = remotes[mode].weir });
+    }
+    bench_progress("costs: calls and CPU time");
+    turns_measure(modes, &turns, modes->bench->seconds);
+    report_loads(modes, &turns, loads);
+    for (int mode = 0; mode < MODES; mode++)
+        if (modes->is_chosen[mode])
+            remote_close(&remotes[mode]);
+    for (int which = 0; which < CASES; which++)
+        stream_free(&streams[which]);
+}
+
+/* ---- Memory ---- */
+
+struct memory { /* bytes a key; empty: unknown */
+    struct sample own, of_redis;
+};
+
+static bool measure_memory(const struct modes *modes, enum weir_mode mode, uint64_t keys, struct memory *memory)
+{
+    char limit[32];
+    struct remote remote;
+    const bool is_in_store = mode != WEIR_LOCAL;
+    snprintf(limit, sizeof limit, "%s-%s", MEMORY_LIMIT, modes_names[mode]);
+    if (!modes_open(modes, mode, limit, &turns_policies[KIND_TOKEN], &remote))
+        return false;
+    if (is_in_store)
+        user_store_remember(modes->store, limit, keys);
+    const int64_t own = remote_stats(&remote).bytes;
+    const int64_t of_redis = is_in_store ? store_memory(modes->store) : -1;
+    remote_fill(&remote, keys, turns_fill[KIND_TOKEN]);
+    sample_add(&memory->own, (double)(remote_stats(&remote).bytes - own) / (double)keys);
+    if (of_redis >= 0)
+        sample_add(&memory->of_redis, (double)(store_memory(modes->store) - of_redis) / (double)keys);
+    remote_close(&remote);
+    return true;
+}
+
+static void report_memory(const struct modes *modes, const char *figure, const struct sample *samples[MODES])
+{
+    modes_row(modes, figure);
+    for (int mode = 0; mode < MODES; mode++) {
+        if (!modes->is_chosen[mode])
+            continue;
+        if (samples[mode]->n > 0)
+            modes_figure(modes, (enum weir_mode)mode, samples[mode]);
+        else
+            modes_text(modes, (enum weir_mode)mode, mode == WEIR_LOCAL ? "none" : "unknown");
+    }
+}
+
+static void measure_memories(struct modes *modes)
+{
+    const uint64_t keys = modes->bench->extent == EXTENT_QUICK ? QUICK_MEMORY_KEYS : MEMORY_KEYS;
+    struct memory memories[MODES] = { 0 };
+    const struct sample *own[MODES], *of_redis[MODES];
+    char heading[96];
+    for (int mode = 0; mode < MODES; mode++) {
+        own[mode] = &memories[mode].own;
+        of_redis[mode] = &memories[mode].of_redis;
+        bench_progress("costs: memory, %s", modes_names[mode]);
+        if (modes->is_chosen[mode] && !measure_memory(modes, (enum weir_mode)mode, keys, &memories[mode]))
+            turns_give_up(modes, (enum weir_mode)mode);
+    }
+    snprintf(heading, sizeof heading, "Memory, bytes a key, %llu keys of %d bytes, token bucket",
+             (unsigned long long)keys, KEY_LEN);
+    report_heading(modes->bench->report, heading);
+    report_memory(modes, "in each instance", own);
+    report_memory(modes, "in Redis", of_redis);
+}
 
 void modes_costs(struct modes *modes)
 {
-    (void)modes;
+    measure_loads(modes);
+    measure_memories(modes);
 }

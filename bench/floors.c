@@ -176,6 +176,41 @@ static uint64_t work_find(void *subject, const struct bench_key *draws, size_t n
     return found;
 }
 
+/* ---- All that a decision in this process was made of, if it were made of the system's parts ---- */
+
+struct table *floors_table_open(uint64_t keys)
+{
+    struct table *table = malloc(sizeof *table);
+    if (!table) {
+        fputs("weir-bench: no memory for a table\n", stderr);
+        exit(2);
+    }
+    table_make(table, keys);
+    return table;
+}
+
+void floors_table_close(struct table *table)
+{
+    table_free(table);
+    free(table);
+}
+
+uint64_t floors_work(void *subject, const struct bench_key *draws, size_t n)
+{
+    const struct table *table = subject;
+    struct timespec now;
+    struct node *node;
+    uint64_t found = 0;
+    for (size_t i = 0; i < n; i++) {
+        clock_gettime(CLOCK_BOOTTIME, &now);
+        pthread_mutex_lock(&shared.mutex);
+        HASH_FIND(hh, table->nodes, &draws[i], KEY_LEN, node);
+        found += node != NULL;
+        pthread_mutex_unlock(&shared.mutex);
+    }
+    return found;
+}
+
 /* ---- The section ---- */
 
 static void report_floor(struct bench *bench, const char *what, const struct cell *cell)

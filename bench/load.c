@@ -12,6 +12,7 @@
 
 #include "hist.h"
 #include "timer.h"
+#include "user_store.h"
 
 #define DISTURBED 0.1
 #define DISTURBED_US 20000
@@ -25,19 +26,36 @@ struct caller { /* one thread of one repetition */
     struct hist hist;
 };
 
+static struct caller callers[MEASURE_MAX_THREADS]; /* one repetition at a time */
+
 struct cost { /* CPU time */
     double server_us, client_us;
-    double others_us; /* of all else on the machine, as far as it tells */
+    double others_us;   /* of all else on the machine, as far as it tells */
+    double store_calls; /* of load->weir */
 };
 
-static struct cost cost_so_far(const struct store *store)
+/* What else runs beside the user's server is not known: it may be anywhere. */
+static double others_us(const struct store *store, const struct cost *cost)
 {
-    struct cost cost = { .server_us = (double)redis_server_cpu_us(&store->server),
-                         .client_us = (double)clock_ns(CLOCK_PROCESS_CPUTIME_ID) / 1e3 };
     int64_t machine_us = measure_machine_cpu_us();
-    cost.others_us = machine_us < 0 ? 0 : (double)machine_us - cost.server_us - cost.client_us;
-    for (int i = 0; machine_us >= 0 && i < STORE_BESIDE_MAX && store->beside[i]; i++)
-        cost.others_us -= (double)redis_server_cpu_us(store->beside[i]);
+    if (machine_us < 0 || (store && store->is_users))
+        return 0;
+    double us = (double)machine_us - cost->client_us;
+    if (store)
+        us -= cost->server_us;
+    for (int i = 0; store && i < STORE_BESIDE_MAX && store->beside[i]; i++)
+        us -= (double)redis_server_cpu_us(store->beside[i]);
+    return us;
+}
+
+static struct cost cost_so_far(const struct load *load, const struct store *store)
+{
+    struct cost cost = { .server_us = store ? (double)store_cpu_us(store) : -1,
+                         .client_us = (double)clock_ns(CLOCK_PROCESS_CPUTIME_ID) / 1e3 };
+    struct weir_stats stats = { .size = sizeof stats };
+    if (load->weir && weir_stats_read(load->weir, &stats) == WEIR_OK)
+        cost.store_calls = (double)stats.store_calls;
+    cost.others_us = others_us(store, &cost);
     return cost;
 }
 
@@ -47,9 +65,12 @@ static void *call_until_time_is_up(void *argument)
     struct load *load = caller->load;
     const struct stream *stream = load->stream;
     size_t cursor = load->cursors[caller->thread];
+    if (load->is_spread)
+        measure_unpin_main();
     pthread_barrier_wait(caller->start);
     int64_t before_ns = caller->start_ns = clock_ns(CLOCK_MONOTONIC);
     do {
+        user_store_heed_interrupt();
         caller->failed += load->call(load->subject, caller->thread, stream->draws + cursor, load->step);
         caller->decisions += load->step;
         cursor = (cursor + load->step) % stream->len;
@@ -61,7 +82,7 @@ static void *call_until_time_is_up(void *argument)
     return NULL;
 }
 
-static void add_repetition(struct load *load, struct caller *callers, const struct cost *cost)
+static void add_repetition(struct load *load, const struct cost *cost)
 {
     int64_t start_ns = callers[0].start_ns;
     int64_t end_ns = callers[0].end_ns;
@@ -76,14 +97,17 @@ static void add_repetition(struct load *load, struct caller *callers, const stru
     }
     sample_add(&load->ns, (double)(end_ns - start_ns) / (double)decisions);
     sample_add(&load->per_second, (double)decisions * 1e9 / (double)(end_ns - start_ns));
-    sample_add(&load->server_us, cost->server_us / (double)decisions);
+    if (cost->server_us >= 0)
+        sample_add(&load->server_us, cost->server_us / (double)decisions);
+    if (load->weir)
+        sample_add(&load->store_calls, cost->store_calls / (double)decisions);
     sample_add(&load->client_us, cost->client_us / (double)decisions);
     sample_add(&load->p50_us, hist_quantile(&callers[0].hist, 0.5) / 1e3);
     sample_add(&load->p99_us, hist_quantile(&callers[0].hist, 0.99) / 1e3);
 }
 
 /* Fills `callers` with one repetition of the load; what it took of either side's CPU time, and of other programs'. */
-static struct cost run_callers(struct load *load, double seconds, const struct store *store, struct caller *callers)
+static struct cost run_callers(struct load *load, double seconds, const struct store *store)
 {
     pthread_t threads[MEASURE_MAX_THREADS];
     pthread_barrier_t start;
@@ -95,26 +119,28 @@ static struct cost run_callers(struct load *load, double seconds, const struct s
             exit(2);
         }
     }
-    struct cost before = cost_so_far(store);
+    struct cost before = cost_so_far(load, store);
     pthread_barrier_wait(&start);
     for (int i = 0; i < load->threads; i++)
         pthread_join(threads[i], NULL);
-    struct cost after = cost_so_far(store);
+    struct cost after = cost_so_far(load, store);
     pthread_barrier_destroy(&start);
-    return (struct cost){ after.server_us - before.server_us, after.client_us - before.client_us,
-                          after.others_us - before.others_us };
+    return (struct cost){ .server_us = before.server_us < 0 ? -1 : after.server_us - before.server_us,
+                          .client_us = after.client_us - before.client_us,
+                          .others_us = after.others_us - before.others_us,
+                          .store_calls = after.store_calls - before.store_calls };
 }
 
-static void run_load(struct load *load, double seconds, const struct store *store, bool counts)
+/* One repetition that counts. */
+static void run_load(struct load *load, double seconds, const struct store *store)
 {
-    static struct caller callers[MEASURE_MAX_THREADS]; /* one repetition at a time */
-    struct cost cost = run_callers(load, seconds, store, callers);
-    if (!counts)
-        return;
+    if (load->lead_seconds > 0)
+        run_callers(load, load->lead_seconds, store);
+    struct cost cost = run_callers(load, seconds, store);
     for (int attempt = 1; cost.others_us > DISTURBED_US + DISTURBED * seconds * 1e6 && measure_again(attempt);
          attempt++)
-        cost = run_callers(load, seconds, store, callers);
-    add_repetition(load, callers, &cost);
+        cost = run_callers(load, seconds, store);
+    add_repetition(load, &cost);
 }
 
 void load_measure(struct load *loads, int n, int repeats, double seconds, const struct store *store)
@@ -124,11 +150,11 @@ void load_measure(struct load *loads, int n, int repeats, double seconds, const 
             size_t steps = loads[i].stream->len / STREAM_STEP;
             loads[i].cursors[thread] = steps * (size_t)thread / (size_t)loads[i].threads * STREAM_STEP;
         }
-        run_load(&loads[i], seconds / 4, store, false);
+        run_callers(&loads[i], seconds / 4, store);
     }
     for (int repeat = 0; repeat < repeats; repeat++)
         for (int i = 0; i < n; i++)
-            run_load(&loads[repeat % 2 == 0 ? i : n - 1 - i], seconds, store, true);
+            run_load(&loads[repeat % 2 == 0 ? i : n - 1 - i], seconds, store);
 }
 
 void load_complain(const char *what, const char *why)

@@ -14,16 +14,20 @@ struct load {
     int threads; /* 1 to MEASURE_MAX_THREADS */
     size_t step; /* draws per call; divides STREAM_STEP */
     const struct stream *stream;
+    bool is_spread; /* the callers share all processors; else the main thread's, and a private server has another */
+    double lead_seconds; /* it runs that long before each repetition, and is not looked at: leases are then warm */
+    weir *weir;          /* whose calls to Redis are counted; NULL: none */
     /* Written by load_measure(), a value per repetition: */
     struct sample per_second;           /* decisions */
     struct sample ns;                   /* wall time per decision: 1e9 / per_second */
-    struct sample server_us, client_us; /* CPU time per decision; the client's is the whole process's */
+    struct sample server_us, client_us; /* CPU time per decision, the whole processes'; server_us is empty if unknown */
+    struct sample store_calls;          /* per decision, if `weir` is given */
     struct sample p50_us, p99_us;       /* of a call */
     uint64_t failed;                    /* decisions */
     size_t cursors[MEASURE_MAX_THREADS];
 };
 
-/* As measure_cells(). The callers share the main thread's processor, the server has another one. */
+/* As measure_cells(). `store`: whose CPU time is told; NULL: none. */
 void load_measure(struct load *loads, int n, int repeats, double seconds, const struct store *store);
 
 /* Tells a failure once, on stderr. */

@@ -4,9 +4,7 @@
  * do not carry to other machines or days; ratios nearly do. Memory and growth are measured first, in forked children,
  * while the heap is still untouched. Unless asked for more it measures the modes side by side, in one table.
  */
-#include <ctype.h>
 #include <errno.h>
-#include <getopt.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,56 +13,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "bench.h"
+#include "options.h"
 #include "timer.h"
 
-#define MAX_KEYS UINT64_C(100000000)
-#define MAX_SECONDS 60.0
-
-static const char HELP[] =
-    "usage: weir-bench [options]\n"
-    "\n"
-    "Measures local, distributed and hybrid mode side by side; prints one table, and writes JSON and pictures if asked.\n"
-    "Distributed and hybrid mode are measured on a private redis-server. Takes under 2 minutes.\n"
-    "\n"
-    "  --quick            short repetitions and at most 100,000 keys: shows that it runs, proves nothing\n"
-    "  --modes LIST       of local, distributed, hybrid; default all\n"
-    "  --redis URL        measure on this server instead: redis://host:port, or any other URL that weir takes. Keys are\n"
-    "                     under weir-bench:, and removed; nothing that would stop it or needs its process is done\n"
-    "  --instances N      processes that share a limit, 2 to 16; default 3\n"
-    "  --log FILE         also replay an access log (Common or Combined Log Format) or CSV file in each mode\n"
-    "  --speed X          the log's requests come at X times its own pace, 0.001 to 1000000; default so that it takes\n"
-    "                     10 seconds\n"
-    "  --results DIR      pictures as PNG and SVG by gnuplot, and the numbers behind them, go there\n"
-    "  --json FILE        write the results there too\n"
-    "\n"
-    "What weir is made of, section by section, beside floors and yardsticks:\n"
-    "\n"
-    "  --full             all sections, every algorithm in every cell; 10,000,000 keys for memory and growth; some\n"
-    "                     10 minutes\n"
-    "  --only LIST        of modes, the table above; memory, growth, floors, decisions, denials, latency, batch, handles;\n"
-    "                     on a private redis-server server, callers, round-trip, leases, outage, cluster, replicas,\n"
-    "                     tls;\n"
-    "                     peers, what follows a private Consul;\n"
-    "                     goals, what local mode set out to reach, a line each: --keys then says how far growth goes,\n"
-    "                     1M by default and 10M with --full, and no more; or all.\n"
-    "                     One section alone shows more than it does among others: growth goes to\n"
-    "                     10,000,000 keys, decisions and handles have denials and one more number of keys,\n"
-    "                     peers has 50 changes\n"
-    "  --threads LIST     for decisions and for the modes in one process, such as 1,2,4; default 1,2, or 1,8,64 for the\n"
-    "                     modes\n"
-    "  --keys LIST        such as 1,1k,1M; default 1,1k,1M for decisions; the largest also replaces the\n"
-    "                     1M of the other sections\n"
-    "  --algorithms LIST  of token, interval, fixed, sliding, leaky; default all\n"
-    "  --repeat N         repetitions of each measurement, 1 to 99; default 5\n"
-    "  --seconds S        length of a repetition; default 0.1, or 0.08 for several sections\n"
-    "  --help             this text\n";
-
-struct section {
-    const char *name;
-    void (*run)(struct bench *bench);
-    bool is_usual; /* measured unless --only or --full says otherwise */
-};
 static const struct section SECTIONS[] = {
     { .name = "memory", .run = bench_memory }, /* this and growth in forked children, while the heap is untouched */
     { .name = "growth", .run = bench_growth },
@@ -140,261 +91,25 @@ void bench_in_child(void (*work)(void *shared), void *shared, size_t size)
     munmap(map, size);
 }
 
-/* ---- Options ---- */
-
-__attribute__((format(printf, 1, 2), noreturn)) static void refuse(const char *format, ...)
-{
-    va_list arguments;
-    fputs("weir-bench: ", stderr);
-    va_start(arguments, format);
-    vfprintf(stderr, format, arguments);
-    va_end(arguments);
-    fputs("\nTry weir-bench --help.\n", stderr);
-    exit(2);
-}
-
-/* A whole number, `k` or `M` after it for thousands or millions, in [min, max]. */
-static uint64_t parse_number(const char *option, const char *text, uint64_t min, uint64_t max)
-{
-    char *end;
-    errno = 0;
-    unsigned long long number = strtoull(text, &end, 10);
-    uint64_t scale = *end == 'k' ? 1000 : *end == 'M' ? 1000000 : 1;
-    end += scale > 1;
-    if (!isdigit((unsigned char)*text) || *end || errno || number > max / scale || number * scale < min)
-        refuse("%s: '%s' is not a whole number from %llu to %llu", option, text, (unsigned long long)min,
-               (unsigned long long)max);
-    return number * scale;
-}
-
-static double parse_real(const char *option, const char *text, double min, double max)
-{
-    char *end;
-    double number = strtod(text, &end);
-    if (end == text || *end || !(number >= min && number <= max))
-        refuse("%s: '%s' is not a number from %g to %.0f", option, text, min, max);
-    return number;
-}
-
-/* Cuts the next word off a list; NULL at its end. */
-static char *next_word(char **list, const char *option)
-{
-    char *word = strsep(list, ",");
-    if (word && !*word)
-        refuse("%s: an empty word in the list", option);
-    return word;
-}
-
-static int compare_numbers(const void *left, const void *right)
-{
-    uint64_t a = *(const uint64_t *)left;
-    uint64_t b = *(const uint64_t *)right;
-    return (a > b) - (a < b);
-}
-
-static void parse_keys(struct bench *bench, char *list)
-{
-    char *word;
-    bench->keys_given = true;
-    for (bench->keys_len = 0; (word = next_word(&list, "--keys")); bench->keys_len++) {
-        if (bench->keys_len == LIST_MAX)
-            refuse("--keys: more than %d numbers", LIST_MAX);
-        bench->keys[bench->keys_len] = parse_number("--keys", word, 1, MAX_KEYS);
-    }
-    qsort(bench->keys, (size_t)bench->keys_len, sizeof bench->keys[0], compare_numbers);
-}
-
-static void parse_threads(struct bench *bench, char *list)
-{
-    char *word;
-    for (bench->threads_len = 0; (word = next_word(&list, "--threads")); bench->threads_len++) {
-        if (bench->threads_len == LIST_MAX)
-            refuse("--threads: more than %d numbers", LIST_MAX);
-        bench->threads[bench->threads_len] = (int)parse_number("--threads", word, 1, MEASURE_MAX_THREADS);
-    }
-}
-
-static void parse_algorithms(struct bench *bench, char *list)
-{
-    char *word;
-    memset(bench->kinds, 0, sizeof bench->kinds);
-    while ((word = next_word(&list, "--algorithms"))) {
-        int kind = 0;
-        while (kind < KINDS && strcmp(word, kind_name((enum kind)kind)) != 0)
-            kind++;
-        if (kind == KINDS)
-            refuse("--algorithms: '%s' is none of token, interval, fixed, sliding, leaky", word);
-        bench->kinds[kind] = true;
-    }
-}
-
-static void parse_modes(struct bench *bench, char *list)
-{
-    static const char *const names[] = { [WEIR_LOCAL] = "local",
-                                         [WEIR_DISTRIBUTED] = "distributed",
-                                         [WEIR_HYBRID] = "hybrid" };
-    memset(bench->modes, 0, sizeof bench->modes);
-    for (char *word; (word = next_word(&list, "--modes"));) {
-        int mode = 0;
-        while (mode < 3 && strcmp(word, names[mode]) != 0)
-            mode++;
-        if (mode == 3)
-            refuse("--modes: '%s' is none of local, distributed, hybrid", word);
-        bench->modes[mode] = true;
-    }
-}
-
-/* Marks those of the list as chosen; returns how many are. */
-static int parse_sections(char *list, bool chosen[SECTIONS_LEN])
-{
-    int chosen_len = 0;
-    if (strcmp(list, "all") == 0) {
-        memset(chosen, true, SECTIONS_LEN * sizeof *chosen);
-        return SECTIONS_LEN;
-    }
-    for (char *word; (word = next_word(&list, "--only"));) {
-        int i = 0;
-        while (i < SECTIONS_LEN && strcmp(word, SECTIONS[i].name) != 0)
-            i++;
-        if (i == SECTIONS_LEN)
-            refuse("--only: '%s' is not a section", word);
-        chosen_len += !chosen[i];
-        chosen[i] = true;
-    }
-    return chosen_len;
-}
-
-enum {
-    QUICK = 256,
-    FULL,
-    ONLY,
-    MODES_LIST,
-    REDIS,
-    INSTANCES,
-    LOG,
-    SPEED,
-    RESULTS,
-    THREADS,
-    KEYS,
-    ALGORITHMS,
-    REPEAT,
-    SECONDS,
-    JSON,
-    HELP_TEXT
-};
-
-static const struct option OPTIONS[] = {
-    { "quick", no_argument, NULL, QUICK },
-    { "full", no_argument, NULL, FULL },
-    { "only", required_argument, NULL, ONLY },
-    { "modes", required_argument, NULL, MODES_LIST },
-    { "redis", required_argument, NULL, REDIS },
-    { "instances", required_argument, NULL, INSTANCES },
-    { "log", required_argument, NULL, LOG },
-    { "speed", required_argument, NULL, SPEED },
-    { "results", required_argument, NULL, RESULTS },
-    { "threads", required_argument, NULL, THREADS },
-    { "keys", required_argument, NULL, KEYS },
-    { "algorithms", required_argument, NULL, ALGORITHMS },
-    { "repeat", required_argument, NULL, REPEAT },
-    { "seconds", required_argument, NULL, SECONDS },
-    { "json", required_argument, NULL, JSON },
-    { "help", no_argument, NULL, HELP_TEXT },
-    { NULL, 0, NULL, 0 },
-};
-
-static void set_extent(struct bench *bench, enum extent extent)
-{
-    if (bench->extent != EXTENT_DEFAULT && bench->extent != extent)
-        refuse("--quick and --full exclude each other");
-    bench->extent = extent;
-}
-
-static void set_keys(struct bench *bench, const uint64_t *keys, int n)
-{
-    memcpy(bench->keys, keys, (size_t)n * sizeof *keys);
-    bench->keys_len = n;
-}
-
-/* Fills what the options leave open. */
-static void set_defaults(struct bench *bench)
-{
-    static const uint64_t quick[] = { 1, 1000, 100000 };
-    static const uint64_t usual[] = { 1, 1000, 1000000 };
-    static const uint64_t thorough[] = { 1, 1000, 100000, 1000000 };
-    if (bench->seconds == 0)
-        bench->seconds = bench->extent == EXTENT_QUICK ? 0.01 : bench->thorough ? 0.1 : 0.08;
-    bench->threads_given = bench->threads_len > 0;
-    if (!bench->threads_given) {
-        memcpy(bench->threads, (int[]){ 1, 2 }, 2 * sizeof(int));
-        bench->threads_len = 2;
-    }
-    if (bench->keys_given)
-        return;
-    if (bench->extent == EXTENT_QUICK)
-        set_keys(bench, quick, 3);
-    else if (bench->thorough)
-        set_keys(bench, thorough, 4);
-    else
-        set_keys(bench, usual, 3);
-}
-
-static void parse_options(int argc, char **argv, struct bench *bench, const char **json, bool chosen[SECTIONS_LEN])
-{
-    int option;
-    int chosen_len = 0;
-    while ((option = getopt_long(argc, argv, "", OPTIONS, NULL)) != -1) {
-        switch (option) {
-        case QUICK: set_extent(bench, EXTENT_QUICK); break;
-        case FULL: set_extent(bench, EXTENT_FULL); break;
-        case ONLY: chosen_len = parse_sections(optarg, chosen); break;
-        case MODES_LIST: parse_modes(bench, optarg); break;
-        case REDIS: bench->redis_url = optarg; break;
-        case INSTANCES: bench->instances = (int)parse_number("--instances", optarg, 2, BENCH_MAX_INSTANCES); break;
-        case LOG: bench->log = optarg; break;
-        case SPEED: bench->log_speed = parse_real("--speed", optarg, 0.001, 1e6); break;
-        case RESULTS: bench->results = optarg; break;
-        case THREADS: parse_threads(bench, optarg); break;
-        case KEYS: parse_keys(bench, optarg); break;
-        case ALGORITHMS: parse_algorithms(bench, optarg); break;
-        case REPEAT: bench->repeats = (int)parse_number("--repeat", optarg, 1, MEASURE_MAX_REPEATS); break;
-        case SECONDS: bench->seconds = parse_real("--seconds", optarg, 0.001, MAX_SECONDS); break;
-        case JSON: *json = optarg; break;
-        case HELP_TEXT: fputs(HELP, stdout); exit(fflush(stdout) == 0 ? 0 : 2);
-        default: fputs("Try weir-bench --help.\n", stderr); exit(2); /* getopt has said what is wrong */
-        }
-    }
-    if (optind < argc)
-        refuse("'%s' is not an option", argv[optind]);
-    if (bench->log_speed != 0 && !bench->log)
-        refuse("--speed goes with --log FILE");
-    bench->thorough = bench->extent == EXTENT_FULL || chosen_len == 1;
-    for (int i = 0; chosen_len == 0 && i < SECTIONS_LEN; i++)
-        chosen[i] = bench->extent == EXTENT_FULL || SECTIONS[i].is_usual;
-    set_defaults(bench);
-}
-
 int main(int argc, char **argv)
 {
-    struct bench bench = { .extent = EXTENT_DEFAULT,
-                           .repeats = 5,
-                           .kinds = { true, true, true, true, true },
-                           .modes = { true, true, true },
-                           .instances = 3 };
-    const char *json = NULL;
-    bool chosen[SECTIONS_LEN] = { false };
-    parse_options(argc, argv, &bench, &json, chosen);
-    bench.report = report_open(json);
-    if (!bench.report)
+    static struct options options = { .sections = SECTIONS, .sections_len = SECTIONS_LEN };
+    struct bench *bench = &options.bench;
+    _Static_assert(SECTIONS_LEN <= OPTIONS_MAX_SECTIONS, "one mark each");
+    options_parse(&options, argc, argv);
+    if (bench->log)
+        bench_read_log(bench);
+    bench->report = report_open(options.json, bench->results);
+    if (!bench->report)
         return 2;
     measure_start();
     measure_pin_main();
-    bench_machine(bench.report);
+    bench_machine(bench->report);
     for (int i = 0; i < SECTIONS_LEN; i++)
-        if (chosen[i])
-            SECTIONS[i].run(&bench);
+        if (options.is_chosen[i])
+            SECTIONS[i].run(bench);
     bench_progress("done");
     if (isatty(STDERR_FILENO))
         fputc('\n', stderr);
-    return report_close(bench.report) ? 0 : 2;
+    return report_close(bench->report) ? 0 : 2;
 }

@@ -1,4 +1,4 @@
-/* remote.c - weir's distributed and hybrid mode through its public API, on the private server: see remote.h. */
+/* remote.c - weir's distributed and hybrid mode through its public API, on a redis-server: see remote.h. */
 #include "remote.h"
 
 #include <stdio.h>
@@ -7,7 +7,7 @@
 
 #define BATCH_MAX 64
 
-static char last_line[80]; /* what weir said last; it speaks seldom, and one limiter at a time is opened */
+static char last_line[200]; /* what weir said last; it speaks seldom, and one limiter at a time is opened */
 
 static void keep_line(void *user, enum weir_log_level level, const char *line)
 {
@@ -53,6 +53,7 @@ bool remote_open(struct remote *remote, const struct store *store, const struct 
 {
     struct weir_options options = *given;
     options.redis_url = store->url;
+    options.redis_prefix = store->prefix[0] ? store->prefix : NULL;
     options.log = keep_line;
     remote->sources = 1u << WEIR_BY_REDIS;
     if (options.mode == WEIR_HYBRID)
@@ -69,10 +70,33 @@ bool remote_open(struct remote *remote, const struct store *store, const struct 
     return false;
 }
 
+const char *remote_complaint(void)
+{
+    return last_line;
+}
+
 void remote_report_missing(struct bench *bench)
 {
     fprintf(stderr, "%sweir-bench: NOT MEASURED: weir on Redis: %s\n", isatty(STDERR_FILENO) ? "\n" : "", last_line);
     store_missing(bench, "weir on Redis", last_line);
+}
+
+struct remote remote_define(const struct remote *remote, const char *name, const struct weir_policy *policy)
+{
+    struct remote other = *remote;
+    int status = weir_limit_define(remote->weir, name, policy, &other.limit);
+    if (status != WEIR_OK) {
+        fprintf(stderr, "weir-bench: weir_limit_define: %s\n", weir_strerror(status));
+        exit(2);
+    }
+    return other;
+}
+
+struct weir_stats remote_stats(const struct remote *remote)
+{
+    struct weir_stats stats = { .size = sizeof stats };
+    weir_stats_read(remote->weir, &stats);
+    return stats;
 }
 
 void remote_open_local(struct remote *remote, const char *name, const struct weir_policy *policy)
@@ -107,18 +131,16 @@ size_t remote_call(void *subject, int thread, const struct bench_key *draws, siz
     return failed;
 }
 
-size_t remote_call_batch(void *subject, int thread, const struct bench_key *draws, size_t n)
+/* One weir_try_batch() for keys[0..n), n up to BATCH_MAX; how many were not decided, for an error. */
+static size_t take_batch(const struct remote *remote, const struct bench_key *keys, size_t n, int64_t cost)
 {
-    const struct remote *remote = subject;
     struct weir_request requests[BATCH_MAX];
     struct weir_decision decisions[BATCH_MAX];
-    size_t failed = 0;
-    (void)thread;
-    size_t filled = 0;
+    size_t failed = 0, filled = 0;
     do
         requests[filled] = (struct weir_request){ .limit = remote->limit,
-                                                  .key = weir_key(&draws[filled], KEY_LEN),
-                                                  .cost = 1 };
+                                                  .key = weir_key(&keys[filled], KEY_LEN),
+                                                  .cost = cost };
     while (++filled < n);
     int status = weir_try_batch(remote->weir, requests, n, decisions);
     if (status != WEIR_OK)
@@ -126,4 +148,24 @@ size_t remote_call_batch(void *subject, int thread, const struct bench_key *draw
     for (size_t i = 0; status == WEIR_OK && i < n; i++)
         failed += (remote->sources >> decisions[i].source & 1) == 0;
     return status == WEIR_OK ? failed : n;
+}
+
+size_t remote_call_batch(void *subject, int thread, const struct bench_key *draws, size_t n)
+{
+    (void)thread;
+    return take_batch(subject, draws, n, 1);
+}
+
+void remote_fill(const struct remote *remote, uint64_t keys, int64_t cost)
+{
+    struct bench_key batch[BATCH_MAX];
+    size_t failed = 0;
+    for (uint64_t i = 0; i < keys; i += BATCH_MAX) {
+        size_t n = keys - i < BATCH_MAX ? (size_t)(keys - i) : BATCH_MAX;
+        for (size_t place = 0; place < n; place++)
+            key_write(i + place, &batch[place]);
+        failed += take_batch(remote, batch, n, cost);
+    }
+    if (failed > 0)
+        fprintf(stderr, "weir-bench: %zu of %llu keys could not be filled\n", failed, (unsigned long long)keys);
 }

@@ -1,4 +1,4 @@
-/* remote.h - weir's distributed and hybrid mode through its public API, on the private server. */
+/* remote.h - weir's distributed and hybrid mode through its public API, on a redis-server. */
 #ifndef BENCH_REMOTE_H
 #define BENCH_REMOTE_H
 
@@ -19,8 +19,20 @@ struct weir_options remote_options(enum weir_mode mode);
 bool remote_open(struct remote *remote, const struct store *store, const struct weir_options *options, const char *name,
                  const struct weir_policy *policy);
 
+/* After a false: why, until the next is opened. */
+const char *remote_complaint(void);
+
 /* After a false: a row of the section that says why, and a line on stderr. */
 void remote_report_missing(struct bench *bench);
+
+/* Another limit of the same limiter, closed with it. Ends the program with a message on an error. */
+struct remote remote_define(const struct remote *remote, const char *name, const struct weir_policy *policy);
+
+/* Takes `cost` permits of each key 0 to keys-1, so that none is as good as new. */
+void remote_fill(const struct remote *remote, uint64_t keys, int64_t cost);
+
+/* What the limiter has counted so far. */
+struct weir_stats remote_stats(const struct remote *remote);
 
 /* The same in local mode, to stand beside it. */
 void remote_open_local(struct remote *remote, const char *name, const struct weir_policy *policy);

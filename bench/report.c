@@ -5,17 +5,22 @@
  */
 #include "report.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "format.h"
+
 #define MAX_COLUMNS 16
 #define MAX_ROWS 512
 #define MAX_GOALS 128
 #define MAX_NOTES 16
 #define MAX_TEXT 96
+#define MAX_PATH 4096
+#define WIDTH 120 /* of sentences; a table is as wide as it is */
 
 struct value {
     char table[MAX_TEXT]; /* empty: none */
@@ -23,18 +28,19 @@ struct value {
 };
 
 struct goal {
-    char what[MAX_TEXT], measured[MAX_TEXT], wanted[MAX_TEXT], missed[MAX_TEXT / 4];
+    char what[MAX_TEXT], measured[MAX_TEXT], wanted[MAX_TEXT / 3], missed[MAX_TEXT / 4];
     double value, missed_by; /* 0: met */
     bool met;
 };
 
 struct report {
-    FILE *json; /* NULL: none wanted */
+    FILE *json;  /* NULL: none wanted */
+    FILE *table; /* beside stdout; likewise */
     char section[MAX_TEXT], sentence[MAX_TEXT * 4];
     char columns[MAX_COLUMNS][MAX_TEXT];
     int columns_len, rows_len, goals_len, notes_len, sections_len, facts_len;
     struct value rows[MAX_ROWS][MAX_COLUMNS];
-    char headings[MAX_ROWS][MAX_TEXT]; /* of the rows from each on; empty: none new */
+    char headings[MAX_ROWS][MAX_TEXT * 3]; /* of the rows from each on; empty: none new */
     char notes[MAX_NOTES][MAX_TEXT * 4];
     struct goal goals[MAX_GOALS];
 };
@@ -56,6 +62,18 @@ __attribute__((format(printf, 2, 3))) static void json_print(struct report *repo
     va_end(arguments);
 }
 
+__attribute__((format(printf, 2, 3))) static void print(struct report *report, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    vprintf(format, arguments);
+    va_end(arguments);
+    va_start(arguments, format);
+    if (report->table)
+        vfprintf(report->table, format, arguments);
+    va_end(arguments);
+}
+
 /* `text` as a JSON string, cut to fit. */
 static void json_quote(const char *text, char *out, size_t out_size)
 {
@@ -70,15 +88,49 @@ static void json_quote(const char *text, char *out, size_t out_size)
     out[len] = '\0';
 }
 
-struct report *report_open(const char *json_path)
+/* NULL, with a line on stderr, if it cannot be written. */
+static FILE *open_file(const char *option, const char *path)
+{
+    FILE *file = fopen(path, "w");
+    if (!file)
+        fprintf(stderr, "weir-bench: %s: cannot write %s: %s\n", option, path, strerror(errno));
+    return file;
+}
+
+static bool open_files(struct report *report, const char *json_path, const char *folder)
+{
+    char path[MAX_PATH];
+    if (folder) {
+        snprintf(path, sizeof path, "%s/table.txt", folder);
+        if (!(report->table = open_file("--results", path)))
+            return false;
+    }
+    if (json_path)
+        return (report->json = open_file("--json", json_path));
+    snprintf(path, sizeof path, "%s/results.json", folder ? folder : "");
+    return !folder || (report->json = open_file("--results", path));
+}
+
+static bool close_file(const char *what, FILE *file)
+{
+    bool failed = file && ferror(file) != 0;
+    if (file && fclose(file) != 0)
+        failed = true;
+    if (failed)
+        fprintf(stderr, "weir-bench: the %s could not be written in full\n", what);
+    return !failed;
+}
+
+struct report *report_open(const char *json_path, const char *folder)
 {
     struct report *report = calloc(1, sizeof *report);
     if (!report) {
         fputs("weir-bench: no memory for the report\n", stderr);
         return NULL;
     }
-    if (json_path && !(report->json = fopen(json_path, "w"))) {
-        fprintf(stderr, "weir-bench: --json: cannot write %s\n", json_path);
+    if (!open_files(report, json_path, folder)) {
+        if (report->table)
+            fclose(report->table);
         free(report);
         return NULL;
     }
@@ -91,7 +143,7 @@ void report_machine(struct report *report, const char *name, const char *value)
     char quoted[4 * MAX_TEXT];
     json_quote(value, quoted, sizeof quoted);
     json_print(report, "%s\n    \"%s\": %s", report->facts_len > 0 ? "," : "", name, quoted);
-    printf("%s%s: %s", report->facts_len > 0 ? "; " : "", name, value);
+    print(report, "%s%s: %s", report->facts_len > 0 ? "; " : "", name, value);
     report->facts_len++;
 }
 
@@ -99,7 +151,7 @@ void report_section(struct report *report, const char *name, const char *sentenc
 {
     if (report->sections_len == 0) {
         json_print(report, "\n  },\n  \"sections\": {");
-        putchar('\n');
+        print(report, "\n");
     }
     snprintf(report->section, sizeof report->section, "%s", name);
     snprintf(report->sentence, sizeof report->sentence, "%s", sentence);
@@ -118,7 +170,7 @@ void report_row(struct report *report)
 
 void report_heading(struct report *report, const char *words)
 {
-    snprintf(report->headings[report->rows_len], MAX_TEXT, "%s", words);
+    snprintf(report->headings[report->rows_len], sizeof report->headings[0], "%s", words);
 }
 
 void report_note(struct report *report, const char *sentence)
@@ -141,48 +193,6 @@ static struct value *value_at(struct report *report, const char *column)
     return &report->rows[report->rows_len - 1][i];
 }
 
-/* Three digits that count, and no exponent. */
-static void print_number(char *out, size_t out_size, double number)
-{
-    double size = fabs(number);
-    snprintf(out, out_size, "%.*f", size < 10 ? 2 : size < 100 ? 1 : 0, number);
-}
-
-/* Three digits that count, in thousands or millions. */
-static void print_short(char *out, size_t out_size, double number)
-{
-    double size = fabs(number);
-    char digits[MAX_TEXT / 6];
-    print_number(digits, sizeof digits, size < 10e3 ? number : size < 1e6 ? number / 1e3 : number / 1e6);
-    snprintf(out, out_size, "%s%s", digits, size < 10e3 ? "" : size < 1e6 ? "k" : "M");
-}
-
-/* Less than 1 with one digit that counts, which three may not show. */
-static void print_missed(char *out, size_t out_size, double by)
-{
-    char number[MAX_TEXT / 6];
-    if (by < 1)
-        snprintf(number, sizeof number, "%.1g", by);
-    else
-        print_number(number, sizeof number, by);
-    snprintf(out, out_size, " by %s", number);
-}
-
-static void print_sample(char *out, size_t out_size, const struct sample *sample)
-{
-    char median[MAX_TEXT / 4], min[MAX_TEXT / 4], max[MAX_TEXT / 4];
-    print_number(median, sizeof median, sample_median(sample));
-    print_number(min, sizeof min, sample_min(sample));
-    print_number(max, sizeof max, sample_max(sample));
-    snprintf(out, out_size, "%s (%s..%s)", median, min, max);
-}
-
-static void json_sample(char *out, size_t out_size, const struct sample *sample)
-{
-    snprintf(out, out_size, "{\"median\": %.6g, \"min\": %.6g, \"max\": %.6g, \"repeats\": %d}",
-             sample_median(sample), sample_min(sample), sample_max(sample), sample->n);
-}
-
 void report_text(struct report *report, const char *column, const char *text)
 {
     struct value *value = value_at(report, column);
@@ -200,29 +210,22 @@ void report_count(struct report *report, const char *column, uint64_t count)
 void report_number(struct report *report, const char *column, double number)
 {
     struct value *value = value_at(report, column);
-    print_number(value->table, MAX_TEXT, number);
+    format_number(value->table, MAX_TEXT, number);
     snprintf(value->json, MAX_TEXT, "%.6g", number);
 }
 
 void report_sample(struct report *report, const char *column, const struct sample *sample)
 {
     struct value *value = value_at(report, column);
-    print_sample(value->table, MAX_TEXT, sample);
-    json_sample(value->json, MAX_TEXT, sample);
+    format_sample(value->table, MAX_TEXT, sample);
+    format_sample_json(value->json, MAX_TEXT, sample);
 }
 
 void report_figure(struct report *report, const char *column, const struct sample *sample)
 {
     struct value *value = value_at(report, column);
-    double median = sample_median(sample);
-    double spread = fmax(sample_max(sample) - median, median - sample_min(sample));
-    char number[MAX_TEXT / 4];
-    print_short(number, sizeof number, median);
-    if (sample->n > 1 && median != 0)
-        snprintf(value->table, MAX_TEXT, "%s +-%.0f%%", number, 100 * spread / fabs(median));
-    else
-        snprintf(value->table, MAX_TEXT, "%s", number);
-    json_sample(value->json, MAX_TEXT, sample);
+    format_figure(value->table, MAX_TEXT, sample);
+    format_sample_json(value->json, MAX_TEXT, sample);
 }
 
 static struct goal *goal_add(struct report *report, const char *what, const struct sample *sample, enum bound bound,
@@ -231,15 +234,15 @@ static struct goal *goal_add(struct report *report, const char *what, const stru
     require_room(report->goals_len, MAX_GOALS, "goals");
     struct goal *goal = &report->goals[report->goals_len++];
     char number[MAX_TEXT / 4];
-    print_number(number, sizeof number, wanted);
+    format_number(number, sizeof number, wanted);
     goal->value = sample_median(sample);
     goal->met = bound == AT_MOST ? goal->value <= wanted : goal->value >= wanted;
     goal->missed_by = goal->met ? 0 : fabs(goal->value - wanted);
     if (!goal->met)
-        print_missed(goal->missed, sizeof goal->missed, goal->missed_by);
+        format_missed(goal->missed, sizeof goal->missed, goal->missed_by);
     snprintf(goal->what, MAX_TEXT, "%s", what);
-    snprintf(goal->wanted, MAX_TEXT, "%s %s", bound == AT_MOST ? "<=" : ">=", number);
-    print_sample(goal->measured, MAX_TEXT, sample);
+    snprintf(goal->wanted, sizeof goal->wanted, "%s %s", bound == AT_MOST ? "<=" : ">=", number);
+    format_sample(goal->measured, MAX_TEXT, sample);
     return goal;
 }
 
@@ -260,9 +263,36 @@ void report_goal(struct report *report, const char *what, const struct sample *s
              goal->met ? "true" : "false", goal->missed_by);
 }
 
+/* In lines of at most WIDTH. */
+static void print_sentence(struct report *report, const char *before, const char *sentence)
+{
+    size_t used = strlen(before);
+    print(report, "%s", before);
+    for (const char *gap = ""; *sentence; gap = " ") {
+        size_t len = strcspn(sentence, " ");
+        bool fits = used + strlen(gap) + len <= WIDTH;
+        print(report, "%s%.*s", fits ? gap : "\n", (int)len, sentence);
+        used = (fits ? used + strlen(gap) : 0) + len;
+        sentence += len;
+        sentence += strspn(sentence, " ");
+    }
+    print(report, "\n");
+}
+
+static void print_row(struct report *report, int row, const int *widths)
+{
+    for (int i = 0; i < report->columns_len; i++) {
+        const char *text = row < 0 ? report->columns[i] : report->rows[row][i].table;
+        bool last = i + 1 == report->columns_len;
+        print(report, "%-*s", last ? 0 : widths[i] + 2, *text ? text : "-");
+    }
+    print(report, "\n");
+}
+
 static void print_table(struct report *report)
 {
     int widths[MAX_COLUMNS];
+    char name[MAX_TEXT + 2];
     for (int i = 0; i < report->columns_len; i++) {
         widths[i] = (int)strlen(report->columns[i]);
         for (int row = 0; row < report->rows_len; row++) {
@@ -270,20 +300,20 @@ static void print_table(struct report *report)
             widths[i] = width > widths[i] ? width : widths[i];
         }
     }
-    printf("\n%s: %s\n", report->section, report->sentence);
-    for (int row = -1; row < report->rows_len; row++) {
-        if (row >= 0 && report->headings[row][0] != '\0')
-            printf("\n%s\n", report->headings[row]);
-        for (int i = 0; i < report->columns_len; i++) {
-            const char *text = row < 0 ? report->columns[i] : report->rows[row][i].table;
-            bool last = i + 1 == report->columns_len;
-            printf("%-*s", last ? 0 : widths[i] + 2, *text ? text : "-");
-        }
-        putchar('\n');
+    snprintf(name, sizeof name, "%s: ", report->section);
+    print(report, "\n");
+    print_sentence(report, name, report->sentence);
+    print_row(report, -1, widths);
+    for (int row = 0; row < report->rows_len; row++) {
+        if (report->headings[row][0] != '\0')
+            print_sentence(report, "\n", report->headings[row]);
+        print_row(report, row, widths);
     }
     for (int i = 0; i < report->notes_len; i++)
-        printf("%s%s\n", i == 0 ? "\n" : "", report->notes[i]);
+        print_sentence(report, i == 0 ? "\n" : "", report->notes[i]);
     fflush(stdout);
+    if (report->table)
+        fflush(report->table);
 }
 
 static void print_json(struct report *report)
@@ -292,7 +322,7 @@ static void print_json(struct report *report)
     json_quote(report->sentence, sentence, sizeof sentence);
     json_print(report, "%s\n    \"%s\": {\n      \"about\": %s,\n      \"rows\": [",
                report->sections_len > 0 ? "," : "", report->section, sentence);
-    char part[MAX_TEXT + 16] = "";
+    char part[2 * sizeof report->headings[0]] = "";
     for (int row = 0; row < report->rows_len; row++) {
         const char *before = "";
         if (report->headings[row][0] != '\0')
@@ -327,17 +357,19 @@ void report_end_section(struct report *report)
 
 static void print_goals(struct report *report)
 {
-    if (report->goals_len > 0)
-        printf(
-            "\ngoals: what weir set out to reach; medians, or the worst of all where that is said; a machine that is "
-            "busy with other work misses more of them\n");
+    if (report->goals_len > 0) {
+        print(report, "\n");
+        print_sentence(report, "goals: ",
+                       "what weir set out to reach; medians, or the worst of all where that is said; a machine that is "
+                       "busy with other work misses more of them");
+    }
     json_print(report, "\n  },\n  \"goals\": [");
     for (int i = 0; i < report->goals_len; i++) {
         const struct goal *goal = &report->goals[i];
         char what[MAX_TEXT + 16];
         json_quote(goal->what, what, sizeof what);
-        printf("%-6s  %-70s  %-22s  %s%s%s\n", goal->met ? "met" : "MISSED", goal->what, goal->measured, goal->wanted,
-               goal->met ? "" : ",", goal->missed);
+        print(report, "%-6s  %-70s  %-22s  %s%s%s\n", goal->met ? "met" : "MISSED", goal->what, goal->measured,
+              goal->wanted, goal->met ? "" : ",", goal->missed);
         json_print(report,
                    "%s\n    {\"what\": %s, \"value\": %.6g, \"bound\": \"%s\", \"met\": %s, \"missed_by\": %.6g}",
                    i > 0 ? "," : "", what, goal->value, goal->wanted, goal->met ? "true" : "false", goal->missed_by);
@@ -349,8 +381,8 @@ static void print_disturbances(struct report *report)
 {
     struct measure_disturbances disturbed = measure_disturbed();
     if (disturbed.repeated > 0)
-        printf("\nother programs disturbed %d repetitions: measured again; %d more were kept as they are\n",
-               disturbed.repeated, disturbed.kept);
+        print(report, "\nother programs disturbed %d repetitions: measured again; %d more were kept as they are\n",
+              disturbed.repeated, disturbed.kept);
     json_print(report, ",\n  \"disturbed\": {\"repeated\": %d, \"kept\": %d}\n}\n", disturbed.repeated, disturbed.kept);
 }
 
@@ -363,13 +395,8 @@ bool report_close(struct report *report)
         fputs("weir-bench: cannot write the table\n", stderr);
         written = false;
     }
-    if (report->json) {
-        bool failed = ferror(report->json) != 0;
-        if (fclose(report->json) != 0 || failed) {
-            fputs("weir-bench: --json: the file could not be written in full\n", stderr);
-            written = false;
-        }
-    }
+    bool json_written = close_file("JSON", report->json);
+    written = close_file("table", report->table) && json_written && written;
     free(report);
     return written;
 }

@@ -9,8 +9,9 @@
 
 struct report;
 
-/* The JSON goes to `json_path`, none if NULL. NULL, with a line on stderr, if that cannot be written. */
-struct report *report_open(const char *json_path);
+/* The table goes to stdout and to table.txt in `folder`, the JSON to `json_path`, or else to results.json in `folder`.
+ * Either may be NULL. NULL, with a line on stderr, if a file cannot be written. */
+struct report *report_open(const char *json_path, const char *folder);
 
 /* One fact of the machine line. Before the first section. */
 void report_machine(struct report *report, const char *name, const char *value);

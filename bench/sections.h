@@ -1,4 +1,5 @@
-/* sections.h - what goals.c measures just as the section does that has it: theirs to define, both's to use. */
+/* sections.h - what goals.c or the modes side by side measure just as the section does that has it: theirs to define,
+ * both's to use. */
 #ifndef BENCH_SECTIONS_H
 #define BENCH_SECTIONS_H
 
@@ -53,6 +54,16 @@ void limits_close(struct limited *limited);
 
 /* work_function of a struct limited whose stream the cell has: a weir_try() per draw, with its limit. */
 uint64_t limits_work(void *limited, const struct bench_key *draws, size_t n);
+
+/* ---- floors.c ---- */
+
+/* A bare uthash table that holds keys 0 to keys-1. Ends the program with a message on an error. */
+struct table;
+struct table *floors_table_open(uint64_t keys);
+void floors_table_close(struct table *table);
+
+/* work_function of a struct table: for each draw the clock is read, a mutex locked and the key looked up. */
+uint64_t floors_work(void *table, const struct bench_key *draws, size_t n);
 
 /* ---- memory.c, growth.c: in forked children ---- */
 

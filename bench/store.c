@@ -1,4 +1,4 @@
-/* store.c - the private redis-server that all of distributed mode is measured on: see store.h.
+/* store.c - the redis-server that distributed and hybrid mode are measured on: see store.h.
  *
  * Keys are filled before anything is measured, so that no measurement is one of adding keys, and live long enough not
  * to expire during one.
@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "backends/redis_scripts.h"
+#include "user_store.h"
 
 #define KEYS 100000
 #define QUICK_KEYS 10000
@@ -33,9 +34,9 @@ __attribute__((noreturn)) static void give_up(const char *what, const char *why)
 
 redisContext *store_connect(const struct store *of)
 {
-    redisContext *connection = redisConnectUnix(of->server.socket);
+    redisContext *connection = of->is_users ? user_store_connect() : redisConnectUnix(of->server.socket);
     if (!connection || connection->err)
-        give_up("cannot connect to the private redis-server", connection ? connection->errstr : "no memory");
+        give_up("cannot connect to the redis-server", connection ? connection->errstr : "no memory");
     return connection;
 }
 
@@ -43,7 +44,7 @@ redisReply *store_ask(redisContext *connection, const struct call *call)
 {
     redisReply *reply = redisCommandArgv(connection, call->words, (const char **)call->argv, call->len);
     if (!reply)
-        give_up("lost the private redis-server", connection->errstr);
+        give_up("lost the redis-server", connection->errstr);
     return reply;
 }
 
@@ -60,7 +61,7 @@ void store_pipeline(redisContext *connection, uint64_t calls, void (*make)(void 
         for (uint64_t i = start; i < end; i++) {
             void *reply;
             if (redisGetReply(connection, &reply) != REDIS_OK)
-                give_up("lost the private redis-server", connection->errstr);
+                give_up("lost the redis-server", connection->errstr);
             if (call_permits(reply) == UINT64_MAX)
                 exit(2); /* it has been printed */
             freeReplyObject(reply);
@@ -113,17 +114,6 @@ static void load_scripts(redisContext *connection)
     }
 }
 
-static void name_server(redisContext *connection)
-{
-    char version[24] = "of unknown version";
-    redisReply *reply = redisCommand(connection, "INFO server");
-    const char *found = reply && reply->str ? strstr(reply->str, "redis_version:") : NULL;
-    if (found)
-        sscanf(found, "redis_version:%23[^\r\n]", version);
-    freeReplyObject(reply);
-    snprintf(store.about, sizeof store.about, "redis-server %s, private, on a Unix socket", version);
-}
-
 static bool start(const struct bench *bench)
 {
     measure_unpin_main();
@@ -140,8 +130,10 @@ static bool start(const struct bench *bench)
     if (!running)
         return false;
     atexit(stop);
+    char version[24];
+    store_version(&store, version, sizeof version);
+    snprintf(store.about, sizeof store.about, "redis-server %s, private, on a Unix socket", version);
     redisContext *connection = store_connect(&store);
-    name_server(connection);
     bench_progress("started %s, pid %d; it ends with this program", store.about, (int)store.server.daemon.pid);
     load_scripts(connection);
     store.keys = bench_largest_keys(bench, bench->extent == EXTENT_QUICK ? QUICK_KEYS : KEYS);
@@ -162,6 +154,10 @@ static bool start_once(const struct bench *bench)
 
 struct store *store_of_modes(struct bench *bench)
 {
+    if (!bench->modes[WEIR_DISTRIBUTED] && !bench->modes[WEIR_HYBRID])
+        return NULL;
+    if (bench->redis_url)
+        return user_store(bench->redis_url);
     if (start_once(bench))
         return &store;
     fprintf(stderr, "weir-bench: distributed and hybrid mode: NOT MEASURED: %s\n", store.server.daemon.error);

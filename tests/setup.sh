@@ -61,9 +61,14 @@ install_packages() {
 
 # build_preset PRESET [CMAKE ARGUMENTS...] - configures and builds build/PRESET.
 build_preset() {
+    configure_preset "$@"
+    cmake --build "build/$1" --parallel "$jobs"
+}
+
+# configure_preset PRESET [CMAKE ARGUMENTS...] - the first half of it.
+configure_preset() {
     preset=$1
     shift
     say "building build/$preset"
     cmake --preset "$preset" "$@" >/dev/null
-    cmake --build "build/$preset" --parallel "$jobs"
 }
