@@ -11,6 +11,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "user_store.h"
+
 #define RUNS_MOST 3                  /* unless more is asked for: --full */
 #define WINDOW_US (30 * WEIR_SECOND) /* longer than a run, and gone from a user's server within a minute */
 
@@ -214,6 +216,7 @@ static void judge(struct accuracy *accuracy, const struct instances *all)
 static void run_once(struct accuracy *accuracy, int run)
 {
     struct instances all = { .modes = accuracy->modes,
+                             .run = run,
                              .n = accuracy->modes->bench->instances,
                              .limits = accuracy->limits,
                              .limits_len = ACCURACY_LIMITS,
@@ -244,6 +247,8 @@ void modes_accuracy(struct modes *modes)
     accuracy->modes = modes;
     set_scale(accuracy);
     make_cells(accuracy);
+    for (int i = 0; i < ACCURACY_LIMITS; i++)
+        user_store_remember(modes->store, accuracy->limits[i].name, instances_keys(ACCURACY_CELLS, accuracy->runs));
     measure_unpin_main();
     for (int run = 0; run < accuracy->runs; run++)
         run_once(accuracy, run);

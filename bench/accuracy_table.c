@@ -86,8 +86,9 @@ static void report_windows(const struct accuracy *accuracy)
          0);
     hold(accuracy, "windows, hybrid: over the limit; permits, worst of all", over, WEIR_HYBRID, first, last, 0);
     report_worst(accuracy, "the most that one of these left, %", left, first, last);
-    hold(accuracy, "windows, distributed: left of the limit; %, worst cell", left, WEIR_DISTRIBUTED, first, last, 0);
-    hold(accuracy, "windows, hybrid: left of the limit; %, worst cell", left, WEIR_HYBRID, first, last,
+    hold(accuracy, "windows, distributed: of the limit not used; %, worst cell", left, WEIR_DISTRIBUTED, first, last,
+         0);
+    hold(accuracy, "windows, hybrid: of the limit not used; %, worst cell", left, WEIR_HYBRID, first, last,
          GOAL_LEFT_PERCENT);
     if (!accuracy->modes->is_chosen[WEIR_LOCAL])
         return;
@@ -112,7 +113,7 @@ static void report_buckets(const struct accuracy *accuracy)
     report_heading(report, heading);
     report_cells(accuracy, ACCURACY_BUCKET, ACCURACY_TWICE, ACCURACY_TWICE);
     report_worst(accuracy, "0.5 to 4 x: the most that one left, %", left, first, last);
-    hold(accuracy, "bucket, hybrid: left of the limit; %, worst cell", left, WEIR_HYBRID, first, last,
+    hold(accuracy, "bucket, hybrid: of the limit not used; %, worst cell", left, WEIR_HYBRID, first, last,
          GOAL_LEFT_PERCENT);
     report_worst(accuracy, "the most over it in any stretch, permits", over, first, last);
     if (accuracy->modes->is_chosen[WEIR_HYBRID])
@@ -174,8 +175,8 @@ static void report_wrong_windows(const struct accuracy *accuracy)
     }
     hold(accuracy, "windows, hybrid, wrong clocks: over the limit; permits, worst of all", over, WEIR_HYBRID, first,
          last, 0);
-    hold(accuracy, "windows, hybrid, wrong clocks: left of the limit; %, worst cell", left, WEIR_HYBRID, first, last,
-         GOAL_LEFT_PERCENT);
+    hold(accuracy, "windows, hybrid, wrong clocks: of the limit not used; %, worst cell", left, WEIR_HYBRID, first,
+         last, GOAL_LEFT_PERCENT);
 }
 
 static void report_clocks(const struct accuracy *accuracy)
@@ -195,8 +196,8 @@ static void report_clocks(const struct accuracy *accuracy)
         if (modes->is_chosen[mode])
             modes_figure(modes, (enum weir_mode)mode, &of_right);
     }
-    report_worst(accuracy, "bucket: the most over it, permits", over,
-                 accuracy_wrong_clock_cell(ACCURACY_BUCKET, 0), ACCURACY_CELLS - 1);
+    report_worst(accuracy, "bucket: the most over it, permits", over, accuracy_wrong_clock_cell(ACCURACY_BUCKET, 0),
+                 ACCURACY_CELLS - 1);
 }
 
 /* ---- Pictures ---- */

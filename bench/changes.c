@@ -11,7 +11,9 @@
 
 #include "instances.h"
 #include "plots.h"
+#include "user_store.h"
 
+#define LIMIT "bench-changes"
 #define RATE 1000
 #define BURST 100
 #define USED_PART 0.98
@@ -165,11 +167,12 @@ static void judge(struct changes *changes, const struct instances *all)
 
 static void run_once(struct changes *changes, int run)
 {
-    const struct instances_limit limit = { .name = "bench-changes",
+    const struct instances_limit limit = { .name = LIMIT,
                                            .policy = { .limit = RATE, .period_us = WEIR_SECOND, .burst = BURST } };
     const int64_t *at_us = changes->scale.at_us;
     struct instances_cell cell = { .limit = 0 };
     struct instances all = { .modes = changes->modes,
+                             .run = run,
                              .n = changes->modes->bench->instances,
                              .limits = &limit,
                              .limits_len = 1,
@@ -250,8 +253,7 @@ static void report_changes(const struct changes *changes)
 {
     struct report *report = changes->modes->bench->report;
     char words[240];
-    snprintf(words, sizeof words,
-             "of %d processes one is killed, and later one comes; 2 x the limit, dealt evenly at once",
+    snprintf(words, sizeof words, "of %d one is killed, and later one comes; 2 x the limit, dealt evenly at once",
              changes->modes->bench->instances);
     report_heading(report, words);
     report_change(changes, KILL, "killed");
@@ -316,6 +318,7 @@ void modes_changes(struct modes *modes)
     changes->scale = *scale;
     if (scale->runs == 0 || scale->runs > modes->bench->repeats)
         changes->scale.runs = modes->bench->repeats;
+    user_store_remember(modes->store, LIMIT, instances_keys(1, changes->scale.runs));
     measure_unpin_main(); /* it is to kill one in time */
     for (int run = 0; run < changes->scale.runs; run++)
         run_once(changes, run);

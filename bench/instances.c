@@ -18,6 +18,7 @@
 #define POLL_US 1000
 #define BEGIN_US 10000 /* from the word to the start: all have read it by then */
 #define READY_MOST_US (20 * WEIR_SECOND)
+#define INTERRUPT_US (10 * WEIR_SECOND)
 #define CLOCKS 2
 
 struct wrong_clock {
@@ -185,7 +186,8 @@ static void ask(const struct instance *self, struct arrival **due, size_t n, boo
         if (cell->clocks_differ != clock_is_wrong)
             continue;
         asked[len] = &due[i]->asked[mode];
-        requests[len++] = (struct weir_request){ serving->limits[cell->limit], weir_key_text(cell->keys[mode]), 1, 0 };
+        requests[len++] = (struct weir_request){ serving->limits[cell->limit], weir_key(&cell->keys[mode], KEY_LEN), 1,
+                                                 0 };
     }
     if (len == 0)
         return;
@@ -231,12 +233,12 @@ static void serve_all(const struct instance *self)
     }
 }
 
-/* Who ends them is the parent, who may have things to put in order first: so not the terminal's interrupt. */
+/* What the parent has to put in order when it is interrupted is not an instance's. */
 static void mind_parent(pid_t parent)
 {
     sigset_t none;
     sigemptyset(&none);
-    signal(SIGINT, SIG_IGN);
+    signal(SIGINT, SIG_DFL);
     signal(SIGTERM, SIG_DFL);
     pthread_sigmask(SIG_SETMASK, &none, NULL);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -284,22 +286,17 @@ static void *map_shared(size_t size)
     return map;
 }
 
-/* On that server or another's: the time is in them, for states outlive a program. */
-static void name_cells(struct instances *all)
+uint64_t instances_keys(int cells, int runs)
 {
-    static int64_t program_us;
-    static int run;
-    program_us = program_us != 0 ? program_us : clock_ns(CLOCK_REALTIME) / 1000;
-    run++;
-    for (int i = 0; i < all->cells_len; i++)
-        for (int mode = 0; mode < MODES; mode++)
-            snprintf(all->cells[i].keys[mode], sizeof all->cells[i].keys[mode], "%llx-%d-%d-%d",
-                     (unsigned long long)program_us, run, i, mode);
+    return (uint64_t)runs * (uint64_t)cells * MODES;
 }
 
 void instances_map(struct instances *all, size_t arrivals)
 {
-    name_cells(all);
+    uint64_t key = instances_keys(all->cells_len, all->run);
+    for (int i = 0; i < all->cells_len; i++)
+        for (int mode = 0; mode < MODES; mode++)
+            key_write(key++, &all->cells[i].keys[mode]);
     all->arrivals_len = arrivals;
     all->arrivals = map_shared(arrivals * sizeof *all->arrivals);
     all->board = map_shared(sizeof *all->board);
@@ -321,6 +318,8 @@ static void await_end(struct instances *all, int number, int flags)
     if (ended == 0)
         return;
     all->pids[number] = 0;
+    if (ended > 0 && WIFSIGNALED(status) && WTERMSIG(status) == SIGINT)
+        sleep_us(INTERRUPT_US); /* it was for all of them: whoever heeds it here ends the program */
     if (ended < 0 || !WIFEXITED(status) || WEXITSTATUS(status) != 0 || !atomic_load(&all->board->is_over))
         give_up("one of them has ended before its time");
 }

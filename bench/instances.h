@@ -25,7 +25,7 @@ struct instances_cell { /* keys of its own, one a mode */
     int limit;          /* by its place in struct instances */
     bool clocks_differ; /* asked of limiters whose clocks, one an instance, are an hour apart, and fast, right and slow
                          * by INSTANCES_CLOCK_PPM in turn */
-    char keys[MODES][48]; /* written by instances_map() */
+    struct bench_key keys[MODES]; /* written by instances_map() */
 };
 #define INSTANCES_CLOCK_PPM 10000
 
@@ -39,7 +39,8 @@ struct instances_board {      /* in shared memory */
 
 struct instances {
     const struct modes *modes;
-    int n; /* that share each limit, from the start */
+    int run; /* from 0: each has keys of its own, numbers below instances_keys() */
+    int n;   /* that share each limit, from the start */
     const struct instances_limit *limits;
     int limits_len;
     struct instances_cell *cells;
@@ -56,7 +57,10 @@ struct instances {
 
 int64_t instances_now_us(void);
 
-/* Also gives all cells keys that no run before has used. Ends the program with a message if there is no memory. */
+/* How many keys the cells of so many runs take. */
+uint64_t instances_keys(int cells, int runs);
+
+/* Also gives all cells their keys. Ends the program with a message if there is no memory. */
 void instances_map(struct instances *all, size_t arrivals);
 void instances_unmap(struct instances *all);
 
