@@ -164,6 +164,28 @@ START_TEST(thousands_of_keys_of_many_limits_are_settled_in_batches)
 }
 END_TEST
 
+START_TEST(a_key_that_owes_for_a_later_outage_only_is_forgotten_for_the_earlier_one)
+{
+    struct stage *stage = stage_open(EAGER, NULL, ten);
+    struct cable *cable = &stage->instance.cable;
+    atomic_store(&cable->later, true);
+    outage_admits(stage, "a", 5 * WEIR_SECOND, 1);
+    cable_set(cable, CABLE_WELL);
+    must(try_in(stage, "b", 1).source == WEIR_BY_BACKEND, "the first outage is over");
+    cable_set(cable, CABLE_CUT);
+    must(cable_answer(cable, 1) == 1, "the charge for the first finds a second");
+    outage_admits(stage, "a", 5 * WEIR_SECOND, 1);
+    now_us += 5 * WEIR_SECOND; /* a bucket that was empty at the end of the first is full */
+    cable_set(cable, CABLE_WELL);
+    while (cable_answer(cable, 1) > 0)
+        ;
+    ck_assert_int_eq(stage->remote.charged, 1);
+    ck_assert(!atomic_load(&stage->instance.limiter->settle.owes));
+    ck_assert_int_eq(stats_of(stage->instance.limiter).keys, 0);
+    stage_close(stage);
+}
+END_TEST
+
 START_TEST(a_key_that_is_asked_for_first_is_settled_just_before)
 {
     for (int verb = 0; verb < 5; verb++) {
@@ -1678,6 +1700,7 @@ int main(void)
     Suite *suite = suite_create("settle");
     suite_test(suite, all_keys_are_settled_as_soon_as_the_store_is_back, 30);
     suite_test(suite, thousands_of_keys_of_many_limits_are_settled_in_batches, 30);
+    suite_test(suite, a_key_that_owes_for_a_later_outage_only_is_forgotten_for_the_earlier_one, 30);
     suite_test(suite, a_key_that_is_asked_for_first_is_settled_just_before, 30);
     suite_test(suite, the_first_success_ends_an_outage_and_begins_to_settle, 30);
     suite_test(suite, a_chain_that_is_told_to_begin_anew_time_and_again_does_not_nest, 30);

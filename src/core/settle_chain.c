@@ -158,7 +158,17 @@ static struct weir_limit *limit_of(struct weir *limiter, uint32_t limit_id)
 
 /* ---- A batch ---- */
 
-/* Have a key charged if anything is owed of it, or forgotten. */
+/* Whether a charge is for that outage, and not for others alone. */
+static bool is_for(const struct settlement *settlement, uint32_t tag)
+{
+    for (size_t i = 0; i < settlement->debt.count; i++)
+        if (settlement->debt.parts[i].tag == tag)
+            return true;
+    return false;
+}
+
+/* Have a key charged if anything is owed of it, and forgotten for the record's outage if nothing is owed for that: but
+ * not while it lasts, for then more may be admitted at any moment, nor if more was just now. */
 static void settle_key(struct weir *limiter, const struct settle_key *key)
 {
     struct settle_chain *chain = &limiter->settle.chain;
@@ -183,9 +193,10 @@ static void settle_key(struct weir *limiter, const struct settle_key *key)
         claim = SETTLE_BY_OTHERS;
     struct failure_outage outage;
     const bool lasts = failure_outage(limiter, &outage) && outage.tag == chain->record.tag;
-    if (claim == SETTLE_NOTHING && !lasts && !settle_forget(limiter, &of, chain->record.tag, chain->record.since_us, 0))
-        claim = SETTLE_BY_OTHERS; /* who were admitted just now: where it lasts that may be at any moment */
-    if (claim == SETTLE_BY_OTHERS || claim == SETTLE_NO_MEMORY || claim == SETTLE_OUT_OF_REACH)
+    const bool owes = claim == SETTLE_CLAIMED ? is_for(settlement, chain->record.tag) : claim != SETTLE_NOTHING;
+    const bool is_left = owes ? claim != SETTLE_CLAIMED
+                              : lasts || !settle_forget(limiter, &of, chain->record.tag, chain->record.since_us, 0);
+    if (is_left)
         atomic_store(&chain->has_left_some, true);
     if (claim != SETTLE_CLAIMED)
         return;
