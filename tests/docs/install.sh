@@ -82,6 +82,11 @@ while read -r line; do
     esac
     run "$line" </dev/null
 done <"$scratch/install"
+if [ -d build/plain/reference ] && command -v man >/dev/null; then
+    line=$(sed -n 's/^[0-9]*.\(man .*\)/\1/p' "$blocks/spans")
+    run "$line"
+    grep -q 'int weir_try (' "$scratch/log" || fail "what this shows is not about weir_try(): $line"
+fi
 [ -x "$prefix/bin/weir" ] || fail "no program is installed"
 
 # ---- Use ----

@@ -109,7 +109,7 @@ command_of() {
     'cmake --workflow '*) shift && preset "$@" ;;
     'weir '*) shift && weir_command "$@" ;;
     --*) option "$@" ;;
-    'cc '* | 'pkg-config '*) : ;; # by install.sh
+    'cc '* | 'pkg-config '* | 'man '*) : ;; # by install.sh
     cmake* | ctest* | sudo* | apt* | bash* | ./*) wrong "a command that no rule in tests/docs/words.sh knows: $span" ;;
     *_bucket\ * | *_window\ *) policy ;;
     weir_*[!a-z0-9_\(\)]*) : ;;
