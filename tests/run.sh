@@ -47,7 +47,8 @@ if [ $# -gt 1 ]; then
 fi
 
 # shellcheck disable=SC2086 # lists of words
-need_packages $build_packages $redis_packages $consul_packages g++ check scdoc gnuplot-nox openssl redis-tools libuv1-dev
+need_packages $build_packages $redis_packages $consul_packages g++ check scdoc mandoc gnuplot-nox openssl redis-tools \
+    libuv1-dev
 if [ $mode = packages ]; then
     exit 0
 fi

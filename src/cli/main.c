@@ -26,7 +26,7 @@ static const char MAIN_HELP[] =
     "  weir replay -p 'sliding_window limit=20 period=1m' access.log\n"
     "\n"
     "Exit status: 0 done (try: allowed), 1 failed (try: denied), 2 wrong use (try: any error).\n"
-    "The manual page weir(1) says it all.\n";
+    "The manual pages say it all: weir(1), weir-replay(1) and its like, and weir-policy(5).\n";
 
 static int command_version(int argc, char **argv);
 static int command_help(int argc, char **argv);

@@ -1,0 +1,107 @@
+#!/bin/sh
+# manual.sh SOURCE BUILD - the manual: each command has a page, which tells of the options that `weir help` tells of, and of
+# no others; each page names all the others; the grammar of policies is that of weir.h, and the examples are right. If the
+# pages have been made, mandoc or man finds nothing wrong with them; with pages, but neither of the two, it ends with 77.
+set -eu
+source=$1
+build=$2
+weir=$build/src/weir
+pages=$source/src/cli
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+failed=0
+
+wrong() {
+    echo "$*" >&2
+    failed=1
+}
+
+# options FILE - each -x and --word in it, one a line.
+options() {
+    grep -oE -e '(^|[^-a-z])--?[a-zA-Z][a-z-]*' "$1" | sed 's/^[^-]*//' | sort -u
+}
+
+# same WHAT FILE FILE - the latter's lines are the former's.
+same() {
+    what=$1
+    shift
+    diff "$@" >"$scratch/difference" || { wrong "$what" && cat "$scratch/difference" >&2; }
+}
+
+# ---- Commands and options ----
+
+"$weir" help | sed -n '/^Commands:/,/^$/s/^  \([a-z]*\)  .*/\1/p' >"$scratch/commands"
+[ "$(wc -l <"$scratch/commands")" -ge 5 ] || wrong 'weir help names no commands'
+while read -r command; do
+    page=$pages/weir-$command.1.scd
+    if ! [ -f "$page" ]; then
+        wrong "weir $command has no manual page"
+        continue
+    fi
+    "$weir" help "$command" >"$scratch/help"
+    # What weir help has: lines that begin with an option. What the page has: those of its OPTIONS.
+    sed -n 's/^  *\(\(-[a-zA-Z], \)\{0,1\}--[a-z-]*\).*/\1/p' "$scratch/help" >"$scratch/lines"
+    options "$scratch/lines" >"$scratch/said"
+    sed -n '/^# OPTIONS/,/^# [A-NP-Z]/s/^\*-/*-/p' "$page" | tr -d '*' >"$scratch/lines"
+    options "$scratch/lines" >"$scratch/written"
+    same "lines with <: options of 'weir help $command' that weir-$command(1) lacks; with >: the other way round" \
+        "$scratch/said" "$scratch/written"
+    # Those of examples and sentences are among them.
+    sed -n -e "s/^	weir $command //p" -e "s/^	weir $command\$//p" "$page" >"$scratch/lines"
+    options "$scratch/lines" | while read -r option; do
+        grep -qxF -e "$option" "$scratch/said" || echo "$option"
+    done >"$scratch/unknown"
+    [ ! -s "$scratch/unknown" ] || wrong "examples of weir-$command(1) have options that there are not:" \
+        "$(cat "$scratch/unknown")"
+done <"$scratch/commands"
+
+# ---- Each names the others ----
+
+for page in "$pages"/*.scd; do
+    sed -n '/^# SEE ALSO/,$p' "$page" | tr ' ' '\n' | tr -d '*,' >"$scratch/see"
+    for other in "$pages"/*.scd; do
+        name=$(basename "$other" .scd)
+        name=${name%.*}'('${name##*.}')'
+        if [ "$page" = "$other" ]; then
+            sed 1q "$page" | grep -qxF -e "$name" || wrong "$page does not begin with $name"
+        else
+            grep -qxF -e "$name" "$scratch/see" || wrong "$page does not name $name"
+        fi
+    done
+done
+
+# ---- Policies ----
+
+sed -n 's/^ \* *\([a-z_]* *limit=N period=TIME.*\)/\1/p' "$source/include/weir/weir.h" | tr -s ' ' >"$scratch/header"
+sed -n 's/^	\([a-z_]* limit=_N_ period=_TIME_.*\)/\1/p' "$pages/weir-policy.5.scd" |
+    sed -e 's/_N_/N/g' -e 's/_TIME_/TIME/g' >"$scratch/page"
+[ -s "$scratch/header" ] || wrong 'weir.h has no grammar of policies'
+same 'lines with <: the grammar in weir.h; with >: in weir-policy(5)' "$scratch/header" "$scratch/page"
+sed -n 's/^	\([a-z].* = .*\)/\1/p' "$pages/weir-policy.5.scd" | sed 's|[\\]||g' >"$scratch/policies"
+[ "$(wc -l <"$scratch/policies")" -ge 5 ] || wrong 'weir-policy(5) has no examples'
+"$weir" check "$scratch/policies" >"$scratch/answer" || wrong 'weir check refuses the examples of weir-policy(5)'
+
+# ---- What scdoc made of them ----
+
+[ $failed -eq 0 ] || exit 1
+made=$(find "$build/src" -maxdepth 1 -name 'weir*.[15]' | sort)
+if [ -z "$made" ]; then
+    echo "$(wc -l <"$scratch/commands") commands have their pages, which were not made, for want of scdoc"
+    exit 0
+fi
+[ "$(echo "$made" | wc -l)" -eq "$(find "$pages" -name '*.scd' | wc -l)" ] || wrong "not every page was made: $made"
+if command -v mandoc >/dev/null; then
+    # Of paragraphs scdoc makes more than it takes; names are in lower case, and lines as long as they are.
+    # shellcheck disable=SC2086 # a list of files
+    mandoc -T lint $made | grep -v -e 'skipping paragraph macro' -e 'STYLE: input text line longer' \
+        -e 'STYLE: lower case character in document title' >&2 && wrong 'mandoc says that of the pages'
+elif command -v man >/dev/null; then
+    for page in $made; do
+        man --warnings -E UTF-8 -l -Tutf8 "$page" 2>&1 >/dev/null | grep . >&2 && wrong "man says that of $page"
+    done
+else
+    echo 'SKIPPED: there is neither mandoc nor man here to look at the pages' >&2
+    exit 77
+fi
+[ $failed -eq 0 ] || exit 1
+echo "$(wc -l <"$scratch/commands") commands have their pages, and nothing is wrong with them"
