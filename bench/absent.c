@@ -14,6 +14,13 @@ void bench_peers(struct bench *bench)
 #ifndef WEIR_REDIS
 static const char why[] = "built without it: -DWEIR_REDIS=OFF";
 
+void bench_reach_redis(struct bench *bench)
+{
+    (void)bench;
+    fprintf(stderr, "weir-bench: --redis: %s\n", why);
+    exit(2);
+}
+
 void bench_read_log(struct bench *bench)
 {
     fprintf(stderr, "weir-bench: --log %s: %s\n", bench->log, why);

@@ -57,6 +57,9 @@ void bench_cluster(struct bench *bench);
 void bench_replicas(struct bench *bench);
 void bench_tls(struct bench *bench);
 
+/* Makes sure that what --redis names can be measured on; otherwise ends the program with a sentence. */
+void bench_reach_redis(struct bench *bench);
+
 /* What follows Consul, on a private agent; likewise. */
 void bench_peers(struct bench *bench);
 

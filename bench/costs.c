@@ -1,11 +1,12 @@
 /* costs.c - what each mode costs: calls to Redis, CPU time and memory of both sides.
  *
  * CPU time is what the whole process took while callers asked as fast as they were answered: of this one, and of Redis.
- * Memory is what weir says that it holds, and by how much what Redis has allocated grew; a user's own server may have
- * grown for other reasons.
+ * Memory is what either side says that it holds; of Redis by MEMORY USAGE of some keys, for what it has allocated in all
+ * leaps where one of its tables grows. Local mode asks nothing of Redis.
  */
 #include <stddef.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "turns.h"
 #include "user_store.h"
@@ -16,6 +17,7 @@
 #define ZIPF_KEYS 100
 #define MEMORY_KEYS 100000
 #define QUICK_MEMORY_KEYS 10000
+#define SAMPLED_KEYS 5
 #define TIMED_AT_ONCE 64 /* as in speed.c */
 #define LEAD_SECONDS 0.05
 
@@ -29,15 +31,22 @@ static void report_loads(const struct modes *modes, const struct turns *turns, i
     static const struct {
         const char *name;
         const struct turns_look *look;
-    } figures[] = { { "Redis calls per million", &turns_calls_per_million },
-                    { "Redis CPU, us each", &turns_server_us },
-                    { "this process's CPU, us each", &turns_client_us } };
+        bool is_of_redis;
+    } figures[] = { { "Redis calls per million", &turns_calls_per_million, true },
+                    { "Redis CPU, ns each", &turns_server_ns, true },
+                    { "this process's CPU, ns each", &turns_client_ns, false } };
     char figure[64];
     report_heading(modes->bench->report, "What decisions cost, 8 callers as fast as they are answered");
     for (size_t i = 0; i < sizeof figures / sizeof figures[0]; i++)
         for (int which = 0; which < CASES; which++) {
             snprintf(figure, sizeof figure, "%s, %s", figures[i].name, CASE_NAMES[which]);
-            turns_report(modes, turns, figure, loads[which], figures[i].look, NULL);
+            int shown[MODES + 1];
+            memcpy(shown, loads[which], sizeof shown);
+            if (figures[i].is_of_redis)
+                shown[WEIR_LOCAL] = -1;
+            turns_report(modes, turns, figure, shown, figures[i].look, NULL);
+            if (figures[i].is_of_redis && modes->is_chosen[WEIR_LOCAL])
+                modes_text(modes, WEIR_LOCAL, "none");
         }
 }
 
@@ -97,11 +106,15 @@ static bool measure_memory(const struct modes *modes, enum weir_mode mode, uint6
     if (is_in_store)
         user_store_remember(modes->store, limit, keys);
     const int64_t own = remote_stats(&remote).bytes;
-    const int64_t of_redis = is_in_store ? store_memory(modes->store) : -1;
     remote_fill(&remote, keys, turns_fill[KIND_TOKEN]);
     sample_add(&memory->own, (double)(remote_stats(&remote).bytes - own) / (double)keys);
-    if (of_redis >= 0)
-        sample_add(&memory->of_redis, (double)(store_memory(modes->store) - of_redis) / (double)keys);
+    for (uint64_t i = 0; is_in_store && i < SAMPLED_KEYS; i++) {
+        struct bench_key key;
+        key_write(i * (keys / SAMPLED_KEYS), &key);
+        const int64_t bytes = store_key_bytes(modes->store, limit, &key);
+        if (bytes >= 0)
+            sample_add(&memory->of_redis, (double)bytes);
+    }
     remote_close(&remote);
     return true;
 }
@@ -128,12 +141,14 @@ static void measure_memories(struct modes *modes)
     for (int mode = 0; mode < MODES; mode++) {
         own[mode] = &memories[mode].own;
         of_redis[mode] = &memories[mode].of_redis;
+        if (!modes->is_chosen[mode])
+            continue;
         bench_progress("costs: memory, %s", modes_names[mode]);
-        if (modes->is_chosen[mode] && !measure_memory(modes, (enum weir_mode)mode, keys, &memories[mode]))
+        if (!measure_memory(modes, (enum weir_mode)mode, keys, &memories[mode]))
             turns_give_up(modes, (enum weir_mode)mode);
     }
-    snprintf(heading, sizeof heading, "Memory, bytes a key, %llu keys of %d bytes, token bucket",
-             (unsigned long long)keys, KEY_LEN);
+    snprintf(heading, sizeof heading, "Memory, bytes a key, %llu,000 keys of %d bytes, token bucket",
+             (unsigned long long)keys / 1000, KEY_LEN);
     report_heading(modes->bench->report, heading);
     report_memory(modes, "in each instance", own);
     report_memory(modes, "in Redis", of_redis);

@@ -53,13 +53,6 @@ static void side_close(struct side *side)
         remote_close(&side->remotes[answer]);
 }
 
-static struct weir_stats stats_of(const struct remote *remote)
-{
-    struct weir_stats stats = { .size = sizeof stats };
-    weir_stats_read(remote->weir, &stats);
-    return stats;
-}
-
 /* Until leases have grown to what is asked for: each is somewhat larger than the one before. */
 static void warm_up(struct side *side, const struct stream *stream, double seconds)
 {
@@ -93,7 +86,7 @@ static void measure_pair(struct bench *bench, struct side sides[2], enum answer 
                          int threads)
 {
     const struct remote *remote = &sides[1].remotes[answer];
-    struct weir_stats before = stats_of(remote), after;
+    struct weir_stats before = remote_stats(remote), after;
     struct cell cells[2];
     bench_progress("leases: %s, %d threads", answer_name(answer), threads);
     for (int i = 0; i < 2; i++)
@@ -101,7 +94,7 @@ static void measure_pair(struct bench *bench, struct side sides[2], enum answer 
             .work = subject_work, .subject = &sides[i].subjects[answer], .stream = stream, .threads = threads
         };
     measure_cells(cells, 2, bench->repeats, bench->seconds);
-    after = stats_of(remote);
+    after = remote_stats(remote);
     uint64_t here = after.lease_hits - before.lease_hits + after.denial_hits - before.denial_hits;
     uint64_t all = after.allowed - before.allowed + after.denied - before.denied;
     report_pair(bench, answer, threads, &cells[0], &cells[1], 100.0 * (double)here / (double)all);
@@ -133,7 +126,7 @@ static struct hot hots[] = {
 static void ask_hot(struct hot *hot, double seconds, bool counts)
 {
     const struct timespec pause = { .tv_nsec = PAUSE_NS };
-    struct weir_stats before = stats_of(&hot->remote);
+    struct weir_stats before = remote_stats(&hot->remote);
     int64_t start_ns = clock_ns(CLOCK_MONOTONIC), end_ns = start_ns + (int64_t)(seconds * 1e9);
     uint64_t requests = 0;
     int64_t waits_us = 0, last_us = 0;
@@ -156,7 +149,7 @@ static void ask_hot(struct hot *hot, double seconds, bool counts)
     if (!counts)
         return;
     sample_add(&hot->requests, (double)requests / elapsed);
-    sample_add(&hot->calls, (double)(stats_of(&hot->remote).store_calls - before.store_calls) / elapsed);
+    sample_add(&hot->calls, (double)(remote_stats(&hot->remote).store_calls - before.store_calls) / elapsed);
     if (hot->denies)
         sample_add(&hot->waits, (double)waits_us / (elapsed * 1e6));
 }

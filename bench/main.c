@@ -99,6 +99,8 @@ int main(int argc, char **argv)
     options_parse(&options, argc, argv);
     if (bench->log)
         bench_read_log(bench);
+    if (bench->redis_url)
+        bench_reach_redis(bench);
     bench->report = report_open(options.json, bench->results);
     if (!bench->report)
         return 2;

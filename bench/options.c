@@ -336,8 +336,6 @@ void options_parse(struct options *options, int argc, char **argv)
         refuse("--%s goes with section modes, which --only leaves out", given.modes_alone);
     if ((bench->log_speed != 0 || bench->log_policy) && !bench->log)
         refuse("%s goes with --log FILE", bench->log_policy ? "--policy" : "--speed");
-    if (bench->redis_url && !bench->modes[WEIR_DISTRIBUTED] && !bench->modes[WEIR_HYBRID])
-        refuse("--redis goes with mode distributed or hybrid, which --modes leaves out");
     bench->log_policy = bench->log_policy ? bench->log_policy : OPTIONS_LOG_POLICY;
     check_policy(bench->log_policy);
     if (bench->results)

@@ -87,13 +87,6 @@ static void *call_through_outage(void *argument)
 
 /* ---- The course of an outage ---- */
 
-static struct weir_stats stats_of(const struct outage *outage)
-{
-    struct weir_stats stats = { .size = sizeof stats };
-    weir_stats_read(outage->remote.weir, &stats);
-    return stats;
-}
-
 static void poll_once(struct outage *outage)
 {
     const struct timespec pause = { .tv_nsec = POLL_NS };
@@ -112,7 +105,7 @@ static void wait_for(struct outage *outage, double seconds)
 
 static void stop_server(struct outage *outage, struct redis_server *server, struct figures *figures, double seconds)
 {
-    struct weir_stats before = stats_of(outage);
+    struct weir_stats before = remote_stats(&outage->remote);
     struct weir_stats after = before;
     outage->late_ns = 0;
     redis_server_pause(server);
@@ -121,7 +114,7 @@ static void stop_server(struct outage *outage, struct redis_server *server, stru
     bool open = false;
     while (!open && clock_ns(CLOCK_MONOTONIC) - stopped_ns < OPEN_MOST_NS) {
         poll_once(outage);
-        after = stats_of(outage);
+        after = remote_stats(&outage->remote);
         open = after.store_breaks > before.store_breaks ||
                after.store_timeouts >= before.store_timeouts + BREAK_TIMEOUTS;
     }
@@ -131,7 +124,7 @@ static void stop_server(struct outage *outage, struct redis_server *server, stru
         figures->never_open++;
     sample_add(&figures->open_ms, (double)(clock_ns(CLOCK_MONOTONIC) - stopped_ns) / 1e6);
     wait_for(outage, 3 * seconds);
-    sample_add(&figures->timeouts, (double)(stats_of(outage).store_timeouts - before.store_timeouts));
+    sample_add(&figures->timeouts, (double)(remote_stats(&outage->remote).store_timeouts - before.store_timeouts));
 }
 
 static void resume_server(struct outage *outage, struct redis_server *server, struct figures *figures)

@@ -51,6 +51,7 @@ struct request {
 
 struct pace {                    /* a mode, or the floor, at a rate */
     const struct remote *remote; /* NULL: the floor */
+    bool asks_redis;
     int rate;
     struct hist all, now; /* of all repetitions, and of one */
     struct sample p50_us, p99_us, late;
@@ -161,7 +162,7 @@ static double calls_so_far(const struct pace *pace)
 static void run_once(const struct modes *modes, struct pace *pace, const struct stream *stream, double seconds,
                      bool leads)
 {
-    const struct store *store = pace->remote ? modes->store : NULL;
+    const struct store *store = pace->asks_redis ? modes->store : NULL;
     if (leads) {
         draw_requests(pace, stream, LEAD * seconds);
         run_requests(pace);
@@ -247,12 +248,16 @@ static void report_calls(const struct modes *modes, int rate)
     snprintf(figure, sizeof figure, "%s requests/s: Redis calls per million", ALL_RATES[rate].name);
     modes_row(modes, figure);
     for (int mode = 0; mode < MODES; mode++)
-        if (modes->is_chosen[mode])
+        if (mode == WEIR_LOCAL && modes->is_chosen[mode])
+            modes_text(modes, WEIR_LOCAL, "none");
+        else if (modes->is_chosen[mode])
             modes_figure(modes, (enum weir_mode)mode, &paces[rate][mode].calls);
     snprintf(figure, sizeof figure, "%s requests/s: Redis CPU us a request", ALL_RATES[rate].name);
     modes_row(modes, figure);
-    for (int mode = WEIR_DISTRIBUTED; mode < MODES; mode++)
-        if (modes->is_chosen[mode] && paces[rate][mode].server_us.n > 0)
+    for (int mode = 0; mode < MODES; mode++)
+        if (modes->is_chosen[mode] && paces[rate][mode].server_us.n == 0)
+            modes_text(modes, (enum weir_mode)mode, mode == WEIR_LOCAL ? "none" : "unknown");
+        else if (modes->is_chosen[mode])
             modes_figure(modes, (enum weir_mode)mode, &paces[rate][mode].server_us);
 }
 
@@ -330,6 +335,7 @@ void modes_pace(struct modes *modes)
     for (int rate = 0; rate < RATES; rate++)
         for (int place = 0; place <= MODES; place++) {
             paces[rate][place].rate = ALL_RATES[rate].per_second;
+            paces[rate][place].asks_redis = place == WEIR_DISTRIBUTED || place == WEIR_HYBRID;
             paces[rate][place].remote = place < MODES ? &remotes[place] : NULL;
         }
     measure(modes, &stream, seconds);

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "user_store.h"
+
 #define BATCH_MAX 64
 
 static char last_line[200]; /* what weir said last; it speaks seldom, and one limiter at a time is opened */
@@ -12,7 +14,7 @@ static char last_line[200]; /* what weir said last; it speaks seldom, and one li
 static void keep_line(void *user, enum weir_log_level level, const char *line)
 {
     (void)user;
-    if (level == WEIR_LOG_ERROR)
+    if (level <= WEIR_LOG_WARNING)
         snprintf(last_line, sizeof last_line, "%s", line);
 }
 
@@ -62,11 +64,11 @@ bool remote_open(struct remote *remote, const struct store *store, const struct 
     int status = open_limit(remote, &options, name, policy);
     if (status == WEIR_OK && asks_redis(remote))
         return true;
+    if (status == WEIR_OK)
+        remote_close(remote); /* its threads speak no more */
     if (last_line[0] == '\0')
         snprintf(last_line, sizeof last_line, "%s",
                  status == WEIR_OK ? "its decisions do not come from Redis" : weir_strerror(status));
-    if (status == WEIR_OK)
-        remote_close(remote);
     return false;
 }
 
@@ -164,6 +166,7 @@ void remote_fill(const struct remote *remote, uint64_t keys, int64_t cost)
         size_t n = keys - i < BATCH_MAX ? (size_t)(keys - i) : BATCH_MAX;
         for (size_t place = 0; place < n; place++)
             key_write(i + place, &batch[place]);
+        user_store_heed_interrupt();
         failed += take_batch(remote, batch, n, cost);
     }
     if (failed > 0)

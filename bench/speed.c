@@ -24,7 +24,7 @@
 #define BATCH 64
 #define TIMED_AT_ONCE 64
 #define SPREAD_CALLERS 8
-#define LENGTH 0.8 /* of a repetition, in those of the other parts: there are many loads */
+#define LENGTH 0.6 /* of a repetition, in those of the other parts: there are many loads */
 #define LEAD_SECONDS 0.03
 #define LONG_LEAD_SECONDS 0.2 /* for many keys, each of which is asked for less often */
 
@@ -173,10 +173,10 @@ static void report(const struct speed *speed, const struct row *row, const struc
 
 static void report_callers(const struct speed *speed)
 {
-    char figure[48];
-    report_heading(
-        speed->modes->bench->report,
-        "Throughput: callers that wait for one decision after the other; they share a processor, Redis has another");
+    char figure[48], heading[96];
+    snprintf(heading, sizeof heading,
+             "Throughput, %d keys zipf: callers share one processor, a private Redis has another", FEW_KEYS);
+    report_heading(speed->modes->bench->report, heading);
     for (int i = 0; i < speed->callers_len; i++) {
         const int callers = speed->callers[i];
         snprintf(figure, sizeof figure, "decisions/s, %d caller%s", callers, callers > 1 ? "s" : "");
@@ -189,20 +189,25 @@ static void report_callers(const struct speed *speed)
     report(speed, &speed->batch, &turns_per_second, figure);
 }
 
+static void name_stream(const struct speed *speed, int stream, char *out, size_t size)
+{
+    const unsigned long long keys = speed->many_keys;
+    const bool is_round = keys % 1000 == 0;
+    if (stream == STREAM_ONE)
+        snprintf(out, size, "one hot key");
+    else if (stream == STREAM_FEW)
+        snprintf(out, size, "%d keys, zipf", FEW_KEYS);
+    else
+        snprintf(out, size, "%llu%s keys, %s", is_round ? keys / 1000 : keys, is_round ? ",000" : "",
+                 stream == STREAM_MANY ? "zipf" : "all alike");
+}
+
 static void report_costs(const struct speed *speed)
 {
-    static const char *const titles[STREAMS] = { [STREAM_ONE] = "one hot key",
-                                                 [STREAM_FEW] = "keys, zipf",
-                                                 [STREAM_MANY] = "keys, zipf",
-                                                 [STREAM_UNIFORM] = "keys, all alike" };
     char figure[48];
     report_heading(speed->modes->bench->report, "Wall time of a decision, 1 caller, ns");
     for (int i = 0; i < STREAMS; i++) {
-        if (i == STREAM_ONE)
-            snprintf(figure, sizeof figure, "%s", titles[i]);
-        else
-            snprintf(figure, sizeof figure, "%llu %s",
-                     (unsigned long long)(i == STREAM_FEW ? FEW_KEYS : speed->many_keys), titles[i]);
+        name_stream(speed, i, figure, sizeof figure);
         report(speed, &speed->by_keys[i], &turns_ns, figure);
     }
     for (int kind = 0; kind < KINDS; kind++)
@@ -220,6 +225,8 @@ static void choose(struct speed *speed, struct modes *modes)
     const struct bench *bench = modes->bench;
     speed->modes = modes;
     speed->many_keys = bench_largest_keys(bench, bench->extent == EXTENT_QUICK ? QUICK_MANY_KEYS : MANY_KEYS);
+    if (speed->many_keys < FEW_KEYS)
+        speed->many_keys = FEW_KEYS;
     speed->callers_len = bench->threads_given ? bench->threads_len : (int)(sizeof usual / sizeof usual[0]);
     memcpy(speed->callers, bench->threads_given ? bench->threads : usual, (size_t)speed->callers_len * sizeof(int));
 }

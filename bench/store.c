@@ -17,7 +17,7 @@
 #define PIPELINE 32
 
 static struct store store;
-static bool tried, running;
+static bool tried, running, filled;
 
 static void stop(void)
 {
@@ -114,7 +114,7 @@ static void load_scripts(redisContext *connection)
     }
 }
 
-static bool start(const struct bench *bench)
+static bool start(void)
 {
     measure_unpin_main();
     if (!redis_server_found())
@@ -133,21 +133,14 @@ static bool start(const struct bench *bench)
     char version[24];
     store_version(&store, version, sizeof version);
     snprintf(store.about, sizeof store.about, "redis-server %s, private, on a Unix socket", version);
-    redisContext *connection = store_connect(&store);
     bench_progress("started %s, pid %d; it ends with this program", store.about, (int)store.server.daemon.pid);
-    load_scripts(connection);
-    store.keys = bench_largest_keys(bench, bench->extent == EXTENT_QUICK ? QUICK_KEYS : KEYS);
-    stream_make(&store.stream, store.keys, SKEW_ZIPF);
-    store_pipeline(connection, store.keys, make_gateway, &store);
-    redisFree(connection);
-    store_fill_weir(&store, KIND_TOKEN);
     return true;
 }
 
-static bool start_once(const struct bench *bench)
+static bool start_once(void)
 {
     if (!tried)
-        start(bench);
+        start();
     tried = true;
     return running;
 }
@@ -158,18 +151,33 @@ struct store *store_of_modes(struct bench *bench)
         return NULL;
     if (bench->redis_url)
         return user_store(bench->redis_url);
-    if (start_once(bench))
+    if (start_once())
         return &store;
     fprintf(stderr, "weir-bench: distributed and hybrid mode: NOT MEASURED: %s\n", store.server.daemon.error);
     return NULL;
 }
 
+static void fill(const struct bench *bench)
+{
+    redisContext *connection = store_connect(&store);
+    load_scripts(connection);
+    store.keys = bench_largest_keys(bench, bench->extent == EXTENT_QUICK ? QUICK_KEYS : KEYS);
+    stream_make(&store.stream, store.keys, SKEW_ZIPF);
+    store_pipeline(connection, store.keys, make_gateway, &store);
+    redisFree(connection);
+    store_fill_weir(&store, KIND_TOKEN);
+}
+
 struct store *store_of(struct bench *bench, const char *name)
 {
-    if (start_once(bench))
-        return &store;
-    bench_missing(bench, name, store.server.daemon.error);
-    return NULL;
+    if (!start_once()) {
+        bench_missing(bench, name, store.server.daemon.error);
+        return NULL;
+    }
+    if (!filled)
+        fill(bench);
+    filled = true;
+    return &store;
 }
 
 void store_section(struct bench *bench, const struct store *of, const char *name, const char *sentence)

@@ -26,8 +26,8 @@ struct store {
  * place. It ends with the program. If there is none to be had, NULL, and section `name` consists of the reason. */
 struct store *store_of(struct bench *bench, const char *name);
 
-/* The server that the modes are measured on side by side: the one that --redis names, or else that one. The former has
- * no scripts or keys in place, nor a stream. NULL if there is none, and why is on stderr, or if of the modes that were
+/* The server that the modes are measured on side by side: the one that --redis names, or else that one. No
+ * scripts or keys are in place there, nor is there a stream. NULL if there is none, and why is on stderr, or if of the modes that were
  * asked for none needs it. */
 struct store *store_of_modes(struct bench *bench);
 
@@ -40,9 +40,10 @@ void store_missing(struct bench *bench, const char *what, const char *why);
 /* Whether it can be asked by itself: the user's cannot over TLS, nor by sentinels, nor in a cluster. */
 bool store_can_be_asked(const struct store *store);
 
-/* CPU time its process has taken so far, and bytes that it has allocated; -1 if it does not tell. */
+/* CPU time its process has taken so far, and bytes that the key takes of its memory, tables of all keys aside; -1 if it
+ * does not tell. */
 int64_t store_cpu_us(const struct store *store);
-int64_t store_memory(const struct store *store);
+int64_t store_key_bytes(const struct store *store, const char *limit, const struct bench_key *key);
 void store_version(const struct store *store, char *out, size_t size); /* "7.0.15", or "of unknown version" */
 
 /* A connection that blocks. Ends the program with a message if there is none to be had, or if it breaks. */

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "backends/redis_key.h"
 #include "user_store.h"
 
 bool store_can_be_asked(const struct store *store)
@@ -43,8 +44,19 @@ int64_t store_cpu_us(const struct store *store)
     return (int64_t)((strtod(user, NULL) + strtod(system, NULL)) * 1e6);
 }
 
-int64_t store_memory(const struct store *store)
+int64_t store_key_bytes(const struct store *store, const char *limit, const struct bench_key *key)
 {
-    char bytes[32];
-    return ask(store, "memory", "used_memory:", bytes, sizeof bytes) ? strtoll(bytes, NULL, 10) : -1;
+    if (!store_can_be_asked(store))
+        return -1;
+    char name[REDIS_KEY_MAX];
+    const char *words[] = { "MEMORY", "USAGE", name };
+    const size_t len[] = { strlen(words[0]), strlen(words[1]),
+                           redis_key_write(store->prefix[0] ? store->prefix : "weir:", limit, weir_key(key, KEY_LEN),
+                                           name) };
+    redisContext *connection = store_connect(store);
+    redisReply *reply = redisCommandArgv(connection, 3, words, len);
+    int64_t bytes = reply && reply->type == REDIS_REPLY_INTEGER ? reply->integer : -1;
+    freeReplyObject(reply);
+    redisFree(connection);
+    return bytes;
 }

@@ -30,8 +30,8 @@ const struct weir_policy turns_denying = { .limit = 1, .period_us = USER_STORE_L
 
 const struct turns_look turns_per_second = { offsetof(struct load, per_second), 1 };
 const struct turns_look turns_ns = { offsetof(struct load, ns), 1 };
-const struct turns_look turns_server_us = { offsetof(struct load, server_us), 1 };
-const struct turns_look turns_client_us = { offsetof(struct load, client_us), 1 };
+const struct turns_look turns_server_ns = { offsetof(struct load, server_us), 1e3 };
+const struct turns_look turns_client_ns = { offsetof(struct load, client_us), 1e3 };
 const struct turns_look turns_calls_per_million = { offsetof(struct load, store_calls), 1e6 };
 
 void turns_give_up(struct modes *modes, enum weir_mode mode)

@@ -4,7 +4,7 @@
 
 #include "modes.h"
 
-#define TURNS_MAX 96
+#define TURNS_MAX 128
 
 /* Limits that admit whatever a benchmark can ask, or one request a minute. A key that has taken turns_fill[] permits stays
  * live while it is measured, and as good as new within USER_STORE_LIFE_US whatever happens. */
@@ -30,7 +30,7 @@ struct turns_look {
     size_t sample; /* its offset in struct load */
     double scale;
 };
-extern const struct turns_look turns_per_second, turns_ns, turns_server_us, turns_client_us, turns_calls_per_million;
+extern const struct turns_look turns_per_second, turns_ns, turns_server_ns, turns_client_ns, turns_calls_per_million;
 
 /* A row: the load of each mode by its number in loads[], -1: none, and of the floor in loads[MODES], named `floor`. A load
  * whose decisions failed shows how many of them did. */

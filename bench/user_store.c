@@ -34,7 +34,7 @@ static struct redis_target target;
 static bool reached;
 static pid_t owner; /* children that are forked later own nothing */
 static sem_t interrupts;
-static atomic_bool interrupted;
+static atomic_int interrupted; /* 0, or the signal's number */
 static struct filling fillings[FILLINGS_MAX];
 static atomic_int fillings_len;
 
@@ -161,7 +161,7 @@ void user_store_remember(const struct store *store, const char *limit, uint64_t 
 
 static void on_interrupt(int number)
 {
-    if (getpid() != owner || atomic_load(&interrupted))
+    if (getpid() != owner || atomic_exchange(&interrupted, number) != 0)
         _exit(128 + number);
     sem_post(&interrupts);
 }
@@ -170,17 +170,16 @@ static void *wait_for_interrupt(void *unused)
 {
     while (sem_wait(&interrupts) != 0)
         continue;
-    atomic_store(&interrupted, true);
     fprintf(stderr, "\nweir-bench: interrupted; once more, and keys are left to expire\n");
     usleep(LAST_CALLS_US);
     remove_all();
-    _exit(128 + SIGINT);
+    _exit(128 + atomic_load(&interrupted));
     return unused;
 }
 
 void user_store_heed_interrupt(void)
 {
-    while (atomic_load_explicit(&interrupted, memory_order_relaxed))
+    while (atomic_load_explicit(&interrupted, memory_order_relaxed) != 0)
         pause();
 }
 
@@ -213,6 +212,19 @@ static void name_place(char *out, size_t size)
                  first->port, how);
 }
 
+/* That it answers a peek does not say that its user may write. */
+static void require_rights(const struct remote *remote)
+{
+    struct weir_decision decision;
+    int status = weir_try(remote->limit, weir_key_text("probe"), 1, &decision);
+    if (status == WEIR_OK)
+        status = weir_reset(remote->limit, weir_key_text("probe"));
+    char sentence[256];
+    snprintf(sentence, sizeof sentence, "it decides nothing: %s: %s", weir_strerror(status), remote_complaint());
+    if (status != WEIR_OK)
+        give_up(sentence);
+}
+
 static void reach(const char *url)
 {
     static const struct weir_policy any = { .limit = 1, .period_us = WEIR_SECOND };
@@ -235,6 +247,7 @@ static void reach(const char *url)
         snprintf(sentence, sizeof sentence, "nothing can be measured %s: %.120s", place, remote_complaint());
         give_up(sentence);
     }
+    require_rights(&remote);
     remote_close(&remote);
     store_version(&users, version, sizeof version);
     snprintf(users.about, sizeof users.about, "redis-server %s %s", version, place);
@@ -248,4 +261,11 @@ struct store *user_store(const char *url)
         reach(url);
     reached = true;
     return &users;
+}
+
+void bench_reach_redis(struct bench *bench)
+{
+    if (!bench->modes[WEIR_DISTRIBUTED] && !bench->modes[WEIR_HYBRID])
+        give_up("of the modes that --modes names none needs it");
+    user_store(bench->redis_url);
 }

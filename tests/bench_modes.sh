@@ -1,16 +1,10 @@
 #!/bin/sh
 # bench_modes.sh WEIR_BENCH - the modes side by side: the table, the JSON and the plots have what they should, whatever
-# is asked for or missing. Nothing is asserted that depends on how fast anything was.
+# is asked for or missing. Nothing is asserted that depends on how fast anything was. For --redis see bench_redis.sh.
 set -eu
 bench=$1
 scratch=$(mktemp -d)
-server=
-end() {
-    [ -z "$server" ] || kill "$server" 2>/dev/null || true
-    rm -rf "$scratch"
-}
-trap end EXIT
-unset WEIR_REDIS_PASSWORD
+trap 'rm -rf "$scratch"' EXIT
 mkdir "$scratch/empty"
 
 fail() {
@@ -67,11 +61,9 @@ cat >"$scratch/access.log" <<'LOG'
 192.0.2.2 - - [01/Jul/1995:00:00:01 +0000] "GET / HTTP/1.0" 200 1
 192.0.2.1 - - [01/Jul/1995:00:00:02 +0000] "GET /a HTTP/1.0" 200 1
 LOG
-with_redis=yes
 measure --results "$scratch/all" --json "$scratch/json" --log "$scratch/access.log" --speed 10 \
     --policy 'fixed_window limit=1 period=1m'
 if grep -q 'NOT MEASURED' "$scratch/log"; then
-    with_redis=no
     echo "no Redis here: local mode alone" >&2
     has 'figure  *local' 'local: choose it'
 else
@@ -84,7 +76,7 @@ else
         'met  *windows, distributed: of the limit not used' 'met  *windows, distributed: what wrong clocks change' \
         'met  *windows, hybrid: over the limit'
 fi
-has 'Throughput: ' 'Wall time of a decision' 'Latency, us' 'What decisions cost' 'Memory, bytes a key' '3 processes share' \
+has 'Throughput' 'Wall time of a decision' 'Latency, us' 'What decisions cost' 'Memory, bytes a key' '3 processes share' \
     'clocks 1 h apart' 'of 3 one is killed' 'The log access.log: 3 requests, 2 keys, at 10.0 times its own pace' \
     'admitted, % of the requests  *66.7'
 cmp -s "$scratch/table" "$scratch/all/table.txt" || fail "table.txt is not what was printed"
@@ -127,23 +119,6 @@ WEIR_TEST_REDIS_SERVER=/nowhere/redis-server measure --modes local,hybrid
 says 'NOT MEASURED'
 has 'over all instances  *its share  *-'
 
-# A user's server is neither stopped nor left with keys, and its password is nobody's business.
-if [ $with_redis = yes ] && command -v redis-server >/dev/null && command -v redis-cli >/dev/null; then
-    redis-server --port 0 --unixsocket "$scratch/redis" --save '' --requirepass open-sesame >"$scratch/server" 2>&1 &
-    server=$!
-    for try in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
-        redis-cli -s "$scratch/redis" ping >/dev/null 2>&1 && break
-        [ "$try" -lt 20 ] || fail "redis-server does not start"
-        sleep 0.1
-    done
-    measure --modes distributed,hybrid --redis "unix://:open-sesame@$scratch/redis" --log "$scratch/access.log"
-    kill -0 "$server" || fail "the user's server is gone"
-    has 'figure  *distributed  *hybrid' 'not measured: the server is not ours to stop' 'Redis calls a request'
-    ! grep -q open-sesame "$scratch/table" "$scratch/log" || fail "the password is printed"
-    left=$(REDISCLI_AUTH=open-sesame redis-cli -s "$scratch/redis" dbsize)
-    [ "$left" = 0 ] || fail "$left keys are left behind"
-fi
-
 # refuses PATTERN OPTIONS... - status 2, nothing measured, and a message that names what is wrong.
 refuses() {
     pattern=$1
@@ -166,11 +141,6 @@ refuses '--speed goes with --log FILE' --speed 2
 refuses '--policy goes with --log FILE' --policy 'fixed_window limit=1 period=1s'
 refuses '--policy: column 14: ' --policy 'fixed_window limit=none period=1s' --log "$scratch/good.csv"
 refuses '--redis goes with section modes' --only floors --redis redis://localhost
-refuses '--redis: ' --redis "unix://$scratch/nobody"
-refuses '--redis: ' --redis nonsense
-refuses '--redis: ' --redis "redis://someone:open-sesame@localhost:no-port/0"
-! grep -q open-sesame "$scratch/log" || fail "the password is printed"
-refuses '--redis goes with mode distributed or hybrid' --modes local --redis redis://localhost
 refuses '--results: .*good.csv is not a folder' --results "$scratch/good.csv"
 refuses '--results: cannot make the folder .*/no/folder' --results "$scratch/no/folder"
 refuses '--json: cannot write .*/no/json' --json "$scratch/no/json"
