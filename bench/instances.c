@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "timer.h"
+#include "user_store.h"
 
 #define BATCH_MAX 64
 #define BEAT_US 20000 /* the longest between two signs of life, but for a call to Redis */
@@ -326,6 +327,7 @@ static void await_end(struct instances *all, int number, int flags)
 
 static void look_after_all(struct instances *all)
 {
+    user_store_heed_interrupt();
     for (int i = 0; i < TRAFFIC_MAX_INSTANCES; i++)
         if (all->pids[i] != 0)
             await_end(all, i, WNOHANG);
