@@ -1,9 +1,9 @@
 /* accuracy.c - what several processes that share a limit admit of it, in each mode, against one exact limiter.
  *
- * In one run all cells go on at once, each with a key of its own: how the traffic is dealt, how much of it there is, and
- * of which limit: a fixed window that outlasts the run, of which it is known to the permit what is right; and a token
- * bucket, which is held against one limiter that was asked for all of it in the order in which it came. Some cells are
- * there twice, with the very same requests, the second time for limiters whose clocks are wrong.
+ * In one run all cells go on at once, each with keys of its own: how the traffic is dealt, how much there is of it, and
+ * for which limit. That is a fixed window that outlasts the run, of which it is known to the permit what is right; or a
+ * token bucket, which is held against one limiter that was asked for all of it in the order in which it came. Some
+ * cells are there twice, with the very same requests, the second time for limiters whose clocks are wrong.
  */
 #include "accuracy.h"
 

@@ -105,8 +105,8 @@ static void draw(const struct changes *changes, struct instances *all, int run)
                  (uint64_t)run + 1);
 }
 
-/* Fills `sums`, of steps + 1: permits admitted to requests that were due before each step begins. By when they were due,
- * not by when they were answered: an instance that has to wait for a processor is no change. */
+/* Fills `sums`, of steps + 1: permits admitted to requests that were due before each step begins. By when they were
+ * due, not by when they were answered: an instance that has to wait for a processor is no change. */
 static void sum_steps(const struct instances *all, enum weir_mode mode, double *sums, size_t steps)
 {
     for (size_t i = 0; i <= steps; i++)

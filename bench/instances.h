@@ -1,8 +1,8 @@
 /* instances.h - real processes that share limits, each with its own limiters of every chosen mode.
  *
- * All that is asked is drawn beforehand (traffic.h). An instance asks each mode for each of its arrivals, one after the
- * other, so that all modes see the same requests at the same times, and writes down in shared memory what they said. What
- * is due while it was busy it asks for at once, as a batch.
+ * All that is asked is drawn beforehand (traffic.h). An instance asks each mode for each of its arrivals, one mode
+ * after the other, so that all see the same requests at the same times, and writes down in shared memory what they
+ * said. What was due while it was busy it asks for at once, as a batch.
  *
  * An instance ends with the main thread. One that fails says why and ends the program.
  */

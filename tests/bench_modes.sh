@@ -74,7 +74,10 @@ else
     # What each request came to does not depend on when it came.
     has 'denied, requests  *1  *1  *1 ' 'met  *windows, distributed: over the limit' \
         'met  *windows, distributed: of the limit not used' 'met  *windows, distributed: what wrong clocks change' \
-        'met  *windows, hybrid: over the limit'
+        'met  *windows, hybrid: over the limit' 'met  *windows, hybrid, wrong clocks: over the limit' \
+        'met  *changes, distributed: over the limit' 'met  *changes, hybrid: over the limit' \
+        'met  *windows, local: off what its split predicts' \
+        '3:1:1, 1 x the limit  *73.3  *100 ' 'all to one, 4 x the limit  *33.3  *100 '
 fi
 has 'Throughput' 'Wall time of a decision' 'Latency, us' 'What decisions cost' 'Memory, bytes a key' '3 processes share' \
     'clocks 1 h apart' 'of 3 one is killed' 'The log access.log: 3 requests, 2 keys, at 10.0 times its own pace' \
@@ -110,7 +113,9 @@ done
 # A gnuplot that fails is said, and nothing else is lost.
 printf '#!/bin/sh\nexit 3\n' >"$scratch/empty/gnuplot"
 chmod +x "$scratch/empty/gnuplot"
-PATH=$scratch/empty:$PATH measure --modes local --results "$scratch/local"
+PATH=$scratch/empty:$PATH measure --modes local --instances 2 --results "$scratch/local"
+has '2 processes share' '3:1, 1 x the limit  *75.0  *75.0  *local, predicted' 'all to one, 2 x the limit  *50.0 ' \
+    'off what the split predicts, permits  *0.00' 'killed: until' 'comes: until'
 grep -q 'gnuplot failed' "$scratch/log" || fail "that gnuplot fails is not said"
 is_json "$scratch/local/results.json"
 
