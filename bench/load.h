@@ -30,8 +30,9 @@ struct load {
 /* As measure_cells(). `store`: whose CPU time is told; NULL: none. */
 void load_measure(struct load *loads, int n, int repeats, double seconds, const struct store *store);
 
-/* CPU time so far, or since then: of the server, -1 if unknown, of this process, and of all else on the machine as far as
- * it tells; and calls to Redis of `limiter`. Both may be NULL. */
+/* CPU time so far, or since then: of the server, -1 if unknown, of this process, and of all else on the machine as far
+ * as it tells; and calls to Redis of `limiter`. Store and limiter may be
+ * NULL. */
 struct load_cost {
     double server_us, client_us, others_us, store_calls;
 };

@@ -1,16 +1,16 @@
 /* pace.c - latency where requests come when they come: an open loop.
  *
  * Requests have due times, drawn beforehand (a Poisson process, with a fixed seed), and a request's latency is from
- * the time it was due until its answer: what waits because others are in the way is counted, and a slow answer delays no
- * later request, as it would if callers waited for one answer after the other.
+ * the time it was due until its answer: what waits because others are in the way is counted, and a slow answer delays
+ * no later request, as it would if callers waited for one answer after the other.
  *
  * One thread watches the clock and hands in what is due by weir_submit(), however many are under way; an answer that
- * cannot be given at once is stamped where weir delivers it. So nobody sleeps whose waking would be measured. While nothing
- * is due the thread offers its processor to weir's own (sched_yield()). What the machine itself adds is the floor: the same
- * loop with a call that does nothing.
+ * cannot be given at once is stamped where weir delivers it. So nobody sleeps whose waking would be measured. While
+ * nothing is due the thread offers its processor to weir's own (sched_yield()). What the machine itself adds is the
+ * floor: the same loop with a call that does nothing.
  *
- * A mode cannot carry a rate if what is under way only grows. Where it can, hardly anything is (as many requests as come
- * during one latency); so the answers that came after the last request was due tell.
+ * A mode cannot carry a rate if what is under way only grows. Where it can, hardly anything is (as many requests as
+ * come during one latency); so the answers that came after the last request was due tell.
  */
 #include <math.h>
 #include <sched.h>
@@ -249,7 +249,7 @@ static void report_latency(const struct modes *modes, int rate)
     }
 }
 
-/* What leases save depends on how often a key is asked for, so it belongs beside a rate; of the modes that ask Redis. */
+/* What leases save depends on how often a key is asked for, so it belongs beside a rate. */
 static void report_calls(const struct modes *modes, int rate)
 {
     char figure[64];
