@@ -19,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "due.h"
 #include "hist.h"
 #include "plots.h"
 #include "timer.h"
@@ -97,16 +98,15 @@ static void on_answer(struct weir_op *op, int status)
 /* The same in each mode, and others in each repetition. */
 static void draw_requests(const struct pace *pace, const struct stream *stream, int repeat, double seconds)
 {
-    unsigned short state[3] = { (unsigned short)(SEED + repeat), (unsigned short)pace->rate,
-                                (unsigned short)(pace->rate >> 16) };
-    double due = 0;
+    uint64_t random = (uint64_t)(SEED + repeat) << 32 | (uint64_t)pace->rate;
+    double due_ns = 0;
     run.requests_len = (size_t)(seconds * pace->rate) + 1;
     const size_t first = (size_t)repeat * run.requests_len;
     memset(run.requests, 0, run.requests_len * sizeof *run.requests);
     for (size_t i = 0; i < run.requests_len; i++) {
         struct request *request = &run.requests[i];
-        due -= log(1 - erand48(state)) / pace->rate;
-        request->due_ns = (int64_t)(due * 1e9);
+        due_ns += due_gap_ns(&random, pace->rate);
+        request->due_ns = (int64_t)due_ns;
         request->op.done = on_answer;
         request->op.request = (struct weir_request){
             .key = weir_key(&stream->draws[(first + i) % stream->len], KEY_LEN), .cost = 1
