@@ -11,6 +11,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "user_store.h"
+
 #define RUNS_MOST 3                  /* unless more is asked for: --full */
 #define WINDOW_US (30 * WEIR_SECOND) /* longer than a run, and gone from a user's server within a minute */
 
@@ -139,7 +141,7 @@ static void judge_window(struct accuracy *accuracy, const struct instances *all,
     for (int mode = 0; mode < MODES; mode++) {
         if (!accuracy->modes->is_chosen[mode])
             continue;
-        const size_t admitted = instances_admits(all, (enum weir_mode)mode, cell, admits);
+        const size_t admitted = traffic_admits(all->arrivals, all->arrivals_len, (enum weir_mode)mode, cell, admits);
         add_of_exact(outcome, (enum weir_mode)mode, admitted, exact);
         outcome->over[mode] = fmax(outcome->over[mode], (double)admitted - permits);
         if (mode == WEIR_LOCAL)
@@ -184,7 +186,7 @@ static void judge_bucket(struct accuracy *accuracy, const struct instances *all,
     for (int mode = 0; mode < MODES; mode++) {
         if (!accuracy->modes->is_chosen[mode])
             continue;
-        const size_t admitted = instances_admits(all, (enum weir_mode)mode, cell, admits);
+        const size_t admitted = traffic_admits(all->arrivals, all->arrivals_len, (enum weir_mode)mode, cell, admits);
         add_of_exact(outcome, (enum weir_mode)mode, admitted,
                      (double)admit_exactly(exact, all, (enum weir_mode)mode, cell));
         const double burst = envelope_burst(admits, admitted, ACCURACY_BUCKET_RATE, WEIR_SECOND);
@@ -214,6 +216,7 @@ static void judge(struct accuracy *accuracy, const struct instances *all)
 static void run_once(struct accuracy *accuracy, int run)
 {
     struct instances all = { .modes = accuracy->modes,
+                             .run = run,
                              .n = accuracy->modes->bench->instances,
                              .limits = accuracy->limits,
                              .limits_len = ACCURACY_LIMITS,
@@ -244,8 +247,12 @@ void modes_accuracy(struct modes *modes)
     accuracy->modes = modes;
     set_scale(accuracy);
     make_cells(accuracy);
+    for (int i = 0; i < ACCURACY_LIMITS; i++)
+        user_store_remember(modes->store, accuracy->limits[i].name, instances_keys(ACCURACY_CELLS, accuracy->runs));
+    measure_unpin_main();
     for (int run = 0; run < accuracy->runs; run++)
         run_once(accuracy, run);
+    measure_pin_main();
     accuracy_report(accuracy);
     free(accuracy);
 }

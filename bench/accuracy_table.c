@@ -6,7 +6,7 @@
 
 #include "plots.h"
 
-#define GOAL_SHORT_PERCENT 2.0
+#define GOAL_LEFT_PERCENT 2.0
 
 /* ---- Admitted ---- */
 
@@ -31,45 +31,42 @@ static void report_cells(const struct accuracy *accuracy, int limit, int first_d
         }
 }
 
-/* The worst of the cells first..last, by run or in all; 0 at least. */
-typedef double worst_of(const struct outcome *outcome, enum weir_mode mode);
-
-static double most_over(const struct outcome *outcome, enum weir_mode mode)
+/* The most over the limit of the cells first..last in any run: whole permits, for a double's last digits are none. */
+static struct sample over(const struct accuracy *accuracy, enum weir_mode mode, int first, int last)
 {
-    return floor(outcome->over[mode] + 1e-6); /* whole permits; a double's last digits are none */
-}
-
-static double most_short(const struct outcome *outcome, enum weir_mode mode)
-{
-    return 100 - sample_min(&outcome->of_exact[mode]);
-}
-
-static struct sample worst(const struct accuracy *accuracy, worst_of *of, enum weir_mode mode, int first, int last)
-{
-    struct sample sample = { 0 };
-    double most = 0;
+    struct sample most = { .n = 1 };
     for (int cell = first; cell <= last; cell++)
-        most = fmax(most, of(&accuracy->outcomes[cell], mode));
-    sample_add(&sample, most);
-    return sample;
+        most.values[0] = fmax(most.values[0], floor(accuracy->outcomes[cell].over[mode] + 1e-6));
+    return most;
 }
+
+/* The most that one of those cells left of what is right, percent, a value a run. */
+static struct sample left(const struct accuracy *accuracy, enum weir_mode mode, int first, int last)
+{
+    struct sample most = { .n = accuracy->runs };
+    for (int cell = first; cell <= last; cell++)
+        for (int run = 0; run < accuracy->runs && accuracy->modes->is_chosen[mode]; run++)
+            most.values[run] = fmax(most.values[run], 100 - accuracy->outcomes[cell].of_exact[mode].values[run]);
+    return most;
+}
+
+typedef struct sample worst_of(const struct accuracy *accuracy, enum weir_mode mode, int first, int last);
 
 static void report_worst(const struct accuracy *accuracy, const char *figure, worst_of *of, int first, int last)
 {
     modes_row(accuracy->modes, figure);
     for (int mode = 0; mode < MODES; mode++) {
-        const struct sample sample = worst(accuracy, of, (enum weir_mode)mode, first, last);
+        const struct sample sample = of(accuracy, (enum weir_mode)mode, first, last);
         if (accuracy->modes->is_chosen[mode])
             modes_figure(accuracy->modes, (enum weir_mode)mode, &sample);
     }
 }
 
-/* A goal for the worst of that mode, if it was measured. */
-static void hold_worst(const struct accuracy *accuracy, const char *what, worst_of *of, enum weir_mode mode, int limit,
-                       double most)
+/* A goal for that of one mode, if it was measured. */
+static void hold(const struct accuracy *accuracy, const char *what, worst_of *of, enum weir_mode mode, int first,
+                 int last, double most)
 {
-    const struct sample sample = worst(accuracy, of, mode, accuracy_cell(limit, 0, 0),
-                                       accuracy_cell(limit + 1, 0, 0) - 1);
+    const struct sample sample = of(accuracy, mode, first, last);
     if (accuracy->modes->is_chosen[mode])
         report_goal_apart(accuracy->modes->bench->report, what, &sample, AT_MOST, most);
 }
@@ -80,20 +77,19 @@ static void report_windows(const struct accuracy *accuracy)
     const int first = accuracy_cell(ACCURACY_WINDOW, 0, 0), last = accuracy_cell(ACCURACY_BUCKET, 0, 0) - 1;
     char heading[96];
     snprintf(heading, sizeof heading,
-             "%d processes share windows of %lld permits that outlast the run: admitted, %% of what is right",
-             accuracy->modes->bench->instances, (long long)accuracy->window_permits);
+             "%d processes share windows of %lld permits, asked for in %.3g s: admitted, %% of what is right",
+             accuracy->modes->bench->instances, (long long)accuracy->window_permits, (double)accuracy->length_us / 1e6);
     report_heading(report, heading);
     report_cells(accuracy, ACCURACY_WINDOW, 0, ACCURACY_DEMANDS - 1);
-    report_worst(accuracy, "the most over the limit, permits", most_over, first, last);
-    hold_worst(accuracy, "windows, distributed: over the limit; permits, worst of all", most_over, WEIR_DISTRIBUTED,
-               ACCURACY_WINDOW, 0);
-    hold_worst(accuracy, "windows, hybrid: over the limit; permits, worst of all", most_over, WEIR_HYBRID,
-               ACCURACY_WINDOW, 0);
-    report_worst(accuracy, "the most that was left, %", most_short, first, last);
-    hold_worst(accuracy, "windows, distributed: of the limit not used; %, worst of all", most_short, WEIR_DISTRIBUTED,
-               ACCURACY_WINDOW, 0);
-    hold_worst(accuracy, "windows, hybrid: of the limit not used; %, worst of all", most_short, WEIR_HYBRID,
-               ACCURACY_WINDOW, GOAL_SHORT_PERCENT);
+    report_worst(accuracy, "the most over the limit, permits", over, first, last);
+    hold(accuracy, "windows, distributed: over the limit; permits, worst of all", over, WEIR_DISTRIBUTED, first, last,
+         0);
+    hold(accuracy, "windows, hybrid: over the limit; permits, worst of all", over, WEIR_HYBRID, first, last, 0);
+    report_worst(accuracy, "the most that one of these left, %", left, first, last);
+    hold(accuracy, "windows, distributed: of the limit not used; %, worst cell", left, WEIR_DISTRIBUTED, first, last,
+         0);
+    hold(accuracy, "windows, hybrid: of the limit not used; %, worst cell", left, WEIR_HYBRID, first, last,
+         GOAL_LEFT_PERCENT);
     if (!accuracy->modes->is_chosen[WEIR_LOCAL])
         return;
     struct sample off = { 0 };
@@ -110,43 +106,41 @@ static void report_buckets(const struct accuracy *accuracy)
 {
     struct report *report = accuracy->modes->bench->report;
     const int first = accuracy_cell(ACCURACY_BUCKET, 0, 0), last = accuracy_cell(ACCURACY_LIMITS, 0, 0) - 1;
-    struct sample bound = { 0 };
+    const struct sample stated = { .n = 1, .values = { accuracy->hybrid_over_max } };
     char heading[96];
     snprintf(heading, sizeof heading, "the same, token bucket of %d a second, burst %d: %% of what one limiter admits",
              ACCURACY_BUCKET_RATE, ACCURACY_BUCKET_BURST);
     report_heading(report, heading);
     report_cells(accuracy, ACCURACY_BUCKET, ACCURACY_TWICE, ACCURACY_TWICE);
-    report_worst(accuracy, "0.5 to 4 x: the most that was left, %", most_short, first, last);
-    hold_worst(accuracy, "bucket, hybrid: of the limit not used; %, worst of all", most_short, WEIR_HYBRID,
-               ACCURACY_BUCKET, GOAL_SHORT_PERCENT);
-    report_worst(accuracy, "the most over it in any stretch, permits", most_over, first, last);
-    if (accuracy->modes->is_chosen[WEIR_HYBRID]) {
-        sample_add(&bound, accuracy->hybrid_over_max);
-        modes_floor(accuracy->modes, &bound, "hybrid, as stated");
-    }
-    hold_worst(accuracy, "bucket, distributed: over the limit; permits, worst of all", most_over, WEIR_DISTRIBUTED,
-               ACCURACY_BUCKET, 0);
-    hold_worst(accuracy, "bucket, hybrid: over the limit, as stated; permits, worst of all", most_over, WEIR_HYBRID,
-               ACCURACY_BUCKET, accuracy->hybrid_over_max);
+    report_worst(accuracy, "0.5 to 4 x: the most that one left, %", left, first, last);
+    hold(accuracy, "bucket, hybrid: of the limit not used; %, worst cell", left, WEIR_HYBRID, first, last,
+         GOAL_LEFT_PERCENT);
+    report_worst(accuracy, "the most over it in any stretch, permits", over, first, last);
+    if (accuracy->modes->is_chosen[WEIR_HYBRID])
+        modes_floor(accuracy->modes, &stated, "hybrid, as stated");
+    hold(accuracy, "bucket, distributed: over the limit; permits, worst of all", over, WEIR_DISTRIBUTED, first, last,
+         0);
+    hold(accuracy, "bucket, hybrid: over the limit, as stated; permits, worst of all", over, WEIR_HYBRID, first, last,
+         accuracy->hybrid_over_max);
 }
 
 /* ---- Clocks that disagree ---- */
 
-/* Permits by which a run with wrong clocks differs from the same one with right clocks, at most. */
+/* Permits by which a run differs from itself with wrong clocks, in the cell where that is most; a value a run. */
 static struct sample differ_by(const struct accuracy *accuracy, enum weir_mode mode)
 {
-    struct sample most = { .n = 1 };
+    struct sample most = { .n = accuracy->runs };
     for (int traffic = 0; traffic < ACCURACY_TRAFFICS; traffic++) {
         const int right = accuracy_cell(ACCURACY_WINDOW, traffic, ACCURACY_TWICE);
         const int wrong = accuracy_wrong_clock_cell(ACCURACY_WINDOW, traffic);
         for (int run = 0; run < accuracy->runs; run++)
-            most.values[0] = fmax(most.values[0], fabs(accuracy->outcomes[wrong].admitted[mode].values[run] -
-                                                       accuracy->outcomes[right].admitted[mode].values[run]));
+            most.values[run] = fmax(most.values[run], fabs(accuracy->outcomes[wrong].admitted[mode].values[run] -
+                                                           accuracy->outcomes[right].admitted[mode].values[run]));
     }
     return most;
 }
 
-/* And by which runs with right clocks differ. */
+/* And by which runs with right clocks differ from one another. */
 static struct sample runs_differ_by(const struct accuracy *accuracy, enum weir_mode mode)
 {
     struct sample most = { .n = 1 };
@@ -160,30 +154,29 @@ static struct sample runs_differ_by(const struct accuracy *accuracy, enum weir_m
 
 static void report_wrong_windows(const struct accuracy *accuracy)
 {
+    const int first = accuracy_wrong_clock_cell(ACCURACY_WINDOW, 0);
+    const int last = accuracy_wrong_clock_cell(ACCURACY_BUCKET, 0) - 1;
     const struct modes *modes = accuracy->modes;
     modes_row(modes, "windows: differ from right clocks, permits");
     for (int mode = 0; mode < MODES; mode++) {
-        const struct sample sample = differ_by(accuracy, (enum weir_mode)mode);
         if (!modes->is_chosen[mode])
             continue;
-        modes_figure(modes, (enum weir_mode)mode, &sample);
+        const struct sample differ = differ_by(accuracy, (enum weir_mode)mode);
+        const struct sample most = { .n = 1, .values = { sample_max(&differ) } };
+        modes_figure(modes, (enum weir_mode)mode, &differ);
         if (mode == WEIR_DISTRIBUTED)
             report_goal_apart(modes->bench->report,
-                              "windows, distributed: what wrong clocks change; permits, worst of all", &sample, AT_MOST,
+                              "windows, distributed: what wrong clocks change; permits, worst of all", &most, AT_MOST,
                               0);
     }
-    if (!modes->is_chosen[WEIR_HYBRID])
-        return;
-    const int first = accuracy_wrong_clock_cell(ACCURACY_WINDOW, 0),
-              last = accuracy_wrong_clock_cell(ACCURACY_BUCKET, 0);
-    const struct sample runs = runs_differ_by(accuracy, WEIR_HYBRID);
-    const struct sample over = worst(accuracy, most_over, WEIR_HYBRID, first, last - 1);
-    const struct sample left = worst(accuracy, most_short, WEIR_HYBRID, first, last - 1);
-    modes_floor(modes, &runs, "hybrid, run to run");
-    report_goal_apart(modes->bench->report, "windows, hybrid, wrong clocks: over the limit; permits, worst of all",
-                      &over, AT_MOST, 0);
-    report_goal_apart(modes->bench->report, "windows, hybrid, wrong clocks: of the limit not used; %, worst of all",
-                      &left, AT_MOST, GOAL_SHORT_PERCENT);
+    if (modes->is_chosen[WEIR_HYBRID]) {
+        const struct sample runs = runs_differ_by(accuracy, WEIR_HYBRID);
+        modes_floor(modes, &runs, "hybrid, run to run");
+    }
+    hold(accuracy, "windows, hybrid, wrong clocks: over the limit; permits, worst of all", over, WEIR_HYBRID, first,
+         last, 0);
+    hold(accuracy, "windows, hybrid, wrong clocks: of the limit not used; %, worst cell", left, WEIR_HYBRID, first,
+         last, GOAL_LEFT_PERCENT);
 }
 
 static void report_clocks(const struct accuracy *accuracy)
@@ -203,8 +196,8 @@ static void report_clocks(const struct accuracy *accuracy)
         if (modes->is_chosen[mode])
             modes_figure(modes, (enum weir_mode)mode, &of_right);
     }
-    report_worst(accuracy, "bucket: the most over it, permits", most_over,
-                 accuracy_wrong_clock_cell(ACCURACY_BUCKET, 0), ACCURACY_CELLS - 1);
+    report_worst(accuracy, "bucket: the most over it, permits", over, accuracy_wrong_clock_cell(ACCURACY_BUCKET, 0),
+                 ACCURACY_CELLS - 1);
 }
 
 /* ---- Pictures ---- */

@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #define NUMBER_MAX 24
+#define SPREAD_MOST 9.99 /* that is told: beyond it a figure means nothing, and would make its column wide */
 
 void format_number(char *out, size_t out_size, double number)
 {
@@ -51,8 +52,10 @@ void format_figure(char *out, size_t out_size, const struct sample *sample)
     double median = sample_median(sample);
     double spread = fmax(sample_max(sample) - median, median - sample_min(sample));
     format_short(number, sizeof number, median);
-    if (sample->n > 1 && median != 0)
-        snprintf(out, out_size, "%s +-%.0f%%", number, 100 * spread / fabs(median));
-    else
+    if (sample->n <= 1 || median == 0)
         snprintf(out, out_size, "%s", number);
+    else if (spread > SPREAD_MOST * fabs(median))
+        snprintf(out, out_size, "%s +->%.0f%%", number, SPREAD_MOST * 100);
+    else
+        snprintf(out, out_size, "%s +-%.0f%%", number, 100 * spread / fabs(median));
 }

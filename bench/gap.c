@@ -266,6 +266,10 @@ void modes_gap(struct modes *modes)
     measure_pin_main();
     if (!why) {
         report_found(modes, found);
+        report_note(
+            bench->report,
+            "Redis dies: each instance finds out for itself that it is back; who is late goes on by its share of "
+            "the rate until then, which is charged afterwards and shows as over the limit for that time.");
         return;
     }
     char row[96];

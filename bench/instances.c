@@ -12,12 +12,14 @@
 #include <unistd.h>
 
 #include "timer.h"
+#include "user_store.h"
 
 #define BATCH_MAX 64
 #define BEAT_US 20000 /* the longest between two signs of life, but for a call to Redis */
 #define POLL_US 1000
 #define BEGIN_US 10000 /* from the word to the start: all have read it by then */
 #define READY_MOST_US (20 * WEIR_SECOND)
+#define INTERRUPT_US (10 * WEIR_SECOND)
 #define CLOCKS 2
 
 struct wrong_clock {
@@ -185,7 +187,8 @@ static void ask(const struct instance *self, struct arrival **due, size_t n, boo
         if (cell->clocks_differ != clock_is_wrong)
             continue;
         asked[len] = &due[i]->asked[mode];
-        requests[len++] = (struct weir_request){ serving->limits[cell->limit], weir_key_text(cell->keys[mode]), 1, 0 };
+        requests[len++] = (struct weir_request){ serving->limits[cell->limit], weir_key(&cell->keys[mode], KEY_LEN), 1,
+                                                 0 };
     }
     if (len == 0)
         return;
@@ -231,12 +234,12 @@ static void serve_all(const struct instance *self)
     }
 }
 
-/* Who ends them is the parent, who may have things to put in order first: so not the terminal's interrupt. */
+/* What the parent has to put in order when it is interrupted is not an instance's. */
 static void mind_parent(pid_t parent)
 {
     sigset_t none;
     sigemptyset(&none);
-    signal(SIGINT, SIG_IGN);
+    signal(SIGINT, SIG_DFL);
     signal(SIGTERM, SIG_DFL);
     pthread_sigmask(SIG_SETMASK, &none, NULL);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -259,6 +262,11 @@ static void be_instance(const struct instances *all, int number, pid_t parent)
         tell_of_hybrid(&self);
     atomic_store(&all->board->is_ready[number], true);
     serve_all(&self);
+    atomic_store(&all->board->has_served[number], true);
+    while (!atomic_load(&all->board->is_over)) {
+        beat(&self);
+        sleep_us(POLL_US);
+    }
     close_all(&self);
     free(self.arrivals);
 }
@@ -279,22 +287,17 @@ static void *map_shared(size_t size)
     return map;
 }
 
-/* On that server or another's: the time is in them, for states outlive a program. */
-static void name_cells(struct instances *all)
+uint64_t instances_keys(int cells, int runs)
 {
-    static int64_t program_us;
-    static int run;
-    program_us = program_us != 0 ? program_us : clock_ns(CLOCK_REALTIME) / 1000;
-    run++;
-    for (int i = 0; i < all->cells_len; i++)
-        for (int mode = 0; mode < MODES; mode++)
-            snprintf(all->cells[i].keys[mode], sizeof all->cells[i].keys[mode], "%llx-%d-%d-%d",
-                     (unsigned long long)program_us, run, i, mode);
+    return (uint64_t)runs * (uint64_t)cells * MODES;
 }
 
 void instances_map(struct instances *all, size_t arrivals)
 {
-    name_cells(all);
+    uint64_t key = instances_keys(all->cells_len, all->run);
+    for (int i = 0; i < all->cells_len; i++)
+        for (int mode = 0; mode < MODES; mode++)
+            key_write(key++, &all->cells[i].keys[mode]);
     all->arrivals_len = arrivals;
     all->arrivals = map_shared(arrivals * sizeof *all->arrivals);
     all->board = map_shared(sizeof *all->board);
@@ -306,26 +309,28 @@ void instances_unmap(struct instances *all)
     munmap(all->board, sizeof *all->board);
 }
 
-/* Whether that one has ended; if it failed, so does the program. */
-static bool has_ended(struct instances *all, int number, int flags)
+/* That one's end, if it has come or is waited for. If it failed, so does the program. */
+static void await_end(struct instances *all, int number, int flags)
 {
     int status = 0;
     pid_t ended;
     while ((ended = waitpid(all->pids[number], &status, flags)) < 0 && errno == EINTR)
         continue;
     if (ended == 0)
-        return false;
+        return;
     all->pids[number] = 0;
-    if (ended < 0 || !WIFEXITED(status) || WEXITSTATUS(status) != 0)
-        give_up("one of them failed");
-    return true;
+    if (ended > 0 && WIFSIGNALED(status) && WTERMSIG(status) == SIGINT)
+        sleep_us(INTERRUPT_US); /* it was for all of them: whoever heeds it here ends the program */
+    if (ended < 0 || !WIFEXITED(status) || WEXITSTATUS(status) != 0 || !atomic_load(&all->board->is_over))
+        give_up("one of them has ended before its time");
 }
 
 static void look_after_all(struct instances *all)
 {
+    user_store_heed_interrupt();
     for (int i = 0; i < TRAFFIC_MAX_INSTANCES; i++)
         if (all->pids[i] != 0)
-            has_ended(all, i, WNOHANG);
+            await_end(all, i, WNOHANG);
 }
 
 void instances_start(struct instances *all, int number)
@@ -342,17 +347,20 @@ void instances_start(struct instances *all, int number)
     _exit(0);
 }
 
-void instances_begin(struct instances *all)
+/* Until all that run have raised their flag. */
+static void await_flags(struct instances *all, const atomic_bool *flags)
 {
-    const int64_t since_us = instances_now_us();
     for (int i = 0; i < TRAFFIC_MAX_INSTANCES; i++) {
-        while (all->pids[i] != 0 && !atomic_load(&all->board->is_ready[i])) {
-            if (instances_now_us() - since_us > 2 * READY_MOST_US)
-                give_up("one of them does not get ready");
+        while (all->pids[i] != 0 && !atomic_load(&flags[i])) {
             look_after_all(all);
             sleep_us(POLL_US);
         }
     }
+}
+
+void instances_begin(struct instances *all)
+{
+    await_flags(all, all->board->is_ready);
     atomic_store(&all->board->start_us, instances_now_us() + BEGIN_US);
 }
 
@@ -367,6 +375,8 @@ void instances_await(struct instances *all, int64_t after_us)
 
 void instances_kill(struct instances *all, int number)
 {
+    if (all->pids[number] <= 0)
+        give_up("the one to be killed has ended by itself");
     kill(all->pids[number], SIGKILL);
     while (waitpid(all->pids[number], NULL, 0) < 0 && errno == EINTR)
         continue;
@@ -375,20 +385,9 @@ void instances_kill(struct instances *all, int number)
 
 void instances_finish(struct instances *all)
 {
+    await_flags(all, all->board->has_served);
+    atomic_store(&all->board->is_over, true);
     for (int i = 0; i < TRAFFIC_MAX_INSTANCES; i++)
-        while (all->pids[i] != 0 && !has_ended(all, i, WNOHANG)) {
-            look_after_all(all);
-            sleep_us(POLL_US);
-        }
-}
-
-size_t instances_admits(const struct instances *all, enum weir_mode mode, int cell, struct admit *admits)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < all->arrivals_len; i++) {
-        const struct asked *asked = &all->arrivals[i].asked[mode];
-        if (all->arrivals[i].cell == cell && asked->is_answered && asked->is_allowed)
-            admits[n++] = (struct admit){ asked->start_us, asked->end_us, 1 };
-    }
-    return n;
+        if (all->pids[i] != 0)
+            await_end(all, i, 0);
 }

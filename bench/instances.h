@@ -9,7 +9,6 @@
 #ifndef BENCH_INSTANCES_H
 #define BENCH_INSTANCES_H
 
-#include <envelope.h>
 #include <stdatomic.h>
 #include <sys/types.h>
 
@@ -26,20 +25,22 @@ struct instances_cell { /* keys of its own, one a mode */
     int limit;          /* by its place in struct instances */
     bool clocks_differ; /* asked of limiters whose clocks, one an instance, are an hour apart, and fast, right and slow
                          * by INSTANCES_CLOCK_PPM in turn */
-    char keys[MODES][48]; /* written by instances_map() */
+    struct bench_key keys[MODES]; /* written by instances_map() */
 };
 #define INSTANCES_CLOCK_PPM 10000
 
 struct instances_board {      /* in shared memory */
     _Atomic int64_t start_us; /* of CLOCK_MONOTONIC, as all here; 0: not yet */
-    atomic_bool is_ready[TRAFFIC_MAX_INSTANCES];
+    atomic_bool is_ready[TRAFFIC_MAX_INSTANCES], has_served[TRAFFIC_MAX_INSTANCES];
+    atomic_bool is_over;                                 /* all have served: until then they live */
     _Atomic int64_t beat_us[TRAFFIC_MAX_INSTANCES];      /* when it last showed that it lives; 0: never */
     struct weir_limit_info hybrid[INSTANCES_MAX_LIMITS]; /* as the first instance sees them, if hybrid mode is chosen */
 };
 
 struct instances {
     const struct modes *modes;
-    int n; /* that share each limit, from the start */
+    int run; /* from 0: each has keys of its own, numbers below instances_keys() */
+    int n;   /* that share each limit, from the start */
     const struct instances_limit *limits;
     int limits_len;
     struct instances_cell *cells;
@@ -56,7 +57,10 @@ struct instances {
 
 int64_t instances_now_us(void);
 
-/* Also gives all cells keys that no run before has used. Ends the program with a message if there is no memory. */
+/* How many keys the cells of so many runs take. */
+uint64_t instances_keys(int cells, int runs);
+
+/* Also gives all cells their keys. Ends the program with a message if there is no memory. */
 void instances_map(struct instances *all, size_t arrivals);
 void instances_unmap(struct instances *all);
 
@@ -74,8 +78,5 @@ void instances_kill(struct instances *all, int number);
 
 /* Waits until all have served what is theirs, and ended. */
 void instances_finish(struct instances *all);
-
-/* What a mode admitted of a cell, for envelope.h; how many. `admits` has room for all arrivals. */
-size_t instances_admits(const struct instances *all, enum weir_mode mode, int cell, struct admit *admits);
 
 #endif

@@ -37,6 +37,7 @@ struct report {
     FILE *json;  /* NULL: none wanted */
     FILE *table; /* beside stdout; likewise */
     char section[MAX_TEXT], sentence[MAX_TEXT * 4];
+    size_t facts_width; /* of the line so far */
     char columns[MAX_COLUMNS][MAX_TEXT];
     int columns_len, rows_len, goals_len, notes_len, sections_len, facts_len;
     struct value rows[MAX_ROWS][MAX_COLUMNS];
@@ -143,7 +144,10 @@ void report_machine(struct report *report, const char *name, const char *value)
     char quoted[4 * MAX_TEXT];
     json_quote(value, quoted, sizeof quoted);
     json_print(report, "%s\n    \"%s\": %s", report->facts_len > 0 ? "," : "", name, quoted);
-    print(report, "%s%s: %s", report->facts_len > 0 ? "; " : "", name, value);
+    size_t len = strlen(name) + strlen(value) + 4;
+    bool fits = report->facts_width + len <= WIDTH;
+    print(report, "%s%s: %s", report->facts_len == 0 ? "" : fits ? "; " : ";\n", name, value);
+    report->facts_width = fits ? report->facts_width + len : len;
     report->facts_len++;
 }
 

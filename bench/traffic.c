@@ -50,3 +50,14 @@ void traffic_draw(struct arrival *arrivals, size_t n, int cell, int64_t length_u
         arrivals[i].instance = deal(&dealer, stages[stage].weights);
     }
 }
+
+size_t traffic_admits(const struct arrival *arrivals, size_t n, enum weir_mode mode, int cell, struct admit *admits)
+{
+    size_t len = 0;
+    for (size_t i = 0; i < n; i++) {
+        const struct asked *asked = &arrivals[i].asked[mode];
+        if (arrivals[i].cell == cell && asked->is_answered && asked->is_allowed)
+            admits[len++] = (struct admit){ asked->start_us, asked->end_us, 1 };
+    }
+    return len;
+}

@@ -2,6 +2,8 @@
 #ifndef BENCH_TRAFFIC_H
 #define BENCH_TRAFFIC_H
 
+#include <envelope.h>
+
 #include "modes.h"
 
 #define TRAFFIC_MAX_INSTANCES (BENCH_MAX_INSTANCES + 1) /* one may come later */
@@ -33,5 +35,8 @@ void traffic_draw(struct arrival *arrivals, size_t n, int cell, int64_t length_u
 
 /* In the order in which they are due. */
 void traffic_sort(struct arrival *arrivals, size_t n);
+
+/* What a mode admitted of a cell, for envelope.h; how many. `admits` has room for n. */
+size_t traffic_admits(const struct arrival *arrivals, size_t n, enum weir_mode mode, int cell, struct admit *admits);
 
 #endif

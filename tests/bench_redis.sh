@@ -75,7 +75,8 @@ refused() {
 # Of what was filled no key stays; of those that several processes asked for, none for longer than a minute, and the two
 # seconds by which clocks may differ.
 nothing_stays() {
-    for limit in token interval fixed sliding leaky deny pace costs memory-distributed memory-hybrid; do
+    for limit in token interval fixed sliding leaky deny pace costs memory-distributed memory-hybrid log-distributed \
+        log-hybrid; do
         [ -z "$(ask --scan --pattern "weir-bench:*:$limit:*")" ] || fail "keys of $limit stay"
     done
     ask --scan | while read -r key; do
@@ -84,12 +85,15 @@ nothing_stays() {
     done
 }
 
-measure "unix://:$password@$scratch/socket" || fail "it failed"
+echo '192.0.2.1 - - [01/Jul/1995:00:00:01 +0000] "GET / HTTP/1.0" 200 1' >"$scratch/access.log"
+measure "unix://:$password@$scratch/socket" --log "$scratch/access.log" || fail "it failed"
 grep -q "redis-server [0-9.]* at $scratch/socket" "$scratch/table" || fail "not said which server it is"
 ! grep -q 'started redis-server' "$scratch/log" || fail "a private server was started"
 grep -q 'keys under weir-bench:' "$scratch/log" || fail "not said under which prefix"
 ! grep -q '[0-9] failed' "$scratch/table" || fail "decisions failed"
 grep -q '^Redis calls per million' "$scratch/table" || fail "nothing was measured"
+grep -q '^Redis calls a request' "$scratch/table" || fail "the log was not replayed"
+grep -q '^not measured: the server is not ours to stop' "$scratch/table" || fail "not said that it is not killed"
 none_is_told
 nothing_stays
 

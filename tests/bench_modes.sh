@@ -1,0 +1,151 @@
+#!/bin/sh
+# bench_modes.sh WEIR_BENCH - the modes side by side: the table, the JSON and the plots have what they should, whatever
+# is asked for or missing. Nothing is asserted that depends on how fast anything was. For --redis see bench_redis.sh.
+set -eu
+bench=$1
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+mkdir "$scratch/empty"
+
+fail() {
+    printf '%s\n' "$1" >&2
+    cat "$scratch/table" "$scratch/log" >&2
+    exit 1
+}
+
+# measure OPTIONS... - a run that must succeed.
+measure() {
+    "$bench" --quick --repeat 1 --seconds 0.01 "$@" >"$scratch/table" 2>"$scratch/log" || fail "weir-bench $* failed"
+}
+
+# has PATTERN... - lines of the table begin like that.
+has() {
+    for pattern in "$@"; do
+        grep -q "^$pattern" "$scratch/table" || fail "no line of the table begins with: $pattern"
+    done
+}
+
+has_not() {
+    ! grep -q "$1" "$scratch/table" || fail "in the table: $1"
+}
+
+# says PATTERN - on the error output, once.
+says() {
+    [ "$(grep -c "$1" "$scratch/log")" -eq 1 ] || fail "not said once: $1"
+}
+
+# is_json FILE - values are made smaller until there is one: strings, numbers, then objects and arrays of such.
+is_json() {
+    awk '{ all = all $0 }
+        END {
+            gsub(/\\./, "", all); gsub(/"[^"]*"/, "s", all); gsub(/[ \t]/, "", all); gsub(/true|false|null/, "v", all)
+            gsub(/-?[0-9]+(\.[0-9]+)?(e[-+][0-9]+)?/, "v", all)
+            do
+                n = gsub(/\{\}|\[\]|\{s:[sv](,s:[sv])*\}|\[[sv](,[sv])*\]/, "v", all)
+            while (n > 0)
+            exit all != "v"
+        }' "$1" || fail "$1 is not JSON"
+}
+
+# are_numbers FOLDER - at least one file of numbers, and each has names and a line of as many.
+are_numbers() {
+    for file in "$1"/*.tsv; do
+        awk -F '\t' 'NR == 1 { n = NF } NF != n || n < 2 { bad = 1 } END { exit bad || NR < 2 }' "$file" ||
+            fail "$file is no table"
+    done
+}
+
+# The whole table, and a log. Redis may be missing here.
+cat >"$scratch/access.log" <<'LOG'
+192.0.2.1 - - [01/Jul/1995:00:00:01 +0000] "GET / HTTP/1.0" 200 1
+192.0.2.2 - - [01/Jul/1995:00:00:01 +0000] "GET / HTTP/1.0" 200 1
+192.0.2.1 - - [01/Jul/1995:00:00:02 +0000] "GET /a HTTP/1.0" 200 1
+LOG
+measure --results "$scratch/all" --json "$scratch/json" --log "$scratch/access.log" --speed 10 \
+    --policy 'fixed_window limit=1 period=1m'
+if grep -q 'NOT MEASURED' "$scratch/log"; then
+    echo "no Redis here: local mode alone" >&2
+    has 'figure  *local' 'local: choose it'
+else
+    has 'figure  *local  *distributed  *hybrid  *floor  *which is$' 'over all instances  *its share  *exact  *stated bound' \
+        'local: choose it' 'distributed: choose it' 'hybrid: choose it'
+    has 'Redis dies, and is back after .* s with its data; 3 instances' 'longest call while it is away' \
+        'admitted while it is away, % of the limit' 'most over the limit of a key, permits' 'Redis calls a request'
+    # What each request came to does not depend on when it came.
+    has 'denied, requests  *1  *1  *1 ' 'met  *windows, distributed: over the limit' \
+        'met  *windows, distributed: of the limit not used' 'met  *windows, distributed: what wrong clocks change' \
+        'met  *windows, hybrid: over the limit'
+fi
+has 'Throughput' 'Wall time of a decision' 'Latency, us' 'What decisions cost' 'Memory, bytes a key' '3 processes share' \
+    'clocks 1 h apart' 'of 3 one is killed' 'The log access.log: 3 requests, 2 keys, at 10.0 times its own pace' \
+    'admitted, % of the requests  *66.7'
+cmp -s "$scratch/table" "$scratch/all/table.txt" || fail "table.txt is not what was printed"
+[ ! -e "$scratch/all/results.json" ] || fail "--json did not take the place of results.json"
+is_json "$scratch/json"
+grep -q '"part": "The log access.log' "$scratch/json" || fail "the JSON has no headings"
+are_numbers "$scratch/all"
+if command -v gnuplot >/dev/null; then
+    for numbers in "$scratch/all"/*.tsv; do
+        picture=${numbers%.tsv}
+        head -c 8 "$picture.png" | grep -q PNG || fail "$picture.png is none"
+        grep -q '<svg' "$picture.svg" || fail "$picture.svg is none"
+    done
+fi
+
+# Local mode alone needs no Redis, and no gnuplot.
+PATH=$scratch/empty WEIR_TEST_REDIS_SERVER='' "$bench" --quick --repeat 1 --seconds 0.01 --modes local \
+    --results "$scratch/local" >"$scratch/table" 2>"$scratch/log" || fail "local mode alone failed"
+has 'figure  *local' 'over all instances  *its share  *-' 'local: choose it'
+has_not '^figure.*distributed'
+has_not '^hybrid: choose it'
+has_not 'Redis dies'
+! grep -q 'redis-server' "$scratch/log" || fail "local mode alone started a redis-server"
+says 'cannot run gnuplot'
+are_numbers "$scratch/local"
+is_json "$scratch/local/results.json"
+for picture in "$scratch/local"/*.[ps][nv]g; do
+    [ ! -e "$picture" ] || fail "a picture without gnuplot: $picture"
+done
+
+# A gnuplot that fails is said, and nothing else is lost.
+printf '#!/bin/sh\nexit 3\n' >"$scratch/empty/gnuplot"
+chmod +x "$scratch/empty/gnuplot"
+PATH=$scratch/empty:$PATH measure --modes local --results "$scratch/local"
+grep -q 'gnuplot failed' "$scratch/log" || fail "that gnuplot fails is not said"
+is_json "$scratch/local/results.json"
+
+# A redis-server that does not start is said, and what needs none is measured.
+WEIR_TEST_REDIS_SERVER=/nowhere/redis-server measure --modes local,hybrid
+says 'NOT MEASURED'
+has 'over all instances  *its share  *-'
+
+# refuses PATTERN OPTIONS... - status 2, nothing measured, and a message that names what is wrong.
+refuses() {
+    pattern=$1
+    shift
+    status=0
+    "$bench" --quick "$@" >"$scratch/table" 2>"$scratch/log" || status=$?
+    [ $status -eq 2 ] || fail "status $status, not 2: $*"
+    grep -q -e "$pattern" "$scratch/log" || fail "not said of $*: $pattern"
+    has_not 'figure'
+}
+printf 'time_us,key,cost\n1,a,1\n' >"$scratch/good.csv"
+printf 'time_us,key,cost\n1,a,1\n2,b,zero\n3,c,1\n' >"$scratch/bad.csv"
+refuses "--modes: 'global' is none of local, distributed, hybrid" --modes local,global
+refuses '--modes: an empty word' --modes local,
+refuses "--instances: '1' is not a whole number from 2 to 16" --instances 1
+refuses "--instances: '17' is not" --instances 17
+refuses "--threads: '0' is not" --threads 0
+refuses "--speed: 'fast' is not a number" --speed fast --log "$scratch/good.csv"
+refuses '--speed goes with --log FILE' --speed 2
+refuses '--policy goes with --log FILE' --policy 'fixed_window limit=1 period=1s'
+refuses '--policy: column 14: ' --policy 'fixed_window limit=none period=1s' --log "$scratch/good.csv"
+refuses '--redis goes with section modes' --only floors --redis redis://localhost
+refuses '--results: .*good.csv is not a folder' --results "$scratch/good.csv"
+refuses '--results: cannot make the folder .*/no/folder' --results "$scratch/no/folder"
+refuses '--json: cannot write .*/no/json' --json "$scratch/no/json"
+refuses '/no/log: ' --log "$scratch/no/log"
+refuses 'bad.csv:3: .*zero' --log "$scratch/bad.csv"
+refuses 'there are no requests in it' --log /dev/null
+refuses '--quick and --full exclude each other' --full
+refuses "'nothing' is not an option" nothing
