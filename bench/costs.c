@@ -1,8 +1,8 @@
 /* costs.c - what each mode costs: calls to Redis, CPU time and memory of both sides.
  *
- * CPU time is what the whole process took while callers asked as fast as they were answered: of this one, and of Redis.
- * Memory is what either side says that it holds; of Redis by MEMORY USAGE of some keys, for what it has allocated in all
- * leaps where one of its tables grows. Local mode asks nothing of Redis.
+ * CPU time is what the whole process took while callers asked as fast as they were answered: of this one, and of
+ * Redis. Memory is what either side says that it holds; of Redis by MEMORY USAGE of some keys, for what it has
+ * allocated in all leaps where one of its tables grows. Local mode asks nothing of Redis.
  */
 #include <stddef.h>
 #include <stdio.h>

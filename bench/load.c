@@ -28,14 +28,8 @@ struct caller { /* one thread of one repetition */
 
 static struct caller callers[MEASURE_MAX_THREADS]; /* one repetition at a time */
 
-struct cost { /* CPU time */
-    double server_us, client_us;
-    double others_us;   /* of all else on the machine, as far as it tells */
-    double store_calls; /* of load->weir */
-};
-
 /* What else runs beside the user's server is not known: it may be anywhere. */
-static double others_us(const struct store *store, const struct cost *cost)
+static double others_us(const struct store *store, const struct load_cost *cost)
 {
     int64_t machine_us = measure_machine_cpu_us();
     if (machine_us < 0 || (store && store->is_users))
@@ -48,15 +42,29 @@ static double others_us(const struct store *store, const struct cost *cost)
     return us;
 }
 
-static struct cost cost_so_far(const struct load *load, const struct store *store)
+struct load_cost load_cost_so_far(const struct store *store, weir *limiter)
 {
-    struct cost cost = { .server_us = store ? (double)store_cpu_us(store) : -1,
-                         .client_us = (double)clock_ns(CLOCK_PROCESS_CPUTIME_ID) / 1e3 };
+    struct load_cost cost = { .server_us = store ? (double)store_cpu_us(store) : -1,
+                              .client_us = (double)clock_ns(CLOCK_PROCESS_CPUTIME_ID) / 1e3 };
     struct weir_stats stats = { .size = sizeof stats };
-    if (load->weir && weir_stats_read(load->weir, &stats) == WEIR_OK)
+    if (limiter && weir_stats_read(limiter, &stats) == WEIR_OK)
         cost.store_calls = (double)stats.store_calls;
     cost.others_us = others_us(store, &cost);
     return cost;
+}
+
+struct load_cost load_cost_since(const struct load_cost *before, const struct store *store, weir *limiter)
+{
+    const struct load_cost now = load_cost_so_far(store, limiter);
+    return (struct load_cost){ .server_us = before->server_us < 0 ? -1 : now.server_us - before->server_us,
+                               .client_us = now.client_us - before->client_us,
+                               .others_us = now.others_us - before->others_us,
+                               .store_calls = now.store_calls - before->store_calls };
+}
+
+bool load_was_disturbed(const struct load_cost *cost, double seconds)
+{
+    return cost->others_us > DISTURBED_US + DISTURBED * seconds * 1e6;
 }
 
 static void *call_until_time_is_up(void *argument)
@@ -82,7 +90,7 @@ static void *call_until_time_is_up(void *argument)
     return NULL;
 }
 
-static void add_repetition(struct load *load, const struct cost *cost)
+static void add_repetition(struct load *load, const struct load_cost *cost)
 {
     int64_t start_ns = callers[0].start_ns;
     int64_t end_ns = callers[0].end_ns;
@@ -107,7 +115,7 @@ static void add_repetition(struct load *load, const struct cost *cost)
 }
 
 /* Fills `callers` with one repetition of the load; what it took of either side's CPU time, and of other programs'. */
-static struct cost run_callers(struct load *load, double seconds, const struct store *store)
+static struct load_cost run_callers(struct load *load, double seconds, const struct store *store)
 {
     pthread_t threads[MEASURE_MAX_THREADS];
     pthread_barrier_t start;
@@ -119,16 +127,13 @@ static struct cost run_callers(struct load *load, double seconds, const struct s
             exit(2);
         }
     }
-    struct cost before = cost_so_far(load, store);
+    const struct load_cost before = load_cost_so_far(store, load->weir);
     pthread_barrier_wait(&start);
     for (int i = 0; i < load->threads; i++)
         pthread_join(threads[i], NULL);
-    struct cost after = cost_so_far(load, store);
+    const struct load_cost cost = load_cost_since(&before, store, load->weir);
     pthread_barrier_destroy(&start);
-    return (struct cost){ .server_us = before.server_us < 0 ? -1 : after.server_us - before.server_us,
-                          .client_us = after.client_us - before.client_us,
-                          .others_us = after.others_us - before.others_us,
-                          .store_calls = after.store_calls - before.store_calls };
+    return cost;
 }
 
 /* One repetition that counts. */
@@ -136,9 +141,8 @@ static void run_load(struct load *load, double seconds, const struct store *stor
 {
     if (load->lead_seconds > 0)
         run_callers(load, load->lead_seconds, store);
-    struct cost cost = run_callers(load, seconds, store);
-    for (int attempt = 1; cost.others_us > DISTURBED_US + DISTURBED * seconds * 1e6 && measure_again(attempt);
-         attempt++)
+    struct load_cost cost = run_callers(load, seconds, store);
+    for (int attempt = 1; load_was_disturbed(&cost, seconds) && measure_again(attempt); attempt++)
         cost = run_callers(load, seconds, store);
     add_repetition(load, &cost);
 }

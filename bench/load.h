@@ -30,6 +30,18 @@ struct load {
 /* As measure_cells(). `store`: whose CPU time is told; NULL: none. */
 void load_measure(struct load *loads, int n, int repeats, double seconds, const struct store *store);
 
+/* CPU time so far, or since then: of the server, -1 if unknown, of this process, and of all else on the machine as far
+ * as it tells; and calls to Redis of `limiter`. Store and limiter may be
+ * NULL. */
+struct load_cost {
+    double server_us, client_us, others_us, store_calls;
+};
+struct load_cost load_cost_so_far(const struct store *store, weir *limiter);
+struct load_cost load_cost_since(const struct load_cost *before, const struct store *store, weir *limiter);
+
+/* Whether other programs took so much of the machine that a repetition of that length is to be measured again. */
+bool load_was_disturbed(const struct load_cost *cost, double seconds);
+
 /* Tells a failure once, on stderr. */
 void load_complain(const char *what, const char *why);
 

@@ -1,16 +1,16 @@
 /* pace.c - latency where requests come when they come: an open loop.
  *
- * Requests have due times, drawn beforehand (a Poisson process, the same in every mode), and a request's latency is from
- * the time it was due until its answer: what waits because others are in the way is counted, and a slow answer delays no
- * later request, as it would if callers waited for one answer after the other.
+ * Requests have due times, drawn beforehand (a Poisson process, with a fixed seed), and a request's latency is from
+ * the time it was due until its answer: what waits because others are in the way is counted, and a slow answer delays
+ * no later request, as it would if callers waited for one answer after the other.
  *
  * One thread watches the clock and hands in what is due by weir_submit(), however many are under way; an answer that
- * cannot be given at once is stamped where weir delivers it. So nobody sleeps whose waking would be measured. While nothing
- * is due the thread offers its processor to weir's own (sched_yield()). What the machine itself adds is the floor: the same
- * loop with a call that does nothing.
+ * cannot be given at once is stamped where weir delivers it. So nobody sleeps whose waking would be measured. While
+ * nothing is due the thread offers its processor to weir's own (sched_yield()). What the machine itself adds is the
+ * floor: the same loop with a call that does nothing.
  *
- * A mode cannot carry a rate if what is under way only grows. Where it can, hardly anything is (as many requests as come
- * during one latency); so the answers that came after the last request was due tell.
+ * A mode cannot carry a rate if what is under way only grows. Where it can, hardly anything is (as many requests as
+ * come during one latency); so the answers that came after the last request was due tell.
  */
 #include <math.h>
 #include <sched.h>
@@ -19,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "due.h"
 #include "hist.h"
 #include "plots.h"
 #include "timer.h"
@@ -51,7 +52,7 @@ struct request {
 
 struct pace {                    /* a mode, or the floor, at a rate */
     const struct remote *remote; /* NULL: the floor */
-    bool asks_redis;
+    bool leads;
     int rate;
     struct hist all, now; /* of all repetitions, and of one */
     struct sample p50_us, p99_us, late;
@@ -94,19 +95,22 @@ static void on_answer(struct weir_op *op, int status)
     atomic_fetch_add(&run.answered, 1);
 }
 
-static void draw_requests(const struct pace *pace, const struct stream *stream, double seconds)
+/* The same in each mode, and others in each repetition. */
+static void draw_requests(const struct pace *pace, const struct stream *stream, int repeat, double seconds)
 {
-    unsigned short state[3] = { SEED, (unsigned short)pace->rate, (unsigned short)(pace->rate >> 16) };
-    double due = 0;
+    uint64_t random = (uint64_t)(SEED + repeat) << 32 | (uint64_t)pace->rate;
+    double due_ns = 0;
     run.requests_len = (size_t)(seconds * pace->rate) + 1;
+    const size_t first = (size_t)repeat * run.requests_len;
     memset(run.requests, 0, run.requests_len * sizeof *run.requests);
     for (size_t i = 0; i < run.requests_len; i++) {
         struct request *request = &run.requests[i];
-        due -= log(1 - erand48(state)) / pace->rate;
-        request->due_ns = (int64_t)(due * 1e9);
+        due_ns += due_gap_ns(&random, pace->rate);
+        request->due_ns = (int64_t)due_ns;
         request->op.done = on_answer;
-        request->op.request = (struct weir_request){ .key = weir_key(&stream->draws[i % stream->len], KEY_LEN),
-                                                     .cost = 1 };
+        request->op.request = (struct weir_request){
+            .key = weir_key(&stream->draws[(first + i) % stream->len], KEY_LEN), .cost = 1
+        };
         if (pace->remote)
             request->op.request.limit = pace->remote->limit;
     }
@@ -154,26 +158,30 @@ static void add_repetition(struct pace *pace)
     pace->failed += run.failed;
 }
 
-static double calls_so_far(const struct pace *pace)
+static struct load_cost run_drawn(const struct modes *modes, const struct pace *pace)
 {
-    return pace->remote ? (double)remote_stats(pace->remote).store_calls : 0;
+    weir *limiter = pace->remote ? pace->remote->weir : NULL;
+    const struct load_cost before = load_cost_so_far(modes->store, limiter);
+    run_requests(pace);
+    return load_cost_since(&before, modes->store, limiter);
 }
 
-static void run_once(const struct modes *modes, struct pace *pace, const struct stream *stream, double seconds,
-                     bool leads)
+static void run_once(const struct modes *modes, struct pace *pace, const struct stream *stream, int repeat,
+                     double seconds)
 {
-    const struct store *store = pace->asks_redis ? modes->store : NULL;
-    if (leads) {
-        draw_requests(pace, stream, LEAD * seconds);
+    if (pace->leads) {
+        draw_requests(pace, stream, repeat + MEASURE_MAX_REPEATS, LEAD * seconds);
         run_requests(pace);
     }
-    draw_requests(pace, stream, seconds);
-    const double calls = calls_so_far(pace);
-    const double server_us = store ? (double)store_cpu_us(store) : -1;
-    run_requests(pace);
-    if (server_us >= 0)
-        sample_add(&pace->server_us, ((double)store_cpu_us(store) - server_us) / (double)run.requests_len);
-    sample_add(&pace->calls, (calls_so_far(pace) - calls) * 1e6 / (double)run.requests_len);
+    draw_requests(pace, stream, repeat, seconds);
+    struct load_cost cost = run_drawn(modes, pace);
+    for (int attempt = 1; load_was_disturbed(&cost, seconds) && measure_again(attempt); attempt++) {
+        draw_requests(pace, stream, repeat, seconds);
+        cost = run_drawn(modes, pace);
+    }
+    if (cost.server_us >= 0)
+        sample_add(&pace->server_us, cost.server_us / (double)run.requests_len);
+    sample_add(&pace->calls, cost.store_calls * 1e6 / (double)run.requests_len);
     add_repetition(pace);
 }
 
@@ -241,7 +249,7 @@ static void report_latency(const struct modes *modes, int rate)
     }
 }
 
-/* What leases save depends on how often a key is asked for, so it belongs beside a rate; of the modes that ask Redis. */
+/* What leases save depends on how often a key is asked for, so it belongs beside a rate. */
 static void report_calls(const struct modes *modes, int rate)
 {
     char figure[64];
@@ -255,7 +263,7 @@ static void report_calls(const struct modes *modes, int rate)
     snprintf(figure, sizeof figure, "%s requests/s: Redis CPU us a request", ALL_RATES[rate].name);
     modes_row(modes, figure);
     for (int mode = 0; mode < MODES; mode++)
-        if (modes->is_chosen[mode] && paces[rate][mode].server_us.n == 0)
+        if (modes->is_chosen[mode] && (mode == WEIR_LOCAL || paces[rate][mode].server_us.n == 0))
             modes_text(modes, (enum weir_mode)mode, mode == WEIR_LOCAL ? "none" : "unknown");
         else if (modes->is_chosen[mode])
             modes_figure(modes, (enum weir_mode)mode, &paces[rate][mode].server_us);
@@ -316,7 +324,7 @@ static void measure(const struct modes *modes, const struct stream *stream, doub
             for (int i = 0; i <= MODES; i++) {
                 const int place = repeat % 2 == 0 ? i : MODES - i;
                 if (place == MODES || modes->is_chosen[place])
-                    run_once(modes, &paces[rate][place], stream, seconds, place == WEIR_HYBRID);
+                    run_once(modes, &paces[rate][place], stream, repeat, seconds);
             }
         }
 }
@@ -335,7 +343,7 @@ void modes_pace(struct modes *modes)
     for (int rate = 0; rate < RATES; rate++)
         for (int place = 0; place <= MODES; place++) {
             paces[rate][place].rate = ALL_RATES[rate].per_second;
-            paces[rate][place].asks_redis = place == WEIR_DISTRIBUTED || place == WEIR_HYBRID;
+            paces[rate][place].leads = place == WEIR_HYBRID;
             paces[rate][place].remote = place < MODES ? &remotes[place] : NULL;
         }
     measure(modes, &stream, seconds);

@@ -1,12 +1,12 @@
 /* speed.c - decisions a second in each mode: by callers, by algorithm, by keys, and what a denial costs.
  *
- * Callers wait for one decision after the other, so this is a closed loop: what a mode can carry, not what a request feels
- * that comes when it comes (pace.c). Everything is measured by turns, in one go, so that all figures may be compared. The
- * callers have the main thread's processor and a private Redis has another, unless a row says otherwise.
+ * Callers wait for one decision after the other, so this is a closed loop: what a mode can carry, not what a request
+ * feels that comes when it comes (pace.c). Everything is measured by turns, in one go, so that all figures may be
+ * compared. The callers have the main thread's processor and a private Redis has another, unless a row says otherwise.
  *
- * A hybrid limiter that was not asked for a while has no leases, so it runs a little before each of its repetitions. There
- * are so few keys in most rows because the more a caller of a hybrid limiter asks the more it gets by lease, and the more
- * by lease the more it asks: with some 1,000 keys either may come out, and no figure would mean much. Local
+ * A hybrid limiter that was not asked for a while has no leases, so it runs a little before each of its repetitions.
+ * There are so few keys in most rows because the more a caller of a hybrid limiter asks the more it gets by lease, and
+ * the more by lease the more it asks: with some 1,000 keys either may come out, and no figure would mean much. Local
  * and hybrid decisions are timed 64 at a time, or reading the clock would be half of what is measured.
  */
 #include <stddef.h>

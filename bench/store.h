@@ -26,9 +26,9 @@ struct store {
  * place. It ends with the program. If there is none to be had, NULL, and section `name` consists of the reason. */
 struct store *store_of(struct bench *bench, const char *name);
 
-/* The server that the modes are measured on side by side: the one that --redis names, or else that one. No
- * scripts or keys are in place there, nor is there a stream. NULL if there is none, and why is on stderr, or if of the modes that were
- * asked for none needs it. */
+/* The server that the modes are measured on side by side: the one that --redis names, or else that one. No scripts or
+ * keys are in place there, nor is there a stream. NULL if there is none, and why is on stderr, or if of the modes that
+ * were asked for none needs it. */
 struct store *store_of_modes(struct bench *bench);
 
 /* Begins a section; to its sentence is added which server it is. */

@@ -6,8 +6,8 @@
 
 #define TURNS_MAX 128
 
-/* Limits that admit whatever a benchmark can ask, or one request a minute. A key that has taken turns_fill[] permits stays
- * live while it is measured, and as good as new within USER_STORE_LIFE_US whatever happens. */
+/* Limits that admit whatever a benchmark can ask, or one request a minute. A key that has taken turns_fill[] permits
+ * stays live while it is measured, and as good as new within USER_STORE_LIFE_US whatever happens. */
 extern const struct weir_policy turns_policies[KINDS];
 extern const int64_t turns_fill[KINDS];
 extern const struct weir_policy turns_denying;
@@ -17,7 +17,7 @@ struct turns {
     struct load loads[TURNS_MAX]; /* all zeroes is empty */
 };
 
-/* After a false of modes_open(): from here on the mode is not measured, and why is told on stderr and below the table. */
+/* After a false of modes_open(): the mode is measured no more, and why is told on stderr and below the table. */
 void turns_give_up(struct modes *modes, enum weir_mode mode);
 
 /* One more load; its number. */
@@ -32,8 +32,8 @@ struct turns_look {
 };
 extern const struct turns_look turns_per_second, turns_ns, turns_server_ns, turns_client_ns, turns_calls_per_million;
 
-/* A row: the load of each mode by its number in loads[], -1: none, and of the floor in loads[MODES], named `floor`. A load
- * whose decisions failed shows how many of them did. */
+/* A row: the load of each mode by its number in loads[], -1: none, and of the floor in loads[MODES], named `floor`. A
+ * load whose decisions failed shows how many of them did. */
 void turns_report(const struct modes *modes, const struct turns *turns, const char *figure, const int loads[MODES + 1],
                   const struct turns_look *look, const char *floor);
 

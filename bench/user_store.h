@@ -15,7 +15,7 @@ struct store *user_store(const char *url);
  * SIGTERM. Nothing is to be done if the store is a private one. */
 void user_store_remember(const struct store *store, const char *limit, uint64_t keys);
 
-/* Sleeps for ever once the program has been interrupted and is about to end: nobody is to fill what is being removed. */
+/* Sleeps for ever once the program was interrupted and is about to end: nobody is to fill what is being removed. */
 void user_store_heed_interrupt(void);
 
 /* For store.c: whether it can be asked by itself, and a connection for that; NULL or one with an error if not. */
