@@ -1,12 +1,12 @@
 /* gap.c - Redis dies under requests that keep coming, and comes back: what that is like in each mode.
  *
  * The server is killed as by kill -9 and started again some seconds later, with the data that it had: it writes each
- * change to its append-only file before it answers. (Without them a restart forgives each key once what it has used.) It is
- * a server of this part's own, for others are measured on the shared one. How it is to lose one that neither answers nor
- * goes away is told by section outage.
+ * change to its append-only file before it answers. (Without them a restart forgives each key once what it has used.)
+ * It is a server of this part's own, for others are measured on the shared one. How it is to lose one that neither
+ * answers nor goes away is told by section outage.
  *
- * Each mode has as many instances as --instances says, limiters of this one process that know of one another only how many
- * they are, and each of those the same requests at the same times: an open loop, see due.h. All modes run at once.
+ * Each mode has as many instances as --instances says, limiters of this one process that know of one another only how
+ * many they are, and each of those the same requests at the same times: an open loop, see due.h. All modes run at once.
  */
 #include "gap.h"
 

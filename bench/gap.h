@@ -1,4 +1,4 @@
-/* gap.h - Redis dies under requests that keep coming, and comes back: what is asked, and what is made of the answers. */
+/* gap.h - Redis dies under requests that keep coming, and is back: what is asked, and what is made of the answers. */
 #ifndef BENCH_GAP_H
 #define BENCH_GAP_H
 

@@ -1,7 +1,7 @@
 /* log.c - a log of the user's, replayed in each mode: its requests come when they are due, an open loop, see due.h.
  *
- * Callers of one process take them in their order: whoever is free takes the next one and waits until it is due. If none
- * is free, requests pile up, and that is counted as latency.
+ * Callers of one process take them in their order: whoever is free takes the next one and waits until it is due. If
+ * none is free, requests pile up, and that is counted as latency.
  */
 #include "log.h"
 

@@ -1,7 +1,7 @@
 /* log_read.c - the log that --log names, read as weir replay reads it, and when its requests are due: see log.h.
  *
- * Without --speed it is replayed as fast as makes it take USUAL_SECONDS, but not slower than it was; and no more of it than
- * MAX_PER_SECOND allows, for a caller that waits for its turn must have one.
+ * Without --speed it is replayed as fast as makes it take USUAL_SECONDS, but not slower than it was; and no more of it
+ * than MAX_PER_SECOND allows, for a caller that waits for its turn must have one.
  */
 #include <math.h>
 #include <stdio.h>

@@ -23,8 +23,8 @@ void modes_section(const struct modes *modes)
 {
     char sentence[300];
     snprintf(sentence, sizeof sentence,
-             "local, distributed and hybrid mode side by side; token bucket unless a row says otherwise; medians, and how "
-             "far the repetitions lie from them%s%s",
+             "local, distributed and hybrid mode side by side; token bucket unless a row says otherwise; medians, and "
+             "how far the repetitions lie from them%s%s",
              modes->store ? "; " : "", modes->store ? modes->store->about : "");
     report_section(modes->bench->report, "modes", sentence);
 }

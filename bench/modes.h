@@ -13,9 +13,9 @@
 
 struct modes {
     struct bench *bench;
-    struct store *store;  /* what distributed and hybrid mode are measured on; NULL: they cannot be had */
+    struct store *store;   /* what distributed and hybrid mode are measured on; NULL: they cannot be had */
     bool is_chosen[MODES]; /* by enum weir_mode: asked for, and to be had */
-    struct plots *plots;  /* where pictures go; NULL: nowhere */
+    struct plots *plots;   /* where pictures go; NULL: nowhere */
 };
 
 extern const char *const modes_names[MODES];

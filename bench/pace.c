@@ -30,6 +30,7 @@
 #define KEYS 1000
 #define RATES 5
 #define LENGTH 2.5     /* of a repetition, in those of the other parts */
+#define FEW 500        /* requests, at least, where the other parts' are of full length */
 #define LEAD 0.8       /* a hybrid limiter runs so much of it before, and is not looked at: leases are then warm */
 #define LATE_MOST 0.02 /* part of all requests */
 #define LATE_FEW 64    /* and so many are no sign at all */
@@ -316,7 +317,13 @@ static bool open_mode(const struct modes *modes, enum weir_mode mode, struct rem
     return true;
 }
 
-static void measure(const struct modes *modes, const struct stream *stream, double seconds)
+static double length_at(const struct bench *bench, int rate)
+{
+    const double few = bench->extent == EXTENT_QUICK ? 0 : (double)FEW / ALL_RATES[rate].per_second;
+    return fmax(LENGTH * bench->seconds, few);
+}
+
+static void measure(const struct modes *modes, const struct stream *stream)
 {
     for (int repeat = 0; repeat < modes->bench->repeats; repeat++)
         for (int rate = 0; rate < RATES; rate++) {
@@ -324,18 +331,20 @@ static void measure(const struct modes *modes, const struct stream *stream, doub
             for (int i = 0; i <= MODES; i++) {
                 const int place = repeat % 2 == 0 ? i : MODES - i;
                 if (place == MODES || modes->is_chosen[place])
-                    run_once(modes, &paces[rate][place], stream, repeat, seconds);
+                    run_once(modes, &paces[rate][place], stream, repeat, length_at(modes->bench, rate));
             }
         }
 }
 
 void modes_pace(struct modes *modes)
 {
-    const double seconds = LENGTH * modes->bench->seconds;
     struct remote remotes[MODES];
     struct stream stream;
     stream_make(&stream, KEYS, SKEW_ZIPF);
-    run.requests = allocate((size_t)(seconds * ALL_RATES[RATES - 1].per_second) + 1, sizeof *run.requests);
+    size_t most = 0;
+    for (int rate = 0; rate < RATES; rate++)
+        most = (size_t)fmax((double)most, length_at(modes->bench, rate) * ALL_RATES[rate].per_second + 1);
+    run.requests = allocate(most, sizeof *run.requests);
     for (int mode = 0; mode < MODES; mode++)
         if (modes->is_chosen[mode] && !open_mode(modes, (enum weir_mode)mode, &remotes[mode]))
             turns_give_up(modes, (enum weir_mode)mode);
@@ -346,7 +355,7 @@ void modes_pace(struct modes *modes)
             paces[rate][place].leads = place == WEIR_HYBRID;
             paces[rate][place].remote = place < MODES ? &remotes[place] : NULL;
         }
-    measure(modes, &stream, seconds);
+    measure(modes, &stream);
     report(modes);
     draw(modes);
     for (int mode = 0; mode < MODES; mode++)

@@ -207,7 +207,8 @@ static void write_text(FILE *script, const char *what, const char *text)
     fputs(" noenhanced\n", script);
 }
 
-/* The shade is a rectangle, and a box of the same colour somewhere beyond the picture that brings it into the legend. */
+/* The shade is a rectangle, and a box of the same colour somewhere beyond the picture that brings it into the legend.
+ * */
 static void write_shade(FILE *script, const struct plots *plots)
 {
     if (plots->shade[0] == '\0')
