@@ -3,8 +3,8 @@
  * It is small, so that it stays in the processor's caches when the entries do not: a key costs 6 to 10 bytes here, one
  * line is looked into for it, and one miss, of the entry itself, is left. A line has 12 slots, of a tag (eight bits of
  * the hash) and a place (slab.h). Each shard has a number of lines among which the lower half of the hash chooses, and
- * gets half as many more when they fill up. All of one number, of all shards, lie side by side, so that little memory
- * is touched for few keys; the address range for all of them is had at once, and lines never move.
+ * gets half as many more when they fill up. They lie in levels, see index_line_at(), so that little memory is touched
+ * for few keys; the address range for all of them is had at once, and lines never move.
  *
  * It is a hint, written under the shard's mutex: an entry that it leads to is looked at to see whose it is, and a key
  * that it does not lead to may be there all the same. But if a line has never spilled, all entries that belong there
@@ -39,7 +39,7 @@ struct index {
     struct index_line *lines; /* (s) (a) */
     _Atomic uint32_t *counts; /* (s) (a) lines, by shard */
     unsigned shard_bits;      /* (c) */
-    uint32_t most_lines;      /* (c) a shard's */
+    uint32_t most_lines;      /* (c) a shard's: of levels, all or none */
     struct budget *budget;    /* (c) */
 };
 
@@ -47,15 +47,27 @@ struct index {
 int index_init(struct index *index, unsigned shard_bits, int64_t keys, struct budget *budget);
 void index_free(struct index *index);
 
+/* Lines lie in levels: the first line of each shard, then the next two of each, the next four, and so on. So those of an
+ * empty index lie side by side, and those that a shard gets at a time do as well: it has to wait for the first use of
+ * a page of memory, and there are few of them. With `nth` from 1 on, level k begins after (2^k - 1) * shards lines and
+ * with the shards' nth = 2^k. */
 static inline struct index_line *index_line_at(const struct index *index, size_t shard, uint32_t number)
 {
-    return &index->lines[((size_t)number << index->shard_bits) + shard];
+    const size_t shards = (size_t)1 << index->shard_bits, nth = (size_t)number + 1;
+    const unsigned level = 63 - (unsigned)__builtin_clzll(nth);
+    return &index->lines[((shards - 1 + shard) << level) + nth - shards];
+}
+
+/* How many a shard has. */
+static inline uint32_t index_lines(const struct index *index, size_t shard)
+{
+    return atomic_load_explicit(&index->counts[shard], memory_order_acquire);
 }
 
 /* The line where a key is, as long as its shard's number of lines does not change. */
 static inline struct index_line *index_line(const struct index *index, size_t shard, uint64_t hash)
 {
-    const uint32_t count = atomic_load_explicit(&index->counts[shard], memory_order_acquire);
+    const uint32_t count = index_lines(index, shard);
     return index_line_at(index, shard, (uint32_t)(((hash & UINT32_MAX) * count) >> 32));
 }
 
@@ -109,7 +121,7 @@ void index_remove(struct index *index, size_t shard, uint64_t hash, uint32_t pla
 /* Whether a shard of so many keys is due for more lines. */
 static inline bool index_is_narrow(const struct index *index, size_t shard, uint64_t keys)
 {
-    const uint32_t count = atomic_load_explicit(&index->counts[shard], memory_order_relaxed);
+    const uint32_t count = index_lines(index, shard);
     return keys > (uint64_t)count * INDEX_KEYS_MOST && count < index->most_lines;
 }
 
