@@ -213,21 +213,36 @@ static struct rule *shard_rule(struct table *table, struct shard *shard, const s
     return rule;
 }
 
+static void fetch_hash(void *slab, uint32_t place)
+{
+    const struct entry *entry = slab_entry(slab, place);
+    __builtin_prefetch(&entry->hh.hashv);
+}
+
+/* uthash walks bucket after bucket, and each key of it waits for the one before: among millions that are in no cache,
+ * it is these waits that growing takes. The index knows where they all are. */
+static void shard_fetch(struct table *table, const struct shard *shard) REQUIRES(shard->mutex)
+{
+    const uint32_t lines = index_lines(&table->index, shard->number);
+    for (uint32_t i = 0; i < lines; i++)
+        for (unsigned slot = 0; slot < INDEX_SLOTS; slot++) {
+            const uint32_t place = index_place(index_line_at(&table->index, shard->number, i), slot);
+            if (place != 0)
+                fetch_hash(&table->slab, place);
+        }
+}
+
 static void shard_grow(struct table *table, struct shard *shard) REQUIRES(shard->mutex)
 {
     int64_t old_bytes = buckets_bytes(shard);
     int oomed = 0;
     if (!budget_take(&table->budget, 2 * old_bytes))
         return;
+    if (shard_is_indexed(table, shard))
+        shard_fetch(table, shard);
     HASH_EXPAND_BUCKETS(hh, shard->first->hh.tbl, oomed);
     budget_give(&table->budget, oomed ? 2 * old_bytes : old_bytes);
     shard_table_changed(shard);
-}
-
-static void fetch_hash(void *slab, uint32_t place)
-{
-    const struct entry *entry = slab_entry(slab, place);
-    __builtin_prefetch(&entry->hh.hashv);
 }
 
 static uint32_t hash_of(void *slab, uint32_t place)
