@@ -11,7 +11,7 @@
 
 /* ---- The index by itself ---- */
 
-enum { SHARD_BITS = 2, SHARDS = 1 << SHARD_BITS, MODEL_MOST = 400 };
+enum { SHARDS = 4, MODEL_MOST = 400 };
 
 struct noted {
     uint64_t hash;
@@ -46,12 +46,16 @@ static uint64_t naive_tag(const struct index_line *line, unsigned slot)
     return atomic_load(&line->tags[slot / 8]) >> 8 * (slot % 8) & 0xff;
 }
 
+/* By what this processor has, and by what any has. */
 static bool is_matched(const struct index_line *line, uint64_t tag, unsigned slot)
 {
+    bool is_first = false, is_first_by_words = false;
     for (uint64_t matches = index_matches(line, tag); matches != 0; matches &= matches - 1)
-        if (index_first(matches) == slot)
-            return true;
-    return false;
+        is_first |= index_first(matches) == slot;
+    for (uint64_t matches = index_matches_by_words(line, tag); matches != 0; matches &= matches - 1)
+        is_first_by_words |= index_first_by_words(matches) == slot;
+    must(is_first == is_first_by_words, "both find the same");
+    return is_first;
 }
 
 /* Slots in use have an entry that belongs there, each once, and are told by their tag; lines beyond the last are empty.
@@ -121,7 +125,7 @@ START_TEST(what_is_noted_is_found_in_its_line_or_the_line_has_spilled)
         struct chance chance = chance_make((uint64_t)run);
         memset(&model, 0, sizeof model);
         model.budget.max = run % 4 == 3 ? 3000 : 1 << 20; /* in some there is no room for more lines at last */
-        must(index_init(&model.index, SHARD_BITS, run % 2 ? 20 : 200, &model.budget) == 0, "there is memory");
+        must(index_init(&model.index, SHARDS, run % 2 ? 20 : 200, &model.budget) == 0, "there is memory");
         for (int i = 0; i < MODEL_MOST; i++)
             model.notes[i].in_shard = -1;
         for (int step = 0; step < 3000; step++) {
@@ -159,7 +163,7 @@ START_TEST(a_line_that_was_full_or_told_of_no_place_has_spilled_for_ever)
     static struct model model;
     memset(&model, 0, sizeof model);
     model.budget.max = 1 << 20;
-    must(index_init(&model.index, 0, 200, &model.budget) == 0, "there is memory");
+    must(index_init(&model.index, 1, 200, &model.budget) == 0, "there is memory");
     const struct index_line *line = index_line(&model.index, 0, 0);
     for (int i = 0; i <= INDEX_SLOTS; i++) {
         ck_assert_int_eq(index_has_spilled(line), 0);
@@ -177,7 +181,7 @@ START_TEST(a_line_that_was_full_or_told_of_no_place_has_spilled_for_ever)
     }
     index_free(&model.index);
 
-    must(index_init(&model.index, 0, 200, &model.budget) == 0, "there is memory");
+    must(index_init(&model.index, 1, 200, &model.budget) == 0, "there is memory");
     index_put(&model.index, 0, 0, 0);
     ck_assert(index_has_spilled(index_line(&model.index, 0, 0)));
     index_free(&model.index);
@@ -189,16 +193,15 @@ START_TEST(each_line_of_each_shard_has_its_place_in_the_mapping)
 {
     static const int64_t keys[] = { 0, 7, 8, 20, 200, 1024, 1365, 2047, 2048 };
     static bool seen[(size_t)1023 << 9];
-    for (unsigned shard_bits = 0; shard_bits <= 9; shard_bits++)
+    for (size_t shards = 1; shards <= 512; shards *= 2)
         for (size_t k = 0; k < sizeof keys / sizeof keys[0]; k++) {
-            const size_t shards = (size_t)1 << shard_bits;
             struct budget budget = { .max = 1 << 20 };
             struct index index;
-            must(index_init(&index, shard_bits, keys[k], &budget) == 0, "there is memory");
+            must(index_init(&index, shards, keys[k], &budget) == 0, "there is memory");
             must((index.most_lines & (index.most_lines + 1)) == 0, "all lines of the last level");
             must(index.most_lines >= 2 + keys[k] / INDEX_KEYS_MOST * 3 / 2, "as many as it takes");
             must(index.most_lines <= 2 * (2 + keys[k] / INDEX_KEYS_MOST * 3 / 2), "and not many more");
-            const size_t lines = (size_t)index.most_lines << shard_bits;
+            const size_t lines = index.most_lines * shards;
             must(lines <= sizeof seen, "there is room to note them");
             memset(seen, 0, lines);
             for (size_t shard = 0; shard < shards; shard++)
@@ -222,14 +225,14 @@ END_TEST
 START_TEST(keys_stay_found_from_one_line_to_the_most)
 {
     static struct model model;
-    for (unsigned shard_bits = 0; shard_bits <= 5; shard_bits++)
+    for (int shards = 1; shards <= 32; shards *= 2)
         for (int64_t keys = 1; keys <= 2048; keys *= 2) {
-            const int shards = 1 << shard_bits, noted = shards * INDEX_SLOTS;
-            struct chance chance = chance_make((uint64_t)keys + shard_bits);
+            const int noted = shards * INDEX_SLOTS;
+            struct chance chance = chance_make((uint64_t)(keys * shards));
             must(noted <= MODEL_MOST, "there is room to note them");
             memset(&model, 0, sizeof model);
             model.budget.max = INT64_C(1) << 30;
-            must(index_init(&model.index, shard_bits, keys, &model.budget) == 0, "there is memory");
+            must(index_init(&model.index, (size_t)shards, keys, &model.budget) == 0, "there is memory");
             for (int i = 0; i < noted; i++) {
                 model.notes[i] = (struct noted){ hash_by_chance(&chance), (uint32_t)i + 1, i % shards };
                 index_put(&model.index, (size_t)(i % shards), model.notes[i].hash, model.notes[i].place);

@@ -9,13 +9,12 @@
 
 static size_t lines_bytes(const struct index *index)
 {
-    return ((size_t)index->most_lines << index->shard_bits) * sizeof(struct index_line);
+    return index->most_lines * index->shards * sizeof(struct index_line);
 }
 
-int index_init(struct index *index, unsigned shard_bits, int64_t keys, struct budget *budget)
+int index_init(struct index *index, size_t shards, int64_t keys, struct budget *budget)
 {
-    const size_t shards = (size_t)1 << shard_bits;
-    *index = (struct index){ .shard_bits = shard_bits, .budget = budget };
+    *index = (struct index){ .shards = shards, .budget = budget };
     const uint64_t enough = 2 + (uint64_t)keys / INDEX_KEYS_MOST * 3 / 2; /* hashes do not spread keys quite evenly */
     index->most_lines = (uint32_t)(UINT64_MAX >> __builtin_clzll(enough));
     index->counts = calloc(shards, sizeof *index->counts);

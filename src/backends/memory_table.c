@@ -150,13 +150,12 @@ int table_init(struct table *table, int64_t max_keys, int64_t max_bytes)
     size_t count = shard_count_for(max_keys, max_bytes);
     size_t all = count + 1;
     *table = (struct table){ .shard_count = count, .max_keys = max_keys, .budget.max = max_bytes };
-    const unsigned shard_bits = (unsigned)__builtin_ctzll(count);
     const int64_t keys_per_shard = min_of(max_keys, max_bytes / LEAST_BYTES_PER_KEY) / (int64_t)count;
-    table->shard_shift = 64 - shard_bits;
+    table->shard_shift = 64 - (unsigned)__builtin_ctzll(count);
     readers_init(&table->readers);
     int failed = rules_init(&table->rules, &table->readers);
     failed |= slab_init_placed(&table->slab, &table->budget, &table->readers, max_bytes);
-    failed |= index_init(&table->index, shard_bits, keys_per_shard, &table->budget);
+    failed |= index_init(&table->index, count, keys_per_shard, &table->budget);
     table->shards = aligned_alloc(alignof(struct shard), all * sizeof *table->shards);
     table->sentinels = calloc(all, sizeof *table->sentinels);
     table->soonest_us = calloc(all, sizeof *table->soonest_us);
