@@ -266,7 +266,8 @@ static void event_between(const char *own, const char *other, int e, int a, bool
     const struct picture after = picture_of(look.entry);
     const struct weir_decision untouched = { .limit = -7, .remaining = -8 };
     struct weir_decision decision = untouched;
-    const enum look_end end = as_greedy ? look_greedy(&look, &request, &decision) : look_any(look, &request, &decision);
+    const enum look_end end = as_greedy ? look_greedy(&look, &request, &decision)
+                                        : look_any(look.entry, look.rule, look.word, &request, &decision);
     ck_assert_msg(end != LOOK_DONE, "%s: decided by a state that was not there", where);
     struct picture now = picture_of(look.entry);
     ck_assert_msg(memcmp(&now, &after, sizeof now) == 0, "%s: written to what had changed", where);

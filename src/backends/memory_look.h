@@ -156,27 +156,29 @@ static inline enum look_end look_greedy(const struct look *look, const struct we
     return LOOK_DONE;
 }
 
-/* The same by any algorithm. */
-__attribute__((noinline)) static enum look_end look_any(struct look look, const struct weir_backend_request *request,
+/* The same by any algorithm. Not handed a struct, which would be copied by wider words than it was written by: those wait
+ * for what is written. Nor is the answer copied, for the same reason. */
+__attribute__((noinline)) static enum look_end look_any(struct entry *entry, const struct rule *rule, uint64_t word,
+                                                        const struct weir_backend_request *request,
                                                         struct weir_decision *out)
 {
-    const struct weir_plan *plan = &look.rule->plan;
-    const size_t words = look.rule->words, time_at = plan->algorithm == WEIR_SLIDING_WINDOW ? 0 : 1;
+    const struct look look = { .entry = entry, .rule = rule, .word = word };
+    const struct weir_plan *plan = &rule->plan;
+    const size_t words = rule->words, time_at = plan->algorithm == WEIR_SLIDING_WINDOW ? 0 : 1;
     int64_t state[LOOK_WORDS];
     if (words > LOOK_WORDS)
         return LOOK_GIVEN_UP;
     if (!look_read(&look, state, words))
         return LOOK_AGAIN;
     const int64_t time = state[time_at];
-    struct weir_decision decision;
-    if (state_decide(plan, state, request->now_us, request->cost, request->verb, &decision)) {
-        if (decision.reset_after_us == 0 || state[time_at] < time)
-            return LOOK_GIVEN_UP;
-        if (!look_publish(&look, state, words))
-            return LOOK_AGAIN;
-    }
-    *out = decision;
-    return LOOK_DONE;
+    const struct weir_decision before = *out;
+    if (!state_decide(plan, state, request->now_us, request->cost, request->verb, out))
+        return LOOK_DONE;
+    const bool is_left = out->reset_after_us == 0 || state[time_at] < time;
+    if (!is_left && look_publish(&look, state, words))
+        return LOOK_DONE;
+    *out = before;
+    return is_left ? LOOK_GIVEN_UP : LOOK_AGAIN;
 }
 
 /* Let the others have the entry's cache line for a while: who takes it away from one in the middle of a change makes
@@ -208,7 +210,7 @@ __attribute__((noinline)) static bool look_on(struct look look, const struct wei
         /* It may have become another key's meanwhile, and be under the same rule. */
         if ((look.word & WORD_WHOSE) != look.whose || !entry_has_key(look.entry, look.rule->words, request->key))
             break;
-        const enum look_end end = look_any(look, request, out);
+        const enum look_end end = look_any(look.entry, look.rule, look.word, request, out);
         if (end != LOOK_AGAIN)
             return end == LOOK_DONE;
     }
@@ -229,7 +231,7 @@ __attribute__((always_inline)) static inline bool look_and_decide(const struct t
     enum look_end end = LOOK_AGAIN;
     if (__builtin_expect((look.word & WORD_BUSY) == 0, 1))
         end = __builtin_expect(look.rule->is_greedy, 1) ? look_greedy(&look, request, out)
-                                                        : look_any(look, request, out);
+                                                        : look_any(look.entry, look.rule, look.word, request, out);
     if (__builtin_expect(end == LOOK_AGAIN, 0))
         return look_on(look, request, out);
     return end == LOOK_DONE;
