@@ -11,7 +11,7 @@
 
 /* ---- The index by itself ---- */
 
-enum { SHARD_BITS = 2, SHARDS = 1 << SHARD_BITS, MODEL_MOST = 400 };
+enum { SHARDS = 4, MODEL_MOST = 400 };
 
 struct noted {
     uint64_t hash;
@@ -46,12 +46,16 @@ static uint64_t naive_tag(const struct index_line *line, unsigned slot)
     return atomic_load(&line->tags[slot / 8]) >> 8 * (slot % 8) & 0xff;
 }
 
+/* By what this processor has, and by what any has. */
 static bool is_matched(const struct index_line *line, uint64_t tag, unsigned slot)
 {
+    bool is_first = false, is_first_by_words = false;
     for (uint64_t matches = index_matches(line, tag); matches != 0; matches &= matches - 1)
-        if (index_first(matches) == slot)
-            return true;
-    return false;
+        is_first |= index_first(matches) == slot;
+    for (uint64_t matches = index_matches_by_words(line, tag); matches != 0; matches &= matches - 1)
+        is_first_by_words |= index_first_by_words(matches) == slot;
+    must(is_first == is_first_by_words, "both find the same");
+    return is_first;
 }
 
 /* Slots in use have an entry that belongs there, each once, and are told by their tag; lines beyond the last are empty.
@@ -121,7 +125,7 @@ START_TEST(what_is_noted_is_found_in_its_line_or_the_line_has_spilled)
         struct chance chance = chance_make((uint64_t)run);
         memset(&model, 0, sizeof model);
         model.budget.max = run % 4 == 3 ? 3000 : 1 << 20; /* in some there is no room for more lines at last */
-        must(index_init(&model.index, SHARD_BITS, run % 2 ? 20 : 200, &model.budget) == 0, "there is memory");
+        must(index_init(&model.index, SHARDS, run % 2 ? 20 : 200, &model.budget) == 0, "there is memory");
         for (int i = 0; i < MODEL_MOST; i++)
             model.notes[i].in_shard = -1;
         for (int step = 0; step < 3000; step++) {
@@ -159,7 +163,7 @@ START_TEST(a_line_that_was_full_or_told_of_no_place_has_spilled_for_ever)
     static struct model model;
     memset(&model, 0, sizeof model);
     model.budget.max = 1 << 20;
-    must(index_init(&model.index, 0, 200, &model.budget) == 0, "there is memory");
+    must(index_init(&model.index, 1, 200, &model.budget) == 0, "there is memory");
     const struct index_line *line = index_line(&model.index, 0, 0);
     for (int i = 0; i <= INDEX_SLOTS; i++) {
         ck_assert_int_eq(index_has_spilled(line), 0);
@@ -177,10 +181,81 @@ START_TEST(a_line_that_was_full_or_told_of_no_place_has_spilled_for_ever)
     }
     index_free(&model.index);
 
-    must(index_init(&model.index, 0, 200, &model.budget) == 0, "there is memory");
+    must(index_init(&model.index, 1, 200, &model.budget) == 0, "there is memory");
     index_put(&model.index, 0, 0, 0);
     ck_assert(index_has_spilled(index_line(&model.index, 0, 0)));
     index_free(&model.index);
+}
+END_TEST
+
+/* No two lines are one, and what a shard gets at a time is side by side. */
+START_TEST(each_line_of_each_shard_has_its_place_in_the_mapping)
+{
+    static const int64_t keys[] = { 0, 7, 8, 20, 200, 1024, 1365, 2047, 2048 };
+    static bool seen[(size_t)1023 << 9];
+    for (size_t shards = 1; shards <= 512; shards *= 2)
+        for (size_t k = 0; k < sizeof keys / sizeof keys[0]; k++) {
+            struct budget budget = { .max = 1 << 20 };
+            struct index index;
+            must(index_init(&index, shards, keys[k], &budget) == 0, "there is memory");
+            must((index.most_lines & (index.most_lines + 1)) == 0, "all lines of the last level");
+            must(index.most_lines >= 2 + keys[k] / INDEX_KEYS_MOST * 3 / 2, "as many as it takes");
+            must(index.most_lines <= 2 * (2 + keys[k] / INDEX_KEYS_MOST * 3 / 2), "and not many more");
+            const size_t lines = index.most_lines * shards;
+            must(lines <= sizeof seen, "there is room to note them");
+            memset(seen, 0, lines);
+            for (size_t shard = 0; shard < shards; shard++)
+                for (uint32_t number = 0; number < index.most_lines; number++) {
+                    const size_t at = (size_t)(index_line_at(&index, shard, number) - index.lines);
+                    must(at < lines, "it is in the mapping");
+                    must(!seen[at], "it is no other's");
+                    seen[at] = true;
+                    if (number == 0)
+                        must(at == shard, "first lines are side by side");
+                    else if ((number & (number + 1)) != 0) /* not the first of a level */
+                        must(index_line_at(&index, shard, number) == index_line_at(&index, shard, number - 1) + 1,
+                             "those of a shard in a level are side by side");
+                }
+            index_free(&index);
+        }
+}
+END_TEST
+
+/* As many as one line holds, in each shard: they are found in one line, and in as many as there can be. */
+START_TEST(keys_stay_found_from_one_line_to_the_most)
+{
+    static struct model model;
+    for (int shards = 1; shards <= 32; shards *= 2)
+        for (int64_t keys = 1; keys <= 2048; keys *= 2) {
+            const int noted = shards * INDEX_SLOTS;
+            struct chance chance = chance_make((uint64_t)(keys * shards));
+            must(noted <= MODEL_MOST, "there is room to note them");
+            memset(&model, 0, sizeof model);
+            model.budget.max = INT64_C(1) << 30;
+            must(index_init(&model.index, (size_t)shards, keys, &model.budget) == 0, "there is memory");
+            for (int i = 0; i < noted; i++) {
+                model.notes[i] = (struct noted){ hash_by_chance(&chance), (uint32_t)i + 1, i % shards };
+                index_put(&model.index, (size_t)(i % shards), model.notes[i].hash, model.notes[i].place);
+            }
+            for (int shard = 0; shard < shards; shard++) {
+                uint32_t count = 1;
+                while (count < model.index.most_lines) {
+                    bool seen[MODEL_MOST] = { false };
+                    uint64_t found = 0;
+                    index_widen(&model.index, (size_t)shard, model_fetch, model_hash_of, &model);
+                    must(index_lines(&model.index, (size_t)shard) > count, "it has more lines");
+                    count = index_lines(&model.index, (size_t)shard);
+                    for (uint32_t number = 0; number < model.index.most_lines; number++)
+                        found += assert_line_is_right(&model, shard, number, seen);
+                    must(found == INDEX_SLOTS, "all of its keys are there");
+                }
+                must(count == model.index.most_lines, "and never more than the most");
+            }
+            for (int i = 0; i < noted; i++)
+                must(!index_has_spilled(index_line(&model.index, (size_t)(i % shards), model.notes[i].hash)),
+                     "none has spilled");
+            index_free(&model.index);
+        }
 }
 END_TEST
 
@@ -590,6 +665,8 @@ int main(void)
     Suite *suite = suite_create("index");
     suite_test(suite, what_is_noted_is_found_in_its_line_or_the_line_has_spilled, 30);
     suite_test(suite, a_line_that_was_full_or_told_of_no_place_has_spilled_for_ever, 10);
+    suite_test(suite, each_line_of_each_shard_has_its_place_in_the_mapping, 30);
+    suite_test(suite, keys_stay_found_from_one_line_to_the_most, 30);
     suite_test(suite, every_entry_of_a_table_is_found_by_its_line_or_that_has_spilled, 60);
     suite_test(suite, a_word_tells_length_and_rule_while_its_count_goes_round, 10);
     suite_test(suite, an_entry_has_its_key_and_none_that_differs_in_a_byte, 10);

@@ -264,16 +264,16 @@ static void event_between(const char *own, const char *other, int e, int a, bool
 
     events[e].happen(&stand, look.entry);
     const struct picture after = picture_of(look.entry);
-    int64_t state[LOOK_WORDS];
     const struct weir_decision untouched = { .limit = -7, .remaining = -8 };
     struct weir_decision decision = untouched;
-    const enum look_end end = look_once(&look, as_greedy, look.rule->words, state, &request, &decision);
+    const enum look_end end = as_greedy ? look_greedy(&look, &request, &decision)
+                                        : look_any(look.entry, look.rule, look.word, &request, &decision);
     ck_assert_msg(end != LOOK_DONE, "%s: decided by a state that was not there", where);
     struct picture now = picture_of(look.entry);
     ck_assert_msg(memcmp(&now, &after, sizeof now) == 0, "%s: written to what had changed", where);
 
     decision = untouched;
-    const bool decided = look_on(&look, true, &request, &decision);
+    const bool decided = look_on(look, &request, &decision);
     ck_assert_msg(decided == (events[e].used >= 0), "%s: decided is %d", where, decided);
     if (decided) {
         assert_decided_after(&decision, events[e].used, request.cost, request.verb, where);
@@ -345,12 +345,12 @@ START_TEST(an_entry_that_is_claimed_is_let_be)
             claims(&stand, entry);
             const struct picture before = picture_of(entry);
             struct weir_decision decision = { .limit = -7 };
-            ck_assert(!look_and_decide(stand.table, &request, &decision));
+            ck_assert(!look_and_decide(stand.table, &request, 0, &decision));
             const struct picture after = picture_of(entry);
             ck_assert_int_eq(memcmp(&before, &after, sizeof before), 0);
             ck_assert_int_eq(decision.limit, -7);
             entry_let_go(entry);
-            if (look_and_decide(stand.table, &request, &decision))
+            if (look_and_decide(stand.table, &request, 0, &decision))
                 assert_decided_after(&decision, 4, request.cost, request.verb, policies[p]);
             else
                 ck_abort_msg("%s: nobody has claimed it any more", policies[p]);
@@ -394,12 +394,12 @@ START_TEST(an_entry_that_is_made_or_moved_is_claimed)
             }
             struct weir_decision decision = { .limit = -7 };
             ck_assert((entry_word(entry) & WORD_BUSY) != 0);
-            ck_assert(!look_and_decide(stand.table, &renewing, &decision));
+            ck_assert(!look_and_decide(stand.table, &renewing, 0, &decision));
             ck_assert_int_eq(decision.limit, -7);
             entry_write(entry, 0, state, moved ? stand.other_words : stand.own_words);
             entry_let_go(entry);
             lock_give(&shard->mutex);
-            ck_assert(look_and_decide(stand.table, &renewing, &decision));
+            ck_assert(look_and_decide(stand.table, &renewing, 0, &decision));
             assert_decided_after(&decision, 1, 1, WEIR_TAKE, policies[p]);
             stand_close(&stand);
         }
@@ -422,7 +422,7 @@ START_TEST(a_look_decides_as_the_mutex_does)
             const struct weir_backend_request request = ask(&stand, stand.own, KEY, 1, WEIR_TAKE);
             const bool fits = stand.own_words <= LOOK_WORDS;
             struct weir_decision decision = { .limit = -7 };
-            ck_assert_int_eq(look_and_decide(stand.table, &request, &decision), fits);
+            ck_assert_int_eq(look_and_decide(stand.table, &request, 0, &decision), fits);
             if (fits)
                 assert_decided_after(&decision, used, 1, WEIR_TAKE, "by a look");
             else
@@ -460,7 +460,7 @@ START_TEST(what_would_have_to_be_noted_is_left_to_the_mutex)
             struct look look = look_for(&stand, &request);
             const struct picture before = picture_of(look.entry);
             struct weir_decision decision = { .limit = -7 };
-            const bool decided = look_and_decide(stand.table, &request, &decision);
+            const bool decided = look_and_decide(stand.table, &request, 0, &decision);
             const struct picture after = picture_of(look.entry);
             /* A level's tick, and a block, may be longer than that step. */
             if (decided) {
@@ -523,6 +523,28 @@ END_TEST
 
 /* ---- Handles ---- */
 
+enum { IMITATION = 400 };
+
+/* A key that has just the bytes of this entry in it, where the entry is, once it is the first of its page; the first 16
+ * bytes are free. */
+static void imitate(const struct entry *entry, char *imitation)
+{
+    const size_t offset = (uintptr_t)entry % SLAB_PAGE_BYTES, key_at = 96 + sizeof(struct entry) + 2 * sizeof(int64_t);
+    ck_assert_uint_eq(offset, key_at + 16);
+    memset(imitation, 1, IMITATION);
+    memcpy(imitation + offset - key_at, (const void *)entry, 96);
+}
+
+static void assert_imitated(struct stand *stand, const char *imitation, const struct entry *entry, size_t key_len)
+{
+    const struct weir_backend_request request = backend_request(stand->own, weir_key(imitation, IMITATION), 1,
+                                                                stand->scene.now_us, WEIR_PEEK);
+    const struct look look = look_for(stand, &request);
+    ck_assert_uint_eq((uintptr_t)look.entry % SLAB_PAGE_BYTES, 96);
+    ck_assert_uint_eq((uintptr_t)look.entry / SLAB_PAGE_BYTES, (uintptr_t)entry / SLAB_PAGE_BYTES);
+    ck_assert_uint_eq(entry_word(entry) & WORD_WHOSE, word_whose(look.rule->number, key_len));
+}
+
 /* A page of entries of 96 bytes, of which the handle's is the second, comes to be of larger ones, the first of which
  * has a key with just those bytes in it that an entry of the handle's key with nothing left would have. */
 START_TEST(a_key_that_reads_like_an_entry_is_none)
@@ -530,7 +552,7 @@ START_TEST(a_key_that_reads_like_an_entry_is_none)
     struct stand stand;
     weir_handle *handle;
     struct weir_decision decision;
-    char imitation[400] = { 1 }, holder[200];
+    char imitation[IMITATION], holder[200];
     stand_open(&stand, policies[0], policies[1]);
     memset(holder, 'h', sizeof holder);
     must_succeed(weir_try(stand.own, weir_key(holder, sizeof holder), 1, &decision)); /* the rule lives on */
@@ -540,26 +562,114 @@ START_TEST(a_key_that_reads_like_an_entry_is_none)
     must_succeed(weir_handle_try(handle, 1, 0, &decision)); /* by now it has noted where */
     ck_assert(!decision.allowed);
     const struct weir_backend_request request = ask(&stand, stand.own, KEY, 1, WEIR_PEEK);
-    struct entry *entry = look_for(&stand, &request).entry;
-    const size_t offset = (uintptr_t)entry % SLAB_PAGE_BYTES, larger_at = 96;
-    const size_t key_at = larger_at + sizeof(struct entry) + 2 * sizeof(int64_t);
-    ck_assert_uint_gt(offset, key_at);
-    memcpy(imitation + offset - key_at, (const void *)entry, 96);
+    const struct entry *entry = look_for(&stand, &request).entry;
+    imitate(entry, imitation);
 
     must_succeed(weir_reset(stand.own, weir_key_text("first--")));
     must_succeed(weir_reset(stand.own, weir_key_text(KEY)));
     must_succeed(weir_try(stand.own, weir_key(imitation, sizeof imitation), 1, &decision));
-    struct weir_backend_request large = backend_request(stand.own, weir_key(imitation, sizeof imitation), 1,
-                                                        stand.scene.now_us, WEIR_PEEK);
-    ck_assert_uint_eq((uintptr_t)look_for(&stand, &large).entry % SLAB_PAGE_BYTES, larger_at);
-    ck_assert_uint_eq((uintptr_t)look_for(&stand, &large).entry / SLAB_PAGE_BYTES, (uintptr_t)entry / SLAB_PAGE_BYTES);
-    ck_assert_uint_eq(entry_word(entry) & WORD_WHOSE, request.key.len << 1 | (entry_word(entry) & WORD_WHOSE & ~2047u));
+    assert_imitated(&stand, imitation, entry, request.key.len);
 
     must_succeed(weir_handle_try(handle, 1, 0, &decision));
     ck_assert(decision.allowed); /* it is a fresh key */
     ck_assert_int_eq(decision.remaining, SIZE - 1);
     weir_handle_free(handle);
     stand_close(&stand);
+}
+END_TEST
+
+/* ---- Batches ---- */
+
+static size_t shard_of(const struct stand *stand, struct weir_key key)
+{
+    return (size_t)(key_hash(stand->own, key) >> stand->table->shard_shift);
+}
+
+/* As above, in the middle of a batch, which knows where its second key was when its first one is new: that one sweeps
+ * the shard, and has the page. */
+START_TEST(a_place_is_not_kept_while_a_batch_takes_a_mutex)
+{
+    struct stand stand;
+    struct weir_decision decisions[2];
+    char imitation[IMITATION], first[16];
+    stand_open(&stand, "token_bucket limit=10 period=1s", policies[1]);
+    for (int i = 0; i == 0 || shard_of(&stand, weir_key_text(first)) != shard_of(&stand, weir_key_text(KEY)); i++)
+        snprintf(first, sizeof first, "%07d", i);
+    taken(stand.own, first, 1);
+    must(taken(stand.own, KEY, SIZE).allowed, "a fresh key has all permits");
+    const struct weir_backend_request request = ask(&stand, stand.own, KEY, 1, WEIR_PEEK);
+    const struct look look = look_for(&stand, &request);
+    imitate(look.entry, imitation);
+
+    stand.scene.now_us += 10 * WEIR_SECOND; /* both are as good as new, and the imitation is full */
+    const int64_t tick = stand.scene.now_us / look.rule->plan.tick_us;
+    memcpy(imitation + 16 + offsetof(struct entry, cells) + sizeof tick, &tick, sizeof tick);
+    for (int i = 0; i == 0 || shard_of(&stand, weir_key(imitation, IMITATION)) != shard_of(&stand, request.key); i++)
+        memcpy(imitation, &i, sizeof i);
+    const uint32_t recast = slab_recast(&stand.table->slab);
+    const struct weir_request requests[2] = { { stand.own, weir_key(imitation, IMITATION), 1, 0 },
+                                              { stand.own, weir_key_text(KEY), 1, 0 } };
+    must_succeed(weir_try_batch(stand.scene.limiter, requests, 2, decisions));
+    ck_assert_uint_eq(slab_recast(&stand.table->slab), recast + 1);
+    assert_imitated(&stand, imitation, look.entry, request.key.len);
+    for (int i = 0; i < 2; i++) {
+        ck_assert(decisions[i].allowed);
+        ck_assert_int_eq(decisions[i].remaining, SIZE - 1);
+    }
+    stand_close(&stand);
+}
+END_TEST
+
+enum { CALLERS_KEYS = 300, CALLERS_MOST = 100 };
+
+/* By what stands for a key: some are too long for an entry with a place, and some for a word to tell their length. */
+static struct weir_key key_of_number(char *bytes, int64_t number)
+{
+    const int width = number % 20 == 0 ? 1100 : 4 + (int)(number % 37);
+    return weir_key(bytes, (size_t)sprintf(bytes, "%0*d", width, (int)number));
+}
+
+/* Keys that are there and keys that are not, more than are fetched at once, twice in a batch, under other plans than
+ * before, and swept away in the middle of it. */
+START_TEST(a_batch_by_looks_decides_as_single_calls_do)
+{
+    static char bytes[CALLERS_MOST][1200];
+    static struct weir_request requests[CALLERS_MOST];
+    static struct weir_decision decisions[CALLERS_MOST];
+    struct stand batches, singles;
+    struct chance chance = chance_make(3);
+    stand_open(&batches, "token_bucket limit=10 period=10s", "sliding_window limit=10 period=10s");
+    stand_open(&singles, "token_bucket limit=10 period=10s", "sliding_window limit=10 period=10s");
+    int64_t latest_us = batches.scene.now_us;
+    for (int round = 0; round < 3000; round++) {
+        const size_t n = (size_t)chance_between(&chance, 0, CALLERS_MOST);
+        const bool is_other = chance_one_in(&chance, 4);
+        if (chance_one_in(&chance, 3))
+            latest_us += chance_between(&chance, 0, chance_one_in(&chance, 20) ? 20 : 5) * WEIR_SECOND;
+        batches.scene.now_us = latest_us - chance_between(&chance, 0, WEIR_CLOCK_SLACK_US);
+        if (chance_one_in(&chance, 100)) {
+            const struct weir_policy policy = policy_of(chance_one_in(&chance, 2) ? policies[0] : policies[6]);
+            must_succeed(weir_limit_define(batches.scene.limiter, "own", &policy, NULL));
+            must_succeed(weir_limit_define(singles.scene.limiter, "own", &policy, NULL));
+        }
+        singles.scene.now_us = batches.scene.now_us;
+        for (size_t i = 0; i < n; i++)
+            requests[i] = (struct weir_request){
+                .limit = is_other && i % 2 ? batches.other : batches.own,
+                .key = key_of_number(bytes[i], chance_between(&chance, 0, round % 100 < 50 ? 20 : CALLERS_KEYS)),
+                .cost = chance_between(&chance, 1, 12),
+            };
+        must_succeed(weir_try_batch(batches.scene.limiter, requests, n, decisions));
+        for (size_t i = 0; i < n; i++) {
+            struct weir_decision alone;
+            weir_limit *limit = requests[i].limit == batches.own ? singles.own : singles.other;
+            must_succeed(weir_try(limit, requests[i].key, requests[i].cost, &alone));
+            assert_decision_is(&decisions[i], &alone, "in a batch, and alone");
+        }
+    }
+    ck_assert_uint_gt(table_evictions(batches.table), 0);
+    stand_close(&batches);
+    stand_close(&singles);
 }
 END_TEST
 
@@ -758,6 +868,8 @@ int main(void)
     suite_test(suite, verbs_that_are_not_for_a_look_do_without, 10);
     suite_test(suite, keys_longer_than_a_word_can_tell_are_keys_of_their_own, 10);
     suite_test(suite, a_key_that_reads_like_an_entry_is_none, 10);
+    suite_test(suite, a_place_is_not_kept_while_a_batch_takes_a_mutex, 10);
+    suite_test(suite, a_batch_by_looks_decides_as_single_calls_do, 60);
     suite_test(suite, who_takes_memory_back_waits_for_those_that_look, 60);
     suite_test(suite, nothing_is_put_to_other_use_under_the_eyes_of_one_who_looks, 60);
     suite_test(suite, threads_beyond_the_last_stripe_cannot_look, 30);

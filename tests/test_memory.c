@@ -512,21 +512,35 @@ START_TEST(idle_keys_are_collected_while_others_come)
 }
 END_TEST
 
-START_TEST(idle_keys_are_collected_while_none_come)
+static void check_collected_by_batches(size_t size)
 {
     struct scene scene;
-    enum { IDLE = 5000, BUSY = 5000 }; /* enough to reach every shard: one without any traffic is let alone */
+    enum { IDLE = 5000, BUSY = 5000, MOST = 100 }; /* enough to reach every shard: one without traffic is let alone */
+    struct weir_request requests[MOST];
+    struct weir_decision decisions[MOST];
+    int64_t keys[MOST], next = 0;
     scene_open(&scene, NULL);
     weir_limit *limit = scene_define_text(&scene, "limit", "token_bucket limit=1000 period=1s");
     for (int64_t i = 0; i < IDLE; i++)
         take_number(limit, i, 1);
     scene.now_us += WEIR_MINUTE;
-    for (int64_t i = 0; i < 2000000; i++) {
-        scene.now_us += 10;
-        take_number(limit, IDLE + i % BUSY, 1);
+    for (int64_t taken = 0; taken < 2000000; taken += (int64_t)size) {
+        scene.now_us += 10 * (int64_t)size;
+        for (size_t i = 0; i < size; i++) {
+            keys[i] = IDLE + next++ % BUSY;
+            requests[i] = (struct weir_request){ .limit = limit, .key = weir_key(&keys[i], sizeof keys[i]), .cost = 1 };
+        }
+        must_succeed(weir_try_batch(scene.limiter, requests, size, decisions));
     }
     ck_assert_int_le(stats_of(&scene).keys, BUSY + IDLE / 100);
     scene_close(&scene);
+}
+
+START_TEST(idle_keys_are_collected_while_none_come)
+{
+    static const size_t sizes[] = { 1, 7, 32, 100 };
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
+        check_collected_by_batches(sizes[i]);
 }
 END_TEST
 
@@ -535,8 +549,10 @@ END_TEST
 static void check_collected_after_a_step_back(const char *policy)
 {
     struct scene scene;
+    struct weir_options options = WEIR_OPTIONS_INIT;
     enum { IDLE = 1000, OTHERS = 4000 };
-    scene_open(&scene, NULL);
+    options.max_keys = 10000; /* few shards: in one of many there may be too few of the others to sweep it */
+    scene_open(&scene, &options);
     weir_limit *limit = scene_define_text(&scene, "limit", policy);
     const int64_t start_us = scene.now_us;
     scene.now_us = start_us + WEIR_HOUR;

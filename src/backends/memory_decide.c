@@ -10,8 +10,10 @@
 #include "backends/memory_look.h"
 #include "core/arith.h"
 
-#define SWEEP_TURNS 64    /* every so many decisions of a shard, or a thread, try one entry for the sweep as well */
-#define PREFETCH_GROUP 32 /* how many keys of a batch are fetched from memory at once */
+#define SWEEP_TURNS 64 /* every so many decisions of a shard, or a thread, try one entry for the sweep as well */
+#define FETCH_GROUP 32 /* how many keys of a batch are fetched from memory at once */
+
+_Static_assert(FETCH_GROUP < SWEEP_TURNS, "not every look sweeps");
 
 /* ---- Under the shard's mutex ---- */
 
@@ -237,21 +239,28 @@ __attribute__((noinline)) static void sweep_shard(struct memory *memory, const s
     lock_give(&shard->mutex);
 }
 
-/* One look in SWEEP_TURNS, unevenly: a thread whose keys come round and round must not always sweep at the same ones.
- * (Fibonacci hashing: Knuth, TAOCP 3, 6.4.) */
-static inline bool is_sweep_turn(uint64_t looks)
+/* One look in SWEEP_TURNS, or `n` of as many that decide for n keys, unevenly: a thread whose keys come round and round
+ * must not always sweep at the same ones. (Fibonacci hashing: Knuth, TAOCP 3, 6.4.) */
+static inline uint64_t scattered(uint64_t looks)
 {
-    return looks * UINT64_C(0x9e3779b97f4a7c15) < UINT64_MAX / SWEEP_TURNS;
+    return looks * UINT64_C(0x9e3779b97f4a7c15);
+}
+
+static inline bool is_sweep_turn(uint64_t looks, size_t n)
+{
+    return scattered(looks) < UINT64_MAX / SWEEP_TURNS * n;
 }
 
 __attribute__((always_inline)) static inline int
 decide_one(struct memory *memory, const struct weir_backend_request *request, struct weir_decision *out)
 {
+    const struct table *table = &memory->table;
     _Atomic uint64_t *turn = look_may(request) ? readers_enter(&memory->table.readers) : NULL;
     if (__builtin_expect(turn != NULL, 1)) {
-        const bool decided = look_and_decide(&memory->table, request, out);
+        const uint32_t place = request->hint ? look_hinted(table, request) : 0;
+        const bool decided = look_and_decide(table, request, place, out);
         const uint64_t looks = readers_leave(turn);
-        if (__builtin_expect(is_sweep_turn(looks), 0))
+        if (__builtin_expect(is_sweep_turn(looks, 1), 0))
             sweep_shard(memory, request);
         if (__builtin_expect(decided, 1))
             return WEIR_OK;
@@ -259,35 +268,61 @@ decide_one(struct memory *memory, const struct weir_backend_request *request, st
     return decide_locked(memory, request, out);
 }
 
-/* A batch is dominated by cache misses that depend on one another, index and entry: fetch each kind for all keys before
- * the next. */
-static void prefetch(struct memory *memory, const struct weir_backend_request *requests, size_t n)
+/* ---- A batch ---- */
+
+/* It is dominated by cache misses that depend on one another, index and entry: fetch each kind for all keys before the
+ * next. A place is probably the key's; 0: none is known. */
+static inline void fetch_places(const struct table *table, const struct weir_backend_request *requests, size_t n,
+                                uint32_t *places)
 {
-    const struct table *table = &memory->table;
-    for (size_t i = 0; i < n; i++)
-        __builtin_prefetch(
-            index_line(&table->index, (size_t)(requests[i].hash >> table->shard_shift), requests[i].hash));
+    const struct index_line *lines[FETCH_GROUP];
     for (size_t i = 0; i < n; i++) {
-        const uint64_t hash = requests[i].hash;
-        const struct index_line *line = index_line(&table->index, (size_t)(hash >> table->shard_shift), hash);
-        const uint64_t matches = index_matches(line, index_tag(hash));
-        const uint32_t place = matches ? index_place(line, index_first(matches)) : 0;
-        if (place != 0) {
-            const struct entry *entry = slab_entry(&table->slab, place);
+        lines[i] = look_line(table, requests[i].hash);
+        __builtin_prefetch(lines[i]);
+    }
+    for (size_t i = 0; i < n; i++) {
+        const uint64_t matches = index_matches(lines[i], index_tag(requests[i].hash));
+        places[i] = matches ? index_place(lines[i], index_first(matches)) : 0;
+        if (places[i] != 0) {
+            const struct entry *entry = slab_entry(&table->slab, places[i]);
             __builtin_prefetch(&entry->word, 1);
             __builtin_prefetch(&entry->cells[3], 1); /* the end of a key of 16 bytes */
         }
     }
 }
 
-/* Each request by itself, in order. */
+/* Each request by itself, in order, up to FETCH_GROUP of them; by one look, as long as none needs a mutex. */
+static int decide_group(struct memory *memory, const struct weir_backend_request *requests, size_t n,
+                        struct weir_decision *out)
+{
+    struct table *table = &memory->table;
+    uint32_t places[FETCH_GROUP];
+    const uint32_t recast = slab_recast(&table->slab);
+    _Atomic uint64_t *turn = readers_enter(&table->readers);
+    fetch_places(table, requests, n, places);
+    for (size_t i = 0; i < n; i++) {
+        if (turn && look_may(&requests[i]) && look_and_decide(table, &requests[i], places[i], &out[i]))
+            continue;
+        if (turn)
+            readers_leave(turn);
+        int error = decide_locked(memory, &requests[i], &out[i]);
+        if (error)
+            return error;
+        turn = readers_enter(&table->readers);
+        if (slab_recast(&table->slab) != recast)
+            memset(places, 0, sizeof places);
+    }
+    const uint64_t looks = turn ? readers_leave(turn) : 0;
+    if (looks != 0 && is_sweep_turn(looks, n))
+        sweep_shard(memory, &requests[(scattered(looks) >> 32) % n]); /* its lower bits come round soon */
+    return WEIR_OK;
+}
+
 __attribute__((noinline)) static int decide_each(struct memory *memory, const struct weir_backend_request *requests,
                                                  size_t n, struct weir_decision *out)
 {
-    for (size_t i = 0; i < n; i++) {
-        if (i % PREFETCH_GROUP == 0)
-            prefetch(memory, requests + i, n - i < PREFETCH_GROUP ? n - i : PREFETCH_GROUP);
-        int error = decide_one(memory, &requests[i], &out[i]);
+    for (size_t i = 0; i < n; i += FETCH_GROUP) {
+        int error = decide_group(memory, requests + i, n - i < FETCH_GROUP ? n - i : FETCH_GROUP, out + i);
         if (error)
             return error;
     }

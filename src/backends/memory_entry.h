@@ -72,11 +72,17 @@ static inline uint64_t word_next(uint64_t word)
     return (word & ~WORD_BUSY) + WORD_ONE_CHANGE;
 }
 
-/* The same, of an entry under another rule, or with another key. */
-static inline uint64_t word_of(uint64_t word, uint32_t rule, size_t key_len)
+/* The length and the rule of a word; of a length that is not told, its lower bits. */
+static inline uint64_t word_whose(uint32_t rule, size_t key_len)
 {
     const uint64_t len = key_len & (((size_t)1 << WORD_LEN_BITS) - 1);
-    return (word_next(word) & ~WORD_WHOSE) | (uint64_t)rule << WORD_RULE_SHIFT | len << 1;
+    return (uint64_t)rule << WORD_RULE_SHIFT | len << 1;
+}
+
+/* After one more change, under another rule, or with another key. */
+static inline uint64_t word_of(uint64_t word, uint32_t rule, size_t key_len)
+{
+    return (word_next(word) & ~WORD_WHOSE) | word_whose(rule, key_len);
 }
 
 static inline uint64_t entry_word(const struct entry *entry)
@@ -121,26 +127,6 @@ static inline uint64_t key_rest(const unsigned char *bytes, size_t len)
     return rest;
 }
 
-static inline void entry_write_key(struct entry *entry, size_t from, struct weir_key key)
-{
-    const unsigned char *bytes = key.data;
-    int64_t word;
-    size_t i = 0;
-    for (; i < key.len / 8; i++) {
-        memcpy(&word, bytes + i * 8, sizeof word);
-        entry_write(entry, from + i, &word, 1);
-    }
-    if (key.len % 8 != 0) {
-        word = (int64_t)key_rest(bytes, key.len);
-        entry_write(entry, from + i, &word, 1);
-    }
-}
-
-static inline uint64_t cell_at(const struct entry *entry, size_t at)
-{
-    return (uint64_t)atomic_load_explicit(&entry->cells[at], memory_order_acquire);
-}
-
 static inline uint64_t native_word(const unsigned char *bytes)
 {
     uint64_t word;
@@ -148,16 +134,39 @@ static inline uint64_t native_word(const unsigned char *bytes)
     return word;
 }
 
+static inline void entry_write_key(struct entry *entry, size_t from, struct weir_key key)
+{
+    const unsigned char *bytes = key.data;
+    const size_t whole = key.len / 8;
+    for (size_t i = 0; i < whole; i++)
+        entry_write(entry, from + i, &(int64_t){ (int64_t)native_word(bytes + i * 8) }, 1);
+    if (key.len % 8 != 0)
+        entry_write(entry, from + whole, &(int64_t){ (int64_t)key_rest(bytes, key.len) }, 1);
+}
+
+static inline uint64_t cell_at(const struct entry *entry, size_t at)
+{
+    return (uint64_t)atomic_load_explicit(&entry->cells[at], memory_order_acquire);
+}
+
+/* Of any length. */
+__attribute__((noinline)) static bool entry_has_bytes(const struct entry *entry, size_t from, struct weir_key key)
+{
+    const unsigned char *bytes = key.data;
+    const size_t whole = key.len / 8;
+    for (size_t i = 0; i < whole; i++)
+        if (native_word(bytes + i * 8) != cell_at(entry, from + i))
+            return false;
+    return key.len % 8 == 0 || key_rest(bytes, key.len) == cell_at(entry, from + whole);
+}
+
+/* An IPv6 address, a UUID, 16 digits of a hash: what has 16 bytes is compared on the way. */
 static inline bool entry_has_key(const struct entry *entry, size_t from, struct weir_key key)
 {
     const unsigned char *bytes = key.data;
-    size_t left = key.len, at = from;
-    for (; left >= 16; left -= 16, bytes += 16, at += 2) /* two at a time: most keys need one step */
-        if (((native_word(bytes) ^ cell_at(entry, at)) | (native_word(bytes + 8) ^ cell_at(entry, at + 1))) != 0)
-            return false;
-    if (left >= 8 && native_word(bytes) != cell_at(entry, at++))
-        return false;
-    return left % 8 == 0 || key_rest(key.data, key.len) == cell_at(entry, at);
+    if (__builtin_expect(key.len == 16, 1))
+        return ((native_word(bytes) ^ cell_at(entry, from)) | (native_word(bytes + 8) ^ cell_at(entry, from + 1))) == 0;
+    return entry_has_bytes(entry, from, key);
 }
 
 #endif

@@ -9,14 +9,14 @@
 
 static size_t lines_bytes(const struct index *index)
 {
-    return ((size_t)index->most_lines << index->shard_bits) * sizeof(struct index_line);
+    return index->most_lines * index->shards * sizeof(struct index_line);
 }
 
-int index_init(struct index *index, unsigned shard_bits, int64_t keys, struct budget *budget)
+int index_init(struct index *index, size_t shards, int64_t keys, struct budget *budget)
 {
-    const size_t shards = (size_t)1 << shard_bits;
-    *index = (struct index){ .shard_bits = shard_bits, .budget = budget };
-    index->most_lines = (uint32_t)(2 + keys / INDEX_KEYS_MOST * 3 / 2); /* hashes do not spread keys quite evenly */
+    *index = (struct index){ .shards = shards, .budget = budget };
+    const uint64_t enough = 2 + (uint64_t)keys / INDEX_KEYS_MOST * 3 / 2; /* hashes do not spread keys quite evenly */
+    index->most_lines = (uint32_t)(UINT64_MAX >> __builtin_clzll(enough));
     index->counts = calloc(shards, sizeof *index->counts);
     if (!index->counts)
         return -1;
@@ -109,7 +109,7 @@ void index_remove(struct index *index, size_t shard, uint64_t hash, uint32_t pla
 void index_widen(struct index *index, size_t shard, void (*fetch)(void *user, uint32_t place),
                  uint32_t (*hash_of)(void *user, uint32_t place), void *user)
 {
-    const uint32_t old = atomic_load_explicit(&index->counts[shard], memory_order_relaxed);
+    const uint32_t old = index_lines(index, shard);
     const uint32_t count = (uint32_t)min_of(old + old / 2 + 1, index->most_lines);
     if (!budget_take(index->budget, (int64_t)(count - old) * (int64_t)sizeof(struct index_line)))
         return;

@@ -38,39 +38,32 @@
 #define LOOK_UNGUESSED WORD_BUSY /* is no part of whose a word is */
 
 /* What an entry is known by. Before it is found, `rule` and `whose` are those that it is guessed to have, or NULL and
- * LOOK_UNGUESSED, which no entry has: 0 have those that are nobody's, and a hint or a late look leads to them. */
+ * LOOK_UNGUESSED, which no entry has: 0 have those that are nobody's, and a place that was noted or a late look leads to
+ * them. It stays in registers: who is not inlined gets a copy. */
 struct look {
     struct entry *entry;
     const struct rule *rule;
-    uint64_t word;  /* its last known one */
+    uint64_t word;  /* its, as it was read */
     uint64_t whose; /* of the word */
 };
-
-static inline uint64_t word_of_rule(const struct rule *rule, size_t key_len)
-{
-    return (uint64_t)rule->number << WORD_RULE_SHIFT | key_len << 1;
-}
 
 /* The request's rule is known before the entry as a rule, and nothing waits for the way from the one to the other. */
 static inline struct look look_guess(const struct table *table, const struct weir_backend_request *request)
 {
     const struct rule *rule = rule_guess(&table->rules, request->limit_id);
     if (__builtin_expect(rule && rule->key.limit_id == request->limit_id, 1))
-        return (struct look){ .rule = rule, .whose = word_of_rule(rule, request->key.len) };
+        return (struct look){ .rule = rule, .whose = word_whose(rule->number, request->key.len) };
     return (struct look){ .whose = LOOK_UNGUESSED };
 }
 
-/* An entry that is not as guessed may be the request's all the same. */
-__attribute__((noinline)) static bool look_closely(const struct table *table,
-                                                   const struct weir_backend_request *request, struct look *look)
+/* An entry that is not as guessed may be the request's all the same: its rule, or NULL. */
+__attribute__((noinline)) static const struct rule *
+look_closely(const struct table *table, const struct weir_backend_request *request, uint64_t word)
 {
-    const uint32_t number = word_rule(look->word);
+    const uint32_t number = word_rule(word);
     const struct rule *rule = number != 0 ? rule_at(&table->rules, number) : NULL;
-    if (!rule || rule->key.limit_id != request->limit_id || word_len(look->word) != request->key.len)
-        return false; /* the guess stays as it is, for the next one */
-    look->rule = rule;
-    look->whose = look->word & WORD_WHOSE;
-    return true;
+    const bool may_be = rule && rule->key.limit_id == request->limit_id && word_len(word) == request->key.len;
+    return may_be ? rule : NULL;
 }
 
 /* Whether the entry at a place is that of the request's key. */
@@ -79,26 +72,34 @@ static inline bool look_at(const struct table *table, uint32_t place, const stru
 {
     look->entry = slab_entry(&table->slab, place);
     look->word = entry_word(look->entry);
-    if (__builtin_expect((look->word & WORD_WHOSE) != look->whose, 0) && !look_closely(table, request, look))
-        return false;
+    if (__builtin_expect((look->word & WORD_WHOSE) != look->whose, 0)) {
+        const struct rule *rule = look_closely(table, request, look->word);
+        if (!rule)
+            return false; /* the guess stays as it is, for the next one */
+        look->rule = rule;
+        look->whose = look->word & WORD_WHOSE;
+    }
     return entry_has_key(look->entry, look->rule->words, request->key);
 }
 
-/* By the request's hint: the place, and how often a page had come to serve another size by then. Acquire, and release
- * where it is written: who did not find the place by the index must see the region that it leads to all the same. */
-static inline bool look_by_hint(const struct table *table, const struct weir_backend_request *request,
-                                struct look *look)
+/* The place by the request's hint, which says how often a page had come to serve another size by then as well; 0: none.
+ * Acquire, and release where it is written: who did not find the place by the index must see the region that it leads
+ * to all the same. */
+static inline uint32_t look_hinted(const struct table *table, const struct weir_backend_request *request)
 {
     const uint64_t hint = __atomic_load_n(&request->hint->opaque[0], __ATOMIC_ACQUIRE);
-    return (uint32_t)hint != 0 && (uint32_t)(hint >> 32) == slab_recast(&table->slab) &&
-           look_at(table, (uint32_t)hint, request, look);
+    return (uint32_t)(hint >> 32) == slab_recast(&table->slab) ? (uint32_t)hint : 0;
+}
+
+static inline const struct index_line *look_line(const struct table *table, uint64_t hash)
+{
+    return index_line(&table->index, (size_t)(hash >> table->shard_shift), hash);
 }
 
 static inline bool look_by_index(const struct table *table, const struct weir_backend_request *request,
                                  struct look *look)
 {
-    const size_t shard = (size_t)(request->hash >> table->shard_shift);
-    const struct index_line *line = index_line(&table->index, shard, request->hash);
+    const struct index_line *line = look_line(table, request->hash);
     uint64_t matches = index_matches(line, index_tag(request->hash));
     const uint32_t recast = request->hint ? slab_recast(&table->slab) : 0;
     for (; matches != 0; matches &= matches - 1) {
@@ -114,36 +115,70 @@ static inline bool look_by_index(const struct table *table, const struct weir_ba
 
 enum look_end { LOOK_DONE, LOOK_AGAIN, LOOK_GIVEN_UP };
 
-/* One decision, on a copy of the state, if nobody comes in between. `is_greedy` is known when this is compiled, and then
- * state and decision stay in registers. */
-__attribute__((always_inline)) static inline enum look_end look_once(struct look *look, bool is_greedy, size_t words,
-                                                                     int64_t *state,
-                                                                     const struct weir_backend_request *request,
-                                                                     struct weir_decision *out)
+/* A copy of the state. Only after this is it known to be a state of that rule: what another key's numbers would come to,
+ * no algorithm answers for. */
+static inline bool look_read(const struct look *look, int64_t *state, size_t words)
+{
+    entry_read(look->entry, 0, state, words);
+    return atomic_load_explicit(&look->entry->word, memory_order_relaxed) == look->word;
+}
+
+static inline bool look_publish(const struct look *look, const int64_t *state, size_t words)
+{
+    uint64_t word = look->word;
+    if (!entry_claim(look->entry, &word))
+        return false;
+    entry_write(look->entry, 0, state, words);
+    entry_release(look->entry, word_next(word));
+    return true;
+}
+
+/* One decision, on the copy, if nobody comes in between: by a token bucket with greedy refill, whose numbers stay in
+ * registers. Others wait for the change, and none for what is told of it. */
+static inline enum look_end look_greedy(const struct look *look, const struct weir_backend_request *request,
+                                        struct weir_decision *out)
 {
     const struct weir_plan *plan = &look->rule->plan;
-    struct entry *entry = look->entry;
-    const uint64_t word = look->word;
-    entry_read(entry, 0, state, words);
-    /* Only now is it known to be a state of that rule: what another key's numbers would come to, no algorithm answers
-     * for. */
-    look->word = atomic_load_explicit(&entry->word, memory_order_relaxed);
-    if (__builtin_expect(look->word != word, 0))
+    int64_t state[2];
+    if (!look_read(look, state, 2))
         return LOOK_AGAIN;
-    const size_t time_at = !is_greedy && plan->algorithm == WEIR_SLIDING_WINDOW ? 0 : 1;
-    const int64_t time = state[time_at];
-    const bool changed = is_greedy
-                             ? token_bucket_decide(plan, state, request->now_us, request->cost, request->verb, out)
-                             : state_decide(plan, state, request->now_us, request->cost, request->verb, out);
-    if (!changed)
-        return LOOK_DONE;
-    if (out->reset_after_us == 0 || state[time_at] < time) /* to be dropped, or noted for the sweep */
-        return LOOK_GIVEN_UP;
-    if (!entry_claim(entry, &look->word))
-        return LOOK_AGAIN;
-    entry_write(entry, 0, state, words);
-    entry_release(entry, word_next(word));
+    const int64_t tick = state[1];
+    struct level level = level_read(plan, state, request->now_us);
+    const bool allowed = level_ask(plan, &level, request->cost, request->verb);
+    if (level.changed) {
+        if (level.used == 0 || level.tick < tick) /* to be dropped, or noted for the sweep */
+            return LOOK_GIVEN_UP;
+        level_write(&level, state);
+        if (!look_publish(look, state, 2))
+            return LOOK_AGAIN;
+    }
+    level_tell(plan, &level, request->now_us, request->cost, allowed, out);
     return LOOK_DONE;
+}
+
+/* The same by any algorithm. Not handed a struct, which would be copied by wider words than it was written by: those wait
+ * for what is written. Nor is the answer copied, for the same reason. */
+__attribute__((noinline)) static enum look_end look_any(struct entry *entry, const struct rule *rule, uint64_t word,
+                                                        const struct weir_backend_request *request,
+                                                        struct weir_decision *out)
+{
+    const struct look look = { .entry = entry, .rule = rule, .word = word };
+    const struct weir_plan *plan = &rule->plan;
+    const size_t words = rule->words, time_at = plan->algorithm == WEIR_SLIDING_WINDOW ? 0 : 1;
+    int64_t state[LOOK_WORDS];
+    if (words > LOOK_WORDS)
+        return LOOK_GIVEN_UP;
+    if (!look_read(&look, state, words))
+        return LOOK_AGAIN;
+    const int64_t time = state[time_at];
+    const struct weir_decision before = *out;
+    if (!state_decide(plan, state, request->now_us, request->cost, request->verb, out))
+        return LOOK_DONE;
+    const bool is_left = out->reset_after_us == 0 || state[time_at] < time;
+    if (!is_left && look_publish(&look, state, words))
+        return LOOK_DONE;
+    *out = before;
+    return is_left ? LOOK_GIVEN_UP : LOOK_AGAIN;
 }
 
 /* Let the others have the entry's cache line for a while: who takes it away from one in the middle of a change makes
@@ -160,59 +195,46 @@ static inline void look_pause(unsigned times)
 #endif
 }
 
-/* The same for any algorithm, and while others change the same key; as often as it takes, within reason: one that is
- * busy for long is claimed by somebody with the mutex, or by one who was preempted. */
-__attribute__((noinline)) static bool look_on(struct look *look, bool is_contended,
-                                              const struct weir_backend_request *request, struct weir_decision *out)
+/* While others change the same key; as often as it takes, within reason: one that is busy for long is claimed by somebody
+ * with the mutex, or by one who was preempted. */
+__attribute__((noinline)) static bool look_on(struct look look, const struct weir_backend_request *request,
+                                              struct weir_decision *out)
 {
-    const struct weir_decision before = *out;
-    int64_t state[LOOK_WORDS];
-    unsigned pause = is_contended ? LOOK_PAUSE : 0;
+    unsigned pause = LOOK_PAUSE;
     for (int tries = 0; tries < LOOK_TRIES; tries++) {
-        if (pause > 0) {
-            look_pause(pause);
-            look->word = entry_word(look->entry);
-        }
+        look_pause(pause);
         pause = pause < LOOK_MOST_PAUSE ? pause + LOOK_PAUSE : pause;
-        if ((look->word & WORD_BUSY) != 0)
+        look.word = entry_word(look.entry);
+        if ((look.word & WORD_BUSY) != 0)
             continue;
         /* It may have become another key's meanwhile, and be under the same rule. */
-        if ((look->word & WORD_WHOSE) != look->whose || !entry_has_key(look->entry, look->rule->words, request->key))
+        if ((look.word & WORD_WHOSE) != look.whose || !entry_has_key(look.entry, look.rule->words, request->key))
             break;
-        const enum look_end end = look_once(look, false, look->rule->words, state, request, out);
-        if (end == LOOK_DONE)
-            return true;
-        if (end == LOOK_GIVEN_UP)
-            break;
+        const enum look_end end = look_any(look.entry, look.rule, look.word, request, out);
+        if (end != LOOK_AGAIN)
+            return end == LOOK_DONE;
     }
-    *out = before;
     return false;
 }
 
-/* Decide for the request's key, by an entry that is there under the plan that the request asks for. False: take the
- * mutex; *out is as it was. By one who looks. */
-static inline bool look_and_decide(const struct table *table, const struct weir_backend_request *request,
-                                   struct weir_decision *out)
+/* Decide for the request's key, by an entry that is there under the plan that the request asks for, probably at `place`
+ * if that is not 0. False: take the mutex; *out is as it was. By one who looks. */
+__attribute__((always_inline)) static inline bool look_and_decide(const struct table *table,
+                                                                  const struct weir_backend_request *request,
+                                                                  uint32_t place, struct weir_decision *out)
 {
     struct look look = look_guess(table, request);
-    if (!(request->hint && look_by_hint(table, request, &look)) && !look_by_index(table, request, &look))
+    if (!(place != 0 && look_at(table, place, request, &look)) && !look_by_index(table, request, &look))
         return false;
-    if (!rule_is_current(look.rule, request) || look.rule->words > LOOK_WORDS)
+    if (!rule_is_current(look.rule, request))
         return false;
-    bool is_contended = (look.word & WORD_BUSY) != 0;
-    if (__builtin_expect(look.rule->is_greedy && (look.word & WORD_BUSY) == 0, 1)) {
-        int64_t state[2];
-        struct weir_decision decision;
-        const enum look_end end = look_once(&look, true, 2, state, request, &decision);
-        if (__builtin_expect(end == LOOK_DONE, 1)) {
-            *out = decision;
-            return true;
-        }
-        if (end == LOOK_GIVEN_UP)
-            return false;
-        is_contended = true;
-    }
-    return look_on(&look, is_contended, request, out);
+    enum look_end end = LOOK_AGAIN;
+    if (__builtin_expect((look.word & WORD_BUSY) == 0, 1))
+        end = __builtin_expect(look.rule->is_greedy, 1) ? look_greedy(&look, request, out)
+                                                        : look_any(look.entry, look.rule, look.word, request, out);
+    if (__builtin_expect(end == LOOK_AGAIN, 0))
+        return look_on(look, request, out);
+    return end == LOOK_DONE;
 }
 
 /* Whether it is a request for those who look at all. */

@@ -150,13 +150,12 @@ int table_init(struct table *table, int64_t max_keys, int64_t max_bytes)
     size_t count = shard_count_for(max_keys, max_bytes);
     size_t all = count + 1;
     *table = (struct table){ .shard_count = count, .max_keys = max_keys, .budget.max = max_bytes };
-    const unsigned shard_bits = (unsigned)__builtin_ctzll(count);
     const int64_t keys_per_shard = min_of(max_keys, max_bytes / LEAST_BYTES_PER_KEY) / (int64_t)count;
-    table->shard_shift = 64 - shard_bits;
+    table->shard_shift = 64 - (unsigned)__builtin_ctzll(count);
     readers_init(&table->readers);
     int failed = rules_init(&table->rules, &table->readers);
     failed |= slab_init_placed(&table->slab, &table->budget, &table->readers, max_bytes);
-    failed |= index_init(&table->index, shard_bits, keys_per_shard, &table->budget);
+    failed |= index_init(&table->index, count, keys_per_shard, &table->budget);
     table->shards = aligned_alloc(alignof(struct shard), all * sizeof *table->shards);
     table->sentinels = calloc(all, sizeof *table->sentinels);
     table->soonest_us = calloc(all, sizeof *table->soonest_us);
@@ -213,21 +212,36 @@ static struct rule *shard_rule(struct table *table, struct shard *shard, const s
     return rule;
 }
 
+static void fetch_hash(void *slab, uint32_t place)
+{
+    const struct entry *entry = slab_entry(slab, place);
+    __builtin_prefetch(&entry->hh.hashv);
+}
+
+/* uthash walks bucket after bucket, and each key of it waits for the one before: among millions that are in no cache,
+ * it is these waits that growing takes. The index knows where they all are. */
+static void shard_fetch(struct table *table, const struct shard *shard) REQUIRES(shard->mutex)
+{
+    const uint32_t lines = index_lines(&table->index, shard->number);
+    for (uint32_t i = 0; i < lines; i++)
+        for (unsigned slot = 0; slot < INDEX_SLOTS; slot++) {
+            const uint32_t place = index_place(index_line_at(&table->index, shard->number, i), slot);
+            if (place != 0)
+                fetch_hash(&table->slab, place);
+        }
+}
+
 static void shard_grow(struct table *table, struct shard *shard) REQUIRES(shard->mutex)
 {
     int64_t old_bytes = buckets_bytes(shard);
     int oomed = 0;
     if (!budget_take(&table->budget, 2 * old_bytes))
         return;
+    if (shard_is_indexed(table, shard))
+        shard_fetch(table, shard);
     HASH_EXPAND_BUCKETS(hh, shard->first->hh.tbl, oomed);
     budget_give(&table->budget, oomed ? 2 * old_bytes : old_bytes);
     shard_table_changed(shard);
-}
-
-static void fetch_hash(void *slab, uint32_t place)
-{
-    const struct entry *entry = slab_entry(slab, place);
-    __builtin_prefetch(&entry->hh.hashv);
 }
 
 static uint32_t hash_of(void *slab, uint32_t place)

@@ -32,7 +32,7 @@ static bool make_chunk(struct rules *rules, unsigned chunk) REQUIRES(rules->mute
 {
     if (atomic_load_explicit(&rules->chunks[chunk], memory_order_relaxed))
         return true;
-    struct rule *made = calloc((size_t)RULES_FIRST << chunk, sizeof *made);
+    struct rule *made = aligned_alloc(alignof(struct rule), ((size_t)RULES_FIRST << chunk) * sizeof *made);
     atomic_store_explicit(&rules->chunks[chunk], made, memory_order_relaxed);
     return made != NULL;
 }

@@ -24,7 +24,9 @@
 
 #include <weir/backend.h>
 
+#include <stdalign.h>
 #include <stdatomic.h>
+#include <stddef.h>
 
 struct rule_key {
     int64_t fingerprint;
@@ -42,20 +44,24 @@ struct rule_key {
 #define RULES_IDLE 64
 #define RULES_CURRENT WEIR_MAX_LIMITS
 
+/* What a decision reads is in the first two cache lines: with thousands of limits that is what they cost it. */
 struct rule {
-    _Atomic uint64_t version; /* the latest at which this was the limit's plan; only ever grows, see rule_raise() */
-    struct rule_key key;      /* (c) */
-    size_t words;             /* (c) of an entry: its state's, then its former state's */
-    uint32_t number;          /* (c) */
-    bool is_greedy;           /* (c) a token bucket with greedy refill, as most are */
-    struct weir_plan plan;    /* (c) */
-    struct weir_plan former;  /* (c) if key.former_fingerprint is not 0 */
+    alignas(64) struct rule_key key; /* (c) */
+    _Atomic uint64_t version;        /* the latest at which this was the limit's plan; only grows, see rule_raise() */
+    size_t words;                    /* (c) of an entry: its state's, then its former state's */
+    uint32_t number;                 /* (c) */
+    bool is_greedy;                  /* (c) a token bucket with greedy refill, as most are */
+    struct weir_plan plan;           /* (c) */
+    struct weir_plan former;         /* (c) if key.former_fingerprint is not 0 */
     /* What lies between this and the fields above keeps them out of each other's cache lines: it changes with each key
      * that comes or goes, and they are read by every decision. */
     _Atomic uint64_t holders; /* entries and shards; from 0 to 1 only under rules->mutex */
     struct rule *next;        /* rules->mutex, of one that is forgotten */
     UT_hash_handle hh;        /* rules->mutex */
 };
+
+_Static_assert(offsetof(struct rule, plan.reserve) <= 128, "decided by what is before it, in two cache lines");
+_Static_assert(offsetof(struct rule, holders) >= 192, "apart from it");
 
 /* (m) rules->mutex, (a) atomic. What every decision reads comes first, the mutex two cache lines further on. */
 struct rules {

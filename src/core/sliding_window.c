@@ -103,6 +103,17 @@ static int64_t freed_at_us(const struct weir_plan *plan, const int64_t *state, c
     return (id + plan->blocks + 1) * plan->period_us;
 }
 
+/* When none of those in use, of which there are some, counts any longer: when the newest does not. On a busy key that is
+ * the first one looked at, and freed_at_us() would find it last. */
+static int64_t empty_at_us(const struct weir_plan *plan, const int64_t *state, const struct sliding *window)
+{
+    const count *counts = counts_of(state);
+    int64_t i = 0;
+    while (counts[i] == 0)
+        i++;
+    return (window->current - window->age - i + plan->blocks + 1) * plan->period_us;
+}
+
 void sliding_window_charge(const struct weir_plan *plan, int64_t *state, int64_t now_us, int64_t used)
 {
     memset(state, 0, sliding_window_words(plan->blocks) * sizeof *state);
@@ -120,7 +131,7 @@ int64_t sliding_window_used(const struct weir_plan *plan, const int64_t *state, 
 int64_t sliding_window_fresh_at_us(const struct weir_plan *plan, const int64_t *state)
 {
     struct sliding window = sliding_read(plan, state, state[0] * plan->period_us);
-    return window.sum > 0 ? freed_at_us(plan, state, &window, window.sum) : 0;
+    return window.sum > 0 ? empty_at_us(plan, state, &window) : 0;
 }
 
 bool sliding_window_decide(const struct weir_plan *plan, int64_t *state, int64_t now_us, int64_t cost,
@@ -149,7 +160,7 @@ bool sliding_window_decide(const struct weir_plan *plan, int64_t *state, int64_t
         .limit = plan->size,
         .remaining = plan->size - window.sum,
         .retry_after_us = retry_after_us,
-        .reset_after_us = window.sum > 0 ? freed_at_us(plan, state, &window, window.sum) - now_us : 0,
+        .reset_after_us = window.sum > 0 ? empty_at_us(plan, state, &window) - now_us : 0,
     };
     return changed;
 }

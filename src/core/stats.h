@@ -43,15 +43,15 @@ unsigned stats_take_stripe(void);
 /* The number of this thread's stripe, which nobody else writes but if it is the shared one. */
 static inline unsigned stats_stripe(void)
 {
-    const unsigned stripe = stats_own_stripe;
-    return stripe ? stripe - 1 : stats_take_stripe();
+    const unsigned stripe = stats_own_stripe - 1; /* beyond the last, if it has none */
+    return __builtin_expect(stripe < STATS_STRIPES, 1) ? stripe : stats_take_stripe();
 }
 
 static inline void stats_add(struct stats *stats, enum stats_counter counter, uint64_t amount)
 {
     const unsigned stripe = stats_stripe();
     _Atomic uint64_t *count = &stats->stripes[stripe].counts[counter];
-    if (stripe == STATS_SHARED_STRIPE) {
+    if (__builtin_expect(stripe == STATS_SHARED_STRIPE, 0)) {
         atomic_fetch_add_explicit(count, amount, memory_order_relaxed);
     } else {
         uint64_t sum = atomic_load_explicit(count, memory_order_relaxed) + amount;

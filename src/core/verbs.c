@@ -3,17 +3,15 @@
 
 #include <inttypes.h>
 
-int refuse_range(const struct weir *limiter, const char *what, int64_t value, int64_t min, int64_t max)
+void tell_range(const struct weir *limiter, const char *what, int64_t value, int64_t min, int64_t max)
 {
     log_line(&limiter->log, WEIR_LOG_WARNING, "%s must be %" PRId64 " to %" PRId64 ", not %" PRId64, what, min, max,
              value);
-    return WEIR_EINVAL;
 }
 
-int refuse_null(const struct weir *limiter, const char *what)
+void tell_null(const struct weir *limiter, const char *what)
 {
     log_line(&limiter->log, WEIR_LOG_WARNING, "%s must not be NULL", what);
-    return WEIR_EINVAL;
 }
 
 /* A backend that may fail, be waited for or have a clock of its own. Out of line: local mode does without. */

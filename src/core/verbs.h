@@ -9,9 +9,23 @@
 
 #include <assert.h>
 
-/* Say in the log what was refused, and return WEIR_EINVAL. */
-int refuse_range(const struct weir *limiter, const char *what, int64_t value, int64_t min, int64_t max);
-int refuse_null(const struct weir *limiter, const char *what);
+/* Say in the log what was refused. */
+void tell_range(const struct weir *limiter, const char *what, int64_t value, int64_t min, int64_t max);
+void tell_null(const struct weir *limiter, const char *what);
+
+/* The same, and return WEIR_EINVAL, in sight of the compiler: nothing goes on after it, and so a decision need not keep
+ * what it knows over the call. */
+static inline int refuse_range(const struct weir *limiter, const char *what, int64_t value, int64_t min, int64_t max)
+{
+    tell_range(limiter, what, value, min, max);
+    return WEIR_EINVAL;
+}
+
+static inline int refuse_null(const struct weir *limiter, const char *what)
+{
+    tell_null(limiter, what);
+    return WEIR_EINVAL;
+}
 
 static inline int check_cost(const struct weir *limiter, int64_t cost)
 {
@@ -64,25 +78,26 @@ static inline uint64_t key_hash(const struct weir_limit *limit, struct weir_key 
 }
 
 /* `limit` may be an override already: then it is that. Written in place, field by field: a struct that is made and then
- * copied is copied by wider words than it was written by, and those wait for what is written. */
+ * copied is copied by wider words than it was written by, and those wait for what is written. Overrides come last: most
+ * have none, and nothing has to be kept over the call. */
 static inline void fill_request(struct weir_backend_request *out, struct weir_limit *limit, struct weir_key key,
                                 uint64_t hash, int64_t cost, int64_t now_us, enum weir_verb verb)
 {
-    const struct overrides *overrides = atomic_load_explicit(&limit->overrides, memory_order_acquire);
-    if (__builtin_expect(overrides != NULL, 0))
-        limit = overrides_find(overrides, limit, key, hash);
-    out->limit = limit;
     out->key = key;
     out->hash = hash;
     out->cost = cost;
     out->now_us = now_us;
-    out->plan_version = plan_cell_version(&limit->plan);
     out->cold_since_us = -1;
     out->ahead = 0;
     out->spread = 0;
-    out->limit_id = limit->id;
     out->verb = verb;
     out->hint = NULL;
+    const struct overrides *overrides = atomic_load_explicit(&limit->overrides, memory_order_acquire);
+    if (__builtin_expect(overrides != NULL, 0))
+        limit = overrides_find(overrides, limit, key, hash);
+    out->limit = limit;
+    out->limit_id = limit->id;
+    out->plan_version = plan_cell_version(&limit->plan);
 }
 
 static inline struct weir_backend_request backend_request(struct weir_limit *limit, struct weir_key key, int64_t cost,
