@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 
 usage() {
     cat <<'TEXT'
-usage: sh tests/run.sh [--quick | --coverage | --servers | --packages]
+usage: sh tests/run.sh [--quick | --coverage | --servers | --packages | --faults [OPTION...]]
 
 Installs the Debian packages that are missing, builds weir, and runs its tests: an optimised build, one with
 AddressSanitizer and UndefinedBehaviorSanitizer, and the tests with threads under ThreadSanitizer.
@@ -16,11 +16,14 @@ AddressSanitizer and UndefinedBehaviorSanitizer, and the tests with threads unde
                6.0, 8.0, Valkey and the system's own server; see tests/servers.sh, which gets them. Those that cannot be
                had are skipped
   --coverage   print the branch coverage of src/core instead; less than 95 % is a failure
+  --faults     only the tests of each fault that limiters have had, one after the other, and a table of them; for its
+               options see sh tests/run.sh --faults --help
   --packages   install the missing packages, and do nothing else
   --help       this text
 
 With CI=true in the environment a test that cannot run for want of something fails instead of being skipped, save those
-on a real Consul. That is the command in WEIR_TEST_CONSUL, or consul from PATH, or else tests/servers.sh gets it.
+on a real Consul and those on a network of their own, which takes root or user namespaces. A real Consul is the command
+in WEIR_TEST_CONSUL, or consul from PATH, or else tests/servers.sh gets it.
 Exit status: 0 all passed, 1 something failed, 2 not run: wrong arguments or missing packages.
 TEXT
 }
@@ -32,6 +35,7 @@ case ${1-} in
 --coverage) mode=coverage ;;
 --servers) mode=servers ;;
 --packages) mode=packages ;;
+--faults) mode=faults ;;
 --help | -h)
     usage
     exit 0
@@ -41,7 +45,12 @@ case ${1-} in
     exit 2
     ;;
 esac
-if [ $# -gt 1 ]; then
+if [ $mode = faults ]; then
+    shift
+    case " $* " in
+    *' --help '* | *' -h '*) exec sh tests/faults.sh --help ;;
+    esac
+elif [ $# -gt 1 ]; then
     usage >&2
     exit 2
 fi
@@ -51,6 +60,10 @@ need_packages $build_packages $redis_packages $consul_packages g++ check scdoc m
     libuv1-dev
 if [ $mode = packages ]; then
     exit 0
+fi
+if [ $mode = faults ]; then
+    need_packages iproute2 # for a network that falls silent
+    exec sh tests/faults.sh "$@"
 fi
 if [ "${CI-}" = true ]; then
     skips_fail=ON

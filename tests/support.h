@@ -1,7 +1,8 @@
 /* support.h - what the tests share: chance that can be had again, a clock in hand, policies of every sort.
  *
  * Environment: WEIR_TEST_SEED is the seed of all chance (printed when a suite fails), WEIR_TEST_STEPS the number of
- * random decisions that each long test makes.
+ * random decisions that each long test makes. WEIR_TEST_HAS names cases, one a line: then no test is run, and it is a
+ * failure if the suite lacks one of them (tests/faults.sh).
  */
 #ifndef WEIR_TESTS_SUPPORT_H
 #define WEIR_TESTS_SUPPORT_H

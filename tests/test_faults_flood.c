@@ -1,0 +1,48 @@
+/* test_faults_flood.c - keys without end: fault F1 of tests/faults.conf. WEIR_TEST_STEPS is how many. */
+#include "redis_place.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+/* Every key is new, and as good as new a second later: at first there is room, then none, then that of those who have
+ * gone. What the process holds beyond max_bytes is what the limiter is besides its keys. */
+START_TEST(a_flood_of_keys_takes_no_more_memory_than_it_may)
+{
+    static const int64_t most = INT64_C(32) << 20, besides = INT64_C(1) << 20;
+    struct scene scene;
+    struct weir_options options = WEIR_OPTIONS_INIT;
+    int64_t before = resident_bytes(), peak = 0, refused = 0;
+    const int64_t keys = steps_or(1000000);
+    options.max_keys = 10 * 1000 * 1000;
+    options.max_bytes = most;
+    scene_open(&scene, &options);
+    weir_limit *limit = scene_define_text(&scene, "limit", "token_bucket limit=1 period=1s");
+    for (int64_t i = 0; i < keys; i++) {
+        char key[32];
+        struct weir_decision decision;
+        snprintf(key, sizeof key, "192.0.2.%" PRId64, i);
+        must_succeed(weir_try(limit, weir_key_text(key), 1, &decision));
+        refused += !decision.allowed;
+        scene.now_us += i < keys / 2 ? 1 : 10; /* then there is room for all that come */
+        if (i % 10000 == 0) {
+            const int64_t resident = resident_bytes() - before;
+            peak = resident > peak ? resident : peak;
+            must(stats_of(scene.limiter).bytes <= most, "what is kept is within its bound");
+        }
+    }
+    printf("%" PRId64 " keys, %" PRId64 " of them without room: the process grew by %.1f %% of max_bytes at most\n",
+           keys, refused, 100.0 * (double)peak / (double)most);
+    if (!INSTRUMENTED)
+        ck_assert_int_le(peak, most + most / 20 + besides);
+    ck_assert_int_gt(refused, 0);
+    ck_assert_uint_gt(stats_of(scene.limiter).evictions, 0);
+    scene_close(&scene);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("faults_flood");
+    suite_test(suite, a_flood_of_keys_takes_no_more_memory_than_it_may, 60);
+    return suite_run(suite);
+}
