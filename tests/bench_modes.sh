@@ -69,8 +69,8 @@ if grep -q 'NOT MEASURED' "$scratch/log"; then
 else
     has 'figure  *local  *distributed  *hybrid  *floor  *which is$' 'over all instances  *its share  *exact  *stated bound' \
         'local: choose it' 'distributed: choose it' 'hybrid: choose it'
-    has 'Redis dies, and is back after .* s with its data; 3 instances' 'longest call while it is away' \
-        'admitted while it is away, % of the limit' 'most over the limit of a key, permits' 'Redis calls a request'
+    has 'Redis dies, and is back after .* s with its data; 3 instances' 'away: longest call, ms (timeout 50)' \
+        'away: admitted, % of the limit' 'most over the limit of a key, permits' 'Redis calls a request'
     # What each request came to does not depend on when it came.
     has 'denied, requests  *1  *1  *1 ' 'met  *windows, distributed: over the limit' \
         'met  *windows, distributed: of the limit not used' 'met  *windows, distributed: what wrong clocks change' \
@@ -109,6 +109,11 @@ is_json "$scratch/local/results.json"
 for picture in "$scratch/local"/*.[ps][nv]g; do
     [ ! -e "$picture" ] || fail "a picture without gnuplot: $picture"
 done
+
+# Requests without keys are all of one key.
+printf 'time_us,cost\n1,1\n2,1\n3,1\n' >"$scratch/keyless.csv"
+measure --modes local --log "$scratch/keyless.csv" --speed 1 --policy 'fixed_window limit=1 period=1m'
+has 'The log keyless.csv: 3 requests, 1 key, at ' 'denied, requests  *2' 'the log: all requests together have '
 
 # A gnuplot that fails is said, and nothing else is lost.
 printf '#!/bin/sh\nexit 3\n' >"$scratch/empty/gnuplot"
