@@ -129,6 +129,19 @@ WEIR_TEST_REDIS_SERVER=/nowhere/redis-server measure --modes local,hybrid
 says 'NOT MEASURED'
 has 'over all instances  *its share  *-'
 
+# A redis-server that dies is said.
+: >"$scratch/log"
+"$bench" --quick --modes distributed >"$scratch/table" 2>"$scratch/log" &
+running=$!
+until grep -q 'NOT MEASURED\|loads by turns' "$scratch/log" || ! kill -0 $running; do sleep 0.01; done
+server=$(sed -n 's/.*started redis-server.* pid \([0-9]*\);.*/\1/p' "$scratch/log")
+[ -z "$server" ] || kill -9 "$server"
+status=0
+wait $running || status=$?
+[ -z "$server" ] || [ $status -eq 2 ] || fail "status $status, not 2, when the redis-server died"
+[ -z "$server" ] || grep -q 'the redis-server: ' "$scratch/log" ||
+    fail "it is not said that the redis-server died"
+
 # refuses PATTERN OPTIONS... - status 2, nothing measured, and a message that names what is wrong.
 refuses() {
     pattern=$1
