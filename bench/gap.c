@@ -269,7 +269,7 @@ void modes_gap(struct modes *modes)
         report_note(
             bench->report,
             "Redis dies: each instance finds out for itself that it is back; who is late goes on by its share of "
-            "the rate until then, which is charged afterwards and shows as over the limit for that time.");
+            "the rate until then, on top of what the others admit, and that shows as over the limit.");
         return;
     }
     char row[96];
