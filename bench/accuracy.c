@@ -189,7 +189,7 @@ static void judge_bucket(struct accuracy *accuracy, const struct instances *all,
         const size_t admitted = traffic_admits(all->arrivals, all->arrivals_len, (enum weir_mode)mode, cell, admits);
         add_of_exact(outcome, (enum weir_mode)mode, admitted,
                      (double)admit_exactly(exact, all, (enum weir_mode)mode, cell));
-        const double burst = envelope_burst(admits, admitted, ACCURACY_BUCKET_RATE, WEIR_SECOND);
+        const double burst = traffic_burst(admits, admitted, ACCURACY_BUCKET_RATE);
         outcome->over[mode] = fmax(outcome->over[mode], burst - ACCURACY_BUCKET_BURST);
     }
 }

@@ -57,7 +57,7 @@ static const struct scale scales[] = {
 /* weir_peers.list: those that live. The ids of instances, in the order of their numbers. */
 static int64_t list_living(void *user, struct weir_peer *peers, size_t room)
 {
-    static char ids[TRAFFIC_MAX_INSTANCES][8];
+    static _Thread_local char ids[TRAFFIC_MAX_INSTANCES][8]; /* each limiter asks on a thread of its own */
     const struct instances *all = user;
     const struct changes *changes = all->user;
     const int64_t now_us = instances_now_us();
@@ -158,7 +158,7 @@ static void judge(struct changes *changes, const struct instances *all)
             judge_change(&changes->scale, (enum change)change, sums, figures);
         for (size_t i = 0; i < steps; i++)
             changes->admitted[mode][i] += sums[i + 1] - sums[i];
-        const double over = envelope_burst(admits, n, RATE, WEIR_SECOND) - BURST;
+        const double over = traffic_burst(admits, n, RATE) - BURST;
         sample_add(&figures->over, fmax(floor(over + 1e-6), 0));
     }
     free(admits);

@@ -4,6 +4,7 @@
  * Redis. Memory is what either side says that it holds; of Redis by MEMORY USAGE of some keys, for what it has
  * allocated in all leaps where one of its tables grows. Local mode asks nothing of Redis.
  */
+#include <math.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -18,8 +19,9 @@
 #define MEMORY_KEYS 100000
 #define QUICK_MEMORY_KEYS 10000
 #define SAMPLED_KEYS 5
-#define TIMED_AT_ONCE 64 /* as in speed.c */
-#define LEAD_SECONDS 0.05
+#define TIMED_AT_ONCE 64   /* as in speed.c */
+#define LEAD_SECONDS 0.2   /* likewise */
+#define LEAST_SECONDS 0.25 /* of a repetition: leases are renewed each 0.1 s */
 
 enum { KEYS_ZIPF, KEYS_HOT, CASES };
 static const char *const CASE_NAMES[CASES] = { [KEYS_ZIPF] = "100 keys zipf", [KEYS_HOT] = "one hot key" };
@@ -80,7 +82,8 @@ static void measure_loads(struct modes *modes)
                                                            .weir = remotes[mode].weir });
     }
     bench_progress("costs: calls and CPU time");
-    turns_measure(modes, &turns, modes->bench->seconds);
+    const double least = modes->bench->extent == EXTENT_QUICK ? 0 : LEAST_SECONDS;
+    turns_measure(modes, &turns, fmax(modes->bench->seconds, least));
     report_loads(modes, &turns, loads);
     for (int mode = 0; mode < MODES; mode++)
         if (modes->is_chosen[mode])

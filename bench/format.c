@@ -31,13 +31,20 @@ void format_missed(char *out, size_t out_size, double by)
     snprintf(out, out_size, " by %s", number);
 }
 
-void format_sample(char *out, size_t out_size, const struct sample *sample)
+static void format_range(char *out, size_t out_size, const struct sample *sample)
 {
-    char median[NUMBER_MAX], min[NUMBER_MAX], max[NUMBER_MAX];
-    format_number(median, sizeof median, sample_median(sample));
+    char min[NUMBER_MAX], max[NUMBER_MAX];
     format_number(min, sizeof min, sample_min(sample));
     format_number(max, sizeof max, sample_max(sample));
-    snprintf(out, out_size, "%s (%s..%s)", median, min, max);
+    snprintf(out, out_size, "%s..%s", min, max);
+}
+
+void format_sample(char *out, size_t out_size, const struct sample *sample)
+{
+    char median[NUMBER_MAX], range[2 * NUMBER_MAX + 2];
+    format_number(median, sizeof median, sample_median(sample));
+    format_range(range, sizeof range, sample);
+    snprintf(out, out_size, "%s (%s)", median, range);
 }
 
 void format_sample_json(char *out, size_t out_size, const struct sample *sample)
@@ -52,8 +59,10 @@ void format_figure(char *out, size_t out_size, const struct sample *sample)
     double median = sample_median(sample);
     double spread = fmax(sample_max(sample) - median, median - sample_min(sample));
     format_short(number, sizeof number, median);
-    if (sample->n <= 1 || median == 0)
+    if (sample->n <= 1 || (median == 0 && spread == 0))
         snprintf(out, out_size, "%s", number);
+    else if (median == 0)
+        format_range(out, out_size, sample); /* of nothing there is no percentage */
     else if (spread > SPREAD_MOST * fabs(median))
         snprintf(out, out_size, "%s +->%.0f%%", number, SPREAD_MOST * 100);
     else

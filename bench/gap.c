@@ -209,7 +209,7 @@ static void report_failures(const struct modes *modes, const struct gap_found fo
         any = any || found[mode].failed + found[mode].never > 0;
     if (!any)
         return;
-    modes_row(modes, "calls that failed; instances that stayed away");
+    modes_row(modes, "failed calls; instances that stayed away");
     for (int mode = 0; mode < MODES; mode++) {
         snprintf(text, sizeof text, "%llu; %llu", (unsigned long long)found[mode].failed,
                  (unsigned long long)found[mode].never);
@@ -224,12 +224,12 @@ static void report_found(const struct modes *modes, const struct gap_found found
         const char *figure;
         size_t sample;
     } rows[] = {
-        { "longest call while it is away, ms (timeout 50)", offsetof(struct gap_found, longest_ms) },
-        { "p50 while it is away, us from when it was due", offsetof(struct gap_found, p50_us) },
-        { "p99 while it is away, us from when it was due", offsetof(struct gap_found, p99_us) },
+        { "away: longest call, ms (timeout 50)", offsetof(struct gap_found, longest_ms) },
+        { "away: p50, us from when it was due", offsetof(struct gap_found, p50_us) },
+        { "away: p99, us from when it was due", offsetof(struct gap_found, p99_us) },
         { "until it decides again, ms, first instance", offsetof(struct gap_found, first_ms) },
         { "until it decides again, ms, last instance", offsetof(struct gap_found, last_ms) },
-        { "admitted while it is away, % of the limit", offsetof(struct gap_found, away_percent) },
+        { "away: admitted, % of the limit", offsetof(struct gap_found, away_percent) },
         { "admitted over all, % of the limit", offsetof(struct gap_found, all_percent) },
         { "most over the limit of a key, permits", offsetof(struct gap_found, over) },
     };
@@ -269,7 +269,7 @@ void modes_gap(struct modes *modes)
         report_note(
             bench->report,
             "Redis dies: each instance finds out for itself that it is back; who is late goes on by its share of "
-            "the rate until then, which is charged afterwards and shows as over the limit for that time.");
+            "the rate until then, on top of what the others admit, and that shows as over the limit.");
         return;
     }
     char row[96];

@@ -1,13 +1,13 @@
 /* gap_found.c - what is made of the answers while Redis was away, before and after: see gap.h. */
 #include "gap.h"
 
-#include <envelope.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "hist.h"
 #include "plots.h"
+#include "traffic.h"
 
 #define BIN_NS 100000000
 
@@ -84,10 +84,7 @@ static double most_over(const struct gap *gap, enum weir_mode mode)
     for (admits.key = 0; admits.key < GAP_KEYS; admits.key++) {
         admits.n = 0;
         for_each_visit(gap, mode, add_admit, &admits);
-        double burst = envelope_burst(admits.all, admits.n, GAP_LIMIT, WEIR_SECOND);
-        if (burst < 0)
-            out_of_memory();
-        most = fmax(most, burst - GAP_BURST);
+        most = fmax(most, traffic_burst(admits.all, admits.n, GAP_LIMIT) - GAP_BURST);
     }
     free(admits.all);
     return most;

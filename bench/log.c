@@ -210,14 +210,15 @@ static void report_log(const struct modes *modes)
     struct report *report = modes->bench->report;
     char text[380], speed[24], left_out[120] = "";
     format_short(speed, sizeof speed, the_log.speed);
-    snprintf(text, sizeof text, "The log %s: %zu requests, %zu keys, at %s times its own pace", the_log.name,
-             the_log.requests_len, the_log.keys, speed);
+    snprintf(text, sizeof text, "The log %s: %zu requests, %zu key%s, at %s times its own pace", the_log.name,
+             the_log.requests_len, the_log.keys, the_log.keys == 1 ? "" : "s", speed);
     report_heading(report, text);
     if (the_log.left_out > 0)
         snprintf(left_out, sizeof left_out, "; %zu requests after those are left out, --speed takes them all",
                  the_log.left_out);
-    snprintf(text, sizeof text, "the log: each %s has '%s'%s%s%s; latency is from when a request was due",
-             the_log.key_name[0] ? the_log.key_name : "request", modes->bench->log_policy,
+    snprintf(text, sizeof text, "the log: %s%s %s '%s'%s%s%s; latency is from when a request was due",
+             the_log.key_name[0] ? "each " : "all requests together", the_log.key_name,
+             the_log.key_name[0] ? "has" : "have", modes->bench->log_policy,
              the_log.speed == 1 ? "" : ", its period shortened as time is, but not the life of leases",
              the_log.is_spread ? "; what came in one second is asked evenly over it" : "", left_out);
     report_note(report, text);

@@ -5,6 +5,7 @@
  * while the heap is still untouched. Unless asked for more it measures the modes side by side, in one table.
  */
 #include <errno.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -96,6 +97,7 @@ int main(int argc, char **argv)
     static struct options options = { .sections = SECTIONS, .sections_len = SECTIONS_LEN };
     struct bench *bench = &options.bench;
     _Static_assert(SECTIONS_LEN <= OPTIONS_MAX_SECTIONS, "one mark each");
+    signal(SIGPIPE, SIG_IGN); /* a server that has gone is a sentence, not an end without one */
     options_parse(&options, argc, argv);
     if (bench->log)
         bench_read_log(bench);

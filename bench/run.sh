@@ -64,8 +64,12 @@ fi
 if ! command -v gnuplot >/dev/null 2>&1 && ! (need_packages gnuplot-nox); then
     say "going on without gnuplot: there will be no plots, only the numbers behind them"
 fi
+mkdir -p build
+exec 9>build/release.lock
+flock 9 # another run may be building in the same folder
 configure_preset release -DBUILD_TESTING=OFF -DWEIR_BENCH=ON -DWEIR_REDIS=$redis -DWEIR_CONSUL=$consul
 cmake --build build/release --parallel "$jobs" --target weir-bench
+exec 9>&-
 
 if [ $# -eq 0 ]; then
     say "measuring, for about 2 minutes; sh bench/run.sh --quick only shows that it runs"
@@ -73,13 +77,14 @@ else
     say "measuring"
 fi
 if [ $redis = ON ] && [ $has_redis = no ]; then
-    echo "For distributed and hybrid mode a private redis-server is started, and ended with it; --redis URL takes yours."
+    echo "Distributed and hybrid mode are measured on a private redis-server, which ends with it; --redis URL takes yours."
 fi
 bench=$PWD/build/release/bench/weir-bench
 results=
 if [ $has_results = no ]; then
     mkdir -p bench/results
     results=$PWD/bench/results/$(date -u +%Y-%m-%dT%H%M%SZ)
+    mkdir "$results" 2>/dev/null || results=$results-$$ # another run has begun in the same second
     set -- --results "$results" "$@"
 fi
 cd "$invoked_from"
@@ -88,5 +93,7 @@ status=0
 if [ -n "$results" ] && [ -e "$results/table.txt" ]; then # not so if it was refused what it was asked for
     say "results: $results"
     ls "$results"
+elif [ -n "$results" ]; then
+    rmdir "$results" 2>/dev/null || true # if there is nothing in it
 fi
 exit $status

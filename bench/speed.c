@@ -4,7 +4,8 @@
  * feels that comes when it comes (pace.c). Everything is measured by turns, in one go, so that all figures may be
  * compared. The callers have the main thread's processor and a private Redis has another, unless a row says otherwise.
  *
- * A hybrid limiter that was not asked for a while has no leases, so it runs a little before each of its repetitions.
+ * A hybrid limiter that was not asked for a while has no leases, so it runs before each of its repetitions, for as
+ * long as two leases live: the first are small.
  * There are so few keys in most rows because the more a caller of a hybrid limiter asks the more it gets by lease, and
  * the more by lease the more it asks: with some 1,000 keys either may come out, and no figure would mean much. Local
  * and hybrid decisions are timed 64 at a time, or reading the clock would be half of what is measured.
@@ -25,8 +26,7 @@
 #define TIMED_AT_ONCE 64
 #define SPREAD_CALLERS 8
 #define LENGTH 0.6 /* of a repetition, in those of the other parts: there are many loads */
-#define LEAD_SECONDS 0.03
-#define LONG_LEAD_SECONDS 0.2 /* for many keys, each of which is asked for less often */
+#define LEAD_SECONDS 0.2
 
 enum { STREAM_ONE, STREAM_FEW, STREAM_MANY, STREAM_UNIFORM, STREAMS };
 
@@ -101,7 +101,6 @@ static size_t look_up(void *table, int thread, const struct bench_key *draws, si
 /* `limit`: its offset in struct side. */
 static struct row add_row(struct speed *speed, const struct load *like, size_t limit)
 {
-    const size_t few = speed->streams[STREAM_FEW].len;
     struct row row = { .loads = { -1, -1, -1, -1 } };
     for (int mode = 0; mode < MODES; mode++) {
         struct load load = *like;
@@ -111,7 +110,7 @@ static struct row add_row(struct speed *speed, const struct load *like, size_t l
         if (load.step == 0)
             load.step = mode == WEIR_DISTRIBUTED ? 1 : TIMED_AT_ONCE;
         if (mode == WEIR_HYBRID)
-            load.lead_seconds = like->stream->len > few ? LONG_LEAD_SECONDS : LEAD_SECONDS;
+            load.lead_seconds = LEAD_SECONDS;
         row.loads[mode] = turns_add(&speed->turns, &load);
     }
     return row;
@@ -174,8 +173,8 @@ static void report(const struct speed *speed, const struct row *row, const struc
 static void report_callers(const struct speed *speed)
 {
     char figure[48], heading[96];
-    snprintf(heading, sizeof heading,
-             "Throughput, %d keys zipf: callers share one processor, a private Redis has another", FEW_KEYS);
+    snprintf(heading, sizeof heading, "Throughput, %d keys zipf: callers share one processor, a private Redis %s",
+             FEW_KEYS, measure_processors() > 1 ? "has another" : "as well");
     report_heading(speed->modes->bench->report, heading);
     for (int i = 0; i < speed->callers_len; i++) {
         const int callers = speed->callers[i];

@@ -4,6 +4,7 @@
  */
 #include "traffic.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 struct dealer { /* smooth weighted round robin, as nginx's: whoever is most behind his weight is next */
@@ -60,4 +61,14 @@ size_t traffic_admits(const struct arrival *arrivals, size_t n, enum weir_mode m
             admits[len++] = (struct admit){ asked->start_us, asked->end_us, 1 };
     }
     return len;
+}
+
+double traffic_burst(struct admit *admits, size_t n, int64_t per_second)
+{
+    const double burst = envelope_burst(admits, n, per_second, WEIR_SECOND);
+    if (burst < 0) {
+        fputs("weir-bench: no memory to look at what was admitted\n", stderr);
+        exit(2);
+    }
+    return burst;
 }

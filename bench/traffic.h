@@ -39,4 +39,8 @@ void traffic_sort(struct arrival *arrivals, size_t n);
 /* What a mode admitted of a cell, for envelope.h; how many. `admits` has room for n. */
 size_t traffic_admits(const struct arrival *arrivals, size_t n, enum weir_mode mode, int cell, struct admit *admits);
 
+/* envelope_burst() for a limit of so many permits a second. Ends the program with a message if there is no memory: that
+ * is no burst of which it could be said that it is within a bound. */
+double traffic_burst(struct admit *admits, size_t n, int64_t per_second);
+
 #endif

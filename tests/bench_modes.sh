@@ -69,8 +69,8 @@ if grep -q 'NOT MEASURED' "$scratch/log"; then
 else
     has 'figure  *local  *distributed  *hybrid  *floor  *which is$' 'over all instances  *its share  *exact  *stated bound' \
         'local: choose it' 'distributed: choose it' 'hybrid: choose it'
-    has 'Redis dies, and is back after .* s with its data; 3 instances' 'longest call while it is away' \
-        'admitted while it is away, % of the limit' 'most over the limit of a key, permits' 'Redis calls a request'
+    has 'Redis dies, and is back after .* s with its data; 3 instances' 'away: longest call, ms (timeout 50)' \
+        'away: admitted, % of the limit' 'most over the limit of a key, permits' 'Redis calls a request'
     # What each request came to does not depend on when it came.
     has 'denied, requests  *1  *1  *1 ' 'met  *windows, distributed: over the limit' \
         'met  *windows, distributed: of the limit not used' 'met  *windows, distributed: what wrong clocks change' \
@@ -110,6 +110,11 @@ for picture in "$scratch/local"/*.[ps][nv]g; do
     [ ! -e "$picture" ] || fail "a picture without gnuplot: $picture"
 done
 
+# Requests without keys are all of one key.
+printf 'time_us,cost\n1,1\n2,1\n3,1\n' >"$scratch/keyless.csv"
+measure --modes local --log "$scratch/keyless.csv" --speed 1 --policy 'fixed_window limit=1 period=1m'
+has 'The log keyless.csv: 3 requests, 1 key, at ' 'denied, requests  *2' 'the log: all requests together have '
+
 # A gnuplot that fails is said, and nothing else is lost.
 printf '#!/bin/sh\nexit 3\n' >"$scratch/empty/gnuplot"
 chmod +x "$scratch/empty/gnuplot"
@@ -123,6 +128,19 @@ is_json "$scratch/local/results.json"
 WEIR_TEST_REDIS_SERVER=/nowhere/redis-server measure --modes local,hybrid
 says 'NOT MEASURED'
 has 'over all instances  *its share  *-'
+
+# A redis-server that dies is said.
+: >"$scratch/log"
+"$bench" --quick --modes distributed >"$scratch/table" 2>"$scratch/log" &
+running=$!
+until grep -q 'NOT MEASURED\|loads by turns' "$scratch/log" || ! kill -0 $running; do sleep 0.01; done
+server=$(sed -n 's/.*started redis-server.* pid \([0-9]*\);.*/\1/p' "$scratch/log")
+[ -z "$server" ] || kill -9 "$server"
+status=0
+wait $running || status=$?
+[ -z "$server" ] || [ $status -eq 2 ] || fail "status $status, not 2, when the redis-server died"
+[ -z "$server" ] || grep -q 'the redis-server: ' "$scratch/log" ||
+    fail "it is not said that the redis-server died"
 
 # refuses PATTERN OPTIONS... - status 2, nothing measured, and a message that names what is wrong.
 refuses() {
