@@ -5,11 +5,14 @@
  * nothing. Let M be the level of a leaky meter over all that anybody admits of the key, R the level in the backend, D
  * the sum of all debts. What the stand-in admits raises M and D by the same; what the backend admits, M and R. M drains
  * at the whole rate while it is not 0, R does so, and D drains too, at the sum of the shares' rates, but only once the
- * cold level has gone, which it has when R has: so R + D >= M throughout. Afterwards D stands still, and is added to R,
- * before the backend decides of that key again for the instance that owes it. Once all have done so R is no less than
- * M, so outages do not add up. Until then those who are back may be given what the others owe: the most that is
- * admitted at once is the limit and the debts of those not back yet. An instance that is cut off while others are not
- * adds its share of the rate, and no more.
+ * cold level has gone, which it has when R has: so R + D >= M as long as all are cut off. Afterwards D stands still, and
+ * is added to R, before the backend decides of that key again for the instance that owes it. Once all have done so R is
+ * no less than M, so outages do not add up. Until then those who are back may be given what the others owe: the most that
+ * is admitted at once is the limit and the debts of those not back yet.
+ *
+ * An instance that is cut off while others are not adds its share of the rate, and no more: for so long R and its debt
+ * both drain, and M does but once. Nobody knows of that, so it is never charged: as often as some are late, M is beyond
+ * R by what their shares make in that time, until traffic lets R drain to 0.
  *
  *     - A debt is charged as far as there is room for it. The rest is owed on, and comes before what is asked for here:
  *       others, who were not cut off, have had permits that were not theirs.

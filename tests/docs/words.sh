@@ -26,14 +26,18 @@ help_of() {
     told=$((told + 1))
 }
 
-# tells WORD... - the help has each of them that is an option, and what is given to --only and --scenario.
+# tells WORD... - the help has each of them that is an option, and all that is given to --only and --scenario.
 tells() {
     before=
     for word in "$@"; do
         word=${word#[}
         word=${word%]}
         case $before/$word in
-        */--* | --only/* | --scenario/*) grep -qw -e "$word" "$scratch/help" || wrong "there is no $word in: $span" ;;
+        */--* | --only/* | --scenario/*)
+            for one in $(echo "$word" | tr , ' '); do
+                grep -qw -e "$one" "$scratch/help" || wrong "there is no $one in: $span"
+            done
+            ;;
         esac
         before=$word
     done
