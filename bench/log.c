@@ -140,13 +140,21 @@ static struct told tell(const struct replayer *all, const struct weir_stats *sta
                           .failed = (double)all->failed };
 }
 
+/* The most that --threads names. */
+static int callers_of(const struct bench *bench)
+{
+    int most = bench->threads_given ? 1 : CALLERS;
+    for (int i = 0; bench->threads_given && i < bench->threads_len; i++)
+        most = bench->threads[i] > most ? bench->threads[i] : most;
+    return most;
+}
+
 /* False: the mode cannot be had. */
 static bool measure_mode(const struct modes *modes, enum weir_mode mode, struct told *out)
 {
     static struct replayer replayers[MEASURE_MAX_THREADS];
     static struct replay replay;
-    const struct bench *bench = modes->bench;
-    int callers = bench->threads_given ? bench->threads[bench->threads_len - 1] : CALLERS;
+    const int callers = callers_of(modes->bench);
     char limit[40];
     struct weir_stats before = { .size = sizeof before }, after = before;
     snprintf(limit, sizeof limit, "log-%s", modes_names[mode]);
