@@ -158,13 +158,9 @@ static int by_time(const void *left, const void *right)
 /* What one limiter admits that is asked for all of it, each at the time when its instance asked that mode. */
 static size_t admit_exactly(weir_limit *limit, const struct instances *all, enum weir_mode mode, int cell)
 {
-    int64_t *times = malloc((all->arrivals_len + 1) * sizeof *times);
+    int64_t *times = bench_allocate(all->arrivals_len + 1, sizeof *times);
     char key[32];
     size_t n = 0, admitted = 0;
-    if (!times) {
-        fputs("weir-bench: no memory for the exact limiter\n", stderr);
-        exit(2);
-    }
     snprintf(key, sizeof key, "%d-%d", cell, (int)mode);
     for (size_t i = 0; i < all->arrivals_len; i++)
         if (all->arrivals[i].cell == cell)
@@ -197,11 +193,7 @@ static void judge_bucket(struct accuracy *accuracy, const struct instances *all,
 static void judge(struct accuracy *accuracy, const struct instances *all)
 {
     struct remote exact;
-    struct admit *admits = malloc((all->arrivals_len + 1) * sizeof *admits);
-    if (!admits) {
-        fputs("weir-bench: no memory for what was admitted\n", stderr);
-        exit(2);
-    }
+    struct admit *admits = bench_allocate(all->arrivals_len + 1, sizeof *admits);
     remote_open_local(&exact, accuracy->limits[ACCURACY_BUCKET].name, &accuracy->limits[ACCURACY_BUCKET].policy);
     for (int cell = 0; cell < ACCURACY_CELLS; cell++) {
         if (accuracy->settings[cell].limit == ACCURACY_WINDOW)
@@ -239,11 +231,7 @@ static void run_once(struct accuracy *accuracy, int run)
 
 void modes_accuracy(struct modes *modes)
 {
-    struct accuracy *accuracy = calloc(1, sizeof *accuracy);
-    if (!accuracy) {
-        fputs("weir-bench: no memory for what was admitted\n", stderr);
-        exit(2);
-    }
+    struct accuracy *accuracy = bench_allocate(1, sizeof *accuracy);
     accuracy->modes = modes;
     set_scale(accuracy);
     make_cells(accuracy);

@@ -73,6 +73,9 @@ void bench_machine(struct report *report);
 /* What is being done, on stderr. */
 __attribute__((format(printf, 1, 2))) void bench_progress(const char *format, ...);
 
+/* `n` zeroed things of that size, the caller's to free. Ends the program with a message if there is no memory. */
+void *bench_allocate(size_t n, size_t size);
+
 /* Runs `work` on `shared`, `size` bytes that start zeroed, in a child of its own, and copies what it left there back.
  * Ends the program with a message if the child fails. */
 void bench_in_child(void (*work)(void *shared), void *shared, size_t size);

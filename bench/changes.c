@@ -142,12 +142,8 @@ static void judge_change(const struct scale *scale, enum change change, const do
 static void judge(struct changes *changes, const struct instances *all)
 {
     const size_t steps = (size_t)(changes->scale.at_us[CHANGES] / STEP_US);
-    struct admit *admits = malloc((all->arrivals_len + 1) * sizeof *admits);
-    double *sums = malloc((steps + 1) * sizeof *sums);
-    if (!admits || !sums) {
-        fputs("weir-bench: no memory for what was admitted\n", stderr);
-        exit(2);
-    }
+    struct admit *admits = bench_allocate(all->arrivals_len + 1, sizeof *admits);
+    double *sums = bench_allocate(steps + 1, sizeof *sums);
     for (int mode = 0; mode < MODES; mode++) {
         struct figures *figures = &changes->figures[mode];
         if (!changes->modes->is_chosen[mode])
@@ -303,17 +299,10 @@ static void plot_changes(const struct changes *changes)
 
 void modes_changes(struct modes *modes)
 {
-    struct changes *changes = calloc(1, sizeof *changes);
-    bool has_room = changes != NULL;
+    struct changes *changes = bench_allocate(1, sizeof *changes);
     const struct scale *scale = &scales[modes->bench->extent];
-    for (int mode = 0; has_room && mode < MODES; mode++) {
-        changes->admitted[mode] = calloc((size_t)(scale->at_us[CHANGES] / STEP_US), sizeof(double));
-        has_room = changes->admitted[mode] != NULL;
-    }
-    if (!has_room) {
-        fputs("weir-bench: no memory for what was admitted\n", stderr);
-        exit(2);
-    }
+    for (int mode = 0; mode < MODES; mode++)
+        changes->admitted[mode] = bench_allocate((size_t)(scale->at_us[CHANGES] / STEP_US), sizeof(double));
     changes->modes = modes;
     changes->scale = *scale;
     if (scale->runs == 0 || scale->runs > modes->bench->repeats)

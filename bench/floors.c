@@ -180,11 +180,7 @@ static uint64_t work_find(void *subject, const struct bench_key *draws, size_t n
 
 struct table *floors_table_open(uint64_t keys)
 {
-    struct table *table = malloc(sizeof *table);
-    if (!table) {
-        fputs("weir-bench: no memory for a table\n", stderr);
-        exit(2);
-    }
+    struct table *table = bench_allocate(1, sizeof *table);
     table_make(table, keys);
     return table;
 }

@@ -33,11 +33,7 @@ static void draw_visits(struct visitor *visitor, int caller, double per_second, 
 {
     uint64_t random = (uint64_t)caller + 1;                 /* the same in each mode */
     size_t room = (size_t)(per_second * seconds * 2) + 100; /* half as many come, give or take little */
-    visitor->visits = calloc(room, sizeof *visitor->visits);
-    if (!visitor->visits) {
-        fputs("weir-bench: no memory for requests\n", stderr);
-        exit(2);
-    }
+    visitor->visits = bench_allocate(room, sizeof *visitor->visits);
     double due_ns = due_gap_ns(&random, per_second);
     for (visitor->visits_len = 0; due_ns < seconds * 1e9 && visitor->visits_len < room; visitor->visits_len++) {
         struct visit *visit = &visitor->visits[visitor->visits_len];

@@ -11,12 +11,6 @@
 
 #define BIN_NS 100000000
 
-__attribute__((noreturn)) static void out_of_memory(void)
-{
-    fputs("weir-bench: no memory to look at the answers\n", stderr);
-    exit(2);
-}
-
 /* Calls look(user, visit) for all visits of a mode. */
 static void for_each_visit(const struct gap *gap, enum weir_mode mode,
                            void (*look)(void *user, const struct visit *visit), void *user)
@@ -68,8 +62,10 @@ static void add_admit(void *user, const struct visit *visit)
     if (admits->n == admits->room) {
         admits->room = 2 * admits->room + 256;
         admits->all = realloc(admits->all, admits->room * sizeof *admits->all);
-        if (!admits->all)
-            out_of_memory();
+        if (!admits->all) {
+            fputs("weir-bench: no memory to look at the answers\n", stderr);
+            exit(2);
+        }
     }
     admits->all[admits->n++] = (struct admit){ .start_us = (visit->start_ns - admits->gap->start_ns) / 1000,
                                                .end_us = (visit->end_ns - admits->gap->start_ns) / 1000 + 1,
@@ -224,8 +220,7 @@ void gap_plot(const struct modes *modes, const struct gap *gap)
     for (int mode = 0; mode < MODES; mode++) {
         if (!modes->is_chosen[mode])
             continue;
-        if (!(bins.all[mode] = calloc((size_t)bins.n, sizeof *bins.all[mode])))
-            out_of_memory();
+        bins.all[mode] = bench_allocate((size_t)bins.n, sizeof *bins.all[mode]);
         struct binned binned = { .bins = &bins, .all = bins.all[mode] };
         for_each_visit(gap, (enum weir_mode)mode, add_to_bin, &binned);
     }

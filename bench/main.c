@@ -71,6 +71,16 @@ uint64_t bench_largest_keys(const struct bench *bench, uint64_t normal)
     return bench->keys_given ? bench->keys[bench->keys_len - 1] : normal;
 }
 
+void *bench_allocate(size_t n, size_t size)
+{
+    void *memory = calloc(n, size);
+    if (!memory) {
+        fprintf(stderr, "weir-bench: no memory for %zu times %zu bytes\n", n, size);
+        exit(2);
+    }
+    return memory;
+}
+
 void bench_in_child(void (*work)(void *shared), void *shared, size_t size)
 {
     void *map = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

@@ -75,16 +75,6 @@ static struct pace paces[RATES][MODES + 1];
 
 /* ---- Requests ---- */
 
-static void *allocate(size_t n, size_t size)
-{
-    void *memory = calloc(n, size);
-    if (!memory) {
-        fputs("weir-bench: no memory for requests\n", stderr);
-        exit(2);
-    }
-    return memory;
-}
-
 static void on_answer(struct weir_op *op, int status)
 {
     struct request *request = (struct request *)op; /* its first member */
@@ -344,7 +334,7 @@ void modes_pace(struct modes *modes)
     size_t most = 0;
     for (int rate = 0; rate < RATES; rate++)
         most = (size_t)fmax((double)most, length_at(modes->bench, rate) * ALL_RATES[rate].per_second + 1);
-    run.requests = allocate(most, sizeof *run.requests);
+    run.requests = bench_allocate(most, sizeof *run.requests);
     for (int mode = 0; mode < MODES; mode++)
         if (modes->is_chosen[mode] && !open_mode(modes, (enum weir_mode)mode, &remotes[mode]))
             turns_give_up(modes, (enum weir_mode)mode);
