@@ -14,6 +14,7 @@
 
 #include "bench.h"
 #include "pages.h"
+#include "sections.h"
 #include "timer.h"
 
 #define FLOOR_SECONDS_SHARE 0.5 /* of a cell's time: these are steadier than decisions */

@@ -82,6 +82,7 @@ struct keyed {
     bool other_keys;
     struct subject subject;
     struct baseline *baseline;
+    struct reach *reach;
     struct stream streams[2]; /* by enum skew */
 };
 
@@ -91,6 +92,7 @@ static void keyed_open(struct keyed *keyed, uint64_t keys, bool other_keys)
     keyed->keys = keys;
     keyed->other_keys = other_keys;
     keyed->baseline = subject_baseline(ANSWER_ALLOW, keys);
+    keyed->reach = reach_open(keys);
     subject_open(&keyed->subject, KIND_TOKEN, ANSWER_ALLOW, keys);
     subject_fill(&keyed->subject, ANSWER_ALLOW, keys);
     for (int skew = SKEW_ZIPF; skew <= SKEW_UNIFORM; skew++)
@@ -102,6 +104,7 @@ static void keyed_close(struct keyed *keyed)
     subject_check(&keyed->subject, keyed->keys);
     subject_close(&keyed->subject);
     baseline_close(keyed->baseline);
+    reach_close(keyed->reach);
     for (int skew = SKEW_ZIPF; skew <= SKEW_UNIFORM; skew++)
         stream_free(&keyed->streams[skew]);
 }
@@ -135,20 +138,52 @@ static void report_keyed(struct bench *bench, const struct keyed *keyed, enum sk
         report_line(bench, &line);
 }
 
-enum { YARDSTICK_1, WEIR_1, YARDSTICK_2, WEIR_2, KEYED_CELLS };
+enum { YARDSTICK_1, WEIR_1, TWO_LINES, ONE_LINE, YARDSTICK_2, WEIR_2, KEYED_CELLS };
 
-static void measure_keyed(struct bench *bench, struct keyed *keyed, enum skew skew, struct cell cells[KEYED_CELLS],
-                          int n)
+static struct cell keyed_cell(const struct keyed *keyed, enum skew skew, int which)
+{
+    static work_function *const works[] = {
+        [YARDSTICK_1] = baseline_work, [WEIR_1] = subject_work,       [TWO_LINES] = reach_work_two,
+        [ONE_LINE] = reach_work_one,   [YARDSTICK_2] = baseline_work, [WEIR_2] = subject_work
+    };
+    void *subject = (void *)&keyed->subject;
+    if (works[which] == baseline_work)
+        subject = keyed->baseline;
+    else if (works[which] != subject_work)
+        subject = keyed->reach;
+    return (struct cell){ .work = works[which],
+                          .subject = subject,
+                          .stream = &keyed->streams[skew],
+                          .threads = which < YARDSTICK_2 ? 1 : 2 };
+}
+
+static void measure_keyed(struct bench *bench, const struct keyed *keyed, enum skew skew,
+                          struct cell cells[KEYED_CELLS], int n)
 {
     bench_progress("goals: %llu keys %s", (unsigned long long)keyed->keys, skew_name(skew));
-    for (int i = 0; i < n; i++) {
-        const bool is_weir = i == WEIR_1 || i == WEIR_2;
-        cells[i] = (struct cell){ .work = is_weir ? subject_work : baseline_work,
-                                  .subject = is_weir ? (void *)&keyed->subject : (void *)keyed->baseline,
-                                  .stream = &keyed->streams[skew],
-                                  .threads = i < YARDSTICK_2 ? 1 : 2 };
-    }
+    for (int i = 0; i < n; i++)
+        cells[i] = keyed_cell(keyed, skew, i);
     measure_cells(cells, n, bench->repeats, bench->seconds);
+}
+
+/* What memory alone costs there: no goal, but what a decision that finds its key's state in as many lines comes near at
+ * best. */
+static void report_reach(struct bench *bench, const struct keyed *keyed, enum skew skew,
+                         const struct cell cells[KEYED_CELLS])
+{
+    static const char *const whats[] = {
+        [TWO_LINES] = "memory alone, two lines", [ONE_LINE] = "memory alone, one line"
+    };
+    for (int which = TWO_LINES; which <= ONE_LINE; which++) {
+        char work[WORK_MAX];
+        const struct sample ratio = sample_ratio(&cells[which].ns, &cells[YARDSTICK_1].ns);
+        report_line(bench, &(struct line){ .work = work_text(work, whats[which], keyed->keys, skew, 1),
+                                           .unit = "times mutex_mono",
+                                           .measured = &ratio,
+                                           .cell = &cells[which],
+                                           .beside = &cells[YARDSTICK_1],
+                                           .beside_name = "mutex_mono, presized" });
+    }
 }
 
 /* How many decisions two threads make together for one of a single thread's. */
@@ -200,9 +235,11 @@ static void measure_singles(struct bench *bench)
     report_keyed(bench, &keyed, SKEW_ZIPF, &cells[YARDSTICK_1], &cells[WEIR_1], (struct keyed_goal){ 100, 75, 0.45 });
     report_keyed(bench, &keyed, SKEW_ZIPF, &cells[YARDSTICK_2], &cells[WEIR_2], (struct keyed_goal){ .ratio = 0.35 });
     report_scaling(bench, &keyed, cells);
+    report_reach(bench, &keyed, SKEW_ZIPF, cells);
     measure_keyed(bench, &keyed, SKEW_UNIFORM, cells, YARDSTICK_2);
     report_keyed(bench, &keyed, SKEW_UNIFORM, &cells[YARDSTICK_1], &cells[WEIR_1],
                  (struct keyed_goal){ 200, 165, 0.5 });
+    report_reach(bench, &keyed, SKEW_UNIFORM, cells);
     keyed_open(&few, FEW_KEYS, false);
     measure_keyed(bench, &few, SKEW_ZIPF, cells, KEYED_CELLS);
     report_keyed(bench, &few, SKEW_ZIPF, &cells[YARDSTICK_1], &cells[WEIR_1], (struct keyed_goal){ .ns = 45 });

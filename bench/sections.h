@@ -65,6 +65,18 @@ void floors_table_close(struct table *table);
 /* work_function of a struct table: for each draw the clock is read, a mutex locked and the key looked up. */
 uint64_t floors_work(void *table, const struct bench_key *draws, size_t n);
 
+/* ---- reach.c ---- */
+
+/* Keys 0 to keys-1, with an index or found by their hash alone. Ends the program with a message on an error. */
+struct reach;
+struct reach *reach_open(uint64_t keys);
+void reach_close(struct reach *reach);
+
+/* work_functions of a struct reach: each draw's entry is changed once. Two cache lines, of which the second is where
+ * the first says; or the one line of the entry. */
+uint64_t reach_work_two(void *reach, const struct bench_key *draws, size_t n);
+uint64_t reach_work_one(void *reach, const struct bench_key *draws, size_t n);
+
 /* ---- memory.c, growth.c: in forked children ---- */
 
 struct memory_cost { /* bytes per key */

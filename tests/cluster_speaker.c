@@ -3,6 +3,18 @@
 
 #include <stdio.h>
 
+/* `says`, with a number for the word PORT in it. */
+static void say_with_port(struct fake_reply *reply, const char *says, int number)
+{
+    const char *port = strstr(says, "PORT");
+    char line[256];
+    if (port == NULL)
+        snprintf(line, sizeof line, "%s\r\n", says);
+    else
+        snprintf(line, sizeof line, "%.*s%d%s\r\n", (int)(port - says), says, number, port + 4);
+    fake_say_text(reply, line);
+}
+
 static void say_decision(struct speaker *speaker, const struct fake_request *request, struct fake_reply *reply)
 {
     unsigned char answer[TRUTH_LEN];
@@ -15,16 +27,8 @@ static void say_decision(struct speaker *speaker, const struct fake_request *req
         fake_say_bulk(reply, answer, truth_about(request, answer));
         return;
     }
-    if (decides[0] == '\0')
-        return;
-    const char *port = strstr(decides, "PORT");
-    char says[256];
-    if (port == NULL)
-        snprintf(says, sizeof says, "%s\r\n", decides);
-    else
-        snprintf(says, sizeof says, "%.*s%d%s\r\n", (int)(port - decides), decides,
-                 speaker->to != 0 ? speaker->to : (int)(1 + calls % 65535), port + 4);
-    fake_say_text(reply, says);
+    if (decides[0] != '\0')
+        say_with_port(reply, decides, speaker->to != 0 ? speaker->to : (int)(1 + calls % 65535));
 }
 
 static bool speak(void *user, const struct fake_request *request, struct fake_reply *reply)

@@ -175,7 +175,10 @@ const char *folder_write(struct folder *folder, const char *name, const char *te
 int folder_shell(const char *format, const char *dir)
 {
     char command[1024];
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
     snprintf(command, sizeof command, format, dir);
+#pragma GCC diagnostic pop
     return system(command);
 }
 

@@ -1,6 +1,8 @@
 /* contract.c - what every backend must do: see contract.h. The backend under test is that of the loop index _i. */
 #include "contract.h"
 
+#include "core/clock.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <pthread.h>
@@ -80,12 +82,16 @@ START_TEST(arguments_out_of_range_are_refused_and_change_nothing)
     ck_assert_int_eq(weir_acquire(limit, key, 1, -1, &decision), WEIR_EINVAL);
     ck_assert_int_eq(weir_try_all(NULL, &request, 1, &decision), WEIR_EINVAL);
     ck_assert_int_eq(weir_try_all(scene.limiter, NULL, 1, &decision), WEIR_EINVAL);
+    ck_assert_str_eq(scene.last_line, "requests must not be NULL");
     ck_assert_int_eq(weir_try_all(scene.limiter, &request, 1, NULL), WEIR_EINVAL);
+    ck_assert_str_eq(scene.last_line, "out must not be NULL");
     ck_assert_int_eq(weir_try_all(scene.limiter, &request, 0, &decision), WEIR_EINVAL);
     ck_assert_int_eq(weir_try_all(scene.limiter, &request, WEIR_MAX_ALL + 1, &decision), WEIR_EINVAL);
     ck_assert_int_eq(weir_try_batch(NULL, &request, 1, &decision), WEIR_EINVAL);
     ck_assert_int_eq(weir_try_batch(scene.limiter, NULL, 1, &decision), WEIR_EINVAL);
+    ck_assert_str_eq(scene.last_line, "requests must not be NULL");
     ck_assert_int_eq(weir_try_batch(scene.limiter, &request, 1, NULL), WEIR_EINVAL);
+    ck_assert_str_eq(scene.last_line, "outs must not be NULL");
     ck_assert_int_eq(weir_try_batch(scene.limiter, NULL, 0, NULL), WEIR_OK);
     ck_assert_int_eq(weir_submit(NULL, NULL), WEIR_EINVAL);
     ck_assert_int_eq(weir_submit(scene.limiter, NULL), WEIR_EINVAL);
@@ -94,6 +100,48 @@ START_TEST(arguments_out_of_range_are_refused_and_change_nothing)
     request.now_us = WEIR_MAX_TIME_US + 1;
     ck_assert_int_eq(weir_try_all(scene.limiter, &request, 1, &decision), WEIR_EINVAL);
     ck_assert_int_eq(peeked(limit, "a", 1).remaining, 3);
+    scene_close(&scene);
+}
+END_TEST
+
+START_TEST(a_refusal_names_the_argument_and_its_range)
+{
+    static char long_key[WEIR_MAX_KEY_LEN + 1];
+    struct weir_decision decisions[2];
+    struct scene scene;
+    open_backend(&scene, _i);
+    weir_limit *limit = scene_define_text(&scene, "limit", "fixed_window limit=3 period=1h");
+    const struct weir_key key = weir_key_text("a");
+    struct weir_request request = request_of(limit, "a", 1);
+    scene.log_allowed = true;
+#define ASSERT_NAMES(call, ...)                           \
+    do {                                                  \
+        char sentence[128];                               \
+        snprintf(sentence, sizeof sentence, __VA_ARGS__); \
+        ck_assert_int_eq(call, WEIR_EINVAL);              \
+        ck_assert_str_eq(scene.last_line, sentence);      \
+    } while (0)
+    ASSERT_NAMES(weir_try(limit, key, 0, decisions), "cost must be 1 to %" PRId64 ", not 0", WEIR_MAX_PERMITS);
+    ASSERT_NAMES(weir_try(limit, key, WEIR_MAX_PERMITS + 1, decisions), "cost must be 1 to %" PRId64 ", not %" PRId64,
+                 WEIR_MAX_PERMITS, WEIR_MAX_PERMITS + 1);
+    ASSERT_NAMES(weir_try(limit, weir_key("a", 0), 1, decisions), "key.len must be 1 to %d, not 0", WEIR_MAX_KEY_LEN);
+    ASSERT_NAMES(weir_try(limit, weir_key(long_key, sizeof long_key), 1, decisions), "key.len must be 1 to %d, not %d",
+                 WEIR_MAX_KEY_LEN, WEIR_MAX_KEY_LEN + 1);
+    ASSERT_NAMES(weir_try(limit, weir_key("a", SIZE_MAX), 1, decisions), "key.len must be 1 to %d, not %" PRId64,
+                 WEIR_MAX_KEY_LEN, INT64_MAX);
+    ASSERT_NAMES(weir_acquire(limit, key, 1, -1, decisions), "max_wait_us must be 0 to %" PRId64 ", not -1", INT64_MAX);
+    ASSERT_NAMES(weir_try_all(scene.limiter, &request, 0, decisions), "n must be 1 to %d, not 0", WEIR_MAX_ALL);
+    ASSERT_NAMES(weir_try_all(scene.limiter, &request, WEIR_MAX_ALL + 1, decisions), "n must be 1 to %d, not %d",
+                 WEIR_MAX_ALL, WEIR_MAX_ALL + 1);
+    ASSERT_NAMES(weir_try_all(scene.limiter, &request, SIZE_MAX, decisions), "n must be 1 to %d, not %" PRId64,
+                 WEIR_MAX_ALL, INT64_MAX);
+    request.now_us = -1;
+    ASSERT_NAMES(weir_try_batch(scene.limiter, &request, 1, decisions),
+                 "request.now_us must be 0 to %" PRId64 ", not -1", WEIR_MAX_TIME_US);
+    request.now_us = WEIR_MAX_TIME_US + 1;
+    ASSERT_NAMES(weir_try_batch(scene.limiter, &request, 1, decisions),
+                 "request.now_us must be 0 to %" PRId64 ", not %" PRId64, WEIR_MAX_TIME_US, WEIR_MAX_TIME_US + 1);
+#undef ASSERT_NAMES
     scene_close(&scene);
 }
 END_TEST
@@ -766,6 +814,7 @@ START_TEST(an_acquire_that_cannot_be_served_within_its_bound_is_denied_at_once)
     must_succeed(weir_acquire(queue, key, 1, WEIR_MINUTE, &decision));
     ck_assert(!decision.allowed && decision.delay_us == 0);
     ck_assert_int_ge(decision.retry_after_us, WEIR_HOUR - WEIR_MINUTE);
+    ck_assert_int_lt(decision.retry_after_us, WEIR_HOUR); /* less by what it would have waited */
     ck_assert_int_eq(peeked(queue, "a", 1).remaining, 8); /* what was not waited for was given back */
     scene_close(&scene);
 }
@@ -791,11 +840,15 @@ START_TEST(an_acquire_waits_for_its_permits_and_gets_them)
         char name[32];
         snprintf(name, sizeof name, "limit-%zu", i);
         must_succeed(weir_limit_define(limiter, name, &policies[i], &limit));
+        const int64_t began_us = clock_monotonic_us();
         for (int turn = 0; turn < 3; turn++) {
             must_succeed(weir_acquire(limit, weir_key_text("a"), 1, WEIR_MINUTE, &decision));
             ck_assert(decision.allowed);
             ck_assert_int_eq(decision.delay_us, 0);
             ck_assert_int_eq(decision.retry_after_us, 0);
+            /* Whatever the clocks' paces; the first window may be about to end. */
+            const int64_t periods = policies[i].algorithm == WEIR_FIXED_WINDOW ? turn - 1 : turn;
+            ck_assert_int_gt(clock_monotonic_us() - began_us, periods * 20000 - 5000);
         }
     }
     weir_close(limiter);
@@ -887,6 +940,7 @@ void contract_add(Suite *suite, const struct contract_backend *backend)
         abort();
     backends[backend_count++] = backend;
     ADD(CONTRACT_COUNTS, arguments_out_of_range_are_refused_and_change_nothing, 10);
+    ADD(CONTRACT_COUNTS, a_refusal_names_the_argument_and_its_range, 10);
     ADD(CONTRACT_COUNTS, a_refused_request_leaves_those_beside_it_uncharged, 10);
     ADD(CONTRACT_COUNTS, a_limit_of_another_limiter_is_refused, 10);
     ADD(CONTRACT_COUNTS, a_limit_is_found_by_its_name_and_tells_its_policy, 10);

@@ -21,6 +21,8 @@ void *__wrap_calloc(size_t count, size_t size);
 void *__wrap_realloc(void *block, size_t size);
 void *__wrap_aligned_alloc(size_t alignment, size_t size);
 void __wrap_free(void *block);
+char *__wrap_strdup(const char *text);
+char *__wrap_strndup(const char *text, size_t most);
 void *__wrap_mmap64(void *address, size_t len, int protection, int flags, int file, off_t offset);
 void *__wrap_mmap(void *address, size_t len, int protection, int flags, int file, off_t offset);
 int __wrap_munmap(void *address, size_t len);
@@ -106,6 +108,22 @@ void *__wrap_realloc(void *block, size_t size)
         return NULL;
     let_go(block); /* by its address, which is not looked at again */
     return hold(__real_realloc(block, size));
+}
+
+char *__wrap_strndup(const char *text, size_t most)
+{
+    const size_t len = strnlen(text, most);
+    char *copy = __wrap_malloc(len + 1);
+    if (copy) {
+        memcpy(copy, text, len);
+        copy[len] = '\0';
+    }
+    return copy;
+}
+
+char *__wrap_strdup(const char *text)
+{
+    return __wrap_strndup(text, SIZE_MAX);
 }
 
 void __wrap_free(void *block)

@@ -1,7 +1,8 @@
 /* failing_alloc.h - an allocator that fails when told to, and knows what has not been given back.
  *
- * Links with -Wl,--wrap= for each of malloc, calloc, realloc, aligned_alloc, free, mmap, munmap, so that every call
- * from the program's own objects and static libraries comes by here; those inside libc do not. One thread only.
+ * Links with -Wl,--wrap= for each of malloc, calloc, realloc, aligned_alloc, strdup, strndup, free, mmap, munmap, so that
+ * every call from the program's own objects and static libraries comes by here; those inside libc do not. One thread
+ * only.
  */
 #ifndef WEIR_TESTS_FAILING_ALLOC_H
 #define WEIR_TESTS_FAILING_ALLOC_H

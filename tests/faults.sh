@@ -14,7 +14,7 @@ had; then prints a table: row, result, tests run, seconds, the worst figure that
 six to eight minutes on two processors. What a row does not show is told below the table. The logs are in build/faults.
 
   --rows ROW,...   these rows only (A1,D7); a letter is all rows of its chapter
-  --long           also what the list has under `long`: fuzzing, ThreadSanitizer, many more runs; more than an hour more
+  --long           also what the list has under `long`: fuzzing, ThreadSanitizer, many more runs; some two hours more
   --list FILE      another list than tests/faults.conf
   --build FOLDER   the tests that are built there; nothing is built
   --out FOLDER     where the logs go
@@ -100,13 +100,14 @@ awk -v OFS="$tab" '
         sub(/^[ \t]*[^ \t]+[ \t]*/, "", rest)
         test = word
         if (word == "long") { test = $2; sub(/^[^ \t]+[ \t]*/, "", rest) }
-        if (test !~ /^(check|ctest|tsan|run)$/ && (word == "long" || word !~ /^(pass|worst|gap|cannot)$/))
-            bad("\"" word (word == "long" ? " " test : "") "\": no pass, check, ctest, run, long, worst, gap, cannot")
-        else if (test == "tsan" && word != "long") bad("tsan goes with long only")
+        if (test !~ /^(check|ctest|full|tsan|run)$/ && (word == "long" || word !~ /^(pass|worst|most|gap|cannot)$/))
+            bad("\"" word (word == "long" ? " " test : "") "\": no pass, check, ctest, run, long, worst, most, gap, cannot")
+        else if (test ~ /^(full|tsan)$/ && word != "long") bad(test " goes with long only")
         else if (rest == "") bad("\"" test "\" is followed by nothing")
-        else if (test == "check" && rest !~ / /) bad("check is followed by a program and a case of it")
+        else if (test ~ /^(check|full)$/ && rest !~ / /) bad(test " is followed by a program and a case of it")
         else if (word == "worst" && (rest !~ / = / || rest !~ /\*/)) bad("worst is followed by <name> = <text with *>")
-        tests += test ~ /^(check|ctest|tsan|run)$/
+        else if (word == "most" && (rest !~ /^[0-9.]+$/ || !has["worst"])) bad("most is a number, and follows a worst")
+        tests += test ~ /^(check|ctest|full|tsan|run)$/
         has[word]++
         if (word == "long") print row, "long", test " " rest
         else print row, word, rest
@@ -169,10 +170,10 @@ check_list() {
             ;;
         esac
     done <"$out/named"
-    awk -F "$tab" '$2 == "check" { sub(/ .*/, "", $3); print $3 }' "$out/named" | sort -u >"$out/programs"
+    awk -F "$tab" '$2 ~ /^(check|full)$/ { sub(/ .*/, "", $3); print $3 }' "$out/named" | sort -u >"$out/programs"
     while read -r program; do
         has_test "$program" || continue # told above
-        cases=$(awk -F "$tab" -v program="$program" '$2 == "check" && index($3, program " ") == 1 {
+        cases=$(awk -F "$tab" -v program="$program" '$2 ~ /^(check|full)$/ && index($3, program " ") == 1 {
             print substr($3, length(program) + 2) }' "$out/named")
         answer=0
         WEIR_TEST_HAS=$cases "$build/tests/$program" >"$out/answer" 2>&1 </dev/null || answer=$?
@@ -199,6 +200,7 @@ fi
 
 # shellcheck disable=SC2086,SC2154 # lists of words, of setup.sh
 if [ -z "$build" ]; then
+    need_packages iproute2 # for a network that falls silent
     build=build/release
     if [ "${CI-}" = true ]; then skips_fail=ON; else skips_fail=OFF; fi
     build_preset release -DWEIR_SKIPS_FAIL=$skips_fail
@@ -216,6 +218,16 @@ one_by_ctest() { # FOLDER NAME
     by_ctest "$1" -R "^$(echo "$2" | sed 's/[.]/\\./g')\$" -V --no-tests=error | sed 's/^[0-9]*: //'
 }
 
+by_command() { # COMMAND...
+    if timeout 3600 "$@" 2>&1; then
+        echo 'faults: Passed'
+    elif [ $? -eq 77 ]; then
+        echo 'faults: ***Skipped'
+    else
+        echo 'faults: ***Failed'
+    fi
+}
+
 # test_run WORD REST - its output goes to standard output.
 test_run() {
     case $1 in
@@ -226,15 +238,10 @@ test_run() {
         ;;
     ctest) one_by_ctest "$build" "$2" ;;
     tsan) one_by_ctest build/tsan "thread.$2" ;;
-    run)
-        if timeout 3600 sh -c "$(echo "$2" | sed "s|BUILD/|$build/|g")" 2>&1; then
-            echo 'faults: Passed'
-        elif [ $? -eq 77 ]; then
-            echo 'faults: ***Skipped'
-        else
-            echo 'faults: ***Failed'
-        fi
+    full)
+        by_command env WEIR_TEST_FULL=1 CK_TIMEOUT_MULTIPLIER=20 CK_RUN_CASE="${2#* }" "$build/tests/${2%% *}"
         ;;
+    run) by_command sh -c "$(echo "$2" | sed "s|BUILD/|$build/|g")" ;;
     esac
 }
 
@@ -324,13 +331,16 @@ row_run() { # ROW
         done <"$out/tests"
     done
     worst=-
-    text=$(field "$1" worst)
+    text=$(field "$1" worst) most=$(field "$1" most)
     if [ -n "$text" ] && [ "$result" != 'not run' ]; then
         # shellcheck disable=SC2086 # a list of files without blanks
         worst=$(worst_of "$text" $logs)
         if [ -z "$worst" ]; then
             worst='none told'
             [ "$result" != passed ] || result=FAILED
+        elif [ -n "$most" ] && awk -v is="${worst%% *}" -v most="$most" 'BEGIN { exit !(is + 0 > most + 0) }'; then
+            worst="$worst: more than $most"
+            result=FAILED
         fi
     fi
     printf '%-4s %-8s %6d %6d  %-42s %s\n' "$1" "$result" "$count" "$seconds" "$worst" "$(field "$1" what)" |

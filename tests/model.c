@@ -401,6 +401,25 @@ static int64_t permits_used(const struct model_use *use, int64_t now_us)
     return (int64_t)((used_at(use, now_us) + unit - 1) / unit);
 }
 
+int64_t model_state_even_us(const struct model_state *state, int64_t now_us)
+{
+    int64_t too_short = 0, enough = 1;
+    if (permits_used(&state->former, now_us) <= permits_used(&state->own, now_us))
+        return 0;
+    while (permits_used(&state->former, now_us + enough) > permits_used(&state->own, now_us + enough)) {
+        too_short = enough;
+        enough *= 2;
+    }
+    while (enough - too_short > 1) {
+        const int64_t middle = too_short + (enough - too_short) / 2;
+        if (permits_used(&state->former, now_us + middle) > permits_used(&state->own, now_us + middle))
+            too_short = middle;
+        else
+            enough = middle;
+    }
+    return enough;
+}
+
 /* A redefined limit: the permits used, by the own rule or the former one, whichever has more, are charged to the new
  * rule's fresh state. If that cannot hold them all, what had more stays as the former use. Where the former use has
  * more and is by the new rule itself, it goes on as it is. */

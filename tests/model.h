@@ -70,6 +70,10 @@ bool model_state_is_idle(const struct model_state *state, int64_t now_us);
 /* Whether more has been used by a rule before than the limit's own rule could hold, and may still be. */
 bool model_state_has_former(const struct model_state *state);
 
+/* The wait from `now_us` until the former rule's use, as long as it is more, has come down to what the own one's is then;
+ * 0: there is none, or it is not more. */
+int64_t model_state_even_us(const struct model_state *state, int64_t now_us);
+
 /* Decide one request at `now_us`; the decision's source is left WEIR_BY_MEMORY. */
 void model_decide(struct model_state *state, const struct model_rule *rule, enum model_verb verb, int64_t cost,
                   int64_t now_us, struct weir_decision *out);

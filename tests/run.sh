@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 
 usage() {
     cat <<'TEXT'
-usage: sh tests/run.sh [--quick | --coverage | --servers | --packages | --faults [OPTION...]]
+usage: sh tests/run.sh [--quick | --servers | --coverage | --packages | COMMAND [OPTION...]]
 
 Installs the Debian packages that are missing, builds weir, and runs its tests: an optimised build, one with
 AddressSanitizer and UndefinedBehaviorSanitizer, and the tests with threads under ThreadSanitizer.
@@ -15,11 +15,19 @@ AddressSanitizer and UndefinedBehaviorSanitizer, and the tests with threads unde
   --servers    only the tests on Redis (those with ctest's label redis), in the optimised build, against each of Redis
                6.0, 8.0, Valkey and the system's own server; see tests/servers.sh, which gets them. Those that cannot be
                had are skipped
-  --coverage   print the branch coverage of src/core instead; less than 95 % is a failure
-  --faults     only the tests of each fault that limiters have had, one after the other, and a table of them; for its
-               options see sh tests/run.sh --faults --help
+  --coverage   run the tests in a build that counts and print which lines and branches of src they took, file by file;
+               less than 95 % of the branches of src/core or of the codecs, or 85 % of the rest, is a failure
   --packages   install the missing packages, and do nothing else
   --help       this text
+
+Commands with options of their own, which each tells with --help:
+
+  --faults     only the tests of each fault that limiters have had, one after the other, and a table of them
+  --soak       all modes at once, for ten minutes or hours, with a fault every ten seconds
+  --mutants    make small mistakes in src/core, one at a time, and count those that the tests catch
+  --analyze    static analysis of the sources: gcc -fanalyzer, clang-tidy, cppcheck, shellcheck, and a table of findings
+  --valgrind   the tests under valgrind's memcheck
+  --abi        hold the shared library's interface against that of the last release, or of a tag
 
 With CI=true in the environment a test that cannot run for want of something fails instead of being skipped, save those
 on a real Consul and those on a network of their own, which takes root or user namespaces. A real Consul is the command
@@ -29,13 +37,12 @@ TEXT
 }
 
 mode=full
+script= # of a command
 case ${1-} in
 '') ;;
---quick) mode=quick ;;
---coverage) mode=coverage ;;
---servers) mode=servers ;;
---packages) mode=packages ;;
---faults) mode=faults ;;
+--quick | --servers | --coverage | --packages) mode=${1#--} ;;
+--faults | --soak | --mutants | --analyze | --valgrind) script=tests/${1#--}.sh ;;
+--abi) script=tests/package/abi.sh ;;
 --help | -h)
     usage
     exit 0
@@ -45,10 +52,10 @@ case ${1-} in
     exit 2
     ;;
 esac
-if [ $mode = faults ]; then
+if [ -n "$script" ]; then
     shift
     case " $* " in
-    *' --help '* | *' -h '*) exec sh tests/faults.sh --help ;;
+    *' --help '* | *' -h '*) exec sh "$script" --help ;;
     esac
 elif [ $# -gt 1 ]; then
     usage >&2
@@ -57,13 +64,12 @@ fi
 
 # shellcheck disable=SC2086 # lists of words
 need_packages $build_packages $redis_packages $consul_packages g++ check scdoc mandoc gnuplot-nox openssl redis-tools \
-    libuv1-dev
-if [ $mode = packages ]; then
+    libuv1-dev liblua5.1-0-dev
+if [ "$mode" = packages ]; then
     exit 0
 fi
-if [ $mode = faults ]; then
-    need_packages iproute2 # for a network that falls silent
-    exec sh tests/faults.sh "$@"
+if [ -n "$script" ]; then
+    exec sh "$script" "$@"
 fi
 if [ "${CI-}" = true ]; then
     skips_fail=ON
@@ -71,7 +77,7 @@ else
     skips_fail=OFF
 fi
 
-if [ $mode = coverage ]; then
+if [ "$mode" = coverage ]; then
     need_packages gcovr
     build_preset coverage -DWEIR_SKIPS_FAIL=$skips_fail
     sh tests/coverage.sh build/coverage || exit 1
@@ -98,7 +104,7 @@ run_on() { # NAME [COMMAND]
     printf '%-12s %-10s %7d %7d %8d\n' "$1" "${version:-?}" "$passed" "$failed" "$skipped" >>build/servers/table
 }
 
-if [ $mode = servers ]; then
+if [ "$mode" = servers ]; then
     build_preset release -DWEIR_SKIPS_FAIL=$skips_fail
     servers_status=0
     mkdir -p build/servers
@@ -119,13 +125,13 @@ if [ $mode = servers ]; then
 fi
 
 presets=release
-if [ $mode = full ]; then
+if [ "$mode" = full ]; then
     presets='release asan tsan'
 fi
 for preset in $presets; do
     build_preset "$preset" -DWEIR_WERROR=ON -DWEIR_SKIPS_FAIL=$skips_fail
 done
-if [ $mode = full ] && command -v clang >/dev/null 2>&1; then
+if [ "$mode" = full ] && command -v clang >/dev/null 2>&1; then
     build_preset clang # for its warnings; gcc's builds run the tests
 fi
 
@@ -139,4 +145,5 @@ mkdir -p build/all
 for preset in $presets; do
     printf 'subdirs("%s/build/%s")\n' "$PWD" "$preset"
 done >build/all/CTestTestfile.cmake
-ctest --test-dir build/all --output-on-failure --no-tests=error --parallel "$jobs" || exit 1
+# One more than there are processors: many tests wait for others most of the time.
+ctest --test-dir build/all --output-on-failure --no-tests=error --parallel $((jobs + 1)) || exit 1

@@ -20,6 +20,12 @@ int64_t steps_or(int64_t default_steps)
     return text != NULL && *text != '\0' ? strtoll(text, NULL, 0) : default_steps;
 }
 
+int64_t full_or(int64_t full, int64_t brief)
+{
+    const char *text = getenv("WEIR_TEST_FULL");
+    return text != NULL && *text != '\0' ? full : brief;
+}
+
 void suite_test_named(Suite *suite, const char *name, const TTest *test, double timeout_seconds)
 {
     TCase *alone = tcase_create(name);

@@ -1,14 +1,29 @@
 /* support.h - what the tests share: chance that can be had again, a clock in hand, policies of every sort.
  *
  * Environment: WEIR_TEST_SEED is the seed of all chance (printed when a suite fails), WEIR_TEST_STEPS the number of
- * random decisions that each long test makes. WEIR_TEST_HAS names cases, one a line: then no test is run, and it is a
- * failure if the suite lacks one of them (tests/faults.sh).
+ * random decisions that each long test makes. WEIR_TEST_FULL has tests go as far as tests/faults.conf says that a fault's
+ * test should, whatever time that takes. WEIR_TEST_HAS names cases, one a line: then no test is run, and it is a failure
+ * if the suite lacks one of them (tests/faults.sh).
  */
 #ifndef WEIR_TESTS_SUPPORT_H
 #define WEIR_TESTS_SUPPORT_H
 
 #include <check.h>
 #include <weir/weir.h>
+
+/* Whether something watches the program, which makes it ten times as slow or more and has memory of its own: a
+ * sanitizer, or memcheck (tests/valgrind.sh). */
+#if defined(__has_feature) /* clang's way to say so */
+#define HAS_FEATURE(name) __has_feature(name)
+#else
+#define HAS_FEATURE(name) 0
+#endif
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || HAS_FEATURE(address_sanitizer) || \
+    defined(UNDER_MEMCHECK)
+#define INSTRUMENTED 1
+#else
+#define INSTRUMENTED 0
+#endif
 
 /* ---- Suites ---- */
 
@@ -22,6 +37,8 @@ int suite_run(Suite *suite);
 /* ---- Chance ---- */
 
 int64_t steps_or(int64_t default_steps);
+/* The first with WEIR_TEST_FULL: a test's time limit is then for CK_TIMEOUT_MULTIPLIER to stretch. */
+int64_t full_or(int64_t full, int64_t brief);
 
 struct chance {
     uint64_t state;

@@ -1,10 +1,13 @@
 /* test_algorithms.c - every algorithm against the exact model, and against the promises that are told of it. */
+#include "core/algorithm.h"
+#include "core/plan.h"
 #include "model.h"
 #include "support.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* ---- A stream of random requests, decided by the library and by the model ---- */
 
@@ -673,6 +676,93 @@ START_TEST(a_bucket_used_up_is_full_again_after_its_time_and_no_sooner)
 }
 END_TEST
 
+/* ---- States by themselves: what the sweeper and a change of policies read from them ---- */
+
+/* As of a peek at `now_us`, which is not before what the state has seen unless `is_held`. */
+static void state_tells(const struct weir_plan *plan, const int64_t *state, int64_t now_us, bool is_held)
+{
+    int64_t copy[STATE_MAX_WORDS], at_us = now_us;
+    struct weir_decision told, again;
+    memcpy(copy, state, state_words(plan) * sizeof *state);
+    must(!state_decide(plan, copy, now_us, 1, WEIR_PEEK, &told), "a peek changes nothing");
+    must(memcmp(copy, state, state_words(plan) * sizeof *state) == 0, "nor does it write");
+    const int64_t used = state_used(plan, state, &at_us);
+    must(used == plan->size - told.remaining, "what is used is what does not remain");
+    must(is_held ? at_us >= now_us && at_us <= now_us + WEIR_CLOCK_SLACK_US : at_us == now_us,
+         "only a clock that is held moves the time of it, and by no more than the slack");
+    if (!is_held && used > 0)
+        must(state_fresh_at_us(plan, state) == now_us + told.reset_after_us, "it is as new when it says so");
+    if (!is_held && used == 0)
+        must(told.reset_after_us == 0 && state_fresh_at_us(plan, state) <= now_us, "it is as new already");
+    state_charge(plan, copy, at_us, used);
+    state_decide(plan, copy, now_us, 1, WEIR_PEEK, &again);
+    must(again.remaining == told.remaining && again.allowed == told.allowed, "one charged with that has used as much");
+}
+
+START_TEST(a_state_tells_of_its_use_and_its_end_what_decisions_tell)
+{
+    const int64_t goal = steps_or(100000);
+    int64_t held = 0;
+    struct chance chance = chance_make(3000000);
+    for (int64_t steps = 0; steps < goal;) {
+        const struct weir_policy policy = policy_by_chance(&chance,
+                                                           (enum kind)chance_between(&chance, 0, KIND_COUNT - 1));
+        struct weir_plan plan;
+        int64_t state[STATE_MAX_WORDS], now_us = INT64_C(1790000000123456), latest_us = now_us;
+        struct weir_decision out;
+        if (plan_make(&policy, &share_whole, &plan, (struct message){ NULL, 0 }) != WEIR_OK)
+            continue;
+        state_charge(&plan, state, now_us, 0);
+        must(state_fresh_at_us(&plan, state) == 0, "nothing used, nothing to wait for");
+        state_charge(&plan, state, now_us, chance_one_in(&chance, 2) ? 0 : permits_by_chance(&chance));
+        for (int i = 0; i < 200; i++, steps++) {
+            const bool is_held = now_us < latest_us;
+            state_tells(&plan, state, now_us, is_held);
+            held += is_held;
+            if (is_held) {
+                now_us = latest_us; /* back again, or what is not changed here is not told of */
+                continue;
+            }
+            const enum weir_verb verb = chance_one_in(&chance, 8) ? WEIR_REFUND : WEIR_TAKE;
+            state_decide(&plan, state, now_us, chance_magnitude(&chance, plan.size), verb, &out);
+            const bool steps_back = state_fresh_at_us(&plan, state) > now_us && chance_one_in(&chance, 8);
+            now_us += steps_back ? -chance_between(&chance, 1, WEIR_CLOCK_SLACK_US)
+                                 : chance_magnitude(&chance, 2 * policy.period_us);
+            latest_us = steps_back ? latest_us : now_us;
+        }
+    }
+    ck_assert_int_gt(held, goal / 50);
+}
+END_TEST
+
+/* A clock that stepped back by the slack is held, and by more takes the state along, of every algorithm. */
+START_TEST(a_clock_that_stepped_back_by_the_slack_is_held_and_by_more_is_not)
+{
+    static const char *const policies[] = { "token_bucket limit=10 period=1s", "leaky_bucket limit=10 period=1s",
+                                            "token_bucket limit=10 period=1s refill=interval",
+                                            "fixed_window limit=10 period=1s",
+                                            "sliding_window limit=10 period=1s blocks=1" };
+    for (size_t p = 0; p < sizeof policies / sizeof policies[0]; p++) {
+        const struct weir_policy policy = policy_of(policies[p]);
+        const int64_t then_us = 1000 * WEIR_SECOND, held_us = then_us - WEIR_CLOCK_SLACK_US;
+        struct weir_plan plan;
+        struct weir_decision out;
+        must_succeed(plan_make(&policy, &share_whole, &plan, (struct message){ NULL, 0 }));
+        for (int64_t more_us = 0; more_us < 2; more_us++) {
+            int64_t state[STATE_MAX_WORDS], at_us = held_us - more_us;
+            state_charge(&plan, state, then_us, plan.size);
+            ck_assert_int_eq(state_used(&plan, state, &at_us), plan.size);
+            ck_assert_msg(at_us == (more_us ? held_us - 1 : then_us), "%s", policies[p]);
+            const bool changed = state_decide(&plan, state, held_us - more_us, 1, WEIR_TAKE, &out);
+            ck_assert(!out.allowed && changed == (more_us > 0));
+            at_us = held_us - more_us;
+            ck_assert_int_eq(state_used(&plan, state, &at_us), plan.size);
+            ck_assert_msg(at_us == (more_us ? held_us - 1 : then_us), "%s", policies[p]);
+        }
+    }
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("algorithms");
@@ -694,5 +784,7 @@ int main(void)
     suite_test(suite, a_clock_that_steps_back_mints_no_permit, 60);
     suite_test(suite, a_redefinition_while_the_clock_is_held_mints_no_permit, 30);
     suite_test(suite, a_bucket_used_up_is_full_again_after_its_time_and_no_sooner, 30);
+    suite_test(suite, a_state_tells_of_its_use_and_its_end_what_decisions_tell, 30);
+    suite_test(suite, a_clock_that_stepped_back_by_the_slack_is_held_and_by_more_is_not, 10);
     return suite_run(suite);
 }

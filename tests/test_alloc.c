@@ -113,7 +113,10 @@ static void open_limiter(struct run *run)
     int error;
     do {
         run->scene.limiter = NULL;
+        run->scene.log_lines = 0;
         error = weir_open(&options, &run->scene.limiter);
+        must(!error || run->scene.log_lines == 0 || strstr(run->scene.last_line, "out of memory"),
+             "what the log says is what was missing");
         must(error == WEIR_OK || !run->scene.limiter, "what would have been written is untouched on an error");
         if (error)
             must(alloc_live_blocks() == 0 && alloc_live_mapped_bytes() == 0,
@@ -391,8 +394,11 @@ static void share_out(struct run *run)
 {
     const int64_t weights[] = { 3, 2, 5 };
     const struct share share = { .weight = 2, .total = 10, .rank = 1, .count = 3, .weights = weights };
-    while (refused(run, limiter_set_share(run->scene.limiter, &share), false))
+    while (refused(run, limiter_set_share(run->scene.limiter, &share), false)) {
         must(stats_of(run).share_total == 1, "the share that could not be put into force is not");
+        must(strstr(run->scene.last_line, "the new share is not in force: ") == run->scene.last_line, "which is told");
+        run->scene.last_line[0] = '\0';
+    }
     must(stats_of(run).share_weight == 2 && stats_of(run).share_total == 10, "the share is in force");
     weir_limit *limit = weir_limit_find(run->scene.limiter, "changing");
     for (int i = 0; i < CHANGING_KEYS + 2; i++) {

@@ -9,6 +9,7 @@
 #include "cli/cli.h"
 #include "cli/csv.h"
 #include "cli/rows.h"
+#include "failing_alloc.h"
 #include "support.h"
 
 /* The program's complaints end here, for tests to look at. */
@@ -114,6 +115,35 @@ START_TEST(a_line_can_be_extended_retracted_and_repeated)
 }
 END_TEST
 
+START_TEST(a_line_is_extended_and_retracted_where_the_buffer_ends)
+{
+    static const size_t around = (size_t)1 << 18; /* the first size of the buffer */
+    char *data = malloc(2 * around);
+    memset(data, 'x', 2 * around);
+    data[99] = '\n';
+    for (size_t second = around - 2; second <= around + 2; second++) { /* where the second line ends */
+        struct input input;
+        struct span line;
+        data[second] = '\n';
+        data[second + 10] = '\n';
+        input_open(&input, data, second + 11);
+        ck_assert_int_eq(lines_next(&input.lines, &line), 1);
+        ck_assert_int_eq(lines_next(&input.lines, &line), 1);
+        ck_assert(span_equals(line, data + 100, second - 100));
+        ck_assert_int_eq(lines_extend(&input.lines, &line), 1);
+        ck_assert(span_equals(line, data + 100, second + 10 - 100));
+        lines_retract(&input.lines);
+        ck_assert_int_eq(lines_next(&input.lines, &line), 1);
+        ck_assert(span_is(line, "xxxxxxxxx"));
+        ck_assert_int_eq(input.lines.number, 3);
+        ck_assert_int_eq(lines_next(&input.lines, &line), 0);
+        input_close(&input);
+        data[second] = data[second + 10] = 'x';
+    }
+    free(data);
+}
+END_TEST
+
 /* ---- Access logs ---- */
 
 START_TEST(parts_of_a_request_are_found_in_real_logs)
@@ -136,6 +166,13 @@ START_TEST(parts_of_a_request_are_found_in_real_logs)
         { "h - - [01/Jul/1995:00:00:01 -0400 \"GET / HTTP/1.0\" 200 1", NULL, NULL, NULL, NULL },
         { "h - - [01/Jul/1995:00:00:01 -0400] GET / 200 1", NULL, NULL, NULL, NULL },
         { "h - - [01/Jul/1995:00:00:01 -0400] \"GET / HTTP/1.0\" 20 1", NULL, NULL, NULL, NULL },
+        { "h - - [01/Jul/1995:00:00:01 -0400] \"GET / HTTP/1.0\" 200", NULL, NULL, NULL, NULL },
+        { "h - - [01/Jul/1995:00:00:01 -0400] \"GET / HTTP/1.0\" 200 x", NULL, NULL, NULL, NULL },
+        { "h - - [01/Jul/1995:00:00:01 -0400] \"GET / HTTP/1.0\" 2000 1", NULL, NULL, NULL, NULL },
+        { "h - - [01/Jul/1995:00:00:01 -0400] \"GET / HTTP/1.0\"200 1", NULL, NULL, NULL, NULL },
+        { "h - - [01/Jul/1995:00:00:01 -0400]x\"GET / HTTP/1.0\" 200 1", NULL, NULL, NULL, NULL },
+        { "h - - [01/Jul/1995:00:00:01 -0400] GET / HTTP/1.0 200 1", NULL, NULL, NULL, NULL },
+        { "h - - [01/Jul/1995:00:00:01 -0400] \"GET /a b FTTP/1.0\" 200 1", "h", "-", "GET", "/a b FTTP/1.0" },
         { "h - - [01/Jul/1995:00:00:01 -0400]", NULL, NULL, NULL, NULL },
         { "alyssa.p", NULL, NULL, NULL, NULL },
         { " [", NULL, NULL, NULL, NULL },
@@ -156,6 +193,29 @@ START_TEST(parts_of_a_request_are_found_in_real_logs)
             ck_assert_int_eq(time_us, INT64_C(804571201000000));
         }
     }
+}
+END_TEST
+
+START_TEST(an_access_log_is_known_by_a_line_that_cannot_be_read)
+{
+    static const struct {
+        const char *line;
+        bool is_likely;
+    } table[] = {
+        { "h - - [01/Jul/1995:00:00:01 -0400] \"GET / HTTP/1.0\" 200 1", true },
+        { "example.org:80 h - - \"GET / HTTP/1.1\" 200 1", true },
+        { "h \"GET / HTTP/2.0\" 200 1 \"-\"", true },
+        { "h [01/Jul/1995:00:00:01 -0400] GET", true },
+        { "h [01/Jul/1995 00:00:01 -0400] GET", false },
+        { "h [01/Ju1/19957:00:00:01 -0400] GET", false },
+        { "h [01-Jul-1995:00:00:01 -0400] GET", false },
+        { "[01/Jul/1995:", false },
+        { "time,key,cost", false },
+        { "GET / HTTP/3.0 200 1 - - -", false },
+        { "", false },
+    };
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++)
+        ck_assert_msg(clf_likely(span_of(table[i].line)) == table[i].is_likely, "%s", table[i].line);
 }
 END_TEST
 
@@ -204,6 +264,8 @@ START_TEST(quoted_keys_of_any_bytes_survive_csv)
 }
 END_TEST
 
+#define LONG_NAME "_name_of_sixty_and_four_bytes_or_more_of_which_a_complaint_shows_some"
+
 START_TEST(a_header_is_told_from_a_row)
 {
     static const struct {
@@ -232,8 +294,20 @@ START_TEST(a_header_is_told_from_a_row)
         { "5,k,1", { .key = "2" }, EXIT_OK, false, 0, 1, CSV_MAX_FIELDS, TIME_MICROSECONDS },
         { "5,k,1", { .key = "4" }, EXIT_ERROR, false, 0, 0, 0, TIME_MICROSECONDS },
         { "5,k,1", { .key = "k2" }, EXIT_ERROR, false, 0, 0, 0, TIME_MICROSECONDS },
+        { "5,k,1", { .key = "0" }, EXIT_ERROR, false, 0, 0, 0, TIME_MICROSECONDS },
+        { "5,k,1", { .cost = "4" }, EXIT_ERROR, false, 0, 0, 0, TIME_MICROSECONDS },
+        { "5,k,1", { .cost = "3" }, EXIT_OK, false, 0, CSV_MAX_FIELDS, 2, TIME_MICROSECONDS },
         { "time,k", { .key = "who" }, EXIT_ERROR, true, 0, 0, 0, TIME_MICROSECONDS },
+        { "time,k", { .cost = "much" }, EXIT_ERROR, true, 0, 0, 0, TIME_MICROSECONDS },
         { "when,who", { 0 }, EXIT_ERROR, true, 0, 0, 0, TIME_MICROSECONDS },
+        { "a" LONG_NAME ",b" LONG_NAME ",c" LONG_NAME ",d" LONG_NAME ",e" LONG_NAME ",f" LONG_NAME ",g",
+          { 0 },
+          EXIT_ERROR,
+          true,
+          0,
+          0,
+          0,
+          TIME_MICROSECONDS },
     };
     struct csv *csv = malloc(sizeof *csv);
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
@@ -306,6 +380,87 @@ START_TEST(garbage_is_read_or_refused_and_every_line_is_seen)
 }
 END_TEST
 
+/* Read the first line as the header or a row, and say what is wrong with each row after it. */
+static const char *fault_of(const char *data, size_t len, const struct csv_choice *choice)
+{
+    static struct fault fault;
+    static struct csv csv;
+    struct input input;
+    struct span line;
+    struct csv_row row;
+    fault.text[0] = '\0';
+    input_open(&input, data, len);
+    csv_start(&csv, choice);
+    ck_assert_int_eq(lines_next(&input.lines, &line), 1);
+    ck_assert_int_eq(csv_begin(&csv, &input.lines, line), EXIT_OK);
+    while (fault.text[0] == '\0' && lines_next(&input.lines, &line) == 1)
+        ck_assert_int_eq(csv_read(&csv, &input.lines, line, &row, &fault), fault.text[0] == '\0');
+    csv_free(&csv);
+    input_close(&input);
+    return fault.text;
+}
+
+START_TEST(a_row_that_is_too_short_or_too_long_is_bad)
+{
+    static const struct csv_choice second = { .key = "2" }, third = { .cost = "3" }, plain = { 0 };
+    ck_assert_str_eq(fault_of("1,a\n2", 5, &second), "has 1 field, and column 2 is asked for");
+    ck_assert_str_eq(fault_of("1,a,1\n2,b", 9, &third), "has 2 fields, and column 3 is asked for");
+    ck_assert_str_eq(fault_of("time,a\n2", 8, &plain), "has 1 field, and the header has 2");
+    ck_assert_str_eq(fault_of("1,a,1\n2", 7, &plain), "has 1 field, not time_us,key,cost");
+    for (size_t fields = CSV_MAX_FIELDS; fields <= CSV_MAX_FIELDS + 1; fields++) {
+        char data[CSV_MAX_FIELDS + 8] = "1,a\n2"; /* and empty fields behind the 2 */
+        memset(data + 5, ',', fields - 1);
+        ck_assert_str_eq(fault_of(data, 4 + fields, &second),
+                         fields > CSV_MAX_FIELDS ? "has more than 4096 fields" : "the key is empty");
+    }
+}
+END_TEST
+
+START_TEST(a_quote_that_is_never_closed_spoils_one_row_of_a_large_file)
+{
+    enum { ROWS = 200000 };
+    static const char spoiled[] = "0,b\n1,\"a\n";
+    const struct csv_choice choice = { .key = "2" };
+    char *data = malloc(sizeof spoiled + 8 * ROWS);
+    size_t len = sizeof spoiled - 1, good = 0, bad = 0;
+    memcpy(data, spoiled, len);
+    for (size_t i = 0; i < ROWS; i++)
+        len += (size_t)sprintf(data + len, "2,%zu\n", i % 1000);
+    ck_assert_uint_gt(len, CSV_MAX_RECORD);
+    struct csv *csv = malloc(sizeof *csv);
+    struct input input;
+    struct span line;
+    struct csv_row row;
+    struct fault fault;
+    input_open(&input, data, len);
+    csv_start(csv, &choice);
+    ck_assert_int_eq(lines_next(&input.lines, &line), 1);
+    ck_assert_int_eq(csv_begin(csv, &input.lines, line), EXIT_OK);
+    while (lines_next(&input.lines, &line) == 1) {
+        const bool is_read = csv_read(csv, &input.lines, line, &row, &fault) == 1;
+        good += is_read;
+        bad += !is_read;
+    }
+    ck_assert_uint_eq(good, ROWS + 1);
+    ck_assert_uint_eq(bad, 1);
+    ck_assert_str_eq(fault.text, "a quoted field is not closed");
+    csv_free(csv);
+    input_close(&input);
+
+    /* As the first row it says nothing of the columns, and the buffer that it was in has moved. */
+    last_complaint[0] = '\0';
+    input_open(&input, data + 4, len - 4);
+    csv_start(csv, &choice);
+    ck_assert_int_eq(lines_next(&input.lines, &line), 1);
+    ck_assert_int_eq(csv_begin(csv, &input.lines, line), EXIT_FAILED);
+    ck_assert_str_eq(last_complaint, "input:1: a quoted field is not closed: which columns there are is not known");
+    csv_free(csv);
+    free(csv);
+    input_close(&input);
+    free(data);
+}
+END_TEST
+
 /* ---- Rows ---- */
 
 START_TEST(equal_keys_share_a_number_and_unequal_ones_do_not)
@@ -348,16 +503,91 @@ START_TEST(rows_of_equal_times_keep_their_order)
 }
 END_TEST
 
+/* ---- Memory ---- */
+
+/* A file with quoted keys, larger than the first buffer, by columns; EXIT_OK, or after a complaint EXIT_FAILED. */
+static int read_all(const char *path, struct rows *rows)
+{
+    static struct csv csv;
+    static const struct csv_choice choice = { .key = "who" };
+    struct lines lines;
+    struct span line;
+    struct csv_row row;
+    struct fault fault;
+    struct bytes *bytes = bytes_open(path);
+    if (!bytes)
+        return EXIT_FAILED;
+    lines_start(&lines, bytes, "input");
+    csv_start(&csv, &choice);
+    rows_start(rows);
+    int result = lines_next(&lines, &line), code = result == 1 ? csv_begin(&csv, &lines, line) : EXIT_FAILED;
+    while (code == EXIT_OK && (result = lines_next(&lines, &line)) == 1) {
+        result = csv_read(&csv, &lines, line, &row, &fault);
+        if (result == 1 && !rows_add(rows, row.time_us, row.key, row.cost)) {
+            complain("input: out of memory");
+            result = -1;
+        }
+        code = result == 1 ? EXIT_OK : EXIT_FAILED;
+    }
+    if (code == EXIT_OK && result < 0)
+        code = EXIT_FAILED;
+    int64_t second;
+    size_t count;
+    if (code == EXIT_OK && !rows_busiest_second(rows, &second, &count)) {
+        complain("input: out of memory");
+        code = EXIT_FAILED;
+    }
+    rows_free(rows);
+    csv_free(&csv);
+    lines_free(&lines);
+    bytes_close(bytes);
+    return code;
+}
+
+START_TEST(any_allocation_that_fails_in_a_reader_is_told_and_nothing_is_kept)
+{
+    char path[] = "test_cli_readers.XXXXXX";
+    int file = mkstemp(path);
+    FILE *out = fdopen(file, "w");
+    ck_assert_ptr_nonnull(out);
+    fprintf(out, "time_us,\"who\nis it\",who\n");
+    for (int i = 0; i < 1500; i++)
+        fprintf(out, "%d,\"a\nb\",\"%0*d \"\"%d\"\"\"\n", i, 100 + i / 10, 7, i);
+    ck_assert_int_eq(fclose(out), 0);
+    struct rows rows;
+    int64_t number = 0;
+    int code;
+    do {
+        alloc_watch(++number, false);
+        last_complaint[0] = '\0';
+        code = read_all(path, &rows);
+        const bool failed = alloc_failed();
+        alloc_pause();
+        ck_assert_int_eq(alloc_live_blocks(), 0);
+        ck_assert_int_eq(code, failed ? EXIT_FAILED : EXIT_OK);
+        ck_assert_msg(failed == (strstr(last_complaint, "out of memory") != NULL), "%lld: %s", (long long)number,
+                      last_complaint);
+    } while (code != EXIT_OK);
+    ck_assert_int_gt(number, 12);
+    unlink(path);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("cli readers");
     suite_test(suite, lines_of_every_length_come_out_as_they_went_in, 10);
     suite_test(suite, a_line_can_be_extended_retracted_and_repeated, 10);
+    suite_test(suite, a_line_is_extended_and_retracted_where_the_buffer_ends, 10);
     suite_test(suite, parts_of_a_request_are_found_in_real_logs, 10);
+    suite_test(suite, an_access_log_is_known_by_a_line_that_cannot_be_read, 10);
     suite_test(suite, quoted_keys_of_any_bytes_survive_csv, 30);
     suite_test(suite, a_header_is_told_from_a_row, 10);
+    suite_test(suite, a_row_that_is_too_short_or_too_long_is_bad, 10);
+    suite_test(suite, a_quote_that_is_never_closed_spoils_one_row_of_a_large_file, 10);
     suite_test(suite, garbage_is_read_or_refused_and_every_line_is_seen, 30);
     suite_test(suite, equal_keys_share_a_number_and_unequal_ones_do_not, 30);
     suite_test(suite, rows_of_equal_times_keep_their_order, 10);
+    suite_test(suite, any_allocation_that_fails_in_a_reader_is_told_and_nothing_is_kept, 30);
     return suite_run(suite);
 }

@@ -1,8 +1,10 @@
 /* test_consul_answer.c - what Consul's agent answers, read: good, wrong in each field, and mutilated at random. */
 #include "backends/consul_answer.h"
 #include "consul_json.h"
+#include "failing_alloc.h"
 #include "support.h"
 
+#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -58,6 +60,10 @@ END_TEST
 
 #define SERVICE(fields) "[{\"Service\":{" fields "}}]"
 
+#define TWENTY_DIGITS "12345678901234567890"
+#define HUNDRED_DIGITS TWENTY_DIGITS TWENTY_DIGITS TWENTY_DIGITS TWENTY_DIGITS TWENTY_DIGITS
+#define FOUR_HUNDRED_DIGITS HUNDRED_DIGITS HUNDRED_DIGITS HUNDRED_DIGITS HUNDRED_DIGITS /* more than a double goes to */
+
 START_TEST(every_field_of_an_instance_is_looked_at)
 {
     static const struct {
@@ -88,6 +94,10 @@ START_TEST(every_field_of_an_instance_is_looked_at)
         { SERVICE("\"ID\":\"a\",\"Weights\":{\"Passing\":1e0}"), NULL, "Passing is not a whole" },
         { SERVICE("\"ID\":\"a\",\"Weights\":{\"Passing\":1e999}"), NULL, "Passing is not a whole" },
         { SERVICE("\"ID\":\"a\",\"Weights\":{\"Passing\":0000000000000000000001}"), NULL, "is not JSON" },
+        { SERVICE("\"ID\":\"a\",\"Flags\":" TWENTY_DIGITS "."), NULL, "is not JSON" },
+        { SERVICE("\"ID\":\"a\",\"Flags\":" TWENTY_DIGITS ".e1"), NULL, "is not JSON" },
+        { SERVICE("\"ID\":\"a\",\"Flags\":" TWENTY_DIGITS "e"), NULL, "is not JSON" },
+        { SERVICE("\"ID\":\"a\",\"Weights\":{\"Passing\":" TWENTY_DIGITS ".0}"), NULL, "Passing is not a whole" },
         { SERVICE("\"ID\":\"a\",\"Meta\":[]"), "w", "of the instance \"a\" Service.Meta is not an object" },
         { SERVICE("\"ID\":\"a\",\"Meta\":{\"w\":7}"), "w", "\"a\" Service.Meta \"w\" is not a whole number from 1" },
         { SERVICE("\"ID\":\"a\",\"Meta\":{\"w\":\"\"}"), "w", "Service.Meta \"w\" is not a whole" },
@@ -122,9 +132,10 @@ START_TEST(fields_that_nobody_reads_may_be_anything)
         "\"Flags\":1e999",
         "\"Flags\":-1.5E+999",
         "\"Flags\":[1e-999,0.1,-0.25e1,0,9223372036854775807]",
+        "\"Flags\":[" FOUR_HUNDRED_DIGITS ".5,-" FOUR_HUNDRED_DIGITS "e9," FOUR_HUNDRED_DIGITS ".25E+9]",
     };
     for (size_t i = 0; i < sizeof odd / sizeof odd[0]; i++) {
-        char body[512];
+        char body[4096];
         struct consul_peers peers;
         struct consul_policies policies;
         snprintf(body, sizeof body, "[{\"Service\":{%s,\"ID\":\"1e999\",\"Weights\":{\"Passing\":7}},%s}]", odd[i],
@@ -325,6 +336,57 @@ START_TEST(base64_is_read_as_it_is_written)
 }
 END_TEST
 
+/* ---- Memory ---- */
+
+/* With the `number`th allocation failing, and with `stubborn` all after it; false if there are fewer. */
+static bool read_without(int64_t number, bool stubborn, const char *body, bool of_peers)
+{
+    char sentence[256] = "";
+    const struct message message = { sentence, sizeof sentence };
+    struct consul_peers peers = { .n = 4711 };
+    struct consul_policies policies = { .n = 4711 };
+    alloc_watch(number, stubborn);
+    const int error = of_peers ? consul_peers_read(body, strlen(body), "w", &peers, message)
+                               : consul_policies_read(body, strlen(body), "weir", &policies, message);
+    const bool failed = alloc_failed();
+    if (!error && of_peers)
+        consul_peers_free(&peers);
+    else if (!error)
+        consul_policies_free(&policies);
+    alloc_pause();
+    ck_assert_int_eq(alloc_live_blocks(), 0);
+    /* A word for which jansson finds no memory is to it one that cannot be read. */
+    const bool is_jansson = stubborn && strstr(sentence, "the answer is not JSON, see line 1, column ") == sentence;
+    const int expected = !failed ? WEIR_OK : is_jansson ? WEIR_EINVAL : WEIR_ENOMEM;
+    ck_assert_msg(error == expected, "allocation %lld of %s: %d, %s", (long long)number, body, error, sentence);
+    ck_assert(is_jansson || strcmp(sentence, failed ? "out of memory" : "") == 0);
+    ck_assert_uint_eq(of_peers ? peers.n : policies.n, failed ? 4711 : 0);
+    return failed;
+}
+
+#define FOLDER_POLICY_AND_NONE                                                                                     \
+    "[" KEY("weir/", "null") "," KEY("weir/api", BUCKET) "," KEY("weir/a/10.*", NONSENSE) "," KEY("weir/a\\u0000", \
+                                                                                                  "7") "]"
+
+START_TEST(an_answer_for_which_there_is_no_memory_is_not_taken)
+{
+    static const struct {
+        const char *body;
+        int64_t own, least_all;
+    } rows[] = { { "[]", 2, 5 }, { A_AND_B, 2, 200 }, { FOLDER_POLICY_AND_NONE, 9, 50 } };
+    for (int all = 0; all < 2; all++) {
+        for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+            int64_t number = 1;
+            while (read_without(number, all, rows[i].body, i < 2))
+                number++;
+            ck_assert_msg(all ? number > rows[i].least_all : number == rows[i].own + 1, "%s: %lld", rows[i].body,
+                          (long long)number - 1);
+        }
+        json_set_alloc_funcs(malloc, free); /* this program's: now jansson's fail, too */
+    }
+}
+END_TEST
+
 /* ---- Anything ---- */
 
 /* Change, cut, double and swap in bytes of a real answer. What comes of it is the decoder's to say; it must not read
@@ -411,6 +473,7 @@ int main(void)
     suite_test(suite, value_that_is_no_policy_is_an_entry_with_an_error, 30);
     suite_test(suite, answer_that_consul_would_not_give_is_refused_as_a_whole, 30);
     suite_test(suite, base64_is_read_as_it_is_written, 60);
+    suite_test(suite, an_answer_for_which_there_is_no_memory_is_not_taken, 30);
     suite_test(suite, mutilated_answers_are_read_or_refused, 120);
     return suite_run(suite);
 }

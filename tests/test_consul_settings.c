@@ -3,6 +3,7 @@
 #include "consul_stage.h"
 
 #include "backends/consul_config.h"
+#include "backends/consul_pace.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -325,6 +326,28 @@ START_TEST(limiter_that_does_not_follow_consul_does_not_wake_libcurl)
 }
 END_TEST
 
+/* ---- Pauses ---- */
+
+/* Each lasts from its least to twice that, or half as long again where it is urgent, and is another by chance. */
+START_TEST(pauses_after_failures_double_up_to_the_longest_and_begin_anew_with_an_answer)
+{
+    struct consul_pace pace, urgent;
+    consul_pace_init(&pace, false);
+    consul_pace_init(&urgent, true);
+    for (int round = 0; round < 2; round++) {
+        for (int i = 0; i < 40; i++) {
+            const int64_t least_us = i < 4 ? INT64_C(1000000) << i : CONSUL_GAP_MOST_US;
+            const int64_t gap_us = consul_pace_failed(&pace, 77) - 77;
+            const int64_t urgent_us = consul_pace_failed(&urgent, 77) - 77;
+            ck_assert_msg(gap_us >= least_us && gap_us < 2 * least_us, "%d: %lld", i, (long long)gap_us);
+            ck_assert_int_ge(urgent_us, CONSUL_GAP_US);
+            ck_assert_int_lt(urgent_us, CONSUL_GAP_URGENT_MOST_US);
+        }
+        consul_pace_answered(&pace, 0, 2 * CONSUL_GAP_US, true);
+    }
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("consul settings");
@@ -342,5 +365,6 @@ int main(void)
     suite_test(suite, datacenter_and_query_go_with_every_request_escaped, 60);
     suite_test(suite, proxy_of_the_environment_is_not_used, 60);
     suite_test(suite, limiter_that_does_not_follow_consul_does_not_wake_libcurl, 60);
+    suite_test(suite, pauses_after_failures_double_up_to_the_longest_and_begin_anew_with_an_answer, 10);
     return suite_run(suite);
 }

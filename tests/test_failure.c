@@ -160,6 +160,23 @@ START_TEST(a_new_share_is_the_fallbacks_alone_where_all_count_together)
 }
 END_TEST
 
+START_TEST(a_share_that_leaves_the_plan_as_it_is_leaves_an_outage_one)
+{
+    const struct share half = { .weight = 1, .total = 2, .rank = 0, .count = 2 };
+    const struct share also = { .weight = 2, .total = 4, .rank = 0, .count = 2 };
+    struct stage stage;
+    stage_open(&stage, NULL, true);
+    must_succeed(limiter_set_share(stage.scene.limiter, &half));
+    atomic_store(&stage.fake.answer, WEIR_EIO);
+    ck_assert(!taken(stage.limit, "a", 1).allowed); /* an outage begins cold */
+    stage.scene.now_us += ten_us;
+    must_succeed(limiter_set_share(stage.scene.limiter, &also));
+    ck_assert(taken(stage.limit, "a", 5).allowed);
+    ck_assert_uint_eq(stats_now(stage.scene.limiter).outages, 1);
+    scene_close(&stage.scene);
+}
+END_TEST
+
 START_TEST(a_limit_is_refused_if_its_share_is_impossible_though_the_whole_is_not)
 {
     /* A hundred years to fill, and ten thousand times that at a share of one in ten thousand. */
@@ -342,6 +359,10 @@ START_TEST(a_clock_out_of_range_is_an_error_in_an_outage_too)
     atomic_store(&stage.fake.answer, WEIR_EIO);
     ck_assert_int_eq(weir_try(stage.limit, weir_key_text("a"), 1, &decision), WEIR_EINVAL);
     ck_assert_uint_eq(stats_now(stage.scene.limiter).errors, 1);
+    const struct weir_request both[] = { { stage.limit, weir_key_text("a"), 1, 0 },
+                                         { stage.limit, weir_key_text("b"), 1, 0 } };
+    struct weir_decision decisions[2];
+    ck_assert_int_eq(weir_try_batch(stage.scene.limiter, both, 2, decisions), WEIR_EINVAL);
     ck_assert_uint_eq(stats_now(stage.scene.limiter).outages, 0);
     stage.scene.now_us = 64;
     ck_assert_int_eq(taken(stage.limit, "a", 1).retry_after_us, WEIR_SECOND);
@@ -550,6 +571,29 @@ START_TEST(all_or_nothing_in_an_outage_is_decided_as_one)
 }
 END_TEST
 
+START_TEST(each_of_those_taken_together_in_an_outage_begins_cold_and_is_owed)
+{
+    struct stage stage;
+    struct weir_decision decision;
+    stage_open(&stage, NULL, true);
+    weir_limit *slow = scene_define_text(&stage.scene, "slow", "token_bucket limit=1 period=1h burst=5");
+    const struct weir_request both[2] = { { slow, weir_key_text("a"), 1, 0 },
+                                          { stage.limit, weir_key_text("a"), 2, 0 } };
+    atomic_store(&stage.fake.answer, WEIR_EIO);
+    must_succeed(weir_try_all(stage.scene.limiter, both, 2, &decision));
+    ck_assert(!decision.allowed && decision.bound_by == 0 && decision.retry_after_us == WEIR_HOUR);
+    stage.scene.now_us += WEIR_HOUR;
+    must_succeed(weir_try_all(stage.scene.limiter, both, 2, &decision));
+    ck_assert(decision.allowed && decision.source == WEIR_BY_FALLBACK);
+
+    atomic_store(&stage.fake.answer, WEIR_OK);
+    ck_assert_int_eq(taken(stage.limit, "a", 1).source, WEIR_BY_BACKEND);
+    ck_assert_int_eq(taken(slow, "a", 1).source, WEIR_BY_BACKEND);
+    ck_assert_uint_eq(stats_now(stage.scene.limiter).settled, 1 + 2);
+    scene_close(&stage.scene);
+}
+END_TEST
+
 /* ---- What an acquire gives back ---- */
 
 START_TEST(what_an_acquire_declines_goes_back_to_who_admitted_it)
@@ -712,6 +756,7 @@ int main(void)
     suite_test(suite, a_backend_of_shares_is_stood_in_for_by_the_same_share, 30);
     suite_test(suite, an_outage_whose_end_nobody_saw_leaves_the_next_one_no_permits, 30);
     suite_test(suite, a_new_share_is_the_fallbacks_alone_where_all_count_together, 30);
+    suite_test(suite, a_share_that_leaves_the_plan_as_it_is_leaves_an_outage_one, 10);
     suite_test(suite, a_limit_is_refused_if_its_share_is_impossible_though_the_whole_is_not, 30);
     suite_test(suite, shares_that_come_to_nothing_are_told_of_the_share_not_of_the_whole, 30);
     suite_test(suite, a_fallback_that_is_full_answers_by_on_full, 30);
@@ -730,6 +775,7 @@ int main(void)
     suite_test(suite, other_errors_than_failures_reach_the_caller_whatever_is_chosen, 30);
     suite_test(suite, a_refund_or_a_reset_that_fails_is_an_error_and_no_outage, 30);
     suite_test(suite, all_or_nothing_in_an_outage_is_decided_as_one, 30);
+    suite_test(suite, each_of_those_taken_together_in_an_outage_begins_cold_and_is_owed, 30);
     suite_test(suite, what_an_acquire_declines_goes_back_to_who_admitted_it, 30);
     suite_test(suite, permits_that_cannot_be_given_back_are_lost_and_the_denial_stands, 30);
     suite_test(suite, by_the_local_clock_a_backend_is_told_it_though_it_has_its_own, 30);

@@ -24,7 +24,10 @@ static const char *const forms[FORMS] = {
 static weir_limit *define(struct scene *scene, const char *name, int form, int permits, const char *period)
 {
     char text[128];
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
     snprintf(text, sizeof text, forms[form], permits, period);
+#pragma GCC diagnostic pop
     return scene_define_text(scene, name, text);
 }
 

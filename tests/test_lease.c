@@ -201,9 +201,42 @@ START_TEST(what_others_wait_for_is_asked_for_at_once_when_permits_are_scarce)
     warm_up(&key, 1000); /* 500 taken */
     key.lease.scarce = true;
     lease_count(&key.lease, &key.rules, key.now_us, 1);
-    const struct lease_ask ask = lease_ask(&key.lease, &key.rules, key.now_us, 1, 7, 0);
-    ck_assert_int_eq(ask.ahead, 7);
-    ck_assert_int_eq(ask.spread, 1);
+    for (int64_t waiting = 0; waiting < 8; waiting++) {
+        struct lease again = key.lease;
+        const struct lease_ask ask = lease_ask(&again, &key.rules, key.now_us, 1, waiting, 0);
+        ck_assert_msg(waiting > 0 ? ask.ahead == waiting : ask.ahead > 40, "%" PRId64 " of %" PRId64, ask.ahead,
+                      waiting);
+        ck_assert_uint_eq(ask.spread, waiting > 0 ? 1 : 32);
+    }
+}
+END_TEST
+
+START_TEST(permits_are_scarce_once_fewer_come_than_were_asked_for_until_all_do)
+{
+    static const struct {
+        struct weir_decision told;
+        int64_t ahead;
+        bool is_scarce;
+    } table[] = {
+        { { .allowed = true, .ahead = 3 }, 7, true },
+        { { .allowed = true }, 0, true }, /* says nothing of it */
+        { { .allowed = true, .ahead = 7 }, 7, false },
+        { { .allowed = true }, 0, false },
+        { { .allowed = false }, 0, true },
+        { { .allowed = true, .ahead = 1 }, 1, false },
+        { { .allowed = true }, 1, true },
+        { { .allowed = true, .ahead = 2 }, 2, false },
+        { { .allowed = false }, 5, true },
+    };
+    struct key key;
+    key_init(&key, WIDE);
+    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
+        const struct lease_ask ask = {
+            .era = key.lease.era, .cost = 1, .ahead = table[i].ahead, .spread = 1, .whole = true
+        };
+        lease_land(&key.lease, &key.rules, &ask, key.now_us, key.now_us, &table[i].told);
+        ck_assert_msg(key.lease.scarce == table[i].is_scarce, "row %zu", i);
+    }
 }
 END_TEST
 
@@ -366,6 +399,29 @@ START_TEST(the_older_permits_are_spent_first)
 }
 END_TEST
 
+START_TEST(a_third_grant_is_put_to_the_second_and_both_are_as_old_as_the_older)
+{
+    for (int64_t asked_us = START_US + 5; asked_us <= START_US + 20; asked_us += 15) {
+        struct key key;
+        key_init(&key, WIDE);
+        struct lease *lease = &key.lease;
+        const int64_t at_us[] = { START_US, START_US + 10, asked_us };
+        const int64_t oldest_us = asked_us < at_us[1] ? asked_us : at_us[1];
+        for (int i = 0; i < 3; i++) {
+            const struct lease_ask ask = lease_of(&key, 1 << i);
+            const struct weir_decision told = { .allowed = true, .ahead = 1 << i };
+            lease_land(lease, &key.rules, &ask, at_us[i], START_US + 30, &told);
+        }
+        ck_assert(lease->batches[0].left == 1 && lease->batches[0].asked_us == START_US);
+        ck_assert(lease->batches[1].left == 2 + 4 && lease->batches[1].asked_us == oldest_us);
+        ck_assert_int_eq(lease_left(lease, START_US + LIFE_US - 1), 1 + 2 + 4);
+        ck_assert_int_eq(lease_left(lease, oldest_us + LIFE_US - 1), 2 + 4);
+        ck_assert_int_eq(lease_left(lease, oldest_us + LIFE_US), 0);
+        ck_assert_uint_eq(lease->lost, 1 + 2 + 4);
+    }
+}
+END_TEST
+
 START_TEST(a_leaky_buckets_permits_are_slots_that_pass)
 {
     struct key key;
@@ -404,6 +460,42 @@ START_TEST(slots_of_uneven_rates_are_never_early)
     for (int64_t slot = 3; slot < 43; slot++) {
         ck_assert_int_eq(lease_decide(&key.lease, key.now_us, 1, WEIR_TAKE, &decision), LEASE_SPENT);
         ck_assert_int_eq(decision.delay_us, (slot * WEIR_SECOND + 6) / 7);
+    }
+}
+END_TEST
+
+/* Held against the slots themselves: the n-th departs at slot_us + ceil(n * q / p) ticks, and is left until then. */
+START_TEST(a_slot_is_passed_over_when_its_time_has_passed_and_no_sooner)
+{
+    static const char *const policies[] = {
+        "leaky_bucket limit=1000 period=1s capacity=100", "leaky_bucket limit=7 period=1s capacity=100",
+        "leaky_bucket limit=3000000 period=1s capacity=100",
+        "leaky_bucket limit=999983 period=1d capacity=1000000", /* its tick is 10 us */
+    };
+    enum { SLOTS = 40, FIRST = 3 };
+    struct chance chance = chance_make(4);
+    for (size_t p = 0; p < sizeof policies / sizeof policies[0]; p++) {
+        struct key key;
+        key_init(&key, policies[p]);
+        const struct weir_plan plan = key.lease.plan;
+        ck_assert(plan.tick_us == (p == 3 ? 10 : 1));
+        key.rules.life_us = 366 * WEIR_DAY;
+        const struct lease_ask ask = { .era = 1, .cost = FIRST, .ahead = SLOTS, .spread = 1, .whole = true };
+        key.lease.era = 1;
+        asked(&key, &ask, chance_between(&chance, 0, 9));
+        int64_t departs_us[SLOTS], left = SLOTS;
+        for (int64_t n = 0; n < SLOTS; n++)
+            departs_us[n] = key.now_us + ((n + FIRST) * plan.q + plan.p - 1) / plan.p * plan.tick_us;
+        while (left > 0) {
+            ck_assert_int_eq(lease_left(&key.lease, key.now_us), left);
+            ck_assert_uint_eq(key.lease.lost, (uint64_t)(SLOTS - left));
+            const int64_t gap_us = chance_one_in(&chance, 3) ? 0 : chance_magnitude(&chance, 2 * plan.q / plan.p + 20);
+            key.now_us = chance_one_in(&chance, 4) ? departs_us[SLOTS - left] + chance_between(&chance, 0, 1)
+                                                   : key.now_us + gap_us;
+            while (left > 0 && departs_us[SLOTS - left] < key.now_us)
+                left--;
+        }
+        ck_assert_int_eq(lease_left(&key.lease, key.now_us), 0);
     }
 }
 END_TEST
@@ -482,6 +574,142 @@ START_TEST(what_is_given_back_of_another_era_is_lost)
     lease_give_back(&key.lease, &key.rules, era, START_US, 5);
     ck_assert_int_eq(lease_left(&key.lease, key.now_us), 2);
     ck_assert_uint_eq(key.lease.lost, 5);
+}
+END_TEST
+
+/* ---- How much is asked for, to the permit ---- */
+
+/* Ahead of use, for a request of `cost` and others that wait, by a load of a hundred. */
+static int64_t ahead_at(const struct lease *lease, const struct lease_rules *rules, int64_t cost, int64_t waiting)
+{
+    struct lease again = *lease;
+    again.count = 100 + cost;
+    again.turn_us = START_US + LIFE_US / 2;
+    return lease_ask(&again, rules, START_US, cost, waiting, 0).ahead;
+}
+
+START_TEST(the_average_moves_by_a_quarter_of_the_difference_each_half_life)
+{
+    struct key key;
+    key_init(&key, WIDE);
+    struct lease *lease = &key.lease;
+    const int64_t half_us = LIFE_US / 2, start_us = START_US + 12345;
+    lease_count(lease, &key.rules, start_us, 100);
+    lease_count(lease, &key.rules, start_us + half_us - 1, 20);
+    ck_assert(lease->count == 120 && lease->average == 0 && lease->turn_us == start_us + half_us);
+    lease_count(lease, &key.rules, start_us + half_us, 40);
+    ck_assert(lease->count == 40 && lease->average == 480 && lease->turn_us == start_us + 2 * half_us);
+    lease_count(lease, &key.rules, start_us + 4 * half_us - 1, 5); /* two turns, in the latter nothing was seen */
+    ck_assert(lease->count == 5 && lease->average == 390 && lease->turn_us == start_us + 4 * half_us);
+    static const int64_t falls[] = { 313, 235, 177, 133, 100, 75, 57, 43, 33, 25, 19, 15, 12, 9, 7, 6, 5, 4, 0, 0 };
+    for (int i = 0; i < 20; i++) {
+        lease_count(lease, &key.rules, start_us + (4 + i) * half_us, 0);
+        ck_assert_int_eq(lease->average, falls[i]);
+    }
+    lease_count(lease, &key.rules, start_us + INT64_C(1000000000) * half_us, 7); /* however long it was */
+    ck_assert(lease->count == 7 && lease->turn_us == start_us + INT64_C(1000000001) * half_us);
+}
+END_TEST
+
+START_TEST(a_clock_that_steps_back_by_a_life_begins_the_count_anew)
+{
+    struct key key;
+    key_init(&key, WIDE);
+    struct lease *lease = &key.lease;
+    lease_count(lease, &key.rules, START_US, 100);
+    const int64_t turn_us = lease->turn_us;
+    lease_count(lease, &key.rules, turn_us - LIFE_US, 1);
+    ck_assert(lease->count == 101 && lease->turn_us == turn_us);
+    lease->average = 160;
+    lease_count(lease, &key.rules, turn_us - LIFE_US - 1, 1);
+    ck_assert(lease->count == 1 && lease->turn_us == turn_us - LIFE_US - 1 + LIFE_US / 2 && lease->average == 160);
+}
+END_TEST
+
+START_TEST(an_eighth_more_than_the_load_is_asked_for_and_what_others_wait_for)
+{
+    struct key key;
+    key_init(&key, WIDE);
+    key.rules.instances = 3;
+    ck_assert_int_eq(ahead_at(&key.lease, &key.rules, 5, 0), 112);
+    ck_assert_int_eq(ahead_at(&key.lease, &key.rules, 5, 30), 142);
+    ck_assert_int_eq(ahead_at(&key.lease, &key.rules, 0, 0), 113); /* before any request, it has none of its own */
+    key.lease.turn_us = START_US + LIFE_US / 2;
+    for (int64_t average = 792; average < 825; average++) { /* in sixteenths, rounded, if there is more of it */
+        struct lease again = key.lease;
+        again.average = average;
+        again.count = 9;
+        const struct lease_ask ask = lease_ask(&again, &key.rules, START_US, 9, 0, 0);
+        const int64_t load = (average + 8) / 16;
+        ck_assert(ask.ahead == load + load / 8 && ask.spread == 6 && ask.whole && !ask.alone);
+        ck_assert(again.is_asked && again.coming == ask.ahead);
+    }
+    struct lease later = key.lease; /* nothing was asked for since: the average falls before it is read */
+    later.count = 160;
+    ck_assert_int_eq(lease_ask(&later, &key.rules, START_US + LIFE_US, 0, 0, 0).ahead, 30 + 30 / 8 + 1);
+    struct lease seldom = key.lease;
+    seldom.average = 7;
+    seldom.low = 3;
+    const struct lease_ask ask = lease_ask(&seldom, &key.rules, START_US, 1, 0, 0);
+    ck_assert(ask.ahead == 0 && ask.alone && !seldom.is_asked && seldom.low == 0);
+    seldom.average = 8;
+    ck_assert(!lease_ask(&seldom, &key.rules, START_US, 1, 0, 0).alone);
+}
+END_TEST
+
+START_TEST(permits_run_low_when_they_do_not_last_until_an_answer_comes)
+{
+    struct key key;
+    key_init(&key, WIDE);
+    for (int64_t trip_us = 0; trip_us <= LIFE_US / 10; trip_us += 100) {
+        struct lease again = key.lease;
+        again.count = 100;
+        again.turn_us = START_US + LIFE_US / 2;
+        lease_ask(&again, &key.rules, START_US, 0, 0, trip_us);
+        ck_assert_int_eq(again.low, 100 / 8 + 2 * 100 * trip_us / (LIFE_US / 2));
+        again.batches[0].left = again.low;
+        ck_assert(lease_runs_low(&again));
+        again.scarce = true;
+        ck_assert(!lease_runs_low(&again));
+        again.scarce = false;
+        again.batches[1].left = 1;
+        ck_assert(!lease_runs_low(&again));
+        again.batches[1].left = 0;
+        again.batches[0].left++;
+        ck_assert(!lease_runs_low(&again));
+    }
+    struct lease none = key.lease;
+    ck_assert(!lease_runs_low(&none));
+}
+END_TEST
+
+START_TEST(no_more_is_asked_for_than_can_be_used_until_permits_come_back)
+{
+    /* When they come back is ahead, or is past; half a life of 50 ms asks for a hundred. */
+    static const struct {
+        const char *policy;
+        int64_t ahead_us, permits;
+    } table[] = {
+        { "fixed_window limit=1000000 period=30ms align=epoch", 20000, 40 },
+        { "fixed_window limit=1000000 period=30ms align=epoch", 50000, 40 },
+        { "fixed_window limit=1000000 period=30ms align=epoch", 30000, 60 },
+        { "fixed_window limit=1000000 period=30ms align=epoch", 500, 1 },
+        { "fixed_window limit=1000000 period=30ms align=epoch", 499, 0 },
+        { "fixed_window limit=1000000 period=30ms align=epoch", 0, 60 },
+        { "fixed_window limit=1000000 period=30ms align=epoch", -10000, 40 },
+        { "fixed_window limit=1000000 period=30ms align=epoch", -40000, 40 },
+        { "fixed_window limit=1000000 period=30ms", 20000, 40 },
+        { "fixed_window limit=1000000 period=30ms", 0, 100 }, /* a window begins when it is asked for */
+        { "fixed_window limit=1000000 period=30ms", -10000, 100 },
+        { "sliding_window limit=1000000 period=30ms blocks=1", -10000, 40 },
+        { "fixed_window limit=1000000 period=1s", 900000, 100 },
+    };
+    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
+        struct key key;
+        key_init(&key, table[i].policy);
+        key.lease.edge_us = START_US + table[i].ahead_us;
+        ck_assert_int_eq(ahead_at(&key.lease, &key.rules, 1, 0), table[i].permits + table[i].permits / 8);
+    }
 }
 END_TEST
 
@@ -576,6 +804,194 @@ START_TEST(another_plan_drops_what_the_old_one_leased_and_denied)
 }
 END_TEST
 
+/* What the answer to an ask says to one who came before it was asked, and lacks some of `cost`. */
+START_TEST(an_answer_denies_those_who_came_before_it_was_asked_as_of_then)
+{
+    /* `used` permits are taken, then `ask.cost` and `ask.ahead` are asked for; 1,000 us later that is told. */
+    static const struct {
+        const char *policy;
+        int64_t used, asked_cost, asked_ahead, cost, retry_us; /* 0: it denies nothing */
+    } table[] = {
+        { "token_bucket limit=10 period=1s", 8, 4, 0, 4, 200000 },
+        { "token_bucket limit=10 period=1s", 8, 4, 0, 3, 0 },
+        { "token_bucket limit=10 period=1s", 8, 4, 0, 6, 400000 },
+        { "token_bucket limit=10 period=1s", 8, 4, 0, 10, 800000 },
+        { "token_bucket limit=10 period=1s", 8, 4, 0, 11, WEIR_NEVER },
+        { "token_bucket limit=10 period=1s", 8, 11, 0, 11, WEIR_NEVER },
+        { "token_bucket limit=10 period=1s", 8, 2, 0, 4, 0 },      /* admitted, and nothing was asked for ahead */
+        { "token_bucket limit=10 period=1s", 7, 0, 3, 4, 0 },      /* all of it came: there may be more */
+        { "token_bucket limit=10 period=1s", 7, 0, 7, 4, 100000 }, /* 3 of 7: the next comes when one does */
+        { "token_bucket limit=10 period=1s", 7, 0, 7, 3, 0 },
+        { "token_bucket limit=10 period=1s", 7, 0, 7, 6, 300000 },
+        { "token_bucket limit=10 period=1s burst=20", 17, 0, 7, 4, 100000 },
+        { "token_bucket limit=10 period=1s", 10, 0, 7, 1, 100000 },
+        { "leaky_bucket limit=10 period=1s", 7, 0, 7, 4, 400000 }, /* slots are not put together */
+        { "leaky_bucket limit=10 period=1s", 10, 0, 7, 1, 100000 },
+        { "fixed_window limit=10 period=1s", 7, 0, 7, 9, 1000000 },
+        { "fixed_window limit=10 period=1s", 8, 4, 0, 9, 1000000 },
+        { "sliding_window limit=10 period=1s blocks=4", 7, 0, 7, 9, 250000 },
+        { "token_bucket limit=2 period=1s refill=interval burst=10", 10, 0, 7, 1, 1000000 },
+        { "token_bucket limit=2 period=1s refill=interval burst=10", 10, 0, 7, 2, 1000000 },
+        { "token_bucket limit=2 period=1s refill=interval burst=10", 10, 0, 7, 3, 2000000 },
+    };
+    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
+        struct key key;
+        struct weir_decision told;
+        key_init(&key, table[i].policy);
+        state_decide(&key.lease.plan, key.state, key.now_us, table[i].used, WEIR_TAKE, &told);
+        const struct lease_ask ask = {
+            .era = key.lease.era, .cost = table[i].asked_cost, .ahead = table[i].asked_ahead, .spread = 1, .whole = true
+        };
+        const struct weir_decision decision = asked(&key, &ask, 1000);
+        const int64_t left = lease_left(&key.lease, key.now_us);
+        const bool denied = lease_was_denied(&key.lease, &ask, START_US, key.now_us, table[i].cost, &decision, &told);
+        ck_assert_msg(denied == (table[i].retry_us != 0), "row %zu", i);
+        if (!denied)
+            continue;
+        ck_assert(!told.allowed && told.source == WEIR_BY_REDIS && told.limit == key.lease.plan.size);
+        ck_assert_int_eq(told.remaining, decision.remaining + left);
+        ck_assert_int_eq(told.reset_after_us, decision.reset_after_us - 1000);
+        ck_assert_msg(told.retry_after_us == table[i].retry_us - (table[i].retry_us == WEIR_NEVER ? 0 : 1000),
+                      "row %zu: %" PRId64, i, told.retry_after_us);
+        key.lease.era++;
+        ck_assert(!lease_was_denied(&key.lease, &ask, START_US, key.now_us, table[i].cost, &decision, &told));
+        key.lease.era--;
+        lease_was_denied(&key.lease, &ask, START_US, START_US + WEIR_MINUTE, table[i].cost, &decision, &told);
+        ck_assert(told.retry_after_us == (table[i].retry_us == WEIR_NEVER ? WEIR_NEVER : 1) &&
+                  told.reset_after_us == 0);
+    }
+}
+END_TEST
+
+START_TEST(what_redis_said_last_is_recalled_with_its_age)
+{
+    struct key key;
+    struct weir_decision told;
+    key_init(&key, "token_bucket limit=10 period=1s");
+    ck_assert(!lease_recall(&key.lease, key.now_us, &told));
+    const struct lease_ask ask = { .era = key.lease.era, .cost = 2, .ahead = 3, .spread = 1, .whole = true };
+    asked(&key, &ask, 50);
+    ck_assert(lease_recall(&key.lease, START_US + 70, &told));
+    ck_assert(told.allowed && told.source == WEIR_BY_LEASE && told.limit == 10 && told.remaining == 5 + 3);
+    ck_assert_int_eq(told.age_us, 70);
+    ck_assert_int_eq(told.reset_after_us, 500000 - 70);
+    ck_assert(lease_recall(&key.lease, START_US - 5, &told) && told.age_us == 0);
+    ck_assert(lease_recall(&key.lease, START_US + WEIR_MINUTE, &told));
+    ck_assert(told.reset_after_us == 0 && told.remaining == 5); /* the lease has ended */
+    ck_assert(!lease_is_ahead(&key.lease, START_US - WEIR_CLOCK_SLACK_US));
+    ck_assert(lease_is_ahead(&key.lease, START_US - WEIR_CLOCK_SLACK_US - 1));
+    key.lease.is_known = false;
+    ck_assert(!lease_is_ahead(&key.lease, START_US - WEIR_CLOCK_SLACK_US - 1));
+}
+END_TEST
+
+/* ---- The two common cases at once: lease_hit() ---- */
+
+static struct lease lease_by_chance(struct chance *chance, const struct weir_plan *plan)
+{
+    struct lease lease;
+    memset(&lease, 0, sizeof lease);
+    lease_renew(&lease, plan, 1);
+    for (int i = 0; i < 2; i++)
+        lease.batches[i] = (struct lease_batch){ .left = chance_between(chance, 0, 4),
+                                                 .asked_us = START_US - chance_between(chance, -1, 20),
+                                                 .end_us = START_US + chance_between(chance, -1, 3) };
+    if (chance_one_in(chance, 2))
+        lease.batches[0].left = lease.batches[1].left = 0;
+    if (chance_one_in(chance, 2)) {
+        lease.denied_cost = chance_between(chance, 1, 4);
+        lease.denied_asked_us = START_US - chance_between(chance, -1, 20);
+        lease.denied_until_us = START_US + chance_between(chance, -1, 3);
+    }
+    lease.batches[1].end_us = lease.batches[0].end_us + chance_between(chance, 0, 2); /* it was asked for later */
+    lease.remaining = chance_between(chance, 0, plan->size);
+    lease.reset_at_us = START_US + chance_between(chance, -2, 2);
+    lease.turn_us = START_US + chance_between(chance, -1, 2) + (chance_one_in(chance, 3) ? LIFE_US : 0);
+    lease.count = chance_between(chance, 0, 9);
+    lease.average = chance_between(chance, 0, 99);
+    return lease;
+}
+
+START_TEST(a_lease_hit_is_what_counting_and_deciding_come_to)
+{
+    static const char *const policies[] = { "token_bucket limit=3 period=1s", "fixed_window limit=9 period=1s",
+                                            "leaky_bucket limit=9 period=1s" };
+    const struct lease_rules rules = { .life_us = LIFE_US, .max = WEIR_MAX_PERMITS, .instances = 1 };
+    struct chance chance = chance_make(5);
+    int64_t answers[LEASE_ASK + 1] = { 0 };
+    for (int i = 0; i < 100000; i++) {
+        const struct weir_plan plan = plan_for(policies[i % 3]);
+        const struct lease lease = lease_by_chance(&chance, &plan);
+        struct lease hit = lease, decided = lease;
+        struct weir_decision hit_told, told;
+        const int64_t cost = chance_between(&chance, 1, 4);
+        const enum lease_answer answer = lease_hit(&hit, &rules, START_US, cost, &hit_told);
+        answers[answer]++;
+        if (answer == LEASE_ASK) {
+            must(memcmp(&hit, &lease, sizeof lease) == 0, "nothing has happened");
+            continue;
+        }
+        lease_count(&decided, &rules, START_US, cost);
+        must(lease_decide(&decided, START_US, cost, WEIR_TAKE, &told) == answer, "the same answer");
+        assert_decision_is(&hit_told, &told, "by lease_hit() and by lease_decide()");
+        must(memcmp(&hit, &decided, sizeof hit) == 0, "and the same is left");
+    }
+    ck_assert_int_gt(answers[LEASE_SPENT], 1000);
+    ck_assert_int_gt(answers[LEASE_DENIED], 500);
+}
+END_TEST
+
+START_TEST(a_lease_hit_is_one_up_to_its_last_permit_and_microsecond)
+{
+    const struct lease_rules rules = { .life_us = LIFE_US, .max = WEIR_MAX_PERMITS, .instances = 1 };
+    const struct weir_plan plan = plan_for("token_bucket limit=3 period=1s");
+    struct weir_decision told;
+    struct lease lease;
+    memset(&lease, 0, sizeof lease);
+    lease_renew(&lease, &plan, 1);
+    lease.turn_us = START_US + LIFE_US / 2;
+    lease.denied_cost = 3;
+    lease.denied_until_us = START_US + 10;
+    lease.batches[0] = (struct lease_batch){ .left = 4, .asked_us = START_US - 20, .end_us = START_US + 5 };
+    ck_assert_int_eq(lease_hit(&lease, &rules, START_US + 5, 4, &told), LEASE_ASK);
+    ck_assert_int_eq(lease_hit(&lease, &rules, START_US + 4, 5, &told), LEASE_ASK);
+    ck_assert_int_eq(lease_hit(&lease, &rules, START_US + 4, 4, &told), LEASE_SPENT);
+    ck_assert_int_eq(lease_hit(&lease, &rules, START_US + 9, 3, &told), LEASE_DENIED); /* of the whole size */
+    ck_assert_int_eq(lease_hit(&lease, &rules, START_US + 9, 2, &told), LEASE_ASK);
+    ck_assert_int_eq(lease_hit(&lease, &rules, START_US + 10, 3, &told), LEASE_ASK);
+    lease.batches[0].left = 1;
+    lease.batches[0].end_us = INT64_MAX;
+    ck_assert_int_eq(lease_hit(&lease, &rules, lease.turn_us, 1, &told), LEASE_ASK); /* the count is to be turned */
+    ck_assert_int_eq(lease_hit(&lease, &rules, lease.turn_us - LIFE_US - 1, 1, &told), LEASE_ASK);
+    ck_assert_int_eq(lease_hit(&lease, &rules, lease.turn_us - 1, 1, &told), LEASE_SPENT);
+    lease.batches[0].left = 1;
+    ck_assert_int_eq(lease_hit(&lease, &rules, lease.turn_us - LIFE_US, 1, &told), LEASE_SPENT);
+}
+END_TEST
+
+START_TEST(the_next_edge_is_when_permits_come_back_at_once)
+{
+    static const struct {
+        const char *policy;
+        int64_t edge_us; /* after one permit was taken; 0: they come back evenly */
+    } table[] = { { "token_bucket limit=10 period=1s", 0 },
+                  { "leaky_bucket limit=10 period=1s", 0 },
+                  { "fixed_window limit=10 period=1s", WEIR_SECOND },
+                  { "sliding_window limit=10 period=1s blocks=4", WEIR_SECOND / 4 },
+                  { "token_bucket limit=2 period=1s burst=10 refill=interval", WEIR_SECOND } };
+    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
+        struct key key;
+        key_init(&key, table[i].policy);
+        const struct lease_ask nothing = { .era = key.lease.era, .whole = true };
+        asked(&key, &nothing, 7);
+        ck_assert_int_eq(key.lease.edge_us, 0); /* nothing is used: nothing comes back */
+        key.now_us = START_US;
+        take(&key, 1);
+        ck_assert_int_eq(key.lease.edge_us, table[i].edge_us ? START_US + table[i].edge_us : 0);
+    }
+}
+END_TEST
+
 /* ---- By the rules alone ---- */
 
 START_TEST(the_bound_is_what_the_rate_makes_in_a_life_or_what_all_can_hold)
@@ -633,6 +1049,14 @@ START_TEST(a_key_is_idle_when_nothing_of_it_would_be_lost)
     ck_assert(!lease_is_idle(&key.lease, &key.rules, key.now_us + LIFE_US));
     key.now_us += 100 * LIFE_US;
     ck_assert(lease_is_idle(&key.lease, &key.rules, key.now_us));
+    key.lease.average = 7; /* sixteenths: not half a permit */
+    ck_assert(lease_is_idle(&key.lease, &key.rules, key.now_us));
+    key.lease.average = 8;
+    ck_assert(!lease_is_idle(&key.lease, &key.rules, key.now_us));
+    key.lease.average = 0;
+    key.lease.count = 1;
+    ck_assert(!lease_is_idle(&key.lease, &key.rules, key.now_us));
+    key.lease.count = 0;
     take(&key, 2000000);
     key.now_us += LIFE_US * 3;
     ck_assert(!lease_is_idle(&key.lease, &key.rules, key.now_us)); /* a denial */
@@ -652,6 +1076,7 @@ int main(void)
     suite_test(suite, nothing_is_leased_where_answers_take_a_tenth_of_a_life, 10);
     suite_test(suite, near_the_limit_leases_leave_room_for_all_instances, 10);
     suite_test(suite, what_others_wait_for_is_asked_for_at_once_when_permits_are_scarce, 10);
+    suite_test(suite, permits_are_scarce_once_fewer_come_than_were_asked_for_until_all_do, 10);
     suite_test(suite, no_more_is_leased_than_the_option_says, 10);
     suite_test(suite, what_a_request_lacks_is_asked_for_if_a_lease_may_be_as_large_as_the_request, 10);
     suite_test(suite, what_is_held_and_what_is_on_its_way_are_no_more_together_than_a_lease_may_be, 10);
@@ -660,17 +1085,29 @@ int main(void)
     suite_test(suite, a_lease_ends_a_life_after_it_was_asked_for_or_when_permits_come_back_at_once, 10);
     suite_test(suite, an_answer_later_than_the_lease_brings_nothing, 10);
     suite_test(suite, the_older_permits_are_spent_first, 10);
+    suite_test(suite, a_third_grant_is_put_to_the_second_and_both_are_as_old_as_the_older, 10);
     suite_test(suite, a_leaky_buckets_permits_are_slots_that_pass, 10);
     suite_test(suite, slots_of_uneven_rates_are_never_early, 10);
+    suite_test(suite, a_slot_is_passed_over_when_its_time_has_passed_and_no_sooner, 10);
     suite_test(suite, what_was_taken_can_be_given_back_while_its_lease_lasts, 10);
     suite_test(suite, what_is_given_back_above_the_most_is_lost, 10);
     suite_test(suite, what_is_given_back_while_others_are_on_their_way_counts_with_them, 10);
     suite_test(suite, what_is_given_back_of_another_era_is_lost, 10);
+    suite_test(suite, the_average_moves_by_a_quarter_of_the_difference_each_half_life, 10);
+    suite_test(suite, a_clock_that_steps_back_by_a_life_begins_the_count_anew, 10);
+    suite_test(suite, an_eighth_more_than_the_load_is_asked_for_and_what_others_wait_for, 10);
+    suite_test(suite, permits_run_low_when_they_do_not_last_until_an_answer_comes, 10);
+    suite_test(suite, no_more_is_asked_for_than_can_be_used_until_permits_come_back, 10);
     suite_test(suite, a_denial_holds_for_its_cost_and_more_until_it_may_change, 10);
     suite_test(suite, what_can_never_fit_is_denied_for_ever_and_asked_for_once_a_second, 10);
     suite_test(suite, a_denial_asked_for_before_a_refund_says_nothing_after_it, 10);
     suite_test(suite, a_request_larger_than_the_lease_asks_for_what_is_lacking, 10);
     suite_test(suite, another_plan_drops_what_the_old_one_leased_and_denied, 10);
+    suite_test(suite, an_answer_denies_those_who_came_before_it_was_asked_as_of_then, 10);
+    suite_test(suite, what_redis_said_last_is_recalled_with_its_age, 10);
+    suite_test(suite, a_lease_hit_is_what_counting_and_deciding_come_to, 10);
+    suite_test(suite, a_lease_hit_is_one_up_to_its_last_permit_and_microsecond, 10);
+    suite_test(suite, the_next_edge_is_when_permits_come_back_at_once, 10);
     suite_test(suite, the_bound_is_what_the_rate_makes_in_a_life_or_what_all_can_hold, 10);
     suite_test(suite, strict_holds_back_what_comes_back_in_a_life_or_leases_nothing, 10);
     suite_test(suite, a_key_is_idle_when_nothing_of_it_would_be_lost, 10);

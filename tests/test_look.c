@@ -17,11 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-enum { ROUNDS = 1000 };
-#else
-enum { ROUNDS = 10000 };
-#endif
+enum { ROUNDS = INSTRUMENTED ? 1000 : 10000 };
 
 enum { SIZE = 10 };
 

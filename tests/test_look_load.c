@@ -19,11 +19,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-enum { STEPS = 6000 }; /* of each of eight threads */
-#else
-enum { STEPS = 60000 };
-#endif
+enum { STEPS = INSTRUMENTED ? 6000 : 60000 }; /* of each of eight threads */
 
 enum { LIMITS = 10, SIZE = 1000, OWN_KEYS = 4, SHARED_KEYS = 3, THREADS_MOST = 100, HELD_MOST = 4, LENGTHS = 9 };
 

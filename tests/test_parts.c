@@ -22,6 +22,7 @@ static struct scene scene;
 static weir_limit *limit;
 
 /* The library's one clock is the scene's, too. */
+int64_t __wrap_clock_monotonic_us(void);
 int64_t __wrap_clock_monotonic_us(void)
 {
     return scene.now_us;

@@ -11,11 +11,7 @@
 
 enum { LIMIT_MOST = 50, HOLD_US = 1000, STALE_US = 1000000, INSTANCES_MOST = 1000 };
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-enum { SEQUENCES = 60, COUNT_STEP = 97 };
-#else
-enum { SEQUENCES = 400, COUNT_STEP = 9 };
-#endif
+enum { SEQUENCES = INSTRUMENTED ? 60 : 400, COUNT_STEP = INSTRUMENTED ? 97 : 9 };
 
 static const struct peers_rules rules = { .hold_down_us = HOLD_US, .max_stale_us = STALE_US };
 static const struct message nowhere = { NULL, 0 };

@@ -2,6 +2,10 @@
 #include "model.h"
 #include "support.h"
 
+#include "core/log.h"
+#include "core/plan.h"
+#include "core/share.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -380,6 +384,39 @@ START_TEST(weights_that_are_not_known_are_rounded_down)
 }
 END_TEST
 
+START_TEST(what_is_held_back_makes_it_another_plan)
+{
+    const struct weir_policy policy = { .limit = 10, .period_us = WEIR_SECOND };
+    struct weir_plan whole, held, again;
+    char sentence[200];
+    const struct message message = { sentence, sizeof sentence };
+    must_succeed(plan_make(&policy, &share_whole, &whole, message));
+    held = again = whole;
+    plan_hold_back(&held, 3);
+    plan_hold_back(&again, 3);
+    ck_assert_int_eq(held.size, 7);
+    ck_assert_int_eq(held.reserve, 3);
+    ck_assert_int_ne(held.fingerprint, whole.fingerprint);
+    ck_assert_int_eq(held.fingerprint, again.fingerprint);
+}
+END_TEST
+
+START_TEST(a_plan_of_nothing_tells_its_policy)
+{
+    const struct share tiny = { .weight = 1, .total = 65535, .rank = 1, .count = 2 };
+    const struct weir_policy policies[] = { { .limit = 1, .period_us = 366 * WEIR_DAY, .burst = 100 },
+                                            { .limit = 1, .period_us = 366 * WEIR_DAY, .burst = 100,
+                                              .refill = WEIR_INTERVAL } };
+    struct weir_plan plans[2];
+    for (int i = 0; i < 2; i++) { /* they have no exact arithmetic at that share */
+        plan_at_share(&policies[i], &tiny, &plans[i]);
+        ck_assert_int_eq(plans[i].size, 0);
+        ck_assert_int_ne(plans[i].fingerprint, 0);
+    }
+    ck_assert_int_ne(plans[0].fingerprint, plans[1].fingerprint);
+}
+END_TEST
+
 START_TEST(a_share_that_cannot_be_is_refused_by_its_option)
 {
     static const int64_t weights[] = { 1, 0, 3 }, good_weights[] = { 1, 2, 3 };
@@ -430,6 +467,8 @@ int main(void)
     suite_test(suite, rates_add_up_over_all_instances, 10);
     suite_test(suite, a_part_of_nothing_is_lifted_in_a_bucket_and_zero_in_a_window_and_counted, 10);
     suite_test(suite, weights_that_are_not_known_are_rounded_down, 10);
+    suite_test(suite, what_is_held_back_makes_it_another_plan, 10);
+    suite_test(suite, a_plan_of_nothing_tells_its_policy, 10);
     suite_test(suite, a_share_that_cannot_be_is_refused_by_its_option, 10);
     return suite_run(suite);
 }

@@ -1,6 +1,7 @@
 /* test_policy.c - policies as text: what is read, what is refused and how, what is printed, and files of them. */
 #include "support.h"
 
+#include <fcntl.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -405,6 +406,7 @@ START_TEST(a_line_of_a_megabyte_and_one_with_a_nul_are_bad_and_no_more)
     ck_assert_int_eq(visits.bad, 2);
     ck_assert_int_eq(visits.good, 1);
     ck_assert_int_eq(visits.numbers[2], 3);
+    ck_assert_str_eq(visits.errors[1], "column 4: a NUL byte");
     unlink(file.path);
 
     memset(text, ' ', LENGTH);
@@ -415,6 +417,22 @@ START_TEST(a_line_of_a_megabyte_and_one_with_a_nul_are_bad_and_no_more)
     ck_assert_int_eq(visits.good, 1);
     unlink(file.path);
     free(text);
+}
+END_TEST
+
+START_TEST(a_file_is_read_under_any_descriptor_and_one_that_cannot_be_is_told_with_the_reason)
+{
+    static const char text[] = "good = fixed_window limit=1 period=1h\n";
+    struct file file = file_of(text, sizeof text - 1);
+    struct visits visits = { 0 };
+    char message[200] = "";
+    close(STDIN_FILENO); /* whose number the file gets */
+    ck_assert_int_eq(weir_policy_file_read(file.path, note_line, &visits, message, sizeof message), WEIR_OK);
+    ck_assert_int_eq(visits.good, 1);
+    ck_assert_int_eq(fcntl(STDIN_FILENO, F_GETFD), -1);
+    unlink(file.path);
+    ck_assert_int_eq(weir_policy_file_read("/proc/self/mem", note_line, &visits, message, sizeof message), WEIR_EIO);
+    ck_assert_str_eq(message, "/proc/self/mem: Input/output error"); /* at its beginning there is no memory */
 }
 END_TEST
 
@@ -465,6 +483,22 @@ START_TEST(a_bad_pattern_is_told_with_its_fault_and_one_that_stands_twice_howeve
     ck_assert_int_eq(visits.bad, LINES);
     for (int i = 0; i < LINES; i++)
         ck_assert_msg(strstr(visits.errors[i + 1], lines[2 * i + 1]) != NULL, "%s", visits.errors[i + 1]);
+}
+END_TEST
+
+START_TEST(a_name_that_is_too_long_is_told_with_a_pattern_and_without)
+{
+    enum { TOO_LONG = WEIR_MAX_NAME_LEN + 100 };
+    for (int with_pattern = 0; with_pattern < 2; with_pattern++) {
+        char text[TOO_LONG + 100];
+        struct visits visits = { 0 };
+        memset(text, 'x', TOO_LONG);
+        snprintf(text + TOO_LONG, sizeof text - TOO_LONG, "%s = fixed_window limit=1 period=1h\n",
+                 with_pattern ? "/a" : "");
+        ck_assert_int_eq(read_text(text, &visits, NULL, 0), WEIR_EINVAL);
+        ck_assert_int_eq(visits.bad, 1);
+        ck_assert_msg(strstr(visits.errors[0], "is longer than 128 bytes") != NULL, "%s", visits.errors[0]);
+    }
 }
 END_TEST
 
@@ -651,8 +685,10 @@ int main(void)
     suite_test(suite, comments_blank_lines_line_ends_and_spaces_are_read_as_people_write_them, 10);
     suite_test(suite, every_bad_line_is_told_with_its_fault_and_the_good_ones_are_read, 10);
     suite_test(suite, a_line_of_a_megabyte_and_one_with_a_nul_are_bad_and_no_more, 10);
+    suite_test(suite, a_file_is_read_under_any_descriptor_and_one_that_cannot_be_is_told_with_the_reason, 10);
     suite_test(suite, a_name_with_a_slash_is_a_limit_and_a_pattern_of_its_keys, 10);
     suite_test(suite, a_bad_pattern_is_told_with_its_fault_and_one_that_stands_twice_however_it_is_written, 10);
+    suite_test(suite, a_name_that_is_too_long_is_told_with_a_pattern_and_without, 10);
     suite_test(suite, a_visitor_ends_the_reading_with_its_own_answer, 10);
     suite_test(suite, a_file_that_cannot_be_read_is_an_error_that_names_it, 10);
     suite_test(suite, what_is_no_file_is_not_waited_for, 10);

@@ -15,6 +15,9 @@ enum { ADDRESSES_MOST = 4 };
 
 static struct {
     int ports[ADDRESSES_MOST]; /* of 127.0.0.1, up to a 0 */
+    bool is_asked_for;         /* it is no number, and so found by a thread of its own, */
+    atomic_int error;          /* with this error, if it is not 0, */
+    atomic_bool waits;         /* and not before this is false */
 } name;
 
 int __wrap_getaddrinfo(const char *host, const char *service, const struct addrinfo *hints, struct addrinfo **found);
@@ -22,14 +25,21 @@ void __wrap_freeaddrinfo(struct addrinfo *found);
 
 int __wrap_getaddrinfo(const char *host, const char *service, const struct addrinfo *hints, struct addrinfo **found)
 {
-    (void)service;
-    must(strcmp(host, "several.example") == 0, "this name is asked for");
+    const bool is_number = strcmp(host, "127.0.0.1") == 0;
+    const int own_port[ADDRESSES_MOST] = { (int)strtol(service, NULL, 10) }, *ports = is_number ? own_port : name.ports;
+    must(is_number || strcmp(host, "several.example") == 0, "this name is asked for");
+    if (!is_number && name.is_asked_for && (hints->ai_flags & AI_NUMERICHOST))
+        return EAI_NONAME;
+    while (!is_number && atomic_load(&name.waits))
+        sleep_us(1000);
+    if (!is_number && name.error != 0)
+        return name.error;
     *found = NULL;
-    for (int i = 0; i < ADDRESSES_MOST && name.ports[i] != 0; i++) {
+    for (int i = 0; i < ADDRESSES_MOST && ports[i] != 0; i++) {
         struct sockaddr_in *address = calloc(1, sizeof *address);
         must(address != NULL, "memory");
         address->sin_family = AF_INET;
-        address->sin_port = htons((uint16_t)name.ports[i]);
+        address->sin_port = htons((uint16_t)ports[i]);
         address->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
         struct addrinfo **last = found;
         while (*last != NULL)
@@ -121,6 +131,162 @@ START_TEST(a_host_is_out_when_all_its_addresses_refuse_and_back_when_one_answers
 }
 END_TEST
 
+/* ---- Names that lead nowhere ---- */
+
+START_TEST(a_name_that_is_not_found_is_an_outage_until_it_is)
+{
+    struct place place;
+    struct weir_decision decision;
+    place_open(&place, false, NULL);
+    name.is_asked_for = true;
+    name.error = EAI_NONAME;
+    name.ports[0] = place.server.port;
+    struct weir_options options = options_by_name(&place);
+    weir *limiter = limiter_of(&options);
+    weir_limit *limit = limit_of(limiter, "limit", UNREFILLED);
+    ck_assert_int_eq(weir_try(limit, weir_key_text("key"), 1, &decision), WEIR_EIO);
+    ck_assert_msg(place_logged(&place, "redis cannot be used: the host's name is not resolved: "), "%s", place.log);
+    name.error = 0;
+    recover(limit, "key");
+    weir_close(limiter);
+    place_close(&place);
+}
+END_TEST
+
+/* A primary, its sentinel, and the only node of a cluster, all at one port. */
+static bool speak(void *user, const struct fake_request *request, struct fake_reply *reply)
+{
+    const char *port = user;
+    char says[160];
+    if (fake_request_is(request, "SENTINEL")) {
+        snprintf(says, sizeof says, "*2\r\n$9\r\n127.0.0.1\r\n$%zu\r\n%s\r\n", strlen(port), port);
+        fake_say_text(reply, says);
+    } else if (fake_request_is(request, "SUBSCRIBE")) {
+        fake_say_text(reply, "*3\r\n$9\r\nsubscribe\r\n$15\r\n+promoted-slave\r\n:1\r\n");
+    } else if (fake_request_is(request, "ROLE")) {
+        fake_say_text(reply, "*3\r\n$6\r\nmaster\r\n:3129\r\n*0\r\n");
+    } else if (fake_request_is(request, "CLUSTER")) {
+        snprintf(says, sizeof says, "*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$9\r\n127.0.0.1\r\n:%s\r\n", port);
+        fake_say_text(reply, says);
+    } else if (fake_request_is(request, "EVALSHA")) {
+        unsigned char answer[TRUTH_LEN];
+        fake_say_bulk(reply, answer, truth_about(request, answer));
+    } else {
+        return false;
+    }
+    return true;
+}
+
+static bool say_nothing(void *user, const struct fake_request *request, struct fake_reply *reply)
+{
+    (void)user;
+    (void)request;
+    (void)reply;
+    return true;
+}
+
+static struct fake_redis *speaker_start(char port[static 8])
+{
+    struct fake_redis *fake = fake_redis_start_port(speak, port);
+    must(fake != NULL, "a fake starts");
+    snprintf(port, 8, "%d", fake_redis_port(fake));
+    return fake;
+}
+
+/* `url` with the speaker's port for %s is decided by within its time; what the log then has is returned in `place`. */
+static void assert_decides(struct place *place, const char *beginning, const char *port, const char *end)
+{
+    char url[128];
+    snprintf(url, sizeof url, "%s%s%s", beginning, port, end);
+    place_open_bare(place);
+    struct weir_options options = place_options(place, 20 * WEIR_SECOND);
+    options.redis_url = url;
+    weir *limiter = limiter_of(&options);
+    weir_limit *limit = limit_of(limiter, "limit", UNREFILLED);
+    ck_assert_int_eq(taken(limit, "key", 1).source, WEIR_BY_REDIS);
+    weir_close(limiter);
+}
+
+START_TEST(a_sentinel_or_a_node_whose_name_is_not_found_is_passed_over)
+{
+    static const struct {
+        const char *beginning, *end, *says[2]; /* not found, and not in time */
+    } rows[] = {
+        { "redis-sentinel://several.example,127.0.0.1:",
+          "/service",
+          { "sentinel 1 of 2 cannot be used: the host's name is not resolved: ",
+            "sentinel 1 of 2 cannot be used: the host's name is not resolved in time" } },
+        { "redis-cluster://several.example,127.0.0.1:", "", { "", "" } }, /* it is passed over without a word */
+    };
+    char port[8];
+    struct fake_redis *fake = speaker_start(port);
+    name.is_asked_for = true;
+    name.ports[0] = atoi(port);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        for (int late = 0; late < 2; late++) {
+            struct place place;
+            name.error = late ? 0 : EAI_AGAIN;
+            atomic_store(&name.waits, late);
+            assert_decides(&place, rows[i].beginning, port, rows[i].end);
+            ck_assert_msg(place_logged(&place, rows[i].says[late]), "%s", place.log);
+            atomic_store(&name.waits, false);
+            place_close(&place);
+        }
+    }
+    fake_redis_stop(fake);
+}
+END_TEST
+
+START_TEST(a_cluster_none_of_whose_names_is_found_says_so)
+{
+    static const char *const says[] = {
+        "no node of the redis cluster says who has which slots: the host's name is not resolved: ",
+        "no node of the redis cluster says who has which slots: its name is not resolved in time",
+    };
+    for (int late = 0; late < 2; late++) {
+        struct place place;
+        struct weir_decision decision;
+        name.is_asked_for = true;
+        name.error = late ? 0 : EAI_FAIL;
+        atomic_store(&name.waits, late);
+        place_open_bare(&place);
+        struct weir_options options = place_options(&place, 20 * WEIR_SECOND);
+        options.redis_url = "redis-cluster://several.example";
+        weir *limiter = limiter_of(&options);
+        weir_limit *limit = limit_of(limiter, "limit", UNREFILLED);
+        /* The line may come after the answer; and a thread that finds no name may be slow at that. */
+        const int64_t until_us = wire_now_us() + 20 * WEIR_SECOND;
+        do
+            ck_assert_int_eq(weir_try(limit, weir_key_text("key"), 1, &decision), WEIR_EIO);
+        while (!place_logged(&place, says[late]) && wire_now_us() < until_us);
+        ck_assert_msg(place_logged(&place, says[late]), "%s", place.log);
+        atomic_store(&name.waits, false);
+        weir_close(limiter);
+        place_close(&place);
+    }
+}
+END_TEST
+
+/* The first refuses, the second takes connections and says nothing. */
+START_TEST(a_sentinel_is_asked_at_each_of_its_addresses)
+{
+    struct place place;
+    char port[8];
+    struct fake_redis *fake = speaker_start(port), *silent = fake_redis_start_port(say_nothing, NULL);
+    int fd = refuse(&name.ports[0]);
+    name.ports[1] = fake_redis_port(silent);
+    name.ports[2] = atoi(port);
+    name.is_asked_for = true;
+    assert_decides(&place, "redis-sentinel://several.example/service", "", "");
+    ck_assert_msg(!place_logged(&place, "cannot be used"), "%s", place.log);
+    ck_assert_int_ge(fake_redis_counts(silent).connections, 1);
+    place_close(&place);
+    close(fd);
+    fake_redis_stop(silent);
+    fake_redis_stop(fake);
+}
+END_TEST
+
 int main(void)
 {
     if (server_missing())
@@ -128,5 +294,9 @@ int main(void)
     Suite *suite = suite_create("redis_addresses");
     suite_test(suite, an_address_that_refuses_is_passed_over_and_no_outage, 30);
     suite_test(suite, a_host_is_out_when_all_its_addresses_refuse_and_back_when_one_answers, 30);
+    suite_test(suite, a_name_that_is_not_found_is_an_outage_until_it_is, 30);
+    suite_test(suite, a_sentinel_or_a_node_whose_name_is_not_found_is_passed_over, 30);
+    suite_test(suite, a_cluster_none_of_whose_names_is_found_says_so, 30);
+    suite_test(suite, a_sentinel_is_asked_at_each_of_its_addresses, 30);
     return suite_run(suite);
 }

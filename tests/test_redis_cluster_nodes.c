@@ -289,7 +289,10 @@ START_TEST(slots_without_a_node_are_a_line_in_the_log_and_one_when_they_have_one
         static struct pair pair;
         start_nodes(&pair, NULL, NULL);
         struct speaker *node = &pair.nodes[0];
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
         snprintf(node->map, sizeof node->map, maps[i], node->port);
+#pragma GCC diagnostic pop
         map_halves(node->later, node->port, node->port);
         struct weir_options options = speaker_options(&pair.place, SPEAKER_PATIENCE_US, node, NULL);
         pair.limiter = limiter_of(&options);

@@ -340,6 +340,50 @@ START_TEST(a_script_that_was_not_loaded_is_sent_again_with_it_and_at_most_three_
 }
 END_TEST
 
+/* Put what goes once more into hangar->flight, written out. */
+static void fly_again(struct hangar *hangar)
+{
+    redis_flight_clear(hangar->again);
+    redis_flight_again(hangar->flight, hangar->again, ended);
+    struct redis_flight *landed = hangar->flight;
+    hangar->flight = hangar->again;
+    hangar->again = landed;
+    write_out(hangar);
+}
+
+START_TEST(a_script_that_is_loaded_is_answered_by_its_digest_or_an_error)
+{
+    static const char other[] = "0123456789012345678901234567890123456789";
+    const char *sha1 = redis_scripts[REDIS_TOKEN_BUCKET].sha1;
+    const struct {
+        struct redis_reply reply;
+        enum redis_progress progress;
+    } cases[] = {
+        { { .kind = REDIS_REPLY_IS_STRING, .text = sha1, .len = 40 }, REDIS_FLYING },
+        { { .kind = REDIS_REPLY_IS_ERROR, .text = "NOPERM no", .len = 9 }, REDIS_FLYING },
+        { { .kind = REDIS_REPLY_IS_STRING, .text = sha1, .len = 39 }, REDIS_MISFIT },
+        { { .kind = REDIS_REPLY_IS_STRING, .text = other, .len = 40 }, REDIS_MISFIT },
+        { { .kind = REDIS_REPLY_IS_STATUS, .text = sha1, .len = 40 }, REDIS_MISFIT },
+        { { .kind = REDIS_REPLY_IS_NIL, .text = "", .len = 0 }, REDIS_MISFIT },
+    };
+    const struct redis_reply not_there = error_reply("NOSCRIPT No matching script. Please use EVAL.");
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct hangar hangar;
+        hangar_open(&hangar, 16);
+        weir_limit *limit = scene_define_text(&hangar.scene, "limit", "token_bucket limit=5 period=1s");
+        ck_assert(add(&hangar, 0, take(limit, "a", 1)));
+        write_out(&hangar);
+        ck_assert_int_eq(redis_flight_reply(hangar.flight, &not_there, ended), REDIS_LANDED);
+        fly_again(&hangar);
+        ck_assert_int_eq(redis_flight_reply(hangar.flight, &cases[i].reply, ended), cases[i].progress);
+        ck_assert_str_eq(hangar.flight->error_word, cases[i].reply.kind == REDIS_REPLY_IS_ERROR ? "NOPERM" : "");
+        ck_assert_int_eq(hangar.statuses[0], 1);
+        redis_flight_fail(hangar.flight, WEIR_EIO, ended);
+        hangar_close(&hangar);
+    }
+}
+END_TEST
+
 START_TEST(all_or_nothing_stays_one_call_when_it_is_sent_again)
 {
     struct hangar hangar;
@@ -395,6 +439,11 @@ START_TEST(an_error_ends_its_call_and_no_other)
         { "LOADING Redis is loading the dataset in memory", "LOADING" },
         { "OOM command not allowed when used memory > 'maxmemory'.", "OOM" },
         { "ERR secret", "ERR" },
+        { "A_WORD_OF_MANY_MORE_LETTERS_THAN_ANY_THAT_REDIS_HAS", "A_WORD_OF_MANY_MORE_LET" },
+        { "secret", "ERR" },
+        { "{SECRET}", "ERR" },
+        { "_secret", "_" },
+        { "", "ERR" },
     };
     for (size_t i = 0; i < sizeof errors / sizeof errors[0]; i++) {
         struct hangar hangar;
@@ -461,6 +510,71 @@ START_TEST(an_answer_that_does_not_fit_is_no_decision)
 }
 END_TEST
 
+START_TEST(an_answer_to_an_all_or_nothing_fits_as_a_whole)
+{
+    struct hangar hangar;
+    struct answer reply;
+    hangar_open(&hangar, 16);
+    weir_limit *limit = scene_define_text(&hangar.scene, "limit", "token_bucket limit=5 period=1s");
+    const struct weir_backend_request two[2] = { take(limit, "a", 1), take(limit, "b", 1) };
+    ck_assert(redis_flight_add(hangar.flight, two, 2, true, 1000, hangar.decisions, &hangar.statuses[0], false));
+    hangar.flight->asks[1].owner = &hangar.statuses[1];
+    write_out(&hangar);
+    for (int64_t charged = 1; charged <= 3; charged += 2) /* another sum than that of both */
+        ck_assert_int_eq(redis_flight_reply(hangar.flight, answer(hangar.flight, &reply, charged, 2), ended),
+                         REDIS_MISFIT);
+    for (size_t fresh = 1; fresh <= 3; fresh += 2) /* a key too few or too many */
+        ck_assert_int_eq(redis_flight_reply(hangar.flight, answer(hangar.flight, &reply, 2, fresh), ended),
+                         REDIS_MISFIT);
+    answer(hangar.flight, &reply, 2, 2);
+    reply.bytes[15] = 'T'; /* a state that is not there */
+    ck_assert_int_eq(redis_flight_reply(hangar.flight, &reply.reply, ended), REDIS_MISFIT);
+    answer(hangar.flight, &reply, 0, 2);
+    reply.bytes[14] = 1; /* the first is another's, the second is not */
+    ck_assert_int_eq(redis_flight_reply(hangar.flight, &reply.reply, ended), REDIS_LANDED);
+    ck_assert(hangar.statuses[0] == WEIR_ESTATE && hangar.statuses[1] == WEIR_ESTATE);
+    hangar_close(&hangar);
+}
+END_TEST
+
+START_TEST(an_answer_is_by_the_time_that_was_asked_for)
+{
+    struct hangar hangar;
+    struct answer reply;
+    hangar_open(&hangar, 16);
+    weir_limit *limit = scene_define_text(&hangar.scene, "limit", "token_bucket limit=5 period=1s");
+    for (int i = 0; i < 2; i++) {
+        const int64_t now_us = INT64_C(1790000000000000) + 1 - i; /* the latter is what answer() says */
+        ck_assert(add(&hangar, i, backend_request(limit, weir_key_text("a"), 1, now_us, WEIR_TAKE)));
+        write_out(&hangar);
+        ck_assert_int_eq(redis_flight_reply(hangar.flight, answer(hangar.flight, &reply, 1, 1), ended),
+                         i == 0 ? REDIS_MISFIT : REDIS_LANDED);
+        if (i == 0)
+            redis_flight_fail(hangar.flight, WEIR_EIO, ended);
+        redis_flight_clear(hangar.flight);
+    }
+    ck_assert_int_eq(hangar.statuses[1], WEIR_OK);
+    hangar_close(&hangar);
+}
+END_TEST
+
+START_TEST(a_replica_is_one_however_often_it_says_so)
+{
+    struct hangar hangar;
+    const struct redis_reply replica = error_reply("READONLY You can't write against a read only replica.");
+    hangar_open(&hangar, 16);
+    for (int i = 0; i < 2; i++)
+        ck_assert(add(
+            &hangar, i,
+            take(scene_define_text(&hangar.scene, i ? "other" : "limit", "fixed_window limit=5 period=1s"), "a", 1)));
+    write_out(&hangar);
+    ck_assert_int_eq(redis_flight_reply(hangar.flight, &replica, ended), REDIS_FLYING);
+    ck_assert_int_eq(redis_flight_reply(hangar.flight, &replica, ended), REDIS_LANDED);
+    ck_assert(hangar.flight->read_only && hangar.statuses[0] == WEIR_EIO && hangar.statuses[1] == WEIR_EIO);
+    hangar_close(&hangar);
+}
+END_TEST
+
 START_TEST(what_is_answered_too_late_is_passed_over_and_the_rest_is_not)
 {
     struct hangar hangar;
@@ -517,17 +631,6 @@ START_TEST(a_state_that_is_not_weirs_ends_its_key_alone_or_all_of_an_all_or_noth
 END_TEST
 
 /* ---- In a cluster ---- */
-
-/* Put what goes once more into hangar->flight, written out. */
-static void fly_again(struct hangar *hangar)
-{
-    redis_flight_clear(hangar->again);
-    redis_flight_again(hangar->flight, hangar->again, ended);
-    struct redis_flight *landed = hangar->flight;
-    hangar->flight = hangar->again;
-    hangar->again = landed;
-    write_out(hangar);
-}
 
 START_TEST(in_a_cluster_each_key_has_a_call_of_its_own_that_its_requests_share)
 {
@@ -667,6 +770,7 @@ START_TEST(what_answers_asking_is_ok_or_an_error_that_its_call_answers_for)
         { { .kind = REDIS_REPLY_IS_STATUS, .text = "OK", .len = 2 }, REDIS_FLYING },
         { { .kind = REDIS_REPLY_IS_ERROR, .text = "NOPERM this user has no permissions", .len = 35 }, REDIS_FLYING },
         { { .kind = REDIS_REPLY_IS_STATUS, .text = "QUEUED", .len = 6 }, REDIS_MISFIT },
+        { { .kind = REDIS_REPLY_IS_STATUS, .text = "NO", .len = 2 }, REDIS_MISFIT },
         { { .kind = REDIS_REPLY_IS_STATUS, .text = "", .len = 0 }, REDIS_MISFIT },
         { { .kind = REDIS_REPLY_IS_STRING, .text = "OK", .len = 2 }, REDIS_MISFIT },
         { { .kind = REDIS_REPLY_IS_NIL, .text = "", .len = 0 }, REDIS_MISFIT },
@@ -1041,9 +1145,13 @@ int main(void)
     suite_test(suite, a_key_decided_by_another_time_gets_a_later_call, 10);
     suite_test(suite, a_full_flight_takes_all_of_a_group_or_none, 10);
     suite_test(suite, a_script_that_was_not_loaded_is_sent_again_with_it_and_at_most_three_times, 10);
+    suite_test(suite, a_script_that_is_loaded_is_answered_by_its_digest_or_an_error, 10);
     suite_test(suite, all_or_nothing_stays_one_call_when_it_is_sent_again, 10);
     suite_test(suite, an_error_ends_its_call_and_no_other, 10);
     suite_test(suite, an_answer_that_does_not_fit_is_no_decision, 10);
+    suite_test(suite, an_answer_to_an_all_or_nothing_fits_as_a_whole, 10);
+    suite_test(suite, an_answer_is_by_the_time_that_was_asked_for, 10);
+    suite_test(suite, a_replica_is_one_however_often_it_says_so, 10);
     suite_test(suite, what_is_answered_too_late_is_passed_over_and_the_rest_is_not, 10);
     suite_test(suite, a_state_that_is_not_weirs_ends_its_key_alone_or_all_of_an_all_or_nothing, 10);
     suite_test(suite, in_a_cluster_each_key_has_a_call_of_its_own_that_its_requests_share, 10);

@@ -1,4 +1,5 @@
 /* test_redis_url.c - URLs of Redis that are read, those that are refused and how, and where the password comes from. */
+#include "failing_alloc.h"
 #include "support.h"
 
 #include "backends/redis_url.h"
@@ -607,6 +608,59 @@ START_TEST(what_the_sentinels_are_told_is_refused_by_its_name)
 }
 END_TEST
 
+/* ---- Memory ---- */
+
+/* With the `number`th allocation failing; false if there are fewer. */
+static bool read_without(int64_t number, const struct weir_options *options)
+{
+    struct redis_target target = { .port = 4711 };
+    alloc_watch(number, false);
+    sentence[0] = '\0';
+    const int error = redis_target_read(options, &target, (struct message){ sentence, sizeof sentence });
+    const bool failed = alloc_failed();
+    if (!error)
+        redis_target_free(&target);
+    alloc_pause();
+    ck_assert_int_eq(alloc_live_blocks(), 0);
+    ck_assert_msg(error == (failed ? WEIR_ENOMEM : WEIR_OK), "allocation %lld of %s: %d, %s", (long long)number,
+                  options->redis_url, error, sentence);
+    ck_assert_msg(failed == (strstr(sentence, ": out of memory") != NULL), "%s", sentence);
+    ck_assert(!strstr(sentence, "SECRET"));
+    ck_assert(!failed || target.port == 4711);
+    return failed;
+}
+
+START_TEST(a_target_for_which_there_is_no_memory_is_none_and_nothing_of_it_is_kept)
+{
+    static const struct {
+        const char *url, *user, *environment, *sentinel_environment;
+        int64_t allocations;
+    } rows[] = {
+        { "redis://h", NULL, NULL, NULL, 1 },
+        { "redis://user:SECRET@[::1]:7000/3", NULL, NULL, NULL, 3 },
+        { "redis://user@h", NULL, "SECRET", NULL, 3 },
+        { "unix://:SECRET@/run/redis.sock", NULL, NULL, NULL, 2 },
+        { "redis-cluster://:SECRET@a,b,[::1],c", NULL, NULL, NULL, 5 },
+        { "redis-sentinel://user:SECRET@a,[::1]/service", "user", NULL, "SECRET", 7 },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct weir_options options = WEIR_OPTIONS_INIT;
+        options.redis_url = rows[i].url;
+        options.redis_sentinel_user = rows[i].user;
+        clear_environment();
+        if (rows[i].environment)
+            setenv("WEIR_REDIS_PASSWORD", rows[i].environment, 1);
+        if (rows[i].sentinel_environment)
+            setenv("WEIR_REDIS_SENTINEL_PASSWORD", rows[i].sentinel_environment, 1);
+        int64_t number = 1;
+        while (read_without(number, &options))
+            number++;
+        ck_assert_msg(number == rows[i].allocations + 1, "%s: %lld", rows[i].url, (long long)number - 1);
+    }
+    clear_environment();
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("redis_url");
@@ -622,5 +676,6 @@ int main(void)
     suite_test(suite, a_password_of_the_environment_that_is_too_long_is_refused, 30);
     suite_test(suite, the_sentinels_have_a_user_and_a_password_of_their_own, 30);
     suite_test(suite, what_the_sentinels_are_told_is_refused_by_its_name, 30);
+    suite_test(suite, a_target_for_which_there_is_no_memory_is_none_and_nothing_of_it_is_kept, 30);
     return suite_run(suite);
 }

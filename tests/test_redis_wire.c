@@ -1,6 +1,8 @@
 /* test_redis_wire.c - replies of Redis, fed whole and byte by byte: what they are, what stands in lists, and what breaks. */
+#include "failing_alloc.h"
 #include "support.h"
 
+#include "backends/redis_bytes.h"
 #include "backends/redis_wire.h"
 
 #include <hiredis/hiredis.h>
@@ -297,6 +299,95 @@ START_TEST(an_error_is_known_by_its_first_word)
 }
 END_TEST
 
+/* ---- Memory ---- */
+
+static bool no_memory; /* for hiredis */
+
+/* The linker's names for the functions that are wrapped, and for what wraps them. */
+redisReader *__real_redisReaderCreateWithFunctions(redisReplyObjectFunctions *functions);
+redisReader *__wrap_redisReaderCreateWithFunctions(redisReplyObjectFunctions *functions);
+int __real_redisReaderFeed(redisReader *reader, const char *data, size_t len);
+int __wrap_redisReaderFeed(redisReader *reader, const char *data, size_t len);
+
+redisReader *__wrap_redisReaderCreateWithFunctions(redisReplyObjectFunctions *functions)
+{
+    return no_memory ? NULL : __real_redisReaderCreateWithFunctions(functions);
+}
+
+int __wrap_redisReaderFeed(redisReader *reader, const char *data, size_t len)
+{
+    return no_memory ? REDIS_ERR : __real_redisReaderFeed(reader, data, len);
+}
+
+static void assert_reads(struct redis_wire *wire, const char *bytes, int expected)
+{
+    struct redis_reply reply;
+    ck_assert_int_eq(redis_wire_feed(wire, bytes, strlen(bytes)), 0);
+    ck_assert_int_eq(redis_wire_next(wire, &reply), expected);
+}
+
+START_TEST(what_finds_no_memory_is_broken_until_it_is_begun_anew)
+{
+    struct redis_wire wire;
+    struct redis_reply reply;
+    no_memory = true;
+    ck_assert_int_eq(redis_wire_init(&wire), -1);
+    redis_wire_free(&wire);
+    no_memory = false;
+    ck_assert_int_eq(redis_wire_init(&wire), 0);
+    assert_reads(&wire, ":1\r\n", 1);
+    no_memory = true;
+    ck_assert_int_eq(redis_wire_feed(&wire, ":2\r\n", 4), -1);
+    ck_assert_int_eq(redis_wire_restart(&wire), -1);
+    no_memory = false;
+    ck_assert_int_eq(redis_wire_feed(&wire, ":3\r\n", 4), -1);
+    ck_assert_int_eq(redis_wire_next(&wire, &reply), -1);
+    ck_assert_int_eq(redis_wire_restart(&wire), 0);
+    ck_assert_int_eq(redis_wire_feed(&wire, "$3\r\nabc\r\n", 9), 0);
+    alloc_watch(1, false);
+    const int result = redis_wire_next(&wire, &reply); /* no room for its text */
+    alloc_pause();
+    ck_assert(alloc_failed() && result == -1);
+    ck_assert_int_eq(redis_wire_restart(&wire), 0);
+    assert_reads(&wire, "$3\r\nabc\r\n", 1);
+    redis_wire_free(&wire);
+}
+END_TEST
+
+/* Two parts that fit into the buffer as it is first, and one that does not. */
+static void write_command(struct redis_bytes *bytes)
+{
+    static const char large[8192];
+    redis_bytes_command(bytes, 3);
+    redis_bytes_text(bytes, "SET");
+    redis_bytes_number(bytes, 1234567890);
+    redis_bytes_string(bytes, large, sizeof large);
+}
+
+START_TEST(what_is_written_without_memory_has_failed_and_stays_so_until_it_is_cleared)
+{
+    struct redis_bytes bytes = { 0 }, whole = { 0 };
+    write_command(&whole);
+    ck_assert(!whole.failed);
+    for (int64_t number = 1; number <= 2; number++) {
+        alloc_watch(number, false);
+        write_command(&bytes);
+        alloc_pause();
+        ck_assert(alloc_failed() && bytes.failed);
+        const size_t len = bytes.len;
+        redis_bytes_text(&bytes, "PING");
+        redis_bytes_add(&bytes, "x", 1);
+        ck_assert_ptr_null(redis_bytes_room(&bytes, 1));
+        ck_assert_uint_eq(bytes.len, len);
+        redis_bytes_clear(&bytes, true);
+        write_command(&bytes);
+        ck_assert(!bytes.failed && bytes.len == whole.len && memcmp(bytes.data, whole.data, whole.len) == 0);
+        redis_bytes_free(&bytes);
+    }
+    redis_bytes_free(&whole);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("redis_wire");
@@ -307,5 +398,7 @@ int main(void)
     suite_test(suite, what_makes_no_whole_reply_ends_at_its_bound, 60);
     suite_test(suite, a_list_longer_than_any_other_reply_is_read, 60);
     suite_test(suite, an_error_is_known_by_its_first_word, 30);
+    suite_test(suite, what_finds_no_memory_is_broken_until_it_is_begun_anew, 30);
+    suite_test(suite, what_is_written_without_memory_has_failed_and_stays_so_until_it_is_cleared, 30);
     return suite_run(suite);
 }

@@ -690,27 +690,6 @@ START_TEST(a_charge_without_an_answer_is_made_again)
 }
 END_TEST
 
-START_TEST(a_chain_that_failed_is_taken_up_again)
-{
-    struct stage *stage = stage_open(LATER, NULL, ten);
-    outage_admits(stage, "a", 5 * WEIR_SECOND, 3);
-    must(try_in(stage, "b", 2).allowed, "as much for each key");
-    cable_set(&stage->instance.cable, CABLE_WELL);
-    try_in(stage, "c", 1);
-    cable_set(&stage->instance.cable, CABLE_LOSES_REQUEST);
-    ck_assert_int_eq(cable_answer(&stage->instance.cable, 10), 2);
-    cable_set(&stage->instance.cable, CABLE_WELL);
-    for (int tries = 0; tries < 10000 && stage->remote.charged < 5; tries++) { /* 100 ms later, or so */
-        try_in(stage, "c", 1);
-        cable_answer(&stage->instance.cable, 10);
-        usleep(1000);
-    }
-    ck_assert_int_eq(stage->remote.charged, 5);
-    ck_assert(!atomic_load(&stage->instance.limiter->settle.owes));
-    stage_close(stage);
-}
-END_TEST
-
 static atomic_bool has_no_memory;
 static _Atomic int in_vain; /* allocations */
 
@@ -863,6 +842,24 @@ START_TEST(one_key_of_several_outages_is_settled_as_one)
 }
 END_TEST
 
+START_TEST(what_is_settled_is_counted_with_its_outage)
+{
+    struct stage *stage = stage_open(LAZY, NULL, "token_bucket limit=10 period=1d");
+    const struct settle *settle = &stage->instance.limiter->settle;
+    static const char *const keys[] = { "a", "b" };
+    for (int i = 0; i < 2; i++) {
+        outage_admits(stage, keys[i], WEIR_DAY / 2, 3 + i);
+        cable_set(&stage->instance.cable, CABLE_WELL);
+        must(try_in(stage, "c", 1).source == WEIR_BY_BACKEND, "the outage is over");
+    }
+    ck_assert_uint_eq(atomic_load(&settle->count), 2);
+    ck_assert_int_eq(try_in(stage, "b", 1).remaining, 10 - 4 - 1);
+    ck_assert_uint_eq(settle->records[0].settled, 0);
+    ck_assert_uint_eq(settle->records[1].settled, 4);
+    stage_close(stage);
+}
+END_TEST
+
 START_TEST(what_was_admitted_for_want_of_room_is_owed_by_nobody_and_counted)
 {
     struct weir_options options = WEIR_OPTIONS_INIT;
@@ -871,6 +868,7 @@ START_TEST(what_was_admitted_for_want_of_room_is_owed_by_nobody_and_counted)
     struct stage *stage = stage_open(EAGER, &options, ten);
     outage_admits(stage, "a", 5 * WEIR_SECOND, 3);
     must(try_in(stage, "b", 2).allowed, "without room it is allowed");
+    ck_assert_uint_eq(atomic_load(&stage->instance.limiter->settle.admitted), 3);
     cable_set(&stage->instance.cable, CABLE_WELL);
     const struct weir_stats stats = stats_of(stage->instance.limiter);
     ck_assert_uint_eq(stats.settled, 3);
@@ -1005,6 +1003,79 @@ START_TEST(a_submitted_request_follows_its_keys_settlement_and_another_is_denied
 }
 END_TEST
 
+START_TEST(a_chain_that_failed_is_taken_up_again_by_whoever_asks)
+{
+    struct weir_options options = WEIR_OPTIONS_INIT;
+    options.max_keys = 1000; /* few shards: both keys are in one batch, or in two */
+    for (int submits = 0; submits < 2; submits++) {
+        struct stage *stage = stage_open(LATER, &options, ten);
+        struct settle_chain *chain = &stage->instance.limiter->settle.chain;
+        struct asked asked;
+        outage_admits(stage, "a", 5 * WEIR_SECOND, 3);
+        must(try_in(stage, "b", 2).allowed, "as much for each key");
+        cable_set(&stage->instance.cable, CABLE_WELL);
+        try_in(stage, "c", 1);
+        cable_set(&stage->instance.cable, CABLE_LOSES_REQUEST);
+        ck_assert_int_gt(cable_answer(&stage->instance.cable, 10), 0);
+        const int64_t pause_us = chain->pause_us;
+        for (int failures = 0; failures < 3; failures++) {
+            cable_set(&stage->instance.cable, CABLE_WELL);
+            atomic_store(&chain->again_us, 0); /* the pause is over */
+            try_in(stage, "c", 1);
+            cable_set(&stage->instance.cable, CABLE_LOSES_REQUEST);
+            ck_assert_int_gt(cable_answer(&stage->instance.cable, 10), 0);
+            ck_assert_int_eq(chain->pause_us, pause_us); /* which is for those that found nothing to charge to grow */
+        }
+        cable_set(&stage->instance.cable, CABLE_WELL);
+        for (int tries = 0; tries < 10000 && stage->remote.charged < 5; tries++) { /* 100 ms later, or so */
+            if (submits)
+                must(submit_in(stage, "c", &asked) == 1, "a request is submitted");
+            else
+                try_in(stage, "c", 1);
+            cable_answer(&stage->instance.cable, 10);
+            usleep(1000);
+        }
+        ck_assert_int_eq(stage->remote.charged, 5);
+        ck_assert(!atomic_load(&stage->instance.limiter->settle.owes));
+        stage_close(stage);
+    }
+}
+END_TEST
+
+static struct {
+    int (*submit)(struct weir_backend *backend, const struct weir_backend_request *request, int64_t deadline_us,
+                  struct weir_op *op);
+    int64_t deadlines_us[2]; /* of the last two charges or requests */
+} noted;
+
+static int submit_and_note(struct weir_backend *backend, const struct weir_backend_request *request,
+                           int64_t deadline_us, struct weir_op *op)
+{
+    noted.deadlines_us[0] = noted.deadlines_us[1];
+    noted.deadlines_us[1] = deadline_us;
+    return noted.submit(backend, request, deadline_us, op);
+}
+
+START_TEST(a_submitted_request_and_its_settlement_share_a_deadline)
+{
+    struct stage *stage = stage_open(LATER, NULL, ten);
+    struct cable *cable = &stage->instance.cable;
+    struct asked asked;
+    outage_admits(stage, "a", 5 * WEIR_SECOND, 3);
+    cable_set(cable, CABLE_WELL);
+    noted.submit = cable->ops.submit;
+    cable->ops.submit = submit_and_note;
+    const int64_t asked_us = clock_monotonic_us();
+    ck_assert_int_eq(submit_in(stage, "a", &asked), 1);
+    ck_assert_int_eq(cable_answer(cable, 1), 1); /* the charge; then the request */
+    ck_assert_int_gt(noted.deadlines_us[0], asked_us);
+    ck_assert_int_eq(noted.deadlines_us[1], noted.deadlines_us[0]);
+    cable_answer(cable, 1);
+    ck_assert_int_eq(asked.op.decision.remaining, 6);
+    stage_close(stage);
+}
+END_TEST
+
 START_TEST(a_submitted_request_whose_settlement_fails_is_answered_by_the_stand_in)
 {
     struct stage *stage = stage_open(LATER, NULL, ten);
@@ -1043,27 +1114,30 @@ static void *call_try(void *argument)
 
 START_TEST(a_caller_waits_for_the_one_who_settles_its_key)
 {
-    struct stage *stage = stage_open(LATER, NULL, ten);
-    struct caller callers[3] = { { .stage = stage }, { .stage = stage }, { .stage = stage } };
-    outage_admits(stage, "a", 5 * WEIR_SECOND, 3);
-    const int charges = atomic_load(&stage->instance.cable.charges);
-    cable_set(&stage->instance.cable, CABLE_WELL);
-    cable_hold(&stage->instance.cable);
-    for (int i = 0; i < 3; i++)
-        ck_assert_int_eq(pthread_create(&callers[i].thread, NULL, call_try, &callers[i]), 0);
-    cable_await_held(&stage->instance.cable);
-    usleep(20000);
-    cable_let_go(&stage->instance.cable);
-    int64_t remaining = 0;
-    for (int i = 0; i < 3; i++) {
-        pthread_join(callers[i].thread, NULL);
-        ck_assert(callers[i].error == WEIR_OK && callers[i].decision.source == WEIR_BY_BACKEND);
-        remaining += callers[i].decision.remaining;
+    for (int spans = 0; spans < 2; spans++) { /* whether the backend is told deadlines, or how long it may take */
+        struct stage *stage = stage_open(LATER, NULL, ten);
+        struct caller callers[3] = { { .stage = stage }, { .stage = stage }, { .stage = stage } };
+        stage->instance.limiter->spans = spans;
+        outage_admits(stage, "a", 5 * WEIR_SECOND, 3);
+        const int charges = atomic_load(&stage->instance.cable.charges);
+        cable_set(&stage->instance.cable, CABLE_WELL);
+        cable_hold(&stage->instance.cable);
+        for (int i = 0; i < 3; i++)
+            ck_assert_int_eq(pthread_create(&callers[i].thread, NULL, call_try, &callers[i]), 0);
+        cable_await_held(&stage->instance.cable);
+        usleep(20000);
+        cable_let_go(&stage->instance.cable);
+        int64_t remaining = 0;
+        for (int i = 0; i < 3; i++) {
+            pthread_join(callers[i].thread, NULL);
+            ck_assert(callers[i].error == WEIR_OK && callers[i].decision.source == WEIR_BY_BACKEND);
+            remaining += callers[i].decision.remaining;
+        }
+        ck_assert_int_eq(remaining, 6 + 5 + 4);
+        ck_assert_int_eq(stage->remote.charged, 3);
+        ck_assert_int_eq(stage->instance.cable.charges, charges + 1);
+        stage_close(stage);
     }
-    ck_assert_int_eq(remaining, 6 + 5 + 4);
-    ck_assert_int_eq(stage->remote.charged, 3);
-    ck_assert_int_eq(stage->instance.cable.charges, charges + 1);
-    stage_close(stage);
 }
 END_TEST
 
@@ -1230,6 +1304,40 @@ START_TEST(what_a_straggler_is_admitted_while_its_key_is_settled_is_owed)
     cable_set(&stage->instance.cable, CABLE_CUT);
     ck_assert(!try_in(stage, "a", 1).allowed);
     ck_assert_uint_eq(atomic_load(&limiter->settle.admitted), 0); /* of the outage that has just begun */
+    stage_close(stage);
+}
+END_TEST
+
+/* A stand-in of whose debts another thread pays each, just after it was first seen. */
+static struct {
+    const struct weir_backend_ops *before;
+    struct weir_backend_ops ops;
+    int seen;
+} payer;
+
+static int64_t debt_that_is_paid(struct weir_backend *backend, const struct weir_backend_request *request)
+{
+    return payer.seen++ == 0 ? payer.before->debt(backend, request) : 0;
+}
+
+START_TEST(a_debt_that_another_pays_just_before_is_not_charged_again)
+{
+    struct stage *stage = stage_open(LAZY, NULL, ten);
+    struct weir_backend *fallback = stage->instance.limiter->fallback;
+    outage_admits(stage, "a", 5 * WEIR_SECOND, 3);
+    cable_set(&stage->instance.cable, CABLE_WELL);
+    const int charges = atomic_load(&stage->instance.cable.charges);
+    payer.before = fallback->ops;
+    payer.ops = *fallback->ops;
+    payer.ops.debt = debt_that_is_paid;
+    payer.seen = 0;
+    fallback->ops = &payer.ops;
+    ck_assert_int_eq(try_in(stage, "a", 1).remaining, 9);
+    ck_assert_int_ge(payer.seen, 2);
+    fallback->ops = payer.before;
+    ck_assert_int_eq(stage->instance.cable.charges, charges);
+    ck_assert_int_eq(try_in(stage, "a", 1).remaining, 9 - 3 - 1); /* the key is nobody's */
+    ck_assert_int_eq(stage->remote.charged, 3);
     stage_close(stage);
 }
 END_TEST
@@ -1721,24 +1829,27 @@ int main(void)
     suite_test(suite, a_reset_forgets_what_is_owed_and_a_refund_does_not, 30);
     suite_test(suite, a_charge_that_fails_leaves_the_decision_to_the_stand_in_and_the_debt_as_it_was, 30);
     suite_test(suite, a_charge_without_an_answer_is_made_again, 30);
-    suite_test(suite, a_chain_that_failed_is_taken_up_again, 30);
+    suite_test(suite, a_chain_that_failed_is_taken_up_again_by_whoever_asks, 30);
     suite_test(suite, a_chain_without_memory_ends_and_is_taken_up_again, 30);
     suite_test(suite, what_cannot_be_charged_for_the_stores_state_is_not_weirs_is_given_up, 30);
     suite_test(suite, one_key_whose_state_is_not_weirs_leaves_the_debts_of_its_batch_owed, 30);
     suite_test(suite, a_charge_that_may_not_be_made_here_is_still_owed, 30);
     suite_test(suite, outages_beyond_those_that_are_kept_are_given_up_and_counted, 30);
     suite_test(suite, one_key_of_several_outages_is_settled_as_one, 30);
+    suite_test(suite, what_is_settled_is_counted_with_its_outage, 30);
     suite_test(suite, what_was_admitted_for_want_of_room_is_owed_by_nobody_and_counted, 30);
     suite_test(suite, a_backend_of_shares_and_other_policies_of_failure_owe_nothing, 30);
     suite_test(suite, all_or_nothing_settles_every_key_first_or_is_a_failure_as_a_whole, 30);
     suite_test(suite, a_batch_settles_each_of_its_keys_once, 30);
     suite_test(suite, a_submitted_request_follows_its_keys_settlement_and_another_is_denied_for_the_moment, 30);
+    suite_test(suite, a_submitted_request_and_its_settlement_share_a_deadline, 10);
     suite_test(suite, a_submitted_request_whose_settlement_fails_is_answered_by_the_stand_in, 30);
     suite_test(suite, a_caller_waits_for_the_one_who_settles_its_key, 30);
     suite_test(suite, a_caller_who_waits_too_long_is_answered_by_the_stand_in, 30);
     suite_test(suite, callers_who_waited_for_a_charge_that_found_no_room_do_not_charge_again, 30);
     suite_test(suite, a_caller_who_waits_too_long_for_a_well_store_is_denied_for_the_moment_and_it_is_no_outage, 30);
     suite_test(suite, what_a_straggler_is_admitted_while_its_key_is_settled_is_owed, 30);
+    suite_test(suite, a_debt_that_another_pays_just_before_is_not_charged_again, 10);
     suite_test(suite, what_is_paid_of_a_debt_is_given_back_or_forgotten_as_one_step, 30);
     suite_test(suite, a_limiter_is_closed_while_it_settles_and_nothing_is_left, 30);
     suite_test(suite, callers_who_settle_or_wait_for_it_are_woken_by_the_close, 30);

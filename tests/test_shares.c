@@ -7,11 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-enum { COUNT_STEP = 13, DRAWS = 200 }; /* ten times as slow: fewer numbers of instances */
-#else
-enum { COUNT_STEP = 1, DRAWS = 2000 };
-#endif
+enum { COUNT_STEP = INSTRUMENTED ? 13 : 1, DRAWS = INSTRUMENTED ? 200 : 2000 }; /* fewer numbers of instances */
 
 enum { INSTANCES_MOST = 1000, LIMIT_MOST = 50, PERIOD_US = 1000000 };
 

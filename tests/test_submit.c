@@ -278,6 +278,40 @@ static void *answer_in_part(void *argument)
     return NULL;
 }
 
+enum { OPENERS = 4 };
+static pthread_barrier_t all_there;
+
+static void *open_event_fd(void *limiter)
+{
+    pthread_barrier_wait(&all_there);
+    return (void *)(intptr_t)weir_event_fd(limiter);
+}
+
+START_TEST(threads_that_ask_for_the_event_fd_at_once_get_the_same_and_no_other_is_left)
+{
+    for (int round = 0; round < 200; round++) {
+        struct scene scene;
+        pthread_t threads[OPENERS];
+        scene_open(&scene, NULL);
+        ck_assert_int_eq(pthread_barrier_init(&all_there, NULL, OPENERS), 0);
+        const int free_before = dup(STDERR_FILENO);
+        close(free_before);
+        for (int i = 0; i < OPENERS; i++)
+            ck_assert_int_eq(pthread_create(&threads[i], NULL, open_event_fd, scene.limiter), 0);
+        for (int i = 0; i < OPENERS; i++) {
+            void *fd;
+            ck_assert_int_eq(pthread_join(threads[i], &fd), 0);
+            ck_assert_int_eq((intptr_t)fd, weir_event_fd(scene.limiter));
+        }
+        scene_close(&scene);
+        const int free_after = dup(STDERR_FILENO);
+        close(free_after);
+        ck_assert_int_eq(free_after, free_before);
+        pthread_barrier_destroy(&all_there);
+    }
+}
+END_TEST
+
 START_TEST(answers_from_many_threads_wake_the_loop_and_none_is_lost)
 {
     struct crowd *crowd = crowd_open();
@@ -489,6 +523,7 @@ int main(void)
     suite_test(suite, with_an_event_fd_done_runs_in_dispatch_alone_and_in_the_order_of_answers, 30);
     suite_test(suite, a_done_may_free_its_op_and_submit_another, 30);
     suite_test(suite, in_local_mode_the_event_fd_is_there_and_never_readable, 30);
+    suite_test(suite, threads_that_ask_for_the_event_fd_at_once_get_the_same_and_no_other_is_left, 60);
     suite_test(suite, answers_from_many_threads_wake_the_loop_and_none_is_lost, 60);
     suite_test(suite, what_was_submitted_is_done_as_closed_when_the_limiter_is, 30);
     suite_test(suite, calls_that_wait_in_the_backend_return_closed_and_are_waited_for, 30);

@@ -24,11 +24,7 @@
 
 enum { THREADS = 8, KEYS_MOST = 64, SIZE = 1000 };
 
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-enum { ROUNDS = 2000, REPEATS = 1 }; /* instrumented code is ten times as slow */
-#else
-enum { ROUNDS = 20000, REPEATS = 10 };
-#endif
+enum { ROUNDS = INSTRUMENTED ? 2000 : 20000, REPEATS = INSTRUMENTED ? 1 : 10 };
 
 /* ---- Threads that start together ---- */
 
@@ -298,6 +294,62 @@ START_TEST(a_share_that_grows_meanwhile_gives_every_permit_once)
         int keys = key_counts[i % KEY_COUNTS];
         buy_all(&shop, keys, unrefilled[0], grow_share);
         assert_all_are_used_up_exactly(&shop, keys, "at a growing share");
+        shop_close(&shop);
+    }
+}
+END_TEST
+
+/* ---- A crowd ---- */
+
+enum { BUYERS = 64 };
+
+struct customer {
+    struct shop *shop;
+    pthread_barrier_t *start;
+    int number, keys;
+    int64_t calls;
+};
+
+static void *buy_so_often(void *argument)
+{
+    const struct customer *customer = argument;
+    struct shop *shop = customer->shop;
+    struct chance chance = chance_make((uint64_t)(1000 + customer->number));
+    pthread_barrier_wait(customer->start);
+    for (int64_t call = 0; call < customer->calls; call++) {
+        const int key = (int)chance_between(&chance, 0, customer->keys - 1);
+        struct weir_decision decision;
+        must_succeed(weir_try(shop->counted, key_of(&key), 1, &decision));
+        shop_count(shop, &decision);
+        if (decision.allowed)
+            atomic_fetch_add(&shop->admitted[key], 1);
+        if (call % 64 == 0)
+            shop_pass(shop, customer->number, (int)call);
+    }
+    return NULL;
+}
+
+/* In full: each thread a hundred million times. The keys have half as many permits as they are asked for. */
+START_TEST(a_crowd_of_threads_takes_every_permit_of_few_keys_and_of_many_once)
+{
+    const int64_t calls = full_or(100000000, ROUNDS * 2) / KEY_COUNTS;
+    struct customer customers[BUYERS];
+    for (int i = 0; i < KEY_COUNTS; i++) {
+        const int keys = key_counts[i];
+        const int64_t size = calls * BUYERS / keys / 2;
+        struct shop shop;
+        pthread_barrier_t start;
+        char policy[64];
+        snprintf(policy, sizeof policy, "fixed_window limit=%lld period=365d", (long long)size);
+        shop_open(&shop, keys + 2 * BUYERS, policy);
+        pthread_barrier_init(&start, NULL, BUYERS);
+        for (int j = 0; j < BUYERS; j++)
+            customers[j] = (struct customer){ &shop, &start, j, keys, calls };
+        threads_run(BUYERS, buy_so_often, customers, sizeof customers[0]);
+        pthread_barrier_destroy(&start);
+        for (int key = 0; key < keys; key++)
+            ck_assert_int_eq(atomic_load(&shop.admitted[key]), size);
+        ck_assert_uint_gt(shop_stats(&shop).evictions, 0);
         shop_close(&shop);
     }
 }
@@ -688,6 +740,51 @@ START_TEST(closing_wakes_all_who_wait)
 }
 END_TEST
 
+static pthread_key_t last_words;
+static weir_limit *asked_last;
+
+/* Called again as long as it wants to be, after whatever else ends with the thread. */
+static void ask_at_the_end(void *rounds)
+{
+    const intptr_t left = (intptr_t)rounds;
+    struct weir_decision decision;
+    must_succeed(weir_try(asked_last, weir_key_text("key"), 1, &decision));
+    if (left > 1)
+        must(pthread_setspecific(last_words, (void *)(left - 1)) == 0, "it is called again");
+    else
+        must(stats_stripe() == STATS_SHARED_STRIPE, "it counts where all may who have no place of their own");
+}
+
+static void *end_by_asking(void *limit)
+{
+    struct weir_decision decision;
+    must_succeed(weir_try(limit, weir_key_text("key"), 1, &decision));
+    must(stats_stripe() != STATS_SHARED_STRIPE, "it has a place of its own to count at");
+    must(pthread_setspecific(last_words, (void *)3) == 0, "it is called at the end");
+    return NULL;
+}
+
+START_TEST(a_thread_counts_to_its_last_word)
+{
+    enum { LAST_ONES = 100 };
+    const struct weir_policy policy = policy_of("fixed_window limit=1000 period=1d");
+    struct weir_stats stats = { .size = sizeof stats };
+    weir *limiter;
+    must_succeed(weir_open(NULL, &limiter));
+    must_succeed(weir_limit_define(limiter, "limit", &policy, &asked_last));
+    ck_assert_int_eq(pthread_key_create(&last_words, ask_at_the_end), 0);
+    for (int i = 0; i < LAST_ONES; i++) {
+        pthread_t thread;
+        ck_assert_int_eq(pthread_create(&thread, NULL, end_by_asking, asked_last), 0);
+        ck_assert_int_eq(pthread_join(thread, NULL), 0);
+    }
+    must_succeed(weir_stats_read(limiter, &stats));
+    ck_assert_uint_eq(stats.allowed, LAST_ONES * (1 + 3));
+    weir_close(limiter);
+    pthread_key_delete(last_words);
+}
+END_TEST
+
 /* From now on this process may not call membarrier(2). False: it cannot be forbidden here. */
 static bool forbid_membarrier(void)
 {
@@ -738,6 +835,7 @@ int main(void)
     suite_test(suite, a_limit_redefined_all_the_while_gives_every_permit_once, 180);
     suite_test(suite, a_limit_lowered_and_raised_all_the_while_gives_every_permit_once, 180);
     suite_test(suite, a_share_that_grows_meanwhile_gives_every_permit_once, 180);
+    suite_test(suite, a_crowd_of_threads_takes_every_permit_of_few_keys_and_of_many_once, 60);
     suite_test(suite, all_or_nothing_in_opposite_orders_neither_locks_up_nor_loses_a_permit, 60);
     suite_test(suite, batches_of_eight_threads_take_every_permit_once, 30);
     suite_test(suite, permits_taken_and_given_back_by_eight_threads_are_all_there_again, 30);
@@ -748,6 +846,7 @@ int main(void)
     suite_test(suite, a_name_defined_by_eight_threads_at_once_is_one_limit, 30);
     suite_test(suite, closing_waits_for_an_acquire_that_has_not_begun_to_sleep, 60);
     suite_test(suite, closing_wakes_all_who_wait, 30);
+    suite_test(suite, a_thread_counts_to_its_last_word, 60);
     suite_test(suite, a_limiter_closes_where_membarrier_was_forbidden_after_it_opened, 30);
     return suite_run(suite);
 }

@@ -497,6 +497,20 @@ START_TEST(limiters_clock_keeps_to_the_systems_on_all_threads_and_processors)
 }
 END_TEST
 
+START_TEST(spans_are_told_to_the_nanosecond)
+{
+    static const struct {
+        int64_t us, seconds;
+        long ns;
+    } table[] = { { 0, 0, 0 }, { 1, 0, 1000 }, { 999999, 0, 999999000 }, { 1000000, 1, 0 }, { 86400000001, 86400, 1000 } };
+    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
+        const struct timespec span = clock_timespec(table[i].us);
+        ck_assert_int_eq(span.tv_sec, table[i].seconds);
+        ck_assert_int_eq(span.tv_nsec, table[i].ns);
+    }
+}
+END_TEST
+
 START_TEST(child_goes_on_from_its_parents_reading)
 {
     weir *limiter;
@@ -537,6 +551,7 @@ int main(void)
     suite_test(suite, system_that_slept_is_late_for_a_millisecond_at_most, 10);
     suite_test(suite, first_reading_may_be_of_any_time, 10);
     suite_test(suite, limiters_clock_keeps_to_the_systems_on_all_threads_and_processors, 60);
+    suite_test(suite, spans_are_told_to_the_nanosecond, 10);
     suite_test(suite, child_goes_on_from_its_parents_reading, 60);
     return suite_run(suite);
 }

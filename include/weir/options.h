@@ -132,10 +132,11 @@ struct weir_options {
      * does so once in a millisecond, and counts on from there by that counter: up to two microseconds behind, but for
      * a millisecond in which the clock begins to be slewed (NTP): then up to a quarter of one off, either way. */
     int64_t (*now_us)(void *user);
-    /* Called for each line worth an operator's eye, any thread, no lock held. Default: none. `line` has no newline
-     * and never holds a secret or a request's key; where a policy comes from it tells, an override's pattern in a file
-     * or in Consul included. weir_close() must not be called from it: the thread may be one that
-     * weir_close() waits for, and then the program is ended by abort(), after a sentence on stderr, or hangs. */
+    /* Called for each line worth an operator's eye, any thread, no lock held. Default: none. It must not block: until
+     * it returns, calls that wait for Redis go on waiting, for longer than timeout_us too. `line` has no newline and
+     * never holds a secret or a request's key; where a policy comes from it tells, an override's pattern in a file or
+     * in Consul included. weir_close() must not be called from it: the thread may be one that weir_close() waits for,
+     * and then the program is ended by abort(), after a sentence on stderr, or hangs. */
     void (*log)(void *user, enum weir_log_level level, const char *line);
     void *user; /* handed to both */
 

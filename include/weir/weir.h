@@ -160,8 +160,9 @@ WEIR_API int weir_policy_file_read(const char *path, int (*visit)(void *user, co
 /* Make a limiter. `opts` may be NULL for all defaults: local mode. WEIR_EINVAL (the log hook gets the option's name and
  * range), WEIR_ENOMEM, WEIR_EIO (no random numbers from the system, policy or password file not readable, no thread to
  * be had). It does not wait for Redis: what is asked before the connection stands waits for it, up to timeout_us.
- * After fork() a limiter in local mode may be used only in the process that opened it; in the other modes it makes
- * connections and a thread of its own in the child, which has no leases at first. */
+ * After fork() a limiter in local mode may be used only in the process that opened it. In the other modes it closes its
+ * parent's connections in the child, at once, and makes a thread and connections of its own there when it is first
+ * asked; the child has no leases at first. */
 WEIR_API int weir_open(const struct weir_options *opts, weir **out);
 
 /* End a limiter and all that came from it. Calls that wait, for permits or for Redis, are woken and return
@@ -274,7 +275,8 @@ struct weir_decision {      /* 64 bytes */
 WEIR_API int weir_try(weir_limit *limit, struct weir_key key, int64_t cost, struct weir_decision *out);
 
 /* As weir_try(), at the time `now_us` (1 to WEIR_MAX_TIME_US) of a caller who has read its clock already, as in struct
- * weir_request; 0: the limiter's clock. */
+ * weir_request; 0: the limiter's clock. In the modes on Redis such a time takes the place of the server's, as with
+ * weir_options.by_local_clock: then the clocks of all instances must agree, and keys stay there a week longer. */
 WEIR_API int weir_try_at(weir_limit *limit, struct weir_key key, int64_t cost, int64_t now_us,
                          struct weir_decision *out);
 
@@ -358,7 +360,8 @@ WEIR_API int weir_submit(weir *w, struct weir_op *op);
 
 /* A file descriptor for the caller's own event loop: readable while weir_dispatch() has requests to complete. From the
  * first call on, no `done` runs anywhere else. To be called before the first weir_submit(); the descriptor is the
- * limiter's. WEIR_EIO if the system has none to give. */
+ * limiter's. WEIR_EIO if the system has none to give. In the child of a fork() the same number is a descriptor of its
+ * own; if the system had none to give at that moment it is closed, and this is to be called again. */
 WEIR_API int weir_event_fd(weir *w);
 
 /* Run the `done` of each submitted request that has its answer, on this thread; returns how many. Never blocks, never

@@ -15,7 +15,7 @@
 static const char *quoted(const char *text, char *room, size_t size)
 {
     size_t i = 0;
-    for (; text[i] && i < size - 1; i++) {
+    for (; i < size - 1 && text[i]; i++) {
         const unsigned char c = (unsigned char)text[i], before = i > 0 ? (unsigned char)text[i - 1] : 0;
         room[i] = c >= ' ' && c != 0x7f ? text[i] : '?';
         if (before == 0xc2 && c >= 0x80 && c < 0xa0) /* U+0080 to U+009F are controls as well */
@@ -61,16 +61,21 @@ static bool is_digit(char c)
 
 /* From a number's first digit, `at`, to behind the number. One that does not fit an int64_t or a double, for which
  * jansson would refuse the whole answer wherever it stands, becomes one that does and has as many bytes: "1e999" 1e000,
- * and 19 digits, which may be too many, d.dddd... Neither is an integer, so it is refused where it is read. */
+ * and 19 digits, which may be too many, d.dddd..., whatever follows them. Neither is an integer, so it is refused where
+ * it is read. */
 static size_t fit_number(char *text, size_t at, size_t len)
 {
     const size_t begin = at;
     while (at < len && is_digit(text[at]))
         at++;
-    const bool goes_on = at < len && (text[at] == '.' || text[at] == 'e' || text[at] == 'E');
-    if (!goes_on && at - begin >= DIGITS_TOO_MANY && text[begin] != '0')
+    const bool has_point = at < len && text[at] == '.';
+    const bool is_number = !has_point || (at + 1 < len && is_digit(text[at + 1]));
+    if (is_number && at - begin >= DIGITS_TOO_MANY && text[begin] != '0') {
         text[begin + 1] = '.';
-    if (at < len && text[at] == '.')
+        if (has_point)
+            text[at] = '0';
+    }
+    if (has_point)
         for (at++; at < len && is_digit(text[at]); at++)
             ;
     if (at < len && (text[at] == 'e' || text[at] == 'E'))
@@ -107,6 +112,12 @@ static bool parse(const char *body, size_t len, json_t **out, json_error_t *erro
     return true;
 }
 
+/* jansson says nothing at all where it found no memory for what it makes, and else that this was why. */
+static bool is_for_memory(const json_error_t *error)
+{
+    return error->text[0] == '\0' || json_error_code(error) == json_error_out_of_memory;
+}
+
 /* An array, or an error. jansson's own words quote the text, which may be anything. */
 static int load(const char *body, size_t len, json_t **out, struct message message)
 {
@@ -115,7 +126,7 @@ static int load(const char *body, size_t len, json_t **out, struct message messa
     if (refused)
         return refused;
     json_t *root = NULL;
-    if (!parse(body, len, &root, &error) || (!root && json_error_code(&error) == json_error_out_of_memory))
+    if (!parse(body, len, &root, &error) || (!root && is_for_memory(&error)))
         return no_memory(message);
     if (!root && (json_error_code(&error) == json_error_premature_end_of_input || len == 0))
         return message_refuse(message, "the answer ends before its JSON does");

@@ -265,7 +265,7 @@ static void fail(struct consul_call *call, const char *why)
 {
     char printable[sizeof call->why];
     size_t i = 0;
-    for (; why[i] && i < sizeof printable - 1; i++)
+    for (; i < sizeof printable - 1 && why[i]; i++)
         printable[i] = why[i] >= ' ' && why[i] <= '~' ? why[i] : '?';
     printable[i] = '\0';
     memcpy(call->why, printable, i + 1);

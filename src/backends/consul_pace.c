@@ -41,6 +41,6 @@ int64_t consul_pace_answered(struct consul_pace *pace, int64_t asked_us, int64_t
     else if (++pace->empties > EMPTIES_MOST)
         return now_us + gap_us(pace, 0); /* no more: the agent is well, and changes are to be seen */
     pace->full_us = (pace->full_us > now_us ? pace->full_us : now_us) + ANSWER_US;
-    int64_t due_us = pace->full_us - ANSWERS_AT_ONCE * ANSWER_US;
+    int64_t due_us = pace->full_us - (int64_t)ANSWERS_AT_ONCE * ANSWER_US;
     return due_us > now_us ? due_us : now_us;
 }

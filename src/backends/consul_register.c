@@ -8,7 +8,6 @@
 #include <string.h>
 
 #define GONE_LEAST_US WEIR_MINUTE /* Consul takes no less */
-#define DURATION_ROOM 32
 
 /* ---- Checks ---- */
 

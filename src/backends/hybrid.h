@@ -19,6 +19,6 @@ struct hybrid_settings {
 int hybrid_open(const struct hybrid_settings *settings, struct weir_backend *remote, struct weir_backend **out);
 
 /* The locks of a hybrid backend are held while the process forks, and the child starts without leases. */
-void hybrid_watch_forks(struct weir_backend *hybrid);
+void hybrid_watch_forks(struct weir_backend *backend);
 
 #endif

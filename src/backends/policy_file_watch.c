@@ -112,7 +112,8 @@ static bool read_file(struct policy_watch *watch, const struct look *before)
     if (!is_whole)
         return false;
     watch->is_known = !error;
-    watch->read = error == WEIR_ENOMEM ? (struct look){ .size = 0 } : *before; /* at the next look it is read again */
+    /* What is known of it, a bad line included, stays so until it changes. Else it is read again at the next look. */
+    watch->read = error == WEIR_OK || error == WEIR_EINVAL ? *before : (struct look){ .size = 0 };
     return true;
 }
 
@@ -247,19 +248,34 @@ static void end(struct follower *follower)
     watch_free(watch);
 }
 
-/* A program may go to another folder later. NULL: out of memory, or there is no way to tell the folder. */
-static char *absolute(const char *path)
+/* A program may go to another folder later. WEIR_OK, WEIR_ENOMEM, or WEIR_EIO and errno: the folder cannot be told. */
+static int absolute(const char *path, char **out)
 {
-    char folder[PATH_MAX];
-    if (path[0] == '/')
-        return strdup(path);
-    if (!getcwd(folder, sizeof folder))
-        return NULL;
+    char folder[PATH_MAX] = "";
+    const bool is_relative = path[0] != '/';
+    if (is_relative && !getcwd(folder, sizeof folder))
+        return WEIR_EIO;
     const size_t size = strlen(folder) + strlen(path) + 2;
     char *whole = malloc(size);
-    if (whole)
-        snprintf(whole, size, "%s/%s", folder, path);
-    return whole;
+    if (!whole)
+        return WEIR_ENOMEM;
+    snprintf(whole, size, "%s%s%s", folder, is_relative ? "/" : "", path);
+    *out = whole;
+    return WEIR_OK;
+}
+
+static int start(struct policy_watch *watch, const char *path)
+{
+    int error = absolute(path, &watch->path);
+    const char *why = strerror(errno);
+    if (!error) {
+        error = follow_thread_start(&watch->thread, run, watch);
+        why = "no thread or descriptor to be had";
+    }
+    if (error)
+        log_line(&watch->limiter->log, WEIR_LOG_ERROR, "%s cannot be followed: %s", path,
+                 error == WEIR_EIO ? why : weir_strerror(error));
+    return error;
 }
 
 int policy_file_follow(const char *path, struct weir *limiter)
@@ -274,10 +290,8 @@ int policy_file_follow(const char *path, struct weir *limiter)
     if (watch->inotify_fd < 0)
         log_line(&limiter->log, WEIR_LOG_WARNING, "%s is only looked at every other second: inotify: %s", path,
                  strerror(errno));
-    watch->path = absolute(path);
-    int error = watch->path ? follow_thread_start(&watch->thread, run, watch) : WEIR_ENOMEM;
+    int error = start(watch, path);
     if (error) {
-        log_line(&limiter->log, WEIR_LOG_ERROR, "%s cannot be followed: %s", path, weir_strerror(error));
         watch_free(watch);
         return error;
     }

@@ -4,6 +4,7 @@
 #include "backends/redis_process.h"
 #include "core/forks.h"
 
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +16,11 @@ static int process_start(const struct redis_config *config, struct redis_process
     *out = (struct redis_process){ .forks = forks_count };
     return config->rules.in_cluster ? redis_cluster_start(config, &out->cluster)
                                     : redis_engine_start(config, NULL, &out->engine);
+}
+
+static const char *why_not_started(int error)
+{
+    return error == WEIR_EIO ? "no thread or descriptor to be had" : weir_strerror(error);
 }
 
 static void process_stop(struct redis_process *process)
@@ -35,6 +41,17 @@ static void process_abandon(struct redis_process *process)
         redis_engine_abandon(process->engine);
 }
 
+/* The parent's connections are closed before the child opens anything: later their numbers could be something else's,
+ * for the system copies the open descriptors before the memory that tells of them, and meanwhile the parent's threads go
+ * on. A child's child has none of its grandparent's. */
+static void told_of_fork(struct forks_watcher *watcher, enum forks_moment moment)
+{
+    struct redis *redis = (struct redis *)((char *)watcher - offsetof(struct redis, forks));
+    struct redis_process *process = atomic_load_explicit(&redis->current, memory_order_relaxed);
+    if (moment == FORKS_IN_CHILD && process->forks == forks_count - 1)
+        process_abandon(process);
+}
+
 /* This process's. A child of a fork has its parent's, whose threads did not come along: it gets its own. NULL: there is
  * none to be had. */
 static struct redis_process *process_of(struct redis *redis)
@@ -42,17 +59,19 @@ static struct redis_process *process_of(struct redis *redis)
     struct redis_process *process = atomic_load_explicit(&redis->current, memory_order_acquire);
     if (process->forks == forks_count)
         return process;
-    struct redis_process *own = malloc(sizeof *own), *parents = process;
-    if (!own || process_start(&redis->config, own) != WEIR_OK) {
+    struct redis_process *own = malloc(sizeof *own);
+    const int error = own ? process_start(&redis->config, own) : WEIR_ENOMEM;
+    if (error) {
         free(own);
+        if (redis_line_is_due(&redis->said_us))
+            log_line(&redis->config.log, WEIR_LOG_WARNING, "redis cannot be used in the child of a fork: %s",
+                     why_not_started(error));
         return NULL;
     }
-    own->elder = parents;
+    own->elder = process;
     if (atomic_compare_exchange_strong_explicit(&redis->current, &process, own, memory_order_acq_rel,
-                                                memory_order_acquire)) {
-        process_abandon(parents);
+                                                memory_order_acquire))
         return own;
-    }
     process_stop(own); /* another thread was faster */
     free(own);
     return process;
@@ -158,11 +177,10 @@ static void redis_destroy(struct weir_backend *backend)
 {
     struct redis *redis = (struct redis *)backend;
     struct redis_process *process = process_here(backend);
+    forks_forget(&redis->forks);
     if (process) {
         process_stop(process);
         free(process);
-    } else {
-        process_abandon(atomic_load_explicit(&redis->current, memory_order_acquire));
     }
     redis_target_free(&redis->config.target);
     free(redis);
@@ -219,8 +237,8 @@ static int open_process(const struct weir_options *options, struct redis *redis,
         return error;
     config->rules.in_cluster = config->target.is_cluster;
     error = process_start(config, process);
-    if (error == WEIR_EIO)
-        message_write(message, "no thread or descriptor to be had");
+    if (error)
+        message_write(message, "%s", why_not_started(error));
     return error;
 }
 
@@ -251,6 +269,8 @@ int redis_open(const struct weir_options *options, struct weir_backend **out)
         log_line(&redis->config.log, WEIR_LOG_WARNING,
                  "redis_insecure: whoever answers is taken for the server, its certificate is not looked at");
     atomic_init(&redis->current, process);
+    redis->forks.told = told_of_fork;
+    forks_watch(&redis->forks);
     *out = &redis->backend;
     return WEIR_OK;
 }

@@ -151,8 +151,7 @@ void redis_engine_late(struct redis_engine *engine)
     redis_engine_wake(engine);
 }
 
-/* Whether a line is due that may come once a second, and was last said at *at_us; then it has been now. */
-static bool line_is_due(_Atomic int64_t *at_us)
+bool redis_line_is_due(_Atomic int64_t *at_us)
 {
     int64_t now_us = clock_monotonic_us();
     int64_t said_us = atomic_load_explicit(at_us, memory_order_relaxed);
@@ -166,7 +165,7 @@ static void say_error(struct redis_engine *engine, const char *word)
     refused(engine);
     if (engine->cluster && (strcmp(word, "CLUSTERDOWN") == 0 || strcmp(word, "MOVED") == 0 || strcmp(word, "ASK") == 0))
         redis_cluster_look(engine->cluster);
-    if (line_is_due(&engine->said_us))
+    if (redis_line_is_due(&engine->said_us))
         log_line(&engine->config->log, WEIR_LOG_WARNING, "redis answers %s%s", word,
                  strcmp(word, "MOVED") == 0 && !engine->cluster
                      ? ": it is part of a cluster, and redis-cluster:// is for that"
@@ -177,9 +176,15 @@ void redis_engine_say_unacknowledged(struct redis_engine *engine)
 {
     const unsigned replicas = engine->config->rules.replicas;
     refused(engine);
-    if (line_is_due(&engine->unacknowledged_us))
+    if (redis_line_is_due(&engine->unacknowledged_us))
         log_line(&engine->config->log, WEIR_LOG_WARNING, "a charge was not acknowledged by %u replica%s", replicas,
                  replicas == 1 ? "" : "s");
+}
+
+void redis_engine_say_lost(struct redis_engine *engine, const char *reason)
+{
+    if (!atomic_load_explicit(&engine->closing, memory_order_relaxed) && redis_line_is_due(&engine->lost_us))
+        log_line(&engine->config->log, WEIR_LOG_WARNING, "a caller's connection to redis was lost: %s", reason);
 }
 
 bool redis_engine_take_off(struct redis_engine *engine, struct redis_flight *flight, struct redis_link *link)

@@ -128,6 +128,7 @@ struct redis_engine {
     _Atomic int64_t no_lanes_until_us;    /* (a) a lane's connection was not to be had: for a while none tries */
     _Atomic int64_t said_us;              /* (a) when the log last had a line about an error */
     _Atomic int64_t unacknowledged_us;    /* (a) when it last had one about replicas */
+    _Atomic int64_t lost_us;              /* (a) when it last had one about a caller's own connection */
     atomic_size_t submitted;              /* (a) waiting ops */
     atomic_uint boarding;                 /* (a) number of the flight that who comes now will be on, most likely */
     struct bell bells[REDIS_BELLS];       /* (a) for flights by their number */
@@ -223,8 +224,14 @@ bool redis_engine_take_off(struct redis_engine *engine, struct redis_flight *fli
  * or of missing replicas. Whose connection it is deals with flight->read_only. Any thread. */
 void redis_engine_landed(struct redis_engine *engine, const struct redis_flight *flight);
 
+/* Whether a line is due that may come once a second, and was last said at *at_us; then it has been now. */
+bool redis_line_is_due(_Atomic int64_t *at_us);
+
 /* Tell the log, a line a second at most, that too few replicas have what was charged. */
 void redis_engine_say_unacknowledged(struct redis_engine *engine);
+
+/* Likewise, why a caller's own connection was lost, with what was under way on it. */
+void redis_engine_say_lost(struct redis_engine *engine, const char *reason);
 
 /* A request has failed, or been decided: by that the engine tells whether the server is well. One that charges nobody may
  * deny and show all the same: only a charge shows the contrary. Any thread. */
@@ -250,7 +257,7 @@ static inline void redis_count(_Atomic uint64_t *count, uint64_t more)
 const struct redis_engine *redis_engine_here(void);
 
 /* redis_io.c: the thread. */
-void *redis_io_run(void *engine);
+void *redis_io_run(void *user);
 struct redis_io *redis_io_make(struct redis_engine *engine); /* NULL: out of memory */
 void redis_io_free(struct redis_io *io);
 void redis_io_abandon(struct redis_io *io);

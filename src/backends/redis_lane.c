@@ -141,7 +141,8 @@ static void ended(struct redis_ask *ask, int status)
 /* Take in what comes; false if the deadline has come first. */
 static bool take_in(struct redis_link *link, int64_t deadline_us)
 {
-    if (redis_link_has_output(link) || deadline_us - clock_monotonic_us() < PATIENCE_US + MARGIN_US)
+    if (!link->is_patient || redis_link_has_output(link) ||
+        deadline_us - clock_monotonic_us() < PATIENCE_US + MARGIN_US)
         return wait_and_step(link, deadline_us);
     redis_link_receive(link);
     return true;
@@ -205,6 +206,8 @@ static int fly(struct redis_engine *engine, struct redis_lane *lane, struct redi
     if (progress == REDIS_MISFIT)
         redis_link_close(link, "an answer did not fit its question");
     if (progress != REDIS_LANDED) {
+        if (is_about_now(engine, lane)) /* else the I/O thread has told of it */
+            redis_engine_say_lost(engine, link->reason);
         redis_flight_fail(flight, WEIR_EIO, ended);
         return WEIR_EIO;
     }

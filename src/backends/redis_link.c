@@ -60,7 +60,7 @@ void redis_link_close(struct redis_link *link, const char *reason)
     redis_bytes_clear(&link->out, link->secret);
     redis_bytes_clear(&link->sealed, false);
     link->secret = false;
-    link->ends = false;
+    link->ends = link->is_patient = false;
     link->sent = 0;
     snprintf(link->reason, sizeof link->reason, "%s", reason);
     redis_tls_end(link->tls); /* whose words the reason may be */
@@ -262,8 +262,8 @@ void redis_link_make_patient(struct redis_link *link, int64_t us)
 {
     const struct timeval patience = { .tv_sec = us / 1000000, .tv_usec = us % 1000000 };
     int flags = fcntl(link->fd, F_GETFL);
-    if (setsockopt(link->fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience) == 0 && flags >= 0)
-        fcntl(link->fd, F_SETFL, flags & ~O_NONBLOCK); /* all else here says MSG_DONTWAIT */
+    link->is_patient = flags >= 0 && setsockopt(link->fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience) == 0 &&
+                       fcntl(link->fd, F_SETFL, flags & ~O_NONBLOCK) == 0; /* all else here says MSG_DONTWAIT */
 }
 
 static void take_in(struct redis_link *link, const char *data, size_t len)

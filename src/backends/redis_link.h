@@ -61,6 +61,7 @@ struct redis_link {
     bool is_primary;    /* so its answer says */
     bool not_primary;   /* closed because it does not */
     bool secret;        /* the output holds a password */
+    bool is_patient;    /* redis_link_receive() waits */
     bool ends;          /* with TLS: its end came behind what has not been read yet */
     struct redis_wire wire;
     struct redis_tls *tls;     /* NULL: none */
@@ -96,7 +97,8 @@ short redis_link_events(const struct redis_link *link);
  * read by redis_link_next(). */
 void redis_link_step(struct redis_link *link);
 
-/* Let redis_link_receive() wait for `us` at most, more or less: the system counts in ticks of milliseconds. */
+/* Let redis_link_receive() wait for `us` at most, more or less: the system counts in ticks of milliseconds. Where the
+ * system does not allow that, the link is not patient. */
 void redis_link_make_patient(struct redis_link *link, int64_t us);
 
 /* Wait for what comes, if the link was made patient; it is read by redis_link_next(). Returns sooner on a signal. One

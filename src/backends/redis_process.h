@@ -3,6 +3,7 @@
 #define BACKENDS_REDIS_PROCESS_H
 
 #include "backends/redis_cluster.h"
+#include "core/forks.h"
 
 /* Threads and connections of one process. */
 struct redis_process {
@@ -16,6 +17,8 @@ struct redis {
     struct weir_backend backend;
     struct redis_config config;              /* (c) */
     _Atomic(struct redis_process *) current; /* (a) replaced in the child of a fork */
+    _Atomic int64_t said_us;                 /* (a) when the log last had a line that it cannot be */
+    struct forks_watcher forks;
 };
 
 #endif

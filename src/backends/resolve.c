@@ -4,6 +4,7 @@
 #include "core/quiet_thread.h"
 #include "core/wake_fd.h"
 
+#include <errno.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -90,21 +91,25 @@ static void *ask(void *user)
     return NULL;
 }
 
+/* 0, or an errno. */
 static int start(struct resolve_question *question)
 {
     pthread_attr_t attributes;
     pthread_t thread;
-    if (pthread_attr_init(&attributes) != 0)
-        return -1;
+    int error = pthread_attr_init(&attributes);
+    if (error)
+        return error;
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    int failed = quiet_thread_start(&thread, &attributes, ask, question);
+    error = quiet_thread_start(&thread, &attributes, ask, question);
     pthread_attr_destroy(&attributes);
-    return failed ? -1 : 0;
+    return error;
 }
 
-static struct resolve_question *question_make(const struct resolve_target *target)
+/* NULL, and in *error an errno: there is no memory or no descriptor to be had. */
+static struct resolve_question *question_make(const struct resolve_target *target, int *error)
 {
     struct resolve_question *question = calloc(1, sizeof *question);
+    *error = ENOMEM;
     if (!question)
         return NULL;
     question->target = *target;
@@ -112,6 +117,8 @@ static struct resolve_question *question_make(const struct resolve_target *targe
     question->host = strdup(target->host);
     question->list = calloc(target->most, sizeof *question->list);
     question->answered_fd = wake_fd_open();
+    if (question->answered_fd < 0)
+        *error = errno;
     atomic_init(&question->holders, 1);
     if (question->host && question->list && question->answered_fd >= 0)
         return question;
@@ -134,8 +141,8 @@ static enum resolved take_answer(struct resolver *resolver, struct resolve_addre
         memcpy(list, question->list, question->count * sizeof *list);
         *count = question->count;
     }
+    resolver->question = NULL; /* first: a child forked now must not close what is closed */
     let_go(question);
-    resolver->question = NULL;
     if (!error)
         return RESOLVED;
     snprintf(reason, reason_size, "the host's name is not resolved: %s", gai_strerror(error));
@@ -151,17 +158,20 @@ enum resolved resolver_ask(struct resolver *resolver, struct resolve_address *li
     if (look_up(target, target->host, AI_NUMERICHOST, list, count) == 0)
         return RESOLVED;
 
-    struct resolve_question *question = question_make(target);
+    int error;
+    struct resolve_question *question = question_make(target, &error);
     if (question) {
         atomic_store_explicit(&question->holders, 2, memory_order_relaxed); /* the thread's start orders it */
-        if (start(question) == 0) {
+        error = start(question);
+        if (!error) {
             resolver->question = question;
             return RESOLVING;
         }
         atomic_store_explicit(&question->holders, 1, memory_order_relaxed);
         let_go(question);
     }
-    snprintf(reason, reason_size, "no memory or thread to resolve the host's name");
+    snprintf(reason, reason_size, "the host's name is not resolved: %s%s", question ? "no thread: " : "",
+             strerrordesc_np(error));
     return NOT_RESOLVED;
 }
 

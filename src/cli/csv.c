@@ -136,16 +136,22 @@ int csv_begin(struct csv *csv, struct lines *lines, struct span line)
 {
     const struct csv_choice *choice = csv->choice;
     struct fault fault;
+    const bool is_plain = !choice->time && !choice->key && !choice->cost;
     int result = csv_fields_read(csv, lines, line, &fault);
     if (result < 0)
         return EXIT_FAILED;
+    if (result == 0 && !is_plain) { /* the fields are gone with what was read of it */
+        complain("%s:%lld: %s: which columns there are is not known", lines->name, (long long)lines->number,
+                 fault.text);
+        return EXIT_FAILED;
+    }
     if (result == 1 && is_header(csv)) {
         csv->header_fields = csv->count;
         csv->time = column_guess(csv, TIME_NAMES, true);
         csv->key = column_guess(csv, KEY_NAMES, false);
         csv->cost = column_guess(csv, COST_NAMES, false);
     } else {
-        csv->is_plain = !choice->time && !choice->key && !choice->cost;
+        csv->is_plain = is_plain;
         csv->time = 0;
     }
     if (!column_choose(csv, choice->time, &csv->time))

@@ -94,7 +94,7 @@ bool csv_unquote(struct csv *csv, struct span *field)
     size_t len = 0;
     for (size_t i = 0; i < field->len; i++) {
         csv->unquoted[len++] = field->data[i];
-        if (field->data[i] == '"' && i + 1 < field->len && field->data[i + 1] == '"')
+        if (field->data[i] == '"') /* a second one follows: a quote alone would have ended the field */
             i++;
     }
     *field = (struct span){ csv->unquoted, len };

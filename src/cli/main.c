@@ -101,7 +101,8 @@ static int command_help(int argc, char **argv)
     return print(command->help);
 }
 
-static void say(const char *before, const char *command, const char *format, va_list arguments)
+__attribute__((format(printf, 3, 0))) static void say(const char *before, const char *command, const char *format,
+                                                      va_list arguments)
 {
     fprintf(stderr, "%s%s: ", before, command);
     vfprintf(stderr, format, arguments);

@@ -102,7 +102,10 @@ static void write_script(FILE *script, const void *user)
     fprintf(script, "set xrange [%.6f:%.6f] noextend\n", (double)left_us / 1e6, (double)right_us / 1e6);
     if (is_dated)
         fprintf(script, "set xdata time\nset timefmt '%%s'\nset format x '%s'\nset xlabel 'UTC, from %s'\n",
-                plot->width_us < 600 * WEIR_SECOND ? "%H:%M:%S" : "%m-%d %H:%M", begin);
+                plot->width_us < 600 * WEIR_SECOND ? "%H:%M:%S"
+                : plot->width_us < WEIR_DAY        ? "%m-%d %H:%M"
+                                                   : "%Y-%m-%d",
+                begin);
     else
         fprintf(script, "set xlabel 'seconds since the first request'\n");
     fprintf(

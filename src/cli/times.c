@@ -241,8 +241,8 @@ void time_print(int64_t time_us, char *text)
 {
     time_t seconds = (time_t)(time_us / WEIR_SECOND);
     struct tm parts;
-    if (!gmtime_r(&seconds, &parts) || !strftime(text, TIME_TEXT_SIZE, "%Y-%m-%dT%H:%M:%SZ", &parts))
-        snprintf(text, TIME_TEXT_SIZE, "%lld s", (long long)seconds);
+    gmtime_r(&seconds, &parts); /* which fails for years beyond an int only */
+    strftime(text, TIME_TEXT_SIZE, "%Y-%m-%dT%H:%M:%SZ", &parts);
 }
 
 void duration_print(int64_t duration_us, char *text)

@@ -1,6 +1,7 @@
 /* fence.c - membarrier(2). */
 #include "core/fence.h"
 
+#include <errno.h>
 #include <linux/membarrier.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -22,6 +23,9 @@ bool fence_ready(void)
  * takes to make a store seen. */
 void fence_all(void)
 {
-    if (!barrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED))
-        nanosleep(&(struct timespec){ .tv_nsec = PAUSE_UNSEEN_NS }, NULL);
+    struct timespec left = { .tv_nsec = PAUSE_UNSEEN_NS };
+    if (barrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED))
+        return;
+    while (nanosleep(&left, &left) != 0 && errno == EINTR) /* a signal must not make it short */
+        ;
 }

@@ -4,12 +4,14 @@
 #include "core/lock.h"
 
 #include <pthread.h>
+#include <stdbool.h>
 #include <stddef.h>
 
 volatile unsigned forks_count; /* written in the child, while it has one thread */
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static struct lock lock; /* of the list, held while the process forks */
+static struct lock lock = { PTHREAD_MUTEX_INITIALIZER }; /* of what follows, held while the process forks */
+static bool is_ready;                                    /* the system tells of forks */
 static struct forks_watcher *watchers;
 
 static void tell(enum forks_moment moment)
@@ -37,15 +39,27 @@ static void in_child(void) UNCHECKED
     lock_give(&lock);
 }
 
+/* The first time without the lock: nobody is told yet, so a child that is forked meanwhile would never get it. (A
+ * pthread_once_t begins anew there.) */
 static void begin(void)
 {
-    lock_init(&lock);
-    pthread_atfork(before, in_parent, in_child);
+    is_ready = pthread_atfork(before, in_parent, in_child) == 0;
+}
+
+int forks_ready(void)
+{
+    pthread_once(&once, begin);
+    lock_take(&lock);
+    if (!is_ready)
+        begin(); /* there may be memory by now */
+    const int result = is_ready ? 0 : -1;
+    lock_give(&lock);
+    return result;
 }
 
 void forks_watch(struct forks_watcher *watcher)
 {
-    pthread_once(&once, begin);
+    forks_ready();
     lock_take(&lock);
     watcher->next = watchers;
     watcher->link = &watchers;

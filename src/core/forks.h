@@ -17,7 +17,10 @@ struct forks_watcher {
     struct forks_watcher *next, **link; /* forks.c's */
 };
 
-/* Any thread, but not from told(). */
+/* 0, or -1: there is no memory for the system to tell of forks, and a child would go by what is its parent's. */
+int forks_ready(void);
+
+/* Any thread, but not from told(). Nobody is told who was not ready. */
 void forks_watch(struct forks_watcher *watcher);
 void forks_forget(struct forks_watcher *watcher);
 

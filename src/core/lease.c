@@ -303,14 +303,13 @@ static void add_batch(struct lease *lease, const struct lease_batch *grant)
     batch->end_us = min_of(batch->end_us, grant->end_us);
 }
 
-/* How long one permit more than what `decision` leaves has to wait, at least. */
+/* How long a permit has to wait, at least, if `decision` leaves none. */
 static int64_t least_wait_us(const struct weir_plan *plan, const struct weir_decision *decision)
 {
     const int64_t good_us = good_for_us(plan, decision); /* where permits come back at once, until they do */
-    const int64_t others = max_of(0, plan->size - decision->remaining - 1);
-    return good_us < INT64_MAX
-               ? good_us
-               : decision->reset_after_us - div_up(mul_capped(others, plan->q), plan->p) * plan->tick_us;
+    return good_us < INT64_MAX ? good_us
+                               : decision->reset_after_us -
+                                     div_up(mul_capped(plan->size - 1, plan->q), plan->p) * plan->tick_us;
 }
 
 bool lease_was_denied(struct lease *lease, const struct lease_ask *ask, int64_t asked_us, int64_t now_us, int64_t cost,

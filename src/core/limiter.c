@@ -46,6 +46,21 @@ static int share_copy(const struct share *share, struct share *out, void **memor
     return WEIR_OK;
 }
 
+/* The parent's, under whose number the child's own is to be, must not stay: who drains it takes the parent's rings. */
+static void renew_event_fd(struct weir *limiter)
+{
+    const int event_fd = atomic_load_explicit(&limiter->event_fd, memory_order_relaxed);
+    if (event_fd < 0)
+        return;
+    const int own = wake_fd_open();
+    if (own < 0 || dup3(own, event_fd, O_CLOEXEC) < 0) {
+        close(event_fd);
+        atomic_store_explicit(&limiter->event_fd, -1, memory_order_relaxed);
+    }
+    if (own >= 0)
+        close(own);
+}
+
 /* What the child's only thread has of a limiter: no call inside, no request submitted, all of which are
  * the parent's; and an event fd of its own under the same number. The locks are held over the fork, so that what they
  * guard is whole in the child; a condition may be half-way through the waiting of a thread that is not here. */
@@ -57,14 +72,7 @@ static void begin_in_child(struct weir *limiter) UNCHECKED
     failure_begin_in_child(limiter);
     if (limiter->follow)
         follow_begin_in_child(limiter->follow);
-    int event_fd = atomic_load_explicit(&limiter->event_fd, memory_order_relaxed);
-    if (event_fd >= 0) {
-        int own = wake_fd_open();
-        if (own >= 0) {
-            dup3(own, event_fd, O_CLOEXEC);
-            close(own);
-        }
-    }
+    renew_event_fd(limiter);
 }
 
 static void told_of_fork(struct forks_watcher *watcher, enum forks_moment moment) UNCHECKED
@@ -114,9 +122,14 @@ static int load_policy_file(struct weir *limiter, const struct weir_options *opt
 }
 
 /* A child may use a limiter that can block, and close one that follows something. */
+static bool lives_on(const struct weir *limiter)
+{
+    return limiter->can_block || limiter->follow;
+}
+
 static void watch_forks(struct weir *limiter, void (*watch_or_forget)(struct forks_watcher *watcher))
 {
-    if (limiter->can_block || limiter->follow)
+    if (lives_on(limiter))
         watch_or_forget(&limiter->forks);
 }
 
@@ -171,6 +184,8 @@ int limiter_make(const struct weir_options *options, struct weir_backend *backen
         error = follow_begin(limiter, options);
     if (!error)
         error = load_policy_file(limiter, options);
+    if (!error && lives_on(limiter) && forks_ready() != 0)
+        error = WEIR_ENOMEM;
     if (error) {
         limiter_free(limiter);
         return error;

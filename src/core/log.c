@@ -16,7 +16,8 @@ void log_line(const struct log *log, enum weir_log_level level, const char *form
     log->line(log->user, level, line);
 }
 
-static void write_sentence(struct message message, const char *format, va_list arguments)
+__attribute__((format(printf, 2, 0))) static void write_sentence(struct message message, const char *format,
+                                                                 va_list arguments)
 {
     if (message.text && message.size > 0)
         vsnprintf(message.text, message.size, format, arguments);

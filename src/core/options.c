@@ -93,7 +93,7 @@ static int leases_read(struct weir_options *read, const struct log *log)
 static bool prefix_is_good(const char *prefix)
 {
     size_t len = 0;
-    for (; prefix[len] && len <= REDIS_PREFIX_MAX_LEN; len++)
+    for (; len <= REDIS_PREFIX_MAX_LEN && prefix[len]; len++)
         if (prefix[len] <= ' ' || prefix[len] > '~' || prefix[len] == '{' || prefix[len] == '}')
             return false;
     return len >= 1 && len <= REDIS_PREFIX_MAX_LEN;

@@ -60,8 +60,8 @@ int settle_submit(struct weir *limiter, const struct weir_backend_request *reque
 void settle_all(struct weir *limiter);
 
 /* The backend tells that it can be reached again, ops->watch. That is not yet an answer, so the outage that lasts is
- * settled as well, and is over once a charge of it is answered. */
-void settle_returned(void *limiter);
+ * settled as well, and is over once a charge of it is answered. `user` is the limiter. */
+void settle_returned(void *user);
 
 /* Somebody has found that something is owed: go on with it if nobody else does. */
 void settle_go_on(struct weir *limiter);

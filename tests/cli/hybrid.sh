@@ -111,6 +111,19 @@ hybrid 0 --json --instances 3 -p 'token_bucket limit=1000 period=1s burst=300' -
     holds 'permits_over <= over_max * 10' && has out '},{"lease_life_us":100000,"lease_max":300,"over_max":0,"most_over":null}]}'
 verdict 'several limits are reported one by one' $?
 
+cat >gold.conf <<'END'
+api = token_bucket limit=1000 period=1s burst=300
+api/key-* = token_bucket limit=100 period=1s
+END
+hybrid 0 --json --lease-life 100ms --instances 4 -f gold.conf && holds 'most_over > 0 && most_over <= over_max'
+verdict 'a limit some of whose keys have policies of their own goes beyond itself, but not beyond the bound' $?
+awk -F, 'NR % 7 == 0 { $1 -= 1500 } NR % 3000 == 0 { $1 += 3000000 } { printf "%.0f,%s,%s\n", $1, $2, $3 }' in >steps
+mv in rows && mv steps in
+hybrid 0 --json --keep-order --lease-life 100ms --instances 4 -p 'token_bucket limit=1000 period=1s burst=300' &&
+    holds 'by_lease > 0 && most_over <= over_max'
+verdict 'rows whose times step back stay within the bound' $?
+mv rows in
+
 for deal in round-robin key skewed; do
     hybrid 0 --json --instances 5 --deal $deal -p 'token_bucket limit=1000 period=1s burst=300' && mv out first &&
         hybrid 0 --json --instances 5 --deal $deal -p 'token_bucket limit=1000 period=1s burst=300' && cmp first out >>err
@@ -126,6 +139,9 @@ hybrid 0 --instances 4 --deal skewed -p 'token_bucket limit=1000 period=1s burst
     has out 'hybrid, 4 instances over Redis by the times of the input, dealt by skewed' 'Against one exact limit' \
         'up to 74 permits of a key for 100 ms; over by at most 100, seen ' 'permits beyond the limit' ' a request'
 verdict 'the report says how many there are, what is leased and what was over' $?
+hybrid 0 --instances 4 -p 'token_bucket limit=1000 period=1s burst=300' -p 'token_bucket limit=1000 period=1s burst=7' &&
+    has out 'by 1. leases' 'by 2. leases       none of this limit'
+verdict 'the report says what is leased of each of several limits' $?
 hybrid 0 --strict -p 'token_bucket limit=1000 period=1s burst=300' && has out 'hybrid (strict), 1 instance over Redis' \
     'over by at most 0, seen 0' && ! grep -q 'dealt by' out
 verdict 'one instance is the default' $?

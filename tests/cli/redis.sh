@@ -118,15 +118,19 @@ asked flushall >/dev/null
 # The keys of a run, seen while it waits for its output to be taken: a pipe that nobody reads yet holds far less.
 mkfifo pipe
 rows 2 60000 >many
-"$weir" replay --decisions --keep-order --mode distributed --redis "$url" -p 'sliding_window limit=5 period=1d' many \
-    >pipe 2>err &
-replay_pid=$!
-exec 3<pipe
-tries=0
-while [ "$(asked dbsize)" = 0 ] && [ $tries -lt 200 ]; do
-    sleep 0.05
-    tries=$((tries + 1))
-done
+# replay_to_pipe - begins one, and returns when it has keys; the other end of its pipe is 3.
+replay_to_pipe() {
+    "$weir" replay --decisions --keep-order --mode distributed --redis "$url" -p 'sliding_window limit=5 period=1d' many \
+        >pipe 2>err &
+    replay_pid=$!
+    exec 3<pipe
+    tries=0
+    while [ "$(asked dbsize)" = 0 ] && [ $tries -lt 200 ]; do
+        sleep 0.05
+        tries=$((tries + 1))
+    done
+}
+replay_to_pipe
 asked keys 'weir:*' >own_keys
 ttl=$(asked pttl "$(head -n 1 own_keys)")
 grep -qvE '^weir:replay-[0-9a-f]{16}:policy-1:\{.+\}$' own_keys
@@ -139,6 +143,15 @@ wait "$replay_pid"
 status=$?
 [ $status -eq 143 ] && [ ! -s err ] && no_keys
 verdict 'a replay that is ended by a signal removes its keys first' $?
+replay_to_pipe
+asked acl setuser weir -evalsha >/dev/null
+cat <&3 >out
+exec 3<&-
+wait "$replay_pid"
+[ $? -eq 1 ] && has err 'redis answers NOPERM' 'cannot decide: ' "cannot remove this run's keys" && [ "$(wc -l <out)" -lt 60000 ]
+verdict 'a replay that Redis will not go on with ends in an error' $?
+asked acl setuser weir +evalsha >/dev/null
+asked flushall >/dev/null
 { "$weir" replay --decisions --keep-order --mode distributed --redis "$url" -p "$once" many 2>err | head -n 1 >out; } &&
     [ "$(wc -l <out)" -eq 1 ] && [ ! -s err ] && no_keys
 verdict 'a replay whose reader has gone removes its keys' $?
@@ -171,6 +184,11 @@ verdict 'try asks a limit of a policy file by its name' $?
 asked set 'weir:api:{k}' nonsense >/dev/null
 run 2 try --mode distributed --redis "$url" -f limits.conf --key k && [ ! -s out ] && [ -s err ]
 verdict 'what is not a state of weir is an error to try' $?
+slowly() {
+    run 0 try --mode distributed --redis "$url" -p 'leaky_bucket limit=1 period=1h capacity=5' --key slow
+}
+slowly && ! grep -q 'go ahead' out && slowly && has out 'allowed: ' ', go ahead after 59 min '
+verdict 'try says when to go ahead' $?
 asked flushall >/dev/null
 
 # ---- What Redis must allow ----
@@ -184,6 +202,14 @@ done
 [ -z "$missing" ] || echo "the manual lacks:$missing" >>err
 [ -z "$missing" ]
 verdict 'the manual names each right that README.md names' $?
+
+printf '0,a,1\n' >in
+asked acl setuser weir -del >/dev/null
+run 1 replay -p "$once" --mode distributed --redis "$url" &&
+    has err "cannot remove this run's keys weir:replay-" 'they go by themselves' && [ "$(asked dbsize)" -gt 0 ]
+verdict 'a replay whose keys cannot be removed says so' $?
+asked acl setuser weir +del >/dev/null
+asked flushall >/dev/null
 
 # ---- Passwords and errors ----
 

@@ -10,6 +10,7 @@
 #include "fuzz.h"
 
 #include "cli/clf.h"
+#include "cli/cli.h"
 #include "cli/times.h"
 
 #include <stdarg.h>

@@ -1,12 +1,14 @@
 /* decisions.c - the decision core against the naive model: any policies, shares, clocks and verbs, field for field.
  *
  * The input is a story: which share of how many instances, then steps, each a few bytes: define a limit, or define it
- * again, maybe as it was before; put another share into force; move the clock, also back; take, peek, refund and reset
- * keys; several limits all or nothing, and batches. After each the decision must be the model's to the last byte, and a
- * policy must be refused exactly where the model says so.
+ * again, maybe as it was before, also at the moment at which a former use and the present one are the same; put another
+ * share into force; move the clock, also back; take, peek, refund and reset keys; several limits all or nothing, and
+ * batches. After each the decision must be the model's to the last byte, and a policy must be refused exactly where the
+ * model says so.
  */
 #include "fuzz.h"
 
+#include "core/arith.h"
 #include "core/limiter.h"
 #include "model.h"
 
@@ -57,27 +59,51 @@ static struct model_share share_by_feed(int64_t weights[INSTANCES])
     return share;
 }
 
-static void define(struct subject *subject, const char *name)
+/* False: it is refused, and the limit stays as it is. */
+static bool define_as(struct subject *subject, const struct weir_policy *policy)
+{
+    static const char *const names[LIMITS] = { "api", "api-2", "login" };
+    struct model_rule rule;
+    bool right = model_rule_make(policy, &model_alone, &rule);
+    fuzz_must(weir_policy_check(policy, NULL, 0) == (right ? WEIR_OK : WEIR_EINVAL),
+              "a policy is refused exactly where the model refuses it");
+    right = right && model_rule_make(policy, &story.share, &rule);
+    const int error = weir_limit_define(story.limiter, names[subject - story.subjects], policy,
+                                        right ? &subject->limit : NULL);
+    fuzz_must(error == (right ? WEIR_OK : WEIR_EINVAL), "a share of a policy is refused exactly where the model does");
+    if (!right)
+        return false;
+    subject->policy = *policy;
+    subject->rule = rule;
+    return true;
+}
+
+static void define(struct subject *subject)
 {
     const uint8_t choice = feed_byte(&story.feed);
     struct weir_policy policy;
-    struct model_rule rule;
     if (choice % 2 == 1 && subject->earlier_count > 0)
         policy = subject->earlier[choice / 2 % subject->earlier_count];
     else
         policy = feed_policy(&story.feed);
-    bool right = model_rule_make(&policy, &model_alone, &rule);
-    fuzz_must(weir_policy_check(&policy, NULL, 0) == (right ? WEIR_OK : WEIR_EINVAL),
-              "a policy is refused exactly where the model refuses it");
-    right = right && model_rule_make(&policy, &story.share, &rule);
-    const int error = weir_limit_define(story.limiter, name, &policy, right ? &subject->limit : NULL);
-    fuzz_must(error == (right ? WEIR_OK : WEIR_EINVAL), "a share of a policy is refused exactly where the model does");
-    if (!right)
+    if (!define_as(subject, &policy))
         return;
     subject->earlier[choice % EARLIER] = policy;
     subject->earlier_count += subject->earlier_count < EARLIER && choice % EARLIER == subject->earlier_count;
-    subject->policy = policy;
-    subject->rule = rule;
+}
+
+/* The limit's policy, made smaller, and slower by the more. */
+static struct weir_policy smaller_policy(const struct subject *subject)
+{
+    struct weir_policy policy = subject->policy;
+    const int64_t part = feed_byte(&story.feed) + 1, times = feed_byte(&story.feed) % 8 + 1;
+    policy.period_us = min_of(WEIR_MAX_PERIOD_US, policy.period_us * times);
+    int64_t *size = policy.algorithm == WEIR_TOKEN_BUCKET   ? &policy.burst
+                    : policy.algorithm == WEIR_LEAKY_BUCKET ? &policy.capacity
+                                                            : &policy.limit;
+    *size = max_of(1, (*size > 0 ? *size : policy.limit) * part / 256);
+    policy.debt = 0;
+    return policy;
 }
 
 /* Another share, where every limit has arithmetic for it: what becomes of the others test_shares.c tells. */
@@ -106,6 +132,12 @@ static void another_share(void)
 
 /* ---- Steps ---- */
 
+static void pass_us(int64_t by_us)
+{
+    const int64_t to_us = story.now_us + by_us;
+    story.now_us = to_us < 1 ? 1 : to_us > WEIR_MAX_TIME_US ? WEIR_MAX_TIME_US : to_us;
+}
+
 static void move_clock(int64_t period_us)
 {
     int64_t by_us = 0;
@@ -120,10 +152,7 @@ static void move_clock(int64_t period_us)
     case 6: by_us = -feed_magnitude(&story.feed, WEIR_CLOCK_SLACK_US + 1); break;
     default: by_us = -feed_magnitude(&story.feed, WEIR_MAX_PERIOD_US); break;
     }
-    if (by_us < 0 && !story.steps_back)
-        by_us = 0;
-    const int64_t to_us = story.now_us + by_us;
-    story.now_us = to_us < 1 ? 1 : to_us > WEIR_MAX_TIME_US ? WEIR_MAX_TIME_US : to_us;
+    pass_us(by_us < 0 && !story.steps_back ? 0 : by_us);
 }
 
 static int64_t cost_for(const struct subject *subject)
@@ -227,14 +256,30 @@ static void several(bool all)
         compare(subjects[i], "in a batch", &actual[i], &expected[i]);
 }
 
+/* A key goes to a smaller policy, and back when its use by both is the same, or on from there. */
+static void there_and_back(struct subject *subject, int key)
+{
+    const struct weir_policy before = subject->policy;
+    const struct weir_policy smaller = smaller_policy(subject);
+    const uint8_t choice = feed_byte(&story.feed);
+    one_verb(subject, key, choice & 7);
+    define_as(subject, &smaller);
+    one_verb(subject, key, choice / 8 & 7);
+    pass_us(model_state_even_us(&subject->states[key], story.now_us) + (choice & 64 ? feed_byte(&story.feed) : 0));
+    if (choice & 128)
+        define(subject);
+    else
+        define_as(subject, &before);
+    one_verb(subject, key, choice / 32);
+}
+
 static void step(void)
 {
-    static const char *const names[LIMITS] = { "api", "api-2", "login" };
     const uint8_t choice = feed_byte(&story.feed);
     const int which = choice / 16 % LIMITS;
     struct subject *subject = &story.subjects[which];
     switch (choice % 16) {
-    case 0: define(subject, names[which]); return;
+    case 0: define(subject); return;
     case 1: another_share(); return;
     case 2:
     case 3:
@@ -244,10 +289,12 @@ static void step(void)
     case 7: several(false); return;
     default: break;
     }
-    if (subject->limit)
-        one_verb(subject, choice / 48 % KEYS, feed_byte(&story.feed));
+    if (!subject->limit)
+        define(subject);
+    else if (choice % 16 == 8)
+        there_and_back(subject, choice / 48 % KEYS);
     else
-        define(subject, names[which]);
+        one_verb(subject, choice / 48 % KEYS, feed_byte(&story.feed));
 }
 
 static void story_open(const uint8_t *data, size_t size)

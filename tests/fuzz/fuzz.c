@@ -102,6 +102,13 @@ char *feed_bytes(struct feed *feed, size_t most, size_t *len)
     return copy;
 }
 
+/* D. E. Knuth's MMIX generator. */
+size_t fuzz_piece(uint64_t *chance)
+{
+    *chance = *chance * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return (*chance >> 33) % (UINT64_C(1) << (*chance >> 60) % 7) + 1;
+}
+
 static int64_t feed_period(struct feed *feed)
 {
     static const int64_t usual[] = { 1000,           WEIR_SECOND,  WEIR_MINUTE,   WEIR_HOUR,

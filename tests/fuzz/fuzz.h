@@ -59,6 +59,10 @@ char *feed_bytes(struct feed *feed, size_t most, size_t *len);
 /* A copy with a NUL behind, to be freed. */
 char *fuzz_text(const void *data, size_t len);
 
+/* How long the next piece of a stream is that is cut by chance: 1 to 64 bytes, short ones more often. *chance is the
+ * seed, and is moved on. */
+size_t fuzz_piece(uint64_t *chance);
+
 /* Each field in its range; weir_policy_check() may still refuse its arithmetic. */
 struct weir_policy feed_policy(struct feed *feed);
 

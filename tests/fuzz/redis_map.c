@@ -95,8 +95,10 @@ static bool is_plain_map(const redisReply *answer)
 
 enum result { TAKEN, REFUSED, NO_LIST };
 
+/* In pieces of `piece` bytes, or, if that is 0, by chance. */
 static enum result read_answer(const char *bytes, size_t len, size_t piece)
 {
+    uint64_t chance = len;
     struct redis_wire wire;
     struct redis_reply reply;
     const char *why;
@@ -104,8 +106,10 @@ static enum result read_answer(const char *bytes, size_t len, size_t piece)
     fuzz_must(redis_wire_init(&wire) == 0, "there is memory");
     redis_wire_show_lists(&wire, redis_map_visit, &taken);
     redis_map_begin(&taken);
-    for (size_t at = 0; at < len && result == 0; at += piece) {
-        result = redis_wire_feed(&wire, bytes + at, len - at < piece ? len - at : piece);
+    for (size_t at = 0, part; at < len && result == 0; at += part) {
+        part = piece > 0 ? piece : fuzz_piece(&chance);
+        part = len - at < part ? len - at : part;
+        result = redis_wire_feed(&wire, bytes + at, part);
         if (result == 0)
             result = redis_wire_next(&wire, &reply);
     }
@@ -120,6 +124,7 @@ static enum result read_answer(const char *bytes, size_t len, size_t piece)
 static void check_answer(const char *bytes, size_t len)
 {
     const enum result result = read_answer(bytes, len, 1);
+    fuzz_must(read_answer(bytes, len, 0) == result, "it is read however it is cut");
     fuzz_must(read_answer(bytes, len, len + 1) == result, "it is read however it is cut");
     if (result == NO_LIST)
         return;

@@ -80,16 +80,17 @@ static void hear(struct redis_wire *wire, struct heard *heard)
     }
 }
 
-/* Feed the bytes in pieces of `piece` bytes, and say what was heard. */
-static struct heard hear_stream(const uint8_t *data, size_t size, size_t piece, bool lists)
+/* Feed the bytes in pieces of `piece` bytes, or, if that is 0, cut by `chance`, and say what was heard. */
+static struct heard hear_stream(const uint8_t *data, size_t size, size_t piece, uint64_t chance, bool lists)
 {
     struct redis_wire wire;
     struct heard heard = { .count = 0 };
     fuzz_must(redis_wire_init(&wire) == 0, "there is memory");
     if (lists)
         redis_wire_show_lists(&wire, hear_scalar, &heard);
-    for (size_t at = 0; at < size && !heard.broken; at += piece) {
-        const size_t len = size - at < piece ? size - at : piece;
+    for (size_t at = 0, len; at < size && !heard.broken; at += len) {
+        len = piece > 0 ? piece : fuzz_piece(&chance);
+        len = size - at < len ? size - at : len;
         if (redis_wire_feed(&wire, (const char *)data + at, len) != 0)
             heard.broken = true;
         hear(&wire, &heard);
@@ -100,9 +101,10 @@ static struct heard hear_stream(const uint8_t *data, size_t size, size_t piece, 
 
 static void check_stream(const uint8_t *data, size_t size, uint8_t cut, bool lists)
 {
-    const struct heard whole = hear_stream(data, size, size + 1, lists);
-    for (size_t piece = 1; piece <= 3; piece++) {
-        const struct heard pieces = hear_stream(data, size, piece == 3 ? (size_t)cut + 1 : piece, lists);
+    const size_t sizes[] = { 1, 2, (size_t)cut + 1, 0 };
+    const struct heard whole = hear_stream(data, size, size + 1, 0, lists);
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        const struct heard pieces = hear_stream(data, size, sizes[i], cut + size, lists);
         fuzz_must(whole.count == pieces.count && whole.broken == pieces.broken, "%zu replies, not %zu, in pieces",
                   whole.count, pieces.count);
         fuzz_must(memcmp(whole.hashes, pieces.hashes, sizeof whole.hashes) == 0, "the replies are the same");
@@ -444,10 +446,11 @@ static void check_flight(struct feed *feed)
         redis_flight_expire(air.flight, 1000 + feed_between(feed, 0, ASKS), ended);
     fuzz_must(redis_wire_init(&wire) == 0, "there is memory");
     enum redis_progress progress = REDIS_FLYING;
-    const size_t piece = (size_t)feed_byte(feed) + 1;
+    uint64_t chance = feed_byte(feed);
     answer_asking(air.flight);
-    for (size_t at = 0; at < bytes.len && progress == REDIS_FLYING; at += piece) {
-        int result = redis_wire_feed(&wire, bytes.data + at, bytes.len - at < piece ? bytes.len - at : piece);
+    for (size_t at = 0, piece; at < bytes.len && progress == REDIS_FLYING; at += piece) {
+        piece = (size_t)min_of((int64_t)fuzz_piece(&chance), (int64_t)(bytes.len - at));
+        int result = redis_wire_feed(&wire, bytes.data + at, piece);
         if (result == 0 && (result = redis_wire_next(&wire, &reply)) == 1)
             progress = redis_flight_reply(air.flight, &reply, ended);
         if (result < 0)

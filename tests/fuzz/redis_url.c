@@ -186,6 +186,7 @@ static void check_parts(struct feed *feed)
     } else {
         static const char *const hosts[] = { "h", "a_b-c.example", "127.0.0.1", "::1", "fe80::1%eth0", "2001:db8::7" };
         target.host = strdup(hosts[choice / 4 % 6]);
+        fuzz_must(target.host, "there is memory");
         target.port = (int)feed_between(feed, 1, 65535);
     }
     check_round(&target);

@@ -60,6 +60,7 @@ struct siege {
     const struct scenario *scenario;
     struct weir_policy policy;
     int64_t seconds, processes, threads, keys, lease_life_us, timeout_us;
+    int64_t turn_us; /* 0: the scenario's */
     bool strict;
     int64_t room; /* in the log */
     struct redis_server server;
@@ -71,8 +72,8 @@ struct siege {
 struct scenario {
     const char *name;
     bool (*act)(struct siege *siege, int64_t turn); /* every turn_us; false: the lab itself has failed */
-    int64_t turn_us;
-    bool keeps; /* Redis writes down what it did before it answers */
+    int64_t turn_us;                                /* unless --turn-us says another */
+    bool keeps;                                     /* Redis writes down what it did before it answers */
 };
 
 static int64_t now_us(void)
@@ -265,7 +266,7 @@ static bool run(struct siege *siege)
     for (int64_t i = 0; i < siege->processes; i++)
         good = process_start(siege, i) && good;
     for (end_us = now_us() + siege->seconds * 1000000; good && now_us() < end_us; turn++) {
-        pause_us(siege->scenario->turn_us);
+        pause_us(siege->turn_us);
         good = siege->scenario->act(siege, turn);
     }
     redis_server_resume(&siege->server);
@@ -349,7 +350,7 @@ static bool report_keys(const struct siege *siege, int64_t logged, double *worst
     *worst = -INFINITY;
     for (int64_t key = 0; key < siege->keys && admits != NULL; key++) {
         size_t n = admits_of(siege, logged, key, true, admits);
-        int64_t in_outage = n > 0 ? envelope_stretch(admits, n, siege->scenario->turn_us) : 0;
+        int64_t in_outage = n > 0 ? envelope_stretch(admits, n, siege->turn_us) : 0;
         n = admits_of(siege, logged, key, false, admits);
         double over = most_over(&siege->policy, admits, n);
         double share = (double)n / (rate * (double)siege->seconds * 1e6 + (double)size_of(&siege->policy));
@@ -396,8 +397,9 @@ static bool report(const struct siege *siege)
 
 static const char usage[] =
     "usage: audit_faults [--scenario NAME] [--policy TEXT] [--seconds N] [--procs N] [--threads N] [--keys N]\n"
-    "                    [--lease-life-us N] [--timeout-us N] [--strict]\n"
-    "Scenarios: steady, kill, freeze (of processes), stop-redis, restart-redis, restart-redis-that-keeps, flush.\n"
+    "                    [--lease-life-us N] [--timeout-us N] [--turn-us N] [--strict]\n"
+    "Scenarios: steady, kill, freeze (of processes), stop-redis, restart-redis, restart-redis-that-keeps, flush:\n"
+    "something happens each turn.\n"
     "Windows, and buckets that refill by intervals, can be audited only with align=epoch, burst and limit alike.\n";
 
 static bool can_be_audited(const struct weir_policy *policy)
@@ -417,13 +419,14 @@ static bool read_arguments(int argc, char **argv, struct siege *siege)
         { "keys", required_argument, NULL, 3 },
         { "lease-life-us", required_argument, NULL, 4 },
         { "timeout-us", required_argument, NULL, 5 },
+        { "turn-us", required_argument, NULL, 6 },
         { "scenario", required_argument, NULL, 's' },
         { "policy", required_argument, NULL, 'p' },
         { "strict", no_argument, NULL, 't' },
         { NULL, 0, NULL, 0 },
     };
-    int64_t *const numbers[] = { &siege->seconds, &siege->processes,     &siege->threads,
-                                 &siege->keys,    &siege->lease_life_us, &siege->timeout_us };
+    int64_t *const numbers[] = { &siege->seconds,       &siege->processes,  &siege->threads, &siege->keys,
+                                 &siege->lease_life_us, &siege->timeout_us, &siege->turn_us };
     char message[200] = "";
     for (int option; (option = getopt_long(argc, argv, "", options, NULL)) != -1;) {
         char *end = NULL;
@@ -448,6 +451,8 @@ static bool read_arguments(int argc, char **argv, struct siege *siege)
                 return false;
         }
     }
+    if (siege->scenario != NULL && siege->turn_us == 0)
+        siege->turn_us = siege->scenario->turn_us;
     return optind == argc && siege->scenario != NULL && siege->processes <= PROCESSES_MOST &&
            siege->threads <= THREADS_MOST && siege->seconds <= 86400 && siege->keys <= 1000 &&
            can_be_audited(&siege->policy);

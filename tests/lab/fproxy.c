@@ -20,7 +20,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-enum { PAIRS_MOST = 1024, TIMES_KEPT = 4096, BACKLOG = 512, POLL_MOST_MS = 1000 };
+enum { PAIRS_MOST = 1024, TIMES_KEPT = 8192, BACKLOG = 512, POLL_MOST_MS = 1000 };
 
 static const char garbage[] = "\x01\xff\x00 this is no reply\r\n";
 

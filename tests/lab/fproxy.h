@@ -72,7 +72,7 @@ void fproxy_freeze(struct fproxy *proxy, bool frozen);
 
 struct fproxy_counts fproxy_counts(struct fproxy *proxy);
 
-/* CLOCK_MONOTONIC times in microseconds of the latest connections, oldest first; how many, at most `most` and 4096. */
+/* CLOCK_MONOTONIC times in microseconds of the latest connections, oldest first; how many, at most `most` and 8192. */
 int fproxy_connection_times(struct fproxy *proxy, int64_t *times_us, int most);
 
 #endif

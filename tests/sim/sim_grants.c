@@ -55,8 +55,10 @@ bool grants_use(const struct sim *sim, struct holding *holding, int64_t cost)
 
 bool latest_use(struct holding *holding, int64_t cost)
 {
+    if (holding->count == 0)
+        return false;
     struct grant *latest = &holding->grants[holding->count - 1];
-    if (holding->count == 0 || latest->left < cost)
+    if (latest->left < cost)
         return false;
     latest->left -= cost;
     return true;

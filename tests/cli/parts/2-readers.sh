@@ -40,6 +40,26 @@ decides 'requests with quotes and spaces, and without a path, are read' 1010 --k
 } >in
 decides 'the zone of a log counts' 101
 
+run 2 replay -p "$once" --time 1 log && has err '--time is for CSV'
+verdict 'a time column of an access log is an error' $?
+run 2 replay -p "$once" --time-unit s log && has err '--time-unit is for CSV'
+verdict 'a unit of an access log is an error' $?
+printf '5000000,192.0.2.1,1\n' >plain.csv
+run 0 replay -p "$once" log plain.csv && has out '(by of different kinds)'
+verdict 'keys of different kinds are said to be so' $?
+{ printf 'h%065536d' 0; sed 1q log | sed 's/^[^ ]*//'; } >in
+run 1 replay -p "$once" && has err 'the key has 65537 bytes, and at most 65536 are allowed'
+verdict 'a client of 65537 bytes is refused' $?
+printf '\037,b,1\n1,a,1\n' >in
+run 1 replay -p "$once" && has err 'stdin:1: time' && ! has err gzip 2>/dev/null
+verdict 'what begins with one byte of gzip is not taken for gzip' $?
+printf '7' >in
+decides 'a file of one byte is read' 1 --time 1 --format csv
+for name in time TIMESTAMP time_ms timestamp_S; do
+    printf '%s\n1\n2\n' $name >in
+    decides "a file of nothing but $name is CSV" 10
+done
+
 if command -v gzip >gzip.path; then
     gzip -c log >log.gz
     cp log.gz in
@@ -52,6 +72,9 @@ if command -v gzip >gzip.path; then
     { head -c 30 log.gz; printf 'garbage'; tail -c +38 log.gz; } >bad.gz
     run 1 replay -p "$once" bad.gz && has err 'bad.gz' 'corrupt' && [ ! -s out ]
     verdict 'corrupt gzip is an error that names the file' $?
+    seq -f '%.0f000000,a,1' 1 60000 | gzip -c >long.gz
+    run 0 replay --json -p "$once" long.gz && has out '"requests":60000,'
+    verdict 'gzip that is longer than any buffer is read' $?
 else
     echo 'skip gzip: there is no gzip here'
 fi
@@ -152,6 +175,10 @@ printf 'time,key\n0,a\n1,"b\n2,c\n3,d,e\n4,"f"g\n' >in
 run 0 replay --lenient --decisions -p "$once" && has err 'stdin:3: a quoted field is not closed' 'stdin:5: has 3 fields' \
     'stdin:6: field 2' '3 of 5 rows' && [ "$(wc -l <out)" -eq 2 ]
 verdict 'a quote that is never closed spoils one row, not the rest' $?
+
+printf '0,"a\n1,b\n' >in
+run 1 replay --key 2 -p "$once" && has err 'stdin:1: a quoted field is not closed' 'columns' && [ ! -s out ]
+verdict 'a first row that cannot be read says nothing of the columns' $?
 
 { seq -f '%.0f,a,1' 0 98; echo 'bad'; } >in
 run 0 replay -p "$once" && has err 'stdin:100:' '1 of 100 rows' && has out 'left out'

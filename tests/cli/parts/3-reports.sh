@@ -75,12 +75,37 @@ printf '#!/bin/sh\nexit 3\n' >empty/gnuplot
 chmod +x empty/gnuplot
 run_without_path
 verdict 'a gnuplot that fails is an error, and no file is left' $?
+printf '#!/bin/sh\nkill -KILL $$\n' >empty/gnuplot
+run_without_path && has err 'gnuplot failed'
+verdict 'so is one that is killed' $?
+printf '#!/bin/sh\nexec 0<&-\n' >empty/gnuplot
+run_without_path && has err 'gnuplot drew nothing'
+verdict 'so is one that draws nothing' $?
 if command -v gnuplot >gnuplot.path; then
     seq -f '%.0f00000,a,1' 0 500 >in
     run 0 replay -p "$once" --plot "it's; a plot.svg" && has "it's; a plot.svg" '<svg' 'admitted' 'fixed_window' && has out requests
     verdict 'the plot is drawn as svg, whatever its name' $?
     run 0 replay -p "$once" --decisions --plot plot.png && head -c 8 plot.png | grep -q PNG && [ "$(wc -l <out)" -eq 501 ]
     verdict 'the plot is drawn as png, beside decisions too' $?
+    # dated NAME LABEL STEP: rows of the year 2023, each STEP seconds after the one before, are drawn with such a label.
+    dated() {
+        seq -f '%.0f' 1700000000 "$3" $((1700000000 + 40 * $3)) | sed 's/$/000000,a,1/' >in
+        run 0 replay -p "$once" -p 'token_bucket limit=1 period=1s' --plot dated.svg &&
+            has dated.svg '<svg' 'UTC, from 2023-11-' "$2" 'period=1h and 1 more' && [ ! -s err ]
+        verdict "$1" $?
+    }
+    dated 'a plot of seconds shows the time of day' '22:13:30' 1
+    dated 'a plot of hours does, too' '23:00:00' 600
+    dated 'a plot of weeks shows days' '11-16 00:00' 86400
+    dated 'a plot of years shows the year' '2036-01-01' 30000000
+    printf '0,a,1\n86400000000,a,1\n' >in
+    run 0 replay -p "$once" --plot since.svg && has since.svg 'seconds since the first request'
+    verdict 'a plot of times near 0 counts from its first' $?
+    if [ -c /dev/full ]; then
+        ln -s /dev/full full.svg
+        run 1 replay -p "$once" --plot full.svg && has err 'full.svg: cannot write the plot'
+        verdict 'a plot that does not fit is an error' $?
+    fi
     run 1 replay -p "$once" --plot no/folder.svg && has err 'no/folder.svg'
     verdict 'a plot that cannot be written is an error' $?
     : >in

@@ -4,8 +4,10 @@
 : >in
 run 0 version && grep -q '^weir [0-9][0-9.]*$' out && cp out version
 verdict 'version prints the version' $?
-run 0 --version && cmp -s version out
-verdict '--version does too' $?
+for word in --version -V; do
+    run 0 $word && cmp -s version out
+    verdict "$word does too" $?
+done
 for words in --help -h help 'help replay' 'replay --help' 'replay -h' 'help check' 'check --help' 'help try' 'try --help' \
     'version --help' 'help --help'; do
     # shellcheck disable=SC2086 # words are words
@@ -63,6 +65,18 @@ misuse '--redis-prefix belongs' try --redis-prefix a: --mode local -p "$once"
 misuse '--redis-replicas belongs' try --redis-replicas 0 -p "$once"
 misuse "--redis-replicas '17' is not a whole number from 0 to 16" try --redis-replicas 17 -p "$once"
 misuse "--redis-replicas '-1'" try --redis-replicas -1 -p "$once"
+misuse "'more'" help check more
+misuse "'-x'" check -x
+misuse "'-x'" try -x
+set --
+while [ $# -lt 130 ]; do
+    set -- "$@" -p "$once"
+done
+run 2 replay "$@" && has err '65 limits are more than the 64' && [ ! -s out ]
+verdict 'weir replay with 65 limits is wrong use' $?
+misuse '--key has 0 bytes' try -p "$once" --key ''
+misuse '--key has 65537 bytes' try -p "$once" --key "$(printf '%065537d' 0)"
+misuse "'1000000001'" try -p "$once" --cost 1000000001
 misuse 'no FILE' check
 misuse 'no limit' try
 misuse "'0'" try -p "$once" --cost 0
@@ -82,6 +96,9 @@ run 1 check bad.conf && has err 'bad.conf:2: ' 'bad.conf:4: ' 'nonsense' && [ ! 
 verdict 'check tells every bad line and prints nothing else' $?
 run 1 check good.conf bad.conf && has out 'api = ' && has err 'bad.conf:2: '
 verdict 'check takes several files' $?
+printf '# nothing\n\n' >empty.conf
+run 0 check empty.conf && [ ! -s out ] && has err 'empty.conf: holds no limit'
+verdict 'check says that a file holds no limit' $?
 run 2 check missing.conf && has err 'missing.conf: No such file'
 verdict 'check of a file that cannot be read ends with 2' $?
 
@@ -160,3 +177,18 @@ else
 fi
 { "$weir" replay -p "$once" --decisions <in 2>err | head -n 1 >out; } && [ "$(wc -l <out)" -eq 1 ] && [ ! -s err ]
 verdict 'a reader who has seen enough is no error worth a word' $?
+
+# What is done on a terminal only: script(1) gives the program one.
+if command -v script >script.path && script -qec true /dev/null </dev/null >script.path 2>&1; then
+    script -qec "'$weir' replay -p '$once'" /dev/null </dev/null >out 2>err
+    has out 'no FILE to read' '--help'
+    verdict 'replay without a file does not wait for a terminal' $?
+    mkfifo pipe
+    { seq -f '%.0f,a,1' 1 4000; sleep 1; seq -f '%.0f,a,1' 4001 9000; } >pipe &
+    script -qec "'$weir' replay -p '$once' pipe" /dev/null </dev/null >out 2>err
+    has out 'reading: 4096 rows' && grep -q '^requests  *9000' out
+    verdict 'a terminal is told how far a long input has been read' $?
+    wait
+else
+    echo 'skip terminals: there is no script here'
+fi

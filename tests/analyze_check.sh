@@ -1,0 +1,91 @@
+#!/bin/sh
+# analyze_check.sh - tests analyze.sh on a file with faults of its own: they are told, those in the list are not,
+# and lists are refused that have no reason or name what is not there any more. Of the tools by gcc alone: it is here.
+set -eu
+cd "$(dirname "$0")/.."
+command -v gcc >/dev/null 2>&1 || {
+    echo 'no gcc'
+    exit 77
+}
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+failed=0
+
+cat >"$scratch/faults.c" <<'C'
+#include <stdlib.h>
+int lose(void);
+int lose(void)
+{
+    char *lost = malloc(7);
+    return lost != NULL;
+}
+void end(char *twice);
+void end(char *twice)
+{
+    free(twice);
+    free(twice);
+}
+C
+cat >"$scratch/compile_commands.json" <<JSON
+[
+{
+  "directory": "$scratch",
+  "command": "gcc -DTEXT=\\"a b\\" -std=c11 -o faults.o -c $scratch/faults.c",
+  "file": "$scratch/faults.c"
+}
+]
+JSON
+
+# says NAME STATUS TEXT: with the list on the standard input it ends with STATUS, and has TEXT in what it says.
+says() {
+    cat >"$scratch/list"
+    status=0
+    sh tests/analyze.sh --build "$scratch" --out "$scratch/logs" --list "$scratch/list" gcc >"$scratch/said" 2>&1 || status=$?
+    if [ "$status" -eq "$2" ] && grep -qE -- "$3" "$scratch/said"; then
+        echo "ok   $1"
+    else
+        echo "FAIL $1: status $status"
+        sed 's/^/     /' "$scratch/said"
+        failed=1
+    fi
+}
+
+leak="gcc $scratch/faults.c -Wanalyzer-malloc-leak return lost"
+free="gcc $scratch/faults.c -Wanalyzer-double-free free(twice)"
+reason='    so that it can be found'
+
+says what_is_found_is_told 1 'faults.c:6:.*malloc-leak' <<LIST
+$free
+$reason
+LIST
+says and_counted 1 '^gcc .* 1 +2 +1$' <<LIST
+$free
+$reason
+LIST
+says what_is_known_is_not_told 0 '^gcc .* 1 +2 +2$' <<LIST
+# both
+$leak
+$reason
+$free
+$reason
+LIST
+says an_entry_that_nothing_needs_is_told 1 'list:5: nothing of the kind is found any more' <<LIST
+$leak
+$reason
+$free
+$reason
+gcc src/none.c -Wanalyzer-malloc-leak lost
+$reason
+LIST
+says an_entry_without_a_reason_is_refused 2 'list:1: an entry without a reason' <<LIST
+$leak
+$free
+$reason
+LIST
+says a_tool_that_there_is_not_is_refused 2 '"lint" is no tool' <<LIST
+lint a.c check part
+$reason
+LIST
+echo 'int broken( {' >"$scratch/faults.c"
+says what_cannot_be_compiled_is_a_finding 1 'cannot be looked at' </dev/null
+exit $failed

@@ -1,0 +1,248 @@
+/* plain_store.c - the scripts' part of a Redis server, in C: see plain_store.h. */
+#include "plain_store.h"
+
+#include "fuzz.h"
+
+#include "core/arith.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- States ---- */
+
+int64_t plain_number(const unsigned char *bytes, int width)
+{
+    int64_t number = 0;
+    while (width-- > 0)
+        number = number << 8 | bytes[width];
+    return number;
+}
+
+/* Whether `a / b * c` is no longer than limits may take to fill. */
+static bool is_short(double a, double b, double c)
+{
+    return a / b * c <= (double)WEIR_MAX_FILL_US;
+}
+
+bool plain_stamp_read(const unsigned char *bytes, size_t size, struct weir_plan *plan, size_t *len)
+{
+    static const char tags[] = "TLIFS";
+    static const size_t lens[] = { 22, 22, 17, 13, 14 };
+    const char *tag = size > 0 && bytes[0] ? strchr(tags, bytes[0]) : NULL;
+    if (!tag || size < lens[tag - tags])
+        return false;
+    *plan = (struct weir_plan){ .algorithm = WEIR_TOKEN_BUCKET };
+    *len = lens[tag - tags];
+    plan->size = plain_number(bytes + *len - 4, 4);
+    if (plan->size == 0)
+        return false;
+    switch (*tag) {
+    case 'I':
+        plan->refill = WEIR_INTERVAL;
+        plan->align = bytes[1];
+        plan->limit = plain_number(bytes + 2, 4);
+        plan->period_us = plain_number(bytes + 6, 7);
+        return plan->align <= 1 && plan->limit > 0 && plan->period_us > 0 &&
+               is_short((double)plan->size, (double)plan->limit, (double)plan->period_us);
+    case 'F':
+        plan->algorithm = WEIR_FIXED_WINDOW;
+        plan->align = bytes[1];
+        plan->limit = plan->size;
+        plan->period_us = plain_number(bytes + 2, 7);
+        return plan->align <= 1 && plan->period_us > 0 && plan->period_us <= WEIR_MAX_FILL_US;
+    case 'S':
+        plan->algorithm = WEIR_SLIDING_WINDOW;
+        plan->blocks = (int32_t)plain_number(bytes + 1, 2);
+        plan->limit = plan->size;
+        plan->period_us = plain_number(bytes + 3, 7);
+        return plan->blocks > 0 && plan->blocks <= WEIR_MAX_BLOCKS && plan->period_us > 0 &&
+               (double)(plan->blocks + 1) * (double)plan->period_us <= (double)WEIR_MAX_FILL_US;
+    default:
+        plan->algorithm = *tag == 'L' ? WEIR_LEAKY_BUCKET : WEIR_TOKEN_BUCKET;
+        plan->p = plain_number(bytes + 1, 7);
+        plan->q = plain_number(bytes + 8, 7);
+        plan->tick_us = plain_number(bytes + 15, 3);
+        return plan->p > 0 && plan->p <= EXACT_MAX && plan->tick_us > 0 && plan->q > 0 &&
+               plan->size <= EXACT_MAX / plan->q &&
+               is_short((double)(plan->size * plan->q), (double)plan->p, (double)plan->tick_us);
+    }
+}
+
+/* A state and nothing behind it; or, if it `may_be_empty`, a stamp alone. */
+static bool under_plan_read(const unsigned char *bytes, size_t size, bool may_be_empty, struct under_plan *out)
+{
+    size_t stamp_len;
+    enum redis_found found;
+    if (!plain_stamp_read(bytes, size, &out->plan, &stamp_len))
+        return false;
+    if (size == stamp_len) {
+        state_charge(&out->plan, out->state, 0, 0);
+        return may_be_empty;
+    }
+    return redis_state_read(&out->plan, bytes, size, out->state, &found) == (int)size && found == REDIS_STATE;
+}
+
+bool plain_read(const unsigned char *bytes, size_t size, struct mirror *out)
+{
+    out->stored = true;
+    out->has_former = size > 0 && bytes[0] == '+';
+    if (!out->has_former)
+        return under_plan_read(bytes, size, false, &out->own);
+    if (size < 3)
+        return false;
+    const size_t own_len = (size_t)min_of(plain_number(bytes + 1, 2), (int64_t)size - 3);
+    return under_plan_read(bytes + 3, own_len, true, &out->own) &&
+           under_plan_read(bytes + 3 + own_len, size - 3 - own_len, false, &out->former);
+}
+
+/* ---- Keys ---- */
+
+void plain_store_clear(struct plain_store *store, int64_t now_us)
+{
+    store->now_us = now_us;
+    store->n = 0;
+}
+
+struct plain_key *plain_store_key(struct plain_store *store, const char *name, size_t len)
+{
+    for (int i = 0; i < store->n; i++)
+        if (store->keys[i].name_len == len && memcmp(store->keys[i].name, name, len) == 0)
+            return &store->keys[i];
+    fuzz_must(store->n < STORE_KEYS && len <= STORE_NAME_MAX, "the store has room");
+    struct plain_key *key = &store->keys[store->n++];
+    key->name_len = len;
+    memcpy(key->name, name, len);
+    key->foreign = key->mirror.stored = key->mirror.has_former = false;
+    key->charged = 0;
+    return key;
+}
+
+/* ---- Calls ---- */
+
+/* A call as it is read from its words. */
+struct call {
+    struct plain_store *store;
+    bool all;
+    int n;
+    struct plain_key *keys[STORE_KEYS];
+    struct weir_plan plans[STORE_KEYS];
+    const unsigned char *items, *echo;
+    int64_t charged;
+    unsigned char *out;
+    size_t len;
+};
+
+static void call_read(struct call *call, const char *const *words, const size_t *lens, size_t n)
+{
+    char number[8] = "";
+    fuzz_must(n >= 5 && lens[1] == 40 && lens[2] < sizeof number, "it is a call of a script");
+    memcpy(number, words[2], lens[2]);
+    call->n = atoi(number);
+    call->all = memcmp(words[1], redis_scripts[REDIS_TRY_ALL].sha1, 40) == 0;
+    const size_t stamps = call->all ? (size_t)call->n : 1, at = 3 + (size_t)call->n;
+    fuzz_must(call->n >= 1 && call->n <= STORE_KEYS && n == at + stamps + 1, "it has its keys, stamps and items");
+    for (int i = 0; i < call->n; i++) {
+        const size_t stamp = at + (call->all ? (size_t)i : 0);
+        size_t stamp_len;
+        call->keys[i] = plain_store_key(call->store, words[3 + i], lens[3 + i]);
+        fuzz_must(plain_stamp_read((const unsigned char *)words[stamp], lens[stamp], &call->plans[i], &stamp_len) &&
+                      stamp_len == lens[stamp],
+                  "a stamp is one");
+        fuzz_must(call->all || memcmp(words[1], redis_scripts[redis_script_of(&call->plans[i])].sha1, 40) == 0,
+                  "the script is the stamp's");
+    }
+    call->items = (const unsigned char *)words[n - 1];
+    fuzz_must(lens[n - 1] >= REDIS_ITEM_SIZE + REDIS_ECHO_SIZE &&
+                  (lens[n - 1] - REDIS_ECHO_SIZE) % REDIS_ITEM_SIZE == 0,
+              "items are whole");
+    call->echo = call->items + lens[n - 1] - REDIS_ECHO_SIZE;
+}
+
+static void put_found(struct call *call, int i)
+{
+    struct mirror found = { .stored = true, .has_former = false, .own = { .plan = call->plans[i] } };
+    if (call->keys[i]->foreign)
+        call->out[call->len++] = 1;
+    else if (mirror_found(&call->keys[i]->mirror, &call->plans[i], call->store->now_us, found.own.state))
+        call->len += mirror_bytes(&found, call->out + call->len);
+    else
+        call->out[call->len++] = 0;
+}
+
+static void charge(struct call *call, int i, int64_t permits)
+{
+    call->keys[i]->charged += permits;
+    call->charged += permits;
+}
+
+/* Execute one item; whether another of its key follows. */
+static bool item_run(struct call *call, int i, bool *admitted)
+{
+    const unsigned char *item = call->items;
+    const int verb = item[0];
+    const int64_t cost = plain_number(item + 2, 5), times = plain_number(item + 7, 2);
+    struct mirror *mirror = &call->keys[i]->mirror;
+    struct weir_decision decision;
+    fuzz_must(item[1] <= 1 && verb <= REDIS_LEASE_IF_TAKEN && times >= 1, "an item is one");
+    fuzz_must(call->items + REDIS_ITEM_SIZE <= call->echo, "and is there");
+    call->items += REDIS_ITEM_SIZE;
+    if (call->keys[i]->foreign)
+        return item[1];
+    if (verb == REDIS_LEASE || (verb == REDIS_LEASE_IF_TAKEN && *admitted)) {
+        mirror_take_ahead(mirror, &call->plans[i], 0, cost, (uint32_t)times, call->store->now_us, &decision);
+        charge(call, i, decision.ahead);
+    }
+    for (int64_t k = 0; verb < REDIS_LEASE && k < times; k++) {
+        mirror_decide(mirror, &call->plans[i], (enum weir_verb)verb, cost, call->store->now_us, &decision);
+        *admitted = verb == WEIR_TAKE && decision.allowed;
+        charge(call, i, *admitted ? cost : 0);
+    }
+    return item[1];
+}
+
+static void run_all(struct call *call)
+{
+    struct mirror *mirrors[STORE_KEYS];
+    int64_t costs[STORE_KEYS];
+    bool written[STORE_KEYS], ours = true;
+    for (int i = 0; i < call->n; i++) {
+        const unsigned char *item = call->items + i * REDIS_ITEM_SIZE;
+        mirrors[i] = &call->keys[i]->mirror;
+        costs[i] = plain_number(item + 2, 5);
+        ours = ours && !call->keys[i]->foreign;
+        fuzz_must(item[0] == WEIR_TAKE && item[1] == 0 && plain_number(item + 7, 2) == 1, "an item is a take");
+        put_found(call, i);
+    }
+    call->items += call->n * REDIS_ITEM_SIZE;
+    if (ours && mirror_try_all(mirrors, call->plans, costs, (size_t)call->n, call->store->now_us, written))
+        for (int i = 0; i < call->n; i++)
+            charge(call, i, costs[i]);
+}
+
+static void put_number(unsigned char *out, int64_t number)
+{
+    for (int i = 0; i < 7; i++)
+        out[i] = (unsigned char)(number >> 8 * i);
+}
+
+size_t plain_store_call(struct plain_store *store, const char *const *words, const size_t *lens, size_t n,
+                        unsigned char answer[STORE_ANSWER_MAX])
+{
+    static struct call call;
+    call = (struct call){ .store = store, .out = answer, .len = REDIS_HEAD_SIZE };
+    call_read(&call, words, lens, n);
+    if (call.all)
+        run_all(&call);
+    for (int i = 0; !call.all && i < call.n; i++) {
+        bool admitted = false;
+        put_found(&call, i);
+        while (item_run(&call, i, &admitted))
+            ;
+    }
+    fuzz_must(call.items == call.echo, "all items are those of the keys");
+    put_number(answer, store->now_us);
+    put_number(answer + 7, call.charged);
+    memcpy(answer + call.len, call.echo, REDIS_ECHO_SIZE);
+    return call.len + REDIS_ECHO_SIZE;
+}

@@ -1,0 +1,353 @@
+/* script_state.c - the scripts of lua/ and what they find: any bytes as the value of a key, and any words as arguments.
+ *
+ * The input is a story: policies, what is stored for the keys, made of states, of choices or of damaged bytes, and calls
+ * at times of their own. A plain reading of the same bytes (the layout of redis_state.h, into a mirror) says what they
+ * are. What must hold:
+ *
+ *     - no call ends in an error of Lua's, and none is answered by an error but a wrong one, which changes nothing
+ *     - bytes are a state to the script exactly if they are by the plain reading, which is redis_state_read()'s for each
+ *       state in them: what is no state is said to be none and left alone, as is what is no string
+ *     - what the script says of the others, charges, stores and lets live is what the mirror comes to
+ */
+#include "fuzz.h"
+#include "plain_store.h"
+#include "script_host.h"
+
+#include "core/arith.h"
+#include "core/plan.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { PLANS = 3, ITEMS_MOST = 4, GRACE_MS = 2000, TOLD_GRACE_MS = 604802000 };
+
+/* A key of the call at hand: as a plain reading has it, and what is expected of it. */
+struct subject {
+    int key;
+    const struct weir_plan *plan;
+    bool ours, written;
+    bool found;
+    int64_t found_state[STATE_MAX_WORDS];
+    struct mirror mirror;
+};
+
+static struct {
+    struct feed feed;
+    int64_t now_us;
+    bool told; /* the call brings its time */
+    struct weir_plan plans[PLANS];
+    struct subject subjects[HOST_KEYS];
+    int n;
+} story;
+
+/* ---- What is stored ---- */
+
+static bool stored_read(const struct host_key *key, struct mirror *out)
+{
+    out->stored = out->has_former = false;
+    return key->kind == HOST_NOTHING || (key->kind == HOST_STRING && plain_read(key->value, key->len, out));
+}
+
+static void charge_by_feed(struct under_plan *under)
+{
+    const int64_t since_us = feed_byte(&story.feed) & 1 ? feed_between(&story.feed, 0, WEIR_MAX_TIME_US)
+                                                        : max_of(0, story.now_us - feed_byte(&story.feed) * 10000);
+    under->plan = story.plans[feed_byte(&story.feed) % PLANS];
+    state_charge(&under->plan, under->state, since_us, feed_magnitude(&story.feed, under->plan.size));
+}
+
+/* Other bytes here and there, and another end. */
+static void damage(struct host_key *key)
+{
+    const int times = feed_byte(&story.feed) % 4;
+    for (int i = 0; i < times && key->len > 0; i++) {
+        const size_t at = (size_t)feed_between(&story.feed, 0, (int64_t)key->len - 1);
+        key->value[at] = feed_byte(&story.feed);
+    }
+    const uint8_t end = feed_byte(&story.feed);
+    if (end >= 240)
+        key->len -= (size_t)min_of((int64_t)key->len, end - 239);
+    else if (end >= 224)
+        for (int i = 224; i <= end && key->len < HOST_VALUE_MAX; i++)
+            key->value[key->len++] = feed_byte(&story.feed);
+}
+
+static void store_by_feed(struct host_key *key)
+{
+    static struct mirror made;
+    const uint8_t choice = feed_byte(&story.feed);
+    size_t len;
+    key->kind = HOST_STRING;
+    switch (choice % 8) {
+    case 0: key->kind = HOST_NOTHING; return;
+    case 1: {
+        char *bytes = feed_bytes(&story.feed, 255, &len);
+        memcpy(key->value, bytes, len);
+        key->len = len;
+        free(bytes);
+        return;
+    }
+    case 2: key->kind = choice / 8 == 0 ? HOST_LIST : HOST_STRING; break;
+    default: break;
+    }
+    made.stored = true;
+    made.has_former = choice & 64;
+    charge_by_feed(&made.own);
+    if (made.has_former)
+        charge_by_feed(&made.former);
+    if (made.has_former && choice & 128)
+        state_charge(&made.own.plan, made.own.state, 0, 0);
+    key->len = mirror_bytes(&made, key->value);
+    if (choice & 8)
+        damage(key);
+}
+
+/* ---- Calls ---- */
+
+static void move_clock(void)
+{
+    const uint8_t choice = feed_byte(&story.feed);
+    int64_t by_us = 0;
+    switch (choice % 8) {
+    case 0: by_us = feed_magnitude(&story.feed, 366 * WEIR_DAY); break;
+    case 1: by_us = feed_byte(&story.feed); break;
+    case 2: by_us = 100000 * feed_byte(&story.feed); break;
+    case 3: by_us = -feed_magnitude(&story.feed, WEIR_CLOCK_SLACK_US + 1); break;
+    case 4: by_us = -feed_magnitude(&story.feed, WEIR_MAX_PERIOD_US); break;
+    case 5: by_us = feed_between(&story.feed, 0, WEIR_MAX_TIME_US) - story.now_us; break;
+    default: break;
+    }
+    story.now_us = max_of(0, min_of(story.now_us + by_us, WEIR_MAX_TIME_US));
+}
+
+/* The words behind the stamps: the items, which end in an echo, and perhaps the time. */
+struct tail {
+    unsigned char items[2 * HOST_KEYS * ITEMS_MOST * REDIS_ITEM_SIZE + REDIS_ECHO_SIZE];
+    size_t len;
+    char time[24];
+};
+
+static void tail_end(struct tail *tail)
+{
+    memcpy(tail->items + tail->len, "echo", REDIS_ECHO_SIZE);
+    tail->len += REDIS_ECHO_SIZE;
+    snprintf(tail->time, sizeof tail->time, "%" PRId64, story.now_us);
+    host_now_us = story.told ? 0 : story.now_us;
+}
+
+static void put_item(struct tail *tail, int verb, bool more, int64_t cost, int64_t times)
+{
+    redis_item_write(tail->items + tail->len, verb, more, cost, times);
+    tail->len += REDIS_ITEM_SIZE;
+}
+
+/* Choose the keys of a call, and read what is stored for them. */
+static void begin_call(int n, const struct weir_plan *plan)
+{
+    const int first = feed_byte(&story.feed) % HOST_KEYS;
+    story.n = n;
+    for (int i = 0; i < n; i++) {
+        struct subject *subject = &story.subjects[i];
+        subject->key = (first + i) % HOST_KEYS;
+        subject->plan = plan ? plan : &story.plans[feed_byte(&story.feed) % PLANS];
+        subject->written = false;
+        subject->ours = stored_read(&host_keys[subject->key], &subject->mirror);
+        subject->found = subject->ours &&
+                         mirror_found(&subject->mirror, subject->plan, story.now_us, subject->found_state);
+        host_keys[subject->key].writes = 0;
+    }
+}
+
+/* One item of a key, or the two of a charge ahead; what it charges is returned. */
+static int64_t item_by_feed(struct tail *tail, struct subject *subject, bool more)
+{
+    static const enum weir_verb verbs[] = { WEIR_TAKE, WEIR_TAKE, WEIR_TAKE, WEIR_PEEK, WEIR_REFUND, WEIR_RESET };
+    const uint8_t choice = feed_byte(&story.feed);
+    enum weir_verb verb = verbs[choice % 6];
+    int64_t cost = feed_magnitude(&story.feed, WEIR_MAX_PERMITS), charged = 0;
+    struct weir_decision decision;
+    if (choice >= 192) {
+        const int64_t ahead = feed_magnitude(&story.feed, WEIR_MAX_PERMITS), spread = feed_byte(&story.feed) + 1;
+        cost = choice & 8 ? 0 : cost;
+        if (cost > 0)
+            put_item(tail, WEIR_TAKE, true, cost, 1);
+        put_item(tail, cost > 0 ? REDIS_LEASE_IF_TAKEN : REDIS_LEASE, more, ahead, spread);
+        if (!subject->ours)
+            return 0;
+        subject->written |= mirror_take_ahead(&subject->mirror, subject->plan, cost, ahead, (uint32_t)spread,
+                                              story.now_us, &decision);
+        return decision.allowed ? cost + decision.ahead : 0;
+    }
+    if (verb == WEIR_RESET)
+        cost = 1;
+    const int64_t times = choice >= 160 ? feed_byte(&story.feed) + 1 : 1;
+    put_item(tail, (int)verb, more, cost, times);
+    for (int64_t i = 0; subject->ours && i < times; i++) {
+        subject->written |= mirror_decide(&subject->mirror, subject->plan, verb, cost, story.now_us, &decision);
+        charged += verb == WEIR_TAKE && decision.allowed ? cost : 0;
+    }
+    return charged;
+}
+
+static void expect_found(const struct subject *subject, const struct host_answer *answer, size_t *at)
+{
+    int64_t state[STATE_MAX_WORDS];
+    enum redis_found found;
+    const int len = redis_state_read(subject->plan, (const unsigned char *)answer->bytes + *at,
+                                     answer->len - REDIS_ECHO_SIZE - *at, state, &found);
+    fuzz_must(len > 0, "the answer holds what a script may find");
+    fuzz_must(subject->ours || found == REDIS_FOREIGN, "what is not a state is foreign");
+    fuzz_must(!subject->ours || found != REDIS_FOREIGN, "what is a state is not foreign");
+    fuzz_must(!subject->ours || subject->found == (found == REDIS_STATE), "what is fresh is fresh");
+    fuzz_must(!subject->found || memcmp(state, subject->found_state, state_words(subject->plan) * sizeof *state) == 0,
+              "the state that is found is the one that is there");
+    *at += (size_t)len;
+}
+
+/* What is stored now, and how long it lives. */
+static void expect_stored(struct subject *subject)
+{
+    static unsigned char bytes[MIRROR_BYTES_MAX];
+    const struct host_key *key = &host_keys[subject->key];
+    if (!subject->ours) {
+        fuzz_must(key->writes == 0, "what is not ours is left alone");
+        return;
+    }
+    const size_t len = mirror_bytes(&subject->mirror, bytes);
+    fuzz_must(subject->written || key->writes == 0, "a denial and a peek write nothing");
+    fuzz_must(key->writes <= 1, "a key is written once");
+    fuzz_must((key->kind == HOST_STRING) == subject->mirror.stored, "a state is stored exactly where one is left");
+    if (!subject->mirror.stored)
+        return;
+    fuzz_must(key->len == len && memcmp(key->value, bytes, len) == 0, "the state that is stored is the mirror's");
+    const int64_t left_us = mirror_fresh_at_us(&subject->mirror, story.now_us) - story.now_us;
+    fuzz_must(key->writes == 0 || key->life_ms == div_up(left_us, 1000) + (story.told ? TOLD_GRACE_MS : GRACE_MS),
+              "it lives %" PRId64 " ms, until it is fresh in %" PRId64 " us", key->life_ms, left_us);
+}
+
+static void make_call(enum redis_script_id script, const struct tail *tail, int64_t charged)
+{
+    unsigned char stamps[HOST_KEYS][REDIS_STAMP_MAX];
+    struct host_word words[HOST_WORDS];
+    int keys[HOST_KEYS], n = 0;
+    for (int i = 0; i < story.n; i++) {
+        keys[i] = story.subjects[i].key;
+        if (i == 0 || script == REDIS_TRY_ALL)
+            words[n++] = (struct host_word){ stamps[i], redis_stamp_write(story.subjects[i].plan, stamps[i]) };
+    }
+    words[n++] = (struct host_word){ tail->items, tail->len };
+    if (story.told)
+        words[n++] = (struct host_word){ tail->time, strlen(tail->time) };
+    const struct host_answer answer = host_call(script, keys, story.n, words, n);
+    fuzz_must(!answer.is_error, "%s: %s", redis_scripts[script].name, answer.bytes);
+    size_t at = REDIS_HEAD_SIZE;
+    fuzz_must(answer.len > at + REDIS_ECHO_SIZE, "it has a head and an end");
+    fuzz_must(plain_number((const unsigned char *)answer.bytes, 7) == story.now_us, "it tells the time");
+    for (int i = 0; i < story.n; i++)
+        expect_found(&story.subjects[i], &answer, &at);
+    fuzz_must(at + REDIS_ECHO_SIZE == answer.len && memcmp(answer.bytes + at, "echo", REDIS_ECHO_SIZE) == 0,
+              "it ends in the echo");
+    fuzz_must(plain_number((const unsigned char *)answer.bytes + 7, 7) == charged, "it charges %" PRId64, charged);
+    for (int i = 0; i < story.n; i++)
+        expect_stored(&story.subjects[i]);
+}
+
+static void call_each(uint8_t choice)
+{
+    struct tail tail = { .len = 0 };
+    const struct weir_plan *plan = &story.plans[choice % PLANS];
+    int64_t charged = 0;
+    begin_call(choice / 16 % HOST_KEYS + 1, plan);
+    for (int i = 0; i < story.n; i++) {
+        const int items = choice & 128 ? feed_byte(&story.feed) % ITEMS_MOST + 1 : 1;
+        for (int j = 0; j < items; j++)
+            charged += item_by_feed(&tail, &story.subjects[i], j + 1 < items);
+    }
+    tail_end(&tail);
+    make_call(redis_script_of(plan), &tail, charged);
+}
+
+static void call_all(uint8_t choice)
+{
+    struct tail tail = { .len = 0 };
+    struct mirror *mirrors[HOST_KEYS];
+    struct weir_plan plans[HOST_KEYS];
+    int64_t costs[HOST_KEYS], charged = 0;
+    bool written[HOST_KEYS], ours = true;
+    begin_call(choice / 16 % HOST_KEYS + 1, NULL);
+    for (int i = 0; i < story.n; i++) {
+        struct subject *subject = &story.subjects[i];
+        mirrors[i] = &subject->mirror;
+        plans[i] = *subject->plan;
+        costs[i] = feed_magnitude(&story.feed, WEIR_MAX_PERMITS);
+        charged += costs[i];
+        ours = ours && subject->ours;
+        put_item(&tail, WEIR_TAKE, false, costs[i], 1);
+    }
+    tail_end(&tail);
+    if (!ours || !mirror_try_all(mirrors, plans, costs, (size_t)story.n, story.now_us, written))
+        charged = 0;
+    for (int i = 0; ours && i < story.n; i++)
+        story.subjects[i].written = written[i];
+    make_call(REDIS_TRY_ALL, &tail, charged);
+}
+
+/* Words that a caller of the scripts never sends: they are refused in words, or it is as if they were right. */
+static void call_wrongly(uint8_t choice)
+{
+    char *bytes[HOST_WORDS];
+    struct host_word words[HOST_WORDS];
+    unsigned char stamp[REDIS_STAMP_MAX];
+    static const int keys[HOST_KEYS] = { 0, 1, 2, 3 };
+    const struct weir_plan *plan = &story.plans[choice % PLANS];
+    const int n = feed_byte(&story.feed) % HOST_WORDS;
+    for (int i = 0; i < HOST_KEYS; i++)
+        host_keys[i].writes = 0;
+    for (int i = 0; i < n; i++) {
+        size_t len;
+        bytes[i] = feed_bytes(&story.feed, 80, &len);
+        words[i] = (struct host_word){ bytes[i], len };
+    }
+    if (n > 0 && choice & 64)
+        words[0] = (struct host_word){ stamp, redis_stamp_write(plan, stamp) };
+    host_now_us = story.now_us;
+    const enum redis_script_id script = choice & 128 ? REDIS_TRY_ALL : redis_script_of(plan);
+    const struct host_answer answer = host_call(script, keys, choice / 8 % HOST_KEYS + 1, words, n);
+    fuzz_must(!answer.is_error || strncmp(answer.bytes, "WEIR ", 5) == 0, "it is refused by the script: %s",
+              answer.bytes);
+    fuzz_must(answer.is_error || answer.len >= REDIS_HEAD_SIZE + REDIS_ECHO_SIZE, "or has an answer");
+    for (int i = 0; i < HOST_KEYS; i++)
+        fuzz_must(!answer.is_error || host_keys[i].writes == 0, "what is refused has changed nothing");
+    for (int i = 0; i < n; i++)
+        free(bytes[i]);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    story.feed = feed_of(data, size);
+    story.now_us = INT64_C(1790000000123456);
+    for (int i = 0; i < PLANS; i++) {
+        const struct weir_policy policy = feed_policy(&story.feed);
+        if (weir_policy_check(&policy, NULL, 0) != WEIR_OK ||
+            plan_make(&policy, &share_whole, &story.plans[i], (struct message){ NULL, 0 }) != WEIR_OK)
+            return 0;
+    }
+    for (int i = 0; i < HOST_KEYS; i++)
+        store_by_feed(&host_keys[i]);
+    while (!feed_is_over(&story.feed)) {
+        const uint8_t choice = feed_byte(&story.feed);
+        story.told = choice & 8;
+        move_clock();
+        switch (choice % 8) {
+        case 0:
+        case 1:
+        case 2: call_all(choice); break;
+        case 3: call_wrongly(choice); break;
+        case 4: store_by_feed(&host_keys[choice / 8 % HOST_KEYS]); break;
+        default: call_each(choice);
+        }
+    }
+    host_tidy();
+    return 0;
+}

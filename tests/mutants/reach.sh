@@ -1,0 +1,175 @@
+#!/bin/sh
+# reach.sh BUILD [PROGRAM...] - which tests reach which lines of src/core, and how long they take; for tests/mutants.sh.
+#
+# BUILD/plain and BUILD/lines hold the same tests, the latter with its lines counted. A test here is a whole program on
+# Check if it is quick, else one case of it: a mutant need not wait for the others. BUILD/reach gets, of each program,
+#
+#     NAME.tests    a line each: seconds, program, steps (WEIR_TEST_STEPS; - is the program's own), arguments or case
+#     NAME.lines    file:line and the number of the test in NAME.tests, from 1; number 0: a line that could be run
+#
+# A program is looked at anew when it is newer than that. Tests that do not pass in one process of their own are told
+# on standard error and left out.
+set -eu
+cd "$(dirname "$0")/../.."
+root=$PWD
+build=$1
+shift
+steps=20000 # fewer than a test would make by itself: mutants are many
+few=1000    # to see which lines a test reaches
+quick=0.5   # seconds
+slow=2      # seconds; a case as slow as that, counting as well, is taken to reach what its program's others do
+mkdir -p "$build/reach"
+build=$(cd "$build" && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+trap 'exit 2' INT TERM
+
+# gcov finds its notes beside the counts, which are written below a folder of their own.
+counts=$work/counts
+find "$build/lines/src" -name '*.gcno' | while read -r note; do
+    mkdir -p "$counts$(dirname "$note")"
+    ln -s "$note" "$counts$note"
+done
+
+# run_test FOLDER STEPS PROGRAM CASE... - a whole program without a case; a program that is not on Check has arguments.
+run_test() {
+    (
+        cd "$1/tests"
+        shift
+        [ "$1" = - ] || export WEIR_TEST_STEPS="$1"
+        shift
+        program=$1
+        shift
+        export CK_FORK=no CK_DEFAULT_TIMEOUT=600
+        case $program in
+        test_*)
+            [ $# -eq 0 ] || export CK_RUN_CASE="$1"
+            exec timeout 300 "./$program"
+            ;;
+        *)
+            # shellcheck disable=SC2086,SC2048 # a list of words
+            exec timeout 300 "./$program" $*
+            ;;
+        esac
+    ) >"$work/log" 2>&1 </dev/null
+}
+
+# run_all PROGRAM - all of its cases; prints how many seconds of a processor that took.
+run_all() {
+    (
+        CK_XML_LOG_FILE_NAME=$work/xml run_test "$build/plain" $steps "$1" || true
+        times >"$work/times"
+        awk 'NR == 2 {
+            split($1, user, /[ms]/)
+            split($2, kernel, /[ms]/)
+            print 60 * (user[1] + kernel[1]) + user[2] + kernel[2]
+        }' "$work/times"
+    )
+}
+
+# lines_of NUMBER - what has just been counted.
+lines_of() {
+    find "$counts" -name '*.gcda' >"$work/counted"
+    [ -s "$work/counted" ] || return 0
+    xargs gcov -t <"$work/counted" 2>/dev/null | awk -v root="$root/" -v number="$1" -F : '
+        $2 + 0 == 0 && $3 == "Source" {
+            path = $4
+            sub(/.*\/src\/(layer\/)?core\//, "src/core/", path)
+            is_core = index(path, "src/core/") == 1
+            next
+        }
+        !is_core { next }
+        { count = $1; gsub(/[ *]/, "", count); at = path ":" $2 + 0 }
+        count == "-" || at in told && (told[at] || count !~ /^[0-9]/) { next }
+        { told[at] = count ~ /^[0-9]/ }
+        END { for (at in told) if (told[at] || number == 1) print at "\t" (told[at] ? number : 0) }'
+    xargs rm -f <"$work/counted"
+}
+
+# add_test PASSED SECONDS PROGRAM CASE... - to the lists of the program. One that did not pass with the others, or with
+# so few steps, may do so by itself.
+add_test() {
+    passed=$1 seconds=$2 of_steps=$steps
+    shift 2
+    if [ "$passed" != success ] && ! run_test "$build/plain" $steps "$@"; then
+        of_steps=-
+        if ! run_test "$build/plain" - "$@"; then
+            echo "reach.sh: left out, for it does not pass in a process of its own: $*" >&2
+            return
+        fi
+    fi
+    number=$((number + 1))
+    find "$counts" -name '*.gcda' -exec rm -f {} +
+    if [ -s "$out.lines.new" ] && awk -v seconds="$seconds" -v slow=$slow 'BEGIN { exit !(seconds > slow) }'; then
+        slow_ones="$slow_ones $number"
+    else
+        GCOV_PREFIX=$counts run_test "$build/lines" $few "$@" || true
+        lines_of $number >>"$out.lines.new"
+    fi
+    program=$1
+    shift
+    printf '%s\t%s\t%s\t%s\n' "$seconds" "$program" $of_steps "$*" >>"$out.tests.new"
+}
+
+# cases_of SECONDS - those that a run of a program on Check has told of: passed or not, seconds, name. Check has measured
+# by the clock on the wall, whatever else ran.
+cases_of() {
+    awk -v all="$1" '
+        /<test result=/ { passed = /"success"/ ? "success" : "failure" }
+        /<id>/ {
+            sub(/.*<id>/, "")
+            sub(/<\/id>.*/, "")
+            name = $0
+            if (!(name in result)) { result[name] = passed; names[++count] = name }
+            if (passed != "success") result[name] = passed
+        }
+        /<duration>/ { sub(/.*<duration>/, ""); sub(/<\/duration>.*/, ""); if ($0 + 0 > 0) { seconds[name] += $0; sum += $0 } }
+        END {
+            for (i = 1; i <= count; i++)
+                print result[names[i]] "\t" (sum > 0 ? seconds[names[i]] * all / sum : 0) "\t" names[i]
+        }
+    ' "$work/xml"
+}
+
+look_at_program() { # NAME
+    number=0 slow_ones=
+    : >"$out.tests.new"
+    : >"$out.lines.new"
+    case $1 in
+    sim) add_test success 2 sim --seeds 1..150 --asks 300 ;;
+    fuzz/fuzz_*) add_test success 0.3 "$1" "$root/tests/fuzz/${1#fuzz/fuzz_}/seeds" ;;
+    *)
+        rm -f "$work/xml"
+        seconds=$(run_all "$1")
+        cases_of "$seconds" | sort -t "$(printf '\t')" -k 2,2n >"$work/cases"
+        if awk -v quick=$quick '{ sum += $2 } $1 != "success" { sum += quick } END { exit !(sum < quick) }' \
+            "$work/cases"; then
+            add_test success "$(awk '{ sum += $2 } END { print sum + 0 }' "$work/cases")" "$1"
+        else
+            while read -r passed seconds name; do
+                add_test "$passed" "$seconds" "$1" "$name"
+            done <"$work/cases"
+        fi
+        ;;
+    esac
+    awk -F '\t' '$2 > 0 { print $1 }' "$out.lines.new" | sort -u >"$work/union"
+    for number in $slow_ones; do
+        sed "s/\$/\t$number/" "$work/union" >>"$out.lines.new"
+    done
+    mv "$out.lines.new" "$out.lines"
+    mv "$out.tests.new" "$out.tests"
+}
+
+cd "$build/lines/tests"
+[ $# -gt 0 ] || set -- test_* sim fuzz/fuzz_*
+for program in "$@"; do
+    case $program in
+    *.*) continue ;;
+    test_lab*) continue ;; # the servers' own
+    esac
+    [ -f "$program" ] || continue
+    out=$build/reach/$(basename "$program")
+    if [ ! -e "$out.tests" ] || [ -n "$(find "$program" -newer "$out.tests")" ]; then
+        look_at_program "$program"
+    fi
+done

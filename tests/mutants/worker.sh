@@ -1,0 +1,238 @@
+#!/bin/sh
+# worker.sh BUILD LIST OUT - makes the mutants of LIST, runs the tests that reach each until one fails, and says what
+# came of it; for tests/mutants.sh.
+#
+# A line of LIST is one of `mutator list` and then the tests' ranks (lines of BUILD/tests), the quickest first. OUT gets
+# a line for each: what came of it, by what, file, number, line, function, sort, the text before, the text after.
+#
+#     caught       a test failed, or took much longer than it does: hung; or clang found a lock that is not held
+#     survived     no test did
+#     same         the compiler makes the same code of it, for what one installs: it changes nothing
+#     impossible   it does not compile
+#
+# Only what a mutant changes is compiled: its file or, of a header, the objects that use the function. A program is
+# linked when its first test is to run, with these in front of the library. What survives is tried once more in
+# BUILD/sanitized, where memory that is leaked, or read where there is none, is a failure.
+set -eu
+cd "$(dirname "$0")/../.."
+root=$PWD
+build=$1 list=$2 out=$3
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+trap 'exit 2' INT TERM
+ulimit -f 200000 # blocks: a test may print without end
+mkdir -p "$work/over/core" "$work/source" "$work/last"
+
+die() {
+    echo "worker.sh: $*" >&2
+    exit 2
+}
+
+# ---- Compiling ----
+
+# compile FLAVOUR OBJECT SOURCE OUT [FLAG...] - as FLAVOUR's build does, with headers of $work/over before the others.
+compile() {
+    command=$(awk -F '\t' -v object="$2" '$1 == object { print $2 }' "$build/$1.commands" |
+        sed "s|@SOURCE@|$3|; s|@OUT@|$4|; s|@FIRST@|-I$work/over|")
+    shift 4
+    (cd "$build/plain" && eval "$command $*") 2>"$work/errors"
+}
+
+# source_of OBJECT - where the mutant's source, or that of an object which uses its header, lies.
+source_of() {
+    case $file in
+    *.c) echo "$work/source/$(basename "$file")" ;;
+    *) awk -F '\t' -v object="$1" '$1 == object { print $3 }' "$build/plain.commands" ;;
+    esac
+}
+
+# make_objects FOLDER FLAVOUR [FLAG...] - of the mutant, or of the original if it is that which lies in the place.
+make_objects() {
+    folder=$1 flavour=$2
+    shift 2
+    mkdir -p "$folder"
+    for object in $objects; do
+        compile "$flavour" "$object" "$(source_of "$object")" "$folder/$(echo "$object" | tr / +)" "$@" || return 1
+    done
+}
+
+# same_code FLAVOUR-FOLDER... - whether two folders of objects are the same.
+same_code() {
+    for object in $objects; do
+        cmp -s "$1/$(echo "$object" | tr / +)" "$2/$(echo "$object" | tr / +)" || return 1
+    done
+}
+
+place_original() {
+    cp "$file" "$place"
+}
+
+place_mutant() {
+    "$build/mutator" apply "$file" "$number" >"$place"
+}
+
+# ---- Testing ----
+
+# link_program FLAVOUR OBJECTS-FOLDER PROGRAM - with the mutant's objects before the library, and instead of the test's.
+link_program() {
+    command=$(awk -F '\t' -v program="$3" '$1 == program { print $2 }' "$build/$1.links")
+    [ -n "$command" ] || die "it is not known how $3 is linked"
+    front=
+    for object in $objects; do
+        made=$2/$(echo "$object" | tr / +)
+        case $object:$3 in
+        tests/CMakeFiles/weir_test_support.dir/*:test_* | tests/fuzz/CMakeFiles/*_support.dir/*:fuzz/* | src/*)
+            front="$front $made"
+            ;;
+        tests/CMakeFiles/"$3".dir/* | tests/fuzz/CMakeFiles/"${3#fuzz/}".dir/*)
+            command=$(echo "$command" | sed "s|$object|$made|")
+            ;;
+        esac
+    done
+    command=$(echo "$command" | sed "s|@OUT@|$4|; s|@OBJECTS@|$front|")
+    (cd "$build/$1" && eval "$command") 2>"$work/errors"
+}
+
+# run_test PROGRAM SECONDS RANK - the exit status is the test's, or one of those below if it hung: it may take so many
+# seconds of a processor, and a minute or ten times as long where others have the processors as well.
+run_test() {
+    entry=$(sed -n "$3p" "$build/tests")
+    IFS=$tab read -r name steps case <<LINE
+$(echo "$entry" | cut -f 3-5)
+LINE
+    (
+        cd "$build/plain/tests"
+        [ "$steps" = - ] || export WEIR_TEST_STEPS="$steps"
+        export CK_FORK=no
+        # shellcheck disable=SC3045 # each sh of today has it
+        ulimit -t "$2"
+        wait=$((60 + 10 * $2))
+        case $name in
+        test_*)
+            [ -z "$case" ] || export CK_RUN_CASE="$case"
+            exec timeout -k 1 $wait "$1"
+            ;;
+        *)
+            # shellcheck disable=SC2086 # a list of words
+            exec timeout -k 1 $wait "$1" $case
+            ;;
+        esac
+    ) >"$work/log" 2>&1 </dev/null
+}
+
+# try_tests FLAVOUR OBJECTS-FOLDER FACTOR - sets what and by.
+try_tests() {
+    rm -rf "$work/programs"
+    mkdir -p "$work/programs"
+    for rank in $tests; do
+        name=$(sed -n "${rank}p" "$build/tests" | cut -f 3)
+        limit=$(sed -n "${rank}p" "$build/tests" | cut -f 2)
+        program=$work/programs/$(basename "$name")
+        if [ ! -e "$program" ] && ! link_program "$1" "$2" "$name" "$program"; then
+            what=impossible by=$name # a symbol is not there any more
+            return
+        fi
+        status=0
+        run_test "$program" $((limit * $3)) "$rank" || status=$?
+        [ $status -ne 0 ] || continue
+        case $status in
+        125 | 126 | 127) die "$name cannot be run: $(tail -n 1 "$work/log")" ;;
+        esac
+        what=caught by=$(sed -n "${rank}p" "$build/tests" | cut -f 3,5 | tr '\t' ' ')
+        case $status in
+        124 | 137 | 152) by="hung: $by" ;;
+        esac
+        echo "$rank" >"$work/last/$(basename "$file")"
+        return
+    done
+}
+
+# A test that fails by itself under the sanitizers, in one process, catches nothing.
+try_sanitized() {
+    [ -e "$build/sanitized.commands" ] || return 0
+    make_objects "$work/sanitized" sanitized || return 0
+    try_tests sanitized "$work/sanitized" 10
+    [ "$what" = caught ] || return 0
+    if ! run_test "$build/sanitized/tests/$name" $((limit * 10)) "$rank"; then
+        what=survived by=-
+        rest=
+        for other in $tests; do
+            [ "$other" = "$rank" ] || rest="$rest $other"
+        done
+        tests=$rest
+        try_sanitized
+        return
+    fi
+    by="sanitizers: $by"
+}
+
+# ---- One mutant ----
+
+objects_of() {
+    case $file in
+    *.c) echo "src/CMakeFiles/weir_core.dir/core/$(basename "$file").o" ;;
+    *) awk -F '\t' -v name="${function% =}" '$2 == name { print $1 }' "$build/uses" ;;
+    esac
+}
+
+locks_are_held() {
+    for object in $objects; do
+        command=$(awk -F '\t' -v object="$object" '$1 == object { print $2 }' "$build/plain.commands")
+        (cd "$build/plain" && sh "$root/tests/mutants/locks.sh" "$command" "$(source_of "$object")" "-I$work/over") \
+            2>"$work/errors" || return 1
+    done
+}
+
+one() {
+    what=survived by=-
+    rm -f "$work"/over/core/*
+    case $file in
+    *.c) place=$work/source/$(basename "$file") ;;
+    *) place=$work/over/core/$(basename "$file") ;;
+    esac
+    objects=$(objects_of)
+    if [ -z "$objects" ]; then
+        by='used by nothing'
+        return
+    fi
+    original=$work/original/$(echo "$file $objects" | cksum | tr ' ' -)
+    if [ ! -d "$original" ]; then
+        place_original
+        make_objects "$original" plain
+    fi
+    place_mutant
+    if ! make_objects "$work/mutant" plain; then
+        what=impossible
+        return
+    elif same_code "$original" "$work/mutant"; then
+        what=same
+        return
+    fi
+    last=$(cat "$work/last/$(basename "$file")" 2>/dev/null) || last=
+    case " $tests " in
+    *" $last "*) tests="$last $tests" ;;
+    esac
+    try_tests plain "$work/mutant" 1
+    [ "$what" = survived ] || return 0
+    if ! locks_are_held; then
+        what=caught by="clang's analysis of locks"
+        return
+    fi
+    make_objects "$work/mutant2" plain -O2 -DNDEBUG
+    place_original
+    make_objects "$work/original2" plain -O2 -DNDEBUG
+    if same_code "$work/original2" "$work/mutant2"; then
+        what=same
+        return
+    fi
+    place_mutant
+    try_sanitized
+}
+
+tab=$(printf '\t')
+: >"$out"
+while IFS=$tab read -r file number line function sort before after tests; do
+    one
+    printf '%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n' "$what" "$by" "$file" "$number" "$line" "$function" "$sort" "$before" \
+        "$after" >>"$out"
+done <"$list"

@@ -1,0 +1,84 @@
+#!/bin/sh
+# abi_check.sh - tests abi.sh on a repository of its own, whose library is one file: with no tag, with nothing changed, and
+# with changes that programs which are linked already survive or do not. 77 without abidiff.
+set -eu
+here=$(cd "$(dirname "$0")" && pwd)
+command -v abidiff >/dev/null 2>&1 || {
+    echo 'no abidiff: Debian has it in abigail-tools'
+    exit 77
+}
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+cd "$scratch"
+failed=0
+
+mkdir -p tests/package src include/weir
+cp "$here/abi.sh" "$here/abi.ini" tests/package
+sed '/^need_packages()/,/^}/d' "$here/../setup.sh" >tests/setup.sh # what is here is all that it takes
+echo 'need_packages() { :; }' >>tests/setup.sh
+echo build >.gitignore
+cat >CMakeLists.txt <<'TEXT'
+cmake_minimum_required(VERSION 3.22)
+project(weir LANGUAGES C)
+add_subdirectory(src)
+TEXT
+cat >src/CMakeLists.txt <<'TEXT'
+add_library(weir_shared SHARED weir.c)
+target_include_directories(weir_shared PRIVATE ../include)
+set_target_properties(weir_shared PROPERTIES OUTPUT_NAME weir SOVERSION 0)
+TEXT
+cat >include/weir/weir.h <<'TEXT'
+struct weir_decision { int allowed; long limit; };
+struct weir_stats { unsigned long size; long allowed; };
+int weir_try(long cost, struct weir_decision *out);
+int weir_stats_read(struct weir_stats *out);
+TEXT
+cat >src/weir.c <<'TEXT'
+#include <weir/weir.h>
+int weir_try(long cost, struct weir_decision *out) { out->allowed = cost > 0; return 0; }
+int weir_stats_read(struct weir_stats *out) { out->allowed = 0; return 0; }
+TEXT
+git init -q .
+git add .
+git -c user.name=weir -c user.email=weir@localhost commit -qm 'all of it'
+
+# says NAME STATUS TEXT [ARGUMENT]: abi.sh ends with STATUS, and TEXT is in what it says. Then all is as it was.
+says() {
+    name=$1 expected=$2 text=$3
+    shift 3
+    status=0
+    sh tests/package/abi.sh "$@" >build.out 2>&1 || status=$?
+    if [ "$status" -eq "$expected" ] && grep -qF -- "$text" build.out; then
+        echo "ok   $name"
+    else
+        echo "FAIL $name: status $status"
+        sed 's/^/     /' build.out
+        failed=1
+    fi
+    git checkout -q .
+}
+
+says nothing_is_compared_without_a_tag 0 'nothing to compare with'
+says a_tag_that_is_not_there_is_told 2 'there is no v9.9' v9.9
+says an_unknown_option_is_refused 2 'usage:' --tga
+git tag v0.0.1
+says what_has_not_changed_is_compatible 0 'compatible: what is linked to v0.0.1'
+
+echo 'int weir_more(void) { return 1; }' >>src/weir.c
+says a_new_function_is_compatible 0 'compatible: what is linked to v0.0.1'
+sed -i 's/long allowed; };/long allowed; long denied; };/' include/weir/weir.h
+says a_struct_that_tells_its_size_may_grow_at_its_end 0 'compatible: what is linked to v0.0.1'
+sed -i 's/size; long/size; long denied; long/' include/weir/weir.h
+says but_not_before_it 1 'incompatible with v0.0.1'
+sed -i 's/int allowed; long limit;/int allowed; long limit, remaining;/' include/weir/weir.h
+says a_struct_that_does_not_tell_its_size_may_not_grow 1 'incompatible with v0.0.1'
+sed -i 's/long cost/int cost/' include/weir/weir.h src/weir.c
+says a_parameter_of_another_type_is_told 1 "parameter 1 of type 'long int' changed"
+sed -i '/weir_stats_read/d' include/weir/weir.h src/weir.c
+says a_function_that_is_gone_is_told 1 'take the change back, or raise SOVERSION'
+sed -i '/weir_stats_read/d' include/weir/weir.h src/weir.c
+sed -i 's/SOVERSION 0/SOVERSION 1/' src/CMakeLists.txt
+says unless_the_library_is_called_otherwise 0 'called libweir.so.1 no longer libweir.so.0'
+echo 'int weir_broken( {' >>src/weir.c
+says what_cannot_be_built_is_told 2 'cannot be built'
+exit $failed

@@ -1,0 +1,76 @@
+#!/bin/sh
+# check.sh SOAK BUILD - runs the soak briefly, with a fault every few tenths of a second, twice at the same time: as it is, when
+# it finds nothing, ends in order once it is interrupted and leaves nothing behind; and with defects made on purpose, each
+# of which it finds; but memory's growth if BUILD is instrumented, for it is the sanitizer's then.
+set -eu
+soak=$1
+build=$2
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+mkdir "$scratch/tmp"
+export TMPDIR="$scratch/tmp" # where the servers have their folders
+
+fail() { # FILE WHAT
+    printf '%s\n' "$2" >&2
+    cat "$1" >&2
+    exit 1
+}
+
+has() { # FILE TEXT...
+    file=$1
+    shift
+    for text in "$@"; do
+        grep -qF -- "$text" "$file" || fail "$file" "it does not say: $text"
+    done
+}
+
+start() { # FILE OPTION... - sets started
+    file=$1
+    shift
+    "$soak" --seed 1 --every-ms 350 --lasts-ms 150 "$@" >"$file" 2>&1 &
+    started=$!
+}
+
+# ended ID - its exit status, in status.
+ended() {
+    status=0
+    wait "$1" || status=$?
+}
+
+start "$scratch/bad" --seconds 4 --no-cluster --plant memory --plant descriptors --plant threads --plant permits \
+    --plant stats --plant errors --plant immortal --plant orphan
+bad=$started
+start "$scratch/good" --minutes 60
+good=$started
+tries=0
+until grep -qs 'all are up' "$scratch/good" || ! kill -0 "$good" 2>/dev/null || [ $tries -eq 600 ]; do
+    tries=$((tries + 1))
+    sleep 0.1
+done
+sleep 4
+kill -INT "$good" || true # one that has ended says why below
+
+ended "$good"
+if [ $status -eq 77 ]; then
+    cat "$scratch/good"
+    exit 77
+fi
+[ $status -eq 0 ] || fail "$scratch/good" "status $status of a run in which nothing is wrong"
+has "$scratch/good" 'local by share ' 'hybrid in a cluster ' 'MiB first' 'times  fault' 'all as promised'
+ended "$bad"
+[ $status -eq 1 ] || fail "$scratch/bad" "status $status of a run with defects in it"
+has "$scratch/bad" 'more was admitted than is promised' '0: descriptors grow' '0: threads grow' \
+    'not what callers saw' 'errors that the options do not allow' 'has no time to live' 'is there still' \
+    'not as promised'
+[ "$build" = instrumented ] || has "$scratch/bad" '0: KiB of memory grow' '0: KiB of heap grow'
+tries=0
+while [ -n "$(ls "$TMPDIR")" ] && [ $tries -lt 50 ]; do # folders go a moment after their servers
+    tries=$((tries + 1))
+    sleep 0.1
+done
+[ -z "$(ls "$TMPDIR")" ] || fail "$scratch/good" "left behind: $(ls "$TMPDIR")"
+
+status=0
+"$soak" --seconds none >"$scratch/out" 2>&1 || status=$?
+[ $status -eq 2 ] || fail "$scratch/out" "status $status of wrong arguments"
+has "$scratch/out" '"none" is not what it takes there' 'usage: soak'

@@ -1,0 +1,61 @@
+/* seat.h - a limiter of one mode in one process, and the threads that ask it. */
+#ifndef SOAK_SEAT_H
+#define SOAK_SEAT_H
+
+#include "soak.h"
+
+#include <pthread.h>
+
+enum { WORKERS = 2, SENT = 8, NAMED_KEYS = HOT_KEYS + TURNED_KEYS };
+
+struct asked { /* a key of a limit */
+    int limit;
+    uint32_t key;
+    char text[24];
+};
+
+struct sent { /* a request of weir_submit() */
+    struct weir_op op;
+    struct asked asked;
+    struct worker *worker;
+    int64_t start_us;
+    atomic_bool busy;
+};
+
+struct worker {
+    struct seat *seat;
+    int number;
+    uint64_t chance;
+    pthread_t thread;
+    struct sent sent[SENT];
+};
+
+struct seat {
+    struct ledger *ledger;
+    int process, mode;
+    weir *limiter;
+    weir_limit *limits[LIMITS];
+    weir_handle *handles[LIMITS][NAMED_KEYS];
+    atomic_bool halted;
+    /* What callers have seen since the limiter was opened, to be held against weir_stats. */
+    _Atomic int64_t allowed, denied, errors, fallbacks;
+    struct worker workers[WORKERS];
+};
+
+static inline struct tally *seat_tally(const struct seat *seat)
+{
+    return &seat->ledger->accounts[seat->process].tallies[seat->mode];
+}
+
+/* Open the limiter, and close it. 0, or -1 and a complaint, with nothing left behind. */
+int seat_open(struct seat *seat, struct ledger *ledger, int process, int mode);
+void seat_close(struct seat *seat);
+
+/* Start the threads; end them, and compare the stats with what they saw. 0, or -1 and a complaint. */
+int seat_start(struct seat *seat);
+int seat_end(struct seat *seat);
+
+/* calls.c: ask for something, by chance. */
+void call_any(struct worker *worker);
+
+#endif

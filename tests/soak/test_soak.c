@@ -1,0 +1,398 @@
+/* test_soak.c - the soak can fail: its judge, and its looks at processes, tell what is too much from what is not. */
+#include "flat.h"
+#include "judge.h"
+#include "support.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+enum { BUCKET, SLIDING, WINDOW, QUEUE, INTERVAL, CHURN };
+enum { LOCAL = 0, OWN_CLOCK = 1, SHARED = 2, DISTRIBUTED = 3, HYBRID = 5 };
+
+#define EPOCH (1000000 * WEIR_SECOND) /* where windows begin */
+
+static struct judge *judge;
+static _Atomic int64_t over_max[MODES][LIMITS];
+static int64_t at_us; /* of what comes next */
+
+static void set_up(void)
+{
+    policies_read();
+    judge = judge_make(true);
+    at_us = EPOCH + 1000;
+}
+
+static void tear_down(void)
+{
+    judge_free(judge);
+}
+
+static void take(int process, int mode, int limit, int64_t took_us, uint32_t cost, enum record_kind kind, int source)
+{
+    const struct record record = { .start_us = at_us,
+                                   .end_us = at_us + took_us,
+                                   .cost = cost,
+                                   .mode = (uint8_t)mode,
+                                   .limit = (uint8_t)limit,
+                                   .kind = (uint8_t)kind,
+                                   .source = (uint8_t)source };
+    judge_take(judge, process, &record);
+}
+
+/* So many calls, one after the other, each of a microsecond. */
+static void admit(int mode, int limit, int n)
+{
+    for (int i = 0; i < n; i++, at_us += 2)
+        take(0, mode, limit, 1, 1, RECORD_ADMITTED, WEIR_BY_REDIS);
+}
+
+static void stand_in(int process, int limit, int n)
+{
+    for (int i = 0; i < n; i++, at_us += 2)
+        take(process, DISTRIBUTED, limit, 1, 1, RECORD_ADMITTED, WEIR_BY_FALLBACK);
+}
+
+static int64_t size_of(int limit)
+{
+    return policy_size(&soak_policies[limit]);
+}
+
+static bool is_within(int mode, int limit)
+{
+    judge_turn(judge, at_us, true, over_max);
+    return judge_worst(judge, mode, limit) <= 0;
+}
+
+static void allow(enum allowance_kind kind, int64_t from_us, int64_t until_us, int64_t forward_us)
+{
+    const struct allowance allowance = { .start_us = from_us,
+                                         .end_us = until_us,
+                                         .kind = kind,
+                                         .modes = UINT32_MAX,
+                                         .process = 0,
+                                         .forward_us = forward_us };
+    judge_allow(judge, &allowance);
+}
+
+/* ---- Without faults ---- */
+
+START_TEST(what_a_limit_admits_is_within_the_bound_and_one_more_is_not)
+{
+    for (int limit = 0; limit < LIMITS; limit++) {
+        set_up();
+        admit(DISTRIBUTED, limit, (int)size_of(limit));
+        ck_assert_msg(is_within(DISTRIBUTED, limit), "%s", judge_worst_key(judge, DISTRIBUTED, limit));
+        admit(DISTRIBUTED, limit, 1);
+        ck_assert_msg(!is_within(DISTRIBUTED, limit), "%s", soak_limits[limit].name);
+        tear_down();
+    }
+}
+END_TEST
+
+START_TEST(calls_that_may_have_been_decided_before_do_not_count)
+{
+    set_up();
+    at_us -= WEIR_SECOND;
+    take(0, DISTRIBUTED, BUCKET, 2 * WEIR_SECOND, 10, RECORD_ADMITTED, WEIR_BY_REDIS);
+    at_us += WEIR_SECOND;
+    admit(DISTRIBUTED, BUCKET, (int)size_of(BUCKET));
+    ck_assert(is_within(DISTRIBUTED, BUCKET));
+    tear_down();
+}
+END_TEST
+
+/* A permit in a hundred seconds too many: no stretch of some seconds shows it. */
+START_TEST(a_bucket_that_is_slightly_too_fast_is_found_in_the_end)
+{
+    for (int fast = 0; fast < 2; fast++) {
+        set_up();
+        const int64_t apart_us = soak_policies[BUCKET].period_us / soak_policies[BUCKET].limit;
+        admit(DISTRIBUTED, BUCKET, (int)size_of(BUCKET));
+        for (int64_t i = 0; i < 60000; i++) {
+            at_us += apart_us - (fast == 1 && i % 10 == 0);
+            take(0, DISTRIBUTED, BUCKET, 1, 1, RECORD_ADMITTED, WEIR_BY_REDIS);
+            if (i % 600 == 0)
+                judge_turn(judge, at_us, false, over_max);
+        }
+        ck_assert_int_eq(is_within(DISTRIBUTED, BUCKET), fast == 0);
+        ck_assert_int_eq(judge_too_late(judge), 0);
+        tear_down();
+    }
+}
+END_TEST
+
+START_TEST(windows_that_are_full_again_and_again_are_within_the_bound)
+{
+    static const int limits[] = { SLIDING, WINDOW, INTERVAL };
+    for (size_t i = 0; i < 3; i++) {
+        const int limit = limits[i];
+        set_up();
+        for (int window = 0; window < 100; window++) {
+            at_us = EPOCH + window * soak_policies[limit].period_us + 1000;
+            admit(DISTRIBUTED, limit, (int)size_of(limit));
+            judge_turn(judge, at_us, false, over_max);
+        }
+        ck_assert(is_within(DISTRIBUTED, limit));
+        at_us += 1000;
+        admit(DISTRIBUTED, limit, 1);
+        ck_assert(!is_within(DISTRIBUTED, limit));
+        tear_down();
+    }
+}
+END_TEST
+
+START_TEST(hybrid_mode_has_what_its_limits_say_on_top)
+{
+    set_up();
+    over_max[HYBRID][BUCKET] = 20;
+    admit(HYBRID, BUCKET, (int)size_of(BUCKET) + 20);
+    ck_assert(is_within(HYBRID, BUCKET));
+    admit(HYBRID, BUCKET, 1);
+    ck_assert(!is_within(HYBRID, BUCKET));
+    over_max[HYBRID][BUCKET] = 0;
+    tear_down();
+}
+END_TEST
+
+START_TEST(each_process_has_a_limit_of_its_own_in_local_mode_alone)
+{
+    set_up();
+    for (int process = 0; process < PROCESSES; process++)
+        for (int64_t i = 0; i < size_of(BUCKET); i++, at_us++) {
+            take(process, LOCAL, BUCKET, 1, 1, RECORD_ADMITTED, WEIR_BY_MEMORY);
+            take(process, SHARED, BUCKET, 1, 1, RECORD_ADMITTED, WEIR_BY_MEMORY);
+        }
+    ck_assert(is_within(LOCAL, BUCKET));
+    ck_assert(!is_within(SHARED, BUCKET));
+    tear_down();
+}
+END_TEST
+
+/* ---- With faults ---- */
+
+START_TEST(a_loss_allows_one_fresh_limit_and_only_where_it_was)
+{
+    for (int limit = 0; limit < LIMITS; limit++)
+        for (int extra = 0; extra < 2; extra++) {
+            set_up();
+            admit(DISTRIBUTED, limit, (int)size_of(limit));
+            allow(ALLOW_LOSS, at_us, at_us + 1000, 0);
+            at_us += 2000;
+            admit(DISTRIBUTED, limit, (int)size_of(limit) + extra);
+            ck_assert_msg(is_within(DISTRIBUTED, limit) == (extra == 0), "%s", soak_limits[limit].name);
+            tear_down();
+
+            set_up();
+            allow(ALLOW_LOSS, at_us, at_us + 1000, 0);
+            at_us += 2 * WEIR_SECOND;
+            admit(DISTRIBUTED, limit, (int)size_of(limit) + extra);
+            ck_assert_msg(is_within(DISTRIBUTED, limit) == (extra == 0), "%s", soak_limits[limit].name);
+            tear_down();
+        }
+}
+END_TEST
+
+START_TEST(what_was_allowed_once_is_not_there_a_second_time_after_it_was_judged)
+{
+    set_up();
+    admit(DISTRIBUTED, BUCKET, (int)size_of(BUCKET));
+    allow(ALLOW_LOSS, at_us, at_us + 1000, 0);
+    at_us += 2000;
+    admit(DISTRIBUTED, BUCKET, (int)size_of(BUCKET));
+    const int64_t apart_us = soak_policies[BUCKET].period_us / soak_policies[BUCKET].limit;
+    for (int i = 0; i < 6000; i++) {
+        at_us += apart_us;
+        take(0, DISTRIBUTED, BUCKET, 1, 1, RECORD_ADMITTED, WEIR_BY_REDIS);
+        if (i % 600 == 0)
+            judge_turn(judge, at_us, false, over_max);
+    }
+    ck_assert(is_within(DISTRIBUTED, BUCKET));
+    admit(DISTRIBUTED, BUCKET, 2);
+    ck_assert(!is_within(DISTRIBUTED, BUCKET));
+    tear_down();
+}
+END_TEST
+
+START_TEST(a_clock_that_goes_forward_allows_what_is_made_in_that_time_twice_at_most)
+{
+    for (int extra = 0; extra < 2; extra++) {
+        set_up();
+        admit(OWN_CLOCK, BUCKET, (int)size_of(BUCKET));
+        allow(ALLOW_CLOCK, at_us, at_us, 10 * soak_policies[BUCKET].period_us / soak_policies[BUCKET].limit);
+        at_us += 10;
+        admit(OWN_CLOCK, BUCKET, 20 + 2 * extra);
+        ck_assert(is_within(OWN_CLOCK, BUCKET) == (extra == 0));
+        tear_down();
+    }
+}
+END_TEST
+
+START_TEST(a_process_that_forgets_has_a_fresh_limit_of_its_own_and_its_part_twice_of_a_shared_one)
+{
+    for (int extra = 0; extra < 2; extra++) {
+        set_up();
+        admit(LOCAL, BUCKET, (int)size_of(BUCKET));
+        admit(SHARED, BUCKET, (int)size_of(BUCKET));
+        allow(ALLOW_FORGOTTEN, at_us, at_us, 0);
+        at_us += 10;
+        admit(LOCAL, BUCKET, (int)size_of(BUCKET) + 2 * extra);
+        admit(SHARED, BUCKET, 2 * (int)part_of(size_of(BUCKET)) + 2 * extra);
+        ck_assert(is_within(LOCAL, BUCKET) == (extra == 0));
+        ck_assert(is_within(SHARED, BUCKET) == (extra == 0));
+        tear_down();
+    }
+}
+END_TEST
+
+START_TEST(an_outage_allows_what_was_admitted_in_it_and_no_more_than_a_bucket)
+{
+    for (int extra = 0; extra < 2; extra++) {
+        set_up();
+        judge_gone(judge, UINT32_MAX, at_us);
+        stand_in(0, BUCKET, 10);
+        judge_back(judge, at_us);
+        at_us += 10;
+        judge_over(judge, at_us);
+        at_us += 10;
+        admit(DISTRIBUTED, BUCKET, (int)size_of(BUCKET) + extra);
+        ck_assert(is_within(DISTRIBUTED, BUCKET) == (extra == 0));
+        tear_down();
+    }
+    set_up(); /* but not before it is over: it begins with what there was */
+    admit(DISTRIBUTED, BUCKET, (int)size_of(BUCKET));
+    judge_gone(judge, UINT32_MAX, at_us);
+    stand_in(0, BUCKET, 2);
+    ck_assert(!is_within(DISTRIBUTED, BUCKET));
+    tear_down();
+    set_up(); /* by the shares of all three, for long: a bucket more is there afterwards, whatever they admitted */
+    judge_gone(judge, UINT32_MAX, at_us);
+    for (int process = 0; process < PROCESSES; process++)
+        stand_in(process, BUCKET, (int)part_of(size_of(BUCKET)) - 1);
+    const int64_t made = 30 * soak_policies[BUCKET].limit;
+    for (int64_t i = 0; i < made; i++) {
+        at_us += 30 * WEIR_SECOND / made;
+        take((int)(i % PROCESSES), DISTRIBUTED, BUCKET, 1, 1, RECORD_ADMITTED, WEIR_BY_FALLBACK);
+    }
+    judge_back(judge, at_us);
+    judge_over(judge, at_us);
+    at_us += 10;
+    admit(DISTRIBUTED, BUCKET, (int)size_of(BUCKET));
+    ck_assert_msg(is_within(DISTRIBUTED, BUCKET), "%s", judge_worst_key(judge, DISTRIBUTED, BUCKET));
+    admit(DISTRIBUTED, BUCKET, 1);
+    ck_assert(!is_within(DISTRIBUTED, BUCKET));
+    tear_down();
+}
+END_TEST
+
+START_TEST(what_a_fallback_admits_beside_redis_is_held_against_its_share)
+{
+    for (int limit = 0; limit < LIMITS; limit++) {
+        set_up();
+        admit(DISTRIBUTED, limit, (int)size_of(limit));
+        for (int process = 0; process < PROCESSES; process++)
+            stand_in(process, limit, (int)part_of(size_of(limit)));
+        ck_assert_msg(is_within(DISTRIBUTED, limit), "%s", judge_worst_key(judge, DISTRIBUTED, limit));
+        stand_in(1, limit, 1);
+        ck_assert_msg(!is_within(DISTRIBUTED, limit), "%s", soak_limits[limit].name);
+        tear_down();
+    }
+}
+END_TEST
+
+START_TEST(a_reset_allows_a_bucket_and_a_refund_what_it_gave_back)
+{
+    for (int extra = 0; extra < 2; extra++) {
+        set_up();
+        admit(DISTRIBUTED, BUCKET, (int)size_of(BUCKET));
+        take(0, DISTRIBUTED, BUCKET, 1, 2, RECORD_REFUNDED, 0);
+        at_us += 5;
+        admit(DISTRIBUTED, BUCKET, 2);
+        take(0, DISTRIBUTED, BUCKET, 1, 1, RECORD_RESET, 0);
+        at_us += 5;
+        admit(DISTRIBUTED, BUCKET, (int)size_of(BUCKET) + extra);
+        ck_assert(is_within(DISTRIBUTED, BUCKET) == (extra == 0));
+        tear_down();
+    }
+}
+END_TEST
+
+/* ---- Memory, descriptors and threads ---- */
+
+static bool holds(double first, double step, double jitter)
+{
+    static struct flat flat;
+    flat = (struct flat){ .is_judged = true, .is_one_life = true };
+    struct chance chance = chance_make(1);
+    for (int i = 0; i < 3 * LOOKS_MOST; i++) {
+        const double noise = jitter * (double)chance_between(&chance, -100, 100) / 100;
+        const struct look look = { { first + noise + step * i, 9000, 60 + noise / 1000, 30 } };
+        flat_add(&flat, &look);
+    }
+    return flat_holds(&flat, FLAT_MEMORY) && flat_holds(&flat, FLAT_DESCRIPTORS) && flat_holds(&flat, FLAT_THREADS);
+}
+
+START_TEST(memory_that_grows_is_told_from_memory_that_sways)
+{
+    ck_assert(holds(30000, 0, 1000));
+    ck_assert(!holds(30000, 2, 1000)); /* 12 MB in all */
+    ck_assert(holds(30000, -1, 1000));
+}
+END_TEST
+
+START_TEST(a_heap_descriptors_and_threads_that_grow_are_found)
+{
+    static struct flat flat;
+    for (int kind = FLAT_HEAP; kind <= FLAT_THREADS; kind++) {
+        flat = (struct flat){ .is_judged = true, .is_one_life = true };
+        for (int i = 0; i < 60; i++) {
+            struct look look = { { 30000, 9000, 60, 30 } };
+            look.values[kind] += kind == FLAT_HEAP ? 30 * i : i / 3;
+            flat_add(&flat, &look);
+        }
+        ck_assert(!flat_holds(&flat, (enum flat_kind)kind));
+    }
+}
+END_TEST
+
+START_TEST(a_look_at_this_process_sees_what_is_there)
+{
+    struct look before, after;
+    int fd = dup(1);
+    ck_assert(flat_look(getpid(), &before));
+    int more = dup(1);
+    char *memory = malloc(8 << 20);
+    ck_assert_ptr_nonnull(memory);
+    for (int i = 0; i < 8 << 20; i += 1024)
+        ((volatile char *)memory)[i] = 1;
+    ck_assert(flat_look(getpid(), &after));
+    ck_assert(after.values[FLAT_DESCRIPTORS] == before.values[FLAT_DESCRIPTORS] + 1);
+    ck_assert(after.values[FLAT_THREADS] >= 1);
+    ck_assert(after.values[FLAT_MEMORY] >= before.values[FLAT_MEMORY] + 7 * 1024);
+    ck_assert(!flat_look(-1, &after));
+    free(memory);
+    close(fd);
+    close(more);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("soak");
+    suite_test(suite, what_a_limit_admits_is_within_the_bound_and_one_more_is_not, 10);
+    suite_test(suite, calls_that_may_have_been_decided_before_do_not_count, 10);
+    suite_test(suite, a_bucket_that_is_slightly_too_fast_is_found_in_the_end, 30);
+    suite_test(suite, windows_that_are_full_again_and_again_are_within_the_bound, 10);
+    suite_test(suite, hybrid_mode_has_what_its_limits_say_on_top, 10);
+    suite_test(suite, each_process_has_a_limit_of_its_own_in_local_mode_alone, 10);
+    suite_test(suite, a_loss_allows_one_fresh_limit_and_only_where_it_was, 10);
+    suite_test(suite, what_was_allowed_once_is_not_there_a_second_time_after_it_was_judged, 10);
+    suite_test(suite, a_clock_that_goes_forward_allows_what_is_made_in_that_time_twice_at_most, 10);
+    suite_test(suite, a_process_that_forgets_has_a_fresh_limit_of_its_own_and_its_part_twice_of_a_shared_one, 10);
+    suite_test(suite, an_outage_allows_what_was_admitted_in_it_and_no_more_than_a_bucket, 10);
+    suite_test(suite, what_a_fallback_admits_beside_redis_is_held_against_its_share, 10);
+    suite_test(suite, a_reset_allows_a_bucket_and_a_refund_what_it_gave_back, 10);
+    suite_test(suite, memory_that_grows_is_told_from_memory_that_sways, 10);
+    suite_test(suite, a_heap_descriptors_and_threads_that_grow_are_found, 10);
+    suite_test(suite, a_look_at_this_process_sees_what_is_there, 10);
+    return suite_run(suite);
+}

@@ -1,0 +1,526 @@
+/* test_failing_calls.c - each system call of a limiter without Redis fails, in its turn. */
+#include "failing_play.h"
+#include "support.h"
+
+#include "core/clock.h"
+#include "core/fence.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/random.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#ifdef WEIR_CONSUL
+#include "consul_json.h"
+#include "fake_consul.h"
+#endif
+
+/* ---- Planted defects ---- */
+
+static void opens_and_closes(struct failing_run *run)
+{
+    const int fd = eventfd(0, EFD_CLOEXEC);
+    if (fd >= 0)
+        close(fd);
+    else
+        run->errors++;
+}
+
+static void leaves_the_first_open(struct failing_run *run)
+{
+    const int first = eventfd(0, EFD_CLOEXEC), second = eventfd(0, EFD_CLOEXEC);
+    (void)run;
+    if (second < 0)
+        return;
+    close(first);
+    close(second);
+}
+
+static void closes_what_it_has_not(struct failing_run *run)
+{
+    const int fd = eventfd(0, EFD_CLOEXEC);
+    (void)run;
+    close(fd < 0 ? STDERR_FILENO : fd);
+}
+
+static void waits_for_ever(struct failing_run *run)
+{
+    (void)run;
+    opens_and_closes(run);
+    if (run->errors > 0)
+        pause();
+}
+
+#if !INSTRUMENTED
+static void tries_again_at_once(struct failing_run *run)
+{
+    opens_and_closes(run);
+    while (run->errors > 0 && clock() / (CLOCKS_PER_SEC / 1000) < run_processor_most_ms() + 50)
+        ;
+}
+#endif
+
+static void believes_in_the_file(struct failing_run *run)
+{
+    FILE *file = fopen("/dev/null", "re");
+    (void)run;
+    if (getc(file) != EOF)
+        abort();
+    fclose(file);
+}
+
+static void ends_the_process(struct failing_run *run)
+{
+    opens_and_closes(run);
+    if (run->errors > 0)
+        exit(3);
+}
+
+static void *sleeps(void *user)
+{
+    pause();
+    return user;
+}
+
+static void leaves_a_thread(struct failing_run *run)
+{
+    pthread_t thread;
+    opens_and_closes(run);
+    if (run->errors > 0 && pthread_create(&thread, NULL, sleeps, NULL) != 0)
+        abort();
+}
+
+static void believes_in_half_a_number(struct failing_run *run)
+{
+    unsigned char bytes[8] = { 0 };
+    if (getrandom(bytes, sizeof bytes, 0) < 0)
+        return;
+    for (size_t i = 1; i < sizeof bytes; i++)
+        if (bytes[i] != 0)
+            return;
+    run_blame(run, "seven zeroes");
+}
+
+#ifdef __SANITIZE_ADDRESS__
+static void leaves_memory(struct failing_run *run)
+{
+    char *volatile memory = malloc(100);
+    opens_and_closes(run);
+    if (run->errors == 0)
+        free(memory);
+    memory = NULL;
+}
+#endif
+
+START_TEST(defects_are_found)
+{
+    static const struct {
+        const char *name;
+        void (*play)(struct failing_run *run);
+        const char *blame;
+    } defects[] = {
+        { "a descriptor is left", leaves_the_first_open, "is left open: anon_inode:[eventfd]" },
+        { "another's is closed", closes_what_it_has_not, "descriptor 2 is gone" },
+        { "it hangs", waits_for_ever, "it hangs" },
+#if !INSTRUMENTED /* whose own time is long */
+        { "it spins", tries_again_at_once, "it took the processor for" },
+#endif
+        { "NULL is a file", believes_in_the_file, INSTRUMENTED ? "it ended" : "it ended by signal 11" },
+        { "it exits", ends_the_process, "it ended with status 3" },
+        { "a thread is left", leaves_a_thread, "1 threads are left" },
+        { "a short answer", believes_in_half_a_number, "seven zeroes" },
+#ifdef __SANITIZE_ADDRESS__
+        { "memory is left", leaves_memory, "memory is left" },
+#endif
+    };
+    for (size_t i = 0; i < sizeof defects / sizeof defects[0]; i++) {
+        const struct failing_scene scene = {
+            .name = defects[i].name,
+            .play = defects[i].play,
+            .at_once = 8,
+            .seconds_most = defects[i].play == waits_for_ever ? 0.1 : 30,
+        };
+        struct failing_sum sum;
+        failing_play(&scene, true, &sum);
+        ck_assert_msg(sum.blamed > 0 && strstr(sum.blame, defects[i].blame), "%s: %s", defects[i].name, sum.blame);
+    }
+}
+END_TEST
+
+START_TEST(who_has_none_is_not_blamed)
+{
+    const struct failing_scene scene = {
+        .name = "no defect",
+        .play = opens_and_closes,
+        .at_once = 8,
+        .seconds_most = 30,
+    };
+    struct failing_sum sum;
+    failing_play(&scene, true, &sum);
+    ck_assert_int_eq(sum.blamed, 0);
+    ck_assert_int_eq(sum.runs, 4); /* by EMFILE and by ENOMEM, once and for good */
+    ck_assert_int_eq(sum.reached, 4);
+}
+END_TEST
+
+/* ---- Files ---- */
+
+static char folder[128];
+
+static void folder_make(void)
+{
+    const char *parent = getenv("TMPDIR");
+    snprintf(folder, sizeof folder, "%s/weir-calls-XXXXXX", parent && *parent ? parent : "/tmp");
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+}
+
+static void folder_remove(void)
+{
+    char command[200];
+    snprintf(command, sizeof command, "rm -r '%s'", folder);
+    ck_assert_int_eq(system(command), 0);
+}
+
+static const char *path_of(const struct failing_run *run, const char *name)
+{
+    static char path[200];
+    snprintf(path, sizeof path, "%s/%d-%s", folder, run->number, name);
+    return path;
+}
+
+static void write_policy(const struct failing_run *run, int limit)
+{
+    char before[200];
+    snprintf(before, sizeof before, "%s", path_of(run, "new"));
+    FILE *file = fopen(before, "we");
+    if (!file || fprintf(file, "api = fixed_window limit=%d period=366d\n", limit) < 0 || fclose(file) != 0 ||
+        rename(before, path_of(run, "policies")) != 0)
+        abort();
+}
+
+static void with_file(struct failing_run *run, struct weir_options *options)
+{
+    write_policy(run, 20);
+    options->policy_file = path_of(run, "policies");
+}
+
+static void with_relative_file(struct failing_run *run, struct weir_options *options)
+{
+    with_file(run, options);
+    if (chdir(folder) != 0)
+        abort();
+    options->policy_file = strrchr(options->policy_file, '/') + 1;
+}
+
+static void write_more(struct failing_run *run)
+{
+    write_policy(run, 30);
+}
+
+/* ---- Modes ---- */
+
+START_TEST(memory_bears_them)
+{
+    const struct failing_mode mode = {
+        .options = WEIR_OPTIONS_INIT,
+        .policy = NULL,
+        .limit = 20,
+        .begins_with = 4,
+        .has_event_fd = true,
+        .begin = with_file,
+    };
+    struct failing_sum sum;
+    folder_make();
+    failing_play_mode("memory, policy file", &mode, &sum);
+    folder_remove();
+}
+END_TEST
+
+START_TEST(policy_files_that_are_followed_bear_them)
+{
+    struct failing_mode mode = {
+        .options = WEIR_OPTIONS_INIT,
+        .limit = 30,
+        .begins_with = 4,
+        .begin = with_relative_file,
+        .change = write_more,
+    };
+    struct failing_sum sum;
+    mode.options.follow_policy_file = true;
+    folder_make();
+    failing_play_mode("policy file followed", &mode, &sum);
+    folder_remove();
+}
+END_TEST
+
+static int64_t list_two(void *user, struct weir_peer *peers, size_t room)
+{
+    (void)user, (void)room;
+    peers[0] = (struct weir_peer){ "a", 1 };
+    peers[1] = (struct weir_peer){ "b", 3 };
+    return 2;
+}
+
+START_TEST(peers_by_a_list_bear_them)
+{
+    const struct weir_peers peers = {
+        .size = sizeof peers,
+        .list = list_two,
+        .id = "a",
+        .poll_us = WEIR_SECOND / 10,
+        .hold_down_us = WEIR_SECOND / 10,
+    };
+    struct failing_mode mode = {
+        .options = WEIR_OPTIONS_INIT,
+        .policy = "fixed_window limit=20 period=366d",
+        .limit = 5,
+        .begins_with = 2,
+    };
+    struct failing_sum sum;
+    mode.options.peers = &peers;
+    failing_play_mode("peers by a list", &mode, &sum);
+}
+END_TEST
+
+START_TEST(peers_by_name_bear_them)
+{
+    const struct weir_peers peers = {
+        .size = sizeof peers,
+        .dns = "localhost",
+        .id = "127.0.0.1",
+        .poll_us = WEIR_SECOND / 10,
+        .hold_down_us = WEIR_SECOND / 10,
+    };
+    struct failing_mode mode = {
+        .options = WEIR_OPTIONS_INIT,
+        .policy = "fixed_window limit=20 period=366d",
+        .begins_with = 2,
+    };
+    struct failing_sum sum;
+    mode.options.peers = &peers;
+    failing_play_mode("peers by DNS", &mode, &sum);
+}
+END_TEST
+
+/* ---- What a scene does not show ---- */
+
+/* A limiter that lives on in the child of a fork. */
+static int open_follower(struct failing_run *run, weir **out)
+{
+    static const struct weir_peers peers = { .size = sizeof peers, .list = list_two, .id = "a" };
+    struct weir_options options = WEIR_OPTIONS_INIT;
+    options.peers = &peers;
+    options.log = run_log;
+    options.user = run;
+    return weir_open(&options, out);
+}
+
+START_TEST(a_limiter_that_would_not_hear_of_forks_is_not_opened)
+{
+    struct failing_run run = { .number = 1, .plan = calls_plan_first(CALL_ATFORK, true) };
+    weir *limiter;
+    calls_watch(&run.record, &run.plan);
+    ck_assert_int_eq(open_follower(&run, &limiter), WEIR_ENOMEM);
+    calls_forget();
+    ck_assert_int_gt(run.record.failed, 0);
+    must_succeed(open_follower(&run, &limiter));
+    weir_close(limiter);
+}
+END_TEST
+
+static void assert_ends_well(pid_t child)
+{
+    int status;
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    ck_assert(WIFEXITED(status));
+    ck_assert_int_eq(WEXITSTATUS(status), 0);
+}
+
+START_TEST(a_child_that_gets_no_event_fd_lets_go_of_its_parents)
+{
+    struct failing_run run = { .number = 1, .plan = calls_plan_first(CALL_EVENTFD, true) };
+    weir *limiter;
+    must_succeed(open_follower(&run, &limiter));
+    const int event_fd = weir_event_fd(limiter);
+    ck_assert_int_ge(event_fd, 0);
+    calls_watch(&run.record, &run.plan);
+    const pid_t child = fork();
+    if (child == 0) {
+        const bool is_gone = fcntl(event_fd, F_GETFD) < 0;
+        calls_forget();
+        const int own = weir_event_fd(limiter);
+        const uint64_t one = 1;
+        _exit(is_gone && own >= 0 && write(own, &one, sizeof one) == sizeof one ? 0 : 1);
+    }
+    calls_forget();
+    assert_ends_well(child);
+    ck_assert_int_eq(poll(&(struct pollfd){ .fd = event_fd, .events = POLLIN }, 1, 0), 0);
+    weir_close(limiter);
+}
+END_TEST
+
+/* Nothing stands at the number of standard input: the event fd gets it. */
+START_TEST(a_child_has_an_event_fd_of_its_own_under_any_number)
+{
+    struct failing_run run = { .number = 1 };
+    weir *limiter;
+    must_succeed(open_follower(&run, &limiter));
+    close(STDIN_FILENO);
+    const int event_fd = weir_event_fd(limiter);
+    ck_assert_int_eq(event_fd, STDIN_FILENO);
+    const pid_t child = fork();
+    if (child == 0) {
+        const uint64_t one = 1;
+        const bool is_there = fcntl(event_fd, F_GETFD) == FD_CLOEXEC && weir_event_fd(limiter) == event_fd;
+        _exit(is_there && write(event_fd, &one, sizeof one) == sizeof one ? 0 : 1);
+    }
+    assert_ends_well(child);
+    ck_assert_int_eq(poll(&(struct pollfd){ .fd = event_fd, .events = POLLIN }, 1, 0), 0);
+    weir_close(limiter);
+}
+END_TEST
+
+START_TEST(a_childs_event_fd_leaves_no_other_number_taken)
+{
+    struct failing_run run = { .number = 1 };
+    weir *limiter;
+    must_succeed(open_follower(&run, &limiter));
+    const int event_fd = weir_event_fd(limiter);
+    close(STDIN_FILENO);
+    const pid_t child = fork();
+    if (child == 0)
+        _exit(fcntl(event_fd, F_GETFD) == FD_CLOEXEC && fcntl(STDIN_FILENO, F_GETFD) < 0 ? 0 : 1);
+    assert_ends_well(child);
+    weir_close(limiter);
+}
+END_TEST
+
+START_TEST(signals_do_not_shorten_the_pause_that_stands_for_a_fence)
+{
+    struct calls_record record;
+    const struct calls_plan plan = calls_plan_first(CALL_NANOSLEEP, false);
+    const int64_t began_us = clock_monotonic_us();
+    calls_watch(&record, &plan);
+    fence_all(); /* this process has not registered for membarrier(2) */
+    calls_forget();
+    ck_assert_int_eq(record.failed, 1);
+    ck_assert_int_ge(clock_monotonic_us() - began_us, 10000);
+}
+END_TEST
+
+#ifdef WEIR_CONSUL
+/* ---- Consul: an agent in a process of its own, for its calls are not to fail ---- */
+
+struct agent {
+    pid_t pid;
+    int lives; /* it ends when this is closed */
+    char address[128];
+};
+
+static _Noreturn void be_agent(int tell, int wait)
+{
+    static const char *const answered[] = { "/v1/agent/service/register", "/v1/agent/check/pass/service%3Aa",
+                                            "/v1/agent/service/deregister/a" };
+    struct fake_consul *fake = fake_consul_start(FAKE_ON_TCP);
+    char end;
+    if (!fake)
+        _exit(1);
+    fake_consul_page(fake, "/v1/health/service/api", 200, 10, A_AND_B);
+    fake_consul_page(fake, "/v1/kv/weir/", 200, 10, "[" KEY("weir/ours", BUCKET) "]");
+    for (size_t i = 0; i < sizeof answered / sizeof answered[0]; i++)
+        fake_consul_page(fake, answered[i], 200, 0, "");
+    const char *address = fake_consul_address(fake);
+    if (write(tell, address, strlen(address)) < 0 || read(wait, &end, 1) < 0)
+        _exit(1);
+    fake_consul_stop(fake);
+    _exit(0);
+}
+
+static void agent_start(struct agent *agent)
+{
+    int told[2], lives[2];
+    ck_assert(pipe2(told, O_CLOEXEC) == 0 && pipe2(lives, O_CLOEXEC) == 0);
+    agent->pid = fork();
+    if (agent->pid == 0) {
+        close(lives[1]);
+        be_agent(told[1], lives[0]);
+    }
+    close(told[1]);
+    close(lives[0]);
+    const ssize_t len = read(told[0], agent->address, sizeof agent->address - 1);
+    ck_assert_int_gt(len, 0);
+    agent->address[len] = '\0';
+    agent->lives = lives[1];
+    close(told[0]);
+}
+
+static void agent_stop(struct agent *agent)
+{
+    int status;
+    close(agent->lives);
+    ck_assert_int_eq(waitpid(agent->pid, &status, 0), agent->pid);
+    ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+START_TEST(what_follows_consul_bears_them)
+{
+    struct agent agent;
+    agent_start(&agent);
+    const struct weir_consul consul = {
+        .size = sizeof consul,
+        .address = agent.address,
+        .wait_us = WEIR_SECOND,
+        .timeout_us = 2 * WEIR_SECOND,
+    };
+    const struct weir_peers peers = {
+        .size = sizeof peers,
+        .service = "api",
+        .id = "a",
+        .join = true,
+        .hold_down_us = WEIR_SECOND / 10,
+    };
+    struct failing_mode mode = {
+        .options = WEIR_OPTIONS_INIT,
+        .policy = "fixed_window limit=20 period=366d",
+        .limit = 15,
+        .begins_with = 2,
+    };
+    struct failing_sum sum;
+    mode.options.peers = &peers;
+    mode.options.consul = &consul;
+    mode.options.consul_policies = "weir/";
+    mode.options.weight = 3;
+    failing_play_mode("Consul", &mode, &sum);
+    ck_assert_int_gt(sum.elsewhere, 0); /* libcurl's calls come by */
+    agent_stop(&agent);
+}
+END_TEST
+#endif
+
+int main(void)
+{
+    Suite *suite = suite_create("failing_calls");
+    suite_test(suite, defects_are_found, 120);
+    suite_test(suite, who_has_none_is_not_blamed, 60);
+    suite_test(suite, memory_bears_them, 120);
+    suite_test(suite, policy_files_that_are_followed_bear_them, 300);
+    suite_test(suite, peers_by_a_list_bear_them, 120);
+    suite_test(suite, peers_by_name_bear_them, 120);
+    suite_test(suite, a_limiter_that_would_not_hear_of_forks_is_not_opened, 30);
+    suite_test(suite, a_child_that_gets_no_event_fd_lets_go_of_its_parents, 30);
+    suite_test(suite, a_child_has_an_event_fd_of_its_own_under_any_number, 30);
+    suite_test(suite, a_childs_event_fd_leaves_no_other_number_taken, 30);
+    suite_test(suite, signals_do_not_shorten_the_pause_that_stands_for_a_fence, 30);
+#ifdef WEIR_CONSUL
+    suite_test(suite, what_follows_consul_bears_them, 300);
+#endif
+    return suite_run(suite);
+}

@@ -1,0 +1,277 @@
+/* test_failing_calls_redis.c - each system call of a limiter on Redis fails, in its turn. */
+#include "cluster.h"
+#include "failing_play.h"
+#include "redis_place.h"
+#include "sentinels.h"
+
+#ifdef WEIR_TLS
+#include "pki.h"
+#endif
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define TIMEOUT_US (INSTRUMENTED ? 10 * WEIR_SECOND : 2 * WEIR_SECOND)
+#define WINDOW "fixed_window limit=30 period=366d"
+
+static char folder[64]; /* of files for the tests */
+
+static struct failing_mode mode_of(enum weir_mode mode, const char *url)
+{
+    struct failing_mode made = {
+        .options = WEIR_OPTIONS_INIT,
+        .policy = WINDOW,
+        .limit = 30,
+        .begins_with = 4,
+    };
+    made.options.mode = mode;
+    made.options.redis_url = url;
+    made.options.timeout_us = TIMEOUT_US;
+    made.options.on_failure = WEIR_FAIL_ERROR;
+    return made;
+}
+
+static void server_start(struct redis_server *server, const char *const *config)
+{
+    if (redis_server_start(server, REDIS_SERVER_UNIX_AND_PORT, config) != 0)
+        ck_abort_msg("%s", server->daemon.error);
+}
+
+static const char *file_write(const char *name, const char *text)
+{
+    static char path[128];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *file = fopen(path, "we");
+    ck_assert(file && fputs(text, file) >= 0 && fclose(file) == 0);
+    return path;
+}
+
+START_TEST(redis_by_its_socket_bears_them)
+{
+    struct redis_server server;
+    struct failing_sum sum;
+    server_start(&server, NULL);
+    struct failing_mode mode = mode_of(WEIR_DISTRIBUTED, server.url);
+    mode.has_event_fd = true;
+    failing_play_mode("Redis, Unix socket", &mode, &sum);
+    redis_server_stop(&server);
+}
+END_TEST
+
+/* ThreadSanitizer knows no threads in the child of a process with threads, and a lock of AddressSanitizer's allocator
+ * that one of them held stays taken there. */
+#if !INSTRUMENTED
+START_TEST(a_child_of_a_fork_bears_them)
+{
+    struct redis_server server;
+    struct failing_sum sum;
+    server_start(&server, NULL);
+    struct failing_mode mode = mode_of(WEIR_DISTRIBUTED, server.url);
+    mode.has_event_fd = true;
+    mode.in_child = true;
+    failing_play_mode("Redis, in a child", &mode, &sum);
+    redis_server_stop(&server);
+}
+END_TEST
+#endif
+
+START_TEST(redis_by_a_hosts_name_bears_them)
+{
+    struct redis_server server;
+    struct failing_sum sum;
+    char url[128];
+    server_start(&server, NULL);
+    snprintf(url, sizeof url, "redis://%s@localhost:%d", server.user.words[0], server.port);
+    struct failing_mode mode = mode_of(WEIR_DISTRIBUTED, url);
+    mode.options.on_failure = WEIR_FAIL_LOCAL;
+    mode.options.redis_password_file = file_write("password", server.user.password);
+    failing_play_mode("Redis, TCP by name", &mode, &sum);
+    redis_server_stop(&server);
+}
+END_TEST
+
+START_TEST(leases_bear_them)
+{
+    struct redis_server server;
+    struct failing_sum sum;
+    server_start(&server, NULL);
+    struct failing_mode mode = mode_of(WEIR_HYBRID, server.url);
+    mode.policy = "fixed_window limit=600 period=366d";
+    mode.limit = 600;
+    mode.begins_with = 200;
+    mode.leases = true;
+    mode.options.on_failure = WEIR_FAIL_CLOSED;
+    failing_play_mode("hybrid", &mode, &sum);
+    redis_server_stop(&server);
+}
+END_TEST
+
+START_TEST(sentinels_bear_them)
+{
+    static struct sentinels trio;
+    static const char *const uses[] = { "sentinels", NULL };
+    struct failing_sum sum;
+    char url[512];
+    if (sentinels_start(&trio, &(struct sentinels_wish){ .servers = 1, .sentinels = 1, .uses = uses }) != 0)
+        ck_abort_msg("%s", trio.error);
+    sentinels_url(&trio, 0, trio.servers[0].login, url, sizeof url);
+    struct failing_mode mode = mode_of(WEIR_DISTRIBUTED, url);
+    mode.options.on_failure = WEIR_FAIL_OPEN;
+    failing_play_mode("Redis Sentinel", &mode, &sum);
+    sentinels_stop(&trio);
+}
+END_TEST
+
+START_TEST(a_cluster_bears_them)
+{
+    static struct cluster cluster;
+    struct failing_sum sum;
+    char url[256];
+    if (cluster_start(&cluster, &(struct cluster_wish){ .without_replica = true, .patient = true }) != 0)
+        ck_abort_msg("%s", cluster.error);
+    cluster_url(&cluster, 0, 2, NULL, url, sizeof url);
+    struct failing_mode mode = mode_of(WEIR_DISTRIBUTED, url);
+    mode.has_event_fd = true;
+    failing_play_mode("Redis Cluster", &mode, &sum);
+    cluster_stop(&cluster);
+}
+END_TEST
+
+#ifdef WEIR_TLS
+static const char *certificate(const char *name, const char *issuer, const char *hosts, char path[static 128])
+{
+    const struct pki_wish wish = { name, issuer, hosts, -3600, 24L * 3600 };
+    ck_assert_int_eq(pki_issue(folder, &wish), 0);
+    snprintf(path, 128, "%s/%s.pem", folder, name);
+    return path;
+}
+
+START_TEST(tls_bears_them)
+{
+    struct redis_server server;
+    struct failing_sum sum;
+    char authority[128], own[128], key[160], url[160], port[8];
+    certificate("ca", NULL, NULL, authority);
+    certificate("good", "ca", "DNS:localhost,IP:127.0.0.1", own);
+    snprintf(key, sizeof key, "%s/good.key", folder);
+    snprintf(port, sizeof port, "%d", daemon_port_free());
+    const char *const config[] = { "--tls-port",
+                                   port,
+                                   "--tls-cert-file",
+                                   own,
+                                   "--tls-key-file",
+                                   key,
+                                   "--tls-ca-cert-file",
+                                   authority,
+                                   "--tls-auth-clients",
+                                   "no",
+                                   NULL };
+    server_start(&server, config);
+    snprintf(url, sizeof url, "rediss://%s127.0.0.1:%s", server.login, port);
+    struct failing_mode mode = mode_of(WEIR_DISTRIBUTED, url);
+    mode.options.redis_ca_file = authority;
+    failing_play_mode("Redis, TLS", &mode, &sum);
+    redis_server_stop(&server);
+}
+END_TEST
+#endif
+
+/* ---- A server that takes its time, in a process of its own ---- */
+
+enum { ANSWER_US = 200000 };
+
+static bool answer_late(void *user, const struct fake_request *request, struct fake_reply *reply)
+{
+    unsigned char answer[TRUTH_LEN];
+    (void)user;
+    if (!fake_request_is(request, "EVALSHA"))
+        return false;
+    sleep_us(ANSWER_US);
+    fake_say_bulk(reply, answer, truth_about(request, answer));
+    return true;
+}
+
+static pid_t start_late_server(char *url, size_t size)
+{
+    int told[2];
+    ck_assert_int_eq(pipe2(told, O_CLOEXEC), 0);
+    const pid_t pid = fork();
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        struct fake_redis *fake = fake_redis_start(answer_late, NULL);
+        if (!fake || write(told[1], fake_redis_url(fake), strlen(fake_redis_url(fake))) < 0)
+            _exit(1);
+        pause();
+    }
+    close(told[1]);
+    const ssize_t len = read(told[0], url, size - 1);
+    ck_assert_int_gt(len, 0);
+    url[len] = '\0';
+    close(told[0]);
+    return pid;
+}
+
+START_TEST(who_cannot_set_a_sockets_patience_does_not_spin)
+{
+    struct calls_record record;
+    const struct calls_plan plan = calls_plan_first(CALL_SETSOCKOPT, true);
+    struct place place;
+    char url[128];
+    const pid_t server = start_late_server(url, sizeof url);
+    place_open_bare(&place);
+    struct weir_options options = place_options(&place, TIMEOUT_US);
+    options.redis_url = url;
+    calls_watch(&record, &plan);
+    weir *limiter = limiter_of(&options);
+    weir_limit *limit = limit_of(limiter, "api", WINDOW);
+    for (int i = 0; i < 2; i++) /* the first by the I/O thread, if that is still connecting */
+        must_succeed(timed_try(limit, "key", 1).status);
+    calls_forget();
+    ck_assert_int_gt(record.failed, 0);
+    ck_assert_int_gt(calls_made(&record, CALL_RECV), 0); /* a connection of the caller's own */
+    ck_assert_int_lt(calls_made(&record, CALL_RECV), 100);
+    weir_close(limiter);
+    kill(server, SIGKILL);
+    ck_assert_int_eq(waitpid(server, NULL, 0), server);
+}
+END_TEST
+
+static void folder_remove(void)
+{
+    char command[100];
+    snprintf(command, sizeof command, "rm -r '%s'", folder);
+    if (system(command) != 0)
+        printf("%s is left\n", folder);
+}
+
+int main(void)
+{
+    const char *parent = getenv("TMPDIR");
+    if (server_missing())
+        return 77;
+    snprintf(folder, sizeof folder, "%s/weir-calls-XXXXXX", parent && *parent ? parent : "/tmp");
+    if (!mkdtemp(folder))
+        return 1;
+    Suite *suite = suite_create("failing_calls_redis");
+    suite_test(suite, redis_by_its_socket_bears_them, 300);
+#if !INSTRUMENTED
+    suite_test(suite, a_child_of_a_fork_bears_them, 300);
+#endif
+    suite_test(suite, redis_by_a_hosts_name_bears_them, 300);
+    suite_test(suite, leases_bear_them, 300);
+    suite_test(suite, sentinels_bear_them, 300);
+    suite_test(suite, a_cluster_bears_them, 300);
+    suite_test(suite, who_cannot_set_a_sockets_patience_does_not_spin, 60);
+#ifdef WEIR_TLS
+    suite_test(suite, tls_bears_them, 300);
+#endif
+    const int status = suite_run(suite);
+    folder_remove();
+    return status;
+}
