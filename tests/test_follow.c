@@ -6,9 +6,11 @@
 #include "core/follow.h"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -1063,6 +1065,53 @@ START_TEST(dns_that_fails_or_hangs_is_told_of_and_holds_up_nobody)
 }
 END_TEST
 
+/* As a daemon does. 0, or what went wrong: what it then opens gets the numbers of what its parent's limiter had open. */
+static int close_all_and_the_limiter(weir *limiter)
+{
+    enum { FILES = 20, FIRST = 3 };
+    closefrom(FIRST);
+    for (int i = 0; i < FILES; i++)
+        if (memfd_create("own", MFD_CLOEXEC) != FIRST + i)
+            return 1;
+    weir_close(limiter);
+    for (int i = 0; i < FILES; i++)
+        if (fcntl(FIRST + i, F_GETFD) < 0)
+            return 2;
+    return 0;
+}
+
+START_TEST(a_child_of_fork_that_has_closed_all_keeps_what_it_opened_since)
+{
+    struct answer answer = { .n = 2 };
+    char path[] = "/tmp/weir-policies-XXXXXX";
+    close(mkstemp(path));
+    dns_say(0, true, NULL);
+    for (int i = 0; i < 3; i++) {
+        struct weir_options options = WEIR_OPTIONS_INIT;
+        weir *limiter;
+        options.policy_file = path;
+        options.follow_policy_file = true;
+        if (i == 0)
+            limiter = open_list(&answer);
+        else if (i == 1)
+            limiter = open_dns("10.0.0.1");
+        else
+            must_succeed(weir_open(&options, &limiter));
+        const pid_t child = fork();
+        int status;
+        if (child == 0) {
+            alarm(30);
+            _exit(close_all_and_the_limiter(limiter));
+        }
+        ck_assert_int_eq(waitpid(child, &status, 0), child);
+        ck_assert_msg(status == 0, "limiter %d: the child ended with status %#x", i, (unsigned)status);
+        weir_close(limiter);
+    }
+    unlink(path);
+    dns_say(0, false, NULL);
+}
+END_TEST
+
 START_TEST(a_child_of_fork_closes_while_dns_hangs_in_its_parent)
 {
     dns_say(0, true, NULL);
@@ -1132,6 +1181,7 @@ int main(void)
     suite_test(suite, dns_counts_the_addresses_behind_a_name, 60);
     suite_test(suite, dns_that_fails_or_hangs_is_told_of_and_holds_up_nobody, 60);
     suite_test(suite, a_child_of_fork_closes_while_dns_hangs_in_its_parent, 60);
+    suite_test(suite, a_child_of_fork_that_has_closed_all_keeps_what_it_opened_since, 60);
     suite_test(suite, the_systems_resolver_knows_an_address_in_digits, 60);
     return suite_run(suite);
 }

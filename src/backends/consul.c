@@ -141,6 +141,12 @@ static void end(struct follower *follower)
     }
 }
 
+/* libcurl's connections cannot be closed without it, and stay open. */
+static void abandon(struct follower *follower)
+{
+    follow_thread_abandon(&((struct consul *)follower)->thread);
+}
+
 /* A copy, or NULL for NULL; *failed is set if there is no memory. */
 static char *copy(const char *text, bool *failed)
 {
@@ -249,6 +255,7 @@ int consul_follow(const struct weir_options *options, struct weir *limiter)
     int error = WEIR_ENOMEM;
     if (consul) {
         consul->follower.end = end;
+        consul->follower.abandon = abandon;
         consul->limiter = limiter;
         consul->has_peers = options->peers && options->peers->service;
         consul->joins = consul->has_peers && options->peers->join;

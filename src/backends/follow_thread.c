@@ -21,6 +21,7 @@ static void close_both(struct follow_thread *thread)
         close(thread->wake_fd);
     if (thread->timer_fd >= 0)
         close(thread->timer_fd);
+    thread->wake_fd = thread->timer_fd = -1;
 }
 
 int follow_thread_start(struct follow_thread *thread, void *(*run)(void *user), void *user)
@@ -60,8 +61,13 @@ bool follow_thread_end(struct follow_thread *thread)
         wake_fd_ring(thread->wake_fd);
         pthread_join(thread->thread, NULL);
     }
-    close_both(thread); /* the child's are its own numbers for what the parent has too */
+    close_both(thread);
     return is_here;
+}
+
+void follow_thread_abandon(struct follow_thread *thread)
+{
+    close_both(thread);
 }
 
 void follow_thread_time(struct follow_thread *thread, int64_t due_us)

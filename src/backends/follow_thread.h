@@ -1,7 +1,7 @@
 /* follow_thread.h - the thread of a source that is followed: asleep until something comes, is due, or the limiter ends.
  *
  * All signals are blocked in it. Times are on CLOCK_BOOTTIME, so that what must not get too old does not do so while
- * the system sleeps. In a child of fork() there is no thread: follow_thread_end() then closes and waits for nothing.
+ * the system sleeps.
  */
 #ifndef BACKENDS_FOLLOW_THREAD_H
 #define BACKENDS_FOLLOW_THREAD_H
@@ -15,7 +15,7 @@
 struct follow_thread {
     pthread_t thread; /* (c) */
     int wake_fd;      /* (c) readable when the thread is to end: for those who poll by themselves */
-    int timer_fd;     /* (c) the thread's own */
+    int timer_fd;     /* (c) the thread's own; both are -1 in a child of fork() */
     unsigned forks;   /* (c) forks_count when it was started */
     atomic_bool ends; /* (a) */
 };
@@ -26,6 +26,10 @@ int follow_thread_start(struct follow_thread *thread, void *(*run)(void *user), 
 /* Let run() know, and wait until it has returned; never by that thread, which ends the program with a sentence. False
  * in a child of fork(), where nothing was waited for and what the thread was doing is half-way. */
 bool follow_thread_end(struct follow_thread *thread);
+
+/* In a child of fork(), before anything else is opened there: close what was the parent's. follow_thread_end() comes
+ * later. */
+void follow_thread_abandon(struct follow_thread *thread);
 
 static inline bool follow_thread_ends(struct follow_thread *thread)
 {

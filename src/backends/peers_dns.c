@@ -109,9 +109,14 @@ static void end(struct follower *follower)
     struct peers_dns *source = (struct peers_dns *)follower;
     if (follow_thread_end(&source->thread))
         resolver_destroy(&source->resolver);
-    else
-        resolver_abandon(&source->resolver);
     dns_free(source);
+}
+
+static void abandon(struct follower *follower)
+{
+    struct peers_dns *source = (struct peers_dns *)follower;
+    follow_thread_abandon(&source->thread);
+    resolver_abandon(&source->resolver);
 }
 
 static int dns_start(struct peers_dns *source, const struct weir_options *options, const struct resolve_target *target)
@@ -143,6 +148,7 @@ int peers_dns_follow_by(const struct weir_options *options, struct weir *limiter
     int error = WEIR_ENOMEM;
     if (source) {
         source->follower.end = end;
+        source->follower.abandon = abandon;
         source->limiter = limiter;
         error = dns_start(source, options, target);
     }

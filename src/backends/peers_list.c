@@ -59,6 +59,11 @@ static void end(struct follower *follower)
     list_free(source);
 }
 
+static void abandon(struct follower *follower)
+{
+    follow_thread_abandon(&((struct peers_list *)follower)->thread);
+}
+
 int peers_list_follow(const struct weir_options *options, struct weir *limiter)
 {
     struct peers_list *source = calloc(1, sizeof *source);
@@ -66,6 +71,7 @@ int peers_list_follow(const struct weir_options *options, struct weir *limiter)
     int error = source && id ? WEIR_OK : WEIR_ENOMEM;
     if (!error) {
         source->follower.end = end;
+        source->follower.abandon = abandon;
         source->limiter = limiter;
         source->list = options->peers->list;
         source->user = options->user;

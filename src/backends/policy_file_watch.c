@@ -233,10 +233,16 @@ static void *run(void *user)
     return NULL;
 }
 
-static void watch_free(struct policy_watch *watch)
+static void close_inotify(struct policy_watch *watch)
 {
     if (watch->inotify_fd >= 0)
         close(watch->inotify_fd);
+    watch->inotify_fd = -1;
+}
+
+static void watch_free(struct policy_watch *watch)
+{
+    close_inotify(watch);
     free(watch->path);
     free(watch);
 }
@@ -246,6 +252,13 @@ static void end(struct follower *follower)
     struct policy_watch *watch = (struct policy_watch *)(void *)follower; /* its first member */
     follow_thread_end(&watch->thread);
     watch_free(watch);
+}
+
+static void abandon(struct follower *follower)
+{
+    struct policy_watch *watch = (struct policy_watch *)(void *)follower;
+    follow_thread_abandon(&watch->thread);
+    close_inotify(watch);
 }
 
 /* A program may go to another folder later. WEIR_OK, WEIR_ENOMEM, or WEIR_EIO and errno: the folder cannot be told. */
@@ -285,6 +298,7 @@ int policy_file_follow(const char *path, struct weir *limiter)
         return WEIR_ENOMEM;
     watch->limiter = limiter;
     watch->follower.end = end;
+    watch->follower.abandon = abandon;
     watch->folders[0].watch = watch->folders[1].watch = -1;
     watch->inotify_fd = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
     if (watch->inotify_fd < 0)

@@ -90,8 +90,11 @@ int follow_begin(struct weir *limiter, const struct weir_options *options)
 
 void follow_add(struct weir *limiter, struct follower *follower)
 {
-    follower->next = limiter->follow->followers;
-    limiter->follow->followers = follower;
+    struct follow *follow = limiter->follow;
+    lock_take(&follow->mutex); /* not half-way through when the process forks */
+    follower->next = follow->followers;
+    follow->followers = follower;
+    lock_give(&follow->mutex);
 }
 
 void follow_close(struct weir *limiter)
@@ -136,6 +139,8 @@ void follow_go_on(struct follow *follow)
 void follow_begin_in_child(struct follow *follow)
 {
     lock_condition_init(&follow->changes);
+    for (struct follower *follower = follow->followers; follower; follower = follower->next)
+        follower->abandon(follower);
 }
 
 /* ---- How it goes ---- */

@@ -22,10 +22,13 @@ struct followed {
 };
 
 /* Something that runs as long as a limiter is open. weir_close() calls `end` before the backend's end, the last one
- * first: it stops the thread, waits for it, and frees the follower. In a child of fork(), where there is no thread, it
- * frees what it can. */
+ * first: it stops the thread, waits for it, and frees the follower.
+ *
+ * In a child of fork() there is no thread. `abandon` is called there at the fork, before the program can close or open
+ * anything, and closes what is open; it neither allocates nor frees. `end` then frees what it can. */
 struct follower {
     void (*end)(struct follower *follower);
+    void (*abandon)(struct follower *follower);
     struct follower *next; /* follow.c's */
 };
 
