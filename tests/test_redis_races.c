@@ -95,7 +95,7 @@ START_TEST(a_crowd_that_loses_replies_is_debited_once_at_most_for_each_call)
 {
     struct place place;
     place_open(&place, true, NULL);
-    struct weir_options options = place_options(&place, 50000);
+    struct weir_options options = place_options(&place, INSTRUMENTED ? WEIR_SECOND / 2 : 50000);
     weir *limiter = limiter_of(&options);
     struct errand errand = { .limit = limit_of(limiter, "limit", UNREFILLED), .key = "key" };
     struct crew crew;
