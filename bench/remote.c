@@ -30,14 +30,16 @@ static int open_limit(struct remote *remote, const struct weir_options *options,
     return status;
 }
 
-/* Whether it does, told by a peek. What is answered before the connection stands may be a failure. */
+/* Whether it does, told by a peek within a second. What is answered before the connection stands may be a failure. */
 static bool asks_redis(const struct remote *remote)
 {
     struct weir_decision decision;
-    for (int i = 0; i < 3; i++)
+    for (int tries = 0; tries < 100; tries++) {
         if (weir_peek(remote->limit, weir_key_text("probe"), 1, &decision) == WEIR_OK &&
             decision.source == WEIR_BY_REDIS)
             return true;
+        usleep(10000);
+    }
     return false;
 }
 

@@ -55,7 +55,7 @@ static bool start_server(struct secured *secured)
                                    "--tls-auth-clients",
                                    "no",
                                    NULL };
-    snprintf(port, sizeof port, "%d", daemon_port_free());
+    snprintf(port, sizeof port, "%d", daemon_port_free(0));
     measure_unpin_main();
     bool started = redis_server_start(&plain->server, REDIS_SERVER_UNIX_AND_PORT, config) == 0;
     if (started)

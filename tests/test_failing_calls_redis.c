@@ -160,7 +160,7 @@ START_TEST(tls_bears_them)
     certificate("ca", NULL, NULL, authority);
     certificate("good", "ca", "DNS:localhost,IP:127.0.0.1", own);
     snprintf(key, sizeof key, "%s/good.key", folder);
-    snprintf(port, sizeof port, "%d", daemon_port_free());
+    snprintf(port, sizeof port, "%d", daemon_port_free(0));
     const char *const config[] = { "--tls-port",
                                    port,
                                    "--tls-cert-file",

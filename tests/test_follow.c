@@ -971,7 +971,8 @@ static void free_found(struct addrinfo *found)
     }
 }
 
-static void dns_say(int error, bool hangs, const char *const addresses[])
+/* How often it has been asked by then. */
+static int dns_say(int error, bool hangs, const char *const addresses[])
 {
     pthread_mutex_lock(&dns.mutex);
     dns.error = error;
@@ -980,8 +981,10 @@ static void dns_say(int error, bool hangs, const char *const addresses[])
         dns.addresses[i] = NULL;
     for (int i = 0; addresses && addresses[i]; i++)
         dns.addresses[i] = addresses[i];
+    const int asked = dns.asked;
     pthread_cond_broadcast(&dns.changed);
     pthread_mutex_unlock(&dns.mutex);
+    return asked;
 }
 
 static int start_dns(const struct weir_options *options, struct weir *limiter)
@@ -1047,9 +1050,8 @@ START_TEST(dns_that_fails_or_hangs_is_told_of_and_holds_up_nobody)
     dns_say(0, false, NULL); /* a name without an address */
     expected.failures = peers_now(limiter).failures + 2;
     await(has_failed, &expected, "a name without an address");
-    dns_say(0, true, two);
+    const int asked = dns_say(0, true, two);
     pthread_mutex_lock(&dns.mutex);
-    const int asked = dns.asked;
     while (dns.asked == asked)
         pthread_cond_wait(&dns.changed, &dns.mutex);
     pthread_mutex_unlock(&dns.mutex);

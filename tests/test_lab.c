@@ -80,6 +80,21 @@ START_TEST(a_server_killed_and_started_again_is_where_it_was_with_what_it_kept)
 }
 END_TEST
 
+/* 'T' if it is stopped, 'Z' if it is dead and not buried yet, which is for the system to do here; 0 if there is no such
+ * process. */
+static char process_state(pid_t pid)
+{
+    char path[32], state = 0;
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    FILE *file = fopen(path, "re");
+    if (file == NULL)
+        return 0;
+    if (fscanf(file, "%*d %*s %c", &state) != 1)
+        state = 0;
+    fclose(file);
+    return state;
+}
+
 START_TEST(a_paused_server_takes_no_cpu_and_goes_on_afterwards)
 {
     struct redis_server server;
@@ -87,6 +102,10 @@ START_TEST(a_paused_server_takes_no_cpu_and_goes_on_afterwards)
     server_start(&server, REDIS_SERVER_UNIX, NULL);
     must(asker_open(&asker, server.socket) == 0, asker.error);
     redis_server_pause(&server);
+    for (int waited = 0; process_state(server.daemon.pid) != 'T'; waited++) {
+        ck_assert_int_lt(waited, 10000);
+        usleep(1000);
+    }
     int64_t cpu_us = redis_server_cpu_us(&server);
     usleep(20000);
     ck_assert_int_eq(redis_server_cpu_us(&server), cpu_us);
@@ -95,6 +114,27 @@ START_TEST(a_paused_server_takes_no_cpu_and_goes_on_afterwards)
     asker_close(&asker);
     redis_server_pause(&server);
     redis_server_stop(&server); /* also a paused one */
+}
+END_TEST
+
+START_TEST(nobody_is_at_a_closed_port_and_a_free_one_can_be_had)
+{
+    struct asker asker;
+    struct redis_server server;
+    char port[16];
+    const char *const config[] = { "--port", port, NULL };
+    ck_assert_int_eq(asker_open_port(&asker, daemon_port_closed()), -1);
+    ck_assert_msg(strstr(asker.error, "refused"), "%s", asker.error);
+    int free_port = daemon_port_free(1);
+    ck_assert_int_gt(free_port, 0);
+    ck_assert_int_lt(free_port + 1, 32768); /* a system deals out none of these */
+    for (int i = 0; i < 2; i++) {
+        snprintf(port, sizeof port, "%d", free_port + i);
+        server_start(&server, REDIS_SERVER_UNIX, config);
+        must(asker_open_port(&asker, free_port + i) == 0, asker.error);
+        asker_close(&asker);
+        redis_server_stop(&server);
+    }
 }
 END_TEST
 
@@ -110,20 +150,6 @@ START_TEST(a_server_that_cannot_start_says_why)
     ck_assert_str_eq(server.words[1], "--library-path");
 }
 END_TEST
-
-/* 'Z' if it is dead and not buried yet, which is for the system to do here; 0 if there is no such process. */
-static char process_state(pid_t pid)
-{
-    char path[32], state = 0;
-    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
-    FILE *file = fopen(path, "re");
-    if (file == NULL)
-        return 0;
-    if (fscanf(file, "%*d %*s %c", &state) != 1)
-        state = 0;
-    fclose(file);
-    return state;
-}
 
 START_TEST(a_server_dies_with_the_process_that_started_it)
 {
@@ -212,22 +238,23 @@ END_TEST
 static const struct {
     enum fproxy_fault fault;
     const char *name;
-    int64_t first, second; /* the answers; -1: none. A test's own patience ends what would last for ever */
+    int64_t first, second; /* the answers; -1: none */
     bool delivered;
+    bool is_silent; /* the connection stays open without an answer: the test's own patience ends what would last */
 } faults[] = {
-    { FPROXY_CUT_REQUEST, "cut request", -1, -1, false },
-    { FPROXY_RESET_REQUEST, "reset request", -1, -1, false },
-    { FPROXY_LOSE_REQUEST, "lost request", -1, -1, false },
-    { FPROXY_DROP_REPLY, "dropped reply", -1, -1, true },
-    { FPROXY_STALL, "stall", -1, -1, true },
-    { FPROXY_CLOSE_REPLY, "closed", -1, -1, true },
-    { FPROXY_RESET_REPLY, "reset", -1, -1, true },
-    { FPROXY_CUT_REPLY, "cut reply", -1, -1, true },
-    { FPROXY_HALF_CLOSE, "half closed", 1, -1, true },
-    { FPROXY_GARBAGE, "garbage", -1, -1, true },
-    { FPROXY_TWICE, "replay", 1, 1, true },
-    { FPROXY_SWAP, "swap", -1, -1, true },
-    { FPROXY_DRIP, "drip", 1, 2, true },
+    { FPROXY_CUT_REQUEST, "cut request", -1, -1, false, false },
+    { FPROXY_RESET_REQUEST, "reset request", -1, -1, false, false },
+    { FPROXY_LOSE_REQUEST, "lost request", -1, -1, false, true },
+    { FPROXY_DROP_REPLY, "dropped reply", -1, -1, true, true },
+    { FPROXY_STALL, "stall", -1, -1, true, true },
+    { FPROXY_CLOSE_REPLY, "closed", -1, -1, true, false },
+    { FPROXY_RESET_REPLY, "reset", -1, -1, true, false },
+    { FPROXY_CUT_REPLY, "cut reply", -1, -1, true, false },
+    { FPROXY_HALF_CLOSE, "half closed", 1, -1, true, false },
+    { FPROXY_GARBAGE, "garbage", -1, -1, true, false },
+    { FPROXY_TWICE, "replay", 1, 1, true, false },
+    { FPROXY_SWAP, "swap", -1, -1, true, true },
+    { FPROXY_DRIP, "drip", 1, 2, true, false },
 };
 
 START_TEST(a_proxy_does_each_fault_to_the_request_it_is_aimed_at)
@@ -236,10 +263,14 @@ START_TEST(a_proxy_does_each_fault_to_the_request_it_is_aimed_at)
     struct street street;
     street_open(&street);
     fproxy_fault(street.proxy, faults[_i].fault, "INCR", 1, 1);
-    setsockopt(street.asker.fd, SOL_SOCKET, SO_RCVTIMEO, &soon, sizeof soon);
     ck_assert_int_eq(asker_ask(&street.asker, NULL, 0, "PING", NULL), 4);
+    if (faults[_i].is_silent)
+        setsockopt(street.asker.fd, SOL_SOCKET, SO_RCVTIMEO, &soon, sizeof soon);
     int64_t first = asker_count(&street.asker, "INCR", "n", NULL);
     ck_assert_msg(first == faults[_i].first, "%s: %s", faults[_i].name, street.asker.error);
+    for (int64_t until_us = wire_now_us() + 10000000;
+         faults[_i].delivered && count_at_server(&street) == 0 && wire_now_us() < until_us;)
+        usleep(1000); /* who does not get the reply may look before the server has the request */
     ck_assert_int_eq(count_at_server(&street), faults[_i].delivered);
     int64_t second = asker_count(&street.asker, "INCR", "n", NULL);
     ck_assert_msg(second == faults[_i].second, "%s: %s", faults[_i].name, street.asker.error);
@@ -283,6 +314,10 @@ START_TEST(a_door_can_refuse_and_hold_and_open_again)
     must(asker_open_port(&other, fproxy_port(street.proxy)) == 0, other.error);
     setsockopt(other.fd, SOL_SOCKET, SO_RCVTIMEO, &soon, sizeof soon);
     ck_assert_int_eq(asker_count(&other, "INCR", "n", NULL), -1);
+    for (int waited = 0; fproxy_counts(street.proxy).connections < 2; waited++) { /* or else it would meet an open door */
+        ck_assert_int_lt(waited, 10000);
+        usleep(1000);
+    }
     fproxy_door(street.proxy, FPROXY_OPEN);
     must(asker_open_port(&other, fproxy_port(street.proxy)) == 0, other.error);
     ck_assert_int_eq(asker_count(&other, "INCR", "n", NULL), 3);
@@ -429,6 +464,7 @@ int main(void)
     suite_test(suite, a_server_answers_on_its_socket_and_its_port_and_leaves_nothing_behind, 30);
     suite_test(suite, a_server_killed_and_started_again_is_where_it_was_with_what_it_kept, 30);
     suite_test(suite, a_paused_server_takes_no_cpu_and_goes_on_afterwards, 30);
+    suite_test(suite, nobody_is_at_a_closed_port_and_a_free_one_can_be_had, 60);
     suite_test(suite, a_server_that_cannot_start_says_why, 30);
     suite_test(suite, a_server_dies_with_the_process_that_started_it, 30);
     suite_test(suite, a_proxy_hands_on_what_it_gets_and_counts_it, 30);

@@ -301,7 +301,7 @@ START_TEST(any_node_is_a_seed_and_one_that_is_down_is_passed_over)
         cluster_url(&common, i, 1, NULL, url, sizeof url);
         assert_used_with_seeds(url);
     }
-    snprintf(url, sizeof url, "redis-cluster://127.0.0.1:%d,127.0.0.1:%d", daemon_port_free(), common.nodes[2].port);
+    snprintf(url, sizeof url, "redis-cluster://127.0.0.1:%d,127.0.0.1:%d", daemon_port_closed(), common.nodes[2].port);
     assert_used_with_seeds(url);
 }
 END_TEST

@@ -205,7 +205,7 @@ START_TEST(a_node_without_slots_is_kept_for_as_long_as_redirections_lead_to_it)
     static struct pair pair;
     start_nodes(&pair, "-ASK 12182 127.0.0.1:PORT", NULL);
     struct speaker *from = &pair.nodes[0], *to = &pair.nodes[1];
-    map_halves(from->map, daemon_port_free(), from->port); /* some are away: the map is asked for all the time */
+    map_halves(from->map, daemon_port_closed(), from->port); /* some are away: the map is asked for all the time */
     struct weir_options options = speaker_options(&pair.place, SPEAKER_PATIENCE_US, from, NULL);
     pair.limiter = limiter_of(&options);
     pair.limit = limit_of(pair.limiter, "limit", UNREFILLED);

@@ -76,7 +76,7 @@ START_TEST(redirections_that_lead_nowhere_end_the_call_with_an_error_after_a_few
             node = (struct speaker){ .decides = rows[i].decides, .asking = rows[i].asking, .truths = 1 };
             speaker_start(&node);
             map_to(&node, node.port);
-            node.to = rows[i].to_itself ? node.port : daemon_port_free();
+            node.to = rows[i].to_itself ? node.port : daemon_port_closed();
             struct weir_options options = speaker_options(&place, SPEAKER_TIMEOUT_US, &node, NULL);
             weir *limiter = limiter_of(&options);
             weir_limit *limit = limit_of(limiter, "limit", UNREFILLED);

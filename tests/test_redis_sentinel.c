@@ -449,7 +449,7 @@ static void assert_passed_over(int port, const char *says)
 
 START_TEST(a_sentinel_that_is_down_is_passed_over)
 {
-    assert_passed_over(daemon_port_free(), "sentinel 1 of 4 cannot be used: cannot connect: Connection refused");
+    assert_passed_over(daemon_port_closed(), "sentinel 1 of 4 cannot be used: cannot connect: Connection refused");
 }
 END_TEST
 

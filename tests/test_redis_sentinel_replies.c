@@ -345,7 +345,7 @@ START_TEST(a_primary_that_cannot_be_used_is_asked_for_with_pauses)
     struct place place;
     static struct speaker sentinel;
     sentinel = (struct speaker){ .subscribed = SUBSCRIBED, .pong = PONG };
-    name_port(&sentinel, daemon_port_free());
+    name_port(&sentinel, daemon_port_closed());
     struct weir_options options = options_for(&place, TIMEOUT_US, speaker_start(&sentinel), 0);
     weir *limiter = limiter_of(&options);
     weir_limit *limit = limit_of(limiter, "limit", FIFTY_AN_HOUR);

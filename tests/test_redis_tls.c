@@ -75,7 +75,7 @@ struct secured {
 
 static void secured_open(struct secured *secured, const char *certificate, bool asks_clients, const char *host)
 {
-    snprintf(secured->port, sizeof secured->port, "%d", daemon_port_free());
+    snprintf(secured->port, sizeof secured->port, "%d", daemon_port_free(0));
     const char *const config[] = { "--tls-port",
                                    secured->port,
                                    "--tls-cert-file",

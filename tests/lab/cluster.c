@@ -3,14 +3,14 @@
 
 #include "cluster_view.h"
 
-#include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/random.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
-enum { START_TRIES = 5, BUS_AWAY = 10000, MEET_AGAIN_MS = 1500 };
+enum {
+    START_TRIES = 5,
+    BUS_AWAY = 10000, /* a node's bus has the port so far above its own: Redis 6 cannot be told otherwise */
+    MEET_AGAIN_MS = 1500
+};
 
 /* ---- Commands ---- */
 
@@ -28,33 +28,6 @@ static bool was_told(struct cluster *cluster, int number, const char *expected, 
 }
 
 /* ---- Start ---- */
-
-static bool is_free(int port)
-{
-    const struct sockaddr_in address = { .sin_family = AF_INET,
-                                         .sin_port = htons((uint16_t)port),
-                                         .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    bool got = fd >= 0 && setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &(int){ 1 }, sizeof(int)) == 0 &&
-               bind(fd, (const struct sockaddr *)&address, sizeof address) == 0;
-    if (fd >= 0)
-        close(fd);
-    return got;
-}
-
-/* One whose bus has its port as well; 0: none. Redis 6 has it 10,000 above, and cannot be told otherwise. */
-static int port_with_bus(void)
-{
-    for (int tries = 0; tries < 1000; tries++) {
-        unsigned chance = 0;
-        if (getrandom(&chance, sizeof chance, 0) != sizeof chance)
-            return 0;
-        int port = 12000 + (int)(chance % BUS_AWAY); /* and the bus from 22,000 on */
-        if (is_free(port) && is_free(port + BUS_AWAY))
-            return port;
-    }
-    return 0;
-}
 
 static void node_words(struct cluster *cluster, struct cluster_node *node)
 {
@@ -98,7 +71,7 @@ static int start_node(struct cluster *cluster, struct cluster_node *node)
     const char *const *uses = cluster->wish.uses != NULL ? cluster->wish.uses : in_a_cluster;
     node->asker.fd = -1;
     for (int tries = START_TRIES; tries > 0; tries--) {
-        node->port = port_with_bus();
+        node->port = daemon_port_free(BUS_AWAY);
         snprintf(node->port_text, sizeof node->port_text, "%d", node->port);
         node_words(cluster, node);
         node->up = redis_server_start_for(&node->server, REDIS_SERVER_UNIX, node->words, uses) == 0;

@@ -260,7 +260,7 @@ int consul_server_start(struct consul_server *server, enum consul_server_acl acl
         return -1;
     for (int tries = 0; tries < PORT_TRIES; tries++) {
         for (int i = 0; i < 3; i++)
-            snprintf(server->port_texts[i], sizeof server->port_texts[i], "%d", daemon_port_free());
+            snprintf(server->port_texts[i], sizeof server->port_texts[i], "%d", daemon_port_free(0));
         server->port = (int)strtol(server->port_texts[0], NULL, 10);
         snprintf(server->address, sizeof server->address, "http://127.0.0.1:%d", server->port);
         command_line(server, acl);

@@ -11,12 +11,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { START_MOST_MS = 20000, STOP_MOST_MS = 5000 };
+enum { START_MOST_MS = 20000, STOP_MOST_MS = 5000, PORT_LEAST = 12000, PORTS = 10000 };
 
 static void wait_ms(int ms)
 {
@@ -55,16 +56,48 @@ size_t daemon_words(char *command, char **words, size_t most)
     return n;
 }
 
-int daemon_port_free(void)
+/* A socket bound to that port of 127.0.0.1 (0: any); -1: it is taken. */
+static int bound(int port)
 {
-    struct sockaddr_in address = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-    socklen_t len = sizeof address;
+    const struct sockaddr_in address = { .sin_family = AF_INET,
+                                         .sin_port = htons((uint16_t)port),
+                                         .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    bool got = fd >= 0 && bind(fd, (struct sockaddr *)&address, len) == 0 &&
-               getsockname(fd, (struct sockaddr *)&address, &len) == 0;
+    if (fd >= 0 && setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &(int){ 1 }, sizeof(int)) == 0 &&
+        bind(fd, (const struct sockaddr *)&address, sizeof address) == 0)
+        return fd;
     if (fd >= 0)
         close(fd);
-    return got ? ntohs(address.sin_port) : 0;
+    return -1;
+}
+
+static bool is_free(int port)
+{
+    int fd = bound(port);
+    if (fd >= 0)
+        close(fd);
+    return fd >= 0;
+}
+
+int daemon_port_free(int away)
+{
+    for (int tries = 0; tries < 1000; tries++) {
+        unsigned chance = 0;
+        if (getrandom(&chance, sizeof chance, 0) != sizeof chance)
+            return 0;
+        int port = PORT_LEAST + (int)(chance % PORTS);
+        if (is_free(port) && (away == 0 || is_free(port + away)))
+            return port;
+    }
+    return 0;
+}
+
+int daemon_port_closed(void)
+{
+    struct sockaddr_in address = { 0 };
+    socklen_t len = sizeof address;
+    int fd = bound(0); /* and stays so: it refuses, for nobody listens */
+    return fd >= 0 && getsockname(fd, (struct sockaddr *)&address, &len) == 0 ? ntohs(address.sin_port) : 0;
 }
 
 /* ---- Its folder ---- */

@@ -16,9 +16,13 @@ bool daemon_in_path(const char *program);
 /* Split a command at its blanks, in place, into at most `most` words; how many. */
 size_t daemon_words(char *command, char **words, size_t most);
 
-/* A port of 127.0.0.1 that was free a moment ago, 0 if there is none: another process may be quicker, so the caller
- * tries again. */
-int daemon_port_free(void);
+/* A port of 127.0.0.1 that was free a moment ago, and so was the one `away` above it; 0 if there is none. Systems deal
+ * out others (from 32,768 on by Linux), so that a server which starts again finds it free; but another process that
+ * asks for one may be quicker, so the caller tries again. */
+int daemon_port_free(int away);
+
+/* A port of 127.0.0.1 at which nobody listens for as long as this process lives; 0 if there is none. */
+int daemon_port_closed(void);
 
 struct daemon {
     pid_t pid;       /* 0: not running */

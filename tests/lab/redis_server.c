@@ -112,7 +112,7 @@ int redis_server_start_for(struct redis_server *server, enum redis_server_reach 
     snprintf(server->socket, sizeof server->socket, "%s/redis.sock", server->daemon.dir);
     snprintf(server->url, sizeof server->url, "unix://%s%s", server->login, server->socket);
     for (int tries = reach == REDIS_SERVER_UNIX_AND_PORT ? PORT_TRIES : 1; error == 0 && tries > 0; tries--) {
-        server->port = reach == REDIS_SERVER_UNIX_AND_PORT ? daemon_port_free() : 0;
+        server->port = reach == REDIS_SERVER_UNIX_AND_PORT ? daemon_port_free(0) : 0;
         if (server->port != 0)
             snprintf(server->tcp_url, sizeof server->tcp_url, "redis://%s127.0.0.1:%d", server->login, server->port);
         error = command_line(server, config);

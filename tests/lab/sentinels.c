@@ -53,7 +53,7 @@ static int start_server(struct sentinels *trio, int i)
 {
     for (int tries = PORT_TRIES; tries > 0; tries--) {
         if (trio->wish.tls)
-            snprintf(trio->port_texts[i], sizeof trio->port_texts[i], "%d", daemon_port_free());
+            snprintf(trio->port_texts[i], sizeof trio->port_texts[i], "%d", daemon_port_free(0));
         server_line(trio, i);
         if (redis_server_start_for(&trio->servers[i], REDIS_SERVER_UNIX_AND_PORT, trio->words[i], trio->wish.uses) != 0)
             continue;
@@ -137,7 +137,7 @@ static int start_sentinel(struct sentinels *trio, int i)
     memcpy(dir, one->daemon.dir, sizeof dir);
     snprintf(one->socket, sizeof one->socket, "%s/sentinel.sock", dir);
     for (int tries = PORT_TRIES; tries > 0; tries--) {
-        one->port = daemon_port_free();
+        one->port = daemon_port_free(0);
         if (write_config(trio, one) != 0)
             return -1;
         if (run(one) == 0)
