@@ -613,6 +613,7 @@ struct expected {
     weir *limiter;
     int64_t total;
     uint64_t failures;
+    const char *says;
 };
 
 static bool has_share(void *user)
@@ -625,6 +626,13 @@ static bool has_failed(void *user)
 {
     const struct expected *expected = user;
     return peers_now(expected->limiter).failures >= expected->failures;
+}
+
+/* For a reason of its own: a machine that stands still has others. */
+static bool has_failed_so(void *user)
+{
+    const struct expected *expected = user;
+    return strstr(peers_now(expected->limiter).last_error, expected->says) != NULL;
 }
 
 static weir *open_list(struct answer *answer)
@@ -1029,10 +1037,9 @@ START_TEST(dns_counts_the_addresses_behind_a_name)
     must_succeed(weir_await_ready(limiter, 30 * WEIR_SECOND));
     ck_assert_int_eq(peers_now(limiter).rank, 2);
     dns_say(0, false, others); /* this one is not among them */
-    expected = (struct expected){ .limiter = limiter, .failures = 1 };
-    await(has_failed, &expected, "a list without this instance");
+    expected = (struct expected){ .limiter = limiter, .says = "this instance, 2001:db8::1, is not among the 3 peers" };
+    await(has_failed_so, &expected, "a list without this instance");
     assert_share(limiter, 1, 3);
-    ck_assert_str_eq(peers_now(limiter).last_error, "this instance, 2001:db8::1, is not among the 3 peers");
     weir_close(limiter);
 }
 END_TEST
@@ -1043,10 +1050,9 @@ START_TEST(dns_that_fails_or_hangs_is_told_of_and_holds_up_nobody)
     dns_say(0, false, two);
     weir *limiter = open_dns("10.0.0.1");
     must_succeed(weir_await_ready(limiter, 30 * WEIR_SECOND));
-    struct expected expected = { .limiter = limiter, .failures = 1 };
+    struct expected expected = { .limiter = limiter, .says = "peers.example: the host's name is not resolved: " };
     dns_say(EAI_NONAME, false, NULL);
-    await(has_failed, &expected, "a name that is not there");
-    ck_assert_ptr_nonnull(strstr(peers_now(limiter).last_error, "peers.example: the host's name is not resolved: "));
+    await(has_failed_so, &expected, "a name that is not there");
     dns_say(0, false, NULL); /* a name without an address */
     expected.failures = peers_now(limiter).failures + 2;
     await(has_failed, &expected, "a name without an address");

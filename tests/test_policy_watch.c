@@ -92,6 +92,15 @@ static void write_size(const char *path, int64_t size)
     write_file(path, text);
 }
 
+/* In one step: whoever looks meanwhile, for another reason, reads all of it. */
+static void replace_size(struct stage *stage, int64_t size)
+{
+    char other[PATH_MAX + 8];
+    snprintf(other, sizeof other, "%s.new", stage->path);
+    write_size(other, size);
+    ck_assert_int_eq(rename(other, stage->path), 0);
+}
+
 static void begin(struct stage *stage)
 {
     stage_make(stage);
@@ -169,13 +178,10 @@ static void await_line(struct stage *stage, const char *text)
 START_TEST(a_file_that_is_replaced_by_rename_is_read_again)
 {
     struct stage stage;
-    char other[PATH_MAX + 8];
     begin(&stage);
     ck_assert_int_eq(size_of(&stage, "key"), 20);
-    snprintf(other, sizeof other, "%s.new", stage.path);
     for (int64_t size = 21; size < 31; size++) {
-        write_size(other, size);
-        ck_assert_int_eq(rename(other, stage.path), 0);
+        replace_size(&stage, size);
         await_size(&stage, size);
     }
     assert_changes(&stage, 10);
@@ -329,7 +335,7 @@ START_TEST(a_bad_line_keeps_all_that_was_there)
     await_size(&stage, 20);
     ck_assert_ptr_null(weir_limit_find(stage.limiter, "other"));
     await_line(&stage, "limits.conf:3:");
-    write_size(stage.path, 21);
+    replace_size(&stage, 21);
     await_size(&stage, 21);
     ck_assert_uint_eq(stats_of(&stage).failures, 1);
     assert_changes(&stage, 1);
@@ -497,7 +503,7 @@ START_TEST(a_folder_that_is_never_quiet_holds_up_no_change)
     begin(&stage);
     ck_assert_int_eq(pthread_create(&thread, NULL, make_files, &busy), 0);
     for (int64_t size = 21; size < 24; size++) {
-        write_size(stage.path, size);
+        replace_size(&stage, size);
         await_size(&stage, size);
     }
     atomic_store(&busy.is_over, true);

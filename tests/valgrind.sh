@@ -59,8 +59,8 @@ awk -v list="$list" '
 ' "$list" || exit 2
 
 need_packages valgrind
-# What hangs on lost memory is told with it.
-memcheck="valgrind -q --leak-check=full --show-leak-kinds=definite --errors-for-leak-kinds=definite \
+# By its path, for some tests take away PATH. What hangs on lost memory is told with it.
+memcheck="$(command -v valgrind) -q --leak-check=full --show-leak-kinds=definite --errors-for-leak-kinds=definite \
 --error-exitcode=99 --num-callers=20 --fair-sched=try --suppressions=$PWD/tests/valgrind.supp"
 
 # CMake puts an emulator before each test that is a program of the project. What such a program starts by exec, servers

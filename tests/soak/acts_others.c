@@ -2,8 +2,10 @@
 #include "acts.h"
 
 #include <signal.h>
+#include <stdlib.h>
 
 #define SLEEP_US 500000
+#define CLOCK_READ_US 500000 /* who has read a clock has asked by then */
 #define CONSUL_PAGE "/v1/health/service/soak"
 
 /* ---- Consul ---- */
@@ -80,9 +82,9 @@ static void clock_set(struct faults *faults, int64_t offset_us)
 {
     _Atomic int64_t *offset = &faults->place->ledger->clock_offset_us;
     struct allowance step = { .start_us = now_us(), .kind = ALLOW_CLOCK, .modes = modes_with_own_clock() };
-    step.forward_us = offset_us - atomic_load(offset);
+    step.forward_us = llabs(offset_us - atomic_load(offset)); /* back as well: who has read the old one may ask last */
     atomic_store(offset, offset_us);
-    pause_us(1000); /* who has read it before has asked by then */
+    pause_us(CLOCK_READ_US);
     step.end_us = now_us();
     if (step.forward_us > 0)
         judge_allow(faults->place->judge, &step);

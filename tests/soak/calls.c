@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { BATCH = 6, CHURN_KEYS = 400, CHURN_US = 1500000, PLANTED_ONE_IN = 20 };
+enum { BATCH = 6, CHURN_KEYS = 400, CHURN_US = 1500000, PLANTED_ONE_IN = 20, PLANTED_WRONG_ONE_IN = 100 };
 
 /* ---- What came of it ---- */
 
@@ -63,9 +63,9 @@ static void note_decision(struct worker *worker, const struct weir_decision *dec
     atomic_fetch_add(&seat->fallbacks, stood_in ? times : 0);
     if (decision->source == WEIR_BY_LEASE && decision->age_us >= 100000)
         atomic_fetch_add(&tally->late_leases, 1);
-    if (seat->ledger->planted & PLANT_STATS && seat->process == 0 && draw_below(&worker->chance, 1000) == 0)
+    if (seat->ledger->planted & PLANT_STATS && seat->process == 0 && draw_below(&worker->chance, PLANTED_WRONG_ONE_IN) == 0)
         atomic_fetch_add(&seat->allowed, 1);
-    if (seat->ledger->planted & PLANT_ERRORS && seat->process == 0 && draw_below(&worker->chance, 1000) == 0)
+    if (seat->ledger->planted & PLANT_ERRORS && seat->process == 0 && draw_below(&worker->chance, PLANTED_WRONG_ONE_IN) == 0)
         note_wrong(seat, "planted", WEIR_EINVAL);
 }
 

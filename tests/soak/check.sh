@@ -37,7 +37,7 @@ ended() {
     wait "$1" || status=$?
 }
 
-start "$scratch/bad" --seconds 4 --no-cluster --plant memory --plant descriptors --plant threads --plant permits \
+start "$scratch/bad" --seconds 10 --no-cluster --plant memory --plant descriptors --plant threads --plant permits \
     --plant stats --plant errors --plant immortal --plant orphan
 bad=$started
 start "$scratch/good" --minutes 60
