@@ -200,6 +200,21 @@ int64_t recover(weir_limit *limit, const char *key)
     return took_us;
 }
 
+struct weir_decision taken_by_redis(weir_limit *limit, const char *key, int64_t cost)
+{
+    struct weir_decision decision = { .source = WEIR_BY_FALLBACK };
+    const int64_t until_us = wire_now_us() + RECOVERY_MOST_US;
+    int status;
+    do {
+        recover(limit, key);
+        status = weir_try(limit, weir_key_text(key), cost, &decision);
+        if (status == WEIR_OK && decision.source == WEIR_BY_REDIS)
+            return decision;
+    } while (wire_now_us() < until_us);
+    ck_abort_msg("Redis does not decide: %s", weir_strerror(status));
+    return decision;
+}
+
 void crew_start(struct crew *crew, int n, void *(*work)(void *), void *argument)
 {
     crew->n = n;

@@ -21,10 +21,13 @@
 #define UNREFILLED "fixed_window limit=1000000 period=366d"
 #define FIFTY_AN_HOUR "token_bucket limit=50 period=1h"
 
-enum {
-    SLACK = 5,                          /* times its timeout that a call may take here */
-    RECOVERY_MOST_US = 10 * 1000 * 1000 /* after a fault has gone */
-};
+enum { RECOVERY_MOST_US = 10 * 1000 * 1000 }; /* after a fault has gone */
+
+/* What a call with that timeout may take here: several times as long, and for how long a machine may stand still. */
+static inline int64_t call_most_us(int64_t timeout_us)
+{
+    return 5 * timeout_us + 500000;
+}
 
 struct place {
     struct redis_server server;
@@ -73,6 +76,9 @@ struct timed timed_try(weir_limit *limit, const char *key, int64_t cost);
 /* Ask until Redis decides again, for RECOVERY_MOST_US at most, then fail; how long it took. `key` is asked for by
  * peeks. */
 int64_t recover(weir_limit *limit, const char *key);
+
+/* A decision of a take that is Redis' own: one that is late has another take after it. For as long as recover(). */
+struct weir_decision taken_by_redis(weir_limit *limit, const char *key, int64_t cost);
 
 /* Threads that all do the same, each with the same argument. */
 struct crew {

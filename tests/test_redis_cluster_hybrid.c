@@ -34,6 +34,7 @@ static struct leases *leases_begin(struct cluster *cluster, int primary, unsigne
     struct weir_options options = cluster_options(&leases->place, cluster, timeout_us);
     options.mode = WEIR_HYBRID;
     options.instances = INSTANCES;
+    options.lease_life_us = WEIR_SECOND; /* so that one is worth while however slow the machine is */
     options.on_failure = WEIR_FAIL_LOCAL;
     for (int i = 0; i < INSTANCES; i++) {
         struct load *load = &leases->loads[i];

@@ -96,7 +96,7 @@ START_TEST(a_node_that_is_well_gives_back_what_a_group_was_charged_when_another_
 {
     static struct pair pair;
     start_nodes(&pair, NULL, "");
-    open_pair(&pair, SPEAKER_TIMEOUT_US, &pair.nodes[0]);
+    open_pair(&pair, 4 * WEIR_SECOND, &pair.nodes[0]); /* the last quarter is for what is given back */
     const struct weir_request requests[] = { { .limit = pair.limit, .key = weir_key_text("bar"), .cost = 1 },
                                              { .limit = pair.limit, .key = weir_key_text("foo"), .cost = 1 } };
     struct weir_decision decision;
@@ -112,13 +112,13 @@ END_TEST
 
 START_TEST(a_group_with_more_round_trips_than_it_has_time_for_is_given_back_whole)
 {
-    enum { KEYS = 64, DELAY_US = 10000 };
+    enum { KEYS = 64, DELAY_US = 40000 };
     static struct pair pair;
     static char names[KEYS][8];
     struct weir_request requests[KEYS];
     struct weir_decision decision;
     start_nodes(&pair, NULL, NULL);
-    open_pair(&pair, SPEAKER_TIMEOUT_US, &pair.nodes[0]);
+    open_pair(&pair, 2 * WEIR_SECOND, &pair.nodes[0]);
     for (int i = 0; i < KEYS; i++) {
         snprintf(names[i], sizeof names[i], "%d", i);
         requests[i] = (struct weir_request){ .limit = pair.limit, .key = weir_key_text(names[i]), .cost = 1 };

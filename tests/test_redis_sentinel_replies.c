@@ -94,7 +94,7 @@ static void assert_shut_out(struct place *place, const struct weir_options *opti
     do {
         struct timed timed = timed_try(limit, "key", 1);
         must(timed.status == WEIR_EIO || timed.status == WEIR_ETIME, "nobody decides");
-        must(timed.took_us <= (int64_t)SLACK * options->timeout_us, "a call ends in its time");
+        must(timed.took_us <= call_most_us(options->timeout_us), "a call ends in its time");
         if (wire_now_us() > until_us)
             ck_abort_msg("%s: no \"%s\" in: %s", what, says, place->log);
         sleep_us(200);
