@@ -1,6 +1,7 @@
 /* consul_server.c - a private Consul agent for a test or a benchmark: see consul_server.h. */
 #include "consul_server.h"
 
+#include <errno.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -100,7 +101,9 @@ static bool received(int fd, char *text, size_t size)
     size_t len = 0;
     ssize_t got = 1;
     while (got > 0 && len < size - 1) {
-        got = recv(fd, text + len, size - 1 - len, 0);
+        do /* who was stopped meanwhile is woken */
+            got = recv(fd, text + len, size - 1 - len, 0);
+        while (got < 0 && errno == EINTR);
         len += got > 0 ? (size_t)got : 0;
     }
     text[len] = '\0';
