@@ -995,6 +995,15 @@ static int dns_say(int error, bool hangs, const char *const addresses[])
     return asked;
 }
 
+/* More questions than so many. */
+static void await_question(int asked)
+{
+    pthread_mutex_lock(&dns.mutex);
+    while (dns.asked == asked)
+        pthread_cond_wait(&dns.changed, &dns.mutex);
+    pthread_mutex_unlock(&dns.mutex);
+}
+
 static int start_dns(const struct weir_options *options, struct weir *limiter)
 {
     return peers_dns_follow_by(options, limiter,
@@ -1044,6 +1053,14 @@ START_TEST(dns_counts_the_addresses_behind_a_name)
 }
 END_TEST
 
+static weir *open_dns_that_hangs(void)
+{
+    const int asked = dns_say(0, true, NULL);
+    weir *limiter = open_dns("10.0.0.1");
+    await_question(asked);
+    return limiter;
+}
+
 START_TEST(dns_that_fails_or_hangs_is_told_of_and_holds_up_nobody)
 {
     static const char *const two[] = { "10.0.0.2", "10.0.0.1", NULL };
@@ -1057,10 +1074,7 @@ START_TEST(dns_that_fails_or_hangs_is_told_of_and_holds_up_nobody)
     expected.failures = peers_now(limiter).failures + 2;
     await(has_failed, &expected, "a name without an address");
     const int asked = dns_say(0, true, two);
-    pthread_mutex_lock(&dns.mutex);
-    while (dns.asked == asked)
-        pthread_cond_wait(&dns.changed, &dns.mutex);
-    pthread_mutex_unlock(&dns.mutex);
+    await_question(asked);
     expected.failures = peers_now(limiter).failures + 3;
     await(has_failed, &expected, "no answer, and again none");
     ck_assert_str_eq(peers_now(limiter).last_error, "peers.example: no answer in time");
@@ -1073,19 +1087,25 @@ START_TEST(dns_that_fails_or_hangs_is_told_of_and_holds_up_nobody)
 }
 END_TEST
 
-/* As a daemon does. 0, or what went wrong: what it then opens gets the numbers of what its parent's limiter had open. */
-static int close_all_and_the_limiter(weir *limiter)
+/* Status 0, or which process lost what it had opened itself: a daemon closes all, so that it gets the numbers of what
+ * its parent's limiter had open, and may fork again. */
+static _Noreturn void be_daemon(weir *limiter)
 {
     enum { FILES = 20, FIRST = 3 };
+    int status = 0;
+    alarm(30);
     closefrom(FIRST);
     for (int i = 0; i < FILES; i++)
         if (memfd_create("own", MFD_CLOEXEC) != FIRST + i)
-            return 1;
+            _exit(1);
+    const pid_t child = fork();
     weir_close(limiter);
     for (int i = 0; i < FILES; i++)
         if (fcntl(FIRST + i, F_GETFD) < 0)
-            return 2;
-    return 0;
+            _exit(child == 0 ? 3 : 2);
+    if (child != 0)
+        must(waitpid(child, &status, 0) == child, "a daemon forks");
+    _exit(WIFEXITED(status) ? WEXITSTATUS(status) : 4);
 }
 
 START_TEST(a_child_of_fork_that_has_closed_all_keeps_what_it_opened_since)
@@ -1093,7 +1113,6 @@ START_TEST(a_child_of_fork_that_has_closed_all_keeps_what_it_opened_since)
     struct answer answer = { .n = 2 };
     char path[] = "/tmp/weir-policies-XXXXXX";
     close(mkstemp(path));
-    dns_say(0, true, NULL);
     for (int i = 0; i < 3; i++) {
         struct weir_options options = WEIR_OPTIONS_INIT;
         weir *limiter;
@@ -1102,15 +1121,13 @@ START_TEST(a_child_of_fork_that_has_closed_all_keeps_what_it_opened_since)
         if (i == 0)
             limiter = open_list(&answer);
         else if (i == 1)
-            limiter = open_dns("10.0.0.1");
+            limiter = open_dns_that_hangs();
         else
             must_succeed(weir_open(&options, &limiter));
         const pid_t child = fork();
         int status;
-        if (child == 0) {
-            alarm(30);
-            _exit(close_all_and_the_limiter(limiter));
-        }
+        if (child == 0)
+            be_daemon(limiter);
         ck_assert_int_eq(waitpid(child, &status, 0), child);
         ck_assert_msg(status == 0, "limiter %d: the child ended with status %#x", i, (unsigned)status);
         weir_close(limiter);
@@ -1122,12 +1139,7 @@ END_TEST
 
 START_TEST(a_child_of_fork_closes_while_dns_hangs_in_its_parent)
 {
-    dns_say(0, true, NULL);
-    weir *limiter = open_dns("10.0.0.1");
-    pthread_mutex_lock(&dns.mutex);
-    while (dns.asked == 0)
-        pthread_cond_wait(&dns.changed, &dns.mutex);
-    pthread_mutex_unlock(&dns.mutex);
+    weir *limiter = open_dns_that_hangs();
     const pid_t child = fork();
     if (child == 0) {
         alarm(30);

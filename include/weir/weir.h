@@ -161,8 +161,9 @@ WEIR_API int weir_policy_file_read(const char *path, int (*visit)(void *user, co
  * range), WEIR_ENOMEM, WEIR_EIO (no random numbers from the system, policy or password file not readable, no thread to
  * be had). It does not wait for Redis: what is asked before the connection stands waits for it, up to timeout_us.
  * After fork() a limiter in local mode may be used only in the process that opened it. In the other modes it closes its
- * parent's connections in the child, at once, and makes a thread and connections of its own there when it is first
- * asked; the child has no leases at first. */
+ * parent's connections to Redis in the child, at once, and makes a thread and connections of its own there when it is
+ * first asked; the child has no leases at first. Those to Consul stay open in the child, unused: libcurl alone could
+ * close them. */
 WEIR_API int weir_open(const struct weir_options *opts, weir **out);
 
 /* End a limiter and all that came from it. Calls that wait, for permits or for Redis, are woken and return
@@ -361,7 +362,8 @@ WEIR_API int weir_submit(weir *w, struct weir_op *op);
 /* A file descriptor for the caller's own event loop: readable while weir_dispatch() has requests to complete. From the
  * first call on, no `done` runs anywhere else. To be called before the first weir_submit(); the descriptor is the
  * limiter's. WEIR_EIO if the system has none to give. In the child of a fork() the same number is a descriptor of its
- * own; if the system had none to give at that moment it is closed, and this is to be called again. */
+ * own; if the system had none to give at that moment it is closed, and as if this had not been called yet: so call it
+ * there, too, before the first weir_submit(). */
 WEIR_API int weir_event_fd(weir *w);
 
 /* Run the `done` of each submitted request that has its answer, on this thread; returns how many. Never blocks, never

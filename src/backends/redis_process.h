@@ -10,7 +10,7 @@ struct redis_process {
     unsigned forks;                /* how often it had been forked off when they were made */
     struct redis_engine *engine;   /* of the one server; NULL in a cluster */
     struct redis_cluster *cluster; /* or all of these */
-    struct redis_process *elder;   /* what the process had that this one was forked from; NULL: nothing */
+    struct redis_process *elder;   /* what this one's parent had, for leak checkers to find it; NULL: nothing */
 };
 
 struct redis {

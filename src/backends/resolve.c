@@ -43,17 +43,20 @@ static void let_go(struct resolve_question *question)
     free(question);
 }
 
+/* It forgets the question first: a child that is forked meanwhile must not close what is closed. */
 void resolver_destroy(struct resolver *resolver)
 {
-    if (resolver->question)
-        let_go(resolver->question);
+    struct resolve_question *question = resolver->question;
     resolver->question = NULL;
+    if (question)
+        let_go(question);
 }
 
-void resolver_abandon(const struct resolver *resolver)
+void resolver_abandon(struct resolver *resolver)
 {
     if (resolver->question)
         close(resolver->question->answered_fd);
+    resolver->question = NULL;
 }
 
 /* Into memory for `most` addresses. */
@@ -141,8 +144,7 @@ static enum resolved take_answer(struct resolver *resolver, struct resolve_addre
         memcpy(list, question->list, question->count * sizeof *list);
         *count = question->count;
     }
-    resolver->question = NULL; /* first: a child forked now must not close what is closed */
-    let_go(question);
+    resolver_destroy(resolver);
     if (!error)
         return RESOLVED;
     snprintf(reason, reason_size, "the host's name is not resolved: %s", gai_strerror(error));

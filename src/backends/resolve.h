@@ -36,12 +36,12 @@ struct resolver {
 
 void resolver_init(struct resolver *resolver, const struct resolve_target *target);
 
-/* Give up what is under way; its thread frees what it holds when it comes back. */
+/* Give up what is under way, if anything is; its thread frees what it holds when it comes back. */
 void resolver_destroy(struct resolver *resolver);
 
-/* Let go, in the child of a fork, of a resolver that is the parent's: of the descriptor only, for what the parent's
- * thread holds is never let go of here. */
-void resolver_abandon(const struct resolver *resolver);
+/* Let go, in the child of a fork, of a resolver that is the parent's: the descriptor is closed, and the memory lost, for
+ * what the parent's thread holds is never let go of here. In a child of that one there is nothing left to do. */
+void resolver_abandon(struct resolver *resolver);
 
 enum resolved { RESOLVED, RESOLVING, NOT_RESOLVED };
 

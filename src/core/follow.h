@@ -24,8 +24,9 @@ struct followed {
 /* Something that runs as long as a limiter is open. weir_close() calls `end` before the backend's end, the last one
  * first: it stops the thread, waits for it, and frees the follower.
  *
- * In a child of fork() there is no thread. `abandon` is called there at the fork, before the program can close or open
- * anything, and closes what is open; it neither allocates nor frees. `end` then frees what it can. */
+ * In a child of fork() there is no thread. `abandon` is called there at the fork, and at each fork after it, before the
+ * program can close or open anything: it closes what is open, as far as that can be done there, and neither allocates
+ * nor frees. `end` then frees what it can. */
 struct follower {
     void (*end)(struct follower *follower);
     void (*abandon)(struct follower *follower);

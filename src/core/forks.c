@@ -35,23 +35,25 @@ static void in_parent(void) UNCHECKED
 static void in_child(void) UNCHECKED
 {
     forks_count++;
+    is_ready = true; /* it is told, even if who arranged that had not come to say so */
     tell(FORKS_IN_CHILD);
     lock_give(&lock);
 }
 
 /* The first time without the lock: nobody is told yet, so a child that is forked meanwhile would never get it. (A
- * pthread_once_t begins anew there.) */
+ * pthread_once_t begins anew there.) Who tries again holds it, which is left to chance: it takes a fork at the moment
+ * at which memory is there again. */
 static void begin(void)
 {
-    is_ready = pthread_atfork(before, in_parent, in_child) == 0;
+    if (!is_ready)
+        is_ready = pthread_atfork(before, in_parent, in_child) == 0;
 }
 
 int forks_ready(void)
 {
     pthread_once(&once, begin);
     lock_take(&lock);
-    if (!is_ready)
-        begin(); /* there may be memory by now */
+    begin(); /* there may be memory by now */
     const int result = is_ready ? 0 : -1;
     lock_give(&lock);
     return result;
