@@ -143,10 +143,13 @@ struct hybrid_flight *flight_make_lone(struct hybrid *hybrid, const struct weir_
 
 /* ---- Who waits ---- */
 
+/* A time that a request brings stands still while it waits, so none such is waited behind: what has been leased
+ * meanwhile may have ended by the clock of who waits. */
 bool flight_join(struct account *account, const struct weir_backend_request *request, struct hybrid_waiter *waiter)
 {
     struct hybrid_flight *flight = account->flight;
-    if (!flight || flight->deadline_us > waiter->deadline_us || flight->request.limit != request->limit)
+    if (!flight || flight->request.now_us != WEIR_OWN_CLOCK || flight->deadline_us > waiter->deadline_us ||
+        flight->request.limit != request->limit)
         return false;
     join(flight, waiter);
     return true;

@@ -62,8 +62,9 @@ struct weir_backend_request hybrid_asked(const struct weir_backend_request *requ
 /* An answer took so long. */
 void hybrid_note_trip(struct hybrid *hybrid, int64_t trip_us);
 
-/* Wait for the account's flight: false if there is none, it may be later than this waiter's deadline, or it is of
- * another of the limit's overrides than the waiter's request: he would be decided by that one's plan. */
+/* Wait for the account's flight: false if there is none, it goes by a time that a request brought, it may be later than
+ * this waiter's deadline, or it is of another of the limit's overrides than the waiter's request: he would be decided by
+ * that one's plan. The request goes by the limiter's own clock. */
 bool flight_join(struct account *account, const struct weir_backend_request *request, struct hybrid_waiter *waiter);
 
 /* Whether somebody waits for it: who comes later is served later. */
