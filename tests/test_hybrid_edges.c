@@ -3,6 +3,7 @@
 
 #include "core/limiter.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* ---- The bound ---- */
@@ -145,6 +146,48 @@ START_TEST(what_a_denied_group_gives_back_is_lost_after_a_reset)
     const int64_t spent = spent_after_group(true, &leased);
     ck_assert_uint_gt(leased, 5);
     ck_assert_int_eq(spent, (int64_t)leased);
+}
+END_TEST
+
+/* While the group waits for Redis, so many other keys are asked for that its own has to make room. */
+static int decide_crowded(struct weir_backend *backend, const struct weir_backend_request *requests, size_t n, bool all,
+                          int64_t deadline_us, struct weir_decision *out)
+{
+    if (all) {
+        group_stage.remote.ops.decide = stage_decide;
+        for (int i = 0; i < 1000; i++) {
+            char key[16];
+            snprintf(key, sizeof key, "other %d", i);
+            taken(group_stage.limit, key, 1);
+        }
+    }
+    return stage_decide(backend, requests, n, all, deadline_us, out);
+}
+
+START_TEST(what_a_denied_group_gives_back_is_lost_if_its_key_had_to_make_room)
+{
+    struct stage *stage = &group_stage;
+    struct asked asked;
+    struct weir_decision decision;
+    weir_limit *narrow;
+    const struct stage_settings settings = { .max_keys = 2 };
+    struct weir_policy policy = policy_of("fixed_window limit=1 period=1h");
+    stage_open_as(stage, "token_bucket limit=100000 period=1s burst=20000", &settings);
+    must_succeed(weir_limit_define(stage->limiter, "narrow", &policy, &narrow));
+    must_succeed(weir_try(narrow, weir_key_text("n"), 1, &decision));
+    stage_warm_up(stage, "a", 200);
+    stage_submit(stage, &asked, "a", 1);
+    stage_answer(stage, 0);
+    const struct weir_request both[] = { { .limit = stage->limit, .key = weir_key_text("a"), .cost = 95 },
+                                         { .limit = narrow, .key = weir_key_text("n"), .cost = 1 } };
+    const struct weir_stats before = stage_stats(stage);
+    stage->remote.ops.decide = decide_crowded;
+    must_succeed(weir_try_all(stage->limiter, both, 2, &decision));
+    ck_assert(!decision.allowed);
+    const struct weir_stats after = stage_stats(stage);
+    ck_assert_uint_eq(after.lease_hits, before.lease_hits + 1); /* the group's, which was of no use */
+    ck_assert_uint_eq(after.leased, before.lease_hits + after.lease_lost); /* each of one permit, and nothing is held */
+    stage_close(stage);
 }
 END_TEST
 
@@ -739,6 +782,7 @@ int main(void)
     suite_test(suite, a_request_and_what_is_leased_behind_it_are_within_the_bound_together, 10);
     suite_test(suite, what_a_denied_group_gives_back_makes_no_lease_larger_than_the_most, 10);
     suite_test(suite, what_a_denied_group_gives_back_is_lost_after_a_reset, 10);
+    suite_test(suite, what_a_denied_group_gives_back_is_lost_if_its_key_had_to_make_room, 10);
     suite_test(suite, members_of_a_group_that_is_denied_here_are_asked_for_as_decided_by_nobody, 10);
     suite_test(suite, permits_granted_under_another_policy_are_not_used, 10);
     suite_test(suite, an_override_of_other_keys_leaves_a_lease_as_it_is, 10);

@@ -55,6 +55,8 @@ static void member_give_back(struct hybrid *hybrid, const struct weir_backend_re
         const struct lease_rules rules = hybrid_rules(hybrid);
         lease_give_back(&account->lease, &rules, member->ask.era, member->asked_us, request->cost);
         account_count_lost(shard, account);
+    } else { /* it had to make room meanwhile */
+        shard->lost += (uint64_t)request->cost;
     }
     lock_give(&shard->mutex);
     out->remaining = min_of(out->limit, out->remaining + request->cost);

@@ -33,6 +33,7 @@ struct subject {
     struct {
         size_t n;
         bool given_back; /* a refund or a reset was asked for: the sums say nothing any more */
+        bool late;       /* nor do they if a time that a request brought was over when it was decided */
         struct admitted list[ADMITTED_MOST];
     } keys[KEYS];
 };
@@ -60,10 +61,14 @@ static struct {
 
 /* ---- What must hold ---- */
 
-static void note(struct instance *instance, int limit, int key, int64_t cost, const struct weir_decision *decision)
+/* `request` has been decided so. What goes by a lease is as of the time that the request brings, or else of now. */
+static void note(struct instance *instance, int limit, int key, const struct weir_request *request,
+                 const struct weir_decision *decision)
 {
     struct subject *subject = &story.subjects[limit];
     const bool leased = decision->source == WEIR_BY_LEASE;
+    const int64_t charged_us = world.remotes[instance - story.instances].charged_us[limit][key];
+    const int64_t cost = request->cost, spent_us = request->now_us != 0 ? request->now_us : world.now_us;
     fuzz_must(decision->remaining >= 0 && decision->remaining <= decision->limit && decision->delay_us >= 0 &&
                   decision->reset_after_us >= 0 && decision->age_us >= 0,
               "a decision is in its ranges");
@@ -75,13 +80,13 @@ static void note(struct instance *instance, int limit, int key, int64_t cost, co
     fuzz_must(!leased || decision->age_us < story.life_us, "a lease is used within its life");
     const struct weir_policy *policy = &subject->policy;
     const bool on_grid = policy->align == WEIR_ALIGN_EPOCH && !subject->redefined;
-    const int64_t charged_us = world.remotes[instance - story.instances].charged_us[limit][key];
-    fuzz_must(!leased || !on_grid || charged_us / policy->period_us == world.now_us / policy->period_us,
+    fuzz_must(!leased || !on_grid || charged_us / policy->period_us >= spent_us / policy->period_us,
               "a lease ends with its window, or at the next refill");
     instance->admitted[limit][key] += cost;
     instance->by_lease += leased ? cost : 0;
     fuzz_must(instance->admitted[limit][key] <= world.remotes[instance - story.instances].charged[limit][key],
               "%" PRId64 " were admitted of what was charged", instance->admitted[limit][key]);
+    subject->keys[key].late |= leased && spent_us != world.now_us;
     if (subject->keys[key].n < ADMITTED_MOST)
         subject->keys[key].list[subject->keys[key].n++] = (struct admitted){ leased ? world.now_us : world.executed_us,
                                                                              cost };
@@ -179,7 +184,7 @@ static void ended(struct op *op, int status)
         return;
     check_status(status);
     if (status == WEIR_OK)
-        note(op->instance, op->limit, op->key, op->op.request.cost, &op->op.decision);
+        note(op->instance, op->limit, op->key, &op->op.request, &op->op.decision);
 }
 
 static void op_done(struct weir_op *op, int status)
@@ -233,7 +238,7 @@ static void several(struct instance *instance, uint8_t choice)
         const bool is_decided = all || decisions[i].limit > 0; /* of a batch that has failed some may be */
         if (is_decided)
             note(instance, requests[i].limit == instance->limits[1], requests[i].key.data == key_names[1],
-                 requests[i].cost, &decisions[i]);
+                 &requests[i], &decisions[i]);
     }
 }
 
@@ -242,6 +247,7 @@ static void one_verb(struct instance *instance, uint8_t choice)
     const int limit = choice & 1, key = choice / 2 & 1;
     const struct weir_key name = weir_key_text(key_names[key]);
     const int64_t cost = cost_by_feed(limit);
+    const struct weir_request request = { .limit = instance->limits[limit], .key = name, .cost = cost };
     struct weir_decision decision;
     int status;
     switch (choice / 4 % 8) {
@@ -258,7 +264,7 @@ static void one_verb(struct instance *instance, uint8_t choice)
         status = weir_try(instance->limits[limit], name, cost, &decision);
         check_status(status);
         if (status == WEIR_OK)
-            note(instance, limit, key, cost, &decision);
+            note(instance, limit, key, &request, &decision);
     }
 }
 
@@ -376,7 +382,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         subject->redefined = false;
         for (int k = 0; k < KEYS; k++) {
             subject->keys[k].n = 0;
-            subject->keys[k].given_back = false;
+            subject->keys[k].given_back = subject->keys[k].late = false;
             world.store[i][k].stored = world.store[i][k].has_former = false;
         }
         right = right && define(i);
@@ -393,7 +399,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     for (int i = 0; right && i < LIMITS; i++) {
         struct subject *subject = &story.subjects[i];
         for (int k = 0; k < KEYS; k++)
-            if (!subject->redefined && !subject->keys[k].given_back)
+            if (!subject->redefined && !subject->keys[k].given_back && !subject->keys[k].late)
                 audit_admitted(&subject->policy, subject->over_max, subject->keys[k].list, subject->keys[k].n);
     }
     return 0;
