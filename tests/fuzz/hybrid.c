@@ -1,11 +1,12 @@
 /* hybrid.c - hybrid mode: instances that lease from one store, over ways that delay, lose and reorder.
  *
  * The input is a story: rules, policies and instances, and what happens: requests alone, submitted, in batches, all or
- * nothing, by the caller's clock too; refunds and resets; what was submitted is executed, answered or lost, in any order;
- * the clock moves on; limits are redefined. What must hold:
+ * nothing, by the caller's clock too; refunds and resets; what was submitted is executed, answered or lost, in any
+ * order; the clock moves on; limits are redefined. What must hold:
  *
  *     - what an instance has admitted of a key it has been charged for by an answer that came to it: nothing is used
- *       twice, whatever is lost; and what was leased = what leases have admitted + what they hold + what is counted lost
+ *       twice, whatever is lost; and what was leased = what leases have admitted + what they hold + what is counted
+ *       lost
  *     - none is used a life after it was asked for
  *     - all instances together never admit more than the limit and `over_max`, in any stretch of time (greedy buckets),
  *       window or refill (those on the clock's grid)
@@ -226,6 +227,7 @@ static void several(struct instance *instance, uint8_t choice)
                                              .now_us = choice & 4 ? world.now_us : 0 };
     }
     const bool all = choice & 1;
+    const int64_t began_us = world.now_us; /* by which a batch is decided that brings no time */
     const int status = all ? weir_try_all(instance->limiter, requests, n, &decisions[0])
                            : weir_try_batch(instance->limiter, requests, n, decisions);
     check_status(status);
@@ -236,6 +238,7 @@ static void several(struct instance *instance, uint8_t choice)
         if (all)
             decisions[i] = (struct weir_decision){ .allowed = true, .source = WEIR_BY_REDIS };
         const bool is_decided = all || decisions[i].limit > 0; /* of a batch that has failed some may be */
+        requests[i].now_us = began_us;
         if (is_decided)
             note(instance, requests[i].limit == instance->limits[1], requests[i].key.data == key_names[1],
                  &requests[i], &decisions[i]);
