@@ -34,7 +34,7 @@ struct subject {
     struct {
         size_t n;
         bool given_back; /* a refund or a reset was asked for: the sums say nothing any more */
-        bool late;       /* nor do they if a time that a request brought was over when it was decided */
+        bool late;       /* nor do they if time has passed since the moment as of which it was decided */
         struct admitted list[ADMITTED_MOST];
     } keys[KEYS];
 };
@@ -149,8 +149,10 @@ static bool define(int limit)
         struct instance *instance = &story.instances[i];
         const int error = weir_limit_define(instance->limiter, limit ? "other" : "limit", &policy,
                                             &instance->limits[limit]);
-        if (error == WEIR_EINVAL && i == 0)
-            return false; /* it has no exact arithmetic at the share of an instance */
+        if (error == WEIR_EINVAL) { /* it has no exact arithmetic at the share of this instance */
+            subject->redefined |= i > 0;
+            return false;
+        }
         fuzz_must(error == WEIR_OK && weir_limit_info(instance->limits[limit], &info) == WEIR_OK,
                   "a limit is defined");
     }
@@ -238,10 +240,11 @@ static void several(struct instance *instance, uint8_t choice)
         if (all)
             decisions[i] = (struct weir_decision){ .allowed = true, .source = WEIR_BY_REDIS };
         const bool is_decided = all || decisions[i].limit > 0; /* of a batch that has failed some may be */
+        const int limit = requests[i].limit == instance->limits[1], key = requests[i].key.data == key_names[1];
         requests[i].now_us = began_us;
+        story.subjects[limit].keys[key].late |= world.now_us != began_us; /* who was asked for when is not told */
         if (is_decided)
-            note(instance, requests[i].limit == instance->limits[1], requests[i].key.data == key_names[1],
-                 &requests[i], &decisions[i]);
+            note(instance, limit, key, &requests[i], &decisions[i]);
     }
 }
 
@@ -291,8 +294,8 @@ static void step(void)
     case 0:
     case 1: travel(&world.remotes[i], choice); break;
     case 2:
-        if (choice == 255)
-            story.subjects[i & 1].redefined |= define(i & 1);
+        if (choice == 255 && define(i & 1))
+            story.subjects[i & 1].redefined = true;
         break;
     case 3: world_pass(choice * 1000); break;
     case 4: world_pass(choice & 1 ? story.life_us / (choice / 2 + 1) : feed_magnitude(&world.feed, WEIR_HOUR)); break;

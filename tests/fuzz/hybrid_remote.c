@@ -75,6 +75,7 @@ void remote_answer(struct remote *remote, struct pending *pending, int status)
     struct weir_op *op = pending->op;
     if (!op || (status == WEIR_OK && !pending->executed))
         return;
+    const int64_t outer_us = world.executed_us;
     world.executed_us = pending->executed_us;
     if (status == WEIR_OK) {
         op->decision = pending->decision;
@@ -87,6 +88,7 @@ void remote_answer(struct remote *remote, struct pending *pending, int status)
     world.answering = true;
     op->done(op, status);
     world.answering = outer;
+    world.executed_us = outer_us;
 }
 
 static void answer_due(void)
