@@ -11,7 +11,7 @@ usage: sh tests/run.sh --faults [--rows ROW,ROW...] [--long] [--list FILE] [--bu
 
 Builds the preset release and runs, one after the other, what tests/faults.conf has for each fault that limiters have
 had; then prints a table: row, result, tests run, seconds, the worst figure that they printed, and the fault. It takes
-some nine minutes on two processors. What a row does not show is told below the table. The logs are in build/faults.
+some eight minutes on two processors. What a row does not show is told below the table. The logs are in build/faults.
 
   --rows ROW,...   these rows only (A1,D7); a letter is all rows of its chapter
   --long           also what the list has under `long`: fuzzing, ThreadSanitizer, many more runs; some two hours more
