@@ -103,16 +103,19 @@ static int decide_late(struct weir_backend *backend, const struct weir_backend_r
     return stage_decide(backend, requests, n, all, deadline_us, out);
 }
 
-/* How many permits can be spent after a group that had some of them was denied. */
-static int64_t spent_after_group(bool resets, uint64_t *leased_meanwhile)
+typedef int decide_function(struct weir_backend *backend, const struct weir_backend_request *requests, size_t n,
+                            bool all, int64_t deadline_us, struct weir_decision *out);
+
+/* A group that takes permits of a lease and is denied for its other key, where the remote decides it by `decide`. What
+ * the limiter had done before. */
+static struct weir_stats group_denied(const struct stage_settings *settings, decide_function *decide)
 {
     struct stage *stage = &group_stage;
     struct asked asked;
     struct weir_decision decision;
     weir_limit *narrow;
-    const struct stage_settings settings = { .lease_max = resets ? 1000 : 100 };
     struct weir_policy policy = policy_of("fixed_window limit=1 period=1h");
-    stage_open_as(stage, "token_bucket limit=100000 period=1s burst=20000", &settings);
+    stage_open_as(stage, "token_bucket limit=100000 period=1s burst=20000", settings);
     must_succeed(weir_limit_define(stage->limiter, "narrow", &policy, &narrow));
     must_succeed(weir_try(narrow, weir_key_text("n"), 1, &decision));
     stage_warm_up(stage, "a", 200);
@@ -120,11 +123,21 @@ static int64_t spent_after_group(bool resets, uint64_t *leased_meanwhile)
     stage_answer(stage, 0);
     const struct weir_request both[] = { { .limit = stage->limit, .key = weir_key_text("a"), .cost = 95 },
                                          { .limit = narrow, .key = weir_key_text("n"), .cost = 1 } };
-    const uint64_t before = stage_stats(stage).leased;
-    group_resets = resets;
-    stage->remote.ops.decide = decide_late;
+    const struct weir_stats before = stage_stats(stage);
+    stage->remote.ops.decide = decide;
     must_succeed(weir_try_all(stage->limiter, both, 2, &decision));
-    ck_assert(!decision.allowed && group_other.done);
+    ck_assert(!decision.allowed);
+    return before;
+}
+
+/* How many permits can be spent after a group that had some of them was denied. */
+static int64_t spent_after_group(bool resets, uint64_t *leased_meanwhile)
+{
+    struct stage *stage = &group_stage;
+    const struct stage_settings settings = { .lease_max = resets ? 1000 : 100 };
+    group_resets = resets;
+    const uint64_t before = group_denied(&settings, decide_late).leased;
+    ck_assert(group_other.done);
     *leased_meanwhile = stage_stats(stage).leased - before;
     const int64_t spent = stage_spend(stage, "a");
     stage_close(stage);
@@ -166,28 +179,11 @@ static int decide_crowded(struct weir_backend *backend, const struct weir_backen
 
 START_TEST(what_a_denied_group_gives_back_is_lost_if_its_key_had_to_make_room)
 {
-    struct stage *stage = &group_stage;
-    struct asked asked;
-    struct weir_decision decision;
-    weir_limit *narrow;
     const struct stage_settings settings = { .max_keys = 2 };
-    struct weir_policy policy = policy_of("fixed_window limit=1 period=1h");
-    stage_open_as(stage, "token_bucket limit=100000 period=1s burst=20000", &settings);
-    must_succeed(weir_limit_define(stage->limiter, "narrow", &policy, &narrow));
-    must_succeed(weir_try(narrow, weir_key_text("n"), 1, &decision));
-    stage_warm_up(stage, "a", 200);
-    stage_submit(stage, &asked, "a", 1);
-    stage_answer(stage, 0);
-    const struct weir_request both[] = { { .limit = stage->limit, .key = weir_key_text("a"), .cost = 95 },
-                                         { .limit = narrow, .key = weir_key_text("n"), .cost = 1 } };
-    const struct weir_stats before = stage_stats(stage);
-    stage->remote.ops.decide = decide_crowded;
-    must_succeed(weir_try_all(stage->limiter, both, 2, &decision));
-    ck_assert(!decision.allowed);
-    const struct weir_stats after = stage_stats(stage);
+    const struct weir_stats before = group_denied(&settings, decide_crowded), after = stage_stats(&group_stage);
     ck_assert_uint_eq(after.lease_hits, before.lease_hits + 1); /* the group's, which was of no use */
     ck_assert_uint_eq(after.leased, before.lease_hits + after.lease_lost); /* each of one permit, and nothing is held */
-    stage_close(stage);
+    stage_close(&group_stage);
 }
 END_TEST
 
