@@ -16,6 +16,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+/* Until that is so, or for so long that it never will be. */
+#define await(condition)                       \
+    for (int waited = 0; !(condition); waited++) { \
+        ck_assert_int_lt(waited, 10000);       \
+        usleep(1000);                          \
+    }
+
 /* ---- A Redis server of one's own ---- */
 
 static void server_start(struct redis_server *server, enum redis_server_reach reach, const char *const *config)
@@ -102,10 +109,7 @@ START_TEST(a_paused_server_takes_no_cpu_and_goes_on_afterwards)
     server_start(&server, REDIS_SERVER_UNIX, NULL);
     must(asker_open(&asker, server.socket) == 0, asker.error);
     redis_server_pause(&server);
-    for (int waited = 0; process_state(server.daemon.pid) != 'T'; waited++) {
-        ck_assert_int_lt(waited, 10000);
-        usleep(1000);
-    }
+    await(process_state(server.daemon.pid) == 'T');
     int64_t cpu_us = redis_server_cpu_us(&server);
     usleep(20000);
     ck_assert_int_eq(redis_server_cpu_us(&server), cpu_us);
@@ -167,14 +171,8 @@ START_TEST(a_server_dies_with_the_process_that_started_it)
     waitpid(starter, NULL, 0);
     close(channel[0]), close(channel[1]);
     char state;
-    for (int waited = 0; (state = process_state(server.daemon.pid)) != 0 && state != 'Z'; waited++) {
-        ck_assert_int_lt(waited, 10000);
-        usleep(1000);
-    }
-    for (int waited = 0; access(server.daemon.dir, F_OK) == 0; waited++) { /* and what it had goes as well */
-        ck_assert_int_lt(waited, 10000);
-        usleep(1000);
-    }
+    await((state = process_state(server.daemon.pid)) == 0 || state == 'Z');
+    await(access(server.daemon.dir, F_OK) != 0); /* and what it had goes as well */
 }
 END_TEST
 
@@ -268,9 +266,7 @@ START_TEST(a_proxy_does_each_fault_to_the_request_it_is_aimed_at)
         setsockopt(street.asker.fd, SOL_SOCKET, SO_RCVTIMEO, &soon, sizeof soon);
     int64_t first = asker_count(&street.asker, "INCR", "n", NULL);
     ck_assert_msg(first == faults[_i].first, "%s: %s", faults[_i].name, street.asker.error);
-    for (int64_t until_us = wire_now_us() + 10000000;
-         faults[_i].delivered && count_at_server(&street) == 0 && wire_now_us() < until_us;)
-        usleep(1000); /* who does not get the reply may look before the server has the request */
+    await(count_at_server(&street) == faults[_i].delivered); /* who gets no reply may look before the server has it */
     ck_assert_int_eq(count_at_server(&street), faults[_i].delivered);
     int64_t second = asker_count(&street.asker, "INCR", "n", NULL);
     ck_assert_msg(second == faults[_i].second, "%s: %s", faults[_i].name, street.asker.error);
@@ -314,10 +310,7 @@ START_TEST(a_door_can_refuse_and_hold_and_open_again)
     must(asker_open_port(&other, fproxy_port(street.proxy)) == 0, other.error);
     setsockopt(other.fd, SOL_SOCKET, SO_RCVTIMEO, &soon, sizeof soon);
     ck_assert_int_eq(asker_count(&other, "INCR", "n", NULL), -1);
-    for (int waited = 0; fproxy_counts(street.proxy).connections < 2; waited++) { /* or else it would meet an open door */
-        ck_assert_int_lt(waited, 10000);
-        usleep(1000);
-    }
+    await(fproxy_counts(street.proxy).connections >= 2); /* or else it would meet an open door */
     fproxy_door(street.proxy, FPROXY_OPEN);
     must(asker_open_port(&other, fproxy_port(street.proxy)) == 0, other.error);
     ck_assert_int_eq(asker_count(&other, "INCR", "n", NULL), 3);

@@ -104,15 +104,23 @@ START_TEST(a_fork_with_calls_in_flight_leaves_both_sides_their_own_answers)
 }
 END_TEST
 
+/* Callers get connections of their own by and by: this thread has one. */
+static weir_limit *open_with_lane(struct place *place, weir **limiter)
+{
+    place_open(place, false, NULL);
+    struct weir_options options = place_options(place, 10 * WEIR_SECOND);
+    *limiter = limiter_of(&options);
+    weir_limit *limit = limit_of(*limiter, "limit", UNREFILLED);
+    for (int i = 0; i < 20; i++)
+        taken(limit, "key", 1);
+    return limit;
+}
+
 START_TEST(a_child_that_takes_nothing_leaves_its_parents_connections_alone)
 {
     struct place place;
-    place_open(&place, false, NULL);
-    struct weir_options options = place_options(&place, 10 * WEIR_SECOND);
-    weir *limiter = limiter_of(&options);
-    weir_limit *limit = limit_of(limiter, "limit", UNREFILLED);
-    for (int i = 0; i < 20; i++) /* callers get connections of their own by and by */
-        taken(limit, "key", 1);
+    weir *limiter;
+    weir_limit *limit = open_with_lane(&place, &limiter);
     uint64_t connections = stats_of(limiter).store_connections;
     for (int i = 0; i < 10; i++) {
         pid_t child = fork();
@@ -164,12 +172,8 @@ static int close_all_and_take(weir_limit *limit, weir *limiter)
 START_TEST(a_child_that_has_closed_all_keeps_what_it_opened_since)
 {
     struct place place;
-    place_open(&place, false, NULL);
-    struct weir_options options = place_options(&place, 10 * WEIR_SECOND);
-    weir *limiter = limiter_of(&options);
-    weir_limit *limit = limit_of(limiter, "limit", UNREFILLED);
-    for (int i = 0; i < 20; i++) /* callers get connections of their own by and by */
-        taken(limit, "key", 1);
+    weir *limiter;
+    weir_limit *limit = open_with_lane(&place, &limiter);
     pid_t child = fork();
     int status = 1;
     if (child == 0)
