@@ -13,10 +13,10 @@
 
 #include <weir/backend.h>
 
-#include "backends/redis_scripts.h"
-#include "backends/redis_state.h"
-#include "core/plan.h"
-#include "core/share.h"
+#include "backends/redis/scripts.h"
+#include "backends/redis/state.h"
+#include "core/policy/plan.h"
+#include "core/policy/share.h"
 
 const struct weir_policy calls_policies[KINDS] = {
     [KIND_TOKEN] = { .limit = CALLS_PERMITS_A_SECOND, .period_us = WEIR_SECOND, .burst = CALLS_BURST },

@@ -5,7 +5,7 @@
 #include <hiredis/hiredis.h>
 #include <stdint.h>
 
-#include "backends/redis_state.h"
+#include "backends/redis/state.h"
 #include "keys.h"
 #include "subject.h"
 

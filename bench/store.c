@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backends/redis_scripts.h"
+#include "backends/redis/scripts.h"
 #include "user_store.h"
 
 #define KEYS 100000

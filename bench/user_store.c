@@ -16,7 +16,7 @@
 #include <sys/time.h>
 #include <unistd.h>
 
-#include "backends/redis_url.h"
+#include "backends/redis/wire/url.h"
 #include "remote.h"
 
 #define FILLINGS_MAX 64

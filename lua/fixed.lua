@@ -1,4 +1,4 @@
--- fixed.lua - fixed window, the twin of src/core/fixed_window.c: a window that has ended is forgotten. Parts as in
+-- fixed.lua - fixed window, the twin of src/core/algorithm/fixed_window.c: a window that has ended is forgotten. Parts as in
 -- level.lua.
 --
 --     stamp: tag 'F', align I1, period I7 in us, size I4                 state: stamp, used I4, start I7 in us

@@ -1,4 +1,4 @@
--- interval.lua - token bucket with interval refill, the twin of src/core/interval_bucket.c: `limit` permits come back
+-- interval.lua - token bucket with interval refill, the twin of src/core/algorithm/interval_bucket.c: `limit` permits come back
 -- every period. Parts as in level.lua.
 --
 --     stamp: tag 'I', align I1, limit I4, period I7 in us, size I4       state: stamp, used I4, last refill I7 in us

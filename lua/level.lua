@@ -1,4 +1,4 @@
--- level.lua - greedy token bucket and leaky bucket, the twin of src/core/level.h: units that drain by p every tick.
+-- level.lua - greedy token bucket and leaky bucket, the twin of src/core/algorithm/level.h: units that drain by p every tick.
 --
 --     stamp: tag 'T' or 'L', p I7, q I7, tick I3 in us, size I4          state: stamp, used units I7, tick I7
 --

@@ -1,4 +1,4 @@
--- sliding.lua - sliding window, the twin of src/core/sliding_window.c: the current block and the `blocks` before it
+-- sliding.lua - sliding window, the twin of src/core/algorithm/sliding_window.c: the current block and the `blocks` before it
 -- count. Parts as in level.lua.
 --
 --     stamp: tag 'S', blocks I2, period I7 of one block in us, size I4

@@ -1,7 +1,7 @@
 /* consul_stage.c - a source that follows a fake agent: see consul_stage.h. */
 #include "consul_stage.h"
 
-#include "backends/consul.h"
+#include "backends/consul/consul.h"
 
 #include <curl/curl.h>
 #include <stdarg.h>

@@ -1,7 +1,7 @@
 /* contract.c - what every backend must do: see contract.h. The backend under test is that of the loop index _i. */
 #include "contract.h"
 
-#include "core/clock.h"
+#include "core/ground/clock.h"
 
 #include <errno.h>
 #include <inttypes.h>

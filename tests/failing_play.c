@@ -1,7 +1,7 @@
 /* failing_play.c - see failing_play.h. */
 #include "failing_play.h"
 
-#include "core/clock.h"
+#include "core/ground/clock.h"
 #include "support.h"
 
 #include <poll.h>

@@ -1,7 +1,7 @@
 /* failing_runs.c - see failing_runs.h. */
 #include "failing_runs.h"
 
-#include "core/clock.h"
+#include "core/ground/clock.h"
 
 #include <check.h>
 #include <dirent.h>

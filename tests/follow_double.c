@@ -1,4 +1,4 @@
-/* follow_double.c - stands in for core/follow.c: see follow_double.h. */
+/* follow_double.c - stands in for core/follow/follow.c: see follow_double.h. */
 #include "follow_double.h"
 
 #include "support.h"
@@ -113,7 +113,7 @@ static bool found_no_memory(void)
     return lacks;
 }
 
-/* ---- For sources: in place of core/follow.c ---- */
+/* ---- For sources: in place of core/follow/follow.c ---- */
 
 void __wrap_follow_add(struct weir *limiter, struct follower *follower);
 void __wrap_follow_peers(struct weir *limiter, const struct weir_peer *peers, size_t n, const char *self);

@@ -1,4 +1,4 @@
-/* follow_double.h - stands in for core/follow.c and writes down what a source tells a limiter.
+/* follow_double.h - stands in for core/follow/follow.c and writes down what a source tells a limiter.
  *
  * Link with FOLLOW_DOUBLE_WRAPS (tests/CMakeLists.txt). What is told is kept as text, one line each:
  *
@@ -10,7 +10,7 @@
 #ifndef WEIR_TESTS_FOLLOW_DOUBLE_H
 #define WEIR_TESTS_FOLLOW_DOUBLE_H
 
-#include "core/follow.h"
+#include "core/follow/follow.h"
 
 struct told {
     int64_t at_us; /* CLOCK_MONOTONIC */

@@ -1,8 +1,8 @@
 /* mirror.c - what Redis must hold for a key: see mirror.h. */
 #include "mirror.h"
 
-#include "core/arith.h"
-#include "core/plan.h"
+#include "core/ground/arith.h"
+#include "core/policy/plan.h"
 #include "support.h"
 
 static struct weir_policy friendly_policy(struct chance *chance, enum kind kind)
@@ -63,7 +63,7 @@ static size_t put(unsigned char *out, size_t at, int bytes, int64_t value)
     return at;
 }
 
-/* The layout of redis_state.h, written a second time. */
+/* The layout of redis/state.h, written a second time. */
 static size_t under_plan_bytes(const struct under_plan *under, unsigned char *out)
 {
     const struct weir_plan *plan = &under->plan;

@@ -5,8 +5,8 @@
 #ifndef WEIR_TESTS_MIRROR_H
 #define WEIR_TESTS_MIRROR_H
 
-#include "backends/redis_state.h"
-#include "core/algorithm.h"
+#include "backends/redis/state.h"
+#include "core/algorithm/algorithm.h"
 
 /* A state and the plan that it was written under. */
 struct under_plan {

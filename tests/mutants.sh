@@ -14,7 +14,7 @@ each file the tests caught, and below it those that they did not. It uses the te
 steps than they take by themselves; what survives them is tried once more under AddressSanitizer and
 UndefinedBehaviorSanitizer, and has its locks checked by clang if that is there. All 6,500 mutants take some hours.
 
-  --file FILE     of this file only (src/core/x.c); may be given more than once
+  --file FILE     of this file only (src/core/ground/x.c); may be given more than once
   --sample N      N mutants by chance, rather than all
   --seed S        another sample of that size; the default is 1
   --shard I/N     every N-th mutant from the I-th on: to share the work
@@ -48,8 +48,8 @@ while [ $# -gt 0 ]; do
         case $1 in
         --file)
             case $2 in
-            src/core/*.[ch]) [ -r "$2" ] || die "$2 cannot be read" ;;
-            *) die "--file must be followed by src/core/<name>, not \"$2\"" ;;
+            src/core/*/*.[ch]) [ -r "$2" ] || die "$2 cannot be read" ;;
+            *) die "--file must be followed by src/core/<folder>/<name>, not \"$2\"" ;;
             esac
             files="$files $2"
             ;;
@@ -80,7 +80,7 @@ while [ $# -gt 0 ]; do
     shift
 done
 [ "$workers" -gt 0 ] || die "--workers must be at least 1"
-[ -n "$files" ] || files=$(echo src/core/*.[ch])
+[ -n "$files" ] || files=$(echo src/core/*/*.[ch])
 
 # ---- The mutants ----
 
@@ -126,7 +126,7 @@ argued >"$build/argued" || exit 2
 
 # Of each that is argued there must be a mutant.
 # shellcheck disable=SC2046
-"$build/mutator" list $(echo src/core/*.[ch]) | awk -F '\t' -v conf="$conf" '
+"$build/mutator" list $(echo src/core/*/*.[ch]) | awk -F '\t' -v conf="$conf" '
     FNR == NR { there[$1, $4, $6, $7] = 1; next }
     !(($1, $2, $3, $4) in there) { print conf ": there is no such mutant: " $1 " " $2 ": " $3 " => " $4; failed = 1 }
     END { exit failed }' - "$build/argued" >&2 || exit 2

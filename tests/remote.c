@@ -1,8 +1,8 @@
 /* remote.c - a store that several limiters share, by cables that can be cut: see remote.h. */
 #include "remote.h"
 
-#include "backends/memory.h"
-#include "core/limiter.h"
+#include "backends/memory/memory.h"
+#include "core/limiter/limiter.h"
 
 #include <stdlib.h>
 

@@ -1,9 +1,9 @@
 /* stage.c - hybrid mode over a remote backend in hand: see stage.h. */
 #include "stage.h"
 
-#include "backends/hybrid.h"
-#include "backends/memory.h"
-#include "core/limiter.h"
+#include "backends/hybrid/hybrid.h"
+#include "backends/memory/memory.h"
+#include "core/limiter/limiter.h"
 
 /* ---- The remote ---- */
 

@@ -1,9 +1,9 @@
 /* test_ahead.c - permits charged ahead of use, by the core and by the memory backend: as a take and a second one. */
-#include "core/algorithm.h"
-#include "core/arith.h"
-#include "core/limiter.h"
-#include "core/plan.h"
-#include "core/verbs.h"
+#include "core/algorithm/algorithm.h"
+#include "core/ground/arith.h"
+#include "core/limiter/limiter.h"
+#include "core/policy/plan.h"
+#include "core/limiter/verbs.h"
 #include "support.h"
 
 #include <inttypes.h>

@@ -1,6 +1,6 @@
 /* test_algorithms.c - every algorithm against the exact model, and against the promises that are told of it. */
-#include "core/algorithm.h"
-#include "core/plan.h"
+#include "core/algorithm/algorithm.h"
+#include "core/policy/plan.h"
 #include "model.h"
 #include "support.h"
 

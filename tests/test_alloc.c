@@ -10,8 +10,8 @@
 #include "stage.h"
 #include "support.h"
 
-#include "core/layers.h"
-#include "core/limiter.h"
+#include "core/follow/layers.h"
+#include "core/limiter/limiter.h"
 
 #include <stdio.h>
 #include <stdlib.h>

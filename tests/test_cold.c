@@ -3,7 +3,7 @@
 #include "fake.h"
 #include "model.h"
 
-#include "core/limiter.h"
+#include "core/limiter/limiter.h"
 
 #include <inttypes.h>
 #include <stdio.h>

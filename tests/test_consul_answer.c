@@ -1,5 +1,5 @@
 /* test_consul_answer.c - what Consul's agent answers, read: good, wrong in each field, and mutilated at random. */
-#include "backends/consul_answer.h"
+#include "backends/consul/answer.h"
 #include "consul_json.h"
 #include "failing_alloc.h"
 #include "support.h"

@@ -1,5 +1,5 @@
 /* test_consul_faults.c - what follows Consul, against an agent that answers as badly as it can: each is survived. */
-#include "backends/consul_pace.h"
+#include "backends/consul/pace.h"
 #include "consul_stage.h"
 
 #include <stdio.h>

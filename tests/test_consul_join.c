@@ -1,8 +1,8 @@
 /* test_consul_join.c - this instance in Consul: registered, renewed, registered again, deregistered. */
 #include "consul_stage.h"
 
-#include "core/clock.h"
-#include "core/forks.h"
+#include "core/ground/clock.h"
+#include "core/ground/forks.h"
 
 #include <stdio.h>
 #include <sys/wait.h>

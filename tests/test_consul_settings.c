@@ -2,8 +2,8 @@
  * where it is not asked for. */
 #include "consul_stage.h"
 
-#include "backends/consul_config.h"
-#include "backends/consul_pace.h"
+#include "backends/consul/config.h"
+#include "backends/consul/pace.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>

@@ -2,8 +2,8 @@
 #include "failing_play.h"
 #include "support.h"
 
-#include "core/clock.h"
-#include "core/fence.h"
+#include "core/ground/clock.h"
+#include "core/ground/fence.h"
 
 #include <fcntl.h>
 #include <poll.h>

@@ -3,7 +3,7 @@
 
 #include <time.h>
 
-#include "core/limiter.h"
+#include "core/limiter/limiter.h"
 
 #include <stdio.h>
 #include <unistd.h>

@@ -3,7 +3,7 @@
  */
 #include "redis_place.h"
 
-#include "core/arith.h"
+#include "core/ground/arith.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -5,7 +5,7 @@
  */
 #include "stage.h"
 
-#include "core/arith.h"
+#include "core/ground/arith.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* test_flights.c - hybrid mode over a remote in hand: who waits for whom, and what becomes of what comes late. */
-#include "backends/hybrid.h"
+#include "backends/hybrid/hybrid.h"
 #include "stage.h"
 
 #include <pthread.h>

@@ -1,9 +1,9 @@
 /* test_follow.c - what sources are told reaches a limiter: shares, stats, readiness; by a function and by DNS. */
 #include "fake.h"
 
-#include "backends/memory.h"
-#include "backends/peers_dns.h"
-#include "core/follow.h"
+#include "backends/memory/memory.h"
+#include "backends/follow/peers_dns.h"
+#include "core/follow/follow.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>

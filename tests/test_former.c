@@ -1,8 +1,8 @@
 /* test_former.c - a limit whose policy or share changes back and forth hands out nothing twice. */
 #include "support.h"
 
-#include "backends/memory_decide.h"
-#include "core/limiter.h"
+#include "backends/memory/decide.h"
+#include "core/limiter/limiter.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -5,7 +5,7 @@
  */
 #include "fake.h"
 
-#include "core/limiter.h"
+#include "core/limiter/limiter.h"
 
 #include <stdio.h>
 

@@ -9,7 +9,7 @@
  */
 #include "support.h"
 
-#include "core/hash.h"
+#include "core/ground/hash.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

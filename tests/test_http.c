@@ -1,7 +1,7 @@
 /* test_http.c - a decision as header fields: what each holds, that it parses, and that who goes by it is served. */
 #include "fake.h"
 
-#include "core/limiter.h"
+#include "core/limiter/limiter.h"
 
 #include <inttypes.h>
 #include <stdio.h>

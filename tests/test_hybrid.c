@@ -1,7 +1,7 @@
 /* test_hybrid.c - the contract of a backend, held by leases from Redis. */
-#include "backends/hybrid_flight.h"
+#include "backends/hybrid/flight.h"
 #include "contract.h"
-#include "core/limiter.h"
+#include "core/limiter/limiter.h"
 #include "lab/redis_server.h"
 
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* test_hybrid_edges.c - hybrid mode where two things meet: a flight and another policy, a group and a lease. */
 #include "stage.h"
 
-#include "core/limiter.h"
+#include "core/limiter/limiter.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -2,9 +2,9 @@
  */
 #include "support.h"
 
-#include "backends/memory.h"
-#include "backends/memory_look.h"
-#include "core/verbs.h"
+#include "backends/memory/memory.h"
+#include "backends/memory/look.h"
+#include "core/limiter/verbs.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,8 +3,8 @@
  */
 #include "support.h"
 
-#include "core/layers.h"
-#include "core/limits.h"
+#include "core/follow/layers.h"
+#include "core/limiter/limits.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* test_lease.c - leases by themselves: what is asked for, how long it may be used, and what a denial says. */
-#include "core/algorithm.h"
-#include "core/lease.h"
-#include "core/plan.h"
+#include "core/algorithm/algorithm.h"
+#include "core/algorithm/lease.h"
+#include "core/policy/plan.h"
 #include "support.h"
 
 #include <inttypes.h>

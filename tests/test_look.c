@@ -1,14 +1,14 @@
 /* test_look.c - what may come between the steps of a decision without a mutex does no harm.
  *
- * The steps of memory_look.h are taken one by one here, and between two of them happens all that another thread could
+ * The steps of memory/look.h are taken one by one here, and between two of them happens all that another thread could
  * do: so each order is met for sure, and not once in a million. That no other order does harm is tried by threads, in
  * test_look_load.c.
  */
 #include "support.h"
 
-#include "backends/memory.h"
-#include "backends/memory_look.h"
-#include "core/verbs.h"
+#include "backends/memory/memory.h"
+#include "backends/memory/look.h"
+#include "core/limiter/verbs.h"
 
 #include <pthread.h>
 #include <sched.h>

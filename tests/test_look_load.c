@@ -8,9 +8,9 @@
  */
 #include "support.h"
 
-#include "backends/memory.h"
-#include "backends/memory_look.h"
-#include "core/limiter.h"
+#include "backends/memory/memory.h"
+#include "backends/memory/look.h"
+#include "core/limiter/limiter.h"
 
 #include <pthread.h>
 #include <sched.h>

@@ -1,9 +1,9 @@
 /* test_memory.c - what the memory backend promises about room: how much it holds, who has to go, who may stay. */
 #include "support.h"
 
-#include "backends/memory_look.h"
-#include "core/arith.h"
-#include "core/verbs.h"
+#include "backends/memory/look.h"
+#include "core/ground/arith.h"
+#include "core/limiter/verbs.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* test_open.c - what a limiter may be opened with, what is refused and how it says so, and backends of one's own. */
 #include "support.h"
 
-#include "core/limiter.h"
+#include "core/limiter/limiter.h"
 
 #include <inttypes.h>
 #include <pthread.h>

@@ -1,7 +1,7 @@
 /* test_open_follow.c - options of what is followed: what is refused and how it says so, and what the defaults are. */
 #include "support.h"
 
-#include "core/limiter.h"
+#include "core/limiter/limiter.h"
 
 #include <stdio.h>
 

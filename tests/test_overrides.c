@@ -2,9 +2,9 @@
 #include "fake.h"
 #include "remote.h"
 
-#include "core/arith.h"
-#include "core/limits.h"
-#include "core/verbs.h"
+#include "core/ground/arith.h"
+#include "core/limiter/limits.h"
+#include "core/limiter/verbs.h"
 
 #include <pthread.h>
 #include <stdio.h>

@@ -3,8 +3,8 @@
  *
  * Keys that begin with 'a' are in one part, all others in the other.
  */
-#include "core/clock.h"
-#include "core/limiter.h"
+#include "core/ground/clock.h"
+#include "core/limiter/limiter.h"
 #include "remote.h"
 
 struct parts {

@@ -1,9 +1,9 @@
 /* test_peers.c - which share is in force while instances come and go: the rules, on times in hand. */
 #include "support.h"
 
-#include "core/arith.h"
-#include "core/peers.h"
-#include "core/plan.h"
+#include "core/ground/arith.h"
+#include "core/follow/peers.h"
+#include "core/policy/plan.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -2,9 +2,9 @@
 #include "model.h"
 #include "support.h"
 
-#include "core/log.h"
-#include "core/plan.h"
-#include "core/share.h"
+#include "core/ground/log.h"
+#include "core/policy/plan.h"
+#include "core/policy/share.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,10 +1,10 @@
 /* test_redis.c - the contract of a backend, held by Redis: with callers that do their own I/O, and with all that goes
  * by the I/O thread; and what they share when many ask at once. */
-#include "backends/redis_io.h"
-#include "backends/redis_process.h"
+#include "backends/redis/io.h"
+#include "backends/redis/process.h"
 #include "contract.h"
-#include "core/clock.h"
-#include "core/limiter.h"
+#include "core/ground/clock.h"
+#include "core/limiter/limiter.h"
 #include "lab/redis_server.h"
 
 #include <errno.h>

@@ -1,8 +1,8 @@
 /* test_redis_ahead.c - permits charged ahead of use in Redis, by whichever way a request goes there: as in memory. */
-#include "backends/redis_process.h"
-#include "core/arith.h"
-#include "core/limiter.h"
-#include "core/verbs.h"
+#include "backends/redis/process.h"
+#include "core/ground/arith.h"
+#include "core/limiter/limiter.h"
+#include "core/limiter/verbs.h"
 #include "lab/redis_server.h"
 #include "support.h"
 

@@ -1,10 +1,10 @@
 /* test_redis_cluster.c - the contract of a backend, held by a Redis Cluster; keys on all of its primaries, and several
  * of them at once; faults A1 and D5.
  */
-#include "backends/redis_process.h"
+#include "backends/redis/process.h"
 #include "cluster_place.h"
 #include "contract.h"
-#include "core/limiter.h"
+#include "core/limiter/limiter.h"
 
 #include <inttypes.h>
 #include <stdio.h>

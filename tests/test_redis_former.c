@@ -1,8 +1,8 @@
 /* test_redis_former.c - limits in Redis whose plan changes and changes back: nothing that was used is forgotten on the
  * way, and none is denied for it what the plan of the moment allows. */
-#include "core/arith.h"
-#include "core/limiter.h"
-#include "core/verbs.h"
+#include "core/ground/arith.h"
+#include "core/limiter/limiter.h"
+#include "core/limiter/verbs.h"
 #include "lab/redis_server.h"
 #include "support.h"
 

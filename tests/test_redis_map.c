@@ -1,7 +1,7 @@
 /* test_redis_map.c - which node has which slots, by real answers to CLUSTER SLOTS, made ones and bad ones; redirections. */
 #include "support.h"
 
-#include "backends/redis_map.h"
+#include "backends/redis/topology/map.h"
 
 #include <stdio.h>
 #include <stdlib.h>

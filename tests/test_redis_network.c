@@ -2,8 +2,8 @@
  */
 #include "redis_place.h"
 
-#include "backends/redis_pause.h"
-#include "core/arith.h"
+#include "backends/redis/pause.h"
+#include "core/ground/arith.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -2,7 +2,7 @@
 #include "failing_alloc.h"
 #include "support.h"
 
-#include "backends/redis_url.h"
+#include "backends/redis/wire/url.h"
 
 #include <errno.h>
 #include <fcntl.h>

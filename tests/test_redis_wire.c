@@ -2,8 +2,8 @@
 #include "failing_alloc.h"
 #include "support.h"
 
-#include "backends/redis_bytes.h"
-#include "backends/redis_wire.h"
+#include "backends/redis/wire/bytes.h"
+#include "backends/redis/wire/wire.h"
 
 #include <hiredis/hiredis.h>
 #include <stdarg.h>

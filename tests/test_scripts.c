@@ -1,6 +1,6 @@
 /* test_scripts.c - what the scripts are made of, and what they make of calls and states that are not theirs. */
-#include "backends/redis_state.h"
-#include "core/arith.h"
+#include "backends/redis/state.h"
+#include "core/ground/arith.h"
 #include "mirror.h"
 #include "scripts.h"
 #include "support.h"

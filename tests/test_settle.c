@@ -3,12 +3,12 @@
  */
 #include "remote.h"
 
-#include "core/clock.h"
-#include "core/failure.h"
-#include "core/inside.h"
-#include "core/layers.h"
-#include "core/limiter.h"
-#include "core/verbs.h"
+#include "core/ground/clock.h"
+#include "core/outage/failure.h"
+#include "core/limiter/inside.h"
+#include "core/follow/layers.h"
+#include "core/limiter/limiter.h"
+#include "core/limiter/verbs.h"
 
 #include <sched.h>
 #include <semaphore.h>

@@ -1,7 +1,7 @@
 /* test_shares.c - what the instances of a limit are given adds up to the limit, whoever weighs what. */
 #include "support.h"
 
-#include "core/limiter.h"
+#include "core/limiter/limiter.h"
 
 #include <inttypes.h>
 #include <stdio.h>

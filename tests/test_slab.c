@@ -1,7 +1,7 @@
 /* test_slab.c - memory handed out by the slab is whole, apart, aligned, and paid for. */
 #include "support.h"
 
-#include "backends/slab.h"
+#include "backends/shared/slab.h"
 
 #include <stdlib.h>
 

@@ -5,8 +5,8 @@
  */
 #include "support.h"
 
-#include "core/inside.h"
-#include "core/limiter.h"
+#include "core/limiter/inside.h"
+#include "core/limiter/limiter.h"
 
 #include <errno.h>
 #include <linux/filter.h>

@@ -4,9 +4,9 @@
  * What ticks.h promises is asserted here in its own terms: never ahead, behind by no more than BEHIND_US, for a
  * millisecond at most. The system's clock may be slewed by so much while a test runs that it is off by SLEWED_US.
  */
-#include "core/clock.h"
-#include "core/limiter.h"
-#include "core/ticks.h"
+#include "core/ground/clock.h"
+#include "core/limiter/limiter.h"
+#include "core/ground/ticks.h"
 #include "support.h"
 
 #include <inttypes.h>

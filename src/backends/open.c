@@ -1,16 +1,16 @@
 /* open.c - builds the backend that the options ask for, and its stand-in, and puts a limiter over them. */
-#include "backends/hybrid.h"
-#include "backends/memory.h"
-#include "backends/peers_dns.h"
-#include "backends/peers_list.h"
-#include "backends/policy_file_watch.h"
-#include "core/follow.h"
+#include "backends/hybrid/hybrid.h"
+#include "backends/memory/memory.h"
+#include "backends/follow/peers_dns.h"
+#include "backends/follow/peers_list.h"
+#include "backends/follow/policy_file_watch.h"
+#include "core/follow/follow.h"
 
 #ifdef WEIR_CONSUL
-#include "backends/consul.h"
+#include "backends/consul/consul.h"
 #endif
 #ifdef WEIR_REDIS
-#include "backends/redis.h"
+#include "backends/redis/redis.h"
 #endif
 
 /* Say what is wrong, and return WEIR_EINVAL. */

@@ -8,7 +8,7 @@
  */
 #include "fuzz.h"
 
-#include "backends/consul_answer.h"
+#include "backends/consul/answer.h"
 
 #include <jansson.h>
 #include <stdio.h>

@@ -8,8 +8,8 @@
  */
 #include "fuzz.h"
 
-#include "core/arith.h"
-#include "core/limiter.h"
+#include "core/ground/arith.h"
+#include "core/limiter/limiter.h"
 #include "model.h"
 
 #include <inttypes.h>

@@ -16,11 +16,11 @@
 #include "hybrid_audit.h"
 #include "hybrid_remote.h"
 
-#include "backends/hybrid.h"
-#include "backends/hybrid_accounts.h"
-#include "backends/hybrid_flight.h"
-#include "core/arith.h"
-#include "core/limiter.h"
+#include "backends/hybrid/hybrid.h"
+#include "backends/hybrid/accounts.h"
+#include "backends/hybrid/flight.h"
+#include "core/ground/arith.h"
+#include "core/limiter/limiter.h"
 
 #include <inttypes.h>
 #include <string.h>

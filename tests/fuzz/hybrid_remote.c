@@ -1,8 +1,8 @@
 /* hybrid_remote.c - the store of the target `hybrid`, and the ways to it: see hybrid_remote.h. */
 #include "hybrid_remote.h"
 
-#include "core/arith.h"
-#include "core/limiter.h"
+#include "core/ground/arith.h"
+#include "core/limiter/limiter.h"
 
 #include <string.h>
 
@@ -105,7 +105,7 @@ void world_pass(int64_t us)
     answer_due();
 }
 
-/* In place of core/clock.c's: deadlines are by the story's clock. */
+/* In place of core/ground/clock.c's: deadlines are by the story's clock. */
 int64_t __wrap_clock_monotonic_us(void);
 int64_t __wrap_clock_monotonic_us(void)
 {

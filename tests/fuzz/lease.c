@@ -11,10 +11,10 @@
  */
 #include "fuzz.h"
 
-#include "core/algorithm.h"
-#include "core/arith.h"
-#include "core/lease.h"
-#include "core/plan.h"
+#include "core/algorithm/algorithm.h"
+#include "core/ground/arith.h"
+#include "core/algorithm/lease.h"
+#include "core/policy/plan.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

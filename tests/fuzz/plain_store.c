@@ -3,7 +3,7 @@
 
 #include "fuzz.h"
 
-#include "core/arith.h"
+#include "core/ground/arith.h"
 
 #include <stdio.h>
 #include <stdlib.h>

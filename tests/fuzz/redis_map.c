@@ -8,7 +8,7 @@
  */
 #include "fuzz.h"
 
-#include "backends/redis_map.h"
+#include "backends/redis/topology/map.h"
 
 #include <hiredis/hiredis.h>
 #include <stdio.h>

@@ -13,10 +13,10 @@
 #include "fuzz.h"
 #include "state_bytes.h"
 
-#include "backends/redis_flight.h"
-#include "core/algorithm.h"
-#include "core/arith.h"
-#include "core/verbs.h"
+#include "backends/redis/flight.h"
+#include "core/algorithm/algorithm.h"
+#include "core/ground/arith.h"
+#include "core/limiter/verbs.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -11,8 +11,8 @@
  */
 #include "fuzz.h"
 
-#include "backends/redis_sentinel.h"
-#include "core/arith.h"
+#include "backends/redis/topology/sentinel.h"
+#include "core/ground/arith.h"
 
 #include <errno.h>
 #include <poll.h>

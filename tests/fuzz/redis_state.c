@@ -10,10 +10,10 @@
 #include "fuzz.h"
 #include "state_bytes.h"
 
-#include "backends/redis_state.h"
-#include "core/algorithm.h"
-#include "core/arith.h"
-#include "core/plan.h"
+#include "backends/redis/state.h"
+#include "core/algorithm/algorithm.h"
+#include "core/ground/arith.h"
+#include "core/policy/plan.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -10,7 +10,7 @@
  */
 #include "fuzz.h"
 
-#include "backends/redis_url.h"
+#include "backends/redis/wire/url.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* state_bytes.c - states as the scripts keep them, written a second time: see state_bytes.h. */
 #include "state_bytes.h"
 
-#include "core/algorithm.h"
+#include "core/algorithm/algorithm.h"
 
 #include <string.h>
 

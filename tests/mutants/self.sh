@@ -29,7 +29,7 @@ done <tests/mutants/sample.list
 # A lock that is given back and was not taken is found, and one that was is not.
 for taken in 'lock_take(lock);' ''; do
     cat >"$work/locks.c" <<TEXT
-#include "core/lock.h"
+#include "core/ground/lock.h"
 void both(struct lock *lock);
 void both(struct lock *lock)
 {
@@ -67,7 +67,7 @@ check_refuses() { # LINE...
     ! MUTANTS_BUILD=$work MUTANTS_CONF=$work/conf sh tests/mutants.sh --check >"$work/out" 2>&1 ||
         die "a list was not refused: $*"
 }
-check_refuses 'src/core/arith.h min_of' '    return a < b ? b : a;' '    => return a <= b ? b : a;' '    why it is not there'
-check_refuses 'src/core/arith.h min_of' '    return a < b ? a : b;' '    => return a <= b ? a : b;'
-check_refuses 'src/core/arith.h min_of' '    => return a <= b ? a : b;' '    why it was nothing before'
+check_refuses 'src/core/ground/arith.h min_of' '    return a < b ? b : a;' '    => return a <= b ? b : a;' '    why it is not there'
+check_refuses 'src/core/ground/arith.h min_of' '    return a < b ? a : b;' '    => return a <= b ? a : b;'
+check_refuses 'src/core/ground/arith.h min_of' '    => return a <= b ? a : b;' '    why it was nothing before'
 echo "$(wc -l <"$work/found") mutants of the sample found, all as they are to be"

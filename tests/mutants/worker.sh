@@ -64,6 +64,7 @@ same_code() {
 }
 
 place_original() {
+    mkdir -p "$(dirname "$place")"
     cp "$file" "$place"
 }
 
@@ -170,7 +171,7 @@ try_sanitized() {
 
 objects_of() {
     case $file in
-    *.c) echo "src/CMakeFiles/weir_core.dir/core/$(basename "$file").o" ;;
+    *.c) echo "src/CMakeFiles/weir_core.dir/${file#src/}.o" ;;
     *) awk -F '\t' -v name="${function% =}" '$2 == name { print $1 }' "$build/uses" ;;
     esac
 }
@@ -185,10 +186,10 @@ locks_are_held() {
 
 one() {
     what=survived by=-
-    rm -f "$work"/over/core/*
+    rm -rf "${work:?}"/over/core/*
     case $file in
     *.c) place=$work/source/$(basename "$file") ;;
-    *) place=$work/over/core/$(basename "$file") ;;
+    *) place=$work/over/${file#src/} ;;
     esac
     objects=$(objects_of)
     if [ -z "$objects" ]; then

@@ -10,10 +10,10 @@
 #ifndef SIM_H
 #define SIM_H
 
-#include "backends/hybrid.h"
-#include "core/algorithm.h"
-#include "core/arith.h"
-#include "core/limiter.h"
+#include "backends/hybrid/hybrid.h"
+#include "core/algorithm/algorithm.h"
+#include "core/ground/arith.h"
+#include "core/limiter/limiter.h"
 
 #include <weir/backend.h>
 

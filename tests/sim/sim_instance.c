@@ -1,7 +1,7 @@
 /* sim_instance.c - instances: whole limiters, made, asked and dropped. */
 #include "sim.h"
 
-#include "backends/memory.h"
+#include "backends/memory/memory.h"
 
 #include <stdlib.h>
 

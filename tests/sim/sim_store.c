@@ -1,7 +1,7 @@
 /* sim_store.c - what stands in for Redis: the core's own algorithms over a table, by the store's clock. */
 #include "sim.h"
 
-#include "core/former.h"
+#include "core/algorithm/former.h"
 
 #include <string.h>
 

@@ -1,0 +1,167 @@
+/* accounts.c - finding, adding and dropping accounts. */
+#include "backends/hybrid/accounts.h"
+
+#include "core/limiter/limiter.h"
+
+#include <string.h>
+
+#define SWEEP_STEPS 2 /* accounts that a new one has looked at for idle ones ... */
+#define ROOM_STEPS 64 /* ... and when there is no room */
+
+void accounts_init(struct accounts *accounts, int64_t max_keys, int64_t max_bytes)
+{
+    *accounts = (struct accounts){ .max = max_keys, .budget.max = max_bytes };
+    slab_init(&accounts->slab, &accounts->budget);
+    for (size_t i = 0; i < HYBRID_SHARDS; i++)
+        lock_init(&accounts->shards[i].mutex);
+}
+
+static size_t account_bytes(size_t key_len)
+{
+    return sizeof(struct account) + key_len;
+}
+
+static void drop(struct accounts *accounts, struct account_shard *shard, struct account *account) REQUIRES(shard->mutex)
+{
+    account_forget_lease(shard, account);
+    if (shard->hand == account)
+        shard->hand = account->hh.next;
+    HASH_DEL(shard->accounts, account);
+    slab_give(&accounts->slab, account, account_bytes(account->hh.keylen));
+    atomic_fetch_sub_explicit(&accounts->count, 1, memory_order_relaxed);
+}
+
+/* Nobody else has it: no lock is taken. */
+static void shard_free(struct accounts *accounts, struct account_shard *shard) UNCHECKED
+{
+    struct account *account, *next;
+    HASH_ITER(hh, shard->accounts, account, next)
+        drop(accounts, shard, account);
+    lock_destroy(&shard->mutex);
+}
+
+void accounts_free(struct accounts *accounts)
+{
+    for (size_t i = 0; i < HYBRID_SHARDS; i++)
+        shard_free(accounts, &accounts->shards[i]);
+    slab_destroy(&accounts->slab);
+}
+
+struct account *account_find(struct account_shard *shard, const struct weir_backend_request *request)
+{
+    const unsigned hash = (unsigned)request->hash;
+    if (!shard->accounts)
+        return NULL;
+    const UT_hash_table *table = shard->accounts->hh.tbl;
+    UT_hash_handle *handle = table->buckets[hash & (table->num_buckets - 1)].hh_head;
+    for (; handle; handle = handle->hh_next) {
+        if (handle->hashv != hash || handle->keylen != request->key.len)
+            continue;
+        struct account *account = (struct account *)handle; /* its first member */
+        if (account->limit == request->limit->of && memcmp(account->key, request->key.data, request->key.len) == 0)
+            return account;
+    }
+    return NULL;
+}
+
+/* Look at up to `steps` accounts for one to drop: an idle one, or else the last that waits for nothing if `any`. */
+static bool sweep(struct accounts *accounts, struct account_shard *shard, const struct lease_rules *rules,
+                  int64_t now_us, bool by_caller, unsigned steps, bool any) REQUIRES(shard->mutex)
+{
+    struct account *victim = NULL;
+    for (; steps > 0 && shard->accounts; steps--) {
+        struct account *account = shard->hand ? shard->hand : shard->accounts;
+        shard->hand = account->hh.next;
+        if (account->flight)
+            continue;
+        victim = account;
+        if (account->by_caller == by_caller && lease_is_idle(&account->lease, rules, now_us)) {
+            drop(accounts, shard, account);
+            return true;
+        }
+    }
+    if (any && victim)
+        drop(accounts, shard, victim);
+    return any && victim;
+}
+
+struct account *account_add(struct accounts *accounts, struct account_shard *shard, const struct lease_rules *rules,
+                            const struct weir_backend_request *request, int64_t now_us)
+{
+    const bool by_caller = request->now_us != WEIR_OWN_CLOCK;
+    void *memory = NULL;
+    if (!accounts->keep_idle)
+        sweep(accounts, shard, rules, now_us, by_caller, SWEEP_STEPS, false);
+    for (int tries = 0; !memory; tries++) {
+        const bool is_full = atomic_load_explicit(&accounts->count, memory_order_relaxed) >= accounts->max;
+        if (!is_full && slab_take(&accounts->slab, account_bytes(request->key.len), false, &memory) == SLAB_OK)
+            break;
+        if (tries == 1 || !sweep(accounts, shard, rules, now_us, by_caller, ROOM_STEPS, true))
+            return NULL;
+    }
+    struct account *account = memory;
+    memset(account, 0, sizeof *account);
+    account->limit = request->limit->of;
+    account->by_caller = by_caller;
+    memcpy(account->key, request->key.data, request->key.len);
+    HASH_ADD_KEYPTR_BYHASHVALUE(hh, shard->accounts, account->key, request->key.len, (unsigned)request->hash, account);
+    if (!account->hh.tbl) {
+        slab_give(&accounts->slab, account, account_bytes(request->key.len));
+        return NULL;
+    }
+    atomic_fetch_add_explicit(&accounts->count, 1, memory_order_relaxed);
+    struct weir_plan plan;
+    const uint64_t version = weir_request_plan(request, &plan);
+    account->lease.era = shard->eras++ << 32;
+    lease_renew(&account->lease, &plan, version);
+    return account;
+}
+
+void account_keep_up(struct account_shard *shard, struct account *account, const struct weir_backend_request *request)
+{
+    struct weir_plan plan;
+    const uint64_t version = weir_request_plan(request, &plan);
+    const bool by_caller = request->now_us != WEIR_OWN_CLOCK;
+    if (memcmp(&plan, &account->lease.plan, sizeof plan) == 0) {
+        account->lease.version = version; /* what changed is not for this key */
+    } else if (version != account->lease.version) {
+        lease_renew(&account->lease, &plan, version);
+        account_count_lost(shard, account);
+    }
+    if (account->by_caller != by_caller) {
+        account_forget_times(shard, account);
+        account->by_caller = by_caller;
+    }
+}
+
+void account_forget_times(struct account_shard *shard, struct account *account)
+{
+    account_forget_lease(shard, account);
+    account->lease.turn_us = 0;
+}
+
+void account_land(struct account_shard *shard, struct account *account, const struct lease_rules *rules,
+                  const struct lease_ask *ask, int64_t asked_us, int64_t now_us, const struct weir_decision *decision)
+{
+    const int64_t granted = lease_granted(ask, decision);
+    shard->leased += (uint64_t)granted;
+    if (account) {
+        lease_land(&account->lease, rules, ask, asked_us, now_us, decision);
+        account_count_lost(shard, account);
+    } else {
+        shard->lost += (uint64_t)granted;
+    }
+}
+
+void account_count_lost(struct account_shard *shard, struct account *account)
+{
+    shard->lost += account->lease.lost;
+    account->lease.lost = 0;
+}
+
+void account_forget_lease(struct account_shard *shard, struct account *account)
+{
+    const struct weir_plan plan = account->lease.plan;
+    lease_renew(&account->lease, &plan, account->lease.version);
+    account_count_lost(shard, account);
+}

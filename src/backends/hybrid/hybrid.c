@@ -1,0 +1,262 @@
+/* hybrid.c - the hybrid backend: permits of busy keys are leased from a remote backend ahead of use.
+ *
+ * The path of a request:
+ *
+ *     the lease has permits for it      spend them, no I/O
+ *     denied until later                deny, no I/O
+ *     the key is asked for seldom       ask the remote for this request alone, on this thread
+ *     somebody asks for this key now    wait for what he gets
+ *     else                              ask, for this request and permits ahead of the next ones (hybrid/flight.h)
+ *
+ * A request that brings its own time is decided by it, its leases last by it, and it is asked for on its own thread: no
+ * other thread's haste changes what becomes of it, and a replay comes out the same each time.
+ *
+ * What is leased, for how long, and when it is asked for is core/algorithm/lease.c's. What becomes of failures is the core's, as
+ * for every backend.
+ */
+#include "backends/hybrid/hybrid.h"
+
+#include "backends/hybrid/each.h"
+#include "backends/hybrid/request.h"
+#include "core/ground/forks.h"
+
+#include <assert.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- Other verbs ---- */
+
+static int peek(struct hybrid *hybrid, const struct weir_backend_request *request, int64_t deadline_us,
+                struct weir_decision *out)
+{
+    const int64_t now_us = hybrid_time(hybrid, request->now_us);
+    struct account_shard *shard = account_shard(&hybrid->accounts, request->hash);
+    struct weir_backend_request asked = *request;
+    enum lease_answer answer = LEASE_ASK;
+    int64_t left = 0;
+    lock_take(&shard->mutex);
+    struct account *account = account_find(shard, request);
+    if (account && account->lease.version >= request->plan_version &&
+        account->by_caller == (request->now_us != WEIR_OWN_CLOCK) && !lease_is_ahead(&account->lease, now_us)) {
+        answer = lease_decide(&account->lease, now_us, request->cost, WEIR_PEEK, out);
+        left = lease_left(&account->lease, now_us);
+        if (account->lease.plan.algorithm != WEIR_LEAKY_BUCKET && request->cost <= account->lease.plan.size)
+            asked.cost -= left;
+    }
+    lock_give(&shard->mutex);
+    if (answer != LEASE_ASK)
+        return WEIR_OK;
+    const int error = hybrid->remote->ops->decide(hybrid->remote, &asked, 1, false, deadline_us, out);
+    if (!error)
+        out->remaining = min_of(out->limit, out->remaining + left);
+    return error;
+}
+
+/* Before the remote is asked and after: what was leased or denied in between is as old as what was before. */
+static void forget(struct hybrid *hybrid, const struct weir_backend_request *request)
+{
+    struct account_shard *shard = account_shard(&hybrid->accounts, request->hash);
+    lock_take(&shard->mutex);
+    struct account *account = account_find(shard, request);
+    if (account)
+        account_forget_lease(shard, account);
+    lock_give(&shard->mutex);
+}
+
+static void note_refund(struct hybrid *hybrid, const struct weir_backend_request *request, int64_t asked_us,
+                        const struct weir_decision *decision)
+{
+    struct account_shard *shard = account_shard(&hybrid->accounts, request->hash);
+    lock_take(&shard->mutex);
+    struct account *account = account_find(shard, request);
+    if (account && account->by_caller != (request->now_us != WEIR_OWN_CLOCK))
+        account->lease.denied_cost = 0;
+    else if (account)
+        lease_refunded(&account->lease, asked_us, hybrid_time(hybrid, request->now_us), decision);
+    lock_give(&shard->mutex);
+}
+
+static int decide_otherwise(struct hybrid *hybrid, const struct weir_backend_request *request, int64_t deadline_us,
+                            struct weir_decision *out)
+{
+    const int64_t asked_us = hybrid_time(hybrid, request->now_us);
+    if (request->verb == WEIR_PEEK)
+        return peek(hybrid, request, deadline_us, out);
+    if (request->verb == WEIR_RESET)
+        forget(hybrid, request);
+    const int error = hybrid->remote->ops->decide(hybrid->remote, request, 1, false, deadline_us, out);
+    if (request->verb == WEIR_RESET)
+        forget(hybrid, request);
+    else if (!error && request->verb == WEIR_REFUND)
+        note_refund(hybrid, request, asked_us, out);
+    return error;
+}
+
+/* What somebody else has reckoned is for the remote. */
+static bool is_plain_take(const struct weir_backend_request *request)
+{
+    return request->verb == WEIR_TAKE && request->ahead == 0;
+}
+
+/* ---- The vtable ---- */
+
+static int hybrid_decide(struct weir_backend *backend, const struct weir_backend_request *requests, size_t n, bool all,
+                         int64_t deadline_us, struct weir_decision *out)
+{
+    struct hybrid *hybrid = (struct hybrid *)backend;
+    if (n == 1 && is_plain_take(requests)) /* all or nothing, too */
+        return hybrid_decide_one(hybrid, requests, deadline_us, out);
+    deadline_us = hybrid_deadline_us(deadline_us);
+    if (all)
+        return hybrid_decide_all(hybrid, requests, n, deadline_us, out);
+    int error = WEIR_OK;
+    for (size_t i = 0, part; !error && i < n; i += part) {
+        for (part = 0; part < HYBRID_GROUP_MAX && i + part < n && is_plain_take(&requests[i + part]); part++)
+            ;
+        if (part > 0) {
+            error = hybrid_decide_batch(hybrid, requests + i, part, deadline_us, out + i);
+        } else {
+            error = decide_otherwise(hybrid, &requests[i], deadline_us, &out[i]);
+            part = 1;
+        }
+    }
+    return error;
+}
+
+static int hybrid_submit(struct weir_backend *backend, const struct weir_backend_request *request, int64_t deadline_us,
+                         struct weir_op *op)
+{
+    struct hybrid *hybrid = (struct hybrid *)backend;
+    if (is_plain_take(request))
+        return hybrid_submit_one(hybrid, request, deadline_us, op);
+    return hybrid->remote->ops->submit(hybrid->remote, request, deadline_us, op);
+}
+
+static void hybrid_stats(struct weir_backend *backend, struct weir_stats *add)
+{
+    struct hybrid *hybrid = (struct hybrid *)backend;
+    if (hybrid->remote->ops->stats)
+        hybrid->remote->ops->stats(hybrid->remote, add);
+    add->keys += atomic_load_explicit(&hybrid->accounts.count, memory_order_relaxed);
+    add->bytes += atomic_load_explicit(&hybrid->accounts.budget.used, memory_order_relaxed);
+    for (size_t i = 0; i < HYBRID_SHARDS; i++) {
+        struct account_shard *shard = &hybrid->accounts.shards[i];
+        lock_take(&shard->mutex);
+        add->leased += shard->leased;
+        add->lease_lost += shard->lost;
+        add->lease_hits += shard->lease_hits;
+        add->denial_hits += shard->denial_hits;
+        lock_give(&shard->mutex);
+    }
+}
+
+static void hybrid_shut(struct weir_backend *backend)
+{
+    struct weir_backend *remote = ((struct hybrid *)backend)->remote;
+    remote->ops->shut(remote);
+}
+
+static int64_t hybrid_reachable_us(struct weir_backend *backend, const struct weir_key *key)
+{
+    struct weir_backend *remote = ((struct hybrid *)backend)->remote;
+    return remote->ops->reachable_us ? remote->ops->reachable_us(remote, key) : -1;
+}
+
+static int64_t hybrid_well_us(struct weir_backend *backend, const struct weir_key *key)
+{
+    struct weir_backend *remote = ((struct hybrid *)backend)->remote;
+    return remote->ops->well_us ? remote->ops->well_us(remote, key) : -1;
+}
+
+static void hybrid_watch(struct weir_backend *backend, void (*returned)(void *user), void *user)
+{
+    struct weir_backend *remote = ((struct hybrid *)backend)->remote;
+    if (remote->ops->watch)
+        remote->ops->watch(remote, returned, user);
+}
+
+static void hybrid_instances(struct weir_backend *backend, int64_t count)
+{
+    struct hybrid *hybrid = (struct hybrid *)backend;
+    atomic_store_explicit(&hybrid->instances, count, memory_order_relaxed);
+}
+
+/* The remote goes first: what is on its way for an account lands before it is gone. */
+static void hybrid_destroy(struct weir_backend *backend)
+{
+    struct hybrid *hybrid = (struct hybrid *)backend;
+    if (hybrid->forks.told)
+        forks_forget(&hybrid->forks);
+    hybrid->remote->ops->destroy(hybrid->remote);
+    accounts_free(&hybrid->accounts);
+    free(hybrid);
+}
+
+/* ---- Life ---- */
+
+/* The locks are known to be held in the child by their taking before. */
+static void told_of_fork(struct forks_watcher *watcher, enum forks_moment moment) UNCHECKED
+{
+    struct hybrid *hybrid = (struct hybrid *)((char *)watcher - offsetof(struct hybrid, forks));
+    for (size_t i = 0; i < HYBRID_SHARDS; i++) {
+        struct account_shard *shard = &hybrid->accounts.shards[i];
+        if (moment == FORKS_BEFORE) {
+            lock_take(&shard->mutex);
+            continue;
+        }
+        struct account *account = moment == FORKS_IN_CHILD ? shard->accounts : NULL;
+        for (; account; account = account->hh.next) { /* the parent spends them */
+            account_forget_lease(shard, account);
+            flight_forget(account);
+        }
+        lock_give(&shard->mutex);
+    }
+    if (moment == FORKS_BEFORE)
+        lock_take(&hybrid->accounts.slab.mutex);
+    else
+        lock_give(&hybrid->accounts.slab.mutex);
+}
+
+void hybrid_watch_forks(struct weir_backend *backend)
+{
+    struct hybrid *hybrid = (struct hybrid *)backend;
+    hybrid->forks.told = told_of_fork;
+    forks_watch(&hybrid->forks);
+}
+
+static const struct weir_backend_ops hybrid_ops = {
+    .size = sizeof hybrid_ops,
+    .name = "hybrid",
+    .own_clock = true,
+    .spans = true,
+    .shared = true,
+    .decide = hybrid_decide,
+    .submit = hybrid_submit,
+    .stats = hybrid_stats,
+    .shut = hybrid_shut,
+    .destroy = hybrid_destroy,
+    .reachable_us = hybrid_reachable_us,
+    .well_us = hybrid_well_us,
+    .watch = hybrid_watch,
+    .instances = hybrid_instances,
+};
+
+int hybrid_open(const struct hybrid_settings *settings, struct weir_backend *remote, struct weir_backend **out)
+{
+    assert(remote->ops->submit && remote->ops->shut && remote->ops->shared);
+    struct hybrid *hybrid = aligned_alloc(_Alignof(struct hybrid), sizeof *hybrid);
+    if (!hybrid)
+        return WEIR_ENOMEM;
+    memset(hybrid, 0, sizeof *hybrid);
+    hybrid->backend.ops = &hybrid_ops;
+    hybrid->remote = remote;
+    hybrid->rules = settings->leases;
+    hybrid->instances = settings->leases.instances;
+    hybrid->timeout_us = settings->timeout_us;
+    clock_init(&hybrid->clock, settings->now_us, settings->user);
+    accounts_init(&hybrid->accounts, settings->max_keys, settings->max_bytes);
+    hybrid->accounts.keep_idle = settings->keep_idle;
+    *out = &hybrid->backend;
+    return WEIR_OK;
+}

@@ -1,0 +1,114 @@
+/* request.c - what becomes of one request in its key's account. */
+#include "backends/hybrid/request.h"
+
+#include "core/ground/clock.h"
+
+int64_t hybrid_deadline_us(int64_t deadline_or_span_us)
+{
+    return deadline_or_span_us < 0 ? clock_monotonic_us() - deadline_or_span_us : deadline_or_span_us;
+}
+
+struct account *request_account(struct hybrid *hybrid, struct account_shard *shard,
+                                const struct weir_backend_request *request, bool make, int64_t now_us)
+{
+    const bool by_caller = request->now_us != WEIR_OWN_CLOCK;
+    struct account *account = account_find(shard, request);
+    if (!account) {
+        const struct lease_rules rules = hybrid_rules(hybrid);
+        return make ? account_add(&hybrid->accounts, shard, &rules, request, now_us) : NULL;
+    }
+    if (account->lease.version < request->plan_version || account->by_caller != by_caller)
+        account_keep_up(shard, account, request);
+    if (lease_is_ahead(&account->lease, now_us)) /* the clock has stepped back */
+        account_forget_times(shard, account);
+    return account;
+}
+
+enum lease_answer request_decide(struct account_shard *shard, struct account *account, int64_t now_us, int64_t cost,
+                                 struct weir_decision *out)
+{
+    const enum lease_answer answer = lease_decide(&account->lease, now_us, cost, WEIR_TAKE, out);
+    shard->lease_hits += answer == LEASE_SPENT;
+    shard->denial_hits += answer == LEASE_DENIED;
+    return answer;
+}
+
+struct lease_ask request_ask(const struct hybrid *hybrid, struct account *account, int64_t now_us, int64_t cost,
+                             int64_t waiting)
+{
+    const struct lease_rules rules = hybrid_rules(hybrid);
+    const int64_t trip_us = account->by_caller ? 0 : atomic_load_explicit(&hybrid->trip_us, memory_order_relaxed);
+    return lease_ask(&account->lease, &rules, now_us, cost, waiting, trip_us);
+}
+
+struct hybrid_flight *request_flight_ahead(struct hybrid *hybrid, struct account_shard *shard, struct account *account,
+                                           const struct weir_backend_request *request, int64_t now_us)
+{
+    if (account->flight || account->by_caller)
+        return NULL;
+    const struct lease_ask ask = request_ask(hybrid, account, now_us, 0, 0);
+    if (ask.ahead == 0)
+        return NULL;
+    const int64_t deadline_us = clock_monotonic_us() + hybrid->timeout_us;
+    struct hybrid_flight *flight = flight_make_ahead(hybrid, shard, account, request, &ask, now_us, deadline_us);
+    if (!flight)
+        lease_ask_failed(&account->lease, &ask);
+    return flight;
+}
+
+/* What the remote has decided, for the account if it is there still. */
+static struct account *take_in(struct hybrid *hybrid, struct account_shard *shard,
+                               const struct weir_backend_request *request, const struct lease_ask *ask,
+                               int64_t asked_us, int64_t now_us, const struct weir_decision *decision,
+                               struct weir_decision *out) REQUIRES(shard->mutex)
+{
+    *out = *decision;
+    out->ahead = 0;
+    const struct lease_rules rules = hybrid_rules(hybrid);
+    struct account *account = request_account(hybrid, shard, request, false, now_us);
+    if (account)
+        account_keep_up(shard, account, request);
+    account_land(shard, account, &rules, ask, asked_us, now_us, decision);
+    if (account)
+        out->remaining = min_of(out->limit, out->remaining + lease_left(&account->lease, now_us));
+    return account;
+}
+
+bool request_landed(struct hybrid *hybrid, const struct weir_backend_request *request, const struct lease_ask *ask,
+                    int64_t asked_us, const struct weir_decision *decision, struct weir_decision *out)
+{
+    const bool lacks = !ask->whole && decision->allowed; /* what it lacked has come: it is decided by the lease */
+    const int64_t now_us = hybrid_time(hybrid, request->now_us);
+    struct account_shard *shard = account_shard(&hybrid->accounts, request->hash);
+    bool decided = !lacks;
+    if (request->now_us == WEIR_OWN_CLOCK)
+        hybrid_note_trip(hybrid, now_us - asked_us);
+    lock_take(&shard->mutex);
+    struct account *account = take_in(hybrid, shard, request, ask, asked_us, now_us, decision, out);
+    /* A request that is denied may find what others have leased meanwhile. */
+    if (account && (lacks || !decision->allowed) && lease_left(&account->lease, now_us) >= request->cost)
+        decided = request_decide(shard, account, now_us, request->cost, out) == LEASE_SPENT;
+    lock_give(&shard->mutex);
+    return decided;
+}
+
+void request_landed_in_group(struct hybrid *hybrid, const struct weir_backend_request *request,
+                             const struct lease_ask *ask, int64_t asked_us, const struct weir_decision *decision,
+                             struct weir_decision *out)
+{
+    const int64_t now_us = hybrid_time(hybrid, request->now_us);
+    struct account_shard *shard = account_shard(&hybrid->accounts, request->hash);
+    lock_take(&shard->mutex);
+    take_in(hybrid, shard, request, ask, asked_us, now_us, decision, out);
+    lock_give(&shard->mutex);
+}
+
+void request_failed(struct hybrid *hybrid, const struct weir_backend_request *request, const struct lease_ask *ask)
+{
+    struct account_shard *shard = account_shard(&hybrid->accounts, request->hash);
+    lock_take(&shard->mutex);
+    struct account *account = account_find(shard, request);
+    if (account)
+        lease_ask_failed(&account->lease, ask);
+    lock_give(&shard->mutex);
+}

@@ -1,0 +1,141 @@
+/* debt.c - what a stand-in has admitted of a key beyond what it was cold with, and which keys it has.
+ *
+ * A walk goes through the shards in order, and through the buckets of a shard in the order of their number read
+ * backwards, the lowest bit first. A table that grows splits each bucket into two that are neighbours in that order, so
+ * a place in it stays good: what was passed stays passed, and nothing is skipped. (P. Noordhuis, the SCAN of Redis.)
+ */
+#include "backends/memory/decide.h"
+
+#include "core/ground/arith.h"
+#include "core/outage/failure.h"
+#include "core/algorithm/level.h"
+
+#define PLACE_BITS 32 /* of a place, the bucket's number read backwards; above them the shard's index */
+
+/* Units tell to the last one what permits, rounded, cannot. */
+static bool is_level(const struct weir_plan *plan)
+{
+    return plan->algorithm == WEIR_LEAKY_BUCKET ||
+           (plan->algorithm == WEIR_TOKEN_BUCKET && plan->refill == WEIR_GREEDY);
+}
+
+/* Both are seen at the same time, also where the clock rule holds it at the entry's last change. */
+static int64_t entry_debt(const struct memory *memory, const struct entry *entry,
+                          const struct weir_backend_request *request)
+{
+    int64_t cold[STATE_MAX_WORDS], state[STATE_MAX_WORDS];
+    const struct weir_plan *plan = &entry_rule(&memory->table, entry)->plan;
+    int64_t at_us = request->now_us;
+    missing_state(request, plan, cold);
+    entry_read(entry, 0, state, state_words(plan));
+    if (is_level(plan)) {
+        const struct level level = level_read(plan, state, at_us);
+        const struct level none = level_read(plan, cold, max_of(at_us, level.tick * plan->tick_us));
+        return div_up(max_of(0, level.used - none.used), plan->q);
+    }
+    int64_t used = state_used(plan, state, &at_us);
+    return max_of(0, used - state_used(plan, cold, &at_us));
+}
+
+int64_t memory_debt(struct weir_backend *backend, const struct weir_backend_request *request)
+{
+    struct memory *memory = (struct memory *)backend;
+    struct shard *shard = table_shard(&memory->table, request->hash);
+    lock_take(&shard->mutex);
+    struct entry *entry = shard_find(&memory->table, shard, request);
+    int64_t debt = entry ? entry_debt(memory, entry, request) : 0;
+    if (entry)
+        entry_let_go(entry);
+    lock_give(&shard->mutex);
+    return debt;
+}
+
+int64_t memory_pay(struct weir_backend *backend, const struct weir_backend_request *request, int64_t permits)
+{
+    struct memory *memory = (struct memory *)backend;
+    struct shard *shard = table_shard(&memory->table, request->hash);
+    struct weir_backend_request paid = *request;
+    struct weir_decision decision;
+    paid.verb = WEIR_REFUND;
+    paid.cost = permits;
+    lock_take(&shard->mutex);
+    struct entry *entry = shard_find(&memory->table, shard, request);
+    const int64_t debt = entry ? entry_debt(memory, entry, request) : 0;
+    if (entry && debt <= permits)
+        shard_remove(&memory->table, shard, entry);
+    else if (entry && (permits == 0 || decide_entry(memory, shard, &paid, entry, &decision)))
+        entry_let_go(entry);
+    lock_give(&shard->mutex);
+    return max_of(0, debt - permits);
+}
+
+static uint32_t backwards(uint32_t bits)
+{
+    bits = (bits >> 1 & 0x55555555) | (bits & 0x55555555) << 1;
+    bits = (bits >> 2 & 0x33333333) | (bits & 0x33333333) << 2;
+    bits = (bits >> 4 & 0x0f0f0f0f) | (bits & 0x0f0f0f0f) << 4;
+    return __builtin_bswap32(bits);
+}
+
+#define WORK_OF_KEY 64 /* in buckets: empty ones take their time, too */
+
+struct walk {
+    const struct table *table;
+    uint32_t id_tag;
+    size_t left; /* work to be done */
+    bool (*visit)(void *user, uint32_t limit_id, struct weir_key key);
+    void *user;
+};
+
+/* False: the visitor has had enough. */
+static bool walk_bucket(struct walk *walk, const UT_hash_bucket *bucket)
+{
+    for (const UT_hash_handle *handle = bucket->hh_head; handle; handle = handle->hh_next) {
+        const struct entry *entry = (const struct entry *)(const void *)handle; /* its first member */
+        if (handle->keylen == 0)                                                /* a shard's sentinel */
+            continue;
+        walk->left -= walk->left < WORK_OF_KEY ? walk->left : WORK_OF_KEY;
+        const uint32_t limit_id = (uint32_t)entry_rule(walk->table, entry)->key.limit_id;
+        if (limit_id >> FAILURE_TAG_BIT == walk->id_tag &&
+            !walk->visit(walk->user, limit_id, weir_key(handle->key, handle->keylen)))
+            return false;
+    }
+    return true;
+}
+
+/* False: stopped short of the shard's end, at *from. */
+static bool walk_shard(struct walk *walk, struct shard *shard, uint32_t *from)
+{
+    bool at_end = false, goes_on = true;
+    lock_take(&shard->mutex);
+    while (!at_end && goes_on) {
+        const uint32_t mask = shard->bucket_mask;
+        walk->left -= walk->left > 0;
+        goes_on = walk_bucket(walk, shard_bucket(shard, backwards(*from)));
+        if (goes_on) {
+            *from = (uint32_t)(*from + (UINT64_C(1) << PLACE_BITS) / ((uint64_t)mask + 1));
+            at_end = *from == 0;
+            goes_on = walk->left > 0;
+        }
+    }
+    lock_give(&shard->mutex);
+    return at_end;
+}
+
+bool memory_debtors(struct weir_backend *backend, uint32_t id_tag, uint64_t *place, size_t most,
+                    bool (*visit)(void *user, uint32_t limit_id, struct weir_key key), void *user)
+{
+    struct memory *memory = (struct memory *)backend;
+    struct walk walk = {
+        .table = &memory->table, .id_tag = id_tag, .left = most * WORK_OF_KEY, .visit = visit, .user = user
+    };
+    uint64_t index = *place >> PLACE_BITS;
+    uint32_t from = (uint32_t)*place;
+    for (; index < memory->table.shard_count; index++, from = 0) {
+        const bool at_end = walk_shard(&walk, &memory->table.shards[index], &from);
+        *place = at_end ? (index + 1) << PLACE_BITS : index << PLACE_BITS | from;
+        if (!at_end || walk.left == 0)
+            return *place >> PLACE_BITS < memory->table.shard_count;
+    }
+    return false;
+}

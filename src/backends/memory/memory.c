@@ -1,0 +1,77 @@
+/* memory.c - the memory backend: its life, its counters, and the vtable. */
+#include "backends/memory/memory.h"
+
+#include "backends/memory/decide.h"
+
+#include <stddef.h>
+#include <stdlib.h>
+
+static void memory_stats(struct weir_backend *backend, struct weir_stats *add)
+{
+    struct memory *memory = (struct memory *)backend;
+    add->full += atomic_load_explicit(&memory->full, memory_order_relaxed);
+    add->evictions += table_evictions(&memory->table);
+    add->keys += atomic_load_explicit(&memory->table.keys, memory_order_relaxed);
+    add->bytes += atomic_load_explicit(&memory->table.budget.used, memory_order_relaxed);
+}
+
+/* Which locks they are is known only now: past the analysis. */
+static void told_of_fork(struct forks_watcher *watcher, enum forks_moment moment) UNCHECKED
+{
+    struct memory *memory = (struct memory *)((char *)watcher - offsetof(struct memory, forks));
+    void (*turn)(struct lock * lock) = moment == FORKS_BEFORE ? lock_take : lock_give;
+    if (moment == FORKS_IN_CHILD)
+        readers_init(&memory->table.readers); /* whoever looked was not followed into it */
+    else if (moment == FORKS_IN_PARENT)
+        readers_open(&memory->table.readers);
+    for (size_t i = 0; i <= memory->table.shard_count; i++) /* the last is the overflow shard */
+        turn(&memory->table.shards[i].mutex);
+    turn(&memory->table.slab.mutex);
+    turn(&memory->table.rules.mutex);
+    if (moment == FORKS_BEFORE) /* nobody is in the middle of a change: those without a mutex first find it taken */
+        readers_shut(&memory->table.readers);
+}
+
+void memory_watch_forks(struct weir_backend *backend)
+{
+    struct memory *memory = (struct memory *)backend;
+    memory->forks.told = told_of_fork;
+    forks_watch(&memory->forks);
+}
+
+static void memory_destroy(struct weir_backend *backend)
+{
+    struct memory *memory = (struct memory *)backend;
+    if (memory->forks.told)
+        forks_forget(&memory->forks);
+    table_free(&memory->table);
+    free(memory);
+}
+
+static const struct weir_backend_ops memory_ops = {
+    .size = sizeof memory_ops,
+    .name = "memory",
+    .decide = memory_decide,
+    .stats = memory_stats,
+    .destroy = memory_destroy,
+    .debt = memory_debt,
+    .pay = memory_pay,
+    .debtors = memory_debtors,
+};
+
+int memory_open(const struct weir_options *options, struct weir_backend **out)
+{
+    struct memory *memory = aligned_alloc(alignof(struct memory), sizeof *memory);
+    if (!memory)
+        return WEIR_ENOMEM;
+    memset(memory, 0, sizeof *memory);
+    memory->backend.ops = &memory_ops;
+    memory->on_full = options->on_full;
+    memory->keep_idle = options->keep_idle;
+    if (table_init(&memory->table, options->max_keys, options->max_bytes) != 0) {
+        free(memory);
+        return WEIR_ENOMEM;
+    }
+    *out = &memory->backend;
+    return WEIR_OK;
+}

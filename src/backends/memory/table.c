@@ -1,0 +1,376 @@
+/* table.c - finding, adding, moving and removing keys. */
+#include "backends/memory/table.h"
+
+#include "backends/shared/wait_briefly.h"
+#include "core/ground/arith.h"
+
+#include <stdlib.h>
+
+/* Growth is ours: uthash's own trigger is put out of reach. These names are expanded where they are used. */
+#undef HASH_BKT_CAPACITY_THRESH
+#define HASH_BKT_CAPACITY_THRESH 0x7fffffffU
+#undef HASH_INITIAL_NUM_BUCKETS
+#define HASH_INITIAL_NUM_BUCKETS 8U
+#undef HASH_INITIAL_NUM_BUCKETS_LOG2
+#define HASH_INITIAL_NUM_BUCKETS_LOG2 3U
+
+/* ---- Finding ---- */
+
+/* For three stores, as a rule, or until a thread that was preempted between them runs again. */
+void entry_hold(struct entry *entry)
+{
+    uint64_t word = entry_word(entry) & ~WORD_BUSY;
+    for (int tries = 0; !entry_claim(entry, &word); tries++) {
+        word &= ~WORD_BUSY;
+        wait_briefly(tries);
+    }
+}
+
+static uint32_t entry_place(const struct table *table, const struct entry *entry)
+{
+    return slab_place(&table->slab, entry, entry_bytes(entry_rule(table, entry), entry->hh.keylen));
+}
+
+static bool is_of(const struct table *table, const struct entry *entry, const struct weir_backend_request *request)
+{
+    const struct rule *rule = entry_rule(table, entry);
+    return rule->key.limit_id == request->limit_id && entry_has_key(entry, rule->words, request->key);
+}
+
+struct entry *shard_find(struct table *table, const struct shard *shard, const struct weir_backend_request *request)
+{
+    const unsigned hash = (unsigned)request->hash;
+    if (shard_is_indexed(table, shard)) {
+        const struct index_line *line = index_line(&table->index, shard->number, hash);
+        uint64_t matches = index_matches(line, index_tag(request->hash));
+        for (; matches != 0; matches &= matches - 1) {
+            const uint32_t place = index_place(line, index_first(matches));
+            struct entry *entry = place != 0 ? slab_entry(&table->slab, place) : NULL;
+            if (entry && entry->hh.hashv == hash && entry->hh.keylen == request->key.len &&
+                is_of(table, entry, request)) {
+                entry_hold(entry);
+                return entry;
+            }
+        }
+        if (!index_has_spilled(line))
+            return NULL;
+    }
+    for (UT_hash_handle *handle = shard_bucket(shard, hash)->hh_head; handle; handle = handle->hh_next) {
+        struct entry *entry = (struct entry *)handle; /* its first member */
+        if (handle->hashv == hash && handle->keylen == request->key.len && is_of(table, entry, request)) {
+            if (shard_is_indexed(table, shard))
+                index_put_found(&table->index, shard->number, request->hash, entry_place(table, entry));
+            entry_hold(entry);
+            return entry;
+        }
+    }
+    return NULL;
+}
+
+/* ---- The whole table ---- */
+
+#define LEAST_BYTES_PER_KEY 96 /* what keys are expected to take: entries of short ones */
+
+static size_t shard_count_for(int64_t max_keys, int64_t max_bytes)
+{
+    int64_t keys = min_of(max_keys, max_bytes / 256);
+    size_t count = TABLE_MIN_SHARDS;
+    while (count < TABLE_MAX_SHARDS && (int64_t)count * TABLE_KEYS_PER_SHARD < keys)
+        count *= 2;
+    return count;
+}
+
+/* Loads at which shards grow run from 1.5 to 2.38. */
+static unsigned grow_at(const struct shard *shard, unsigned buckets)
+{
+    return buckets / 8 * (12 + shard->number % 8) + 8;
+}
+
+static void shard_table_changed(struct shard *shard)
+{
+    const UT_hash_table *table = shard->first->hh.tbl;
+    shard->buckets = table->buckets;
+    shard->bucket_mask = table->num_buckets - 1;
+    shard->grow_at = grow_at(shard, table->num_buckets);
+}
+
+static int64_t buckets_bytes(const struct shard *shard)
+{
+    return (int64_t)shard->first->hh.tbl->num_buckets * (int64_t)sizeof(UT_hash_bucket);
+}
+
+static int shard_init(struct table *table, unsigned number)
+{
+    struct shard *shard = &table->shards[number];
+    struct entry *head = NULL;
+    shard->number = number;
+    shard->first = &table->sentinels[number];
+    shard->round_soonest_us = INT64_MAX;
+    atomic_init(&table->soonest_us[number], INT64_MAX);
+    HASH_ADD_KEYPTR_BYHASHVALUE(hh, head, shard->first, 0, 0, shard->first);
+    if (!shard->first->hh.tbl)
+        return -1;
+    lock_init(&shard->mutex);
+    shard_table_changed(shard);
+    budget_overdraw(&table->budget, buckets_bytes(shard) + (int64_t)sizeof(UT_hash_table));
+    return 0;
+}
+
+static void shard_free(struct table *table, struct shard *shard)
+{
+    struct entry *entry = shard->first->hh.next;
+    while (entry) {
+        struct entry *next = entry->hh.next;
+        struct rule *rule = entry_rule(table, entry);
+        slab_give(&table->slab, entry, entry_bytes(rule, entry->hh.keylen));
+        rule_drop(&table->rules, rule);
+        entry = next;
+    }
+    if (shard->recent)
+        rule_drop(&table->rules, shard->recent);
+    free(shard->first->hh.tbl->buckets);
+    free(shard->first->hh.tbl);
+    lock_destroy(&shard->mutex);
+}
+
+static void table_free_shards(struct table *table, size_t made)
+{
+    for (size_t i = 0; i < made; i++)
+        shard_free(table, &table->shards[i]);
+    free(table->soonest_us);
+    free(table->sentinels);
+    free(table->shards);
+    index_free(&table->index);
+    rules_destroy(&table->rules);
+    slab_destroy(&table->slab);
+}
+
+int table_init(struct table *table, int64_t max_keys, int64_t max_bytes)
+{
+    size_t count = shard_count_for(max_keys, max_bytes);
+    size_t all = count + 1;
+    *table = (struct table){ .shard_count = count, .max_keys = max_keys, .budget.max = max_bytes };
+    const int64_t keys_per_shard = min_of(max_keys, max_bytes / LEAST_BYTES_PER_KEY) / (int64_t)count;
+    table->shard_shift = 64 - (unsigned)__builtin_ctzll(count);
+    readers_init(&table->readers);
+    int failed = rules_init(&table->rules, &table->readers);
+    failed |= slab_init_placed(&table->slab, &table->budget, &table->readers, max_bytes);
+    failed |= index_init(&table->index, count, keys_per_shard, &table->budget);
+    table->shards = aligned_alloc(alignof(struct shard), all * sizeof *table->shards);
+    table->sentinels = calloc(all, sizeof *table->sentinels);
+    table->soonest_us = calloc(all, sizeof *table->soonest_us);
+
+    size_t made = 0;
+    if (!failed && table->shards && table->sentinels && table->soonest_us) {
+        memset(table->shards, 0, all * sizeof *table->shards);
+        size_t per_shard = sizeof *table->shards + sizeof *table->sentinels + sizeof *table->soonest_us;
+        budget_overdraw(&table->budget, (int64_t)(all * per_shard));
+        while (made < all && shard_init(table, (unsigned)made) == 0)
+            made++;
+    }
+    if (made == all)
+        return 0;
+    table_free_shards(table, made);
+    return -1;
+}
+
+void table_free(struct table *table)
+{
+    table_free_shards(table, table->shard_count + 1);
+}
+
+uint64_t table_evictions(struct table *table)
+{
+    uint64_t evictions = 0;
+    for (size_t i = 0; i <= table->shard_count; i++) {
+        struct shard *shard = &table->shards[i];
+        lock_take(&shard->mutex);
+        evictions += shard->evictions;
+        lock_give(&shard->mutex);
+    }
+    return evictions;
+}
+
+/* ---- One key ---- */
+
+/* The rule of a plan, held for an entry to be that has no former state. */
+static struct rule *shard_rule(struct table *table, struct shard *shard, const struct weir_backend_request *request,
+                               const struct weir_plan *plan, uint64_t version) REQUIRES(shard->mutex)
+{
+    if (shard->recent && rule_is(shard->recent, request, plan)) {
+        rule_hold(shard->recent);
+        rule_raise(shard->recent, version);
+        return shard->recent;
+    }
+    struct rule *rule = rule_get(&table->rules, request, plan, version, NULL);
+    if (!rule)
+        return NULL;
+    if (shard->recent)
+        rule_drop(&table->rules, shard->recent);
+    rule_hold(rule);
+    shard->recent = rule;
+    return rule;
+}
+
+static void fetch_hash(void *slab, uint32_t place)
+{
+    const struct entry *entry = slab_entry(slab, place);
+    __builtin_prefetch(&entry->hh.hashv);
+}
+
+/* uthash walks bucket after bucket, and each key of it waits for the one before: among millions that are in no cache,
+ * it is these waits that growing takes. The index knows where they all are. */
+static void shard_fetch(struct table *table, const struct shard *shard) REQUIRES(shard->mutex)
+{
+    const uint32_t lines = index_lines(&table->index, shard->number);
+    for (uint32_t i = 0; i < lines; i++)
+        for (unsigned slot = 0; slot < INDEX_SLOTS; slot++) {
+            const uint32_t place = index_place(index_line_at(&table->index, shard->number, i), slot);
+            if (place != 0)
+                fetch_hash(&table->slab, place);
+        }
+}
+
+static void shard_grow(struct table *table, struct shard *shard) REQUIRES(shard->mutex)
+{
+    int64_t old_bytes = buckets_bytes(shard);
+    int oomed = 0;
+    if (!budget_take(&table->budget, 2 * old_bytes))
+        return;
+    if (shard_is_indexed(table, shard))
+        shard_fetch(table, shard);
+    HASH_EXPAND_BUCKETS(hh, shard->first->hh.tbl, oomed);
+    budget_give(&table->budget, oomed ? 2 * old_bytes : old_bytes);
+    shard_table_changed(shard);
+}
+
+static uint32_t hash_of(void *slab, uint32_t place)
+{
+    const struct entry *entry = slab_entry(slab, place);
+    return entry->hh.hashv;
+}
+
+static void entry_index(struct table *table, struct shard *shard, const struct entry *entry, uint64_t hash,
+                        size_t bytes) REQUIRES(shard->mutex)
+{
+    if (!shard_is_indexed(table, shard))
+        return;
+    index_put(&table->index, shard->number, hash, slab_place(&table->slab, entry, bytes));
+    if (index_is_narrow(&table->index, shard->number, shard->first->hh.tbl->num_items))
+        index_widen(&table->index, shard->number, fetch_hash, hash_of, &table->slab);
+}
+
+/* Memory for an entry under `rule`, which it takes over, in its place in the table; claimed. */
+static enum table_error entry_make(struct table *table, struct shard *shard, struct rule *rule,
+                                   const struct weir_backend_request *request, bool beyond_budget, struct entry **out)
+    REQUIRES(shard->mutex)
+{
+    void *memory;
+    const size_t bytes = entry_bytes(rule, request->key.len), key_at = rule->words;
+    enum slab_error error = slab_take(&table->slab, bytes, beyond_budget, &memory);
+    if (error) {
+        rule_drop(&table->rules, rule);
+        return error == SLAB_NO_BUDGET ? TABLE_NO_ROOM : TABLE_NO_MEMORY;
+    }
+    struct entry *entry = memory;
+    struct entry *head = shard->first;
+    /* Who still looks at what was here finds the count gone on. What is too large for a page, nobody looks at. */
+    const uint64_t word = bytes > SLAB_MAX_ENTRY ? 0 : atomic_load_explicit(&entry->word, memory_order_relaxed);
+    atomic_store_explicit(&entry->word, word_of(word, rule->number, request->key.len) | WORD_BUSY,
+                          memory_order_release);
+    entry_write_key(entry, key_at, request->key);
+    HASH_ADD_KEYPTR_BYHASHVALUE(hh, head, &entry->cells[key_at], request->key.len, (unsigned)request->hash, entry);
+    entry_index(table, shard, entry, request->hash, bytes);
+    *out = entry;
+    return TABLE_OK;
+}
+
+enum table_error shard_add(struct table *table, struct shard *shard, const struct weir_backend_request *request,
+                           const struct weir_plan *plan, uint64_t version, struct entry **out)
+{
+    bool counted = shard_is_indexed(table, shard);
+    if (counted && atomic_fetch_add_explicit(&table->keys, 1, memory_order_relaxed) >= table->max_keys) {
+        atomic_fetch_sub_explicit(&table->keys, 1, memory_order_relaxed);
+        return TABLE_NO_ROOM;
+    }
+    enum table_error error = TABLE_NO_MEMORY;
+    struct rule *rule = shard_rule(table, shard, request, plan, version);
+    if (rule)
+        error = entry_make(table, shard, rule, request, !counted, out);
+    if (error) {
+        if (counted)
+            atomic_fetch_sub_explicit(&table->keys, 1, memory_order_relaxed);
+        return error;
+    }
+    if (shard->first->hh.tbl->num_items > shard->grow_at)
+        shard_grow(table, shard);
+    return TABLE_OK;
+}
+
+/* Out of the table; the entry's memory and its rule are given back. */
+static void entry_drop(struct table *table, struct shard *shard, struct entry *entry) REQUIRES(shard->mutex)
+{
+    struct entry *head = shard->first;
+    struct rule *rule = entry_rule(table, entry);
+    size_t bytes = entry_bytes(rule, entry->hh.keylen);
+    entry_release(entry, word_of(atomic_load_explicit(&entry->word, memory_order_relaxed), 0, 0));
+    if (shard_is_indexed(table, shard))
+        index_remove(&table->index, shard->number, entry->hh.hashv, slab_place(&table->slab, entry, bytes));
+    if (shard->hand == entry)
+        shard->hand = entry->hh.next;
+    HASH_DELETE(hh, head, entry);
+    slab_give(&table->slab, entry, bytes);
+    rule_drop(&table->rules, rule);
+}
+
+void shard_remove(struct table *table, struct shard *shard, struct entry *entry)
+{
+    entry_drop(table, shard, entry);
+    if (shard_is_indexed(table, shard))
+        atomic_fetch_sub_explicit(&table->keys, 1, memory_order_relaxed);
+}
+
+/* A claimed entry, with states of as many words. */
+static void entry_put_under(struct entry *entry, const struct rule *rule)
+{
+    const uint64_t word = atomic_load_explicit(&entry->word, memory_order_relaxed);
+    entry_release(entry, word_of(word, rule->number, word_len(word)) | WORD_BUSY);
+}
+
+enum table_error shard_renew(struct table *table, struct shard *shard, const struct weir_backend_request *request,
+                             const struct weir_plan *plan, uint64_t version, const struct written *former,
+                             struct entry **entry)
+{
+    struct entry *old = *entry;
+    struct rule *old_rule = entry_rule(table, old);
+    struct rule *rule = former->plan ? rule_get(&table->rules, request, plan, version, former->plan)
+                                     : shard_rule(table, shard, request, plan, version);
+    if (!rule)
+        return TABLE_NO_MEMORY;
+    if (!former->plan && !rule_former(old_rule) && rule->words == old_rule->words) {
+        entry_put_under(old, rule);
+        rule_drop(&table->rules, old_rule);
+        return TABLE_OK;
+    }
+    enum table_error error = entry_make(table, shard, rule, request, true, entry);
+    if (error)
+        return error;
+    if (former->plan)
+        entry_write(*entry, state_words(plan), former->state, state_words(former->plan));
+    entry_drop(table, shard, old);
+    return TABLE_OK;
+}
+
+enum table_error shard_hand_over(struct table *table, struct shard *shard, const struct weir_backend_request *request,
+                                 uint64_t version, struct entry *entry)
+{
+    struct rule *old_rule = entry_rule(table, entry);
+    const struct weir_plan *former = rule_former(old_rule);
+    struct rule *rule = former ? rule_get(&table->rules, request, &old_rule->plan, version, former)
+                               : shard_rule(table, shard, request, &old_rule->plan, version);
+    if (!rule)
+        return TABLE_NO_MEMORY;
+    entry_put_under(entry, rule);
+    rule_drop(&table->rules, old_rule);
+    return TABLE_OK;
+}

@@ -1,0 +1,298 @@
+/* connect.c - the I/O thread's connection: made, lost, and made again.
+ *
+ * One that was good is made again at once when it is lost; else there are pauses that grow. While it pauses nobody
+ * waits. Where there are sentinels they are asked for the server each time, and when they name another the connection
+ * is given up for that one at once. In a cluster it is aimed at a node, and waits for that to begin with.
+ */
+#include "backends/redis/topology/cluster.h"
+#include "backends/redis/io.h"
+#include "core/ground/arith.h"
+#include "core/ground/clock.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/un.h>
+
+#define CONNECT_US WEIR_SECOND /* for a connection and its greeting */
+#define RESOLVE_US (5 * WEIR_SECOND)
+#define SAY_US WEIR_SECOND     /* between two lines in the log that it cannot be used */
+#define SETTLED_US WEIR_SECOND /* a connection that stood so long was a good one, whether or not it was used */
+
+int redis_connect_init(struct redis_io *io)
+{
+    const struct redis_config *config = io->engine->config;
+    redis_pauses_init(&io->pauses);
+    io->asking = io->engine->cluster;
+    redis_addresses_seek(&io->resolver, config->target.host, config->target.port);
+    if (config->target.host)
+        snprintf(io->where.host, sizeof io->where.host, "%s", config->target.host);
+    if (!config->target.service)
+        return 0;
+    io->sentinel = malloc(sizeof *io->sentinel);
+    if (io->sentinel && redis_sentinel_init(io->sentinel, &config->target, &config->log) != 0) {
+        free(io->sentinel);
+        io->sentinel = NULL;
+    }
+    return io->sentinel ? 0 : -1;
+}
+
+void redis_connect_free(struct redis_io *io)
+{
+    resolver_destroy(&io->resolver);
+    if (io->sentinel)
+        redis_sentinel_free(io->sentinel);
+    free(io->sentinel);
+}
+
+#define NAME_ROOM (REDIS_HOST_MAX + 16)
+
+/* For the log, which server of a cluster it is. */
+static const char *name_of(const struct redis_io *io, char *room)
+{
+    if (io->engine->cluster && io->port != 0)
+        snprintf(room, NAME_ROOM, " node %s:%d", io->where.host, io->port);
+    return room;
+}
+
+/* The link is closed. Connect again: at once if it has worked until now, else after a pause in which nobody waits. */
+static void lost(struct redis_io *io, int status)
+{
+    int64_t now_us = clock_monotonic_us();
+    const struct log *log = &io->engine->config->log;
+    bool good = io->up_since_us > 0 && (io->proven || now_us - io->up_since_us > SETTLED_US);
+    bool late = atomic_load_explicit(&io->engine->late, memory_order_relaxed) >= REDIS_BREAK_TIMEOUTS;
+    bool say = io->said_us == 0 || now_us - io->said_us > SAY_US;
+    if (!io->known_bad && say && !atomic_load_explicit(&io->engine->closing, memory_order_relaxed)) {
+        io->known_bad = true;
+        io->said_us = now_us;
+        log_line(log, WEIR_LOG_WARNING, "redis%s cannot be used: %s", name_of(io, (char[NAME_ROOM]){ 0 }),
+                 io->link.reason);
+    }
+    if (io->engine->cluster && io->port != 0 && (io->up_since_us > 0 || !redis_engine_is_down(io->engine)))
+        redis_cluster_look(io->engine->cluster);
+    atomic_fetch_add_explicit(&io->engine->generation, 1, memory_order_release);
+    redis_io_fail_air(io, status);
+    io->misled = io->up_since_us == 0 && !io->asking;
+    io->up_since_us = 0;
+    io->linked = io->resolving = io->asking = io->told = false;
+    if (good && (io->proven || !late))
+        io->pauses.last_us = 0;
+    if (good && !late) {
+        io->try_again_us = now_us;
+        io->addresses.count = 0; /* the name may lead elsewhere now */
+        redis_engine_set_gate(io->engine, REDIS_GATE_WAIT);
+        return;
+    }
+    if (++io->address >= io->addresses.count)
+        io->addresses.count = 0;
+    io->try_again_us = now_us + redis_pause_next_us(&io->pauses);
+    redis_engine_set_gate(io->engine, REDIS_GATE_DOWN);
+    redis_ready_end(io, WEIR_EIO);
+}
+
+static void found_up(struct redis_io *io)
+{
+    io->up_since_us = clock_monotonic_us();
+    io->proven = false;
+    redis_count(&io->engine->counts.connections, 1);
+    atomic_store_explicit(&io->engine->late, 0, memory_order_relaxed);
+    lock_take(&io->engine->address_lock);
+    io->engine->where = io->where;
+    lock_give(&io->engine->address_lock);
+    atomic_fetch_add_explicit(&io->engine->generation, 1, memory_order_release); /* with the address, for lanes */
+    atomic_store_explicit(&io->engine->renew, false, memory_order_relaxed);
+    if (io->known_bad)
+        log_line(&io->engine->config->log, WEIR_LOG_INFO, "redis%s can be used again",
+                 name_of(io, (char[NAME_ROOM]){ 0 }));
+    io->known_bad = false;
+    redis_engine_set_gate(io->engine, REDIS_GATE_UP);
+}
+
+static void open_link(struct redis_io *io)
+{
+    io->give_up_us = clock_monotonic_us() + CONNECT_US;
+    io->linked = true;
+    io->where.address = io->addresses.list[io->address];
+    redis_link_open(&io->link, &io->where, &io->engine->config->target, REDIS_GREET_WITH_SCRIPTS);
+}
+
+/* A host may have addresses at which nobody answers: it is out when none of them does. */
+static void try_next_address(struct redis_io *io)
+{
+    while (io->link.state == REDIS_LINK_CLOSED && io->address + 1 < io->addresses.count) {
+        io->address++;
+        open_link(io);
+    }
+}
+
+/* Whatever closed the link, it is dealt with here. */
+void redis_connect_look(struct redis_io *io)
+{
+    if (io->linked && io->up_since_us == 0)
+        try_next_address(io);
+    if (io->linked && io->link.state == REDIS_LINK_CLOSED)
+        lost(io, WEIR_EIO);
+    else if (io->link.state == REDIS_LINK_UP && io->up_since_us == 0)
+        found_up(io);
+}
+
+void redis_connect_lose(struct redis_io *io, const char *reason, int status)
+{
+    redis_link_close(&io->link, reason);
+    lost(io, status);
+}
+
+static void unix_address(const char *path, struct resolve_address *out)
+{
+    struct sockaddr_un name = { .sun_family = AF_UNIX };
+    memset(out, 0, sizeof *out);
+    memcpy(name.sun_path, path, strnlen(path, sizeof name.sun_path - 1)); /* redis/wire/url.c has refused longer ones */
+    memcpy(&out->name, &name, sizeof name);
+    out->len = sizeof name;
+}
+
+/* A path needs nobody to be asked. */
+static enum resolved find_addresses(struct redis_io *io, char *reason, size_t reason_size)
+{
+    const struct redis_target *target = &io->engine->config->target;
+    if (!target->is_unix)
+        return resolver_ask(&io->resolver, io->addresses.list, &io->addresses.count, reason, reason_size);
+    unix_address(target->path, &io->addresses.list[0]);
+    io->addresses.count = 1;
+    return RESOLVED;
+}
+
+void redis_connect_resolve(struct redis_io *io)
+{
+    char reason[96];
+    switch (find_addresses(io, reason, sizeof reason)) {
+    case RESOLVING: return;
+    case NOT_RESOLVED: redis_connect_lose(io, reason, WEIR_EIO); return;
+    case RESOLVED:
+        io->resolving = false;
+        io->address = 0;
+        open_link(io);
+    }
+}
+
+static void resolve(struct redis_io *io, int64_t now_us)
+{
+    io->resolving = true;
+    io->give_up_us = now_us + RESOLVE_US;
+    redis_connect_resolve(io);
+}
+
+/* ---- What the sentinels say ---- */
+
+static void resolve_named(struct redis_io *io, int64_t now_us)
+{
+    io->told = false;
+    resolver_destroy(&io->resolver); /* it may still ask for the last one */
+    redis_addresses_seek(&io->resolver, io->where.host, io->port);
+    resolve(io, now_us);
+}
+
+/* Leave the connection that there is, or that is being made. More often than once in a while not at once: who sends
+ * instances to and fro must not make them storm. */
+static void follow(struct redis_io *io, int64_t now_us)
+{
+    const bool at_once = io->followed_us == 0 || now_us - io->followed_us > SETTLED_US;
+    if (!io->known_bad)
+        log_line(&io->engine->config->log, WEIR_LOG_INFO, "the sentinels name another primary: it is followed");
+    io->known_bad = true; /* until it can be used */
+    if (io->link.state != REDIS_LINK_CLOSED || io->resolving)
+        redis_connect_lose(io, "the sentinels name another primary", WEIR_EIO);
+    io->addresses.count = 0;
+    io->told = true;
+    io->misled = false;
+    if (!at_once)
+        return;
+    io->followed_us = now_us;
+    io->try_again_us = now_us;
+}
+
+static void heed(struct redis_io *io, int64_t now_us)
+{
+    const struct redis_sentinel *sentinel = io->sentinel;
+    const bool is_other = io->port != sentinel->primary.port || strcasecmp(io->where.host, sentinel->primary.host) != 0;
+    if (!io->asking && !is_other)
+        return;
+    memcpy(io->where.host, sentinel->primary.host, sizeof io->where.host);
+    io->port = sentinel->primary.port;
+    if (io->asking) {
+        io->asking = false;
+        resolve_named(io, now_us);
+    } else {
+        follow(io, now_us);
+    }
+}
+
+void redis_connect_sentinels(struct redis_io *io, int64_t now_us)
+{
+    enum redis_sentinel_news news;
+    while ((news = redis_sentinel_turn(io->sentinel, now_us)) != REDIS_NO_NEWS) {
+        if (news == REDIS_PRIMARY_NAMED)
+            heed(io, now_us);
+        else if (io->asking)
+            redis_connect_lose(io, "no sentinel names the primary", WEIR_EIO);
+    }
+}
+
+/* ---- What the cluster aims at ---- */
+
+/* Nobody waits for a node that there is not. */
+static void leave_node(struct redis_io *io)
+{
+    redis_connect_lose(io, "it is no node of the cluster", WEIR_EIO);
+    redis_engine_set_gate(io->engine, REDIS_GATE_DOWN);
+    redis_ready_end(io, WEIR_EIO);
+    io->asking = true;
+}
+
+void redis_connect_aim(struct redis_io *io, int64_t now_us)
+{
+    struct redis_engine *engine = io->engine;
+    const unsigned aims = atomic_load_explicit(&engine->aims, memory_order_acquire);
+    if (aims == io->aims)
+        return;
+    io->aims = aims;
+    lock_take(&engine->address_lock);
+    const struct redis_node_name aim = engine->aim;
+    lock_give(&engine->address_lock);
+    io->port = 0;         /* what is lost now is for nobody to look at, */
+    io->known_bad = true; /* or to hear of */
+    if (aim.port == 0) {
+        leave_node(io);
+        return;
+    }
+    if (io->link.state != REDIS_LINK_CLOSED || io->resolving)
+        redis_connect_lose(io, "it is another node's turn", WEIR_EIO);
+    memcpy(io->where.host, aim.host, sizeof io->where.host);
+    io->port = aim.port;
+    io->known_bad = false;
+    io->addresses.count = 0;
+    io->asking = false;
+    io->told = true;
+    io->try_again_us = now_us;
+    io->pauses.last_us = 0;
+    atomic_store_explicit(&engine->doubt_us, 0, memory_order_relaxed); /* that was of another */
+    redis_engine_set_gate(engine, REDIS_GATE_WAIT);
+}
+
+void redis_connect_when_due(struct redis_io *io, int64_t now_us)
+{
+    if (io->link.state != REDIS_LINK_CLOSED || io->resolving || io->asking || now_us < io->try_again_us)
+        return;
+    if (io->addresses.count > 0) {
+        open_link(io);
+    } else if (io->told || io->engine->cluster) {
+        resolve_named(io, now_us);
+    } else if (!io->sentinel) {
+        resolve(io, now_us);
+    } else {
+        io->asking = true;
+        redis_sentinel_ask(io->sentinel, io->misled); /* which is due from now on */
+    }
+}

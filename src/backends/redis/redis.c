@@ -1,0 +1,276 @@
+/* redis.c - the Redis backend: its life, and the vtable over the engine of a server or the cluster of several. */
+#include "backends/redis/redis.h"
+
+#include "backends/redis/process.h"
+#include "core/ground/forks.h"
+
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- What belongs to a process ---- */
+
+static int process_start(const struct redis_config *config, struct redis_process *out)
+{
+    *out = (struct redis_process){ .forks = forks_count };
+    return config->rules.in_cluster ? redis_cluster_start(config, &out->cluster)
+                                    : redis_engine_start(config, NULL, &out->engine);
+}
+
+static const char *why_not_started(int error)
+{
+    return error == WEIR_EIO ? "no thread or descriptor to be had" : weir_strerror(error);
+}
+
+static void process_stop(struct redis_process *process)
+{
+    if (process->cluster) {
+        redis_cluster_free(process->cluster);
+    } else {
+        redis_engine_stop(process->engine);
+        redis_engine_free(process->engine);
+    }
+}
+
+static void process_abandon(struct redis_process *process)
+{
+    if (process->cluster)
+        redis_cluster_abandon(process->cluster);
+    else
+        redis_engine_abandon(process->engine);
+}
+
+/* The parent's connections are closed before the child opens anything: later their numbers could be something else's,
+ * for the system copies the open descriptors before the memory that tells of them, and meanwhile the parent's threads go
+ * on. A child's child has none of its grandparent's. */
+static void told_of_fork(struct forks_watcher *watcher, enum forks_moment moment)
+{
+    struct redis *redis = (struct redis *)((char *)watcher - offsetof(struct redis, forks));
+    struct redis_process *process = atomic_load_explicit(&redis->current, memory_order_relaxed);
+    if (moment == FORKS_IN_CHILD && process->forks == forks_count - 1)
+        process_abandon(process);
+}
+
+/* This process's. A child of a fork has its parent's, whose threads did not come along: it gets its own. NULL: there is
+ * none to be had. */
+static struct redis_process *process_of(struct redis *redis)
+{
+    struct redis_process *process = atomic_load_explicit(&redis->current, memory_order_acquire);
+    if (process->forks == forks_count)
+        return process;
+    struct redis_process *own = malloc(sizeof *own);
+    const int error = own ? process_start(&redis->config, own) : WEIR_ENOMEM;
+    if (error) {
+        free(own);
+        if (redis_line_is_due(&redis->said_us))
+            log_line(&redis->config.log, WEIR_LOG_WARNING, "redis cannot be used in the child of a fork: %s",
+                     why_not_started(error));
+        return NULL;
+    }
+    own->elder = process;
+    if (atomic_compare_exchange_strong_explicit(&redis->current, &process, own, memory_order_acq_rel,
+                                                memory_order_acquire))
+        return own;
+    process_stop(own); /* another thread was faster */
+    free(own);
+    return process;
+}
+
+/* The same if it has one by now, else NULL. */
+static struct redis_process *process_here(struct weir_backend *backend)
+{
+    struct redis_process *process = atomic_load_explicit(&((struct redis *)backend)->current, memory_order_acquire);
+    return process->forks == forks_count ? process : NULL;
+}
+
+/* ---- Decisions ---- */
+
+/* Whether this thread brings others their answers. */
+static bool process_is_here(const struct redis_process *process)
+{
+    const struct redis_engine *here = redis_engine_here();
+    return here && (process->cluster ? here->cluster == process->cluster : here == process->engine);
+}
+
+static int redis_decide(struct weir_backend *backend, const struct weir_backend_request *requests, size_t n, bool all,
+                        int64_t deadline_us, struct weir_decision *out)
+{
+    struct redis *redis = (struct redis *)backend;
+    struct redis_process *process = process_of(redis);
+    if (!process)
+        return WEIR_EIO;
+    if (process_is_here(process)) {
+        log_line(&redis->config.log, WEIR_LOG_ERROR,
+                 "a `done` must not wait for Redis: call weir_submit() there, or use weir_event_fd()");
+        return WEIR_EINVAL;
+    }
+    if (process->cluster)
+        return redis_cluster_decide(process->cluster, requests, n, all, deadline_us, out);
+    struct redis_errand errand = {
+        .requests = requests,
+        .n = n,
+        .all = all,
+        .deadline_us = deadline_us,
+        .out = out,
+    };
+    return redis_engine_decide(process->engine, &errand);
+}
+
+static int redis_submit(struct weir_backend *backend, const struct weir_backend_request *request, int64_t deadline_us,
+                        struct weir_op *op)
+{
+    struct redis_process *process = process_of((struct redis *)backend);
+    if (!process)
+        return WEIR_EIO;
+    return process->cluster ? redis_cluster_submit(process->cluster, request, deadline_us, op)
+                            : redis_engine_submit(process->engine, request, deadline_us, op);
+}
+
+/* ---- Life ---- */
+
+static void redis_shut(struct weir_backend *backend)
+{
+    struct redis_process *process = process_here(backend);
+    if (!process)
+        return;
+    if (process->cluster)
+        redis_cluster_shut(process->cluster);
+    else
+        redis_engine_shut(process->engine);
+}
+
+static void redis_stats(struct weir_backend *backend, struct weir_stats *add)
+{
+    const struct redis_process *process = process_here(backend);
+    if (!process)
+        return;
+    if (process->cluster)
+        redis_cluster_stats(process->cluster, add);
+    else
+        redis_engine_stats(process->engine, add);
+}
+
+static int64_t redis_reachable_us(struct weir_backend *backend, const struct weir_key *key)
+{
+    const struct redis_process *process = atomic_load_explicit(&((struct redis *)backend)->current,
+                                                               memory_order_acquire);
+    return process->cluster ? redis_cluster_reachable_us(process->cluster, key)
+                            : redis_engine_reachable_us(process->engine);
+}
+
+static int64_t redis_well_us(struct weir_backend *backend, const struct weir_key *key)
+{
+    const struct redis_process *process = atomic_load_explicit(&((struct redis *)backend)->current,
+                                                               memory_order_acquire);
+    return process->cluster ? redis_cluster_well_us(process->cluster, key) : redis_engine_well_us(process->engine);
+}
+
+static void redis_watch(struct weir_backend *backend, void (*returned)(void *user), void *user)
+{
+    struct redis *redis = (struct redis *)backend;
+    redis->config.returned_user = user;
+    atomic_store_explicit(&redis->config.returned, returned, memory_order_release);
+}
+
+static void redis_destroy(struct weir_backend *backend)
+{
+    struct redis *redis = (struct redis *)backend;
+    struct redis_process *process = process_here(backend);
+    forks_forget(&redis->forks);
+    if (process) {
+        process_stop(process);
+        free(process);
+    }
+    redis_target_free(&redis->config.target);
+    free(redis);
+}
+
+static bool redis_is_here(struct weir_backend *backend)
+{
+    const struct redis_process *process = process_here(backend);
+    return process && process_is_here(process);
+}
+
+static const struct weir_backend_ops redis_ops = {
+    .size = sizeof redis_ops,
+    .name = "redis",
+    .own_clock = true,
+    .shared = true,
+    .decide = redis_decide,
+    .submit = redis_submit,
+    .stats = redis_stats,
+    .shut = redis_shut,
+    .destroy = redis_destroy,
+    .reachable_us = redis_reachable_us,
+    .well_us = redis_well_us,
+    .watch = redis_watch,
+    .is_here = redis_is_here,
+};
+
+/* Who is trusted, and who this client is: once for all connections. */
+static int make_tls(const struct weir_options *options, struct redis_target *target, struct message message)
+{
+    const char *given = options->redis_ca_file     ? "redis_ca_file"
+                        : options->redis_cert_file ? "redis_cert_file"
+                        : options->redis_key_file  ? "redis_key_file"
+                        : options->redis_insecure  ? "redis_insecure"
+                                                   : NULL;
+    if (target->is_tls)
+        return redis_tls_context_make(options, &target->tls, message);
+    if (!given)
+        return WEIR_OK;
+    return message_refuse(message,
+                          "%s is for a redis_url that begins with rediss://, rediss-sentinel:// or "
+                          "rediss-cluster://",
+                          given);
+}
+
+static int open_process(const struct weir_options *options, struct redis *redis, struct redis_process *process,
+                        struct message message)
+{
+    struct redis_config *config = &redis->config;
+    int error = redis_target_read(options, &config->target, message);
+    if (!error)
+        error = make_tls(options, &config->target, message);
+    if (error)
+        return error;
+    config->rules.in_cluster = config->target.is_cluster;
+    error = process_start(config, process);
+    if (error)
+        message_write(message, "%s", why_not_started(error));
+    return error;
+}
+
+int redis_open(const struct weir_options *options, struct weir_backend **out)
+{
+    struct redis *redis = calloc(1, sizeof *redis);
+    struct redis_process *process = malloc(sizeof *process);
+    char sentence[256] = "out of memory";
+    if (!redis || !process) {
+        free(redis);
+        free(process);
+        return WEIR_ENOMEM;
+    }
+    redis->backend.ops = &redis_ops;
+    redis->config.log = (struct log){ options->log, options->user };
+    redis->config.timeout_us = options->timeout_us;
+    redis->config.rules.replicas = (unsigned)options->redis_replicas;
+    snprintf(redis->config.prefix, sizeof redis->config.prefix, "%s", options->redis_prefix);
+    int error = open_process(options, redis, process, (struct message){ sentence, sizeof sentence });
+    if (error) {
+        log_line(&redis->config.log, WEIR_LOG_ERROR, "%s", sentence);
+        redis_target_free(&redis->config.target);
+        free(process);
+        free(redis);
+        return error;
+    }
+    if (options->redis_insecure)
+        log_line(&redis->config.log, WEIR_LOG_WARNING,
+                 "redis_insecure: whoever answers is taken for the server, its certificate is not looked at");
+    atomic_init(&redis->current, process);
+    redis->forks.told = told_of_fork;
+    forks_watch(&redis->forks);
+    *out = &redis->backend;
+    return WEIR_OK;
+}

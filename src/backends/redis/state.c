@@ -1,0 +1,151 @@
+/* state.c - plans, requests and states as the scripts have them: see redis/state.h. */
+#include "backends/redis/state.h"
+
+#include "backends/redis/scripts.h"
+#include "core/algorithm/algorithm.h"
+#include "core/ground/arith.h"
+
+#include <assert.h>
+#include <string.h>
+
+enum redis_script_id redis_script_of(const struct weir_plan *plan)
+{
+    switch (plan->algorithm) {
+    case WEIR_FIXED_WINDOW: return REDIS_FIXED_WINDOW;
+    case WEIR_SLIDING_WINDOW: return REDIS_SLIDING_WINDOW;
+    case WEIR_LEAKY_BUCKET: return REDIS_LEAKY_BUCKET;
+    default: return plan->refill == WEIR_INTERVAL ? REDIS_INTERVAL_BUCKET : REDIS_TOKEN_BUCKET;
+    }
+}
+
+/* ---- Numbers ---- */
+
+static unsigned char *put(unsigned char *at, int bytes, int64_t value)
+{
+    assert(value >= 0 && value >> (8 * bytes) == 0);
+    for (int i = 0; i < bytes; i++)
+        at[i] = (unsigned char)((uint64_t)value >> (8 * i));
+    return at + bytes;
+}
+
+static int64_t get(const unsigned char **at, int bytes)
+{
+    uint64_t value = 0;
+    for (int i = 0; i < bytes; i++)
+        value |= (uint64_t)(*at)[i] << (8 * i);
+    *at += bytes;
+    return (int64_t)value;
+}
+
+/* ---- What is sent ---- */
+
+size_t redis_stamp_write(const struct weir_plan *plan, unsigned char out[REDIS_STAMP_MAX])
+{
+    static const char tags[] = { [REDIS_TOKEN_BUCKET] = 'T',
+                                 [REDIS_LEAKY_BUCKET] = 'L',
+                                 [REDIS_INTERVAL_BUCKET] = 'I',
+                                 [REDIS_FIXED_WINDOW] = 'F',
+                                 [REDIS_SLIDING_WINDOW] = 'S' };
+    enum redis_script_id script = redis_script_of(plan);
+    unsigned char *at = put(out, 1, tags[script]);
+    switch (script) {
+    case REDIS_INTERVAL_BUCKET:
+        at = put(at, 1, plan->align);
+        at = put(at, 4, plan->limit);
+        at = put(at, 7, plan->period_us);
+        break;
+    case REDIS_FIXED_WINDOW:
+        at = put(at, 1, plan->align);
+        at = put(at, 7, plan->period_us);
+        break;
+    case REDIS_SLIDING_WINDOW:
+        at = put(at, 2, plan->blocks);
+        at = put(at, 7, plan->period_us);
+        break;
+    default:
+        at = put(at, 7, plan->p);
+        at = put(at, 7, plan->q);
+        at = put(at, 3, plan->tick_us);
+    }
+    return (size_t)(put(at, 4, plan->size) - out);
+}
+
+void redis_item_write(unsigned char out[REDIS_ITEM_SIZE], int verb, bool more, int64_t cost, int64_t times)
+{
+    unsigned char *at = put(out, 1, verb);
+    at = put(at, 1, more);
+    at = put(at, 5, cost);
+    put(at, 2, times);
+}
+
+/* ---- What comes back: each returns the state's length behind the stamp, or 0 if it is not a state ---- */
+
+static size_t level_state(const struct weir_plan *plan, const unsigned char *bytes, size_t len, int64_t *state)
+{
+    if (len < 14)
+        return 0;
+    int64_t used = get(&bytes, 7), tick = get(&bytes, 7);
+    if (used < 1 || used > plan->size * plan->q || tick > EXACT_MAX / plan->tick_us)
+        return 0;
+    state[0] = used;
+    state[1] = tick;
+    return 14;
+}
+
+/* Of interval refill and of a fixed window. */
+static size_t start_state(const struct weir_plan *plan, const unsigned char *bytes, size_t len, int64_t *state)
+{
+    if (len < 11)
+        return 0;
+    int64_t used = get(&bytes, 4), start_us = get(&bytes, 7);
+    if (used < 1 || used > plan->size || start_us > EXACT_MAX)
+        return 0;
+    state[0] = used;
+    state[1] = start_us;
+    return 11;
+}
+
+static size_t sliding_state(const struct weir_plan *plan, const unsigned char *bytes, size_t len, int64_t *state)
+{
+    if (len < 9)
+        return 0;
+    int64_t newest = get(&bytes, 7), n = get(&bytes, 2);
+    if (newest > EXACT_MAX / plan->period_us || n < 1 || n > plan->blocks + 1 || len < 9 + 4 * (size_t)n)
+        return 0;
+    uint32_t counts[WEIR_MAX_BLOCKS + 2] = { 0 };
+    int64_t sum = 0;
+    for (int64_t i = 0; i < n; i++) {
+        counts[i] = (uint32_t)get(&bytes, 4);
+        sum += counts[i];
+    }
+    if (counts[n - 1] == 0 || sum > plan->size)
+        return 0;
+    state[0] = newest;
+    memcpy(state + 1, counts, (state_words(plan) - 1) * sizeof *state);
+    return 9 + 4 * (size_t)n;
+}
+
+int redis_state_read(const struct weir_plan *plan, const unsigned char *bytes, size_t len, int64_t *state,
+                     enum redis_found *found)
+{
+    if (len > 0 && bytes[0] <= 1) {
+        *found = bytes[0] == 0 ? REDIS_FRESH : REDIS_FOREIGN;
+        return 1;
+    }
+    unsigned char stamp[REDIS_STAMP_MAX];
+    size_t stamp_len = redis_stamp_write(plan, stamp), state_len;
+    if (len < stamp_len || memcmp(bytes, stamp, stamp_len) != 0)
+        return -1;
+    bytes += stamp_len;
+    len -= stamp_len;
+    switch (redis_script_of(plan)) {
+    case REDIS_INTERVAL_BUCKET:
+    case REDIS_FIXED_WINDOW: state_len = start_state(plan, bytes, len, state); break;
+    case REDIS_SLIDING_WINDOW: state_len = sliding_state(plan, bytes, len, state); break;
+    default: state_len = level_state(plan, bytes, len, state);
+    }
+    if (state_len == 0)
+        return -1;
+    *found = REDIS_STATE;
+    return (int)(stamp_len + state_len);
+}

@@ -1,0 +1,184 @@
+/* map.c - which node of a Redis Cluster has which slots, by what the nodes say. */
+#include "backends/redis/topology/map.h"
+
+#include <string.h>
+
+#define NOT_KNOWN (REDIS_NOBODY - 1) /* while it is read: owner of slots whose range has a host that nobody knows */
+
+#define NO_RANGE "what should be a range of slots is not [first, last, [host, port, ...], ...]"
+
+/* In the order in which they come. */
+enum part { FIRST_SLOT, LAST_SLOT, HOST, PORT, REST, NO_PART };
+
+void redis_map_begin(struct redis_map *map)
+{
+    map->node_count = 0;
+    memset(map->owner, 0xff, sizeof map->owner); /* REDIS_NOBODY */
+    map->range = SIZE_MAX;
+    map->expected = REST;
+    map->refused = NULL;
+}
+
+/* ---- Ranges: what is taken in returns why the answer is refused, or NULL ---- */
+
+static enum part part_of(const struct redis_wire_scalar *scalar)
+{
+    const size_t *place = scalar->place;
+    if (scalar->depth == 2 && place[1] < 2)
+        return place[1] == 0 ? FIRST_SLOT : LAST_SLOT;
+    if (scalar->depth == 3 && place[1] == 2 && place[2] < 2)
+        return place[2] == 0 ? HOST : PORT;
+    if (scalar->depth >= 3 && (place[1] > 2 || (place[1] == 2 && place[2] > 1)))
+        return REST;
+    return NO_PART;
+}
+
+/* Index of the node, which is added if it is new; REDIS_NOBODY: there is no room for it. */
+static uint16_t find_node(struct redis_map *map, const struct redis_node_name *name)
+{
+    for (size_t i = 0; i < map->node_count; i++)
+        if (redis_node_name_is(&map->nodes[i], name))
+            return (uint16_t)i;
+    if (map->node_count == REDIS_NODES_MAX)
+        return REDIS_NOBODY;
+    map->nodes[map->node_count] = *name;
+    return (uint16_t)map->node_count++;
+}
+
+static const char *take_slot(const struct redis_wire_scalar *scalar, long long least, long long *out)
+{
+    if (!scalar->is_number || scalar->number < least || scalar->number >= REDIS_CLUSTER_SLOTS)
+        return "a slot is none, or a range ends before it begins";
+    *out = scalar->number;
+    return NULL;
+}
+
+static const char *take_host(struct redis_map *map, const struct redis_wire_scalar *scalar)
+{
+    if ((!scalar->text && !scalar->is_nil) || scalar->len > sizeof map->host)
+        return "a node's host is none";
+    if (scalar->len > 0)
+        memcpy(map->host, scalar->text, scalar->len);
+    map->host_len = scalar->len;
+    return NULL;
+}
+
+/* With it the range is known. */
+static const char *take_port(struct redis_map *map, const struct redis_wire_scalar *scalar)
+{
+    const bool is_known = map->host_len != 1 || map->host[0] != '?';
+    struct redis_node_name name;
+    if (!scalar->is_number || !redis_node_name_set(&name, map->host, is_known ? map->host_len : 0, scalar->number))
+        return "a node's host or port is none";
+    const uint16_t node = is_known ? find_node(map, &name) : NOT_KNOWN;
+    if (node == REDIS_NOBODY)
+        return "there are too many nodes";
+    for (long long slot = map->first; slot <= map->last; slot++) {
+        if (map->owner[slot] != REDIS_NOBODY)
+            return "two ranges overlap";
+        map->owner[slot] = node;
+    }
+    return NULL;
+}
+
+static const char *take(struct redis_map *map, const struct redis_wire_scalar *scalar)
+{
+    const enum part part = part_of(scalar);
+    if (scalar->place[0] != map->range) {
+        if (map->expected != REST || scalar->place[0] != map->range + 1)
+            return NO_RANGE;
+        map->range++;
+        map->expected = FIRST_SLOT;
+    }
+    if (part != map->expected)
+        return NO_RANGE;
+    if (part == REST)
+        return NULL;
+    map->expected++;
+    switch (part) {
+    case FIRST_SLOT: return take_slot(scalar, 0, &map->first);
+    case LAST_SLOT: return take_slot(scalar, map->first, &map->last);
+    case HOST: return take_host(map, scalar);
+    default: return take_port(map, scalar);
+    }
+}
+
+bool redis_map_visit(void *user, const struct redis_wire_scalar *scalar)
+{
+    struct redis_map *map = user;
+    if (!map->refused)
+        map->refused = take(map, scalar);
+    return true;
+}
+
+bool redis_map_end(struct redis_map *map, const char **why)
+{
+    if (!map->refused && map->expected != REST)
+        map->refused = NO_RANGE;
+    if (!map->refused && map->node_count == 0)
+        map->refused = "no slot has a node";
+    *why = map->refused;
+    for (size_t i = 0; !map->refused && i < REDIS_CLUSTER_SLOTS; i++)
+        if (map->owner[i] == NOT_KNOWN)
+            map->owner[i] = REDIS_NOBODY;
+    return !map->refused;
+}
+
+/* ---- Redirections ---- */
+
+struct text {
+    const char *at;
+    size_t len;
+};
+
+/* What stands before the first blank; that and the blank are cut off. */
+static struct text cut_word(struct text *text)
+{
+    const char *blank = text->len > 0 ? memchr(text->at, ' ', text->len) : NULL;
+    const struct text word = { text->at, blank ? (size_t)(blank - text->at) : text->len };
+    const size_t cut = blank ? word.len + 1 : word.len;
+    text->at += cut;
+    text->len -= cut;
+    return word;
+}
+
+static bool read_slot(struct text word, unsigned *out)
+{
+    unsigned slot = 0;
+    if (word.len == 0 || word.len > 5)
+        return false;
+    for (size_t i = 0; i < word.len; i++) {
+        if (word.at[i] < '0' || word.at[i] > '9')
+            return false;
+        slot = slot * 10 + (unsigned)(word.at[i] - '0');
+    }
+    *out = slot;
+    return slot < REDIS_CLUSTER_SLOTS;
+}
+
+/* "host:port": an IPv6 address stands without brackets, so it is the last colon that parts them. */
+static bool read_node(struct text word, struct redis_node_name *out)
+{
+    const char *colon = word.len > 0 ? memrchr(word.at, ':', word.len) : NULL;
+    if (!colon)
+        return false;
+    const size_t host_len = (size_t)(colon - word.at);
+    return redis_node_name_read(out, word.at, host_len, colon + 1, word.len - host_len - 1);
+}
+
+/* "MOVED <slot> <node>" or "ASK <slot> <node>" */
+bool redis_redirect_read(const struct redis_reply *reply, struct redis_redirect *out)
+{
+    const enum redis_redirection kind = redis_reply_is_error(reply, "MOVED") ? REDIS_REDIRECT_MOVED
+                                        : redis_reply_is_error(reply, "ASK") ? REDIS_REDIRECT_ASK
+                                                                             : REDIS_NO_REDIRECT;
+    out->kind = REDIS_NO_REDIRECT;
+    if (kind == REDIS_NO_REDIRECT)
+        return false;
+    struct text text = { reply->text, reply->len };
+    cut_word(&text);
+    if (!read_slot(cut_word(&text), &out->slot) || !read_node(text, &out->to))
+        return false;
+    out->kind = kind;
+    return true;
+}

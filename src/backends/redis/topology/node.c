@@ -1,0 +1,49 @@
+/* node.c - what a sentinel or a node of a cluster says of where another server is: a host and a port. */
+#include "backends/redis/topology/node.h"
+
+#include <string.h>
+#include <strings.h>
+
+static bool is_digit(char c)
+{
+    return c >= '0' && c <= '9';
+}
+
+static bool is_host_byte(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || is_digit(c) || c == '.' || c == '-' || c == '_' ||
+           c == ':' || c == '%';
+}
+
+bool redis_node_name_set(struct redis_node_name *out, const char *host, size_t host_len, long long port)
+{
+    if (host_len > REDIS_HOST_MAX || port < 1 || port > 65535)
+        return false;
+    for (size_t i = 0; i < host_len; i++)
+        if (!is_host_byte(host[i]))
+            return false;
+    if (host_len > 0)
+        memcpy(out->host, host, host_len);
+    out->host[host_len] = '\0';
+    out->port = (int)port;
+    return true;
+}
+
+bool redis_node_name_read(struct redis_node_name *out, const char *host, size_t host_len, const char *port,
+                          size_t port_len)
+{
+    int number = 0;
+    if (port_len > 5)
+        return false;
+    for (size_t i = 0; i < port_len; i++) {
+        if (!is_digit(port[i]))
+            return false;
+        number = number * 10 + port[i] - '0';
+    }
+    return redis_node_name_set(out, host, host_len, number);
+}
+
+bool redis_node_name_is(const struct redis_node_name *a, const struct redis_node_name *b)
+{
+    return a->port == b->port && strcasecmp(a->host, b->host) == 0;
+}

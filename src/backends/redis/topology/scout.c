@@ -1,0 +1,351 @@
+/* scout.c - asks the nodes of a Redis Cluster which of them has which slots. */
+#include "backends/redis/topology/scout.h"
+
+#include "backends/redis/topology/cluster.h"
+#include "backends/redis/pause.h"
+#include "core/ground/arith.h"
+#include "core/ground/clock.h"
+#include "core/ground/quiet_thread.h"
+#include "core/ground/wake_fd.h"
+
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#define ANSWER_US (WEIR_SECOND / 2)     /* for a node's connection and answer; a host's name gets as long */
+#define PAUSE_MOST_US 700000            /* between two questions, however often it is told to look */
+#define AMISS_MOST_US (5 * WEIR_SECOND) /* between two about what is amiss and nobody needs */
+#define CALM_US (5 * WEIR_SECOND)       /* so long without a question, and the pauses begin anew */
+#define GLANCE_US (60 * WEIR_SECOND)    /* a map that nobody has complained of is looked at so often */
+#define LINK_ASKS 4                     /* so often one node is asked on a connection, before it is another's turn */
+
+/* (a) atomic, (c) constant once made; all else the thread's own */
+struct redis_scout {
+    struct redis_cluster *cluster; /* (c) */
+    pthread_t thread;              /* (c) */
+    bool runs;                     /* (c) once started */
+    int wake_fd;                   /* (c) */
+    atomic_bool ends;              /* (a) */
+    atomic_bool wanted;            /* (a) */
+
+    struct redis_link link; /* stays while something is amiss: to greet, with TLS, is most of a question's cost */
+    struct redis_node_name linked; /* to this node, */
+    unsigned link_asks;            /* which has been asked so often on it */
+    struct resolver resolver;      /* of the node that is being asked */
+    struct redis_map map;
+    struct redis_pauses pauses; /* between any two questions */
+    struct redis_pauses amiss;  /* between two while something is amiss and nobody tells it to look */
+    int64_t asked_us;           /* when the last question ended; 0: never */
+    size_t turn;                /* at which node or host of the URL to begin */
+    bool known_bad;             /* a line in the log has said that none answers */
+    char reason[160];           /* of the last one that did not */
+};
+
+static bool ends(struct redis_scout *scout)
+{
+    return atomic_load_explicit(&scout->ends, memory_order_acquire);
+}
+
+/* ---- Waiting ---- */
+
+/* Until `fd` (-1: none) is ready, somebody wakes this thread, or the time has come. False: it ends. */
+static bool wait_for(struct redis_scout *scout, int fd, short events, int64_t until_us)
+{
+    struct pollfd fds[] = { { .fd = scout->wake_fd, .events = POLLIN }, { .fd = fd, .events = events } };
+    const struct timespec left = clock_timespec(max_of(0, until_us - clock_monotonic_us()));
+    if (!ends(scout) && ppoll(fds, 2, &left, NULL) > 0 && fds[0].revents)
+        wake_fd_drain(scout->wake_fd);
+    return !ends(scout);
+}
+
+/* ---- One node ---- */
+
+static bool fail(struct redis_scout *scout, const char *reason)
+{
+    snprintf(scout->reason, sizeof scout->reason, "%s", reason);
+    return false;
+}
+
+static bool find_addresses(struct redis_scout *scout, struct redis_addresses *addresses)
+{
+    const int64_t until_us = clock_monotonic_us() + ANSWER_US;
+    char reason[96];
+    for (;;) {
+        switch (resolver_ask(&scout->resolver, addresses->list, &addresses->count, reason, sizeof reason)) {
+        case RESOLVED: return true;
+        case NOT_RESOLVED: return fail(scout, reason);
+        case RESOLVING: break;
+        }
+        if (clock_monotonic_us() >= until_us)
+            return fail(scout, "its name is not resolved in time");
+        if (!wait_for(scout, resolver_fd(&scout->resolver), POLLIN, until_us))
+            return false;
+    }
+}
+
+/* Let the link go on until it is up, or until there is a reply. */
+static bool step(struct redis_scout *scout, int64_t until_us)
+{
+    if (clock_monotonic_us() >= until_us) {
+        redis_link_close(&scout->link, "no answer in time");
+        return false;
+    }
+    if (!wait_for(scout, scout->link.fd, redis_link_events(&scout->link), until_us))
+        return false;
+    redis_link_step(&scout->link);
+    return scout->link.state != REDIS_LINK_CLOSED;
+}
+
+static bool take_answer(struct redis_scout *scout, const struct redis_reply *reply)
+{
+    static const char alone[] = "ERR This instance has cluster support disabled";
+    const char *why = NULL;
+    if (reply->kind == REDIS_REPLY_IS_ERROR && reply->len >= sizeof alone - 1 &&
+        memcmp(reply->text, alone, sizeof alone - 1) == 0)
+        redis_link_close(&scout->link, "the server is not part of a cluster");
+    else if (reply->kind == REDIS_REPLY_IS_ERROR)
+        redis_link_refused(&scout->link, reply, "CLUSTER SLOTS");
+    else if (reply->kind != REDIS_REPLY_IS_LIST)
+        redis_link_close(&scout->link, "the server does not speak Redis' protocol");
+    else if (!redis_map_end(&scout->map, &why))
+        redis_link_close(&scout->link, why);
+    else
+        return true;
+    return false;
+}
+
+/* On the link, which is up. */
+static bool ask_link(struct redis_scout *scout, int64_t until_us)
+{
+    struct redis_link *link = &scout->link;
+    struct redis_reply reply;
+    redis_map_begin(&scout->map);
+    redis_wire_show_lists(&link->wire, redis_map_visit, &scout->map);
+    redis_bytes_command(&link->out, 2);
+    redis_bytes_text(&link->out, "CLUSTER");
+    redis_bytes_text(&link->out, "SLOTS");
+    redis_link_send(link);
+    while (link->state == REDIS_LINK_UP) {
+        if (redis_link_next(link, &reply))
+            return take_answer(scout, &reply);
+        if (link->state == REDIS_LINK_UP && !step(scout, until_us))
+            return false;
+    }
+    return false;
+}
+
+static bool ask_address(struct redis_scout *scout, const struct redis_where *where)
+{
+    const int64_t until_us = clock_monotonic_us() + ANSWER_US;
+    struct redis_link *link = &scout->link;
+    redis_link_open(link, where, &scout->cluster->config->target, REDIS_GREET_SERVER);
+    while (link->state != REDIS_LINK_CLOSED && link->state != REDIS_LINK_UP)
+        if (!step(scout, until_us))
+            return false;
+    return link->state == REDIS_LINK_UP && ask_link(scout, until_us);
+}
+
+/* Ask one node: true if the map is here. */
+static bool ask_node(struct redis_scout *scout, const char *host, int port)
+{
+    struct redis_addresses addresses = { 0 };
+    struct redis_where where = { 0 };
+    redis_addresses_seek(&scout->resolver, host, port);
+    bool has_answered = false;
+    if (find_addresses(scout, &addresses)) {
+        snprintf(where.host, sizeof where.host, "%s", host);
+        for (size_t i = 0; i < addresses.count && !has_answered && !ends(scout); i++) {
+            where.address = addresses.list[i];
+            has_answered = ask_address(scout, &where);
+            if (!has_answered) {
+                fail(scout, scout->link.reason);
+                redis_link_close(&scout->link, "it has not answered");
+            }
+        }
+    }
+    resolver_destroy(&scout->resolver);
+    scout->linked = (struct redis_node_name){ .port = port };
+    snprintf(scout->linked.host, sizeof scout->linked.host, "%s", host);
+    scout->link_asks = 1;
+    return has_answered;
+}
+
+/* ---- Whom to ask ---- */
+
+/* The node that was asked last, if it has slots and there still is a connection to it. */
+static bool ask_again(struct redis_scout *scout, bool *is_well)
+{
+    const size_t count = redis_cluster_nodes(scout->cluster);
+    struct redis_node_name name;
+    bool serves = false;
+    for (size_t i = 0; i < count && !serves; i++)
+        serves = redis_cluster_node(scout->cluster, i, &name) == REDIS_SERVES &&
+                 redis_node_name_is(&name, &scout->linked);
+    if (scout->link.state != REDIS_LINK_UP || !serves || scout->link_asks++ == LINK_ASKS ||
+        !redis_link_is_fresh(&scout->link) || !ask_link(scout, clock_monotonic_us() + ANSWER_US)) {
+        redis_link_close(&scout->link, "another is asked");
+        return false;
+    }
+    *is_well = redis_cluster_adopt(scout->cluster, &scout->map, name.host);
+    return true;
+}
+
+static bool ask_nodes(struct redis_scout *scout, enum redis_standing standing, bool *is_well)
+{
+    const size_t count = redis_cluster_nodes(scout->cluster);
+    for (size_t i = 0; i < count && !ends(scout); i++) {
+        struct redis_node_name name;
+        if (redis_cluster_node(scout->cluster, (i + scout->turn) % count, &name) != standing || name.port == 0 ||
+            !ask_node(scout, name.host, name.port))
+            continue;
+        *is_well = redis_cluster_adopt(scout->cluster, &scout->map, name.host);
+        return true;
+    }
+    return false;
+}
+
+static bool ask_hosts(struct redis_scout *scout, bool *is_well)
+{
+    const struct redis_target *target = &scout->cluster->config->target;
+    for (size_t i = 0; i < target->host_count && !ends(scout); i++) {
+        const struct redis_host *host = &target->hosts[(i + scout->turn) % target->host_count];
+        if (!ask_node(scout, host->name, host->port))
+            continue;
+        *is_well = redis_cluster_adopt(scout->cluster, &scout->map, host->name);
+        return true;
+    }
+    return false;
+}
+
+static void say(struct redis_scout *scout, bool has_answered)
+{
+    const struct log *log = &scout->cluster->config->log;
+    if (has_answered && scout->known_bad)
+        log_line(log, WEIR_LOG_INFO, "the nodes of the redis cluster answer again");
+    else if (!has_answered && !scout->known_bad && !ends(scout))
+        log_line(log, WEIR_LOG_WARNING, "no node of the redis cluster says who has which slots: %s", scout->reason);
+    scout->known_bad = !has_answered;
+}
+
+/* True: nothing is amiss with the cluster. A node that has lost its slots may not know, if it is cut off from the others;
+ * but then it refuses: it is asked last. */
+static bool ask(struct redis_scout *scout)
+{
+    bool is_well = false;
+    const bool has_answered = ask_again(scout, &is_well) || ask_nodes(scout, REDIS_SERVES, &is_well) ||
+                              ask_nodes(scout, REDIS_STANDS_BY, &is_well) || ask_hosts(scout, &is_well) ||
+                              ask_nodes(scout, REDIS_IN_DOUBT, &is_well);
+    scout->turn++;
+    if (is_well || !has_answered)
+        redis_link_close(&scout->link, "it has answered");
+    if (!has_answered)
+        redis_cluster_not_found(scout->cluster);
+    say(scout, has_answered);
+    return is_well;
+}
+
+/* ---- The thread ---- */
+
+/* The most that they may be doubles, and the least is half of it. */
+static int64_t next_pause_us(struct redis_pauses *pauses, int64_t most_us)
+{
+    pauses->last_us = pauses->last_us ? min_of(2 * pauses->last_us, most_us) : REDIS_PAUSE_MIN_US;
+    return pauses->last_us / 2 + redis_pause_chance_us(pauses, pauses->last_us / 2);
+}
+
+static bool wanted(struct redis_scout *scout)
+{
+    return atomic_load_explicit(&scout->wanted, memory_order_seq_cst);
+}
+
+/* Until the time has come, or, if that is to be heeded, until it is told to look. */
+static void rest(struct redis_scout *scout, int64_t until_us, bool heeds)
+{
+    while (!ends(scout) && clock_monotonic_us() < until_us && !(heeds && wanted(scout)))
+        wait_for(scout, -1, 0, min_of(until_us, redis_cluster_park(scout->cluster)));
+}
+
+static void *run(void *user)
+{
+    struct redis_scout *scout = user;
+    while (!ends(scout)) {
+        if (atomic_exchange_explicit(&scout->wanted, false, memory_order_seq_cst))
+            scout->amiss.last_us = 0;
+        if (scout->asked_us && clock_monotonic_us() - scout->asked_us > CALM_US)
+            scout->pauses.last_us = 0;
+        const bool is_well = ask(scout);
+        if (is_well)
+            scout->amiss.last_us = 0;
+        scout->asked_us = clock_monotonic_us();
+        rest(scout, scout->asked_us + next_pause_us(&scout->pauses, PAUSE_MOST_US), false);
+        rest(scout, scout->asked_us + (is_well ? GLANCE_US : next_pause_us(&scout->amiss, AMISS_MOST_US)), true);
+    }
+    return NULL;
+}
+
+void redis_scout_look(struct redis_scout *scout)
+{
+    if (!wanted(scout) && !atomic_exchange_explicit(&scout->wanted, true, memory_order_seq_cst))
+        wake_fd_ring(scout->wake_fd);
+}
+
+/* ---- Life ---- */
+
+int redis_scout_make(struct redis_cluster *cluster, struct redis_scout **out)
+{
+    struct redis_scout *scout = calloc(1, sizeof *scout);
+    if (!scout)
+        return WEIR_ENOMEM;
+    scout->cluster = cluster;
+    if (redis_link_init(&scout->link) != 0) {
+        free(scout);
+        return WEIR_ENOMEM;
+    }
+    redis_pauses_init(&scout->pauses);
+    redis_pauses_init(&scout->amiss);
+    scout->turn = (size_t)(siphash13(&scout->pauses.jitter, "turn", 4));
+    scout->wake_fd = wake_fd_open();
+    if (scout->wake_fd < 0) {
+        redis_link_free(&scout->link);
+        free(scout);
+        return WEIR_EIO;
+    }
+    *out = scout;
+    return WEIR_OK;
+}
+
+int redis_scout_start(struct redis_scout *scout)
+{
+    scout->runs = quiet_thread_start(&scout->thread, NULL, run, scout) == 0;
+    return scout->runs ? WEIR_OK : WEIR_EIO;
+}
+
+void redis_scout_shut(struct redis_scout *scout)
+{
+    atomic_store_explicit(&scout->ends, true, memory_order_release);
+    wake_fd_ring(scout->wake_fd);
+}
+
+void redis_scout_stop(struct redis_scout *scout)
+{
+    redis_scout_shut(scout);
+    if (scout->runs)
+        pthread_join(scout->thread, NULL);
+    scout->runs = false;
+}
+
+void redis_scout_free(struct redis_scout *scout)
+{
+    redis_link_free(&scout->link);
+    close(scout->wake_fd);
+    free(scout);
+}
+
+void redis_scout_abandon(struct redis_scout *scout)
+{
+    close(scout->wake_fd);
+    redis_link_abandon(&scout->link);
+    resolver_abandon(&scout->resolver);
+}

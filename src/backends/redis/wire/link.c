@@ -1,0 +1,357 @@
+/* link.c - one connection to Redis: made, greeted, written to and read from, without ever blocking. */
+#include "backends/redis/wire/link.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define RECEIVE_SIZE 16384
+#define PEER_GONE_MS 5000 /* what was sent and is not acknowledged for so long ends the connection (RFC 5482) */
+
+void redis_addresses_seek(struct resolver *resolver, const char *host, int port)
+{
+    resolver_init(resolver, &(struct resolve_target){
+                                .host = host,
+                                .port = port,
+                                .flags = AI_ADDRCONFIG,
+                                .most = REDIS_ADDRESSES,
+                            });
+}
+
+int redis_link_init(struct redis_link *link)
+{
+    *link = (struct redis_link){ .fd = -1 };
+    if (redis_wire_init(&link->wire) != 0)
+        return -1;
+    lock_init(&link->fd_lock);
+    return 0;
+}
+
+void redis_link_free(struct redis_link *link)
+{
+    redis_link_close(link, "");
+    redis_wire_free(&link->wire);
+    redis_bytes_free(&link->out);
+    redis_bytes_free(&link->sealed);
+    lock_destroy(&link->fd_lock);
+}
+
+static void set_fd(struct redis_link *link, int fd)
+{
+    lock_take(&link->fd_lock);
+    int old = link->fd;
+    link->fd = fd;
+    if (old >= 0)
+        close(old);
+    lock_give(&link->fd_lock);
+}
+
+void redis_link_close(struct redis_link *link, const char *reason)
+{
+    if (link->fd >= 0)
+        set_fd(link, -1);
+    link->state = REDIS_LINK_CLOSED;
+    redis_bytes_clear(&link->out, link->secret);
+    redis_bytes_clear(&link->sealed, false);
+    link->secret = false;
+    link->ends = link->is_patient = false;
+    link->sent = 0;
+    snprintf(link->reason, sizeof link->reason, "%s", reason);
+    redis_tls_end(link->tls); /* whose words the reason may be */
+    link->tls = NULL;
+}
+
+void redis_link_abandon(const struct redis_link *link)
+{
+    if (link->fd >= 0)
+        close(link->fd);
+}
+
+void redis_link_hang_up(struct redis_link *link)
+{
+    lock_take(&link->fd_lock);
+    if (link->fd >= 0)
+        shutdown(link->fd, SHUT_RDWR);
+    lock_give(&link->fd_lock);
+}
+
+static void close_for(struct redis_link *link, const char *what, int error)
+{
+    const char *text = strerrordesc_np(error);
+    char reason[96];
+    snprintf(reason, sizeof reason, "%s: %s", what, text ? text : "unknown error");
+    redis_link_close(link, reason);
+}
+
+/* ---- Sending ---- */
+
+/* What goes over the wire. */
+static struct redis_bytes *wire_of(struct redis_link *link)
+{
+    return link->tls ? &link->sealed : &link->out;
+}
+
+/* What comes while the socket is full must not pile up behind what has been sent. */
+static void drop_sent(struct redis_link *link)
+{
+    struct redis_bytes *wire = wire_of(link);
+    if (link->sent < wire->len / 2 || link->secret)
+        return;
+    wire->len -= link->sent;
+    memmove(wire->data, wire->data + link->sent, wire->len);
+    link->sent = 0;
+}
+
+static void send_all(struct redis_link *link)
+{
+    struct redis_bytes *wire = wire_of(link);
+    while (link->sent < wire->len) {
+        ssize_t sent = send(link->fd, wire->data + link->sent, wire->len - link->sent, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (sent < 0 && errno == EINTR)
+            continue;
+        if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+            drop_sent(link);
+            return;
+        }
+        if (sent < 0) {
+            close_for(link, "cannot send", errno);
+            return;
+        }
+        link->sent += (size_t)sent;
+    }
+    redis_bytes_clear(wire, link->secret);
+    if (!link->tls)
+        link->secret = false;
+    link->sent = 0;
+}
+
+/* False: the link is closed. */
+static bool seal_all(struct redis_link *link)
+{
+    if (link->out.len == 0 || link->state < REDIS_LINK_GREETING)
+        return true;
+    if (redis_tls_seal(link->tls, link->out.data, link->out.len, &link->sealed) != 0) {
+        redis_link_close(link, redis_tls_reason(link->tls));
+        return false;
+    }
+    redis_bytes_clear(&link->out, link->secret);
+    link->secret = false;
+    return true;
+}
+
+bool redis_link_send(struct redis_link *link)
+{
+    if (link->out.failed) {
+        redis_link_close(link, "out of memory");
+        return false;
+    }
+    if (!link->tls || seal_all(link))
+        send_all(link);
+    return true;
+}
+
+/* ---- Making it ---- */
+
+/* Settings that are not to be had cost nothing but their use. */
+static void set_options(int fd, int family)
+{
+    int on = 1, gone_ms = PEER_GONE_MS;
+    if (family == AF_UNIX)
+        return;
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+    setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &gone_ms, sizeof gone_ms);
+}
+
+void redis_link_open(struct redis_link *link, const struct redis_where *where, const struct redis_target *target,
+                     enum redis_greeting greeting)
+{
+    assert(link->state == REDIS_LINK_CLOSED && link->out.len == 0);
+    const struct resolve_address *address = &where->address;
+    int family = address->name.ss_family;
+    int fd = socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0) {
+        close_for(link, "no socket", errno);
+        return;
+    }
+    set_fd(link, fd);
+    set_options(fd, family);
+    const bool can_read = redis_wire_restart(&link->wire) == 0;
+    redis_greet_write(link, target, greeting);
+    if (target->tls)
+        link->tls = redis_tls_begin(target->tls, where->host);
+    if (!can_read || link->out.failed || (target->tls && !link->tls)) {
+        redis_link_close(link, "out of memory");
+        return;
+    }
+    link->state = REDIS_LINK_CONNECTING;
+    if (connect(fd, (const struct sockaddr *)&address->name, address->len) == 0)
+        redis_link_step(link);
+    else if (errno != EINPROGRESS && errno != EINTR)
+        close_for(link, "cannot connect", errno);
+}
+
+static void begin_greeting(struct redis_link *link)
+{
+    link->state = link->greetings > 0 ? REDIS_LINK_GREETING : REDIS_LINK_UP;
+}
+
+/* What TLS has to say when it fails, the server is told as far as that goes at once. */
+static void close_for_tls(struct redis_link *link)
+{
+    send_all(link);
+    if (link->state != REDIS_LINK_CLOSED)
+        redis_link_close(link, redis_tls_reason(link->tls));
+}
+
+static void step_securing(struct redis_link *link)
+{
+    int done = redis_tls_shake_hands(link->tls, &link->sealed);
+    if (done < 0)
+        close_for_tls(link);
+    else if (done > 0)
+        begin_greeting(link);
+}
+
+static void step_connecting(struct redis_link *link)
+{
+    int error = 0;
+    socklen_t len = sizeof error;
+    if (getsockopt(link->fd, SOL_SOCKET, SO_ERROR, &error, &len) != 0)
+        error = errno;
+    if (error) {
+        close_for(link, "cannot connect", error);
+        return;
+    }
+    struct pollfd writable = { .fd = link->fd, .events = POLLOUT };
+    if (poll(&writable, 1, 0) != 1)
+        return;
+    if (link->tls) {
+        link->state = REDIS_LINK_SECURING;
+        step_securing(link);
+    } else {
+        begin_greeting(link);
+    }
+}
+
+/* ---- Writing and reading ---- */
+
+bool redis_link_has_output(const struct redis_link *link)
+{
+    if (!link->tls)
+        return link->sent < link->out.len;
+    return link->sent < link->sealed.len || (link->state >= REDIS_LINK_GREETING && link->out.len > 0);
+}
+
+short redis_link_events(const struct redis_link *link)
+{
+    if (link->state == REDIS_LINK_CLOSED)
+        return 0;
+    if (link->state == REDIS_LINK_CONNECTING)
+        return POLLOUT;
+    return redis_link_has_output(link) ? POLLIN | POLLOUT : POLLIN;
+}
+
+void redis_link_make_patient(struct redis_link *link, int64_t us)
+{
+    const struct timeval patience = { .tv_sec = us / 1000000, .tv_usec = us % 1000000 };
+    int flags = fcntl(link->fd, F_GETFL);
+    link->is_patient = flags >= 0 && setsockopt(link->fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience) == 0 &&
+                       fcntl(link->fd, F_SETFL, flags & ~O_NONBLOCK) == 0; /* all else here says MSG_DONTWAIT */
+}
+
+static void take_in(struct redis_link *link, const char *data, size_t len)
+{
+    if (redis_wire_feed(&link->wire, data, len) != 0)
+        redis_link_close(link, "more came than any answer is long");
+}
+
+static void take_in_sealed(struct redis_link *link, const char *data, size_t len)
+{
+    char opened[RECEIVE_SIZE];
+    int got = redis_tls_feed(link->tls, data, len) == 0 ? 1 : -1;
+    if (got > 0 && link->state == REDIS_LINK_SECURING) {
+        step_securing(link);
+        if (link->state <= REDIS_LINK_SECURING)
+            return;
+    }
+    while (got > 0 && link->state >= REDIS_LINK_GREETING) {
+        got = redis_tls_read(link->tls, opened, sizeof opened, &link->sealed);
+        if (got > 0)
+            take_in(link, opened, (size_t)got);
+    }
+    if (got >= 0)
+        return;
+    if (link->state >= REDIS_LINK_GREETING)
+        link->ends = true; /* answers may have come in the same segment */
+    else
+        close_for_tls(link);
+}
+
+static void receive(struct redis_link *link, int flags)
+{
+    char data[RECEIVE_SIZE];
+    ssize_t len = recv(link->fd, data, sizeof data, flags);
+    if (len > 0 && link->tls) {
+        take_in_sealed(link, data, (size_t)len);
+    } else if (len > 0) {
+        take_in(link, data, (size_t)len);
+    } else if (len == 0) {
+        redis_link_close(link, "the server closed the connection");
+    } else if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR) {
+        close_for(link, "cannot receive", errno);
+    }
+}
+
+void redis_link_receive(struct redis_link *link)
+{
+    receive(link, 0);
+}
+
+void redis_link_step(struct redis_link *link)
+{
+    if (link->state == REDIS_LINK_CONNECTING)
+        step_connecting(link);
+    if (link->state < REDIS_LINK_SECURING)
+        return;
+    if (redis_link_has_output(link))
+        redis_link_send(link);
+    if (link->state >= REDIS_LINK_SECURING)
+        receive(link, MSG_DONTWAIT);
+    if (link->state >= REDIS_LINK_SECURING && redis_link_has_output(link)) /* what TLS answers to what came */
+        redis_link_send(link);
+    if (link->state != REDIS_LINK_GREETING)
+        return;
+    redis_greet_read(link);
+    if (link->state == REDIS_LINK_UP)
+        redis_link_leave(link);
+}
+
+void redis_link_leave(struct redis_link *link)
+{
+    if (link->ends)
+        redis_link_close(link, redis_tls_reason(link->tls));
+}
+
+int redis_link_next(struct redis_link *link, struct redis_reply *out)
+{
+    int got = redis_wire_next(&link->wire, out);
+    if (got < 0)
+        redis_link_close(link, "the server does not speak Redis' protocol");
+    else if (got == 0)
+        redis_link_leave(link);
+    return got > 0;
+}
+
+bool redis_link_is_fresh(const struct redis_link *link)
+{
+    char byte;
+    return link->state == REDIS_LINK_UP && recv(link->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 &&
+           (errno == EAGAIN || errno == EWOULDBLOCK);
+}

@@ -1,0 +1,237 @@
+/* tls.c - TLS for a connection to Redis, by OpenSSL, between the link's bytes and the socket's. */
+#include "backends/redis/wire/tls.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+#include <openssl/x509v3.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct redis_tls_context {
+    SSL_CTX *openssl; /* (c) */
+    bool insecure;    /* (c) */
+};
+
+struct redis_tls {
+    SSL *openssl;
+    BIO *came, *leaves; /* the session's: sealed bytes on their way in and out */
+    char reason[96];
+};
+
+/* ---- The context ---- */
+
+static int refuse_file(struct message message, const char *option, const char *path)
+{
+    if (access(path, R_OK) != 0) {
+        message_write(message, "%s \"%s\" cannot be read: %s", option, path, strerrordesc_np(errno));
+        return WEIR_EIO;
+    }
+    return message_refuse(message, "%s \"%s\" is not what is needed: %s", option, path,
+                          ERR_reason_error_string(ERR_peek_last_error()));
+}
+
+static int trust(SSL_CTX *openssl, const struct weir_options *options, struct message message)
+{
+    if (options->redis_insecure)
+        return WEIR_OK;
+    SSL_CTX_set_verify(openssl, SSL_VERIFY_PEER, NULL);
+    if (options->redis_ca_file)
+        return SSL_CTX_load_verify_file(openssl, options->redis_ca_file) == 1
+                   ? WEIR_OK
+                   : refuse_file(message, "redis_ca_file", options->redis_ca_file);
+    if (SSL_CTX_set_default_verify_paths(openssl) == 1)
+        return WEIR_OK;
+    return message_refuse(message, "redis_ca_file is needed: the system's certificates are not to be had");
+}
+
+static int identify(SSL_CTX *openssl, const struct weir_options *options, struct message message)
+{
+    if (!options->redis_cert_file && !options->redis_key_file)
+        return WEIR_OK;
+    if (!options->redis_cert_file || !options->redis_key_file)
+        return message_refuse(message, "%s is needed with %s",
+                              options->redis_cert_file ? "redis_key_file" : "redis_cert_file",
+                              options->redis_cert_file ? "redis_cert_file" : "redis_key_file");
+    if (SSL_CTX_use_certificate_chain_file(openssl, options->redis_cert_file) != 1)
+        return refuse_file(message, "redis_cert_file", options->redis_cert_file);
+    if (SSL_CTX_use_PrivateKey_file(openssl, options->redis_key_file, SSL_FILETYPE_PEM) != 1)
+        return refuse_file(message, "redis_key_file", options->redis_key_file);
+    return WEIR_OK;
+}
+
+/* OpenSSL would ask on the terminal. */
+static int no_passphrase(char *text, int size, int is_for_writing, void *user)
+{
+    (void)text;
+    (void)size;
+    (void)is_for_writing;
+    (void)user;
+    return -1;
+}
+
+int redis_tls_context_make(const struct weir_options *options, struct redis_tls_context **out, struct message message)
+{
+    struct redis_tls_context *context = calloc(1, sizeof *context);
+    SSL_CTX *openssl = SSL_CTX_new(TLS_client_method());
+    int error = WEIR_OK;
+    ERR_clear_error();
+    if (!context || !openssl || SSL_CTX_set_min_proto_version(openssl, TLS1_2_VERSION) != 1) {
+        message_write(message, "out of memory");
+        error = WEIR_ENOMEM;
+    } else {
+        SSL_CTX_set_options(openssl, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);
+        SSL_CTX_set_default_passwd_cb(openssl, no_passphrase);
+        error = trust(openssl, options, message);
+    }
+    if (!error)
+        error = identify(openssl, options, message);
+    ERR_clear_error();
+    if (error) {
+        SSL_CTX_free(openssl);
+        free(context);
+        return error;
+    }
+    context->openssl = openssl;
+    context->insecure = options->redis_insecure;
+    *out = context;
+    return WEIR_OK;
+}
+
+void redis_tls_context_free(struct redis_tls_context *context)
+{
+    if (context)
+        SSL_CTX_free(context->openssl);
+    free(context);
+}
+
+/* ---- A session ---- */
+
+/* Whom the certificate must be for, and, if it is a name, which of its certificates the server is to show (SNI). An
+ * empty host would be no check at all. */
+static bool expect_host(const struct redis_tls_context *context, const char *host, SSL *openssl)
+{
+    unsigned char address[sizeof(struct in6_addr)];
+    const bool is_address = inet_pton(AF_INET, host, address) == 1 || inet_pton(AF_INET6, host, address) == 1;
+    if (host[0] == '\0' || (!is_address && SSL_set_tlsext_host_name(openssl, host) != 1))
+        return false;
+    if (context->insecure)
+        return true;
+    SSL_set_hostflags(openssl, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS);
+    return is_address ? X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(openssl), host) == 1
+                      : SSL_set1_host(openssl, host) == 1;
+}
+
+struct redis_tls *redis_tls_begin(struct redis_tls_context *context, const char *host)
+{
+    struct redis_tls *tls = calloc(1, sizeof *tls);
+    if (!tls)
+        return NULL;
+    tls->openssl = SSL_new(context->openssl);
+    tls->came = BIO_new(BIO_s_mem());
+    tls->leaves = BIO_new(BIO_s_mem());
+    if (!tls->openssl || !tls->came || !tls->leaves || !expect_host(context, host, tls->openssl)) {
+        BIO_free(tls->came);
+        BIO_free(tls->leaves);
+        SSL_free(tls->openssl);
+        free(tls);
+        ERR_clear_error();
+        return NULL;
+    }
+    BIO_set_mem_eof_return(tls->came, -1); /* that nothing is there is not the end */
+    SSL_set_bio(tls->openssl, tls->came, tls->leaves);
+    SSL_set_connect_state(tls->openssl);
+    return tls;
+}
+
+void redis_tls_end(struct redis_tls *tls)
+{
+    if (!tls)
+        return;
+    SSL_set_quiet_shutdown(tls->openssl, 1);
+    SSL_free(tls->openssl); /* and its BIOs */
+    free(tls);
+}
+
+const char *redis_tls_reason(const struct redis_tls *tls)
+{
+    return tls->reason;
+}
+
+/* ---- Bytes ---- */
+
+static int fail(struct redis_tls *tls, const char *what)
+{
+    const bool checks = SSL_get_verify_mode(tls->openssl) != SSL_VERIFY_NONE; /* else it is the reason of nothing */
+    const long verdict = checks ? SSL_get_verify_result(tls->openssl) : X509_V_OK;
+    const unsigned long code = ERR_peek_last_error();
+    const char *words = verdict != X509_V_OK ? X509_verify_cert_error_string(verdict)
+                        : code               ? ERR_reason_error_string(code)
+                                             : NULL;
+    snprintf(tls->reason, sizeof tls->reason, "TLS: %s", words ? words : what);
+    ERR_clear_error();
+    return -1;
+}
+
+static int collect(struct redis_tls *tls, struct redis_bytes *sealed)
+{
+    const size_t len = BIO_ctrl_pending(tls->leaves);
+    if (len == 0)
+        return 0;
+    char *room = redis_bytes_room(sealed, len);
+    if (!room)
+        return fail(tls, "out of memory");
+    const int got = BIO_read(tls->leaves, room, (int)len);
+    sealed->len += got > 0 ? (size_t)got : 0;
+    return 0;
+}
+
+/* Whether OpenSSL only waits for more to come. */
+static bool waits(const struct redis_tls *tls, int result)
+{
+    const int why = SSL_get_error(tls->openssl, result);
+    return why == SSL_ERROR_WANT_READ || why == SSL_ERROR_WANT_WRITE;
+}
+
+int redis_tls_shake_hands(struct redis_tls *tls, struct redis_bytes *sealed)
+{
+    ERR_clear_error();
+    const int result = SSL_do_handshake(tls->openssl);
+    if (result != 1 && !waits(tls, result)) {
+        fail(tls, "the handshake failed");
+        collect(tls, sealed); /* the alert that tells the server why */
+        return -1;
+    }
+    return collect(tls, sealed) != 0 ? -1 : result == 1;
+}
+
+int redis_tls_seal(struct redis_tls *tls, const void *data, size_t len, struct redis_bytes *sealed)
+{
+    size_t written = 0;
+    ERR_clear_error();
+    if (SSL_write_ex(tls->openssl, data, len, &written) != 1 || written != len)
+        return fail(tls, "cannot be sealed");
+    return collect(tls, sealed);
+}
+
+int redis_tls_feed(struct redis_tls *tls, const void *data, size_t len)
+{
+    return BIO_write(tls->came, data, (int)len) == (int)len ? 0 : fail(tls, "out of memory");
+}
+
+int redis_tls_read(struct redis_tls *tls, void *data, size_t size, struct redis_bytes *sealed)
+{
+    size_t got = 0;
+    ERR_clear_error();
+    const int result = SSL_read_ex(tls->openssl, data, size, &got);
+    if (result != 1 && SSL_get_error(tls->openssl, result) == SSL_ERROR_ZERO_RETURN) {
+        snprintf(tls->reason, sizeof tls->reason, "the server closed the connection");
+        return -1;
+    }
+    if (result != 1 && !waits(tls, result))
+        return fail(tls, "what came cannot be read");
+    return collect(tls, sealed) != 0 ? -1 : (int)got;
+}

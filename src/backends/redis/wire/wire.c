@@ -1,0 +1,182 @@
+/* wire.c - replies of Redis, read by hiredis' reader without an allocation for each. */
+#include "backends/redis/wire/wire.h"
+
+#include <hiredis/hiredis.h>
+#include <string.h>
+
+/* hiredis calls these as it comes by the parts of a reply, and takes NULL for an error. The object that stands for a reply
+ * is the wire itself. */
+
+/* What stands in a list goes to the visitor. */
+static void *show(const redisReadTask *task, struct redis_wire_scalar scalar)
+{
+    struct redis_wire *wire = task->privdata;
+    for (const redisReadTask *list = task->parent; list; list = list->parent)
+        scalar.depth++;
+    for (size_t i = scalar.depth; i-- > 0; task = task->parent)
+        scalar.place[i] = (size_t)task->idx;
+    return wire->visit && wire->visit(wire->user, &scalar) ? wire : NULL;
+}
+
+static void *take(const redisReadTask *task, enum redis_reply_kind kind, long long number)
+{
+    struct redis_wire *wire = task->privdata;
+    redis_bytes_clear(&wire->text, false);
+    wire->kind = kind;
+    wire->number = number;
+    return wire;
+}
+
+/* The string is copied, for the reader moves its own buffer before it hands the reply out. */
+static void *make_string(const redisReadTask *task, char *text, size_t len)
+{
+    const bool is_text = task->type == REDIS_REPLY_STRING || task->type == REDIS_REPLY_STATUS;
+    if (memcmp(text + len, "\r\n", 2) != 0) /* the reader has these two, but does not look at them */
+        return NULL;
+    if (task->parent)
+        return show(task, (struct redis_wire_scalar){ .text = is_text ? text : NULL, .len = is_text ? len : 0 });
+    struct redis_wire *wire = take(task,
+                                   task->type == REDIS_REPLY_STRING   ? REDIS_REPLY_IS_STRING
+                                   : task->type == REDIS_REPLY_STATUS ? REDIS_REPLY_IS_STATUS
+                                   : task->type == REDIS_REPLY_ERROR  ? REDIS_REPLY_IS_ERROR
+                                                                      : REDIS_REPLY_IS_OTHER,
+                                   0);
+    redis_bytes_add(&wire->text, text, len);
+    return wire->text.failed ? NULL : wire;
+}
+
+static void *make_integer(const redisReadTask *task, long long number)
+{
+    return task->parent ? show(task, (struct redis_wire_scalar){ .is_number = true, .number = number })
+                        : take(task, REDIS_REPLY_IS_NUMBER, number);
+}
+
+static void *make_nil(const redisReadTask *task)
+{
+    return task->parent ? show(task, (struct redis_wire_scalar){ .is_nil = true }) : take(task, REDIS_REPLY_IS_NIL, 0);
+}
+
+#if HIREDIS_MAJOR >= 1
+static void *make_other(const redisReadTask *task)
+{
+    return task->parent ? show(task, (struct redis_wire_scalar){ 0 }) : take(task, REDIS_REPLY_IS_OTHER, 0);
+}
+
+static void *make_double(const redisReadTask *task, double number, char *text, size_t len)
+{
+    (void)number;
+    (void)text;
+    (void)len;
+    return make_other(task);
+}
+
+static void *make_bool(const redisReadTask *task, int value)
+{
+    (void)value;
+    return make_other(task);
+}
+#endif
+
+/* hiredis 0.14 and 1.x disagree on the type of `count`. 1.x has maps, sets and pushes made here, too, which nobody is
+ * sent who did not ask for them. */
+#if HIREDIS_MAJOR >= 1
+static void *make_list(const redisReadTask *task, size_t count)
+#else
+static void *make_list(const redisReadTask *task, int count)
+#endif
+{
+    struct redis_wire *wire = task->privdata;
+    size_t depth = 1;
+    for (const redisReadTask *list = task->parent; list; list = list->parent)
+        depth++;
+    if (!wire->visit || task->type != REDIS_REPLY_ARRAY || (size_t)count > REDIS_WIRE_LIST_MAX ||
+        depth > REDIS_WIRE_DEPTH)
+        return NULL;
+    return task->parent ? wire : take(task, REDIS_REPLY_IS_LIST, 0);
+}
+
+static void free_nothing(void *object)
+{
+    (void)object;
+}
+
+static redisReplyObjectFunctions functions = {
+    .createString = make_string,
+    .createArray = make_list,
+    .createInteger = make_integer,
+    .createNil = make_nil,
+#if HIREDIS_MAJOR >= 1
+    .createDouble = make_double,
+    .createBool = make_bool,
+#endif
+    .freeObject = free_nothing,
+};
+
+void redis_wire_show_lists(struct redis_wire *wire, redis_wire_visit *visit, void *user)
+{
+    wire->visit = visit;
+    wire->user = user;
+}
+
+int redis_wire_restart(struct redis_wire *wire)
+{
+    if (wire->reader)
+        redisReaderFree(wire->reader);
+    wire->pending = 0;
+    redis_wire_show_lists(wire, NULL, NULL);
+    wire->reader = redisReaderCreateWithFunctions(&functions);
+    if (!wire->reader)
+        return -1;
+    wire->reader->privdata = wire;
+    wire->reader->maxbuf = 0; /* keep the buffer, however large it once was: REDIS_WIRE_MAX bounds it */
+    return 0;
+}
+
+int redis_wire_init(struct redis_wire *wire)
+{
+    *wire = (struct redis_wire){ 0 };
+    return redis_wire_restart(wire);
+}
+
+void redis_wire_free(struct redis_wire *wire)
+{
+    if (wire->reader)
+        redisReaderFree(wire->reader);
+    redis_bytes_free(&wire->text);
+    wire->reader = NULL;
+}
+
+int redis_wire_feed(struct redis_wire *wire, const char *data, size_t len)
+{
+    const size_t most = wire->visit ? REDIS_WIRE_LIST_BYTES : REDIS_WIRE_MAX;
+    wire->pending += len;
+    if (!wire->reader || wire->pending > most)
+        return -1;
+    return redisReaderFeed(wire->reader, data, len) == REDIS_OK ? 0 : -1;
+}
+
+int redis_wire_next(struct redis_wire *wire, struct redis_reply *out)
+{
+    void *object = NULL;
+    if (!wire->reader || redisReaderGetReply(wire->reader, &object) != REDIS_OK)
+        return -1;
+    if (!object)
+        return 0;
+    wire->pending = wire->reader->len - wire->reader->pos;
+    *out = (struct redis_reply){
+        .kind = wire->kind, .text = wire->text.data, .len = wire->text.len, .number = wire->number
+    };
+    return 1;
+}
+
+bool redis_wire_is_text(const struct redis_wire_scalar *scalar, const char *text)
+{
+    return scalar->text && scalar->len == strlen(text) && memcmp(scalar->text, text, scalar->len) == 0;
+}
+
+bool redis_reply_is_error(const struct redis_reply *reply, const char *word)
+{
+    size_t len = strlen(word);
+    return reply->kind == REDIS_REPLY_IS_ERROR && reply->len >= len && memcmp(reply->text, word, len) == 0 &&
+           (reply->len == len || reply->text[len] == ' ');
+}

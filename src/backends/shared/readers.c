@@ -1,0 +1,46 @@
+/* readers.c - waits for those that look. */
+#include "backends/shared/readers.h"
+
+#include "backends/shared/wait_briefly.h"
+#include "core/ground/fence.h"
+
+void readers_init(struct readers *readers)
+{
+    readers->fences = !fence_ready();
+    atomic_store_explicit(&readers->are_shut, false, memory_order_relaxed);
+    for (int i = 0; i < STATS_STRIPES; i++)
+        atomic_store_explicit(&readers->stripes[i].turn, 0, memory_order_relaxed);
+}
+
+/* Where each sees to its own barrier, it is this: both add to the turn, and one of them comes first. Who begins a look
+ * after this has read what was added here, 0, and sees all that came before it; who began before is seen. A load would
+ * not do, for the loads of a look are in no order with those of the one who waits. */
+static uint64_t turn_of(const struct readers *readers, _Atomic uint64_t *turn)
+{
+    return readers->fences ? atomic_fetch_add(turn, 0) : atomic_load(turn);
+}
+
+void readers_wait(struct readers *readers)
+{
+    if (!readers->fences)
+        fence_all();
+    for (int i = 0; i < STATS_SHARED_STRIPE; i++) {
+        _Atomic uint64_t *turn = &readers->stripes[i].turn;
+        const uint64_t seen = turn_of(readers, turn);
+        if (seen % 2 == 0)
+            continue;
+        for (int tries = 0; atomic_load(turn) == seen; tries++)
+            wait_briefly(tries);
+    }
+}
+
+void readers_shut(struct readers *readers)
+{
+    atomic_store(&readers->are_shut, true);
+    readers_wait(readers);
+}
+
+void readers_open(struct readers *readers)
+{
+    atomic_store(&readers->are_shut, false);
+}

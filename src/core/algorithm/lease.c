@@ -1,0 +1,418 @@
+/* lease.c - the arithmetic of leases. */
+#include "core/algorithm/lease.h"
+
+#include "core/ground/arith.h"
+
+#define TRIPS_IN_LIFE 10           /* a life must be as many round trips, or leases would be spent on waiting */
+#define NEVER_HOLDS_US WEIR_SECOND /* how long a denial of what can never fit is not asked for again */
+#define LOW_PART 8                 /* with that part left of what half a life asks for, permits are asked for ahead */
+#define COUNT_MAX (INT64_C(1) << 40)
+#define AVERAGE_ONE 16  /* the average is kept in 16ths ... */
+#define AVERAGE_TURNS 4 /* ... and moves by a quarter of the difference each half life */
+
+/* ---- Times ---- */
+
+/* How long what was charged by `decision` is good for, were it not for the life of leases. The decision's times count
+ * from Redis's now. */
+static int64_t good_for_us(const struct weir_plan *plan, const struct weir_decision *decision)
+{
+    switch (plan->algorithm) {
+    case WEIR_FIXED_WINDOW: return decision->reset_after_us;
+    case WEIR_SLIDING_WINDOW: /* it was charged to the newest block, the last to be emptied */
+        return decision->reset_after_us - plan->blocks * plan->period_us;
+    case WEIR_LEAKY_BUCKET: return INT64_MAX;
+    default: break;
+    }
+    if (plan->refill == WEIR_GREEDY)
+        return INT64_MAX;
+    const int64_t refills = div_up(plan->size - decision->remaining, plan->limit);
+    return decision->reset_after_us - max_of(0, refills - 1) * plan->period_us;
+}
+
+/* How long a grant asked for now will be good for, as far as can be told: until the next edge. */
+static int64_t useful_us(const struct lease *lease, const struct lease_rules *rules, int64_t now_us)
+{
+    const struct weir_plan *plan = &lease->plan;
+    const bool returns = plan->algorithm != WEIR_FIXED_WINDOW || plan->align == WEIR_ALIGN_EPOCH;
+    const int64_t ahead_us = lease->edge_us - now_us;
+    if (lease->edge_us == 0 || (ahead_us <= 0 && !returns))
+        return rules->life_us;
+    return min_of(rules->life_us,
+                  ahead_us > 0 ? (ahead_us - 1) % plan->period_us + 1 : plan->period_us - -ahead_us % plan->period_us);
+}
+
+/* How much longer than `cost` as many permits more have to wait, at least. */
+static int64_t further_wait_us(const struct weir_plan *plan, int64_t more)
+{
+    switch (plan->algorithm) {
+    case WEIR_FIXED_WINDOW:
+    case WEIR_SLIDING_WINDOW: return 0;
+    default: break;
+    }
+    if (plan->refill == WEIR_INTERVAL)
+        return div_down(more, plan->limit) * plan->period_us;
+    return div_down(mul_capped(more, plan->q), plan->p) * plan->tick_us;
+}
+
+/* ---- Load ---- */
+
+static int64_t half_us(const struct lease_rules *rules)
+{
+    return rules->life_us / 2;
+}
+
+static void turn_halves(struct lease *lease, const struct lease_rules *rules, int64_t now_us)
+{
+    const int64_t half = half_us(rules);
+    if (lease->turn_us == 0 || now_us < lease->turn_us - half) { /* new, or a caller's clock that stepped back */
+        lease->count = 0;
+        lease->turn_us = now_us + half;
+        return;
+    }
+    int64_t turns = 1 + (now_us - lease->turn_us) / half;
+    lease->turn_us += turns * half;
+    for (; turns > 0 && (lease->count > 0 || lease->average > 0); turns--) {
+        const int64_t seen = lease->count * AVERAGE_ONE;
+        lease->average += (seen - lease->average) / AVERAGE_TURNS;
+        if (seen == 0 && lease->average < AVERAGE_TURNS)
+            lease->average = 0;
+        lease->count = 0;
+    }
+}
+
+static inline void load_turn(struct lease *lease, const struct lease_rules *rules, int64_t now_us)
+{
+    if (now_us >= lease->turn_us || now_us < lease->turn_us - rules->life_us)
+        turn_halves(lease, rules, now_us);
+}
+
+void lease_count(struct lease *lease, const struct lease_rules *rules, int64_t now_us, int64_t cost)
+{
+    load_turn(lease, rules, now_us);
+    lease->count = min_of(lease->count + cost, COUNT_MAX);
+}
+
+/* Permits asked for in half a life, but for `cost` that was just counted. */
+static int64_t load_beside(const struct lease *lease, int64_t cost)
+{
+    return max_of(lease->count - cost, (lease->average + AVERAGE_ONE / 2) / AVERAGE_ONE);
+}
+
+/* ---- What is left ---- */
+
+/* When the slot of that number departs. */
+static int64_t slot_at_us(const struct weir_plan *plan, const struct lease_batch *batch, int64_t number)
+{
+    return batch->slot_us + div_up(number * plan->q, plan->p) * plan->tick_us;
+}
+
+/* Pass over the slots whose time has passed. */
+static void skip_slots(struct lease *lease, struct lease_batch *batch, int64_t now_us)
+{
+    const struct weir_plan *plan = &lease->plan;
+    if (now_us <= slot_at_us(plan, batch, batch->next))
+        return;
+    const int64_t end = batch->next + batch->left;
+    int64_t next = end;
+    if (now_us <= slot_at_us(plan, batch, end - 1)) /* the least whose time is not before now */
+        next = div_down((div_up(now_us - batch->slot_us, plan->tick_us) - 1) * plan->p, plan->q) + 1;
+    next = max_of(next, batch->next);
+    lease->lost += (uint64_t)(next - batch->next);
+    batch->left = end - next;
+    batch->next = next;
+}
+
+static inline int64_t batch_left(struct lease *lease, struct lease_batch *batch, int64_t now_us)
+{
+    if (batch->left > 0 && now_us >= batch->end_us) {
+        lease->lost += (uint64_t)batch->left;
+        batch->left = 0;
+    }
+    if (batch->left > 0 && lease->plan.algorithm == WEIR_LEAKY_BUCKET)
+        skip_slots(lease, batch, now_us);
+    return batch->left;
+}
+
+int64_t lease_left(struct lease *lease, int64_t now_us)
+{
+    const int64_t first = batch_left(lease, &lease->batches[0], now_us);
+    const int64_t second = batch_left(lease, &lease->batches[1], now_us);
+    return lease->plan.algorithm == WEIR_LEAKY_BUCKET ? max_of(first, second) : first + second;
+}
+
+/* ---- Decisions ---- */
+
+void lease_renew(struct lease *lease, const struct weir_plan *plan, uint64_t version)
+{
+    *lease = (struct lease){
+        .plan = *plan,
+        .version = version,
+        .era = lease->era + 1,
+        .remaining = plan->size,
+        .count = lease->count,
+        .average = lease->average,
+        .turn_us = lease->turn_us,
+        .lost = lease->lost + (uint64_t)(lease->batches[0].left + lease->batches[1].left),
+    };
+}
+
+/* Take `cost` out of what is left, the older first. Returns when the oldest of it was asked for. */
+static int64_t spend(struct lease *lease, int64_t now_us, int64_t cost, int64_t *delay_us)
+{
+    struct lease_batch *first = &lease->batches[0], *second = &lease->batches[1];
+    *delay_us = 0;
+    if (first->left == 0) {
+        *first = *second;
+        second->left = 0;
+    }
+    if (lease->plan.algorithm == WEIR_LEAKY_BUCKET) {
+        struct lease_batch *batch = first->left >= cost ? first : second;
+        *delay_us = max_of(0, slot_at_us(&lease->plan, batch, batch->next) - now_us);
+        batch->next += cost;
+        batch->left -= cost;
+        return batch->asked_us;
+    }
+    const int64_t from_first = min_of(first->left, cost);
+    first->left -= from_first;
+    second->left -= cost - from_first;
+    return first->asked_us;
+}
+
+bool lease_denies(const struct lease *lease, int64_t now_us, int64_t lacks)
+{
+    return lease->denied_cost > 0 && now_us < lease->denied_until_us && lacks >= lease->denied_cost;
+}
+
+static int64_t lacks_of(const struct lease *lease, int64_t left, int64_t cost)
+{
+    return lease->plan.algorithm == WEIR_LEAKY_BUCKET ? cost : cost - left;
+}
+
+enum lease_answer lease_decide(struct lease *lease, int64_t now_us, int64_t cost, enum weir_verb verb,
+                               struct weir_decision *out)
+{
+    const struct weir_plan *plan = &lease->plan;
+    const int64_t left = lease_left(lease, now_us);
+    const int64_t reset_after_us = max_of(0, lease->reset_at_us - now_us);
+    if (left >= cost) {
+        const struct lease_batch kept[2] = { lease->batches[0], lease->batches[1] };
+        int64_t delay_us;
+        const int64_t asked_us = spend(lease, now_us, cost, &delay_us);
+        if (verb == WEIR_PEEK) {
+            lease->batches[0] = kept[0];
+            lease->batches[1] = kept[1];
+        }
+        *out = (struct weir_decision){
+            .allowed = true,
+            .source = WEIR_BY_LEASE,
+            .limit = plan->size,
+            .remaining = min_of(plan->size, lease->remaining + left - (verb == WEIR_PEEK ? 0 : cost)),
+            .delay_us = delay_us,
+            .reset_after_us = reset_after_us,
+            .age_us = max_of(0, now_us - asked_us),
+        };
+        return LEASE_SPENT;
+    }
+    if (!lease_denies(lease, now_us, lacks_of(lease, left, cost)))
+        return LEASE_ASK;
+    const int64_t more = lacks_of(lease, left, cost) - lease->denied_cost;
+    *out = (struct weir_decision){
+        .source = WEIR_BY_DENIAL,
+        .limit = plan->size,
+        .remaining = min_of(plan->size, lease->remaining + left),
+        .retry_after_us = cost > plan->size ? WEIR_NEVER
+                                            : lease->denied_until_us - now_us + further_wait_us(plan, more),
+        .reset_after_us = reset_after_us,
+        .age_us = max_of(0, now_us - lease->denied_asked_us),
+    };
+    return LEASE_DENIED;
+}
+
+/* ---- Asking, and the answer ---- */
+
+static bool can_lease(const struct lease *lease, const struct lease_rules *rules, int64_t trip_us)
+{
+    return lease_is_on(rules, &lease->plan) && trip_us <= rules->life_us / TRIPS_IN_LIFE;
+}
+
+static void note_asked(struct lease *lease, const struct lease_ask *ask)
+{
+    lease->coming = ask->ahead + (ask->whole ? 0 : ask->cost);
+    lease->is_asked = lease->coming > 0;
+}
+
+struct lease_ask lease_ask(struct lease *lease, const struct lease_rules *rules, int64_t now_us, int64_t cost,
+                           int64_t waiting, int64_t trip_us)
+{
+    const struct weir_plan *plan = &lease->plan;
+    struct lease_ask ask = {
+        .era = lease->era, .cost = cost, .spread = (uint32_t)(2 * rules->instances), .whole = true
+    };
+    const int64_t left = lease_left(lease, now_us);
+    /* What is on its way for the lease counts as held: no more than lease_max() is both together. */
+    if (left > 0 && left < cost && cost <= lease_max(rules, plan) && !lease->is_asked &&
+        plan->algorithm != WEIR_LEAKY_BUCKET) {
+        ask.cost = cost - left;
+        ask.whole = false;
+    }
+    load_turn(lease, rules, now_us);
+    const int64_t load = load_beside(lease, cost);
+    ask.alone = load < 1 || !can_lease(lease, rules, trip_us);
+    if (ask.alone)
+        lease->low = 0;
+    const bool was_asked = lease->is_asked;
+    if (!was_asked)
+        note_asked(lease, &ask);
+    if (ask.alone || was_asked || lease->batches[1].left > 0)
+        return ask;
+    lease->low = load / LOW_PART + mul_capped(2 * load, trip_us) / half_us(rules);
+    const int64_t want = min_of(load, mul_capped(load, useful_us(lease, rules, now_us)) / half_us(rules));
+    const int64_t room = max_of(0, lease_max(rules, plan) - (ask.whole ? left : cost));
+    if (lease->scarce && waiting > 0) { /* of the last permits no more than is sure to be used, but that at once */
+        ask.ahead = min_of(waiting, room);
+        ask.spread = 1;
+    } else { /* one asked for ahead of any request has to last for as long as the others, without a request's own */
+        ask.ahead = min_of(waiting + want + want / 8 + (cost == 0 && want > 0), room);
+    }
+    note_asked(lease, &ask);
+    return ask;
+}
+
+/* The place of the latest grant, behind the one before it; NULL: both are taken. */
+static struct lease_batch *next_batch(struct lease *lease)
+{
+    struct lease_batch *first = &lease->batches[0], *second = &lease->batches[1];
+    if (first->left == 0) {
+        *first = *second;
+        second->left = 0;
+    }
+    return first->left == 0 ? first : second->left == 0 ? second : NULL;
+}
+
+static void add_batch(struct lease *lease, const struct lease_batch *grant)
+{
+    struct lease_batch *batch = next_batch(lease);
+    if (batch) {
+        *batch = *grant;
+        return;
+    }
+    /* What a request lacked has landed between; never of a leaky bucket. Both are as old as the older. */
+    batch = &lease->batches[1];
+    batch->left += grant->left;
+    batch->asked_us = min_of(batch->asked_us, grant->asked_us);
+    batch->end_us = min_of(batch->end_us, grant->end_us);
+}
+
+/* How long a permit has to wait, at least, if `decision` leaves none. */
+static int64_t least_wait_us(const struct weir_plan *plan, const struct weir_decision *decision)
+{
+    const int64_t good_us = good_for_us(plan, decision); /* where permits come back at once, until they do */
+    return good_us < INT64_MAX ? good_us
+                               : decision->reset_after_us -
+                                     div_up(mul_capped(plan->size - 1, plan->q), plan->p) * plan->tick_us;
+}
+
+bool lease_was_denied(struct lease *lease, const struct lease_ask *ask, int64_t asked_us, int64_t now_us, int64_t cost,
+                      const struct weir_decision *decision, struct weir_decision *out)
+{
+    const struct weir_plan *plan = &lease->plan;
+    const int64_t left = lease_left(lease, now_us);
+    const bool is_empty = decision->allowed && ask->spread == 1 && decision->ahead < ask->ahead;
+    const int64_t denied_cost = is_empty ? 1 : ask->cost;
+    const int64_t wait_us = is_empty ? least_wait_us(plan, decision) : decision->retry_after_us;
+    const int64_t more = lacks_of(lease, left, cost) - denied_cost;
+    if (ask->era != lease->era || (decision->allowed && !is_empty) || more < 0)
+        return false;
+    *out = (struct weir_decision){
+        .source = WEIR_BY_REDIS,
+        .limit = plan->size,
+        .remaining = min_of(plan->size, decision->remaining + left),
+        .retry_after_us = cost > plan->size || wait_us == WEIR_NEVER
+                              ? WEIR_NEVER
+                              : max_of(1, asked_us + wait_us - now_us + further_wait_us(plan, more)),
+        .reset_after_us = max_of(0, lease->reset_at_us - now_us),
+    };
+    return true;
+}
+
+void lease_land(struct lease *lease, const struct lease_rules *rules, const struct lease_ask *ask, int64_t asked_us,
+                int64_t now_us, const struct weir_decision *decision)
+{
+    const struct weir_plan *plan = &lease->plan;
+    const int64_t direct = ask->whole && decision->allowed ? ask->cost : 0;
+    const int64_t granted = lease_granted(ask, decision);
+    if (ask->era != lease->era) {
+        lease->lost += (uint64_t)granted;
+        return;
+    }
+    lease_ask_failed(lease, ask); /* it has come, and is to be told of once */
+    lease->is_known = true;
+    lease->known_us = asked_us;
+    lease->remaining = decision->remaining;
+    lease->reset_at_us = asked_us + decision->reset_after_us;
+    if (ask->ahead > 0 || !decision->allowed)
+        lease->scarce = decision->ahead < ask->ahead || !decision->allowed;
+    /* A denial that holds for less stays: it was asked for at about the same time. */
+    if (!decision->allowed && asked_us > lease->refunded_us && !lease_denies(lease, now_us, ask->cost - 1)) {
+        const bool never = decision->retry_after_us == WEIR_NEVER;
+        lease->denied_cost = ask->cost;
+        lease->denied_asked_us = asked_us;
+        lease->denied_until_us = asked_us + (never ? NEVER_HOLDS_US : decision->retry_after_us);
+    }
+    const int64_t good_us = good_for_us(plan, decision);
+    if (good_us < INT64_MAX && decision->reset_after_us > 0)
+        lease->edge_us = asked_us + good_us;
+    if (granted == 0)
+        return;
+    const struct lease_batch grant = {
+        .left = granted,
+        .asked_us = asked_us,
+        .end_us = asked_us + min_of(rules->life_us, good_us),
+        .slot_us = now_us + decision->delay_us,
+        .next = direct,
+    };
+    if (now_us < grant.end_us)
+        add_batch(lease, &grant);
+    else
+        lease->lost += (uint64_t)granted;
+}
+
+void lease_give_back(struct lease *lease, const struct lease_rules *rules, uint64_t era, int64_t asked_us, int64_t cost)
+{
+    /* What has been leased meanwhile, or will be, and this together may be more than an instance is to have. */
+    const int64_t coming = lease->is_asked ? lease->coming : 0;
+    const int64_t room = lease_max(rules, &lease->plan) - lease->batches[0].left - lease->batches[1].left - coming;
+    const int64_t fits = era == lease->era ? min_of(cost, max_of(0, room)) : 0;
+    assert(lease->plan.algorithm != WEIR_LEAKY_BUCKET);
+    for (int i = 0; i < 2; i++) {
+        struct lease_batch *batch = &lease->batches[i];
+        if (batch->asked_us == asked_us && batch->end_us > 0) {
+            batch->left += fits;
+            lease->lost += (uint64_t)(cost - fits);
+            return;
+        }
+    }
+    lease->lost += (uint64_t)cost;
+}
+
+bool lease_recall(struct lease *lease, int64_t now_us, struct weir_decision *out)
+{
+    if (!lease->is_known)
+        return false;
+    *out = (struct weir_decision){
+        .allowed = true,
+        .source = WEIR_BY_LEASE,
+        .limit = lease->plan.size,
+        .remaining = min_of(lease->plan.size, lease->remaining + lease_left(lease, now_us)),
+        .reset_after_us = max_of(0, lease->reset_at_us - now_us),
+        .age_us = max_of(0, now_us - lease->known_us),
+    };
+    return true;
+}
+
+bool lease_is_idle(struct lease *lease, const struct lease_rules *rules, int64_t now_us)
+{
+    load_turn(lease, rules, now_us);
+    return lease_left(lease, now_us) == 0 && !lease_denies(lease, now_us, INT64_MAX) && lease->count == 0 &&
+           lease->average < AVERAGE_ONE / 2;
+}

@@ -1,0 +1,103 @@
+/* level.h - the level that a token bucket and a leaky bucket have in common: units that drain by p every tick.
+ *
+ *     n = floor(now / tick)                       the tick of now
+ *     v = max(0, v - (n - ts) * p)                units in use, from the state's v at tick ts
+ *     allowed = v + cost*q <= size*q              a permit is q units
+ *
+ * State: v, ts. Every product is below 2^53 (plan.c); (n - ts) * p alone may be larger, and then v is 0.
+ */
+#ifndef CORE_ALGORITHM_LEVEL_H
+#define CORE_ALGORITHM_LEVEL_H
+
+#include "core/ground/arith.h"
+
+#include <weir/backend.h>
+
+struct level {
+    int64_t used; /* v, units */
+    int64_t tick; /* n, or the anchor while a clock that stepped back is held */
+    bool changed; /* the state is to be another: when read, for its anchor had to be moved back to now */
+};
+
+static inline struct level level_read(const struct weir_plan *plan, const int64_t *state, int64_t now_us)
+{
+    struct level level = { .used = state[0], .tick = div_down(now_us, plan->tick_us), .changed = false };
+    if (level.used == 0)
+        return level;
+    int64_t anchor_tick = state[1];
+    int64_t anchor_us = anchor_tick * plan->tick_us;
+    if (now_us < anchor_us) {
+        if (anchor_us - now_us <= WEIR_CLOCK_SLACK_US)
+            level.tick = anchor_tick;
+        else
+            level.changed = true;
+        return level;
+    }
+    int64_t drained = mul_capped(level.tick - anchor_tick, plan->p);
+    level.used = drained > level.used ? 0 : level.used - drained;
+    return level;
+}
+
+/* From now until `units` of a level have drained. */
+static inline int64_t level_wait_us(const struct weir_plan *plan, const struct level *level, int64_t units,
+                                    int64_t now_us)
+{
+    return (div_up(units, plan->p) + level->tick) * plan->tick_us - now_us;
+}
+
+/* Take, peek or refund at a level just read, which becomes what it is then; returns whether it is allowed. */
+static inline bool level_ask(const struct weir_plan *plan, struct level *level, int64_t cost, enum weir_verb verb)
+{
+    const bool fits = cost <= plan->size;
+    if (verb == WEIR_REFUND) {
+        level->used = fits ? max_of(0, level->used - cost * plan->q) : 0;
+        level->changed = true;
+        return true;
+    }
+    const bool allowed = fits && level->used <= (plan->size - cost) * plan->q;
+    if (verb == WEIR_PEEK) {
+        level->changed = false;
+    } else if (allowed) {
+        level->used += cost * plan->q;
+        level->changed = true;
+    }
+    return allowed;
+}
+
+static inline void level_write(const struct level *level, int64_t *state)
+{
+    state[0] = level->used;
+    state[1] = level->tick;
+}
+
+/* What is to be told of level_ask(), by the level as it is after it: all but delay_us. These are the divisions; who
+ * changes a state that others wait for does so before. */
+static inline void level_tell(const struct weir_plan *plan, const struct level *level, int64_t now_us, int64_t cost,
+                              bool allowed, struct weir_decision *out)
+{
+    int64_t retry_after_us = 0;
+    if (!allowed && cost > plan->size)
+        retry_after_us = WEIR_NEVER;
+    else if (!allowed)
+        retry_after_us = level_wait_us(plan, level, level->used - (plan->size - cost) * plan->q, now_us);
+    *out = (struct weir_decision){
+        .allowed = allowed,
+        .limit = plan->size,
+        .remaining = div_down(plan->size * plan->q - level->used, plan->q),
+        .retry_after_us = retry_after_us,
+        .reset_after_us = level->used > 0 ? level_wait_us(plan, level, level->used, now_us) : 0,
+    };
+}
+
+/* Both, on the state that the level was read from; returns whether *state was changed. */
+static inline bool level_decide(const struct weir_plan *plan, struct level *level, int64_t *state, int64_t now_us,
+                                int64_t cost, enum weir_verb verb, struct weir_decision *out)
+{
+    const bool allowed = level_ask(plan, level, cost, verb);
+    if (level->changed)
+        level_write(level, state);
+    level_tell(plan, level, now_us, cost, allowed, out);
+    return level->changed;
+}
+
+#endif

@@ -1,0 +1,166 @@
+/* sliding_window.c - `limit` permits in any window of length `period`.
+ *
+ * Time is cut into blocks of b = ceil(period / blocks); a block's id is floor(now / b). The current block and the
+ * `blocks` before it count. They cover every instant of the last period, so the promise holds exactly, at the price
+ * of a permit that comes back up to one block late. (To count only `blocks` of them, as common scripts do, lets twice
+ * the limit through in one period.)
+ *
+ *     s = sum of the counts of blocks cur-blocks .. cur;  allowed = s + cost <= limit
+ *     retry_after = (cur + k)*b - now, k least with s - (the k oldest counts) + cost <= limit
+ *
+ * A refund takes from the oldest block that counts: whichever permits come back, those that stay used stay at least
+ * as long as they must, and the promise holds.
+ *
+ * State: id of the newest block that was charged, then blocks+1 counts: counts[i] is that of block newest - i.
+ */
+#include "core/algorithm/sliding_window.h"
+
+#include "core/algorithm/algorithm.h"
+#include "core/ground/arith.h"
+
+#include <string.h>
+
+struct sliding {
+    int64_t current; /* the block of now, or the newest while a clock that stepped back is held */
+    int64_t age;     /* current - newest: counts[0 .. blocks-age] count */
+    int64_t sum;
+    bool rebased;
+};
+
+/* Two counts share a word of the state. */
+typedef uint32_t __attribute__((may_alias)) count;
+
+static count *counts_in(int64_t *state)
+{
+    return (count *)(state + 1);
+}
+
+static const count *counts_of(const int64_t *state)
+{
+    return (const count *)(state + 1);
+}
+
+static struct sliding sliding_read(const struct weir_plan *plan, const int64_t *state, int64_t now_us)
+{
+    const count *counts = counts_of(state);
+    struct sliding window = { .current = div_down(now_us, plan->period_us) };
+    int64_t anchor_us = state[0] * plan->period_us;
+
+    if (now_us >= anchor_us)
+        window.age = window.current - state[0];
+    for (int64_t i = 0; i <= plan->blocks - window.age; i++)
+        window.sum += counts[i];
+    if (now_us < anchor_us && window.sum > 0) {
+        window.rebased = anchor_us - now_us > WEIR_CLOCK_SLACK_US;
+        if (!window.rebased)
+            window.current = state[0];
+    }
+    return window;
+}
+
+/* Write the state as of the current block: drop the counts that are too old, put empty blocks before the others. */
+static void sliding_advance(const struct weir_plan *plan, int64_t *state, struct sliding *window)
+{
+    count *counts = counts_in(state);
+    size_t kept = window->sum > 0 ? (size_t)(plan->blocks + 1 - window->age) : 0;
+    size_t empty = (size_t)(plan->blocks + 1) - kept;
+    if (empty > 0) {
+        memmove(counts + empty, counts, kept * sizeof *counts);
+        memset(counts, 0, empty * sizeof *counts);
+    }
+    state[0] = window->current;
+    window->age = 0;
+}
+
+static void sliding_take(int64_t *state, struct sliding *window, int64_t cost)
+{
+    counts_in(state)[0] += (uint32_t)cost;
+    window->sum += cost;
+}
+
+static void sliding_refund(const struct weir_plan *plan, int64_t *state, struct sliding *window, int64_t cost)
+{
+    count *counts = counts_in(state);
+    int64_t left = min_of(cost, window->sum);
+    window->sum -= left;
+    for (int64_t i = plan->blocks - window->age; left > 0; i--) {
+        int64_t part = min_of(left, counts[i]);
+        counts[i] -= (uint32_t)part;
+        left -= part;
+    }
+}
+
+/* When the `permits` oldest of those in use no longer count: a block does not once `blocks` newer ones stand before
+ * the current one. */
+static int64_t freed_at_us(const struct weir_plan *plan, const int64_t *state, const struct sliding *window,
+                           int64_t permits)
+{
+    const count *counts = counts_of(state);
+    int64_t i = plan->blocks - window->age;
+    for (int64_t freed = counts[i]; freed < permits; freed += counts[i])
+        i--;
+    int64_t id = window->current - window->age - i;
+    return (id + plan->blocks + 1) * plan->period_us;
+}
+
+/* When none of those in use, of which there are some, counts any longer: when the newest does not. On a busy key that is
+ * the first one looked at, and freed_at_us() would find it last. */
+static int64_t empty_at_us(const struct weir_plan *plan, const int64_t *state, const struct sliding *window)
+{
+    const count *counts = counts_of(state);
+    int64_t i = 0;
+    while (counts[i] == 0)
+        i++;
+    return (window->current - window->age - i + plan->blocks + 1) * plan->period_us;
+}
+
+void sliding_window_charge(const struct weir_plan *plan, int64_t *state, int64_t now_us, int64_t used)
+{
+    memset(state, 0, sliding_window_words(plan->blocks) * sizeof *state);
+    state[0] = div_down(now_us, plan->period_us);
+    counts_in(state)[0] = (uint32_t)min_of(used, plan->size);
+}
+
+int64_t sliding_window_used(const struct weir_plan *plan, const int64_t *state, int64_t *now_us)
+{
+    struct sliding window = sliding_read(plan, state, *now_us);
+    *now_us = max_of(*now_us, window.current * plan->period_us);
+    return window.sum;
+}
+
+int64_t sliding_window_fresh_at_us(const struct weir_plan *plan, const int64_t *state)
+{
+    struct sliding window = sliding_read(plan, state, state[0] * plan->period_us);
+    return window.sum > 0 ? empty_at_us(plan, state, &window) : 0;
+}
+
+bool sliding_window_decide(const struct weir_plan *plan, int64_t *state, int64_t now_us, int64_t cost,
+                           enum weir_verb verb, struct weir_decision *out)
+{
+    struct sliding window = sliding_read(plan, state, now_us);
+    bool allowed = verb == WEIR_REFUND || window.sum + cost <= plan->size;
+    bool changed = verb != WEIR_PEEK && (allowed || window.rebased);
+    int64_t retry_after_us = 0;
+
+    if (verb == WEIR_TAKE && allowed)
+        sliding_advance(plan, state, &window);
+    else if (changed && window.rebased)
+        state[0] = window.current; /* newest and current are one: the counts are renumbered by this */
+    if (cost > plan->size && !allowed)
+        retry_after_us = WEIR_NEVER;
+    else if (!allowed)
+        retry_after_us = freed_at_us(plan, state, &window, window.sum + cost - plan->size) - now_us;
+    else if (verb == WEIR_TAKE)
+        sliding_take(state, &window, cost);
+    else if (verb == WEIR_REFUND)
+        sliding_refund(plan, state, &window, cost);
+
+    *out = (struct weir_decision){
+        .allowed = allowed,
+        .limit = plan->size,
+        .remaining = plan->size - window.sum,
+        .retry_after_us = retry_after_us,
+        .reset_after_us = window.sum > 0 ? empty_at_us(plan, state, &window) - now_us : 0,
+    };
+    return changed;
+}

@@ -1,0 +1,42 @@
+/* arith.h - whole-number arithmetic that names its rounding. Operands are never negative, divisors never 0. */
+#ifndef CORE_GROUND_ARITH_H
+#define CORE_GROUND_ARITH_H
+
+#include <assert.h>
+#include <stdint.h>
+
+/* 2^53 - 1: up to here a double holds every whole number, so Lua's twins of these sums are exact as well. */
+#define EXACT_MAX ((INT64_C(1) << 53) - 1)
+
+static inline int64_t min_of(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static inline int64_t max_of(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* Most divisors here are 1 (a tick of 1 us, a rate that divides its period): a branch is cheaper than a division, which
+ * is one of whole numbers without a sign, or the compiler would see that it answers the same and leave the branch out. */
+static inline int64_t div_down(int64_t x, int64_t divisor)
+{
+    assert(x >= 0 && divisor > 0);
+    return divisor == 1 ? x : (int64_t)((uint64_t)x / (uint64_t)divisor);
+}
+
+static inline int64_t div_up(int64_t x, int64_t divisor)
+{
+    assert(x >= 0 && divisor > 0 && x <= INT64_MAX - (divisor - 1));
+    return divisor == 1 ? x : (int64_t)((uint64_t)(x + divisor - 1) / (uint64_t)divisor);
+}
+
+/* a * b, or INT64_MAX where that does not fit. */
+static inline int64_t mul_capped(int64_t a, int64_t b)
+{
+    int64_t product;
+    return __builtin_mul_overflow(a, b, &product) ? INT64_MAX : product;
+}
+
+#endif

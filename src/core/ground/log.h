@@ -1,0 +1,32 @@
+/* log.h - lines to the user's log hook, and sentences into a caller's buffer.
+ *
+ * A line is made on the stack, has no newline, and is handed over with no lock held. Keys and secrets never go in.
+ */
+#ifndef CORE_GROUND_LOG_H
+#define CORE_GROUND_LOG_H
+
+#include <weir/weir.h>
+
+#define LOG_LINE_SIZE 512 /* bytes, NUL included; a longer line is cut */
+
+struct log {
+    void (*line)(void *user, enum weir_log_level level, const char *line); /* (c) NULL: none */
+    void *user;                                                            /* (c) */
+};
+
+void log_line(const struct log *log, enum weir_log_level level, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* A sentence for the caller, cut to fit; nothing if `text` is NULL or `size` is 0. */
+struct message {
+    char *text;
+    size_t size;
+};
+
+/* Write it and return WEIR_EINVAL, which is what most sentences explain. */
+int message_refuse(struct message message, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Write it, whatever the error is. */
+void message_write(struct message message, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+#endif

@@ -1,0 +1,64 @@
+/* stats.h - counters that cost a decision about a nanosecond and lose none.
+ *
+ * Each thread that counts has a stripe of its own, in every limiter the one of the same number: it adds by a plain
+ * load and store, no locked instruction. Threads beyond the last stripe share that one and add atomically. A stripe
+ * that a thread gives up at its end goes to the next new thread with its sums in place.
+ */
+#ifndef CORE_GROUND_STATS_H
+#define CORE_GROUND_STATS_H
+
+#include <stdalign.h>
+#include <stdatomic.h>
+#include <stdint.h>
+
+#define STATS_STRIPES 64
+#define STATS_SHARED_STRIPE (STATS_STRIPES - 1)
+
+enum stats_counter {
+    STATS_ALLOWED,
+    STATS_DENIED,
+    STATS_ERRORS,
+    STATS_FALLBACKS,
+    STATS_OUTAGES,
+    STATS_SETTLED,
+    STATS_UNSETTLED,
+    STATS_COUNTERS
+};
+
+struct stats_stripe {
+    alignas(64) _Atomic uint64_t counts[STATS_COUNTERS]; /* relaxed: sums only, they order nothing */
+    _Atomic uint64_t inside;                             /* inside.h's, here for its cache line */
+};
+
+struct stats {
+    struct stats_stripe stripes[STATS_STRIPES];
+};
+
+/* 1 + the number of this thread's stripe; 0: it has not counted yet. */
+extern _Thread_local unsigned stats_own_stripe __attribute__((tls_model("initial-exec"), visibility("hidden")));
+
+/* Give this thread a stripe, and return its number. */
+unsigned stats_take_stripe(void);
+
+/* The number of this thread's stripe, which nobody else writes but if it is the shared one. */
+static inline unsigned stats_stripe(void)
+{
+    const unsigned stripe = stats_own_stripe - 1; /* beyond the last, if it has none */
+    return __builtin_expect(stripe < STATS_STRIPES, 1) ? stripe : stats_take_stripe();
+}
+
+static inline void stats_add(struct stats *stats, enum stats_counter counter, uint64_t amount)
+{
+    const unsigned stripe = stats_stripe();
+    _Atomic uint64_t *count = &stats->stripes[stripe].counts[counter];
+    if (__builtin_expect(stripe == STATS_SHARED_STRIPE, 0)) {
+        atomic_fetch_add_explicit(count, amount, memory_order_relaxed);
+    } else {
+        uint64_t sum = atomic_load_explicit(count, memory_order_relaxed) + amount;
+        atomic_store_explicit(count, sum, memory_order_relaxed);
+    }
+}
+
+uint64_t stats_sum(struct stats *stats, enum stats_counter counter);
+
+#endif

@@ -1,0 +1,92 @@
+/* acquire.c - waits for permits: tries, sleeps for as long as the answer says, and tries again.
+ *
+ * weir_close() knows of every call (inside.h): it wakes those who sleep and waits until the last has left.
+ */
+#include "core/ground/arith.h"
+#include "core/limiter/verbs.h"
+
+#include <errno.h>
+#include <time.h>
+
+/* Sleep until `until_us` on CLOCK_MONOTONIC, or less: WEIR_ECLOSED if the limiter is being closed. */
+static int sleep_until(struct weir *limiter, int64_t until_us)
+{
+    const struct timespec until = clock_timespec(until_us);
+    int woken = 0;
+    lock_take(&limiter->wait_mutex);
+    while (!limiter->closing && woken != ETIMEDOUT)
+        woken = pthread_cond_timedwait(&limiter->closing_begins, &limiter->wait_mutex.mutex, &until);
+    int result = limiter->closing ? WEIR_ECLOSED : WEIR_OK;
+    lock_give(&limiter->wait_mutex);
+    return result;
+}
+
+/* Admitted, but the queue before it is longer than the caller will wait: give the permits back to where they came from,
+ * and deny. If they cannot be given back they are lost, and the denial stands all the same. */
+static int decline(struct weir *limiter, struct weir_backend_request *request, int64_t left_us,
+                   struct weir_decision *decision)
+{
+    int64_t too_long_us = decision->delay_us - left_us;
+    uint8_t source = decision->source;
+    request->verb = WEIR_REFUND;
+    int error = failure_follow(limiter, request, decision);
+    decision->allowed = false;
+    decision->source = source;
+    decision->delay_us = 0;
+    decision->retry_after_us = too_long_us;
+    const bool failed = error == WEIR_ETIME || error == WEIR_EIO;
+    return failed && limiter->on_failure != WEIR_FAIL_ERROR ? WEIR_OK : error;
+}
+
+static int acquire(struct weir_limit *limit, struct weir_key key, int64_t cost, int64_t max_wait_us,
+                   struct weir_decision *out)
+{
+    struct weir *limiter = limit->limiter;
+    int64_t start_us = clock_monotonic_us();
+    int64_t end_us = max_wait_us > INT64_MAX - start_us ? INT64_MAX : start_us + max_wait_us;
+    for (bool slept = false;; slept = true) {
+        struct weir_backend_request request = backend_request(limit, key, cost, WEIR_OWN_CLOCK, WEIR_TAKE);
+        int error = decide_request(limiter, &request, out);
+        if (error)
+            return error;
+        int64_t now_us = slept || limiter->can_block || out->delay_us > 0 ? clock_monotonic_us() : start_us;
+        int64_t left_us = max_of(0, end_us - now_us);
+        if (out->allowed) {
+            if (out->delay_us == 0)
+                return WEIR_OK;
+            if (out->delay_us > left_us)
+                return decline(limiter, &request, left_us, out);
+            error = sleep_until(limiter, now_us + out->delay_us);
+            out->delay_us = 0;
+            return error;
+        }
+        if (out->retry_after_us == WEIR_NEVER || out->retry_after_us > left_us)
+            return WEIR_OK;
+        error = sleep_until(limiter, now_us + out->retry_after_us);
+        if (error)
+            return error;
+    }
+}
+
+int weir_acquire(weir_limit *limit, struct weir_key key, int64_t cost, int64_t max_wait_us, struct weir_decision *out)
+{
+    int error = check_arguments(limit, key, cost);
+    if (error)
+        return error;
+    struct weir *limiter = limit->limiter;
+    if (!out)
+        return refuse_null(limiter, "out");
+    if (max_wait_us < 0)
+        return refuse_range(limiter, "max_wait_us", max_wait_us, 0, INT64_MAX);
+
+    error = inside_add(limiter, 1);
+    if (error)
+        return error;
+    struct weir_decision decision;
+    error = acquire(limit, key, cost, max_wait_us, &decision);
+    count_answer(limiter, error, &decision);
+    if (!error)
+        *out = decision;
+    inside_remove(limiter, 1); /* the limiter may be gone from here on */
+    return error;
+}

@@ -1,0 +1,198 @@
+/* group.c - several requests in one call to the backend, together or each for itself.
+ *
+ * Requests are handed on in groups of a bounded size, made on the stack.
+ */
+#include "core/limiter/group.h"
+
+#include "core/ground/arith.h"
+
+int check_request(const struct weir *limiter, const struct weir_request *request)
+{
+    if (!request->limit)
+        return refuse_null(limiter, "request.limit");
+    if (request->limit->limiter != limiter) {
+        log_line(&limiter->log, WEIR_LOG_WARNING, "limit %s belongs to another limiter", request->limit->name);
+        return WEIR_EINVAL;
+    }
+    if (request->now_us < 0 || request->now_us > WEIR_MAX_TIME_US)
+        return refuse_range(limiter, "request.now_us", request->now_us, 0, WEIR_MAX_TIME_US);
+    return check_arguments(request->limit, request->key, request->cost);
+}
+
+/* How many requests the backend is handed at a time. */
+#define GROUP_MAX WEIR_MAX_ALL
+
+/* Requests made ready for the backend, no two of the same limit and key. */
+struct group {
+    size_t count;
+    struct weir_backend_request requests[GROUP_MAX];
+};
+
+int group_time(const struct weir *limiter, const struct weir_request *requests, size_t n, int64_t *out)
+{
+    for (size_t i = 0; i < n; i++)
+        if (requests[i].now_us == 0)
+            return request_time(limiter, out);
+    *out = 0;
+    return WEIR_OK;
+}
+
+static inline void fill_take(struct weir_backend_request *out, const struct weir_request *request, int64_t now_us)
+{
+    fill_request(out, request->limit, request->key, key_hash(request->limit, request->key), request->cost,
+                 request->now_us ? request->now_us : now_us, WEIR_TAKE);
+}
+
+struct weir_backend_request take_request(const struct weir_request *request, int64_t now_us)
+{
+    struct weir_backend_request take;
+    fill_take(&take, request, now_us);
+    return take;
+}
+
+/* A request for a limit and key that stand there already is one for more permits: of the same override, whichever came
+ * into force meanwhile. */
+static bool group_merge(struct group *group, const struct weir_request *request)
+{
+    for (size_t i = 0; i < group->count; i++) {
+        struct weir_backend_request *other = &group->requests[i];
+        if (other->limit->of == request->limit && other->key.len == request->key.len &&
+            memcmp(other->key.data, request->key.data, request->key.len) == 0) {
+            other->cost += request->cost;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Whether a denial by `a` outlasts one by `b`; WEIR_NEVER is longest. */
+static bool denies_longer(const struct weir_decision *a, const struct weir_decision *b)
+{
+    if (b->allowed || b->retry_after_us == WEIR_NEVER)
+        return b->allowed;
+    return a->retry_after_us == WEIR_NEVER || a->retry_after_us > b->retry_after_us;
+}
+
+/* What several decisions amount to: semantics as weir_try_all() says. `indices` are the callers' of each. */
+static struct weir_decision fold(const struct weir_decision *decisions, const uint32_t *indices, size_t n)
+{
+    size_t bound_by = 0;
+    struct weir_decision whole = decisions[0];
+    for (size_t i = 1; i < n; i++) {
+        const struct weir_decision *decision = &decisions[i];
+        const struct weir_decision *bound = &decisions[bound_by];
+        bool binds = decision->allowed ? bound->allowed && decision->remaining < bound->remaining
+                                       : denies_longer(decision, bound);
+        if (binds)
+            bound_by = i;
+        whole.allowed = whole.allowed && decision->allowed;
+        whole.remaining = min_of(whole.remaining, decision->remaining);
+        whole.reset_after_us = max_of(whole.reset_after_us, decision->reset_after_us);
+        whole.delay_us = max_of(whole.delay_us, decision->delay_us);
+    }
+    whole.limit = decisions[bound_by].limit;
+    whole.source = decisions[bound_by].source;
+    whole.retry_after_us = decisions[bound_by].retry_after_us;
+    whole.bound_by = indices[bound_by];
+    if (!whole.allowed)
+        whole.delay_us = 0;
+    return whole;
+}
+
+static int try_all(struct weir *limiter, const struct weir_request *requests, size_t n, struct weir_decision *out)
+{
+    int64_t now_us;
+    int error = group_time(limiter, requests, 1, &now_us);
+    if (error)
+        return error;
+    struct group group;
+    uint32_t indices[GROUP_MAX];
+    group.count = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (group_merge(&group, &requests[i]))
+            continue;
+        indices[group.count] = (uint32_t)i;
+        group.requests[group.count] = take_request(&requests[i], now_us);
+        group.requests[group.count++].now_us = group.requests[0].now_us;
+    }
+    struct weir_decision decisions[GROUP_MAX];
+    error = failure_decide(limiter, group.requests, group.count, true, deadline_us(limiter), decisions);
+    if (!error)
+        *out = fold(decisions, indices, group.count);
+    return error;
+}
+
+int weir_try_all(weir *limiter, const struct weir_request *requests, size_t n, struct weir_decision *out)
+{
+    if (!limiter)
+        return WEIR_EINVAL;
+    if (!requests || !out)
+        return refuse_null(limiter, requests ? "out" : "requests");
+    if (n < 1 || n > WEIR_MAX_ALL)
+        return refuse_range(limiter, "n", n > INT64_MAX ? INT64_MAX : (int64_t)n, 1, WEIR_MAX_ALL);
+    for (size_t i = 0; i < n; i++) {
+        int error = check_request(limiter, &requests[i]);
+        if (error)
+            return error;
+    }
+
+    int error = inside_enter(limiter, 1);
+    if (error)
+        return error;
+    struct weir_decision whole = { 0 };
+    error = try_all(limiter, requests, n, &whole);
+    count_answer(limiter, error, &whole);
+    if (!error)
+        *out = whole;
+    inside_leave(limiter, 1);
+    return error;
+}
+
+static int try_group(struct weir *limiter, const struct weir_request *requests, size_t n, int64_t now_us,
+                     int64_t deadline, struct weir_decision *outs)
+{
+    struct weir_backend_request group[GROUP_MAX];
+    for (size_t i = 0; i < n; i++)
+        fill_take(&group[i], &requests[i], now_us);
+    int error = failure_decide(limiter, group, n, false, deadline, outs);
+    if (error)
+        return error;
+    uint64_t allowed = 0, fallbacks = 0;
+    for (size_t i = 0; i < n; i++) {
+        allowed += outs[i].allowed;
+        fallbacks += failure_decided(&outs[i]);
+    }
+    stats_add(&limiter->stats, STATS_ALLOWED, allowed);
+    stats_add(&limiter->stats, STATS_DENIED, n - allowed);
+    stats_add(&limiter->stats, STATS_FALLBACKS, fallbacks);
+    return WEIR_OK;
+}
+
+int weir_try_batch(weir *limiter, const struct weir_request *requests, size_t n, struct weir_decision *outs)
+{
+    if (!limiter)
+        return WEIR_EINVAL;
+    if (n > 0 && (!requests || !outs))
+        return refuse_null(limiter, requests ? "outs" : "requests");
+    for (size_t i = 0; i < n; i++) {
+        int error = check_request(limiter, &requests[i]);
+        if (error)
+            return error;
+    }
+    int error = inside_enter(limiter, 1);
+    if (error)
+        return error;
+    int64_t now_us;
+    error = group_time(limiter, requests, n, &now_us);
+    const int64_t deadline = deadline_us(limiter);
+    size_t decided = 0;
+    while (!error && decided < n) {
+        size_t part = n - decided < GROUP_MAX ? n - decided : GROUP_MAX;
+        error = try_group(limiter, requests + decided, part, now_us, deadline, outs + decided);
+        if (!error)
+            decided += part;
+    }
+    stats_add(&limiter->stats, STATS_ERRORS, n - decided);
+    inside_leave(limiter, 1);
+    return error;
+}

@@ -1,0 +1,15 @@
+/* group.h - a caller's struct weir_request: checked, timed, made one of the backend's. */
+#ifndef CORE_LIMITER_GROUP_H
+#define CORE_LIMITER_GROUP_H
+
+#include "core/limiter/verbs.h"
+
+/* WEIR_OK, or WEIR_EINVAL with a line in the log. */
+int check_request(const struct weir *limiter, const struct weir_request *request);
+
+/* The time for requests that bring none of their own; the clock is read once, and only if one of them needs it. */
+int group_time(const struct weir *limiter, const struct weir_request *requests, size_t n, int64_t *out);
+
+struct weir_backend_request take_request(const struct weir_request *request, int64_t now_us);
+
+#endif

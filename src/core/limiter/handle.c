@@ -1,0 +1,64 @@
+/* handle.c - a key that was resolved beforehand: its bytes, its hash, and the backend's note of where it is.
+ *
+ * A handle knows nothing that can become wrong: overrides and plans are looked at in each decision, as by key, and the
+ * note is the backend's own, which knows when it is stale. Such a note is only lent to a backend that nothing stands in
+ * for, for it is one backend's.
+ */
+#include "core/limiter/verbs.h"
+
+#include <stdalign.h>
+#include <stddef.h>
+#include <stdlib.h>
+
+struct weir_handle {
+    alignas(64) weir_limit *limit; /* (c) */
+    struct weir_key key;           /* (c) */
+    uint64_t hash;                 /* (c) */
+    struct weir_backend_hint hint; /* the backend's */
+    unsigned char bytes[];         /* (c) */
+};
+
+int weir_key_resolve(weir_limit *limit, struct weir_key key, weir_handle **out)
+{
+    int error = check_arguments(limit, key, 1);
+    if (error)
+        return error;
+    if (!out)
+        return refuse_null(limit->limiter, "out");
+    /* Lines of its own, one for a key of 16 bytes: the note is written by whichever thread decides. */
+    const size_t line = alignof(struct weir_handle);
+    struct weir_handle *handle = aligned_alloc(line, (offsetof(struct weir_handle, bytes) + key.len + line - 1) &
+                                                         ~(line - 1));
+    if (!handle)
+        return WEIR_ENOMEM;
+    handle->limit = limit;
+    handle->hash = key_hash(limit, key);
+    handle->hint = (struct weir_backend_hint){ { 0, 0 } };
+    memcpy(handle->bytes, key.data, key.len);
+    handle->key = weir_key(handle->bytes, key.len);
+    *out = handle;
+    return WEIR_OK;
+}
+
+int weir_handle_try(weir_handle *handle, int64_t cost, int64_t now_us, struct weir_decision *out)
+{
+    if (!handle)
+        return WEIR_EINVAL;
+    weir_limit *limit = handle->limit;
+    struct weir *limiter = limit->limiter;
+    int error = check_cost(limiter, cost);
+    if (!error)
+        error = check_time(limiter, now_us);
+    if (error)
+        return error;
+    if (!out)
+        return refuse_null(limiter, "out");
+    if (!limiter->is_plain)
+        return ask_guarded(limit, handle->key, handle->hash, cost, now_us, WEIR_TAKE, out);
+    return ask_plain(limit, handle->key, handle->hash, cost, now_us, WEIR_TAKE, &handle->hint, out);
+}
+
+void weir_handle_free(weir_handle *handle)
+{
+    free(handle);
+}

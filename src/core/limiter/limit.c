@@ -1,0 +1,138 @@
+/* limit.c - what a user does with limits: define them and their overrides, find them, ask what they are. */
+#include "core/outage/failure.h"
+#include "core/limiter/limits.h"
+#include "core/limiter/verbs.h"
+
+static int define_locked(struct weir *limiter, const struct limit_name *name, const struct weir_policy *policy,
+                         struct weir_limit **out, bool *changes, struct message message) REQUIRES(limiter->mutex)
+{
+    struct weir_limit *limit, *target;
+    HASH_FIND_STR(limiter->limits, name->limit, limit);
+    if (name->is_override && (!limit || !limit->is_defined))
+        return message_refuse(message, "there is no limit \"%s\" to override", name->limit);
+    int error = WEIR_OK;
+    if (policy)
+        error = limits_check(limiter, policy, message);
+    if (policy && !error)
+        error = limits_get(limiter, name, &target, message);
+    else
+        target = limits_find(limiter, name);
+    if (error)
+        return error;
+    if (target) { /* else what is to end is not there */
+        target_set(target, LAYER_CODE, policy);
+        *changes = target_commit(limiter, target);
+        limit = target->of;
+    }
+    *out = limit;
+    return WEIR_OK;
+}
+
+static int define(struct weir *limiter, const char *text, const struct weir_policy *policy, struct weir_limit **out,
+                  struct message message)
+{
+    enum policy_field_id fault;
+    struct limit_name name;
+    int error = limit_name_read(text, &name, message);
+    if (!error && !policy && !name.is_override)
+        error = message_refuse(message, "policy must not be NULL");
+    if (!error && policy)
+        error = plan_check(policy, message, &fault);
+    if (error)
+        return error;
+
+    struct weir_limit *limit = NULL;
+    bool changes = false;
+    lock_take(&limiter->mutex);
+    error = define_locked(limiter, &name, policy, &limit, &changes, message);
+    lock_give(&limiter->mutex);
+    if (changes)
+        failure_split(limiter);
+    if (!error && out)
+        *out = limit;
+    return error;
+}
+
+/* How much of a name, which may be refused for what is in it, goes into the log: not what could end the line, and of an
+ * override only the limit's. */
+static int printable_len(const char *name)
+{
+    int len = 0;
+    while (len < WEIR_MAX_NAME_LEN && (unsigned char)name[len] > ' ' && name[len] != 0x7f && name[len] != '/')
+        len++;
+    return len;
+}
+
+int weir_limit_define(weir *limiter, const char *name, const struct weir_policy *policy, weir_limit **out)
+{
+    if (!limiter)
+        return WEIR_EINVAL;
+    char sentence[LOG_LINE_SIZE - WEIR_MAX_NAME_LEN - 16] = "";
+    struct message message = { sentence, sizeof sentence };
+    int error = name ? define(limiter, name, policy, out, message) : message_refuse(message, "name must not be NULL");
+    if (error) {
+        const char *shown = name ? name : "(none)";
+        log_line(&limiter->log, WEIR_LOG_ERROR, "limit %.*s: %s", printable_len(shown), shown, sentence);
+    }
+    return error;
+}
+
+weir_limit *weir_limit_find(weir *limiter, const char *name)
+{
+    if (!limiter || !name)
+        return NULL;
+    struct weir_limit *limit;
+    lock_take(&limiter->mutex);
+    HASH_FIND_STR(limiter->limits, name, limit);
+    if (limit && !limit->is_defined)
+        limit = NULL;
+    lock_give(&limiter->mutex);
+    return limit;
+}
+
+const char *weir_limit_name(const weir_limit *limit)
+{
+    return limit ? limit->name : NULL;
+}
+
+uint64_t weir_request_plan(const struct weir_backend_request *request, struct weir_plan *out)
+{
+    return plan_cell_read(limit_plan(request->limit, request->cold_since_us >= 0), out);
+}
+
+int weir_limit_policy(weir_limit *limit, struct weir_policy *out)
+{
+    if (!limit || !out)
+        return WEIR_EINVAL;
+    lock_take(&limit->limiter->mutex);
+    *out = limit->policy;
+    lock_give(&limit->limiter->mutex);
+    return WEIR_OK;
+}
+
+int weir_limit_policy_for(weir_limit *limit, struct weir_key key, struct weir_policy *out)
+{
+    int error = out ? check_arguments(limit, key, 1) : WEIR_EINVAL;
+    return error ? error : weir_limit_policy(backend_request(limit, key, 1, 0, WEIR_PEEK).limit, out);
+}
+
+int weir_limit_info(weir_limit *limit, struct weir_limit_info *out)
+{
+    if (!limit || !out || out->size != sizeof *out)
+        return WEIR_EINVAL;
+    struct weir *limiter = limit->limiter;
+    struct lease_rules rules = limiter->leases;
+    lock_take(&limiter->mutex);
+    rules.instances = share_instances(&limiter->share);
+    lock_give(&limiter->mutex);
+    struct weir_plan plan;
+    plan_cell_read(&limit->plan, &plan);
+    *out = (struct weir_limit_info){
+        .size = sizeof *out,
+        .limit = plan.size,
+        .lease_life_us = lease_is_on(&rules, &plan) ? rules.life_us : 0,
+        .lease_max = lease_max(&rules, &plan),
+        .over_max = lease_over_max(&rules, &plan),
+    };
+    return WEIR_OK;
+}

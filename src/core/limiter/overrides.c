@@ -1,0 +1,158 @@
+/* overrides.c - a set of patterns, each found by its hash: one for the key, and one for each length of a prefix.
+ *
+ * Slots are probed one after the other, in a table that is never more than half full. A prefix and a single key may
+ * have the same bytes, and then lie beside one another.
+ */
+#include "core/limiter/limiter.h"
+
+#include <stdlib.h>
+
+#define SLOTS_AT_FIRST 8
+
+struct overrides *overrides_make(void)
+{
+    return calloc(1, sizeof(struct overrides));
+}
+
+void overrides_free(struct overrides *overrides)
+{
+    if (!overrides)
+        return;
+    for (size_t i = 0; i < overrides->count; i++) {
+        free(overrides->all[i]->limit);
+        free(overrides->all[i]);
+    }
+    struct override_table *table = atomic_load_explicit(&overrides->table, memory_order_relaxed);
+    while (table) {
+        struct override_table *older = table->older;
+        free(table);
+        table = older;
+    }
+    free(overrides->all);
+    free(overrides);
+}
+
+/* ---- Readers ---- */
+
+static struct override *probe(const struct override_table *table, const void *bytes, size_t len, bool is_prefix,
+                              uint64_t hash)
+{
+    for (size_t i = (size_t)hash & table->mask;; i = (i + 1) & table->mask) {
+        struct override *found = atomic_load_explicit(&table->slots[i], memory_order_acquire);
+        if (!found)
+            return NULL;
+        if (found->hash == hash && found->is_prefix == is_prefix && found->len == len &&
+            memcmp(found->bytes, bytes, len) == 0)
+            return found;
+    }
+}
+
+static bool is_in_force(const struct override *override)
+{
+    return override && atomic_load_explicit(&override->in_force, memory_order_acquire);
+}
+
+/* The bits of a word's lengths that a key of `len` bytes may begin with. */
+static uint64_t lens_within(size_t word, size_t len)
+{
+    const size_t first = word * 64;
+    if (len < first)
+        return 0;
+    return len - first >= 63 ? UINT64_MAX : (UINT64_C(2) << (len - first)) - 1;
+}
+
+/* Which lengths there are is read without order: who has been told of an override sees its length, and others may as
+ * well have asked before it came. */
+struct weir_limit *overrides_find(const struct overrides *overrides, struct weir_limit *limit, struct weir_key key,
+                                  uint64_t hash)
+{
+    const struct override_table *table = atomic_load_explicit(&overrides->table, memory_order_acquire);
+    if (!table)
+        return limit;
+    const struct override *found = probe(table, key.data, key.len, false, hash);
+    if (is_in_force(found))
+        return found->limit;
+    for (size_t word = OVERRIDE_LEN_WORDS; word-- > 0;) {
+        uint64_t lens = atomic_load_explicit(&overrides->prefix_lens[word], memory_order_relaxed);
+        lens &= lens_within(word, key.len);
+        while (lens) {
+            const unsigned bit = 63 - (unsigned)__builtin_clzll(lens);
+            const size_t len = word * 64 + bit;
+            lens &= ~(UINT64_C(1) << bit);
+            found = probe(table, key.data, len, true, siphash13(&limit->secret, key.data, len));
+            if (is_in_force(found))
+                return found->limit;
+        }
+    }
+    return limit;
+}
+
+struct override *overrides_get(const struct overrides *overrides, const struct pattern *pattern, uint64_t hash)
+{
+    const struct override_table *table = atomic_load_explicit(&overrides->table, memory_order_acquire);
+    return table ? probe(table, pattern->bytes, pattern->len, pattern->is_prefix, hash) : NULL;
+}
+
+/* ---- The writer ---- */
+
+static void put(struct override_table *table, struct override *added)
+{
+    size_t i = (size_t)added->hash & table->mask;
+    while (atomic_load_explicit(&table->slots[i], memory_order_relaxed))
+        i = (i + 1) & table->mask;
+    atomic_store_explicit(&table->slots[i], added, memory_order_release);
+}
+
+static int grow(struct overrides *overrides)
+{
+    struct override_table *older = atomic_load_explicit(&overrides->table, memory_order_relaxed);
+    const size_t slots = older ? 2 * (older->mask + 1) : SLOTS_AT_FIRST;
+    struct override_table *table = calloc(1, sizeof *table + slots * sizeof table->slots[0]);
+    if (!table)
+        return WEIR_ENOMEM;
+    table->mask = slots - 1;
+    table->older = older;
+    for (size_t i = 0; i < overrides->count; i++)
+        put(table, overrides->all[i]);
+    atomic_store_explicit(&overrides->table, table, memory_order_release);
+    return WEIR_OK;
+}
+
+int overrides_reserve(struct overrides *overrides)
+{
+    const struct override_table *table = atomic_load_explicit(&overrides->table, memory_order_relaxed);
+    if (overrides->count == overrides->room) {
+        const size_t room = overrides->room ? 2 * overrides->room : SLOTS_AT_FIRST / 2;
+        struct override **all = realloc(overrides->all, room * sizeof(struct override *));
+        if (!all)
+            return WEIR_ENOMEM;
+        overrides->all = all;
+        overrides->room = room;
+    }
+    return !table || overrides->count >= (table->mask + 1) / 2 ? grow(overrides) : WEIR_OK;
+}
+
+/* Whether `a` stands before `b` in the order of plans. */
+static bool is_before(const struct override *a, const struct override *b)
+{
+    return a->is_prefix && (!b->is_prefix || a->len < b->len);
+}
+
+void overrides_add(struct overrides *overrides, struct override *added)
+{
+    size_t low = 0, high = overrides->count;
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        if (is_before(added, overrides->all[middle]))
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    memmove(&overrides->all[low + 1], &overrides->all[low], (overrides->count - low) * sizeof(struct override *));
+    overrides->all[low] = added;
+    overrides->count++;
+    put(atomic_load_explicit(&overrides->table, memory_order_relaxed), added);
+    if (added->is_prefix)
+        atomic_fetch_or_explicit(&overrides->prefix_lens[added->len / 64], UINT64_C(1) << added->len % 64,
+                                 memory_order_relaxed);
+}

@@ -1,0 +1,190 @@
+/* submit.c - requests of an event loop: asked for without blocking, answered later.
+ *
+ * The backend answers a submitted request by op->done, which until then is op_answered(): it applies the failure
+ * policy and counts, as every verb does, and then runs the caller's `done`, or leaves it to weir_dispatch().
+ *
+ * What waits to be dispatched is a stack that grows by one compare-and-swap and is taken whole, so that no op of it is
+ * looked at by two threads. The event fd is rung by whoever finds the stack empty, and drained before it is taken: what
+ * comes after that finds it empty, or is taken along.
+ *
+ * A request counts as one call inside the limiter until its `done` is due. With an event fd it is on the stack by then,
+ * and weir_close() dispatches what is there.
+ */
+#include "core/limiter/group.h"
+#include "core/outage/settle.h"
+#include "core/ground/wake_fd.h"
+
+/* Words of an op: the first two are the core's while the backend has it, afterwards all. */
+enum { OP_DONE, OP_LIMITER, OP_NEXT, OP_STATUS };
+
+_Static_assert(sizeof(void (*)(struct weir_op *, int)) <= sizeof(uint64_t), "a function fits a word of the op");
+
+/* What the caller finds in it is what he put there. */
+static void op_restore(struct weir_op *op)
+{
+    void (*done)(struct weir_op * op, int status);
+    memcpy(&done, &op->opaque[OP_DONE], sizeof done);
+    op->done = done;
+    op->request.limit = op->request.limit->of;
+}
+
+/* ---- To be dispatched ---- */
+
+static struct weir_op *op_next(const struct weir_op *op)
+{
+    return (struct weir_op *)(uintptr_t)op->opaque[OP_NEXT];
+}
+
+static void op_set_next(struct weir_op *op, struct weir_op *next)
+{
+    op->opaque[OP_NEXT] = (uint64_t)(uintptr_t)next;
+}
+
+static void op_push(struct weir *limiter, struct weir_op *op, int status)
+{
+    const int event_fd = atomic_load_explicit(&limiter->event_fd, memory_order_relaxed);
+    struct weir_op *latest = atomic_load_explicit(&limiter->answered, memory_order_relaxed);
+    op->opaque[OP_STATUS] = (uint64_t)(int64_t)status;
+    do
+        op_set_next(op, latest);
+    while (!atomic_compare_exchange_weak_explicit(&limiter->answered, &latest, op, memory_order_release,
+                                                  memory_order_relaxed));
+    if (!latest)
+        wake_fd_ring(event_fd);
+}
+
+int weir_event_fd(weir *limiter)
+{
+    if (!limiter)
+        return WEIR_EINVAL;
+    int known = atomic_load_explicit(&limiter->event_fd, memory_order_acquire);
+    if (known >= 0)
+        return known;
+    int made = wake_fd_open();
+    if (made < 0) {
+        log_line(&limiter->log, WEIR_LOG_ERROR, "the system has no event fd to give");
+        return WEIR_EIO;
+    }
+    if (atomic_compare_exchange_strong(&limiter->event_fd, &known, made))
+        return made;
+    close(made); /* another thread was faster */
+    return known;
+}
+
+int weir_dispatch(weir *limiter)
+{
+    const int event_fd = atomic_load_explicit(&limiter->event_fd, memory_order_acquire);
+    if (event_fd < 0)
+        return 0;
+    wake_fd_drain(event_fd);
+
+    struct weir_op *latest = atomic_exchange_explicit(&limiter->answered, NULL, memory_order_acquire);
+    struct weir_op *first = NULL;
+    while (latest) {
+        struct weir_op *before = op_next(latest);
+        op_set_next(latest, first);
+        first = latest;
+        latest = before;
+    }
+    int count = 0;
+    while (first) { /* `done` may do with its op what it likes: what follows is read first */
+        struct weir_op *op = first;
+        first = op_next(op);
+        op->done(op, (int)(int64_t)op->opaque[OP_STATUS]);
+        count++;
+    }
+    return count;
+}
+
+/* ---- Answers ---- */
+
+static struct weir_backend_request op_request(const struct weir_op *op)
+{
+    return take_request(&op->request, WEIR_OWN_CLOCK);
+}
+
+/* In the place of the caller's `done`, on a thread of the backend's. */
+static void op_answered(struct weir_op *op, int status)
+{
+    struct weir *limiter = (struct weir *)(uintptr_t)op->opaque[OP_LIMITER];
+    struct weir_backend_request request = op_request(op);
+    status = failure_answer(limiter, status, &request, 1, false, &op->decision);
+    count_answer(limiter, status, &op->decision);
+    op_restore(op);
+    if (atomic_load_explicit(&limiter->event_fd, memory_order_relaxed) >= 0)
+        op_push(limiter, op, status);
+    else
+        op->done(op, status);
+    inside_leave(limiter, 1);
+}
+
+/* Hand over an op whose `done` is op_answered(): as ops->submit(). */
+static int hand_over(struct weir *limiter, struct weir_op *op, int64_t deadline)
+{
+    int64_t now_us;
+    int error = group_time(limiter, &op->request, 1, &now_us);
+    if (error)
+        return error;
+    const struct weir_backend_request request = take_request(&op->request, now_us);
+    return limiter->backend->ops->submit(limiter->backend, &request, deadline, op);
+}
+
+/* Its key has been settled, or not. On a thread of the backend's. */
+static void op_settled(struct weir_op *op, int status, int64_t deadline)
+{
+    if (!status)
+        status = hand_over((struct weir *)(uintptr_t)op->opaque[OP_LIMITER], op, deadline);
+    if (status != 1)
+        op_answered(op, status);
+}
+
+/* WEIR_OK or an error: decided at once; 1: op_answered() will run. */
+static int submit(struct weir *limiter, struct weir_op *op)
+{
+    int64_t now_us;
+    int result = group_time(limiter, &op->request, 1, &now_us);
+    if (!result) {
+        struct weir_backend_request request = take_request(&op->request, now_us);
+        const int64_t deadline = deadline_us(limiter);
+        memcpy(&op->opaque[OP_DONE], &op->done, sizeof op->done);
+        op->opaque[OP_LIMITER] = (uint64_t)(uintptr_t)limiter;
+        op->done = op_answered;
+        op->request.limit = request.limit; /* of its key: the backend goes by what the op says */
+        if (settle_is_due(limiter))
+            result = settle_submit(limiter, &request, deadline, op_settled, op);
+        const bool is_busy = result == SETTLE_BUSY;
+        if (!result)
+            result = limiter->backend->ops->submit(limiter->backend, &request, deadline, op);
+        if (result == 1)
+            return result;
+        op_restore(op);
+        if (is_busy)
+            failure_deny_for_now(&request, &op->decision);
+        result = is_busy ? WEIR_OK : failure_answer(limiter, result, &request, 1, false, &op->decision);
+    }
+    count_answer(limiter, result, &op->decision);
+    return result;
+}
+
+int weir_submit(weir *limiter, struct weir_op *op)
+{
+    if (!limiter)
+        return WEIR_EINVAL;
+    if (!op)
+        return refuse_null(limiter, "op");
+    int error = check_request(limiter, &op->request);
+    if (error)
+        return error;
+    if (!limiter->backend->ops->submit)
+        return weir_try_batch(limiter, &op->request, 1, &op->decision);
+    if (!op->done)
+        return refuse_null(limiter, "op->done");
+
+    /* Two calls are inside: this one, and the request until it is answered. */
+    error = inside_enter(limiter, 2);
+    if (error)
+        return error;
+    int result = submit(limiter, op);
+    inside_leave(limiter, result == 1 ? 1 : 2);
+    return result;
+}

@@ -1,0 +1,100 @@
+/* verbs.c - what a caller asks of one limit, answered at once. */
+#include "core/limiter/verbs.h"
+
+#include <inttypes.h>
+
+void tell_range(const struct weir *limiter, const char *what, int64_t value, int64_t min, int64_t max)
+{
+    log_line(&limiter->log, WEIR_LOG_WARNING, "%s must be %" PRId64 " to %" PRId64 ", not %" PRId64, what, min, max,
+             value);
+}
+
+void tell_null(const struct weir *limiter, const char *what)
+{
+    log_line(&limiter->log, WEIR_LOG_WARNING, "%s must not be NULL", what);
+}
+
+/* A backend that may fail, be waited for or have a clock of its own. Out of line: local mode does without. */
+__attribute__((noinline)) int ask_guarded(struct weir_limit *limit, struct weir_key key, uint64_t hash, int64_t cost,
+                                          int64_t now_us, enum weir_verb verb, struct weir_decision *out)
+{
+    struct weir *limiter = limit->limiter;
+    int error = inside_enter(limiter, 1);
+    if (error)
+        return error;
+    struct weir_backend_request request;
+    fill_request(&request, limit, key, hash, cost, WEIR_OWN_CLOCK, verb);
+    error = decide_request_at(limiter, &request, now_us, out);
+    if (verb == WEIR_TAKE)
+        count_answer(limiter, error, out);
+    inside_leave(limiter, 1);
+    return error;
+}
+
+/* Arguments have been checked. */
+__attribute__((always_inline)) static inline int ask(struct weir_limit *limit, struct weir_key key, int64_t cost,
+                                                     int64_t now_us, enum weir_verb verb, struct weir_decision *out)
+{
+    const uint64_t hash = key_hash(limit, key);
+    return limit->limiter->is_plain ? ask_plain(limit, key, hash, cost, now_us, verb, NULL, out)
+                                    : ask_guarded(limit, key, hash, cost, now_us, verb, out);
+}
+
+int weir_try(weir_limit *limit, struct weir_key key, int64_t cost, struct weir_decision *out)
+{
+    int error = check_arguments(limit, key, cost);
+    if (error)
+        return error;
+    if (!out)
+        return refuse_null(limit->limiter, "out");
+    return ask(limit, key, cost, 0, WEIR_TAKE, out);
+}
+
+int weir_try_at(weir_limit *limit, struct weir_key key, int64_t cost, int64_t now_us, struct weir_decision *out)
+{
+    int error = check_arguments(limit, key, cost);
+    if (!error)
+        error = check_time(limit->limiter, now_us);
+    if (error)
+        return error;
+    if (!out)
+        return refuse_null(limit->limiter, "out");
+    return ask(limit, key, cost, now_us, WEIR_TAKE, out);
+}
+
+int weir_peek(weir_limit *limit, struct weir_key key, int64_t cost, struct weir_decision *out)
+{
+    int error = check_arguments(limit, key, cost);
+    if (error)
+        return error;
+    if (!out)
+        return refuse_null(limit->limiter, "out");
+    return ask(limit, key, cost, 0, WEIR_PEEK, out);
+}
+
+int weir_refund(weir_limit *limit, struct weir_key key, int64_t cost)
+{
+    struct weir_decision decision;
+    int error = check_arguments(limit, key, cost);
+    return error ? error : ask(limit, key, cost, 0, WEIR_REFUND, &decision);
+}
+
+int weir_reset(weir_limit *limit, struct weir_key key)
+{
+    struct weir_decision decision;
+    int error = check_arguments(limit, key, 1);
+    return error ? error : ask(limit, key, 1, 0, WEIR_RESET, &decision);
+}
+
+int weir_clock(weir *limiter, int64_t *now_us)
+{
+    if (!limiter)
+        return WEIR_EINVAL;
+    if (!now_us)
+        return refuse_null(limiter, "now_us");
+    int64_t read_us;
+    int error = read_clock(limiter, &read_us);
+    if (!error)
+        *now_us = read_us;
+    return error;
+}

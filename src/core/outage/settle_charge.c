@@ -1,0 +1,286 @@
+/* settle_charge.c - charges to the backend what is owed of a key, before it decides of it again: settle.c says why.
+ *
+ * One at a time settles a key: it is in the table `under_way` from before its debt is looked at until after it is
+ * forgotten. Others who ask for it wait, and do not charge it again if it found no room meanwhile; those who submit are
+ * denied for the moment.
+ */
+#include "core/outage/settle.h"
+
+#include "core/ground/arith.h"
+#include "core/limiter/same_key.h"
+#include "core/limiter/verbs.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+/* ---- A settlement ---- */
+
+static struct settlement *settlement_make(const struct weir_backend_request *of, const void *owner)
+{
+    struct settlement *settlement = malloc(sizeof *settlement + of->key.len);
+    if (!settlement)
+        return NULL;
+    memset(settlement, 0, sizeof *settlement);
+    memcpy(settlement->key, of->key.data, of->key.len);
+    const struct weir_key key = weir_key(settlement->key, of->key.len);
+    settlement->charge = backend_request(of->limit, key, 0, of->now_us, WEIR_TAKE);
+    settlement->charge.spread = 1;
+    settlement->owner = owner;
+    return settlement;
+}
+
+/* The link in its bucket to the settlement of the same key, or where there is none. */
+static struct settlement **settlement_find(struct weir *limiter, const struct weir_backend_request *like)
+    REQUIRES(limiter->settle.mutex)
+{
+    struct settlement **link = &limiter->settle.under_way[like->hash % SETTLE_BUCKETS];
+    while (*link && !same_key(&(*link)->charge, like))
+        link = &(*link)->next;
+    return link;
+}
+
+/* In an outage that lasts a backend may say that a key's part of it cannot be reached. */
+static bool is_out_of_reach(const struct weir *limiter, const struct weir_key *key)
+{
+    struct failure_outage outage;
+    return failure_outage(limiter, &outage) && !failure_is_in_reach(limiter, key);
+}
+
+/* A debt that found no room finds none for those who waited for that, unless their own time is later. Others with the
+ * same hash are told the same: they have the same key, but for a chance that is none. */
+static bool found_no_room(struct weir *limiter, const struct weir_backend_request *of, uint64_t since)
+    REQUIRES(limiter->settle.mutex)
+{
+    const struct settle_no_room *last = &limiter->settle.no_room[of->hash % SETTLE_BUCKETS];
+    return last->hash == of->hash && last->ended > since && of->now_us - last->now_us <= limiter->timeout_us;
+}
+
+/* Out of the table: others may have it. What its parts say by now has been paid. */
+static void settlement_release(struct weir *limiter, struct settlement *settlement, bool is_settled, bool no_room)
+{
+    struct settle *settle = &limiter->settle;
+    lock_take(&limiter->settle.mutex);
+    settle_note_paid(limiter, &settlement->debt);
+    struct settlement **link = settlement_find(limiter, &settlement->charge);
+    *link = settlement->next;
+    settle->ended++;
+    const uint64_t hash = settlement->charge.hash;
+    if (no_room)
+        settle->no_room[hash % SETTLE_BUCKETS] = (struct settle_no_room){ .hash = hash,
+                                                                          .ended = settle->ended,
+                                                                          .now_us = settlement->charge.now_us };
+    pthread_cond_broadcast(&settle->changed);
+    const bool wakes_chain = settlement->wakes_chain && is_settled;
+    lock_give(&limiter->settle.mutex);
+    if (wakes_chain)
+        settle_all(limiter);
+}
+
+enum settle_claim settle_claim(struct weir *limiter, const struct weir_backend_request *of, const void *owner,
+                               bool wakes_chain, uint64_t since, struct settlement **out)
+{
+    struct weir_plan plan;
+    if (settle_assess(limiter, of).permits == 0)
+        return SETTLE_NOTHING;
+    if (is_out_of_reach(limiter, &of->key))
+        return SETTLE_OUT_OF_REACH;
+    struct settlement *settlement = settlement_make(of, owner);
+    if (!settlement)
+        return SETTLE_NO_MEMORY;
+    enum settle_claim claim = SETTLE_CLAIMED;
+    lock_take(&limiter->settle.mutex);
+    struct settlement **link = settlement_find(limiter, of);
+    if (*link) {
+        claim = (*link)->owner == owner ? SETTLE_MINE : SETTLE_BY_OTHERS;
+        (*link)->wakes_chain = (*link)->wakes_chain || wakes_chain;
+    } else if (found_no_room(limiter, of, since)) {
+        claim = SETTLE_NOTHING;
+    } else {
+        *link = settlement;
+    }
+    lock_give(&limiter->settle.mutex);
+    if (claim == SETTLE_CLAIMED) { /* only now does the debt stand still */
+        settlement->debt = settle_assess(limiter, of);
+        plan_cell_read(&of->limit->plan, &plan);
+        settlement->charge.ahead = min_of(settlement->debt.permits, plan.size);
+        if (settlement->debt.permits == 0) { /* another one was faster */
+            settlement_release(limiter, settlement, true, false);
+            claim = SETTLE_NOTHING;
+        }
+    }
+    if (claim != SETTLE_CLAIMED)
+        free(settlement);
+    *out = settlement;
+    return claim;
+}
+
+/* The backend has answered a charge; the settlement is gone afterwards. */
+static void settlement_end(struct weir *limiter, struct settlement *settlement, int error,
+                           const struct weir_decision *decision)
+{
+    const bool is_refused = error == WEIR_ESTATE; /* there is nothing to charge it to */
+    struct settle_debt *debt = &settlement->debt;
+    int64_t paid = error == WEIR_OK ? decision->ahead : is_refused ? debt->permits : 0;
+    const bool has_paid = paid > 0, is_settled = has_paid && paid >= settlement->charge.ahead;
+    stats_add(&limiter->stats, is_refused ? STATS_UNSETTLED : STATS_SETTLED, (uint64_t)paid);
+    if (error == WEIR_OK || is_refused)
+        failure_over(limiter, &settlement->charge.key, failure_time(limiter, settlement->charge.now_us));
+    for (size_t i = 0; i < debt->count; i++) {
+        struct settle_part *part = &debt->parts[i];
+        part->permits = is_settled ? part->permits : min_of(part->permits, paid);
+        paid -= part->permits;
+        if (part->permits > 0)
+            settle_pay(limiter, &settlement->charge, part, part->permits);
+    }
+    if (settlement->owner == &limiter->settle.chain && has_paid)
+        atomic_store(&limiter->settle.chain.has_paid, true);
+    if (settlement->owner == &limiter->settle.chain && !is_settled)
+        atomic_store(&limiter->settle.chain.has_left_some, true);
+    settlement_release(limiter, settlement, is_settled, error == WEIR_OK && !is_settled);
+    free(settlement);
+}
+
+/* ---- Charged at once ---- */
+
+/* WEIR_OK, or the error of one of them: of a state that is not weir's only if there is no other. */
+static int charge(struct weir *limiter, struct settlement **settlements, size_t n, int64_t deadline_us)
+{
+    struct weir_backend_request requests[WEIR_MAX_ALL];
+    struct weir_decision decisions[WEIR_MAX_ALL];
+    size_t i = 0;
+    do {
+        requests[i] = settlements[i]->charge;
+        decisions[i].source = WEIR_BY_NOBODY;
+    } while (++i < n);
+    int error = limiter->backend->ops->decide(limiter->backend, requests, n, false, deadline_us, decisions);
+    assert(error <= 0);
+    if (error == WEIR_ESTATE &&
+        n > 1) { /* of one of them: those before it may have been charged, as without an answer */
+        int first = WEIR_ESTATE;
+        for (i = 0; i < n; i++) {
+            int alone = charge(limiter, &settlements[i], 1, deadline_us);
+            first = alone && first == WEIR_ESTATE ? alone : first;
+        }
+        return first;
+    }
+    for (i = 0; i < n; i++)
+        settlement_end(limiter, settlements[i], decisions[i].source == WEIR_BY_NOBODY ? error : WEIR_OK, &decisions[i]);
+    return error;
+}
+
+/* Wait until a settlement has ended since `ended` were. Too late: in an outage that lasts the stand-in answers. */
+static int await_change(struct weir *limiter, uint64_t ended, int64_t until_us)
+{
+    struct settle *settle = &limiter->settle;
+    const struct timespec until = clock_timespec(until_us);
+    int woken = 0;
+    lock_take(&limiter->settle.mutex);
+    while (settle->ended == ended && woken != ETIMEDOUT)
+        woken = pthread_cond_timedwait(&settle->changed, &settle->mutex.mutex, &until);
+    const bool is_late = settle->ended == ended;
+    lock_give(&limiter->settle.mutex);
+    struct failure_outage outage;
+    if (!is_late)
+        return WEIR_OK;
+    return failure_outage(limiter, &outage) ? WEIR_ETIME : SETTLE_BUSY;
+}
+
+static uint64_t count_ended(struct weir *limiter)
+{
+    lock_take(&limiter->settle.mutex);
+    const uint64_t ended = limiter->settle.ended;
+    lock_give(&limiter->settle.mutex);
+    return ended;
+}
+
+/* Those of the requests' keys that are owed and nobody has, see settle_claim(). WEIR_OK or an error; *busy: somebody
+ * has some. */
+static int claim_each(struct weir *limiter, const struct weir_backend_request *requests, size_t n, uint64_t since,
+                      struct settlement **claimed, size_t *count, bool *busy)
+{
+    *count = 0;
+    *busy = false;
+    for (size_t i = 0; i < n; i++) {
+        switch (settle_claim(limiter, &requests[i], claimed, false, since, &claimed[*count])) {
+        case SETTLE_NOTHING:
+        case SETTLE_MINE: break;
+        case SETTLE_CLAIMED: ++*count; break;
+        case SETTLE_BY_OTHERS: *busy = true; break;
+        case SETTLE_OUT_OF_REACH: return WEIR_EIO;
+        case SETTLE_NO_MEMORY: return WEIR_ENOMEM;
+        }
+    }
+    return WEIR_OK;
+}
+
+/* Never waits while it has claimed a key: two who wait for each other's would wait in vain. */
+__attribute__((noinline)) int settle_before(struct weir *limiter, const struct weir_backend_request *requests, size_t n,
+                                            int64_t deadline_us)
+{
+    const int64_t until_us = min_of(deadline_us, clock_monotonic_us() + limiter->timeout_us);
+    const uint64_t since = count_ended(limiter);
+    settle_go_on(limiter);
+    for (;;) {
+        struct settlement *claimed[WEIR_MAX_ALL];
+        size_t count;
+        bool busy;
+        const uint64_t ended = count_ended(limiter);
+        int error = claim_each(limiter, requests, n, since, claimed, &count, &busy);
+        for (size_t i = 0; error && i < count; i++)
+            settlement_end(limiter, claimed[i], error, NULL);
+        if (!error && count > 0)
+            error = charge(limiter, claimed, count, deadline_us);
+        if (!error && busy)
+            error = await_change(limiter, ended, until_us);
+        if (error || !busy)
+            return error;
+    }
+}
+
+/* ---- Submitted ---- */
+
+static void settlement_charged(struct weir_op *op, int status)
+{
+    struct settlement *settlement = (struct settlement *)(void *)op; /* its first member */
+    struct weir *limiter = settlement->charge.limit->limiter;
+    settle_then *then = settlement->then;
+    struct weir_op *then_op = settlement->then_op;
+    const int64_t deadline_us = settlement->deadline_us;
+    settlement_end(limiter, settlement, status, &op->decision);
+    if (then)
+        then(then_op, status, deadline_us);
+    else
+        settle_charged(limiter, status);
+}
+
+int settlement_submit(struct weir *limiter, struct settlement *settlement, int64_t deadline_us)
+{
+    const struct weir_backend_request *charge = &settlement->charge;
+    settlement->deadline_us = deadline_us;
+    settlement->op = (struct weir_op){
+        .request = { charge->limit, charge->key, 0, max_of(0, charge->now_us) },
+        .done = settlement_charged,
+    };
+    int result = limiter->backend->ops->submit(limiter->backend, charge, deadline_us, &settlement->op);
+    if (result != 1)
+        settlement_end(limiter, settlement, result, &settlement->op.decision);
+    return result;
+}
+
+int settle_submit(struct weir *limiter, const struct weir_backend_request *request, int64_t deadline_us,
+                  settle_then *then, struct weir_op *op)
+{
+    struct settlement *settlement;
+    settle_go_on(limiter);
+    switch (settle_claim(limiter, request, op, false, SETTLE_ANYHOW, &settlement)) {
+    case SETTLE_CLAIMED: break;
+    case SETTLE_MINE:
+    case SETTLE_BY_OTHERS: return SETTLE_BUSY;
+    case SETTLE_OUT_OF_REACH: return WEIR_EIO;
+    case SETTLE_NO_MEMORY: return WEIR_ENOMEM;
+    case SETTLE_NOTHING: return WEIR_OK;
+    }
+    settlement->then = then;
+    settlement->then_op = op;
+    return settlement_submit(limiter, settlement, deadline_us);
+}

@@ -1,0 +1,100 @@
+/* pattern.c - reads patterns and the names that they stand in.
+ *
+ * A byte that would be taken for something else where patterns stand, in policy files and in Consul's keys, is escaped:
+ * controls, blanks, '%', '*', '#' and '='. Any other may be, so one pattern can be written in several ways: it is its
+ * bytes.
+ */
+#include "core/policy/pattern.h"
+
+#include "core/policy/policy.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static int hex_digit(char c)
+{
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    if (c >= 'a' && c <= 'f')
+        return c - 'a' + 10;
+    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
+
+/* The byte that "%XX" stands for, or -1. */
+static int read_escape(const char *text)
+{
+    const int high = hex_digit(text[1]);
+    const int low = high < 0 ? -1 : hex_digit(text[2]);
+    return low < 0 ? -1 : high * 16 + low;
+}
+
+static bool must_be_escaped(unsigned char c)
+{
+    return c <= ' ' || c == 0x7f || c == '%' || c == '*' || c == '#' || c == '=';
+}
+
+/* Say of a pattern what is wrong at a byte: nothing of its text, which is a key's, for the sentence goes to the log. */
+static int refuse_byte(size_t i, const char *fault, struct message message)
+{
+    return message_refuse(message, "pattern: byte %zu %s", i + 1, fault);
+}
+
+int pattern_read(const char *text, struct pattern *out, struct message message)
+{
+    const size_t len = strnlen(text, WEIR_MAX_PATTERN_LEN + 1);
+    struct pattern pattern = { .len = 0 };
+    if (len == 0)
+        return message_refuse(message, "pattern must not be empty");
+    for (size_t i = 0; i < len && pattern.len < sizeof pattern.bytes; i++) {
+        const unsigned char c = (unsigned char)text[i];
+        int byte = c;
+        if (c == '*' && i == len - 1) {
+            pattern.is_prefix = true;
+            break;
+        }
+        if (c == '*')
+            return refuse_byte(i, "is a '*', which stands at the end or is written %2A", message);
+        if (c == '%') {
+            byte = read_escape(text + i);
+            if (byte < 0)
+                return refuse_byte(i, "is a '%' without two hexadecimal digits", message);
+            i += 2;
+        } else if (must_be_escaped(c)) {
+            char fault[40];
+            snprintf(fault, sizeof fault, "must be written %%%02X", (unsigned)c);
+            return refuse_byte(i, fault, message);
+        }
+        pattern.bytes[pattern.len++] = (unsigned char)byte;
+    }
+    if (len > WEIR_MAX_PATTERN_LEN)
+        return message_refuse(message, "pattern is longer than %d bytes", WEIR_MAX_PATTERN_LEN);
+    *out = pattern;
+    return WEIR_OK;
+}
+
+int limit_name_make(const char *limit, const char *pattern, struct limit_name *out, struct message message)
+{
+    struct limit_name name = { .is_override = pattern != NULL };
+    int error = policy_name_check(limit, message);
+    if (!error && pattern)
+        error = pattern_read(pattern, &name.pattern, message);
+    if (error)
+        return error;
+    memcpy(name.limit, limit, strlen(limit) + 1);
+    *out = name;
+    return WEIR_OK;
+}
+
+int limit_name_read(const char *text, struct limit_name *out, struct message message)
+{
+    char limit[WEIR_MAX_NAME_LEN + 2]; /* with room for one byte too many, which is refused */
+    const char *slash = strchr(text, '/');
+    if (!slash)
+        return limit_name_make(text, NULL, out, message);
+    size_t len = (size_t)(slash - text);
+    if (len >= sizeof limit)
+        len = sizeof limit - 1;
+    memcpy(limit, text, len);
+    limit[len] = '\0';
+    return limit_name_make(limit, slash + 1, out, message);
+}

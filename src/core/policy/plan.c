@@ -1,0 +1,243 @@
+/* plan.c - a policy made ready to run.
+ *
+ * Greedy buckets and leaky buckets count in units so that no division is ever rounded. With share w/W the rate is
+ * limit*w permits in period*W; cut into ticks of u us, that is p/q permits a tick in lowest terms:
+ *
+ *     u = the finest of 1, 10, 100, ... 10^7 us that divides period and for which size*q < 2^53
+ *     p / q = limit*w / (period/u * W)        a permit is q units, p units drain per tick
+ *
+ * Interval refill and windows count whole permits. An instance whose part of an interval's refill is less than one
+ * permit gets one permit in a longer interval instead: ceil(period*W / (limit*w)).
+ *
+ * Where nothing is this instance's the size is 0 and every cost is denied for ever, whatever the rate; it is the
+ * slowest that there is, so that what a key has used before does not come back meanwhile.
+ */
+#include "core/policy/plan.h"
+
+#include "core/ground/arith.h"
+#include "core/ground/hash.h"
+
+#include <inttypes.h>
+
+__extension__ typedef unsigned __int128 wide;
+
+#define TICK_MAX_US 10000000
+
+static wide greatest_common_divisor(wide a, wide b)
+{
+    while (b != 0) {
+        wide rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+enum policy_field_id plan_size_field(const struct weir_policy *policy)
+{
+    if (policy->algorithm == WEIR_TOKEN_BUCKET && policy->burst)
+        return POLICY_BURST;
+    if (policy->algorithm == WEIR_LEAKY_BUCKET && policy->capacity)
+        return POLICY_CAPACITY;
+    return POLICY_LIMIT;
+}
+
+static bool is_window(const struct weir_policy *policy)
+{
+    return policy->algorithm == WEIR_FIXED_WINDOW || policy->algorithm == WEIR_SLIDING_WINDOW;
+}
+
+enum plan_part plan_part(const struct weir_policy *policy, const struct share *share)
+{
+    if (share_permits(share, policy_get(policy, plan_size_field(policy))) > 0)
+        return PLAN_PART;
+    return is_window(policy) || share_is_nothing(share_least(share)) ? PLAN_PART_ZERO : PLAN_PART_LIFTED;
+}
+
+int64_t plan_size(const struct weir_policy *policy, const struct share *share)
+{
+    int64_t size = share_permits(share, policy_get(policy, plan_size_field(policy)));
+    if (!is_window(policy))
+        size = max_of(size, 1);
+    return size + share_permits(share, policy->debt);
+}
+
+static int refuse_fill(const struct weir_policy *policy, struct message message)
+{
+    return message_refuse(message, "%s takes over 142 years to fill at this rate",
+                          policy_fields[plan_size_field(policy)].name);
+}
+
+/* `share` alone, which is the least of those that hold. */
+static int plan_rate(const struct weir_policy *policy, const struct share *share, struct weir_plan *plan,
+                     struct message message)
+{
+    for (int64_t tick = 1; tick <= TICK_MAX_US && policy->period_us % tick == 0; tick *= 10) {
+        wide permits = (wide)policy->limit * (wide)share->weight;
+        wide ticks = (wide)(policy->period_us / tick) * (wide)share->total;
+        wide divisor = greatest_common_divisor(permits, ticks);
+        if (permits / divisor > EXACT_MAX || ticks / divisor > (wide)(EXACT_MAX / plan->size))
+            continue;
+        plan->p = (int64_t)(permits / divisor);
+        plan->q = (int64_t)(ticks / divisor);
+        plan->tick_us = tick;
+        if (div_up(plan->size * plan->q, plan->p) > WEIR_MAX_FILL_US / tick)
+            return refuse_fill(policy, message);
+        return WEIR_OK;
+    }
+    return message_refuse(message,
+                          "%s %" PRId64 " has no exact arithmetic with limit %" PRId64 " and period %" PRId64
+                          "us: take a smaller one, or a rounder period",
+                          policy_fields[plan_size_field(policy)].name, policy_get(policy, plan_size_field(policy)),
+                          policy->limit, policy->period_us);
+}
+
+/* What `share` alone refills: false if that takes too long. */
+static bool refill_at(const struct weir_policy *policy, const struct share *share, int64_t *limit, int64_t *period_us)
+{
+    wide scaled = (wide)policy->limit * (wide)share->weight;
+    if (scaled >= (wide)share->total) {
+        *limit = share_refill(share, policy->limit);
+        *period_us = policy->period_us;
+        return true;
+    }
+    wide period = ((wide)policy->period_us * (wide)share->total + scaled - 1) / scaled;
+    if (period > (wide)WEIR_MAX_FILL_US)
+        return false;
+    *limit = 1;
+    *period_us = (int64_t)period;
+    return true;
+}
+
+static int plan_interval(const struct weir_policy *policy, const struct share *share, struct weir_plan *plan,
+                         struct message message)
+{
+    for (; share; share = share->next) {
+        int64_t limit, period_us;
+        if (!refill_at(policy, share, &limit, &period_us))
+            return refuse_fill(policy, message);
+        if (plan->limit > 0 && (wide)limit * (wide)plan->period_us >= (wide)plan->limit * (wide)period_us)
+            continue;
+        plan->limit = limit;
+        plan->period_us = period_us;
+    }
+    if (div_up(plan->size, plan->limit) > WEIR_MAX_FILL_US / plan->period_us)
+        return refuse_fill(policy, message);
+    return WEIR_OK;
+}
+
+static void plan_nothing(const struct weir_policy *policy, struct weir_plan *plan)
+{
+    plan->size = 0;
+    if (policy->algorithm == WEIR_TOKEN_BUCKET && policy->refill == WEIR_INTERVAL) {
+        plan->limit = 1;
+        plan->period_us = WEIR_MAX_PERIOD_US;
+    } else {
+        plan->p = plan->q = 1;
+        plan->tick_us = WEIR_MAX_PERIOD_US;
+    }
+}
+
+/* The same on every machine and in every process: states in a store carry it. */
+static int64_t fingerprint_of(const struct weir_plan *plan)
+{
+    const int64_t fields[] = { plan->algorithm, plan->refill,  plan->align, plan->blocks,    plan->p,
+                               plan->q,         plan->tick_us, plan->limit, plan->period_us, plan->size };
+    unsigned char bytes[sizeof fields];
+    for (size_t i = 0; i < sizeof bytes; i++)
+        bytes[i] = (unsigned char)((uint64_t)fields[i / 8] >> (i % 8 * 8));
+    const struct hash_secret none = { 0, 0 };
+    int64_t print = (int64_t)(siphash13(&none, bytes, sizeof bytes) & (uint64_t)EXACT_MAX);
+    return max_of(print, 1);
+}
+
+static void plan_window(const struct weir_policy *policy, struct weir_plan *plan)
+{
+    plan->limit = plan->size;
+    plan->period_us = policy->period_us;
+    if (policy->algorithm == WEIR_SLIDING_WINDOW) {
+        plan->blocks = policy->blocks ? policy->blocks : POLICY_DEFAULT_BLOCKS;
+        plan->period_us = div_up(policy->period_us, plan->blocks);
+    }
+}
+
+static struct weir_plan plan_begin(const struct weir_policy *policy)
+{
+    return (struct weir_plan){
+        .algorithm = (int32_t)policy->algorithm,
+        .refill = (int32_t)policy->refill,
+        .align = (int32_t)policy->align,
+    };
+}
+
+int plan_make(const struct weir_policy *policy, const struct share *share, struct weir_plan *out,
+              struct message message)
+{
+    const struct share *least = share_least(share);
+    struct weir_plan plan = plan_begin(policy);
+    int error = WEIR_OK;
+    plan.size = plan_size(policy, share);
+    if (is_window(policy))
+        plan_window(policy, &plan);
+    else if (share_is_nothing(least))
+        plan_nothing(policy, &plan);
+    else if (policy->algorithm == WEIR_TOKEN_BUCKET && policy->refill == WEIR_INTERVAL)
+        error = plan_interval(policy, share, &plan, message);
+    else
+        error = plan_rate(policy, least, &plan, message);
+    if (error)
+        return error;
+    plan.fingerprint = fingerprint_of(&plan);
+    *out = plan;
+    return WEIR_OK;
+}
+
+enum plan_part plan_at_share(const struct weir_policy *policy, const struct share *share, struct weir_plan *out)
+{
+    const struct message nowhere = { NULL, 0 };
+    if (plan_make(policy, share, out, nowhere) == WEIR_OK)
+        return plan_part(policy, share);
+
+    const struct share *least = share_least(share); /* not nothing, which has its plan */
+    const struct share rounder = {
+        .weight = 1,
+        .total = div_up(least->total, least->weight),
+        .count = least->count,
+        .floors_only = true,
+        .next = share,
+    };
+    if (plan_make(policy, &rounder, out, nowhere) == WEIR_OK)
+        return plan_part(policy, &rounder);
+
+    struct weir_plan plan = plan_begin(policy);
+    plan_nothing(policy, &plan);
+    plan.fingerprint = fingerprint_of(&plan);
+    *out = plan;
+    return PLAN_PART_UNFIT;
+}
+
+void plan_hold_back(struct weir_plan *plan, int64_t permits)
+{
+    plan->size -= permits;
+    plan->reserve = permits;
+    plan->fingerprint = fingerprint_of(plan);
+}
+
+int plan_check(const struct weir_policy *policy, struct message message, enum policy_field_id *fault)
+{
+    int error = policy_check(policy, message, fault);
+    if (error)
+        return error;
+    struct weir_plan plan;
+    *fault = plan_size_field(policy);
+    return plan_make(policy, &share_whole, &plan, message);
+}
+
+int weir_policy_check(const struct weir_policy *policy, char *message, size_t message_size)
+{
+    struct message sentence = { message, message_size };
+    enum policy_field_id fault;
+    if (!policy)
+        return message_refuse(sentence, "policy must not be NULL");
+    return plan_check(policy, sentence, &fault);
+}

@@ -1,0 +1,63 @@
+/* plan_cell.h - the plan in force: one writer at a time replaces it, any number of readers copy it without a lock.
+ *
+ * Two slots take turns, as in Linux's seqcount_latch: the writer fills the slot that is not in use and then moves the
+ * turn, so a writer that is preempted holds up nobody. A reader copies the slot of the turn and looks again: if the
+ * turn has moved it starts over. Each word is stored with release and loaded with acquire order: who reads a word of
+ * a newer plan also sees the turn before it moved, and starts over. (Boehm, "Can seqlocks get along with programming
+ * language memory models?", 2012.) There is no pointer to a plan that would have to outlive its last reader.
+ *
+ * The turn is the plan's version at the same time: it need not be the next one, for several cells may share a count.
+ */
+#ifndef CORE_POLICY_PLAN_CELL_H
+#define CORE_POLICY_PLAN_CELL_H
+
+#include <weir/backend.h>
+
+#include <stdatomic.h>
+#include <string.h>
+
+#define PLAN_CELL_WORDS (sizeof(struct weir_plan) / sizeof(uint64_t))
+
+_Static_assert(sizeof(struct weir_plan) % sizeof(uint64_t) == 0, "a plan is whole words");
+
+struct plan_cell {
+    _Atomic uint64_t turn;
+    _Atomic uint64_t slots[2][PLAN_CELL_WORDS];
+};
+
+/* Writers keep one another out by a lock of their own. `count` goes up with each writing, of this cell or of others
+ * with which it shares it. */
+static inline void plan_cell_write(struct plan_cell *cell, const struct weir_plan *plan, uint64_t count)
+{
+    uint64_t words[PLAN_CELL_WORDS];
+    memcpy(words, plan, sizeof words);
+    const uint64_t slot = ~atomic_load_explicit(&cell->turn, memory_order_relaxed) & 1;
+    const uint64_t turn = count << 1 | slot;
+    for (size_t i = 0; i < PLAN_CELL_WORDS; i++)
+        atomic_store_explicit(&cell->slots[turn & 1][i], words[i], memory_order_release);
+    atomic_store_explicit(&cell->turn, turn, memory_order_release);
+}
+
+/* Returns the plan's version: greater than that of any plan written before it under the same count. */
+static inline uint64_t plan_cell_read(struct plan_cell *cell, struct weir_plan *out)
+{
+    uint64_t __attribute__((may_alias)) *words = (void *)out;
+    uint64_t turn = atomic_load_explicit(&cell->turn, memory_order_acquire);
+    for (;;) {
+#pragma GCC unroll 16
+        for (size_t i = 0; i < PLAN_CELL_WORDS; i++)
+            words[i] = atomic_load_explicit(&cell->slots[turn & 1][i], memory_order_acquire);
+        uint64_t now = atomic_load_explicit(&cell->turn, memory_order_acquire);
+        if (now == turn)
+            return turn;
+        turn = now;
+    }
+}
+
+/* The version alone. */
+static inline uint64_t plan_cell_version(struct plan_cell *cell)
+{
+    return atomic_load_explicit(&cell->turn, memory_order_acquire);
+}
+
+#endif

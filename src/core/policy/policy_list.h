@@ -1,0 +1,18 @@
+/* policy_list.h - all that a policy file says, kept until it can be put into force together. */
+#ifndef CORE_POLICY_POLICY_LIST_H
+#define CORE_POLICY_POLICY_LIST_H
+
+#include "core/follow/follow.h"
+
+struct policy_list {
+    struct policy_entry *entries; /* `where` is "<path>:<line>", `error` NULL */
+    size_t count, room;
+};
+
+/* Every line of the file. WEIR_OK: to be freed; else a sentence that names the file, and the line if one is bad, and
+ * WEIR_EINVAL, WEIR_EIO or WEIR_ENOMEM. */
+int policy_list_read(const char *path, struct policy_list *out, struct message message);
+
+void policy_list_free(struct policy_list *list);
+
+#endif

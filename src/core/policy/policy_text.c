@@ -1,0 +1,249 @@
+/* policy_text.c - policies as text: an algorithm, then name=value words, each at most once; reading and printing.
+ *
+ * Every refusal gives the column of the word's first byte, the word, and what is allowed in its place.
+ */
+#include "core/policy/plan.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+struct word {
+    const char *text; /* not terminated */
+    int len;
+    int column; /* from 1 */
+};
+
+struct reader {
+    const char *text, *at;
+    int first_column; /* of text */
+    struct message message;
+    struct weir_policy policy;
+    struct word seen[POLICY_FIELDS]; /* text is NULL: not yet */
+};
+
+/* From large to small: a time is printed in the first that divides it. */
+static const struct {
+    const char *name;
+    int64_t us;
+} time_units[] = { { "d", WEIR_DAY },    { "h", WEIR_HOUR }, { "m", WEIR_MINUTE },
+                   { "s", WEIR_SECOND }, { "ms", 1000 },     { "us", 1 } };
+enum { TIME_UNITS = sizeof time_units / sizeof time_units[0] };
+
+static bool is_blank(char c)
+{
+    return c == ' ' || c == '\t' || c == '\r' || c == '\n';
+}
+
+/* The next word; len 0 at the end. */
+static struct word next_word(struct reader *reader)
+{
+    while (is_blank(*reader->at))
+        reader->at++;
+    struct word word = { .text = reader->at, .column = (int)(reader->at - reader->text) + reader->first_column };
+    while (*reader->at && !is_blank(*reader->at))
+        reader->at++;
+    word.len = (int)(reader->at - word.text);
+    return word;
+}
+
+static bool word_is(const char *text, int len, const char *other)
+{
+    return (size_t)len == strlen(other) && memcmp(text, other, (size_t)len) == 0;
+}
+
+/* "limit, period, burst, debt, refill or align": the fields of an algorithm. */
+static const char *field_list(enum weir_algorithm algorithm, char *list, size_t size)
+{
+    const char *names[POLICY_FIELDS];
+    int count = 0;
+    for (int id = 0; id < POLICY_FIELDS; id++)
+        if (policy_fields[id].algorithms & (1u << algorithm))
+            names[count++] = policy_fields[id].name;
+    size_t len = 0;
+    for (int i = 0; i < count; i++)
+        len += (size_t)snprintf(list + len, size - len, "%s%s", i == 0 ? "" : i == count - 1 ? " or " : ", ", names[i]);
+    return list;
+}
+
+static int read_algorithm(struct reader *reader)
+{
+    struct word word = next_word(reader);
+    for (int i = 0; i < POLICY_ALGORITHMS; i++) {
+        if (word_is(word.text, word.len, policy_algorithms[i])) {
+            reader->policy.algorithm = (enum weir_algorithm)i;
+            return WEIR_OK;
+        }
+    }
+    return message_refuse(reader->message,
+                          "column %d: \"%.*s\" is not an algorithm: token_bucket, fixed_window, sliding_window or "
+                          "leaky_bucket is expected",
+                          word.column, word.len, word.text);
+}
+
+/* Digits only; *end is the first byte that is none. A number too large for int64_t is INT64_MAX. */
+static int64_t read_digits(const char *text, const char *limit, const char **end)
+{
+    int64_t number = 0;
+    for (; text < limit && *text >= '0' && *text <= '9'; text++) {
+        if (__builtin_mul_overflow(number, 10, &number) || __builtin_add_overflow(number, *text - '0', &number))
+            number = INT64_MAX;
+    }
+    *end = text;
+    return number;
+}
+
+/* The microseconds of a unit, or 0. */
+static int64_t unit_us(const char *text, int len)
+{
+    for (int i = 0; i < TIME_UNITS; i++)
+        if (word_is(text, len, time_units[i].name))
+            return time_units[i].us;
+    return 0;
+}
+
+static int refuse_value(struct reader *reader, struct word word, const struct policy_field *field)
+{
+    char allowed[96];
+    if (field->kind == POLICY_CHOICE)
+        snprintf(allowed, sizeof allowed, "%s or %s", field->choices[0], field->choices[1]);
+    else if (field->kind == POLICY_TIME)
+        snprintf(allowed, sizeof allowed, "a whole number and us, ms, s, m, h or d, 1us to 366d,");
+    else
+        snprintf(allowed, sizeof allowed, "a whole number, %" PRId64 " to %" PRId64 ",", field->min, field->max);
+    return message_refuse(reader->message, "column %d: \"%.*s\": %s is expected after %s=", word.column, word.len,
+                          word.text, allowed, field->name);
+}
+
+static int read_value(struct reader *reader, struct word word, enum policy_field_id id)
+{
+    const struct policy_field *field = &policy_fields[id];
+    const char *value = word.text + strlen(field->name) + 1;
+    const char *limit = word.text + word.len;
+    int64_t number = -1;
+
+    if (field->kind == POLICY_CHOICE) {
+        for (int i = 0; i < 2; i++)
+            if (word_is(value, (int)(limit - value), field->choices[i]))
+                number = i;
+    } else {
+        const char *end;
+        int64_t digits = read_digits(value, limit, &end);
+        int64_t unit = field->kind == POLICY_TIME ? unit_us(end, (int)(limit - end)) : end == limit;
+        if (end == value || unit == 0 || __builtin_mul_overflow(digits, unit, &number))
+            number = -1;
+    }
+    if (number < field->min || number > field->max)
+        return refuse_value(reader, word, field);
+    policy_set(&reader->policy, id, number);
+    return WEIR_OK;
+}
+
+static int read_field(struct reader *reader, struct word word)
+{
+    enum weir_algorithm algorithm = reader->policy.algorithm;
+    const char *equals = memchr(word.text, '=', (size_t)word.len);
+    int name_len = equals ? (int)(equals - word.text) : word.len;
+
+    for (int id = 0; id < POLICY_FIELDS; id++) {
+        const struct policy_field *field = &policy_fields[id];
+        if (!equals || !word_is(word.text, name_len, field->name) || !(field->algorithms & (1u << algorithm)))
+            continue;
+        if (reader->seen[id].text)
+            return message_refuse(reader->message, "column %d: \"%.*s\": %s stands already at column %d", word.column,
+                                  word.len, word.text, field->name, reader->seen[id].column);
+        reader->seen[id] = word;
+        return read_value(reader, word, (enum policy_field_id)id);
+    }
+    char list[80];
+    return message_refuse(reader->message, "column %d: \"%.*s\" is not known to a %s: %s=... is expected", word.column,
+                          word.len, word.text, policy_algorithms[algorithm], field_list(algorithm, list, sizeof list));
+}
+
+/* What only the whole text shows: a field that is missing, or one that another makes meaningless. */
+static int check_fields(struct reader *reader, struct word end)
+{
+    for (int id = 0; id < POLICY_FIELDS; id++) {
+        const struct policy_field *field = &policy_fields[id];
+        const struct word *seen = &reader->seen[id];
+        if (field->required && !seen->text)
+            return message_refuse(reader->message, "column %d: %s=... is missing", end.column, field->name);
+        if (seen->text && !policy_field_applies(&reader->policy, (enum policy_field_id)id))
+            return message_refuse(reader->message, "column %d: \"%.*s\": %s needs refill=interval in a token_bucket",
+                                  seen->column, seen->len, seen->text, field->name);
+    }
+    return WEIR_OK;
+}
+
+/* The same checks as a policy from code gets, with the column of the word that they are about. */
+static int check_whole(struct reader *reader)
+{
+    char sentence[256];
+    enum policy_field_id fault;
+    if (plan_check(&reader->policy, (struct message){ sentence, sizeof sentence }, &fault) == WEIR_OK)
+        return WEIR_OK;
+    const struct word *word = &reader->seen[fault];
+    return message_refuse(reader->message, "column %d: \"%.*s\": %s", word->column, word->len, word->text, sentence);
+}
+
+int policy_read(const char *text, int first_column, struct weir_policy *out, struct message message)
+{
+    struct reader reader = { .text = text, .at = text, .first_column = first_column, .message = message };
+    int error = read_algorithm(&reader);
+    struct word word = { 0 };
+    while (!error && (word = next_word(&reader)).len > 0)
+        error = read_field(&reader, word);
+    if (!error)
+        error = check_fields(&reader, word);
+    if (!error)
+        error = check_whole(&reader);
+    if (!error)
+        *out = reader.policy;
+    return error;
+}
+
+int weir_policy_parse(const char *text, struct weir_policy *out, char *message, size_t message_size)
+{
+    struct message sentence = { message, message_size };
+    if (!text || !out)
+        return message_refuse(sentence, "%s must not be NULL", text ? "out" : "text");
+    return policy_read(text, 1, out, sentence);
+}
+
+/* ---- Printing ---- */
+
+static int print_time(char *text, size_t size, const char *name, int64_t time_us)
+{
+    int i = 0;
+    while (time_us % time_units[i].us != 0)
+        i++;
+    return snprintf(text, size, " %s=%" PRId64 "%s", name, time_us / time_units[i].us, time_units[i].name);
+}
+
+static int print_field(char *text, size_t size, const struct policy_field *field, int64_t value)
+{
+    switch (field->kind) {
+    case POLICY_TIME: return print_time(text, size, field->name, value);
+    case POLICY_CHOICE: return snprintf(text, size, " %s=%s", field->name, field->choices[value]);
+    case POLICY_COUNT: break;
+    }
+    return snprintf(text, size, " %s=%" PRId64, field->name, value);
+}
+
+int weir_policy_print(const struct weir_policy *policy, char *text, size_t text_size)
+{
+    if (!text || weir_policy_check(policy, NULL, 0) != WEIR_OK)
+        return WEIR_EINVAL;
+
+    char line[160];
+    size_t len = (size_t)snprintf(line, sizeof line, "%s", policy_algorithms[policy->algorithm]);
+    for (unsigned id = 0; id < POLICY_FIELDS; id++) {
+        int64_t value = policy_get(policy, (enum policy_field_id)id);
+        if (value != 0)
+            len += (size_t)print_field(line + len, sizeof line - len, &policy_fields[id], value);
+    }
+    if (len >= text_size)
+        return WEIR_EINVAL;
+    snprintf(text, text_size, "%s", line);
+    return WEIR_OK;
+}
