@@ -234,7 +234,7 @@ void bench_peers(struct bench *bench)
     int changes = bench->extent == EXTENT_QUICK ? QUICK_CHANGES : bench->thorough ? THOROUGH_CHANGES : CHANGES;
     measure_unpin_main();
     if (!consul_server_found()) {
-        bench_missing(bench, "peers", "no consul found: sh tests/servers.sh consul-1.8 gets one");
+        bench_missing(bench, "peers", "no consul found: sh tests/tools/servers.sh consul-1.8 gets one");
         measure_pin_main();
         return;
     }

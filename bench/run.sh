@@ -3,7 +3,7 @@
 set -eu
 invoked_from=$PWD
 cd "$(dirname "$0")/.."
-. tests/setup.sh
+. tests/tools/setup.sh
 
 usage() {
     cat <<'TEXT'
@@ -18,7 +18,7 @@ places. Files are named as seen from where you are.
 
 Distributed and hybrid mode are measured on a redis-server that it starts, in a folder of its own, on a Unix socket
 alone, and ends; --redis URL measures on yours instead. What follows Consul is measured with an agent of its own too,
-which tests/servers.sh gets if the system has none. Without Redis, Consul or gnuplot the rest is measured.
+which tests/tools/servers.sh gets if the system has none. Without Redis, Consul or gnuplot the rest is measured.
 TEXT
 }
 
@@ -59,7 +59,7 @@ if ! (need_packages $consul_packages); then
     say "going on without Consul, which needs:" "$consul_packages"
     consul=OFF
 elif ! command -v consul >/dev/null 2>&1 && [ -z "${WEIR_TEST_CONSUL-}" ]; then
-    sh tests/servers.sh consul-1.8 >/dev/null # which says so if it cannot be had
+    sh tests/tools/servers.sh consul-1.8 >/dev/null # which says so if it cannot be had
 fi
 if ! command -v gnuplot >/dev/null 2>&1 && ! (need_packages gnuplot-nox); then
     say "going on without gnuplot: there will be no plots, only the numbers behind them"

@@ -2,7 +2,7 @@
 # run.sh - builds weir and runs its tests, as a newcomer or a build server would. See --help.
 set -eu
 cd "$(dirname "$0")/.."
-. tests/setup.sh
+. tests/tools/setup.sh
 
 usage() {
     cat <<'TEXT'
@@ -13,7 +13,7 @@ AddressSanitizer and UndefinedBehaviorSanitizer, and the tests with threads unde
 
   --quick      the optimised build only
   --servers    only the tests on Redis (those with ctest's label redis), in the optimised build, against each of Redis
-               6.0, 8.0, Valkey and the system's own server; see tests/servers.sh, which gets them. Those that cannot be
+               6.0, 8.0, Valkey and the system's own server; see tests/tools/servers.sh, which gets them. Those that cannot be
                had are skipped
   --coverage   run the tests in a build that counts and print which lines and branches of src they took, file by file;
                less than 95 % of the branches of src/core or of the codecs, or 85 % of the rest, is a failure
@@ -31,7 +31,7 @@ Commands with options of their own, which each tells with --help:
 
 With CI=true in the environment a test that cannot run for want of something fails instead of being skipped, save those
 on a real Consul and those on a network of their own, which takes root or user namespaces. A real Consul is the command
-in WEIR_TEST_CONSUL, or consul from PATH, or else tests/servers.sh gets it.
+in WEIR_TEST_CONSUL, or consul from PATH, or else tests/tools/servers.sh gets it.
 Exit status: 0 all passed, 1 something failed, 2 not run: wrong arguments or missing packages.
 TEXT
 }
@@ -80,7 +80,7 @@ fi
 if [ "$mode" = coverage ]; then
     need_packages gcovr
     build_preset coverage -DWEIR_SKIPS_FAIL=$skips_fail
-    sh tests/coverage.sh build/coverage || exit 1
+    sh tests/tools/coverage.sh build/coverage || exit 1
     exit 0
 fi
 
@@ -112,7 +112,7 @@ if [ "$mode" = servers ]; then
     run_on system
     tab=$(printf '\t')
     for server in redis-6.0 redis-8.0 valkey-8.1 valkey-sid; do
-        line=$(sh tests/servers.sh $server)
+        line=$(sh tests/tools/servers.sh $server)
         if [ -n "$line" ]; then
             run_on $server "${line#*"$tab"}"
         else
@@ -136,7 +136,7 @@ if [ "$mode" = full ] && command -v clang >/dev/null 2>&1; then
 fi
 
 if [ -z "${WEIR_TEST_CONSUL-}" ] && ! command -v consul >/dev/null 2>&1; then
-    sh tests/servers.sh consul-1.8 >/dev/null # the tests find it there
+    sh tests/tools/servers.sh consul-1.8 >/dev/null # the tests find it there
 fi
 
 # One run over all the builds: one summary, at the end.

@@ -138,7 +138,7 @@ test_rights() {
 test_token() {
     sed -e 's/ *#.*//' -e 's/  */ /g' -e 's/"/\\\\\\"/g' "$block.indented" >"$block.rules"
     while read -r words; do
-        grep -qF -e "$words" "$source/tests/test_consul_real.c" || fail "test_consul_real.c logs in without: $words"
+        grep -qF -e "$words" "$source/tests/consul/test_consul_real.c" || fail "test_consul_real.c logs in without: $words"
     done <"$block.rules"
 }
 

@@ -2,7 +2,7 @@
 # run.sh - builds the fuzz targets with clang's libFuzzer and lets each look for inputs that break what it asserts.
 set -eu
 cd "$(dirname "$0")/../.."
-. tests/setup.sh
+. tests/tools/setup.sh
 
 usage() {
     cat <<'TEXT'

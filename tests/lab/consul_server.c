@@ -33,7 +33,7 @@ bool consul_server_missing(void)
 {
     if (consul_server_found())
         return false;
-    puts("*** SKIPPED: no Consul here: sh tests/servers.sh consul-1.8 gets one ***");
+    puts("*** SKIPPED: no Consul here: sh tests/tools/servers.sh consul-1.8 gets one ***");
     return true;
 }
 

@@ -1,7 +1,7 @@
 /* consul_server.h - a private Consul agent for a test or a benchmark: server and agent in one, with nothing on disk.
  *
  * The program to run is the command in the environment's WEIR_TEST_CONSUL, words parted by blanks, or else consul from
- * PATH, or else what tests/servers.sh has unpacked. It ends with the thread that started it: see daemon.h.
+ * PATH, or else what tests/tools/servers.sh has unpacked. It ends with the thread that started it: see daemon.h.
  */
 #ifndef WEIR_LAB_CONSUL_SERVER_H
 #define WEIR_LAB_CONSUL_SERVER_H

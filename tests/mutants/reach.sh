@@ -1,5 +1,5 @@
 #!/bin/sh
-# reach.sh BUILD [PROGRAM...] - which tests reach which lines of src/core, and how long they take; for tests/mutants.sh.
+# reach.sh BUILD [PROGRAM...] - which tests reach which lines of src/core, and how long they take; for tests/tools/mutants.sh.
 #
 # BUILD/plain and BUILD/lines hold the same tests, the latter with its lines counted. A test here is a whole program on
 # Check if it is quick, else one case of it: a mutant need not wait for the others. BUILD/reach gets, of each program,

@@ -1,5 +1,5 @@
 #!/bin/sh
-# self.sh WORK CC - a test of the mutator and of tests/mutants.conf: what there is to find is found, a mutant is the
+# self.sh WORK CC - a test of the mutator and of tests/tools/mutants.conf: what there is to find is found, a mutant is the
 # source with one mistake, a sample can be had again, and a list that names what is not there is refused.
 set -eu
 cd "$(dirname "$0")/../.."
@@ -57,14 +57,14 @@ done >"$work/sums"
 for wrong in '--sample x' '--shard 3/2' '--file README.md' '--workers 0' '--nothing' '--seed'; do
     status=0
     # shellcheck disable=SC2086 # lists of words
-    sh tests/mutants.sh $wrong >"$work/out" 2>&1 || status=$?
+    sh tests/tools/mutants.sh $wrong >"$work/out" 2>&1 || status=$?
     [ $status -eq 2 ] || die "\"$wrong\" has status $status instead of 2"
 done
 
-MUTANTS_BUILD=$work sh tests/mutants.sh --check || die "tests/mutants.conf is wrong"
+MUTANTS_BUILD=$work sh tests/tools/mutants.sh --check || die "tests/tools/mutants.conf is wrong"
 check_refuses() { # LINE...
     printf '%s\n' "$@" >"$work/conf"
-    ! MUTANTS_BUILD=$work MUTANTS_CONF=$work/conf sh tests/mutants.sh --check >"$work/out" 2>&1 ||
+    ! MUTANTS_BUILD=$work MUTANTS_CONF=$work/conf sh tests/tools/mutants.sh --check >"$work/out" 2>&1 ||
         die "a list was not refused: $*"
 }
 check_refuses 'src/core/ground/arith.h min_of' '    return a < b ? b : a;' '    => return a <= b ? b : a;' '    why it is not there'

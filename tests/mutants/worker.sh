@@ -1,6 +1,6 @@
 #!/bin/sh
 # worker.sh BUILD LIST OUT - makes the mutants of LIST, runs the tests that reach each until one fails, and says what
-# came of it; for tests/mutants.sh.
+# came of it; for tests/tools/mutants.sh.
 #
 # A line of LIST is one of `mutator list` and then the tests' ranks (lines of BUILD/tests), the quickest first. OUT gets
 # a line for each: what came of it, by what, file, number, line, function, sort, the text before, the text after.
@@ -85,7 +85,7 @@ link_program() {
         tests/CMakeFiles/weir_test_support.dir/*:test_* | tests/fuzz/CMakeFiles/*_support.dir/*:fuzz/* | src/*)
             front="$front $made"
             ;;
-        tests/CMakeFiles/"$3".dir/* | tests/fuzz/CMakeFiles/"${3#fuzz/}".dir/*)
+        tests/*/CMakeFiles/"$3".dir/* | tests/fuzz/CMakeFiles/"${3#fuzz/}".dir/*)
             command=$(echo "$command" | sed "s|$object|$made|")
             ;;
         esac

@@ -34,7 +34,7 @@ esac
 [ $# -le 1 ] || die 'one tag at most'
 
 cd "$(dirname "$0")/../.."
-. tests/setup.sh
+. tests/tools/setup.sh
 git rev-parse --git-dir >/dev/null 2>&1 || die 'not a git repository: there are no tags'
 tag=${1-}
 if [ -z "$tag" ]; then

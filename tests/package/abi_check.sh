@@ -12,10 +12,10 @@ trap 'rm -rf "$scratch"' EXIT
 cd "$scratch"
 failed=0
 
-mkdir -p tests/package src include/weir
+mkdir -p tests/package tests/tools src include/weir
 cp "$here/abi.sh" "$here/abi.ini" tests/package
-sed '/^need_packages()/,/^}/d' "$here/../setup.sh" >tests/setup.sh # what is here is all that it takes
-echo 'need_packages() { :; }' >>tests/setup.sh
+sed '/^need_packages()/,/^}/d' "$here/../tools/setup.sh" >tests/tools/setup.sh # what is here is all that it takes
+echo 'need_packages() { :; }' >>tests/tools/setup.sh
 echo build >.gitignore
 cat >CMakeLists.txt <<'TEXT'
 cmake_minimum_required(VERSION 3.22)

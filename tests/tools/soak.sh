@@ -1,8 +1,8 @@
 #!/bin/sh
 # soak.sh - runs all modes at once for minutes or hours, with a fault every ten seconds. See --help.
 set -eu
-cd "$(dirname "$0")/.."
-. tests/setup.sh
+cd "$(dirname "$0")/../.."
+. tests/tools/setup.sh
 
 usage() {
     cat <<'TEXT'

@@ -1,9 +1,9 @@
 #!/bin/sh
-# faults_check.sh FOLDER - all that tests/faults.conf names is built in FOLDER; and tests/faults.sh tells of lists that are
+# faults_check.sh FOLDER - all that tests/tools/faults.conf names is built in FOLDER; and tests/tools/faults.sh tells of lists that are
 # wrong and of tests that fail, are not there, or print no figure.
 set -eu
 build=$(cd "$1" && pwd)
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../.."
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 failed=0
@@ -21,12 +21,12 @@ refused() {
     shift 2
     printf '%s\n' "$@" >"$scratch/list"
     status=0
-    sh tests/faults.sh --check "$build" --list "$scratch/list" >"$scratch/out" 2>&1 || status=$?
+    sh tests/tools/faults.sh --check "$build" --list "$scratch/list" >"$scratch/out" 2>&1 || status=$?
     if [ $status -ne 0 ] && grep -qF -- "$text" "$scratch/out"; then verdict "$name" 0; else verdict "$name" 1; fi
 }
 
 status=0
-sh tests/faults.sh --check "$build" >"$scratch/out" 2>&1 || status=$?
+sh tests/tools/faults.sh --check "$build" >"$scratch/out" 2>&1 || status=$?
 cat "$scratch/out"
 verdict all_that_the_list_names_is_there $status
 
@@ -88,7 +88,7 @@ B2 its figure is too great
     most   12
 LIST
 status=0
-sh tests/faults.sh --build "$build" --out "$scratch/table" --list "$scratch/list" >"$scratch/out" 2>&1 || status=$?
+sh tests/tools/faults.sh --build "$build" --out "$scratch/table" --list "$scratch/list" >"$scratch/out" 2>&1 || status=$?
 sed -n '/^== table/,$p' "$scratch/out" | sed -n 's/^\([AB][0-9]\) *\(not run\|[^ ]*\) *[0-9]* *[0-9]* *\(.*us\|.*more than 12\|-\|none told\) .*/\1 \2 \3/p' \
     >"$scratch/told"
 cat >"$scratch/expected" <<'TOLD'
@@ -110,17 +110,17 @@ verdict each_row_has_the_result_of_the_worst_of_its_tests $status
 printf '%s\n' 'A1 in full it is another' ' pass so' ' long full test_hash secrets_are_drawn_anew_each_time' \
     >"$scratch/full"
 status=0
-sh tests/faults.sh --build "$build" --out "$scratch/table" --list "$scratch/full" --long >"$scratch/out" 2>&1 || status=$?
+sh tests/tools/faults.sh --build "$build" --out "$scratch/table" --list "$scratch/full" --long >"$scratch/out" 2>&1 || status=$?
 grep -q '^A1 *passed  *1 ' "$scratch/out" || status=1
 verdict a_case_in_full_is_run_with_long $status
 
 status=0
-sh tests/faults.sh --build "$build" --out "$scratch/table" --list "$scratch/list" --rows A1,A8 >"$scratch/out" 2>&1 ||
+sh tests/tools/faults.sh --build "$build" --out "$scratch/table" --list "$scratch/list" --rows A1,A8 >"$scratch/out" 2>&1 ||
     status=$?
 grep -q '^2 rows: 1 passed, 0 failed, 0 skipped, 1 not run' "$scratch/out" || status=1
 verdict rows_can_be_chosen $status
 status=0
-sh tests/faults.sh --build "$build" --list "$scratch/list" --rows A1,C9 >"$scratch/out" 2>&1 || status=$?
+sh tests/tools/faults.sh --build "$build" --list "$scratch/list" --rows A1,C9 >"$scratch/out" 2>&1 || status=$?
 [ $status -eq 2 ] && grep -qF 'no row "C9"' "$scratch/out" && status=0
 verdict a_row_that_is_not_in_the_list_is_refused $status
 exit $failed

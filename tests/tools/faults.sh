@@ -1,21 +1,21 @@
 #!/bin/sh
-# faults.sh - runs the tests of each fault in tests/faults.conf and prints a table of what came of it. See --help.
+# faults.sh - runs the tests of each fault in tests/tools/faults.conf and prints a table of what came of it. See --help.
 set -eu
-cd "$(dirname "$0")/.."
-. tests/setup.sh
+cd "$(dirname "$0")/../.."
+. tests/tools/setup.sh
 
 usage() {
     cat <<'TEXT'
 usage: sh tests/run.sh --faults [--rows ROW,ROW...] [--long] [--list FILE] [--build FOLDER] [--out FOLDER]
-       sh tests/faults.sh --check FOLDER [--list FILE]
+       sh tests/tools/faults.sh --check FOLDER [--list FILE]
 
-Builds the preset release and runs, one after the other, what tests/faults.conf has for each fault that limiters have
+Builds the preset release and runs, one after the other, what tests/tools/faults.conf has for each fault that limiters have
 had; then prints a table: row, result, tests run, seconds, the worst figure that they printed, and the fault. It takes
 some eight minutes on two processors. What a row does not show is told below the table. The logs are in build/faults.
 
   --rows ROW,...   these rows only (A1,D7); a letter is all rows of its chapter
   --long           also what the list has under `long`: fuzzing, ThreadSanitizer, many more runs; some two hours more
-  --list FILE      another list than tests/faults.conf
+  --list FILE      another list than tests/tools/faults.conf
   --build FOLDER   the tests that are built there; nothing is built
   --out FOLDER     where the logs go
   --check FOLDER   run nothing: say what is wrong with the list, and which of its tests those built in FOLDER are not
@@ -32,7 +32,7 @@ die() {
     exit 2
 }
 
-list=tests/faults.conf rows='' build='' out=build/faults long=false check=false
+list=tests/tools/faults.conf rows='' build='' out=build/faults long=false check=false
 while [ $# -gt 0 ]; do
     case $1 in
     --rows | --list | --build | --out | --check)
@@ -205,7 +205,7 @@ if [ -z "$build" ]; then
     if [ "${CI-}" = true ]; then skips_fail=ON; else skips_fail=OFF; fi
     build_preset release -DWEIR_SKIPS_FAIL=$skips_fail
     if [ -z "${WEIR_TEST_CONSUL-}" ] && ! command -v consul >/dev/null 2>&1; then
-        sh tests/servers.sh consul-1.8 >/dev/null # the tests find it there
+        sh tests/tools/servers.sh consul-1.8 >/dev/null # the tests find it there
     fi
     if $long && awk -F "$tab" '$2 == "long"' "$out/list" | grep -q "${tab}tsan "; then
         build_preset tsan -DWEIR_LONG_TESTS=ON

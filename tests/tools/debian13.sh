@@ -1,16 +1,16 @@
 #!/bin/sh
 # debian13.sh - builds weir and runs its tests in a Debian 13 of its own, beside the system. See --help.
 set -eu
-cd "$(dirname "$0")/.."
-. tests/apt.sh
+cd "$(dirname "$0")/../.."
+. tests/tools/apt.sh
 
 usage() {
     cat <<'TEXT'
-usage: sh tests/debian13.sh [--fresh | --remove]
+usage: sh tests/tools/debian13.sh [--fresh | --remove]
 
 Makes a root of Debian 13 (trixie) in build/debian13/root, copies this checkout into it, and runs sh tests/run.sh --quick
 there: by gcc 14, hiredis 1.2, and that suite's other packages, warnings being errors. Needs root, and of the system's
-packages wget, gpgv, iproute2 and util-linux; debootstrap is got as the servers of tests/servers.sh are, from the mirror
+packages wget, gpgv, iproute2 and util-linux; debootstrap is got as the servers of tests/tools/servers.sh are, from the mirror
 that the system's apt uses. Nothing of the system changes: what is mounted and what runs is in namespaces of its own, and
 gone with this script, however it ends. There is a network for packages only; the tests have but a loopback.
 
@@ -118,5 +118,5 @@ if $fresh || ! [ -d "$root" ]; then
 fi
 copy_checkout
 inside open 'sh tests/run.sh --packages' || cannot "not all packages could be installed"
-inside open 'sh tests/servers.sh consul-1.8 >/dev/null' # a test without is skipped
+inside open 'sh tests/tools/servers.sh consul-1.8 >/dev/null' # a test without is skipped
 inside lonely 'sh tests/run.sh --quick' || exit 1

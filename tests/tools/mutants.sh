@@ -1,8 +1,8 @@
 #!/bin/sh
 # mutants.sh - makes small mistakes in src/core, one at a time, and counts those that the tests catch. See --help.
 set -eu
-cd "$(dirname "$0")/.."
-. tests/setup.sh
+cd "$(dirname "$0")/../.."
+. tests/tools/setup.sh
 
 usage() {
     cat <<'TEXT'
@@ -20,9 +20,9 @@ UndefinedBehaviorSanitizer, and has its locks checked by clang if that is there.
   --shard I/N     every N-th mutant from the I-th on: to share the work
   --workers N     how many at once; the default is four a processor, for tests wait more than they count
   --list          print the mutants, and make none
-  --check         make none, and say what is wrong with tests/mutants.conf
+  --check         make none, and say what is wrong with tests/tools/mutants.conf
 
-Not counted: what does not compile, what compiles to the same code, and what tests/mutants.conf says a caller cannot
+Not counted: what does not compile, what compiles to the same code, and what tests/tools/mutants.conf says a caller cannot
 see, and why: those are told as argued. The results stay in build/mutants/results.
 Exit status: 0 at least 95 % are caught, 1 fewer are, 2 wrong arguments, or a mistake in the list.
 TEXT
@@ -40,7 +40,7 @@ number() { # OPTION WORD
 }
 
 files='' sample='' seed=1 shard=1 shards=1 workers=$((4 * jobs)) only=''
-conf=${MUTANTS_CONF:-tests/mutants.conf} build=${MUTANTS_BUILD:-build/mutants} goal=95
+conf=${MUTANTS_CONF:-tests/tools/mutants.conf} build=${MUTANTS_BUILD:-build/mutants} goal=95
 while [ $# -gt 0 ]; do
     case $1 in
     --file | --sample | --seed | --shard | --workers)

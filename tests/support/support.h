@@ -1,9 +1,9 @@
 /* support.h - what the tests share: chance that can be had again, a clock in hand, policies of every sort.
  *
  * Environment: WEIR_TEST_SEED is the seed of all chance (printed when a suite fails), WEIR_TEST_STEPS the number of
- * random decisions that each long test makes. WEIR_TEST_FULL has tests go as far as tests/faults.conf says that a fault's
+ * random decisions that each long test makes. WEIR_TEST_FULL has tests go as far as tests/tools/faults.conf says that a fault's
  * test should, whatever time that takes. WEIR_TEST_HAS names cases, one a line: then no test is run, and it is a failure
- * if the suite lacks one of them (tests/faults.sh).
+ * if the suite lacks one of them (tests/tools/faults.sh).
  */
 #ifndef WEIR_TESTS_SUPPORT_H
 #define WEIR_TESTS_SUPPORT_H
@@ -12,7 +12,7 @@
 #include <weir/weir.h>
 
 /* Whether something watches the program, which makes it ten times as slow or more and has memory of its own: a
- * sanitizer, or memcheck (tests/valgrind.sh). */
+ * sanitizer, or memcheck (tests/tools/valgrind.sh). */
 #if defined(__has_feature) /* clang's way to say so */
 #define HAS_FEATURE(name) __has_feature(name)
 #else

@@ -2,14 +2,14 @@
 # analyze.sh - static analysis of the sources by four tools; what they say that is not so is in analyze.conf. See --help.
 set -eu
 export LC_ALL=C
-cd "$(dirname "$0")/.."
-. tests/setup.sh
+cd "$(dirname "$0")/../.."
+. tests/tools/setup.sh
 
 usage() {
     cat <<'TEXT'
 usage: sh tests/run.sh --analyze [--files PATTERN] [--list FILE] [--build FOLDER] [--out FOLDER] [TOOL...]
 
-Runs static analysis, and prints a table: tool, files, findings, and how many of these tests/analyze.conf knows to be
+Runs static analysis, and prints a table: tool, files, findings, and how many of these tests/tools/analyze.conf knows to be
 wrong. Any other finding is a failure, and so is an entry of that list which no finding needs any more. The logs, with
 the way that leads to each finding, are in build/analyze/logs. It takes about ten minutes on two processors.
 
@@ -19,7 +19,7 @@ the way that leads to each finding, are in build/analyze/logs. It takes about te
   shell     shellcheck over all shell scripts
 
   --files PATTERN  only files whose path has a match of this extended regular expression
-  --list FILE      another list than tests/analyze.conf
+  --list FILE      another list than tests/tools/analyze.conf
   --build FOLDER   the files in the compile_commands.json that is there, all of them; nothing is configured
   --out FOLDER     where the logs go
 
@@ -32,7 +32,7 @@ die() {
     exit 2
 }
 
-list=tests/analyze.conf files='' build='' out='' tools=''
+list=tests/tools/analyze.conf files='' build='' out='' tools=''
 while [ $# -gt 0 ]; do
     case $1 in
     --files | --list | --build | --out)

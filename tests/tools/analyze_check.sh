@@ -2,7 +2,7 @@
 # analyze_check.sh - tests analyze.sh on a file with faults of its own: they are told, those in the list are not,
 # and lists are refused that have no reason or name what is not there any more. Of the tools by gcc alone: it is here.
 set -eu
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../.."
 command -v gcc >/dev/null 2>&1 || {
     echo 'no gcc'
     exit 77
@@ -40,7 +40,7 @@ JSON
 says() {
     cat >"$scratch/list"
     status=0
-    sh tests/analyze.sh --build "$scratch" --out "$scratch/logs" --list "$scratch/list" gcc >"$scratch/said" 2>&1 || status=$?
+    sh tests/tools/analyze.sh --build "$scratch" --out "$scratch/logs" --list "$scratch/list" gcc >"$scratch/said" 2>&1 || status=$?
     if [ "$status" -eq "$2" ] && grep -qE -- "$3" "$scratch/said"; then
         echo "ok   $1"
     else

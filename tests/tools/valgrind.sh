@@ -2,8 +2,8 @@
 # valgrind.sh - runs the tests under valgrind's memcheck, which also sees memory that is used and was never set. See --help.
 set -eu
 export LC_ALL=C
-cd "$(dirname "$0")/.."
-. tests/setup.sh
+cd "$(dirname "$0")/../.."
+. tests/tools/setup.sh
 
 usage() {
     cat <<'TEXT'
@@ -11,13 +11,13 @@ usage: sh tests/run.sh --valgrind [--build FOLDER] [--list FILE] [TEST...]
 
 Builds the tests for it in build/valgrind, runs those that are programs, and the tests of the program weir, under
 valgrind's memcheck, and prints a table. Memory that is used and was never set, or is used wrongly, is an error, and so is
-memory that is lost. tests/valgrind.conf lists the tests that are left out, and why; tests/valgrind.supp what is not ours.
+memory that is lost. tests/tools/valgrind.conf lists the tests that are left out, and why; tests/tools/valgrind.supp what is not ours.
 helgrind and drd are not run: they take C11's atomics for races, and ThreadSanitizer does not. It takes about an hour on
 two processors.
 
   TEST...         these tests only, by their names in ctest; cli is the program's
   --build FOLDER  the tests that are built there by this script; nothing is built
-  --list FILE     another list than tests/valgrind.conf
+  --list FILE     another list than tests/tools/valgrind.conf
 
 Exit status: 0 no error, 1 errors, 2 wrong arguments, a list that cannot be read, or missing packages.
 TEXT
@@ -28,7 +28,7 @@ die() {
     exit 2
 }
 
-build='' list=tests/valgrind.conf wanted=''
+build='' list=tests/tools/valgrind.conf wanted=''
 while [ $# -gt 0 ]; do
     case $1 in
     --build | --list)
@@ -61,7 +61,7 @@ awk -v list="$list" '
 need_packages valgrind
 # By its path, for some tests take away PATH. What hangs on lost memory is told with it.
 memcheck="$(command -v valgrind) -q --leak-check=full --show-leak-kinds=definite --errors-for-leak-kinds=definite \
---error-exitcode=99 --num-callers=20 --fair-sched=try --suppressions=$PWD/tests/valgrind.supp"
+--error-exitcode=99 --num-callers=20 --fair-sched=try --suppressions=$PWD/tests/tools/valgrind.supp"
 
 # CMake puts an emulator before each test that is a program of the project. What such a program starts by exec, servers
 # and shells, is not looked at; what it forks is.

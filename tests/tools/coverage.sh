@@ -2,13 +2,13 @@
 # coverage.sh BUILD [tests] - runs the tests of a build made with WEIR_COVERAGE=ON and prints what they have covered of
 # src, file by file, in three groups, each with a least share of its branches. With the word `table` instead of `tests`
 # none is run: the table is of what has been counted so far. Branches inside uthash's macros are not counted: they are
-# not ours. See usage below, and tests/counts.c for processes that do not end by exit().
+# not ours. See usage below, and tests/support/counts.c for processes that do not end by exit().
 #
 #   core    src/core: at least 95 % of its branches
 #   codecs  what makes bytes from outside into meaning, or meaning into bytes: at least 95 %
 #   rest    of src: backends and program: at least 85 %
 set -eu
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../.."
 build=$1
 what=${2-tests}
 

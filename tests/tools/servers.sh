@@ -1,12 +1,12 @@
 #!/bin/sh
 # servers.sh - gets other Redis and Valkey servers, and Consul, for tests, out of other suites of Debian. See --help.
 set -eu
-cd "$(dirname "$0")/.."
-. tests/apt.sh
+cd "$(dirname "$0")/../.."
+. tests/tools/apt.sh
 
 usage() {
     cat <<'TEXT'
-usage: sh tests/servers.sh [NAME...]
+usage: sh tests/tools/servers.sh [NAME...]
 
 Unpacks other servers than the system's own into build/servers/NAME/ and prints, for each that there is, its name, a tab
 and the command for WEIR_TEST_REDIS_SERVER; the tests on Consul find theirs by themselves. Without names, all of them:

@@ -1,7 +1,7 @@
 /* stage.h - hybrid mode over a remote backend in hand: a clock that is set, and answers that come when the test says.
  *
  * The remote decides as a memory backend does, whole limits, by the stage's clock. What is submitted to it waits, in
- * order, until stage_answer(); what calls decide() is answered at once. tests/remote.h is the other one: a store that
+ * order, until stage_answer(); what calls decide() is answered at once. tests/support/remote.h is the other one: a store that
  * several limiters share, whose cables fail.
  */
 #ifndef WEIR_TESTS_STAGE_H
