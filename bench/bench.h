@@ -5,8 +5,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "report.h"
-#include "subject.h"
+#include "measure/subject.h"
+#include "report/report.h"
 
 #define LIST_MAX 16
 #define BENCH_MAX_INSTANCES 16

@@ -14,8 +14,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "measure/timer.h"
 #include "options.h"
-#include "timer.h"
 
 static const struct section SECTIONS[] = {
     { .name = "memory", .run = bench_memory }, /* this and growth in forked children, while the heap is untouched */

@@ -13,7 +13,7 @@
 
 #include "bench.h"
 #include "consul_server.h"
-#include "timer.h"
+#include "measure/timer.h"
 
 #define GOAL_RATIO 1.02
 #define GOAL_SHARE_MS 50

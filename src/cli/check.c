@@ -6,7 +6,7 @@
 
 #include <weir/weir.h>
 
-#include "cli.h"
+#include "cli/cli.h"
 
 const char CHECK_HELP[] =
     "Usage: weir check FILE...\n"

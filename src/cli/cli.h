@@ -6,7 +6,7 @@
 #ifndef WEIR_CLI_CLI_H
 #define WEIR_CLI_CLI_H
 
-#include "span.h"
+#include "cli/span.h"
 
 enum exit_code {
     EXIT_OK = 0,     /* done; try: allowed */

@@ -1,5 +1,5 @@
 /* json.c - strings for JSON on stdout. */
-#include "json.h"
+#include "cli/json.h"
 
 #include <stdio.h>
 

@@ -2,7 +2,7 @@
 #ifndef WEIR_CLI_JSON_H
 #define WEIR_CLI_JSON_H
 
-#include "span.h"
+#include "cli/span.h"
 
 /* `text` in quotes, escaped; U+FFFD stands for each byte that is not UTF-8. */
 void json_string(struct span text);

@@ -1,5 +1,5 @@
 /* main.c - the weir program: which command, help, and what the commands have in common. */
-#include "cli.h"
+#include "cli/cli.h"
 
 #include <errno.h>
 #include <getopt.h>

@@ -1,11 +1,11 @@
 /* policies.c - the policies of a command line: texts (-p) and files (-f), in the order in which they came. */
-#include "policies.h"
+#include "cli/policies.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli.h"
+#include "cli/cli.h"
 
 #define MESSAGE_SIZE 320
 

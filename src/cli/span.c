@@ -1,5 +1,5 @@
 /* span.c - a stretch of bytes that somebody else owns. */
-#include "span.h"
+#include "cli/span.h"
 
 #include <stdarg.h>
 #include <stdio.h>

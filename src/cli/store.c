@@ -1,12 +1,12 @@
 /* store.c - where a command keeps its counts: its options, its keys, and whether Redis is there. */
-#include "store.h"
+#include "cli/store.h"
 
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
 
-#include "cli.h"
+#include "cli/cli.h"
 
 /* Long, for nobody waits at the other end: a slow server is slow, not gone. */
 #define PATIENCE_US (5 * WEIR_SECOND)

@@ -1,5 +1,5 @@
 /* times.c - points in time from text, exactly. */
-#include "times.h"
+#include "cli/times.h"
 
 #include <stdio.h>
 #include <string.h>

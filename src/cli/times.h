@@ -13,7 +13,7 @@
 #ifndef WEIR_CLI_TIMES_H
 #define WEIR_CLI_TIMES_H
 
-#include "span.h"
+#include "cli/span.h"
 
 enum time_unit { TIME_MICROSECONDS, TIME_MILLISECONDS, TIME_SECONDS, TIME_NANOSECONDS };
 

@@ -5,11 +5,11 @@
 
 #include <weir/weir.h>
 
-#include "cli.h"
-#include "json.h"
-#include "policies.h"
-#include "store.h"
-#include "times.h"
+#include "cli/cli.h"
+#include "cli/json.h"
+#include "cli/policies.h"
+#include "cli/store.h"
+#include "cli/times.h"
 
 const char TRY_HELP[] =
     "Usage: weir try -p POLICY [--key KEY] [--cost N]\n"

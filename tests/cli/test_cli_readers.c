@@ -5,10 +5,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cli/clf.h"
 #include "cli/cli.h"
-#include "cli/csv.h"
-#include "cli/rows.h"
+#include "cli/replay/input/clf.h"
+#include "cli/replay/input/csv.h"
+#include "cli/replay/input/rows.h"
 #include "failing_alloc.h"
 #include "support.h"
 

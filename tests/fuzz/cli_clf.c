@@ -9,8 +9,8 @@
  */
 #include "fuzz.h"
 
-#include "cli/clf.h"
 #include "cli/cli.h"
+#include "cli/replay/input/clf.h"
 #include "cli/times.h"
 
 #include <stdarg.h>

@@ -10,7 +10,7 @@
 #include "fuzz.h"
 
 #include "cli/cli.h"
-#include "cli/csv.h"
+#include "cli/replay/input/csv.h"
 
 #include <inttypes.h>
 #include <stdarg.h>

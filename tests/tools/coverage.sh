@@ -14,7 +14,7 @@ what=${2-tests}
 
 # Which files are codecs, by the names of their sources and headers.
 codecs='src/backends/(consul_answer|redis_(answer|bytes|key|map|node|sentinel|state|url|wire))[.]
-src/cli/(bytes|clf|csv|csv_fields|json|lines|span|times)[.]'
+src/cli/(json|span|times|replay/input/(bytes|clf|csv|csv_fields|lines))[.]'
 
 case $what in
 tests)

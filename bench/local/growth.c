@@ -1,0 +1,229 @@
+/* growth.c - how long single inserts take while a limiter grows from nothing, beside one bare growing uthash table.
+ *
+ * Each run is a child of its own. Every insert is timed by the fenced timer; the thread's processor time is read
+ * between inserts, outside the timed interval. An insert that took long by the clock and little processor time was
+ * held up by the scheduler or the host; processor time without as much of the clock was spent between two inserts, by
+ * this program's bookkeeping or the host's. So an insert's stall is the less of the two. A fault for a fresh page
+ * counts. The goal is held against the longest stall.
+ *
+ * On a virtual machine a fresh page can cost milliseconds, because the host has to find it. So before each run as much
+ * memory is touched and given back: then the host has it at hand, unless it takes it away again. What fresh memory
+ * costs nevertheless is measured beside it: the same memory, touched in the same order and nothing else, once on huge
+ * pages and once on small ones. No limiter that uses such pages can stall less.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#include <uthash.h>
+
+#include "local/sections.h"
+#include "measure/hist.h"
+#include "measure/pages.h"
+#include "measure/timer.h"
+
+#define RUNS 3
+#define WARM_BYTES_PER_KEY 160 /* more than any of the tables needs */
+#define SMALLEST_PAGE 4096
+#define GOAL_MS 2.0
+
+struct growth { /* one run */
+    uint64_t keys;
+    struct hist ticks;
+    uint64_t worst_at;       /* how many keys there were before the longest insert */
+    int64_t worst_spent_ns;  /* the processor time of that insert */
+    int64_t stall_ns;        /* the longest of any insert, see above */
+    uint64_t overhead_ticks; /* of an empty interval; processor time has no such correction */
+};
+
+typedef void insert_function(void *table, uint64_t index);
+
+static void grow(struct growth *growth, insert_function *insert, void *table)
+{
+    double tick_ns = timer_tick_ns();
+    growth->overhead_ticks = timer_overhead_ticks();
+    int64_t spent_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID);
+    for (uint64_t i = 0; i < growth->keys; i++) {
+        uint64_t start = timer_start();
+        insert(table, i);
+        uint64_t ticks = timer_end() - start;
+        int64_t now_spent_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID);
+        if (ticks > growth->ticks.max) {
+            growth->worst_at = i;
+            growth->worst_spent_ns = now_spent_ns - spent_ns;
+        }
+        int64_t took_ns = (int64_t)((double)ticks * tick_ns);
+        int64_t stall_ns = took_ns < now_spent_ns - spent_ns ? took_ns : now_spent_ns - spent_ns;
+        if (stall_ns > growth->stall_ns)
+            growth->stall_ns = stall_ns;
+        spent_ns = now_spent_ns;
+        hist_add(&growth->ticks, ticks);
+    }
+}
+
+/* ---- weir ---- */
+
+static void insert_weir(void *table, uint64_t index)
+{
+    struct subject *subject = table;
+    struct weir_decision decision;
+    struct bench_key key;
+    key_write(index, &key);
+    int status = weir_try(subject->limit, weir_key(&key, KEY_LEN), SUBJECT_FILL, &decision);
+    if (status != WEIR_OK) {
+        fprintf(stderr, "weir-bench: weir_try: %s\n", weir_strerror(status));
+        exit(2);
+    }
+}
+
+static void grow_weir(void *shared)
+{
+    struct growth *growth = shared;
+    struct subject subject;
+    subject_open(&subject, KIND_TOKEN, ANSWER_ALLOW, growth->keys);
+    grow(growth, insert_weir, &subject);
+    subject_check(&subject, growth->keys);
+    subject_close(&subject);
+}
+
+/* ---- one bare table ---- */
+
+struct node {
+    UT_hash_handle hh;
+    struct bench_key key;
+    char state[24];
+};
+
+struct bare {
+    struct node *nodes, *slab;
+};
+
+static void insert_bare(void *table, uint64_t index)
+{
+    struct bare *bare = table;
+    struct node *node = &bare->slab[index];
+    key_write(index, &node->key);
+    HASH_ADD(hh, bare->nodes, key, KEY_LEN, node);
+}
+
+static void grow_bare(void *shared)
+{
+    struct growth *growth = shared;
+    struct bare bare = { .slab = pages_map(growth->keys * sizeof(struct node)) };
+    grow(growth, insert_bare, &bare);
+}
+
+/* ---- no table: fresh memory alone ---- */
+
+static void insert_touch(void *table, uint64_t index)
+{
+    volatile char *state = ((struct node *)table)[index].state;
+    *state = 1;
+}
+
+static void touch_huge(void *shared)
+{
+    struct growth *growth = shared;
+    grow(growth, insert_touch, pages_map(growth->keys * sizeof(struct node)));
+}
+
+static void touch_small(void *shared)
+{
+    struct growth *growth = shared;
+    void *pages = pages_map(growth->keys * sizeof(struct node));
+    pages_keep_small(pages, growth->keys * sizeof(struct node));
+    grow(growth, insert_touch, pages);
+}
+
+/* ---- The section ---- */
+
+static void warm_memory(size_t size)
+{
+    volatile char *pages = pages_map(size);
+    for (size_t i = 0; i < size; i += SMALLEST_PAGE)
+        pages[i] = 1;
+    pages_unmap((void *)pages, size);
+}
+
+enum { TABLE_WEIR, TABLE_BARE, TABLE_HUGE, TABLE_SMALL, TABLES_LEN };
+
+static const struct {
+    const char *name;
+    void (*grow)(void *shared);
+} TABLES[TABLES_LEN] = {
+    [TABLE_WEIR] = { "weir", grow_weir },
+    [TABLE_BARE] = { "bare uthash", grow_bare },
+    [TABLE_HUGE] = { "fresh memory, huge pages", touch_huge },
+    [TABLE_SMALL] = { "fresh memory, small pages", touch_small },
+};
+
+static double stall_ms(const struct growth *growth)
+{
+    return (double)growth->stall_ns / 1e6;
+}
+
+/* One run of a table; the result is good until the next. */
+static const struct growth *run_table(uint64_t keys, int run, int table)
+{
+    static struct growth growth;
+    timer_tick_ns(); /* calibrated here once, inherited by the children */
+    bench_progress("growth: %llu keys, run %d, %s", (unsigned long long)keys, run, TABLES[table].name);
+    growth = (struct growth){ .keys = keys };
+    warm_memory(keys * WARM_BYTES_PER_KEY);
+    bench_in_child(TABLES[table].grow, &growth, sizeof growth);
+    return &growth;
+}
+
+void growth_measure(uint64_t keys, int runs, struct sample *weir_ms, struct sample *memory_ms)
+{
+    weir_ms->n = memory_ms->n = 0;
+    for (int run = 1; run <= runs; run++) {
+        sample_add(weir_ms, stall_ms(run_table(keys, run, TABLE_WEIR)));
+        sample_add(memory_ms, stall_ms(run_table(keys, run, TABLE_SMALL)));
+    }
+}
+
+static void report_growth(struct bench *bench, const char *table, int run, const struct growth *growth)
+{
+    static const double quantiles[] = { 0.5, 0.99, 0.999, 0.9999 };
+    static const char *const names[] = { "p50 ns", "p99 ns", "p99.9 ns", "p99.99 ns" };
+    double tick_ns = timer_tick_ns();
+    report_row(bench->report);
+    report_text(bench->report, "table", table);
+    report_count(bench->report, "keys", growth->keys);
+    report_count(bench->report, "run", (uint64_t)run);
+    for (int i = 0; i < 4; i++) {
+        double net = hist_quantile(&growth->ticks, quantiles[i]) - (double)growth->overhead_ticks;
+        report_number(bench->report, names[i], net > 0 ? net * tick_ns : 0);
+    }
+    report_number(bench->report, "worst ms", (double)growth->ticks.max * tick_ns / 1e6);
+    report_count(bench->report, "at key", growth->worst_at);
+    report_number(bench->report, "its cpu ms", (double)growth->worst_spent_ns / 1e6);
+    report_number(bench->report, "stall ms", stall_ms(growth));
+}
+
+void bench_growth(struct bench *bench)
+{
+    uint64_t keys = bench->thorough ? 10000000 : 1000000;
+    struct sample worst_ms = { 0 };
+    double longest_ms = 0;
+    keys = bench_largest_keys(bench, bench->extent == EXTENT_QUICK ? 100000 : keys);
+    report_section(bench->report, "growth",
+                   "inserts of new keys, 0 to all, token bucket; worst: the longest insert by the clock and the "
+                   "processor time of that same insert; stall: the longest of any insert, by the less of the two");
+    for (int run = 1; run <= RUNS; run++) {
+        for (int i = 0; i < TABLES_LEN; i++) {
+            const struct growth *growth = run_table(keys, run, i);
+            report_growth(bench, TABLES[i].name, run, growth);
+            if (i == TABLE_WEIR)
+                longest_ms = fmax(longest_ms, stall_ms(growth));
+        }
+    }
+    sample_add(&worst_ms, longest_ms); /* a worst case is not a median */
+    report_row(bench->report);
+    report_text(bench->report, "table", "weir, all runs");
+    report_count(bench->report, "keys", keys);
+    report_number(bench->report, "stall ms", longest_ms);
+    report_goal(bench->report, "longest stall of an insert while growing, all runs, ms", &worst_ms, AT_MOST, GOAL_MS);
+    report_end_section(bench->report);
+}

@@ -1,0 +1,86 @@
+/* limits.c - what it costs a decision that its limiter has many limits.
+ *
+ * Every key belongs to one limit, chosen by its text. The limit of each draw is looked up beforehand and read in the
+ * order of the draws, as the keys are, with one limit as with many: what remains is what a decision pays for them.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "local/sections.h"
+
+static void require(int status, const char *what)
+{
+    if (status == WEIR_OK)
+        return;
+    fprintf(stderr, "weir-bench: limits: %s: %s\n", what, weir_strerror(status));
+    exit(2);
+}
+
+static weir_limit **limits_alloc(size_t len)
+{
+    weir_limit **limits = malloc(len * sizeof *limits);
+    require(limits ? WEIR_OK : WEIR_ENOMEM, "memory of the benchmark's own");
+    return limits;
+}
+
+/* A key's text is a well mixed number. */
+static weir_limit *limit_of(const struct limited *limited, const struct bench_key *key)
+{
+    char text[KEY_LEN + 1] = { 0 };
+    memcpy(text, key->text, KEY_LEN);
+    return limited->limits[strtoull(text, NULL, 16) % limited->limits_len];
+}
+
+static void define_all(struct limited *limited)
+{
+    struct weir_policy policy;
+    require(weir_limit_policy(limited->subject.limit, &policy), "weir_limit_policy");
+    limited->limits[0] = limited->subject.limit;
+    for (uint64_t i = 1; i < limited->limits_len; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "limit-%" PRIu64, i);
+        require(weir_limit_define(limited->subject.weir, name, &policy, &limited->limits[i]), "weir_limit_define");
+    }
+}
+
+static uint64_t take(weir_limit *limit, const struct bench_key *key, int64_t cost)
+{
+    struct weir_decision decision;
+    require(weir_try(limit, weir_key(key, KEY_LEN), cost, &decision), "weir_try");
+    return decision.allowed;
+}
+
+void limits_open(struct limited *limited, uint64_t limits_len, uint64_t keys, const struct stream *stream)
+{
+    *limited = (struct limited){ .limits_len = limits_len, .stream = stream };
+    subject_open(&limited->subject, KIND_TOKEN, ANSWER_ALLOW, keys);
+    limited->limits = limits_alloc(limits_len);
+    define_all(limited);
+    for (uint64_t i = 0; i < keys; i++) {
+        struct bench_key key;
+        key_write(i, &key);
+        take(limit_of(limited, &key), &key, SUBJECT_FILL);
+    }
+    limited->drawn = limits_alloc(stream->len);
+    for (size_t i = 0; i < stream->len; i++)
+        limited->drawn[i] = limit_of(limited, &stream->draws[i]);
+}
+
+void limits_close(struct limited *limited)
+{
+    subject_close(&limited->subject);
+    free(limited->limits);
+    free(limited->drawn);
+}
+
+uint64_t limits_work(void *subject, const struct bench_key *draws, size_t n)
+{
+    const struct limited *limited = subject;
+    weir_limit *const *limits = limited->drawn + (draws - limited->stream->draws);
+    uint64_t admitted = 0;
+    for (size_t i = 0; i < n; i++)
+        admitted += take(limits[i], &draws[i], 1);
+    return admitted;
+}

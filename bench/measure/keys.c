@@ -1,0 +1,102 @@
+/* keys.c - the benchmark's keys, and streams of them drawn beforehand.
+ *
+ * "zipf" draws rank k with a probability proportional to k^-0.99, exactly, by rejection-inversion (W. Hoermann and
+ * G. Derflinger, "Rejection-inversion to generate variates from monotone discrete distributions", ACM TOMACS 6,
+ * 1996), then scrambles ranks over the key numbers, so that hot keys are not neighbours in memory.
+ */
+#include "measure/keys.h"
+
+#include <math.h>
+
+#include "measure/pages.h"
+
+#define ZIPF_EXPONENT 0.99
+#define SCRAMBLE UINT64_C(2654435761) /* a prime above every number of keys: a permutation of the ranks */
+#define DRAWS_MIN ((size_t)1 << 14)
+#define DRAWS_MAX ((size_t)1 << 22)
+
+/* A bijection of 64-bit numbers in which every bit depends on every bit (the finaliser of MurmurHash3). */
+static uint64_t mix(uint64_t x)
+{
+    x = (x ^ (x >> 33)) * UINT64_C(0xff51afd7ed558ccd);
+    x = (x ^ (x >> 33)) * UINT64_C(0xc4ceb9fe1a85ec53);
+    return x ^ (x >> 33);
+}
+
+void key_write(uint64_t index, struct bench_key *out)
+{
+    uint64_t number = mix(index + 1);
+    for (int i = 0; i < KEY_LEN; i++)
+        out->text[i] = "0123456789abcdef"[(number >> (60 - 4 * i)) & 15];
+}
+
+double random_fraction(uint64_t *state)
+{
+    *state += UINT64_C(0x9e3779b97f4a7c15);
+    return (double)(mix(*state) >> 11) * 0x1p-53;
+}
+
+/* The integral of x^-s, and its inverse: the hat over the distribution. */
+static double hat(double x)
+{
+    return pow(x, 1 - ZIPF_EXPONENT) / (1 - ZIPF_EXPONENT);
+}
+static double hat_inverse(double area)
+{
+    return pow(area * (1 - ZIPF_EXPONENT), 1 / (1 - ZIPF_EXPONENT));
+}
+
+struct zipf {
+    double area_first, area_last; /* the hat's area from rank 1 to the last one */
+    double sure;                  /* a point this close below its rank needs no test */
+    double ranks;
+};
+
+static struct zipf zipf_make(uint64_t ranks)
+{
+    struct zipf zipf = {
+        .area_first = hat(1.5) - 1,
+        .area_last = hat((double)ranks + 0.5),
+        .sure = 2 - hat_inverse(hat(2.5) - pow(2, -ZIPF_EXPONENT)),
+        .ranks = (double)ranks,
+    };
+    return zipf;
+}
+
+/* A rank from 0. */
+static uint64_t zipf_draw(const struct zipf *zipf, uint64_t *state)
+{
+    for (;;) {
+        double area = zipf->area_last + random_fraction(state) * (zipf->area_first - zipf->area_last);
+        double x = hat_inverse(area);
+        double rank = fmin(fmax(floor(x + 0.5), 1), zipf->ranks);
+        if (rank - x <= zipf->sure || area >= hat(rank + 0.5) - pow(rank, -ZIPF_EXPONENT))
+            return (uint64_t)rank - 1;
+    }
+}
+
+void stream_make(struct stream *stream, uint64_t keys, enum skew skew)
+{
+    struct zipf zipf = zipf_make(keys);
+    uint64_t state = keys;
+    stream->len = DRAWS_MIN;
+    while (stream->len < DRAWS_MAX && stream->len < 4 * keys)
+        stream->len *= 2;
+    stream->draws = pages_map(stream->len * sizeof(struct bench_key));
+    for (size_t i = 0; i < stream->len; i++) {
+        uint64_t index = skew == SKEW_ZIPF ? zipf_draw(&zipf, &state) * SCRAMBLE % keys
+                                           : (uint64_t)(random_fraction(&state) * (double)keys);
+        key_write(index, &stream->draws[i]);
+    }
+}
+
+void stream_free(struct stream *stream)
+{
+    pages_unmap(stream->draws, stream->len * sizeof(struct bench_key));
+    stream->draws = NULL;
+}
+
+const char *skew_name(enum skew skew)
+{
+    return skew == SKEW_ZIPF ? "zipf" : "uniform";
+}

@@ -1,0 +1,136 @@
+/* subject.c - a weir limiter set up for one kind of measurement.
+ *
+ * The policies are chosen so that no key becomes as good as new while it is measured: a limiter may drop such a key,
+ * and then the measurement would be one of adding keys. "allow" refills slowly and holds much; "deny" is one permit a
+ * day, taken by the filling.
+ */
+#include "measure/subject.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#define BYTES_PER_KEY 1024 /* of the limiter's allowance: enough for eleven blocks of a sliding window */
+#define PERMIT_SECONDS 4   /* how long a slow bucket takes to refill one permit */
+
+static const char *const KIND_NAMES[KINDS] = { "token", "interval", "fixed", "sliding", "leaky" };
+
+static const struct weir_policy POLICIES[KINDS][2] = {
+    [KIND_TOKEN] = { { .limit = 1, .period_us = PERMIT_SECONDS * WEIR_SECOND, .burst = WEIR_MAX_PERMITS },
+                     { .limit = 1, .period_us = WEIR_DAY } },
+    [KIND_INTERVAL] = { { .refill = WEIR_INTERVAL, .limit = WEIR_MAX_PERMITS, .period_us = WEIR_DAY },
+                        { .refill = WEIR_INTERVAL, .limit = 1, .period_us = WEIR_DAY } },
+    [KIND_FIXED] = { { .algorithm = WEIR_FIXED_WINDOW, .limit = WEIR_MAX_PERMITS, .period_us = WEIR_DAY },
+                     { .algorithm = WEIR_FIXED_WINDOW, .limit = 1, .period_us = WEIR_DAY } },
+    [KIND_SLIDING] = { { .algorithm = WEIR_SLIDING_WINDOW, .limit = WEIR_MAX_PERMITS, .period_us = WEIR_DAY },
+                       { .algorithm = WEIR_SLIDING_WINDOW, .limit = 1, .period_us = WEIR_DAY } },
+    [KIND_LEAKY] = { { .algorithm = WEIR_LEAKY_BUCKET,
+                       .limit = 1,
+                       .period_us = PERMIT_SECONDS * WEIR_SECOND,
+                       .capacity = WEIR_MAX_PERMITS },
+                     { .algorithm = WEIR_LEAKY_BUCKET, .limit = 1, .period_us = WEIR_DAY } },
+};
+
+const char *kind_name(enum kind kind)
+{
+    return KIND_NAMES[kind];
+}
+
+const char *answer_name(enum answer answer)
+{
+    return answer == ANSWER_ALLOW ? "allow" : "deny";
+}
+
+static void log_line(void *user, enum weir_log_level level, const char *line)
+{
+    (void)user;
+    if (level != WEIR_LOG_INFO)
+        fprintf(stderr, "weir-bench: weir says: %s\n", line);
+}
+
+static void require(int status, const char *what)
+{
+    if (status == WEIR_OK)
+        return;
+    fprintf(stderr, "weir-bench: %s: %s\n", what, weir_strerror(status));
+    exit(2);
+}
+
+void subject_open(struct subject *subject, enum kind kind, enum answer answer, uint64_t keys)
+{
+    struct weir_options options = WEIR_OPTIONS_INIT;
+    subject_open_with(subject, &options, kind, answer, keys);
+}
+
+void subject_open_with(struct subject *subject, struct weir_options *options, enum kind kind, enum answer answer,
+                       uint64_t keys)
+{
+    options->log = log_line;
+    if (keys > 500000) { /* half the default; room to spare, so that no shard is full before the others */
+        options->max_keys = (int64_t)(keys + keys / 4);
+        options->max_bytes = options->max_keys * BYTES_PER_KEY;
+    }
+    require(weir_open(options, &subject->weir), "weir_open");
+    require(weir_limit_define(subject->weir, kind_name(kind), &POLICIES[kind][answer], &subject->limit),
+            "weir_limit_define");
+}
+
+void subject_fill(struct subject *subject, enum answer answer, uint64_t keys)
+{
+    struct weir_decision decision;
+    struct bench_key key;
+    for (uint64_t i = 0; i < keys; i++) {
+        key_write(i, &key);
+        require(weir_try(subject->limit, weir_key(&key, KEY_LEN), answer == ANSWER_ALLOW ? SUBJECT_FILL : 1, &decision),
+                "weir_try");
+    }
+}
+
+void subject_check(const struct subject *subject, uint64_t keys)
+{
+    struct weir_stats stats = { .size = sizeof stats };
+    require(weir_stats_read(subject->weir, &stats), "weir_stats_read");
+    if (stats.keys != (int64_t)keys || stats.full > 0 || stats.evictions > 0)
+        fprintf(stderr, "weir-bench: %lld of %llu keys are held; %llu evicted; %llu decisions for want of room\n",
+                (long long)stats.keys, (unsigned long long)keys, (unsigned long long)stats.evictions,
+                (unsigned long long)stats.full);
+}
+
+void subject_close(struct subject *subject)
+{
+    weir_close(subject->weir);
+    subject->weir = NULL;
+}
+
+struct baseline *subject_baseline(enum answer answer, uint64_t keys)
+{
+    int64_t second_ns = 1000 * WEIR_SECOND;
+    struct baseline *baseline = answer == ANSWER_ALLOW
+                                    ? baseline_open(keys, PERMIT_SECONDS * second_ns, WEIR_MAX_PERMITS)
+                                    : baseline_open(keys, 86400 * second_ns, 1);
+    struct bench_key key;
+    for (uint64_t i = 0; i < keys; i++) {
+        key_write(i, &key);
+        baseline_try(baseline, &key, answer == ANSWER_ALLOW ? SUBJECT_FILL : 1);
+    }
+    return baseline;
+}
+
+uint64_t subject_work(void *subject, const struct bench_key *draws, size_t n)
+{
+    weir_limit *limit = ((struct subject *)subject)->limit;
+    struct weir_decision decision;
+    uint64_t admitted = 0;
+    for (size_t i = 0; i < n; i++) {
+        require(weir_try(limit, weir_key(&draws[i], KEY_LEN), 1, &decision), "weir_try");
+        admitted += decision.allowed;
+    }
+    return admitted;
+}
+
+uint64_t baseline_work(void *baseline, const struct bench_key *draws, size_t n)
+{
+    uint64_t admitted = 0;
+    for (size_t i = 0; i < n; i++)
+        admitted += baseline_try(baseline, &draws[i], 1);
+    return admitted;
+}

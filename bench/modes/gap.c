@@ -1,0 +1,274 @@
+/* gap.c - Redis dies under requests that keep coming, and comes back: what that is like in each mode.
+ *
+ * The server is killed as by kill -9 and started again some seconds later, with the data that it had: it writes each
+ * change to its append-only file before it answers. (Without them a restart forgives each key once what it has used.)
+ * It is a server of this part's own, for others are measured on the shared one. How it is to lose one that neither
+ * answers nor goes away is told by section outage.
+ *
+ * Each mode has as many instances as --instances says, limiters of this one process that know of one another only how
+ * many they are, and each of those the same requests at the same times: an open loop, see due.h. All modes run at once.
+ */
+#include "modes/gap.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "measure/timer.h"
+#include "modes/due.h"
+
+#define MAX_GAPS 2 /* of a run: each takes 5 seconds */
+
+struct course { /* in seconds */
+    double before, away, after;
+};
+static const struct course USUAL = { 1.2, 1.8, 2.0 };
+static const struct course QUICK = { 0.15, 0.25, 0.4 };
+
+/* ---- Requests ---- */
+
+/* Fills a caller's visits with when they are due, from 0, and for which key. */
+static void draw_visits(struct visitor *visitor, int caller, double per_second, double seconds)
+{
+    uint64_t random = (uint64_t)caller + 1;                 /* the same in each mode */
+    size_t room = (size_t)(per_second * seconds * 2) + 100; /* half as many come, give or take little */
+    visitor->visits = bench_allocate(room, sizeof *visitor->visits);
+    double due_ns = due_gap_ns(&random, per_second);
+    for (visitor->visits_len = 0; due_ns < seconds * 1e9 && visitor->visits_len < room; visitor->visits_len++) {
+        struct visit *visit = &visitor->visits[visitor->visits_len];
+        visit->due_ns = (int64_t)due_ns;
+        visit->instance = caller / GAP_CALLERS;
+        visit->key = (int)(random_fraction(&random) * GAP_KEYS);
+        due_ns += due_gap_ns(&random, per_second);
+    }
+}
+
+static void *ask_when_due(void *argument)
+{
+    const struct visitor *visitor = argument;
+    for (size_t i = 0; i < visitor->visits_len; i++) {
+        struct visit *visit = &visitor->visits[i];
+        struct bench_key key;
+        struct weir_decision decision = { .allowed = false };
+        key_write((uint64_t)visit->key, &key);
+        visit->start_ns = due_wait(visit->due_ns);
+        int status = weir_try(visitor->limit, weir_key(&key, KEY_LEN), 1, &decision);
+        visit->end_ns = clock_ns(CLOCK_MONOTONIC);
+        visit->is_failed = status != WEIR_OK;
+        visit->is_allowed = decision.allowed;
+        visit->source = decision.source;
+        if (visit->is_failed)
+            load_complain("weir_try while Redis is away", weir_strerror(status));
+    }
+    return NULL;
+}
+
+/* ---- The course of it ---- */
+
+static void open_local(struct remote *out, const struct weir_options *options, const struct weir_policy *policy)
+{
+    int status = weir_open(options, &out->weir);
+    if (status == WEIR_OK)
+        status = weir_limit_define(out->weir, "gap", policy, &out->limit);
+    if (status != WEIR_OK) {
+        fprintf(stderr, "weir-bench: an instance in local mode: %s\n", weir_strerror(status));
+        exit(2);
+    }
+}
+
+static bool open_instances(struct gap *gap, enum weir_mode mode, const struct store *store)
+{
+    static const struct weir_policy policy = {
+        .algorithm = WEIR_TOKEN_BUCKET, .limit = GAP_LIMIT, .period_us = WEIR_SECOND, .burst = GAP_BURST
+    };
+    struct weir_options options = WEIR_OPTIONS_INIT;
+    if (mode != WEIR_LOCAL)
+        options = remote_options(mode);
+    options.on_failure = WEIR_FAIL_LOCAL;
+    options.timeout_us = GAP_TIMEOUT_MS * 1000;
+    options.instances = gap->instances;
+    for (int i = 0; i < gap->instances; i++) {
+        options.rank = i;
+        if (mode == WEIR_LOCAL)
+            open_local(&gap->remotes[mode][i], &options, &policy);
+        else if (!remote_open(&gap->remotes[mode][i], store, &options, modes_names[mode], &policy))
+            return false;
+    }
+    return true;
+}
+
+static void draw_all(const struct modes *modes, struct gap *gap, double seconds)
+{
+    int callers = GAP_CALLERS * gap->instances;
+    double per_second = (double)(GAP_LIMIT * GAP_KEYS * GAP_DEMAND) / callers;
+    for (int mode = 0; mode < MODES; mode++)
+        for (int i = 0; modes->is_chosen[mode] && i < callers; i++) {
+            gap->visitors[mode][i].limit = gap->remotes[mode][i / GAP_CALLERS].limit;
+            draw_visits(&gap->visitors[mode][i], i, per_second, seconds);
+        }
+}
+
+static void begin_visits(struct gap *gap, struct visitor *visitor, pthread_t *thread)
+{
+    for (size_t i = 0; i < visitor->visits_len; i++)
+        visitor->visits[i].due_ns += gap->start_ns;
+    if (pthread_create(thread, NULL, ask_when_due, visitor) != 0) {
+        fputs("weir-bench: cannot start threads\n", stderr);
+        exit(2);
+    }
+}
+
+/* False: the server did not come back. */
+static bool run_course(struct gap *gap, struct redis_server *server, const struct course *course)
+{
+    pthread_t threads[MODES * GAP_MAX_CALLERS];
+    int threads_len = 0;
+    gap->start_ns = clock_ns(CLOCK_MONOTONIC) + 10000000; /* time for them all to start */
+    for (int mode = 0; mode < MODES; mode++)
+        for (int i = 0; i < GAP_MAX_CALLERS && gap->visitors[mode][i].visits; i++)
+            begin_visits(gap, &gap->visitors[mode][i], &threads[threads_len++]);
+    due_wait(gap->start_ns + (int64_t)(course->before * 1e9));
+    gap->dead_ns = clock_ns(CLOCK_MONOTONIC);
+    redis_server_kill(server);
+    due_wait(gap->start_ns + (int64_t)((course->before + course->away) * 1e9));
+    bool is_back = redis_server_restart(server) == 0;
+    gap->back_ns = clock_ns(CLOCK_MONOTONIC);
+    while (threads_len > 0)
+        pthread_join(threads[--threads_len], NULL);
+    gap->end_ns = clock_ns(CLOCK_MONOTONIC);
+    return is_back;
+}
+
+static void close_all(struct gap *gap)
+{
+    for (int mode = 0; mode < MODES; mode++) {
+        for (int i = 0; i < gap->instances; i++)
+            if (gap->remotes[mode][i].weir)
+                remote_close(&gap->remotes[mode][i]);
+        for (int i = 0; i < GAP_MAX_CALLERS; i++)
+            free(gap->visitors[mode][i].visits);
+    }
+}
+
+/* NULL, or why it could not be measured. */
+static const char *measure_gap(const struct modes *modes, const struct course *course, struct gap_found found[MODES],
+                               bool is_last)
+{
+    static const char *const keeps_all[] = { "--appendonly", "yes", "--appendfsync", "no", NULL };
+    static struct store store;
+    static struct gap gap;
+    const char *why = NULL;
+    gap = (struct gap){ .instances = modes->bench->instances };
+    store = (struct store){ .keys = 0 };
+    if (redis_server_start(&store.server, REDIS_SERVER_UNIX, keeps_all) != 0) {
+        fprintf(stderr, "weir-bench: Redis cannot be killed: %s\n", store.server.daemon.error);
+        return "no server to kill";
+    }
+    snprintf(store.url, sizeof store.url, "%s", store.server.url);
+    for (int mode = 0; mode < MODES && !why; mode++)
+        if (modes->is_chosen[mode] && !open_instances(&gap, (enum weir_mode)mode, &store))
+            why = "weir does not reach the server";
+    if (!why) {
+        draw_all(modes, &gap, course->before + course->away + course->after);
+        if (!run_course(&gap, &store.server, course))
+            why = "the server did not start again";
+    }
+    for (int mode = 0; mode < MODES && !why; mode++)
+        if (modes->is_chosen[mode])
+            gap_find(&gap, (enum weir_mode)mode, &found[mode]);
+    if (!why && is_last)
+        gap_plot(modes, &gap);
+    close_all(&gap);
+    redis_server_stop(&store.server);
+    return why;
+}
+
+/* ---- The rows ---- */
+
+static void report_row_of(const struct modes *modes, const char *figure, const struct gap_found found[MODES],
+                          size_t sample)
+{
+    modes_row(modes, figure);
+    for (int mode = 0; mode < MODES; mode++) {
+        const struct sample *values = (const void *)((const char *)&found[mode] + sample);
+        if (modes->is_chosen[mode] && values->n > 0)
+            modes_figure(modes, (enum weir_mode)mode, values);
+    }
+}
+
+static void report_failures(const struct modes *modes, const struct gap_found found[MODES])
+{
+    char text[40];
+    bool any = false;
+    for (int mode = 0; mode < MODES; mode++)
+        any = any || found[mode].failed + found[mode].never > 0;
+    if (!any)
+        return;
+    modes_row(modes, "failed calls; instances that stayed away");
+    for (int mode = 0; mode < MODES; mode++) {
+        snprintf(text, sizeof text, "%llu; %llu", (unsigned long long)found[mode].failed,
+                 (unsigned long long)found[mode].never);
+        if (modes->is_chosen[mode])
+            modes_text(modes, (enum weir_mode)mode, text);
+    }
+}
+
+static void report_found(const struct modes *modes, const struct gap_found found[MODES])
+{
+    static const struct {
+        const char *figure;
+        size_t sample;
+    } rows[] = {
+        { "away: longest call, ms (timeout 50)", offsetof(struct gap_found, longest_ms) },
+        { "away: p50, us from when it was due", offsetof(struct gap_found, p50_us) },
+        { "away: p99, us from when it was due", offsetof(struct gap_found, p99_us) },
+        { "until it decides again, ms, first instance", offsetof(struct gap_found, first_ms) },
+        { "until it decides again, ms, last instance", offsetof(struct gap_found, last_ms) },
+        { "away: admitted, % of the limit", offsetof(struct gap_found, away_percent) },
+        { "admitted over all, % of the limit", offsetof(struct gap_found, all_percent) },
+        { "most over the limit of a key, permits", offsetof(struct gap_found, over) },
+    };
+    struct sample bucket = { 0 };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        report_row_of(modes, rows[i].figure, found, rows[i].sample);
+    sample_add(&bucket, GAP_BURST);
+    modes_floor(modes, &bucket, "a full bucket");
+    report_failures(modes, found);
+}
+
+void modes_gap(struct modes *modes)
+{
+    static struct gap_found found[MODES];
+    const struct bench *bench = modes->bench;
+    const struct course *course = bench->extent == EXTENT_QUICK ? &QUICK : &USUAL;
+    const char *why = NULL;
+    char heading[96];
+    int gaps = bench->repeats < MAX_GAPS ? bench->repeats : MAX_GAPS;
+    if (!modes->is_chosen[WEIR_DISTRIBUTED] && !modes->is_chosen[WEIR_HYBRID])
+        return; /* local mode has no Redis to lose */
+    snprintf(heading, sizeof heading,
+             "Redis dies, and is back after %.3g s with its data; %d instances, twice the limit asked", course->away,
+             bench->instances);
+    report_heading(bench->report, heading);
+    if (bench->redis_url)
+        why = "the server is not ours to stop";
+    memset(found, 0, sizeof found);
+    measure_unpin_main();
+    for (int i = 0; i < gaps && !why; i++) {
+        bench_progress("Redis dies and comes back, %d of %d", i + 1, gaps);
+        why = measure_gap(modes, course, found, i + 1 == gaps);
+    }
+    measure_pin_main();
+    if (!why) {
+        report_found(modes, found);
+        report_note(
+            bench->report,
+            "Redis dies: each instance finds out for itself that it is back; who is late goes on by its share of "
+            "the rate until then, on top of what the others admit, and that shows as over the limit.");
+        return;
+    }
+    char row[96];
+    snprintf(row, sizeof row, "not measured: %s", why);
+    modes_row(modes, row);
+}

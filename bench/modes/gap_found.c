@@ -1,0 +1,231 @@
+/* gap_found.c - what is made of the answers while Redis was away, before and after: see gap.h. */
+#include "modes/gap.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "measure/hist.h"
+#include "modes/traffic.h"
+#include "report/plots.h"
+
+#define BIN_NS 100000000
+
+/* Calls look(user, visit) for all visits of a mode. */
+static void for_each_visit(const struct gap *gap, enum weir_mode mode,
+                           void (*look)(void *user, const struct visit *visit), void *user)
+{
+    for (int caller = 0; caller < GAP_MAX_CALLERS; caller++)
+        for (size_t i = 0; i < gap->visitors[mode][caller].visits_len; i++)
+            look(user, &gap->visitors[mode][caller].visits[i]);
+}
+
+struct sums {
+    const struct gap *gap;
+    int64_t longest_ns;
+    int64_t back_ns[BENCH_MAX_INSTANCES]; /* Redis decides again for an instance; 0: never */
+    uint64_t away_allowed, allowed, failed;
+    struct hist away;
+};
+
+static void add_visit(void *user, const struct visit *visit)
+{
+    struct sums *sums = user;
+    const struct gap *gap = sums->gap;
+    bool meets_gap = visit->end_ns >= gap->dead_ns && visit->start_ns < gap->back_ns;
+    if (meets_gap && visit->end_ns - visit->start_ns > sums->longest_ns)
+        sums->longest_ns = visit->end_ns - visit->start_ns;
+    if (visit->due_ns >= gap->dead_ns && visit->due_ns < gap->back_ns)
+        hist_add(&sums->away, (uint64_t)(visit->end_ns - visit->due_ns));
+    sums->away_allowed += visit->is_allowed && visit->end_ns >= gap->dead_ns && visit->end_ns < gap->back_ns;
+    sums->allowed += visit->is_allowed;
+    sums->failed += visit->is_failed;
+    bool is_by_redis = visit->source == WEIR_BY_REDIS || visit->source == WEIR_BY_LEASE;
+    bool is_after = visit->start_ns > gap->dead_ns && visit->end_ns > gap->back_ns;
+    int64_t *back_ns = &sums->back_ns[visit->instance];
+    if (!visit->is_failed && is_by_redis && is_after && (*back_ns == 0 || visit->end_ns < *back_ns))
+        *back_ns = visit->end_ns;
+}
+
+struct admits {
+    const struct gap *gap;
+    int key;
+    size_t n, room;
+    struct admit *all;
+};
+
+static void add_admit(void *user, const struct visit *visit)
+{
+    struct admits *admits = user;
+    if (visit->key != admits->key || !visit->is_allowed)
+        return;
+    if (admits->n == admits->room) {
+        admits->room = 2 * admits->room + 256;
+        admits->all = realloc(admits->all, admits->room * sizeof *admits->all);
+        if (!admits->all) {
+            fputs("weir-bench: no memory to look at the answers\n", stderr);
+            exit(2);
+        }
+    }
+    admits->all[admits->n++] = (struct admit){ .start_us = (visit->start_ns - admits->gap->start_ns) / 1000,
+                                               .end_us = (visit->end_ns - admits->gap->start_ns) / 1000 + 1,
+                                               .cost = 1 };
+}
+
+/* How many permits of a key, of the worst of them, were beyond burst and rate in some stretch of time. */
+static double most_over(const struct gap *gap, enum weir_mode mode)
+{
+    double most = 0;
+    struct admits admits = { .gap = gap };
+    for (admits.key = 0; admits.key < GAP_KEYS; admits.key++) {
+        admits.n = 0;
+        for_each_visit(gap, mode, add_admit, &admits);
+        most = fmax(most, traffic_burst(admits.all, admits.n, GAP_LIMIT) - GAP_BURST);
+    }
+    free(admits.all);
+    return most;
+}
+
+/* When Redis decides again, for the first and for the last of the instances for which it does. */
+static void find_return(const struct sums *sums, struct gap_found *found)
+{
+    int64_t first_ns = INT64_MAX, last_ns = 0;
+    for (int i = 0; i < sums->gap->instances; i++) {
+        int64_t back_ns = sums->back_ns[i];
+        found->never += back_ns == 0;
+        if (back_ns != 0 && back_ns < first_ns)
+            first_ns = back_ns;
+        last_ns = back_ns > last_ns ? back_ns : last_ns;
+    }
+    if (last_ns == 0)
+        return;
+    sample_add(&found->first_ms, (double)(first_ns - sums->gap->back_ns) / 1e6);
+    sample_add(&found->last_ms, (double)(last_ns - sums->gap->back_ns) / 1e6);
+}
+
+void gap_find(const struct gap *gap, enum weir_mode mode, struct gap_found *found)
+{
+    static struct sums sums;
+    double away_s = (double)(gap->back_ns - gap->dead_ns) / 1e9, all_s = (double)(gap->end_ns - gap->start_ns) / 1e9;
+    sums = (struct sums){ .gap = gap };
+    for_each_visit(gap, mode, add_visit, &sums);
+    sample_add(&found->longest_ms, (double)sums.longest_ns / 1e6);
+    sample_add(&found->p50_us, hist_quantile(&sums.away, 0.5) / 1e3);
+    sample_add(&found->p99_us, hist_quantile(&sums.away, 0.99) / 1e3);
+    sample_add(&found->away_percent, 100 * (double)sums.away_allowed / (GAP_LIMIT * GAP_KEYS * away_s));
+    sample_add(&found->all_percent, 100 * (double)sums.allowed / ((GAP_LIMIT * all_s + GAP_BURST) * GAP_KEYS));
+    sample_add(&found->over, most_over(gap, mode));
+    found->failed += sums.failed;
+    if (mode != WEIR_LOCAL)
+        find_return(&sums, found);
+}
+
+/* ---- Pictures ---- */
+
+struct bin { /* requests that were due then, or, of `admitted`, answered */
+    uint64_t admitted;
+    struct hist hist;
+};
+
+struct bins {
+    const struct gap *gap;
+    int n;
+    struct bin *all[MODES]; /* NULL: a mode that was not chosen */
+};
+
+struct binned {
+    const struct bins *bins;
+    struct bin *all;
+};
+
+static int bin_of(const struct bins *bins, int64_t ns)
+{
+    int64_t bin = (ns - bins->gap->start_ns) / BIN_NS;
+    return bin < bins->n ? (int)bin : bins->n - 1;
+}
+
+static void add_to_bin(void *user, const struct visit *visit)
+{
+    const struct binned *binned = user;
+    hist_add(&binned->all[bin_of(binned->bins, visit->due_ns)].hist, (uint64_t)(visit->end_ns - visit->due_ns));
+    binned->all[bin_of(binned->bins, visit->end_ns)].admitted += visit->is_allowed;
+}
+
+static void shade_gap(const struct modes *modes, const struct gap *gap)
+{
+    plots_shade(modes->plots, (double)(gap->dead_ns - gap->start_ns) / 1e9,
+                (double)(gap->back_ns - gap->start_ns) / 1e9, "Redis is away");
+}
+
+static void plot_latency(const struct modes *modes, const struct bins *bins)
+{
+    static const char *const kinds[] = { "median", "longest" };
+    char names[2 * MODES][40];
+    const char *series[2 * MODES];
+    int series_len = 0;
+    for (int mode = 0; mode < MODES; mode++)
+        for (int kind = 0; bins->all[mode] && kind < 2; kind++) {
+            snprintf(names[series_len], sizeof names[0], "%s, %s", modes_names[mode], kinds[kind]);
+            series[series_len] = names[series_len];
+            series_len++;
+        }
+    plots_begin(modes->plots, "gap-latency", PLOTS_LINES_LOG,
+                "From when a request is due to its answer, as Redis dies and comes back", "seconds",
+                "microseconds, in each 0.1 s", series_len, series);
+    shade_gap(modes, bins->gap);
+    for (int bin = 0; bin < bins->n; bin++) {
+        double values[2 * MODES];
+        int i = 0;
+        for (int mode = 0; mode < MODES; mode++) {
+            if (!bins->all[mode])
+                continue;
+            const struct hist *hist = &bins->all[mode][bin].hist;
+            values[i++] = hist->total > 0 ? hist_quantile(hist, 0.5) / 1e3 : NAN;
+            values[i++] = hist->total > 0 ? (double)hist->max / 1e3 : NAN;
+        }
+        plots_at(modes->plots, (bin + 0.5) * BIN_NS / 1e9, values);
+    }
+    plots_end(modes->plots);
+}
+
+static void plot_admissions(const struct modes *modes, const struct bins *bins)
+{
+    const char *series[MODES + 1];
+    int series_len = 0;
+    for (int mode = 0; mode < MODES; mode++)
+        if (bins->all[mode])
+            series[series_len++] = modes_names[mode];
+    series[series_len++] = "the limit";
+    plots_begin(modes->plots, "gap-admissions", PLOTS_LINES,
+                "Requests admitted by all instances, as Redis dies and comes back", "seconds",
+                "requests admitted a second", series_len, series);
+    shade_gap(modes, bins->gap);
+    for (int bin = 0; bin < bins->n; bin++) {
+        double values[MODES + 1];
+        int i = 0;
+        for (int mode = 0; mode < MODES; mode++)
+            if (bins->all[mode])
+                values[i++] = (double)bins->all[mode][bin].admitted * 1e9 / BIN_NS;
+        values[i] = GAP_LIMIT * GAP_KEYS;
+        plots_at(modes->plots, (bin + 0.5) * BIN_NS / 1e9, values);
+    }
+    plots_end(modes->plots);
+}
+
+void gap_plot(const struct modes *modes, const struct gap *gap)
+{
+    struct bins bins = { .gap = gap, .n = (int)((gap->end_ns - gap->start_ns) / BIN_NS) };
+    if (!modes->plots || bins.n == 0)
+        return;
+    for (int mode = 0; mode < MODES; mode++) {
+        if (!modes->is_chosen[mode])
+            continue;
+        bins.all[mode] = bench_allocate((size_t)bins.n, sizeof *bins.all[mode]);
+        struct binned binned = { .bins = &bins, .all = bins.all[mode] };
+        for_each_visit(gap, (enum weir_mode)mode, add_to_bin, &binned);
+    }
+    plot_latency(modes, &bins);
+    plot_admissions(modes, &bins);
+    for (int mode = 0; mode < MODES; mode++)
+        free(bins.all[mode]);
+}

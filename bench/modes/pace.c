@@ -1,0 +1,356 @@
+/* pace.c - latency where requests come when they come: an open loop.
+ *
+ * Requests have due times, drawn beforehand (a Poisson process, with a fixed seed), and a request's latency is from
+ * the time it was due until its answer: what waits because others are in the way is counted, and a slow answer delays
+ * no later request, as it would if callers waited for one answer after the other.
+ *
+ * One thread watches the clock and hands in what is due by weir_submit(), however many are under way; an answer that
+ * cannot be given at once is stamped where weir delivers it. So nobody sleeps whose waking would be measured. While
+ * nothing is due the thread offers its processor to weir's own (sched_yield()). What the machine itself adds is the
+ * floor: the same loop with a call that does nothing.
+ *
+ * A mode cannot carry a rate if what is under way only grows. Where it can, hardly anything is (as many requests as
+ * come during one latency); so the answers that came after the last request was due tell.
+ */
+#include <math.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "measure/hist.h"
+#include "measure/timer.h"
+#include "modes/due.h"
+#include "modes/turns.h"
+#include "redis/user_store.h"
+#include "report/plots.h"
+
+#define LIMIT "pace"
+#define KEYS 1000
+#define RATES 5
+#define LENGTH 2.5     /* of a repetition, in those of the other parts */
+#define FEW 500        /* requests, at least, where the other parts' are of full length */
+#define LEAD 0.8       /* a hybrid limiter runs so much of it before, and is not looked at: leases are then warm */
+#define LATE_MOST 0.02 /* part of all requests */
+#define LATE_FEW 64    /* and so many are no sign at all */
+#define SEED 20
+
+static const struct rate {
+    int per_second;
+    const char *name;
+    bool is_in_table; /* the others only make the picture's lines */
+} ALL_RATES[RATES] = { { 1000, "1,000", true },
+                       { 10000, "10,000", true },
+                       { 30000, "30,000", false },
+                       { 60000, "60,000", false },
+                       { 100000, "100,000", true } };
+
+struct request {
+    struct weir_op op;
+    int64_t due_ns, done_ns; /* since the start */
+};
+
+struct pace {                    /* a mode, or the floor, at a rate */
+    const struct remote *remote; /* NULL: the floor */
+    bool leads;
+    int rate;
+    struct hist all, now; /* of all repetitions, and of one */
+    struct sample p50_us, p99_us, late;
+    struct sample calls, server_us; /* of Redis, per million requests and per request */
+    uint64_t failed;
+};
+
+/* One repetition at a time. */
+static struct {
+    struct request *requests;
+    size_t requests_len;
+    int64_t start_ns;
+    atomic_size_t answered;
+    atomic_size_t failed;
+    unsigned sources;
+} run;
+
+static struct pace paces[RATES][MODES + 1];
+
+/* ---- Requests ---- */
+
+static void on_answer(struct weir_op *op, int status)
+{
+    struct request *request = (struct request *)op; /* its first member */
+    request->done_ns = clock_ns(CLOCK_MONOTONIC) - run.start_ns;
+    if (status != WEIR_OK)
+        load_complain("weir_submit", weir_strerror(status));
+    if (status != WEIR_OK || (run.sources >> op->decision.source & 1) == 0)
+        atomic_fetch_add(&run.failed, 1);
+    atomic_fetch_add(&run.answered, 1);
+}
+
+/* The same in each mode, and others in each repetition. */
+static void draw_requests(const struct pace *pace, const struct stream *stream, int repeat, double seconds)
+{
+    uint64_t random = (uint64_t)(SEED + repeat) << 32 | (uint64_t)pace->rate;
+    double due_ns = 0;
+    run.requests_len = (size_t)(seconds * pace->rate) + 1;
+    const size_t first = (size_t)repeat * run.requests_len;
+    memset(run.requests, 0, run.requests_len * sizeof *run.requests);
+    for (size_t i = 0; i < run.requests_len; i++) {
+        struct request *request = &run.requests[i];
+        due_ns += due_gap_ns(&random, pace->rate);
+        request->due_ns = (int64_t)due_ns;
+        request->op.done = on_answer;
+        request->op.request = (struct weir_request){
+            .key = weir_key(&stream->draws[(first + i) % stream->len], KEY_LEN), .cost = 1
+        };
+        if (pace->remote)
+            request->op.request.limit = pace->remote->limit;
+    }
+}
+
+static void hand_in(const struct pace *pace, struct request *request)
+{
+    int status = pace->remote ? weir_submit(pace->remote->weir, &request->op) : WEIR_OK;
+    if (status != 1)
+        on_answer(&request->op, status);
+}
+
+/* ---- A repetition ---- */
+
+static void run_requests(const struct pace *pace)
+{
+    atomic_store(&run.answered, 0);
+    atomic_store(&run.failed, 0);
+    run.sources = pace->remote ? pace->remote->sources : ~0u;
+    run.start_ns = clock_ns(CLOCK_MONOTONIC);
+    for (size_t i = 0; i < run.requests_len; i++) {
+        while (clock_ns(CLOCK_MONOTONIC) - run.start_ns < run.requests[i].due_ns)
+            sched_yield();
+        hand_in(pace, &run.requests[i]);
+        user_store_heed_interrupt();
+    }
+    while (atomic_load(&run.answered) < run.requests_len) /* each has its answer within REMOTE_PATIENCE_US */
+        sched_yield();
+}
+
+static void add_repetition(struct pace *pace)
+{
+    const int64_t last_ns = run.requests[run.requests_len - 1].due_ns;
+    size_t late = 0;
+    hist_clear(&pace->now);
+    for (size_t i = 0; i < run.requests_len; i++) {
+        const struct request *request = &run.requests[i];
+        hist_add(&pace->now, (uint64_t)(request->done_ns - request->due_ns));
+        late += request->done_ns > last_ns;
+    }
+    hist_merge(&pace->all, &pace->now);
+    sample_add(&pace->p50_us, hist_quantile(&pace->now, 0.5) / 1e3);
+    sample_add(&pace->p99_us, hist_quantile(&pace->now, 0.99) / 1e3);
+    sample_add(&pace->late, late < LATE_FEW ? 0 : (double)late / (double)run.requests_len);
+    pace->failed += run.failed;
+}
+
+static struct load_cost run_drawn(const struct modes *modes, const struct pace *pace)
+{
+    weir *limiter = pace->remote ? pace->remote->weir : NULL;
+    const struct load_cost before = load_cost_so_far(modes->store, limiter);
+    run_requests(pace);
+    return load_cost_since(&before, modes->store, limiter);
+}
+
+static void run_once(const struct modes *modes, struct pace *pace, const struct stream *stream, int repeat,
+                     double seconds)
+{
+    if (pace->leads) {
+        draw_requests(pace, stream, repeat + MEASURE_MAX_REPEATS, LEAD * seconds);
+        run_requests(pace);
+    }
+    draw_requests(pace, stream, repeat, seconds);
+    struct load_cost cost = run_drawn(modes, pace);
+    for (int attempt = 1; load_was_disturbed(&cost, seconds) && measure_again(attempt); attempt++) {
+        draw_requests(pace, stream, repeat, seconds);
+        cost = run_drawn(modes, pace);
+    }
+    if (cost.server_us >= 0)
+        sample_add(&pace->server_us, cost.server_us / (double)run.requests_len);
+    sample_add(&pace->calls, cost.store_calls * 1e6 / (double)run.requests_len);
+    add_repetition(pace);
+}
+
+/* ---- The part of the table ---- */
+
+static bool keeps_up(const struct pace *pace)
+{
+    return sample_median(&pace->late) <= LATE_MOST;
+}
+
+/* A row: of each mode and the floor that value, or why there is none. */
+static void report_row_of(const struct modes *modes, int rate, const char *figure,
+                          struct sample (*look)(const struct pace *pace))
+{
+    modes_row(modes, figure);
+    for (int place = 0; place <= MODES; place++) {
+        const struct pace *pace = &paces[rate][place];
+        char text[40];
+        if (pace->p50_us.n == 0)
+            continue;
+        const struct sample sample = look(pace);
+        snprintf(text, sizeof text, "%llu failed", (unsigned long long)pace->failed);
+        if (place == MODES)
+            modes_floor(modes, &sample, "a call that does nothing");
+        else if (pace->failed > 0)
+            modes_text(modes, (enum weir_mode)place, text);
+        else if (!keeps_up(pace))
+            modes_text(modes, (enum weir_mode)place, "queue grows");
+        else
+            modes_figure(modes, (enum weir_mode)place, &sample);
+    }
+}
+
+static struct sample p50_of(const struct pace *pace)
+{
+    return pace->p50_us;
+}
+
+static struct sample p99_of(const struct pace *pace)
+{
+    return pace->p99_us;
+}
+
+/* These two are of all repetitions together, for one has too few requests for the former. */
+static struct sample p999_of(const struct pace *pace)
+{
+    return (struct sample){ .n = 1, .values = { hist_quantile(&pace->all, 0.999) / 1e3 } };
+}
+
+static struct sample max_of(const struct pace *pace)
+{
+    return (struct sample){ .n = 1, .values = { (double)pace->all.max / 1e3 } };
+}
+
+static void report_latency(const struct modes *modes, int rate)
+{
+    static const struct {
+        const char *name;
+        struct sample (*look)(const struct pace *pace);
+    } looks[] = { { "p50", p50_of }, { "p99", p99_of }, { "p99.9, all repetitions", p999_of }, { "max", max_of } };
+    char figure[64];
+    for (size_t i = 0; i < sizeof looks / sizeof looks[0]; i++) {
+        snprintf(figure, sizeof figure, "%s requests/s: %s", ALL_RATES[rate].name, looks[i].name);
+        report_row_of(modes, rate, figure, looks[i].look);
+    }
+}
+
+/* What leases save depends on how often a key is asked for, so it belongs beside a rate. */
+static void report_calls(const struct modes *modes, int rate)
+{
+    char figure[64];
+    snprintf(figure, sizeof figure, "%s requests/s: Redis calls per million", ALL_RATES[rate].name);
+    modes_row(modes, figure);
+    for (int mode = 0; mode < MODES; mode++)
+        if (mode == WEIR_LOCAL && modes->is_chosen[mode])
+            modes_text(modes, WEIR_LOCAL, "none");
+        else if (modes->is_chosen[mode])
+            modes_figure(modes, (enum weir_mode)mode, &paces[rate][mode].calls);
+    snprintf(figure, sizeof figure, "%s requests/s: Redis CPU us a request", ALL_RATES[rate].name);
+    modes_row(modes, figure);
+    for (int mode = 0; mode < MODES; mode++)
+        if (modes->is_chosen[mode] && (mode == WEIR_LOCAL || paces[rate][mode].server_us.n == 0))
+            modes_text(modes, (enum weir_mode)mode, mode == WEIR_LOCAL ? "none" : "unknown");
+        else if (modes->is_chosen[mode])
+            modes_figure(modes, (enum weir_mode)mode, &paces[rate][mode].server_us);
+}
+
+static void report(const struct modes *modes)
+{
+    report_heading(modes->bench->report,
+                   "Latency, us, from when a request is due: open loop, requests at random times, 1,000 keys zipf");
+    for (int rate = 0; rate < RATES; rate++)
+        if (ALL_RATES[rate].is_in_table)
+            report_latency(modes, rate);
+    for (int rate = 0; rate < RATES; rate++)
+        if (ALL_RATES[rate].is_in_table && modes->store)
+            report_calls(modes, rate);
+}
+
+static void draw(const struct modes *modes)
+{
+    const char *series[MODES + 1];
+    double values[MODES + 1];
+    int series_len = 0;
+    for (int mode = 0; mode < MODES; mode++)
+        if (modes->is_chosen[mode])
+            series[series_len++] = modes_names[mode];
+    series[series_len++] = "a call that does nothing";
+    plots_begin(modes->plots, "latency", PLOTS_LINES_LOG, "p99 from when a request is due, open loop, 1,000 keys zipf",
+                "requests/s", "us", series_len, series);
+    for (int rate = 0; rate < RATES; rate++) {
+        int n = 0;
+        for (int place = 0; place <= MODES; place++)
+            if (place == MODES || modes->is_chosen[place])
+                values[n++] = keeps_up(&paces[rate][place]) ? sample_median(&paces[rate][place].p99_us) : NAN;
+        plots_at(modes->plots, ALL_RATES[rate].per_second, values);
+    }
+    plots_end(modes->plots);
+}
+
+static bool open_mode(const struct modes *modes, enum weir_mode mode, struct remote *remote)
+{
+    if (measure_processors() > 2) /* weir's own thread need not wait for the one that watches the clock */
+        measure_unpin_main();
+    const bool opened = modes_open(modes, mode, LIMIT, &turns_policies[KIND_TOKEN], remote);
+    measure_pin_main();
+    if (!opened)
+        return false;
+    if (mode != WEIR_LOCAL)
+        user_store_remember(modes->store, LIMIT, KEYS);
+    remote_fill(remote, KEYS, turns_fill[KIND_TOKEN]);
+    return true;
+}
+
+static double length_at(const struct bench *bench, int rate)
+{
+    const double few = bench->extent == EXTENT_QUICK ? 0 : (double)FEW / ALL_RATES[rate].per_second;
+    return fmax(LENGTH * bench->seconds, few);
+}
+
+static void measure(const struct modes *modes, const struct stream *stream)
+{
+    for (int repeat = 0; repeat < modes->bench->repeats; repeat++)
+        for (int rate = 0; rate < RATES; rate++) {
+            bench_progress("pace: %s requests a second, repetition %d", ALL_RATES[rate].name, repeat + 1);
+            for (int i = 0; i <= MODES; i++) {
+                const int place = repeat % 2 == 0 ? i : MODES - i;
+                if (place == MODES || modes->is_chosen[place])
+                    run_once(modes, &paces[rate][place], stream, repeat, length_at(modes->bench, rate));
+            }
+        }
+}
+
+void modes_pace(struct modes *modes)
+{
+    struct remote remotes[MODES];
+    struct stream stream;
+    stream_make(&stream, KEYS, SKEW_ZIPF);
+    size_t most = 0;
+    for (int rate = 0; rate < RATES; rate++)
+        most = (size_t)fmax((double)most, length_at(modes->bench, rate) * ALL_RATES[rate].per_second + 1);
+    run.requests = bench_allocate(most, sizeof *run.requests);
+    for (int mode = 0; mode < MODES; mode++)
+        if (modes->is_chosen[mode] && !open_mode(modes, (enum weir_mode)mode, &remotes[mode]))
+            turns_give_up(modes, (enum weir_mode)mode);
+    memset(paces, 0, sizeof paces);
+    for (int rate = 0; rate < RATES; rate++)
+        for (int place = 0; place <= MODES; place++) {
+            paces[rate][place].rate = ALL_RATES[rate].per_second;
+            paces[rate][place].leads = place == WEIR_HYBRID;
+            paces[rate][place].remote = place < MODES ? &remotes[place] : NULL;
+        }
+    measure(modes, &stream);
+    report(modes);
+    draw(modes);
+    for (int mode = 0; mode < MODES; mode++)
+        if (modes->is_chosen[mode])
+            remote_close(&remotes[mode]);
+    free(run.requests);
+    stream_free(&stream);
+}

@@ -1,0 +1,78 @@
+/* callers.c - what many threads get from Redis: weir's distributed mode beside a pool of blocking connections.
+ *
+ * All callers and weir's own thread share one processor, the server has another: the processor time of either side is
+ * then what bounds the decisions per second, as it is on a busy machine.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "redis/pool.h"
+#include "redis/ways.h"
+
+#define GOAL_CALLERS 64
+#define GOAL_SPEEDUP 2.0
+#define GOAL_SERVER 0.5
+#define FEW_CALLERS 8
+#define GOAL_FEW 0.95
+
+static const int CALLERS[] = { 1, 2, 4, 8, 16, 32, 64, 0 };
+
+enum { WAY_GATEWAY, WAY_SCRIPT, WAY_WEIR, WAYS };
+
+static void compare(struct bench *bench, const struct load *loads, int way)
+{
+    const struct load *load = &loads[way];
+    struct sample speed = sample_ratio(&load->per_second, &loads[WAY_GATEWAY].per_second);
+    struct sample server = sample_ratio(&load->server_us, &loads[WAY_GATEWAY].server_us);
+    report_sample(bench->report, "times the gateway's", &speed);
+    report_sample(bench->report, "server ratio", &server);
+    if (way != WAY_WEIR)
+        return;
+    char what[96];
+    struct sample like = sample_ratio(&load->per_second, &loads[WAY_SCRIPT].per_second);
+    report_sample(bench->report, "times the script's", &like);
+    if (load->threads <= FEW_CALLERS) {
+        snprintf(what, sizeof what, "decisions/s to a pool's with the gateway script, callers: %d", load->threads);
+        report_goal(bench->report, what, &speed, AT_LEAST, GOAL_FEW);
+        snprintf(what, sizeof what, "decisions/s to a pool's with weir's own script, callers: %d", load->threads);
+        report_goal(bench->report, what, &like, AT_LEAST, GOAL_FEW);
+    } else if (load->threads == GOAL_CALLERS) {
+        snprintf(what, sizeof what, "decisions/s to a pool's with the gateway script, callers: %d", load->threads);
+        report_goal(bench->report, what, &speed, AT_LEAST, GOAL_SPEEDUP);
+        snprintf(what, sizeof what, "server CPU a decision to that pool's, callers: %d", load->threads);
+        report_goal(bench->report, what, &server, AT_MOST, GOAL_SERVER);
+    }
+}
+
+void bench_callers(struct bench *bench)
+{
+    const struct store *store = store_of(bench, "callers");
+    struct pool pools[2];
+    struct remote remote;
+    const struct weir_options options = remote_options(WEIR_DISTRIBUTED);
+    if (!store)
+        return;
+    store_section(bench, store, "callers",
+                  "threads that each wait for one decision after the other; CPU us per decision of the server and of "
+                  "this process; median (min..max); callers on one processor, the server on another");
+    const bool has_weir = remote_open(&remote, store, &options, CALLS_LIMIT, &calls_policies[KIND_TOKEN]);
+    const struct ways ways = { .section = "callers",
+                               .column = "how",
+                               .store = store,
+                               .callers = CALLERS,
+                               .n = has_weir ? WAYS : WAY_WEIR,
+                               .way = { { "pool, gateway script", pool_call, &pools[0] },
+                                        { "pool, weir's script", pool_call, &pools[1] },
+                                        { "weir_try", remote_call, &remote } },
+                               .compare = compare };
+    pool_open(&pools[0], store, POOL_GATEWAY, MEASURE_MAX_THREADS);
+    pool_open(&pools[1], store, POOL_WEIR, MEASURE_MAX_THREADS);
+    ways_measure(bench, &ways);
+    if (has_weir)
+        remote_close(&remote);
+    else
+        remote_report_missing(bench);
+    pool_close(&pools[0]);
+    pool_close(&pools[1]);
+    report_end_section(bench->report);
+}

@@ -1,0 +1,119 @@
+/* calls.c - script calls as they go to Redis: see calls.h.
+ *
+ * weir's stamps and items are written by the very functions that its transport uses, and its plans come from the core;
+ * so what is measured is what runs. The keys need no escaping.
+ */
+#include "redis/calls.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <weir/backend.h>
+
+#include "backends/redis/scripts.h"
+#include "backends/redis/state.h"
+#include "core/policy/plan.h"
+#include "core/policy/share.h"
+
+const struct weir_policy calls_policies[KINDS] = {
+    [KIND_TOKEN] = { .limit = CALLS_PERMITS_A_SECOND, .period_us = WEIR_SECOND, .burst = CALLS_BURST },
+    [KIND_INTERVAL] = { .refill = WEIR_INTERVAL, .limit = CALLS_BURST, .period_us = WEIR_DAY },
+    [KIND_FIXED] = { .algorithm = WEIR_FIXED_WINDOW, .limit = CALLS_BURST, .period_us = WEIR_DAY },
+    [KIND_SLIDING] = { .algorithm = WEIR_SLIDING_WINDOW, .limit = CALLS_BURST, .period_us = WEIR_DAY },
+    [KIND_LEAKY] = { .algorithm = WEIR_LEAKY_BUCKET,
+                     .limit = CALLS_PERMITS_A_SECOND,
+                     .period_us = WEIR_SECOND,
+                     .capacity = CALLS_BURST },
+};
+
+static void add_bytes(struct call *call, const void *bytes, size_t len)
+{
+    call->argv[call->words] = bytes;
+    call->len[call->words++] = len;
+}
+
+static void add_text(struct call *call, const char *text)
+{
+    add_bytes(call, text, strlen(text));
+}
+
+static void add_number(struct call *call, int place, int64_t number)
+{
+    snprintf(call->numbers[place], sizeof call->numbers[place], "%lld", (long long)number);
+    add_text(call, call->numbers[place]);
+}
+
+void call_gateway(struct call *call, const char *sha1, const struct bench_key *key, int64_t cost)
+{
+    call->words = 0;
+    call->decisions = 1;
+    add_text(call, "EVALSHA");
+    add_text(call, sha1);
+    add_text(call, "2");
+    static const char *const names[] = { "tokens", "timestamp" };
+    for (int i = 0; i < 2; i++) {
+        int len = snprintf(call->keys[i], sizeof call->keys[i], "gateway.{%.*s}.%s", KEY_LEN, key->text, names[i]);
+        add_bytes(call, call->keys[i], (size_t)len);
+    }
+    add_number(call, 0, CALLS_PERMITS_A_SECOND);
+    add_number(call, 1, CALLS_BURST);
+    add_number(call, 2, time(NULL));
+    add_number(call, 3, cost);
+}
+
+void call_ping(struct call *call)
+{
+    call->words = 0;
+    call->decisions = 0;
+    add_text(call, "PING");
+}
+
+static const struct weir_plan *plan_of(enum kind kind)
+{
+    static struct weir_plan plans[KINDS];
+    static bool made[KINDS]; /* first asked for while there is one thread */
+    if (!made[kind] && plan_make(&calls_policies[kind], &share_whole, &plans[kind], (struct message){ 0 }) != WEIR_OK) {
+        fprintf(stderr, "weir-bench: the policy for %s cannot be planned\n", kind_name(kind));
+        exit(2);
+    }
+    made[kind] = true;
+    return &plans[kind];
+}
+
+void call_weir(struct call *call, enum kind kind, const struct bench_key *keys, size_t n, int64_t cost, uint16_t times)
+{
+    const struct weir_plan *plan = plan_of(kind);
+    call->words = 0;
+    call->decisions = n * times;
+    add_text(call, "EVALSHA");
+    add_bytes(call, redis_scripts[redis_script_of(plan)].sha1, SHA1_LEN);
+    add_number(call, 0, (int64_t)n);
+    for (size_t i = 0; i < n; i++) {
+        const char *limit = kind == KIND_TOKEN ? CALLS_LIMIT : kind_name(kind);
+        int len = snprintf(call->keys[i], sizeof call->keys[i], "weir:%s:{%.*s}", limit, KEY_LEN, keys[i].text);
+        add_bytes(call, call->keys[i], (size_t)len);
+        redis_item_write(&call->items[i * REDIS_ITEM_SIZE], WEIR_TAKE, false, cost, times);
+    }
+    add_bytes(call, call->stamp, redis_stamp_write(plan, call->stamp));
+    memset(&call->items[n * REDIS_ITEM_SIZE], 0, REDIS_ECHO_SIZE); /* one at a time: none can be taken for another */
+    add_bytes(call, call->items, n * REDIS_ITEM_SIZE + REDIS_ECHO_SIZE);
+}
+
+uint64_t call_permits(const redisReply *reply)
+{
+    static atomic_bool said;
+    uint64_t permits = 0;
+    if (reply->type == REDIS_REPLY_ARRAY && reply->elements == 2)
+        return reply->element[0]->integer == 1;
+    if (reply->type == REDIS_REPLY_STRING && reply->len > REDIS_HEAD_SIZE + REDIS_ECHO_SIZE) {
+        for (int i = 0; i < 7; i++)
+            permits |= (uint64_t)(unsigned char)reply->str[7 + i] << 8 * i;
+        return permits;
+    }
+    if (!atomic_exchange(&said, true))
+        fprintf(stderr, "weir-bench: redis-server says: %.100s\n", reply->str ? reply->str : "(nothing)");
+    return UINT64_MAX;
+}

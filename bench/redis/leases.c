@@ -1,0 +1,223 @@
+/* leases.c - what leases cost and save: a decision by one beside a decision in local mode, and calls to Redis.
+ *
+ * Keys are few enough that each is asked for all the time, so that nearly every decision is by a lease, or by a denial
+ * that still holds; how many were is told. What is asked of Redis meanwhile goes on beside it, as it would in service.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "measure/timer.h"
+#include "redis/remote.h"
+
+#define KEYS 1000
+#define GOAL_RATIO 1.3
+#define LIFE_US 100000                  /* the library's default */
+#define LONG_LIFE_US (10 * WEIR_SECOND) /* leases outlast what is measured by turns with them */
+#define GOAL_CALLS (2.0 * 1e6 / LIFE_US)
+#define GOAL_DENIALS 1.0
+#define PAUSE_NS 200000
+
+/* ---- What a decision by a lease costs ---- */
+
+/* The same for both modes: admits all that a benchmark can ask, or one request a day. */
+static const struct weir_policy POLICIES[2] = {
+    [ANSWER_ALLOW] = { .limit = 100000, .period_us = WEIR_SECOND, .burst = WEIR_MAX_PERMITS },
+    [ANSWER_DENY] = { .limit = 1, .period_us = WEIR_DAY },
+};
+
+struct side { /* a mode's limiters */
+    struct remote remotes[2];
+    struct subject subjects[2]; /* the same, as subject_work() wants them */
+};
+
+static bool side_open(struct side *side, enum weir_mode mode, const struct store *store)
+{
+    static const char *const names[2] = { "leases-allow", "leases-deny" };
+    for (int answer = ANSWER_ALLOW; answer <= ANSWER_DENY; answer++) {
+        struct remote *remote = &side->remotes[answer];
+        struct weir_options options = remote_options(mode);
+        options.lease_life_us = LONG_LIFE_US;
+        if (mode == WEIR_LOCAL)
+            remote_open_local(remote, names[answer], &POLICIES[answer]);
+        else if (!remote_open(remote, store, &options, names[answer], &POLICIES[answer]))
+            return false;
+        side->subjects[answer] = (struct subject){ remote->weir, remote->limit };
+    }
+    return true;
+}
+
+static void side_close(struct side *side)
+{
+    for (int answer = ANSWER_ALLOW; answer <= ANSWER_DENY; answer++)
+        remote_close(&side->remotes[answer]);
+}
+
+/* Until leases have grown to what is asked for: each is somewhat larger than the one before. */
+static void warm_up(struct side *side, const struct stream *stream, double seconds)
+{
+    int64_t end_ns = clock_ns(CLOCK_MONOTONIC) + (int64_t)(seconds * 1e9);
+    size_t cursor = 0;
+    do {
+        for (int answer = ANSWER_ALLOW; answer <= ANSWER_DENY; answer++)
+            subject_work(&side->subjects[answer], stream->draws + cursor, STREAM_STEP);
+        cursor = (cursor + STREAM_STEP) % stream->len;
+    } while (clock_ns(CLOCK_MONOTONIC) < end_ns);
+}
+
+static void report_pair(struct bench *bench, enum answer answer, int threads, const struct cell *local,
+                        const struct cell *hybrid, double here)
+{
+    struct sample ratio = sample_ratio(&hybrid->ns, &local->ns);
+    char what[96];
+    report_row(bench->report);
+    report_text(bench->report, "answer", answer_name(answer));
+    report_count(bench->report, "threads", (uint64_t)threads);
+    report_sample(bench->report, "local ns", &local->ns);
+    report_sample(bench->report, "hybrid ns", &hybrid->ns);
+    report_number(bench->report, answer == ANSWER_ALLOW ? "by lease %" : "by denial %", here);
+    report_sample(bench->report, "hybrid/local", &ratio);
+    snprintf(what, sizeof what, "decision by a lease to a local one, %d keys zipf, threads: %d", KEYS, threads);
+    if (answer == ANSWER_ALLOW)
+        report_goal(bench->report, what, &ratio, AT_MOST, GOAL_RATIO);
+}
+
+static void measure_pair(struct bench *bench, struct side sides[2], enum answer answer, const struct stream *stream,
+                         int threads)
+{
+    const struct remote *remote = &sides[1].remotes[answer];
+    struct weir_stats before = remote_stats(remote), after;
+    struct cell cells[2];
+    bench_progress("leases: %s, %d threads", answer_name(answer), threads);
+    for (int i = 0; i < 2; i++)
+        cells[i] = (struct cell){
+            .work = subject_work, .subject = &sides[i].subjects[answer], .stream = stream, .threads = threads
+        };
+    measure_cells(cells, 2, bench->repeats, bench->seconds);
+    after = remote_stats(remote);
+    uint64_t here = after.lease_hits - before.lease_hits + after.denial_hits - before.denial_hits;
+    uint64_t all = after.allowed - before.allowed + after.denied - before.denied;
+    report_pair(bench, answer, threads, &cells[0], &cells[1], 100.0 * (double)here / (double)all);
+}
+
+/* ---- What leases ask of Redis ---- */
+
+struct hot { /* a key that is asked for all the time */
+    const char *name;
+    struct weir_policy policy;
+    bool pauses; /* between calls; otherwise as fast as can be */
+    bool denies;
+    struct remote remote;
+    struct sample requests, calls;
+    struct sample
+        waits; /* what its denials said to wait, over the time that passed: above 1, some were asked too soon */
+};
+
+static struct hot hots[] = {
+    { .name = "below the limit, as fast as can be", .policy = { .limit = WEIR_MAX_PERMITS, .period_us = WEIR_SECOND } },
+    { .name = "below the limit, one each 0.2 ms",
+      .policy = { .limit = 10000, .period_us = WEIR_SECOND },
+      .pauses = true },
+    { .name = "denied, as fast as can be", .policy = { .limit = 20, .period_us = WEIR_SECOND }, .denies = true },
+};
+#define HOTS ((int)(sizeof hots / sizeof *hots))
+
+/* One repetition: as many calls as go into the time, and what Redis was asked meanwhile. */
+static void ask_hot(struct hot *hot, double seconds, bool counts)
+{
+    const struct timespec pause = { .tv_nsec = PAUSE_NS };
+    struct weir_stats before = remote_stats(&hot->remote);
+    int64_t start_ns = clock_ns(CLOCK_MONOTONIC), end_ns = start_ns + (int64_t)(seconds * 1e9);
+    uint64_t requests = 0;
+    int64_t waits_us = 0, last_us = 0;
+    do {
+        for (int i = 0; i < (hot->pauses ? 1 : 64); i++) {
+            struct weir_decision decision;
+            int status = weir_try(hot->remote.limit, weir_key_text("hot"), 1, &decision);
+            if (status != WEIR_OK)
+                load_complain("weir_try", weir_strerror(status));
+            requests++;
+            if (status == WEIR_OK && !decision.allowed && decision.source == WEIR_BY_REDIS) {
+                waits_us += last_us; /* the last may outlast this */
+                last_us = decision.retry_after_us;
+            }
+        }
+        if (hot->pauses)
+            nanosleep(&pause, NULL);
+    } while (clock_ns(CLOCK_MONOTONIC) < end_ns);
+    double elapsed = (double)(clock_ns(CLOCK_MONOTONIC) - start_ns) / 1e9;
+    if (!counts)
+        return;
+    sample_add(&hot->requests, (double)requests / elapsed);
+    sample_add(&hot->calls, (double)(remote_stats(&hot->remote).store_calls - before.store_calls) / elapsed);
+    if (hot->denies)
+        sample_add(&hot->waits, (double)waits_us / (elapsed * 1e6));
+}
+
+static void report_hot(struct bench *bench, const struct hot *hot)
+{
+    char what[96];
+    report_row(bench->report);
+    report_text(bench->report, "hot key", hot->name);
+    report_sample(bench->report, "requests/s", &hot->requests);
+    report_sample(bench->report, "store calls/s", &hot->calls);
+    if (hot->denies) {
+        report_sample(bench->report, "denials per retry_after", &hot->waits);
+        report_goal(bench->report, "denials asked of Redis per retry_after, hot key", &hot->waits, AT_MOST,
+                    GOAL_DENIALS);
+        return;
+    }
+    snprintf(what, sizeof what, "store calls a second, hot key %s", hot->name);
+    report_goal(bench->report, what, &hot->calls, AT_MOST, GOAL_CALLS);
+}
+
+static bool measure_hots(struct bench *bench, const struct store *store)
+{
+    const struct weir_options options = remote_options(WEIR_HYBRID);
+    const double seconds = bench->extent == EXTENT_QUICK ? bench->seconds : 5 * bench->seconds;
+    for (int i = 0; i < HOTS; i++) {
+        bench_progress("leases: hot key %s", hots[i].name);
+        if (!remote_open(&hots[i].remote, store, &options, "leases-hot", &hots[i].policy))
+            return false;
+        weir_reset(hots[i].remote.limit, weir_key_text("hot"));
+        ask_hot(&hots[i], 3e-6 * LIFE_US, false);
+        for (int repeat = 0; repeat < bench->repeats; repeat++)
+            ask_hot(&hots[i], seconds, true);
+        report_hot(bench, &hots[i]);
+        remote_close(&hots[i].remote);
+    }
+    return true;
+}
+
+/* ---- The sections ---- */
+
+void bench_leases(struct bench *bench)
+{
+    const struct store *store = store_of(bench, "leases");
+    struct side sides[2];
+    struct stream stream;
+    if (!store)
+        return;
+    report_section(bench->report, "leases",
+                   "ns per decision: the slowest thread's wall time over its decisions, median (min..max); 1000 keys "
+                   "zipf, each asked for all the time, leases of 10 s; local and hybrid by turns");
+    stream_make(&stream, KEYS, SKEW_ZIPF);
+    bool opened = side_open(&sides[0], WEIR_LOCAL, store) && side_open(&sides[1], WEIR_HYBRID, store);
+    for (int i = 0; i < 2 && opened; i++)
+        warm_up(&sides[i], &stream, 3 * bench->seconds);
+    for (int threads = 1; threads <= 2 && opened; threads++)
+        for (int answer = ANSWER_ALLOW; answer <= ANSWER_DENY; answer++)
+            measure_pair(bench, sides, (enum answer)answer, &stream, threads);
+    if (opened) {
+        side_close(&sides[0]);
+        side_close(&sides[1]);
+    } else {
+        remote_report_missing(bench);
+    }
+    stream_free(&stream);
+    report_end_section(bench->report);
+    store_section(bench, store, "lease-calls", "what one instance asks of Redis for one key, leases of 100 ms");
+    if (!measure_hots(bench, store))
+        remote_report_missing(bench);
+    report_end_section(bench->report);
+}

@@ -1,0 +1,176 @@
+/* remote.c - weir's distributed and hybrid mode through its public API, on a redis-server: see remote.h. */
+#include "redis/remote.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "redis/user_store.h"
+
+#define BATCH_MAX 64
+
+static char last_line[200]; /* what weir said last; it speaks seldom, and one limiter at a time is opened */
+
+static void keep_line(void *user, enum weir_log_level level, const char *line)
+{
+    (void)user;
+    if (level <= WEIR_LOG_WARNING)
+        snprintf(last_line, sizeof last_line, "%s", line);
+}
+
+static int open_limit(struct remote *remote, const struct weir_options *options, const char *name,
+                      const struct weir_policy *policy)
+{
+    int status = weir_open(options, &remote->weir);
+    if (status != WEIR_OK)
+        return status;
+    status = weir_limit_define(remote->weir, name, policy, &remote->limit);
+    if (status != WEIR_OK)
+        remote_close(remote);
+    return status;
+}
+
+/* Whether it does, told by a peek within a second. What is answered before the connection stands may be a failure. */
+static bool asks_redis(const struct remote *remote)
+{
+    struct weir_decision decision;
+    for (int tries = 0; tries < 100; tries++) {
+        if (weir_peek(remote->limit, weir_key_text("probe"), 1, &decision) == WEIR_OK &&
+            decision.source == WEIR_BY_REDIS)
+            return true;
+        usleep(10000);
+    }
+    return false;
+}
+
+struct weir_options remote_options(enum weir_mode mode)
+{
+    struct weir_options options = WEIR_OPTIONS_INIT;
+    options.mode = mode;
+    options.on_failure = WEIR_FAIL_ERROR;
+    options.timeout_us = REMOTE_PATIENCE_US;
+    return options;
+}
+
+bool remote_open(struct remote *remote, const struct store *store, const struct weir_options *given, const char *name,
+                 const struct weir_policy *policy)
+{
+    struct weir_options options = *given;
+    options.redis_url = store->url;
+    options.redis_prefix = store->prefix[0] ? store->prefix : NULL;
+    options.log = keep_line;
+    remote->sources = 1u << WEIR_BY_REDIS;
+    if (options.mode == WEIR_HYBRID)
+        remote->sources |= 1u << WEIR_BY_LEASE | 1u << WEIR_BY_DENIAL;
+    last_line[0] = '\0';
+    int status = open_limit(remote, &options, name, policy);
+    if (status == WEIR_OK && asks_redis(remote))
+        return true;
+    if (status == WEIR_OK)
+        remote_close(remote); /* its threads speak no more */
+    if (last_line[0] == '\0')
+        snprintf(last_line, sizeof last_line, "%s",
+                 status == WEIR_OK ? "its decisions do not come from Redis" : weir_strerror(status));
+    return false;
+}
+
+const char *remote_complaint(void)
+{
+    return last_line;
+}
+
+void remote_report_missing(struct bench *bench)
+{
+    fprintf(stderr, "%sweir-bench: NOT MEASURED: weir on Redis: %s\n", isatty(STDERR_FILENO) ? "\n" : "", last_line);
+    store_missing(bench, "weir on Redis", last_line);
+}
+
+struct remote remote_define(const struct remote *remote, const char *name, const struct weir_policy *policy)
+{
+    struct remote other = *remote;
+    int status = weir_limit_define(remote->weir, name, policy, &other.limit);
+    if (status != WEIR_OK) {
+        fprintf(stderr, "weir-bench: weir_limit_define: %s\n", weir_strerror(status));
+        exit(2);
+    }
+    return other;
+}
+
+struct weir_stats remote_stats(const struct remote *remote)
+{
+    struct weir_stats stats = { .size = sizeof stats };
+    weir_stats_read(remote->weir, &stats);
+    return stats;
+}
+
+void remote_open_local(struct remote *remote, const char *name, const struct weir_policy *policy)
+{
+    struct weir_options options = WEIR_OPTIONS_INIT;
+    remote->sources = 1u << WEIR_BY_MEMORY;
+    int status = open_limit(remote, &options, name, policy);
+    if (status != WEIR_OK) {
+        fprintf(stderr, "weir-bench: weir_open in local mode: %s\n", weir_strerror(status));
+        exit(2);
+    }
+}
+
+void remote_close(struct remote *remote)
+{
+    weir_close(remote->weir);
+    remote->weir = NULL;
+}
+
+size_t remote_call(void *subject, int thread, const struct bench_key *draws, size_t n)
+{
+    const struct remote *remote = subject;
+    struct weir_decision decision;
+    size_t failed = 0;
+    (void)thread;
+    for (size_t i = 0; i < n; i++) {
+        int status = weir_try(remote->limit, weir_key(&draws[i], KEY_LEN), 1, &decision);
+        if (status != WEIR_OK)
+            load_complain("weir_try", weir_strerror(status));
+        failed += status != WEIR_OK || (remote->sources >> decision.source & 1) == 0;
+    }
+    return failed;
+}
+
+/* One weir_try_batch() for keys[0..n), n up to BATCH_MAX; how many were not decided, for an error. */
+static size_t take_batch(const struct remote *remote, const struct bench_key *keys, size_t n, int64_t cost)
+{
+    struct weir_request requests[BATCH_MAX];
+    struct weir_decision decisions[BATCH_MAX];
+    size_t failed = 0, filled = 0;
+    do
+        requests[filled] = (struct weir_request){ .limit = remote->limit,
+                                                  .key = weir_key(&keys[filled], KEY_LEN),
+                                                  .cost = cost };
+    while (++filled < n);
+    int status = weir_try_batch(remote->weir, requests, n, decisions);
+    if (status != WEIR_OK)
+        load_complain("weir_try_batch", weir_strerror(status));
+    for (size_t i = 0; status == WEIR_OK && i < n; i++)
+        failed += (remote->sources >> decisions[i].source & 1) == 0;
+    return status == WEIR_OK ? failed : n;
+}
+
+size_t remote_call_batch(void *subject, int thread, const struct bench_key *draws, size_t n)
+{
+    (void)thread;
+    return take_batch(subject, draws, n, 1);
+}
+
+void remote_fill(const struct remote *remote, uint64_t keys, int64_t cost)
+{
+    struct bench_key batch[BATCH_MAX];
+    size_t failed = 0;
+    for (uint64_t i = 0; i < keys; i += BATCH_MAX) {
+        size_t n = keys - i < BATCH_MAX ? (size_t)(keys - i) : BATCH_MAX;
+        for (size_t place = 0; place < n; place++)
+            key_write(i + place, &batch[place]);
+        user_store_heed_interrupt();
+        failed += take_batch(remote, batch, n, cost);
+    }
+    if (failed > 0)
+        fprintf(stderr, "weir-bench: %zu of %llu keys could not be filled\n", failed, (unsigned long long)keys);
+}

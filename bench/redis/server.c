@@ -1,0 +1,177 @@
+/* server.c - what a decision costs Redis: server CPU, by script and by how many decisions a call carries.
+ *
+ * One connection keeps so many calls in flight: once half of them are answered, as many new ones are sent, so that the
+ * server never waits for its caller. weir's scripts are driven raw here, without its transport.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "measure/timer.h"
+#include "redis/store.h"
+
+enum form { FORM_GATEWAY, FORM_KEYS, FORM_HOT };
+
+struct pipeline { /* one way of asking */
+    const char *name;
+    enum form form;
+    enum kind kind;
+    int decisions; /* per call, of as many keys or of one */
+    int in_flight; /* calls */
+    double goal;   /* at most so much of the gateway's server CPU with as many calls in flight; 0: none */
+    size_t cursor;
+    uint64_t asked, given;
+    struct sample server_us, per_second;
+};
+
+static const struct pipeline PIPELINES[] = {
+    { .name = "gateway script", .form = FORM_GATEWAY, .decisions = 1, .in_flight = 16 },
+    { .name = "weir", .form = FORM_KEYS, .decisions = 1, .in_flight = 16, .goal = 0.75 },
+    { .name = "weir, keys in a call", .form = FORM_KEYS, .decisions = 64, .in_flight = 16, .goal = 0.35 },
+    { .name = "weir, costs of a hot key in a call", .form = FORM_HOT, .decisions = 64, .in_flight = 16, .goal = 0.08 },
+    { .name = "gateway script", .form = FORM_GATEWAY, .decisions = 1, .in_flight = 64 },
+    { .name = "weir", .form = FORM_KEYS, .decisions = 1, .in_flight = 64, .goal = 0.75 },
+    { .name = "weir, keys in a call", .form = FORM_KEYS, .decisions = 64, .in_flight = 1 },
+    { .name = "weir, costs of a hot key in a call", .form = FORM_HOT, .decisions = 64, .in_flight = 1 },
+    { .name = "weir", .form = FORM_KEYS, .kind = KIND_INTERVAL, .decisions = 1, .in_flight = 16 },
+    { .name = "weir", .form = FORM_KEYS, .kind = KIND_FIXED, .decisions = 1, .in_flight = 16 },
+    { .name = "weir", .form = FORM_KEYS, .kind = KIND_SLIDING, .decisions = 1, .in_flight = 16 },
+    { .name = "weir", .form = FORM_KEYS, .kind = KIND_LEAKY, .decisions = 1, .in_flight = 16 },
+};
+#define PIPELINES_LEN ((int)(sizeof PIPELINES / sizeof PIPELINES[0]))
+
+/* ---- Asking ---- */
+
+/* The next `n` draws that differ from one another, as far as there are so many keys. */
+static void draw_distinct(struct pipeline *pipeline, const struct store *store, struct bench_key *keys, int n)
+{
+    for (int i = 0, passed = 0; i < n; passed++) {
+        bool again = false;
+        keys[i] = store->stream.draws[pipeline->cursor];
+        pipeline->cursor = (pipeline->cursor + 1) % store->stream.len;
+        for (int earlier = 0; earlier < i && !again; earlier++)
+            again = memcmp(&keys[i], &keys[earlier], KEY_LEN) == 0;
+        i += !again || passed > 1000;
+    }
+}
+
+static void send_call(struct pipeline *pipeline, const struct store *store, redisContext *connection)
+{
+    struct call call;
+    struct bench_key keys[CALL_KEYS_MAX];
+    draw_distinct(pipeline, store, keys, pipeline->form == FORM_KEYS ? pipeline->decisions : 1);
+    if (pipeline->form == FORM_GATEWAY)
+        call_gateway(&call, store->gateway_sha1, keys, 1);
+    else if (pipeline->form == FORM_KEYS)
+        call_weir(&call, pipeline->kind, keys, (size_t)pipeline->decisions, 1, 1);
+    else {
+        key_write(0, &keys[0]);
+        call_weir(&call, pipeline->kind, keys, 1, 1, (uint16_t)pipeline->decisions);
+    }
+    redisAppendCommandArgv(connection, call.words, (const char **)call.argv, call.len);
+    pipeline->asked += call.decisions;
+}
+
+static void read_replies(struct pipeline *pipeline, redisContext *connection, int n)
+{
+    for (int i = 0; i < n; i++) {
+        void *reply;
+        if (redisGetReply(connection, &reply) != REDIS_OK) {
+            fprintf(stderr, "weir-bench: lost the private redis-server: %s\n", connection->errstr);
+            exit(2);
+        }
+        uint64_t permits = call_permits(reply);
+        pipeline->given += permits == UINT64_MAX ? 0 : permits;
+        freeReplyObject(reply);
+    }
+}
+
+static void run_pipeline(struct pipeline *pipeline, const struct store *store, redisContext *connection, double seconds,
+                         bool counts)
+{
+    int half = pipeline->in_flight > 1 ? pipeline->in_flight / 2 : 1;
+    uint64_t asked_before = pipeline->asked;
+    int64_t server_start_us = redis_server_cpu_us(&store->server);
+    int64_t start_ns = clock_ns(CLOCK_MONOTONIC);
+    int64_t end_ns = start_ns + (int64_t)(seconds * 1e9);
+    int waiting = 0;
+    do {
+        while (waiting < pipeline->in_flight) {
+            send_call(pipeline, store, connection);
+            waiting++;
+        }
+        read_replies(pipeline, connection, half);
+        waiting -= half;
+    } while (clock_ns(CLOCK_MONOTONIC) < end_ns);
+    read_replies(pipeline, connection, waiting);
+    double elapsed_ns = (double)(clock_ns(CLOCK_MONOTONIC) - start_ns);
+    double decisions = (double)(pipeline->asked - asked_before);
+    if (counts) {
+        sample_add(&pipeline->server_us, (double)(redis_server_cpu_us(&store->server) - server_start_us) / decisions);
+        sample_add(&pipeline->per_second, decisions * 1e9 / elapsed_ns);
+    }
+}
+
+/* ---- The section ---- */
+
+/* The gateway's row for as many calls in flight; for as many decisions, if there is none. */
+static const struct pipeline *yardstick_of(const struct pipeline *pipelines, const struct pipeline *pipeline)
+{
+    for (int i = 0; i < PIPELINES_LEN; i++)
+        if (pipelines[i].form == FORM_GATEWAY &&
+            pipelines[i].in_flight == (pipeline->in_flight == 1 ? pipeline->decisions : pipeline->in_flight))
+            return &pipelines[i];
+    return NULL;
+}
+
+static void report_pipeline(struct bench *bench, const struct pipeline *pipelines, const struct pipeline *pipeline)
+{
+    const struct pipeline *yardstick = yardstick_of(pipelines, pipeline);
+    report_row(bench->report);
+    report_text(bench->report, "script", pipeline->name);
+    report_text(bench->report, "algorithm", kind_name(pipeline->kind));
+    report_count(bench->report, "decisions a call", (uint64_t)pipeline->decisions);
+    report_count(bench->report, "calls in flight", (uint64_t)pipeline->in_flight);
+    report_number(bench->report, "admitted %", 100.0 * (double)pipeline->given / (double)pipeline->asked);
+    report_sample(bench->report, "decisions/s", &pipeline->per_second);
+    report_sample(bench->report, "server us", &pipeline->server_us);
+    if (!yardstick || yardstick == pipeline)
+        return;
+    struct sample ratio = sample_ratio(&pipeline->server_us, &yardstick->server_us);
+    report_sample(bench->report, "of the gateway's", &ratio);
+    if (pipeline->goal > 0) {
+        char what[96];
+        snprintf(what, sizeof what, "server CPU to the gateway script's: %d %s a call, %d in flight",
+                 pipeline->decisions, pipeline->form == FORM_HOT ? "costs of a key" : "keys", pipeline->in_flight);
+        report_goal(bench->report, what, &ratio, AT_MOST, pipeline->goal);
+    }
+}
+
+void bench_server(struct bench *bench)
+{
+    const struct store *store = store_of(bench, "server");
+    static struct pipeline pipelines[PIPELINES_LEN];
+    if (!store)
+        return;
+    bench_progress("server: filling keys of the other algorithms");
+    for (int kind = KIND_TOKEN + 1; kind < KINDS; kind++)
+        store_fill_weir(store, (enum kind)kind);
+    redisContext *connection = store_connect(store);
+    for (int i = 0; i < PIPELINES_LEN; i++) {
+        pipelines[i] = PIPELINES[i];
+        bench_progress("server: %s, %s, %d calls in flight", pipelines[i].name, kind_name(pipelines[i].kind),
+                       pipelines[i].in_flight);
+        run_pipeline(&pipelines[i], store, connection, bench->seconds / 4, false);
+    }
+    for (int repeat = 0; repeat < bench->repeats; repeat++)
+        for (int i = 0; i < PIPELINES_LEN; i++)
+            run_pipeline(&pipelines[repeat % 2 == 0 ? i : PIPELINES_LEN - 1 - i], store, connection, bench->seconds,
+                         true);
+    redisFree(connection);
+    store_section(bench, store, "server",
+                  "server CPU us per decision, scripts alone, calls pipelined on one connection; median (min..max); "
+                  "the gateway's: bench/gateway.lua with as many calls in flight, 64 where weir has 1 of 64 decisions");
+    for (int i = 0; i < PIPELINES_LEN; i++)
+        report_pipeline(bench, pipelines, &pipelines[i]);
+    report_end_section(bench->report);
+}

@@ -1,0 +1,406 @@
+/* report.c - rows of named values, printed as a table for people and as JSON for programs.
+ *
+ * A section's values are kept as text, once for each output, until it ends: only then are the columns' widths known.
+ * Every table has a named maximum; what goes beyond it ends the program, for it is a mistake of the benchmark's own.
+ */
+#include "report/report.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "report/format.h"
+
+#define MAX_COLUMNS 16
+#define MAX_ROWS 512
+#define MAX_GOALS 128
+#define MAX_NOTES 16
+#define MAX_TEXT 96
+#define MAX_PATH 4096
+#define WIDTH 120 /* of sentences; a table is as wide as it is */
+
+struct value {
+    char table[MAX_TEXT]; /* empty: none */
+    char json[MAX_TEXT];
+};
+
+struct goal {
+    char what[MAX_TEXT], measured[MAX_TEXT], wanted[MAX_TEXT / 3], missed[MAX_TEXT / 4];
+    double value, missed_by; /* 0: met */
+    bool met;
+};
+
+struct report {
+    FILE *json;  /* NULL: none wanted */
+    FILE *table; /* beside stdout; likewise */
+    char section[MAX_TEXT], sentence[MAX_TEXT * 4];
+    size_t facts_width; /* of the line so far */
+    char columns[MAX_COLUMNS][MAX_TEXT];
+    int columns_len, rows_len, goals_len, notes_len, sections_len, facts_len;
+    struct value rows[MAX_ROWS][MAX_COLUMNS];
+    char headings[MAX_ROWS][MAX_TEXT * 3]; /* of the rows from each on; empty: none new */
+    char notes[MAX_NOTES][MAX_TEXT * 4];
+    struct goal goals[MAX_GOALS];
+};
+
+static void require_room(int used, int max, const char *what)
+{
+    if (used < max)
+        return;
+    fprintf(stderr, "weir-bench: more than %d %s in a report\n", max, what);
+    exit(2);
+}
+
+__attribute__((format(printf, 2, 3))) static void json_print(struct report *report, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    if (report->json)
+        vfprintf(report->json, format, arguments);
+    va_end(arguments);
+}
+
+__attribute__((format(printf, 2, 3))) static void print(struct report *report, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    vprintf(format, arguments);
+    va_end(arguments);
+    va_start(arguments, format);
+    if (report->table)
+        vfprintf(report->table, format, arguments);
+    va_end(arguments);
+}
+
+/* `text` as a JSON string, cut to fit. */
+static void json_quote(const char *text, char *out, size_t out_size)
+{
+    size_t len = 0;
+    out[len++] = '"';
+    for (; *text && len + 8 < out_size; text++) {
+        if (*text == '"' || *text == '\\')
+            out[len++] = '\\';
+        out[len++] = (unsigned char)*text < ' ' ? ' ' : *text;
+    }
+    out[len++] = '"';
+    out[len] = '\0';
+}
+
+/* NULL, with a line on stderr, if it cannot be written. */
+static FILE *open_file(const char *option, const char *path)
+{
+    FILE *file = fopen(path, "w");
+    if (!file)
+        fprintf(stderr, "weir-bench: %s: cannot write %s: %s\n", option, path, strerror(errno));
+    return file;
+}
+
+static bool open_files(struct report *report, const char *json_path, const char *folder)
+{
+    char path[MAX_PATH];
+    if (folder) {
+        snprintf(path, sizeof path, "%s/table.txt", folder);
+        if (!(report->table = open_file("--results", path)))
+            return false;
+    }
+    if (json_path)
+        return (report->json = open_file("--json", json_path));
+    snprintf(path, sizeof path, "%s/results.json", folder ? folder : "");
+    return !folder || (report->json = open_file("--results", path));
+}
+
+static bool close_file(const char *what, FILE *file)
+{
+    bool failed = file && ferror(file) != 0;
+    if (file && fclose(file) != 0)
+        failed = true;
+    if (failed)
+        fprintf(stderr, "weir-bench: the %s could not be written in full\n", what);
+    return !failed;
+}
+
+struct report *report_open(const char *json_path, const char *folder)
+{
+    struct report *report = calloc(1, sizeof *report);
+    if (!report) {
+        fputs("weir-bench: no memory for the report\n", stderr);
+        return NULL;
+    }
+    if (!open_files(report, json_path, folder)) {
+        if (report->table)
+            fclose(report->table);
+        free(report);
+        return NULL;
+    }
+    json_print(report, "{\n  \"machine\": {");
+    return report;
+}
+
+void report_machine(struct report *report, const char *name, const char *value)
+{
+    char quoted[4 * MAX_TEXT];
+    json_quote(value, quoted, sizeof quoted);
+    json_print(report, "%s\n    \"%s\": %s", report->facts_len > 0 ? "," : "", name, quoted);
+    size_t len = strlen(name) + strlen(value) + 4;
+    bool fits = report->facts_width + len <= WIDTH;
+    print(report, "%s%s: %s", report->facts_len == 0 ? "" : fits ? "; " : ";\n", name, value);
+    report->facts_width = fits ? report->facts_width + len : len;
+    report->facts_len++;
+}
+
+void report_section(struct report *report, const char *name, const char *sentence)
+{
+    if (report->sections_len == 0) {
+        json_print(report, "\n  },\n  \"sections\": {");
+        print(report, "\n");
+    }
+    snprintf(report->section, sizeof report->section, "%s", name);
+    snprintf(report->sentence, sizeof report->sentence, "%s", sentence);
+    report->columns_len = 0;
+    report->rows_len = 0;
+    report->notes_len = 0;
+    report->headings[0][0] = '\0';
+}
+
+void report_row(struct report *report)
+{
+    require_room(report->rows_len, MAX_ROWS - 1, "rows");
+    memset(report->rows[report->rows_len++], 0, sizeof report->rows[0]);
+    report->headings[report->rows_len][0] = '\0';
+}
+
+void report_heading(struct report *report, const char *words)
+{
+    snprintf(report->headings[report->rows_len], sizeof report->headings[0], "%s", words);
+}
+
+void report_note(struct report *report, const char *sentence)
+{
+    require_room(report->notes_len, MAX_NOTES, "notes");
+    snprintf(report->notes[report->notes_len++], sizeof report->notes[0], "%s", sentence);
+}
+
+/* The place for the current row's value of that column. */
+static struct value *value_at(struct report *report, const char *column)
+{
+    int i = 0;
+    while (i < report->columns_len && strcmp(report->columns[i], column) != 0)
+        i++;
+    if (i == report->columns_len) {
+        require_room(i, MAX_COLUMNS, "columns");
+        snprintf(report->columns[i], MAX_TEXT, "%s", column);
+        report->columns_len++;
+    }
+    return &report->rows[report->rows_len - 1][i];
+}
+
+void report_text(struct report *report, const char *column, const char *text)
+{
+    struct value *value = value_at(report, column);
+    snprintf(value->table, MAX_TEXT, "%s", text);
+    json_quote(text, value->json, MAX_TEXT);
+}
+
+void report_count(struct report *report, const char *column, uint64_t count)
+{
+    struct value *value = value_at(report, column);
+    snprintf(value->table, MAX_TEXT, "%llu", (unsigned long long)count);
+    snprintf(value->json, MAX_TEXT, "%llu", (unsigned long long)count);
+}
+
+void report_number(struct report *report, const char *column, double number)
+{
+    struct value *value = value_at(report, column);
+    format_number(value->table, MAX_TEXT, number);
+    snprintf(value->json, MAX_TEXT, "%.6g", number);
+}
+
+void report_sample(struct report *report, const char *column, const struct sample *sample)
+{
+    struct value *value = value_at(report, column);
+    format_sample(value->table, MAX_TEXT, sample);
+    format_sample_json(value->json, MAX_TEXT, sample);
+}
+
+void report_figure(struct report *report, const char *column, const struct sample *sample)
+{
+    struct value *value = value_at(report, column);
+    format_figure(value->table, MAX_TEXT, sample);
+    format_sample_json(value->json, MAX_TEXT, sample);
+}
+
+static struct goal *goal_add(struct report *report, const char *what, const struct sample *sample, enum bound bound,
+                             double wanted)
+{
+    require_room(report->goals_len, MAX_GOALS, "goals");
+    struct goal *goal = &report->goals[report->goals_len++];
+    char number[MAX_TEXT / 4];
+    format_number(number, sizeof number, wanted);
+    goal->value = sample_median(sample);
+    goal->met = bound == AT_MOST ? goal->value <= wanted : goal->value >= wanted;
+    goal->missed_by = goal->met ? 0 : fabs(goal->value - wanted);
+    if (!goal->met)
+        format_missed(goal->missed, sizeof goal->missed, goal->missed_by);
+    snprintf(goal->what, MAX_TEXT, "%s", what);
+    snprintf(goal->wanted, sizeof goal->wanted, "%s %s", bound == AT_MOST ? "<=" : ">=", number);
+    format_sample(goal->measured, MAX_TEXT, sample);
+    return goal;
+}
+
+void report_goal_apart(struct report *report, const char *what, const struct sample *sample, enum bound bound,
+                       double wanted)
+{
+    goal_add(report, what, sample, bound, wanted);
+}
+
+void report_goal(struct report *report, const char *what, const struct sample *sample, enum bound bound, double wanted)
+{
+    const struct goal *goal = goal_add(report, what, sample, bound, wanted);
+    struct value *value = value_at(report, "goal");
+    if (value->table[0] != '\0')
+        value = value_at(report, "second goal");
+    snprintf(value->table, MAX_TEXT, "%s %s%s", goal->wanted, goal->met ? "met" : "MISSED", goal->missed);
+    snprintf(value->json, MAX_TEXT, "{\"bound\": \"%s\", \"met\": %s, \"missed_by\": %.6g}", goal->wanted,
+             goal->met ? "true" : "false", goal->missed_by);
+}
+
+/* In lines of at most WIDTH. */
+static void print_sentence(struct report *report, const char *before, const char *sentence)
+{
+    size_t used = strlen(before);
+    print(report, "%s", before);
+    for (const char *gap = ""; *sentence; gap = " ") {
+        size_t len = strcspn(sentence, " ");
+        bool fits = used + strlen(gap) + len <= WIDTH;
+        print(report, "%s%.*s", fits ? gap : "\n", (int)len, sentence);
+        used = (fits ? used + strlen(gap) : 0) + len;
+        sentence += len;
+        sentence += strspn(sentence, " ");
+    }
+    print(report, "\n");
+}
+
+static void print_row(struct report *report, int row, const int *widths)
+{
+    for (int i = 0; i < report->columns_len; i++) {
+        const char *text = row < 0 ? report->columns[i] : report->rows[row][i].table;
+        bool last = i + 1 == report->columns_len;
+        print(report, "%-*s", last ? 0 : widths[i] + 2, *text ? text : "-");
+    }
+    print(report, "\n");
+}
+
+static void print_table(struct report *report)
+{
+    int widths[MAX_COLUMNS];
+    char name[MAX_TEXT + 2];
+    for (int i = 0; i < report->columns_len; i++) {
+        widths[i] = (int)strlen(report->columns[i]);
+        for (int row = 0; row < report->rows_len; row++) {
+            int width = (int)strlen(report->rows[row][i].table);
+            widths[i] = width > widths[i] ? width : widths[i];
+        }
+    }
+    snprintf(name, sizeof name, "%s: ", report->section);
+    print(report, "\n");
+    print_sentence(report, name, report->sentence);
+    print_row(report, -1, widths);
+    for (int row = 0; row < report->rows_len; row++) {
+        if (report->headings[row][0] != '\0')
+            print_sentence(report, "\n", report->headings[row]);
+        print_row(report, row, widths);
+    }
+    for (int i = 0; i < report->notes_len; i++)
+        print_sentence(report, i == 0 ? "\n" : "", report->notes[i]);
+    fflush(stdout);
+    if (report->table)
+        fflush(report->table);
+}
+
+static void print_json(struct report *report)
+{
+    char sentence[2 * sizeof report->sentence];
+    json_quote(report->sentence, sentence, sizeof sentence);
+    json_print(report, "%s\n    \"%s\": {\n      \"about\": %s,\n      \"rows\": [",
+               report->sections_len > 0 ? "," : "", report->section, sentence);
+    char part[2 * sizeof report->headings[0]] = "";
+    for (int row = 0; row < report->rows_len; row++) {
+        const char *before = "";
+        if (report->headings[row][0] != '\0')
+            json_quote(report->headings[row], part, sizeof part);
+        json_print(report, "%s\n        {", row > 0 ? "," : "");
+        if (part[0] != '\0') {
+            json_print(report, "\"part\": %s", part);
+            before = ", ";
+        }
+        for (int i = 0; i < report->columns_len; i++) {
+            if (report->rows[row][i].json[0] == '\0')
+                continue;
+            json_print(report, "%s\"%s\": %s", before, report->columns[i], report->rows[row][i].json);
+            before = ", ";
+        }
+        json_print(report, "}");
+    }
+    json_print(report, "\n      ]");
+    for (int i = 0; i < report->notes_len; i++) {
+        json_quote(report->notes[i], sentence, sizeof sentence);
+        json_print(report, "%s\n        %s", i == 0 ? ",\n      \"notes\": [" : ",", sentence);
+    }
+    json_print(report, "%s\n    }", report->notes_len > 0 ? "\n      ]" : "");
+}
+
+void report_end_section(struct report *report)
+{
+    print_table(report);
+    print_json(report);
+    report->sections_len++;
+}
+
+static void print_goals(struct report *report)
+{
+    if (report->goals_len > 0) {
+        print(report, "\n");
+        print_sentence(report, "goals: ",
+                       "what weir set out to reach; medians, or the worst of all where that is said; a machine that is "
+                       "busy with other work misses more of them");
+    }
+    json_print(report, "\n  },\n  \"goals\": [");
+    for (int i = 0; i < report->goals_len; i++) {
+        const struct goal *goal = &report->goals[i];
+        char what[MAX_TEXT + 16];
+        json_quote(goal->what, what, sizeof what);
+        print(report, "%-6s  %-70s  %-22s  %s%s%s\n", goal->met ? "met" : "MISSED", goal->what, goal->measured,
+              goal->wanted, goal->met ? "" : ",", goal->missed);
+        json_print(report,
+                   "%s\n    {\"what\": %s, \"value\": %.6g, \"bound\": \"%s\", \"met\": %s, \"missed_by\": %.6g}",
+                   i > 0 ? "," : "", what, goal->value, goal->wanted, goal->met ? "true" : "false", goal->missed_by);
+    }
+    json_print(report, "\n  ]");
+}
+
+static void print_disturbances(struct report *report)
+{
+    struct measure_disturbances disturbed = measure_disturbed();
+    if (disturbed.repeated > 0)
+        print(report, "\nother programs disturbed %d repetitions: measured again; %d more were kept as they are\n",
+              disturbed.repeated, disturbed.kept);
+    json_print(report, ",\n  \"disturbed\": {\"repeated\": %d, \"kept\": %d}\n}\n", disturbed.repeated, disturbed.kept);
+}
+
+bool report_close(struct report *report)
+{
+    bool written = true;
+    print_goals(report);
+    print_disturbances(report);
+    if (fflush(stdout) != 0 || ferror(stdout)) {
+        fputs("weir-bench: cannot write the table\n", stderr);
+        written = false;
+    }
+    bool json_written = close_file("JSON", report->json);
+    written = close_file("table", report->table) && json_written && written;
+    free(report);
+    return written;
+}

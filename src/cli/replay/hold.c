@@ -1,0 +1,273 @@
+/* hold.c - holds rows against limits, by the rows' own times, and counts what comes of it. */
+#include "cli/replay/hold.h"
+
+#include <stdlib.h>
+
+#include "cli/cli.h"
+
+#define BATCH 32 /* rows decided in one call, for the limiter to fetch their keys' states side by side */
+
+struct hold {
+    const struct rows *rows;
+    const struct store *store;
+    const struct policies *policies;
+    int64_t now_us;             /* what all limiters' clocks show */
+    struct instance *instances; /* one, but in hybrid mode */
+    size_t instance_count;
+    struct compare compare; /* in hybrid mode */
+    uint64_t peek_calls;    /* in hybrid mode: store calls that no instance of a service would have made */
+    struct tally *tally;
+};
+
+static bool tally_start(struct tally *tally, size_t keys, size_t policies);
+static int open_instances(struct hold *hold);
+static void close_instances(struct hold *hold);
+static int hold_all(struct hold *hold, struct hold_watcher watcher, struct progress *progress);
+static int count(struct hold *hold, const struct instance *instance, const struct row *row,
+                 const struct weir_decision *decision);
+static int blame(struct hold *hold, const struct instance *instance, const struct row *row);
+static bool remove_keys(const struct hold *hold, struct progress *progress);
+
+int hold_rows(const struct rows *rows, const struct policies *policies, const struct store *store,
+              struct hold_watcher watcher, struct progress *progress, struct tally *out)
+{
+    struct hold hold = { .rows = rows, .policies = policies, .store = store, .tally = out };
+    if (!tally_start(out, rows->key_count, policies->count)) {
+        complain("out of memory");
+        return EXIT_FAILED;
+    }
+    if (store->mode != WEIR_LOCAL)
+        store_hold_signals();
+    int result = open_instances(&hold);
+    if (result == EXIT_OK)
+        result = hold_all(&hold, watcher, progress);
+    if (store->mode != WEIR_LOCAL && !remove_keys(&hold, progress))
+        result = EXIT_FAILED;
+    progress_clear(progress);
+    close_instances(&hold);
+    if (store->mode != WEIR_LOCAL)
+        store_release_signals();
+    if (result != EXIT_OK)
+        tally_free(out);
+    return result;
+}
+
+static bool tally_start(struct tally *tally, size_t keys, size_t policies)
+{
+    size_t room = keys ? keys : 1;
+    *tally = (struct tally){ .policy_count = policies, .least_remaining = -1 };
+    tally->requests_by_key = calloc(room, sizeof(uint32_t));
+    tally->denied_by_key = calloc(room, sizeof(uint32_t));
+    tally->policies = calloc(policies, sizeof *tally->policies);
+    bool has_room = tally->requests_by_key && tally->denied_by_key && tally->policies;
+    for (size_t i = 0; i < policies && has_room; i++)
+        has_room = (tally->policies[i].denied_by_key = calloc(room, sizeof(uint32_t))) != NULL;
+    if (!has_room)
+        tally_free(tally);
+    return has_room;
+}
+
+void tally_free(struct tally *tally)
+{
+    for (size_t i = 0; i < tally->policy_count && tally->policies; i++)
+        free(tally->policies[i].denied_by_key);
+    free(tally->policies);
+    free(tally->requests_by_key);
+    free(tally->denied_by_key);
+    *tally = (struct tally){ 0 };
+}
+
+static int64_t row_clock(void *user)
+{
+    const struct hold *hold = user;
+    return hold->now_us;
+}
+
+static int open_instances(struct hold *hold)
+{
+    const bool is_hybrid = hold->store->mode == WEIR_HYBRID;
+    size_t wanted = is_hybrid && hold->store->instances > 0 ? (size_t)hold->store->instances : 1;
+    struct weir_options options = WEIR_OPTIONS_INIT;
+    int result = EXIT_OK;
+    store_options(hold->store, &options);
+    options.now_us = row_clock;
+    options.user = hold;
+    options.by_local_clock = hold->store->mode != WEIR_LOCAL;
+    if (hold->store->mode != WEIR_DISTRIBUTED)
+        result = instance_options(&options, hold->policies, hold->rows->key_count);
+    hold->instances = calloc(wanted, sizeof *hold->instances);
+    if (!hold->instances) {
+        complain("out of memory");
+        return EXIT_FAILED;
+    }
+    for (; hold->instance_count < wanted && result == EXIT_OK; hold->instance_count++) {
+        options.rank = (int64_t)hold->instance_count;
+        result = instance_open(&hold->instances[hold->instance_count], &options, hold->policies);
+    }
+    if (is_hybrid && result == EXIT_OK)
+        result = compare_start(&hold->compare, hold->rows, hold->policies, row_clock, hold, &hold->tally->comparison);
+    return result;
+}
+
+static void close_instances(struct hold *hold)
+{
+    for (size_t i = 0; i < hold->instance_count; i++)
+        instance_close(&hold->instances[i]);
+    free(hold->instances);
+    compare_end(&hold->compare);
+}
+
+/* Which instance gets the row, the `number`-th from 0. */
+static const struct instance *deal(const struct hold *hold, const struct row *row, size_t number)
+{
+    size_t to = number % hold->instance_count, last = hold->instance_count - 1;
+    if (hold->store->deal == DEAL_KEY)
+        to = row->key % hold->instance_count;
+    else if (hold->store->deal == DEAL_SKEWED)
+        for (to = 0; to < last && number % 2 == 1; to++)
+            number /= 2;
+    return &hold->instances[to];
+}
+
+/* Rows against the only limit. A request's own time of 0 means the limiter's clock, which stands at 0 here. */
+static int decide_batch(struct hold *hold, const struct row *rows, size_t n, struct weir_decision *out)
+{
+    struct weir_request requests[BATCH];
+    for (size_t i = 0; i < n; i++) {
+        struct span key = rows_key(hold->rows, rows[i].key);
+        requests[i] = (struct weir_request){ hold->instances->limits[0], weir_key(key.data, key.len), rows[i].cost,
+                                             rows[i].time_us };
+    }
+    int error = weir_try_batch(hold->instances->limiter, requests, n, out);
+    return error == WEIR_OK ? EXIT_OK : instance_failed("cannot decide", error);
+}
+
+/* One row. The clock shows its time, now and for the peeks that may follow. */
+static int decide_row(struct hold *hold, const struct instance *instance, const struct row *row,
+                      struct weir_decision *out)
+{
+    hold->now_us = row->time_us;
+    int result = instance_decide(instance, rows_key(hold->rows, row->key), row->cost, out);
+    if (result == EXIT_OK && hold->store->mode == WEIR_HYBRID)
+        result = compare_add(&hold->compare, row, out);
+    return result;
+}
+
+static int hold_all(struct hold *hold, struct hold_watcher watcher, struct progress *progress)
+{
+    const struct rows *rows = hold->rows;
+    const bool is_batched = hold->policies->count == 1 && hold->store->mode != WEIR_HYBRID;
+    int result = EXIT_OK;
+    for (size_t i = 0, n; i < rows->count && result == EXIT_OK && !store_signal(); i += n) {
+        struct weir_decision decisions[BATCH];
+        const struct row *batch = &rows->all[i];
+        const struct instance *instance = deal(hold, batch, i);
+        n = !is_batched ? 1 : rows->count - i < BATCH ? rows->count - i : BATCH;
+        progress_show(progress, "replaying", i, rows->count);
+        for (size_t j = 0; j < n; j++)
+            hold->tally->requests_by_key[batch[j].key]++;
+        result = is_batched ? decide_batch(hold, batch, n, decisions) : decide_row(hold, instance, batch, decisions);
+        for (size_t j = 0; j < n && result == EXIT_OK; j++) {
+            result = count(hold, instance, &batch[j], &decisions[j]);
+            if (result == EXIT_OK && watcher.decided)
+                result = watcher.decided(watcher.user, &batch[j], &decisions[j]);
+        }
+    }
+    for (size_t i = 0; i < hold->instance_count && result == EXIT_OK && hold->store->mode == WEIR_HYBRID; i++)
+        result = compare_add_instance(&hold->compare, &hold->instances[i]);
+    hold->tally->comparison.store_calls -= hold->peek_calls;
+    return result;
+}
+
+static int count(struct hold *hold, const struct instance *instance, const struct row *row,
+                 const struct weir_decision *decision)
+{
+    struct tally *tally = hold->tally;
+    if (decision->source == WEIR_BY_FULL) {
+        complain("the limiter had no room for a key: its answers would be wrong");
+        return EXIT_FAILED;
+    }
+    if (tally->admitted + tally->denied == 0)
+        tally->first_us = tally->last_us = row->time_us;
+    tally->first_us = row->time_us < tally->first_us ? row->time_us : tally->first_us;
+    tally->last_us = row->time_us > tally->last_us ? row->time_us : tally->last_us;
+    tally->permits_asked += row->cost;
+    if (!decision->allowed)
+        return blame(hold, instance, row);
+    tally->admitted++;
+    tally->permits_admitted += row->cost;
+    if (tally->least_remaining < 0 || decision->remaining < tally->least_remaining) {
+        tally->least_remaining = decision->remaining;
+        tally->least_limit = decision->limit;
+        tally->least_key = row->key;
+    }
+    return EXIT_OK;
+}
+
+static uint64_t store_calls(const struct instance *instance)
+{
+    struct weir_stats stats = { .size = sizeof stats };
+    return weir_stats_read(instance->limiter, &stats) == WEIR_OK ? stats.store_calls : 0;
+}
+
+/* Whether the limits by themselves would have allowed the row. */
+static int peek_limits(struct hold *hold, const struct instance *instance, const struct row *row, bool *allowed)
+{
+    struct span key = rows_key(hold->rows, row->key);
+    const bool is_hybrid = hold->store->mode == WEIR_HYBRID;
+    uint64_t before = is_hybrid ? store_calls(instance) : 0;
+    for (size_t i = 0; i < hold->policies->count; i++) {
+        struct weir_decision alone;
+        int error = weir_peek(instance->limits[i], weir_key(key.data, key.len), row->cost, &alone);
+        if (error != WEIR_OK)
+            return instance_failed("cannot decide", error);
+        allowed[i] = alone.allowed;
+    }
+    hold->peek_calls += is_hybrid ? store_calls(instance) - before : 0;
+    return EXIT_OK;
+}
+
+/* Count a denial, and find out which limits it comes from. */
+static int blame(struct hold *hold, const struct instance *instance, const struct row *row)
+{
+    struct tally *tally = hold->tally;
+    bool allowed[WEIR_MAX_ALL] = { false };
+    size_t deniers = 0, denier = 0;
+    tally->denied++;
+    tally->denied_by_key[row->key]++;
+    int result = tally->policy_count > 1 ? peek_limits(hold, instance, row, allowed) : EXIT_OK;
+    for (size_t i = 0; i < tally->policy_count && result == EXIT_OK; i++) {
+        if (allowed[i])
+            continue;
+        tally->policies[i].denied++;
+        tally->policies[i].denied_by_key[row->key]++;
+        denier = i;
+        deniers++;
+    }
+    if (deniers == 1)
+        tally->policies[denier].denied_alone++;
+    return result;
+}
+
+/* Remove what this run has put into Redis: each key that was asked about, under each limit. The rows hold them all, so
+ * that nothing need be remembered besides. */
+static bool remove_keys(const struct hold *hold, struct progress *progress)
+{
+    for (size_t i = 0; i < hold->rows->key_count; i++) {
+        struct span key = rows_key(hold->rows, i);
+        if (hold->tally->requests_by_key[i] == 0)
+            continue;
+        progress_show(progress, "removing keys", i, hold->rows->key_count);
+        for (size_t j = 0; j < hold->policies->count; j++) {
+            int error = weir_reset(hold->instances->limits[j], weir_key(key.data, key.len));
+            if (error != WEIR_OK) {
+                progress_clear(progress);
+                complain("cannot remove this run's keys %s*: %s; they go by themselves, a week after they are as good "
+                         "as new",
+                         hold->store->prefix, weir_strerror(error));
+                return false;
+            }
+        }
+    }
+    return true;
+}

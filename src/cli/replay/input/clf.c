@@ -1,0 +1,120 @@
+/* clf.c - one line of an access log in Common or Combined Log Format.
+ *
+ * Real logs have users with spaces, and requests with spaces and bare quotes in them, for clients send what they like.
+ * So the user ends where the date begins, and the request ends at the first quote that a status and a size follow.
+ */
+#include "cli/replay/input/clf.h"
+
+#include <string.h>
+
+#include "cli/times.h"
+
+static size_t date_begin(struct span line, size_t from);
+static struct span request_part(struct span request, enum clf_key which);
+static bool tail_follows(struct span line, size_t at);
+
+bool clf_key_read(struct span name, enum clf_key *out)
+{
+    static const char *const names[] = {
+        [CLF_CLIENT] = "client", [CLF_PATH] = "path", [CLF_USER] = "user", [CLF_METHOD] = "method"
+    };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (span_is(name, names[i])) {
+            *out = (enum clf_key)i;
+            return true;
+        }
+    return false;
+}
+
+bool clf_read(struct span line, enum clf_key which, int64_t *out_time_us, struct span *out_key, struct fault *fault)
+{
+    size_t client_end = span_find(line, ' ');
+    size_t open = date_begin(line, client_end);
+    if (client_end == 0 || open == line.len)
+        return fault_say(fault, "is not in Common Log Format: no client and [date]");
+    size_t close = open + span_find(span_slice(line, open, line.len), ']');
+    if (close == line.len)
+        return fault_say(fault, "is not in Common Log Format: the [date] is not closed");
+
+    struct span date = span_slice(line, open + 1, close);
+    const char *wrong;
+    int64_t time_us;
+    if (!time_read(date, TIME_MICROSECONDS, &time_us, &wrong))
+        return fault_set(fault, "time", date, wrong);
+
+    struct span who = span_trim(span_slice(line, client_end, open)); /* ident and user */
+    size_t ident_end = span_find(who, ' ');
+    if (ident_end == who.len)
+        return fault_say(fault, "is not in Common Log Format: no user before the [date]");
+
+    if (close + 2 >= line.len || line.data[close + 1] != ' ' || line.data[close + 2] != '"')
+        return fault_say(fault, "is not in Common Log Format: no \"request\" after the [date]");
+    size_t request = close + 3, end = request;
+    while (end < line.len && !(line.data[end] == '"' && tail_follows(line, end + 1)))
+        end++;
+    if (end == line.len)
+        return fault_say(fault, "is not in Common Log Format: no status and size after the \"request\"");
+
+    *out_time_us = time_us;
+    *out_key = which == CLF_CLIENT ? span_slice(line, 0, client_end)
+               : which == CLF_USER ? span_trim(span_slice(who, ident_end, who.len))
+                                   : request_part(span_slice(line, request, end), which);
+    return true;
+}
+
+/* Where the first "[" after a space stands; line.len if there is none. */
+static size_t date_begin(struct span line, size_t from)
+{
+    for (size_t at = from; at + 1 < line.len; at += 1 + span_find(span_slice(line, at + 1, line.len), ' '))
+        if (line.data[at] == ' ' && line.data[at + 1] == '[')
+            return at + 1;
+    return line.len;
+}
+
+/* A space, a status of three digits or "-", a space, a size of digits or "-", and then the end or a space. */
+static bool tail_follows(struct span line, size_t at)
+{
+    struct span tail = span_slice(line, at, line.len);
+    if (!tail.len || tail.data[0] != ' ')
+        return false;
+    tail = span_slice(tail, 1, tail.len);
+    size_t status_end = span_find(span_slice(tail, 0, tail.len < 4 ? tail.len : 4), ' ');
+    if (status_end == tail.len || tail.data[status_end] != ' ')
+        return false;
+    struct span status = span_slice(tail, 0, status_end), size = span_slice(tail, status_end + 1, tail.len);
+    size = span_slice(size, 0, span_find(size, ' '));
+    int64_t number;
+    return (span_is(status, "-") || (status.len == 3 && span_number(status, &number))) &&
+           (span_is(size, "-") || span_number(size, &number));
+}
+
+static struct span request_part(struct span request, enum clf_key which)
+{
+    size_t method_end = span_find(request, ' ');
+    struct span part = span_slice(request, 0, method_end);
+    if (which == CLF_PATH) {
+        part = span_slice(request, method_end < request.len ? method_end + 1 : method_end, request.len);
+        size_t last = span_find_last(part, ' ');
+        if (last < part.len && part.len - last > 6 && memcmp(part.data + last, " HTTP/", 6) == 0)
+            part = span_slice(part, 0, last);
+        part = span_slice(part, 0, span_find(part, '?'));
+    }
+    return part.len ? part : span_of("-");
+}
+
+bool clf_likely(struct span line)
+{
+    int64_t time_us;
+    struct span key;
+    struct fault fault;
+    if (clf_read(line, CLF_CLIENT, &time_us, &key, &fault))
+        return true;
+    for (size_t i = 0; i + 13 < line.len; i++) {
+        const char *at = line.data + i;
+        if (memcmp(at, " HTTP/1.", 8) == 0 || memcmp(at, " HTTP/2.", 8) == 0)
+            return true;
+        if (at[0] == '[' && at[3] == '/' && at[7] == '/' && at[12] == ':') /* [01/Jul/1995: */
+            return true;
+    }
+    return false;
+}

@@ -1,0 +1,242 @@
+/* csv.c - rows of CSV files: a time, a key and a cost. */
+#include "cli/replay/input/csv.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <weir/weir.h>
+
+#include "cli/cli.h"
+#include "cli/replay/input/csv_fields.h"
+
+#define NO_COLUMN ((size_t)CSV_MAX_FIELDS)
+
+/* Unix seconds since 1985, and milliseconds, taken for microseconds: the first months of 1970. */
+#define EARLY_MIN_US INT64_C(500000000)
+#define EARLY_MAX_US INT64_C(10000000000000)
+
+static bool row_values(struct csv *csv, struct span time, struct span cost, struct csv_row *out, struct fault *fault);
+static bool plain_read(struct csv *csv, struct span line, struct csv_row *out, struct fault *fault);
+static bool key_check(struct span key, struct fault *fault);
+
+void csv_start(struct csv *csv, const struct csv_choice *choice)
+{
+    csv->choice = choice;
+    csv->is_plain = false;
+    csv->has_header = false;
+    csv->time = csv->key = csv->cost = NO_COLUMN;
+    csv->unit = choice->has_unit ? choice->unit : TIME_MICROSECONDS;
+    csv->key_name[0] = '\0';
+    csv->header_fields = csv->count = csv->unquoted_size = 0;
+    csv->rows = csv->early = 0;
+    csv->is_unit_assumed = false;
+    csv->unquoted = NULL;
+}
+
+void csv_free(struct csv *csv)
+{
+    free(csv->unquoted);
+}
+
+/* ---- Which column is which ---- */
+
+static const char *const TIME_NAMES[] = {
+    "time", "timestamp", "@timestamp", "datetime", "date_time", "ts", "date", NULL
+};
+static const char *const KEY_NAMES[] = { "key",         "client",    "client_ip",   "clientip", "client_addr",
+                                         "remote_addr", "remote_ip", "remote_host", "ip",       "ip_address",
+                                         "source_ip",   "src_ip",    "address",     "host",     "user",
+                                         "user_id",     "username",  "account",     "tenant",   "api_key",
+                                         NULL };
+static const char *const COST_NAMES[] = { "cost", "permits", NULL };
+
+/* A column by its exact name, by its name in other letters, or by its number. */
+static size_t column_find(const struct csv *csv, const char *wanted)
+{
+    int64_t number;
+    for (size_t i = 0; csv->has_header && i < csv->count; i++)
+        if (span_is(span_trim(csv->fields[i]), wanted))
+            return i;
+    for (size_t i = 0; csv->has_header && i < csv->count; i++)
+        if (span_is_like(span_trim(csv->fields[i]), wanted))
+            return i;
+    if (span_number(span_of(wanted), &number) && number >= 1 && (uint64_t)number <= csv->count)
+        return (size_t)number - 1;
+    return NO_COLUMN;
+}
+
+/* The first of the usual names that the header has; for times also with a unit behind it, as in time_ms. */
+static size_t column_guess(const struct csv *csv, const char *const *names, bool with_unit)
+{
+    for (; *names; names++)
+        for (size_t i = 0; i < csv->count; i++) {
+            struct span field = span_trim(csv->fields[i]);
+            enum time_unit unit;
+            if (span_is_like(field, *names))
+                return i;
+            if (with_unit && time_unit_of_name(field, &unit) &&
+                span_is_like(span_slice(field, 0, span_find_last(field, '_')), *names))
+                return i;
+        }
+    return NO_COLUMN;
+}
+
+static bool is_header(struct csv *csv)
+{
+    const char *asked[] = { csv->choice->time, csv->choice->key, csv->choice->cost };
+    bool has_text = false;
+    csv->has_header = true;
+    for (size_t i = 0; i < 3; i++) {
+        int64_t number;
+        if (asked[i] && !span_number(span_of(asked[i]), &number) && column_find(csv, asked[i]) != NO_COLUMN)
+            return true;
+    }
+    csv->has_header = false;
+    for (size_t i = 0; i < csv->count; i++) {
+        int64_t time_us;
+        const char *wrong;
+        if (time_read(csv->fields[i], TIME_MICROSECONDS, &time_us, &wrong) || strcmp(wrong, "is negative") == 0)
+            return false;
+        has_text = has_text || csv->fields[i].len;
+    }
+    csv->has_header = has_text && (csv->count > 1 || column_guess(csv, TIME_NAMES, true) != NO_COLUMN);
+    return csv->has_header;
+}
+
+static int column_missing(const struct csv *csv, const struct lines *lines, const char *option, const char *wanted)
+{
+    char names[400];
+    size_t used = 0;
+    names[0] = '\0';
+    for (size_t i = 0; i < csv->count && used + 80 < sizeof names; i++) {
+        char name[64];
+        span_show(span_trim(csv->fields[i]), name, sizeof name);
+        used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", i ? ", " : "", name);
+    }
+    if (!csv->has_header)
+        complain("%s: there is no header row, so %s takes a column's number from 1 to %zu, not '%s'", lines->name,
+                 option, csv->count, wanted);
+    else if (wanted)
+        complain("%s: there is no field '%s' for %s; the fields are: %s", lines->name, wanted, option, names);
+    else
+        complain("%s: no field has the usual name of a time; choose one with %s: %s", lines->name, option, names);
+    return EXIT_ERROR;
+}
+
+/* Put the column that was asked for, if any, in place of the guess. */
+static bool column_choose(const struct csv *csv, const char *wanted, size_t *column)
+{
+    if (wanted)
+        *column = column_find(csv, wanted);
+    return !wanted || *column != NO_COLUMN;
+}
+
+int csv_begin(struct csv *csv, struct lines *lines, struct span line)
+{
+    const struct csv_choice *choice = csv->choice;
+    struct fault fault;
+    const bool is_plain = !choice->time && !choice->key && !choice->cost;
+    int result = csv_fields_read(csv, lines, line, &fault);
+    if (result < 0)
+        return EXIT_FAILED;
+    if (result == 0 && !is_plain) { /* the fields are gone with what was read of it */
+        complain("%s:%lld: %s: which columns there are is not known", lines->name, (long long)lines->number,
+                 fault.text);
+        return EXIT_FAILED;
+    }
+    if (result == 1 && is_header(csv)) {
+        csv->header_fields = csv->count;
+        csv->time = column_guess(csv, TIME_NAMES, true);
+        csv->key = column_guess(csv, KEY_NAMES, false);
+        csv->cost = column_guess(csv, COST_NAMES, false);
+    } else {
+        csv->is_plain = is_plain;
+        csv->time = 0;
+    }
+    if (!column_choose(csv, choice->time, &csv->time))
+        return column_missing(csv, lines, "--time", choice->time);
+    if (!column_choose(csv, choice->key, &csv->key))
+        return column_missing(csv, lines, "--key", choice->key);
+    if (!column_choose(csv, choice->cost, &csv->cost))
+        return column_missing(csv, lines, "--cost", choice->cost);
+    if (csv->time == NO_COLUMN)
+        return column_missing(csv, lines, "--time", NULL);
+
+    csv->is_unit_assumed = csv->has_header && !choice->has_unit;
+    if (csv->is_unit_assumed && time_unit_of_name(span_trim(csv->fields[csv->time]), &csv->unit))
+        csv->is_unit_assumed = false;
+    if (csv->has_header && csv->key != NO_COLUMN)
+        span_show(span_trim(csv->fields[csv->key]), csv->key_name, sizeof csv->key_name);
+    else if (csv->key != NO_COLUMN)
+        snprintf(csv->key_name, sizeof csv->key_name, "column %zu", csv->key + 1);
+    else if (csv->is_plain)
+        snprintf(csv->key_name, sizeof csv->key_name, "key");
+    if (!csv->has_header)
+        lines_repeat(lines);
+    return EXIT_OK;
+}
+
+/* ---- Rows ---- */
+
+int csv_read(struct csv *csv, struct lines *lines, struct span line, struct csv_row *out, struct fault *fault)
+{
+    if (csv->is_plain)
+        return plain_read(csv, line, out, fault);
+    int result = csv_fields_read(csv, lines, line, fault);
+    if (result != 1)
+        return result;
+    if (csv->has_header && csv->count != csv->header_fields)
+        return fault_say(fault, "has %zu field%s, and the header has %zu", csv->count, csv->count == 1 ? "" : "s",
+                         csv->header_fields);
+    size_t last = csv->time;
+    last = csv->key != NO_COLUMN && csv->key > last ? csv->key : last;
+    last = csv->cost != NO_COLUMN && csv->cost > last ? csv->cost : last;
+    if (csv->count <= last)
+        return fault_say(fault, "has %zu field%s, and column %zu is asked for", csv->count, csv->count == 1 ? "" : "s",
+                         last + 1);
+    out->key = csv->key == NO_COLUMN ? span_of("*") : csv->fields[csv->key];
+    if (csv->key != NO_COLUMN && csv->is_quoted[csv->key] && !csv_unquote(csv, &out->key)) {
+        complain("%s: out of memory", lines->name);
+        return -1;
+    }
+    return row_values(csv, csv->fields[csv->time], csv->cost == NO_COLUMN ? span_of("1") : csv->fields[csv->cost], out,
+                      fault);
+}
+
+static bool plain_read(struct csv *csv, struct span line, struct csv_row *out, struct fault *fault)
+{
+    size_t first = span_find(line, ','), last = span_find_last(line, ',');
+    if (first == last)
+        return fault_say(fault, "has %d field%s, not time_us,key,cost", first == line.len ? 1 : 2,
+                         first == line.len ? "" : "s");
+    out->key = span_slice(line, first + 1, last);
+    return row_values(csv, span_slice(line, 0, first), span_slice(line, last + 1, line.len), out, fault);
+}
+
+/* Read the time and the cost, and check them and the key. */
+static bool row_values(struct csv *csv, struct span time, struct span cost, struct csv_row *out, struct fault *fault)
+{
+    const char *wrong;
+    if (!time_read(time, csv->unit, &out->time_us, &wrong))
+        return fault_set(fault, "time", time, wrong);
+    csv->rows++;
+    csv->early += out->time_us >= EARLY_MIN_US && out->time_us < EARLY_MAX_US;
+    if (!span_number(span_trim(cost), &out->cost) || out->cost < 1 || out->cost > WEIR_MAX_PERMITS)
+        return fault_set(fault, "cost", cost, "is not a whole number from 1 to 1000000000");
+    return key_check(out->key, fault);
+}
+
+static bool key_check(struct span key, struct fault *fault)
+{
+    if (key.len == 0)
+        return fault_say(fault, "the key is empty");
+    if (key.len > WEIR_MAX_KEY_LEN)
+        return fault_say(fault, "the key has %zu bytes, and at most %d are allowed", key.len, WEIR_MAX_KEY_LEN);
+    return true;
+}
+
+bool csv_unit_is_doubtful(const struct csv *csv)
+{
+    return csv->is_unit_assumed && csv->rows > 0 && csv->early == csv->rows;
+}

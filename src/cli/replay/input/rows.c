@@ -1,0 +1,172 @@
+/* rows.c - the requests of a replay, held in memory. */
+#include "cli/replay/input/rows.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+
+#include <weir/weir.h>
+
+static uint32_t key_hash(const struct rows *rows, struct span key);
+static bool key_intern(struct rows *rows, struct span key, uint32_t *out);
+static bool slots_grow(struct rows *rows);
+
+void rows_start(struct rows *rows)
+{
+    *rows = (struct rows){ .is_sorted = true };
+    if (getrandom(&rows->seed, sizeof rows->seed, GRND_NONBLOCK) != sizeof rows->seed)
+        rows->seed = (uint64_t)time(NULL);
+}
+
+void rows_free(struct rows *rows)
+{
+    free(rows->all);
+    free(rows->keys);
+    free(rows->bytes);
+    free(rows->slots);
+}
+
+/* Make room for `more` items beside `count`. Arrays grow by half: they are large, and double would be wasteful. */
+static bool reserve(void **array, size_t *capacity, size_t count, size_t more, size_t item_size)
+{
+    if (*capacity - count >= more)
+        return true;
+    size_t wanted = count + more + count / 2 + 64;
+    void *grown = wanted <= SIZE_MAX / item_size ? realloc(*array, wanted * item_size) : NULL;
+    if (!grown)
+        return false;
+    *array = grown;
+    *capacity = wanted;
+    return true;
+}
+
+bool rows_add(struct rows *rows, int64_t time_us, struct span key, int64_t cost)
+{
+    uint32_t number;
+    void *all = rows->all;
+    if (rows->count == ROWS_MAX || !reserve(&all, &rows->capacity, rows->count, 1, sizeof *rows->all))
+        return false;
+    rows->all = all;
+    if (!key_intern(rows, key, &number))
+        return false;
+    if (rows->count && time_us < rows->all[rows->count - 1].time_us)
+        rows->is_sorted = false;
+    rows->all[rows->count] = (struct row){ time_us, number, (uint32_t)cost, (uint32_t)rows->count };
+    rows->count++;
+    return true;
+}
+
+struct span rows_key(const struct rows *rows, size_t number)
+{
+    return (struct span){ rows->bytes + rows->keys[number].offset, rows->keys[number].len };
+}
+
+static bool key_intern(struct rows *rows, struct span key, uint32_t *out)
+{
+    if (rows->key_count * 2 >= rows->slot_count && !slots_grow(rows))
+        return false;
+    uint32_t hash = key_hash(rows, key);
+    size_t slot = hash & (rows->slot_count - 1);
+    for (; rows->slots[slot]; slot = (slot + 1) & (rows->slot_count - 1)) {
+        *out = rows->slots[slot] - 1;
+        const struct rows_key *known = &rows->keys[*out];
+        if (known->hash == hash && known->len == key.len && memcmp(rows->bytes + known->offset, key.data, key.len) == 0)
+            return true;
+    }
+    void *keys = rows->keys, *bytes = rows->bytes;
+    bool has_room = reserve(&keys, &rows->key_capacity, rows->key_count, 1, sizeof *rows->keys);
+    rows->keys = keys;
+    has_room = has_room && reserve(&bytes, &rows->byte_capacity, rows->byte_count, key.len, 1);
+    rows->bytes = bytes;
+    if (!has_room)
+        return false;
+    memcpy(rows->bytes + rows->byte_count, key.data, key.len);
+    rows->keys[rows->key_count] = (struct rows_key){ rows->byte_count, (uint32_t)key.len, hash };
+    rows->byte_count += key.len;
+    *out = (uint32_t)rows->key_count++;
+    rows->slots[slot] = *out + 1;
+    return true;
+}
+
+static bool slots_grow(struct rows *rows)
+{
+    size_t count = rows->slot_count ? rows->slot_count * 2 : 1024;
+    uint32_t *slots = calloc(count, sizeof *slots);
+    if (!slots)
+        return false;
+    for (size_t i = 0; i < rows->key_count; i++) {
+        size_t slot = rows->keys[i].hash & (count - 1);
+        while (slots[slot])
+            slot = (slot + 1) & (count - 1);
+        slots[slot] = (uint32_t)i + 1;
+    }
+    free(rows->slots);
+    rows->slots = slots;
+    rows->slot_count = count;
+    return true;
+}
+
+static uint64_t mix(uint64_t value)
+{
+    value ^= value >> 32;
+    value *= UINT64_C(0x9e3779b97f4a7c15); /* 2^64 by the golden ratio: odd, and its bits follow no pattern */
+    return value ^ value >> 29;
+}
+
+/* Eight bytes at a time into a state that nobody outside knows. */
+static uint32_t key_hash(const struct rows *rows, struct span key)
+{
+    uint64_t state = mix(rows->seed + key.len), word;
+    for (; key.len >= sizeof word; key.data += sizeof word, key.len -= sizeof word) {
+        memcpy(&word, key.data, sizeof word);
+        state = mix(mix(state ^ word) + rows->seed);
+    }
+    word = 0;
+    if (key.len)
+        memcpy(&word, key.data, key.len);
+    state = mix(mix(mix(state ^ word) + rows->seed));
+    return (uint32_t)(state >> 32);
+}
+
+static int row_compare(const void *left, const void *right)
+{
+    const struct row *a = left, *b = right;
+    if (a->time_us != b->time_us)
+        return a->time_us < b->time_us ? -1 : 1;
+    return a->position < b->position ? -1 : a->position > b->position;
+}
+
+void rows_sort(struct rows *rows)
+{
+    if (!rows->is_sorted)
+        qsort(rows->all, rows->count, sizeof *rows->all, row_compare);
+    rows->is_sorted = true;
+}
+
+static int second_compare(const void *left, const void *right)
+{
+    int64_t a = *(const int64_t *)left, b = *(const int64_t *)right;
+    return a < b ? -1 : a > b;
+}
+
+bool rows_busiest_second(const struct rows *rows, int64_t *out_second, size_t *out_count)
+{
+    int64_t *seconds = malloc((rows->count ? rows->count : 1) * sizeof *seconds);
+    if (!seconds)
+        return false;
+    for (size_t i = 0; i < rows->count; i++)
+        seconds[i] = rows->all[i].time_us / WEIR_SECOND;
+    if (!rows->is_sorted)
+        qsort(seconds, rows->count, sizeof *seconds, second_compare);
+    *out_count = 0;
+    for (size_t i = 0, same = 0; i < rows->count; i++) {
+        same = i && seconds[i] == seconds[i - 1] ? same + 1 : 1;
+        if (same > *out_count) {
+            *out_count = same;
+            *out_second = seconds[i];
+        }
+    }
+    free(seconds);
+    return true;
+}

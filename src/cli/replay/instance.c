@@ -1,0 +1,66 @@
+/* instance.c - one instance of a service: a limiter with the limits of the command line. */
+#include "cli/replay/instance.h"
+
+#include <stdio.h>
+
+#include "cli/cli.h"
+
+/* A limiter must never be short of room: the rows are bounded already, and so are their keys. */
+#define ALL_THE_ROOM (INT64_C(1) << 50)
+#define MAX_KEYS (INT64_C(1) << 31)
+
+int instance_failed(const char *what, int error)
+{
+    complain("%s: %s", what, weir_strerror(error));
+    return EXIT_FAILED;
+}
+
+int instance_options(struct weir_options *options, const struct policies *policies, size_t keys)
+{
+    int64_t states = (int64_t)keys * (int64_t)policies->count;
+    options->keep_idle = true;
+    options->max_keys = states < 1 ? 1 : states;
+    options->max_bytes = ALL_THE_ROOM;
+    if (states <= MAX_KEYS)
+        return EXIT_OK;
+    complain("%lld keys are more than the 2^31 that a limiter can hold", (long long)states);
+    return EXIT_FAILED;
+}
+
+int instance_open(struct instance *instance, const struct weir_options *options, const struct policies *policies)
+{
+    *instance = (struct instance){ .limit_count = policies->count };
+    int error = weir_open(options, &instance->limiter);
+    if (error != WEIR_OK)
+        return instance_failed("cannot open a limiter", error);
+    for (size_t i = 0; i < policies->count; i++) {
+        char name[32]; /* the policies' own names need not be unique: -p gives none */
+        snprintf(name, sizeof name, "policy-%zu", i + 1);
+        error = weir_limit_define(instance->limiter, name, &policies->all[i].policy, &instance->limits[i]);
+        if (error == WEIR_OK)
+            error = policies_override(policies, i, instance->limiter, name);
+        if (error != WEIR_OK)
+            return instance_failed(policies->all[i].text, error);
+    }
+    return EXIT_OK;
+}
+
+void instance_close(struct instance *instance)
+{
+    weir_close(instance->limiter);
+    instance->limiter = NULL;
+}
+
+int instance_decide(const struct instance *instance, struct span key, int64_t cost, struct weir_decision *out)
+{
+    struct weir_request requests[WEIR_MAX_ALL];
+    int error;
+    if (instance->limit_count == 1) {
+        error = weir_try(instance->limits[0], weir_key(key.data, key.len), cost, out);
+    } else {
+        for (size_t i = 0; i < instance->limit_count; i++)
+            requests[i] = (struct weir_request){ instance->limits[i], weir_key(key.data, key.len), cost, 0 };
+        error = weir_try_all(instance->limiter, requests, instance->limit_count, out);
+    }
+    return error == WEIR_OK ? EXIT_OK : instance_failed("cannot decide", error);
+}

@@ -1,0 +1,311 @@
+/* replay.c - weir replay: reads the command line, then load, hold, report. */
+#include <errno.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/cli.h"
+#include "cli/replay/decisions.h"
+#include "cli/replay/gnuplot.h"
+#include "cli/replay/hold.h"
+#include "cli/replay/input/load.h"
+#include "cli/replay/plot.h"
+#include "cli/replay/report.h"
+
+const char REPLAY_HELP[] =
+    "Usage: weir replay [OPTIONS] -p POLICY [FILE]...\n"
+    "\n"
+    "Hold the requests of access logs or CSV files against limits, by their own times, and report who\n"
+    "would have been denied. Nothing is slept. FILE may be gzip, and - is the standard input.\n"
+    "\n"
+    "Limits (several are held against each request at once, all or nothing):\n"
+    "  -p, --policy POLICY    a limit, for example 'token_bucket limit=100 period=1s burst=200';\n"
+    "                         may be given again\n"
+    "  -f, --policies FILE    all limits of a policy file (name = policy, one a line); may be given again\n"
+    "\n"
+    "Where the counts are kept:\n"
+    "      --mode MODE        local (default): in this process; distributed: in Redis, under keys of this run's\n"
+    "                         own, which are removed at its end. The decisions are the same.\n"
+    "                         hybrid: by instances that lease permits from there; the report holds what they\n"
+    "                         decide against one exact limit\n"
+    "      --redis URL        redis[s]://[user@]host[:port][/db], unix://[user@]/path[?db=N],\n"
+    "                         redis[s]-sentinel://[user@]host[:port][,host[:port]...]/service[?db=N] or\n"
+    "                         redis[s]-cluster://[user@]host[:port][,host[:port]...]\n"
+    "      --redis-password-file FILE\n"
+    "                         its first line is the password; or else WEIR_REDIS_PASSWORD in the environment\n"
+    "      --instances N      hybrid: how many there are, each a limiter of its own (default 1)\n"
+    "      --deal HOW         hybrid: which instance gets a request: round-robin (default), key (all of a key's the\n"
+    "                         same) or skewed (the first gets half of all, the next half of the rest, and so on)\n"
+    "      --lease-life TIME  hybrid: no permit is used later after it was leased, 1ms to 10s (100ms)\n"
+    "      --lease-max N      hybrid: permits of a key that an instance has at most ahead of use\n"
+    "      --strict           hybrid: hold permits back in Redis, so that never more than the limit passes\n"
+    "\n"
+    "Input:\n"
+    "      --format FORMAT    auto (default: by the first line), clf (Common or Combined Log Format), csv\n"
+    "      --key KEY          whom a limit counts: client (default), path, user or method in access logs;\n"
+    "                         a field's name, or its number from 1, in CSV\n"
+    "      --time FIELD       CSV: the field with the time\n"
+    "      --cost FIELD       CSV: the field with the permits a request takes (default: cost, or 1)\n"
+    "      --time-unit UNIT   CSV: us (default), ms, s or ns: what times that are whole numbers count;\n"
+    "                         a field whose name ends in _us, _ms, _s or _ns says so itself\n"
+    "      --keep-order       take the rows as they come, steps back in time included, instead of sorting\n"
+    "      --lenient          go on even if more than 1 % of the rows cannot be read\n"
+    "\n"
+    "Output:\n"
+    "      --top N            how many keys to list, those with the most denials first (default 10)\n"
+    "      --json             the report as one JSON object\n"
+    "      --decisions        instead of the report, one line per row in the order of the input:\n"
+    "                         allowed,remaining,retry_after_us,reset_after_us,delay_us (never: -1)\n"
+    "      --plot FILE        draw admitted and denied over time; FILE ends in .svg or .png (needs gnuplot)\n"
+    "  -h, --help             print this\n"
+    "\n"
+    "CSV without a header row is time_us,key,cost. Times are whole microseconds, seconds with a decimal\n"
+    "point, or dates such as 2023-11-16 18:17:03.25 (UTC) or 2023-11-16T18:17:03+01:00.\n"
+    "\n"
+    "Exit status: 0 done, 1 the input, the plot or the output failed, 2 wrong use or a bad policy.\n"
+    "\n"
+    "Example: weir replay -p 'sliding_window limit=20 period=1m' access.log\n";
+
+struct replay {
+    struct policies policies;
+    struct store store;
+    struct load_options load;
+    bool keep_order, json, decisions_only;
+    const char *plot_path;
+    size_t top;
+    char *const *files;
+    size_t file_count;
+};
+
+enum option_code { KEY = 256, TIME, COST, TIME_UNIT, FORMAT, KEEP_ORDER, LENIENT, TOP, JSON, DECISIONS, PLOT };
+
+static int read_options(struct replay *replay, int argc, char **argv, bool *wants_help);
+static int read_option(struct replay *replay, int code, const char *value);
+static int check_options(struct replay *replay);
+static int run(struct replay *replay);
+static int hold_and_show(const struct replay *replay, const struct load *load, struct progress *progress);
+
+int command_replay(int argc, char **argv)
+{
+    struct replay replay = { .top = 10 };
+    bool wants_help = false;
+    int code = read_options(&replay, argc, argv, &wants_help);
+    if (code == EXIT_OK && wants_help)
+        fputs(REPLAY_HELP, stdout);
+    else if (code == EXIT_OK && (code = check_options(&replay)) == EXIT_OK)
+        code = run(&replay);
+    policies_free(&replay.policies);
+    return output_finish(code, code == EXIT_OK ? EXIT_FAILED : code);
+}
+
+static int read_options(struct replay *replay, int argc, char **argv, bool *wants_help)
+{
+    static const struct option options[] = {
+        { "policy", required_argument, NULL, 'p' },
+        { "policies", required_argument, NULL, 'f' },
+        { "help", no_argument, NULL, 'h' },
+        { "key", required_argument, NULL, KEY },
+        { "time", required_argument, NULL, TIME },
+        { "cost", required_argument, NULL, COST },
+        { "format", required_argument, NULL, FORMAT },
+        { "time-unit", required_argument, NULL, TIME_UNIT },
+        { "keep-order", no_argument, NULL, KEEP_ORDER },
+        { "lenient", no_argument, NULL, LENIENT },
+        { "top", required_argument, NULL, TOP },
+        { "json", no_argument, NULL, JSON },
+        { "decisions", no_argument, NULL, DECISIONS },
+        { "plot", required_argument, NULL, PLOT },
+        { "mode", required_argument, NULL, STORE_MODE },
+        { "redis", required_argument, NULL, STORE_REDIS },
+        { "redis-password-file", required_argument, NULL, STORE_PASSWORD_FILE },
+        { "instances", required_argument, NULL, STORE_INSTANCES },
+        { "deal", required_argument, NULL, STORE_DEAL },
+        { "lease-life", required_argument, NULL, STORE_LEASE_LIFE },
+        { "lease-max", required_argument, NULL, STORE_LEASE_MAX },
+        { "strict", no_argument, NULL, STORE_STRICT },
+        { NULL, 0, NULL, 0 },
+    };
+    int code;
+    opterr = 0;
+    while ((code = getopt_long(argc, argv, ":p:f:h", options, NULL)) != -1) {
+        int result = EXIT_OK;
+        if (code == '?' || code == ':')
+            return option_error("replay", code, argv);
+        if (code == 'h')
+            *wants_help = true;
+        else
+            result = read_option(replay, code, optarg);
+        if (result != EXIT_OK)
+            return result;
+    }
+    replay->files = argv + optind;
+    replay->file_count = (size_t)(argc - optind);
+    return EXIT_OK;
+}
+
+static int read_option(struct replay *replay, int code, const char *value)
+{
+    int64_t number;
+    switch (code) {
+    case 'p': return policies_add_text(&replay->policies, "replay", value);
+    case 'f': return policies_add_file(&replay->policies, "replay", value);
+    case KEY: replay->load.choice.key = value; break;
+    case TIME: replay->load.choice.time = value; break;
+    case COST: replay->load.choice.cost = value; break;
+    case KEEP_ORDER: replay->keep_order = true; break;
+    case LENIENT: replay->load.is_lenient = true; break;
+    case JSON: replay->json = true; break;
+    case DECISIONS: replay->decisions_only = true; break;
+    case FORMAT:
+        if (strcmp(value, "auto") != 0 && strcmp(value, "clf") != 0 && strcmp(value, "csv") != 0)
+            return usage_error("replay", "--format '%s' is none of auto, clf, csv", value);
+        replay->load.format = value[0] == 'a' ? LOAD_AUTO : value[1] == 'l' ? LOAD_CLF : LOAD_CSV;
+        break;
+    case TIME_UNIT:
+        if (!time_unit_read(span_of(value), &replay->load.choice.unit))
+            return usage_error("replay", "--time-unit '%s' is none of us, ms, s, ns", value);
+        replay->load.choice.has_unit = true;
+        break;
+    case TOP:
+        if (!span_number(span_of(value), &number) || number > ROWS_MAX)
+            return usage_error("replay", "--top '%s' is not a whole number", value);
+        replay->top = (size_t)number;
+        break;
+    case PLOT:
+        if (!gnuplot_can_draw(value))
+            return usage_error("replay", "--plot '%s' ends in neither .svg nor .png", value);
+        replay->plot_path = value;
+        break;
+    default: return store_read_option(&replay->store, "replay", code, value);
+    }
+    return EXIT_OK;
+}
+
+static int check_options(struct replay *replay)
+{
+    static char standard_input[] = "-";
+    static char *const only_stdin[] = { standard_input };
+    if (replay->policies.count == 0)
+        return usage_error("replay", "no limit to hold the requests against: give one with -p, for example\n"
+                                     "    -p 'sliding_window limit=20 period=1m'");
+    if (replay->policies.count > WEIR_MAX_ALL)
+        return usage_error("replay", "%zu limits are more than the %d that one request can be held against",
+                           replay->policies.count, WEIR_MAX_ALL);
+    if (replay->json && replay->decisions_only)
+        return usage_error("replay", "--json and --decisions exclude each other");
+    if (replay->file_count == 0) {
+        if (isatty(STDIN_FILENO))
+            return usage_error("replay", "no FILE to read");
+        replay->files = only_stdin;
+        replay->file_count = 1;
+    }
+    return store_check(&replay->store, "replay");
+}
+
+/* Before anything is read: whether Redis is there. */
+static int prepare_store(struct store *store)
+{
+    int code = store_make_prefix(store);
+    return code == EXIT_OK ? store_reach(store) : code;
+}
+
+static int run(struct replay *replay)
+{
+    struct rows rows;
+    struct progress progress;
+    struct load load = { .rows = &rows, .options = &replay->load, .progress = &progress };
+    int code = replay->store.mode != WEIR_LOCAL ? prepare_store(&replay->store) : EXIT_OK;
+    rows_start(&rows);
+    progress_start(&progress, !(replay->decisions_only && isatty(STDOUT_FILENO)));
+    for (size_t i = 0; i < replay->file_count && code == EXIT_OK; i++)
+        code = load_file(&load, replay->files[i]);
+    if (code == EXIT_OK)
+        code = load_finish(&load);
+    if (code == EXIT_OK && replay->plot_path && rows.count == 0) {
+        complain("there are no requests to plot");
+        code = EXIT_FAILED;
+    }
+    if (code == EXIT_OK)
+        code = hold_and_show(replay, &load, &progress);
+    rows_free(&rows);
+    return code;
+}
+
+struct watch { /* what looks at each decision */
+    struct decisions *decisions;
+    struct plot *plot;
+};
+
+static int watch_decision(void *user, const struct row *row, const struct weir_decision *decision)
+{
+    struct watch *watch = user;
+    if (watch->decisions)
+        decisions_add(watch->decisions, row->position, decision);
+    if (watch->plot)
+        plot_add(watch->plot, row->time_us, decision->allowed);
+    return watch->decisions && output_failed() ? EXIT_FAILED : EXIT_OK;
+}
+
+static int out_of_memory(void)
+{
+    complain("out of memory");
+    return EXIT_FAILED;
+}
+
+static int show_report(const struct replay *replay, const struct load *load, const struct tally *tally)
+{
+    struct report report = { .rows = load->rows,
+                             .policies = &replay->policies,
+                             .tally = tally,
+                             .store = &replay->store,
+                             .key_name = load->key_name,
+                             .unreadable = load->unreadable,
+                             .top = replay->top,
+                             .file_count = replay->file_count };
+    const char **names = calloc(replay->file_count, sizeof *names);
+    bool has_room = names && rows_busiest_second(load->rows, &report.busiest_second, &report.busiest_count);
+    for (size_t i = 0; i < replay->file_count && has_room; i++)
+        names[i] = bytes_name(replay->files[i]);
+    report.files = names;
+    has_room = has_room && (replay->json ? report_json(&report) : report_text(&report));
+    free(names);
+    return has_room ? EXIT_OK : out_of_memory();
+}
+
+static int draw_plot(const struct replay *replay, const struct plot *plot)
+{
+    char title[240], more[40] = "";
+    const struct named_policy *first = &replay->policies.all[0];
+    if (replay->policies.count > 1)
+        snprintf(more, sizeof more, " and %zu more", replay->policies.count - 1);
+    snprintf(title, sizeof title, "Requests admitted and denied: %s%s", first->text, more);
+    return plot_write(plot, replay->plot_path, title);
+}
+
+static int hold_and_show(const struct replay *replay, const struct load *load, struct progress *progress)
+{
+    struct decisions decisions = { 0 };
+    struct plot plot = { 0 };
+    struct tally tally = { 0 };
+    struct watch watch = { replay->decisions_only ? &decisions : NULL, replay->plot_path ? &plot : NULL };
+    bool is_reordered = !replay->keep_order && !load->rows->is_sorted;
+    int code = EXIT_OK;
+    if (is_reordered)
+        rows_sort(load->rows);
+    if ((watch.decisions && !decisions_start(&decisions, is_reordered, load->rows->count)) ||
+        (watch.plot && !plot_start(&plot, load->rows)))
+        code = out_of_memory();
+    if (code == EXIT_OK)
+        code = hold_rows(load->rows, &replay->policies, &replay->store, (struct hold_watcher){ watch_decision, &watch },
+                         progress, &tally);
+    if (code == EXIT_OK && !watch.decisions)
+        code = show_report(replay, load, &tally);
+    decisions_finish(&decisions);
+    if (code == EXIT_OK && watch.plot)
+        code = draw_plot(replay, &plot);
+    plot_free(&plot);
+    tally_free(&tally);
+    return code;
+}
