@@ -194,14 +194,14 @@ asked flushall >/dev/null
 # ---- What Redis must allow ----
 
 missing=
-rights=$(sed -n 's/^    ACL SETUSER \(weir\|watcher\) \([^#]*\).*/\2/p' "$here/../../README.md" | grep -o '[+&][^ ]*')
+rights=$(sed -n 's/^    ACL SETUSER \(weir\|watcher\) \([^#]*\).*/\2/p' "$here/../../docs/redis.md" | grep -o '[+&][^ ]*')
 for right in $rights; do
     grep -qF -- "$right" "$here/../../src/cli/weir.1.scd" || missing="$missing $right"
 done
 [ -n "$rights" ] || missing=all
 [ -z "$missing" ] || echo "the manual lacks:$missing" >>err
 [ -z "$missing" ]
-verdict 'the manual names each right that README.md names' $?
+verdict 'the manual names each right that docs/redis.md names' $?
 
 printf '0,a,1\n' >in
 asked acl setuser weir -del >/dev/null

@@ -4,16 +4,16 @@
 # The server is WEIR_TEST_REDIS_SERVER's, or redis-server from PATH, or Debian's redis-check-rdb, which is the server when
 # it is called by that name. Without one, or without redis-cli to look into it, the script ends as skipped: status 77.
 #
-# It has the user that README.md tells weir's users to make, as whom whoever comes by $url logs in; redis-cli is `default`.
+# It has the user that docs/redis.md tells weir's users to make, as whom whoever comes by $url logs in; redis-cli is `default`.
 # shellcheck shell=sh disable=SC2034,SC2154 # the sourcing script sets what is used, and uses what is set
 
 server_pid=
 socket=$scratch/redis.sock
-rules=$(sed -n 's/^    ACL SETUSER \(weir [^#]*\)$/\1/p' "${here-$(dirname "$0")}/../../README.md")
+rules=$(sed -n 's/^    ACL SETUSER \(weir [^#]*\)$/\1/p' "${here-$(dirname "$0")}/../../docs/redis.md")
 case $rules in
 'weir '*' >password '*) ;;
 *)
-    echo 'README.md does not say what the user weir must be allowed'
+    echo 'docs/redis.md does not say what the user weir must be allowed'
     exit 1
     ;;
 esac

@@ -1,4 +1,4 @@
-/* test_redis_cluster_rights.c - the user that README.md tells to make on every node of a Redis Cluster has the rights that
+/* test_redis_cluster_rights.c - the user that docs/redis.md tells to make on every node of a Redis Cluster has the rights that
  * it needs there, and no more; what it needs on any server shows test_redis_rights.c.
  */
 #include "cluster_place.h"

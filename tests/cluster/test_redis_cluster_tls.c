@@ -1,5 +1,5 @@
 /* test_redis_cluster_tls.c - a Redis Cluster that speaks TLS alone and wants a password: every node's certificate is
- * looked at, and what is redirected goes there by TLS as well, for the user whom README.md tells of.
+ * looked at, and what is redirected goes there by TLS as well, for the user whom docs/redis.md tells of.
  */
 #include "cluster_place.h"
 #include "pki.h"

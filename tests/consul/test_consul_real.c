@@ -155,7 +155,7 @@ END_TEST
 #define READ_NODES "node_prefix \\\"\\\" { policy = \\\"read\\\" } "
 #define READ_SERVICES "service_prefix \\\"\\\" { policy = \\\"read\\\" } "
 
-/* Everything a limiter needs, as README has it: its own service, all nodes, its own keys. */
+/* Everything a limiter needs, as docs/local.md has it: its own service, all nodes, its own keys. */
 #define LEAST_RULES \
     "service \\\"api\\\" { policy = \\\"write\\\" } " READ_NODES "key_prefix \\\"weir/\\\" { policy = \\\"read\\\" }"
 

@@ -1,6 +1,6 @@
 #!/bin/sh
-# broken.sh SOURCE BUILD COMPILER LIBRARY - the tests of README.md tell of each mistake that they are there for: a README
-# with one fails, and the message says what it is.
+# broken.sh SOURCE BUILD COMPILER LIBRARY - put each kind of mistake into a page and check that the tests of README.md and
+# docs/ fail with a message that names it.
 # shellcheck disable=SC2016 # backticks as they are
 set -eu
 cd "$(dirname "$0")" # no relative arguments
@@ -13,34 +13,35 @@ trap 'rm -rf "$scratch"' EXIT
 for name in "$source"/*; do
     ln -s "$name" "$scratch/"
 done
-rm "$scratch/README.md"
+rm "$scratch/README.md" "$scratch/docs"
+cp -R "$source/docs" "$scratch/docs"
 failed=0
 tried=0
 
-# says MESSAGE TEST [ARGUMENT...] - the test fails with that message, or has.
+# says MESSAGE [TEST ARGUMENT...] - check that the test fails with that message, or that the previous one did.
 says() {
     message=$1
     shift
     tried=$((tried + 1))
     if [ $# -gt 0 ] && sh "$@" >"$scratch.out" 2>&1 </dev/null || ! grep -qF -e "$message" "$scratch.out"; then
-        echo "nobody said '$message' of a README that begins:" >&2
+        echo "no test said '$message' of a README that begins:" >&2
         sed 5q "$scratch/README.md" >&2
         cat "$scratch.out" >&2
         failed=1
     fi
 }
 
-begin() { # TEXT... - first in README.md
+begin() { # TEXT... - put it first in README.md
     { printf '%b\n\n' "$@" && cat "$source/README.md"; } >"$scratch/README.md"
 }
 
-# block MESSAGE TEXT - the first block that is wrong ends the test.
+# block MESSAGE TEXT - check one mistake: the first wrong block ends the test.
 block() {
     begin "$2"
     says "$1" readme.sh "$scratch" "$compiler" "$library" "$build/src"
 }
 
-# word MESSAGE TEXT - all that are wrong are named in one run, at the end.
+# word MESSAGE TEXT - collect a mistake: one run at the end reports all of them.
 word() {
     words="$words$2\\n\\n"
     messages="$messages$1
@@ -70,6 +71,11 @@ block 'logs in without' 'Say\n\n    operator "x" { policy = "write" }'
 block 'Redis says' 'Say\n\n    ACL SETUSER weir +nonsense'
 block 'there is no src/nonsense.c' 'Say\n\n    programs   src/nonsense.c'
 
+begin 'Say'
+printf '# Broken\n\nSay `weir_nonsense()`, [there](../README.md#nonsense)\n\n```sh\nexit 3\n```\n\n```text\n```\n' \
+    >"$scratch/docs/broken.md"
+says 'docs/broken.md:5: this block exits with 3' readme.sh "$scratch" "$compiler" "$library" "$build/src" docs/broken.md
+
 begin 'Say `weir'
 says 'a backtick is left open' words.sh "$scratch" "$build"
 word 'there is no script tests/nonsense.sh' '`sh tests/nonsense.sh`'
@@ -88,6 +94,8 @@ word 'there is no tests/nonsense.c' '`tests/nonsense.c`'
 word 'no heading is' '[here](#nonsense)'
 word 'there is no nonsense.md' '[here](nonsense.md)'
 word 'two headings' '# weir'
+word 'docs/broken.md:3: nothing is called weir_nonsense()' ''
+word 'docs/broken.md:3: no heading is ../README.md#nonsense' ''
 
 begin "$words"
 set -- words.sh "$scratch" "$build"

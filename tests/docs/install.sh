@@ -1,8 +1,8 @@
 #!/bin/sh
-# install.sh SOURCE COMPILER GENERATOR - what README.md says of building and installing, done line by line: from sources
-# with no build in them, into a folder that DESTDIR names, the line that uninstalls last. In between its CMake lines, and
-# its line for cc, make the first program of README.md out of what was installed. apt-get is asked only whether it knows
-# the packages.
+# install.sh SOURCE COMPILER GENERATOR - run the lines of docs/build.md that build, install and uninstall, from sources
+# without a build, into a folder that DESTDIR names. Before uninstalling, build the first program of README.md from the
+# installed files: with the CMake lines of docs/build.md and with README.md's line for cc. apt-get only checks whether it
+# knows the packages.
 set -eu
 cd "$(dirname "$0")" # no relative arguments
 source=$1
@@ -13,12 +13,23 @@ trap 'rm -rf "$scratch"' EXIT
 here=$PWD
 # shellcheck source=tests/docs/rules.sh
 . "$here/rules.sh"
-take "$source/README.md"
+page=README.md
 
 fail() {
-    echo "README.md: $*" >&2
+    echo "$page: $*" >&2
     exit 1
 }
+
+# The first program, what it prints, and the line that builds it.
+take "$source/$page"
+number=$(awk '$3 == "c" { print $1; exit }' "$blocks/blocks")
+expected=$scratch/expected
+cp "$blocks/$number.c" "$scratch/login.c"
+cp "$blocks/$((number + 1)).text" "$expected"
+cc_line=$(sed -n 's/^[0-9]*.\(cc login\.c .*\)/\1/p' "$blocks/spans")
+[ -n "$cc_line" ] || fail "no line is for cc login.c"
+page=docs/build.md
+take "$source/$page"
 
 # ---- What stands in for the system ----
 
@@ -77,7 +88,7 @@ grep -v -e '--target uninstall' "$scratch/whole" >"$scratch/install"
 while read -r line; do
     case $line in
     *'--target reference'*)
-        command -v doxygen >/dev/null || { echo "not here, for want of doxygen: $line" && continue; }
+        command -v doxygen >/dev/null || { echo "skipped, no doxygen here: $line" && continue; }
         ;;
     esac
     run "$line" </dev/null
@@ -85,14 +96,12 @@ done <"$scratch/install"
 if [ -d build/plain/reference ] && command -v man >/dev/null; then
     line=$(sed -n 's/^[0-9]*.\(man .*\)/\1/p' "$blocks/spans")
     run "$line"
-    grep -q 'int weir_try (' "$scratch/log" || fail "what this shows is not about weir_try(): $line"
+    grep -q 'int weir_try (' "$scratch/log" || fail "this does not show weir_try(): $line"
 fi
 [ -x "$prefix/bin/weir" ] || fail "no program is installed"
 
 # ---- Use ----
 
-number=$(awk '$3 == "c" { print $1; exit }' "$blocks/blocks")
-expected=$blocks/$((number + 1)).text
 prints() { # WHAT COMMAND...
     what=$1
     shift
@@ -101,10 +110,10 @@ prints() { # WHAT COMMAND...
 }
 
 mkdir "$scratch/project"
-cp "$blocks/$number.c" "$scratch/project/login.c"
+cp "$scratch/login.c" "$scratch/project/"
 number=$(awk '$3 == "cmake" { print $1; exit }' "$blocks/blocks")
 cp "$blocks/$number.cmake" "$scratch/server"
-grep -q 'weir::weir_static' "$scratch/server" || fail "weir::weir_static is not told of"
+grep -q 'weir::weir_static' "$scratch/server" || fail "the CMake lines do not name weir::weir_static"
 {
     printf 'cmake_minimum_required(VERSION 3.22)\nproject(server LANGUAGES C)\nadd_executable(server login.c)\n'
     printf 'add_executable(server_static login.c)\n'
@@ -118,14 +127,12 @@ prints 'what find_package makes' build/server
 prints 'what find_package makes, static,' build/server_static
 
 libdir=$(dirname "$(find "$prefix" -name libweir.so)")
-line=$(sed -n 's/^[0-9]*.\(cc login\.c .*\)/\1/p' "$blocks/spans")
-[ -n "$line" ] || fail "no line is for cc login.c"
-run "PKG_CONFIG_PATH='$libdir/pkgconfig' && export PKG_CONFIG_PATH && $line"
-prints "what '$line' makes" env LD_LIBRARY_PATH="$libdir" ./a.out
+run "PKG_CONFIG_PATH='$libdir/pkgconfig' && export PKG_CONFIG_PATH && $cc_line"
+prints "what '$cc_line' makes" env LD_LIBRARY_PATH="$libdir" ./a.out
 
 # ---- Uninstall ----
 
 cd "$scratch/sources"
 run "$(grep -e '--target uninstall' "$scratch/whole")"
 find "$DESTDIR" ! -type d | grep . && fail "uninstall left these files"
-echo "README.md's lines install what they say, and remove it"
+echo "the lines of docs/build.md install what they say, and remove it"

@@ -1,23 +1,29 @@
 #!/bin/sh
-# readme.sh SOURCE COMPILER LIBRARY PROGRAMS - what README.md shows is what happens: each of its blocks passes the test
-# that rules.sh has for it, and there is none without a rule. SOURCE is the project's folder, LIBRARY the shared one;
-# commands find the folder PROGRAMS first in PATH, and the blocks are run in their order in one folder.
+# readme.sh SOURCE COMPILER LIBRARY PROGRAMS [PAGE...] - test every block of code in README.md and docs/, each by its rule
+# in rules.sh; a block without a rule is a failure. SOURCE is the project's folder, LIBRARY the shared library; commands
+# in blocks look for programs in the folder PROGRAMS first. The blocks of a page run in their order, in one folder.
+# With PAGE (relative to SOURCE) only these pages are tested.
 set -eu
 cd "$(dirname "$0")" # no relative arguments
 source=$1
 compiler=$2
 library=$3
 PATH=$4:$PATH
+every_page=
+page=
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 here=$PWD
 # shellcheck source=tests/docs/rules.sh
 . "$here/rules.sh"
-take "$source/README.md"
-count=$(cat "$blocks/count")
+count=0
+[ $# -gt 4 ] || every_page=yes
+shift 4
+# shellcheck disable=SC2046 # a word a page
+[ $# -gt 0 ] || set -- $(pages)
 
-# The server that the tests are told to run; or the system's, which Debian's redis-tools holds under another name. It
-# ends with whoever starts it.
+# The server that WEIR_TEST_REDIS_SERVER names, or the system's; Debian's redis-tools has it as redis-check-rdb. It ends
+# when the shell that starts it ends.
 mkdir "$scratch/servers"
 if [ -n "${WEIR_TEST_REDIS_SERVER-}" ]; then
     server=$WEIR_TEST_REDIS_SERVER
@@ -35,11 +41,8 @@ printf '#!/bin/sh\nexec %s%s "$@"\n' "$(command -v setpriv >/dev/null && echo 's
 chmod +x "$scratch/servers/redis-server"
 PATH=$scratch/servers:$PATH
 
-mkdir "$scratch/folder"
-cd "$scratch/folder"
-
 fail() {
-    echo "README.md:$line: $*" >&2
+    echo "$page:$line: $*" >&2
     exit 1
 }
 
@@ -70,7 +73,11 @@ test_text() {
     :
 }
 
-# A limiter takes these options. It asks nobody: there is nothing under the addresses that it is given.
+test_drawing() {
+    :
+}
+
+# A limiter opens with these options. Nothing listens at the addresses that it is given.
 test_options() {
     {
         printf '#include <stdio.h>\n#include <weir/weir.h>\n'
@@ -85,7 +92,7 @@ test_options() {
     CONSUL_HTTP_ADDR=http://127.0.0.1:1 "$block.run" || fail "a limiter cannot be opened with these options"
 }
 
-# Whether they do what is said of them is what all the other tests are for; some of them run this one.
+# Other tests run these scripts.
 test_scripts() {
     while read -r shell script words; do
         [ -f "$source/$script" ] || fail "there is no $script"
@@ -97,7 +104,7 @@ test_scripts() {
     done <"$block.sh"
 }
 
-# await SOCKET PID - a server that was started answers.
+# await SOCKET PID - wait until the server answers.
 await() {
     until redis-cli -s "$1" ping >"$block.ping" 2>&1; do
         kill -0 "$2" || fail "no redis-server starts"
@@ -105,7 +112,7 @@ await() {
     done
 }
 
-# With these rights weir's tests log in, and miss each that is left out. Here Redis takes them as they stand.
+# Redis accepts these rights. test_redis_rights.c shows that they suffice and that each is needed.
 test_rights() {
     redis-server --port 0 --unixsocket "$block.sock" --save '' >"$block.log" &
     server=$!
@@ -115,13 +122,13 @@ test_rights() {
     sentinel=$!
     await "$block.watch" "$sentinel"
     redis-cli -s "$block.sock" info server >"$block.info"
-    set -f # in the rules are patterns of keys
+    set -f # rules contain patterns of keys
     wrong=
     while read -r words; do
         socket=$block.sock
         case $words in
         'ACL SETUSER watcher '*)
-            ! grep -q '^redis_version:6\.0' "$block.info" || continue # its sentinels know no users
+            ! grep -q '^redis_version:6\.0' "$block.info" || continue # its sentinels have no users
             socket=$block.watch
             ;;
         esac
@@ -142,7 +149,7 @@ test_token() {
     done <"$block.rules"
 }
 
-# Each option by itself, with each value that it may have, and all together; and the header says the same.
+# Each option alone with each of its values, and all options together. weir.h has the same grammar.
 test_grammar() {
     while read -r words; do
         grep -qF -e "$words" "$source/include/weir/weir.h" || fail "weir.h has another grammar than: $words"
@@ -175,7 +182,7 @@ test_layers() {
     done <"$block.paths"
 }
 
-# By install.sh.
+# install.sh tests these two.
 test_install() {
     :
 }
@@ -184,17 +191,25 @@ test_consumer() {
 }
 
 tested=
-while IFS="$(printf '\t')" read -r number line kind; do
-    block=$blocks/$number
-    rule=$(rule_of "$number")
-    [ -n "$rule" ] || fail "a block of the kind '$kind' that no rule in tests/docs/rules.sh knows"
-    "test_$rule" </dev/null
-    tested="$tested $rule"
-done <"$blocks/blocks"
-for rule in program output options scripts rights token grammar layers install consumer; do
+for page in "$@"; do
+    take "$source/$page"
+    count=$((count + $(cat "$blocks/count")))
+    folder=$scratch/$(echo "$page" | tr / _)
+    mkdir "$folder"
+    cd "$folder"
+    [ -e "$blocks/blocks" ] || continue
+    while IFS="$(printf '\t')" read -r number line kind; do
+        block=$blocks/$number
+        rule=$(rule_of "$number")
+        [ -n "$rule" ] || fail "a block of the kind '$kind' that no rule in tests/docs/rules.sh knows"
+        "test_$rule" </dev/null
+        tested="$tested $rule"
+    done <"$blocks/blocks"
+done
+for rule in ${every_page:+program output options scripts rights token grammar layers install consumer}; do
     case "$tested " in
     *" $rule "*) ;;
-    *) line=1 && fail "no block is left for the rule '$rule': nothing was tested by it" ;;
+    *) page=README.md line=1 && fail "no block is left for the rule '$rule': it tested nothing" ;;
     esac
 done
-echo "$count blocks of README.md, each by its rule:$tested"
+echo "$count blocks of $# pages, each by its rule:$tested"

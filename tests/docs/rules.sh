@@ -1,35 +1,43 @@
-# rules.sh - what tests README.md's blocks. Sourced, with $here the folder of this file and $scratch one to work in. A
-# block that no rule knows is a failure (readme.sh), so none can come in that is not tested.
+# rules.sh - says how each block of code in README.md and docs/ is tested. Sourced, with $here the folder of this file,
+# $source the project's and $scratch one to work in. A block without a rule is a failure (readme.sh).
 #
 #     rule      block                                            test
-#     program   ```c that begins with "/* NAME.c - "             readme.sh: compiled to ./NAME for those after it
-#     output    ```c with a main() or ```sh, and ```text next    readme.sh: run; it prints that text
-#     text      that ```text
-#     options   ```c without a main() that sets `options`        readme.sh: compiled, and a limiter opened with them
-#     scripts   ```sh, all of it lines `sh SCRIPT [OPTION...]`   readme.sh: they are there, and tell of these options
-#     rights    indented, all of it `ACL SETUSER ...`            readme.sh: Redis takes them
-#     token     indented, all of it rules of a Consul token      readme.sh: test_consul_real.c has the same
-#     grammar   indented, the grammar of policies                readme.sh: weir check reads all of it
-#     layers    indented, begins with `programs`                 readme.sh: the files named are there
-#     install   ```sh, all of it cmake and apt-get install       install.sh: done, into a folder of its own
-#     consumer  ```cmake                                         install.sh: a project with it is built and run
+#     program   ```c that begins with "/* NAME.c - "             readme.sh: compiles it to ./NAME for later blocks
+#     output    ```c with a main(), or ```sh, and ```text next   readme.sh: runs it and compares what it prints
+#     text      the ```text after such a block
+#     options   ```c without a main() that sets `options`        readme.sh: compiles it and opens a limiter with them
+#     scripts   ```sh, only lines `sh SCRIPT [OPTION...]`        readme.sh: each script exists and knows these options
+#     rights    indented, only `ACL SETUSER ...`                 readme.sh: Redis accepts them
+#     token     indented, only rules of a Consul token           readme.sh: test_consul_real.c uses the same rules
+#     grammar   indented, the grammar of policies                readme.sh: weir check accepts all of it
+#     layers    indented, begins with `programs`                 readme.sh: the files that it names exist
+#     install   ```sh, only cmake and apt-get install            install.sh: runs it with a folder in place of /
+#     consumer  ```cmake                                         install.sh: builds and runs a project with it
+#     drawing   ```text in docs/design/                          none
 # shellcheck shell=sh disable=SC2154 # the sourcing script sets them
 
 blocks=$scratch/blocks
 
-# take README - into $blocks; false if it cannot be taken apart.
+# pages - print each page of the manual, relative to $source: README.md first.
+pages() (
+    cd "$source" || exit
+    echo README.md
+    find docs/ -name '*.md' | sort
+)
+
+# take PAGE - take a page apart into $blocks; false if that fails.
 take() {
     rm -rf "$blocks"
     mkdir "$blocks"
     awk -v out="$blocks" -f "$here/take.awk" "$1"
 }
 
-# all_lines PATTERN FILE - whether each line of the file matches; one that \ ends goes on in the next.
+# all_lines PATTERN FILE - true if each line of the file matches; a line that ends with \ continues in the next one.
 all_lines() {
     ! sed -e ':more' -e '/\\$/{N; s/\\\n *//; b more' -e '}' "$2" | grep -qv -e "$1"
 }
 
-# rule_of NUMBER - prints the rule of a block, or nothing.
+# rule_of NUMBER - print the rule of a block of $page, or nothing.
 rule_of() (
     it=$blocks/$1
     after=$blocks/$(($1 + 1)).text
@@ -50,7 +58,10 @@ rule_of() (
             echo install
         fi
     elif [ -e "$it.text" ]; then
-        [ "$(rule_of $(($1 - 1)))" != output ] || echo text
+        case $page/$(rule_of $(($1 - 1))) in
+        */output) echo text ;;
+        docs/design/*) echo drawing ;;
+        esac
     elif [ -e "$it.cmake" ]; then
         echo consumer
     elif [ -e "$it.indented" ]; then

@@ -1,6 +1,6 @@
 #!/bin/sh
-# words.sh SOURCE BUILD - what README.md names in its sentences is there: commands with their options, names of the API,
-# files, and what its links point at. BUILD is the folder of the build; of programs that are not in it nothing is said.
+# words.sh SOURCE BUILD - check that what README.md and docs/ name in their sentences exists: commands with their options,
+# names of the API, files, and the targets of links. BUILD is the folder of the build; programs that it lacks are skipped.
 set -eu
 cd "$(dirname "$0")" # no relative arguments
 source=$1
@@ -10,23 +10,24 @@ trap 'rm -rf "$scratch"' EXIT
 here=$PWD
 # shellcheck source=tests/docs/rules.sh
 . "$here/rules.sh"
-take "$source/README.md"
 cd "$source"
 failed=0
 told=0
+spans=0
+links=0
 
 wrong() {
-    echo "README.md:$line: $*" >&2
+    echo "$page:$line: $*" >&2
     failed=1
 }
 
-# help_of COMMAND... - what it says of its options, into $scratch/help.
+# help_of COMMAND... - write its --help to $scratch/help.
 help_of() {
     "$@" --help >"$scratch/help" 2>&1 || [ -s "$scratch/help" ] || wrong "$* says nothing of its options"
     told=$((told + 1))
 }
 
-# tells WORD... - the help has each of them that is an option, and all that is given to --only and --scenario.
+# tells WORD... - check that the help has each WORD that is an option, and each argument of --only and --scenario.
 tells() {
     before=
     for word in "$@"; do
@@ -43,7 +44,7 @@ tells() {
     done
 }
 
-# program FILE WORD... - one of the build's.
+# program FILE WORD... - check a program of the build.
 program() {
     file=$build/$1
     shift
@@ -76,7 +77,7 @@ weir_command() { # WORD...
     tells "$@"
 }
 
-# An option in a sentence of its own is one of some command's.
+# A lone option in a sentence belongs to one of these commands.
 option() {
     for name in replay check try; do
         "$build/src/weir" help "$name"
@@ -95,7 +96,7 @@ policy() {
     echo "p = $span" | "$build/src/weir" check - >"$scratch/help" || wrong "weir check refuses: $span"
 }
 
-# A name of the API, an option of CMake, or of the environment.
+# A name of the API, an option of CMake, or an environment variable.
 name() {
     grep -qrw -e "${span%()}" include CMakeLists.txt src || wrong "nothing is called $span"
 }
@@ -125,27 +126,47 @@ command_of() {
     esac
 }
 
-while IFS="$(printf '\t')" read -r line span; do
-    command_of </dev/null
-done <"$blocks/spans"
+# anchors PAGE - print the anchors of a page's headings, as GitHub makes them.
+anchors() {
+    # shellcheck disable=SC2016 # backticks as they are
+    sed -n '/^```/,/^```/!s/^##* //p' "$1" | tr '[:upper:]' '[:lower:]' | sed -e 's/[^a-z0-9 _-]//g' -e 's/ /-/g'
+}
 
-# The anchors of headings, as GitHub makes them.
-# shellcheck disable=SC2016 # backticks as they are
-sed -n '/^```/,/^```/!s/^##* //p' README.md | tr '[:upper:]' '[:lower:]' | sed -e 's/[^a-z0-9 _-]//g' -e 's/ /-/g' \
-    >"$scratch/anchors"
-while IFS="$(printf '\t')" read -r line target; do
-    case $target in
-    https://*) : ;;
-    '#'*) grep -qxF -e "${target#?}" "$scratch/anchors" || wrong "no heading is $target" ;;
-    *) [ -e "$target" ] || wrong "there is no $target" ;;
+# link TARGET - check a link of $page.
+link() {
+    case $1 in
+    https://*) return ;;
+    '#'*) file=$page ;;
+    *) file=$(dirname "$page")/${1%%#*} ;;
     esac
-done <"$blocks/links"
-twice=$(sort "$scratch/anchors" | uniq -d)
-[ -z "$twice" ] || wrong "two headings are called $twice"
+    if ! [ -e "$file" ]; then
+        wrong "there is no $1"
+        return
+    fi
+    case $1 in
+    *'#'*) anchors "$file" | grep -qxF -e "${1#*#}" || wrong "no heading is $1" ;;
+    esac
+}
+
+for page in $(pages); do
+    take "$page"
+    touch "$blocks/spans" "$blocks/links"
+    while IFS="$(printf '\t')" read -r line span; do
+        command_of </dev/null
+    done <"$blocks/spans"
+    while IFS="$(printf '\t')" read -r line target; do
+        link "$target"
+    done <"$blocks/links"
+    twice=$(anchors "$page" | sort | uniq -d)
+    line=1
+    [ -z "$twice" ] || wrong "two headings are called $twice"
+    spans=$((spans + $(wc -l <"$blocks/spans")))
+    links=$((links + $(wc -l <"$blocks/links")))
+done
 
 if [ "$told" -lt 10 ]; then
-    echo "README.md names $told commands: too few were found" >&2
+    echo "the pages name $told commands: too few were found" >&2
     exit 1
 fi
 [ $failed -eq 0 ] || exit 1
-echo "$(wc -l <"$blocks/spans") words and $(wc -l <"$blocks/links") links of README.md, $told commands among them"
+echo "$spans words and $links links of all pages, $told commands among them"

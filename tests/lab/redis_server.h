@@ -4,7 +4,7 @@
  * with a loader and its arguments), or else redis-server from PATH, or else Debian's redis-check-rdb, which is the
  * server when it is called by that name.
  *
- * It has two users: `default`, who may do everything, for those who want to look into it, and the one that README.md
+ * It has two users: `default`, who may do everything, for those who want to look into it, and the one that docs/redis.md
  * tells weir's users to make, as whom all log in who come by its URLs: see redis_user.h.
  *
  * It ends with the thread that started it: see daemon.h.

@@ -1,4 +1,4 @@
-/* redis_user.c - a Redis user with the rights that README.md says it needs: see redis_user.h. */
+/* redis_user.c - a Redis user with the rights that docs/redis.md says it needs: see redis_user.h. */
 #include "redis_user.h"
 
 #include <stdbool.h>
@@ -7,7 +7,7 @@
 
 static int fail(struct redis_user *user, const char *what, const char *name)
 {
-    snprintf(user->error, sizeof user->error, "%s: %s of the user %s", WEIR_README, what, name);
+    snprintf(user->error, sizeof user->error, "%s: %s of the user %s", WEIR_RIGHTS_PAGE, what, name);
     return -1;
 }
 
@@ -46,10 +46,10 @@ int redis_user_read(struct redis_user *user, const char *name, const char *const
     *user = (struct redis_user){ 0 };
     int error = take_words(user, name, name);
     snprintf(start, sizeof start, "    ACL SETUSER %s ", name);
-    FILE *readme = fopen(WEIR_README, "re");
-    if (readme == NULL)
+    FILE *page = fopen(WEIR_RIGHTS_PAGE, "re");
+    if (page == NULL)
         return fail(user, "cannot be read for the lines", name);
-    while (error == 0 && fgets(line, sizeof line, readme) != NULL) {
+    while (error == 0 && fgets(line, sizeof line, page) != NULL) {
         if (strncmp(line, start, strlen(start)) != 0)
             continue;
         char *comment = strchr(line, '#');
@@ -60,7 +60,7 @@ int redis_user_read(struct redis_user *user, const char *name, const char *const
             *comment = '\0';
         error = take_words(user, name, line + strlen(start));
     }
-    fclose(readme);
+    fclose(page);
     if (error == 0 && (!found || user->password == NULL))
         return fail(user, "there is no line with the rules and a password", name);
     return error;

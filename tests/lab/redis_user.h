@@ -1,6 +1,6 @@
-/* redis_user.h - a Redis user with the rights that README.md says it needs, and no more.
+/* redis_user.h - a Redis user with the rights that docs/redis.md says it needs, and no more.
  *
- * README.md has them as commands, "    ACL SETUSER <name> <rules>", a line each. A line that ends with "# ..." is for
+ * docs/redis.md has them as commands, "    ACL SETUSER <name> <rules>", a line each. A line that ends with "# ..." is for
  * those who use what it says there. The tests make their users of these very lines, so that what is documented is what
  * is tried.
  */

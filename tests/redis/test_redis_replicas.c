@@ -530,7 +530,7 @@ START_TEST(a_user_who_may_not_wait_is_admitted_nothing_and_the_log_says_why)
 }
 END_TEST
 
-/* Before Redis 7.0 scripts write all the same: README.md says so. */
+/* Before Redis 7.0 scripts write all the same: docs/redis.md says so. */
 START_TEST(a_primary_that_wants_good_replicas_itself_charges_nothing_without_them)
 {
     struct place place;

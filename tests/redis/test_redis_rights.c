@@ -1,4 +1,4 @@
-/* test_redis_rights.c - the users that README.md tells to make have the rights that they need, and no more: on a server,
+/* test_redis_rights.c - the users that docs/redis.md tells to make have the rights that they need, and no more: on a server,
  * and on a sentinel.
  */
 #include "redis_place.h"
@@ -11,7 +11,7 @@ static const char marker[] = "s3cret-marker";
 
 /* ---- Users ---- */
 
-/* README's but for one word, or NULL. */
+/* The page's rules without one word, or NULL. */
 static void user_read(struct redis_user *user, const char *name, const char *const *uses, const char *without)
 {
     must(redis_user_read(user, name, uses) == 0, user->error);

@@ -1,4 +1,4 @@
-/* test_redis_ttl.c - no key stays for ever, nor goes before its time: each has a time to live, of the length that README.md
+/* test_redis_ttl.c - no key stays for ever, nor goes before its time: each has a time to live, of the length that docs/redis.md
  * says, whatever was asked, and whenever the server was killed.
  *
  * It is the time until the key is as good as new, and then GRACE_MS, or with times of the caller's a week more.

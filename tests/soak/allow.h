@@ -1,7 +1,7 @@
 /* allow.h - what may be admitted beyond a limit, and why: the one place where the soak says so.
  *
  * Always: of a greedy token bucket in hybrid mode weir_limit_info.over_max, of anything else nothing. What is done to
- * instances and to Redis allows more, by the table in README.md ("What is guaranteed"), once each time, in stretches of
+ * instances and to Redis allows more, by the table in docs/guarantees.md, once each time, in stretches of
  * time that touch the time in which it was done:
  *
  *     Redis loses what it counted       one fresh limit

@@ -44,7 +44,7 @@ struct place {
 void place_open(struct place *place, bool with_proxy, const char *const *config);
 void place_close(struct place *place);
 
-/* Distributed, to the proxy or else the server, as the user whom README.md tells of; the place's log; errors reach the
+/* Distributed, to the proxy or else the server, as the user whom docs/redis.md tells of; the place's log; errors reach the
  * caller. */
 struct weir_options place_options(struct place *place, int64_t timeout_us);
 /* A place without a server: for the log of those who bring their own URL. */
