@@ -63,7 +63,7 @@ foreach(name IN LISTS SCRIPTS)
   string(APPEND rows "    [REDIS_${id}] = { \"${name}\", \"${sha1}\", ${name}, ${len} },\n")
 endforeach()
 file(WRITE ${OUT} "/* redis_scripts.c - made of lua/ by embed.cmake. */
-#include \"backends/redis/scripts.h\"
+#include \"backends/redis/wire/scripts.h\"
 
 ${texts}
 const struct redis_script redis_scripts[REDIS_SCRIPT_COUNT] = {

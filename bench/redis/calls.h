@@ -5,7 +5,7 @@
 #include <hiredis/hiredis.h>
 #include <stdint.h>
 
-#include "backends/redis/state.h"
+#include "backends/redis/flight/state.h"
 #include "measure/keys.h"
 #include "measure/subject.h"
 

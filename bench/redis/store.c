@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backends/redis/scripts.h"
+#include "backends/redis/wire/scripts.h"
 #include "redis/user_store.h"
 
 #define KEYS 100000

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backends/redis/key.h"
+#include "backends/redis/flight/key.h"
 #include "redis/user_store.h"
 
 bool store_can_be_asked(const struct store *store)

@@ -6,7 +6,7 @@
 #ifndef WEIR_TESTS_PLAIN_STORE_H
 #define WEIR_TESTS_PLAIN_STORE_H
 
-#include "backends/redis/scripts.h"
+#include "backends/redis/flight/state.h"
 #include "mirror.h"
 
 /* The number of so many bytes, little-endian. */

@@ -10,7 +10,7 @@
  */
 #include "fuzz.h"
 
-#include "backends/redis/key.h"
+#include "backends/redis/flight/key.h"
 
 #include <sha2.h>
 #include <stdio.h>

@@ -8,7 +8,8 @@
  */
 #include "fuzz.h"
 
-#include "backends/redis/topology/map.h"
+#include "backends/redis/cluster/map.h"
+#include "backends/redis/flight/redirect.h"
 
 #include <hiredis/hiredis.h>
 #include <stdio.h>

@@ -13,7 +13,7 @@
 #include "fuzz.h"
 #include "state_bytes.h"
 
-#include "backends/redis/flight.h"
+#include "backends/redis/flight/flight.h"
 #include "core/algorithm/algorithm.h"
 #include "core/ground/arith.h"
 #include "core/limiter/verbs.h"

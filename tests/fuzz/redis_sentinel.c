@@ -11,7 +11,7 @@
  */
 #include "fuzz.h"
 
-#include "backends/redis/topology/sentinel.h"
+#include "backends/redis/engine/sentinel.h"
 #include "core/ground/arith.h"
 
 #include <errno.h>

@@ -10,7 +10,7 @@
 #include "fuzz.h"
 #include "state_bytes.h"
 
-#include "backends/redis/state.h"
+#include "backends/redis/flight/state.h"
 #include "core/algorithm/algorithm.h"
 #include "core/ground/arith.h"
 #include "core/policy/plan.h"

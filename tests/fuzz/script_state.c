@@ -1,7 +1,7 @@
 /* script_state.c - the scripts of lua/ and what they find: any bytes as the value of a key, and any words as arguments.
  *
  * The input is a story: policies, what is stored for the keys, made of states, of choices or of damaged bytes, and calls
- * at times of their own. A plain reading of the same bytes (the layout of redis/state.h, into a mirror) says what they
+ * at times of their own. A plain reading of the same bytes (the layout of redis/flight/state.h, into a mirror) says what they
  * are. What must hold:
  *
  *     - no call ends in an error of Lua's, and none is answered by an error but a wrong one, which changes nothing

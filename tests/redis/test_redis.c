@@ -1,6 +1,6 @@
 /* test_redis.c - the contract of a backend, held by Redis: with callers that do their own I/O, and with all that goes
  * by the I/O thread; and what they share when many ask at once. */
-#include "backends/redis/io.h"
+#include "backends/redis/engine/io.h"
 #include "backends/redis/process.h"
 #include "contract.h"
 #include "core/ground/clock.h"

@@ -1,8 +1,8 @@
 /* test_redis_flight.c - which requests share a call, in which order they are decided, and what becomes of each when an
  * answer is an error, or none. No server: the answers are made here. */
-#include "backends/redis/flight.h"
-#include "backends/redis/topology/map.h"
-#include "backends/redis/state.h"
+#include "backends/redis/flight/flight.h"
+#include "backends/redis/flight/redirect.h"
+#include "backends/redis/flight/state.h"
 #include "core/limiter/verbs.h"
 #include "support.h"
 

@@ -1,7 +1,7 @@
 /* test_redis_key.c - no two keys share a name in Redis, nobody's key ends its hash tag early, and slots are Redis'. */
 #include "support.h"
 
-#include "backends/redis/key.h"
+#include "backends/redis/flight/key.h"
 
 #include <sha2.h>
 #include <stdio.h>

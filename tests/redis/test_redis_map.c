@@ -1,7 +1,8 @@
 /* test_redis_map.c - which node has which slots, by real answers to CLUSTER SLOTS, made ones and bad ones; redirections. */
 #include "support.h"
 
-#include "backends/redis/topology/map.h"
+#include "backends/redis/cluster/map.h"
+#include "backends/redis/flight/redirect.h"
 
 #include <stdio.h>
 #include <stdlib.h>

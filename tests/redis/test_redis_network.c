@@ -2,7 +2,7 @@
  */
 #include "redis_place.h"
 
-#include "backends/redis/pause.h"
+#include "backends/redis/wire/pause.h"
 #include "core/ground/arith.h"
 
 #include <inttypes.h>

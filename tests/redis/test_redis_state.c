@@ -1,6 +1,6 @@
 /* test_redis_state.c - states, stamps and items as bytes: what is written is read back, and nothing else is taken. */
-#include "backends/redis/scripts.h"
-#include "backends/redis/state.h"
+#include "backends/redis/wire/scripts.h"
+#include "backends/redis/flight/state.h"
 #include "core/algorithm/algorithm.h"
 #include "core/ground/arith.h"
 #include "core/policy/plan.h"
@@ -28,7 +28,7 @@ static struct weir_plan plan_by_chance(struct chance *chance, enum kind kind)
     }
 }
 
-/* The layout of redis/state.h, written a second time. */
+/* The layout of redis/flight/state.h, written a second time. */
 static size_t put(unsigned char *out, size_t at, int bytes, int64_t value)
 {
     for (int i = 0; i < bytes; i++)

@@ -1,5 +1,5 @@
 /* test_scripts.c - what the scripts are made of, and what they make of calls and states that are not theirs. */
-#include "backends/redis/state.h"
+#include "backends/redis/flight/state.h"
 #include "core/ground/arith.h"
 #include "mirror.h"
 #include "scripts.h"

@@ -7,7 +7,7 @@
  * that there are former states under plans of every sort. WEIR_TEST_STEPS is the number of requests, if that is more
  * than REQUESTS_LEAST; 10^8 take a quarter of an hour.
  */
-#include "backends/redis/state.h"
+#include "backends/redis/flight/state.h"
 #include "core/ground/arith.h"
 #include "mirror.h"
 #include "scripts.h"

@@ -5,7 +5,7 @@
  */
 #include "redis_store.h"
 
-#include "backends/redis/state.h"
+#include "backends/redis/flight/state.h"
 #include "scripts.h"
 
 #include <stdlib.h>

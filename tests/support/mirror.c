@@ -63,7 +63,7 @@ static size_t put(unsigned char *out, size_t at, int bytes, int64_t value)
     return at;
 }
 
-/* The layout of redis/state.h, written a second time. */
+/* The layout of redis/flight/state.h, written a second time. */
 static size_t under_plan_bytes(const struct under_plan *under, unsigned char *out)
 {
     const struct weir_plan *plan = &under->plan;

@@ -5,7 +5,7 @@
 #ifndef WEIR_TESTS_MIRROR_H
 #define WEIR_TESTS_MIRROR_H
 
-#include "backends/redis/state.h"
+#include "backends/redis/flight/state.h"
 #include "core/algorithm/algorithm.h"
 
 /* A state and the plan that it was written under. */

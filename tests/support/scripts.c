@@ -1,7 +1,7 @@
 /* scripts.c - the scripts called by hand: see scripts.h. */
 #include "scripts.h"
 
-#include "backends/redis/state.h"
+#include "backends/redis/flight/state.h"
 #include "support.h"
 
 #include "support.h"

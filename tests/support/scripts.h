@@ -2,7 +2,7 @@
 #ifndef WEIR_TESTS_SCRIPTS_H
 #define WEIR_TESTS_SCRIPTS_H
 
-#include "backends/redis/scripts.h"
+#include "backends/redis/flight/state.h"
 #include "lab/redis_server.h"
 
 #include <hiredis/hiredis.h>

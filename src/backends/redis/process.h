@@ -2,7 +2,7 @@
 #ifndef BACKENDS_REDIS_PROCESS_H
 #define BACKENDS_REDIS_PROCESS_H
 
-#include "backends/redis/topology/cluster.h"
+#include "backends/redis/cluster/cluster.h"
 #include "core/ground/forks.h"
 
 /* Threads and connections of one process. */

@@ -12,7 +12,7 @@
 #define BACKENDS_REDIS_WIRE_LINK_H
 
 #include "backends/redis/wire/bytes.h"
-#include "backends/redis/scripts.h"
+#include "backends/redis/wire/scripts.h"
 #include "backends/redis/wire/tls.h"
 #include "backends/redis/wire/url.h"
 #include "backends/redis/wire/wire.h"

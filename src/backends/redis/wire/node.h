@@ -3,8 +3,8 @@
  * It comes from elsewhere, and goes to the system's resolver and into TLS: a host has bytes that names and addresses have,
  * and no others.
  */
-#ifndef BACKENDS_REDIS_TOPOLOGY_NODE_H
-#define BACKENDS_REDIS_TOPOLOGY_NODE_H
+#ifndef BACKENDS_REDIS_WIRE_NODE_H
+#define BACKENDS_REDIS_WIRE_NODE_H
 
 #include "backends/redis/wire/url.h"
 

@@ -12,12 +12,12 @@
  * Nothing here is believed: a server that is named must say itself that it is a primary (redis/wire/greet.c). It belongs to
  * the I/O thread and never blocks. The log tells sentinels by their place in the URL, never by name.
  */
-#ifndef BACKENDS_REDIS_TOPOLOGY_SENTINEL_H
-#define BACKENDS_REDIS_TOPOLOGY_SENTINEL_H
+#ifndef BACKENDS_REDIS_ENGINE_SENTINEL_H
+#define BACKENDS_REDIS_ENGINE_SENTINEL_H
 
 #include "backends/redis/wire/link.h"
-#include "backends/redis/topology/node.h"
-#include "backends/redis/pause.h"
+#include "backends/redis/wire/node.h"
+#include "backends/redis/wire/pause.h"
 #include "core/ground/log.h"
 
 enum redis_sentinel_state {

@@ -1,5 +1,5 @@
 /* engine.c - the life of an engine, the queue to its I/O thread, and which way a decision goes. */
-#include "backends/redis/topology/cluster.h"
+#include "backends/redis/cluster/cluster.h"
 #include "core/ground/arith.h"
 #include "core/ground/clock.h"
 #include "core/ground/quiet_thread.h"

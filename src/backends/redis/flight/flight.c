@@ -1,6 +1,6 @@
 /* flight.c - requests on their way to Redis: put into script calls, and those written. */
-#include "backends/redis/call.h"
-#include "backends/redis/key.h"
+#include "backends/redis/flight/call.h"
+#include "backends/redis/flight/key.h"
 #include "core/ground/arith.h"
 #include "core/limiter/same_key.h"
 

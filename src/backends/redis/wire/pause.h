@@ -2,8 +2,8 @@
  *
  * Source: M. Brooker, "Exponential backoff and jitter", 2015: decorrelated.
  */
-#ifndef BACKENDS_REDIS_PAUSE_H
-#define BACKENDS_REDIS_PAUSE_H
+#ifndef BACKENDS_REDIS_WIRE_PAUSE_H
+#define BACKENDS_REDIS_WIRE_PAUSE_H
 
 #include "core/ground/arith.h"
 #include "core/ground/clock.h"

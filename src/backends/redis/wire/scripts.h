@@ -1,8 +1,6 @@
 /* scripts.h - the scripts of lua/, each under its name there; redis/scripts.c is made of them by the build. */
-#ifndef BACKENDS_REDIS_SCRIPTS_H
-#define BACKENDS_REDIS_SCRIPTS_H
-
-#include <weir/backend.h>
+#ifndef BACKENDS_REDIS_WIRE_SCRIPTS_H
+#define BACKENDS_REDIS_WIRE_SCRIPTS_H
 
 #include <stddef.h>
 
@@ -23,9 +21,5 @@ enum redis_script_id {
 };
 
 extern const struct redis_script redis_scripts[REDIS_SCRIPT_COUNT];
-
-/* The script that decides requests under this plan one by one. The algorithms of the greedy token bucket and the leaky
- * bucket are one in Redis, so those two scripts have one text and one SHA-1. */
-enum redis_script_id redis_script_of(const struct weir_plan *plan);
 
 #endif

@@ -1,5 +1,5 @@
 /* key.c - writes the names of keys in Redis, and finds their slots. */
-#include "backends/redis/key.h"
+#include "backends/redis/flight/key.h"
 
 #include <assert.h>
 #include <sha2.h>

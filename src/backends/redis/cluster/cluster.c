@@ -1,8 +1,8 @@
 /* cluster.c - a Redis Cluster: the engines of its nodes, and the map of slots by which they are chosen. */
-#include "backends/redis/topology/cluster.h"
+#include "backends/redis/cluster/cluster.h"
 
-#include "backends/redis/key.h"
-#include "backends/redis/topology/scout.h"
+#include "backends/redis/cluster/scout.h"
+#include "backends/redis/flight/key.h"
 #include "core/ground/arith.h"
 #include "core/ground/clock.h"
 

@@ -1,10 +1,10 @@
-/* io.h - the I/O thread's own: what redis/io.c, redis/ready.c and redis/connect.c share. Nobody else looks in. */
-#ifndef BACKENDS_REDIS_IO_H
-#define BACKENDS_REDIS_IO_H
+/* io.h - the I/O thread's own: what redis/engine/io.c, redis/engine/ready.c and redis/engine/connect.c share. Nobody else looks in. */
+#ifndef BACKENDS_REDIS_ENGINE_IO_H
+#define BACKENDS_REDIS_ENGINE_IO_H
 
-#include "backends/redis/engine.h"
-#include "backends/redis/pause.h"
-#include "backends/redis/topology/sentinel.h"
+#include "backends/redis/engine/engine.h"
+#include "backends/redis/engine/sentinel.h"
+#include "backends/redis/wire/pause.h"
 
 #define REDIS_AIR_MAX 8 /* flights under way */
 
@@ -58,10 +58,10 @@ struct redis_io {
 /* The I/O thread's own; others: NULL. */
 extern _Thread_local struct redis_io *redis_io_here;
 
-/* redis/io.c: end all that is under way and of which nobody knows what became. */
+/* redis/engine/io.c: end all that is under way and of which nobody knows what became. */
 void redis_io_fail_air(struct redis_io *io, int status);
 
-/* redis/ready.c. */
+/* redis/engine/ready.c. */
 
 /* Take those who are in the queue; `last`: who comes later gets WEIR_ECLOSED. */
 void redis_ready_take(struct redis_io *io, bool last);
@@ -80,7 +80,7 @@ void redis_ready_ring(struct redis_io *io);
 void redis_ready_end(struct redis_io *io, int status);
 void redis_ready_end_overdue(struct redis_io *io, int64_t now_us);
 
-/* redis/connect.c. */
+/* redis/engine/connect.c. */
 
 /* 0, or -1: out of memory; to be freed in either case. */
 int redis_connect_init(struct redis_io *io);

@@ -11,7 +11,7 @@
  * about the same time, so the next one leaves later by a part of how long the replicas took: else half of a crowd would
  * sit out one WAIT to be told by the next. So a charge takes 2 1/8 times as long as the replicas at worst.
  */
-#include "backends/redis/io.h"
+#include "backends/redis/engine/io.h"
 #include "core/ground/arith.h"
 #include "core/ground/clock.h"
 #include "core/ground/wake_fd.h"

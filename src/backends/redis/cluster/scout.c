@@ -1,8 +1,8 @@
 /* scout.c - asks the nodes of a Redis Cluster which of them has which slots. */
-#include "backends/redis/topology/scout.h"
+#include "backends/redis/cluster/scout.h"
 
-#include "backends/redis/topology/cluster.h"
-#include "backends/redis/pause.h"
+#include "backends/redis/cluster/cluster.h"
+#include "backends/redis/wire/pause.h"
 #include "core/ground/arith.h"
 #include "core/ground/clock.h"
 #include "core/ground/quiet_thread.h"

@@ -3,7 +3,7 @@
  * Such a caller writes, waits and reads on its own thread. Its connection is made at first use, where the I/O thread
  * has found the server; it is dropped after an error, a late answer, and when the I/O thread has lost its own.
  */
-#include "backends/redis/engine.h"
+#include "backends/redis/engine/engine.h"
 #include "core/ground/arith.h"
 #include "core/ground/clock.h"
 

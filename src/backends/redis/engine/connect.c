@@ -4,8 +4,8 @@
  * waits. Where there are sentinels they are asked for the server each time, and when they name another the connection
  * is given up for that one at once. In a cluster it is aimed at a node, and waits for that to begin with.
  */
-#include "backends/redis/topology/cluster.h"
-#include "backends/redis/io.h"
+#include "backends/redis/cluster/cluster.h"
+#include "backends/redis/engine/io.h"
 #include "core/ground/arith.h"
 #include "core/ground/clock.h"
 

@@ -1,6 +1,6 @@
 /* ready.c - those who wait for the I/O thread: taken from the queue, put on board of a flight, told how it ended. */
-#include "backends/redis/topology/cluster.h"
-#include "backends/redis/io.h"
+#include "backends/redis/cluster/cluster.h"
+#include "backends/redis/engine/io.h"
 #include "core/ground/arith.h"
 
 _Thread_local struct redis_io *redis_io_here;

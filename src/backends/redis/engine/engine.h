@@ -7,7 +7,7 @@
  * taken there is a crowd, and all go by the I/O thread until it has seen no more than that many at once for a while.
  * What is submitted always goes by the I/O thread.
  *
- * An engine serves one server. In a cluster each primary has an engine (redis/topology/cluster.h); it is aimed at that by the
+ * An engine serves one server. In a cluster each primary has an engine (redis/cluster/cluster.h); it is aimed at that by the
  * cluster's address of it, and may be aimed at another later.
  *
  * The gate says what a caller may expect. The I/O thread's connection is what it goes by:
@@ -22,14 +22,14 @@
  * Locks, none held while another is taken but the cluster's, and none while anything is waited for: address_lock, each
  * link's fd_lock.
  */
-#ifndef BACKENDS_REDIS_ENGINE_H
-#define BACKENDS_REDIS_ENGINE_H
+#ifndef BACKENDS_REDIS_ENGINE_ENGINE_H
+#define BACKENDS_REDIS_ENGINE_ENGINE_H
 
-#include "backends/shared/bell.h"
-#include "backends/redis/flight.h"
-#include "backends/redis/key.h"
+#include "backends/redis/flight/redirect.h"
+#include "backends/redis/flight/flight.h"
+#include "backends/redis/flight/key.h"
 #include "backends/redis/wire/link.h"
-#include "backends/redis/topology/map.h"
+#include "backends/shared/bell.h"
 #include "core/ground/log.h"
 
 #include <weir/backend.h>
@@ -78,7 +78,7 @@ struct redis_errand {
     int64_t deadline_us;
     struct weir_decision *out;
     int error; /* the first that any of them has ended with; of one alone, or all or nothing, also a positive end of
-                * redis/flight.h */
+                * redis/flight/flight.h */
     struct redis_redirect *redirect; /* where to write what goes with that; NULL outside a cluster */
     struct redis_engine *engine;     /* a lane's, while it runs there */
 };
@@ -256,13 +256,13 @@ static inline void redis_count(_Atomic uint64_t *count, uint64_t more)
 /* The engine whose I/O thread this is, which must not wait for itself, nor for another of its cluster; NULL: none's. */
 const struct redis_engine *redis_engine_here(void);
 
-/* redis/io.c: the thread. */
+/* redis/engine/io.c: the thread. */
 void *redis_io_run(void *user);
 struct redis_io *redis_io_make(struct redis_engine *engine); /* NULL: out of memory */
 void redis_io_free(struct redis_io *io);
 void redis_io_abandon(struct redis_io *io);
 
-/* redis/lane.c: the callers' own connections. */
+/* redis/engine/lane.c: the callers' own connections. */
 int redis_lanes_init(struct redis_engine *engine); /* 0, or -1: out of memory */
 void redis_lanes_free(struct redis_engine *engine);
 struct redis_lane *redis_lane_take(struct redis_engine *engine); /* NULL: all are taken */

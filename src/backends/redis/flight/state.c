@@ -1,7 +1,6 @@
-/* state.c - plans, requests and states as the scripts have them: see redis/state.h. */
-#include "backends/redis/state.h"
+/* state.c - plans, requests and states as the scripts have them: see redis/flight/state.h. */
+#include "backends/redis/flight/state.h"
 
-#include "backends/redis/scripts.h"
 #include "core/algorithm/algorithm.h"
 #include "core/ground/arith.h"
 

@@ -14,8 +14,10 @@
  * Where a key has a former state (lua/meet.lua), it is stored behind the state: '+', I2 the length of the state, the
  * state, or its stamp alone if nothing is used in it, and the former state. An answer never holds one.
  */
-#ifndef BACKENDS_REDIS_STATE_H
-#define BACKENDS_REDIS_STATE_H
+#ifndef BACKENDS_REDIS_FLIGHT_STATE_H
+#define BACKENDS_REDIS_FLIGHT_STATE_H
+
+#include "backends/redis/wire/scripts.h"
 
 #include <weir/backend.h>
 
@@ -25,6 +27,10 @@
 #define REDIS_ECHO_SIZE 4  /* after the last item, and again at the end of the answer */
 #define REDIS_HEAD_SIZE 14 /* of an answer: the time and the permits charged, 7 bytes each */
 #define REDIS_MAX_TIMES 65535
+
+/* Return the script that decides requests under this plan one by one. In Redis, the greedy token bucket and the leaky
+ * bucket are the same algorithm, so their two scripts have one text and one SHA-1. */
+enum redis_script_id redis_script_of(const struct weir_plan *plan);
 
 /* Write the stamp of a plan, whose size is 1 or more; returns its length. */
 size_t redis_stamp_write(const struct weir_plan *plan, unsigned char out[REDIS_STAMP_MAX]);

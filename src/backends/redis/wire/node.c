@@ -1,5 +1,5 @@
 /* node.c - what a sentinel or a node of a cluster says of where another server is: a host and a port. */
-#include "backends/redis/topology/node.h"
+#include "backends/redis/wire/node.h"
 
 #include <string.h>
 #include <strings.h>

@@ -1,6 +1,6 @@
 /* cluster_decide.c - decisions of a Redis Cluster: by whichever of its nodes has the key. */
-#include "backends/redis/topology/cluster.h"
-#include "backends/redis/key.h"
+#include "backends/redis/cluster/cluster.h"
+#include "backends/redis/flight/key.h"
 #include "core/ground/arith.h"
 #include "core/ground/clock.h"
 

@@ -1,11 +1,11 @@
-/* call.h - what a flight is made of: its calls, and their keys. redis/flight.c fills them and writes them,
- * redis/answer.c reads what comes back.
+/* call.h - what a flight is made of: its calls, and their keys. redis/flight/flight.c fills them and writes them,
+ * redis/flight/answer.c reads what comes back.
  */
-#ifndef BACKENDS_REDIS_CALL_H
-#define BACKENDS_REDIS_CALL_H
+#ifndef BACKENDS_REDIS_FLIGHT_CALL_H
+#define BACKENDS_REDIS_FLIGHT_CALL_H
 
-#include "backends/redis/flight.h"
-#include "backends/redis/state.h"
+#include "backends/redis/flight/flight.h"
+#include "backends/redis/flight/state.h"
 
 struct redis_flight_key {
     struct weir_plan plan;

@@ -6,8 +6,8 @@
  * digits of the SHA-256 of the whole key. `%#` comes from nowhere else and neither name nor prefix has a brace, so two
  * pairs of limit and key share a name only if two long keys share a digest.
  */
-#ifndef BACKENDS_REDIS_KEY_H
-#define BACKENDS_REDIS_KEY_H
+#ifndef BACKENDS_REDIS_FLIGHT_KEY_H
+#define BACKENDS_REDIS_FLIGHT_KEY_H
 
 #include <weir/weir.h>
 

@@ -3,8 +3,8 @@
  * A script answers with the states that it found. What they mean for each request, in its order, is told by the core's
  * own algorithms, and the permits that these charge must be as many as the script has charged.
  */
-#include "backends/redis/call.h"
-#include "backends/redis/topology/map.h"
+#include "backends/redis/flight/redirect.h"
+#include "backends/redis/flight/call.h"
 #include "core/algorithm/algorithm.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
 /* sentinel.c - whom the sentinels name as the primary: one of them is asked, and then listened to. */
-#include "backends/redis/topology/sentinel.h"
+#include "backends/redis/engine/sentinel.h"
 
 #include <poll.h>
 #include <stdio.h>

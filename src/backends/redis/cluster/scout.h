@@ -10,8 +10,8 @@
  *
  * It also lets go of nodes that have left, when it is time.
  */
-#ifndef BACKENDS_REDIS_TOPOLOGY_SCOUT_H
-#define BACKENDS_REDIS_TOPOLOGY_SCOUT_H
+#ifndef BACKENDS_REDIS_CLUSTER_SCOUT_H
+#define BACKENDS_REDIS_CLUSTER_SCOUT_H
 
 struct redis_cluster;
 struct redis_scout;

@@ -1,4 +1,4 @@
-/* map.h - which node of a Redis Cluster has which slots, by what the nodes say: CLUSTER SLOTS, MOVED and ASK.
+/* map.h - which node of a Redis Cluster has which slots, by what the nodes answer to CLUSTER SLOTS.
  *
  * CLUSTER SLOTS is answered by a list of ranges [first slot, last, primary, replica, ...], a node being [host, port, id,
  * ...], and Redis 7 and Valkey add a list of what else is known of it. Replicas and all behind the port are passed over.
@@ -7,11 +7,11 @@
  * It is all or nothing: an answer in which anything else is amiss is refused, so that no half of a map is used. One in
  * which no slot has a node is refused, too: so answers a node that has been reset, or never was of a cluster.
  */
-#ifndef BACKENDS_REDIS_TOPOLOGY_MAP_H
-#define BACKENDS_REDIS_TOPOLOGY_MAP_H
+#ifndef BACKENDS_REDIS_CLUSTER_MAP_H
+#define BACKENDS_REDIS_CLUSTER_MAP_H
 
-#include "backends/redis/key.h"
-#include "backends/redis/topology/node.h"
+#include "backends/redis/flight/key.h"
+#include "backends/redis/wire/node.h"
 #include "backends/redis/wire/wire.h"
 
 #define REDIS_NODES_MAX 128 /* primaries */
@@ -39,22 +39,5 @@ bool redis_map_visit(void *map, const struct redis_wire_scalar *scalar);
 /* The whole answer has come: here is the map; or false: it is refused, `why` says why in words that stay, and the map
  * must not be used. */
 bool redis_map_end(struct redis_map *map, const char **why);
-
-/* ---- Redirections ---- */
-
-enum redis_redirection {
-    REDIS_NO_REDIRECT,
-    REDIS_REDIRECT_MOVED, /* the slot has another node, from now on */
-    REDIS_REDIRECT_ASK    /* another node may have the key, if it is asked with ASKING; the slot is on its way there */
-};
-
-struct redis_redirect {
-    enum redis_redirection kind;
-    unsigned slot;
-    struct redis_node_name to; /* host "": that of the node that said so */
-};
-
-/* Whether the reply is such an error and says where to; if not, kind is REDIS_NO_REDIRECT and the rest is not set. */
-bool redis_redirect_read(const struct redis_reply *reply, struct redis_redirect *out);
 
 #endif

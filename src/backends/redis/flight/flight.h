@@ -26,11 +26,11 @@
  * Bounds: as many asks as the flight was made with, REDIS_CALL_KEYS keys in a call. A flight belongs to one thread at a
  * time.
  */
-#ifndef BACKENDS_REDIS_FLIGHT_H
-#define BACKENDS_REDIS_FLIGHT_H
+#ifndef BACKENDS_REDIS_FLIGHT_FLIGHT_H
+#define BACKENDS_REDIS_FLIGHT_FLIGHT_H
 
 #include "backends/redis/wire/bytes.h"
-#include "backends/redis/scripts.h"
+#include "backends/redis/wire/scripts.h"
 #include "backends/redis/wire/wire.h"
 
 #include <weir/backend.h>

@@ -4,7 +4,7 @@
  * that has its key's slot by the map; what is asked for at once but lies with several nodes goes to all of them at
  * once. A node that has not the slot says who does: that is followed REDIS_HOPS_MAX times, and then is an error, like
  * all else that keeps a request from being decided. So the map needs not be true, only true enough. A thread of its own
- * asks for it (redis/topology/scout.h): when a node redirects, when one is lost, and as long as one is missing.
+ * asks for it (redis/cluster/scout.h): when a node redirects, when one is lost, and as long as one is missing.
  *
  * One script decides all or nothing of keys in one slot, as all limits over one caller's key are. Keys in different
  * slots are charged one after the other, in three quarters of the call's time, and what was charged is refunded when
@@ -14,11 +14,11 @@
  * Each node fails by itself: its engine's gate is its own. Engines are made for nodes as they are met, and are kept for
  * the next when a node has left: when it has not been in the map for 5 s, nor has a redirection led to it.
  */
-#ifndef BACKENDS_REDIS_TOPOLOGY_CLUSTER_H
-#define BACKENDS_REDIS_TOPOLOGY_CLUSTER_H
+#ifndef BACKENDS_REDIS_CLUSTER_CLUSTER_H
+#define BACKENDS_REDIS_CLUSTER_CLUSTER_H
 
-#include "backends/redis/engine.h"
-#include "backends/redis/topology/map.h"
+#include "backends/redis/cluster/map.h"
+#include "backends/redis/engine/engine.h"
 #include "core/ground/lock.h"
 
 #define REDIS_HOPS_MAX 3
