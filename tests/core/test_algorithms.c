@@ -249,35 +249,30 @@ static void decide_as_the_model(enum kind kind)
     ck_assert_int_gt(with_former, goal / 50);
 }
 
-START_TEST(greedy_token_bucket_decides_as_the_model)
+TEST(greedy_token_bucket_decides_as_the_model, 120)
 {
     decide_as_the_model(KIND_GREEDY);
 }
-END_TEST
 
-START_TEST(interval_token_bucket_decides_as_the_model)
+TEST(interval_token_bucket_decides_as_the_model, 120)
 {
     decide_as_the_model(KIND_INTERVAL);
 }
-END_TEST
 
-START_TEST(fixed_window_decides_as_the_model)
+TEST(fixed_window_decides_as_the_model, 120)
 {
     decide_as_the_model(KIND_FIXED);
 }
-END_TEST
 
-START_TEST(sliding_window_decides_as_the_model)
+TEST(sliding_window_decides_as_the_model, 120)
 {
     decide_as_the_model(KIND_SLIDING);
 }
-END_TEST
 
-START_TEST(leaky_bucket_decides_as_the_model)
+TEST(leaky_bucket_decides_as_the_model, 120)
 {
     decide_as_the_model(KIND_LEAKY);
 }
-END_TEST
 
 /* A share by chance: equal weights, known weights, or one weight of an unknown whole. */
 static struct model_share share_by_chance(struct chance *chance, int64_t *weights)
@@ -294,7 +289,7 @@ static struct model_share share_by_chance(struct chance *chance, int64_t *weight
     return share;
 }
 
-START_TEST(a_share_of_any_limit_decides_as_the_model)
+TEST(a_share_of_any_limit_decides_as_the_model, 120)
 {
     int64_t goal = steps_or(500000);
     int64_t decided = 0, with_former = 0;
@@ -316,10 +311,9 @@ START_TEST(a_share_of_any_limit_decides_as_the_model)
     ck_assert_int_ge(decided, goal);
     ck_assert_int_gt(with_former, goal / 50);
 }
-END_TEST
 
 /* The model keeps every key for ever. A limiter that may drop those that are as good as new must not be found out. */
-START_TEST(keys_that_are_dropped_change_no_decision)
+TEST(keys_that_are_dropped_change_no_decision, 120)
 {
     int64_t goal = steps_or(250000);
     int64_t decided = 0, with_former = 0;
@@ -348,7 +342,6 @@ START_TEST(keys_that_are_dropped_change_no_decision)
     ck_assert_uint_gt(evictions, 0);
     ck_assert_int_gt(with_former, goal / 50);
 }
-END_TEST
 
 /* ---- Several limits at once ---- */
 
@@ -389,7 +382,7 @@ static void another_policy(struct stream *stream, const struct weir_policy *poli
     scene_define(scene, weir_limit_name(stream->limit), &stream->policy);
 }
 
-START_TEST(several_limits_at_once_decide_as_the_model)
+TEST(several_limits_at_once_decide_as_the_model, 60)
 {
     int64_t goal = steps_or(100000), with_former = 0;
     for (uint64_t number = 0; goal > 0; number++) {
@@ -431,7 +424,6 @@ START_TEST(several_limits_at_once_decide_as_the_model)
     }
     ck_assert_int_gt(with_former, steps_or(100000) / 50);
 }
-END_TEST
 
 /* ---- Waits, held against their definition alone ---- */
 
@@ -486,40 +478,35 @@ static void wait_exactly(enum kind kind)
     ck_assert_int_ge(checked, goal);
 }
 
-START_TEST(greedy_token_bucket_tells_the_wait_to_the_microsecond)
+TEST(greedy_token_bucket_tells_the_wait_to_the_microsecond, 60)
 {
     wait_exactly(KIND_GREEDY);
 }
-END_TEST
 
-START_TEST(interval_token_bucket_tells_the_wait_to_the_microsecond)
+TEST(interval_token_bucket_tells_the_wait_to_the_microsecond, 60)
 {
     wait_exactly(KIND_INTERVAL);
 }
-END_TEST
 
-START_TEST(fixed_window_tells_the_wait_to_the_microsecond)
+TEST(fixed_window_tells_the_wait_to_the_microsecond, 60)
 {
     wait_exactly(KIND_FIXED);
 }
-END_TEST
 
-START_TEST(sliding_window_tells_the_wait_to_the_microsecond)
+TEST(sliding_window_tells_the_wait_to_the_microsecond, 60)
 {
     wait_exactly(KIND_SLIDING);
 }
-END_TEST
 
-START_TEST(leaky_bucket_tells_the_wait_to_the_microsecond)
+TEST(leaky_bucket_tells_the_wait_to_the_microsecond, 60)
 {
     wait_exactly(KIND_LEAKY);
 }
-END_TEST
 
 /* ---- Promises, held against nothing but the words they are given in ---- */
 
 /* All that is admitted while the bucket never fills is its size and the rate times the time, to the last permit. */
-START_TEST(greedy_bucket_loses_no_permit_in_a_thousand_million_periods)
+TEST(greedy_bucket_loses_no_permit_in_a_thousand_million_periods, 60)
 {
     struct scene scene;
     scene_open(&scene, NULL);
@@ -543,13 +530,12 @@ START_TEST(greedy_bucket_loses_no_permit_in_a_thousand_million_periods)
     ck_assert_int_eq(admitted, (int64_t)(500000000 + elapsed_us * 1000003 / 999983));
     scene_close(&scene);
 }
-END_TEST
 
 struct admission {
     int64_t now_us, cost;
 };
 
-START_TEST(no_window_of_a_period_sees_more_than_the_limit_of_a_sliding_window)
+TEST(no_window_of_a_period_sees_more_than_the_limit_of_a_sliding_window, 30)
 {
     static const char *const policies[] = { "sliding_window limit=10 period=1s",
                                             "sliding_window limit=7 period=997us blocks=3",
@@ -583,7 +569,6 @@ START_TEST(no_window_of_a_period_sees_more_than_the_limit_of_a_sliding_window)
         scene_close(&scene);
     }
 }
-END_TEST
 
 /* The policies refill 10 permits a second and hold no more than 100. A clock that jumps about may bring back the rate
  * times the way it went forward, and one that trembles within the slack the rate times its highest reading. */
@@ -616,7 +601,7 @@ static void mint_nothing(const char *const *texts, size_t count, bool trembles)
     }
 }
 
-START_TEST(a_clock_that_steps_back_mints_no_permit)
+TEST(a_clock_that_steps_back_mints_no_permit, 60)
 {
     static const char *const greedy[] = { "token_bucket limit=10 period=1s burst=100" };
     static const char *const interval[] = { "token_bucket limit=1 period=100ms refill=interval burst=100" };
@@ -627,9 +612,8 @@ START_TEST(a_clock_that_steps_back_mints_no_permit)
         mint_nothing(leaky, 1, trembles != 0);
     }
 }
-END_TEST
 
-START_TEST(a_redefinition_while_the_clock_is_held_mints_no_permit)
+TEST(a_redefinition_while_the_clock_is_held_mints_no_permit, 30)
 {
     static const char *const policies[] = { "token_bucket limit=10 period=1s burst=100",
                                             "leaky_bucket limit=10 period=1s capacity=100",
@@ -637,9 +621,8 @@ START_TEST(a_redefinition_while_the_clock_is_held_mints_no_permit)
     mint_nothing(policies, 3, false);
     mint_nothing(policies, 3, true);
 }
-END_TEST
 
-START_TEST(a_bucket_used_up_is_full_again_after_its_time_and_no_sooner)
+TEST(a_bucket_used_up_is_full_again_after_its_time_and_no_sooner, 30)
 {
     static const char *const policies[] = {
         "token_bucket limit=1 period=366d",
@@ -674,7 +657,6 @@ START_TEST(a_bucket_used_up_is_full_again_after_its_time_and_no_sooner)
         scene_close(&scene);
     }
 }
-END_TEST
 
 /* ---- States by themselves: what the sweeper and a change of policies read from them ---- */
 
@@ -699,7 +681,7 @@ static void state_tells(const struct weir_plan *plan, const int64_t *state, int6
     must(again.remaining == told.remaining && again.allowed == told.allowed, "one charged with that has used as much");
 }
 
-START_TEST(a_state_tells_of_its_use_and_its_end_what_decisions_tell)
+TEST(a_state_tells_of_its_use_and_its_end_what_decisions_tell, 30)
 {
     const int64_t goal = steps_or(100000);
     int64_t held = 0;
@@ -733,10 +715,9 @@ START_TEST(a_state_tells_of_its_use_and_its_end_what_decisions_tell)
     }
     ck_assert_int_gt(held, goal / 50);
 }
-END_TEST
 
 /* A clock that stepped back by the slack is held, and by more takes the state along, of every algorithm. */
-START_TEST(a_clock_that_stepped_back_by_the_slack_is_held_and_by_more_is_not)
+TEST(a_clock_that_stepped_back_by_the_slack_is_held_and_by_more_is_not, 10)
 {
     static const char *const policies[] = { "token_bucket limit=10 period=1s", "leaky_bucket limit=10 period=1s",
                                             "token_bucket limit=10 period=1s refill=interval",
@@ -760,31 +741,4 @@ START_TEST(a_clock_that_stepped_back_by_the_slack_is_held_and_by_more_is_not)
             ck_assert_msg(at_us == (more_us ? held_us - 1 : then_us), "%s", policies[p]);
         }
     }
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("algorithms");
-    suite_test(suite, greedy_token_bucket_decides_as_the_model, 120);
-    suite_test(suite, interval_token_bucket_decides_as_the_model, 120);
-    suite_test(suite, fixed_window_decides_as_the_model, 120);
-    suite_test(suite, sliding_window_decides_as_the_model, 120);
-    suite_test(suite, leaky_bucket_decides_as_the_model, 120);
-    suite_test(suite, a_share_of_any_limit_decides_as_the_model, 120);
-    suite_test(suite, keys_that_are_dropped_change_no_decision, 120);
-    suite_test(suite, several_limits_at_once_decide_as_the_model, 60);
-    suite_test(suite, greedy_token_bucket_tells_the_wait_to_the_microsecond, 60);
-    suite_test(suite, interval_token_bucket_tells_the_wait_to_the_microsecond, 60);
-    suite_test(suite, fixed_window_tells_the_wait_to_the_microsecond, 60);
-    suite_test(suite, sliding_window_tells_the_wait_to_the_microsecond, 60);
-    suite_test(suite, leaky_bucket_tells_the_wait_to_the_microsecond, 60);
-    suite_test(suite, greedy_bucket_loses_no_permit_in_a_thousand_million_periods, 60);
-    suite_test(suite, no_window_of_a_period_sees_more_than_the_limit_of_a_sliding_window, 30);
-    suite_test(suite, a_clock_that_steps_back_mints_no_permit, 60);
-    suite_test(suite, a_redefinition_while_the_clock_is_held_mints_no_permit, 30);
-    suite_test(suite, a_bucket_used_up_is_full_again_after_its_time_and_no_sooner, 30);
-    suite_test(suite, a_state_tells_of_its_use_and_its_end_what_decisions_tell, 30);
-    suite_test(suite, a_clock_that_stepped_back_by_the_slack_is_held_and_by_more_is_not, 10);
-    return suite_run(suite);
 }

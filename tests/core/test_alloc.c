@@ -482,17 +482,15 @@ static void fail_each(bool stubborn)
     unlink(run.second_path);
 }
 
-START_TEST(any_allocation_that_fails_is_an_answer_and_changes_nothing)
+TEST(any_allocation_that_fails_is_an_answer_and_changes_nothing, 60)
 {
     fail_each(false);
 }
-END_TEST
 
-START_TEST(all_allocations_of_a_call_may_fail_from_any_one_on)
+TEST(all_allocations_of_a_call_may_fail_from_any_one_on, 60)
 {
     fail_each(true);
 }
-END_TEST
 
 /* One run with the n-th allocation failing; false if there was none. */
 static bool fall_back_without(int64_t number)
@@ -532,14 +530,13 @@ static bool fall_back_without(int64_t number)
     return failed || run.refused + run.done_without > 0;
 }
 
-START_TEST(a_fallback_without_memory_is_an_answer_and_changes_nothing)
+TEST(a_fallback_without_memory_is_an_answer_and_changes_nothing, 60)
 {
     int64_t number = 1;
     while (fall_back_without(number))
         number++;
     ck_assert_int_gt(number, 20);
 }
-END_TEST
 
 /* ---- Hybrid mode ---- */
 
@@ -557,7 +554,7 @@ static int64_t leased_by(struct stage *stage, int requests)
     return (int64_t)(stage_stats(stage).leased - before);
 }
 
-START_TEST(a_flight_without_memory_is_an_answer_and_permits_are_leased_after_it)
+TEST(a_flight_without_memory_is_an_answer_and_permits_are_leased_after_it, 60)
 {
     static struct stage stage;
     for (int stubborn = 0; stubborn < 2; stubborn++) { /* with none for another flight without a lease, too */
@@ -575,9 +572,8 @@ START_TEST(a_flight_without_memory_is_an_answer_and_permits_are_leased_after_it)
         stage_close(&stage);
     }
 }
-END_TEST
 
-START_TEST(who_finds_no_memory_for_a_flight_and_can_wait_asks_alone)
+TEST(who_finds_no_memory_for_a_flight_and_can_wait_asks_alone, 60)
 {
     static struct stage stage;
     stage_open(&stage, STAGE_WIDE);
@@ -590,9 +586,8 @@ START_TEST(who_finds_no_memory_for_a_flight_and_can_wait_asks_alone)
     ck_assert_int_gt(leased_by(&stage, 300), 100);
     stage_close(&stage);
 }
-END_TEST
 
-START_TEST(what_cannot_be_asked_for_ahead_for_want_of_memory_is_asked_for_by_who_needs_it)
+TEST(what_cannot_be_asked_for_ahead_for_want_of_memory_is_asked_for_by_who_needs_it, 60)
 {
     static struct stage stage;
     struct weir_decision decision;
@@ -606,17 +601,4 @@ START_TEST(what_cannot_be_asked_for_ahead_for_want_of_memory_is_asked_for_by_who
     ck_assert(alloc_failed() && decision.allowed && decision.source == WEIR_BY_REDIS);
     ck_assert_int_gt(leased_by(&stage, 300), 100);
     stage_close(&stage);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("alloc");
-    suite_test(suite, any_allocation_that_fails_is_an_answer_and_changes_nothing, 60);
-    suite_test(suite, all_allocations_of_a_call_may_fail_from_any_one_on, 60);
-    suite_test(suite, a_fallback_without_memory_is_an_answer_and_changes_nothing, 60);
-    suite_test(suite, a_flight_without_memory_is_an_answer_and_permits_are_leased_after_it, 60);
-    suite_test(suite, who_finds_no_memory_for_a_flight_and_can_wait_asks_alone, 60);
-    suite_test(suite, what_cannot_be_asked_for_ahead_for_want_of_memory_is_asked_for_by_who_needs_it, 60);
-    return suite_run(suite);
 }

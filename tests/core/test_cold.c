@@ -223,7 +223,7 @@ static void move_clock_by_chance(struct stream *stream, bool steps_back)
                                                              : now_us + by_us;
 }
 
-START_TEST(every_algorithm_stands_in_cold_as_the_model_says_to_the_last_field)
+TEST(every_algorithm_stands_in_cold_as_the_model_says_to_the_last_field, 120)
 {
     int64_t streams = steps_or(400000) / STREAM_LENGTH, compared[2] = { 0, 0 };
     static struct stream stream;
@@ -244,7 +244,6 @@ START_TEST(every_algorithm_stands_in_cold_as_the_model_says_to_the_last_field)
     }
     must(compared[0] > streams && compared[1] > streams, "both answers were compared often");
 }
-END_TEST
 
 /* Another policy, where its plan is another, ends the outage: the next begins with the next request, cold again. */
 static void redefine_by_chance(struct stream *stream)
@@ -266,7 +265,7 @@ static void redefine_by_chance(struct stream *stream)
 
 /* What is given back may leave less than cold: whether such a key is still there once it has drained would depend on the
  * sweep. So idle keys are kept here. */
-START_TEST(permits_given_back_and_limits_redefined_in_an_outage_are_as_the_model_says)
+TEST(permits_given_back_and_limits_redefined_in_an_outage_are_as_the_model_says, 120)
 {
     int64_t streams = steps_or(400000) / STREAM_LENGTH, admitted = 0, splits = 0;
     static struct stream stream;
@@ -295,9 +294,8 @@ START_TEST(permits_given_back_and_limits_redefined_in_an_outage_are_as_the_model
     must(admitted > streams, "permits were taken often");
     must(splits > streams, "and limits redefined");
 }
-END_TEST
 
-START_TEST(a_refund_that_finds_no_room_is_lost_and_no_error)
+TEST(a_refund_that_finds_no_room_is_lost_and_no_error, 30)
 {
     static struct stream stream;
     stream_open(&stream, 0, KIND_GREEDY, false);
@@ -318,9 +316,8 @@ START_TEST(a_refund_that_finds_no_room_is_lost_and_no_error)
     ck_assert_uint_eq(stats_now(stream.scene.limiter).full, 0);
     stream_close(&stream);
 }
-END_TEST
 
-START_TEST(all_or_nothing_stands_in_cold_as_the_model_says)
+TEST(all_or_nothing_stands_in_cold_as_the_model_says, 120)
 {
     int64_t streams = steps_or(200000) / STREAM_LENGTH, allowed = 0, denied = 0;
     static struct stream stream;
@@ -352,15 +349,4 @@ START_TEST(all_or_nothing_stands_in_cold_as_the_model_says)
         stream_close(&stream);
     }
     must(allowed > streams && denied > streams, "both answers were compared often");
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("cold");
-    suite_test(suite, every_algorithm_stands_in_cold_as_the_model_says_to_the_last_field, 120);
-    suite_test(suite, permits_given_back_and_limits_redefined_in_an_outage_are_as_the_model_says, 120);
-    suite_test(suite, a_refund_that_finds_no_room_is_lost_and_no_error, 30);
-    suite_test(suite, all_or_nothing_stands_in_cold_as_the_model_says, 120);
-    return suite_run(suite);
 }

@@ -182,7 +182,7 @@ static struct tiny *open_tiny(struct scene *scene, const struct weir_backend_ops
     return tiny;
 }
 
-START_TEST(each_verb_is_one_call_that_says_what_the_caller_said)
+TEST(each_verb_is_one_call_that_says_what_the_caller_said, 10)
 {
     struct scene scene;
     struct tiny *tiny = open_tiny(&scene, &tiny_ops, NULL);
@@ -218,9 +218,8 @@ START_TEST(each_verb_is_one_call_that_says_what_the_caller_said)
     ck_assert_int_eq(tiny->calls, 4);
     scene_close(&scene);
 }
-END_TEST
 
-START_TEST(a_backend_with_a_clock_of_its_own_is_told_only_times_that_the_caller_gave)
+TEST(a_backend_with_a_clock_of_its_own_is_told_only_times_that_the_caller_gave, 10)
 {
     struct weir_backend_ops ops = tiny_ops;
     ops.own_clock = true;
@@ -240,9 +239,8 @@ START_TEST(a_backend_with_a_clock_of_its_own_is_told_only_times_that_the_caller_
     ck_assert_int_eq(tiny->last.now_us, 77);
     scene_close(&scene);
 }
-END_TEST
 
-START_TEST(several_limits_at_once_are_one_call_without_duplicates)
+TEST(several_limits_at_once_are_one_call_without_duplicates, 10)
 {
     struct scene scene;
     struct tiny *tiny = open_tiny(&scene, &tiny_ops, NULL);
@@ -260,9 +258,8 @@ START_TEST(several_limits_at_once_are_one_call_without_duplicates)
     ck_assert_int_eq(tiny->last.now_us, 1234); /* all are decided at the first request's time */
     scene_close(&scene);
 }
-END_TEST
 
-START_TEST(a_batch_reaches_the_backend_whole_and_in_order)
+TEST(a_batch_reaches_the_backend_whole_and_in_order, 10)
 {
     enum { MANY = 300 };
     static struct weir_request requests[MANY];
@@ -282,9 +279,8 @@ START_TEST(a_batch_reaches_the_backend_whole_and_in_order)
         ck_assert_int_eq(decisions[i].remaining, i < 299 ? 298 - i : 0);
     scene_close(&scene);
 }
-END_TEST
 
-START_TEST(a_backends_error_reaches_the_caller_is_counted_and_writes_nothing)
+TEST(a_backends_error_reaches_the_caller_is_counted_and_writes_nothing, 10)
 {
     static const int errors[] = { WEIR_ETIME, WEIR_EIO, WEIR_ESTATE, WEIR_ENOMEM };
     struct scene scene;
@@ -312,9 +308,8 @@ START_TEST(a_backends_error_reaches_the_caller_is_counted_and_writes_nothing)
     ck_assert_uint_eq(stats.allowed + stats.denied, 0);
     scene_close(&scene);
 }
-END_TEST
 
-START_TEST(a_backends_numbers_are_added_to_the_stats)
+TEST(a_backends_numbers_are_added_to_the_stats, 10)
 {
     struct scene scene;
     struct weir_stats stats = { .size = sizeof stats };
@@ -330,7 +325,6 @@ START_TEST(a_backends_numbers_are_added_to_the_stats)
     ck_assert_uint_eq(stats.allowed, 2);
     scene_close(&scene);
 }
-END_TEST
 
 static struct weir_op *submitted;
 
@@ -354,7 +348,7 @@ static void count_done(struct weir_op *op, int status)
     *(int *)op->user += status == WEIR_OK ? 1 : 100;
 }
 
-START_TEST(a_backend_that_takes_its_time_answers_a_submitted_request_later)
+TEST(a_backend_that_takes_its_time_answers_a_submitted_request_later, 10)
 {
     const struct weir_backend_ops ops = {
         .size = sizeof ops,
@@ -385,9 +379,8 @@ START_TEST(a_backend_that_takes_its_time_answers_a_submitted_request_later)
     ck_assert_int_gt(tiny->last_deadline_us, 0);
     scene_close(&scene);
 }
-END_TEST
 
-START_TEST(a_limiter_owns_its_backend_once_it_is_open_and_not_before)
+TEST(a_limiter_owns_its_backend_once_it_is_open_and_not_before, 10)
 {
     struct scene scene;
     struct weir_options options = WEIR_OPTIONS_INIT;
@@ -418,20 +411,10 @@ START_TEST(a_limiter_owns_its_backend_once_it_is_open_and_not_before)
     ck_assert_int_eq(destroyed, 1);
     tiny_destroy(&tiny->base);
 }
-END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("contract");
-    contract_add(suite, &memory);
-    contract_add(suite, &tiny_backend);
-    suite_test(suite, each_verb_is_one_call_that_says_what_the_caller_said, 10);
-    suite_test(suite, a_backend_with_a_clock_of_its_own_is_told_only_times_that_the_caller_gave, 10);
-    suite_test(suite, several_limits_at_once_are_one_call_without_duplicates, 10);
-    suite_test(suite, a_batch_reaches_the_backend_whole_and_in_order, 10);
-    suite_test(suite, a_backends_error_reaches_the_caller_is_counted_and_writes_nothing, 10);
-    suite_test(suite, a_backends_numbers_are_added_to_the_stats, 10);
-    suite_test(suite, a_backend_that_takes_its_time_answers_a_submitted_request_later, 10);
-    suite_test(suite, a_limiter_owns_its_backend_once_it_is_open_and_not_before, 10);
-    return suite_run(suite);
+    contract_add(tests(), &memory);
+    contract_add(tests(), &tiny_backend);
+    return suite_run(tests());
 }

@@ -120,7 +120,7 @@ static void leaves_memory(struct failing_run *run)
 }
 #endif
 
-START_TEST(defects_are_found)
+TEST(defects_are_found, 120)
 {
     static const struct {
         const char *name;
@@ -153,9 +153,8 @@ START_TEST(defects_are_found)
         ck_assert_msg(sum.blamed > 0 && strstr(sum.blame, defects[i].blame), "%s: %s", defects[i].name, sum.blame);
     }
 }
-END_TEST
 
-START_TEST(who_has_none_is_not_blamed)
+TEST(who_has_none_is_not_blamed, 60)
 {
     const struct failing_scene scene = {
         .name = "no defect",
@@ -169,7 +168,6 @@ START_TEST(who_has_none_is_not_blamed)
     ck_assert_int_eq(sum.runs, 4); /* by EMFILE and by ENOMEM, once and for good */
     ck_assert_int_eq(sum.reached, 4);
 }
-END_TEST
 
 /* ---- Files ---- */
 
@@ -227,7 +225,7 @@ static void write_more(struct failing_run *run)
 
 /* ---- Modes ---- */
 
-START_TEST(memory_bears_them)
+TEST(memory_bears_them, 120)
 {
     const struct failing_mode mode = {
         .options = WEIR_OPTIONS_INIT,
@@ -242,9 +240,8 @@ START_TEST(memory_bears_them)
     failing_play_mode("memory, policy file", &mode, &sum);
     folder_remove();
 }
-END_TEST
 
-START_TEST(policy_files_that_are_followed_bear_them)
+TEST(policy_files_that_are_followed_bear_them, 300)
 {
     struct failing_mode mode = {
         .options = WEIR_OPTIONS_INIT,
@@ -259,7 +256,6 @@ START_TEST(policy_files_that_are_followed_bear_them)
     failing_play_mode("policy file followed", &mode, &sum);
     folder_remove();
 }
-END_TEST
 
 static int64_t list_two(void *user, struct weir_peer *peers, size_t room)
 {
@@ -269,7 +265,7 @@ static int64_t list_two(void *user, struct weir_peer *peers, size_t room)
     return 2;
 }
 
-START_TEST(peers_by_a_list_bear_them)
+TEST(peers_by_a_list_bear_them, 120)
 {
     const struct weir_peers peers = {
         .size = sizeof peers,
@@ -288,9 +284,8 @@ START_TEST(peers_by_a_list_bear_them)
     mode.options.peers = &peers;
     failing_play_mode("peers by a list", &mode, &sum);
 }
-END_TEST
 
-START_TEST(peers_by_name_bear_them)
+TEST(peers_by_name_bear_them, 120)
 {
     const struct weir_peers peers = {
         .size = sizeof peers,
@@ -308,7 +303,6 @@ START_TEST(peers_by_name_bear_them)
     mode.options.peers = &peers;
     failing_play_mode("peers by DNS", &mode, &sum);
 }
-END_TEST
 
 /* ---- What a scene does not show ---- */
 
@@ -323,7 +317,7 @@ static int open_follower(struct failing_run *run, weir **out)
     return weir_open(&options, out);
 }
 
-START_TEST(a_limiter_that_would_not_hear_of_forks_is_not_opened)
+TEST(a_limiter_that_would_not_hear_of_forks_is_not_opened, 30)
 {
     struct failing_run run = { .number = 1, .plan = calls_plan_first(CALL_ATFORK, true) };
     weir *limiter;
@@ -334,7 +328,6 @@ START_TEST(a_limiter_that_would_not_hear_of_forks_is_not_opened)
     must_succeed(open_follower(&run, &limiter));
     weir_close(limiter);
 }
-END_TEST
 
 static void assert_ends_well(pid_t child)
 {
@@ -344,7 +337,7 @@ static void assert_ends_well(pid_t child)
     ck_assert_int_eq(WEXITSTATUS(status), 0);
 }
 
-START_TEST(a_child_that_gets_no_event_fd_lets_go_of_its_parents)
+TEST(a_child_that_gets_no_event_fd_lets_go_of_its_parents, 30)
 {
     struct failing_run run = { .number = 1, .plan = calls_plan_first(CALL_EVENTFD, true) };
     weir *limiter;
@@ -365,10 +358,9 @@ START_TEST(a_child_that_gets_no_event_fd_lets_go_of_its_parents)
     ck_assert_int_eq(poll(&(struct pollfd){ .fd = event_fd, .events = POLLIN }, 1, 0), 0);
     weir_close(limiter);
 }
-END_TEST
 
 /* Nothing stands at the number of standard input: the event fd gets it. */
-START_TEST(a_child_has_an_event_fd_of_its_own_under_any_number)
+TEST(a_child_has_an_event_fd_of_its_own_under_any_number, 30)
 {
     struct failing_run run = { .number = 1 };
     weir *limiter;
@@ -386,9 +378,8 @@ START_TEST(a_child_has_an_event_fd_of_its_own_under_any_number)
     ck_assert_int_eq(poll(&(struct pollfd){ .fd = event_fd, .events = POLLIN }, 1, 0), 0);
     weir_close(limiter);
 }
-END_TEST
 
-START_TEST(a_childs_event_fd_leaves_no_other_number_taken)
+TEST(a_childs_event_fd_leaves_no_other_number_taken, 30)
 {
     struct failing_run run = { .number = 1 };
     weir *limiter;
@@ -401,9 +392,8 @@ START_TEST(a_childs_event_fd_leaves_no_other_number_taken)
     assert_ends_well(child);
     weir_close(limiter);
 }
-END_TEST
 
-START_TEST(signals_do_not_shorten_the_pause_that_stands_for_a_fence)
+TEST(signals_do_not_shorten_the_pause_that_stands_for_a_fence, 30)
 {
     struct calls_record record;
     const struct calls_plan plan = calls_plan_first(CALL_NANOSLEEP, false);
@@ -414,7 +404,6 @@ START_TEST(signals_do_not_shorten_the_pause_that_stands_for_a_fence)
     ck_assert_int_eq(record.failed, 1);
     ck_assert_int_ge(clock_monotonic_us() - began_us, 10000);
 }
-END_TEST
 
 #ifdef WEIR_CONSUL
 /* ---- Consul: an agent in a process of its own, for its calls are not to fail ---- */
@@ -470,7 +459,7 @@ static void agent_stop(struct agent *agent)
     ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
-START_TEST(what_follows_consul_bears_them)
+TEST(what_follows_consul_bears_them, 300)
 {
     struct agent agent;
     agent_start(&agent);
@@ -502,25 +491,4 @@ START_TEST(what_follows_consul_bears_them)
     ck_assert_int_gt(sum.elsewhere, 0); /* libcurl's calls come by */
     agent_stop(&agent);
 }
-END_TEST
 #endif
-
-int main(void)
-{
-    Suite *suite = suite_create("failing_calls");
-    suite_test(suite, defects_are_found, 120);
-    suite_test(suite, who_has_none_is_not_blamed, 60);
-    suite_test(suite, memory_bears_them, 120);
-    suite_test(suite, policy_files_that_are_followed_bear_them, 300);
-    suite_test(suite, peers_by_a_list_bear_them, 120);
-    suite_test(suite, peers_by_name_bear_them, 120);
-    suite_test(suite, a_limiter_that_would_not_hear_of_forks_is_not_opened, 30);
-    suite_test(suite, a_child_that_gets_no_event_fd_lets_go_of_its_parents, 30);
-    suite_test(suite, a_child_has_an_event_fd_of_its_own_under_any_number, 30);
-    suite_test(suite, a_childs_event_fd_leaves_no_other_number_taken, 30);
-    suite_test(suite, signals_do_not_shorten_the_pause_that_stands_for_a_fence, 30);
-#ifdef WEIR_CONSUL
-    suite_test(suite, what_follows_consul_bears_them, 300);
-#endif
-    return suite_run(suite);
-}

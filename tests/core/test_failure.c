@@ -35,7 +35,7 @@ static void stage_open(struct stage *stage, const struct weir_options *options, 
 
 /* ---- By this process's share ---- */
 
-START_TEST(while_the_backend_fails_memory_decides_by_the_share_from_cold)
+TEST(while_the_backend_fails_memory_decides_by_the_share_from_cold, 30)
 {
     struct weir_options options = WEIR_OPTIONS_INIT;
     struct stage stage;
@@ -77,9 +77,8 @@ START_TEST(while_the_backend_fails_memory_decides_by_the_share_from_cold)
     scene_close(&stage.scene);
     ck_assert(stage.fake.destroyed);
 }
-END_TEST
 
-START_TEST(a_backend_of_shares_is_stood_in_for_by_the_same_share)
+TEST(a_backend_of_shares_is_stood_in_for_by_the_same_share, 30)
 {
     struct weir_options options = WEIR_OPTIONS_INIT;
     struct stage stage;
@@ -91,7 +90,6 @@ START_TEST(a_backend_of_shares_is_stood_in_for_by_the_same_share)
     ck_assert_int_eq(stage.fake.last_plan.size, 2);
     scene_close(&stage.scene);
 }
-END_TEST
 
 static int64_t reachable_us; /* what the backend says of itself */
 
@@ -109,7 +107,7 @@ static int64_t monotonic_us(void)
     return time.tv_sec * WEIR_SECOND + time.tv_nsec / 1000;
 }
 
-START_TEST(an_outage_whose_end_nobody_saw_leaves_the_next_one_no_permits)
+TEST(an_outage_whose_end_nobody_saw_leaves_the_next_one_no_permits, 30)
 {
     struct stage stage;
     fake_init(&stage.fake);
@@ -130,9 +128,8 @@ START_TEST(an_outage_whose_end_nobody_saw_leaves_the_next_one_no_permits)
     ck_assert_uint_eq(stats_now(stage.scene.limiter).outages, 2);
     scene_close(&stage.scene);
 }
-END_TEST
 
-START_TEST(a_new_share_is_the_fallbacks_alone_where_all_count_together)
+TEST(a_new_share_is_the_fallbacks_alone_where_all_count_together, 30)
 {
     const struct share half = { .weight = 1, .total = 2, .rank = 0, .count = 2 };
     struct stage stage;
@@ -158,9 +155,8 @@ START_TEST(a_new_share_is_the_fallbacks_alone_where_all_count_together)
     ck_assert_uint_gt(stage.fake.last.plan_version, version);
     scene_close(&stage.scene);
 }
-END_TEST
 
-START_TEST(a_share_that_leaves_the_plan_as_it_is_leaves_an_outage_one)
+TEST(a_share_that_leaves_the_plan_as_it_is_leaves_an_outage_one, 10)
 {
     const struct share half = { .weight = 1, .total = 2, .rank = 0, .count = 2 };
     const struct share also = { .weight = 2, .total = 4, .rank = 0, .count = 2 };
@@ -175,9 +171,8 @@ START_TEST(a_share_that_leaves_the_plan_as_it_is_leaves_an_outage_one)
     ck_assert_uint_eq(stats_now(stage.scene.limiter).outages, 1);
     scene_close(&stage.scene);
 }
-END_TEST
 
-START_TEST(a_limit_is_refused_if_its_share_is_impossible_though_the_whole_is_not)
+TEST(a_limit_is_refused_if_its_share_is_impossible_though_the_whole_is_not, 30)
 {
     /* A hundred years to fill, and ten thousand times that at a share of one in ten thousand. */
     const struct weir_policy slow = { .limit = 1, .period_us = 366 * WEIR_DAY, .burst = 100 };
@@ -192,9 +187,8 @@ START_TEST(a_limit_is_refused_if_its_share_is_impossible_though_the_whole_is_not
     ck_assert_ptr_null(weir_limit_find(stage.scene.limiter, "slow"));
     scene_close(&stage.scene);
 }
-END_TEST
 
-START_TEST(shares_that_come_to_nothing_are_told_of_the_share_not_of_the_whole)
+TEST(shares_that_come_to_nothing_are_told_of_the_share_not_of_the_whole, 30)
 {
     struct weir_options options = WEIR_OPTIONS_INIT;
     struct stage stage;
@@ -212,9 +206,8 @@ START_TEST(shares_that_come_to_nothing_are_told_of_the_share_not_of_the_whole)
     ck_assert_int_eq(taken(stage.limit, "a", 1).limit, 1);
     scene_close(&stage.scene);
 }
-END_TEST
 
-START_TEST(a_fallback_that_is_full_answers_by_on_full)
+TEST(a_fallback_that_is_full_answers_by_on_full, 30)
 {
     struct weir_options options = WEIR_OPTIONS_INIT;
     struct stage stage;
@@ -230,11 +223,10 @@ START_TEST(a_fallback_that_is_full_answers_by_on_full)
     ck_assert_uint_eq(stats_now(stage.scene.limiter).full, 1);
     scene_close(&stage.scene);
 }
-END_TEST
 
 /* ---- Outages ---- */
 
-START_TEST(a_failure_among_others_gives_nothing_and_a_long_outage_gives_its_rate)
+TEST(a_failure_among_others_gives_nothing_and_a_long_outage_gives_its_rate, 30)
 {
     struct stage stage;
     int64_t admitted = 0;
@@ -248,9 +240,8 @@ START_TEST(a_failure_among_others_gives_nothing_and_a_long_outage_gives_its_rate
     ck_assert_uint_eq(stats_now(stage.scene.limiter).outages, 1);
     scene_close(&stage.scene);
 }
-END_TEST
 
-START_TEST(no_flapping_admits_more_than_the_time_of_its_outages_makes)
+TEST(no_flapping_admits_more_than_the_time_of_its_outages_makes, 30)
 {
     struct stage stage;
     int64_t admitted = 0, longest_us = 0;
@@ -274,9 +265,8 @@ START_TEST(no_flapping_admits_more_than_the_time_of_its_outages_makes)
     ck_assert_int_gt(admitted, 300);
     scene_close(&stage.scene);
 }
-END_TEST
 
-START_TEST(outages_beyond_the_count_of_their_numbers_start_cold_all_the_same)
+TEST(outages_beyond_the_count_of_their_numbers_start_cold_all_the_same, 30)
 {
     struct stage stage;
     stage_open(&stage, NULL, true);
@@ -289,9 +279,8 @@ START_TEST(outages_beyond_the_count_of_their_numbers_start_cold_all_the_same)
     ck_assert_uint_eq(stats_now(stage.scene.limiter).outages, 66000);
     scene_close(&stage.scene);
 }
-END_TEST
 
-START_TEST(an_outage_is_told_in_one_line_at_each_end)
+TEST(an_outage_is_told_in_one_line_at_each_end, 30)
 {
     struct stage stage;
     stage_open(&stage, NULL, true);
@@ -310,9 +299,8 @@ START_TEST(an_outage_is_told_in_one_line_at_each_end)
     ck_assert_str_eq(stage.scene.last_line, "backend fake answers again");
     scene_close(&stage.scene);
 }
-END_TEST
 
-START_TEST(an_outage_begins_at_the_time_that_the_caller_gave)
+TEST(an_outage_begins_at_the_time_that_the_caller_gave, 30)
 {
     struct stage stage;
     struct weir_decision decisions[2];
@@ -326,9 +314,8 @@ START_TEST(an_outage_begins_at_the_time_that_the_caller_gave)
     ck_assert(decisions[1].allowed);
     scene_close(&stage.scene);
 }
-END_TEST
 
-START_TEST(a_clock_that_steps_back_takes_the_outage_along)
+TEST(a_clock_that_steps_back_takes_the_outage_along, 30)
 {
     struct stage stage;
     stage_open(&stage, NULL, true);
@@ -344,9 +331,8 @@ START_TEST(a_clock_that_steps_back_takes_the_outage_along)
     ck_assert_int_eq(stage.scene.log_lines, 1);
     scene_close(&stage.scene);
 }
-END_TEST
 
-START_TEST(a_clock_out_of_range_is_an_error_in_an_outage_too)
+TEST(a_clock_out_of_range_is_an_error_in_an_outage_too, 30)
 {
     struct stage stage;
     fake_init(&stage.fake);
@@ -371,9 +357,8 @@ START_TEST(a_clock_out_of_range_is_an_error_in_an_outage_too)
     ck_assert(taken(stage.limit, "a", 1).allowed);
     scene_close(&stage.scene);
 }
-END_TEST
 
-START_TEST(an_outage_at_the_end_of_time_is_one)
+TEST(an_outage_at_the_end_of_time_is_one, 30)
 {
     struct stage stage;
     stage_open(&stage, NULL, true);
@@ -383,7 +368,6 @@ START_TEST(an_outage_at_the_end_of_time_is_one)
     ck_assert_int_eq(taken(stage.limit, "a", 1).source, WEIR_BY_FALLBACK);
     scene_close(&stage.scene);
 }
-END_TEST
 
 /* ---- Each policy, each verb ---- */
 
@@ -445,7 +429,7 @@ static void assert_every_verb_answers(enum weir_on_failure on_failure, const str
     }
 }
 
-START_TEST(with_open_every_verb_allows_what_could_ever_be_allowed)
+TEST(with_open_every_verb_allows_what_could_ever_be_allowed, 30)
 {
     const struct weir_decision fits = { .allowed = true, .source = WEIR_BY_FAIL_OPEN, .limit = 10, .remaining = 10 };
     const struct weir_decision never = {
@@ -454,18 +438,16 @@ START_TEST(with_open_every_verb_allows_what_could_ever_be_allowed)
     assert_every_verb_answers(WEIR_FAIL_OPEN, &fits, &never, WEIR_ETIME);
     assert_every_verb_answers(WEIR_FAIL_OPEN, &fits, &never, WEIR_EIO);
 }
-END_TEST
 
-START_TEST(with_closed_every_verb_denies_for_a_second)
+TEST(with_closed_every_verb_denies_for_a_second, 30)
 {
     const struct weir_decision fits = { .source = WEIR_BY_FAIL_CLOSED, .limit = 10, .retry_after_us = WEIR_SECOND };
     const struct weir_decision never = { .source = WEIR_BY_FAIL_CLOSED, .limit = 10, .retry_after_us = WEIR_NEVER };
     assert_every_verb_answers(WEIR_FAIL_CLOSED, &fits, &never, WEIR_ETIME);
     assert_every_verb_answers(WEIR_FAIL_CLOSED, &fits, &never, WEIR_EIO);
 }
-END_TEST
 
-START_TEST(with_local_every_verb_is_answered_by_memory)
+TEST(with_local_every_verb_is_answered_by_memory, 30)
 {
     for (int verb = 0; verb < VERBS; verb++) {
         struct weir_decision decision;
@@ -483,9 +465,8 @@ START_TEST(with_local_every_verb_is_answered_by_memory)
         scene_close(&stage.scene);
     }
 }
-END_TEST
 
-START_TEST(with_error_every_verb_fails_and_nothing_takes_over)
+TEST(with_error_every_verb_fails_and_nothing_takes_over, 30)
 {
     const struct weir_options options = options_with(WEIR_FAIL_ERROR);
     for (int verb = 0; verb < VERBS; verb++) {
@@ -503,9 +484,8 @@ START_TEST(with_error_every_verb_fails_and_nothing_takes_over)
         scene_close(&stage.scene);
     }
 }
-END_TEST
 
-START_TEST(other_errors_than_failures_reach_the_caller_whatever_is_chosen)
+TEST(other_errors_than_failures_reach_the_caller_whatever_is_chosen, 30)
 {
     static const int errors[] = { WEIR_ESTATE, WEIR_ENOMEM, WEIR_ECLOSED, WEIR_EFULL };
     for (int on_failure = WEIR_FAIL_LOCAL; on_failure <= WEIR_FAIL_ERROR; on_failure++) {
@@ -526,9 +506,8 @@ START_TEST(other_errors_than_failures_reach_the_caller_whatever_is_chosen)
         scene_close(&stage.scene);
     }
 }
-END_TEST
 
-START_TEST(a_refund_or_a_reset_that_fails_is_an_error_and_no_outage)
+TEST(a_refund_or_a_reset_that_fails_is_an_error_and_no_outage, 30)
 {
     for (int on_failure = WEIR_FAIL_LOCAL; on_failure <= WEIR_FAIL_ERROR; on_failure++) {
         const struct weir_options options = options_with((enum weir_on_failure)on_failure);
@@ -545,9 +524,8 @@ START_TEST(a_refund_or_a_reset_that_fails_is_an_error_and_no_outage)
         scene_close(&stage.scene);
     }
 }
-END_TEST
 
-START_TEST(all_or_nothing_in_an_outage_is_decided_as_one)
+TEST(all_or_nothing_in_an_outage_is_decided_as_one, 30)
 {
     struct stage stage;
     struct weir_decision decision;
@@ -569,9 +547,8 @@ START_TEST(all_or_nothing_in_an_outage_is_decided_as_one)
     ck_assert_uint_eq(stats_now(stage.scene.limiter).fallbacks, 3);
     scene_close(&stage.scene);
 }
-END_TEST
 
-START_TEST(each_of_those_taken_together_in_an_outage_begins_cold_and_is_owed)
+TEST(each_of_those_taken_together_in_an_outage_begins_cold_and_is_owed, 30)
 {
     struct stage stage;
     struct weir_decision decision;
@@ -592,11 +569,10 @@ START_TEST(each_of_those_taken_together_in_an_outage_begins_cold_and_is_owed)
     ck_assert_uint_eq(stats_now(stage.scene.limiter).settled, 1 + 2);
     scene_close(&stage.scene);
 }
-END_TEST
 
 /* ---- What an acquire gives back ---- */
 
-START_TEST(what_an_acquire_declines_goes_back_to_who_admitted_it)
+TEST(what_an_acquire_declines_goes_back_to_who_admitted_it, 30)
 {
     struct stage stage;
     struct weir_decision decision;
@@ -622,7 +598,6 @@ START_TEST(what_an_acquire_declines_goes_back_to_who_admitted_it)
     ck_assert_int_eq(stage.fake.last.cost, 3);
     scene_close(&stage.scene);
 }
-END_TEST
 
 static int refuse_refunds(struct weir_backend *backend, const struct weir_backend_request *requests, size_t n, bool all,
                           int64_t deadline_us, struct weir_decision *out)
@@ -635,7 +610,7 @@ static int refuse_refunds(struct weir_backend *backend, const struct weir_backen
     return WEIR_OK;
 }
 
-START_TEST(permits_that_cannot_be_given_back_are_lost_and_the_denial_stands)
+TEST(permits_that_cannot_be_given_back_are_lost_and_the_denial_stands, 30)
 {
     static const struct {
         enum weir_on_failure on_failure;
@@ -663,11 +638,10 @@ START_TEST(permits_that_cannot_be_given_back_are_lost_and_the_denial_stands)
         scene_close(&stage.scene);
     }
 }
-END_TEST
 
 /* ---- Times ---- */
 
-START_TEST(by_the_local_clock_a_backend_is_told_it_though_it_has_its_own)
+TEST(by_the_local_clock_a_backend_is_told_it_though_it_has_its_own, 30)
 {
     for (int by_local_clock = 0; by_local_clock < 2; by_local_clock++) {
         struct weir_options options = options_with(WEIR_FAIL_ERROR), read;
@@ -689,7 +663,6 @@ START_TEST(by_the_local_clock_a_backend_is_told_it_though_it_has_its_own)
         scene_close(&stage.scene);
     }
 }
-END_TEST
 
 /* ---- Threads ---- */
 
@@ -714,7 +687,7 @@ static void count_lines(void *user, enum weir_log_level level, const char *line)
     atomic_fetch_add((_Atomic int *)user + (level == WEIR_LOG_INFO), 1);
 }
 
-START_TEST(threads_that_fail_and_succeed_at_once_agree_on_each_outage)
+TEST(threads_that_fail_and_succeed_at_once_agree_on_each_outage, 60)
 {
     static struct stage stage;
     struct weir_options options = WEIR_OPTIONS_INIT;
@@ -746,39 +719,4 @@ START_TEST(threads_that_fail_and_succeed_at_once_agree_on_each_outage)
     ck_assert_int_ge(atomic_load(&lines[0]), 1);
     ck_assert_int_eq(atomic_load(&lines[0]), atomic_load(&lines[1]));
     scene_close(&stage.scene);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("failure");
-    suite_test(suite, while_the_backend_fails_memory_decides_by_the_share_from_cold, 30);
-    suite_test(suite, a_backend_of_shares_is_stood_in_for_by_the_same_share, 30);
-    suite_test(suite, an_outage_whose_end_nobody_saw_leaves_the_next_one_no_permits, 30);
-    suite_test(suite, a_new_share_is_the_fallbacks_alone_where_all_count_together, 30);
-    suite_test(suite, a_share_that_leaves_the_plan_as_it_is_leaves_an_outage_one, 10);
-    suite_test(suite, a_limit_is_refused_if_its_share_is_impossible_though_the_whole_is_not, 30);
-    suite_test(suite, shares_that_come_to_nothing_are_told_of_the_share_not_of_the_whole, 30);
-    suite_test(suite, a_fallback_that_is_full_answers_by_on_full, 30);
-    suite_test(suite, a_failure_among_others_gives_nothing_and_a_long_outage_gives_its_rate, 30);
-    suite_test(suite, no_flapping_admits_more_than_the_time_of_its_outages_makes, 30);
-    suite_test(suite, outages_beyond_the_count_of_their_numbers_start_cold_all_the_same, 30);
-    suite_test(suite, an_outage_is_told_in_one_line_at_each_end, 30);
-    suite_test(suite, an_outage_begins_at_the_time_that_the_caller_gave, 30);
-    suite_test(suite, a_clock_that_steps_back_takes_the_outage_along, 30);
-    suite_test(suite, a_clock_out_of_range_is_an_error_in_an_outage_too, 30);
-    suite_test(suite, an_outage_at_the_end_of_time_is_one, 30);
-    suite_test(suite, with_open_every_verb_allows_what_could_ever_be_allowed, 30);
-    suite_test(suite, with_closed_every_verb_denies_for_a_second, 30);
-    suite_test(suite, with_local_every_verb_is_answered_by_memory, 30);
-    suite_test(suite, with_error_every_verb_fails_and_nothing_takes_over, 30);
-    suite_test(suite, other_errors_than_failures_reach_the_caller_whatever_is_chosen, 30);
-    suite_test(suite, a_refund_or_a_reset_that_fails_is_an_error_and_no_outage, 30);
-    suite_test(suite, all_or_nothing_in_an_outage_is_decided_as_one, 30);
-    suite_test(suite, each_of_those_taken_together_in_an_outage_begins_cold_and_is_owed, 30);
-    suite_test(suite, what_an_acquire_declines_goes_back_to_who_admitted_it, 30);
-    suite_test(suite, permits_that_cannot_be_given_back_are_lost_and_the_denial_stands, 30);
-    suite_test(suite, by_the_local_clock_a_backend_is_told_it_though_it_has_its_own, 30);
-    suite_test(suite, threads_that_fail_and_succeed_at_once_agree_on_each_outage, 60);
-    return suite_run(suite);
 }

@@ -115,7 +115,7 @@ static int64_t take_all_metered(weir_limit *limit, weir_limit *meter)
 static const int64_t flip_every_us[] = { 1000, 7000, 100000, 333333, WEIR_SECOND, 1500000, 2500000 };
 enum { FLIPS = 1000, RATES = sizeof flip_every_us / sizeof flip_every_us[0], ASKS = 20 };
 
-START_TEST(a_thousand_flips_admit_nothing_that_the_larger_policy_alone_would_not)
+TEST(a_thousand_flips_admit_nothing_that_the_larger_policy_alone_would_not, 60)
 {
     for (int form = 0; form < FORMS; form++) {
         for (int rate = 0; rate < RATES; rate++) {
@@ -136,9 +136,8 @@ START_TEST(a_thousand_flips_admit_nothing_that_the_larger_policy_alone_would_not
         }
     }
 }
-END_TEST
 
-START_TEST(windows_end_however_fast_a_limit_flips)
+TEST(windows_end_however_fast_a_limit_flips, 60)
 {
     for (int form = 0; form < FORMS; form++) {
         struct scene scene;
@@ -153,9 +152,8 @@ START_TEST(windows_end_however_fast_a_limit_flips)
         scene_close(&scene);
     }
 }
-END_TEST
 
-START_TEST(three_policies_in_turn_admit_nothing_that_the_largest_alone_would_not)
+TEST(three_policies_in_turn_admit_nothing_that_the_largest_alone_would_not, 60)
 {
     static const int permits[] = { 100, 60, 17 };
     for (int form = 0; form < FORMS; form++) {
@@ -176,7 +174,6 @@ START_TEST(three_policies_in_turn_admit_nothing_that_the_largest_alone_would_not
         }
     }
 }
-END_TEST
 
 /* The most that a policy admits in any window of so many milliseconds. */
 static int64_t most_in(int form, int64_t limit, int64_t window_ms)
@@ -212,7 +209,7 @@ static void admit(int larger, int smaller, int flip_ms, int *admitted)
 
 /* Where the forms differ the smaller one may admit while the former state, which denies nothing, is full: that much
  * more, and no burst a flip. */
-START_TEST(flips_between_algorithms_admit_in_no_window_more_than_the_two_policies_together)
+TEST(flips_between_algorithms_admit_in_no_window_more_than_the_two_policies_together, 120)
 {
     static const int windows_ms[] = { 1, 10, 100, 500, 1000, 2000, 5000, 20000 }, flips_ms[] = { 1, 40, 333, 1500 };
     static int admitted[MOST_MS];
@@ -234,9 +231,8 @@ START_TEST(flips_between_algorithms_admit_in_no_window_more_than_the_two_policie
         }
     }
 }
-END_TEST
 
-START_TEST(going_back_gives_no_fresh_burst)
+TEST(going_back_gives_no_fresh_burst, 30)
 {
     for (int form = 0; form < FORMS; form++) {
         struct scene scene;
@@ -258,9 +254,8 @@ START_TEST(going_back_gives_no_fresh_burst)
         scene_close(&scene);
     }
 }
-END_TEST
 
-START_TEST(what_fits_into_the_new_policy_leaves_no_former_state)
+TEST(what_fits_into_the_new_policy_leaves_no_former_state, 30)
 {
     for (int form = 0; form < FORMS; form++) {
         struct scene scene;
@@ -276,9 +271,8 @@ START_TEST(what_fits_into_the_new_policy_leaves_no_former_state)
         scene_close(&scene);
     }
 }
-END_TEST
 
-START_TEST(of_two_uses_that_are_equal_the_former_one_stays_the_former)
+TEST(of_two_uses_that_are_equal_the_former_one_stays_the_former, 30)
 {
     struct scene scene;
     scene_open(&scene, NULL);
@@ -294,12 +288,11 @@ START_TEST(of_two_uses_that_are_equal_the_former_one_stays_the_former)
     ck_assert_int_eq(remaining(limit), 80);
     scene_close(&scene);
 }
-END_TEST
 
 /* ---- It denies nothing ---- */
 
 /* Beside another key, whose permits are all taken at the moment of the change, every field is the same ever after. */
-START_TEST(a_lowered_limit_decides_as_if_the_key_had_used_just_what_it_can_hold)
+TEST(a_lowered_limit_decides_as_if_the_key_had_used_just_what_it_can_hold, 30)
 {
     for (int form = 0; form < FORMS; form++) {
         struct scene scene;
@@ -321,9 +314,8 @@ START_TEST(a_lowered_limit_decides_as_if_the_key_had_used_just_what_it_can_hold)
         scene_close(&scene);
     }
 }
-END_TEST
 
-START_TEST(a_former_state_in_which_nothing_is_used_any_more_is_forgotten)
+TEST(a_former_state_in_which_nothing_is_used_any_more_is_forgotten, 30)
 {
     for (int form = 0; form < FORMS; form++) {
         struct scene scene;
@@ -340,11 +332,10 @@ START_TEST(a_former_state_in_which_nothing_is_used_any_more_is_forgotten)
         scene_close(&scene);
     }
 }
-END_TEST
 
 /* ---- The other verbs ---- */
 
-START_TEST(a_reset_forgets_both_states)
+TEST(a_reset_forgets_both_states, 30)
 {
     for (int form = 0; form < FORMS; form++) {
         struct scene scene;
@@ -358,9 +349,8 @@ START_TEST(a_reset_forgets_both_states)
         scene_close(&scene);
     }
 }
-END_TEST
 
-START_TEST(a_refund_leaves_the_former_state_alone)
+TEST(a_refund_leaves_the_former_state_alone, 30)
 {
     for (int form = 0; form < FORMS; form++) {
         struct scene scene;
@@ -385,9 +375,8 @@ START_TEST(a_refund_leaves_the_former_state_alone)
         scene_close(&scene);
     }
 }
-END_TEST
 
-START_TEST(a_denial_and_a_peek_charge_nothing_to_the_former_state)
+TEST(a_denial_and_a_peek_charge_nothing_to_the_former_state, 30)
 {
     for (int form = 0; form < FORMS; form++) {
         struct scene scene;
@@ -405,9 +394,8 @@ START_TEST(a_denial_and_a_peek_charge_nothing_to_the_former_state)
         scene_close(&scene);
     }
 }
-END_TEST
 
-START_TEST(permits_charged_ahead_of_use_are_charged_to_the_former_state_too)
+TEST(permits_charged_ahead_of_use_are_charged_to_the_former_state_too, 30)
 {
     for (int cost = 0; cost <= 5; cost += 5) {
         struct scene scene;
@@ -425,9 +413,8 @@ START_TEST(permits_charged_ahead_of_use_are_charged_to_the_former_state_too)
         scene_close(&scene);
     }
 }
-END_TEST
 
-START_TEST(all_or_nothing_charges_both_states_or_neither)
+TEST(all_or_nothing_charges_both_states_or_neither, 30)
 {
     for (int form = 0; form < FORMS; form++) {
         struct scene scene;
@@ -453,9 +440,8 @@ START_TEST(all_or_nothing_charges_both_states_or_neither)
         scene_close(&scene);
     }
 }
-END_TEST
 
-START_TEST(what_a_stand_in_owes_is_told_by_the_state_alone_and_once_paid_both_are_forgotten)
+TEST(what_a_stand_in_owes_is_told_by_the_state_alone_and_once_paid_both_are_forgotten, 30)
 {
     struct scene scene;
     scene_open(&scene, NULL);
@@ -476,11 +462,10 @@ START_TEST(what_a_stand_in_owes_is_told_by_the_state_alone_and_once_paid_both_ar
     ck_assert_int_eq(stats_of(&scene).keys, 0);
     scene_close(&scene);
 }
-END_TEST
 
 /* ---- Room ---- */
 
-START_TEST(a_key_is_not_dropped_before_its_former_state_is_as_good_as_new)
+TEST(a_key_is_not_dropped_before_its_former_state_is_as_good_as_new, 30)
 {
     struct weir_options options = WEIR_OPTIONS_INIT;
     options.max_keys = 1;
@@ -514,9 +499,8 @@ START_TEST(a_key_is_not_dropped_before_its_former_state_is_as_good_as_new)
     ck_assert_uint_eq(stats_of(&scene).evictions, 1);
     scene_close(&scene);
 }
-END_TEST
 
-START_TEST(idle_keys_with_a_former_state_are_collected_when_both_are_as_good_as_new)
+TEST(idle_keys_with_a_former_state_are_collected_when_both_are_as_good_as_new, 30)
 {
     enum { KEYS = 2000 };
     struct scene scene;
@@ -545,9 +529,8 @@ START_TEST(idle_keys_with_a_former_state_are_collected_when_both_are_as_good_as_
     ck_assert_uint_ge(stats_of(&scene).evictions, KEYS);
     scene_close(&scene);
 }
-END_TEST
 
-START_TEST(keys_that_share_a_state_for_want_of_room_have_a_former_one_too)
+TEST(keys_that_share_a_state_for_want_of_room_have_a_former_one_too, 30)
 {
     for (int form = 0; form < FORMS; form++) {
         struct weir_options options = WEIR_OPTIONS_INIT;
@@ -574,11 +557,10 @@ START_TEST(keys_that_share_a_state_for_want_of_room_have_a_former_one_too)
         scene_close(&scene);
     }
 }
-END_TEST
 
 /* ---- Shares, and late threads ---- */
 
-START_TEST(a_share_that_shrinks_and_grows_again_mints_nothing)
+TEST(a_share_that_shrinks_and_grows_again_mints_nothing, 60)
 {
     static const struct share half = { .weight = 1, .total = 2, .rank = 1, .count = 2, .weights = NULL };
     static const struct share third = { .weight = 1, .total = 3, .rank = 2, .count = 3, .weights = NULL };
@@ -603,9 +585,8 @@ START_TEST(a_share_that_shrinks_and_grows_again_mints_nothing)
         }
     }
 }
-END_TEST
 
-START_TEST(a_thread_with_an_older_plan_leaves_both_states_under_the_newer)
+TEST(a_thread_with_an_older_plan_leaves_both_states_under_the_newer, 30)
 {
     struct scene scene;
     scene_open(&scene, NULL);
@@ -638,7 +619,6 @@ START_TEST(a_thread_with_an_older_plan_leaves_both_states_under_the_newer)
     free(seen);
     scene_close(&scene);
 }
-END_TEST
 
 /* The limit's plan as it is seen by so many calls to come. */
 static struct {
@@ -660,7 +640,7 @@ uint64_t __wrap_weir_request_plan(const struct weir_backend_request *request, st
 
 /* Of two keys that share a state for want of room the first request is met before the limit is lowered, the second
  * after it: the state moves in between. */
-START_TEST(a_shared_state_that_moves_between_two_requests_of_one_step_is_found_again)
+TEST(a_shared_state_that_moves_between_two_requests_of_one_step_is_found_again, 30)
 {
     for (int form = 0; form < FORMS; form++) {
         struct weir_options options = WEIR_OPTIONS_INIT;
@@ -689,9 +669,8 @@ START_TEST(a_shared_state_that_moves_between_two_requests_of_one_step_is_found_a
         scene_close(&scene);
     }
 }
-END_TEST
 
-START_TEST(a_clock_that_steps_back_moves_neither_state)
+TEST(a_clock_that_steps_back_moves_neither_state, 30)
 {
     for (int form = 0; form < FORMS; form++) {
         struct scene scene;
@@ -709,33 +688,4 @@ START_TEST(a_clock_that_steps_back_moves_neither_state)
         ck_assert(!taken(limit, "key", 1).allowed);
         scene_close(&scene);
     }
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("former");
-    suite_test(suite, a_thousand_flips_admit_nothing_that_the_larger_policy_alone_would_not, 60);
-    suite_test(suite, windows_end_however_fast_a_limit_flips, 60);
-    suite_test(suite, three_policies_in_turn_admit_nothing_that_the_largest_alone_would_not, 60);
-    suite_test(suite, flips_between_algorithms_admit_in_no_window_more_than_the_two_policies_together, 120);
-    suite_test(suite, going_back_gives_no_fresh_burst, 30);
-    suite_test(suite, what_fits_into_the_new_policy_leaves_no_former_state, 30);
-    suite_test(suite, of_two_uses_that_are_equal_the_former_one_stays_the_former, 30);
-    suite_test(suite, a_lowered_limit_decides_as_if_the_key_had_used_just_what_it_can_hold, 30);
-    suite_test(suite, a_former_state_in_which_nothing_is_used_any_more_is_forgotten, 30);
-    suite_test(suite, a_reset_forgets_both_states, 30);
-    suite_test(suite, a_refund_leaves_the_former_state_alone, 30);
-    suite_test(suite, a_denial_and_a_peek_charge_nothing_to_the_former_state, 30);
-    suite_test(suite, permits_charged_ahead_of_use_are_charged_to_the_former_state_too, 30);
-    suite_test(suite, all_or_nothing_charges_both_states_or_neither, 30);
-    suite_test(suite, what_a_stand_in_owes_is_told_by_the_state_alone_and_once_paid_both_are_forgotten, 30);
-    suite_test(suite, a_key_is_not_dropped_before_its_former_state_is_as_good_as_new, 30);
-    suite_test(suite, idle_keys_with_a_former_state_are_collected_when_both_are_as_good_as_new, 30);
-    suite_test(suite, keys_that_share_a_state_for_want_of_room_have_a_former_one_too, 30);
-    suite_test(suite, a_share_that_shrinks_and_grows_again_mints_nothing, 60);
-    suite_test(suite, a_thread_with_an_older_plan_leaves_both_states_under_the_newer, 30);
-    suite_test(suite, a_shared_state_that_moves_between_two_requests_of_one_step_is_found_again, 30);
-    suite_test(suite, a_clock_that_steps_back_moves_neither_state, 30);
-    return suite_run(suite);
 }

@@ -72,7 +72,7 @@ static const struct {
       } },
 };
 
-START_TEST(hashes_are_those_of_an_independent_siphash_1_3)
+TEST(hashes_are_those_of_an_independent_siphash_1_3, 30)
 {
     unsigned char bytes[VECTORS + 8];
     for (size_t row = 0; row < sizeof rows / sizeof rows[0]; row++) {
@@ -87,25 +87,22 @@ START_TEST(hashes_are_those_of_an_independent_siphash_1_3)
         }
     }
 }
-END_TEST
 
-START_TEST(the_empty_string_has_a_hash_that_depends_on_the_secret)
+TEST(the_empty_string_has_a_hash_that_depends_on_the_secret, 30)
 {
     ck_assert_uint_ne(siphash13(&rows[0].secret, "", 0), siphash13(&rows[1].secret, "", 0));
     ck_assert_uint_eq(siphash13(&rows[0].secret, NULL, 0), siphash13(&rows[0].secret, "x", 0));
 }
-END_TEST
 
-START_TEST(zeroes_at_the_end_of_a_key_count)
+TEST(zeroes_at_the_end_of_a_key_count, 30)
 {
     static const unsigned char zeroes[64];
     for (size_t a = 0; a <= sizeof zeroes; a++)
         for (size_t b = 0; b < a; b++)
             must(siphash13(&rows[1].secret, zeroes, a) != siphash13(&rows[1].secret, zeroes, b), "a length is hashed");
 }
-END_TEST
 
-START_TEST(secrets_are_drawn_anew_each_time)
+TEST(secrets_are_drawn_anew_each_time, 30)
 {
     struct hash_secret secrets[16];
     for (size_t i = 0; i < 16; i++) {
@@ -115,10 +112,9 @@ START_TEST(secrets_are_drawn_anew_each_time)
             ck_assert(secrets[i].k0 != secrets[j].k0 && secrets[i].k1 != secrets[j].k1);
     }
 }
-END_TEST
 
 /* A long key is hashed to its last byte. */
-START_TEST(every_byte_of_the_longest_key_counts)
+TEST(every_byte_of_the_longest_key_counts, 30)
 {
     unsigned char *key = calloc(1, WEIR_MAX_KEY_LEN);
     ck_assert_ptr_nonnull(key);
@@ -130,16 +126,4 @@ START_TEST(every_byte_of_the_longest_key_counts)
     }
     ck_assert_uint_eq(siphash13(&rows[1].secret, key, WEIR_MAX_KEY_LEN), before);
     free(key);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("hash");
-    suite_test(suite, hashes_are_those_of_an_independent_siphash_1_3, 30);
-    suite_test(suite, the_empty_string_has_a_hash_that_depends_on_the_secret, 30);
-    suite_test(suite, zeroes_at_the_end_of_a_key_count, 30);
-    suite_test(suite, secrets_are_drawn_anew_each_time, 30);
-    suite_test(suite, every_byte_of_the_longest_key_counts, 30);
-    return suite_run(suite);
 }

@@ -70,7 +70,7 @@ static const struct {
     { "leaky_bucket limit=1 period=1d capacity=1000", ";q=1000;w=86400000" },
 };
 
-START_TEST(the_policy_is_told_as_what_a_fresh_key_may_take_and_how_long_that_takes_to_come)
+TEST(the_policy_is_told_as_what_a_fresh_key_may_take_and_how_long_that_takes_to_come, 30)
 {
     struct scene scene;
     struct weir_decision decision = { .allowed = true };
@@ -83,9 +83,8 @@ START_TEST(the_policy_is_told_as_what_a_fresh_key_may_take_and_how_long_that_tak
     }
     scene_close(&scene);
 }
-END_TEST
 
-START_TEST(what_strict_holds_back_is_not_told_of)
+TEST(what_strict_holds_back_is_not_told_of, 10)
 {
     static const struct {
         const char *name, *policy, *quota;
@@ -113,7 +112,6 @@ START_TEST(what_strict_holds_back_is_not_told_of)
     }
     scene_close(&scene);
 }
-END_TEST
 
 /* Of a limit of 10 a minute, bursts of 20. */
 static const struct {
@@ -159,7 +157,7 @@ static const struct {
       "X-RateLimit-Limit: 20\nX-RateLimit-Remaining: 0\n" },
 };
 
-START_TEST(a_decision_is_told_in_whole_seconds_that_are_never_early)
+TEST(a_decision_is_told_in_whole_seconds_that_are_never_early, 30)
 {
     struct scene scene;
     char text[1024];
@@ -173,9 +171,8 @@ START_TEST(a_decision_is_told_in_whole_seconds_that_are_never_early)
     }
     scene_close(&scene);
 }
-END_TEST
 
-START_TEST(only_what_is_asked_for_is_written)
+TEST(only_what_is_asked_for_is_written, 30)
 {
     const struct weir_decision denied = { .retry_after_us = 1500000 }, allowed = { .allowed = true, .remaining = 1 };
     struct scene scene;
@@ -195,9 +192,8 @@ START_TEST(only_what_is_asked_for_is_written)
     ck_assert_int_eq(weir_http_fields(&request, &denied, WEIR_HTTP_RETRY_AFTER, fields, 1), 1);
     scene_close(&scene);
 }
-END_TEST
 
-START_TEST(a_reset_in_unix_time_is_that_of_the_request_or_of_the_limiters_clock_rounded_up)
+TEST(a_reset_in_unix_time_is_that_of_the_request_or_of_the_limiters_clock_rounded_up, 30)
 {
     const struct weir_decision denied = { .retry_after_us = 1500000 };
     struct scene scene;
@@ -225,11 +221,10 @@ START_TEST(a_reset_in_unix_time_is_that_of_the_request_or_of_the_limiters_clock_
     ck_assert_int_eq(weir_http_fields(&request, &denied, WEIR_HTTP_X_RATELIMIT, fields, 6), 3); /* needs no clock */
     scene_close(&scene);
 }
-END_TEST
 
 /* ---- Whose numbers they are ---- */
 
-START_TEST(an_instance_with_a_share_tells_the_whole_policy_and_what_is_left_of_its_own)
+TEST(an_instance_with_a_share_tells_the_whole_policy_and_what_is_left_of_its_own, 30)
 {
     struct weir_options options = WEIR_OPTIONS_INIT;
     struct scene scene;
@@ -243,9 +238,8 @@ START_TEST(an_instance_with_a_share_tells_the_whole_policy_and_what_is_left_of_i
                  "X-RateLimit-Limit: 100\nX-RateLimit-Remaining: 24\nX-RateLimit-Reset: 1\n");
     scene_close(&scene);
 }
-END_TEST
 
-START_TEST(of_several_limits_at_once_the_one_that_binds_is_told_and_the_policies_of_all)
+TEST(of_several_limits_at_once_the_one_that_binds_is_told_and_the_policies_of_all, 30)
 {
     struct scene scene;
     struct weir_decision decision;
@@ -271,7 +265,6 @@ START_TEST(of_several_limits_at_once_the_one_that_binds_is_told_and_the_policies
                      "RateLimit-Policy: \"burst\";q=10;w=1\n");
     scene_close(&scene);
 }
-END_TEST
 
 /* One decision of a limiter whose backend fails, as lines. */
 static void assert_lines_of_an_outage(enum weir_on_failure on_failure, const char *expected)
@@ -294,7 +287,7 @@ static void assert_lines_of_an_outage(enum weir_on_failure on_failure, const cha
     scene_close(&scene);
 }
 
-START_TEST(a_decision_in_place_of_the_backend_is_told_as_any_other)
+TEST(a_decision_in_place_of_the_backend_is_told_as_any_other, 30)
 {
     assert_lines_of_an_outage(WEIR_FAIL_LOCAL, /* all taken, half of the rate */
                               "Retry-After: 2\nRateLimit-Policy: \"api\";q=10;w=10\nRateLimit: \"api\";r=0;t=2\n");
@@ -302,9 +295,8 @@ START_TEST(a_decision_in_place_of_the_backend_is_told_as_any_other)
     assert_lines_of_an_outage(WEIR_FAIL_CLOSED,
                               "Retry-After: 1\nRateLimit-Policy: \"api\";q=10;w=10\nRateLimit: \"api\";r=0;t=1\n");
 }
-END_TEST
 
-START_TEST(a_policy_that_is_defined_anew_is_told_anew)
+TEST(a_policy_that_is_defined_anew_is_told_anew, 30)
 {
     const struct weir_decision decision = { .allowed = true };
     struct scene scene;
@@ -315,7 +307,6 @@ START_TEST(a_policy_that_is_defined_anew_is_told_anew)
     assert_lines(limit, &decision, WEIR_HTTP_RATELIMIT_POLICY, "RateLimit-Policy: \"api\";q=4;w=2\n");
     scene_close(&scene);
 }
-END_TEST
 
 /* ---- That it can be parsed ---- */
 
@@ -368,7 +359,7 @@ static struct item parsed(const char *value)
     return item;
 }
 
-START_TEST(every_name_that_a_limit_may_have_is_told_as_it_is)
+TEST(every_name_that_a_limit_may_have_is_told_as_it_is, 30)
 {
     const struct weir_decision decision = { .allowed = true };
     const struct weir_policy policy = { .limit = 1, .period_us = 1 };
@@ -391,9 +382,8 @@ START_TEST(every_name_that_a_limit_may_have_is_told_as_it_is)
     ck_assert_int_eq(names, 26 + 26 + 10 + 3);
     scene_close(&scene);
 }
-END_TEST
 
-START_TEST(a_key_with_an_override_is_told_of_its_own_policy)
+TEST(a_key_with_an_override_is_told_of_its_own_policy, 30)
 {
     struct scene scene;
     struct weir_http_field field;
@@ -410,9 +400,8 @@ START_TEST(a_key_with_an_override_is_told_of_its_own_policy)
     ck_assert_str_eq(field.value, "\"api\";q=100;w=1");
     scene_close(&scene);
 }
-END_TEST
 
-START_TEST(the_longest_values_are_whole)
+TEST(the_longest_values_are_whole, 30)
 {
     struct weir_policy policy = { .limit = WEIR_MAX_PERMITS,
                                   .period_us = WEIR_MAX_PERIOD_US,
@@ -441,7 +430,6 @@ START_TEST(the_longest_values_are_whole)
     ck_assert_str_eq(fields[4].value, "18014398510");
     scene_close(&scene);
 }
-END_TEST
 
 /* ---- That who goes by it is served ---- */
 
@@ -514,7 +502,7 @@ static void check_left(struct scene *scene, const struct weir_request *request, 
     must(decision.reset_after_us == 0 && decision.remaining == policy.q, "after t all of q is back");
 }
 
-START_TEST(who_waits_for_retry_after_is_admitted_and_a_second_earlier_is_not)
+TEST(who_waits_for_retry_after_is_admitted_and_a_second_earlier_is_not, 60)
 {
     struct scene scene;
     struct chance chance = chance_make(1);
@@ -541,9 +529,8 @@ START_TEST(who_waits_for_retry_after_is_admitted_and_a_second_earlier_is_not)
     ck_assert_int_gt(left, steps_or(CASES) / 20);
     scene_close(&scene);
 }
-END_TEST
 
-START_TEST(who_goes_by_the_policy_never_goes_faster_than_the_rate)
+TEST(who_goes_by_the_policy_never_goes_faster_than_the_rate, 60)
 {
     const struct weir_decision decision = { .allowed = true };
     struct scene scene;
@@ -564,11 +551,10 @@ START_TEST(who_goes_by_the_policy_never_goes_faster_than_the_rate)
     }
     scene_close(&scene);
 }
-END_TEST
 
 /* ---- What is refused ---- */
 
-START_TEST(what_cannot_be_told_is_refused_by_name_and_leaves_the_fields_alone)
+TEST(what_cannot_be_told_is_refused_by_name_and_leaves_the_fields_alone, 30)
 {
     struct scene scene;
     scene_open(&scene, NULL);
@@ -617,26 +603,4 @@ START_TEST(what_cannot_be_told_is_refused_by_name_and_leaves_the_fields_alone)
     ck_assert_int_eq(weir_http_fields(&none, &denied, EVERY, fields, 6), WEIR_EINVAL);
     ck_assert_mem_eq(fields, before, sizeof fields);
     scene_close(&scene);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("http");
-    suite_test(suite, the_policy_is_told_as_what_a_fresh_key_may_take_and_how_long_that_takes_to_come, 30);
-    suite_test(suite, what_strict_holds_back_is_not_told_of, 10);
-    suite_test(suite, a_decision_is_told_in_whole_seconds_that_are_never_early, 30);
-    suite_test(suite, only_what_is_asked_for_is_written, 30);
-    suite_test(suite, a_reset_in_unix_time_is_that_of_the_request_or_of_the_limiters_clock_rounded_up, 30);
-    suite_test(suite, an_instance_with_a_share_tells_the_whole_policy_and_what_is_left_of_its_own, 30);
-    suite_test(suite, of_several_limits_at_once_the_one_that_binds_is_told_and_the_policies_of_all, 30);
-    suite_test(suite, a_decision_in_place_of_the_backend_is_told_as_any_other, 30);
-    suite_test(suite, a_policy_that_is_defined_anew_is_told_anew, 30);
-    suite_test(suite, every_name_that_a_limit_may_have_is_told_as_it_is, 30);
-    suite_test(suite, a_key_with_an_override_is_told_of_its_own_policy, 30);
-    suite_test(suite, the_longest_values_are_whole, 30);
-    suite_test(suite, who_waits_for_retry_after_is_admitted_and_a_second_earlier_is_not, 60);
-    suite_test(suite, who_goes_by_the_policy_never_goes_faster_than_the_rate, 60);
-    suite_test(suite, what_cannot_be_told_is_refused_by_name_and_leaves_the_fields_alone, 30);
-    return suite_run(suite);
 }

@@ -47,7 +47,7 @@ static struct layers_result apply_one(weir *limiter, enum weir_followed what, co
 
 /* ---- Which is in force ---- */
 
-START_TEST(consul_goes_before_the_file_and_the_file_before_code_in_every_order)
+TEST(consul_goes_before_the_file_and_the_file_before_code_in_every_order, 60)
 {
     static const char *const patterns[] = { NULL, "a", "a*" };
     static const char *const keys[] = { "z", "a", "ab" };
@@ -93,9 +93,8 @@ START_TEST(consul_goes_before_the_file_and_the_file_before_code_in_every_order)
     }
     scene_close(&scene);
 }
-END_TEST
 
-START_TEST(what_code_defines_later_waits_for_the_end_of_a_layer_that_came_before)
+TEST(what_code_defines_later_waits_for_the_end_of_a_layer_that_came_before, 10)
 {
     struct scene scene;
     scene_open(&scene, NULL);
@@ -108,9 +107,8 @@ START_TEST(what_code_defines_later_waits_for_the_end_of_a_layer_that_came_before
     ck_assert_uint_eq(apply(scene.limiter, WEIR_FOLLOW_CONSUL_POLICIES, NULL, 0).changes, 0);
     scene_close(&scene);
 }
-END_TEST
 
-START_TEST(an_override_in_a_layer_waits_for_its_limit)
+TEST(an_override_in_a_layer_waits_for_its_limit, 10)
 {
     struct scene scene;
     scene_open(&scene, NULL);
@@ -131,9 +129,8 @@ START_TEST(an_override_in_a_layer_waits_for_its_limit)
     ck_assert_int_eq(size_of(scene.limiter, "b"), 5);
     scene_close(&scene);
 }
-END_TEST
 
-START_TEST(a_limit_that_nobody_defines_any_more_keeps_its_last_policy_and_the_log_tells)
+TEST(a_limit_that_nobody_defines_any_more_keeps_its_last_policy_and_the_log_tells, 10)
 {
     struct scene scene;
     scene_open(&scene, NULL);
@@ -154,11 +151,10 @@ START_TEST(a_limit_that_nobody_defines_any_more_keeps_its_last_policy_and_the_lo
     ck_assert_int_eq(size_of(scene.limiter, "a"), 20);
     scene_close(&scene);
 }
-END_TEST
 
 /* ---- What is wrong ---- */
 
-START_TEST(a_bad_entry_keeps_what_was_there_and_holds_up_no_other)
+TEST(a_bad_entry_keeps_what_was_there_and_holds_up_no_other, 10)
 {
     struct scene scene;
     scene_open(&scene, NULL);
@@ -195,9 +191,8 @@ START_TEST(a_bad_entry_keeps_what_was_there_and_holds_up_no_other)
     ck_assert_int_eq(size_of(scene.limiter, "z"), 20);
     scene_close(&scene);
 }
-END_TEST
 
-START_TEST(the_sentence_says_what_is_wrong_and_where)
+TEST(the_sentence_says_what_is_wrong_and_where, 10)
 {
     static const struct {
         const char *name, *pattern;
@@ -227,9 +222,8 @@ START_TEST(the_sentence_says_what_is_wrong_and_where)
     ck_assert_str_eq(result.sentence, "here: it stands twice");
     scene_close(&scene);
 }
-END_TEST
 
-START_TEST(a_layer_with_one_limit_too_many_has_the_others)
+TEST(a_layer_with_one_limit_too_many_has_the_others, 60)
 {
     struct scene scene;
     char name[32];
@@ -248,7 +242,6 @@ START_TEST(a_layer_with_one_limit_too_many_has_the_others)
     ck_assert_int_eq(peeked(weir_limit_find(scene.limiter, "limit-0"), "a", 1).limit, 20);
     scene_close(&scene);
 }
-END_TEST
 
 /* ---- Files ---- */
 
@@ -275,7 +268,7 @@ static int load(weir *limiter, const char *text, char *message, size_t size)
     return result;
 }
 
-START_TEST(overrides_in_a_file_are_loaded_whole_or_not_at_all)
+TEST(overrides_in_a_file_are_loaded_whole_or_not_at_all, 10)
 {
     struct scene scene;
     char message[300] = "";
@@ -309,9 +302,8 @@ START_TEST(overrides_in_a_file_are_loaded_whole_or_not_at_all)
     ck_assert_int_eq(peeked(new, "c", 1).limit, 24);
     scene_close(&scene);
 }
-END_TEST
 
-START_TEST(a_file_that_is_followed_is_a_layer_above_code_from_the_first)
+TEST(a_file_that_is_followed_is_a_layer_above_code_from_the_first, 10)
 {
     static const char text[] = "api = fixed_window limit=20 period=365d\napi/a = fixed_window limit=21 period=365d\n"
                                "later/a = fixed_window limit=22 period=365d\n";
@@ -336,20 +328,4 @@ START_TEST(a_file_that_is_followed_is_a_layer_above_code_from_the_first)
     ck_assert_msg(strstr(sentence, ":3: there is no limit \"later\" to override") != NULL, "%s", sentence);
     scene_close(&scene);
     unlink(file.path);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("layers");
-    suite_test(suite, consul_goes_before_the_file_and_the_file_before_code_in_every_order, 60);
-    suite_test(suite, what_code_defines_later_waits_for_the_end_of_a_layer_that_came_before, 10);
-    suite_test(suite, an_override_in_a_layer_waits_for_its_limit, 10);
-    suite_test(suite, a_limit_that_nobody_defines_any_more_keeps_its_last_policy_and_the_log_tells, 10);
-    suite_test(suite, a_bad_entry_keeps_what_was_there_and_holds_up_no_other, 10);
-    suite_test(suite, the_sentence_says_what_is_wrong_and_where, 10);
-    suite_test(suite, a_layer_with_one_limit_too_many_has_the_others, 60);
-    suite_test(suite, overrides_in_a_file_are_loaded_whole_or_not_at_all, 10);
-    suite_test(suite, a_file_that_is_followed_is_a_layer_above_code_from_the_first, 10);
-    return suite_run(suite);
 }

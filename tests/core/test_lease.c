@@ -97,7 +97,7 @@ static struct lease_ask lease_of(struct key *key, int64_t ahead)
 
 #define WIDE "token_bucket limit=1000000 period=1s"
 
-START_TEST(a_key_that_is_asked_for_seldom_leases_nothing)
+TEST(a_key_that_is_asked_for_seldom_leases_nothing, 10)
 {
     struct key key;
     key_init(&key, WIDE);
@@ -107,18 +107,16 @@ START_TEST(a_key_that_is_asked_for_seldom_leases_nothing)
     }
     ck_assert_int_eq(key.asked, 50);
 }
-END_TEST
 
-START_TEST(one_request_however_large_is_no_load_yet)
+TEST(one_request_however_large_is_no_load_yet, 10)
 {
     struct key key;
     key_init(&key, WIDE);
     take(&key, 5000);
     ck_assert_int_eq(lease_left(&key.lease, key.now_us), 0);
 }
-END_TEST
 
-START_TEST(a_busy_key_leases_what_half_a_life_asks_for)
+TEST(a_busy_key_leases_what_half_a_life_asks_for, 10)
 {
     struct key key;
     key_init(&key, WIDE);
@@ -127,9 +125,8 @@ START_TEST(a_busy_key_leases_what_half_a_life_asks_for)
     const int64_t left = lease_left(&key.lease, key.now_us);
     ck_assert_msg(left >= 45 && left <= 60, "%" PRId64 " permits for a load of 50", left);
 }
-END_TEST
 
-START_TEST(a_busy_key_is_asked_for_no_more_than_twice_in_a_life)
+TEST(a_busy_key_is_asked_for_no_more_than_twice_in_a_life, 10)
 {
     struct key key;
     key_init(&key, WIDE);
@@ -140,9 +137,8 @@ START_TEST(a_busy_key_is_asked_for_no_more_than_twice_in_a_life)
                       gap_us);
     }
 }
-END_TEST
 
-START_TEST(costs_weigh_as_much_as_as_many_requests)
+TEST(costs_weigh_as_much_as_as_many_requests, 10)
 {
     struct key ones, tens;
     key_init(&ones, WIDE);
@@ -160,9 +156,8 @@ START_TEST(costs_weigh_as_much_as_as_many_requests)
     ck_assert_msg(one.ahead - ten.ahead <= 10 && ten.ahead - one.ahead <= 10, "%" PRId64 " and %" PRId64, one.ahead,
                   ten.ahead);
 }
-END_TEST
 
-START_TEST(nothing_is_leased_where_answers_take_a_tenth_of_a_life)
+TEST(nothing_is_leased_where_answers_take_a_tenth_of_a_life, 10)
 {
     struct key key;
     key_init(&key, WIDE);
@@ -172,9 +167,8 @@ START_TEST(nothing_is_leased_where_answers_take_a_tenth_of_a_life)
     const struct lease_ask slow = lease_ask(&key.lease, &key.rules, key.now_us, 1, 0, LIFE_US / 10 + 1);
     ck_assert(slow.ahead == 0 && slow.alone);
 }
-END_TEST
 
-START_TEST(near_the_limit_leases_leave_room_for_all_instances)
+TEST(near_the_limit_leases_leave_room_for_all_instances, 10)
 {
     struct key key;
     key_init(&key, "token_bucket limit=1000 period=366d");
@@ -191,9 +185,8 @@ START_TEST(near_the_limit_leases_leave_room_for_all_instances)
     }
     ck_assert(!take(&key, 1).allowed);
 }
-END_TEST
 
-START_TEST(what_others_wait_for_is_asked_for_at_once_when_permits_are_scarce)
+TEST(what_others_wait_for_is_asked_for_at_once_when_permits_are_scarce, 10)
 {
     struct key key;
     key_init(&key, "token_bucket limit=1000 period=366d");
@@ -209,9 +202,8 @@ START_TEST(what_others_wait_for_is_asked_for_at_once_when_permits_are_scarce)
         ck_assert_uint_eq(ask.spread, waiting > 0 ? 1 : 32);
     }
 }
-END_TEST
 
-START_TEST(permits_are_scarce_once_fewer_come_than_were_asked_for_until_all_do)
+TEST(permits_are_scarce_once_fewer_come_than_were_asked_for_until_all_do, 10)
 {
     static const struct {
         struct weir_decision told;
@@ -238,9 +230,8 @@ START_TEST(permits_are_scarce_once_fewer_come_than_were_asked_for_until_all_do)
         ck_assert_msg(key.lease.scarce == table[i].is_scarce, "row %zu", i);
     }
 }
-END_TEST
 
-START_TEST(no_more_is_leased_than_the_option_says)
+TEST(no_more_is_leased_than_the_option_says, 10)
 {
     struct key key;
     key_init(&key, WIDE);
@@ -251,9 +242,8 @@ START_TEST(no_more_is_leased_than_the_option_says)
     }
     ck_assert_int_gt(key.asked, 5000 / 5);
 }
-END_TEST
 
-START_TEST(what_a_request_lacks_is_asked_for_if_a_lease_may_be_as_large_as_the_request)
+TEST(what_a_request_lacks_is_asked_for_if_a_lease_may_be_as_large_as_the_request, 10)
 {
     struct key key;
     key_init(&key, WIDE);
@@ -267,9 +257,8 @@ START_TEST(what_a_request_lacks_is_asked_for_if_a_lease_may_be_as_large_as_the_r
     asked(&key, &ask, 0);
     ck_assert_int_eq(lease_left(&key.lease, key.now_us), 8);
 }
-END_TEST
 
-START_TEST(what_is_held_and_what_is_on_its_way_are_no_more_together_than_a_lease_may_be)
+TEST(what_is_held_and_what_is_on_its_way_are_no_more_together_than_a_lease_may_be, 10)
 {
     struct key key;
     key_init(&key, WIDE);
@@ -290,9 +279,8 @@ START_TEST(what_is_held_and_what_is_on_its_way_are_no_more_together_than_a_lease
             ck_assert(!ask.whole && ask.cost == 30 && ask.ahead == 100 - (held + 30) && again.lease.is_asked);
     }
 }
-END_TEST
 
-START_TEST(while_permits_are_on_their_way_no_others_are_asked_for)
+TEST(while_permits_are_on_their_way_no_others_are_asked_for, 10)
 {
     struct key key;
     key_init(&key, WIDE);
@@ -309,9 +297,8 @@ START_TEST(while_permits_are_on_their_way_no_others_are_asked_for)
     asked(&key, &first, 0);
     ck_assert(!key.lease.is_asked);
 }
-END_TEST
 
-START_TEST(what_a_request_lacks_is_on_its_way_until_it_comes_or_fails)
+TEST(what_a_request_lacks_is_on_its_way_until_it_comes_or_fails, 10)
 {
     struct key key;
     key_init(&key, WIDE);
@@ -332,7 +319,6 @@ START_TEST(what_a_request_lacks_is_on_its_way_until_it_comes_or_fails)
         ck_assert(!key.lease.is_asked);
     }
 }
-END_TEST
 
 /* ---- How long ---- */
 
@@ -356,7 +342,7 @@ static void check_end(const char *policy, int64_t offset_us, int64_t end_us)
     ck_assert_uint_eq(key.lease.lost, 5);
 }
 
-START_TEST(a_lease_ends_a_life_after_it_was_asked_for_or_when_permits_come_back_at_once)
+TEST(a_lease_ends_a_life_after_it_was_asked_for_or_when_permits_come_back_at_once, 10)
 {
     check_end("token_bucket limit=100 period=1s", 7, 7 + LIFE_US);
     check_end("fixed_window limit=100 period=1s", 7, 7 + LIFE_US);
@@ -369,9 +355,8 @@ START_TEST(a_lease_ends_a_life_after_it_was_asked_for_or_when_permits_come_back_
     check_end("token_bucket limit=2 period=1s burst=100 refill=interval", 990000, 1000000);
     check_end("token_bucket limit=10 period=1s burst=100 refill=interval align=epoch", 7, 7 + LIFE_US);
 }
-END_TEST
 
-START_TEST(an_answer_later_than_the_lease_brings_nothing)
+TEST(an_answer_later_than_the_lease_brings_nothing, 10)
 {
     struct key key;
     key_init(&key, WIDE);
@@ -380,9 +365,8 @@ START_TEST(an_answer_later_than_the_lease_brings_nothing)
     ck_assert_int_eq(lease_left(&key.lease, key.now_us), 0);
     ck_assert_uint_eq(key.lease.lost, 5);
 }
-END_TEST
 
-START_TEST(the_older_permits_are_spent_first)
+TEST(the_older_permits_are_spent_first, 10)
 {
     struct key key;
     struct weir_decision decision;
@@ -397,9 +381,8 @@ START_TEST(the_older_permits_are_spent_first)
     ck_assert_int_eq(lease_left(&key.lease, START_US + 10 + LIFE_US), 0);
     ck_assert_uint_eq(key.lease.lost, 3);
 }
-END_TEST
 
-START_TEST(a_third_grant_is_put_to_the_second_and_both_are_as_old_as_the_older)
+TEST(a_third_grant_is_put_to_the_second_and_both_are_as_old_as_the_older, 10)
 {
     for (int64_t asked_us = START_US + 5; asked_us <= START_US + 20; asked_us += 15) {
         struct key key;
@@ -420,9 +403,8 @@ START_TEST(a_third_grant_is_put_to_the_second_and_both_are_as_old_as_the_older)
         ck_assert_uint_eq(lease->lost, 1 + 2 + 4);
     }
 }
-END_TEST
 
-START_TEST(a_leaky_buckets_permits_are_slots_that_pass)
+TEST(a_leaky_buckets_permits_are_slots_that_pass, 10)
 {
     struct key key;
     struct weir_decision decision;
@@ -447,9 +429,8 @@ START_TEST(a_leaky_buckets_permits_are_slots_that_pass)
     ck_assert_int_eq(lease_left(&key.lease, key.now_us), 0);
     ck_assert_uint_eq(key.lease.lost, 5);
 }
-END_TEST
 
-START_TEST(slots_of_uneven_rates_are_never_early)
+TEST(slots_of_uneven_rates_are_never_early, 10)
 {
     struct key key;
     struct weir_decision decision;
@@ -462,10 +443,9 @@ START_TEST(slots_of_uneven_rates_are_never_early)
         ck_assert_int_eq(decision.delay_us, (slot * WEIR_SECOND + 6) / 7);
     }
 }
-END_TEST
 
 /* Held against the slots themselves: the n-th departs at slot_us + ceil(n * q / p) ticks, and is left until then. */
-START_TEST(a_slot_is_passed_over_when_its_time_has_passed_and_no_sooner)
+TEST(a_slot_is_passed_over_when_its_time_has_passed_and_no_sooner, 10)
 {
     static const char *const policies[] = {
         "leaky_bucket limit=1000 period=1s capacity=100", "leaky_bucket limit=7 period=1s capacity=100",
@@ -498,9 +478,8 @@ START_TEST(a_slot_is_passed_over_when_its_time_has_passed_and_no_sooner)
         ck_assert_int_eq(lease_left(&key.lease, key.now_us), 0);
     }
 }
-END_TEST
 
-START_TEST(what_was_taken_can_be_given_back_while_its_lease_lasts)
+TEST(what_was_taken_can_be_given_back_while_its_lease_lasts, 10)
 {
     struct key key;
     struct weir_decision decision;
@@ -515,9 +494,8 @@ START_TEST(what_was_taken_can_be_given_back_while_its_lease_lasts)
     ck_assert_int_eq(lease_left(&key.lease, key.now_us), 0);
     ck_assert_uint_eq(key.lease.lost, 10);
 }
-END_TEST
 
-START_TEST(what_is_given_back_above_the_most_is_lost)
+TEST(what_is_given_back_above_the_most_is_lost, 10)
 {
     struct key key;
     struct weir_decision decision;
@@ -534,10 +512,9 @@ START_TEST(what_is_given_back_above_the_most_is_lost)
     ck_assert_uint_eq(key.lease.lost, 3);
     ck_assert_int_eq(lease_left(&key.lease, START_US + LIFE_US), 3); /* it went to where it had come from */
 }
-END_TEST
 
 /* Found by fuzzing: what was on its way came on top of what had been given back meanwhile. */
-START_TEST(what_is_given_back_while_others_are_on_their_way_counts_with_them)
+TEST(what_is_given_back_while_others_are_on_their_way_counts_with_them, 10)
 {
     struct key key;
     struct weir_decision decision;
@@ -556,9 +533,8 @@ START_TEST(what_is_given_back_while_others_are_on_their_way_counts_with_them)
     ck_assert_int_eq(lease_left(&key.lease, key.now_us), 8);
     ck_assert_int_eq((int64_t)key.lease.lost, ask.ahead);
 }
-END_TEST
 
-START_TEST(what_is_given_back_of_another_era_is_lost)
+TEST(what_is_given_back_of_another_era_is_lost, 10)
 {
     struct key key;
     struct weir_decision decision;
@@ -575,7 +551,6 @@ START_TEST(what_is_given_back_of_another_era_is_lost)
     ck_assert_int_eq(lease_left(&key.lease, key.now_us), 2);
     ck_assert_uint_eq(key.lease.lost, 5);
 }
-END_TEST
 
 /* ---- How much is asked for, to the permit ---- */
 
@@ -588,7 +563,7 @@ static int64_t ahead_at(const struct lease *lease, const struct lease_rules *rul
     return lease_ask(&again, rules, START_US, cost, waiting, 0).ahead;
 }
 
-START_TEST(the_average_moves_by_a_quarter_of_the_difference_each_half_life)
+TEST(the_average_moves_by_a_quarter_of_the_difference_each_half_life, 10)
 {
     struct key key;
     key_init(&key, WIDE);
@@ -609,9 +584,8 @@ START_TEST(the_average_moves_by_a_quarter_of_the_difference_each_half_life)
     lease_count(lease, &key.rules, start_us + INT64_C(1000000000) * half_us, 7); /* however long it was */
     ck_assert(lease->count == 7 && lease->turn_us == start_us + INT64_C(1000000001) * half_us);
 }
-END_TEST
 
-START_TEST(a_clock_that_steps_back_by_a_life_begins_the_count_anew)
+TEST(a_clock_that_steps_back_by_a_life_begins_the_count_anew, 10)
 {
     struct key key;
     key_init(&key, WIDE);
@@ -624,9 +598,8 @@ START_TEST(a_clock_that_steps_back_by_a_life_begins_the_count_anew)
     lease_count(lease, &key.rules, turn_us - LIFE_US - 1, 1);
     ck_assert(lease->count == 1 && lease->turn_us == turn_us - LIFE_US - 1 + LIFE_US / 2 && lease->average == 160);
 }
-END_TEST
 
-START_TEST(an_eighth_more_than_the_load_is_asked_for_and_what_others_wait_for)
+TEST(an_eighth_more_than_the_load_is_asked_for_and_what_others_wait_for, 10)
 {
     struct key key;
     key_init(&key, WIDE);
@@ -655,9 +628,8 @@ START_TEST(an_eighth_more_than_the_load_is_asked_for_and_what_others_wait_for)
     seldom.average = 8;
     ck_assert(!lease_ask(&seldom, &key.rules, START_US, 1, 0, 0).alone);
 }
-END_TEST
 
-START_TEST(permits_run_low_when_they_do_not_last_until_an_answer_comes)
+TEST(permits_run_low_when_they_do_not_last_until_an_answer_comes, 10)
 {
     struct key key;
     key_init(&key, WIDE);
@@ -681,9 +653,8 @@ START_TEST(permits_run_low_when_they_do_not_last_until_an_answer_comes)
     struct lease none = key.lease;
     ck_assert(!lease_runs_low(&none));
 }
-END_TEST
 
-START_TEST(no_more_is_asked_for_than_can_be_used_until_permits_come_back)
+TEST(no_more_is_asked_for_than_can_be_used_until_permits_come_back, 10)
 {
     /* When they come back is ahead, or is past; half a life of 50 ms asks for a hundred. */
     static const struct {
@@ -711,11 +682,10 @@ START_TEST(no_more_is_asked_for_than_can_be_used_until_permits_come_back)
         ck_assert_int_eq(ahead_at(&key.lease, &key.rules, 1, 0), table[i].permits + table[i].permits / 8);
     }
 }
-END_TEST
 
 /* ---- Denials ---- */
 
-START_TEST(a_denial_holds_for_its_cost_and_more_until_it_may_change)
+TEST(a_denial_holds_for_its_cost_and_more_until_it_may_change, 10)
 {
     struct key key;
     struct weir_decision decision;
@@ -740,9 +710,8 @@ START_TEST(a_denial_holds_for_its_cost_and_more_until_it_may_change)
     ck_assert(!take(&key, 4).allowed);
     ck_assert_int_eq(key.asked, 2); /* it may have changed: it was asked for anew */
 }
-END_TEST
 
-START_TEST(what_can_never_fit_is_denied_for_ever_and_asked_for_once_a_second)
+TEST(what_can_never_fit_is_denied_for_ever_and_asked_for_once_a_second, 10)
 {
     struct key key;
     key_init(&key, "fixed_window limit=10 period=1m");
@@ -750,9 +719,8 @@ START_TEST(what_can_never_fit_is_denied_for_ever_and_asked_for_once_a_second)
         ck_assert_int_eq(take(&key, 11).retry_after_us, WEIR_NEVER);
     ck_assert_int_eq(key.asked, 3);
 }
-END_TEST
 
-START_TEST(a_denial_asked_for_before_a_refund_says_nothing_after_it)
+TEST(a_denial_asked_for_before_a_refund_says_nothing_after_it, 10)
 {
     struct key key;
     struct weir_decision decision, refunded = { 0 };
@@ -774,9 +742,8 @@ START_TEST(a_denial_asked_for_before_a_refund_says_nothing_after_it)
     ck_assert(!take(&key, 3).allowed);
     ck_assert_int_eq(take(&key, 3).source, WEIR_BY_DENIAL); /* one that was asked for since holds */
 }
-END_TEST
 
-START_TEST(a_request_larger_than_the_lease_asks_for_what_is_lacking)
+TEST(a_request_larger_than_the_lease_asks_for_what_is_lacking, 10)
 {
     struct key key;
     key_init(&key, "fixed_window limit=10 period=1m");
@@ -786,9 +753,8 @@ START_TEST(a_request_larger_than_the_lease_asks_for_what_is_lacking)
     ck_assert(decision.allowed && decision.source == WEIR_BY_LEASE && decision.remaining == 0);
     ck_assert(!take(&key, 1).allowed);
 }
-END_TEST
 
-START_TEST(another_plan_drops_what_the_old_one_leased_and_denied)
+TEST(another_plan_drops_what_the_old_one_leased_and_denied, 10)
 {
     struct key key;
     struct weir_decision decision;
@@ -802,10 +768,9 @@ START_TEST(another_plan_drops_what_the_old_one_leased_and_denied)
     ck_assert_int_eq(lease_decide(&key.lease, key.now_us, 1, WEIR_TAKE, &decision), LEASE_ASK);
     ck_assert_uint_eq(key.lease.lost, 6);
 }
-END_TEST
 
 /* What the answer to an ask says to one who came before it was asked, and lacks some of `cost`. */
-START_TEST(an_answer_denies_those_who_came_before_it_was_asked_as_of_then)
+TEST(an_answer_denies_those_who_came_before_it_was_asked_as_of_then, 10)
 {
     /* `used` permits are taken, then `ask.cost` and `ask.ahead` are asked for; 1,000 us later that is told. */
     static const struct {
@@ -861,9 +826,8 @@ START_TEST(an_answer_denies_those_who_came_before_it_was_asked_as_of_then)
                   told.reset_after_us == 0);
     }
 }
-END_TEST
 
-START_TEST(what_redis_said_last_is_recalled_with_its_age)
+TEST(what_redis_said_last_is_recalled_with_its_age, 10)
 {
     struct key key;
     struct weir_decision told;
@@ -883,7 +847,6 @@ START_TEST(what_redis_said_last_is_recalled_with_its_age)
     key.lease.is_known = false;
     ck_assert(!lease_is_ahead(&key.lease, START_US - WEIR_CLOCK_SLACK_US - 1));
 }
-END_TEST
 
 /* ---- The two common cases at once: lease_hit() ---- */
 
@@ -912,7 +875,7 @@ static struct lease lease_by_chance(struct chance *chance, const struct weir_pla
     return lease;
 }
 
-START_TEST(a_lease_hit_is_what_counting_and_deciding_come_to)
+TEST(a_lease_hit_is_what_counting_and_deciding_come_to, 10)
 {
     static const char *const policies[] = { "token_bucket limit=3 period=1s", "fixed_window limit=9 period=1s",
                                             "leaky_bucket limit=9 period=1s" };
@@ -939,9 +902,8 @@ START_TEST(a_lease_hit_is_what_counting_and_deciding_come_to)
     ck_assert_int_gt(answers[LEASE_SPENT], 1000);
     ck_assert_int_gt(answers[LEASE_DENIED], 500);
 }
-END_TEST
 
-START_TEST(a_lease_hit_is_one_up_to_its_last_permit_and_microsecond)
+TEST(a_lease_hit_is_one_up_to_its_last_permit_and_microsecond, 10)
 {
     const struct lease_rules rules = { .life_us = LIFE_US, .max = WEIR_MAX_PERMITS, .instances = 1 };
     const struct weir_plan plan = plan_for("token_bucket limit=3 period=1s");
@@ -967,9 +929,8 @@ START_TEST(a_lease_hit_is_one_up_to_its_last_permit_and_microsecond)
     lease.batches[0].left = 1;
     ck_assert_int_eq(lease_hit(&lease, &rules, lease.turn_us - LIFE_US, 1, &told), LEASE_SPENT);
 }
-END_TEST
 
-START_TEST(the_next_edge_is_when_permits_come_back_at_once)
+TEST(the_next_edge_is_when_permits_come_back_at_once, 10)
 {
     static const struct {
         const char *policy;
@@ -990,11 +951,10 @@ START_TEST(the_next_edge_is_when_permits_come_back_at_once)
         ck_assert_int_eq(key.lease.edge_us, table[i].edge_us ? START_US + table[i].edge_us : 0);
     }
 }
-END_TEST
 
 /* ---- By the rules alone ---- */
 
-START_TEST(the_bound_is_what_the_rate_makes_in_a_life_or_what_all_can_hold)
+TEST(the_bound_is_what_the_rate_makes_in_a_life_or_what_all_can_hold, 10)
 {
     struct lease_rules rules = { .life_us = LIFE_US, .max = WEIR_MAX_PERMITS, .instances = 4 };
     struct weir_plan plan = plan_for("token_bucket limit=1000 period=1s");
@@ -1017,9 +977,8 @@ START_TEST(the_bound_is_what_the_rate_makes_in_a_life_or_what_all_can_hold)
     rules.life_us = 0;
     ck_assert(!lease_is_on(&rules, &plan) && lease_reserve(&rules, &plan) == 0);
 }
-END_TEST
 
-START_TEST(strict_holds_back_what_comes_back_in_a_life_or_leases_nothing)
+TEST(strict_holds_back_what_comes_back_in_a_life_or_leases_nothing, 10)
 {
     const struct lease_rules rules = { .life_us = LIFE_US, .max = WEIR_MAX_PERMITS, .instances = 2, .strict = true };
     struct weir_plan plan = plan_for("token_bucket limit=1000 period=1s");
@@ -1035,9 +994,8 @@ START_TEST(strict_holds_back_what_comes_back_in_a_life_or_leases_nothing)
     plan = plan_for("sliding_window limit=1000 period=1s");
     ck_assert(lease_reserve(&rules, &plan) == 0 && lease_is_on(&rules, &plan));
 }
-END_TEST
 
-START_TEST(a_key_is_idle_when_nothing_of_it_would_be_lost)
+TEST(a_key_is_idle_when_nothing_of_it_would_be_lost, 10)
 {
     struct key key;
     key_init(&key, WIDE);
@@ -1062,54 +1020,4 @@ START_TEST(a_key_is_idle_when_nothing_of_it_would_be_lost)
     ck_assert(!lease_is_idle(&key.lease, &key.rules, key.now_us)); /* a denial */
     key.now_us += WEIR_SECOND;
     ck_assert_msg(lease_is_idle(&key.lease, &key.rules, key.now_us + 40 * LIFE_US), "and when that is over");
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("lease");
-    suite_test(suite, a_key_that_is_asked_for_seldom_leases_nothing, 10);
-    suite_test(suite, one_request_however_large_is_no_load_yet, 10);
-    suite_test(suite, a_busy_key_leases_what_half_a_life_asks_for, 10);
-    suite_test(suite, a_busy_key_is_asked_for_no_more_than_twice_in_a_life, 10);
-    suite_test(suite, costs_weigh_as_much_as_as_many_requests, 10);
-    suite_test(suite, nothing_is_leased_where_answers_take_a_tenth_of_a_life, 10);
-    suite_test(suite, near_the_limit_leases_leave_room_for_all_instances, 10);
-    suite_test(suite, what_others_wait_for_is_asked_for_at_once_when_permits_are_scarce, 10);
-    suite_test(suite, permits_are_scarce_once_fewer_come_than_were_asked_for_until_all_do, 10);
-    suite_test(suite, no_more_is_leased_than_the_option_says, 10);
-    suite_test(suite, what_a_request_lacks_is_asked_for_if_a_lease_may_be_as_large_as_the_request, 10);
-    suite_test(suite, what_is_held_and_what_is_on_its_way_are_no_more_together_than_a_lease_may_be, 10);
-    suite_test(suite, while_permits_are_on_their_way_no_others_are_asked_for, 10);
-    suite_test(suite, what_a_request_lacks_is_on_its_way_until_it_comes_or_fails, 10);
-    suite_test(suite, a_lease_ends_a_life_after_it_was_asked_for_or_when_permits_come_back_at_once, 10);
-    suite_test(suite, an_answer_later_than_the_lease_brings_nothing, 10);
-    suite_test(suite, the_older_permits_are_spent_first, 10);
-    suite_test(suite, a_third_grant_is_put_to_the_second_and_both_are_as_old_as_the_older, 10);
-    suite_test(suite, a_leaky_buckets_permits_are_slots_that_pass, 10);
-    suite_test(suite, slots_of_uneven_rates_are_never_early, 10);
-    suite_test(suite, a_slot_is_passed_over_when_its_time_has_passed_and_no_sooner, 10);
-    suite_test(suite, what_was_taken_can_be_given_back_while_its_lease_lasts, 10);
-    suite_test(suite, what_is_given_back_above_the_most_is_lost, 10);
-    suite_test(suite, what_is_given_back_while_others_are_on_their_way_counts_with_them, 10);
-    suite_test(suite, what_is_given_back_of_another_era_is_lost, 10);
-    suite_test(suite, the_average_moves_by_a_quarter_of_the_difference_each_half_life, 10);
-    suite_test(suite, a_clock_that_steps_back_by_a_life_begins_the_count_anew, 10);
-    suite_test(suite, an_eighth_more_than_the_load_is_asked_for_and_what_others_wait_for, 10);
-    suite_test(suite, permits_run_low_when_they_do_not_last_until_an_answer_comes, 10);
-    suite_test(suite, no_more_is_asked_for_than_can_be_used_until_permits_come_back, 10);
-    suite_test(suite, a_denial_holds_for_its_cost_and_more_until_it_may_change, 10);
-    suite_test(suite, what_can_never_fit_is_denied_for_ever_and_asked_for_once_a_second, 10);
-    suite_test(suite, a_denial_asked_for_before_a_refund_says_nothing_after_it, 10);
-    suite_test(suite, a_request_larger_than_the_lease_asks_for_what_is_lacking, 10);
-    suite_test(suite, another_plan_drops_what_the_old_one_leased_and_denied, 10);
-    suite_test(suite, an_answer_denies_those_who_came_before_it_was_asked_as_of_then, 10);
-    suite_test(suite, what_redis_said_last_is_recalled_with_its_age, 10);
-    suite_test(suite, a_lease_hit_is_what_counting_and_deciding_come_to, 10);
-    suite_test(suite, a_lease_hit_is_one_up_to_its_last_permit_and_microsecond, 10);
-    suite_test(suite, the_next_edge_is_when_permits_come_back_at_once, 10);
-    suite_test(suite, the_bound_is_what_the_rate_makes_in_a_life_or_what_all_can_hold, 10);
-    suite_test(suite, strict_holds_back_what_comes_back_in_a_life_or_leases_nothing, 10);
-    suite_test(suite, a_key_is_idle_when_nothing_of_it_would_be_lost, 10);
-    return suite_run(suite);
 }

@@ -24,7 +24,7 @@ static void assert_refused(struct weir_options options, int error, const char *s
 
 /* ---- Options ---- */
 
-START_TEST(options_out_of_range_are_refused_by_name_and_range)
+TEST(options_out_of_range_are_refused_by_name_and_range, 30)
 {
     static const struct {
         size_t offset;
@@ -58,9 +58,8 @@ START_TEST(options_out_of_range_are_refused_by_name_and_range)
     options.on_failure = (enum weir_on_failure)4;
     assert_refused(options, WEIR_EINVAL, "option on_failure must be 0 to 3, not 4");
 }
-END_TEST
 
-START_TEST(options_of_redis_are_refused_by_name_in_local_mode)
+TEST(options_of_redis_are_refused_by_name_in_local_mode, 30)
 {
     static const struct weir_options rows[] = {
         { .redis_url = "redis://127.0.0.1" },
@@ -83,9 +82,8 @@ START_TEST(options_of_redis_are_refused_by_name_in_local_mode)
         assert_refused(options, WEIR_EINVAL, says);
     }
 }
-END_TEST
 
-START_TEST(options_of_leases_are_refused_by_name_in_other_modes)
+TEST(options_of_leases_are_refused_by_name_in_other_modes, 30)
 {
     static const struct weir_options rows[] = {
         { .lease_life_us = 100000 },
@@ -105,9 +103,8 @@ START_TEST(options_of_leases_are_refused_by_name_in_other_modes)
         assert_refused(options, WEIR_EINVAL, says);
     }
 }
-END_TEST
 
-START_TEST(options_of_leases_have_ranges_and_defaults)
+TEST(options_of_leases_have_ranges_and_defaults, 30)
 {
     static const struct {
         int64_t life_us, max;
@@ -142,9 +139,8 @@ START_TEST(options_of_leases_have_ranges_and_defaults)
     options.mode = WEIR_HYBRID;
     assert_refused(options, WEIR_EINVAL, "option redis_url is required in mode WEIR_HYBRID");
 }
-END_TEST
 
-START_TEST(replicas_that_must_acknowledge_are_none_by_default_and_up_to_16)
+TEST(replicas_that_must_acknowledge_are_none_by_default_and_up_to_16, 10)
 {
     static const enum weir_mode modes[] = { WEIR_DISTRIBUTED, WEIR_HYBRID };
     for (size_t i = 0; i < sizeof modes / sizeof modes[0]; i++) {
@@ -162,9 +158,8 @@ START_TEST(replicas_that_must_acknowledge_are_none_by_default_and_up_to_16)
         assert_refused(options, WEIR_EINVAL, "option redis_replicas must be 0 to 16, not -1");
     }
 }
-END_TEST
 
-START_TEST(how_long_all_is_allowed_is_for_failing_open)
+TEST(how_long_all_is_allowed_is_for_failing_open, 30)
 {
     struct weir_options options = WEIR_OPTIONS_INIT, read;
     options.open_for_us = 1;
@@ -179,9 +174,8 @@ START_TEST(how_long_all_is_allowed_is_for_failing_open)
     options.open_for_us = -1;
     assert_refused(options, WEIR_EINVAL, "option open_for_us must be 0 to 86400000000, not -1");
 }
-END_TEST
 
-START_TEST(distributed_mode_needs_an_url_and_a_prefix_that_is_seen)
+TEST(distributed_mode_needs_an_url_and_a_prefix_that_is_seen, 30)
 {
     static const char *const bad[] = { "", " ", "a b", "weir{", "}", "tab\t", "\x7f", "ma\xc3\xb1" };
     char long_prefix[66];
@@ -214,10 +208,9 @@ START_TEST(distributed_mode_needs_an_url_and_a_prefix_that_is_seen)
     ck_assert_int_eq(read.on_failure, WEIR_FAIL_LOCAL);
     ck_assert_int_eq(read.timeout_us, 50000);
 }
-END_TEST
 
 #ifndef WEIR_REDIS
-START_TEST(a_build_without_redis_says_so)
+TEST(a_build_without_redis_says_so, 30)
 {
     struct weir_options options = WEIR_OPTIONS_INIT;
     options.mode = WEIR_DISTRIBUTED;
@@ -226,10 +219,9 @@ START_TEST(a_build_without_redis_says_so)
     options.mode = WEIR_HYBRID;
     assert_refused(options, WEIR_EINVAL, "this build of weir has no Redis");
 }
-END_TEST
 #endif
 
-START_TEST(options_at_the_ends_of_their_ranges_are_taken)
+TEST(options_at_the_ends_of_their_ranges_are_taken, 30)
 {
     static const struct weir_options rows[] = {
         { .max_keys = 1 },
@@ -256,9 +248,8 @@ START_TEST(options_at_the_ends_of_their_ranges_are_taken)
         scene_close(&scene);
     }
 }
-END_TEST
 
-START_TEST(defaults_are_those_of_the_header)
+TEST(defaults_are_those_of_the_header, 30)
 {
     struct weir_options options = WEIR_OPTIONS_INIT, read;
     must_succeed(options_read(&options, &read));
@@ -280,7 +271,6 @@ START_TEST(defaults_are_those_of_the_header)
     must_succeed(options_read(&options, &read));
     ck_assert_int_eq(read.max_bytes, 256 * 5000);
 }
-END_TEST
 
 /* ---- What a limit amounts to ---- */
 
@@ -306,7 +296,7 @@ static void assert_info(const struct weir_options *options, const char *policy, 
     scene_close(&scene);
 }
 
-START_TEST(a_limit_says_what_this_instance_has_of_it_in_local_mode)
+TEST(a_limit_says_what_this_instance_has_of_it_in_local_mode, 30)
 {
     struct weir_options options = WEIR_OPTIONS_INIT;
     assert_info(&options, "token_bucket limit=100 period=1s burst=40 debt=2", (struct weir_limit_info){ .limit = 42 });
@@ -325,10 +315,9 @@ START_TEST(a_limit_says_what_this_instance_has_of_it_in_local_mode)
     ck_assert_int_eq(info_of(limit).limit, 9);
     scene_close(&scene);
 }
-END_TEST
 
 #ifdef WEIR_REDIS
-START_TEST(a_limit_says_what_is_leased_of_it_and_how_far_it_can_be_exceeded)
+TEST(a_limit_says_what_is_leased_of_it_and_how_far_it_can_be_exceeded, 30)
 {
     struct weir_options options = WEIR_OPTIONS_INIT;
     options.mode = WEIR_DISTRIBUTED;
@@ -364,7 +353,6 @@ START_TEST(a_limit_says_what_is_leased_of_it_and_how_far_it_can_be_exceeded)
     assert_info(&options, "token_bucket limit=1000 period=1s burst=500",
                 (struct weir_limit_info){ .limit = 500, .lease_life_us = 10000, .lease_max = 7, .over_max = 10 });
 }
-END_TEST
 #endif
 
 /* Options as another version of the header has them: room for fields that this one does not know. */
@@ -373,7 +361,7 @@ struct other_options {
     unsigned char tail[64];
 };
 
-START_TEST(options_of_an_older_or_newer_header_are_taken_if_what_is_unknown_is_zero)
+TEST(options_of_an_older_or_newer_header_are_taken_if_what_is_unknown_is_zero, 30)
 {
     struct other_options other;
     struct scene scene;
@@ -408,9 +396,8 @@ START_TEST(options_of_an_older_or_newer_header_are_taken_if_what_is_unknown_is_z
     ck_assert_int_eq(stats.share_total, 4);
     weir_close(scene.limiter);
 }
-END_TEST
 
-START_TEST(options_without_a_sensible_size_are_refused)
+TEST(options_without_a_sensible_size_are_refused, 30)
 {
     static const size_t sizes[] = { 0, 1, sizeof(size_t) - 1, (1 << 16) + 1, SIZE_MAX };
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
@@ -421,9 +408,8 @@ START_TEST(options_without_a_sensible_size_are_refused)
         ck_assert_ptr_null(limiter);
     }
 }
-END_TEST
 
-START_TEST(no_options_at_all_are_all_defaults)
+TEST(no_options_at_all_are_all_defaults, 30)
 {
     weir *limiter = NULL;
     weir_limit *limit;
@@ -439,9 +425,8 @@ START_TEST(no_options_at_all_are_all_defaults)
     weir_close(NULL);
     ck_assert_int_eq(weir_open(NULL, NULL), WEIR_EINVAL);
 }
-END_TEST
 
-START_TEST(a_limiter_needs_somewhere_to_be_put)
+TEST(a_limiter_needs_somewhere_to_be_put, 30)
 {
     struct weir_options options = WEIR_OPTIONS_INIT;
     struct scene scene;
@@ -450,7 +435,6 @@ START_TEST(a_limiter_needs_somewhere_to_be_put)
     ck_assert_int_eq(weir_open(&options, NULL), WEIR_EINVAL);
     ck_assert_str_eq(scene.last_line, "out must not be NULL");
 }
-END_TEST
 
 /* ---- The policy file ---- */
 
@@ -463,7 +447,7 @@ static void write_file(char *path, size_t size, const char *text)
     close(descriptor);
 }
 
-START_TEST(a_policy_file_is_loaded_at_open_or_the_open_fails)
+TEST(a_policy_file_is_loaded_at_open_or_the_open_fails, 30)
 {
     struct weir_options options = WEIR_OPTIONS_INIT;
     struct scene scene;
@@ -486,11 +470,10 @@ START_TEST(a_policy_file_is_loaded_at_open_or_the_open_fails)
     assert_refused(options, WEIR_EINVAL, says);
     unlink(path);
 }
-END_TEST
 
 /* ---- The clock ---- */
 
-START_TEST(a_clock_out_of_range_is_an_error_that_is_told_and_counted)
+TEST(a_clock_out_of_range_is_an_error_that_is_told_and_counted, 30)
 {
     static const int64_t bad[] = { -1, INT64_MIN, WEIR_MAX_TIME_US + 1, INT64_MAX };
     struct weir_stats stats = { .size = sizeof stats };
@@ -522,9 +505,8 @@ START_TEST(a_clock_out_of_range_is_an_error_that_is_told_and_counted)
     ck_assert_uint_eq(stats.allowed, 2);
     scene_close(&scene);
 }
-END_TEST
 
-START_TEST(the_ends_of_time_are_times)
+TEST(the_ends_of_time_are_times, 30)
 {
     struct scene scene;
     scene_open(&scene, NULL);
@@ -536,9 +518,8 @@ START_TEST(the_ends_of_time_are_times)
     ck_assert_int_eq(taken(limit, "key", 5).retry_after_us, WEIR_MINUTE);
     scene_close(&scene);
 }
-END_TEST
 
-START_TEST(the_default_clock_is_unix_time)
+TEST(the_default_clock_is_unix_time, 30)
 {
     weir *limiter;
     weir_limit *limit;
@@ -553,7 +534,6 @@ START_TEST(the_default_clock_is_unix_time)
     ck_assert_msg(apart <= 60 || apart >= day - 60, "%" PRId64 " s apart", apart);
     weir_close(limiter);
 }
-END_TEST
 
 /* ---- The log ---- */
 
@@ -570,7 +550,7 @@ static void look_at_line(void *user, enum weir_log_level level, const char *line
                  level > WEIR_LOG_INFO;
 }
 
-START_TEST(what_is_refused_is_told_in_one_line_without_the_key)
+TEST(what_is_refused_is_told_in_one_line_without_the_key, 30)
 {
     struct weir_options options = WEIR_OPTIONS_INIT;
     struct lines lines = { 0 };
@@ -606,9 +586,8 @@ START_TEST(what_is_refused_is_told_in_one_line_without_the_key)
     weir_close(another);
     weir_close(limiter);
 }
-END_TEST
 
-START_TEST(every_error_has_words_of_its_own)
+TEST(every_error_has_words_of_its_own, 30)
 {
     for (int a = WEIR_ECLOSED - 1; a <= WEIR_OK + 1; a++) {
         ck_assert_str_ne(weir_strerror(a), "");
@@ -617,7 +596,6 @@ START_TEST(every_error_has_words_of_its_own)
     }
     ck_assert_str_eq(weir_version(), WEIR_VERSION);
 }
-END_TEST
 
 /* ---- A backend of one's own ---- */
 
@@ -738,7 +716,7 @@ static void tiny_open(struct tiny *tiny, const struct weir_backend_ops *ops, str
     *limit = scene_define_text(scene, "limit", "token_bucket limit=10 period=1m");
 }
 
-START_TEST(a_backend_of_ones_own_decides_and_the_core_counts)
+TEST(a_backend_of_ones_own_decides_and_the_core_counts, 30)
 {
     struct tiny tiny;
     struct scene scene;
@@ -765,9 +743,8 @@ START_TEST(a_backend_of_ones_own_decides_and_the_core_counts)
     scene_close(&scene);
     ck_assert(tiny.destroyed);
 }
-END_TEST
 
-START_TEST(a_backend_without_a_part_that_it_needs_is_refused)
+TEST(a_backend_without_a_part_that_it_needs_is_refused, 30)
 {
     struct weir_backend_ops ops[6];
     for (int i = 0; i < 6; i++)
@@ -805,9 +782,8 @@ START_TEST(a_backend_without_a_part_that_it_needs_is_refused)
     must_succeed(weir_open_backend(NULL, &tiny.backend, &scene.limiter));
     weir_close(scene.limiter);
 }
-END_TEST
 
-START_TEST(options_of_redis_and_its_mode_are_refused_for_another_backend)
+TEST(options_of_redis_and_its_mode_are_refused_for_another_backend, 30)
 {
     static const struct weir_options rows[] = {
         { .mode = WEIR_DISTRIBUTED, .redis_url = "redis://127.0.0.1" },
@@ -829,7 +805,6 @@ START_TEST(options_of_redis_and_its_mode_are_refused_for_another_backend)
         ck_assert(!tiny.destroyed);
     }
 }
-END_TEST
 
 /* ---- Submitted ---- */
 
@@ -853,7 +828,7 @@ static void done_init(struct done *done, weir_limit *limit, int64_t cost)
     done->op.user = done;
 }
 
-START_TEST(what_is_submitted_is_answered_once_and_counted_once)
+TEST(what_is_submitted_is_answered_once_and_counted_once, 30)
 {
     static const struct {
         int64_t cost;
@@ -901,9 +876,8 @@ START_TEST(what_is_submitted_is_answered_once_and_counted_once)
     ck_assert_uint_eq(stats.errors, 10 + 10);
     scene_close(&scene);
 }
-END_TEST
 
-START_TEST(what_cannot_be_submitted_is_refused_and_never_done)
+TEST(what_cannot_be_submitted_is_refused_and_never_done, 30)
 {
     struct tiny tiny;
     struct scene scene;
@@ -924,9 +898,8 @@ START_TEST(what_cannot_be_submitted_is_refused_and_never_done)
     ck_assert_int_eq(tiny.queued, 0);
     scene_close(&scene);
 }
-END_TEST
 
-START_TEST(what_is_submitted_in_local_mode_is_decided_at_once)
+TEST(what_is_submitted_in_local_mode_is_decided_at_once, 30)
 {
     struct scene scene;
     struct done done;
@@ -946,9 +919,8 @@ START_TEST(what_is_submitted_in_local_mode_is_decided_at_once)
     ck_assert_uint_eq(stats.denied, 2);
     scene_close(&scene);
 }
-END_TEST
 
-START_TEST(a_backend_that_can_block_is_told_how_long)
+TEST(a_backend_that_can_block_is_told_how_long, 30)
 {
     struct tiny tiny;
     struct scene scene;
@@ -964,44 +936,4 @@ START_TEST(a_backend_that_can_block_is_told_how_long)
     ck_assert_int_ge(tiny.last_deadline_us, before_us + WEIR_HOUR);
     ck_assert_int_le(tiny.last_deadline_us, clock_monotonic_us() + WEIR_HOUR);
     scene_close(&scene);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("open");
-    suite_test(suite, options_out_of_range_are_refused_by_name_and_range, 30);
-    suite_test(suite, options_of_redis_are_refused_by_name_in_local_mode, 30);
-    suite_test(suite, options_of_leases_are_refused_by_name_in_other_modes, 30);
-    suite_test(suite, options_of_leases_have_ranges_and_defaults, 30);
-    suite_test(suite, replicas_that_must_acknowledge_are_none_by_default_and_up_to_16, 10);
-    suite_test(suite, how_long_all_is_allowed_is_for_failing_open, 30);
-    suite_test(suite, a_limit_says_what_this_instance_has_of_it_in_local_mode, 30);
-#ifdef WEIR_REDIS
-    suite_test(suite, a_limit_says_what_is_leased_of_it_and_how_far_it_can_be_exceeded, 30);
-#endif
-    suite_test(suite, distributed_mode_needs_an_url_and_a_prefix_that_is_seen, 30);
-#ifndef WEIR_REDIS
-    suite_test(suite, a_build_without_redis_says_so, 30);
-#endif
-    suite_test(suite, options_at_the_ends_of_their_ranges_are_taken, 30);
-    suite_test(suite, defaults_are_those_of_the_header, 30);
-    suite_test(suite, options_of_an_older_or_newer_header_are_taken_if_what_is_unknown_is_zero, 30);
-    suite_test(suite, options_without_a_sensible_size_are_refused, 30);
-    suite_test(suite, no_options_at_all_are_all_defaults, 30);
-    suite_test(suite, a_limiter_needs_somewhere_to_be_put, 30);
-    suite_test(suite, a_policy_file_is_loaded_at_open_or_the_open_fails, 30);
-    suite_test(suite, a_clock_out_of_range_is_an_error_that_is_told_and_counted, 30);
-    suite_test(suite, the_ends_of_time_are_times, 30);
-    suite_test(suite, the_default_clock_is_unix_time, 30);
-    suite_test(suite, what_is_refused_is_told_in_one_line_without_the_key, 30);
-    suite_test(suite, every_error_has_words_of_its_own, 30);
-    suite_test(suite, a_backend_of_ones_own_decides_and_the_core_counts, 30);
-    suite_test(suite, a_backend_without_a_part_that_it_needs_is_refused, 30);
-    suite_test(suite, options_of_redis_and_its_mode_are_refused_for_another_backend, 30);
-    suite_test(suite, what_is_submitted_is_answered_once_and_counted_once, 30);
-    suite_test(suite, what_cannot_be_submitted_is_refused_and_never_done, 30);
-    suite_test(suite, what_is_submitted_in_local_mode_is_decided_at_once, 30);
-    suite_test(suite, a_backend_that_can_block_is_told_how_long, 30);
-    return suite_run(suite);
 }

@@ -75,7 +75,7 @@ static void assert_taken(struct asked *asked)
 
 /* ---- Who the peers are ---- */
 
-START_TEST(exactly_one_source_of_peers_is_to_be_set)
+TEST(exactly_one_source_of_peers_is_to_be_set, 30)
 {
     static const char one_of[] = "exactly one of peers.service, peers.dns and peers.list must be set";
     struct asked asked;
@@ -95,9 +95,8 @@ START_TEST(exactly_one_source_of_peers_is_to_be_set)
     asked.peers.dns = "";
     assert_refused(&asked, "option peers.dns must not be empty");
 }
-END_TEST
 
-START_TEST(an_instance_is_to_know_its_id_but_for_dns)
+TEST(an_instance_is_to_know_its_id_but_for_dns, 30)
 {
     static char long_id[257];
     struct asked asked;
@@ -123,9 +122,8 @@ START_TEST(an_instance_is_to_know_its_id_but_for_dns)
     asked.peers.id = "2001:db8::7";
     assert_taken(&asked);
 }
-END_TEST
 
-START_TEST(with_peers_the_numbers_that_they_find_out_are_not_to_be_set)
+TEST(with_peers_the_numbers_that_they_find_out_are_not_to_be_set, 30)
 {
     static const int64_t weights[] = { 1, 2, 3 };
     struct asked asked;
@@ -147,9 +145,8 @@ START_TEST(with_peers_the_numbers_that_they_find_out_are_not_to_be_set)
     asked.peers.join = true;
     assert_taken(&asked);
 }
-END_TEST
 
-START_TEST(what_is_for_an_instance_that_joins_is_refused_elsewhere)
+TEST(what_is_for_an_instance_that_joins_is_refused_elsewhere, 30)
 {
     struct asked asked;
     ask_list(&asked);
@@ -175,11 +172,10 @@ START_TEST(what_is_for_an_instance_that_joins_is_refused_elsewhere)
     asked.peers.weight_meta = "";
     assert_refused(&asked, "option peers.weight_meta must not be empty");
 }
-END_TEST
 
 /* ---- Ranges and defaults ---- */
 
-START_TEST(options_of_peers_and_consul_have_ranges)
+TEST(options_of_peers_and_consul_have_ranges, 30)
 {
     static const struct {
         size_t offset;
@@ -226,9 +222,8 @@ START_TEST(options_of_peers_and_consul_have_ranges)
         assert_refused(&asked, rows[i].above);
     }
 }
-END_TEST
 
-START_TEST(what_is_asked_now_and_then_is_to_be_held_down_and_to_stay_young_from_one_time_to_the_next)
+TEST(what_is_asked_now_and_then_is_to_be_held_down_and_to_stay_young_from_one_time_to_the_next, 30)
 {
     struct asked asked;
     for (int i = 0; i < 3; i++) {
@@ -254,9 +249,8 @@ START_TEST(what_is_asked_now_and_then_is_to_be_held_down_and_to_stay_young_from_
     assert_refused(&asked,
                    "option peers.hold_down_us must not be less than peers.poll_us, which is 30000000, but is 20000000");
 }
-END_TEST
 
-START_TEST(texts_of_consul_are_not_to_be_empty)
+TEST(texts_of_consul_are_not_to_be_empty, 30)
 {
     static const struct {
         size_t offset;
@@ -279,9 +273,8 @@ START_TEST(texts_of_consul_are_not_to_be_empty)
         assert_refused(&asked, rows[i].says);
     }
 }
-END_TEST
 
-START_TEST(defaults_of_what_is_followed_are_those_of_the_header)
+TEST(defaults_of_what_is_followed_are_those_of_the_header, 30)
 {
     struct asked asked, read;
     ask_service(&asked);
@@ -315,11 +308,10 @@ START_TEST(defaults_of_what_is_followed_are_those_of_the_header)
         ck_assert_int_eq(read.peers.ttl_us, 0);
     }
 }
-END_TEST
 
 /* ---- What needs what ---- */
 
-START_TEST(what_is_in_consul_needs_consul_and_consul_needs_a_use)
+TEST(what_is_in_consul_needs_consul_and_consul_needs_a_use, 30)
 {
     struct asked asked;
     ask_service(&asked);
@@ -339,10 +331,9 @@ START_TEST(what_is_in_consul_needs_consul_and_consul_needs_a_use)
     asked.options.follow_policy_file = true;
     assert_refused(&asked, "option follow_policy_file needs option policy_file");
 }
-END_TEST
 
 #ifndef WEIR_CONSUL
-START_TEST(a_build_without_consul_says_so_and_leaves_nothing_behind)
+TEST(a_build_without_consul_says_so_and_leaves_nothing_behind, 30)
 {
     struct asked asked;
     struct scene scene;
@@ -353,10 +344,9 @@ START_TEST(a_build_without_consul_says_so_and_leaves_nothing_behind)
     ck_assert_str_eq(scene.last_line, "option consul is set, but this build of weir has no Consul");
     ck_assert_ptr_null(scene.limiter);
 }
-END_TEST
 #endif
 
-START_TEST(structs_of_an_older_or_newer_header_are_taken_if_what_is_unknown_is_zero)
+TEST(structs_of_an_older_or_newer_header_are_taken_if_what_is_unknown_is_zero, 30)
 {
     struct {
         struct weir_peers known;
@@ -393,9 +383,8 @@ START_TEST(structs_of_an_older_or_newer_header_are_taken_if_what_is_unknown_is_z
     asked.consul.size = 1 << 17;
     assert_refused(&asked, "option consul.size must be 8 to 65536, not 131072");
 }
-END_TEST
 
-START_TEST(a_limiter_opens_without_waiting_for_its_peers_and_closes_before_they_are_known)
+TEST(a_limiter_opens_without_waiting_for_its_peers_and_closes_before_they_are_known, 30)
 {
     struct asked asked;
     struct scene scene;
@@ -403,25 +392,4 @@ START_TEST(a_limiter_opens_without_waiting_for_its_peers_and_closes_before_they_
     scene_open(&scene, &asked.options);
     ck_assert_int_eq(weir_await_ready(scene.limiter, 0), WEIR_ETIME); /* at the soonest a hold-down of 31 s later */
     scene_close(&scene);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("open_follow");
-    suite_test(suite, exactly_one_source_of_peers_is_to_be_set, 30);
-    suite_test(suite, an_instance_is_to_know_its_id_but_for_dns, 30);
-    suite_test(suite, with_peers_the_numbers_that_they_find_out_are_not_to_be_set, 30);
-    suite_test(suite, what_is_for_an_instance_that_joins_is_refused_elsewhere, 30);
-    suite_test(suite, options_of_peers_and_consul_have_ranges, 30);
-    suite_test(suite, what_is_asked_now_and_then_is_to_be_held_down_and_to_stay_young_from_one_time_to_the_next, 30);
-    suite_test(suite, texts_of_consul_are_not_to_be_empty, 30);
-    suite_test(suite, defaults_of_what_is_followed_are_those_of_the_header, 30);
-    suite_test(suite, what_is_in_consul_needs_consul_and_consul_needs_a_use, 30);
-#ifndef WEIR_CONSUL
-    suite_test(suite, a_build_without_consul_says_so_and_leaves_nothing_behind, 30);
-#endif
-    suite_test(suite, structs_of_an_older_or_newer_header_are_taken_if_what_is_unknown_is_zero, 30);
-    suite_test(suite, a_limiter_opens_without_waiting_for_its_peers_and_closes_before_they_are_known, 30);
-    return suite_run(suite);
 }

@@ -53,7 +53,7 @@ static weir_limit *open_limit(struct scene *scene, int64_t size)
 
 /* ---- Which policy a key has ---- */
 
-START_TEST(the_key_itself_goes_first_then_the_longest_prefix_then_the_limit)
+TEST(the_key_itself_goes_first_then_the_longest_prefix_then_the_limit, 10)
 {
     struct scene scene;
     weir_limit *limit = open_limit(&scene, 10);
@@ -86,9 +86,8 @@ START_TEST(the_key_itself_goes_first_then_the_longest_prefix_then_the_limit)
     ck_assert_int_eq(size_of(limit, "10.0.0.1"), 16);
     scene_close(&scene);
 }
-END_TEST
 
-START_TEST(an_override_is_of_its_limit_alone_and_leaves_the_limits_own_policy)
+TEST(an_override_is_of_its_limit_alone_and_leaves_the_limits_own_policy, 10)
 {
     struct scene scene;
     weir_limit *limit = open_limit(&scene, 10);
@@ -115,9 +114,8 @@ START_TEST(an_override_is_of_its_limit_alone_and_leaves_the_limits_own_policy)
     ck_assert_int_eq(size_of(limit, "a"), 12);
     scene_close(&scene);
 }
-END_TEST
 
-START_TEST(a_pattern_is_its_bytes_however_it_is_written)
+TEST(a_pattern_is_its_bytes_however_it_is_written, 10)
 {
     static const struct {
         const char *pattern;
@@ -154,9 +152,8 @@ START_TEST(a_pattern_is_its_bytes_however_it_is_written)
     ck_assert_int_eq(size_of(limit, "A"), 10);
     scene_close(&scene);
 }
-END_TEST
 
-START_TEST(a_name_that_is_none_is_refused_with_a_sentence)
+TEST(a_name_that_is_none_is_refused_with_a_sentence, 10)
 {
     static char longest[WEIR_MAX_PATTERN_LEN + 5] = "api/", too_long[WEIR_MAX_PATTERN_LEN + 6] = "api/";
     memset(longest + 4, 'x', WEIR_MAX_PATTERN_LEN);
@@ -201,7 +198,6 @@ START_TEST(a_name_that_is_none_is_refused_with_a_sentence)
     ck_assert_int_eq(size_for(limit, longest + 4, WEIR_MAX_PATTERN_LEN), 11);
     scene_close(&scene);
 }
-END_TEST
 
 /* A naive model: all patterns, looked at one by one. */
 enum { PATTERNS = 300, PATTERN_LEN = 9 };
@@ -254,7 +250,7 @@ static bool is_there(const struct plain_pattern *patterns, size_t n, const struc
     return false;
 }
 
-START_TEST(keys_of_any_bytes_find_the_override_that_a_look_at_all_patterns_finds)
+TEST(keys_of_any_bytes_find_the_override_that_a_look_at_all_patterns_finds, 60)
 {
     static struct plain_pattern patterns[PATTERNS];
     struct chance chance = chance_make(1);
@@ -287,9 +283,8 @@ START_TEST(keys_of_any_bytes_find_the_override_that_a_look_at_all_patterns_finds
     }
     scene_close(&scene);
 }
-END_TEST
 
-START_TEST(one_pattern_too_many_is_refused_and_those_that_ended_count)
+TEST(one_pattern_too_many_is_refused_and_those_that_ended_count, 60)
 {
     struct scene scene;
     char name[40];
@@ -311,11 +306,10 @@ START_TEST(one_pattern_too_many_is_refused_and_those_that_ended_count)
     ck_assert_int_eq(size_of(limit, "key-1"), 12);
     scene_close(&scene);
 }
-END_TEST
 
 /* ---- What a key has used ---- */
 
-START_TEST(an_override_that_comes_and_goes_hands_out_no_second_burst)
+TEST(an_override_that_comes_and_goes_hands_out_no_second_burst, 10)
 {
     static const char *const texts[] = {
         "token_bucket limit=10 period=365d", "token_bucket limit=10 period=365d refill=interval",
@@ -343,9 +337,8 @@ START_TEST(an_override_that_comes_and_goes_hands_out_no_second_burst)
         scene_close(&scene);
     }
 }
-END_TEST
 
-START_TEST(a_smaller_override_that_comes_and_goes_forgets_nothing_either)
+TEST(a_smaller_override_that_comes_and_goes_forgets_nothing_either, 10)
 {
     struct scene scene;
     weir_limit *limit = open_limit(&scene, 100);
@@ -359,9 +352,8 @@ START_TEST(a_smaller_override_that_comes_and_goes_forgets_nothing_either)
     ck_assert(!taken(limit, "abc", 1).allowed);
     scene_close(&scene);
 }
-END_TEST
 
-START_TEST(of_two_overrides_alike_one_may_end_and_its_key_goes_back_to_the_limit)
+TEST(of_two_overrides_alike_one_may_end_and_its_key_goes_back_to_the_limit, 10)
 {
     struct scene scene;
     weir_limit *limit = open_limit(&scene, 100);
@@ -379,11 +371,10 @@ START_TEST(of_two_overrides_alike_one_may_end_and_its_key_goes_back_to_the_limit
     }
     scene_close(&scene);
 }
-END_TEST
 
 /* ---- Every verb ---- */
 
-START_TEST(every_verb_goes_by_the_override)
+TEST(every_verb_goes_by_the_override, 10)
 {
     struct scene scene;
     struct weir_decision decision, decisions[3];
@@ -421,7 +412,6 @@ START_TEST(every_verb_goes_by_the_override)
     ck_assert_int_eq(peeked(limit, "gold", 1).remaining, 100);
     scene_close(&scene);
 }
-END_TEST
 
 static _Atomic int done_count;
 
@@ -432,7 +422,7 @@ static void count_done(struct weir_op *op, int status)
     atomic_fetch_add(&done_count, 1);
 }
 
-START_TEST(a_submitted_request_is_decided_by_the_override_and_told_of_its_own_limit)
+TEST(a_submitted_request_is_decided_by_the_override_and_told_of_its_own_limit, 10)
 {
     static struct fake fake;
     struct scene scene;
@@ -461,9 +451,8 @@ START_TEST(a_submitted_request_is_decided_by_the_override_and_told_of_its_own_li
     atomic_store(&fake.later, false);
     scene_close(&scene);
 }
-END_TEST
 
-START_TEST(keys_that_find_no_room_share_a_state_with_those_of_the_same_override)
+TEST(keys_that_find_no_room_share_a_state_with_those_of_the_same_override, 10)
 {
     struct weir_options options = WEIR_OPTIONS_INIT;
     struct scene scene;
@@ -487,11 +476,10 @@ START_TEST(keys_that_find_no_room_share_a_state_with_those_of_the_same_override)
     ck_assert_int_eq(taken(limit, "lead-4", 1).remaining, 0);
     scene_close(&scene);
 }
-END_TEST
 
 /* ---- Shares ---- */
 
-START_TEST(an_override_is_shared_out_like_its_limit)
+TEST(an_override_is_shared_out_like_its_limit, 10)
 {
     const struct share quarter = { .weight = 1, .total = 4, .rank = 0, .count = 4 };
     const struct share half = { .weight = 1, .total = 2, .rank = 0, .count = 2 };
@@ -514,9 +502,8 @@ START_TEST(an_override_is_shared_out_like_its_limit)
     ck_assert_int_eq(size_of(limit, "bb"), 200);
     scene_close(&scene);
 }
-END_TEST
 
-START_TEST(an_override_in_force_whose_part_is_lifted_or_nothing_is_counted_as_a_limit_is)
+TEST(an_override_in_force_whose_part_is_lifted_or_nothing_is_counted_as_a_limit_is, 10)
 {
     const struct share tenth = { .weight = 1, .total = 10, .rank = 9, .count = 10 };
     const struct share tiny = { .weight = 1, .total = 65535, .rank = 1, .count = 2 };
@@ -543,7 +530,6 @@ START_TEST(an_override_in_force_whose_part_is_lifted_or_nothing_is_counted_as_a_
     ck_assert_int_eq(taken(limit, "hard", 1).retry_after_us, WEIR_NEVER);
     scene_close(&scene);
 }
-END_TEST
 
 /* ---- Late threads ---- */
 
@@ -559,7 +545,7 @@ static void decide_late(struct scene *scene, const struct weir_backend_request *
     must_succeed(scene->limiter->backend->ops->decide(scene->limiter->backend, late, 1, false, INT64_MAX, &decision));
 }
 
-START_TEST(a_thread_that_is_late_undoes_no_newer_plan_of_any_key)
+TEST(a_thread_that_is_late_undoes_no_newer_plan_of_any_key, 60)
 {
     static const char *const keys[] = { "a", "ab", "abc", "b" };
     static const char *const names[] = { "api", "api/a*", "api/ab*", "api/abc", "api/a", "api/b" };
@@ -594,7 +580,6 @@ START_TEST(a_thread_that_is_late_undoes_no_newer_plan_of_any_key)
     }
     scene_close(&scene);
 }
-END_TEST
 
 /* ---- Many threads ---- */
 
@@ -628,7 +613,7 @@ static void *read_on(void *user)
     return NULL;
 }
 
-START_TEST(readers_go_on_while_overrides_come_and_go)
+TEST(readers_go_on_while_overrides_come_and_go, 60)
 {
     static const char *const names[] = { "api/alpha", "api/al*", "api/alph*", "api/beta", "api/*", "api" };
     static const char *const texts[] = {
@@ -672,11 +657,10 @@ START_TEST(readers_go_on_while_overrides_come_and_go)
     ck_assert_int_eq(taken(race.limit, "gamma", 1).limit, 5005);
     scene_close(&scene);
 }
-END_TEST
 
 /* ---- Outages ---- */
 
-START_TEST(what_an_outage_admits_by_an_override_is_settled_by_it)
+TEST(what_an_outage_admits_by_an_override_is_settled_by_it, 10)
 {
     static struct remote remote;
     static struct cable cable;
@@ -716,28 +700,4 @@ START_TEST(what_an_outage_admits_by_an_override_is_settled_by_it)
     ck_assert(!atomic_load(&scene.limiter->settle.owes));
     scene_close(&scene);
     remote_free(&remote);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("overrides");
-    suite_test(suite, the_key_itself_goes_first_then_the_longest_prefix_then_the_limit, 10);
-    suite_test(suite, an_override_is_of_its_limit_alone_and_leaves_the_limits_own_policy, 10);
-    suite_test(suite, a_pattern_is_its_bytes_however_it_is_written, 10);
-    suite_test(suite, a_name_that_is_none_is_refused_with_a_sentence, 10);
-    suite_test(suite, keys_of_any_bytes_find_the_override_that_a_look_at_all_patterns_finds, 60);
-    suite_test(suite, one_pattern_too_many_is_refused_and_those_that_ended_count, 60);
-    suite_test(suite, an_override_that_comes_and_goes_hands_out_no_second_burst, 10);
-    suite_test(suite, a_smaller_override_that_comes_and_goes_forgets_nothing_either, 10);
-    suite_test(suite, of_two_overrides_alike_one_may_end_and_its_key_goes_back_to_the_limit, 10);
-    suite_test(suite, every_verb_goes_by_the_override, 10);
-    suite_test(suite, a_submitted_request_is_decided_by_the_override_and_told_of_its_own_limit, 10);
-    suite_test(suite, keys_that_find_no_room_share_a_state_with_those_of_the_same_override, 10);
-    suite_test(suite, an_override_is_shared_out_like_its_limit, 10);
-    suite_test(suite, an_override_in_force_whose_part_is_lifted_or_nothing_is_counted_as_a_limit_is, 10);
-    suite_test(suite, a_thread_that_is_late_undoes_no_newer_plan_of_any_key, 60);
-    suite_test(suite, readers_go_on_while_overrides_come_and_go, 60);
-    suite_test(suite, what_an_outage_admits_by_an_override_is_settled_by_it, 10);
-    return suite_run(suite);
 }

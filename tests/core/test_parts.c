@@ -172,7 +172,7 @@ static void pass(int64_t us)
     scene.now_us += us;
 }
 
-START_TEST(of_a_batch_only_those_whose_part_is_away_are_decided_by_the_stand_in)
+TEST(of_a_batch_only_those_whose_part_is_away_are_decided_by_the_stand_in, 60)
 {
     begin(NULL);
     goes(1);
@@ -191,9 +191,8 @@ START_TEST(of_a_batch_only_those_whose_part_is_away_are_decided_by_the_stand_in)
     ck_assert_uint_eq(stats().fallbacks, 1);
     scene_close(&scene);
 }
-END_TEST
 
-START_TEST(what_is_owed_to_a_part_that_is_away_keeps_no_others_of_its_batch_from_the_other)
+TEST(what_is_owed_to_a_part_that_is_away_keeps_no_others_of_its_batch_from_the_other, 60)
 {
     begin(NULL);
     goes(0);
@@ -211,9 +210,8 @@ START_TEST(what_is_owed_to_a_part_that_is_away_keeps_no_others_of_its_batch_from
     ck_assert_uint_eq(stats().outages, 1);
     scene_close(&scene);
 }
-END_TEST
 
-START_TEST(what_is_denied_without_asking_a_part_that_is_away_ends_no_outage)
+TEST(what_is_denied_without_asking_a_part_that_is_away_ends_no_outage, 60)
 {
     begin(NULL);
     goes(0);
@@ -232,10 +230,9 @@ START_TEST(what_is_denied_without_asking_a_part_that_is_away_ends_no_outage)
     ck_assert_int_eq(peeked(limit, "a", 1).remaining, 5);
     scene_close(&scene);
 }
-END_TEST
 
 /* As a server that is full, or whose replicas are missing. */
-START_TEST(denials_by_a_part_that_charges_nobody_make_no_key_begin_cold)
+TEST(denials_by_a_part_that_charges_nobody_make_no_key_begin_cold, 60)
 {
     begin(NULL);
     ck_assert(taken(limit, "b1", 10).allowed);
@@ -260,9 +257,8 @@ START_TEST(denials_by_a_part_that_charges_nobody_make_no_key_begin_cold)
     ck_assert_uint_eq(stats().outages, 2);
     scene_close(&scene);
 }
-END_TEST
 
-START_TEST(a_batch_of_which_a_part_is_away_fails_where_failures_are_errors)
+TEST(a_batch_of_which_a_part_is_away_fails_where_failures_are_errors, 60)
 {
     struct weir_options options = WEIR_OPTIONS_INIT;
     options.on_failure = WEIR_FAIL_ERROR;
@@ -273,9 +269,8 @@ START_TEST(a_batch_of_which_a_part_is_away_fails_where_failures_are_errors)
     ck_assert_int_eq(weir_try_batch(scene.limiter, requests, 2, out), WEIR_EIO);
     scene_close(&scene);
 }
-END_TEST
 
-START_TEST(an_outage_of_one_part_lasts_whatever_the_other_answers)
+TEST(an_outage_of_one_part_lasts_whatever_the_other_answers, 60)
 {
     begin(NULL);
     goes(1);
@@ -294,9 +289,8 @@ START_TEST(an_outage_of_one_part_lasts_whatever_the_other_answers)
     ck_assert_uint_eq(stats().outages, 2);
     scene_close(&scene);
 }
-END_TEST
 
-START_TEST(a_part_that_comes_back_is_paid_while_the_other_is_away)
+TEST(a_part_that_comes_back_is_paid_while_the_other_is_away, 60)
 {
     begin(NULL);
     goes(0);
@@ -321,10 +315,9 @@ START_TEST(a_part_that_comes_back_is_paid_while_the_other_is_away)
     ck_assert_uint_eq(stats().settled, 3 + 4 + 1);
     scene_close(&scene);
 }
-END_TEST
 
 /* It may be asked before the core has been told of its return. */
-START_TEST(a_part_that_is_back_untold_is_paid_and_begins_cold_when_it_goes_again)
+TEST(a_part_that_is_back_untold_is_paid_and_begins_cold_when_it_goes_again, 60)
 {
     begin(NULL);
     goes(0);
@@ -341,9 +334,8 @@ START_TEST(a_part_that_is_back_untold_is_paid_and_begins_cold_when_it_goes_again
     ck_assert(!taken(limit, "a", 1).allowed);
     scene_close(&scene);
 }
-END_TEST
 
-START_TEST(a_part_that_fails_when_the_other_has_long_been_away_begins_cold)
+TEST(a_part_that_fails_when_the_other_has_long_been_away_begins_cold, 60)
 {
     begin(NULL);
     goes(1);
@@ -358,10 +350,9 @@ START_TEST(a_part_that_fails_when_the_other_has_long_been_away_begins_cold)
     ck_assert_uint_eq(stats().outages, 2);
     scene_close(&scene);
 }
-END_TEST
 
 /* However often they come and go, an envelope of the limit holds for each key: what one outage leaves is owed. */
-START_TEST(parts_that_come_and_go_admit_no_more_than_the_limit)
+TEST(parts_that_come_and_go_admit_no_more_than_the_limit, 60)
 {
     struct chance chance = chance_make(7);
     begin(NULL);
@@ -389,21 +380,4 @@ START_TEST(parts_that_come_and_go_admit_no_more_than_the_limit)
     ck_assert_int_ge(worst, 9 * WEIR_SECOND);
     ck_assert_uint_ge(stats().outages, 100);
     scene_close(&scene);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("parts");
-    suite_test(suite, of_a_batch_only_those_whose_part_is_away_are_decided_by_the_stand_in, 60);
-    suite_test(suite, what_is_owed_to_a_part_that_is_away_keeps_no_others_of_its_batch_from_the_other, 60);
-    suite_test(suite, what_is_denied_without_asking_a_part_that_is_away_ends_no_outage, 60);
-    suite_test(suite, denials_by_a_part_that_charges_nobody_make_no_key_begin_cold, 60);
-    suite_test(suite, a_batch_of_which_a_part_is_away_fails_where_failures_are_errors, 60);
-    suite_test(suite, an_outage_of_one_part_lasts_whatever_the_other_answers, 60);
-    suite_test(suite, a_part_that_comes_back_is_paid_while_the_other_is_away, 60);
-    suite_test(suite, a_part_that_is_back_untold_is_paid_and_begins_cold_when_it_goes_again, 60);
-    suite_test(suite, a_part_that_fails_when_the_other_has_long_been_away_begins_cold, 60);
-    suite_test(suite, parts_that_come_and_go_admit_no_more_than_the_limit, 60);
-    return suite_run(suite);
 }

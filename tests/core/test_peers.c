@@ -1,8 +1,8 @@
 /* test_peers.c - which share is in force while instances come and go: the rules, on times in hand. */
 #include "support.h"
 
-#include "core/ground/arith.h"
 #include "core/follow/peers.h"
+#include "core/ground/arith.h"
 #include "core/policy/plan.h"
 
 #include <inttypes.h>
@@ -108,16 +108,15 @@ static void check_parts(size_t n)
         peers_end(&all[i]);
 }
 
-START_TEST(parts_of_up_to_1000_equal_peers_add_up_to_every_limit_up_to_50)
+TEST(parts_of_up_to_1000_equal_peers_add_up_to_every_limit_up_to_50, 60)
 {
     list_alike(INSTANCES_MOST);
     for (size_t n = 1; n <= INSTANCES_MOST; n += n < 60 ? 1 : COUNT_STEP)
         check_parts(n);
     check_parts(INSTANCES_MOST);
 }
-END_TEST
 
-START_TEST(parts_of_peers_by_weight_add_up_to_every_limit_up_to_50)
+TEST(parts_of_peers_by_weight_add_up_to_every_limit_up_to_50, 60)
 {
     struct chance chance = chance_make(1);
     list_alike(INSTANCES_MOST);
@@ -135,9 +134,8 @@ START_TEST(parts_of_peers_by_weight_add_up_to_every_limit_up_to_50)
         peers_end(&peers);
     }
 }
-END_TEST
 
-START_TEST(a_list_in_any_order_comes_to_the_same_share)
+TEST(a_list_in_any_order_comes_to_the_same_share, 30)
 {
     struct chance chance = chance_make(2);
     list_alike(20);
@@ -166,9 +164,8 @@ START_TEST(a_list_in_any_order_comes_to_the_same_share)
         free((void *)(uintptr_t)other.weights);
     }
 }
-END_TEST
 
-START_TEST(a_list_that_says_nothing_is_refused_with_what_is_wrong)
+TEST(a_list_that_says_nothing_is_refused_with_what_is_wrong, 30)
 {
     static char long_id[PEERS_ID_MAX + 2];
     static const struct weir_peer many[SHARE_MAX_INSTANCES + 1];
@@ -202,9 +199,8 @@ START_TEST(a_list_that_says_nothing_is_refused_with_what_is_wrong)
     const struct weir_peer longest = { long_id, SHARE_MAX_WEIGHT };
     must_succeed(peers_read(&longest, 1, long_id, &share, message));
 }
-END_TEST
 
-START_TEST(who_does_not_know_which_peer_it_is_rounds_down)
+TEST(who_does_not_know_which_peer_it_is_rounds_down, 30)
 {
     list_alike(7);
     struct peers peers;
@@ -217,11 +213,10 @@ START_TEST(who_does_not_know_which_peer_it_is_rounds_down)
         ck_assert_int_eq(part(&peers, whole), whole / 7);
     peers_end(&peers);
 }
-END_TEST
 
 /* ---- One instance's views ---- */
 
-START_TEST(before_the_first_answer_and_a_hold_down_longer_nothing_is_in_force)
+TEST(before_the_first_answer_and_a_hold_down_longer_nothing_is_in_force, 30)
 {
     struct peers peers;
     list_alike(2);
@@ -240,9 +235,8 @@ START_TEST(before_the_first_answer_and_a_hold_down_longer_nothing_is_in_force)
     ck_assert_int_eq(part(&peers, LIMIT_MOST), LIMIT_MOST / 2);
     peers_end(&peers);
 }
-END_TEST
 
-START_TEST(before_the_first_answer_a_floor_that_was_given_is_in_force)
+TEST(before_the_first_answer_a_floor_that_was_given_is_in_force, 30)
 {
     struct peers_rules with = rules;
     struct peers peers;
@@ -263,9 +257,8 @@ START_TEST(before_the_first_answer_a_floor_that_was_given_is_in_force)
     ck_assert_int_eq(share_instances(in_force(&peers, &force)), 20);
     peers_end(&peers);
 }
-END_TEST
 
-START_TEST(who_leases_leaves_room_for_the_most_instances_there_can_be)
+TEST(who_leases_leaves_room_for_the_most_instances_there_can_be, 30)
 {
     struct peers peers;
     struct force force;
@@ -282,9 +275,8 @@ START_TEST(who_leases_leaves_room_for_the_most_instances_there_can_be)
     ck_assert_int_eq(share_instances(in_force(&peers, &force)), 3);
     peers_end(&peers);
 }
-END_TEST
 
-START_TEST(less_is_in_force_at_once_and_more_after_the_hold_down)
+TEST(less_is_in_force_at_once_and_more_after_the_hold_down, 30)
 {
     struct peers peers;
     list_alike(10);
@@ -302,9 +294,8 @@ START_TEST(less_is_in_force_at_once_and_more_after_the_hold_down)
     ck_assert_uint_eq(peers.count, 1);
     peers_end(&peers);
 }
-END_TEST
 
-START_TEST(a_part_that_grows_by_its_rank_though_the_ratio_shrinks_waits_as_well)
+TEST(a_part_that_grows_by_its_rank_though_the_ratio_shrinks_waits_as_well, 30)
 {
     struct peers peers;
     list_alike(4);
@@ -320,9 +311,8 @@ START_TEST(a_part_that_grows_by_its_rank_though_the_ratio_shrinks_waits_as_well)
     ck_assert_int_eq(part(&peers, 1), 1);
     peers_end(&peers);
 }
-END_TEST
 
-START_TEST(the_same_answer_again_changes_nothing)
+TEST(the_same_answer_again_changes_nothing, 30)
 {
     struct peers peers;
     list_alike(3);
@@ -338,9 +328,8 @@ START_TEST(the_same_answer_again_changes_nothing)
     ck_assert_uint_eq(peers.count, 1);
     peers_end(&peers);
 }
-END_TEST
 
-START_TEST(flapping_keeps_the_smaller_share_and_takes_no_room)
+TEST(flapping_keeps_the_smaller_share_and_takes_no_room, 30)
 {
     struct peers peers;
     list_alike(3);
@@ -356,9 +345,8 @@ START_TEST(flapping_keeps_the_smaller_share_and_takes_no_room)
     ck_assert_int_eq(part(&peers, 30), 15);
     peers_end(&peers);
 }
-END_TEST
 
-START_TEST(more_views_than_there_is_room_for_come_to_no_more_than_each_of_them)
+TEST(more_views_than_there_is_room_for_come_to_no_more_than_each_of_them, 60)
 {
     struct chance chance = chance_make(3);
     list_alike(60);
@@ -390,9 +378,8 @@ START_TEST(more_views_than_there_is_room_for_come_to_no_more_than_each_of_them)
         peers_end(&peers);
     }
 }
-END_TEST
 
-START_TEST(however_fast_views_change_none_counts_longer_than_a_hold_down_and_a_seventh)
+TEST(however_fast_views_change_none_counts_longer_than_a_hold_down_and_a_seventh, 60)
 {
     struct chance chance = chance_make(5);
     static struct share heard[400];
@@ -423,9 +410,8 @@ START_TEST(however_fast_views_change_none_counts_longer_than_a_hold_down_and_a_s
         peers_end(&peers);
     }
 }
-END_TEST
 
-START_TEST(who_joins_while_others_keep_coming_has_a_share_after_a_hold_down_and_a_seventh)
+TEST(who_joins_while_others_keep_coming_has_a_share_after_a_hold_down_and_a_seventh, 30)
 {
     struct peers peers;
     list_alike(INSTANCES_MOST);
@@ -447,9 +433,8 @@ START_TEST(who_joins_while_others_keep_coming_has_a_share_after_a_hold_down_and_
     }
     peers_end(&peers);
 }
-END_TEST
 
-START_TEST(a_first_answer_among_too_many_is_settled_once_nothing_of_before_holds)
+TEST(a_first_answer_among_too_many_is_settled_once_nothing_of_before_holds, 30)
 {
     struct peers peers;
     list_alike(60);
@@ -464,11 +449,10 @@ START_TEST(a_first_answer_among_too_many_is_settled_once_nothing_of_before_holds
     ck_assert_int_eq(part(&peers, 41), 1);
     peers_end(&peers);
 }
-END_TEST
 
 /* ---- What gets too old ---- */
 
-START_TEST(after_max_stale_the_least_of_all_answers_is_in_force_until_a_hold_down_after_the_next)
+TEST(after_max_stale_the_least_of_all_answers_is_in_force_until_a_hold_down_after_the_next, 30)
 {
     struct peers peers;
     list_alike(10);
@@ -490,9 +474,8 @@ START_TEST(after_max_stale_the_least_of_all_answers_is_in_force_until_a_hold_dow
     ck_assert_int_eq(part(&peers, LIMIT_MOST), 25);
     peers_end(&peers);
 }
-END_TEST
 
-START_TEST(after_max_stale_a_share_that_never_was_less_stays_to_the_last_permit)
+TEST(after_max_stale_a_share_that_never_was_less_stays_to_the_last_permit, 30)
 {
     struct peers peers;
     list_alike(3);
@@ -501,9 +484,8 @@ START_TEST(after_max_stale_a_share_that_never_was_less_stays_to_the_last_permit)
     ck_assert_int_eq(part(&peers, LIMIT_MOST), 17); /* a floor of 1 in 3 would be 16 */
     peers_end(&peers);
 }
-END_TEST
 
-START_TEST(after_max_stale_a_floor_that_was_given_is_in_force_if_it_is_less)
+TEST(after_max_stale_a_floor_that_was_given_is_in_force_if_it_is_less, 30)
 {
     struct peers_rules with = rules;
     struct peers peers;
@@ -518,9 +500,8 @@ START_TEST(after_max_stale_a_floor_that_was_given_is_in_force_if_it_is_less)
     ck_assert_int_eq(part(&peers, LIMIT_MOST), 5);
     peers_end(&peers);
 }
-END_TEST
 
-START_TEST(no_number_ever_grows_for_want_of_an_answer)
+TEST(no_number_ever_grows_for_want_of_an_answer, 60)
 {
     struct chance chance = chance_make(4);
     list_alike(40);
@@ -550,7 +531,6 @@ START_TEST(no_number_ever_grows_for_want_of_an_answer)
         peers_end(&peers);
     }
 }
-END_TEST
 
 /* ---- All instances together ----
  *
@@ -705,22 +685,20 @@ static int breaches(int64_t hold_down_us, int64_t delay_most_us)
     return count;
 }
 
-START_TEST(whoever_joins_leaves_or_changes_the_parts_never_add_up_to_more_and_in_the_end_exactly)
+TEST(whoever_joins_leaves_or_changes_the_parts_never_add_up_to_more_and_in_the_end_exactly, 60)
 {
     ck_assert_int_eq(breaches(HOLD_US, HOLD_US), 0);
 }
-END_TEST
 
-START_TEST(without_a_hold_down_or_with_one_too_short_they_do_and_the_same_test_sees_it)
+TEST(without_a_hold_down_or_with_one_too_short_they_do_and_the_same_test_sees_it, 60)
 {
     ck_assert_int_gt(breaches(0, HOLD_US), SEQUENCES / 2);
     ck_assert_int_gt(breaches(HOLD_US / 2, HOLD_US), 0);
 }
-END_TEST
 
 /* ---- Plans ---- */
 
-START_TEST(where_a_share_has_no_arithmetic_one_of_fewer_parts_is_taken_that_is_no_more)
+TEST(where_a_share_has_no_arithmetic_one_of_fewer_parts_is_taken_that_is_no_more, 30)
 {
     const struct weir_policy policy = { .limit = 999999937, .period_us = 999983, .burst = 1000000000 };
     const int64_t weights[] = { 65521, 65535 };
@@ -733,9 +711,8 @@ START_TEST(where_a_share_has_no_arithmetic_one_of_fewer_parts_is_taken_that_is_n
     must_succeed(plan_make(&policy, &third, &expected, nowhere));
     ck_assert_int_eq(plan.fingerprint, expected.fingerprint);
 }
-END_TEST
 
-START_TEST(a_plan_by_several_shares_is_no_more_than_that_of_each)
+TEST(a_plan_by_several_shares_is_no_more_than_that_of_each, 60)
 {
     struct chance chance = chance_make(5);
     list_alike(40);
@@ -775,9 +752,8 @@ START_TEST(a_plan_by_several_shares_is_no_more_than_that_of_each)
             free((void *)(uintptr_t)shares[i].weights);
     }
 }
-END_TEST
 
-START_TEST(a_plan_of_nothing_denies_for_ever_by_every_algorithm)
+TEST(a_plan_of_nothing_denies_for_ever_by_every_algorithm, 30)
 {
     static const struct share nothing = { .weight = 0, .total = 1, .count = 1 };
     for (int kind = 0; kind < KIND_COUNT; kind++) {
@@ -791,36 +767,4 @@ START_TEST(a_plan_of_nothing_denies_for_ever_by_every_algorithm)
             must(plan.p > 0 ? plan.q > 0 && plan.tick_us > 0 : plan.period_us > 0, "nothing is divided by 0");
         }
     }
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("peers");
-    suite_test(suite, parts_of_up_to_1000_equal_peers_add_up_to_every_limit_up_to_50, 60);
-    suite_test(suite, parts_of_peers_by_weight_add_up_to_every_limit_up_to_50, 60);
-    suite_test(suite, a_list_in_any_order_comes_to_the_same_share, 30);
-    suite_test(suite, a_list_that_says_nothing_is_refused_with_what_is_wrong, 30);
-    suite_test(suite, who_does_not_know_which_peer_it_is_rounds_down, 30);
-    suite_test(suite, before_the_first_answer_and_a_hold_down_longer_nothing_is_in_force, 30);
-    suite_test(suite, before_the_first_answer_a_floor_that_was_given_is_in_force, 30);
-    suite_test(suite, who_leases_leaves_room_for_the_most_instances_there_can_be, 30);
-    suite_test(suite, less_is_in_force_at_once_and_more_after_the_hold_down, 30);
-    suite_test(suite, a_part_that_grows_by_its_rank_though_the_ratio_shrinks_waits_as_well, 30);
-    suite_test(suite, the_same_answer_again_changes_nothing, 30);
-    suite_test(suite, flapping_keeps_the_smaller_share_and_takes_no_room, 30);
-    suite_test(suite, more_views_than_there_is_room_for_come_to_no_more_than_each_of_them, 60);
-    suite_test(suite, however_fast_views_change_none_counts_longer_than_a_hold_down_and_a_seventh, 60);
-    suite_test(suite, who_joins_while_others_keep_coming_has_a_share_after_a_hold_down_and_a_seventh, 30);
-    suite_test(suite, a_first_answer_among_too_many_is_settled_once_nothing_of_before_holds, 30);
-    suite_test(suite, after_max_stale_the_least_of_all_answers_is_in_force_until_a_hold_down_after_the_next, 30);
-    suite_test(suite, after_max_stale_a_share_that_never_was_less_stays_to_the_last_permit, 30);
-    suite_test(suite, after_max_stale_a_floor_that_was_given_is_in_force_if_it_is_less, 30);
-    suite_test(suite, no_number_ever_grows_for_want_of_an_answer, 60);
-    suite_test(suite, whoever_joins_leaves_or_changes_the_parts_never_add_up_to_more_and_in_the_end_exactly, 60);
-    suite_test(suite, without_a_hold_down_or_with_one_too_short_they_do_and_the_same_test_sees_it, 60);
-    suite_test(suite, where_a_share_has_no_arithmetic_one_of_fewer_parts_is_taken_that_is_no_more, 30);
-    suite_test(suite, a_plan_by_several_shares_is_no_more_than_that_of_each, 60);
-    suite_test(suite, a_plan_of_nothing_denies_for_ever_by_every_algorithm, 30);
-    return suite_run(suite);
 }

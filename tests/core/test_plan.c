@@ -115,37 +115,32 @@ static void refuse_or_decide(enum kind kind)
     scene_close(&scene);
 }
 
-START_TEST(greedy_bucket_is_refused_or_exact_at_every_corner)
+TEST(greedy_bucket_is_refused_or_exact_at_every_corner, 120)
 {
     refuse_or_decide(KIND_GREEDY);
 }
-END_TEST
 
-START_TEST(interval_bucket_is_refused_or_exact_at_every_corner)
+TEST(interval_bucket_is_refused_or_exact_at_every_corner, 120)
 {
     refuse_or_decide(KIND_INTERVAL);
 }
-END_TEST
 
-START_TEST(fixed_window_is_refused_or_exact_at_every_corner)
+TEST(fixed_window_is_refused_or_exact_at_every_corner, 120)
 {
     refuse_or_decide(KIND_FIXED);
 }
-END_TEST
 
-START_TEST(sliding_window_is_refused_or_exact_at_every_corner)
+TEST(sliding_window_is_refused_or_exact_at_every_corner, 120)
 {
     refuse_or_decide(KIND_SLIDING);
 }
-END_TEST
 
-START_TEST(leaky_bucket_is_refused_or_exact_at_every_corner)
+TEST(leaky_bucket_is_refused_or_exact_at_every_corner, 120)
 {
     refuse_or_decide(KIND_LEAKY);
 }
-END_TEST
 
-START_TEST(costs_and_times_at_corners_are_decided_in_range_and_refused_outside)
+TEST(costs_and_times_at_corners_are_decided_in_range_and_refused_outside, 10)
 {
     struct scene scene;
     scene_open(&scene, NULL);
@@ -164,10 +159,9 @@ START_TEST(costs_and_times_at_corners_are_decided_in_range_and_refused_outside)
     }
     scene_close(&scene);
 }
-END_TEST
 
 /* Vectors on which published limiters overflowed and let everything through. */
-START_TEST(vectors_that_overflowed_elsewhere_are_refused_or_exact)
+TEST(vectors_that_overflowed_elsewhere_are_refused_or_exact, 10)
 {
     static const int64_t numbers[] = { 86400, 1, 200000000 };
     struct scene scene;
@@ -193,9 +187,8 @@ START_TEST(vectors_that_overflowed_elsewhere_are_refused_or_exact)
     ck_assert_int_eq(weir_limit_define(scene.limiter, "vector", &policy, NULL), WEIR_EINVAL);
     scene_close(&scene);
 }
-END_TEST
 
-START_TEST(periods_that_people_name_work_with_every_rate_that_fills_within_142_years)
+TEST(periods_that_people_name_work_with_every_rate_that_fills_within_142_years, 30)
 {
     static const int64_t periods_us[] = {
         WEIR_SECOND, WEIR_MINUTE, WEIR_HOUR, WEIR_DAY, 30 * WEIR_DAY, 365 * WEIR_DAY
@@ -215,9 +208,8 @@ START_TEST(periods_that_people_name_work_with_every_rate_that_fills_within_142_y
     }
     ck_assert_int_gt(refused, 0);
 }
-END_TEST
 
-START_TEST(a_refusal_names_the_field_and_what_is_wrong_with_it)
+TEST(a_refusal_names_the_field_and_what_is_wrong_with_it, 10)
 {
     static const struct {
         struct weir_policy policy;
@@ -257,7 +249,6 @@ START_TEST(a_refusal_names_the_field_and_what_is_wrong_with_it)
     }
     ck_assert_int_eq(weir_policy_check(NULL, NULL, 0), WEIR_EINVAL);
 }
-END_TEST
 
 /* ---- Shares ---- */
 
@@ -283,7 +274,7 @@ static int64_t sum_of_limits(int64_t instances, const int64_t *weights, const ch
     return sum;
 }
 
-START_TEST(whole_permits_add_up_over_all_instances)
+TEST(whole_permits_add_up_over_all_instances, 60)
 {
     static const int64_t instances[] = { 1, 2, 3, 5, 7, 10, 33, 100, 1000 };
     static const int64_t wholes[] = { 1, 2, 3, 7, 10, 49, 50, 999, 1000000, 999999937, 1000000000 };
@@ -305,9 +296,8 @@ START_TEST(whole_permits_add_up_over_all_instances)
         free(weights);
     }
 }
-END_TEST
 
-START_TEST(rates_add_up_over_all_instances)
+TEST(rates_add_up_over_all_instances, 10)
 {
     static const int64_t weights[] = { 3, 1, 7, 2 }; /* 13 in all */
     static const char *const policies[] = {
@@ -331,9 +321,8 @@ START_TEST(rates_add_up_over_all_instances)
         ck_assert_int_eq(regained, 13 * policy_of(policies[p]).limit);
     }
 }
-END_TEST
 
-START_TEST(a_part_of_nothing_is_lifted_in_a_bucket_and_zero_in_a_window_and_counted)
+TEST(a_part_of_nothing_is_lifted_in_a_bucket_and_zero_in_a_window_and_counted, 10)
 {
     struct scene scene;
     struct weir_stats stats = { .size = sizeof stats };
@@ -361,9 +350,8 @@ START_TEST(a_part_of_nothing_is_lifted_in_a_bucket_and_zero_in_a_window_and_coun
     }
     scene_close(&scene);
 }
-END_TEST
 
-START_TEST(weights_that_are_not_known_are_rounded_down)
+TEST(weights_that_are_not_known_are_rounded_down, 10)
 {
     int64_t sum = 0;
     for (int64_t rank = 0; rank < 3; rank++) {
@@ -382,9 +370,8 @@ START_TEST(weights_that_are_not_known_are_rounded_down)
     }
     ck_assert_int_eq(sum, 9);
 }
-END_TEST
 
-START_TEST(what_is_held_back_makes_it_another_plan)
+TEST(what_is_held_back_makes_it_another_plan, 10)
 {
     const struct weir_policy policy = { .limit = 10, .period_us = WEIR_SECOND };
     struct weir_plan whole, held, again;
@@ -399,14 +386,14 @@ START_TEST(what_is_held_back_makes_it_another_plan)
     ck_assert_int_ne(held.fingerprint, whole.fingerprint);
     ck_assert_int_eq(held.fingerprint, again.fingerprint);
 }
-END_TEST
 
-START_TEST(a_plan_of_nothing_tells_its_policy)
+TEST(a_plan_of_nothing_tells_its_policy, 10)
 {
     const struct share tiny = { .weight = 1, .total = 65535, .rank = 1, .count = 2 };
-    const struct weir_policy policies[] = { { .limit = 1, .period_us = 366 * WEIR_DAY, .burst = 100 },
-                                            { .limit = 1, .period_us = 366 * WEIR_DAY, .burst = 100,
-                                              .refill = WEIR_INTERVAL } };
+    const struct weir_policy policies[] = {
+        { .limit = 1, .period_us = 366 * WEIR_DAY, .burst = 100 },
+        { .limit = 1, .period_us = 366 * WEIR_DAY, .burst = 100, .refill = WEIR_INTERVAL }
+    };
     struct weir_plan plans[2];
     for (int i = 0; i < 2; i++) { /* they have no exact arithmetic at that share */
         plan_at_share(&policies[i], &tiny, &plans[i]);
@@ -415,9 +402,8 @@ START_TEST(a_plan_of_nothing_tells_its_policy)
     }
     ck_assert_int_ne(plans[0].fingerprint, plans[1].fingerprint);
 }
-END_TEST
 
-START_TEST(a_share_that_cannot_be_is_refused_by_its_option)
+TEST(a_share_that_cannot_be_is_refused_by_its_option, 10)
 {
     static const int64_t weights[] = { 1, 0, 3 }, good_weights[] = { 1, 2, 3 };
     static const struct {
@@ -448,27 +434,4 @@ START_TEST(a_share_that_cannot_be_is_refused_by_its_option)
         ck_assert_ptr_null(limiter);
         ck_assert_msg(strstr(scene.last_line, table[i].option) != NULL, "%zu: %s", i, scene.last_line);
     }
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("plan");
-    suite_test(suite, greedy_bucket_is_refused_or_exact_at_every_corner, 120);
-    suite_test(suite, interval_bucket_is_refused_or_exact_at_every_corner, 120);
-    suite_test(suite, fixed_window_is_refused_or_exact_at_every_corner, 120);
-    suite_test(suite, sliding_window_is_refused_or_exact_at_every_corner, 120);
-    suite_test(suite, leaky_bucket_is_refused_or_exact_at_every_corner, 120);
-    suite_test(suite, costs_and_times_at_corners_are_decided_in_range_and_refused_outside, 10);
-    suite_test(suite, vectors_that_overflowed_elsewhere_are_refused_or_exact, 10);
-    suite_test(suite, periods_that_people_name_work_with_every_rate_that_fills_within_142_years, 30);
-    suite_test(suite, a_refusal_names_the_field_and_what_is_wrong_with_it, 10);
-    suite_test(suite, whole_permits_add_up_over_all_instances, 60);
-    suite_test(suite, rates_add_up_over_all_instances, 10);
-    suite_test(suite, a_part_of_nothing_is_lifted_in_a_bucket_and_zero_in_a_window_and_counted, 10);
-    suite_test(suite, weights_that_are_not_known_are_rounded_down, 10);
-    suite_test(suite, what_is_held_back_makes_it_another_plan, 10);
-    suite_test(suite, a_plan_of_nothing_tells_its_policy, 10);
-    suite_test(suite, a_share_that_cannot_be_is_refused_by_its_option, 10);
-    return suite_run(suite);
 }

@@ -19,7 +19,7 @@ static bool same_policy(const struct weir_policy *a, const struct weir_policy *b
 
 /* ---- Text ---- */
 
-START_TEST(text_that_the_grammar_allows_is_read)
+TEST(text_that_the_grammar_allows_is_read, 10)
 {
     static const struct {
         const char *text;
@@ -53,9 +53,8 @@ START_TEST(text_that_the_grammar_allows_is_read)
         ck_assert_msg(same_policy(&policy, &table[i].policy), "%s", table[i].text);
     }
 }
-END_TEST
 
-START_TEST(a_refusal_gives_the_word_its_column_and_what_is_allowed)
+TEST(a_refusal_gives_the_word_its_column_and_what_is_allowed, 10)
 {
     static const struct {
         const char *text;
@@ -126,9 +125,8 @@ START_TEST(a_refusal_gives_the_word_its_column_and_what_is_allowed)
     ck_assert_int_eq(weir_policy_parse(NULL, &policy, NULL, 0), WEIR_EINVAL);
     ck_assert_int_eq(weir_policy_parse("fixed_window limit=1 period=1s", NULL, NULL, 0), WEIR_EINVAL);
 }
-END_TEST
 
-START_TEST(a_policy_is_printed_in_its_shortest_text)
+TEST(a_policy_is_printed_in_its_shortest_text, 10)
 {
     static const char *const texts[] = {
         "token_bucket limit=100 period=1s",
@@ -163,9 +161,8 @@ START_TEST(a_policy_is_printed_in_its_shortest_text)
         ck_assert_str_eq(text, longer[i][1]);
     }
 }
-END_TEST
 
-START_TEST(a_text_that_does_not_fit_is_refused_and_nothing_is_written_beyond)
+TEST(a_text_that_does_not_fit_is_refused_and_nothing_is_written_beyond, 10)
 {
     struct weir_policy policy = policy_of("leaky_bucket limit=50 period=1ms capacity=100");
     char text[160], small[160];
@@ -182,9 +179,8 @@ START_TEST(a_text_that_does_not_fit_is_refused_and_nothing_is_written_beyond)
     policy.limit = 0;
     ck_assert_int_eq(weir_policy_print(&policy, text, sizeof text), WEIR_EINVAL);
 }
-END_TEST
 
-START_TEST(what_is_printed_is_read_back_as_the_same_policy)
+TEST(what_is_printed_is_read_back_as_the_same_policy, 60)
 {
     struct chance chance = chance_make(1);
     int64_t goal = steps_or(100000);
@@ -203,7 +199,6 @@ START_TEST(what_is_printed_is_read_back_as_the_same_policy)
         done++;
     }
 }
-END_TEST
 
 /* Pieces of the grammar, cut and mixed with bytes of any value. */
 static void garbage(struct chance *chance, char *text, size_t size)
@@ -247,7 +242,7 @@ static void garbage(struct chance *chance, char *text, size_t size)
     text[len] = '\0';
 }
 
-START_TEST(garbage_is_refused_with_a_sentence_or_read_as_a_policy_that_holds)
+TEST(garbage_is_refused_with_a_sentence_or_read_as_a_policy_that_holds, 60)
 {
     struct chance chance = chance_make(2);
     int64_t goal = steps_or(100000);
@@ -265,9 +260,8 @@ START_TEST(garbage_is_refused_with_a_sentence_or_read_as_a_policy_that_holds)
         must(size == sizeof message || message[size] == '#', "not a byte beyond the message");
     }
 }
-END_TEST
 
-START_TEST(a_word_of_a_megabyte_is_refused_with_a_sentence_that_fits)
+TEST(a_word_of_a_megabyte_is_refused_with_a_sentence_that_fits, 10)
 {
     enum { LENGTH = 1 << 20 };
     char *text = malloc(LENGTH + 1), message[80];
@@ -282,7 +276,6 @@ START_TEST(a_word_of_a_megabyte_is_refused_with_a_sentence_that_fits)
     ck_assert(strstr(message, "column 14:") == message);
     free(text);
 }
-END_TEST
 
 /* ---- Files ---- */
 
@@ -337,7 +330,7 @@ static int read_text(const char *text, struct visits *visits, char *message, siz
     return result;
 }
 
-START_TEST(comments_blank_lines_line_ends_and_spaces_are_read_as_people_write_them)
+TEST(comments_blank_lines_line_ends_and_spaces_are_read_as_people_write_them, 10)
 {
     struct visits visits = { 0 };
     char message[200] = "";
@@ -354,9 +347,8 @@ START_TEST(comments_blank_lines_line_ends_and_spaces_are_read_as_people_write_th
     ck_assert_str_eq(visits.names[1], "api.read");
     ck_assert_str_eq(visits.names[2], "last");
 }
-END_TEST
 
-START_TEST(every_bad_line_is_told_with_its_fault_and_the_good_ones_are_read)
+TEST(every_bad_line_is_told_with_its_fault_and_the_good_ones_are_read, 10)
 {
     static const char text[] = "good = fixed_window limit=1 period=1h\n" /* 1 */
                                "no equals sign\n"
@@ -389,9 +381,8 @@ START_TEST(every_bad_line_is_told_with_its_fault_and_the_good_ones_are_read)
     }
     ck_assert_str_eq(visits.names[8], "also.good");
 }
-END_TEST
 
-START_TEST(a_line_of_a_megabyte_and_one_with_a_nul_are_bad_and_no_more)
+TEST(a_line_of_a_megabyte_and_one_with_a_nul_are_bad_and_no_more, 10)
 {
     enum { LENGTH = 1 << 20 };
     char *text = malloc(LENGTH + 200);
@@ -418,9 +409,8 @@ START_TEST(a_line_of_a_megabyte_and_one_with_a_nul_are_bad_and_no_more)
     unlink(file.path);
     free(text);
 }
-END_TEST
 
-START_TEST(a_file_is_read_under_any_descriptor_and_one_that_cannot_be_is_told_with_the_reason)
+TEST(a_file_is_read_under_any_descriptor_and_one_that_cannot_be_is_told_with_the_reason, 10)
 {
     static const char text[] = "good = fixed_window limit=1 period=1h\n";
     struct file file = file_of(text, sizeof text - 1);
@@ -434,9 +424,8 @@ START_TEST(a_file_is_read_under_any_descriptor_and_one_that_cannot_be_is_told_wi
     ck_assert_int_eq(weir_policy_file_read("/proc/self/mem", note_line, &visits, message, sizeof message), WEIR_EIO);
     ck_assert_str_eq(message, "/proc/self/mem: Input/output error"); /* at its beginning there is no memory */
 }
-END_TEST
 
-START_TEST(a_name_with_a_slash_is_a_limit_and_a_pattern_of_its_keys)
+TEST(a_name_with_a_slash_is_a_limit_and_a_pattern_of_its_keys, 10)
 {
     static const char *const names[] = {
         "api|10.0.*", "api|10.0.0.1", "api|*", "api|a%20b/c%3D%23", "api", "b|10.0.*"
@@ -453,9 +442,8 @@ START_TEST(a_name_with_a_slash_is_a_limit_and_a_pattern_of_its_keys)
     for (int i = 0; i < 6; i++)
         ck_assert_str_eq(visits.names[i], names[i]);
 }
-END_TEST
 
-START_TEST(a_bad_pattern_is_told_with_its_fault_and_one_that_stands_twice_however_it_is_written)
+TEST(a_bad_pattern_is_told_with_its_fault_and_one_that_stands_twice_however_it_is_written, 10)
 {
     static const char *const lines[] = { "api/ = fixed_window limit=1 period=1h",
                                          "column 1: pattern must not be empty",
@@ -484,9 +472,8 @@ START_TEST(a_bad_pattern_is_told_with_its_fault_and_one_that_stands_twice_howeve
     for (int i = 0; i < LINES; i++)
         ck_assert_msg(strstr(visits.errors[i + 1], lines[2 * i + 1]) != NULL, "%s", visits.errors[i + 1]);
 }
-END_TEST
 
-START_TEST(a_name_that_is_too_long_is_told_with_a_pattern_and_without)
+TEST(a_name_that_is_too_long_is_told_with_a_pattern_and_without, 10)
 {
     enum { TOO_LONG = WEIR_MAX_NAME_LEN + 100 };
     for (int with_pattern = 0; with_pattern < 2; with_pattern++) {
@@ -500,9 +487,8 @@ START_TEST(a_name_that_is_too_long_is_told_with_a_pattern_and_without)
         ck_assert_msg(strstr(visits.errors[0], "is longer than 128 bytes") != NULL, "%s", visits.errors[0]);
     }
 }
-END_TEST
 
-START_TEST(a_visitor_ends_the_reading_with_its_own_answer)
+TEST(a_visitor_ends_the_reading_with_its_own_answer, 10)
 {
     struct visits visits = { .stop_at = 2 };
     int result = read_text("a = fixed_window limit=1 period=1h\nb = fixed_window limit=1 period=1h\nnot a line\n",
@@ -511,9 +497,8 @@ START_TEST(a_visitor_ends_the_reading_with_its_own_answer)
     ck_assert_int_eq(visits.good, 2);
     ck_assert_int_eq(visits.bad, 0);
 }
-END_TEST
 
-START_TEST(a_file_that_cannot_be_read_is_an_error_that_names_it)
+TEST(a_file_that_cannot_be_read_is_an_error_that_names_it, 10)
 {
     static const char *const paths[] = { "/nonexistent/limits", "/tmp", "" };
     struct visits visits = { 0 };
@@ -526,9 +511,8 @@ START_TEST(a_file_that_cannot_be_read_is_an_error_that_names_it)
     ck_assert_int_eq(weir_policy_file_read("/tmp", NULL, &visits, NULL, 0), WEIR_EINVAL);
     ck_assert_int_eq(visits.good + visits.bad, 0);
 }
-END_TEST
 
-START_TEST(what_is_no_file_is_not_waited_for)
+TEST(what_is_no_file_is_not_waited_for, 10)
 {
     char folder[] = "/tmp/weir-test-policy-XXXXXX", path[64], message[200] = "";
     struct visits visits = { 0 };
@@ -549,7 +533,6 @@ START_TEST(what_is_no_file_is_not_waited_for)
     ck_assert_str_eq(message, "/tmp: Is a directory");
     ck_assert_int_eq(visits.good + visits.bad, 0);
 }
-END_TEST
 
 static void *write_late(void *user)
 {
@@ -561,7 +544,7 @@ static void *write_late(void *user)
     return NULL;
 }
 
-START_TEST(a_pipe_that_is_open_already_is_read_to_its_end)
+TEST(a_pipe_that_is_open_already_is_read_to_its_end, 10)
 {
     char path[32], message[200] = "";
     struct visits visits = { 0 };
@@ -576,16 +559,14 @@ START_TEST(a_pipe_that_is_open_already_is_read_to_its_end)
     ck_assert_msg(error == WEIR_OK, "%s", message);
     ck_assert_int_eq(visits.good, 1);
 }
-END_TEST
 
-START_TEST(an_empty_file_has_no_policies)
+TEST(an_empty_file_has_no_policies, 10)
 {
     struct visits visits = { 0 };
     ck_assert_int_eq(read_text("", &visits, NULL, 0), WEIR_OK);
     ck_assert_int_eq(read_text("\n\n#\n", &visits, NULL, 0), WEIR_OK);
     ck_assert_int_eq(visits.good + visits.bad, 0);
 }
-END_TEST
 
 static int load_text(weir *limiter, const char *text, char *message, size_t size)
 {
@@ -595,7 +576,7 @@ static int load_text(weir *limiter, const char *text, char *message, size_t size
     return result;
 }
 
-START_TEST(a_file_is_loaded_whole_or_not_at_all)
+TEST(a_file_is_loaded_whole_or_not_at_all, 10)
 {
     struct scene scene;
     char message[300] = "";
@@ -621,9 +602,8 @@ START_TEST(a_file_is_loaded_whole_or_not_at_all)
     ck_assert_int_eq(weir_limits_load(NULL, "/tmp", message, sizeof message), WEIR_EINVAL);
     scene_close(&scene);
 }
-END_TEST
 
-START_TEST(a_file_with_one_limit_too_many_defines_none)
+TEST(a_file_with_one_limit_too_many_defines_none, 30)
 {
     enum { ROOM = 3 };
     struct scene scene;
@@ -644,9 +624,8 @@ START_TEST(a_file_with_one_limit_too_many_defines_none)
     ck_assert(taken(weir_limit_find(scene.limiter, "c"), "a", 1).allowed);
     scene_close(&scene);
 }
-END_TEST
 
-START_TEST(a_limiter_opens_with_the_limits_of_its_policy_file_or_not_at_all)
+TEST(a_limiter_opens_with_the_limits_of_its_policy_file_or_not_at_all, 10)
 {
     static const char good[] = "a = fixed_window limit=4 period=1h\n", bad[] = "a = fixed_window\n";
     struct file good_file = file_of(good, sizeof good - 1), bad_file = file_of(bad, sizeof bad - 1);
@@ -669,33 +648,4 @@ START_TEST(a_limiter_opens_with_the_limits_of_its_policy_file_or_not_at_all)
     ck_assert_ptr_null(limiter);
     unlink(good_file.path);
     unlink(bad_file.path);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("policy");
-    suite_test(suite, text_that_the_grammar_allows_is_read, 10);
-    suite_test(suite, a_refusal_gives_the_word_its_column_and_what_is_allowed, 10);
-    suite_test(suite, a_policy_is_printed_in_its_shortest_text, 10);
-    suite_test(suite, a_text_that_does_not_fit_is_refused_and_nothing_is_written_beyond, 10);
-    suite_test(suite, what_is_printed_is_read_back_as_the_same_policy, 60);
-    suite_test(suite, garbage_is_refused_with_a_sentence_or_read_as_a_policy_that_holds, 60);
-    suite_test(suite, a_word_of_a_megabyte_is_refused_with_a_sentence_that_fits, 10);
-    suite_test(suite, comments_blank_lines_line_ends_and_spaces_are_read_as_people_write_them, 10);
-    suite_test(suite, every_bad_line_is_told_with_its_fault_and_the_good_ones_are_read, 10);
-    suite_test(suite, a_line_of_a_megabyte_and_one_with_a_nul_are_bad_and_no_more, 10);
-    suite_test(suite, a_file_is_read_under_any_descriptor_and_one_that_cannot_be_is_told_with_the_reason, 10);
-    suite_test(suite, a_name_with_a_slash_is_a_limit_and_a_pattern_of_its_keys, 10);
-    suite_test(suite, a_bad_pattern_is_told_with_its_fault_and_one_that_stands_twice_however_it_is_written, 10);
-    suite_test(suite, a_name_that_is_too_long_is_told_with_a_pattern_and_without, 10);
-    suite_test(suite, a_visitor_ends_the_reading_with_its_own_answer, 10);
-    suite_test(suite, a_file_that_cannot_be_read_is_an_error_that_names_it, 10);
-    suite_test(suite, what_is_no_file_is_not_waited_for, 10);
-    suite_test(suite, a_pipe_that_is_open_already_is_read_to_its_end, 10);
-    suite_test(suite, an_empty_file_has_no_policies, 10);
-    suite_test(suite, a_file_is_loaded_whole_or_not_at_all, 10);
-    suite_test(suite, a_file_with_one_limit_too_many_defines_none, 30);
-    suite_test(suite, a_limiter_opens_with_the_limits_of_its_policy_file_or_not_at_all, 10);
-    return suite_run(suite);
 }

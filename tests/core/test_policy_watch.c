@@ -175,7 +175,7 @@ static void await_line(struct stage *stage, const char *text)
 
 /* ---- Ways to change a file ---- */
 
-START_TEST(a_file_that_is_replaced_by_rename_is_read_again)
+TEST(a_file_that_is_replaced_by_rename_is_read_again, 60)
 {
     struct stage stage;
     begin(&stage);
@@ -188,9 +188,8 @@ START_TEST(a_file_that_is_replaced_by_rename_is_read_again)
     ck_assert_uint_eq(stats_of(&stage).failures, 0);
     stage_close(&stage);
 }
-END_TEST
 
-START_TEST(a_file_that_is_written_in_place_is_read_again_once_it_is_closed)
+TEST(a_file_that_is_written_in_place_is_read_again_once_it_is_closed, 60)
 {
     struct stage stage;
     begin(&stage);
@@ -211,9 +210,8 @@ START_TEST(a_file_that_is_written_in_place_is_read_again_once_it_is_closed)
     ck_assert_uint_eq(stats_of(&stage).failures, 0);
     stage_close(&stage);
 }
-END_TEST
 
-START_TEST(a_file_that_is_deleted_keeps_what_it_said_until_it_is_made_again)
+TEST(a_file_that_is_deleted_keeps_what_it_said_until_it_is_made_again, 60)
 {
     struct stage stage;
     begin(&stage);
@@ -233,9 +231,8 @@ START_TEST(a_file_that_is_deleted_keeps_what_it_said_until_it_is_made_again)
     await_size(&stage, 21);
     stage_close(&stage);
 }
-END_TEST
 
-START_TEST(a_link_that_is_swapped_as_kubernetes_does_it_is_followed)
+TEST(a_link_that_is_swapped_as_kubernetes_does_it_is_followed, 60)
 {
     struct stage stage;
     char path[PATH_MAX + 32];
@@ -261,9 +258,8 @@ START_TEST(a_link_that_is_swapped_as_kubernetes_does_it_is_followed)
     await_size(&stage, 30);
     stage_close(&stage);
 }
-END_TEST
 
-START_TEST(a_file_elsewhere_that_a_link_leads_to_is_followed)
+TEST(a_file_elsewhere_that_a_link_leads_to_is_followed, 60)
 {
     struct stage stage;
     char target[PATH_MAX + 32], other[PATH_MAX + 32];
@@ -281,9 +277,8 @@ START_TEST(a_file_elsewhere_that_a_link_leads_to_is_followed)
     await_size(&stage, 22);
     stage_close(&stage);
 }
-END_TEST
 
-START_TEST(a_folder_that_is_replaced_is_watched_again)
+TEST(a_folder_that_is_replaced_is_watched_again, 60)
 {
     struct stage stage;
     stage_make(&stage);
@@ -302,9 +297,8 @@ START_TEST(a_folder_that_is_replaced_is_watched_again)
     await_size(&stage, 22);
     stage_close(&stage);
 }
-END_TEST
 
-START_TEST(a_path_is_that_of_the_folder_it_was_given_in)
+TEST(a_path_is_that_of_the_folder_it_was_given_in, 60)
 {
     struct stage stage;
     stage_make(&stage);
@@ -321,11 +315,10 @@ START_TEST(a_path_is_that_of_the_folder_it_was_given_in)
     ck_assert_int_eq(chdir(before), 0);
     stage_close(&stage);
 }
-END_TEST
 
 /* ---- What is wrong with it ---- */
 
-START_TEST(a_bad_line_keeps_all_that_was_there)
+TEST(a_bad_line_keeps_all_that_was_there, 60)
 {
     struct stage stage;
     begin(&stage);
@@ -341,9 +334,8 @@ START_TEST(a_bad_line_keeps_all_that_was_there)
     assert_changes(&stage, 1);
     stage_close(&stage);
 }
-END_TEST
 
-START_TEST(what_the_file_no_longer_has_falls_back_to_code)
+TEST(what_the_file_no_longer_has_falls_back_to_code, 60)
 {
     struct stage stage;
     begin(&stage);
@@ -355,9 +347,8 @@ START_TEST(what_the_file_no_longer_has_falls_back_to_code)
     ck_assert_uint_eq(stats_of(&stage).failures, 0);
     stage_close(&stage);
 }
-END_TEST
 
-START_TEST(what_is_no_file_is_a_failure_and_not_read)
+TEST(what_is_no_file_is_a_failure_and_not_read, 60)
 {
     struct stage stage;
     begin(&stage);
@@ -372,9 +363,8 @@ START_TEST(what_is_no_file_is_a_failure_and_not_read)
     await_size(&stage, 21);
     stage_close(&stage);
 }
-END_TEST
 
-START_TEST(a_file_may_have_policies_for_keys_of_limits_that_code_defines_later)
+TEST(a_file_may_have_policies_for_keys_of_limits_that_code_defines_later, 60)
 {
     struct stage stage;
     stage_make(&stage);
@@ -384,9 +374,8 @@ START_TEST(a_file_may_have_policies_for_keys_of_limits_that_code_defines_later)
     ck_assert_int_eq(size_of(&stage, "gold"), 200);
     stage_close(&stage);
 }
-END_TEST
 
-START_TEST(a_file_that_is_bad_at_open_is_an_error_of_open)
+TEST(a_file_that_is_bad_at_open_is_an_error_of_open, 60)
 {
     struct stage stage;
     stage_make(&stage);
@@ -398,7 +387,6 @@ START_TEST(a_file_that_is_bad_at_open_is_an_error_of_open)
     ck_assert_int_eq(stage_open(&stage), WEIR_EIO);
     stage_close(&stage);
 }
-END_TEST
 
 /* ---- Without memory ---- */
 
@@ -412,7 +400,7 @@ void *__wrap_aligned_alloc(size_t alignment, size_t size)
     return atomic_load(&memory_fails) ? NULL : __real_aligned_alloc(alignment, size);
 }
 
-START_TEST(a_file_that_there_was_no_memory_for_is_read_again_though_it_has_not_changed)
+TEST(a_file_that_there_was_no_memory_for_is_read_again_though_it_has_not_changed, 90)
 {
     struct stage stage;
     begin(&stage);
@@ -432,7 +420,6 @@ START_TEST(a_file_that_there_was_no_memory_for_is_read_again_though_it_has_not_c
     await_line(&stage, "policy file: known again");
     stage_close(&stage);
 }
-END_TEST
 
 /* ---- Without inotify, and all the time ---- */
 
@@ -449,7 +436,7 @@ int __wrap_inotify_init1(int flags)
     return -1;
 }
 
-START_TEST(where_there_is_no_inotify_the_file_is_looked_at_now_and_then)
+TEST(where_there_is_no_inotify_the_file_is_looked_at_now_and_then, 60)
 {
     struct stage stage;
     inotify_fails = true;
@@ -460,9 +447,8 @@ START_TEST(where_there_is_no_inotify_the_file_is_looked_at_now_and_then)
     stage_close(&stage);
     inotify_fails = false;
 }
-END_TEST
 
-START_TEST(an_unchanged_file_is_confirmed_and_stays_young)
+TEST(an_unchanged_file_is_confirmed_and_stays_young, 60)
 {
     struct stage stage;
     begin(&stage);
@@ -476,7 +462,6 @@ START_TEST(an_unchanged_file_is_confirmed_and_stays_young)
     ck_assert_int_lt(stats.age_us, WEIR_MINUTE);
     stage_close(&stage);
 }
-END_TEST
 
 struct busy {
     struct stage *stage;
@@ -495,7 +480,7 @@ static void *make_files(void *user)
     return NULL;
 }
 
-START_TEST(a_folder_that_is_never_quiet_holds_up_no_change)
+TEST(a_folder_that_is_never_quiet_holds_up_no_change, 60)
 {
     struct stage stage;
     struct busy busy = { .stage = &stage };
@@ -510,27 +495,4 @@ START_TEST(a_folder_that_is_never_quiet_holds_up_no_change)
     pthread_join(thread, NULL);
     assert_changes(&stage, 3);
     stage_close(&stage);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("policy watch");
-    suite_test(suite, a_file_that_is_replaced_by_rename_is_read_again, 60);
-    suite_test(suite, a_file_that_is_written_in_place_is_read_again_once_it_is_closed, 60);
-    suite_test(suite, a_file_that_is_deleted_keeps_what_it_said_until_it_is_made_again, 60);
-    suite_test(suite, a_link_that_is_swapped_as_kubernetes_does_it_is_followed, 60);
-    suite_test(suite, a_file_elsewhere_that_a_link_leads_to_is_followed, 60);
-    suite_test(suite, a_folder_that_is_replaced_is_watched_again, 60);
-    suite_test(suite, a_path_is_that_of_the_folder_it_was_given_in, 60);
-    suite_test(suite, a_bad_line_keeps_all_that_was_there, 60);
-    suite_test(suite, what_the_file_no_longer_has_falls_back_to_code, 60);
-    suite_test(suite, what_is_no_file_is_a_failure_and_not_read, 60);
-    suite_test(suite, a_file_may_have_policies_for_keys_of_limits_that_code_defines_later, 60);
-    suite_test(suite, a_file_that_is_bad_at_open_is_an_error_of_open, 60);
-    suite_test(suite, a_file_that_there_was_no_memory_for_is_read_again_though_it_has_not_changed, 90);
-    suite_test(suite, where_there_is_no_inotify_the_file_is_looked_at_now_and_then, 60);
-    suite_test(suite, an_unchanged_file_is_confirmed_and_stays_young, 60);
-    suite_test(suite, a_folder_that_is_never_quiet_holds_up_no_change, 60);
-    return suite_run(suite);
 }

@@ -3,12 +3,12 @@
  */
 #include "remote.h"
 
-#include "core/ground/clock.h"
-#include "core/outage/failure.h"
-#include "core/limiter/inside.h"
 #include "core/follow/layers.h"
+#include "core/ground/clock.h"
+#include "core/limiter/inside.h"
 #include "core/limiter/limiter.h"
 #include "core/limiter/verbs.h"
+#include "core/outage/failure.h"
 
 #include <sched.h>
 #include <semaphore.h>
@@ -114,7 +114,7 @@ static const char *const ten = "token_bucket limit=10 period=10s";
 
 /* ---- When it is charged ---- */
 
-START_TEST(all_keys_are_settled_as_soon_as_the_store_is_back)
+TEST(all_keys_are_settled_as_soon_as_the_store_is_back, 30)
 {
     struct stage *stage = stage_open(EAGER, NULL, ten);
     outage_admits(stage, "a", 5 * WEIR_SECOND, 3);
@@ -134,9 +134,8 @@ START_TEST(all_keys_are_settled_as_soon_as_the_store_is_back)
     ck_assert(!atomic_load(&stage->instance.limiter->settle.owes));
     stage_close(stage);
 }
-END_TEST
 
-START_TEST(thousands_of_keys_of_many_limits_are_settled_in_batches)
+TEST(thousands_of_keys_of_many_limits_are_settled_in_batches, 30)
 {
     enum { LIMITS = 3, KEYS = 3000 };
     struct stage *stage = stage_open(EAGER, NULL, ten);
@@ -164,9 +163,8 @@ START_TEST(thousands_of_keys_of_many_limits_are_settled_in_batches)
     ck_assert(!atomic_load(&stage->instance.limiter->settle.owes));
     stage_close(stage);
 }
-END_TEST
 
-START_TEST(a_key_that_owes_for_a_later_outage_only_is_forgotten_for_the_earlier_one)
+TEST(a_key_that_owes_for_a_later_outage_only_is_forgotten_for_the_earlier_one, 30)
 {
     struct stage *stage = stage_open(EAGER, NULL, ten);
     struct cable *cable = &stage->instance.cable;
@@ -186,9 +184,8 @@ START_TEST(a_key_that_owes_for_a_later_outage_only_is_forgotten_for_the_earlier_
     ck_assert_int_eq(stats_of(stage->instance.limiter).keys, 0);
     stage_close(stage);
 }
-END_TEST
 
-START_TEST(a_key_that_is_asked_for_first_is_settled_just_before)
+TEST(a_key_that_is_asked_for_first_is_settled_just_before, 30)
 {
     for (int verb = 0; verb < 5; verb++) {
         struct stage *stage = stage_open(LAZY, NULL, ten);
@@ -218,9 +215,8 @@ START_TEST(a_key_that_is_asked_for_first_is_settled_just_before)
         stage_close(stage);
     }
 }
-END_TEST
 
-START_TEST(the_first_success_ends_an_outage_and_begins_to_settle)
+TEST(the_first_success_ends_an_outage_and_begins_to_settle, 30)
 {
     struct stage *stage = stage_open(LATER, NULL, ten);
     outage_admits(stage, "a", 5 * WEIR_SECOND, 3);
@@ -233,7 +229,6 @@ START_TEST(the_first_success_ends_an_outage_and_begins_to_settle)
     ck_assert_int_eq(try_in(stage, "a", 1).remaining, 6);
     stage_close(stage);
 }
-END_TEST
 
 /* A store that is gone and back with each charge that it is asked for. */
 static struct {
@@ -257,7 +252,7 @@ static int submit_and_blink(struct weir_backend *backend, const struct weir_back
     return backend->ops->decide(backend, request, 1, false, INT64_MAX, &op->decision);
 }
 
-START_TEST(a_chain_that_is_told_to_begin_anew_time_and_again_does_not_nest)
+TEST(a_chain_that_is_told_to_begin_anew_time_and_again_does_not_nest, 30)
 {
     static const char *const slow = "token_bucket limit=10 period=1d";
     static struct instance other;
@@ -275,7 +270,6 @@ START_TEST(a_chain_that_is_told_to_begin_anew_time_and_again_does_not_nest)
     weir_close(other.limiter);
     stage_close(stage);
 }
-END_TEST
 
 static void keys_admit(struct stage *stage, int count)
 {
@@ -286,7 +280,7 @@ static void keys_admit(struct stage *stage, int count)
     }
 }
 
-START_TEST(nobody_is_held_up_by_many_keys_that_owe_nothing)
+TEST(nobody_is_held_up_by_many_keys_that_owe_nothing, 30)
 {
     enum { KEYS = 20000, MOST = 2500 };
     struct stage *stage = stage_open(LATER, NULL, "token_bucket limit=10 period=1s");
@@ -309,7 +303,6 @@ START_TEST(nobody_is_held_up_by_many_keys_that_owe_nothing)
     ck_assert_int_eq(stage->instance.cable.submits, 0);
     stage_close(stage);
 }
-END_TEST
 
 static bool visit_none(void *user, uint32_t limit_id, struct weir_key key)
 {
@@ -317,7 +310,7 @@ static bool visit_none(void *user, uint32_t limit_id, struct weir_key key)
     return false;
 }
 
-START_TEST(a_look_at_a_few_keys_ends_though_a_large_table_is_empty)
+TEST(a_look_at_a_few_keys_ends_though_a_large_table_is_empty, 30)
 {
     struct weir_options options = WEIR_OPTIONS_INIT;
     options.max_keys = 10000000; /* many shards */
@@ -330,9 +323,8 @@ START_TEST(a_look_at_a_few_keys_ends_though_a_large_table_is_empty)
     ck_assert_int_gt(looks, 10);
     stage_close(stage);
 }
-END_TEST
 
-START_TEST(a_chain_whose_debts_find_no_room_is_seldom_and_one_that_pays_is_not)
+TEST(a_chain_whose_debts_find_no_room_is_seldom_and_one_that_pays_is_not, 30)
 {
     static const char *const slow = "token_bucket limit=10 period=1d";
     static struct instance other;
@@ -363,7 +355,6 @@ START_TEST(a_chain_whose_debts_find_no_room_is_seldom_and_one_that_pays_is_not)
     weir_close(other.limiter);
     stage_close(stage);
 }
-END_TEST
 
 void __real_settle_outage_over(struct weir *limiter, uint32_t tag, int64_t since_us, int64_t until_us);
 void __wrap_settle_outage_over(struct weir *limiter, uint32_t tag, int64_t since_us, int64_t until_us);
@@ -385,7 +376,7 @@ static int64_t say_seen_well(struct weir_backend *backend, const struct weir_key
     return seen_well_us;
 }
 
-START_TEST(an_outage_whose_end_nobody_saw_is_counted_up_before_the_next_begins)
+TEST(an_outage_whose_end_nobody_saw_is_counted_up_before_the_next_begins, 30)
 {
     struct stage *stage = stage_open(LAZY, NULL, ten);
     stage->instance.cable.ops.reachable_us = say_seen_well;
@@ -399,7 +390,6 @@ START_TEST(an_outage_whose_end_nobody_saw_is_counted_up_before_the_next_begins)
     ck_assert_uint_eq(stats_of(stage->instance.limiter).settled, 3);
     stage_close(stage);
 }
-END_TEST
 
 /* By a time that the caller brings. */
 static struct weir_decision try_at(struct stage *stage, const char *key, int64_t at_us, int64_t cost)
@@ -410,7 +400,7 @@ static struct weir_decision try_at(struct stage *stage, const char *key, int64_t
     return decision;
 }
 
-START_TEST(callers_who_bring_a_time_far_from_the_clock_have_their_debts_charged_by_it)
+TEST(callers_who_bring_a_time_far_from_the_clock_have_their_debts_charged_by_it, 30)
 {
     static const int64_t ahead_us[] = { 30 * WEIR_SECOND, -WEIR_HOUR };
     for (int i = 0; i < 4; i++) {
@@ -438,11 +428,10 @@ START_TEST(callers_who_bring_a_time_far_from_the_clock_have_their_debts_charged_
         stage_close(stage);
     }
 }
-END_TEST
 
 /* ---- How much ---- */
 
-START_TEST(a_blip_costs_a_key_what_it_admitted_and_no_more)
+TEST(a_blip_costs_a_key_what_it_admitted_and_no_more, 30)
 {
     for (enum way way = EAGER; way <= LAZY; way += LAZY) {
         struct stage *stage = stage_open(way, NULL, ten);
@@ -454,9 +443,8 @@ START_TEST(a_blip_costs_a_key_what_it_admitted_and_no_more)
         stage_close(stage);
     }
 }
-END_TEST
 
-START_TEST(a_buckets_debt_stands_still_from_the_end_of_the_outage_until_it_has_filled)
+TEST(a_buckets_debt_stands_still_from_the_end_of_the_outage_until_it_has_filled, 30)
 {
     static const char *const policies[] = { "token_bucket limit=10 period=10s", "leaky_bucket limit=10 period=10s",
                                             "token_bucket limit=1 period=1s burst=10 refill=interval" };
@@ -473,9 +461,8 @@ START_TEST(a_buckets_debt_stands_still_from_the_end_of_the_outage_until_it_has_f
         }
     }
 }
-END_TEST
 
-START_TEST(of_an_outage_over_three_windows_the_current_one_alone_is_settled)
+TEST(of_an_outage_over_three_windows_the_current_one_alone_is_settled, 30)
 {
     static const char *const policies[] = { "fixed_window limit=10 period=10s",
                                             "fixed_window limit=10 period=10s align=epoch",
@@ -496,9 +483,8 @@ START_TEST(of_an_outage_over_three_windows_the_current_one_alone_is_settled)
         }
     }
 }
-END_TEST
 
-START_TEST(a_window_that_ends_before_it_is_settled_owes_nothing)
+TEST(a_window_that_ends_before_it_is_settled_owes_nothing, 30)
 {
     struct stage *stage = stage_open(LAZY, NULL, "fixed_window limit=10 period=10s");
     outage_admits(stage, "a", 11 * WEIR_SECOND, 10);
@@ -509,9 +495,8 @@ START_TEST(a_window_that_ends_before_it_is_settled_owes_nothing)
     ck_assert_uint_eq(stats_of(stage->instance.limiter).settled, 0);
     stage_close(stage);
 }
-END_TEST
 
-START_TEST(a_debt_is_charged_as_far_as_there_is_room_and_the_rest_comes_first)
+TEST(a_debt_is_charged_as_far_as_there_is_room_and_the_rest_comes_first, 30)
 {
     for (enum way way = EAGER; way <= LAZY; way += LAZY) {
         static struct instance other;
@@ -537,9 +522,8 @@ START_TEST(a_debt_is_charged_as_far_as_there_is_room_and_the_rest_comes_first)
         stage_close(stage);
     }
 }
-END_TEST
 
-START_TEST(a_debt_is_charged_to_whatever_the_limit_is_by_then)
+TEST(a_debt_is_charged_to_whatever_the_limit_is_by_then, 30)
 {
     struct stage *stage = stage_open(LAZY, NULL, ten);
     const struct weir_policy policy = policy_of("fixed_window limit=5 period=1h");
@@ -549,7 +533,6 @@ START_TEST(a_debt_is_charged_to_whatever_the_limit_is_by_then)
     ck_assert_int_eq(try_in(stage, "a", 1).remaining, 1);
     stage_close(stage);
 }
-END_TEST
 
 /* ---- Policies that change during an outage ---- */
 
@@ -593,7 +576,7 @@ static void put_change(struct stage *stage, int change)
     }
 }
 
-START_TEST(a_policy_that_changes_in_an_outage_hands_out_nothing_and_forgets_no_debt)
+TEST(a_policy_that_changes_in_an_outage_hands_out_nothing_and_forgets_no_debt, 10)
 {
     for (int change = 0; change < 9; change++) {
         struct stage *stage = stage_open(EAGER, NULL, change == 3 || change == 4 ? thousand : ten);
@@ -621,9 +604,8 @@ START_TEST(a_policy_that_changes_in_an_outage_hands_out_nothing_and_forgets_no_d
         stage_close(stage);
     }
 }
-END_TEST
 
-START_TEST(a_change_of_no_key_in_an_outage_leaves_it_one)
+TEST(a_change_of_no_key_in_an_outage_leaves_it_one, 10)
 {
     struct stage *stage = stage_open(EAGER, NULL, ten);
     outage_admits(stage, "a", 5 * WEIR_SECOND, 3);
@@ -635,9 +617,8 @@ START_TEST(a_change_of_no_key_in_an_outage_leaves_it_one)
     ck_assert_uint_eq(stats_of(stage->instance.limiter).outages, 1);
     stage_close(stage);
 }
-END_TEST
 
-START_TEST(a_reset_forgets_what_is_owed_and_a_refund_does_not)
+TEST(a_reset_forgets_what_is_owed_and_a_refund_does_not, 30)
 {
     struct stage *stage = stage_open(LAZY, NULL, ten);
     outage_admits(stage, "a", 5 * WEIR_SECOND, 3);
@@ -660,11 +641,10 @@ START_TEST(a_reset_forgets_what_is_owed_and_a_refund_does_not)
     weir_close(other.limiter);
     stage_close(stage);
 }
-END_TEST
 
 /* ---- Charges that fail ---- */
 
-START_TEST(a_charge_that_fails_leaves_the_decision_to_the_stand_in_and_the_debt_as_it_was)
+TEST(a_charge_that_fails_leaves_the_decision_to_the_stand_in_and_the_debt_as_it_was, 30)
 {
     struct stage *stage = stage_open(LAZY, NULL, ten);
     outage_admits(stage, "a", 5 * WEIR_SECOND, 3);
@@ -677,9 +657,8 @@ START_TEST(a_charge_that_fails_leaves_the_decision_to_the_stand_in_and_the_debt_
     ck_assert_uint_eq(stats_of(stage->instance.limiter).settled, 4);
     stage_close(stage);
 }
-END_TEST
 
-START_TEST(a_charge_without_an_answer_is_made_again)
+TEST(a_charge_without_an_answer_is_made_again, 30)
 {
     struct stage *stage = stage_open(LAZY, NULL, ten);
     outage_admits(stage, "a", 5 * WEIR_SECOND, 3);
@@ -690,7 +669,6 @@ START_TEST(a_charge_without_an_answer_is_made_again)
     ck_assert_int_eq(try_in(stage, "a", 1).remaining, 10 - 3 - 4 - 1); /* too few, never too many */
     stage_close(stage);
 }
-END_TEST
 
 static atomic_bool has_no_memory;
 static _Atomic int in_vain; /* allocations */
@@ -707,7 +685,7 @@ void *__wrap_malloc(size_t size)
     return NULL;
 }
 
-START_TEST(a_chain_without_memory_ends_and_is_taken_up_again)
+TEST(a_chain_without_memory_ends_and_is_taken_up_again, 30)
 {
     struct stage *stage = stage_open(LATER, NULL, ten);
     try_in(stage, "b", 1); /* the store has a place for it */
@@ -728,9 +706,8 @@ START_TEST(a_chain_without_memory_ends_and_is_taken_up_again)
     ck_assert(!atomic_load(&stage->instance.limiter->settle.owes));
     stage_close(stage);
 }
-END_TEST
 
-START_TEST(what_cannot_be_charged_for_the_stores_state_is_not_weirs_is_given_up)
+TEST(what_cannot_be_charged_for_the_stores_state_is_not_weirs_is_given_up, 30)
 {
     struct stage *stage = stage_open(LAZY, NULL, ten);
     struct weir_decision decision;
@@ -744,7 +721,6 @@ START_TEST(what_cannot_be_charged_for_the_stores_state_is_not_weirs_is_given_up)
     ck_assert_uint_eq(stats.unsettled, 3);
     stage_close(stage);
 }
-END_TEST
 
 /* A store that has a state of "bad" that is not weir's, and stops at it. */
 static int (*decide_well)(struct weir_backend *backend, const struct weir_backend_request *requests, size_t n, bool all,
@@ -765,7 +741,7 @@ static int decide_up_to_bad(struct weir_backend *backend, const struct weir_back
     return WEIR_OK;
 }
 
-START_TEST(one_key_whose_state_is_not_weirs_leaves_the_debts_of_its_batch_owed)
+TEST(one_key_whose_state_is_not_weirs_leaves_the_debts_of_its_batch_owed, 30)
 {
     struct stage *stage = stage_open(LAZY, NULL, ten);
     weir_limit *limit = stage->instance.limit;
@@ -786,9 +762,8 @@ START_TEST(one_key_whose_state_is_not_weirs_leaves_the_debts_of_its_batch_owed)
     ck_assert_uint_eq(stats.unsettled, 1);
     stage_close(stage);
 }
-END_TEST
 
-START_TEST(a_charge_that_may_not_be_made_here_is_still_owed)
+TEST(a_charge_that_may_not_be_made_here_is_still_owed, 30)
 {
     struct stage *stage = stage_open(LAZY, NULL, ten);
     struct weir_decision decision;
@@ -801,9 +776,8 @@ START_TEST(a_charge_that_may_not_be_made_here_is_still_owed)
     ck_assert_uint_eq(stats_of(stage->instance.limiter).unsettled, 0);
     stage_close(stage);
 }
-END_TEST
 
-START_TEST(outages_beyond_those_that_are_kept_are_given_up_and_counted)
+TEST(outages_beyond_those_that_are_kept_are_given_up_and_counted, 30)
 {
     struct stage *stage = stage_open(LAZY, NULL, "token_bucket limit=1000 period=1000s");
     for (int i = 0; i < SETTLE_RECORDS + 4; i++) {
@@ -826,9 +800,8 @@ START_TEST(outages_beyond_those_that_are_kept_are_given_up_and_counted)
     ck_assert_int_eq(stats_of(stage->instance.limiter).keys, 0); /* nobody needs those that were given up */
     stage_close(stage);
 }
-END_TEST
 
-START_TEST(one_key_of_several_outages_is_settled_as_one)
+TEST(one_key_of_several_outages_is_settled_as_one, 30)
 {
     struct stage *stage = stage_open(LAZY, NULL, "token_bucket limit=1000 period=1000s");
     for (int i = 0; i < 3; i++) {
@@ -842,9 +815,8 @@ START_TEST(one_key_of_several_outages_is_settled_as_one)
     ck_assert_int_eq(stage->remote.most_charged, 7);
     stage_close(stage);
 }
-END_TEST
 
-START_TEST(what_is_settled_is_counted_with_its_outage)
+TEST(what_is_settled_is_counted_with_its_outage, 30)
 {
     struct stage *stage = stage_open(LAZY, NULL, "token_bucket limit=10 period=1d");
     const struct settle *settle = &stage->instance.limiter->settle;
@@ -860,9 +832,8 @@ START_TEST(what_is_settled_is_counted_with_its_outage)
     ck_assert_uint_eq(settle->records[1].settled, 4);
     stage_close(stage);
 }
-END_TEST
 
-START_TEST(what_was_admitted_for_want_of_room_is_owed_by_nobody_and_counted)
+TEST(what_was_admitted_for_want_of_room_is_owed_by_nobody_and_counted, 30)
 {
     struct weir_options options = WEIR_OPTIONS_INIT;
     options.max_keys = 1;
@@ -877,9 +848,8 @@ START_TEST(what_was_admitted_for_want_of_room_is_owed_by_nobody_and_counted)
     ck_assert_uint_eq(stats.unsettled, 2);
     stage_close(stage);
 }
-END_TEST
 
-START_TEST(a_backend_of_shares_and_other_policies_of_failure_owe_nothing)
+TEST(a_backend_of_shares_and_other_policies_of_failure_owe_nothing, 30)
 {
     for (int i = 0; i < 4; i++) {
         struct weir_options options = WEIR_OPTIONS_INIT;
@@ -904,11 +874,10 @@ START_TEST(a_backend_of_shares_and_other_policies_of_failure_owe_nothing)
         stage_close(&stage);
     }
 }
-END_TEST
 
 /* ---- Several at once ---- */
 
-START_TEST(all_or_nothing_settles_every_key_first_or_is_a_failure_as_a_whole)
+TEST(all_or_nothing_settles_every_key_first_or_is_a_failure_as_a_whole, 30)
 {
     struct stage *stage = stage_open(LAZY, NULL, ten);
     const struct weir_policy policy = policy_of("token_bucket limit=20 period=20s");
@@ -931,9 +900,8 @@ START_TEST(all_or_nothing_settles_every_key_first_or_is_a_failure_as_a_whole)
     ck_assert_int_eq(stage->instance.cable.charges, charges + 1); /* one call for both */
     stage_close(stage);
 }
-END_TEST
 
-START_TEST(a_batch_settles_each_of_its_keys_once)
+TEST(a_batch_settles_each_of_its_keys_once, 30)
 {
     struct stage *stage = stage_open(LAZY, NULL, ten);
     struct weir_decision decisions[4];
@@ -953,7 +921,6 @@ START_TEST(a_batch_settles_each_of_its_keys_once)
     ck_assert_int_eq(stage->remote.charged, 5);
     stage_close(stage);
 }
-END_TEST
 
 /* ---- Submitted ---- */
 
@@ -978,7 +945,7 @@ static int submit_in(struct stage *stage, const char *key, struct asked *asked)
     return weir_submit(stage->instance.limiter, &asked->op);
 }
 
-START_TEST(a_submitted_request_follows_its_keys_settlement_and_another_is_denied_for_the_moment)
+TEST(a_submitted_request_follows_its_keys_settlement_and_another_is_denied_for_the_moment, 30)
 {
     struct stage *stage = stage_open(LATER, NULL, ten);
     struct asked first, second, third;
@@ -1003,9 +970,8 @@ START_TEST(a_submitted_request_follows_its_keys_settlement_and_another_is_denied
     ck_assert_int_eq(stage->remote.charged, 3);
     stage_close(stage);
 }
-END_TEST
 
-START_TEST(a_chain_that_failed_is_taken_up_again_by_whoever_asks)
+TEST(a_chain_that_failed_is_taken_up_again_by_whoever_asks, 30)
 {
     struct weir_options options = WEIR_OPTIONS_INIT;
     options.max_keys = 1000; /* few shards: both keys are in one batch, or in two */
@@ -1042,7 +1008,6 @@ START_TEST(a_chain_that_failed_is_taken_up_again_by_whoever_asks)
         stage_close(stage);
     }
 }
-END_TEST
 
 static struct {
     int (*submit)(struct weir_backend *backend, const struct weir_backend_request *request, int64_t deadline_us,
@@ -1058,7 +1023,7 @@ static int submit_and_note(struct weir_backend *backend, const struct weir_backe
     return noted.submit(backend, request, deadline_us, op);
 }
 
-START_TEST(a_submitted_request_and_its_settlement_share_a_deadline)
+TEST(a_submitted_request_and_its_settlement_share_a_deadline, 10)
 {
     struct stage *stage = stage_open(LATER, NULL, ten);
     struct cable *cable = &stage->instance.cable;
@@ -1076,9 +1041,8 @@ START_TEST(a_submitted_request_and_its_settlement_share_a_deadline)
     ck_assert_int_eq(asked.op.decision.remaining, 6);
     stage_close(stage);
 }
-END_TEST
 
-START_TEST(a_submitted_request_whose_settlement_fails_is_answered_by_the_stand_in)
+TEST(a_submitted_request_whose_settlement_fails_is_answered_by_the_stand_in, 30)
 {
     struct stage *stage = stage_open(LATER, NULL, ten);
     struct asked asked;
@@ -1096,7 +1060,6 @@ START_TEST(a_submitted_request_whose_settlement_fails_is_answered_by_the_stand_i
     ck_assert_int_eq(try_in(stage, "a", 1).remaining, 10 - 4 - 5 - 1); /* too few, never too many */
     stage_close(stage);
 }
-END_TEST
 
 /* ---- Who waits ---- */
 
@@ -1114,7 +1077,7 @@ static void *call_try(void *argument)
     return NULL;
 }
 
-START_TEST(a_caller_waits_for_the_one_who_settles_its_key)
+TEST(a_caller_waits_for_the_one_who_settles_its_key, 30)
 {
     for (int spans = 0; spans < 2; spans++) { /* whether the backend is told deadlines, or how long it may take */
         struct stage *stage = stage_open(LATER, NULL, ten);
@@ -1141,9 +1104,8 @@ START_TEST(a_caller_waits_for_the_one_who_settles_its_key)
         stage_close(stage);
     }
 }
-END_TEST
 
-START_TEST(a_caller_who_waits_too_long_is_answered_by_the_stand_in)
+TEST(a_caller_who_waits_too_long_is_answered_by_the_stand_in, 30)
 {
     struct weir_options options = WEIR_OPTIONS_INIT;
     options.timeout_us = 1000;
@@ -1164,7 +1126,6 @@ START_TEST(a_caller_who_waits_too_long_is_answered_by_the_stand_in)
     ck_assert_int_eq(try_in(stage, "a", 1).remaining, 10 - 4 - 2); /* what came in between is owed, and settled too */
     stage_close(stage);
 }
-END_TEST
 
 /* The cable is well, and the outage of another key is over; the store has no room for what is owed of "a". */
 static struct stage *stage_without_room(const struct weir_options *options, struct instance *other)
@@ -1180,7 +1141,7 @@ static struct stage *stage_without_room(const struct weir_options *options, stru
     return stage;
 }
 
-START_TEST(callers_who_waited_for_a_charge_that_found_no_room_do_not_charge_again)
+TEST(callers_who_waited_for_a_charge_that_found_no_room_do_not_charge_again, 30)
 {
     enum { CALLERS = 8 };
     static struct instance other;
@@ -1209,9 +1170,8 @@ START_TEST(callers_who_waited_for_a_charge_that_found_no_room_do_not_charge_agai
     weir_close(other.limiter);
     stage_close(stage);
 }
-END_TEST
 
-START_TEST(a_caller_who_waits_too_long_for_a_well_store_is_denied_for_the_moment_and_it_is_no_outage)
+TEST(a_caller_who_waits_too_long_for_a_well_store_is_denied_for_the_moment_and_it_is_no_outage, 30)
 {
     struct weir_options options = WEIR_OPTIONS_INIT;
     static struct instance other;
@@ -1233,7 +1193,6 @@ START_TEST(a_caller_who_waits_too_long_for_a_well_store_is_denied_for_the_moment
     weir_close(other.limiter);
     stage_close(stage);
 }
-END_TEST
 
 /* A thread that went to the stand-in in an outage and is admitted there while another settles the key, just before that
  * one writes down what has been paid. */
@@ -1277,7 +1236,7 @@ static void *straggle(void *argument)
     return NULL;
 }
 
-START_TEST(what_a_straggler_is_admitted_while_its_key_is_settled_is_owed)
+TEST(what_a_straggler_is_admitted_while_its_key_is_settled_is_owed, 30)
 {
     struct stage *stage = stage_open(LAZY, NULL, ten);
     struct weir *limiter = stage->instance.limiter;
@@ -1308,7 +1267,6 @@ START_TEST(what_a_straggler_is_admitted_while_its_key_is_settled_is_owed)
     ck_assert_uint_eq(atomic_load(&limiter->settle.admitted), 0); /* of the outage that has just begun */
     stage_close(stage);
 }
-END_TEST
 
 /* A stand-in of whose debts another thread pays each, just after it was first seen. */
 static struct {
@@ -1322,7 +1280,7 @@ static int64_t debt_that_is_paid(struct weir_backend *backend, const struct weir
     return payer.seen++ == 0 ? payer.before->debt(backend, request) : 0;
 }
 
-START_TEST(a_debt_that_another_pays_just_before_is_not_charged_again)
+TEST(a_debt_that_another_pays_just_before_is_not_charged_again, 10)
 {
     struct stage *stage = stage_open(LAZY, NULL, ten);
     struct weir_backend *fallback = stage->instance.limiter->fallback;
@@ -1342,9 +1300,8 @@ START_TEST(a_debt_that_another_pays_just_before_is_not_charged_again)
     ck_assert_int_eq(stage->remote.charged, 3);
     stage_close(stage);
 }
-END_TEST
 
-START_TEST(what_is_paid_of_a_debt_is_given_back_or_forgotten_as_one_step)
+TEST(what_is_paid_of_a_debt_is_given_back_or_forgotten_as_one_step, 30)
 {
     static const char *const policies[] = { "token_bucket limit=10 period=10s", "leaky_bucket limit=10 period=10s",
                                             "fixed_window limit=10 period=10s", "sliding_window limit=10 period=10s",
@@ -1370,11 +1327,10 @@ START_TEST(what_is_paid_of_a_debt_is_given_back_or_forgotten_as_one_step)
         stage_close(stage);
     }
 }
-END_TEST
 
 /* ---- Ends ---- */
 
-START_TEST(a_limiter_is_closed_while_it_settles_and_nothing_is_left)
+TEST(a_limiter_is_closed_while_it_settles_and_nothing_is_left, 30)
 {
     struct stage *stage = stage_open(LATER, NULL, ten);
     struct asked asked;
@@ -1393,9 +1349,8 @@ START_TEST(a_limiter_is_closed_while_it_settles_and_nothing_is_left)
     ck_assert_int_eq(stage->remote.charged, 0);
     remote_free(&stage->remote);
 }
-END_TEST
 
-START_TEST(callers_who_settle_or_wait_for_it_are_woken_by_the_close)
+TEST(callers_who_settle_or_wait_for_it_are_woken_by_the_close, 30)
 {
     struct stage *stage = stage_open(LATER, NULL, ten);
     struct caller callers[2] = { { .stage = stage }, { .stage = stage } };
@@ -1415,7 +1370,6 @@ START_TEST(callers_who_settle_or_wait_for_it_are_woken_by_the_close)
     }
     remote_free(&stage->remote);
 }
-END_TEST
 
 void __real_free(void *block);
 void __wrap_free(void *block);
@@ -1445,7 +1399,7 @@ static int submit_and_fork(struct weir_backend *backend, const struct weir_backe
     return backend->ops->decide(backend, request, 1, false, INT64_MAX, &op->decision);
 }
 
-START_TEST(the_child_of_a_fork_frees_the_batch_that_its_parent_is_at)
+TEST(the_child_of_a_fork_frees_the_batch_that_its_parent_is_at, 30)
 {
     enum { KEYS = 20 };
     struct weir_options options = WEIR_OPTIONS_INIT;
@@ -1464,9 +1418,8 @@ START_TEST(the_child_of_a_fork_frees_the_batch_that_its_parent_is_at)
     ck_assert_int_eq(stage->remote.charged, 3 + KEYS);
     stage_close(stage);
 }
-END_TEST
 
-START_TEST(the_child_of_a_fork_owes_nothing_and_begins_cold_and_the_parent_settles)
+TEST(the_child_of_a_fork_owes_nothing_and_begins_cold_and_the_parent_settles, 30)
 {
     struct weir_options options = WEIR_OPTIONS_INIT;
     options.max_keys = 1000; /* few shards: ThreadSanitizer cannot count more locks that one thread holds */
@@ -1488,7 +1441,6 @@ START_TEST(the_child_of_a_fork_owes_nothing_and_begins_cold_and_the_parent_settl
     ck_assert_int_eq(stage->remote.charged, 4);
     stage_close(stage);
 }
-END_TEST
 
 /* ---- Bursts ---- */
 
@@ -1601,7 +1553,7 @@ static void flap(struct crowd *crowd, struct chance *chance, int flaps, bool apa
     }
 }
 
-START_TEST(no_flapping_admits_more_than_the_limit_at_once)
+TEST(no_flapping_admits_more_than_the_limit_at_once, 120)
 {
     static struct crowd crowd;
     for (int seed = 0; seed < 300; seed++) {
@@ -1613,9 +1565,8 @@ START_TEST(no_flapping_admits_more_than_the_limit_at_once)
     ck_assert_int_gt(worst_us, 99 * WEIR_SECOND / 10); /* the limit is reached */
     ck_assert_int_gt(stood_in, 3000);
 }
-END_TEST
 
-START_TEST(no_flapping_that_is_settled_key_by_key_admits_more_than_the_limit_at_once)
+TEST(no_flapping_that_is_settled_key_by_key_admits_more_than_the_limit_at_once, 120)
 {
     static struct crowd crowd;
     for (int seed = 0; seed < 300; seed++) {
@@ -1627,9 +1578,8 @@ START_TEST(no_flapping_that_is_settled_key_by_key_admits_more_than_the_limit_at_
     ck_assert_int_gt(worst_us, 99 * WEIR_SECOND / 10);
     ck_assert_int_gt(stood_in, 3000);
 }
-END_TEST
 
-START_TEST(instances_that_are_cut_off_one_by_one_add_their_part_of_the_rate_and_no_more)
+TEST(instances_that_are_cut_off_one_by_one_add_their_part_of_the_rate_and_no_more, 120)
 {
     static struct crowd crowd;
     for (int seed = 0; seed < 300; seed++) {
@@ -1641,9 +1591,8 @@ START_TEST(instances_that_are_cut_off_one_by_one_add_their_part_of_the_rate_and_
     ck_assert_int_gt(worst_us, 10 * WEIR_SECOND);
     ck_assert_int_gt(stood_in, 3000);
 }
-END_TEST
 
-START_TEST(partial_outages_do_not_add_up)
+TEST(partial_outages_do_not_add_up, 30)
 {
     static struct crowd crowd;
     crowd_open(&crowd, MOST_INSTANCES, EAGER);
@@ -1665,7 +1614,6 @@ START_TEST(partial_outages_do_not_add_up)
     ck_assert_int_le(highest_us, (10 + 3) * WEIR_SECOND); /* a quarter of the rate for one outage, in whole permits */
     crowd_close(&crowd);
 }
-END_TEST
 
 /* ---- Threads ---- */
 
@@ -1707,7 +1655,7 @@ static void *answer_all(void *argument)
     return NULL;
 }
 
-START_TEST(threads_that_ask_while_the_cable_flaps_leave_nothing_owed)
+TEST(threads_that_ask_while_the_cable_flaps_leave_nothing_owed, 120)
 {
     static struct mob mob;
     pthread_t threads[THREADS], answerer;
@@ -1747,11 +1695,10 @@ START_TEST(threads_that_ask_while_the_cable_flaps_leave_nothing_owed)
     weir_close(mob.stage.instance.limiter);
     remote_free(&mob.stage.remote);
 }
-END_TEST
 
 /* ---- The grace of WEIR_FAIL_OPEN ---- */
 
-START_TEST(all_is_allowed_for_so_long_over_all_outages_and_denied_afterwards)
+TEST(all_is_allowed_for_so_long_over_all_outages_and_denied_afterwards, 30)
 {
     struct weir_options options = WEIR_OPTIONS_INIT;
     options.on_failure = WEIR_FAIL_OPEN;
@@ -1776,9 +1723,8 @@ START_TEST(all_is_allowed_for_so_long_over_all_outages_and_denied_afterwards)
     }
     stage_close(stage);
 }
-END_TEST
 
-START_TEST(no_flapping_opens_for_longer_than_the_grace_and_the_time_without_an_outage)
+TEST(no_flapping_opens_for_longer_than_the_grace_and_the_time_without_an_outage, 120)
 {
     struct weir_options options = WEIR_OPTIONS_INIT;
     options.on_failure = WEIR_FAIL_OPEN;
@@ -1804,66 +1750,4 @@ START_TEST(no_flapping_opens_for_longer_than_the_grace_and_the_time_without_an_o
     ck_assert_int_gt(denied, 1000);
     ck_assert_int_gt(open_us, well_us / 2);
     stage_close(stage);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("settle");
-    suite_test(suite, all_keys_are_settled_as_soon_as_the_store_is_back, 30);
-    suite_test(suite, thousands_of_keys_of_many_limits_are_settled_in_batches, 30);
-    suite_test(suite, a_key_that_owes_for_a_later_outage_only_is_forgotten_for_the_earlier_one, 30);
-    suite_test(suite, a_key_that_is_asked_for_first_is_settled_just_before, 30);
-    suite_test(suite, the_first_success_ends_an_outage_and_begins_to_settle, 30);
-    suite_test(suite, a_chain_that_is_told_to_begin_anew_time_and_again_does_not_nest, 30);
-    suite_test(suite, nobody_is_held_up_by_many_keys_that_owe_nothing, 30);
-    suite_test(suite, a_look_at_a_few_keys_ends_though_a_large_table_is_empty, 30);
-    suite_test(suite, a_chain_whose_debts_find_no_room_is_seldom_and_one_that_pays_is_not, 30);
-    suite_test(suite, an_outage_whose_end_nobody_saw_is_counted_up_before_the_next_begins, 30);
-    suite_test(suite, callers_who_bring_a_time_far_from_the_clock_have_their_debts_charged_by_it, 30);
-    suite_test(suite, a_blip_costs_a_key_what_it_admitted_and_no_more, 30);
-    suite_test(suite, a_buckets_debt_stands_still_from_the_end_of_the_outage_until_it_has_filled, 30);
-    suite_test(suite, of_an_outage_over_three_windows_the_current_one_alone_is_settled, 30);
-    suite_test(suite, a_window_that_ends_before_it_is_settled_owes_nothing, 30);
-    suite_test(suite, a_debt_is_charged_as_far_as_there_is_room_and_the_rest_comes_first, 30);
-    suite_test(suite, partial_outages_do_not_add_up, 30);
-    suite_test(suite, a_debt_is_charged_to_whatever_the_limit_is_by_then, 30);
-    suite_test(suite, a_policy_that_changes_in_an_outage_hands_out_nothing_and_forgets_no_debt, 10);
-    suite_test(suite, a_change_of_no_key_in_an_outage_leaves_it_one, 10);
-    suite_test(suite, a_reset_forgets_what_is_owed_and_a_refund_does_not, 30);
-    suite_test(suite, a_charge_that_fails_leaves_the_decision_to_the_stand_in_and_the_debt_as_it_was, 30);
-    suite_test(suite, a_charge_without_an_answer_is_made_again, 30);
-    suite_test(suite, a_chain_that_failed_is_taken_up_again_by_whoever_asks, 30);
-    suite_test(suite, a_chain_without_memory_ends_and_is_taken_up_again, 30);
-    suite_test(suite, what_cannot_be_charged_for_the_stores_state_is_not_weirs_is_given_up, 30);
-    suite_test(suite, one_key_whose_state_is_not_weirs_leaves_the_debts_of_its_batch_owed, 30);
-    suite_test(suite, a_charge_that_may_not_be_made_here_is_still_owed, 30);
-    suite_test(suite, outages_beyond_those_that_are_kept_are_given_up_and_counted, 30);
-    suite_test(suite, one_key_of_several_outages_is_settled_as_one, 30);
-    suite_test(suite, what_is_settled_is_counted_with_its_outage, 30);
-    suite_test(suite, what_was_admitted_for_want_of_room_is_owed_by_nobody_and_counted, 30);
-    suite_test(suite, a_backend_of_shares_and_other_policies_of_failure_owe_nothing, 30);
-    suite_test(suite, all_or_nothing_settles_every_key_first_or_is_a_failure_as_a_whole, 30);
-    suite_test(suite, a_batch_settles_each_of_its_keys_once, 30);
-    suite_test(suite, a_submitted_request_follows_its_keys_settlement_and_another_is_denied_for_the_moment, 30);
-    suite_test(suite, a_submitted_request_and_its_settlement_share_a_deadline, 10);
-    suite_test(suite, a_submitted_request_whose_settlement_fails_is_answered_by_the_stand_in, 30);
-    suite_test(suite, a_caller_waits_for_the_one_who_settles_its_key, 30);
-    suite_test(suite, a_caller_who_waits_too_long_is_answered_by_the_stand_in, 30);
-    suite_test(suite, callers_who_waited_for_a_charge_that_found_no_room_do_not_charge_again, 30);
-    suite_test(suite, a_caller_who_waits_too_long_for_a_well_store_is_denied_for_the_moment_and_it_is_no_outage, 30);
-    suite_test(suite, what_a_straggler_is_admitted_while_its_key_is_settled_is_owed, 30);
-    suite_test(suite, a_debt_that_another_pays_just_before_is_not_charged_again, 10);
-    suite_test(suite, what_is_paid_of_a_debt_is_given_back_or_forgotten_as_one_step, 30);
-    suite_test(suite, a_limiter_is_closed_while_it_settles_and_nothing_is_left, 30);
-    suite_test(suite, callers_who_settle_or_wait_for_it_are_woken_by_the_close, 30);
-    suite_test(suite, the_child_of_a_fork_frees_the_batch_that_its_parent_is_at, 30);
-    suite_test(suite, the_child_of_a_fork_owes_nothing_and_begins_cold_and_the_parent_settles, 30);
-    suite_test(suite, no_flapping_admits_more_than_the_limit_at_once, 120);
-    suite_test(suite, no_flapping_that_is_settled_key_by_key_admits_more_than_the_limit_at_once, 120);
-    suite_test(suite, instances_that_are_cut_off_one_by_one_add_their_part_of_the_rate_and_no_more, 120);
-    suite_test(suite, threads_that_ask_while_the_cable_flaps_leave_nothing_owed, 120);
-    suite_test(suite, all_is_allowed_for_so_long_over_all_outages_and_denied_afterwards, 30);
-    suite_test(suite, no_flapping_opens_for_longer_than_the_grace_and_the_time_without_an_outage, 120);
-    return suite_run(suite);
 }

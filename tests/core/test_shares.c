@@ -27,7 +27,7 @@ static struct weir_plan plan_of(const struct weir_policy *policy, const struct s
 
 /* ---- All weigh the same ---- */
 
-START_TEST(equal_parts_add_up_to_the_whole_and_differ_by_one_at_most)
+TEST(equal_parts_add_up_to_the_whole_and_differ_by_one_at_most, 60)
 {
     for (int64_t count = 1; count <= INSTANCES_MOST; count += COUNT_STEP) {
         for (int64_t whole = 1; whole <= LIMIT_MOST; whole++) {
@@ -44,12 +44,11 @@ START_TEST(equal_parts_add_up_to_the_whole_and_differ_by_one_at_most)
         }
     }
 }
-END_TEST
 
 static const int64_t some_limits[] = { 1, 2, 7, 50 };
 enum { SOME_LIMITS = sizeof some_limits / sizeof some_limits[0] };
 
-START_TEST(equal_rates_are_exact_and_none_is_zero)
+TEST(equal_rates_are_exact_and_none_is_zero, 60)
 {
     for (int64_t count = 1; count <= INSTANCES_MOST; count += COUNT_STEP) {
         for (int i = 0; i < SOME_LIMITS; i++) {
@@ -64,9 +63,8 @@ START_TEST(equal_rates_are_exact_and_none_is_zero)
         }
     }
 }
-END_TEST
 
-START_TEST(equal_interval_refills_never_add_up_to_more_than_the_limit)
+TEST(equal_interval_refills_never_add_up_to_more_than_the_limit, 60)
 {
     for (int64_t count = 1; count <= INSTANCES_MOST; count += COUNT_STEP) {
         for (int i = 0; i < SOME_LIMITS; i++) {
@@ -90,7 +88,6 @@ START_TEST(equal_interval_refills_never_add_up_to_more_than_the_limit)
         }
     }
 }
-END_TEST
 
 /* ---- Weights ---- */
 
@@ -110,7 +107,7 @@ static void be_instance(struct share *share, int64_t rank)
     share->weight = share->weights[rank];
 }
 
-START_TEST(parts_by_a_list_of_weights_add_up_to_the_whole)
+TEST(parts_by_a_list_of_weights_add_up_to_the_whole, 60)
 {
     struct chance chance = chance_make(1);
     for (int draw = 0; draw < DRAWS; draw++) {
@@ -128,9 +125,8 @@ START_TEST(parts_by_a_list_of_weights_add_up_to_the_whole)
             ck_abort_msg("%" PRId64 " over %" PRId64 " instances: %" PRId64, whole, share.count, sum);
     }
 }
-END_TEST
 
-START_TEST(classes_of_weights_come_to_the_same_as_their_list)
+TEST(classes_of_weights_come_to_the_same_as_their_list, 60)
 {
     struct chance chance = chance_make(5);
     for (int draw = 0; draw < DRAWS; draw++) {
@@ -156,9 +152,8 @@ START_TEST(classes_of_weights_come_to_the_same_as_their_list)
         }
     }
 }
-END_TEST
 
-START_TEST(parts_of_unequal_weights_without_the_list_are_rounded_down)
+TEST(parts_of_unequal_weights_without_the_list_are_rounded_down, 60)
 {
     struct chance chance = chance_make(2);
     for (int draw = 0; draw < DRAWS; draw++) {
@@ -180,7 +175,6 @@ START_TEST(parts_of_unequal_weights_without_the_list_are_rounded_down)
         must(sum <= whole, "parts that are rounded down do not add up to more");
     }
 }
-END_TEST
 
 /* The refills of all instances, in permits a period of the whole limit. */
 static double refills(const struct weir_policy *policy, struct share *share)
@@ -195,7 +189,7 @@ static double refills(const struct weir_policy *policy, struct share *share)
     return sum;
 }
 
-START_TEST(interval_refills_by_weight_are_within_one_permit_of_the_limit_and_never_above)
+TEST(interval_refills_by_weight_are_within_one_permit_of_the_limit_and_never_above, 60)
 {
     struct chance chance = chance_make(3);
     for (int draw = 0; draw < DRAWS; draw++) {
@@ -211,9 +205,8 @@ START_TEST(interval_refills_by_weight_are_within_one_permit_of_the_limit_and_nev
         ck_assert_msg(sum <= limit * (1 + 1e-12) && sum > limit - 1.001, "%g of %g", sum, limit);
     }
 }
-END_TEST
 
-START_TEST(sizes_by_weight_add_up_but_for_those_lifted_to_one)
+TEST(sizes_by_weight_add_up_but_for_those_lifted_to_one, 60)
 {
     static const char *const policies[] = {
         "token_bucket limit=100 period=1m burst=250 debt=77",
@@ -244,11 +237,10 @@ START_TEST(sizes_by_weight_add_up_but_for_those_lifted_to_one)
         must(sum == whole + lifted, "sizes add up");
     }
 }
-END_TEST
 
 /* ---- Options ---- */
 
-START_TEST(a_share_that_contradicts_itself_is_refused_by_name)
+TEST(a_share_that_contradicts_itself_is_refused_by_name, 30)
 {
     static const int64_t good[] = { 5, 3, 2 }, low[] = { 5, 0, 2 }, high[] = { 5, 3, 65536 };
     static const struct {
@@ -286,9 +278,8 @@ START_TEST(a_share_that_contradicts_itself_is_refused_by_name)
         ck_assert_msg(strstr(scene.last_line, rows[i].says) != NULL, "row %zu: %s", i, scene.last_line);
     }
 }
-END_TEST
 
-START_TEST(the_share_in_the_options_is_the_share_in_force)
+TEST(the_share_in_the_options_is_the_share_in_force, 30)
 {
     static const int64_t listed[] = { 5, 3, 2 };
     static const struct {
@@ -321,9 +312,8 @@ START_TEST(the_share_in_the_options_is_the_share_in_force)
         scene_close(&scene);
     }
 }
-END_TEST
 
-START_TEST(parts_that_are_lifted_or_nothing_are_counted)
+TEST(parts_that_are_lifted_or_nothing_are_counted, 30)
 {
     struct weir_options options = WEIR_OPTIONS_INIT;
     struct weir_stats stats = { .size = sizeof stats };
@@ -351,7 +341,6 @@ START_TEST(parts_that_are_lifted_or_nothing_are_counted)
     ck_assert_uint_eq(stats.share_zeros, 1);
     scene_close(&scene);
 }
-END_TEST
 
 /* ---- A share that changes ---- */
 
@@ -362,7 +351,7 @@ static const char *const unrefilled[] = {
 };
 enum { UNREFILLED = sizeof unrefilled / sizeof unrefilled[0] };
 
-START_TEST(what_was_used_stays_used_when_the_share_changes)
+TEST(what_was_used_stays_used_when_the_share_changes, 30)
 {
     static const struct {
         int64_t count, remaining;
@@ -384,9 +373,8 @@ START_TEST(what_was_used_stays_used_when_the_share_changes)
         scene_close(&scene);
     }
 }
-END_TEST
 
-START_TEST(a_share_smaller_than_what_was_used_denies)
+TEST(a_share_smaller_than_what_was_used_denies, 30)
 {
     for (int p = 0; p < UNREFILLED; p++) {
         const struct share half = alike(2, 1);
@@ -406,9 +394,8 @@ START_TEST(a_share_smaller_than_what_was_used_denies)
         scene_close(&scene);
     }
 }
-END_TEST
 
-START_TEST(a_limit_without_arithmetic_at_a_share_is_denied_and_told_of_and_the_others_have_it)
+TEST(a_limit_without_arithmetic_at_a_share_is_denied_and_told_of_and_the_others_have_it, 30)
 {
     struct scene scene;
     struct weir_stats stats = { .size = sizeof stats };
@@ -430,9 +417,8 @@ START_TEST(a_limit_without_arithmetic_at_a_share_is_denied_and_told_of_and_the_o
     ck_assert_int_eq(peeked(hard, "key", 1).limit, 100);
     scene_close(&scene);
 }
-END_TEST
 
-START_TEST(a_new_share_is_copied_with_its_weights)
+TEST(a_new_share_is_copied_with_its_weights, 30)
 {
     struct scene scene;
     scene_open(&scene, NULL);
@@ -444,26 +430,4 @@ START_TEST(a_new_share_is_copied_with_its_weights)
     weir_limit *limit = scene_define_text(&scene, "limit", "fixed_window limit=101 period=1m");
     ck_assert_int_eq(peeked(limit, "key", 1).limit, 50); /* 50.5; the permit left over goes to the first */
     scene_close(&scene);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("shares");
-    suite_test(suite, equal_parts_add_up_to_the_whole_and_differ_by_one_at_most, 60);
-    suite_test(suite, equal_rates_are_exact_and_none_is_zero, 60);
-    suite_test(suite, equal_interval_refills_never_add_up_to_more_than_the_limit, 60);
-    suite_test(suite, parts_by_a_list_of_weights_add_up_to_the_whole, 60);
-    suite_test(suite, classes_of_weights_come_to_the_same_as_their_list, 60);
-    suite_test(suite, parts_of_unequal_weights_without_the_list_are_rounded_down, 60);
-    suite_test(suite, interval_refills_by_weight_are_within_one_permit_of_the_limit_and_never_above, 60);
-    suite_test(suite, sizes_by_weight_add_up_but_for_those_lifted_to_one, 60);
-    suite_test(suite, a_share_that_contradicts_itself_is_refused_by_name, 30);
-    suite_test(suite, the_share_in_the_options_is_the_share_in_force, 30);
-    suite_test(suite, parts_that_are_lifted_or_nothing_are_counted, 30);
-    suite_test(suite, what_was_used_stays_used_when_the_share_changes, 30);
-    suite_test(suite, a_share_smaller_than_what_was_used_denies, 30);
-    suite_test(suite, a_limit_without_arithmetic_at_a_share_is_denied_and_told_of_and_the_others_have_it, 30);
-    suite_test(suite, a_new_share_is_copied_with_its_weights, 30);
-    return suite_run(suite);
 }

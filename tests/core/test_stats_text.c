@@ -133,7 +133,7 @@ static const char *value_of(const struct page *page, const char *name)
 
 /* ---- Fields ---- */
 
-START_TEST(every_field_has_a_sample_of_its_own_with_its_exact_number)
+TEST(every_field_has_a_sample_of_its_own_with_its_exact_number, 30)
 {
     char seen[FIELDS][64];
     for (size_t field = 0; field < FIELDS; field++) {
@@ -157,9 +157,8 @@ START_TEST(every_field_has_a_sample_of_its_own_with_its_exact_number)
             ck_assert_str_ne(seen[i], seen[field]);
     }
 }
-END_TEST
 
-START_TEST(names_are_those_that_dashboards_know)
+TEST(names_are_those_that_dashboards_know, 30)
 {
     const struct weir_stats stats = { .size = sizeof stats,
                                       .allowed = 1,
@@ -216,9 +215,8 @@ START_TEST(names_are_those_that_dashboards_know)
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         ck_assert_int_eq(atoi(value_of(&page, names[i])), (int)i + 1);
 }
-END_TEST
 
-START_TEST(the_greatest_numbers_are_whole_and_fit_the_room_that_is_promised)
+TEST(the_greatest_numbers_are_whole_and_fit_the_room_that_is_promised, 30)
 {
     struct weir_stats stats = { .size = sizeof stats };
     char text[8192];
@@ -233,9 +231,8 @@ START_TEST(the_greatest_numbers_are_whole_and_fit_the_room_that_is_promised)
     ck_assert_str_eq(value_of(&page, "weir_denied_total"), "9223372036854775807");
     ck_assert_str_eq(value_of(&page, "weir_keys"), "9223372036854775807");
 }
-END_TEST
 
-START_TEST(what_a_limiter_did_is_printed)
+TEST(what_a_limiter_did_is_printed, 30)
 {
     struct scene scene;
     struct weir_stats stats = { .size = sizeof stats };
@@ -255,11 +252,10 @@ START_TEST(what_a_limiter_did_is_printed)
     ck_assert_str_eq(value_of(&page, "weir_share_weight_of_all"), "1");
     scene_close(&scene);
 }
-END_TEST
 
 /* ---- Labels ---- */
 
-START_TEST(each_sample_has_all_labels_with_what_must_be_escaped)
+TEST(each_sample_has_all_labels_with_what_must_be_escaped, 30)
 {
     const struct weir_stats stats = { .size = sizeof stats };
     static const struct {
@@ -281,9 +277,8 @@ START_TEST(each_sample_has_all_labels_with_what_must_be_escaped)
             ck_assert_str_eq(page.samples[j].labels, cases[i].expected);
     }
 }
-END_TEST
 
-START_TEST(labels_that_prometheus_would_refuse_are_refused)
+TEST(labels_that_prometheus_would_refuse_are_refused, 30)
 {
     const struct weir_stats stats = { .size = sizeof stats };
     static const struct weir_label bad[] = { { "", "x" },    { "9a", "x" },  { "a-b", "x" },
@@ -307,11 +302,10 @@ START_TEST(labels_that_prometheus_would_refuse_are_refused)
     ck_assert_int_eq(weir_stats_print(&stats, many, WEIR_MAX_LABELS + 1, text, sizeof text), WEIR_EINVAL);
     ck_assert_str_eq(text, "as it was");
 }
-END_TEST
 
 /* ---- Room ---- */
 
-START_TEST(the_text_is_written_as_a_whole_or_not_at_all_and_its_length_told)
+TEST(the_text_is_written_as_a_whole_or_not_at_all_and_its_length_told, 30)
 {
     const struct weir_stats stats = { .size = sizeof stats };
     const struct weir_label label = { "a", "\n" };
@@ -326,9 +320,8 @@ START_TEST(the_text_is_written_as_a_whole_or_not_at_all_and_its_length_told)
         must(text[written] == '~', "and nothing behind it");
     }
 }
-END_TEST
 
-START_TEST(stats_of_another_size_are_refused)
+TEST(stats_of_another_size_are_refused, 30)
 {
     struct weir_stats stats = { .size = sizeof stats - 8 };
     char text[TEXT_SIZE] = "as it was";
@@ -339,19 +332,4 @@ START_TEST(stats_of_another_size_are_refused)
     stats.size = sizeof stats;
     ck_assert_int_eq(weir_stats_print(&stats, NULL, 0, NULL, 1), WEIR_EINVAL);
     ck_assert_str_eq(text, "as it was");
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("stats_text");
-    suite_test(suite, every_field_has_a_sample_of_its_own_with_its_exact_number, 30);
-    suite_test(suite, names_are_those_that_dashboards_know, 30);
-    suite_test(suite, the_greatest_numbers_are_whole_and_fit_the_room_that_is_promised, 30);
-    suite_test(suite, what_a_limiter_did_is_printed, 30);
-    suite_test(suite, each_sample_has_all_labels_with_what_must_be_escaped, 30);
-    suite_test(suite, labels_that_prometheus_would_refuse_are_refused, 30);
-    suite_test(suite, the_text_is_written_as_a_whole_or_not_at_all_and_its_length_told, 30);
-    suite_test(suite, stats_of_another_size_are_refused, 30);
-    return suite_run(suite);
 }

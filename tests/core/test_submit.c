@@ -60,7 +60,7 @@ static bool is_readable(int fd)
 
 /* ---- Answers that come later ---- */
 
-START_TEST(a_failure_that_comes_later_is_answered_by_the_policy_too)
+TEST(a_failure_that_comes_later_is_answered_by_the_policy_too, 30)
 {
     static struct stage stage;
     stage_open(&stage, NULL);
@@ -85,9 +85,8 @@ START_TEST(a_failure_that_comes_later_is_answered_by_the_policy_too)
     ck_assert_uint_eq(stats.errors, 0);
     scene_close(&stage.scene);
 }
-END_TEST
 
-START_TEST(a_failure_that_comes_later_is_decided_at_the_callers_time)
+TEST(a_failure_that_comes_later_is_decided_at_the_callers_time, 30)
 {
     static struct stage stage;
     stage_open(&stage, NULL);
@@ -99,9 +98,8 @@ START_TEST(a_failure_that_comes_later_is_decided_at_the_callers_time)
     ck_assert(stage.ops[1].decision.allowed);
     scene_close(&stage.scene);
 }
-END_TEST
 
-START_TEST(other_errors_that_come_later_reach_done)
+TEST(other_errors_that_come_later_reach_done, 30)
 {
     static const int errors[] = { WEIR_ESTATE, WEIR_ENOMEM };
     static struct stage stage;
@@ -116,9 +114,8 @@ START_TEST(other_errors_that_come_later_reach_done)
     ck_assert_uint_eq(stats_now(stage.scene.limiter).errors, 2);
     scene_close(&stage.scene);
 }
-END_TEST
 
-START_TEST(an_op_that_is_refused_is_the_callers_as_it_was)
+TEST(an_op_that_is_refused_is_the_callers_as_it_was, 30)
 {
     static struct stage stage;
     stage_open(&stage, NULL);
@@ -133,11 +130,10 @@ START_TEST(an_op_that_is_refused_is_the_callers_as_it_was)
     scene_close(&stage.scene);
     ck_assert_int_eq(atomic_load(&stage.done_count), 0);
 }
-END_TEST
 
 /* ---- On the caller's event loop ---- */
 
-START_TEST(with_an_event_fd_done_runs_in_dispatch_alone_and_in_the_order_of_answers)
+TEST(with_an_event_fd_done_runs_in_dispatch_alone_and_in_the_order_of_answers, 30)
 {
     static struct stage stage;
     stage_open(&stage, NULL);
@@ -167,7 +163,6 @@ START_TEST(with_an_event_fd_done_runs_in_dispatch_alone_and_in_the_order_of_answ
     ck_assert_int_eq(weir_dispatch(stage.scene.limiter), 0);
     scene_close(&stage.scene);
 }
-END_TEST
 
 /* Frees its op, and submits another in its place as long as there are some. */
 static int left_to_submit;
@@ -188,7 +183,7 @@ static void free_and_submit(struct weir_op *op, int status)
     must(result == 1, "submitted");
 }
 
-START_TEST(a_done_may_free_its_op_and_submit_another)
+TEST(a_done_may_free_its_op_and_submit_another, 30)
 {
     for (int with_fd = 0; with_fd < 2; with_fd++) {
         static struct stage stage;
@@ -210,9 +205,8 @@ START_TEST(a_done_may_free_its_op_and_submit_another)
         scene_close(&stage.scene);
     }
 }
-END_TEST
 
-START_TEST(in_local_mode_the_event_fd_is_there_and_never_readable)
+TEST(in_local_mode_the_event_fd_is_there_and_never_readable, 30)
 {
     struct scene scene;
     scene_open(&scene, NULL);
@@ -230,7 +224,6 @@ START_TEST(in_local_mode_the_event_fd_is_there_and_never_readable)
     ck_assert_int_eq(errno, EBADF); /* the descriptor was the limiter's */
     ck_assert_int_eq(weir_event_fd(NULL), WEIR_EINVAL);
 }
-END_TEST
 
 enum { MANY = 4000, ANSWERERS = 3 };
 
@@ -287,7 +280,7 @@ static void *open_event_fd(void *limiter)
     return (void *)(intptr_t)weir_event_fd(limiter);
 }
 
-START_TEST(threads_that_ask_for_the_event_fd_at_once_get_the_same_and_no_other_is_left)
+TEST(threads_that_ask_for_the_event_fd_at_once_get_the_same_and_no_other_is_left, 60)
 {
     for (int round = 0; round < 200; round++) {
         struct scene scene;
@@ -310,9 +303,8 @@ START_TEST(threads_that_ask_for_the_event_fd_at_once_get_the_same_and_no_other_i
         pthread_barrier_destroy(&all_there);
     }
 }
-END_TEST
 
-START_TEST(answers_from_many_threads_wake_the_loop_and_none_is_lost)
+TEST(answers_from_many_threads_wake_the_loop_and_none_is_lost, 60)
 {
     struct crowd *crowd = crowd_open();
     weir *limiter = crowd->stage.scene.limiter;
@@ -337,7 +329,6 @@ START_TEST(answers_from_many_threads_wake_the_loop_and_none_is_lost)
     scene_close(&crowd->stage.scene);
     free(crowd);
 }
-END_TEST
 
 /* ---- The end ---- */
 
@@ -347,7 +338,7 @@ static void *close_limiter(void *argument)
     return NULL;
 }
 
-START_TEST(what_was_submitted_is_done_as_closed_when_the_limiter_is)
+TEST(what_was_submitted_is_done_as_closed_when_the_limiter_is, 30)
 {
     for (int with_fd = 0; with_fd < 2; with_fd++) {
         static struct stage stage;
@@ -366,7 +357,6 @@ START_TEST(what_was_submitted_is_done_as_closed_when_the_limiter_is)
         ck_assert(atomic_load(&stage.fake.destroyed));
     }
 }
-END_TEST
 
 /* Threads that call until they are told that the limiter is closed. */
 struct caller {
@@ -398,7 +388,7 @@ static void *call_once(void *argument)
 
 enum { VERBS = 8 };
 
-START_TEST(calls_that_wait_in_the_backend_return_closed_and_are_waited_for)
+TEST(calls_that_wait_in_the_backend_return_closed_and_are_waited_for, 30)
 {
     static struct stage stage;
     struct caller callers[VERBS];
@@ -418,9 +408,8 @@ START_TEST(calls_that_wait_in_the_backend_return_closed_and_are_waited_for)
         ck_assert_int_eq(callers[i].result, WEIR_ECLOSED);
     }
 }
-END_TEST
 
-START_TEST(calls_that_come_while_a_limiter_is_being_closed_return_closed_and_ask_nobody)
+TEST(calls_that_come_while_a_limiter_is_being_closed_return_closed_and_ask_nobody, 30)
 {
     static struct stage stage;
     struct caller slow = { .stage = &stage, .verb = 0, .result = 1 };
@@ -451,9 +440,8 @@ START_TEST(calls_that_come_while_a_limiter_is_being_closed_return_closed_and_ask
     ck_assert_int_eq(slow.result, WEIR_ECLOSED);
     ck_assert_int_eq(atomic_load(&stage.done_count), 0);
 }
-END_TEST
 
-START_TEST(who_sleeps_for_permits_during_an_outage_is_woken_by_the_close)
+TEST(who_sleeps_for_permits_during_an_outage_is_woken_by_the_close, 30)
 {
     static struct stage stage;
     struct caller sleeper = { .stage = &stage, .verb = 4, .result = 1 };
@@ -469,7 +457,6 @@ START_TEST(who_sleeps_for_permits_during_an_outage_is_woken_by_the_close)
     ck_assert_int_eq(pthread_join(thread, NULL), 0);
     ck_assert_int_eq(sleeper.result, WEIR_ECLOSED);
 }
-END_TEST
 
 static void *submit_until_closed(void *argument)
 {
@@ -483,7 +470,7 @@ static void *submit_until_closed(void *argument)
     return (void *)(intptr_t)MANY;
 }
 
-START_TEST(every_request_has_its_answer_whenever_the_limiter_is_closed)
+TEST(every_request_has_its_answer_whenever_the_limiter_is_closed, 60)
 {
     for (int round = 0; round < 20; round++) {
         struct crowd *crowd = crowd_open();
@@ -510,25 +497,4 @@ START_TEST(every_request_has_its_answer_whenever_the_limiter_is_closed)
             must(crowd->times_done[i] == 1, "each op is done once");
         free(crowd);
     }
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("submit");
-    suite_test(suite, a_failure_that_comes_later_is_answered_by_the_policy_too, 30);
-    suite_test(suite, a_failure_that_comes_later_is_decided_at_the_callers_time, 30);
-    suite_test(suite, other_errors_that_come_later_reach_done, 30);
-    suite_test(suite, an_op_that_is_refused_is_the_callers_as_it_was, 30);
-    suite_test(suite, with_an_event_fd_done_runs_in_dispatch_alone_and_in_the_order_of_answers, 30);
-    suite_test(suite, a_done_may_free_its_op_and_submit_another, 30);
-    suite_test(suite, in_local_mode_the_event_fd_is_there_and_never_readable, 30);
-    suite_test(suite, threads_that_ask_for_the_event_fd_at_once_get_the_same_and_no_other_is_left, 60);
-    suite_test(suite, answers_from_many_threads_wake_the_loop_and_none_is_lost, 60);
-    suite_test(suite, what_was_submitted_is_done_as_closed_when_the_limiter_is, 30);
-    suite_test(suite, calls_that_wait_in_the_backend_return_closed_and_are_waited_for, 30);
-    suite_test(suite, calls_that_come_while_a_limiter_is_being_closed_return_closed_and_ask_nobody, 30);
-    suite_test(suite, who_sleeps_for_permits_during_an_outage_is_woken_by_the_close, 30);
-    suite_test(suite, every_request_has_its_answer_whenever_the_limiter_is_closed, 60);
-    return suite_run(suite);
 }

@@ -5,8 +5,8 @@
  * millisecond at most. The system's clock may be slewed by so much while a test runs that it is off by SLEWED_US.
  */
 #include "core/ground/clock.h"
-#include "core/limiter/limiter.h"
 #include "core/ground/ticks.h"
+#include "core/limiter/limiter.h"
 #include "support.h"
 
 #include <inttypes.h>
@@ -150,7 +150,7 @@ static int64_t wander(struct world *world, int64_t ppm, int64_t ahead_us, int64_
     return counted * 100 / steps;
 }
 
-START_TEST(what_is_told_is_never_ahead_and_at_most_two_microseconds_behind)
+TEST(what_is_told_is_never_ahead_and_at_most_two_microseconds_behind, 60)
 {
     const int64_t runs = steps_or(6000000) / 20000;
     for (int64_t run = 0; run < runs; run++) {
@@ -158,9 +158,8 @@ START_TEST(what_is_told_is_never_ahead_and_at_most_two_microseconds_behind)
         ck_assert_int_gt(wander(&world, 240, 0, BEHIND_US), 75);
     }
 }
-END_TEST
 
-START_TEST(clock_that_is_slewed_by_a_tenth_is_told_to_a_quarter_of_a_millisecond)
+TEST(clock_that_is_slewed_by_a_tenth_is_told_to_a_quarter_of_a_millisecond, 60)
 {
     const int64_t runs = steps_or(6000000) / 20000;
     for (int64_t run = 0; run < runs; run++) {
@@ -168,10 +167,9 @@ START_TEST(clock_that_is_slewed_by_a_tenth_is_told_to_a_quarter_of_a_millisecond
         ck_assert_int_gt(wander(&world, 100000, SLEWED_US, SLEWED_US), 10);
     }
 }
-END_TEST
 
 /* The clock is read at the one end of one bracket and at the other of the next, and then slewed. */
-START_TEST(slow_readings_and_a_slew_together_are_within_the_bounds)
+TEST(slow_readings_and_a_slew_together_are_within_the_bounds, 10)
 {
     for (int64_t start_ns = INT64_C(1000000000); start_ns < INT64_C(1000001000); start_ns += 50)
         for (int i = 0; i < 4; i++) {
@@ -186,7 +184,6 @@ START_TEST(slow_readings_and_a_slew_together_are_within_the_bounds)
             assert_off_by_no_more(&world, counted_us(&world), 0, BEHIND_US);
         }
 }
-END_TEST
 
 static void disturb(struct world *world)
 {
@@ -204,7 +201,7 @@ static void disturb(struct world *world)
     world->ns = world->ns < 0 ? 0 : world->ns & INT64_MAX >> 1;
 }
 
-START_TEST(whatever_becomes_of_counter_and_clock_a_millisecond_is_the_most_that_is_counted)
+TEST(whatever_becomes_of_counter_and_clock_a_millisecond_is_the_most_that_is_counted, 60)
 {
     const int64_t steps = steps_or(10000000);
     struct world world = world_by_chance(0);
@@ -234,11 +231,10 @@ START_TEST(whatever_becomes_of_counter_and_clock_a_millisecond_is_the_most_that_
     }
     ck_assert_int_gt(counted, steps / 100);
 }
-END_TEST
 
 /* ---- One trouble after another ---- */
 
-START_TEST(nothing_is_counted_before_two_paces_agree)
+TEST(nothing_is_counted_before_two_paces_agree, 10)
 {
     struct world world = world_make(0, UINT64_C(2000000000), 12345, INT64_C(5000000000));
     for (int i = 0; i < 3; i++) {
@@ -250,9 +246,8 @@ START_TEST(nothing_is_counted_before_two_paces_agree)
     }
     ck_assert(!is_counted(&world));
 }
-END_TEST
 
-START_TEST(readings_that_are_close_together_tell_no_pace)
+TEST(readings_that_are_close_together_tell_no_pace, 10)
 {
     struct world world = world_counting(0);
     const int64_t from_us = world.read_us;
@@ -263,9 +258,8 @@ START_TEST(readings_that_are_close_together_tell_no_pace)
     ck_assert_int_ge(world.read_us - from_us, SPAN_US);
     ck_assert_int_le(world.read_us - from_us, SPAN_US + 2);
 }
-END_TEST
 
-START_TEST(reading_that_was_interrupted_is_not_counted_on_from)
+TEST(reading_that_was_interrupted_is_not_counted_on_from, 10)
 {
     const uint64_t counts[] = { TICKS_BRACKET + 1, 1000000, 60000000 };
     for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
@@ -282,9 +276,8 @@ START_TEST(reading_that_was_interrupted_is_not_counted_on_from)
             ck_assert(!is_counted(&world));
     }
 }
-END_TEST
 
-START_TEST(pause_in_which_the_system_may_have_slept_tells_no_pace)
+TEST(pause_in_which_the_system_may_have_slept_tells_no_pace, 10)
 {
     struct world world = world_counting(0);
     pass_us(&world, TICKS_PACE_NS / 1000 + 1);
@@ -296,9 +289,8 @@ START_TEST(pause_in_which_the_system_may_have_slept_tells_no_pace)
     pass_us(&world, SPAN_US / 2);
     assert_off_by_no_more(&world, counted_us(&world), 0, BEHIND_US);
 }
-END_TEST
 
-START_TEST(counter_that_jumps_is_out_of_its_millisecond)
+TEST(counter_that_jumps_is_out_of_its_millisecond, 10)
 {
     struct world world = world_counting(0);
     pass_us(&world, 100);
@@ -312,9 +304,8 @@ START_TEST(counter_that_jumps_is_out_of_its_millisecond)
         ck_assert(!is_counted(&moved));
     }
 }
-END_TEST
 
-START_TEST(counter_that_jumps_within_its_millisecond_is_off_by_the_jump_until_that_is_over)
+TEST(counter_that_jumps_within_its_millisecond_is_off_by_the_jump_until_that_is_over, 10)
 {
     for (int64_t jump_us = -400; jump_us <= 400; jump_us += 100) {
         struct world world = world_counting(0);
@@ -326,9 +317,8 @@ START_TEST(counter_that_jumps_within_its_millisecond_is_off_by_the_jump_until_th
         ck_assert(!is_counted(&world));
     }
 }
-END_TEST
 
-START_TEST(counter_that_stands_still_is_not_believed_for_another_reading)
+TEST(counter_that_stands_still_is_not_believed_for_another_reading, 10)
 {
     struct world world = world_counting(0);
     const int64_t us = counted_us(&world);
@@ -340,9 +330,8 @@ START_TEST(counter_that_stands_still_is_not_believed_for_another_reading)
         ck_assert(!is_counted(&world));
     }
 }
-END_TEST
 
-START_TEST(another_pace_is_believed_when_it_has_been_seen_twice)
+TEST(another_pace_is_believed_when_it_has_been_seen_twice, 10)
 {
     const int64_t changes_ppm[] = { 1200, -1200, 100000, -100000, 900000, -900000 };
     for (size_t i = 0; i < sizeof changes_ppm / sizeof changes_ppm[0]; i++) {
@@ -357,10 +346,9 @@ START_TEST(another_pace_is_believed_when_it_has_been_seen_twice)
         assert_off_by_no_more(&world, counted_us(&world), 0, BEHIND_US);
     }
 }
-END_TEST
 
 /* As libfaketime's, which may stop, run at any speed, and be put forward and back. */
-START_TEST(clock_that_is_replaced_is_followed_after_a_millisecond)
+TEST(clock_that_is_replaced_is_followed_after_a_millisecond, 10)
 {
     const int64_t steps_ns[] = { INT64_C(3600000000000), -INT64_C(3600000000000), 1, -1, -TICKS_SPAN_NS };
     for (size_t i = 0; i < sizeof steps_ns / sizeof steps_ns[0]; i++) {
@@ -386,9 +374,8 @@ START_TEST(clock_that_is_replaced_is_followed_after_a_millisecond)
         ck_assert_int_le(us, i < 10 ? stopped_us + SPAN_US : stopped_us);
     }
 }
-END_TEST
 
-START_TEST(system_that_slept_is_late_for_a_millisecond_at_most)
+TEST(system_that_slept_is_late_for_a_millisecond_at_most, 10)
 {
     for (int how = 0; how < 3; how++) { /* the counter went on, stood still, began anew */
         struct world world = world_counting(0);
@@ -400,9 +387,8 @@ START_TEST(system_that_slept_is_late_for_a_millisecond_at_most)
         ck_assert(!is_counted(&world));
     }
 }
-END_TEST
 
-START_TEST(first_reading_may_be_of_any_time)
+TEST(first_reading_may_be_of_any_time, 10)
 {
     const int64_t times_ns[] = { 0, 1, TICKS_SPAN_NS, 5 * TICKS_SPAN_NS, TICKS_PACE_NS, INT64_MAX - 4 * TICKS_PACE_NS };
     const uint64_t counters[] = { 0, 1, UINT64_C(1) << 32, UINT64_MAX - 31, UINT64_MAX };
@@ -420,7 +406,6 @@ START_TEST(first_reading_may_be_of_any_time)
             assert_off_by_no_more(&world, counted_us(&world), 0, BEHIND_US);
         }
 }
-END_TEST
 
 /* ---- This system's own ---- */
 
@@ -479,7 +464,7 @@ static void assert_watched(const struct watch *watch)
     ck_assert_int_le(watch->off, READINGS / 100); /* those of the milliseconds in which slews began */
 }
 
-START_TEST(limiters_clock_keeps_to_the_systems_on_all_threads_and_processors)
+TEST(limiters_clock_keeps_to_the_systems_on_all_threads_and_processors, 60)
 {
     weir *limiter;
     struct watch watches[THREADS] = { { 0 } };
@@ -495,23 +480,23 @@ START_TEST(limiters_clock_keeps_to_the_systems_on_all_threads_and_processors)
     }
     weir_close(limiter);
 }
-END_TEST
 
-START_TEST(spans_are_told_to_the_nanosecond)
+TEST(spans_are_told_to_the_nanosecond, 10)
 {
     static const struct {
         int64_t us, seconds;
         long ns;
-    } table[] = { { 0, 0, 0 }, { 1, 0, 1000 }, { 999999, 0, 999999000 }, { 1000000, 1, 0 }, { 86400000001, 86400, 1000 } };
+    } table[] = {
+        { 0, 0, 0 }, { 1, 0, 1000 }, { 999999, 0, 999999000 }, { 1000000, 1, 0 }, { 86400000001, 86400, 1000 }
+    };
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
         const struct timespec span = clock_timespec(table[i].us);
         ck_assert_int_eq(span.tv_sec, table[i].seconds);
         ck_assert_int_eq(span.tv_nsec, table[i].ns);
     }
 }
-END_TEST
 
-START_TEST(child_goes_on_from_its_parents_reading)
+TEST(child_goes_on_from_its_parents_reading, 60)
 {
     weir *limiter;
     struct watch watch = { 0 };
@@ -529,29 +514,4 @@ START_TEST(child_goes_on_from_its_parents_reading)
     ck_assert_int_eq(status, 0);
     assert_watched(&watch);
     weir_close(limiter);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("ticks");
-    suite_test(suite, what_is_told_is_never_ahead_and_at_most_two_microseconds_behind, 60);
-    suite_test(suite, slow_readings_and_a_slew_together_are_within_the_bounds, 10);
-    suite_test(suite, clock_that_is_slewed_by_a_tenth_is_told_to_a_quarter_of_a_millisecond, 60);
-    suite_test(suite, whatever_becomes_of_counter_and_clock_a_millisecond_is_the_most_that_is_counted, 60);
-    suite_test(suite, nothing_is_counted_before_two_paces_agree, 10);
-    suite_test(suite, readings_that_are_close_together_tell_no_pace, 10);
-    suite_test(suite, reading_that_was_interrupted_is_not_counted_on_from, 10);
-    suite_test(suite, pause_in_which_the_system_may_have_slept_tells_no_pace, 10);
-    suite_test(suite, counter_that_jumps_is_out_of_its_millisecond, 10);
-    suite_test(suite, counter_that_jumps_within_its_millisecond_is_off_by_the_jump_until_that_is_over, 10);
-    suite_test(suite, counter_that_stands_still_is_not_believed_for_another_reading, 10);
-    suite_test(suite, another_pace_is_believed_when_it_has_been_seen_twice, 10);
-    suite_test(suite, clock_that_is_replaced_is_followed_after_a_millisecond, 10);
-    suite_test(suite, system_that_slept_is_late_for_a_millisecond_at_most, 10);
-    suite_test(suite, first_reading_may_be_of_any_time, 10);
-    suite_test(suite, limiters_clock_keeps_to_the_systems_on_all_threads_and_processors, 60);
-    suite_test(suite, spans_are_told_to_the_nanosecond, 10);
-    suite_test(suite, child_goes_on_from_its_parents_reading, 60);
-    return suite_run(suite);
 }

@@ -10,7 +10,7 @@
 
 /* Every key is new, and as good as new a second later: at first there is room, then none, then that of those who have
  * gone. What the process holds beyond max_bytes is what the limiter is besides its keys. */
-START_TEST(a_flood_of_keys_takes_no_more_memory_than_it_may)
+TEST(a_flood_of_keys_takes_no_more_memory_than_it_may, 60)
 {
     static const int64_t most = INT64_C(32) << 20, besides = INT64_C(1) << 20;
     struct scene scene;
@@ -41,12 +41,4 @@ START_TEST(a_flood_of_keys_takes_no_more_memory_than_it_may)
     ck_assert_int_gt(refused, 0);
     ck_assert_uint_gt(stats_of(scene.limiter).evictions, 0);
     scene_close(&scene);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("faults_flood");
-    suite_test(suite, a_flood_of_keys_takes_no_more_memory_than_it_may, 60);
-    return suite_run(suite);
 }

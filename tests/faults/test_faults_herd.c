@@ -9,7 +9,7 @@
 
 enum { CLIENTS = 10000, MOMENTS = 100 };
 
-START_TEST(windows_of_their_own_spread_those_who_come_back)
+TEST(windows_of_their_own_spread_those_who_come_back, 30)
 {
     static int64_t first_us[CLIENTS];
     static int back[MOMENTS];
@@ -44,7 +44,6 @@ START_TEST(windows_of_their_own_spread_those_who_come_back)
     ck_assert_int_le(most, 3 * CLIENTS / MOMENTS);
     scene_close(&scene);
 }
-END_TEST
 
 /* What was admitted in the last period, as a queue of times. */
 struct period {
@@ -60,7 +59,7 @@ static int admitted_now(struct period *period)
     return period->n - period->first;
 }
 
-START_TEST(no_period_sees_more_than_twice_the_limit_of_a_fixed_window)
+TEST(no_period_sees_more_than_twice_the_limit_of_a_fixed_window, 30)
 {
     enum { LIMIT = 50, WINDOWS = 400 };
     static const char *const policies[] = { "fixed_window limit=50 period=1s",
@@ -96,13 +95,4 @@ START_TEST(no_period_sees_more_than_twice_the_limit_of_a_fixed_window)
         ck_assert_int_gt(worst, 3 * LIMIT / 2); /* it was tried */
         scene_close(&scene);
     }
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("faults_herd");
-    suite_test(suite, windows_of_their_own_spread_those_who_come_back, 30);
-    suite_test(suite, no_period_sees_more_than_twice_the_limit_of_a_fixed_window, 30);
-    return suite_run(suite);
 }

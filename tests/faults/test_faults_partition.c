@@ -64,7 +64,7 @@ static void place_open_there(struct place *place, struct parted *parted, char *u
     snprintf(url, size, "redis://%s" PARTED_THERE ":%d", place->server.login, place->server.port);
 }
 
-START_TEST(a_silent_partition_holds_nobody_and_charges_nobody_twice)
+TEST_EACH(a_silent_partition_holds_nobody_and_charges_nobody_twice, sizeof ways / sizeof ways[0], 60)
 {
     struct place place;
     struct parted parted;
@@ -120,7 +120,6 @@ START_TEST(a_silent_partition_holds_nobody_and_charges_nobody_twice)
     place_close(&place);
     parted_close(&parted);
 }
-END_TEST
 
 /* Whether namespaces are to be had; in a child, for this process is to stay where it is. */
 static bool parted_missing(void)
@@ -142,11 +141,5 @@ int main(void)
 {
     if (server_missing() || parted_missing())
         return 77;
-    Suite *suite = suite_create("faults_partition");
-    TCase *each_way = tcase_create("each way");
-    tcase_set_timeout(each_way, 60);
-    tcase_add_loop_test(each_way, a_silent_partition_holds_nobody_and_charges_nobody_twice, 0,
-                        sizeof ways / sizeof ways[0]);
-    suite_add_tcase(suite, each_way);
-    return suite_run(suite);
+    return suite_run(tests());
 }

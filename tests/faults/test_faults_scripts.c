@@ -60,7 +60,7 @@ static void assert_same_bytes(redisReply *one, redisReply *other, const char *wh
     freeReplyObject(other);
 }
 
-START_TEST(the_servers_time_is_read_whatever_its_microseconds_look_like)
+TEST(the_servers_time_is_read_whatever_its_microseconds_look_like, 60)
 {
     static const char *const microseconds[] = { "0",    "1",    "9",     "10",    "99",     "100",   "999",
                                                 "1000", "9999", "10000", "99999", "100000", "999999" };
@@ -84,7 +84,6 @@ START_TEST(the_servers_time_is_read_whatever_its_microseconds_look_like)
     }
     scripts_close(&scripts);
 }
-END_TEST
 
 int main(void)
 {
@@ -92,7 +91,5 @@ int main(void)
         puts("skipped: there is no redis-server");
         return 77;
     }
-    Suite *suite = suite_create("faults_scripts");
-    suite_test(suite, the_servers_time_is_read_whatever_its_microseconds_look_like, 60);
-    return suite_run(suite);
+    return suite_run(tests());
 }

@@ -114,7 +114,7 @@ static int most_within(const int64_t *times_us, int n, int64_t stretch_us)
     return most;
 }
 
-START_TEST(two_hundred_processes_come_back_to_a_server_one_by_one)
+TEST(two_hundred_processes_come_back_to_a_server_one_by_one, 120)
 {
     static int64_t times_us[TIMES_MOST];
     static pid_t pids[PROCESSES];
@@ -164,13 +164,10 @@ START_TEST(two_hundred_processes_come_back_to_a_server_one_by_one)
     place_close(&place);
     munmap(crowd, sizeof *crowd);
 }
-END_TEST
 
 int main(void)
 {
     if (server_missing())
         return 77;
-    Suite *suite = suite_create("faults_storm");
-    suite_test(suite, two_hundred_processes_come_back_to_a_server_one_by_one, 120);
-    return suite_run(suite);
+    return suite_run(tests());
 }

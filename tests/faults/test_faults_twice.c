@@ -10,7 +10,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-START_TEST(one_instance_that_leases_decides_as_the_store_alone_would)
+TEST(one_instance_that_leases_decides_as_the_store_alone_would, 60)
 {
     enum { KEYS = 4, STEPS_LEAST = 100000 }; /* in fewer none is denied */
     static const char *const policies[] = { "fixed_window limit=400 period=80ms", "fixed_window limit=37 period=50ms",
@@ -49,12 +49,4 @@ START_TEST(one_instance_that_leases_decides_as_the_store_alone_would)
     }
     printf("%" PRIu64 " decisions by leases\n", by_lease);
     ck_assert_uint_gt(by_lease, (uint64_t)steps / 10);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("faults_twice");
-    suite_test(suite, one_instance_that_leases_decides_as_the_store_alone_would, 60);
-    return suite_run(suite);
 }

@@ -2,8 +2,8 @@
 #include "core/algorithm/algorithm.h"
 #include "core/ground/arith.h"
 #include "core/limiter/limiter.h"
-#include "core/policy/plan.h"
 #include "core/limiter/verbs.h"
+#include "core/policy/plan.h"
 #include "support.h"
 
 #include <inttypes.h>
@@ -116,7 +116,7 @@ static void core_take(void *user, int64_t cost, struct weir_decision *out)
         twin->changed = true;
 }
 
-START_TEST(to_charge_ahead_is_a_take_and_a_second_one_of_what_fits)
+TEST(to_charge_ahead_is_a_take_and_a_second_one_of_what_fits, 60)
 {
     struct chance chance = chance_make(1);
     struct tally tally = { 0 };
@@ -155,10 +155,9 @@ START_TEST(to_charge_ahead_is_a_take_and_a_second_one_of_what_fits)
     }
     must_have_come_to_each(&tally, steps / 100);
 }
-END_TEST
 
 /* A step back by more than the slack moves the state, also where nothing is charged: it would be frozen else. */
-START_TEST(a_request_that_is_granted_nothing_still_moves_the_state_when_the_clock_does)
+TEST(a_request_that_is_granted_nothing_still_moves_the_state_when_the_clock_does, 10)
 {
     static const char *const texts[KIND_COUNT] = { "token_bucket limit=5 period=1h",
                                                    "token_bucket limit=5 period=1h refill=interval",
@@ -178,7 +177,6 @@ START_TEST(a_request_that_is_granted_nothing_still_moves_the_state_when_the_cloc
         ck_assert_int_le(state_fresh_at_us(&plan, state), back_us + 2 * WEIR_HOUR);
     }
 }
-END_TEST
 
 /* ---- The memory backend ---- */
 
@@ -257,7 +255,7 @@ static void pair_step(struct pair *pair, struct chance *chance, struct tally *ta
     must(stats.keys % 2 == 0, "both keys are there, or none");
 }
 
-START_TEST(memory_charges_ahead_for_keys_that_are_there_missing_cold_and_under_another_plan)
+TEST(memory_charges_ahead_for_keys_that_are_there_missing_cold_and_under_another_plan, 60)
 {
     struct chance chance = chance_make(2);
     struct tally tally = { 0 };
@@ -277,9 +275,8 @@ START_TEST(memory_charges_ahead_for_keys_that_are_there_missing_cold_and_under_a
     }
     must_have_come_to_each(&tally, steps / 100);
 }
-END_TEST
 
-START_TEST(a_key_granted_nothing_takes_no_room_and_one_that_finds_none_is_granted_nothing)
+TEST(a_key_granted_nothing_takes_no_room_and_one_that_finds_none_is_granted_nothing, 10)
 {
     struct scene scene;
     const struct weir_options options = { .size = sizeof options, .max_keys = 1 };
@@ -309,15 +306,4 @@ START_TEST(a_key_granted_nothing_takes_no_room_and_one_that_finds_none_is_grante
     must_succeed(memory->ops->decide(memory, &request, 1, false, INT64_MAX, &decision));
     ck_assert(!decision.allowed && decision.ahead == 0 && decision.retry_after_us > 0);
     scene_close(&scene);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("ahead");
-    suite_test(suite, to_charge_ahead_is_a_take_and_a_second_one_of_what_fits, 60);
-    suite_test(suite, a_request_that_is_granted_nothing_still_moves_the_state_when_the_clock_does, 10);
-    suite_test(suite, memory_charges_ahead_for_keys_that_are_there_missing_cold_and_under_another_plan, 60);
-    suite_test(suite, a_key_granted_nothing_takes_no_room_and_one_that_finds_none_is_granted_nothing, 10);
-    return suite_run(suite);
 }

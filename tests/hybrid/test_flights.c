@@ -11,7 +11,7 @@
 
 enum { ASKERS = 8, EACH = 3000 };
 
-START_TEST(those_who_ask_for_the_same_key_wait_for_one_request_and_are_served_in_order)
+TEST(those_who_ask_for_the_same_key_wait_for_one_request_and_are_served_in_order, 10)
 {
     static struct stage stage;
     static struct asked asked[20];
@@ -29,9 +29,8 @@ START_TEST(those_who_ask_for_the_same_key_wait_for_one_request_and_are_served_in
     ck_assert_int_eq(stage.remote.submitted, 1);
     stage_close(&stage);
 }
-END_TEST
 
-START_TEST(those_who_come_out_short_ask_once_more_and_all_get_an_answer)
+TEST(those_who_come_out_short_ask_once_more_and_all_get_an_answer, 10)
 {
     static struct stage stage;
     static struct asked asked[60];
@@ -53,9 +52,8 @@ START_TEST(those_who_come_out_short_ask_once_more_and_all_get_an_answer)
     ck_assert_int_le(stage.remote.submitted, 60 + 2);
     stage_close(&stage);
 }
-END_TEST
 
-START_TEST(a_failure_ends_all_who_wait_for_the_answer)
+TEST(a_failure_ends_all_who_wait_for_the_answer, 10)
 {
     static struct stage stage;
     static struct asked asked[5];
@@ -73,9 +71,8 @@ START_TEST(a_failure_ends_all_who_wait_for_the_answer)
     ck_assert_int_eq(asked[0].status, WEIR_OK);
     stage_close(&stage);
 }
-END_TEST
 
-START_TEST(who_must_have_an_answer_sooner_than_it_may_come_asks_by_himself)
+TEST(who_must_have_an_answer_sooner_than_it_may_come_asks_by_himself, 10)
 {
     static struct stage stage;
     struct asked slow = { .stage = &stage, .op = { .request.cost = 1, .done = asked_done } }, fast = slow;
@@ -89,9 +86,8 @@ START_TEST(who_must_have_an_answer_sooner_than_it_may_come_asks_by_himself)
     ck_assert(slow.done && fast.done && fast.op.decision.source == WEIR_BY_REDIS);
     stage_close(&stage);
 }
-END_TEST
 
-START_TEST(permits_are_asked_for_before_the_last_is_spent)
+TEST(permits_are_asked_for_before_the_last_is_spent, 10)
 {
     static struct stage stage;
     static struct asked asked[5000];
@@ -118,9 +114,8 @@ START_TEST(permits_are_asked_for_before_the_last_is_spent)
     ck_assert_int_eq(stage.remote.decided, 0);
     stage_close(&stage);
 }
-END_TEST
 
-START_TEST(what_comes_later_than_a_lease_lasts_is_not_used)
+TEST(what_comes_later_than_a_lease_lasts_is_not_used, 10)
 {
     static struct stage stage;
     struct asked asked[2];
@@ -136,9 +131,8 @@ START_TEST(what_comes_later_than_a_lease_lasts_is_not_used)
     ck_assert_uint_ge(stage_stats(&stage).lease_lost, 10);
     stage_close(&stage);
 }
-END_TEST
 
-START_TEST(a_reset_or_another_policy_drops_what_is_leased_and_what_is_on_its_way)
+TEST(a_reset_or_another_policy_drops_what_is_leased_and_what_is_on_its_way, 10)
 {
     static struct stage stage;
     struct asked asked;
@@ -159,9 +153,8 @@ START_TEST(a_reset_or_another_policy_drops_what_is_leased_and_what_is_on_its_way
         stage_close(&stage);
     }
 }
-END_TEST
 
-START_TEST(a_refund_ends_a_denial)
+TEST(a_refund_ends_a_denial, 10)
 {
     static struct stage stage;
     struct asked asked;
@@ -177,9 +170,8 @@ START_TEST(a_refund_ends_a_denial)
     ck_assert(asked.op.decision.allowed);
     stage_close(&stage);
 }
-END_TEST
 
-START_TEST(a_denial_elsewhere_gives_leased_permits_back)
+TEST(a_denial_elsewhere_gives_leased_permits_back, 10)
 {
     static struct stage stage;
     struct weir_decision decision;
@@ -206,9 +198,8 @@ START_TEST(a_denial_elsewhere_gives_leased_permits_back)
     }
     stage_close(&stage);
 }
-END_TEST
 
-START_TEST(keys_without_room_are_asked_for_one_by_one_and_those_that_wait_stay)
+TEST(keys_without_room_are_asked_for_one_by_one_and_those_that_wait_stay, 10)
 {
     static struct stage stage;
     static struct asked asked[50];
@@ -227,9 +218,8 @@ START_TEST(keys_without_room_are_asked_for_one_by_one_and_those_that_wait_stay)
     }
     stage_close(&stage);
 }
-END_TEST
 
-START_TEST(closing_answers_all_who_wait)
+TEST(closing_answers_all_who_wait, 10)
 {
     static struct stage stage;
     static struct asked asked[20];
@@ -241,9 +231,8 @@ START_TEST(closing_answers_all_who_wait)
     for (int i = 0; i < 20; i++)
         ck_assert_int_eq(asked[i].status, WEIR_ECLOSED);
 }
-END_TEST
 
-START_TEST(a_child_of_a_fork_does_not_spend_its_parents_lease)
+TEST(a_child_of_a_fork_does_not_spend_its_parents_lease, 10)
 {
     static struct stage stage;
     struct asked asked;
@@ -265,9 +254,8 @@ START_TEST(a_child_of_a_fork_does_not_spend_its_parents_lease)
     ck_assert(asked.done);
     stage_close(&stage);
 }
-END_TEST
 
-START_TEST(a_caller_that_brings_the_time_is_decided_by_it_the_same_each_time)
+TEST(a_caller_that_brings_the_time_is_decided_by_it_the_same_each_time, 10)
 {
     static struct stage stage;
     static struct weir_decision first[3000], again[3000];
@@ -289,7 +277,6 @@ START_TEST(a_caller_that_brings_the_time_is_decided_by_it_the_same_each_time)
     for (int i = 0; i < 3000; i++)
         assert_decision_is(&again[i], &first[i], "the second time");
 }
-END_TEST
 
 /* ---- Threads ---- */
 
@@ -328,7 +315,7 @@ static void *asks(void *user)
     return (void *)(intptr_t)allowed;
 }
 
-START_TEST(threads_that_wait_for_one_another_admit_no_more_than_the_limit)
+TEST(threads_that_wait_for_one_another_admit_no_more_than_the_limit, 60)
 {
     static struct stage stage;
     pthread_t answerer, threads[ASKERS];
@@ -351,7 +338,6 @@ START_TEST(threads_that_wait_for_one_another_admit_no_more_than_the_limit)
     ck_assert_uint_gt(stats.lease_hits, 1000);
     stage_close(&stage);
 }
-END_TEST
 
 static void try_there(struct weir_op *op, int status)
 {
@@ -362,7 +348,7 @@ static void try_there(struct weir_op *op, int status)
     asked->done = 1;
 }
 
-START_TEST(a_done_that_asks_for_a_busy_key_does_not_wait_for_itself)
+TEST(a_done_that_asks_for_a_busy_key_does_not_wait_for_itself, 10)
 {
     static struct stage stage;
     struct asked asked, other;
@@ -380,26 +366,4 @@ START_TEST(a_done_that_asks_for_a_busy_key_does_not_wait_for_itself)
     stage_answer(&stage, 0);
     ck_assert(asked.done && asked.status == WEIR_OK && other.done); /* this remote does not mind who asks */
     stage_close(&stage);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("flights");
-    suite_test(suite, those_who_ask_for_the_same_key_wait_for_one_request_and_are_served_in_order, 10);
-    suite_test(suite, those_who_come_out_short_ask_once_more_and_all_get_an_answer, 10);
-    suite_test(suite, a_failure_ends_all_who_wait_for_the_answer, 10);
-    suite_test(suite, who_must_have_an_answer_sooner_than_it_may_come_asks_by_himself, 10);
-    suite_test(suite, permits_are_asked_for_before_the_last_is_spent, 10);
-    suite_test(suite, what_comes_later_than_a_lease_lasts_is_not_used, 10);
-    suite_test(suite, a_reset_or_another_policy_drops_what_is_leased_and_what_is_on_its_way, 10);
-    suite_test(suite, a_refund_ends_a_denial, 10);
-    suite_test(suite, a_denial_elsewhere_gives_leased_permits_back, 10);
-    suite_test(suite, keys_without_room_are_asked_for_one_by_one_and_those_that_wait_stay, 10);
-    suite_test(suite, closing_answers_all_who_wait, 10);
-    suite_test(suite, a_child_of_a_fork_does_not_spend_its_parents_lease, 10);
-    suite_test(suite, a_caller_that_brings_the_time_is_decided_by_it_the_same_each_time, 10);
-    suite_test(suite, threads_that_wait_for_one_another_admit_no_more_than_the_limit, 60);
-    suite_test(suite, a_done_that_asks_for_a_busy_key_does_not_wait_for_itself, 10);
-    return suite_run(suite);
 }

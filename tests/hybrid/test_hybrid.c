@@ -28,15 +28,14 @@ static const struct contract_backend hybrid = { "hybrid", CONTRACT_ALL, open_hyb
 
 int main(void)
 {
-    Suite *suite = suite_create("hybrid");
     if (!redis_server_found())
         return 77;
     if (redis_server_start(&server, REDIS_SERVER_UNIX, NULL) != 0) {
         fprintf(stderr, "%s\n", server.daemon.error);
         return 1;
     }
-    contract_add(suite, &hybrid);
-    int status = suite_run(suite);
+    contract_add(tests(), &hybrid);
+    int status = suite_run(tests());
     redis_server_stop(&server);
     return status;
 }

@@ -8,7 +8,7 @@
 
 /* ---- The bound ---- */
 
-START_TEST(what_a_request_lacks_is_asked_for_only_if_a_lease_may_be_as_large)
+TEST(what_a_request_lacks_is_asked_for_only_if_a_lease_may_be_as_large, 10)
 {
     static struct stage stage;
     struct asked asked;
@@ -29,9 +29,8 @@ START_TEST(what_a_request_lacks_is_asked_for_only_if_a_lease_may_be_as_large)
     ck_assert_int_le(by_lease + spent + drained, 1000 + over_max);
     stage_close(&stage);
 }
-END_TEST
 
-START_TEST(what_was_lacking_and_is_not_needed_any_more_is_no_larger_a_lease)
+TEST(what_was_lacking_and_is_not_needed_any_more_is_no_larger_a_lease, 10)
 {
     static struct stage stage;
     struct asked asked;
@@ -58,9 +57,8 @@ START_TEST(what_was_lacking_and_is_not_needed_any_more_is_no_larger_a_lease)
     ck_assert_int_le(by_lease + stage_drain(&stage, "a"), 1000 + info.over_max); /* at one moment */
     stage_close(&stage);
 }
-END_TEST
 
-START_TEST(a_request_and_what_is_leased_behind_it_are_within_the_bound_together)
+TEST(a_request_and_what_is_leased_behind_it_are_within_the_bound_together, 10)
 {
     static struct stage stage;
     struct asked asked;
@@ -80,7 +78,6 @@ START_TEST(a_request_and_what_is_leased_behind_it_are_within_the_bound_together)
     ck_assert_int_le(by_lease + spent + drained, 100 + over_max);
     stage_close(&stage);
 }
-END_TEST
 
 /* ---- Groups ---- */
 
@@ -144,23 +141,21 @@ static int64_t spent_after_group(bool resets, uint64_t *leased_meanwhile)
     return spent;
 }
 
-START_TEST(what_a_denied_group_gives_back_makes_no_lease_larger_than_the_most)
+TEST(what_a_denied_group_gives_back_makes_no_lease_larger_than_the_most, 10)
 {
     uint64_t leased;
     const int64_t spent = spent_after_group(false, &leased);
     ck_assert_uint_gt(leased, 5);
     ck_assert_msg(spent > 0 && spent <= 100, "%d by leases of 100 at most", (int)spent);
 }
-END_TEST
 
-START_TEST(what_a_denied_group_gives_back_is_lost_after_a_reset)
+TEST(what_a_denied_group_gives_back_is_lost_after_a_reset, 10)
 {
     uint64_t leased;
     const int64_t spent = spent_after_group(true, &leased);
     ck_assert_uint_gt(leased, 5);
     ck_assert_int_eq(spent, (int64_t)leased);
 }
-END_TEST
 
 /* While the group waits for Redis, so many other keys are asked for that its own has to make room. */
 static int decide_crowded(struct weir_backend *backend, const struct weir_backend_request *requests, size_t n, bool all,
@@ -177,15 +172,14 @@ static int decide_crowded(struct weir_backend *backend, const struct weir_backen
     return stage_decide(backend, requests, n, all, deadline_us, out);
 }
 
-START_TEST(what_a_denied_group_gives_back_is_lost_if_its_key_had_to_make_room)
+TEST(what_a_denied_group_gives_back_is_lost_if_its_key_had_to_make_room, 10)
 {
     const struct stage_settings settings = { .max_keys = 2 };
     const struct weir_stats before = group_denied(&settings, decide_crowded), after = stage_stats(&group_stage);
-    ck_assert_uint_eq(after.lease_hits, before.lease_hits + 1); /* the group's, which was of no use */
+    ck_assert_uint_eq(after.lease_hits, before.lease_hits + 1);            /* the group's, which was of no use */
     ck_assert_uint_eq(after.leased, before.lease_hits + after.lease_lost); /* each of one permit, and nothing is held */
     stage_close(&group_stage);
 }
-END_TEST
 
 /* The members of a group that is denied already are a batch of peeks. */
 static int decide_batch_undecided(struct weir_backend *backend, const struct weir_backend_request *requests, size_t n,
@@ -197,7 +191,7 @@ static int decide_batch_undecided(struct weir_backend *backend, const struct wei
     return stage_decide(backend, requests, n, all, deadline_us, out);
 }
 
-START_TEST(members_of_a_group_that_is_denied_here_are_asked_for_as_decided_by_nobody)
+TEST(members_of_a_group_that_is_denied_here_are_asked_for_as_decided_by_nobody, 10)
 {
     static struct stage stage;
     static const char *const keys[] = { "d", "c", "b", "a" };
@@ -217,11 +211,10 @@ START_TEST(members_of_a_group_that_is_denied_here_are_asked_for_as_decided_by_no
         ck_assert_int_eq(peeked(stage.limit, keys[i], 1).remaining, 1); /* nothing was charged */
     stage_close(&stage);
 }
-END_TEST
 
 /* ---- What is redefined, refunded or looked at meanwhile ---- */
 
-START_TEST(permits_granted_under_another_policy_are_not_used)
+TEST(permits_granted_under_another_policy_are_not_used, 10)
 {
     static struct stage stage;
     struct asked asked;
@@ -248,7 +241,6 @@ START_TEST(permits_granted_under_another_policy_are_not_used)
     ck_assert_int_ne(peeked(stage.limit, "a", 1).source, WEIR_BY_LEASE);
     stage_close(&stage);
 }
-END_TEST
 
 static struct weir_decision answered(struct stage *stage, const char *key, int64_t cost)
 {
@@ -259,7 +251,7 @@ static struct weir_decision answered(struct stage *stage, const char *key, int64
     return asked.op.decision;
 }
 
-START_TEST(an_override_of_other_keys_leaves_a_lease_as_it_is)
+TEST(an_override_of_other_keys_leaves_a_lease_as_it_is, 10)
 {
     static struct stage stage;
     stage_open(&stage, STAGE_WIDE);
@@ -280,7 +272,6 @@ START_TEST(an_override_of_other_keys_leaves_a_lease_as_it_is)
     }
     stage_close(&stage);
 }
-END_TEST
 
 static void override(const struct stage *stage, const char *name, const char *policy)
 {
@@ -288,7 +279,7 @@ static void override(const struct stage *stage, const char *name, const char *po
     must_succeed(weir_limit_define(stage->limiter, name, policy ? &read : NULL, NULL));
 }
 
-START_TEST(a_reset_or_refund_under_an_override_reaches_what_is_known_from_before_it)
+TEST(a_reset_or_refund_under_an_override_reaches_what_is_known_from_before_it, 10)
 {
     static struct stage stage;
     for (int refunds = 0; refunds < 2; refunds++) {
@@ -312,9 +303,8 @@ START_TEST(a_reset_or_refund_under_an_override_reaches_what_is_known_from_before
         }
     }
 }
-END_TEST
 
-START_TEST(what_is_leased_or_denied_lapses_under_an_override_of_another_plan_and_stays_under_the_same)
+TEST(what_is_leased_or_denied_lapses_under_an_override_of_another_plan_and_stays_under_the_same, 10)
 {
     static struct stage stage;
     for (int same = 0; same < 2; same++) {
@@ -331,9 +321,8 @@ START_TEST(what_is_leased_or_denied_lapses_under_an_override_of_another_plan_and
         stage_close(&stage);
     }
 }
-END_TEST
 
-START_TEST(who_comes_by_an_override_waits_for_no_answer_to_its_limit)
+TEST(who_comes_by_an_override_waits_for_no_answer_to_its_limit, 10)
 {
     static struct stage stage;
     struct asked before, after, behind;
@@ -356,10 +345,9 @@ START_TEST(who_comes_by_an_override_waits_for_no_answer_to_its_limit)
     ck_assert_int_eq(stats.keys, 1);
     stage_close(&stage);
 }
-END_TEST
 
 /* A thread that looked for its key's override before there was one, and goes on when another has leased by it. */
-START_TEST(an_answer_by_an_older_plan_is_a_decision_and_no_lease)
+TEST(an_answer_by_an_older_plan_is_a_decision_and_no_lease, 10)
 {
     static struct stage stage;
     const struct stage_settings settings = { .lease_max = 100 };
@@ -383,7 +371,6 @@ START_TEST(an_answer_by_an_older_plan_is_a_decision_and_no_lease)
     ck_assert_int_eq(taken(stage.limit, "a", 1).limit, 2000000);
     stage_close(&stage);
 }
-END_TEST
 
 static struct stage redefined_stage;
 
@@ -399,7 +386,7 @@ static int redefine_before(struct weir_backend *backend, const struct weir_backe
     return stage_decide(backend, &request, n, all, deadline_us, out);
 }
 
-START_TEST(what_is_asked_for_under_one_policy_and_decided_by_another_is_a_decision_and_no_lease)
+TEST(what_is_asked_for_under_one_policy_and_decided_by_another_is_a_decision_and_no_lease, 10)
 {
     struct stage *stage = &redefined_stage;
     struct weir_request request = { .key = weir_key_text("a"), .cost = 1 };
@@ -419,7 +406,6 @@ START_TEST(what_is_asked_for_under_one_policy_and_decided_by_another_is_a_decisi
     ck_assert_uint_eq(stats.leased, stats.lease_hits + stats.lease_lost);
     stage_close(stage);
 }
-END_TEST
 
 static struct stage refund_stage;
 
@@ -435,7 +421,7 @@ static int refund_after(struct weir_backend *backend, const struct weir_backend_
     return error;
 }
 
-START_TEST(a_denial_from_before_a_refund_does_not_hold_after_it)
+TEST(a_denial_from_before_a_refund_does_not_hold_after_it, 10)
 {
     struct stage *stage = &refund_stage;
     stage_open(stage, "fixed_window limit=3 period=1h");
@@ -449,9 +435,8 @@ START_TEST(a_denial_from_before_a_refund_does_not_hold_after_it)
                   (int)(decision.retry_after_us / WEIR_SECOND));
     stage_close(stage);
 }
-END_TEST
 
-START_TEST(a_refund_by_another_clock_leaves_later_denials_in_force)
+TEST(a_refund_by_another_clock_leaves_later_denials_in_force, 10)
 {
     static struct stage stage;
     struct weir_decision decision;
@@ -471,7 +456,6 @@ START_TEST(a_refund_by_another_clock_leaves_later_denials_in_force)
     }
     stage_close(&stage);
 }
-END_TEST
 
 static int64_t since_boot_us(void *stage)
 {
@@ -503,15 +487,14 @@ static int64_t allowed_of_4000(bool peeks, uint64_t *lost)
     return allowed;
 }
 
-START_TEST(a_peek_by_another_clock_takes_nothing_from_a_lease)
+TEST(a_peek_by_another_clock_takes_nothing_from_a_lease, 10)
 {
     uint64_t lost, lost_with_peeks;
     ck_assert_int_eq(allowed_of_4000(false, &lost), allowed_of_4000(true, &lost_with_peeks));
     ck_assert_uint_eq(lost, lost_with_peeks);
 }
-END_TEST
 
-START_TEST(a_flight_by_one_clock_brings_nothing_to_a_lease_by_another)
+TEST(a_flight_by_one_clock_brings_nothing_to_a_lease_by_another, 10)
 {
     static struct stage stage;
     static struct asked asked[20];
@@ -546,9 +529,8 @@ START_TEST(a_flight_by_one_clock_brings_nothing_to_a_lease_by_another)
     ck_assert_msg(allowed <= 100, "%d admitted in a window of 100", (int)allowed);
     stage_close(&stage);
 }
-END_TEST
 
-START_TEST(no_decision_tells_of_more_permits_than_the_limit_has)
+TEST(no_decision_tells_of_more_permits_than_the_limit_has, 10)
 {
     static struct stage stage;
     struct asked asked;
@@ -564,7 +546,6 @@ START_TEST(no_decision_tells_of_more_permits_than_the_limit_has)
     ck_assert_uint_gt(stage_stats(&stage).lease_hits, 200);
     stage_close(&stage);
 }
-END_TEST
 
 /* ---- A remote that refuses ---- */
 
@@ -582,7 +563,7 @@ static int refuse_for_now(struct weir_backend *backend, const struct weir_backen
     return WEIR_EFULL;
 }
 
-START_TEST(a_submit_that_is_refused_at_once_says_so_and_nothing_is_done_later)
+TEST(a_submit_that_is_refused_at_once_says_so_and_nothing_is_done_later, 10)
 {
     static struct stage stage;
     struct asked asked;
@@ -597,7 +578,6 @@ START_TEST(a_submit_that_is_refused_at_once_says_so_and_nothing_is_done_later)
         ck_assert_int_eq(asked.done, 0);
     }
 }
-END_TEST
 
 enum { DEEPEST = 1000 };
 
@@ -618,7 +598,7 @@ static void submit_next(struct weir_op *op, int status)
     chain->depth--;
 }
 
-START_TEST(a_done_that_submits_the_next_is_not_called_within_itself)
+TEST(a_done_that_submits_the_next_is_not_called_within_itself, 10)
 {
     static struct stage stage;
     stage_open(&stage, STAGE_WIDE);
@@ -632,9 +612,8 @@ START_TEST(a_done_that_submits_the_next_is_not_called_within_itself)
     ck_assert_int_eq(chain.last, WEIR_EIO);
     stage_close(&stage);
 }
-END_TEST
 
-START_TEST(a_caller_that_can_wait_is_not_turned_away_for_want_of_room_for_those_that_cannot)
+TEST(a_caller_that_can_wait_is_not_turned_away_for_want_of_room_for_those_that_cannot, 10)
 {
     static struct stage stage;
     struct weir_decision decision;
@@ -646,7 +625,6 @@ START_TEST(a_caller_that_can_wait_is_not_turned_away_for_want_of_room_for_those_
     ck_assert_int_eq(stage.remote.decided, 1);
     stage_close(&stage);
 }
-END_TEST
 
 /* ---- Who brings an answer ---- */
 
@@ -659,7 +637,7 @@ static void try_busy_key(struct weir_op *op, int status)
     asked->done = 1;
 }
 
-START_TEST(a_thread_that_brings_its_first_answer_waits_for_none)
+TEST(a_thread_that_brings_its_first_answer_waits_for_none, 10)
 {
     static struct stage stage;
     static struct asked asked = { .stage = &stage, .op.done = try_busy_key };
@@ -674,7 +652,6 @@ START_TEST(a_thread_that_brings_its_first_answer_waits_for_none)
     ck_assert(asked.done && asked.status == WEIR_OK);
     stage_close(&stage);
 }
-END_TEST
 
 /* ---- Batches ---- */
 
@@ -696,7 +673,7 @@ static int calls_of_batch(struct stage *stage, int64_t most, int64_t step, struc
     return stage->remote.decided;
 }
 
-START_TEST(a_batch_for_a_key_that_is_spent_asks_four_times_at_most)
+TEST(a_batch_for_a_key_that_is_spent_asks_four_times_at_most, 10)
 {
     static struct stage stage;
     struct weir_decision decisions[BATCH];
@@ -708,9 +685,8 @@ START_TEST(a_batch_for_a_key_that_is_spent_asks_four_times_at_most)
     }
     stage_close(&stage);
 }
-END_TEST
 
-START_TEST(a_batch_of_one_busy_key_asks_twice_at_most)
+TEST(a_batch_of_one_busy_key_asks_twice_at_most, 10)
 {
     static struct stage stage;
     struct weir_decision decisions[BATCH];
@@ -724,7 +700,6 @@ START_TEST(a_batch_of_one_busy_key_asks_twice_at_most)
     }
     stage_close(&stage);
 }
-END_TEST
 
 /* ---- A remote of parts ---- */
 
@@ -743,7 +718,7 @@ static int decide_but_a(struct weir_backend *backend, const struct weir_backend_
     return error;
 }
 
-START_TEST(of_a_batch_only_those_whose_part_fails_are_left_undecided)
+TEST(of_a_batch_only_those_whose_part_fails_are_left_undecided, 30)
 {
     static struct stage stage;
     stage_open(&stage, STAGE_WIDE);
@@ -767,37 +742,4 @@ START_TEST(of_a_batch_only_those_whose_part_fails_are_left_undecided)
     }
     stage.remote.ops.decide = stage_decide;
     stage_close(&stage);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("hybrid_edges");
-    suite_test(suite, what_a_request_lacks_is_asked_for_only_if_a_lease_may_be_as_large, 10);
-    suite_test(suite, what_was_lacking_and_is_not_needed_any_more_is_no_larger_a_lease, 10);
-    suite_test(suite, a_request_and_what_is_leased_behind_it_are_within_the_bound_together, 10);
-    suite_test(suite, what_a_denied_group_gives_back_makes_no_lease_larger_than_the_most, 10);
-    suite_test(suite, what_a_denied_group_gives_back_is_lost_after_a_reset, 10);
-    suite_test(suite, what_a_denied_group_gives_back_is_lost_if_its_key_had_to_make_room, 10);
-    suite_test(suite, members_of_a_group_that_is_denied_here_are_asked_for_as_decided_by_nobody, 10);
-    suite_test(suite, permits_granted_under_another_policy_are_not_used, 10);
-    suite_test(suite, an_override_of_other_keys_leaves_a_lease_as_it_is, 10);
-    suite_test(suite, a_reset_or_refund_under_an_override_reaches_what_is_known_from_before_it, 10);
-    suite_test(suite, what_is_leased_or_denied_lapses_under_an_override_of_another_plan_and_stays_under_the_same, 10);
-    suite_test(suite, who_comes_by_an_override_waits_for_no_answer_to_its_limit, 10);
-    suite_test(suite, an_answer_by_an_older_plan_is_a_decision_and_no_lease, 10);
-    suite_test(suite, what_is_asked_for_under_one_policy_and_decided_by_another_is_a_decision_and_no_lease, 10);
-    suite_test(suite, a_denial_from_before_a_refund_does_not_hold_after_it, 10);
-    suite_test(suite, a_refund_by_another_clock_leaves_later_denials_in_force, 10);
-    suite_test(suite, a_peek_by_another_clock_takes_nothing_from_a_lease, 10);
-    suite_test(suite, a_flight_by_one_clock_brings_nothing_to_a_lease_by_another, 10);
-    suite_test(suite, no_decision_tells_of_more_permits_than_the_limit_has, 10);
-    suite_test(suite, a_submit_that_is_refused_at_once_says_so_and_nothing_is_done_later, 10);
-    suite_test(suite, a_done_that_submits_the_next_is_not_called_within_itself, 10);
-    suite_test(suite, a_caller_that_can_wait_is_not_turned_away_for_want_of_room_for_those_that_cannot, 10);
-    suite_test(suite, a_thread_that_brings_its_first_answer_waits_for_none, 10);
-    suite_test(suite, a_batch_for_a_key_that_is_spent_asks_four_times_at_most, 10);
-    suite_test(suite, a_batch_of_one_busy_key_asks_twice_at_most, 10);
-    suite_test(suite, of_a_batch_only_those_whose_part_fails_are_left_undecided, 30);
-    return suite_run(suite);
 }

@@ -134,16 +134,15 @@ static void run_pair(enum kind kind, uint64_t stream, bool keep_idle)
     scene_close(&pair.scene);
 }
 
-START_TEST(a_handle_decides_what_its_key_would_whatever_happens_to_it)
+TEST(a_handle_decides_what_its_key_would_whatever_happens_to_it, 120)
 {
     for (int kind = 0; kind < KIND_COUNT; kind++) {
         run_pair((enum kind)kind, (uint64_t)kind, false);
         run_pair((enum kind)kind, (uint64_t)kind + 100, true);
     }
 }
-END_TEST
 
-START_TEST(a_handle_of_a_key_turned_away_shares_the_state_of_those_turned_away)
+TEST(a_handle_of_a_key_turned_away_shares_the_state_of_those_turned_away, 10)
 {
     struct scene scene;
     struct weir_options options = WEIR_OPTIONS_INIT;
@@ -168,11 +167,10 @@ START_TEST(a_handle_of_a_key_turned_away_shares_the_state_of_those_turned_away)
     weir_handle_free(handle);
     scene_close(&scene);
 }
-END_TEST
 
 /* The note of a handle leads to where its key was, and nothing else is known any more: neither the key nor its limit's
  * rule, which is forgotten when there are many that no key is under. */
-START_TEST(a_handle_of_a_key_and_a_rule_that_are_forgotten_decides_as_for_a_fresh_key)
+TEST(a_handle_of_a_key_and_a_rule_that_are_forgotten_decides_as_for_a_fresh_key, 10)
 {
     enum { LIMITS = 200, LONG_KEYS = 64 };
     struct weir_options options = WEIR_OPTIONS_INIT;
@@ -203,9 +201,8 @@ START_TEST(a_handle_of_a_key_and_a_rule_that_are_forgotten_decides_as_for_a_fres
     weir_handle_free(handle);
     scene_close(&scene);
 }
-END_TEST
 
-START_TEST(a_handle_keeps_its_keys_bytes_and_no_key)
+TEST(a_handle_keeps_its_keys_bytes_and_no_key, 10)
 {
     struct scene scene;
     struct weir_stats stats = { .size = sizeof stats };
@@ -227,9 +224,8 @@ START_TEST(a_handle_keeps_its_keys_bytes_and_no_key)
     weir_handle_free(handle); /* the limiter may be gone by then */
     weir_handle_free(NULL);
 }
-END_TEST
 
-START_TEST(decisions_by_handle_are_counted)
+TEST(decisions_by_handle_are_counted, 10)
 {
     struct scene scene;
     struct weir_stats stats = { .size = sizeof stats };
@@ -246,11 +242,10 @@ START_TEST(decisions_by_handle_are_counted)
     weir_handle_free(handle);
     scene_close(&scene);
 }
-END_TEST
 
 /* ---- Times of the caller's ---- */
 
-START_TEST(a_callers_time_decides_as_the_limiters_would)
+TEST(a_callers_time_decides_as_the_limiters_would, 10)
 {
     struct scene scene;
     struct weir_decision decision;
@@ -273,9 +268,8 @@ START_TEST(a_callers_time_decides_as_the_limiters_would)
     ck_assert(!taken(limit, "a", 2).allowed);
     scene_close(&scene);
 }
-END_TEST
 
-START_TEST(the_default_clock_can_be_read)
+TEST(the_default_clock_can_be_read, 10)
 {
     weir *limiter;
     int64_t first = 0, second = 0;
@@ -286,9 +280,8 @@ START_TEST(the_default_clock_can_be_read)
     ck_assert_int_ge(second, first);
     weir_close(limiter);
 }
-END_TEST
 
-START_TEST(what_is_out_of_range_is_refused_with_a_line_that_names_it)
+TEST(what_is_out_of_range_is_refused_with_a_line_that_names_it, 10)
 {
     struct scene scene;
     struct weir_decision decision = { .limit = 4711 };
@@ -337,11 +330,10 @@ START_TEST(what_is_out_of_range_is_refused_with_a_line_that_names_it)
     weir_handle_free(handle);
     scene_close(&scene);
 }
-END_TEST
 
 /* ---- A backend that can fail ---- */
 
-START_TEST(what_stands_in_for_a_backend_is_never_lent_a_note)
+TEST(what_stands_in_for_a_backend_is_never_lent_a_note, 10)
 {
     struct fake fake;
     struct scene scene;
@@ -377,7 +369,6 @@ START_TEST(what_stands_in_for_a_backend_is_never_lent_a_note)
     weir_handle_free(handle);
     scene_close(&scene);
 }
-END_TEST
 
 /* ---- Many threads ---- */
 
@@ -423,7 +414,7 @@ static void *disturb_it(void *argument)
     return NULL;
 }
 
-START_TEST(many_threads_with_one_handle_get_what_there_is_and_no_more)
+TEST(many_threads_with_one_handle_get_what_there_is_and_no_more, 120)
 {
     struct crowd crowd = { .admitted = 0 };
     struct weir_options options = WEIR_OPTIONS_INIT;
@@ -446,21 +437,4 @@ START_TEST(many_threads_with_one_handle_get_what_there_is_and_no_more)
     ck_assert_int_eq(atomic_load(&crowd.admitted), 5000 - 1);
     weir_handle_free(crowd.handle);
     scene_close(&crowd.scene);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("handle");
-    suite_test(suite, a_handle_decides_what_its_key_would_whatever_happens_to_it, 120);
-    suite_test(suite, a_handle_of_a_key_turned_away_shares_the_state_of_those_turned_away, 10);
-    suite_test(suite, a_handle_of_a_key_and_a_rule_that_are_forgotten_decides_as_for_a_fresh_key, 10);
-    suite_test(suite, a_handle_keeps_its_keys_bytes_and_no_key, 10);
-    suite_test(suite, decisions_by_handle_are_counted, 10);
-    suite_test(suite, a_callers_time_decides_as_the_limiters_would, 10);
-    suite_test(suite, the_default_clock_can_be_read, 10);
-    suite_test(suite, what_is_out_of_range_is_refused_with_a_line_that_names_it, 10);
-    suite_test(suite, what_stands_in_for_a_backend_is_never_lent_a_note, 10);
-    suite_test(suite, many_threads_with_one_handle_get_what_there_is_and_no_more, 120);
-    return suite_run(suite);
 }

@@ -2,8 +2,8 @@
  */
 #include "support.h"
 
-#include "backends/memory/memory.h"
 #include "backends/memory/look.h"
+#include "backends/memory/memory.h"
 #include "core/limiter/verbs.h"
 
 #include <stdio.h>
@@ -118,7 +118,7 @@ static uint64_t keys_in(const struct model *model, int shard)
     return keys;
 }
 
-START_TEST(what_is_noted_is_found_in_its_line_or_the_line_has_spilled)
+TEST(what_is_noted_is_found_in_its_line_or_the_line_has_spilled, 30)
 {
     static struct model model;
     for (int run = 0; run < 20; run++) {
@@ -155,10 +155,9 @@ START_TEST(what_is_noted_is_found_in_its_line_or_the_line_has_spilled)
         index_free(&model.index);
     }
 }
-END_TEST
 
 /* A line that has not spilled is all that one with the mutex looks at. */
-START_TEST(a_line_that_was_full_or_told_of_no_place_has_spilled_for_ever)
+TEST(a_line_that_was_full_or_told_of_no_place_has_spilled_for_ever, 10)
 {
     static struct model model;
     memset(&model, 0, sizeof model);
@@ -186,10 +185,9 @@ START_TEST(a_line_that_was_full_or_told_of_no_place_has_spilled_for_ever)
     ck_assert(index_has_spilled(index_line(&model.index, 0, 0)));
     index_free(&model.index);
 }
-END_TEST
 
 /* No two lines are one, and what a shard gets at a time is side by side. */
-START_TEST(each_line_of_each_shard_has_its_place_in_the_mapping)
+TEST(each_line_of_each_shard_has_its_place_in_the_mapping, 30)
 {
     static const int64_t keys[] = { 0, 7, 8, 20, 200, 1024, 1365, 2047, 2048 };
     static bool seen[(size_t)1023 << 9];
@@ -219,10 +217,9 @@ START_TEST(each_line_of_each_shard_has_its_place_in_the_mapping)
             index_free(&index);
         }
 }
-END_TEST
 
 /* As many as one line holds, in each shard: they are found in one line, and in as many as there can be. */
-START_TEST(keys_stay_found_from_one_line_to_the_most)
+TEST(keys_stay_found_from_one_line_to_the_most, 30)
 {
     static struct model model;
     for (int shards = 1; shards <= 32; shards *= 2)
@@ -257,7 +254,6 @@ START_TEST(keys_stay_found_from_one_line_to_the_most)
             index_free(&model.index);
         }
 }
-END_TEST
 
 /* ---- The index of a table ---- */
 
@@ -329,7 +325,7 @@ static void walk_step(struct walk *walk, struct chance *chance, bool filling)
     }
 }
 
-START_TEST(every_entry_of_a_table_is_found_by_its_line_or_that_has_spilled)
+TEST(every_entry_of_a_table_is_found_by_its_line_or_that_has_spilled, 60)
 {
     static const char *const policies[] = {
         "token_bucket limit=10 period=10s",
@@ -376,14 +372,13 @@ START_TEST(every_entry_of_a_table_is_found_by_its_line_or_that_has_spilled)
         scene_close(&walk.scene);
     }
 }
-END_TEST
 
 /* ---- Words ---- */
 
 static const uint32_t numbers[] = { 1, 64, 127, 128, 0x55555, 0xaaaaa, (1u << RULE_BITS) - 1 };
 enum { NUMBERS = sizeof numbers / sizeof numbers[0] };
 
-START_TEST(a_word_tells_length_and_rule_while_its_count_goes_round)
+TEST(a_word_tells_length_and_rule_while_its_count_goes_round, 10)
 {
     const uint64_t counts[] = { 0, 1, UINT64_C(1) << 31, (UINT64_C(1) << (64 - WORD_COUNT_SHIFT)) - 1 };
     for (size_t c = 0; c < sizeof counts / sizeof counts[0]; c++)
@@ -405,9 +400,8 @@ START_TEST(a_word_tells_length_and_rule_while_its_count_goes_round)
                 }
             }
 }
-END_TEST
 
-START_TEST(an_entry_has_its_key_and_none_that_differs_in_a_byte)
+TEST(an_entry_has_its_key_and_none_that_differs_in_a_byte, 10)
 {
     struct entry *entry = aligned_alloc(SLAB_STEP, 256);
     unsigned char room[64], *key = room + 1; /* not aligned */
@@ -431,10 +425,9 @@ START_TEST(an_entry_has_its_key_and_none_that_differs_in_a_byte)
         }
     free(entry);
 }
-END_TEST
 
 /* The last word of a key is filled up with zeroes: it is by the length that these are told apart. */
-START_TEST(keys_that_end_in_zeroes_are_keys_of_their_own)
+TEST(keys_that_end_in_zeroes_are_keys_of_their_own, 10)
 {
     struct scene scene;
     scene_open(&scene, NULL);
@@ -448,7 +441,6 @@ START_TEST(keys_that_end_in_zeroes_are_keys_of_their_own)
         }
     scene_close(&scene);
 }
-END_TEST
 
 /* ---- Rules ---- */
 
@@ -467,7 +459,7 @@ static struct rule *get(struct rules *rules, int number, uint64_t version)
     return rule_get(rules, &request, &plan, version, NULL);
 }
 
-START_TEST(rules_are_found_by_their_numbers_as_long_as_they_are_held)
+TEST(rules_are_found_by_their_numbers_as_long_as_they_are_held, 10)
 {
     enum { HELD = 1000 };
     static struct readers readers;
@@ -499,9 +491,8 @@ START_TEST(rules_are_found_by_their_numbers_as_long_as_they_are_held)
     }
     rules_destroy(&rules);
 }
-END_TEST
 
-START_TEST(a_rule_that_nobody_holds_is_kept_until_there_are_too_many)
+TEST(a_rule_that_nobody_holds_is_kept_until_there_are_too_many, 10)
 {
     static struct readers readers;
     struct rules rules;
@@ -527,10 +518,9 @@ START_TEST(a_rule_that_nobody_holds_is_kept_until_there_are_too_many)
         rule_drop(&rules, idle[i]);
     rules_destroy(&rules);
 }
-END_TEST
 
 /* The same plan of two overrides makes two rules; one with a former state is another, and no request's. */
-START_TEST(rules_differ_by_limit_override_plan_and_former_plan)
+TEST(rules_differ_by_limit_override_plan_and_former_plan, 10)
 {
     static struct readers readers;
     struct rules rules;
@@ -562,11 +552,10 @@ START_TEST(rules_differ_by_limit_override_plan_and_former_plan)
     rule_drop(&rules, another);
     rules_destroy(&rules);
 }
-END_TEST
 
 /* ---- Places ---- */
 
-START_TEST(a_place_leads_to_its_entry_and_to_none_else)
+TEST(a_place_leads_to_its_entry_and_to_none_else, 10)
 {
     enum { HELD = 3000 };
     static struct readers readers;
@@ -602,9 +591,8 @@ START_TEST(a_place_leads_to_its_entry_and_to_none_else)
             slab_give(&slab, entries[i], sizes[i]);
     slab_destroy(&slab);
 }
-END_TEST
 
-START_TEST(entries_beyond_the_directory_have_no_places)
+TEST(entries_beyond_the_directory_have_no_places, 10)
 {
     static struct readers readers;
     struct budget budget = { .max = INT64_C(1) << 40 };
@@ -625,11 +613,10 @@ START_TEST(entries_beyond_the_directory_have_no_places)
     ck_assert_int_eq(others, 1);
     slab_destroy(&slab);
 }
-END_TEST
 
 /* Who keeps a place is told when it may be another's; and memory that is had again holds what was in it, as that
  * promises which a word's count goes on by. */
-START_TEST(a_page_counts_as_recast_when_it_serves_another_size)
+TEST(a_page_counts_as_recast_when_it_serves_another_size, 10)
 {
     static struct readers readers;
     struct budget budget = { .max = INT64_C(1) << 30 };
@@ -657,25 +644,4 @@ START_TEST(a_page_counts_as_recast_when_it_serves_another_size)
     must(slab_take(&slab, 96, false, &second) == SLAB_OK, "there is memory");
     ck_assert_uint_eq(slab_recast(&slab), 2);
     slab_destroy(&slab);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("index");
-    suite_test(suite, what_is_noted_is_found_in_its_line_or_the_line_has_spilled, 30);
-    suite_test(suite, a_line_that_was_full_or_told_of_no_place_has_spilled_for_ever, 10);
-    suite_test(suite, each_line_of_each_shard_has_its_place_in_the_mapping, 30);
-    suite_test(suite, keys_stay_found_from_one_line_to_the_most, 30);
-    suite_test(suite, every_entry_of_a_table_is_found_by_its_line_or_that_has_spilled, 60);
-    suite_test(suite, a_word_tells_length_and_rule_while_its_count_goes_round, 10);
-    suite_test(suite, an_entry_has_its_key_and_none_that_differs_in_a_byte, 10);
-    suite_test(suite, keys_that_end_in_zeroes_are_keys_of_their_own, 10);
-    suite_test(suite, rules_are_found_by_their_numbers_as_long_as_they_are_held, 10);
-    suite_test(suite, a_rule_that_nobody_holds_is_kept_until_there_are_too_many, 10);
-    suite_test(suite, rules_differ_by_limit_override_plan_and_former_plan, 10);
-    suite_test(suite, a_place_leads_to_its_entry_and_to_none_else, 10);
-    suite_test(suite, entries_beyond_the_directory_have_no_places, 10);
-    suite_test(suite, a_page_counts_as_recast_when_it_serves_another_size, 10);
-    return suite_run(suite);
 }

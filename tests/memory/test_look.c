@@ -6,8 +6,8 @@
  */
 #include "support.h"
 
-#include "backends/memory/memory.h"
 #include "backends/memory/look.h"
+#include "backends/memory/memory.h"
 #include "core/limiter/verbs.h"
 
 #include <pthread.h>
@@ -285,17 +285,16 @@ static void event_between(const char *own, const char *other, int e, int a, bool
     stand_close(&stand);
 }
 
-START_TEST(whatever_happens_between_two_steps_is_seen_before_the_last)
+TEST(whatever_happens_between_two_steps_is_seen_before_the_last, 60)
 {
     for (int own = 0; own < POLICIES; own++)
         for (int other = 0; other < POLICIES; other++)
             for (int i = 0; i < EVENTS * ASKED * 2; i++)
                 event_between(policies[own], policies[other], i / 2 % EVENTS, i / 2 / EVENTS, i % 2);
 }
-END_TEST
 
 /* A line of the index may lead to any entry with such a tag. */
-START_TEST(a_look_at_an_entry_sees_whose_it_is)
+TEST(a_look_at_an_entry_sees_whose_it_is, 10)
 {
     for (int p = 0; p < POLICIES; p++) {
         static const char bytes[3][8] = { "key-one", "key-onE", "Key-one" }; /* each with a zero behind it */
@@ -327,9 +326,8 @@ START_TEST(a_look_at_an_entry_sees_whose_it_is)
         stand_close(&stand);
     }
 }
-END_TEST
 
-START_TEST(an_entry_that_is_claimed_is_let_be)
+TEST(an_entry_that_is_claimed_is_let_be, 10)
 {
     for (int p = 0; p < POLICIES; p++)
         for (int a = 0; a < ASKED; a++) {
@@ -353,10 +351,9 @@ START_TEST(an_entry_that_is_claimed_is_let_be)
             stand_close(&stand);
         }
 }
-END_TEST
 
 /* Until its state is written. What lies in its memory is another key's, which had no permit left. */
-START_TEST(an_entry_that_is_made_or_moved_is_claimed)
+TEST(an_entry_that_is_made_or_moved_is_claimed, 10)
 {
     for (int p = 0; p < POLICIES; p++)
         for (int moved = 0; moved <= 2; moved++) { /* 2: if it must */
@@ -400,10 +397,9 @@ START_TEST(an_entry_that_is_made_or_moved_is_claimed)
             stand_close(&stand);
         }
 }
-END_TEST
 
 /* What a look does when nothing happens in between, for states of all sizes about the largest that it takes. */
-START_TEST(a_look_decides_as_the_mutex_does)
+TEST(a_look_decides_as_the_mutex_does, 10)
 {
     static const char *const more[] = { "sliding_window limit=10 period=365d blocks=92",
                                         "sliding_window limit=10 period=365d blocks=93",
@@ -434,10 +430,9 @@ START_TEST(a_look_decides_as_the_mutex_does)
     ck_assert_int_gt(decided, 0);
     ck_assert_int_gt(left, 0);
 }
-END_TEST
 
 /* What needs the mutex is left to it, with nothing changed and nothing answered. */
-START_TEST(what_would_have_to_be_noted_is_left_to_the_mutex)
+TEST(what_would_have_to_be_noted_is_left_to_the_mutex, 10)
 {
     static const struct {
         int64_t step_us; /* of the clock, before the take */
@@ -472,9 +467,8 @@ START_TEST(what_would_have_to_be_noted_is_left_to_the_mutex)
             stand_close(&stand);
         }
 }
-END_TEST
 
-START_TEST(verbs_that_are_not_for_a_look_do_without)
+TEST(verbs_that_are_not_for_a_look_do_without, 10)
 {
     struct stand stand;
     stand_open(&stand, policies[0], policies[1]);
@@ -497,10 +491,9 @@ START_TEST(verbs_that_are_not_for_a_look_do_without)
     ck_assert(!look_may(&request));
     stand_close(&stand);
 }
-END_TEST
 
 /* A word has 10 bits for the length of a key: those that are longer must not be taken for shorter ones. */
-START_TEST(keys_longer_than_a_word_can_tell_are_keys_of_their_own)
+TEST(keys_longer_than_a_word_can_tell_are_keys_of_their_own, 10)
 {
     struct stand stand;
     static char bytes[70000];
@@ -515,7 +508,6 @@ START_TEST(keys_longer_than_a_word_can_tell_are_keys_of_their_own)
         }
     stand_close(&stand);
 }
-END_TEST
 
 /* ---- Handles ---- */
 
@@ -543,7 +535,7 @@ static void assert_imitated(struct stand *stand, const char *imitation, const st
 
 /* A page of entries of 96 bytes, of which the handle's is the second, comes to be of larger ones, the first of which
  * has a key with just those bytes in it that an entry of the handle's key with nothing left would have. */
-START_TEST(a_key_that_reads_like_an_entry_is_none)
+TEST(a_key_that_reads_like_an_entry_is_none, 10)
 {
     struct stand stand;
     weir_handle *handle;
@@ -572,7 +564,6 @@ START_TEST(a_key_that_reads_like_an_entry_is_none)
     weir_handle_free(handle);
     stand_close(&stand);
 }
-END_TEST
 
 /* ---- Batches ---- */
 
@@ -583,7 +574,7 @@ static size_t shard_of(const struct stand *stand, struct weir_key key)
 
 /* As above, in the middle of a batch, which knows where its second key was when its first one is new: that one sweeps
  * the shard, and has the page. */
-START_TEST(a_place_is_not_kept_while_a_batch_takes_a_mutex)
+TEST(a_place_is_not_kept_while_a_batch_takes_a_mutex, 10)
 {
     struct stand stand;
     struct weir_decision decisions[2];
@@ -614,7 +605,6 @@ START_TEST(a_place_is_not_kept_while_a_batch_takes_a_mutex)
     }
     stand_close(&stand);
 }
-END_TEST
 
 enum { CALLERS_KEYS = 300, CALLERS_MOST = 100 };
 
@@ -627,7 +617,7 @@ static struct weir_key key_of_number(char *bytes, int64_t number)
 
 /* Keys that are there and keys that are not, more than are fetched at once, twice in a batch, under other plans than
  * before, and swept away in the middle of it. */
-START_TEST(a_batch_by_looks_decides_as_single_calls_do)
+TEST(a_batch_by_looks_decides_as_single_calls_do, 60)
 {
     static char bytes[CALLERS_MOST][1200];
     static struct weir_request requests[CALLERS_MOST];
@@ -667,7 +657,6 @@ START_TEST(a_batch_by_looks_decides_as_single_calls_do)
     stand_close(&batches);
     stand_close(&singles);
 }
-END_TEST
 
 /* ---- Those that look are waited for ---- */
 
@@ -734,7 +723,7 @@ static void *forks(void *argument)
 static void *(*const waits[])(void *) = { recasts, forgets_rules, shuts, forks };
 enum { WAITS = sizeof waits / sizeof waits[0] };
 
-START_TEST(who_takes_memory_back_waits_for_those_that_look)
+TEST(who_takes_memory_back_waits_for_those_that_look, 60)
 {
     for (int i = 0; i < 2 * WAITS; i++) {
         struct waiting waiting;
@@ -768,7 +757,6 @@ START_TEST(who_takes_memory_back_waits_for_those_that_look)
         stand_close(&waiting.stand);
     }
 }
-END_TEST
 
 /* One says that something is gone, waits, and puts it to other use; the other looks, over and over. What it finds there
  * when it begins to look must not be in other use before it ends. */
@@ -792,7 +780,7 @@ static void *looks(void *argument)
     return NULL;
 }
 
-START_TEST(nothing_is_put_to_other_use_under_the_eyes_of_one_who_looks)
+TEST(nothing_is_put_to_other_use_under_the_eyes_of_one_who_looks, 60)
 {
     for (int fences = 0; fences < 2; fences++) {
         static struct dekker dekker;
@@ -811,7 +799,6 @@ START_TEST(nothing_is_put_to_other_use_under_the_eyes_of_one_who_looks)
         ck_assert_int_eq(pthread_join(thread, NULL), 0);
     }
 }
-END_TEST
 
 enum { CROWD = 100 };
 
@@ -836,7 +823,7 @@ static void *looks_in_a_crowd(void *argument)
     return NULL;
 }
 
-START_TEST(threads_beyond_the_last_stripe_cannot_look)
+TEST(threads_beyond_the_last_stripe_cannot_look, 30)
 {
     static struct crowd crowd;
     pthread_t threads[CROWD];
@@ -849,25 +836,4 @@ START_TEST(threads_beyond_the_last_stripe_cannot_look)
     pthread_barrier_destroy(&crowd.barrier);
     ck_assert_int_ge(atomic_load(&crowd.looking), STATS_STRIPES - 2); /* this thread may have one */
     ck_assert_int_lt(atomic_load(&crowd.looking), STATS_STRIPES);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("look");
-    suite_test(suite, whatever_happens_between_two_steps_is_seen_before_the_last, 60);
-    suite_test(suite, a_look_at_an_entry_sees_whose_it_is, 10);
-    suite_test(suite, an_entry_that_is_claimed_is_let_be, 10);
-    suite_test(suite, an_entry_that_is_made_or_moved_is_claimed, 10);
-    suite_test(suite, a_look_decides_as_the_mutex_does, 10);
-    suite_test(suite, what_would_have_to_be_noted_is_left_to_the_mutex, 10);
-    suite_test(suite, verbs_that_are_not_for_a_look_do_without, 10);
-    suite_test(suite, keys_longer_than_a_word_can_tell_are_keys_of_their_own, 10);
-    suite_test(suite, a_key_that_reads_like_an_entry_is_none, 10);
-    suite_test(suite, a_place_is_not_kept_while_a_batch_takes_a_mutex, 10);
-    suite_test(suite, a_batch_by_looks_decides_as_single_calls_do, 60);
-    suite_test(suite, who_takes_memory_back_waits_for_those_that_look, 60);
-    suite_test(suite, nothing_is_put_to_other_use_under_the_eyes_of_one_who_looks, 60);
-    suite_test(suite, threads_beyond_the_last_stripe_cannot_look, 30);
-    return suite_run(suite);
 }

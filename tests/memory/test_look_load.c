@@ -8,8 +8,8 @@
  */
 #include "support.h"
 
-#include "backends/memory/memory.h"
 #include "backends/memory/look.h"
+#include "backends/memory/memory.h"
 #include "core/limiter/limiter.h"
 
 #include <pthread.h>
@@ -401,7 +401,7 @@ static void yard_run(struct yard *yard, void *(*disturb)(void *))
     pthread_barrier_destroy(&start);
 }
 
-START_TEST(keys_that_come_and_go_in_the_same_memory_keep_to_their_own_states)
+TEST(keys_that_come_and_go_in_the_same_memory_keep_to_their_own_states, 60)
 {
     struct yard yard;
     yard_open(&yard, 8, 1000);
@@ -410,9 +410,8 @@ START_TEST(keys_that_come_and_go_in_the_same_memory_keep_to_their_own_states)
     ck_assert_uint_gt(slab_recast(&yard.table->slab), 0);
     yard_close(&yard);
 }
-END_TEST
 
-START_TEST(they_do_so_without_membarrier)
+TEST(they_do_so_without_membarrier, 60)
 {
     struct yard yard;
     yard_open(&yard, 8, 1000);
@@ -421,9 +420,8 @@ START_TEST(they_do_so_without_membarrier)
     assert_nothing_is_left(&yard);
     yard_close(&yard);
 }
-END_TEST
 
-START_TEST(they_do_so_for_more_threads_than_can_look_at_once)
+TEST(they_do_so_for_more_threads_than_can_look_at_once, 60)
 {
     struct yard yard;
     yard_open(&yard, THREADS_MOST, 1000);
@@ -431,7 +429,6 @@ START_TEST(they_do_so_for_more_threads_than_can_look_at_once)
     assert_nothing_is_left(&yard);
     yard_close(&yard);
 }
-END_TEST
 
 /* Limits and overrides get other policies, of the same size, all the while. */
 static void *redefine(void *argument)
@@ -451,7 +448,7 @@ static void *redefine(void *argument)
     return NULL;
 }
 
-START_TEST(they_do_so_while_limits_and_overrides_are_redefined)
+TEST(they_do_so_while_limits_and_overrides_are_redefined, 60)
 {
     struct yard yard;
     yard_open(&yard, 8, 1000);
@@ -460,7 +457,6 @@ START_TEST(they_do_so_while_limits_and_overrides_are_redefined)
     ck_assert_int_gt(atomic_load(&yard.disturbances), 0);
     yard_close(&yard);
 }
-END_TEST
 
 /* ---- One key ---- */
 
@@ -475,7 +471,7 @@ static void *take_one_key(void *argument)
     return NULL;
 }
 
-START_TEST(takes_of_one_key_by_all_threads_are_all_counted)
+TEST(takes_of_one_key_by_all_threads_are_all_counted, 60)
 {
     static const char *const lots[] = { "token_bucket limit=10000000 period=365d",
                                         "sliding_window limit=10000000 period=365d blocks=10" };
@@ -496,7 +492,6 @@ START_TEST(takes_of_one_key_by_all_threads_are_all_counted)
         yard_close(&yard);
     }
 }
-END_TEST
 
 /* ---- Keys that are dropped as the clock moves on ---- */
 
@@ -539,7 +534,7 @@ static void *pass(void *argument)
     return NULL;
 }
 
-START_TEST(keys_swept_and_made_again_as_the_clock_moves_are_fresh)
+TEST(keys_swept_and_made_again_as_the_clock_moves_are_fresh, 60)
 {
     struct yard yard;
     weir_limit *limits[PASSING];
@@ -563,7 +558,6 @@ START_TEST(keys_swept_and_made_again_as_the_clock_moves_are_fresh)
     ck_assert_uint_gt(yard_stats(&yard).evictions, 100);
     yard_close(&yard);
 }
-END_TEST
 
 /* ---- All or nothing, seen from outside ---- */
 
@@ -617,7 +611,7 @@ static void *look_at_both(void *argument)
     return NULL;
 }
 
-START_TEST(what_is_charged_as_one_step_is_seen_as_one)
+TEST(what_is_charged_as_one_step_is_seen_as_one, 60)
 {
     static const char *const lots[] = { "token_bucket limit=%d period=365d", "fixed_window limit=%d period=365d",
                                         "sliding_window limit=%d period=365d blocks=40",
@@ -649,7 +643,6 @@ START_TEST(what_is_charged_as_one_step_is_seen_as_one)
         yard_close(&yard);
     }
 }
-END_TEST
 
 /* ---- Forks ---- */
 
@@ -714,7 +707,7 @@ static pid_t fork_child(struct pairs *pairs)
     return child;
 }
 
-START_TEST(the_child_of_a_fork_goes_on_where_its_parents_threads_were)
+TEST(the_child_of_a_fork_goes_on_where_its_parents_threads_were, 60)
 {
     struct yard yard;
     struct forked forked = { .pairs.yard = &yard };
@@ -743,19 +736,4 @@ START_TEST(the_child_of_a_fork_goes_on_where_its_parents_threads_were)
     for (int i = 0; i < 4; i++)
         ck_assert_int_eq(pthread_join(threads[i], NULL), 0);
     yard_close(&yard);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("look_load");
-    suite_test(suite, keys_that_come_and_go_in_the_same_memory_keep_to_their_own_states, 60);
-    suite_test(suite, they_do_so_without_membarrier, 60);
-    suite_test(suite, they_do_so_for_more_threads_than_can_look_at_once, 60);
-    suite_test(suite, they_do_so_while_limits_and_overrides_are_redefined, 60);
-    suite_test(suite, takes_of_one_key_by_all_threads_are_all_counted, 60);
-    suite_test(suite, keys_swept_and_made_again_as_the_clock_moves_are_fresh, 60);
-    suite_test(suite, what_is_charged_as_one_step_is_seen_as_one, 60);
-    suite_test(suite, the_child_of_a_fork_goes_on_where_its_parents_threads_were, 60);
-    return suite_run(suite);
 }

@@ -213,30 +213,27 @@ static struct flood flood_with(enum weir_on_full on_full, int64_t keys)
     return told;
 }
 
-START_TEST(a_flood_of_new_keys_is_denied_and_resets_nobody)
+TEST(a_flood_of_new_keys_is_denied_and_resets_nobody, 60)
 {
     struct flood told = flood_with(WEIR_FULL_DENY, flood_keys());
     ck_assert_int_eq(told.full, flood_keys() - (FLOOD_ROOM - VICTIMS));
     ck_assert_int_eq(told.full_allowed, 0);
 }
-END_TEST
 
-START_TEST(a_flood_of_new_keys_is_allowed_if_so_chosen_and_resets_nobody)
+TEST(a_flood_of_new_keys_is_allowed_if_so_chosen_and_resets_nobody, 60)
 {
     struct flood told = flood_with(WEIR_FULL_ALLOW, 3 * FLOOD_ROOM);
     ck_assert_int_eq(told.full_allowed, 2 * FLOOD_ROOM + VICTIMS);
 }
-END_TEST
 
-START_TEST(a_flood_of_new_keys_shares_one_state_if_so_chosen_and_resets_nobody)
+TEST(a_flood_of_new_keys_shares_one_state_if_so_chosen_and_resets_nobody, 60)
 {
     struct flood told = flood_with(WEIR_FULL_SHARE, 3 * FLOOD_ROOM);
     ck_assert_int_eq(told.full, 2 * FLOOD_ROOM + VICTIMS);
     ck_assert_int_eq(told.full_allowed, 10);
 }
-END_TEST
 
-START_TEST(a_flood_that_goes_stale_makes_room_for_itself_and_resets_nobody)
+TEST(a_flood_that_goes_stale_makes_room_for_itself_and_resets_nobody, 60)
 {
     static struct victims victims;
     struct scene scene;
@@ -261,7 +258,6 @@ START_TEST(a_flood_that_goes_stale_makes_room_for_itself_and_resets_nobody)
     assert_few_were_turned_away(&scene, keys);
     scene_close(&scene);
 }
-END_TEST
 
 /* ---- When there is no room ---- */
 
@@ -274,7 +270,7 @@ static void fill(weir_limit *limit, int64_t keys)
     }
 }
 
-START_TEST(keys_turned_away_share_a_state_of_each_limit)
+TEST(keys_turned_away_share_a_state_of_each_limit, 30)
 {
     struct scene scene;
     const struct weir_options options = options_with(10, WEIR_FULL_SHARE);
@@ -315,9 +311,8 @@ START_TEST(keys_turned_away_share_a_state_of_each_limit)
     ck_assert(own.allowed && own.source == WEIR_BY_MEMORY);
     scene_close(&scene);
 }
-END_TEST
 
-START_TEST(keys_turned_away_and_allowed_are_not_counted)
+TEST(keys_turned_away_and_allowed_are_not_counted, 30)
 {
     struct scene scene;
     const struct weir_options options = options_with(10, WEIR_FULL_ALLOW);
@@ -334,7 +329,6 @@ START_TEST(keys_turned_away_and_allowed_are_not_counted)
     ck_assert_int_eq(stats_of(&scene).keys, 10);
     scene_close(&scene);
 }
-END_TEST
 
 /* Wait as long as one is told, and ask again, until there is room: how often? */
 static int tries_until_in(struct scene *scene, weir_limit *limit, int64_t number)
@@ -351,7 +345,7 @@ static int tries_until_in(struct scene *scene, weir_limit *limit, int64_t number
     }
 }
 
-START_TEST(a_key_turned_away_gets_in_after_the_time_it_was_told)
+TEST(a_key_turned_away_gets_in_after_the_time_it_was_told, 30)
 {
     /* In a large table those that are looked at may not be those that have come free: it takes a few more waits. */
     static const struct {
@@ -377,9 +371,8 @@ START_TEST(a_key_turned_away_gets_in_after_the_time_it_was_told)
         scene_close(&scene);
     }
 }
-END_TEST
 
-START_TEST(keys_as_good_as_new_make_room_and_no_sooner)
+TEST(keys_as_good_as_new_make_room_and_no_sooner, 30)
 {
     static const char *const policies[] = {
         "token_bucket limit=10 period=1m", "token_bucket limit=10 period=1m refill=interval",
@@ -411,9 +404,8 @@ START_TEST(keys_as_good_as_new_make_room_and_no_sooner)
         scene_close(&scene);
     }
 }
-END_TEST
 
-START_TEST(one_key_as_good_as_new_among_live_ones_is_found)
+TEST(one_key_as_good_as_new_among_live_ones_is_found, 30)
 {
     struct scene scene;
     enum { ROOM = 2000 };
@@ -428,9 +420,8 @@ START_TEST(one_key_as_good_as_new_among_live_ones_is_found)
     ck_assert_uint_eq(stats_of(&scene).evictions, 1);
     scene_close(&scene);
 }
-END_TEST
 
-START_TEST(all_or_nothing_finds_room_for_all_or_adds_none)
+TEST(all_or_nothing_finds_room_for_all_or_adds_none, 30)
 {
     for (enum weir_on_full on_full = WEIR_FULL_DENY; on_full <= WEIR_FULL_SHARE; on_full++) {
         struct scene scene;
@@ -475,11 +466,10 @@ START_TEST(all_or_nothing_finds_room_for_all_or_adds_none)
         scene_close(&scene);
     }
 }
-END_TEST
 
 /* ---- Idle keys ---- */
 
-START_TEST(idle_keys_are_collected_while_others_come)
+TEST(idle_keys_are_collected_while_others_come, 30)
 {
     struct scene scene;
     enum { IDLE = 50000 };
@@ -502,7 +492,6 @@ START_TEST(idle_keys_are_collected_while_others_come)
     ck_assert_uint_ge(stats_of(&scene).evictions, IDLE - IDLE / 100);
     scene_close(&scene);
 }
-END_TEST
 
 static void check_collected_by_batches(size_t size)
 {
@@ -528,13 +517,12 @@ static void check_collected_by_batches(size_t size)
     scene_close(&scene);
 }
 
-START_TEST(idle_keys_are_collected_while_none_come)
+TEST(idle_keys_are_collected_while_none_come, 30)
 {
     static const size_t sizes[] = { 1, 7, 32, 100 };
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
         check_collected_by_batches(sizes[i]);
 }
-END_TEST
 
 /* A clock that steps back further than the slack makes entries as good as new earlier than they were going to be: the
  * sweep must learn of it, whatever the algorithm keeps its time in. */
@@ -560,7 +548,7 @@ static void check_collected_after_a_step_back(const char *policy)
     scene_close(&scene);
 }
 
-START_TEST(idle_keys_are_collected_after_a_clock_stepped_back)
+TEST(idle_keys_are_collected_after_a_clock_stepped_back, 30)
 {
     static const char *const policies[] = {
         "token_bucket limit=10 period=1s",
@@ -574,9 +562,8 @@ START_TEST(idle_keys_are_collected_after_a_clock_stepped_back)
     for (size_t i = 0; i < sizeof policies / sizeof *policies; i++)
         check_collected_after_a_step_back(policies[i]);
 }
-END_TEST
 
-START_TEST(idle_keys_are_collected_by_all_or_nothing_requests_too)
+TEST(idle_keys_are_collected_by_all_or_nothing_requests_too, 30)
 {
     struct scene scene;
     enum { IDLE = 20000 };
@@ -600,9 +587,8 @@ START_TEST(idle_keys_are_collected_by_all_or_nothing_requests_too)
     ck_assert_uint_ge(stats_of(&scene).evictions, 2 * IDLE - IDLE / 50);
     scene_close(&scene);
 }
-END_TEST
 
-START_TEST(idle_keys_are_kept_until_their_room_is_asked_for_if_so_chosen)
+TEST(idle_keys_are_kept_until_their_room_is_asked_for_if_so_chosen, 30)
 {
     struct scene scene;
     enum { ROOM = 10000 };
@@ -630,9 +616,8 @@ START_TEST(idle_keys_are_kept_until_their_room_is_asked_for_if_so_chosen)
     ck_assert_uint_eq(stats_of(&scene).evictions, ROOM / 2 - stats_of(&scene).full);
     scene_close(&scene);
 }
-END_TEST
 
-START_TEST(a_clock_that_steps_back_within_the_slack_finds_idle_keys_uncollected)
+TEST(a_clock_that_steps_back_within_the_slack_finds_idle_keys_uncollected, 30)
 {
     struct scene scene;
     scene_open(&scene, NULL);
@@ -649,7 +634,6 @@ START_TEST(a_clock_that_steps_back_within_the_slack_finds_idle_keys_uncollected)
         must(peek_number(limit, i).remaining == 9, "a key is as it was a microsecond before it was as good as new");
     scene_close(&scene);
 }
-END_TEST
 
 /* ---- Bytes ---- */
 
@@ -670,7 +654,7 @@ static size_t len_by_chance(struct chance *chance)
     return (size_t)chance_magnitude(chance, WEIR_MAX_KEY_LEN);
 }
 
-START_TEST(keys_of_all_sizes_stay_within_max_bytes)
+TEST(keys_of_all_sizes_stay_within_max_bytes, 60)
 {
     static const int64_t most[] = { INT64_C(1) << 20, INT64_C(5) << 20, INT64_C(64) << 20 };
     for (size_t m = 0; m < sizeof most / sizeof most[0]; m++) {
@@ -695,7 +679,6 @@ START_TEST(keys_of_all_sizes_stay_within_max_bytes)
         scene_close(&scene);
     }
 }
-END_TEST
 
 /* How many small keys find room in the limiter as it is. */
 static int64_t small_keys_that_fit(struct scene *scene, weir_limit *limit)
@@ -709,7 +692,7 @@ static int64_t small_keys_that_fit(struct scene *scene, weir_limit *limit)
     return held;
 }
 
-START_TEST(small_keys_get_all_the_room_that_large_ones_had)
+TEST(small_keys_get_all_the_room_that_large_ones_had, 60)
 {
     static const size_t lens[] = { 40, 200, 500, 900, 5000, 65536 };
     struct weir_options options = WEIR_OPTIONS_INIT;
@@ -732,11 +715,10 @@ START_TEST(small_keys_get_all_the_room_that_large_ones_had)
         scene_close(&scene);
     }
 }
-END_TEST
 
 /* ---- Another policy ---- */
 
-START_TEST(a_decision_begun_before_a_redefinition_gives_no_second_burst)
+TEST(a_decision_begun_before_a_redefinition_gives_no_second_burst, 30)
 {
     static const enum weir_verb verbs[] = { WEIR_TAKE, WEIR_PEEK, WEIR_REFUND };
     for (size_t v = 0; v < sizeof verbs / sizeof verbs[0]; v++) {
@@ -767,9 +749,8 @@ START_TEST(a_decision_begun_before_a_redefinition_gives_no_second_burst)
         scene_close(&scene);
     }
 }
-END_TEST
 
-START_TEST(a_limit_redefined_to_what_it_is_or_was_keeps_its_keys)
+TEST(a_limit_redefined_to_what_it_is_or_was_keeps_its_keys, 30)
 {
     struct scene scene;
     scene_open(&scene, NULL);
@@ -787,11 +768,10 @@ START_TEST(a_limit_redefined_to_what_it_is_or_was_keeps_its_keys)
     ck_assert_int_eq(stats_of(&scene).keys, 1);
     scene_close(&scene);
 }
-END_TEST
 
 /* ---- The table ---- */
 
-START_TEST(a_table_that_grows_to_a_million_keys_loses_none)
+TEST(a_table_that_grows_to_a_million_keys_loses_none, 60)
 {
     struct scene scene;
     const int64_t keys = INSTRUMENTED ? 100000 : 1000000;
@@ -821,11 +801,10 @@ START_TEST(a_table_that_grows_to_a_million_keys_loses_none)
                       (double)resident / (double)keys);
     scene_close(&scene);
 }
-END_TEST
 
 /* Keys of 8 bytes that uthash's default hash puts into one bucket of a table of up to 4,096. */
 /* A line of the index that is full leaves keys out, some 3 in 100 of a table that has grown: not those in use. */
-START_TEST(a_key_that_is_asked_for_is_found_by_the_index_from_then_on)
+TEST(a_key_that_is_asked_for_is_found_by_the_index_from_then_on, 60)
 {
     struct scene scene;
     enum { KEYS = INSTRUMENTED ? 20000 : 200000 };
@@ -846,9 +825,8 @@ START_TEST(a_key_that_is_asked_for_is_found_by_the_index_from_then_on)
     ck_assert_int_gt(left_out, 0); /* or this has shown nothing */
     scene_close(&scene);
 }
-END_TEST
 
-START_TEST(keys_that_collide_under_the_default_hash_of_uthash_are_spread)
+TEST(keys_that_collide_under_the_default_hash_of_uthash_are_spread, 60)
 {
     enum { COLLIDING = 20000, LOW_BITS = 4095 };
     static uint64_t keys[COLLIDING];
@@ -878,10 +856,9 @@ START_TEST(keys_that_collide_under_the_default_hash_of_uthash_are_spread)
     }
     scene_close(&scene);
 }
-END_TEST
 
 /* Nobody can know the secret; but whatever keys collide, the table that holds them goes on growing. */
-START_TEST(growth_is_not_switched_off_by_keys_that_share_a_bucket)
+TEST(growth_is_not_switched_off_by_keys_that_share_a_bucket, 30)
 {
     struct scene scene;
     const struct weir_options options = options_with(1000000, WEIR_FULL_DENY);
@@ -907,9 +884,8 @@ START_TEST(growth_is_not_switched_off_by_keys_that_share_a_bucket)
     ck_assert_uint_le(shape_of(&scene).longest_chain, 32);
     scene_close(&scene);
 }
-END_TEST
 
-START_TEST(the_same_key_of_two_limits_is_two_keys)
+TEST(the_same_key_of_two_limits_is_two_keys, 30)
 {
     struct scene scene;
     scene_open(&scene, NULL);
@@ -926,9 +902,8 @@ START_TEST(the_same_key_of_two_limits_is_two_keys)
     ck_assert_int_eq(stats_of(&scene).keys, 2000);
     scene_close(&scene);
 }
-END_TEST
 
-START_TEST(a_key_of_which_nothing_is_used_takes_no_room)
+TEST(a_key_of_which_nothing_is_used_takes_no_room, 30)
 {
     struct scene scene;
     scene_open(&scene, NULL);
@@ -954,37 +929,4 @@ START_TEST(a_key_of_which_nothing_is_used_takes_no_room)
     ck_assert_int_eq(stats_of(&scene).keys, 0);
     ck_assert_uint_eq(stats_of(&scene).evictions, 0); /* they were given back, not dropped */
     scene_close(&scene);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("memory");
-    suite_test(suite, a_flood_of_new_keys_is_denied_and_resets_nobody, 60);
-    suite_test(suite, a_flood_of_new_keys_is_allowed_if_so_chosen_and_resets_nobody, 60);
-    suite_test(suite, a_flood_of_new_keys_shares_one_state_if_so_chosen_and_resets_nobody, 60);
-    suite_test(suite, a_flood_that_goes_stale_makes_room_for_itself_and_resets_nobody, 60);
-    suite_test(suite, keys_turned_away_share_a_state_of_each_limit, 30);
-    suite_test(suite, keys_turned_away_and_allowed_are_not_counted, 30);
-    suite_test(suite, a_key_turned_away_gets_in_after_the_time_it_was_told, 30);
-    suite_test(suite, keys_as_good_as_new_make_room_and_no_sooner, 30);
-    suite_test(suite, one_key_as_good_as_new_among_live_ones_is_found, 30);
-    suite_test(suite, all_or_nothing_finds_room_for_all_or_adds_none, 30);
-    suite_test(suite, idle_keys_are_collected_while_others_come, 30);
-    suite_test(suite, idle_keys_are_collected_while_none_come, 30);
-    suite_test(suite, idle_keys_are_collected_after_a_clock_stepped_back, 30);
-    suite_test(suite, idle_keys_are_collected_by_all_or_nothing_requests_too, 30);
-    suite_test(suite, idle_keys_are_kept_until_their_room_is_asked_for_if_so_chosen, 30);
-    suite_test(suite, a_clock_that_steps_back_within_the_slack_finds_idle_keys_uncollected, 30);
-    suite_test(suite, keys_of_all_sizes_stay_within_max_bytes, 60);
-    suite_test(suite, small_keys_get_all_the_room_that_large_ones_had, 60);
-    suite_test(suite, a_decision_begun_before_a_redefinition_gives_no_second_burst, 30);
-    suite_test(suite, a_limit_redefined_to_what_it_is_or_was_keeps_its_keys, 30);
-    suite_test(suite, a_table_that_grows_to_a_million_keys_loses_none, 60);
-    suite_test(suite, a_key_that_is_asked_for_is_found_by_the_index_from_then_on, 60);
-    suite_test(suite, keys_that_collide_under_the_default_hash_of_uthash_are_spread, 60);
-    suite_test(suite, growth_is_not_switched_off_by_keys_that_share_a_bucket, 30);
-    suite_test(suite, the_same_key_of_two_limits_is_two_keys, 30);
-    suite_test(suite, a_key_of_which_nothing_is_used_takes_no_room, 30);
-    return suite_run(suite);
 }

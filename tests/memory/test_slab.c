@@ -106,7 +106,7 @@ static size_t size_by_chance(struct chance *chance)
     }
 }
 
-START_TEST(entries_of_all_sizes_keep_what_is_written_to_them)
+TEST(entries_of_all_sizes_keep_what_is_written_to_them, 30)
 {
     static struct bench bench;
     struct chance chance = chance_make(1);
@@ -124,9 +124,8 @@ START_TEST(entries_of_all_sizes_keep_what_is_written_to_them)
     }
     bench_close(&bench);
 }
-END_TEST
 
-START_TEST(the_budget_is_a_bound_that_is_never_passed)
+TEST(the_budget_is_a_bound_that_is_never_passed, 30)
 {
     static struct bench bench;
     struct chance chance = chance_make(2);
@@ -148,9 +147,8 @@ START_TEST(the_budget_is_a_bound_that_is_never_passed)
     ck_assert_int_gt(refused, 1000);
     bench_close(&bench);
 }
-END_TEST
 
-START_TEST(entries_beyond_the_budget_are_had_and_paid_back)
+TEST(entries_beyond_the_budget_are_had_and_paid_back, 30)
 {
     static struct bench bench;
     bench_open(&bench, (int64_t)SLAB_PAGE_BYTES);
@@ -167,9 +165,8 @@ START_TEST(entries_beyond_the_budget_are_had_and_paid_back)
     ck_assert_int_eq(bench_used(&bench), (int64_t)SLAB_PAGE_BYTES);
     bench_close(&bench);
 }
-END_TEST
 
-START_TEST(a_page_that_is_empty_serves_another_size)
+TEST(a_page_that_is_empty_serves_another_size, 30)
 {
     static struct bench bench;
     bench_open(&bench, (int64_t)SLAB_PAGE_BYTES); /* one page is all there is */
@@ -183,10 +180,9 @@ START_TEST(a_page_that_is_empty_serves_another_size)
     }
     bench_close(&bench);
 }
-END_TEST
 
 /* As many entries as are taken and given back in any order find the places of those before them. */
-START_TEST(freed_places_are_used_again)
+TEST(freed_places_are_used_again, 30)
 {
     static struct bench bench;
     struct chance chance = chance_make(3);
@@ -203,9 +199,8 @@ START_TEST(freed_places_are_used_again)
     }
     bench_close(&bench);
 }
-END_TEST
 
-START_TEST(regions_are_had_as_they_are_needed_and_no_entry_crosses_a_page)
+TEST(regions_are_had_as_they_are_needed_and_no_entry_crosses_a_page, 30)
 {
     static struct bench bench;
     bench_open(&bench, INT64_C(1) << 30);
@@ -216,17 +211,4 @@ START_TEST(regions_are_had_as_they_are_needed_and_no_entry_crosses_a_page)
     }
     ck_assert_int_gt(bench_used(&bench), (int64_t)SLAB_REGION_BYTES);
     bench_close(&bench);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("slab");
-    suite_test(suite, entries_of_all_sizes_keep_what_is_written_to_them, 30);
-    suite_test(suite, the_budget_is_a_bound_that_is_never_passed, 30);
-    suite_test(suite, entries_beyond_the_budget_are_had_and_paid_back, 30);
-    suite_test(suite, a_page_that_is_empty_serves_another_size, 30);
-    suite_test(suite, freed_places_are_used_again, 30);
-    suite_test(suite, regions_are_had_as_they_are_needed_and_no_entry_crosses_a_page, 30);
-    return suite_run(suite);
 }

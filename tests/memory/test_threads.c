@@ -249,7 +249,7 @@ static void assert_all_are_used_up_exactly(struct shop *shop, int keys, const ch
 static const int key_counts[] = { 1, 2, 7, KEYS_MOST };
 enum { KEY_COUNTS = sizeof key_counts / sizeof key_counts[0] };
 
-START_TEST(eight_threads_take_every_permit_of_every_key_once)
+TEST(eight_threads_take_every_permit_of_every_key_once, 180)
 {
     for (int i = 0; i < REPEATS * KEY_COUNTS; i++) {
         for (int p = 0; p < UNREFILLED; p++) {
@@ -261,9 +261,8 @@ START_TEST(eight_threads_take_every_permit_of_every_key_once)
         }
     }
 }
-END_TEST
 
-START_TEST(a_limit_redefined_all_the_while_gives_every_permit_once)
+TEST(a_limit_redefined_all_the_while_gives_every_permit_once, 180)
 {
     for (int i = 0; i < REPEATS * KEY_COUNTS; i++) {
         struct shop shop;
@@ -273,9 +272,8 @@ START_TEST(a_limit_redefined_all_the_while_gives_every_permit_once)
         shop_close(&shop);
     }
 }
-END_TEST
 
-START_TEST(a_limit_lowered_and_raised_all_the_while_gives_every_permit_once)
+TEST(a_limit_lowered_and_raised_all_the_while_gives_every_permit_once, 180)
 {
     for (int i = 0; i < REPEATS * KEY_COUNTS; i++) {
         struct shop shop;
@@ -285,9 +283,8 @@ START_TEST(a_limit_lowered_and_raised_all_the_while_gives_every_permit_once)
         shop_close(&shop);
     }
 }
-END_TEST
 
-START_TEST(a_share_that_grows_meanwhile_gives_every_permit_once)
+TEST(a_share_that_grows_meanwhile_gives_every_permit_once, 180)
 {
     for (int i = 0; i < REPEATS * KEY_COUNTS; i++) {
         struct shop shop;
@@ -297,7 +294,6 @@ START_TEST(a_share_that_grows_meanwhile_gives_every_permit_once)
         shop_close(&shop);
     }
 }
-END_TEST
 
 /* ---- A crowd ---- */
 
@@ -330,7 +326,7 @@ static void *buy_so_often(void *argument)
 }
 
 /* In full: each thread a hundred million times. The keys have half as many permits as they are asked for. */
-START_TEST(a_crowd_of_threads_takes_every_permit_of_few_keys_and_of_many_once)
+TEST(a_crowd_of_threads_takes_every_permit_of_few_keys_and_of_many_once, 60)
 {
     const int64_t calls = full_or(100000000, ROUNDS * 2) / KEY_COUNTS;
     struct customer customers[BUYERS];
@@ -353,7 +349,6 @@ START_TEST(a_crowd_of_threads_takes_every_permit_of_few_keys_and_of_many_once)
         shop_close(&shop);
     }
 }
-END_TEST
 
 /* ---- All or nothing ---- */
 
@@ -391,7 +386,7 @@ static void *buy_baskets(void *argument)
     return NULL;
 }
 
-START_TEST(all_or_nothing_in_opposite_orders_neither_locks_up_nor_loses_a_permit)
+TEST(all_or_nothing_in_opposite_orders_neither_locks_up_nor_loses_a_permit, 60)
 {
     static const int64_t sizes[2] = { SIZE, SIZE * 7 / 10 };
     _Atomic int64_t admitted[2][BASKETS] = { { 0 } };
@@ -417,7 +412,6 @@ START_TEST(all_or_nothing_in_opposite_orders_neither_locks_up_nor_loses_a_permit
     ck_assert_int_gt(used_up, 0); /* or nothing was contended */
     shop_close(&shop);
 }
-END_TEST
 
 /* ---- Batches, refunds, resets ---- */
 
@@ -447,7 +441,7 @@ static void *buy_batches(void *argument)
     return NULL;
 }
 
-START_TEST(batches_of_eight_threads_take_every_permit_once)
+TEST(batches_of_eight_threads_take_every_permit_once, 30)
 {
     struct shop shop;
     struct buyer buyers[THREADS];
@@ -461,7 +455,6 @@ START_TEST(batches_of_eight_threads_take_every_permit_once)
     pthread_barrier_destroy(&start);
     shop_close(&shop);
 }
-END_TEST
 
 static void *take_and_give_back(void *argument)
 {
@@ -477,7 +470,7 @@ static void *take_and_give_back(void *argument)
     return NULL;
 }
 
-START_TEST(permits_taken_and_given_back_by_eight_threads_are_all_there_again)
+TEST(permits_taken_and_given_back_by_eight_threads_are_all_there_again, 30)
 {
     struct shop shop;
     struct buyer buyers[THREADS];
@@ -493,7 +486,6 @@ START_TEST(permits_taken_and_given_back_by_eight_threads_are_all_there_again)
     ck_assert_int_eq(shop_stats(&shop).keys, 0); /* a key of which nothing is used is not kept */
     shop_close(&shop);
 }
-END_TEST
 
 static void *take_and_forget(void *argument)
 {
@@ -511,7 +503,7 @@ static void *take_and_forget(void *argument)
     return NULL;
 }
 
-START_TEST(keys_forgotten_by_eight_threads_leave_nothing_behind)
+TEST(keys_forgotten_by_eight_threads_leave_nothing_behind, 30)
 {
     struct shop shop;
     struct buyer buyers[THREADS];
@@ -522,7 +514,6 @@ START_TEST(keys_forgotten_by_eight_threads_leave_nothing_behind)
     ck_assert_int_eq(shop_stats(&shop).keys, 0);
     shop_close(&shop);
 }
-END_TEST
 
 /* ---- Counters ---- */
 
@@ -542,14 +533,13 @@ static void *watch(void *argument)
     return NULL;
 }
 
-START_TEST(counters_read_while_eight_threads_count_never_go_back)
+TEST(counters_read_while_eight_threads_count_never_go_back, 30)
 {
     struct shop shop;
     buy_all(&shop, KEYS_MOST, unrefilled[0], watch);
     assert_all_are_used_up_exactly(&shop, KEYS_MOST, unrefilled[0]);
     shop_close(&shop);
 }
-END_TEST
 
 enum { CROWD = 100 }; /* more threads than there are stripes to count in */
 
@@ -567,7 +557,7 @@ static void *count_in_a_crowd(void *argument)
     return NULL;
 }
 
-START_TEST(a_hundred_threads_at_once_count_exactly)
+TEST(a_hundred_threads_at_once_count_exactly, 30)
 {
     struct shop shop;
     struct buyer buyers[CROWD];
@@ -587,7 +577,6 @@ START_TEST(a_hundred_threads_at_once_count_exactly)
     ck_assert_int_eq(stripes, STATS_STRIPES); /* all were in use, the shared one too */
     shop_close(&shop);
 }
-END_TEST
 
 static void *count_once(void *argument)
 {
@@ -598,7 +587,7 @@ static void *count_once(void *argument)
     return NULL;
 }
 
-START_TEST(a_thread_that_ends_hands_its_stripe_on)
+TEST(a_thread_that_ends_hands_its_stripe_on, 30)
 {
     struct shop shop;
     shop_open(&shop, 1000, unrefilled[0]);
@@ -613,7 +602,6 @@ START_TEST(a_thread_that_ends_hands_its_stripe_on)
     ck_assert_uint_eq(shop_stats(&shop).allowed, 500);
     shop_close(&shop);
 }
-END_TEST
 
 /* ---- Limits ---- */
 
@@ -646,7 +634,7 @@ static void *define_and_find(void *argument)
     return NULL;
 }
 
-START_TEST(a_name_defined_by_eight_threads_at_once_is_one_limit)
+TEST(a_name_defined_by_eight_threads_at_once_is_one_limit, 30)
 {
     struct shop shop;
     static struct definer definers[THREADS];
@@ -666,7 +654,6 @@ START_TEST(a_name_defined_by_eight_threads_at_once_is_one_limit)
     ck_assert_int_eq(shop_stats(&shop).keys, NAMES * THREADS);
     shop_close(&shop);
 }
-END_TEST
 
 /* ---- The end ---- */
 
@@ -698,7 +685,7 @@ static void *acquire_once(void *argument)
     return NULL;
 }
 
-START_TEST(closing_waits_for_an_acquire_that_has_not_begun_to_sleep)
+TEST(closing_waits_for_an_acquire_that_has_not_begun_to_sleep, 60)
 {
     weir *limiter;
     weir_limit *limit;
@@ -714,9 +701,8 @@ START_TEST(closing_waits_for_an_acquire_that_has_not_begun_to_sleep)
     weir_close(limiter);
     ck_assert_int_eq(pthread_join(thread, NULL), 0);
 }
-END_TEST
 
-START_TEST(closing_wakes_all_who_wait)
+TEST(closing_wakes_all_who_wait, 30)
 {
     struct shop shop;
     pthread_t threads[THREADS];
@@ -738,7 +724,6 @@ START_TEST(closing_wakes_all_who_wait)
             ck_assert_int_eq(pthread_join(threads[i], NULL), 0);
     }
 }
-END_TEST
 
 static pthread_key_t last_words;
 static weir_limit *asked_last;
@@ -764,7 +749,7 @@ static void *end_by_asking(void *limit)
     return NULL;
 }
 
-START_TEST(a_thread_counts_to_its_last_word)
+TEST(a_thread_counts_to_its_last_word, 60)
 {
     enum { LAST_ONES = 100 };
     const struct weir_policy policy = policy_of("fixed_window limit=1000 period=1d");
@@ -783,7 +768,6 @@ START_TEST(a_thread_counts_to_its_last_word)
     weir_close(limiter);
     pthread_key_delete(last_words);
 }
-END_TEST
 
 /* From now on this process may not call membarrier(2). False: it cannot be forbidden here. */
 static bool forbid_membarrier(void)
@@ -798,7 +782,7 @@ static bool forbid_membarrier(void)
     return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0;
 }
 
-START_TEST(a_limiter_closes_where_membarrier_was_forbidden_after_it_opened)
+TEST(a_limiter_closes_where_membarrier_was_forbidden_after_it_opened, 30)
 {
     enum { CLOSED = 10, CANNOT_FORBID, NOT_FORBIDDEN }; /* none that a check that fails ends with */
     const pid_t child = fork();
@@ -825,28 +809,4 @@ START_TEST(a_limiter_closes_where_membarrier_was_forbidden_after_it_opened)
     ck_assert_msg(WIFEXITED(status), "ended by signal %d", WTERMSIG(status));
     ck_assert_msg(WEXITSTATUS(status) == CLOSED || WEXITSTATUS(status) == CANNOT_FORBID, "ended with %d",
                   WEXITSTATUS(status));
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("threads");
-    suite_test(suite, eight_threads_take_every_permit_of_every_key_once, 180);
-    suite_test(suite, a_limit_redefined_all_the_while_gives_every_permit_once, 180);
-    suite_test(suite, a_limit_lowered_and_raised_all_the_while_gives_every_permit_once, 180);
-    suite_test(suite, a_share_that_grows_meanwhile_gives_every_permit_once, 180);
-    suite_test(suite, a_crowd_of_threads_takes_every_permit_of_few_keys_and_of_many_once, 60);
-    suite_test(suite, all_or_nothing_in_opposite_orders_neither_locks_up_nor_loses_a_permit, 60);
-    suite_test(suite, batches_of_eight_threads_take_every_permit_once, 30);
-    suite_test(suite, permits_taken_and_given_back_by_eight_threads_are_all_there_again, 30);
-    suite_test(suite, keys_forgotten_by_eight_threads_leave_nothing_behind, 30);
-    suite_test(suite, counters_read_while_eight_threads_count_never_go_back, 30);
-    suite_test(suite, a_hundred_threads_at_once_count_exactly, 30);
-    suite_test(suite, a_thread_that_ends_hands_its_stripe_on, 30);
-    suite_test(suite, a_name_defined_by_eight_threads_at_once_is_one_limit, 30);
-    suite_test(suite, closing_waits_for_an_acquire_that_has_not_begun_to_sleep, 60);
-    suite_test(suite, closing_wakes_all_who_wait, 30);
-    suite_test(suite, a_thread_counts_to_its_last_word, 60);
-    suite_test(suite, a_limiter_closes_where_membarrier_was_forbidden_after_it_opened, 30);
-    return suite_run(suite);
 }

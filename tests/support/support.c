@@ -1,6 +1,7 @@
 /* support.c - what the tests share: see support.h. */
 #include "support.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,6 +25,22 @@ int64_t full_or(int64_t full, int64_t brief)
 {
     const char *text = getenv("WEIR_TEST_FULL");
     return text != NULL && *text != '\0' ? full : brief;
+}
+
+Suite *tests(void)
+{
+    static Suite *suite;
+    if (suite == NULL)
+        suite = suite_create(program_invocation_short_name);
+    return suite;
+}
+
+void test_add(const char *name, const TTest *test, int n, double timeout_seconds)
+{
+    TCase *alone = tcase_create(name);
+    tcase_set_timeout(alone, timeout_seconds);
+    tcase_add_loop_test(alone, test, 0, n);
+    suite_add_tcase(tests(), alone);
 }
 
 void suite_test_named(Suite *suite, const char *name, const TTest *test, double timeout_seconds)

@@ -27,12 +27,38 @@
 
 /* ---- Suites ---- */
 
-/* Add one test in a case of its own, under its own name, with a time limit that CK_TIMEOUT_MULTIPLIER stretches. */
-#define suite_test(suite, test, timeout_seconds) suite_test_named(suite, #test, test, timeout_seconds)
-void suite_test_named(Suite *suite, const char *name, const TTest *test, double timeout_seconds);
+/* Define one test, whose name is the sentence that it proves:
+ *
+ *     TEST(full_bucket_admits_exactly_its_burst, 10)
+ *     {
+ *         ck_assert(...);
+ *     }
+ *
+ * The definition adds the test to tests(), as a case of the same name, with a time limit that CK_TIMEOUT_MULTIPLIER
+ * stretches. test_main.c runs them all; a program that has to prepare something first defines its own main().
+ */
+#define TEST(sentence, timeout_seconds) TEST_EACH(sentence, 1, timeout_seconds)
+
+/* The same for `n` runs, which read their number, 0 to n - 1, from `_i`. */
+#define TEST_EACH(sentence, n, timeout_seconds)                        \
+    static const TTest *sentence;                                      \
+    __attribute__((constructor)) static void sentence##_is_added(void) \
+    {                                                                  \
+        test_add(#sentence, sentence, (int)(n), timeout_seconds);      \
+    }                                                                  \
+    START_TEST(sentence)
+
+void test_add(const char *name, const TTest *test, int n, double timeout_seconds);
+
+/* Return the suite of this program's tests. */
+Suite *tests(void);
 
 /* Run the suite, free it, and return main()'s exit status. */
 int suite_run(Suite *suite);
+
+/* The older way: START_TEST() to END_TEST, and this in main(). */
+#define suite_test(suite, test, timeout_seconds) suite_test_named(suite, #test, test, timeout_seconds)
+void suite_test_named(Suite *suite, const char *name, const TTest *test, double timeout_seconds);
 
 /* ---- Chance ---- */
 
