@@ -1,10 +1,11 @@
 /* open.c - builds the backend that the options ask for, and its stand-in, and puts a limiter over them. */
-#include "backends/hybrid/hybrid.h"
-#include "backends/memory/memory.h"
 #include "backends/follow/peers_dns.h"
 #include "backends/follow/peers_list.h"
 #include "backends/follow/policy_file_watch.h"
+#include "backends/hybrid/hybrid.h"
+#include "backends/memory/memory.h"
 #include "core/follow/follow.h"
+#include "core/limiter/own_ops.h"
 
 #ifdef WEIR_CONSUL
 #include "backends/consul/consul.h"
@@ -170,7 +171,8 @@ int weir_open_backend(const struct weir_options *options, struct weir_backend *b
                             : !out   ? "out must not be NULL"
                                      : "backend->ops must not be NULL");
     const struct weir_backend_ops *ops = backend->ops;
-    if (ops->size != sizeof *ops || !ops->name || !ops->decide || !ops->destroy || (ops->submit && !ops->shut)) {
+    const bool is_table = ops->size == sizeof *ops || ops->size == OWN_OPS_SIZE;
+    if (!is_table || !ops->name || !ops->decide || !ops->destroy || (ops->submit && !ops->shut)) {
         const struct log log = { read->log, read->user };
         log_line(&log, WEIR_LOG_ERROR,
                  "backend needs a name, decide(), destroy(), shut() if it has submit(), and a table of %zu bytes",

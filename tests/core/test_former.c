@@ -454,11 +454,11 @@ TEST(what_a_stand_in_owes_is_told_by_the_state_alone_and_once_paid_both_are_forg
     request.plan_version = plan_cell_version(&limit->plan);
     ck_assert(!decided(&scene, &request).allowed);
     ck_assert(has_former(&scene, limit));
-    ck_assert_int_eq(memory->ops->debt(memory, &request), 50);
-    ck_assert_int_eq(memory->ops->pay(memory, &request, 20), 30);
+    ck_assert_int_eq(own_ops(memory)->debt(memory, &request), 50);
+    ck_assert_int_eq(own_ops(memory)->pay(memory, &request, 20), 30);
     ck_assert(has_former(&scene, limit));
-    ck_assert_int_eq(memory->ops->debt(memory, &request), 30);
-    ck_assert_int_eq(memory->ops->pay(memory, &request, 30), 0);
+    ck_assert_int_eq(own_ops(memory)->debt(memory, &request), 30);
+    ck_assert_int_eq(own_ops(memory)->pay(memory, &request, 30), 0);
     ck_assert_int_eq(stats_of(&scene).keys, 0);
     scene_close(&scene);
 }

@@ -5,6 +5,7 @@
  */
 #include "core/ground/clock.h"
 #include "core/limiter/limiter.h"
+#include "core/limiter/own_ops.h"
 #include "remote.h"
 
 struct parts {
@@ -120,17 +121,19 @@ static void parts_watch(struct weir_backend *backend, void (*returned)(void *use
     parts->user = user;
 }
 
-static const struct weir_backend_ops parts_ops = {
-    .size = sizeof parts_ops,
-    .name = "parts",
-    .shared = true,
-    .decide = parts_decide,
-    .submit = parts_submit,
-    .shut = parts_shut,
-    .destroy = parts_destroy,
-    .reachable_us = parts_reachable_us,
+static const struct own_ops parts_ops = {
+    .base = {
+        .size = OWN_OPS_SIZE,
+        .name = "parts",
+        .shared = true,
+        .decide = parts_decide,
+        .submit = parts_submit,
+        .shut = parts_shut,
+        .destroy = parts_destroy,
+        .reachable_us = parts_reachable_us,
+        .watch = parts_watch,
+    },
     .well_us = parts_well_us,
-    .watch = parts_watch,
 };
 
 static void begin(const struct weir_options *options)
@@ -139,7 +142,7 @@ static void begin(const struct weir_options *options)
     static struct parts parts;
     memset(&parts, 0, sizeof parts);
     the_parts = &parts;
-    parts.base.ops = &parts_ops;
+    parts.base.ops = &parts_ops.base;
     remote_init(&parts.remote);
     scene_init(&scene, &all);
     scene.log_allowed = true;

@@ -318,7 +318,7 @@ TEST(a_look_at_a_few_keys_ends_though_a_large_table_is_empty, 30)
     struct weir_backend *fallback = stage->instance.limiter->fallback;
     uint64_t place = 0;
     int looks = 1;
-    while (fallback->ops->debtors(fallback, 1, &place, 1, visit_none, NULL))
+    while (own_ops(fallback)->debtors(fallback, 1, &place, 1, visit_none, NULL))
         looks++;
     ck_assert_int_gt(looks, 10);
     stage_close(stage);
@@ -1197,8 +1197,8 @@ TEST(a_caller_who_waits_too_long_for_a_well_store_is_denied_for_the_moment_and_i
 /* A thread that went to the stand-in in an outage and is admitted there while another settles the key, just before that
  * one writes down what has been paid. */
 static struct {
-    const struct weir_backend_ops *before;
-    struct weir_backend_ops ops;
+    const struct own_ops *before;
+    struct own_ops ops;
     sem_t is_there, may_go_on, was_admitted;
     bool is_due; /* the thread that settles writes it down next */
     struct caller caller;
@@ -1209,10 +1209,10 @@ static int decide_late(struct weir_backend *backend, const struct weir_backend_r
                        int64_t deadline_us, struct weir_decision *out)
 {
     if (!is_straggler)
-        return straggler.before->decide(backend, requests, n, all, deadline_us, out);
+        return straggler.before->base.decide(backend, requests, n, all, deadline_us, out);
     sem_post(&straggler.is_there);
     sem_wait(&straggler.may_go_on);
-    int error = straggler.before->decide(backend, requests, n, all, deadline_us, out);
+    int error = straggler.before->base.decide(backend, requests, n, all, deadline_us, out);
     sem_post(&straggler.was_admitted);
     return error;
 }
@@ -1241,14 +1241,14 @@ TEST(what_a_straggler_is_admitted_while_its_key_is_settled_is_owed, 30)
     struct stage *stage = stage_open(LAZY, NULL, ten);
     struct weir *limiter = stage->instance.limiter;
     straggler.caller = (struct caller){ .stage = stage };
-    straggler.before = limiter->fallback->ops;
+    straggler.before = own_ops(limiter->fallback);
     straggler.ops = *straggler.before;
-    straggler.ops.decide = decide_late;
+    straggler.ops.base.decide = decide_late;
     straggler.ops.pay = pay_after_the_straggler;
     must(sem_init(&straggler.is_there, 0, 0) == 0 && sem_init(&straggler.may_go_on, 0, 0) == 0, "semaphores");
     must(sem_init(&straggler.was_admitted, 0, 0) == 0, "a semaphore");
     outage_admits(stage, "a", 10 * WEIR_SECOND, 3);
-    limiter->fallback->ops = &straggler.ops;
+    limiter->fallback->ops = &straggler.ops.base;
     ck_assert_int_eq(pthread_create(&straggler.caller.thread, NULL, straggle, &straggler.caller), 0);
     sem_wait(&straggler.is_there);
     cable_set(&stage->instance.cable, CABLE_WELL);
@@ -1270,8 +1270,8 @@ TEST(what_a_straggler_is_admitted_while_its_key_is_settled_is_owed, 30)
 
 /* A stand-in of whose debts another thread pays each, just after it was first seen. */
 static struct {
-    const struct weir_backend_ops *before;
-    struct weir_backend_ops ops;
+    const struct own_ops *before;
+    struct own_ops ops;
     int seen;
 } payer;
 
@@ -1287,14 +1287,14 @@ TEST(a_debt_that_another_pays_just_before_is_not_charged_again, 10)
     outage_admits(stage, "a", 5 * WEIR_SECOND, 3);
     cable_set(&stage->instance.cable, CABLE_WELL);
     const int charges = atomic_load(&stage->instance.cable.charges);
-    payer.before = fallback->ops;
-    payer.ops = *fallback->ops;
+    payer.before = own_ops(fallback);
+    payer.ops = *payer.before;
     payer.ops.debt = debt_that_is_paid;
     payer.seen = 0;
-    fallback->ops = &payer.ops;
+    fallback->ops = &payer.ops.base;
     ck_assert_int_eq(try_in(stage, "a", 1).remaining, 9);
     ck_assert_int_ge(payer.seen, 2);
-    fallback->ops = payer.before;
+    fallback->ops = &payer.before->base;
     ck_assert_int_eq(stage->instance.cable.charges, charges);
     ck_assert_int_eq(try_in(stage, "a", 1).remaining, 9 - 3 - 1); /* the key is nobody's */
     ck_assert_int_eq(stage->remote.charged, 3);
@@ -1315,15 +1315,15 @@ TEST(what_is_paid_of_a_debt_is_given_back_or_forgotten_as_one_step, 30)
         struct weir_backend_request request = backend_request(stage->instance.limit, weir_key_text("a"), 1, now_us,
                                                               WEIR_PEEK);
         request.cold_since_us = outage.since_us;
-        request.limit_id |= outage.tag << FAILURE_TAG_BIT;
-        ck_assert_int_eq(fallback->ops->debt(fallback, &request), 5);
-        ck_assert_int_eq(fallback->ops->pay(fallback, &request, 0), 5);
-        ck_assert_int_eq(fallback->ops->pay(fallback, &request, 2), 3);
-        ck_assert_int_eq(fallback->ops->debt(fallback, &request), 3);
+        request.limit_id |= outage.tag << OUTAGE_TAG_BIT;
+        ck_assert_int_eq(own_ops(fallback)->debt(fallback, &request), 5);
+        ck_assert_int_eq(own_ops(fallback)->pay(fallback, &request, 0), 5);
+        ck_assert_int_eq(own_ops(fallback)->pay(fallback, &request, 2), 3);
+        ck_assert_int_eq(own_ops(fallback)->debt(fallback, &request), 3);
         ck_assert_int_eq(stats_of(stage->instance.limiter).keys, 1);
-        ck_assert_int_eq(fallback->ops->pay(fallback, &request, 4), 0);
+        ck_assert_int_eq(own_ops(fallback)->pay(fallback, &request, 4), 0);
         ck_assert_int_eq(stats_of(stage->instance.limiter).keys, 0);
-        ck_assert_int_eq(fallback->ops->pay(fallback, &request, 1), 0);
+        ck_assert_int_eq(own_ops(fallback)->pay(fallback, &request, 1), 0);
         stage_close(stage);
     }
 }

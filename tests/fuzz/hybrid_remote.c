@@ -3,6 +3,7 @@
 
 #include "core/ground/arith.h"
 #include "core/limiter/limiter.h"
+#include "core/limiter/own_ops.h"
 
 #include <string.h>
 
@@ -209,17 +210,19 @@ static bool remote_is_here(struct weir_backend *backend)
 
 void remote_make(struct remote *remote)
 {
-    static const struct weir_backend_ops ops = {
-        .size = sizeof ops,
-        .name = "remote",
-        .own_clock = true,
-        .shared = true,
-        .decide = remote_decide,
-        .submit = remote_submit,
-        .shut = remote_shut,
-        .destroy = remote_destroy,
+    static const struct own_ops ops = {
+        .base = {
+            .size = OWN_OPS_SIZE,
+            .name = "remote",
+            .own_clock = true,
+            .shared = true,
+            .decide = remote_decide,
+            .submit = remote_submit,
+            .shut = remote_shut,
+            .destroy = remote_destroy,
+        },
         .is_here = remote_is_here,
     };
     memset(remote, 0, sizeof *remote);
-    remote->base.ops = &ops;
+    remote->base.ops = &ops.base;
 }

@@ -103,15 +103,17 @@ static bool remote_is_here(struct weir_backend *backend)
     return answering == (struct stage_remote *)backend;
 }
 
-static const struct weir_backend_ops remote_ops = {
-    .size = sizeof remote_ops,
-    .name = "remote",
-    .own_clock = true,
-    .shared = true,
-    .decide = stage_decide,
-    .submit = remote_submit,
-    .shut = remote_shut,
-    .destroy = remote_destroy,
+static const struct own_ops remote_ops = {
+    .base = {
+        .size = OWN_OPS_SIZE,
+        .name = "remote",
+        .own_clock = true,
+        .shared = true,
+        .decide = stage_decide,
+        .submit = remote_submit,
+        .shut = remote_shut,
+        .destroy = remote_destroy,
+    },
     .is_here = remote_is_here,
 };
 
@@ -175,7 +177,7 @@ void stage_open_as(struct stage *stage, const char *policy, const struct stage_s
     options.on_failure = WEIR_FAIL_ERROR;
     options.lease_max = settings->lease_max;
     must_succeed(options_read(&options, &read));
-    remote->ops = remote_ops;
+    remote->own = remote_ops;
     remote->base.ops = &remote->ops;
     remote->now_us = 1000 * WEIR_SECOND;
     pthread_mutex_init(&remote->mutex, NULL);
@@ -202,7 +204,7 @@ void stage_open(struct stage *stage, const char *policy)
 
 void stage_close(struct stage *stage)
 {
-    stage->remote.ops = remote_ops;
+    stage->remote.own = remote_ops;
     weir_close(stage->limiter);
 }
 

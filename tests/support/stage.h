@@ -9,6 +9,8 @@
 
 #include "support.h"
 
+#include "core/limiter/own_ops.h"
+
 #include <pthread.h>
 #include <stdatomic.h>
 #include <weir/backend.h>
@@ -20,8 +22,10 @@ enum { STAGE_LIFE_US = 100000, STAGE_QUEUE = 4096 };
 /* The limiter's backend, or rather the one behind it. */
 struct stage_remote {
     struct weir_backend base;
-    struct weir_backend_ops
-        ops; /* may be changed while nobody is in it, and is to be put back before the stage closes */
+    union { /* may be changed while no thread is in it; the test puts it back before the stage closes */
+        struct weir_backend_ops ops;
+        struct own_ops own;
+    };
     struct weir_backend *store;
     pthread_mutex_t mutex;
     _Atomic int64_t now_us; /* the time everywhere; it begins 1,000 s after zero */

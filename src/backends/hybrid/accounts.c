@@ -1,8 +1,6 @@
 /* accounts.c - finding, adding and dropping accounts. */
 #include "backends/hybrid/accounts.h"
 
-#include "core/limiter/limiter.h"
-
 #include <string.h>
 
 #define SWEEP_STEPS 2 /* accounts that a new one has looked at for idle ones ... */
@@ -58,7 +56,7 @@ struct account *account_find(struct account_shard *shard, const struct weir_back
         if (handle->hashv != hash || handle->keylen != request->key.len)
             continue;
         struct account *account = (struct account *)handle; /* its first member */
-        if (account->limit == request->limit->of && memcmp(account->key, request->key.data, request->key.len) == 0)
+        if (account->limit_id == request->limit_id && memcmp(account->key, request->key.data, request->key.len) == 0)
             return account;
     }
     return NULL;
@@ -101,7 +99,7 @@ struct account *account_add(struct accounts *accounts, struct account_shard *sha
     }
     struct account *account = memory;
     memset(account, 0, sizeof *account);
-    account->limit = request->limit->of;
+    account->limit_id = request->limit_id;
     account->by_caller = by_caller;
     memcpy(account->key, request->key.data, request->key.len);
     HASH_ADD_KEYPTR_BYHASHVALUE(hh, shard->accounts, account->key, request->key.len, (unsigned)request->hash, account);

@@ -28,8 +28,8 @@ struct hybrid_flight;
 
 struct account {
     UT_hash_handle hh;
-    weir_limit *limit;            /* itself, not an override */
     struct hybrid_flight *flight; /* on its way to Redis for this key; NULL: none */
+    uint32_t limit_id;            /* the same for all overrides of a limit */
     bool by_caller;               /* the lease's times are those that requests bring */
     struct lease lease;
     char key[];

@@ -1,6 +1,8 @@
 /* flight.c - flights: made, launched, landed, and those who wait served. */
 #include "backends/hybrid/flight.h"
 
+#include "core/limiter/own_ops.h"
+
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -58,7 +60,8 @@ void hybrid_note_trip(struct hybrid *hybrid, int64_t trip_us)
 bool flight_lands_here(const struct hybrid *hybrid)
 {
     struct weir_backend *remote = hybrid->remote;
-    return remote->ops->is_here && remote->ops->is_here(remote);
+    const struct own_ops *own = own_ops(remote);
+    return own && own->is_here && own->is_here(remote);
 }
 
 static void flight_landed(struct weir_op *op, int status);

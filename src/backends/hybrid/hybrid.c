@@ -19,6 +19,7 @@
 #include "backends/hybrid/each.h"
 #include "backends/hybrid/request.h"
 #include "core/ground/forks.h"
+#include "core/limiter/own_ops.h"
 
 #include <assert.h>
 #include <stddef.h>
@@ -166,7 +167,8 @@ static int64_t hybrid_reachable_us(struct weir_backend *backend, const struct we
 static int64_t hybrid_well_us(struct weir_backend *backend, const struct weir_key *key)
 {
     struct weir_backend *remote = ((struct hybrid *)backend)->remote;
-    return remote->ops->well_us ? remote->ops->well_us(remote, key) : -1;
+    const struct own_ops *own = own_ops(remote);
+    return own && own->well_us ? own->well_us(remote, key) : -1;
 }
 
 static void hybrid_watch(struct weir_backend *backend, void (*returned)(void *user), void *user)
@@ -225,21 +227,23 @@ void hybrid_watch_forks(struct weir_backend *backend)
     forks_watch(&hybrid->forks);
 }
 
-static const struct weir_backend_ops hybrid_ops = {
-    .size = sizeof hybrid_ops,
-    .name = "hybrid",
-    .own_clock = true,
-    .spans = true,
-    .shared = true,
-    .decide = hybrid_decide,
-    .submit = hybrid_submit,
-    .stats = hybrid_stats,
-    .shut = hybrid_shut,
-    .destroy = hybrid_destroy,
-    .reachable_us = hybrid_reachable_us,
+static const struct own_ops hybrid_ops = {
+    .base = {
+        .size = OWN_OPS_SIZE,
+        .name = "hybrid",
+        .own_clock = true,
+        .spans = true,
+        .shared = true,
+        .decide = hybrid_decide,
+        .submit = hybrid_submit,
+        .stats = hybrid_stats,
+        .shut = hybrid_shut,
+        .destroy = hybrid_destroy,
+        .reachable_us = hybrid_reachable_us,
+        .watch = hybrid_watch,
+        .instances = hybrid_instances,
+    },
     .well_us = hybrid_well_us,
-    .watch = hybrid_watch,
-    .instances = hybrid_instances,
 };
 
 int hybrid_open(const struct hybrid_settings *settings, struct weir_backend *remote, struct weir_backend **out)
@@ -249,7 +253,7 @@ int hybrid_open(const struct hybrid_settings *settings, struct weir_backend *rem
     if (!hybrid)
         return WEIR_ENOMEM;
     memset(hybrid, 0, sizeof *hybrid);
-    hybrid->backend.ops = &hybrid_ops;
+    hybrid->backend.ops = &hybrid_ops.base;
     hybrid->remote = remote;
     hybrid->rules = settings->leases;
     hybrid->instances = settings->leases.instances;

@@ -6,9 +6,8 @@
  */
 #include "backends/memory/decide.h"
 
-#include "core/ground/arith.h"
-#include "core/outage/failure.h"
 #include "core/algorithm/level.h"
+#include "core/ground/arith.h"
 
 #define PLACE_BITS 32 /* of a place, the bucket's number read backwards; above them the shard's index */
 
@@ -81,7 +80,7 @@ static uint32_t backwards(uint32_t bits)
 
 struct walk {
     const struct table *table;
-    uint32_t id_tag;
+    uint32_t tag;
     size_t left; /* work to be done */
     bool (*visit)(void *user, uint32_t limit_id, struct weir_key key);
     void *user;
@@ -96,7 +95,7 @@ static bool walk_bucket(struct walk *walk, const UT_hash_bucket *bucket)
             continue;
         walk->left -= walk->left < WORK_OF_KEY ? walk->left : WORK_OF_KEY;
         const uint32_t limit_id = (uint32_t)entry_rule(walk->table, entry)->key.limit_id;
-        if (limit_id >> FAILURE_TAG_BIT == walk->id_tag &&
+        if (limit_id >> OUTAGE_TAG_BIT == walk->tag &&
             !walk->visit(walk->user, limit_id, weir_key(handle->key, handle->keylen)))
             return false;
     }
@@ -122,12 +121,12 @@ static bool walk_shard(struct walk *walk, struct shard *shard, uint32_t *from)
     return at_end;
 }
 
-bool memory_debtors(struct weir_backend *backend, uint32_t id_tag, uint64_t *place, size_t most,
+bool memory_debtors(struct weir_backend *backend, uint32_t tag, uint64_t *place, size_t most,
                     bool (*visit)(void *user, uint32_t limit_id, struct weir_key key), void *user)
 {
     struct memory *memory = (struct memory *)backend;
     struct walk walk = {
-        .table = &memory->table, .id_tag = id_tag, .left = most * WORK_OF_KEY, .visit = visit, .user = user
+        .table = &memory->table, .tag = tag, .left = most * WORK_OF_KEY, .visit = visit, .user = user
     };
     uint64_t index = *place >> PLACE_BITS;
     uint32_t from = (uint32_t)*place;

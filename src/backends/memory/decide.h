@@ -5,6 +5,7 @@
 #include "backends/memory/table.h"
 #include "core/algorithm/algorithm.h"
 #include "core/ground/forks.h"
+#include "core/limiter/own_ops.h"
 
 #define SWEEP_STEPS 2 /* entries that an insertion, and each of several requests at once, tries for idle ones */
 #define ROOM_TRIES 4  /* how often a new key makes room before it is turned away */
@@ -31,10 +32,10 @@ int memory_decide(struct weir_backend *backend, const struct weir_backend_reques
 int memory_decide_all(struct memory *memory, const struct weir_backend_request *requests, size_t n,
                       struct weir_decision *out);
 
-/* memory/debt.c: of a memory backend that stands in for another; see ops->debt, ops->pay and ops->debtors. */
+/* memory/debt.c: see struct own_ops. */
 int64_t memory_debt(struct weir_backend *backend, const struct weir_backend_request *request);
 int64_t memory_pay(struct weir_backend *backend, const struct weir_backend_request *request, int64_t permits);
-bool memory_debtors(struct weir_backend *backend, uint32_t id_tag, uint64_t *place, size_t most,
+bool memory_debtors(struct weir_backend *backend, uint32_t tag, uint64_t *place, size_t most,
                     bool (*visit)(void *user, uint32_t limit_id, struct weir_key key), void *user);
 
 /* What both are made of. Entries are claimed throughout. */

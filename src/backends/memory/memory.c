@@ -48,12 +48,14 @@ static void memory_destroy(struct weir_backend *backend)
     free(memory);
 }
 
-static const struct weir_backend_ops memory_ops = {
-    .size = sizeof memory_ops,
-    .name = "memory",
-    .decide = memory_decide,
-    .stats = memory_stats,
-    .destroy = memory_destroy,
+static const struct own_ops memory_ops = {
+    .base = {
+        .size = OWN_OPS_SIZE,
+        .name = "memory",
+        .decide = memory_decide,
+        .stats = memory_stats,
+        .destroy = memory_destroy,
+    },
     .debt = memory_debt,
     .pay = memory_pay,
     .debtors = memory_debtors,
@@ -65,7 +67,7 @@ int memory_open(const struct weir_options *options, struct weir_backend **out)
     if (!memory)
         return WEIR_ENOMEM;
     memset(memory, 0, sizeof *memory);
-    memory->backend.ops = &memory_ops;
+    memory->backend.ops = &memory_ops.base;
     memory->on_full = options->on_full;
     memory->keep_idle = options->keep_idle;
     if (table_init(&memory->table, options->max_keys, options->max_bytes) != 0) {

@@ -3,6 +3,7 @@
 
 #include "backends/redis/process.h"
 #include "core/ground/forks.h"
+#include "core/limiter/own_ops.h"
 
 #include <stddef.h>
 #include <stdio.h>
@@ -192,19 +193,21 @@ static bool redis_is_here(struct weir_backend *backend)
     return process && process_is_here(process);
 }
 
-static const struct weir_backend_ops redis_ops = {
-    .size = sizeof redis_ops,
-    .name = "redis",
-    .own_clock = true,
-    .shared = true,
-    .decide = redis_decide,
-    .submit = redis_submit,
-    .stats = redis_stats,
-    .shut = redis_shut,
-    .destroy = redis_destroy,
-    .reachable_us = redis_reachable_us,
+static const struct own_ops redis_ops = {
+    .base = {
+        .size = OWN_OPS_SIZE,
+        .name = "redis",
+        .own_clock = true,
+        .shared = true,
+        .decide = redis_decide,
+        .submit = redis_submit,
+        .stats = redis_stats,
+        .shut = redis_shut,
+        .destroy = redis_destroy,
+        .reachable_us = redis_reachable_us,
+        .watch = redis_watch,
+    },
     .well_us = redis_well_us,
-    .watch = redis_watch,
     .is_here = redis_is_here,
 };
 
@@ -252,7 +255,7 @@ int redis_open(const struct weir_options *options, struct weir_backend **out)
         free(process);
         return WEIR_ENOMEM;
     }
-    redis->backend.ops = &redis_ops;
+    redis->backend.ops = &redis_ops.base;
     redis->config.log = (struct log){ options->log, options->user };
     redis->config.timeout_us = options->timeout_us;
     redis->config.rules.replicas = (unsigned)options->redis_replicas;

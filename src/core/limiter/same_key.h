@@ -1,14 +1,15 @@
-/* same_key.h - whether two requests are about the same key of the same limit, by whichever of its overrides. */
+/* same_key.h - tells whether two requests are about the same key of the same limit. */
 #ifndef CORE_LIMITER_SAME_KEY_H
 #define CORE_LIMITER_SAME_KEY_H
 
-#include "core/limiter/limiter.h"
+#include <weir/backend.h>
 
 #include <string.h>
 
+/* True if both are; the overrides of a limit share its keys. */
 static inline bool same_key(const struct weir_backend_request *a, const struct weir_backend_request *b)
 {
-    return a->hash == b->hash && a->limit->of == b->limit->of && a->key.len == b->key.len &&
+    return a->hash == b->hash && a->limit_id == b->limit_id && a->key.len == b->key.len &&
            memcmp(a->key.data, b->key.data, a->key.len) == 0;
 }
 

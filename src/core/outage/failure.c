@@ -28,8 +28,8 @@
 #include "core/outage/failure.h"
 
 #include "core/ground/arith.h"
-#include "core/outage/settle.h"
 #include "core/limiter/verbs.h"
+#include "core/outage/settle.h"
 
 #include <inttypes.h>
 
@@ -46,7 +46,7 @@
 #define CLOSED_RETRY_US WEIR_SECOND
 #define BUSY_RETRY_US 1000
 
-_Static_assert(WEIR_MAX_LIMITS <= 1 << FAILURE_TAG_BIT && FAILURE_TAG_BIT + OUTAGE_NUMBER_BITS <= 32,
+_Static_assert(WEIR_MAX_LIMITS <= 1 << OUTAGE_TAG_BIT && OUTAGE_TAG_BIT + OUTAGE_NUMBER_BITS <= 32,
                "a limit's id and an outage's number share 32 bits");
 
 static uint64_t outage_make(uint64_t number, int64_t since_us)
@@ -104,7 +104,8 @@ bool failure_is_in_reach(const struct weir *limiter, const struct weir_key *key)
 static int64_t well_us(const struct weir *limiter, const struct weir_key *key)
 {
     struct weir_backend *backend = limiter->backend;
-    const int64_t well_us = backend->ops->well_us ? backend->ops->well_us(backend, key) : -1;
+    const struct own_ops *own = own_ops(backend);
+    const int64_t well_us = own && own->well_us ? own->well_us(backend, key) : -1;
     return well_us < 0 ? reachable_us(limiter, key) : well_us;
 }
 
@@ -285,7 +286,7 @@ static int decide_local(struct weir *limiter, int failure, struct weir_backend_r
         struct weir_backend_request *request = &requests[i];
         const uint64_t outage = outage_enter(limiter, &request->key, request->now_us, failure);
         request->cold_since_us = outage_since_us(outage);
-        request->limit_id = request->limit->id | outage_number(outage) << FAILURE_TAG_BIT;
+        request->limit_id = request->limit->id | outage_number(outage) << OUTAGE_TAG_BIT;
         request->plan_version = plan_cell_version(limit_plan(request->limit, true));
     }
     struct weir_backend *fallback = limiter->fallback;
@@ -296,7 +297,7 @@ static int decide_local(struct weir *limiter, int failure, struct weir_backend_r
     for (size_t i = 0; !error && i < n; i++) {
         const struct weir_backend_request *request = &requests[i];
         if (charged && out[i].allowed && request->verb == WEIR_TAKE)
-            settle_admitted(limiter, request->limit_id >> FAILURE_TAG_BIT, request->cold_since_us, request->now_us,
+            settle_admitted(limiter, request->limit_id >> OUTAGE_TAG_BIT, request->cold_since_us, request->now_us,
                             request->cost, out[i].source != WEIR_BY_FULL);
         out[i].source = WEIR_BY_FALLBACK;
         out[i].age_us = max_of(0, request->now_us - request->cold_since_us);

@@ -3,6 +3,7 @@
 #define CORE_OUTAGE_FAILURE_H
 
 #include "core/limiter/limiter.h"
+#include "core/limiter/own_ops.h"
 
 /* Ask the backend, and if it fails answer in its place: as ops->decide(). Requests that the fallback decided are
  * rewritten to those that it was asked: failure_fell_back() tells. */
@@ -22,7 +23,6 @@ static inline bool failure_fell_back(const struct weir_backend_request *request)
 }
 
 /* The outage that lasts, if one does. Any thread; sequentially consistent. */
-#define FAILURE_TAG_BIT 16 /* an outage's number is the upper bits of the ids of its limits */
 struct failure_outage {
     uint32_t tag; /* its number */
     int64_t since_us;

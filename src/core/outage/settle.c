@@ -47,7 +47,7 @@ int settle_init(struct weir *limiter)
     lock_init(&settle->mutex);
     atomic_store(&settle->own_time_us, -1);
     const struct weir_backend *fallback = limiter->fallback;
-    settle->is_on = limiter->backend->ops->shared && fallback && fallback->ops->debtors;
+    settle->is_on = limiter->backend->ops->shared && fallback && own_ops(fallback) && own_ops(fallback)->debtors;
     return WEIR_OK;
 }
 
@@ -278,14 +278,14 @@ static struct weir_backend_request part_request(const struct weir_backend_reques
     request.now_us = part->at_us;
     request.plan_version = plan_cell_version(limit_plan(of->limit, true));
     request.cold_since_us = part->since_us;
-    request.limit_id = of->limit->id | part->tag << FAILURE_TAG_BIT;
+    request.limit_id = of->limit->id | part->tag << OUTAGE_TAG_BIT;
     return request;
 }
 
 static int64_t part_debt(struct weir *limiter, const struct weir_backend_request *of, const struct settle_part *part)
 {
     const struct weir_backend_request request = part_request(of, part);
-    return limiter->fallback->ops->debt(limiter->fallback, &request);
+    return own_ops(limiter->fallback)->debt(limiter->fallback, &request);
 }
 
 struct settle_debt settle_assess(struct weir *limiter, const struct weir_backend_request *of)
@@ -316,7 +316,7 @@ int64_t settle_pay(struct weir *limiter, const struct weir_backend_request *of, 
                    int64_t permits)
 {
     const struct weir_backend_request request = part_request(of, part);
-    return limiter->fallback->ops->pay(limiter->fallback, &request, permits);
+    return own_ops(limiter->fallback)->pay(limiter->fallback, &request, permits);
 }
 
 bool settle_forget(struct weir *limiter, const struct weir_backend_request *of, uint32_t tag, int64_t since_us,

@@ -112,7 +112,7 @@ static bool walk_on(struct weir *limiter)
             settle_record_done(limiter, chain->record.tag, chain->record.admitted);
         return false;
     }
-    chain->at_end = !fallback->ops->debtors(fallback, chain->record.tag, &chain->place, BATCH, add_key, chain);
+    chain->at_end = !own_ops(fallback)->debtors(fallback, chain->record.tag, &chain->place, BATCH, add_key, chain);
     return true;
 }
 
@@ -150,7 +150,7 @@ static void look_up_limits(struct weir *limiter)
 static struct weir_limit *limit_of(struct weir *limiter, uint32_t limit_id)
 {
     struct settle_chain *chain = &limiter->settle.chain;
-    const uint32_t id = limit_id & ((1 << FAILURE_TAG_BIT) - 1);
+    const uint32_t id = limit_id & ((1 << OUTAGE_TAG_BIT) - 1);
     if (id >= chain->limit_count)
         look_up_limits(limiter);
     return id < chain->limit_count ? chain->limits[id] : NULL;

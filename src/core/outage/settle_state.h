@@ -34,7 +34,7 @@ struct settle_chain {
     atomic_bool rests;           /* amid a walk, for the next who comes along */
     bool walks, at_end;          /* it is at a record; has seen all of it */
     struct settle_record record; /* which it is at, as that was when the walk began */
-    uint64_t place;              /* in it, see ops->debtors */
+    uint64_t place;              /* in it, see own_ops.debtors */
     bool forgets;                /* it was given up: what is owed of its keys is forgotten */
     struct settle_key *batch;
     struct weir_limit **limits; /* by id */

@@ -1,0 +1,54 @@
+/* own_ops.h - what the core asks of weir's own backends beyond the public table of <weir/backend.h>.
+ *
+ * Most of it is for settling: charging the store, after an outage, for what the fallback admitted. An odd size marks
+ * the larger table; no struct with pointers in it has such a size, so no user's table can be mistaken for one.
+ */
+#ifndef CORE_LIMITER_OWN_OPS_H
+#define CORE_LIMITER_OWN_OPS_H
+
+#include <weir/backend.h>
+
+/* A request to the fallback has the number of the outage in its limit_id, above the bits that identify the limit. So
+ * each outage has keys of its own there. */
+#define OUTAGE_TAG_BIT 16
+
+struct own_ops {
+    struct weir_backend_ops base; /* base.size is OWN_OPS_SIZE */
+
+    /* All three or none: the functions of a fallback.
+     *
+     * debt: return how many permits of the request's key were admitted during the outage: those in use at
+     * request->now_us beyond what a cold key without any admission would have in use. Return 0 if there is no such key.
+     *
+     * pay: forget the key if its debt is at most `permits`, which may be 0; otherwise give that many back to it. Return
+     * the debt that is left. One atomic step, because other threads may be admitted at any moment.
+     *
+     * debtors: visit keys of the outage `tag`, beginning at *place (0 at first), and move *place on. The call takes as
+     * long as a look at `most` keys takes, whether there are that many or none. It ends early when `visit` returns
+     * false; the next call then visits a few keys again. Apart from that, each key that exists from the first call to
+     * the last is visited once. Return false if this call was the last. The key's bytes are valid during the visit,
+     * which happens under a lock and must not call the backend. */
+    int64_t (*debt)(struct weir_backend *backend, const struct weir_backend_request *request);
+    int64_t (*pay)(struct weir_backend *backend, const struct weir_backend_request *request, int64_t permits);
+    bool (*debtors)(struct weir_backend *backend, uint32_t tag, uint64_t *place, size_t most,
+                    bool (*visit)(void *user, uint32_t limit_id, struct weir_key key), void *user);
+
+    /* Optional. True if the calling thread is one on which the backend delivers answers: it must not wait for one. */
+    bool (*is_here)(struct weir_backend *backend);
+
+    /* Optional. Return when, on CLOCK_MONOTONIC, the part that has the key last was well, judged by its answers: the
+     * current time, or the time of the first failure since the last decision. If the failure was that charges were
+     * refused (the server is full, or lacks replicas), only a charge ends it. Otherwise as reachable_us(), and never
+     * later than that. */
+    int64_t (*well_us)(struct weir_backend *backend, const struct weir_key *key);
+};
+
+#define OWN_OPS_SIZE (sizeof(struct own_ops) | 1)
+
+/* The larger table, or NULL if the backend is a user's. */
+static inline const struct own_ops *own_ops(const struct weir_backend *backend)
+{
+    return backend->ops->size == OWN_OPS_SIZE ? (const struct own_ops *)(const void *)backend->ops : NULL;
+}
+
+#endif
