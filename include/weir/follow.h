@@ -1,16 +1,13 @@
-/* follow.h - what a limiter follows while it runs: who its peers are, and its policies. Included by weir.h.
+/* follow.h - what a limiter follows while it runs: its peers and its policies. Included by weir.h.
  *
- * Peers    The instances that share the limits. How many they are, and what each weighs, comes from Consul, from DNS or
- *          from a function of the caller's; by it this instance's share of every limit is set anew whenever it changes.
- *          (Fixed numbers need none of this: weir_options.instances and those after it.)
- * Policies From Consul's KV store, or a policy file that is watched. They override what weir_limit_define() put
- *          under the same name, for as long as they are there; Consul overrides the file.
- *
- *          A file whose folder, or one above that, is replaced may be read up to 4 s later; other changes are
- *          noticed at once.
- *
- * Threads  Each thing that is followed has one thread, with all signals blocked. No decision ever waits for it, and
- *          weir_open() does not wait for the first answer, nor does weir_acquire(): weir_await_ready() does.
+ * Peers    The instances that share the limits. weir learns their number and weights from Consul, from DNS or from a
+ *          function of the caller, and adapts this instance's share of every limit whenever they change. Fixed numbers
+ *          need none of this: see weir_options.instances and the fields after it.
+ * Policies From Consul's KV store, or from a policy file. They override what weir_limit_define() put under the same
+ *          name, for as long as they exist; Consul overrides the file. Changes are noticed immediately, except that a
+ *          file is read up to 4 s later when its folder, or one above it, is replaced.
+ * Threads  Each source has one thread, with all signals blocked. No decision ever waits for it. Neither weir_open() nor
+ *          weir_acquire() waits for the first answer: weir_await_ready() does.
  * Fork     A child of fork() follows nothing: its share and its policies stay as they were.
  */
 #ifndef WEIR_FOLLOW_H
@@ -20,110 +17,116 @@
 #error "include <weir/weir.h>"
 #endif
 
-/* An agent of HashiCorp's Consul, 1.8 or later. Strings are copied at weir_open(). Answers above 1 MB are refused; with
- * 1 to 2 KB for each instance of a service that is some hundreds of them. Where a proxy closes connections after each
- * answer, nothing waits for changes: the agent is asked every 1 to 2 s. */
+/* An agent of HashiCorp's Consul, 1.8 or later. weir_open() copies the strings. Answers above 1 MB are refused; at 1 to
+ * 2 KB an instance, that is some hundreds of instances. If a proxy closes the connection after each answer, weir cannot
+ * wait for changes and asks every 1 to 2 s. */
 struct weir_consul {
     size_t size; /* sizeof(struct weir_consul) */
     /* http://host[:port], https://host[:port], host[:port] or unix:///path; default: environment variable
      * CONSUL_HTTP_ADDR, else http://127.0.0.1:8500. Without a port: 8500, 8501 with https. */
     const char *address;
-    /* ACL token: never logged, sent in a header. Default: the first line of token_file, else of the environment
-     * variable CONSUL_HTTP_TOKEN, else of the file that CONSUL_HTTP_TOKEN_FILE names, else none. Needs service:read
-     * (and :write to join), node:read, key_prefix:read. */
+    /* ACL token, sent in a header and never logged. Default: the first line of token_file, else of the environment
+     * variable CONSUL_HTTP_TOKEN, else of the file that CONSUL_HTTP_TOKEN_FILE names, else none. It needs service:read
+     * (and service:write to join), node:read and key_prefix:read. */
     const char *token;
     const char *token_file; /* read at weir_open() */
-    const char *datacenter; /* default: the agent's own; with weir_peers.join it must be that */
-    const char *query;      /* more for the query string of every request, such as "ns=team"; default none */
-    const char *ca_file;   /* https: who alone may vouch for the agent, PEM; default CONSUL_CACERT, else the system's */
+    const char *datacenter; /* default: the agent's; with weir_peers.join it must be the agent's */
+    const char *query;      /* added to the query string of every request, such as "ns=team"; default none */
+    const char
+        *ca_file; /* https: the only authorities that may sign the agent's certificate, PEM; default CONSUL_CACERT,
+                            * else the system's */
     const char *cert_file; /* https: this client's certificate, PEM; default CONSUL_CLIENT_CERT, else none */
-    const char *key_file;  /* and its key, without a passphrase; default CONSUL_CLIENT_KEY, else none */
+    const char *key_file;  /* https: its private key, without a passphrase; default CONSUL_CLIENT_KEY, else none */
     int64_t wait_us;    /* how long the agent may hold a query that waits for a change: 1 s to 10 min; default 30 s */
-    int64_t timeout_us; /* and how long anything else may take: 10 ms to 1 min; default 5 s */
+    int64_t timeout_us; /* how long any other request may take: 10 ms to 1 min; default 5 s */
 };
 
 struct weir_peer {
-    const char *id; /* of one instance, the same wherever it is asked; 1 to 255 bytes */
+    const char *id; /* names one instance, identically on all instances; 1 to 255 bytes */
     int64_t weight; /* 1 to 65535 */
 };
 
-/* Who shares the limits. One of service, dns and list says where it is asked. What an answer is worth:
+/* The instances that share the limits. One of `service`, `dns` and `list` names the source. weir treats answers so:
  *
- * - A list that is empty, or does not have this instance in it, says nothing: Consul answers so where a token is
- *   missing or an agent has started again. It counts as a failure.
- * - A smaller share is in force at once, a larger one when hold_down_us have passed in which no answer gave less; a
- *   seventh more, at most, while answers keep changing. So the shares of all instances never add up to more than the
- *   limit, as long as each is told of every change within that time.
- * - Before the first answer, and a hold-down longer, nothing is admitted, retry_after_us WEIR_NEVER; or, if that is
- *   set, 1/floor_instances of each limit. weir_await_ready() waits for the end of that. In hybrid mode as few permits
- *   are leased until then as if there were floor_instances instances, or else 10,000.
- * - After max_stale_us without an answer the share is 1/floor_instances if that is less than what was known; without it
- *   the smallest that any answer gave. It never grows for want of an answer.
- * - A limit whose numbers have no exact arithmetic at a share w/W is enforced at 1/ceil(W/w), or else denied here
+ * - An empty list, or one without this instance, counts as a failure, because Consul answers so when a token is
+ * missing
+ *   or an agent has restarted.
+ * - A smaller share takes effect immediately. A larger one takes effect after hold_down_us in which no answer gave
+ *   less, or at most a seventh later while answers keep changing. So the shares of all instances never add up to more
+ *   than the limit, as long as every instance learns of every change within that time.
+ * - Until the first answer, and a hold-down longer, nothing is admitted (retry_after_us WEIR_NEVER), or
+ * 1/floor_instances
+ *   of each limit if that is set. weir_await_ready() waits for the end of this. Hybrid mode sizes its leases until then
+ *   as if there were floor_instances instances, or else 10,000.
+ * - After max_stale_us without an answer the share falls to 1/floor_instances, if that is smaller than the last
+ * share;
+ *   without floor_instances, to the smallest share that any answer gave. A share never grows without an answer.
+ * - If a limit has no exact arithmetic at a share w/W, it is enforced at 1/ceil(W/w), or else denied here
  *   (weir_stats.share_zeros, and a line in the log).
  *
- * Shares that never add up to more than the limit are not all there is to what is admitted where each instance counts
- * by itself (local mode, or while Redis is away). That may be more if
+ * Where each instance counts alone (local mode, or during an outage), all instances together can still admit more
+ * than the limit if
  *
- * - floor_instances is set: who joins admits its 1/floor_instances at once, before the others have made room, and if
- *   there are more instances than that, all of them together are too much while the peers are not known;
- * - an instance goes: what it has admitted in this window, or of this burst, nobody else knows, and it is not
- *   subtracted from what the others admit once they have its share. One that comes back begins with an empty state;
- * - an instance is off the list but runs, as one that its agent cannot be reached by: it keeps its share until
- *   max_stale_us, while the others share all of the limit among themselves. (A failed check of its own is no cause to
- *   stop: lists without it say nothing.) After that it has 1/floor_instances still, or the least that it ever had;
- * - changes come faster than answers, so that an instance never sees some of them: for a moment;
- * - the source does not tell the truth: see dns and id. */
+ * - floor_instances is set: a new instance admits 1/floor_instances of the limit before the others have made room. If
+ *   there are more instances than that, all of them together exceed the limit while the peers are unknown;
+ * - an instance leaves: the others take over its share, but do not know the permits that it has admitted in the
+ * current
+ *   window or from the current burst. An instance that returns begins with fresh keys;
+ * - an instance runs but is missing from the list, because its agent is unreachable: it keeps its share until
+ *   max_stale_us, while the others divide the whole limit. (A failed check alone does not stop it: a list without it
+ *   counts as a failure.) After that it keeps 1/floor_instances, or the smallest share that it ever had;
+ * - changes come faster than answers, so that an instance never sees some of them: for a moment; - the source reports
+ * wrong instances: see `dns` and `id`. */
 struct weir_peers {
     size_t size; /* sizeof(struct weir_peers) */
 
     const char *service; /* Consul: the instances of this service that pass their checks; needs weir_options.consul */
-    /* DNS: the addresses behind this host name, one an instance, all of one weight. What is answered may be as old as
-     * its time to live: then hold_down_us should be longer than that and poll_us together. Answers must be whole: a
-     * server that leaves addresses out, as Consul's does over UDP (it answers with 3 of them, unless its
-     * dns_config.udp_answer_limit says otherwise), makes every share too large. */
+    /* DNS: the addresses of this host name, one per instance, all of equal weight. An answer may be as old as its
+     * time to live, so hold_down_us should exceed that plus poll_us. Answers must be complete. A server that omits
+     * addresses makes every share too large: Consul's does over UDP, where it answers with 3 addresses unless its
+     * dns_config.udp_answer_limit says otherwise. */
     const char *dns;
-    /* The caller's: write up to `room` peers, which is 10,000, to `peers` and return how many, or a negative number if
-     * that cannot be told now. Called on a thread of the limiter's every poll_us, the first time soon after
-     * weir_open(); ids must stay until the next call, or until weir_close() returned, which waits for a call that is
-     * under way: so it must not be called from here (that is ended by abort(), after a sentence on stderr). While a
-     * call lasts nothing else happens to the share, so it should not be long. `user` is that of weir_options. */
+    /* A function of the caller: write up to `room` peers, which is 10,000, to `peers` and return their number, or a
+     * negative number if it is unknown at present. A thread of the limiter calls it every poll_us, first soon after
+     * weir_open(). The ids must stay valid until the next call, or until weir_close() has returned. weir_close() waits
+     * for a running call, so this function must not call it: that ends in abort(), with a message on stderr. The share
+     * cannot change during a call, so keep it short. `user` is that of weir_options. */
     int64_t (*list)(void *user, struct weir_peer *peers, size_t room);
 
-    /* Which of them is this one: the service's id in Consul, an address in digits, or an id of `list`. Required, but
-     * for `dns`: there without it an instance rounds its parts down. In Consul an id must be there once in the whole
-     * datacenter, not just on its agent: a list with an id twice is refused. */
+    /* This instance among them: the service's id in Consul, an address in digits, or an id of `list`. Required, except
+     * for `dns`, where an instance without it rounds its shares down. In Consul an id must be unique in the whole
+     * datacenter, not just on its agent: weir refuses a list in which an id appears twice. */
     const char *id;
 
-    /* Consul: register this instance under `service` and `id`, with a check that passes for ttl_us and is renewed every
-     * third of that, register it again when the agent forgot it, and deregister it in weir_close(). Its weight there is
-     * weir_options.weight. Without `join` somebody else registers it. What is registered must be UTF-8, and the id have
-     * no control byte and between '/' no empty part, "." or "..": Consul could not deregister it. */
+    /* Consul, true: register this instance under `service` and `id` with a check that passes for ttl_us, renew the
+     * check every third of that, register again when the agent has forgotten it, and deregister in weir_close(). Its
+     * weight there is weir_options.weight. False: something else registers it. Everything registered must be UTF-8.
+     * The id must not contain control bytes, nor an empty part, "." or ".." between slashes, because Consul could not
+     * deregister it. */
     bool join;
-    const char *join_address; /* of the service, for those who look it up; default: the agent's */
-    int64_t join_port;        /* likewise, 0 to 65535 */
-    int64_t ttl_us;          /* 1 s to 1 h; default 10 s. Consul drops an instance that has been gone for 1 min or more,
-                               * see its deregister_critical_service_after */
-    const char *weight_meta; /* the name of a Meta field that has each instance's weight (those without it: 1); default:
-                               * the weight that Consul knows, Service.Weights.Passing */
+    const char *join_address; /* the address that Consul shows for the service; default: the agent's */
+    int64_t join_port;        /* the port that Consul shows for the service, 0 to 65535 */
+    int64_t ttl_us; /* 1 s to 1 h; default 10 s. Consul drops an instance that has been silent for 1 min or more,
+                              * see its deregister_critical_service_after */
+    const char *weight_meta; /* the Meta field with each instance's weight (1 where it is missing); default: the weight
+                              * that Consul knows, Service.Weights.Passing */
 
-    /* Ask so often: 100 ms to 1 h; default 30 s. Consul: 0 asks for changes, which are known after some milliseconds,
-     * the default there; otherwise it is asked so often as well. */
+    /* How often to ask: 100 ms to 1 h; default 30 s. Consul: 0, the default there, waits for changes, which are known
+     * after some milliseconds; another value asks that often in addition. */
     int64_t poll_us;
-    /* 1 ms to 2 h, and not less than poll_us; default 2 s with Consul that tells of changes, else poll_us and a second
-     * more, which is how long it may take until the last of all instances has heard of a change. */
+    /* 1 ms to 2 h, and at least poll_us; default 2 s with Consul if it reports changes, else poll_us and one second. It
+     * must cover the time until the last instance has learned of a change. */
     int64_t hold_down_us;
-    /* 1 s to 30 days, and not less than good answers may be apart where nothing changes: 2 times poll_us, or with
-     * Consul that tells of changes wait_us, a sixteenth of it, and timeout_us. Default 5 min, or 4 times poll_us, or
-     * twice that of Consul, whichever is longest. */
+    /* 1 s to 30 days, and at least the time between good answers when nothing changes: 2 times poll_us, or with Consul
+     * that reports changes wait_us, a sixteenth of it, and timeout_us. Default: the longest of 5 min, 4 times poll_us
+     * and twice Consul's minimum. */
     int64_t max_stale_us;
     int64_t floor_instances; /* 2 to 10,000; default: see above */
 };
 
-/* Wait until all that is followed has answered once and the share that follows from it is in force; for the start of a
- * program, before it serves (weir_acquire() is no way to wait for that: before the first answer it is denied at once).
- * WEIR_OK, at once where nothing is followed; WEIR_ETIME after max_wait_us (0 to WEIR_HOUR); WEIR_EINVAL, WEIR_ECLOSED.
- */
+/* Wait until every source has answered once and the resulting share is in force. Call it at program start, before
+ * serving; weir_acquire() cannot replace it, because it denies without waiting before the first answer. WEIR_OK,
+ * immediately if nothing is followed; WEIR_ETIME after max_wait_us (0 to WEIR_HOUR); WEIR_EINVAL, WEIR_ECLOSED. */
 WEIR_API int weir_await_ready(weir *w, int64_t max_wait_us);
 
 enum weir_followed {
@@ -134,17 +137,17 @@ enum weir_followed {
 
 struct weir_follow_stats {
     size_t size;          /* set to sizeof(struct weir_follow_stats) before the call */
-    int64_t age_us;       /* of what is known: since the last good answer; -1: there was none */
-    uint64_t answers;     /* good ones */
-    uint64_t failures;    /* all others: unreachable, late, refused, not understood, or a list that says nothing */
-    uint64_t changes;     /* answers that changed something */
-    uint64_t refused;     /* policies that were refused, and so kept what was there */
-    int64_t instances;    /* peers: how many, by the last good answer */
-    int64_t rank;         /* peers: this one's place in the order of ids, from 0; -1: not known, see weir_peers.id */
-    char last_error[200]; /* of the latest failure or refusal, in words; empty: there was none */
+    int64_t age_us;       /* time since the last good answer; -1: there was none */
+    uint64_t answers;     /* good answers */
+    uint64_t failures;    /* other answers: unreachable, late, refused, not understood, or an unusable list */
+    uint64_t changes;     /* good answers that changed something */
+    uint64_t refused;     /* policies refused; the previous one stays in force */
+    int64_t instances;    /* peers: their number in the last good answer */
+    int64_t rank;         /* peers: this instance's place in the order of ids, from 0; -1: unknown, see weir_peers.id */
+    char last_error[200]; /* the latest failure or refusal, in words; empty: there was none */
 };
 
-/* WEIR_EINVAL if that is not followed, or out->size is not a known size. */
+/* Read the state of one source. WEIR_EINVAL if it is not followed, or if out->size is not a known size. */
 WEIR_API int weir_follow_read(weir *w, enum weir_followed what, struct weir_follow_stats *out);
 
 #endif

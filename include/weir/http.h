@@ -6,14 +6,14 @@
  *     for (int i = 0; i < n; i++)
  *         evhttp_add_header(response, fields[i].name, fields[i].value);
  *
- * Every server sets header fields one by one and has a memory of its own for them. So this fills the caller's array, on
- * its stack or in its pool, and neither allocates nor calls back; each element holds its own value, so that it can be
- * copied and kept by itself.
+ * The function fills an array of the caller, on its stack or in its pool. It neither allocates nor calls back. Each
+ * element holds its value, so the caller can copy and keep it separately.
  *
- * Seconds  All times here are whole seconds, rounded up, so that nobody who goes by them comes early: a client that
- *          waits for Retry-After is admitted then, if nobody else took anything.
- * Secrets  A field holds the limit's name and its numbers, never the key (the draft's parameter pk is not sent), nor
- *          how many instances there are. Those who may not know a limit's numbers are to be sent Retry-After alone.
+ * Seconds  All times here are whole seconds, rounded up, so that no client returns too early: a client that waits for
+ *          Retry-After is admitted, if no other request took permits.
+ * Secrets  A field contains the limit's name and its numbers. It never contains the key (weir does not send the
+ *          draft's parameter pk) or the number of instances. Send only Retry-After to clients that must not learn a
+ *          limit's numbers.
  * Source   RFC 9110, section 10.2.3; draft-ietf-httpapi-ratelimit-headers-10, whose fields are lists of strings with
  *          parameters as in RFC 9651.
  */
@@ -24,27 +24,26 @@
 #error "include <weir/weir.h>"
 #endif
 
-/* Which fields to write: any of them together; they come in this order. In what follows
+/* The fields to write, in any combination; they are written in this order. They contain
  *
- *     q  is the largest cost that a fresh key is admitted with: limit of a window, burst and debt of a token bucket,
- *        capacity of a leaky one; less what weir_options.strict holds back. Not the rate, for a client may have all of
- *        q left, and would be shown more than all.
- *     w  is how long the policy takes to give q permits: the period, where q is the limit; else q permits at `limit` a
- *        period. So q in w is never more than the rate. A w below a second is told as 1, and those who go by it go
- *        slower than they could.
- *     r  is what was left after the decision, weir_decision.remaining; but 0 if it is a denial, even where a smaller
- *        cost would be admitted, for what is left was not enough for such a request. A cost that never can be admitted
- *        says nothing about others: then it is what is left.
- *     t  is when to come again: retry_after_us of a denial, else reset_after_us, when all that was used is back. Where
- *        there is nothing to wait for it is not sent.
+ *     q  the largest cost that a fresh key admits: the limit of a window, the burst and debt of a token bucket, the
+ *        capacity of a leaky bucket, less what weir_options.strict holds back. It is not the rate, because a client may
+ *        have all of q left.
+ *     w  how long the policy takes to provide q permits: the period if q is the limit; else q permits at `limit` a
+ *        period. So q per w never exceeds the rate. A w below a second is sent as 1, which makes clients slower than
+ *        necessary.
+ *     r  what was left after the decision (weir_decision.remaining). It is 0 in a denial, even if a smaller cost would
+ *        be admitted, because the rest was not enough for such a request. If the cost can never be admitted, r is
+ *        what is left.
+ *     t  when to come again: retry_after_us of a denial, else reset_after_us, after which no permits are in use. It is
+ *        omitted if there is nothing to wait for.
  *
- * q and w are those of the whole policy in force, the same from every instance and in every response. r and t are the
- * decision's: where an instance counts by a share of its own they are of that share, and all instances together have no
- * less. They are told as the decision has them, whoever decided; of WEIR_BY_FAIL_OPEN, which counts nothing, r is the
- * whole limit. */
+ * q and w describe the whole policy in force, so they are equal on every instance and in every response. r and t come
+ * from the decision, whatever its source. If an instance counts by a share, they describe that share, and all instances
+ * together have at least as much. With WEIR_BY_FAIL_OPEN, which counts nothing, r is the whole limit. */
 enum weir_http_which {
     /* Retry-After: 12
-     * Of a denial, but for WEIR_NEVER: then there is none. Never 0, never before t. */
+     * In a denial, except one with WEIR_NEVER. Never 0, never before t. */
     WEIR_HTTP_RETRY_AFTER = 1,
     /* RateLimit-Policy: "login";q=5;w=60 */
     WEIR_HTTP_RATELIMIT_POLICY = 2,
@@ -53,31 +52,32 @@ enum weir_http_which {
     /* X-RateLimit-Limit: 5, X-RateLimit-Remaining: 0, X-RateLimit-Reset: 12
      * These are q, r and t; without t there is no Reset. */
     WEIR_HTTP_X_RATELIMIT = 8,
-    /* The same, but Reset is the time that is t from now, in seconds of Unix time by request->now_us or the limiter's
-     * clock. (Both are in use, and nothing tells a client which it is.) Not together with WEIR_HTTP_X_RATELIMIT. */
+    /* The same, but Reset is the Unix time in seconds that is t from now, by request->now_us or the limiter's clock.
+     * (Both variants are in use, and clients cannot tell them apart.) Not together with WEIR_HTTP_X_RATELIMIT. */
     WEIR_HTTP_X_RATELIMIT_UNIX = 16
 };
 
-#define WEIR_HTTP_MAX_FIELDS 6   /* as many as there are at most, whatever is asked for */
-#define WEIR_HTTP_VALUE_SIZE 192 /* bytes; no value is cut */
+#define WEIR_HTTP_MAX_FIELDS 6   /* most fields of one decision, whatever `which` is */
+#define WEIR_HTTP_VALUE_SIZE 192 /* bytes; no value is truncated */
 
 struct weir_http_field {
-    const char *name; /* as written above; static storage. HTTP/2 and 3 want it in lower case */
+    const char *name; /* as written above; static storage. HTTP/2 and HTTP/3 need it in lower case */
     size_t name_len;
     size_t value_len;
     char value[WEIR_HTTP_VALUE_SIZE]; /* printable ASCII, NUL-terminated */
 };
 
-/* Write the fields of `decision`, the answer to `request`, to `fields`, which have room for `room`. `which` is one or
- * more of enum weir_http_which. Returns how many there are: 0 where an admitted request is to have a Retry-After.
+/* Write the header fields of `decision`, the answer to `request`, to the `room` elements of `fields`, and return
+ * their number. `which` is one or more of enum weir_http_which. The number is 0 for an admitted request if only
+ * Retry-After is requested.
  *
- * Of weir_try_all() `request` is the one that binds, &requests[decision.bound_by]; t, where all are admitted, is when
- * all of them are as good as new. The policies of the others can be told as well, each by a call of its own with
- * WEIR_HTTP_RATELIMIT_POLICY alone: RateLimit-Policy may stand more than once in a response, as may RateLimit.
+ * For weir_try_all() pass the request that binds, &requests[decision.bound_by]. If all requests are admitted, t is
+ * when all their keys have no permits in use. To report the other policies too, call this for each of them with
+ * WEIR_HTTP_RATELIMIT_POLICY alone: RateLimit-Policy and RateLimit may appear more than once in a response.
  *
- * WEIR_EINVAL if the request could not have been asked, the decision cannot be an answer (a quantity or time below 0,
- * or beyond all ranges), `which` has a bit that is not known, or there are more fields than `room`. The backend is not
- * asked; for q and w the policy is read as by weir_limit_policy(). */
+ * WEIR_EINVAL if weir_try() would refuse the request, if the decision cannot be an answer (a quantity or time below 0
+ * or out of range), if `which` has an unknown bit, or if there are more fields than `room`. This does not ask the
+ * backend; q and w come from the policy as weir_limit_policy() returns it. */
 WEIR_API int weir_http_fields(const struct weir_request *request, const struct weir_decision *decision, unsigned which,
                               struct weir_http_field *fields, size_t room);
 

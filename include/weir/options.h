@@ -1,5 +1,5 @@
-/* options.h - what a limiter is opened with: where the count is kept, what answers when that fails, and how much it may
- * take. Included by weir.h.
+/* options.h - the options of weir_open(): the mode, the behaviour during an outage, memory, Redis, leases, shares and
+ * hooks. Included by weir.h.
  */
 #ifndef WEIR_OPTIONS_H
 #define WEIR_OPTIONS_H
@@ -8,34 +8,36 @@
 #error "include <weir/weir.h>"
 #endif
 
-/* What a new key gets when max_keys or max_bytes is reached and no key that was looked at, up to 512 of them, is as
- * good as new. The decision's source is then WEIR_BY_FULL. Keys that are there keep their state whatever is chosen. */
+/* The decision for a new key when max_keys or max_bytes is reached and none of the keys inspected, up to 512, is
+ * idle. The decision's source is then WEIR_BY_FULL. Keys already in the table always keep their state. */
 enum weir_on_full {
-    WEIR_FULL_DENY,  /* denied; retry_after_us is the time until one of the keys looked at comes free */
+    WEIR_FULL_DENY,  /* denied; retry_after_us is the time until one of the inspected keys becomes idle */
     WEIR_FULL_ALLOW, /* allowed and not counted */
-    WEIR_FULL_SHARE  /* all such keys of a limit share one state of it */
+    WEIR_FULL_SHARE  /* all such keys of a limit share one state */
 };
 
-/* Where the count is kept. */
+/* Where a limiter counts. */
 enum weir_mode {
-    WEIR_LOCAL,       /* in this process; this instance's share of each limit */
+    WEIR_LOCAL,       /* in this process, by this instance's share of each limit */
     WEIR_DISTRIBUTED, /* in Redis, by its clock, in one atomic script: exact over all instances */
-    /* In Redis, but permits of busy keys are leased ahead of use and spent in this process, and a denial is remembered
-     * until it may change: most decisions need no call. More than the limit passes only where permits come back bit by
-     * bit (token bucket, greedy refill), and by no more than weir_limit_info.over_max; with `strict` not even that. */
+    /* In Redis, but permits of busy keys are leased in advance and spent in this process, and denials are remembered
+     * until they may change, so most decisions need no call. Only a token bucket with greedy refill can exceed its
+     * limit, by at most weir_limit_info.over_max; with `strict` it cannot either. */
     WEIR_HYBRID
 };
 
-/* What answers when Redis, or a backend of one's own, cannot be reached or does not answer in time. It is asked for
- * takes and peeks; a refund or a reset that fails is always an error, as is a state that is not weir's. */
+/* The decision during an outage: while Redis, or the user's own backend, is unreachable or does not answer in time. It
+ * applies to takes and peeks. A refund or reset that fails is always an error, and so is a state that is not weir's. */
 enum weir_on_failure {
-    /* This process, by its share (weir_options.instances and those after it; without them that is the whole limit),
-     * kept in memory. Each outage starts cold: every key counts as if all its permits had been taken when it began, so
-     * that an outage is never a second burst; once it is over, what was admitted is charged to Redis before a key is
-     * decided there again. Source WEIR_BY_FALLBACK. */
+    /* This process decides in memory, by its share: weir_options.instances and the fields after it. Without them the
+     * share is the whole limit. Each outage starts cold: every key counts as if all its permits had been taken when the
+     * outage began, so that an outage is never a second burst. After the outage weir charges the admitted permits of a
+     * key to Redis before Redis decides for that key again. Source WEIR_BY_FALLBACK. */
     WEIR_FAIL_LOCAL,
-    WEIR_FAIL_OPEN,   /* allowed and not counted, save what can never fit, for open_for_us; source WEIR_BY_FAIL_OPEN */
-    WEIR_FAIL_CLOSED, /* denied, retry_after_us a second or WEIR_NEVER; source WEIR_BY_FAIL_CLOSED */
+    /* Allowed and not counted, for open_for_us; a cost that can never be admitted is denied. Source
+     * WEIR_BY_FAIL_OPEN. */
+    WEIR_FAIL_OPEN,
+    WEIR_FAIL_CLOSED, /* denied, with retry_after_us of a second or WEIR_NEVER; source WEIR_BY_FAIL_CLOSED */
     WEIR_FAIL_ERROR   /* the caller gets WEIR_ETIME or WEIR_EIO */
 };
 
@@ -44,110 +46,113 @@ struct weir_consul;
 
 enum weir_log_level { WEIR_LOG_ERROR, WEIR_LOG_WARNING, WEIR_LOG_INFO };
 
-/* Start from WEIR_OPTIONS_INIT; zero in a field means its default. Strings and arrays are copied. */
+/* Start with WEIR_OPTIONS_INIT. A field that is zero means its default. weir copies strings and arrays. */
 struct weir_options {
     size_t size;               /* sizeof(struct weir_options) */
     enum weir_mode mode;       /* default WEIR_LOCAL */
-    const char *policy_file;   /* limits to define at open, see weir_limits_load(); default none */
-    bool follow_policy_file;   /* and again whenever the file changes, or is replaced: what it no longer has falls back
-                                * to what weir_limit_define() said. A file with a bad line changes nothing */
+    const char *policy_file;   /* limits to define in weir_open(), see weir_limits_load(); default none */
+    bool follow_policy_file;   /* true: read policy_file again whenever it changes or is replaced. A limit that it no
+                                * longer has returns to its policy from weir_limit_define(). A file with a bad line
+                                * changes nothing */
     enum weir_on_full on_full; /* default WEIR_FULL_DENY */
-    bool keep_idle;            /* keep keys that are as good as new until max_keys or max_bytes asks for their room; for
-                                * replays and tests whose clock jumps back by more than WEIR_CLOCK_SLACK_US */
-    int64_t max_keys;          /* 1 to 2^31; default 1,000,000 */
-    int64_t max_bytes;         /* memory for keys and tables, 1 MiB or more; default 256 * max_keys, at least 1 MiB */
+    bool keep_idle;    /* true: keep idle keys until max_keys or max_bytes needs their room; for replays and tests
+                                * whose clock steps back by more than WEIR_CLOCK_SLACK_US */
+    int64_t max_keys;  /* 1 to 2^31; default 1,000,000 */
+    int64_t max_bytes; /* memory for keys and tables, 1 MiB or more; default 256 * max_keys, at least 1 MiB */
 
     enum weir_on_failure on_failure; /* default WEIR_FAIL_LOCAL */
-    int64_t open_for_us; /* WEIR_FAIL_OPEN: how long all is allowed; then it is denied as with WEIR_FAIL_CLOSED. Counted
-                          * over all outages, and given back by as long a time without one; 0: however long it lasts */
-    int64_t timeout_us;  /* longest stay in one call for the sake of a backend that can block; 1 us to 1 hour; default
-                          * 50,000. The memory backend never does. */
+    int64_t open_for_us; /* WEIR_FAIL_OPEN: how long to allow everything; afterwards it denies as WEIR_FAIL_CLOSED. All
+                          * outages together use up this time, and time without an outage restores it. 0: no bound */
+    int64_t timeout_us;  /* longest time that one call may block for Redis or another backend: 1 us to 1 hour; default
+                          * 50,000. The memory backend never blocks. */
 
-    /* Redis, modes WEIR_DISTRIBUTED and WEIR_HYBRID; elsewhere these must be 0.
+    /* Redis, modes WEIR_DISTRIBUTED and WEIR_HYBRID; in local mode these must be 0.
      *
      *     redis://[user:password@]host[:port][/db]      unix://[user:password@]/path[?db=N]
      *     redis-sentinel://[user:password@]host[:port][,host[:port]...]/service[?db=N]
      *     redis-cluster://[user:password@]host[:port][,host[:port]...]
      *     rediss://, rediss-sentinel:// and rediss-cluster://, the same over TLS 1.2 or later
      *
-     * Default port 6379, db 0; an IPv6 address stands in brackets; user, password, path and service are
-     * percent-decoded. Without a password in the URL the first line of redis_password_file is used, or else the
-     * environment variable WEIR_REDIS_PASSWORD, both read at weir_open(). Keys are <redis_prefix><limit>:{<key>}.
+     * Default port 6379, db 0. Put an IPv6 address in brackets. User, password, path and service are percent-decoded.
+     * If the URL has no password, weir takes the first line of redis_password_file, or else the environment variable
+     * WEIR_REDIS_PASSWORD; it reads both in weir_open(). Keys are named <redis_prefix><limit>:{<key>}.
      *
-     * With redis-sentinel:// the hosts are up to 16 sentinels (default port 26379) and `service` the name by which they
-     * know the primary. One after the other is asked for it, every connection to a server is used only if that says it
-     * is a primary (ROLE), and another that the sentinels name is followed at once. User and password of the URL are
-     * the servers'; the sentinels' are redis_sentinel_user and the first line of redis_sentinel_password_file, or else
-     * WEIR_REDIS_SENTINEL_PASSWORD.
+     * redis-sentinel:// names up to 16 sentinels (default port 26379) and the `service` under which they know the
+     * primary. weir asks one sentinel after the other, and uses a connection to a server only if the server reports
+     * that it is a primary (ROLE). When the sentinels name another primary, weir follows immediately. User and
+     * password in the URL are the servers'. The sentinels' are redis_sentinel_user and the first line of
+     * redis_sentinel_password_file, or else WEIR_REDIS_SENTINEL_PASSWORD.
      *
-     * With redis-cluster:// the hosts are up to 16 nodes of a Redis Cluster, which are asked for the others (CLUSTER
-     * SLOTS); there may be up to 128 primaries, each with connections and a thread of its own. User and password are
-     * those of all nodes. A cluster has no db but 0. */
+     * redis-cluster:// names up to 16 nodes of a Redis Cluster, from which weir learns the others (CLUSTER SLOTS). A
+     * cluster may have up to 128 primaries; each gets its own connections and thread. User and password are the same
+     * on all nodes. A cluster has only db 0. */
     const char *redis_url;           /* required */
     const char *redis_password_file; /* default none */
     const char *redis_sentinel_user; /* redis-sentinel; default none: the default user, if there is a password */
     const char *redis_sentinel_password_file; /* redis-sentinel; default none */
-    const char *redis_prefix;    /* 1 to 64 printable bytes of ASCII but space, '{' and '}'; default "weir:" */
-    const char *redis_ca_file;   /* rediss: who may vouch for the server, whose certificate must be for the URL's
-                                      * host, or for the one that a sentinel names it by; PEM, read at weir_open();
-                                      * default: the system's store */
-    const char *redis_cert_file; /* rediss: this client's certificate, and those up to its authority, PEM */
-    const char *redis_key_file;  /* and its key, without a passphrase; default: none */
-    bool redis_insecure;         /* rediss: whoever answers is taken for the server; said in the log */
-    bool by_local_clock;         /* decide by this process's clock (now_us) instead of the server's: for replays and
-                                      * tests. Keys then stay a week longer than they count, for the server's clock and
-                                      * this one have nothing to do with each other */
+    const char *redis_prefix;    /* 1 to 64 printable ASCII bytes without space, '{' and '}'; default "weir:" */
+    const char *redis_ca_file;   /* rediss: the authorities that may sign the server's certificate; PEM, read at
+                                  * weir_open(); default: the system's store. The certificate must match the URL's host,
+                                  * or the host that a sentinel reports */
+    const char *redis_cert_file; /* rediss: this client's certificate, with those up to its authority; PEM */
+    const char *redis_key_file;  /* rediss: its private key, without a passphrase; default: none */
+    bool redis_insecure;         /* rediss, true: do not verify the server's certificate; the log says so */
+    bool by_local_clock; /* true: decide by this process's clock (now_us) instead of the server's; for replays and
+                                  * tests. Keys then stay in Redis a week longer than needed, because the server's clock
+                                  * is unrelated to this one */
 
-    /* Leases, mode WEIR_HYBRID; elsewhere these must be 0. All instances must be given the same. */
-    int64_t lease_life_us; /* no permit is used later than this after it was taken from Redis: 1000 to 10,000,000;
-                        * default 100,000. Where Redis takes longer than a tenth of it to answer nothing is leased */
-    int64_t lease_max; /* permits that an instance has of a key ahead of use, 1 to WEIR_MAX_PERMITS; default: as many
-                        * as its load asks for and `instances` leave it */
-    bool strict;       /* greedy token buckets: Redis holds back what comes back in lease_life_us, so that never more
-                        * than the limit passes. Where that is more than half of a limit nothing of it is leased */
+    /* Leases, mode WEIR_HYBRID; in the other modes these must be 0. All instances must use the same values. */
+    int64_t lease_life_us; /* no permit is used later than this after the request for its lease: 1000 to 10,000,000;
+                            * default 100,000. If Redis needs longer than a tenth of it to answer, nothing is leased */
+    int64_t lease_max; /* most permits of a key that an instance leases in advance, 1 to WEIR_MAX_PERMITS; default: as
+                        * demand requires, limited by the number of `instances` */
+    bool strict; /* greedy token buckets, true: Redis holds back what refills in lease_life_us, so that the limit is
+                        * never exceeded. A limit of which that would be more than half is not leased */
 
-    /* This instance's share of every limit: weight / total weight. All instances must be given the same `instances`
-     * and weights; then what they admit adds up to the limit. In modes WEIR_DISTRIBUTED and WEIR_HYBRID shares matter
-     * only while Redis cannot be had; in the latter `instances` says for how many the leases have to leave room as
-     * well. */
-    int64_t instances;      /* how many there are: 1 to 10,000; default 1 */
-    int64_t rank;           /* this one's place in the order of their ids: 0 to instances-1 */
-    int64_t weight;         /* this one's weight: 1 to 65535; default 1, or weights[rank] */
-    int64_t total_weight;   /* the sum of all weights; default instances * weight: all weigh the same */
-    const int64_t *weights; /* all weights, `instances` of them in the order of ids. Needed for the shares to add up
-                             * to the last permit where weights differ; without it an instance rounds down. */
+    /* This instance's share of every limit: weight / total weight. All instances must use the same `instances` and
+     * weights; then their shares add up to the limit. In modes WEIR_DISTRIBUTED and WEIR_HYBRID shares matter only
+     * during an outage; hybrid mode also sizes leases so that this many instances can each hold one. */
+    int64_t instances;      /* number of instances: 1 to 10,000; default 1 */
+    int64_t rank;           /* this instance's place in the order of their ids: 0 to instances-1 */
+    int64_t weight;         /* this instance's weight: 1 to 65535; default 1, or weights[rank] */
+    int64_t total_weight;   /* the sum of all weights; default instances * weight: all are equal */
+    const int64_t *weights; /* all weights, `instances` of them in the order of ids. Required for shares that add up to
+                             * the last permit when weights differ; without it an instance rounds its share down. */
 
-    /* The same, found out while running (follow.h): the numbers above must then be 0, but `weight` with peers->join.
-     * Both structs are copied. */
+    /* The same, learned while running (follow.h). The numbers above must then be 0, except `weight` with peers->join.
+     * weir copies both structs. */
     const struct weir_peers *peers;   /* default none */
-    const struct weir_consul *consul; /* the agent to ask, for `peers` and consul_policies; default none */
-    const char *consul_policies;      /* policies in Consul's KV store, under this prefix: <prefix>/<limit> and
-                                       * <prefix>/<limit>/<pattern>, values as for weir_policy_parse(); a key that ends
-                                       * in '/' and has no value is a folder, and passed over; default none */
+    const struct weir_consul *consul; /* the agent for `peers` and consul_policies; default none */
+    const char *consul_policies;      /* prefix of policies in Consul's KV store: <prefix>/<limit> and
+                                       * <prefix>/<limit>/<pattern>, values as for weir_policy_parse(); default none.
+                                       * A key that ends in '/' and has no value is a folder and is skipped */
 
-    /* Replaces the clock: Unix time in microseconds, 0 to WEIR_MAX_TIME_US. Called from the thread that asks for a
-     * decision, or for a submitted one from a thread of the limiter's, no lock held. Default: Unix time as it stood at
-     * weir_open(), carried on by CLOCK_BOOTTIME, so that nobody who sets the system's clock adds or takes permits.
-     * Where the kernel's clock is the processor's counter (x86-64, clock source "tsc"), each thread that reads it often
-     * does so once in a millisecond, and counts on from there by that counter: up to two microseconds behind, but for
-     * a millisecond in which the clock begins to be slewed (NTP): then up to a quarter of one off, either way. */
+    /* Replaces the clock: returns Unix time in microseconds, 0 to WEIR_MAX_TIME_US. Called without locks, on the thread
+     * that requests a decision, or on a thread of the limiter for a submitted request.
+     *
+     * Default: Unix time as read at weir_open(), continued with CLOCK_BOOTTIME, so that setting the system's clock adds
+     * or removes no permits. Where the kernel's clock is the processor's counter (x86-64, clock source "tsc"), a thread
+     * that needs the time often reads the clock once a millisecond and extrapolates with that counter. The result is up
+     * to two microseconds behind. In a millisecond in which NTP begins to slew the clock, it can be off by up to a
+     * quarter of a millisecond in either direction. */
     int64_t (*now_us)(void *user);
-    /* Called for each line worth an operator's eye, any thread, no lock held. Default: none. It must not block: until
-     * it returns, calls that wait for Redis go on waiting, for longer than timeout_us too. `line` has no newline and
-     * never holds a secret or a request's key; where a policy comes from it tells, an override's pattern in a file or
-     * in Consul included. weir_close() must not be called from it: the thread may be one that weir_close() waits for,
-     * and then the program is ended by abort(), after a sentence on stderr, or hangs. */
+    /* Receives each line meant for the operator. Called on any thread, without locks. Default: none. It must not
+     * block: calls that wait for Redis wait until it returns, even beyond timeout_us. `line` has no newline and never
+     * contains a secret or a request's key. It does name the source of a policy, including an override's pattern in a
+     * file or in Consul. Must not call weir_close(): the thread may be one that weir_close() waits for. That either
+     * ends the program by abort() with a message on stderr, or hangs. */
     void (*log)(void *user, enum weir_log_level level, const char *line);
-    void *user; /* handed to both */
+    void *user; /* passed to both */
 
-    /* Redis, as above: how many of the primary's replicas must have acknowledged a charge, a refund or a reset before
-     * it counts: 0 to 16; default 0: none need. The primary is asked by WAIT, which its user must be allowed, once it
-     * has answered that something was changed: a denial or a peek has none. But while more than 8 callers ask at once,
-     * and for what is submitted, all share a connection, on which whoever comes, be it for a denial, waits behind the
-     * WAIT that is under way: for up to three quarters of timeout_us. What too few have acknowledged within three
-     * quarters of the time that the call has left has failed, as if Redis had not answered: on_failure decides, and no
-     * lease is made of it. It may have been charged. Then, if a replica that has acknowledged becomes the primary, no
-     * permit comes back to be given out twice. */
+    /* Redis, as above: the number of replicas that must acknowledge a charge, refund or reset before it counts: 0 to
+     * 16; default 0. weir sends WAIT, which the Redis user must be allowed, after the primary has reported a change;
+     * denials and peeks need none. More than 8 concurrent callers, and all submitted requests, share a connection;
+     * there every request, even one that will be denied, waits behind a running WAIT, for up to three quarters of
+     * timeout_us.
+     *
+     * If too few replicas acknowledge within three quarters of the call's remaining time, the request has failed as
+     * if Redis had not answered: on_failure decides, and a lease is not created. Redis may have charged it. In
+     * return, when a replica that has acknowledged becomes the primary, no permit is given out twice. */
     int64_t redis_replicas;
 };
 #ifdef __cplusplus

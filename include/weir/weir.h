@@ -1,4 +1,4 @@
-/* weir.h - the whole API of weir, a rate limiter that lives in its caller's process.
+/* weir.h - the whole API of weir, a rate limiter that runs inside the calling process.
  *
  *     weir *w;  weir_limit *login;  struct weir_decision d;
  *     struct weir_options opts = WEIR_OPTIONS_INIT;
@@ -9,15 +9,15 @@
  *     if (weir_try(login, weir_key(ip, ip_len), 1, &d) == WEIR_OK && !d.allowed)
  *         respond_429(d.retry_after_us);
  *
- * Terms    A *limit* is a policy under a name. A *key* is whose traffic it is, such as a client's address.
- *          A *permit* is one unit of what is limited; a request costs one or more of them.
- * Units    Every time is int64_t microseconds and its name ends in _us; every quantity is int64_t permits.
- * Errors   int functions return WEIR_OK or a negative enum weir_error, and leave what they would have written
- *          untouched on an error. "Denied" is an answer, not an error. Details go to the log hook.
- * Threads  A limiter and its limits may be used from any thread at once; only weir_close() needs to be alone.
- *          No function may be called from a signal handler.
- * Memory   typedef'd types are opaque and the library's; struct types are the caller's and are copied.
- * Strings  are NUL-terminated UTF-8 unless a length stands beside them. Keys are any bytes.
+ * Terms    A *limit* is a policy under a name. A *key* identifies whose traffic it is, such as a client's address.
+ *          A *permit* is one unit of the limited resource; a request costs one or more permits.
+ * Units    Every time is an int64_t in microseconds and its name ends in _us. Every quantity is an int64_t in permits.
+ * Errors   Functions that return int return WEIR_OK or a negative enum weir_error unless stated otherwise. On an error
+ *          they leave their output arguments untouched. "Denied" is an answer, not an error. The log hook gets details.
+ * Threads  Any number of threads may use a limiter and its limits concurrently, except that weir_close() must run
+ *          alone. No function may be called from a signal handler.
+ * Memory   Typedef'd types are opaque and owned by the library. Struct types are owned by the caller; weir copies them.
+ * Strings  Strings are NUL-terminated UTF-8 unless a length stands beside them. Keys are arbitrary bytes.
  */
 #ifndef WEIR_H
 #define WEIR_H
@@ -39,69 +39,69 @@
 extern "C" {
 #endif
 
-#define WEIR_VERSION "0.1.0" /* of this header; weir_version() tells the library's */
+#define WEIR_VERSION "0.1.0" /* of this header; weir_version() returns the library's */
 
 #define WEIR_SECOND INT64_C(1000000) /* microseconds */
 #define WEIR_MINUTE (60 * WEIR_SECOND)
 #define WEIR_HOUR (60 * WEIR_MINUTE)
 #define WEIR_DAY (24 * WEIR_HOUR)
-#define WEIR_NEVER INT64_C(-1) /* retry_after_us of a cost that can never fit */
+#define WEIR_NEVER INT64_C(-1) /* retry_after_us of a cost that can never be admitted */
 
-/* Ranges; what lies outside is refused with WEIR_EINVAL. */
+/* Ranges. A value outside its range gives WEIR_EINVAL. */
 #define WEIR_MAX_PERMITS INT64_C(1000000000)       /* limit, burst, capacity, cost: 1 to this; debt: 0 to this */
 #define WEIR_MAX_PERIOD_US (366 * WEIR_DAY)        /* period: 1 us to this */
 #define WEIR_MAX_BLOCKS 1024                       /* blocks of a sliding window: 1 to this */
-#define WEIR_MAX_FILL_US INT64_C(4481179200000000) /* 142 years: a limit that takes longer to fill is refused */
+#define WEIR_MAX_FILL_US INT64_C(4481179200000000) /* 142 years: the longest time in which a limit may refill */
 #define WEIR_MAX_TIME_US INT64_C(9007199254740991) /* times: 0 to this, the year 2255 */
-#define WEIR_MAX_KEY_LEN 65536                     /* key length: 1 to this, bytes */
+#define WEIR_MAX_KEY_LEN 65536                     /* key length in bytes: 1 to this */
 #define WEIR_MAX_NAME_LEN 128                      /* limit name: 1 to this; letters, digits, '.', '_', '-' */
-#define WEIR_MAX_PATTERN_LEN 512                   /* pattern of an override, as written: 1 to this */
-#define WEIR_MAX_LIMITS 65536                      /* limits per limiter, and patterns ever; one more is WEIR_EFULL */
+#define WEIR_MAX_PATTERN_LEN 512                   /* bytes of an override's pattern, as written: 1 to this */
+#define WEIR_MAX_LIMITS 65536                      /* limits per limiter, patterns in its life; then WEIR_EFULL */
 #define WEIR_MAX_LABELS 32                         /* labels of weir_stats_print() */
 #define WEIR_MAX_ALL 64                            /* requests in one weir_try_all() */
-#define WEIR_MAX_SUBMITTED 65536                   /* requests of weir_submit() that wait for Redis at once */
-#define WEIR_CLOCK_SLACK_US (2 * WEIR_SECOND)      /* a clock that steps back by no more than this is held, see below */
+#define WEIR_MAX_SUBMITTED 65536                   /* requests of weir_submit() that may wait for Redis together */
+#define WEIR_CLOCK_SLACK_US (2 * WEIR_SECOND)      /* a smaller step back of the clock is ignored, see below */
 
-typedef struct weir weir;               /* backend, clock, counters and limits: made by weir_open() */
-typedef struct weir_limit weir_limit;   /* a policy under a name; lives as long as its limiter does */
-typedef struct weir_handle weir_handle; /* a key of a limit for a caller that comes back: made by weir_key_resolve() */
+typedef struct weir weir;               /* a limiter: backend, clock, counters, limits; made by weir_open() */
+typedef struct weir_limit weir_limit;   /* a policy under a name; lives as long as its limiter */
+typedef struct weir_handle weir_handle; /* a limit's key, prepared for repeated use; made by weir_key_resolve() */
 
 enum weir_error {
     WEIR_OK = 0,
     WEIR_EINVAL = -1, /* an argument, option or policy is outside its documented range */
     WEIR_ENOMEM = -2, /* an allocation failed; nothing was changed */
-    WEIR_EFULL = -3,  /* WEIR_MAX_LIMITS limits are defined already, or as many patterns have ever been, or
+    WEIR_EFULL = -3,  /* the limiter already has WEIR_MAX_LIMITS limits, has had as many patterns, or
                        * WEIR_MAX_SUBMITTED requests wait */
-    WEIR_ETIME = -4,  /* the backend did not answer in time; the permits may or may not be taken */
-    WEIR_EIO = -5,    /* a file or the backend cannot be reached or read, or broke its protocol */
-    WEIR_ESTATE = -6, /* a stored state is not weir's: another writer, another type */
+    WEIR_ETIME = -4,  /* the backend did not answer in time; it may or may not have taken the permits */
+    WEIR_EIO = -5,    /* a file cannot be read, or the backend cannot be reached or broke its protocol */
+    WEIR_ESTATE = -6, /* a stored state is not weir's: another program wrote it, or it has another type */
     WEIR_ECLOSED = -7 /* the limiter was closed while the call waited */
 };
 
-/* What `error` means, in a few lower-case words. Never NULL, static storage, any thread. */
+/* Return the meaning of `error` in a few lower-case words. Never NULL; static storage; any thread. */
 WEIR_API const char *weir_strerror(int error);
 
-/* The library's version, "MAJOR.MINOR.PATCH". Static storage. */
+/* Return the library's version, "MAJOR.MINOR.PATCH". Static storage. */
 WEIR_API const char *weir_version(void);
 
-/* ---- Policies: what the user says ---- */
+/* ---- Policies ---- */
 
 enum weir_algorithm {
-    WEIR_TOKEN_BUCKET,   /* the default: `limit` permits a period, up to `burst` at once */
-    WEIR_FIXED_WINDOW,   /* `limit` permits a window; two windows' worth can pass around its edge */
-    WEIR_SLIDING_WINDOW, /* `limit` permits in any window of that length */
-    WEIR_LEAKY_BUCKET    /* a queue of `capacity` that drains `limit` a period; admits with a delay */
+    WEIR_TOKEN_BUCKET,   /* the default: `limit` permits a period, up to `burst` together */
+    WEIR_FIXED_WINDOW,   /* `limit` permits a window; twice that can pass around the edge of two windows */
+    WEIR_SLIDING_WINDOW, /* `limit` permits in any stretch of one period */
+    WEIR_LEAKY_BUCKET    /* a queue of `capacity` that drains `limit` a period; it admits with a delay */
 };
 enum weir_refill {
-    WEIR_GREEDY,  /* continuously, as fast as the rate makes a permit */
-    WEIR_INTERVAL /* `limit` permits at once, every period */
+    WEIR_GREEDY,  /* continuously, at the policy's rate */
+    WEIR_INTERVAL /* `limit` permits together, every period */
 };
 enum weir_align {
     WEIR_ALIGN_FIRST, /* a key's interval or window starts with its first admitted request */
-    WEIR_ALIGN_EPOCH  /* multiples of the period since 1970-01-01T00:00Z: clock hours, UTC days */
+    WEIR_ALIGN_EPOCH  /* it starts at multiples of the period since 1970-01-01T00:00Z: clock hours, UTC days */
 };
 
-/* Start from all zeroes. A field that does not belong to the algorithm must stay 0. */
+/* Start with all fields 0. A field that does not belong to the algorithm must stay 0. */
 struct weir_policy {
     enum weir_algorithm algorithm; /* default WEIR_TOKEN_BUCKET */
     enum weir_refill refill;       /* token bucket; default WEIR_GREEDY */
@@ -110,46 +110,47 @@ struct weir_policy {
     int64_t limit;                 /* required: permits a period, 1 to WEIR_MAX_PERMITS */
     int64_t period_us;             /* required: 1 to WEIR_MAX_PERIOD_US */
     int64_t burst;                 /* token bucket: its size; 0 means `limit` */
-    int64_t debt;                  /* token bucket: how far it may be overdrawn, 0 to WEIR_MAX_PERMITS */
+    int64_t debt;                  /* token bucket: how far a request may overdraw it, 0 to WEIR_MAX_PERMITS */
     int64_t capacity;              /* leaky bucket: its size; 0 means `limit` */
 };
 
-/* Whether `policy` can be enforced exactly: WEIR_OK, or WEIR_EINVAL with a sentence in `message` (may be NULL,
- * `message_size` bytes, truncated to fit) that names the field and its range. */
+/* Check that `policy` can be enforced exactly. WEIR_OK, or WEIR_EINVAL with a sentence in `message` that names the
+ * field and its range. `message` may be NULL; the sentence is truncated to `message_size` bytes, its NUL included. */
 WEIR_API int weir_policy_check(const struct weir_policy *policy, char *message, size_t message_size);
 
-/* Read a policy from text: an algorithm, then name=value words in any order, each at most once.
+/* Parse a policy from text: an algorithm, then name=value words in any order, each at most once.
  *
  *     token_bucket   limit=N period=TIME [burst=N] [debt=N] [refill=greedy|interval] [align=first|epoch]
  *     fixed_window   limit=N period=TIME [align=first|epoch]
  *     sliding_window limit=N period=TIME [blocks=N]
  *     leaky_bucket   limit=N period=TIME [capacity=N]
  *
- * TIME is a whole number and a unit: us, ms, s, m, h, d. align belongs to a token bucket only with refill=interval.
- * WEIR_OK, or WEIR_EINVAL with a sentence in `message` (as above) that gives the word, its position (the column of
- * its first byte, from 1) and what is allowed there. `out` is checked as by weir_policy_check(). */
+ * TIME is a whole number and a unit: us, ms, s, m, h, d. A token bucket takes align only with refill=interval. The
+ * result also passes weir_policy_check(). WEIR_OK, or WEIR_EINVAL with a sentence in `message` (as above) that gives
+ * the word, the column of its first byte (from 1) and the allowed values. */
 WEIR_API int weir_policy_parse(const char *text, struct weir_policy *out, char *message, size_t message_size);
 
-/* Write `policy` in that grammar, fields that are 0 left out; weir_policy_parse() reads it back to the same policy.
- * WEIR_EINVAL if the policy does not pass weir_policy_check() or `text_size` bytes cannot hold the text
- * and its NUL; 160 always can. */
+/* Write `policy` in that grammar, without the fields that are 0. weir_policy_parse() reads back the same policy.
+ * WEIR_EINVAL if the policy fails weir_policy_check(), or the text and its NUL need more than `text_size` bytes; 160
+ * are always enough. */
 WEIR_API int weir_policy_print(const struct weir_policy *policy, char *text, size_t text_size);
 
-/* One line of a policy file that is not blank and not a comment. Valid during the visit. */
+/* A line of a policy file that is neither blank nor a comment. Valid only during the visit. */
 struct weir_policy_line {
     int number;                       /* from 1 */
-    const char *name;                 /* the limit's; NULL if the line is bad */
-    const char *pattern;              /* of an override, as written; NULL if the line is for the limit itself, or bad */
+    const char *name;                 /* the limit's name; NULL if the line is bad */
+    const char *pattern;              /* an override's pattern, as written; NULL for the limit itself or a bad line */
     const struct weir_policy *policy; /* NULL if the line is bad */
-    const char *error;                /* NULL, or what is wrong with the line and where */
+    const char *error;                /* NULL, or the mistake and its place in the line */
 };
 
-/* Read a policy file, one `name = policy` a line, or `name/pattern = policy` for some keys (weir_limit_define()); `#`
- * starts a comment, blank lines count for nothing, a name, and a pattern of a name, may stand once. `visit` is called
- * for each line in turn, the bad ones included; a value other than 0 from it ends the reading and is returned.
- * Otherwise WEIR_OK, WEIR_EINVAL if any line was bad, WEIR_EIO (cannot be read, or is no file: a pipe or a device may
- * be only what is open already, such as /dev/stdin) or WEIR_ENOMEM, the latter two with a sentence in `message` as
- * above. */
+/* Read a policy file. Each line is `name = policy`, or `name/pattern = policy` for some keys of a limit (see
+ * weir_limit_define()). `#` starts a comment; blank lines are ignored. A name, or a pattern of a name, may appear once.
+ *
+ * `visit` runs for each line in turn, bad lines included. If it returns a value other than 0, reading ends and returns
+ * that value. Otherwise WEIR_OK; WEIR_EINVAL if any line was bad; WEIR_EIO or WEIR_ENOMEM with a sentence in `message`
+ * (as above). WEIR_EIO means that the file cannot be read or is not a regular file: a pipe or a device is accepted only
+ * if the process has it open already, such as /dev/stdin. */
 WEIR_API int weir_policy_file_read(const char *path, int (*visit)(void *user, const struct weir_policy_line *line),
                                    void *user, char *message, size_t message_size);
 
@@ -157,64 +158,69 @@ WEIR_API int weir_policy_file_read(const char *path, int (*visit)(void *user, co
 
 #include <weir/options.h>
 
-/* Make a limiter. `opts` may be NULL for all defaults: local mode. WEIR_EINVAL (the log hook gets the option's name and
- * range), WEIR_ENOMEM, WEIR_EIO (no random numbers from the system, policy or password file not readable, no thread to
- * be had). It does not wait for Redis: what is asked before the connection stands waits for it, up to timeout_us.
- * After fork() a limiter in local mode may be used only in the process that opened it. In the other modes it closes its
- * parent's connections to Redis in the child, at once, and makes a thread and connections of its own there when it is
- * first asked; the child has no leases at first. Those to Consul stay open in the child, unused: libcurl alone could
- * close them. */
+/* Open a limiter. `opts` may be NULL for all defaults: local mode. Does not wait for Redis: a request made before the
+ * connection is ready waits for it, up to timeout_us.
+ *
+ * WEIR_EINVAL (the log hook gets the option's name and range), WEIR_ENOMEM, WEIR_EIO (no random numbers from the
+ * system, an unreadable policy or password file, or no thread could be started).
+ *
+ * After fork(), only the process that opened a limiter in local mode may use it. In the other modes the child closes
+ * the parent's connections to Redis immediately. It starts its own thread and connections with its first request, and
+ * begins without leases. Connections to Consul stay open in the child, unused, because only libcurl could close them.
+ */
 WEIR_API int weir_open(const struct weir_options *opts, weir **out);
 
-/* End a limiter and all that came from it. Calls that wait, for permits or for Redis, are woken and return
- * WEIR_ECLOSED, and are waited for; submitted requests that wait get their `done` with it, on this thread if there is a
- * weir_event_fd(). No call may come later, and in local mode none but weir_acquire() may be under way. Not to be called
- * from weir_options.log or weir_peers.list, see there. NULL is ignored. */
+/* Close a limiter and free everything that belongs to it. Calls that wait for permits or for Redis wake up and return
+ * WEIR_ECLOSED; weir_close() waits for them. Submitted requests that wait get `done` with WEIR_ECLOSED, on this
+ * thread if weir_event_fd() has been called. No call may start later. In local mode only weir_acquire() may still be
+ * running. Must not be called from weir_options.log or weir_peers.list. NULL is ignored. */
 WEIR_API void weir_close(weir *w);
 
-/* Put `policy` under `name`. A name that is there already keeps its handle and its keys: what a key has used so far,
- * rounded up and clipped to the new size, is charged to it under the new policy at its next decision, and what was
- * clipped is remembered for the next change: no change hands out what is used still. It comes back by the policy in
- * force: what has come back under a faster one is there, and stays so when a slower one is in force again. `out` may be
- * NULL. While a policy that is followed (follow.h) is under the same name, this one waits for its end.
+/* Define the limit `name`, or redefine it in place: its handle and its keys stay. `out` may be NULL. While a followed
+ * policy (follow.h) has the same name, that one stays in force, and this one takes over when it goes.
  *
- * `<limit>/<pattern>` as a name overrides a limit that is there for some of its keys: for the key that is the pattern's
- * bytes, or, if it ends in '*', for all that begin with what stands before it. The exact key goes first, then the
- * longest pattern. A key keeps what it has used. Patterns are 1 to WEIR_MAX_PATTERN_LEN bytes of text, of which each
- * key byte that is a control, a blank, '%', '*', '#' or '=' is written %XX. *out is then the limit's handle. `policy`
- * NULL ends such an override, if it is there.
+ * Redefining a limit never returns used permits early. At its next decision a key is charged under the new policy
+ * with the permits it has in use, rounded up and clipped to the new size. weir remembers what was clipped for the
+ * next change. Used permits return at the rate of the policy in force; those that have returned stay returned when a
+ * slower policy follows.
  *
- * No pattern is ever forgotten, for threads may be looking at it: a limiter takes WEIR_MAX_LIMITS of them in its life,
- * counting those that have ended, and the same one any number of times. Who overrides ever other keys makes one limit
- * of each of a few policies instead and chooses by the key, or, at WEIR_EFULL, opens another limiter and closes this.
+ * A name `<limit>/<pattern>` overrides an existing limit for some of its keys: for the key that equals the pattern
+ * or, if the pattern ends in '*', for all keys that begin with the bytes before it. An exact match wins, then the
+ * longest pattern. A key keeps its used permits. A pattern has 1 to WEIR_MAX_PATTERN_LEN bytes of text; in it %XX
+ * stands for a key's control bytes, blanks, '%', '*', '#' and '='. *out is then the limit's handle. With `policy`
+ * NULL the call ends the override, if there is one.
+ *
+ * A limiter never forgets a pattern, because other threads may be reading it. It accepts WEIR_MAX_LIMITS different
+ * patterns in its life, ended ones included. To override ever-changing keys, define one limit for each of a few
+ * policies and choose by the key; or, at WEIR_EFULL, open another limiter and close this one.
  *
  * WEIR_EINVAL, WEIR_ENOMEM, WEIR_EFULL. */
 WEIR_API int weir_limit_define(weir *w, const char *name, const struct weir_policy *policy, weir_limit **out);
 
-/* Define every limit and override of a policy file, or none if any line is bad. WEIR_EINVAL, WEIR_EIO, WEIR_ENOMEM or
+/* Define every limit and override of a policy file; none if any line is bad. WEIR_EINVAL, WEIR_EIO, WEIR_ENOMEM or
  * WEIR_EFULL with a sentence in `message` (as for weir_policy_check()) that names the file and the line. */
 WEIR_API int weir_limits_load(weir *w, const char *path, char *message, size_t message_size);
 
-/* The limit of that name, or NULL. */
+/* Return the limit of that name, or NULL. */
 WEIR_API weir_limit *weir_limit_find(weir *w, const char *name);
 
-/* Its name: lives as long as the limit. */
+/* Return the limit's name. The string lives as long as the limit. */
 WEIR_API const char *weir_limit_name(const weir_limit *limit);
 
-/* The policy in force, as it was defined (whole, not this instance's share). */
+/* Copy the policy in force, as it was defined: the whole limit, not this instance's share. */
 WEIR_API int weir_limit_policy(weir_limit *limit, struct weir_policy *out);
 
-/* What a limit amounts to in this limiter's mode. Set `size` to sizeof(struct weir_limit_info) before the call. */
+/* The effect of a limit in this limiter's mode. Set `size` to sizeof(struct weir_limit_info) before the call. */
 struct weir_limit_info {
     size_t size;
-    int64_t limit;         /* the largest cost that a fresh key admits; in local mode, of this instance's share */
-    int64_t lease_life_us; /* 0: nothing of this limit is leased */
-    int64_t lease_max;     /* permits of a key that this instance has at most ahead of use */
-    int64_t over_max; /* all instances together admit at most so many permits more of a key, in any stretch of time,
-                       * than the limit itself would, as long as Redis is there and keeps what it was told */
+    int64_t limit;         /* the largest cost admitted for a fresh key; in local mode, within this instance's share */
+    int64_t lease_life_us; /* how long a lease may be spent; 0: this limit is not leased */
+    int64_t lease_max;     /* most permits of a key that this instance leases in advance */
+    int64_t over_max; /* most permits of a key that all instances together admit beyond the limit, in any stretch of
+                       * time, as long as Redis is available and keeps its data */
 };
 
-/* WEIR_EINVAL if out->size is not a known size. */
+/* Read it for `limit`. WEIR_EINVAL if out->size is not a known size. */
 WEIR_API int weir_limit_info(weir_limit *limit, struct weir_limit_info *out);
 
 /* ---- Decisions ---- */
@@ -235,188 +241,202 @@ static inline struct weir_key weir_key_text(const char *text)
     return weir_key(text, strlen(text));
 }
 
-/* As weir_limit_policy(), for one key: the policy of its override, where it has one. */
+/* Copy the policy in force for one key: that of its override, or else the limit's. */
 WEIR_API int weir_limit_policy_for(weir_limit *limit, struct weir_key key, struct weir_policy *out);
 
-/* Who decided. */
+/* The component that made a decision. */
 enum weir_source {
-    WEIR_BY_MEMORY,  /* the key's own state in this process */
-    WEIR_BY_FULL,    /* enum weir_on_full, for want of room for a new key */
-    WEIR_BY_BACKEND, /* a backend of the user's own */
+    WEIR_BY_MEMORY,  /* the key's state in this process */
+    WEIR_BY_FULL,    /* enum weir_on_full: the table had no room for a new key */
+    WEIR_BY_BACKEND, /* the user's own backend */
     WEIR_BY_REDIS,
     WEIR_BY_LEASE,      /* permits leased from Redis before */
     WEIR_BY_DENIAL,     /* a denial by Redis that still holds */
-    WEIR_BY_FALLBACK,   /* enum weir_on_failure, while Redis cannot be had */
-    WEIR_BY_FAIL_OPEN,  /* likewise */
-    WEIR_BY_FAIL_CLOSED /* likewise */
+    WEIR_BY_FALLBACK,   /* WEIR_FAIL_LOCAL, during an outage */
+    WEIR_BY_FAIL_OPEN,  /* WEIR_FAIL_OPEN, during an outage */
+    WEIR_BY_FAIL_CLOSED /* WEIR_FAIL_CLOSED, during an outage */
 };
 
 struct weir_decision {      /* 64 bytes */
-    bool allowed;           /* the permits are taken; go ahead, after delay_us */
+    bool allowed;           /* true if the permits are taken: go ahead, after delay_us */
     uint8_t source;         /* enum weir_source */
     uint16_t reserved0;     /* 0 */
     uint32_t bound_by;      /* weir_try_all(): index of the request that binds; else 0 */
     int64_t limit;          /* the largest cost that a fresh key would admit */
-    int64_t remaining;      /* the largest cost that would be admitted right now, after this decision */
+    int64_t remaining;      /* the largest cost that would be admitted right after this decision */
     int64_t delay_us;       /* leaky bucket: how long an admitted caller should wait before it goes ahead */
-    int64_t retry_after_us; /* 0 if allowed; else the least wait after which this cost would be admitted if nobody
-                             * else took anything; WEIR_NEVER if it never can be */
-    int64_t reset_after_us; /* until the key is as good as new; 0: it is */
-    int64_t age_us; /* how old the knowledge is by which it was made: since the lease or the denial was asked for,
-                     * since the outage began; else 0. remaining and reset_after_us are as of then */
+    int64_t retry_after_us; /* 0 if allowed; else the shortest wait after which this cost would be admitted if no other
+                             * request took permits; WEIR_NEVER if it never can be */
+    int64_t reset_after_us; /* time until the key has no permits in use; 0: none are */
+    int64_t age_us; /* age of the information behind the decision: since the request for the lease or for the denial,
+                     * or since the outage began; else 0. remaining and reset_after_us describe that moment */
     int64_t ahead;  /* between backends (<weir/backend.h>); else 0 */
 };
 
-/* A clock that steps back by no more than WEIR_CLOCK_SLACK_US is held at a key's last change; one that steps back
- * further moves the key's state to its time with all that was used still used. Neither mints a permit. */
+/* If the clock steps back by at most WEIR_CLOCK_SLACK_US, a key's time stays at its last change. After a larger step
+ * the key's state moves to the new time with all used permits still used. Neither case creates permits. */
 
-/* Take `cost` permits (1 to WEIR_MAX_PERMITS) if they are there; never waits for them. A denial changes nothing.
- * WEIR_EINVAL, WEIR_ENOMEM. Not in local mode also WEIR_ESTATE, WEIR_ECLOSED, and with WEIR_FAIL_ERROR WEIR_ETIME and
- * WEIR_EIO; it then blocks for timeout_us at most. The same holds for every verb below. */
+/* Take `cost` permits (1 to WEIR_MAX_PERMITS) if they are available; never wait for them. A denial changes nothing.
+ *
+ * WEIR_EINVAL, WEIR_ENOMEM. In the modes on Redis the call blocks for at most timeout_us and can also return
+ * WEIR_ESTATE, WEIR_ECLOSED and, with WEIR_FAIL_ERROR, WEIR_ETIME and WEIR_EIO. The same errors apply to all
+ * functions below that decide. */
 WEIR_API int weir_try(weir_limit *limit, struct weir_key key, int64_t cost, struct weir_decision *out);
 
-/* As weir_try(), at the time `now_us` (1 to WEIR_MAX_TIME_US) of a caller who has read its clock already, as in struct
- * weir_request; 0: the limiter's clock. In the modes on Redis such a time takes the place of the server's, as with
- * weir_options.by_local_clock: then the clocks of all instances must agree, and keys stay there a week longer. */
+/* Decide as weir_try(), at the time `now_us` (1 to WEIR_MAX_TIME_US) that the caller has read already, as in struct
+ * weir_request; 0 means the limiter's clock. In the modes on Redis this time replaces the server's, as with
+ * weir_options.by_local_clock: the clocks of all instances must then agree, and keys stay in Redis a week longer. */
 WEIR_API int weir_try_at(weir_limit *limit, struct weir_key key, int64_t cost, int64_t now_us,
                          struct weir_decision *out);
 
-/* Read the limiter's clock: an event loop reads it once a turn and decides all that came in by it. WEIR_EINVAL if
- * weir_options.now_us answers out of its range. */
+/* Read the limiter's clock. An event loop can read it once a turn and decide all requests of the turn at that time.
+ * WEIR_EINVAL if weir_options.now_us returns a value out of range. */
 WEIR_API int weir_clock(weir *w, int64_t *now_us);
 
-/* A handle for a key that is asked for again and again, such as that of a connection: what is needed to find it is
- * worked out once. In local mode a decision by it does without the hash and, while the key's state stays where it is,
- * without looking for it; it decides what weir_try() would, whatever happened to the key or the limit meanwhile, be it
- * dropped, reset, redefined or overridden. The key itself need not be there, nor does a handle keep it. In the other
- * modes only the hash is saved. The key's bytes are copied.
+/* Make a handle for a key that is used repeatedly, such as a connection's. In local mode a decision with a handle
+ * skips hashing and, unless the key's entry has moved, the lookup. In the other modes it only skips hashing. It
+ * always decides as weir_try() would, even if the key was dropped or reset, or the limit redefined or overridden,
+ * since the call.
  *
- * A handle is the caller's until weir_handle_free(), and good for use until weir_close(). Any number of threads may use
- * it at once. WEIR_EINVAL, WEIR_ENOMEM. */
+ * The key need not exist, and a handle does not keep it alive. weir copies the key's bytes. The caller owns the
+ * handle until weir_handle_free() and may use it until weir_close(), from any number of threads. WEIR_EINVAL,
+ * WEIR_ENOMEM. */
 WEIR_API int weir_key_resolve(weir_limit *limit, struct weir_key key, weir_handle **out);
 
-/* weir_try_at() by a handle, with all of its errors. */
+/* Decide as weir_try_at() for the handle's key, with the same errors. */
 WEIR_API int weir_handle_try(weir_handle *handle, int64_t cost, int64_t now_us, struct weir_decision *out);
 
-/* Give a handle back, which no other call may be using: before weir_close() or after it. NULL is ignored. */
+/* Free a handle that no other call is using, before weir_close() or after it. NULL is ignored. */
 WEIR_API void weir_handle_free(weir_handle *handle);
 
-/* As weir_try(), but waits up to `max_wait_us` (0 or more) of real time for the permits, and waits out delay_us too:
- * an allowed caller may go ahead at once (delay_us is 0). Denied at once if the wait would be longer than that.
- * Those who wait are served in no particular order. Also WEIR_ECLOSED. */
+/* Take `cost` permits, waiting for them up to `max_wait_us` (0 or more) of real time. It also waits out delay_us, so an
+ * allowed caller may go ahead immediately (delay_us is 0). Denies without waiting if the wait would exceed max_wait_us.
+ * Waiting callers are served in no particular order. Errors as weir_try(); also WEIR_ECLOSED. */
 WEIR_API int weir_acquire(weir_limit *limit, struct weir_key key, int64_t cost, int64_t max_wait_us,
                           struct weir_decision *out);
 
-/* What weir_try() would answer; changes nothing. `remaining` is what is there now. */
+/* Return what weir_try() would answer, without changing anything. `remaining` is what is available now. */
 WEIR_API int weir_peek(weir_limit *limit, struct weir_key key, int64_t cost, struct weir_decision *out);
 
-/* Give `cost` permits back, never beyond the fresh state. A sliding window gives back from its oldest block, so that
- * its promise holds whichever permits they were; a fixed window from the one that runs, even if they are of another. */
+/* Return `cost` permits to the key, up to the state of a fresh key. A sliding window takes them from its oldest block,
+ * so that its promise holds whichever permits they were. A fixed window takes them from the current window, even if the
+ * permits belong to an earlier one. */
 WEIR_API int weir_refund(weir_limit *limit, struct weir_key key, int64_t cost);
 
-/* Forget the key: it is fresh again. In hybrid mode other instances see this, and a refund, when the leases and denials
- * that they have of the key have run out: a denial lasts for its retry_after_us. */
+/* Make the key fresh. In hybrid mode other instances notice a reset or a refund only when their leases and remembered
+ * denials of the key have expired; a denial lasts for its retry_after_us. */
 WEIR_API int weir_reset(weir_limit *limit, struct weir_key key);
 
 struct weir_request {
     weir_limit *limit;
     struct weir_key key;
     int64_t cost;
-    int64_t now_us; /* the time to decide by, 1 to WEIR_MAX_TIME_US, from a caller who has read its clock already;
-                     * 0: the limiter's clock. Times must be on one scale for all requests of a limiter. */
+    int64_t now_us; /* decision time, 1 to WEIR_MAX_TIME_US, if the caller has read its clock already; 0: the limiter's
+                     * clock. All requests of a limiter must use the same time scale. */
 };
 
-/* Hold one event against several limits of `w`, all or nothing: 1 to WEIR_MAX_ALL requests, each of a limit and key of
- * its own or not, decided as one atomic step at the first request's time. If any denies, none is charged. Out:
- * allowed = all; remaining = the least; retry_after_us = the greatest of those that deny (WEIR_NEVER is greatest);
- * reset_after_us and delay_us = the greatest; limit and bound_by = those of the request that binds: the one that
- * denies longest, or else the one with the least remaining.
+/* Charge one event to several limits of `w`, all or nothing, as one atomic step at the first request's time. Takes 1
+ * to WEIR_MAX_ALL requests; limits and keys may repeat. If one request is denied, none is charged. In the result
  *
- * In a Redis Cluster it is one step for one key under several limits. Keys in different slots are charged one after the
- * other, in their order, a round trip each, and get it back when a later one denies or fails: until then others see the
- * charge, and what cannot be given back, for its node has gone meanwhile, is lost. The round trips must fit in three
- * quarters of timeout_us, for the rest is for giving back; else it is WEIR_ETIME. So put first what denies most. */
+ *     allowed                      is true if every request is admitted
+ *     remaining                    is the smallest
+ *     retry_after_us               is the largest among the denials (WEIR_NEVER counts as largest)
+ *     reset_after_us, delay_us     are the largest
+ *     limit, bound_by              belong to the request that binds: the denial with the longest retry_after_us, or
+ *                                  without a denial the request with the least remaining
+ *
+ * In a Redis Cluster this is one step only for one key under several limits. weir charges keys in different slots one
+ * after the other, in the given order, with a round trip each, and refunds them when a later one is denied or fails.
+ * Until then others see the charge; a charge whose node fails in between cannot be refunded. The round trips must fit
+ * in three quarters of timeout_us, because the rest is for refunds; otherwise the call returns WEIR_ETIME. Put the
+ * request that is denied most often first. */
 WEIR_API int weir_try_all(weir *w, const struct weir_request *requests, size_t n, struct weir_decision *out);
 
-/* `n` independent weir_try() at the price of fewer: decided in order (in a Redis Cluster, those of one key are), times
- * read once a call. On an error nothing in `outs` means anything and any of the requests may have been charged. Where
- * on_failure answers in place of Redis it does so for those that Redis has not decided. n = 0 is WEIR_OK. */
+/* Decide `n` independent requests as weir_try(), for less than n calls would cost. They are decided in order (in a
+ * Redis Cluster, in order per key), with one reading of the clock. On an error `outs` is undefined and any of the
+ * requests may have been charged. During an outage on_failure answers the requests that Redis has not decided. With n
+ * = 0: WEIR_OK. */
 WEIR_API int weir_try_batch(weir *w, const struct weir_request *requests, size_t n, struct weir_decision *outs);
 
-/* The caller's; stays in place until weir_submit() returned other than 1, or `done` has run. */
+/* A submitted request. The caller owns it and must keep it in place until weir_submit() has returned another value than
+ * 1, or `done` has run. */
 struct weir_op {
     struct weir_request request;
     struct weir_decision decision; /* written before `done` runs, or before weir_submit() returns WEIR_OK */
     void (*done)(struct weir_op *op, int status);
-    void *user;         /* the caller's own */
-    uint64_t opaque[8]; /* the library's */
+    void *user;         /* for the caller */
+    uint64_t opaque[8]; /* for the library */
 };
 
-/* weir_try() without ever blocking. WEIR_OK: decided already, `done` will not run. 1: `done` will run once, within
- * timeout_us, on a thread of the limiter's or one that is in a call to it (it must not block there) or, if
- * weir_event_fd() has been called, in weir_dispatch(); the bytes of the key must stay until then. `status` is WEIR_OK
- * or an error of weir_try(). Negative: an error, `done` will not run; WEIR_EFULL if WEIR_MAX_SUBMITTED requests wait
- * already. In local mode never 1. */
+/* Start a weir_try() without ever blocking.
+ *
+ *     WEIR_OK    the decision is made; `done` will not run. Always so in local mode.
+ *     1          `done` will run once, within timeout_us. The key's bytes must stay in place until then. It runs in
+ *                weir_dispatch() if weir_event_fd() has been called; otherwise on a thread of the limiter, or on one
+ *                that is in a call to it, where it must not block. Its `status` is WEIR_OK or an error of weir_try().
+ *     negative   an error; `done` will not run. WEIR_EFULL if WEIR_MAX_SUBMITTED requests wait already. */
 WEIR_API int weir_submit(weir *w, struct weir_op *op);
 
-/* A file descriptor for the caller's own event loop: readable while weir_dispatch() has requests to complete. From the
- * first call on, no `done` runs anywhere else. To be called before the first weir_submit(); the descriptor is the
- * limiter's. WEIR_EIO if the system has none to give. In the child of a fork() the same number is a descriptor of its
- * own; if the system had none to give at that moment it is closed, and as if this had not been called yet: so call it
- * there, too, before the first weir_submit(). */
+/* Return a file descriptor for the caller's event loop: it is readable while weir_dispatch() has requests to
+ * complete. From the first call on, `done` runs nowhere else. Call it before the first weir_submit(). The limiter
+ * owns the descriptor. WEIR_EIO if the system has no descriptor left.
+ *
+ * In the child of a fork() the same number is a separate descriptor. If the system had none left at the fork, the
+ * number is closed and the child behaves as if this function had not been called. So call it there again, before the
+ * first weir_submit(). */
 WEIR_API int weir_event_fd(weir *w);
 
-/* Run the `done` of each submitted request that has its answer, on this thread; returns how many. Never blocks, never
- * fails; `w` must not be NULL. One thread at a time. */
+/* Run `done`, on this thread, for each submitted request that has its answer, and return how many there were. Never
+ * blocks, never fails. `w` must not be NULL. One thread at a time. */
 WEIR_API int weir_dispatch(weir *w);
 
-/* ---- What it has done ---- */
+/* ---- Statistics ---- */
 
 struct weir_stats {
     size_t size;          /* set to sizeof(struct weir_stats) before the call */
-    uint64_t allowed;     /* requests admitted, those of a batch each, an all-or-nothing once */
-    uint64_t denied;      /* requests denied, likewise; peeks, refunds and resets are not counted */
+    uint64_t allowed;     /* requests admitted; each one of a batch counts, a weir_try_all() counts once */
+    uint64_t denied;      /* requests denied, counted alike; peeks, refunds and resets do not count */
     uint64_t errors;      /* decisions that ended in an error */
-    uint64_t fallbacks;   /* decisions by enum weir_on_failure; each counts as allowed or denied as well */
-    uint64_t outages;     /* times that it took over */
-    uint64_t full;        /* answers by enum weir_on_full */
-    uint64_t evictions;   /* keys as good as new that were dropped */
-    uint64_t share_lifts; /* limits and overrides in force whose part of a burst was 0 here and was lifted to 1, see
-                           * weir_options.instances */
-    uint64_t share_zeros; /* likewise, those (windows) whose part is 0 here: everything is denied */
-    int64_t keys;         /* keys held; in hybrid mode those with a lease, a denial or recent requests as well */
-    int64_t bytes;        /* memory held for keys and tables */
-    int64_t share_weight, share_total; /* this instance's share in force; 0 of 1: none yet, see struct weir_peers */
+    uint64_t fallbacks;   /* decisions by enum weir_on_failure; each also counts as allowed or denied */
+    uint64_t outages;     /* outages: times that enum weir_on_failure took over */
+    uint64_t full;        /* decisions by enum weir_on_full */
+    uint64_t evictions;   /* idle keys dropped to make room */
+    uint64_t share_lifts; /* limits and overrides in force whose share of the burst here rounds to 0 and was raised
+                           * to 1, see weir_options.instances */
+    uint64_t share_zeros; /* windows in force whose share here is 0: everything is denied */
+    int64_t keys;         /* keys in memory; in hybrid mode also those with a lease, a denial or recent requests */
+    int64_t bytes;        /* memory in use for keys and tables */
+    int64_t share_weight, share_total; /* this instance's share in force; 0 of 1: unknown, see weir_peers */
     uint64_t store_requests;           /* requests sent to Redis */
     uint64_t store_calls;              /* script calls that carried them */
-    uint64_t store_timeouts;           /* connections given up because an answer was late */
-    uint64_t store_connections;        /* connections made */
-    uint64_t store_breaks;             /* times that calls were answered without waiting, for Redis was thought gone */
-    uint64_t leased;                   /* permits taken ahead of use */
-    uint64_t lease_hits;               /* decisions by a lease */
+    uint64_t store_timeouts;           /* connections closed because an answer was late */
+    uint64_t store_connections;        /* connections opened */
+    uint64_t store_breaks;             /* times that the breaker opened: calls no longer waited for Redis */
+    uint64_t leased;                   /* permits leased in advance */
+    uint64_t lease_hits;               /* decisions by leases */
     uint64_t lease_lost;               /* leased permits that were not used in time */
-    uint64_t denial_hits;              /* decisions by a denial that still held */
-    uint64_t settled;                  /* permits that were admitted in outages and charged to Redis afterwards */
-    uint64_t unsettled;                /* those that it was not told of: for too many outages, for want of memory, or
-                                        * for a state of the key there that is not weir's */
+    uint64_t denial_hits;              /* decisions by remembered denials */
+    uint64_t settled;                  /* permits admitted in outages and charged to Redis afterwards */
+    uint64_t unsettled;                /* permits admitted in outages and never charged: too many outages, too little
+                                        * memory, or a state in Redis that is not weir's */
 };
 
-/* Add up the counters; exact when no call is under way. WEIR_EINVAL if out->size is not a known size. */
+/* Add up the counters. They are exact while no call is running. WEIR_EINVAL if out->size is not a known size. */
 WEIR_API int weir_stats_read(weir *w, struct weir_stats *out);
 
 struct weir_label {
     const char *name;  /* a letter or '_', then letters, digits and '_'; not beginning with "__" */
-    const char *value; /* any text; what has to be escaped is */
+    const char *value; /* any text; weir escapes it */
 };
 
-/* Write `stats` in Prometheus's text format (version 0.0.4, Content-Type "text/plain; version=0.0.4"): for each field
- * # HELP, # TYPE and a sample with the `n` labels (0 to WEIR_MAX_LABELS, no name twice), which may be NULL if n is 0.
- * Counters are named weir_..._total and never fall while the limiter is open; all else are gauges. The format wants a
- * name once a page: of several limiters, print one, or give each a page of its own.
+/* Write `stats` in Prometheus's text format (version 0.0.4, Content-Type "text/plain; version=0.0.4"). Each field gets
+ * # HELP, # TYPE and a sample with the `n` labels: 0 to WEIR_MAX_LABELS, each name once; NULL if n is 0. Counters are
+ * named weir_..._total and never fall while the limiter is open; all other fields are gauges. The format allows a name
+ * once a page, so give each of several limiters a separate page.
  *
- * Returns the length of the text, which may be `size` or more: then only "" was written, if there is room for that. So
- * `text` NULL and `size` 0 ask how long it is; without labels 8192 is room for it. WEIR_EINVAL if stats->size is not a
- * known size or a label is not as said. */
+ * Returns the length of the text. If that is `size` or more, the text did not fit, and only "" was written if size is
+ * not 0. So `text` NULL with `size` 0 returns the length; 8192 bytes are enough without labels. WEIR_EINVAL if
+ * stats->size is not a known size or a label is malformed. */
 WEIR_API int weir_stats_print(const struct weir_stats *stats, const struct weir_label *labels, size_t n, char *text,
                               size_t size);
 
