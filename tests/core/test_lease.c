@@ -36,25 +36,25 @@ static void key_init(struct key *key, const char *policy)
     lease_renew(&key->lease, &plan, 1);
 }
 
-static struct weir_decision store_decides(struct key *key, const struct lease_ask *ask)
+static struct weir_decision store_decides(struct key *key, const struct lease_order *order)
 {
     struct weir_decision decision;
     const struct weir_plan *plan = &key->lease.plan;
-    if (ask->ahead > 0)
-        state_take_ahead(plan, key->state, key->now_us, ask->cost, ask->ahead, ask->spread, &decision);
+    if (order->ahead > 0)
+        state_take_ahead(plan, key->state, key->now_us, order->cost, order->ahead, order->spread, &decision);
     else
-        state_decide(plan, key->state, key->now_us, ask->cost, WEIR_TAKE, &decision);
+        state_decide(plan, key->state, key->now_us, order->cost, WEIR_TAKE, &decision);
     key->asked++;
     return decision;
 }
 
 /* Let the store decide `ask`, whose answer is there `trip_us` later. */
-static struct weir_decision asked(struct key *key, const struct lease_ask *ask, int64_t trip_us)
+static struct weir_decision asked(struct key *key, const struct lease_order *order, int64_t trip_us)
 {
     const int64_t asked_us = key->now_us;
-    const struct weir_decision decision = store_decides(key, ask);
+    const struct weir_decision decision = store_decides(key, order);
     key->now_us += trip_us;
-    lease_land(&key->lease, &key->rules, ask, asked_us, key->now_us, &decision);
+    lease_answered(&key->lease, &key->rules, order, asked_us, key->now_us, &decision);
     return decision;
 }
 
@@ -63,10 +63,10 @@ static struct weir_decision take(struct key *key, int64_t cost)
 {
     struct weir_decision decision;
     lease_count(&key->lease, &key->rules, key->now_us, cost);
-    while (lease_decide(&key->lease, key->now_us, cost, WEIR_TAKE, &decision) == LEASE_ASK) {
-        const struct lease_ask ask = lease_ask(&key->lease, &key->rules, key->now_us, cost, 0, 0);
-        decision = asked(key, &ask, 0);
-        if (ask.whole || !decision.allowed) {
+    while (lease_decide(&key->lease, key->now_us, cost, WEIR_TAKE, &decision) == LEASE_UNDECIDED) {
+        const struct lease_order order = lease_make_order(&key->lease, &key->rules, key->now_us, cost, 0, 0);
+        decision = asked(key, &order, 0);
+        if (order.whole || !decision.allowed) {
             decision.remaining += lease_left(&key->lease, key->now_us);
             break;
         }
@@ -90,9 +90,9 @@ static void warm_up(struct key *key, int64_t gap_us)
     key->asked = 0;
 }
 
-static struct lease_ask lease_of(struct key *key, int64_t ahead)
+static struct lease_order lease_of(struct key *key, int64_t ahead)
 {
-    return (struct lease_ask){ .era = key->lease.era, .ahead = ahead, .spread = 1, .whole = true };
+    return (struct lease_order){ .era = key->lease.era, .ahead = ahead, .spread = 1, .whole = true };
 }
 
 #define WIDE "token_bucket limit=1000000 period=1s"
@@ -151,8 +151,8 @@ TEST(costs_weigh_as_much_as_as_many_requests, 10)
             take(&tens, 10);
         }
     }
-    const struct lease_ask one = lease_ask(&ones.lease, &ones.rules, ones.now_us, 0, 0, 0);
-    const struct lease_ask ten = lease_ask(&tens.lease, &tens.rules, tens.now_us, 0, 0, 0);
+    const struct lease_order one = lease_make_order(&ones.lease, &ones.rules, ones.now_us, 0, 0, 0);
+    const struct lease_order ten = lease_make_order(&tens.lease, &tens.rules, tens.now_us, 0, 0, 0);
     ck_assert_msg(one.ahead - ten.ahead <= 10 && ten.ahead - one.ahead <= 10, "%" PRId64 " and %" PRId64, one.ahead,
                   ten.ahead);
 }
@@ -163,8 +163,8 @@ TEST(nothing_is_leased_where_answers_take_a_tenth_of_a_life, 10)
     key_init(&key, WIDE);
     warm_up(&key, 1000);
     lease_count(&key.lease, &key.rules, key.now_us, 1);
-    ck_assert_int_gt(lease_ask(&key.lease, &key.rules, key.now_us, 1, 0, LIFE_US / 10).ahead, 0);
-    const struct lease_ask slow = lease_ask(&key.lease, &key.rules, key.now_us, 1, 0, LIFE_US / 10 + 1);
+    ck_assert_int_gt(lease_make_order(&key.lease, &key.rules, key.now_us, 1, 0, LIFE_US / 10).ahead, 0);
+    const struct lease_order slow = lease_make_order(&key.lease, &key.rules, key.now_us, 1, 0, LIFE_US / 10 + 1);
     ck_assert(slow.ahead == 0 && slow.alone);
 }
 
@@ -196,10 +196,10 @@ TEST(what_others_wait_for_is_asked_for_at_once_when_permits_are_scarce, 10)
     lease_count(&key.lease, &key.rules, key.now_us, 1);
     for (int64_t waiting = 0; waiting < 8; waiting++) {
         struct lease again = key.lease;
-        const struct lease_ask ask = lease_ask(&again, &key.rules, key.now_us, 1, waiting, 0);
-        ck_assert_msg(waiting > 0 ? ask.ahead == waiting : ask.ahead > 40, "%" PRId64 " of %" PRId64, ask.ahead,
+        const struct lease_order order = lease_make_order(&again, &key.rules, key.now_us, 1, waiting, 0);
+        ck_assert_msg(waiting > 0 ? order.ahead == waiting : order.ahead > 40, "%" PRId64 " of %" PRId64, order.ahead,
                       waiting);
-        ck_assert_uint_eq(ask.spread, waiting > 0 ? 1 : 32);
+        ck_assert_uint_eq(order.spread, waiting > 0 ? 1 : 32);
     }
 }
 
@@ -223,10 +223,10 @@ TEST(permits_are_scarce_once_fewer_come_than_were_asked_for_until_all_do, 10)
     struct key key;
     key_init(&key, WIDE);
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
-        const struct lease_ask ask = {
+        const struct lease_order order = {
             .era = key.lease.era, .cost = 1, .ahead = table[i].ahead, .spread = 1, .whole = true
         };
-        lease_land(&key.lease, &key.rules, &ask, key.now_us, key.now_us, &table[i].told);
+        lease_answered(&key.lease, &key.rules, &order, key.now_us, key.now_us, &table[i].told);
         ck_assert_msg(key.lease.scarce == table[i].is_scarce, "row %zu", i);
     }
 }
@@ -248,13 +248,13 @@ TEST(what_a_request_lacks_is_asked_for_if_a_lease_may_be_as_large_as_the_request
     struct key key;
     key_init(&key, WIDE);
     key.rules.max = 8;
-    const struct lease_ask some = lease_of(&key, 3);
+    const struct lease_order some = lease_of(&key, 3);
     asked(&key, &some, 0);
-    struct lease_ask ask = lease_ask(&key.lease, &key.rules, key.now_us, 9, 0, 0);
-    ck_assert(ask.whole && ask.cost == 9);
-    ask = lease_ask(&key.lease, &key.rules, key.now_us, 8, 0, 0);
-    ck_assert(!ask.whole && ask.cost == 5);
-    asked(&key, &ask, 0);
+    struct lease_order order = lease_make_order(&key.lease, &key.rules, key.now_us, 9, 0, 0);
+    ck_assert(order.whole && order.cost == 9);
+    order = lease_make_order(&key.lease, &key.rules, key.now_us, 8, 0, 0);
+    ck_assert(!order.whole && order.cost == 5);
+    asked(&key, &order, 0);
     ck_assert_int_eq(lease_left(&key.lease, key.now_us), 8);
 }
 
@@ -266,17 +266,17 @@ TEST(what_is_held_and_what_is_on_its_way_are_no_more_together_than_a_lease_may_b
     key.rules.max = 100;
     for (int64_t held = 0; held <= 100; held += 10) {
         struct key again = key;
-        const struct lease_ask some = lease_of(&key, held);
+        const struct lease_order some = lease_of(&key, held);
         asked(&again, &some, 0);
         ck_assert_int_eq(lease_left(&again.lease, again.now_us), held);
-        struct lease_ask ask = lease_ask(&again.lease, &again.rules, again.now_us, 0, 0, 0);
-        ck_assert_int_eq(ask.ahead, 100 - held); /* before any request */
+        struct lease_order order = lease_make_order(&again.lease, &again.rules, again.now_us, 0, 0, 0);
+        ck_assert_int_eq(order.ahead, 100 - held); /* before any request */
         again.lease.is_asked = false;
-        ask = lease_ask(&again.lease, &again.rules, again.now_us, held + 30, 0, 0);
+        order = lease_make_order(&again.lease, &again.rules, again.now_us, held + 30, 0, 0);
         if (held == 0 || held + 30 > 100) /* beside a request of its own */
-            ck_assert(ask.whole && ask.ahead == 100 - held);
+            ck_assert(order.whole && order.ahead == 100 - held);
         else /* and with what it lacks */
-            ck_assert(!ask.whole && ask.cost == 30 && ask.ahead == 100 - (held + 30) && again.lease.is_asked);
+            ck_assert(!order.whole && order.cost == 30 && order.ahead == 100 - (held + 30) && again.lease.is_asked);
     }
 }
 
@@ -285,12 +285,12 @@ TEST(while_permits_are_on_their_way_no_others_are_asked_for, 10)
     struct key key;
     key_init(&key, WIDE);
     warm_up(&key, 1000);
-    const struct lease_ask few = lease_of(&key, 5);
+    const struct lease_order few = lease_of(&key, 5);
     asked(&key, &few, 0);
-    const struct lease_ask first = lease_ask(&key.lease, &key.rules, key.now_us, 0, 0, 0);
+    const struct lease_order first = lease_make_order(&key.lease, &key.rules, key.now_us, 0, 0, 0);
     ck_assert_int_gt(first.ahead, 0);
     ck_assert(key.lease.is_asked);
-    const struct lease_ask second = lease_ask(&key.lease, &key.rules, key.now_us, 7, 0, 0);
+    const struct lease_order second = lease_make_order(&key.lease, &key.rules, key.now_us, 7, 0, 0);
     ck_assert(second.whole && second.cost == 7 && second.ahead == 0); /* not even what it lacks */
     asked(&key, &second, 0);
     ck_assert(key.lease.is_asked); /* still: that was the request's own */
@@ -302,18 +302,18 @@ TEST(what_a_request_lacks_is_on_its_way_until_it_comes_or_fails, 10)
 {
     struct key key;
     key_init(&key, WIDE);
-    const struct lease_ask few = lease_of(&key, 5);
+    const struct lease_order few = lease_of(&key, 5);
     asked(&key, &few, 0);
     for (int fails = 0; fails < 2; fails++) {
-        const struct lease_ask first = lease_ask(&key.lease, &key.rules, key.now_us, 20 + fails, 0, 0);
+        const struct lease_order first = lease_make_order(&key.lease, &key.rules, key.now_us, 20 + fails, 0, 0);
         ck_assert(!first.whole && first.ahead == 0 && key.lease.is_asked);
-        ck_assert(lease_ask(&key.lease, &key.rules, key.now_us, 20 + fails, 0, 0).whole);
-        struct lease_ask old = first;
+        ck_assert(lease_make_order(&key.lease, &key.rules, key.now_us, 20 + fails, 0, 0).whole);
+        struct lease_order old = first;
         old.era--;
-        lease_ask_failed(&key.lease, &old);
+        lease_order_failed(&key.lease, &old);
         ck_assert(key.lease.is_asked); /* that was another lease's */
         if (fails)
-            lease_ask_failed(&key.lease, &first);
+            lease_order_failed(&key.lease, &first);
         else
             asked(&key, &first, 0);
         ck_assert(!key.lease.is_asked);
@@ -335,8 +335,8 @@ static void check_end(const char *policy, int64_t offset_us, int64_t end_us)
     key_init(&key, policy);
     take(&key, 1); /* an interval or window begins */
     key.now_us += offset_us;
-    const struct lease_ask ask = lease_of(&key, 5);
-    asked(&key, &ask, 10);
+    const struct lease_order order = lease_of(&key, 5);
+    asked(&key, &order, 10);
     ck_assert_msg(can_spend(&key, START_US + end_us - 1), "%s: spent until %" PRId64, policy, end_us);
     ck_assert_msg(!can_spend(&key, START_US + end_us), "%s: not at %" PRId64, policy, end_us);
     ck_assert_uint_eq(key.lease.lost, 5);
@@ -360,8 +360,8 @@ TEST(an_answer_later_than_the_lease_brings_nothing, 10)
 {
     struct key key;
     key_init(&key, WIDE);
-    const struct lease_ask ask = lease_of(&key, 5);
-    asked(&key, &ask, LIFE_US);
+    const struct lease_order order = lease_of(&key, 5);
+    asked(&key, &order, LIFE_US);
     ck_assert_int_eq(lease_left(&key.lease, key.now_us), 0);
     ck_assert_uint_eq(key.lease.lost, 5);
 }
@@ -371,9 +371,9 @@ TEST(the_older_permits_are_spent_first, 10)
     struct key key;
     struct weir_decision decision;
     key_init(&key, WIDE);
-    const struct lease_ask ask = lease_of(&key, 5);
-    asked(&key, &ask, 10);
-    asked(&key, &ask, 10);
+    const struct lease_order order = lease_of(&key, 5);
+    asked(&key, &order, 10);
+    asked(&key, &order, 10);
     ck_assert_int_eq(lease_left(&key.lease, key.now_us), 10);
     ck_assert_int_eq(lease_decide(&key.lease, key.now_us, 7, WEIR_TAKE, &decision), LEASE_SPENT);
     ck_assert_int_eq(decision.age_us, 20);
@@ -391,9 +391,9 @@ TEST(a_third_grant_is_put_to_the_second_and_both_are_as_old_as_the_older, 10)
         const int64_t at_us[] = { START_US, START_US + 10, asked_us };
         const int64_t oldest_us = asked_us < at_us[1] ? asked_us : at_us[1];
         for (int i = 0; i < 3; i++) {
-            const struct lease_ask ask = lease_of(&key, 1 << i);
+            const struct lease_order order = lease_of(&key, 1 << i);
             const struct weir_decision told = { .allowed = true, .ahead = 1 << i };
-            lease_land(lease, &key.rules, &ask, at_us[i], START_US + 30, &told);
+            lease_answered(lease, &key.rules, &order, at_us[i], START_US + 30, &told);
         }
         ck_assert(lease->batches[0].left == 1 && lease->batches[0].asked_us == START_US);
         ck_assert(lease->batches[1].left == 2 + 4 && lease->batches[1].asked_us == oldest_us);
@@ -409,8 +409,8 @@ TEST(a_leaky_buckets_permits_are_slots_that_pass, 10)
     struct key key;
     struct weir_decision decision;
     key_init(&key, "leaky_bucket limit=1000 period=1s capacity=100");
-    const struct lease_ask ask = { .era = key.lease.era, .cost = 1, .ahead = 10, .spread = 1, .whole = true };
-    asked(&key, &ask, 100); /* departs at once; the ten after it every 1,000 us */
+    const struct lease_order order = { .era = key.lease.era, .cost = 1, .ahead = 10, .spread = 1, .whole = true };
+    asked(&key, &order, 100); /* departs at once; the ten after it every 1,000 us */
     const int64_t base_us = key.now_us;
     for (int slot = 1; slot <= 3; slot++) {
         ck_assert_int_eq(lease_decide(&key.lease, key.now_us, 1, WEIR_TAKE, &decision), LEASE_SPENT);
@@ -436,8 +436,8 @@ TEST(slots_of_uneven_rates_are_never_early, 10)
     struct weir_decision decision;
     key_init(&key, "leaky_bucket limit=7 period=1s capacity=100");
     key.rules.life_us = 10 * WEIR_SECOND;
-    const struct lease_ask ask = { .era = key.lease.era, .cost = 3, .ahead = 40, .spread = 1, .whole = true };
-    asked(&key, &ask, 0);
+    const struct lease_order order = { .era = key.lease.era, .cost = 3, .ahead = 40, .spread = 1, .whole = true };
+    asked(&key, &order, 0);
     for (int64_t slot = 3; slot < 43; slot++) {
         ck_assert_int_eq(lease_decide(&key.lease, key.now_us, 1, WEIR_TAKE, &decision), LEASE_SPENT);
         ck_assert_int_eq(decision.delay_us, (slot * WEIR_SECOND + 6) / 7);
@@ -460,9 +460,9 @@ TEST(a_slot_is_passed_over_when_its_time_has_passed_and_no_sooner, 10)
         const struct weir_plan plan = key.lease.plan;
         ck_assert(plan.tick_us == (p == 3 ? 10 : 1));
         key.rules.life_us = 366 * WEIR_DAY;
-        const struct lease_ask ask = { .era = 1, .cost = FIRST, .ahead = SLOTS, .spread = 1, .whole = true };
+        const struct lease_order order = { .era = 1, .cost = FIRST, .ahead = SLOTS, .spread = 1, .whole = true };
         key.lease.era = 1;
-        asked(&key, &ask, chance_between(&chance, 0, 9));
+        asked(&key, &order, chance_between(&chance, 0, 9));
         int64_t departs_us[SLOTS], left = SLOTS;
         for (int64_t n = 0; n < SLOTS; n++)
             departs_us[n] = key.now_us + ((n + FIRST) * plan.q + plan.p - 1) / plan.p * plan.tick_us;
@@ -484,8 +484,8 @@ TEST(what_was_taken_can_be_given_back_while_its_lease_lasts, 10)
     struct key key;
     struct weir_decision decision;
     key_init(&key, WIDE);
-    const struct lease_ask ask = lease_of(&key, 5);
-    asked(&key, &ask, 10);
+    const struct lease_order order = lease_of(&key, 5);
+    asked(&key, &order, 10);
     ck_assert_int_eq(lease_decide(&key.lease, key.now_us, 5, WEIR_TAKE, &decision), LEASE_SPENT);
     lease_give_back(&key.lease, &key.rules, key.lease.era, key.now_us - decision.age_us, 5);
     ck_assert_int_eq(lease_left(&key.lease, key.now_us), 5);
@@ -501,11 +501,11 @@ TEST(what_is_given_back_above_the_most_is_lost, 10)
     struct weir_decision decision;
     key_init(&key, WIDE);
     key.rules.max = 8;
-    const struct lease_ask ask = lease_of(&key, 8);
-    asked(&key, &ask, 0);
+    const struct lease_order order = lease_of(&key, 8);
+    asked(&key, &order, 0);
     ck_assert_int_eq(lease_decide(&key.lease, key.now_us, 5, WEIR_TAKE, &decision), LEASE_SPENT);
     key.now_us += 10;
-    const struct lease_ask meanwhile = lease_of(&key, 3);
+    const struct lease_order meanwhile = lease_of(&key, 3);
     asked(&key, &meanwhile, 0);
     lease_give_back(&key.lease, &key.rules, key.lease.era, START_US, 5);
     ck_assert_int_eq(lease_left(&key.lease, key.now_us), 8);
@@ -520,18 +520,18 @@ TEST(what_is_given_back_while_others_are_on_their_way_counts_with_them, 10)
     struct weir_decision decision;
     key_init(&key, WIDE);
     key.rules.max = 8;
-    const struct lease_ask first = lease_of(&key, 8);
+    const struct lease_order first = lease_of(&key, 8);
     asked(&key, &first, 0);
     ck_assert_int_eq(lease_decide(&key.lease, key.now_us, 8, WEIR_TAKE, &decision), LEASE_SPENT);
     lease_count(&key.lease, &key.rules, key.now_us, 6);
     lease_count(&key.lease, &key.rules, key.now_us, 1);
-    const struct lease_ask ask = lease_ask(&key.lease, &key.rules, key.now_us, 1, 0, 0);
-    ck_assert(ask.ahead > 0 && ask.ahead < 8);
+    const struct lease_order order = lease_make_order(&key.lease, &key.rules, key.now_us, 1, 0, 0);
+    ck_assert(order.ahead > 0 && order.ahead < 8);
     lease_give_back(&key.lease, &key.rules, key.lease.era, START_US, 8);
-    ck_assert_int_eq(lease_left(&key.lease, key.now_us), 8 - ask.ahead);
-    asked(&key, &ask, 10);
+    ck_assert_int_eq(lease_left(&key.lease, key.now_us), 8 - order.ahead);
+    asked(&key, &order, 10);
     ck_assert_int_eq(lease_left(&key.lease, key.now_us), 8);
-    ck_assert_int_eq((int64_t)key.lease.lost, ask.ahead);
+    ck_assert_int_eq((int64_t)key.lease.lost, order.ahead);
 }
 
 TEST(what_is_given_back_of_another_era_is_lost, 10)
@@ -539,13 +539,13 @@ TEST(what_is_given_back_of_another_era_is_lost, 10)
     struct key key;
     struct weir_decision decision;
     key_init(&key, WIDE);
-    const struct lease_ask old = lease_of(&key, 5);
+    const struct lease_order old = lease_of(&key, 5);
     asked(&key, &old, 0);
     ck_assert_int_eq(lease_decide(&key.lease, key.now_us, 5, WEIR_TAKE, &decision), LEASE_SPENT);
     const uint64_t era = key.lease.era;
     const struct weir_plan plan = plan_for(WIDE);
     lease_renew(&key.lease, &plan, 2);
-    const struct lease_ask other = lease_of(&key, 2);
+    const struct lease_order other = lease_of(&key, 2);
     asked(&key, &other, 0); /* at the same time */
     lease_give_back(&key.lease, &key.rules, era, START_US, 5);
     ck_assert_int_eq(lease_left(&key.lease, key.now_us), 2);
@@ -560,7 +560,7 @@ static int64_t ahead_at(const struct lease *lease, const struct lease_rules *rul
     struct lease again = *lease;
     again.count = 100 + cost;
     again.turn_us = START_US + LIFE_US / 2;
-    return lease_ask(&again, rules, START_US, cost, waiting, 0).ahead;
+    return lease_make_order(&again, rules, START_US, cost, waiting, 0).ahead;
 }
 
 TEST(the_average_moves_by_a_quarter_of_the_difference_each_half_life, 10)
@@ -612,21 +612,21 @@ TEST(an_eighth_more_than_the_load_is_asked_for_and_what_others_wait_for, 10)
         struct lease again = key.lease;
         again.average = average;
         again.count = 9;
-        const struct lease_ask ask = lease_ask(&again, &key.rules, START_US, 9, 0, 0);
+        const struct lease_order order = lease_make_order(&again, &key.rules, START_US, 9, 0, 0);
         const int64_t load = (average + 8) / 16;
-        ck_assert(ask.ahead == load + load / 8 && ask.spread == 6 && ask.whole && !ask.alone);
-        ck_assert(again.is_asked && again.coming == ask.ahead);
+        ck_assert(order.ahead == load + load / 8 && order.spread == 6 && order.whole && !order.alone);
+        ck_assert(again.is_asked && again.coming == order.ahead);
     }
     struct lease later = key.lease; /* nothing was asked for since: the average falls before it is read */
     later.count = 160;
-    ck_assert_int_eq(lease_ask(&later, &key.rules, START_US + LIFE_US, 0, 0, 0).ahead, 30 + 30 / 8 + 1);
+    ck_assert_int_eq(lease_make_order(&later, &key.rules, START_US + LIFE_US, 0, 0, 0).ahead, 30 + 30 / 8 + 1);
     struct lease seldom = key.lease;
     seldom.average = 7;
     seldom.low = 3;
-    const struct lease_ask ask = lease_ask(&seldom, &key.rules, START_US, 1, 0, 0);
-    ck_assert(ask.ahead == 0 && ask.alone && !seldom.is_asked && seldom.low == 0);
+    const struct lease_order order = lease_make_order(&seldom, &key.rules, START_US, 1, 0, 0);
+    ck_assert(order.ahead == 0 && order.alone && !seldom.is_asked && seldom.low == 0);
     seldom.average = 8;
-    ck_assert(!lease_ask(&seldom, &key.rules, START_US, 1, 0, 0).alone);
+    ck_assert(!lease_make_order(&seldom, &key.rules, START_US, 1, 0, 0).alone);
 }
 
 TEST(permits_run_low_when_they_do_not_last_until_an_answer_comes, 10)
@@ -637,7 +637,7 @@ TEST(permits_run_low_when_they_do_not_last_until_an_answer_comes, 10)
         struct lease again = key.lease;
         again.count = 100;
         again.turn_us = START_US + LIFE_US / 2;
-        lease_ask(&again, &key.rules, START_US, 0, 0, trip_us);
+        lease_make_order(&again, &key.rules, START_US, 0, 0, trip_us);
         ck_assert_int_eq(again.low, 100 / 8 + 2 * 100 * trip_us / (LIFE_US / 2));
         again.batches[0].left = again.low;
         ck_assert(lease_runs_low(&again));
@@ -728,15 +728,15 @@ TEST(a_denial_asked_for_before_a_refund_says_nothing_after_it, 10)
     take(&key, 10);
     const struct weir_plan plan = key.lease.plan;
     for (int late_us = 0; late_us < 2; late_us++) {
-        const struct lease_ask ask = { .era = key.lease.era, .cost = 3, .whole = true };
+        const struct lease_order order = { .era = key.lease.era, .cost = 3, .whole = true };
         const int64_t asked_us = key.now_us;
-        const struct weir_decision denied = store_decides(&key, &ask);
+        const struct weir_decision denied = store_decides(&key, &order);
         ck_assert(!denied.allowed);
         state_decide(&plan, key.state, key.now_us, 3, WEIR_REFUND, &refunded);
         lease_refunded(&key.lease, key.now_us, key.now_us + late_us, &refunded);
         key.now_us += 10;
-        lease_land(&key.lease, &key.rules, &ask, asked_us, key.now_us, &denied);
-        ck_assert_int_eq(lease_decide(&key.lease, key.now_us, 3, WEIR_TAKE, &decision), LEASE_ASK);
+        lease_answered(&key.lease, &key.rules, &order, asked_us, key.now_us, &denied);
+        ck_assert_int_eq(lease_decide(&key.lease, key.now_us, 3, WEIR_TAKE, &decision), LEASE_UNDECIDED);
         ck_assert(take(&key, 3).allowed);
     }
     ck_assert(!take(&key, 3).allowed);
@@ -747,8 +747,8 @@ TEST(a_request_larger_than_the_lease_asks_for_what_is_lacking, 10)
 {
     struct key key;
     key_init(&key, "fixed_window limit=10 period=1m");
-    const struct lease_ask ask = lease_of(&key, 6);
-    asked(&key, &ask, 0);
+    const struct lease_order order = lease_of(&key, 6);
+    asked(&key, &order, 0);
     const struct weir_decision decision = take(&key, 10);
     ck_assert(decision.allowed && decision.source == WEIR_BY_LEASE && decision.remaining == 0);
     ck_assert(!take(&key, 1).allowed);
@@ -759,13 +759,13 @@ TEST(another_plan_drops_what_the_old_one_leased_and_denied, 10)
     struct key key;
     struct weir_decision decision;
     key_init(&key, "fixed_window limit=10 period=1m");
-    const struct lease_ask ask = lease_of(&key, 6);
-    asked(&key, &ask, 0);
+    const struct lease_order order = lease_of(&key, 6);
+    asked(&key, &order, 0);
     take(&key, 11);
     const struct weir_plan plan = plan_for("fixed_window limit=20 period=1m");
     lease_renew(&key.lease, &plan, 2);
-    ck_assert_int_eq(lease_decide(&key.lease, key.now_us, 11, WEIR_TAKE, &decision), LEASE_ASK);
-    ck_assert_int_eq(lease_decide(&key.lease, key.now_us, 1, WEIR_TAKE, &decision), LEASE_ASK);
+    ck_assert_int_eq(lease_decide(&key.lease, key.now_us, 11, WEIR_TAKE, &decision), LEASE_UNDECIDED);
+    ck_assert_int_eq(lease_decide(&key.lease, key.now_us, 1, WEIR_TAKE, &decision), LEASE_UNDECIDED);
     ck_assert_uint_eq(key.lease.lost, 6);
 }
 
@@ -804,12 +804,12 @@ TEST(an_answer_denies_those_who_came_before_it_was_asked_as_of_then, 10)
         struct weir_decision told;
         key_init(&key, table[i].policy);
         state_decide(&key.lease.plan, key.state, key.now_us, table[i].used, WEIR_TAKE, &told);
-        const struct lease_ask ask = {
+        const struct lease_order order = {
             .era = key.lease.era, .cost = table[i].asked_cost, .ahead = table[i].asked_ahead, .spread = 1, .whole = true
         };
-        const struct weir_decision decision = asked(&key, &ask, 1000);
+        const struct weir_decision decision = asked(&key, &order, 1000);
         const int64_t left = lease_left(&key.lease, key.now_us);
-        const bool denied = lease_was_denied(&key.lease, &ask, START_US, key.now_us, table[i].cost, &decision, &told);
+        const bool denied = lease_was_denied(&key.lease, &order, START_US, key.now_us, table[i].cost, &decision, &told);
         ck_assert_msg(denied == (table[i].retry_us != 0), "row %zu", i);
         if (!denied)
             continue;
@@ -819,9 +819,9 @@ TEST(an_answer_denies_those_who_came_before_it_was_asked_as_of_then, 10)
         ck_assert_msg(told.retry_after_us == table[i].retry_us - (table[i].retry_us == WEIR_NEVER ? 0 : 1000),
                       "row %zu: %" PRId64, i, told.retry_after_us);
         key.lease.era++;
-        ck_assert(!lease_was_denied(&key.lease, &ask, START_US, key.now_us, table[i].cost, &decision, &told));
+        ck_assert(!lease_was_denied(&key.lease, &order, START_US, key.now_us, table[i].cost, &decision, &told));
         key.lease.era--;
-        lease_was_denied(&key.lease, &ask, START_US, START_US + WEIR_MINUTE, table[i].cost, &decision, &told);
+        lease_was_denied(&key.lease, &order, START_US, START_US + WEIR_MINUTE, table[i].cost, &decision, &told);
         ck_assert(told.retry_after_us == (table[i].retry_us == WEIR_NEVER ? WEIR_NEVER : 1) &&
                   told.reset_after_us == 0);
     }
@@ -833,8 +833,8 @@ TEST(what_redis_said_last_is_recalled_with_its_age, 10)
     struct weir_decision told;
     key_init(&key, "token_bucket limit=10 period=1s");
     ck_assert(!lease_recall(&key.lease, key.now_us, &told));
-    const struct lease_ask ask = { .era = key.lease.era, .cost = 2, .ahead = 3, .spread = 1, .whole = true };
-    asked(&key, &ask, 50);
+    const struct lease_order order = { .era = key.lease.era, .cost = 2, .ahead = 3, .spread = 1, .whole = true };
+    asked(&key, &order, 50);
     ck_assert(lease_recall(&key.lease, START_US + 70, &told));
     ck_assert(told.allowed && told.source == WEIR_BY_LEASE && told.limit == 10 && told.remaining == 5 + 3);
     ck_assert_int_eq(told.age_us, 70);
@@ -881,7 +881,7 @@ TEST(a_lease_hit_is_what_counting_and_deciding_come_to, 10)
                                             "leaky_bucket limit=9 period=1s" };
     const struct lease_rules rules = { .life_us = LIFE_US, .max = WEIR_MAX_PERMITS, .instances = 1 };
     struct chance chance = chance_make(5);
-    int64_t answers[LEASE_ASK + 1] = { 0 };
+    int64_t answers[LEASE_UNDECIDED + 1] = { 0 };
     for (int i = 0; i < 100000; i++) {
         const struct weir_plan plan = plan_for(policies[i % 3]);
         const struct lease lease = lease_by_chance(&chance, &plan);
@@ -890,7 +890,7 @@ TEST(a_lease_hit_is_what_counting_and_deciding_come_to, 10)
         const int64_t cost = chance_between(&chance, 1, 4);
         const enum lease_answer answer = lease_hit(&hit, &rules, START_US, cost, &hit_told);
         answers[answer]++;
-        if (answer == LEASE_ASK) {
+        if (answer == LEASE_UNDECIDED) {
             must(memcmp(&hit, &lease, sizeof lease) == 0, "nothing has happened");
             continue;
         }
@@ -915,16 +915,17 @@ TEST(a_lease_hit_is_one_up_to_its_last_permit_and_microsecond, 10)
     lease.denied_cost = 3;
     lease.denied_until_us = START_US + 10;
     lease.batches[0] = (struct lease_batch){ .left = 4, .asked_us = START_US - 20, .end_us = START_US + 5 };
-    ck_assert_int_eq(lease_hit(&lease, &rules, START_US + 5, 4, &told), LEASE_ASK);
-    ck_assert_int_eq(lease_hit(&lease, &rules, START_US + 4, 5, &told), LEASE_ASK);
+    ck_assert_int_eq(lease_hit(&lease, &rules, START_US + 5, 4, &told), LEASE_UNDECIDED);
+    ck_assert_int_eq(lease_hit(&lease, &rules, START_US + 4, 5, &told), LEASE_UNDECIDED);
     ck_assert_int_eq(lease_hit(&lease, &rules, START_US + 4, 4, &told), LEASE_SPENT);
     ck_assert_int_eq(lease_hit(&lease, &rules, START_US + 9, 3, &told), LEASE_DENIED); /* of the whole size */
-    ck_assert_int_eq(lease_hit(&lease, &rules, START_US + 9, 2, &told), LEASE_ASK);
-    ck_assert_int_eq(lease_hit(&lease, &rules, START_US + 10, 3, &told), LEASE_ASK);
+    ck_assert_int_eq(lease_hit(&lease, &rules, START_US + 9, 2, &told), LEASE_UNDECIDED);
+    ck_assert_int_eq(lease_hit(&lease, &rules, START_US + 10, 3, &told), LEASE_UNDECIDED);
     lease.batches[0].left = 1;
     lease.batches[0].end_us = INT64_MAX;
-    ck_assert_int_eq(lease_hit(&lease, &rules, lease.turn_us, 1, &told), LEASE_ASK); /* the count is to be turned */
-    ck_assert_int_eq(lease_hit(&lease, &rules, lease.turn_us - LIFE_US - 1, 1, &told), LEASE_ASK);
+    ck_assert_int_eq(lease_hit(&lease, &rules, lease.turn_us, 1, &told),
+                     LEASE_UNDECIDED); /* the count is to be turned */
+    ck_assert_int_eq(lease_hit(&lease, &rules, lease.turn_us - LIFE_US - 1, 1, &told), LEASE_UNDECIDED);
     ck_assert_int_eq(lease_hit(&lease, &rules, lease.turn_us - 1, 1, &told), LEASE_SPENT);
     lease.batches[0].left = 1;
     ck_assert_int_eq(lease_hit(&lease, &rules, lease.turn_us - LIFE_US, 1, &told), LEASE_SPENT);
@@ -943,7 +944,7 @@ TEST(the_next_edge_is_when_permits_come_back_at_once, 10)
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
         struct key key;
         key_init(&key, table[i].policy);
-        const struct lease_ask nothing = { .era = key.lease.era, .whole = true };
+        const struct lease_order nothing = { .era = key.lease.era, .whole = true };
         asked(&key, &nothing, 7);
         ck_assert_int_eq(key.lease.edge_us, 0); /* nothing is used: nothing comes back */
         key.now_us = START_US;

@@ -18,7 +18,7 @@
 
 #include "backends/hybrid/hybrid.h"
 #include "backends/hybrid/accounts.h"
-#include "backends/hybrid/flight.h"
+#include "backends/hybrid/lease_call.h"
 #include "core/ground/arith.h"
 #include "core/limiter/limiter.h"
 

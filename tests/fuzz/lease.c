@@ -12,8 +12,8 @@
 #include "fuzz.h"
 
 #include "core/algorithm/algorithm.h"
-#include "core/ground/arith.h"
 #include "core/algorithm/lease.h"
+#include "core/ground/arith.h"
 #include "core/policy/plan.h"
 
 #include <inttypes.h>
@@ -24,7 +24,7 @@ enum { ON_THEIR_WAY = 3 };
 
 struct trip {
     bool is_used;
-    struct lease_ask ask;
+    struct lease_order order;
     int64_t asked_us;
     struct weir_decision decision;
 };
@@ -80,13 +80,13 @@ static void others_take(void)
     state_decide(&story.plan, story.state, story.now_us, min_of(cost, story.plan.size), WEIR_TAKE, &unused);
 }
 
-static struct weir_decision store_decides(const struct lease_ask *ask)
+static struct weir_decision store_decides(const struct lease_order *order)
 {
     struct weir_decision decision;
-    if (ask->ahead > 0)
-        state_take_ahead(&story.plan, story.state, story.now_us, ask->cost, ask->ahead, ask->spread, &decision);
+    if (order->ahead > 0)
+        state_take_ahead(&story.plan, story.state, story.now_us, order->cost, order->ahead, order->spread, &decision);
     else
-        state_decide(&story.plan, story.state, story.now_us, ask->cost, WEIR_TAKE, &decision);
+        state_decide(&story.plan, story.state, story.now_us, order->cost, WEIR_TAKE, &decision);
     return decision;
 }
 
@@ -94,12 +94,12 @@ static struct weir_decision store_decides(const struct lease_ask *ask)
 
 static void land(struct trip *trip)
 {
-    lease_land(&story.lease, &story.rules, &trip->ask, trip->asked_us, story.now_us, &trip->decision);
-    story.granted += lease_granted(&trip->ask, &trip->decision);
+    lease_answered(&story.lease, &story.rules, &trip->order, trip->asked_us, story.now_us, &trip->decision);
+    story.granted += lease_granted(&trip->order, &trip->decision);
     trip->is_used = false;
     struct weir_decision denial;
     const int64_t cost = feed_magnitude(&story.feed, WEIR_MAX_PERMITS);
-    if (lease_was_denied(&story.lease, &trip->ask, trip->asked_us, story.now_us, cost, &trip->decision, &denial))
+    if (lease_was_denied(&story.lease, &trip->order, trip->asked_us, story.now_us, cost, &trip->decision, &denial))
         fuzz_must(!denial.allowed && (denial.retry_after_us > 0 || denial.retry_after_us == WEIR_NEVER) &&
                       denial.remaining >= 0 && denial.remaining <= story.plan.size,
                   "who waited is denied for a while");
@@ -108,11 +108,11 @@ static void land(struct trip *trip)
 /* What was charged is gone in the store, and nobody here knows of it. */
 static void lose(struct trip *trip)
 {
-    lease_ask_failed(&story.lease, &trip->ask);
+    lease_order_failed(&story.lease, &trip->order);
     trip->is_used = false;
 }
 
-static void ask(int64_t cost)
+static void order(int64_t cost)
 {
     struct trip *trip = story.trips;
     while (trip < story.trips + ON_THEIR_WAY && trip->is_used)
@@ -122,15 +122,15 @@ static void ask(int64_t cost)
     const uint8_t choice = feed_byte(&story.feed);
     const int64_t waiting = choice & 1 ? feed_byte(&story.feed) : 0;
     const int64_t trip_us = choice & 2 ? feed_magnitude(&story.feed, story.rules.life_us) : 0;
-    trip->ask = lease_ask(&story.lease, &story.rules, story.now_us, cost, waiting, trip_us);
-    fuzz_must(trip->ask.cost >= 0 && trip->ask.ahead >= 0 && trip->ask.spread >= 1,
+    trip->order = lease_make_order(&story.lease, &story.rules, story.now_us, cost, waiting, trip_us);
+    fuzz_must(trip->order.cost >= 0 && trip->order.ahead >= 0 && trip->order.spread >= 1,
               "what is asked for is in its ranges");
-    if (trip->ask.cost == 0 && trip->ask.ahead == 0)
+    if (trip->order.cost == 0 && trip->order.ahead == 0)
         return; /* nothing is asked for */
     trip->asked_us = story.now_us;
     if (!story.steps_back && choice & 4)
         story.now_us += feed_magnitude(&story.feed, story.rules.life_us);
-    trip->decision = store_decides(&trip->ask);
+    trip->decision = store_decides(&trip->order);
     trip->is_used = true;
     if (choice & 8)
         return; /* later */
@@ -170,7 +170,7 @@ static void request(int64_t cost)
     fuzz_must(lease_left(&peeked, story.now_us) == left, "a peek takes nothing");
     const enum lease_answer answer = lease_decide(&story.lease, story.now_us, cost, WEIR_TAKE, &decision);
     fuzz_must(answer == foreseen, "a peek says what a take would come to");
-    if (quick != LEASE_ASK) {
+    if (quick != LEASE_UNDECIDED) {
         fuzz_must(quick == answer && hit.allowed == decision.allowed && hit.retry_after_us == decision.retry_after_us &&
                       hit.reset_after_us == decision.reset_after_us && hit.age_us == decision.age_us &&
                       hit.source == decision.source && hit.limit == decision.limit,
@@ -189,7 +189,7 @@ static void request(int64_t cost)
     } else if (answer == LEASE_DENIED) {
         check_denial(cost, left, &decision);
     } else {
-        ask(cost);
+        order(cost);
     }
 }
 
@@ -269,7 +269,7 @@ static void step(void)
         break;
     case 7:
         if (lease_runs_low(&story.lease))
-            ask(0);
+            order(0);
         break;
     case 8: request(feed_magnitude(&story.feed, WEIR_MAX_PERMITS)); break;
     case 9: request(max_of(1, held(&story.lease) + choice / 16 - 8)); break;

@@ -1,5 +1,5 @@
 /* test_hybrid.c - the contract of a backend, held by leases from Redis. */
-#include "backends/hybrid/flight.h"
+#include "backends/hybrid/lease_call.h"
 #include "contract.h"
 #include "core/limiter/limiter.h"
 #include "lab/redis_server.h"

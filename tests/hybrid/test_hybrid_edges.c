@@ -1,4 +1,4 @@
-/* test_hybrid_edges.c - hybrid mode where two things meet: a flight and another policy, a group and a lease. */
+/* test_hybrid_edges.c - hybrid mode where two things meet: a lease call and another policy, a group and a lease. */
 #include "stage.h"
 
 #include "core/limiter/limiter.h"

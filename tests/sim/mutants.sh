@@ -62,20 +62,20 @@ mutant() { # PROMISE WORD SCENARIO FILE SED
 }
 
 lease=src/core/algorithm/lease.c
-flight=src/backends/hybrid/flight.c
+call=src/backends/hybrid/lease_call.c
 mutant H1 H1: hoard $lease 's/\.end_us = asked_us + min_of/.end_us = now_us + min_of/'
 mutant H1 H1: hoard $lease 's/batch->left > 0 && now_us >= batch->end_us/batch->left < 0/'
 mutant H1 H1: calm $lease 's/\.left = granted,/.left = 2 * granted,/'
 mutant H1 H1: hoard src/core/policy/plan.c 's/plan->size -= permits;/;/'
-mutant H2 H2: calm $flight 's/asked\.verb = WEIR_TAKE;/asked.verb = ask->cost ? WEIR_TAKE : WEIR_REFUND;/'
+mutant H2 H2: calm $call 's/asked\.verb = WEIR_TAKE;/asked.verb = order->cost ? WEIR_TAKE : WEIR_REFUND;/'
 mutant H3 H3: hoard $lease 's/case WEIR_FIXED_WINDOW: return decision->reset_after_us;/case WEIR_FIXED_WINDOW: return plan->period_us;/'
 mutant H4 H4: hoard $lease 's/return decision->reset_after_us - plan->blocks.*/return decision->reset_after_us;/'
 mutant H5 H5: hoard $lease 's/return decision->reset_after_us - max_of.*/return decision->reset_after_us + WEIR_MINUTE;/'
 mutant H6 H6: hoard $lease 's/if (now_us <= slot_at_us(plan, batch, batch->next))/if (now_us)/'
 mutant H6 H6: hoard $lease 's/\.next = direct,/.next = 0,/'
 mutant H7 H7: calm $lease 's/const int64_t room = max_of.*/const int64_t room = WEIR_MAX_PERMITS;/'
-mutant H7 H7: calm $flight 's/out->ahead = 0;/out->allowed = false;/'
-mutant H8 H1: loss $flight 's/if (status == WEIR_OK) {/if (status == WEIR_OK || status == WEIR_ETIME) {/'
+mutant H7 H7: calm $call 's/out->ahead = 0;/out->allowed = false;/'
+mutant H8 H1: loss $call 's/if (status == WEIR_OK) {/if (status == WEIR_OK || status == WEIR_ETIME) {/'
 mutant H9 ' used' flush tests/sim/sim_store.c 's/if (lost > 0)/if (lost < 0)/'
 mutant H10 H10: outage src/backends/memory/decide.c 's/request->cold_since_us, plan->size)/request->cold_since_us, 0)/'
 mutant H10 ' used' flap src/core/outage/settle.c '/^void settle_admitted/,/^{/s/^{/{ return;/'
@@ -84,5 +84,5 @@ mutant H11 'H10: an instance in an outage' partition src/core/limiter/limit.c 's
 mutant H12 H12: calm $lease 's/: decision->retry_after_us);/: 2 * decision->retry_after_us);/'
 mutant H12 H12: calm $lease 's/return lease->denied_cost > 0 \&\& now_us/return lease->denied_cost > WEIR_MAX_PERMITS \&\& now_us/'
 mutant H13 H10: elastic-outage src/core/outage/failure.c 's/if (limiter->fallback)/if (false)/'
-mutant liveness liveness: calm $flight 's/struct hybrid_waiter \*next = waiter->next;/struct hybrid_waiter *next = NULL;/'
+mutant liveness liveness: calm $call 's/struct hybrid_waiter \*next = waiter->next;/struct hybrid_waiter *next = NULL;/'
 exit $missed

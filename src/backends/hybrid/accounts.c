@@ -70,7 +70,7 @@ static bool sweep(struct accounts *accounts, struct account_shard *shard, const 
     for (; steps > 0 && shard->accounts; steps--) {
         struct account *account = shard->hand ? shard->hand : shard->accounts;
         shard->hand = account->hh.next;
-        if (account->flight)
+        if (account->call)
             continue;
         victim = account;
         if (account->by_caller == by_caller && lease_is_idle(&account->lease, rules, now_us)) {
@@ -138,13 +138,14 @@ void account_forget_times(struct account_shard *shard, struct account *account)
     account->lease.turn_us = 0;
 }
 
-void account_land(struct account_shard *shard, struct account *account, const struct lease_rules *rules,
-                  const struct lease_ask *ask, int64_t asked_us, int64_t now_us, const struct weir_decision *decision)
+void account_answered(struct account_shard *shard, struct account *account, const struct lease_rules *rules,
+                      const struct lease_order *order, int64_t asked_us, int64_t now_us,
+                      const struct weir_decision *decision)
 {
-    const int64_t granted = lease_granted(ask, decision);
+    const int64_t granted = lease_granted(order, decision);
     shard->leased += (uint64_t)granted;
     if (account) {
-        lease_land(&account->lease, rules, ask, asked_us, now_us, decision);
+        lease_answered(&account->lease, rules, order, asked_us, now_us, decision);
         account_count_lost(shard, account);
     } else {
         shard->lost += (uint64_t)granted;

@@ -24,13 +24,13 @@
 
 #define HYBRID_SHARDS 32 /* a power of two */
 
-struct hybrid_flight;
+struct lease_call;
 
 struct account {
     UT_hash_handle hh;
-    struct hybrid_flight *flight; /* on its way to Redis for this key; NULL: none */
-    uint32_t limit_id;            /* the same for all overrides of a limit */
-    bool by_caller;               /* the lease's times are those that requests bring */
+    struct lease_call *call; /* on its way to Redis for this key; NULL: none */
+    uint32_t limit_id;       /* the same for all overrides of a limit */
+    bool by_caller;          /* the lease's times are those that requests bring */
     struct lease lease;
     char key[];
 };
@@ -82,9 +82,9 @@ void account_forget_lease(struct account_shard *shard, struct account *account) 
 void account_forget_times(struct account_shard *shard, struct account *account) REQUIRES(shard->mutex);
 
 /* What Redis has decided of `ask`, for the account's lease; NULL: there is no account any more. */
-void account_land(struct account_shard *shard, struct account *account, const struct lease_rules *rules,
-                  const struct lease_ask *ask, int64_t asked_us, int64_t now_us, const struct weir_decision *decision)
-    REQUIRES(shard->mutex);
+void account_answered(struct account_shard *shard, struct account *account, const struct lease_rules *rules,
+                      const struct lease_order *order, int64_t asked_us, int64_t now_us,
+                      const struct weir_decision *decision) REQUIRES(shard->mutex);
 
 /* Have the shard count what leases have lost. */
 void account_count_lost(struct account_shard *shard, struct account *account) REQUIRES(shard->mutex);

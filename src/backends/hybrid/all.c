@@ -12,9 +12,9 @@
 /* What a member of a group comes to before the remote is asked. */
 struct member {
     enum lease_answer answer;
-    bool is_known; /* with LEASE_ASK: what Redis last said of it is in its decision */
+    bool is_known; /* with LEASE_UNDECIDED: what Redis last said of it is in its decision */
     int64_t asked_us;
-    struct lease_ask ask; /* with LEASE_ASK */
+    struct lease_order order; /* with LEASE_UNDECIDED */
 };
 
 static struct member member_decide(struct hybrid *hybrid, const struct weir_backend_request *request,
@@ -23,9 +23,9 @@ static struct member member_decide(struct hybrid *hybrid, const struct weir_back
     const int64_t now_us = hybrid_time(hybrid, request->now_us);
     struct account_shard *shard = account_shard(&hybrid->accounts, request->hash);
     struct member member = {
-        .answer = LEASE_ASK,
+        .answer = LEASE_UNDECIDED,
         .asked_us = now_us,
-        .ask = { .cost = request->cost, .whole = true },
+        .order = { .cost = request->cost, .whole = true },
     };
     lock_take(&shard->mutex);
     struct account *account = request_account(hybrid, shard, request, true, now_us);
@@ -34,8 +34,8 @@ static struct member member_decide(struct hybrid *hybrid, const struct weir_back
         const bool spends = account->lease.plan.algorithm != WEIR_LEAKY_BUCKET;
         if (spends || lease_decide(&account->lease, now_us, request->cost, WEIR_PEEK, out) == LEASE_DENIED)
             member.answer = request_decide(shard, account, now_us, request->cost, out);
-        member.ask.era = account->lease.era;
-        if (member.answer == LEASE_ASK)
+        member.order.era = account->lease.era;
+        if (member.answer == LEASE_UNDECIDED)
             member.is_known = lease_recall(&account->lease, now_us, out);
     }
     lock_give(&shard->mutex);
@@ -53,7 +53,7 @@ static void member_give_back(struct hybrid *hybrid, const struct weir_backend_re
     struct account *account = account_find(shard, request);
     if (account) {
         const struct lease_rules rules = hybrid_rules(hybrid);
-        lease_give_back(&account->lease, &rules, member->ask.era, member->asked_us, request->cost);
+        lease_give_back(&account->lease, &rules, member->order.era, member->asked_us, request->cost);
         account_count_lost(shard, account);
     } else { /* it had to make room meanwhile */
         shard->lost += (uint64_t)request->cost;
@@ -68,26 +68,26 @@ static void member_lease(struct hybrid *hybrid, const struct weir_backend_reques
 {
     const int64_t now_us = hybrid_time(hybrid, request->now_us);
     struct account_shard *shard = account_shard(&hybrid->accounts, request->hash);
-    struct hybrid_flight *leaves = NULL;
-    struct lease_ask ask = { .ahead = 0 };
+    struct lease_call *leaves = NULL;
+    struct lease_order order = { .ahead = 0 };
     lock_take(&shard->mutex);
     struct account *account = request_account(hybrid, shard, request, false, now_us);
     if (account && account->lease.plan.algorithm != WEIR_LEAKY_BUCKET) {
         if (account->by_caller)
-            ask = request_ask(hybrid, account, now_us, 0, 0);
+            order = request_make_order(hybrid, account, now_us, 0, 0);
         else
-            leaves = request_flight_ahead(hybrid, shard, account, request, now_us);
+            leaves = request_call_ahead(hybrid, shard, account, request, now_us);
     }
     lock_give(&shard->mutex);
-    flight_launch(leaves);
-    if (ask.ahead == 0)
+    lease_call_send(leaves);
+    if (order.ahead == 0)
         return;
-    const struct weir_backend_request asked = hybrid_asked(request, &ask);
+    const struct weir_backend_request asked = hybrid_remote_request(request, &order);
     struct weir_decision decision, unused;
     if (hybrid->remote->ops->decide(hybrid->remote, &asked, 1, false, deadline_us, &decision) == WEIR_OK)
-        request_landed_in_group(hybrid, request, &ask, now_us, &decision, &unused);
+        request_answered_in_group(hybrid, request, &order, now_us, &decision, &unused);
     else
-        request_failed(hybrid, request, &ask);
+        request_failed(hybrid, request, &order);
 }
 
 /* Those that cannot be told here, of the remote: all or nothing, or as a peek if the group is denied already. */
@@ -98,7 +98,7 @@ static int ask_members(struct hybrid *hybrid, const struct weir_backend_request 
     struct weir_decision decisions[HYBRID_GROUP_MAX];
     size_t indices[HYBRID_GROUP_MAX], count = 0;
     for (size_t i = 0; i < n; i++) {
-        if (members[i].answer != LEASE_ASK || (denied && members[i].is_known))
+        if (members[i].answer != LEASE_UNDECIDED || (denied && members[i].is_known))
             continue;
         indices[count] = i;
         asked[count] = requests[i];
@@ -113,7 +113,7 @@ static int ask_members(struct hybrid *hybrid, const struct weir_backend_request 
         allowed = decisions[k].allowed;
     for (size_t k = 0; !error && k < count; k++) {
         const size_t i = indices[k];
-        request_landed_in_group(hybrid, &requests[i], &members[i].ask, members[i].asked_us, &decisions[k], &out[i]);
+        request_answered_in_group(hybrid, &requests[i], &members[i].order, members[i].asked_us, &decisions[k], &out[i]);
         if (allowed)
             member_lease(hybrid, &requests[i], deadline_us);
     }

@@ -21,14 +21,14 @@ enum what {
 
 struct course {
     enum what what;
-    struct lease_ask ask;
+    struct lease_order order;
     int64_t asked_us;
-    struct hybrid_flight *leaves; /* to be launched; or NULL */
+    struct lease_call *leaves; /* to be launched; or NULL */
 };
 
 /* What a caller of several requests keeps of each. */
 struct asking {
-    struct hybrid_caller caller;
+    struct hybrid_thread_waiter caller;
     struct course course;
 };
 
@@ -55,29 +55,30 @@ static struct course plot(struct hybrid *hybrid, const struct weir_backend_reque
                           struct hybrid_waiter *waiter, struct weir_decision *out)
 {
     const int64_t now_us = hybrid_time(hybrid, request->now_us);
-    const bool can_wait = waiter->op || !flight_lands_here(hybrid);
+    const bool can_wait = waiter->op || !hybrid_is_answer_thread(hybrid);
     struct course course = { .what = DECIDED, .asked_us = now_us };
     struct account_shard *shard = account_shard(&hybrid->accounts, request->hash);
     lock_take(&shard->mutex);
     struct account *account = request_account(hybrid, shard, request, true, now_us);
     if (!account) {
         course.what = ASKS;
-        course.ask = (struct lease_ask){ .cost = request->cost, .whole = true };
+        course.order = (struct lease_order){ .cost = request->cost, .whole = true };
     } else {
         lease_count(&account->lease, &hybrid->rules, now_us, request->cost);
-        const bool queues = account->flight && flight_has_waiters(account->flight);
-        if (!queues && request_decide(shard, account, now_us, request->cost, out) != LEASE_ASK) {
+        const bool queues = account->call && lease_call_has_waiters(account->call);
+        if (!queues && request_decide(shard, account, now_us, request->cost, out) != LEASE_UNDECIDED) {
             if (lease_runs_low(&account->lease))
-                course.leaves = request_flight_ahead(hybrid, shard, account, request, now_us);
+                course.leaves = request_call_ahead(hybrid, shard, account, request, now_us);
         } else {
             waiter->deadline_us = hybrid_deadline_us(waiter->deadline_us);
             course.what = WAITS;
-            if (account->by_caller || !can_wait || !flight_join(account, request, waiter)) {
-                course.ask = request_ask(hybrid, account, now_us, request->cost, waiting_behind(batch, request));
-                const bool leaves = waiter->op ? account->by_caller || !course.ask.alone
-                                               : can_wait && !course.ask.alone && !account->by_caller;
-                if (!account->flight && leaves)
-                    course.leaves = flight_make(hybrid, shard, account, request, &course.ask, now_us, waiter);
+            if (account->by_caller || !can_wait || !lease_call_join(account, request, waiter)) {
+                course.order = request_make_order(hybrid, account, now_us, request->cost,
+                                                  waiting_behind(batch, request));
+                const bool leaves = waiter->op ? account->by_caller || !course.order.alone
+                                               : can_wait && !course.order.alone && !account->by_caller;
+                if (!account->call && leaves)
+                    course.leaves = lease_call_make(hybrid, shard, account, request, &course.order, now_us, waiter);
                 if (!course.leaves)
                     course.what = ASKS;
             }
@@ -95,26 +96,26 @@ static int ask_until_decided(struct hybrid *hybrid, const struct weir_backend_re
 {
     struct weir_backend *remote = hybrid->remote;
     for (int tries = 1;; tries++) {
-        struct lease_ask ask = { .cost = request->cost, .whole = true };
+        struct lease_order order = { .cost = request->cost, .whole = true };
         const int64_t now_us = hybrid_time(hybrid, request->now_us);
         struct account_shard *shard = account_shard(&hybrid->accounts, request->hash);
-        enum lease_answer answer = LEASE_ASK;
+        enum lease_answer answer = LEASE_UNDECIDED;
         lock_take(&shard->mutex);
         struct account *account = request_account(hybrid, shard, request, false, now_us);
         if (account && tries < LACKING_TRIES) {
             answer = request_decide(shard, account, now_us, request->cost, out);
-            if (answer == LEASE_ASK)
-                ask = request_ask(hybrid, account, now_us, request->cost, 0);
+            if (answer == LEASE_UNDECIDED)
+                order = request_make_order(hybrid, account, now_us, request->cost, 0);
         }
         lock_give(&shard->mutex);
-        if (answer != LEASE_ASK)
+        if (answer != LEASE_UNDECIDED)
             return WEIR_OK;
-        const struct weir_backend_request asked = hybrid_asked(request, &ask);
+        const struct weir_backend_request asked = hybrid_remote_request(request, &order);
         struct weir_decision decision;
         const int error = remote->ops->decide(remote, &asked, 1, false, deadline_us, &decision);
         if (error)
-            request_failed(hybrid, request, &ask);
-        if (error || request_landed(hybrid, request, &ask, now_us, &decision, out))
+            request_failed(hybrid, request, &order);
+        if (error || request_answered(hybrid, request, &order, now_us, &decision, out))
             return error;
     }
 }
@@ -130,12 +131,12 @@ static struct course plot_in_turn(struct hybrid *hybrid, const struct batch *bat
         const struct course *course = &batch->askings[k].course;
         if ((course->what != ASKS && course->what != LATER) || !same_key(&batch->requests[k], request))
             continue;
-        const bool brings = course->what == LATER || course->ask.ahead > 0 || !course->ask.whole;
+        const bool brings = course->what == LATER || course->order.ahead > 0 || !course->order.whole;
         if (brings && batch->round < ROUNDS_MOST)
             return (struct course){ .what = LATER };
         return (struct course){
             .what = ASKS,
-            .ask = { .cost = request->cost, .whole = true },
+            .order = { .cost = request->cost, .whole = true },
             .asked_us = hybrid_time(hybrid, request->now_us),
         };
     }
@@ -159,7 +160,7 @@ static int ask_here(struct hybrid *hybrid, const struct weir_backend_request *re
     for (size_t i = 0; i < n; i++) {
         if (askings[i].course.what != ASKS)
             continue;
-        asked[count] = hybrid_asked(&requests[i], &askings[i].course.ask);
+        asked[count] = hybrid_remote_request(&requests[i], &askings[i].course.order);
         decisions[count++].source = WEIR_BY_NOBODY;
     }
     if (count == 0)
@@ -175,8 +176,8 @@ static int ask_here(struct hybrid *hybrid, const struct weir_backend_request *re
         const struct weir_decision *decision = &decisions[count++];
         int status = failed && decision->source == WEIR_BY_NOBODY ? failed : WEIR_OK;
         if (status)
-            request_failed(hybrid, &requests[i], &course->ask);
-        else if (!request_landed(hybrid, &requests[i], &course->ask, course->asked_us, decision, &out[i]))
+            request_failed(hybrid, &requests[i], &course->order);
+        else if (!request_answered(hybrid, &requests[i], &course->order, course->asked_us, decision, &out[i]))
             status = ask_until_decided(hybrid, &requests[i], deadline_us, &out[i]);
         leave_undecided(status, n, &out[i]);
         error = error ? error : status;
@@ -194,7 +195,7 @@ static int decide_each(struct hybrid *hybrid, const struct weir_backend_request 
     size_t later = n;
     for (size_t i = 0; i < n; i++) {
         askings[i].course.what = LATER;
-        askings[i].caller = (struct hybrid_caller){
+        askings[i].caller = (struct hybrid_thread_waiter){
             .waiter = { .deadline_us = deadline_us, .now_us = requests[i].now_us },
             .key = requests[i].key,
             .cost = requests[i].cost,
@@ -211,7 +212,7 @@ static int decide_each(struct hybrid *hybrid, const struct weir_backend_request 
                 continue;
             *course = n == 1 ? plot(hybrid, requests, NULL, &askings->caller.waiter, out)
                              : plot_in_turn(hybrid, &batch, i, out);
-            flight_launch(course->leaves);
+            lease_call_send(course->leaves);
             asks = asks || course->what == ASKS;
             later += course->what == LATER;
         }
@@ -244,22 +245,22 @@ static bool decide_by_lease(struct hybrid *hybrid, const struct weir_backend_req
 {
     const int64_t now_us = hybrid_time(hybrid, request->now_us);
     struct account_shard *shard = account_shard(&hybrid->accounts, request->hash);
-    struct hybrid_flight *leaves = NULL;
-    enum lease_answer answer = LEASE_ASK;
+    struct lease_call *leaves = NULL;
+    enum lease_answer answer = LEASE_UNDECIDED;
     lock_take(&shard->mutex);
     struct account *account = account_find(shard, request);
     if (account && account->lease.version >= request->plan_version &&
         account->by_caller == (request->now_us != WEIR_OWN_CLOCK) &&
-        !(account->flight && flight_has_waiters(account->flight))) {
+        !(account->call && lease_call_has_waiters(account->call))) {
         answer = lease_hit(&account->lease, &hybrid->rules, now_us, request->cost, out);
         shard->lease_hits += answer == LEASE_SPENT;
         shard->denial_hits += answer == LEASE_DENIED;
         if (answer == LEASE_SPENT && lease_runs_low(&account->lease))
-            leaves = request_flight_ahead(hybrid, shard, account, request, now_us);
+            leaves = request_call_ahead(hybrid, shard, account, request, now_us);
     }
     lock_give(&shard->mutex);
-    flight_launch(leaves);
-    return answer != LEASE_ASK;
+    lease_call_send(leaves);
+    return answer != LEASE_UNDECIDED;
 }
 
 int hybrid_decide_one(struct hybrid *hybrid, const struct weir_backend_request *request, int64_t deadline_us,
@@ -294,19 +295,19 @@ int hybrid_submit_one(struct hybrid *hybrid, const struct weir_backend_request *
     *waiter = (struct hybrid_waiter){ .op = op, .deadline_us = deadline_us, .now_us = request->now_us };
     struct course course = plot(hybrid, request, NULL, waiter, &op->decision);
     if (course.what == DECIDED) {
-        flight_launch(course.leaves);
+        lease_call_send(course.leaves);
         return WEIR_OK;
     }
     if (course.what == ASKS) { /* alone: for lack of room for an account, or of time to wait for its flight */
-        if (course.ask.ahead == 0)
-            request_failed(hybrid, request, &course.ask); /* what it lacks is not asked for: all of it is */
-        course.ask.cost = request->cost;
-        course.ask.whole = true;
-        course.leaves = flight_make_lone(hybrid, request, &course.ask, course.asked_us, waiter);
+        if (course.order.ahead == 0)
+            request_failed(hybrid, request, &course.order); /* what it lacks is not asked for: all of it is */
+        course.order.cost = request->cost;
+        course.order.whole = true;
+        course.leaves = lease_call_make_lone(hybrid, request, &course.order, course.asked_us, waiter);
         if (!course.leaves) {
-            request_failed(hybrid, request, &course.ask);
+            request_failed(hybrid, request, &course.order);
             return WEIR_ENOMEM;
         }
     }
-    return course.leaves ? flight_launch_for(course.leaves, op) : 1;
+    return course.leaves ? lease_call_send_for(course.leaves, op) : 1;
 }

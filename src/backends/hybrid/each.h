@@ -2,7 +2,7 @@
 #ifndef BACKENDS_HYBRID_EACH_H
 #define BACKENDS_HYBRID_EACH_H
 
-#include "backends/hybrid/flight.h"
+#include "backends/hybrid/lease_call.h"
 
 /* Takes, without `ahead`. As ops->decide() and ops->submit(); n is HYBRID_GROUP_MAX at most. A deadline of one request
  * may be a span of time, as a negative number. */

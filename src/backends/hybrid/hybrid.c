@@ -6,7 +6,7 @@
  *     denied until later                deny, no I/O
  *     the key is asked for seldom       ask the remote for this request alone, on this thread
  *     somebody asks for this key now    wait for what he gets
- *     else                              ask, for this request and permits ahead of the next ones (hybrid/flight.h)
+ *     else                              ask, for this request and permits ahead of the next ones (hybrid/lease_call.h)
  *
  * A request that brings its own time is decided by it, its leases last by it, and it is asked for on its own thread: no
  * other thread's haste changes what becomes of it, and a replay comes out the same each time.
@@ -34,7 +34,7 @@ static int peek(struct hybrid *hybrid, const struct weir_backend_request *reques
     const int64_t now_us = hybrid_time(hybrid, request->now_us);
     struct account_shard *shard = account_shard(&hybrid->accounts, request->hash);
     struct weir_backend_request asked = *request;
-    enum lease_answer answer = LEASE_ASK;
+    enum lease_answer answer = LEASE_UNDECIDED;
     int64_t left = 0;
     lock_take(&shard->mutex);
     struct account *account = account_find(shard, request);
@@ -46,7 +46,7 @@ static int peek(struct hybrid *hybrid, const struct weir_backend_request *reques
             asked.cost -= left;
     }
     lock_give(&shard->mutex);
-    if (answer != LEASE_ASK)
+    if (answer != LEASE_UNDECIDED)
         return WEIR_OK;
     const int error = hybrid->remote->ops->decide(hybrid->remote, &asked, 1, false, deadline_us, out);
     if (!error)
@@ -210,7 +210,7 @@ static void told_of_fork(struct forks_watcher *watcher, enum forks_moment moment
         struct account *account = moment == FORKS_IN_CHILD ? shard->accounts : NULL;
         for (; account; account = account->hh.next) { /* the parent spends them */
             account_forget_lease(shard, account);
-            flight_forget(account);
+            lease_call_forget(account);
         }
         lock_give(&shard->mutex);
     }

@@ -33,32 +33,32 @@ enum lease_answer request_decide(struct account_shard *shard, struct account *ac
     return answer;
 }
 
-struct lease_ask request_ask(const struct hybrid *hybrid, struct account *account, int64_t now_us, int64_t cost,
-                             int64_t waiting)
+struct lease_order request_make_order(const struct hybrid *hybrid, struct account *account, int64_t now_us,
+                                      int64_t cost, int64_t waiting)
 {
     const struct lease_rules rules = hybrid_rules(hybrid);
     const int64_t trip_us = account->by_caller ? 0 : atomic_load_explicit(&hybrid->trip_us, memory_order_relaxed);
-    return lease_ask(&account->lease, &rules, now_us, cost, waiting, trip_us);
+    return lease_make_order(&account->lease, &rules, now_us, cost, waiting, trip_us);
 }
 
-struct hybrid_flight *request_flight_ahead(struct hybrid *hybrid, struct account_shard *shard, struct account *account,
-                                           const struct weir_backend_request *request, int64_t now_us)
+struct lease_call *request_call_ahead(struct hybrid *hybrid, struct account_shard *shard, struct account *account,
+                                      const struct weir_backend_request *request, int64_t now_us)
 {
-    if (account->flight || account->by_caller)
+    if (account->call || account->by_caller)
         return NULL;
-    const struct lease_ask ask = request_ask(hybrid, account, now_us, 0, 0);
-    if (ask.ahead == 0)
+    const struct lease_order order = request_make_order(hybrid, account, now_us, 0, 0);
+    if (order.ahead == 0)
         return NULL;
     const int64_t deadline_us = clock_monotonic_us() + hybrid->timeout_us;
-    struct hybrid_flight *flight = flight_make_ahead(hybrid, shard, account, request, &ask, now_us, deadline_us);
-    if (!flight)
-        lease_ask_failed(&account->lease, &ask);
-    return flight;
+    struct lease_call *call = lease_call_make_ahead(hybrid, shard, account, request, &order, now_us, deadline_us);
+    if (!call)
+        lease_order_failed(&account->lease, &order);
+    return call;
 }
 
 /* What the remote has decided, for the account if it is there still. */
 static struct account *take_in(struct hybrid *hybrid, struct account_shard *shard,
-                               const struct weir_backend_request *request, const struct lease_ask *ask,
+                               const struct weir_backend_request *request, const struct lease_order *order,
                                int64_t asked_us, int64_t now_us, const struct weir_decision *decision,
                                struct weir_decision *out) REQUIRES(shard->mutex)
 {
@@ -68,23 +68,24 @@ static struct account *take_in(struct hybrid *hybrid, struct account_shard *shar
     struct account *account = request_account(hybrid, shard, request, false, now_us);
     if (account)
         account_keep_up(shard, account, request);
-    account_land(shard, account, &rules, ask, asked_us, now_us, decision);
+    account_answered(shard, account, &rules, order, asked_us, now_us, decision);
     if (account)
         out->remaining = min_of(out->limit, out->remaining + lease_left(&account->lease, now_us));
     return account;
 }
 
-bool request_landed(struct hybrid *hybrid, const struct weir_backend_request *request, const struct lease_ask *ask,
-                    int64_t asked_us, const struct weir_decision *decision, struct weir_decision *out)
+bool request_answered(struct hybrid *hybrid, const struct weir_backend_request *request,
+                      const struct lease_order *order, int64_t asked_us, const struct weir_decision *decision,
+                      struct weir_decision *out)
 {
-    const bool lacks = !ask->whole && decision->allowed; /* what it lacked has come: it is decided by the lease */
+    const bool lacks = !order->whole && decision->allowed; /* what it lacked has come: it is decided by the lease */
     const int64_t now_us = hybrid_time(hybrid, request->now_us);
     struct account_shard *shard = account_shard(&hybrid->accounts, request->hash);
     bool decided = !lacks;
     if (request->now_us == WEIR_OWN_CLOCK)
         hybrid_note_trip(hybrid, now_us - asked_us);
     lock_take(&shard->mutex);
-    struct account *account = take_in(hybrid, shard, request, ask, asked_us, now_us, decision, out);
+    struct account *account = take_in(hybrid, shard, request, order, asked_us, now_us, decision, out);
     /* A request that is denied may find what others have leased meanwhile. */
     if (account && (lacks || !decision->allowed) && lease_left(&account->lease, now_us) >= request->cost)
         decided = request_decide(shard, account, now_us, request->cost, out) == LEASE_SPENT;
@@ -92,23 +93,23 @@ bool request_landed(struct hybrid *hybrid, const struct weir_backend_request *re
     return decided;
 }
 
-void request_landed_in_group(struct hybrid *hybrid, const struct weir_backend_request *request,
-                             const struct lease_ask *ask, int64_t asked_us, const struct weir_decision *decision,
-                             struct weir_decision *out)
+void request_answered_in_group(struct hybrid *hybrid, const struct weir_backend_request *request,
+                               const struct lease_order *order, int64_t asked_us, const struct weir_decision *decision,
+                               struct weir_decision *out)
 {
     const int64_t now_us = hybrid_time(hybrid, request->now_us);
     struct account_shard *shard = account_shard(&hybrid->accounts, request->hash);
     lock_take(&shard->mutex);
-    take_in(hybrid, shard, request, ask, asked_us, now_us, decision, out);
+    take_in(hybrid, shard, request, order, asked_us, now_us, decision, out);
     lock_give(&shard->mutex);
 }
 
-void request_failed(struct hybrid *hybrid, const struct weir_backend_request *request, const struct lease_ask *ask)
+void request_failed(struct hybrid *hybrid, const struct weir_backend_request *request, const struct lease_order *order)
 {
     struct account_shard *shard = account_shard(&hybrid->accounts, request->hash);
     lock_take(&shard->mutex);
     struct account *account = account_find(shard, request);
     if (account)
-        lease_ask_failed(&account->lease, ask);
+        lease_order_failed(&account->lease, order);
     lock_give(&shard->mutex);
 }

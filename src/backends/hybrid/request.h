@@ -3,7 +3,7 @@
 #ifndef BACKENDS_HYBRID_REQUEST_H
 #define BACKENDS_HYBRID_REQUEST_H
 
-#include "backends/hybrid/flight.h"
+#include "backends/hybrid/lease_call.h"
 
 #define HYBRID_GROUP_MAX WEIR_MAX_ALL /* requests that are looked at together */
 
@@ -21,26 +21,27 @@ struct account *request_account(struct hybrid *hybrid, struct account_shard *sha
 enum lease_answer request_decide(struct account_shard *shard, struct account *account, int64_t now_us, int64_t cost,
                                  struct weir_decision *out) REQUIRES(shard->mutex);
 
-/* lease_ask() for it. */
-struct lease_ask request_ask(const struct hybrid *hybrid, struct account *account, int64_t now_us, int64_t cost,
-                             int64_t waiting);
+/* lease_make_order() for it. */
+struct lease_order request_make_order(const struct hybrid *hybrid, struct account *account, int64_t now_us,
+                                      int64_t cost, int64_t waiting);
 
 /* A flight for permits ahead of any request. NULL: there is no need for one now, or no memory. */
-struct hybrid_flight *request_flight_ahead(struct hybrid *hybrid, struct account_shard *shard, struct account *account,
-                                           const struct weir_backend_request *request, int64_t now_us)
+struct lease_call *request_call_ahead(struct hybrid *hybrid, struct account_shard *shard, struct account *account,
+                                      const struct weir_backend_request *request, int64_t now_us)
     REQUIRES(shard->mutex);
 
 /* Take in what the remote has decided of `ask`, without a lock held. False: what the request lacked has come, but its
  * lease has not what it takes even with that. */
-bool request_landed(struct hybrid *hybrid, const struct weir_backend_request *request, const struct lease_ask *ask,
-                    int64_t asked_us, const struct weir_decision *decision, struct weir_decision *out);
+bool request_answered(struct hybrid *hybrid, const struct weir_backend_request *request,
+                      const struct lease_order *order, int64_t asked_us, const struct weir_decision *decision,
+                      struct weir_decision *out);
 
 /* The same for a member of a group, or what is asked for ahead: it is decided by the remote alone. */
-void request_landed_in_group(struct hybrid *hybrid, const struct weir_backend_request *request,
-                             const struct lease_ask *ask, int64_t asked_us, const struct weir_decision *decision,
-                             struct weir_decision *out);
+void request_answered_in_group(struct hybrid *hybrid, const struct weir_backend_request *request,
+                               const struct lease_order *order, int64_t asked_us, const struct weir_decision *decision,
+                               struct weir_decision *out);
 
 /* Nothing comes of what was asked for. */
-void request_failed(struct hybrid *hybrid, const struct weir_backend_request *request, const struct lease_ask *ask);
+void request_failed(struct hybrid *hybrid, const struct weir_backend_request *request, const struct lease_order *order);
 
 #endif

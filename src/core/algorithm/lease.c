@@ -214,7 +214,7 @@ enum lease_answer lease_decide(struct lease *lease, int64_t now_us, int64_t cost
         return LEASE_SPENT;
     }
     if (!lease_denies(lease, now_us, lacks_of(lease, left, cost)))
-        return LEASE_ASK;
+        return LEASE_UNDECIDED;
     const int64_t more = lacks_of(lease, left, cost) - lease->denied_cost;
     *out = (struct weir_decision){
         .source = WEIR_BY_DENIAL,
@@ -235,47 +235,47 @@ static bool can_lease(const struct lease *lease, const struct lease_rules *rules
     return lease_is_on(rules, &lease->plan) && trip_us <= rules->life_us / TRIPS_IN_LIFE;
 }
 
-static void note_asked(struct lease *lease, const struct lease_ask *ask)
+static void note_asked(struct lease *lease, const struct lease_order *order)
 {
-    lease->coming = ask->ahead + (ask->whole ? 0 : ask->cost);
+    lease->coming = order->ahead + (order->whole ? 0 : order->cost);
     lease->is_asked = lease->coming > 0;
 }
 
-struct lease_ask lease_ask(struct lease *lease, const struct lease_rules *rules, int64_t now_us, int64_t cost,
-                           int64_t waiting, int64_t trip_us)
+struct lease_order lease_make_order(struct lease *lease, const struct lease_rules *rules, int64_t now_us, int64_t cost,
+                                    int64_t waiting, int64_t trip_us)
 {
     const struct weir_plan *plan = &lease->plan;
-    struct lease_ask ask = {
+    struct lease_order order = {
         .era = lease->era, .cost = cost, .spread = (uint32_t)(2 * rules->instances), .whole = true
     };
     const int64_t left = lease_left(lease, now_us);
     /* What is on its way for the lease counts as held: no more than lease_max() is both together. */
     if (left > 0 && left < cost && cost <= lease_max(rules, plan) && !lease->is_asked &&
         plan->algorithm != WEIR_LEAKY_BUCKET) {
-        ask.cost = cost - left;
-        ask.whole = false;
+        order.cost = cost - left;
+        order.whole = false;
     }
     load_turn(lease, rules, now_us);
     const int64_t load = load_beside(lease, cost);
-    ask.alone = load < 1 || !can_lease(lease, rules, trip_us);
-    if (ask.alone)
+    order.alone = load < 1 || !can_lease(lease, rules, trip_us);
+    if (order.alone)
         lease->low = 0;
     const bool was_asked = lease->is_asked;
     if (!was_asked)
-        note_asked(lease, &ask);
-    if (ask.alone || was_asked || lease->batches[1].left > 0)
-        return ask;
+        note_asked(lease, &order);
+    if (order.alone || was_asked || lease->batches[1].left > 0)
+        return order;
     lease->low = load / LOW_PART + mul_capped(2 * load, trip_us) / half_us(rules);
     const int64_t want = min_of(load, mul_capped(load, useful_us(lease, rules, now_us)) / half_us(rules));
-    const int64_t room = max_of(0, lease_max(rules, plan) - (ask.whole ? left : cost));
+    const int64_t room = max_of(0, lease_max(rules, plan) - (order.whole ? left : cost));
     if (lease->scarce && waiting > 0) { /* of the last permits no more than is sure to be used, but that at once */
-        ask.ahead = min_of(waiting, room);
-        ask.spread = 1;
+        order.ahead = min_of(waiting, room);
+        order.spread = 1;
     } else { /* one asked for ahead of any request has to last for as long as the others, without a request's own */
-        ask.ahead = min_of(waiting + want + want / 8 + (cost == 0 && want > 0), room);
+        order.ahead = min_of(waiting + want + want / 8 + (cost == 0 && want > 0), room);
     }
-    note_asked(lease, &ask);
-    return ask;
+    note_asked(lease, &order);
+    return order;
 }
 
 /* The place of the latest grant, behind the one before it; NULL: both are taken. */
@@ -307,21 +307,21 @@ static void add_batch(struct lease *lease, const struct lease_batch *grant)
 static int64_t least_wait_us(const struct weir_plan *plan, const struct weir_decision *decision)
 {
     const int64_t good_us = good_for_us(plan, decision); /* where permits come back at once, until they do */
-    return good_us < INT64_MAX ? good_us
-                               : decision->reset_after_us -
-                                     div_up(mul_capped(plan->size - 1, plan->q), plan->p) * plan->tick_us;
+    return good_us < INT64_MAX
+               ? good_us
+               : decision->reset_after_us - div_up(mul_capped(plan->size - 1, plan->q), plan->p) * plan->tick_us;
 }
 
-bool lease_was_denied(struct lease *lease, const struct lease_ask *ask, int64_t asked_us, int64_t now_us, int64_t cost,
-                      const struct weir_decision *decision, struct weir_decision *out)
+bool lease_was_denied(struct lease *lease, const struct lease_order *order, int64_t asked_us, int64_t now_us,
+                      int64_t cost, const struct weir_decision *decision, struct weir_decision *out)
 {
     const struct weir_plan *plan = &lease->plan;
     const int64_t left = lease_left(lease, now_us);
-    const bool is_empty = decision->allowed && ask->spread == 1 && decision->ahead < ask->ahead;
-    const int64_t denied_cost = is_empty ? 1 : ask->cost;
+    const bool is_empty = decision->allowed && order->spread == 1 && decision->ahead < order->ahead;
+    const int64_t denied_cost = is_empty ? 1 : order->cost;
     const int64_t wait_us = is_empty ? least_wait_us(plan, decision) : decision->retry_after_us;
     const int64_t more = lacks_of(lease, left, cost) - denied_cost;
-    if (ask->era != lease->era || (decision->allowed && !is_empty) || more < 0)
+    if (order->era != lease->era || (decision->allowed && !is_empty) || more < 0)
         return false;
     *out = (struct weir_decision){
         .source = WEIR_BY_REDIS,
@@ -335,27 +335,27 @@ bool lease_was_denied(struct lease *lease, const struct lease_ask *ask, int64_t 
     return true;
 }
 
-void lease_land(struct lease *lease, const struct lease_rules *rules, const struct lease_ask *ask, int64_t asked_us,
-                int64_t now_us, const struct weir_decision *decision)
+void lease_answered(struct lease *lease, const struct lease_rules *rules, const struct lease_order *order,
+                    int64_t asked_us, int64_t now_us, const struct weir_decision *decision)
 {
     const struct weir_plan *plan = &lease->plan;
-    const int64_t direct = ask->whole && decision->allowed ? ask->cost : 0;
-    const int64_t granted = lease_granted(ask, decision);
-    if (ask->era != lease->era) {
+    const int64_t direct = order->whole && decision->allowed ? order->cost : 0;
+    const int64_t granted = lease_granted(order, decision);
+    if (order->era != lease->era) {
         lease->lost += (uint64_t)granted;
         return;
     }
-    lease_ask_failed(lease, ask); /* it has come, and is to be told of once */
+    lease_order_failed(lease, order); /* it has come, and is to be told of once */
     lease->is_known = true;
     lease->known_us = asked_us;
     lease->remaining = decision->remaining;
     lease->reset_at_us = asked_us + decision->reset_after_us;
-    if (ask->ahead > 0 || !decision->allowed)
-        lease->scarce = decision->ahead < ask->ahead || !decision->allowed;
+    if (order->ahead > 0 || !decision->allowed)
+        lease->scarce = decision->ahead < order->ahead || !decision->allowed;
     /* A denial that holds for less stays: it was asked for at about the same time. */
-    if (!decision->allowed && asked_us > lease->refunded_us && !lease_denies(lease, now_us, ask->cost - 1)) {
+    if (!decision->allowed && asked_us > lease->refunded_us && !lease_denies(lease, now_us, order->cost - 1)) {
         const bool never = decision->retry_after_us == WEIR_NEVER;
-        lease->denied_cost = ask->cost;
+        lease->denied_cost = order->cost;
         lease->denied_asked_us = asked_us;
         lease->denied_until_us = asked_us + (never ? NEVER_HOLDS_US : decision->retry_after_us);
     }

@@ -66,13 +66,13 @@ struct lease {
 
 /* What a request comes to. */
 enum lease_answer {
-    LEASE_SPENT,  /* allowed, *out is filled; source WEIR_BY_LEASE */
-    LEASE_DENIED, /* denied, *out is filled; source WEIR_BY_DENIAL */
-    LEASE_ASK     /* Redis must be asked */
+    LEASE_SPENT,    /* allowed, *out is filled; source WEIR_BY_LEASE */
+    LEASE_DENIED,   /* denied, *out is filled; source WEIR_BY_DENIAL */
+    LEASE_UNDECIDED /* Redis must be asked */
 };
 
 /* What to ask of Redis: TAKE `cost`, and `ahead` with `spread`. */
-struct lease_ask {
+struct lease_order {
     uint64_t era; /* the lease's when this was asked for; 0: what the answer says of the key is not kept */
     int64_t cost, ahead;
     uint32_t spread;
@@ -105,7 +105,7 @@ enum lease_answer lease_decide(struct lease *lease, int64_t now_us, int64_t cost
                                struct weir_decision *out);
 
 /* lease_count() and lease_decide() of a take in one, for the two common cases: the older of the leases covers the cost,
- * or there is none and the cost is what was denied. LEASE_ASK: it is neither, and nothing has happened. */
+ * or there is none and the cost is what was denied. LEASE_UNDECIDED: it is neither, and nothing has happened. */
 static inline enum lease_answer lease_hit(struct lease *lease, const struct lease_rules *rules, int64_t now_us,
                                           int64_t cost, struct weir_decision *out)
 {
@@ -115,7 +115,7 @@ static inline enum lease_answer lease_hit(struct lease *lease, const struct leas
     const bool denies = cost == lease->denied_cost && now_us < lease->denied_until_us && cost <= lease->plan.size &&
                         batch->left == 0 && lease->batches[1].left == 0;
     if (!same_half || !(spends || denies))
-        return LEASE_ASK;
+        return LEASE_UNDECIDED;
     const int64_t asked_us = spends ? batch->asked_us : lease->denied_asked_us;
     lease->count += cost;
     batch->left -= spends ? cost : 0;
@@ -139,28 +139,28 @@ int64_t lease_left(struct lease *lease, int64_t now_us);
 
 /* What to ask for a request of `cost` that cannot be told here and was counted, or with cost 0 ahead of any; `waiting`:
  * what others wait for beside it; `trip_us`: how long an answer takes. */
-struct lease_ask lease_ask(struct lease *lease, const struct lease_rules *rules, int64_t now_us, int64_t cost,
-                           int64_t waiting, int64_t trip_us);
+struct lease_order lease_make_order(struct lease *lease, const struct lease_rules *rules, int64_t now_us, int64_t cost,
+                                    int64_t waiting, int64_t trip_us);
 
 /* The permits of an answer that are for the lease: all but those of a request that Redis itself has decided. */
-static inline int64_t lease_granted(const struct lease_ask *ask, const struct weir_decision *decision)
+static inline int64_t lease_granted(const struct lease_order *order, const struct weir_decision *decision)
 {
-    return decision->ahead + (ask->whole || !decision->allowed ? 0 : ask->cost);
+    return decision->ahead + (order->whole || !decision->allowed ? 0 : order->cost);
 }
 
 /* Redis has decided what was asked for at `asked_us`. What was asked for in another era is lost. */
-void lease_land(struct lease *lease, const struct lease_rules *rules, const struct lease_ask *ask, int64_t asked_us,
-                int64_t now_us, const struct weir_decision *decision);
+void lease_answered(struct lease *lease, const struct lease_rules *rules, const struct lease_order *order,
+                    int64_t asked_us, int64_t now_us, const struct weir_decision *decision);
 
 /* Whether that, landed, has shown that Redis had not what a request of `cost` lacks that had come before it was asked:
  * *out is the denial as of then. */
-bool lease_was_denied(struct lease *lease, const struct lease_ask *ask, int64_t asked_us, int64_t now_us, int64_t cost,
-                      const struct weir_decision *decision, struct weir_decision *out);
+bool lease_was_denied(struct lease *lease, const struct lease_order *order, int64_t asked_us, int64_t now_us,
+                      int64_t cost, const struct weir_decision *decision, struct weir_decision *out);
 
 /* What was asked for will not come. */
-static inline void lease_ask_failed(struct lease *lease, const struct lease_ask *ask)
+static inline void lease_order_failed(struct lease *lease, const struct lease_order *order)
 {
-    if ((ask->ahead > 0 || !ask->whole) && ask->era == lease->era)
+    if ((order->ahead > 0 || !order->whole) && order->era == lease->era)
         lease->is_asked = false;
 }
 

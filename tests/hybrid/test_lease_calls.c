@@ -1,4 +1,4 @@
-/* test_flights.c - hybrid mode over a remote in hand: who waits for whom, and what becomes of what comes late. */
+/* test_lease_calls.c - hybrid mode over a remote in hand: who waits for whom, and what becomes of what comes late. */
 #include "backends/hybrid/hybrid.h"
 #include "stage.h"
 
