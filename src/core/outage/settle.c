@@ -107,20 +107,30 @@ static struct settle_record *record_find(struct weir *limiter, uint32_t tag) REQ
     return NULL;
 }
 
-/* The oldest record, for there is no room for another. Where too many have been given up its keys stay in the stand-in
- * until they are as good as new. */
+/* The record that costs least to give up: one whose permits have all been charged, or else the oldest. */
+static size_t record_to_give_up(const struct settle *settle)
+{
+    for (size_t i = 0; i < SETTLE_RECORDS; i++)
+        if (settle->records[i].settled >= settle->records[i].admitted)
+            return i;
+    return 0;
+}
+
+/* Make room for another record. If too many have been given up, the keys of this one stay in the stand-in until they
+ * are full again. */
 static void record_give_up(struct weir *limiter) REQUIRES(limiter->settle.mutex)
 {
     struct settle *settle = &limiter->settle;
-    const struct settle_record *oldest = &settle->records[0];
+    const size_t chosen = record_to_give_up(settle);
+    const struct settle_record *record = &settle->records[chosen];
     const size_t given_up = atomic_load(&settle->given_up_count);
-    if (oldest->admitted > oldest->settled)
-        stats_add(&limiter->stats, STATS_UNSETTLED, oldest->admitted - oldest->settled);
+    if (record->admitted > record->settled)
+        stats_add(&limiter->stats, STATS_UNSETTLED, record->admitted - record->settled);
     if (given_up < SETTLE_RECORDS) {
-        settle->given_up[given_up] = oldest->tag;
+        settle->given_up[given_up] = record->tag;
         atomic_store(&settle->given_up_count, given_up + 1);
     }
-    record_remove(limiter, 0);
+    record_remove(limiter, chosen);
 }
 
 /* It need not be forgotten any more, or must not, for it is owed something again. */
