@@ -17,7 +17,7 @@ local sane = tag == 83 and blocks > 0 and blocks <= 1024 and period > 0 and (blo
 --@part read
 local used, anchor, ours = 0, fresh, state ~= nil
 -- counts[1 .. kept] are young enough to count, and come to `had`.
-local newest, counts, n, kept, age, had = fresh, nil, 0, 0, 0, 0
+local newest, counts, n, kept, age, had, rebased = fresh, nil, 0, 0, 0, 0, false
 if state then
   if #state >= 27 then newest, n = parse('<I7I2', state, 15) end
   ours = n > 0 and n <= blocks + 1 and #state == 23 + 4 * n and newest * period <= EXACT_MAX
@@ -25,8 +25,13 @@ if state then
     counts = { parse(string.rep('<I4', n), state, 24) }
     local start = newest * period
     if start > now then
-      moved = moved or start - now > SLACK_US
-      if start - now > SLACK_US then newest = fresh end
+      if start - now > SLACK_US then -- the newest block becomes the current one, and the older ones move up by one
+        moved, rebased, newest = true, true, fresh
+        if n > 1 then
+          counts[2], n = counts[1] + counts[2], n - 1
+          table.remove(counts, 1)
+        end
+      end
       anchor = newest
     else
       age = fresh - newest
@@ -43,7 +48,7 @@ end
 --@part write
 local young = math.min(used, added)
 local rest, old = used - young, state and sub(state, 24) or ''
-if rest < had then -- some was given back
+if rest < had or rebased then
   for k = 1, kept do
     if counts[k] > rest then counts[k] = rest end
     rest = rest - counts[k]

@@ -182,6 +182,16 @@ static wide used_in_blocks(const struct model_use *use, int64_t time_us)
     return sum;
 }
 
+/* When the window or interval that begins at the anchor ends: a period later, and with align=epoch at the first point of
+ * the grid from there on. */
+static wide first_end(const struct model_use *use)
+{
+    wide end = use->anchor_us + use->rule.period_us;
+    while (use->rule.align == WEIR_ALIGN_EPOCH && end % use->rule.period_us != 0)
+        end += use->rule.period_us - end % use->rule.period_us;
+    return end;
+}
+
 /* What is still used at `time_us` by the rule that wrote the state. Time before the anchor stands still. */
 static wide used_at(const struct model_use *use, int64_t time_us)
 {
@@ -194,11 +204,11 @@ static wide used_at(const struct model_use *use, int64_t time_us)
     if (rule->algorithm == WEIR_SLIDING_WINDOW)
         left = used_in_blocks(use, time_us);
     else if (rule->algorithm == WEIR_FIXED_WINDOW)
-        left = time_us - use->anchor_us < rule->period_us ? use->used : 0;
+        left = time_us < first_end(use) ? use->used : 0;
     else if (is_greedy(rule))
         left -= rule->permits * (time_us - time_us % rule->tick_us - use->anchor_us);
-    else
-        left -= rule->permits * ((time_us - use->anchor_us) / rule->period_us);
+    else if (time_us >= first_end(use))
+        left -= rule->permits * (1 + (time_us - first_end(use)) / rule->period_us);
     return left > 0 ? left : 0;
 }
 
@@ -260,11 +270,14 @@ static void rebase(struct model_use *use, int64_t now_us)
 {
     if (use->fresh || use->anchor_us - now_us <= WEIR_CLOCK_SLACK_US)
         return;
-    int64_t anchor_us = anchor_at(&use->rule, now_us);
+    bool on_grid = is_greedy(&use->rule) || use->rule.algorithm == WEIR_SLIDING_WINDOW;
+    int64_t anchor_us = on_grid ? anchor_at(&use->rule, now_us) : now_us;
     if (use->rule.algorithm == WEIR_SLIDING_WINDOW) {
         int64_t back = (int64_t)((use->anchor_us - anchor_us) / use->rule.period_us);
-        for (int i = 0; i < use->block_count; i++)
-            use->blocks[i].id -= back;
+        for (int i = 0; i < use->block_count; i++) { /* the older ones a block less, for they must stay for a period */
+            const bool is_newest = use->blocks[i].id * use->rule.period_us == use->anchor_us;
+            use->blocks[i].id -= is_newest ? back : back - 1;
+        }
     }
     use->anchor_us = anchor_us;
 }
@@ -284,8 +297,8 @@ static void roll(struct model_use *use, int64_t time_us)
     use->used = left;
     if (is_greedy(rule))
         use->anchor_us = anchor_at(rule, time_us);
-    else
-        use->anchor_us += (int64_t)((time_us - use->anchor_us) / rule->period_us * rule->period_us);
+    else if (time_us >= first_end(use))
+        use->anchor_us = (int64_t)(time_us - (time_us - first_end(use)) % rule->period_us);
 }
 
 static void charge_block(struct model_use *use, int64_t id, int64_t cost)

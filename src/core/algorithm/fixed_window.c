@@ -12,21 +12,21 @@
 #include "core/algorithm/grid.h"
 
 struct window {
-    int64_t used, start_us;
+    int64_t used, start_us, end_us;
     bool rebased;
 };
 
 static struct window window_read(const struct weir_plan *plan, const int64_t *state, int64_t now_us)
 {
     struct window window = { .used = state[0], .start_us = state[1], .rebased = false };
-    bool ahead = window.used > 0 && now_us < window.start_us;
-    if (ahead && window.start_us - now_us > WEIR_CLOCK_SLACK_US) {
-        window.start_us = grid_start_us(plan, now_us);
+    if (window.used > 0 && window.start_us - now_us > WEIR_CLOCK_SLACK_US) {
+        window.start_us = now_us;
         window.rebased = true;
-    } else if (!ahead && (window.used == 0 || now_us - window.start_us >= plan->period_us)) {
+    } else if (window.used == 0 || now_us >= grid_end_us(plan, window.start_us)) {
         window.used = 0;
         window.start_us = grid_start_us(plan, now_us);
     }
+    window.end_us = grid_end_us(plan, window.start_us);
     return window;
 }
 
@@ -45,14 +45,14 @@ int64_t fixed_window_used(const struct weir_plan *plan, const int64_t *state, in
 
 int64_t fixed_window_fresh_at_us(const struct weir_plan *plan, const int64_t *state)
 {
-    return state[0] > 0 ? state[1] + plan->period_us : 0;
+    return state[0] > 0 ? grid_end_us(plan, state[1]) : 0;
 }
 
 bool fixed_window_decide(const struct weir_plan *plan, int64_t *state, int64_t now_us, int64_t cost,
                          enum weir_verb verb, struct weir_decision *out)
 {
     struct window window = window_read(plan, state, now_us);
-    int64_t left_us = window.start_us + plan->period_us - now_us;
+    int64_t left_us = window.end_us - now_us;
     bool allowed = verb == WEIR_REFUND || window.used + cost <= plan->size;
 
     if (verb == WEIR_TAKE && allowed)

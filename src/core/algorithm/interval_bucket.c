@@ -3,7 +3,9 @@
  * `limit` permits come back at once every period, up to `burst`, overdrawn by up to `debt`: size is their sum. The
  * interval starts when the bucket first leaves full, or lies on the grid of the epoch (grid.h).
  *
- *     refills = floor((now - ts) / period);  w = max(0, w - refills * limit);  ts += refills * period
+ *     first = ts + period (off the grid: the first grid point at or after that)
+ *     refills = now < first ? 0 : 1 + floor((now - first) / period);  w = max(0, w - refills * limit)
+ *     if refills > 0: ts = first + (refills - 1) * period
  *     if w == 0: ts = the start of an interval at now
  *     allowed = w + cost <= size
  *
@@ -22,16 +24,17 @@ static struct interval interval_read(const struct weir_plan *plan, const int64_t
     struct interval interval = { .used = state[0], .start_us = state[1], .rebased = false };
     if (interval.used > 0 && now_us < interval.start_us) {
         if (interval.start_us - now_us > WEIR_CLOCK_SLACK_US) {
-            interval.start_us = grid_start_us(plan, now_us);
+            interval.start_us = now_us;
             interval.rebased = true;
         }
         return interval;
     }
-    if (interval.used > 0) {
-        int64_t refills = div_down(now_us - interval.start_us, plan->period_us);
-        bool full = refills >= div_up(interval.used, plan->limit); /* else refills * limit is below used */
-        interval.used = full ? 0 : interval.used - refills * plan->limit;
-        interval.start_us += refills * plan->period_us;
+    const int64_t first_us = grid_end_us(plan, interval.start_us);
+    if (interval.used > 0 && now_us >= first_us) {
+        const int64_t later = div_down(now_us - first_us, plan->period_us);
+        bool full = later + 1 >= div_up(interval.used, plan->limit); /* else the refills' permits are below used */
+        interval.used = full ? 0 : interval.used - (later + 1) * plan->limit;
+        interval.start_us = first_us + later * plan->period_us;
     }
     if (interval.used == 0)
         interval.start_us = grid_start_us(plan, now_us);
@@ -42,7 +45,7 @@ static struct interval interval_read(const struct weir_plan *plan, const int64_t
 static int64_t interval_wait_us(const struct weir_plan *plan, const struct interval *interval, int64_t permits,
                                 int64_t now_us)
 {
-    return interval->start_us + div_up(permits, plan->limit) * plan->period_us - now_us;
+    return grid_end_us(plan, interval->start_us) + (div_up(permits, plan->limit) - 1) * plan->period_us - now_us;
 }
 
 void interval_bucket_charge(const struct weir_plan *plan, int64_t *state, int64_t now_us, int64_t used)

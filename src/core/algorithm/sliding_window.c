@@ -58,6 +58,25 @@ static struct sliding sliding_read(const struct weir_plan *plan, const int64_t *
     return window;
 }
 
+/* Rebase: the newest block becomes the current one, and each older one moves up behind it, by a block more than the
+ * clock went back. (Otherwise a permit that was used late in the block before the newest, and then rebased late in the
+ * current one, would come back within the period.) */
+static void sliding_rebase(const struct weir_plan *plan, int64_t *state, struct sliding *window)
+{
+    count *counts = counts_in(state);
+    counts[1] += counts[0];
+    memmove(counts, counts + 1, (size_t)plan->blocks * sizeof *counts);
+    counts[plan->blocks] = 0;
+    state[0] = window->current;
+    window->rebased = false;
+}
+
+/* The id of the block that counts[i] is of, a rebase that is not written yet included. */
+static int64_t sliding_id(const struct sliding *window, int64_t i)
+{
+    return window->current - window->age - i + (window->rebased && i > 0);
+}
+
 /* Write the state as of the current block: drop the counts that are too old, put empty blocks before the others. */
 static void sliding_advance(const struct weir_plan *plan, int64_t *state, struct sliding *window)
 {
@@ -99,8 +118,7 @@ static int64_t freed_at_us(const struct weir_plan *plan, const int64_t *state, c
     int64_t i = plan->blocks - window->age;
     for (int64_t freed = counts[i]; freed < permits; freed += counts[i])
         i--;
-    int64_t id = window->current - window->age - i;
-    return (id + plan->blocks + 1) * plan->period_us;
+    return (sliding_id(window, i) + plan->blocks + 1) * plan->period_us;
 }
 
 /* When none of those in use, of which there are some, counts any longer: when the newest does not. On a busy key that is
@@ -111,7 +129,7 @@ static int64_t empty_at_us(const struct weir_plan *plan, const int64_t *state, c
     int64_t i = 0;
     while (counts[i] == 0)
         i++;
-    return (window->current - window->age - i + plan->blocks + 1) * plan->period_us;
+    return (sliding_id(window, i) + plan->blocks + 1) * plan->period_us;
 }
 
 void sliding_window_charge(const struct weir_plan *plan, int64_t *state, int64_t now_us, int64_t used)
@@ -142,10 +160,10 @@ bool sliding_window_decide(const struct weir_plan *plan, int64_t *state, int64_t
     bool changed = verb != WEIR_PEEK && (allowed || window.rebased);
     int64_t retry_after_us = 0;
 
+    if (changed && window.rebased)
+        sliding_rebase(plan, state, &window);
     if (verb == WEIR_TAKE && allowed)
         sliding_advance(plan, state, &window);
-    else if (changed && window.rebased)
-        state[0] = window.current; /* newest and current are one: the counts are renumbered by this */
     if (cost > plan->size && !allowed)
         retry_after_us = WEIR_NEVER;
     else if (!allowed)
