@@ -322,9 +322,10 @@ START_TEST(a_node_for_which_there_is_no_descriptor_is_a_line_in_the_log_and_is_u
     atomic_store(&from->is_later, true);
     atomic_store(&from->truths, 0);
     ck_assert_int_eq(timed_try(pair.limit, "foo", 1).status, WEIR_EIO);
-    ck_assert(place_logged(&pair.place, "of the redis cluster are not followed: no thread or descriptor to be had"));
-    ck_assert(comes_to_say(&pair.place, "6384 slots of the redis cluster have no node that can be asked: no thread or "
-                                        "descriptor to be had"));
+    ck_assert(place_logged(&pair.place, "of the redis cluster cannot be followed: the system has no thread or "
+                                        "descriptor left"));
+    ck_assert(comes_to_say(&pair.place, "6384 slots of the redis cluster have no node that can be asked: the system "
+                                        "has no thread or descriptor left"));
     for (int i = 0; i < 100; i++)
         ck_assert_int_eq(timed_try(pair.limit, "foo", 1).status, WEIR_EIO);
     ck_assert(comes_to(&from->maps, atomic_load(&from->maps) + 2));

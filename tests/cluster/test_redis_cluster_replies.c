@@ -172,7 +172,7 @@ START_TEST(redirections_to_ever_other_nodes_are_no_storm_of_threads_or_questions
     ck_assert_int_le(threads_of_this_process(), MOST);
     ck_assert_int_le(maps, 30 + 10 * took_us / WEIR_SECOND);
     if (_i == 1) /* the other kind has the slot with a node that is gone, until there is a map */
-        ck_assert(place_logged(&place, "are not followed: there are 128 nodes already"));
+        ck_assert(place_logged(&place, "cannot be followed: there are 128 nodes already"));
     weir_close(limiter);
     fake_redis_stop(node.fake);
     place_close(&place);

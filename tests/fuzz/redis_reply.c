@@ -157,10 +157,11 @@ static void open_once(void)
     }
 }
 
-static void ended(struct redis_ask *ask, int status)
+static void ended(struct redis_flight_request *aboard, int status, const struct redis_redirect *redirect)
 {
-    int *told = ask->owner;
-    fuzz_must(*told == NOT_ENDED && status <= (air.in_cluster ? REDIS_TRY_AGAIN : 0), "an ask ends once");
+    (void)redirect;
+    int *told = aboard->owner;
+    fuzz_must(*told == NOT_ENDED && status <= (air.in_cluster ? REDIS_TRY_AGAIN : 0), "a request ends once");
     *told = status;
 }
 
@@ -197,7 +198,7 @@ static void board(struct feed *feed)
                                      air.asking);
         fuzz_must(fits, "there is room");
         for (size_t i = 0; i < air.n; i++) /* each told of by itself */
-            air.flight->asks[i].owner = &air.statuses[i];
+            air.flight->requests[i].owner = &air.statuses[i];
         return;
     }
     for (size_t i = 0; i < air.n; i++)
@@ -214,14 +215,14 @@ static void answer_asking(struct redis_flight *flight)
 }
 
 /* What changed something is not told before, and as it should be afterwards. */
-static enum redis_progress answer_wait(const struct redis_ask *asks, bool acknowledged)
+static enum redis_progress answer_wait(const struct redis_flight_request *requests, bool acknowledged)
 {
     const struct redis_reply reply = { .kind = REDIS_REPLY_IS_NUMBER, .text = "", .number = acknowledged };
     for (size_t i = 0; i < air.n; i++)
-        fuzz_must(!asks[i].changed || air.statuses[i] != WEIR_OK, "what changed something is held");
+        fuzz_must(!requests[i].changed || air.statuses[i] != WEIR_OK, "what changed something is held");
     const enum redis_progress progress = redis_flight_reply(air.flight, &reply, ended);
     for (size_t i = 0; i < air.n; i++)
-        fuzz_must(!asks[i].changed || air.statuses[i] == WEIR_ETIME ||
+        fuzz_must(!requests[i].changed || air.statuses[i] == WEIR_ETIME ||
                       air.statuses[i] == (acknowledged ? WEIR_OK : WEIR_EIO),
                   "what changed something is told as the replicas have it");
     return progress;
@@ -376,7 +377,7 @@ static void fly_again(const struct redis_reply *reply)
         struct redis_flight *flown = to;
         to = from;
         from = flown;
-        if (from->ask_count == 0)
+        if (from->request_count == 0)
             return;
         write_out(from);
         while (from->loads_due) {
@@ -459,7 +460,7 @@ static void check_flight(struct feed *feed)
     bool acknowledged = true;
     if (progress == REDIS_HELD) {
         acknowledged = feed_byte(feed) % 4 != 3;
-        progress = answer_wait(air.flight->asks, acknowledged);
+        progress = answer_wait(air.flight->requests, acknowledged);
     }
     fuzz_must(!is_true || progress == REDIS_LANDED, "a true answer lands");
     if (progress == REDIS_LANDED)

@@ -290,8 +290,8 @@ START_TEST(whoever_has_little_time_does_not_wait_for_those_who_have_more)
         .verb = WEIR_PEEK,
     };
     const int64_t before_us = clock_monotonic_us();
-    struct redis_errand errand = { .requests = &request, .n = 1, .deadline_us = before_us + 50000, .out = &decision };
-    ck_assert_int_eq(redis_engine_decide(engine, &errand), WEIR_ETIME);
+    struct redis_job job = { .requests = &request, .n = 1, .deadline_us = before_us + 50000, .out = &decision };
+    ck_assert_int_eq(redis_engine_decide(engine, &job), WEIR_ETIME);
     ck_assert_int_lt(clock_monotonic_us() - before_us, 5 * WEIR_SECOND);
     redis_server_resume(&server);
     while (atomic_load(&answers) < REDIS_AIR_MAX)

@@ -68,9 +68,10 @@ static bool add(struct hangar *hangar, int i, struct weir_backend_request reques
     return add_by(hangar, i, request, false);
 }
 
-static void ended(struct redis_ask *ask, int status)
+static void ended(struct redis_flight_request *aboard, int status, const struct redis_redirect *redirect)
 {
-    int *told = ask->owner;
+    (void)redirect;
+    int *told = aboard->owner;
     ck_assert_int_eq(*told, 1); /* once */
     *told = status;
 }
@@ -294,7 +295,7 @@ START_TEST(a_full_flight_takes_all_of_a_group_or_none)
     const struct weir_backend_request three[3] = { take(limit, "a", 1), take(limit, "b", 1), take(limit, "c", 1) };
     ck_assert(redis_flight_add(hangar.flight, three, 3, false, 1000, hangar.decisions, &hangar.statuses[0], false));
     ck_assert(!redis_flight_add(hangar.flight, three, 2, true, 1000, hangar.decisions, &hangar.statuses[1], false));
-    ck_assert_uint_eq(hangar.flight->ask_count, 3);
+    ck_assert_uint_eq(hangar.flight->request_count, 3);
     ck_assert(add(&hangar, 2, take(limit, "d", 1)));
     ck_assert(!add(&hangar, 3, take(limit, "d", 1)));
     hangar_close(&hangar);
@@ -334,7 +335,7 @@ START_TEST(a_script_that_was_not_loaded_is_sent_again_with_it_and_at_most_three_
     }
     redis_flight_clear(hangar.again);
     redis_flight_again(hangar.flight, hangar.again, ended);
-    ck_assert_uint_eq(hangar.again->ask_count, 0);
+    ck_assert_uint_eq(hangar.again->request_count, 0);
     ck_assert_int_eq(hangar.statuses[0], WEIR_EIO);
     hangar_close(&hangar);
 }
@@ -397,7 +398,7 @@ START_TEST(all_or_nothing_stays_one_call_when_it_is_sent_again)
     ck_assert_int_eq(redis_flight_reply(hangar.flight, &not_there, ended), REDIS_LANDED);
     redis_flight_again(hangar.flight, hangar.again, ended);
     ck_assert_uint_eq(hangar.again->call_count, 1);
-    ck_assert_uint_eq(hangar.again->ask_count, 2);
+    ck_assert_uint_eq(hangar.again->request_count, 2);
     hangar.again->loads = 0;
     redis_bytes_clear(&hangar.out, false);
     redis_flight_write(hangar.again, "weir:", &hangar.out);
@@ -405,7 +406,7 @@ START_TEST(all_or_nothing_stays_one_call_when_it_is_sent_again)
     hangar.statuses[0] = 1;
     int told = 1;
     for (size_t i = 0; i < 2; i++)
-        hangar.again->asks[i].owner = i == 0 ? &told : &hangar.statuses[0];
+        hangar.again->requests[i].owner = i == 0 ? &told : &hangar.statuses[0];
     ck_assert_int_eq(redis_flight_reply(hangar.again, answer(hangar.again, &reply, 5, 2), ended), REDIS_LANDED);
     ck_assert_int_eq(told, WEIR_OK);
     ck_assert_int_eq(hangar.decisions[0].remaining, 3);
@@ -518,7 +519,7 @@ START_TEST(an_answer_to_an_all_or_nothing_fits_as_a_whole)
     weir_limit *limit = scene_define_text(&hangar.scene, "limit", "token_bucket limit=5 period=1s");
     const struct weir_backend_request two[2] = { take(limit, "a", 1), take(limit, "b", 1) };
     ck_assert(redis_flight_add(hangar.flight, two, 2, true, 1000, hangar.decisions, &hangar.statuses[0], false));
-    hangar.flight->asks[1].owner = &hangar.statuses[1];
+    hangar.flight->requests[1].owner = &hangar.statuses[1];
     write_out(&hangar);
     for (int64_t charged = 1; charged <= 3; charged += 2) /* another sum than that of both */
         ck_assert_int_eq(redis_flight_reply(hangar.flight, answer(hangar.flight, &reply, charged, 2), ended),
@@ -620,7 +621,7 @@ START_TEST(a_state_that_is_not_weirs_ends_its_key_alone_or_all_of_an_all_or_noth
     ck_assert_int_eq(hangar.statuses[0], WEIR_ESTATE);
     ck_assert_int_eq(hangar.statuses[1], WEIR_OK);
     for (size_t i = 2; i < 4; i++)
-        hangar.flight->asks[i].owner = &hangar.statuses[i];
+        hangar.flight->requests[i].owner = &hangar.statuses[i];
     answer(hangar.flight, &reply, 0, 2);
     reply.bytes[15] = 1;
     ck_assert_int_eq(redis_flight_reply(hangar.flight, &reply.reply, ended), REDIS_LANDED);
@@ -655,7 +656,7 @@ START_TEST(in_a_cluster_each_key_has_a_call_of_its_own_that_its_requests_share)
         ck_assert_int_eq(hangar.statuses[i], WEIR_OK);
         ck_assert_int_eq(hangar.decisions[i].remaining, remaining[i]);
     }
-    hangar.flight->asks[6].owner = &hangar.statuses[6]; /* each told of by itself */
+    hangar.flight->requests[6].owner = &hangar.statuses[6]; /* each told of by itself */
     ck_assert_int_eq(redis_flight_reply(hangar.flight, answer(hangar.flight, &reply, 5, 2), ended), REDIS_LANDED);
     ck_assert_int_eq(hangar.statuses[5], WEIR_OK);
     ck_assert_int_eq(hangar.statuses[6], WEIR_OK);
@@ -670,14 +671,14 @@ struct told {
 };
 enum { NOT_TOLD = 99 };
 
-static void told_of(struct redis_ask *ask, int status)
+static void told_of(struct redis_flight_request *aboard, int status, const struct redis_redirect *redirect)
 {
-    struct told *told = ask->owner;
+    struct told *told = aboard->owner;
     ck_assert_int_eq(told->status, NOT_TOLD);
     told->status = status;
-    ck_assert((ask->redirect != NULL) == (status == REDIS_MOVED || status == REDIS_ASKING));
-    if (ask->redirect)
-        told->redirect = *ask->redirect;
+    ck_assert((redirect != NULL) == (status == REDIS_MOVED || status == REDIS_ASKING));
+    if (redirect)
+        told->redirect = *redirect;
 }
 
 START_TEST(a_call_for_another_server_ends_with_where_to_ask_and_only_in_a_cluster)
@@ -811,7 +812,7 @@ START_TEST(asking_goes_along_when_a_script_has_to_be_loaded_and_tries_are_counte
     ck_assert(add_by(&hangar, 0, take(limit, "a", 1), true));
     ck_assert(add(&hangar, 1, take(limit, "b", 1)));
     ck_assert(redis_flight_add(hangar.flight, two, 2, true, 1000, &hangar.decisions[2], &hangar.statuses[2], true));
-    hangar.flight->asks[3].owner = &hangar.statuses[3];
+    hangar.flight->requests[3].owner = &hangar.statuses[3];
     write_out(&hangar);
     for (int times = 1; times <= REDIS_TRIES; times++) {
         ck_assert_int_eq(count_of(&hangar, "EVALSHA"), 3);
@@ -824,11 +825,11 @@ START_TEST(asking_goes_along_when_a_script_has_to_be_loaded_and_tries_are_counte
         ck_assert_int_eq(redis_flight_reply(hangar.flight, &not_there, ended), REDIS_FLYING);
         ck_assert_int_eq(redis_flight_reply(hangar.flight, &ok, ended), REDIS_FLYING);
         ck_assert_int_eq(redis_flight_reply(hangar.flight, &not_there, ended), REDIS_LANDED);
-        for (size_t i = 0; i < hangar.flight->ask_count; i++)
-            ck_assert_uint_eq(hangar.flight->asks[i].tries, (unsigned)times);
+        for (size_t i = 0; i < hangar.flight->request_count; i++)
+            ck_assert_uint_eq(hangar.flight->requests[i].tries, (unsigned)times);
         fly_again(&hangar);
     }
-    ck_assert_uint_eq(hangar.flight->ask_count, 0);
+    ck_assert_uint_eq(hangar.flight->request_count, 0);
     for (int i = 0; i < 4; i++)
         ck_assert_int_eq(hangar.statuses[i], WEIR_EIO);
     hangar_close(&hangar);
@@ -916,7 +917,8 @@ static void fly_mixed(struct hangar *hangar)
     ck_assert(hangar->flight->held);
     ck_assert_int_eq(count_of(hangar, "WAIT"), 0); /* it is written when it is known to be wanted */
     for (int i = 0; i < MIXED; i++) {
-        ck_assert_msg(hangar->statuses[i] == (mixed_is_held[i] ? 1 : WEIR_OK), "ask %d: %d", i, hangar->statuses[i]);
+        ck_assert_msg(hangar->statuses[i] == (mixed_is_held[i] ? 1 : WEIR_OK), "request %d: %d", i,
+                      hangar->statuses[i]);
         if (mixed_is_held[i])
             ck_assert_int_eq(hangar->decisions[i].limit, INT64_C(0x5a5a5a5a5a5a5a5a));
     }
@@ -1050,7 +1052,7 @@ START_TEST(all_or_nothing_is_held_whole_if_it_was_allowed)
         const struct weir_backend_request requests[2] = { take(limit, "a", 1), take(limit, "b", cost) };
         ck_assert(
             redis_flight_add(hangar.flight, requests, 2, true, 1000, hangar.decisions, &hangar.statuses[0], false));
-        hangar.flight->asks[1].owner = &hangar.statuses[1];
+        hangar.flight->requests[1].owner = &hangar.statuses[1];
         write_out(&hangar);
         answer(hangar.flight, &reply, allowed ? 2 : 0, 2);
         ck_assert_int_eq(redis_flight_reply(hangar.flight, &reply.reply, ended), allowed ? REDIS_HELD : REDIS_LANDED);
@@ -1087,7 +1089,7 @@ START_TEST(a_call_that_flies_again_waits_for_replicas_of_its_own)
     ck_assert_int_eq(hangar.statuses[1], WEIR_EIO);
     ck_assert_uint_eq(hangar.flight->again, 1);
     fly_again(&hangar);
-    ck_assert_uint_eq(hangar.flight->ask_count, 1);
+    ck_assert_uint_eq(hangar.flight->request_count, 1);
     ck_assert(!hangar.flight->held);
     ck_assert_int_eq(redis_flight_reply(hangar.flight, &loaded, ended), REDIS_FLYING);
     ck_assert_int_eq(redis_flight_reply(hangar.flight, answer(hangar.flight, &reply, 1, 1), ended), REDIS_HELD);

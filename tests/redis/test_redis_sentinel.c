@@ -470,7 +470,7 @@ START_TEST(a_sentinel_that_names_a_replica_is_caught_by_its_role)
     snprintf(names, sizeof names, "*2\r\n$9\r\n127.0.0.1\r\n$%d\r\n%s\r\n", len, port);
     struct fake_redis *liar = fake_redis_start_port(name_it, names);
     int64_t calls = script_calls(&common, replica);
-    assert_passed_over(fake_redis_port(liar), "the server that a sentinel named is no primary");
+    assert_passed_over(fake_redis_port(liar), "the server that a sentinel named is not a primary");
     ck_assert_int_eq(script_calls(&common, replica), calls);
     fake_redis_stop(liar);
 }

@@ -1,6 +1,7 @@
 /* redis.c - the Redis backend: its life, and the vtable over the engine of a server or the cluster of several. */
 #include "backends/redis/redis.h"
 
+#include "backends/redis/engine/health.h"
 #include "backends/redis/process.h"
 #include "core/ground/forks.h"
 #include "core/limiter/own_ops.h"
@@ -21,7 +22,7 @@ static int process_start(const struct redis_config *config, struct redis_process
 
 static const char *why_not_started(int error)
 {
-    return error == WEIR_EIO ? "no thread or descriptor to be had" : weir_strerror(error);
+    return error == WEIR_EIO ? "the system has no thread or descriptor left" : weir_strerror(error);
 }
 
 static void process_stop(struct redis_process *process)
@@ -45,7 +46,7 @@ static void process_abandon(struct redis_process *process)
 /* The parent's connections are closed before the child opens anything: later their numbers could be something else's,
  * for the system copies the open descriptors before the memory that tells of them, and meanwhile the parent's threads go
  * on. A child's child has none of its grandparent's. */
-static void told_of_fork(struct forks_watcher *watcher, enum forks_moment moment)
+static void redis_forked(struct forks_watcher *watcher, enum forks_moment moment)
 {
     struct redis *redis = (struct redis *)((char *)watcher - offsetof(struct redis, forks));
     struct redis_process *process = atomic_load_explicit(&redis->current, memory_order_relaxed);
@@ -91,7 +92,7 @@ static struct redis_process *process_here(struct weir_backend *backend)
 static bool process_is_here(const struct redis_process *process)
 {
     const struct redis_engine *here = redis_engine_here();
-    return here && (process->cluster ? here->cluster == process->cluster : here == process->engine);
+    return here && (process->cluster ? here->router == &process->cluster->router : here == process->engine);
 }
 
 static int redis_decide(struct weir_backend *backend, const struct weir_backend_request *requests, size_t n, bool all,
@@ -108,14 +109,14 @@ static int redis_decide(struct weir_backend *backend, const struct weir_backend_
     }
     if (process->cluster)
         return redis_cluster_decide(process->cluster, requests, n, all, deadline_us, out);
-    struct redis_errand errand = {
+    struct redis_job job = {
         .requests = requests,
         .n = n,
         .all = all,
         .deadline_us = deadline_us,
         .out = out,
     };
-    return redis_engine_decide(process->engine, &errand);
+    return redis_engine_decide(process->engine, &job);
 }
 
 static int redis_submit(struct weir_backend *backend, const struct weir_backend_request *request, int64_t deadline_us,
@@ -272,7 +273,7 @@ int redis_open(const struct weir_options *options, struct weir_backend **out)
         log_line(&redis->config.log, WEIR_LOG_WARNING,
                  "redis_insecure: whoever answers is taken for the server, its certificate is not looked at");
     atomic_init(&redis->current, process);
-    redis->forks.told = told_of_fork;
+    redis->forks.told = redis_forked;
     forks_watch(&redis->forks);
     *out = &redis->backend;
     return WEIR_OK;

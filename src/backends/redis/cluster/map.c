@@ -21,7 +21,7 @@ void redis_map_begin(struct redis_map *map)
 
 /* ---- Ranges: what is taken in returns why the answer is refused, or NULL ---- */
 
-static enum part part_of(const struct redis_wire_scalar *scalar)
+static enum part map_part(const struct redis_wire_scalar *scalar)
 {
     const size_t *place = scalar->place;
     if (scalar->depth == 2 && place[1] < 2)
@@ -34,7 +34,7 @@ static enum part part_of(const struct redis_wire_scalar *scalar)
 }
 
 /* Index of the node, which is added if it is new; REDIS_NOBODY: there is no room for it. */
-static uint16_t find_node(struct redis_map *map, const struct redis_node_name *name)
+static uint16_t map_node(struct redis_map *map, const struct redis_node_name *name)
 {
     for (size_t i = 0; i < map->node_count; i++)
         if (redis_node_name_is(&map->nodes[i], name))
@@ -45,7 +45,7 @@ static uint16_t find_node(struct redis_map *map, const struct redis_node_name *n
     return (uint16_t)map->node_count++;
 }
 
-static const char *take_slot(const struct redis_wire_scalar *scalar, long long least, long long *out)
+static const char *map_take_slot(const struct redis_wire_scalar *scalar, long long least, long long *out)
 {
     if (!scalar->is_number || scalar->number < least || scalar->number >= REDIS_CLUSTER_SLOTS)
         return "a slot is none, or a range ends before it begins";
@@ -53,7 +53,7 @@ static const char *take_slot(const struct redis_wire_scalar *scalar, long long l
     return NULL;
 }
 
-static const char *take_host(struct redis_map *map, const struct redis_wire_scalar *scalar)
+static const char *map_take_host(struct redis_map *map, const struct redis_wire_scalar *scalar)
 {
     if ((!scalar->text && !scalar->is_nil) || scalar->len > sizeof map->host)
         return "a node's host is none";
@@ -64,13 +64,13 @@ static const char *take_host(struct redis_map *map, const struct redis_wire_scal
 }
 
 /* With it the range is known. */
-static const char *take_port(struct redis_map *map, const struct redis_wire_scalar *scalar)
+static const char *map_take_port(struct redis_map *map, const struct redis_wire_scalar *scalar)
 {
     const bool is_known = map->host_len != 1 || map->host[0] != '?';
     struct redis_node_name name;
     if (!scalar->is_number || !redis_node_name_set(&name, map->host, is_known ? map->host_len : 0, scalar->number))
         return "a node's host or port is none";
-    const uint16_t node = is_known ? find_node(map, &name) : NOT_KNOWN;
+    const uint16_t node = is_known ? map_node(map, &name) : NOT_KNOWN;
     if (node == REDIS_NOBODY)
         return "there are too many nodes";
     for (long long slot = map->first; slot <= map->last; slot++) {
@@ -81,9 +81,9 @@ static const char *take_port(struct redis_map *map, const struct redis_wire_scal
     return NULL;
 }
 
-static const char *take(struct redis_map *map, const struct redis_wire_scalar *scalar)
+static const char *map_take(struct redis_map *map, const struct redis_wire_scalar *scalar)
 {
-    const enum part part = part_of(scalar);
+    const enum part part = map_part(scalar);
     if (scalar->place[0] != map->range) {
         if (map->expected != REST || scalar->place[0] != map->range + 1)
             return NO_RANGE;
@@ -96,10 +96,10 @@ static const char *take(struct redis_map *map, const struct redis_wire_scalar *s
         return NULL;
     map->expected++;
     switch (part) {
-    case FIRST_SLOT: return take_slot(scalar, 0, &map->first);
-    case LAST_SLOT: return take_slot(scalar, map->first, &map->last);
-    case HOST: return take_host(map, scalar);
-    default: return take_port(map, scalar);
+    case FIRST_SLOT: return map_take_slot(scalar, 0, &map->first);
+    case LAST_SLOT: return map_take_slot(scalar, map->first, &map->last);
+    case HOST: return map_take_host(map, scalar);
+    default: return map_take_port(map, scalar);
     }
 }
 
@@ -107,7 +107,7 @@ bool redis_map_visit(void *user, const struct redis_wire_scalar *scalar)
 {
     struct redis_map *map = user;
     if (!map->refused)
-        map->refused = take(map, scalar);
+        map->refused = map_take(map, scalar);
     return true;
 }
 

@@ -43,7 +43,7 @@ struct redis_scout {
     char reason[160];           /* of the last one that did not */
 };
 
-static bool ends(struct redis_scout *scout)
+static bool scout_ends(struct redis_scout *scout)
 {
     return atomic_load_explicit(&scout->ends, memory_order_acquire);
 }
@@ -51,54 +51,54 @@ static bool ends(struct redis_scout *scout)
 /* ---- Waiting ---- */
 
 /* Until `fd` (-1: none) is ready, somebody wakes this thread, or the time has come. False: it ends. */
-static bool wait_for(struct redis_scout *scout, int fd, short events, int64_t until_us)
+static bool scout_wait_for(struct redis_scout *scout, int fd, short events, int64_t until_us)
 {
     struct pollfd fds[] = { { .fd = scout->wake_fd, .events = POLLIN }, { .fd = fd, .events = events } };
     const struct timespec left = clock_timespec(max_of(0, until_us - clock_monotonic_us()));
-    if (!ends(scout) && ppoll(fds, 2, &left, NULL) > 0 && fds[0].revents)
+    if (!scout_ends(scout) && ppoll(fds, 2, &left, NULL) > 0 && fds[0].revents)
         wake_fd_drain(scout->wake_fd);
-    return !ends(scout);
+    return !scout_ends(scout);
 }
 
 /* ---- One node ---- */
 
-static bool fail(struct redis_scout *scout, const char *reason)
+static bool scout_fail(struct redis_scout *scout, const char *reason)
 {
     snprintf(scout->reason, sizeof scout->reason, "%s", reason);
     return false;
 }
 
-static bool find_addresses(struct redis_scout *scout, struct redis_addresses *addresses)
+static bool scout_find_addresses(struct redis_scout *scout, struct redis_addresses *addresses)
 {
     const int64_t until_us = clock_monotonic_us() + ANSWER_US;
     char reason[96];
     for (;;) {
         switch (resolver_ask(&scout->resolver, addresses->list, &addresses->count, reason, sizeof reason)) {
         case RESOLVED: return true;
-        case NOT_RESOLVED: return fail(scout, reason);
+        case NOT_RESOLVED: return scout_fail(scout, reason);
         case RESOLVING: break;
         }
         if (clock_monotonic_us() >= until_us)
-            return fail(scout, "its name is not resolved in time");
-        if (!wait_for(scout, resolver_fd(&scout->resolver), POLLIN, until_us))
+            return scout_fail(scout, "its name is not resolved in time");
+        if (!scout_wait_for(scout, resolver_fd(&scout->resolver), POLLIN, until_us))
             return false;
     }
 }
 
 /* Let the link go on until it is up, or until there is a reply. */
-static bool step(struct redis_scout *scout, int64_t until_us)
+static bool scout_step(struct redis_scout *scout, int64_t until_us)
 {
     if (clock_monotonic_us() >= until_us) {
         redis_link_close(&scout->link, "no answer in time");
         return false;
     }
-    if (!wait_for(scout, scout->link.fd, redis_link_events(&scout->link), until_us))
+    if (!scout_wait_for(scout, scout->link.fd, redis_link_events(&scout->link), until_us))
         return false;
     redis_link_step(&scout->link);
     return scout->link.state != REDIS_LINK_CLOSED;
 }
 
-static bool take_answer(struct redis_scout *scout, const struct redis_reply *reply)
+static bool scout_take_answer(struct redis_scout *scout, const struct redis_reply *reply)
 {
     static const char alone[] = "ERR This instance has cluster support disabled";
     const char *why = NULL;
@@ -117,7 +117,7 @@ static bool take_answer(struct redis_scout *scout, const struct redis_reply *rep
 }
 
 /* On the link, which is up. */
-static bool ask_link(struct redis_scout *scout, int64_t until_us)
+static bool scout_ask_link(struct redis_scout *scout, int64_t until_us)
 {
     struct redis_link *link = &scout->link;
     struct redis_reply reply;
@@ -129,38 +129,38 @@ static bool ask_link(struct redis_scout *scout, int64_t until_us)
     redis_link_send(link);
     while (link->state == REDIS_LINK_UP) {
         if (redis_link_next(link, &reply))
-            return take_answer(scout, &reply);
-        if (link->state == REDIS_LINK_UP && !step(scout, until_us))
+            return scout_take_answer(scout, &reply);
+        if (link->state == REDIS_LINK_UP && !scout_step(scout, until_us))
             return false;
     }
     return false;
 }
 
-static bool ask_address(struct redis_scout *scout, const struct redis_where *where)
+static bool scout_ask_address(struct redis_scout *scout, const struct redis_where *where)
 {
     const int64_t until_us = clock_monotonic_us() + ANSWER_US;
     struct redis_link *link = &scout->link;
     redis_link_open(link, where, &scout->cluster->config->target, REDIS_GREET_SERVER);
     while (link->state != REDIS_LINK_CLOSED && link->state != REDIS_LINK_UP)
-        if (!step(scout, until_us))
+        if (!scout_step(scout, until_us))
             return false;
-    return link->state == REDIS_LINK_UP && ask_link(scout, until_us);
+    return link->state == REDIS_LINK_UP && scout_ask_link(scout, until_us);
 }
 
 /* Ask one node: true if the map is here. */
-static bool ask_node(struct redis_scout *scout, const char *host, int port)
+static bool scout_ask_node(struct redis_scout *scout, const char *host, int port)
 {
     struct redis_addresses addresses = { 0 };
     struct redis_where where = { 0 };
     redis_addresses_seek(&scout->resolver, host, port);
     bool has_answered = false;
-    if (find_addresses(scout, &addresses)) {
+    if (scout_find_addresses(scout, &addresses)) {
         snprintf(where.host, sizeof where.host, "%s", host);
-        for (size_t i = 0; i < addresses.count && !has_answered && !ends(scout); i++) {
+        for (size_t i = 0; i < addresses.count && !has_answered && !scout_ends(scout); i++) {
             where.address = addresses.list[i];
-            has_answered = ask_address(scout, &where);
+            has_answered = scout_ask_address(scout, &where);
             if (!has_answered) {
-                fail(scout, scout->link.reason);
+                scout_fail(scout, scout->link.reason);
                 redis_link_close(&scout->link, "it has not answered");
             }
         }
@@ -175,7 +175,7 @@ static bool ask_node(struct redis_scout *scout, const char *host, int port)
 /* ---- Whom to ask ---- */
 
 /* The node that was asked last, if it has slots and there still is a connection to it. */
-static bool ask_again(struct redis_scout *scout, bool *is_well)
+static bool scout_ask_again(struct redis_scout *scout, bool *is_well)
 {
     const size_t count = redis_cluster_nodes(scout->cluster);
     struct redis_node_name name;
@@ -184,7 +184,7 @@ static bool ask_again(struct redis_scout *scout, bool *is_well)
         serves = redis_cluster_node(scout->cluster, i, &name) == REDIS_SERVES &&
                  redis_node_name_is(&name, &scout->linked);
     if (scout->link.state != REDIS_LINK_UP || !serves || scout->link_asks++ == LINK_ASKS ||
-        !redis_link_is_fresh(&scout->link) || !ask_link(scout, clock_monotonic_us() + ANSWER_US)) {
+        !redis_link_is_fresh(&scout->link) || !scout_ask_link(scout, clock_monotonic_us() + ANSWER_US)) {
         redis_link_close(&scout->link, "another is asked");
         return false;
     }
@@ -192,13 +192,13 @@ static bool ask_again(struct redis_scout *scout, bool *is_well)
     return true;
 }
 
-static bool ask_nodes(struct redis_scout *scout, enum redis_standing standing, bool *is_well)
+static bool scout_ask_nodes(struct redis_scout *scout, enum redis_standing standing, bool *is_well)
 {
     const size_t count = redis_cluster_nodes(scout->cluster);
-    for (size_t i = 0; i < count && !ends(scout); i++) {
+    for (size_t i = 0; i < count && !scout_ends(scout); i++) {
         struct redis_node_name name;
         if (redis_cluster_node(scout->cluster, (i + scout->turn) % count, &name) != standing || name.port == 0 ||
-            !ask_node(scout, name.host, name.port))
+            !scout_ask_node(scout, name.host, name.port))
             continue;
         *is_well = redis_cluster_adopt(scout->cluster, &scout->map, name.host);
         return true;
@@ -206,12 +206,12 @@ static bool ask_nodes(struct redis_scout *scout, enum redis_standing standing, b
     return false;
 }
 
-static bool ask_hosts(struct redis_scout *scout, bool *is_well)
+static bool scout_ask_hosts(struct redis_scout *scout, bool *is_well)
 {
     const struct redis_target *target = &scout->cluster->config->target;
-    for (size_t i = 0; i < target->host_count && !ends(scout); i++) {
+    for (size_t i = 0; i < target->host_count && !scout_ends(scout); i++) {
         const struct redis_host *host = &target->hosts[(i + scout->turn) % target->host_count];
-        if (!ask_node(scout, host->name, host->port))
+        if (!scout_ask_node(scout, host->name, host->port))
             continue;
         *is_well = redis_cluster_adopt(scout->cluster, &scout->map, host->name);
         return true;
@@ -219,75 +219,75 @@ static bool ask_hosts(struct redis_scout *scout, bool *is_well)
     return false;
 }
 
-static void say(struct redis_scout *scout, bool has_answered)
+static void scout_say(struct redis_scout *scout, bool has_answered)
 {
     const struct log *log = &scout->cluster->config->log;
     if (has_answered && scout->known_bad)
         log_line(log, WEIR_LOG_INFO, "the nodes of the redis cluster answer again");
-    else if (!has_answered && !scout->known_bad && !ends(scout))
+    else if (!has_answered && !scout->known_bad && !scout_ends(scout))
         log_line(log, WEIR_LOG_WARNING, "no node of the redis cluster says who has which slots: %s", scout->reason);
     scout->known_bad = !has_answered;
 }
 
 /* True: nothing is amiss with the cluster. A node that has lost its slots may not know, if it is cut off from the others;
  * but then it refuses: it is asked last. */
-static bool ask(struct redis_scout *scout)
+static bool scout_ask(struct redis_scout *scout)
 {
     bool is_well = false;
-    const bool has_answered = ask_again(scout, &is_well) || ask_nodes(scout, REDIS_SERVES, &is_well) ||
-                              ask_nodes(scout, REDIS_STANDS_BY, &is_well) || ask_hosts(scout, &is_well) ||
-                              ask_nodes(scout, REDIS_IN_DOUBT, &is_well);
+    const bool has_answered = scout_ask_again(scout, &is_well) || scout_ask_nodes(scout, REDIS_SERVES, &is_well) ||
+                              scout_ask_nodes(scout, REDIS_STANDS_BY, &is_well) || scout_ask_hosts(scout, &is_well) ||
+                              scout_ask_nodes(scout, REDIS_IN_DOUBT, &is_well);
     scout->turn++;
     if (is_well || !has_answered)
         redis_link_close(&scout->link, "it has answered");
     if (!has_answered)
         redis_cluster_not_found(scout->cluster);
-    say(scout, has_answered);
+    scout_say(scout, has_answered);
     return is_well;
 }
 
 /* ---- The thread ---- */
 
 /* The most that they may be doubles, and the least is half of it. */
-static int64_t next_pause_us(struct redis_pauses *pauses, int64_t most_us)
+static int64_t scout_pause_us(struct redis_pauses *pauses, int64_t most_us)
 {
     pauses->last_us = pauses->last_us ? min_of(2 * pauses->last_us, most_us) : REDIS_PAUSE_MIN_US;
     return pauses->last_us / 2 + redis_pause_chance_us(pauses, pauses->last_us / 2);
 }
 
-static bool wanted(struct redis_scout *scout)
+static bool scout_wanted(struct redis_scout *scout)
 {
     return atomic_load_explicit(&scout->wanted, memory_order_seq_cst);
 }
 
 /* Until the time has come, or, if that is to be heeded, until it is told to look. */
-static void rest(struct redis_scout *scout, int64_t until_us, bool heeds)
+static void scout_rest(struct redis_scout *scout, int64_t until_us, bool heeds)
 {
-    while (!ends(scout) && clock_monotonic_us() < until_us && !(heeds && wanted(scout)))
-        wait_for(scout, -1, 0, min_of(until_us, redis_cluster_park(scout->cluster)));
+    while (!scout_ends(scout) && clock_monotonic_us() < until_us && !(heeds && scout_wanted(scout)))
+        scout_wait_for(scout, -1, 0, min_of(until_us, redis_cluster_park(scout->cluster)));
 }
 
-static void *run(void *user)
+static void *scout_run(void *user)
 {
     struct redis_scout *scout = user;
-    while (!ends(scout)) {
+    while (!scout_ends(scout)) {
         if (atomic_exchange_explicit(&scout->wanted, false, memory_order_seq_cst))
             scout->amiss.last_us = 0;
         if (scout->asked_us && clock_monotonic_us() - scout->asked_us > CALM_US)
             scout->pauses.last_us = 0;
-        const bool is_well = ask(scout);
+        const bool is_well = scout_ask(scout);
         if (is_well)
             scout->amiss.last_us = 0;
         scout->asked_us = clock_monotonic_us();
-        rest(scout, scout->asked_us + next_pause_us(&scout->pauses, PAUSE_MOST_US), false);
-        rest(scout, scout->asked_us + (is_well ? GLANCE_US : next_pause_us(&scout->amiss, AMISS_MOST_US)), true);
+        scout_rest(scout, scout->asked_us + scout_pause_us(&scout->pauses, PAUSE_MOST_US), false);
+        scout_rest(scout, scout->asked_us + (is_well ? GLANCE_US : scout_pause_us(&scout->amiss, AMISS_MOST_US)), true);
     }
     return NULL;
 }
 
 void redis_scout_look(struct redis_scout *scout)
 {
-    if (!wanted(scout) && !atomic_exchange_explicit(&scout->wanted, true, memory_order_seq_cst))
+    if (!scout_wanted(scout) && !atomic_exchange_explicit(&scout->wanted, true, memory_order_seq_cst))
         wake_fd_ring(scout->wake_fd);
 }
 
@@ -318,7 +318,7 @@ int redis_scout_make(struct redis_cluster *cluster, struct redis_scout **out)
 
 int redis_scout_start(struct redis_scout *scout)
 {
-    scout->runs = quiet_thread_start(&scout->thread, NULL, run, scout) == 0;
+    scout->runs = quiet_thread_start(&scout->thread, NULL, scout_run, scout) == 0;
     return scout->runs ? WEIR_OK : WEIR_EIO;
 }
 

@@ -1,10 +1,10 @@
 /* connect.c - the I/O thread's connection: made, lost, and made again.
  *
- * One that was good is made again at once when it is lost; else there are pauses that grow. While it pauses nobody
- * waits. Where there are sentinels they are asked for the server each time, and when they name another the connection
- * is given up for that one at once. In a cluster it is aimed at a node, and waits for that to begin with.
+ * A good connection that is lost is made again at once. Otherwise pauses that grow separate the tries, and no caller
+ * waits during a pause. With sentinels, they are asked for the server each time; if they name another one, the connection
+ * is given up for it at once. In a cluster the engine first waits to be aimed at a node.
  */
-#include "backends/redis/cluster/cluster.h"
+#include "backends/redis/engine/health.h"
 #include "backends/redis/engine/io.h"
 #include "core/ground/arith.h"
 #include "core/ground/clock.h"
@@ -17,14 +17,14 @@
 
 #define CONNECT_US WEIR_SECOND /* for a connection and its greeting */
 #define RESOLVE_US (5 * WEIR_SECOND)
-#define SAY_US WEIR_SECOND     /* between two lines in the log that it cannot be used */
-#define SETTLED_US WEIR_SECOND /* a connection that stood so long was a good one, whether or not it was used */
+#define SAY_US WEIR_SECOND     /* between two lines in the log that the server cannot be used */
+#define SETTLED_US WEIR_SECOND /* a connection that lasted this long was a good one, even unused */
 
 int redis_connect_init(struct redis_io *io)
 {
     const struct redis_config *config = io->engine->config;
     redis_pauses_init(&io->pauses);
-    io->asking = io->engine->cluster;
+    io->asking = io->engine->router;
     redis_addresses_seek(&io->resolver, config->target.host, config->target.port);
     if (config->target.host)
         snprintf(io->where.host, sizeof io->where.host, "%s", config->target.host);
@@ -48,16 +48,16 @@ void redis_connect_free(struct redis_io *io)
 
 #define NAME_ROOM (REDIS_HOST_MAX + 16)
 
-/* For the log, which server of a cluster it is. */
-static const char *name_of(const struct redis_io *io, char *room)
+/* Name a cluster's node for the log. */
+static const char *node_for_log(const struct redis_io *io, char *room)
 {
-    if (io->engine->cluster && io->port != 0)
+    if (io->engine->router && io->port != 0)
         snprintf(room, NAME_ROOM, " node %s:%d", io->where.host, io->port);
     return room;
 }
 
-/* The link is closed. Connect again: at once if it has worked until now, else after a pause in which nobody waits. */
-static void lost(struct redis_io *io, int status)
+/* Handle a closed link: connect again at once if the connection was good, otherwise after a pause with the gate down. */
+static void connection_lost(struct redis_io *io, int status)
 {
     int64_t now_us = clock_monotonic_us();
     const struct log *log = &io->engine->config->log;
@@ -67,13 +67,14 @@ static void lost(struct redis_io *io, int status)
     if (!io->known_bad && say && !atomic_load_explicit(&io->engine->closing, memory_order_relaxed)) {
         io->known_bad = true;
         io->said_us = now_us;
-        log_line(log, WEIR_LOG_WARNING, "redis%s cannot be used: %s", name_of(io, (char[NAME_ROOM]){ 0 }),
-                 io->link.reason);
+        log_line(log, WEIR_LOG_WARNING,
+                 "redis%s cannot be used: %s; weir keeps trying; on_failure applies until it can be",
+                 node_for_log(io, (char[NAME_ROOM]){ 0 }), io->link.reason);
     }
-    if (io->engine->cluster && io->port != 0 && (io->up_since_us > 0 || !redis_engine_is_down(io->engine)))
-        redis_cluster_look(io->engine->cluster);
+    if (io->engine->router && io->port != 0 && (io->up_since_us > 0 || !redis_engine_is_down(io->engine)))
+        io->engine->router->look(io->engine->router);
     atomic_fetch_add_explicit(&io->engine->generation, 1, memory_order_release);
-    redis_io_fail_air(io, status);
+    redis_air_fail(io, status);
     io->misled = io->up_since_us == 0 && !io->asking;
     io->up_since_us = 0;
     io->linked = io->resolving = io->asking = io->told = false;
@@ -81,7 +82,7 @@ static void lost(struct redis_io *io, int status)
         io->pauses.last_us = 0;
     if (good && !late) {
         io->try_again_us = now_us;
-        io->addresses.count = 0; /* the name may lead elsewhere now */
+        io->addresses.count = 0; /* resolve again: the name may lead elsewhere now */
         redis_engine_set_gate(io->engine, REDIS_GATE_WAIT);
         return;
     }
@@ -92,7 +93,7 @@ static void lost(struct redis_io *io, int status)
     redis_ready_end(io, WEIR_EIO);
 }
 
-static void found_up(struct redis_io *io)
+static void connection_up(struct redis_io *io)
 {
     io->up_since_us = clock_monotonic_us();
     io->proven = false;
@@ -101,16 +102,16 @@ static void found_up(struct redis_io *io)
     lock_take(&io->engine->address_lock);
     io->engine->where = io->where;
     lock_give(&io->engine->address_lock);
-    atomic_fetch_add_explicit(&io->engine->generation, 1, memory_order_release); /* with the address, for lanes */
+    atomic_fetch_add_explicit(&io->engine->generation, 1, memory_order_release); /* lanes read the new address */
     atomic_store_explicit(&io->engine->renew, false, memory_order_relaxed);
     if (io->known_bad)
         log_line(&io->engine->config->log, WEIR_LOG_INFO, "redis%s can be used again",
-                 name_of(io, (char[NAME_ROOM]){ 0 }));
+                 node_for_log(io, (char[NAME_ROOM]){ 0 }));
     io->known_bad = false;
     redis_engine_set_gate(io->engine, REDIS_GATE_UP);
 }
 
-static void open_link(struct redis_io *io)
+static void connect_to_address(struct redis_io *io)
 {
     io->give_up_us = clock_monotonic_us() + CONNECT_US;
     io->linked = true;
@@ -118,43 +119,41 @@ static void open_link(struct redis_io *io)
     redis_link_open(&io->link, &io->where, &io->engine->config->target, REDIS_GREET_WITH_SCRIPTS);
 }
 
-/* A host may have addresses at which nobody answers: it is out when none of them does. */
-static void try_next_address(struct redis_io *io)
+/* Some of a host's addresses may be dead: it is down only if all of them are. */
+static void connect_to_next_address(struct redis_io *io)
 {
     while (io->link.state == REDIS_LINK_CLOSED && io->address + 1 < io->addresses.count) {
         io->address++;
-        open_link(io);
+        connect_to_address(io);
     }
 }
 
-/* Whatever closed the link, it is dealt with here. */
 void redis_connect_look(struct redis_io *io)
 {
     if (io->linked && io->up_since_us == 0)
-        try_next_address(io);
+        connect_to_next_address(io);
     if (io->linked && io->link.state == REDIS_LINK_CLOSED)
-        lost(io, WEIR_EIO);
+        connection_lost(io, WEIR_EIO);
     else if (io->link.state == REDIS_LINK_UP && io->up_since_us == 0)
-        found_up(io);
+        connection_up(io);
 }
 
 void redis_connect_lose(struct redis_io *io, const char *reason, int status)
 {
     redis_link_close(&io->link, reason);
-    lost(io, status);
+    connection_lost(io, status);
 }
 
 static void unix_address(const char *path, struct resolve_address *out)
 {
     struct sockaddr_un name = { .sun_family = AF_UNIX };
     memset(out, 0, sizeof *out);
-    memcpy(name.sun_path, path, strnlen(path, sizeof name.sun_path - 1)); /* redis/wire/url.c has refused longer ones */
+    memcpy(name.sun_path, path, strnlen(path, sizeof name.sun_path - 1)); /* url.c has refused longer ones */
     memcpy(&out->name, &name, sizeof name);
     out->len = sizeof name;
 }
 
-/* A path needs nobody to be asked. */
-static enum resolved find_addresses(struct redis_io *io, char *reason, size_t reason_size)
+static enum resolved connect_find_addresses(struct redis_io *io, char *reason, size_t reason_size)
 {
     const struct redis_target *target = &io->engine->config->target;
     if (!target->is_unix)
@@ -167,17 +166,17 @@ static enum resolved find_addresses(struct redis_io *io, char *reason, size_t re
 void redis_connect_resolve(struct redis_io *io)
 {
     char reason[96];
-    switch (find_addresses(io, reason, sizeof reason)) {
+    switch (connect_find_addresses(io, reason, sizeof reason)) {
     case RESOLVING: return;
     case NOT_RESOLVED: redis_connect_lose(io, reason, WEIR_EIO); return;
     case RESOLVED:
         io->resolving = false;
         io->address = 0;
-        open_link(io);
+        connect_to_address(io);
     }
 }
 
-static void resolve(struct redis_io *io, int64_t now_us)
+static void connect_begin(struct redis_io *io, int64_t now_us)
 {
     io->resolving = true;
     io->give_up_us = now_us + RESOLVE_US;
@@ -186,22 +185,22 @@ static void resolve(struct redis_io *io, int64_t now_us)
 
 /* ---- What the sentinels say ---- */
 
-static void resolve_named(struct redis_io *io, int64_t now_us)
+static void connect_to_named(struct redis_io *io, int64_t now_us)
 {
     io->told = false;
-    resolver_destroy(&io->resolver); /* it may still ask for the last one */
+    resolver_destroy(&io->resolver); /* it may still be looking up the previous server */
     redis_addresses_seek(&io->resolver, io->where.host, io->port);
-    resolve(io, now_us);
+    connect_begin(io, now_us);
 }
 
-/* Leave the connection that there is, or that is being made. More often than once in a while not at once: who sends
- * instances to and fro must not make them storm. */
-static void follow(struct redis_io *io, int64_t now_us)
+/* Give up the current connection, or attempt, for the server newly named. If the last change was less than SETTLED_US
+ * ago, wait for the usual pause: sentinels that keep changing their minds must not make all instances reconnect at once. */
+static void follow_sentinels(struct redis_io *io, int64_t now_us)
 {
     const bool at_once = io->followed_us == 0 || now_us - io->followed_us > SETTLED_US;
     if (!io->known_bad)
-        log_line(&io->engine->config->log, WEIR_LOG_INFO, "the sentinels name another primary: it is followed");
-    io->known_bad = true; /* until it can be used */
+        log_line(&io->engine->config->log, WEIR_LOG_INFO, "the sentinels name another primary; weir connects to it");
+    io->known_bad = true; /* so that a line says when it can be used */
     if (io->link.state != REDIS_LINK_CLOSED || io->resolving)
         redis_connect_lose(io, "the sentinels name another primary", WEIR_EIO);
     io->addresses.count = 0;
@@ -213,7 +212,7 @@ static void follow(struct redis_io *io, int64_t now_us)
     io->try_again_us = now_us;
 }
 
-static void heed(struct redis_io *io, int64_t now_us)
+static void hear_sentinels(struct redis_io *io, int64_t now_us)
 {
     const struct redis_sentinel *sentinel = io->sentinel;
     const bool is_other = io->port != sentinel->primary.port || strcasecmp(io->where.host, sentinel->primary.host) != 0;
@@ -223,9 +222,9 @@ static void heed(struct redis_io *io, int64_t now_us)
     io->port = sentinel->primary.port;
     if (io->asking) {
         io->asking = false;
-        resolve_named(io, now_us);
+        connect_to_named(io, now_us);
     } else {
-        follow(io, now_us);
+        follow_sentinels(io, now_us);
     }
 }
 
@@ -234,7 +233,7 @@ void redis_connect_sentinels(struct redis_io *io, int64_t now_us)
     enum redis_sentinel_news news;
     while ((news = redis_sentinel_turn(io->sentinel, now_us)) != REDIS_NO_NEWS) {
         if (news == REDIS_PRIMARY_NAMED)
-            heed(io, now_us);
+            hear_sentinels(io, now_us);
         else if (io->asking)
             redis_connect_lose(io, "no sentinel names the primary", WEIR_EIO);
     }
@@ -242,10 +241,9 @@ void redis_connect_sentinels(struct redis_io *io, int64_t now_us)
 
 /* ---- What the cluster aims at ---- */
 
-/* Nobody waits for a node that there is not. */
 static void leave_node(struct redis_io *io)
 {
-    redis_connect_lose(io, "it is no node of the cluster", WEIR_EIO);
+    redis_connect_lose(io, "it is not a node of the cluster", WEIR_EIO);
     redis_engine_set_gate(io->engine, REDIS_GATE_DOWN);
     redis_ready_end(io, WEIR_EIO);
     io->asking = true;
@@ -261,14 +259,14 @@ void redis_connect_aim(struct redis_io *io, int64_t now_us)
     lock_take(&engine->address_lock);
     const struct redis_node_name aim = engine->aim;
     lock_give(&engine->address_lock);
-    io->port = 0;         /* what is lost now is for nobody to look at, */
-    io->known_bad = true; /* or to hear of */
+    io->port = 0;         /* this loss is wanted: it asks for no new map, */
+    io->known_bad = true; /* and logs nothing */
     if (aim.port == 0) {
         leave_node(io);
         return;
     }
     if (io->link.state != REDIS_LINK_CLOSED || io->resolving)
-        redis_connect_lose(io, "it is another node's turn", WEIR_EIO);
+        redis_connect_lose(io, "the engine now serves another node", WEIR_EIO);
     memcpy(io->where.host, aim.host, sizeof io->where.host);
     io->port = aim.port;
     io->known_bad = false;
@@ -277,7 +275,7 @@ void redis_connect_aim(struct redis_io *io, int64_t now_us)
     io->told = true;
     io->try_again_us = now_us;
     io->pauses.last_us = 0;
-    atomic_store_explicit(&engine->doubt_us, 0, memory_order_relaxed); /* that was of another */
+    atomic_store_explicit(&engine->doubt_us, 0, memory_order_relaxed); /* of the previous node */
     redis_engine_set_gate(engine, REDIS_GATE_WAIT);
 }
 
@@ -286,13 +284,13 @@ void redis_connect_when_due(struct redis_io *io, int64_t now_us)
     if (io->link.state != REDIS_LINK_CLOSED || io->resolving || io->asking || now_us < io->try_again_us)
         return;
     if (io->addresses.count > 0) {
-        open_link(io);
-    } else if (io->told || io->engine->cluster) {
-        resolve_named(io, now_us);
+        connect_to_address(io);
+    } else if (io->told || io->engine->router) {
+        connect_to_named(io, now_us);
     } else if (!io->sentinel) {
-        resolve(io, now_us);
+        connect_begin(io, now_us);
     } else {
         io->asking = true;
-        redis_sentinel_ask(io->sentinel, io->misled); /* which is due from now on */
+        redis_sentinel_ask(io->sentinel, io->misled); /* the sentinel's turn is due from now on */
     }
 }

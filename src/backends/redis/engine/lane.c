@@ -1,33 +1,31 @@
-/* lane.c - connections that callers work for themselves, one caller at a time on each.
+/* lane.c - connections that callers work themselves, one caller at a time on each.
  *
- * Such a caller writes, waits and reads on its own thread. Its connection is made at first use, where the I/O thread
- * has found the server; it is dropped after an error, a late answer, and when the I/O thread has lost its own.
+ * The caller writes, waits and reads on its own thread. A lane connects at its first use, to where the I/O thread has
+ * found the server. It drops its connection after an error or a late answer, and when the I/O thread has lost its own.
  */
-#include "backends/redis/engine/engine.h"
+#include "backends/redis/engine/health.h"
 #include "core/ground/arith.h"
 #include "core/ground/clock.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <poll.h>
-#include <string.h>
 #include <time.h>
 
-#define PATIENCE_US 20000 /* how long to wait the cheap way, which may overshoot by MARGIN_US; then by poll() */
-#define MARGIN_US 12000   /* three of the system's longest ticks but one */
-#define IDLE_US 1000      /* a connection that was idle for longer may be gone: look, before it is written to */
-#define CONNECT_PART 4    /* the part of a call's time that may go into a connection; the I/O thread has the rest */
+#define PATIENCE_US 20000 /* how long to wait in recv(), which may overshoot by MARGIN_US; poll() waits after that */
+#define MARGIN_US 12000   /* three times the system's second longest tick */
+#define IDLE_US 1000      /* a connection idle for longer may be gone: look before writing to it */
+#define CONNECT_PART 4    /* connecting may take this part of a call's time; the I/O thread needs the rest */
 #define NO_LANES_US 100000
 
 int redis_lanes_init(struct redis_engine *engine)
 {
     for (unsigned i = 0; i < REDIS_LANES; i++) {
-        struct redis_lane *lane = &engine->lanes[i];
-        if (redis_link_init(&lane->link) != 0) {
+        if (redis_link_init(&engine->lanes[i].link) != 0) {
             while (i > 0)
                 redis_link_free(&engine->lanes[--i].link);
             return -1;
         }
-        lane->flight = lane->again = NULL;
     }
     atomic_init(&engine->free_lanes, (1u << REDIS_LANES) - 1);
     return 0;
@@ -43,8 +41,8 @@ void redis_lanes_free(struct redis_engine *engine)
     }
 }
 
-/* The lowest that is free, so that as few as there are callers have a connection. Acquire and release hand its fields
- * from one caller to the next. */
+/* Take the lowest free lane: then there are no more connections than concurrent callers. Acquire and release hand the
+ * lane's fields from one caller to the next. */
 struct redis_lane *redis_lane_take(struct redis_engine *engine)
 {
     unsigned seen = atomic_load_explicit(&engine->free_lanes, memory_order_relaxed);
@@ -63,117 +61,110 @@ void redis_lane_give(struct redis_engine *engine, struct redis_lane *lane)
     atomic_fetch_or_explicit(&engine->free_lanes, bit, memory_order_release);
 }
 
-/* Wait until the link can go on, and let it: false if the deadline has come. */
-static bool wait_and_step(struct redis_link *link, int64_t deadline_us)
+/* Wait until the link is ready, and step it. False: the deadline has passed. An interrupted wait returns true: the
+ * caller checks the clock again. */
+static bool lane_wait(struct redis_link *link, int64_t deadline_us)
 {
     struct pollfd ready = { .fd = link->fd, .events = redis_link_events(link) };
     int64_t left_us = deadline_us - clock_monotonic_us();
     if (left_us <= 0)
         return false;
     const struct timespec left = clock_timespec(left_us);
-    int count = ppoll(&ready, 1, &left, NULL);
-    if (count > 0)
+    if (ppoll(&ready, 1, &left, NULL) > 0)
         redis_link_step(link);
-    return true; /* whoever was interrupted, or waited in vain, looks at the clock again */
+    return true;
 }
 
-/* Whether what a lane has seen is about the server that the I/O thread is connected to now. */
-static bool is_about_now(struct redis_engine *engine, const struct redis_lane *lane)
+/* True if the lane is connected to the same server as the I/O thread. */
+static bool lane_is_current(struct redis_engine *engine, const struct redis_lane *lane)
 {
     return lane->generation == atomic_load_explicit(&engine->generation, memory_order_acquire);
 }
 
-/* The server is a replica: let the I/O thread look again who the primary is. */
-static void have_renewed(struct redis_engine *engine, const struct redis_lane *lane)
+/* The server is a replica: have the I/O thread find out which server is the primary. */
+static void lane_renew(struct redis_engine *engine, const struct redis_lane *lane)
 {
-    if (!is_about_now(engine, lane))
+    if (!lane_is_current(engine, lane))
         return;
     atomic_store_explicit(&engine->renew, true, memory_order_release);
-    redis_engine_wake(engine);
+    redis_queue_wake(&engine->queue);
 }
 
-/* For a while nobody tries again. */
-static void not_made(struct redis_engine *engine, const struct redis_lane *lane, int64_t now_us)
+static void lane_open(struct redis_engine *engine, struct redis_lane *lane, unsigned generation)
 {
-    atomic_store_explicit(&engine->no_lanes_until_us, now_us + NO_LANES_US, memory_order_relaxed);
-    if (lane->link.not_primary)
-        have_renewed(engine, lane);
+    lock_take(&engine->address_lock);
+    struct redis_where where = engine->where;
+    lock_give(&engine->address_lock);
+    lane->generation = generation;
+    redis_link_open(&lane->link, &where, &engine->config->target, REDIS_GREET_SERVER);
+    redis_count(&engine->counts.connections, lane->link.state != REDIS_LINK_CLOSED);
+    if (atomic_load_explicit(&engine->closing,
+                             memory_order_seq_cst)) /* redis_engine_shut() may have missed this link */
+        redis_link_close(&lane->link, "closing");
 }
 
-static bool connected(struct redis_engine *engine, struct redis_lane *lane, int64_t now_us, int64_t deadline_us)
+static bool lane_connect(struct redis_engine *engine, struct redis_lane *lane, int64_t now_us, int64_t deadline_us)
 {
     struct redis_link *link = &lane->link;
     unsigned generation = atomic_load_explicit(&engine->generation, memory_order_acquire);
     if (link->state != REDIS_LINK_CLOSED &&
         (generation != lane->generation || (now_us - lane->last_used_us > IDLE_US && !redis_link_is_fresh(link))))
         redis_link_close(link, "stale");
-    bool is_new = link->state == REDIS_LINK_CLOSED;
-    if (is_new && now_us < atomic_load_explicit(&engine->no_lanes_until_us, memory_order_relaxed))
+    if (link->state == REDIS_LINK_UP)
+        return true;
+    if (now_us < atomic_load_explicit(&engine->no_lanes_until_us, memory_order_relaxed))
         return false;
-    if (is_new) {
-        lock_take(&engine->address_lock);
-        struct redis_where where = engine->where;
-        lock_give(&engine->address_lock);
-        lane->generation = generation;
-        redis_link_open(link, &where, &engine->config->target, REDIS_GREET_SERVER);
-        redis_count(&engine->counts.connections, link->state != REDIS_LINK_CLOSED);
-        if (atomic_load_explicit(&engine->closing, memory_order_seq_cst)) /* it may have come too late to be hung up */
-            redis_link_close(link, "closing");
-    }
+    lane_open(engine, lane, generation);
     while (link->state != REDIS_LINK_CLOSED && link->state != REDIS_LINK_UP)
-        if (!wait_and_step(link, now_us + (deadline_us - now_us) / CONNECT_PART))
+        if (!lane_wait(link, now_us + (deadline_us - now_us) / CONNECT_PART))
             redis_link_close(link, "no answer to the greeting");
-    if (is_new && link->state == REDIS_LINK_UP)
+    if (link->state == REDIS_LINK_UP) {
         redis_link_make_patient(link, PATIENCE_US);
-    else if (is_new)
-        not_made(engine, lane, now_us);
-    return link->state == REDIS_LINK_UP;
+        return true;
+    }
+    atomic_store_explicit(&engine->no_lanes_until_us, now_us + NO_LANES_US, memory_order_relaxed);
+    if (link->greeting.not_primary)
+        lane_renew(engine, lane);
+    return false;
 }
 
-/* The owner of the asks of a lane is the errand. */
-static void ended(struct redis_ask *ask, int status)
+/* The owner of a lane's requests is the job. */
+static void lane_request_ended(struct redis_flight_request *aboard, int status, const struct redis_redirect *redirect)
 {
-    struct redis_errand *errand = ask->owner;
-    redis_engine_ended(errand->engine, ask, status);
-    redis_errand_ended(errand, ask, status);
+    struct redis_job *job = aboard->owner;
+    redis_engine_ended(job->engine, aboard, status);
+    redis_job_ended(job, aboard, status, redirect);
 }
 
-/* Take in what comes; false if the deadline has come first. */
-static bool take_in(struct redis_link *link, int64_t deadline_us)
+/* Receive what comes. False: the deadline has passed first. */
+static bool lane_receive(struct redis_link *link, int64_t deadline_us)
 {
     if (!link->is_patient || redis_link_has_output(link) ||
         deadline_us - clock_monotonic_us() < PATIENCE_US + MARGIN_US)
-        return wait_and_step(link, deadline_us);
+        return lane_wait(link, deadline_us);
     redis_link_receive(link);
     return true;
 }
 
-/* What replicas do not acknowledge in time is told of as that; the server is well. */
-static int too_late(struct redis_engine *engine, struct redis_lane *lane, struct redis_flight *flight,
-                    int64_t deadline_us)
+static int lane_time_out(struct redis_engine *engine, struct redis_lane *lane, struct redis_flight *flight,
+                         int64_t deadline_us)
 {
-    redis_count(&engine->counts.timeouts, 1);
-    if (flight->held) {
-        redis_link_close(&lane->link, "replicas were late");
-        redis_engine_say_unacknowledged(engine);
-    } else {
-        redis_link_close(&lane->link, "an answer was late");
-        if (is_about_now(engine, lane) && deadline_us - lane->last_used_us >= engine->config->timeout_us / 2)
-            redis_engine_late(engine);
-    }
-    redis_flight_fail(flight, WEIR_ETIME, ended);
+    const bool had_time = deadline_us - lane->last_used_us >= engine->config->timeout_us / 2;
+    const bool blame = lane_is_current(engine, lane) && had_time;
+    redis_link_close(&lane->link, redis_engine_timed_out(engine, flight->held, blame));
+    redis_flight_fail(flight, WEIR_ETIME, lane_request_ended);
     return WEIR_ETIME;
 }
 
-/* Take the replies that have come; after the last to a call, write WAIT if something has changed. */
-static enum redis_progress take_replies(struct redis_engine *engine, struct redis_lane *lane,
-                                        struct redis_flight *flight, struct redis_wait *wait)
+/* Take the replies that have come. If the last one leaves requests held, write WAIT. */
+static enum redis_progress lane_take_replies(struct redis_engine *engine, struct redis_lane *lane,
+                                             struct redis_flight *flight, struct redis_wait *wait)
 {
     struct redis_link *link = &lane->link;
     struct redis_reply reply;
     enum redis_progress progress = flight->held ? REDIS_HELD : REDIS_FLYING;
     while (link->state == REDIS_LINK_UP && progress < REDIS_LANDED && redis_link_next(link, &reply))
-        progress = redis_flight_reply(flight, &reply, ended);
+        progress = redis_flight_reply(flight, &reply, lane_request_ended);
     if (progress == REDIS_HELD && !wait->due && link->state == REDIS_LINK_UP) {
         redis_wait_write(wait, engine->config->rules.replicas, flight->changes_until_us, clock_monotonic_us(),
                          &link->out);
@@ -182,85 +173,86 @@ static enum redis_progress take_replies(struct redis_engine *engine, struct redi
     return progress;
 }
 
-/* Write the flight and read until it has landed. WEIR_OK, or the error that it was failed with. */
-static int fly(struct redis_engine *engine, struct redis_lane *lane, struct redis_flight *flight, int64_t deadline_us)
+/* Write the flight and read until it has landed. WEIR_OK, or the error that its requests ended with. */
+static int lane_fly(struct redis_engine *engine, struct redis_lane *lane, struct redis_flight *flight,
+                    int64_t deadline_us)
 {
     struct redis_link *link = &lane->link;
     enum redis_progress progress = REDIS_FLYING;
     struct redis_wait wait = REDIS_NO_WAIT;
     if (!redis_engine_take_off(engine, flight, link)) {
-        redis_flight_fail(flight, WEIR_ENOMEM, ended);
+        redis_flight_fail(flight, WEIR_ENOMEM, lane_request_ended);
         return WEIR_ENOMEM;
     }
     while (link->state == REDIS_LINK_UP && progress < REDIS_LANDED) {
-        if (!take_in(link, min_of(deadline_us, wait.nudge_us))) {
+        if (!lane_receive(link, min_of(deadline_us, wait.nudge_us))) {
             const int64_t now_us = clock_monotonic_us();
             if (now_us >= deadline_us)
-                return too_late(engine, lane, flight, deadline_us);
+                return lane_time_out(engine, lane, flight, deadline_us);
             redis_wait_nudge(&wait, now_us, &link->out);
             redis_link_send(link);
             continue;
         }
-        progress = take_replies(engine, lane, flight, &wait);
+        progress = lane_take_replies(engine, lane, flight, &wait);
     }
     if (progress == REDIS_MISFIT)
         redis_link_close(link, "an answer did not fit its question");
     if (progress != REDIS_LANDED) {
-        if (is_about_now(engine, lane)) /* else the I/O thread has told of it */
+        if (lane_is_current(engine, lane)) /* otherwise the I/O thread has logged it */
             redis_engine_say_lost(engine, link->reason);
-        redis_flight_fail(flight, WEIR_EIO, ended);
+        redis_flight_fail(flight, WEIR_EIO, lane_request_ended);
         return WEIR_EIO;
     }
     redis_link_leave(link);
     redis_engine_landed(engine, flight);
     if (flight->read_only) {
         redis_link_close(link, "the server is a replica");
-        have_renewed(engine, lane);
+        lane_renew(engine, lane);
     }
     return WEIR_OK;
 }
 
-static bool lane_ready(struct redis_lane *lane, struct redis_flight_rules rules)
+static bool lane_make_flights(struct redis_lane *lane, struct redis_flight_rules rules)
 {
     if (!lane->flight)
-        lane->flight = redis_flight_make(REDIS_LANE_ASKS, rules);
+        lane->flight = redis_flight_make(REDIS_LANE_REQUESTS, rules);
     if (!lane->again)
-        lane->again = redis_flight_make(REDIS_LANE_ASKS, rules);
+        lane->again = redis_flight_make(REDIS_LANE_REQUESTS, rules);
     return lane->flight && lane->again;
 }
 
-bool redis_lane_run(struct redis_engine *engine, struct redis_lane *lane, struct redis_errand *errand)
+bool redis_lane_run(struct redis_engine *engine, struct redis_lane *lane, struct redis_job *job)
 {
-    const int64_t now_us = clock_monotonic_us(), deadline_us = errand->deadline_us;
+    const int64_t now_us = clock_monotonic_us(), deadline_us = job->deadline_us;
     if (now_us >= deadline_us) {
-        errand->error = WEIR_ETIME;
+        job->error = WEIR_ETIME;
         return true;
     }
-    if (errand->n > REDIS_LANE_ASKS || !lane_ready(lane, engine->config->rules) ||
-        !connected(engine, lane, now_us, deadline_us))
+    if (job->n > REDIS_LANE_REQUESTS || !lane_make_flights(lane, engine->config->rules) ||
+        !lane_connect(engine, lane, now_us, deadline_us))
         return false;
     lane->last_used_us = now_us;
 
-    errand->engine = engine;
+    job->engine = engine;
     redis_flight_clear(lane->flight);
-    bool fits = redis_flight_add(lane->flight, errand->requests, errand->n, errand->all, deadline_us, errand->out,
-                                 errand, errand->asking);
+    bool fits = redis_flight_add(lane->flight, job->requests, job->n, job->all, deadline_us, job->out, job,
+                                 job->asking);
     assert(fits);
     (void)fits;
-    while (fly(engine, lane, lane->flight, deadline_us) == WEIR_OK && lane->flight->again > 0) {
+    while (lane_fly(engine, lane, lane->flight, deadline_us) == WEIR_OK && lane->flight->again > 0) {
         redis_flight_clear(lane->again);
-        redis_flight_again(lane->flight, lane->again, ended);
+        redis_flight_again(lane->flight, lane->again, lane_request_ended);
         struct redis_flight *landed = lane->flight;
         lane->flight = lane->again;
         lane->again = landed;
-        if (lane->flight->ask_count == 0)
+        if (lane->flight->request_count == 0)
             break;
         if (lane->link.state != REDIS_LINK_UP) {
-            redis_flight_fail(lane->flight, WEIR_EIO, ended);
+            redis_flight_fail(lane->flight, WEIR_EIO, lane_request_ended);
             break;
         }
     }
-    if (atomic_load_explicit(&engine->closing, memory_order_relaxed) && errand->error == WEIR_EIO)
-        errand->error = WEIR_ECLOSED;
+    if (atomic_load_explicit(&engine->closing, memory_order_relaxed) && job->error == WEIR_EIO)
+        job->error = WEIR_ECLOSED;
     return true;
 }

@@ -1,5 +1,5 @@
-/* ready.c - those who wait for the I/O thread: taken from the queue, put on board of a flight, told how it ended. */
-#include "backends/redis/cluster/cluster.h"
+/* ready.c - the waiters of the I/O thread: taken from the queue, put aboard a flight, and ended. */
+#include "backends/redis/engine/health.h"
 #include "backends/redis/engine/io.h"
 #include "core/ground/arith.h"
 
@@ -10,57 +10,56 @@ const struct redis_engine *redis_engine_here(void)
     return redis_io_here ? redis_io_here->engine : NULL;
 }
 
-/* ---- Told ---- */
+/* ---- Ending ---- */
 
-static void end_caller(struct redis_io *io, struct redis_caller *caller)
+static void ready_end_thread(struct redis_io *io, struct redis_thread_waiter *thread)
 {
     io->waiting--;
-    io->bells |= 1u << caller->bell;
-    atomic_store_explicit(&caller->done, true, memory_order_release);
+    io->bells |= 1u << thread->bell;
+    atomic_store_explicit(&thread->done, true, memory_order_release);
 }
 
-static void end_op(struct redis_io *io, struct redis_waiter *waiter, int status)
+static void ready_release_op(struct redis_io *io)
 {
-    struct weir_op *op = redis_waiter_op(waiter);
     io->waiting--;
     atomic_fetch_sub_explicit(&io->engine->submitted, 1, memory_order_relaxed);
+}
+
+static void ready_end_op(struct redis_io *io, struct redis_op_waiter *waiter, int status)
+{
+    struct weir_op *op = redis_waiter_op(waiter);
+    ready_release_op(io);
     op->done(op, status);
 }
 
-/* None of its requests has been sent. */
-static void end_waiter(struct redis_io *io, struct redis_waiter *waiter, int status)
+/* End a waiter none of whose requests has been sent. */
+static void ready_end_waiter(struct redis_io *io, struct redis_waiter *waiter, int status)
 {
-    if (waiter->now_us == REDIS_CALLER) {
-        struct redis_caller *caller = (struct redis_caller *)waiter;
-        if (caller->errand->error == WEIR_OK)
-            caller->errand->error = status;
-        end_caller(io, caller);
+    if (waiter->kind == REDIS_WAITER_THREAD) {
+        struct redis_thread_waiter *thread = (struct redis_thread_waiter *)waiter;
+        if (thread->job->error == WEIR_OK)
+            thread->job->error = status;
+        ready_end_thread(io, thread);
     } else {
-        end_op(io, waiter, status);
+        ready_end_op(io, (struct redis_op_waiter *)waiter, status);
     }
 }
 
-/* A submitted request that another server is to decide is that one's engine's from now on. */
-static void send_on(struct redis_io *io, struct redis_waiter *waiter, int status, const struct redis_redirect *redirect)
+void redis_ready_request_ended(struct redis_flight_request *aboard, int status, const struct redis_redirect *redirect)
 {
-    io->waiting--;
-    atomic_fetch_sub_explicit(&io->engine->submitted, 1, memory_order_relaxed);
-    redis_cluster_send_on(io->engine->cluster, io->engine, waiter, status, redirect);
-}
-
-void redis_ready_told(struct redis_ask *ask, int status)
-{
-    struct redis_waiter *waiter = ask->owner;
-    redis_engine_ended(redis_io_here->engine, ask, status);
-    if (waiter->now_us == REDIS_CALLER) {
-        struct redis_caller *caller = (struct redis_caller *)waiter;
-        redis_errand_ended(caller->errand, ask, status);
-        if (--caller->left == 0)
-            end_caller(redis_io_here, caller);
-    } else if (status > 0) {
-        send_on(redis_io_here, waiter, status, ask->redirect);
+    struct redis_io *io = redis_io_here;
+    struct redis_waiter *waiter = aboard->owner;
+    redis_engine_ended(io->engine, aboard, status);
+    if (waiter->kind == REDIS_WAITER_THREAD) {
+        struct redis_thread_waiter *thread = (struct redis_thread_waiter *)waiter;
+        redis_job_ended(thread->job, aboard, status, redirect);
+        if (--thread->left == 0)
+            ready_end_thread(io, thread);
+    } else if (status > 0) { /* the engine of another node takes it over */
+        ready_release_op(io);
+        io->engine->router->send_on(io->engine->router, io->engine, (struct redis_op_waiter *)waiter, status, redirect);
     } else {
-        end_op(redis_io_here, waiter, status);
+        ready_end_op(io, (struct redis_op_waiter *)waiter, status);
     }
 }
 
@@ -72,7 +71,7 @@ void redis_ready_ring(struct redis_io *io)
 
 /* ---- Ready ---- */
 
-static void push_ready(struct redis_io *io, struct redis_waiter *waiter)
+static void ready_push(struct redis_io *io, struct redis_waiter *waiter)
 {
     waiter->next = NULL;
     *io->ready_end = waiter;
@@ -80,75 +79,72 @@ static void push_ready(struct redis_io *io, struct redis_waiter *waiter)
     io->ready_due_us = min_of(io->ready_due_us, waiter->deadline_us);
 }
 
+/* Empty the list and return what was in it. */
+static struct redis_waiter *ready_take_list(struct redis_io *io)
+{
+    struct redis_waiter *first = io->ready;
+    io->ready = NULL;
+    io->ready_end = &io->ready;
+    io->ready_due_us = INT64_MAX;
+    return first;
+}
+
 void redis_ready_take(struct redis_io *io, bool last)
 {
-    struct redis_waiter *next, *waiter = redis_engine_take_queue(io->engine, last);
+    struct redis_waiter *next, *waiter = redis_queue_take(&io->engine->queue, last);
     for (; waiter; waiter = next) {
         next = waiter->next;
-        push_ready(io, waiter);
+        ready_push(io, waiter);
         io->waiting++;
     }
 }
 
-struct redis_waiter *redis_ready_pop(struct redis_io *io)
+void redis_ready_pop(struct redis_io *io)
 {
-    struct redis_waiter *waiter = io->ready;
-    io->ready = waiter->next;
-    if (!io->ready) {
-        io->ready_end = &io->ready;
-        io->ready_due_us = INT64_MAX;
-    }
-    return waiter;
+    if (io->ready->next)
+        io->ready = io->ready->next;
+    else
+        ready_take_list(io);
 }
 
 void redis_ready_end(struct redis_io *io, int status)
 {
-    while (io->ready)
-        end_waiter(io, redis_ready_pop(io), status);
+    struct redis_waiter *next, *waiter = ready_take_list(io);
+    for (; waiter; waiter = next) {
+        next = waiter->next;
+        ready_end_waiter(io, waiter, status);
+    }
 }
 
-/* Most wait equally long, in the order of their coming; one that has tried for itself first has less time left. */
+/* Deadlines mostly follow the order of arrival, but a caller that has tried a lane first has less time left. */
 void redis_ready_end_overdue(struct redis_io *io, int64_t now_us)
 {
     if (io->ready_due_us > now_us)
         return;
-    struct redis_waiter *waiter = io->ready;
+    struct redis_waiter *next, *waiter = ready_take_list(io);
     bool any = false;
-    io->ready = NULL;
-    io->ready_end = &io->ready;
-    io->ready_due_us = INT64_MAX;
-    while (waiter) {
-        struct redis_waiter *next = waiter->next;
+    for (; waiter; waiter = next) {
+        next = waiter->next;
         if (waiter->deadline_us <= now_us) {
-            end_waiter(io, waiter, WEIR_ETIME);
+            ready_end_waiter(io, waiter, WEIR_ETIME);
             any = true;
         } else {
-            push_ready(io, waiter);
+            ready_push(io, waiter);
         }
-        waiter = next;
     }
     if (any && atomic_load_explicit(&io->engine->gate, memory_order_relaxed) != REDIS_GATE_UP)
-        redis_engine_late(io->engine); /* they had waited for the connection */
+        redis_engine_late(io->engine); /* they have waited for the connection */
 }
 
 bool redis_ready_board(struct redis_flight *flight, struct redis_waiter *waiter)
 {
-    if (waiter->now_us == REDIS_CALLER) {
-        const struct redis_errand *errand = ((struct redis_caller *)waiter)->errand;
-        return redis_flight_add(flight, errand->requests, errand->n, errand->all, waiter->deadline_us, errand->out,
-                                waiter, errand->asking);
+    if (waiter->kind == REDIS_WAITER_THREAD) {
+        const struct redis_job *job = ((struct redis_thread_waiter *)waiter)->job;
+        return redis_flight_add(flight, job->requests, job->n, job->all, waiter->deadline_us, job->out, waiter,
+                                job->asking);
     }
-    struct weir_op *op = redis_waiter_op(waiter);
-    const struct weir_backend_request request = {
-        .limit = op->request.limit,
-        .key = op->request.key,
-        .hash = waiter->hash,
-        .cost = waiter->cost,
-        .now_us = waiter->now_us,
-        .cold_since_us = -1,
-        .ahead = waiter->ahead,
-        .spread = waiter->spread,
-        .verb = WEIR_TAKE,
-    };
-    return redis_flight_add(flight, &request, 1, false, waiter->deadline_us, &op->decision, waiter, waiter->asking);
+    struct redis_op_waiter *op_waiter = (struct redis_op_waiter *)waiter;
+    const struct weir_backend_request request = redis_waiter_request(op_waiter);
+    return redis_flight_add(flight, &request, 1, false, waiter->deadline_us, &redis_waiter_op(op_waiter)->decision,
+                            waiter, waiter->asking);
 }

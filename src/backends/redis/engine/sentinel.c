@@ -38,7 +38,7 @@ struct pollfd redis_sentinel_polled(const struct redis_sentinel *sentinel)
     return (struct pollfd){ .fd = sentinel->link.fd, .events = redis_link_events(&sentinel->link) };
 }
 
-static void idle_until(struct redis_sentinel *sentinel, int64_t due_us)
+static void sentinel_idle_until(struct redis_sentinel *sentinel, int64_t due_us)
 {
     sentinel->state = REDIS_SENTINEL_IDLE;
     sentinel->due_us = due_us;
@@ -46,7 +46,7 @@ static void idle_until(struct redis_sentinel *sentinel, int64_t due_us)
     redis_link_close(&sentinel->link, "");
 }
 
-static size_t next_of(const struct redis_sentinel *sentinel)
+static size_t sentinel_next(const struct redis_sentinel *sentinel)
 {
     return (sentinel->at + 1) % sentinel->target->host_count;
 }
@@ -58,13 +58,13 @@ void redis_sentinel_ask(struct redis_sentinel *sentinel, bool another)
     if (sentinel->state == REDIS_SENTINEL_RESOLVING || sentinel->state == REDIS_SENTINEL_ASKING)
         return; /* it is being asked */
     if (another)
-        sentinel->at = next_of(sentinel);
-    idle_until(sentinel, 0);
+        sentinel->at = sentinel_next(sentinel);
+    sentinel_idle_until(sentinel, 0);
 }
 
 /* ---- One that fails, one that does not ---- */
 
-static void say(struct redis_sentinel *sentinel, bool good, const char *reason)
+static void sentinel_say(struct redis_sentinel *sentinel, bool good, const char *reason)
 {
     const unsigned bit = 1u << sentinel->at;
     const size_t number = sentinel->at + 1, count = sentinel->target->host_count;
@@ -75,30 +75,30 @@ static void say(struct redis_sentinel *sentinel, bool good, const char *reason)
     sentinel->known_bad = good ? sentinel->known_bad & ~bit : sentinel->known_bad | bit;
 }
 
-static enum redis_sentinel_news fail(struct redis_sentinel *sentinel, const char *reason, int64_t now_us)
+static enum redis_sentinel_news sentinel_fail(struct redis_sentinel *sentinel, const char *reason, int64_t now_us)
 {
     const bool was_good = sentinel->state == REDIS_SENTINEL_WATCHING && sentinel->subscribed &&
                           now_us - sentinel->watching_since_us > SETTLED_US;
-    say(sentinel, false, reason);
-    sentinel->at = next_of(sentinel);
+    sentinel_say(sentinel, false, reason);
+    sentinel->at = sentinel_next(sentinel);
     if (was_good)
         sentinel->pauses.last_us = 0;
     if (!sentinel->wanted) {
-        idle_until(sentinel, was_good ? now_us : now_us + redis_pause_next_us(&sentinel->pauses));
+        sentinel_idle_until(sentinel, was_good ? now_us : now_us + redis_pause_next_us(&sentinel->pauses));
         return REDIS_NO_NEWS;
     }
     if (++sentinel->failed < sentinel->target->host_count) {
-        idle_until(sentinel, now_us);
+        sentinel_idle_until(sentinel, now_us);
         return REDIS_NO_NEWS;
     }
     sentinel->wanted = false;
-    idle_until(sentinel, INT64_MAX); /* whoever wanted it asks again when it is time */
+    sentinel_idle_until(sentinel, INT64_MAX); /* whoever wanted it asks again when it is time */
     return REDIS_SENTINELS_FAILED;
 }
 
 /* ---- Asking ---- */
 
-static void write_question(struct redis_sentinel *sentinel)
+static void sentinel_write_question(struct redis_sentinel *sentinel)
 {
     struct redis_bytes *out = &sentinel->link.out;
     redis_bytes_command(out, 3);
@@ -127,13 +127,13 @@ static bool hear_scalar(void *user, const struct redis_wire_scalar *scalar)
 }
 
 /* What the next list does not say again must not stay. */
-static void forget(struct redis_sentinel *sentinel)
+static void sentinel_forget_heard(struct redis_sentinel *sentinel)
 {
     for (size_t i = 0; i < REDIS_SENTINEL_HEARD; i++)
         sentinel->heard[i].len = 0;
 }
 
-static void open_link(struct redis_sentinel *sentinel, int64_t now_us)
+static void sentinel_open_link(struct redis_sentinel *sentinel, int64_t now_us)
 {
     struct redis_where where = { .address = sentinel->addresses.list[sentinel->address] };
     snprintf(where.host, sizeof where.host, "%s", sentinel->target->hosts[sentinel->at].name);
@@ -144,12 +144,12 @@ static void open_link(struct redis_sentinel *sentinel, int64_t now_us)
     redis_link_open(&sentinel->link, &where, sentinel->target, REDIS_GREET_SENTINEL);
     if (sentinel->link.state == REDIS_LINK_CLOSED)
         return;
-    forget(sentinel);
+    sentinel_forget_heard(sentinel);
     redis_wire_show_lists(&sentinel->link.wire, hear_scalar, sentinel);
-    write_question(sentinel);
+    sentinel_write_question(sentinel);
 }
 
-static void begin(struct redis_sentinel *sentinel, int64_t now_us)
+static void sentinel_begin(struct redis_sentinel *sentinel, int64_t now_us)
 {
     const struct redis_host *host = &sentinel->target->hosts[sentinel->at];
     redis_addresses_seek(&sentinel->resolver, host->name, host->port);
@@ -157,30 +157,31 @@ static void begin(struct redis_sentinel *sentinel, int64_t now_us)
     sentinel->due_us = now_us + RESOLVE_US;
 }
 
-static enum redis_sentinel_news resolve(struct redis_sentinel *sentinel, int64_t now_us)
+static enum redis_sentinel_news sentinel_resolve(struct redis_sentinel *sentinel, int64_t now_us)
 {
     char reason[96];
     switch (resolver_ask(&sentinel->resolver, sentinel->addresses.list, &sentinel->addresses.count, reason,
                          sizeof reason)) {
     case RESOLVED:
         sentinel->address = 0;
-        open_link(sentinel, now_us);
+        sentinel_open_link(sentinel, now_us);
         return REDIS_NO_NEWS;
-    case NOT_RESOLVED: return fail(sentinel, reason, now_us);
+    case NOT_RESOLVED: return sentinel_fail(sentinel, reason, now_us);
     case RESOLVING: break;
     }
-    return sentinel->due_us <= now_us ? fail(sentinel, "the host's name is not resolved in time", now_us)
+    return sentinel->due_us <= now_us ? sentinel_fail(sentinel, "the host's name is not resolved in time", now_us)
                                       : REDIS_NO_NEWS;
 }
 
 /* A host may have addresses at which nobody answers. */
-static enum redis_sentinel_news try_next_address(struct redis_sentinel *sentinel, const char *reason, int64_t now_us)
+static enum redis_sentinel_news sentinel_try_next_address(struct redis_sentinel *sentinel, const char *reason,
+                                                          int64_t now_us)
 {
     if (sentinel->state != REDIS_SENTINEL_ASKING || ++sentinel->address >= sentinel->addresses.count)
-        return fail(sentinel, reason, now_us);
+        return sentinel_fail(sentinel, reason, now_us);
     if (sentinel->link.state != REDIS_LINK_CLOSED)
         redis_link_close(&sentinel->link, reason);
-    open_link(sentinel, now_us);
+    sentinel_open_link(sentinel, now_us);
     return REDIS_NO_NEWS;
 }
 
@@ -191,33 +192,34 @@ struct word {
     size_t len;
 };
 
-static bool take_primary(struct redis_sentinel *sentinel, struct word host, struct word port)
+static bool sentinel_set_primary(struct redis_sentinel *sentinel, struct word host, struct word port)
 {
     return host.len > 0 && redis_node_name_read(&sentinel->primary, host.text, host.len, port.text, port.len);
 }
 
-static struct word heard(const struct redis_sentinel *sentinel, size_t i)
+static struct word sentinel_heard(const struct redis_sentinel *sentinel, size_t i)
 {
     return (struct word){ sentinel->heard[i].text, sentinel->heard[i].len };
 }
 
-static bool is_heard(const struct redis_sentinel *sentinel, size_t i, const char *text)
+static bool sentinel_is_heard(const struct redis_sentinel *sentinel, size_t i, const char *text)
 {
     const struct redis_word *word = &sentinel->heard[i];
     return word->len == strlen(text) && memcmp(word->text, text, word->len) == 0;
 }
 
-static enum redis_sentinel_news hear_answer(struct redis_sentinel *sentinel, const struct redis_reply *reply,
-                                            int64_t now_us)
+static enum redis_sentinel_news sentinel_hear_answer(struct redis_sentinel *sentinel, const struct redis_reply *reply,
+                                                     int64_t now_us)
 {
     if (reply->kind == REDIS_REPLY_IS_NIL)
-        return fail(sentinel, "it does not know the service", now_us);
+        return sentinel_fail(sentinel, "it does not know the service", now_us);
     if (reply->kind == REDIS_REPLY_IS_ERROR) {
         redis_link_refused(&sentinel->link, reply, "SENTINEL");
-        return fail(sentinel, sentinel->link.reason, now_us);
+        return sentinel_fail(sentinel, sentinel->link.reason, now_us);
     }
-    if (reply->kind != REDIS_REPLY_IS_LIST || !take_primary(sentinel, heard(sentinel, 0), heard(sentinel, 1)))
-        return fail(sentinel, "it names no host and port", now_us);
+    if (reply->kind != REDIS_REPLY_IS_LIST ||
+        !sentinel_set_primary(sentinel, sentinel_heard(sentinel, 0), sentinel_heard(sentinel, 1)))
+        return sentinel_fail(sentinel, "it names no host and port", now_us);
     sentinel->state = REDIS_SENTINEL_WATCHING; /* due as before, for the answer to SUBSCRIBE */
     sentinel->watching_since_us = now_us;
     sentinel->wanted = false;
@@ -246,65 +248,68 @@ static bool cut_end(struct word *text, const char *end)
 }
 
 /* "<service> <old host> <old port> <new host> <new port>" */
-static enum redis_sentinel_news hear_switch(struct redis_sentinel *sentinel, struct word text)
+static enum redis_sentinel_news sentinel_hear_switch(struct redis_sentinel *sentinel, struct word text)
 {
     struct word port = cut_last(&text), host = cut_last(&text);
     cut_last(&text);
     cut_last(&text);
     const bool ours = cut_end(&text, sentinel->target->service) && text.len == 0;
-    return ours && take_primary(sentinel, host, port) ? REDIS_PRIMARY_NAMED : REDIS_NO_NEWS;
+    return ours && sentinel_set_primary(sentinel, host, port) ? REDIS_PRIMARY_NAMED : REDIS_NO_NEWS;
 }
 
 /* "slave <its name> <host> <port> @ <service> <old host> <old port>" */
-static enum redis_sentinel_news hear_promotion(struct redis_sentinel *sentinel, struct word text)
+static enum redis_sentinel_news sentinel_hear_promotion(struct redis_sentinel *sentinel, struct word text)
 {
     cut_last(&text);
     cut_last(&text);
     const bool ours = cut_end(&text, sentinel->target->service) && cut_end(&text, " @ ");
     struct word port = cut_last(&text), host = cut_last(&text);
-    return ours && take_primary(sentinel, host, port) ? REDIS_PRIMARY_NAMED : REDIS_NO_NEWS;
+    return ours && sentinel_set_primary(sentinel, host, port) ? REDIS_PRIMARY_NAMED : REDIS_NO_NEWS;
 }
 
-static enum redis_sentinel_news hear_news(struct redis_sentinel *sentinel, const struct redis_reply *reply,
-                                          int64_t now_us)
+static enum redis_sentinel_news sentinel_hear_news(struct redis_sentinel *sentinel, const struct redis_reply *reply,
+                                                   int64_t now_us)
 {
     const bool is_list = reply->kind == REDIS_REPLY_IS_LIST;
     if (!sentinel->subscribed && reply->kind == REDIS_REPLY_IS_ERROR) {
         redis_link_refused(&sentinel->link, reply, "SUBSCRIBE");
-        return fail(sentinel, sentinel->link.reason, now_us);
+        return sentinel_fail(sentinel, sentinel->link.reason, now_us);
     }
     if (!is_list && reply->kind != REDIS_REPLY_IS_ERROR) /* an error is an answer to a PING, too */
-        return fail(sentinel, "an answer did not fit its question", now_us);
-    if (is_list && is_heard(sentinel, 0, "subscribe")) {
+        return sentinel_fail(sentinel, "an answer did not fit its question", now_us);
+    if (is_list && sentinel_is_heard(sentinel, 0, "subscribe")) {
         sentinel->subscribed = true;
-        say(sentinel, true, "");
+        sentinel_say(sentinel, true, "");
     }
     sentinel->pinged = false;
     sentinel->due_us = now_us + (sentinel->subscribed ? SILENCE_US : ANSWER_US);
-    if (!is_list || !is_heard(sentinel, 0, "message") || sentinel->heard[2].len == 0)
+    if (!is_list || !sentinel_is_heard(sentinel, 0, "message") || sentinel->heard[2].len == 0)
         return REDIS_NO_NEWS;
-    if (is_heard(sentinel, 1, "+switch-master"))
-        return hear_switch(sentinel, heard(sentinel, 2));
-    return is_heard(sentinel, 1, "+promoted-slave") ? hear_promotion(sentinel, heard(sentinel, 2)) : REDIS_NO_NEWS;
+    if (sentinel_is_heard(sentinel, 1, "+switch-master"))
+        return sentinel_hear_switch(sentinel, sentinel_heard(sentinel, 2));
+    return sentinel_is_heard(sentinel, 1, "+promoted-slave")
+               ? sentinel_hear_promotion(sentinel, sentinel_heard(sentinel, 2))
+               : REDIS_NO_NEWS;
 }
 
-static enum redis_sentinel_news hear(struct redis_sentinel *sentinel, int64_t now_us)
+static enum redis_sentinel_news sentinel_hear(struct redis_sentinel *sentinel, int64_t now_us)
 {
     struct redis_reply reply;
     redis_link_step(&sentinel->link);
     while (sentinel->link.state == REDIS_LINK_UP && redis_link_next(&sentinel->link, &reply)) {
-        enum redis_sentinel_news news = sentinel->state == REDIS_SENTINEL_ASKING ? hear_answer(sentinel, &reply, now_us)
-                                                                                 : hear_news(sentinel, &reply, now_us);
-        forget(sentinel);
+        enum redis_sentinel_news news = sentinel->state == REDIS_SENTINEL_ASKING
+                                            ? sentinel_hear_answer(sentinel, &reply, now_us)
+                                            : sentinel_hear_news(sentinel, &reply, now_us);
+        sentinel_forget_heard(sentinel);
         if (news != REDIS_NO_NEWS || sentinel->state == REDIS_SENTINEL_IDLE)
             return news;
     }
     if (sentinel->link.state == REDIS_LINK_CLOSED)
-        return try_next_address(sentinel, sentinel->link.reason, now_us);
+        return sentinel_try_next_address(sentinel, sentinel->link.reason, now_us);
     if (now_us < sentinel->due_us)
         return REDIS_NO_NEWS;
     if (sentinel->state == REDIS_SENTINEL_ASKING || !sentinel->subscribed || sentinel->pinged)
-        return try_next_address(sentinel, "no answer in time", now_us);
+        return sentinel_try_next_address(sentinel, "no answer in time", now_us);
     redis_bytes_command(&sentinel->link.out, 1);
     redis_bytes_text(&sentinel->link.out, "PING");
     redis_link_send(&sentinel->link);
@@ -314,7 +319,7 @@ static enum redis_sentinel_news hear(struct redis_sentinel *sentinel, int64_t no
 }
 
 /* Whether there is something to do that nobody has to be waited for. */
-static bool goes_on(const struct redis_sentinel *sentinel, int64_t now_us)
+static bool sentinel_goes_on(const struct redis_sentinel *sentinel, int64_t now_us)
 {
     if (sentinel->state == REDIS_SENTINEL_IDLE)
         return sentinel->due_us <= now_us;
@@ -328,8 +333,9 @@ enum redis_sentinel_news redis_sentinel_turn(struct redis_sentinel *sentinel, in
         if (sentinel->state == REDIS_SENTINEL_IDLE && sentinel->due_us > now_us)
             return REDIS_NO_NEWS;
         if (sentinel->state == REDIS_SENTINEL_IDLE)
-            begin(sentinel, now_us);
-        news = sentinel->state == REDIS_SENTINEL_RESOLVING ? resolve(sentinel, now_us) : hear(sentinel, now_us);
-    } while (news == REDIS_NO_NEWS && goes_on(sentinel, now_us));
+            sentinel_begin(sentinel, now_us);
+        news = sentinel->state == REDIS_SENTINEL_RESOLVING ? sentinel_resolve(sentinel, now_us)
+                                                           : sentinel_hear(sentinel, now_us);
+    } while (news == REDIS_NO_NEWS && sentinel_goes_on(sentinel, now_us));
     return news;
 }

@@ -1,41 +1,35 @@
-/* answer.c - what comes back from Redis: each reply made into the decisions of its call.
+/* answer.c - turns each reply of Redis into the decisions of its call.
  *
- * A script answers with the states that it found. What they mean for each request, in its order, is told by the core's
- * own algorithms, and the permits that these charge must be as many as the script has charged.
+ * A script answers with the states that it found. The core's own algorithms compute from them what each request gets, in
+ * its order. The permits that they charge must add up to what the script says it has charged.
  */
-#include "backends/redis/flight/redirect.h"
 #include "backends/redis/flight/call.h"
+#include "backends/redis/flight/redirect.h"
 #include "core/algorithm/algorithm.h"
 
 #include <string.h>
 
-void redis_call_end(struct redis_flight *flight, struct redis_flight_call *call, int status, redis_ask_ended *ended)
+void redis_call_end(struct redis_flight *flight, struct redis_flight_call *call, int status,
+                    const struct redis_redirect *redirect, redis_request_ended *ended)
 {
     call->answered = true;
     for (uint32_t i = 0; i < call->key_count; i++) {
-        for (struct redis_ask *ask = flight->keys[call->keys[i]].first; ask; ask = ask->next) {
-            redis_call_end_ask(ask, status, ended);
-        }
+        struct redis_flight_request *aboard = flight->keys[call->keys[i]].first;
+        for (; aboard; aboard = aboard->next)
+            redis_flight_request_end(aboard, status, redirect, ended);
     }
 }
 
-static void note_error(struct redis_flight *flight, const struct redis_reply *reply)
+/* ---- Errors ---- */
+
+static void flight_note_error(struct redis_flight *flight, const struct redis_reply *reply)
 {
-    size_t len = 0;
-    if (flight->error_word[0] != '\0')
-        return;
-    while (len < reply->len && len + 1 < sizeof flight->error_word &&
-           ((reply->text[len] >= 'A' && reply->text[len] <= 'Z') || reply->text[len] == '_')) {
-        flight->error_word[len] = reply->text[len];
-        len++;
-    }
-    flight->error_word[len] = '\0';
-    if (len == 0)
-        memcpy(flight->error_word, "ERR", sizeof "ERR");
+    if (flight->error_word[0] == '\0')
+        redis_reply_word(reply, flight->error_word);
 }
 
-/* A command for which a script's user has no right fails without the word NOPERM, which it has outside of scripts: "ERR ACL
- * failure in script: ...", and up to Redis 7.0 "The user executing the script can't run this command or subcommand". */
+/* If a script's user may not run a command, the error lacks the word NOPERM that it has outside of scripts: it is "ERR
+ * ACL failure in script: ...", and up to Redis 7.0 "The user executing the script can't run this command or subcommand". */
 static bool lacks_right(const struct redis_reply *error)
 {
     static const char now[] = "ACL failure in script", before[] = "The user executing the script can't ";
@@ -43,8 +37,8 @@ static bool lacks_right(const struct redis_reply *error)
            memmem(error->text, error->len, before, sizeof before - 1);
 }
 
-/* Up to Redis 6.2 the error of a command in a script stands at the end of one about the script: "ERR Error running
- * script (call to f_...): @user_script:1: @user_script: 1: -READONLY You can't write ...". */
+/* Return the error of the command in the script. Up to Redis 6.2 it is the end of an error about the script: "ERR Error
+ * running script (call to f_...): @user_script:1: @user_script: 1: -READONLY You can't write ...". */
 static struct redis_reply innermost(const struct redis_reply *error)
 {
     static const char outer[] = "ERR Error running script ", noperm[] = "NOPERM";
@@ -63,61 +57,44 @@ static struct redis_reply innermost(const struct redis_reply *error)
     };
 }
 
-static void set_redirect(struct redis_flight *flight, struct redis_flight_call *call,
-                         const struct redis_redirect *redirect)
-{
-    for (uint32_t i = 0; i < call->key_count; i++)
-        for (struct redis_ask *ask = flight->keys[call->keys[i]].first; ask; ask = ask->next)
-            ask->redirect = redirect;
-}
-
-/* Whether the call is for another server to execute, or for another time. Only what is said of the call itself counts,
- * not what a command in its script was told, for that comes when the script runs. */
+/* True if another node must execute the call, or this one later. Only an error about the call itself counts: an error of
+ * a command in its script comes from a script that ran. */
 static bool call_redirected(struct redis_flight *flight, struct redis_flight_call *call,
-                            const struct redis_reply *reply, redis_ask_ended *ended)
+                            const struct redis_reply *reply, redis_request_ended *ended)
 {
     struct redis_redirect redirect;
     if (!flight->rules.in_cluster)
         return false;
-    if (redis_reply_is_error(reply, "TRYAGAIN")) {
-        redis_call_end(flight, call, REDIS_TRY_AGAIN, ended);
-        return true;
-    }
-    if (!redis_redirect_read(reply, &redirect))
+    if (redis_reply_is_error(reply, "TRYAGAIN"))
+        redis_call_end(flight, call, REDIS_TRY_AGAIN, NULL, ended);
+    else if (redis_redirect_read(reply, &redirect))
+        redis_call_end(flight, call, redirect.kind == REDIS_REDIRECT_MOVED ? REDIS_MOVED : REDIS_ASKING, &redirect,
+                       ended);
+    else
         return false;
-    set_redirect(flight, call, &redirect);
-    redis_call_end(flight, call, redirect.kind == REDIS_REDIRECT_MOVED ? REDIS_MOVED : REDIS_ASKING, ended);
-    set_redirect(flight, call, NULL);
     return true;
 }
 
-static size_t count_asks(const struct redis_flight *flight, const struct redis_flight_call *call)
-{
-    size_t count = 0;
-    for (uint32_t i = 0; i < call->key_count; i++)
-        for (const struct redis_ask *ask = flight->keys[call->keys[i]].first; ask; ask = ask->next)
-            count++;
-    return count;
-}
-
-/* An error means that the script was not executed, or had written nothing yet. */
+/* An error means that the script did not run, or stopped before it had written anything. */
 static void call_failed(struct redis_flight *flight, struct redis_flight_call *call, const struct redis_reply *reply,
-                        redis_ask_ended *ended)
+                        redis_request_ended *ended)
 {
     if (redis_reply_is_error(reply, "NOSCRIPT")) {
         flight->not_loaded |= 1u << call->script;
-        flight->again += count_asks(flight, call);
+        flight->again += call->request_count;
         return;
     }
     if (call_redirected(flight, call, reply, ended)) {
-        flight->decided += count_asks(flight, call);
+        flight->decided += call->request_count;
         return;
     }
     const struct redis_reply error = innermost(reply);
-    note_error(flight, &error);
+    flight_note_error(flight, &error);
     flight->read_only = flight->read_only || redis_reply_is_error(&error, "READONLY");
-    redis_call_end(flight, call, WEIR_EIO, ended);
+    redis_call_end(flight, call, WEIR_EIO, NULL, ended);
 }
+
+/* ---- Decisions ---- */
 
 struct reading {
     const unsigned char *at, *end;
@@ -159,32 +136,32 @@ static bool state_read(const struct weir_plan *plan, struct reading *reading, in
     return true;
 }
 
-/* Decide as the script has decided. Returns the permits that were charged. */
-static int64_t decide(const struct weir_plan *plan, int64_t *state, int64_t now_us, enum weir_verb verb,
-                      struct redis_ask *ask)
+/* Decide as the script has decided. Return the permits charged. */
+static int64_t decide_aboard(const struct weir_plan *plan, int64_t *state, int64_t now_us, enum weir_verb verb,
+                             struct redis_flight_request *aboard)
 {
-    const struct weir_backend_request *request = &ask->request;
+    const struct weir_backend_request *request = &aboard->request;
     if (verb == WEIR_RESET) {
         state_charge(plan, state, now_us, 0);
         verb = WEIR_PEEK;
     }
     if (request->ahead > 0)
-        state_take_ahead(plan, state, now_us, request->cost, request->ahead, request->spread, &ask->decision);
+        state_take_ahead(plan, state, now_us, request->cost, request->ahead, request->spread, &aboard->decision);
     else
-        state_decide(plan, state, now_us, request->cost, verb, &ask->decision);
-    ask->decision.source = WEIR_BY_REDIS;
-    const int64_t charged = verb == WEIR_TAKE && ask->decision.allowed ? request->cost + ask->decision.ahead : 0;
-    ask->changed = charged > 0 || request->verb == WEIR_REFUND || request->verb == WEIR_RESET;
+        state_decide(plan, state, now_us, request->cost, verb, &aboard->decision);
+    aboard->decision.source = WEIR_BY_REDIS;
+    const int64_t charged = verb == WEIR_TAKE && aboard->decision.allowed ? request->cost + aboard->decision.ahead : 0;
+    aboard->changed = charged > 0 || request->verb == WEIR_REFUND || request->verb == WEIR_RESET;
     return charged;
 }
 
-/* Asks of a key whose state is not ours are marked by this until they are told. */
+/* Marks, until they end, the requests of a key whose stored value is not a state of weir's. */
 #define FOREIGN_SOURCE UINT8_MAX
 
 static void mark_foreign(struct redis_flight_key *key)
 {
-    for (struct redis_ask *ask = key->first; ask; ask = ask->next)
-        ask->decision.source = FOREIGN_SOURCE;
+    for (struct redis_flight_request *aboard = key->first; aboard; aboard = aboard->next)
+        aboard->decision.source = FOREIGN_SOURCE;
 }
 
 static bool read_each(struct redis_flight *flight, const struct redis_flight_call *call, struct reading *reading)
@@ -199,13 +176,13 @@ static bool read_each(struct redis_flight *flight, const struct redis_flight_cal
             mark_foreign(key);
             continue;
         }
-        for (struct redis_ask *ask = key->first; ask; ask = ask->next)
-            reading->charged -= decide(&key->plan, state, reading->now_us, ask->request.verb, ask);
+        for (struct redis_flight_request *aboard = key->first; aboard; aboard = aboard->next)
+            reading->charged -= decide_aboard(&key->plan, state, reading->now_us, aboard->request.verb, aboard);
     }
     return reading->at == reading->end && reading->charged == 0;
 }
 
-/* First what each would answer; if none denies, what each does answer. */
+/* The first round finds out whether each key allows its request; if all do, the second charges them. */
 static bool read_all(struct redis_flight *flight, const struct redis_flight_call *call, struct reading *reading)
 {
     int64_t state[STATE_MAX_WORDS];
@@ -221,7 +198,7 @@ static bool read_all(struct redis_flight *flight, const struct redis_flight_call
                 return false;
             foreign = foreign || found == REDIS_FOREIGN;
             if (found != REDIS_FOREIGN)
-                reading->charged -= decide(&key->plan, state, reading->now_us, verb, key->first);
+                reading->charged -= decide_aboard(&key->plan, state, reading->now_us, verb, key->first);
             allowed = allowed && !foreign && key->first->decision.allowed;
         }
         if (!allowed)
@@ -232,16 +209,16 @@ static bool read_all(struct redis_flight *flight, const struct redis_flight_call
     return reading->at == reading->end && reading->charged == 0;
 }
 
-static void tell(struct redis_ask *ask, redis_ask_ended *ended)
+static void end_decided(struct redis_flight_request *aboard, redis_request_ended *ended)
 {
-    const bool foreign = ask->decision.source == FOREIGN_SOURCE;
-    if (!foreign && ask->owner)
-        *ask->out = ask->decision;
-    redis_call_end_ask(ask, foreign ? WEIR_ESTATE : WEIR_OK, ended);
+    const bool foreign = aboard->decision.source == FOREIGN_SOURCE;
+    if (!foreign && aboard->owner)
+        *aboard->out = aboard->decision;
+    redis_flight_request_end(aboard, foreign ? WEIR_ESTATE : WEIR_OK, NULL, ended);
 }
 
 static bool call_answered(struct redis_flight *flight, struct redis_flight_call *call, const struct redis_reply *reply,
-                          redis_ask_ended *ended)
+                          redis_request_ended *ended)
 {
     struct reading reading;
     if (!frame_read(flight, call, reply, &reading))
@@ -250,41 +227,41 @@ static bool call_answered(struct redis_flight *flight, struct redis_flight_call 
         return false;
     call->answered = true;
     for (uint32_t i = 0; i < call->key_count; i++) {
-        for (struct redis_ask *ask = flight->keys[call->keys[i]].first; ask; ask = ask->next) {
-            flight->decided++; /* by a server that is there and well, whatever is stored in it */
-            if (flight->rules.replicas > 0 && ask->changed && ask->owner)
+        for (struct redis_flight_request *aboard = flight->keys[call->keys[i]].first; aboard; aboard = aboard->next) {
+            flight->decided++; /* even if the stored value is foreign: the server is healthy */
+            if (flight->rules.replicas > 0 && aboard->changed && aboard->owner)
                 flight->held = true;
             else
-                tell(ask, ended);
+                end_decided(aboard, ended);
         }
     }
     return true;
 }
 
-/* A script that cannot be loaded shows in its calls, which then are not executed. */
+/* If a script cannot be loaded, its calls fail in turn: the server does not execute them. */
 static bool load_answered(struct redis_flight *flight, const struct redis_reply *reply)
 {
     unsigned script = (unsigned)__builtin_ctz(flight->loads_due);
     flight->loads_due &= flight->loads_due - 1;
     if (reply->kind == REDIS_REPLY_IS_ERROR) {
-        note_error(flight, reply);
+        flight_note_error(flight, reply);
         return true;
     }
     return reply->kind == REDIS_REPLY_IS_STRING && reply->len == 40 &&
            memcmp(reply->text, redis_scripts[script].sha1, 40) == 0;
 }
 
-/* A server that refuses ASKING then redirects the call, which is not executed. */
+/* A server that refuses ASKING redirects the call and does not execute it. */
 static bool asking_answered(struct redis_flight *flight, const struct redis_reply *reply)
 {
     flight->asked = true;
     if (reply->kind == REDIS_REPLY_IS_ERROR)
-        note_error(flight, reply);
+        flight_note_error(flight, reply);
     return reply->kind == REDIS_REPLY_IS_ERROR ||
            (reply->kind == REDIS_REPLY_IS_STATUS && reply->len == 2 && memcmp(reply->text, "OK", 2) == 0);
 }
 
-static bool call_replied(struct redis_flight *flight, const struct redis_reply *reply, redis_ask_ended *ended)
+static bool call_replied(struct redis_flight *flight, const struct redis_reply *reply, redis_request_ended *ended)
 {
     struct redis_flight_call *call = &flight->calls[flight->replied];
     if (call->asking && !flight->asked)
@@ -298,32 +275,31 @@ static bool call_replied(struct redis_flight *flight, const struct redis_reply *
     return true;
 }
 
-/* What too few replicas have acknowledged may be lost, or may not: whoever asked for it knows as little as without an
- * answer. */
-static bool wait_answered(struct redis_flight *flight, const struct redis_reply *reply, redis_ask_ended *ended)
+/* If too few replicas have confirmed a charge it may be lost or not, so its request ends like one without an answer. */
+static bool wait_answered(struct redis_flight *flight, const struct redis_reply *reply, redis_request_ended *ended)
 {
     const bool is_number = reply->kind == REDIS_REPLY_IS_NUMBER && reply->number >= 0;
     const bool acknowledged = is_number && reply->number >= flight->rules.replicas;
     if (reply->kind == REDIS_REPLY_IS_ERROR)
-        note_error(flight, reply);
+        flight_note_error(flight, reply);
     else if (!is_number)
         return false;
     flight->held = false;
     flight->unacknowledged = is_number && !acknowledged;
-    for (size_t i = 0; i < flight->ask_count; i++) {
-        struct redis_ask *ask = &flight->asks[i];
-        if (!ask->changed)
+    for (size_t i = 0; i < flight->request_count; i++) {
+        struct redis_flight_request *aboard = &flight->requests[i];
+        if (!aboard->changed)
             continue;
         if (acknowledged)
-            tell(ask, ended);
+            end_decided(aboard, ended);
         else
-            redis_call_end_ask(ask, WEIR_EIO, ended);
+            redis_flight_request_end(aboard, WEIR_EIO, NULL, ended);
     }
     return true;
 }
 
 enum redis_progress redis_flight_reply(struct redis_flight *flight, const struct redis_reply *reply,
-                                       redis_ask_ended *ended)
+                                       redis_request_ended *ended)
 {
     bool fits;
     assert(flight->replied < flight->call_count || flight->held);
@@ -340,14 +316,14 @@ enum redis_progress redis_flight_reply(struct redis_flight *flight, const struct
     return flight->held ? REDIS_HELD : REDIS_LANDED;
 }
 
-void redis_flight_fail(struct redis_flight *flight, int status, redis_ask_ended *ended)
+void redis_flight_fail(struct redis_flight *flight, int status, redis_request_ended *ended)
 {
     for (size_t i = 0; i < flight->call_count; i++)
         if (!flight->calls[i].answered)
-            redis_call_end(flight, &flight->calls[i], status, ended);
-    for (size_t i = 0; i < flight->ask_count; i++)
-        if (flight->asks[i].changed)
-            redis_call_end_ask(&flight->asks[i], status, ended);
+            redis_call_end(flight, &flight->calls[i], status, NULL, ended);
+    for (size_t i = 0; i < flight->request_count; i++)
+        if (flight->requests[i].changed)
+            redis_flight_request_end(&flight->requests[i], status, NULL, ended);
     flight->held = false;
     flight->again = 0;
 }

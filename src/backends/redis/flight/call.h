@@ -1,6 +1,4 @@
-/* call.h - what a flight is made of: its calls, and their keys. redis/flight/flight.c fills them and writes them,
- * redis/flight/answer.c reads what comes back.
- */
+/* call.h - the parts of a flight: calls and their keys. flight.c fills and writes them, answer.c reads the replies. */
 #ifndef BACKENDS_REDIS_FLIGHT_CALL_H
 #define BACKENDS_REDIS_FLIGHT_CALL_H
 
@@ -9,39 +7,40 @@
 
 struct redis_flight_key {
     struct weir_plan plan;
-    struct redis_ask *first, *last;
+    struct redis_flight_request *first, *last;
     uint32_t call; /* its index */
 };
 
-/* Its keys need not stand side by side: they are found through the first asks, in the order of their coming. */
 struct redis_flight_call {
-    weir_limit *limit; /* of its keys; NULL if it is all or nothing */
+    weir_limit *limit; /* of its keys; NULL: all or nothing */
     int64_t now_us;    /* WEIR_OWN_CLOCK, or the time that its requests bring */
     uint64_t version;  /* of the limit's plan */
     enum redis_script_id script;
-    bool asking; /* the server executes it only if ASKING comes before it */
+    bool asking; /* the server executes it only after ASKING */
     bool answered;
-    uint32_t key_count;
-    uint32_t keys[REDIS_CALL_KEYS]; /* their indices */
+    uint32_t request_count, key_count;
+    uint32_t keys[REDIS_CALL_KEYS]; /* their indices, which need not be consecutive */
 };
 
-/* What the answer must end with: no two calls of this process, of the last 2^32, have it in common. So an answer that
- * is late, doubled or another's is never taken for this one's. */
+/* Return the bytes that the answer must end with. Of this process's last 2^32 calls no two have the same echo, so a late,
+ * doubled or stray answer is never taken for this call's. */
 static inline uint32_t redis_call_echo(const struct redis_flight *flight, const struct redis_flight_call *call)
 {
     return flight->first_echo + (uint32_t)(call - flight->calls);
 }
 
-/* Tell an ask that has not ended that it has, once. */
-static inline void redis_call_end_ask(struct redis_ask *ask, int status, redis_ask_ended *ended)
+/* End a request, unless it has ended. */
+static inline void redis_flight_request_end(struct redis_flight_request *aboard, int status,
+                                            const struct redis_redirect *redirect, redis_request_ended *ended)
 {
-    if (ask->owner) {
-        ended(ask, status);
-        ask->owner = NULL;
+    if (aboard->owner) {
+        ended(aboard, status, redirect);
+        aboard->owner = NULL;
     }
 }
 
-/* Tell each ask of a call that it has ended. */
-void redis_call_end(struct redis_flight *flight, struct redis_flight_call *call, int status, redis_ask_ended *ended);
+/* End the requests of a call. */
+void redis_call_end(struct redis_flight *flight, struct redis_flight_call *call, int status,
+                    const struct redis_redirect *redirect, redis_request_ended *ended);
 
 #endif

@@ -1,6 +1,7 @@
-/* flight.c - requests on their way to Redis: put into script calls, and those written. */
+/* flight.c - requests on their way to Redis: grouped into script calls, and the calls written. */
 #include "backends/redis/flight/call.h"
 #include "backends/redis/flight/key.h"
+#include "backends/redis/wire/greet.h"
 #include "core/ground/arith.h"
 #include "core/limiter/same_key.h"
 
@@ -8,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define NUDGE_US 1000 /* after the milliseconds of a WAIT, and from one nudge to the next */
+#define NUDGE_US 1000 /* from the end of a WAIT's time to the first nudge, and between nudges */
 #define OPEN_CALLS (sizeof((struct redis_flight *)0)->open_calls / sizeof(uint32_t))
 
 /* ---- Life ---- */
@@ -24,11 +25,11 @@ struct redis_flight *redis_flight_make(size_t room, struct redis_flight_rules ru
     flight->room = room;
     flight->rules = rules;
     flight->table_mask = entries - 1;
-    flight->asks = calloc(room, sizeof *flight->asks);
+    flight->requests = calloc(room, sizeof *flight->requests);
     flight->keys = calloc(room, sizeof *flight->keys);
     flight->calls = calloc(room, sizeof *flight->calls);
     flight->table = calloc(entries, sizeof *flight->table);
-    if (!flight->asks || !flight->keys || !flight->calls || !flight->table) {
+    if (!flight->requests || !flight->keys || !flight->calls || !flight->table) {
         redis_flight_free(flight);
         return NULL;
     }
@@ -39,7 +40,7 @@ void redis_flight_free(struct redis_flight *flight)
 {
     if (!flight)
         return;
-    free(flight->asks);
+    free(flight->requests);
     free(flight->keys);
     free(flight->calls);
     free(flight->table);
@@ -51,7 +52,7 @@ void redis_flight_clear(struct redis_flight *flight)
     if (flight->key_count > 0)
         memset(flight->table, 0, (flight->table_mask + (size_t)1) * sizeof *flight->table);
     memset(flight->open_calls, 0, sizeof flight->open_calls);
-    flight->ask_count = flight->key_count = flight->call_count = flight->replied = flight->again = 0;
+    flight->request_count = flight->key_count = flight->call_count = flight->replied = flight->again = 0;
     flight->loads = flight->loads_due = flight->not_loaded = 0;
     flight->deadline_us = INT64_MAX;
     flight->changes_until_us = INT64_MIN;
@@ -63,58 +64,60 @@ void redis_flight_clear(struct redis_flight *flight)
     flight->decided = 0;
 }
 
-/* ---- On board ---- */
+/* ---- Adding ---- */
 
-static struct redis_flight_call *add_call(struct redis_flight *flight, weir_limit *limit, int64_t now_us,
-                                          uint64_t version, enum redis_script_id script)
+static struct redis_flight_call *flight_add_call(struct redis_flight *flight, weir_limit *limit, int64_t now_us,
+                                                 uint64_t version, enum redis_script_id script, bool asking)
 {
     struct redis_flight_call *call = &flight->calls[flight->call_count++];
     call->limit = limit;
     call->now_us = now_us;
     call->version = version;
     call->script = script;
-    call->asking = false;
+    call->asking = asking;
     call->answered = false;
-    call->key_count = 0;
+    call->request_count = call->key_count = 0;
     return call;
 }
 
-static struct redis_flight_key *add_key(struct redis_flight *flight, struct redis_flight_call *call)
+static struct redis_flight_key *flight_add_key(struct redis_flight *flight, struct redis_flight_call *call,
+                                               const struct weir_plan *plan)
 {
     uint32_t index = (uint32_t)flight->key_count++;
     struct redis_flight_key *key = &flight->keys[index];
+    key->plan = *plan;
     key->first = key->last = NULL;
     key->call = (uint32_t)(call - flight->calls);
     call->keys[call->key_count++] = index;
     return key;
 }
 
-static void add_ask(struct redis_flight *flight, struct redis_flight_key *key,
-                    const struct weir_backend_request *request, int64_t deadline_us, struct weir_decision *out,
-                    void *owner)
+static void flight_add_request(struct redis_flight *flight, struct redis_flight_key *key,
+                               const struct weir_backend_request *request, int64_t deadline_us,
+                               struct weir_decision *out, void *owner)
 {
-    struct redis_ask *ask = &flight->asks[flight->ask_count++];
+    struct redis_flight_request *aboard = &flight->requests[flight->request_count++];
     assert(request->ahead == 0 ? request->cost > 0 : request->verb == WEIR_TAKE && request->spread > 0);
-    ask->deadline_us = deadline_us;
+    aboard->deadline_us = deadline_us;
     flight->deadline_us = min_of(flight->deadline_us, deadline_us);
-    ask->request = *request;
-    ask->out = out;
-    ask->owner = owner;
-    ask->next = NULL;
-    ask->redirect = NULL;
-    ask->tries = 1;
-    ask->changed = false;
+    aboard->request = *request;
+    aboard->out = out;
+    aboard->owner = owner;
+    aboard->next = NULL;
+    aboard->tries = 1;
+    aboard->changed = false;
+    flight->calls[key->call].request_count++;
     if (request->verb != WEIR_PEEK)
         flight->changes_until_us = max_of(flight->changes_until_us, deadline_us);
     if (key->last)
-        key->last->next = ask;
+        key->last->next = aboard;
     else
-        key->first = ask;
-    key->last = ask;
+        key->first = aboard;
+    key->last = aboard;
 }
 
-/* The entry of the last key on board that is the request's, or the empty one where it belongs. */
-static uint32_t *find_entry(struct redis_flight *flight, const struct weir_backend_request *request)
+/* Return the entry of the request's latest key in the flight, or the empty entry where the key belongs. */
+static uint32_t *flight_find_key(struct redis_flight *flight, const struct weir_backend_request *request)
 {
     uint32_t i = (uint32_t)request->hash & flight->table_mask;
     while (flight->table[i] && !same_key(&flight->keys[flight->table[i] - 1].first->request, request))
@@ -129,35 +132,31 @@ static uint32_t most_keys(const struct weir_plan *plan)
     return (uint32_t)min_of(REDIS_CALL_KEYS, max_of(1, REDIS_CALL_BLOCKS / (plan->blocks + 1)));
 }
 
-/* The call that takes the next key of the request's limit. */
+/* Return the call that takes the next key of the request's limit. */
 static struct redis_flight_call *open_call(struct redis_flight *flight, const struct weir_backend_request *request,
                                            const struct weir_plan *plan, uint64_t version, bool asking)
 {
-    if (flight->rules.in_cluster || asking) {
-        struct redis_flight_call *call = add_call(flight, request->limit, request->now_us, version,
-                                                  redis_script_of(plan));
-        call->asking = asking;
-        return call;
+    if (!flight->rules.in_cluster && !asking) {
+        uint32_t *open = &flight->open_calls[(uintptr_t)request->limit / 64 % OPEN_CALLS]; /* limits are aligned */
+        if (*open) {
+            struct redis_flight_call *call = &flight->calls[*open - 1];
+            if (call->limit == request->limit && call->now_us == request->now_us && call->version == version &&
+                call->key_count < most_keys(plan))
+                return call;
+        }
+        *open = (uint32_t)flight->call_count + 1;
     }
-    uint32_t *open = &flight->open_calls[(uintptr_t)request->limit / 64 % OPEN_CALLS]; /* limits are aligned */
-    if (*open) {
-        struct redis_flight_call *call = &flight->calls[*open - 1];
-        if (call->limit == request->limit && call->now_us == request->now_us && call->version == version &&
-            call->key_count < most_keys(plan))
-            return call;
-    }
-    *open = (uint32_t)flight->call_count + 1;
-    return add_call(flight, request->limit, request->now_us, version, redis_script_of(plan));
+    return flight_add_call(flight, request->limit, request->now_us, version, redis_script_of(plan), asking);
 }
 
-/* A request joins the last place of its key on board, unless it is decided by another time or plan, or either is asking:
- * then it gets a later place, in a later call, so that the order of a key's requests is kept. */
-static void add_one(struct redis_flight *flight, const struct weir_backend_request *request, int64_t deadline_us,
-                    struct weir_decision *out, void *owner, bool asking)
+/* A request joins its key's latest place in the flight, unless the two differ in time or plan, or either needs ASKING.
+ * Then it gets a new place in a later call, which keeps the order of the key's requests. */
+static void flight_add_one(struct redis_flight *flight, const struct weir_backend_request *request, int64_t deadline_us,
+                           struct weir_decision *out, void *owner, bool asking)
 {
     struct weir_plan plan;
     uint64_t version = weir_request_plan(request, &plan);
-    uint32_t *entry = find_entry(flight, request);
+    uint32_t *entry = flight_find_key(flight, request);
     struct redis_flight_key *key = *entry ? &flight->keys[*entry - 1] : NULL;
     if (key) {
         const struct redis_flight_call *call = &flight->calls[key->call];
@@ -165,59 +164,49 @@ static void add_one(struct redis_flight *flight, const struct weir_backend_reque
             key = NULL;
     }
     if (!key) {
-        key = add_key(flight, open_call(flight, request, &plan, version, asking));
-        key->plan = plan;
+        key = flight_add_key(flight, open_call(flight, request, &plan, version, asking), &plan);
         *entry = (uint32_t)flight->key_count;
     }
-    add_ask(flight, key, request, deadline_us, out, owner);
+    flight_add_request(flight, key, request, deadline_us, out, owner);
 }
 
 bool redis_flight_add(struct redis_flight *flight, const struct weir_backend_request *requests, size_t n, bool all,
                       int64_t deadline_us, struct weir_decision *out, void *owner, bool asking)
 {
     assert(n >= 1 && (!all || n <= REDIS_CALL_KEYS));
-    if (flight->room - flight->ask_count < n)
+    if (flight->room - flight->request_count < n)
         return false;
     if (!all) {
         for (size_t i = 0; i < n; i++)
-            add_one(flight, &requests[i], deadline_us, &out[i], owner, asking);
+            flight_add_one(flight, &requests[i], deadline_us, &out[i], owner, asking);
         return true;
     }
-    struct redis_flight_call *call = add_call(flight, NULL, requests[0].now_us, 0, REDIS_TRY_ALL);
-    call->asking = asking;
+    struct redis_flight_call *call = flight_add_call(flight, NULL, requests[0].now_us, 0, REDIS_TRY_ALL, asking);
     for (size_t i = 0; i < n; i++) {
-        struct redis_flight_key *key = add_key(flight, call);
-        weir_request_plan(&requests[i], &key->plan);
-        add_ask(flight, key, &requests[i], deadline_us, &out[i], owner);
+        struct weir_plan plan;
+        weir_request_plan(&requests[i], &plan);
+        flight_add_request(flight, flight_add_key(flight, call, &plan), &requests[i], deadline_us, &out[i], owner);
     }
     return true;
 }
 
-/* ---- Out ---- */
+/* ---- Writing ---- */
 
-static void write_load(const struct redis_script *script, struct redis_bytes *out)
+/* True if no later request joins this one's item. Equal consecutive requests are one item, except those that charge
+ * ahead: each of these is one item for its cost, if it has one, and one for the rest. */
+static bool ends_item(const struct redis_flight_request *aboard)
 {
-    redis_bytes_command(out, 3);
-    redis_bytes_text(out, "SCRIPT");
-    redis_bytes_text(out, "LOAD");
-    redis_bytes_string(out, script->text, script->len);
-}
-
-/* Equal requests that follow one another are one item, but for those that charge ahead: each is an item for its cost,
- * if any, and one for that. */
-static bool ends_item(const struct redis_ask *ask)
-{
-    const struct redis_ask *next = ask->next;
-    return !next || next->request.verb != ask->request.verb || next->request.cost != ask->request.cost ||
-           ask->request.ahead > 0 || next->request.ahead > 0;
+    const struct redis_flight_request *next = aboard->next;
+    return !next || next->request.verb != aboard->request.verb || next->request.cost != aboard->request.cost ||
+           aboard->request.ahead > 0 || next->request.ahead > 0;
 }
 
 static size_t count_items(const struct redis_flight_key *key)
 {
     size_t items = 0;
-    for (const struct redis_ask *ask = key->first; ask; ask = ask->next)
-        if (ends_item(ask))
-            items += ask->request.ahead > 0 && ask->request.cost > 0 ? 2 : 1;
+    for (const struct redis_flight_request *aboard = key->first; aboard; aboard = aboard->next)
+        if (ends_item(aboard))
+            items += aboard->request.ahead > 0 && aboard->request.cost > 0 ? 2 : 1;
     return items;
 }
 
@@ -238,23 +227,16 @@ static void write_ahead(const struct weir_backend_request *request, bool more, s
 static void write_items(const struct redis_flight_key *key, struct redis_bytes *out)
 {
     unsigned times = 0;
-    for (const struct redis_ask *ask = key->first; ask; ask = ask->next) {
+    for (const struct redis_flight_request *aboard = key->first; aboard; aboard = aboard->next) {
         times++;
-        if (!ends_item(ask))
+        if (!ends_item(aboard))
             continue;
-        if (ask->request.ahead > 0)
-            write_ahead(&ask->request, ask->next != NULL, out);
+        if (aboard->request.ahead > 0)
+            write_ahead(&aboard->request, aboard->next != NULL, out);
         else
-            write_item((int)ask->request.verb, ask->next != NULL, ask->request.cost, times, out);
+            write_item((int)aboard->request.verb, aboard->next != NULL, aboard->request.cost, times, out);
         times = 0;
     }
-}
-
-/* What it allows is the next command only. */
-static void write_asking(struct redis_bytes *out)
-{
-    redis_bytes_command(out, 1);
-    redis_bytes_text(out, "ASKING");
 }
 
 static void write_call(const struct redis_flight *flight, const struct redis_flight_call *call, const char *prefix,
@@ -291,27 +273,26 @@ static void write_call(const struct redis_flight *flight, const struct redis_fli
 
 void redis_flight_write(struct redis_flight *flight, const char *prefix, struct redis_bytes *out)
 {
-    static _Atomic uint32_t echoes; /* relaxed: that they differ is all */
+    static _Atomic uint32_t echoes; /* relaxed: they only need to differ */
     flight->first_echo = atomic_fetch_add_explicit(&echoes, (uint32_t)flight->call_count, memory_order_relaxed);
     flight->loads_due = flight->loads;
     for (unsigned i = 0; i < REDIS_SCRIPT_COUNT; i++)
         if (flight->loads & 1u << i)
-            write_load(&redis_scripts[i], out);
+            redis_script_load(&redis_scripts[i], out);
     for (size_t i = 0; i < flight->call_count; i++) {
         if (flight->calls[i].asking)
-            write_asking(out);
+            redis_bytes_words(out, 0, "ASKING", NULL); /* it covers the next command only */
         write_call(flight, &flight->calls[i], prefix, out);
     }
 }
 
-/* A quarter of the time is for the answer to come back. WAIT 0 would wait for ever. */
+/* A quarter of the time is left for the answer to come back. WAIT 0 would wait for ever. */
 void redis_wait_write(struct redis_wait *wait, unsigned replicas, int64_t until_us, int64_t now_us,
                       struct redis_bytes *out)
 {
     const int64_t left_us = until_us - now_us;
     const int64_t wait_ms = max_of(1, (left_us - left_us / 4) / 1000);
-    redis_bytes_command(out, 3);
-    redis_bytes_text(out, "WAIT");
+    redis_bytes_words(out, 2, "WAIT", NULL);
     redis_bytes_number(out, replicas);
     redis_bytes_number(out, wait_ms);
     *wait = (struct redis_wait){ .due = true, .left_us = now_us, .nudge_us = now_us + wait_ms * 1000 + NUDGE_US };
@@ -327,53 +308,55 @@ void redis_wait_nudge(struct redis_wait *wait, int64_t now_us, struct redis_byte
 
 /* ---- Too late ---- */
 
-void redis_flight_expire(struct redis_flight *flight, int64_t now_us, redis_ask_ended *ended)
+void redis_flight_expire(struct redis_flight *flight, int64_t now_us, redis_request_ended *ended)
 {
     flight->deadline_us = INT64_MAX;
-    for (size_t i = 0; i < flight->ask_count; i++) {
-        struct redis_ask *ask = &flight->asks[i];
-        if (ask->owner && ask->deadline_us <= now_us)
-            redis_call_end_ask(ask, WEIR_ETIME, ended);
-        else if (ask->owner)
-            flight->deadline_us = min_of(flight->deadline_us, ask->deadline_us);
+    for (size_t i = 0; i < flight->request_count; i++) {
+        struct redis_flight_request *aboard = &flight->requests[i];
+        if (aboard->owner && aboard->deadline_us <= now_us)
+            redis_flight_request_end(aboard, WEIR_ETIME, NULL, ended);
+        else if (aboard->owner)
+            flight->deadline_us = min_of(flight->deadline_us, aboard->deadline_us);
     }
 }
 
 /* ---- Once more ---- */
 
-void redis_flight_again(struct redis_flight *flight, struct redis_flight *into, redis_ask_ended *ended)
+/* An all-or-nothing call stays one call: its requests are consecutive, as are their decisions. */
+static void call_again(const struct redis_flight *flight, const struct redis_flight_call *call,
+                       struct redis_flight *into)
 {
-    assert(into->ask_count == 0 && into->room >= flight->room);
+    struct redis_flight_call *copy = NULL;
+    for (uint32_t k = 0; k < call->key_count; k++) {
+        const struct redis_flight_key *key = &flight->keys[call->keys[k]];
+        for (const struct redis_flight_request *aboard = key->first; aboard; aboard = aboard->next) {
+            if (!aboard->owner)
+                continue;
+            if (call->limit) {
+                flight_add_one(into, &aboard->request, aboard->deadline_us, aboard->out, aboard->owner, call->asking);
+            } else {
+                if (!copy)
+                    copy = flight_add_call(into, NULL, call->now_us, 0, REDIS_TRY_ALL, call->asking);
+                flight_add_request(into, flight_add_key(into, copy, &key->plan), &aboard->request, aboard->deadline_us,
+                                   aboard->out, aboard->owner);
+            }
+            into->requests[into->request_count - 1].tries = aboard->tries + 1;
+        }
+    }
+}
+
+void redis_flight_again(struct redis_flight *flight, struct redis_flight *into, redis_request_ended *ended)
+{
+    assert(into->request_count == 0 && into->room >= flight->room);
     into->loads = flight->not_loaded;
     for (size_t i = 0; i < flight->call_count; i++) {
         struct redis_flight_call *call = &flight->calls[i];
         if (call->answered)
             continue;
-        if (flight->keys[call->keys[0]].first->tries >= REDIS_TRIES) {
-            redis_call_end(flight, call, WEIR_EIO, ended);
-            continue;
-        }
-        /* All or nothing stays together: its asks stand side by side, as do the outcomes. */
-        struct redis_flight_call *copy = NULL;
-        for (uint32_t k = 0; k < call->key_count; k++) {
-            for (const struct redis_ask *ask = flight->keys[call->keys[k]].first; ask; ask = ask->next) {
-                if (!ask->owner)
-                    continue;
-                size_t index = into->ask_count;
-                if (call->limit) {
-                    add_one(into, &ask->request, ask->deadline_us, ask->out, ask->owner, call->asking);
-                } else {
-                    if (!copy) {
-                        copy = add_call(into, NULL, call->now_us, 0, REDIS_TRY_ALL);
-                        copy->asking = call->asking;
-                    }
-                    struct redis_flight_key *key = add_key(into, copy);
-                    key->plan = flight->keys[call->keys[k]].plan;
-                    add_ask(into, key, &ask->request, ask->deadline_us, ask->out, ask->owner);
-                }
-                into->asks[index].tries = ask->tries + 1;
-            }
-        }
+        if (flight->keys[call->keys[0]].first->tries >= REDIS_TRIES)
+            redis_call_end(flight, call, WEIR_EIO, NULL, ended);
+        else
+            call_again(flight, call, into);
         call->answered = true;
     }
     flight->again = 0;

@@ -19,7 +19,7 @@ enum redis_script_id redis_script_of(const struct weir_plan *plan)
 
 /* ---- Numbers ---- */
 
-static unsigned char *put(unsigned char *at, int bytes, int64_t value)
+static unsigned char *put_number(unsigned char *at, int bytes, int64_t value)
 {
     assert(value >= 0 && value >> (8 * bytes) == 0);
     for (int i = 0; i < bytes; i++)
@@ -27,7 +27,7 @@ static unsigned char *put(unsigned char *at, int bytes, int64_t value)
     return at + bytes;
 }
 
-static int64_t get(const unsigned char **at, int bytes)
+static int64_t get_number(const unsigned char **at, int bytes)
 {
     uint64_t value = 0;
     for (int i = 0; i < bytes; i++)
@@ -46,35 +46,35 @@ size_t redis_stamp_write(const struct weir_plan *plan, unsigned char out[REDIS_S
                                  [REDIS_FIXED_WINDOW] = 'F',
                                  [REDIS_SLIDING_WINDOW] = 'S' };
     enum redis_script_id script = redis_script_of(plan);
-    unsigned char *at = put(out, 1, tags[script]);
+    unsigned char *at = put_number(out, 1, tags[script]);
     switch (script) {
     case REDIS_INTERVAL_BUCKET:
-        at = put(at, 1, plan->align);
-        at = put(at, 4, plan->limit);
-        at = put(at, 7, plan->period_us);
+        at = put_number(at, 1, plan->align);
+        at = put_number(at, 4, plan->limit);
+        at = put_number(at, 7, plan->period_us);
         break;
     case REDIS_FIXED_WINDOW:
-        at = put(at, 1, plan->align);
-        at = put(at, 7, plan->period_us);
+        at = put_number(at, 1, plan->align);
+        at = put_number(at, 7, plan->period_us);
         break;
     case REDIS_SLIDING_WINDOW:
-        at = put(at, 2, plan->blocks);
-        at = put(at, 7, plan->period_us);
+        at = put_number(at, 2, plan->blocks);
+        at = put_number(at, 7, plan->period_us);
         break;
     default:
-        at = put(at, 7, plan->p);
-        at = put(at, 7, plan->q);
-        at = put(at, 3, plan->tick_us);
+        at = put_number(at, 7, plan->p);
+        at = put_number(at, 7, plan->q);
+        at = put_number(at, 3, plan->tick_us);
     }
-    return (size_t)(put(at, 4, plan->size) - out);
+    return (size_t)(put_number(at, 4, plan->size) - out);
 }
 
 void redis_item_write(unsigned char out[REDIS_ITEM_SIZE], int verb, bool more, int64_t cost, int64_t times)
 {
-    unsigned char *at = put(out, 1, verb);
-    at = put(at, 1, more);
-    at = put(at, 5, cost);
-    put(at, 2, times);
+    unsigned char *at = put_number(out, 1, verb);
+    at = put_number(at, 1, more);
+    at = put_number(at, 5, cost);
+    put_number(at, 2, times);
 }
 
 /* ---- What comes back: each returns the state's length behind the stamp, or 0 if it is not a state ---- */
@@ -83,7 +83,7 @@ static size_t level_state(const struct weir_plan *plan, const unsigned char *byt
 {
     if (len < 14)
         return 0;
-    int64_t used = get(&bytes, 7), tick = get(&bytes, 7);
+    int64_t used = get_number(&bytes, 7), tick = get_number(&bytes, 7);
     if (used < 1 || used > plan->size * plan->q || tick > EXACT_MAX / plan->tick_us)
         return 0;
     state[0] = used;
@@ -96,7 +96,7 @@ static size_t start_state(const struct weir_plan *plan, const unsigned char *byt
 {
     if (len < 11)
         return 0;
-    int64_t used = get(&bytes, 4), start_us = get(&bytes, 7);
+    int64_t used = get_number(&bytes, 4), start_us = get_number(&bytes, 7);
     if (used < 1 || used > plan->size || start_us > EXACT_MAX)
         return 0;
     state[0] = used;
@@ -108,13 +108,13 @@ static size_t sliding_state(const struct weir_plan *plan, const unsigned char *b
 {
     if (len < 9)
         return 0;
-    int64_t newest = get(&bytes, 7), n = get(&bytes, 2);
+    int64_t newest = get_number(&bytes, 7), n = get_number(&bytes, 2);
     if (newest > EXACT_MAX / plan->period_us || n < 1 || n > plan->blocks + 1 || len < 9 + 4 * (size_t)n)
         return 0;
     uint32_t counts[WEIR_MAX_BLOCKS + 2] = { 0 };
     int64_t sum = 0;
     for (int64_t i = 0; i < n; i++) {
-        counts[i] = (uint32_t)get(&bytes, 4);
+        counts[i] = (uint32_t)get_number(&bytes, 4);
         sum += counts[i];
     }
     if (counts[n - 1] == 0 || sum > plan->size)

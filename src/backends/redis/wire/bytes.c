@@ -1,7 +1,8 @@
-/* bytes.c - a buffer that grows, and Redis' way to write a command into it. */
+/* bytes.c - a buffer that grows, and the commands of Redis written into it. */
 #include "backends/redis/wire/bytes.h"
 
 #include <assert.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,7 +13,7 @@ char *redis_bytes_room(struct redis_bytes *bytes, size_t more)
 {
     if (bytes->failed)
         return NULL;
-    if (!bytes->data || bytes->room - bytes->len < more) { /* never NULL, also where nothing is to be added */
+    if (!bytes->data || bytes->room - bytes->len < more) { /* also if more == 0: data is never NULL afterwards */
         size_t room = bytes->room ? bytes->room : FIRST_ROOM;
         while (room - bytes->len < more)
             room *= 2;
@@ -56,7 +57,7 @@ static inline size_t head_write(char *out, char kind, uint64_t number)
     return len;
 }
 
-static void head(struct redis_bytes *bytes, char kind, uint64_t number)
+static void bytes_add_head(struct redis_bytes *bytes, char kind, uint64_t number)
 {
     char *at = redis_bytes_room(bytes, HEAD_MAX);
     if (at)
@@ -65,12 +66,12 @@ static void head(struct redis_bytes *bytes, char kind, uint64_t number)
 
 void redis_bytes_command(struct redis_bytes *bytes, size_t count)
 {
-    head(bytes, '*', count);
+    bytes_add_head(bytes, '*', count);
 }
 
 void redis_bytes_string_head(struct redis_bytes *bytes, size_t len)
 {
-    head(bytes, '$', len);
+    bytes_add_head(bytes, '$', len);
 }
 
 void redis_bytes_string(struct redis_bytes *bytes, const void *data, size_t len)
@@ -87,6 +88,20 @@ void redis_bytes_string(struct redis_bytes *bytes, const void *data, size_t len)
 void redis_bytes_text(struct redis_bytes *bytes, const char *text)
 {
     redis_bytes_string(bytes, text, strlen(text));
+}
+
+void redis_bytes_words(struct redis_bytes *bytes, size_t more, ...)
+{
+    va_list words, counted;
+    va_start(words, more);
+    va_copy(counted, words);
+    while (va_arg(counted, const char *))
+        more++;
+    va_end(counted);
+    redis_bytes_command(bytes, more);
+    for (const char *word; (word = va_arg(words, const char *));)
+        redis_bytes_text(bytes, word);
+    va_end(words);
 }
 
 void redis_bytes_number(struct redis_bytes *bytes, int64_t number)

@@ -1,118 +1,95 @@
-/* greet.c - what a connection to Redis begins with, and what the server must answer to that. */
-#include "backends/redis/wire/link.h"
+/* greet.c - writes the greeting of a connection and checks the server's answers to it. */
+#include "backends/redis/wire/greet.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #define GREETING_ROOM (1 << 17) /* more than all scripts and secrets take */
 
-static void write_auth(struct redis_link *link, const char *user, const char *password)
+void redis_script_load(const struct redis_script *script, struct redis_bytes *out)
+{
+    redis_bytes_words(out, 1, "SCRIPT", "LOAD", NULL);
+    redis_bytes_string(out, script->text, script->len);
+}
+
+/* True if there is a password. */
+static bool write_auth(struct redis_greeting *greeting, const char *user, const char *password, struct redis_bytes *out)
 {
     if (!password)
-        return;
-    redis_bytes_command(&link->out, user ? 3 : 2);
-    redis_bytes_text(&link->out, "AUTH");
+        return false;
+    redis_bytes_words(out, user ? 2 : 1, "AUTH", NULL);
     if (user)
-        redis_bytes_text(&link->out, user);
-    redis_bytes_text(&link->out, password);
-    link->secret = true;
-    link->greetings++;
-}
-
-static void write_word(struct redis_link *link, const char *word)
-{
-    redis_bytes_command(&link->out, 1);
-    redis_bytes_text(&link->out, word);
-    link->greetings++;
-}
-
-static void write_scripts(struct redis_link *link)
-{
-    for (unsigned i = 0; i < REDIS_SCRIPT_COUNT; i++) {
-        redis_bytes_command(&link->out, 3);
-        redis_bytes_text(&link->out, "SCRIPT");
-        redis_bytes_text(&link->out, "LOAD");
-        redis_bytes_string(&link->out, redis_scripts[i].text, redis_scripts[i].len);
-        link->greetings++;
-        link->loads++;
-    }
-}
-
-/* The answer to ROLE begins with it. */
-static bool hear_role(void *user, const struct redis_wire_scalar *scalar)
-{
-    struct redis_link *link = user;
-    if (scalar->depth == 1 && scalar->place[0] == 0)
-        link->is_primary = redis_wire_is_text(scalar, "master");
+        redis_bytes_text(out, user);
+    redis_bytes_text(out, password);
+    greeting->due++;
     return true;
 }
 
-void redis_greet_write(struct redis_link *link, const struct redis_target *target, enum redis_greeting greeting)
+/* The first element of ROLE's answer is the role. */
+static bool hear_role(void *user, const struct redis_wire_scalar *scalar)
 {
-    link->greetings = link->loads = 0;
-    link->asks_role = greeting != REDIS_GREET_SENTINEL && target->service;
-    link->is_primary = link->not_primary = false;
-    if (link->asks_role)
-        redis_wire_show_lists(&link->wire, hear_role, link);
-    if (greeting == REDIS_GREET_SENTINEL) { /* who has no db, and is asked something at once: that will do for a PING */
-        write_auth(link, target->sentinel_user, target->sentinel_password);
-        return;
-    }
-    if (greeting == REDIS_GREET_WITH_SCRIPTS)
-        redis_bytes_room(&link->out, GREETING_ROOM); /* so that no password is left behind when the buffer moves */
-    write_auth(link, target->user, target->password);
+    struct redis_greeting *greeting = user;
+    if (scalar->depth == 1 && scalar->place[0] == 0)
+        greeting->is_primary = redis_wire_is_text(scalar, "master");
+    return true;
+}
+
+bool redis_greet_write(struct redis_greeting *greeting, const struct redis_target *target, enum redis_guest guest,
+                       struct redis_wire *wire, struct redis_bytes *out)
+{
+    *greeting = (struct redis_greeting){ .asks_role = guest != REDIS_GREET_SENTINEL && target->service };
+    if (greeting->asks_role)
+        redis_wire_show_lists(wire, hear_role, greeting);
+    if (guest == REDIS_GREET_SENTINEL) /* it has no db, and the question that follows at once serves as a PING */
+        return write_auth(greeting, target->sentinel_user, target->sentinel_password, out);
+    if (guest == REDIS_GREET_WITH_SCRIPTS)
+        redis_bytes_room(out, GREETING_ROOM); /* the buffer must not move: it would leave a copy of the password */
+    const bool secret = write_auth(greeting, target->user, target->password, out);
     if (target->db != 0) {
-        redis_bytes_command(&link->out, 2);
-        redis_bytes_text(&link->out, "SELECT");
-        redis_bytes_number(&link->out, target->db);
-        link->greetings++;
+        redis_bytes_words(out, 1, "SELECT", NULL);
+        redis_bytes_number(out, target->db);
+        greeting->due++;
     }
-    if (link->asks_role)
-        write_word(link, "ROLE");
-    if (greeting == REDIS_GREET_WITH_SCRIPTS)
-        write_scripts(link);
-    else if (link->greetings == 0) /* a server that is full accepts, and then says so and closes */
-        write_word(link, "PING");
+    if (greeting->asks_role) {
+        redis_bytes_words(out, 0, "ROLE", NULL);
+        greeting->due++;
+    }
+    if (guest == REDIS_GREET_WITH_SCRIPTS) {
+        for (unsigned i = 0; i < REDIS_SCRIPT_COUNT; i++)
+            redis_script_load(&redis_scripts[i], out);
+        greeting->loads = REDIS_SCRIPT_COUNT;
+        greeting->due += REDIS_SCRIPT_COUNT;
+    } else if (greeting->due == 0) { /* a full server accepts a connection, reports an error and closes it */
+        redis_bytes_words(out, 0, "PING", NULL);
+        greeting->due++;
+    }
+    return secret;
 }
 
 /* ---- Answers ---- */
 
-void redis_link_refused(struct redis_link *link, const struct redis_reply *error, const char *what)
+static bool greeting_fits(const struct redis_greeting *greeting, const struct redis_reply *reply)
 {
-    size_t len = 0;
-    while (len < error->len && len < 20 && error->text[len] >= 'A' && error->text[len] <= 'Z')
-        len++;
-    char reason[96];
-    snprintf(reason, sizeof reason, "the server answers %.*s to %s", len ? (int)len : 3, len ? error->text : "ERR",
-             what);
-    redis_link_close(link, reason);
-}
-
-static bool fits(const struct redis_link *link, const struct redis_reply *reply)
-{
-    if (link->asks_role && link->greetings == link->loads + 1)
+    if (greeting->asks_role && greeting->due == greeting->loads + 1)
         return reply->kind == REDIS_REPLY_IS_LIST;
-    if (link->greetings > link->loads)
+    if (greeting->due > greeting->loads)
         return reply->kind == REDIS_REPLY_IS_STATUS;
-    const struct redis_script *script = &redis_scripts[REDIS_SCRIPT_COUNT - link->greetings];
+    const struct redis_script *script = &redis_scripts[REDIS_SCRIPT_COUNT - greeting->due];
     return reply->kind == REDIS_REPLY_IS_STRING && reply->len == 40 && memcmp(reply->text, script->sha1, 40) == 0;
 }
 
-void redis_greet_read(struct redis_link *link)
+bool redis_greet_take(struct redis_greeting *greeting, const struct redis_reply *reply, char *reason, size_t size)
 {
-    struct redis_reply reply;
-    while (link->state == REDIS_LINK_GREETING && redis_link_next(link, &reply)) {
-        if (reply.kind == REDIS_REPLY_IS_ERROR) {
-            redis_link_refused(link, &reply, "the greeting");
-        } else if (!fits(link, &reply)) {
-            redis_link_close(link, "the server does not speak Redis' protocol");
-        } else if (reply.kind == REDIS_REPLY_IS_LIST && !link->is_primary) {
-            redis_link_close(link, "the server that a sentinel named is no primary");
-            link->not_primary = true;
-        } else if (--link->greetings == 0) {
-            link->state = REDIS_LINK_UP;
-            if (link->asks_role)
-                redis_wire_show_lists(&link->wire, NULL, NULL);
-        }
+    if (reply->kind == REDIS_REPLY_IS_ERROR) {
+        redis_reply_refusal(reply, "the greeting", reason, size);
+    } else if (!greeting_fits(greeting, reply)) {
+        snprintf(reason, size, "the server does not speak Redis' protocol");
+    } else if (reply->kind == REDIS_REPLY_IS_LIST && !greeting->is_primary) {
+        snprintf(reason, size, "the server that a sentinel named is not a primary");
+        greeting->not_primary = true;
+    } else {
+        greeting->due--;
+        return true;
     }
+    return false;
 }

@@ -42,7 +42,7 @@ void redis_link_free(struct redis_link *link)
     lock_destroy(&link->fd_lock);
 }
 
-static void set_fd(struct redis_link *link, int fd)
+static void link_set_fd(struct redis_link *link, int fd)
 {
     lock_take(&link->fd_lock);
     int old = link->fd;
@@ -55,7 +55,7 @@ static void set_fd(struct redis_link *link, int fd)
 void redis_link_close(struct redis_link *link, const char *reason)
 {
     if (link->fd >= 0)
-        set_fd(link, -1);
+        link_set_fd(link, -1);
     link->state = REDIS_LINK_CLOSED;
     redis_bytes_clear(&link->out, link->secret);
     redis_bytes_clear(&link->sealed, false);
@@ -81,7 +81,7 @@ void redis_link_hang_up(struct redis_link *link)
     lock_give(&link->fd_lock);
 }
 
-static void close_for(struct redis_link *link, const char *what, int error)
+static void link_close_error(struct redis_link *link, const char *what, int error)
 {
     const char *text = strerrordesc_np(error);
     char reason[96];
@@ -89,18 +89,25 @@ static void close_for(struct redis_link *link, const char *what, int error)
     redis_link_close(link, reason);
 }
 
+void redis_link_refused(struct redis_link *link, const struct redis_reply *error, const char *what)
+{
+    char reason[sizeof link->reason];
+    redis_reply_refusal(error, what, reason, sizeof reason);
+    redis_link_close(link, reason);
+}
+
 /* ---- Sending ---- */
 
 /* What goes over the wire. */
-static struct redis_bytes *wire_of(struct redis_link *link)
+static struct redis_bytes *link_wire(struct redis_link *link)
 {
     return link->tls ? &link->sealed : &link->out;
 }
 
 /* What comes while the socket is full must not pile up behind what has been sent. */
-static void drop_sent(struct redis_link *link)
+static void link_drop_sent(struct redis_link *link)
 {
-    struct redis_bytes *wire = wire_of(link);
+    struct redis_bytes *wire = link_wire(link);
     if (link->sent < wire->len / 2 || link->secret)
         return;
     wire->len -= link->sent;
@@ -108,19 +115,19 @@ static void drop_sent(struct redis_link *link)
     link->sent = 0;
 }
 
-static void send_all(struct redis_link *link)
+static void link_send_all(struct redis_link *link)
 {
-    struct redis_bytes *wire = wire_of(link);
+    struct redis_bytes *wire = link_wire(link);
     while (link->sent < wire->len) {
         ssize_t sent = send(link->fd, wire->data + link->sent, wire->len - link->sent, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (sent < 0 && errno == EINTR)
             continue;
         if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
-            drop_sent(link);
+            link_drop_sent(link);
             return;
         }
         if (sent < 0) {
-            close_for(link, "cannot send", errno);
+            link_close_error(link, "cannot send", errno);
             return;
         }
         link->sent += (size_t)sent;
@@ -132,7 +139,7 @@ static void send_all(struct redis_link *link)
 }
 
 /* False: the link is closed. */
-static bool seal_all(struct redis_link *link)
+static bool link_seal_all(struct redis_link *link)
 {
     if (link->out.len == 0 || link->state < REDIS_LINK_GREETING)
         return true;
@@ -151,15 +158,15 @@ bool redis_link_send(struct redis_link *link)
         redis_link_close(link, "out of memory");
         return false;
     }
-    if (!link->tls || seal_all(link))
-        send_all(link);
+    if (!link->tls || link_seal_all(link))
+        link_send_all(link);
     return true;
 }
 
 /* ---- Making it ---- */
 
 /* Settings that are not to be had cost nothing but their use. */
-static void set_options(int fd, int family)
+static void link_set_options(int fd, int family)
 {
     int on = 1, gone_ms = PEER_GONE_MS;
     if (family == AF_UNIX)
@@ -170,20 +177,20 @@ static void set_options(int fd, int family)
 }
 
 void redis_link_open(struct redis_link *link, const struct redis_where *where, const struct redis_target *target,
-                     enum redis_greeting greeting)
+                     enum redis_guest guest)
 {
     assert(link->state == REDIS_LINK_CLOSED && link->out.len == 0);
     const struct resolve_address *address = &where->address;
     int family = address->name.ss_family;
     int fd = socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0) {
-        close_for(link, "no socket", errno);
+        link_close_error(link, "no socket", errno);
         return;
     }
-    set_fd(link, fd);
-    set_options(fd, family);
+    link_set_fd(link, fd);
+    link_set_options(fd, family);
     const bool can_read = redis_wire_restart(&link->wire) == 0;
-    redis_greet_write(link, target, greeting);
+    link->secret = redis_greet_write(&link->greeting, target, guest, &link->wire, &link->out);
     if (target->tls)
         link->tls = redis_tls_begin(target->tls, where->host);
     if (!can_read || link->out.failed || (target->tls && !link->tls)) {
@@ -194,39 +201,39 @@ void redis_link_open(struct redis_link *link, const struct redis_where *where, c
     if (connect(fd, (const struct sockaddr *)&address->name, address->len) == 0)
         redis_link_step(link);
     else if (errno != EINPROGRESS && errno != EINTR)
-        close_for(link, "cannot connect", errno);
+        link_close_error(link, "cannot connect", errno);
 }
 
-static void begin_greeting(struct redis_link *link)
+static void link_begin_greeting(struct redis_link *link)
 {
-    link->state = link->greetings > 0 ? REDIS_LINK_GREETING : REDIS_LINK_UP;
+    link->state = link->greeting.due > 0 ? REDIS_LINK_GREETING : REDIS_LINK_UP;
 }
 
 /* What TLS has to say when it fails, the server is told as far as that goes at once. */
-static void close_for_tls(struct redis_link *link)
+static void link_close_tls(struct redis_link *link)
 {
-    send_all(link);
+    link_send_all(link);
     if (link->state != REDIS_LINK_CLOSED)
         redis_link_close(link, redis_tls_reason(link->tls));
 }
 
-static void step_securing(struct redis_link *link)
+static void link_step_securing(struct redis_link *link)
 {
     int done = redis_tls_shake_hands(link->tls, &link->sealed);
     if (done < 0)
-        close_for_tls(link);
+        link_close_tls(link);
     else if (done > 0)
-        begin_greeting(link);
+        link_begin_greeting(link);
 }
 
-static void step_connecting(struct redis_link *link)
+static void link_step_connecting(struct redis_link *link)
 {
     int error = 0;
     socklen_t len = sizeof error;
     if (getsockopt(link->fd, SOL_SOCKET, SO_ERROR, &error, &len) != 0)
         error = errno;
     if (error) {
-        close_for(link, "cannot connect", error);
+        link_close_error(link, "cannot connect", error);
         return;
     }
     struct pollfd writable = { .fd = link->fd, .events = POLLOUT };
@@ -234,9 +241,9 @@ static void step_connecting(struct redis_link *link)
         return;
     if (link->tls) {
         link->state = REDIS_LINK_SECURING;
-        step_securing(link);
+        link_step_securing(link);
     } else {
-        begin_greeting(link);
+        link_begin_greeting(link);
     }
 }
 
@@ -266,69 +273,84 @@ void redis_link_make_patient(struct redis_link *link, int64_t us)
                        fcntl(link->fd, F_SETFL, flags & ~O_NONBLOCK) == 0; /* all else here says MSG_DONTWAIT */
 }
 
-static void take_in(struct redis_link *link, const char *data, size_t len)
+static void link_take_in(struct redis_link *link, const char *data, size_t len)
 {
     if (redis_wire_feed(&link->wire, data, len) != 0)
         redis_link_close(link, "more came than any answer is long");
 }
 
-static void take_in_sealed(struct redis_link *link, const char *data, size_t len)
+static void link_take_in_sealed(struct redis_link *link, const char *data, size_t len)
 {
     char opened[RECEIVE_SIZE];
     int got = redis_tls_feed(link->tls, data, len) == 0 ? 1 : -1;
     if (got > 0 && link->state == REDIS_LINK_SECURING) {
-        step_securing(link);
+        link_step_securing(link);
         if (link->state <= REDIS_LINK_SECURING)
             return;
     }
     while (got > 0 && link->state >= REDIS_LINK_GREETING) {
         got = redis_tls_read(link->tls, opened, sizeof opened, &link->sealed);
         if (got > 0)
-            take_in(link, opened, (size_t)got);
+            link_take_in(link, opened, (size_t)got);
     }
     if (got >= 0)
         return;
     if (link->state >= REDIS_LINK_GREETING)
         link->ends = true; /* answers may have come in the same segment */
     else
-        close_for_tls(link);
+        link_close_tls(link);
 }
 
-static void receive(struct redis_link *link, int flags)
+static void link_receive(struct redis_link *link, int flags)
 {
     char data[RECEIVE_SIZE];
     ssize_t len = recv(link->fd, data, sizeof data, flags);
     if (len > 0 && link->tls) {
-        take_in_sealed(link, data, (size_t)len);
+        link_take_in_sealed(link, data, (size_t)len);
     } else if (len > 0) {
-        take_in(link, data, (size_t)len);
+        link_take_in(link, data, (size_t)len);
     } else if (len == 0) {
         redis_link_close(link, "the server closed the connection");
     } else if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR) {
-        close_for(link, "cannot receive", errno);
+        link_close_error(link, "cannot receive", errno);
     }
 }
 
 void redis_link_receive(struct redis_link *link)
 {
-    receive(link, 0);
+    link_receive(link, 0);
+}
+
+static void link_step_greeting(struct redis_link *link)
+{
+    struct redis_reply reply;
+    char reason[sizeof link->reason];
+    while (link->state == REDIS_LINK_GREETING && redis_link_next(link, &reply)) {
+        if (!redis_greet_take(&link->greeting, &reply, reason, sizeof reason)) {
+            redis_link_close(link, reason);
+        } else if (link->greeting.due == 0) {
+            link->state = REDIS_LINK_UP;
+            if (link->greeting.asks_role)
+                redis_wire_show_lists(&link->wire, NULL, NULL);
+        }
+    }
 }
 
 void redis_link_step(struct redis_link *link)
 {
     if (link->state == REDIS_LINK_CONNECTING)
-        step_connecting(link);
+        link_step_connecting(link);
     if (link->state < REDIS_LINK_SECURING)
         return;
     if (redis_link_has_output(link))
         redis_link_send(link);
     if (link->state >= REDIS_LINK_SECURING)
-        receive(link, MSG_DONTWAIT);
+        link_receive(link, MSG_DONTWAIT);
     if (link->state >= REDIS_LINK_SECURING && redis_link_has_output(link)) /* what TLS answers to what came */
         redis_link_send(link);
     if (link->state != REDIS_LINK_GREETING)
         return;
-    redis_greet_read(link);
+    link_step_greeting(link);
     if (link->state == REDIS_LINK_UP)
         redis_link_leave(link);
 }

@@ -11,11 +11,8 @@
 #ifndef BACKENDS_REDIS_WIRE_LINK_H
 #define BACKENDS_REDIS_WIRE_LINK_H
 
-#include "backends/redis/wire/bytes.h"
-#include "backends/redis/wire/scripts.h"
+#include "backends/redis/wire/greet.h"
 #include "backends/redis/wire/tls.h"
-#include "backends/redis/wire/url.h"
-#include "backends/redis/wire/wire.h"
 #include "backends/shared/resolve.h"
 #include "core/ground/lock.h"
 
@@ -36,13 +33,6 @@ struct redis_where {
     char host[REDIS_HOST_MAX + 1];
 };
 
-/* Whom to greet, and for what. */
-enum redis_greeting {
-    REDIS_GREET_SENTINEL,
-    REDIS_GREET_SERVER,
-    REDIS_GREET_WITH_SCRIPTS /* a server, and load them */
-};
-
 enum redis_link_state {
     REDIS_LINK_CLOSED,
     REDIS_LINK_CONNECTING,
@@ -55,14 +45,10 @@ struct redis_link {
     enum redis_link_state state;
     int fd; /* -1: none; closed under fd_lock only */
     struct lock fd_lock;
-    unsigned greetings; /* answers to the greeting still to come */
-    unsigned loads;     /* the last of them are to SCRIPT LOAD */
-    bool asks_role;     /* and the one before these to ROLE */
-    bool is_primary;    /* so its answer says */
-    bool not_primary;   /* closed because it does not */
-    bool secret;        /* the output holds a password */
-    bool is_patient;    /* redis_link_receive() waits */
-    bool ends;          /* with TLS: its end came behind what has not been read yet */
+    struct redis_greeting greeting;
+    bool secret;     /* the output holds a password */
+    bool is_patient; /* redis_link_receive() waits */
+    bool ends;       /* with TLS: its end came behind what has not been read yet */
     struct redis_wire wire;
     struct redis_tls *tls;     /* NULL: none */
     struct redis_bytes out;    /* what is to be said: others add to its end, redis_link_send() takes it all */
@@ -77,7 +63,7 @@ void redis_link_free(struct redis_link *link);
 
 /* Begin to connect; a link that fails at once is closed again, with its reason. */
 void redis_link_open(struct redis_link *link, const struct redis_where *where, const struct redis_target *target,
-                     enum redis_greeting greeting);
+                     enum redis_guest guest);
 
 void redis_link_close(struct redis_link *link, const char *reason);
 
@@ -109,12 +95,7 @@ void redis_link_receive(struct redis_link *link);
  * of it, so nothing is sent, and the link is closed. */
 bool redis_link_send(struct redis_link *link);
 
-/* redis/wire/greet.c: write the greeting; read the answers to it that are there, until the link is up or closed. */
-void redis_greet_write(struct redis_link *link, const struct redis_target *target, enum redis_greeting greeting);
-void redis_greet_read(struct redis_link *link);
-
-/* Close the link, for the first word of this error is the answer to `what`. The server's own words are not repeated but
- * for that, which is a code: an error may quote anything. */
+/* Close the link because the server answers `what` with this error. */
 void redis_link_refused(struct redis_link *link, const struct redis_reply *error, const char *what);
 
 /* The next reply, once the link is up: 1, or 0 if none is there. A link whose replies cannot be read is closed, and so

@@ -4,14 +4,14 @@
 #include <string.h>
 #include <strings.h>
 
-static bool is_digit(char c)
+static bool node_is_digit(char c)
 {
     return c >= '0' && c <= '9';
 }
 
-static bool is_host_byte(char c)
+static bool node_is_host_byte(char c)
 {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || is_digit(c) || c == '.' || c == '-' || c == '_' ||
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || node_is_digit(c) || c == '.' || c == '-' || c == '_' ||
            c == ':' || c == '%';
 }
 
@@ -20,7 +20,7 @@ bool redis_node_name_set(struct redis_node_name *out, const char *host, size_t h
     if (host_len > REDIS_HOST_MAX || port < 1 || port > 65535)
         return false;
     for (size_t i = 0; i < host_len; i++)
-        if (!is_host_byte(host[i]))
+        if (!node_is_host_byte(host[i]))
             return false;
     if (host_len > 0)
         memcpy(out->host, host, host_len);
@@ -36,7 +36,7 @@ bool redis_node_name_read(struct redis_node_name *out, const char *host, size_t 
     if (port_len > 5)
         return false;
     for (size_t i = 0; i < port_len; i++) {
-        if (!is_digit(port[i]))
+        if (!node_is_digit(port[i]))
             return false;
         number = number * 10 + port[i] - '0';
     }

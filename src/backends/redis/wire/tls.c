@@ -24,7 +24,7 @@ struct redis_tls {
 
 /* ---- The context ---- */
 
-static int refuse_file(struct message message, const char *option, const char *path)
+static int tls_refuse_file(struct message message, const char *option, const char *path)
 {
     if (access(path, R_OK) != 0) {
         message_write(message, "%s \"%s\" cannot be read: %s", option, path, strerrordesc_np(errno));
@@ -34,7 +34,7 @@ static int refuse_file(struct message message, const char *option, const char *p
                           ERR_reason_error_string(ERR_peek_last_error()));
 }
 
-static int trust(SSL_CTX *openssl, const struct weir_options *options, struct message message)
+static int tls_trust(SSL_CTX *openssl, const struct weir_options *options, struct message message)
 {
     if (options->redis_insecure)
         return WEIR_OK;
@@ -42,13 +42,13 @@ static int trust(SSL_CTX *openssl, const struct weir_options *options, struct me
     if (options->redis_ca_file)
         return SSL_CTX_load_verify_file(openssl, options->redis_ca_file) == 1
                    ? WEIR_OK
-                   : refuse_file(message, "redis_ca_file", options->redis_ca_file);
+                   : tls_refuse_file(message, "redis_ca_file", options->redis_ca_file);
     if (SSL_CTX_set_default_verify_paths(openssl) == 1)
         return WEIR_OK;
     return message_refuse(message, "redis_ca_file is needed: the system's certificates are not to be had");
 }
 
-static int identify(SSL_CTX *openssl, const struct weir_options *options, struct message message)
+static int tls_identify(SSL_CTX *openssl, const struct weir_options *options, struct message message)
 {
     if (!options->redis_cert_file && !options->redis_key_file)
         return WEIR_OK;
@@ -57,9 +57,9 @@ static int identify(SSL_CTX *openssl, const struct weir_options *options, struct
                               options->redis_cert_file ? "redis_key_file" : "redis_cert_file",
                               options->redis_cert_file ? "redis_cert_file" : "redis_key_file");
     if (SSL_CTX_use_certificate_chain_file(openssl, options->redis_cert_file) != 1)
-        return refuse_file(message, "redis_cert_file", options->redis_cert_file);
+        return tls_refuse_file(message, "redis_cert_file", options->redis_cert_file);
     if (SSL_CTX_use_PrivateKey_file(openssl, options->redis_key_file, SSL_FILETYPE_PEM) != 1)
-        return refuse_file(message, "redis_key_file", options->redis_key_file);
+        return tls_refuse_file(message, "redis_key_file", options->redis_key_file);
     return WEIR_OK;
 }
 
@@ -85,10 +85,10 @@ int redis_tls_context_make(const struct weir_options *options, struct redis_tls_
     } else {
         SSL_CTX_set_options(openssl, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);
         SSL_CTX_set_default_passwd_cb(openssl, no_passphrase);
-        error = trust(openssl, options, message);
+        error = tls_trust(openssl, options, message);
     }
     if (!error)
-        error = identify(openssl, options, message);
+        error = tls_identify(openssl, options, message);
     ERR_clear_error();
     if (error) {
         SSL_CTX_free(openssl);
@@ -112,7 +112,7 @@ void redis_tls_context_free(struct redis_tls_context *context)
 
 /* Whom the certificate must be for, and, if it is a name, which of its certificates the server is to show (SNI). An
  * empty host would be no check at all. */
-static bool expect_host(const struct redis_tls_context *context, const char *host, SSL *openssl)
+static bool tls_expect_host(const struct redis_tls_context *context, const char *host, SSL *openssl)
 {
     unsigned char address[sizeof(struct in6_addr)];
     const bool is_address = inet_pton(AF_INET, host, address) == 1 || inet_pton(AF_INET6, host, address) == 1;
@@ -133,7 +133,7 @@ struct redis_tls *redis_tls_begin(struct redis_tls_context *context, const char 
     tls->openssl = SSL_new(context->openssl);
     tls->came = BIO_new(BIO_s_mem());
     tls->leaves = BIO_new(BIO_s_mem());
-    if (!tls->openssl || !tls->came || !tls->leaves || !expect_host(context, host, tls->openssl)) {
+    if (!tls->openssl || !tls->came || !tls->leaves || !tls_expect_host(context, host, tls->openssl)) {
         BIO_free(tls->came);
         BIO_free(tls->leaves);
         SSL_free(tls->openssl);
@@ -163,7 +163,7 @@ const char *redis_tls_reason(const struct redis_tls *tls)
 
 /* ---- Bytes ---- */
 
-static int fail(struct redis_tls *tls, const char *what)
+static int tls_fail(struct redis_tls *tls, const char *what)
 {
     const bool checks = SSL_get_verify_mode(tls->openssl) != SSL_VERIFY_NONE; /* else it is the reason of nothing */
     const long verdict = checks ? SSL_get_verify_result(tls->openssl) : X509_V_OK;
@@ -176,21 +176,21 @@ static int fail(struct redis_tls *tls, const char *what)
     return -1;
 }
 
-static int collect(struct redis_tls *tls, struct redis_bytes *sealed)
+static int tls_collect(struct redis_tls *tls, struct redis_bytes *sealed)
 {
     const size_t len = BIO_ctrl_pending(tls->leaves);
     if (len == 0)
         return 0;
     char *room = redis_bytes_room(sealed, len);
     if (!room)
-        return fail(tls, "out of memory");
+        return tls_fail(tls, "out of memory");
     const int got = BIO_read(tls->leaves, room, (int)len);
     sealed->len += got > 0 ? (size_t)got : 0;
     return 0;
 }
 
 /* Whether OpenSSL only waits for more to come. */
-static bool waits(const struct redis_tls *tls, int result)
+static bool tls_waits(const struct redis_tls *tls, int result)
 {
     const int why = SSL_get_error(tls->openssl, result);
     return why == SSL_ERROR_WANT_READ || why == SSL_ERROR_WANT_WRITE;
@@ -200,12 +200,12 @@ int redis_tls_shake_hands(struct redis_tls *tls, struct redis_bytes *sealed)
 {
     ERR_clear_error();
     const int result = SSL_do_handshake(tls->openssl);
-    if (result != 1 && !waits(tls, result)) {
-        fail(tls, "the handshake failed");
-        collect(tls, sealed); /* the alert that tells the server why */
+    if (result != 1 && !tls_waits(tls, result)) {
+        tls_fail(tls, "the handshake failed");
+        tls_collect(tls, sealed); /* the alert that tells the server why */
         return -1;
     }
-    return collect(tls, sealed) != 0 ? -1 : result == 1;
+    return tls_collect(tls, sealed) != 0 ? -1 : result == 1;
 }
 
 int redis_tls_seal(struct redis_tls *tls, const void *data, size_t len, struct redis_bytes *sealed)
@@ -213,13 +213,13 @@ int redis_tls_seal(struct redis_tls *tls, const void *data, size_t len, struct r
     size_t written = 0;
     ERR_clear_error();
     if (SSL_write_ex(tls->openssl, data, len, &written) != 1 || written != len)
-        return fail(tls, "cannot be sealed");
-    return collect(tls, sealed);
+        return tls_fail(tls, "cannot be sealed");
+    return tls_collect(tls, sealed);
 }
 
 int redis_tls_feed(struct redis_tls *tls, const void *data, size_t len)
 {
-    return BIO_write(tls->came, data, (int)len) == (int)len ? 0 : fail(tls, "out of memory");
+    return BIO_write(tls->came, data, (int)len) == (int)len ? 0 : tls_fail(tls, "out of memory");
 }
 
 int redis_tls_read(struct redis_tls *tls, void *data, size_t size, struct redis_bytes *sealed)
@@ -231,7 +231,7 @@ int redis_tls_read(struct redis_tls *tls, void *data, size_t size, struct redis_
         snprintf(tls->reason, sizeof tls->reason, "the server closed the connection");
         return -1;
     }
-    if (result != 1 && !waits(tls, result))
-        return fail(tls, "what came cannot be read");
-    return collect(tls, sealed) != 0 ? -1 : (int)got;
+    if (result != 1 && !tls_waits(tls, result))
+        return tls_fail(tls, "what came cannot be read");
+    return tls_collect(tls, sealed) != 0 ? -1 : (int)got;
 }

@@ -46,7 +46,7 @@ void redis_target_free(struct redis_target *target)
 
 /* ---- Parts ---- */
 
-static int no_memory(struct message message, const char *option)
+static int url_no_memory(struct message message, const char *option)
 {
     message_write(message, "%s: out of memory", option);
     return WEIR_ENOMEM;
@@ -72,19 +72,19 @@ static bool starts_with(const char *text, const char *beginning)
     return strncmp(text, beginning, strlen(beginning)) == 0;
 }
 
-static bool is_digit(char c)
+static bool url_is_digit(char c)
 {
     return c >= '0' && c <= '9';
 }
 
 static bool is_name_byte(char c)
 {
-    return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '.' || c == '-' || c == '_';
+    return url_is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '.' || c == '-' || c == '_';
 }
 
 static int hex_value(char c)
 {
-    if (is_digit(c))
+    if (url_is_digit(c))
         return c - '0';
     if (c >= 'a' && c <= 'f')
         return c - 'a' + 10;
@@ -96,7 +96,7 @@ static int number_of(struct part part, int min, int max)
 {
     int number = 0;
     for (size_t i = 0; i < part.len; i++) {
-        if (!is_digit(part.text[i]) || number > max)
+        if (!url_is_digit(part.text[i]) || number > max)
             return -1;
         number = number * 10 + part.text[i] - '0';
     }
@@ -104,13 +104,13 @@ static int number_of(struct part part, int min, int max)
 }
 
 /* A copy of `part` with its escapes resolved; an empty part gives NULL. */
-static int decode(struct reader *reader, struct part part, const char *name, size_t max, char **out)
+static int url_decode(struct reader *reader, struct part part, const char *name, size_t max, char **out)
 {
     if (part.len == 0)
         return WEIR_OK;
     char *decoded = malloc(part.len + 1);
     if (!decoded)
-        return no_memory(reader->message, "redis_url");
+        return url_no_memory(reader->message, "redis_url");
     int error = WEIR_OK;
     size_t len = 0;
     for (size_t i = 0; i < part.len && !error; i++) {
@@ -142,14 +142,14 @@ static int decode(struct reader *reader, struct part part, const char *name, siz
 
 /* ---- The URL ---- */
 
-static int read_user_info(struct reader *reader, struct part info)
+static int url_read_user(struct reader *reader, struct part info)
 {
     struct part user = cut(&info, ':');
-    int error = decode(reader, user, "user", REDIS_SECRET_MAX, &reader->target.user);
-    return error ? error : decode(reader, info, "password", REDIS_SECRET_MAX, &reader->target.password);
+    int error = url_decode(reader, user, "user", REDIS_SECRET_MAX, &reader->target.user);
+    return error ? error : url_decode(reader, info, "password", REDIS_SECRET_MAX, &reader->target.password);
 }
 
-static int read_db(struct reader *reader, struct part db)
+static int url_read_db(struct reader *reader, struct part db)
 {
     reader->target.db = number_of(db, 0, REDIS_DB_MAX);
     return reader->target.db >= 0 ? WEIR_OK
@@ -157,7 +157,7 @@ static int read_db(struct reader *reader, struct part db)
 }
 
 /* `host` is what stood between brackets. */
-static int read_ipv6(struct reader *reader, struct part host, char **out)
+static int url_read_ipv6(struct reader *reader, struct part host, char **out)
 {
     char text[REDIS_HOST_MAX + 1];
     struct in6_addr address;
@@ -181,10 +181,10 @@ static int read_ipv6(struct reader *reader, struct part host, char **out)
     if (!is_good)
         return message_refuse(reader->message, "redis_url: what stands in brackets is not an IPv6 address");
     *out = strdup(text);
-    return *out ? WEIR_OK : no_memory(reader->message, "redis_url");
+    return *out ? WEIR_OK : url_no_memory(reader->message, "redis_url");
 }
 
-static int read_host_name(struct reader *reader, struct part host, char **out)
+static int url_read_host(struct reader *reader, struct part host, char **out)
 {
     if (host.len == 0)
         return message_refuse(reader->message, "redis_url: the host is missing");
@@ -195,10 +195,10 @@ static int read_host_name(struct reader *reader, struct part host, char **out)
             return message_refuse(reader->message, "redis_url: the host may have letters, digits, '.', '-' and '_', or "
                                                    "be an IPv6 address in brackets");
     *out = strndup(host.text, host.len);
-    return *out ? WEIR_OK : no_memory(reader->message, "redis_url");
+    return *out ? WEIR_OK : url_no_memory(reader->message, "redis_url");
 }
 
-static int read_address(struct reader *reader, struct part address, int default_port, char **host, int *port)
+static int url_read_address(struct reader *reader, struct part address, int default_port, char **host, int *port)
 {
     int error;
     if (address.len > 0 && address.text[0] == '[') {
@@ -206,13 +206,13 @@ static int read_address(struct reader *reader, struct part address, int default_
         struct part digits = cut(&rest, ']');
         if (!rest.text)
             return message_refuse(reader->message, "redis_url: the bracket before the address is never closed");
-        error = read_ipv6(reader, digits, host);
+        error = url_read_ipv6(reader, digits, host);
         address = rest;
         struct part garbage = cut(&address, ':');
         if (!error && garbage.len > 0)
             error = message_refuse(reader->message, "redis_url: after the brackets a ':' and the port are expected");
     } else {
-        error = read_host_name(reader, cut(&address, ':'), host);
+        error = url_read_host(reader, cut(&address, ':'), host);
     }
     *port = address.text ? number_of(address, 1, 65535) : default_port;
     if (!error && *port < 0)
@@ -220,9 +220,9 @@ static int read_address(struct reader *reader, struct part address, int default_
     return error;
 }
 
-static int read_redis(struct reader *reader, struct part address, struct part path)
+static int url_read_redis(struct reader *reader, struct part address, struct part path)
 {
-    int error = read_address(reader, address, REDIS_DEFAULT_PORT, &reader->target.host, &reader->target.port);
+    int error = url_read_address(reader, address, REDIS_DEFAULT_PORT, &reader->target.host, &reader->target.port);
     if (error)
         return error;
     if (memchr(path.text, '?', path.len) || memchr(path.text, '#', path.len))
@@ -230,20 +230,20 @@ static int read_redis(struct reader *reader, struct part address, struct part pa
                               reader->target.is_tls ? "s" : "");
     if (path.len <= 1) /* "" or "/" */
         return WEIR_OK;
-    return read_db(reader, (struct part){ path.text + 1, path.len - 1 });
+    return url_read_db(reader, (struct part){ path.text + 1, path.len - 1 });
 }
 
 /* What follows a '?', if there was one. */
-static int read_query(struct reader *reader, struct part query)
+static int url_read_query(struct reader *reader, struct part query)
 {
     if (!query.text)
         return WEIR_OK;
     if (query.len < 3 || !starts_with(query.text, "db="))
         return message_refuse(reader->message, "redis_url: after the '?' only db=N is known");
-    return read_db(reader, (struct part){ query.text + 3, query.len - 3 });
+    return url_read_db(reader, (struct part){ query.text + 3, query.len - 3 });
 }
 
-static int read_hosts(struct reader *reader, struct part addresses, int default_port)
+static int url_read_hosts(struct reader *reader, struct part addresses, int default_port)
 {
     struct redis_target *target = &reader->target;
     int error = WEIR_OK;
@@ -251,14 +251,14 @@ static int read_hosts(struct reader *reader, struct part addresses, int default_
         if (target->host_count == REDIS_HOSTS_MAX)
             return message_refuse(reader->message, "redis_url: there are more than %d hosts", REDIS_HOSTS_MAX);
         struct redis_host *host = &target->hosts[target->host_count++];
-        error = read_address(reader, cut(&addresses, ','), default_port, &host->name, &host->port);
+        error = url_read_address(reader, cut(&addresses, ','), default_port, &host->name, &host->port);
     }
     return error;
 }
 
-static int read_sentinels(struct reader *reader, struct part addresses, struct part path)
+static int url_read_sentinels(struct reader *reader, struct part addresses, struct part path)
 {
-    int error = read_hosts(reader, addresses, REDIS_SENTINEL_DEFAULT_PORT);
+    int error = url_read_hosts(reader, addresses, REDIS_SENTINEL_DEFAULT_PORT);
     if (error)
         return error;
     struct part service = cut(&path, '?');
@@ -269,14 +269,14 @@ static int read_sentinels(struct reader *reader, struct part addresses, struct p
     if (memchr(service.text, '/', service.len) || memchr(service.text, '#', service.len))
         return message_refuse(reader->message, "redis_url: in the service's name a '/' is written %%2F and a '#' %%23; "
                                                "the db is written ?db=N");
-    error = decode(reader, service, "service's name", REDIS_SERVICE_MAX, &reader->target.service);
-    return error ? error : read_query(reader, path);
+    error = url_decode(reader, service, "service's name", REDIS_SERVICE_MAX, &reader->target.service);
+    return error ? error : url_read_query(reader, path);
 }
 
-static int read_cluster(struct reader *reader, struct part addresses, struct part path)
+static int url_read_cluster(struct reader *reader, struct part addresses, struct part path)
 {
     reader->target.is_cluster = true;
-    int error = read_hosts(reader, addresses, REDIS_DEFAULT_PORT);
+    int error = url_read_hosts(reader, addresses, REDIS_DEFAULT_PORT);
     if (!error && path.len > 0 && (path.len > 1 || path.text[0] != '/'))
         error = message_refuse(reader->message,
                                "redis_url: nothing may follow the hosts of redis-cluster://: a cluster "
@@ -284,7 +284,7 @@ static int read_cluster(struct reader *reader, struct part addresses, struct par
     return error;
 }
 
-static int read_unix(struct reader *reader, struct part address, struct part rest)
+static int url_read_unix(struct reader *reader, struct part address, struct part rest)
 {
     reader->target.is_unix = true;
     struct part path = cut(&rest, '?');
@@ -292,8 +292,8 @@ static int read_unix(struct reader *reader, struct part address, struct part res
         return message_refuse(reader->message, "redis_url: the path of unix:// must begin with '/'");
     if (memchr(path.text, '#', path.len))
         return message_refuse(reader->message, "redis_url: a '#' in the path is written %%23");
-    int error = decode(reader, path, "path", REDIS_PATH_MAX, &reader->target.path);
-    return error ? error : read_query(reader, rest);
+    int error = url_decode(reader, path, "path", REDIS_PATH_MAX, &reader->target.path);
+    return error ? error : url_read_query(reader, rest);
 }
 
 /* How each begins, and who reads what stands between that and the path, without user and password, and the path. */
@@ -302,13 +302,13 @@ static const struct scheme {
     bool is_tls;
     int (*read)(struct reader *reader, struct part address, struct part path);
 } schemes[] = {
-    { "redis://", false, read_redis },
-    { "rediss://", true, read_redis },
-    { "redis-sentinel://", false, read_sentinels },
-    { "rediss-sentinel://", true, read_sentinels },
-    { "redis-cluster://", false, read_cluster },
-    { "rediss-cluster://", true, read_cluster },
-    { "unix://", false, read_unix },
+    { "redis://", false, url_read_redis },
+    { "rediss://", true, url_read_redis },
+    { "redis-sentinel://", false, url_read_sentinels },
+    { "rediss-sentinel://", true, url_read_sentinels },
+    { "redis-cluster://", false, url_read_cluster },
+    { "rediss-cluster://", true, url_read_cluster },
+    { "unix://", false, url_read_unix },
 };
 
 /* NULL: it is none of them. */
@@ -336,7 +336,7 @@ static int read_url(struct reader *reader, const char *url)
     struct part address = { authority, strcspn(authority, "/?#") };
     struct part path = { authority + address.len, strlen(authority + address.len) };
     if (memchr(address.text, '@', address.len)) {
-        int error = read_user_info(reader, cut(&address, '@'));
+        int error = url_read_user(reader, cut(&address, '@'));
         if (error)
             return error;
     }
@@ -364,7 +364,7 @@ static int take_secret(struct reader *reader, const char *bytes, size_t len, con
     if (memchr(bytes, '\0', len))
         return message_refuse(reader->message, "%s: the %s has a NUL byte", where, what);
     *out = strndup(bytes, len);
-    return *out ? WEIR_OK : no_memory(reader->message, where);
+    return *out ? WEIR_OK : url_no_memory(reader->message, where);
 }
 
 static int read_password_file(struct reader *reader, const struct whose *whose)

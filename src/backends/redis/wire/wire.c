@@ -2,13 +2,14 @@
 #include "backends/redis/wire/wire.h"
 
 #include <hiredis/hiredis.h>
+#include <stdio.h>
 #include <string.h>
 
 /* hiredis calls these as it comes by the parts of a reply, and takes NULL for an error. The object that stands for a reply
  * is the wire itself. */
 
 /* What stands in a list goes to the visitor. */
-static void *show(const redisReadTask *task, struct redis_wire_scalar scalar)
+static void *wire_show(const redisReadTask *task, struct redis_wire_scalar scalar)
 {
     struct redis_wire *wire = task->privdata;
     for (const redisReadTask *list = task->parent; list; list = list->parent)
@@ -18,7 +19,7 @@ static void *show(const redisReadTask *task, struct redis_wire_scalar scalar)
     return wire->visit && wire->visit(wire->user, &scalar) ? wire : NULL;
 }
 
-static void *take(const redisReadTask *task, enum redis_reply_kind kind, long long number)
+static void *wire_take(const redisReadTask *task, enum redis_reply_kind kind, long long number)
 {
     struct redis_wire *wire = task->privdata;
     redis_bytes_clear(&wire->text, false);
@@ -34,32 +35,33 @@ static void *make_string(const redisReadTask *task, char *text, size_t len)
     if (memcmp(text + len, "\r\n", 2) != 0) /* the reader has these two, but does not look at them */
         return NULL;
     if (task->parent)
-        return show(task, (struct redis_wire_scalar){ .text = is_text ? text : NULL, .len = is_text ? len : 0 });
-    struct redis_wire *wire = take(task,
-                                   task->type == REDIS_REPLY_STRING   ? REDIS_REPLY_IS_STRING
-                                   : task->type == REDIS_REPLY_STATUS ? REDIS_REPLY_IS_STATUS
-                                   : task->type == REDIS_REPLY_ERROR  ? REDIS_REPLY_IS_ERROR
-                                                                      : REDIS_REPLY_IS_OTHER,
-                                   0);
+        return wire_show(task, (struct redis_wire_scalar){ .text = is_text ? text : NULL, .len = is_text ? len : 0 });
+    struct redis_wire *wire = wire_take(task,
+                                        task->type == REDIS_REPLY_STRING   ? REDIS_REPLY_IS_STRING
+                                        : task->type == REDIS_REPLY_STATUS ? REDIS_REPLY_IS_STATUS
+                                        : task->type == REDIS_REPLY_ERROR  ? REDIS_REPLY_IS_ERROR
+                                                                           : REDIS_REPLY_IS_OTHER,
+                                        0);
     redis_bytes_add(&wire->text, text, len);
     return wire->text.failed ? NULL : wire;
 }
 
 static void *make_integer(const redisReadTask *task, long long number)
 {
-    return task->parent ? show(task, (struct redis_wire_scalar){ .is_number = true, .number = number })
-                        : take(task, REDIS_REPLY_IS_NUMBER, number);
+    return task->parent ? wire_show(task, (struct redis_wire_scalar){ .is_number = true, .number = number })
+                        : wire_take(task, REDIS_REPLY_IS_NUMBER, number);
 }
 
 static void *make_nil(const redisReadTask *task)
 {
-    return task->parent ? show(task, (struct redis_wire_scalar){ .is_nil = true }) : take(task, REDIS_REPLY_IS_NIL, 0);
+    return task->parent ? wire_show(task, (struct redis_wire_scalar){ .is_nil = true })
+                        : wire_take(task, REDIS_REPLY_IS_NIL, 0);
 }
 
 #if HIREDIS_MAJOR >= 1
 static void *make_other(const redisReadTask *task)
 {
-    return task->parent ? show(task, (struct redis_wire_scalar){ 0 }) : take(task, REDIS_REPLY_IS_OTHER, 0);
+    return task->parent ? wire_show(task, (struct redis_wire_scalar){ 0 }) : wire_take(task, REDIS_REPLY_IS_OTHER, 0);
 }
 
 static void *make_double(const redisReadTask *task, double number, char *text, size_t len)
@@ -92,7 +94,7 @@ static void *make_list(const redisReadTask *task, int count)
     if (!wire->visit || task->type != REDIS_REPLY_ARRAY || (size_t)count > REDIS_WIRE_LIST_MAX ||
         depth > REDIS_WIRE_DEPTH)
         return NULL;
-    return task->parent ? wire : take(task, REDIS_REPLY_IS_LIST, 0);
+    return task->parent ? wire : wire_take(task, REDIS_REPLY_IS_LIST, 0);
 }
 
 static void free_nothing(void *object)
@@ -179,4 +181,25 @@ bool redis_reply_is_error(const struct redis_reply *reply, const char *word)
     size_t len = strlen(word);
     return reply->kind == REDIS_REPLY_IS_ERROR && reply->len >= len && memcmp(reply->text, word, len) == 0 &&
            (reply->len == len || reply->text[len] == ' ');
+}
+
+void redis_reply_word(const struct redis_reply *error, char out[REDIS_WORD_SIZE])
+{
+    size_t len = 0;
+    for (; len < error->len && len + 1 < REDIS_WORD_SIZE; len++) {
+        const char c = error->text[len];
+        if ((c < 'A' || c > 'Z') && c != '_')
+            break;
+        out[len] = c;
+    }
+    out[len] = '\0';
+    if (len == 0)
+        memcpy(out, "ERR", sizeof "ERR");
+}
+
+void redis_reply_refusal(const struct redis_reply *error, const char *what, char *reason, size_t size)
+{
+    char word[REDIS_WORD_SIZE];
+    redis_reply_word(error, word);
+    snprintf(reason, size, "the server answers %s to %s", word, what);
 }

@@ -17,6 +17,8 @@
     (1 << 24)              /* of a reply where lists are expected: such a map, with 8 nodes in each range */
 #define REDIS_WIRE_DEPTH 4 /* lists in lists; a map of slots has what a node says of itself in the fourth */
 
+#define REDIS_WORD_SIZE 24 /* bytes of an error's first word, NUL included */
+
 enum redis_reply_kind {
     REDIS_REPLY_IS_STRING,
     REDIS_REPLY_IS_STATUS,
@@ -78,7 +80,14 @@ int redis_wire_next(struct redis_wire *wire, struct redis_reply *out);
 /* Whether the scalar is this text. */
 bool redis_wire_is_text(const struct redis_wire_scalar *scalar, const char *text);
 
-/* Whether the reply is an error of this kind, which is its first word. */
+/* True if the reply is an error whose first word is this one. */
 bool redis_reply_is_error(const struct redis_reply *reply, const char *word);
+
+/* Copy an error's first word, which is a code; "ERR" if it has none. */
+void redis_reply_word(const struct redis_reply *error, char out[REDIS_WORD_SIZE]);
+
+/* Write the reason for closing a connection whose server answers `what` with this error. Of the server's words it repeats
+ * the code only: an error may quote anything. */
+void redis_reply_refusal(const struct redis_reply *error, const char *what, char *reason, size_t size);
 
 #endif

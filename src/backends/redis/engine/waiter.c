@@ -1,0 +1,80 @@
+/* waiter.c - jobs, the waiters that bring them to the I/O thread, and the queue in between. */
+#include "backends/redis/engine/waiter.h"
+
+#include <stddef.h>
+
+void redis_job_ended(struct redis_job *job, struct redis_flight_request *aboard, int status,
+                     const struct redis_redirect *redirect)
+{
+    if (status > 0 && job->n > 1 && !job->all) {
+        aboard->out->source = REDIS_ELSEWHERE;
+        return;
+    }
+    if (status == WEIR_OK || job->error != WEIR_OK)
+        return;
+    job->error = status;
+    if (redirect && job->redirect)
+        *job->redirect = *redirect;
+}
+
+struct redis_op_waiter *redis_waiter_in_op(struct weir_op *op)
+{
+    return (struct redis_op_waiter *)(void *)&op->opaque[2];
+}
+
+struct weir_op *redis_waiter_op(struct redis_op_waiter *waiter)
+{
+    return (struct weir_op *)((char *)waiter - offsetof(struct weir_op, opaque[2]));
+}
+
+struct weir_backend_request redis_waiter_request(struct redis_op_waiter *waiter)
+{
+    const struct weir_op *op = redis_waiter_op(waiter);
+    return (struct weir_backend_request){
+        .limit = op->request.limit,
+        .key = op->request.key,
+        .hash = waiter->hash,
+        .cost = waiter->cost,
+        .now_us = waiter->now_us,
+        .cold_since_us = -1,
+        .ahead = waiter->waiter.ahead,
+        .spread = waiter->waiter.spread,
+        .verb = WEIR_TAKE,
+    };
+}
+
+/* ---- The queue ---- */
+
+/* What the queue holds once nobody will look at it again. */
+static struct redis_waiter queue_closed;
+
+/* Sequentially consistent, here and where the I/O thread goes to sleep: either that thread sees this waiter, or this
+ * thread sees it asleep. */
+int redis_queue_put(struct redis_queue *queue, struct redis_waiter *waiter)
+{
+    struct redis_waiter *newest = atomic_load_explicit(&queue->newest, memory_order_relaxed);
+    do {
+        if (newest == &queue_closed)
+            return WEIR_ECLOSED;
+        waiter->next = newest;
+    } while (!atomic_compare_exchange_weak_explicit(&queue->newest, &newest, waiter, memory_order_seq_cst,
+                                                    memory_order_relaxed));
+    if (atomic_load_explicit(&queue->asleep, memory_order_seq_cst) &&
+        atomic_exchange_explicit(&queue->asleep, false, memory_order_seq_cst))
+        redis_queue_wake(queue);
+    return WEIR_OK;
+}
+
+struct redis_waiter *redis_queue_take(struct redis_queue *queue, bool last)
+{
+    struct redis_waiter *newest = atomic_exchange_explicit(&queue->newest, last ? &queue_closed : NULL,
+                                                           memory_order_seq_cst);
+    struct redis_waiter *oldest = NULL;
+    while (newest && newest != &queue_closed) {
+        struct redis_waiter *next = newest->next;
+        newest->next = oldest;
+        oldest = newest;
+        newest = next;
+    }
+    return oldest;
+}
