@@ -1,47 +1,51 @@
 #!/bin/sh
-# run.sh - builds weir and runs its tests, as a newcomer or a build server would. See --help.
+# run.sh - builds weir and runs its tests. See --help.
 set -eu
 cd "$(dirname "$0")/.."
 . tests/tools/setup.sh
 
 usage() {
     cat <<'TEXT'
-usage: sh tests/run.sh [--quick | --servers | --coverage | --packages | COMMAND [OPTION...]]
+usage: sh tests/run.sh [--full | --rest | --servers | --coverage | --packages | COMMAND [OPTION...]]
 
-Installs the Debian packages that are missing, builds weir, and runs its tests: an optimised build, one with
-AddressSanitizer and UndefinedBehaviorSanitizer, and the tests with threads under ThreadSanitizer.
+Without options: install the missing Debian packages, build weir optimised, and run all tests that take a few seconds
+each. This takes up to 4 minutes on 2 processors.
 
-  --quick      the optimised build only
-  --servers    only the tests on Redis (those with ctest's label redis), in the optimised build, against each of Redis
-               6.0, 8.0, Valkey and the system's own server; see tests/tools/servers.sh, which gets them. Those that cannot be
-               had are skipped
-  --coverage   run the tests in a build that counts and print which lines and branches of src they took, file by file;
-               less than 95 % of the branches of src/core or of the codecs, or 85 % of the rest, is a failure
-  --packages   install the missing packages, and do nothing else
-  --help       this text
+  --full       the same, and then --rest; both take up to 25 minutes on 2 processors
+  --rest       what --full adds: the long tests of the optimised build, all tests with AddressSanitizer and
+               UndefinedBehaviorSanitizer, the tests with threads under ThreadSanitizer, and a build with clang if
+               clang is installed
+  --servers    only the tests that run a Redis server (ctest's label redis), in the optimised build, against each of
+               Redis 6.0, 8.0, Valkey and the system's own server. tests/tools/servers.sh downloads them; those that
+               it cannot download are skipped
+  --coverage   run the tests in a build that counts, and print the lines and branches of src that they took, file by
+               file. It fails below 95 % of the branches of src/core and the codecs, or below 85 % of the rest
+  --packages   install the missing packages and do nothing else
+  --help       print this text
 
-Commands with options of their own, which each tells with --help:
+These commands have options of their own; COMMAND --help prints them:
 
-  --faults     only the tests of each fault that limiters have had, one after the other, and a table of them
-  --soak       all modes at once, for ten minutes or hours, with a fault every ten seconds
+  --faults     run only the tests of faults that other limiters have had, one after the other, and print a table
+  --soak       run all modes at once for ten minutes or hours, with a fault every ten seconds
   --mutants    make small mistakes in src/core, one at a time, and count those that the tests catch
-  --analyze    static analysis of the sources: gcc -fanalyzer, clang-tidy, cppcheck, shellcheck, and a table of findings
-  --valgrind   the tests under valgrind's memcheck
-  --abi        hold the shared library's interface against that of the last release, or of a tag
+  --analyze    analyze the sources with gcc -fanalyzer, clang-tidy, cppcheck and shellcheck, and print the findings
+  --valgrind   run the tests under valgrind's memcheck
+  --abi        compare the shared library's interface with that of the last release, or of a tag
 
-With CI=true in the environment a test that cannot run for want of something fails instead of being skipped, save those
-on a real Consul and those on a network of their own, which takes root or user namespaces. A real Consul is the command
-in WEIR_TEST_CONSUL, or consul from PATH, or else tests/tools/servers.sh gets it.
-Exit status: 0 all passed, 1 something failed, 2 not run: wrong arguments or missing packages.
+A test is skipped if it cannot run here: it needs a program that is missing, a real Consul, or a private network, which
+takes root or user namespaces. If CI=true is set, a missing program makes the test fail instead. The tests on a real
+Consul take the program from WEIR_TEST_CONSUL or PATH; otherwise --full and --rest download one.
+
+Exit status: 0 all tests passed, 1 something failed, 2 no test ran: wrong arguments or missing packages.
 TEXT
 }
 
-mode=full
+mode=short
 script= # of a command
 case ${1-} in
 '') ;;
---quick | --servers | --coverage | --packages) mode=${1#--} ;;
---faults | --soak | --mutants | --analyze | --valgrind) script=tests/${1#--}.sh ;;
+--full | --rest | --servers | --coverage | --packages) mode=${1#--} ;;
+--faults | --soak | --mutants | --analyze | --valgrind) script=tests/tools/${1#--}.sh ;;
 --abi) script=tests/package/abi.sh ;;
 --help | -h)
     usage
@@ -84,7 +88,7 @@ if [ "$mode" = coverage ]; then
     exit 0
 fi
 
-# One run of the tests on Redis for each server, and a table of what came of them.
+# Run the tests on Redis against one server, and add a line to the table.
 run_on() { # NAME [COMMAND]
     say "testing on $1"
     log=build/servers/$1.log
@@ -116,7 +120,7 @@ if [ "$mode" = servers ]; then
         if [ -n "$line" ]; then
             run_on $server "${line#*"$tab"}"
         else
-            printf '%-12s SKIPPED: not to be had, see above\n' $server >>build/servers/table
+            printf '%-12s SKIPPED: it could not be downloaded, see above\n' $server >>build/servers/table
         fi
     done
     say "tests on Redis"
@@ -124,26 +128,36 @@ if [ "$mode" = servers ]; then
     exit $servers_status
 fi
 
-presets=release
-if [ "$mode" = full ]; then
-    presets='release asan tsan'
-fi
-for preset in $presets; do
-    build_preset "$preset" -DWEIR_WERROR=ON -DWEIR_SKIPS_FAIL=$skips_fail
-done
-if [ "$mode" = full ] && command -v clang >/dev/null 2>&1; then
-    build_preset clang # for its warnings; gcc's builds run the tests
-fi
+# One ctest over the builds of several presets, so that there is one summary, at the end. It runs one test more than there
+# are processors, because many tests mostly wait.
+run_tests() { # 'PRESET...' [CTEST OPTION...]
+    say "testing: $1"
+    mkdir -p build/all
+    for preset in $1; do
+        printf 'subdirs("%s/build/%s")\n' "$PWD" "$preset"
+    done >build/all/CTestTestfile.cmake
+    shift
+    ctest --test-dir build/all --output-on-failure --no-tests=error --parallel $((jobs + 1)) "$@"
+}
 
-if [ -z "${WEIR_TEST_CONSUL-}" ] && ! command -v consul >/dev/null 2>&1; then
-    sh tests/tools/servers.sh consul-1.8 >/dev/null # the tests find it there
+build_preset release -DWEIR_WERROR=ON -DWEIR_SKIPS_FAIL=$skips_fail
+status=0
+if [ "$mode" != rest ]; then
+    run_tests release --label-exclude '^long$' || status=1
 fi
-
-# One run over all the builds: one summary, at the end.
-say "testing:" "$presets"
-mkdir -p build/all
-for preset in $presets; do
-    printf 'subdirs("%s/build/%s")\n' "$PWD" "$preset"
-done >build/all/CTestTestfile.cmake
-# One more than there are processors: many tests wait for others most of the time.
-ctest --test-dir build/all --output-on-failure --no-tests=error --parallel $((jobs + 1)) || exit 1
+if [ "$mode" != short ]; then
+    for preset in asan tsan; do
+        build_preset "$preset" -DWEIR_WERROR=ON -DWEIR_SKIPS_FAIL=$skips_fail
+    done
+    if command -v clang >/dev/null 2>&1; then
+        build_preset clang # for its warnings; gcc's builds run the tests
+    fi
+    if [ -z "${WEIR_TEST_CONSUL-}" ] && ! command -v consul >/dev/null 2>&1; then
+        sh tests/tools/servers.sh consul-1.8 >/dev/null # where the tests find it
+    fi
+    run_tests 'release asan tsan' --label-regex '^(long|sanitizer)$' || status=1
+    if [ "$mode" = full ] && [ $status -ne 0 ]; then
+        echo 'Some tests failed; there are two summaries above.' >&2
+    fi
+fi
+exit $status

@@ -8,7 +8,7 @@ usage() {
     cat <<'TEXT'
 usage: sh tests/tools/debian13.sh [--fresh | --remove]
 
-Makes a root of Debian 13 (trixie) in build/debian13/root, copies this checkout into it, and runs sh tests/run.sh --quick
+Makes a root of Debian 13 (trixie) in build/debian13/root, copies this checkout into it, and runs sh tests/run.sh
 there: by gcc 14, hiredis 1.2, and that suite's other packages, warnings being errors. Needs root, and of the system's
 packages wget, gpgv, iproute2 and util-linux; debootstrap is got as the servers of tests/tools/servers.sh are, from the mirror
 that the system's apt uses. Nothing of the system changes: what is mounted and what runs is in namespaces of its own, and
@@ -119,4 +119,4 @@ fi
 copy_checkout
 inside open 'sh tests/run.sh --packages' || cannot "not all packages could be installed"
 inside open 'sh tests/tools/servers.sh consul-1.8 >/dev/null' # a test without is skipped
-inside lonely 'sh tests/run.sh --quick' || exit 1
+inside lonely 'sh tests/run.sh' || exit 1
