@@ -13,7 +13,7 @@
 #     layers    indented, begins with `programs`                 readme.sh: the files that it names exist
 #     install   ```sh, only cmake and apt-get install            install.sh: runs it with a folder in place of /
 #     consumer  ```cmake                                         install.sh: builds and runs a project with it
-#     drawing   ```text in docs/design/                          none
+#     drawing   ```text or indented, in docs/design/              none
 # shellcheck shell=sh disable=SC2154 # the sourcing script sets them
 
 blocks=$scratch/blocks
@@ -73,6 +73,8 @@ rule_of() (
             echo grammar
         elif sed 1q "$it.indented" | grep -q '^programs '; then
             echo layers
+        else
+            case $page in docs/design/*) echo drawing ;; esac
         fi
     fi
 )

@@ -120,8 +120,8 @@ command_of() {
     weir_*[!a-z0-9_\(\)]*) : ;;
     weir_* | WEIR_*) name ;;
     */*.[ch] | */*.sh | tests/* | src/* | bench/* | lua/*)
-        path=$(echo "$span" | sed 's/<algorithm>/token_bucket/')
-        [ -e "$path" ] || [ -e "include/$path" ] || wrong "there is no $span"
+        path=$(echo "$span" | sed -e 's/<algorithm>/token_bucket/' -e 's/\[ch\]$/c/')
+        [ -e "$path" ] || [ -e "include/$path" ] || [ -e "src/backends/$path" ] || wrong "there is no $span"
         ;;
     esac
 }
