@@ -1,9 +1,9 @@
-/* loop_poll.c - decisions out of Redis in a program that has an event loop of its own, here around poll().
+/* loop_poll.c - decides through Redis in a program with an event loop around poll().
  *
  *     loop_poll URL REQUESTS
  *
- * Asks for one permit REQUESTS times, up to 32 requests under way at once, and says how many were allowed. However many
- * of these run, on however many machines: together they are allowed LIMIT of them a day.
+ * Requests one permit REQUESTS times, with up to 32 requests in progress, and prints how many were allowed. All copies of
+ * this program together, on any number of machines, are allowed LIMIT.
  */
 #include <weir/weir.h>
 
@@ -30,7 +30,7 @@ static void print_log(void *user, enum weir_log_level level, const char *line)
     fprintf(stderr, "%s\n", line);
 }
 
-/* A request has its answer: a server would now go on with it, or reply 429. */
+/* Handle an answer: a server would now serve the request, or reply 429. */
 static void count(const struct weir_op *op, int status)
 {
     if (status != WEIR_OK) {
@@ -42,7 +42,7 @@ static void count(const struct weir_op *op, int status)
     program.without_redis += op->decision.source != WEIR_BY_REDIS;
 }
 
-/* Start requests with this op until one has to wait for its answer. */
+/* Submit requests with this op until one has to wait for its answer. */
 static void ask(struct weir_op *op)
 {
     while (program.to_ask > 0) {
@@ -52,7 +52,7 @@ static void ask(struct weir_op *op)
             program.under_way++;
             return;
         }
-        count(op, status); /* decided at once, or an error: done() will not run */
+        count(op, status); /* decided already, or an error: done() will not run */
     }
 }
 
@@ -66,20 +66,20 @@ static void done(struct weir_op *op, int status)
 
 static int run_loop(void)
 {
-    static struct weir_op ops[UNDER_WAY_MOST]; /* each stays in place until its request is done */
+    static struct weir_op ops[UNDER_WAY_MOST]; /* each must stay in place until its request is done */
     struct pollfd ready = { .events = POLLIN };
     ready.fd = weir_event_fd(program.limiter); /* before the first weir_submit() */
     if (ready.fd < 0)
         return ready.fd;
     for (int i = 0; i < UNDER_WAY_MOST; i++) {
         ops[i].request.limit = program.limit;
-        ops[i].request.key = weir_key_text("somebody");
+        ops[i].request.key = weir_key_text("192.0.2.7");
         ops[i].request.cost = 1;
         ops[i].done = done;
         ask(&ops[i]);
     }
     while (program.under_way > 0) {
-        if (poll(&ready, 1, -1) < 0 && errno != EINTR) /* the program's own descriptors would stand beside it */
+        if (poll(&ready, 1, -1) < 0 && errno != EINTR) /* a server polls its own descriptors here too */
             return WEIR_EIO;
         if (ready.revents)
             weir_dispatch(program.limiter);

@@ -1,9 +1,9 @@
-/* loop_uv.c - decisions out of Redis in a program that runs on libuv.
+/* loop_uv.c - decides through Redis in a program that runs on libuv.
  *
  *     loop_uv URL REQUESTS
  *
- * A timer stands for a server's traffic: at each tick 10 requests come in, until there were REQUESTS. It says how many
- * were allowed. However many of these run, on however many machines: together they are allowed LIMIT of them a day.
+ * A timer stands for a server's traffic: each tick brings 10 requests, up to REQUESTS. The program prints how many were
+ * allowed. All copies of it together, on any number of machines, are allowed LIMIT.
  */
 #include <weir/weir.h>
 
@@ -31,7 +31,7 @@ static void print_log(void *user, enum weir_log_level level, const char *line)
     fprintf(stderr, "%s\n", line);
 }
 
-/* A request has its answer: a server would now go on with it, or reply 429. */
+/* Handle an answer: a server would now serve the request, or reply 429. */
 static void count(const struct weir_op *op, int status)
 {
     if (status != WEIR_OK) {
@@ -53,13 +53,13 @@ static void done(struct weir_op *op, int status)
 
 static void on_request(void)
 {
-    struct weir_op *op = calloc(1, sizeof *op); /* a server would have it in what it keeps for a request */
+    struct weir_op *op = calloc(1, sizeof *op); /* a server would embed it in its own request struct */
     if (!op) {
         program.errors++;
         return;
     }
     op->request.limit = program.limit;
-    op->request.key = weir_key_text("somebody");
+    op->request.key = weir_key_text("192.0.2.7");
     op->request.cost = 1;
     op->done = done;
     int status = weir_submit(program.limiter, op);
@@ -67,11 +67,11 @@ static void on_request(void)
         program.under_way++;
         return;
     }
-    count(op, status); /* decided at once, or an error: done() will not run */
+    count(op, status); /* decided already, or an error: done() will not run */
     free(op);
 }
 
-/* The loop ends when it has nothing left to wait for. */
+/* Close the handles once all requests are done, so that the loop ends. */
 static void stop_when_finished(void)
 {
     if (program.to_come == 0 && !uv_is_closing((uv_handle_t *)&program.traffic))
@@ -102,7 +102,7 @@ static void on_answers(uv_poll_t *poll, int status, int events)
 static int run_loop(void)
 {
     uv_loop_t *loop = uv_default_loop();
-    int fd = weir_event_fd(program.limiter); /* before the first weir_submit(); it stays the limiter's */
+    int fd = weir_event_fd(program.limiter); /* before the first weir_submit(); the limiter owns it */
     if (fd < 0)
         return fd;
     if (!loop || uv_poll_init(loop, &program.answers, fd) != 0)
@@ -112,7 +112,7 @@ static int run_loop(void)
         uv_timer_start(&program.traffic, on_tick, 0, TICK_MS) != 0)
         return WEIR_EIO;
     uv_run(loop, UV_RUN_DEFAULT);
-    return uv_loop_close(loop) == 0 ? WEIR_OK : WEIR_EIO; /* before weir_close(), which ends the descriptor */
+    return uv_loop_close(loop) == 0 ? WEIR_OK : WEIR_EIO; /* before weir_close(), which closes the descriptor */
 }
 
 int main(int argc, char **argv)

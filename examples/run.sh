@@ -1,5 +1,6 @@
 #!/bin/sh
-# run.sh EXAMPLE... - any two of the examples, at once on one key of a private Redis, are allowed exactly the limit.
+# run.sh EXAMPLE... - check that any two of the examples, run together on one key of a private Redis, are allowed exactly
+# the limit, and that each of them reports a Redis that is gone.
 set -u
 [ $# -ge 1 ] || { echo "usage: run.sh EXAMPLE..." >&2; exit 2; }
 scratch=$(mktemp -d) || exit 2
@@ -9,7 +10,7 @@ here=$(dirname "$0")/../tests/cli
 # shellcheck disable=SC2119 # with no words for its command line
 start_server
 
-# One asks for less than the limit, so that neither has it alone.
+# Each asks for less than the limit, so that neither can use it up alone.
 failed=0
 for first in "$@"; do
     for second in "$@"; do
