@@ -400,7 +400,7 @@ struct weir_stats {
     uint64_t fallbacks;   /* decisions by enum weir_on_failure; each also counts as allowed or denied */
     uint64_t outages;     /* outages: times that enum weir_on_failure took over */
     uint64_t full;        /* decisions by enum weir_on_full */
-    uint64_t evictions;   /* idle keys dropped to make room */
+    uint64_t evictions;   /* idle keys dropped */
     uint64_t share_lifts; /* limits and overrides in force whose share of the burst here rounds to 0 and was raised
                            * to 1, see weir_options.instances */
     uint64_t share_zeros; /* windows in force whose share here is 0: everything is denied */
