@@ -95,6 +95,11 @@ static void stream_close(struct stream *stream)
     free(stream->states);
 }
 
+/* Open one that is closed where its block ends. */
+#define STREAM(name, ...)                       \
+    CLOSED_BY(stream_close) struct stream name; \
+    stream_open(&name, __VA_ARGS__)
+
 /* ---- One step ---- */
 
 static void move_clock(struct stream *stream, int64_t by_us)
@@ -236,14 +241,12 @@ static void decide_as_the_model(enum kind kind)
     int64_t goal = steps_or(1000000);
     int64_t decided = 0, with_former = 0;
     for (uint64_t number = 0; decided < goal; number++) {
-        struct stream stream;
-        stream_open(&stream, number * KIND_COUNT + (uint64_t)kind, &model_alone, true);
+        STREAM(stream, number * KIND_COUNT + (uint64_t)kind, &model_alone, true);
         define_by_chance(&stream, kind);
         for (int i = 0; i < STREAM_LENGTH; i++)
             step(&stream, kind, true);
         decided += stream.decisions[kind];
         with_former += stream.with_former;
-        stream_close(&stream);
     }
     ck_assert_int_ge(decided, goal);
     ck_assert_int_gt(with_former, goal / 50);
@@ -294,19 +297,17 @@ TEST(a_share_of_any_limit_decides_as_the_model, 120)
     int64_t goal = steps_or(500000);
     int64_t decided = 0, with_former = 0;
     for (uint64_t number = 0; decided < goal; number++) {
-        struct stream stream;
         struct chance chance = chance_make(1000000 + number);
         int64_t weights[6];
         struct model_share share = share_by_chance(&chance, weights);
         enum kind kind = (enum kind)(number % KIND_COUNT);
-        stream_open(&stream, 1000000 + number, &share, true);
+        STREAM(stream, 1000000 + number, &share, true);
         define_by_chance(&stream, kind);
         for (int i = 0; i < STREAM_LENGTH / 4; i++)
             step(&stream, kind, true);
         for (int i = 0; i < KIND_COUNT; i++)
             decided += stream.decisions[i];
         with_former += stream.with_former;
-        stream_close(&stream);
     }
     ck_assert_int_ge(decided, goal);
     ck_assert_int_gt(with_former, goal / 50);
@@ -319,10 +320,9 @@ TEST(keys_that_are_dropped_change_no_decision, 120)
     int64_t decided = 0, with_former = 0;
     uint64_t evictions = 0;
     for (uint64_t number = 0; decided < goal; number++) {
-        struct stream stream;
         char other[32];
         enum kind kind = (enum kind)(number % KIND_COUNT);
-        stream_open(&stream, 2000000 + number, &model_alone, false);
+        STREAM(stream, 2000000 + number, &model_alone, false);
         define_by_chance(&stream, kind);
         for (int i = 0; i < STREAM_LENGTH; i++) {
             step(&stream, kind, false);
@@ -331,13 +331,11 @@ TEST(keys_that_are_dropped_change_no_decision, 120)
             must_succeed(weir_try(stream.limit, weir_key_text(other), 1, &decision));
             must_succeed(weir_refund(stream.limit, weir_key_text(other), 1));
         }
-        struct weir_stats stats = { .size = sizeof stats };
-        must_succeed(weir_stats_read(stream.scene.limiter, &stats));
+        struct weir_stats stats = stats_of(stream.scene.limiter);
         evictions += stats.evictions;
         for (int i = 0; i < KIND_COUNT; i++)
             decided += stream.decisions[i];
         with_former += stream.with_former;
-        stream_close(&stream);
     }
     ck_assert_uint_gt(evictions, 0);
     ck_assert_int_gt(with_former, goal / 50);
@@ -463,8 +461,7 @@ static void wait_exactly(enum kind kind)
     int64_t goal = steps_or(100000);
     int64_t checked = 0;
     for (uint64_t number = 0; checked < goal; number++) {
-        struct stream stream;
-        stream_open(&stream, 5000000 + number * KIND_COUNT + (uint64_t)kind, &model_alone, true);
+        STREAM(stream, 5000000 + number * KIND_COUNT + (uint64_t)kind, &model_alone, true);
         define_by_chance(&stream, kind);
         for (int i = 0; i < STREAM_LENGTH; i++) {
             int64_t cost = cost_by_chance(&stream);
@@ -473,7 +470,6 @@ static void wait_exactly(enum kind kind)
             check_waits(&stream, cost);
         }
         checked += stream.waits_checked;
-        stream_close(&stream);
     }
     ck_assert_int_ge(checked, goal);
 }
@@ -508,8 +504,7 @@ TEST(leaky_bucket_tells_the_wait_to_the_microsecond, 60)
 /* All that is admitted while the bucket never fills is its size and the rate times the time, to the last permit. */
 TEST(greedy_bucket_loses_no_permit_in_a_thousand_million_periods, 60)
 {
-    struct scene scene;
-    scene_open(&scene, NULL);
+    OPEN_SCENE(scene, NULL);
     weir_limit *limit = scene_define_text(&scene, "limit",
                                           "token_bucket limit=1000003 period=999983us burst=500000000");
     struct chance chance = chance_make(7);
@@ -528,7 +523,6 @@ TEST(greedy_bucket_loses_no_permit_in_a_thousand_million_periods, 60)
     admitted += peeked(limit, "a", 1).remaining;
     ck_assert_int_gt((int64_t)(elapsed_us / 999983), 900000000);
     ck_assert_int_eq(admitted, (int64_t)(500000000 + elapsed_us * 1000003 / 999983));
-    scene_close(&scene);
 }
 
 struct admission {
@@ -545,10 +539,9 @@ TEST(no_window_of_a_period_sees_more_than_the_limit_of_a_sliding_window, 30)
     enum { TRIES = 20000 };
     static struct admission admissions[TRIES];
     for (size_t p = 0; p < sizeof policies / sizeof policies[0]; p++) {
-        struct scene scene;
         struct weir_policy policy = policy_of(policies[p]);
         struct chance chance = chance_make(100 + p);
-        scene_open(&scene, NULL);
+        OPEN_SCENE(scene, NULL);
         weir_limit *limit = scene_define(&scene, "limit", &policy);
         int64_t in_window = 0, busiest = 0;
         size_t count = 0, oldest = 0;
@@ -566,7 +559,6 @@ TEST(no_window_of_a_period_sees_more_than_the_limit_of_a_sliding_window, 30)
             busiest = in_window > busiest ? in_window : busiest;
         }
         ck_assert_int_eq(busiest, policy.limit);
-        scene_close(&scene);
     }
 }
 
@@ -576,10 +568,7 @@ static void mint_nothing(const char *const *texts, size_t count, bool trembles)
 {
     for (uint64_t number = 0; number < 200; number++) {
         struct chance chance = chance_make(200 + number);
-        struct scene scene;
-        struct weir_options options = WEIR_OPTIONS_INIT;
-        options.keep_idle = true;
-        scene_open(&scene, &options);
+        OPEN_SCENE(scene, OPTIONS(.keep_idle = true));
         weir_limit *limit = scene_define_text(&scene, "limit", texts[0]);
         const int64_t start_us = scene.now_us - WEIR_CLOCK_SLACK_US;
         int64_t admitted = 0, forward_us = WEIR_CLOCK_SLACK_US;
@@ -597,7 +586,6 @@ static void mint_nothing(const char *const *texts, size_t count, bool trembles)
             admitted += taken(limit, "a", cost).allowed ? cost : 0;
         }
         must(admitted <= 100 + forward_us / 100000, "a clock that steps back mints permits");
-        scene_close(&scene);
     }
 }
 
@@ -638,10 +626,7 @@ TEST(a_bucket_used_up_is_full_again_after_its_time_and_no_sooner, 30)
         "leaky_bucket limit=1 period=86400s capacity=10000",
     };
     for (size_t p = 0; p < sizeof policies / sizeof policies[0]; p++) {
-        struct scene scene;
-        struct weir_options options = WEIR_OPTIONS_INIT;
-        options.keep_idle = true;
-        scene_open(&scene, &options);
+        OPEN_SCENE(scene, OPTIONS(.keep_idle = true));
         weir_limit *limit = scene_define_text(&scene, "limit", policies[p]);
         int64_t size = peeked(limit, "a", 1).limit;
         int64_t first = size < WEIR_MAX_PERMITS ? size : WEIR_MAX_PERMITS;
@@ -654,7 +639,6 @@ TEST(a_bucket_used_up_is_full_again_after_its_time_and_no_sooner, 30)
             bool is_new = then.remaining == size && then.reset_after_us == 0;
             ck_assert_msg(is_new == (idle_us >= used.reset_after_us), "%s after %" PRId64 " us", policies[p], idle_us);
         }
-        scene_close(&scene);
     }
 }
 

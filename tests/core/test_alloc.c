@@ -383,23 +383,17 @@ static void override_some(struct run *run)
     must(result.changes == OVERRIDES, "all of them end, without any memory");
 }
 
-static struct weir_stats stats_of(struct run *run)
-{
-    struct weir_stats stats = { .size = sizeof stats };
-    must_succeed(weir_stats_read(run->scene.limiter, &stats));
-    return stats;
-}
-
 static void share_out(struct run *run)
 {
     const int64_t weights[] = { 3, 2, 5 };
     const struct share share = { .weight = 2, .total = 10, .rank = 1, .count = 3, .weights = weights };
     while (refused(run, limiter_set_share(run->scene.limiter, &share), false)) {
-        must(stats_of(run).share_total == 1, "the share that could not be put into force is not");
+        must(stats_of(run->scene.limiter).share_total == 1, "the share that could not be put into force is not");
         must(strstr(run->scene.last_line, "the new share is not in force: ") == run->scene.last_line, "which is told");
         run->scene.last_line[0] = '\0';
     }
-    must(stats_of(run).share_weight == 2 && stats_of(run).share_total == 10, "the share is in force");
+    must(stats_of(run->scene.limiter).share_weight == 2 && stats_of(run->scene.limiter).share_total == 10,
+         "the share is in force");
     weir_limit *limit = weir_limit_find(run->scene.limiter, "changing");
     for (int i = 0; i < CHANGING_KEYS + 2; i++) {
         take(run, limit, weir_key(&i, sizeof i), 1, true);
@@ -410,7 +404,7 @@ static void share_out(struct run *run)
 /* Counters, as a decision that can be written down with the others. Bytes may differ: a table may not have grown. */
 static void count_up(struct run *run)
 {
-    struct weir_stats stats = stats_of(run);
+    struct weir_stats stats = stats_of(run->scene.limiter);
     must((int64_t)stats.errors <= run->refused * BATCH, "errors are decisions that ended in one");
     const struct weir_decision counters = {
         .limit = (int64_t)stats.allowed,
@@ -543,7 +537,7 @@ TEST(a_fallback_without_memory_is_an_answer_and_changes_nothing, 60)
 /* What is leased while the key is asked for every millisecond. */
 static int64_t leased_by(struct stage *stage, int requests)
 {
-    const uint64_t before = stage_stats(stage).leased;
+    const uint64_t before = stats_of(stage->limiter).leased;
     for (int i = 0; i < requests; i++) {
         struct asked asked;
         stage_submit(stage, &asked, "a", 1);
@@ -551,7 +545,7 @@ static int64_t leased_by(struct stage *stage, int requests)
         must(asked.done && asked.status == WEIR_OK && asked.op.decision.allowed, "admitted");
         stage_pass(stage, 1000);
     }
-    return (int64_t)(stage_stats(stage).leased - before);
+    return (int64_t)(stats_of(stage->limiter).leased - before);
 }
 
 TEST(a_flight_without_memory_is_an_answer_and_permits_are_leased_after_it, 60)
@@ -575,8 +569,7 @@ TEST(a_flight_without_memory_is_an_answer_and_permits_are_leased_after_it, 60)
 
 TEST(who_finds_no_memory_for_a_flight_and_can_wait_asks_alone, 60)
 {
-    static struct stage stage;
-    stage_open(&stage, STAGE_WIDE);
+    STAGE(stage, STAGE_WIDE);
     stage_warm_up(&stage, "a", 1000);
     alloc_watch(1, true);
     const struct weir_decision decision = taken(stage.limit, "a", 1);
@@ -584,14 +577,12 @@ TEST(who_finds_no_memory_for_a_flight_and_can_wait_asks_alone, 60)
     ck_assert(alloc_failed() && decision.allowed && decision.source == WEIR_BY_REDIS);
     ck_assert_int_eq(stage.remote.decided, 1);
     ck_assert_int_gt(leased_by(&stage, 300), 100);
-    stage_close(&stage);
 }
 
 TEST(what_cannot_be_asked_for_ahead_for_want_of_memory_is_asked_for_by_who_needs_it, 60)
 {
-    static struct stage stage;
     struct weir_decision decision;
-    stage_open(&stage, STAGE_WIDE);
+    STAGE(stage, STAGE_WIDE);
     leased_by(&stage, 300);
     alloc_watch(1, true);
     do
@@ -600,5 +591,4 @@ TEST(what_cannot_be_asked_for_ahead_for_want_of_memory_is_asked_for_by_who_needs
     alloc_pause();
     ck_assert(alloc_failed() && decision.allowed && decision.source == WEIR_BY_REDIS);
     ck_assert_int_gt(leased_by(&stage, 300), 100);
-    stage_close(&stage);
 }

@@ -96,6 +96,11 @@ static void stream_close(struct stream *stream)
         free(stream->keys[i].state);
 }
 
+/* Open one that is closed where its block ends. */
+#define STREAM(name, ...)                       \
+    CLOSED_BY(stream_close) struct stream name; \
+    stream_open(&name, __VA_ARGS__)
+
 /* The model's state of a key as it stands before a request. */
 static struct model_state *state_of(struct stream *stream, struct cold_key *key)
 {
@@ -239,7 +244,7 @@ TEST(every_algorithm_stands_in_cold_as_the_model_says_to_the_last_field, 120)
         }
         compared[0] += stream.denied;
         compared[1] += stream.admitted;
-        ck_assert_uint_eq(stats_now(stream.scene.limiter).outages, 1);
+        ck_assert_uint_eq(stats_of(stream.scene.limiter).outages, 1);
         stream_close(&stream);
     }
     must(compared[0] > streams && compared[1] > streams, "both answers were compared often");
@@ -288,7 +293,7 @@ TEST(permits_given_back_and_limits_redefined_in_an_outage_are_as_the_model_says,
         }
         admitted += stream.admitted;
         splits += stream.splits;
-        ck_assert_uint_eq(stats_now(stream.scene.limiter).outages, 1 + (uint64_t)stream.splits);
+        ck_assert_uint_eq(stats_of(stream.scene.limiter).outages, 1 + (uint64_t)stream.splits);
         stream_close(&stream);
     }
     must(admitted > streams, "permits were taken often");
@@ -297,8 +302,7 @@ TEST(permits_given_back_and_limits_redefined_in_an_outage_are_as_the_model_says,
 
 TEST(a_refund_that_finds_no_room_is_lost_and_no_error, 30)
 {
-    static struct stream stream;
-    stream_open(&stream, 0, KIND_GREEDY, false);
+    STREAM(stream, 0, KIND_GREEDY, false);
     const struct weir_policy policy = policy_of("token_bucket limit=100 period=1h");
     must_succeed(weir_limit_define(stream.scene.limiter, "limit", &policy, &stream.limit));
     must(model_rule_make(&policy, &stream.share, &stream.rule), "a rule");
@@ -313,8 +317,7 @@ TEST(a_refund_that_finds_no_room_is_lost_and_no_error, 30)
     struct weir_decision decision = ask_memory(&stream, 0, 10, WEIR_REFUND);
     ck_assert(decision.allowed && decision.source == WEIR_BY_MEMORY);
     ck_assert_int_eq(peeked(stream.limit, "a", 1).remaining, 50);
-    ck_assert_uint_eq(stats_now(stream.scene.limiter).full, 0);
-    stream_close(&stream);
+    ck_assert_uint_eq(stats_of(stream.scene.limiter).full, 0);
 }
 
 TEST(all_or_nothing_stands_in_cold_as_the_model_says, 120)

@@ -184,7 +184,7 @@ static struct tiny *open_tiny(struct scene *scene, const struct weir_backend_ops
 
 TEST(each_verb_is_one_call_that_says_what_the_caller_said, 10)
 {
-    struct scene scene;
+    CLOSED_BY(scene_close) struct scene scene;
     struct tiny *tiny = open_tiny(&scene, &tiny_ops, NULL);
     weir_limit *first = scene_define_text(&scene, "first", "fixed_window limit=9 period=1h");
     weir_limit *second = scene_define_text(&scene, "second", "sliding_window limit=4 period=1s blocks=5");
@@ -216,14 +216,13 @@ TEST(each_verb_is_one_call_that_says_what_the_caller_said, 10)
     must_succeed(weir_reset(first, weir_key_text("a")));
     ck_assert_int_eq(tiny->verbs[WEIR_RESET], 1);
     ck_assert_int_eq(tiny->calls, 4);
-    scene_close(&scene);
 }
 
 TEST(a_backend_with_a_clock_of_its_own_is_told_only_times_that_the_caller_gave, 10)
 {
     struct weir_backend_ops ops = tiny_ops;
     ops.own_clock = true;
-    struct scene scene;
+    CLOSED_BY(scene_close) struct scene scene;
     struct weir_decision decision;
     struct tiny *tiny = open_tiny(&scene, &ops, NULL);
     weir_limit *limit = scene_define_text(&scene, "limit", "fixed_window limit=9 period=1h");
@@ -237,12 +236,11 @@ TEST(a_backend_with_a_clock_of_its_own_is_told_only_times_that_the_caller_gave, 
     request.now_us = 77;
     must_succeed(weir_try_batch(scene.limiter, &request, 1, &decision));
     ck_assert_int_eq(tiny->last.now_us, 77);
-    scene_close(&scene);
 }
 
 TEST(several_limits_at_once_are_one_call_without_duplicates, 10)
 {
-    struct scene scene;
+    CLOSED_BY(scene_close) struct scene scene;
     struct tiny *tiny = open_tiny(&scene, &tiny_ops, NULL);
     struct weir_decision decision;
     weir_limit *limit = scene_define_text(&scene, "limit", "fixed_window limit=9 period=1h");
@@ -256,7 +254,6 @@ TEST(several_limits_at_once_are_one_call_without_duplicates, 10)
     ck_assert_int_eq(tiny->alls, 1);
     ck_assert_int_eq(tiny->requests, 2);
     ck_assert_int_eq(tiny->last.now_us, 1234); /* all are decided at the first request's time */
-    scene_close(&scene);
 }
 
 TEST(a_batch_reaches_the_backend_whole_and_in_order, 10)
@@ -264,7 +261,7 @@ TEST(a_batch_reaches_the_backend_whole_and_in_order, 10)
     enum { MANY = 300 };
     static struct weir_request requests[MANY];
     static struct weir_decision decisions[MANY];
-    struct scene scene;
+    CLOSED_BY(scene_close) struct scene scene;
     struct tiny *tiny = open_tiny(&scene, &tiny_ops, NULL);
     weir_limit *limit = scene_define_text(&scene, "limit", "fixed_window limit=299 period=1h");
     for (int i = 0; i < MANY; i++)
@@ -277,13 +274,12 @@ TEST(a_batch_reaches_the_backend_whole_and_in_order, 10)
     ck_assert_int_eq(tiny->last.now_us, 1000 + MANY - 1);
     for (int i = 0; i < MANY; i++)
         ck_assert_int_eq(decisions[i].remaining, i < 299 ? 298 - i : 0);
-    scene_close(&scene);
 }
 
 TEST(a_backends_error_reaches_the_caller_is_counted_and_writes_nothing, 10)
 {
     static const int errors[] = { WEIR_ETIME, WEIR_EIO, WEIR_ESTATE, WEIR_ENOMEM };
-    struct scene scene;
+    CLOSED_BY(scene_close) struct scene scene;
     struct tiny *tiny = open_tiny(&scene, &tiny_ops, NULL);
     struct weir_stats stats = { .size = sizeof stats };
     weir_limit *limit = scene_define_text(&scene, "limit", "fixed_window limit=9 period=1h");
@@ -306,12 +302,11 @@ TEST(a_backends_error_reaches_the_caller_is_counted_and_writes_nothing, 10)
     must_succeed(weir_stats_read(scene.limiter, &stats));
     ck_assert_uint_eq(stats.errors, 4 * 4); /* try, acquire, try_all, batch; not peeks, refunds and resets */
     ck_assert_uint_eq(stats.allowed + stats.denied, 0);
-    scene_close(&scene);
 }
 
 TEST(a_backends_numbers_are_added_to_the_stats, 10)
 {
-    struct scene scene;
+    CLOSED_BY(scene_close) struct scene scene;
     struct weir_stats stats = { .size = sizeof stats };
     open_tiny(&scene, &tiny_ops, NULL);
     weir_limit *limit = scene_define_text(&scene, "limit", "fixed_window limit=9 period=1h");
@@ -323,7 +318,6 @@ TEST(a_backends_numbers_are_added_to_the_stats, 10)
     ck_assert_uint_eq(stats.evictions, 7);
     ck_assert_uint_eq(stats.full, 8);
     ck_assert_uint_eq(stats.allowed, 2);
-    scene_close(&scene);
 }
 
 static struct weir_op *submitted;
@@ -358,7 +352,7 @@ TEST(a_backend_that_takes_its_time_answers_a_submitted_request_later, 10)
         .shut = tiny_shut,
         .destroy = tiny_destroy,
     };
-    struct scene scene;
+    CLOSED_BY(scene_close) struct scene scene;
     struct tiny *tiny = open_tiny(&scene, &ops, NULL);
     int runs = 0;
     weir_limit *limit = scene_define_text(&scene, "limit", "fixed_window limit=9 period=1h");
@@ -377,7 +371,6 @@ TEST(a_backend_that_takes_its_time_answers_a_submitted_request_later, 10)
     ck_assert_int_eq(weir_submit(scene.limiter, &op), WEIR_EIO);
     ck_assert_int_eq(runs, 1);
     ck_assert_int_gt(tiny->last_deadline_us, 0);
-    scene_close(&scene);
 }
 
 TEST(a_limiter_owns_its_backend_once_it_is_open_and_not_before, 10)

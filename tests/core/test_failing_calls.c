@@ -37,7 +37,6 @@ static void opens_and_closes(struct failing_run *run)
 static void leaves_the_first_open(struct failing_run *run)
 {
     const int first = eventfd(0, EFD_CLOEXEC), second = eventfd(0, EFD_CLOEXEC);
-    (void)run;
     if (second < 0)
         return;
     close(first);
@@ -47,13 +46,11 @@ static void leaves_the_first_open(struct failing_run *run)
 static void closes_what_it_has_not(struct failing_run *run)
 {
     const int fd = eventfd(0, EFD_CLOEXEC);
-    (void)run;
     close(fd < 0 ? STDERR_FILENO : fd);
 }
 
 static void waits_for_ever(struct failing_run *run)
 {
-    (void)run;
     opens_and_closes(run);
     if (run->errors > 0)
         pause();
@@ -71,7 +68,6 @@ static void tries_again_at_once(struct failing_run *run)
 static void believes_in_the_file(struct failing_run *run)
 {
     FILE *file = fopen("/dev/null", "re");
-    (void)run;
     if (getc(file) != EOF)
         abort();
     fclose(file);
@@ -259,7 +255,6 @@ TEST(policy_files_that_are_followed_bear_them, 300)
 
 static int64_t list_two(void *user, struct weir_peer *peers, size_t room)
 {
-    (void)user, (void)room;
     peers[0] = (struct weir_peer){ "a", 1 };
     peers[1] = (struct weir_peer){ "b", 3 };
     return 2;
@@ -310,11 +305,7 @@ TEST(peers_by_name_bear_them, 120)
 static int open_follower(struct failing_run *run, weir **out)
 {
     static const struct weir_peers peers = { .size = sizeof peers, .list = list_two, .id = "a" };
-    struct weir_options options = WEIR_OPTIONS_INIT;
-    options.peers = &peers;
-    options.log = run_log;
-    options.user = run;
-    return weir_open(&options, out);
+    return weir_open(OPTIONS(.peers = &peers, .log = run_log, .user = run), out);
 }
 
 TEST(a_limiter_that_would_not_hear_of_forks_is_not_opened, 30)

@@ -33,14 +33,22 @@ static void stage_open(struct stage *stage, const struct weir_options *options, 
     stage->limit = scene_define_text(&stage->scene, "limit", "token_bucket limit=10 period=10s");
 }
 
+static void stage_end(struct stage *stage)
+{
+    scene_close(&stage->scene);
+}
+
+/* Open one that is closed where its block ends. */
+#define STAGE(name, ...)                    \
+    CLOSED_BY(stage_end) struct stage name; \
+    stage_open(&name, __VA_ARGS__)
+
 /* ---- By this process's share ---- */
 
 TEST(while_the_backend_fails_memory_decides_by_the_share_from_cold, 30)
 {
-    struct weir_options options = WEIR_OPTIONS_INIT;
     struct stage stage;
-    options.instances = 2;
-    stage_open(&stage, &options, true);
+    stage_open(&stage, OPTIONS(.instances = 2), true);
     struct weir_decision decision = taken(stage.limit, "a", 10);
     ck_assert_int_eq(decision.source, WEIR_BY_BACKEND);
     ck_assert_int_eq(decision.limit, 10); /* the whole limit: all count in the backend together */
@@ -66,7 +74,7 @@ TEST(while_the_backend_fails_memory_decides_by_the_share_from_cold, 30)
 
     atomic_store(&stage.fake.answer, WEIR_OK);
     ck_assert_int_eq(taken(stage.limit, "a", 1).source, WEIR_BY_BACKEND);
-    const struct weir_stats stats = stats_now(stage.scene.limiter);
+    const struct weir_stats stats = stats_of(stage.scene.limiter);
     ck_assert_uint_eq(stats.fallbacks, 5); /* peeks are not counted */
     ck_assert_uint_eq(stats.outages, 1);
     ck_assert_uint_eq(stats.allowed, 4);
@@ -80,23 +88,17 @@ TEST(while_the_backend_fails_memory_decides_by_the_share_from_cold, 30)
 
 TEST(a_backend_of_shares_is_stood_in_for_by_the_same_share, 30)
 {
-    struct weir_options options = WEIR_OPTIONS_INIT;
-    struct stage stage;
-    options.instances = 5;
-    stage_open(&stage, &options, false);
+    STAGE(stage, OPTIONS(.instances = 5), false);
     ck_assert_int_eq(taken(stage.limit, "a", 1).limit, 2);
     atomic_store(&stage.fake.answer, WEIR_EIO);
     ck_assert_int_eq(taken(stage.limit, "a", 1).limit, 2);
     ck_assert_int_eq(stage.fake.last_plan.size, 2);
-    scene_close(&stage.scene);
 }
 
 static int64_t reachable_us; /* what the backend says of itself */
 
 static int64_t say_reachable(struct weir_backend *backend, const struct weir_key *key)
 {
-    (void)key;
-    (void)backend;
     return reachable_us;
 }
 
@@ -109,7 +111,7 @@ static int64_t monotonic_us(void)
 
 TEST(an_outage_whose_end_nobody_saw_leaves_the_next_one_no_permits, 30)
 {
-    struct stage stage;
+    CLOSED_BY(stage_end) struct stage stage;
     fake_init(&stage.fake);
     stage.fake.ops.reachable_us = say_reachable;
     fake_open(&stage.fake, &stage.scene, NULL);
@@ -121,19 +123,17 @@ TEST(an_outage_whose_end_nobody_saw_leaves_the_next_one_no_permits, 30)
     ck_assert(taken(stage.limit, "b", 10).allowed);  /* as long as it is not known to be: what an hour makes */
     reachable_us = monotonic_us() + 2 * WEIR_SECOND; /* some time after that failure */
     ck_assert(!taken(stage.limit, "c", 1).allowed);
-    ck_assert_uint_eq(stats_now(stage.scene.limiter).outages, 2);
+    ck_assert_uint_eq(stats_of(stage.scene.limiter).outages, 2);
     reachable_us = 0;
     stage.scene.now_us += WEIR_SECOND;
     ck_assert(taken(stage.limit, "c", 1).allowed);
-    ck_assert_uint_eq(stats_now(stage.scene.limiter).outages, 2);
-    scene_close(&stage.scene);
+    ck_assert_uint_eq(stats_of(stage.scene.limiter).outages, 2);
 }
 
 TEST(a_new_share_is_the_fallbacks_alone_where_all_count_together, 30)
 {
     const struct share half = { .weight = 1, .total = 2, .rank = 0, .count = 2 };
-    struct stage stage;
-    stage_open(&stage, NULL, true);
+    STAGE(stage, NULL, true);
     atomic_store(&stage.fake.answer, WEIR_EIO);
     ck_assert_int_eq(taken(stage.limit, "a", 1).limit, 10);
     const uint64_t version = stage.fake.last.plan_version;
@@ -146,30 +146,27 @@ TEST(a_new_share_is_the_fallbacks_alone_where_all_count_together, 30)
     ck_assert(!decision.allowed && decision.remaining == 0);
     ck_assert_int_eq(stage.fake.last_plan.size, 10);
     ck_assert_uint_eq(stage.fake.last.plan_version, version);
-    ck_assert_int_eq(stats_now(stage.scene.limiter).share_total, 2);
+    ck_assert_int_eq(stats_of(stage.scene.limiter).share_total, 2);
 
     must_succeed(weir_limit_define(stage.scene.limiter, "limit",
                                    &(struct weir_policy){ .limit = 8, .period_us = ten_us }, NULL));
     ck_assert_int_eq(taken(stage.limit, "b", 1).limit, 4);
     ck_assert_int_eq(stage.fake.last_plan.size, 8);
     ck_assert_uint_gt(stage.fake.last.plan_version, version);
-    scene_close(&stage.scene);
 }
 
 TEST(a_share_that_leaves_the_plan_as_it_is_leaves_an_outage_one, 10)
 {
     const struct share half = { .weight = 1, .total = 2, .rank = 0, .count = 2 };
     const struct share also = { .weight = 2, .total = 4, .rank = 0, .count = 2 };
-    struct stage stage;
-    stage_open(&stage, NULL, true);
+    STAGE(stage, NULL, true);
     must_succeed(limiter_set_share(stage.scene.limiter, &half));
     atomic_store(&stage.fake.answer, WEIR_EIO);
     ck_assert(!taken(stage.limit, "a", 1).allowed); /* an outage begins cold */
     stage.scene.now_us += ten_us;
     must_succeed(limiter_set_share(stage.scene.limiter, &also));
     ck_assert(taken(stage.limit, "a", 5).allowed);
-    ck_assert_uint_eq(stats_now(stage.scene.limiter).outages, 1);
-    scene_close(&stage.scene);
+    ck_assert_uint_eq(stats_of(stage.scene.limiter).outages, 1);
 }
 
 TEST(a_limit_is_refused_if_its_share_is_impossible_though_the_whole_is_not, 30)
@@ -190,13 +187,9 @@ TEST(a_limit_is_refused_if_its_share_is_impossible_though_the_whole_is_not, 30)
 
 TEST(shares_that_come_to_nothing_are_told_of_the_share_not_of_the_whole, 30)
 {
-    struct weir_options options = WEIR_OPTIONS_INIT;
-    struct stage stage;
-    options.instances = 20;
-    options.rank = 19;
-    stage_open(&stage, &options, true);
+    STAGE(stage, OPTIONS(.instances = 20, .rank = 19), true);
     weir_limit *window = scene_define_text(&stage.scene, "window", "fixed_window limit=10 period=1h");
-    const struct weir_stats stats = stats_now(stage.scene.limiter);
+    const struct weir_stats stats = stats_of(stage.scene.limiter);
     ck_assert_uint_eq(stats.share_lifts, 1);
     ck_assert_uint_eq(stats.share_zeros, 1);
     ck_assert_int_eq(taken(window, "a", 1).limit, 10);
@@ -204,15 +197,11 @@ TEST(shares_that_come_to_nothing_are_told_of_the_share_not_of_the_whole, 30)
     struct weir_decision decision = taken(window, "a", 1);
     ck_assert(!decision.allowed && decision.limit == 0 && decision.retry_after_us == WEIR_NEVER);
     ck_assert_int_eq(taken(stage.limit, "a", 1).limit, 1);
-    scene_close(&stage.scene);
 }
 
 TEST(a_fallback_that_is_full_answers_by_on_full, 30)
 {
-    struct weir_options options = WEIR_OPTIONS_INIT;
-    struct stage stage;
-    options.max_keys = 1;
-    stage_open(&stage, &options, true);
+    STAGE(stage, OPTIONS(.max_keys = 1), true);
     atomic_store(&stage.fake.answer, WEIR_EIO);
     taken(stage.limit, "a", 1);
     stage.scene.now_us += ten_us / 2;
@@ -220,33 +209,29 @@ TEST(a_fallback_that_is_full_answers_by_on_full, 30)
     struct weir_decision decision = taken(stage.limit, "b", 1);
     ck_assert(!decision.allowed && decision.source == WEIR_BY_FALLBACK);
     ck_assert_int_eq(decision.reset_after_us, ten_us / 2); /* it is cold, though there is no room for it */
-    ck_assert_uint_eq(stats_now(stage.scene.limiter).full, 1);
-    scene_close(&stage.scene);
+    ck_assert_uint_eq(stats_of(stage.scene.limiter).full, 1);
 }
 
 /* ---- Outages ---- */
 
 TEST(a_failure_among_others_gives_nothing_and_a_long_outage_gives_its_rate, 30)
 {
-    struct stage stage;
     int64_t admitted = 0;
-    stage_open(&stage, NULL, true);
+    STAGE(stage, NULL, true);
     atomic_store(&stage.fake.answer, WEIR_ETIME);
     for (int i = 0; i < 6000; i++) { /* ten minutes */
         admitted += taken(stage.limit, "a", 1).allowed;
         stage.scene.now_us += WEIR_SECOND / 10;
     }
     ck_assert_int_eq(admitted, 599); /* one a second, nothing to begin with */
-    ck_assert_uint_eq(stats_now(stage.scene.limiter).outages, 1);
-    scene_close(&stage.scene);
+    ck_assert_uint_eq(stats_of(stage.scene.limiter).outages, 1);
 }
 
 TEST(no_flapping_admits_more_than_the_time_of_its_outages_makes, 30)
 {
-    struct stage stage;
     int64_t admitted = 0, longest_us = 0;
     struct chance chance = chance_make(1);
-    stage_open(&stage, NULL, true);
+    STAGE(stage, NULL, true);
     for (int flap = 1; flap <= 300; flap++) {
         const int64_t lasts_us = chance_between(&chance, 0, 5 * WEIR_SECOND), begin_us = stage.scene.now_us;
         int64_t here = 0;
@@ -260,30 +245,26 @@ TEST(no_flapping_admits_more_than_the_time_of_its_outages_makes, 30)
         longest_us = longest_us > lasts_us ? longest_us : lasts_us;
         atomic_store(&stage.fake.answer, WEIR_OK);
         taken(stage.limit, "b", 1);
-        ck_assert_uint_eq(stats_now(stage.scene.limiter).outages, (uint64_t)flap);
+        ck_assert_uint_eq(stats_of(stage.scene.limiter).outages, (uint64_t)flap);
     }
     ck_assert_int_gt(admitted, 300);
-    scene_close(&stage.scene);
 }
 
 TEST(outages_beyond_the_count_of_their_numbers_start_cold_all_the_same, 30)
 {
-    struct stage stage;
-    stage_open(&stage, NULL, true);
+    STAGE(stage, NULL, true);
     for (int flap = 0; flap < 66000; flap++) {
         atomic_store(&stage.fake.answer, WEIR_EIO);
         must(!taken(stage.limit, "a", 1).allowed, "cold");
         atomic_store(&stage.fake.answer, WEIR_OK);
         taken(stage.limit, "a", 1);
     }
-    ck_assert_uint_eq(stats_now(stage.scene.limiter).outages, 66000);
-    scene_close(&stage.scene);
+    ck_assert_uint_eq(stats_of(stage.scene.limiter).outages, 66000);
 }
 
 TEST(an_outage_is_told_in_one_line_at_each_end, 30)
 {
-    struct stage stage;
-    stage_open(&stage, NULL, true);
+    STAGE(stage, NULL, true);
     ck_assert_int_eq(stage.scene.log_lines, 0);
     atomic_store(&stage.fake.answer, WEIR_ETIME);
     for (int i = 0; i < 5; i++)
@@ -297,14 +278,12 @@ TEST(an_outage_is_told_in_one_line_at_each_end, 30)
         taken(stage.limit, "a", 1);
     ck_assert_int_eq(stage.scene.log_lines, 2);
     ck_assert_str_eq(stage.scene.last_line, "backend fake answers again");
-    scene_close(&stage.scene);
 }
 
 TEST(an_outage_begins_at_the_time_that_the_caller_gave, 30)
 {
-    struct stage stage;
     struct weir_decision decisions[2];
-    stage_open(&stage, NULL, true);
+    STAGE(stage, NULL, true);
     atomic_store(&stage.fake.answer, WEIR_EIO);
     const int64_t start_us = 64000000; /* a replay of long ago */
     struct weir_request requests[2] = { { stage.limit, weir_key_text("a"), 1, start_us },
@@ -312,13 +291,11 @@ TEST(an_outage_begins_at_the_time_that_the_caller_gave, 30)
     must_succeed(weir_try_batch(stage.scene.limiter, requests, 2, decisions));
     ck_assert(!decisions[0].allowed && decisions[0].retry_after_us == WEIR_SECOND);
     ck_assert(decisions[1].allowed);
-    scene_close(&stage.scene);
 }
 
 TEST(a_clock_that_steps_back_takes_the_outage_along, 30)
 {
-    struct stage stage;
-    stage_open(&stage, NULL, true);
+    STAGE(stage, NULL, true);
     atomic_store(&stage.fake.answer, WEIR_EIO);
     ck_assert(!taken(stage.limit, "a", 1).allowed);
     stage.scene.now_us -= WEIR_CLOCK_SLACK_US; /* held */
@@ -327,14 +304,13 @@ TEST(a_clock_that_steps_back_takes_the_outage_along, 30)
     ck_assert_int_eq(taken(stage.limit, "a", 1).retry_after_us, WEIR_SECOND);
     stage.scene.now_us += WEIR_SECOND;
     ck_assert(taken(stage.limit, "a", 1).allowed);
-    ck_assert_uint_eq(stats_now(stage.scene.limiter).outages, 1);
+    ck_assert_uint_eq(stats_of(stage.scene.limiter).outages, 1);
     ck_assert_int_eq(stage.scene.log_lines, 1);
-    scene_close(&stage.scene);
 }
 
 TEST(a_clock_out_of_range_is_an_error_in_an_outage_too, 30)
 {
-    struct stage stage;
+    CLOSED_BY(stage_end) struct stage stage;
     fake_init(&stage.fake);
     stage.fake.ops.own_clock = true;
     fake_open(&stage.fake, &stage.scene, NULL);
@@ -344,29 +320,26 @@ TEST(a_clock_out_of_range_is_an_error_in_an_outage_too, 30)
     ck_assert_int_eq(taken(stage.limit, "a", 1).source, WEIR_BY_BACKEND);
     atomic_store(&stage.fake.answer, WEIR_EIO);
     ck_assert_int_eq(weir_try(stage.limit, weir_key_text("a"), 1, &decision), WEIR_EINVAL);
-    ck_assert_uint_eq(stats_now(stage.scene.limiter).errors, 1);
+    ck_assert_uint_eq(stats_of(stage.scene.limiter).errors, 1);
     const struct weir_request both[] = { { stage.limit, weir_key_text("a"), 1, 0 },
                                          { stage.limit, weir_key_text("b"), 1, 0 } };
     struct weir_decision decisions[2];
     ck_assert_int_eq(weir_try_batch(stage.scene.limiter, both, 2, decisions), WEIR_EINVAL);
-    ck_assert_uint_eq(stats_now(stage.scene.limiter).outages, 0);
+    ck_assert_uint_eq(stats_of(stage.scene.limiter).outages, 0);
     stage.scene.now_us = 64;
     ck_assert_int_eq(taken(stage.limit, "a", 1).retry_after_us, WEIR_SECOND);
     ck_assert_int_eq(stage.fake.last.now_us, WEIR_OWN_CLOCK);
     stage.scene.now_us = WEIR_MAX_TIME_US;
     ck_assert(taken(stage.limit, "a", 1).allowed);
-    scene_close(&stage.scene);
 }
 
 TEST(an_outage_at_the_end_of_time_is_one, 30)
 {
-    struct stage stage;
-    stage_open(&stage, NULL, true);
+    STAGE(stage, NULL, true);
     stage.scene.now_us = WEIR_MAX_TIME_US;
     atomic_store(&stage.fake.answer, WEIR_EIO);
     ck_assert(!taken(stage.limit, "a", 1).allowed);
     ck_assert_int_eq(taken(stage.limit, "a", 1).source, WEIR_BY_FALLBACK);
-    scene_close(&stage.scene);
 }
 
 /* ---- Each policy, each verb ---- */
@@ -375,7 +348,6 @@ enum { VERBS = 6 };
 
 static void never_done(struct weir_op *op, int status)
 {
-    (void)op, (void)status;
     ck_abort_msg("what was answered at once is done");
 }
 
@@ -407,15 +379,14 @@ static void assert_every_verb_answers(enum weir_on_failure on_failure, const str
     for (int verb = 0; verb < VERBS; verb++) {
         struct weir_options options = options_with(on_failure);
         struct weir_decision decision;
-        struct stage stage;
         options.instances = 2; /* it is the whole limit that is told of */
-        stage_open(&stage, &options, true);
+        STAGE(stage, &options, true);
         atomic_store(&stage.fake.answer, failure);
         must_succeed(ask(&stage, verb, 10, &decision));
         assert_decision_is(&decision, fits, "a cost that fits");
         must_succeed(ask(&stage, verb, 11, &decision));
         assert_decision_is(&decision, never, "a cost that never can");
-        const struct weir_stats stats = stats_now(stage.scene.limiter);
+        const struct weir_stats stats = stats_of(stage.scene.limiter);
         const bool counts = verb != 4;
         ck_assert_uint_eq(stats.fallbacks, counts ? 2 : 0);
         ck_assert_uint_eq(stats.allowed, counts && fits->allowed);
@@ -425,7 +396,6 @@ static void assert_every_verb_answers(enum weir_on_failure on_failure, const str
         must_succeed(ask(&stage, verb, 10, &decision));
         ck_assert_int_eq(decision.source, WEIR_BY_BACKEND);
         ck_assert_int_eq(stage.scene.log_lines, 2);
-        scene_close(&stage.scene);
     }
 }
 
@@ -451,8 +421,7 @@ TEST(with_local_every_verb_is_answered_by_memory, 30)
 {
     for (int verb = 0; verb < VERBS; verb++) {
         struct weir_decision decision;
-        struct stage stage;
-        stage_open(&stage, NULL, true);
+        STAGE(stage, NULL, true);
         atomic_store(&stage.fake.answer, WEIR_EIO);
         must_succeed(ask(&stage, verb, 3, &decision));
         ck_assert(!decision.allowed && decision.source == WEIR_BY_FALLBACK);
@@ -461,8 +430,7 @@ TEST(with_local_every_verb_is_answered_by_memory, 30)
         must_succeed(ask(&stage, verb, 3, &decision));
         ck_assert(decision.allowed && decision.source == WEIR_BY_FALLBACK);
         ck_assert_int_eq(decision.remaining, verb == 4 ? 10 : 7);
-        ck_assert_uint_eq(stats_now(stage.scene.limiter).fallbacks, verb == 4 ? 0 : 2);
-        scene_close(&stage.scene);
+        ck_assert_uint_eq(stats_of(stage.scene.limiter).fallbacks, verb == 4 ? 0 : 2);
     }
 }
 
@@ -471,17 +439,15 @@ TEST(with_error_every_verb_fails_and_nothing_takes_over, 30)
     const struct weir_options options = options_with(WEIR_FAIL_ERROR);
     for (int verb = 0; verb < VERBS; verb++) {
         struct weir_decision decision = { .limit = 4711 };
-        struct stage stage;
-        stage_open(&stage, &options, true);
+        STAGE(stage, &options, true);
         atomic_store(&stage.fake.answer, WEIR_EIO);
         ck_assert_int_eq(ask(&stage, verb, 1, &decision), WEIR_EIO);
         ck_assert_int_eq(decision.limit, 4711);
-        const struct weir_stats stats = stats_now(stage.scene.limiter);
+        const struct weir_stats stats = stats_of(stage.scene.limiter);
         ck_assert_uint_eq(stats.errors, verb == 4 ? 0 : 1);
         ck_assert_uint_eq(stats.fallbacks + stats.outages, 0);
         ck_assert_int_eq(stats.bytes, 0); /* no memory to fall back on */
         ck_assert_int_eq(stage.scene.log_lines, 0);
-        scene_close(&stage.scene);
     }
 }
 
@@ -490,8 +456,7 @@ TEST(other_errors_than_failures_reach_the_caller_whatever_is_chosen, 30)
     static const int errors[] = { WEIR_ESTATE, WEIR_ENOMEM, WEIR_ECLOSED, WEIR_EFULL };
     for (int on_failure = WEIR_FAIL_LOCAL; on_failure <= WEIR_FAIL_ERROR; on_failure++) {
         const struct weir_options options = options_with((enum weir_on_failure)on_failure);
-        struct stage stage;
-        stage_open(&stage, &options, true);
+        STAGE(stage, &options, true);
         for (int i = 0; i < 4; i++) {
             atomic_store(&stage.fake.answer, errors[i]);
             for (int verb = 0; verb < VERBS; verb++) {
@@ -500,10 +465,9 @@ TEST(other_errors_than_failures_reach_the_caller_whatever_is_chosen, 30)
                 ck_assert_int_eq(decision.limit, 4711);
             }
         }
-        const struct weir_stats stats = stats_now(stage.scene.limiter);
+        const struct weir_stats stats = stats_of(stage.scene.limiter);
         ck_assert_uint_eq(stats.errors, 4 * (VERBS - 1));
         ck_assert_uint_eq(stats.outages + stats.fallbacks, 0);
-        scene_close(&stage.scene);
     }
 }
 
@@ -512,24 +476,21 @@ TEST(a_refund_or_a_reset_that_fails_is_an_error_and_no_outage, 30)
     for (int on_failure = WEIR_FAIL_LOCAL; on_failure <= WEIR_FAIL_ERROR; on_failure++) {
         const struct weir_options options = options_with((enum weir_on_failure)on_failure);
         const struct weir_key key = weir_key_text("a");
-        struct stage stage;
-        stage_open(&stage, &options, true);
+        STAGE(stage, &options, true);
         atomic_store(&stage.fake.answer, WEIR_ETIME);
         ck_assert_int_eq(weir_refund(stage.limit, key, 1), WEIR_ETIME);
         ck_assert_int_eq(weir_reset(stage.limit, key), WEIR_ETIME);
-        ck_assert_uint_eq(stats_now(stage.scene.limiter).outages, 0);
+        ck_assert_uint_eq(stats_of(stage.scene.limiter).outages, 0);
         atomic_store(&stage.fake.answer, WEIR_OK);
         must_succeed(weir_refund(stage.limit, key, 1));
         must_succeed(weir_reset(stage.limit, key));
-        scene_close(&stage.scene);
     }
 }
 
 TEST(all_or_nothing_in_an_outage_is_decided_as_one, 30)
 {
-    struct stage stage;
     struct weir_decision decision;
-    stage_open(&stage, NULL, true);
+    STAGE(stage, NULL, true);
     weir_limit *slow = scene_define_text(&stage.scene, "slow", "token_bucket limit=1 period=1h burst=5");
     const struct weir_request both[2] = { { stage.limit, weir_key_text("a"), 1, 0 },
                                           { slow, weir_key_text("a"), 1, 0 } };
@@ -544,15 +505,13 @@ TEST(all_or_nothing_in_an_outage_is_decided_as_one, 30)
     must_succeed(weir_try_all(stage.scene.limiter, both, 2, &decision));
     ck_assert(decision.allowed);
     ck_assert_int_eq(peeked(stage.limit, "a", 1).remaining, 9);
-    ck_assert_uint_eq(stats_now(stage.scene.limiter).fallbacks, 3);
-    scene_close(&stage.scene);
+    ck_assert_uint_eq(stats_of(stage.scene.limiter).fallbacks, 3);
 }
 
 TEST(each_of_those_taken_together_in_an_outage_begins_cold_and_is_owed, 30)
 {
-    struct stage stage;
     struct weir_decision decision;
-    stage_open(&stage, NULL, true);
+    STAGE(stage, NULL, true);
     weir_limit *slow = scene_define_text(&stage.scene, "slow", "token_bucket limit=1 period=1h burst=5");
     const struct weir_request both[2] = { { slow, weir_key_text("a"), 1, 0 },
                                           { stage.limit, weir_key_text("a"), 2, 0 } };
@@ -566,18 +525,16 @@ TEST(each_of_those_taken_together_in_an_outage_begins_cold_and_is_owed, 30)
     atomic_store(&stage.fake.answer, WEIR_OK);
     ck_assert_int_eq(taken(stage.limit, "a", 1).source, WEIR_BY_BACKEND);
     ck_assert_int_eq(taken(slow, "a", 1).source, WEIR_BY_BACKEND);
-    ck_assert_uint_eq(stats_now(stage.scene.limiter).settled, 1 + 2);
-    scene_close(&stage.scene);
+    ck_assert_uint_eq(stats_of(stage.scene.limiter).settled, 1 + 2);
 }
 
 /* ---- What an acquire gives back ---- */
 
 TEST(what_an_acquire_declines_goes_back_to_who_admitted_it, 30)
 {
-    struct stage stage;
     struct weir_decision decision;
     const struct weir_key key = weir_key_text("a");
-    stage_open(&stage, NULL, true);
+    STAGE(stage, NULL, true);
     weir_limit *queue = scene_define_text(&stage.scene, "queue", "leaky_bucket limit=10 period=10s");
     atomic_store(&stage.fake.answer, WEIR_EIO);
     taken(queue, "a", 1);
@@ -596,14 +553,12 @@ TEST(what_an_acquire_declines_goes_back_to_who_admitted_it, 30)
     ck_assert(!decision.allowed && decision.retry_after_us > WEIR_HOUR - WEIR_SECOND);
     ck_assert_int_eq(stage.fake.verbs[WEIR_REFUND], 1);
     ck_assert_int_eq(stage.fake.last.cost, 3);
-    scene_close(&stage.scene);
 }
 
 static int refuse_refunds(struct weir_backend *backend, const struct weir_backend_request *requests, size_t n, bool all,
                           int64_t deadline_us, struct weir_decision *out)
 {
     struct fake *fake = (struct fake *)backend;
-    (void)n, (void)all, (void)deadline_us;
     if (requests[0].verb == WEIR_REFUND)
         return atomic_load(&fake->answer);
     *out = (struct weir_decision){ .allowed = true, .limit = 10, .remaining = 9, .delay_us = WEIR_HOUR };
@@ -623,7 +578,7 @@ TEST(permits_that_cannot_be_given_back_are_lost_and_the_denial_stands, 30)
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         const struct weir_options options = options_with(rows[i].on_failure);
         struct weir_decision decision = { .limit = 4711 };
-        struct stage stage;
+        CLOSED_BY(stage_end) struct stage stage;
         fake_init(&stage.fake);
         stage.fake.ops.decide = refuse_refunds;
         fake_open(&stage.fake, &stage.scene, &options);
@@ -632,10 +587,9 @@ TEST(permits_that_cannot_be_given_back_are_lost_and_the_denial_stands, 30)
         ck_assert_int_eq(weir_acquire(stage.limit, weir_key_text("a"), 1, 0, &decision), rows[i].result);
         ck_assert(!decision.allowed);
         ck_assert_int_eq(decision.limit, rows[i].result == WEIR_OK ? 10 : 4711);
-        const struct weir_stats stats = stats_now(stage.scene.limiter);
+        const struct weir_stats stats = stats_of(stage.scene.limiter);
         ck_assert_uint_eq(stats.denied, rows[i].result == WEIR_OK);
         ck_assert_uint_eq(stats.errors, rows[i].result != WEIR_OK);
-        scene_close(&stage.scene);
     }
 }
 
@@ -645,7 +599,7 @@ TEST(by_the_local_clock_a_backend_is_told_it_though_it_has_its_own, 30)
 {
     for (int by_local_clock = 0; by_local_clock < 2; by_local_clock++) {
         struct weir_options options = options_with(WEIR_FAIL_ERROR), read;
-        struct stage stage;
+        CLOSED_BY(stage_end) struct stage stage;
         fake_init(&stage.fake);
         stage.fake.ops.own_clock = true;
         scene_init(&stage.scene, &options);
@@ -660,7 +614,6 @@ TEST(by_the_local_clock_a_backend_is_told_it_though_it_has_its_own, 30)
         }
         must_succeed(weir_refund(stage.limit, weir_key_text("a"), 1));
         ck_assert_int_eq(stage.fake.last.now_us, by_local_clock ? stage.scene.now_us : WEIR_OWN_CLOCK);
-        scene_close(&stage.scene);
     }
 }
 
@@ -683,22 +636,18 @@ static void *try_and_count(void *argument)
 
 static void count_lines(void *user, enum weir_log_level level, const char *line)
 {
-    (void)line;
     atomic_fetch_add((_Atomic int *)user + (level == WEIR_LOG_INFO), 1);
 }
 
 TEST(threads_that_fail_and_succeed_at_once_agree_on_each_outage, 60)
 {
-    static struct stage stage;
-    struct weir_options options = WEIR_OPTIONS_INIT;
+    CLOSED_BY(stage_end) struct stage stage;
     _Atomic int lines[2] = { 0, 0 };
     pthread_t threads[THREADS];
     int64_t fallbacks = 0;
     fake_init(&stage.fake);
     atomic_store(&stage.fake.flaky, 3);
-    options.log = count_lines;
-    options.user = lines;
-    must_succeed(weir_open_backend(&options, &stage.fake.base, &stage.scene.limiter));
+    must_succeed(weir_open_backend(OPTIONS(.log = count_lines, .user = lines), &stage.fake.base, &stage.scene.limiter));
     stage.limit = scene_define_text(&stage.scene, "limit", "fixed_window limit=5 period=366d");
     for (int i = 0; i < THREADS; i++)
         ck_assert_int_eq(pthread_create(&threads[i], NULL, try_and_count, &stage), 0);
@@ -709,7 +658,7 @@ TEST(threads_that_fail_and_succeed_at_once_agree_on_each_outage, 60)
     }
     atomic_store(&stage.fake.flaky, 0);
     taken(stage.limit, "a", 1); /* no outage lasts beyond this */
-    const struct weir_stats stats = stats_now(stage.scene.limiter);
+    const struct weir_stats stats = stats_of(stage.scene.limiter);
     ck_assert_uint_eq(stats.fallbacks, (uint64_t)fallbacks);
     ck_assert_int_eq(fallbacks, THREADS * ROUNDS / 3);
     ck_assert_uint_eq(stats.allowed + stats.denied, THREADS * ROUNDS + 1);
@@ -718,5 +667,4 @@ TEST(threads_that_fail_and_succeed_at_once_agree_on_each_outage, 60)
     ck_assert_uint_le((uint64_t)atomic_load(&lines[0]), stats.outages); /* a line a second at most */
     ck_assert_int_ge(atomic_load(&lines[0]), 1);
     ck_assert_int_eq(atomic_load(&lines[0]), atomic_load(&lines[1]));
-    scene_close(&stage.scene);
 }

@@ -48,14 +48,12 @@ static int64_t boot_in_hand(void)
 
 static int start_nothing(const struct weir_options *options, struct weir *limiter)
 {
-    (void)options;
     limiter->follow->now_us = boot_in_hand;
     return WEIR_OK;
 }
 
 static int64_t list_nothing(void *user, struct weir_peer *peers, size_t room)
 {
-    (void)user, (void)peers, (void)room;
     return -1;
 }
 
@@ -81,7 +79,6 @@ static int64_t instances_told;
 
 static void hear_instances(struct weir_backend *backend, int64_t count)
 {
-    (void)backend;
     instances_told = count;
 }
 
@@ -103,6 +100,11 @@ static void stage_open(struct stage *stage, bool fake)
                               &stage->scene.limiter));
 }
 
+static void stage_end(struct stage *stage)
+{
+    scene_close(&stage->scene);
+}
+
 static const struct weir_peer abcd[] = { { "a", 1 }, { "b", 1 }, { "c", 1 }, { "d", 1 } };
 
 static void tell(struct stage *stage, size_t n)
@@ -118,14 +120,12 @@ static void pass(struct stage *stage, int64_t us)
 
 static struct weir_follow_stats peers_now(weir *limiter)
 {
-    struct weir_follow_stats stats = { .size = sizeof stats };
-    must_succeed(weir_follow_read(limiter, WEIR_FOLLOW_PEERS, &stats));
-    return stats;
+    return follow_stats_of(limiter, WEIR_FOLLOW_PEERS);
 }
 
 static void assert_share(weir *limiter, int64_t weight, int64_t total)
 {
-    struct weir_stats stats = stats_now(limiter);
+    struct weir_stats stats = stats_of(limiter);
     ck_assert_int_eq(stats.share_weight, weight);
     ck_assert_int_eq(stats.share_total, total);
 }
@@ -139,14 +139,14 @@ TEST(nothing_is_admitted_before_the_first_answer_and_a_hold_down_longer, 30)
         "fixed_window limit=100 period=1m",
         "sliding_window limit=100 period=1m",
     };
-    struct stage stage;
+    CLOSED_BY(stage_end) struct stage stage;
     stage_options(&stage);
     stage_open(&stage, false);
     weir_limit *limits[5];
     for (int i = 0; i < 5; i++)
         limits[i] = scene_define_text(&stage.scene, (const char *[]){ "a", "b", "c", "d", "e" }[i], policies[i]);
     assert_share(stage.scene.limiter, 0, 1);
-    ck_assert_uint_eq(stats_now(stage.scene.limiter).share_zeros, 5);
+    ck_assert_uint_eq(stats_of(stage.scene.limiter).share_zeros, 5);
     for (int turn = 0; turn < 3; turn++) {
         for (int i = 0; i < 5; i++) {
             for (int64_t cost = 1; cost <= WEIR_MAX_PERMITS; cost *= 1000) {
@@ -168,8 +168,7 @@ TEST(nothing_is_admitted_before_the_first_answer_and_a_hold_down_longer, 30)
     assert_share(stage.scene.limiter, 1, 2);
     for (int i = 0; i < 5; i++)
         ck_assert_int_eq(taken(limits[i], "key", 1).limit, i == 0 ? 28 : 50);
-    ck_assert_uint_eq(stats_now(stage.scene.limiter).share_zeros, 0);
-    scene_close(&stage.scene);
+    ck_assert_uint_eq(stats_of(stage.scene.limiter).share_zeros, 0);
 }
 
 TEST(a_share_shrinks_at_once_and_grows_after_the_hold_down_and_what_was_used_stays_used, 30)
@@ -180,7 +179,7 @@ TEST(a_share_shrinks_at_once_and_grows_after_the_hold_down_and_what_was_used_sta
         "leaky_bucket limit=100 period=30d",
     };
     for (int i = 0; i < 5; i++) {
-        struct stage stage;
+        CLOSED_BY(stage_end) struct stage stage;
         stage_options(&stage);
         stage_open(&stage, false);
         weir_limit *limit = scene_define_text(&stage.scene, "limit", unrefilled[i]);
@@ -199,7 +198,6 @@ TEST(a_share_shrinks_at_once_and_grows_after_the_hold_down_and_what_was_used_sta
         pass(&stage, 1);
         ck_assert_int_eq(peeked(limit, "key", 1).remaining, 30);
         assert_share(stage.scene.limiter, 1, 2);
-        scene_close(&stage.scene);
     }
 }
 
@@ -218,7 +216,7 @@ TEST(answers_are_counted_and_what_says_nothing_leaves_the_share, 30)
         { twice, 3, "peer b is there twice" },
         { heavy, 2, "the weight of peer evil??[1m must be 1 to 65535, not 65536" },
     };
-    struct stage stage;
+    CLOSED_BY(stage_end) struct stage stage;
     stage_options(&stage);
     stage_open(&stage, false);
     struct weir_follow_stats stats = peers_now(stage.scene.limiter);
@@ -245,12 +243,11 @@ TEST(answers_are_counted_and_what_says_nothing_leaves_the_share, 30)
     ck_assert(stats.answers == 3 && stats.instances == 3 && stats.rank == 1);
     ck_assert_int_eq(stage.scene.log_lines, 1);
     ck_assert_str_eq(stage.scene.last_line, "peers: the list of peers is empty");
-    scene_close(&stage.scene);
 }
 
 TEST(the_log_is_told_once_of_what_fails_and_once_that_it_is_known_again_and_that_once_a_minute, 30)
 {
-    struct stage stage;
+    CLOSED_BY(stage_end) struct stage stage;
     stage_options(&stage);
     stage_open(&stage, false);
     stage.scene.log_allowed = true;
@@ -271,12 +268,11 @@ TEST(the_log_is_told_once_of_what_fails_and_once_that_it_is_known_again_and_that
     boot_us += 20 * WEIR_SECOND;
     follow_failed(stage.scene.limiter, WEIR_FOLLOW_PEERS, "much later");
     ck_assert_int_eq(stage.scene.log_lines, 3);
-    scene_close(&stage.scene);
 }
 
 TEST(what_gets_too_old_gives_way_to_the_floor_and_the_log_says_so, 30)
 {
-    struct stage stage;
+    CLOSED_BY(stage_end) struct stage stage;
     stage_options(&stage);
     stage.peers.floor_instances = 10;
     stage_open(&stage, false);
@@ -300,14 +296,13 @@ TEST(what_gets_too_old_gives_way_to_the_floor_and_the_log_says_so, 30)
     pass(&stage, HOLD_US);
     ck_assert_int_eq(peeked(limit, "key", 1).limit, 50);
     ck_assert_int_eq(stage.scene.log_lines, 1);
-    scene_close(&stage.scene);
 }
 
 TEST(a_limit_is_defined_whatever_the_share_is_just_now_and_one_without_arithmetic_is_told_of, 30)
 {
     static const struct weir_peer uneven[] = { { "a", 65535 }, { "b", 1 } };
     const struct weir_policy slow = { .limit = 1, .period_us = 366 * WEIR_DAY, .burst = 100 };
-    struct stage stage;
+    CLOSED_BY(stage_end) struct stage stage;
     stage_options(&stage);
     stage_open(&stage, false);
     weir_limit *limit = scene_define(&stage.scene, "slow", &slow);
@@ -319,16 +314,15 @@ TEST(a_limit_is_defined_whatever_the_share_is_just_now_and_one_without_arithmeti
                      "limit slow has no exact arithmetic at this instance's share: it is denied here");
     ck_assert_int_eq(taken(limit, "key", 1).retry_after_us, WEIR_NEVER);
     must_succeed(weir_limit_define(stage.scene.limiter, "slower", &slow, &limit));
-    ck_assert_uint_eq(stats_now(stage.scene.limiter).share_zeros, 2);
+    ck_assert_uint_eq(stats_of(stage.scene.limiter).share_zeros, 2);
     tell(&stage, 2);
     pass(&stage, HOLD_US);
     ck_assert_int_eq(peeked(limit, "key", 1).limit, 50);
-    scene_close(&stage.scene);
 }
 
 TEST(where_all_count_together_the_share_is_the_fallbacks_and_the_backend_knows_how_many_they_are, 30)
 {
-    struct stage stage;
+    CLOSED_BY(stage_end) struct stage stage;
     stage_options(&stage);
     stage.options.on_failure = WEIR_FAIL_LOCAL;
     stage_open(&stage, true);
@@ -354,14 +348,13 @@ TEST(where_all_count_together_the_share_is_the_fallbacks_and_the_backend_knows_h
     ck_assert_int_eq(taken(limit, "key", 1).limit, 50);
     atomic_store(&stage.fake.answer, WEIR_OK);
     ck_assert_int_eq(taken(limit, "key", 1).limit, 100);
-    scene_close(&stage.scene);
 }
 
 TEST(a_share_that_there_is_no_memory_for_is_rounded_down_instead_and_never_larger_than_it, 30)
 {
     static const struct weir_peer uneven[] = { { "a", 2 }, { "b", 5 }, { "c", 1 }, { "d", 4 } };
     for (int64_t left = 0; left < 4; left++) {
-        struct stage stage;
+        CLOSED_BY(stage_end) struct stage stage;
         stage_options(&stage);
         stage_open(&stage, false);
         weir_limit *limit = scene_define_text(&stage.scene, "limit", "fixed_window limit=50 period=30d");
@@ -377,13 +370,12 @@ TEST(a_share_that_there_is_no_memory_for_is_rounded_down_instead_and_never_large
         if (left < 2)
             ck_assert_str_eq(stats.last_error, "out of memory for 4 peers");
         ck_assert_int_eq(peeked(limit, "key", 1).limit, left < 2 ? 25 : left == 2 ? 20 : 21); /* of 20.8 */
-        scene_close(&stage.scene);
     }
 }
 
 TEST(nothing_is_leased_before_it_is_known_how_many_instances_lease, 30)
 {
-    struct stage stage;
+    CLOSED_BY(stage_end) struct stage stage;
     struct weir_limit_info info = { .size = sizeof info };
     stage_options(&stage);
     stage.options.mode = WEIR_HYBRID;
@@ -404,7 +396,6 @@ TEST(nothing_is_leased_before_it_is_known_how_many_instances_lease, 30)
     pass(&stage, HOLD_US);
     must_succeed(weir_limit_info(limit, &info));
     ck_assert_int_eq(info.lease_max, 2 * (1000 / 4));
-    scene_close(&stage.scene);
 }
 
 struct noted {
@@ -423,7 +414,6 @@ static int ends;
 
 static int start_two_and_fail(const struct weir_options *options, struct weir *limiter)
 {
-    (void)options;
     for (int number = 1; number <= 2; number++) {
         struct noted *noted = malloc(sizeof *noted);
         *noted = (struct noted){ .follower.end = note_end, .ends = &ends, .number = number };
@@ -450,8 +440,7 @@ TEST(a_source_that_cannot_start_ends_those_before_it_and_leaves_the_backend_to_i
 
 TEST(ready_is_at_once_where_nothing_is_followed, 30)
 {
-    struct scene scene;
-    scene_open(&scene, NULL);
+    OPEN_SCENE(scene, NULL);
     must_succeed(weir_await_ready(scene.limiter, 0));
     struct weir_follow_stats stats = { .size = sizeof stats };
     for (int what = -1; what < 5; what++)
@@ -461,12 +450,11 @@ TEST(ready_is_at_once_where_nothing_is_followed, 30)
     ck_assert_int_eq(weir_await_ready(scene.limiter, -1), WEIR_EINVAL);
     ck_assert_int_eq(weir_await_ready(scene.limiter, WEIR_HOUR + 1), WEIR_EINVAL);
     ck_assert_str_eq(scene.last_line, "max_wait_us must be 0 to 3600000000, not 3600000001");
-    scene_close(&scene);
 }
 
 TEST(ready_is_when_the_first_share_is_in_force, 30)
 {
-    struct stage stage;
+    CLOSED_BY(stage_end) struct stage stage;
     stage_options(&stage);
     stage_open(&stage, false);
     ck_assert_int_eq(weir_await_ready(stage.scene.limiter, 0), WEIR_ETIME);
@@ -481,7 +469,6 @@ TEST(ready_is_when_the_first_share_is_in_force, 30)
     ck_assert_int_eq(weir_follow_read(stage.scene.limiter, WEIR_FOLLOW_POLICY_FILE, &stats), WEIR_EINVAL);
     ck_assert_int_eq(weir_follow_read(stage.scene.limiter, (enum weir_followed)(WEIR_FOLLOW_POLICY_FILE + 1), &stats),
                      WEIR_EINVAL);
-    scene_close(&stage.scene);
 }
 
 TEST(nothing_that_a_terminal_obeys_reaches_the_log, 30)
@@ -494,7 +481,7 @@ TEST(nothing_that_a_terminal_obeys_reaches_the_log, 30)
         { "\xc2\xa0 \xc3\x9b \xe2\x82\xac \xf0\x9f\x98\x80", "\xc2\xa0 \xc3\x9b \xe2\x82\xac \xf0\x9f\x98\x80" },
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        struct stage stage;
+        CLOSED_BY(stage_end) struct stage stage;
         char line[100];
         stage_options(&stage);
         stage_open(&stage, false);
@@ -503,13 +490,12 @@ TEST(nothing_that_a_terminal_obeys_reaches_the_log, 30)
         ck_assert_str_eq(peers_now(stage.scene.limiter).last_error, rows[i].logged);
         snprintf(line, sizeof line, "peers: %s", rows[i].logged);
         ck_assert_str_eq(stage.scene.last_line, line);
-        scene_close(&stage.scene);
     }
 }
 
 TEST(policies_that_are_followed_are_waited_for_as_well_and_their_refusals_are_told, 30)
 {
-    struct stage stage;
+    CLOSED_BY(stage_end) struct stage stage;
     struct weir_consul consul = { .size = sizeof consul };
     stage_options(&stage);
     stage.options.peers = NULL;
@@ -528,14 +514,12 @@ TEST(policies_that_are_followed_are_waited_for_as_well_and_their_refusals_are_to
     ck_assert_str_eq(stage.scene.last_line, "policies in Consul: 1 refused, the last of them: there: it is?bad");
     must_succeed(weir_await_ready(limiter, 0));
     ck_assert_int_eq(peeked(weir_limit_find(limiter, "api"), "key", 1).limit, 7);
-    struct weir_follow_stats stats = { .size = sizeof stats };
-    must_succeed(weir_follow_read(limiter, WEIR_FOLLOW_CONSUL_POLICIES, &stats));
+    struct weir_follow_stats stats = follow_stats_of(limiter, WEIR_FOLLOW_CONSUL_POLICIES);
     ck_assert(stats.answers == 1 && stats.changes == 1 && stats.refused == 1 && stats.failures == 0);
     ck_assert_str_eq(stats.last_error, "there: it is?bad");
     follow_confirmed(limiter, WEIR_FOLLOW_CONSUL_POLICIES);
     must_succeed(weir_follow_read(limiter, WEIR_FOLLOW_CONSUL_POLICIES, &stats));
     ck_assert(stats.answers == 2 && stats.changes == 1);
-    scene_close(&stage.scene);
 }
 
 /* ---- With threads ---- */
@@ -604,7 +588,7 @@ struct expected {
 static bool has_share(void *user)
 {
     const struct expected *expected = user;
-    return stats_now(expected->limiter).share_total == expected->total;
+    return stats_of(expected->limiter).share_total == expected->total;
 }
 
 static bool has_failed(void *user)
@@ -622,15 +606,12 @@ static bool has_failed_so(void *user)
 
 static weir *open_list(struct answer *answer)
 {
-    struct weir_options options = WEIR_OPTIONS_INIT;
     struct weir_peers peers = { .size = sizeof peers, .list = list_by_answer, .poll_us = POLL_US };
     char id[] = "b";
     weir *limiter;
     peers.id = id;
     peers.hold_down_us = POLL_US;
-    options.peers = &peers;
-    options.user = answer;
-    must_succeed(weir_open(&options, &limiter));
+    must_succeed(weir_open(OPTIONS(.peers = &peers, .user = answer), &limiter));
     id[0] = '?'; /* copied, as the structs on this stack */
     return limiter;
 }
@@ -723,7 +704,6 @@ static _Atomic(weir *) to_close;
 
 static int64_t list_that_closes(void *user, struct weir_peer *peers, size_t room)
 {
-    (void)user, (void)room;
     peers[0] = abcd[0];
     weir_close(atomic_exchange(&to_close, NULL)); /* NULL is ignored */
     return 1;
@@ -731,14 +711,12 @@ static int64_t list_that_closes(void *user, struct weir_peer *peers, size_t room
 
 static int64_t list_that_fails(void *user, struct weir_peer *peers, size_t room)
 {
-    (void)user, (void)room;
     peers[0] = abcd[0];
     return atomic_load(&to_close) ? -1 : 1; /* the log is told once a minute */
 }
 
 static void hook_that_closes(void *user, enum weir_log_level level, const char *line)
 {
-    (void)user, (void)level, (void)line;
     weir_close(atomic_exchange(&to_close, NULL));
 }
 
@@ -846,7 +824,6 @@ static int64_t crowd_now(void)
 
 static int start_crowd(const struct weir_options *options, struct weir *limiter)
 {
-    (void)options;
     limiter->follow->now_us = crowd_now;
     return WEIR_OK;
 }
@@ -871,7 +848,6 @@ static void *tell_at_random(void *user)
 static void *look_on(void *user)
 {
     struct weir_decision decision;
-    (void)user;
     for (int i = 0; i == 0 || !atomic_load(&crowd.is_over); i++) {
         const struct weir_policy policy = { .limit = 100 + i % 2, .period_us = 30 * WEIR_DAY };
         weir_limit *limit;
@@ -880,7 +856,7 @@ static void *look_on(void *user)
         must(decision.limit <= 75, "b has three parts in four at most");
         struct weir_follow_stats stats = peers_now(crowd.limiter);
         must(stats.answers <= (uint64_t)TELLERS * TURNS, "answers are counted once");
-        must(stats_now(crowd.limiter).share_total >= 1, "there is a share");
+        must(stats_of(crowd.limiter).share_total >= 1, "there is a share");
     }
     return NULL;
 }
@@ -1137,12 +1113,10 @@ TEST(a_child_of_fork_closes_while_dns_hangs_in_its_parent, 60)
 
 TEST(the_systems_resolver_knows_an_address_in_digits, 60)
 {
-    struct weir_options options = WEIR_OPTIONS_INIT;
     struct weir_peers peers = { .size = sizeof peers, .dns = "127.0.0.1", .id = "127.0.0.1", .poll_us = POLL_US };
     weir *limiter;
     peers.hold_down_us = POLL_US;
-    options.peers = &peers;
-    must_succeed(weir_open(&options, &limiter));
+    must_succeed(weir_open(OPTIONS(.peers = &peers), &limiter));
     must_succeed(weir_await_ready(limiter, 30 * WEIR_SECOND));
     assert_share(limiter, 1, 1);
     ck_assert_int_eq(peers_now(limiter).instances, 1);

@@ -94,13 +94,6 @@ static bool has_former(struct scene *scene, weir_limit *limit)
     return is_there(scene, limit, &it_has) && it_has;
 }
 
-static struct weir_stats stats_of(struct scene *scene)
-{
-    struct weir_stats stats = { .size = sizeof stats };
-    must_succeed(weir_stats_read(scene->limiter, &stats));
-    return stats;
-}
-
 /* ---- Back and forth ---- */
 
 /* Take all there is, one permit at a time; each must be there under the larger policy that is in force all the time. */
@@ -115,42 +108,34 @@ static int64_t take_all_metered(weir_limit *limit, weir_limit *meter)
 static const int64_t flip_every_us[] = { 1000, 7000, 100000, 333333, WEIR_SECOND, 1500000, 2500000 };
 enum { FLIPS = 1000, RATES = sizeof flip_every_us / sizeof flip_every_us[0], ASKS = 20 };
 
-TEST(a_thousand_flips_admit_nothing_that_the_larger_policy_alone_would_not, 60)
+TEST_EACH(a_thousand_flips_admit_nothing_that_the_larger_policy_alone_would_not, FORMS, 60)
 {
-    for (int form = 0; form < FORMS; form++) {
-        for (int rate = 0; rate < RATES; rate++) {
-            struct scene scene;
-            int64_t admitted = 0;
-            scene_open(&scene, NULL);
-            weir_limit *meter = define(&scene, "meter", form, 100, "1s"), *limit = NULL;
-            for (int flip = 0; flip < FLIPS; flip++) {
-                limit = define(&scene, "limit", form, flip % 2 ? 50 : 100, "1s");
-                for (int i = 0; i < ASKS; i++) {
-                    admitted += take_all_metered(limit, meter);
-                    scene.now_us += flip_every_us[rate] / ASKS;
-                }
+    for (int rate = 0; rate < RATES; rate++) {
+        int64_t admitted = 0;
+        OPEN_SCENE(scene, NULL);
+        weir_limit *meter = define(&scene, "meter", _i, 100, "1s"), *limit = NULL;
+        for (int flip = 0; flip < FLIPS; flip++) {
+            limit = define(&scene, "limit", _i, flip % 2 ? 50 : 100, "1s");
+            for (int i = 0; i < ASKS; i++) {
+                admitted += take_all_metered(limit, meter);
+                scene.now_us += flip_every_us[rate] / ASKS;
             }
-            /* Each flip rounds up what is used, or opens a window anew: slow ones leave something to be admitted. */
-            must(admitted >= (flip_every_us[rate] > WEIR_SECOND ? 20 * FLIPS : 100), "it goes on admitting");
-            scene_close(&scene);
         }
+        /* Each flip rounds up what is used, or opens a window anew: slow ones leave something to be admitted. */
+        must(admitted >= (flip_every_us[rate] > WEIR_SECOND ? 20 * FLIPS : 100), "it goes on admitting");
     }
 }
 
-TEST(windows_end_however_fast_a_limit_flips, 60)
+TEST_EACH(windows_end_however_fast_a_limit_flips, FORMS, 60)
 {
-    for (int form = 0; form < FORMS; form++) {
-        struct scene scene;
-        int64_t admitted = 0;
-        scene_open(&scene, NULL);
-        for (int flip = 0; flip < 1000; flip++, scene.now_us += 160000) {
-            weir_limit *limit = define(&scene, "limit", form, flip % 2 ? 50 : 100, "1s");
-            while (taken(limit, "key", 1).allowed)
-                admitted++;
-        }
-        must(admitted >= 160 * 50, "the smaller policy alone would have admitted more");
-        scene_close(&scene);
+    int64_t admitted = 0;
+    OPEN_SCENE(scene, NULL);
+    for (int flip = 0; flip < 1000; flip++, scene.now_us += 160000) {
+        weir_limit *limit = define(&scene, "limit", _i, flip % 2 ? 50 : 100, "1s");
+        while (taken(limit, "key", 1).allowed)
+            admitted++;
     }
+    must(admitted >= 160 * 50, "the smaller policy alone would have admitted more");
 }
 
 TEST(three_policies_in_turn_admit_nothing_that_the_largest_alone_would_not, 60)
@@ -158,9 +143,8 @@ TEST(three_policies_in_turn_admit_nothing_that_the_largest_alone_would_not, 60)
     static const int permits[] = { 100, 60, 17 };
     for (int form = 0; form < FORMS; form++) {
         for (uint64_t number = 0; number < 20; number++) {
-            struct scene scene;
             struct chance chance = chance_make(number);
-            scene_open(&scene, NULL);
+            OPEN_SCENE(scene, NULL);
             weir_limit *meter = define(&scene, "meter", form, 100, "1s");
             for (int flip = 0; flip < 300; flip++) {
                 const int which = number % 2 ? flip % 3 : (int)chance_between(&chance, 0, 2);
@@ -170,7 +154,6 @@ TEST(three_policies_in_turn_admit_nothing_that_the_largest_alone_would_not, 60)
                     scene.now_us += chance_magnitude(&chance, 400000);
                 }
             }
-            scene_close(&scene);
         }
     }
 }
@@ -192,8 +175,7 @@ enum { MOST_MS = 40000 };
 /* Permits admitted in each millisecond while the limit goes back and forth between two forms. */
 static void admit(int larger, int smaller, int flip_ms, int *admitted)
 {
-    struct scene scene;
-    scene_open(&scene, NULL);
+    OPEN_SCENE(scene, NULL);
     scene.now_us = scene.now_us / WEIR_SECOND * WEIR_SECOND + 700000; /* not on the grid */
     weir_limit *limit = NULL;
     for (int ms = 0; ms < MOST_MS; ms++) {
@@ -204,7 +186,6 @@ static void admit(int larger, int smaller, int flip_ms, int *admitted)
             admitted[ms]++;
         scene.now_us += 1000;
     }
-    scene_close(&scene);
 }
 
 /* Where the forms differ the smaller one may admit while the former state, which denies nothing, is full: that much
@@ -232,50 +213,41 @@ TEST(flips_between_algorithms_admit_in_no_window_more_than_the_two_policies_toge
     }
 }
 
-TEST(going_back_gives_no_fresh_burst, 30)
+TEST_EACH(going_back_gives_no_fresh_burst, FORMS, 30)
 {
-    for (int form = 0; form < FORMS; form++) {
-        struct scene scene;
-        scene_open(&scene, NULL);
-        weir_limit *limit = lowered(&scene, form, "1h");
-        ck_assert(has_former(&scene, limit));
-        for (int i = 0; i < 10; i++) {
-            define(&scene, "limit", form, 100, "1h");
-            ck_assert_int_eq(remaining(limit), 0);
-            ck_assert(!taken(limit, "key", 1).allowed);
-            ck_assert(!has_former(&scene, limit));
-            define(&scene, "limit", form, 50, "1h");
-            ck_assert_int_eq(remaining(limit), 0);
-            ck_assert(!taken(limit, "key", 1).allowed);
-            ck_assert(has_former(&scene, limit));
-        }
-        define(&scene, "limit", form, 107, "1h");
-        ck_assert_int_eq(remaining(limit), 7);
-        scene_close(&scene);
-    }
-}
-
-TEST(what_fits_into_the_new_policy_leaves_no_former_state, 30)
-{
-    for (int form = 0; form < FORMS; form++) {
-        struct scene scene;
-        scene_open(&scene, NULL);
-        weir_limit *limit = define(&scene, "limit", form, 100, "1h");
-        ck_assert(taken(limit, "key", 50).allowed);
-        define(&scene, "limit", form, 51, "1h");
-        ck_assert(taken(limit, "key", 1).allowed);
+    OPEN_SCENE(scene, NULL);
+    weir_limit *limit = lowered(&scene, _i, "1h");
+    ck_assert(has_former(&scene, limit));
+    for (int i = 0; i < 10; i++) {
+        define(&scene, "limit", _i, 100, "1h");
+        ck_assert_int_eq(remaining(limit), 0);
+        ck_assert(!taken(limit, "key", 1).allowed);
         ck_assert(!has_former(&scene, limit));
-        define(&scene, "limit", form, 50, "1h");
+        define(&scene, "limit", _i, 50, "1h");
+        ck_assert_int_eq(remaining(limit), 0);
         ck_assert(!taken(limit, "key", 1).allowed);
         ck_assert(has_former(&scene, limit));
-        scene_close(&scene);
     }
+    define(&scene, "limit", _i, 107, "1h");
+    ck_assert_int_eq(remaining(limit), 7);
+}
+
+TEST_EACH(what_fits_into_the_new_policy_leaves_no_former_state, FORMS, 30)
+{
+    OPEN_SCENE(scene, NULL);
+    weir_limit *limit = define(&scene, "limit", _i, 100, "1h");
+    ck_assert(taken(limit, "key", 50).allowed);
+    define(&scene, "limit", _i, 51, "1h");
+    ck_assert(taken(limit, "key", 1).allowed);
+    ck_assert(!has_former(&scene, limit));
+    define(&scene, "limit", _i, 50, "1h");
+    ck_assert(!taken(limit, "key", 1).allowed);
+    ck_assert(has_former(&scene, limit));
 }
 
 TEST(of_two_uses_that_are_equal_the_former_one_stays_the_former, 30)
 {
-    struct scene scene;
-    scene_open(&scene, NULL);
+    OPEN_SCENE(scene, NULL);
     weir_limit *limit = scene_define_text(&scene, "limit", "token_bucket limit=100 period=1h");
     ck_assert(taken(limit, "key", 100).allowed);
     scene_define_text(&scene, "limit", "fixed_window limit=50 period=1d");
@@ -286,120 +258,98 @@ TEST(of_two_uses_that_are_equal_the_former_one_stays_the_former, 30)
     scene.now_us += WEIR_HOUR / 2; /* and none any more in the first */
     scene_define_text(&scene, "limit", "fixed_window limit=100 period=1d");
     ck_assert_int_eq(remaining(limit), 80);
-    scene_close(&scene);
 }
 
 /* ---- It denies nothing ---- */
 
 /* Beside another key, whose permits are all taken at the moment of the change, every field is the same ever after. */
-TEST(a_lowered_limit_decides_as_if_the_key_had_used_just_what_it_can_hold, 30)
+TEST_EACH(a_lowered_limit_decides_as_if_the_key_had_used_just_what_it_can_hold, FORMS, 30)
 {
-    for (int form = 0; form < FORMS; form++) {
-        struct scene scene;
-        scene_open(&scene, NULL);
-        struct chance chance = chance_make((uint64_t)form);
-        weir_limit *limit = define(&scene, "limit", form, 1000, "1m");
-        ck_assert(taken(limit, "busy", 1000).allowed);
-        define(&scene, "limit", form, 10, "1m");
-        ck_assert(taken(limit, "other", 10).allowed);
-        int64_t admitted = 0;
-        for (int i = 0; i < 2000; i++) {
-            const int64_t cost = chance_between(&chance, 1, 3);
-            const struct weir_decision busy = taken(limit, "busy", cost), other = taken(limit, "other", cost);
-            assert_decision_is(&busy, &other, forms[form]);
-            admitted += busy.allowed;
-            scene.now_us += busy.allowed ? chance_between(&chance, 0, WEIR_SECOND) : busy.retry_after_us;
-        }
-        ck_assert_int_gt(admitted, 500);
-        scene_close(&scene);
+    OPEN_SCENE(scene, NULL);
+    struct chance chance = chance_make((uint64_t)_i);
+    weir_limit *limit = define(&scene, "limit", _i, 1000, "1m");
+    ck_assert(taken(limit, "busy", 1000).allowed);
+    define(&scene, "limit", _i, 10, "1m");
+    ck_assert(taken(limit, "other", 10).allowed);
+    int64_t admitted = 0;
+    for (int i = 0; i < 2000; i++) {
+        const int64_t cost = chance_between(&chance, 1, 3);
+        const struct weir_decision busy = taken(limit, "busy", cost), other = taken(limit, "other", cost);
+        assert_decision_is(&busy, &other, forms[_i]);
+        admitted += busy.allowed;
+        scene.now_us += busy.allowed ? chance_between(&chance, 0, WEIR_SECOND) : busy.retry_after_us;
     }
+    ck_assert_int_gt(admitted, 500);
 }
 
-TEST(a_former_state_in_which_nothing_is_used_any_more_is_forgotten, 30)
+TEST_EACH(a_former_state_in_which_nothing_is_used_any_more_is_forgotten, FORMS, 30)
 {
-    for (int form = 0; form < FORMS; form++) {
-        struct scene scene;
-        scene_open(&scene, NULL);
-        weir_limit *limit = lowered(&scene, form, "1s");
-        ck_assert(has_former(&scene, limit));
-        scene.now_us += 2 * WEIR_SECOND;
-        ck_assert(taken(limit, "key", 1).allowed); /* finds it so */
-        ck_assert(taken(limit, "key", 1).allowed); /* and has it put away */
-        ck_assert(!has_former(&scene, limit));
-        ck_assert_int_eq(remaining(limit), 48);
-        define(&scene, "limit", form, 100, "1s");
-        ck_assert_int_eq(remaining(limit), 98);
-        scene_close(&scene);
-    }
+    OPEN_SCENE(scene, NULL);
+    weir_limit *limit = lowered(&scene, _i, "1s");
+    ck_assert(has_former(&scene, limit));
+    scene.now_us += 2 * WEIR_SECOND;
+    ck_assert(taken(limit, "key", 1).allowed); /* finds it so */
+    ck_assert(taken(limit, "key", 1).allowed); /* and has it put away */
+    ck_assert(!has_former(&scene, limit));
+    ck_assert_int_eq(remaining(limit), 48);
+    define(&scene, "limit", _i, 100, "1s");
+    ck_assert_int_eq(remaining(limit), 98);
 }
 
 /* ---- The other verbs ---- */
 
-TEST(a_reset_forgets_both_states, 30)
+TEST_EACH(a_reset_forgets_both_states, FORMS, 30)
 {
-    for (int form = 0; form < FORMS; form++) {
-        struct scene scene;
-        scene_open(&scene, NULL);
-        weir_limit *limit = lowered(&scene, form, "1h");
-        must_succeed(weir_reset(limit, weir_key_text("key")));
-        ck_assert_int_eq(stats_of(&scene).keys, 0);
-        ck_assert_int_eq(remaining(limit), 50);
-        define(&scene, "limit", form, 100, "1h");
-        ck_assert_int_eq(remaining(limit), 100);
-        scene_close(&scene);
-    }
+    OPEN_SCENE(scene, NULL);
+    weir_limit *limit = lowered(&scene, _i, "1h");
+    must_succeed(weir_reset(limit, weir_key_text("key")));
+    ck_assert_int_eq(stats_of(scene.limiter).keys, 0);
+    ck_assert_int_eq(remaining(limit), 50);
+    define(&scene, "limit", _i, 100, "1h");
+    ck_assert_int_eq(remaining(limit), 100);
 }
 
-TEST(a_refund_leaves_the_former_state_alone, 30)
+TEST_EACH(a_refund_leaves_the_former_state_alone, FORMS, 30)
 {
-    for (int form = 0; form < FORMS; form++) {
-        struct scene scene;
-        scene_open(&scene, NULL);
-        weir_limit *limit = lowered(&scene, form, "1h");
-        must_succeed(weir_refund(limit, weir_key_text("key"), 20));
-        ck_assert_int_eq(remaining(limit), 20);
-        must_succeed(weir_refund(limit, weir_key_text("key"), 1000));
-        ck_assert_int_eq(remaining(limit), 50);
-        ck_assert_int_eq(peeked(limit, "key", 1).reset_after_us, 0);
-        ck_assert(has_former(&scene, limit)); /* as good as new, and still there */
-        define(&scene, "limit", form, 100, "1h");
-        ck_assert(!taken(limit, "key", 1).allowed);
+    OPEN_SCENE(scene, NULL);
+    weir_limit *limit = lowered(&scene, _i, "1h");
+    must_succeed(weir_refund(limit, weir_key_text("key"), 20));
+    ck_assert_int_eq(remaining(limit), 20);
+    must_succeed(weir_refund(limit, weir_key_text("key"), 1000));
+    ck_assert_int_eq(remaining(limit), 50);
+    ck_assert_int_eq(peeked(limit, "key", 1).reset_after_us, 0);
+    ck_assert(has_former(&scene, limit)); /* as good as new, and still there */
+    define(&scene, "limit", _i, 100, "1h");
+    ck_assert(!taken(limit, "key", 1).allowed);
 
-        define(&scene, "limit", form, 50, "1h");
-        ck_assert(!taken(limit, "key", 1).allowed);
-        must_succeed(weir_refund(limit, weir_key_text("key"), 50));
-        ck_assert(has_former(&scene, limit));
-        scene.now_us += 3 * WEIR_HOUR;
-        must_succeed(weir_refund(limit, weir_key_text("key"), 1)); /* finds nothing in either */
-        ck_assert_int_eq(stats_of(&scene).keys, 0);
-        scene_close(&scene);
-    }
+    define(&scene, "limit", _i, 50, "1h");
+    ck_assert(!taken(limit, "key", 1).allowed);
+    must_succeed(weir_refund(limit, weir_key_text("key"), 50));
+    ck_assert(has_former(&scene, limit));
+    scene.now_us += 3 * WEIR_HOUR;
+    must_succeed(weir_refund(limit, weir_key_text("key"), 1)); /* finds nothing in either */
+    ck_assert_int_eq(stats_of(scene.limiter).keys, 0);
 }
 
-TEST(a_denial_and_a_peek_charge_nothing_to_the_former_state, 30)
+TEST_EACH(a_denial_and_a_peek_charge_nothing_to_the_former_state, FORMS, 30)
 {
-    for (int form = 0; form < FORMS; form++) {
-        struct scene scene;
-        scene_open(&scene, NULL);
-        weir_limit *limit = define(&scene, "limit", form, 100, "1h");
-        ck_assert(taken(limit, "key", 70).allowed);
-        define(&scene, "limit", form, 50, "1h");
-        for (int i = 0; i < 20; i++) {
-            ck_assert(!taken(limit, "key", 1 + i % 60).allowed);
-            ck_assert(!peeked(limit, "key", 1).allowed);
-        }
-        ck_assert(has_former(&scene, limit));
-        define(&scene, "limit", form, 100, "1h");
-        ck_assert_int_eq(remaining(limit), 30);
-        scene_close(&scene);
+    OPEN_SCENE(scene, NULL);
+    weir_limit *limit = define(&scene, "limit", _i, 100, "1h");
+    ck_assert(taken(limit, "key", 70).allowed);
+    define(&scene, "limit", _i, 50, "1h");
+    for (int i = 0; i < 20; i++) {
+        ck_assert(!taken(limit, "key", 1 + i % 60).allowed);
+        ck_assert(!peeked(limit, "key", 1).allowed);
     }
+    ck_assert(has_former(&scene, limit));
+    define(&scene, "limit", _i, 100, "1h");
+    ck_assert_int_eq(remaining(limit), 30);
 }
 
 TEST(permits_charged_ahead_of_use_are_charged_to_the_former_state_too, 30)
 {
     for (int cost = 0; cost <= 5; cost += 5) {
-        struct scene scene;
-        scene_open(&scene, NULL);
+        OPEN_SCENE(scene, NULL);
         weir_limit *limit = lowered(&scene, GREEDY, "1h");
         scene.now_us += WEIR_HOUR / 5; /* 10 permits of the smaller one's, 20 of the larger one's */
         struct weir_backend_request request = request_of(&scene, limit, cost);
@@ -410,41 +360,35 @@ TEST(permits_charged_ahead_of_use_are_charged_to_the_former_state_too, 30)
         ck_assert_int_eq(decision.ahead, 10 - cost);
         define(&scene, "limit", GREEDY, 100, "1h");
         ck_assert_int_eq(remaining(limit), 10);
-        scene_close(&scene);
     }
 }
 
-TEST(all_or_nothing_charges_both_states_or_neither, 30)
+TEST_EACH(all_or_nothing_charges_both_states_or_neither, FORMS, 30)
 {
-    for (int form = 0; form < FORMS; form++) {
-        struct scene scene;
-        struct weir_decision decision;
-        scene_open(&scene, NULL);
-        weir_limit *gate = scene_define_text(&scene, "gate", "fixed_window limit=5 period=30d");
-        weir_limit *limit = define(&scene, "limit", form, 100, "1h");
-        ck_assert(taken(limit, "key", 60).allowed);
-        define(&scene, "limit", form, 50, "1h");
-        must_succeed(weir_refund(limit, weir_key_text("key"), 10));
-        ck_assert(has_former(&scene, limit) && remaining(limit) == 10);
-        for (int i = 0; i < 3; i++) {
-            const struct weir_request requests[] = {
-                { limit, weir_key_text("key"), 3, 0 },
-                { gate, weir_key_text("key"), 4, 0 },
-            };
-            must_succeed(weir_try_all(scene.limiter, requests, 2, &decision));
-            ck_assert_int_eq(decision.allowed, i == 0);
-            ck_assert_int_eq(remaining(limit), 7);
-        }
-        define(&scene, "limit", form, 100, "1h");
-        ck_assert_int_eq(remaining(limit), 37);
-        scene_close(&scene);
+    struct weir_decision decision;
+    OPEN_SCENE(scene, NULL);
+    weir_limit *gate = scene_define_text(&scene, "gate", "fixed_window limit=5 period=30d");
+    weir_limit *limit = define(&scene, "limit", _i, 100, "1h");
+    ck_assert(taken(limit, "key", 60).allowed);
+    define(&scene, "limit", _i, 50, "1h");
+    must_succeed(weir_refund(limit, weir_key_text("key"), 10));
+    ck_assert(has_former(&scene, limit) && remaining(limit) == 10);
+    for (int i = 0; i < 3; i++) {
+        const struct weir_request requests[] = {
+            { limit, weir_key_text("key"), 3, 0 },
+            { gate, weir_key_text("key"), 4, 0 },
+        };
+        must_succeed(weir_try_all(scene.limiter, requests, 2, &decision));
+        ck_assert_int_eq(decision.allowed, i == 0);
+        ck_assert_int_eq(remaining(limit), 7);
     }
+    define(&scene, "limit", _i, 100, "1h");
+    ck_assert_int_eq(remaining(limit), 37);
 }
 
 TEST(what_a_stand_in_owes_is_told_by_the_state_alone_and_once_paid_both_are_forgotten, 30)
 {
-    struct scene scene;
-    scene_open(&scene, NULL);
+    OPEN_SCENE(scene, NULL);
     weir_limit *limit = define(&scene, "limit", GREEDY, 100, "1h");
     struct weir_backend *memory = scene.limiter->backend;
     struct weir_backend_request request = request_of(&scene, limit, 100);
@@ -459,18 +403,14 @@ TEST(what_a_stand_in_owes_is_told_by_the_state_alone_and_once_paid_both_are_forg
     ck_assert(has_former(&scene, limit));
     ck_assert_int_eq(own_ops(memory)->debt(memory, &request), 30);
     ck_assert_int_eq(own_ops(memory)->pay(memory, &request, 30), 0);
-    ck_assert_int_eq(stats_of(&scene).keys, 0);
-    scene_close(&scene);
+    ck_assert_int_eq(stats_of(scene.limiter).keys, 0);
 }
 
 /* ---- Room ---- */
 
 TEST(a_key_is_not_dropped_before_its_former_state_is_as_good_as_new, 30)
 {
-    struct weir_options options = WEIR_OPTIONS_INIT;
-    options.max_keys = 1;
-    struct scene scene;
-    scene_open(&scene, &options);
+    OPEN_SCENE(scene, OPTIONS(.max_keys = 1));
     weir_limit *limit = scene_define_text(&scene, "limit", "token_bucket limit=1000 period=1h");
     ck_assert(taken(limit, "key", 1000).allowed);
     scene_define_text(&scene, "limit", "token_bucket limit=10 period=1s");
@@ -496,15 +436,13 @@ TEST(a_key_is_not_dropped_before_its_former_state_is_as_good_as_new, 30)
     ck_assert_int_eq(taken(limit, "other", 1).source, WEIR_BY_FULL);
     scene.now_us += 1;
     ck_assert(taken(limit, "other", 1).allowed);
-    ck_assert_uint_eq(stats_of(&scene).evictions, 1);
-    scene_close(&scene);
+    ck_assert_uint_eq(stats_of(scene.limiter).evictions, 1);
 }
 
 TEST(idle_keys_with_a_former_state_are_collected_when_both_are_as_good_as_new, 30)
 {
     enum { KEYS = 2000 };
-    struct scene scene;
-    scene_open(&scene, NULL);
+    OPEN_SCENE(scene, NULL);
     weir_limit *limit = scene_define_text(&scene, "limit", "sliding_window limit=100 period=1m");
     for (int64_t i = 0; i < KEYS; i++) {
         struct weir_decision decision;
@@ -524,37 +462,29 @@ TEST(idle_keys_with_a_former_state_are_collected_when_both_are_as_good_as_new, 3
             must_succeed(weir_try(limit, weir_key(&key, sizeof key), 1, &decision));
         }
         if (wave == 0)
-            ck_assert_uint_eq(stats_of(&scene).evictions, 0);
+            ck_assert_uint_eq(stats_of(scene.limiter).evictions, 0);
     }
-    ck_assert_uint_ge(stats_of(&scene).evictions, KEYS);
-    scene_close(&scene);
+    ck_assert_uint_ge(stats_of(scene.limiter).evictions, KEYS);
 }
 
-TEST(keys_that_share_a_state_for_want_of_room_have_a_former_one_too, 30)
+TEST_EACH(keys_that_share_a_state_for_want_of_room_have_a_former_one_too, FORMS, 30)
 {
-    for (int form = 0; form < FORMS; form++) {
-        struct weir_options options = WEIR_OPTIONS_INIT;
-        options.max_keys = 1;
-        options.on_full = WEIR_FULL_SHARE;
-        struct scene scene;
-        scene_open(&scene, &options);
-        weir_limit *limit = define(&scene, "limit", form, 100, "1h");
-        ck_assert(taken(limit, "inside", 1).allowed);
-        ck_assert(taken(limit, "a", 100).allowed);
-        for (int i = 0; i < 6; i++) {
-            define(&scene, "limit", form, i % 2 ? 100 : 50, "1h");
-            struct weir_decision decision;
-            const struct weir_request requests[] = {
-                /* both in the one state, which moves when it is met */
-                { limit, weir_key_text("b"), 1, 0 },
-                { limit, weir_key_text("c"), 1, 0 },
-            };
-            must_succeed(weir_try_all(scene.limiter, requests, 2, &decision));
-            ck_assert(!decision.allowed);
-            decision = taken(limit, "d", 1);
-            ck_assert(!decision.allowed && decision.source == WEIR_BY_FULL);
-        }
-        scene_close(&scene);
+    OPEN_SCENE(scene, OPTIONS(.max_keys = 1, .on_full = WEIR_FULL_SHARE));
+    weir_limit *limit = define(&scene, "limit", _i, 100, "1h");
+    ck_assert(taken(limit, "inside", 1).allowed);
+    ck_assert(taken(limit, "a", 100).allowed);
+    for (int i = 0; i < 6; i++) {
+        define(&scene, "limit", _i, i % 2 ? 100 : 50, "1h");
+        struct weir_decision decision;
+        const struct weir_request requests[] = {
+            /* both in the one state, which moves when it is met */
+            { limit, weir_key_text("b"), 1, 0 },
+            { limit, weir_key_text("c"), 1, 0 },
+        };
+        must_succeed(weir_try_all(scene.limiter, requests, 2, &decision));
+        ck_assert(!decision.allowed);
+        decision = taken(limit, "d", 1);
+        ck_assert(!decision.allowed && decision.source == WEIR_BY_FULL);
     }
 }
 
@@ -588,8 +518,7 @@ TEST(a_share_that_shrinks_and_grows_again_mints_nothing, 60)
 
 TEST(a_thread_with_an_older_plan_leaves_both_states_under_the_newer, 30)
 {
-    struct scene scene;
-    scene_open(&scene, NULL);
+    OPEN_SCENE(scene, NULL);
     weir_limit *limit = define(&scene, "limit", GREEDY, 100, "1h");
     ck_assert(taken(limit, "key", 100).allowed);
     /* What a thread has seen of the limit, and has not acted upon yet. */
@@ -617,7 +546,6 @@ TEST(a_thread_with_an_older_plan_leaves_both_states_under_the_newer, 30)
     define(&scene, "limit", GREEDY, 100, "1h");
     ck_assert_int_eq(remaining(limit), 10);
     free(seen);
-    scene_close(&scene);
 }
 
 /* The limit's plan as it is seen by so many calls to come. */
@@ -640,52 +568,41 @@ uint64_t __wrap_weir_request_plan(const struct weir_backend_request *request, st
 
 /* Of two keys that share a state for want of room the first request is met before the limit is lowered, the second
  * after it: the state moves in between. */
-TEST(a_shared_state_that_moves_between_two_requests_of_one_step_is_found_again, 30)
+TEST_EACH(a_shared_state_that_moves_between_two_requests_of_one_step_is_found_again, FORMS, 30)
 {
-    for (int form = 0; form < FORMS; form++) {
-        struct weir_options options = WEIR_OPTIONS_INIT;
-        options.max_keys = 1;
-        options.on_full = WEIR_FULL_SHARE;
-        struct scene scene;
-        scene_open(&scene, &options);
-        weir_limit *limit = define(&scene, "limit", form, 100, "1h");
-        ck_assert(taken(limit, "inside", 1).allowed);
-        ck_assert(taken(limit, "a", 60).allowed);
-        struct weir_backend_request requests[] = { request_of(&scene, limit, 1), request_of(&scene, limit, 1) };
-        stale.version = plan_cell_read(&limit->plan, &stale.plan);
-        define(&scene, "limit", form, 50, "1h");
-        requests[1].key = weir_key_text("yek");
-        requests[1].plan_version = plan_cell_version(&limit->plan);
+    OPEN_SCENE(scene, OPTIONS(.max_keys = 1, .on_full = WEIR_FULL_SHARE));
+    weir_limit *limit = define(&scene, "limit", _i, 100, "1h");
+    ck_assert(taken(limit, "inside", 1).allowed);
+    ck_assert(taken(limit, "a", 60).allowed);
+    struct weir_backend_request requests[] = { request_of(&scene, limit, 1), request_of(&scene, limit, 1) };
+    stale.version = plan_cell_read(&limit->plan, &stale.plan);
+    define(&scene, "limit", _i, 50, "1h");
+    requests[1].key = weir_key_text("yek");
+    requests[1].plan_version = plan_cell_version(&limit->plan);
 
-        struct weir_backend *backend = scene.limiter->backend;
-        struct weir_decision decisions[2];
-        stale.calls = 6; /* it is begun three times: one and then the other finds no room */
-        must_succeed(backend->ops->decide(backend, requests, 2, true, INT64_MAX, decisions));
-        for (int i = 0; i < 2; i++)
-            ck_assert(!decisions[i].allowed && decisions[i].limit == 50);
-        define(&scene, "limit", form, 100, "1h");
-        ck_assert_int_eq(taken(limit, "b", 40).remaining, 0);
-        ck_assert_int_eq(stale.calls, 0);
-        scene_close(&scene);
-    }
+    struct weir_backend *backend = scene.limiter->backend;
+    struct weir_decision decisions[2];
+    stale.calls = 6; /* it is begun three times: one and then the other finds no room */
+    must_succeed(backend->ops->decide(backend, requests, 2, true, INT64_MAX, decisions));
+    for (int i = 0; i < 2; i++)
+        ck_assert(!decisions[i].allowed && decisions[i].limit == 50);
+    define(&scene, "limit", _i, 100, "1h");
+    ck_assert_int_eq(taken(limit, "b", 40).remaining, 0);
+    ck_assert_int_eq(stale.calls, 0);
 }
 
-TEST(a_clock_that_steps_back_moves_neither_state, 30)
+TEST_EACH(a_clock_that_steps_back_moves_neither_state, FORMS, 30)
 {
-    for (int form = 0; form < FORMS; form++) {
-        struct scene scene;
-        scene_open(&scene, NULL);
-        weir_limit *limit = lowered(&scene, form, "1h");
-        scene.now_us -= WEIR_SECOND; /* within the slack: held */
-        define(&scene, "limit", form, 100, "1h");
-        ck_assert(!taken(limit, "key", 1).allowed);
-        scene.now_us -= WEIR_DAY; /* beyond it: what was used stays used */
-        define(&scene, "limit", form, 50, "1h");
-        ck_assert(!taken(limit, "key", 1).allowed);
-        scene.now_us -= WEIR_DAY;
-        define(&scene, "limit", form, 100, "1h");
-        ck_assert_int_eq(remaining(limit), 0);
-        ck_assert(!taken(limit, "key", 1).allowed);
-        scene_close(&scene);
-    }
+    OPEN_SCENE(scene, NULL);
+    weir_limit *limit = lowered(&scene, _i, "1h");
+    scene.now_us -= WEIR_SECOND; /* within the slack: held */
+    define(&scene, "limit", _i, 100, "1h");
+    ck_assert(!taken(limit, "key", 1).allowed);
+    scene.now_us -= WEIR_DAY; /* beyond it: what was used stays used */
+    define(&scene, "limit", _i, 50, "1h");
+    ck_assert(!taken(limit, "key", 1).allowed);
+    scene.now_us -= WEIR_DAY;
+    define(&scene, "limit", _i, 100, "1h");
+    ck_assert_int_eq(remaining(limit), 0);
+    ck_assert(!taken(limit, "key", 1).allowed);
 }

@@ -72,16 +72,14 @@ static const struct {
 
 TEST(the_policy_is_told_as_what_a_fresh_key_may_take_and_how_long_that_takes_to_come, 30)
 {
-    struct scene scene;
     struct weir_decision decision = { .allowed = true };
-    scene_open(&scene, NULL);
+    OPEN_SCENE(scene, NULL);
     for (size_t i = 0; i < sizeof quotas / sizeof quotas[0]; i++) {
         char expected[256];
         weir_limit *limit = scene_define_text(&scene, "a.limit_of-9", quotas[i].policy);
         snprintf(expected, sizeof expected, "RateLimit-Policy: \"a.limit_of-9\"%s\n", quotas[i].quota);
         assert_lines(limit, &decision, WEIR_HTTP_RATELIMIT_POLICY, expected);
     }
-    scene_close(&scene);
 }
 
 TEST(what_strict_holds_back_is_not_told_of, 10)
@@ -97,8 +95,7 @@ TEST(what_strict_holds_back_is_not_told_of, 10)
         { "limit", "fixed_window limit=1000 period=1s", ";q=1000;w=1", 1000 },
         { "limit/ke*", "token_bucket limit=2000 period=1s", ";q=1800;w=1", 1800 },
     };
-    struct scene scene;
-    scene_open(&scene, NULL);
+    OPEN_SCENE(scene, NULL);
     scene.limiter->leases = (struct lease_rules){ .life_us = 100000, .max = 100, .instances = 1, .strict = true };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         char expected[256];
@@ -110,7 +107,6 @@ TEST(what_strict_holds_back_is_not_told_of, 10)
         ck_assert(decision.allowed);
         assert_lines(limit, &decision, WEIR_HTTP_RATELIMIT_POLICY, expected);
     }
-    scene_close(&scene);
 }
 
 /* Of a limit of 10 a minute, bursts of 20. */
@@ -159,9 +155,8 @@ static const struct {
 
 TEST(a_decision_is_told_in_whole_seconds_that_are_never_early, 30)
 {
-    struct scene scene;
     char text[1024];
-    scene_open(&scene, NULL);
+    OPEN_SCENE(scene, NULL);
     weir_limit *limit = scene_define_text(&scene, "api", "token_bucket limit=10 period=1m burst=20");
     for (size_t i = 0; i < sizeof answers / sizeof answers[0]; i++) {
         const struct weir_request request = request_of(limit, "key");
@@ -169,15 +164,13 @@ TEST(a_decision_is_told_in_whole_seconds_that_are_never_early, 30)
         if (strcmp(text, answers[i].lines) != 0)
             ck_abort_msg("%s:\n%sis not\n%s", answers[i].about, text, answers[i].lines);
     }
-    scene_close(&scene);
 }
 
 TEST(only_what_is_asked_for_is_written, 30)
 {
     const struct weir_decision denied = { .retry_after_us = 1500000 }, allowed = { .allowed = true, .remaining = 1 };
-    struct scene scene;
     struct weir_http_field fields[1];
-    scene_open(&scene, NULL);
+    OPEN_SCENE(scene, NULL);
     weir_limit *limit = scene_define_text(&scene, "api", "fixed_window limit=3 period=10s");
     assert_lines(limit, &denied, WEIR_HTTP_RETRY_AFTER, "Retry-After: 2\n");
     assert_lines(limit, &denied, WEIR_HTTP_RATELIMIT_POLICY, "RateLimit-Policy: \"api\";q=3;w=10\n");
@@ -190,15 +183,13 @@ TEST(only_what_is_asked_for_is_written, 30)
     const struct weir_request request = request_of(limit, "key");
     ck_assert_int_eq(weir_http_fields(&request, &allowed, WEIR_HTTP_RETRY_AFTER, fields, 0), 0);
     ck_assert_int_eq(weir_http_fields(&request, &denied, WEIR_HTTP_RETRY_AFTER, fields, 1), 1);
-    scene_close(&scene);
 }
 
 TEST(a_reset_in_unix_time_is_that_of_the_request_or_of_the_limiters_clock_rounded_up, 30)
 {
     const struct weir_decision denied = { .retry_after_us = 1500000 };
-    struct scene scene;
     char text[1024];
-    scene_open(&scene, NULL);
+    OPEN_SCENE(scene, NULL);
     weir_limit *limit = scene_define_text(&scene, "api", "fixed_window limit=3 period=10s");
     scene.now_us = INT64_C(1790000000500000);
     assert_lines(limit, &denied, WEIR_HTTP_X_RATELIMIT_UNIX,
@@ -219,32 +210,26 @@ TEST(a_reset_in_unix_time_is_that_of_the_request_or_of_the_limiters_clock_rounde
     ck_assert_int_eq(weir_http_fields(&request, &denied, WEIR_HTTP_X_RATELIMIT_UNIX, fields, 6), WEIR_EINVAL);
     ck_assert_ptr_nonnull(strstr(scene.last_line, "the clock"));
     ck_assert_int_eq(weir_http_fields(&request, &denied, WEIR_HTTP_X_RATELIMIT, fields, 6), 3); /* needs no clock */
-    scene_close(&scene);
 }
 
 /* ---- Whose numbers they are ---- */
 
 TEST(an_instance_with_a_share_tells_the_whole_policy_and_what_is_left_of_its_own, 30)
 {
-    struct weir_options options = WEIR_OPTIONS_INIT;
-    struct scene scene;
-    options.instances = 4;
-    scene_open(&scene, &options);
+    OPEN_SCENE(scene, OPTIONS(.instances = 4));
     weir_limit *limit = scene_define_text(&scene, "api", "token_bucket limit=100 period=1s");
     struct weir_decision decision = taken(limit, "key", 1);
     ck_assert_int_eq(decision.limit, 25);
     assert_lines(limit, &decision, EVERY,
                  "RateLimit-Policy: \"api\";q=100;w=1\nRateLimit: \"api\";r=24;t=1\n"
                  "X-RateLimit-Limit: 100\nX-RateLimit-Remaining: 24\nX-RateLimit-Reset: 1\n");
-    scene_close(&scene);
 }
 
 TEST(of_several_limits_at_once_the_one_that_binds_is_told_and_the_policies_of_all, 30)
 {
-    struct scene scene;
     struct weir_decision decision;
     char text[1024];
-    scene_open(&scene, NULL);
+    OPEN_SCENE(scene, NULL);
     weir_limit *burst = scene_define_text(&scene, "burst", "fixed_window limit=10 period=1s");
     weir_limit *daily = scene_define_text(&scene, "daily", "fixed_window limit=12 period=1d");
     const struct weir_request requests[] = { { .limit = burst, .key = weir_key_text("key"), .cost = 6 },
@@ -263,20 +248,16 @@ TEST(of_several_limits_at_once_the_one_that_binds_is_told_and_the_policies_of_al
                      "X-RateLimit-Limit: 12\nX-RateLimit-Remaining: 0\nX-RateLimit-Reset: 86399\n");
     ck_assert_str_eq(lines_of(&requests[0], &decision, WEIR_HTTP_RATELIMIT_POLICY, text, sizeof text),
                      "RateLimit-Policy: \"burst\";q=10;w=1\n");
-    scene_close(&scene);
 }
 
 /* One decision of a limiter whose backend fails, as lines. */
 static void assert_lines_of_an_outage(enum weir_on_failure on_failure, const char *expected)
 {
-    struct weir_options options = WEIR_OPTIONS_INIT;
     struct fake fake;
-    struct scene scene;
-    options.on_failure = on_failure;
-    options.instances = 2;
+    CLOSED_BY(scene_close) struct scene scene;
     fake_init(&fake);
     fake.ops.shared = true;
-    fake_open(&fake, &scene, &options);
+    fake_open(&fake, &scene, OPTIONS(.on_failure = on_failure, .instances = 2));
     scene.now_us -= scene.now_us % 64; /* an outage's beginning is rounded up to this */
     scene.log_allowed = true;
     weir_limit *limit = scene_define_text(&scene, "api", "token_bucket limit=10 period=10s");
@@ -284,7 +265,6 @@ static void assert_lines_of_an_outage(enum weir_on_failure on_failure, const cha
     const struct weir_decision decision = taken(limit, "key", 1);
     ck_assert_int_ge(decision.source, WEIR_BY_FALLBACK);
     assert_lines(limit, &decision, WEIR_HTTP_RETRY_AFTER | WEIR_HTTP_RATELIMIT | WEIR_HTTP_RATELIMIT_POLICY, expected);
-    scene_close(&scene);
 }
 
 TEST(a_decision_in_place_of_the_backend_is_told_as_any_other, 30)
@@ -299,13 +279,11 @@ TEST(a_decision_in_place_of_the_backend_is_told_as_any_other, 30)
 TEST(a_policy_that_is_defined_anew_is_told_anew, 30)
 {
     const struct weir_decision decision = { .allowed = true };
-    struct scene scene;
-    scene_open(&scene, NULL);
+    OPEN_SCENE(scene, NULL);
     weir_limit *limit = scene_define_text(&scene, "api", "fixed_window limit=3 period=10s");
     assert_lines(limit, &decision, WEIR_HTTP_RATELIMIT_POLICY, "RateLimit-Policy: \"api\";q=3;w=10\n");
     scene_define_text(&scene, "api", "leaky_bucket limit=4 period=2s");
     assert_lines(limit, &decision, WEIR_HTTP_RATELIMIT_POLICY, "RateLimit-Policy: \"api\";q=4;w=2\n");
-    scene_close(&scene);
 }
 
 /* ---- That it can be parsed ---- */
@@ -363,9 +341,8 @@ TEST(every_name_that_a_limit_may_have_is_told_as_it_is, 30)
 {
     const struct weir_decision decision = { .allowed = true };
     const struct weir_policy policy = { .limit = 1, .period_us = 1 };
-    struct scene scene;
     int names = 0;
-    scene_open(&scene, NULL);
+    OPEN_SCENE(scene, NULL);
     scene.log_allowed = true;
     for (int byte = 1; byte < 256; byte++) {
         const char name[] = { 'a', (char)byte, 'b', '\0' };
@@ -380,14 +357,12 @@ TEST(every_name_that_a_limit_may_have_is_told_as_it_is, 30)
             ck_assert_str_eq(parsed(fields[i].value).name, name);
     }
     ck_assert_int_eq(names, 26 + 26 + 10 + 3);
-    scene_close(&scene);
 }
 
 TEST(a_key_with_an_override_is_told_of_its_own_policy, 30)
 {
-    struct scene scene;
     struct weir_http_field field;
-    scene_open(&scene, NULL);
+    OPEN_SCENE(scene, NULL);
     weir_limit *limit = scene_define_text(&scene, "api", "token_bucket limit=100 period=1s");
     scene_define_text(&scene, "api/10.0.*", "token_bucket limit=7 period=1m");
     struct weir_request request = { .limit = limit, .key = weir_key_text("10.0.0.1"), .cost = 1 };
@@ -398,7 +373,6 @@ TEST(a_key_with_an_override_is_told_of_its_own_policy, 30)
     decision = taken(limit, "10.1.0.1", 1);
     ck_assert_int_eq(weir_http_fields(&request, &decision, WEIR_HTTP_RATELIMIT_POLICY, &field, 1), 1);
     ck_assert_str_eq(field.value, "\"api\";q=100;w=1");
-    scene_close(&scene);
 }
 
 TEST(the_longest_values_are_whole, 30)
@@ -412,10 +386,9 @@ TEST(the_longest_values_are_whole, 30)
                                             .remaining = 2 * WEIR_MAX_PERMITS,
                                             .reset_after_us = WEIR_MAX_TIME_US };
     char name[WEIR_MAX_NAME_LEN + 1] = "";
-    struct scene scene;
     struct weir_http_field fields[WEIR_HTTP_MAX_FIELDS];
     memset(name, 'n', WEIR_MAX_NAME_LEN);
-    scene_open(&scene, NULL);
+    OPEN_SCENE(scene, NULL);
     struct weir_request request = request_of(scene_define(&scene, name, &policy), "key");
     request.now_us = WEIR_MAX_TIME_US;
     const unsigned which = WEIR_HTTP_RATELIMIT_POLICY | WEIR_HTTP_RATELIMIT | WEIR_HTTP_X_RATELIMIT_UNIX;
@@ -428,7 +401,6 @@ TEST(the_longest_values_are_whole, 30)
     ck_assert_int_eq(item.r, 2 * WEIR_MAX_PERMITS);
     ck_assert_int_eq(item.t, INT64_C(9007199255)); /* 2^53 us */
     ck_assert_str_eq(fields[4].value, "18014398510");
-    scene_close(&scene);
 }
 
 /* ---- That who goes by it is served ---- */
@@ -504,10 +476,9 @@ static void check_left(struct scene *scene, const struct weir_request *request, 
 
 TEST(who_waits_for_retry_after_is_admitted_and_a_second_earlier_is_not, 60)
 {
-    struct scene scene;
     struct chance chance = chance_make(1);
     int64_t denied = 0, left = 0;
-    scene_open(&scene, NULL);
+    OPEN_SCENE(scene, NULL);
     const int64_t start_us = scene.now_us;
     for (int64_t i = 0, cases = steps_or(CASES); i < cases; i++) {
         char key[32];
@@ -527,15 +498,13 @@ TEST(who_waits_for_retry_after_is_admitted_and_a_second_earlier_is_not, 60)
     }
     ck_assert_int_gt(denied, steps_or(CASES) / 4);
     ck_assert_int_gt(left, steps_or(CASES) / 20);
-    scene_close(&scene);
 }
 
 TEST(who_goes_by_the_policy_never_goes_faster_than_the_rate, 60)
 {
     const struct weir_decision decision = { .allowed = true };
-    struct scene scene;
     struct chance chance = chance_make(2);
-    scene_open(&scene, NULL);
+    OPEN_SCENE(scene, NULL);
     for (int64_t i = 0, cases = steps_or(CASES); i < cases; i++) {
         struct weir_policy policy;
         struct weir_http_field field;
@@ -549,15 +518,13 @@ TEST(who_goes_by_the_policy_never_goes_faster_than_the_rate, 60)
         if (kind_of(&policy) != KIND_INTERVAL && item.w > 1) /* there q comes in whole refills */
             must(needed > given - (wide)policy.limit * (wide)WEIR_SECOND, "nor needlessly below");
     }
-    scene_close(&scene);
 }
 
 /* ---- What is refused ---- */
 
 TEST(what_cannot_be_told_is_refused_by_name_and_leaves_the_fields_alone, 30)
 {
-    struct scene scene;
-    scene_open(&scene, NULL);
+    OPEN_SCENE(scene, NULL);
     scene.log_allowed = true;
     const struct weir_request good = request_of(scene_define_text(&scene, "api", "fixed_window limit=3 period=10s"),
                                                 "k");
@@ -602,5 +569,4 @@ TEST(what_cannot_be_told_is_refused_by_name_and_leaves_the_fields_alone, 30)
     const struct weir_request none = request_of(NULL, "k");
     ck_assert_int_eq(weir_http_fields(&none, &denied, EVERY, fields, 6), WEIR_EINVAL);
     ck_assert_mem_eq(fields, before, sizeof fields);
-    scene_close(&scene);
 }

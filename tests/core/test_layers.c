@@ -53,9 +53,8 @@ TEST(consul_goes_before_the_file_and_the_file_before_code_in_every_order, 60)
     static const char *const keys[] = { "z", "a", "ab" };
     enum { TARGETS = 3 };
     struct chance chance = chance_make(1);
-    struct scene scene;
     int64_t sizes[TARGETS][LAYERS] = { { 0 } }; /* 0: not there */
-    scene_open(&scene, NULL);
+    OPEN_SCENE(scene, NULL);
     define(scene.limiter, "api", sizes[0][LAYER_CODE] = 10);
     const int64_t steps = steps_or(20000);
     for (int64_t step = 11; step < steps; step++) {
@@ -91,13 +90,11 @@ TEST(consul_goes_before_the_file_and_the_file_before_code_in_every_order, 60)
             must(size_of(scene.limiter, keys[t]) == expected, "the highest layer that is there");
         }
     }
-    scene_close(&scene);
 }
 
 TEST(what_code_defines_later_waits_for_the_end_of_a_layer_that_came_before, 10)
 {
-    struct scene scene;
-    scene_open(&scene, NULL);
+    OPEN_SCENE(scene, NULL);
     ck_assert_uint_eq(apply_one(scene.limiter, WEIR_FOLLOW_CONSUL_POLICIES, NULL, 30).changes, 1);
     ck_assert_int_eq(size_of(scene.limiter, "a"), 30); /* a limit by that alone */
     define(scene.limiter, "api", 10);
@@ -105,20 +102,17 @@ TEST(what_code_defines_later_waits_for_the_end_of_a_layer_that_came_before, 10)
     ck_assert_uint_eq(apply(scene.limiter, WEIR_FOLLOW_CONSUL_POLICIES, NULL, 0).changes, 1);
     ck_assert_int_eq(size_of(scene.limiter, "a"), 10);
     ck_assert_uint_eq(apply(scene.limiter, WEIR_FOLLOW_CONSUL_POLICIES, NULL, 0).changes, 0);
-    scene_close(&scene);
 }
 
 TEST(an_override_in_a_layer_waits_for_its_limit, 10)
 {
-    struct scene scene;
-    scene_open(&scene, NULL);
+    OPEN_SCENE(scene, NULL);
     scene.log_allowed = true;
     ck_assert_uint_eq(apply_one(scene.limiter, WEIR_FOLLOW_POLICY_FILE, "a", 30).changes, 1);
     ck_assert_msg(strstr(scene.last_line, "limit api has overrides, but is not defined yet") != NULL, "%s",
                   scene.last_line);
     ck_assert_ptr_null(weir_limit_find(scene.limiter, "api"));
-    struct weir_stats stats = { .size = sizeof stats };
-    must_succeed(weir_stats_read(scene.limiter, &stats));
+    struct weir_stats stats = stats_of(scene.limiter);
     ck_assert_uint_eq(stats.share_zeros + stats.share_lifts, 0);
     const struct share half = { .weight = 1, .total = 2, .rank = 0, .count = 2 };
     must_succeed(limiter_set_share(scene.limiter, &half));
@@ -127,13 +121,11 @@ TEST(an_override_in_a_layer_waits_for_its_limit, 10)
     define(scene.limiter, "api", 10);
     ck_assert_int_eq(size_of(scene.limiter, "a"), 15);
     ck_assert_int_eq(size_of(scene.limiter, "b"), 5);
-    scene_close(&scene);
 }
 
 TEST(a_limit_that_nobody_defines_any_more_keeps_its_last_policy_and_the_log_tells, 10)
 {
-    struct scene scene;
-    scene_open(&scene, NULL);
+    OPEN_SCENE(scene, NULL);
     const struct policy_entry entries[] = { entry_of("api", NULL, 30), entry_of("api", "a", 40) };
     apply(scene.limiter, WEIR_FOLLOW_CONSUL_POLICIES, entries, 2);
     weir_limit *limit = weir_limit_find(scene.limiter, "api");
@@ -149,15 +141,13 @@ TEST(a_limit_that_nobody_defines_any_more_keeps_its_last_policy_and_the_log_tell
     ck_assert_int_eq(scene.log_lines, 1);
     apply_one(scene.limiter, WEIR_FOLLOW_POLICY_FILE, NULL, 20);
     ck_assert_int_eq(size_of(scene.limiter, "a"), 20);
-    scene_close(&scene);
 }
 
 /* ---- What is wrong ---- */
 
 TEST(a_bad_entry_keeps_what_was_there_and_holds_up_no_other, 10)
 {
-    struct scene scene;
-    scene_open(&scene, NULL);
+    OPEN_SCENE(scene, NULL);
     define(scene.limiter, "api", 10);
     struct policy_entry entries[] = {
         entry_of("api", NULL, 20),   entry_of("api", "a", 21),  entry_of("api", "b*", 22),
@@ -189,7 +179,6 @@ TEST(a_bad_entry_keeps_what_was_there_and_holds_up_no_other, 10)
     ck_assert_str_eq(result.sentence, "Consul's weir/api: column 3: what is this?");
     ck_assert_int_eq(size_of(scene.limiter, "a"), 20); /* the others are gone */
     ck_assert_int_eq(size_of(scene.limiter, "z"), 20);
-    scene_close(&scene);
 }
 
 TEST(the_sentence_says_what_is_wrong_and_where, 10)
@@ -206,8 +195,7 @@ TEST(the_sentence_says_what_is_wrong_and_where, 10)
         { "api", NULL, 0, "here: limit must be 1 to 1000000000, not 0" },
         { "api", "x", WEIR_MAX_PERMITS + 1, "here: limit must be 1 to 1000000000, not 1000000001" },
     };
-    struct scene scene;
-    scene_open(&scene, NULL);
+    OPEN_SCENE(scene, NULL);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const struct policy_entry entry = entry_of(cases[i].name, cases[i].pattern, cases[i].limit);
         const struct layers_result result = apply(scene.limiter, WEIR_FOLLOW_POLICY_FILE, &entry, 1);
@@ -220,14 +208,12 @@ TEST(the_sentence_says_what_is_wrong_and_where, 10)
     const struct layers_result result = apply(scene.limiter, WEIR_FOLLOW_POLICY_FILE, twice, 2);
     ck_assert_uint_eq(result.refused, 1);
     ck_assert_str_eq(result.sentence, "here: it stands twice");
-    scene_close(&scene);
 }
 
 TEST(a_layer_with_one_limit_too_many_has_the_others, 60)
 {
-    struct scene scene;
     char name[32];
-    scene_open(&scene, NULL);
+    OPEN_SCENE(scene, NULL);
     for (int i = 0; i < WEIR_MAX_LIMITS - 1; i++) {
         snprintf(name, sizeof name, "limit-%d", i);
         define(scene.limiter, name, 10);
@@ -240,7 +226,6 @@ TEST(a_layer_with_one_limit_too_many_has_the_others, 60)
     ck_assert_str_eq(result.sentence, "here: 65536 limits are defined already");
     ck_assert_int_eq(size_of(scene.limiter, "a"), 23);
     ck_assert_int_eq(peeked(weir_limit_find(scene.limiter, "limit-0"), "a", 1).limit, 20);
-    scene_close(&scene);
 }
 
 /* ---- Files ---- */
@@ -270,9 +255,8 @@ static int load(weir *limiter, const char *text, char *message, size_t size)
 
 TEST(overrides_in_a_file_are_loaded_whole_or_not_at_all, 10)
 {
-    struct scene scene;
     char message[300] = "";
-    scene_open(&scene, NULL);
+    OPEN_SCENE(scene, NULL);
     define(scene.limiter, "api", 10);
     define(scene.limiter, "api/a", 11);
     ck_assert_int_eq(load(scene.limiter,
@@ -300,7 +284,6 @@ TEST(overrides_in_a_file_are_loaded_whole_or_not_at_all, 10)
     ck_assert_int_eq(peeked(new, "bb", 1).limit, 22);
     ck_assert_int_eq(peeked(new, "A b", 1).limit, 25);
     ck_assert_int_eq(peeked(new, "c", 1).limit, 24);
-    scene_close(&scene);
 }
 
 TEST(a_file_that_is_followed_is_a_layer_above_code_from_the_first, 10)

@@ -26,14 +26,13 @@ static struct weir_plan plan_for(const char *text)
     return plan;
 }
 
-static void key_init(struct key *key, const char *policy)
+static struct key fresh_key(const char *policy)
 {
     const struct weir_plan plan = plan_for(policy);
-    memset(key, 0, sizeof *key);
-    key->rules = (struct lease_rules){ .life_us = LIFE_US, .max = WEIR_MAX_PERMITS, .instances = 1 };
-    key->now_us = START_US;
-    state_charge(&plan, key->state, key->now_us, 0);
-    lease_renew(&key->lease, &plan, 1);
+    struct key key = { .rules = { .life_us = LIFE_US, .max = WEIR_MAX_PERMITS, .instances = 1 }, .now_us = START_US };
+    state_charge(&plan, key.state, key.now_us, 0);
+    lease_renew(&key.lease, &plan, 1);
+    return key;
 }
 
 static struct weir_decision store_decides(struct key *key, const struct lease_order *order)
@@ -99,8 +98,7 @@ static struct lease_order lease_of(struct key *key, int64_t ahead)
 
 TEST(a_key_that_is_asked_for_seldom_leases_nothing, 10)
 {
-    struct key key;
-    key_init(&key, WIDE);
+    struct key key = fresh_key(WIDE);
     for (int i = 0; i < 50; i++, key.now_us += 2 * LIFE_US) {
         ck_assert_int_eq(take(&key, 1).remaining, 999999);
         ck_assert_int_eq(lease_left(&key.lease, key.now_us), 0);
@@ -110,16 +108,14 @@ TEST(a_key_that_is_asked_for_seldom_leases_nothing, 10)
 
 TEST(one_request_however_large_is_no_load_yet, 10)
 {
-    struct key key;
-    key_init(&key, WIDE);
+    struct key key = fresh_key(WIDE);
     take(&key, 5000);
     ck_assert_int_eq(lease_left(&key.lease, key.now_us), 0);
 }
 
 TEST(a_busy_key_leases_what_half_a_life_asks_for, 10)
 {
-    struct key key;
-    key_init(&key, WIDE);
+    struct key key = fresh_key(WIDE);
     warm_up(&key, 1000);
     take(&key, 1);
     const int64_t left = lease_left(&key.lease, key.now_us);
@@ -128,8 +124,7 @@ TEST(a_busy_key_leases_what_half_a_life_asks_for, 10)
 
 TEST(a_busy_key_is_asked_for_no_more_than_twice_in_a_life, 10)
 {
-    struct key key;
-    key_init(&key, WIDE);
+    struct key key = fresh_key(WIDE);
     for (int64_t gap_us = 100; gap_us <= LIFE_US; gap_us = gap_us * 3 / 2) {
         warm_up(&key, gap_us);
         load(&key, gap_us, 40 * LIFE_US);
@@ -140,9 +135,8 @@ TEST(a_busy_key_is_asked_for_no_more_than_twice_in_a_life, 10)
 
 TEST(costs_weigh_as_much_as_as_many_requests, 10)
 {
-    struct key ones, tens;
-    key_init(&ones, WIDE);
-    key_init(&tens, WIDE);
+    struct key ones = fresh_key(WIDE);
+    struct key tens = fresh_key(WIDE);
     for (int i = 0; i < 2000; i++) {
         ones.now_us += 500;
         take(&ones, 1);
@@ -159,8 +153,7 @@ TEST(costs_weigh_as_much_as_as_many_requests, 10)
 
 TEST(nothing_is_leased_where_answers_take_a_tenth_of_a_life, 10)
 {
-    struct key key;
-    key_init(&key, WIDE);
+    struct key key = fresh_key(WIDE);
     warm_up(&key, 1000);
     lease_count(&key.lease, &key.rules, key.now_us, 1);
     ck_assert_int_gt(lease_make_order(&key.lease, &key.rules, key.now_us, 1, 0, LIFE_US / 10).ahead, 0);
@@ -170,8 +163,7 @@ TEST(nothing_is_leased_where_answers_take_a_tenth_of_a_life, 10)
 
 TEST(near_the_limit_leases_leave_room_for_all_instances, 10)
 {
-    struct key key;
-    key_init(&key, "token_bucket limit=1000 period=366d");
+    struct key key = fresh_key("token_bucket limit=1000 period=366d");
     key.rules.instances = 4;
     for (int64_t i = 0; i < 1000; i++) {
         const int64_t before = lease_left(&key.lease, key.now_us);
@@ -188,8 +180,7 @@ TEST(near_the_limit_leases_leave_room_for_all_instances, 10)
 
 TEST(what_others_wait_for_is_asked_for_at_once_when_permits_are_scarce, 10)
 {
-    struct key key;
-    key_init(&key, "token_bucket limit=1000 period=366d");
+    struct key key = fresh_key("token_bucket limit=1000 period=366d");
     key.rules.instances = 16;
     warm_up(&key, 1000); /* 500 taken */
     key.lease.scarce = true;
@@ -220,8 +211,7 @@ TEST(permits_are_scarce_once_fewer_come_than_were_asked_for_until_all_do, 10)
         { { .allowed = true, .ahead = 2 }, 2, false },
         { { .allowed = false }, 5, true },
     };
-    struct key key;
-    key_init(&key, WIDE);
+    struct key key = fresh_key(WIDE);
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
         const struct lease_order order = {
             .era = key.lease.era, .cost = 1, .ahead = table[i].ahead, .spread = 1, .whole = true
@@ -233,8 +223,7 @@ TEST(permits_are_scarce_once_fewer_come_than_were_asked_for_until_all_do, 10)
 
 TEST(no_more_is_leased_than_the_option_says, 10)
 {
-    struct key key;
-    key_init(&key, WIDE);
+    struct key key = fresh_key(WIDE);
     key.rules.max = 3;
     for (int i = 0; i < 5000; i++, key.now_us += 20) {
         take(&key, 1);
@@ -245,8 +234,7 @@ TEST(no_more_is_leased_than_the_option_says, 10)
 
 TEST(what_a_request_lacks_is_asked_for_if_a_lease_may_be_as_large_as_the_request, 10)
 {
-    struct key key;
-    key_init(&key, WIDE);
+    struct key key = fresh_key(WIDE);
     key.rules.max = 8;
     const struct lease_order some = lease_of(&key, 3);
     asked(&key, &some, 0);
@@ -260,8 +248,7 @@ TEST(what_a_request_lacks_is_asked_for_if_a_lease_may_be_as_large_as_the_request
 
 TEST(what_is_held_and_what_is_on_its_way_are_no_more_together_than_a_lease_may_be, 10)
 {
-    struct key key;
-    key_init(&key, WIDE);
+    struct key key = fresh_key(WIDE);
     warm_up(&key, 100); /* a load of 500 in half a life */
     key.rules.max = 100;
     for (int64_t held = 0; held <= 100; held += 10) {
@@ -282,8 +269,7 @@ TEST(what_is_held_and_what_is_on_its_way_are_no_more_together_than_a_lease_may_b
 
 TEST(while_permits_are_on_their_way_no_others_are_asked_for, 10)
 {
-    struct key key;
-    key_init(&key, WIDE);
+    struct key key = fresh_key(WIDE);
     warm_up(&key, 1000);
     const struct lease_order few = lease_of(&key, 5);
     asked(&key, &few, 0);
@@ -300,8 +286,7 @@ TEST(while_permits_are_on_their_way_no_others_are_asked_for, 10)
 
 TEST(what_a_request_lacks_is_on_its_way_until_it_comes_or_fails, 10)
 {
-    struct key key;
-    key_init(&key, WIDE);
+    struct key key = fresh_key(WIDE);
     const struct lease_order few = lease_of(&key, 5);
     asked(&key, &few, 0);
     for (int fails = 0; fails < 2; fails++) {
@@ -331,8 +316,7 @@ static bool can_spend(struct key *key, int64_t at_us)
 /* Lease at `offset_us` into an interval, and say until when it can be spent. */
 static void check_end(const char *policy, int64_t offset_us, int64_t end_us)
 {
-    struct key key;
-    key_init(&key, policy);
+    struct key key = fresh_key(policy);
     take(&key, 1); /* an interval or window begins */
     key.now_us += offset_us;
     const struct lease_order order = lease_of(&key, 5);
@@ -358,8 +342,7 @@ TEST(a_lease_ends_a_life_after_it_was_asked_for_or_when_permits_come_back_at_onc
 
 TEST(an_answer_later_than_the_lease_brings_nothing, 10)
 {
-    struct key key;
-    key_init(&key, WIDE);
+    struct key key = fresh_key(WIDE);
     const struct lease_order order = lease_of(&key, 5);
     asked(&key, &order, LIFE_US);
     ck_assert_int_eq(lease_left(&key.lease, key.now_us), 0);
@@ -368,9 +351,8 @@ TEST(an_answer_later_than_the_lease_brings_nothing, 10)
 
 TEST(the_older_permits_are_spent_first, 10)
 {
-    struct key key;
     struct weir_decision decision;
-    key_init(&key, WIDE);
+    struct key key = fresh_key(WIDE);
     const struct lease_order order = lease_of(&key, 5);
     asked(&key, &order, 10);
     asked(&key, &order, 10);
@@ -385,8 +367,7 @@ TEST(the_older_permits_are_spent_first, 10)
 TEST(a_third_grant_is_put_to_the_second_and_both_are_as_old_as_the_older, 10)
 {
     for (int64_t asked_us = START_US + 5; asked_us <= START_US + 20; asked_us += 15) {
-        struct key key;
-        key_init(&key, WIDE);
+        struct key key = fresh_key(WIDE);
         struct lease *lease = &key.lease;
         const int64_t at_us[] = { START_US, START_US + 10, asked_us };
         const int64_t oldest_us = asked_us < at_us[1] ? asked_us : at_us[1];
@@ -406,9 +387,8 @@ TEST(a_third_grant_is_put_to_the_second_and_both_are_as_old_as_the_older, 10)
 
 TEST(a_leaky_buckets_permits_are_slots_that_pass, 10)
 {
-    struct key key;
     struct weir_decision decision;
-    key_init(&key, "leaky_bucket limit=1000 period=1s capacity=100");
+    struct key key = fresh_key("leaky_bucket limit=1000 period=1s capacity=100");
     const struct lease_order order = { .era = key.lease.era, .cost = 1, .ahead = 10, .spread = 1, .whole = true };
     asked(&key, &order, 100); /* departs at once; the ten after it every 1,000 us */
     const int64_t base_us = key.now_us;
@@ -432,9 +412,8 @@ TEST(a_leaky_buckets_permits_are_slots_that_pass, 10)
 
 TEST(slots_of_uneven_rates_are_never_early, 10)
 {
-    struct key key;
     struct weir_decision decision;
-    key_init(&key, "leaky_bucket limit=7 period=1s capacity=100");
+    struct key key = fresh_key("leaky_bucket limit=7 period=1s capacity=100");
     key.rules.life_us = 10 * WEIR_SECOND;
     const struct lease_order order = { .era = key.lease.era, .cost = 3, .ahead = 40, .spread = 1, .whole = true };
     asked(&key, &order, 0);
@@ -455,8 +434,7 @@ TEST(a_slot_is_passed_over_when_its_time_has_passed_and_no_sooner, 10)
     enum { SLOTS = 40, FIRST = 3 };
     struct chance chance = chance_make(4);
     for (size_t p = 0; p < sizeof policies / sizeof policies[0]; p++) {
-        struct key key;
-        key_init(&key, policies[p]);
+        struct key key = fresh_key(policies[p]);
         const struct weir_plan plan = key.lease.plan;
         ck_assert(plan.tick_us == (p == 3 ? 10 : 1));
         key.rules.life_us = 366 * WEIR_DAY;
@@ -481,9 +459,8 @@ TEST(a_slot_is_passed_over_when_its_time_has_passed_and_no_sooner, 10)
 
 TEST(what_was_taken_can_be_given_back_while_its_lease_lasts, 10)
 {
-    struct key key;
     struct weir_decision decision;
-    key_init(&key, WIDE);
+    struct key key = fresh_key(WIDE);
     const struct lease_order order = lease_of(&key, 5);
     asked(&key, &order, 10);
     ck_assert_int_eq(lease_decide(&key.lease, key.now_us, 5, WEIR_TAKE, &decision), LEASE_SPENT);
@@ -497,9 +474,8 @@ TEST(what_was_taken_can_be_given_back_while_its_lease_lasts, 10)
 
 TEST(what_is_given_back_above_the_most_is_lost, 10)
 {
-    struct key key;
     struct weir_decision decision;
-    key_init(&key, WIDE);
+    struct key key = fresh_key(WIDE);
     key.rules.max = 8;
     const struct lease_order order = lease_of(&key, 8);
     asked(&key, &order, 0);
@@ -516,9 +492,8 @@ TEST(what_is_given_back_above_the_most_is_lost, 10)
 /* Found by fuzzing: what was on its way came on top of what had been given back meanwhile. */
 TEST(what_is_given_back_while_others_are_on_their_way_counts_with_them, 10)
 {
-    struct key key;
     struct weir_decision decision;
-    key_init(&key, WIDE);
+    struct key key = fresh_key(WIDE);
     key.rules.max = 8;
     const struct lease_order first = lease_of(&key, 8);
     asked(&key, &first, 0);
@@ -536,9 +511,8 @@ TEST(what_is_given_back_while_others_are_on_their_way_counts_with_them, 10)
 
 TEST(what_is_given_back_of_another_era_is_lost, 10)
 {
-    struct key key;
     struct weir_decision decision;
-    key_init(&key, WIDE);
+    struct key key = fresh_key(WIDE);
     const struct lease_order old = lease_of(&key, 5);
     asked(&key, &old, 0);
     ck_assert_int_eq(lease_decide(&key.lease, key.now_us, 5, WEIR_TAKE, &decision), LEASE_SPENT);
@@ -565,8 +539,7 @@ static int64_t ahead_at(const struct lease *lease, const struct lease_rules *rul
 
 TEST(the_average_moves_by_a_quarter_of_the_difference_each_half_life, 10)
 {
-    struct key key;
-    key_init(&key, WIDE);
+    struct key key = fresh_key(WIDE);
     struct lease *lease = &key.lease;
     const int64_t half_us = LIFE_US / 2, start_us = START_US + 12345;
     lease_count(lease, &key.rules, start_us, 100);
@@ -587,8 +560,7 @@ TEST(the_average_moves_by_a_quarter_of_the_difference_each_half_life, 10)
 
 TEST(a_clock_that_steps_back_by_a_life_begins_the_count_anew, 10)
 {
-    struct key key;
-    key_init(&key, WIDE);
+    struct key key = fresh_key(WIDE);
     struct lease *lease = &key.lease;
     lease_count(lease, &key.rules, START_US, 100);
     const int64_t turn_us = lease->turn_us;
@@ -601,8 +573,7 @@ TEST(a_clock_that_steps_back_by_a_life_begins_the_count_anew, 10)
 
 TEST(an_eighth_more_than_the_load_is_asked_for_and_what_others_wait_for, 10)
 {
-    struct key key;
-    key_init(&key, WIDE);
+    struct key key = fresh_key(WIDE);
     key.rules.instances = 3;
     ck_assert_int_eq(ahead_at(&key.lease, &key.rules, 5, 0), 112);
     ck_assert_int_eq(ahead_at(&key.lease, &key.rules, 5, 30), 142);
@@ -631,8 +602,7 @@ TEST(an_eighth_more_than_the_load_is_asked_for_and_what_others_wait_for, 10)
 
 TEST(permits_run_low_when_they_do_not_last_until_an_answer_comes, 10)
 {
-    struct key key;
-    key_init(&key, WIDE);
+    struct key key = fresh_key(WIDE);
     for (int64_t trip_us = 0; trip_us <= LIFE_US / 10; trip_us += 100) {
         struct lease again = key.lease;
         again.count = 100;
@@ -676,8 +646,7 @@ TEST(no_more_is_asked_for_than_can_be_used_until_permits_come_back, 10)
         { "fixed_window limit=1000000 period=1s", 900000, 100 },
     };
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
-        struct key key;
-        key_init(&key, table[i].policy);
+        struct key key = fresh_key(table[i].policy);
         key.lease.edge_us = START_US + table[i].ahead_us;
         ck_assert_int_eq(ahead_at(&key.lease, &key.rules, 1, 0), table[i].permits + table[i].permits / 8);
     }
@@ -687,9 +656,8 @@ TEST(no_more_is_asked_for_than_can_be_used_until_permits_come_back, 10)
 
 TEST(a_denial_holds_for_its_cost_and_more_until_it_may_change, 10)
 {
-    struct key key;
     struct weir_decision decision;
-    key_init(&key, "token_bucket limit=10 period=1s");
+    struct key key = fresh_key("token_bucket limit=10 period=1s");
     take(&key, 8);
     key.now_us += 1000;
     decision = take(&key, 4);
@@ -713,8 +681,7 @@ TEST(a_denial_holds_for_its_cost_and_more_until_it_may_change, 10)
 
 TEST(what_can_never_fit_is_denied_for_ever_and_asked_for_once_a_second, 10)
 {
-    struct key key;
-    key_init(&key, "fixed_window limit=10 period=1m");
+    struct key key = fresh_key("fixed_window limit=10 period=1m");
     for (int i = 0; i < 100; i++, key.now_us += 30000)
         ck_assert_int_eq(take(&key, 11).retry_after_us, WEIR_NEVER);
     ck_assert_int_eq(key.asked, 3);
@@ -722,9 +689,8 @@ TEST(what_can_never_fit_is_denied_for_ever_and_asked_for_once_a_second, 10)
 
 TEST(a_denial_asked_for_before_a_refund_says_nothing_after_it, 10)
 {
-    struct key key;
     struct weir_decision decision, refunded = { 0 };
-    key_init(&key, "fixed_window limit=10 period=1m");
+    struct key key = fresh_key("fixed_window limit=10 period=1m");
     take(&key, 10);
     const struct weir_plan plan = key.lease.plan;
     for (int late_us = 0; late_us < 2; late_us++) {
@@ -745,8 +711,7 @@ TEST(a_denial_asked_for_before_a_refund_says_nothing_after_it, 10)
 
 TEST(a_request_larger_than_the_lease_asks_for_what_is_lacking, 10)
 {
-    struct key key;
-    key_init(&key, "fixed_window limit=10 period=1m");
+    struct key key = fresh_key("fixed_window limit=10 period=1m");
     const struct lease_order order = lease_of(&key, 6);
     asked(&key, &order, 0);
     const struct weir_decision decision = take(&key, 10);
@@ -756,9 +721,8 @@ TEST(a_request_larger_than_the_lease_asks_for_what_is_lacking, 10)
 
 TEST(another_plan_drops_what_the_old_one_leased_and_denied, 10)
 {
-    struct key key;
     struct weir_decision decision;
-    key_init(&key, "fixed_window limit=10 period=1m");
+    struct key key = fresh_key("fixed_window limit=10 period=1m");
     const struct lease_order order = lease_of(&key, 6);
     asked(&key, &order, 0);
     take(&key, 11);
@@ -800,9 +764,8 @@ TEST(an_answer_denies_those_who_came_before_it_was_asked_as_of_then, 10)
         { "token_bucket limit=2 period=1s refill=interval burst=10", 10, 0, 7, 3, 2000000 },
     };
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
-        struct key key;
         struct weir_decision told;
-        key_init(&key, table[i].policy);
+        struct key key = fresh_key(table[i].policy);
         state_decide(&key.lease.plan, key.state, key.now_us, table[i].used, WEIR_TAKE, &told);
         const struct lease_order order = {
             .era = key.lease.era, .cost = table[i].asked_cost, .ahead = table[i].asked_ahead, .spread = 1, .whole = true
@@ -829,9 +792,8 @@ TEST(an_answer_denies_those_who_came_before_it_was_asked_as_of_then, 10)
 
 TEST(what_redis_said_last_is_recalled_with_its_age, 10)
 {
-    struct key key;
     struct weir_decision told;
-    key_init(&key, "token_bucket limit=10 period=1s");
+    struct key key = fresh_key("token_bucket limit=10 period=1s");
     ck_assert(!lease_recall(&key.lease, key.now_us, &told));
     const struct lease_order order = { .era = key.lease.era, .cost = 2, .ahead = 3, .spread = 1, .whole = true };
     asked(&key, &order, 50);
@@ -942,8 +904,7 @@ TEST(the_next_edge_is_when_permits_come_back_at_once, 10)
                   { "sliding_window limit=10 period=1s blocks=4", WEIR_SECOND / 4 },
                   { "token_bucket limit=2 period=1s burst=10 refill=interval", WEIR_SECOND } };
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
-        struct key key;
-        key_init(&key, table[i].policy);
+        struct key key = fresh_key(table[i].policy);
         const struct lease_order nothing = { .era = key.lease.era, .whole = true };
         asked(&key, &nothing, 7);
         ck_assert_int_eq(key.lease.edge_us, 0); /* nothing is used: nothing comes back */
@@ -998,8 +959,7 @@ TEST(strict_holds_back_what_comes_back_in_a_life_or_leases_nothing, 10)
 
 TEST(a_key_is_idle_when_nothing_of_it_would_be_lost, 10)
 {
-    struct key key;
-    key_init(&key, WIDE);
+    struct key key = fresh_key(WIDE);
     ck_assert(lease_is_idle(&key.lease, &key.rules, key.now_us));
     take(&key, 1);
     ck_assert(!lease_is_idle(&key.lease, &key.rules, key.now_us));

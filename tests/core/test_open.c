@@ -240,12 +240,10 @@ TEST(options_at_the_ends_of_their_ranges_are_taken, 30)
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct weir_options options = rows[i];
-        struct scene scene;
         options.size = sizeof options;
-        scene_open(&scene, &options);
+        OPEN_SCENE(scene, &options);
         weir_limit *limit = scene_define_text(&scene, "limit", "token_bucket limit=70000 period=1s");
         ck_assert(taken(limit, "key", 1).allowed);
-        scene_close(&scene);
     }
 }
 
@@ -283,7 +281,7 @@ static struct weir_limit_info info_of(weir_limit *limit)
 
 static void assert_info(const struct weir_options *options, const char *policy, struct weir_limit_info expected)
 {
-    struct scene scene;
+    CLOSED_BY(scene_close) struct scene scene;
     struct weir_options given = *options;
     scene_init(&scene, &given);
     scene.log_allowed = true; /* of the Redis that is not there */
@@ -293,7 +291,6 @@ static void assert_info(const struct weir_options *options, const char *policy, 
     ck_assert_msg(info.lease_life_us == expected.lease_life_us, "%s: life %" PRId64, policy, info.lease_life_us);
     ck_assert_msg(info.lease_max == expected.lease_max, "%s: lease %" PRId64, policy, info.lease_max);
     ck_assert_msg(info.over_max == expected.over_max, "%s: over %" PRId64, policy, info.over_max);
-    scene_close(&scene);
 }
 
 TEST(a_limit_says_what_this_instance_has_of_it_in_local_mode, 30)
@@ -303,8 +300,7 @@ TEST(a_limit_says_what_this_instance_has_of_it_in_local_mode, 30)
     options.instances = 4;
     assert_info(&options, "token_bucket limit=100 period=1s burst=40", (struct weir_limit_info){ .limit = 10 });
 
-    struct scene scene;
-    scene_open(&scene, NULL);
+    OPEN_SCENE(scene, NULL);
     weir_limit *limit = scene_define_text(&scene, "limit", "fixed_window limit=7 period=1s");
     struct weir_limit_info info = { .size = sizeof info - 1 };
     ck_assert_int_eq(weir_limit_info(limit, &info), WEIR_EINVAL);
@@ -313,7 +309,6 @@ TEST(a_limit_says_what_this_instance_has_of_it_in_local_mode, 30)
     ck_assert_int_eq(info_of(limit).limit, 7);
     scene_define_text(&scene, "limit", "fixed_window limit=9 period=1s");
     ck_assert_int_eq(info_of(limit).limit, 9);
-    scene_close(&scene);
 }
 
 #ifdef WEIR_REDIS
@@ -401,10 +396,8 @@ TEST(options_without_a_sensible_size_are_refused, 30)
 {
     static const size_t sizes[] = { 0, 1, sizeof(size_t) - 1, (1 << 16) + 1, SIZE_MAX };
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
-        struct weir_options options = WEIR_OPTIONS_INIT;
         weir *limiter = NULL;
-        options.size = sizes[i];
-        ck_assert_int_eq(weir_open(&options, &limiter), WEIR_EINVAL);
+        ck_assert_int_eq(weir_open(&(const struct weir_options){ .size = sizes[i] }, &limiter), WEIR_EINVAL);
         ck_assert_ptr_null(limiter);
     }
 }
@@ -477,8 +470,7 @@ TEST(a_clock_out_of_range_is_an_error_that_is_told_and_counted, 30)
 {
     static const int64_t bad[] = { -1, INT64_MIN, WEIR_MAX_TIME_US + 1, INT64_MAX };
     struct weir_stats stats = { .size = sizeof stats };
-    struct scene scene;
-    scene_open(&scene, NULL);
+    OPEN_SCENE(scene, NULL);
     weir_limit *limit = scene_define_text(&scene, "limit", "token_bucket limit=5 period=1m");
     const int64_t good_us = scene.now_us;
     ck_assert(taken(limit, "key", 1).allowed);
@@ -503,20 +495,17 @@ TEST(a_clock_out_of_range_is_an_error_that_is_told_and_counted, 30)
     must_succeed(weir_stats_read(scene.limiter, &stats));
     ck_assert_uint_eq(stats.errors, 2 * sizeof bad / sizeof bad[0]);
     ck_assert_uint_eq(stats.allowed, 2);
-    scene_close(&scene);
 }
 
 TEST(the_ends_of_time_are_times, 30)
 {
-    struct scene scene;
-    scene_open(&scene, NULL);
+    OPEN_SCENE(scene, NULL);
     weir_limit *limit = scene_define_text(&scene, "limit", "token_bucket limit=5 period=1m");
     scene.now_us = 0;
     ck_assert_int_eq(taken(limit, "key", 5).remaining, 0);
     scene.now_us = WEIR_MAX_TIME_US;
     ck_assert_int_eq(taken(limit, "key", 5).remaining, 0);
     ck_assert_int_eq(taken(limit, "key", 5).retry_after_us, WEIR_MINUTE);
-    scene_close(&scene);
 }
 
 TEST(the_default_clock_is_unix_time, 30)
@@ -552,15 +541,12 @@ static void look_at_line(void *user, enum weir_log_level level, const char *line
 
 TEST(what_is_refused_is_told_in_one_line_without_the_key, 30)
 {
-    struct weir_options options = WEIR_OPTIONS_INIT;
     struct lines lines = { 0 };
     weir *limiter, *another;
     weir_limit *limit, *foreign;
     struct weir_decision decision;
     struct weir_policy policy = policy_of("token_bucket limit=5 period=1m");
-    options.log = look_at_line;
-    options.user = &lines;
-    must_succeed(weir_open(&options, &limiter));
+    must_succeed(weir_open(OPTIONS(.log = look_at_line, .user = &lines), &limiter));
     must_succeed(weir_open(NULL, &another));
     must_succeed(weir_limit_define(limiter, "limit", &policy, &limit));
     must_succeed(weir_limit_define(another, "limit", &policy, &foreign));
@@ -631,7 +617,6 @@ static int tiny_decide(struct weir_backend *backend, const struct weir_backend_r
                        int64_t deadline_us, struct weir_decision *out)
 {
     struct tiny *tiny = (struct tiny *)backend;
-    (void)all;
     tiny->last_deadline_us = deadline_us;
     if (tiny->answers_with)
         return tiny->answers_with;
@@ -838,7 +823,7 @@ TEST(what_is_submitted_is_answered_once_and_counted_once, 30)
     };
     enum { OPS = 40 };
     struct tiny tiny;
-    struct scene scene;
+    CLOSED_BY(scene_close) struct scene scene;
     weir_limit *limit;
     struct weir_stats stats = { .size = sizeof stats };
     static struct done dones[OPS];
@@ -874,13 +859,12 @@ TEST(what_is_submitted_is_answered_once_and_counted_once, 30)
     ck_assert_uint_eq(stats.allowed, 10 + 4);
     ck_assert_uint_eq(stats.denied, 6);
     ck_assert_uint_eq(stats.errors, 10 + 10);
-    scene_close(&scene);
 }
 
 TEST(what_cannot_be_submitted_is_refused_and_never_done, 30)
 {
     struct tiny tiny;
-    struct scene scene;
+    CLOSED_BY(scene_close) struct scene scene;
     weir_limit *limit;
     struct done done;
     tiny_open(&tiny, &tiny_ops, &scene, &limit);
@@ -896,15 +880,13 @@ TEST(what_cannot_be_submitted_is_refused_and_never_done, 30)
     ck_assert_int_eq(weir_submit(NULL, &done.op), WEIR_EINVAL);
     ck_assert_int_eq(done.calls, 0);
     ck_assert_int_eq(tiny.queued, 0);
-    scene_close(&scene);
 }
 
 TEST(what_is_submitted_in_local_mode_is_decided_at_once, 30)
 {
-    struct scene scene;
     struct done done;
     struct weir_stats stats = { .size = sizeof stats };
-    scene_open(&scene, NULL);
+    OPEN_SCENE(scene, NULL);
     weir_limit *limit = scene_define_text(&scene, "limit", "token_bucket limit=3 period=1m");
     for (int i = 0; i < 5; i++) {
         done_init(&done, limit, 1);
@@ -917,13 +899,12 @@ TEST(what_is_submitted_in_local_mode_is_decided_at_once, 30)
     must_succeed(weir_stats_read(scene.limiter, &stats));
     ck_assert_uint_eq(stats.allowed, 3);
     ck_assert_uint_eq(stats.denied, 2);
-    scene_close(&scene);
 }
 
 TEST(a_backend_that_can_block_is_told_how_long, 30)
 {
     struct tiny tiny;
-    struct scene scene;
+    CLOSED_BY(scene_close) struct scene scene;
     struct weir_options options = WEIR_OPTIONS_INIT;
     weir_limit *limit;
     tiny_init(&tiny, &tiny_ops);
@@ -935,5 +916,4 @@ TEST(a_backend_that_can_block_is_told_how_long, 30)
     ck_assert(taken(limit, "key", 1).allowed);
     ck_assert_int_ge(tiny.last_deadline_us, before_us + WEIR_HOUR);
     ck_assert_int_le(tiny.last_deadline_us, clock_monotonic_us() + WEIR_HOUR);
-    scene_close(&scene);
 }

@@ -7,7 +7,6 @@
 
 static int64_t list_one(void *user, struct weir_peer *peers, size_t room)
 {
-    (void)user, (void)room;
     peers[0] = (struct weir_peer){ "me", 1 };
     return 1;
 }
@@ -387,9 +386,7 @@ TEST(structs_of_an_older_or_newer_header_are_taken_if_what_is_unknown_is_zero, 3
 TEST(a_limiter_opens_without_waiting_for_its_peers_and_closes_before_they_are_known, 30)
 {
     struct asked asked;
-    struct scene scene;
     ask_list(&asked);
-    scene_open(&scene, &asked.options);
+    OPEN_SCENE(scene, &asked.options);
     ck_assert_int_eq(weir_await_ready(scene.limiter, 0), WEIR_ETIME); /* at the soonest a hold-down of 31 s later */
-    scene_close(&scene);
 }

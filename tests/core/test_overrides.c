@@ -55,7 +55,7 @@ static weir_limit *open_limit(struct scene *scene, int64_t size)
 
 TEST(the_key_itself_goes_first_then_the_longest_prefix_then_the_limit, 10)
 {
-    struct scene scene;
+    CLOSED_BY(scene_close) struct scene scene;
     weir_limit *limit = open_limit(&scene, 10);
     ck_assert_int_eq(size_of(limit, "10.0.0.1"), 10);
     define(scene.limiter, "api/10.0.0.1", 11);
@@ -84,12 +84,11 @@ TEST(the_key_itself_goes_first_then_the_longest_prefix_then_the_limit, 10)
     ck_assert_int_eq(size_of(limit, "10.1"), 10);
     define(scene.limiter, "api/10.0.0.1", 16);
     ck_assert_int_eq(size_of(limit, "10.0.0.1"), 16);
-    scene_close(&scene);
 }
 
 TEST(an_override_is_of_its_limit_alone_and_leaves_the_limits_own_policy, 10)
 {
-    struct scene scene;
+    CLOSED_BY(scene_close) struct scene scene;
     weir_limit *limit = open_limit(&scene, 10);
     define(scene.limiter, "other", 20);
     define(scene.limiter, "api/a", 11);
@@ -112,7 +111,6 @@ TEST(an_override_is_of_its_limit_alone_and_leaves_the_limits_own_policy, 10)
     ck_assert_int_eq(size_of(limit, "b"), 30);
     define(scene.limiter, "api/a", 12);
     ck_assert_int_eq(size_of(limit, "a"), 12);
-    scene_close(&scene);
 }
 
 TEST(a_pattern_is_its_bytes_however_it_is_written, 10)
@@ -133,16 +131,15 @@ TEST(a_pattern_is_its_bytes_however_it_is_written, 10)
         { "\"{}\\", "\"{}\\", 4 },
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        struct scene scene;
+        CLOSED_BY(scene_close) struct scene scene;
         char name[100];
         weir_limit *limit = open_limit(&scene, 10);
         snprintf(name, sizeof name, "api/%s", cases[i].pattern);
         define(scene.limiter, name, 11);
         ck_assert_msg(size_for(limit, cases[i].key, cases[i].len) == 11, "%s", name);
         ck_assert_msg(size_for(limit, "a b", 3) == 10, "%s", name);
-        scene_close(&scene);
     }
-    struct scene scene;
+    CLOSED_BY(scene_close) struct scene scene;
     weir_limit *limit = open_limit(&scene, 10);
     define(scene.limiter, "api/A", 11);
     define(scene.limiter, "api/%41", 12); /* the same */
@@ -150,7 +147,6 @@ TEST(a_pattern_is_its_bytes_however_it_is_written, 10)
     ck_assert_uint_eq(scene.limiter->pattern_count, 1);
     end(scene.limiter, "api/%41");
     ck_assert_int_eq(size_of(limit, "A"), 10);
-    scene_close(&scene);
 }
 
 TEST(a_name_that_is_none_is_refused_with_a_sentence, 10)
@@ -178,7 +174,7 @@ TEST(a_name_that_is_none_is_refused_with_a_sentence, 10)
         { "nobody/a", "there is no limit \"nobody\" to override" },
         { too_long, "limit api: pattern is longer than 512 bytes" },
     };
-    struct scene scene;
+    CLOSED_BY(scene_close) struct scene scene;
     weir_limit *limit = open_limit(&scene, 10);
     const struct weir_policy policy = window_of(11), bad = { .limit = 0 };
     scene.log_allowed = true;
@@ -196,7 +192,6 @@ TEST(a_name_that_is_none_is_refused_with_a_sentence, 10)
     scene.log_allowed = false;
     define(scene.limiter, longest, 11);
     ck_assert_int_eq(size_for(limit, longest + 4, WEIR_MAX_PATTERN_LEN), 11);
-    scene_close(&scene);
 }
 
 /* A naive model: all patterns, looked at one by one. */
@@ -254,7 +249,7 @@ TEST(keys_of_any_bytes_find_the_override_that_a_look_at_all_patterns_finds, 60)
 {
     static struct plain_pattern patterns[PATTERNS];
     struct chance chance = chance_make(1);
-    struct scene scene;
+    CLOSED_BY(scene_close) struct scene scene;
     weir_limit *limit = open_limit(&scene, 10);
     for (size_t i = 0; i < PATTERNS; i++) {
         struct plain_pattern *pattern = &patterns[i];
@@ -281,12 +276,11 @@ TEST(keys_of_any_bytes_find_the_override_that_a_look_at_all_patterns_finds, 60)
         if (actual != expected)
             ck_abort_msg("step %lld: %lld, not %lld", (long long)step, (long long)actual, (long long)expected);
     }
-    scene_close(&scene);
 }
 
 TEST(one_pattern_too_many_is_refused_and_those_that_ended_count, 60)
 {
-    struct scene scene;
+    CLOSED_BY(scene_close) struct scene scene;
     char name[40];
     weir_limit *limit = open_limit(&scene, 10);
     define(scene.limiter, "other", 10);
@@ -304,7 +298,6 @@ TEST(one_pattern_too_many_is_refused_and_those_that_ended_count, 60)
     ck_assert_int_eq(size_of(limit, "key-65535"), 11);
     define(scene.limiter, "api/key-1", 12); /* is known */
     ck_assert_int_eq(size_of(limit, "key-1"), 12);
-    scene_close(&scene);
 }
 
 /* ---- What a key has used ---- */
@@ -317,8 +310,7 @@ TEST(an_override_that_comes_and_goes_hands_out_no_second_burst, 10)
         "leaky_bucket limit=10 period=365d",
     };
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
-        struct scene scene;
-        scene_open(&scene, NULL);
+        OPEN_SCENE(scene, NULL);
         weir_limit *limit = scene_define_text(&scene, "api", texts[i]);
         struct weir_policy larger = policy_of(texts[i]);
         larger.limit = 20;
@@ -334,13 +326,12 @@ TEST(an_override_that_comes_and_goes_hands_out_no_second_burst, 10)
                 ck_assert_int_eq(peeked(limit, "abc", 1).remaining, 10 - used - 1);
         }
         ck_assert(!taken(limit, "abc", 1).allowed);
-        scene_close(&scene);
     }
 }
 
 TEST(a_smaller_override_that_comes_and_goes_forgets_nothing_either, 10)
 {
-    struct scene scene;
+    CLOSED_BY(scene_close) struct scene scene;
     weir_limit *limit = open_limit(&scene, 100);
     ck_assert(taken(limit, "abc", 80).allowed);
     for (int64_t used = 80; used < 100; used++) {
@@ -350,12 +341,11 @@ TEST(a_smaller_override_that_comes_and_goes_forgets_nothing_either, 10)
         ck_assert_int_eq(taken(limit, "abc", 1).remaining, 100 - used - 1);
     }
     ck_assert(!taken(limit, "abc", 1).allowed);
-    scene_close(&scene);
 }
 
 TEST(of_two_overrides_alike_one_may_end_and_its_key_goes_back_to_the_limit, 10)
 {
-    struct scene scene;
+    CLOSED_BY(scene_close) struct scene scene;
     weir_limit *limit = open_limit(&scene, 100);
     define(scene.limiter, "api/a", 200);
     define(scene.limiter, "api/b", 200);
@@ -369,14 +359,13 @@ TEST(of_two_overrides_alike_one_may_end_and_its_key_goes_back_to_the_limit, 10)
         ck_assert_int_eq(taken(limit, "a", 1).remaining, 100 - 2 * round - 2);
         define(scene.limiter, "api/a", 200);
     }
-    scene_close(&scene);
 }
 
 /* ---- Every verb ---- */
 
 TEST(every_verb_goes_by_the_override, 10)
 {
-    struct scene scene;
+    CLOSED_BY(scene_close) struct scene scene;
     struct weir_decision decision, decisions[3];
     weir_limit *limit = open_limit(&scene, 10);
     const struct weir_key key = weir_key_text("gold");
@@ -410,7 +399,6 @@ TEST(every_verb_goes_by_the_override, 10)
     ck_assert_ptr_eq(op.request.limit, limit);
     must_succeed(weir_reset(limit, key));
     ck_assert_int_eq(peeked(limit, "gold", 1).remaining, 100);
-    scene_close(&scene);
 }
 
 static _Atomic int done_count;
@@ -425,7 +413,7 @@ static void count_done(struct weir_op *op, int status)
 TEST(a_submitted_request_is_decided_by_the_override_and_told_of_its_own_limit, 10)
 {
     static struct fake fake;
-    struct scene scene;
+    CLOSED_BY(scene_close) struct scene scene;
     fake_init(&fake);
     atomic_store(&fake.later, true);
     fake_open(&fake, &scene, NULL);
@@ -449,16 +437,11 @@ TEST(a_submitted_request_is_decided_by_the_override_and_told_of_its_own_limit, 1
     ck_assert_int_eq(ops[1].decision.source, WEIR_BY_FALLBACK);
     ck_assert_int_eq(atomic_load(&done_count), 2);
     atomic_store(&fake.later, false);
-    scene_close(&scene);
 }
 
 TEST(keys_that_find_no_room_share_a_state_with_those_of_the_same_override, 10)
 {
-    struct weir_options options = WEIR_OPTIONS_INIT;
-    struct scene scene;
-    options.max_keys = 1;
-    options.on_full = WEIR_FULL_SHARE;
-    scene_open(&scene, &options);
+    OPEN_SCENE(scene, OPTIONS(.max_keys = 1, .on_full = WEIR_FULL_SHARE));
     define(scene.limiter, "api", 10);
     weir_limit *limit = weir_limit_find(scene.limiter, "api");
     define(scene.limiter, "api/gold-*", 100);
@@ -474,7 +457,6 @@ TEST(keys_that_find_no_room_share_a_state_with_those_of_the_same_override, 10)
     ck_assert(decision.allowed);
     ck_assert_int_eq(taken(limit, "gold-4", 1).remaining, 9);
     ck_assert_int_eq(taken(limit, "lead-4", 1).remaining, 0);
-    scene_close(&scene);
 }
 
 /* ---- Shares ---- */
@@ -483,7 +465,7 @@ TEST(an_override_is_shared_out_like_its_limit, 10)
 {
     const struct share quarter = { .weight = 1, .total = 4, .rank = 0, .count = 4 };
     const struct share half = { .weight = 1, .total = 2, .rank = 0, .count = 2 };
-    struct scene scene;
+    CLOSED_BY(scene_close) struct scene scene;
     weir_limit *limit = open_limit(&scene, 100);
     define(scene.limiter, "api/a", 200);
     define(scene.limiter, "api/b*", 400);
@@ -500,7 +482,6 @@ TEST(an_override_is_shared_out_like_its_limit, 10)
     define(scene.limiter, "api/a", 200); /* the same as before, at another share */
     ck_assert_int_eq(size_of(limit, "a"), 100);
     ck_assert_int_eq(size_of(limit, "bb"), 200);
-    scene_close(&scene);
 }
 
 TEST(an_override_in_force_whose_part_is_lifted_or_nothing_is_counted_as_a_limit_is, 10)
@@ -508,7 +489,7 @@ TEST(an_override_in_force_whose_part_is_lifted_or_nothing_is_counted_as_a_limit_
     const struct share tenth = { .weight = 1, .total = 10, .rank = 9, .count = 10 };
     const struct share tiny = { .weight = 1, .total = 65535, .rank = 1, .count = 2 };
     struct weir_stats stats = { .size = sizeof stats };
-    struct scene scene;
+    CLOSED_BY(scene_close) struct scene scene;
     weir_limit *limit = open_limit(&scene, 100);
     must_succeed(limiter_set_share(scene.limiter, &tenth));
     scene_define_text(&scene, "api/none", "fixed_window limit=9 period=1m");
@@ -528,7 +509,6 @@ TEST(an_override_in_force_whose_part_is_lifted_or_nothing_is_counted_as_a_limit_
     ck_assert_str_eq(scene.last_line, "an override of limit api has no exact arithmetic at this instance's share: "
                                       "it is denied here");
     ck_assert_int_eq(taken(limit, "hard", 1).retry_after_us, WEIR_NEVER);
-    scene_close(&scene);
 }
 
 /* ---- Late threads ---- */
@@ -552,7 +532,7 @@ TEST(a_thread_that_is_late_undoes_no_newer_plan_of_any_key, 60)
     enum { KEYS = 4, NAMES = 6, LATE = 8 };
     struct chance chance = chance_make(2);
     struct weir_backend_request late[KEYS][LATE];
-    struct scene scene;
+    CLOSED_BY(scene_close) struct scene scene;
     weir_limit *limit = open_limit(&scene, 1000000);
     const int64_t steps = steps_or(20000);
     for (size_t k = 0; k < KEYS; k++)
@@ -578,7 +558,6 @@ TEST(a_thread_that_is_late_undoes_no_newer_plan_of_any_key, 60)
         }
         scene.now_us += step_us; /* so that nothing is used up */
     }
-    scene_close(&scene);
 }
 
 /* ---- Many threads ---- */
@@ -625,7 +604,7 @@ TEST(readers_go_on_while_overrides_come_and_go, 60)
         "leaky_bucket limit=3000 period=365d",
     };
     struct chance chance = chance_make(3);
-    struct scene scene;
+    CLOSED_BY(scene_close) struct scene scene;
     static struct race race;
     pthread_t threads[READERS];
     memset(&race, 0, sizeof race);
@@ -655,7 +634,6 @@ TEST(readers_go_on_while_overrides_come_and_go, 60)
     ck_assert_int_eq(taken(race.limit, "alphabet", 1).limit, 5003);
     ck_assert_int_eq(taken(race.limit, "beta", 1).limit, 5004);
     ck_assert_int_eq(taken(race.limit, "gamma", 1).limit, 5005);
-    scene_close(&scene);
 }
 
 /* ---- Outages ---- */

@@ -65,7 +65,6 @@ static int parts_decide(struct weir_backend *backend, const struct weir_backend_
     struct parts *parts = (struct parts *)backend;
     struct weir_backend *store = parts->remote.store;
     int error = WEIR_OK;
-    (void)deadline_us;
     for (size_t i = 0; i < n; i++) {
         must(n == 1 || all || out[i].source == WEIR_BY_NOBODY, "the core says that nobody has decided");
         const int status = !all                                     ? part_decide(parts, &requests[i], &out[i])
@@ -86,7 +85,6 @@ static int parts_submit(struct weir_backend *backend, const struct weir_backend_
 
 static void parts_shut(struct weir_backend *backend)
 {
-    (void)backend;
 }
 
 static void parts_destroy(struct weir_backend *backend)
@@ -163,13 +161,6 @@ static void comes_back(int part)
     the_parts->returned(the_parts->user);
 }
 
-static struct weir_stats stats(void)
-{
-    struct weir_stats read = { .size = sizeof read };
-    must_succeed(weir_stats_read(scene.limiter, &read));
-    return read;
-}
-
 static void pass(int64_t us)
 {
     scene.now_us += us;
@@ -191,7 +182,7 @@ TEST(of_a_batch_only_those_whose_part_is_away_are_decided_by_the_stand_in, 60)
     ck_assert_int_eq(out[2].source, WEIR_BY_BACKEND);
     ck_assert(out[0].allowed && !out[1].allowed && out[2].allowed);
     ck_assert_int_eq(peeked(limit, "a1", 1).remaining, 6); /* charged once */
-    ck_assert_uint_eq(stats().fallbacks, 1);
+    ck_assert_uint_eq(stats_of(scene.limiter).fallbacks, 1);
     scene_close(&scene);
 }
 
@@ -210,7 +201,7 @@ TEST(what_is_owed_to_a_part_that_is_away_keeps_no_others_of_its_batch_from_the_o
         ck_assert_int_eq(out[0].source, WEIR_BY_BACKEND);
         ck_assert_int_eq(out[1].source, WEIR_BY_FALLBACK);
     }
-    ck_assert_uint_eq(stats().outages, 1);
+    ck_assert_uint_eq(stats_of(scene.limiter).outages, 1);
     scene_close(&scene);
 }
 
@@ -229,7 +220,7 @@ TEST(what_is_denied_without_asking_a_part_that_is_away_ends_no_outage, 60)
         ck_assert_int_eq(out[1].source, WEIR_BY_BACKEND);
         ck_assert(!taken(limit, "a", 9).allowed);
     }
-    ck_assert_uint_eq(stats().outages, 1);
+    ck_assert_uint_eq(stats_of(scene.limiter).outages, 1);
     ck_assert_int_eq(peeked(limit, "a", 1).remaining, 5);
     scene_close(&scene);
 }
@@ -250,22 +241,20 @@ TEST(denials_by_a_part_that_charges_nobody_make_no_key_begin_cold, 60)
     }
     ck_assert_int_eq(peeked(limit, "b1", 1).remaining, 5); /* its own: nobody was charged */
     ck_assert(taken(limit, "b2", 4).allowed);
-    ck_assert_uint_eq(stats().outages, 1);
+    ck_assert_uint_eq(stats_of(scene.limiter).outages, 1);
     the_parts->charges_nobody[1] = false;
     ck_assert_int_eq(taken(limit, "b2", 1).source, WEIR_BY_BACKEND);
-    ck_assert_uint_eq(stats().settled, 4);
+    ck_assert_uint_eq(stats_of(scene.limiter).settled, 4);
     the_parts->charges_nobody[1] = true;
     the_parts->seen_us[1] = scene.now_us;
     ck_assert(!taken(limit, "b2", 1).allowed); /* another outage */
-    ck_assert_uint_eq(stats().outages, 2);
+    ck_assert_uint_eq(stats_of(scene.limiter).outages, 2);
     scene_close(&scene);
 }
 
 TEST(a_batch_of_which_a_part_is_away_fails_where_failures_are_errors, 60)
 {
-    struct weir_options options = WEIR_OPTIONS_INIT;
-    options.on_failure = WEIR_FAIL_ERROR;
-    begin(&options);
+    begin(OPTIONS(.on_failure = WEIR_FAIL_ERROR));
     goes(0);
     const struct weir_request requests[] = { { limit, weir_key_text("b"), 1, 0 }, { limit, weir_key_text("a"), 1, 0 } };
     struct weir_decision out[2];
@@ -284,12 +273,12 @@ TEST(an_outage_of_one_part_lasts_whatever_the_other_answers, 60)
         ck_assert(!taken(limit, "b", 7).allowed);
     }
     ck_assert_int_eq(peeked(limit, "b", 1).remaining, 5); /* a permit a second: it was not made cold again */
-    ck_assert_uint_eq(stats().outages, 1);
+    ck_assert_uint_eq(stats_of(scene.limiter).outages, 1);
     comes_back(1);
     ck_assert_int_eq(taken(limit, "b", 1).source, WEIR_BY_BACKEND);
     goes(1);
     ck_assert(!taken(limit, "b", 1).allowed);
-    ck_assert_uint_eq(stats().outages, 2);
+    ck_assert_uint_eq(stats_of(scene.limiter).outages, 2);
     scene_close(&scene);
 }
 
@@ -305,7 +294,7 @@ TEST(a_part_that_comes_back_is_paid_while_the_other_is_away, 60)
     ck_assert(taken(limit, "b", 4).allowed);
     comes_back(0);
     ck_assert_int_eq(the_parts->remote.charged + taken(limit, "a", 1).remaining, 6);
-    ck_assert_uint_eq(stats().settled, 3);
+    ck_assert_uint_eq(stats_of(scene.limiter).settled, 3);
     ck_assert(!taken(limit, "b", 1).allowed); /* another outage: cold once more */
     goes(0);
     ck_assert(!taken(limit, "a", 1).allowed); /* and what was forgotten of this key is not taken for fresh */
@@ -315,7 +304,7 @@ TEST(a_part_that_comes_back_is_paid_while_the_other_is_away, 60)
     comes_back(0);
     comes_back(1);
     ck_assert_int_eq(taken(limit, "b", 1).source, WEIR_BY_BACKEND);
-    ck_assert_uint_eq(stats().settled, 3 + 4 + 1);
+    ck_assert_uint_eq(stats_of(scene.limiter).settled, 3 + 4 + 1);
     scene_close(&scene);
 }
 
@@ -332,7 +321,7 @@ TEST(a_part_that_is_back_untold_is_paid_and_begins_cold_when_it_goes_again, 60)
     pass(1000);
     the_parts->away[0] = false;
     ck_assert_int_eq(taken(limit, "a", 1).remaining, 4);
-    ck_assert_uint_eq(stats().settled, 5);
+    ck_assert_uint_eq(stats_of(scene.limiter).settled, 5);
     goes(0);
     ck_assert(!taken(limit, "a", 1).allowed);
     scene_close(&scene);
@@ -347,10 +336,10 @@ TEST(a_part_that_fails_when_the_other_has_long_been_away_begins_cold, 60)
     ck_assert(taken(limit, "a", 10).allowed);
     goes(0);
     ck_assert(!taken(limit, "a", 1).allowed);
-    ck_assert_uint_eq(stats().outages, 2);
+    ck_assert_uint_eq(stats_of(scene.limiter).outages, 2);
     pass(WEIR_SECOND);
     ck_assert(taken(limit, "a", 1).allowed); /* which is the same outage still */
-    ck_assert_uint_eq(stats().outages, 2);
+    ck_assert_uint_eq(stats_of(scene.limiter).outages, 2);
     scene_close(&scene);
 }
 
@@ -381,6 +370,6 @@ TEST(parts_that_come_and_go_admit_no_more_than_the_limit, 60)
     }
     ck_assert_int_le(worst, 11 * WEIR_SECOND); /* one for what the outage's beginning is rounded by, and a drift */
     ck_assert_int_ge(worst, 9 * WEIR_SECOND);
-    ck_assert_uint_ge(stats().outages, 100);
+    ck_assert_uint_ge(stats_of(scene.limiter).outages, 100);
     scene_close(&scene);
 }

@@ -88,10 +88,7 @@ static void decide_at_corners(struct scene *scene, weir_limit *limit, const stru
 
 static void refuse_or_decide(enum kind kind)
 {
-    struct scene scene;
-    struct weir_options options = WEIR_OPTIONS_INIT;
-    options.keep_idle = true;
-    scene_open(&scene, &options);
+    OPEN_SCENE(scene, OPTIONS(.keep_idle = true));
     scene.log_allowed = true;
     int64_t defined = 0, refused = 0;
     for (int i = 0; i < CORNERS * CORNERS * CORNERS * CORNERS; i++) {
@@ -112,7 +109,6 @@ static void refuse_or_decide(enum kind kind)
     }
     ck_assert_int_gt(defined, 0);
     ck_assert_int_gt(refused, 0);
-    scene_close(&scene);
 }
 
 TEST(greedy_bucket_is_refused_or_exact_at_every_corner, 120)
@@ -142,8 +138,7 @@ TEST(leaky_bucket_is_refused_or_exact_at_every_corner, 120)
 
 TEST(costs_and_times_at_corners_are_decided_in_range_and_refused_outside, 10)
 {
-    struct scene scene;
-    scene_open(&scene, NULL);
+    OPEN_SCENE(scene, NULL);
     scene.log_allowed = true;
     weir_limit *limit = scene_define_text(&scene, "limit", "token_bucket limit=10 period=1s");
     for (int i = 0; i < CORNERS * CORNERS; i++) {
@@ -157,15 +152,13 @@ TEST(costs_and_times_at_corners_are_decided_in_range_and_refused_outside, 10)
         ck_assert_int_eq(error, right ? WEIR_OK : WEIR_EINVAL);
         ck_assert_int_eq(decision.limit, right ? 10 : 4711);
     }
-    scene_close(&scene);
 }
 
 /* Vectors on which published limiters overflowed and let everything through. */
 TEST(vectors_that_overflowed_elsewhere_are_refused_or_exact, 10)
 {
     static const int64_t numbers[] = { 86400, 1, 200000000 };
-    struct scene scene;
-    scene_open(&scene, NULL);
+    OPEN_SCENE(scene, NULL);
     scene.log_allowed = true;
     for (int i = 0; i < 2 * 3 * 3 * 3; i++) {
         struct weir_policy policy = { .limit = numbers[i % 3],
@@ -185,7 +178,6 @@ TEST(vectors_that_overflowed_elsewhere_are_refused_or_exact, 10)
     /* 2^54 KiB a second is 2^64 bytes a second: that is not 0, it is refused. */
     struct weir_policy policy = { .limit = INT64_C(1) << 54, .period_us = WEIR_SECOND };
     ck_assert_int_eq(weir_limit_define(scene.limiter, "vector", &policy, NULL), WEIR_EINVAL);
-    scene_close(&scene);
 }
 
 TEST(periods_that_people_name_work_with_every_rate_that_fills_within_142_years, 30)
@@ -255,11 +247,7 @@ TEST(a_refusal_names_the_field_and_what_is_wrong_with_it, 10)
 static weir_limit *open_share(struct scene *scene, int64_t instances, int64_t rank, const int64_t *weights,
                               const char *policy)
 {
-    struct weir_options options = WEIR_OPTIONS_INIT;
-    options.instances = instances;
-    options.rank = rank;
-    options.weights = weights;
-    scene_open(scene, &options);
+    scene_open(scene, OPTIONS(.instances = instances, .rank = rank, .weights = weights));
     return scene_define_text(scene, "limit", policy);
 }
 
@@ -267,9 +255,8 @@ static int64_t sum_of_limits(int64_t instances, const int64_t *weights, const ch
 {
     int64_t sum = 0;
     for (int64_t rank = 0; rank < instances; rank++) {
-        struct scene scene;
+        CLOSED_BY(scene_close) struct scene scene;
         sum += peeked(open_share(&scene, instances, rank, weights, policy), "a", 1).limit;
-        scene_close(&scene);
     }
     return sum;
 }
@@ -309,14 +296,13 @@ TEST(rates_add_up_over_all_instances, 10)
     for (size_t p = 0; p < sizeof policies / sizeof policies[0]; p++) {
         int64_t regained = 0;
         for (int64_t rank = 0; rank < 4; rank++) {
-            struct scene scene;
+            CLOSED_BY(scene_close) struct scene scene;
             weir_limit *limit = open_share(&scene, 4, rank, weights, policies[p]);
             scene.now_us -= scene.now_us % WEIR_SECOND;
             struct weir_decision all = taken(limit, "a", peeked(limit, "a", 1).limit);
             ck_assert(all.allowed && all.remaining == 0);
             scene.now_us += 13 * WEIR_SECOND;
             regained += peeked(limit, "a", 1).remaining;
-            scene_close(&scene);
         }
         ck_assert_int_eq(regained, 13 * policy_of(policies[p]).limit);
     }
@@ -324,7 +310,7 @@ TEST(rates_add_up_over_all_instances, 10)
 
 TEST(a_part_of_nothing_is_lifted_in_a_bucket_and_zero_in_a_window_and_counted, 10)
 {
-    struct scene scene;
+    CLOSED_BY(scene_close) struct scene scene;
     struct weir_stats stats = { .size = sizeof stats };
     weir_limit *bucket = open_share(&scene, 3, 2, NULL, "token_bucket limit=2 period=1s");
     weir_limit *interval = scene_define_text(&scene, "interval", "token_bucket limit=2 period=1s refill=interval");
@@ -348,7 +334,6 @@ TEST(a_part_of_nothing_is_lifted_in_a_bucket_and_zero_in_a_window_and_counted, 1
         struct weir_decision decision = taken(windows[i], "a", 1);
         assert_decision_is(&decision, &none, "a window whose part is 0");
     }
-    scene_close(&scene);
 }
 
 TEST(weights_that_are_not_known_are_rounded_down, 10)
@@ -357,16 +342,14 @@ TEST(weights_that_are_not_known_are_rounded_down, 10)
     for (int64_t rank = 0; rank < 3; rank++) {
         static const int64_t weights[] = { 5, 1, 1 };
         struct weir_options options = WEIR_OPTIONS_INIT;
-        struct scene scene;
         options.instances = 3;
         options.rank = rank;
         options.weight = weights[rank];
         options.total_weight = 7;
-        scene_open(&scene, &options);
+        OPEN_SCENE(scene, &options);
         int64_t part = peeked(scene_define_text(&scene, "limit", "fixed_window limit=10 period=1s"), "a", 1).limit;
         ck_assert_int_eq(part, 10 * weights[rank] / 7);
         sum += part;
-        scene_close(&scene);
     }
     ck_assert_int_eq(sum, 9);
 }

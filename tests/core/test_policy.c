@@ -521,10 +521,8 @@ TEST(what_is_no_file_is_not_waited_for, 10)
     ck_assert_int_eq(mkfifo(path, 0600), 0); /* nobody will ever write to it */
     ck_assert_int_eq(weir_policy_file_read(path, note_line, &visits, message, sizeof message), WEIR_EIO);
     ck_assert_msg(strstr(message, "/pipe: neither a file nor standard input") != NULL, "%s", message);
-    struct weir_options options = WEIR_OPTIONS_INIT;
-    options.policy_file = path;
     weir *limiter = NULL;
-    ck_assert_int_eq(weir_open(&options, &limiter), WEIR_EIO);
+    ck_assert_int_eq(weir_open(OPTIONS(.policy_file = path), &limiter), WEIR_EIO);
     ck_assert_int_eq(unlink(path), 0);
     ck_assert_int_eq(rmdir(folder), 0);
     ck_assert_int_eq(weir_policy_file_read("/dev/zero", note_line, &visits, message, sizeof message), WEIR_EIO);
@@ -578,9 +576,8 @@ static int load_text(weir *limiter, const char *text, char *message, size_t size
 
 TEST(a_file_is_loaded_whole_or_not_at_all, 10)
 {
-    struct scene scene;
     char message[300] = "";
-    scene_open(&scene, NULL);
+    OPEN_SCENE(scene, NULL);
     weir_limit *old = scene_define_text(&scene, "old", "fixed_window limit=5 period=1h");
     ck_assert_int_eq(load_text(scene.limiter,
                                "old = fixed_window limit=9 period=1h\nnew = fixed_window limit=1 period=1h\n"
@@ -600,15 +597,13 @@ TEST(a_file_is_loaded_whole_or_not_at_all, 10)
     ck_assert_int_eq(weir_limits_load(scene.limiter, "/nonexistent/limits", message, sizeof message), WEIR_EIO);
     ck_assert_int_eq(weir_limits_load(scene.limiter, NULL, message, sizeof message), WEIR_EINVAL);
     ck_assert_int_eq(weir_limits_load(NULL, "/tmp", message, sizeof message), WEIR_EINVAL);
-    scene_close(&scene);
 }
 
 TEST(a_file_with_one_limit_too_many_defines_none, 30)
 {
     enum { ROOM = 3 };
-    struct scene scene;
     char message[300] = "", name[32];
-    scene_open(&scene, NULL);
+    OPEN_SCENE(scene, NULL);
     for (int i = 0; i < WEIR_MAX_LIMITS - ROOM; i++) {
         snprintf(name, sizeof name, "limit-%d", i);
         scene_define_text(&scene, name, "fixed_window limit=1 period=1h");
@@ -622,7 +617,6 @@ TEST(a_file_with_one_limit_too_many_defines_none, 30)
     ck_assert_int_eq(peeked(weir_limit_find(scene.limiter, "limit-0"), "a", 1).limit, 1);
     scene_define_text(&scene, "c", "fixed_window limit=1 period=1h"); /* what was undone has left its room */
     ck_assert(taken(weir_limit_find(scene.limiter, "c"), "a", 1).allowed);
-    scene_close(&scene);
 }
 
 TEST(a_limiter_opens_with_the_limits_of_its_policy_file_or_not_at_all, 10)

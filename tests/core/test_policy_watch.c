@@ -31,7 +31,6 @@ struct stage {
 static void note_line(void *user, enum weir_log_level level, const char *line)
 {
     struct stage *stage = user;
-    (void)level;
     pthread_mutex_lock(&stage->mutex);
     snprintf(stage->last_line, sizeof stage->last_line, "%s", line);
     pthread_mutex_unlock(&stage->mutex);
@@ -111,11 +110,9 @@ static void begin(struct stage *stage)
 
 /* ---- Waiting ---- */
 
-static struct weir_follow_stats stats_of(struct stage *stage)
+static struct weir_follow_stats file_stats(struct stage *stage)
 {
-    struct weir_follow_stats stats = { .size = sizeof stats };
-    must_succeed(weir_follow_read(stage->limiter, WEIR_FOLLOW_POLICY_FILE, &stats));
-    return stats;
+    return follow_stats_of(stage->limiter, WEIR_FOLLOW_POLICY_FILE);
 }
 
 static void a_moment(void)
@@ -142,18 +139,18 @@ static void await_size(struct stage *stage, int64_t size)
 /* What is read again is in force before it is counted. */
 static void assert_changes(struct stage *stage, uint64_t n)
 {
-    for (int i = 0; i < PATIENCE && stats_of(stage).changes < n; i++)
+    for (int i = 0; i < PATIENCE && file_stats(stage).changes < n; i++)
         a_moment();
-    ck_assert_uint_eq(stats_of(stage).changes, n);
+    ck_assert_uint_eq(file_stats(stage).changes, n);
 }
 
 /* There may be others before it: what one command does in two steps may be looked at between them. */
 static void await_failure(struct stage *stage, uint64_t before, const char *sentence)
 {
-    struct weir_follow_stats stats = stats_of(stage);
+    struct weir_follow_stats stats = file_stats(stage);
     for (int i = 0; i < PATIENCE && (stats.failures == before || !strstr(stats.last_error, sentence)); i++) {
         a_moment();
-        stats = stats_of(stage);
+        stats = file_stats(stage);
     }
     ck_assert_uint_gt(stats.failures, before);
     ck_assert_msg(strstr(stats.last_error, sentence) != NULL, "%s", stats.last_error);
@@ -177,7 +174,7 @@ static void await_line(struct stage *stage, const char *text)
 
 TEST(a_file_that_is_replaced_by_rename_is_read_again, 60)
 {
-    struct stage stage;
+    CLOSED_BY(stage_close) struct stage stage;
     begin(&stage);
     ck_assert_int_eq(size_of(&stage, "key"), 20);
     for (int64_t size = 21; size < 31; size++) {
@@ -185,13 +182,12 @@ TEST(a_file_that_is_replaced_by_rename_is_read_again, 60)
         await_size(&stage, size);
     }
     assert_changes(&stage, 10);
-    ck_assert_uint_eq(stats_of(&stage).failures, 0);
-    stage_close(&stage);
+    ck_assert_uint_eq(file_stats(&stage).failures, 0);
 }
 
 TEST(a_file_that_is_written_in_place_is_read_again_once_it_is_closed, 60)
 {
-    struct stage stage;
+    CLOSED_BY(stage_close) struct stage stage;
     begin(&stage);
     const int64_t lines = 2;
     for (int64_t size = 21; size < 26; size++) {
@@ -207,34 +203,32 @@ TEST(a_file_that_is_written_in_place_is_read_again_once_it_is_closed, 60)
         await_size(&stage, size);
     }
     assert_changes(&stage, 5); /* at no time half of it */
-    ck_assert_uint_eq(stats_of(&stage).failures, 0);
-    stage_close(&stage);
+    ck_assert_uint_eq(file_stats(&stage).failures, 0);
 }
 
 TEST(a_file_that_is_deleted_keeps_what_it_said_until_it_is_made_again, 60)
 {
-    struct stage stage;
+    CLOSED_BY(stage_close) struct stage stage;
     begin(&stage);
     ck_assert_int_eq(unlink(stage.path), 0);
     await_failure(&stage, 0, "limits.conf: No such file or directory");
     await_size(&stage, 20);
-    ck_assert_uint_eq(stats_of(&stage).changes, 0);
+    ck_assert_uint_eq(file_stats(&stage).changes, 0);
     write_size(stage.path, 21);
     await_size(&stage, 21);
     ck_assert_int_eq(unlink(stage.path), 0);
-    await_failure(&stage, stats_of(&stage).failures, "No such file");
+    await_failure(&stage, file_stats(&stage).failures, "No such file");
     write_size(stage.path, 21); /* as it was */
-    const uint64_t answers = stats_of(&stage).answers;
-    for (int i = 0; i < PATIENCE && stats_of(&stage).answers == answers; i++)
+    const uint64_t answers = file_stats(&stage).answers;
+    for (int i = 0; i < PATIENCE && file_stats(&stage).answers == answers; i++)
         a_moment();
-    ck_assert_uint_gt(stats_of(&stage).answers, answers);
+    ck_assert_uint_gt(file_stats(&stage).answers, answers);
     await_size(&stage, 21);
-    stage_close(&stage);
 }
 
 TEST(a_link_that_is_swapped_as_kubernetes_does_it_is_followed, 60)
 {
-    struct stage stage;
+    CLOSED_BY(stage_close) struct stage stage;
     char path[PATH_MAX + 32];
     stage_make(&stage);
     run_in(&stage, "mkdir v20 && ln -s v20 ..data && ln -s ..data/limits.conf limits.conf");
@@ -256,12 +250,11 @@ TEST(a_link_that_is_swapped_as_kubernetes_does_it_is_followed, 60)
     snprintf(path, sizeof path, "%s/v25/limits.conf", stage.folder);
     write_size(path, 30); /* in the folder that the links lead to now */
     await_size(&stage, 30);
-    stage_close(&stage);
 }
 
 TEST(a_file_elsewhere_that_a_link_leads_to_is_followed, 60)
 {
-    struct stage stage;
+    CLOSED_BY(stage_close) struct stage stage;
     char target[PATH_MAX + 32], other[PATH_MAX + 32];
     stage_make(&stage);
     run_in(&stage, "mkdir elsewhere && ln -s elsewhere/real.conf limits.conf");
@@ -275,12 +268,11 @@ TEST(a_file_elsewhere_that_a_link_leads_to_is_followed, 60)
     await_size(&stage, 21);
     write_size(target, 22);
     await_size(&stage, 22);
-    stage_close(&stage);
 }
 
 TEST(a_folder_that_is_replaced_is_watched_again, 60)
 {
-    struct stage stage;
+    CLOSED_BY(stage_close) struct stage stage;
     stage_make(&stage);
     run_in(&stage, "mkdir conf");
     snprintf(stage.path, sizeof stage.path, "%s/conf/limits.conf", stage.folder);
@@ -295,12 +287,11 @@ TEST(a_folder_that_is_replaced_is_watched_again, 60)
     run_in(&stage, "mv conf old && mkdir conf"); /* what is watched has another name now */
     write_size(stage.path, 22);
     await_size(&stage, 22);
-    stage_close(&stage);
 }
 
 TEST(a_path_is_that_of_the_folder_it_was_given_in, 60)
 {
-    struct stage stage;
+    CLOSED_BY(stage_close) struct stage stage;
     stage_make(&stage);
     write_size(stage.path, 20);
     char before[PATH_MAX], whole[PATH_MAX];
@@ -313,14 +304,13 @@ TEST(a_path_is_that_of_the_folder_it_was_given_in, 60)
     write_size(whole, 21);
     await_size(&stage, 21);
     ck_assert_int_eq(chdir(before), 0);
-    stage_close(&stage);
 }
 
 /* ---- What is wrong with it ---- */
 
 TEST(a_bad_line_keeps_all_that_was_there, 60)
 {
-    struct stage stage;
+    CLOSED_BY(stage_close) struct stage stage;
     begin(&stage);
     write_file(stage.path, "api = fixed_window limit=30 period=1h\nother = fixed_window limit=31 period=1h\n"
                            "api/x y = fixed_window limit=32 period=1h\n");
@@ -330,54 +320,50 @@ TEST(a_bad_line_keeps_all_that_was_there, 60)
     await_line(&stage, "limits.conf:3:");
     replace_size(&stage, 21);
     await_size(&stage, 21);
-    ck_assert_uint_eq(stats_of(&stage).failures, 1);
+    ck_assert_uint_eq(file_stats(&stage).failures, 1);
     assert_changes(&stage, 1);
-    stage_close(&stage);
 }
 
 TEST(what_the_file_no_longer_has_falls_back_to_code, 60)
 {
-    struct stage stage;
+    CLOSED_BY(stage_close) struct stage stage;
     begin(&stage);
     write_file(stage.path, "# nothing\n");
     for (int i = 0; i < PATIENCE && size_of(&stage, "key") != 10; i++)
         a_moment();
     ck_assert_int_eq(size_of(&stage, "key"), 10);
     ck_assert_int_eq(size_of(&stage, "gold"), 10);
-    ck_assert_uint_eq(stats_of(&stage).failures, 0);
-    stage_close(&stage);
+    ck_assert_uint_eq(file_stats(&stage).failures, 0);
 }
 
 TEST(what_is_no_file_is_a_failure_and_not_read, 60)
 {
-    struct stage stage;
+    CLOSED_BY(stage_close) struct stage stage;
     begin(&stage);
     run_in(&stage, "rm limits.conf && mkdir limits.conf");
     await_failure(&stage, 0, "");
     await_size(&stage, 20);
-    const uint64_t failures = stats_of(&stage).failures;
+    const uint64_t failures = file_stats(&stage).failures;
     run_in(&stage, "rmdir limits.conf && mkfifo limits.conf"); /* nobody will ever write to it */
     await_failure(&stage, failures, "limits.conf: not a file");
     run_in(&stage, "rm limits.conf");
     write_size(stage.path, 21);
     await_size(&stage, 21);
-    stage_close(&stage);
 }
 
 TEST(a_file_may_have_policies_for_keys_of_limits_that_code_defines_later, 60)
 {
-    struct stage stage;
+    CLOSED_BY(stage_close) struct stage stage;
     stage_make(&stage);
     write_file(stage.path, "api/gold = fixed_window limit=200 period=1h\n");
     must_succeed(stage_open(&stage));
     ck_assert_int_eq(size_of(&stage, "key"), 10);
     ck_assert_int_eq(size_of(&stage, "gold"), 200);
-    stage_close(&stage);
 }
 
 TEST(a_file_that_is_bad_at_open_is_an_error_of_open, 60)
 {
-    struct stage stage;
+    CLOSED_BY(stage_close) struct stage stage;
     stage_make(&stage);
     write_file(stage.path, "api = leaky\n");
     ck_assert_int_eq(stage_open(&stage), WEIR_EINVAL);
@@ -385,7 +371,6 @@ TEST(a_file_that_is_bad_at_open_is_an_error_of_open, 60)
     ck_assert_ptr_null(stage.limiter);
     ck_assert_int_eq(unlink(stage.path), 0);
     ck_assert_int_eq(stage_open(&stage), WEIR_EIO);
-    stage_close(&stage);
 }
 
 /* ---- Without memory ---- */
@@ -402,23 +387,22 @@ void *__wrap_aligned_alloc(size_t alignment, size_t size)
 
 TEST(a_file_that_there_was_no_memory_for_is_read_again_though_it_has_not_changed, 90)
 {
-    struct stage stage;
+    CLOSED_BY(stage_close) struct stage stage;
     begin(&stage);
-    const uint64_t answers = stats_of(&stage).answers;
+    const uint64_t answers = file_stats(&stage).answers;
     atomic_store(&memory_fails, true);
     write_file(stage.path, "api = fixed_window limit=21 period=1h\napi/gold = fixed_window limit=210 period=1h\n"
                            "new = fixed_window limit=22 period=1h\n");
     await_failure(&stage, 0, "out of memory for 3 policies");
     await_failure(&stage, 1, "out of memory for 3 policies"); /* again, and known it is not */
     ck_assert_ptr_null(weir_limit_find(stage.limiter, "new"));
-    ck_assert_uint_eq(stats_of(&stage).answers, answers);
+    ck_assert_uint_eq(file_stats(&stage).answers, answers);
     atomic_store(&memory_fails, false);
     for (int i = 0; i < PATIENCE && !weir_limit_find(stage.limiter, "new"); i++)
         a_moment();
     ck_assert_ptr_nonnull(weir_limit_find(stage.limiter, "new"));
     await_size(&stage, 21);
     await_line(&stage, "policy file: known again");
-    stage_close(&stage);
 }
 
 /* ---- Without inotify, and all the time ---- */
@@ -450,17 +434,16 @@ TEST(where_there_is_no_inotify_the_file_is_looked_at_now_and_then, 60)
 
 TEST(an_unchanged_file_is_confirmed_and_stays_young, 60)
 {
-    struct stage stage;
+    CLOSED_BY(stage_close) struct stage stage;
     begin(&stage);
-    const uint64_t answers = stats_of(&stage).answers;
-    for (int i = 0; i < PATIENCE && stats_of(&stage).answers < answers + 2; i++)
+    const uint64_t answers = file_stats(&stage).answers;
+    for (int i = 0; i < PATIENCE && file_stats(&stage).answers < answers + 2; i++)
         a_moment();
-    const struct weir_follow_stats stats = stats_of(&stage);
+    const struct weir_follow_stats stats = file_stats(&stage);
     ck_assert_uint_ge(stats.answers, answers + 2);
     ck_assert_uint_eq(stats.changes, 0);
     ck_assert_int_ge(stats.age_us, 0);
     ck_assert_int_lt(stats.age_us, WEIR_MINUTE);
-    stage_close(&stage);
 }
 
 struct busy {
@@ -482,7 +465,7 @@ static void *make_files(void *user)
 
 TEST(a_folder_that_is_never_quiet_holds_up_no_change, 60)
 {
-    struct stage stage;
+    CLOSED_BY(stage_close) struct stage stage;
     struct busy busy = { .stage = &stage };
     pthread_t thread;
     begin(&stage);
@@ -494,5 +477,4 @@ TEST(a_folder_that_is_never_quiet_holds_up_no_change, 60)
     atomic_store(&busy.is_over, true);
     pthread_join(thread, NULL);
     assert_changes(&stage, 3);
-    stage_close(&stage);
 }

@@ -296,31 +296,25 @@ TEST(the_share_in_the_options_is_the_share_in_force, 30)
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct weir_options options = WEIR_OPTIONS_INIT;
         struct weir_stats stats = { .size = sizeof stats };
-        struct scene scene;
         options.instances = rows[i].instances;
         options.rank = rows[i].rank;
         options.weight = rows[i].weight;
         options.total_weight = rows[i].total_weight;
         options.weights = rows[i].weights;
-        scene_open(&scene, &options);
+        OPEN_SCENE(scene, &options);
         weir_limit *limit = scene_define_text(&scene, "limit", "fixed_window limit=100 period=1m");
         must_succeed(weir_stats_read(scene.limiter, &stats));
         ck_assert_int_eq(stats.share_weight, rows[i].in_force);
         ck_assert_int_eq(stats.share_total, rows[i].of);
         ck_assert_int_eq(peeked(limit, "key", 1).limit, rows[i].part_of_100);
         ck_assert_int_eq(peeked(limit, "key", 1).allowed, rows[i].part_of_100 > 0);
-        scene_close(&scene);
     }
 }
 
 TEST(parts_that_are_lifted_or_nothing_are_counted, 30)
 {
-    struct weir_options options = WEIR_OPTIONS_INIT;
     struct weir_stats stats = { .size = sizeof stats };
-    struct scene scene;
-    options.instances = 10;
-    options.rank = 9;
-    scene_open(&scene, &options);
+    OPEN_SCENE(scene, OPTIONS(.instances = 10, .rank = 9));
     scene_define_text(&scene, "whole", "token_bucket limit=10 period=1m");
     scene_define_text(&scene, "lifted", "token_bucket limit=9 period=1m");
     scene_define_text(&scene, "lifted-burst", "token_bucket limit=100 period=1m burst=3");
@@ -339,7 +333,6 @@ TEST(parts_that_are_lifted_or_nothing_are_counted, 30)
     scene_define_text(&scene, "none", "fixed_window limit=10 period=1m"); /* redefined, it is counted no more */
     must_succeed(weir_stats_read(scene.limiter, &stats));
     ck_assert_uint_eq(stats.share_zeros, 1);
-    scene_close(&scene);
 }
 
 /* ---- A share that changes ---- */
@@ -357,8 +350,7 @@ TEST(what_was_used_stays_used_when_the_share_changes, 30)
         int64_t count, remaining;
     } steps[] = { { 1, 70 }, { 2, 20 }, { 1, 70 }, { 3, 4 }, { 2, 20 }, { 1, 70 } }; /* 30 are used */
     for (int p = 0; p < UNREFILLED; p++) {
-        struct scene scene;
-        scene_open(&scene, NULL);
+        OPEN_SCENE(scene, NULL);
         weir_limit *limit = scene_define_text(&scene, "limit", unrefilled[p]);
         ck_assert(taken(limit, "key", 30).allowed);
         for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++) {
@@ -370,7 +362,6 @@ TEST(what_was_used_stays_used_when_the_share_changes, 30)
             ck_assert_int_eq(peeked(limit, "key", 1).remaining, steps[i].remaining);
             ck_assert_int_eq(peeked(limit, "new", 1).limit, (100 + steps[i].count - 1) / steps[i].count);
         }
-        scene_close(&scene);
     }
 }
 
@@ -378,8 +369,7 @@ TEST(a_share_smaller_than_what_was_used_denies, 30)
 {
     for (int p = 0; p < UNREFILLED; p++) {
         const struct share half = alike(2, 1);
-        struct scene scene;
-        scene_open(&scene, NULL);
+        OPEN_SCENE(scene, NULL);
         weir_limit *limit = scene_define_text(&scene, "limit", unrefilled[p]);
         ck_assert(taken(limit, "key", 80).allowed);
         must_succeed(limiter_set_share(scene.limiter, &half));
@@ -391,15 +381,13 @@ TEST(a_share_smaller_than_what_was_used_denies, 30)
         must_succeed(limiter_set_share(scene.limiter, &share_whole));
         ck_assert_int_eq(peeked(limit, "key", 1).remaining, 20);
         ck_assert_int_eq(peeked(limit, "other", 1).remaining, 50);
-        scene_close(&scene);
     }
 }
 
 TEST(a_limit_without_arithmetic_at_a_share_is_denied_and_told_of_and_the_others_have_it, 30)
 {
-    struct scene scene;
     struct weir_stats stats = { .size = sizeof stats };
-    scene_open(&scene, NULL);
+    OPEN_SCENE(scene, NULL);
     weir_limit *easy = scene_define_text(&scene, "easy", "fixed_window limit=100 period=1m");
     weir_limit *hard = scene_define_text(&scene, "hard", "token_bucket limit=1 period=366d burst=100");
     const struct share tiny = { .weight = 1, .total = 65535, .rank = 1, .count = 2 };
@@ -415,13 +403,11 @@ TEST(a_limit_without_arithmetic_at_a_share_is_denied_and_told_of_and_the_others_
     ck_assert_uint_eq(stats.share_zeros, 2);
     must_succeed(limiter_set_share(scene.limiter, &share_whole));
     ck_assert_int_eq(peeked(hard, "key", 1).limit, 100);
-    scene_close(&scene);
 }
 
 TEST(a_new_share_is_copied_with_its_weights, 30)
 {
-    struct scene scene;
-    scene_open(&scene, NULL);
+    OPEN_SCENE(scene, NULL);
     int64_t weights[] = { 1, 2, 3 };
     const struct share share = { .weight = 3, .total = 6, .rank = 2, .count = 3, .weights = weights };
     must_succeed(limiter_set_share(scene.limiter, &share));
@@ -429,5 +415,4 @@ TEST(a_new_share_is_copied_with_its_weights, 30)
     ck_assert(!scene.limiter->share.weights && scene.limiter->share.class_count == 3);
     weir_limit *limit = scene_define_text(&scene, "limit", "fixed_window limit=101 period=1m");
     ck_assert_int_eq(peeked(limit, "key", 1).limit, 50); /* 50.5; the permit left over goes to the first */
-    scene_close(&scene);
 }

@@ -234,9 +234,8 @@ TEST(the_greatest_numbers_are_whole_and_fit_the_room_that_is_promised, 30)
 
 TEST(what_a_limiter_did_is_printed, 30)
 {
-    struct scene scene;
     struct weir_stats stats = { .size = sizeof stats };
-    scene_open(&scene, NULL);
+    OPEN_SCENE(scene, NULL);
     weir_limit *limit = scene_define_text(&scene, "api", "fixed_window limit=2 period=1s");
     for (int i = 0; i < 3; i++)
         taken(limit, "key", 1);
@@ -250,7 +249,6 @@ TEST(what_a_limiter_did_is_printed, 30)
     ck_assert_str_eq(value_of(&page, "weir_denied_total"), "1");
     ck_assert_str_eq(value_of(&page, "weir_share_weight"), "1");
     ck_assert_str_eq(value_of(&page, "weir_share_weight_of_all"), "1");
-    scene_close(&scene);
 }
 
 /* ---- Labels ---- */

@@ -46,6 +46,16 @@ static void stage_open(struct stage *stage, const struct weir_options *options)
                                           .user = stage };
 }
 
+static void stage_end(struct stage *stage)
+{
+    scene_close(&stage->scene);
+}
+
+/* Open one that is closed where its block ends. */
+#define STAGE(name, ...)                    \
+    CLOSED_BY(stage_end) struct stage name; \
+    stage_open(&name, __VA_ARGS__)
+
 static void submit(struct stage *stage, int first, int count)
 {
     for (int i = first; i < first + count; i++)
@@ -62,14 +72,13 @@ static bool is_readable(int fd)
 
 TEST(a_failure_that_comes_later_is_answered_by_the_policy_too, 30)
 {
-    static struct stage stage;
-    stage_open(&stage, NULL);
+    STAGE(stage, NULL);
     submit(&stage, 0, 3);
     ck_assert_int_eq(fake_answer(&stage.fake, WEIR_ETIME, 1), 1);
     ck_assert_int_eq(stage.statuses[0], WEIR_OK);
     ck_assert_int_eq(stage.ops[0].decision.source, WEIR_BY_FALLBACK);
     ck_assert_int_eq(stage.ops[0].decision.retry_after_us, WEIR_SECOND);
-    ck_assert_uint_eq(stats_now(stage.scene.limiter).outages, 1);
+    ck_assert_uint_eq(stats_of(stage.scene.limiter).outages, 1);
 
     stage.scene.now_us += WEIR_SECOND;
     ck_assert_int_eq(fake_answer(&stage.fake, WEIR_EIO, 1), 1);
@@ -78,32 +87,28 @@ TEST(a_failure_that_comes_later_is_answered_by_the_policy_too, 30)
     ck_assert_int_eq(fake_answer(&stage.fake, WEIR_OK, 1), 1);
     ck_assert_int_eq(stage.ops[2].decision.source, WEIR_BY_BACKEND);
     ck_assert_str_eq(stage.scene.last_line, "backend fake answers again");
-    const struct weir_stats stats = stats_now(stage.scene.limiter);
+    const struct weir_stats stats = stats_of(stage.scene.limiter);
     ck_assert_uint_eq(stats.allowed, 2);
     ck_assert_uint_eq(stats.denied, 1);
     ck_assert_uint_eq(stats.fallbacks, 2);
     ck_assert_uint_eq(stats.errors, 0);
-    scene_close(&stage.scene);
 }
 
 TEST(a_failure_that_comes_later_is_decided_at_the_callers_time, 30)
 {
-    static struct stage stage;
-    stage_open(&stage, NULL);
+    STAGE(stage, NULL);
     stage.ops[0].request.now_us = 64000000;
     stage.ops[1].request.now_us = 64000000 + WEIR_SECOND;
     submit(&stage, 0, 2);
     ck_assert_int_eq(fake_answer(&stage.fake, WEIR_EIO, 2), 2);
     ck_assert(!stage.ops[0].decision.allowed && stage.ops[0].decision.retry_after_us == WEIR_SECOND);
     ck_assert(stage.ops[1].decision.allowed);
-    scene_close(&stage.scene);
 }
 
 TEST(other_errors_that_come_later_reach_done, 30)
 {
     static const int errors[] = { WEIR_ESTATE, WEIR_ENOMEM };
-    static struct stage stage;
-    stage_open(&stage, NULL);
+    STAGE(stage, NULL);
     stage.ops[0].decision.limit = 4711;
     submit(&stage, 0, 2);
     for (int i = 0; i < 2; i++) {
@@ -111,8 +116,7 @@ TEST(other_errors_that_come_later_reach_done, 30)
         ck_assert_int_eq(stage.statuses[i], errors[i]);
     }
     ck_assert_int_eq(stage.ops[0].decision.limit, 4711);
-    ck_assert_uint_eq(stats_now(stage.scene.limiter).errors, 2);
-    scene_close(&stage.scene);
+    ck_assert_uint_eq(stats_of(stage.scene.limiter).errors, 2);
 }
 
 TEST(an_op_that_is_refused_is_the_callers_as_it_was, 30)
@@ -126,7 +130,7 @@ TEST(an_op_that_is_refused_is_the_callers_as_it_was, 30)
     stage.scene.now_us = -1;
     ck_assert_int_eq(weir_submit(stage.scene.limiter, &stage.ops[0]), WEIR_EINVAL); /* the clock */
     ck_assert(stage.ops[0].done == write_down);
-    ck_assert_uint_eq(stats_now(stage.scene.limiter).errors, 2);
+    ck_assert_uint_eq(stats_of(stage.scene.limiter).errors, 2);
     scene_close(&stage.scene);
     ck_assert_int_eq(atomic_load(&stage.done_count), 0);
 }
@@ -135,8 +139,7 @@ TEST(an_op_that_is_refused_is_the_callers_as_it_was, 30)
 
 TEST(with_an_event_fd_done_runs_in_dispatch_alone_and_in_the_order_of_answers, 30)
 {
-    static struct stage stage;
-    stage_open(&stage, NULL);
+    STAGE(stage, NULL);
     const int fd = weir_event_fd(stage.scene.limiter);
     ck_assert_int_ge(fd, 0);
     ck_assert_int_eq(weir_event_fd(stage.scene.limiter), fd);
@@ -157,11 +160,10 @@ TEST(with_an_event_fd_done_runs_in_dispatch_alone_and_in_the_order_of_answers, 3
     }
     ck_assert_int_eq(fake_answer(&stage.fake, WEIR_ETIME, 3), 3);
     ck_assert(is_readable(fd));
-    ck_assert_uint_eq(stats_now(stage.scene.limiter).fallbacks, 3); /* decided by now, though not yet told */
+    ck_assert_uint_eq(stats_of(stage.scene.limiter).fallbacks, 3); /* decided by now, though not yet told */
     ck_assert_int_eq(weir_dispatch(stage.scene.limiter), 3);
     ck_assert_int_eq(stage.ops[9].decision.source, WEIR_BY_FALLBACK);
     ck_assert_int_eq(weir_dispatch(stage.scene.limiter), 0);
-    scene_close(&stage.scene);
 }
 
 /* Frees its op, and submits another in its place as long as there are some. */
@@ -186,8 +188,7 @@ static void free_and_submit(struct weir_op *op, int status)
 TEST(a_done_may_free_its_op_and_submit_another, 30)
 {
     for (int with_fd = 0; with_fd < 2; with_fd++) {
-        static struct stage stage;
-        stage_open(&stage, NULL);
+        STAGE(stage, NULL);
         if (with_fd)
             ck_assert_int_ge(weir_event_fd(stage.scene.limiter), 0);
         left_to_submit = 20;
@@ -202,7 +203,6 @@ TEST(a_done_may_free_its_op_and_submit_another, 30)
         while (fake_answer(&stage.fake, WEIR_OK, OPS) > 0 && rounds++ < 100)
             weir_dispatch(stage.scene.limiter);
         ck_assert_int_eq(atomic_load(&stage.done_count), 23);
-        scene_close(&stage.scene);
     }
 }
 
@@ -323,7 +323,7 @@ TEST(answers_from_many_threads_wake_the_loop_and_none_is_lost, 60)
     for (int i = 0; i < ANSWERERS; i++)
         ck_assert_int_eq(pthread_join(threads[i], NULL), 0);
     assert_each_was_done_once(crowd);
-    const struct weir_stats stats = stats_now(limiter);
+    const struct weir_stats stats = stats_of(limiter);
     ck_assert_uint_eq(stats.allowed, (uint64_t)crowd->statuses[-WEIR_OK]);
     ck_assert_uint_eq(stats.errors, (uint64_t)crowd->statuses[-WEIR_ESTATE]);
     scene_close(&crowd->stage.scene);
@@ -451,7 +451,7 @@ TEST(who_sleeps_for_permits_during_an_outage_is_woken_by_the_close, 30)
     weir_limit *slow = scene_define_text(&stage.scene, "slow", "token_bucket limit=1 period=30m");
     stage.limit = slow; /* cold: a permit in half an hour */
     ck_assert_int_eq(pthread_create(&thread, NULL, call_once, &sleeper), 0);
-    while (stats_now(stage.scene.limiter).outages == 0) /* it has been answered, and is about to sleep or sleeps */
+    while (stats_of(stage.scene.limiter).outages == 0) /* it has been answered, and is about to sleep or sleeps */
         sched_yield();
     scene_close(&stage.scene);
     ck_assert_int_eq(pthread_join(thread, NULL), 0);

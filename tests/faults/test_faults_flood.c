@@ -13,13 +13,9 @@
 TEST(a_flood_of_keys_takes_no_more_memory_than_it_may, 60)
 {
     static const int64_t most = INT64_C(32) << 20, besides = INT64_C(1) << 20;
-    struct scene scene;
-    struct weir_options options = WEIR_OPTIONS_INIT;
     int64_t before = resident_bytes(), peak = 0, refused = 0;
     const int64_t keys = max_of(1000000, steps_or(1000000));
-    options.max_keys = 10 * 1000 * 1000;
-    options.max_bytes = most;
-    scene_open(&scene, &options);
+    OPEN_SCENE(scene, OPTIONS(.max_keys = 10 * 1000 * 1000, .max_bytes = most));
     weir_limit *limit = scene_define_text(&scene, "limit", "token_bucket limit=1 period=1s");
     for (int64_t i = 0; i < keys; i++) {
         char key[32];
@@ -40,5 +36,4 @@ TEST(a_flood_of_keys_takes_no_more_memory_than_it_may, 60)
         ck_assert_int_le(peak, most + most / 20 + besides);
     ck_assert_int_gt(refused, 0);
     ck_assert_uint_gt(stats_of(scene.limiter).evictions, 0);
-    scene_close(&scene);
 }

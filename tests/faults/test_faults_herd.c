@@ -13,11 +13,10 @@ TEST(windows_of_their_own_spread_those_who_come_back, 30)
 {
     static int64_t first_us[CLIENTS];
     static int back[MOMENTS];
-    struct scene scene;
     struct chance chance = chance_make(1);
     char key[16];
     int most = 0;
-    scene_open(&scene, NULL);
+    OPEN_SCENE(scene, NULL);
     weir_limit *limit = scene_define_text(&scene, "limit", "fixed_window limit=1 period=1h");
     const int64_t start_us = scene.now_us;
     for (int i = 0; i < CLIENTS; i++)
@@ -42,7 +41,6 @@ TEST(windows_of_their_own_spread_those_who_come_back, 30)
     }
     printf("the fullest moment has %.2f times the mean of those who come back\n", most / (CLIENTS / (double)MOMENTS));
     ck_assert_int_le(most, 3 * CLIENTS / MOMENTS);
-    scene_close(&scene);
 }
 
 /* What was admitted in the last period, as a queue of times. */
@@ -67,9 +65,8 @@ TEST(no_period_sees_more_than_twice_the_limit_of_a_fixed_window, 30)
     static struct period period;
     struct chance chance = chance_make(2);
     for (size_t p = 0; p < sizeof policies / sizeof policies[0]; p++) {
-        struct scene scene;
         int worst = 0;
-        scene_open(&scene, NULL);
+        OPEN_SCENE(scene, NULL);
         weir_limit *limit = scene_define_text(&scene, "limit", policies[p]);
         period = (struct period){ .period_us = WEIR_SECOND };
         for (int i = 0; i < 10 * WINDOWS; i++) {
@@ -93,6 +90,5 @@ TEST(no_period_sees_more_than_twice_the_limit_of_a_fixed_window, 30)
         printf("%s: the worst period saw %d\n", policies[p], worst);
         ck_assert_int_le(worst, 2 * LIMIT);
         ck_assert_int_gt(worst, 3 * LIMIT / 2); /* it was tried */
-        scene_close(&scene);
     }
 }

@@ -43,7 +43,7 @@ TEST(one_instance_that_leases_decides_as_the_store_alone_would, 60)
                                                             : chance_between(&chance, 1, 150));
         }
         must(allowed > steps / 100 && allowed < steps, "some are allowed and some are denied");
-        by_lease += stage_stats(&stage).lease_hits;
+        by_lease += stats_of(stage.limiter).lease_hits;
         scene_close(&alone);
         stage_close(&stage);
     }

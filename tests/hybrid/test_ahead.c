@@ -250,8 +250,7 @@ static void pair_step(struct pair *pair, struct chance *chance, struct tally *ta
         expected = expect(pair_take, pair, plan.size, request.cost, request.ahead, request.spread, tally);
     }
     assert_decision_is(&decision, &expected, "of a key that was charged ahead, and its twin");
-    struct weir_stats stats = { .size = sizeof stats };
-    must_succeed(weir_stats_read(pair->scene.limiter, &stats));
+    struct weir_stats stats = stats_of(pair->scene.limiter);
     must(stats.keys % 2 == 0, "both keys are there, or none");
 }
 
@@ -278,9 +277,8 @@ TEST(memory_charges_ahead_for_keys_that_are_there_missing_cold_and_under_another
 
 TEST(a_key_granted_nothing_takes_no_room_and_one_that_finds_none_is_granted_nothing, 10)
 {
-    struct scene scene;
     const struct weir_options options = { .size = sizeof options, .max_keys = 1 };
-    scene_open(&scene, &options);
+    OPEN_SCENE(scene, &options);
     struct weir_backend *memory = scene.limiter->backend;
     weir_limit *limit = scene_define_text(&scene, "limit", "token_bucket limit=10 period=1h");
     struct weir_backend_request request = backend_request(limit, weir_key_text("a"), 0, scene.now_us, WEIR_TAKE);
@@ -305,5 +303,4 @@ TEST(a_key_granted_nothing_takes_no_room_and_one_that_finds_none_is_granted_noth
     request.cost = 1;
     must_succeed(memory->ops->decide(memory, &request, 1, false, INT64_MAX, &decision));
     ck_assert(!decision.allowed && decision.ahead == 0 && decision.retry_after_us > 0);
-    scene_close(&scene);
 }

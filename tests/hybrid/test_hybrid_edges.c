@@ -10,7 +10,7 @@
 
 TEST(what_a_request_lacks_is_asked_for_only_if_a_lease_may_be_as_large, 10)
 {
-    static struct stage stage;
+    CLOSED_BY(stage_close) struct stage stage;
     struct asked asked;
     const struct stage_settings settings = { .lease_max = 2 };
     stage_open_as(&stage, "token_bucket limit=10000 period=1s burst=1000", &settings);
@@ -27,12 +27,11 @@ TEST(what_a_request_lacks_is_asked_for_only_if_a_lease_may_be_as_large, 10)
     const int64_t by_lease = asked.op.decision.source == WEIR_BY_LEASE && asked.op.decision.allowed ? 1000 : 0;
     const int64_t spent = stage_spend(&stage, "a"), drained = stage_drain(&stage, "a");
     ck_assert_int_le(by_lease + spent + drained, 1000 + over_max);
-    stage_close(&stage);
 }
 
 TEST(what_was_lacking_and_is_not_needed_any_more_is_no_larger_a_lease, 10)
 {
-    static struct stage stage;
+    CLOSED_BY(stage_close) struct stage stage;
     struct asked asked;
     struct weir_decision decision;
     const struct stage_settings settings = { .lease_max = 2 };
@@ -55,14 +54,12 @@ TEST(what_was_lacking_and_is_not_needed_any_more_is_no_larger_a_lease, 10)
     const int64_t by_lease = stage_spend(&stage, "a");
     ck_assert_int_le(by_lease, info.lease_max);
     ck_assert_int_le(by_lease + stage_drain(&stage, "a"), 1000 + info.over_max); /* at one moment */
-    stage_close(&stage);
 }
 
 TEST(a_request_and_what_is_leased_behind_it_are_within_the_bound_together, 10)
 {
-    static struct stage stage;
     struct asked asked;
-    stage_open(&stage, "token_bucket limit=5000 period=1s burst=100");
+    STAGE(stage, "token_bucket limit=5000 period=1s burst=100");
     const int64_t over_max = stage_info(&stage).over_max;
     stage_warm_up(&stage, "a", 1000);
     stage_submit(&stage, &asked, "a", 1);
@@ -76,7 +73,6 @@ TEST(a_request_and_what_is_leased_behind_it_are_within_the_bound_together, 10)
     const int64_t by_lease = asked.op.decision.source == WEIR_BY_LEASE && asked.op.decision.allowed ? 100 : 0;
     const int64_t spent = stage_spend(&stage, "a"), drained = stage_drain(&stage, "a");
     ck_assert_int_le(by_lease + spent + drained, 100 + over_max);
-    stage_close(&stage);
 }
 
 /* ---- Groups ---- */
@@ -120,7 +116,7 @@ static struct weir_stats group_denied(const struct stage_settings *settings, dec
     stage_answer(stage, 0);
     const struct weir_request both[] = { { .limit = stage->limit, .key = weir_key_text("a"), .cost = 95 },
                                          { .limit = narrow, .key = weir_key_text("n"), .cost = 1 } };
-    const struct weir_stats before = stage_stats(stage);
+    const struct weir_stats before = stats_of(stage->limiter);
     stage->remote.ops.decide = decide;
     must_succeed(weir_try_all(stage->limiter, both, 2, &decision));
     ck_assert(!decision.allowed);
@@ -135,7 +131,7 @@ static int64_t spent_after_group(bool resets, uint64_t *leased_meanwhile)
     group_resets = resets;
     const uint64_t before = group_denied(&settings, decide_late).leased;
     ck_assert(group_other.done);
-    *leased_meanwhile = stage_stats(stage).leased - before;
+    *leased_meanwhile = stats_of(stage->limiter).leased - before;
     const int64_t spent = stage_spend(stage, "a");
     stage_close(stage);
     return spent;
@@ -175,7 +171,7 @@ static int decide_crowded(struct weir_backend *backend, const struct weir_backen
 TEST(what_a_denied_group_gives_back_is_lost_if_its_key_had_to_make_room, 10)
 {
     const struct stage_settings settings = { .max_keys = 2 };
-    const struct weir_stats before = group_denied(&settings, decide_crowded), after = stage_stats(&group_stage);
+    const struct weir_stats before = group_denied(&settings, decide_crowded), after = stats_of(group_stage.limiter);
     ck_assert_uint_eq(after.lease_hits, before.lease_hits + 1);            /* the group's, which was of no use */
     ck_assert_uint_eq(after.leased, before.lease_hits + after.lease_lost); /* each of one permit, and nothing is held */
     stage_close(&group_stage);
@@ -193,10 +189,9 @@ static int decide_batch_undecided(struct weir_backend *backend, const struct wei
 
 TEST(members_of_a_group_that_is_denied_here_are_asked_for_as_decided_by_nobody, 10)
 {
-    static struct stage stage;
     static const char *const keys[] = { "d", "c", "b", "a" };
     struct weir_decision decision;
-    stage_open(&stage, "fixed_window limit=1 period=1h");
+    STAGE(stage, "fixed_window limit=1 period=1h");
     ck_assert(taken(stage.limit, "a", 1).allowed);
     ck_assert_int_eq(taken(stage.limit, "a", 1).source, WEIR_BY_REDIS);
     ck_assert_int_eq(taken(stage.limit, "a", 1).source, WEIR_BY_DENIAL);
@@ -209,16 +204,14 @@ TEST(members_of_a_group_that_is_denied_here_are_asked_for_as_decided_by_nobody, 
     ck_assert(!decision.allowed && decision.bound_by == 3);
     for (int i = 0; i < 3; i++)
         ck_assert_int_eq(peeked(stage.limit, keys[i], 1).remaining, 1); /* nothing was charged */
-    stage_close(&stage);
 }
 
 /* ---- What is redefined, refunded or looked at meanwhile ---- */
 
 TEST(permits_granted_under_another_policy_are_not_used, 10)
 {
-    static struct stage stage;
     struct asked asked;
-    stage_open(&stage, "token_bucket limit=100 period=1h refill=interval");
+    STAGE(stage, "token_bucket limit=100 period=1h refill=interval");
     for (int i = 0; i < 8; i++) {
         if (i == 5)
             stage_pass(&stage, 2 * STAGE_LIFE_US);
@@ -235,11 +228,10 @@ TEST(permits_granted_under_another_policy_are_not_used, 10)
     stage.remote.queue[0].request.plan_version = plan_cell_version(&stage.limit->plan);
     stage_answer(&stage, 0);
     ck_assert(asked.done && asked.status == WEIR_OK);
-    const struct weir_stats stats = stage_stats(&stage);
+    const struct weir_stats stats = stats_of(stage.limiter);
     ck_assert_uint_gt(stats.leased, 1);
     ck_assert_uint_eq(stats.leased, stats.lease_hits + stats.lease_lost); /* so nothing is held */
     ck_assert_int_ne(peeked(stage.limit, "a", 1).source, WEIR_BY_LEASE);
-    stage_close(&stage);
 }
 
 static struct weir_decision answered(struct stage *stage, const char *key, int64_t cost)
@@ -253,8 +245,7 @@ static struct weir_decision answered(struct stage *stage, const char *key, int64
 
 TEST(an_override_of_other_keys_leaves_a_lease_as_it_is, 10)
 {
-    static struct stage stage;
-    stage_open(&stage, STAGE_WIDE);
+    STAGE(stage, STAGE_WIDE);
     const struct weir_policy policy = policy_of("token_bucket limit=10 period=1s");
     for (int own = 0; own < 2; own++) { /* then one of the key itself */
         stage_warm_up(&stage, "a", 1000);
@@ -262,15 +253,14 @@ TEST(an_override_of_other_keys_leaves_a_lease_as_it_is, 10)
         stage_submit(&stage, &asked, "a", 1);
         stage_answer(&stage, 0);
         ck_assert_int_eq(taken(stage.limit, "a", 1).source, WEIR_BY_LEASE);
-        const uint64_t lost = stage_stats(&stage).lease_lost;
+        const uint64_t lost = stats_of(stage.limiter).lease_lost;
         must_succeed(weir_limit_define(stage.limiter, own ? "limit/a" : "limit/b*", &policy, NULL));
         const struct weir_decision decision = answered(&stage, "a", 1);
         ck_assert_int_eq(decision.source == WEIR_BY_LEASE, !own);
         ck_assert_int_eq(decision.limit, own ? 10 : 1000000);
-        ck_assert(own || stage_stats(&stage).lease_lost == lost);
+        ck_assert(own || stats_of(stage.limiter).lease_lost == lost);
         stage_answer(&stage, 0);
     }
-    stage_close(&stage);
 }
 
 static void override(const struct stage *stage, const char *name, const char *policy)
@@ -289,10 +279,10 @@ TEST(a_reset_or_refund_under_an_override_reaches_what_is_known_from_before_it, 1
             ck_assert(!answered(&stage, "a", 1).allowed);
             ck_assert_int_eq(taken(stage.limit, "a", 1).source, WEIR_BY_DENIAL);
             override(&stage, "limit/a*", "fixed_window limit=7 period=1h");
-            ck_assert_int_eq(stage_stats(&stage).keys, 1);
+            ck_assert_int_eq(stats_of(stage.limiter).keys, 1);
             if (asks)
                 ck_assert(!answered(&stage, "a", 5).allowed);
-            ck_assert_int_eq(stage_stats(&stage).keys, 1);
+            ck_assert_int_eq(stats_of(stage.limiter).keys, 1);
             must_succeed(refunds ? weir_refund(stage.limit, weir_key_text("a"), 3)
                                  : weir_reset(stage.limit, weir_key_text("a")));
             override(&stage, "limit/a*", NULL);
@@ -312,21 +302,20 @@ TEST(what_is_leased_or_denied_lapses_under_an_override_of_another_plan_and_stays
         stage_warm_up(&stage, "a", 1000);
         answered(&stage, "a", 1);
         ck_assert_int_eq(taken(stage.limit, "a", 1).source, WEIR_BY_LEASE);
-        const int64_t lost = (int64_t)stage_stats(&stage).lease_lost;
+        const int64_t lost = (int64_t)stats_of(stage.limiter).lease_lost;
         override(&stage, "limit/a", same ? STAGE_WIDE : "token_bucket limit=2000000 period=1s");
         ck_assert_int_eq(answered(&stage, "a", 1).source == WEIR_BY_LEASE, same);
         override(&stage, "limit/a", NULL);
         ck_assert_int_eq(answered(&stage, "a", 1).source == WEIR_BY_LEASE, same);
-        ck_assert_int_eq((int64_t)stage_stats(&stage).lease_lost > lost, !same);
+        ck_assert_int_eq((int64_t)stats_of(stage.limiter).lease_lost > lost, !same);
         stage_close(&stage);
     }
 }
 
 TEST(who_comes_by_an_override_waits_for_no_answer_to_its_limit, 10)
 {
-    static struct stage stage;
     struct asked before, after, behind;
-    stage_open(&stage, STAGE_WIDE);
+    STAGE(stage, STAGE_WIDE);
     stage_warm_up(&stage, "a", 1000);
     ck_assert_int_eq(stage_submit(&stage, &before, "a", 1), 1);
     const int submitted = stage.remote.submitted;
@@ -341,15 +330,14 @@ TEST(who_comes_by_an_override_waits_for_no_answer_to_its_limit, 10)
     ck_assert_int_eq(behind.op.decision.limit, 7);
     ck_assert(!behind.op.decision.allowed);
     ck_assert_int_eq(answered(&stage, "a", 1).limit, 7);
-    const struct weir_stats stats = stage_stats(&stage);
+    const struct weir_stats stats = stats_of(stage.limiter);
     ck_assert_int_eq(stats.keys, 1);
-    stage_close(&stage);
 }
 
 /* A thread that looked for its key's override before there was one, and goes on when another has leased by it. */
 TEST(an_answer_by_an_older_plan_is_a_decision_and_no_lease, 10)
 {
-    static struct stage stage;
+    CLOSED_BY(stage_close) struct stage stage;
     const struct stage_settings settings = { .lease_max = 100 };
     stage_open_as(&stage, STAGE_WIDE, &settings);
     struct weir_backend_request late = stage_request(&stage, "a", 500000); /* more than is leased */
@@ -362,14 +350,13 @@ TEST(an_answer_by_an_older_plan_is_a_decision_and_no_lease, 10)
     ck_assert_int_eq(stage.hybrid->ops->submit(stage.hybrid, &late, INT64_MAX, &asked.op), 1);
     stage_answer(&stage, 0);
     ck_assert(asked.done && asked.op.decision.allowed);
-    const struct weir_stats stats = stage_stats(&stage);
+    const struct weir_stats stats = stats_of(stage.limiter);
     ck_assert_uint_eq(stats.leased, stats.lease_hits + stats.lease_lost); /* so nothing is held */
     const struct weir_decision decision = answered(&stage, "a", 1);
     ck_assert_int_eq(decision.source, WEIR_BY_REDIS);
     ck_assert_int_eq(decision.limit, 2000000);
     ck_assert_int_eq(taken(stage.limit, "a", 1).source, WEIR_BY_LEASE);
     ck_assert_int_eq(taken(stage.limit, "a", 1).limit, 2000000);
-    stage_close(&stage);
 }
 
 static struct stage redefined_stage;
@@ -402,7 +389,7 @@ TEST(what_is_asked_for_under_one_policy_and_decided_by_another_is_a_decision_and
     for (int i = 0; i < 50 && decision.limit == 100; i++)
         must_succeed(weir_try_batch(stage->limiter, &request, 1, &decision));
     ck_assert(decision.allowed && decision.source == WEIR_BY_REDIS && decision.limit == 100000);
-    const struct weir_stats stats = stage_stats(stage);
+    const struct weir_stats stats = stats_of(stage->limiter);
     ck_assert_uint_eq(stats.leased, stats.lease_hits + stats.lease_lost);
     stage_close(stage);
 }
@@ -438,9 +425,8 @@ TEST(a_denial_from_before_a_refund_does_not_hold_after_it, 10)
 
 TEST(a_refund_by_another_clock_leaves_later_denials_in_force, 10)
 {
-    static struct stage stage;
     struct weir_decision decision;
-    stage_open(&stage, "fixed_window limit=3 period=1h");
+    STAGE(stage, "fixed_window limit=3 period=1h");
     struct weir_request request = { .limit = stage.limit, .key = weir_key_text("a"), .cost = 3 };
     request.now_us = stage_now_us(&stage) - 900 * WEIR_SECOND;
     must_succeed(weir_try_batch(stage.limiter, &request, 1, &decision));
@@ -454,7 +440,6 @@ TEST(a_refund_by_another_clock_leaves_later_denials_in_force, 10)
         ck_assert_int_eq(decision.allowed, i == 0);
         ck_assert_int_eq(decision.source, sources[i]);
     }
-    stage_close(&stage);
 }
 
 static int64_t since_boot_us(void *stage)
@@ -482,7 +467,7 @@ static int64_t allowed_of_4000(bool peeks, uint64_t *lost)
         if (peeks && i % 20 == 0)
             peeked(stage.limit, "a", 1);
     }
-    *lost = stage_stats(&stage).lease_lost;
+    *lost = stats_of(stage.limiter).lease_lost;
     stage_close(&stage);
     return allowed;
 }
@@ -496,7 +481,7 @@ TEST(a_peek_by_another_clock_takes_nothing_from_a_lease, 10)
 
 TEST(a_flight_by_one_clock_brings_nothing_to_a_lease_by_another, 10)
 {
-    static struct stage stage;
+    CLOSED_BY(stage_close) struct stage stage;
     static struct asked asked[20];
     struct weir_decision decision;
     const struct stage_settings settings = { .now_us = since_boot_us };
@@ -527,14 +512,12 @@ TEST(a_flight_by_one_clock_brings_nothing_to_a_lease_by_another, 10)
     ck_assert_int_eq(allowed, 20);
     allowed += stage_drain(&stage, "a");
     ck_assert_msg(allowed <= 100, "%d admitted in a window of 100", (int)allowed);
-    stage_close(&stage);
 }
 
 TEST(no_decision_tells_of_more_permits_than_the_limit_has, 10)
 {
-    static struct stage stage;
     struct asked asked;
-    stage_open(&stage, "token_bucket limit=10000 period=1s burst=1000");
+    STAGE(stage, "token_bucket limit=10000 period=1s burst=1000");
     for (int i = 0; i < 600; i++) {
         stage_submit(&stage, &asked, "a", i < 300 ? 1 : 20);
         stage_answer(&stage, 0);
@@ -543,8 +526,7 @@ TEST(no_decision_tells_of_more_permits_than_the_limit_has, 10)
         must(peeked(stage.limit, "a", 1000).remaining <= 1000, "what is asked of Redis to be seen");
         stage_pass(&stage, 3000);
     }
-    ck_assert_uint_gt(stage_stats(&stage).lease_hits, 200);
-    stage_close(&stage);
+    ck_assert_uint_gt(stats_of(stage.limiter).lease_hits, 200);
 }
 
 /* ---- A remote that refuses ---- */
@@ -552,14 +534,12 @@ TEST(no_decision_tells_of_more_permits_than_the_limit_has, 10)
 static int refuse(struct weir_backend *backend, const struct weir_backend_request *request, int64_t deadline_us,
                   struct weir_op *op)
 {
-    (void)backend, (void)request, (void)deadline_us, (void)op;
     return WEIR_EIO;
 }
 
 static int refuse_for_now(struct weir_backend *backend, const struct weir_backend_request *request, int64_t deadline_us,
                           struct weir_op *op)
 {
-    (void)backend, (void)request, (void)deadline_us, (void)op;
     return WEIR_EFULL;
 }
 
@@ -590,7 +570,6 @@ struct chain {
 static void submit_next(struct weir_op *op, int status)
 {
     struct chain *chain = (struct chain *)(void *)op;
-    (void)status;
     if (++chain->depth > chain->deepest)
         chain->deepest = chain->depth;
     if (chain->deepest < DEEPEST)
@@ -600,8 +579,7 @@ static void submit_next(struct weir_op *op, int status)
 
 TEST(a_done_that_submits_the_next_is_not_called_within_itself, 10)
 {
-    static struct stage stage;
-    stage_open(&stage, STAGE_WIDE);
+    STAGE(stage, STAGE_WIDE);
     struct chain chain = { .limiter = stage.limiter };
     chain.op.request = (struct weir_request){ .limit = stage.limit, .key = weir_key_text("a"), .cost = 1 };
     chain.op.done = submit_next;
@@ -610,20 +588,17 @@ TEST(a_done_that_submits_the_next_is_not_called_within_itself, 10)
     stage_answer(&stage, 0);
     ck_assert_msg(chain.deepest == 1, "%d within one another", chain.deepest);
     ck_assert_int_eq(chain.last, WEIR_EIO);
-    stage_close(&stage);
 }
 
 TEST(a_caller_that_can_wait_is_not_turned_away_for_want_of_room_for_those_that_cannot, 10)
 {
-    static struct stage stage;
     struct weir_decision decision;
-    stage_open(&stage, STAGE_WIDE);
+    STAGE(stage, STAGE_WIDE);
     stage_warm_up_elsewhere(&stage, "b", 1000);
     stage.remote.ops.submit = refuse_for_now;
     must_succeed(weir_try(stage.limit, weir_key_text("b"), 1, &decision));
     ck_assert(decision.allowed && decision.source == WEIR_BY_REDIS);
     ck_assert_int_eq(stage.remote.decided, 1);
-    stage_close(&stage);
 }
 
 /* ---- Who brings an answer ---- */
@@ -639,9 +614,8 @@ static void try_busy_key(struct weir_op *op, int status)
 
 TEST(a_thread_that_brings_its_first_answer_waits_for_none, 10)
 {
-    static struct stage stage;
-    static struct asked asked = { .stage = &stage, .op.done = try_busy_key };
-    stage_open(&stage, STAGE_WIDE);
+    STAGE(stage, STAGE_WIDE);
+    struct asked asked = { .stage = &stage, .op.done = try_busy_key };
     stage_warm_up_elsewhere(&stage, "b", 1000);
     /* What was reckoned elsewhere, as what an outage left owing, goes past all leases. */
     struct weir_backend_request request = stage_request(&stage, "c", 0);
@@ -650,7 +624,6 @@ TEST(a_thread_that_brings_its_first_answer_waits_for_none, 10)
     ck_assert_int_eq(stage.hybrid->ops->submit(stage.hybrid, &request, 1000, &asked.op), 1);
     stage_answer(&stage, 0);
     ck_assert(asked.done && asked.status == WEIR_OK);
-    stage_close(&stage);
 }
 
 /* ---- Batches ---- */
@@ -675,22 +648,19 @@ static int calls_of_batch(struct stage *stage, int64_t most, int64_t step, struc
 
 TEST(a_batch_for_a_key_that_is_spent_asks_four_times_at_most, 10)
 {
-    static struct stage stage;
     struct weir_decision decisions[BATCH];
-    stage_open(&stage, "fixed_window limit=100 period=1h");
+    STAGE(stage, "fixed_window limit=100 period=1h");
     for (int round = 0; round < 5; round++) {
         stage_pass(&stage, 1000);
         const int calls = calls_of_batch(&stage, BATCH, 1, decisions); /* each denial says nothing of the next */
         ck_assert_msg(calls <= 4, "%d calls", calls);
     }
-    stage_close(&stage);
 }
 
 TEST(a_batch_of_one_busy_key_asks_twice_at_most, 10)
 {
-    static struct stage stage;
     struct weir_decision decisions[BATCH];
-    stage_open(&stage, STAGE_WIDE);
+    STAGE(stage, STAGE_WIDE);
     for (int round = 0; round < 50; round++) {
         stage_pass(&stage, 10000);
         const int calls = calls_of_batch(&stage, 1, 0, decisions);
@@ -698,7 +668,6 @@ TEST(a_batch_of_one_busy_key_asks_twice_at_most, 10)
         for (int i = 0; i < BATCH; i++)
             ck_assert(decisions[i].allowed);
     }
-    stage_close(&stage);
 }
 
 /* ---- A remote of parts ---- */
@@ -720,8 +689,7 @@ static int decide_but_a(struct weir_backend *backend, const struct weir_backend_
 
 TEST(of_a_batch_only_those_whose_part_fails_are_left_undecided, 30)
 {
-    static struct stage stage;
-    stage_open(&stage, STAGE_WIDE);
+    STAGE(stage, STAGE_WIDE);
     stage.remote.ops.decide = decide_but_a;
     static const char *const keys[] = { "b", "b", "a", "b", "c", "a" };
     for (int round = 0; round < 3; round++) {
@@ -741,5 +709,4 @@ TEST(of_a_batch_only_those_whose_part_fails_are_left_undecided, 30)
         stage_pass(&stage, 1000);
     }
     stage.remote.ops.decide = stage_decide;
-    stage_close(&stage);
 }

@@ -13,9 +13,8 @@ enum { ASKERS = 8, EACH = 3000 };
 
 TEST(those_who_ask_for_the_same_key_wait_for_one_request_and_are_served_in_order, 10)
 {
-    static struct stage stage;
     static struct asked asked[20];
-    stage_open(&stage, STAGE_WIDE);
+    STAGE(stage, STAGE_WIDE);
     stage_warm_up(&stage, "a", 1000);
     for (int i = 0; i < 20; i++)
         ck_assert_int_eq(stage_submit(&stage, &asked[i], "a", 1), 1);
@@ -27,14 +26,12 @@ TEST(those_who_ask_for_the_same_key_wait_for_one_request_and_are_served_in_order
         ck_assert_int_eq(asked[i].op.decision.age_us, i == 0 ? 0 : 100);
     }
     ck_assert_int_eq(stage.remote.submitted, 1);
-    stage_close(&stage);
 }
 
 TEST(those_who_come_out_short_ask_once_more_and_all_get_an_answer, 10)
 {
-    static struct stage stage;
     static struct asked asked[60];
-    stage_open(&stage, "token_bucket limit=400 period=366d");
+    STAGE(stage, "token_bucket limit=400 period=366d");
     stage_warm_up(&stage, "a", 2000); /* some 200 are left */
     const int64_t left = peeked(stage.limit, "a", 1).remaining;
     int64_t allowed = 0;
@@ -50,14 +47,12 @@ TEST(those_who_come_out_short_ask_once_more_and_all_get_an_answer, 10)
     ck_assert_msg(allowed >= left / 7 - 1 && allowed <= left / 7, "%d of %d permits by sevens", (int)allowed,
                   (int)left);
     ck_assert_int_le(stage.remote.submitted, 60 + 2);
-    stage_close(&stage);
 }
 
 TEST(a_failure_ends_all_who_wait_for_the_answer, 10)
 {
-    static struct stage stage;
     static struct asked asked[5];
-    stage_open(&stage, STAGE_WIDE);
+    STAGE(stage, STAGE_WIDE);
     stage_warm_up(&stage, "a", 1000);
     for (int i = 0; i < 5; i++)
         stage_submit(&stage, &asked[i], "a", 1);
@@ -69,12 +64,11 @@ TEST(a_failure_ends_all_who_wait_for_the_answer, 10)
     stage_submit(&stage, &asked[0], "a", 1);
     stage_answer(&stage, 0);
     ck_assert_int_eq(asked[0].status, WEIR_OK);
-    stage_close(&stage);
 }
 
 TEST(who_must_have_an_answer_sooner_than_it_may_come_asks_by_himself, 10)
 {
-    static struct stage stage;
+    CLOSED_BY(stage_close) struct stage stage;
     struct asked slow = { .stage = &stage, .op = { .request.cost = 1, .done = asked_done } }, fast = slow;
     stage_open(&stage, STAGE_WIDE);
     stage_warm_up(&stage, "a", 1000);
@@ -84,14 +78,12 @@ TEST(who_must_have_an_answer_sooner_than_it_may_come_asks_by_himself, 10)
     ck_assert_int_eq(stage.remote.submitted, 2);
     stage_answer(&stage, 0);
     ck_assert(slow.done && fast.done && fast.op.decision.source == WEIR_BY_REDIS);
-    stage_close(&stage);
 }
 
 TEST(permits_are_asked_for_before_the_last_is_spent, 10)
 {
-    static struct stage stage;
     static struct asked asked[5000];
-    stage_open(&stage, STAGE_WIDE);
+    STAGE(stage, STAGE_WIDE);
     stage_warm_up(&stage, "a", 100);
     stage_submit(&stage, &asked[0], "a", 1);
     stage_answer(&stage, 2000); /* answers take as long as twenty requests */
@@ -112,14 +104,12 @@ TEST(permits_are_asked_for_before_the_last_is_spent, 10)
     ck_assert_msg(stage.remote.submitted >= 4 && stage.remote.submitted <= 8, "asked %d times in four lives",
                   stage.remote.submitted);
     ck_assert_int_eq(stage.remote.decided, 0);
-    stage_close(&stage);
 }
 
 TEST(what_comes_later_than_a_lease_lasts_is_not_used, 10)
 {
-    static struct stage stage;
     struct asked asked[2];
-    stage_open(&stage, STAGE_WIDE);
+    STAGE(stage, STAGE_WIDE);
     stage_warm_up(&stage, "a", 1000);
     stage_submit(&stage, &asked[0], "a", 1);
     ck_assert_int_gt(stage.remote.ahead, 10);
@@ -128,8 +118,7 @@ TEST(what_comes_later_than_a_lease_lasts_is_not_used, 10)
     ck_assert(asked[0].done && asked[1].done);
     ck_assert_int_eq(asked[1].op.decision.source, WEIR_BY_REDIS); /* what came with the first was too old for it */
     ck_assert_int_eq(stage.remote.submitted, 2);
-    ck_assert_uint_ge(stage_stats(&stage).lease_lost, 10);
-    stage_close(&stage);
+    ck_assert_uint_ge(stats_of(stage.limiter).lease_lost, 10);
 }
 
 TEST(a_reset_or_another_policy_drops_what_is_leased_and_what_is_on_its_way, 10)
@@ -156,9 +145,8 @@ TEST(a_reset_or_another_policy_drops_what_is_leased_and_what_is_on_its_way, 10)
 
 TEST(a_refund_ends_a_denial, 10)
 {
-    static struct stage stage;
     struct asked asked;
-    stage_open(&stage, "fixed_window limit=3 period=1h");
+    STAGE(stage, "fixed_window limit=3 period=1h");
     ck_assert(taken(stage.limit, "a", 3).allowed);
     ck_assert_int_eq(stage_submit(&stage, &asked, "a", 1), 1);
     stage_answer(&stage, 0);
@@ -168,16 +156,14 @@ TEST(a_refund_ends_a_denial, 10)
     ck_assert_int_eq(stage_submit(&stage, &asked, "a", 1), 1);
     stage_answer(&stage, 0);
     ck_assert(asked.op.decision.allowed);
-    stage_close(&stage);
 }
 
 TEST(a_denial_elsewhere_gives_leased_permits_back, 10)
 {
-    static struct stage stage;
     struct weir_decision decision;
     weir_limit *narrow;
     struct weir_policy policy = policy_of("fixed_window limit=1 period=1h");
-    stage_open(&stage, STAGE_WIDE);
+    STAGE(stage, STAGE_WIDE);
     must_succeed(weir_limit_define(stage.limiter, "narrow", &policy, &narrow));
     stage_warm_up(&stage, "a", 1000);
     struct asked asked;
@@ -196,12 +182,11 @@ TEST(a_denial_elsewhere_gives_leased_permits_back, 10)
         ck_assert_int_eq(stage.remote.decided, i == 0 ? 1 : 0);
         ck_assert_int_eq(peeked(stage.limit, "a", 1).remaining, left);
     }
-    stage_close(&stage);
 }
 
 TEST(keys_without_room_are_asked_for_one_by_one_and_those_that_wait_stay, 10)
 {
-    static struct stage stage;
+    CLOSED_BY(stage_close) struct stage stage;
     static struct asked asked[50];
     const struct stage_settings small = { .max_keys = 10 };
     stage_open_as(&stage, "fixed_window limit=1 period=1h", &small);
@@ -211,12 +196,11 @@ TEST(keys_without_room_are_asked_for_one_by_one_and_those_that_wait_stay, 10)
             snprintf(names[i], sizeof names[i], "key%d", i);
             ck_assert_int_eq(stage_submit(&stage, &asked[i], names[i], 1), round == 0 ? 1 : asked[i].done ? 0 : 1);
         }
-        ck_assert_int_le(stage_stats(&stage).keys, 10);
+        ck_assert_int_le(stats_of(stage.limiter).keys, 10);
         stage_answer(&stage, 0);
         for (int i = 0; i < 50; i++)
             ck_assert(asked[i].done && asked[i].op.decision.allowed == (round == 0));
     }
-    stage_close(&stage);
 }
 
 TEST(closing_answers_all_who_wait, 10)
@@ -234,9 +218,8 @@ TEST(closing_answers_all_who_wait, 10)
 
 TEST(a_child_of_a_fork_does_not_spend_its_parents_lease, 10)
 {
-    static struct stage stage;
     struct asked asked;
-    stage_open(&stage, STAGE_WIDE);
+    STAGE(stage, STAGE_WIDE);
     hybrid_watch_forks(stage.hybrid);
     stage_warm_up(&stage, "a", 1000);
     stage_submit(&stage, &asked, "a", 1);
@@ -252,7 +235,6 @@ TEST(a_child_of_a_fork_does_not_spend_its_parents_lease, 10)
     ck_assert_int_eq(peeked(stage.limit, "a", 1).source, WEIR_BY_LEASE);
     stage_answer(&stage, 0);
     ck_assert(asked.done);
-    stage_close(&stage);
 }
 
 TEST(a_caller_that_brings_the_time_is_decided_by_it_the_same_each_time, 10)
@@ -271,7 +253,7 @@ TEST(a_caller_that_brings_the_time_is_decided_by_it_the_same_each_time, 10)
             must_succeed(weir_try_batch(stage.limiter, &request, 1, round ? &again[i] : &first[i]));
         }
         ck_assert_int_eq(stage.remote.submitted, 0);
-        ck_assert_uint_gt(stage_stats(&stage).lease_hits, 100);
+        ck_assert_uint_gt(stats_of(stage.limiter).lease_hits, 100);
         stage_close(&stage);
     }
     for (int i = 0; i < 3000; i++)
@@ -317,9 +299,8 @@ static void *asks(void *user)
 
 TEST(threads_that_wait_for_one_another_admit_no_more_than_the_limit, 60)
 {
-    static struct stage stage;
     pthread_t answerer, threads[ASKERS];
-    stage_open(&stage, "fixed_window limit=9000 period=366d");
+    STAGE(stage, "fixed_window limit=9000 period=366d");
     ck_assert_int_eq(pthread_create(&answerer, NULL, answers, &stage), 0);
     for (int i = 0; i < ASKERS; i++)
         ck_assert_int_eq(pthread_create(&threads[i], NULL, asks, &stage), 0);
@@ -332,11 +313,10 @@ TEST(threads_that_wait_for_one_another_admit_no_more_than_the_limit, 60)
     atomic_store(&all_asked, true);
     pthread_join(answerer, NULL);
     stage_answer(&stage, 0);
-    const struct weir_stats stats = stage_stats(&stage);
+    const struct weir_stats stats = stats_of(stage.limiter);
     ck_assert_int_le(allowed, 2 * 9000);
     ck_assert_int_ge(allowed + (int64_t)stats.lease_lost, 9000 + 9000 * 3 / 10);
     ck_assert_uint_gt(stats.lease_hits, 1000);
-    stage_close(&stage);
 }
 
 static void try_there(struct weir_op *op, int status)
@@ -350,9 +330,8 @@ static void try_there(struct weir_op *op, int status)
 
 TEST(a_done_that_asks_for_a_busy_key_does_not_wait_for_itself, 10)
 {
-    static struct stage stage;
     struct asked asked, other;
-    stage_open(&stage, STAGE_WIDE);
+    STAGE(stage, STAGE_WIDE);
     stage_warm_up(&stage, "b", 1000);
     stage_submit(&stage, &other, "b", 1); /* on its way, and never answered before the next one */
     memset(&asked, 0, sizeof asked);
@@ -365,5 +344,4 @@ TEST(a_done_that_asks_for_a_busy_key_does_not_wait_for_itself, 10)
     queue[1] = busy;
     stage_answer(&stage, 0);
     ck_assert(asked.done && asked.status == WEIR_OK && other.done); /* this remote does not mind who asks */
-    stage_close(&stage);
 }

@@ -112,10 +112,7 @@ static void run_pair(enum kind kind, uint64_t stream, bool keep_idle)
 {
     struct chance chance = chance_make(stream);
     struct pair pair = { .kind = kind, .keeps_idle = keep_idle };
-    struct weir_options options = WEIR_OPTIONS_INIT;
-    options.max_keys = 1000000;
-    options.keep_idle = keep_idle;
-    scene_open(&pair.scene, &options);
+    scene_open(&pair.scene, OPTIONS(.max_keys = 1000000, .keep_idle = keep_idle));
     define_both(&pair, kind);
     for (int i = 0; i < KEYS; i++)
         must_succeed(weir_key_resolve(pair.handled, key_of(&i), &pair.handles[i]));
@@ -144,13 +141,9 @@ TEST(a_handle_decides_what_its_key_would_whatever_happens_to_it, 120)
 
 TEST(a_handle_of_a_key_turned_away_shares_the_state_of_those_turned_away, 10)
 {
-    struct scene scene;
-    struct weir_options options = WEIR_OPTIONS_INIT;
     weir_handle *handle;
     struct weir_decision decision;
-    options.max_keys = 1;
-    options.on_full = WEIR_FULL_SHARE;
-    scene_open(&scene, &options);
+    OPEN_SCENE(scene, OPTIONS(.max_keys = 1, .on_full = WEIR_FULL_SHARE));
     weir_limit *limit = scene_define_text(&scene, "limit", "token_bucket limit=10 period=1h");
     ck_assert(taken(limit, "first", 1).allowed);
     must_succeed(weir_key_resolve(limit, weir_key_text("second"), &handle));
@@ -165,7 +158,6 @@ TEST(a_handle_of_a_key_turned_away_shares_the_state_of_those_turned_away, 10)
     ck_assert_int_eq(decision.source, WEIR_BY_MEMORY);
     ck_assert_int_eq(decision.remaining, 9);
     weir_handle_free(handle);
-    scene_close(&scene);
 }
 
 /* The note of a handle leads to where its key was, and nothing else is known any more: neither the key nor its limit's
@@ -173,12 +165,9 @@ TEST(a_handle_of_a_key_turned_away_shares_the_state_of_those_turned_away, 10)
 TEST(a_handle_of_a_key_and_a_rule_that_are_forgotten_decides_as_for_a_fresh_key, 10)
 {
     enum { LIMITS = 200, LONG_KEYS = 64 };
-    struct weir_options options = WEIR_OPTIONS_INIT;
-    struct scene scene;
     weir_handle *handle;
     struct weir_decision decision;
-    options.max_keys = 1000; /* few shards: each remembers the rule that it has seen last */
-    scene_open(&scene, &options);
+    OPEN_SCENE(scene, OPTIONS(.max_keys = 1000)); /* few shards: each remembers the rule that it has seen last */
     weir_limit *limit = scene_define_text(&scene, "limit", "token_bucket limit=10 period=1s");
     weir_limit *other = scene_define_text(&scene, "other", "token_bucket limit=10 period=1s");
     must(taken(other, "stays", 1).allowed, "the page that both keys are in goes on serving their size");
@@ -199,7 +188,6 @@ TEST(a_handle_of_a_key_and_a_rule_that_are_forgotten_decides_as_for_a_fresh_key,
     must_succeed(weir_handle_try(handle, 4, 0, &decision));
     must(decision.allowed && decision.remaining == 6, "it is fresh");
     weir_handle_free(handle);
-    scene_close(&scene);
 }
 
 TEST(a_handle_keeps_its_keys_bytes_and_no_key, 10)
@@ -227,11 +215,10 @@ TEST(a_handle_keeps_its_keys_bytes_and_no_key, 10)
 
 TEST(decisions_by_handle_are_counted, 10)
 {
-    struct scene scene;
     struct weir_stats stats = { .size = sizeof stats };
     weir_handle *handle;
     struct weir_decision decision;
-    scene_open(&scene, NULL);
+    OPEN_SCENE(scene, NULL);
     weir_limit *limit = scene_define_text(&scene, "limit", "token_bucket limit=2 period=1h");
     must_succeed(weir_key_resolve(limit, weir_key_text("a"), &handle));
     for (int i = 0; i < 5; i++)
@@ -240,17 +227,15 @@ TEST(decisions_by_handle_are_counted, 10)
     ck_assert_uint_eq(stats.allowed, 2);
     ck_assert_uint_eq(stats.denied, 3);
     weir_handle_free(handle);
-    scene_close(&scene);
 }
 
 /* ---- Times of the caller's ---- */
 
 TEST(a_callers_time_decides_as_the_limiters_would, 10)
 {
-    struct scene scene;
     struct weir_decision decision;
     int64_t now_us = 0;
-    scene_open(&scene, NULL);
+    OPEN_SCENE(scene, NULL);
     weir_limit *limit = scene_define_text(&scene, "limit", "fixed_window limit=3 period=1s");
     must_succeed(weir_clock(scene.limiter, &now_us));
     ck_assert_int_eq(now_us, scene.now_us);
@@ -266,7 +251,6 @@ TEST(a_callers_time_decides_as_the_limiters_would, 10)
     must_succeed(weir_try_at(limit, weir_key_text("a"), 2, 0, &decision)); /* the limiter's */
     ck_assert_int_eq(decision.remaining, 1);
     ck_assert(!taken(limit, "a", 2).allowed);
-    scene_close(&scene);
 }
 
 TEST(the_default_clock_can_be_read, 10)
@@ -283,11 +267,10 @@ TEST(the_default_clock_can_be_read, 10)
 
 TEST(what_is_out_of_range_is_refused_with_a_line_that_names_it, 10)
 {
-    struct scene scene;
     struct weir_decision decision = { .limit = 4711 };
     weir_handle *handle = NULL, *other = NULL;
     int64_t now_us = 4711;
-    scene_open(&scene, NULL);
+    OPEN_SCENE(scene, NULL);
     weir_limit *limit = scene_define_text(&scene, "limit", "token_bucket limit=10 period=1h");
     const struct weir_key key = weir_key_text("a");
     must_succeed(weir_key_resolve(limit, key, &handle));
@@ -328,7 +311,6 @@ TEST(what_is_out_of_range_is_refused_with_a_line_that_names_it, 10)
     ck_assert_ptr_null(other);
     ck_assert_int_eq(now_us, 4711);
     weir_handle_free(handle);
-    scene_close(&scene);
 }
 
 /* ---- A backend that can fail ---- */
@@ -336,7 +318,7 @@ TEST(what_is_out_of_range_is_refused_with_a_line_that_names_it, 10)
 TEST(what_stands_in_for_a_backend_is_never_lent_a_note, 10)
 {
     struct fake fake;
-    struct scene scene;
+    CLOSED_BY(scene_close) struct scene scene;
     struct weir_decision decision;
     weir_handle *handle;
     fake_init(&fake);
@@ -367,7 +349,6 @@ TEST(what_stands_in_for_a_backend_is_never_lent_a_note, 10)
         atomic_store(&fake.answer, WEIR_EIO);
     }
     weir_handle_free(handle);
-    scene_close(&scene);
 }
 
 /* ---- Many threads ---- */

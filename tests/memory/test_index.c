@@ -429,8 +429,7 @@ TEST(an_entry_has_its_key_and_none_that_differs_in_a_byte, 10)
 /* The last word of a key is filled up with zeroes: it is by the length that these are told apart. */
 TEST(keys_that_end_in_zeroes_are_keys_of_their_own, 10)
 {
-    struct scene scene;
-    scene_open(&scene, NULL);
+    OPEN_SCENE(scene, NULL);
     weir_limit *limit = scene_define_text(&scene, "limit", "token_bucket limit=100 period=365d");
     static const char zeroes[24];
     for (int round = 1; round <= 3; round++)
@@ -439,7 +438,6 @@ TEST(keys_that_end_in_zeroes_are_keys_of_their_own, 10)
             must_succeed(weir_try(limit, weir_key(zeroes, len), 1, &decision));
             ck_assert_int_eq(decision.remaining, 100 - round);
         }
-    scene_close(&scene);
 }
 
 /* ---- Rules ---- */

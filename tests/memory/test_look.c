@@ -39,9 +39,7 @@ static size_t words_of(weir_limit *limit)
 
 static void stand_open(struct stand *stand, const char *own, const char *other)
 {
-    struct weir_options options = WEIR_OPTIONS_INIT;
-    options.max_keys = 1000; /* few shards */
-    scene_open(&stand->scene, &options);
+    scene_open(&stand->scene, OPTIONS(.max_keys = 1000)); /* few shards */
     stand->table = &((struct memory *)stand->scene.limiter->backend)->table;
     stand->own = scene_define_text(&stand->scene, "own", own);
     stand->other = scene_define_text(&stand->scene, "other", other);
@@ -90,19 +88,16 @@ static struct picture picture_of(const struct entry *entry)
 
 static void takes_too(struct stand *stand, struct entry *entry)
 {
-    (void)entry;
     must(taken(stand->own, KEY, 1).allowed, "there are permits left");
 }
 
 static void gives_back(struct stand *stand, struct entry *entry)
 {
-    (void)entry;
     must_succeed(weir_refund(stand->own, weir_key_text(KEY), 1));
 }
 
 static void takes_of_two(struct stand *stand, struct entry *entry)
 {
-    (void)entry;
     struct weir_decision decision;
     const struct weir_request both[2] = { { stand->own, weir_key_text(KEY), 1, 0 },
                                           { stand->other, weir_key_text(KEY), 1, 0 } };
@@ -112,7 +107,6 @@ static void takes_of_two(struct stand *stand, struct entry *entry)
 
 static void asks_for_too_many_of_two(struct stand *stand, struct entry *entry)
 {
-    (void)entry;
     struct weir_decision decision;
     const struct weir_request both[2] = { { stand->own, weir_key_text(KEY), 1, 0 },
                                           { stand->other, weir_key_text(KEY), SIZE + 1, 0 } };
@@ -169,21 +163,18 @@ static void makes_another_limits_key_of_it(struct stand *stand, struct entry *en
 
 static void redefines(struct stand *stand, struct entry *entry)
 {
-    (void)entry;
     scene_define_text(&stand->scene, "own", "fixed_window limit=10 period=364d");
     must(taken(stand->own, KEY, 1).allowed, "there are permits left");
 }
 
 static void overrides(struct stand *stand, struct entry *entry)
 {
-    (void)entry;
     scene_define_text(&stand->scene, "own/key*", "token_bucket limit=10 period=364d");
     must(taken(stand->own, KEY, 1).allowed, "there are permits left");
 }
 
 static void claims(struct stand *stand, struct entry *entry)
 {
-    (void)stand;
     uint64_t word = entry_word(entry);
     must(entry_claim(entry, &word), "nobody has claimed it");
 }

@@ -67,7 +67,6 @@ static int64_t yard_clock(void *user)
 
 static void yard_log(void *user, enum weir_log_level level, const char *line)
 {
-    (void)user;
     ck_abort_msg("unexpected log line, level %d: %s", (int)level, line);
 }
 
@@ -92,19 +91,17 @@ static void yard_open(struct yard *yard, int threads, int64_t max_keys)
     }
 }
 
-static struct weir_stats yard_stats(struct yard *yard)
-{
-    struct weir_stats stats = { .size = sizeof stats };
-    must_succeed(weir_stats_read(yard->limiter, &stats));
-    return stats;
-}
-
 static void yard_close(struct yard *yard)
 {
-    ck_assert_uint_eq(yard_stats(yard).errors, 0);
-    ck_assert_uint_eq(yard_stats(yard).full, 0);
+    ck_assert_uint_eq(stats_of(yard->limiter).errors, 0);
+    ck_assert_uint_eq(stats_of(yard->limiter).full, 0);
     weir_close(yard->limiter);
 }
+
+/* Open one that is closed where its block ends. */
+#define YARD(name, ...)                     \
+    CLOSED_BY(yard_close) struct yard name; \
+    yard_open(&name, __VA_ARGS__)
 
 /* ---- Keys ---- */
 
@@ -377,7 +374,7 @@ static void assert_nothing_is_left(struct yard *yard)
                 ck_assert_msg(left.remaining == SIZE + limit, "limit %d, key %d: %lld are left of %d", limit, number,
                               (long long)left.remaining, SIZE + limit);
             }
-    ck_assert_int_eq(yard_stats(yard).keys, 0);
+    ck_assert_int_eq(stats_of(yard->limiter).keys, 0);
 }
 
 static void yard_run(struct yard *yard, void *(*disturb)(void *))
@@ -403,31 +400,25 @@ static void yard_run(struct yard *yard, void *(*disturb)(void *))
 
 TEST(keys_that_come_and_go_in_the_same_memory_keep_to_their_own_states, 60)
 {
-    struct yard yard;
-    yard_open(&yard, 8, 1000);
+    YARD(yard, 8, 1000);
     yard_run(&yard, NULL);
     assert_nothing_is_left(&yard);
     ck_assert_uint_gt(slab_recast(&yard.table->slab), 0);
-    yard_close(&yard);
 }
 
 TEST(they_do_so_without_membarrier, 60)
 {
-    struct yard yard;
-    yard_open(&yard, 8, 1000);
+    YARD(yard, 8, 1000);
     yard.table->readers.fences = true;
     yard_run(&yard, NULL);
     assert_nothing_is_left(&yard);
-    yard_close(&yard);
 }
 
 TEST(they_do_so_for_more_threads_than_can_look_at_once, 60)
 {
-    struct yard yard;
-    yard_open(&yard, THREADS_MOST, 1000);
+    YARD(yard, THREADS_MOST, 1000);
     yard_run(&yard, NULL);
     assert_nothing_is_left(&yard);
-    yard_close(&yard);
 }
 
 /* Limits and overrides get other policies, of the same size, all the while. */
@@ -450,12 +441,10 @@ static void *redefine(void *argument)
 
 TEST(they_do_so_while_limits_and_overrides_are_redefined, 60)
 {
-    struct yard yard;
-    yard_open(&yard, 8, 1000);
+    YARD(yard, 8, 1000);
     yard_run(&yard, redefine);
     assert_nothing_is_left(&yard);
     ck_assert_int_gt(atomic_load(&yard.disturbances), 0);
-    yard_close(&yard);
 }
 
 /* ---- One key ---- */
@@ -476,12 +465,11 @@ TEST(takes_of_one_key_by_all_threads_are_all_counted, 60)
     static const char *const lots[] = { "token_bucket limit=10000000 period=365d",
                                         "sliding_window limit=10000000 period=365d blocks=10" };
     for (int p = 0; p < 2; p++) {
-        struct yard yard;
         pthread_t threads[4];
         weir_limit *limit;
         struct weir_decision left;
         const struct weir_policy policy = policy_of(lots[p]);
-        yard_open(&yard, 4, 1000);
+        YARD(yard, 4, 1000);
         must_succeed(weir_limit_define(yard.limiter, "lots", &policy, &limit));
         for (int i = 0; i < 4; i++)
             ck_assert_int_eq(pthread_create(&threads[i], NULL, take_one_key, limit), 0);
@@ -489,7 +477,6 @@ TEST(takes_of_one_key_by_all_threads_are_all_counted, 60)
             ck_assert_int_eq(pthread_join(threads[i], NULL), 0);
         must_succeed(weir_peek(limit, weir_key_text("hot"), 1, &left));
         ck_assert_int_eq(left.limit - left.remaining, 4 * STEPS * 4);
-        yard_close(&yard);
     }
 }
 
@@ -536,11 +523,10 @@ static void *pass(void *argument)
 
 TEST(keys_swept_and_made_again_as_the_clock_moves_are_fresh, 60)
 {
-    struct yard yard;
     weir_limit *limits[PASSING];
     struct passer passers[8];
     pthread_t threads[8];
-    yard_open(&yard, 8, 1000);
+    YARD(yard, 8, 1000);
     for (int i = 0; i < PASSING; i++) {
         char name[32];
         const struct weir_policy policy = policy_of(passing[i]);
@@ -555,8 +541,7 @@ TEST(keys_swept_and_made_again_as_the_clock_moves_are_fresh, 60)
         ck_assert_int_eq(pthread_join(threads[i], NULL), 0);
     for (int i = 0; i < 8; i++)
         ck_assert_int_gt(passers[i].rounds, yard.steps / 16);
-    ck_assert_uint_gt(yard_stats(&yard).evictions, 100);
-    yard_close(&yard);
+    ck_assert_uint_gt(stats_of(yard.limiter).evictions, 100);
 }
 
 /* ---- All or nothing, seen from outside ---- */
@@ -617,7 +602,7 @@ TEST(what_is_charged_as_one_step_is_seen_as_one, 60)
                                         "sliding_window limit=%d period=365d blocks=40",
                                         "leaky_bucket limit=%d period=365d" };
     for (int p = 0; p < 4; p++) {
-        struct yard yard;
+        CLOSED_BY(yard_close) struct yard yard;
         struct pairs pairs = { .yard = &yard };
         pthread_t threads[6];
         yard_open(&yard, 8, 1000);
@@ -640,7 +625,6 @@ TEST(what_is_charged_as_one_step_is_seen_as_one, 60)
             ck_assert_int_eq(pthread_join(threads[i], NULL), 0);
         for (int i = 0; i < PAIR; i++)
             ck_assert_int_eq(LOTS - pair_peek(&pairs, i).remaining, atomic_load(&pairs.charged));
-        yard_close(&yard);
     }
 }
 
@@ -709,7 +693,7 @@ static pid_t fork_child(struct pairs *pairs)
 
 TEST(the_child_of_a_fork_goes_on_where_its_parents_threads_were, 60)
 {
-    struct yard yard;
+    CLOSED_BY(yard_close) struct yard yard;
     struct forked forked = { .pairs.yard = &yard };
     pthread_t threads[4];
     yard_open(&yard, 8, 1000);
@@ -735,5 +719,4 @@ TEST(the_child_of_a_fork_goes_on_where_its_parents_threads_were, 60)
     atomic_store(&forked.done, true);
     for (int i = 0; i < 4; i++)
         ck_assert_int_eq(pthread_join(threads[i], NULL), 0);
-    yard_close(&yard);
 }

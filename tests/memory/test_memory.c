@@ -17,13 +17,6 @@ static struct table *table_of(struct scene *scene)
     return &((struct memory *)scene->limiter->backend)->table;
 }
 
-static struct weir_stats stats_of(struct scene *scene)
-{
-    struct weir_stats stats = { .size = sizeof stats };
-    must_succeed(weir_stats_read(scene->limiter, &stats));
-    return stats;
-}
-
 static int64_t resident_bytes(void)
 {
     long pages = 0;
@@ -65,7 +58,7 @@ static struct shape shape_of(struct scene *scene)
         shape.least_load = load < shape.least_load ? load : shape.least_load;
         shape.greatest_load = load > shape.greatest_load ? load : shape.greatest_load;
     }
-    ck_assert_int_eq(shape.keys, stats_of(scene).keys);
+    ck_assert_int_eq(shape.keys, stats_of(scene->limiter).keys);
     return shape;
 }
 
@@ -145,7 +138,7 @@ static void assert_victims_are_as_before(const struct victims *victims, weir_lim
 static void assert_memory_is_bounded(struct scene *scene, int64_t resident_before)
 {
     int64_t most = table_of(scene)->budget.max;
-    ck_assert_int_le(stats_of(scene).bytes, most);
+    ck_assert_int_le(stats_of(scene->limiter).bytes, most);
     if (!INSTRUMENTED)
         ck_assert_int_le(resident_bytes() - resident_before, most + (INT64_C(8) << 20));
 }
@@ -154,7 +147,7 @@ static void assert_memory_is_bounded(struct scene *scene, int64_t resident_befor
  * some as good as new. That must stay rare. */
 static void assert_few_were_turned_away(struct scene *scene, int64_t new_keys)
 {
-    int64_t full = (int64_t)stats_of(scene).full;
+    int64_t full = (int64_t)stats_of(scene->limiter).full;
     ck_assert_msg(full <= new_keys / 50, "%" PRId64 " of %" PRId64 " were turned away", full, new_keys);
 }
 
@@ -198,7 +191,7 @@ static struct flood flood_with(enum weir_on_full on_full, int64_t keys)
     assert_victims_are_as_before(&victims, limit, 0);
     assert_memory_is_bounded(&scene, resident_before);
 
-    struct weir_stats stats = stats_of(&scene);
+    struct weir_stats stats = stats_of(scene.limiter);
     ck_assert_int_eq(stats.keys, FLOOD_ROOM);
     ck_assert_int_eq((int64_t)stats.full, told.full);
     ck_assert_int_eq((int64_t)stats.allowed, VICTIMS + told.kept + told.full_allowed);
@@ -236,10 +229,9 @@ TEST(a_flood_of_new_keys_shares_one_state_if_so_chosen_and_resets_nobody, 60)
 TEST(a_flood_that_goes_stale_makes_room_for_itself_and_resets_nobody, 60)
 {
     static struct victims victims;
-    struct scene scene;
     const struct weir_options options = options_with(FLOOD_ROOM, WEIR_FULL_DENY);
     int64_t resident_before = resident_bytes(), keys = flood_keys();
-    scene_open(&scene, &options);
+    OPEN_SCENE(scene, &options);
     const int64_t start_us = scene.now_us;
     /* 1,000 keys a millisecond, each as good as new after 50 ms: half the room would do. */
     weir_limit *victim_limit = scene_define_text(&scene, "victims", "sliding_window limit=10 period=30d blocks=30");
@@ -252,11 +244,10 @@ TEST(a_flood_that_goes_stale_makes_room_for_itself_and_resets_nobody, 60)
     }
     assert_victims_are_as_before(&victims, victim_limit, scene.now_us - start_us);
     assert_memory_is_bounded(&scene, resident_before);
-    struct weir_stats stats = stats_of(&scene);
+    struct weir_stats stats = stats_of(scene.limiter);
     ck_assert_int_le(stats.keys, FLOOD_ROOM);
     ck_assert_int_eq(stats.keys, VICTIMS + keys - (int64_t)stats.evictions - (int64_t)stats.full);
     assert_few_were_turned_away(&scene, keys);
-    scene_close(&scene);
 }
 
 /* ---- When there is no room ---- */
@@ -272,9 +263,8 @@ static void fill(weir_limit *limit, int64_t keys)
 
 TEST(keys_turned_away_share_a_state_of_each_limit, 30)
 {
-    struct scene scene;
     const struct weir_options options = options_with(10, WEIR_FULL_SHARE);
-    scene_open(&scene, &options);
+    OPEN_SCENE(scene, &options);
     weir_limit *minute = scene_define_text(&scene, "minute", "token_bucket limit=10 period=1m");
     weir_limit *hour = scene_define_text(&scene, "hour", "fixed_window limit=3 period=1h");
     fill(minute, 10);
@@ -302,21 +292,19 @@ TEST(keys_turned_away_share_a_state_of_each_limit, 30)
         ck_assert_int_eq(decision.source, WEIR_BY_FULL);
         ck_assert_int_eq(decision.remaining, steps[i].remaining);
     }
-    ck_assert_int_eq(stats_of(&scene).keys, 10);
-    ck_assert_uint_eq(stats_of(&scene).full, 7);
+    ck_assert_int_eq(stats_of(scene.limiter).keys, 10);
+    ck_assert_uint_eq(stats_of(scene.limiter).full, 7);
 
     /* A minute later there is room again: a key has its own state, and the shared one is let alone. */
     scene.now_us += WEIR_MINUTE;
     struct weir_decision own = taken(minute, "a", 10);
     ck_assert(own.allowed && own.source == WEIR_BY_MEMORY);
-    scene_close(&scene);
 }
 
 TEST(keys_turned_away_and_allowed_are_not_counted, 30)
 {
-    struct scene scene;
     const struct weir_options options = options_with(10, WEIR_FULL_ALLOW);
-    scene_open(&scene, &options);
+    OPEN_SCENE(scene, &options);
     weir_limit *limit = scene_define_text(&scene, "limit", "token_bucket limit=10 period=1m");
     fill(limit, 10);
     for (int i = 0; i < 100; i++) {
@@ -326,8 +314,7 @@ TEST(keys_turned_away_and_allowed_are_not_counted, 30)
     struct weir_decision never = taken(limit, "a", 11);
     ck_assert(!never.allowed && never.source == WEIR_BY_MEMORY && never.retry_after_us == WEIR_NEVER);
     ck_assert_int_eq(peeked(limit, "a", 1).remaining, 10);
-    ck_assert_int_eq(stats_of(&scene).keys, 10);
-    scene_close(&scene);
+    ck_assert_int_eq(stats_of(scene.limiter).keys, 10);
 }
 
 /* Wait as long as one is told, and ask again, until there is room: how often? */
@@ -353,9 +340,8 @@ TEST(a_key_turned_away_gets_in_after_the_time_it_was_told, 30)
         int tries;
     } rows[] = { { 1, 2 }, { 2, 2 }, { 10, 2 }, { 100, 2 }, { 1000, 2 }, { 20000, 12 }, { 200000, 12 } };
     for (size_t r = 0; r < sizeof rows / sizeof rows[0]; r++) {
-        struct scene scene;
         const struct weir_options options = options_with(rows[r].room, WEIR_FULL_DENY);
-        scene_open(&scene, &options);
+        OPEN_SCENE(scene, &options);
         struct chance chance = chance_make((uint64_t)r);
         weir_limit *limit = scene_define_text(&scene, "limit", "token_bucket limit=1000 period=10m");
         for (int64_t i = 0; i < rows[r].room; i++)
@@ -367,8 +353,7 @@ TEST(a_key_turned_away_gets_in_after_the_time_it_was_told, 30)
             waited += tries > 1;
         }
         ck_assert_int_gt(waited, 0);
-        ck_assert_int_le(stats_of(&scene).keys, rows[r].room);
-        scene_close(&scene);
+        ck_assert_int_le(stats_of(scene.limiter).keys, rows[r].room);
     }
 }
 
@@ -380,10 +365,9 @@ TEST(keys_as_good_as_new_make_room_and_no_sooner, 30)
         "leaky_bucket limit=10 period=1m",
     };
     for (size_t p = 0; p < sizeof policies / sizeof policies[0]; p++) {
-        struct scene scene;
         enum { ROOM = 5000 };
         const struct weir_options options = options_with(ROOM, WEIR_FULL_DENY);
-        scene_open(&scene, &options);
+        OPEN_SCENE(scene, &options);
         weir_limit *limit = scene_define_text(&scene, "limit", policies[p]);
         for (int64_t i = 0; i < ROOM; i++)
             take_number(limit, i, 10);
@@ -392,41 +376,37 @@ TEST(keys_as_good_as_new_make_room_and_no_sooner, 30)
         scene.now_us += fresh_after_us - 1;
         for (int64_t i = 0; i < ROOM; i++)
             must(take_number(limit, ROOM + i, 1).source == WEIR_BY_FULL, "nobody is as good as new a moment before");
-        ck_assert_uint_eq(stats_of(&scene).evictions, 0);
-        ck_assert_uint_eq(stats_of(&scene).full, ROOM);
+        ck_assert_uint_eq(stats_of(scene.limiter).evictions, 0);
+        ck_assert_uint_eq(stats_of(scene.limiter).full, ROOM);
         scene.now_us += 1;
         int64_t turned_away = 0;
         for (int64_t i = 0; i < ROOM; i++)
             turned_away += take_number(limit, ROOM + i, 1).source != WEIR_BY_MEMORY;
         ck_assert_int_le(turned_away, ROOM / 100);
-        ck_assert_int_eq((int64_t)stats_of(&scene).evictions, ROOM - turned_away);
-        ck_assert_int_eq(stats_of(&scene).keys, ROOM);
-        scene_close(&scene);
+        ck_assert_int_eq((int64_t)stats_of(scene.limiter).evictions, ROOM - turned_away);
+        ck_assert_int_eq(stats_of(scene.limiter).keys, ROOM);
     }
 }
 
 TEST(one_key_as_good_as_new_among_live_ones_is_found, 30)
 {
-    struct scene scene;
     enum { ROOM = 2000 };
     const struct weir_options options = options_with(ROOM, WEIR_FULL_DENY);
-    scene_open(&scene, &options);
+    OPEN_SCENE(scene, &options);
     weir_limit *limit = scene_define_text(&scene, "limit", "token_bucket limit=10 period=1h");
     for (int64_t i = 0; i < ROOM; i++)
         take_number(limit, i, i == ROOM / 2 ? 1 : 10);
     scene.now_us += 6 * WEIR_MINUTE; /* when the one that took 1 is as good as new */
     ck_assert_int_eq(take_number(limit, ROOM, 1).source, WEIR_BY_MEMORY);
     ck_assert_int_eq(take_number(limit, ROOM + 1, 1).source, WEIR_BY_FULL);
-    ck_assert_uint_eq(stats_of(&scene).evictions, 1);
-    scene_close(&scene);
+    ck_assert_uint_eq(stats_of(scene.limiter).evictions, 1);
 }
 
 TEST(all_or_nothing_finds_room_for_all_or_adds_none, 30)
 {
     for (enum weir_on_full on_full = WEIR_FULL_DENY; on_full <= WEIR_FULL_SHARE; on_full++) {
-        struct scene scene;
         const struct weir_options options = options_with(3, on_full);
-        scene_open(&scene, &options);
+        OPEN_SCENE(scene, &options);
         weir_limit *first = scene_define_text(&scene, "first", "token_bucket limit=10 period=1m");
         weir_limit *second = scene_define_text(&scene, "second", "token_bucket limit=8 period=1m");
         ck_assert(taken(first, "old", 1).allowed);
@@ -447,9 +427,9 @@ TEST(all_or_nothing_finds_room_for_all_or_adds_none, 30)
         if (on_full == WEIR_FULL_DENY) {
             ck_assert_int_gt(decision.retry_after_us, 0);
             ck_assert_int_eq(peeked(first, "a", 1).remaining, 10);
-            ck_assert_int_eq(stats_of(&scene).keys, 2);
+            ck_assert_int_eq(stats_of(scene.limiter).keys, 2);
         } else {
-            ck_assert_int_eq(stats_of(&scene).keys, 3);
+            ck_assert_int_eq(stats_of(scene.limiter).keys, 3);
             ck_assert_int_eq(peeked(first, "a", 1).remaining, 7);
         }
         if (on_full == WEIR_FULL_SHARE) {
@@ -462,8 +442,7 @@ TEST(all_or_nothing_finds_room_for_all_or_adds_none, 30)
             ck_assert_int_eq(taken(second, "d", 3).remaining, 0);
             ck_assert_int_eq(peeked(first, "a", 1).remaining, 7);
         }
-        ck_assert_uint_gt(stats_of(&scene).full, 0);
-        scene_close(&scene);
+        ck_assert_uint_gt(stats_of(scene.limiter).full, 0);
     }
 }
 
@@ -471,36 +450,33 @@ TEST(all_or_nothing_finds_room_for_all_or_adds_none, 30)
 
 TEST(idle_keys_are_collected_while_others_come, 30)
 {
-    struct scene scene;
     enum { IDLE = 50000 };
-    scene_open(&scene, NULL);
+    OPEN_SCENE(scene, NULL);
     weir_limit *limit = scene_define_text(&scene, "limit", "token_bucket limit=10 period=1s");
     fill(limit, IDLE);
     scene.now_us += WEIR_MINUTE;
-    int64_t last = stats_of(&scene).keys;
+    int64_t last = stats_of(scene.limiter).keys;
     ck_assert_int_eq(last, IDLE);
     /* Each new key looks at two old ones. */
     for (int64_t i = 0; i < IDLE; i++) {
         take_number(limit, IDLE + i, 10);
         if (i % (IDLE / 10) == IDLE / 10 - 1 && last > i + IDLE / 10) {
-            int64_t keys = stats_of(&scene).keys;
+            int64_t keys = stats_of(scene.limiter).keys;
             ck_assert_int_lt(keys, last);
             last = keys;
         }
     }
-    ck_assert_int_le(stats_of(&scene).keys, IDLE + IDLE / 100);
-    ck_assert_uint_ge(stats_of(&scene).evictions, IDLE - IDLE / 100);
-    scene_close(&scene);
+    ck_assert_int_le(stats_of(scene.limiter).keys, IDLE + IDLE / 100);
+    ck_assert_uint_ge(stats_of(scene.limiter).evictions, IDLE - IDLE / 100);
 }
 
 static void check_collected_by_batches(size_t size)
 {
-    struct scene scene;
     enum { IDLE = 5000, BUSY = 5000, MOST = 100 }; /* enough to reach every shard: one without traffic is let alone */
     struct weir_request requests[MOST];
     struct weir_decision decisions[MOST];
     int64_t keys[MOST], next = 0;
-    scene_open(&scene, NULL);
+    OPEN_SCENE(scene, NULL);
     weir_limit *limit = scene_define_text(&scene, "limit", "token_bucket limit=1000 period=1s");
     for (int64_t i = 0; i < IDLE; i++)
         take_number(limit, i, 1);
@@ -513,8 +489,7 @@ static void check_collected_by_batches(size_t size)
         }
         must_succeed(weir_try_batch(scene.limiter, requests, size, decisions));
     }
-    ck_assert_int_le(stats_of(&scene).keys, BUSY + IDLE / 100);
-    scene_close(&scene);
+    ck_assert_int_le(stats_of(scene.limiter).keys, BUSY + IDLE / 100);
 }
 
 TEST(idle_keys_are_collected_while_none_come, 30)
@@ -528,11 +503,10 @@ TEST(idle_keys_are_collected_while_none_come, 30)
  * sweep must learn of it, whatever the algorithm keeps its time in. */
 static void check_collected_after_a_step_back(const char *policy)
 {
-    struct scene scene;
-    struct weir_options options = WEIR_OPTIONS_INIT;
     enum { IDLE = 1000, OTHERS = 4000 };
-    options.max_keys = 10000; /* few shards: in one of many there may be too few of the others to sweep it */
-    scene_open(&scene, &options);
+    OPEN_SCENE(
+        scene,
+        OPTIONS(.max_keys = 10000)); /* few shards: in one of many there may be too few of the others to sweep it */
     weir_limit *limit = scene_define_text(&scene, "limit", policy);
     const int64_t start_us = scene.now_us;
     scene.now_us = start_us + WEIR_HOUR;
@@ -544,8 +518,7 @@ static void check_collected_after_a_step_back(const char *policy)
     scene.now_us = start_us + WEIR_MINUTE;
     for (int64_t i = 0; i < OTHERS; i++)
         take_number(limit, IDLE + i, 1);
-    must(stats_of(&scene).keys <= OTHERS + IDLE / 100, policy);
-    scene_close(&scene);
+    must(stats_of(scene.limiter).keys <= OTHERS + IDLE / 100, policy);
 }
 
 TEST(idle_keys_are_collected_after_a_clock_stepped_back, 30)
@@ -565,14 +538,13 @@ TEST(idle_keys_are_collected_after_a_clock_stepped_back, 30)
 
 TEST(idle_keys_are_collected_by_all_or_nothing_requests_too, 30)
 {
-    struct scene scene;
     enum { IDLE = 20000 };
-    scene_open(&scene, NULL);
+    OPEN_SCENE(scene, NULL);
     weir_limit *second = scene_define_text(&scene, "second", "token_bucket limit=10 period=1s");
     weir_limit *minute = scene_define_text(&scene, "minute", "token_bucket limit=100 period=1m");
     for (int64_t i = 0; i < 2 * IDLE; i++) {
         if (i == IDLE) { /* those before have long come back */
-            ck_assert_int_eq(stats_of(&scene).keys, 2 * IDLE);
+            ck_assert_int_eq(stats_of(scene.limiter).keys, 2 * IDLE);
             scene.now_us += WEIR_HOUR;
         }
         const struct weir_request requests[] = {
@@ -583,18 +555,16 @@ TEST(idle_keys_are_collected_by_all_or_nothing_requests_too, 30)
         must_succeed(weir_try_all(scene.limiter, requests, 2, &decision));
         must(decision.allowed && decision.source == WEIR_BY_MEMORY, "there is room");
     }
-    ck_assert_int_le(stats_of(&scene).keys, 2 * IDLE + IDLE / 50);
-    ck_assert_uint_ge(stats_of(&scene).evictions, 2 * IDLE - IDLE / 50);
-    scene_close(&scene);
+    ck_assert_int_le(stats_of(scene.limiter).keys, 2 * IDLE + IDLE / 50);
+    ck_assert_uint_ge(stats_of(scene.limiter).evictions, 2 * IDLE - IDLE / 50);
 }
 
 TEST(idle_keys_are_kept_until_their_room_is_asked_for_if_so_chosen, 30)
 {
-    struct scene scene;
     enum { ROOM = 10000 };
     struct weir_options options = options_with(ROOM, WEIR_FULL_DENY);
     options.keep_idle = true;
-    scene_open(&scene, &options);
+    OPEN_SCENE(scene, &options);
     weir_limit *limit = scene_define_text(&scene, "limit", "fixed_window limit=10 period=1s");
     fill(limit, ROOM / 2);
     scene.now_us += WEIR_HOUR;
@@ -602,8 +572,8 @@ TEST(idle_keys_are_kept_until_their_room_is_asked_for_if_so_chosen, 30)
         take_number(limit, ROOM + i, 1);
     for (int i = 0; i < 100000; i++)
         take_number(limit, ROOM, 1);
-    ck_assert_int_eq(stats_of(&scene).keys, ROOM);
-    ck_assert_uint_eq(stats_of(&scene).evictions, 0);
+    ck_assert_int_eq(stats_of(scene.limiter).keys, ROOM);
+    ck_assert_uint_eq(stats_of(scene.limiter).evictions, 0);
 
     scene.now_us -= WEIR_HOUR; /* and those of an hour ago stand as they stood then */
     for (int64_t i = 0; i < ROOM / 2; i++)
@@ -613,14 +583,12 @@ TEST(idle_keys_are_kept_until_their_room_is_asked_for_if_so_chosen, 30)
     for (int64_t i = 0; i < ROOM / 2; i++)
         take_number(limit, 2 * ROOM + i, 1);
     assert_few_were_turned_away(&scene, ROOM / 2);
-    ck_assert_uint_eq(stats_of(&scene).evictions, ROOM / 2 - stats_of(&scene).full);
-    scene_close(&scene);
+    ck_assert_uint_eq(stats_of(scene.limiter).evictions, ROOM / 2 - stats_of(scene.limiter).full);
 }
 
 TEST(a_clock_that_steps_back_within_the_slack_finds_idle_keys_uncollected, 30)
 {
-    struct scene scene;
-    scene_open(&scene, NULL);
+    OPEN_SCENE(scene, NULL);
     weir_limit *limit = scene_define_text(&scene, "limit", "token_bucket limit=10 period=1s");
     enum { KEYS = 1000 };
     for (int64_t i = 0; i < KEYS; i++)
@@ -628,11 +596,10 @@ TEST(a_clock_that_steps_back_within_the_slack_finds_idle_keys_uncollected, 30)
     scene.now_us += WEIR_SECOND + WEIR_CLOCK_SLACK_US - 1;
     for (int64_t i = 0; i < 10 * KEYS; i++)
         take_number(limit, KEYS + i, 10);
-    ck_assert_int_eq(stats_of(&scene).keys, 11 * KEYS);
+    ck_assert_int_eq(stats_of(scene.limiter).keys, 11 * KEYS);
     scene.now_us -= WEIR_CLOCK_SLACK_US;
     for (int64_t i = 0; i < KEYS; i++)
         must(peek_number(limit, i).remaining == 9, "a key is as it was a microsecond before it was as good as new");
-    scene_close(&scene);
 }
 
 /* ---- Bytes ---- */
@@ -658,25 +625,20 @@ TEST(keys_of_all_sizes_stay_within_max_bytes, 60)
 {
     static const int64_t most[] = { INT64_C(1) << 20, INT64_C(5) << 20, INT64_C(64) << 20 };
     for (size_t m = 0; m < sizeof most / sizeof most[0]; m++) {
-        struct scene scene;
-        struct weir_options options = WEIR_OPTIONS_INIT;
-        options.max_bytes = most[m];
         int64_t resident_before = resident_bytes();
-        scene_open(&scene, &options);
+        OPEN_SCENE(scene, OPTIONS(.max_bytes = most[m]));
         struct chance chance = chance_make(m);
         weir_limit *limit = scene_define_text(&scene, "limit", "token_bucket limit=10 period=1h");
         for (int64_t i = 0; i < (INSTRUMENTED ? 60000 : 200000); i++) {
             scene.now_us += i < 50000 ? 0 : WEIR_SECOND / 10;
             take_long(limit, i, len_by_chance(&chance));
             if (i % 100 == 0)
-                ck_assert_int_le(stats_of(&scene).bytes, most[m]);
+                ck_assert_int_le(stats_of(scene.limiter).bytes, most[m]);
         }
         assert_memory_is_bounded(&scene, resident_before);
-        ck_assert_uint_gt(stats_of(&scene).full, 0);
-        ck_assert_uint_gt(stats_of(&scene).evictions, 0);
-        ck_assert_int_ge(stats_of(&scene).bytes, most[m] / 2); /* and the room is made use of */
-
-        scene_close(&scene);
+        ck_assert_uint_gt(stats_of(scene.limiter).full, 0);
+        ck_assert_uint_gt(stats_of(scene.limiter).evictions, 0);
+        ck_assert_int_ge(stats_of(scene.limiter).bytes, most[m] / 2); /* and the room is made use of */
     }
 }
 
@@ -687,7 +649,7 @@ static int64_t small_keys_that_fit(struct scene *scene, weir_limit *limit)
     for (int64_t i = 0, turned_away = 0; turned_away < 2000; i++) {
         bool fits = take_number(limit, (INT64_C(1) << 50) + i, 10).source == WEIR_BY_MEMORY;
         turned_away = fits ? 0 : turned_away + 1;
-        held = stats_of(scene).keys;
+        held = stats_of(scene->limiter).keys;
     }
     return held;
 }
@@ -709,7 +671,7 @@ TEST(small_keys_get_all_the_room_that_large_ones_had, 60)
         limit = scene_define_text(&scene, "limit", "token_bucket limit=10 period=1m");
         for (int64_t i = 0; i < 100000; i++)
             take_long(limit, i, lens[l]);
-        ck_assert_uint_gt(stats_of(&scene).full, 0);
+        ck_assert_uint_gt(stats_of(scene.limiter).full, 0);
         scene.now_us += WEIR_MINUTE;
         ck_assert_int_ge(small_keys_that_fit(&scene, limit), fit * 98 / 100);
         scene_close(&scene);
@@ -722,8 +684,7 @@ TEST(a_decision_begun_before_a_redefinition_gives_no_second_burst, 30)
 {
     static const enum weir_verb verbs[] = { WEIR_TAKE, WEIR_PEEK, WEIR_REFUND };
     for (size_t v = 0; v < sizeof verbs / sizeof verbs[0]; v++) {
-        struct scene scene;
-        scene_open(&scene, NULL);
+        OPEN_SCENE(scene, NULL);
         weir_limit *limit = scene_define_text(&scene, "limit", "fixed_window limit=10 period=1d");
         ck_assert(taken(limit, "key", 1).allowed);
         /* A thread makes its request at the limit of 10 and is held up, here. */
@@ -746,14 +707,12 @@ TEST(a_decision_begun_before_a_redefinition_gives_no_second_burst, 30)
         ck_assert(decision.allowed);
         ck_assert_int_eq(decision.remaining, 1000 - used);
         ck_assert_int_eq(peeked(limit, "key", 1).remaining, 1000 - used);
-        scene_close(&scene);
     }
 }
 
 TEST(a_limit_redefined_to_what_it_is_or_was_keeps_its_keys, 30)
 {
-    struct scene scene;
-    scene_open(&scene, NULL);
+    OPEN_SCENE(scene, NULL);
     weir_limit *limit = scene_define_text(&scene, "limit", "sliding_window limit=100 period=1h");
     for (int i = 0; i < 30; i++) {
         ck_assert_int_eq(taken(limit, "key", 3).remaining, 100 - 3 * (i + 1));
@@ -765,19 +724,17 @@ TEST(a_limit_redefined_to_what_it_is_or_was_keeps_its_keys, 30)
             ck_assert_int_eq(taken(limit, "key", 201).remaining, 200 - 3 * (i + 1));
         scene_define_text(&scene, "limit", "sliding_window limit=100 period=1h");
     }
-    ck_assert_int_eq(stats_of(&scene).keys, 1);
-    scene_close(&scene);
+    ck_assert_int_eq(stats_of(scene.limiter).keys, 1);
 }
 
 /* ---- The table ---- */
 
 TEST(a_table_that_grows_to_a_million_keys_loses_none, 60)
 {
-    struct scene scene;
     const int64_t keys = INSTRUMENTED ? 100000 : 1000000;
     const struct weir_options options = options_with(keys, WEIR_FULL_DENY);
     int64_t resident_before = resident_bytes();
-    scene_open(&scene, &options);
+    OPEN_SCENE(scene, &options);
     weir_limit *limit = scene_define_text(&scene, "limit", "token_bucket limit=10 period=1h");
     for (int64_t i = 0; i < keys; i++) {
         must(take_number(limit, i, 1 + i % 10).source == WEIR_BY_MEMORY, "there is room for max_keys keys");
@@ -794,22 +751,20 @@ TEST(a_table_that_grows_to_a_million_keys_loses_none, 60)
     ck_assert_msg(shape.least_load > 0.7 && shape.greatest_load < 2.5, "loads run from %g to %g", shape.least_load,
                   shape.greatest_load);
     ck_assert_uint_le(shape.longest_chain, CHAIN_MOST);
-    int64_t bytes = stats_of(&scene).bytes, resident = resident_bytes() - resident_before;
+    int64_t bytes = stats_of(scene.limiter).bytes, resident = resident_bytes() - resident_before;
     ck_assert_msg(bytes <= 128 * keys, "%g bytes a key", (double)bytes / (double)keys);
     if (!INSTRUMENTED)
         ck_assert_msg(resident <= 128 * keys + (INT64_C(1) << 20), "%g resident bytes a key",
                       (double)resident / (double)keys);
-    scene_close(&scene);
 }
 
 /* Keys of 8 bytes that uthash's default hash puts into one bucket of a table of up to 4,096. */
 /* A line of the index that is full leaves keys out, some 3 in 100 of a table that has grown: not those in use. */
 TEST(a_key_that_is_asked_for_is_found_by_the_index_from_then_on, 60)
 {
-    struct scene scene;
     enum { KEYS = INSTRUMENTED ? 20000 : 200000 };
     int64_t left_out = 0;
-    scene_open(&scene, NULL);
+    OPEN_SCENE(scene, NULL);
     weir_limit *limit = scene_define_text(&scene, "limit", "token_bucket limit=10 period=1h");
     fill(limit, KEYS);
     for (int64_t i = 0; i < KEYS; i++) {
@@ -823,7 +778,6 @@ TEST(a_key_that_is_asked_for_is_found_by_the_index_from_then_on, 60)
         must(look_by_index(table_of(&scene), &request, &look), "it is found by the index now");
     }
     ck_assert_int_gt(left_out, 0); /* or this has shown nothing */
-    scene_close(&scene);
 }
 
 TEST(keys_that_collide_under_the_default_hash_of_uthash_are_spread, 60)
@@ -837,8 +791,7 @@ TEST(keys_that_collide_under_the_default_hash_of_uthash_are_spread, 60)
         if ((hash & LOW_BITS) == 1234)
             keys[found++] = i;
     }
-    struct scene scene;
-    scene_open(&scene, NULL);
+    OPEN_SCENE(scene, NULL);
     weir_limit *limit = scene_define_text(&scene, "limit", "token_bucket limit=10 period=1h");
     for (size_t i = 0; i < found; i++) {
         struct weir_decision decision;
@@ -854,15 +807,13 @@ TEST(keys_that_collide_under_the_default_hash_of_uthash_are_spread, 60)
         must_succeed(weir_peek(limit, weir_key(&keys[i], sizeof keys[i]), 1, &decision));
         must(decision.remaining == 9, "a key is found again");
     }
-    scene_close(&scene);
 }
 
 /* Nobody can know the secret; but whatever keys collide, the table that holds them goes on growing. */
 TEST(growth_is_not_switched_off_by_keys_that_share_a_bucket, 30)
 {
-    struct scene scene;
     const struct weir_options options = options_with(1000000, WEIR_FULL_DENY);
-    scene_open(&scene, &options);
+    OPEN_SCENE(scene, &options);
     weir_limit *limit = scene_define_text(&scene, "limit", "token_bucket limit=10 period=1h");
     const struct table *table = table_of(&scene);
     /* Keys of one shard whose hashes agree in the low bits, as an attacker who had the secret would choose them. */
@@ -882,13 +833,11 @@ TEST(growth_is_not_switched_off_by_keys_that_share_a_bucket, 30)
     }
     ck_assert_uint_ge(table->shards[7].bucket_mask + 1, 1024);
     ck_assert_uint_le(shape_of(&scene).longest_chain, 32);
-    scene_close(&scene);
 }
 
 TEST(the_same_key_of_two_limits_is_two_keys, 30)
 {
-    struct scene scene;
-    scene_open(&scene, NULL);
+    OPEN_SCENE(scene, NULL);
     weir_limit *first = scene_define_text(&scene, "first", "token_bucket limit=10 period=1h");
     weir_limit *second = scene_define_text(&scene, "second", "token_bucket limit=10 period=1h");
     for (int64_t i = 0; i < 1000; i++) {
@@ -899,16 +848,14 @@ TEST(the_same_key_of_two_limits_is_two_keys, 30)
         must(peek_number(first, i).remaining == 7, "the first limit has its own count");
         must(peek_number(second, i).remaining == 6, "and so has the second");
     }
-    ck_assert_int_eq(stats_of(&scene).keys, 2000);
-    scene_close(&scene);
+    ck_assert_int_eq(stats_of(scene.limiter).keys, 2000);
 }
 
 TEST(a_key_of_which_nothing_is_used_takes_no_room, 30)
 {
-    struct scene scene;
-    scene_open(&scene, NULL);
+    OPEN_SCENE(scene, NULL);
     weir_limit *limit = scene_define_text(&scene, "limit", "token_bucket limit=10 period=1h");
-    const int64_t empty = stats_of(&scene).bytes;
+    const int64_t empty = stats_of(scene.limiter).bytes;
     for (int64_t i = 0; i < 10000; i++) {
         struct wide_key key = wide_key(i);
         must(!take_number(limit, i, 11).allowed, "more than a fresh key has");
@@ -916,17 +863,16 @@ TEST(a_key_of_which_nothing_is_used_takes_no_room, 30)
         must_succeed(weir_refund(limit, weir_key(key.bytes, 16), 1));
         must_succeed(weir_reset(limit, weir_key(key.bytes, 16)));
     }
-    ck_assert_int_eq(stats_of(&scene).keys, 0);
-    ck_assert_int_eq(stats_of(&scene).bytes, empty);
+    ck_assert_int_eq(stats_of(scene.limiter).keys, 0);
+    ck_assert_int_eq(stats_of(scene.limiter).bytes, empty);
     for (int64_t i = 0; i < 1000; i++)
         take_number(limit, i, 2);
-    ck_assert_int_eq(stats_of(&scene).keys, 1000);
+    ck_assert_int_eq(stats_of(scene.limiter).keys, 1000);
     for (int64_t i = 0; i < 1000; i++) {
         struct wide_key key = wide_key(i);
         must_succeed(i % 2 ? weir_refund(limit, weir_key(key.bytes, 16), 2)
                            : weir_reset(limit, weir_key(key.bytes, 16)));
     }
-    ck_assert_int_eq(stats_of(&scene).keys, 0);
-    ck_assert_uint_eq(stats_of(&scene).evictions, 0); /* they were given back, not dropped */
-    scene_close(&scene);
+    ck_assert_int_eq(stats_of(scene.limiter).keys, 0);
+    ck_assert_uint_eq(stats_of(scene.limiter).evictions, 0); /* they were given back, not dropped */
 }

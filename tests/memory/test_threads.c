@@ -59,7 +59,6 @@ static int64_t shop_clock(void *user)
 
 static void shop_log(void *user, enum weir_log_level level, const char *line)
 {
-    (void)user;
     ck_abort_msg("unexpected log line, level %d: %s", (int)level, line);
 }
 
@@ -76,13 +75,6 @@ static void shop_open(struct shop *shop, int64_t max_keys, const char *counted)
     const struct weir_policy policy = policy_of(counted), passing = policy_of("token_bucket limit=1 period=1ms");
     must_succeed(weir_limit_define(shop->limiter, "counted", &policy, &shop->counted));
     must_succeed(weir_limit_define(shop->limiter, "passing", &passing, &shop->passing));
-}
-
-static struct weir_stats shop_stats(struct shop *shop)
-{
-    struct weir_stats stats = { .size = sizeof stats };
-    must_succeed(weir_stats_read(shop->limiter, &stats));
-    return stats;
 }
 
 static void shop_count(struct shop *shop, const struct weir_decision *decision)
@@ -107,12 +99,17 @@ static void shop_pass(struct shop *shop, int thread, int round)
 
 static void shop_close(struct shop *shop)
 {
-    struct weir_stats stats = shop_stats(shop);
+    struct weir_stats stats = stats_of(shop->limiter);
     ck_assert_uint_eq(stats.allowed, (uint64_t)atomic_load(&shop->decisions_allowed));
     ck_assert_uint_eq(stats.denied, (uint64_t)atomic_load(&shop->decisions_denied));
     ck_assert_uint_eq(stats.errors, 0);
     weir_close(shop->limiter);
 }
+
+/* Open one that is closed where its block ends. */
+#define SHOP(name, ...)                     \
+    CLOSED_BY(shop_close) struct shop name; \
+    shop_open(&name, __VA_ARGS__)
 
 /* ---- Totals ---- */
 
@@ -232,7 +229,7 @@ static void buy_all(struct shop *shop, int keys, const char *policy, void *(*dis
         ck_assert_int_eq(pthread_join(disturber, NULL), 0);
     pthread_barrier_destroy(&start);
     ck_assert_int_lt(atomic_load(&shop->now_us) - start_us, WEIR_HOUR);
-    ck_assert_uint_gt(shop_stats(shop).evictions, 0);
+    ck_assert_uint_gt(stats_of(shop->limiter).evictions, 0);
 }
 
 static void assert_all_are_used_up_exactly(struct shop *shop, int keys, const char *policy)
@@ -253,11 +250,10 @@ TEST(eight_threads_take_every_permit_of_every_key_once, 180)
 {
     for (int i = 0; i < REPEATS * KEY_COUNTS; i++) {
         for (int p = 0; p < UNREFILLED; p++) {
-            struct shop shop;
+            CLOSED_BY(shop_close) struct shop shop;
             int keys = key_counts[i % KEY_COUNTS];
             buy_all(&shop, keys, unrefilled[p], NULL);
             assert_all_are_used_up_exactly(&shop, keys, unrefilled[p]);
-            shop_close(&shop);
         }
     }
 }
@@ -265,33 +261,30 @@ TEST(eight_threads_take_every_permit_of_every_key_once, 180)
 TEST(a_limit_redefined_all_the_while_gives_every_permit_once, 180)
 {
     for (int i = 0; i < REPEATS * KEY_COUNTS; i++) {
-        struct shop shop;
+        CLOSED_BY(shop_close) struct shop shop;
         int keys = key_counts[i % KEY_COUNTS];
         buy_all(&shop, keys, unrefilled[0], redefine);
         assert_all_are_used_up_exactly(&shop, keys, "all of them in turn");
-        shop_close(&shop);
     }
 }
 
 TEST(a_limit_lowered_and_raised_all_the_while_gives_every_permit_once, 180)
 {
     for (int i = 0; i < REPEATS * KEY_COUNTS; i++) {
-        struct shop shop;
+        CLOSED_BY(shop_close) struct shop shop;
         int keys = key_counts[i % KEY_COUNTS];
         buy_all(&shop, keys, unrefilled[0], lower_and_raise);
         assert_all_are_used_up_exactly(&shop, keys, "lowered and raised");
-        shop_close(&shop);
     }
 }
 
 TEST(a_share_that_grows_meanwhile_gives_every_permit_once, 180)
 {
     for (int i = 0; i < REPEATS * KEY_COUNTS; i++) {
-        struct shop shop;
+        CLOSED_BY(shop_close) struct shop shop;
         int keys = key_counts[i % KEY_COUNTS];
         buy_all(&shop, keys, unrefilled[0], grow_share);
         assert_all_are_used_up_exactly(&shop, keys, "at a growing share");
-        shop_close(&shop);
     }
 }
 
@@ -333,11 +326,10 @@ TEST(a_crowd_of_threads_takes_every_permit_of_few_keys_and_of_many_once, 60)
     for (int i = 0; i < KEY_COUNTS; i++) {
         const int keys = key_counts[i];
         const int64_t size = calls * BUYERS / keys / 2;
-        struct shop shop;
         pthread_barrier_t start;
         char policy[64];
         snprintf(policy, sizeof policy, "fixed_window limit=%lld period=365d", (long long)size);
-        shop_open(&shop, keys + 2 * BUYERS, policy);
+        SHOP(shop, keys + 2 * BUYERS, policy);
         pthread_barrier_init(&start, NULL, BUYERS);
         for (int j = 0; j < BUYERS; j++)
             customers[j] = (struct customer){ &shop, &start, j, keys, calls };
@@ -345,8 +337,7 @@ TEST(a_crowd_of_threads_takes_every_permit_of_few_keys_and_of_many_once, 60)
         pthread_barrier_destroy(&start);
         for (int key = 0; key < keys; key++)
             ck_assert_int_eq(atomic_load(&shop.admitted[key]), size);
-        ck_assert_uint_gt(shop_stats(&shop).evictions, 0);
-        shop_close(&shop);
+        ck_assert_uint_gt(stats_of(shop.limiter).evictions, 0);
     }
 }
 
@@ -391,8 +382,7 @@ TEST(all_or_nothing_in_opposite_orders_neither_locks_up_nor_loses_a_permit, 60)
     static const int64_t sizes[2] = { SIZE, SIZE * 7 / 10 };
     _Atomic int64_t admitted[2][BASKETS] = { { 0 } };
     struct basket_buyer buyers[THREADS];
-    struct shop shop;
-    shop_open(&shop, 2 * BASKETS + THREADS, unrefilled[0]);
+    SHOP(shop, 2 * BASKETS + THREADS, unrefilled[0]);
     weir_limit *second;
     const struct weir_policy policy = policy_of("token_bucket limit=700 period=365d refill=interval");
     must_succeed(weir_limit_define(shop.limiter, "second", &policy, &second));
@@ -410,7 +400,6 @@ TEST(all_or_nothing_in_opposite_orders_neither_locks_up_nor_loses_a_permit, 60)
         }
     }
     ck_assert_int_gt(used_up, 0); /* or nothing was contended */
-    shop_close(&shop);
 }
 
 /* ---- Batches, refunds, resets ---- */
@@ -443,17 +432,15 @@ static void *buy_batches(void *argument)
 
 TEST(batches_of_eight_threads_take_every_permit_once, 30)
 {
-    struct shop shop;
     struct buyer buyers[THREADS];
     pthread_barrier_t start;
-    shop_open(&shop, 1000, unrefilled[0]);
+    SHOP(shop, 1000, unrefilled[0]);
     pthread_barrier_init(&start, NULL, THREADS);
     for (int i = 0; i < THREADS; i++)
         buyers[i] = (struct buyer){ .shop = &shop, .start = &start, .number = i, .keys = KEYS_MOST };
     threads_run(THREADS, buy_batches, buyers, sizeof buyers[0]);
     assert_all_are_used_up_exactly(&shop, KEYS_MOST, unrefilled[0]);
     pthread_barrier_destroy(&start);
-    shop_close(&shop);
 }
 
 static void *take_and_give_back(void *argument)
@@ -472,9 +459,8 @@ static void *take_and_give_back(void *argument)
 
 TEST(permits_taken_and_given_back_by_eight_threads_are_all_there_again, 30)
 {
-    struct shop shop;
     struct buyer buyers[THREADS];
-    shop_open(&shop, 1000, unrefilled[0]);
+    SHOP(shop, 1000, unrefilled[0]);
     for (int i = 0; i < THREADS; i++)
         buyers[i] = (struct buyer){ .shop = &shop, .number = i, .keys = 3 };
     threads_run(THREADS, take_and_give_back, buyers, sizeof buyers[0]);
@@ -483,8 +469,7 @@ TEST(permits_taken_and_given_back_by_eight_threads_are_all_there_again, 30)
         must_succeed(weir_peek(shop.counted, key_of(&key), 1, &left));
         ck_assert_int_eq(left.remaining, SIZE);
     }
-    ck_assert_int_eq(shop_stats(&shop).keys, 0); /* a key of which nothing is used is not kept */
-    shop_close(&shop);
+    ck_assert_int_eq(stats_of(shop.limiter).keys, 0); /* a key of which nothing is used is not kept */
 }
 
 static void *take_and_forget(void *argument)
@@ -505,14 +490,12 @@ static void *take_and_forget(void *argument)
 
 TEST(keys_forgotten_by_eight_threads_leave_nothing_behind, 30)
 {
-    struct shop shop;
     struct buyer buyers[THREADS];
-    shop_open(&shop, 1000, "sliding_window limit=1000 period=365d blocks=100");
+    SHOP(shop, 1000, "sliding_window limit=1000 period=365d blocks=100");
     for (int i = 0; i < THREADS; i++)
         buyers[i] = (struct buyer){ .shop = &shop, .number = i, .keys = 5 };
     threads_run(THREADS, take_and_forget, buyers, sizeof buyers[0]);
-    ck_assert_int_eq(shop_stats(&shop).keys, 0);
-    shop_close(&shop);
+    ck_assert_int_eq(stats_of(shop.limiter).keys, 0);
 }
 
 /* ---- Counters ---- */
@@ -522,7 +505,7 @@ static void *watch(void *argument)
     struct shop *shop = argument;
     struct weir_stats last = { .size = sizeof last };
     while (!atomic_load(&shop->done)) {
-        struct weir_stats now = shop_stats(shop);
+        struct weir_stats now = stats_of(shop->limiter);
         must(now.allowed >= last.allowed && now.denied >= last.denied && now.evictions >= last.evictions &&
                  now.full >= last.full,
              "a counter went back");
@@ -535,10 +518,9 @@ static void *watch(void *argument)
 
 TEST(counters_read_while_eight_threads_count_never_go_back, 30)
 {
-    struct shop shop;
+    CLOSED_BY(shop_close) struct shop shop;
     buy_all(&shop, KEYS_MOST, unrefilled[0], watch);
     assert_all_are_used_up_exactly(&shop, KEYS_MOST, unrefilled[0]);
-    shop_close(&shop);
 }
 
 enum { CROWD = 100 }; /* more threads than there are stripes to count in */
@@ -559,10 +541,9 @@ static void *count_in_a_crowd(void *argument)
 
 TEST(a_hundred_threads_at_once_count_exactly, 30)
 {
-    struct shop shop;
     struct buyer buyers[CROWD];
     pthread_barrier_t start;
-    shop_open(&shop, 1000, unrefilled[0]);
+    SHOP(shop, 1000, unrefilled[0]);
     pthread_barrier_init(&start, NULL, CROWD);
     for (int i = 0; i < CROWD; i++)
         buyers[i] = (struct buyer){ .shop = &shop, .start = &start, .number = i };
@@ -575,7 +556,6 @@ TEST(a_hundred_threads_at_once_count_exactly, 30)
     for (int i = 0; i < STATS_STRIPES; i++)
         stripes += atomic_load(&shop.limiter->stats.stripes[i].counts[STATS_ALLOWED]) > 0;
     ck_assert_int_eq(stripes, STATS_STRIPES); /* all were in use, the shared one too */
-    shop_close(&shop);
 }
 
 static void *count_once(void *argument)
@@ -589,8 +569,7 @@ static void *count_once(void *argument)
 
 TEST(a_thread_that_ends_hands_its_stripe_on, 30)
 {
-    struct shop shop;
-    shop_open(&shop, 1000, unrefilled[0]);
+    SHOP(shop, 1000, unrefilled[0]);
     for (int i = 0; i < 500; i++) {
         struct buyer buyer = { .shop = &shop, .number = i };
         threads_run(1, count_once, &buyer, sizeof buyer);
@@ -599,8 +578,7 @@ TEST(a_thread_that_ends_hands_its_stripe_on, 30)
     for (int i = 0; i < STATS_STRIPES; i++)
         stripes += atomic_load(&shop.limiter->stats.stripes[i].counts[STATS_ALLOWED]) > 0;
     ck_assert_int_eq(stripes, 1);
-    ck_assert_uint_eq(shop_stats(&shop).allowed, 500);
-    shop_close(&shop);
+    ck_assert_uint_eq(stats_of(shop.limiter).allowed, 500);
 }
 
 /* ---- Limits ---- */
@@ -636,9 +614,8 @@ static void *define_and_find(void *argument)
 
 TEST(a_name_defined_by_eight_threads_at_once_is_one_limit, 30)
 {
-    struct shop shop;
     static struct definer definers[THREADS];
-    shop_open(&shop, 100000, unrefilled[0]);
+    SHOP(shop, 100000, unrefilled[0]);
     for (int i = 0; i < THREADS; i++)
         definers[i] = (struct definer){ .shop = &shop, .number = i };
     threads_run(THREADS, define_and_find, definers, sizeof definers[0]);
@@ -651,8 +628,7 @@ TEST(a_name_defined_by_eight_threads_at_once_is_one_limit, 30)
             ck_assert_int_eq(left.remaining, SIZE - 1);
         }
     }
-    ck_assert_int_eq(shop_stats(&shop).keys, NAMES * THREADS);
-    shop_close(&shop);
+    ck_assert_int_eq(stats_of(shop.limiter).keys, NAMES * THREADS);
 }
 
 /* ---- The end ---- */
@@ -671,7 +647,6 @@ static atomic_int clock_readers;
 
 static int64_t slow_clock(void *user)
 {
-    (void)user;
     atomic_fetch_add(&clock_readers, 1);
     nanosleep(&(struct timespec){ .tv_nsec = 100000000 }, NULL);
     return WEIR_HOUR;
@@ -690,10 +665,8 @@ TEST(closing_waits_for_an_acquire_that_has_not_begun_to_sleep, 60)
     weir *limiter;
     weir_limit *limit;
     pthread_t thread;
-    struct weir_options options = WEIR_OPTIONS_INIT;
     struct weir_policy policy = { .limit = 1, .period_us = WEIR_SECOND };
-    options.now_us = slow_clock;
-    must_succeed(weir_open(&options, &limiter));
+    must_succeed(weir_open(OPTIONS(.now_us = slow_clock), &limiter));
     must_succeed(weir_limit_define(limiter, "limit", &policy, &limit));
     ck_assert_int_eq(pthread_create(&thread, NULL, acquire_once, limit), 0);
     while (atomic_load(&clock_readers) == 0)

@@ -62,13 +62,6 @@ static void open_scene(struct scene *scene, int (*open)(const struct weir_option
     must_succeed(open(&options, &scene->limiter));
 }
 
-static struct weir_stats stats_of(weir *limiter)
-{
-    struct weir_stats stats = { .size = sizeof stats };
-    must_succeed(weir_stats_read(limiter, &stats));
-    return stats;
-}
-
 /* ---- Many at once ---- */
 
 enum { THREADS = 32, EACH = 100 };

@@ -12,7 +12,6 @@ static char log_text[16384];
 
 static void log_line(void *user, enum weir_log_level level, const char *line)
 {
-    (void)user;
     pthread_mutex_lock(&log_lock);
     size_t len = strlen(log_text);
     snprintf(log_text + len, sizeof log_text - len, "%d: %s\n", (int)level, line);
@@ -95,16 +94,13 @@ int64_t part_of(const struct instance *instance)
 
 bool share_is(const struct instance *instance, int64_t weight, int64_t total)
 {
-    struct weir_stats stats = { .size = sizeof stats };
-    must_succeed(weir_stats_read(instance->limiter, &stats));
+    struct weir_stats stats = stats_of(instance->limiter);
     return stats.share_weight * total == stats.share_total * weight;
 }
 
 struct weir_follow_stats followed(const struct instance *instance, enum weir_followed what)
 {
-    struct weir_follow_stats stats = { .size = sizeof stats };
-    must_succeed(weir_follow_read(instance->limiter, what, &stats));
-    return stats;
+    return follow_stats_of(instance->limiter, what);
 }
 
 int64_t passing(void)

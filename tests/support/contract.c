@@ -63,7 +63,7 @@ START_TEST(arguments_out_of_range_are_refused_and_change_nothing)
     static const int64_t costs[] = { 0, -1, WEIR_MAX_PERMITS + 1, INT64_MAX, INT64_MIN };
     struct weir_key key = weir_key_text("a");
     struct weir_decision decision;
-    struct scene scene;
+    CLOSED_BY(scene_close) struct scene scene;
     open_backend(&scene, _i);
     weir_limit *limit = scene_define_text(&scene, "limit", "fixed_window limit=3 period=1h");
     scene.log_allowed = true;
@@ -100,7 +100,6 @@ START_TEST(arguments_out_of_range_are_refused_and_change_nothing)
     request.now_us = WEIR_MAX_TIME_US + 1;
     ck_assert_int_eq(weir_try_all(scene.limiter, &request, 1, &decision), WEIR_EINVAL);
     ck_assert_int_eq(peeked(limit, "a", 1).remaining, 3);
-    scene_close(&scene);
 }
 END_TEST
 
@@ -108,7 +107,7 @@ START_TEST(a_refusal_names_the_argument_and_its_range)
 {
     static char long_key[WEIR_MAX_KEY_LEN + 1];
     struct weir_decision decisions[2];
-    struct scene scene;
+    CLOSED_BY(scene_close) struct scene scene;
     open_backend(&scene, _i);
     weir_limit *limit = scene_define_text(&scene, "limit", "fixed_window limit=3 period=1h");
     const struct weir_key key = weir_key_text("a");
@@ -142,13 +141,12 @@ START_TEST(a_refusal_names_the_argument_and_its_range)
     ASSERT_NAMES(weir_try_batch(scene.limiter, &request, 1, decisions),
                  "request.now_us must be 0 to %" PRId64 ", not %" PRId64, WEIR_MAX_TIME_US, WEIR_MAX_TIME_US + 1);
 #undef ASSERT_NAMES
-    scene_close(&scene);
 }
 END_TEST
 
 START_TEST(a_refused_request_leaves_those_beside_it_uncharged)
 {
-    struct scene scene;
+    CLOSED_BY(scene_close) struct scene scene;
     struct weir_decision decisions[2];
     open_backend(&scene, _i);
     weir_limit *limit = scene_define_text(&scene, "limit", "fixed_window limit=3 period=1h");
@@ -156,7 +154,6 @@ START_TEST(a_refused_request_leaves_those_beside_it_uncharged)
     scene.log_allowed = true;
     ck_assert_int_eq(weir_try_all(scene.limiter, requests, 2, decisions), WEIR_EINVAL);
     ck_assert_int_eq(peeked(limit, "a", 1).remaining, 3);
-    scene_close(&scene);
 }
 END_TEST
 
@@ -181,7 +178,7 @@ END_TEST
 
 START_TEST(a_limit_is_found_by_its_name_and_tells_its_policy)
 {
-    struct scene scene;
+    CLOSED_BY(scene_close) struct scene scene;
     struct weir_policy policy = policy_of("token_bucket limit=10 period=1m refill=interval debt=5"), read;
     open_backend(&scene, _i);
     ck_assert_ptr_null(weir_limit_find(scene.limiter, "api-read"));
@@ -198,7 +195,6 @@ START_TEST(a_limit_is_found_by_its_name_and_tells_its_policy)
     ck_assert_int_eq(memcmp(&read, &policy, sizeof policy), 0);
     ck_assert_int_eq(weir_limit_policy(limit, NULL), WEIR_EINVAL);
     ck_assert_int_eq(weir_limit_policy(NULL, &read), WEIR_EINVAL);
-    scene_close(&scene);
 }
 END_TEST
 
@@ -206,7 +202,7 @@ START_TEST(names_are_letters_digits_dots_underscores_and_hyphens)
 {
     char longest[WEIR_MAX_NAME_LEN + 2];
     struct weir_policy policy = policy_of("fixed_window limit=3 period=1h");
-    struct scene scene;
+    CLOSED_BY(scene_close) struct scene scene;
     open_backend(&scene, _i);
     memset(longest, 'x', sizeof longest);
     longest[WEIR_MAX_NAME_LEN] = '\0';
@@ -227,13 +223,12 @@ START_TEST(names_are_letters_digits_dots_underscores_and_hyphens)
         int error = weir_limit_define(scene.limiter, name, &policy, NULL);
         ck_assert_msg(error == (plain ? WEIR_OK : WEIR_EINVAL), "byte %d: %s", byte, weir_strerror(error));
     }
-    scene_close(&scene);
 }
 END_TEST
 
 START_TEST(one_limit_too_many_is_refused_and_the_others_stay)
 {
-    struct scene scene;
+    CLOSED_BY(scene_close) struct scene scene;
     struct weir_policy policy = policy_of("fixed_window limit=3 period=1h");
     char name[32];
     open_backend(&scene, _i);
@@ -247,7 +242,6 @@ START_TEST(one_limit_too_many_is_refused_and_the_others_stay)
     ck_assert_int_eq(weir_limit_define(scene.limiter, name, &policy, NULL), WEIR_OK);
     ck_assert(taken(weir_limit_find(scene.limiter, "limit-0"), "a", 3).allowed);
     ck_assert(taken(weir_limit_find(scene.limiter, name), "a", 3).allowed);
-    scene_close(&scene);
 }
 END_TEST
 
@@ -262,7 +256,7 @@ static struct weir_decision taken_by(weir_limit *limit, const void *data, size_t
 
 START_TEST(keys_of_every_byte_value_are_kept_apart)
 {
-    struct scene scene;
+    CLOSED_BY(scene_close) struct scene scene;
     open_backend(&scene, _i);
     weir_limit *limit = scene_define_text(&scene, "limit", "fixed_window limit=1 period=1h");
     for (int round = 0; round < 2; round++) {
@@ -272,14 +266,13 @@ START_TEST(keys_of_every_byte_value_are_kept_apart)
                 ck_assert_msg(taken_by(limit, key, len).allowed == (round == 0), "byte %d, length %zu", byte, len);
         }
     }
-    scene_close(&scene);
 }
 END_TEST
 
 START_TEST(keys_of_every_length_are_kept_apart_and_copied)
 {
     static char key[WEIR_MAX_KEY_LEN];
-    struct scene scene;
+    CLOSED_BY(scene_close) struct scene scene;
     open_backend(&scene, _i);
     weir_limit *limit = scene_define_text(&scene, "limit", "fixed_window limit=1 period=1h");
     for (int round = 0; round < 2; round++) {
@@ -293,7 +286,6 @@ START_TEST(keys_of_every_length_are_kept_apart_and_copied)
         key[sizeof key - 1] = 'l';
         ck_assert(taken_by(limit, key, sizeof key).allowed == (round == 0));
     }
-    scene_close(&scene);
 }
 END_TEST
 
@@ -306,19 +298,18 @@ START_TEST(keys_with_nul_braces_and_line_ends_are_only_bytes)
                  { "{", 1 },   { "}", 1 },        { "{}", 2 },       { "{a}{b}", 6 }, { "\r\n", 2 },
                  { "\n", 1 },  { "%s%n", 4 },     { "%7B", 3 },      { "%", 1 },      { ":", 1 },
                  { "a:b", 3 }, { "\xff\xfe", 2 }, { "\xc3\x28", 2 }, { " ", 1 },      { "*3\r\n$3\r\n", 8 } };
-    struct scene scene;
+    CLOSED_BY(scene_close) struct scene scene;
     open_backend(&scene, _i);
     weir_limit *limit = scene_define_text(&scene, "limit", "fixed_window limit=1 period=1h");
     for (int round = 0; round < 2; round++)
         for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
             ck_assert_msg(taken_by(limit, keys[i].data, keys[i].len).allowed == (round == 0), "key %zu", i);
-    scene_close(&scene);
 }
 END_TEST
 
 START_TEST(a_key_under_another_limit_is_another_key)
 {
-    struct scene scene;
+    CLOSED_BY(scene_close) struct scene scene;
     open_backend(&scene, _i);
     weir_limit *ab = scene_define_text(&scene, "ab", "fixed_window limit=1 period=1h");
     weir_limit *a = scene_define_text(&scene, "a", "fixed_window limit=1 period=1h");
@@ -329,7 +320,6 @@ START_TEST(a_key_under_another_limit_is_another_key)
     must_succeed(weir_reset(ab, weir_key_text("c")));
     ck_assert(taken(ab, "c", 1).allowed);
     ck_assert(!taken(a, "c", 1).allowed);
-    scene_close(&scene);
 }
 END_TEST
 
@@ -337,7 +327,7 @@ END_TEST
 
 START_TEST(permits_count_down_and_a_denial_changes_nothing)
 {
-    struct scene scene;
+    CLOSED_BY(scene_close) struct scene scene;
     open_backend(&scene, _i);
     weir_limit *limit = scene_define_text(&scene, "limit", "fixed_window limit=10 period=1h");
     for (int left = 9; left >= 3; left--) {
@@ -357,13 +347,12 @@ START_TEST(permits_count_down_and_a_denial_changes_nothing)
     }
     ck_assert(taken(limit, "a", 3).allowed);
     ck_assert_int_eq(taken(limit, "a", 1).remaining, 0);
-    scene_close(&scene);
 }
 END_TEST
 
 START_TEST(a_peek_tells_what_a_try_would_and_changes_nothing)
 {
-    struct scene scene;
+    CLOSED_BY(scene_close) struct scene scene;
     open_backend(&scene, _i);
     weir_limit *limit = scene_define_text(&scene, "limit", "fixed_window limit=10 period=1h");
     for (int i = 0; i < 20; i++) {
@@ -381,13 +370,12 @@ START_TEST(a_peek_tells_what_a_try_would_and_changes_nothing)
     }
     struct weir_decision denied = taken(limit, "a", 4);
     assert_decision_is(&denied, &first, "a denial after its peek");
-    scene_close(&scene);
 }
 END_TEST
 
 START_TEST(a_refund_gives_back_and_never_more_than_was_taken)
 {
-    struct scene scene;
+    CLOSED_BY(scene_close) struct scene scene;
     open_backend(&scene, _i);
     weir_limit *limit = scene_define_text(&scene, "limit", "fixed_window limit=10 period=1h");
     taken(limit, "a", 7);
@@ -401,13 +389,12 @@ START_TEST(a_refund_gives_back_and_never_more_than_was_taken)
     ck_assert_int_eq(peeked(limit, "a", 1).remaining, 10);
     ck_assert_int_eq(peeked(limit, "never seen", 1).remaining, 10);
     ck_assert(!taken(limit, "never seen", 11).allowed);
-    scene_close(&scene);
 }
 END_TEST
 
 START_TEST(a_reset_forgets_the_key_and_no_other)
 {
-    struct scene scene;
+    CLOSED_BY(scene_close) struct scene scene;
     open_backend(&scene, _i);
     weir_limit *limit = scene_define_text(&scene, "limit", "fixed_window limit=10 period=1h");
     taken(limit, "a", 10);
@@ -417,7 +404,6 @@ START_TEST(a_reset_forgets_the_key_and_no_other)
     ck_assert_int_eq(peeked(limit, "a", 1).remaining, 10);
     ck_assert_int_eq(peeked(limit, "b", 1).remaining, 0);
     ck_assert(taken(limit, "a", 10).allowed);
-    scene_close(&scene);
 }
 END_TEST
 
@@ -427,7 +413,7 @@ START_TEST(a_cost_that_can_never_fit_is_denied_for_ever)
                                             "leaky_bucket limit=1 period=1s capacity=12",
                                             "token_bucket limit=3 period=1s burst=12 refill=interval",
                                             "fixed_window limit=12 period=1s", "sliding_window limit=12 period=1s" };
-    struct scene scene;
+    CLOSED_BY(scene_close) struct scene scene;
     open_backend(&scene, _i);
     for (size_t i = 0; i < sizeof policies / sizeof policies[0]; i++) {
         char name[32];
@@ -438,7 +424,6 @@ START_TEST(a_cost_that_can_never_fit_is_denied_for_ever)
         ck_assert_int_eq(taken(limit, "a", WEIR_MAX_PERMITS).retry_after_us, WEIR_NEVER);
         ck_assert_msg(taken(limit, "a", 12).allowed, "%s", policies[i]);
     }
-    scene_close(&scene);
 }
 END_TEST
 
@@ -453,7 +438,7 @@ static struct weir_decision tried_all(struct scene *scene, const struct weir_req
 
 START_TEST(several_limits_are_all_charged_or_none_and_the_one_that_binds_is_told)
 {
-    struct scene scene;
+    CLOSED_BY(scene_close) struct scene scene;
     open_backend(&scene, _i);
     weir_limit *wide_limit = scene_define_text(&scene, "wide", "fixed_window limit=10 period=1h");
     weir_limit *narrow = scene_define_text(&scene, "narrow", "fixed_window limit=3 period=1h");
@@ -475,13 +460,12 @@ START_TEST(several_limits_are_all_charged_or_none_and_the_one_that_binds_is_told
     }
     ck_assert_int_eq(peeked(wide_limit, "a", 1).remaining, 7);
     ck_assert_int_eq(peeked(wide_limit, "b", 1).remaining, 4);
-    scene_close(&scene);
 }
 END_TEST
 
 START_TEST(a_cost_that_can_never_fit_binds_more_than_any_wait)
 {
-    struct scene scene;
+    CLOSED_BY(scene_close) struct scene scene;
     open_backend(&scene, _i);
     weir_limit *wide_limit = scene_define_text(&scene, "wide", "fixed_window limit=10 period=1h");
     weir_limit *narrow = scene_define_text(&scene, "narrow", "fixed_window limit=3 period=1h");
@@ -493,13 +477,12 @@ START_TEST(a_cost_that_can_never_fit_binds_more_than_any_wait)
     ck_assert_int_eq(decision.bound_by, 1);
     ck_assert_int_eq(decision.limit, 3);
     ck_assert_int_eq(decision.remaining, 0);
-    scene_close(&scene);
 }
 END_TEST
 
 START_TEST(the_same_limit_and_key_twice_in_one_event_adds_up)
 {
-    struct scene scene;
+    CLOSED_BY(scene_close) struct scene scene;
     open_backend(&scene, _i);
     weir_limit *limit = scene_define_text(&scene, "limit", "fixed_window limit=10 period=1h");
     weir_limit *other = scene_define_text(&scene, "other", "fixed_window limit=10 period=1h");
@@ -518,7 +501,6 @@ START_TEST(the_same_limit_and_key_twice_in_one_event_adds_up)
         most[i] = request_of(limit, "b", WEIR_MAX_PERMITS);
     ck_assert_int_eq(tried_all(&scene, most, WEIR_MAX_ALL).retry_after_us, WEIR_NEVER);
     ck_assert_int_eq(peeked(limit, "b", 1).remaining, 10);
-    scene_close(&scene);
 }
 END_TEST
 
@@ -585,7 +567,7 @@ static void submit_and_wait(weir *limiter, struct weir_op *op)
 
 START_TEST(a_submitted_request_is_decided_at_once_or_once_later)
 {
-    struct scene scene;
+    CLOSED_BY(scene_close) struct scene scene;
     open_backend(&scene, _i);
     weir_limit *limit = scene_define_text(&scene, "limit", "fixed_window limit=2 period=1h");
     for (int i = 0; i < 4; i++) {
@@ -594,13 +576,12 @@ START_TEST(a_submitted_request_is_decided_at_once_or_once_later)
         ck_assert(op.decision.allowed == (i < 2));
         ck_assert_int_eq(op.decision.remaining, i < 2 ? 1 - i : 0);
     }
-    scene_close(&scene);
 }
 END_TEST
 
 START_TEST(the_same_definition_again_keeps_the_handle_and_what_was_used)
 {
-    struct scene scene;
+    CLOSED_BY(scene_close) struct scene scene;
     open_backend(&scene, _i);
     weir_limit *limit = scene_define_text(&scene, "limit", "fixed_window limit=10 period=1h");
     taken(limit, "a", 4);
@@ -613,13 +594,12 @@ START_TEST(the_same_definition_again_keeps_the_handle_and_what_was_used)
     ck_assert_int_eq(weir_limit_define(scene.limiter, "limit", &bad, NULL), WEIR_EINVAL);
     after = peeked(limit, "a", 7);
     assert_decision_is(&after, &before, "after a definition that was refused");
-    scene_close(&scene);
 }
 END_TEST
 
 START_TEST(an_override_decides_for_its_keys_alone_and_they_keep_what_they_have_used)
 {
-    struct scene scene;
+    CLOSED_BY(scene_close) struct scene scene;
     struct weir_decision decisions[3];
     open_backend(&scene, _i);
     weir_limit *limit = scene_define_text(&scene, "api", "fixed_window limit=10 period=1d");
@@ -648,13 +628,12 @@ START_TEST(an_override_decides_for_its_keys_alone_and_they_keep_what_they_have_u
     refund(limit, "lead", 3);
     must_succeed(weir_reset(limit, weir_key_text("gold-1")));
     ck_assert_int_eq(peeked(limit, "gold-1", 1).remaining, 10);
-    scene_close(&scene);
 }
 END_TEST
 
 START_TEST(every_answer_is_counted_once)
 {
-    struct scene scene;
+    CLOSED_BY(scene_close) struct scene scene;
     struct weir_stats stats = { .size = sizeof stats };
     open_backend(&scene, _i);
     weir_limit *limit = scene_define_text(&scene, "limit", "fixed_window limit=5 period=1h");
@@ -685,7 +664,6 @@ START_TEST(every_answer_is_counted_once)
     ck_assert_int_eq(weir_stats_read(scene.limiter, &stats), WEIR_EINVAL);
     ck_assert_int_eq(weir_stats_read(scene.limiter, NULL), WEIR_EINVAL);
     ck_assert_int_eq(weir_stats_read(NULL, &stats), WEIR_EINVAL);
-    scene_close(&scene);
 }
 END_TEST
 
@@ -707,7 +685,7 @@ enum { EACH = sizeof one_of_each / sizeof one_of_each[0] };
 
 START_TEST(every_algorithm_denies_when_used_up_and_admits_again_at_retry_after)
 {
-    struct scene scene;
+    CLOSED_BY(scene_close) struct scene scene;
     open_backend(&scene, _i);
     for (int i = 0; i < EACH; i++) {
         char name[32];
@@ -725,13 +703,12 @@ START_TEST(every_algorithm_denies_when_used_up_and_admits_again_at_retry_after)
         scene.now_us += peeked(limit, "a", 1).reset_after_us;
         ck_assert_msg(taken(limit, "a", size).allowed, "%s", one_of_each[i]);
     }
-    scene_close(&scene);
 }
 END_TEST
 
 START_TEST(a_leaky_bucket_tells_each_caller_how_long_to_wait)
 {
-    struct scene scene;
+    CLOSED_BY(scene_close) struct scene scene;
     open_backend(&scene, _i);
     weir_limit *limit = scene_define_text(&scene, "limit", "leaky_bucket limit=10 period=1s capacity=3");
     for (int i = 0; i < 3; i++)
@@ -740,13 +717,12 @@ START_TEST(a_leaky_bucket_tells_each_caller_how_long_to_wait)
     ck_assert(!denied.allowed && denied.delay_us == 0 && denied.retry_after_us == 100000);
     scene.now_us += 150000;
     ck_assert_int_eq(taken(limit, "a", 1).delay_us, 150000);
-    scene_close(&scene);
 }
 END_TEST
 
 START_TEST(no_redefinition_hands_out_a_second_burst_or_keeps_denying)
 {
-    struct scene scene;
+    CLOSED_BY(scene_close) struct scene scene;
     open_backend(&scene, _i);
     for (int from = 0; from < EACH; from++) {
         for (int to = 0; to < EACH; to++) {
@@ -766,13 +742,12 @@ START_TEST(no_redefinition_hands_out_a_second_burst_or_keeps_denying)
             ck_assert_msg(taken(limit, "a", new_size).allowed, "%s, then %s", one_of_each[from], one_of_each[to]);
         }
     }
-    scene_close(&scene);
 }
 END_TEST
 
 START_TEST(a_request_with_a_time_of_its_own_is_decided_by_it)
 {
-    struct scene scene;
+    CLOSED_BY(scene_close) struct scene scene;
     struct weir_decision decisions[3];
     open_backend(&scene, _i);
     weir_limit *limit = scene_define_text(&scene, "limit", "token_bucket limit=1 period=1s");
@@ -788,7 +763,6 @@ START_TEST(a_request_with_a_time_of_its_own_is_decided_by_it)
     op.request.now_us += 500000;
     submit_and_wait(scene.limiter, &op);
     ck_assert(!op.decision.allowed && op.decision.retry_after_us == 500000);
-    scene_close(&scene);
 }
 END_TEST
 
@@ -796,7 +770,7 @@ END_TEST
 
 START_TEST(an_acquire_that_cannot_be_served_within_its_bound_is_denied_at_once)
 {
-    struct scene scene;
+    CLOSED_BY(scene_close) struct scene scene;
     struct weir_decision decision;
     open_backend(&scene, _i); /* its clock stands still: who waits here, waits for ever */
     weir_limit *limit = scene_define_text(&scene, "limit", "token_bucket limit=2 period=2h");
@@ -816,7 +790,6 @@ START_TEST(an_acquire_that_cannot_be_served_within_its_bound_is_denied_at_once)
     ck_assert_int_ge(decision.retry_after_us, WEIR_HOUR - WEIR_MINUTE);
     ck_assert_int_lt(decision.retry_after_us, WEIR_HOUR); /* less by what it would have waited */
     ck_assert_int_eq(peeked(queue, "a", 1).remaining, 8); /* what was not waited for was given back */
-    scene_close(&scene);
 }
 END_TEST
 

@@ -129,7 +129,6 @@ static size_t sanitizer_count;
 
 static int find_sanitizer(struct dl_phdr_info *library, size_t size, void *user)
 {
-    (void)size, (void)user;
     const char *name = strstr(library->dlpi_name, "san.so"); /* libasan, libtsan, libubsan, liblsan */
     for (size_t i = 0; name && i < library->dlpi_phnum && sanitizer_count < SANITIZERS_MOST; i++) {
         const ElfW(Phdr) *part = &library->dlpi_phdr[i];

@@ -226,7 +226,6 @@ char *realpath(const char *restrict path, char *restrict resolved)
 
 char *__realpath_chk(const char *path, char *resolved, size_t size)
 {
-    (void)size;
     return fails(FORM(CALL_REALPATH)) ? NULL : REAL(realpath)(path, resolved);
 }
 

@@ -18,7 +18,6 @@ static int fake_decide(struct weir_backend *backend, const struct weir_backend_r
 {
     struct fake *fake = (struct fake *)backend;
     int error = atomic_load(&fake->answer), every = atomic_load(&fake->flaky);
-    (void)all;
     must(deadline_us > 0, "a deadline");
     int call = atomic_fetch_add(&fake->calls, 1);
     atomic_fetch_add(&fake->verbs[requests[0].verb], 1);
@@ -152,11 +151,4 @@ void fake_await_inside(struct fake *fake, int calls)
     while (fake->inside < calls)
         pthread_cond_wait(&fake->changed, &fake->mutex);
     pthread_mutex_unlock(&fake->mutex);
-}
-
-struct weir_stats stats_now(weir *limiter)
-{
-    struct weir_stats stats = { .size = sizeof stats };
-    must_succeed(weir_stats_read(limiter, &stats));
-    return stats;
 }

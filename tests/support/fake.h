@@ -47,6 +47,4 @@ void fake_await_inside(struct fake *fake, int calls);
 /* Answer up to `most` of what was submitted, in order, on this thread; how many. */
 int fake_answer(struct fake *fake, int status, int most);
 
-struct weir_stats stats_now(weir *limiter);
-
 #endif

@@ -126,13 +126,11 @@ void __wrap_follow_failed(struct weir *limiter, enum weir_followed what, const c
 
 void __wrap_follow_add(struct weir *limiter, struct follower *follower)
 {
-    (void)limiter;
     added = follower;
 }
 
 void __wrap_follow_peers(struct weir *limiter, const struct weir_peer *peers, size_t n, const char *self)
 {
-    (void)limiter;
     char text[sizeof all[0].text];
     size_t len = (size_t)snprintf(text, sizeof text, "peers self=%s:", self != NULL ? self : "?");
     for (size_t i = 0; i < n && len < sizeof text; i++)
@@ -142,19 +140,16 @@ void __wrap_follow_peers(struct weir *limiter, const struct weir_peer *peers, si
 
 int64_t __wrap_follow_peers_due_us(struct weir *limiter)
 {
-    (void)limiter;
     return INT64_MAX;
 }
 
 void __wrap_follow_peers_turn(struct weir *limiter)
 {
-    (void)limiter;
     write_down(WEIR_FOLLOW_PEERS, "turn");
 }
 
 int __wrap_follow_policies(struct weir *limiter, enum weir_followed what, const struct policy_entry *entries, size_t n)
 {
-    (void)limiter;
     char text[sizeof all[0].text], policy[160];
     if (found_no_memory()) {
         write_down(what, "failed: out of memory");
@@ -176,13 +171,11 @@ int __wrap_follow_policies(struct weir *limiter, enum weir_followed what, const 
 
 void __wrap_follow_confirmed(struct weir *limiter, enum weir_followed what)
 {
-    (void)limiter;
     write_down(what, "confirmed");
 }
 
 void __wrap_follow_failed(struct weir *limiter, enum weir_followed what, const char *format, ...)
 {
-    (void)limiter;
     char text[sizeof all[0].text] = "failed: ";
     size_t len = strlen(text);
     va_list arguments;

@@ -13,7 +13,6 @@ char place_reply[65536];
 static void place_log(void *user, enum weir_log_level level, const char *line)
 {
     struct place *place = user;
-    (void)level;
     pthread_mutex_lock(&place->log_lock);
     int len = snprintf(place->log + place->log_len, sizeof place->log - place->log_len, "%s\n", line);
     place->log_len += (size_t)len < sizeof place->log - place->log_len ? (size_t)len : 0;
@@ -161,13 +160,6 @@ weir_limit *limit_of(weir *limiter, const char *name, const char *policy)
     weir_limit *limit = NULL;
     must_succeed(weir_limit_define(limiter, name, &parsed, &limit));
     return limit;
-}
-
-struct weir_stats stats_of(weir *limiter)
-{
-    struct weir_stats stats = { .size = sizeof stats };
-    must_succeed(weir_stats_read(limiter, &stats));
-    return stats;
 }
 
 struct timed timed_try(weir_limit *limit, const char *key, int64_t cost)

@@ -63,7 +63,6 @@ static int cable_decide(struct weir_backend *backend, const struct weir_backend_
                         int64_t deadline_us, struct weir_decision *out)
 {
     struct cable *cable = (struct cable *)backend;
-    (void)deadline_us;
     atomic_fetch_add(&cable->calls, 1);
     atomic_fetch_add(&cable->charges, requests[0].ahead > 0);
     bool was_shut = false;
@@ -84,7 +83,6 @@ static int cable_submit(struct weir_backend *backend, const struct weir_backend_
                         struct weir_op *op)
 {
     struct cable *cable = (struct cable *)backend;
-    (void)deadline_us;
     atomic_fetch_add(&cable->submits, 1);
     must(op->request.cost == request->cost && op->request.limit == request->limit, "the op tells of its request");
     if (!atomic_load(&cable->later))

@@ -29,7 +29,6 @@ int stage_decide(struct weir_backend *backend, const struct weir_backend_request
                  int64_t deadline_us, struct weir_decision *out)
 {
     struct stage_remote *remote = (struct stage_remote *)backend;
-    (void)deadline_us;
     pthread_mutex_lock(&remote->mutex);
     remote->decided++;
     int error = remote->was_shut ? WEIR_ECLOSED : store_decide(remote, requests, n, all, out);
@@ -41,7 +40,6 @@ static int remote_submit(struct weir_backend *backend, const struct weir_backend
                          struct weir_op *op)
 {
     struct stage_remote *remote = (struct stage_remote *)backend;
-    (void)deadline_us;
     pthread_mutex_lock(&remote->mutex);
     const bool closed = remote->was_shut;
     if (!closed) {
@@ -206,13 +204,6 @@ void stage_close(struct stage *stage)
 {
     stage->remote.own = remote_ops;
     weir_close(stage->limiter);
-}
-
-struct weir_stats stage_stats(const struct stage *stage)
-{
-    struct weir_stats stats = { .size = sizeof stats };
-    must_succeed(weir_stats_read(stage->limiter, &stats));
-    return stats;
 }
 
 struct weir_limit_info stage_info(const struct stage *stage)

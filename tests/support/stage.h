@@ -55,16 +55,19 @@ struct stage_settings {
     int64_t (*now_us)(void *stage); /* what leases are held by: the stage's clock; `stage`: the stage */
 };
 
-/* The stage must be static, or too large for most stacks. */
 void stage_open(struct stage *stage, const char *policy);
 void stage_open_as(struct stage *stage, const char *policy, const struct stage_settings *settings);
 
 /* With the remote as it was, and whatever waits answered. */
 void stage_close(struct stage *stage);
 
+/* Open a stage that is closed where its block ends. */
+#define STAGE(name, policy)                   \
+    CLOSED_BY(stage_close) struct stage name; \
+    stage_open(&name, policy)
+
 int64_t stage_now_us(void *stage);
 void stage_pass(struct stage *stage, int64_t us);
-struct weir_stats stage_stats(const struct stage *stage);
 struct weir_limit_info stage_info(const struct stage *stage);
 
 /* ---- The remote ---- */

@@ -314,6 +314,20 @@ void assert_decision_is(const struct weir_decision *actual, const struct weir_de
                      decision_text(expected, expected_text, sizeof expected_text));
 }
 
+struct weir_stats stats_of(weir *limiter)
+{
+    struct weir_stats stats = { .size = sizeof stats };
+    must_succeed(weir_stats_read(limiter, &stats));
+    return stats;
+}
+
+struct weir_follow_stats follow_stats_of(weir *limiter, enum weir_followed what)
+{
+    struct weir_follow_stats stats = { .size = sizeof stats };
+    must_succeed(weir_follow_read(limiter, what, &stats));
+    return stats;
+}
+
 struct weir_decision taken(weir_limit *limit, const char *key, int64_t cost)
 {
     struct weir_decision decision;

@@ -25,6 +25,9 @@
 #define INSTRUMENTED 0
 #endif
 
+/* Have `close` called with the variable's address where its block ends. */
+#define CLOSED_BY(close) __attribute__((cleanup(close)))
+
 /* ---- Suites ---- */
 
 /* Define one test, whose name is the sentence that it proves:
@@ -89,10 +92,19 @@ struct scene {
     char last_line[512];
 };
 
+/* Options with other values than the defaults: OPTIONS(.max_keys = 10). */
+#define OPTIONS(...) (&(const struct weir_options){ .size = sizeof(struct weir_options), __VA_ARGS__ })
+
 /* `options` may be NULL; clock and log are the scene's. */
 void scene_init(struct scene *scene, struct weir_options *options);
 void scene_open(struct scene *scene, const struct weir_options *options);
 void scene_close(struct scene *scene);
+
+/* Open a scene that is closed where its block ends. */
+#define OPEN_SCENE(name, options)             \
+    CLOSED_BY(scene_close) struct scene name; \
+    scene_open(&name, options)
+
 weir_limit *scene_define(struct scene *scene, const char *name, const struct weir_policy *policy);
 weir_limit *scene_define_text(struct scene *scene, const char *name, const char *policy);
 
@@ -118,6 +130,10 @@ void must_succeed(int error);
 
 /* Fails the test, with `where` and both in full, unless they agree in every field. */
 void assert_decision_is(const struct weir_decision *actual, const struct weir_decision *expected, const char *where);
+
+/* weir_stats_read() and weir_follow_read() that must succeed. */
+struct weir_stats stats_of(weir *limiter);
+struct weir_follow_stats follow_stats_of(weir *limiter, enum weir_followed what);
 
 /* weir_try() and weir_peek() that must succeed. */
 struct weir_decision taken(weir_limit *limit, const char *key, int64_t cost);
