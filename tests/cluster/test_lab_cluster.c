@@ -1,4 +1,4 @@
-/* test_lab_cluster.c - the Redis Cluster that the other tests run on does what those tests rely on. */
+/* test_lab_cluster.c - the lab's Redis Cluster behaves as the other tests assume. */
 #include "support.h"
 
 #include "cluster.h"
@@ -11,7 +11,7 @@
 
 static char reply[65536];
 
-/* One for all tests that leave it whole. */
+/* Shared by all tests that leave it unchanged. */
 static struct cluster common;
 
 static int start(struct cluster *cluster, const struct cluster_wish *wish)
@@ -37,7 +37,7 @@ static const char *asked(struct cluster *cluster, int node, const char *command,
     return reply;
 }
 
-START_TEST(a_cluster_is_whole_from_the_start)
+TEST(a_cluster_is_whole_from_the_start, 60)
 {
     char url[128], expected[128];
     ck_assert_int_eq(common.n, 6);
@@ -56,18 +56,16 @@ START_TEST(a_cluster_is_whole_from_the_start)
     ck_assert_int_eq(asker_ask(&by_port, NULL, 0, "PING", NULL), 4);
     asker_close(&by_port);
 }
-END_TEST
 
-START_TEST(slots_are_those_that_the_nodes_compute)
+TEST(slots_are_those_that_the_nodes_compute, 60)
 {
     static const char *const keys[] = { "",           "123456789", "weir:limit:{user}", "{}x",   "a{b}c{d}", "{{a}}",
                                         "foo{}{bar}", "foo{",      "\xff\x80\n\r",      "{user}" };
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
         ck_assert_int_eq(cluster_key_slot(keys[i]), cluster_count(&common, 0, "CLUSTER", "KEYSLOT", keys[i]));
 }
-END_TEST
 
-START_TEST(a_slot_moves_with_its_keys_and_is_here_and_there_in_between)
+TEST(a_slot_moves_with_its_keys_and_is_here_and_there_in_between, 60)
 {
     unsigned slot = cluster_key_slot("{tag}"), other = (slot + 1) % CLUSTER_SLOTS;
     int from = cluster_owner(&common, slot), to = (from + 1) % 3;
@@ -77,7 +75,7 @@ START_TEST(a_slot_moves_with_its_keys_and_is_here_and_there_in_between)
     good(&common, cluster_slot_begin(&common, slot, from, to));
     ck_assert_int_eq(cluster_slot_carry(&common, slot, from, to, 1), 1);
     ck_assert_int_eq(strncmp(asked(&common, from, "GET", "{tag}\n3", NULL), "-ASK", 4), 0);
-    const char *both = asked(&common, from, "MGET", "{tag}\n1", "{tag}\n2"); /* Redis 6 sends on to the other */
+    const char *both = asked(&common, from, "MGET", "{tag}\n1", "{tag}\n2"); /* Redis 6 redirects to the other node */
     ck_assert_msg(strncmp(both, "-TRYAGAIN", 9) == 0 || strncmp(both, "-ASK", 4) == 0, "%s", both);
     ck_assert_str_eq(asked(&common, to, "ASKING", NULL, NULL), "OK");
     ck_assert_int_eq(strncmp(asked(&common, to, "MGET", "{tag}\n1", "{tag}\n2"), "-TRYAGAIN", 9), 0);
@@ -93,9 +91,8 @@ START_TEST(a_slot_moves_with_its_keys_and_is_here_and_there_in_between)
     ck_assert_str_eq(asked(&common, from, "GET", "{tag}\n1", NULL), "one");
     good(&common, cluster_settle(&common));
 }
-END_TEST
 
-START_TEST(a_replica_takes_its_primarys_place_when_it_is_told_to)
+TEST(a_replica_takes_its_primarys_place_when_it_is_told_to, 60)
 {
     static const char *const names[] = { "plain", "FORCE", "TAKEOVER" };
     for (int how = 0; how < 3; how++) {
@@ -110,9 +107,8 @@ START_TEST(a_replica_takes_its_primarys_place_when_it_is_told_to)
     ck_assert_int_eq(cluster_fail_over(&common, 3, CLUSTER_FAILOVER), -1);
     ck_assert_msg(strstr(common.error, "node 3: -ERR"), "%s", common.error);
 }
-END_TEST
 
-START_TEST(a_primary_that_is_killed_or_stands_still_is_replaced_and_comes_back_as_a_replica)
+TEST(a_primary_that_is_killed_or_stands_still_is_replaced_and_comes_back_as_a_replica, 120)
 {
     struct cluster cluster;
     const struct cluster_wish wish = { .partial = true };
@@ -135,9 +131,8 @@ START_TEST(a_primary_that_is_killed_or_stands_still_is_replaced_and_comes_back_a
     ck_assert_int_eq(cluster_replica(&cluster, 4), 1);
     cluster_stop(&cluster);
 }
-END_TEST
 
-START_TEST(a_cluster_can_have_a_password_and_leaves_nothing_behind)
+TEST(a_cluster_can_have_a_password_and_leaves_nothing_behind, 60)
 {
     const struct cluster_wish locked = { .primaries = 2, .without_replica = true, .password = "s3cret" };
     struct cluster cluster;
@@ -158,9 +153,8 @@ START_TEST(a_cluster_can_have_a_password_and_leaves_nothing_behind)
     ck_assert_int_eq(access(dir, F_OK), -1);
     ck_assert_int_eq(cluster_owner(&cluster, 0), -1);
 }
-END_TEST
 
-START_TEST(a_cluster_that_cannot_start_says_why)
+TEST(a_cluster_that_cannot_start_says_why, 60)
 {
     static const char *const nonsense[] = { "--no-such-option", "1", NULL };
     const struct cluster_wish odd = { .server_words = nonsense }, many = { .primaries = 7 };
@@ -170,30 +164,19 @@ START_TEST(a_cluster_that_cannot_start_says_why)
     ck_assert_int_eq(cluster_start(&cluster, &many), -1);
     ck_assert_str_eq(cluster.error, "more than 12 nodes");
 }
-END_TEST
 
 int main(void)
 {
-    if (!redis_server_found()) {
-        puts("skipped: no redis-server here (Debian's redis-tools)");
+    if (redis_server_missing())
         return 77;
-    }
-    if (access("/dev/shm", W_OK) == 0) /* nodes stand still while what they know is brought to a disk */
+    if (access("/dev/shm", W_OK) == 0) /* avoids disk waits, during which nodes stand still */
         setenv("TMPDIR", "/dev/shm", 0);
     const struct cluster_wish patient = { .patient = true };
     if (start(&common, &patient) != 0) {
         puts(common.error);
         return 1;
     }
-    Suite *suite = suite_create("lab_cluster");
-    suite_test(suite, a_cluster_is_whole_from_the_start, 60);
-    suite_test(suite, slots_are_those_that_the_nodes_compute, 60);
-    suite_test(suite, a_slot_moves_with_its_keys_and_is_here_and_there_in_between, 60);
-    suite_test(suite, a_replica_takes_its_primarys_place_when_it_is_told_to, 60);
-    suite_test(suite, a_primary_that_is_killed_or_stands_still_is_replaced_and_comes_back_as_a_replica, 120);
-    suite_test(suite, a_cluster_can_have_a_password_and_leaves_nothing_behind, 60);
-    suite_test(suite, a_cluster_that_cannot_start_says_why, 60);
-    int status = suite_run(suite);
+    int status = suite_run(tests());
     cluster_stop(&common);
     return status;
 }

@@ -1,6 +1,5 @@
-/* test_redis_cluster.c - the contract of a backend, held by a Redis Cluster; keys on all of its primaries, and several
- * of them at once; faults A1 and D5.
- */
+/* test_redis_cluster.c - the backend contract on a Redis Cluster; keys on all primaries, and requests over several of
+ * them; faults A1 and D5. */
 #include "backends/redis/process.h"
 #include "cluster_place.h"
 #include "contract.h"
@@ -17,7 +16,7 @@ static struct cluster common;
 
 /* ---- The contract ---- */
 
-/* Keys of its own for each limiter: tests know nothing of one another. */
+/* Give each limiter its own key prefix, so that tests do not affect each other. */
 static int open_as(enum weir_mode mode, const struct weir_options *options, weir **out)
 {
     static int opened;
@@ -44,7 +43,7 @@ static int open_hybrid(const struct weir_options *options, weir **out)
     return open_as(WEIR_HYBRID, options, out);
 }
 
-/* With all lanes of all nodes taken, there are their threads alone. */
+/* Take all lanes of all nodes, so that every request uses the nodes' threads. */
 static int open_by_threads(const struct weir_options *options, weir **out)
 {
     int error = open_distributed(options, out);
@@ -69,7 +68,7 @@ static const struct contract_backend hybrid = { "hybrid on a cluster", CONTRACT_
 
 enum { MANY = 100000, BATCH = 1000, RANDOM_KEY_MOST = 40 };
 
-/* Any bytes, braces and percent signs more often than they would come, and a number that makes it the only one. */
+/* Draw any bytes, with more braces and percent signs than usual, and append a number that makes the key unique. */
 static size_t random_key(struct chance *chance, uint32_t number, unsigned char *key)
 {
     static const unsigned char nasty[] = { '{', '}', '%', '\0', '\r', '\n' };
@@ -100,7 +99,7 @@ static void take_of_all(weir *limiter, weir_limit *limit, int64_t remaining)
     }
 }
 
-START_TEST(a_hundred_thousand_keys_are_each_one_key_and_lie_on_all_primaries)
+TEST(a_hundred_thousand_keys_are_each_one_key_and_lie_on_all_primaries, 60)
 {
     struct place place;
     int64_t before[3], asks = map_asks(&common), began_us = wire_now_us();
@@ -123,9 +122,8 @@ START_TEST(a_hundred_thousand_keys_are_each_one_key_and_lie_on_all_primaries)
     weir_close(limiter);
     place_close(&place);
 }
-END_TEST
 
-START_TEST(a_batch_over_all_primaries_answers_each_request_in_its_place)
+TEST(a_batch_over_all_primaries_answers_each_request_in_its_place, 60)
 {
     enum { N = 300 };
     static char keys[N][LOAD_KEY_SIZE];
@@ -136,7 +134,7 @@ START_TEST(a_batch_over_all_primaries_answers_each_request_in_its_place)
     weir *limiter = limiter_of(&options);
     weir_limit *limit = limit_of(limiter, "placed", "fixed_window limit=100 period=366d");
     for (int i = 0; i < N; i++) {
-        snprintf(keys[i], sizeof keys[i], "%d-%d", (int)getpid(), i * 2 / 3); /* some twice */
+        snprintf(keys[i], sizeof keys[i], "%d-%d", (int)getpid(), i * 2 / 3); /* some keys occur twice */
         requests[i] = (struct weir_request){ .limit = limit, .key = weir_key_text(keys[i]), .cost = 1 + i % 60 };
     }
     must_succeed(weir_try_batch(limiter, requests, N, decisions));
@@ -149,7 +147,6 @@ START_TEST(a_batch_over_all_primaries_answers_each_request_in_its_place)
     weir_close(limiter);
     place_close(&place);
 }
-END_TEST
 
 /* ---- Several limits at once ---- */
 
@@ -166,7 +163,7 @@ static struct weir_decision tried_all(weir *limiter, const struct weir_request *
     return decision;
 }
 
-START_TEST(limits_over_one_key_are_one_call)
+TEST(limits_over_one_key_are_one_call, 60)
 {
     struct place place;
     struct weir_options options = cluster_options(&place, &common, PATIENT_US);
@@ -178,7 +175,7 @@ START_TEST(limits_over_one_key_are_one_call)
         key_of(&common, primary, 0, key);
         for (int i = 0; i < 4; i++)
             requests[i] = request_of(limit_of(limiter, names[i], "fixed_window limit=10 period=366d"), key, i + 1);
-        taken(requests[0].limit, key, 1); /* the connection stands */
+        taken(requests[0].limit, key, 1); /* make the connection first */
         uint64_t calls = stats_of(limiter).store_calls;
         ck_assert(tried_all(limiter, requests, 4).allowed);
         ck_assert(tried_all(limiter, requests, 4).remaining == 2);
@@ -191,16 +188,15 @@ START_TEST(limits_over_one_key_are_one_call)
     weir_close(limiter);
     place_close(&place);
 }
-END_TEST
 
-/* One key on each primary, in the order of the primaries from `first` round. */
+/* Find one key per primary, in the order of the primaries, beginning with `first`. */
 static void keys_apart(int first, char keys[3][LOAD_KEY_SIZE])
 {
     for (int i = 0; i < 3; i++)
         key_of(&common, (first + i) % 3, 0, keys[i]);
 }
 
-START_TEST(limits_over_keys_of_several_primaries_are_all_charged_or_none)
+TEST(limits_over_keys_of_several_primaries_are_all_charged_or_none, 60)
 {
     struct place place;
     struct weir_options options = cluster_options(&place, &common, PATIENT_US);
@@ -218,7 +214,7 @@ START_TEST(limits_over_keys_of_several_primaries_are_all_charged_or_none)
         struct weir_decision denied = tried_all(limiter, requests, 3);
         ck_assert(!denied.allowed && denied.bound_by == tight && denied.retry_after_us > 0);
         ck_assert_int_eq(denied.remaining, 2);
-        for (uint32_t i = 0; i < 3; i++) /* as it was */
+        for (uint32_t i = 0; i < 3; i++) /* unchanged */
             ck_assert_int_eq(charged(limit, keys[i]), i == tight ? 8 : 0);
         for (int i = 0; i < 3; i++)
             requests[i].cost = 2;
@@ -230,7 +226,6 @@ START_TEST(limits_over_keys_of_several_primaries_are_all_charged_or_none)
     weir_close(limiter);
     place_close(&place);
 }
-END_TEST
 
 struct group_load {
     weir *limiter;
@@ -246,7 +241,7 @@ static void *take_of_group(void *argument)
     return NULL;
 }
 
-START_TEST(several_at_once_on_keys_of_several_primaries_add_up)
+TEST(several_at_once_on_keys_of_several_primaries_add_up, 60)
 {
     struct place place;
     struct crew crew;
@@ -271,10 +266,10 @@ START_TEST(several_at_once_on_keys_of_several_primaries_add_up)
     weir_close(load.limiter);
     place_close(&place);
 }
-END_TEST
 
-/* The second one's primary stands still: the first key is charged, or was, and the third is never asked for. */
-START_TEST(keys_of_several_primaries_are_charged_in_the_order_given)
+/* The second key's primary is paused. The first key is charged (or was, and is refunded); the third is never
+ * requested. */
+TEST_EACH(keys_of_several_primaries_are_charged_in_the_order_given, 3, 60)
 {
     struct place place;
     char keys[3][LOAD_KEY_SIZE];
@@ -299,10 +294,9 @@ START_TEST(keys_of_several_primaries_are_charged_in_the_order_given)
     place_close(&place);
     cluster_good(&common, cluster_settle(&common));
 }
-END_TEST
 
-/* One of three primaries stands still: its keys are the fallback's, and all others Redis's. */
-START_TEST(of_a_batch_the_keys_of_a_primary_that_stands_still_fall_back_alone)
+/* One of three primaries is paused: the fallback decides its keys, and Redis decides all others. */
+TEST_EACH(of_a_batch_the_keys_of_a_primary_that_stands_still_fall_back_alone, 3, 60)
 {
     enum { N = 30 };
     struct place place;
@@ -332,7 +326,6 @@ START_TEST(of_a_batch_the_keys_of_a_primary_that_stands_still_fall_back_alone)
     weir_close(limiter);
     place_close(&place);
 }
-END_TEST
 
 /* ---- Several processes ---- */
 
@@ -381,7 +374,7 @@ static void work(struct tally *tally, pid_t family)
     weir_close(limiter);
 }
 
-START_TEST(many_processes_admit_exactly_the_limit)
+TEST(many_processes_admit_exactly_the_limit, 60)
 {
     struct tally *tally = mmap(NULL, sizeof *tally, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     must(tally != MAP_FAILED, "memory that all share");
@@ -400,28 +393,16 @@ START_TEST(many_processes_admit_exactly_the_limit)
     assert_no_storm(asks < 0 ? -1 : map_asks(&common) - asks, wire_now_us() - began_us, PROCESSES, "many processes");
     munmap(tally, sizeof *tally);
 }
-END_TEST
 
 int main(void)
 {
     int error = cluster_common(&common, NULL);
     if (error != 0)
         return error;
-    Suite *suite = suite_create("redis_cluster");
+    Suite *suite = tests();
     contract_add(suite, &by_caller);
     contract_add(suite, &by_threads);
     contract_add(suite, &hybrid);
-    suite_test(suite, a_hundred_thousand_keys_are_each_one_key_and_lie_on_all_primaries, 60);
-    suite_test(suite, a_batch_over_all_primaries_answers_each_request_in_its_place, 60);
-    suite_test(suite, limits_over_one_key_are_one_call, 60);
-    suite_test(suite, limits_over_keys_of_several_primaries_are_all_charged_or_none, 60);
-    suite_test(suite, several_at_once_on_keys_of_several_primaries_add_up, 60);
-    TCase *each_primary = tcase_create("each primary");
-    tcase_set_timeout(each_primary, 60);
-    tcase_add_loop_test(each_primary, keys_of_several_primaries_are_charged_in_the_order_given, 0, 3);
-    tcase_add_loop_test(each_primary, of_a_batch_the_keys_of_a_primary_that_stands_still_fall_back_alone, 0, 3);
-    suite_add_tcase(suite, each_primary);
-    suite_test(suite, many_processes_admit_exactly_the_limit, 60);
     int status = suite_run(suite);
     cluster_stop(&common);
     return status;

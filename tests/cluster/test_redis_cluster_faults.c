@@ -1,6 +1,5 @@
-/* test_redis_cluster_faults.c - primaries of a Redis Cluster that hand over, die and stand still, and seeds that cannot
- * be used: the keys of the others are Redis's all the while; faults D2, D3, D6, D7 and E1.
- */
+/* test_redis_cluster_faults.c - cluster primaries that hand over, die or pause, and seeds that cannot be used. Redis
+ * keeps deciding the keys of the other primaries. Faults D2, D3, D6, D7 and E1. */
 #include "cluster_place.h"
 
 #include <inttypes.h>
@@ -18,9 +17,9 @@ struct trouble {
     struct place place;
     weir *limiter;
     weir_limit *limit;
-    weir_limit *spent;       /* of which all was taken before, and the replicas know it */
-    struct load hit, spared; /* on keys of primary `hit`'s slots, and on those of the others */
-    struct load few;         /* as hit, but on keys that are soon spent */
+    weir_limit *spent;       /* its key was used up before the fault, and the replicas know it */
+    struct load hit, spared; /* hit: keys of primary `hit`; spared: keys of the other primaries */
+    struct load few;         /* as hit, but with keys that are soon used up */
     char spent_key[LOAD_KEY_SIZE];
     int64_t began_us, asks;
 };
@@ -53,7 +52,7 @@ static void recover_all(struct trouble *trouble)
 
 static struct trouble *trouble_begin(struct cluster *cluster, int hit)
 {
-    static struct trouble only; /* each test is a process */
+    static struct trouble only; /* each test runs in its own process */
     struct trouble *trouble = &only;
     struct weir_options options = cluster_options(&trouble->place, cluster, TIMEOUT_US);
     options.on_failure = WEIR_FAIL_LOCAL;
@@ -77,7 +76,7 @@ static struct trouble *trouble_begin(struct cluster *cluster, int hit)
     return trouble;
 }
 
-/* The log so far, for whoever reads what failed. */
+/* Print the log so far, to explain a failure. */
 static void place_say(struct place *place)
 {
     pthread_mutex_lock(&place->log_lock);
@@ -85,7 +84,7 @@ static void place_say(struct place *place)
     pthread_mutex_unlock(&place->log_lock);
 }
 
-/* Redis decides again soon; nobody saw an error or waited for long, and what was spent is spent still. */
+/* Check that Redis decides again soon, that no caller saw an error or a long wait, and that used permits stay used. */
 static void trouble_end(struct trouble *trouble, struct cluster *cluster, const char *what)
 {
     int64_t back_us = recover(trouble->limit, trouble->hit.keys[0].text);
@@ -104,7 +103,7 @@ static void trouble_end(struct trouble *trouble, struct cluster *cluster, const 
     ck_assert_int_le(trouble->spared.longest_us, call_most_us(TIMEOUT_US));
     recover_all(trouble);
     recover(trouble->spent, trouble->spent_key);
-    struct weir_decision again = taken(trouble->spent, trouble->spent_key, 2); /* one comes back in 72 s */
+    struct weir_decision again = taken(trouble->spent, trouble->spent_key, 2); /* one permit refills in 72 s */
     ck_assert(again.source == WEIR_BY_REDIS && !again.allowed);
     if (trouble->asks >= 0)
         assert_no_storm(map_asks(cluster) - trouble->asks, wire_now_us() - trouble->began_us, 1, what);
@@ -116,7 +115,7 @@ static void trouble_close(struct trouble *trouble)
     place_close(&trouble->place);
 }
 
-/* What Redis has forgotten of keys in a failover, over all of them; it may not remember what never was. */
+/* Return the charges that Redis lost in a failover, summed over all keys; a key never gains charges. */
 static int64_t forgotten(struct load *load)
 {
     int64_t sum = 0;
@@ -129,7 +128,7 @@ static int64_t forgotten(struct load *load)
 
 /* ---- Failovers that are wanted ---- */
 
-START_TEST(a_failover_under_load_is_seen_by_nobody)
+TEST_EACH(a_failover_under_load_is_seen_by_nobody, 3, 60)
 {
     static const char *const names[] = { "CLUSTER FAILOVER", "CLUSTER FAILOVER FORCE", "CLUSTER FAILOVER TAKEOVER" };
     const int hit = _i % 3;
@@ -148,12 +147,11 @@ START_TEST(a_failover_under_load_is_seen_by_nobody)
     trouble_close(trouble);
     cluster_good(&common, cluster_settle(&common));
 }
-END_TEST
 
 /* ---- Failovers that are not ---- */
 
-/* A primary that stood still takes itself for the primary when it wakes, until the others tell it otherwise. What it
- * decided then would be of what was charged long ago: a key's charge would fall. */
+/* A primary that was paused believes that it still is the primary when it wakes, until the other nodes correct it. If
+ * weir asked it then, it would decide from old charges, and a key's charge would fall. */
 static void assert_not_asked_when_it_wakes(struct trouble *trouble, struct cluster *cluster, int node)
 {
     const char *key = trouble->hit.keys[0].text;
@@ -196,19 +194,17 @@ static void assert_only_its_keys_fall_back(int hit, const char *what, void (*end
     cluster_stop(&cluster);
 }
 
-START_TEST(of_a_primary_that_is_killed_only_its_keys_fall_back_until_its_replica_is_promoted)
+TEST(of_a_primary_that_is_killed_only_its_keys_fall_back_until_its_replica_is_promoted, 120)
 {
     assert_only_its_keys_fall_back(0, "kill -9 of a primary", cluster_kill);
 }
-END_TEST
 
-START_TEST(of_a_primary_that_stands_still_only_its_keys_fall_back_until_its_replica_is_promoted)
+TEST(of_a_primary_that_stands_still_only_its_keys_fall_back_until_its_replica_is_promoted, 120)
 {
     assert_only_its_keys_fall_back(1, "a primary that stands still", cluster_pause);
 }
-END_TEST
 
-/* ThreadSanitizer cannot stand a fork while there is a limiter with a fallback: it counts no more than 64 locks. */
+/* ThreadSanitizer fails when a process with a limiter and its fallback forks: it tracks at most 64 locks per thread. */
 #if defined(__SANITIZE_THREAD__)
 static void lose(struct cluster *cluster, int node)
 {
@@ -231,13 +227,13 @@ static void give_back(struct cluster *cluster, int node)
 }
 #endif
 
-START_TEST(without_a_majority_all_falls_back_and_returns_with_it)
+TEST(without_a_majority_all_falls_back_and_returns_with_it, 120)
 {
     struct cluster cluster;
     struct timed timed;
     cluster_open(&cluster, NULL);
     struct trouble *trouble = trouble_begin(&cluster, 0);
-    const char *left = trouble->spared.keys[1].text; /* of primary 2 */
+    const char *left = trouble->spared.keys[1].text; /* on primary 2 */
     ck_assert_uint_ge(cluster_key_slot(left), first_slot(&cluster, 2));
     lose(&cluster, 0);
     lose(&cluster, 1);
@@ -267,12 +263,11 @@ START_TEST(without_a_majority_all_falls_back_and_returns_with_it)
     ck_assert_int_eq(trouble->hit.failed + trouble->spared.failed, 0);
     ck_assert_int_le(trouble->hit.longest_us, call_most_us(TIMEOUT_US));
     ck_assert_int_le(trouble->spared.longest_us, call_most_us(TIMEOUT_US));
-    if (trouble->asks >= 0) /* those of the killed are not counted */
+    if (trouble->asks >= 0) /* the killed node's requests are not counted */
         assert_no_storm(map_asks(&cluster), wire_now_us() - trouble->began_us, 1, "CLUSTERDOWN");
     trouble_close(trouble);
     cluster_stop(&cluster);
 }
-END_TEST
 
 /* ---- Seeds ---- */
 
@@ -294,7 +289,7 @@ static void assert_used_with_seeds(const char *url)
     place_close(&place);
 }
 
-START_TEST(any_node_is_a_seed_and_one_that_is_down_is_passed_over)
+TEST(any_node_is_a_seed_and_one_that_is_down_is_passed_over, 60)
 {
     char url[256];
     for (int i = 0; i < common.n; i++) { /* replicas as well */
@@ -304,9 +299,8 @@ START_TEST(any_node_is_a_seed_and_one_that_is_down_is_passed_over)
     snprintf(url, sizeof url, "redis-cluster://127.0.0.1:%d,127.0.0.1:%d", daemon_port_closed(), common.nodes[2].port);
     assert_used_with_seeds(url);
 }
-END_TEST
 
-START_TEST(a_seed_that_is_no_cluster_is_named_in_the_log)
+TEST(a_seed_that_is_no_cluster_is_named_in_the_log, 60)
 {
     struct redis_server alone;
     struct place place;
@@ -328,9 +322,8 @@ START_TEST(a_seed_that_is_no_cluster_is_named_in_the_log)
     assert_used_with_seeds(url);
     redis_server_stop(&alone);
 }
-END_TEST
 
-START_TEST(seeds_that_are_all_down_are_asked_again_until_one_is_up)
+TEST(seeds_that_are_all_down_are_asked_again_until_one_is_up, 60)
 {
     struct place place;
     char url[256], key[LOAD_KEY_SIZE];
@@ -353,7 +346,7 @@ START_TEST(seeds_that_are_all_down_are_asked_again_until_one_is_up)
     }
     fproxy_door(seeds[1], FPROXY_OPEN);
     printf("a seed is up: Redis decides after %" PRId64 " us\n", recover(limit, key));
-    fproxy_door(seeds[1], FPROXY_REFUSE); /* seeds are for the beginning */
+    fproxy_door(seeds[1], FPROXY_REFUSE); /* seeds are needed only at the start */
     fproxy_cut(seeds[1], true);
     for (int primary = 0; primary < 3; primary++) {
         key_of(&common, primary, 0, key);
@@ -365,25 +358,13 @@ START_TEST(seeds_that_are_all_down_are_asked_again_until_one_is_up)
     fproxy_stop(seeds[0]);
     fproxy_stop(seeds[1]);
 }
-END_TEST
 
 int main(void)
 {
     int error = cluster_common(&common, NULL);
     if (error != 0)
         return error;
-    Suite *suite = suite_create("redis_cluster_faults");
-    TCase *each_way = tcase_create("each way");
-    tcase_set_timeout(each_way, 60);
-    tcase_add_loop_test(each_way, a_failover_under_load_is_seen_by_nobody, 0, 3);
-    suite_add_tcase(suite, each_way);
-    suite_test(suite, of_a_primary_that_is_killed_only_its_keys_fall_back_until_its_replica_is_promoted, 120);
-    suite_test(suite, of_a_primary_that_stands_still_only_its_keys_fall_back_until_its_replica_is_promoted, 120);
-    suite_test(suite, without_a_majority_all_falls_back_and_returns_with_it, 120);
-    suite_test(suite, any_node_is_a_seed_and_one_that_is_down_is_passed_over, 60);
-    suite_test(suite, a_seed_that_is_no_cluster_is_named_in_the_log, 60);
-    suite_test(suite, seeds_that_are_all_down_are_asked_again_until_one_is_up, 60);
-    int status = suite_run(suite);
+    int status = suite_run(tests());
     cluster_stop(&common);
     return status;
 }

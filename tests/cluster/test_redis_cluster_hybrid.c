@@ -1,6 +1,5 @@
-/* test_redis_cluster_hybrid.c - leases from a Redis Cluster, as slots move and primaries hand over or are killed; and a
- * limiter on a cluster in the child of a fork, and as a `done` of its own calls it.
- */
+/* test_redis_cluster_hybrid.c - leases from a Redis Cluster while slots move and while primaries hand over or are
+ * killed; a cluster limiter in a forked child, and one that is called from its own `done`. */
 #include "cluster_place.h"
 
 #include <errno.h>
@@ -13,7 +12,7 @@
 
 enum { INSTANCES = 3, CALLERS = 2, KEYS = 12, MOVED = 200 };
 
-/* Large enough to be leased, and to last until after the fault; a window, of which nothing passes beyond the limit. */
+/* Large enough to be leased and to last until after the fault. A window, so that nothing refills. */
 #define LIMIT 10000
 #define LEASED "fixed_window limit=10000 period=366d"
 
@@ -24,17 +23,17 @@ static struct cluster common;
 struct leases {
     struct place place;
     weir *limiters[INSTANCES];
-    struct load loads[INSTANCES]; /* of the same keys, all in one primary's slots */
+    struct load loads[INSTANCES]; /* on the same keys, all in one primary's slots */
 };
 
 static struct leases *leases_begin(struct cluster *cluster, int primary, unsigned slots, int64_t timeout_us)
 {
-    static struct leases only; /* each test is a process */
+    static struct leases only; /* each test runs in its own process */
     struct leases *leases = &only;
     struct weir_options options = cluster_options(&leases->place, cluster, timeout_us);
     options.mode = WEIR_HYBRID;
     options.instances = INSTANCES;
-    options.lease_life_us = WEIR_SECOND; /* so that one is worth while however slow the machine is */
+    options.lease_life_us = WEIR_SECOND; /* long enough for a lease to be used on a slow machine */
     options.on_failure = WEIR_FAIL_LOCAL;
     for (int i = 0; i < INSTANCES; i++) {
         struct load *load = &leases->loads[i];
@@ -44,7 +43,7 @@ static struct leases *leases_begin(struct cluster *cluster, int primary, unsigne
         load_keys(load, first_slot(cluster, primary), first_slot(cluster, primary) + slots - 1, KEYS);
         for (size_t j = 0; j < KEYS; j++)
             must(recover(limit, load->keys[j].text) >= 0, "Redis is there");
-        load->in_a_row = 500; /* a lease is for who comes again */
+        load->in_a_row = 500; /* keys become hot and are leased only when requested repeatedly */
         load->pause_us = 50;
         load_start(load, leases->limiters[i], limit, CALLERS);
     }
@@ -52,7 +51,7 @@ static struct leases *leases_begin(struct cluster *cluster, int primary, unsigne
     return leases;
 }
 
-/* Of each key at most `most` permits were admitted, by all instances together and with all that is left. */
+/* Check for each key that all instances together admitted at most `most` permits, counting what is still left. */
 static void leases_end(struct leases *leases, int64_t most, const char *what)
 {
     int64_t highest = 0, hits = 0, sum = 0, before = 0;
@@ -96,7 +95,7 @@ static void assert_all_by_redis(const struct leases *leases)
         assert_load_undisturbed(&leases->loads[i]);
 }
 
-START_TEST(leases_of_slots_that_move_stay_within_the_limit)
+TEST(leases_of_slots_that_move_stay_within_the_limit, 60)
 {
     const unsigned first = first_slot(&common, 0);
     int from = cluster_owner(&common, first), to = cluster_owner(&common, first_slot(&common, 2));
@@ -111,9 +110,8 @@ START_TEST(leases_of_slots_that_move_stay_within_the_limit)
     leases_close(leases);
     cluster_good(&common, cluster_settle(&common));
 }
-END_TEST
 
-START_TEST(leases_of_a_primary_that_hands_over_stay_within_the_limit)
+TEST(leases_of_a_primary_that_hands_over_stay_within_the_limit, 60)
 {
     const unsigned slot = first_slot(&common, 1);
     struct leases *leases = leases_begin(&common, 1, CLUSTER_SLOTS / 3, PATIENT_US);
@@ -126,11 +124,10 @@ START_TEST(leases_of_a_primary_that_hands_over_stay_within_the_limit)
     leases_close(leases);
     cluster_good(&common, cluster_settle(&common));
 }
-END_TEST
 
-/* What was charged in the replica's lag is forgotten: a lease of each instance, and each of its shares of the limit was
- * the fallback's once. */
-START_TEST(leases_of_a_primary_that_is_killed_stay_within_their_bound)
+/* The failover loses the charges within the replica's lag, here one lease per instance. Besides, each fallback may
+ * admit its instance's share once. */
+TEST(leases_of_a_primary_that_is_killed_stay_within_their_bound, 120)
 {
     struct cluster cluster;
     const struct cluster_wish wish = { .partial = true };
@@ -153,12 +150,11 @@ START_TEST(leases_of_a_primary_that_is_killed_stay_within_their_bound)
     leases_close(leases);
     cluster_stop(&cluster);
 }
-END_TEST
 
 /* ---- The child of a fork ---- */
 
-#if !defined(__SANITIZE_THREAD__) /* which knows no threads in the child of a process with threads */
-START_TEST(a_child_of_a_fork_has_a_map_and_connections_of_its_own)
+#if !defined(__SANITIZE_THREAD__) /* ThreadSanitizer does not support threads in a forked child */
+TEST(a_child_of_a_fork_has_a_map_and_connections_of_its_own, 60)
 {
     struct place place;
     char keys[3][LOAD_KEY_SIZE];
@@ -189,13 +185,12 @@ START_TEST(a_child_of_a_fork_has_a_map_and_connections_of_its_own)
     weir_close(limiter);
     place_close(&place);
 }
-END_TEST
 #endif
 
 /* ---- A done that waits ---- */
 
 struct waiting_done {
-    weir_limit *limit, *other; /* other: another limiter's */
+    weir_limit *limit, *other; /* other: of another limiter */
     char (*keys)[LOAD_KEY_SIZE];
     int results[3], result_of_other;
     sem_t ran;
@@ -212,7 +207,7 @@ static void wait_in_done(struct weir_op *op, int status)
     sem_post(&waiting->ran);
 }
 
-START_TEST(a_done_on_any_primarys_thread_may_wait_for_no_primary_of_its_limiter)
+TEST(a_done_on_any_primarys_thread_may_wait_for_no_primary_of_its_limiter, 60)
 {
     struct place place;
     char keys[3][LOAD_KEY_SIZE];
@@ -224,7 +219,7 @@ START_TEST(a_done_on_any_primarys_thread_may_wait_for_no_primary_of_its_limiter)
     sem_init(&waiting.ran, 0, 0);
     for (int i = 0; i < 3; i++) {
         key_of(&common, i, 0, keys[i]);
-        taken(waiting.limit, keys[i], 1); /* on this thread: the node is known */
+        taken(waiting.limit, keys[i], 1); /* the first call discovers the node, on this thread */
     }
     for (int i = 0; i < 3; i++) {
         struct weir_op op = { .request = { .limit = waiting.limit, .key = weir_key_text(keys[i]), .cost = 1 },
@@ -243,22 +238,13 @@ START_TEST(a_done_on_any_primarys_thread_may_wait_for_no_primary_of_its_limiter)
     sem_destroy(&waiting.ran);
     place_close(&place);
 }
-END_TEST
 
 int main(void)
 {
     int error = cluster_common(&common, NULL);
     if (error != 0)
         return error;
-    Suite *suite = suite_create("redis_cluster_hybrid");
-    suite_test(suite, leases_of_slots_that_move_stay_within_the_limit, 60);
-    suite_test(suite, leases_of_a_primary_that_hands_over_stay_within_the_limit, 60);
-    suite_test(suite, leases_of_a_primary_that_is_killed_stay_within_their_bound, 120);
-#if !defined(__SANITIZE_THREAD__)
-    suite_test(suite, a_child_of_a_fork_has_a_map_and_connections_of_its_own, 60);
-#endif
-    suite_test(suite, a_done_on_any_primarys_thread_may_wait_for_no_primary_of_its_limiter, 60);
-    int status = suite_run(suite);
+    int status = suite_run(tests());
     cluster_stop(&common);
     return status;
 }

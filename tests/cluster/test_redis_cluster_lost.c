@@ -1,6 +1,5 @@
-/* test_redis_cluster_lost.c - what a Redis Cluster forgets, by a command or in a failover; that it does not forget what
- * a replica has, nor keep what a group was charged that failed: faults D7 and D9.
- */
+/* test_redis_cluster_lost.c - what a Redis Cluster forgets by a command or in a failover. It keeps charges that a
+ * replica has, and does not keep charges of a failed group. Faults D7 and D9. */
 #include "cluster_place.h"
 
 #include <inttypes.h>
@@ -14,7 +13,7 @@ static const char *const uses[] = { "in a cluster", "redis_replicas", NULL };
 
 struct flushed {
     weir_limit *limit;
-    char keys[3][LOAD_KEY_SIZE]; /* one on each primary */
+    char keys[3][LOAD_KEY_SIZE]; /* one per primary */
     _Atomic int64_t allowed[3];
     atomic_bool done;
 };
@@ -31,7 +30,7 @@ static void *take_of_three(void *argument)
     return NULL;
 }
 
-START_TEST(a_primary_that_is_flushed_admits_a_limit_more_each_time_and_the_others_none)
+TEST(a_primary_that_is_flushed_admits_a_limit_more_each_time_and_the_others_none, 60)
 {
     enum { TIMES = 4 };
     struct place place;
@@ -61,13 +60,13 @@ START_TEST(a_primary_that_is_flushed_admits_a_limit_more_each_time_and_the_other
     weir_close(limiter);
     place_close(&place);
 }
-END_TEST
 
 /* ---- In a failover, with charges that a replica has ---- */
 
 enum { CALLERS = 4, KEYS = 40 };
 
-/* Callers on keys of one primary, each charge acknowledged by its replica, while `end` takes its place from it. */
+/* Run callers on one primary's keys, with each charge acknowledged by the replica, while `end` makes that replica
+ * take over. */
 static void assert_nothing_is_forgotten(struct cluster *cluster, int hit, const char *what,
                                         void (*end)(struct cluster *cluster, int owner))
 {
@@ -88,7 +87,7 @@ static void assert_nothing_is_forgotten(struct cluster *cluster, int hit, const 
     end(cluster, before);
     cluster_good(cluster, cluster_await_owner(cluster, slot, before));
     recover(limit, load.keys[0].text);
-    cluster_good(cluster, cluster_settle(cluster)); /* the former primary is the replica now, if it lives */
+    cluster_good(cluster, cluster_settle(cluster)); /* the former primary is now the replica, if it lives */
     sleep_us(100000);
     load_end(&load);
     load_print(&load, what);
@@ -121,14 +120,14 @@ static void take_over(struct cluster *cluster, int owner)
     cluster_good(cluster, cluster_fail_over(cluster, cluster_replica(cluster, owner), CLUSTER_FAILOVER_TAKEOVER));
 }
 
-START_TEST(a_charge_that_a_replica_has_is_not_forgotten_when_it_takes_over)
+TEST(a_charge_that_a_replica_has_is_not_forgotten_when_it_takes_over, 120)
 {
     assert_nothing_is_forgotten(&common, 0, "FORCE with one replica's word", force);
     assert_nothing_is_forgotten(&common, 2, "TAKEOVER with one replica's word", take_over);
 }
-END_TEST
 
-/* A group over a key of each primary: when the second is lost, what the first was charged comes back. */
+/* Request groups with one key on each primary. When the second primary is lost, the first key's charge must be
+ * refunded. */
 static void lose_and_try_groups(struct cluster *cluster, int lost)
 {
     struct place place;
@@ -154,7 +153,7 @@ static void lose_and_try_groups(struct cluster *cluster, int lost)
     place_close(&place);
 }
 
-START_TEST(a_charge_that_a_replica_has_is_not_forgotten_and_a_groups_given_back_when_a_primary_is_killed)
+TEST(a_charge_that_a_replica_has_is_not_forgotten_and_a_groups_given_back_when_a_primary_is_killed, 120)
 {
     struct cluster cluster;
     const struct cluster_wish wish = { .partial = true, .uses = uses };
@@ -162,7 +161,6 @@ START_TEST(a_charge_that_a_replica_has_is_not_forgotten_and_a_groups_given_back_
     assert_nothing_is_forgotten(&cluster, 1, "kill -9 with one replica's word", lose_and_try_groups);
     cluster_stop(&cluster);
 }
-END_TEST
 
 int main(void)
 {
@@ -170,12 +168,7 @@ int main(void)
     int error = cluster_common(&common, &wish);
     if (error != 0)
         return error;
-    Suite *suite = suite_create("redis_cluster_lost");
-    suite_test(suite, a_primary_that_is_flushed_admits_a_limit_more_each_time_and_the_others_none, 60);
-    suite_test(suite, a_charge_that_a_replica_has_is_not_forgotten_when_it_takes_over, 120);
-    suite_test(suite, a_charge_that_a_replica_has_is_not_forgotten_and_a_groups_given_back_when_a_primary_is_killed,
-               120);
-    int status = suite_run(suite);
+    int status = suite_run(tests());
     cluster_stop(&common);
     return status;
 }

@@ -1,6 +1,5 @@
-/* test_redis_cluster_maps.c - what broken and hostile nodes of a Redis Cluster may say of who has which slots, and how
- * it is taken; and an end at any moment.
- */
+/* test_redis_cluster_maps.c - broken and hostile slot maps from cluster nodes, how weir treats them, and weir_close()
+ * at any moment of the search. */
 #include "cluster_speaker.h"
 
 #include <inttypes.h>
@@ -12,7 +11,7 @@
 #define TEN "1234567890"
 #define FIFTY TEN TEN TEN TEN TEN
 
-START_TEST(a_wrong_map_is_refused_and_the_log_says_why)
+TEST(a_wrong_map_is_refused_and_the_log_says_why, 120)
 {
     static const struct {
         const char *map, *says;
@@ -66,7 +65,7 @@ START_TEST(a_wrong_map_is_refused_and_the_log_says_why)
         weir_close(limiter);
         place_close(&place);
         options = speaker_options(&place, SPEAKER_PATIENCE_US, &bad,
-                                  &good); /* and it keeps nobody from asking another */
+                                  &good); /* the bad map does not prevent asking another node */
         limiter = limiter_of(&options);
         ck_assert_int_eq(taken(limit_of(limiter, "limit", UNREFILLED), "key", 1).source, WEIR_BY_REDIS);
         weir_close(limiter);
@@ -76,9 +75,8 @@ START_TEST(a_wrong_map_is_refused_and_the_log_says_why)
         place_close(&place);
     }
 }
-END_TEST
 
-START_TEST(a_map_without_an_address_means_the_node_that_was_asked)
+TEST(a_map_without_an_address_means_the_node_that_was_asked, 30)
 {
     static const char *const hosts[] = { "$0\r\n\r\n", "$-1\r\n" };
     for (size_t i = 0; i < sizeof hosts / sizeof hosts[0]; i++) {
@@ -95,22 +93,21 @@ START_TEST(a_map_without_an_address_means_the_node_that_was_asked)
         place_close(&place);
     }
 }
-END_TEST
 
-START_TEST(slots_that_nobody_has_are_an_outage_of_theirs_alone_and_asked_for_at_a_pace)
+TEST(slots_that_nobody_has_are_an_outage_of_theirs_alone_and_asked_for_at_a_pace, 30)
 {
     struct place place;
     static struct speaker node;
     node = (struct speaker){ .decides = NULL };
     speaker_start(&node);
-    /* "foo" is in slot 12182, "bar" in 5061 */
+    /* "foo" is in slot 12182, "bar" in slot 5061 */
     snprintf(node.map, sizeof node.map, "*1\r\n*3\r\n:0\r\n:9999\r\n*3\r\n" HOST ":%d\r\n" ID, node.port);
     struct weir_options options = speaker_options(&place, SPEAKER_PATIENCE_US, &node, NULL);
     weir *limiter = limiter_of(&options);
     weir_limit *limit = limit_of(limiter, "limit", UNREFILLED);
     recover(limit, "bar");
     for (int64_t until_us = wire_now_us() + SPEAKER_PATIENCE_US; timed_try(limit, "foo", 1).status == WEIR_OK;)
-        must(wire_now_us() < until_us, "the map is known"); /* until then all are asked of the first node */
+        must(wire_now_us() < until_us, "the map is known"); /* until then all requests use the first node */
     int64_t maps = atomic_load(&node.maps), began_us = wire_now_us();
     for (int i = 0; i < 5000; i++) {
         must(timed_try(limit, "foo", 1).status == WEIR_EIO, "nobody decides");
@@ -122,11 +119,10 @@ START_TEST(slots_that_nobody_has_are_an_outage_of_theirs_alone_and_asked_for_at_
     fake_redis_stop(node.fake);
     place_close(&place);
 }
-END_TEST
 
 /* ---- Its end ---- */
 
-START_TEST(a_limiter_can_be_closed_at_any_moment_of_its_search)
+TEST(a_limiter_can_be_closed_at_any_moment_of_its_search, 60)
 {
     static const char *const maps[] = { "", "*0\r\n", ("*1\r\n*3\r\n" ALL) };
     for (size_t i = 0; i < sizeof maps / sizeof maps[0]; i++)
@@ -145,15 +141,4 @@ START_TEST(a_limiter_can_be_closed_at_any_moment_of_its_search)
             fake_redis_stop(node.fake);
             place_close(&place);
         }
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("redis_cluster_maps");
-    suite_test(suite, a_wrong_map_is_refused_and_the_log_says_why, 120);
-    suite_test(suite, a_map_without_an_address_means_the_node_that_was_asked, 30);
-    suite_test(suite, slots_that_nobody_has_are_an_outage_of_theirs_alone_and_asked_for_at_a_pace, 30);
-    suite_test(suite, a_limiter_can_be_closed_at_any_moment_of_its_search, 60);
-    return suite_run(suite);
 }

@@ -1,13 +1,12 @@
-/* test_redis_cluster_nodes.c - nodes of a Redis Cluster that are silent, slow, gone, without slots or not to be had:
- * what is given back, how often the others are asked about them, and what the log says.
- */
+/* test_redis_cluster_nodes.c - cluster nodes that are silent, slow, gone, without slots or unreachable: which charges
+ * are refunded, how often the other nodes are asked for the map, and what the log says. */
 #include "cluster_speaker.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <sys/eventfd.h>
 
-/* ---- No descriptor is to be had ---- */
+/* ---- Descriptors run out ---- */
 
 static atomic_bool no_descriptors;
 
@@ -21,7 +20,7 @@ int __wrap_eventfd(unsigned count, int flags)
 
 /* ---- Two nodes ---- */
 
-/* The first has "bar", the second "foo". */
+/* The first node serves "bar", the second "foo". */
 struct pair {
     struct place place;
     struct speaker nodes[2];
@@ -68,7 +67,7 @@ static void lose(struct speaker *node)
     node->fake = NULL;
 }
 
-/* Wait until a count is `least`, for as long as a recovery may take. */
+/* Wait until a count reaches `least`, at most as long as a recovery may take. */
 static bool comes_to(const _Atomic int64_t *count, int64_t least)
 {
     const int64_t until_us = wire_now_us() + RECOVERY_MOST_US;
@@ -92,11 +91,11 @@ static int64_t refunds(const struct speaker *node, int64_t peeks)
 
 /* ---- Charges of groups ---- */
 
-START_TEST(a_node_that_is_well_gives_back_what_a_group_was_charged_when_another_is_silent)
+TEST(a_node_that_is_well_gives_back_what_a_group_was_charged_when_another_is_silent, 30)
 {
     static struct pair pair;
     start_nodes(&pair, NULL, "");
-    open_pair(&pair, 4 * WEIR_SECOND, &pair.nodes[0]); /* the last quarter is for what is given back */
+    open_pair(&pair, 4 * WEIR_SECOND, &pair.nodes[0]); /* the last quarter of the timeout is reserved for refunds */
     const struct weir_request requests[] = { { .limit = pair.limit, .key = weir_key_text("bar"), .cost = 1 },
                                              { .limit = pair.limit, .key = weir_key_text("foo"), .cost = 1 } };
     struct weir_decision decision;
@@ -108,9 +107,8 @@ START_TEST(a_node_that_is_well_gives_back_what_a_group_was_charged_when_another_
     ck_assert_int_eq(atomic_load(&node->calls), calls + 2);
     close_pair(&pair);
 }
-END_TEST
 
-START_TEST(a_group_with_more_round_trips_than_it_has_time_for_is_given_back_whole)
+TEST(a_group_with_more_round_trips_than_it_has_time_for_is_given_back_whole, 30)
 {
     enum { KEYS = 64, DELAY_US = 40000 };
     static struct pair pair;
@@ -131,7 +129,7 @@ START_TEST(a_group_with_more_round_trips_than_it_has_time_for_is_given_back_whol
     }
     ck_assert_int_eq(weir_try_all(pair.limiter, requests, KEYS, &decision), WEIR_ETIME);
     const int64_t until_us = wire_now_us() + RECOVERY_MOST_US;
-    do { /* what was sent comes, if later than the answer was waited for */
+    do { /* a request that was sent may arrive after its caller gave up */
         takes = atomic_load(&pair.nodes[0].takes) + atomic_load(&pair.nodes[1].takes) - before;
         sleep_us(1000);
     } while (refunds(&pair.nodes[0], 0) + refunds(&pair.nodes[1], peeks) < takes - 1 && wire_now_us() < until_us);
@@ -140,11 +138,10 @@ START_TEST(a_group_with_more_round_trips_than_it_has_time_for_is_given_back_whol
     ck_assert_int_gt(takes, 1);
     close_pair(&pair);
 }
-END_TEST
 
 /* ---- How often the map is asked for ---- */
 
-START_TEST(of_a_node_that_is_gone_and_nobody_needs_the_others_are_asked_ever_more_rarely)
+TEST(of_a_node_that_is_gone_and_nobody_needs_the_others_are_asked_ever_more_rarely, 60)
 {
     static struct pair pair;
     start_nodes(&pair, NULL, NULL);
@@ -175,9 +172,8 @@ START_TEST(of_a_node_that_is_gone_and_nobody_needs_the_others_are_asked_ever_mor
     ck_assert_int_le(needed_maps, 16);
     close_pair(&pair);
 }
-END_TEST
 
-START_TEST(a_redirection_to_an_unknown_host_has_the_map_asked_for)
+TEST(a_redirection_to_an_unknown_host_has_the_map_asked_for, 120)
 {
     static const char *const rows[] = { "-MOVED 12182 ?:PORT", "-ASK 12182 ?:PORT", "-MOVED", "-ASK 12182",
                                         "-CLUSTERDOWN The cluster is down" };
@@ -196,23 +192,23 @@ START_TEST(a_redirection_to_an_unknown_host_has_the_map_asked_for)
         close_pair(&pair);
     }
 }
-END_TEST
 
 /* ---- Nodes without slots ---- */
 
-START_TEST(a_node_without_slots_is_kept_for_as_long_as_redirections_lead_to_it)
+TEST(a_node_without_slots_is_kept_for_as_long_as_redirections_lead_to_it, 60)
 {
     static struct pair pair;
     start_nodes(&pair, "-ASK 12182 127.0.0.1:PORT", NULL);
     struct speaker *from = &pair.nodes[0], *to = &pair.nodes[1];
-    map_halves(from->map, daemon_port_closed(), from->port); /* some are away: the map is asked for all the time */
+    /* some nodes are away, so the map is requested all the time */
+    map_halves(from->map, daemon_port_closed(), from->port);
     struct weir_options options = speaker_options(&pair.place, SPEAKER_PATIENCE_US, from, NULL);
     pair.limiter = limiter_of(&options);
     pair.limit = limit_of(pair.limiter, "limit", UNREFILLED);
     recover(pair.limit, "foo");
     atomic_store(&from->truths, 0);
     const int64_t began_us = wire_now_us(), maps = atomic_load(&from->maps);
-    int64_t connections = 0; /* that there were by a time at which nothing has been let go yet */
+    int64_t connections = 0; /* how many connections existed before any could be closed */
     while (wire_now_us() - began_us < 8 * WEIR_SECOND) {
         if (wire_now_us() - began_us < 3 * WEIR_SECOND)
             connections = fake_redis_counts(to->fake).connections;
@@ -228,13 +224,13 @@ START_TEST(a_node_without_slots_is_kept_for_as_long_as_redirections_lead_to_it)
     ck_assert_int_eq(fake_redis_counts(to->fake).open, 0);
     close_pair(&pair);
 }
-END_TEST
 
-/* It is cut off from the others, and has the map of before. */
-START_TEST(a_node_that_has_lost_its_slots_is_not_asked_for_the_map_and_let_go)
+/* The node is cut off from the others and still has the old map. */
+TEST(a_node_that_has_lost_its_slots_is_not_asked_for_the_map_and_let_go, 90)
 {
     static struct pair pair;
-    start_nodes(&pair, "-MOVED 12182 127.0.0.1:PORT", "-MOVED 12182 127.0.0.1:PORT"); /* the latter to itself */
+    /* the second answer is a redirect to the node itself */
+    start_nodes(&pair, "-MOVED 12182 127.0.0.1:PORT", "-MOVED 12182 127.0.0.1:PORT");
     struct speaker *former = &pair.nodes[0], *now = &pair.nodes[1];
     map_to(former, former->port);
     map_to(now, now->port);
@@ -245,7 +241,8 @@ START_TEST(a_node_that_has_lost_its_slots_is_not_asked_for_the_map_and_let_go)
     recover(pair.limit, "foo");
     recover(pair.limit, "bar");
     for (int64_t i = 0, maps = 0; i < 9; i++) {
-        const int64_t more = i == 0 ? 2 : atomic_load(&now->maps) + 1; /* by the second the first is used */
+        /* the second answer makes the limiter use the first node */
+        const int64_t more = i == 0 ? 2 : atomic_load(&now->maps) + 1;
         const int64_t until_us = wire_now_us() + RECOVERY_MOST_US;
         while (atomic_load(&now->maps) < more && wire_now_us() < until_us) {
             atomic_store(&now->truths, 0);
@@ -259,13 +256,12 @@ START_TEST(a_node_that_has_lost_its_slots_is_not_asked_for_the_map_and_let_go)
         ck_assert_int_eq(atomic_load(&former->maps), maps);
     }
     recover(pair.limit, "foo");
-    const int64_t until_us = wire_now_us() + 2 * RECOVERY_MOST_US; /* nobody complains of the map any more */
+    const int64_t until_us = wire_now_us() + 2 * RECOVERY_MOST_US; /* the log no longer complains about the map */
     while (fake_redis_counts(former->fake).open > 0 && wire_now_us() < until_us)
         sleep_us(10000);
     ck_assert_int_eq(fake_redis_counts(former->fake).open, 0);
     close_pair(&pair);
 }
-END_TEST
 
 /* ---- What the log says ---- */
 
@@ -279,7 +275,7 @@ static int times_logged(struct place *place, const char *text)
     return times;
 }
 
-START_TEST(slots_without_a_node_are_a_line_in_the_log_and_one_when_they_have_one)
+TEST(slots_without_a_node_are_a_line_in_the_log_and_one_when_they_have_one, 60)
 {
     static const char *const maps[] = {
         "*2\r\n*3\r\n:0\r\n:9999\r\n*3\r\n" HOST ":%d\r\n" ID "*3\r\n:10000\r\n:16383\r\n*3\r\n$1\r\n?\r\n:7000\r\n" ID,
@@ -308,9 +304,8 @@ START_TEST(slots_without_a_node_are_a_line_in_the_log_and_one_when_they_have_one
         close_pair(&pair);
     }
 }
-END_TEST
 
-START_TEST(a_node_for_which_there_is_no_descriptor_is_a_line_in_the_log_and_is_used_once_there_is)
+TEST(a_node_for_which_there_is_no_descriptor_is_a_line_in_the_log_and_is_used_once_there_is, 60)
 {
     static struct pair pair;
     start_nodes(&pair, "-MOVED 12182 127.0.0.1:PORT", NULL);
@@ -334,19 +329,4 @@ START_TEST(a_node_for_which_there_is_no_descriptor_is_a_line_in_the_log_and_is_u
     recover(pair.limit, "foo");
     ck_assert(comes_to_say(&pair.place, "all slots of the redis cluster have a node again"));
     close_pair(&pair);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("redis_cluster_nodes");
-    suite_test(suite, a_node_that_is_well_gives_back_what_a_group_was_charged_when_another_is_silent, 30);
-    suite_test(suite, a_group_with_more_round_trips_than_it_has_time_for_is_given_back_whole, 30);
-    suite_test(suite, of_a_node_that_is_gone_and_nobody_needs_the_others_are_asked_ever_more_rarely, 60);
-    suite_test(suite, a_redirection_to_an_unknown_host_has_the_map_asked_for, 120);
-    suite_test(suite, a_node_without_slots_is_kept_for_as_long_as_redirections_lead_to_it, 60);
-    suite_test(suite, a_node_that_has_lost_its_slots_is_not_asked_for_the_map_and_let_go, 90);
-    suite_test(suite, slots_without_a_node_are_a_line_in_the_log_and_one_when_they_have_one, 60);
-    suite_test(suite, a_node_for_which_there_is_no_descriptor_is_a_line_in_the_log_and_is_used_once_there_is, 60);
-    return suite_run(suite);
 }

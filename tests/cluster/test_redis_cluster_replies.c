@@ -1,6 +1,4 @@
-/* test_redis_cluster_replies.c - redirections of a Redis Cluster that lead nowhere, round and round, or to ever other
- * nodes: fault D6.
- */
+/* test_redis_cluster_replies.c - cluster redirects that lead nowhere, in circles, or to ever new nodes: fault D6. */
 #include "cluster_speaker.h"
 
 #include <inttypes.h>
@@ -39,11 +37,11 @@ static int tried(enum way way, weir *limiter, weir_limit *limit)
     return atomic_load(&status);
 }
 
-START_TEST(redirections_that_lead_nowhere_end_the_call_with_an_error_after_a_few)
+TEST(redirections_that_lead_nowhere_end_the_call_with_an_error_after_a_few, 120)
 {
     static const struct {
         const char *decides, *asking;
-        bool to_itself; /* PORT is its own; else one on which nobody listens */
+        bool to_itself; /* PORT is the node's own port; otherwise a port where nothing listens */
     } rows[] = {
         { "-MOVED 12182 127.0.0.1:PORT", NULL, true },
         { "-ASK 12182 127.0.0.1:PORT", NULL, true },
@@ -94,10 +92,9 @@ START_TEST(redirections_that_lead_nowhere_end_the_call_with_an_error_after_a_few
             place_close(&place);
         }
 }
-END_TEST
 
-/* "bar", in slot 5061, is with the one that sends on as well, or with the other one: "foo" is then alone. */
-START_TEST(one_redirection_to_a_node_that_decides_is_seen_by_nobody)
+/* "bar" (slot 5061) is served by the redirecting node or by the other one; in the latter case "foo" is the only key. */
+TEST(one_redirection_to_a_node_that_decides_is_seen_by_nobody, 60)
 {
     static const char *const rows[] = { "-MOVED 12182 127.0.0.1:PORT", "-ASK 12182 127.0.0.1:PORT",
                                         "-MOVED 12182 :PORT", "-ASK 12182 :PORT", "-MOVED 12182 localhost:PORT" };
@@ -110,7 +107,7 @@ START_TEST(one_redirection_to_a_node_that_decides_is_seen_by_nobody)
             speaker_start(&from);
             speaker_start(&to);
             from.to = to.port;
-            snprintf(from.map, sizeof from.map, /* what is asked for before the map is known goes to its first node */
+            snprintf(from.map, sizeof from.map, /* until the map is known, requests go to the map's first node */
                      "*2\r\n*3\r\n:10000\r\n:16383\r\n*3\r\n" HOST ":%d\r\n" ID "*3\r\n:0\r\n:9999\r\n*3\r\n" HOST
                      ":%d\r\n" ID,
                      from.port, i % 2 == 0 ? from.port : to.port);
@@ -129,7 +126,6 @@ START_TEST(one_redirection_to_a_node_that_decides_is_seen_by_nobody)
             place_close(&place);
         }
 }
-END_TEST
 
 static int threads_of_this_process(void)
 {
@@ -144,7 +140,7 @@ static int threads_of_this_process(void)
     return threads;
 }
 
-START_TEST(redirections_to_ever_other_nodes_are_no_storm_of_threads_or_questions)
+TEST_EACH(redirections_to_ever_other_nodes_are_no_storm_of_threads_or_questions, 2, 120)
 {
     enum { MOST = 128 + 16 };
     struct place place;
@@ -171,16 +167,15 @@ START_TEST(redirections_to_ever_other_nodes_are_no_storm_of_threads_or_questions
            took_us / 1000, threads_of_this_process(), maps);
     ck_assert_int_le(threads_of_this_process(), MOST);
     ck_assert_int_le(maps, 30 + 10 * took_us / WEIR_SECOND);
-    if (_i == 1) /* the other kind has the slot with a node that is gone, until there is a map */
+    if (_i == 1) /* for the other kind, the slot's node is gone until a new map arrives */
         ck_assert(place_logged(&place, "cannot be followed: there are 128 nodes already"));
     weir_close(limiter);
     fake_redis_stop(node.fake);
     place_close(&place);
 }
-END_TEST
 
-/* Each says that the other has all slots. */
-START_TEST(two_nodes_that_send_to_each_other_end_a_call_with_an_error_and_are_no_storm)
+/* Each node claims that the other one serves all slots. */
+TEST(two_nodes_that_send_to_each_other_end_a_call_with_an_error_and_are_no_storm, 60)
 {
     struct place place;
     static struct speaker nodes[2];
@@ -210,7 +205,6 @@ START_TEST(two_nodes_that_send_to_each_other_end_a_call_with_an_error_and_are_no
     fake_redis_stop(nodes[1].fake);
     place_close(&place);
 }
-END_TEST
 
 /* ---- Its end ---- */
 
@@ -226,7 +220,7 @@ static void tell_once(struct weir_op *op, int status)
     atomic_fetch_add(&told->times, 1);
 }
 
-START_TEST(a_limiter_that_is_closed_while_requests_are_sent_back_and_forth_tells_each_once)
+TEST(a_limiter_that_is_closed_while_requests_are_sent_back_and_forth_tells_each_once, 60)
 {
     enum { OPS = 64, TIMES = 100 };
     static struct told told[OPS];
@@ -245,7 +239,7 @@ START_TEST(a_limiter_that_is_closed_while_requests_are_sent_back_and_forth_tells
         weir *limiter = limiter_of(&options);
         weir_limit *limit = limit_of(limiter, "limit", UNREFILLED);
         if (times % 2 != 0)
-            ck_assert_int_eq(timed_try(limit, "foo", 1).status, WEIR_EIO); /* all connections stand */
+            ck_assert_int_eq(timed_try(limit, "foo", 1).status, WEIR_EIO); /* make all connections first */
         int submitted = 0;
         for (int i = 0; i < OPS; i++) {
             told[i].op = (struct weir_op){ .request = { .limit = limit, .key = weir_key_text("foo"), .cost = 1 },
@@ -268,19 +262,4 @@ START_TEST(a_limiter_that_is_closed_while_requests_are_sent_back_and_forth_tells
     }
     fake_redis_stop(nodes[0].fake);
     fake_redis_stop(nodes[1].fake);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("redis_cluster_replies");
-    suite_test(suite, redirections_that_lead_nowhere_end_the_call_with_an_error_after_a_few, 120);
-    suite_test(suite, one_redirection_to_a_node_that_decides_is_seen_by_nobody, 60);
-    TCase *each_kind = tcase_create("each kind");
-    tcase_set_timeout(each_kind, 120);
-    tcase_add_loop_test(each_kind, redirections_to_ever_other_nodes_are_no_storm_of_threads_or_questions, 0, 2);
-    suite_add_tcase(suite, each_kind);
-    suite_test(suite, two_nodes_that_send_to_each_other_end_a_call_with_an_error_and_are_no_storm, 60);
-    suite_test(suite, a_limiter_that_is_closed_while_requests_are_sent_back_and_forth_tells_each_once, 60);
-    return suite_run(suite);
 }

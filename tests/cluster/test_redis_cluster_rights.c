@@ -1,6 +1,5 @@
-/* test_redis_cluster_rights.c - the user that docs/redis.md tells to make on every node of a Redis Cluster has the rights that
- * it needs there, and no more; what it needs on any server shows test_redis_rights.c.
- */
+/* test_redis_cluster_rights.c - the user that docs/redis.md creates on every cluster node has exactly the rights that a
+ * cluster needs. test_redis_rights.c checks the rights that every server needs. */
 #include "cluster_place.h"
 
 static struct cluster common;
@@ -11,7 +10,7 @@ static void give_all(struct redis_user *user)
         must(redis_user_set(user, cluster_asker(&common, i)) == 0, user->error);
 }
 
-/* A slot of which new keys are at another node than the one that has it: who asks there is told ASK. */
+/* A slot in migration: its owner answers ASK to requests for new keys. */
 struct halfway {
     unsigned slot;
     int from, to;
@@ -36,7 +35,8 @@ static void halfway_close(const struct halfway *half)
     cluster_good(&common, cluster_slot_end(&common, half->slot, half->from, half->to));
 }
 
-/* Nodes that nobody has asked yet are asked by who found none: what they answer may be told after that call. */
+/* A limiter asks further nodes only when it finds none that answers, so the log line may follow the call that failed.
+ */
 static void await_log(struct place *place, weir_limit *limit, const char *key, const char *without)
 {
     struct weir_decision decision;
@@ -49,10 +49,10 @@ static void await_log(struct place *place, weir_limit *limit, const char *key, c
 
 static const char *const uses[] = { "in a cluster", "redis_replicas", NULL };
 
-START_TEST(each_right_in_a_cluster_is_needed_and_the_log_says_that_one_is_missing)
+TEST(each_right_in_a_cluster_is_needed_and_the_log_says_that_one_is_missing, 60)
 {
     static const struct {
-        const char *without; /* NULL: all is well */
+        const char *without; /* NULL: no right is missing */
         int replicas;
     } rows[] = { { NULL, 0 }, { "+cluster|slots", 0 }, { "+asking", 0 }, { NULL, 1 }, { "+wait", 1 } };
     await_cluster_replicas(&common);
@@ -83,9 +83,8 @@ START_TEST(each_right_in_a_cluster_is_needed_and_the_log_says_that_one_is_missin
         halfway_close(&half);
     }
 }
-END_TEST
 
-START_TEST(the_user_may_ask_a_cluster_for_its_slots_alone)
+TEST(the_user_may_ask_a_cluster_for_its_slots_alone, 30)
 {
     static const char *const refused[][6] = {
         { "CLUSTER", "NODES" },
@@ -115,7 +114,6 @@ START_TEST(the_user_may_ask_a_cluster_for_its_slots_alone)
     }
     asker_close(&asker);
 }
-END_TEST
 
 int main(void)
 {
@@ -123,10 +121,7 @@ int main(void)
     const int status = cluster_common(&common, &wish);
     if (status != 0)
         return status;
-    Suite *suite = suite_create("redis_cluster_rights");
-    suite_test(suite, each_right_in_a_cluster_is_needed_and_the_log_says_that_one_is_missing, 60);
-    suite_test(suite, the_user_may_ask_a_cluster_for_its_slots_alone, 30);
-    const int failed = suite_run(suite);
+    const int failed = suite_run(tests());
     cluster_stop(&common);
     return failed;
 }

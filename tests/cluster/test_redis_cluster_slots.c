@@ -1,6 +1,5 @@
-/* test_redis_cluster_slots.c - slots that move to another primary under load, and such as are here and there: no caller
- * sees it, and not one permit is lost or admitted twice; faults D3 (TRYAGAIN) and D6.
- */
+/* test_redis_cluster_slots.c - slots that move to another primary under load, and slots in mid-migration: callers
+ * notice nothing, and no permit is lost or admitted twice. Faults D3 (TRYAGAIN) and D6. */
 #include "cluster_place.h"
 
 #include <inttypes.h>
@@ -14,7 +13,7 @@ static struct cluster common;
 
 /* ---- Many slots, under load ---- */
 
-/* A key in each of the first slots of a primary, those that move and those behind them, and some of the others'. */
+/* Choose keys in the slots of a primary that move, in slots just behind them, and in slots of the other primaries. */
 static void keys_in_and_around(struct load *load, unsigned first)
 {
     struct load_key *of_slot[MOVED + AROUND] = { NULL };
@@ -40,7 +39,7 @@ static void slot_moves(unsigned slot, int from, int to)
     cluster_good(&common, cluster_slot_end(&common, slot, from, to));
 }
 
-START_TEST(slots_move_under_load_and_nobody_sees_it)
+TEST(slots_move_under_load_and_nobody_sees_it, 120)
 {
     static struct load loads[WAYS] = {
         { .way = LOAD_TRY }, { .way = LOAD_BATCH }, { .way = LOAD_SUBMIT }, { .way = LOAD_TRY, .in_a_row = 4 }
@@ -77,24 +76,23 @@ START_TEST(slots_move_under_load_and_nobody_sees_it)
     weir_close(limiter);
     place_close(&place);
     cluster_good(&common, cluster_settle(&common));
-    for (int slot = 0; slot < moved; slot++) /* as it was */
+    for (int slot = 0; slot < moved; slot++) /* restore the slots */
         slot_moves(first + (unsigned)slot, to, from);
     cluster_good(&common, cluster_settle(&common));
 }
-END_TEST
 
-/* ---- One slot, here and there ---- */
+/* ---- One slot in mid-migration ---- */
 
 struct half {
     struct place place;
     weir *limiter;
     weir_limit *limits[3];
-    char key[LOAD_KEY_SIZE]; /* of the slot, under each of the limits another key of Redis */
+    char key[LOAD_KEY_SIZE]; /* in the slot; each limit has its own Redis key for it */
     unsigned slot;
     int from, to;
 };
 
-/* A slot of which the keys of limits 0 and 1 are there; that of 2 is not. */
+/* A slot whose keys for limits 0 and 1 have migrated and whose key for limit 2 has not. */
 static void half_open(struct half *half, int primary, int64_t timeout_us)
 {
     static const char *const names[] = { "one", "two", "three" };
@@ -119,7 +117,7 @@ static void half_finish(struct half *half)
     cluster_good(&common, cluster_slot_end(&common, half->slot, half->from, half->to));
 }
 
-/* Back to where it was, for the other tests. */
+/* Return the slot to its former primary, for the other tests. */
 static void half_close(struct half *half)
 {
     cluster_good(&common, cluster_settle(&common));
@@ -129,7 +127,7 @@ static void half_close(struct half *half)
     place_close(&half->place);
 }
 
-/* What has to be loaded again goes where it was sent, with another ASKING. */
+/* A script that has to be loaded again goes to the redirect's target, with another ASKING. */
 static void forget_scripts(const struct half *half)
 {
     must(cluster_ask(&common, half->from, place_reply, sizeof place_reply, "SCRIPT", "FLUSH") == 2 &&
@@ -148,7 +146,7 @@ static void assert_takes_count(struct half *half, int64_t *taken_so_far)
         }
 }
 
-START_TEST(keys_of_a_slot_that_is_here_and_there_are_each_found_and_new_ones_made_there)
+TEST_EACH(keys_of_a_slot_that_is_here_and_there_are_each_found_and_new_ones_made_there, 3, 60)
 {
     struct half half;
     int64_t taken_so_far[3] = { 1, 1, 0 };
@@ -157,7 +155,7 @@ START_TEST(keys_of_a_slot_that_is_here_and_there_are_each_found_and_new_ones_mad
     half_finish(&half);
     assert_takes_count(&half, taken_so_far);
     cluster_good(&common, cluster_settle(&common));
-    /* And back, by the same steps. */
+    /* Move the slot back by the same steps. */
     cluster_good(&common, cluster_slot_begin(&common, half.slot, half.to, half.from));
     cluster_good(&common, cluster_slot_carry(&common, half.slot, half.to, half.from, 2));
     assert_takes_count(&half, taken_so_far);
@@ -167,7 +165,6 @@ START_TEST(keys_of_a_slot_that_is_here_and_there_are_each_found_and_new_ones_mad
     ck_assert_uint_eq(stats_of(half.limiter).errors, 0);
     half_close(&half);
 }
-END_TEST
 
 static struct weir_request request_of(const struct half *half, int limit)
 {
@@ -184,8 +181,8 @@ static struct weir_decision both_taken(const struct half *half)
     return decision;
 }
 
-/* Which of the two is at the other node is chance: each of them is once the one that denies. */
-START_TEST(limits_over_a_key_that_is_here_and_there_are_all_charged_or_none)
+/* Which key has migrated is random, so each takes a turn as the one that denies. */
+TEST_EACH(limits_over_a_key_that_is_here_and_there_are_all_charged_or_none, 3, 60)
 {
     struct half half;
     half_open(&half, _i, PATIENT_US);
@@ -211,14 +208,13 @@ START_TEST(limits_over_a_key_that_is_here_and_there_are_all_charged_or_none)
     ck_assert_uint_eq(stats_of(half.limiter).errors, 0);
     half_close(&half);
 }
-END_TEST
 
-START_TEST(limits_over_a_key_that_is_on_its_way_wholly_are_all_charged_there)
+TEST_EACH(limits_over_a_key_that_is_on_its_way_wholly_are_all_charged_there, 3, 60)
 {
     struct half half;
     half_open(&half, _i, PATIENT_US);
     cluster_good(&common, cluster_slot_carry(&common, half.slot, half.from, half.to, 1000));
-    ck_assert(both_taken(&half).allowed); /* ASK leads to both */
+    ck_assert(both_taken(&half).allowed); /* ASK leads to both keys */
     ck_assert(both_taken(&half).allowed);
     for (int i = 0; i < 2; i++)
         ck_assert_int_eq(charged(half.limits[i], half.key), 3);
@@ -226,23 +222,13 @@ START_TEST(limits_over_a_key_that_is_on_its_way_wholly_are_all_charged_there)
     ck_assert(both_taken(&half).allowed);
     half_close(&half);
 }
-END_TEST
 
 int main(void)
 {
     int error = cluster_common(&common, NULL);
     if (error != 0)
         return error;
-    Suite *suite = suite_create("redis_cluster_slots");
-    suite_test(suite, slots_move_under_load_and_nobody_sees_it, 120);
-    TCase *each_primary = tcase_create("each primary");
-    tcase_set_timeout(each_primary, 60);
-    tcase_add_loop_test(each_primary, keys_of_a_slot_that_is_here_and_there_are_each_found_and_new_ones_made_there, 0,
-                        3);
-    tcase_add_loop_test(each_primary, limits_over_a_key_that_is_here_and_there_are_all_charged_or_none, 0, 3);
-    tcase_add_loop_test(each_primary, limits_over_a_key_that_is_on_its_way_wholly_are_all_charged_there, 0, 3);
-    suite_add_tcase(suite, each_primary);
-    int status = suite_run(suite);
+    int status = suite_run(tests());
     cluster_stop(&common);
     return status;
 }

@@ -1,6 +1,5 @@
-/* test_redis_cluster_tls.c - a Redis Cluster that speaks TLS alone and wants a password: every node's certificate is
- * looked at, and what is redirected goes there by TLS as well, for the user whom docs/redis.md tells of.
- */
+/* test_redis_cluster_tls.c - a cluster with TLS and a password: weir verifies every node's certificate and follows
+ * redirects over TLS, as the user that docs/redis.md creates. */
 #include "cluster_place.h"
 #include "pki.h"
 
@@ -63,7 +62,7 @@ static struct weir_options secured_options(struct place *place, const char *user
     return options;
 }
 
-START_TEST(all_primaries_are_reached_by_tls_and_redirections_lead_to_them)
+TEST(all_primaries_are_reached_by_tls_and_redirections_lead_to_them, 60)
 {
     struct place place;
     char key[LOAD_KEY_SIZE];
@@ -82,9 +81,8 @@ START_TEST(all_primaries_are_reached_by_tls_and_redirections_lead_to_them)
     weir_close(limiter);
     place_close(&place);
 }
-END_TEST
 
-START_TEST(nodes_that_are_not_vouched_for_and_passwords_that_are_not_theirs_are_told_in_the_log)
+TEST(nodes_that_are_not_vouched_for_and_passwords_that_are_not_theirs_are_told_in_the_log, 60)
 {
     static const struct {
         const char *user_info, *authority, *says;
@@ -110,20 +108,16 @@ START_TEST(nodes_that_are_not_vouched_for_and_passwords_that_are_not_theirs_are_
         place_close(&place);
     }
 }
-END_TEST
 
 int main(void)
 {
-    if (server_missing())
+    if (redis_server_missing())
         return 77;
     make_certificates();
     const struct cluster_wish wish = { .tls = true, .password = "s3cret-marker", .server_words = words };
     int status = cluster_common(&common, &wish);
     if (status == 0) {
-        Suite *suite = suite_create("redis_cluster_tls");
-        suite_test(suite, all_primaries_are_reached_by_tls_and_redirections_lead_to_them, 60);
-        suite_test(suite, nodes_that_are_not_vouched_for_and_passwords_that_are_not_theirs_are_told_in_the_log, 60);
-        status = suite_run(suite);
+        status = suite_run(tests());
         cluster_stop(&common);
     }
     remove_certificates();

@@ -1,19 +1,20 @@
-/* share_processes.c - three processes with weights 3, 1 and 1 behind a real Consul share a limit; then one is killed.
+/* share_processes.c - three processes with weights 3, 1 and 1 share a limit through a real Consul; then one is
+ * killed.
  *
- * Every admit of every process is written down in memory that all share, with the times of its call, and so is the
- * share that each process says it has in force, again and again. Afterwards the exact meter (envelope.h) says whether
- * all together ever admitted more than the limit, and each no more than its part; and the shares are added up.
+ * Shared memory records every admitted call of every process with its times, and again and again the share that each
+ * process reports. Afterwards the exact meter (envelope.h) checks whether all processes together exceeded the limit,
+ * or one of them its share. Then the shares are added up.
  *
- *     join      all three know of one another, and share 3/5, 1/5, 1/5
+ *     join      all three know each other and share 3/5, 1/5, 1/5
  *     steady    they admit ten seconds' worth of permits
- *     kill -9   of the last; when its TTL and a hold-down have passed the others have 3/4 and 1/4
+ *     kill -9   the last one dies; after its TTL and a hold-down the others have 3/4 and 1/4
  *     carry     they admit two seconds' worth
  *
- * Nothing here asserts that something is quick: waits are generous, and what was too much is too much on any machine. A
- * share is taken to be in force from the end of one look to the start of the next only if both saw the same, and lie so
- * close to each other that it cannot have been smaller and grown again between them: that takes a hold-down.
+ * Nothing here asserts speed: waits are generous, and an excess is an excess on any machine. A share counts as in
+ * force between two looks only if both saw the same value, and if they lie closer together than the hold-down, within
+ * which a share cannot shrink and grow again.
  *
- * Exit status: 0 all that was well; 1 it was not; 77 there is no Consul to be had.
+ * Exit status: 0 all correct; 1 a failure; 77 Consul is not installed.
  */
 #include <weir/weir.h>
 
@@ -35,7 +36,7 @@
 enum {
     PROCESSES = 3,
     VICTIM = 2,
-    LIMIT = 1000, /* a second, and at once */
+    LIMIT = 1000, /* permits, a second and as burst */
     ADMITS_MOST = 1 << 17,
     SPELLS_MOST = 256,
     STEADY_PERMITS = 10 * LIMIT,
@@ -46,11 +47,12 @@ enum {
 static const int64_t weights[PROCESSES] = { 3, 1, 1 };
 static const char *const ids[PROCESSES] = { "a", "b", "c" };
 
-/* The bucket of one that died is full when the others get its part: it takes a second to fill. A process that lives but
- * does not renew for the TTL is dead to the others, so it is far longer than a busy machine should keep one waiting. */
+/* When a process dies, its bucket is full at the moment the others take over its part, so the test allows the second
+ * that a bucket takes to fill. A live process that does not renew within the TTL counts as dead, so the TTL is far
+ * longer than a busy machine delays a process. */
 static const int64_t ttl_us = 5 * WEIR_SECOND, hold_down_us = 1500000;
 
-struct spell { /* in which the share was proven to be the same */
+struct spell { /* a time in which the share was proven constant */
     int64_t from_us, to_us;
     int64_t weight, total, part;
 };
@@ -58,7 +60,7 @@ struct spell { /* in which the share was proven to be the same */
 struct account { /* of one process */
     _Atomic int64_t n;
     struct admit admits[ADMITS_MOST];
-    _Atomic int64_t weight_and_total; /* as it sees it now: weight << 32 | total */
+    _Atomic int64_t weight_and_total; /* the current share: weight << 32 | total */
     _Atomic int spells_len;
     struct spell spells[SPELLS_MOST];
 };
@@ -216,7 +218,7 @@ static bool has_admitted(const struct ledger *ledger, int64_t permits)
     return admitted(ledger) >= permits;
 }
 
-/* Wait for it; how long it took is a figure, that it came at all is what counts. */
+/* Wait for a condition and print how long it took. Only its arrival is asserted. */
 static bool await(const char *what, const struct ledger *ledger, bool (*holds)(const struct ledger *, int64_t),
                   int64_t permits)
 {
@@ -264,7 +266,7 @@ static bool run(const struct consul_server *server, struct ledger *ledger, struc
 
 /* ---- What came of it ---- */
 
-/* Those of processes first..last that began and ended in that time, in `admits`; how many. */
+/* Copy to `admits` the calls of processes first..last that began and ended within the time; return how many. */
 static size_t collect(const struct ledger *ledger, int first, int last, int64_t from_us, int64_t to_us,
                       struct admit *admits)
 {
@@ -276,7 +278,7 @@ static size_t collect(const struct ledger *ledger, int first, int last, int64_t 
     return n;
 }
 
-/* All together the whole time, and each by itself while all three were there. */
+/* Check all processes together over the whole time, and each one alone while all three ran. */
 static bool admits_are_within(const struct ledger *ledger, const struct times *times)
 {
     static struct admit admits[PROCESSES * ADMITS_MOST];
@@ -296,7 +298,7 @@ static bool admits_are_within(const struct ledger *ledger, const struct times *t
     return good;
 }
 
-/* The spell of two looks at least that holds then; NULL: none was proven. */
+/* Return the spell of at least two looks that covers the time, or NULL if none was proven. */
 static const struct spell *spell_at(const struct account *account, int64_t time_us)
 {
     for (int i = 0; i < account->spells_len; i++)
@@ -306,7 +308,7 @@ static const struct spell *spell_at(const struct account *account, int64_t time_
     return NULL;
 }
 
-/* The sum changes where some spell begins. */
+/* The sum of shares changes only where a spell begins. */
 static bool shares_are_within(const struct ledger *ledger, const struct times *times)
 {
     double most = 0;

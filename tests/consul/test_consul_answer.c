@@ -1,4 +1,5 @@
-/* test_consul_answer.c - what Consul's agent answers, read: good, wrong in each field, and mutilated at random. */
+/* test_consul_answer.c - decoding of the Consul agent's answers: valid ones, ones with an error in each field, and
+ * randomly mutilated ones. */
 #include "backends/consul/answer.h"
 #include "consul_json.h"
 #include "failing_alloc.h"
@@ -32,7 +33,7 @@ static const char *policies_error(const char *body)
 
 /* ---- Instances ---- */
 
-START_TEST(instances_have_an_id_and_a_weight)
+TEST(instances_have_an_id_and_a_weight, 30)
 {
     static const char body[] = "[" INSTANCE("x-1", WEIGHS(65535)) "," INSTANCE("x-2", "") "," INSTANCE(
         "x-3", "\"Weights\":null,") "," INSTANCE("x-4", "\"Weights\":{},") "]";
@@ -47,24 +48,22 @@ START_TEST(instances_have_an_id_and_a_weight)
     }
     consul_peers_free(&peers);
 }
-END_TEST
 
-START_TEST(empty_list_is_a_list)
+TEST(empty_list_is_a_list, 30)
 {
     struct consul_peers peers;
     must_succeed(consul_peers_read("[]", 2, NULL, &peers, (struct message){ NULL, 0 }));
     ck_assert_uint_eq(peers.n, 0);
     consul_peers_free(&peers);
 }
-END_TEST
 
 #define SERVICE(fields) "[{\"Service\":{" fields "}}]"
 
 #define TWENTY_DIGITS "12345678901234567890"
 #define HUNDRED_DIGITS TWENTY_DIGITS TWENTY_DIGITS TWENTY_DIGITS TWENTY_DIGITS TWENTY_DIGITS
-#define FOUR_HUNDRED_DIGITS HUNDRED_DIGITS HUNDRED_DIGITS HUNDRED_DIGITS HUNDRED_DIGITS /* more than a double goes to */
+#define FOUR_HUNDRED_DIGITS HUNDRED_DIGITS HUNDRED_DIGITS HUNDRED_DIGITS HUNDRED_DIGITS /* overflows a double */
 
-START_TEST(every_field_of_an_instance_is_looked_at)
+TEST(every_field_of_an_instance_is_looked_at, 30)
 {
     static const struct {
         const char *body, *meta, *sentence;
@@ -117,10 +116,9 @@ START_TEST(every_field_of_an_instance_is_looked_at)
         ck_assert_msg(strstr(sentence, bad[i].sentence) != NULL, "%s: %s", bad[i].body, sentence);
     }
 }
-END_TEST
 
-/* What somebody's check puts out must not keep all others from knowing each other. */
-START_TEST(fields_that_nobody_reads_may_be_anything)
+/* A strange health-check output must not keep the other instances from being read. */
+TEST(fields_that_nobody_reads_may_be_anything, 30)
 {
     static const char *const odd[] = {
         "\"Output\":\"a\\u0000b\"",
@@ -152,19 +150,17 @@ START_TEST(fields_that_nobody_reads_may_be_anything)
         consul_policies_free(&policies);
     }
 }
-END_TEST
 
-START_TEST(long_id_is_cut_in_a_sentence)
+TEST(long_id_is_cut_in_a_sentence, 30)
 {
     char body[4096];
     snprintf(body, sizeof body, "[{\"Service\":{\"ID\":\"%03000d\",\"Weights\":1}}]", 7);
     ck_assert_uint_lt(strlen(peers_error(body, NULL)), 128);
 }
-END_TEST
 
 /* ---- Shape ---- */
 
-START_TEST(nesting_is_allowed_up_to_16)
+TEST(nesting_is_allowed_up_to_16, 30)
 {
     char body[64];
     for (int depth = 1; depth <= 20; depth++) {
@@ -177,9 +173,8 @@ START_TEST(nesting_is_allowed_up_to_16)
     }
     ck_assert_str_eq(peers_error("[{\"Service\":{\"ID\":\"[[[[[[[[[[[[[[[[[[[[[[\\\"[[[\"}}]", NULL), "");
 }
-END_TEST
 
-START_TEST(depth_and_number_of_objects_are_looked_at_before_they_are_made)
+TEST(depth_and_number_of_objects_are_looked_at_before_they_are_made, 30)
 {
     size_t len = 1 << 20;
     char *body = malloc(len + 1);
@@ -193,29 +188,27 @@ START_TEST(depth_and_number_of_objects_are_looked_at_before_they_are_made)
     ck_assert_str_eq(peers_error(body, NULL), "the answer has more than 65536 objects and arrays");
     free(body);
 }
-END_TEST
 
-START_TEST(answer_cut_off_anywhere_is_refused)
+TEST(answer_cut_off_anywhere_is_refused, 30)
 {
     static const char body[] = A_AND_B;
     char sentence[256];
     for (size_t len = 0; len < strlen(body); len++) {
         struct consul_peers peers;
-        char *part = malloc(len + 1); /* so that a byte too far is seen */
+        char *part = malloc(len + 1); /* an exact copy, so that ASan sees a read past the end */
         memcpy(part, body, len);
         ck_assert_int_eq(consul_peers_read(part, len, NULL, &peers, (struct message){ sentence, sizeof sentence }),
                          WEIR_EINVAL);
         ck_assert_msg(strcmp(sentence, "the answer ends before its JSON does") == 0 ||
-                          strstr(sentence, "the answer is not JSON, see line 1") == sentence, /* within a word */
+                          strstr(sentence, "the answer is not JSON, see line 1") == sentence, /* cut within a word */
                       "%zu bytes: %s", len, sentence);
         free(part);
     }
 }
-END_TEST
 
 /* ---- Policies ---- */
 
-START_TEST(policies_have_names_patterns_and_values)
+TEST(policies_have_names_patterns_and_values, 30)
 {
     static const char body[] = "[" KEY("weir/", "null") "," KEY("weir/api", BUCKET) "," KEY(
         "weir/api/", "\"\"") "," KEY("weir/api/10.*", BUCKET) "," KEY("weir/api/a/b/c", BUCKET) "]";
@@ -233,9 +226,8 @@ START_TEST(policies_have_names_patterns_and_values)
     }
     consul_policies_free(&policies);
 }
-END_TEST
 
-START_TEST(key_that_ends_in_a_slash_is_a_folder_only_if_it_holds_nothing)
+TEST(key_that_ends_in_a_slash_is_a_folder_only_if_it_holds_nothing, 30)
 {
     static const char body[] = "[" KEY("weir/", NONSENSE) "," KEY("weir/api/10/", BUCKET) "," KEY(
         "weir/api/11/", "null") "," KEY("weir/api/12/", "\"\"") "]";
@@ -249,9 +241,8 @@ START_TEST(key_that_ends_in_a_slash_is_a_folder_only_if_it_holds_nothing)
     ck_assert_ptr_null(policies.entries[1].error);
     consul_policies_free(&policies);
 }
-END_TEST
 
-START_TEST(value_that_is_no_policy_is_an_entry_with_an_error)
+TEST(value_that_is_no_policy_is_an_entry_with_an_error, 30)
 {
     static const struct {
         const char *body, *error;
@@ -278,9 +269,8 @@ START_TEST(value_that_is_no_policy_is_an_entry_with_an_error)
         consul_policies_free(&policies);
     }
 }
-END_TEST
 
-START_TEST(answer_that_consul_would_not_give_is_refused_as_a_whole)
+TEST(answer_that_consul_would_not_give_is_refused_as_a_whole, 30)
 {
     static const char *const bad[][2] = {
         { "[7]", "entry 1 of the answer has no text Key" },
@@ -301,10 +291,9 @@ START_TEST(answer_that_consul_would_not_give_is_refused_as_a_whole)
         ck_assert_msg(strstr(policies_error(bad[i][0]), bad[i][1]) != NULL, "%s: %s", bad[i][0],
                       policies_error(bad[i][0]));
 }
-END_TEST
 
-/* Every length and every byte: against the encoding, written anew from RFC 4648. */
-START_TEST(base64_is_read_as_it_is_written)
+/* Decode every length and every byte value; the encoder here is written independently from RFC 4648. */
+TEST(base64_is_read_as_it_is_written, 60)
 {
     static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     struct chance chance = chance_make(1);
@@ -334,11 +323,11 @@ START_TEST(base64_is_read_as_it_is_written)
         consul_policies_free(&policies);
     }
 }
-END_TEST
 
 /* ---- Memory ---- */
 
-/* With the `number`th allocation failing, and with `stubborn` all after it; false if there are fewer. */
+/* Decode with allocation number `number` failing, and with `stubborn` all later ones as well. Return false if there
+ * are fewer allocations. */
 static bool read_without(int64_t number, bool stubborn, const char *body, bool of_peers)
 {
     char sentence[256] = "";
@@ -355,7 +344,7 @@ static bool read_without(int64_t number, bool stubborn, const char *body, bool o
         consul_policies_free(&policies);
     alloc_pause();
     ck_assert_int_eq(alloc_live_blocks(), 0);
-    /* A word for which jansson finds no memory is to it one that cannot be read. */
+    /* jansson reports a word that it has no memory for as unreadable */
     const bool is_jansson = stubborn && strstr(sentence, "the answer is not JSON, see line 1, column ") == sentence;
     const int expected = !failed ? WEIR_OK : is_jansson ? WEIR_EINVAL : WEIR_ENOMEM;
     ck_assert_msg(error == expected, "allocation %lld of %s: %d, %s", (long long)number, body, error, sentence);
@@ -368,7 +357,7 @@ static bool read_without(int64_t number, bool stubborn, const char *body, bool o
     "[" KEY("weir/", "null") "," KEY("weir/api", BUCKET) "," KEY("weir/a/10.*", NONSENSE) "," KEY("weir/a\\u0000", \
                                                                                                   "7") "]"
 
-START_TEST(an_answer_for_which_there_is_no_memory_is_not_taken)
+TEST(an_answer_for_which_there_is_no_memory_is_not_taken, 30)
 {
     static const struct {
         const char *body;
@@ -382,15 +371,14 @@ START_TEST(an_answer_for_which_there_is_no_memory_is_not_taken)
             ck_assert_msg(all ? number > rows[i].least_all : number == rows[i].own + 1, "%s: %lld", rows[i].body,
                           (long long)number - 1);
         }
-        json_set_alloc_funcs(malloc, free); /* this program's: now jansson's fail, too */
+        json_set_alloc_funcs(malloc, free); /* use this program's malloc, so that jansson's allocations fail too */
     }
 }
-END_TEST
 
 /* ---- Anything ---- */
 
-/* Change, cut, double and swap in bytes of a real answer. What comes of it is the decoder's to say; it must not read
- * beyond the end, and what it gives must be in order. */
+/* Change, cut, duplicate and swap bytes of a real answer. The decoder may accept or refuse it, but must not read past
+ * its end and must return ordered results. */
 static size_t mutilate(struct chance *chance, char *body, size_t len, size_t room)
 {
     static const char marks[] = "[]{}\",:\\0123456789-eE.truefalsn \0\xff\x1b";
@@ -416,7 +404,7 @@ static size_t mutilate(struct chance *chance, char *body, size_t len, size_t roo
     return len;
 }
 
-START_TEST(mutilated_answers_are_read_or_refused)
+TEST(mutilated_answers_are_read_or_refused, 120)
 {
     static const char peers_body[] = A_AND_B;
     static const char policies_body[] = "[" KEY("weir/", "null") "," KEY("weir/api", BUCKET) "," KEY("weir/api/10.*",
@@ -454,26 +442,4 @@ START_TEST(mutilated_answers_are_read_or_refused)
         }
         free(exact);
     }
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("consul answer");
-    suite_test(suite, instances_have_an_id_and_a_weight, 30);
-    suite_test(suite, empty_list_is_a_list, 30);
-    suite_test(suite, every_field_of_an_instance_is_looked_at, 30);
-    suite_test(suite, fields_that_nobody_reads_may_be_anything, 30);
-    suite_test(suite, long_id_is_cut_in_a_sentence, 30);
-    suite_test(suite, nesting_is_allowed_up_to_16, 30);
-    suite_test(suite, depth_and_number_of_objects_are_looked_at_before_they_are_made, 30);
-    suite_test(suite, answer_cut_off_anywhere_is_refused, 30);
-    suite_test(suite, policies_have_names_patterns_and_values, 30);
-    suite_test(suite, key_that_ends_in_a_slash_is_a_folder_only_if_it_holds_nothing, 30);
-    suite_test(suite, value_that_is_no_policy_is_an_entry_with_an_error, 30);
-    suite_test(suite, answer_that_consul_would_not_give_is_refused_as_a_whole, 30);
-    suite_test(suite, base64_is_read_as_it_is_written, 60);
-    suite_test(suite, an_answer_for_which_there_is_no_memory_is_not_taken, 30);
-    suite_test(suite, mutilated_answers_are_read_or_refused, 120);
-    return suite_run(suite);
 }

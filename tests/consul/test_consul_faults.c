@@ -1,4 +1,4 @@
-/* test_consul_faults.c - what follows Consul, against an agent that answers as badly as it can: each is survived. */
+/* test_consul_faults.c - following a Consul agent that answers as badly as it can: weir survives each way. */
 #include "backends/consul/pace.h"
 #include "consul_stage.h"
 
@@ -12,7 +12,8 @@
 
 /* ---- Bad answers ---- */
 
-/* One bad answer: it is told of, named, and waited a second after; then all is well. */
+/* Give one bad answer: it must be reported with its reason and followed by a one-second pause; the next good answer
+ * is accepted. */
 static void assert_survives(enum fake_way way, const char *body, size_t len, const char *sentence)
 {
     struct consul_stage stage;
@@ -20,7 +21,7 @@ static void assert_survives(enum fake_way way, const char *body, size_t len, con
     if (way == FAKE_HANGS)
         stage.consul.timeout_us = WEIR_SECOND / 2;
     else if (way == FAKE_STALLS || way == FAKE_DRIPS)
-        stage.consul.timeout_us = 3 * WEIR_SECOND; /* a line of the head has come by then, and not all of the body */
+        stage.consul.timeout_us = 3 * WEIR_SECOND; /* by then a line of the head has arrived, but not the whole body */
     stage.consul.token = stage.secret = "s3cret-marker";
     fake_consul_page_of(stage.fake, HEALTH, 200, 10, body, len);
     fake_consul_way(stage.fake, HEALTH, way, 1);
@@ -42,7 +43,7 @@ static const struct {
     { FAKE_HANGS, "no answer in time" },
     { FAKE_CLOSES, "Empty reply from server" },
     { FAKE_RESETS, "reset" },
-    { FAKE_TRUNCATED, "with 204 bytes " /* remaining to read, or by curl 8.14 missing */ },
+    { FAKE_TRUNCATED, "with 204 bytes " /* "remaining to read", or "missing" from curl 8.14 */ },
     { FAKE_SHUTS, "with 204 bytes " },
     { FAKE_STALLS, "the answer was not whole in time" },
     { FAKE_DRIPS, "the answer was not whole in time" },
@@ -51,13 +52,12 @@ static const struct {
     { FAKE_NOISE, "HTTP/0.9" },
 };
 
-START_TEST(bad_connection_is_a_failure_and_survived)
+TEST_EACH(bad_connection_is_a_failure_and_survived, sizeof bad_ways / sizeof bad_ways[0], 60)
 {
     assert_survives(bad_ways[_i].way, ONLY_A, strlen(ONLY_A), bad_ways[_i].sentence);
 }
-END_TEST
 
-START_TEST(huge_answer_is_cut_off_while_it_comes)
+TEST(huge_answer_is_cut_off_while_it_comes, 60)
 {
     size_t len = 64 << 20;
     char *huge = malloc(len);
@@ -66,9 +66,8 @@ START_TEST(huge_answer_is_cut_off_while_it_comes)
     assert_survives(FAKE_PLAIN, huge, len, "the answer has more than 1048576 bytes");
     free(huge);
 }
-END_TEST
 
-START_TEST(answer_of_a_megabyte_is_read)
+TEST(answer_of_a_megabyte_is_read, 60)
 {
     struct consul_stage stage;
     size_t len = 1 << 20;
@@ -83,9 +82,8 @@ START_TEST(answer_of_a_megabyte_is_read)
     stage_end(&stage);
     free(large);
 }
-END_TEST
 
-START_TEST(answer_that_is_not_understood_is_a_failure_and_survived)
+TEST_EACH(answer_that_is_not_understood_is_a_failure_and_survived, 6, 60)
 {
     static const char *const bad[][2] = {
         { "", "ends before its JSON does" },
@@ -97,9 +95,8 @@ START_TEST(answer_that_is_not_understood_is_a_failure_and_survived)
     };
     assert_survives(FAKE_CHUNKED, bad[_i][0], strlen(bad[_i][0]), bad[_i][1]);
 }
-END_TEST
 
-START_TEST(status_other_than_200_is_a_failure_and_survived)
+TEST_EACH(status_other_than_200_is_a_failure_and_survived, 8, 60)
 {
     static const int statuses[] = { 204, 301, 400, 403, 404, 429, 500, 503 };
     struct consul_stage stage;
@@ -115,9 +112,8 @@ START_TEST(status_other_than_200_is_a_failure_and_survived)
     ck_assert_int_eq(told_count(PEERS, "peers self=a: a"), 0);
     stage_end(&stage);
 }
-END_TEST
 
-START_TEST(pauses_of_policies_grow_after_failures)
+TEST(pauses_of_policies_grow_after_failures, 60)
 {
     struct consul_stage stage;
     struct fake_asked asked[4];
@@ -134,11 +130,10 @@ START_TEST(pauses_of_policies_grow_after_failures)
     ck_assert_int_ge(asked[3].at_us - asked[2].at_us, 4 * WEIR_SECOND);
     stage_end(&stage);
 }
-END_TEST
 
-/* Others give an instance that joins what this one has to give up after their hold-down: it may not look away for
- * longer. */
-START_TEST(pauses_of_instances_are_a_second_to_one_and_a_half_however_often_it_fails)
+/* Other instances drop a member after their hold-down, so a joined instance must not stop looking for longer than
+ * that. */
+TEST(pauses_of_instances_are_a_second_to_one_and_a_half_however_often_it_fails, 60)
 {
     struct consul_pace pace;
     int64_t now_us = 0;
@@ -149,18 +144,17 @@ START_TEST(pauses_of_instances_are_a_second_to_one_and_a_half_however_often_it_f
         ck_assert_int_lt(due_us - now_us, 3 * WEIR_SECOND / 2);
         now_us = due_us;
     }
-    for (int i = 0; i < 1000; i++) { /* nor when what comes at once says nothing new */
+    for (int i = 0; i < 1000; i++) { /* also when an immediate answer has no news */
         int64_t due_us = consul_pace_answered(&pace, now_us, now_us, false);
         ck_assert_int_lt(due_us - now_us, 3 * WEIR_SECOND / 2);
         ck_assert(i < 20 || due_us - now_us >= WEIR_SECOND);
         now_us = due_us;
     }
 }
-END_TEST
 
-START_TEST(list_of_instances_is_urgent)
+TEST(list_of_instances_is_urgent, 60)
 {
-    enum { FAILURES = 8 }; /* with pauses that grow the last would be 20 s and more away */
+    enum { FAILURES = 8 }; /* growing pauses would make the last one 20 s and more */
     struct consul_stage stage;
     struct fake_asked first, last;
     stage_set(&stage, FAKE_ON_TCP);
@@ -172,22 +166,20 @@ START_TEST(list_of_instances_is_urgent)
     ck_assert_int_ge(last.at_us - first.at_us, (FAILURES - 1) * WEIR_SECOND);
     stage_end(&stage);
 }
-END_TEST
 
-START_TEST(connection_that_died_in_silence_is_noticed_while_a_query_waits)
+TEST(connection_that_died_in_silence_is_noticed_while_a_query_waits, 60)
 {
     struct consul_stage stage;
     stage_set(&stage, FAKE_ON_TCP);
     stage_start(&stage);
-    ck_assert(fake_consul_await(stage.fake, HELD_HEALTH, 1)); /* which is held for 10 minutes */
+    ck_assert(fake_consul_await(stage.fake, HELD_HEALTH, 1)); /* the agent holds it for 10 minutes */
     fake_consul_cut_cable(stage.fake);
     fake_consul_page(stage.fake, HEALTH, 200, 3, A_AND_B);
     told_await(PEERS, "peers self=a: b=1", 1);
     stage_end(&stage);
 }
-END_TEST
 
-START_TEST(query_that_is_held_too_long_is_given_up_after_its_wait)
+TEST(query_that_is_held_too_long_is_given_up_after_its_wait, 60)
 {
     struct consul_stage stage;
     struct fake_asked asked;
@@ -198,25 +190,9 @@ START_TEST(query_that_is_held_too_long_is_given_up_after_its_wait)
     struct told told = told_await(PEERS, "failed", 1);
     ck_assert_ptr_nonnull(strstr(told.text, "no answer in time"));
     ck_assert(fake_consul_asked(stage.fake, HELD_HEALTH, 0, &asked));
-    ck_assert_int_ge(told.at_us - asked.at_us, WEIR_SECOND); /* with 1/16 and the timeout, less what the asking took */
+    /* plus 1/16 and the timeout, minus the time that the request took */
+    ck_assert_int_ge(told.at_us - asked.at_us, WEIR_SECOND);
     fake_consul_page(stage.fake, HEALTH, 200, 3, A_AND_B);
     told_await(PEERS, "peers self=a: b=1", 1);
     stage_end(&stage);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("consul faults");
-    suite_test_each(suite, bad_connection_is_a_failure_and_survived, (int)(sizeof bad_ways / sizeof bad_ways[0]), 60);
-    suite_test(suite, huge_answer_is_cut_off_while_it_comes, 60);
-    suite_test(suite, answer_of_a_megabyte_is_read, 60);
-    suite_test_each(suite, answer_that_is_not_understood_is_a_failure_and_survived, 6, 60);
-    suite_test_each(suite, status_other_than_200_is_a_failure_and_survived, 8, 60);
-    suite_test(suite, pauses_of_policies_grow_after_failures, 60);
-    suite_test(suite, pauses_of_instances_are_a_second_to_one_and_a_half_however_often_it_fails, 60);
-    suite_test(suite, list_of_instances_is_urgent, 60);
-    suite_test(suite, connection_that_died_in_silence_is_noticed_while_a_query_waits, 60);
-    suite_test(suite, query_that_is_held_too_long_is_given_up_after_its_wait, 60);
-    return suite_run(suite);
 }

@@ -31,7 +31,7 @@ static struct fake_asked asked_at(struct consul_stage *stage, const char *target
     return asked;
 }
 
-START_TEST(registration_says_who_this_is_and_what_it_weighs)
+TEST(registration_says_who_this_is_and_what_it_weighs, 60)
 {
     struct consul_stage stage;
     stage_set_join(&stage);
@@ -45,9 +45,8 @@ START_TEST(registration_says_who_this_is_and_what_it_weighs)
     stage_end(&stage);
     ck_assert_int_eq(told_count(PEERS, "failed"), 0);
 }
-END_TEST
 
-START_TEST(registration_says_where_the_service_is_if_asked_to)
+TEST(registration_says_where_the_service_is_if_asked_to, 60)
 {
     struct consul_stage stage;
     stage_set_join(&stage);
@@ -63,9 +62,8 @@ START_TEST(registration_says_where_the_service_is_if_asked_to)
     ck_assert_ptr_nonnull(strstr(asked.body, "\"DeregisterCriticalServiceAfter\":\"3600000ms\""));
     stage_end(&stage);
 }
-END_TEST
 
-START_TEST(ids_and_services_may_have_any_bytes)
+TEST(ids_and_services_may_have_any_bytes, 60)
 {
     struct consul_stage stage;
     stage_set_join(&stage);
@@ -81,9 +79,8 @@ START_TEST(ids_and_services_may_have_any_bytes)
     ck_assert_int_eq(fake_consul_count(stage.fake, "PUT /v1/agent/service/deregister/x%2Fy%25z%20%221%22%C3%A9"), 1);
     stage_end(&stage);
 }
-END_TEST
 
-START_TEST(options_that_consul_cannot_take_in_are_refused_when_it_joins)
+TEST(options_that_consul_cannot_take_in_are_refused_when_it_joins, 60)
 {
     static const struct {
         struct weir_peers peers;
@@ -115,9 +112,8 @@ START_TEST(options_that_consul_cannot_take_in_are_refused_when_it_joins)
         stage_end(&stage);
     }
 }
-END_TEST
 
-START_TEST(ids_with_dots_and_slashes_that_stay_join)
+TEST_EACH(ids_with_dots_and_slashes_that_stay_join, 3, 60)
 {
     static const char *const good[][2] = { { "a/b/", "a%2Fb%2F" }, { "...", "..." }, { "a/.b", "a%2F.b" } };
     struct consul_stage stage;
@@ -131,9 +127,8 @@ START_TEST(ids_with_dots_and_slashes_that_stay_join)
     ck_assert_int_eq(fake_consul_count(stage.fake, deregister), 1);
     stage_end(&stage);
 }
-END_TEST
 
-START_TEST(list_is_asked_for_after_the_registration)
+TEST(list_is_asked_for_after_the_registration, 60)
 {
     struct consul_stage stage;
     stage_set_join(&stage);
@@ -142,9 +137,8 @@ START_TEST(list_is_asked_for_after_the_registration)
     ck_assert_int_eq(fake_consul_count(stage.fake, PUT_REGISTER), 1);
     stage_end(&stage);
 }
-END_TEST
 
-START_TEST(list_is_asked_for_even_if_the_registration_fails)
+TEST(list_is_asked_for_even_if_the_registration_fails, 60)
 {
     struct consul_stage stage;
     stage_set_join(&stage);
@@ -157,10 +151,10 @@ START_TEST(list_is_asked_for_even_if_the_registration_fails)
     ck_assert_int_ge(asked_at(&stage, PUT_REGISTER, 1).at_us - asked_at(&stage, PUT_REGISTER, 0).at_us, WEIR_SECOND);
     stage_end(&stage);
 }
-END_TEST
 
-/* On a connection that renewals left idle there may be another agent than the one that gave the index. */
-START_TEST(index_is_used_on_the_connection_only_on_which_it_came)
+/* Behind a connection that only renewals used for a while there may be another agent than the one that gave the
+ * index. */
+TEST(index_is_used_on_the_connection_only_on_which_it_came, 60)
 {
     struct consul_stage stage;
     stage_set_join(&stage);
@@ -172,9 +166,8 @@ START_TEST(index_is_used_on_the_connection_only_on_which_it_came)
     stage_end(&stage);
     ck_assert_int_eq(told_count(PEERS, "failed"), 0);
 }
-END_TEST
 
-START_TEST(check_is_renewed_again_and_again)
+TEST(check_is_renewed_again_and_again, 60)
 {
     struct consul_stage stage;
     stage_set_join(&stage);
@@ -185,10 +178,9 @@ START_TEST(check_is_renewed_again_and_again)
     stage_end(&stage);
     ck_assert_int_eq(told_count(PEERS, "failed"), 0);
 }
-END_TEST
 
-/* 404: newer agents; 500: 1.8. */
-START_TEST(agent_that_has_forgotten_this_instance_is_told_again)
+/* Newer agents answer 404, version 1.8 answers 500. */
+TEST_EACH(agent_that_has_forgotten_this_instance_is_told_again, 2, 60)
 {
     static const int statuses[] = { 404, 500 };
     struct consul_stage stage;
@@ -204,23 +196,21 @@ START_TEST(agent_that_has_forgotten_this_instance_is_told_again)
     ck_assert_ptr_nonnull(strstr(told_at(PEERS, "failed", 0).text, "renewing this instance: it answers with status"));
     stage_end(&stage);
 }
-END_TEST
 
-START_TEST(agent_that_always_forgets_is_not_told_all_the_time)
+TEST(agent_that_always_forgets_is_not_told_all_the_time, 60)
 {
     struct consul_stage stage;
     stage_set_join(&stage);
     fake_consul_page(stage.fake, RENEW, 404, 0, "");
     stage_start(&stage);
     ck_assert(fake_consul_await(stage.fake, PUT_REGISTER, 4));
-    for (int i = 2; i < 4; i++) /* the second one at once, others paced */
+    for (int i = 2; i < 4; i++) /* the second comes immediately, later ones are paced */
         ck_assert_int_ge(asked_at(&stage, PUT_REGISTER, i).at_us - asked_at(&stage, PUT_RENEW, i - 1).at_us,
                          WEIR_SECOND);
     stage_end(&stage);
 }
-END_TEST
 
-START_TEST(list_that_lacks_this_instance_has_it_registered_again)
+TEST(list_that_lacks_this_instance_has_it_registered_again, 60)
 {
     struct consul_stage stage;
     stage_set_join(&stage);
@@ -234,9 +224,8 @@ START_TEST(list_that_lacks_this_instance_has_it_registered_again)
                          WEIR_SECOND);
     stage_end(&stage);
 }
-END_TEST
 
-START_TEST(agent_that_was_away_is_told_again)
+TEST(agent_that_was_away_is_told_again, 60)
 {
     struct consul_stage stage;
     stage_set_join(&stage);
@@ -250,9 +239,8 @@ START_TEST(agent_that_was_away_is_told_again)
     told_await(PEERS, "peers", lists + 1);
     stage_end(&stage);
 }
-END_TEST
 
-START_TEST(end_deregisters_this_instance)
+TEST(end_deregisters_this_instance, 60)
 {
     struct consul_stage stage;
     stage_set_join(&stage);
@@ -263,10 +251,9 @@ START_TEST(end_deregisters_this_instance)
     ck_assert_int_eq(stage.log_lines, 0);
     stage_end(&stage);
 }
-END_TEST
 
-/* The agent may have taken in a registration whose answer never came. */
-START_TEST(end_deregisters_even_if_the_registration_was_not_answered)
+/* The agent may have accepted a registration whose answer never arrived. */
+TEST(end_deregisters_even_if_the_registration_was_not_answered, 60)
 {
     struct consul_stage stage;
     stage_set_join(&stage);
@@ -277,9 +264,8 @@ START_TEST(end_deregisters_even_if_the_registration_was_not_answered)
     ck_assert_int_eq(fake_consul_count(stage.fake, PUT_DEREGISTER), 1);
     stage_end(&stage);
 }
-END_TEST
 
-START_TEST(end_waits_a_second_and_no_more_for_an_agent_that_hangs)
+TEST(end_waits_a_second_and_no_more_for_an_agent_that_hangs, 60)
 {
     struct consul_stage stage;
     stage_set_join(&stage);
@@ -291,32 +277,30 @@ START_TEST(end_waits_a_second_and_no_more_for_an_agent_that_hangs)
     stage_stop_following(&stage);
     int64_t took_us = clock_monotonic_us() - begin_us;
     ck_assert_int_ge(took_us, WEIR_SECOND);
-    ck_assert_int_lt(took_us, 20 * WEIR_SECOND); /* and not the timeout */
+    ck_assert_int_lt(took_us, 20 * WEIR_SECOND); /* less than the timeout */
     ck_assert_ptr_nonnull(strstr(stage.last_line, "has not taken in that this instance goes"));
     stage_end(&stage);
 }
-END_TEST
 
-START_TEST(end_waits_for_nothing_else)
+TEST(end_waits_for_nothing_else, 60)
 {
     struct consul_stage stage;
     stage_set(&stage, FAKE_ON_TCP);
     stage_start(&stage);
-    ck_assert(fake_consul_await(stage.fake, "GET " HEALTH "?passing&index", 1)); /* which is held for 10 minutes */
+    ck_assert(fake_consul_await(stage.fake, "GET " HEALTH "?passing&index", 1)); /* the agent holds it for 10 minutes */
     stage_stop_following(&stage);
     ck_assert_int_eq(fake_consul_count(stage.fake, "PUT"), 0);
     stage_end(&stage);
 }
-END_TEST
 
-/* A limiter that follows anything watches forks; the stage's does not know that it does. */
+/* Tell the follower of a fork. A limiter that follows anything watches forks; this stage has no such limiter. */
 static void told_of_fork(struct forks_watcher *watcher, enum forks_moment moment)
 {
     (void)watcher;
     (void)moment;
 }
 
-START_TEST(child_of_a_fork_leaves_the_parents_connection_alone)
+TEST(child_of_a_fork_leaves_the_parents_connection_alone, 60)
 {
     struct forks_watcher watcher = { .told = told_of_fork };
     struct consul_stage stage;
@@ -340,9 +324,8 @@ START_TEST(child_of_a_fork_leaves_the_parents_connection_alone)
     forks_forget(&watcher);
     ck_assert_int_eq(told_count(PEERS, "failed"), 0);
 }
-END_TEST
 
-START_TEST(child_of_a_fork_that_closes_keeps_no_token)
+TEST(child_of_a_fork_that_closes_keeps_no_token, 60)
 {
     struct forks_watcher watcher = { .told = told_of_fork };
     struct consul_stage stage;
@@ -364,30 +347,4 @@ START_TEST(child_of_a_fork_that_closes_keeps_no_token)
     ck_assert(stage_headers_hold("s3cret-marker"));
     stage_end(&stage);
     forks_forget(&watcher);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("consul join");
-    suite_test(suite, registration_says_who_this_is_and_what_it_weighs, 60);
-    suite_test(suite, registration_says_where_the_service_is_if_asked_to, 60);
-    suite_test(suite, ids_and_services_may_have_any_bytes, 60);
-    suite_test(suite, options_that_consul_cannot_take_in_are_refused_when_it_joins, 60);
-    suite_test_each(suite, ids_with_dots_and_slashes_that_stay_join, 3, 60);
-    suite_test(suite, list_is_asked_for_after_the_registration, 60);
-    suite_test(suite, list_is_asked_for_even_if_the_registration_fails, 60);
-    suite_test(suite, index_is_used_on_the_connection_only_on_which_it_came, 60);
-    suite_test(suite, check_is_renewed_again_and_again, 60);
-    suite_test_each(suite, agent_that_has_forgotten_this_instance_is_told_again, 2, 60);
-    suite_test(suite, agent_that_always_forgets_is_not_told_all_the_time, 60);
-    suite_test(suite, list_that_lacks_this_instance_has_it_registered_again, 60);
-    suite_test(suite, agent_that_was_away_is_told_again, 60);
-    suite_test(suite, end_deregisters_this_instance, 60);
-    suite_test(suite, end_deregisters_even_if_the_registration_was_not_answered, 60);
-    suite_test(suite, end_waits_a_second_and_no_more_for_an_agent_that_hangs, 60);
-    suite_test(suite, end_waits_for_nothing_else, 60);
-    suite_test(suite, child_of_a_fork_leaves_the_parents_connection_alone, 60);
-    suite_test(suite, child_of_a_fork_that_closes_keeps_no_token, 60);
-    return suite_run(suite);
 }

@@ -1,5 +1,4 @@
-/* test_consul_policies.c - policies that follow a real Consul agent's KV store: they come, change, are refused and
- * go. */
+/* test_consul_policies.c - policies in a real Consul agent's KV store: they are added, changed, refused and removed. */
 #include "consul_place.h"
 
 static int64_t limit_in_force(weir_limit *limit)
@@ -16,7 +15,7 @@ static void follows_policies(struct instance *instance)
     instance->options.consul_policies = "weir";
 }
 
-START_TEST(a_policy_in_consul_is_in_force_while_it_is_there)
+TEST(a_policy_in_consul_is_in_force_while_it_is_there, 90)
 {
     struct instance a;
     agent_start(CONSUL_SERVER_OPEN);
@@ -33,16 +32,15 @@ START_TEST(a_policy_in_consul_is_in_force_while_it_is_there)
     ck_assert_int_eq(limit_in_force(a.limit), 20);
     ck_assert_msg(strstr(followed(&a, WEIR_FOLLOW_CONSUL_POLICIES).last_error, "many") != NULL, "%s",
                   followed(&a, WEIR_FOLLOW_CONSUL_POLICIES).last_error);
-    await(logged("weir/api")); /* the line comes after the count */
+    await(logged("weir/api")); /* the log line follows the count */
     asked(consul_server_delete(&server, "weir/api"));
     await(limit_in_force(a.limit) == 100);
     ck_assert_int_eq(part_of(&a), 100);
     weir_close(a.limiter);
     consul_server_stop(&server);
 }
-END_TEST
 
-START_TEST(policies_are_there_when_a_limiter_is_ready_and_go_with_the_agent_that_forgot_them_only_if_it_says_so)
+TEST(policies_are_there_when_a_limiter_is_ready_and_go_with_the_agent_that_forgot_them_only_if_it_says_so, 90)
 {
     struct instance a;
     agent_start(CONSUL_SERVER_OPEN);
@@ -55,25 +53,24 @@ START_TEST(policies_are_there_when_a_limiter_is_ready_and_go_with_the_agent_that
     must(found != NULL, "a name that Consul alone has makes a limit");
     ck_assert_int_eq(limit_in_force(found), 7);
     daemon_pause(&server.daemon);
-    await(followed(&a, WEIR_FOLLOW_CONSUL_POLICIES).failures > 0); /* a hung agent says nothing */
+    await(followed(&a, WEIR_FOLLOW_CONSUL_POLICIES).failures > 0); /* a hung agent sends nothing */
     ck_assert_int_eq(limit_in_force(a.limit), 10);
     daemon_resume(&server.daemon);
-    asked(consul_server_restart(&server)); /* and one without the key says that there is none */
+    asked(consul_server_restart(&server)); /* an agent without the key answers that there is none */
     await(limit_in_force(a.limit) == 100);
-    ck_assert_int_eq(limit_in_force(found), 7); /* nothing is below it */
+    ck_assert_int_eq(limit_in_force(found), 7); /* nothing is stored under the prefix */
     asked(consul_server_put(&server, "weir/api", "token_bucket limit=30 period=1s"));
-    await(limit_in_force(a.limit) == 30); /* followed on, from an index that went back */
+    await(limit_in_force(a.limit) == 30); /* still followed, from an index that went back */
     weir_close(a.limiter);
     consul_server_stop(&server);
 }
-END_TEST
 
 static int64_t limit_of_key(const struct instance *instance, const char *key)
 {
     return peeked(instance->limit, key, 1).limit;
 }
 
-START_TEST(some_keys_have_a_limit_of_their_own_in_consul)
+TEST(some_keys_have_a_limit_of_their_own_in_consul, 90)
 {
     struct instance a;
     agent_start(CONSUL_SERVER_OPEN);
@@ -90,17 +87,10 @@ START_TEST(some_keys_have_a_limit_of_their_own_in_consul)
     weir_close(a.limiter);
     consul_server_stop(&server);
 }
-END_TEST
 
 int main(void)
 {
     if (consul_server_missing())
         return 77;
-    Suite *suite = suite_create("consul_policies");
-    suite_test(suite, a_policy_in_consul_is_in_force_while_it_is_there, 90);
-    suite_test(suite,
-               policies_are_there_when_a_limiter_is_ready_and_go_with_the_agent_that_forgot_them_only_if_it_says_so,
-               90);
-    suite_test(suite, some_keys_have_a_limit_of_their_own_in_consul, 90);
-    return suite_run(suite);
+    return suite_run(tests());
 }

@@ -1,6 +1,5 @@
-/* test_consul_real.c - shares that follow a real Consul agent: what it really answers when an instance dies, when it
- * starts again, and when a token does not suffice.
- */
+/* test_consul_real.c - shares with a real Consul agent: what it answers when an instance dies, when it restarts, and
+ * when a token lacks rights. */
 #include "consul_place.h"
 
 #include <signal.h>
@@ -11,7 +10,7 @@
 
 /* ---- The agent itself, as the tests rely on it ---- */
 
-START_TEST(an_agent_tells_of_services_and_forgets_them_when_it_starts_again)
+TEST(an_agent_tells_of_services_and_forgets_them_when_it_starts_again, 90)
 {
     int64_t before = 0, after = 0;
     agent_start(CONSUL_SERVER_OPEN);
@@ -24,18 +23,17 @@ START_TEST(an_agent_tells_of_services_and_forgets_them_when_it_starts_again)
     await(passing() == 0);
     for (int i = 0; i < 20; i++)
         asked(consul_server_put(&server, "weir/api", "text"));
-    asked(consul_server_register(&server, "api", "c", 1)); /* "a" would fail still */
+    asked(consul_server_register(&server, "api", "c", 1)); /* check "a" would fail even then */
     await(consul_server_passing(&server, "api", &before) == 1);
     asked(consul_server_restart(&server));
     ck_assert_int_eq(consul_server_passing(&server, "api", &after), 0);
-    ck_assert_int_lt(after, before); /* an index that goes back */
+    ck_assert_int_lt(after, before); /* the index goes back */
     consul_server_stop(&server);
 }
-END_TEST
 
 /* ---- Peers ---- */
 
-START_TEST(instances_that_join_share_by_their_weights_until_they_leave)
+TEST(instances_that_join_share_by_their_weights_until_they_leave, 90)
 {
     struct instance a, b, c;
     agent_start(CONSUL_SERVER_OPEN);
@@ -60,9 +58,8 @@ START_TEST(instances_that_join_share_by_their_weights_until_they_leave)
     ck_assert_int_eq(passing(), 0);
     consul_server_stop(&server);
 }
-END_TEST
 
-START_TEST(weights_are_those_that_consul_has)
+TEST(weights_are_those_that_consul_has, 90)
 {
     struct instance a;
     agent_start(CONSUL_SERVER_OPEN);
@@ -81,12 +78,11 @@ START_TEST(weights_are_those_that_consul_has)
     asked(consul_server_fail(&server, "b"));
     await(share_is(&a, 1, 1));
     weir_close(a.limiter);
-    ck_assert_int_eq(passing(), 1); /* who did not join does not leave */
+    ck_assert_int_eq(passing(), 1); /* an instance that did not join does not deregister */
     consul_server_stop(&server);
 }
-END_TEST
 
-/* A process of its own that joins as "b" and stays until it is killed. */
+/* Start a process that joins as "b" and stays until it is killed. */
 static pid_t process_joins(void)
 {
     pid_t pid = fork();
@@ -100,7 +96,7 @@ static pid_t process_joins(void)
         pause();
 }
 
-START_TEST(an_instance_that_was_killed_is_gone_when_its_ttl_has_passed)
+TEST(an_instance_that_was_killed_is_gone_when_its_ttl_has_passed, 90)
 {
     struct instance a;
     agent_start(CONSUL_SERVER_OPEN);
@@ -109,7 +105,7 @@ START_TEST(an_instance_that_was_killed_is_gone_when_its_ttl_has_passed)
     instance_init(&a, "a", 1);
     instance_open_ready(&a);
     await(share_is(&a, 1, 2));
-    sleep_ms(5000); /* longer than its TTL, which it renews */
+    sleep_ms(5000); /* longer than the TTL, which the process keeps renewing */
     await(passing() == 2);
     kill(b, SIGKILL);
     waitpid(b, NULL, 0);
@@ -117,17 +113,17 @@ START_TEST(an_instance_that_was_killed_is_gone_when_its_ttl_has_passed)
     weir_close(a.limiter);
     consul_server_stop(&server);
 }
-END_TEST
 
-START_TEST(an_agent_that_starts_again_is_joined_again_and_followed_on)
+TEST(an_agent_that_starts_again_is_joined_again_and_followed_on, 90)
 {
     struct instance a, b;
     agent_start(CONSUL_SERVER_OPEN);
     instance_init(&a, "a", 1);
     instance_init(&b, "b", 1);
-    a.peers.hold_down_us = b.peers.hold_down_us = 10 * WEIR_SECOND; /* longer than it takes the other to come back */
+    a.peers.hold_down_us = b.peers.hold_down_us = 10 * WEIR_SECOND; /* longer than the other instance takes to return */
     for (int i = 0; i < 50; i++)
-        asked(consul_server_put(&server, "other", "text")); /* so that its index will be behind */
+        /* raises the index, so that a restarted agent is behind it */
+        asked(consul_server_put(&server, "other", "text"));
     instance_open(&a);
     instance_open(&b);
     await(share_is(&a, 1, 2) && share_is(&b, 1, 2));
@@ -143,23 +139,22 @@ START_TEST(an_agent_that_starts_again_is_joined_again_and_followed_on)
     ck_assert_int_le(most, 100);
     ck_assert_uint_gt(followed(&a, WEIR_FOLLOW_PEERS).failures, failures);
     asked(consul_server_register(&server, "api", "c", 2));
-    await(share_is(&a, 1, 4) && share_is(&b, 1, 4)); /* it is still followed, from an index that went back */
+    await(share_is(&a, 1, 4) && share_is(&b, 1, 4)); /* still followed, from an index that went back */
     weir_close(a.limiter);
     weir_close(b.limiter);
     consul_server_stop(&server);
 }
-END_TEST
 
 /* ---- Tokens ---- */
 
 #define READ_NODES "node_prefix \\\"\\\" { policy = \\\"read\\\" } "
 #define READ_SERVICES "service_prefix \\\"\\\" { policy = \\\"read\\\" } "
 
-/* Everything a limiter needs, as docs/local.md has it: its own service, all nodes, its own keys. */
+/* All that a limiter needs, as docs/local.md lists it: its own service, all nodes, its own keys. */
 #define LEAST_RULES \
     "service \\\"api\\\" { policy = \\\"write\\\" } " READ_NODES "key_prefix \\\"weir/\\\" { policy = \\\"read\\\" }"
 
-START_TEST(the_least_rules_suffice_to_join_and_follow)
+TEST(the_least_rules_suffice_to_join_and_follow, 90)
 {
     struct instance a;
     char token[40];
@@ -177,16 +172,15 @@ START_TEST(the_least_rules_suffice_to_join_and_follow)
     ck_assert_msg(!logged(token), "a secret is in the log");
     consul_server_stop(&server);
 }
-END_TEST
 
-START_TEST(a_token_that_may_read_no_services_is_never_taken_for_an_empty_list)
+TEST(a_token_that_may_read_no_services_is_never_taken_for_an_empty_list, 90)
 {
     struct instance a;
     char token[40];
     agent_start(CONSUL_SERVER_ACL);
     asked(consul_server_register(&server, "api", "a", 1));
     await(passing() == 1);
-    asked(consul_server_token(&server, READ_NODES, token)); /* to which Consul answers 200 and [] */
+    asked(consul_server_token(&server, READ_NODES, token)); /* Consul answers 200 and [] to such a token */
     instance_init(&a, "a", 0);
     a.peers.join = false;
     a.peers.ttl_us = 0;
@@ -203,9 +197,8 @@ START_TEST(a_token_that_may_read_no_services_is_never_taken_for_an_empty_list)
     weir_close(a.limiter);
     consul_server_stop(&server);
 }
-END_TEST
 
-START_TEST(a_token_that_loses_its_rights_leaves_the_share)
+TEST(a_token_that_loses_its_rights_leaves_the_share, 90)
 {
     struct instance a;
     struct consul_answer answer;
@@ -229,28 +222,18 @@ START_TEST(a_token_that_loses_its_rights_leaves_the_share)
     snprintf(path, sizeof path, "/v1/acl/token/%.36s", accessor + strlen("\"AccessorID\": \""));
     asked(consul_server_ask(&server, "DELETE", path, NULL, PATIENCE_MS, &answer));
     ck_assert_int_eq(answer.status, 200);
-    asked(consul_server_register(&server, "api", "b", 2)); /* it would hear of this */
+    asked(consul_server_register(&server, "api", "b", 2)); /* a change that it would see */
     await(followed(&a, WEIR_FOLLOW_PEERS).failures > 1);
-    ck_assert(share_is(&a, 1, 2) || share_is(&a, 1, 3)); /* the latter if Consul was still in the old query */
+    ck_assert(share_is(&a, 1, 2) || share_is(&a, 1, 3)); /* 1/3 if Consul was still answering the old query */
     ck_assert_msg(!logged(token) && strstr(followed(&a, WEIR_FOLLOW_PEERS).last_error, token) == NULL,
                   "a secret is told");
     weir_close(a.limiter);
     consul_server_stop(&server);
 }
-END_TEST
 
 int main(void)
 {
     if (consul_server_missing())
         return 77;
-    Suite *suite = suite_create("consul_real");
-    suite_test(suite, an_agent_tells_of_services_and_forgets_them_when_it_starts_again, 90);
-    suite_test(suite, instances_that_join_share_by_their_weights_until_they_leave, 90);
-    suite_test(suite, weights_are_those_that_consul_has, 90);
-    suite_test(suite, an_instance_that_was_killed_is_gone_when_its_ttl_has_passed, 90);
-    suite_test(suite, an_agent_that_starts_again_is_joined_again_and_followed_on, 90);
-    suite_test(suite, the_least_rules_suffice_to_join_and_follow, 90);
-    suite_test(suite, a_token_that_may_read_no_services_is_never_taken_for_an_empty_list, 90);
-    suite_test(suite, a_token_that_loses_its_rights_leaves_the_share, 90);
-    return suite_run(suite);
+    return suite_run(tests());
 }

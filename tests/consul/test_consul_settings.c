@@ -1,5 +1,5 @@
-/* test_consul_settings.c - where Consul is and who asks: addresses, tokens, queries; and that none of it costs anything
- * where it is not asked for. */
+/* test_consul_settings.c - Consul's address, token and query settings, and that they cost nothing when Consul is not
+ * used. */
 #include "consul_stage.h"
 
 #include "backends/consul/config.h"
@@ -25,7 +25,7 @@ static struct weir_consul consul_at(const char *address)
         struct weir_consul){ .size = sizeof(struct weir_consul), .address = address, .wait_us = 1, .timeout_us = 1 };
 }
 
-START_TEST(address_is_a_host_with_or_without_scheme_and_port_or_a_socket)
+TEST(address_is_a_host_with_or_without_scheme_and_port_or_a_socket, 60)
 {
     static const struct {
         const char *address, *base, *where, *path;
@@ -50,9 +50,8 @@ START_TEST(address_is_a_host_with_or_without_scheme_and_port_or_a_socket)
         consul_config_free(&config);
     }
 }
-END_TEST
 
-START_TEST(address_that_is_none_is_refused_and_never_quoted)
+TEST(address_that_is_none_is_refused_and_never_quoted, 60)
 {
     static const struct {
         const char *address, *sentence;
@@ -84,9 +83,8 @@ START_TEST(address_that_is_none_is_refused_and_never_quoted)
         ck_assert_ptr_null(strstr(sentence, MARKER));
     }
 }
-END_TEST
 
-START_TEST(address_comes_from_the_environment_if_no_option_has_it)
+TEST(address_comes_from_the_environment_if_no_option_has_it, 60)
 {
     struct consul_stage stage;
     stage_set(&stage, FAKE_ON_TCP);
@@ -103,9 +101,8 @@ START_TEST(address_comes_from_the_environment_if_no_option_has_it)
     weir_close(stage.limiter);
     fake_consul_stop(stage.fake);
 }
-END_TEST
 
-START_TEST(agent_on_a_unix_socket_is_followed_as_well)
+TEST(agent_on_a_unix_socket_is_followed_as_well, 60)
 {
     struct consul_stage stage;
     stage_set(&stage, FAKE_ON_UNIX);
@@ -117,7 +114,6 @@ START_TEST(agent_on_a_unix_socket_is_followed_as_well)
     ck_assert_ptr_nonnull(strstr(told_await(PEERS, "failed", 1).text, "consul.sock, instances of api: "));
     stage_end(&stage);
 }
-END_TEST
 
 /* ---- Tokens ---- */
 
@@ -148,7 +144,7 @@ static void assert_token_goes(struct consul_stage *stage)
     stage_end(stage);
 }
 
-START_TEST(token_from_an_option_goes_in_a_header_and_nowhere_else)
+TEST(token_from_an_option_goes_in_a_header_and_nowhere_else, 60)
 {
     struct consul_stage stage;
     stage_set(&stage, FAKE_ON_TCP);
@@ -156,9 +152,8 @@ START_TEST(token_from_an_option_goes_in_a_header_and_nowhere_else)
     setenv("CONSUL_HTTP_TOKEN", "another", 1);
     assert_token_goes(&stage);
 }
-END_TEST
 
-START_TEST(token_is_the_first_line_of_a_file)
+TEST(token_is_the_first_line_of_a_file, 60)
 {
     struct consul_stage stage;
     struct folder folder;
@@ -169,9 +164,8 @@ START_TEST(token_is_the_first_line_of_a_file)
     assert_token_goes(&stage);
     folder_remove(&folder);
 }
-END_TEST
 
-START_TEST(token_is_in_the_environment)
+TEST(token_is_in_the_environment, 60)
 {
     struct consul_stage stage;
     stage_set(&stage, FAKE_ON_TCP);
@@ -179,9 +173,8 @@ START_TEST(token_is_in_the_environment)
     setenv("CONSUL_HTTP_TOKEN_FILE", "/nowhere", 1);
     assert_token_goes(&stage);
 }
-END_TEST
 
-START_TEST(token_is_in_a_file_that_the_environment_names)
+TEST(token_is_in_a_file_that_the_environment_names, 60)
 {
     struct consul_stage stage;
     struct folder folder;
@@ -192,9 +185,8 @@ START_TEST(token_is_in_a_file_that_the_environment_names)
     assert_token_goes(&stage);
     folder_remove(&folder);
 }
-END_TEST
 
-START_TEST(without_a_token_none_is_sent)
+TEST(without_a_token_none_is_sent, 60)
 {
     struct consul_stage stage;
     struct fake_asked asked;
@@ -205,9 +197,8 @@ START_TEST(without_a_token_none_is_sent)
     ck_assert_ptr_null(strstr(asked.head, "Token"));
     stage_end(&stage);
 }
-END_TEST
 
-START_TEST(settings_that_cannot_be_used_are_refused_at_once)
+TEST(settings_that_cannot_be_used_are_refused_at_once, 60)
 {
     struct folder folder;
     char empty[128], blank[128], line[700], long_file[128];
@@ -252,9 +243,8 @@ START_TEST(settings_that_cannot_be_used_are_refused_at_once)
     }
     folder_remove(&folder);
 }
-END_TEST
 
-START_TEST(prefix_of_policies_does_not_begin_with_a_slash)
+TEST(prefix_of_policies_does_not_begin_with_a_slash, 60)
 {
     struct consul_stage stage;
     stage_set(&stage, FAKE_ON_TCP);
@@ -264,11 +254,10 @@ START_TEST(prefix_of_policies_does_not_begin_with_a_slash)
     ck_assert_ptr_null(told_follower());
     stage_end(&stage);
 }
-END_TEST
 
 /* ---- Queries ---- */
 
-START_TEST(datacenter_and_query_go_with_every_request_escaped)
+TEST(datacenter_and_query_go_with_every_request_escaped, 60)
 {
     struct consul_stage stage;
     struct fake_asked asked;
@@ -292,9 +281,8 @@ START_TEST(datacenter_and_query_go_with_every_request_escaped)
     ck_assert_str_eq(asked.target, "PUT " DEREGISTER "?dc=dc%201%26x%3D%23&ns=team%20one&partition=%C3%A9%23");
     stage_end(&stage);
 }
-END_TEST
 
-START_TEST(proxy_of_the_environment_is_not_used)
+TEST(proxy_of_the_environment_is_not_used, 60)
 {
     struct consul_stage stage;
     stage_set(&stage, FAKE_ON_TCP);
@@ -304,9 +292,8 @@ START_TEST(proxy_of_the_environment_is_not_used)
     told_await(PEERS, "peers", 1);
     stage_end(&stage);
 }
-END_TEST
 
-START_TEST(limiter_that_does_not_follow_consul_does_not_wake_libcurl)
+TEST(limiter_that_does_not_follow_consul_does_not_wake_libcurl, 60)
 {
     struct weir_options plain = WEIR_OPTIONS_INIT;
     struct weir_decision decision;
@@ -324,12 +311,11 @@ START_TEST(limiter_that_does_not_follow_consul_does_not_wake_libcurl)
     }
     ck_assert_int_eq(stage_curl_inits(), 1);
 }
-END_TEST
 
 /* ---- Pauses ---- */
 
-/* Each lasts from its least to twice that, or half as long again where it is urgent, and is another by chance. */
-START_TEST(pauses_after_failures_double_up_to_the_longest_and_begin_anew_with_an_answer)
+/* Each pause is random, between its least value and twice that, or one and a half times that if urgent. */
+TEST(pauses_after_failures_double_up_to_the_longest_and_begin_anew_with_an_answer, 10)
 {
     struct consul_pace pace, urgent;
     consul_pace_init(&pace, false);
@@ -345,26 +331,4 @@ START_TEST(pauses_after_failures_double_up_to_the_longest_and_begin_anew_with_an
         }
         consul_pace_answered(&pace, 0, 2 * CONSUL_GAP_US, true);
     }
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("consul settings");
-    suite_test(suite, address_is_a_host_with_or_without_scheme_and_port_or_a_socket, 60);
-    suite_test(suite, address_that_is_none_is_refused_and_never_quoted, 60);
-    suite_test(suite, address_comes_from_the_environment_if_no_option_has_it, 60);
-    suite_test(suite, agent_on_a_unix_socket_is_followed_as_well, 60);
-    suite_test(suite, token_from_an_option_goes_in_a_header_and_nowhere_else, 60);
-    suite_test(suite, token_is_the_first_line_of_a_file, 60);
-    suite_test(suite, token_is_in_the_environment, 60);
-    suite_test(suite, token_is_in_a_file_that_the_environment_names, 60);
-    suite_test(suite, without_a_token_none_is_sent, 60);
-    suite_test(suite, settings_that_cannot_be_used_are_refused_at_once, 60);
-    suite_test(suite, prefix_of_policies_does_not_begin_with_a_slash, 60);
-    suite_test(suite, datacenter_and_query_go_with_every_request_escaped, 60);
-    suite_test(suite, proxy_of_the_environment_is_not_used, 60);
-    suite_test(suite, limiter_that_does_not_follow_consul_does_not_wake_libcurl, 60);
-    suite_test(suite, pauses_after_failures_double_up_to_the_longest_and_begin_anew_with_an_answer, 10);
-    return suite_run(suite);
 }

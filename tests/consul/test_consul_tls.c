@@ -1,4 +1,4 @@
-/* test_consul_tls.c - Consul over TLS: whom this client believes, and what it shows of itself. */
+/* test_consul_tls.c - Consul over TLS: which servers this client trusts, and which certificate it presents. */
 #include "consul_stage.h"
 
 #include <fcntl.h>
@@ -12,7 +12,7 @@
 #define PEERS WEIR_FOLLOW_PEERS
 #define MARKER "b1ec4a2e-s3cret-marker"
 
-/* OpenSSL's own small server, which answers from files and closes after each. */
+/* OpenSSL's test server, which answers from files and closes each connection. */
 
 struct tls_server {
     struct folder folder;
@@ -20,7 +20,7 @@ struct tls_server {
     char address[64];
 };
 
-/* A CA of our own, a server's certificate for 127.0.0.1 and a client's. */
+/* Make a CA, a server certificate for 127.0.0.1 and a client certificate. */
 #define MAKE_CERTIFICATES                                                                                    \
     "cd '%s' && { openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=ca" \
     " -keyout ca.key -out ca.pem && for who in server client; do openssl req -newkey ec -pkeyopt"            \
@@ -28,7 +28,7 @@ struct tls_server {
     " subjectAltName=IP:127.0.0.1 >$who.ext && openssl x509 -req -in $who.csr -CA ca.pem -CAkey ca.key"      \
     " -CAcreateserial -days 2 -extfile $who.ext -out $who.pem; done; } >log 2>&1"
 
-/* Start s_server on a port of its own choosing, which it prints. */
+/* Start s_server on a port that it chooses and prints. */
 static void tls_start(struct tls_server *server, const char *protocol, bool asks_for_client)
 {
     int out[2];
@@ -57,7 +57,7 @@ static void tls_start(struct tls_server *server, const char *protocol, bool asks
             port = atoi(strrchr(line, ':') + 1);
     ck_assert_int_gt(port, 0);
     snprintf(server->address, sizeof server->address, "https://127.0.0.1:%d", port);
-    /* `lines` stays open: the server would end if it could not write. */
+    /* `lines` stays open: the server exits if it cannot write. */
 }
 
 static void tls_stop(struct tls_server *server)
@@ -67,7 +67,7 @@ static void tls_stop(struct tls_server *server)
     folder_remove(&server->folder);
 }
 
-/* Follow the server: "" if instances are reported, else why not. */
+/* Follow the server; return "" if instances are reported, otherwise the reason. */
 static struct told tls_follow(const struct tls_server *server, const char *ca, const char *client)
 {
     struct consul_stage stage;
@@ -88,7 +88,7 @@ static struct told tls_follow(const struct tls_server *server, const char *ca, c
     return told;
 }
 
-START_TEST(agent_with_a_certificate_of_our_ca_is_believed)
+TEST(agent_with_a_certificate_of_our_ca_is_believed, 60)
 {
     struct tls_server server;
     tls_start(&server, "-no_tls1_1", false);
@@ -97,10 +97,9 @@ START_TEST(agent_with_a_certificate_of_our_ca_is_believed)
     ck_assert_ptr_nonnull(strstr(tls_follow(&server, "client.pem", NULL).text, "certificate"));
     tls_stop(&server);
 }
-END_TEST
 
-/* libcurl has the system's folder beside the file, unless it is told not to. */
-START_TEST(ca_that_is_named_is_the_only_one)
+/* libcurl also uses the system's CA folder unless it is disabled. */
+TEST(ca_that_is_named_is_the_only_one, 60)
 {
     struct tls_server server;
     tls_start(&server, "-no_tls1_1", false);
@@ -110,10 +109,9 @@ START_TEST(ca_that_is_named_is_the_only_one)
     ck_assert_str_eq(stage_ca_path(), "");
     tls_stop(&server);
 }
-END_TEST
 
-/* OpenSSL asks the terminal, or where there is none stdin: here one that never says anything. */
-START_TEST(key_with_a_password_is_a_failure_and_nobody_is_asked_for_it)
+/* OpenSSL asks for the password on the terminal or, without one, on stdin: here a pipe that never delivers anything. */
+TEST(key_with_a_password_is_a_failure_and_nobody_is_asked_for_it, 60)
 {
     struct tls_server server;
     int silent[2], terminal = open("/dev/tty", O_RDWR | O_CLOEXEC);
@@ -131,9 +129,8 @@ START_TEST(key_with_a_password_is_a_failure_and_nobody_is_asked_for_it)
     close(silent[1]);
     tls_stop(&server);
 }
-END_TEST
 
-START_TEST(agent_with_a_certificate_for_another_host_is_not_believed)
+TEST(agent_with_a_certificate_for_another_host_is_not_believed, 60)
 {
     struct tls_server server;
     tls_start(&server, "-no_tls1_1", false);
@@ -143,9 +140,8 @@ START_TEST(agent_with_a_certificate_for_another_host_is_not_believed)
     ck_assert_ptr_nonnull(strstr(tls_follow(&server, "ca.pem", NULL).text, "subject name"));
     tls_stop(&server);
 }
-END_TEST
 
-START_TEST(agent_that_asks_for_a_certificate_gets_this_clients)
+TEST(agent_that_asks_for_a_certificate_gets_this_clients, 60)
 {
     struct tls_server server;
     tls_start(&server, "-no_tls1_3", true);
@@ -153,16 +149,14 @@ START_TEST(agent_that_asks_for_a_certificate_gets_this_clients)
     ck_assert_ptr_nonnull(strstr(tls_follow(&server, "ca.pem", NULL).text, "failed: Consul at 127.0.0.1:"));
     tls_stop(&server);
 }
-END_TEST
 
-START_TEST(agent_with_nothing_newer_than_tls_1_1_is_refused)
+TEST(agent_with_nothing_newer_than_tls_1_1_is_refused, 60)
 {
     struct tls_server server;
     tls_start(&server, "-tls1_1", false);
     ck_assert_ptr_nonnull(strstr(tls_follow(&server, "ca.pem", NULL).text, "failed: Consul at 127.0.0.1:"));
     tls_stop(&server);
 }
-END_TEST
 
 int main(void)
 {
@@ -170,12 +164,5 @@ int main(void)
         puts("skipped: no openssl program here (Debian's openssl)");
         return 77;
     }
-    Suite *suite = suite_create("consul tls");
-    suite_test(suite, agent_with_a_certificate_of_our_ca_is_believed, 60);
-    suite_test(suite, ca_that_is_named_is_the_only_one, 60);
-    suite_test(suite, key_with_a_password_is_a_failure_and_nobody_is_asked_for_it, 60);
-    suite_test(suite, agent_with_a_certificate_for_another_host_is_not_believed, 60);
-    suite_test(suite, agent_that_asks_for_a_certificate_gets_this_clients, 60);
-    suite_test(suite, agent_with_nothing_newer_than_tls_1_1_is_refused, 60);
-    return suite_run(suite);
+    return suite_run(tests());
 }

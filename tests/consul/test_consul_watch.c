@@ -1,4 +1,4 @@
-/* test_consul_watch.c - what follows Consul: instances and policies are watched, by queries that wait or by polling. */
+/* test_consul_watch.c - watching instances and policies in Consul, by blocking queries or by polling. */
 #include "consul_stage.h"
 
 #include <sched.h>
@@ -13,7 +13,7 @@
 
 /* ---- What a good agent says ---- */
 
-START_TEST(instances_are_reported_with_their_weights)
+TEST(instances_are_reported_with_their_weights, 60)
 {
     struct consul_stage stage;
     stage_set(&stage, FAKE_ON_TCP);
@@ -24,9 +24,8 @@ START_TEST(instances_are_reported_with_their_weights)
     ck_assert_int_eq(told_count(PEERS, "failed"), 0);
     ck_assert_int_eq(stage.log_lines, 0);
 }
-END_TEST
 
-START_TEST(query_with_an_index_waits_until_there_is_a_change)
+TEST(query_with_an_index_waits_until_there_is_a_change, 60)
 {
     struct consul_stage stage;
     struct fake_asked asked;
@@ -48,9 +47,8 @@ START_TEST(query_with_an_index_waits_until_there_is_a_change)
     stage_end(&stage);
     ck_assert_int_eq(told_count(PEERS, "failed"), 0);
 }
-END_TEST
 
-START_TEST(change_is_reported_when_the_agent_tells_it_and_not_at_a_poll)
+TEST(change_is_reported_when_the_agent_tells_it_and_not_at_a_poll, 60)
 {
     struct consul_stage stage;
     stage_set(&stage, FAKE_ON_TCP);
@@ -63,9 +61,8 @@ START_TEST(change_is_reported_when_the_agent_tells_it_and_not_at_a_poll)
     printf("reported %lld us after the agent's answer\n", (long long)delay_us);
     stage_end(&stage);
 }
-END_TEST
 
-START_TEST(empty_list_and_one_without_this_instance_are_told_as_they_are)
+TEST(empty_list_and_one_without_this_instance_are_told_as_they_are, 60)
 {
     struct consul_stage stage;
     stage_set(&stage, FAKE_ON_TCP);
@@ -77,10 +74,9 @@ START_TEST(empty_list_and_one_without_this_instance_are_told_as_they_are)
     ck_assert_str_eq(told_await(PEERS, "peers", 3).text, "peers self=a: c=1");
     stage_end(&stage);
 }
-END_TEST
 
-/* A list that says nothing must not pass for a good one because its index stays. */
-START_TEST(list_that_stays_is_told_again_and_not_confirmed)
+/* An unchanged index must not make a list without this instance pass for a good one. */
+TEST(list_that_stays_is_told_again_and_not_confirmed, 60)
 {
     struct consul_stage stage;
     stage_set(&stage, FAKE_ON_TCP);
@@ -91,9 +87,8 @@ START_TEST(list_that_stays_is_told_again_and_not_confirmed)
     ck_assert_int_eq(told_count(PEERS, "confirmed"), 0);
     stage_end(&stage);
 }
-END_TEST
 
-START_TEST(weights_come_from_a_meta_field_if_it_is_named)
+TEST(weights_come_from_a_meta_field_if_it_is_named, 60)
 {
     struct consul_stage stage;
     stage_set(&stage, FAKE_ON_TCP);
@@ -107,9 +102,8 @@ START_TEST(weights_come_from_a_meta_field_if_it_is_named)
                                  "instances of api: of the instance \"a\" Service.Meta \"w\" is not a whole number"));
     stage_end(&stage);
 }
-END_TEST
 
-START_TEST(polling_asks_every_so_often_and_never_with_an_index)
+TEST(polling_asks_every_so_often_and_never_with_an_index, 60)
 {
     struct consul_stage stage;
     stage_set(&stage, FAKE_ON_TCP);
@@ -121,11 +115,10 @@ START_TEST(polling_asks_every_so_often_and_never_with_an_index)
     ck_assert_int_eq(fake_consul_count(stage.fake, HELD_HEALTH), 0);
     stage_end(&stage);
 }
-END_TEST
 
 /* ---- Indexes ---- */
 
-START_TEST(index_that_goes_back_is_dropped)
+TEST(index_that_goes_back_is_dropped, 60)
 {
     struct consul_stage stage;
     struct fake_asked asked;
@@ -143,9 +136,8 @@ START_TEST(index_that_goes_back_is_dropped)
     stage_end(&stage);
     ck_assert_int_eq(told_count(PEERS, "failed"), 0);
 }
-END_TEST
 
-/* Answers that come at once and say nothing new: ten of them, then pauses. */
+/* Immediate answers without news: ten of them, then pauses. */
 static void assert_does_not_spin(enum fake_way way, uint64_t index, const char *with)
 {
     struct consul_stage stage;
@@ -166,37 +158,32 @@ static void assert_does_not_spin(enum fake_way way, uint64_t index, const char *
     stage_end(&stage);
 }
 
-START_TEST(agent_that_never_waits_is_not_asked_for_ever)
+TEST(agent_that_never_waits_is_not_asked_for_ever, 60)
 {
     assert_does_not_spin(FAKE_AT_ONCE, 10, "10");
 }
-END_TEST
 
-START_TEST(index_of_0_is_not_waited_with)
+TEST(index_of_0_is_not_waited_with, 60)
 {
     assert_does_not_spin(FAKE_CHUNKED, 0, NULL);
 }
-END_TEST
 
-START_TEST(answers_without_an_index_are_taken_in)
+TEST(answers_without_an_index_are_taken_in, 60)
 {
     assert_does_not_spin(FAKE_NO_INDEX, 10, NULL);
 }
-END_TEST
 
-START_TEST(answers_with_an_index_that_is_no_number_are_taken_in)
+TEST(answers_with_an_index_that_is_no_number_are_taken_in, 60)
 {
     assert_does_not_spin(FAKE_BAD_INDEX, 10, NULL);
 }
-END_TEST
 
-START_TEST(agent_that_closes_every_connection_is_asked_without_index)
+TEST(agent_that_closes_every_connection_is_asked_without_index, 60)
 {
     assert_does_not_spin(FAKE_AND_CLOSE, 10, NULL);
 }
-END_TEST
 
-START_TEST(index_that_always_grows_is_asked_for_ten_times_a_second_at_most)
+TEST(index_that_always_grows_is_asked_for_ten_times_a_second_at_most, 60)
 {
     struct consul_stage stage;
     stage_set(&stage, FAKE_ON_TCP);
@@ -211,11 +198,10 @@ START_TEST(index_that_always_grows_is_asked_for_ten_times_a_second_at_most)
     ck_assert_int_ge(last.at_us - first.at_us, 13 * WEIR_SECOND / 10);
     stage_end(&stage);
 }
-END_TEST
 
-/* libcurl makes another connection by itself when the old one is gone, and asks the same again: with the old index an
- * agent that has started anew, and counts from less, would say nothing of what has changed. */
-START_TEST(agent_that_starts_again_is_asked_without_the_old_index)
+/* libcurl reconnects by itself and repeats the query when a connection is gone. A restarted agent counts from a lower
+ * index, so with the old index it would not report any change. */
+TEST(agent_that_starts_again_is_asked_without_the_old_index, 60)
 {
     struct consul_stage stage;
     struct fake_asked asked;
@@ -223,16 +209,15 @@ START_TEST(agent_that_starts_again_is_asked_without_the_old_index)
     stage_start(&stage);
     ck_assert(fake_consul_await(stage.fake, HELD_HEALTH, 1));
     fake_consul_page(stage.fake, HEALTH, 200, 3, A_AND_B);
-    fake_consul_listen(stage.fake, true); /* all are cut off, and may come back at once */
+    fake_consul_listen(stage.fake, true); /* cuts all connections; they may return immediately */
     told_await(PEERS, "peers self=a: b=1", 1);
     ck_assert(fake_consul_asked(stage.fake, GET_HEALTH, 2, &asked));
     ck_assert_str_eq(asked.target, GET_HEALTH "?passing");
     ck_assert_int_eq(asked.connection, 2);
     stage_end(&stage);
 }
-END_TEST
 
-START_TEST(agent_that_is_away_is_asked_again_until_it_is_back)
+TEST(agent_that_is_away_is_asked_again_until_it_is_back, 60)
 {
     struct consul_stage stage;
     stage_set(&stage, FAKE_ON_TCP);
@@ -246,9 +231,8 @@ START_TEST(agent_that_is_away_is_asked_again_until_it_is_back)
     told_await(PEERS, "peers self=a: b=1", 1);
     stage_end(&stage);
 }
-END_TEST
 
-/* The number behind `name` in what the system says of a descriptor; -1: it is not there. */
+/* Return the number after `name` in the system's description of a descriptor, or -1 if it is missing. */
 static long long fd_says(int fd, const char *name)
 {
     char path[64], line[128];
@@ -263,7 +247,7 @@ static long long fd_says(int fd, const char *name)
     return number;
 }
 
-/* The seconds that the one timer on CLOCK_BOOTTIME has yet to go; 0: it is not set. */
+/* Return the seconds that are left of the only CLOCK_BOOTTIME timer, or 0 if it is not set. */
 static long long timer_s(void)
 {
     long long left_s = -1;
@@ -277,18 +261,17 @@ static long long timer_s(void)
     return left_s;
 }
 
-/* poll()'s time stands still while the system sleeps; a timer on CLOCK_BOOTTIME wakes who waits. */
-START_TEST(query_that_is_held_has_its_end_on_a_clock_that_goes_on_in_sleep)
+/* poll()'s timeout stops while the system sleeps; a CLOCK_BOOTTIME timer wakes the thread. */
+TEST(query_that_is_held_has_its_end_on_a_clock_that_goes_on_in_sleep, 60)
 {
     struct consul_stage stage;
     stage_set(&stage, FAKE_ON_TCP);
     stage_start(&stage);
     ck_assert(fake_consul_await(stage.fake, HELD_HEALTH, 1));
-    while (timer_s() < 9 * 60) /* of 10 minutes, and a bit; it is set after the query was sent */
+    while (timer_s() < 9 * 60) /* 10 minutes and a bit; it is set after the query was sent */
         sched_yield();
     stage_end(&stage);
 }
-END_TEST
 
 /* ---- Policies ---- */
 
@@ -299,7 +282,7 @@ static void stage_set_policies(struct consul_stage *stage)
     stage->options.consul_policies = "weir";
 }
 
-START_TEST(policies_are_reported_when_they_change)
+TEST(policies_are_reported_when_they_change, 60)
 {
     struct consul_stage stage;
     struct fake_asked asked;
@@ -324,9 +307,8 @@ START_TEST(policies_are_reported_when_they_change)
     stage_end(&stage);
     ck_assert_int_eq(told_count(POLICIES, "failed"), 0);
 }
-END_TEST
 
-START_TEST(policies_with_the_same_index_are_confirmed)
+TEST(policies_with_the_same_index_are_confirmed, 60)
 {
     struct consul_stage stage;
     stage_set_policies(&stage);
@@ -337,10 +319,9 @@ START_TEST(policies_with_the_same_index_are_confirmed)
     ck_assert_int_eq(told_count(POLICIES, "policies"), 1);
     stage_end(&stage);
 }
-END_TEST
 
-/* Without a change nobody would ever tell them again. */
-START_TEST(policies_that_found_no_memory_are_asked_for_again)
+/* Consul reports policies only when they change, so it would never send these again. */
+TEST(policies_that_found_no_memory_are_asked_for_again, 60)
 {
     struct consul_stage stage;
     stage_set_policies(&stage);
@@ -348,16 +329,15 @@ START_TEST(policies_that_found_no_memory_are_asked_for_again)
     told_lack_memory(2);
     stage_start(&stage);
     told_await(POLICIES, "policies: api=", 1);
-    ck_assert_int_eq(told_count(POLICIES, "failed"), 2); /* each is told once */
+    ck_assert_int_eq(told_count(POLICIES, "failed"), 2); /* each failure is reported once */
     for (int i = 1; i < 3; i++)
         stage_assert_gap(&stage, "GET " KV "?recurse", i, WEIR_SECOND);
     ck_assert(fake_consul_await(stage.fake, "GET " KV "?recurse&index=5", 1));
     ck_assert_int_eq(fake_consul_count(stage.fake, "GET " KV), 4);
     stage_end(&stage);
 }
-END_TEST
 
-START_TEST(policies_that_cannot_be_read_are_a_failure)
+TEST(policies_that_cannot_be_read_are_a_failure, 60)
 {
     struct consul_stage stage;
     stage_set_policies(&stage);
@@ -367,9 +347,8 @@ START_TEST(policies_that_cannot_be_read_are_a_failure)
                                  "policies under weir: it answers with status 403: the token does not allow it"));
     stage_end(&stage);
 }
-END_TEST
 
-START_TEST(policies_and_peers_do_not_wait_for_each_other)
+TEST(policies_and_peers_do_not_wait_for_each_other, 60)
 {
     struct consul_stage stage;
     stage_set(&stage, FAKE_ON_TCP);
@@ -382,33 +361,4 @@ START_TEST(policies_and_peers_do_not_wait_for_each_other)
     told_await(PEERS, "peers self=a: b=1", 1);
     ck_assert_int_eq(told_count(POLICIES, ""), 0);
     stage_end(&stage);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("consul watch");
-    suite_test(suite, instances_are_reported_with_their_weights, 60);
-    suite_test(suite, query_with_an_index_waits_until_there_is_a_change, 60);
-    suite_test(suite, change_is_reported_when_the_agent_tells_it_and_not_at_a_poll, 60);
-    suite_test(suite, empty_list_and_one_without_this_instance_are_told_as_they_are, 60);
-    suite_test(suite, list_that_stays_is_told_again_and_not_confirmed, 60);
-    suite_test(suite, weights_come_from_a_meta_field_if_it_is_named, 60);
-    suite_test(suite, polling_asks_every_so_often_and_never_with_an_index, 60);
-    suite_test(suite, index_that_goes_back_is_dropped, 60);
-    suite_test(suite, agent_that_never_waits_is_not_asked_for_ever, 60);
-    suite_test(suite, index_of_0_is_not_waited_with, 60);
-    suite_test(suite, answers_without_an_index_are_taken_in, 60);
-    suite_test(suite, answers_with_an_index_that_is_no_number_are_taken_in, 60);
-    suite_test(suite, agent_that_closes_every_connection_is_asked_without_index, 60);
-    suite_test(suite, index_that_always_grows_is_asked_for_ten_times_a_second_at_most, 60);
-    suite_test(suite, agent_that_starts_again_is_asked_without_the_old_index, 60);
-    suite_test(suite, agent_that_is_away_is_asked_again_until_it_is_back, 60);
-    suite_test(suite, query_that_is_held_has_its_end_on_a_clock_that_goes_on_in_sleep, 60);
-    suite_test(suite, policies_are_reported_when_they_change, 60);
-    suite_test(suite, policies_with_the_same_index_are_confirmed, 60);
-    suite_test(suite, policies_that_found_no_memory_are_asked_for_again, 60);
-    suite_test(suite, policies_that_cannot_be_read_are_a_failure, 60);
-    suite_test(suite, policies_and_peers_do_not_wait_for_each_other, 60);
-    return suite_run(suite);
 }

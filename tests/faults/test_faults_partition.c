@@ -139,7 +139,7 @@ static bool parted_missing(void)
 
 int main(void)
 {
-    if (server_missing() || parted_missing())
+    if (redis_server_missing() || parted_missing())
         return 77;
     return suite_run(tests());
 }

@@ -87,9 +87,7 @@ TEST(the_servers_time_is_read_whatever_its_microseconds_look_like, 60)
 
 int main(void)
 {
-    if (!redis_server_found()) {
-        puts("skipped: there is no redis-server");
+    if (redis_server_missing())
         return 77;
-    }
     return suite_run(tests());
 }

@@ -167,7 +167,7 @@ TEST(two_hundred_processes_come_back_to_a_server_one_by_one, 120)
 
 int main(void)
 {
-    if (server_missing())
+    if (redis_server_missing())
         return 77;
     return suite_run(tests());
 }

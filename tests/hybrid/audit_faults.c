@@ -486,10 +486,8 @@ int main(int argc, char **argv)
         fputs(usage, stderr);
         return 2;
     }
-    if (!redis_server_found()) {
-        puts("skipped: no redis-server here (Debian's redis-tools)");
+    if (redis_server_missing())
         return 77;
-    }
     if (!make_ledger(&siege) ||
         redis_server_start(&siege.server, REDIS_SERVER_UNIX, siege.scenario->keeps ? keeping : NULL) != 0) {
         fprintf(stderr, "audit_faults: no shared memory, or no server: %s\n", siege.server.daemon.error);

@@ -26,6 +26,14 @@ bool redis_server_found(void)
     return wanted_command() != NULL || daemon_in_path("redis-server") || access(debian_server, X_OK) == 0;
 }
 
+bool redis_server_missing(void)
+{
+    if (redis_server_found())
+        return false;
+    puts("skipped: found no redis-server; install Debian's redis-tools");
+    return true;
+}
+
 size_t redis_server_words(char *command, size_t size, char **words)
 {
     static char program[] = "redis-server";
@@ -42,7 +50,7 @@ const char *redis_server_or_else(void)
     return wanted_command() == NULL ? debian_server : NULL;
 }
 
-/* ---- Its folder, port and command line ---- */
+/* ---- Folder, port and command line ---- */
 
 static int command_line(struct redis_server *server, const char *const *config)
 {
@@ -69,7 +77,7 @@ static int command_line(struct redis_server *server, const char *const *config)
     return 0;
 }
 
-/* ---- Its process ---- */
+/* ---- Process ---- */
 
 static bool is_answered(const struct redis_server *server, char *reply, size_t size)
 {
@@ -157,7 +165,7 @@ void redis_server_resume(struct redis_server *server)
     daemon_resume(&server->daemon);
 }
 
-/* ---- What it costs ---- */
+/* ---- Cost ---- */
 
 int64_t redis_server_cpu_us(const struct redis_server *server)
 {

@@ -1,11 +1,12 @@
-/* redis_server.h - a private Redis server for a test or a benchmark: its own folder, its own socket, gone at the end.
+/* redis_server.h - a private Redis server for a test or a benchmark, with its own folder and socket, which vanish
+ * with it.
  *
- * The server to run is the command in the environment's WEIR_TEST_REDIS_SERVER, words parted by blanks (it may begin
- * with a loader and its arguments), or else redis-server from PATH, or else Debian's redis-check-rdb, which is the
- * server when it is called by that name.
+ * The server is the command in the environment's WEIR_TEST_REDIS_SERVER, split at blanks (it may begin with a loader
+ * and its arguments); otherwise redis-server from PATH; otherwise Debian's redis-check-rdb, which acts as the server
+ * under that name.
  *
- * It has two users: `default`, who may do everything, for those who want to look into it, and the one that docs/redis.md
- * tells weir's users to make, as whom all log in who come by its URLs: see redis_user.h.
+ * It has two users: `default`, with all rights, for tests that look inside; and the user that docs/redis.md creates for
+ * weir, as which its URLs log in: see redis_user.h.
  *
  * It ends with the thread that started it: see daemon.h.
  */
@@ -24,7 +25,7 @@ struct redis_server {
     int port;         /* of 127.0.0.1; 0: none */
     char socket[108]; /* the path of its Unix socket */
     struct redis_user user;
-    char login[64];    /* what the user's URLs have before the host or path: <name>:<password>@ */
+    char login[64];    /* the part of the user's URLs before the host or path: <name>:<password>@ */
     char url[192];     /* unix://<login><socket> */
     char tcp_url[96];  /* redis://<login>127.0.0.1:<port>, or empty */
     char command[512]; /* WEIR_TEST_REDIS_SERVER's words, each ended by a NUL */
@@ -33,44 +34,46 @@ struct redis_server {
 
 enum redis_server_reach { REDIS_SERVER_UNIX, REDIS_SERVER_UNIX_AND_PORT };
 
-/* Whether there is a server to run; a test that needs one ends with status 77 otherwise. */
+/* True if a server can be started here. */
 bool redis_server_found(void);
 
-/* The words that a server's command line begins with, in `words`, which has room for REDIS_SERVER_WORDS_MOST, and out
- * of `command`; how many. */
-size_t redis_server_words(char *command, size_t size, char **words);
-const char *redis_server_or_else(void); /* as daemon_run() wants it */
+/* True, with a printed line, if none can: the test then ends with status 77. */
+bool redis_server_missing(void);
 
-/* Start it and wait until it answers PING, an error such as NOAUTH included. It saves nothing. `config` holds more
- * words for its command line ("--requirepass", "secret"), up to a NULL; they must live as long as the server. NULL:
- * none. 0, or -1 with a sentence in server->daemon.error and nothing left behind. */
+/* Store the first words of a server's command line, taken out of `command`, in `words`, which has room for
+ * REDIS_SERVER_WORDS_MOST; return how many. */
+size_t redis_server_words(char *command, size_t size, char **words);
+const char *redis_server_or_else(void); /* for daemon_run() */
+
+/* Start it and wait until it answers PING, if only with an error such as NOAUTH. It saves nothing. `config` holds
+ * more words for its command line ("--requirepass", "secret"), up to a NULL, which must outlive the server; NULL:
+ * none. Return 0, or -1 with a sentence in server->daemon.error and nothing left behind. */
 int redis_server_start(struct redis_server *server, enum redis_server_reach reach, const char *const *config);
 
-/* The same with a user who has the rights for `uses` too, as redis_user_read() takes them. */
+/* The same, with a user that also has the rights for `uses`, as redis_user_read() takes them. */
 int redis_server_start_for(struct redis_server *server, enum redis_server_reach reach, const char *const *config,
                            const char *const *uses);
 
-/* End it in an orderly way, wait for that, and remove its folder. Not running is fine. */
+/* Stop it, wait for its end, and remove its folder. It need not be running. */
 void redis_server_stop(struct redis_server *server);
 
-/* As by kill -9; its folder stays. */
+/* kill -9; its folder stays. */
 void redis_server_kill(struct redis_server *server);
 
-/* Start it again, in the same folder and on the same socket and port. As redis_server_start(). */
+/* Start it again, in the same folder and on the same socket and port. Returns as redis_server_start(). */
 int redis_server_restart(struct redis_server *server);
 
-/* The same, but it may still be loading what it saved. */
+/* The same, but it may still be loading its data. */
 int redis_server_restart_to_load(struct redis_server *server);
 
-/* Stop its process where it is (SIGSTOP) and let it go on: it holds its connections, but answers nothing. pause returns
- * once it has stopped. */
+/* Pause it (SIGSTOP) and resume it: it keeps its connections but answers nothing. pause returns once it has stopped. */
 void redis_server_pause(struct redis_server *server);
 void redis_server_resume(struct redis_server *server);
 
-/* CPU time its process has taken, in microseconds; -1 if the system does not tell. */
+/* Return the CPU time that its process has used, in microseconds; -1 if unknown. */
 int64_t redis_server_cpu_us(const struct redis_server *server);
 
-/* Its resident memory in bytes; -1 if the system does not tell. */
+/* Return its resident memory in bytes; -1 if unknown. */
 int64_t redis_server_memory(const struct redis_server *server);
 
 #endif

@@ -1,11 +1,11 @@
-/* audit.c - many processes with many threads take permits of one key at once; what they got is added up to the permit.
+/* audit.c - many processes with many threads take permits of one key at the same time; the audit adds up the permits.
  *
- * Every call of every thread is written down in memory that all share: when it began and ended, and what came of it.
- * Then the parent looks for the stretch of time in which most was admitted (envelope.h), sorts the latencies and counts
- * sources and errors. Each round has a key of its own, and all threads start it together.
+ * Shared memory records when each call began and ended, and its result. Afterwards the parent finds the stretch of
+ * time with the most admitted permits (envelope.h), sorts the latencies and counts sources and errors. Each round has
+ * its own key, and all threads start it together.
  *
- * Exit status: 0 nothing was admitted beyond the limit, and no call failed; 1 otherwise; 2 wrong arguments; 77 there is
- * no Redis server to be had.
+ * Exit status: 0 no over-admission and no failed call; 1 otherwise; 2 wrong arguments; 77 redis-server is not
+ * installed.
  */
 #include <weir/weir.h>
 
@@ -30,7 +30,7 @@ static const int64_t calls_most = INT64_C(1) << 25; /* a call takes 24 bytes of 
 struct job {
     int64_t limit, period_us, burst, processes, threads, requests, rounds, skew_us, timeout_us;
     const char *url, *mode;
-    bool exact; /* each round must admit the burst, no permit less */
+    bool exact; /* each round must admit exactly the burst */
 };
 
 struct call {
@@ -131,7 +131,7 @@ static int process_run(const struct job *job, struct ledger *ledger, int64_t pro
     return 0;
 }
 
-/* All processes, to their ends. A dead one would keep the others waiting for ever: then all are ended. */
+/* Run all processes to their ends. If one dies, the others would wait for it forever, so all are killed. */
 static int processes_run(const struct job *job, struct ledger *ledger)
 {
     pid_t pids[PROCESSES_MOST];
@@ -215,7 +215,7 @@ static void report_store(const struct job *job, const struct ledger *ledger)
            requests, calls, timeouts, connections);
 }
 
-/* Rounds are independent: each has its own key. The worst is what counts. Whether all were within the limit. */
+/* Check each round, which has its own key, and report the worst. True if all were within the limit. */
 static bool report_rounds(const struct job *job, const struct ledger *ledger, struct admit *admits)
 {
     int64_t size = job->burst != 0 ? job->burst : job->limit, least = INT64_MAX, most = 0;
@@ -234,7 +234,7 @@ static bool report_rounds(const struct job *job, const struct ledger *ledger, st
     }
     printf("rounds %" PRId64 "\nadmitted_least %" PRId64 "\nadmitted_most %" PRId64 "\nburst_worst %.3f\nexcess %.3f\n",
            job->rounds, least, most, worst, worst > (double)size ? worst - (double)size : 0.0);
-    /* A billionth of a permit is what the doubles of the envelope may be off by. */
+    /* the envelope's doubles may be off by a billionth of a permit */
     return worst <= (double)size + 1e-6 * (double)size && (!job->exact || (least == size && most == size));
 }
 
@@ -320,10 +320,8 @@ int main(int argc, char **argv)
         return 2;
     }
     if (job.url == NULL && strcmp(job.mode, "distributed") == 0) {
-        if (!redis_server_found()) {
-            puts("skipped: no redis-server here (Debian's redis-tools)");
+        if (redis_server_missing())
             return 77;
-        }
         if (redis_server_start(&server, REDIS_SERVER_UNIX, NULL) != 0) {
             fprintf(stderr, "audit: %s\n", server.daemon.error);
             return 1;

@@ -1,4 +1,4 @@
-/* test_failing_calls_redis.c - each system call of a limiter on Redis fails, in its turn. */
+/* test_failing_calls_redis.c - every system call of a limiter on Redis fails once. */
 #include "cluster.h"
 #include "failing_play.h"
 #include "redis_place.h"
@@ -20,7 +20,7 @@
 #define TIMEOUT_US (INSTRUMENTED ? 10 * WEIR_SECOND : 2 * WEIR_SECOND)
 #define WINDOW "fixed_window limit=30 period=366d"
 
-static char folder[64]; /* of files for the tests */
+static char folder[64]; /* holds the tests' files */
 
 static struct failing_mode mode_of(enum weir_mode mode, const char *url)
 {
@@ -52,7 +52,7 @@ static const char *file_write(const char *name, const char *text)
     return path;
 }
 
-START_TEST(redis_by_its_socket_bears_them)
+TEST(redis_by_its_socket_bears_them, 300)
 {
     struct redis_server server;
     struct failing_sum sum;
@@ -62,12 +62,11 @@ START_TEST(redis_by_its_socket_bears_them)
     failing_play_mode("Redis, Unix socket", &mode, &sum);
     redis_server_stop(&server);
 }
-END_TEST
 
-/* ThreadSanitizer knows no threads in the child of a process with threads, and a lock of AddressSanitizer's allocator
- * that one of them held stays taken there. */
+/* ThreadSanitizer does not support threads in a forked child. A lock of AddressSanitizer's allocator that another
+ * thread held at the fork stays locked. */
 #if !INSTRUMENTED
-START_TEST(a_child_of_a_fork_bears_them)
+TEST(a_child_of_a_fork_bears_them, 300)
 {
     struct redis_server server;
     struct failing_sum sum;
@@ -78,10 +77,9 @@ START_TEST(a_child_of_a_fork_bears_them)
     failing_play_mode("Redis, in a child", &mode, &sum);
     redis_server_stop(&server);
 }
-END_TEST
 #endif
 
-START_TEST(redis_by_a_hosts_name_bears_them)
+TEST(redis_by_a_hosts_name_bears_them, 300)
 {
     struct redis_server server;
     struct failing_sum sum;
@@ -94,9 +92,8 @@ START_TEST(redis_by_a_hosts_name_bears_them)
     failing_play_mode("Redis, TCP by name", &mode, &sum);
     redis_server_stop(&server);
 }
-END_TEST
 
-START_TEST(leases_bear_them)
+TEST(leases_bear_them, 300)
 {
     struct redis_server server;
     struct failing_sum sum;
@@ -110,9 +107,8 @@ START_TEST(leases_bear_them)
     failing_play_mode("hybrid", &mode, &sum);
     redis_server_stop(&server);
 }
-END_TEST
 
-START_TEST(sentinels_bear_them)
+TEST(sentinels_bear_them, 300)
 {
     static struct sentinels trio;
     static const char *const uses[] = { "sentinels", NULL };
@@ -126,9 +122,8 @@ START_TEST(sentinels_bear_them)
     failing_play_mode("Redis Sentinel", &mode, &sum);
     sentinels_stop(&trio);
 }
-END_TEST
 
-START_TEST(a_cluster_bears_them)
+TEST(a_cluster_bears_them, 300)
 {
     static struct cluster cluster;
     struct failing_sum sum;
@@ -141,7 +136,6 @@ START_TEST(a_cluster_bears_them)
     failing_play_mode("Redis Cluster", &mode, &sum);
     cluster_stop(&cluster);
 }
-END_TEST
 
 #ifdef WEIR_TLS
 static const char *certificate(const char *name, const char *issuer, const char *hosts, char path[static 128])
@@ -152,7 +146,7 @@ static const char *certificate(const char *name, const char *issuer, const char 
     return path;
 }
 
-START_TEST(tls_bears_them)
+TEST(tls_bears_them, 300)
 {
     struct redis_server server;
     struct failing_sum sum;
@@ -179,10 +173,9 @@ START_TEST(tls_bears_them)
     failing_play_mode("Redis, TLS", &mode, &sum);
     redis_server_stop(&server);
 }
-END_TEST
 #endif
 
-/* ---- A server that takes its time, in a process of its own ---- */
+/* ---- A slow server, in its own process ---- */
 
 enum { ANSWER_US = 200000 };
 
@@ -217,7 +210,7 @@ static pid_t start_late_server(char *url, size_t size)
     return pid;
 }
 
-START_TEST(who_cannot_set_a_sockets_patience_does_not_spin)
+TEST(who_cannot_set_a_sockets_patience_does_not_spin, 60)
 {
     struct calls_record record;
     const struct calls_plan plan = calls_plan_first(CALL_SETSOCKOPT, true);
@@ -230,17 +223,16 @@ START_TEST(who_cannot_set_a_sockets_patience_does_not_spin)
     calls_watch(&record, &plan);
     weir *limiter = limiter_of(&options);
     weir_limit *limit = limit_of(limiter, "api", WINDOW);
-    for (int i = 0; i < 2; i++) /* the first by the I/O thread, if that is still connecting */
+    for (int i = 0; i < 2; i++) /* the I/O thread makes the first call if it is still connecting */
         must_succeed(timed_try(limit, "key", 1).status);
     calls_forget();
     ck_assert_int_gt(record.failed, 0);
-    ck_assert_int_gt(calls_made(&record, CALL_RECV), 0); /* a connection of the caller's own */
+    ck_assert_int_gt(calls_made(&record, CALL_RECV), 0); /* the caller has its own connection */
     ck_assert_int_lt(calls_made(&record, CALL_RECV), 100);
     weir_close(limiter);
     kill(server, SIGKILL);
     ck_assert_int_eq(waitpid(server, NULL, 0), server);
 }
-END_TEST
 
 static void folder_remove(void)
 {
@@ -253,25 +245,12 @@ static void folder_remove(void)
 int main(void)
 {
     const char *parent = getenv("TMPDIR");
-    if (server_missing())
+    if (redis_server_missing())
         return 77;
     snprintf(folder, sizeof folder, "%s/weir-calls-XXXXXX", parent && *parent ? parent : "/tmp");
     if (!mkdtemp(folder))
         return 1;
-    Suite *suite = suite_create("failing_calls_redis");
-    suite_test(suite, redis_by_its_socket_bears_them, 300);
-#if !INSTRUMENTED
-    suite_test(suite, a_child_of_a_fork_bears_them, 300);
-#endif
-    suite_test(suite, redis_by_a_hosts_name_bears_them, 300);
-    suite_test(suite, leases_bear_them, 300);
-    suite_test(suite, sentinels_bear_them, 300);
-    suite_test(suite, a_cluster_bears_them, 300);
-    suite_test(suite, who_cannot_set_a_sockets_patience_does_not_spin, 60);
-#ifdef WEIR_TLS
-    suite_test(suite, tls_bears_them, 300);
-#endif
-    const int status = suite_run(suite);
+    const int status = suite_run(tests());
     folder_remove();
     return status;
 }

@@ -1,4 +1,4 @@
-/* test_lab.c - the servers that the other tests run on do what those tests rely on. */
+/* test_lab.c - the servers and stand-ins of the lab behave as the other tests assume. */
 #include "support.h"
 
 #include "asker.h"
@@ -16,14 +16,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Until that is so, or for so long that it never will be. */
-#define await(condition)                       \
+/* Wait until the condition holds; fail after a time that means never. */
+#define await(condition)                           \
     for (int waited = 0; !(condition); waited++) { \
-        ck_assert_int_lt(waited, 10000);       \
-        usleep(1000);                          \
+        ck_assert_int_lt(waited, 10000);           \
+        usleep(1000);                              \
     }
 
-/* ---- A Redis server of one's own ---- */
+/* ---- A private Redis server ---- */
 
 static void server_start(struct redis_server *server, enum redis_server_reach reach, const char *const *config)
 {
@@ -39,7 +39,7 @@ static const char *asked(struct asker *asker, const char *command, const char *w
     return reply;
 }
 
-START_TEST(a_server_answers_on_its_socket_and_its_port_and_leaves_nothing_behind)
+TEST(a_server_answers_on_its_socket_and_its_port_and_leaves_nothing_behind, 30)
 {
     struct redis_server server;
     struct asker asker;
@@ -64,9 +64,8 @@ START_TEST(a_server_answers_on_its_socket_and_its_port_and_leaves_nothing_behind
     ck_assert_int_eq(access(dir, F_OK), -1);
     ck_assert_int_eq(kill(pid, 0), -1);
 }
-END_TEST
 
-START_TEST(a_server_killed_and_started_again_is_where_it_was_with_what_it_kept)
+TEST(a_server_killed_and_started_again_is_where_it_was_with_what_it_kept, 30)
 {
     static const char *const config[] = { "--appendonly", "yes", "--appendfsync", "always", NULL };
     struct redis_server server;
@@ -85,10 +84,9 @@ START_TEST(a_server_killed_and_started_again_is_where_it_was_with_what_it_kept)
     asker_close(&asker);
     redis_server_stop(&server);
 }
-END_TEST
 
-/* 'T' if it is stopped, 'Z' if it is dead and not buried yet, which is for the system to do here; 0 if there is no such
- * process. */
+/* Return a process's state: 'T' if stopped, 'Z' if dead and not reaped yet (which the system does here), 0 if it does
+ * not exist. */
 static char process_state(pid_t pid)
 {
     char path[32], state = 0;
@@ -102,7 +100,7 @@ static char process_state(pid_t pid)
     return state;
 }
 
-START_TEST(a_paused_server_answers_nothing_until_it_goes_on)
+TEST(a_paused_server_answers_nothing_until_it_goes_on, 30)
 {
     struct redis_server server;
     struct asker asker;
@@ -117,11 +115,10 @@ START_TEST(a_paused_server_answers_nothing_until_it_goes_on)
     ck_assert_int_eq(recv(asker.fd, (char[8]){ "" }, 7, MSG_WAITALL), 7);
     asker_close(&asker);
     redis_server_pause(&server);
-    redis_server_stop(&server); /* also a paused one */
+    redis_server_stop(&server); /* also when it is paused */
 }
-END_TEST
 
-START_TEST(nobody_is_at_a_closed_port_and_a_free_one_can_be_had)
+TEST(nobody_is_at_a_closed_port_and_a_free_one_can_be_had, 60)
 {
     struct asker asker;
     struct redis_server server;
@@ -131,7 +128,7 @@ START_TEST(nobody_is_at_a_closed_port_and_a_free_one_can_be_had)
     ck_assert_msg(strstr(asker.error, "refused"), "%s", asker.error);
     int free_port = daemon_port_free(1);
     ck_assert_int_gt(free_port, 0);
-    ck_assert_int_lt(free_port + 1, 32768); /* a system deals out none of these */
+    ck_assert_int_lt(free_port + 1, 32768); /* the system never assigns these ports */
     for (int i = 0; i < 2; i++) {
         snprintf(port, sizeof port, "%d", free_port + i);
         server_start(&server, REDIS_SERVER_UNIX, config);
@@ -140,9 +137,8 @@ START_TEST(nobody_is_at_a_closed_port_and_a_free_one_can_be_had)
         redis_server_stop(&server);
     }
 }
-END_TEST
 
-START_TEST(a_server_that_cannot_start_says_why)
+TEST(a_server_that_cannot_start_says_why, 30)
 {
     static const char *const nonsense[] = { "--no-such-option", "1", NULL };
     struct redis_server server;
@@ -153,9 +149,8 @@ START_TEST(a_server_that_cannot_start_says_why)
     ck_assert_int_eq(redis_server_start(&server, REDIS_SERVER_UNIX_AND_PORT, NULL), -1);
     ck_assert_str_eq(server.words[1], "--library-path");
 }
-END_TEST
 
-START_TEST(a_server_dies_with_the_process_that_started_it)
+TEST(a_server_dies_with_the_process_that_started_it, 30)
 {
     struct redis_server server;
     int channel[2];
@@ -172,9 +167,8 @@ START_TEST(a_server_dies_with_the_process_that_started_it)
     close(channel[0]), close(channel[1]);
     char state;
     await((state = process_state(server.daemon.pid)) == 0 || state == 'Z');
-    await(access(server.daemon.dir, F_OK) != 0); /* and what it had goes as well */
+    await(access(server.daemon.dir, F_OK) != 0); /* the process's folder is removed as well */
 }
-END_TEST
 
 /* ---- The proxy ---- */
 
@@ -209,7 +203,7 @@ static int64_t count_at_server(struct street *street)
     return strcmp(reply, "(nil)") == 0 ? 0 : strtoll(reply, NULL, 10);
 }
 
-START_TEST(a_proxy_hands_on_what_it_gets_and_counts_it)
+TEST(a_proxy_hands_on_what_it_gets_and_counts_it, 30)
 {
     struct street street;
     char big[100001];
@@ -230,15 +224,15 @@ START_TEST(a_proxy_hands_on_what_it_gets_and_counts_it)
     ck_assert_int_eq(counts.faults, 0);
     street_close(&street);
 }
-END_TEST
 
-/* What a client with a request in flight meets, whether the server got it, and whether a second request can follow. */
+/* What a client with a request in flight sees, whether the server received the request, and whether a second can
+ * follow. */
 static const struct {
     enum fproxy_fault fault;
     const char *name;
     int64_t first, second; /* the answers; -1: none */
     bool delivered;
-    bool is_silent; /* the connection stays open without an answer: the test's own patience ends what would last */
+    bool is_silent; /* the connection stays open without an answer; the test's timeout ends the wait */
 } faults[] = {
     { FPROXY_CUT_REQUEST, "cut request", -1, -1, false, false },
     { FPROXY_RESET_REQUEST, "reset request", -1, -1, false, false },
@@ -255,7 +249,7 @@ static const struct {
     { FPROXY_DRIP, "drip", 1, 2, true, false },
 };
 
-START_TEST(a_proxy_does_each_fault_to_the_request_it_is_aimed_at)
+TEST_EACH(a_proxy_does_each_fault_to_the_request_it_is_aimed_at, sizeof faults / sizeof faults[0], 60)
 {
     const struct timeval soon = { .tv_usec = 50000 };
     struct street street;
@@ -266,21 +260,21 @@ START_TEST(a_proxy_does_each_fault_to_the_request_it_is_aimed_at)
         setsockopt(street.asker.fd, SOL_SOCKET, SO_RCVTIMEO, &soon, sizeof soon);
     int64_t first = asker_count(&street.asker, "INCR", "n", NULL);
     ck_assert_msg(first == faults[_i].first, "%s: %s", faults[_i].name, street.asker.error);
-    await(count_at_server(&street) == faults[_i].delivered); /* who gets no reply may look before the server has it */
+    /* a client without a reply may look before the server has the request */
+    await(count_at_server(&street) == faults[_i].delivered);
     ck_assert_int_eq(count_at_server(&street), faults[_i].delivered);
     int64_t second = asker_count(&street.asker, "INCR", "n", NULL);
     ck_assert_msg(second == faults[_i].second, "%s: %s", faults[_i].name, street.asker.error);
     struct fproxy_counts counts = fproxy_counts(street.proxy);
     ck_assert_int_eq(counts.faults, 1);
     ck_assert_int_ge(counts.requests, 1);
-    asker_close(&street.asker); /* the fault was the only one: a new connection is a good one */
+    asker_close(&street.asker); /* the fault hit only that connection: a new one works */
     must(asker_open_port(&street.asker, fproxy_port(street.proxy)) == 0, street.asker.error);
     ck_assert_int_eq(asker_ask(&street.asker, NULL, 0, "PING", NULL), 4);
     street_close(&street);
 }
-END_TEST
 
-START_TEST(a_swapped_reply_comes_after_the_next_one)
+TEST(a_swapped_reply_comes_after_the_next_one, 30)
 {
     struct street street;
     char replies[64] = "";
@@ -292,9 +286,8 @@ START_TEST(a_swapped_reply_comes_after_the_next_one)
     ck_assert_str_eq(replies, ":2\r\n:1\r\n");
     street_close(&street);
 }
-END_TEST
 
-START_TEST(a_door_can_refuse_and_hold_and_open_again)
+TEST(a_door_can_refuse_and_hold_and_open_again, 30)
 {
     struct street street;
     struct asker other;
@@ -310,7 +303,7 @@ START_TEST(a_door_can_refuse_and_hold_and_open_again)
     must(asker_open_port(&other, fproxy_port(street.proxy)) == 0, other.error);
     setsockopt(other.fd, SOL_SOCKET, SO_RCVTIMEO, &soon, sizeof soon);
     ck_assert_int_eq(asker_count(&other, "INCR", "n", NULL), -1);
-    await(fproxy_counts(street.proxy).connections >= 2); /* or else it would meet an open door */
+    await(fproxy_counts(street.proxy).connections >= 2); /* otherwise the door might still be open */
     fproxy_door(street.proxy, FPROXY_OPEN);
     must(asker_open_port(&other, fproxy_port(street.proxy)) == 0, other.error);
     ck_assert_int_eq(asker_count(&other, "INCR", "n", NULL), 3);
@@ -322,9 +315,8 @@ START_TEST(a_door_can_refuse_and_hold_and_open_again)
     ck_assert_int_eq(asker_count(&street.asker, "INCR", "n", NULL), -1);
     street_close(&street);
 }
-END_TEST
 
-START_TEST(a_frozen_proxy_answers_once_it_thaws_and_a_slow_one_later)
+TEST(a_frozen_proxy_answers_once_it_thaws_and_a_slow_one_later, 30)
 {
     struct street street;
     street_open(&street);
@@ -341,7 +333,6 @@ START_TEST(a_frozen_proxy_answers_once_it_thaws_and_a_slow_one_later)
     ck_assert_int_ge(wire_now_us() - began_us, 30000);
     street_close(&street);
 }
-END_TEST
 
 /* ---- The fake ---- */
 
@@ -361,7 +352,7 @@ static bool answer_oddly(void *user, const struct fake_request *request, struct 
     return true;
 }
 
-START_TEST(a_fake_answers_as_redis_would_or_as_it_is_told)
+TEST(a_fake_answers_as_redis_would_or_as_it_is_told, 30)
 {
     static const char script[] = "return 1";
     int asked_for = 0;
@@ -391,11 +382,10 @@ START_TEST(a_fake_answers_as_redis_would_or_as_it_is_told)
     fake_redis_stop(fake);
     ck_assert_int_eq(counts.requests, asked_for);
 }
-END_TEST
 
 /* ---- The envelope ---- */
 
-/* The same by its definition: every stretch from some start to some end. */
+/* Compute the same by the definition: try every stretch from a start to an end. */
 static double burst_by_definition(const struct admit *admits, size_t n, int64_t limit, int64_t period_us)
 {
     double most = 0;
@@ -411,7 +401,7 @@ static double burst_by_definition(const struct admit *admits, size_t n, int64_t 
     return most;
 }
 
-/* Every stretch of that length that begins with some admit, or on the grid. */
+/* Try every stretch of that length that begins at an admitted call, or on the grid. */
 static int64_t stretch_by_definition(const struct admit *admits, size_t n, int64_t period_us, bool on_grid)
 {
     int64_t most = 0;
@@ -424,7 +414,7 @@ static int64_t stretch_by_definition(const struct admit *admits, size_t n, int64
     return most;
 }
 
-START_TEST(an_envelope_is_what_its_definition_says)
+TEST(an_envelope_is_what_its_definition_says, 30)
 {
     struct chance chance = chance_make(1);
     struct admit admits[40];
@@ -445,30 +435,10 @@ START_TEST(an_envelope_is_what_its_definition_says)
         ck_assert_int_eq(envelope_grid(admits, n, period_us), grid);
     }
 }
-END_TEST
 
 int main(void)
 {
-    if (!redis_server_found()) {
-        puts("skipped: no redis-server here (Debian's redis-tools)");
+    if (redis_server_missing())
         return 77;
-    }
-    Suite *suite = suite_create("lab");
-    suite_test(suite, a_server_answers_on_its_socket_and_its_port_and_leaves_nothing_behind, 30);
-    suite_test(suite, a_server_killed_and_started_again_is_where_it_was_with_what_it_kept, 30);
-    suite_test(suite, a_paused_server_answers_nothing_until_it_goes_on, 30);
-    suite_test(suite, nobody_is_at_a_closed_port_and_a_free_one_can_be_had, 60);
-    suite_test(suite, a_server_that_cannot_start_says_why, 30);
-    suite_test(suite, a_server_dies_with_the_process_that_started_it, 30);
-    suite_test(suite, a_proxy_hands_on_what_it_gets_and_counts_it, 30);
-    TCase *each_fault = tcase_create("each fault");
-    tcase_add_loop_test(each_fault, a_proxy_does_each_fault_to_the_request_it_is_aimed_at, 0,
-                        sizeof faults / sizeof faults[0]);
-    suite_add_tcase(suite, each_fault);
-    suite_test(suite, a_swapped_reply_comes_after_the_next_one, 30);
-    suite_test(suite, a_door_can_refuse_and_hold_and_open_again, 30);
-    suite_test(suite, a_frozen_proxy_answers_once_it_thaws_and_a_slow_one_later, 30);
-    suite_test(suite, a_fake_answers_as_redis_would_or_as_it_is_told, 30);
-    suite_test(suite, an_envelope_is_what_its_definition_says, 30);
-    return suite_run(suite);
+    return suite_run(tests());
 }

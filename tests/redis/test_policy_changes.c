@@ -1,10 +1,10 @@
-/* test_policy_changes.c - a policy that is changed a thousand times under load never admits more than the larger of its
+/* test_policy_changes.c - a policy that changes a thousand times under load never admits more than the larger of its
  * two forms would, and admits again once it stays.
  *
- * Real threads ask as fast as they can while another changes the policy of each limit to and fro. All that was admitted
- * is written down with the times of its call; what a limit of the larger form would never have let through in these
- * times is an error (lab/envelope.h), however slow or fast the machine is. A change that hands out a second burst
- * shows at once: there is one every few milliseconds.
+ * Threads take permits as fast as they can while another thread switches the policy of each limit. Every admitted
+ * call is recorded with its times. It is an error if the larger form could never have admitted these calls in these
+ * times (lab/envelope.h), however slow or fast the machine is. A change that returned a second burst would show
+ * immediately: there is one every few milliseconds.
  */
 #include "redis_place.h"
 
@@ -19,7 +19,7 @@ enum {
     CHANGES = 1000,
     ASKERS = 3,
     INSTANCES_MOST = 2,
-    ADMITS_MOST = 1 << 17, /* of one thread: some ten times what may be admitted while a test runs */
+    ADMITS_MOST = 1 << 17, /* of one thread: about ten times what a test may admit */
     PAUSE_US = 2000        /* after each change of all limits */
 };
 
@@ -45,7 +45,7 @@ struct change_load {
     weir *limiters[INSTANCES_MOST];
     weir_limit *limits[INSTANCES_MOST][PAIRS];
     int instances;
-    atomic_int next; /* asker */
+    atomic_int next; /* index of the next asker */
     atomic_bool over;
     struct admitted {
         int64_t start_us, end_us;
@@ -54,7 +54,7 @@ struct change_load {
     size_t n[ASKERS];
 };
 
-/* Redis' clock, so that windows on the grid are seen where Redis sees them. */
+/* Redis's clock, so that the grid's windows begin where Redis begins them. */
 static int64_t unix_time_us(void *user)
 {
     struct timespec now;
@@ -80,7 +80,7 @@ static void *ask_until_over(void *argument)
     return NULL;
 }
 
-/* All limits of all instances, one instance after the other as it would be anywhere. */
+/* Define all limits in all instances, one instance after the other. */
 static void define_all(const struct change_load *load, bool large)
 {
     for (int i = 0; i < load->instances; i++)
@@ -112,8 +112,7 @@ static int64_t size_of(const struct weir_policy *policy)
     return policy->capacity != 0 ? policy->capacity : policy->burst != 0 ? policy->burst : policy->limit;
 }
 
-/* Whether no more was admitted than the larger form lets through, and `over_max` more; adds a line to `report` if
- * not. */
+/* True if no more was admitted than the larger form allows plus `over_max`; otherwise adds a line to `report`. */
 static bool within(const struct change_load *load, int pair, int64_t over_max, char *report, size_t report_size)
 {
     const struct weir_policy policy = policy_of(pairs[pair].large);
@@ -133,7 +132,7 @@ static bool within(const struct change_load *load, int pair, int64_t over_max, c
     return false;
 }
 
-/* That the limit, which is changed no more, admits: at once, or after the time it gives. */
+/* Check that the limit, now unchanging, admits immediately or after the wait that it states. */
 static void admits_again(weir_limit *limit)
 {
     struct weir_decision decision;
@@ -175,7 +174,7 @@ static void change_under_load(const struct weir_options *options, int instances)
     for (int pair = 0; pair < PAIRS; pair++)
         good = within(&load, pair, over_max[pair], report, sizeof report) && good;
     for (int asker = 0; asker < ASKERS; asker++)
-        good = load.n[asker] < ADMITS_MOST && good; /* or not all was written down */
+        good = load.n[asker] < ADMITS_MOST && good; /* otherwise the record is incomplete */
     ck_assert_msg(good, "more than the larger limit was admitted:\n%s", report);
     for (int i = 0; i < instances; i++)
         for (int pair = 0; pair < PAIRS; pair++)
@@ -186,17 +185,20 @@ static void change_under_load(const struct weir_options *options, int instances)
         free(load.admitted[asker]);
 }
 
-START_TEST(a_policy_that_changes_under_load_in_local_mode_hands_out_no_second_burst)
+TEST(a_policy_that_changes_under_load_in_local_mode_hands_out_no_second_burst, 60)
 {
     struct weir_options options = WEIR_OPTIONS_INIT;
     options.now_us = unix_time_us;
     change_under_load(&options, 1);
 }
-END_TEST
+
+static bool lacks_redis;
 
 static void change_under_load_on_redis(enum weir_mode mode, int instances)
 {
     struct place place;
+    if (lacks_redis)
+        return;
     place_open(&place, false, NULL);
     struct weir_options options = place_options(&place, 10 * WEIR_SECOND);
     options.mode = mode;
@@ -205,42 +207,30 @@ static void change_under_load_on_redis(enum weir_mode mode, int instances)
     place_close(&place);
 }
 
-START_TEST(a_policy_that_changes_under_load_in_distributed_mode_hands_out_no_second_burst)
+TEST(a_policy_that_changes_under_load_in_distributed_mode_hands_out_no_second_burst, 60)
 {
     change_under_load_on_redis(WEIR_DISTRIBUTED, 1);
 }
-END_TEST
 
-START_TEST(a_policy_that_changes_under_load_in_hybrid_mode_hands_out_no_second_burst)
+TEST(a_policy_that_changes_under_load_in_hybrid_mode_hands_out_no_second_burst, 60)
 {
     change_under_load_on_redis(WEIR_HYBRID, 1);
 }
-END_TEST
 
-/* For a while each goes by another policy. */
-START_TEST(two_instances_that_change_one_after_the_other_hand_out_no_second_burst)
+/* For a while the instances run different policies. */
+TEST(two_instances_that_change_one_after_the_other_hand_out_no_second_burst, 60)
 {
     change_under_load_on_redis(WEIR_DISTRIBUTED, 2);
 }
-END_TEST
 
-START_TEST(two_instances_with_leases_that_change_one_after_the_other_hand_out_no_second_burst)
+TEST(two_instances_with_leases_that_change_one_after_the_other_hand_out_no_second_burst, 60)
 {
     change_under_load_on_redis(WEIR_HYBRID, 2);
 }
-END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("policy_changes");
-    bool lacks_redis = server_missing();
-    suite_test(suite, a_policy_that_changes_under_load_in_local_mode_hands_out_no_second_burst, 60);
-    if (!lacks_redis) {
-        suite_test(suite, a_policy_that_changes_under_load_in_distributed_mode_hands_out_no_second_burst, 60);
-        suite_test(suite, a_policy_that_changes_under_load_in_hybrid_mode_hands_out_no_second_burst, 60);
-        suite_test(suite, two_instances_that_change_one_after_the_other_hand_out_no_second_burst, 60);
-        suite_test(suite, two_instances_with_leases_that_change_one_after_the_other_hand_out_no_second_burst, 60);
-    }
-    int status = suite_run(suite);
-    return status != 0 || !lacks_redis ? status : 77;
+    lacks_redis = redis_server_missing();
+    const int status = suite_run(tests());
+    return status == 0 && lacks_redis ? 77 : status;
 }

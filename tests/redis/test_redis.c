@@ -1,5 +1,5 @@
-/* test_redis.c - the contract of a backend, held by Redis: with callers that do their own I/O, and with all that goes
- * by the I/O thread; and what they share when many ask at once. */
+/* test_redis.c - the backend contract on Redis, with callers that do their own I/O and with all requests through the
+ * I/O thread; how simultaneous requests share calls. */
 #include "backends/redis/engine/io.h"
 #include "backends/redis/process.h"
 #include "contract.h"
@@ -16,7 +16,7 @@
 
 static struct redis_server server;
 
-/* Keys of its own for each limiter: tests know nothing of one another. */
+/* Give each limiter its own key prefix, so that tests do not affect each other. */
 static int open_on(const char *url, const struct weir_options *options, weir **out)
 {
     static int opened;
@@ -27,7 +27,7 @@ static int open_on(const char *url, const struct weir_options *options, weir **o
     own.redis_url = url;
     own.redis_prefix = prefix;
     own.on_failure = WEIR_FAIL_ERROR;
-    own.timeout_us = 20 * WEIR_SECOND; /* a busy machine is no failure */
+    own.timeout_us = 20 * WEIR_SECOND; /* long enough for a busy machine */
     own.by_local_clock = own.now_us != NULL;
     return weir_open(&own, out);
 }
@@ -42,7 +42,7 @@ static struct redis_engine *engine_of(const weir *limiter)
     return atomic_load(&((struct redis *)limiter->backend)->current)->engine;
 }
 
-/* With all lanes taken, there is the thread alone. */
+/* Take all lanes, so that every request uses the I/O thread. */
 static int open_by_thread(const struct weir_options *options, weir **out)
 {
     int error = open_redis(options, out);
@@ -99,7 +99,7 @@ static int64_t ask_at_once(weir_limit *limit)
     return allowed;
 }
 
-START_TEST(requests_that_wait_together_share_calls_and_admit_exactly_the_limit)
+TEST(requests_that_wait_together_share_calls_and_admit_exactly_the_limit, 60)
 {
     struct scene scene;
     open_scene(&scene, open_by_thread);
@@ -107,13 +107,12 @@ START_TEST(requests_that_wait_together_share_calls_and_admit_exactly_the_limit)
     ck_assert_int_eq(ask_at_once(limit), 1000);
     struct weir_stats stats = stats_of(scene.limiter);
     ck_assert_uint_eq(stats.store_requests, THREADS * EACH);
-    ck_assert_uint_lt(stats.store_calls, THREADS * EACH / 2); /* while a flight is under way others gather */
+    ck_assert_uint_lt(stats.store_calls, THREADS * EACH / 2); /* requests gather while a flight is under way */
     ck_assert_uint_eq(stats.store_connections, 1);
     scene_close(&scene);
 }
-END_TEST
 
-START_TEST(a_crowd_goes_by_the_thread_and_callers_by_themselves_when_it_is_gone)
+TEST(a_crowd_goes_by_the_thread_and_callers_by_themselves_when_it_is_gone, 60)
 {
     struct scene scene;
     open_scene(&scene, open_redis);
@@ -125,14 +124,13 @@ START_TEST(a_crowd_goes_by_the_thread_and_callers_by_themselves_when_it_is_gone)
     ck_assert(!atomic_load(&engine->crowd));
     uint64_t connections = stats_of(scene.limiter).store_connections;
     taken(limit, "lone", 1);
-    ck_assert_uint_eq(stats_of(scene.limiter).store_connections, connections + 1); /* its own */
+    ck_assert_uint_eq(stats_of(scene.limiter).store_connections, connections + 1); /* this call's own connection */
     taken(limit, "lone", 1);
     ck_assert_uint_eq(stats_of(scene.limiter).store_connections, connections + 1);
     scene_close(&scene);
 }
-END_TEST
 
-START_TEST(a_batch_of_distinct_keys_is_one_call)
+TEST(a_batch_of_distinct_keys_is_one_call, 60)
 {
     struct scene scene;
     struct weir_request requests[64];
@@ -140,7 +138,7 @@ START_TEST(a_batch_of_distinct_keys_is_one_call)
     char keys[64][16];
     open_scene(&scene, open_redis);
     weir_limit *limit = scene_define_text(&scene, "limit", "token_bucket limit=10 period=1s");
-    taken(limit, "first", 1); /* the connection stands */
+    taken(limit, "first", 1); /* make the connection first */
     uint64_t calls = stats_of(scene.limiter).store_calls;
     for (int i = 0; i < 64; i++) {
         snprintf(keys[i], sizeof keys[i], "%d", i);
@@ -152,7 +150,6 @@ START_TEST(a_batch_of_distinct_keys_is_one_call)
     ck_assert_uint_eq(stats_of(scene.limiter).store_calls, calls + 1);
     scene_close(&scene);
 }
-END_TEST
 
 /* ---- A done that waits ---- */
 
@@ -171,7 +168,7 @@ static void wait_in_done(struct weir_op *op, int status)
     sem_post(&waiting->ran);
 }
 
-START_TEST(a_done_that_would_wait_for_itself_is_told_so)
+TEST(a_done_that_would_wait_for_itself_is_told_so, 60)
 {
     struct scene scene;
     struct waiting_done waiting = { .result = 1 };
@@ -189,7 +186,6 @@ START_TEST(a_done_that_would_wait_for_itself_is_told_so)
     scene_close(&scene);
     ck_assert_int_eq(scene.log_lines, 1);
 }
-END_TEST
 
 /* ---- Too many ---- */
 
@@ -199,14 +195,14 @@ static void count_answer(struct weir_op *op, int status)
     atomic_fetch_add((atomic_int *)op->user, 1);
 }
 
-START_TEST(more_submitted_requests_than_may_wait_are_turned_away_and_none_is_lost)
+TEST(more_submitted_requests_than_may_wait_are_turned_away_and_none_is_lost, 60)
 {
     static struct weir_op ops[WEIR_MAX_SUBMITTED + 1];
     struct scene scene;
     atomic_int answers = 0;
     open_scene(&scene, open_by_thread);
     weir_limit *limit = scene_define_text(&scene, "limit", "fixed_window limit=1000000 period=1d");
-    taken(limit, "a", 1); /* the connection stands */
+    taken(limit, "a", 1); /* make the connection first */
     redis_server_pause(&server);
     for (int i = 0; i <= WEIR_MAX_SUBMITTED; i++) {
         ops[i] = (struct weir_op){ .request = { .limit = limit, .key = weir_key_text("a"), .cost = 1 },
@@ -223,9 +219,8 @@ START_TEST(more_submitted_requests_than_may_wait_are_turned_away_and_none_is_los
     ck_assert_uint_eq(stats.errors, 1);
     scene_close(&scene);
 }
-END_TEST
 
-START_TEST(what_does_not_fit_the_socket_does_not_pile_up)
+TEST(what_does_not_fit_the_socket_does_not_pile_up, 60)
 {
     enum { OPS = 20000 };
     static struct weir_op ops[OPS];
@@ -250,15 +245,14 @@ START_TEST(what_does_not_fit_the_socket_does_not_pile_up)
     ck_assert_uint_lt(engine_of(scene.limiter)->io->link.out.room, 4 << 20);
     scene_close(&scene);
 }
-END_TEST
 
-/* The thread has all under way that it may have, and who comes has less time than they. */
-START_TEST(whoever_has_little_time_does_not_wait_for_those_who_have_more)
+/* The thread has its full number of requests under way, and a new caller has less time than they have. */
+TEST(whoever_has_little_time_does_not_wait_for_those_who_have_more, 60)
 {
     static struct weir_op ops[REDIS_AIR_MAX];
     struct scene scene;
     atomic_int answers = 0;
-    open_scene(&scene, open_by_thread); /* where a call may take 20 s */
+    open_scene(&scene, open_by_thread); /* a call may take 20 s here */
     weir_limit *limit = scene_define_text(&scene, "limit", "token_bucket limit=10 period=1s");
     struct redis_engine *engine = engine_of(scene.limiter);
     taken(limit, "first", 1);
@@ -291,10 +285,9 @@ START_TEST(whoever_has_little_time_does_not_wait_for_those_who_have_more)
         nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
     scene_close(&scene);
 }
-END_TEST
 
-/* A server that is full says so after it has accepted: that is no answer to a decision. */
-START_TEST(a_server_with_no_room_for_another_connection_is_asked_over_the_one_there_is)
+/* A full server says so after accepting a connection. That must not pass for the answer to a decision. */
+TEST(a_server_with_no_room_for_another_connection_is_asked_over_the_one_there_is, 60)
 {
     struct redis_server full;
     struct scene scene;
@@ -304,16 +297,15 @@ START_TEST(a_server_with_no_room_for_another_connection_is_asked_over_the_one_th
     scene_init(&scene, &options);
     must_succeed(open_on(full.url, &options, &scene.limiter));
     weir_limit *limit = scene_define_text(&scene, "limit", "fixed_window limit=3000 period=1d");
-    ck_assert_int_eq(ask_at_once(limit), 3000); /* each of them decided by Redis */
+    ck_assert_int_eq(ask_at_once(limit), 3000); /* Redis decides all of them */
     ck_assert_uint_lt(stats_of(scene.limiter).store_connections, 200);
     scene_close(&scene);
     redis_server_stop(&full);
 }
-END_TEST
 
 /* ---- Where it is ---- */
 
-START_TEST(a_server_is_found_by_its_name)
+TEST(a_server_is_found_by_its_name, 60)
 {
     struct redis_server by_port;
     struct scene scene;
@@ -330,9 +322,8 @@ START_TEST(a_server_is_found_by_its_name)
     scene_close(&scene);
     redis_server_stop(&by_port);
 }
-END_TEST
 
-START_TEST(a_name_that_leads_nowhere_is_an_error_and_no_wait_for_ever)
+TEST(a_name_that_leads_nowhere_is_an_error_and_no_wait_for_ever, 60)
 {
     struct scene scene;
     struct weir_options options = WEIR_OPTIONS_INIT;
@@ -346,31 +337,18 @@ START_TEST(a_name_that_leads_nowhere_is_an_error_and_no_wait_for_ever)
     scene_close(&scene);
     ck_assert_msg(strstr(scene.last_line, "name is not resolved"), "%s", scene.last_line);
 }
-END_TEST
 
 int main(void)
 {
-    if (!redis_server_found()) {
-        puts("skipped: there is no redis-server");
+    if (redis_server_missing())
         return 77;
-    }
     if (redis_server_start(&server, REDIS_SERVER_UNIX, NULL) != 0) {
         puts(server.daemon.error);
         return 1;
     }
-    Suite *suite = suite_create("redis");
+    Suite *suite = tests();
     contract_add(suite, &by_caller);
     contract_add(suite, &by_thread);
-    suite_test(suite, requests_that_wait_together_share_calls_and_admit_exactly_the_limit, 60);
-    suite_test(suite, a_crowd_goes_by_the_thread_and_callers_by_themselves_when_it_is_gone, 60);
-    suite_test(suite, a_batch_of_distinct_keys_is_one_call, 60);
-    suite_test(suite, a_done_that_would_wait_for_itself_is_told_so, 60);
-    suite_test(suite, more_submitted_requests_than_may_wait_are_turned_away_and_none_is_lost, 60);
-    suite_test(suite, what_does_not_fit_the_socket_does_not_pile_up, 60);
-    suite_test(suite, whoever_has_little_time_does_not_wait_for_those_who_have_more, 60);
-    suite_test(suite, a_server_with_no_room_for_another_connection_is_asked_over_the_one_there_is, 60);
-    suite_test(suite, a_server_is_found_by_its_name, 60);
-    suite_test(suite, a_name_that_leads_nowhere_is_an_error_and_no_wait_for_ever, 60);
     int status = suite_run(suite);
     redis_server_stop(&server);
     return status;

@@ -1,4 +1,4 @@
-/* test_redis_addresses.c - a host's name that leads to several addresses, at some of which nobody answers. */
+/* test_redis_addresses.c - a host name with several addresses, some of which do not answer. */
 #include "redis_place.h"
 
 #include <arpa/inet.h>
@@ -9,15 +9,15 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* ---- A name that leads where the test says ---- */
+/* ---- A name with addresses that the test chooses ---- */
 
 enum { ADDRESSES_MOST = 4 };
 
 static struct {
-    int ports[ADDRESSES_MOST]; /* of 127.0.0.1, up to a 0 */
-    bool is_asked_for;         /* it is no number, and so found by a thread of its own, */
-    atomic_int error;          /* with this error, if it is not 0, */
-    atomic_bool waits;         /* and not before this is false */
+    int ports[ADDRESSES_MOST]; /* on 127.0.0.1; a 0 ends the list */
+    bool is_asked_for;         /* set when a thread looks up the name (which is not a number), */
+    atomic_int error;          /* if not 0, the lookup fails with this error, */
+    atomic_bool waits;         /* and does not finish while this is true */
 } name;
 
 int __wrap_getaddrinfo(const char *host, const char *service, const struct addrinfo *hints, struct addrinfo **found);
@@ -66,7 +66,7 @@ void __wrap_freeaddrinfo(struct addrinfo *found)
     }
 }
 
-/* A port that refuses for as long as the socket is held: bound, and nobody listens. */
+/* Bind a port without listening: it refuses connections while the socket is open. */
 static int refuse(int *port)
 {
     struct sockaddr_in address = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
@@ -88,9 +88,9 @@ static struct weir_options options_by_name(struct place *place)
     return options;
 }
 
-/* ---- What a caller sees of it ---- */
+/* ---- What a caller sees ---- */
 
-START_TEST(an_address_that_refuses_is_passed_over_and_no_outage)
+TEST(an_address_that_refuses_is_passed_over_and_no_outage, 30)
 {
     struct place place;
     place_open(&place, false, NULL);
@@ -107,9 +107,8 @@ START_TEST(an_address_that_refuses_is_passed_over_and_no_outage)
     close(fd);
     place_close(&place);
 }
-END_TEST
 
-START_TEST(a_host_is_out_when_all_its_addresses_refuse_and_back_when_one_answers)
+TEST(a_host_is_out_when_all_its_addresses_refuse_and_back_when_one_answers, 30)
 {
     struct place place;
     struct weir_decision decision;
@@ -129,11 +128,10 @@ START_TEST(a_host_is_out_when_all_its_addresses_refuse_and_back_when_one_answers
     asker_close(&place.asker);
     place_close(&place);
 }
-END_TEST
 
-/* ---- Names that lead nowhere ---- */
+/* ---- Names without an address ---- */
 
-START_TEST(a_name_that_is_not_found_is_an_outage_until_it_is)
+TEST(a_name_that_is_not_found_is_an_outage_until_it_is, 30)
 {
     struct place place;
     struct weir_decision decision;
@@ -151,9 +149,8 @@ START_TEST(a_name_that_is_not_found_is_an_outage_until_it_is)
     weir_close(limiter);
     place_close(&place);
 }
-END_TEST
 
-/* A primary, its sentinel, and the only node of a cluster, all at one port. */
+/* Speak as a primary, its sentinel and a cluster's only node, all on one port. */
 static bool speak(void *user, const struct fake_request *request, struct fake_reply *reply)
 {
     const char *port = user;
@@ -193,7 +190,7 @@ static struct fake_redis *speaker_start(char port[static 8])
     return fake;
 }
 
-/* `url` with the speaker's port for %s is decided by within its time; what the log then has is returned in `place`. */
+/* Check that `url`, with the speaker's port for %s, decides in time; return the log in `place`. */
 static void assert_decides(struct place *place, const char *beginning, const char *port, const char *end)
 {
     char url[128];
@@ -207,16 +204,16 @@ static void assert_decides(struct place *place, const char *beginning, const cha
     weir_close(limiter);
 }
 
-START_TEST(a_sentinel_or_a_node_whose_name_is_not_found_is_passed_over)
+TEST(a_sentinel_or_a_node_whose_name_is_not_found_is_passed_over, 30)
 {
     static const struct {
-        const char *beginning, *end, *says[2]; /* not found, and not in time */
+        const char *beginning, *end, *says[2]; /* when the name is not found, and when the lookup is late */
     } rows[] = {
         { "redis-sentinel://several.example,127.0.0.1:",
           "/service",
           { "sentinel 1 of 2 cannot be used: the host's name is not resolved: ",
             "sentinel 1 of 2 cannot be used: the host's name is not resolved in time" } },
-        { "redis-cluster://several.example,127.0.0.1:", "", { "", "" } }, /* it is passed over without a word */
+        { "redis-cluster://several.example,127.0.0.1:", "", { "", "" } }, /* passed over without a log line */
     };
     char port[8];
     struct fake_redis *fake = speaker_start(port);
@@ -235,9 +232,8 @@ START_TEST(a_sentinel_or_a_node_whose_name_is_not_found_is_passed_over)
     }
     fake_redis_stop(fake);
 }
-END_TEST
 
-START_TEST(a_cluster_none_of_whose_names_is_found_says_so)
+TEST(a_cluster_none_of_whose_names_is_found_says_so, 30)
 {
     static const char *const says[] = {
         "no node of the redis cluster says who has which slots: the host's name is not resolved: ",
@@ -254,7 +250,7 @@ START_TEST(a_cluster_none_of_whose_names_is_found_says_so)
         options.redis_url = "redis-cluster://several.example";
         weir *limiter = limiter_of(&options);
         weir_limit *limit = limit_of(limiter, "limit", UNREFILLED);
-        /* The line may come after the answer; and a thread that finds no name may be slow at that. */
+        /* The log line may follow the answer, and a failing lookup may be slow. */
         const int64_t until_us = wire_now_us() + 20 * WEIR_SECOND;
         do
             ck_assert_int_eq(weir_try(limit, weir_key_text("key"), 1, &decision), WEIR_EIO);
@@ -265,10 +261,9 @@ START_TEST(a_cluster_none_of_whose_names_is_found_says_so)
         place_close(&place);
     }
 }
-END_TEST
 
-/* The first refuses, the second takes connections and says nothing. */
-START_TEST(a_sentinel_is_asked_at_each_of_its_addresses)
+/* The first address refuses; the second accepts connections and stays silent. */
+TEST(a_sentinel_is_asked_at_each_of_its_addresses, 30)
 {
     struct place place;
     char port[8];
@@ -285,18 +280,10 @@ START_TEST(a_sentinel_is_asked_at_each_of_its_addresses)
     fake_redis_stop(silent);
     fake_redis_stop(fake);
 }
-END_TEST
 
 int main(void)
 {
-    if (server_missing())
+    if (redis_server_missing())
         return 77;
-    Suite *suite = suite_create("redis_addresses");
-    suite_test(suite, an_address_that_refuses_is_passed_over_and_no_outage, 30);
-    suite_test(suite, a_host_is_out_when_all_its_addresses_refuse_and_back_when_one_answers, 30);
-    suite_test(suite, a_name_that_is_not_found_is_an_outage_until_it_is, 30);
-    suite_test(suite, a_sentinel_or_a_node_whose_name_is_not_found_is_passed_over, 30);
-    suite_test(suite, a_cluster_none_of_whose_names_is_found_says_so, 30);
-    suite_test(suite, a_sentinel_is_asked_at_each_of_its_addresses, 30);
-    return suite_run(suite);
+    return suite_run(tests());
 }

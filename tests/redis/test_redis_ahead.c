@@ -1,4 +1,5 @@
-/* test_redis_ahead.c - permits charged ahead of use in Redis, by whichever way a request goes there: as in memory. */
+/* test_redis_ahead.c - permits charged in advance in Redis give the same results as in memory, on every path of a
+ * request. */
 #include "backends/redis/process.h"
 #include "core/ground/arith.h"
 #include "core/limiter/limiter.h"
@@ -13,16 +14,16 @@
 
 enum { GROUP = 12, KEYS = 3 };
 
-/* The ways to ask. */
+/* The paths of a request. */
 enum way { BY_CALLER, BY_THREAD, SUBMITTED, WAYS };
 static const char *const way_names[WAYS] = { "by the caller", "by the thread", "submitted" };
 
-/* A limiter in memory and one in Redis, that have the same clock and the same limit. */
+/* One limiter in memory and one in Redis, with the same clock and the same limit. */
 struct two {
     struct scene memory, redis;
     weir_limit *limits[2];
     enum way way;
-    int64_t ahead, asked; /* how many requests were granted something, of how many */
+    int64_t ahead, asked; /* requests that were granted permits in advance, and all requests */
 };
 
 static struct redis_server server;
@@ -46,7 +47,7 @@ static void two_open(struct two *two, enum way way)
     scene_open(&two->redis, &options);
     struct redis *redis = (struct redis *)two->redis.limiter->backend;
     while (way == BY_THREAD && redis_lane_take(atomic_load(&redis->current)->engine) != NULL)
-        ; /* with all lanes taken, there is the thread alone */
+        ; /* take all lanes, so that only the thread is left */
 }
 
 static void two_close(struct two *two)
@@ -84,7 +85,7 @@ static void submitted_done(struct weir_op *op, int status)
     sem_post(submitted->done);
 }
 
-/* The op's cost is another than the request's: of the op's own request only the limit and the key count. */
+/* The op's cost differs from the request's: of the op's own request only the limit and the key count. */
 static void submit(struct weir_backend *backend, const struct weir_backend_request *requests, size_t n,
                    struct weir_decision *out)
 {
@@ -138,7 +139,7 @@ static struct weir_backend_request request_by_chance(const struct two *two, stru
         request.cost = chance_one_in(chance, 2) ? 0 : chance_between(chance, 1, size);
         request.ahead = chance_one_in(chance, 4) ? 2 * WEIR_MAX_PERMITS : chance_between(chance, 1, size);
         request.spread = (uint32_t)chance_between(chance, 1, chance_one_in(chance, 8) ? WEIR_MAX_SPREAD : 6);
-    } else if (two->way != SUBMITTED && chance_one_in(chance, 3)) { /* only takes are submitted */
+    } else if (two->way != SUBMITTED && chance_one_in(chance, 3)) { /* only takes can be submitted */
         request.verb = (enum weir_verb)chance_between(chance, WEIR_PEEK, WEIR_RESET);
         request.cost = request.verb == WEIR_RESET ? 1 : request.cost;
     }
@@ -169,7 +170,7 @@ static void two_ask(struct two *two, struct chance *chance)
     }
 }
 
-START_TEST(memory_and_redis_charge_the_same_ahead_by_whichever_way_it_is_asked)
+TEST(memory_and_redis_charge_the_same_ahead_by_whichever_way_it_is_asked, 120)
 {
     struct chance chance = chance_make(1);
     const int64_t steps = steps_or(30000);
@@ -181,7 +182,7 @@ START_TEST(memory_and_redis_charge_the_same_ahead_by_whichever_way_it_is_asked)
             two_open(&two, (enum way)way);
             two_define(&two, &chance, (enum kind)(round % KIND_COUNT));
             for (int i = 0; i < 40; i++) {
-                if (chance_one_in(&chance, 6)) /* what the new plan cannot hold is kept: a former state */
+                if (chance_one_in(&chance, 6)) /* use beyond the new plan's size is kept as a former state */
                     two_define(&two, &chance, (enum kind)chance_between(&chance, 0, KIND_COUNT - 1));
                 two_ask(&two, &chance);
                 two.memory.now_us += chance_magnitude(&chance, WEIR_MINUTE);
@@ -194,10 +195,9 @@ START_TEST(memory_and_redis_charge_the_same_ahead_by_whichever_way_it_is_asked)
     }
     redis_server_stop(&server);
 }
-END_TEST
 
-/* A limit that binds, many who submit at once, and not a permit more than there is. */
-START_TEST(what_is_charged_ahead_of_one_key_adds_up_to_the_limit)
+/* Many threads submit requests for a limit that binds; no more is admitted than the limit. */
+TEST(what_is_charged_ahead_of_one_key_adds_up_to_the_limit, 60)
 {
     struct two two;
     int64_t sum = 0;
@@ -223,16 +223,10 @@ START_TEST(what_is_charged_ahead_of_one_key_adds_up_to_the_limit)
     two_close(&two);
     redis_server_stop(&server);
 }
-END_TEST
 
 int main(void)
 {
-    if (!redis_server_found()) {
-        puts("skipped: no redis-server here (Debian's redis-tools)");
+    if (redis_server_missing())
         return 77;
-    }
-    Suite *suite = suite_create("redis_ahead");
-    suite_test(suite, memory_and_redis_charge_the_same_ahead_by_whichever_way_it_is_asked, 120);
-    suite_test(suite, what_is_charged_ahead_of_one_key_adds_up_to_the_limit, 60);
-    return suite_run(suite);
+    return suite_run(tests());
 }

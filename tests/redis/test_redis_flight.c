@@ -1,5 +1,5 @@
-/* test_redis_flight.c - which requests share a call, in which order they are decided, and what becomes of each when an
- * answer is an error, or none. No server: the answers are made here. */
+/* test_redis_flight.c - which requests share a call, in which order they are decided, and what happens to each on an
+ * error or without an answer. There is no server: the test makes the replies. */
 #include "backends/redis/flight/flight.h"
 #include "backends/redis/flight/redirect.h"
 #include "backends/redis/flight/state.h"
@@ -11,13 +11,13 @@
 
 enum { ASKS = 200 };
 
-/* A limiter in memory has the limits; the flight is told by hand. */
+/* A memory limiter supplies the limits; the test drives the flight by hand. */
 struct hangar {
     struct scene scene;
     struct redis_flight *flight, *again;
     struct redis_bytes out;
     struct weir_decision decisions[ASKS];
-    int statuses[ASKS]; /* 1: not ended */
+    int statuses[ASKS]; /* 1: not finished */
 };
 
 static void hangar_open_by(struct hangar *hangar, size_t room, struct redis_flight_rules rules)
@@ -72,11 +72,11 @@ static void ended(struct redis_flight_request *aboard, int status, const struct 
 {
     (void)redirect;
     int *told = aboard->owner;
-    ck_assert_int_eq(*told, 1); /* once */
+    ck_assert_int_eq(*told, 1); /* exactly once */
     *told = status;
 }
 
-/* How often `text` stands in what would be sent. */
+/* Count the occurrences of `text` in the bytes to be sent. */
 static int count_of(const struct hangar *hangar, const char *text)
 {
     int count = 0;
@@ -93,7 +93,7 @@ static void write_out(struct hangar *hangar)
     ck_assert(!hangar->out.failed);
 }
 
-/* An answer: the time, the permits charged, and `fresh` keys that were not there. */
+/* A reply: the time, the permits charged, and `fresh` keys without a state. */
 struct answer {
     char bytes[14 + REDIS_CALL_KEYS + 4];
     struct redis_reply reply;
@@ -124,7 +124,7 @@ static struct redis_reply error_reply(const char *text)
     return (struct redis_reply){ .kind = REDIS_REPLY_IS_ERROR, .text = text, .len = strlen(text) };
 }
 
-START_TEST(requests_for_a_key_share_its_place_and_are_decided_in_order)
+TEST(requests_for_a_key_share_its_place_and_are_decided_in_order, 10)
 {
     struct hangar hangar;
     struct answer reply;
@@ -146,7 +146,6 @@ START_TEST(requests_for_a_key_share_its_place_and_are_decided_in_order)
     }
     hangar_close(&hangar);
 }
-END_TEST
 
 static struct weir_backend_request lease(weir_limit *limit, const char *key, int64_t cost, int64_t ahead,
                                          uint32_t spread)
@@ -157,7 +156,7 @@ static struct weir_backend_request lease(weir_limit *limit, const char *key, int
     return request;
 }
 
-/* Whether the one call of what would be sent has these items, of 9 bytes each. */
+/* True if the only call in the bytes to be sent has these items. */
 static bool has_items(const struct hangar *hangar, const unsigned char (*items)[REDIS_ITEM_SIZE], size_t n)
 {
     char head[16];
@@ -170,17 +169,17 @@ static bool has_items(const struct hangar *hangar, const unsigned char (*items)[
     return false;
 }
 
-START_TEST(requests_that_charge_ahead_are_items_of_their_own_and_share_the_place_of_their_key)
+TEST(requests_that_charge_ahead_are_items_of_their_own_and_share_the_place_of_their_key, 10)
 {
     static const unsigned char items[][REDIS_ITEM_SIZE] = {
-        { WEIR_TAKE, 1, 1, 0, 0, 0, 0, 1, 0 },            /* one that is plain */
-        { WEIR_TAKE, 1, 1, 0, 0, 0, 0, 1, 0 },            /* equal but for what it charges ahead, */
-        { REDIS_LEASE_IF_TAKEN, 1, 4, 0, 0, 0, 0, 4, 0 }, /* which is this */
+        { WEIR_TAKE, 1, 1, 0, 0, 0, 0, 1, 0 },            /* a plain take */
+        { WEIR_TAKE, 1, 1, 0, 0, 0, 0, 1, 0 },            /* the same cost, but it also charges in advance, */
+        { REDIS_LEASE_IF_TAKEN, 1, 4, 0, 0, 0, 0, 4, 0 }, /* by this item */
         { WEIR_TAKE, 1, 1, 0, 0, 0, 0, 1, 0 },            /* the same again */
         { REDIS_LEASE_IF_TAKEN, 1, 4, 0, 0, 0, 0, 4, 0 },
-        { WEIR_TAKE, 1, 1, 0, 0, 0, 0, 2, 0 }, /* two plain ones */
+        { WEIR_TAKE, 1, 1, 0, 0, 0, 0, 2, 0 }, /* two plain takes */
         { REDIS_LEASE, 1, 9, 0, 0, 0, 0, 1, 0 },
-        { WEIR_TAKE, 1, 1, 0, 0, 0, 0, 1, 0 }, /* denied, and so is what it would have charged ahead */
+        { WEIR_TAKE, 1, 1, 0, 0, 0, 0, 1, 0 }, /* denied, and with it the permits in advance */
         { REDIS_LEASE_IF_TAKEN, 0, 1, 0, 0, 0, 0, 1, 0 },
     };
     static const int64_t remaining[] = { 19, 14, 10, 9, 8, 0, 0 }, ahead[] = { 0, 4, 3, 0, 0, 8, 0 };
@@ -198,7 +197,7 @@ START_TEST(requests_that_charge_ahead_are_items_of_their_own_and_share_the_place
     write_out(&hangar);
     ck_assert_int_eq(count_of(&hangar, "EVALSHA"), 1);
     ck_assert(has_items(&hangar, items, sizeof items / sizeof items[0]));
-    for (int64_t charged = 19; charged <= 21; charged += 2) /* another sum than what they come to */
+    for (int64_t charged = 19; charged <= 21; charged += 2) /* sums other than the correct one */
         ck_assert_int_eq(redis_flight_reply(hangar.flight, answer(hangar.flight, &reply, charged, 1), ended),
                          REDIS_MISFIT);
     ck_assert_int_eq(redis_flight_reply(hangar.flight, answer(hangar.flight, &reply, 20, 1), ended), REDIS_LANDED);
@@ -211,9 +210,8 @@ START_TEST(requests_that_charge_ahead_are_items_of_their_own_and_share_the_place
     }
     hangar_close(&hangar);
 }
-END_TEST
 
-START_TEST(keys_of_a_limit_share_a_call_and_limits_do_not)
+TEST(keys_of_a_limit_share_a_call_and_limits_do_not, 10)
 {
     struct hangar hangar;
     char name[16];
@@ -226,7 +224,7 @@ START_TEST(keys_of_a_limit_share_a_call_and_limits_do_not)
         ck_assert(add(&hangar, i, take(first, names[i], 1)));
     }
     write_out(&hangar);
-    ck_assert_int_eq(count_of(&hangar, "EVALSHA"), 2); /* REDIS_CALL_KEYS, and one more */
+    ck_assert_int_eq(count_of(&hangar, "EVALSHA"), 2); /* one more than REDIS_CALL_KEYS */
     ck_assert(add(&hangar, 65, take(second, "key0", 1)));
     write_out(&hangar);
     ck_assert_int_eq(count_of(&hangar, "EVALSHA"), 3);
@@ -237,9 +235,8 @@ START_TEST(keys_of_a_limit_share_a_call_and_limits_do_not)
     redis_flight_fail(hangar.flight, WEIR_EIO, ended);
     hangar_close(&hangar);
 }
-END_TEST
 
-START_TEST(a_call_has_fewer_keys_where_each_takes_the_server_longer)
+TEST(a_call_has_fewer_keys_where_each_takes_the_server_longer, 10)
 {
     static const struct {
         const char *policy;
@@ -266,9 +263,8 @@ START_TEST(a_call_has_fewer_keys_where_each_takes_the_server_longer)
         hangar_close(&hangar);
     }
 }
-END_TEST
 
-START_TEST(a_key_decided_by_another_time_gets_a_later_call)
+TEST(a_key_decided_by_another_time_gets_a_later_call, 10)
 {
     struct hangar hangar;
     hangar_open(&hangar, 16);
@@ -285,9 +281,8 @@ START_TEST(a_key_decided_by_another_time_gets_a_later_call)
     redis_flight_fail(hangar.flight, WEIR_EIO, ended);
     hangar_close(&hangar);
 }
-END_TEST
 
-START_TEST(a_full_flight_takes_all_of_a_group_or_none)
+TEST(a_full_flight_takes_all_of_a_group_or_none, 10)
 {
     struct hangar hangar;
     hangar_open(&hangar, 4);
@@ -300,9 +295,8 @@ START_TEST(a_full_flight_takes_all_of_a_group_or_none)
     ck_assert(!add(&hangar, 3, take(limit, "d", 1)));
     hangar_close(&hangar);
 }
-END_TEST
 
-START_TEST(a_script_that_was_not_loaded_is_sent_again_with_it_and_at_most_three_times)
+TEST(a_script_that_was_not_loaded_is_sent_again_with_it_and_at_most_three_times, 10)
 {
     struct hangar hangar;
     struct answer reply;
@@ -339,9 +333,8 @@ START_TEST(a_script_that_was_not_loaded_is_sent_again_with_it_and_at_most_three_
     ck_assert_int_eq(hangar.statuses[0], WEIR_EIO);
     hangar_close(&hangar);
 }
-END_TEST
 
-/* Put what goes once more into hangar->flight, written out. */
+/* Put the requests that are sent again into hangar->flight, and write it. */
 static void fly_again(struct hangar *hangar)
 {
     redis_flight_clear(hangar->again);
@@ -352,7 +345,7 @@ static void fly_again(struct hangar *hangar)
     write_out(hangar);
 }
 
-START_TEST(a_script_that_is_loaded_is_answered_by_its_digest_or_an_error)
+TEST(a_script_that_is_loaded_is_answered_by_its_digest_or_an_error, 10)
 {
     static const char other[] = "0123456789012345678901234567890123456789";
     const char *sha1 = redis_scripts[REDIS_TOKEN_BUCKET].sha1;
@@ -383,9 +376,8 @@ START_TEST(a_script_that_is_loaded_is_answered_by_its_digest_or_an_error)
         hangar_close(&hangar);
     }
 }
-END_TEST
 
-START_TEST(all_or_nothing_stays_one_call_when_it_is_sent_again)
+TEST(all_or_nothing_stays_one_call_when_it_is_sent_again, 10)
 {
     struct hangar hangar;
     struct answer reply;
@@ -413,9 +405,8 @@ START_TEST(all_or_nothing_stays_one_call_when_it_is_sent_again)
     ck_assert_int_eq(hangar.decisions[1].remaining, 2);
     hangar_close(&hangar);
 }
-END_TEST
 
-START_TEST(an_error_ends_its_call_and_no_other)
+TEST(an_error_ends_its_call_and_no_other, 10)
 {
     static const struct {
         const char *text, *word;
@@ -466,9 +457,8 @@ START_TEST(an_error_ends_its_call_and_no_other)
         hangar_close(&hangar);
     }
 }
-END_TEST
 
-START_TEST(an_answer_that_does_not_fit_is_no_decision)
+TEST(an_answer_that_does_not_fit_is_no_decision, 10)
 {
     struct hangar hangar;
     struct answer good, bad;
@@ -478,7 +468,7 @@ START_TEST(an_answer_that_does_not_fit_is_no_decision)
     ck_assert(add(&hangar, 1, take(limit, "b", 1)));
     write_out(&hangar);
     answer(hangar.flight, &good, 2, 2);
-    for (size_t len = 0; len < good.reply.len; len++) { /* cut short */
+    for (size_t len = 0; len < good.reply.len; len++) { /* too short */
         bad = good;
         bad.reply.text = bad.bytes;
         bad.reply.len = len;
@@ -487,9 +477,9 @@ START_TEST(an_answer_that_does_not_fit_is_no_decision)
     ck_assert_int_eq(redis_flight_reply(hangar.flight, answer(hangar.flight, &bad, 2, 3), ended),
                      REDIS_MISFIT); /* too long */
     ck_assert_int_eq(redis_flight_reply(hangar.flight, answer(hangar.flight, &bad, 1, 2), ended),
-                     REDIS_MISFIT); /* another sum */
+                     REDIS_MISFIT); /* a wrong sum */
     ck_assert_int_eq(redis_flight_reply(hangar.flight, answer(hangar.flight, &bad, 3, 2), ended), REDIS_MISFIT);
-    for (int i = 0; i < 4; i++) { /* another's */
+    for (int i = 0; i < 4; i++) { /* another call's echo */
         bad = good;
         bad.reply.text = bad.bytes;
         bad.bytes[16 + i] ^= 1;
@@ -497,7 +487,7 @@ START_TEST(an_answer_that_does_not_fit_is_no_decision)
     }
     bad = good;
     bad.reply.text = bad.bytes;
-    bad.bytes[14] = 'T'; /* a state that is not there */
+    bad.bytes[14] = 'T'; /* an unknown tag */
     ck_assert_int_eq(redis_flight_reply(hangar.flight, &bad.reply, ended), REDIS_MISFIT);
     bad.reply = good.reply;
     bad.reply.kind = REDIS_REPLY_IS_STATUS;
@@ -509,9 +499,8 @@ START_TEST(an_answer_that_does_not_fit_is_no_decision)
     ck_assert_int_eq(hangar.statuses[0], WEIR_OK);
     hangar_close(&hangar);
 }
-END_TEST
 
-START_TEST(an_answer_to_an_all_or_nothing_fits_as_a_whole)
+TEST(an_answer_to_an_all_or_nothing_fits_as_a_whole, 10)
 {
     struct hangar hangar;
     struct answer reply;
@@ -521,31 +510,30 @@ START_TEST(an_answer_to_an_all_or_nothing_fits_as_a_whole)
     ck_assert(redis_flight_add(hangar.flight, two, 2, true, 1000, hangar.decisions, &hangar.statuses[0], false));
     hangar.flight->requests[1].owner = &hangar.statuses[1];
     write_out(&hangar);
-    for (int64_t charged = 1; charged <= 3; charged += 2) /* another sum than that of both */
+    for (int64_t charged = 1; charged <= 3; charged += 2) /* sums other than that of both */
         ck_assert_int_eq(redis_flight_reply(hangar.flight, answer(hangar.flight, &reply, charged, 2), ended),
                          REDIS_MISFIT);
-    for (size_t fresh = 1; fresh <= 3; fresh += 2) /* a key too few or too many */
+    for (size_t fresh = 1; fresh <= 3; fresh += 2) /* one key too few or too many */
         ck_assert_int_eq(redis_flight_reply(hangar.flight, answer(hangar.flight, &reply, 2, fresh), ended),
                          REDIS_MISFIT);
     answer(hangar.flight, &reply, 2, 2);
-    reply.bytes[15] = 'T'; /* a state that is not there */
+    reply.bytes[15] = 'T'; /* an unknown tag */
     ck_assert_int_eq(redis_flight_reply(hangar.flight, &reply.reply, ended), REDIS_MISFIT);
     answer(hangar.flight, &reply, 0, 2);
-    reply.bytes[14] = 1; /* the first is another's, the second is not */
+    reply.bytes[14] = 1; /* the first is foreign, the second is not */
     ck_assert_int_eq(redis_flight_reply(hangar.flight, &reply.reply, ended), REDIS_LANDED);
     ck_assert(hangar.statuses[0] == WEIR_ESTATE && hangar.statuses[1] == WEIR_ESTATE);
     hangar_close(&hangar);
 }
-END_TEST
 
-START_TEST(an_answer_is_by_the_time_that_was_asked_for)
+TEST(an_answer_is_by_the_time_that_was_asked_for, 10)
 {
     struct hangar hangar;
     struct answer reply;
     hangar_open(&hangar, 16);
     weir_limit *limit = scene_define_text(&hangar.scene, "limit", "token_bucket limit=5 period=1s");
     for (int i = 0; i < 2; i++) {
-        const int64_t now_us = INT64_C(1790000000000000) + 1 - i; /* the latter is what answer() says */
+        const int64_t now_us = INT64_C(1790000000000000) + 1 - i; /* the second time is answer()'s */
         ck_assert(add(&hangar, i, backend_request(limit, weir_key_text("a"), 1, now_us, WEIR_TAKE)));
         write_out(&hangar);
         ck_assert_int_eq(redis_flight_reply(hangar.flight, answer(hangar.flight, &reply, 1, 1), ended),
@@ -557,9 +545,8 @@ START_TEST(an_answer_is_by_the_time_that_was_asked_for)
     ck_assert_int_eq(hangar.statuses[1], WEIR_OK);
     hangar_close(&hangar);
 }
-END_TEST
 
-START_TEST(a_replica_is_one_however_often_it_says_so)
+TEST(a_replica_is_one_however_often_it_says_so, 10)
 {
     struct hangar hangar;
     const struct redis_reply replica = error_reply("READONLY You can't write against a read only replica.");
@@ -574,15 +561,14 @@ START_TEST(a_replica_is_one_however_often_it_says_so)
     ck_assert(hangar.flight->read_only && hangar.statuses[0] == WEIR_EIO && hangar.statuses[1] == WEIR_EIO);
     hangar_close(&hangar);
 }
-END_TEST
 
-START_TEST(what_is_answered_too_late_is_passed_over_and_the_rest_is_not)
+TEST(what_is_answered_too_late_is_passed_over_and_the_rest_is_not, 10)
 {
     struct hangar hangar;
     struct answer reply;
     hangar_open(&hangar, 16);
     weir_limit *limit = scene_define_text(&hangar.scene, "limit", "fixed_window limit=5 period=1h");
-    for (int i = 0; i < 3; i++) /* until 1000, 1001 and 1002 */
+    for (int i = 0; i < 3; i++) /* the deadlines are 1000, 1001 and 1002 */
         ck_assert(add(&hangar, i, take(limit, "a", 1)));
     ck_assert_int_eq(hangar.flight->deadline_us, 1000);
     write_out(&hangar);
@@ -597,13 +583,12 @@ START_TEST(what_is_answered_too_late_is_passed_over_and_the_rest_is_not)
     ck_assert_int_eq(hangar.statuses[0], WEIR_ETIME);
     ck_assert_int_eq(hangar.decisions[0].limit, INT64_C(0x5a5a5a5a5a5a5a5a));
     ck_assert_int_eq(hangar.statuses[1], WEIR_OK);
-    ck_assert_int_eq(hangar.decisions[1].remaining, 3); /* the first was charged all the same */
+    ck_assert_int_eq(hangar.decisions[1].remaining, 3); /* the first request was charged all the same */
     ck_assert_int_eq(hangar.decisions[2].remaining, 2);
     hangar_close(&hangar);
 }
-END_TEST
 
-START_TEST(a_state_that_is_not_weirs_ends_its_key_alone_or_all_of_an_all_or_nothing)
+TEST(a_state_that_is_not_weirs_ends_its_key_alone_or_all_of_an_all_or_nothing, 10)
 {
     struct hangar hangar;
     struct answer reply;
@@ -629,11 +614,10 @@ START_TEST(a_state_that_is_not_weirs_ends_its_key_alone_or_all_of_an_all_or_noth
     ck_assert_int_eq(hangar.statuses[3], WEIR_ESTATE);
     hangar_close(&hangar);
 }
-END_TEST
 
 /* ---- In a cluster ---- */
 
-START_TEST(in_a_cluster_each_key_has_a_call_of_its_own_that_its_requests_share)
+TEST(in_a_cluster_each_key_has_a_call_of_its_own_that_its_requests_share, 10)
 {
     struct hangar hangar;
     struct answer reply;
@@ -656,15 +640,14 @@ START_TEST(in_a_cluster_each_key_has_a_call_of_its_own_that_its_requests_share)
         ck_assert_int_eq(hangar.statuses[i], WEIR_OK);
         ck_assert_int_eq(hangar.decisions[i].remaining, remaining[i]);
     }
-    hangar.flight->requests[6].owner = &hangar.statuses[6]; /* each told of by itself */
+    hangar.flight->requests[6].owner = &hangar.statuses[6]; /* each has its own status */
     ck_assert_int_eq(redis_flight_reply(hangar.flight, answer(hangar.flight, &reply, 5, 2), ended), REDIS_LANDED);
     ck_assert_int_eq(hangar.statuses[5], WEIR_OK);
     ck_assert_int_eq(hangar.statuses[6], WEIR_OK);
     hangar_close(&hangar);
 }
-END_TEST
 
-/* Who is told that an ask has ended, and to where it is redirected. */
+/* The status of an ended request, and its redirect. */
 struct told {
     int status; /* NOT_TOLD */
     struct redis_redirect redirect;
@@ -681,14 +664,14 @@ static void told_of(struct redis_flight_request *aboard, int status, const struc
         told->redirect = *redirect;
 }
 
-START_TEST(a_call_for_another_server_ends_with_where_to_ask_and_only_in_a_cluster)
+TEST(a_call_for_another_server_ends_with_where_to_ask_and_only_in_a_cluster, 10)
 {
     static const struct {
         const char *text;
         int status; /* in a cluster */
         const char *host;
         int port;
-        const char *word; /* out of one; in one, of those that are errors */
+        const char *word; /* outside a cluster; inside one, of the errors only */
     } cases[] = {
         { "MOVED 3999 127.0.0.1:6381", REDIS_MOVED, "127.0.0.1", 6381, "MOVED" },
         { "MOVED 3999 :6381", REDIS_MOVED, "", 6381, "MOVED" },
@@ -734,9 +717,8 @@ START_TEST(a_call_for_another_server_ends_with_where_to_ask_and_only_in_a_cluste
         hangar_close(&hangar);
     }
 }
-END_TEST
 
-START_TEST(an_asking_request_has_a_call_of_its_own_right_after_its_asking)
+TEST(an_asking_request_has_a_call_of_its_own_right_after_its_asking, 10)
 {
     struct hangar hangar;
     struct answer reply;
@@ -760,9 +742,8 @@ START_TEST(an_asking_request_has_a_call_of_its_own_right_after_its_asking)
     ck_assert_int_eq(hangar.statuses[4], WEIR_OK);
     hangar_close(&hangar);
 }
-END_TEST
 
-START_TEST(what_answers_asking_is_ok_or_an_error_that_its_call_answers_for)
+TEST(what_answers_asking_is_ok_or_an_error_that_its_call_answers_for, 10)
 {
     static const struct {
         struct redis_reply reply;
@@ -793,9 +774,8 @@ START_TEST(what_answers_asking_is_ok_or_an_error_that_its_call_answers_for)
         hangar_close(&hangar);
     }
 }
-END_TEST
 
-START_TEST(asking_goes_along_when_a_script_has_to_be_loaded_and_tries_are_counted)
+TEST(asking_goes_along_when_a_script_has_to_be_loaded_and_tries_are_counted, 10)
 {
     const struct redis_reply ok = { .kind = REDIS_REPLY_IS_STATUS, .text = "OK", .len = 2 };
     const struct redis_reply loaded = { .kind = REDIS_REPLY_IS_STRING,
@@ -834,7 +814,6 @@ START_TEST(asking_goes_along_when_a_script_has_to_be_loaded_and_tries_are_counte
         ck_assert_int_eq(hangar.statuses[i], WEIR_EIO);
     hangar_close(&hangar);
 }
-END_TEST
 
 /* ---- Acknowledged by replicas ---- */
 
@@ -853,7 +832,7 @@ static struct weir_backend_request verb(weir_limit *limit, const char *key, int6
     return backend_request(limit, weir_key_text(key), cost, WEIR_OWN_CLOCK, verb);
 }
 
-START_TEST(wait_names_three_quarters_of_the_time_that_is_left_and_never_none)
+TEST(wait_names_three_quarters_of_the_time_that_is_left_and_never_none, 10)
 {
     static const struct {
         int64_t left_us;
@@ -862,7 +841,7 @@ START_TEST(wait_names_three_quarters_of_the_time_that_is_left_and_never_none)
         { 50000, "*3\r\n$4\r\nWAIT\r\n$1\r\n2\r\n$2\r\n37\r\n" },
         { 4000, "*3\r\n$4\r\nWAIT\r\n$1\r\n2\r\n$1\r\n3\r\n" },
         { 1999, "*3\r\n$4\r\nWAIT\r\n$1\r\n2\r\n$1\r\n1\r\n" },
-        { 3, "*3\r\n$4\r\nWAIT\r\n$1\r\n2\r\n$1\r\n1\r\n" }, /* 0 would be for ever */
+        { 3, "*3\r\n$4\r\nWAIT\r\n$1\r\n2\r\n$1\r\n1\r\n" }, /* 0 would mean forever */
         { -5000, "*3\r\n$4\r\nWAIT\r\n$1\r\n2\r\n$1\r\n1\r\n" },
         { WEIR_HOUR, "*3\r\n$4\r\nWAIT\r\n$1\r\n2\r\n$7\r\n2700000\r\n" },
     };
@@ -878,9 +857,8 @@ START_TEST(wait_names_three_quarters_of_the_time_that_is_left_and_never_none)
         redis_bytes_free(&out);
     }
 }
-END_TEST
 
-START_TEST(the_last_deadline_of_what_may_change_something_counts_for_wait)
+TEST(the_last_deadline_of_what_may_change_something_counts_for_wait, 10)
 {
     struct hangar hangar;
     hangar_open_durable(&hangar, 16);
@@ -894,9 +872,8 @@ START_TEST(the_last_deadline_of_what_may_change_something_counts_for_wait)
     ck_assert_int_eq(hangar.flight->changes_until_us, 80000);
     hangar_close(&hangar);
 }
-END_TEST
 
-/* A flight in which everything happens: take, denied take, peek, refund, reset, lease that gets nothing. */
+/* A flight with everything: a take, a denied take, a peek, a refund, a reset, and a lease that gets nothing. */
 enum { MIXED = 6 };
 static const bool mixed_is_held[MIXED] = { true, false, false, true, true, false };
 
@@ -915,7 +892,7 @@ static void fly_mixed(struct hangar *hangar)
     write_out(hangar);
     ck_assert_int_eq(redis_flight_reply(hangar->flight, answer(hangar->flight, &reply, 5, 3), ended), REDIS_HELD);
     ck_assert(hangar->flight->held);
-    ck_assert_int_eq(count_of(hangar, "WAIT"), 0); /* it is written when it is known to be wanted */
+    ck_assert_int_eq(count_of(hangar, "WAIT"), 0); /* WAIT is written only once it is known to be needed */
     for (int i = 0; i < MIXED; i++) {
         ck_assert_msg(hangar->statuses[i] == (mixed_is_held[i] ? 1 : WEIR_OK), "request %d: %d", i,
                       hangar->statuses[i]);
@@ -925,13 +902,13 @@ static void fly_mixed(struct hangar *hangar)
     ck_assert(!hangar->decisions[1].allowed && !hangar->decisions[2].allowed && hangar->decisions[5].ahead == 0);
 }
 
-START_TEST(what_changed_something_is_told_when_the_replicas_have_it_and_the_rest_at_once)
+TEST(what_changed_something_is_told_when_the_replicas_have_it_and_the_rest_at_once, 10)
 {
     static const struct {
         enum redis_reply_kind kind;
         const char *text;
         long long number;
-        int status; /* of those held; 1: it is no answer */
+        int status; /* of the held requests; 1: the reply is no answer */
         const char *word;
         bool unacknowledged;
     } cases[] = {
@@ -965,13 +942,12 @@ START_TEST(what_changed_something_is_told_when_the_replicas_have_it_and_the_rest
             ck_assert(hangar.decisions[0].allowed && hangar.decisions[0].remaining == 0);
         ck_assert_str_eq(hangar.flight->error_word, cases[i].word);
         ck_assert(hangar.flight->unacknowledged == cases[i].unacknowledged);
-        ck_assert_uint_eq(hangar.flight->decided, MIXED); /* the server is well */
+        ck_assert_uint_eq(hangar.flight->decided, MIXED); /* the server works */
         hangar_close(&hangar);
     }
 }
-END_TEST
 
-START_TEST(a_connection_lost_before_wait_is_answered_leaves_what_changed_something_unknown)
+TEST(a_connection_lost_before_wait_is_answered_leaves_what_changed_something_unknown, 10)
 {
     struct hangar hangar;
     fly_mixed(&hangar);
@@ -981,9 +957,8 @@ START_TEST(a_connection_lost_before_wait_is_answered_leaves_what_changed_somethi
     ck_assert(!hangar.flight->held);
     hangar_close(&hangar);
 }
-END_TEST
 
-START_TEST(a_deadline_that_comes_before_the_replicas_ends_its_request_alone)
+TEST(a_deadline_that_comes_before_the_replicas_ends_its_request_alone, 10)
 {
     const struct redis_reply two = number_reply(2);
     struct hangar hangar;
@@ -1000,16 +975,15 @@ START_TEST(a_deadline_that_comes_before_the_replicas_ends_its_request_alone)
     ck_assert(!hangar.flight->held);
     hangar_close(&hangar);
 }
-END_TEST
 
-/* Each used to be followed by a WAIT, for which whoever came next had to stay. */
-START_TEST(who_changes_nothing_waits_for_nobody)
+/* Each of these used to be followed by a WAIT that delayed the next caller. */
+TEST(who_changes_nothing_waits_for_nobody, 10)
 {
     static const struct {
         enum weir_verb verb;
         int64_t cost, ahead;
-        const char *error; /* that the server answers; NULL: a decision */
-        bool is_late;      /* whoever asked has gone by then */
+        const char *error; /* the server's error; NULL: it decides */
+        bool is_late;      /* the caller has already given up */
         int status;
     } cases[] = {
         { WEIR_TAKE, 6, 0, NULL, false, WEIR_OK },
@@ -1038,11 +1012,10 @@ START_TEST(who_changes_nothing_waits_for_nobody)
         hangar_close(&hangar);
     }
 }
-END_TEST
 
-START_TEST(all_or_nothing_is_held_whole_if_it_was_allowed)
+TEST(all_or_nothing_is_held_whole_if_it_was_allowed, 10)
 {
-    for (int64_t cost = 1; cost <= 6; cost += 5) { /* allowed; denied by the second key */
+    for (int64_t cost = 1; cost <= 6; cost += 5) { /* 5 is allowed by both keys, 6 is denied by the second */
         const bool allowed = cost == 1;
         const struct redis_reply two = number_reply(2);
         struct hangar hangar;
@@ -1065,9 +1038,8 @@ START_TEST(all_or_nothing_is_held_whole_if_it_was_allowed)
         hangar_close(&hangar);
     }
 }
-END_TEST
 
-START_TEST(a_call_that_flies_again_waits_for_replicas_of_its_own)
+TEST(a_call_that_flies_again_waits_for_replicas_of_its_own, 10)
 {
     const struct redis_reply loaded = { .kind = REDIS_REPLY_IS_STRING,
                                         .text = redis_scripts[REDIS_TOKEN_BUCKET].sha1,
@@ -1098,9 +1070,8 @@ START_TEST(a_call_that_flies_again_waits_for_replicas_of_its_own)
     ck_assert_int_eq(hangar.statuses[0], WEIR_OK);
     hangar_close(&hangar);
 }
-END_TEST
 
-START_TEST(a_server_is_nudged_by_an_empty_line_when_its_wait_should_be_over)
+TEST(a_server_is_nudged_by_an_empty_line_when_its_wait_should_be_over, 10)
 {
     struct redis_bytes out = { 0 };
     struct redis_wait wait = REDIS_NO_WAIT;
@@ -1108,7 +1079,7 @@ START_TEST(a_server_is_nudged_by_an_empty_line_when_its_wait_should_be_over)
     ck_assert_uint_eq(out.len, 0);
     redis_wait_write(&wait, 2, 8000, 0, &out);
     const int64_t due_us = wait.nudge_us;
-    ck_assert_int_eq(due_us, 7000); /* 6 ms, and one more */
+    ck_assert_int_eq(due_us, 7000); /* 6 ms and one more */
     redis_bytes_clear(&out, false);
     redis_wait_nudge(&wait, due_us - 1, &out);
     ck_assert_uint_eq(out.len, 0);
@@ -1119,10 +1090,9 @@ START_TEST(a_server_is_nudged_by_an_empty_line_when_its_wait_should_be_over)
     ck_assert_int_gt(wait.nudge_us, due_us);
     redis_bytes_free(&out);
 }
-END_TEST
 
-/* Found by fuzzing: the first text of a connection had no memory behind it, and arithmetic on NULL is undefined. */
-START_TEST(an_empty_reply_is_a_text_of_no_bytes)
+/* Found by fuzzing: a new connection's first empty reply had a NULL pointer, on which arithmetic is undefined. */
+TEST(an_empty_reply_is_a_text_of_no_bytes, 10)
 {
     static const char bytes[] = "$0\r\n\r\n";
     struct redis_wire wire;
@@ -1134,42 +1104,4 @@ START_TEST(an_empty_reply_is_a_text_of_no_bytes)
     ck_assert_uint_eq(reply.len, 0);
     ck_assert_ptr_nonnull(reply.text);
     redis_wire_free(&wire);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("redis_flight");
-    suite_test(suite, requests_for_a_key_share_its_place_and_are_decided_in_order, 10);
-    suite_test(suite, requests_that_charge_ahead_are_items_of_their_own_and_share_the_place_of_their_key, 10);
-    suite_test(suite, keys_of_a_limit_share_a_call_and_limits_do_not, 10);
-    suite_test(suite, a_call_has_fewer_keys_where_each_takes_the_server_longer, 10);
-    suite_test(suite, a_key_decided_by_another_time_gets_a_later_call, 10);
-    suite_test(suite, a_full_flight_takes_all_of_a_group_or_none, 10);
-    suite_test(suite, a_script_that_was_not_loaded_is_sent_again_with_it_and_at_most_three_times, 10);
-    suite_test(suite, a_script_that_is_loaded_is_answered_by_its_digest_or_an_error, 10);
-    suite_test(suite, all_or_nothing_stays_one_call_when_it_is_sent_again, 10);
-    suite_test(suite, an_error_ends_its_call_and_no_other, 10);
-    suite_test(suite, an_answer_that_does_not_fit_is_no_decision, 10);
-    suite_test(suite, an_answer_to_an_all_or_nothing_fits_as_a_whole, 10);
-    suite_test(suite, an_answer_is_by_the_time_that_was_asked_for, 10);
-    suite_test(suite, a_replica_is_one_however_often_it_says_so, 10);
-    suite_test(suite, what_is_answered_too_late_is_passed_over_and_the_rest_is_not, 10);
-    suite_test(suite, a_state_that_is_not_weirs_ends_its_key_alone_or_all_of_an_all_or_nothing, 10);
-    suite_test(suite, in_a_cluster_each_key_has_a_call_of_its_own_that_its_requests_share, 10);
-    suite_test(suite, a_call_for_another_server_ends_with_where_to_ask_and_only_in_a_cluster, 10);
-    suite_test(suite, an_asking_request_has_a_call_of_its_own_right_after_its_asking, 10);
-    suite_test(suite, what_answers_asking_is_ok_or_an_error_that_its_call_answers_for, 10);
-    suite_test(suite, asking_goes_along_when_a_script_has_to_be_loaded_and_tries_are_counted, 10);
-    suite_test(suite, wait_names_three_quarters_of_the_time_that_is_left_and_never_none, 10);
-    suite_test(suite, the_last_deadline_of_what_may_change_something_counts_for_wait, 10);
-    suite_test(suite, what_changed_something_is_told_when_the_replicas_have_it_and_the_rest_at_once, 10);
-    suite_test(suite, a_connection_lost_before_wait_is_answered_leaves_what_changed_something_unknown, 10);
-    suite_test(suite, a_deadline_that_comes_before_the_replicas_ends_its_request_alone, 10);
-    suite_test(suite, who_changes_nothing_waits_for_nobody, 10);
-    suite_test(suite, all_or_nothing_is_held_whole_if_it_was_allowed, 10);
-    suite_test(suite, a_call_that_flies_again_waits_for_replicas_of_its_own, 10);
-    suite_test(suite, a_server_is_nudged_by_an_empty_line_when_its_wait_should_be_over, 10);
-    suite_test(suite, an_empty_reply_is_a_text_of_no_bytes, 10);
-    return suite_run(suite);
 }

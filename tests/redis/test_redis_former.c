@@ -1,5 +1,5 @@
-/* test_redis_former.c - limits in Redis whose plan changes and changes back: nothing that was used is forgotten on the
- * way, and none is denied for it what the plan of the moment allows. */
+/* test_redis_former.c - limits in Redis whose plan changes and changes back: no used permit is forgotten, and a
+ * former state never makes the current plan deny. */
 #include "core/ground/arith.h"
 #include "core/limiter/limiter.h"
 #include "core/limiter/verbs.h"
@@ -12,7 +12,7 @@
 
 static struct redis_server server;
 
-/* By the clock in hand. */
+/* Open a limiter that runs on the test's clock. */
 static void redis_open(struct scene *scene)
 {
     static int opened;
@@ -33,9 +33,9 @@ static void server_open(void)
     must(redis_server_start(&server, REDIS_SERVER_UNIX, NULL) == 0, server.daemon.error);
 }
 
-/* ---- Every sort of plan, and back from every sort ---- */
+/* ---- Every kind of plan, and back from every kind ---- */
 
-/* Large ones that in the seconds of a test give nothing back, and small ones that give back all in two of them. */
+/* Large plans refill nothing within the test's seconds; small ones refill completely in two of them. */
 static const char *const large[KIND_COUNT] = { "token_bucket limit=100 period=1d",
                                                "token_bucket limit=100 period=1d refill=interval",
                                                "fixed_window limit=100 period=1d", "sliding_window limit=100 period=1d",
@@ -45,7 +45,7 @@ static const char *const small[KIND_COUNT] = { "token_bucket limit=50 period=1s"
                                                "fixed_window limit=50 period=1s", "sliding_window limit=50 period=1s",
                                                "leaky_bucket limit=50 period=1s" };
 
-/* A limit whose large plan had 60 of 100 permits in use, and now has a small one, that is full. */
+/* A limit whose large plan had 60 of 100 permits in use; its current small plan is full. */
 struct lowered {
     struct scene scene;
     weir_limit *limit, *other;
@@ -64,7 +64,7 @@ static void lowered_open(struct lowered *lowered, const char *from, const char *
     must(!taken(lowered->limit, "key", 1).allowed, "the small plan is full");
 }
 
-/* What is left once the limit has its large plan again. */
+/* Give the limit its large plan again; return the remaining permits. */
 static int64_t raised_again(struct lowered *lowered)
 {
     scene_define_text(&lowered->scene, "limit", lowered->large);
@@ -178,7 +178,7 @@ static void take_20_in_a_batch(struct lowered *lowered)
     must(decisions[2].allowed && decisions[2].remaining == 30, "both were admitted");
 }
 
-/* The plan between is smaller still: of two states that have more, the one that has most is kept. */
+/* Switch to an even smaller plan: of two larger former states, the one with the greater use is kept. */
 static void be_lowered_once_more(struct lowered *lowered)
 {
     take_20(lowered);
@@ -211,7 +211,7 @@ static void assert_left(const char *after, void (*what)(struct lowered *lowered)
 }
 #define ASSERT_LEFT(what, expected) assert_left(#what, what, expected)
 
-START_TEST(a_limit_that_goes_back_has_forgotten_nothing)
+TEST(a_limit_that_goes_back_has_forgotten_nothing, 60)
 {
     server_open();
     ASSERT_LEFT(nothing, 40);
@@ -221,9 +221,8 @@ START_TEST(a_limit_that_goes_back_has_forgotten_nothing)
     ASSERT_LEFT(take_20_and_of_another_limit, 20);
     redis_server_stop(&server);
 }
-END_TEST
 
-START_TEST(a_denial_and_a_refund_leave_the_former_state_alone)
+TEST(a_denial_and_a_refund_leave_the_former_state_alone, 60)
 {
     server_open();
     ASSERT_LEFT(be_denied, 40);
@@ -232,35 +231,31 @@ START_TEST(a_denial_and_a_refund_leave_the_former_state_alone)
     ASSERT_LEFT(take_20_after_all_was_given_back, 20);
     redis_server_stop(&server);
 }
-END_TEST
 
-START_TEST(a_reset_forgets_both_states)
+TEST(a_reset_forgets_both_states, 60)
 {
     server_open();
     ASSERT_LEFT(reset, 100);
     redis_server_stop(&server);
 }
-END_TEST
 
-START_TEST(a_lease_charges_both_states)
+TEST(a_lease_charges_both_states, 60)
 {
     server_open();
     ASSERT_LEFT(lease_20, 20);
     ASSERT_LEFT(lease_20_without_a_take, 20);
     redis_server_stop(&server);
 }
-END_TEST
 
-START_TEST(of_several_plans_the_one_with_the_greatest_use_is_remembered)
+TEST(of_several_plans_the_one_with_the_greatest_use_is_remembered, 60)
 {
     server_open();
     ASSERT_LEFT(be_lowered_once_more, 15);
     redis_server_stop(&server);
 }
-END_TEST
 
-/* They are told apart by how long each lasts: a tenth of a second later 40 are in use in both. */
-START_TEST(of_two_plans_with_equal_use_the_older_one_is_remembered)
+/* The states differ in how long they last: a tenth of a second later both have 40 permits in use. */
+TEST(of_two_plans_with_equal_use_the_older_one_is_remembered, 60)
 {
     struct scene scene;
     server_open();
@@ -278,23 +273,21 @@ START_TEST(of_two_plans_with_equal_use_the_older_one_is_remembered)
     scene_close(&scene);
     redis_server_stop(&server);
 }
-END_TEST
 
-START_TEST(a_former_state_as_good_as_new_is_forgotten)
+TEST(a_former_state_as_good_as_new_is_forgotten, 60)
 {
     server_open();
     ASSERT_LEFT(be_forgotten, 80);
     redis_server_stop(&server);
 }
-END_TEST
 
-/* ---- To and fro ---- */
+/* ---- Back and forth ---- */
 
 enum { FLIPS = 1000, DEMANDS = 8 };
 
-/* What is admitted while a limit has now the one plan and now the other, the larger one must admit as well, had it been
- * the limit's all the time: so in no window is it more than that. And it is more than the smaller one admits: windows
- * do not begin anew with each change, or they would never end. */
+/* While a limit alternates between two plans, the larger plan alone must also have admitted all that is admitted, so
+ * no window exceeds it. Yet more is admitted than by the smaller plan: a change must not restart windows, or they
+ * would never end. */
 static void flip(const char *larger, const char *smaller, struct chance *chance)
 {
     struct scene redis, memory;
@@ -324,7 +317,7 @@ static void flip(const char *larger, const char *smaller, struct chance *chance)
     scene_close(&redis);
 }
 
-START_TEST(a_limit_that_flips_admits_no_more_than_its_larger_plan)
+TEST(a_limit_that_flips_admits_no_more_than_its_larger_plan, 120)
 {
     static const char *const pairs[][2] = {
         { "token_bucket limit=100 period=1s", "token_bucket limit=50 period=1s" },
@@ -341,22 +334,10 @@ START_TEST(a_limit_that_flips_admits_no_more_than_its_larger_plan)
         flip(pairs[i][0], pairs[i][1], &chance);
     redis_server_stop(&server);
 }
-END_TEST
 
 int main(void)
 {
-    if (!redis_server_found()) {
-        puts("skipped: no redis-server here (Debian's redis-tools)");
+    if (redis_server_missing())
         return 77;
-    }
-    Suite *suite = suite_create("redis_former");
-    suite_test(suite, a_limit_that_goes_back_has_forgotten_nothing, 60);
-    suite_test(suite, a_denial_and_a_refund_leave_the_former_state_alone, 60);
-    suite_test(suite, a_reset_forgets_both_states, 60);
-    suite_test(suite, a_lease_charges_both_states, 60);
-    suite_test(suite, of_several_plans_the_one_with_the_greatest_use_is_remembered, 60);
-    suite_test(suite, of_two_plans_with_equal_use_the_older_one_is_remembered, 60);
-    suite_test(suite, a_former_state_as_good_as_new_is_forgotten, 60);
-    suite_test(suite, a_limit_that_flips_admits_no_more_than_its_larger_plan, 120);
-    return suite_run(suite);
+    return suite_run(tests());
 }

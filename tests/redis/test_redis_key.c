@@ -1,4 +1,5 @@
-/* test_redis_key.c - no two keys share a name in Redis, nobody's key ends its hash tag early, and slots are Redis'. */
+/* test_redis_key.c - names of keys in Redis: no two keys share one, no key ends its hash tag early, and slots match
+ * Redis's. */
 #include "support.h"
 
 #include "backends/redis/flight/key.h"
@@ -9,7 +10,7 @@
 
 static char name[REDIS_KEY_MAX];
 
-/* `len` bytes `x`; the caller's to free. */
+/* Return `len` bytes `x`, which the caller frees. */
 static char *run_of(size_t len)
 {
     char *key = malloc(len);
@@ -25,7 +26,7 @@ static void assert_name_is(struct weir_key key, const char *expected, size_t exp
                   (int)expected_len, expected);
 }
 
-START_TEST(names_are_prefix_limit_and_the_key_in_braces)
+TEST(names_are_prefix_limit_and_the_key_in_braces, 30)
 {
     static const struct {
         const char *key;
@@ -47,9 +48,8 @@ START_TEST(names_are_prefix_limit_and_the_key_in_braces)
     assert_name_is(weir_key("\0", 1), "weir:api:{\0}", 12);
     assert_name_is(weir_key("\0\0\xff", 3), "weir:api:{\0\0\xff}", 14);
 }
-END_TEST
 
-START_TEST(each_byte_but_percent_and_braces_stands_as_it_is)
+TEST(each_byte_but_percent_and_braces_stands_as_it_is, 30)
 {
     for (int byte = 0; byte < 256; byte++) {
         const char key = (char)byte;
@@ -64,11 +64,10 @@ START_TEST(each_byte_but_percent_and_braces_stands_as_it_is)
         assert_name_is(weir_key(&key, 1), expected, len);
     }
 }
-END_TEST
 
-/* FIPS 180-2's known answer for a million 'a' is over the longest key; so this is of 513 'x', by coreutils:
+/* FIPS 180-2's known answer for a million 'a' exceeds the longest key, so this one is of 513 'x', by coreutils:
  *     head -c 513 /dev/zero | tr '\0' x | sha256sum */
-START_TEST(a_long_key_ends_in_its_sha_256)
+TEST(a_long_key_ends_in_its_sha_256, 30)
 {
     char *key = run_of(513);
     char expected[REDIS_KEY_MAX];
@@ -77,14 +76,13 @@ START_TEST(a_long_key_ends_in_its_sha_256)
     assert_name_is(weir_key(key, 513), expected, (size_t)len);
     free(key);
 
-    /* FIPS 180-2, appendix B.1: that libmd's functions are the ones we mean. */
+    /* the example of FIPS 180-2, appendix B.1, shows that libmd computes the same SHA-256 */
     char hex[SHA256_DIGEST_STRING_LENGTH];
     ck_assert_str_eq(SHA256Data((const uint8_t *)"abc", 3, hex),
                      "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
 }
-END_TEST
 
-START_TEST(lengths_are_bounded_and_change_form_at_513_bytes)
+TEST(lengths_are_bounded_and_change_form_at_513_bytes, 30)
 {
     static const size_t lengths[] = { 1, 447, 448, 449, 511, 512, 513, 514, 4096, WEIR_MAX_KEY_LEN };
     char *plain = run_of(WEIR_MAX_KEY_LEN);
@@ -98,7 +96,7 @@ START_TEST(lengths_are_bounded_and_change_form_at_513_bytes)
                           11 + (len <= 512 ? 3 * len : 3 * 448 + 2 + 64));
     }
 
-    /* The longest name there can be fills its room to the last byte. */
+    /* The longest possible name fills its buffer to the last byte. */
     char prefix[REDIS_PREFIX_MAX + 1] = { 0 };
     char limit[WEIR_MAX_NAME_LEN + 1] = { 0 };
     memset(prefix, 'p', REDIS_PREFIX_MAX);
@@ -107,9 +105,8 @@ START_TEST(lengths_are_bounded_and_change_form_at_513_bytes)
     free(plain);
     free(braces);
 }
-END_TEST
 
-START_TEST(each_byte_of_a_long_key_counts)
+TEST(each_byte_of_a_long_key_counts, 30)
 {
     static char other[REDIS_KEY_MAX];
     char *key = run_of(WEIR_MAX_KEY_LEN);
@@ -123,10 +120,9 @@ START_TEST(each_byte_of_a_long_key_counts)
     }
     free(key);
 }
-END_TEST
 
-/* A long key cannot be imitated by one that holds what it is written as. */
-START_TEST(the_mark_of_a_digest_comes_from_no_key)
+/* A short key whose bytes equal a long key's written form must get a different name. */
+TEST(the_mark_of_a_digest_comes_from_no_key, 30)
 {
     static char other[REDIS_KEY_MAX];
     char *key = run_of(513);
@@ -136,7 +132,7 @@ START_TEST(the_mark_of_a_digest_comes_from_no_key)
     ck_assert(inside > 512 || memcmp(other + 10 + 448, "%25#", 4) == 0);
     ck_assert(other_len != len || memcmp(name, other, len) != 0);
 
-    /* 446 bytes and what a digest looks like: short enough to be written in full. */
+    /* 446 bytes that look like a digest, short enough to be written in full. */
     char shorter[512];
     memcpy(shorter, name + 10, 440);
     memcpy(shorter + 440, name + 10 + 448, 66);
@@ -145,16 +141,15 @@ START_TEST(the_mark_of_a_digest_comes_from_no_key)
     ck_assert_mem_eq(other + 10 + 440, "%25#", 4);
     free(key);
 }
-END_TEST
 
-/* ---- Injective (faults.md F5): by reading names back, and by pairs made to collide ---- */
+/* ---- Injective (fault F5): names are read back, and pairs are made to collide ---- */
 
 static int hex_of(char c)
 {
     return c >= 'A' ? c - 'A' + 10 : c - '0';
 }
 
-/* The key that a short name was made of, by its definition read backwards. */
+/* Return the key that a short name was made from, by reading the definition backwards. */
 static size_t key_of(const char *text, size_t len, char *key)
 {
     size_t key_len = 0;
@@ -169,17 +164,17 @@ static size_t key_of(const char *text, size_t len, char *key)
     return key_len;
 }
 
-/* Few different bytes, the dangerous ones, so that what differs is likely to be written alike. */
+/* Draw few different bytes, all dangerous ones, so that different keys are likely to be written alike. */
 static size_t hostile_key(struct chance *chance, char *out, size_t most)
 {
     static const char bytes[] = "%{}25B7D#:aA\r\n";
     const size_t len = (size_t)chance_between(chance, 1, (int64_t)most);
     for (size_t i = 0; i < len; i++)
-        out[i] = bytes[chance_between(chance, 0, sizeof bytes - 1)]; /* its NUL is one of them */
+        out[i] = bytes[chance_between(chance, 0, sizeof bytes - 1)]; /* the text's NUL is one of the bytes */
     return len;
 }
 
-START_TEST(two_pairs_of_limit_and_key_never_share_a_name)
+TEST(two_pairs_of_limit_and_key_never_share_a_name, 60)
 {
     static const char *const limits[] = { "a", "aa", "a.a", "b", "7B", "25", "a-25" };
     enum { LIMITS = sizeof limits / sizeof limits[0] };
@@ -191,7 +186,7 @@ START_TEST(two_pairs_of_limit_and_key_never_share_a_name)
         const char *limit_b = limits[chance_between(&chance, 0, LIMITS - 1)];
         const size_t len_a = hostile_key(&chance, a, 6);
         size_t len_b = hostile_key(&chance, b, 6);
-        if (chance_one_in(&chance, 4)) { /* a's own name, as a key */
+        if (chance_one_in(&chance, 4)) { /* a's own name, used as a key */
             const size_t inside = redis_key_write("", limit_a, weir_key(a, len_a), name) - strlen(limit_a) - 3;
             len_b = inside < sizeof b ? inside : sizeof b;
             memcpy(b, name + strlen(limit_a) + 2, len_b);
@@ -206,10 +201,9 @@ START_TEST(two_pairs_of_limit_and_key_never_share_a_name)
              "a name can be read back");
     }
 }
-END_TEST
 
-/* What Redis Cluster hashes is what stands between the first '{' and the first '}' after it, unless that is empty. */
-START_TEST(the_hash_tag_is_exactly_the_written_key)
+/* Redis Cluster hashes the text between the first '{' and the next '}', unless it is empty. */
+TEST(the_hash_tag_is_exactly_the_written_key, 60)
 {
     static char tag[REDIS_KEY_MAX];
     static char key[1024];
@@ -229,13 +223,12 @@ START_TEST(the_hash_tag_is_exactly_the_written_key)
         must(tag_len - shift == name_len - 10 && memcmp(tag + shift, name + 10, name_len - 10) == 0, "the same tag");
     }
 }
-END_TEST
 
 /* ---- Slots ---- */
 
-/* By the server: redis-cli's CLUSTER KEYSLOT "weir:api:{...}" on Redis 7.0.15 with cluster-enabled yes. That of 123456789
- * is the check value of its CRC, 0x31C3, too. */
-START_TEST(slots_are_those_that_the_server_says)
+/* Values from redis-cli CLUSTER KEYSLOT "weir:api:{...}" on Redis 7.0.15 in cluster mode. 123456789 gives the check
+ * value of its CRC, 0x31C3. */
+TEST(slots_are_those_that_the_server_says, 30)
 {
     static const struct {
         const char *key;
@@ -261,9 +254,8 @@ START_TEST(slots_are_those_that_the_server_says)
     ck_assert_uint_eq(redis_key_slot(weir_key(key, 513)), 1481);
     free(key);
 }
-END_TEST
 
-/* By its definition, a bit at a time, of what Redis Cluster finds between the braces of a name. */
+/* Compute the slot by its definition, one bit at a time, from the text that Redis Cluster finds between the braces. */
 static unsigned slot_of_name(const char *text, size_t len)
 {
     const char *open = memchr(text, '{', len);
@@ -277,7 +269,7 @@ static unsigned slot_of_name(const char *text, size_t len)
     return crc % 16384;
 }
 
-START_TEST(slots_are_those_of_the_written_names)
+TEST(slots_are_those_of_the_written_names, 60)
 {
     static const char *const limits[] = { "api", "login.v2", "-" };
     static char key[2048];
@@ -298,10 +290,9 @@ START_TEST(slots_are_those_of_the_written_names)
                  "all limits of a key lie in its slot");
     }
 }
-END_TEST
 
-/* Chi square over 64 equal parts of the slots is 63 by chance, and above 130 once in a million times. */
-START_TEST(keys_spread_evenly_over_the_slots)
+/* Chi square over 64 equal ranges of slots is 63 on average, and exceeds 130 once in a million times. */
+TEST(keys_spread_evenly_over_the_slots, 30)
 {
     enum { KEYS = 64000, PARTS = 64 };
     static unsigned counts[PARTS];
@@ -314,22 +305,4 @@ START_TEST(keys_spread_evenly_over_the_slots)
     for (size_t i = 0; i < PARTS; i++)
         sum += ((double)counts[i] - KEYS / PARTS) * ((double)counts[i] - KEYS / PARTS) / (KEYS / PARTS);
     ck_assert_msg(sum < 130, "chi square is %.0f", sum);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("redis_key");
-    suite_test(suite, names_are_prefix_limit_and_the_key_in_braces, 30);
-    suite_test(suite, each_byte_but_percent_and_braces_stands_as_it_is, 30);
-    suite_test(suite, a_long_key_ends_in_its_sha_256, 30);
-    suite_test(suite, lengths_are_bounded_and_change_form_at_513_bytes, 30);
-    suite_test(suite, each_byte_of_a_long_key_counts, 30);
-    suite_test(suite, the_mark_of_a_digest_comes_from_no_key, 30);
-    suite_test(suite, two_pairs_of_limit_and_key_never_share_a_name, 60);
-    suite_test(suite, the_hash_tag_is_exactly_the_written_key, 60);
-    suite_test(suite, slots_are_those_that_the_server_says, 30);
-    suite_test(suite, slots_are_those_of_the_written_names, 60);
-    suite_test(suite, keys_spread_evenly_over_the_slots, 30);
-    return suite_run(suite);
 }

@@ -1,4 +1,5 @@
-/* test_redis_map.c - which node has which slots, by real answers to CLUSTER SLOTS, made ones and bad ones; redirections. */
+/* test_redis_map.c - parsing which node serves which slots, from real, generated and bad answers to CLUSTER SLOTS;
+ * redirects. */
 #include "support.h"
 
 #include "backends/redis/cluster/map.h"
@@ -7,7 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Ids of nodes, which have 40 bytes. */
+/* Node ids, which have 40 bytes. */
 #define ID_A "$40\r\nc5f303e6d06aac65df1e6ce2b772b62ad92545bd\r\n"
 #define ID_B "$40\r\nb4fefd2625c3b0fb7539f358dd32033d27324bdd\r\n"
 #define ID_C "$40\r\n46485340f89495628d826c3bdf593deb97d07ec2\r\n"
@@ -18,7 +19,7 @@
 
 static struct redis_map map;
 
-/* The answer goes through the reader in pieces of `piece` bytes. */
+/* Feed the answer through the reader in pieces of `piece` bytes. */
 static bool read_map(const char *bytes, size_t len, size_t piece, const char **why)
 {
     struct redis_wire wire;
@@ -38,7 +39,7 @@ static bool read_map(const char *bytes, size_t len, size_t piece, const char **w
     return redis_map_end(&map, why);
 }
 
-/* "0-8191 host:port; ...", without the slots that have nobody. */
+/* "0-8191 host:port; ...", without the slots that no node serves. */
 static const char *described(void)
 {
     static char text[4096];
@@ -69,18 +70,18 @@ static void assert_map_is(const char *bytes, const char *expected)
     }
 }
 
-/* As Redis 6.0.16, 7.0.15 and 8.0.2 and Valkey 8.1.1 answered, but for the ids: the last three agreed in all. */
-START_TEST(what_servers_answer_is_read)
+/* Answers of Redis 6.0.16, 7.0.15 and 8.0.2 and Valkey 8.1.1, except for the ids. The last three were identical. */
+TEST(what_servers_answer_is_read, 30)
 {
     static const struct {
         const char *bytes, *expected;
     } rows[] = {
-        /* 6.0: alone, when it does not know its own address; two primaries and a replica. */
+        /* 6.0: a single node that does not know its own address; two primaries and a replica */
         { "*1\r\n*3\r\n:0\r\n:8191\r\n*3\r\n$0\r\n\r\n:39215\r\n" ID_A, "0-8191 :39215; " },
         { "*2\r\n*3\r\n:8192\r\n:16383\r\n*3\r\n" LOCALHOST ":32291\r\n" ID_B "*4\r\n:0\r\n:8191\r\n*3\r\n" LOCALHOST
           ":39215\r\n" ID_A "*3\r\n" LOCALHOST ":38163\r\n" ID_C,
           "0-8191 127.0.0.1:39215; 8192-16383 127.0.0.1:32291; " },
-        /* 7.0: alone; without host names, with one, asked to prefer them, and told to hide where nodes are. */
+        /* 7.0: a single node; without host names, with one, with names preferred, and told to hide its address */
         { "*1\r\n*3\r\n:0\r\n:8191\r\n*4\r\n$0\r\n\r\n:34421\r\n" ID_A "*0\r\n", "0-8191 :34421; " },
         { "*2\r\n*3\r\n:0\r\n:8191\r\n*4\r\n" LOCALHOST ":34421\r\n" ID_A
           "*0\r\n*3\r\n:8192\r\n:16383\r\n*4\r\n" LOCALHOST ":33371\r\n" ID_B "*0\r\n",
@@ -98,12 +99,11 @@ START_TEST(what_servers_answer_is_read)
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         assert_map_is(rows[i].bytes, rows[i].expected);
 }
-END_TEST
 
 #define RANGE(first, last, host, port) "*3\r\n:" first "\r\n:" last "\r\n*2\r\n" host ":" port "\r\n"
 #define H "$1\r\nh\r\n"
 
-START_TEST(holes_one_slot_ranges_and_a_node_of_many_ranges_are_read)
+TEST(holes_one_slot_ranges_and_a_node_of_many_ranges_are_read, 30)
 {
     static const struct {
         const char *bytes, *expected;
@@ -122,7 +122,6 @@ START_TEST(holes_one_slot_ranges_and_a_node_of_many_ranges_are_read)
     assert_map_is("*2\r\n" RANGE("0", "1", H, "1") RANGE("3", "4", "$1\r\nH\r\n", "1"), "0-1 h:1; 3-4 h:1; ");
     ck_assert_uint_eq(map.node_count, 1);
 }
-END_TEST
 
 #define NO_RANGE "what should be a range of slots is not [first, last, [host, port, ...], ...]"
 #define NO_SLOT "a slot is none, or a range ends before it begins"
@@ -130,7 +129,7 @@ END_TEST
 #define NO_NODE "a node's host or port is none"
 #define GOOD RANGE("0", "9", H, "1")
 
-START_TEST(an_answer_in_which_anything_is_amiss_is_refused)
+TEST(an_answer_in_which_anything_is_amiss_is_refused, 30)
 {
     static const struct {
         const char *bytes, *why;
@@ -188,9 +187,8 @@ START_TEST(an_answer_in_which_anything_is_amiss_is_refused)
         }
     }
 }
-END_TEST
 
-START_TEST(a_host_with_a_nul_or_too_long_is_none)
+TEST(a_host_with_a_nul_or_too_long_is_none, 30)
 {
     static const char with_nul[] = "*1\r\n*3\r\n:0\r\n:9\r\n*2\r\n$3\r\nh\0x\r\n:1\r\n";
     const char *why;
@@ -208,9 +206,8 @@ START_TEST(a_host_with_a_nul_or_too_long_is_none)
             ck_assert_str_eq(why, NO_HOST);
     }
 }
-END_TEST
 
-/* ---- Made answers ---- */
+/* ---- Generated answers ---- */
 
 static char made[4 << 20];
 
@@ -226,8 +223,8 @@ static size_t put_node(size_t at, const char *host, int port, bool has_metadata)
     return at;
 }
 
-/* Each of `count` ranges from the slot in `firsts` to before the next one's, of the node that `nodes` says: 0 to
- * REDIS_NODES_MAX - 1, or one more: unknown, or two more: left out. Replicas follow. */
+/* Describe `count` ranges, each from its slot in `firsts` up to the next one's. Its node is nodes[i], 0 to
+ * REDIS_NODES_MAX - 1; one more means unknown, two more means that the range is left out. Replicas follow. */
 struct ranges {
     size_t count;
     int firsts[REDIS_CLUSTER_SLOTS + 1], nodes[REDIS_CLUSTER_SLOTS];
@@ -246,7 +243,8 @@ static size_t put_ranges(struct chance *chance, const struct ranges *ranges)
     size_t at = (size_t)snprintf(made, sizeof made, "*%zu\r\n", count);
     const size_t shift = (size_t)chance_between(chance, 0, (int64_t)ranges->count - 1);
     for (size_t j = 0; j < ranges->count; j++) {
-        const size_t i = (j * 7919 + shift) % ranges->count; /* a prime: each once, unless it divides the count */
+        /* 7919 is a prime, so each index occurs once unless it divides the count */
+        const size_t i = (j * 7919 + shift) % ranges->count;
         const int node = ranges->nodes[i];
         const int replicas = (int)chance_between(chance, 0, 1);
         char host[32];
@@ -281,7 +279,7 @@ static void assert_owners(const struct ranges *ranges)
     }
 }
 
-START_TEST(any_ranges_in_any_order_are_read)
+TEST(any_ranges_in_any_order_are_read, 120)
 {
     static struct ranges ranges;
     struct chance chance = chance_make(3);
@@ -305,9 +303,8 @@ START_TEST(any_ranges_in_any_order_are_read)
         assert_owners(&ranges);
     }
 }
-END_TEST
 
-START_TEST(as_many_nodes_as_there_is_room_for_are_read_and_not_one_more)
+TEST(as_many_nodes_as_there_is_room_for_are_read_and_not_one_more, 30)
 {
     static struct ranges ranges;
     struct chance chance = chance_make(4);
@@ -328,9 +325,8 @@ START_TEST(as_many_nodes_as_there_is_room_for_are_read_and_not_one_more)
     ck_assert(!read_map(made, len, len, &why));
     ck_assert_str_eq(why, "there are too many nodes");
 }
-END_TEST
 
-START_TEST(an_answer_that_was_refused_leaves_nothing_in_the_next)
+TEST(an_answer_that_was_refused_leaves_nothing_in_the_next, 30)
 {
     const char *why;
     const char bad[] = "*2\r\n" GOOD "*3\r\n:20\r\n:30\r\n*2\r\n$3\r\nbad\r\n";
@@ -339,7 +335,7 @@ START_TEST(an_answer_that_was_refused_leaves_nothing_in_the_next)
     ck_assert_int_eq(redis_wire_init(&wire), 0);
     redis_wire_show_lists(&wire, redis_map_visit, &map);
     redis_map_begin(&map);
-    ck_assert_int_eq(redis_wire_feed(&wire, bad, sizeof bad - 1), 0); /* and then the connection is lost */
+    ck_assert_int_eq(redis_wire_feed(&wire, bad, sizeof bad - 1), 0); /* then the connection is lost */
     ck_assert_int_eq(redis_wire_next(&wire, &reply), 0);
     redis_wire_free(&wire);
     ck_assert(!redis_map_end(&map, &why));
@@ -347,11 +343,10 @@ START_TEST(an_answer_that_was_refused_leaves_nothing_in_the_next)
     assert_map_is("*1\r\n" RANGE("5", "6", "$1\r\ni\r\n", "2"), "5-6 i:2; ");
     ck_assert_uint_eq(map.node_count, 1);
 }
-END_TEST
 
 /* ---- Redirections ---- */
 
-START_TEST(redirections_say_kind_slot_and_node)
+TEST(redirections_say_kind_slot_and_node, 30)
 {
     static const struct {
         const char *text;
@@ -378,9 +373,8 @@ START_TEST(redirections_say_kind_slot_and_node)
         ck_assert_int_eq(redirect.to.port, expected->to.port);
     }
 }
-END_TEST
 
-START_TEST(an_error_that_does_not_say_where_to_is_no_redirection)
+TEST(an_error_that_does_not_say_where_to_is_no_redirection, 30)
 {
     static const char *const texts[] = {
         "MOVED",
@@ -423,7 +417,7 @@ START_TEST(an_error_that_does_not_say_where_to_is_no_redirection)
         ck_assert_int_eq(redirect.kind, REDIS_NO_REDIRECT);
     }
 
-    /* Nor is what is no error, however it reads; nor a host that is too long. */
+    /* Other texts are no redirects, nor are replies that are not errors, nor hosts that are too long. */
     struct redis_redirect redirect;
     static const char moved[] = "MOVED 1 h:1";
     for (int kind = REDIS_REPLY_IS_STRING; kind <= REDIS_REPLY_IS_OTHER; kind++) {
@@ -439,20 +433,4 @@ START_TEST(an_error_that_does_not_say_where_to_is_no_redirection)
         const struct redis_reply reply = { .kind = REDIS_REPLY_IS_ERROR, .text = text, .len = (size_t)text_len };
         ck_assert(redis_redirect_read(&reply, &redirect) == (len == REDIS_HOST_MAX));
     }
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("redis_map");
-    suite_test(suite, what_servers_answer_is_read, 30);
-    suite_test(suite, holes_one_slot_ranges_and_a_node_of_many_ranges_are_read, 30);
-    suite_test(suite, an_answer_in_which_anything_is_amiss_is_refused, 30);
-    suite_test(suite, a_host_with_a_nul_or_too_long_is_none, 30);
-    suite_test(suite, any_ranges_in_any_order_are_read, 120);
-    suite_test(suite, as_many_nodes_as_there_is_room_for_are_read_and_not_one_more, 30);
-    suite_test(suite, an_answer_that_was_refused_leaves_nothing_in_the_next, 30);
-    suite_test(suite, redirections_say_kind_slot_and_node, 30);
-    suite_test(suite, an_error_that_does_not_say_where_to_is_no_redirection, 30);
-    return suite_run(suite);
 }

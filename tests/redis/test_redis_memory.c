@@ -1,7 +1,8 @@
-/* test_redis_memory.c - what Redis does with weir's keys when its memory is full, and that none of them stays for ever.
+/* test_redis_memory.c - what Redis does with weir's keys when its memory is full, and that none of them stays
+ * forever.
  *
- * Each eviction of a key forgives one limit at most: with `e` evictions of a key, never more than 1 + e limits of it are
- * admitted while nothing is refilled, and in hybrid mode what leases may be over besides. Redis tells of each.
+ * Each eviction of a key forgives at most one limit. After `e` evictions of a key, at most 1 + e limits are admitted
+ * while nothing refills, plus the possible excess of leases in hybrid mode. Redis reports each eviction.
  */
 #include "redis_place.h"
 
@@ -25,7 +26,7 @@ static void memory_most(struct place *place, const char *policy, int64_t more)
 
 /* ---- No room ---- */
 
-/* All that there is, as one number. */
+/* Return a digest of all data. */
 static char *digest(struct place *place, char *out, size_t size)
 {
     static const char script[] =
@@ -40,13 +41,13 @@ static const struct {
     enum weir_on_failure on_failure;
     enum weir_source source;
 } failures[] = {
-    { WEIR_FAIL_ERROR, WEIR_BY_REDIS }, /* nobody decides */
+    { WEIR_FAIL_ERROR, WEIR_BY_REDIS }, /* no component decides */
     { WEIR_FAIL_LOCAL, WEIR_BY_FALLBACK },
     { WEIR_FAIL_OPEN, WEIR_BY_FAIL_OPEN },
     { WEIR_FAIL_CLOSED, WEIR_BY_FAIL_CLOSED },
 };
 
-/* A request that would have to write. */
+/* Check the result of a request that would have to write. */
 static void assert_not_by_redis(int failure, int status, const struct weir_decision *decision)
 {
     if (failures[failure].on_failure == WEIR_FAIL_ERROR)
@@ -56,7 +57,8 @@ static void assert_not_by_redis(int failure, int status, const struct weir_decis
                       failure, status, decision->source);
 }
 
-START_TEST(a_full_server_keeps_each_state_whole_and_is_used_again_when_it_has_room)
+TEST_EACH(a_full_server_keeps_each_state_whole_and_is_used_again_when_it_has_room, sizeof failures / sizeof *failures,
+          60)
 {
     struct place place;
     weir_limit *limits[KIND_COUNT];
@@ -92,16 +94,15 @@ START_TEST(a_full_server_keeps_each_state_whole_and_is_used_again_when_it_has_ro
         const struct weir_decision again = taken(limits[kind], "key", 1);
         ck_assert_int_eq(again.source, WEIR_BY_REDIS);
         ck_assert_int_le(again.remaining, 29);
-        if (_i != 1) /* the fallback's admissions have been charged since */
+        if (_i != 1) /* the fallback's admitted permits have been charged since */
             ck_assert_int_eq(again.remaining, 29);
         ck_assert_int_eq(taken(limits[kind], "another", 1).remaining, 49);
     }
     weir_close(limiter);
     place_close(&place);
 }
-END_TEST
 
-START_TEST(a_full_server_still_decides_what_needs_no_room)
+TEST(a_full_server_still_decides_what_needs_no_room, 30)
 {
     struct place place;
     place_open(&place, false, NULL);
@@ -121,16 +122,15 @@ START_TEST(a_full_server_still_decides_what_needs_no_room)
     weir_close(limiter);
     place_close(&place);
 }
-END_TEST
 
-/* Some are denied all the while, beside others whose charges there is no room for. */
+/* Denied requests beside others whose charges find no room. */
 struct beside {
     weir_limit *limit;
     atomic_int crew;
     _Atomic int64_t denied, shared_the_failure, full;
 };
 
-/* One charge without room, or one denial. */
+/* Make one request: a charge without room, or a denial. */
 static void ask_beside(struct beside *beside, bool spent, int i)
 {
     struct weir_decision decision;
@@ -154,7 +154,7 @@ static void *ask_in_a_crowd(void *argument)
     return NULL;
 }
 
-START_TEST(denials_are_redis_own_beside_charges_without_room_but_for_those_in_the_same_call)
+TEST(denials_are_redis_own_beside_charges_without_room_but_for_those_in_the_same_call, 60)
 {
     struct place place;
     struct crew crew;
@@ -177,9 +177,8 @@ START_TEST(denials_are_redis_own_beside_charges_without_room_but_for_those_in_th
     weir_close(limiter);
     place_close(&place);
 }
-END_TEST
 
-START_TEST(a_full_server_leases_nothing_and_what_was_leased_is_soon_spent)
+TEST(a_full_server_leases_nothing_and_what_was_leased_is_soon_spent, 60)
 {
     struct place place;
     struct weir_limit_info info = { .size = sizeof info };
@@ -200,7 +199,7 @@ START_TEST(a_full_server_leases_nothing_and_what_was_leased_is_soon_spent)
     ck_assert_int_ge(by_lease, 100);
     memory_most(&place, "noeviction", -100000);
     const int64_t full_us = wire_now_us();
-    while (failed < 100) { /* what is leased by then lasts so long at most */
+    while (failed < 100) { /* leases from before last at most this long */
         const int64_t asked_us = wire_now_us();
         const int status = weir_try(limit, weir_key_text("key"), 1, &decision);
         must(status == WEIR_EIO || (status == WEIR_OK && decision.source == WEIR_BY_LEASE), "leased, or not at all");
@@ -215,13 +214,12 @@ START_TEST(a_full_server_leases_nothing_and_what_was_leased_is_soon_spent)
     weir_close(limiter);
     place_close(&place);
 }
-END_TEST
 
 /* ---- Eviction ---- */
 
 enum { LIMIT = 3, KEYS = 12000, HOT = 20, HOT_LIMIT = 400, BATCH = 64, CREW = 4 };
 
-/* Who listens to what is evicted, and counts: of keys "<limit>:{k<number>}", for a limit each. */
+/* Counts the evicted keys "<limit>:{k<number>}", for each limit. */
 struct tally {
     redisContext *redis;
     pthread_t thread;
@@ -263,7 +261,7 @@ static void tally_begin(struct tally *tally, struct place *place)
     must(pthread_create(&tally->thread, NULL, count_evictions, tally) == 0, "a thread");
 }
 
-/* All that has been evicted is counted after that. */
+/* Stop counting, once all earlier evictions are counted. */
 static void tally_end(struct tally *tally, struct place *place)
 {
     place_ask(place, "CONFIG", "SET", "maxmemory", "0");
@@ -280,12 +278,12 @@ struct pressure {
     int64_t rounds; /* 0: until `over` */
     int64_t began_us;
     atomic_bool over;
-    /* Calls that were refused, OOM: who is told of evictions slowly fills the memory with what he has not read yet. */
+    /* Calls refused with OOM: the listener's unread messages about evictions slowly fill the memory. */
     _Atomic int64_t full;
     _Atomic int64_t admitted[KEYS];
 };
 
-/* Take of keys by chance, many more than there is room for. */
+/* Take permits of random keys, many more keys than fit. */
 static void *press(void *argument)
 {
     struct pressure *pressure = argument;
@@ -311,10 +309,10 @@ static void *press(void *argument)
     return NULL;
 }
 
-/* What goes when memory is full, and of what: limits of which nothing comes back in the time of a test, and buckets. */
+/* An eviction policy and the limits under it: some that refill nothing during the test, and buckets. */
 struct regime {
     const char *evicts, *cold, *hot;
-    int64_t cold_us, hot_us; /* until one permit has come back; 0: for ever */
+    int64_t cold_us, hot_us; /* until one permit refills; 0: never */
 };
 
 #define WINDOWS "fixed_window limit=3 period=366d", "fixed_window limit=400 period=366d", 0, 0
@@ -350,7 +348,7 @@ static void assert_cold_is_bounded(const struct pressure *pressure, const struct
         printf("%" PRId64 " calls of %d keys found the server full\n", pressure->full, (int)BATCH);
 }
 
-/* From now on there is no more room than is taken by half of the keys, and by those who ask for them. */
+/* Limit the memory to what half of the keys and their clients take. */
 static void fill(struct place *place, const char *policy)
 {
     const int64_t until_us = wire_now_us() + RECOVERY_MOST_US;
@@ -359,7 +357,7 @@ static void fill(struct place *place, const char *policy)
     memory_most(place, policy, 0);
 }
 
-START_TEST(each_eviction_forgives_one_limit_at_most)
+TEST_EACH(each_eviction_forgives_one_limit_at_most, sizeof regimes / sizeof *regimes, 60)
 {
     static struct pressure pressure;
     static struct tally tally;
@@ -387,9 +385,8 @@ START_TEST(each_eviction_forgives_one_limit_at_most)
     weir_close(pressure.limiter);
     place_close(&place);
 }
-END_TEST
 
-/* ---- Eviction of what is leased ---- */
+/* ---- Eviction of leased keys ---- */
 
 struct tenants {
     struct place *place;
@@ -399,7 +396,7 @@ struct tenants {
     _Atomic int64_t admitted[HOT], by_lease, over_max;
 };
 
-/* One of CREW instances that take what they can of a few keys. */
+/* Take all available permits of a few keys, as one of CREW instances. */
 static void *lease(void *argument)
 {
     struct tenants *tenants = argument;
@@ -409,7 +406,7 @@ static void *lease(void *argument)
     char name[16];
     options.mode = WEIR_HYBRID;
     options.instances = CREW;
-    options.lease_life_us = WEIR_SECOND; /* so long that a busy machine leases too */
+    options.lease_life_us = WEIR_SECOND; /* long enough for a busy machine to lease */
     options.rank = atomic_fetch_add(&tenants->crew, 1);
     weir *limiter = limiter_of(&options);
     weir_limit *limit = limit_of(limiter, "hot", tenants->regime->hot);
@@ -424,13 +421,13 @@ static void *lease(void *argument)
         atomic_fetch_add(&tenants->admitted[i % HOT], decision.allowed);
         atomic_fetch_add(&tenants->by_lease, decision.source == WEIR_BY_LEASE);
         if (i % HOT == 0)
-            sleep_us(200); /* so that leases live as long as it takes to be evicted */
+            sleep_us(200); /* so that a lease outlives an eviction */
     }
     weir_close(limiter);
     return NULL;
 }
 
-START_TEST(what_is_leased_is_bounded_in_the_same_way)
+TEST_EACH(what_is_leased_is_bounded_in_the_same_way, sizeof regimes / sizeof *regimes - 1, 60)
 {
     static struct pressure pressure;
     static struct tally tally;
@@ -470,26 +467,10 @@ START_TEST(what_is_leased_is_bounded_in_the_same_way)
     weir_close(pressure.limiter);
     place_close(&place);
 }
-END_TEST
 
 int main(void)
 {
-    if (server_missing())
+    if (redis_server_missing())
         return 77;
-    Suite *suite = suite_create("redis_memory");
-    TCase *each_failure = tcase_create("each way to fail");
-    tcase_set_timeout(each_failure, 60);
-    tcase_add_loop_test(each_failure, a_full_server_keeps_each_state_whole_and_is_used_again_when_it_has_room, 0,
-                        sizeof failures / sizeof *failures);
-    suite_add_tcase(suite, each_failure);
-    suite_test(suite, a_full_server_still_decides_what_needs_no_room, 30);
-    suite_test(suite, denials_are_redis_own_beside_charges_without_room_but_for_those_in_the_same_call, 60);
-    suite_test(suite, a_full_server_leases_nothing_and_what_was_leased_is_soon_spent, 60);
-    TCase *each_policy = tcase_create("each policy");
-    tcase_set_timeout(each_policy, 60);
-    tcase_add_loop_test(each_policy, each_eviction_forgives_one_limit_at_most, 0, sizeof regimes / sizeof *regimes);
-    tcase_add_loop_test(each_policy, what_is_leased_is_bounded_in_the_same_way, 0,
-                        sizeof regimes / sizeof *regimes - 1);
-    suite_add_tcase(suite, each_policy);
-    return suite_run(suite);
+    return suite_run(tests());
 }

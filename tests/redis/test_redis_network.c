@@ -1,5 +1,5 @@
-/* test_redis_network.c - dead links, silent peers, and what is no answer: faults E1 to E5 and E8 of distributed mode.
- */
+/* test_redis_network.c - dead links, silent peers and replies that are no answers: faults E1 to E5 and E8 of
+ * distributed mode. */
 #include "redis_place.h"
 
 #include "backends/redis/wire/pause.h"
@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* ---- No call is longer than it may be ---- */
+/* ---- No call exceeds its time ---- */
 
 enum { TIMEOUT_US = 50000, LATE_MOST = 5 };
 
@@ -18,7 +18,7 @@ struct longest {
     int64_t errors;
 };
 
-/* Any outcome will do but a wrong one; each within its time. How long it took. */
+/* Make one call: any outcome is right except a wrong decision, in time. Return how long it took. */
 static int64_t try_once(weir_limit *limit, struct longest *longest)
 {
     const struct timed timed = timed_try(limit, "key", 1);
@@ -38,7 +38,7 @@ static void report_longest(const char *what, const struct longest *longest)
            what, longest->us - TIMEOUT_US, TIMEOUT_US, longest->errors, longest->kept_us);
 }
 
-START_TEST(a_link_cut_a_hundred_times_never_holds_a_call_and_heals)
+TEST(a_link_cut_a_hundred_times_never_holds_a_call_and_heals, 60)
 {
     struct place place;
     struct longest idle = { 0 }, flying = { 0 };
@@ -74,9 +74,8 @@ START_TEST(a_link_cut_a_hundred_times_never_holds_a_call_and_heals)
     weir_close(limiter);
     place_close(&place);
 }
-END_TEST
 
-/* Three ways to fall silent. */
+/* Fall silent in one of three ways. */
 static void silence_begin(struct place *place, int way)
 {
     if (way == 0)
@@ -105,7 +104,7 @@ static int by_size(const void *left, const void *right)
 
 static const char *const silences[] = { "a stopped server", "a dead link", "lost requests" };
 
-START_TEST(a_silent_server_costs_three_timeouts_and_then_hardly_anything)
+TEST_EACH(a_silent_server_costs_three_timeouts_and_then_hardly_anything, 3, 30)
 {
     enum { CALLS = 20000 };
     static int64_t took_us[CALLS];
@@ -138,13 +137,13 @@ START_TEST(a_silent_server_costs_three_timeouts_and_then_hardly_anything)
     weir_close(limiter);
     place_close(&place);
 }
-END_TEST
 
 struct outage {
     weir_limit *limit;
     int64_t pace_us; /* of each thread */
     atomic_bool open, done;
-    _Atomic int64_t calls, slow, longest_us, after, long_after; /* after the breaker has opened; those over 100 us */
+    /* after the breaker opened: all calls, and those over 100 us */
+    _Atomic int64_t calls, slow, longest_us, after, long_after;
 };
 
 static void *call_all_the_while(void *argument)
@@ -165,8 +164,8 @@ static void *call_all_the_while(void *argument)
     return NULL;
 }
 
-/* In full: five minutes of it, with a thousand calls a second. */
-START_TEST(timeouts_of_fifty_threads_do_not_pile_up_nor_take_memory)
+/* With --full: five minutes, with a thousand calls per second. */
+TEST(timeouts_of_fifty_threads_do_not_pile_up_nor_take_memory, 30)
 {
     enum { CALLERS = 50 };
     struct place place;
@@ -178,7 +177,7 @@ START_TEST(timeouts_of_fifty_threads_do_not_pile_up_nor_take_memory)
     weir *limiter = limiter_of(&options);
     outage.limit = limit_of(limiter, "limit", UNREFILLED);
     recover(outage.limit, "key");
-    const struct weir_stats before = stats_of(limiter); /* no outage, unless it took long to connect */
+    const struct weir_stats before = stats_of(limiter); /* no outage, unless connecting took long */
     redis_server_pause(&place.server);
     crew_start(&crew, CALLERS, call_all_the_while, &outage);
     sleep_us(500000);
@@ -195,7 +194,7 @@ START_TEST(timeouts_of_fifty_threads_do_not_pile_up_nor_take_memory)
            100.0 * (double)outage.long_after / (double)outage.after);
     ck_assert_int_le(outage.slow, 3 * CALLERS);
     ck_assert_int_le(outage.longest_us, call_most_us(TIMEOUT_US));
-    if (full_or(1, 0)) /* without the pauses they wait for one another */
+    if (full_or(1, 0)) /* without the pauses the threads wait for each other */
         ck_assert_int_le(outage.long_after, outage.after / 100);
     if (!INSTRUMENTED)
         ck_assert_int_le(grown, 4 << 20);
@@ -206,7 +205,6 @@ START_TEST(timeouts_of_fifty_threads_do_not_pile_up_nor_take_memory)
     weir_close(limiter);
     place_close(&place);
 }
-END_TEST
 
 /* ---- Connecting again ---- */
 
@@ -221,7 +219,7 @@ static void *call_for_nothing(void *argument)
     return NULL;
 }
 
-START_TEST(pauses_grow_to_their_longest_and_begin_anew)
+TEST(pauses_grow_to_their_longest_and_begin_anew, 30)
 {
     enum { PAUSES = 10000 };
     struct redis_pauses pauses, others;
@@ -241,11 +239,10 @@ START_TEST(pauses_grow_to_their_longest_and_begin_anew)
     pauses.last_us = 0;
     ck_assert_int_eq(redis_pause_next_us(&pauses), REDIS_PAUSE_MIN_US);
 }
-END_TEST
 
-/* Without growth there were 400 in the third second. With it, 20 million runs of a simulation had more than 40 once in
- * a thousand, and never more than 73. */
-START_TEST(pauses_between_connections_grow_and_differ)
+/* Without growing pauses there were 400 attempts in the third second. With them, 20 million simulated runs exceeded
+ * 40 once in a thousand, and never 73. */
+TEST(pauses_between_connections_grow_and_differ, 30)
 {
     enum { LIMITERS = 4, TIMES = 4096 };
     static int64_t times_us[TIMES];
@@ -289,9 +286,8 @@ START_TEST(pauses_between_connections_grow_and_differ)
     asker_close(&place.asker);
     place_close(&place);
 }
-END_TEST
 
-START_TEST(a_door_that_refuses_or_is_silent_is_tried_until_it_opens)
+TEST(a_door_that_refuses_or_is_silent_is_tried_until_it_opens, 30)
 {
     static const enum fproxy_door doors[] = { FPROXY_REFUSE, FPROXY_HOLD };
     struct place place;
@@ -314,7 +310,6 @@ START_TEST(a_door_that_refuses_or_is_silent_is_tried_until_it_opens)
     }
     place_close(&place);
 }
-END_TEST
 
 /* ---- Answers to other questions ---- */
 
@@ -328,7 +323,7 @@ static const struct {
 
 enum { KEYS = 8, APART = 10000 };
 
-/* Keys that only this one thread takes of; apart by so many permits that another's answer would show. */
+/* Keys that only this thread takes from. Their counts differ by so much that another thread's answer would show. */
 struct counted {
     weir_limit *limit;
     char prefix;
@@ -356,14 +351,14 @@ static void *take_and_compare(void *argument)
         if (gone < taken_least[k] || gone > taken_most[k])
             ck_abort_msg("call %d on key %s: %" PRId64 " are gone, not %" PRId64 " to %" PRId64, i, key, gone,
                          taken_least[k], taken_most[k]);
-        taken_least[k] = gone; /* by now the server has told */
+        taken_least[k] = gone; /* the server has answered by now */
         taken_most[k] = gone;
     }
     return NULL;
 }
 
-/* In full: a hundred times as many calls. */
-START_TEST(an_answer_to_another_question_is_never_taken)
+/* With --full: a hundred times as many calls. */
+TEST_EACH(an_answer_to_another_question_is_never_taken, sizeof confusions / sizeof confusions[0], 30)
 {
     enum { CALLERS = 12 };
     const int times = (int)full_or(100, 1);
@@ -378,8 +373,8 @@ START_TEST(an_answer_to_another_question_is_never_taken)
     recover(limit, "key");
     fproxy_fault(place.proxy, confusions[_i].fault, "EVALSHA", 7, -1);
     counted[CALLERS] = (struct counted){ limit, 'z', 300 * times, 0 };
-    take_and_compare(&counted[CALLERS]); /* a lone caller */
-    for (int i = 0; i < CALLERS; i++) {  /* and a crowd */
+    take_and_compare(&counted[CALLERS]); /* a single caller */
+    for (int i = 0; i < CALLERS; i++) {  /* many callers */
         counted[i] = (struct counted){ limit, (char)('a' + i), 100 * times, 0 };
         must(pthread_create(&crew.threads[i], NULL, take_and_compare, &counted[i]) == 0, "a thread starts");
     }
@@ -397,11 +392,10 @@ START_TEST(an_answer_to_another_question_is_never_taken)
     weir_close(limiter);
     place_close(&place);
 }
-END_TEST
 
 /* ---- Three outcomes ---- */
 
-START_TEST(an_outage_is_never_told_as_a_denial_by_redis)
+TEST(an_outage_is_never_told_as_a_denial_by_redis, 30)
 {
     static const struct {
         enum weir_on_failure on_failure;
@@ -411,7 +405,7 @@ START_TEST(an_outage_is_never_told_as_a_denial_by_redis)
     } rows[] = {
         { WEIR_FAIL_OPEN, WEIR_OK, WEIR_BY_FAIL_OPEN, true },
         { WEIR_FAIL_CLOSED, WEIR_OK, WEIR_BY_FAIL_CLOSED, false },
-        { WEIR_FAIL_LOCAL, WEIR_OK, WEIR_BY_FALLBACK, false }, /* an outage starts cold */
+        { WEIR_FAIL_LOCAL, WEIR_OK, WEIR_BY_FALLBACK, false }, /* in an outage keys start cold */
         { WEIR_FAIL_ERROR, WEIR_EIO, WEIR_BY_REDIS, false },
     };
     struct place place;
@@ -422,7 +416,7 @@ START_TEST(an_outage_is_never_told_as_a_denial_by_redis)
         weir *limiter = limiter_of(&options);
         weir_limit *limit = limit_of(limiter, "limit", "token_bucket limit=50 period=1h");
         recover(limit, "key");
-        const uint64_t before = stats_of(limiter).outages; /* none, unless it took long to connect */
+        const uint64_t before = stats_of(limiter).outages; /* none, unless connecting took long */
         redis_server_kill(&place.server);
         for (int j = 0; j < 20; j++) {
             struct timed timed = timed_try(limit, "key", 1);
@@ -444,7 +438,7 @@ START_TEST(an_outage_is_never_told_as_a_denial_by_redis)
         int peeked_status = weir_peek(limit, weir_key_text("key"), 1, &decision);
         ck_assert_int_eq(peeked_status == WEIR_OK, rows[i].status == WEIR_OK);
         if (peeked_status != WEIR_OK)
-            ck_assert_int_eq(decision.limit, 4711); /* untouched */
+            ck_assert_int_eq(decision.limit, 4711); /* unchanged */
         struct weir_stats stats = stats_of(limiter);
         ck_assert_uint_eq(stats.outages - before, rows[i].status == WEIR_OK);
         ck_assert_uint_ge(rows[i].status == WEIR_OK ? stats.fallbacks : stats.errors, 20);
@@ -454,27 +448,10 @@ START_TEST(an_outage_is_never_told_as_a_denial_by_redis)
     asker_close(&place.asker);
     place_close(&place);
 }
-END_TEST
 
 int main(void)
 {
-    if (server_missing())
+    if (redis_server_missing())
         return 77;
-    Suite *suite = suite_create("redis_network");
-    suite_test(suite, a_link_cut_a_hundred_times_never_holds_a_call_and_heals, 60);
-    TCase *each_silence = tcase_create("each silence");
-    tcase_set_timeout(each_silence, 30);
-    tcase_add_loop_test(each_silence, a_silent_server_costs_three_timeouts_and_then_hardly_anything, 0, 3);
-    suite_add_tcase(suite, each_silence);
-    suite_test(suite, timeouts_of_fifty_threads_do_not_pile_up_nor_take_memory, 30);
-    suite_test(suite, pauses_grow_to_their_longest_and_begin_anew, 30);
-    suite_test(suite, pauses_between_connections_grow_and_differ, 30);
-    suite_test(suite, a_door_that_refuses_or_is_silent_is_tried_until_it_opens, 30);
-    TCase *each_confusion = tcase_create("each confusion");
-    tcase_set_timeout(each_confusion, 30);
-    tcase_add_loop_test(each_confusion, an_answer_to_another_question_is_never_taken, 0,
-                        sizeof confusions / sizeof confusions[0]);
-    suite_add_tcase(suite, each_confusion);
-    suite_test(suite, an_outage_is_never_told_as_a_denial_by_redis, 30);
-    return suite_run(suite);
+    return suite_run(tests());
 }

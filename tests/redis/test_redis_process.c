@@ -1,6 +1,5 @@
-/* test_redis_process.c - what a limiter's process does to it: forks, signals, the end, a loop of its own. Faults E6 and
- * E7 of distributed mode.
- */
+/* test_redis_process.c - a limiter and its process: forks, signals, weir_close(), and the caller's own event loop.
+ * Faults E6 and E7 of distributed mode. */
 #include "redis_place.h"
 
 #include <errno.h>
@@ -18,14 +17,24 @@
 
 /* ---- Forks ---- */
 
-struct walker { /* takes of a key that nobody else does, and knows to the permit what is left */
+/* ThreadSanitizer does not support threads in a forked child. With AddressSanitizer of gcc 12, a fork may find its
+ * allocator's locks held by another thread; a child that allocates then waits forever. */
+#if defined(__SANITIZE_THREAD__)
+enum { CHILD_HAS_THREADS = 0, CHILD_ALLOCATES = 0 };
+#elif defined(__SANITIZE_ADDRESS__)
+enum { CHILD_HAS_THREADS = 1, CHILD_ALLOCATES = 0 };
+#else
+enum { CHILD_HAS_THREADS = 1, CHILD_ALLOCATES = 1 };
+#endif
+
+struct walker { /* takes permits of its own key, so it knows exactly how many are left */
     weir_limit *limit;
     int number;
     atomic_bool *done;
     int64_t steps;
 };
 
-/* The first permit that is not where it should be: its number, or -1. */
+/* Take permits one by one; return the number of the first unexpected answer, or -1. */
 static int64_t walk(struct walker *walker, int64_t least_steps)
 {
     char key[32];
@@ -49,7 +58,7 @@ static void *walk_all_the_while(void *argument)
     return NULL;
 }
 
-START_TEST(a_fork_with_calls_in_flight_leaves_both_sides_their_own_answers)
+TEST_EACH(a_fork_with_calls_in_flight_leaves_both_sides_their_own_answers, CHILD_ALLOCATES, 60)
 {
     enum { WALKERS = 12, CHILDREN = 6 };
     struct place place;
@@ -71,8 +80,8 @@ START_TEST(a_fork_with_calls_in_flight_leaves_both_sides_their_own_answers)
         children[i] = fork();
         if (children[i] == 0) {
             struct walker own = { .limit = limit, .number = 100 + i };
-            signal(SIGALRM, SIG_DFL); /* Check has a use of its own for it */
-            alarm(15);                /* one that hangs is told from one that fails */
+            signal(SIGALRM, SIG_DFL); /* Check uses SIGALRM itself */
+            alarm(15);                /* distinguishes a hanging child from a failing one */
             int64_t missed = walk(&own, 200);
             if (i == 0 && missed < 0) { /* and once more */
                 pid_t grandchild = fork();
@@ -102,9 +111,8 @@ START_TEST(a_fork_with_calls_in_flight_leaves_both_sides_their_own_answers)
     weir_close(limiter);
     place_close(&place);
 }
-END_TEST
 
-/* Callers get connections of their own by and by: this thread has one. */
+/* A caller gets its own connection after some calls: make this thread have one. */
 static weir_limit *open_with_lane(struct place *place, weir **limiter)
 {
     place_open(place, false, NULL);
@@ -116,7 +124,7 @@ static weir_limit *open_with_lane(struct place *place, weir **limiter)
     return limit;
 }
 
-START_TEST(a_child_that_takes_nothing_leaves_its_parents_connections_alone)
+TEST(a_child_that_takes_nothing_leaves_its_parents_connections_alone, 30)
 {
     struct place place;
     weir *limiter;
@@ -139,16 +147,16 @@ START_TEST(a_child_that_takes_nothing_leaves_its_parents_connections_alone)
     weir_close(limiter);
     place_close(&place);
 }
-END_TEST
 
-/* Where a descriptor of this process leads to. */
+/* Return the inode behind a descriptor. */
 static ino_t inode_of(int fd)
 {
     struct stat seen;
     return fstat(fd, &seen) == 0 ? seen.st_ino : 0;
 }
 
-/* As a daemon does; then files of its own get the numbers of its parent's connections. 0, or what went wrong. */
+/* Close all descriptors as a daemon does, then open files that reuse the numbers of the parent's connections. Return
+ * 0 or a code of the failed step. */
 static int close_all_and_take(weir_limit *limit, weir *limiter)
 {
     enum { FILES = 40, FIRST = 3 };
@@ -169,7 +177,7 @@ static int close_all_and_take(weir_limit *limit, weir *limiter)
     return inode_of(files[0]) == first && inode_of(files[FILES - 1]) == last ? 0 : 4;
 }
 
-START_TEST(a_child_that_has_closed_all_keeps_what_it_opened_since)
+TEST_EACH(a_child_that_has_closed_all_keeps_what_it_opened_since, CHILD_HAS_THREADS, 30)
 {
     struct place place;
     weir *limiter;
@@ -184,7 +192,6 @@ START_TEST(a_child_that_has_closed_all_keeps_what_it_opened_since)
     weir_close(limiter);
     place_close(&place);
 }
-END_TEST
 
 static void *fall_back_all_the_while(void *argument)
 {
@@ -198,8 +205,8 @@ static void *fall_back_all_the_while(void *argument)
     return NULL;
 }
 
-/* There is no server: all is decided in memory, under locks that a child must not find taken. */
-START_TEST(a_fork_in_an_outage_leaves_the_child_a_fallback_that_works)
+/* Without a server all decisions are made in memory, under locks that the child must not find held. */
+TEST_EACH(a_fork_in_an_outage_leaves_the_child_a_fallback_that_works, CHILD_ALLOCATES, 60)
 {
     enum { THREADS = 2, CHILDREN = 40 };
     struct weir_options options = WEIR_OPTIONS_INIT;
@@ -242,7 +249,6 @@ START_TEST(a_fork_in_an_outage_leaves_the_child_a_fallback_that_works)
         pthread_join(threads[i], NULL);
     weir_close(limiter);
 }
-END_TEST
 
 /* ---- Signals ---- */
 
@@ -254,9 +260,9 @@ static void count_alarm(int number)
     atomic_fetch_add(&alarms, 1);
 }
 
-START_TEST(signals_ten_thousand_times_a_second_are_no_errors)
+TEST(signals_ten_thousand_times_a_second_are_no_errors, 60)
 {
-    const struct sigaction action = { .sa_handler = count_alarm }; /* no SA_RESTART */
+    const struct sigaction action = { .sa_handler = count_alarm }; /* without SA_RESTART */
     const struct itimerval often = { .it_interval.tv_usec = 100, .it_value.tv_usec = 100 },
                            never = { .it_value.tv_usec = 0 };
     struct place place;
@@ -275,9 +281,8 @@ START_TEST(signals_ten_thousand_times_a_second_are_no_errors)
     ck_assert_int_eq(atomic_load(&place.log_lines), 0);
     place_close(&place);
 }
-END_TEST
 
-START_TEST(a_peer_that_is_gone_kills_nobody_who_writes_to_it)
+TEST(a_peer_that_is_gone_kills_nobody_who_writes_to_it, 60)
 {
     struct place place;
     place_open(&place, true, NULL);
@@ -297,7 +302,6 @@ START_TEST(a_peer_that_is_gone_kills_nobody_who_writes_to_it)
     weir_close(limiter);
     place_close(&place);
 }
-END_TEST
 
 /* ---- The end ---- */
 
@@ -325,7 +329,7 @@ static void count_closed(struct weir_op *op, int status)
     atomic_fetch_add(&waiting->submitted_closed, status == WEIR_ECLOSED);
 }
 
-START_TEST(the_end_answers_all_who_wait_at_once)
+TEST_EACH(the_end_answers_all_who_wait_at_once, 2, 30)
 {
     enum { CALLERS = 24, OPS = 200 };
     struct place place;
@@ -350,7 +354,7 @@ START_TEST(the_end_answers_all_who_wait_at_once)
     while (atomic_load(&waiting.begun) < CALLERS)
         sched_yield();
     sleep_us(
-        50000); /* those that have begun are on their way in: a call after weir_close() would be an error of ours */
+        50000); /* lets calls that have begun get inside; a call after weir_close() would be a defect of the test */
     int64_t began_us = wire_now_us();
     weir_close(waiting.limiter);
     int64_t took_us = wire_now_us() - began_us;
@@ -361,9 +365,8 @@ START_TEST(the_end_answers_all_who_wait_at_once)
     ck_assert_int_eq(waiting.submitted_closed, OPS);
     place_close(&place);
 }
-END_TEST
 
-/* ---- A loop of the caller's ---- */
+/* ---- The caller's event loop ---- */
 
 struct tally {
     pthread_t thread; /* where `done` must run */
@@ -392,7 +395,7 @@ static void dispatch_all(weir *limiter, const struct tally *tally, int64_t n)
     ck_assert_int_eq(poll(&ready, 1, 0), 0);
 }
 
-START_TEST(a_loop_of_the_callers_completes_every_request_also_in_an_outage)
+TEST(a_loop_of_the_callers_completes_every_request_also_in_an_outage, 30)
 {
     enum { OPS = 1000 };
     static struct weir_op ops[OPS];
@@ -423,34 +426,10 @@ START_TEST(a_loop_of_the_callers_completes_every_request_also_in_an_outage)
     asker_close(&place.asker);
     place_close(&place);
 }
-END_TEST
 
 int main(void)
 {
-    if (server_missing())
+    if (redis_server_missing())
         return 77;
-    Suite *suite = suite_create("redis_process");
-    /* ThreadSanitizer knows no threads in the child of a process with threads. AddressSanitizer of gcc 12 forks with its
-     * allocator's locks as another thread may hold them, and a child that allocates waits for ever. */
-#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
-    suite_test(suite, a_fork_with_calls_in_flight_leaves_both_sides_their_own_answers, 60);
-    suite_test(suite, a_fork_in_an_outage_leaves_the_child_a_fallback_that_works, 60);
-#else
-    (void)a_fork_with_calls_in_flight_leaves_both_sides_their_own_answers;
-    (void)a_fork_in_an_outage_leaves_the_child_a_fallback_that_works;
-#endif
-#ifndef __SANITIZE_THREAD__
-    suite_test(suite, a_child_that_has_closed_all_keeps_what_it_opened_since, 30);
-#else
-    (void)a_child_that_has_closed_all_keeps_what_it_opened_since;
-#endif
-    suite_test(suite, a_child_that_takes_nothing_leaves_its_parents_connections_alone, 30);
-    suite_test(suite, signals_ten_thousand_times_a_second_are_no_errors, 60);
-    suite_test(suite, a_peer_that_is_gone_kills_nobody_who_writes_to_it, 60);
-    TCase *each_end = tcase_create("each end");
-    tcase_set_timeout(each_end, 30);
-    tcase_add_loop_test(each_end, the_end_answers_all_who_wait_at_once, 0, 2);
-    suite_add_tcase(suite, each_end);
-    suite_test(suite, a_loop_of_the_callers_completes_every_request_also_in_an_outage, 30);
-    return suite_run(suite);
+    return suite_run(tests());
 }

@@ -1,4 +1,4 @@
-/* test_redis_races.c - no permit is taken twice, lost, or left behind for ever: faults A1 to A8 of distributed mode. */
+/* test_redis_races.c - no permit is taken twice, lost, or held forever: faults A1 to A8 of distributed mode. */
 #include "redis_place.h"
 
 #include <inttypes.h>
@@ -11,7 +11,7 @@
 struct errand {
     weir_limit *limit;
     const char *key;
-    int64_t calls_each; /* of each thread; 0: until done */
+    int64_t calls_each; /* per thread; 0: until done */
     atomic_bool done;
     _Atomic int64_t calls, allowed, denied, errors;
 };
@@ -30,7 +30,7 @@ static void *take_all_the_while(void *argument)
     return NULL;
 }
 
-/* What the server has debited the key, asked by a limiter of its own that no fault can touch. */
+/* Return what the server has charged the key, asked over a separate connection without faults. */
 static int64_t debits(struct place *place, const char *key)
 {
     struct weir_options options = place_options(place, 5 * WEIR_SECOND);
@@ -56,7 +56,7 @@ static const struct {
     { FPROXY_LOSE_REQUEST, "a lost request", false },
 };
 
-/* What the proxy has counted once nothing comes to it any more. */
+/* Return the proxy's counts once no more requests arrive. */
 static struct fproxy_counts counts_at_rest(struct place *place)
 {
     struct fproxy_counts now = fproxy_counts(place->proxy), before;
@@ -68,9 +68,9 @@ static struct fproxy_counts counts_at_rest(struct place *place)
     return now;
 }
 
-/* One caller, a permit a call: each script call that reached the server is one debit, and nothing else is. In full: ten
- * thousand losses in all. */
-START_TEST(a_lost_reply_never_makes_a_second_debit)
+/* One caller takes one permit per call: each script call that reaches the server is one charge, and nothing else is.
+ * With --full: ten thousand losses in all. */
+TEST_EACH(a_lost_reply_never_makes_a_second_debit, sizeof losses / sizeof losses[0], 30)
 {
     const int64_t most = full_or(1250, INSTRUMENTED ? 50 : 100);
     struct place place;
@@ -101,9 +101,8 @@ START_TEST(a_lost_reply_never_makes_a_second_debit)
     ck_assert_int_le(taken, errand.calls);
     place_close(&place);
 }
-END_TEST
 
-START_TEST(a_crowd_that_loses_replies_is_debited_once_at_most_for_each_call)
+TEST(a_crowd_that_loses_replies_is_debited_once_at_most_for_each_call, 30)
 {
     struct place place;
     place_open(&place, true, NULL);
@@ -127,15 +126,14 @@ START_TEST(a_crowd_that_loses_replies_is_debited_once_at_most_for_each_call)
     ck_assert_int_le(taken, errand.allowed + errand.errors);
     place_close(&place);
 }
-END_TEST
 
-/* ---- Keys that never end ---- */
+/* ---- Keys that never expire ---- */
 
 static const char *const kinds[KIND_COUNT] = { "token_bucket limit=100 period=1m",
                                                "token_bucket limit=100 period=1m refill=interval",
                                                "fixed_window limit=100 period=1m", "sliding_window limit=100 period=1m",
                                                "leaky_bucket limit=100 period=1m" };
-static const int64_t kinds_reset_most_ms = 2 * 60 * 1000; /* of any of them, with the block of a sliding window */
+static const int64_t kinds_reset_most_ms = 2 * 60 * 1000; /* of any of them, plus a sliding window's block */
 
 struct load {
     weir *limiter;
@@ -165,7 +163,7 @@ static void *take_of_many_keys(void *argument)
     return NULL;
 }
 
-START_TEST(a_server_killed_at_any_moment_keeps_no_key_for_ever)
+TEST(a_server_killed_at_any_moment_keeps_no_key_for_ever, 60)
 {
     static const char *const config[] = { "--appendonly", "yes", NULL };
     static const char scan[] = "local most, n = 0, 0 for _, key in ipairs(redis.call('KEYS', '*')) do "
@@ -203,11 +201,10 @@ START_TEST(a_server_killed_at_any_moment_keeps_no_key_for_ever)
     weir_close(load.limiter);
     place_close(&place);
 }
-END_TEST
 
 /* ---- Denials ---- */
 
-START_TEST(denials_and_peeks_write_nothing)
+TEST(denials_and_peeks_write_nothing, 30)
 {
     struct place place;
     place_open(&place, false, NULL);
@@ -236,7 +233,6 @@ START_TEST(denials_and_peeks_write_nothing)
     weir_close(limiter);
     place_close(&place);
 }
-END_TEST
 
 /* ---- Threads ---- */
 
@@ -262,7 +258,7 @@ static void submitted_done(struct weir_op *op, int status)
     atomic_fetch_sub(&basket->waiting, 1);
 }
 
-/* Every way to take there is, until all is gone: only single permits, so that the last one is found. */
+/* Take single permits by every function until none is left, so that the last one is found. */
 static void *buy_all(void *argument)
 {
     struct market *market = argument;
@@ -308,7 +304,7 @@ static void *buy_all(void *argument)
     return NULL;
 }
 
-START_TEST(threads_that_take_in_every_way_take_every_permit_once)
+TEST(threads_that_take_in_every_way_take_every_permit_once, 60)
 {
     struct place place;
     struct crew crew;
@@ -329,20 +325,10 @@ START_TEST(threads_that_take_in_every_way_take_every_permit_once)
     ck_assert_int_eq(atomic_load(&place.log_lines), 0);
     place_close(&place);
 }
-END_TEST
 
 int main(void)
 {
-    if (server_missing())
+    if (redis_server_missing())
         return 77;
-    Suite *suite = suite_create("redis_races");
-    TCase *each_loss = tcase_create("each loss");
-    tcase_set_timeout(each_loss, 30);
-    tcase_add_loop_test(each_loss, a_lost_reply_never_makes_a_second_debit, 0, sizeof losses / sizeof losses[0]);
-    suite_add_tcase(suite, each_loss);
-    suite_test(suite, a_crowd_that_loses_replies_is_debited_once_at_most_for_each_call, 30);
-    suite_test(suite, a_server_killed_at_any_moment_keeps_no_key_for_ever, 60);
-    suite_test(suite, denials_and_peeks_write_nothing, 30);
-    suite_test(suite, threads_that_take_in_every_way_take_every_permit_once, 60);
-    return suite_run(suite);
+    return suite_run(tests());
 }

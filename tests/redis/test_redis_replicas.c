@@ -1,6 +1,5 @@
-/* test_redis_replicas.c - charges that must be with a replica before they count: what is acknowledged, what is not, and
- * what is left of it when a replica takes over; fault D7.
- */
+/* test_redis_replicas.c - charges that a replica must acknowledge before they count: which are acknowledged, which
+ * are not, and what remains when a replica takes over. Fault D7. */
 #include "redis_place.h"
 #include "replicated.h"
 
@@ -8,7 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { TIMEOUT_US = 600000 /* of which a machine may stand still for half */, LIMIT = 400, CREW = 12 };
+enum { TIMEOUT_US = 600000 /* a machine may stall for half of it */, LIMIT = 400, CREW = 12 };
 static const char window[] = "fixed_window limit=400 period=1h";
 static const char unacknowledged[] = "a charge was not acknowledged by 1 replica";
 
@@ -27,7 +26,7 @@ static struct weir_options durable_options(struct place *place, const struct rep
     return options;
 }
 
-/* Ask the primary for one number, by a connection of its own. */
+/* Return one number of the primary's INFO, over a separate connection. */
 static int64_t primary_info(const struct replicated *both, const char *section, const char *name)
 {
     struct asker asker;
@@ -39,7 +38,7 @@ static int64_t primary_info(const struct replicated *both, const char *section, 
     return found == NULL ? 0 : strtoll(found + strlen(name), NULL, 10);
 }
 
-/* The replica gets nothing, and acknowledges nothing, until it is let go. */
+/* Hold back the replication stream: the replica gets and acknowledges nothing until let_replica_go(). */
 static void hold_replica(struct replicated *both)
 {
     fproxy_freeze(both->link, true);
@@ -86,7 +85,7 @@ static void *take_sixty(void *argument)
     return NULL;
 }
 
-START_TEST(what_a_replica_has_acknowledged_is_admitted_exactly_by_one_caller_and_by_many)
+TEST(what_a_replica_has_acknowledged_is_admitted_exactly_by_one_caller_and_by_many, 60)
 {
     struct replicated both;
     both_open(&both);
@@ -113,7 +112,6 @@ START_TEST(what_a_replica_has_acknowledged_is_admitted_exactly_by_one_caller_and
     }
     replicated_stop(&both);
 }
-END_TEST
 
 static void submitted_done(struct weir_op *op, int status)
 {
@@ -121,7 +119,7 @@ static void submitted_done(struct weir_op *op, int status)
     atomic_store(told, status == WEIR_OK ? 1 : 2);
 }
 
-START_TEST(every_verb_is_acknowledged_and_does_what_it_does_without_replicas)
+TEST(every_verb_is_acknowledged_and_does_what_it_does_without_replicas, 30)
 {
     struct replicated both;
     both_open(&both);
@@ -154,9 +152,8 @@ START_TEST(every_verb_is_acknowledged_and_does_what_it_does_without_replicas)
     place_close(&place);
     replicated_stop(&both);
 }
-END_TEST
 
-START_TEST(a_script_that_was_flushed_is_loaded_again_and_its_charge_acknowledged)
+TEST(a_script_that_was_flushed_is_loaded_again_and_its_charge_acknowledged, 30)
 {
     struct replicated both;
     both_open(&both);
@@ -176,7 +173,6 @@ START_TEST(a_script_that_was_flushed_is_loaded_again_and_its_charge_acknowledged
     place_close(&place);
     replicated_stop(&both);
 }
-END_TEST
 
 static void *take_until_done(void *argument)
 {
@@ -200,9 +196,9 @@ static void *take_six(void *argument)
     return NULL;
 }
 
-/* Those who queued behind a WAIT had too little time left for their own: of so many hardly any was admitted. When a
- * machine stands still, one round of six is. */
-START_TEST(a_crowd_shares_its_waits_and_is_admitted_by_a_replica_nearly_half_its_timeout_away)
+/* Requests queued behind another's WAIT once had too little time left for their own, and hardly any was admitted.
+ * Even if the machine stalls, one round of the six is admitted. */
+TEST(a_crowd_shares_its_waits_and_is_admitted_by_a_replica_nearly_half_its_timeout_away, 60)
 {
     enum { TAKERS = 24, LAG_US = 240000, CALLS = 6 * TAKERS };
     struct replicated both;
@@ -227,7 +223,6 @@ START_TEST(a_crowd_shares_its_waits_and_is_admitted_by_a_replica_nearly_half_its
     place_close(&place);
     replicated_stop(&both);
 }
-END_TEST
 
 /* ---- Not acknowledged ---- */
 
@@ -265,7 +260,7 @@ static const struct {
 };
 enum { ABSENCES = sizeof absences / sizeof absences[0] };
 
-/* All that is asserted of Redis while no replica acknowledges anything. */
+/* Check all results of Redis while no replica acknowledges. */
 static void assert_not_admitted(weir *limiter, weir_limit *limit, struct place *place, const char *what)
 {
     int64_t longest_us = 0;
@@ -276,7 +271,7 @@ static void assert_not_admitted(weir *limiter, weir_limit *limit, struct place *
                       weir_strerror(timed.status));
         ck_assert_int_le(timed.took_us, call_most_us(TIMEOUT_US));
         longest_us = timed.took_us > longest_us ? timed.took_us : longest_us;
-        timed = timed_try(limit, "key", LIMIT); /* a denial and a peek need nobody but the server */
+        timed = timed_try(limit, "key", LIMIT); /* a denial and a peek need only the server */
         must_succeed(timed.status);
         ck_assert(!timed.decision.allowed && timed.decision.source == WEIR_BY_REDIS);
         quick += timed.took_us < TIMEOUT_US / 4;
@@ -288,12 +283,12 @@ static void assert_not_admitted(weir *limiter, weir_limit *limit, struct place *
     ck_assert(refunded == WEIR_EIO || refunded == WEIR_ETIME);
     ck_assert(reset == WEIR_EIO || reset == WEIR_ETIME);
     ck_assert_msg(place_logged(place, unacknowledged), "%s", place->log);
-    ck_assert_uint_eq(stats_of(limiter).store_breaks, 0); /* the server is well */
-    ck_assert_int_ge(quick, 3); /* they did not stay for a WAIT, which is 3/4; on a busy machine not all */
+    ck_assert_uint_eq(stats_of(limiter).store_breaks, 0); /* the server works */
+    ck_assert_int_ge(quick, 3); /* a WAIT would take 3/4 of the timeout; a busy machine may delay some of them */
     printf("replica %s: the longest call took %" PRId64 " of %d us\n", what, longest_us, TIMEOUT_US);
 }
 
-START_TEST(what_no_replica_acknowledges_is_not_admitted_and_the_gate_stays_open)
+TEST(what_no_replica_acknowledges_is_not_admitted_and_the_gate_stays_open, 60)
 {
     struct replicated both;
     both_open(&both);
@@ -309,7 +304,7 @@ START_TEST(what_no_replica_acknowledges_is_not_admitted_and_the_gate_stays_open)
         assert_not_admitted(limiter, limit, &place, absences[i].what);
         absences[i].end(&both);
         struct timed timed = timed_try(limit, "key", 1);
-        for (int tries = 0; timed.status != WEIR_OK && tries < 100; tries++) /* a machine that is busy */
+        for (int tries = 0; timed.status != WEIR_OK && tries < 100; tries++) /* a busy machine may need several tries */
             timed = timed_try(limit, "key", 1);
         must_succeed(timed.status);
         ck_assert(timed.decision.allowed && timed.decision.source == WEIR_BY_REDIS);
@@ -318,7 +313,6 @@ START_TEST(what_no_replica_acknowledges_is_not_admitted_and_the_gate_stays_open)
     }
     replicated_stop(&both);
 }
-END_TEST
 
 static void *be_denied(void *argument)
 {
@@ -330,9 +324,9 @@ static void *be_denied(void *argument)
     return NULL;
 }
 
-/* A denial used to leave a WAIT behind, for other callers' charges, and the next caller gave it 5 ms before he made a
- * connection anew: of the 1000 here most. */
-START_TEST(who_is_denied_asks_no_replica_and_keeps_his_connection_whatever_others_wait_for)
+/* A denial used to leave a WAIT behind, for other callers' charges. The next caller gave it 5 ms and then
+ * reconnected: most of the 1000 here did. */
+TEST(who_is_denied_asks_no_replica_and_keeps_his_connection_whatever_others_wait_for, 60)
 {
     enum { DENIED = 4, LANES_AND_ONE = 9, CHANCE = 7 };
     static const struct {
@@ -376,9 +370,8 @@ START_TEST(who_is_denied_asks_no_replica_and_keeps_his_connection_whatever_other
         replicated_stop(&both);
     }
 }
-END_TEST
 
-START_TEST(the_policy_for_failures_answers_where_no_replica_does)
+TEST(the_policy_for_failures_answers_where_no_replica_does, 60)
 {
     struct replicated both;
     both_open(&both);
@@ -411,9 +404,8 @@ START_TEST(the_policy_for_failures_answers_where_no_replica_does)
     let_replica_go(&both);
     replicated_stop(&both);
 }
-END_TEST
 
-START_TEST(a_crowd_is_not_admitted_either_and_nobody_waits_for_longer_than_his_timeout)
+TEST(a_crowd_is_not_admitted_either_and_nobody_waits_for_longer_than_his_timeout, 60)
 {
     struct replicated both;
     both_open(&both);
@@ -439,15 +431,14 @@ START_TEST(a_crowd_is_not_admitted_either_and_nobody_waits_for_longer_than_his_t
     ck_assert_int_le(load.longest_us, call_most_us(TIMEOUT_US));
     ck_assert_uint_eq(stats_of(limiter).store_breaks, 0);
     ck_assert(place_logged(&place, unacknowledged));
-    const struct weir_decision after = peeked(load.limit, "key", 1); /* each that was admitted was charged */
+    const struct weir_decision after = peeked(load.limit, "key", 1); /* each admitted permit was charged */
     ck_assert_int_ge(after.limit - after.remaining, load.allowed);
     weir_close(limiter);
     place_close(&place);
     replicated_stop(&both);
 }
-END_TEST
 
-START_TEST(redis_and_the_fallback_stay_within_the_limit_together_as_replicas_come_and_go)
+TEST(redis_and_the_fallback_stay_within_the_limit_together_as_replicas_come_and_go, 60)
 {
     struct replicated both;
     struct place place;
@@ -479,9 +470,8 @@ START_TEST(redis_and_the_fallback_stay_within_the_limit_together_as_replicas_com
     place_close(&place);
     replicated_stop(&both);
 }
-END_TEST
 
-START_TEST(a_user_who_may_not_wait_is_admitted_nothing_and_the_log_says_why)
+TEST(a_user_who_may_not_wait_is_admitted_nothing_and_the_log_says_why, 30)
 {
     struct replicated both;
     both_open(&both);
@@ -496,12 +486,12 @@ START_TEST(a_user_who_may_not_wait_is_admitted_nothing_and_the_log_says_why)
     struct weir_options options = durable_options(&place, &both, TIMEOUT_US);
     snprintf(url, sizeof url, "unix://hasty:pw@%s", both.primary.socket);
     options.redis_url = url;
-    for (int submitted = 0; submitted < 2; submitted++) { /* by a lane, and by the thread's own connection */
+    for (int submitted = 0; submitted < 2; submitted++) { /* on a lane, and on the thread's own connection */
         place.log_len = 0;
         place.log[0] = '\0';
         weir *limiter = limiter_of(&options);
         weir_limit *limit = limit_of(limiter, "hasty", window);
-        ck_assert(!taken(limit, "key", INT64_C(2) * LIMIT).allowed); /* for which no replica is asked */
+        ck_assert(!taken(limit, "key", INT64_C(2) * LIMIT).allowed); /* needs no replica */
         ck_assert(peeked(limit, "key", 1).allowed);
         ck_assert(!place_logged(&place, "NOPERM"));
         if (submitted) {
@@ -518,7 +508,7 @@ START_TEST(a_user_who_may_not_wait_is_admitted_nothing_and_the_log_says_why)
         }
         for (int64_t until_us = wire_now_us() + RECOVERY_MOST_US;
              !place_logged(&place, "redis answers NOPERM") && wire_now_us() < until_us;)
-            sleep_us(1000); /* who submitted is told before the log is */
+            sleep_us(1000); /* a submitted op ends before the line is logged */
         ck_assert_msg(place_logged(&place, "redis answers NOPERM"), "%s", place.log);
         ck_assert(!place_logged(&place, unacknowledged));
         weir_close(limiter);
@@ -528,10 +518,9 @@ START_TEST(a_user_who_may_not_wait_is_admitted_nothing_and_the_log_says_why)
     place_close(&place);
     replicated_stop(&both);
 }
-END_TEST
 
-/* Before Redis 7.0 scripts write all the same: docs/redis.md says so. */
-START_TEST(a_primary_that_wants_good_replicas_itself_charges_nothing_without_them)
+/* Before Redis 7.0 scripts write all the same; docs/redis.md says so. */
+TEST(a_primary_that_wants_good_replicas_itself_charges_nothing_without_them, 30)
 {
     struct place place;
     static const char *const lonely[] = { "--min-replicas-to-write", "1", "--min-replicas-max-lag", "10", NULL };
@@ -546,7 +535,6 @@ START_TEST(a_primary_that_wants_good_replicas_itself_charges_nothing_without_the
     weir_close(limiter);
     place_close(&place);
 }
-END_TEST
 
 /* ---- A server that never answers WAIT ---- */
 
@@ -571,7 +559,7 @@ static bool mute_answer(void *user, const struct fake_request *request, struct f
     return true;
 }
 
-START_TEST(a_wait_that_is_never_answered_costs_its_timeout_and_not_the_gate)
+TEST(a_wait_that_is_never_answered_costs_its_timeout_and_not_the_gate, 60)
 {
     struct mute mute = { .waits = 0 };
     struct place place;
@@ -584,13 +572,13 @@ START_TEST(a_wait_that_is_never_answered_costs_its_timeout_and_not_the_gate)
     weir *limiter = limiter_of(&options);
     weir_limit *limit = limit_of(limiter, "limit", FIFTY_AN_HOUR);
     recover(limit, "key");
-    for (int i = 0; i < 6; i++) { /* more than would break */
+    for (int i = 0; i < 6; i++) { /* more than the breaker allows */
         struct timed timed = timed_try(limit, "key", 1);
         ck_assert_msg(timed.status == WEIR_ETIME || timed.status == WEIR_EIO, "%s", weir_strerror(timed.status));
         ck_assert_int_le(timed.took_us, call_most_us(TIMEOUT_US));
         atomic_int told = 0;
         struct weir_op op = { .request = { limit, weir_key_text("key"), 1, 0 }, .done = submitted_done, .user = &told };
-        const int submitted = weir_submit(limiter, &op); /* by the thread's own connection */
+        const int submitted = weir_submit(limiter, &op); /* on the thread's own connection */
         ck_assert_int_eq(submitted, 1);
         while (atomic_load(&told) == 0)
             sleep_us(100);
@@ -598,7 +586,7 @@ START_TEST(a_wait_that_is_never_answered_costs_its_timeout_and_not_the_gate)
     }
     ck_assert_uint_eq(stats_of(limiter).store_breaks, 0);
     ck_assert_msg(place_logged(&place, unacknowledged), "%s", place.log);
-    ck_assert_int_ge(mute.waits, 12); /* each was sent once, and none again */
+    ck_assert_int_ge(mute.waits, 12); /* each WAIT is sent exactly once */
     ck_assert_int_le(mute.waits, 12);
     atomic_store(&mute.speaks, true);
     recover(limit, "key");
@@ -607,11 +595,10 @@ START_TEST(a_wait_that_is_never_answered_costs_its_timeout_and_not_the_gate)
     fake_redis_stop(fake);
     place_close(&place);
 }
-END_TEST
 
 /* ---- Hybrid ---- */
 
-START_TEST(a_lease_that_no_replica_acknowledges_is_not_spent)
+TEST(a_lease_that_no_replica_acknowledges_is_not_spent, 60)
 {
     struct replicated both;
     both_open(&both);
@@ -624,14 +611,14 @@ START_TEST(a_lease_that_no_replica_acknowledges_is_not_spent)
     struct load load = { .limit = limit };
     must_succeed(weir_reset(limit, weir_key_text("key")));
     const int64_t until_us = wire_now_us() + 5 * WEIR_SECOND;
-    while (atomic_load(&load.by_lease) < 100 && wire_now_us() < until_us) { /* the key is hot */
+    while (atomic_load(&load.by_lease) < 100 && wire_now_us() < until_us) { /* make the key hot */
         const struct timed timed = timed_try(limit, "key", 1);
         count(&load, &timed);
     }
     ck_assert_int_ge(load.by_lease, 100);
     hold_replica(&both);
     const int64_t held_us = wire_now_us(), before = load.allowed;
-    while (wire_now_us() - held_us < 3 * WEIR_SECOND) { /* what was leased before lasts 2 s at most */
+    while (wire_now_us() - held_us < 3 * WEIR_SECOND) { /* earlier leases last at most 2 s */
         const struct timed timed = timed_try(limit, "key", 1);
         const int64_t allowed = load.allowed;
         count(&load, &timed);
@@ -648,11 +635,10 @@ START_TEST(a_lease_that_no_replica_acknowledges_is_not_spent)
     place_close(&place);
     replicated_stop(&both);
 }
-END_TEST
 
 /* ---- A replica takes over ---- */
 
-/* Take by Redis from `server` until it denies; how many it has admitted. */
+/* Take permits from `server` until it denies; return how many it admitted. */
 static int64_t drain(const struct redis_server *server)
 {
     struct place place;
@@ -672,8 +658,8 @@ static int64_t drain(const struct redis_server *server)
     return allowed;
 }
 
-/* Callers all the while, until the primary dies with what is on its way to the replica; then the replica is asked.
- * What both have admitted. */
+/* Run callers until the primary dies together with the data on its way to the replica; then drain the promoted
+ * replica. Return what both admitted. */
 static int64_t admitted_over_failover(enum weir_mode mode, int64_t lag_us, int64_t enough)
 {
     struct replicated both;
@@ -706,7 +692,7 @@ static int64_t admitted_over_failover(enum weir_mode mode, int64_t lag_us, int64
     return load.allowed + after;
 }
 
-START_TEST(no_permit_that_was_admitted_is_missing_in_a_replica_that_takes_over)
+TEST(no_permit_that_was_admitted_is_missing_in_a_replica_that_takes_over, 120)
 {
     static const struct {
         enum weir_mode mode;
@@ -718,10 +704,9 @@ START_TEST(no_permit_that_was_admitted_is_missing_in_a_replica_that_takes_over)
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         ck_assert_int_le(admitted_over_failover(rows[i].mode, rows[i].lag_us, rows[i].enough), LIMIT);
 }
-END_TEST
 
-/* What is lost without the option: what the replica did not have yet, and no more. */
-START_TEST(without_acknowledgements_a_failover_gives_out_again_what_the_replica_did_not_have)
+/* Without the option, exactly the charges that the replica did not have yet are lost. */
+TEST(without_acknowledgements_a_failover_gives_out_again_what_the_replica_did_not_have, 60)
 {
     enum { REPLICATED = 100, LATE = 50 };
     for (int durable = 0; durable < 2; durable++) {
@@ -751,11 +736,10 @@ START_TEST(without_acknowledgements_a_failover_gives_out_again_what_the_replica_
         replicated_stop(&both);
     }
 }
-END_TEST
 
-/* A primary that is cut off, with callers who still reach it, beside the one that has taken its place. What it admits
- * from then on no replica has; what it needs one for it does not admit. */
-START_TEST(a_primary_that_is_cut_off_with_some_of_its_callers_admits_nothing_twice)
+/* A primary is cut off together with callers that still reach it, while its replica has taken its place. No replica
+ * has its charges from then on, so it must not admit where a replica is required. */
+TEST(a_primary_that_is_cut_off_with_some_of_its_callers_admits_nothing_twice, 60)
 {
     static const struct {
         enum weir_mode mode;
@@ -767,7 +751,7 @@ START_TEST(a_primary_that_is_cut_off_with_some_of_its_callers_admits_nothing_twi
         struct replicated both;
         struct place place;
         struct crew crew;
-        struct load load = { .pause_us = 500 }; /* or else all is gone before it is cut off */
+        struct load load = { .pause_us = 500 }; /* otherwise the permits are used up before the split */
         both_open(&both);
         struct weir_options options = durable_options(&place, &both, TIMEOUT_US);
         options.mode = rows[i].mode;
@@ -782,7 +766,7 @@ START_TEST(a_primary_that_is_cut_off_with_some_of_its_callers_admits_nothing_twi
         const int64_t calls = atomic_load(&load.calls);
         const int64_t elsewhere = drain(&both.replica);
         while ((atomic_load(&load.calls) < calls + 40 || atomic_load(&load.failed) == 0) &&
-               wire_now_us() < until_us) /* they go on all the while, by leases at first */
+               wire_now_us() < until_us) /* callers go on throughout, from leases at first */
             sleep_us(100);
         atomic_store(&load.done, true);
         crew_join(&crew);
@@ -799,9 +783,8 @@ START_TEST(a_primary_that_is_cut_off_with_some_of_its_callers_admits_nothing_twi
         replicated_stop(&both);
     }
 }
-END_TEST
 
-/* A bucket on either side of a split, and when it was last heard to admit. */
+/* A bucket on one side of a split, and when it last admitted. */
 struct side {
     struct load load;
     struct place place;
@@ -818,7 +801,7 @@ static void *note_last_until_done(void *argument)
         count(&side->load, &timed);
         if (timed.status == WEIR_OK && timed.decision.allowed)
             atomic_store(&side->last_us, wire_now_us());
-        sleep_us(500); /* the servers need the processors */
+        sleep_us(500); /* leaves the processors to the servers */
     }
     return NULL;
 }
@@ -841,11 +824,11 @@ static void side_close(struct side *side)
     place_close(&side->place);
 }
 
-/* The primary finds out by what the replica no longer says: up to a second that is cut off from either time, and one
- * until it looks next. Before Redis 7.0 its scripts write all the same. */
-START_TEST(a_primary_that_wants_good_replicas_admits_for_their_lag_and_two_seconds_after_a_silent_split)
+/* The primary notices a missing replica by its silence: after MAX_LAG_S, rounded to whole seconds at both ends, and
+ * one second until its next check. Before Redis 7.0 its scripts write all the same. */
+TEST(a_primary_that_wants_good_replicas_admits_for_their_lag_and_two_seconds_after_a_silent_split, 60)
 {
-    enum { MAX_LAG_S = 1, BUSY_S = 2 }; /* the latter for a machine that is late */
+    enum { MAX_LAG_S = 1, BUSY_S = 2 }; /* BUSY_S is slack for a busy machine */
     struct replicated both;
     static struct side old, new;
     struct asker asker;
@@ -869,7 +852,7 @@ START_TEST(a_primary_that_wants_good_replicas_admits_for_their_lag_and_two_secon
         must(wire_now_us() < until_us, "the primary finds out");
         sleep_us(1000);
     }
-    sleep_us(300000); /* and stays with it */
+    sleep_us(300000); /* and keeps refusing */
     side_close(&old);
     side_close(&new);
     const int64_t for_us = old.last_us - split_us, admitted = old.load.allowed - before;
@@ -883,29 +866,10 @@ START_TEST(a_primary_that_wants_good_replicas_admits_for_their_lag_and_two_secon
     ck_assert_int_eq(new.load.failed, 0);
     replicated_stop(&both);
 }
-END_TEST
 
 int main(void)
 {
-    if (server_missing())
+    if (redis_server_missing())
         return 77;
-    Suite *suite = suite_create("redis_replicas");
-    suite_test(suite, what_a_replica_has_acknowledged_is_admitted_exactly_by_one_caller_and_by_many, 60);
-    suite_test(suite, every_verb_is_acknowledged_and_does_what_it_does_without_replicas, 30);
-    suite_test(suite, a_script_that_was_flushed_is_loaded_again_and_its_charge_acknowledged, 30);
-    suite_test(suite, a_crowd_shares_its_waits_and_is_admitted_by_a_replica_nearly_half_its_timeout_away, 60);
-    suite_test(suite, what_no_replica_acknowledges_is_not_admitted_and_the_gate_stays_open, 60);
-    suite_test(suite, who_is_denied_asks_no_replica_and_keeps_his_connection_whatever_others_wait_for, 60);
-    suite_test(suite, the_policy_for_failures_answers_where_no_replica_does, 60);
-    suite_test(suite, a_crowd_is_not_admitted_either_and_nobody_waits_for_longer_than_his_timeout, 60);
-    suite_test(suite, redis_and_the_fallback_stay_within_the_limit_together_as_replicas_come_and_go, 60);
-    suite_test(suite, a_user_who_may_not_wait_is_admitted_nothing_and_the_log_says_why, 30);
-    suite_test(suite, a_primary_that_wants_good_replicas_itself_charges_nothing_without_them, 30);
-    suite_test(suite, a_wait_that_is_never_answered_costs_its_timeout_and_not_the_gate, 60);
-    suite_test(suite, a_lease_that_no_replica_acknowledges_is_not_spent, 60);
-    suite_test(suite, no_permit_that_was_admitted_is_missing_in_a_replica_that_takes_over, 120);
-    suite_test(suite, without_acknowledgements_a_failover_gives_out_again_what_the_replica_did_not_have, 60);
-    suite_test(suite, a_primary_that_is_cut_off_with_some_of_its_callers_admits_nothing_twice, 60);
-    suite_test(suite, a_primary_that_wants_good_replicas_admits_for_their_lag_and_two_seconds_after_a_silent_split, 60);
-    return suite_run(suite);
+    return suite_run(tests());
 }

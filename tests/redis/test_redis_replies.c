@@ -1,6 +1,4 @@
-/* test_redis_replies.c - what a hostile or broken server may say, and what hostile keys may hold: faults F5 to F9 of
- * distributed mode.
- */
+/* test_redis_replies.c - hostile or broken server replies and hostile keys: faults F5 to F9 of distributed mode. */
 #include "redis_place.h"
 
 #include <inttypes.h>
@@ -9,7 +7,7 @@
 
 enum { TIMEOUT_US = 100000 };
 
-/* ---- A server that says what it likes ---- */
+/* ---- A server that answers anything ---- */
 
 struct says {
     const char *bytes;
@@ -27,7 +25,7 @@ struct liar {
     weir_limit *limit;
 };
 
-/* A lie that says "echo" repeats what it must: it is wrong in something else. */
+/* Replace "echo" in a lie by the correct echo, so that the lie is wrong elsewhere. */
 static void tell_echo(const struct fake_request *request, char *bytes, size_t len)
 {
     char *echo = memmem(bytes, len, "echo", ECHO_LEN);
@@ -96,7 +94,7 @@ static void liar_lies(struct liar *liar, bool lies, struct says says)
     {                               \
         text, sizeof(text) - 1, how \
     }
-#define NOW_AND_ONE "\x40\x47\x6b\x5b\x00\x5c\x06\x01\x00\x00\x00\x00\x00\x00" /* a time; one permit charged */
+#define NOW_AND_ONE "\x40\x47\x6b\x5b\x00\x5c\x06\x01\x00\x00\x00\x00\x00\x00" /* a time, and one permit charged */
 static const struct says lies[] = {
     SAYS("\r\n", SAYS_ONCE),
     SAYS("\0\0\0\0\0\0\0\0\r\n", SAYS_ONCE),
@@ -113,10 +111,10 @@ static const struct says lies[] = {
     SAYS("$0\r\n\r\n", SAYS_ONCE),
     SAYS("$1\r\na\r\n", SAYS_ONCE),
     SAYS("$19\r\n" NOW_AND_ONE "\0ohce\r\n", SAYS_ONCE),   /* another call's */
-    SAYS("$18\r\n" NOW_AND_ONE "echo\r\n", SAYS_ONCE),     /* too short by the state */
-    SAYS("$20\r\n" NOW_AND_ONE "\0\0echo\r\n", SAYS_ONCE), /* too long by one */
-    SAYS("$19\r\n" NOW_AND_ONE "\2echo\r\n", SAYS_ONCE),   /* no such tag */
-    SAYS("$19\r\n" NOW_AND_ONE "\0echoxx", SAYS_ONCE),     /* no end where it should be */
+    SAYS("$18\r\n" NOW_AND_ONE "echo\r\n", SAYS_ONCE),     /* the state is missing */
+    SAYS("$20\r\n" NOW_AND_ONE "\0\0echo\r\n", SAYS_ONCE), /* one byte too long */
+    SAYS("$19\r\n" NOW_AND_ONE "\2echo\r\n", SAYS_ONCE),   /* an unknown tag */
+    SAYS("$19\r\n" NOW_AND_ONE "\0echoxx", SAYS_ONCE),     /* no line end where it should be */
     SAYS("$36\r\nTxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx\r\n", SAYS_ONCE),
     SAYS("$+19\r\n" NOW_AND_ONE "\0echo\r\n", SAYS_ONCE),
     SAYS("$0x13\r\n" NOW_AND_ONE "\0echo\r\n", SAYS_ONCE),
@@ -140,7 +138,7 @@ static const struct says lies[] = {
     SAYS("=15\r\ntxt:Some string\r\n", SAYS_ONCE),
     SAYS("-MOVED 3999 127.0.0.1:6381\r\n", SAYS_ONCE),
     SAYS("-ASK 3999 127.0.0.1:6381\r\n", SAYS_ONCE),
-    SAYS("-NOSCRIPT No matching script. Please use EVAL.\r\n", SAYS_ONCE), /* for ever and ever */
+    SAYS("-NOSCRIPT No matching script. Please use EVAL.\r\n", SAYS_ONCE), /* on every attempt */
     SAYS("-NOAUTH Authentication required.\r\n", SAYS_ONCE),
     SAYS("*1\r\n", SAYS_FOR_EVER),
     SAYS("+a", SAYS_FOR_EVER),
@@ -149,11 +147,11 @@ static const struct says lies[] = {
     SAYS(":1\r\n", SAYS_FOR_EVER),
     SAYS("$10000000\r\n", SAYS_FOR_EVER),
     SAYS("\r\n", SAYS_FOR_EVER),
-    SAYS("$19\r\n" NOW_AND_ONE "\0echo\r\n", SAYS_SLOWLY), /* the truth, but 2 s long */
+    SAYS("$19\r\n" NOW_AND_ONE "\0echo\r\n", SAYS_SLOWLY), /* correct, but it takes 2 s */
     SAYS("+OK, I am coming\r\n", SAYS_SLOWLY),
 };
 
-START_TEST(no_lie_becomes_a_decision_holds_a_call_or_takes_memory)
+TEST(no_lie_becomes_a_decision_holds_a_call_or_takes_memory, 60)
 {
     struct liar liar;
     int64_t longest_us = 0;
@@ -181,10 +179,9 @@ START_TEST(no_lie_becomes_a_decision_holds_a_call_or_takes_memory)
         ck_assert_int_le(grown, 4 << 20);
     liar_close(&liar);
 }
-END_TEST
 
-/* The truth with a few bytes turned: whatever comes of it is an error, or a decision that could be. */
-START_TEST(a_truth_with_bytes_turned_is_an_error_or_a_decision_that_could_be)
+/* Change some bytes of a correct reply: the result is an error or a possible decision. */
+TEST(a_truth_with_bytes_turned_is_an_error_or_a_decision_that_could_be, 30)
 {
     enum { TIMES = INSTRUMENTED ? 300 : 1500 };
     static const char whole[] = "$19\r\n" NOW_AND_ONE "\0echo\r\n";
@@ -219,7 +216,6 @@ START_TEST(a_truth_with_bytes_turned_is_an_error_or_a_decision_that_could_be)
     recover(liar.limit, "key");
     liar_close(&liar);
 }
-END_TEST
 
 /* ---- Hostile keys ---- */
 
@@ -270,7 +266,7 @@ static void keys_collect(struct keys *keys)
         }
 }
 
-START_TEST(no_two_keys_share_a_count_whatever_their_bytes)
+TEST(no_two_keys_share_a_count_whatever_their_bytes, 30)
 {
     static struct keys keys;
     struct place place;
@@ -288,7 +284,7 @@ START_TEST(no_two_keys_share_a_count_whatever_their_bytes)
                       (unsigned char)keys.bytes[i][0]);
     }
     ck_assert_int_eq(strtoll(place_ask(&place, "DBSIZE"), NULL, 10), keys.n);
-    struct weir_request requests[64]; /* the same, many to a call */
+    struct weir_request requests[64]; /* the same, with many keys per call */
     struct weir_decision decisions[64];
     for (int i = 0; i + 64 <= keys.n; i += 64) {
         for (int j = 0; j < 64; j++)
@@ -297,7 +293,7 @@ START_TEST(no_two_keys_share_a_count_whatever_their_bytes)
         for (int j = 0; j < 64; j++)
             ck_assert_int_eq(decisions[j].limit - decisions[j].remaining, i + j + 2);
     }
-    /* The tag is the key alone, and other limits are other names. */
+    /* The tag is the key alone; other limits have other names. */
     const char *slot = place_ask(&place, "EVAL", "return #redis.call('KEYS', 'weir:limit:{*}')", "0");
     ck_assert_int_eq(strtoll(slot, NULL, 10), keys.n);
     weir_limit *other = limit_of(limiter, "limit.a", UNREFILLED);
@@ -308,15 +304,10 @@ START_TEST(no_two_keys_share_a_count_whatever_their_bytes)
     weir_close(limiter);
     place_close(&place);
 }
-END_TEST
 
 int main(void)
 {
-    if (server_missing())
+    if (redis_server_missing())
         return 77;
-    Suite *suite = suite_create("redis_replies");
-    suite_test(suite, no_lie_becomes_a_decision_holds_a_call_or_takes_memory, 60);
-    suite_test(suite, a_truth_with_bytes_turned_is_an_error_or_a_decision_that_could_be, 30);
-    suite_test(suite, no_two_keys_share_a_count_whatever_their_bytes, 30);
-    return suite_run(suite);
+    return suite_run(tests());
 }

@@ -1,6 +1,5 @@
-/* test_redis_rights.c - the users that docs/redis.md tells to make have the rights that they need, and no more: on a server,
- * and on a sentinel.
- */
+/* test_redis_rights.c - the users that docs/redis.md creates on a server and on a sentinel have exactly the rights that
+ * weir needs. */
 #include "redis_place.h"
 #include "sentinels.h"
 
@@ -11,14 +10,14 @@ static const char marker[] = "s3cret-marker";
 
 /* ---- Users ---- */
 
-/* The page's rules without one word, or NULL. */
+/* Read the page's user, without one word unless it is NULL. */
 static void user_read(struct redis_user *user, const char *name, const char *const *uses, const char *without)
 {
     must(redis_user_read(user, name, uses) == 0, user->error);
     must(without == NULL || redis_user_without(user, without) == 0, user->error);
 }
 
-/* With one word in place of another. */
+/* Replace one word of the user. */
 static void user_change(struct redis_user *user, const char *word, const char *other)
 {
     static char text[32];
@@ -37,7 +36,7 @@ static void ask_user(struct asker *asker, struct redis_user *user)
     must(redis_user_set(user, asker) == 0, user->error);
 }
 
-/* ---- All that a limiter asks ---- */
+/* ---- All that a limiter requests ---- */
 
 struct served {
     weir *limiter;
@@ -52,7 +51,7 @@ static struct served served_open(const struct weir_options *options)
     return served;
 }
 
-/* One request; several keys in a call; all or nothing; what gives back, and what forgets. The worst of what came. */
+/* Make one request, a batch, a group, a refund and a reset. Return the worst status. */
 static int ask_everything(const struct served *served)
 {
     struct weir_request requests[4], pair[2];
@@ -75,7 +74,7 @@ static int ask_everything(const struct served *served)
     return worst;
 }
 
-/* Until it succeeds: after a failure there is a pause in which nobody asks. */
+/* Repeat until it succeeds: a failure is followed by a pause without requests. */
 static void ask_until_all_is_well(const struct served *served)
 {
     for (int64_t until_us = wire_now_us() + RECOVERY_MOST_US; ask_everything(served) != WEIR_OK; sleep_us(1000))
@@ -84,7 +83,7 @@ static void ask_until_all_is_well(const struct served *served)
 
 /* ---- A server's user ---- */
 
-START_TEST(the_rights_that_are_documented_suffice_for_all_verbs_in_both_modes)
+TEST(the_rights_that_are_documented_suffice_for_all_verbs_in_both_modes, 60)
 {
     static const enum weir_mode modes[] = { WEIR_DISTRIBUTED, WEIR_HYBRID };
     struct place place;
@@ -102,9 +101,9 @@ START_TEST(the_rights_that_are_documented_suffice_for_all_verbs_in_both_modes)
     ck_assert_int_gt(place_info(&place, "commandstats", "cmdstat_evalsha:calls="), 0);
     place_close(&place);
 }
-END_TEST
 
-/* Take one word after the other away from a user who has all that `uses` need, and ask by `url`, or else the place's. */
+/* From a user with all that `uses` need, remove one word at a time. Request by `url`, or by the place's URL if it is
+ * NULL. */
 static void assert_each_is_needed(struct place *place, const char *const *uses, const char *url)
 {
     struct redis_user all, fewer;
@@ -129,7 +128,7 @@ static void assert_each_is_needed(struct place *place, const char *const *uses, 
     ck_assert_int_ge(tried, 8);
 }
 
-START_TEST(each_right_is_needed_and_the_log_says_that_one_is_missing)
+TEST(each_right_is_needed_and_the_log_says_that_one_is_missing, 120)
 {
     static const char *const uses[] = { "db", NULL };
     struct place place;
@@ -140,9 +139,8 @@ START_TEST(each_right_is_needed_and_the_log_says_that_one_is_missing)
     assert_each_is_needed(&place, uses, url);
     place_close(&place);
 }
-END_TEST
 
-START_TEST(a_right_that_is_missing_is_told_while_the_fallback_decides)
+TEST(a_right_that_is_missing_is_told_while_the_fallback_decides, 60)
 {
     struct place place;
     struct redis_user fewer;
@@ -162,9 +160,8 @@ START_TEST(a_right_that_is_missing_is_told_while_the_fallback_decides)
     weir_close(served.limiter);
     place_close(&place);
 }
-END_TEST
 
-START_TEST(the_user_may_do_nothing_else)
+TEST(the_user_may_do_nothing_else, 30)
 {
     static const char *const refused[][5] = {
         { "EVAL", "return 1", "0" },
@@ -209,9 +206,8 @@ START_TEST(the_user_may_do_nothing_else)
     asker_close(&asker);
     place_close(&place);
 }
-END_TEST
 
-START_TEST(no_script_of_the_users_own_gets_further)
+TEST(no_script_of_the_users_own_gets_further, 30)
 {
     static const char *const scripts[] = { "return redis.call('GET', 'other:key')", "return redis.call('FLUSHALL')",
                                            "return redis.call('PUBLISH', 'channel', 'x')",
@@ -234,9 +230,8 @@ START_TEST(no_script_of_the_users_own_gets_further)
     asker_close(&asker);
     place_close(&place);
 }
-END_TEST
 
-START_TEST(another_prefix_takes_the_place_of_weirs_in_the_rights)
+TEST(another_prefix_takes_the_place_of_weirs_in_the_rights, 60)
 {
     struct place place;
     struct redis_user shop;
@@ -260,9 +255,8 @@ START_TEST(another_prefix_takes_the_place_of_weirs_in_the_rights)
     weir_close(served.limiter);
     place_close(&place);
 }
-END_TEST
 
-/* Connections of this user, as CLIENT LIST tells. */
+/* Count this user's connections in CLIENT LIST. */
 static int connections_of(struct asker *asker, const char *user)
 {
     static char list[16384];
@@ -273,7 +267,7 @@ static int connections_of(struct asker *asker, const char *user)
     return count;
 }
 
-START_TEST(a_default_user_without_a_password_needs_ping_for_callers_own_connections)
+TEST(a_default_user_without_a_password_needs_ping_for_callers_own_connections, 60)
 {
     struct place place;
     struct redis_user stripped;
@@ -304,9 +298,8 @@ START_TEST(a_default_user_without_a_password_needs_ping_for_callers_own_connecti
     asker_close(&boss);
     place_close(&place);
 }
-END_TEST
 
-START_TEST(other_keys_no_rights_and_no_such_user_are_shut_out_and_no_password_is_logged)
+TEST(other_keys_no_rights_and_no_such_user_are_shut_out_and_no_password_is_logged, 60)
 {
     struct place place;
     char url[256];
@@ -328,11 +321,10 @@ START_TEST(other_keys_no_rights_and_no_such_user_are_shut_out_and_no_password_is
     ck_assert_msg(!place_logged(&place, marker), "%s", place.log);
     place_close(&place);
 }
-END_TEST
 
 /* ---- A sentinel's user ---- */
 
-/* A server and a sentinel with this user; false before 6.2, which has no rights to channels. */
+/* Open a server and a sentinel with this user; return false before Redis 6.2, which has no channel rights. */
 static bool guarded_open(struct sentinels *guarded, const struct redis_user *watcher)
 {
     static char lines[512];
@@ -347,7 +339,7 @@ static bool guarded_open(struct sentinels *guarded, const struct redis_user *wat
     return false;
 }
 
-/* By a sentinel without users if `watcher` is NULL. */
+/* Find it by a sentinel, as user `watcher`, or without users if it is NULL. */
 static struct served guarded_served(struct place *place, const struct sentinels *guarded,
                                     const struct redis_user *watcher)
 {
@@ -364,7 +356,7 @@ static struct served guarded_served(struct place *place, const struct sentinels 
     return served;
 }
 
-START_TEST(a_server_that_a_sentinel_names_needs_role)
+TEST(a_server_that_a_sentinel_names_needs_role, 60)
 {
     static const struct sentinels_wish wish = { .servers = 1, .sentinels = 1 };
     static const char *const uses[] = { "sentinels", NULL };
@@ -387,9 +379,8 @@ START_TEST(a_server_that_a_sentinel_names_needs_role)
     place_close(&place);
     sentinels_stop(&trio);
 }
-END_TEST
 
-START_TEST(behind_a_sentinel_with_users_both_users_have_what_they_need)
+TEST(behind_a_sentinel_with_users_both_users_have_what_they_need, 60)
 {
     struct place place;
     struct sentinels guarded;
@@ -406,9 +397,8 @@ START_TEST(behind_a_sentinel_with_users_both_users_have_what_they_need)
     place_close(&place);
     sentinels_stop(&guarded);
 }
-END_TEST
 
-START_TEST(each_right_at_a_sentinel_is_needed)
+TEST(each_right_at_a_sentinel_is_needed, 120)
 {
     struct redis_user all, fewer;
     int tried = 0;
@@ -435,23 +425,10 @@ START_TEST(each_right_at_a_sentinel_is_needed)
     }
     ck_assert_int_eq(tried, 4);
 }
-END_TEST
 
 int main(void)
 {
-    if (server_missing())
+    if (redis_server_missing())
         return 77;
-    Suite *suite = suite_create("redis_rights");
-    suite_test(suite, the_rights_that_are_documented_suffice_for_all_verbs_in_both_modes, 60);
-    suite_test(suite, each_right_is_needed_and_the_log_says_that_one_is_missing, 120);
-    suite_test(suite, a_right_that_is_missing_is_told_while_the_fallback_decides, 60);
-    suite_test(suite, the_user_may_do_nothing_else, 30);
-    suite_test(suite, no_script_of_the_users_own_gets_further, 30);
-    suite_test(suite, another_prefix_takes_the_place_of_weirs_in_the_rights, 60);
-    suite_test(suite, a_default_user_without_a_password_needs_ping_for_callers_own_connections, 60);
-    suite_test(suite, other_keys_no_rights_and_no_such_user_are_shut_out_and_no_password_is_logged, 60);
-    suite_test(suite, a_server_that_a_sentinel_names_needs_role, 60);
-    suite_test(suite, behind_a_sentinel_with_users_both_users_have_what_they_need, 60);
-    suite_test(suite, each_right_at_a_sentinel_is_needed, 120);
-    return suite_run(suite);
+    return suite_run(tests());
 }

@@ -1,6 +1,5 @@
-/* test_redis_roles.c - a server that becomes a replica under its callers, that loads, that has lost its primary: faults
- * D2 and D3, on real servers by a plain URL, where nobody says which other server to ask.
- */
+/* test_redis_roles.c - a server that becomes a replica under load, one that loads its data, and one that lost its
+ * primary: faults D2 and D3, on real servers at a plain URL, which names no other server. */
 #include "redis_place.h"
 #include "replicated.h"
 
@@ -19,7 +18,7 @@ static int64_t is_charged(weir_limit *limit)
 
 /* ---- FAILOVER TO ---- */
 
-/* One of the two, and a limiter that knows of it alone. */
+/* One of the two servers, and a limiter that knows only that one. */
 struct end {
     struct place place;
     weir *limiter;
@@ -42,7 +41,7 @@ static void end_close(struct end *end)
     place_close(&end->place);
 }
 
-/* By its own server; why not, if it does not. */
+/* Decide by this server; on failure say why. */
 static struct weir_decision end_decides(struct end *end, int64_t cost)
 {
     struct weir_decision decision;
@@ -59,7 +58,7 @@ static int64_t end_is_charged(struct end *end)
     return decision.limit - decision.remaining;
 }
 
-/* Without the proxy between them: FAILOVER names a replica by its address. */
+/* Replicate without the proxy, because FAILOVER names a replica by its address. */
 static void follow_at_its_port(struct replicated *both)
 {
     struct asker asker;
@@ -72,7 +71,7 @@ static void follow_at_its_port(struct replicated *both)
     must(replicated_await(both), "the replica follows");
 }
 
-/* From one end to the other; false before Redis 6.2, which has no such command. */
+/* Fail over from one end to the other; false before Redis 6.2, which lacks the command. */
 static bool fail_over(struct end *from, struct end *to, const struct redis_server *server)
 {
     char port[8];
@@ -105,12 +104,12 @@ static void *take_until_done(void *argument)
         must(status == WEIR_OK || status == WEIR_EIO || status == WEIR_ETIME, weir_strerror(status));
         must(status != WEIR_OK || (decision.allowed && decision.source == WEIR_BY_REDIS), "Redis admits it");
         atomic_fetch_add(status == WEIR_OK ? &load->allowed : &load->failed, 1);
-        sleep_us(200); /* the servers need the processors */
+        sleep_us(200); /* leaves the processors to the servers */
     }
     return NULL;
 }
 
-START_TEST(a_primary_that_hands_over_to_its_replica_admits_nothing_more_and_is_used_again_when_it_is_one_again)
+TEST(a_primary_that_hands_over_to_its_replica_admits_nothing_more_and_is_used_again_when_it_is_one_again, 60)
 {
     struct replicated both;
     struct crew crew;
@@ -128,7 +127,7 @@ START_TEST(a_primary_that_hands_over_to_its_replica_admits_nothing_more_and_is_u
     const bool hands_over = fail_over(&first, &second, &both.replica);
     for (int64_t until_us = wire_now_us() + RECOVERY_MOST_US; hands_over && load.failed < 50; sleep_us(1000))
         must(wire_now_us() < until_us, "it is left");
-    if (hands_over) { /* what it has admitted is with the other one, every permit */
+    if (hands_over) { /* the other server has every admitted permit */
         recover(second.limit, "key");
         const int64_t allowed = end_is_charged(&second);
         for (int64_t until_us = wire_now_us() + RECOVERY_MOST_US; load.allowed != allowed; sleep_us(1000))
@@ -152,11 +151,10 @@ START_TEST(a_primary_that_hands_over_to_its_replica_admits_nothing_more_and_is_u
     end_close(&second);
     replicated_stop(&both);
 }
-END_TEST
 
 /* ---- LOADING and MASTERDOWN ---- */
 
-/* Ask until the log has this word; Redis decides nothing all the while. */
+/* Ask until the log has this word; Redis must decide nothing before. */
 static void assert_told(struct place *place, weir_limit *limit, const char *word)
 {
     struct weir_decision decision;
@@ -168,10 +166,10 @@ static void assert_told(struct place *place, weir_limit *limit, const char *word
     }
 }
 
-/* What takes a while to load, on the server's disk. In full: a gigabyte. */
+/* Fill the server's disk with data that takes a while to load. With --full: a gigabyte. */
 static void save_fillers(struct place *place, bool full)
 {
-    /* It answers after each 2 MiB, a dozen times in more than a second. */
+    /* The server answers once per 2 MiB, a dozen times in more than a second. */
     static const char few[] = "for i = 1, 800 do redis.call('SET', 'filler:' .. i, string.rep('x', 32768)) end";
     static const char many[] = "for i = 1, 1e5 do redis.call('SET', KEYS[1] .. i, string.rep('x', 512)) end";
     char name[8];
@@ -189,8 +187,8 @@ static void save_fillers(struct place *place, bool full)
         printf("saved: %" PRId64 " MB\n", place_info(place, "memory", "used_memory:") / 1000000);
 }
 
-/* In full: a gigabyte, as fast as it loads. */
-START_TEST(a_server_that_loads_decides_nothing_until_it_knows_what_was_charged)
+/* With --full: a gigabyte, as fast as it loads. */
+TEST(a_server_that_loads_decides_nothing_until_it_knows_what_was_charged, 60)
 {
     static const char *const slowly[] = { "--key-load-delay", "1000", "--rdbcompression", "no", NULL };
     const bool full = full_or(1, 0);
@@ -205,7 +203,7 @@ START_TEST(a_server_that_loads_decides_nothing_until_it_knows_what_was_charged)
     redis_server_kill(&place.server);
     must(redis_server_restart_to_load(&place.server) == 0, place.server.daemon.error);
     const int64_t began_us = wire_now_us();
-    weir *another = limiter_of(&options); /* one outage is told once: of the first the log knows another reason */
+    weir *another = limiter_of(&options); /* an outage is logged once, and the first one's line has another reason */
     assert_told(&place, limit_of(another, "limit", UNREFILLED), "LOADING");
     recover(limit, "key");
     printf("it has loaded, and decides, after %" PRId64 " ms\n", (wire_now_us() - began_us) / 1000);
@@ -215,9 +213,8 @@ START_TEST(a_server_that_loads_decides_nothing_until_it_knows_what_was_charged)
     weir_close(limiter);
     place_close(&place);
 }
-END_TEST
 
-START_TEST(a_replica_whose_primary_is_gone_decides_nothing_until_it_is_one_itself)
+TEST(a_replica_whose_primary_is_gone_decides_nothing_until_it_is_one_itself, 60)
 {
     struct place place;
     place_open(&place, false, NULL);
@@ -235,16 +232,10 @@ START_TEST(a_replica_whose_primary_is_gone_decides_nothing_until_it_is_one_itsel
     weir_close(limiter);
     place_close(&place);
 }
-END_TEST
 
 int main(void)
 {
-    if (server_missing())
+    if (redis_server_missing())
         return 77;
-    Suite *suite = suite_create("redis_roles");
-    suite_test(suite,
-               a_primary_that_hands_over_to_its_replica_admits_nothing_more_and_is_used_again_when_it_is_one_again, 60);
-    suite_test(suite, a_server_that_loads_decides_nothing_until_it_knows_what_was_charged, 60);
-    suite_test(suite, a_replica_whose_primary_is_gone_decides_nothing_until_it_is_one_itself, 60);
-    return suite_run(suite);
+    return suite_run(tests());
 }

@@ -1,6 +1,5 @@
-/* test_redis_sentinel.c - a primary that sentinels name: found, followed at a failover, and never believed unasked;
- * faults D2, D7 and E3, on real servers and real sentinels.
- */
+/* test_redis_sentinel.c - a primary that sentinels name: found, followed at a failover, and verified before use.
+ * Faults D2, D7 and E3, on real servers and sentinels. */
 #include "redis_place.h"
 #include "sentinels.h"
 
@@ -16,10 +15,10 @@ enum { TIMEOUT_US = 50000, BACK_MOST_US = 10 * 1000 * 1000 };
 
 static const char marker[] = "s3cret-marker", sentinel_marker[] = "s3ntinel-marker";
 
-/* One for all tests that leave it as they find it, but for who is the primary. */
+/* Shared by all tests that change nothing but the choice of primary. */
 static struct sentinels common;
 
-/* ---- A place whose servers are a trio's ---- */
+/* ---- Options for a trio of servers ---- */
 
 static void trio_open(struct sentinels *trio, const struct sentinels_wish *wish)
 {
@@ -27,7 +26,7 @@ static void trio_open(struct sentinels *trio, const struct sentinels_wish *wish)
         ck_abort_msg("%s", trio->error);
 }
 
-/* Options with a URL of all sentinels, from number `first` round. */
+/* Return options with a URL of all sentinels, beginning with number `first`. */
 static struct weir_options trio_options_from(struct place *place, const struct sentinels *trio, int first,
                                              const char *user_info, int64_t timeout_us)
 {
@@ -45,7 +44,7 @@ static struct weir_options trio_options(struct place *place, const struct sentin
     return trio_options_from(place, trio, 0, user_info, timeout_us);
 }
 
-/* How often a server's scripts were called since it started: replicas get what they wrote, not calls. */
+/* Count a server's script calls since its start; a replica receives writes, not calls. */
 static int64_t script_calls(const struct sentinels *trio, int server)
 {
     static char reply[32768];
@@ -58,7 +57,7 @@ static int64_t script_calls(const struct sentinels *trio, int server)
     return found == NULL ? 0 : strtoll(found + strlen("cmdstat_evalsha:calls="), NULL, 10);
 }
 
-/* The one server that all sentinels name and that alone says it is a primary: when an earlier failover is over. */
+/* Return the only server that says it is a primary and that all sentinels name, once earlier failovers are over. */
 static int primary_of(const struct sentinels *trio)
 {
     for (int64_t until_us = wire_now_us() + 60 * WEIR_SECOND; wire_now_us() < until_us; sleep_us(10000)) {
@@ -75,7 +74,7 @@ static int primary_of(const struct sentinels *trio)
     return -1;
 }
 
-/* The server, other than `before`, that says first it is a primary; when, in *when_us. */
+/* Return the first server other than `before` that says it is a primary; store when in *when_us. */
 static int await_promotion(const struct sentinels *trio, int before, int64_t *when_us)
 {
     for (int64_t until_us = wire_now_us() + 40 * WEIR_SECOND; wire_now_us() < until_us; sleep_us(1000)) {
@@ -95,7 +94,7 @@ struct load {
     weir_limit *limit;
     atomic_bool done;
     _Atomic int64_t calls, by_redis, by_fallback, allowed, longest_us;
-    _Atomic int64_t redis_us, gap_us; /* when Redis decided last; the longest time that it did not */
+    _Atomic int64_t redis_us, gap_us; /* the last decision by Redis, and the longest gap between two */
 };
 
 static void raise_to(_Atomic int64_t *most, int64_t value)
@@ -117,7 +116,7 @@ static void *take_two_hundred(void *argument)
     return NULL;
 }
 
-START_TEST(the_primary_that_sentinels_name_admits_exactly_the_limit)
+TEST(the_primary_that_sentinels_name_admits_exactly_the_limit, 60)
 {
     struct place place;
     struct crew crew;
@@ -140,9 +139,8 @@ START_TEST(the_primary_that_sentinels_name_admits_exactly_the_limit)
         weir_close(limiters[i]);
     place_close(&place);
 }
-END_TEST
 
-START_TEST(a_db_of_the_url_is_the_primarys)
+TEST(a_db_of_the_url_is_the_primarys, 30)
 {
     struct place place;
     char url[600];
@@ -156,10 +154,9 @@ START_TEST(a_db_of_the_url_is_the_primarys)
     weir_close(limiter);
     place_close(&place);
 }
-END_TEST
 
-#if !defined(__SANITIZE_THREAD__) /* which knows no threads in the child of a process with threads */
-START_TEST(a_child_of_a_fork_asks_the_sentinels_for_itself)
+#if !defined(__SANITIZE_THREAD__) /* ThreadSanitizer does not support threads in a forked child */
+TEST(a_child_of_a_fork_asks_the_sentinels_for_itself, 30)
 {
     struct place place;
     struct weir_options options = trio_options(&place, &common, common.servers[0].login, 20 * WEIR_SECOND);
@@ -185,7 +182,6 @@ START_TEST(a_child_of_a_fork_asks_the_sentinels_for_itself)
     weir_close(limiter);
     place_close(&place);
 }
-END_TEST
 #endif
 
 /* ---- Another primary ---- */
@@ -205,12 +201,12 @@ static void *take_until_done(void *argument)
         }
         atomic_fetch_add(&load->calls, 1);
         if (timed.decision.source == WEIR_BY_FALLBACK)
-            sleep_us(100); /* the servers need the processors */
+            sleep_us(100); /* leaves the processors to the servers */
     }
     return NULL;
 }
 
-/* All that was written so far is with the replicas. */
+/* Wait until the replicas have all writes so far. */
 static void await_replicas(const struct sentinels *trio, int primary)
 {
     struct asker asker;
@@ -222,9 +218,9 @@ static void await_replicas(const struct sentinels *trio, int primary)
     asker_close(&asker);
 }
 
-/* Callers all the while, as the primary goes the way that `end` takes it; returns who is the primary then. No caller
- * may see an error, and the new primary must decide soon after it was promoted. `watched` is the sentinel that is
- * listened to: number 0 leads the failover, the others are told by it. */
+/* Run callers while `end` removes the primary; return the new primary. No caller may see an error, and the new
+ * primary must decide soon after its promotion. `watched` is the sentinel that the limiter listens to: number 0 leads
+ * the failover, the others hear of it. */
 static int follow_under_load(struct sentinels *trio, struct place *place, int watched, const char *what,
                              void (*end)(struct sentinels *trio, int primary))
 {
@@ -235,7 +231,7 @@ static int follow_under_load(struct sentinels *trio, struct place *place, int wa
     options.on_failure = WEIR_FAIL_LOCAL;
     weir *limiter = limiter_of(&options);
     load = (struct load){ .limit = limit_of(limiter, "limit", UNREFILLED) };
-    char fresh[32]; /* each test is a process */
+    char fresh[32]; /* each test runs in its own process */
     snprintf(fresh, sizeof fresh, "key-%d", (int)getpid());
     weir_limit *spent = limit_of(limiter, "spent", FIFTY_AN_HOUR);
     must(taken_by_redis(spent, fresh, 50).remaining == 0, "all of it is taken");
@@ -266,7 +262,7 @@ static int follow_under_load(struct sentinels *trio, struct place *place, int wa
            what, named_us, back_us, load.calls, load.by_fallback, load.longest_us, TIMEOUT_US, load.gap_us);
     ck_assert_int_le(load.longest_us, call_most_us(TIMEOUT_US));
     taken_by_redis(load.limit, "key", 1);
-    ck_assert(!taken_by_redis(spent, fresh, 2).allowed); /* one comes back in 72 s */
+    ck_assert(!taken_by_redis(spent, fresh, 2).allowed); /* one permit refills in 72 s */
     weir_close(limiter);
     return after;
 }
@@ -276,35 +272,34 @@ static void hand_over(struct sentinels *trio, int primary)
     (void)primary;
     for (int tries = 0; sentinels_fail_over(trio, 0) != 0; tries++) {
         must(tries < 300, trio->error);
-        sleep_us(100000); /* the last failover is still being finished */
+        sleep_us(100000); /* the previous failover is still finishing */
     }
 }
 
-START_TEST(a_failover_under_load_is_no_error_to_anybody_and_followed_at_once)
+TEST_EACH(a_failover_under_load_is_no_error_to_anybody_and_followed_at_once, 2, 120)
 {
     struct place place;
-    struct sentinels trio; /* of its own: where failovers follow each other closely the new one may be demoted again */
+    struct sentinels trio; /* its own trio: a new primary may be demoted when failovers follow closely */
     trio_open(&trio, NULL);
     int after = follow_under_load(&trio, &place, _i, "SENTINEL FAILOVER", hand_over);
     ck_assert(sentinels_is_primary(&trio, after));
     place_close(&place);
     sentinels_stop(&trio);
 }
-END_TEST
 
 static void kill_it(struct sentinels *trio, int primary)
 {
     redis_server_kill(&trio->servers[primary]);
 }
 
-/* A primary that comes back takes itself for one until the sentinels tell it otherwise, eight seconds later. */
+/* Print whether a returning primary believes it still is one, which takes the sentinels eight seconds to correct. */
 static void say_if_told(const struct sentinels *trio, int server)
 {
     if (!sentinels_is_primary(trio, server))
         puts("this machine is slow: the former primary knows already that it is none");
 }
 
-START_TEST(a_primary_that_is_killed_is_left_for_the_next_and_not_used_when_it_comes_back)
+TEST(a_primary_that_is_killed_is_left_for_the_next_and_not_used_when_it_comes_back, 120)
 {
     struct place place;
     struct sentinels trio;
@@ -330,14 +325,13 @@ START_TEST(a_primary_that_is_killed_is_left_for_the_next_and_not_used_when_it_co
     place_close(&place);
     sentinels_stop(&trio);
 }
-END_TEST
 
 static void stop_it(struct sentinels *trio, int primary)
 {
     redis_server_pause(&trio->servers[primary]);
 }
 
-START_TEST(a_primary_that_stood_still_finds_its_callers_gone)
+TEST(a_primary_that_stood_still_finds_its_callers_gone, 120)
 {
     struct place place;
     struct sentinels trio;
@@ -359,9 +353,8 @@ START_TEST(a_primary_that_stood_still_finds_its_callers_gone)
     place_close(&place);
     sentinels_stop(&trio);
 }
-END_TEST
 
-START_TEST(a_primary_that_becomes_a_replica_is_left_though_its_connections_stand)
+TEST(a_primary_that_becomes_a_replica_is_left_though_its_connections_stand, 60)
 {
     struct place place;
     struct sentinels trio;
@@ -373,7 +366,7 @@ START_TEST(a_primary_that_becomes_a_replica_is_left_though_its_connections_stand
     recover(limit, "key");
     must(asker_open(&place.asker, trio.servers[0].socket) == 0, "the server is asked");
     place_ask(&place, "REPLICAOF", "127.0.0.1", "1");
-    /* READONLY ends the connections that stand, ROLE keeps away new ones: soon it is asked for no decision more. */
+    /* READONLY ends existing connections and ROLE prevents new ones, so it soon gets no more requests. */
     int64_t before, until_us = wire_now_us() + 20 * WEIR_SECOND;
     do {
         if (wire_now_us() > until_us)
@@ -391,11 +384,10 @@ START_TEST(a_primary_that_becomes_a_replica_is_left_though_its_connections_stand
     place_close(&place);
     sentinels_stop(&trio);
 }
-END_TEST
 
 /* ---- Sentinels that fail ---- */
 
-/* A port that is taken: connections to it are accepted by the system, and that is all. */
+/* Return a listening port that never accepts: the system completes its connections, but nothing answers. */
 static int silent_port(int *port)
 {
     struct sockaddr_in address = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
@@ -408,7 +400,7 @@ static int silent_port(int *port)
     return fd;
 }
 
-/* A sentinel that says `names` to every question for the primary, and else nothing wrong. */
+/* Answer `names` to every request for the primary, and otherwise as a good sentinel. */
 static bool name_it(void *user, const struct fake_request *request, struct fake_reply *reply)
 {
     if (fake_request_is(request, "SENTINEL"))
@@ -420,7 +412,7 @@ static bool name_it(void *user, const struct fake_request *request, struct fake_
     return true;
 }
 
-/* The common trio, behind a first sentinel at `port`: Redis decides, and the log says this of the first. */
+/* Check that, with a bad first sentinel at `port` before the common trio, Redis decides and the log says `says`. */
 static void assert_passed_over(int port, const char *says)
 {
     struct place place;
@@ -439,30 +431,27 @@ static void assert_passed_over(int port, const char *says)
     place_close(&place);
 }
 
-START_TEST(a_sentinel_that_is_down_is_passed_over)
+TEST(a_sentinel_that_is_down_is_passed_over, 30)
 {
     assert_passed_over(daemon_port_closed(), "sentinel 1 of 4 cannot be used: cannot connect: Connection refused");
 }
-END_TEST
 
-START_TEST(a_sentinel_that_says_nothing_is_passed_over)
+TEST(a_sentinel_that_says_nothing_is_passed_over, 30)
 {
     int port, fd = silent_port(&port);
     assert_passed_over(port, "sentinel 1 of 4 cannot be used: no answer in time");
     close(fd);
 }
-END_TEST
 
-START_TEST(a_sentinel_that_does_not_know_the_service_is_passed_over)
+TEST(a_sentinel_that_does_not_know_the_service_is_passed_over, 30)
 {
     static char nobody[] = "*-1\r\n";
     struct fake_redis *fake = fake_redis_start_port(name_it, nobody);
     assert_passed_over(fake_redis_port(fake), "sentinel 1 of 4 cannot be used: it does not know the service");
     fake_redis_stop(fake);
 }
-END_TEST
 
-START_TEST(a_sentinel_that_names_a_replica_is_caught_by_its_role)
+TEST(a_sentinel_that_names_a_replica_is_caught_by_its_role, 30)
 {
     int replica = (primary_of(&common) + 1) % SENTINELS_MOST;
     char names[64], port[8];
@@ -474,9 +463,8 @@ START_TEST(a_sentinel_that_names_a_replica_is_caught_by_its_role)
     ck_assert_int_eq(script_calls(&common, replica), calls);
     fake_redis_stop(liar);
 }
-END_TEST
 
-START_TEST(a_service_that_no_sentinel_knows_is_an_outage_that_the_log_explains)
+TEST(a_service_that_no_sentinel_knows_is_an_outage_that_the_log_explains, 60)
 {
     struct place place;
     char url[600];
@@ -498,9 +486,8 @@ START_TEST(a_service_that_no_sentinel_knows_is_an_outage_that_the_log_explains)
     weir_close(limiter);
     place_close(&place);
 }
-END_TEST
 
-START_TEST(without_sentinels_decisions_go_on_until_the_primary_is_lost_and_resume_with_them)
+TEST(without_sentinels_decisions_go_on_until_the_primary_is_lost_and_resume_with_them, 120)
 {
     struct place place;
     struct sentinels trio;
@@ -536,14 +523,13 @@ START_TEST(without_sentinels_decisions_go_on_until_the_primary_is_lost_and_resum
     place_close(&place);
     sentinels_stop(&trio);
 }
-END_TEST
 
 /* ---- Secrets ---- */
 
-START_TEST(sentinels_and_servers_have_passwords_of_their_own_and_neither_is_logged)
+TEST(sentinels_and_servers_have_passwords_of_their_own_and_neither_is_logged, 120)
 {
     static const struct {
-        const char *user_info, *sentinel_password, *says; /* says: NULL: let in */
+        const char *user_info, *sentinel_password, *says; /* says: NULL: accepted */
     } rows[] = {
         { ":s3cret-marker@", "s3ntinel-marker", NULL },
         { ":s3cret-marker@", "s3ntinel-marker-not", "cannot be used: the server answers WRONGPASS to the greeting" },
@@ -581,13 +567,12 @@ START_TEST(sentinels_and_servers_have_passwords_of_their_own_and_neither_is_logg
     }
     sentinels_stop(&trio);
 }
-END_TEST
 
 int main(void)
 {
-    if (server_missing())
+    if (redis_server_missing())
         return 77;
-    if (access("/dev/shm", W_OK) == 0) /* sentinels stand still while what they have decided is brought to a disk */
+    if (access("/dev/shm", W_OK) == 0) /* avoids disk waits, during which sentinels stand still */
         setenv("TMPDIR", "/dev/shm", 0);
     static const char *const uses[] = { "sentinels", "db", NULL };
     const struct sentinels_wish wish = { .uses = uses };
@@ -595,27 +580,7 @@ int main(void)
         printf("%s\n", common.error);
         return 1;
     }
-    Suite *suite = suite_create("redis_sentinel");
-    suite_test(suite, the_primary_that_sentinels_name_admits_exactly_the_limit, 60);
-    suite_test(suite, a_db_of_the_url_is_the_primarys, 30);
-#if !defined(__SANITIZE_THREAD__)
-    suite_test(suite, a_child_of_a_fork_asks_the_sentinels_for_itself, 30);
-#endif
-    TCase *each_watch = tcase_create("each watch");
-    tcase_set_timeout(each_watch, 120);
-    tcase_add_loop_test(each_watch, a_failover_under_load_is_no_error_to_anybody_and_followed_at_once, 0, 2);
-    suite_add_tcase(suite, each_watch);
-    suite_test(suite, a_primary_that_is_killed_is_left_for_the_next_and_not_used_when_it_comes_back, 120);
-    suite_test(suite, a_primary_that_stood_still_finds_its_callers_gone, 120);
-    suite_test(suite, a_primary_that_becomes_a_replica_is_left_though_its_connections_stand, 60);
-    suite_test(suite, a_sentinel_that_is_down_is_passed_over, 30);
-    suite_test(suite, a_sentinel_that_says_nothing_is_passed_over, 30);
-    suite_test(suite, a_sentinel_that_does_not_know_the_service_is_passed_over, 30);
-    suite_test(suite, a_sentinel_that_names_a_replica_is_caught_by_its_role, 30);
-    suite_test(suite, a_service_that_no_sentinel_knows_is_an_outage_that_the_log_explains, 60);
-    suite_test(suite, without_sentinels_decisions_go_on_until_the_primary_is_lost_and_resume_with_them, 120);
-    suite_test(suite, sentinels_and_servers_have_passwords_of_their_own_and_neither_is_logged, 120);
-    int status = suite_run(suite);
+    int status = suite_run(tests());
     sentinels_stop(&common);
     return status;
 }

@@ -1,4 +1,4 @@
-/* test_redis_sentinel_replies.c - what broken and hostile sentinels may say, and what a server may say of its role. */
+/* test_redis_sentinel_replies.c - hostile or broken sentinels, and servers' answers about their role. */
 #include "redis_place.h"
 
 #include <inttypes.h>
@@ -19,17 +19,17 @@ enum { TIMEOUT_US = 100000, PATIENCE_US = 20 * 1000 * 1000 };
 #define HUNDRED FIFTY FIFTY
 #define FIVE_HUNDRED HUNDRED HUNDRED HUNDRED HUNDRED HUNDRED
 
-/* ---- A sentinel, and servers, that say what they are told to ---- */
+/* ---- A sentinel and servers with scripted answers ---- */
 
-/* Set before it starts, but for what is atomic. */
+/* Set before it starts, except for the atomic fields. */
 struct speaker {
     struct fake_redis *fake;
     char names[1200];          /* to SENTINEL */
     const char *subscribed;    /* to SUBSCRIBE */
     const char *pong;          /* to PING; NULL: nothing */
     const char *role;          /* to ROLE; NULL: nothing */
-    _Atomic int64_t primaries; /* connections up to this one are told MASTER, those after it `role` */
-    _Atomic int64_t strangers; /* script calls on those */
+    _Atomic int64_t primaries; /* connections up to this number hear MASTER, later ones `role` */
+    _Atomic int64_t strangers; /* script calls on the later ones */
 };
 
 static bool speak(void *user, const struct fake_request *request, struct fake_reply *reply)
@@ -71,7 +71,7 @@ static void name_port(struct speaker *sentinel, int port)
     snprintf(sentinel->names, sizeof sentinel->names, NAMES "$%d\r\n%s\r\n", len, digits);
 }
 
-/* Options for one sentinel, or two. */
+/* Make options for one sentinel or two. */
 static struct weir_options options_for(struct place *place, int64_t timeout_us, int port, int other_port)
 {
     static char url[128];
@@ -85,7 +85,7 @@ static struct weir_options options_for(struct place *place, int64_t timeout_us, 
     return options;
 }
 
-/* Ask, in vain and in time, until the log has `says`. */
+/* Call without success, each time within the timeout, until the log has `says`. */
 static void assert_shut_out(struct place *place, const struct weir_options *options, const char *says, const char *what)
 {
     weir *limiter = limiter_of(options);
@@ -102,7 +102,7 @@ static void assert_shut_out(struct place *place, const struct weir_options *opti
     weir_close(limiter);
 }
 
-START_TEST(a_wrong_answer_to_who_is_the_primary_is_none)
+TEST(a_wrong_answer_to_who_is_the_primary_is_none, 60)
 {
     static const struct {
         const char *names, *says;
@@ -155,9 +155,8 @@ START_TEST(a_wrong_answer_to_who_is_the_primary_is_none)
         place_close(&place);
     }
 }
-END_TEST
 
-START_TEST(a_server_is_used_only_if_its_role_is_a_primarys)
+TEST(a_server_is_used_only_if_its_role_is_a_primarys, 60)
 {
     static const struct {
         const char *role, *says; /* says: NULL: it is used */
@@ -178,7 +177,7 @@ START_TEST(a_server_is_used_only_if_its_role_is_a_primarys)
         { "*32769\r\n", "the server does not speak Redis' protocol" },
         { "-NOPERM this user has no permissions to run the 'role' command\r\n",
           "the server answers NOPERM to the greeting" },
-        { NULL, "the server does not speak Redis' protocol" }, /* the next answer is taken for it */
+        { NULL, "the server does not speak Redis' protocol" }, /* the next answer is mistaken for PING's */
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct place place;
@@ -197,17 +196,16 @@ START_TEST(a_server_is_used_only_if_its_role_is_a_primarys)
             for (int j = 0; j < 20; j++)
                 ck_assert_int_eq(taken(limit, "key", 1).source, WEIR_BY_REDIS);
             weir_close(limiter);
-            ck_assert_int_ge(fake_redis_counts(server.fake).connections, 2); /* a caller's own, too */
+            ck_assert_int_ge(fake_redis_counts(server.fake).connections, 2); /* also the caller's own connection */
         }
         fake_redis_stop(sentinel.fake);
         fake_redis_stop(server.fake);
         place_close(&place);
     }
 }
-END_TEST
 
-/* The first connection is the I/O thread's. */
-START_TEST(a_callers_own_connection_to_what_has_become_a_replica_is_never_asked_a_thing)
+/* The I/O thread makes the first connection. */
+TEST(a_callers_own_connection_to_what_has_become_a_replica_is_never_asked_a_thing, 60)
 {
     struct place place;
     static struct speaker sentinel, server;
@@ -231,11 +229,10 @@ START_TEST(a_callers_own_connection_to_what_has_become_a_replica_is_never_asked_
     fake_redis_stop(server.fake);
     place_close(&place);
 }
-END_TEST
 
 /* ---- News ---- */
 
-START_TEST(news_of_this_service_is_followed_and_no_other)
+TEST(news_of_this_service_is_followed_and_no_other, 60)
 {
     static const struct {
         const char *channel, *text; /* PORT stands for the other server's port */
@@ -278,7 +275,7 @@ START_TEST(news_of_this_service_is_followed_and_no_other)
         struct weir_options options = options_for(&place, PATIENCE_US, speaker_start(&sentinel), 0);
         weir *limiter = limiter_of(&options);
         weir_limit *limit = limit_of(limiter, "limit", FIFTY_AN_HOUR);
-        recover(limit, "key"); /* who asks just as it is followed may hear that nobody knows what became of it */
+        recover(limit, "key"); /* a request during the switch may end with an unknown result */
         for (int64_t until_us = wire_now_us() + PATIENCE_US; wire_now_us() < until_us; sleep_us(200)) {
             timed_try(limit, "key", 1);
             if (fake_redis_counts(rows[i].is_followed ? second.fake : first.fake).script_calls > 0)
@@ -296,9 +293,8 @@ START_TEST(news_of_this_service_is_followed_and_no_other)
         place_close(&place);
     }
 }
-END_TEST
 
-START_TEST(a_sentinel_that_will_not_be_watched_or_falls_silent_is_left_and_nobody_notices)
+TEST(a_sentinel_that_will_not_be_watched_or_falls_silent_is_left_and_nobody_notices, 120)
 {
     static const struct {
         const char *subscribed, *pong, *says;
@@ -338,9 +334,8 @@ START_TEST(a_sentinel_that_will_not_be_watched_or_falls_silent_is_left_and_nobod
         place_close(&place);
     }
 }
-END_TEST
 
-START_TEST(a_primary_that_cannot_be_used_is_asked_for_with_pauses)
+TEST(a_primary_that_cannot_be_used_is_asked_for_with_pauses, 30)
 {
     struct place place;
     static struct speaker sentinel;
@@ -358,17 +353,4 @@ START_TEST(a_primary_that_cannot_be_used_is_asked_for_with_pauses)
     weir_close(limiter);
     fake_redis_stop(sentinel.fake);
     place_close(&place);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("redis_sentinel_replies");
-    suite_test(suite, a_wrong_answer_to_who_is_the_primary_is_none, 60);
-    suite_test(suite, a_server_is_used_only_if_its_role_is_a_primarys, 60);
-    suite_test(suite, a_callers_own_connection_to_what_has_become_a_replica_is_never_asked_a_thing, 60);
-    suite_test(suite, news_of_this_service_is_followed_and_no_other, 60);
-    suite_test(suite, a_sentinel_that_will_not_be_watched_or_falls_silent_is_left_and_nobody_notices, 120);
-    suite_test(suite, a_primary_that_cannot_be_used_is_asked_for_with_pauses, 30);
-    return suite_run(suite);
 }

@@ -1,6 +1,5 @@
-/* test_redis_servers.c - servers that forget, load, are busy or locked, and what strangers leave in them: faults
- * D1 to D10 of distributed mode, and who may come in.
- */
+/* test_redis_servers.c - servers that forget, load, are busy or locked, foreign data in them, and passwords: faults
+ * D1 to D10 of distributed mode. */
 #include "redis_place.h"
 
 #include <fcntl.h>
@@ -42,8 +41,8 @@ static void *take_five_hundred(void *argument)
 
 /* ---- Servers that forget ---- */
 
-/* In full: for a minute. */
-START_TEST(scripts_flushed_under_load_are_never_missed_by_a_caller)
+/* With --full: for a minute. */
+TEST(scripts_flushed_under_load_are_never_missed_by_a_caller, 30)
 {
     struct place place;
     struct crew crew;
@@ -68,9 +67,8 @@ START_TEST(scripts_flushed_under_load_are_never_missed_by_a_caller)
     weir_close(limiter);
     place_close(&place);
 }
-END_TEST
 
-START_TEST(a_server_started_again_is_used_again_without_an_error_more)
+TEST(a_server_started_again_is_used_again_without_an_error_more, 60)
 {
     struct place place;
     struct crew crew;
@@ -94,9 +92,8 @@ START_TEST(a_server_started_again_is_used_again_without_an_error_more)
     asker_close(&place.asker);
     place_close(&place);
 }
-END_TEST
 
-START_TEST(each_loss_of_all_data_adds_a_burst_at_most)
+TEST(each_loss_of_all_data_adds_a_burst_at_most, 30)
 {
     enum { LOSSES = 20 };
     struct place place;
@@ -120,12 +117,11 @@ START_TEST(each_loss_of_all_data_adds_a_burst_at_most)
     weir_close(limiter);
     place_close(&place);
 }
-END_TEST
 
 /* ---- Servers that cannot, for now ---- */
 
 struct oracle {
-    const char *says; /* to script calls; NULL: the truth */
+    const char *says; /* to script calls; NULL: a correct answer */
     pthread_mutex_t lock;
 };
 
@@ -163,7 +159,7 @@ static const char *const passing[] = {
     "-NOREPLICAS Not enough good replicas to write.\r\n",
 };
 
-START_TEST(a_passing_failure_is_one_and_passes_by_itself)
+TEST_EACH(a_passing_failure_is_one_and_passes_by_itself, sizeof passing / sizeof passing[0], 30)
 {
     struct place place;
     struct oracle oracle = { .lock = PTHREAD_MUTEX_INITIALIZER };
@@ -185,7 +181,7 @@ START_TEST(a_passing_failure_is_one_and_passes_by_itself)
         ck_assert_int_le(timed.took_us, options.timeout_us);
     }
     ck_assert_uint_eq(stats_of(limiter).outages, 1);
-    const bool renews = strncmp(passing[_i], "-READONLY", 9) == 0; /* soon: the thread that does it is another */
+    const bool renews = strncmp(passing[_i], "-READONLY", 9) == 0; /* soon, because another thread connects */
     const int64_t until_us = wire_now_us() + RECOVERY_MOST_US;
     while (renews && fake_redis_counts(fake).connections <= connections && wire_now_us() < until_us)
         sched_yield();
@@ -196,15 +192,14 @@ START_TEST(a_passing_failure_is_one_and_passes_by_itself)
     fake_redis_stop(fake);
     place_close(&place);
 }
-END_TEST
 
-/* The asker's connection is the one that keeps the server busy; its reply is read when it ends. */
+/* Send a request that keeps the server busy; its reply is read when it ends. */
 static void begin_to_ask(struct place *place, const char *request)
 {
     ck_assert_int_eq(write(place->asker.fd, request, strlen(request)), (ssize_t)strlen(request));
 }
 
-START_TEST(a_server_busy_with_a_script_is_out_for_as_long_as_that_runs)
+TEST(a_server_busy_with_a_script_is_out_for_as_long_as_that_runs, 30)
 {
     static const char *const config[] = { "--lua-time-limit", "20", NULL };
     struct place place;
@@ -236,12 +231,11 @@ START_TEST(a_server_busy_with_a_script_is_out_for_as_long_as_that_runs)
     weir_close(limiter);
     place_close(&place);
 }
-END_TEST
 
-/* All of them; or those who write, which is every script that may: these since Redis 6.2, and somebody can then end it. */
+/* NULL pauses all clients; WRITE, since Redis 6.2, those that write, which includes every script that may. */
 static const char *const paused[] = { NULL, "WRITE" };
 
-START_TEST(a_server_whose_clients_are_paused_is_out_for_as_long)
+TEST_EACH(a_server_whose_clients_are_paused_is_out_for_as_long, sizeof paused / sizeof paused[0], 30)
 {
     struct place place;
     place_open(&place, false, NULL);
@@ -268,9 +262,8 @@ START_TEST(a_server_whose_clients_are_paused_is_out_for_as_long)
     weir_close(limiter);
     place_close(&place);
 }
-END_TEST
 
-/* ---- What strangers leave ---- */
+/* ---- Foreign data ---- */
 
 static void assert_not_ours(weir_limit *limit, const char *what)
 {
@@ -280,7 +273,7 @@ static void assert_not_ours(weir_limit *limit, const char *what)
     ck_assert_msg(weir_refund(limit, weir_key_text("key"), 1) == WEIR_ESTATE, "refund: %s", what);
 }
 
-START_TEST(what_is_not_weirs_is_told_and_left_as_it_is)
+TEST(what_is_not_weirs_is_told_and_left_as_it_is, 30)
 {
     static const char *const others[][4] = { { "LPUSH", "weir:limit:{key}", "a", NULL },
                                              { "SADD", "weir:limit:{key}", "a", NULL },
@@ -291,7 +284,7 @@ START_TEST(what_is_not_weirs_is_told_and_left_as_it_is)
     char bytes[1024];
     place_open(&place, false, NULL);
     struct weir_options options = place_options(&place, 5 * WEIR_SECOND);
-    options.on_failure = WEIR_FAIL_OPEN; /* this is no failure that it may cover up */
+    options.on_failure = WEIR_FAIL_OPEN; /* must not cover this error */
     weir *limiter = limiter_of(&options);
     weir_limit *limit = NULL;
     for (int kind = 0; kind < KIND_COUNT; kind++) {
@@ -326,9 +319,8 @@ START_TEST(what_is_not_weirs_is_told_and_left_as_it_is)
     weir_close(limiter);
     place_close(&place);
 }
-END_TEST
 
-/* ---- Who may come in ---- */
+/* ---- Passwords ---- */
 
 static const char marker[] = "s3cret-marker";
 
@@ -354,7 +346,7 @@ static void assert_let_in(struct place *place, const char *url, const char *file
     weir_close(limiter);
 }
 
-START_TEST(a_password_opens_a_server_and_a_wrong_one_is_logged_without_it)
+TEST(a_password_opens_a_server_and_a_wrong_one_is_logged_without_it, 30)
 {
     static const char *const config[] = { "--requirepass", "op:en/sesame", NULL };
     struct place place;
@@ -390,17 +382,16 @@ START_TEST(a_password_opens_a_server_and_a_wrong_one_is_logged_without_it)
     ck_assert_msg(!place_logged(&place, marker) && !place_logged(&place, "sesame"), "%s", place.log);
     place_close(&place);
 }
-END_TEST
 
 /* ---- Passwords in memory ---- */
 
 enum { VEILED_LEN = 24, BEFORE_LEN = 40 };
 
-/* The end of a password that is in this process nowhere as it is: each byte stands here as its complement. Before it
- * stand bytes that whoever frees memory may have written over. */
+/* The end of a password, stored as complements, so that the process does not hold it itself. Freed memory may lose
+ * the bytes before it. */
 static unsigned char veiled[VEILED_LEN];
 
-/* Tell the server and a file, in a process of its own, where it is needed as it is. */
+/* Write the password to the server and to a file in a separate process, which needs it in the clear. */
 static void tell_password(const struct place *place, const char *path)
 {
     const pid_t child = fork();
@@ -428,8 +419,8 @@ static bool is_it(const unsigned char *bytes)
     return same == VEILED_LEN;
 }
 
-/* How often it is in what this process may write to, but for the copies made here. By read: a thread may give memory
- * back meanwhile. */
+/* Count the password in this process's writable memory, without the copies made here. It uses read(), because another
+ * thread may unmap memory meanwhile. */
 static int times_in_memory(void)
 {
     static unsigned char copy[65536];
@@ -455,7 +446,8 @@ static int times_in_memory(void)
     return times;
 }
 
-START_TEST(a_password_of_a_file_is_kept_once_and_wiped_when_the_limiter_is_closed)
+/* Instrumentation keeps copies of freed memory. */
+TEST_EACH(a_password_of_a_file_is_kept_once_and_wiped_when_the_limiter_is_closed, INSTRUMENTED ? 0 : 1, 60)
 {
     struct place place;
     struct chance chance = chance_make((uint64_t)wire_now_us());
@@ -471,7 +463,7 @@ START_TEST(a_password_of_a_file_is_kept_once_and_wiped_when_the_limiter_is_close
     options.redis_password_file = path;
     weir *limiter = limiter_of(&options);
     weir_limit *limit = limit_of(limiter, "limit", UNREFILLED);
-    for (int i = 0; i < 3; i++) { /* also when connections are made again, with it */
+    for (int i = 0; i < 3; i++) { /* also over new connections, which send it again */
         recover(limit, "key");
         for (int64_t until_us = wire_now_us() + RECOVERY_MOST_US; times_in_memory() != 1; sleep_us(1000))
             must(wire_now_us() < until_us, "it is there once, when all connections are made");
@@ -481,30 +473,10 @@ START_TEST(a_password_of_a_file_is_kept_once_and_wiped_when_the_limiter_is_close
     ck_assert_int_eq(times_in_memory(), 0);
     place_close(&place);
 }
-END_TEST
 
 int main(void)
 {
-    if (server_missing())
+    if (redis_server_missing())
         return 77;
-    Suite *suite = suite_create("redis_servers");
-    suite_test(suite, scripts_flushed_under_load_are_never_missed_by_a_caller, 30);
-    suite_test(suite, a_server_started_again_is_used_again_without_an_error_more, 60);
-    suite_test(suite, each_loss_of_all_data_adds_a_burst_at_most, 30);
-    TCase *each_failure = tcase_create("each passing failure");
-    tcase_set_timeout(each_failure, 30);
-    tcase_add_loop_test(each_failure, a_passing_failure_is_one_and_passes_by_itself, 0,
-                        sizeof passing / sizeof passing[0]);
-    suite_add_tcase(suite, each_failure);
-    suite_test(suite, a_server_busy_with_a_script_is_out_for_as_long_as_that_runs, 30);
-    TCase *each_pause = tcase_create("each pause");
-    tcase_set_timeout(each_pause, 30);
-    tcase_add_loop_test(each_pause, a_server_whose_clients_are_paused_is_out_for_as_long, 0,
-                        sizeof paused / sizeof paused[0]);
-    suite_add_tcase(suite, each_pause);
-    suite_test(suite, what_is_not_weirs_is_told_and_left_as_it_is, 30);
-    suite_test(suite, a_password_opens_a_server_and_a_wrong_one_is_logged_without_it, 30);
-    if (!INSTRUMENTED) /* by what keeps much memory, and of what is freed too */
-        suite_test(suite, a_password_of_a_file_is_kept_once_and_wiped_when_the_limiter_is_closed, 60);
-    return suite_run(suite);
+    return suite_run(tests());
 }

@@ -1,6 +1,7 @@
-/* test_redis_state.c - states, stamps and items as bytes: what is written is read back, and nothing else is taken. */
-#include "backends/redis/wire/scripts.h"
+/* test_redis_state.c - states, fingerprints and items as bytes: what is written is read back, and other bytes are
+ * refused. */
 #include "backends/redis/flight/state.h"
+#include "backends/redis/wire/scripts.h"
 #include "core/algorithm/algorithm.h"
 #include "core/ground/arith.h"
 #include "core/policy/plan.h"
@@ -28,7 +29,7 @@ static struct weir_plan plan_by_chance(struct chance *chance, enum kind kind)
     }
 }
 
-/* The layout of redis/flight/state.h, written a second time. */
+/* Write the layout of redis/flight/state.h, independently of the library. */
 static size_t put(unsigned char *out, size_t at, int bytes, int64_t value)
 {
     for (int i = 0; i < bytes; i++)
@@ -54,7 +55,7 @@ static size_t bytes_of(const struct weir_plan *plan, const int64_t *state, unsig
     return put(out, put(out, at, units ? 7 : 4, state[0]), 7, state[1]);
 }
 
-/* ---- Stamps and items ---- */
+/* ---- Fingerprints and items ---- */
 
 static void assert_stamp(const char *policy, const char *hex)
 {
@@ -67,7 +68,7 @@ static void assert_stamp(const char *policy, const char *hex)
     ck_assert_str_eq(text, hex);
 }
 
-START_TEST(a_stamp_is_the_plan_field_by_field)
+TEST(a_stamp_is_the_plan_field_by_field, 10)
 {
     assert_stamp("token_bucket limit=10 period=1s burst=20 debt=5", "54"
                                                                     "01000000000000"
@@ -93,9 +94,8 @@ START_TEST(a_stamp_is_the_plan_field_by_field)
                                                                   "10270000000000"
                                                                   "07000000");
 }
-END_TEST
 
-START_TEST(stamps_are_equal_only_if_plans_are)
+TEST(stamps_are_equal_only_if_plans_are, 30)
 {
     struct chance chance = chance_make(1);
     for (int64_t step = 0; step < 20000; step++) {
@@ -115,9 +115,8 @@ START_TEST(stamps_are_equal_only_if_plans_are)
         }
     }
 }
-END_TEST
 
-START_TEST(each_plan_has_the_script_of_its_algorithm)
+TEST(each_plan_has_the_script_of_its_algorithm, 10)
 {
     static const char *const policies[] = { "token_bucket limit=1 period=1s", "leaky_bucket limit=1 period=1s",
                                             "token_bucket limit=1 period=1s refill=interval",
@@ -130,9 +129,8 @@ START_TEST(each_plan_has_the_script_of_its_algorithm)
     }
     ck_assert_str_eq(redis_scripts[REDIS_TRY_ALL].name, "try_all");
 }
-END_TEST
 
-START_TEST(an_item_is_nine_bytes)
+TEST(an_item_is_nine_bytes, 10)
 {
     unsigned char item[REDIS_ITEM_SIZE];
     static const unsigned char most[] = { 0, 0, 0x00, 0x80, 0xb2, 0xe6, 0x0e, 0xff, 0xff };
@@ -148,11 +146,10 @@ START_TEST(an_item_is_nine_bytes)
     redis_item_write(item, REDIS_LEASE_IF_TAKEN, true, 7, 2);
     ck_assert_mem_eq(item, leases[1], sizeof leases[1]);
 }
-END_TEST
 
 /* ---- States ---- */
 
-/* One with something used, as a random life leaves it. */
+/* Make a state with something used by a random history. */
 static void state_by_chance(struct chance *chance, const struct weir_plan *plan, int64_t *state)
 {
     struct weir_decision decision;
@@ -168,7 +165,7 @@ static void state_by_chance(struct chance *chance, const struct weir_plan *plan,
     }
 }
 
-START_TEST(a_state_is_read_back_as_it_was)
+TEST(a_state_is_read_back_as_it_was, 60)
 {
     struct chance chance = chance_make(2);
     for (int64_t step = 0; step < steps_or(200000); step++) {
@@ -183,21 +180,20 @@ START_TEST(a_state_is_read_back_as_it_was)
         size_t behind = (size_t)chance_between(&chance, 0, 8);
         must(redis_state_read(&plan, bytes, len + behind, read, &found) == (int)len, "not taken, or not all of it");
         must(found == REDIS_STATE && memcmp(state, read, words * sizeof *read) == 0, "read as another state");
-        /* Cut anywhere, it is not a state, and nothing is written. */
+        /* Any prefix of it is no state, and nothing is written. */
         found = REDIS_FOREIGN;
         size_t cut = (size_t)chance_between(&chance, 0, (int64_t)len - 1);
         memcpy(read, state, words * sizeof *read);
         must(redis_state_read(&plan, bytes, cut, read, &found) == -1, "half a state was taken");
         must(found == REDIS_FOREIGN && memcmp(state, read, words * sizeof *read) == 0, "half a state was written");
-        /* Nor under another plan. */
+        /* Under another plan it is no state either. */
         struct weir_plan other = plan;
         other.size += 1;
         must(redis_state_read(&other, bytes, len, read, &found) == -1, "a state of another plan was taken");
     }
 }
-END_TEST
 
-START_TEST(no_state_and_a_foreign_one_are_one_byte)
+TEST(no_state_and_a_foreign_one_are_one_byte, 10)
 {
     const struct weir_plan plan = plan_of("token_bucket limit=5 period=1s");
     static const unsigned char bytes[] = { 0, 1, 2 };
@@ -210,7 +206,6 @@ START_TEST(no_state_and_a_foreign_one_are_one_byte)
     ck_assert_int_eq(redis_state_read(&plan, bytes + 2, 1, state, &found), -1);
     ck_assert_int_eq(redis_state_read(&plan, bytes, 0, state, &found), -1);
 }
-END_TEST
 
 /* ---- What is not a state ---- */
 
@@ -221,7 +216,7 @@ static bool is_read(const struct weir_plan *plan, const unsigned char *bytes, si
     return redis_state_read(plan, bytes, len, state, &found) == (int)len && found == REDIS_STATE;
 }
 
-/* Whether `policy` takes a state of two numbers. */
+/* True if `policy` accepts a state of two numbers. */
 static bool takes(const char *policy, int64_t used, int64_t anchor)
 {
     const struct weir_plan plan = plan_of(policy);
@@ -231,14 +226,14 @@ static bool takes(const char *policy, int64_t used, int64_t anchor)
     return is_read(&plan, bytes, len);
 }
 
-START_TEST(what_no_bucket_can_have_used_is_refused)
+TEST(what_no_bucket_can_have_used_is_refused, 10)
 {
     static const char *const greedy[] = { "token_bucket limit=1 period=1ms burst=7",
                                           "leaky_bucket limit=1 period=1ms capacity=7" };
     static const char *const whole[] = { "token_bucket limit=7 period=1s refill=interval",
                                          "token_bucket limit=7 period=1s burst=5 debt=2 refill=interval",
                                          "fixed_window limit=7 period=1s" };
-    for (int i = 0; i < 2; i++) { /* a permit is 1000 units of 1 us */
+    for (int i = 0; i < 2; i++) { /* one permit is 1000 units of 1 us */
         ck_assert(takes(greedy[i], 7000, EXACT_MAX));
         ck_assert(takes(greedy[i], 1, 0));
         ck_assert(!takes(greedy[i], 7001, 0));
@@ -252,15 +247,14 @@ START_TEST(what_no_bucket_can_have_used_is_refused)
         ck_assert(!takes(whole[i], 0, 0));
         ck_assert(!takes(whole[i], 1, EXACT_MAX + 1));
     }
-    /* Ticks of 10 us: the last one that begins before 2^53 us. */
+    /* Ticks of 10 us: use the last one that begins before 2^53 us. */
     const struct weir_plan coarse = plan_of("token_bucket limit=7 period=365d burst=990");
     ck_assert_int_gt(coarse.tick_us, 1);
     ck_assert(takes("token_bucket limit=7 period=365d burst=990", 1, EXACT_MAX / coarse.tick_us));
     ck_assert(!takes("token_bucket limit=7 period=365d burst=990", 1, EXACT_MAX / coarse.tick_us + 1));
 }
-END_TEST
 
-/* Counts of "sliding_window limit=7 period=2s blocks=2": blocks of a second, three of which count. */
+/* Check counts of "sliding_window limit=7 period=2s blocks=2": three blocks of a second count. */
 static bool takes_counts(int64_t newest, int64_t n, const int64_t *counts, int64_t given)
 {
     const struct weir_plan plan = plan_of("sliding_window limit=7 period=2s blocks=2");
@@ -271,7 +265,7 @@ static bool takes_counts(int64_t newest, int64_t n, const int64_t *counts, int64
     return is_read(&plan, bytes, at);
 }
 
-START_TEST(what_no_sliding_window_can_have_counted_is_refused)
+TEST(what_no_sliding_window_can_have_counted_is_refused, 10)
 {
     static const int64_t full[] = { 2, 0, 5, 1 }, none[] = { 3, 1, 0 }, many[] = { 3, 4, 1 },
                          wide[] = { 4294967295, 4294967295, 1 };
@@ -284,14 +278,13 @@ START_TEST(what_no_sliding_window_can_have_counted_is_refused)
     ck_assert(!takes_counts(9, 65535, full, 4));
     ck_assert(!takes_counts(9, 3, full, 2));
     ck_assert(!takes_counts(9, 2, full, 3));
-    ck_assert(!takes_counts(9, 2, full, 2)); /* ends in a 0 */
+    ck_assert(!takes_counts(9, 2, full, 2)); /* must not end in a 0 */
     ck_assert(!takes_counts(9, 3, none, 3));
     ck_assert(!takes_counts(9, 3, many, 3));
     ck_assert(!takes_counts(9, 3, wide, 3));
 }
-END_TEST
 
-START_TEST(random_bytes_are_refused_or_a_state_in_range)
+TEST(random_bytes_are_refused_or_a_state_in_range, 60)
 {
     struct chance chance = chance_make(3);
     int64_t taken_count = 0;
@@ -306,7 +299,7 @@ START_TEST(random_bytes_are_refused_or_a_state_in_range)
         for (size_t i = 0; i < len; i++)
             bytes[i] = (unsigned char)chance_next(&chance);
         if (len >= REDIS_STAMP_MAX &&
-            !chance_one_in(&chance, 3)) { /* behind its own stamp, its numbers not too large */
+            !chance_one_in(&chance, 3)) { /* a valid fingerprint, then numbers that are not too large */
             size_t stamp_len = redis_stamp_write(&plan, bytes);
             for (size_t i = stamp_len + 1; i < len; i++)
                 bytes[i] &= (unsigned char)-(int)chance_one_in(&chance, 4);
@@ -325,20 +318,4 @@ START_TEST(random_bytes_are_refused_or_a_state_in_range)
         taken_count++;
     }
     must(taken_count > steps_or(1000000) / 1000, "hardly any bytes were a state: the test says little");
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("redis_state");
-    suite_test(suite, a_stamp_is_the_plan_field_by_field, 10);
-    suite_test(suite, stamps_are_equal_only_if_plans_are, 30);
-    suite_test(suite, each_plan_has_the_script_of_its_algorithm, 10);
-    suite_test(suite, an_item_is_nine_bytes, 10);
-    suite_test(suite, a_state_is_read_back_as_it_was, 60);
-    suite_test(suite, no_state_and_a_foreign_one_are_one_byte, 10);
-    suite_test(suite, what_no_bucket_can_have_used_is_refused, 10);
-    suite_test(suite, what_no_sliding_window_can_have_counted_is_refused, 10);
-    suite_test(suite, random_bytes_are_refused_or_a_state_in_range, 60);
-    return suite_run(suite);
 }

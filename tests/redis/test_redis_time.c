@@ -1,7 +1,7 @@
 /* test_redis_time.c - clocks that are wrong, step back or leap: faults B1 to B4 of distributed mode.
  *
- * The server's clock cannot be set from here. What it would do if it were wrong is what the scripts do with any other
- * clock, so by_local_clock lends them one: the same script, the same states, times from a test's hand.
+ * The test cannot set the server's clock. Instead it passes its own clock with by_local_clock, which the same scripts
+ * apply to the same states.
  */
 #include "redis_place.h"
 
@@ -13,7 +13,7 @@
 struct clocked {
     struct place place;
     weir *limiter;
-    int64_t now_us; /* what the scripts are told */
+    int64_t now_us; /* the time that the scripts get */
 };
 
 static int64_t clocked_now(void *user)
@@ -56,7 +56,7 @@ static int64_t wrong_now(void *user)
     return INT64_C(1790000000000000) + ((struct wrong_clock *)user)->ahead_us;
 }
 
-START_TEST(clients_whose_clocks_differ_by_hours_share_one_burst)
+TEST(clients_whose_clocks_differ_by_hours_share_one_burst, 30)
 {
     enum { CLIENTS = 5 };
     struct place place;
@@ -87,25 +87,24 @@ START_TEST(clients_whose_clocks_differ_by_hours_share_one_burst)
         weir_close(limiters[i]);
     place_close(&place);
 }
-END_TEST
 
 /* ---- A clock that steps back ---- */
 
 static const struct {
     const char *policy;
     int64_t limit, period_us;
-    double burst; /* of the envelope: what may pass at once */
+    double burst; /* of the envelope: how much may pass at the same instant */
 } stepping[] = {
     { "token_bucket limit=100 period=1s burst=30", 100, WEIR_SECOND, 30 },
     { "leaky_bucket limit=100 period=1s capacity=30", 100, WEIR_SECOND, 30 },
     { "token_bucket limit=10 period=100ms refill=interval", 10, WEIR_SECOND / 10,
-      20 },                                                          /* full, then a refill at once */
-    { "fixed_window limit=100 period=1s", 100, WEIR_SECOND, 200 },   /* around an edge */
-    { "sliding_window limit=100 period=1s", 100, WEIR_SECOND, 200 }, /* by the envelope; never more in any second */
+      20 },                                                          /* a full bucket, then an immediate refill */
+    { "fixed_window limit=100 period=1s", 100, WEIR_SECOND, 200 },   /* around a window's edge */
+    { "sliding_window limit=100 period=1s", 100, WEIR_SECOND, 200 }, /* by the envelope; never more within a second */
 };
 
-/* True time goes on; the clock falls behind it, by any amount, again and again. */
-START_TEST(a_clock_that_steps_back_mints_no_permit)
+/* True time advances while the clock falls behind it by random amounts, again and again. */
+TEST_EACH(a_clock_that_steps_back_mints_no_permit, sizeof stepping / sizeof stepping[0], 30)
 {
     enum { CALLS = 4000 };
     static struct admit admits[CALLS];
@@ -141,9 +140,8 @@ START_TEST(a_clock_that_steps_back_mints_no_permit)
         }
     clocked_close(&clocked);
 }
-END_TEST
 
-/* From one denial to the next by what each said, until it is admitted. */
+/* Retry after each denial's retry_after until a permit is admitted; return the time. */
 static int64_t wait_for_permit(struct clocked *clocked, weir_limit *limit, int64_t cost)
 {
     int64_t began_us = clocked->now_us;
@@ -157,7 +155,7 @@ static int64_t wait_for_permit(struct clocked *clocked, weir_limit *limit, int64
     }
 }
 
-START_TEST(a_clock_that_steps_back_starves_nobody_for_longer_than_the_slack)
+TEST_EACH(a_clock_that_steps_back_starves_nobody_for_longer_than_the_slack, sizeof stepping / sizeof stepping[0], 30)
 {
     static const int64_t steps_us[] = {
         1, 1000, WEIR_SECOND, WEIR_CLOCK_SLACK_US, WEIR_CLOCK_SLACK_US + 1, WEIR_MINUTE, WEIR_HOUR, WEIR_DAY
@@ -165,7 +163,8 @@ START_TEST(a_clock_that_steps_back_starves_nobody_for_longer_than_the_slack)
     static struct clocked clocked;
     clocked_open(&clocked);
     for (size_t i = 0; i < sizeof steps_us / sizeof steps_us[0]; i++) {
-        /* A sliding window or fixed one may have just begun after the step: a whole period, and a block, to wait. */
+        /* A sliding or fixed window may have just begun when the clock steps back, so the wait is a whole period and
+         * a block. */
         weir_limit *limit = limit_of(clocked.limiter, "limit", stepping[_i].policy);
         must_succeed(weir_reset(limit, weir_key_text("key")));
         clocked.now_us += WEIR_HOUR;
@@ -176,15 +175,14 @@ START_TEST(a_clock_that_steps_back_starves_nobody_for_longer_than_the_slack)
         int64_t held_us = steps_us[i] < WEIR_CLOCK_SLACK_US ? steps_us[i] : WEIR_CLOCK_SLACK_US;
         int64_t waited_us = wait_for_permit(&clocked, limit, 1), most_us = usual_us + held_us;
         if (strncmp(stepping[_i].policy, "sliding", 7) == 0)
-            most_us += stepping[_i].period_us / 10; /* blocks are of the new time */
+            most_us += stepping[_i].period_us / 10; /* blocks are aligned to the new time */
         ck_assert_msg(waited_us <= most_us, "%s, back by %" PRId64 ": waited %" PRId64 ", at most %" PRId64,
                       stepping[_i].policy, steps_us[i], waited_us, most_us);
     }
     clocked_close(&clocked);
 }
-END_TEST
 
-START_TEST(a_leap_ahead_and_back_is_one_burst_more_at_most)
+TEST_EACH(a_leap_ahead_and_back_is_one_burst_more_at_most, sizeof stepping / sizeof stepping[0], 30)
 {
     static struct clocked clocked;
     clocked_open(&clocked);
@@ -203,20 +201,10 @@ START_TEST(a_leap_ahead_and_back_is_one_burst_more_at_most)
     ck_assert_int_eq(admitted, 2 * size);
     clocked_close(&clocked);
 }
-END_TEST
 
 int main(void)
 {
-    if (server_missing())
+    if (redis_server_missing())
         return 77;
-    Suite *suite = suite_create("redis_time");
-    const int policies = sizeof stepping / sizeof stepping[0];
-    TCase *each_policy = tcase_create("each policy");
-    tcase_set_timeout(each_policy, 30);
-    suite_test(suite, clients_whose_clocks_differ_by_hours_share_one_burst, 30);
-    tcase_add_loop_test(each_policy, a_clock_that_steps_back_mints_no_permit, 0, policies);
-    tcase_add_loop_test(each_policy, a_clock_that_steps_back_starves_nobody_for_longer_than_the_slack, 0, policies);
-    tcase_add_loop_test(each_policy, a_leap_ahead_and_back_is_one_burst_more_at_most, 0, policies);
-    suite_add_tcase(suite, each_policy);
-    return suite_run(suite);
+    return suite_run(tests());
 }

@@ -1,4 +1,5 @@
-/* test_redis_tls.c - Redis over TLS: who is let in, who is refused and why, and that all else is as without. */
+/* test_redis_tls.c - Redis over TLS: which certificates are accepted, which are refused and why, and that all else
+ * works as without TLS. */
 #include "pki.h"
 #include "redis_place.h"
 #include "sentinels.h"
@@ -55,7 +56,7 @@ static void remove_certificates(void)
     rmdir(certificates);
 }
 
-/* The path of a file of `name`; some of them stay at a time. */
+/* Return the path of file `name`; the last few results stay valid. */
 static const char *file_of(const char *name, const char *kind)
 {
     static char paths[8][128];
@@ -99,7 +100,7 @@ static struct weir_options secured_options(struct secured *secured)
     return options;
 }
 
-/* What comes of one request. */
+/* Return the result of one request. */
 static int tried(const struct weir_options *options)
 {
     weir *limiter = limiter_of(options);
@@ -112,9 +113,9 @@ static int tried(const struct weir_options *options)
     return status;
 }
 
-/* ---- Who is let in ---- */
+/* ---- Which certificates are accepted ---- */
 
-START_TEST(a_server_whose_certificate_is_vouched_for_is_used)
+TEST(a_server_whose_certificate_is_vouched_for_is_used, 30)
 {
     struct secured secured;
     secured_open(&secured, "good", false, "localhost");
@@ -124,15 +125,15 @@ START_TEST(a_server_whose_certificate_is_vouched_for_is_used)
     ck_assert_int_eq(tried(&options), WEIR_OK);
     place_close(&secured.place);
 }
-END_TEST
 
-START_TEST(a_certificate_that_is_not_the_servers_is_refused_and_the_log_says_why)
+TEST(a_certificate_that_is_not_the_servers_is_refused_and_the_log_says_why, 60)
 {
     const struct {
         const char *certificate, *host, *authority, *words;
     } rows[] = {
         { "good", "localhost", "other-ca", "TLS: self-signed certificate in certificate chain" },
-        { "good", "localhost", NULL, "TLS: self-signed certificate in certificate chain" }, /* the system's store */
+        /* the system's certificates */
+        { "good", "localhost", NULL, "TLS: self-signed certificate in certificate chain" },
         { "elsewhere", "localhost", "ca", "TLS: hostname mismatch" },
         { "elsewhere", "127.0.0.1", "ca", "TLS: IP address mismatch" },
         { "by-name", "127.0.0.1", "ca", "TLS: IP address mismatch" },
@@ -150,9 +151,8 @@ START_TEST(a_certificate_that_is_not_the_servers_is_refused_and_the_log_says_why
         place_close(&secured.place);
     }
 }
-END_TEST
 
-/* One request by way of a front: what comes of it, and what the log says, in place->log. */
+/* Make one request through a front and return its result; the log is in place->log. */
 static int tried_by_front(struct place *place, struct tls_front_wish wish, const char *host, bool insecure)
 {
     char url[128];
@@ -170,7 +170,7 @@ static int tried_by_front(struct place *place, struct tls_front_wish wish, const
     return status;
 }
 
-START_TEST(a_server_is_told_the_name_that_its_certificate_must_have_and_no_address)
+TEST(a_server_is_told_the_name_that_its_certificate_must_have_and_no_address, 60)
 {
     struct place place;
     place_open(&place, false, NULL);
@@ -184,9 +184,8 @@ START_TEST(a_server_is_told_the_name_that_its_certificate_must_have_and_no_addre
     ck_assert_msg(place_logged(&place, "TLS: IP address mismatch"), "%s", place.log);
     place_close(&place);
 }
-END_TEST
 
-START_TEST(tls_before_1_2_is_refused_even_where_no_certificate_is_looked_at)
+TEST(tls_before_1_2_is_refused_even_where_no_certificate_is_looked_at, 60)
 {
     static const struct {
         int newest;
@@ -205,9 +204,8 @@ START_TEST(tls_before_1_2_is_refused_even_where_no_certificate_is_looked_at)
     }
     place_close(&place);
 }
-END_TEST
 
-START_TEST(an_insecure_connection_is_made_only_if_asked_for_and_said_in_the_log)
+TEST(an_insecure_connection_is_made_only_if_asked_for_and_said_in_the_log, 30)
 {
     struct secured secured;
     secured_open(&secured, "expired", false, "localhost");
@@ -220,9 +218,8 @@ START_TEST(an_insecure_connection_is_made_only_if_asked_for_and_said_in_the_log)
     ck_assert(place_logged(&secured.place, "redis_insecure"));
     place_close(&secured.place);
 }
-END_TEST
 
-START_TEST(a_server_that_asks_for_a_certificate_gets_this_clients)
+TEST(a_server_that_asks_for_a_certificate_gets_this_clients, 30)
 {
     struct secured secured;
     secured_open(&secured, "good", true, "localhost");
@@ -236,9 +233,8 @@ START_TEST(a_server_that_asks_for_a_certificate_gets_this_clients)
     ck_assert_int_eq(tried(&options), WEIR_OK);
     place_close(&secured.place);
 }
-END_TEST
 
-START_TEST(an_unchecked_certificate_is_not_given_as_the_reason_of_something_else)
+TEST(an_unchecked_certificate_is_not_given_as_the_reason_of_something_else, 30)
 {
     struct secured secured;
     secured_open(&secured, "expired", true, "localhost");
@@ -251,11 +247,10 @@ START_TEST(an_unchecked_certificate_is_not_given_as_the_reason_of_something_else
                   secured.place.log);
     place_close(&secured.place);
 }
-END_TEST
 
 /* ---- Options ---- */
 
-START_TEST(files_that_do_not_do_are_refused_by_name)
+TEST(files_that_do_not_do_are_refused_by_name, 30)
 {
     const char *pem = file_of("client", "pem"), *key = file_of("client", "key"), *other = file_of("good", "key");
     const struct {
@@ -292,14 +287,14 @@ START_TEST(files_that_do_not_do_are_refused_by_name)
         pthread_mutex_destroy(&place.log_lock);
     }
 }
-END_TEST
 
-START_TEST(a_key_with_a_passphrase_is_refused_and_nobody_is_asked_for_it)
+TEST(a_key_with_a_passphrase_is_refused_and_nobody_is_asked_for_it, 10)
 {
     struct place place;
     weir *limiter;
     int silent[2];
-    ck_assert(pipe(silent) == 0 && dup2(silent[0], STDIN_FILENO) == STDIN_FILENO); /* where one might be waited for */
+    /* where OpenSSL might wait for a password */
+    ck_assert(pipe(silent) == 0 && dup2(silent[0], STDIN_FILENO) == STDIN_FILENO);
     place_open_bare(&place);
     struct weir_options options = place_options(&place, TIMEOUT_US);
     options.redis_url = "rediss://h";
@@ -309,11 +304,10 @@ START_TEST(a_key_with_a_passphrase_is_refused_and_nobody_is_asked_for_it)
     ck_assert_msg(place_logged(&place, "redis_key_file"), "%s", place.log);
     pthread_mutex_destroy(&place.log_lock);
 }
-END_TEST
 
-/* ---- Servers that do not shake hands ---- */
+/* ---- Servers that do not complete a handshake ---- */
 
-START_TEST(a_server_without_tls_is_an_error_in_time)
+TEST(a_server_without_tls_is_an_error_in_time, 30)
 {
     struct place place;
     char url[128];
@@ -326,9 +320,8 @@ START_TEST(a_server_without_tls_is_an_error_in_time)
     ck_assert_msg(status == WEIR_EIO || status == WEIR_ETIME, "%d", status);
     place_close(&place);
 }
-END_TEST
 
-START_TEST(a_server_that_says_nothing_is_an_error_in_time)
+TEST(a_server_that_says_nothing_is_an_error_in_time, 30)
 {
     struct sockaddr_in address = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
     socklen_t len = sizeof address;
@@ -353,12 +346,11 @@ START_TEST(a_server_that_says_nothing_is_an_error_in_time)
     close(silent);
     pthread_mutex_destroy(&place.log_lock);
 }
-END_TEST
 
 /* ---- Sentinels ---- */
 
-/* A server and a sentinel, both with `certificate`; the sentinel names the server as `announced`, or by its address if
- * that is NULL. False: before Redis 6.2 they know addresses only. */
+/* Start a server and a sentinel, both with `certificate`. The sentinel names the server as `announced`, or by its
+ * address if it is NULL. Return false before Redis 6.2, whose sentinels know only addresses. */
 static bool guarded_open(struct sentinels *guarded, const char *certificate, const char *announced)
 {
     static char lines[1024];
@@ -384,7 +376,7 @@ static bool guarded_open(struct sentinels *guarded, const char *certificate, con
     return started;
 }
 
-START_TEST(a_server_that_a_sentinel_names_has_a_certificate_for_that_name)
+TEST(a_server_that_a_sentinel_names_has_a_certificate_for_that_name, 60)
 {
     static const struct {
         const char *certificate, *announced, *asked, *says; /* says: NULL: it is used */
@@ -414,9 +406,8 @@ START_TEST(a_server_that_a_sentinel_names_has_a_certificate_for_that_name)
         sentinels_stop(&guarded);
     }
 }
-END_TEST
 
-/* ---- All else is as without ---- */
+/* ---- All else works as without TLS ---- */
 
 enum { THREADS = 24, EACH = 60 };
 
@@ -430,7 +421,7 @@ static void *ask_often(void *user)
     return NULL;
 }
 
-START_TEST(many_threads_share_it_and_nothing_is_lost)
+TEST(many_threads_share_it_and_nothing_is_lost, 60)
 {
     struct secured secured;
     struct crew crew;
@@ -447,9 +438,8 @@ START_TEST(many_threads_share_it_and_nothing_is_lost)
     weir_close(limiter);
     place_close(&secured.place);
 }
-END_TEST
 
-START_TEST(connections_that_are_cut_are_made_again)
+TEST(connections_that_are_cut_are_made_again, 60)
 {
     struct secured secured;
     secured_open(&secured, "good", false, "localhost");
@@ -464,12 +454,11 @@ START_TEST(connections_that_are_cut_are_made_again)
     weir_close(limiter);
     place_close(&secured.place);
 }
-END_TEST
 
-/* An op that was submitted, and what it has come to. */
+/* A submitted op and its status. */
 struct submitted {
     struct weir_op op;
-    _Atomic int status; /* 1: it waits */
+    _Atomic int status; /* 1: pending */
 };
 
 static void note_status(struct weir_op *op, int status)
@@ -489,7 +478,7 @@ static int submit_and_wait(weir *limiter, struct submitted *submitted)
     return atomic_load(&submitted->status);
 }
 
-START_TEST(an_answer_that_comes_in_one_segment_with_the_end_is_an_answer)
+TEST(an_answer_that_comes_in_one_segment_with_the_end_is_an_answer, 60)
 {
     enum { TIMES = 10 };
     struct place place;
@@ -505,13 +494,13 @@ START_TEST(an_answer_that_comes_in_one_segment_with_the_end_is_an_answer)
     struct weir_options options = place_options(&place, 20 * WEIR_SECOND);
     options.redis_url = url;
     options.redis_ca_file = file_of("ca", "pem");
-    for (int i = 0; i < TIMES; i++) { /* on a caller's connection, and on the one of all who submit */
+    for (int i = 0; i < TIMES; i++) { /* on the caller's connection, and on the thread's */
         weir *limiter = limiter_of(&options);
         weir_limit *limit = limit_of(limiter, "tls", UNREFILLED);
         struct submitted submitted = { .op.request = { .limit = limit, .key = weir_key_text("b"), .cost = 1 } };
         struct weir_decision decision;
         if (i == 0)
-            recover(limit, "a"); /* the scripts are there */
+            recover(limit, "a"); /* loads the scripts */
         for (int k = 0; k < 3; k++) {
             must_succeed(weir_try(limit, weir_key_text("a"), 1, &decision));
             ck_assert_int_eq(decision.source, WEIR_BY_REDIS);
@@ -525,10 +514,9 @@ START_TEST(an_answer_that_comes_in_one_segment_with_the_end_is_an_answer)
     ck_assert_int_ge(tls_front_stop(front), 4 * TIMES);
     place_close(&place);
 }
-END_TEST
 
-#if !defined(__SANITIZE_THREAD__) /* which knows no threads in the child of a process with threads */
-START_TEST(a_child_of_a_fork_has_a_session_of_its_own)
+#if !defined(__SANITIZE_THREAD__) /* ThreadSanitizer does not support threads in a forked child */
+TEST(a_child_of_a_fork_has_a_session_of_its_own, 60)
 {
     struct secured secured;
     secured_open(&secured, "good", false, "localhost");
@@ -556,10 +544,9 @@ START_TEST(a_child_of_a_fork_has_a_session_of_its_own)
     weir_close(limiter);
     place_close(&secured.place);
 }
-END_TEST
 #endif
 
-/* The contract, on one server for all of it. */
+/* One server for the whole contract. */
 static struct secured common;
 
 static int open_secured(const struct weir_options *options, weir **out)
@@ -573,7 +560,7 @@ static int open_secured(const struct weir_options *options, weir **out)
     own.redis_ca_file = file_of("ca", "pem");
     own.redis_prefix = prefix;
     own.on_failure = WEIR_FAIL_ERROR;
-    own.timeout_us = 20 * WEIR_SECOND; /* a busy machine is no failure */
+    own.timeout_us = 20 * WEIR_SECOND; /* long enough for a busy machine */
     own.by_local_clock = own.now_us != NULL;
     return weir_open(&own, out);
 }
@@ -582,29 +569,11 @@ static const struct contract_backend over_tls = { "redis over TLS", CONTRACT_ALL
 
 int main(void)
 {
-    if (server_missing())
+    if (redis_server_missing())
         return 77;
     make_certificates();
     secured_open(&common, "good", false, "localhost");
-    Suite *suite = suite_create("redis over TLS");
-    suite_test(suite, a_server_whose_certificate_is_vouched_for_is_used, 30);
-    suite_test(suite, a_certificate_that_is_not_the_servers_is_refused_and_the_log_says_why, 60);
-    suite_test(suite, a_server_is_told_the_name_that_its_certificate_must_have_and_no_address, 60);
-    suite_test(suite, tls_before_1_2_is_refused_even_where_no_certificate_is_looked_at, 60);
-    suite_test(suite, an_insecure_connection_is_made_only_if_asked_for_and_said_in_the_log, 30);
-    suite_test(suite, a_server_that_asks_for_a_certificate_gets_this_clients, 30);
-    suite_test(suite, an_unchecked_certificate_is_not_given_as_the_reason_of_something_else, 30);
-    suite_test(suite, files_that_do_not_do_are_refused_by_name, 30);
-    suite_test(suite, a_key_with_a_passphrase_is_refused_and_nobody_is_asked_for_it, 10);
-    suite_test(suite, a_server_without_tls_is_an_error_in_time, 30);
-    suite_test(suite, a_server_that_says_nothing_is_an_error_in_time, 30);
-    suite_test(suite, a_server_that_a_sentinel_names_has_a_certificate_for_that_name, 60);
-    suite_test(suite, many_threads_share_it_and_nothing_is_lost, 60);
-    suite_test(suite, connections_that_are_cut_are_made_again, 60);
-    suite_test(suite, an_answer_that_comes_in_one_segment_with_the_end_is_an_answer, 60);
-#if !defined(__SANITIZE_THREAD__)
-    suite_test(suite, a_child_of_a_fork_has_a_session_of_its_own, 60);
-#endif
+    Suite *suite = tests();
     contract_add(suite, &over_tls);
     int status = suite_run(suite);
     place_close(&common.place);

@@ -1,7 +1,7 @@
-/* test_redis_ttl.c - no key stays for ever, nor goes before its time: each has a time to live, of the length that docs/redis.md
- * says, whatever was asked, and whenever the server was killed.
+/* test_redis_ttl.c - every key gets the time to live that docs/redis.md states, whatever was requested and whenever the
+ * server was killed.
  *
- * It is the time until the key is as good as new, and then GRACE_MS, or with times of the caller's a week more.
+ * The time to live is the time until the key is idle plus GRACE_MS, or plus a week with the caller's times.
  */
 #include "redis_place.h"
 
@@ -12,7 +12,7 @@
 
 enum { GRACE_MS = 2000, WEEK_MS = 7 * 86400000, ROUNDING_MS = 1, LIMITS = 12, KEYS = 20, KEYS_MOST = 1200 };
 
-/* What it takes at most until a key is as good as new. */
+/* The longest time until a key is idle. */
 static const struct {
     const char *policy;
     int64_t fill_us;
@@ -31,13 +31,13 @@ static const struct {
     { "leaky_bucket limit=1 period=1h capacity=24", WEIR_DAY },
 };
 
-/* ---- What is there ---- */
+/* ---- Stored keys ---- */
 
 struct scan {
     int64_t keys, without, longest_ms[LIMITS]; /* of keys of the limits "l<number>" */
 };
 
-/* All keys with what they have to live, at one instant. */
+/* Return all keys with their times to live, at one instant. */
 static struct scan scan_of(struct place *place)
 {
     static const char script[] =
@@ -68,12 +68,12 @@ static void assert_all_end(const struct scan *scan, const int64_t *fill_us, int6
                       kinds[i].policy, scan->longest_ms[i]);
 }
 
-/* ---- Whatever was asked ---- */
+/* ---- Whatever was requested ---- */
 
 struct asked {
     weir *limiter;
     weir_limit *limits[LIMITS];
-    int64_t fill_us[LIMITS]; /* of what each has been */
+    int64_t fill_us[LIMITS]; /* the time that each key's use takes to refill */
 };
 
 static void asked_open(struct asked *asked, const struct weir_options *options)
@@ -97,7 +97,7 @@ static void redefine_by_chance(struct asked *asked, struct chance *chance)
         asked->fill_us[i] = kinds[to].fill_us;
 }
 
-/* One request of any sort, of a key of any limit. */
+/* Make a random request for a key of a random limit. */
 static void ask_by_chance(const struct asked *asked, struct chance *chance)
 {
     struct weir_request requests[3];
@@ -127,10 +127,10 @@ static const struct {
     { WEIR_DISTRIBUTED, false, false },
     { WEIR_DISTRIBUTED, true, false },
     { WEIR_DISTRIBUTED, true, true },
-    { WEIR_HYBRID, true, false }, /* takes ahead of use */
+    { WEIR_HYBRID, true, false }, /* charges in advance */
 };
 
-START_TEST(every_key_ends_in_the_time_that_is_documented)
+TEST_EACH(every_key_ends_in_the_time_that_is_documented, sizeof ways / sizeof *ways, 60)
 {
     struct place place;
     struct asked asked;
@@ -139,7 +139,8 @@ START_TEST(every_key_ends_in_the_time_that_is_documented)
     place_open(&place, false, NULL);
     struct weir_options options = place_options(&place, 20 * WEIR_SECOND);
     options.mode = ways[_i].mode;
-    options.lease_life_us = ways[_i].mode == WEIR_HYBRID ? WEIR_SECOND : 0; /* so long that a busy machine leases too */
+    /* long enough for a busy machine to lease */
+    options.lease_life_us = ways[_i].mode == WEIR_HYBRID ? WEIR_SECOND : 0;
     options.by_local_clock = ways[_i].by_local_clock;
     asked_open(&asked, &options);
     for (int i = 0; i < 40; i++) {
@@ -159,9 +160,8 @@ START_TEST(every_key_ends_in_the_time_that_is_documented)
     weir_close(asked.limiter);
     place_close(&place);
 }
-END_TEST
 
-START_TEST(no_key_goes_before_it_is_as_good_as_new)
+TEST(no_key_goes_before_it_is_as_good_as_new, 60)
 {
     struct place place;
     struct asked asked;
@@ -186,11 +186,11 @@ START_TEST(no_key_goes_before_it_is_as_good_as_new)
     weir_close(asked.limiter);
     place_close(&place);
 }
-END_TEST
 
 /* ---- Whenever the server is killed ---- */
 
-enum { CREW = 3, WINDOW = 5, WINDOW_LIMIT = 30, KILLING_US = 10 * 1000 * 1000 }; /* kinds[WINDOW] is never over */
+/* kinds[WINDOW] never ends during the test */
+enum { CREW = 3, WINDOW = 5, WINDOW_LIMIT = 30, KILLING_US = 10 * 1000 * 1000 };
 
 struct load {
     struct asked asked;
@@ -199,7 +199,7 @@ struct load {
     _Atomic int64_t answers, admitted[KEYS]; /* the window's */
 };
 
-/* Anything, and then one permit of the window; there are times when nobody answers. */
+/* Make any request, then take one permit of the window; sometimes nothing answers. */
 static void *ask_on(void *argument)
 {
     struct load *load = argument;
@@ -216,18 +216,18 @@ static void *ask_on(void *argument)
             if (limit == WINDOW)
                 atomic_fetch_add(&load->admitted[key], decision.allowed);
         } else {
-            sleep_us(100); /* the server needs the processors */
+            sleep_us(100); /* leaves the processors to the server */
         }
     }
     return NULL;
 }
 
-/* In full: a thousand times. */
-START_TEST(a_server_killed_at_any_instant_comes_back_with_no_key_for_ever_and_nothing_forgotten)
+/* With --full: a thousand times. */
+TEST(a_server_killed_at_any_instant_comes_back_with_no_key_for_ever_and_nothing_forgotten, 120)
 {
     static const char *const config[] = {
         "--appendonly", "yes", "--appendfsync", "no", "--auto-aof-rewrite-min-size", "512kb", NULL
-    }; /* so that it is killed while it writes its file anew, too */
+    }; /* so that some kills hit it while it rewrites its file */
     static struct load load;
     struct place place;
     struct crew crew;
@@ -257,7 +257,7 @@ START_TEST(a_server_killed_at_any_instant_comes_back_with_no_key_for_ever_and_no
         const struct scan scan = scan_of(&place);
         assert_all_end(&scan, load.asked.fill_us, GRACE_MS);
         keys += scan.keys;
-        if (kills % 100 == 99) { /* for whoever looks how far it is */
+        if (kills % 100 == 99) { /* progress for a long run */
             printf("%d times\n", kills + 1);
             fflush(stdout);
         }
@@ -272,20 +272,12 @@ START_TEST(a_server_killed_at_any_instant_comes_back_with_no_key_for_ever_and_no
     weir_close(load.asked.limiter);
     place_close(&place);
 }
-END_TEST
 
 int main(void)
 {
-    if (server_missing())
+    if (redis_server_missing())
         return 77;
-    if (access("/dev/shm", W_OK) == 0) /* what is asked of a disk is not the question */
+    if (access("/dev/shm", W_OK) == 0) /* disk speed does not matter here */
         setenv("TMPDIR", "/dev/shm", 0);
-    Suite *suite = suite_create("redis_ttl");
-    TCase *each_way = tcase_create("each way");
-    tcase_set_timeout(each_way, 60);
-    tcase_add_loop_test(each_way, every_key_ends_in_the_time_that_is_documented, 0, sizeof ways / sizeof *ways);
-    suite_add_tcase(suite, each_way);
-    suite_test(suite, no_key_goes_before_it_is_as_good_as_new, 60);
-    suite_test(suite, a_server_killed_at_any_instant_comes_back_with_no_key_for_ever_and_nothing_forgotten, 120);
-    return suite_run(suite);
+    return suite_run(tests());
 }

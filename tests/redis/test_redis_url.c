@@ -1,4 +1,4 @@
-/* test_redis_url.c - URLs of Redis that are read, those that are refused and how, and where the password comes from. */
+/* test_redis_url.c - Redis URLs that are accepted, those that are refused and how, and the sources of the password. */
 #include "failing_alloc.h"
 #include "support.h"
 
@@ -45,7 +45,7 @@ static void clear_environment(void)
 
 /* ---- URLs ---- */
 
-START_TEST(a_url_gives_host_port_path_user_password_and_db)
+TEST(a_url_gives_host_port_path_user_password_and_db, 30)
 {
     static const struct {
         const char *url;
@@ -91,9 +91,8 @@ START_TEST(a_url_gives_host_port_path_user_password_and_db)
         redis_target_free(&target);
     }
 }
-END_TEST
 
-START_TEST(a_url_of_sentinels_or_of_a_cluster_gives_each_host)
+TEST(a_url_of_sentinels_or_of_a_cluster_gives_each_host, 30)
 {
     static const struct {
         const char *url;
@@ -153,10 +152,10 @@ START_TEST(a_url_of_sentinels_or_of_a_cluster_gives_each_host)
     ck_assert_uint_eq(most.host_count, 16);
     redis_target_free(&most);
 }
-END_TEST
 
-/* The marker stands wherever a secret may, also where a stray byte makes the reader take it for something else. */
-START_TEST(a_bad_url_is_refused_by_its_part_and_never_quoted)
+/* The marker stands wherever a secret may, also where a stray byte makes the parser take the secret for something
+ * else. */
+TEST(a_bad_url_is_refused_by_its_part_and_never_quoted, 30)
 {
     static const struct {
         const char *url, *says;
@@ -298,9 +297,8 @@ START_TEST(a_bad_url_is_refused_by_its_part_and_never_quoted)
         ck_assert_msg(!strstr(sentence, "SEC") && !strstr(sentence, TEN), "\"%s\" quotes a secret", sentence);
     }
 }
-END_TEST
 
-START_TEST(the_longest_parts_are_taken)
+TEST(the_longest_parts_are_taken, 30)
 {
     struct redis_target target;
     clear_environment();
@@ -315,9 +313,8 @@ START_TEST(the_longest_parts_are_taken)
     ck_assert_uint_eq(strlen(target.path), 107);
     redis_target_free(&target);
 }
-END_TEST
 
-START_TEST(freeing_leaves_zeroes_and_takes_them)
+TEST(freeing_leaves_zeroes_and_takes_them, 30)
 {
     struct redis_target target;
     clear_environment();
@@ -327,10 +324,9 @@ START_TEST(freeing_leaves_zeroes_and_takes_them)
         ck_assert(!target.host && !target.path && !target.user && !target.password && !target.port && !target.db);
     }
 }
-END_TEST
 
-/* Whatever the bytes, the answer is a target in range or a sentence: under ASan, also no byte beyond the text. */
-START_TEST(random_urls_are_read_or_refused)
+/* Any bytes give a valid target or an error sentence; ASan checks that no byte past the text is read. */
+TEST(random_urls_are_read_or_refused, 60)
 {
     static const char *const pieces[] = { "redis://",
                                           "unix://",
@@ -365,7 +361,7 @@ START_TEST(random_urls_are_read_or_refused)
             strcpy(text, pieces[chance_between(&chance, 0, 3)]);
         for (int64_t j = chance_between(&chance, 0, 8); j > 0; j--)
             strcat(text, pieces[chance_between(&chance, 0, PIECES - 1)]);
-        char *url = strdup(text); /* as long as it is, to the byte */
+        char *url = strdup(text); /* an exact copy */
         struct redis_target target;
         int error = read_target(url, NULL, &target);
         must(error == WEIR_OK || (error == WEIR_EINVAL && sentence[0]), "read, or refused with a sentence");
@@ -387,7 +383,6 @@ START_TEST(random_urls_are_read_or_refused)
     }
     ck_assert_int_gt(read, 0);
 }
-END_TEST
 
 /* ---- Passwords ---- */
 
@@ -415,7 +410,7 @@ static void write_file(const char *bytes, size_t len)
     close(fd);
 }
 
-START_TEST(the_password_is_the_urls_or_the_files_or_the_environments)
+TEST(the_password_is_the_urls_or_the_files_or_the_environments, 30)
 {
     static const struct {
         const char *url;
@@ -447,9 +442,8 @@ START_TEST(the_password_is_the_urls_or_the_files_or_the_environments)
     }
     remove_folder();
 }
-END_TEST
 
-START_TEST(the_first_line_of_the_file_counts_without_its_end)
+TEST(the_first_line_of_the_file_counts_without_its_end, 30)
 {
     static const struct {
         const char *bytes;
@@ -490,13 +484,12 @@ START_TEST(the_first_line_of_the_file_counts_without_its_end)
     }
     remove_folder();
 }
-END_TEST
 
-START_TEST(a_file_that_cannot_be_read_is_an_error_that_names_it)
+TEST(a_file_that_cannot_be_read_is_an_error_that_names_it, 30)
 {
     struct redis_target target;
     make_folder();
-    setenv("WEIR_REDIS_PASSWORD", "of-env", 1); /* is no way out */
+    setenv("WEIR_REDIS_PASSWORD", "of-env", 1); /* an invalid source is not skipped */
     const struct {
         const char *path;
         int code;
@@ -508,13 +501,12 @@ START_TEST(a_file_that_cannot_be_read_is_an_error_that_names_it)
         ck_assert_int_eq(read_target("redis://h", rows[i].path, &target), WEIR_EIO);
         ck_assert_str_eq(sentence, says);
     }
-    ck_assert_int_eq(read_target("redis://:pw@h", file, &target), WEIR_OK); /* not looked at */
+    ck_assert_int_eq(read_target("redis://:pw@h", file, &target), WEIR_OK); /* not consulted */
     redis_target_free(&target);
     remove_folder();
 }
-END_TEST
 
-START_TEST(a_password_of_the_environment_that_is_too_long_is_refused)
+TEST(a_password_of_the_environment_that_is_too_long_is_refused, 30)
 {
     struct redis_target target;
     setenv("WEIR_REDIS_PASSWORD", FIVE_HUNDRED TEN "123", 1);
@@ -525,11 +517,10 @@ START_TEST(a_password_of_the_environment_that_is_too_long_is_refused)
     ck_assert_uint_eq(strlen(target.password), 512);
     redis_target_free(&target);
 }
-END_TEST
 
-/* ---- The sentinels' own ---- */
+/* ---- The sentinels' password ---- */
 
-START_TEST(the_sentinels_have_a_user_and_a_password_of_their_own)
+TEST(the_sentinels_have_a_user_and_a_password_of_their_own, 30)
 {
     static const struct {
         const char *url, *user;
@@ -542,7 +533,7 @@ START_TEST(the_sentinels_have_a_user_and_a_password_of_their_own)
         { "redis-sentinel://h/m", "watcher", false, "of-env", "watcher", "of-env" },
         { "redis-sentinel://h/m", "", false, "of-env", NULL, "of-env" },
         { "redis-sentinel://h/m", NULL, false, "", NULL, NULL },
-        { "redis://h", NULL, false, "of-env", NULL, NULL }, /* not looked at */
+        { "redis://h", NULL, false, "of-env", NULL, NULL }, /* not consulted */
     };
     make_folder();
     write_file("of-file\n", 8);
@@ -566,9 +557,8 @@ START_TEST(the_sentinels_have_a_user_and_a_password_of_their_own)
     }
     remove_folder();
 }
-END_TEST
 
-START_TEST(what_the_sentinels_are_told_is_refused_by_its_name)
+TEST(what_the_sentinels_are_told_is_refused_by_its_name, 30)
 {
     static const struct {
         const char *url, *user, *file, *environment;
@@ -606,11 +596,10 @@ START_TEST(what_the_sentinels_are_told_is_refused_by_its_name)
         ck_assert_int_eq(target.port, 4711);
     }
 }
-END_TEST
 
 /* ---- Memory ---- */
 
-/* With the `number`th allocation failing; false if there are fewer. */
+/* Parse with allocation number `number` failing; return false if there are fewer. */
 static bool read_without(int64_t number, const struct weir_options *options)
 {
     struct redis_target target = { .port = 4711 };
@@ -630,7 +619,7 @@ static bool read_without(int64_t number, const struct weir_options *options)
     return failed;
 }
 
-START_TEST(a_target_for_which_there_is_no_memory_is_none_and_nothing_of_it_is_kept)
+TEST(a_target_for_which_there_is_no_memory_is_none_and_nothing_of_it_is_kept, 30)
 {
     static const struct {
         const char *url, *user, *environment, *sentinel_environment;
@@ -658,24 +647,4 @@ START_TEST(a_target_for_which_there_is_no_memory_is_none_and_nothing_of_it_is_ke
         ck_assert_msg(number == rows[i].allocations + 1, "%s: %lld", rows[i].url, (long long)number - 1);
     }
     clear_environment();
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("redis_url");
-    suite_test(suite, a_url_gives_host_port_path_user_password_and_db, 30);
-    suite_test(suite, a_url_of_sentinels_or_of_a_cluster_gives_each_host, 30);
-    suite_test(suite, a_bad_url_is_refused_by_its_part_and_never_quoted, 30);
-    suite_test(suite, the_longest_parts_are_taken, 30);
-    suite_test(suite, freeing_leaves_zeroes_and_takes_them, 30);
-    suite_test(suite, random_urls_are_read_or_refused, 60);
-    suite_test(suite, the_password_is_the_urls_or_the_files_or_the_environments, 30);
-    suite_test(suite, the_first_line_of_the_file_counts_without_its_end, 30);
-    suite_test(suite, a_file_that_cannot_be_read_is_an_error_that_names_it, 30);
-    suite_test(suite, a_password_of_the_environment_that_is_too_long_is_refused, 30);
-    suite_test(suite, the_sentinels_have_a_user_and_a_password_of_their_own, 30);
-    suite_test(suite, what_the_sentinels_are_told_is_refused_by_its_name, 30);
-    suite_test(suite, a_target_for_which_there_is_no_memory_is_none_and_nothing_of_it_is_kept, 30);
-    return suite_run(suite);
 }

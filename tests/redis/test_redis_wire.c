@@ -1,4 +1,5 @@
-/* test_redis_wire.c - replies of Redis, fed whole and byte by byte: what they are, what stands in lists, and what breaks. */
+/* test_redis_wire.c - Redis replies fed whole and byte by byte: their kinds, the contents of lists, and what breaks
+ * the parser. */
 #include "failing_alloc.h"
 #include "support.h"
 
@@ -12,7 +13,7 @@
 
 #define TEN_LISTS "*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n"
 
-/* What was heard, in words. */
+/* What the reader reported, as text. */
 static struct {
     char text[1024];
     size_t len;
@@ -27,7 +28,7 @@ __attribute__((format(printf, 1, 2))) static void note(const char *format, ...)
     ck_assert_uint_lt(heard.len, sizeof heard.text);
 }
 
-/* "0.2=7 " for the number 7, third of the first list in the list. "stop" is refused. */
+/* Note "0.2=7 " for the number 7, third of the first list in the list. Refuse "stop". */
 static bool hear_scalar(void *user, const struct redis_wire_scalar *scalar)
 {
     ck_assert_ptr_eq(user, &heard);
@@ -64,7 +65,7 @@ static void note_reply(const struct redis_reply *reply)
     note("; ");
 }
 
-/* Feed it in pieces, and note all; "broken" ends it. */
+/* Feed the bytes in pieces and note everything; "broken" marks an error. */
 static void hear(const char *bytes, size_t len, size_t piece, bool lists)
 {
     struct redis_wire wire;
@@ -97,7 +98,7 @@ static void assert_heard(const char *bytes, bool lists, const char *expected)
     }
 }
 
-START_TEST(replies_are_told_apart_however_they_are_cut)
+TEST(replies_are_told_apart_however_they_are_cut, 30)
 {
     static const struct {
         const char *bytes, *expected;
@@ -124,9 +125,8 @@ START_TEST(replies_are_told_apart_however_they_are_cut)
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         assert_heard(rows[i].bytes, false, rows[i].expected);
 }
-END_TEST
 
-START_TEST(what_stands_in_a_list_is_shown_with_its_place)
+TEST(what_stands_in_a_list_is_shown_with_its_place, 30)
 {
     static const struct {
         const char *bytes, *expected;
@@ -160,19 +160,17 @@ START_TEST(what_stands_in_a_list_is_shown_with_its_place)
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         assert_heard(rows[i].bytes, true, rows[i].expected);
 }
-END_TEST
 
-/* Of RESP3, which is never asked for, hiredis 0.14 knows nothing. */
-START_TEST(doubles_and_truths_are_something_else)
+/* RESP3, which weir never requests; hiredis 0.14 does not support it. */
+TEST(doubles_and_truths_are_something_else, 30)
 {
     const bool is_known = HIREDIS_MAJOR >= 1;
     assert_heard(",1.5\r\n#t\r\n", false, is_known ? "other; other; " : "broken");
     assert_heard("*2\r\n,1.5\r\n#f\r\n", true, is_known ? "0=other 1=other list; " : "broken");
     assert_heard("*2\r\n:1\r\n_\r\n", true, is_known ? "0=1 1=nil list; " : "0=1 broken");
 }
-END_TEST
 
-START_TEST(lists_are_shown_from_when_they_are_expected_to_when_they_are_not)
+TEST(lists_are_shown_from_when_they_are_expected_to_when_they_are_not, 30)
 {
     struct redis_wire wire;
     struct redis_reply reply;
@@ -187,13 +185,13 @@ START_TEST(lists_are_shown_from_when_they_are_expected_to_when_they_are_not)
     ck_assert_int_eq(redis_wire_next(&wire, &reply), -1);
     ck_assert_str_eq(heard.text, "0=1 ");
 
-    /* A connection that begins does so without them, whatever was in the last one. */
+    /* A new connection begins without lists, whatever the previous one sent. */
     redis_wire_show_lists(&wire, hear_scalar, &heard);
     ck_assert_int_eq(redis_wire_restart(&wire), 0);
     ck_assert_int_eq(redis_wire_feed(&wire, "*1\r\n:1\r\n", 8), 0);
     ck_assert_int_eq(redis_wire_next(&wire, &reply), -1);
 
-    /* In the middle of one, which is not asked for, what is left of it is none. */
+    /* After a restart in the middle of a list, the rest of that list is not shown. */
     ck_assert_int_eq(redis_wire_restart(&wire), 0);
     redis_wire_show_lists(&wire, hear_scalar, &heard);
     ck_assert_int_eq(redis_wire_feed(&wire, "*2\r\n:1\r\n", 8), 0);
@@ -203,7 +201,6 @@ START_TEST(lists_are_shown_from_when_they_are_expected_to_when_they_are_not)
     ck_assert_int_eq(redis_wire_next(&wire, &reply), -1);
     redis_wire_free(&wire);
 }
-END_TEST
 
 /* ---- Bounds ---- */
 
@@ -213,7 +210,7 @@ static bool count_scalar(void *user, const struct redis_wire_scalar *scalar)
     return scalar->is_number;
 }
 
-/* Feed `bytes` until it breaks or `most` bytes went in, of which the number is returned. */
+/* Feed `bytes` until the reader breaks or `most` bytes went in; return that number. */
 static size_t feed_until_broken(struct redis_wire *wire, const char *bytes, size_t len, size_t most)
 {
     struct redis_reply reply;
@@ -228,7 +225,7 @@ static size_t feed_until_broken(struct redis_wire *wire, const char *bytes, size
     return fed;
 }
 
-START_TEST(what_makes_no_whole_reply_ends_at_its_bound)
+TEST(what_makes_no_whole_reply_ends_at_its_bound, 60)
 {
     static char numbers[4 * 4096];
     struct redis_wire wire;
@@ -240,7 +237,7 @@ START_TEST(what_makes_no_whole_reply_ends_at_its_bound)
     const size_t fed = feed_until_broken(&wire, numbers, sizeof numbers, REDIS_WIRE_LIST_BYTES);
     ck_assert(fed <= REDIS_WIRE_MAX && fed > REDIS_WIRE_MAX - 2 * sizeof numbers);
 
-    /* A list that goes on and on is shown, and takes no room. */
+    /* An endless list is shown without using memory. */
     ck_assert_int_eq(redis_wire_restart(&wire), 0);
     redis_wire_show_lists(&wire, count_scalar, &count);
     ck_assert_int_eq(redis_wire_feed(&wire, "*32768\r\n", 8), 0);
@@ -253,9 +250,8 @@ START_TEST(what_makes_no_whole_reply_ends_at_its_bound)
     ck_assert_uint_eq(wire.text.room, 0);
     redis_wire_free(&wire);
 }
-END_TEST
 
-START_TEST(a_list_longer_than_any_other_reply_is_read)
+TEST(a_list_longer_than_any_other_reply_is_read, 60)
 {
     struct redis_wire wire;
     struct redis_reply reply;
@@ -279,9 +275,8 @@ START_TEST(a_list_longer_than_any_other_reply_is_read)
     ck_assert_uint_eq(count, 3 * 16384 * 32);
     redis_wire_free(&wire);
 }
-END_TEST
 
-START_TEST(an_error_is_known_by_its_first_word)
+TEST(an_error_is_known_by_its_first_word, 30)
 {
     static const struct {
         const char *text, *word;
@@ -297,13 +292,12 @@ START_TEST(an_error_is_known_by_its_first_word)
         ck_assert(!redis_reply_is_error(&reply, rows[i].word));
     }
 }
-END_TEST
 
 /* ---- Memory ---- */
 
 static bool no_memory; /* for hiredis */
 
-/* The linker's names for the functions that are wrapped, and for what wraps them. */
+/* The linker's names of the wrapped functions and their wrappers. */
 redisReader *__real_redisReaderCreateWithFunctions(redisReplyObjectFunctions *functions);
 redisReader *__wrap_redisReaderCreateWithFunctions(redisReplyObjectFunctions *functions);
 int __real_redisReaderFeed(redisReader *reader, const char *data, size_t len);
@@ -326,7 +320,7 @@ static void assert_reads(struct redis_wire *wire, const char *bytes, int expecte
     ck_assert_int_eq(redis_wire_next(wire, &reply), expected);
 }
 
-START_TEST(what_finds_no_memory_is_broken_until_it_is_begun_anew)
+TEST(what_finds_no_memory_is_broken_until_it_is_begun_anew, 30)
 {
     struct redis_wire wire;
     struct redis_reply reply;
@@ -345,16 +339,15 @@ START_TEST(what_finds_no_memory_is_broken_until_it_is_begun_anew)
     ck_assert_int_eq(redis_wire_restart(&wire), 0);
     ck_assert_int_eq(redis_wire_feed(&wire, "$3\r\nabc\r\n", 9), 0);
     alloc_watch(1, false);
-    const int result = redis_wire_next(&wire, &reply); /* no room for its text */
+    const int result = redis_wire_next(&wire, &reply); /* no memory for its text */
     alloc_pause();
     ck_assert(alloc_failed() && result == -1);
     ck_assert_int_eq(redis_wire_restart(&wire), 0);
     assert_reads(&wire, "$3\r\nabc\r\n", 1);
     redis_wire_free(&wire);
 }
-END_TEST
 
-/* Two parts that fit into the buffer as it is first, and one that does not. */
+/* Write two parts that fit into the initial buffer and one that does not. */
 static void write_command(struct redis_bytes *bytes)
 {
     static const char large[8192];
@@ -364,7 +357,7 @@ static void write_command(struct redis_bytes *bytes)
     redis_bytes_string(bytes, large, sizeof large);
 }
 
-START_TEST(what_is_written_without_memory_has_failed_and_stays_so_until_it_is_cleared)
+TEST(what_is_written_without_memory_has_failed_and_stays_so_until_it_is_cleared, 30)
 {
     struct redis_bytes bytes = { 0 }, whole = { 0 };
     write_command(&whole);
@@ -385,20 +378,4 @@ START_TEST(what_is_written_without_memory_has_failed_and_stays_so_until_it_is_cl
         redis_bytes_free(&bytes);
     }
     redis_bytes_free(&whole);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("redis_wire");
-    suite_test(suite, replies_are_told_apart_however_they_are_cut, 30);
-    suite_test(suite, what_stands_in_a_list_is_shown_with_its_place, 30);
-    suite_test(suite, doubles_and_truths_are_something_else, 30);
-    suite_test(suite, lists_are_shown_from_when_they_are_expected_to_when_they_are_not, 30);
-    suite_test(suite, what_makes_no_whole_reply_ends_at_its_bound, 60);
-    suite_test(suite, a_list_longer_than_any_other_reply_is_read, 60);
-    suite_test(suite, an_error_is_known_by_its_first_word, 30);
-    suite_test(suite, what_finds_no_memory_is_broken_until_it_is_begun_anew, 30);
-    suite_test(suite, what_is_written_without_memory_has_failed_and_stays_so_until_it_is_cleared, 30);
-    return suite_run(suite);
 }

@@ -1,4 +1,4 @@
-/* test_scripts.c - what the scripts are made of, and what they make of calls and states that are not theirs. */
+/* test_scripts.c - the text of the scripts, and how they treat calls and states that are not weir's. */
 #include "backends/redis/flight/state.h"
 #include "core/ground/arith.h"
 #include "mirror.h"
@@ -16,7 +16,7 @@ static const enum redis_script_id each_scripts[KIND_COUNT] = { [KIND_GREEDY] = R
                                                                [KIND_FIXED] = REDIS_FIXED_WINDOW,
                                                                [KIND_SLIDING] = REDIS_SLIDING_WINDOW };
 
-/* ---- What they are made of ---- */
+/* ---- The text ---- */
 
 static int times_in(const char *text, const char *word)
 {
@@ -26,9 +26,9 @@ static int times_in(const char *text, const char *word)
     return n;
 }
 
-/* A number that becomes text by itself keeps 14 digits: a time in microseconds has 16. So nothing in a script makes one
- * of the other but struct.pack and the '%d' of a PSETEX; table.concat is given what was found, which is text. */
-START_TEST(no_script_makes_text_of_a_number_or_asks_the_time_twice)
+/* When Lua converts a number to text it keeps 14 digits, but a time in microseconds has 16. So scripts convert only
+ * by struct.pack and by the '%d' of PSETEX; table.concat gets values that already are text. */
+TEST(no_script_makes_text_of_a_number_or_asks_the_time_twice, 10)
 {
     for (int i = 0; i < REDIS_SCRIPT_COUNT; i++) {
         const char *text = redis_scripts[i].text;
@@ -41,12 +41,11 @@ START_TEST(no_script_makes_text_of_a_number_or_asks_the_time_twice)
         ck_assert_int_eq(times_in(text, "format('%d', ceil("), 1);
         ck_assert_int_eq(times_in(text, "concat("), 1);
         ck_assert_int_eq(times_in(text, "concat(found)"), 1);
-        ck_assert_int_eq(times_in(text, "call('"), 5);  /* TIME, PSETEX, DEL, and: */
+        ck_assert_int_eq(times_in(text, "call('"), 5);  /* TIME, PSETEX, DEL and */
         ck_assert_int_eq(times_in(text, "pcall('"), 2); /* MGET, GET */
         ck_assert_int_eq(times_in(text, "call('PSETEX'"), 1);
     }
 }
-END_TEST
 
 /* ---- Calls ---- */
 
@@ -56,7 +55,7 @@ static size_t item_put(unsigned char *items, size_t at, int verb, int64_t cost)
     return at + REDIS_ITEM_SIZE;
 }
 
-/* One item for each of n keys "<name><0..n-1>", by the server's time or `now_us` if that is not 0. */
+/* Send one item for each of n keys "<name><0..n-1>", by the server's time or by `now_us` if that is not 0. */
 static void decide_send(struct scripts *scripts, const struct weir_plan *plan, const char *name, int n,
                         enum weir_verb verb, int64_t cost, int64_t now_us)
 {
@@ -83,14 +82,14 @@ static redisReply *decide(struct scripts *scripts, const struct weir_plan *plan,
     return reply_next(scripts);
 }
 
-START_TEST(a_key_lives_until_it_is_fresh_and_the_slack_longer)
+TEST(a_key_lives_until_it_is_fresh_and_the_slack_longer, 30)
 {
     struct scripts scripts;
     struct weir_plan plan = { .algorithm = WEIR_FIXED_WINDOW, .limit = 5, .period_us = 100 * WEIR_SECOND, .size = 5 };
     scripts_open(&scripts);
     for (int told = 0; told < 2; told++) {
         int64_t expected_ms = 102000 + told * 7 * WEIR_DAY / 1000, most_ms = 0;
-        for (int i = 0; i < 50; i++) { /* the best of 50: the machine may be busy in between */
+        for (int i = 0; i < 50; i++) { /* the best of 50, because the machine may be busy */
             freeReplyObject(decide(&scripts, &plan, "key", 1, WEIR_RESET, 1, 0));
             freeReplyObject(decide(&scripts, &plan, "key", 1, WEIR_TAKE, 1, told ? 1790000000123456 : 0));
             redisReply *life = ASK(&scripts, "PTTL", "key0");
@@ -102,9 +101,8 @@ START_TEST(a_key_lives_until_it_is_fresh_and_the_slack_longer)
     }
     scripts_close(&scripts);
 }
-END_TEST
 
-/* A key's life in milliseconds, -2 if it is not there. */
+/* Return a key's life in milliseconds, -2 if it does not exist. */
 static int64_t life_ms(struct scripts *scripts, const char *key)
 {
     redisReply *reply = ASK(scripts, "PTTL", key);
@@ -113,7 +111,7 @@ static int64_t life_ms(struct scripts *scripts, const char *key)
     return life;
 }
 
-START_TEST(a_key_lives_until_its_former_state_is_fresh_as_well)
+TEST(a_key_lives_until_its_former_state_is_fresh_as_well, 30)
 {
     struct scripts scripts;
     const struct weir_plan slow = { .algorithm = WEIR_FIXED_WINDOW, .period_us = WEIR_DAY, .size = 50 };
@@ -125,7 +123,7 @@ START_TEST(a_key_lives_until_its_former_state_is_fresh_as_well)
     } asked[] = { { WEIR_TAKE, 1 }, { WEIR_REFUND, 3 }, { WEIR_TAKE, 2 }, { WEIR_REFUND, 5 }, { WEIR_REFUND, 1 } };
     scripts_open(&scripts);
     freeReplyObject(decide(&scripts, &slow, "key", 1, WEIR_TAKE, 10, 0));
-    for (size_t i = 0; i < sizeof asked / sizeof asked[0]; i++) { /* lowered, given back in part, then all of it */
+    for (size_t i = 0; i < sizeof asked / sizeof asked[0]; i++) { /* lowered, partly refunded, then refunded */
         freeReplyObject(decide(&scripts, &quick, "key", 1, asked[i].verb, asked[i].cost, 0));
         ck_assert_int_gt(life_ms(&scripts, "key0"), day_ms / 2);
         ck_assert_int_le(life_ms(&scripts, "key0"), day_ms + 2000);
@@ -137,11 +135,10 @@ START_TEST(a_key_lives_until_its_former_state_is_fresh_as_well)
     ck_assert_int_le(life_ms(&scripts, "key0"), 3000);
     scripts_close(&scripts);
 }
-END_TEST
 
-/* ---- Calls that are none ---- */
+/* ---- Invalid calls ---- */
 
-/* What is in the server: a digest of all keys and values (not of their times to live). */
+/* Compute a digest of all keys and values (without times to live). */
 static void digest(struct scripts *scripts, char out[64])
 {
     redisReply *reply = ASK(scripts, "DEBUG", "DIGEST");
@@ -149,7 +146,7 @@ static void digest(struct scripts *scripts, char out[64])
     freeReplyObject(reply);
 }
 
-/* Text that tonumber() would take, and bytes. */
+/* Make text that tonumber() would accept, or bytes. */
 static void word_by_chance(struct chance *chance, struct call *call)
 {
     static const char *const texts[] = { "",     "0",       "1e3",
@@ -171,7 +168,7 @@ static void word_by_chance(struct chance *chance, struct call *call)
     call_word(call, bytes, len);
 }
 
-/* A call that is right but for a word or two: cut, longer, other bytes, or another word altogether. */
+/* Make a call that is right except for a word or two: cut, extended, with other bytes, or replaced. */
 static void call_by_chance(struct chance *chance, struct call *call, bool *right)
 {
     static struct call made;
@@ -215,7 +212,7 @@ static void call_by_chance(struct chance *chance, struct call *call, bool *right
         word_by_chance(chance, call);
 }
 
-/* An answer of the right form: numbers, then for each of `keys` keys a byte or a state. */
+/* True for a reply of the right form: numbers, then a byte or a state for each of `keys` keys. */
 static bool is_answer(const redisReply *reply)
 {
     return reply->type == REDIS_REPLY_STRING && reply->len > REDIS_HEAD_SIZE + REDIS_ECHO_SIZE;
@@ -229,7 +226,7 @@ static int64_t charged_of(const redisReply *reply)
     return charged;
 }
 
-START_TEST(a_call_that_is_none_is_refused_and_changes_nothing)
+TEST(a_call_that_is_none_is_refused_and_changes_nothing, 60 + steps_or(1000000) / 5000)
 {
     static struct call call;
     static struct scripts scripts;
@@ -248,7 +245,7 @@ START_TEST(a_call_that_is_none_is_refused_and_changes_nothing)
                 ck_abort_msg("refused in other words: %s", reply->str);
             must(!right, "a right call was refused");
             refused++;
-            if (refused % 16 == 0) { /* and so were the others since the last answer */
+            if (refused % 16 == 0) { /* checks the calls since the last answer as well */
                 digest(&scripts, after);
                 must(strcmp(before, after) == 0, "a refused call changed something");
             }
@@ -270,9 +267,8 @@ START_TEST(a_call_that_is_none_is_refused_and_changes_nothing)
     freeReplyObject(keys);
     scripts_close(&scripts);
 }
-END_TEST
 
-/* A take of each of `n` keys, but for the `odd`-th: that has another item. */
+/* Take one permit of each of `n` keys, with another item for key number `odd`. */
 static redisReply *decide_with(struct scripts *scripts, const struct weir_plan *plan, bool all, int n, int odd,
                                int verb, int64_t times)
 {
@@ -292,7 +288,7 @@ static redisReply *decide_with(struct scripts *scripts, const struct weir_plan *
     return reply_next(scripts);
 }
 
-START_TEST(an_item_of_no_known_verb_or_a_lease_over_nobody_is_refused_before_anything_is_written)
+TEST(an_item_of_no_known_verb_or_a_lease_over_nobody_is_refused_before_anything_is_written, 30)
 {
     static const struct {
         int verb;
@@ -322,9 +318,8 @@ START_TEST(an_item_of_no_known_verb_or_a_lease_over_nobody_is_refused_before_any
     freeReplyObject(keys);
     scripts_close(&scripts);
 }
-END_TEST
 
-START_TEST(a_lease_that_hangs_on_a_take_is_nothing_without_one)
+TEST(a_lease_that_hangs_on_a_take_is_nothing_without_one, 30)
 {
     static struct scripts scripts;
     struct chance chance = chance_make(7);
@@ -344,9 +339,8 @@ START_TEST(a_lease_that_hangs_on_a_take_is_nothing_without_one)
     }
     scripts_close(&scripts);
 }
-END_TEST
 
-START_TEST(words_of_any_sort_are_refused_or_answered)
+TEST(words_of_any_sort_are_refused_or_answered, 60 + steps_or(1000000) / 5000)
 {
     static struct call call;
     static struct scripts scripts;
@@ -366,13 +360,12 @@ START_TEST(words_of_any_sort_are_refused_or_answered)
     }
     scripts_close(&scripts);
 }
-END_TEST
 
-/* ---- What is stored is not a state ---- */
+/* ---- Stored bytes that are no state ---- */
 
 enum { FOREIGN_MAX = MIRROR_BYTES_MAX + 1024 };
 
-/* One under `plan`, perhaps with nothing used in it, and a former one under any, as they are at now_us. */
+/* Make a state under `plan`, perhaps an unused one, and a former state under any plan, at now_us. */
 static struct mirror mirror_by_chance(struct chance *chance, const struct weir_plan *plan, int64_t now_us)
 {
     struct mirror mirror = { .stored = true, .has_former = true };
@@ -384,7 +377,7 @@ static struct mirror mirror_by_chance(struct chance *chance, const struct weir_p
     return mirror;
 }
 
-/* Its bytes with others in front, in them or behind, or fewer of them. */
+/* Write its bytes with others before, within or after them, or with some missing. */
 static size_t former_by_chance(struct chance *chance, const struct weir_plan *plan, unsigned char *bytes)
 {
     const struct mirror mirror = mirror_by_chance(chance, plan, INT64_C(1790000000123456));
@@ -402,8 +395,8 @@ static size_t former_by_chance(struct chance *chance, const struct weir_plan *pl
     }
 }
 
-/* Put bytes under "key1": a state with other bytes in it, one with a former state, a tag and bytes, or any. Returns
- * their length. */
+/* Store bytes under "key1": a damaged state, one with a former state, a tag and bytes, or any bytes. Return their
+ * length. */
 static size_t foreign_by_chance(struct chance *chance, const struct weir_plan *plan, const redisReply *state,
                                 unsigned char bytes[FOREIGN_MAX])
 {
@@ -433,8 +426,8 @@ static size_t foreign_by_chance(struct chance *chance, const struct weir_plan *p
     return len;
 }
 
-/* By the server's time, "key0" and "key2" are served whatever "key1" is. The answer's bytes for key1, or NULL if it is
- * not ours. */
+/* Decide "key0" to "key2" by the server's time; "key0" and "key2" are served whatever "key1" is. Return the reply's
+ * bytes for key1, or NULL if it is foreign. */
 static const unsigned char *answer_about_key1(const struct weir_plan *plan, const redisReply *reply)
 {
     int64_t state[STATE_MAX_WORDS];
@@ -455,7 +448,7 @@ static const unsigned char *answer_about_key1(const struct weir_plan *plan, cons
     return about;
 }
 
-START_TEST(what_is_not_a_state_is_told_and_left_alone)
+TEST(what_is_not_a_state_is_told_and_left_alone, 60 + steps_or(1000000) / 5000)
 {
     static struct scripts scripts;
     static unsigned char bytes[FOREIGN_MAX];
@@ -498,7 +491,7 @@ START_TEST(what_is_not_a_state_is_told_and_left_alone)
                  "what is not ours was written");
             freeReplyObject(kept);
         } else {
-            /* A state after all, or one of another plan: then no more than there is. */
+            /* It is a state after all, or one of another plan: then at most the limit is left. */
             must(!list, "a list was taken for a state");
             must(charged_of(reply) >= 2 && charged_of(reply) <= 3, "more was charged than asked");
         }
@@ -507,7 +500,6 @@ START_TEST(what_is_not_a_state_is_told_and_left_alone)
     must(foreign > steps / 2, "nearly all bytes were a state: the test says little");
     scripts_close(&scripts);
 }
-END_TEST
 
 static void put_key0(struct scripts *scripts, const unsigned char *bytes, size_t len)
 {
@@ -517,7 +509,7 @@ static void put_key0(struct scripts *scripts, const unsigned char *bytes, size_t
     freeReplyObject(reply_next(scripts));
 }
 
-/* Whether a take finds key0 to be ours; if not, it must be as it was. */
+/* True if a take accepts key0; otherwise it must be unchanged. */
 static bool is_ours(struct scripts *scripts, const struct weir_plan *plan, const unsigned char *bytes, size_t len,
                     int64_t now_us)
 {
@@ -534,7 +526,7 @@ static bool is_ours(struct scripts *scripts, const struct weir_plan *plan, const
     return ours;
 }
 
-START_TEST(a_former_state_is_whole_and_in_use_or_the_key_is_not_ours)
+TEST(a_former_state_is_whole_and_in_use_or_the_key_is_not_ours, 60)
 {
     static struct scripts scripts;
     static unsigned char bytes[FOREIGN_MAX];
@@ -543,7 +535,7 @@ START_TEST(a_former_state_is_whole_and_in_use_or_the_key_is_not_ours)
     scripts_open(&scripts);
     for (int step = 0; step < 40 * KIND_COUNT; step++) {
         const struct weir_plan plan = plan_by_chance(&chance, step % KIND_COUNT);
-        /* Under the limit's plan, or under one that it had before. */
+        /* Under the limit's plan, or under an earlier plan. */
         const struct weir_plan written = step % 2 == 0 ? plan : plan_by_chance(&chance, (step / 2) % KIND_COUNT);
         struct mirror mirror = mirror_by_chance(&chance, &written, now_us);
         const size_t len = mirror_bytes(&mirror, bytes), own_len = (size_t)bytes[1] + 256 * (size_t)bytes[2];
@@ -552,11 +544,11 @@ START_TEST(a_former_state_is_whole_and_in_use_or_the_key_is_not_ours)
             must(!is_ours(&scripts, &plan, bytes, cut, now_us), "a part of them was taken");
         bytes[len] = 0;
         must(!is_ours(&scripts, &plan, bytes, len + 1, now_us), "a byte behind was taken");
-        /* One that has a former one itself. */
+        /* A former state that has a former state itself. */
         memmove(bytes + 3 + own_len + 3 + own_len, bytes + 3 + own_len, len - 3 - own_len);
         memcpy(bytes + 3 + own_len, bytes, 3 + own_len);
         must(!is_ours(&scripts, &plan, bytes, len + 3 + own_len, now_us), "a former one of a former one was taken");
-        /* A stamp without a state, by itself and for the former one. */
+        /* A fingerprint without a state, as the state and as the former one. */
         size_t stamp_len = redis_stamp_write(&written, bytes);
         must(!is_ours(&scripts, &plan, bytes, stamp_len, now_us), "a stamp alone was taken");
         state_charge(&mirror.former.plan, mirror.former.state, now_us, 0);
@@ -564,9 +556,8 @@ START_TEST(a_former_state_is_whole_and_in_use_or_the_key_is_not_ours)
     }
     scripts_close(&scripts);
 }
-END_TEST
 
-START_TEST(all_or_nothing_is_nothing_beside_what_is_not_a_state)
+TEST(all_or_nothing_is_nothing_beside_what_is_not_a_state, 60)
 {
     static struct call call;
     static struct scripts scripts;
@@ -604,9 +595,8 @@ START_TEST(all_or_nothing_is_nothing_beside_what_is_not_a_state)
     }
     scripts_close(&scripts);
 }
-END_TEST
 
-/* ---- What the worst of them cost: told, and nothing asserted of it, for machines differ ---- */
+/* ---- The worst cases' cost: printed, not asserted, because machines differ ---- */
 
 static double script_us(struct scripts *scripts)
 {
@@ -619,7 +609,7 @@ static double script_us(struct scripts *scripts)
     return us;
 }
 
-/* A sliding window with every block charged, taken from at a new block each time: all its counts move. */
+/* Time a sliding window with every block charged that is charged at a new block each time: all counts move. */
 static double sliding_us(struct scripts *scripts, int blocks, int keys)
 {
     struct weir_plan plan = { .algorithm = WEIR_SLIDING_WINDOW,
@@ -637,7 +627,7 @@ static double sliding_us(struct scripts *scripts, int blocks, int keys)
     return script_us(scripts);
 }
 
-/* A token bucket that is taken from beside a former state, a sliding window of so many blocks; 0: that has none. */
+/* Time a token bucket with a former state: a sliding window of so many blocks, or none if 0. */
 static double former_us(struct scripts *scripts, int blocks)
 {
     static unsigned char bytes[MIRROR_BYTES_MAX];
@@ -692,7 +682,7 @@ static double try_all_us(struct scripts *scripts, int n, bool redefined)
     return script_us(scripts);
 }
 
-START_TEST(the_worst_scripts_are_measured)
+TEST(the_worst_scripts_are_measured, 60)
 {
     static struct scripts scripts;
     scripts_open(&scripts);
@@ -707,26 +697,10 @@ START_TEST(the_worst_scripts_are_measured)
     printf("  all or nothing, 8 sliding windows, redefined each time    %7.1f\n", try_all_us(&scripts, 8, true));
     scripts_close(&scripts);
 }
-END_TEST
 
 int main(void)
 {
-    if (!redis_server_found()) {
-        puts("skipped: no redis-server here (Debian's redis-tools)");
+    if (redis_server_missing())
         return 77;
-    }
-    Suite *suite = suite_create("scripts");
-    double long_run = 60.0 + (double)steps_or(1000000) / 5000.0;
-    suite_test(suite, no_script_makes_text_of_a_number_or_asks_the_time_twice, 10);
-    suite_test(suite, a_key_lives_until_it_is_fresh_and_the_slack_longer, 30);
-    suite_test(suite, a_key_lives_until_its_former_state_is_fresh_as_well, 30);
-    suite_test(suite, a_call_that_is_none_is_refused_and_changes_nothing, long_run);
-    suite_test(suite, an_item_of_no_known_verb_or_a_lease_over_nobody_is_refused_before_anything_is_written, 30);
-    suite_test(suite, a_lease_that_hangs_on_a_take_is_nothing_without_one, 30);
-    suite_test(suite, words_of_any_sort_are_refused_or_answered, long_run);
-    suite_test(suite, what_is_not_a_state_is_told_and_left_alone, long_run);
-    suite_test(suite, a_former_state_is_whole_and_in_use_or_the_key_is_not_ours, 60);
-    suite_test(suite, all_or_nothing_is_nothing_beside_what_is_not_a_state, 60);
-    suite_test(suite, the_worst_scripts_are_measured, 60);
-    return suite_run(suite);
+    return suite_run(tests());
 }

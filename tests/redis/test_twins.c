@@ -1,11 +1,10 @@
-/* test_twins.c - the scripts and the core are twins: the same random calls leave the same states, to the last field.
+/* test_twins.c - the scripts and the core agree: the same random calls leave the same states, to the last field.
  *
- * A mirror holds what the memory backend would hold for each key (mirror.h). Each script call is made on a private
- * server and in the mirror, and then these must agree: the time and the permits charged that the script tells; the
- * state that each key's requests met; the bytes that are stored afterwards, a former state's too; how long they will
- * live there; and that what neither wrote has the bytes that it had. Limits go back and forth between a few plans, so
- * that there are former states under plans of every sort. WEIR_TEST_STEPS is the number of requests, if that is more
- * than REQUESTS_LEAST; 10^8 take a quarter of an hour.
+ * A mirror (mirror.h) holds what the memory backend would hold for each key. The test makes each script call on a
+ * private server and in the mirror, and compares the time and the charged permits in the reply; the state that each
+ * key's requests found; the stored bytes, including former states; their time to live; and that all other keys kept
+ * their bytes. Limits switch among a few plans, so that former states under all kinds of plans occur. WEIR_TEST_STEPS
+ * is the number of requests, at least REQUESTS_LEAST; 10^8 take a quarter of an hour.
  */
 #include "backends/redis/flight/state.h"
 #include "core/ground/arith.h"
@@ -17,20 +16,19 @@
 #include <stdio.h>
 #include <sys/time.h>
 
-enum { REQUESTS_LEAST = 200000, REQUESTS = 1000000 }; /* in fewer, hardly any meets a former state */
+enum { REQUESTS_LEAST = 200000, REQUESTS = 1000000 }; /* with fewer, hardly any finds a former state */
 enum { SLOTS = 5, SLOT_KEYS = 4, KEYS = SLOTS * SLOT_KEYS, ALL_MOST = 8, ITEMS_MOST = 4, IN_FLIGHT = 24, PLANS = 3 };
 #define WEEK_MS (7 * WEIR_DAY / 1000)
 #define GRACE_MS (WEIR_CLOCK_SLACK_US / 1000)
 
-/* A request, or `times` equal ones; or one that charges ahead, which goes out as an item for its cost and one for that.
- */
+/* `times` equal requests; or one that charges in advance, sent as an item for its cost and another for the rest. */
 struct item {
     enum weir_verb verb;
     int64_t cost, times, ahead;
     uint32_t spread;
 };
 
-/* A key of a call, and what must be there afterwards. */
+/* A key of a call, and what must be stored afterwards. */
 struct visit {
     int key;
     struct weir_plan plan;
@@ -55,18 +53,19 @@ struct walk {
     struct scripts scripts;
     int episode;
     int64_t now_us, grace_ms;
-    struct weir_plan plans[SLOTS][PLANS]; /* those that a limit goes back to */
-    int current[SLOTS];                   /* the one that it has */
-    struct mirror mirrors[KEYS];          /* as of what was sent */
+    struct weir_plan plans[SLOTS][PLANS]; /* among which a limit switches */
+    int current[SLOTS];                   /* the one in force */
+    struct mirror mirrors[KEYS];          /* after the last call that was sent */
     struct {
         size_t len;
         unsigned char bytes[MIRROR_BYTES_MAX];
-    } seen[KEYS]; /* what was stored, as of what was checked; 0: nothing */
+    } seen[KEYS]; /* stored after the last checked call; 0: nothing */
     struct turn turns[IN_FLIGHT];
     int64_t requests, granted, counts[REDIS_SCRIPT_COUNT];
-    int64_t formers[REDIS_SCRIPT_COUNT][REDIS_SCRIPT_COUNT]; /* met, by the algorithms of the state and of the former */
-    int64_t formers_in_all;                                  /* by calls of all or nothing */
-    int64_t formers_alone;                                   /* beside which nothing was used */
+    /* counted by the algorithms of the state and of the former state */
+    int64_t formers[REDIS_SCRIPT_COUNT][REDIS_SCRIPT_COUNT];
+    int64_t formers_in_all; /* in calls for groups */
+    int64_t formers_alone;  /* while the current state was unused */
     char where[600];
 };
 
@@ -135,7 +134,7 @@ static struct item item_by_chance(struct chance *chance, const struct weir_plan 
     return item;
 }
 
-/* Where time goes next: on by what the plan feels, back within the slack and beyond, now and then anywhere. */
+/* Advance the time by about what the plan refills in, step back within the slack or beyond it, or jump anywhere. */
 static void time_by_chance(struct walk *walk, const struct weir_plan *plan)
 {
     struct chance *chance = &walk->chance;
@@ -213,7 +212,7 @@ static size_t item_write(const struct item *item, bool more, unsigned char *out)
     return len;
 }
 
-/* The call itself, and after it for each key GET and PTTL. */
+/* Send the call, then GET and PTTL for each key. */
 static void turn_send(struct walk *walk, const struct turn *turn, bool tell_time)
 {
     static struct call call;
@@ -243,7 +242,7 @@ static void turn_send(struct walk *walk, const struct turn *turn, bool tell_time
     }
 }
 
-/* ---- What must come of it ---- */
+/* ---- What is expected ---- */
 
 static bool item_in_mirror(struct mirror *mirror, const struct weir_plan *plan, const struct item *item, int64_t now_us,
                            struct weir_decision *out)
@@ -262,7 +261,7 @@ static void item_in_library(const struct weir_plan *plan, int64_t *state, const 
         library_decide(plan, state, item->verb, item->cost, now_us, out);
 }
 
-/* One key's requests: in the mirror, and as the library will decide them over the state that the script found. */
+/* Apply one key's requests to the mirror, and as the library will decide them from the state that the script found. */
 static void expect_each(struct walk *walk, struct turn *turn, struct visit *visit, int64_t *library_state)
 {
     struct mirror *mirror = &walk->mirrors[visit->key];
@@ -339,7 +338,7 @@ static void turn_expect(struct walk *walk, struct turn *turn)
     }
 }
 
-/* ---- What came of it ---- */
+/* ---- What happened ---- */
 
 static int64_t number_at(const unsigned char *bytes)
 {
@@ -410,7 +409,7 @@ static void turn_check(struct walk *walk, struct turn *turn)
     turn_check_keys(walk, turn);
 }
 
-/* ---- Walks ---- */
+/* ---- Random walks ---- */
 
 static void episode_begin(struct walk *walk)
 {
@@ -458,7 +457,7 @@ static void must_have_met_formers(const struct walk *walk, int64_t least)
             must(walk->formers[i][j] >= least, "hardly any former state of some algorithm: the test says little");
 }
 
-/* Forget keys in Redis, and in the mirror, that are as good as new: their next decisions must be the same. */
+/* Delete idle keys in Redis and in the mirror: their next decisions must be the same. */
 static void forget_by_chance(struct walk *walk, const struct turn *turn)
 {
     for (int i = 0; i < turn->n; i++) {
@@ -512,7 +511,7 @@ static int64_t requests_asked(void)
     return max_of(REQUESTS_LEAST, steps_or(REQUESTS));
 }
 
-START_TEST(scripts_decide_as_the_core_does)
+TEST(scripts_decide_as_the_core_does, 60 + requests_asked() / 5000)
 {
     static struct walk walk;
     walk_open(&walk, 1);
@@ -526,7 +525,6 @@ START_TEST(scripts_decide_as_the_core_does)
     must_have_met_formers(&walk, steps / 4000);
     walk_close(&walk, steps / 1000);
 }
-END_TEST
 
 static int64_t clock_us(void)
 {
@@ -535,7 +533,7 @@ static int64_t clock_us(void)
     return time.tv_sec * WEIR_SECOND + time.tv_usec;
 }
 
-/* What has run out in Redis meanwhile is as good as new. */
+/* A key that has expired in Redis since is idle. */
 static void forget_expired(struct walk *walk, const struct turn *turn, const redisReply *reply)
 {
     size_t at = REDIS_HEAD_SIZE;
@@ -556,7 +554,7 @@ static void forget_expired(struct walk *walk, const struct turn *turn, const red
     }
 }
 
-START_TEST(without_a_time_they_decide_by_the_servers)
+TEST(without_a_time_they_decide_by_the_servers, 60 + requests_asked() / 5000)
 {
     static struct walk walk;
     walk_open(&walk, 2);
@@ -582,17 +580,10 @@ START_TEST(without_a_time_they_decide_by_the_servers)
     }
     walk_close(&walk, steps / 1000);
 }
-END_TEST
 
 int main(void)
 {
-    if (!redis_server_found()) {
-        puts("skipped: no redis-server here (Debian's redis-tools)");
+    if (redis_server_missing())
         return 77;
-    }
-    Suite *suite = suite_create("twins");
-    double long_run = 60.0 + (double)requests_asked() / 5000.0;
-    suite_test(suite, scripts_decide_as_the_core_does, long_run);
-    suite_test(suite, without_a_time_they_decide_by_the_servers, long_run);
-    return suite_run(suite);
+    return suite_run(tests());
 }

@@ -1,7 +1,8 @@
-/* main.c - the soak: all modes at once, for as long as wanted, with a fault every few seconds. See soak.h, and --help.
+/* main.c - the soak: all modes together, for as long as wanted, with a fault every few seconds. See soak.h and
+ * --help.
  *
- * A first process hands signals on to the one that does the work, which has a process group of its own: a Ctrl-C on the
- * terminal would otherwise end the servers under test first.
+ * The first process forwards signals to a second one in another process group, which does the work. Otherwise Ctrl-C
+ * on the terminal would end the servers under test first.
  */
 #include "run.h"
 
@@ -21,11 +22,11 @@
 #define JUDGE_US 3000000
 #define LINE_US WEIR_MINUTE
 #define LOOK_US WEIR_SECOND
-#define BACK_US WEIR_SECOND        /* on top of the time in which errors have an excuse */
-#define WARM_US (60 * WEIR_SECOND) /* before that nothing is flat; of a short run a fifth */
+#define BACK_US WEIR_SECOND        /* on top of the time in which errors are excused */
+#define WARM_US (60 * WEIR_SECOND) /* memory is not flat before that; for a short run, a fifth of it */
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-static const bool memory_tells = false; /* it is the sanitizer's */
+static const bool memory_tells = false; /* the sanitizer's memory, not weir's */
 #else
 static const bool memory_tells = true;
 #endif
@@ -79,12 +80,13 @@ static bool is_over(const struct run *run)
     return interrupted || now_us() - run->start_us >= run->wanted_us;
 }
 
-/* Until that time, unless the run is over before: take and judge what comes. `calm`: nothing is done to anybody. False
- * with a sentence in run->place.error. */
+/* Take and judge records until that time, or until the run is over. `calm`: no fault is active. Return false with a
+ * sentence in run->place.error. */
 static bool turn_until(struct run *run, int64_t until_us, bool calm)
 {
     static int64_t judged_us, line_us, looked_us;
-    const int64_t calm_us = now_us() + least(run->lasts_us, (until_us - now_us()) / 2); /* before it is still felt */
+    /* the last fault's effects last until then */
+    const int64_t calm_us = now_us() + least(run->lasts_us, (until_us - now_us()) / 2);
     for (int64_t at_us; (at_us = now_us()) < until_us && !is_over(run); pause_us(TURN_US)) {
         place_take(&run->place);
         if (at_us - judged_us > JUDGE_US) {
@@ -123,7 +125,7 @@ static bool start_processes(struct run *run)
     return failed == 0;
 }
 
-/* Whatever was done, once nothing is done any more everybody is decided for by Redis again. */
+/* Once no fault is active, Redis must decide every request again. */
 static bool await_all_back(struct run *run, int64_t until_us)
 {
     int64_t before[PROCESSES][MODES];
@@ -157,7 +159,7 @@ static void run_through(struct run *run)
             run_mishap(run, "%s", run->place.error);
             good = false;
         }
-        if (begin_us + 2 * run->every_us < now_us()) /* it took long to bring all back */
+        if (begin_us + 2 * run->every_us < now_us()) /* the return took long */
             begin_us = now_us() - run->every_us;
     }
 }
@@ -178,7 +180,7 @@ static void end(struct run *run)
     }
 }
 
-/* All that was started has ended: whoever is left is told, and ended. */
+/* Report and kill any process that has not ended. */
 static void await_nobody(struct run *run)
 {
     char path[64];
@@ -203,7 +205,7 @@ static int run_all(struct run *run, struct ledger *ledger, int ledger_fd)
         run->flats[i].name = names[i];
         run->flats[i].is_one_life = i == FLAT_REDIS || (i == 0 && memory_tells);
         run->flats[i].is_judged =
-            i != FLAT_JUDGE; /* it keeps more the longer it lasts, and half of the others' connections */
+            i != FLAT_JUDGE; /* the judge's process keeps more the longer it runs, and half of all connections */
     }
     if (place_start(&run->place, ledger, ledger_fd, run->with_cluster) != 0) {
         fprintf(stderr, "soak: %s\n", run->place.error);
@@ -219,7 +221,7 @@ static int run_all(struct run *run, struct ledger *ledger, int ledger_fd)
     }
     run_through(run);
     end(run);
-    struct judge *judge = run->place.judge; /* the report is the last that needs it */
+    struct judge *judge = run->place.judge; /* only the report still needs it */
     run->place.judge = NULL;
     place_stop(&run->place);
     run->place.judge = judge;
@@ -382,7 +384,7 @@ int main(int argc, char **argv)
                               .lasts_us = 3 * WEIR_SECOND,
                               .pace_us = 3000,
                               .with_cluster = true };
-    if (argc == 4 && strcmp(argv[1], "--process") == 0) { /* one that this program has started */
+    if (argc == 4 && strcmp(argv[1], "--process") == 0) { /* started by this program */
         struct ledger *ledger = ledger_open(LEDGER_FD);
         policies_read();
         return ledger != NULL ? instance_run(ledger, atoi(argv[2]), atoi(argv[3])) : 1;
@@ -392,9 +394,7 @@ int main(int argc, char **argv)
         fputs(usage, argc == 2 && strcmp(argv[1], "--help") == 0 ? stdout : stderr);
         return argc == 2 && strcmp(argv[1], "--help") == 0 ? 0 : 2;
     }
-    if (!redis_server_found()) {
-        puts("skipped: no redis-server here (Debian's redis-tools)");
+    if (redis_server_missing())
         return 77;
-    }
     return work_apart(&run);
 }

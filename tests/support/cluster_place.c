@@ -8,7 +8,7 @@
 
 int cluster_common(struct cluster *cluster, const struct cluster_wish *wish)
 {
-    if (server_missing())
+    if (redis_server_missing())
         return 77;
     if (access("/dev/shm", W_OK) == 0)
         setenv("TMPDIR", "/dev/shm", 0);

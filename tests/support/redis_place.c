@@ -237,14 +237,6 @@ int64_t resident_bytes(void)
     return resident * sysconf(_SC_PAGESIZE);
 }
 
-bool server_missing(void)
-{
-    if (redis_server_found())
-        return false;
-    puts("skipped: no redis-server here (Debian's redis-tools)");
-    return true;
-}
-
 const char *echo_asked(const struct fake_request *request)
 {
     return request->words[request->n - 1] + request->lens[request->n - 1] - ECHO_LEN;

@@ -91,9 +91,6 @@ void sleep_us(int64_t us);
 
 int64_t resident_bytes(void); /* of this process */
 
-/* Prints a line if there is no Redis server; main() then returns 77. */
-bool server_missing(void);
-
 /* ---- What a script answers ---- */
 
 enum { TRUTH_LEN = 19, ECHO_LEN = 4 };
