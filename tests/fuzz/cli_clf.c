@@ -1,11 +1,11 @@
 /* cli_clf.c - one line of an access log.
  *
- * The input is a line, and once more choices that make a good one. What must hold:
+ * The input is a line, then choices that make a valid one. Properties:
  *
- *     - a line is read or refused whichever key is asked for, and has one time, in its range
- *     - its client, user, method and path stand in the line, or are "-"; the client is what stands before the first blank
- *     - a line that is read is likely to be from an access log; what its key or refusal says has no control bytes
- *     - a line that is made of a client, a user, a time, a request and more is read as these
+ *     - a line is accepted or refused for any key column, and its time is the same for all and in range
+ *     - its client, user, method and path occur in the line, or are "-"; the client is the text before the first blank
+ *     - an accepted line looks like an access log's; its key and a refusal's reason have no control bytes
+ *     - a line made of a client, a user, a time, a request and more is read as these
  */
 #include "fuzz.h"
 
@@ -18,7 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The program's complaints; a reader of single lines has none. */
+/* Ignore the program's complaints; a reader of single lines makes none. */
 void complain(const char *format, ...)
 {
     fuzz_fail("%s: no complaint is made of a line", format);
@@ -67,7 +67,7 @@ static void check_line(struct span line)
 
 /* ---- Made ---- */
 
-/* A word without what would end it, and not empty. */
+/* Make a word that is not empty and does not contain `without`. */
 static void feed_word(struct feed *feed, const char *without, char word[64])
 {
     size_t len, n = 0;

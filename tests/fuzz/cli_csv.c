@@ -1,11 +1,11 @@
 /* cli_csv.c - rows of CSV files.
  *
- * The input is a byte that says which columns are asked for, and a file. What must hold:
+ * The input is a byte that chooses the columns, and a file. Properties:
  *
- *     - every line is part of one row or refused, in order, and reading ends
- *     - what is read is in its ranges; a refusal says why, and has no control bytes
- *     - without header and choice a row is what a naive reader splits at the first and the last comma
- *     - the good rows, written as RFC 4180 says with every field in quotes, are read again as they were
+ *     - each line is part of one row or refused, in order, and reading ends
+ *     - values are in range; a refusal gives its reason, without control bytes
+ *     - without a header and a choice of columns, a row is what a naive reader splits at the first and the last comma
+ *     - accepted rows, written with all fields in quotes as RFC 4180 says, are read back unchanged
  */
 #include "fuzz.h"
 
@@ -42,7 +42,7 @@ struct kept {
 struct reading {
     struct kept rows[ROWS];
     size_t count, good;
-    int code; /* of csv_begin() */
+    int code; /* returned by csv_begin() */
     bool is_plain;
 };
 
@@ -60,7 +60,7 @@ static void keep(struct reading *reading, const struct csv_row *row)
     memcpy(kept->key, row->key.data, row->key.len);
 }
 
-/* As the header of csv.h has it. */
+/* Check a row by the rules in csv.h's first comment. */
 static void check_plain(struct span line, int result, const struct csv_row *row)
 {
     const size_t first = span_find(line, ','), last = span_find_last(line, ',');
@@ -158,7 +158,7 @@ static void check_round(const struct reading *reading)
     free(text);
 }
 
-/* A carriage return before a line feed goes with it, in a quoted field too: lines.h. */
+/* A carriage return before a line feed is dropped, also in a quoted field: see lines.h. */
 static bool has_lost_return(const struct reading *reading)
 {
     for (size_t i = 0; i < reading->count; i++)

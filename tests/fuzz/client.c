@@ -1,14 +1,14 @@
-/* client.c - the whole client against a scripted server: a real limiter, its threads and connections.
+/* client.c - the whole client against a scripted server: a real limiter with its threads and connections.
  *
- * The input is two stories: what is asked of the limiter, in distributed or in hybrid mode, and, at its end, what the
- * server does with each request: it answers as it should (plain_store.h), whole, a byte at a time or behind its time, or
- * with an error, with damage, with anything, with nothing, or hangs up. Times are real and short. What must hold:
+ * The input is two stories: requests to the limiter, in distributed or hybrid mode; and, at its end, the server's
+ * reaction to each call. It answers correctly (plain_store.h), whole, a byte at a time or late; or with an error,
+ * damage, any bytes or nothing; or it hangs up. Times are real and short. Properties:
  *
- *     - every call returns, every submitted request ends once, closing ends what still waits, and no connection is left
- *     - a decision is in its ranges, whatever was said; an error is one of those that are told of
- *     - of a server that says nothing false no more is admitted than it has charged, and, but for requests that the
- *       limiter was told to let through, never more than the limit
- *     - no line of the log has the password
+ *     - each call returns, each submitted request ends once, closing ends those that wait, and no connection remains
+ *     - a decision is in range whatever the server said, and an error is a documented one
+ *     - with a truthful server no more is admitted than it charged and, except for requests that on_failure allowed,
+ *       no more than the limit
+ *     - no log line contains the password
  */
 #include "client_server.h"
 #include "fuzz.h"
@@ -25,8 +25,8 @@ enum { OPS = 8, BATCH = 4, SIZE_OF_FIRST = 10, NOT_ENDED = 99 };
 
 struct tally {
     int64_t admitted; /* by Redis or a lease */
-    int64_t at_all;   /* also by what stands in for them */
-    bool gives_back;  /* a refund or a reset was asked for */
+    int64_t at_all;   /* also by the fallback */
+    bool gives_back;  /* a refund or a reset was requested */
 };
 
 static struct {
@@ -139,7 +139,7 @@ static void several(uint8_t choice, bool all)
     if (all) {
         const int status = weir_try_all(story.limiter, requests, n, &decisions[0]);
         check_status(status, key);
-        for (size_t i = 0; status == WEIR_OK && i < n; i++) /* it is admitted for each, or for none */
+        for (size_t i = 0; status == WEIR_OK && i < n; i++) /* a group is admitted for all or for none */
             count((int)i, key, requests[i].cost, &decisions[0]);
         return;
     }
@@ -148,7 +148,7 @@ static void several(uint8_t choice, bool all)
         count(choice % LIMITS, (key + (int)i) % KEYS, requests[i].cost, &decisions[i]);
 }
 
-/* Any thread. */
+/* Called on any thread. */
 static void op_done(struct weir_op *op, int status)
 {
     struct submitted *submitted = op->user;

@@ -1,4 +1,4 @@
-/* client_server.c - the server of the target `client`: see client_server.h. */
+/* client_server.c - the server of fuzz target `client`: see client_server.h. */
 #include "client_server.h"
 
 #include "fuzz.h"
@@ -19,13 +19,13 @@
 const char *const limit_names[LIMITS] = { "year", "second", "blocks", "queue" };
 const char *const key_names[KEYS] = { "a", "b", "c", "foreign" };
 
-/* On the fake's thread. */
+/* Used on the fake's thread. */
 static struct {
-    pthread_mutex_t lock; /* of all below */
+    pthread_mutex_t lock; /* guards all fields below */
     struct feed script;
     struct plain_store store;
     bool greets_oddly;
-    bool lied; /* what it has said is not true */
+    bool lied; /* it has sent something untrue */
 } server = { .lock = PTHREAD_MUTEX_INITIALIZER };
 static struct fake_redis *fake;
 
@@ -62,7 +62,7 @@ static void tell_anything(struct fake_reply *reply)
     free(any);
 }
 
-/* The answer that is right, or what befalls it. The call has been executed. */
+/* Send the correct answer, or what the script makes of it. The call has been executed. */
 static void tell_executed(const struct fake_request *request, struct fake_reply *reply, uint8_t choice)
 {
     static unsigned char answer[STORE_ANSWER_MAX];
@@ -113,7 +113,7 @@ static bool serve(void *user, const struct fake_request *request, struct fake_re
     else if (choice % 16 == 13)
         fake_hang_up(reply);
     else
-        answered = choice % 16 == 11; /* or by nothing */
+        answered = choice % 16 == 11; /* or it ends without an answer */
     pthread_mutex_unlock(&server.lock);
     return answered;
 }
@@ -142,7 +142,7 @@ void server_begin(const uint8_t *script, size_t size, bool greets_oddly)
     pthread_mutex_unlock(&server.lock);
 }
 
-/* A connection that it has not let in yet comes before ours. */
+/* Connections are accepted in order: after this one, none is waiting. */
 void server_rest(void)
 {
     static const char ping[] = "*1\r\n$4\r\nPING\r\n";
@@ -152,7 +152,7 @@ void server_rest(void)
     pthread_mutex_lock(&server.lock);
     server.greets_oddly = false;
     pthread_mutex_unlock(&server.lock);
-    const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0); /* libFuzzer's timer may interrupt what follows */
+    const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0); /* libFuzzer's timer may interrupt these calls */
     fuzz_must(fd >= 0 && TEMP_FAILURE_RETRY(connect(fd, (const struct sockaddr *)&name, sizeof name)) == 0 &&
                   TEMP_FAILURE_RETRY(send(fd, ping, sizeof ping - 1, MSG_NOSIGNAL)) == (ssize_t)sizeof ping - 1 &&
                   TEMP_FAILURE_RETRY(recv(fd, &pong, 1, 0)) == 1,

@@ -1,4 +1,4 @@
-/* client_server.h - the server of the target `client`: it executes calls as it should and answers as its script says. */
+/* client_server.h - the server of fuzz target `client`: it executes calls correctly and answers as its script says. */
 #ifndef WEIR_TESTS_CLIENT_SERVER_H
 #define WEIR_TESTS_CLIENT_SERVER_H
 
@@ -6,24 +6,24 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { LIMITS = 4, KEYS = 4, FOREIGN_KEY = 3 /* whose value is not a state of ours */ };
+enum { LIMITS = 4, KEYS = 4, FOREIGN_KEY = 3 /* its value is not a state of weir's */ };
 #define SECRET "swordfish" /* the password, which errors quote */
 extern const char *const limit_names[LIMITS], *const key_names[KEYS];
 
-/* Begin a story, with nothing stored: a byte or so of the script for each call; where that has ended, all is well.
- * `greets_oddly`: for each request of a greeting, too. */
+/* Begin a story with an empty store. The script has about one byte per call; after its end, all answers are correct.
+ * With `greets_oddly`, requests of a greeting use script bytes too. */
 void server_begin(const uint8_t *script, size_t size, bool greets_oddly);
 
-/* The socket that it listens on. */
+/* Return the path of its socket. */
 const char *server_path(void);
 
-/* Wait until it has seen the last of all connections: what is charged can be told then. */
+/* Wait until it has seen all connections end; then its charges are final. */
 void server_rest(void);
 
-/* Whether it has said anything that is not true; any thread, any time. */
+/* True if it has sent anything untrue. Any thread may call it at any time. */
 bool server_lied(void);
 
-/* The permits that it has charged for a key. */
+/* Return the permits that it has charged for a key. */
 int64_t server_charged(int limit, int key);
 
 #endif

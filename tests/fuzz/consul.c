@@ -1,10 +1,10 @@
-/* consul.c - what Consul's agent answers: the instances of a service, and the policies under a prefix.
+/* consul.c - answers of Consul's agent: the instances of a service, and the policies under a prefix.
  *
- * The input is a JSON text, read as both, each time; with a byte before it that says how weights are told. What must hold:
+ * The input is a byte that selects where weights come from, and a JSON text, which is decoded as both. Properties:
  *
- *     - what is read comes back from JSON that is made of it
- *     - weights are in their range, ids are not empty; policies pass weir_policy_check(); an entry has a policy or an error
- *     - a refusal has half a sentence without control bytes, and writes nothing
+ *     - decoded values survive being encoded as JSON and decoded again
+ *     - weights are in range, ids are not empty; policies pass weir_policy_check(); an entry has a policy or an error
+ *     - a refusal gives a sentence without control bytes, and writes nothing
  */
 #include "fuzz.h"
 
@@ -92,7 +92,7 @@ static void base64(const char *text, char *out)
     *out = '\0';
 }
 
-/* The one entry, as Consul would send it, and read again. */
+/* Encode the entry as Consul would, and decode it again. */
 static void check_entry(const struct policy_entry *entry, const char *prefix)
 {
     char text[256], value[400], sentence[512] = "";

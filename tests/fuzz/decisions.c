@@ -1,10 +1,9 @@
-/* decisions.c - the decision core against the naive model: any policies, shares, clocks and verbs, field for field.
+/* decisions.c - the decision core against the naive model: any policies, shares, clocks and verbs, field by field.
  *
- * The input is a story: which share of how many instances, then steps, each a few bytes: define a limit, or define it
- * again, maybe as it was before, also at the moment at which a former use and the present one are the same; put another
- * share into force; move the clock, also back; take, peek, refund and reset keys; several limits all or nothing, and
- * batches. After each the decision must be the model's to the last byte, and a policy must be refused exactly where the
- * model says so.
+ * The input is a story. It chooses the instance's share, then steps of a few bytes each: define or redefine a limit,
+ * perhaps with a former policy, also at the moment when the former use equals the present one; change the share; move
+ * the clock, also back; take, peek, refund and reset; groups and batches. Each decision must equal the model's to the
+ * last byte, and a policy must be refused exactly when the model refuses it.
  */
 #include "fuzz.h"
 
@@ -59,7 +58,7 @@ static struct model_share share_by_feed(int64_t weights[INSTANCES])
     return share;
 }
 
-/* False: it is refused, and the limit stays as it is. */
+/* Return false if it is refused; the limit is then unchanged. */
 static bool define_as(struct subject *subject, const struct weir_policy *policy)
 {
     static const char *const names[LIMITS] = { "api", "api-2", "login" };
@@ -92,7 +91,7 @@ static void define(struct subject *subject)
     subject->earlier_count += subject->earlier_count < EARLIER && choice % EARLIER == subject->earlier_count;
 }
 
-/* The limit's policy, made smaller, and slower by the more. */
+/* Return the limit's policy, reduced, and slowed even more. */
 static struct weir_policy smaller_policy(const struct subject *subject)
 {
     struct weir_policy policy = subject->policy;
@@ -106,7 +105,7 @@ static struct weir_policy smaller_policy(const struct subject *subject)
     return policy;
 }
 
-/* Another share, where every limit has arithmetic for it: what becomes of the others test_shares.c tells. */
+/* Use another share if every limit has exact arithmetic under it. test_shares.c covers the other case. */
 static void another_share(void)
 {
     int64_t weights[INSTANCES];
@@ -220,7 +219,7 @@ static void one_verb(struct subject *subject, int key, uint8_t choice)
             &actual, &expected);
 }
 
-/* All or nothing, or as a batch whose requests may bring their own times. */
+/* Make a group, or a batch whose requests may carry times. */
 static void several(bool all)
 {
     struct weir_request requests[REQUESTS];
@@ -256,7 +255,7 @@ static void several(bool all)
         compare(subjects[i], "in a batch", &actual[i], &expected[i]);
 }
 
-/* A key goes to a smaller policy, and back when its use by both is the same, or on from there. */
+/* Switch a key's limit to a smaller policy, then back when the use by both is equal, or after another request. */
 static void there_and_back(struct subject *subject, int key)
 {
     const struct weir_policy before = subject->policy;

@@ -1,4 +1,4 @@
-/* fuzz.c - what the fuzz targets share: see fuzz.h. */
+/* fuzz.c - helpers of the fuzz targets: see fuzz.h. */
 #include "fuzz.h"
 
 #include <inttypes.h>
@@ -9,7 +9,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* ---- What must hold ---- */
+/* ---- Properties ---- */
 
 void fuzz_fail(const char *format, ...)
 {
@@ -102,7 +102,7 @@ char *feed_bytes(struct feed *feed, size_t most, size_t *len)
     return copy;
 }
 
-/* D. E. Knuth's MMIX generator. */
+/* Knuth's MMIX generator. */
 size_t fuzz_piece(uint64_t *chance)
 {
     *chance = *chance * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);

@@ -1,20 +1,20 @@
-/* fuzz.h - what the fuzz targets share: a target, the bytes of an input made into choices, and what must hold.
+/* fuzz.h - helpers of the fuzz targets: choices from an input's bytes, and property checks.
  *
- * Each target is one file with one LLVMFuzzerTestOneInput(), that says at its top which properties it asserts. It is
- * linked twice: with libFuzzer, which looks for inputs (tests/fuzz/run.sh), and with seeds.c, which feeds it those that
- * are kept in the folder of its name (the tests called fuzz_seeds_<target>).
+ * Each target is one file with one LLVMFuzzerTestOneInput(); its first comment lists the asserted properties. It is
+ * linked twice: with libFuzzer, which searches for inputs (tests/fuzz/run.sh), and with seeds.c, which feeds it the
+ * inputs in the folder of its name (the tests called fuzz_seeds_<target>).
  */
 #ifndef WEIR_TESTS_FUZZ_H
 #define WEIR_TESTS_FUZZ_H
 
 #include <weir/weir.h>
 
-/* Returns 0. Ends the process where a property does not hold. */
+/* Run one input and return 0. A violated property ends the process. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* ---- What must hold ---- */
+/* ---- Properties ---- */
 
-/* Print the sentence and abort(), which is what libFuzzer and the sanitizers take for a finding. */
+/* Print the sentence and abort(), which libFuzzer and the sanitizers report as a finding. */
 _Noreturn void fuzz_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 #define fuzz_must(holds, ...)       \
@@ -23,13 +23,13 @@ _Noreturn void fuzz_fail(const char *format, ...) __attribute__((format(printf, 
             fuzz_fail(__VA_ARGS__); \
     } while (0)
 
-/* Both are equal in every field, to the last byte of padding. */
+/* Check that both are equal in every field and padding byte. */
 void fuzz_same_decision(const struct weir_decision *actual, const struct weir_decision *expected, const char *where);
 
-/* Both say the same, what is left out included. */
+/* True if both mean the same, including omitted fields. */
 bool fuzz_same_policy(const struct weir_policy *a, const struct weir_policy *b);
 
-/* ---- Choices: an input that has ended goes on with zeroes ---- */
+/* ---- Choices: after its end an input continues with zeroes ---- */
 
 struct feed {
     const uint8_t *at, *end;
@@ -47,28 +47,27 @@ static inline bool feed_is_over(const struct feed *feed)
 
 uint8_t feed_byte(struct feed *feed);
 
-/* `least` to `most`, out of as few bytes as it takes; least <= most. */
+/* Return a value from `least` to `most`, using as few bytes as possible; least <= most. */
 int64_t feed_between(struct feed *feed, int64_t least, int64_t most);
 
-/* 1 to `most`, small numbers and those next to powers of two as likely as all others. */
+/* Return 1 to `most`; half of the values are small or next to a power of two. */
 int64_t feed_magnitude(struct feed *feed, int64_t most);
 
-/* A copy of up to `most` bytes behind one that says how many, with a NUL behind, to be freed. */
+/* Copy up to `most` bytes, preceded by a byte with their number, and append a NUL. The caller frees it. */
 char *feed_bytes(struct feed *feed, size_t most, size_t *len);
 
-/* A copy with a NUL behind, to be freed. */
+/* Copy the bytes and append a NUL. The caller frees it. */
 char *fuzz_text(const void *data, size_t len);
 
-/* How long the next piece of a stream is that is cut by chance: 1 to 64 bytes, short ones more often. *chance is the
- * seed, and is moved on. */
+/* Return the random length of a stream's next piece: 1 to 64 bytes, mostly short. Advances the seed *chance. */
 size_t fuzz_piece(uint64_t *chance);
 
-/* Each field in its range; weir_policy_check() may still refuse its arithmetic. */
+/* Each field is in range; weir_policy_check() may still refuse the combination. */
 struct weir_policy feed_policy(struct feed *feed);
 
 /* ---- Files ---- */
 
-/* The path of a file in memory with these bytes in it; the next call makes another of it. */
+/* Return the path of a file in memory with these bytes; the next call replaces it. */
 const char *fuzz_file(const void *data, size_t len);
 
 #endif

@@ -1,22 +1,20 @@
-/* hybrid.c - hybrid mode: instances that lease from one store, over ways that delay, lose and reorder.
+/* hybrid.c - hybrid mode: instances that lease from one store over links that delay, lose and reorder.
  *
- * The input is a story: rules, policies and instances, and what happens: requests alone, submitted, in batches, all or
- * nothing, by the caller's clock too; refunds and resets; what was submitted is executed, answered or lost, in any
- * order; the clock moves on; limits are redefined. What must hold:
+ * The input is a story: rules, policies, instances, and events. Requests come alone, submitted, in batches or in
+ * groups, also by the caller's clock; there are refunds and resets; submitted requests are executed, answered or lost
+ * in any order; the clock advances; limits are redefined. Properties:
  *
- *     - what an instance has admitted of a key it has been charged for by an answer that came to it: nothing is used
- *       twice, whatever is lost; and what was leased = what leases have admitted + what they hold + what is counted
- *       lost
- *     - none is used a life after it was asked for
- *     - all instances together never admit more than the limit and `over_max`, in any stretch of time (greedy buckets),
- *       window or refill (those on the clock's grid)
- *     - each request ends once, also when all is closed, and nobody waits once nothing is on its way
+ *     - an instance admits only permits that a received answer charged; none is used twice, whatever is lost; and
+ *       leased permits = admitted from leases + still held + counted as lost
+ *     - no leased permit is used later than one life after its request
+ *     - all instances together admit at most the limit plus `over_max`, in any stretch of time (greedy buckets), window
+ *       or refill (limits on the clock's grid)
+ *     - each request ends once, also when the limiter closes, and none waits when no answer is under way
  */
 #include "fuzz.h"
 #include "hybrid_audit.h"
 #include "hybrid_remote.h"
 
-#include "backends/hybrid/hybrid.h"
 #include "backends/hybrid/accounts.h"
 #include "backends/hybrid/lease_call.h"
 #include "core/ground/arith.h"
@@ -33,8 +31,8 @@ struct subject {
     bool redefined;
     struct {
         size_t n;
-        bool given_back; /* a refund or a reset was asked for: the sums say nothing any more */
-        bool late;       /* nor do they if time has passed since the moment as of which it was decided */
+        bool given_back; /* a refund or a reset was requested, so the sums no longer hold */
+        bool late;       /* nor do they if time passed between the decision and its use */
         struct admitted list[ADMITTED_MOST];
     } keys[KEYS];
 };
@@ -55,14 +53,14 @@ struct instance {
 static struct {
     int64_t life_us;
     int n;
-    bool all_admitted; /* something all or nothing was: who has given what for it is not told */
+    bool all_admitted; /* a group was admitted: which part came from leases is unknown */
     struct subject subjects[LIMITS];
     struct instance instances[INSTANCES];
 } story;
 
-/* ---- What must hold ---- */
+/* ---- Properties ---- */
 
-/* `request` has been decided so. What goes by a lease is as of the time that the request brings, or else of now. */
+/* Record the decision of `request`. A leased permit counts at the request's time, or now if it has none. */
 static void note(struct instance *instance, int limit, int key, const struct weir_request *request,
                  const struct weir_decision *decision)
 {
@@ -93,7 +91,7 @@ static void note(struct instance *instance, int limit, int key, const struct wei
                                                                              cost };
 }
 
-/* Charged = leased + admitted by Redis itself; leased = used + held + lost. */
+/* Check charged = leased + admitted by the store, and leased = used + held + lost. */
 static void check_books(struct instance *instance)
 {
     struct weir_stats stats = { .size = sizeof stats };
@@ -137,7 +135,7 @@ static struct weir_policy policy_by_feed(void)
     return policy;
 }
 
-/* False: it is none. */
+/* Return false if the policy is refused. */
 static bool define(int limit)
 {
     struct subject *subject = &story.subjects[limit];
@@ -149,12 +147,11 @@ static bool define(int limit)
         struct instance *instance = &story.instances[i];
         const int error = weir_limit_define(instance->limiter, limit ? "other" : "limit", &policy,
                                             &instance->limits[limit]);
-        if (error == WEIR_EINVAL) { /* it has no exact arithmetic at the share of this instance */
+        if (error == WEIR_EINVAL) { /* it has no exact arithmetic at this instance's share */
             subject->redefined |= i > 0;
             return false;
         }
-        fuzz_must(error == WEIR_OK && weir_limit_info(instance->limits[limit], &info) == WEIR_OK,
-                  "a limit is defined");
+        fuzz_must(error == WEIR_OK && weir_limit_info(instance->limits[limit], &info) == WEIR_OK, "a limit is defined");
     }
     subject->policy = policy;
     subject->over_max = info.over_max;
@@ -229,7 +226,7 @@ static void several(struct instance *instance, uint8_t choice)
                                              .now_us = choice & 4 ? world.now_us : 0 };
     }
     const bool all = choice & 1;
-    const int64_t began_us = world.now_us; /* by which a batch is decided that brings no time */
+    const int64_t began_us = world.now_us; /* a batch without times is decided at this time */
     const int status = all ? weir_try_all(instance->limiter, requests, n, &decisions[0])
                            : weir_try_batch(instance->limiter, requests, n, decisions);
     check_status(status);
@@ -239,10 +236,10 @@ static void several(struct instance *instance, uint8_t choice)
     for (size_t i = 0; i < n; i++) {
         if (all)
             decisions[i] = (struct weir_decision){ .allowed = true, .source = WEIR_BY_REDIS };
-        const bool is_decided = all || decisions[i].limit > 0; /* of a batch that has failed some may be */
+        const bool is_decided = all || decisions[i].limit > 0; /* in a failed batch some requests may be decided */
         const int limit = requests[i].limit == instance->limits[1], key = requests[i].key.data == key_names[1];
         requests[i].now_us = began_us;
-        story.subjects[limit].keys[key].late |= world.now_us != began_us; /* who was asked for when is not told */
+        story.subjects[limit].keys[key].late |= world.now_us != began_us; /* when each request was made is unknown */
         if (is_decided)
             note(instance, limit, key, &requests[i], &decisions[i]);
     }
@@ -279,7 +276,7 @@ static void travel(struct remote *remote, uint8_t choice)
     struct pending *pending = &remote->pending[choice % PENDING_MOST];
     remote_execute(pending);
     if (choice & 64)
-        return; /* its answer is on the way */
+        return; /* its answer is under way */
     remote_answer(remote, pending, choice & 128 && world.fails ? WEIR_EIO : WEIR_OK);
 }
 
@@ -353,7 +350,7 @@ static void instance_open(struct instance *instance, int rank, uint8_t choice)
               "a limiter opens");
 }
 
-/* All that is under way comes back: then nobody may wait any more. */
+/* Deliver all pending answers: then no request may wait. */
 static void settle(void)
 {
     world.fails = false;
@@ -395,7 +392,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     while (right && !feed_is_over(&world.feed))
         step();
-    if (right && choice < 128) /* or it is closed in the midst of it */
+    if (right && choice < 128) /* otherwise it closes while answers are under way */
         settle();
     for (int i = 0; i < story.n; i++) {
         weir_close(story.instances[i].limiter);

@@ -1,4 +1,4 @@
-/* hybrid_audit.c - what instances have admitted, held against the policy alone: see hybrid_audit.h. */
+/* hybrid_audit.c - checks admitted permits against the policy alone: see hybrid_audit.h. */
 #include "hybrid_audit.h"
 
 #include "fuzz.h"
@@ -16,8 +16,8 @@ static void sort_by_time(struct admitted *list, size_t n)
         }
 }
 
-/* The level of a leaky meter over all that was admitted; `steps`: it drains at multiples of the period. A permit is
- * period_us units. */
+/* Compute the level of a leaky meter over all admitted permits. With `steps` it drains at multiples of the period. A
+ * permit is period_us units. */
 static void check_meter(const struct weir_policy *policy, int64_t over_max, const struct admitted *list, size_t n,
                         bool steps)
 {

@@ -1,4 +1,4 @@
-/* hybrid_remote.c - the store of the target `hybrid`, and the ways to it: see hybrid_remote.h. */
+/* hybrid_remote.c - the store of fuzz target `hybrid` and the links to it: see hybrid_remote.h. */
 #include "hybrid_remote.h"
 
 #include "core/ground/arith.h"
@@ -34,7 +34,7 @@ static void execute(const struct weir_backend_request *request, struct weir_deci
     out->source = WEIR_BY_REDIS;
 }
 
-/* All or nothing; each decision is that of its limit, of a peek if any denies. */
+/* Decide a group: each decision is its limit's own, or a peek's if any limit denies. */
 static void execute_all(const struct weir_backend_request *requests, size_t n, struct weir_decision *out)
 {
     bool allowed = true;
@@ -149,7 +149,7 @@ static int remote_decide(struct weir_backend *backend, const struct weir_backend
             count_charged(remote, &requests[k], &out[k]);
         error = error ? error : way;
     }
-    if (n == 1) /* of more it could not be told when each was executed */
+    if (n == 1) /* with several requests their execution times would be unknown */
         world_pass(feed_byte(&world.feed) % 16 == 15 ? feed_magnitude(&world.feed, WEIR_SECOND) : 0);
     return error;
 }
@@ -177,7 +177,7 @@ static int remote_submit(struct weir_backend *backend, const struct weir_backend
         return WEIR_OK;
     }
     *pending = (struct pending){ .op = op, .request = *request, .deadline_us = deadline_us };
-    pending->request.key = op->request.key; /* whose bytes stay until `done` runs */
+    pending->request.key = op->request.key; /* its bytes stay valid until `done` runs */
     for (int i = 2; i < 8; i++)
         op->opaque[i] = UINT64_MAX;
     return 1;
@@ -198,7 +198,7 @@ static void remote_destroy(struct weir_backend *backend)
         fuzz_must(!remote->pending[i].op, "all has its answer");
 }
 
-/* There is one thread: while it has something to answer it waits for nothing. */
+/* There is only one thread, which must not wait while it delivers an answer. */
 static bool remote_is_here(struct weir_backend *backend)
 {
     const struct remote *remote = (struct remote *)backend;

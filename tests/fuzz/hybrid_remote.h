@@ -1,8 +1,8 @@
-/* hybrid_remote.h - the store of the target `hybrid`, and for each instance a remote backend on the way to it.
+/* hybrid_remote.h - the store of fuzz target `hybrid`, and for each instance a remote backend that reaches it.
  *
- * The store decides by mirrors. What an instance submits waits until it is executed, and then until it is answered, each
- * when the input says so, in any order; it may be refused at once, lost on the way there or back, or answered when its
- * deadline comes. What decide() is asked for is executed within the call, or lost.
+ * The store decides by mirrors. A submitted request waits until the input says to execute it, and then until the
+ * input says to answer it, in any order. It may be refused immediately, lost on the way there or back, or answered at
+ * its deadline. A call of decide() is executed within the call, or lost.
  */
 #ifndef WEIR_TESTS_HYBRID_REMOTE_H
 #define WEIR_TESTS_HYBRID_REMOTE_H
@@ -24,23 +24,23 @@ struct pending {
     struct weir_decision decision;
 };
 
-/* One for each instance; its first member is what hybrid_open() gets. */
+/* One per instance; hybrid_open() gets its first member. */
 struct remote {
     struct weir_backend base;
     bool was_shut;
     struct pending pending[PENDING_MOST];
-    int64_t charged[LIMITS][KEYS];    /* by answers that have come */
+    int64_t charged[LIMITS][KEYS];    /* by received answers */
     int64_t charged_us[LIMITS][KEYS]; /* when the latest of them was executed */
 };
 
-/* What instances, remotes and the clock have in common. */
+/* The state that instances, links and the clock share. */
 struct world {
     struct feed feed;
     int64_t now_us;
-    bool fails;          /* the input may let anything be lost */
-    bool in_call;        /* the one thread there is waits: it is answered at once */
-    bool answering;      /* `done` runs */
-    int64_t executed_us; /* when what is answered now was executed */
+    bool fails;          /* the input may lose messages */
+    bool in_call;        /* the only thread is in a call, so answers are immediate */
+    bool answering;      /* `done` is running */
+    int64_t executed_us; /* execution time of the answer being delivered */
     struct mirror store[LIMITS][KEYS];
     struct remote remotes[INSTANCES];
 };
@@ -48,11 +48,12 @@ extern struct world world;
 
 void remote_make(struct remote *remote);
 
-/* Execute, or answer with its decision or an error, what is pending at the place; nothing, if there is nothing. */
+/* Execute the pending request at this place, or answer it with its decision or an error. Does nothing if the place is
+ * empty. */
 void remote_execute(struct pending *pending);
 void remote_answer(struct remote *remote, struct pending *pending, int status);
 
-/* Let the clock go on, and answer what is due. */
+/* Advance the clock and deliver the answers that are due. */
 void world_pass(int64_t us);
 
 #endif

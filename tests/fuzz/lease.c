@@ -1,13 +1,13 @@
-/* lease.c - the rules of leases: operations, clock and loss, over a store that decides by the core.
+/* lease.c - the rules of leases: requests, clock and loss, over a store that decides by the core.
  *
- * The input is a policy, the rules, and a story: requests come, others take from the same key, answers are late or lost,
- * permits are given back, the key is reset, the limit redefined, the clock moves on, or in some stories also back. What
- * must hold:
+ * The input is a policy, the rules and a story: requests arrive, others take from the same key, answers are late or
+ * lost, permits are refunded, the key is reset, the limit redefined, and the clock moves, in some stories also back.
+ * Properties:
  *
- *     - no permit is used twice, and none is forgotten: granted = used + held + lost, after every step
- *     - none is used a life after it was asked for, or later; never are more held than lease_max() allows
- *     - a denial that is told without asking is one that the store would give, also just before its retry_after is over
- *     - lease_hit() does what lease_count() and lease_decide() do; a peek takes nothing
+ *     - no permit is used twice or forgotten: granted = used + held + lost, after every step
+ *     - none is used a life or more after its request; at most lease_max() are held
+ *     - the store would give the same denial that a lease gives, also just before its retry_after ends
+ *     - lease_hit() equals lease_count() and lease_decide(); a peek takes nothing
  */
 #include "fuzz.h"
 
@@ -39,7 +39,7 @@ static struct {
     bool steps_back;
     int64_t granted, used;
     struct trip trips[ON_THEIR_WAY];
-    struct weir_decision spent; /* the last that a lease covered */
+    struct weir_decision spent; /* the last decision from a lease */
     int64_t spent_cost, spent_asked_us;
     uint64_t spent_era, version;
 } story;
@@ -105,7 +105,7 @@ static void land(struct trip *trip)
                   "who waited is denied for a while");
 }
 
-/* What was charged is gone in the store, and nobody here knows of it. */
+/* The store lost this charge, unnoticed here. */
 static void lose(struct trip *trip)
 {
     lease_order_failed(&story.lease, &trip->order);
@@ -126,7 +126,7 @@ static void order(int64_t cost)
     fuzz_must(trip->order.cost >= 0 && trip->order.ahead >= 0 && trip->order.spread >= 1,
               "what is asked for is in its ranges");
     if (trip->order.cost == 0 && trip->order.ahead == 0)
-        return; /* nothing is asked for */
+        return; /* no request is needed */
     trip->asked_us = story.now_us;
     if (!story.steps_back && choice & 4)
         story.now_us += feed_magnitude(&story.feed, story.rules.life_us);
@@ -193,7 +193,7 @@ static void request(int64_t cost)
     }
 }
 
-/* ---- Other steps ---- */
+/* what the store granted under another plan is lost on arrival */
 
 static void give_back(void)
 {

@@ -1,9 +1,9 @@
-/* overrides.c - patterns, and who is asked for a key, against a list that is searched from end to end.
+/* overrides.c - patterns and the choice of a key's override, against a linear search.
  *
- * The input is a story: patterns are defined and ended, as text or spelled out of bytes, and keys are looked up. Every
- * override has a limit of its own, by which a peek tells which one it was. What must hold:
+ * The input is a story: patterns are defined and ended, as text or spelled from bytes, and keys are looked up. Each
+ * override has a different limit, by which a peek identifies it. Properties:
  *
- *     - a pattern is taken exactly if a naive decoder takes it, and stands for the same keys
+ *     - a pattern is accepted exactly if a naive decoder accepts it, and matches the same keys
  *     - a key is decided by the exact pattern, else by the longest prefix, else by the limit itself
  */
 #include "fuzz.h"
@@ -91,7 +91,7 @@ static void look_up(const unsigned char *key, size_t len)
     fuzz_must(decision.limit == naive_limit_of(key, len), "a key of %zu bytes is asked of the right override", len);
 }
 
-/* The key that is the pattern's bytes, and its neighbours. */
+/* Look up the key that equals the pattern's bytes, and its neighbours. */
 static void look_around(const struct naive *pattern)
 {
     unsigned char key[LEN_MAX + 1];
@@ -128,7 +128,7 @@ static void define(const char *text, bool ends)
         look_around(&pattern);
 }
 
-/* The bytes as a pattern's text, escaped where need be or as the input says. */
+/* Define a pattern from bytes, escaped where necessary or where the input says. */
 static void define_bytes(const unsigned char *bytes, size_t len, bool ends)
 {
     char text[3 * LEN_MAX + 2] = "";

@@ -1,4 +1,4 @@
-/* plain_store.c - the scripts' part of a Redis server, in C: see plain_store.h. */
+/* plain_store.c - what the scripts do in a Redis server, written in C: see plain_store.h. */
 #include "plain_store.h"
 
 #include "fuzz.h"
@@ -19,7 +19,7 @@ int64_t plain_number(const unsigned char *bytes, int width)
     return number;
 }
 
-/* Whether `a / b * c` is no longer than limits may take to fill. */
+/* True if `a / b * c` does not exceed the longest time that a limit may take to fill. */
 static bool is_short(double a, double b, double c)
 {
     return a / b * c <= (double)WEIR_MAX_FILL_US;
@@ -69,7 +69,7 @@ bool plain_stamp_read(const unsigned char *bytes, size_t size, struct weir_plan 
     }
 }
 
-/* A state and nothing behind it; or, if it `may_be_empty`, a stamp alone. */
+/* Read a state without trailing bytes or, if `may_be_empty`, a fingerprint alone. */
 static bool under_plan_read(const unsigned char *bytes, size_t size, bool may_be_empty, struct under_plan *out)
 {
     size_t stamp_len;
@@ -120,7 +120,7 @@ struct plain_key *plain_store_key(struct plain_store *store, const char *name, s
 
 /* ---- Calls ---- */
 
-/* A call as it is read from its words. */
+/* A call, parsed from its words. */
 struct call {
     struct plain_store *store;
     bool all;
@@ -176,7 +176,7 @@ static void charge(struct call *call, int i, int64_t permits)
     call->charged += permits;
 }
 
-/* Execute one item; whether another of its key follows. */
+/* Execute one item; true if another item of its key follows. */
 static bool item_run(struct call *call, int i, bool *admitted)
 {
     const unsigned char *item = call->items;

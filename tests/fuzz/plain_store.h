@@ -1,7 +1,7 @@
-/* plain_store.h - the scripts' part of a Redis server, in C: what is stored is read plainly and kept in mirrors.
+/* plain_store.h - what the scripts do in a Redis server, written in C: stored bytes are parsed plainly and kept as
+ * mirrors.
  *
- * It is what a right server does, for the targets that need one: script_state.c holds the scripts against it, and
- * client.c a client against what it answers.
+ * script_state.c compares the scripts with it; client.c uses it as the correct server.
  */
 #ifndef WEIR_TESTS_PLAIN_STORE_H
 #define WEIR_TESTS_PLAIN_STORE_H
@@ -9,14 +9,14 @@
 #include "backends/redis/flight/state.h"
 #include "mirror.h"
 
-/* The number of so many bytes, little-endian. */
+/* Return the number in that many little-endian bytes. */
 int64_t plain_number(const unsigned char *bytes, int width);
 
-/* The plan of the stamp that the bytes begin with, of which *len are used; false: they begin with none. It may be one
- * that no policy comes to. */
+/* Read the plan of the fingerprint at the start of the bytes and store its length in *len; false if there is none. No
+ * policy may lead to such a plan. */
 bool plain_stamp_read(const unsigned char *bytes, size_t size, struct weir_plan *plan, size_t *len);
 
-/* What is stored as a mirror; false: it is no state. */
+/* Read stored bytes as a mirror; false if they are not a state. */
 bool plain_read(const unsigned char *bytes, size_t size, struct mirror *out);
 
 enum { STORE_KEYS = 16, STORE_NAME_MAX = 128, STORE_ANSWER_MAX = REDIS_HEAD_SIZE + STORE_KEYS * REDIS_STATE_MAX + 4 };
@@ -24,7 +24,7 @@ enum { STORE_KEYS = 16, STORE_NAME_MAX = 128, STORE_ANSWER_MAX = REDIS_HEAD_SIZE
 struct plain_key {
     size_t name_len;
     char name[STORE_NAME_MAX];
-    bool foreign;    /* not a state of ours */
+    bool foreign;    /* not a state of weir's */
     int64_t charged; /* permits, since the store was cleared */
     struct mirror mirror;
 };
@@ -37,11 +37,11 @@ struct plain_store {
 
 void plain_store_clear(struct plain_store *store, int64_t now_us);
 
-/* A key that has been asked for, or now is. */
+/* A key that was requested before, or is now. */
 struct plain_key *plain_store_key(struct plain_store *store, const char *name, size_t len);
 
-/* Execute an EVALSHA of n words as the client sends them, without a time; the answer's length. Ends the process if it is
- * not one that a client of ours sends. */
+/* Execute an EVALSHA of n words as the client sends it, without a time; return the answer's length. Ends the process
+ * if weir would never send the call. */
 size_t plain_store_call(struct plain_store *store, const char *const *words, const size_t *lens, size_t n,
                         unsigned char answer[STORE_ANSWER_MAX]);
 

@@ -1,13 +1,13 @@
-/* policy_file.c - policy files, with names, patterns and escapes, and limits loaded from them.
+/* policy_file.c - policy files with names, patterns and escapes, and limits loaded from them.
  *
- * The input is a file. What must hold:
+ * The input is a file. Properties:
  *
- *     - of the lines exactly those are visited that have anything but blanks before a '#', in their order
- *     - a line is good exactly if a naive reader takes it: the name before the first '=', the pattern behind its first
- *       '/', the policy that weir_policy_parse() reads behind it; and if no good line before it names the same keys
+ *     - exactly the lines with more than blanks before a '#' are visited, in order
+ *     - a line is good exactly if a naive reader accepts it: the name before the first '=', the pattern after its
+ *       first '/', and the policy by weir_policy_parse(); and if no earlier good line names the same keys
  *     - the file is good exactly if each visited line is
- *     - loaded, the file defines all that it says, and every key gets the policy of the most special pattern, or nothing
- *       at all is defined and the sentence names the line
+ *     - when loaded, either all of the file is defined and each key gets the policy of the most specific pattern, or
+ *       nothing is defined and the error names the line
  */
 #include "fuzz.h"
 
@@ -26,7 +26,7 @@ struct good_line {
 };
 
 static struct reading {
-    const char *text, *at, *end; /* `at`: of the line to be visited next */
+    const char *text, *at, *end; /* `at`: in the line to be visited next */
     int number;
     bool any_bad;
     size_t good, kept;
@@ -38,7 +38,7 @@ static bool is_blank(char c)
     return c == ' ' || c == '\t' || c == '\r' || c == '\n';
 }
 
-/* The next line on which something stands: from *begin up to, but not with, its comment and its end. */
+/* Find the next line with content: from *begin up to its comment or end. */
 static bool next_line(const char **begin, size_t *len)
 {
     while (reading.at < reading.end) {
@@ -57,7 +57,7 @@ static bool next_line(const char **begin, size_t *len)
     return false;
 }
 
-/* The bytes of a pattern, if it is one. */
+/* Decode a pattern's bytes; false if it is invalid. */
 static bool decode(const char *pattern, struct good_line *line)
 {
     line->is_override = true;
@@ -89,7 +89,7 @@ static bool is_same_name(const struct good_line *a, const struct good_line *b)
            a->len == b->len && memcmp(a->bytes, b->bytes, a->len) == 0;
 }
 
-/* Whether the line says what no line before it does, and what. */
+/* True if the line is valid and no earlier line names the same keys; stores its parts. */
 static bool naive_read(const char *begin, size_t len, struct good_line *line)
 {
     static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
@@ -118,7 +118,7 @@ static bool naive_read(const char *begin, size_t len, struct good_line *line)
     return is_right;
 }
 
-/* Name and pattern as they are written, trimmed. */
+/* Check that name and pattern are as written, trimmed. */
 static void check_name(const char *begin, const struct weir_policy_line *line)
 {
     char name[NAME_ROOM + PATTERN_ROOM + 1];
@@ -155,7 +155,7 @@ static int visit(void *user, const struct weir_policy_line *line)
 
 /* ---- Loaded ---- */
 
-/* How much more special than the limit itself, if the pattern is for the key: a prefix's length and 1, or the most. */
+/* Return how specific a pattern is if it matches the key: a prefix's length plus 1, or the maximum for an exact one. */
 static size_t weight_for(const struct good_line *line, const unsigned char *key, size_t len)
 {
     if (line->len > len || memcmp(line->bytes, key, line->len) != 0)
@@ -163,7 +163,7 @@ static size_t weight_for(const struct good_line *line, const unsigned char *key,
     return line->is_prefix ? line->len + 1 : line->len == len ? SIZE_MAX : 0;
 }
 
-/* The key that a pattern names, or for a prefix one behind it, gets what the most special pattern of its limit says. */
+/* Check that a pattern's key, or for a prefix one that begins with it, gets the most specific pattern's policy. */
 static void check_key(weir *limiter, const struct good_line *line)
 {
     unsigned char key[PATTERN_ROOM + 1];

@@ -1,11 +1,11 @@
-/* policy_text.c - policies as text, read and printed.
+/* policy_text.c - policies as text, parsed and printed.
  *
- * The input is a text, and once more choices that make a policy. What must hold:
+ * The input is a text, then choices that make a policy. Properties:
  *
- *     - a text is read exactly if a second, naive reader reads it and the model takes its policy, and as the same policy
- *     - a refusal says the column of the fault, which lies in the text, writes nothing, and fits any buffer
- *     - what is read, and what is made of choices and passes weir_policy_check(), comes back from its printed text; and a
- *       text that is printed again is the same text
+ *     - a text is accepted exactly if a second, naive parser accepts it and the model accepts its policy; both agree
+ *     - a refusal names the fault's column, which lies in the text, writes nothing, and fits any buffer
+ *     - a policy that was parsed, or made of choices and accepted by weir_policy_check(), survives being printed and
+ *       parsed; printing it again gives the same text
  *     - weir_policy_check() refuses exactly what the model refuses
  */
 #include "fuzz.h"
@@ -16,9 +16,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- The naive reader ---- */
+/* ---- The naive parser ---- */
 
-/* Digits alone, as a number that is too large for any field once it is above 2^62. */
+/* Parse digits only; above 2^62, return a number that is too large for any field. */
 static bool naive_digits(const char *text, size_t len, int64_t *out)
 {
     *out = 0;
@@ -114,7 +114,7 @@ static bool naive_read(const char *text, struct weir_policy *out)
     return good;
 }
 
-/* ---- What must hold ---- */
+/* ---- Properties ---- */
 
 static void check_print(const struct weir_policy *policy)
 {
@@ -165,7 +165,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct feed feed = feed_of(data, size);
     struct weir_policy policy = feed_policy(&feed);
     struct model_rule rule;
-    if (feed_byte(&feed) % 4 == 3) /* out of its range, or another algorithm's */
+    if (feed_byte(&feed) % 4 == 3) /* out of range, or another algorithm's */
         policy.debt = feed_between(&feed, INT64_MIN, INT64_MAX);
     if (feed_byte(&feed) % 4 == 3)
         policy.period_us = feed_between(&feed, INT64_MIN, INT64_MAX);

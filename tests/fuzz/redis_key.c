@@ -1,12 +1,12 @@
 /* redis_key.c - the names of keys in Redis.
  *
- * The input is two names of limits and two keys. What must hold:
+ * The input is two names of limits and two keys. Properties:
  *
- *     - the name can be taken apart again, into prefix, limit and key, or for a long key its beginning and its digest by
- *       another library: so no two pairs share a name
- *     - the hash tag, as Redis Cluster finds it, is all of the key's part, is not empty, and does not depend on the limit
+ *     - a name can be split into prefix, limit and key; or, for a long key, its beginning and its digest by another
+ *       library. So no two pairs share a name
+ *     - the hash tag, as Redis Cluster finds it, is the whole key part, is not empty, and does not depend on the limit
  *     - the slot is that of this tag
- *     - no name is longer than REDIS_KEY_MAX
+ *     - no name exceeds REDIS_KEY_MAX
  */
 #include "fuzz.h"
 
@@ -31,7 +31,7 @@ static struct name name_of(const char *prefix, const char *limit, const char *ke
     return name;
 }
 
-/* What stands between the first '{' and the first '}' behind it, which Redis Cluster hashes. */
+/* Find the text between the first '{' and the next '}', which Redis Cluster hashes. */
 static size_t tag_of(const struct name *name, const char **out)
 {
     const char *open = memchr(name->text, '{', name->len);
@@ -43,7 +43,7 @@ static size_t tag_of(const struct name *name, const char **out)
     return (size_t)(close - open - 1);
 }
 
-/* By its definition, a bit at a time. */
+/* Compute the slot by its definition, one bit at a time. */
 static unsigned slot_of(const char *tag, size_t len)
 {
     unsigned crc = 0;
@@ -55,7 +55,7 @@ static unsigned slot_of(const char *tag, size_t len)
     return crc % REDIS_CLUSTER_SLOTS;
 }
 
-/* Take the tag apart: the key that it was made of, or of a long one the beginning, then its digest is left in *rest. */
+/* Decode the tag into its key; of a long key decode the beginning, and leave the digest in *rest. */
 static size_t unescape(const char *tag, size_t len, unsigned char *key, const char **rest)
 {
     size_t n = 0;

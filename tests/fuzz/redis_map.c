@@ -1,10 +1,10 @@
-/* redis_map.c - what the nodes of a Redis Cluster say of it.
+/* redis_map.c - what the nodes of a Redis Cluster say about its slots.
  *
- * The input is an answer to CLUSTER SLOTS, in bytes or made of choices, or a redirection. What must hold:
+ * The input is an answer to CLUSTER SLOTS, as bytes or made of choices, or a redirect. Properties:
  *
- *     - an answer is taken or refused however it is cut, and the map is the one that a plain reading of hiredis' own tree
- *       of the same bytes gives; what that does not find well-formed is refused
- *     - a redirection that is read is one in its ranges, and is read again from what it is written as
+ *     - an answer is accepted or refused the same however it is cut, and the map equals that of a plain reading of
+ *       hiredis's tree of the same bytes; an answer that the plain reading refuses is refused
+ *     - an accepted redirect is in range, and survives being written and parsed
  */
 #include "fuzz.h"
 
@@ -74,7 +74,7 @@ static bool is_plain_map(const redisReply *answer)
     redis_map_begin(&plain);
     while (count > 0 && answer->element[count - 1]->type == REDIS_REPLY_ARRAY &&
            answer->element[count - 1]->elements == 0)
-        count--; /* an empty list that is the last is not seen */
+        count--; /* an empty list at the end is not visible */
     for (size_t i = 0; i < count; i++) {
         const redisReply *range = answer->element[i];
         if (!is_plain_range(range))
@@ -96,7 +96,7 @@ static bool is_plain_map(const redisReply *answer)
 
 enum result { TAKEN, REFUSED, NO_LIST };
 
-/* In pieces of `piece` bytes, or, if that is 0, by chance. */
+/* Read in pieces of `piece` bytes, or of random sizes if that is 0. */
 static enum result read_answer(const char *bytes, size_t len, size_t piece)
 {
     uint64_t chance = len;
@@ -164,7 +164,7 @@ static size_t put_node(struct feed *feed, char *out)
     return len + (size_t)sprintf(out + len, "%s", rest[choice % 4]);
 }
 
-/* Ranges one behind the other, most of them good. */
+/* Make adjacent ranges, most of them valid. */
 static void check_made(struct feed *feed)
 {
     static char bytes[1 << 16];

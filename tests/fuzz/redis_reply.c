@@ -1,14 +1,14 @@
-/* redis_reply.c - what comes back from Redis: through hiredis' reader, cut at random, into decisions.
+/* redis_reply.c - what Redis sends: through hiredis's reader, cut at random, into decisions.
  *
- * The input is a stream of bytes; or requests, the states that a script finds for them, and what befalls its answer. What
- * must hold:
+ * The input is a stream of bytes; or requests, the states that a script finds for them, and a fate of its reply.
+ * Properties:
  *
- *     - a stream gives the same replies, and breaks at the same one, however it is cut, with lists and without
- *     - what stands in a list is shown in its order, and no deeper than lists may be
- *     - an answer as a script makes it gives each request the decision that the core makes of the same states
- *     - whatever else comes, each request ends once: with a decision in its ranges, or an error; and a script that the
- *       server has lost is asked for again, three times
- *     - what changed something is told when replicas have it, and else is an error
+ *     - a stream gives the same replies, and fails at the same one, however it is cut, with lists and without
+ *     - a list's contents are shown in order, up to the allowed depth
+ *     - a script's correct reply gives each request the decision that the core makes from the same states
+ *     - whatever else arrives, each request ends once, with a decision in range or an error; a script that the server
+ *       lost is sent again, three times
+ *     - a request that changed something ends when replicas have the change, or with an error
  */
 #include "fuzz.h"
 #include "state_bytes.h"
@@ -30,7 +30,7 @@ struct heard {
     size_t count;
     uint64_t hashes[REPLIES];
     bool broken;
-    struct redis_wire_scalar last; /* of the list at hand, of which it is a copy; depth 0: none */
+    struct redis_wire_scalar last; /* a copy of the current list; depth 0: none */
     uint64_t in_lists;             /* a hash of all that was shown */
 };
 
@@ -80,7 +80,7 @@ static void hear(struct redis_wire *wire, struct heard *heard)
     }
 }
 
-/* Feed the bytes in pieces of `piece` bytes, or, if that is 0, cut by `chance`, and say what was heard. */
+/* Feed the bytes in pieces of `piece` bytes, or of random sizes by `chance` if that is 0, and report what was heard. */
 static struct heard hear_stream(const uint8_t *data, size_t size, size_t piece, uint64_t chance, bool lists)
 {
     struct redis_wire wire;
@@ -118,7 +118,7 @@ enum { ASKS = 8, KEYS = 4, POLICIES = 6, NOT_ENDED = 99 };
 enum { PLAIN, IN_CLUSTER, DURABLE, KINDS };
 static const char *const key_names[KEYS] = { "a", "b", "c{d}", "e%" };
 
-/* A limit has all its life the policy of its number. */
+/* Each limit keeps one policy, the one of its number. */
 static struct {
     weir *limiter;
     weir_limit *limits[POLICIES];
@@ -169,7 +169,7 @@ static void board(struct feed *feed)
 {
     const uint8_t choice = feed_byte(feed);
     air.all = choice & 1;
-    air.in_cluster = air.all && choice & 2; /* whose keys then share a call */
+    air.in_cluster = air.all && choice & 2; /* so that its keys share a call */
     air.asking = air.in_cluster && choice & 4;
     air.durable = !air.in_cluster && choice & 64;
     air.flight = air.flights[air.in_cluster ? IN_CLUSTER : air.durable ? DURABLE : PLAIN];
@@ -197,7 +197,7 @@ static void board(struct feed *feed)
         bool fits = redis_flight_add(air.flight, air.requests, air.n, true, 1000, air.decisions, &air.statuses[0],
                                      air.asking);
         fuzz_must(fits, "there is room");
-        for (size_t i = 0; i < air.n; i++) /* each told of by itself */
+        for (size_t i = 0; i < air.n; i++) /* each has its own status */
             air.flight->requests[i].owner = &air.statuses[i];
         return;
     }
@@ -214,7 +214,7 @@ static void answer_asking(struct redis_flight *flight)
         fuzz_must(redis_flight_reply(flight, &ok, ended) == REDIS_FLYING, "asking is answered");
 }
 
-/* What changed something is not told before, and as it should be afterwards. */
+/* A request that changed something must not end before WAIT's reply, and must end correctly after it. */
 static enum redis_progress answer_wait(const struct redis_flight_request *requests, bool acknowledged)
 {
     const struct redis_reply reply = { .kind = REDIS_REPLY_IS_NUMBER, .text = "", .number = acknowledged };
@@ -236,7 +236,7 @@ static void write_out(struct redis_flight *flight)
     redis_bytes_free(&out);
 }
 
-/* ---- The script's part ---- */
+/* ---- What the script does ---- */
 
 /* One key, as the script finds it. */
 struct found {
@@ -265,7 +265,7 @@ static size_t put_found(const struct found *found, char *out)
     return 1;
 }
 
-/* What the core makes of a request; the permits that it charges. */
+/* Compute the core's decision of a request; return the permits that it charges. */
 static int64_t expect(const struct weir_backend_request *request, enum weir_verb verb, struct found *found,
                       int64_t now_us, struct weir_decision *out)
 {
@@ -366,7 +366,7 @@ static void check_ended(const struct answer *answer, bool is_true)
     }
 }
 
-/* What is to be sent again goes again, and is told the same, until it is not to be any more. */
+/* Send requests again and give them the same reply, until none is left to send. */
 static void fly_again(const struct redis_reply *reply)
 {
     struct redis_flight *from = air.flight, *to = air.again;
@@ -396,7 +396,7 @@ static void fly_again(const struct redis_reply *reply)
     redis_flight_fail(from, WEIR_EIO, ended);
 }
 
-/* The answer as bytes of the connection, or an error in its place; or damaged, of which false is returned. */
+/* Write the reply as bytes of the connection, or an error in its place. Return false if it is damaged. */
 static bool wire_bytes(struct feed *feed, const struct answer *answer, struct redis_bytes *out)
 {
     static const char *const errors[] = { "NOSCRIPT No matching script.",

@@ -1,13 +1,13 @@
-/* redis_sentinel.c - what sentinels say, and who is then taken for the primary: over a connection, cut at random.
+/* redis_sentinel.c - what sentinels say, and which primary is then used: over a connection, cut at random.
  *
- * The input is a story: a service, and what a sentinel does: it answers, confirms, publishes, says anything, hangs up,
- * or is silent while the clock moves on. The connections are sockets in this process, and so are the names resolved.
- * What must hold:
+ * The input is a story: a service, and a sentinel's actions. It answers, confirms, publishes, sends any bytes, hangs
+ * up, or is silent while the clock advances. The connections are sockets in this process; name resolution is
+ * replaced. Properties:
  *
- *     - whoever is named has a host of a name's bytes and a port in its range
- *     - an answer and the news of a failover name a primary exactly if they are for the service and hold such a one, as
- *       they were made, and it is that one
- *     - whatever else is said, it ends in a pause, another question or another sentinel; no line of the log has a secret
+ *     - a named primary has a valid host name and a port in range
+ *     - an answer or the news of a failover names a primary exactly if it concerns the service and contains one as the
+ *       test made it, and it names that one
+ *     - anything else leads to a pause, another question or another sentinel; no log line has a secret
  */
 #include "fuzz.h"
 
@@ -30,9 +30,9 @@ static struct {
     struct redis_target target;
     struct redis_sentinel sentinel;
     int64_t now_us;
-    int guest;    /* our end of the connection; -1: there is none */
+    int guest;    /* our end of the connection; -1: none */
     unsigned met; /* connections so far */
-    bool odd;     /* what was said on it is not whole replies that were expected */
+    bool odd;     /* the connection carried something other than complete expected replies */
     int named;    /* since the last step began */
 } story;
 
@@ -46,7 +46,7 @@ static void door_open_once(void)
     struct sockaddr_un *name = (struct sockaddr_un *)&door.address.name;
     if (door.fd >= 0)
         return;
-    name->sun_family = AF_UNIX; /* abstract, and so gone with the process */
+    name->sun_family = AF_UNIX; /* abstract, so it vanishes with the process */
     const int len = snprintf(name->sun_path + 1, sizeof name->sun_path - 1, "weir-fuzz-sentinel-%d", (int)getpid());
     door.address.len = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)len);
     door.fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
@@ -55,7 +55,7 @@ static void door_open_once(void)
               "a socket can be listened on: %s", strerror(errno));
 }
 
-/* In place of the resolver: every host is behind the door. */
+/* Replaces the resolver: every host is at the door. */
 enum resolved __wrap_resolver_ask(struct resolver *resolver, struct resolve_address *list, size_t *count, char *reason,
                                   size_t reason_size);
 enum resolved __wrap_resolver_ask(struct resolver *resolver, struct resolve_address *list, size_t *count, char *reason,
@@ -126,9 +126,9 @@ static void turn(void)
     redis_sentinel_polled(sentinel);
 }
 
-/* ---- What is said ---- */
+/* ---- What the sentinel says ---- */
 
-/* In pieces, to one connection; how many primaries that has named. */
+/* Send the bytes in pieces over one connection; return how many primaries it named. */
 static int say(const char *bytes, size_t len)
 {
     uint64_t chance = feed_byte(&story.feed);
@@ -148,7 +148,7 @@ static size_t put_bulk(char *out, const char *text)
     return (size_t)sprintf(out, "$%zu\r\n%s\r\n", strlen(text), text);
 }
 
-/* A host and a port, most of them good; false: no such primary is to be had. */
+/* Choose a host and a port, usually valid; false if they name no possible primary. */
 static bool name_by_feed(char host[WORD_MOST], char port[16])
 {
     static const char *const hosts[] = {
@@ -168,7 +168,7 @@ static bool name_by_feed(char host[WORD_MOST], char port[16])
            number <= 65535;
 }
 
-/* A connection on which what is said next is understood as it was meant. */
+/* True if the next bytes on the connection are parsed as intended. */
 static bool is_heard_in(enum redis_sentinel_state state)
 {
     return story.guest >= 0 && !story.odd && story.sentinel.state == state &&
@@ -217,7 +217,7 @@ static void say_news(uint8_t choice)
     check_named(was_heard, say(said, len), is_good && strcmp(service, story.target.service) == 0, host, port);
 }
 
-/* What names nobody, also where it is like an answer or news that did. */
+/* Say something that names no primary, even if it resembles an answer or news. */
 static void say_plain(uint8_t choice)
 {
     static const char *const replies[] = {

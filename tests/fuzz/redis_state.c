@@ -1,11 +1,11 @@
-/* redis_state.c - states as the scripts keep them, read from bytes.
+/* redis_state.c - parsing of stored states.
  *
- * The input is a policy, how the state comes about, and bytes. What must hold:
+ * The input is a policy, a way to make the state, and bytes. Properties:
  *
- *     - bytes are read as a state exactly if that, written again by state_bytes.c, is those bytes: so there is one
- *       way to write each state, and nothing but states is read; no beginning of it is one; what follows does not matter
- *     - what is refused writes nothing
- *     - a state that is read can be decided on, and what becomes of it is written and read back unchanged
+ *     - bytes are accepted as a state exactly if state_bytes.c writes the result as the same bytes. So each state has
+ *       one encoding, and only states are accepted; a prefix of one is refused; bytes after it do not matter
+ *     - a refusal writes nothing
+ *     - an accepted state can be decided on, and the result is written and read back unchanged
  */
 #include "fuzz.h"
 #include "state_bytes.h"
@@ -18,9 +18,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- What must hold ---- */
+/* ---- Properties ---- */
 
-/* Read bytes that end where a sanitizer sees it; the state stays as it was if they are refused. */
+/* Read bytes that end where a sanitizer watches; a refusal must leave the state unchanged. */
 static int read_state(const struct weir_plan *plan, const unsigned char *bytes, size_t len, int64_t *state,
                       enum redis_found *found)
 {
@@ -44,7 +44,7 @@ static void check_beginnings(const struct weir_plan *plan, const unsigned char *
         fuzz_must(read_state(plan, bytes, (size_t)len, state, &found) == -1, "no beginning of a state is one");
 }
 
-/* Decide on the state that was read, and send it there and back. */
+/* Decide from the state, then write it and read it back. */
 static void check_use(const struct weir_plan *plan, int64_t *state, struct feed *feed)
 {
     unsigned char bytes[REDIS_STATE_MAX];
@@ -62,7 +62,7 @@ static void check_use(const struct weir_plan *plan, int64_t *state, struct feed 
                       decision.reset_after_us >= 0 && decision.retry_after_us >= WEIR_NEVER && decision.delay_us >= 0,
                   "a decision is in its ranges");
         if (state_fresh_at_us(plan, state) == 0)
-            return; /* nothing used is no state */
+            return; /* an unused state is not stored */
         const size_t len = state_bytes(plan, state, bytes);
         fuzz_must(read_state(plan, bytes, len, again, &found) == (int)len && found == REDIS_STATE, "it is read back");
         unsigned char rewritten[REDIS_STATE_MAX];
@@ -98,7 +98,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     unsigned char bytes[REDIS_STAMP_MAX + 512];
     const uint8_t choice = feed_byte(&feed);
-    size_t len = choice & 1 ? redis_stamp_write(&plan, bytes) : 0; /* most would never find it */
+    size_t len = choice & 1 ? redis_stamp_write(&plan, bytes) : 0; /* random bytes would rarely have a valid one */
     size_t rest;
     char *more = feed_bytes(&feed, 255, &rest);
     memcpy(bytes + len, more, rest);

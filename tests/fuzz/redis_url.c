@@ -1,12 +1,12 @@
 /* redis_url.c - the URL of a Redis.
  *
- * The input is a URL, and once more bytes for its parts. What must hold:
+ * The input is a URL, then bytes for its parts. Properties:
  *
- *     - what is read comes back from a URL in which every byte of it is escaped that may be, field for field
- *     - its numbers and lengths are in their ranges
- *     - parts made at random into such a URL are read as they are
- *     - a refusal has a sentence that begins with the option's name, writes nothing, and never shows a secret: the word
- *       SECRET, wherever it stands
+ *     - a parsed URL survives being written with every allowed byte escaped and parsed again, field by field
+ *     - its numbers and lengths are in range
+ *     - random parts in such a URL are parsed unchanged
+ *     - a refusal's sentence begins with the option's name, writes nothing, and never shows a secret: the word SECRET,
+ *       wherever it stands
  */
 #include "fuzz.h"
 
@@ -54,7 +54,7 @@ static size_t put_escaped(char *url, size_t at, const char *text)
     return at;
 }
 
-/* The zone of an IPv6 address is all that is escaped in it. */
+/* In an IPv6 address only the zone is escaped. */
 static size_t put_host(char *url, size_t at, const char *host)
 {
     if (!strchr(host, ':'))
@@ -78,7 +78,7 @@ static void write_url(const struct redis_target *target, char url[URL_MAX])
         url[at++] = '@';
     }
     if (target->is_unix) {
-        url[at++] = '/'; /* which must be one */
+        url[at++] = '/'; /* there is always one */
         at = put_escaped(url, at, target->path + 1);
         snprintf(url + at, URL_MAX - at, "?db=%d", target->db);
     } else if (target->host_count > 0) {
@@ -159,7 +159,7 @@ static void check_url(const char *url)
     fuzz_must(!strstr(sentence, "SECRET"), "\"%s\" shows no secret", sentence);
 }
 
-/* No NUL in any of them; an empty one is none. */
+/* Choose a text without NUL; an empty one means none. */
 static char *feed_text(struct feed *feed, size_t most, const char *beginning)
 {
     size_t len;

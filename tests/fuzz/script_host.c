@@ -1,4 +1,4 @@
-/* script_host.c - the scripts of lua/ run in this process: see script_host.h. */
+/* script_host.c - runs the scripts of lua/ in this process: see script_host.h. */
 #include "script_host.h"
 
 #include "fuzz.h"
@@ -16,7 +16,7 @@ static int functions[REDIS_SCRIPT_COUNT]; /* in Lua's registry */
 
 /* ---- The struct library: little-endian unsigned numbers and bytes ---- */
 
-/* The number behind a letter of the format; -1: there is none. */
+/* Return the number after a letter of the format; -1 if there is none. */
 static int count_at(const char **format)
 {
     char *end;
@@ -27,7 +27,7 @@ static int count_at(const char **format)
     return (int)count;
 }
 
-/* How many bytes the letter before *format stands for; of 'c' it may be 0. */
+/* Return how many bytes the letter before *format stands for; for 'c' it may be 0. */
 static int width_at(lua_State *state, char letter, const char **format)
 {
     const int count = count_at(format);
@@ -40,7 +40,7 @@ static int width_at(lua_State *state, char letter, const char **format)
     return luaL_error(state, "a format that the scripts do not use");
 }
 
-/* The next letter; 0: that was the last. '<', which says that numbers are little-endian, may stand again. */
+/* Return the next letter, or 0 at the end. '<', for little-endian, may occur again. */
 static char letter_at(lua_State *state, const char **format)
 {
     if (*format == luaL_checkstring(state, 1) && **format != '<')
@@ -67,7 +67,7 @@ static int struct_pack(lua_State *state)
             continue;
         }
         const lua_Number number = luaL_checknumber(state, argument++);
-        /* Redis would cut it without a word. */
+        /* Redis would truncate it silently. */
         if (!(number >= 0) || number >= (lua_Number)(UINT64_C(1) << 8 * width) ||
             number != (lua_Number)(uint64_t)number)
             luaL_error(state, "%f is no whole number of %d bytes", number, width);
@@ -209,7 +209,7 @@ static int redis_call(lua_State *state)
 
 /* ---- Life ---- */
 
-/* As Redis has it: a script makes no globals, and asks for none that are not there. */
+/* As in Redis, a script cannot make globals or read undefined ones. */
 static const char sealed[] = "KEYS, ARGV = {}, {} local function no(_, name) error('a global ' .. name, 2) end "
                              "setmetatable(_G, { __index = no, __newindex = no })";
 

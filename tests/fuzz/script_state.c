@@ -1,13 +1,12 @@
-/* script_state.c - the scripts of lua/ and what they find: any bytes as the value of a key, and any words as arguments.
+/* script_state.c - the scripts of lua/ with any bytes as a key's value, and any words as arguments.
  *
- * The input is a story: policies, what is stored for the keys, made of states, of choices or of damaged bytes, and calls
- * at times of their own. A plain reading of the same bytes (the layout of redis/flight/state.h, into a mirror) says what they
- * are. What must hold:
+ * The input is a story: policies; stored values made of states, choices or damaged bytes; and calls at various times.
+ * A plain reading of the same bytes (the layout of redis/flight/state.h, into a mirror) says what they are. Properties:
  *
- *     - no call ends in an error of Lua's, and none is answered by an error but a wrong one, which changes nothing
- *     - bytes are a state to the script exactly if they are by the plain reading, which is redis_state_read()'s for each
- *       state in them: what is no state is said to be none and left alone, as is what is no string
- *     - what the script says of the others, charges, stores and lets live is what the mirror comes to
+ *     - no call ends in an error of Lua's, and only an invalid call is answered by an error, which changes nothing
+ *     - the script accepts bytes as a state exactly if the plain reading does, which agrees with redis_state_read() on
+ *       each state; other bytes and other types are reported and left alone
+ *     - the mirror agrees with what the script returns, charges, stores, and gives as time to live
  */
 #include "fuzz.h"
 #include "plain_store.h"
@@ -22,7 +21,7 @@
 
 enum { PLANS = 3, ITEMS_MOST = 4, GRACE_MS = 2000, TOLD_GRACE_MS = 604802000 };
 
-/* A key of the call at hand: as a plain reading has it, and what is expected of it. */
+/* A key of the current call: its plain reading and the expected result. */
 struct subject {
     int key;
     const struct weir_plan *plan;
@@ -35,7 +34,7 @@ struct subject {
 static struct {
     struct feed feed;
     int64_t now_us;
-    bool told; /* the call brings its time */
+    bool told; /* the call carries its time */
     struct weir_plan plans[PLANS];
     struct subject subjects[HOST_KEYS];
     int n;
@@ -57,7 +56,7 @@ static void charge_by_feed(struct under_plan *under)
     state_charge(&under->plan, under->state, since_us, feed_magnitude(&story.feed, under->plan.size));
 }
 
-/* Other bytes here and there, and another end. */
+/* Change some bytes, and the length. */
 static void damage(struct host_key *key)
 {
     const int times = feed_byte(&story.feed) % 4;
@@ -121,7 +120,7 @@ static void move_clock(void)
     story.now_us = max_of(0, min_of(story.now_us + by_us, WEIR_MAX_TIME_US));
 }
 
-/* The words behind the stamps: the items, which end in an echo, and perhaps the time. */
+/* The words after the fingerprints: the items, which end in an echo, and perhaps the time. */
 struct tail {
     unsigned char items[2 * HOST_KEYS * ITEMS_MOST * REDIS_ITEM_SIZE + REDIS_ECHO_SIZE];
     size_t len;
@@ -159,7 +158,7 @@ static void begin_call(int n, const struct weir_plan *plan)
     }
 }
 
-/* One item of a key, or the two of a charge ahead; what it charges is returned. */
+/* Add one item of a key, or the two of a charge in advance; return what it charges. */
 static int64_t item_by_feed(struct tail *tail, struct subject *subject, bool more)
 {
     static const enum weir_verb verbs[] = { WEIR_TAKE, WEIR_TAKE, WEIR_TAKE, WEIR_PEEK, WEIR_REFUND, WEIR_RESET };
@@ -205,7 +204,7 @@ static void expect_found(const struct subject *subject, const struct host_answer
     *at += (size_t)len;
 }
 
-/* What is stored now, and how long it lives. */
+/* Compute what is stored now, and its time to live. */
 static void expect_stored(struct subject *subject)
 {
     static unsigned char bytes[MIRROR_BYTES_MAX];
@@ -293,7 +292,7 @@ static void call_all(uint8_t choice)
     make_call(REDIS_TRY_ALL, &tail, charged);
 }
 
-/* Words that a caller of the scripts never sends: they are refused in words, or it is as if they were right. */
+/* Send words that weir never sends: the script refuses them, or acts as if they were valid. */
 static void call_wrongly(uint8_t choice)
 {
     char *bytes[HOST_WORDS];

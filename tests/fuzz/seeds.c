@@ -1,4 +1,4 @@
-/* seeds.c - feeds a fuzz target the inputs that are kept for it, and every beginning of each: a test without libFuzzer.
+/* seeds.c - feeds a fuzz target its stored inputs and every prefix of each: a test without libFuzzer.
  *
  * Its arguments are folders and files.
  */
@@ -14,7 +14,7 @@ enum { INPUT_MAX = 1 << 20, BEGINNINGS_MAX = 4096 };
 
 static size_t fed;
 
-/* In memory of its own size, so that a sanitizer sees what is read behind it. */
+/* Use memory of the exact size, so that a sanitizer sees a read past the end. */
 static void feed_input(const char *bytes, size_t len)
 {
     uint8_t *copy = malloc(len ? len : 1);

@@ -1,4 +1,4 @@
-/* state_bytes.c - states as the scripts keep them, written a second time: see state_bytes.h. */
+/* state_bytes.c - writes states as the scripts store them, independently of the library: see state_bytes.h. */
 #include "state_bytes.h"
 
 #include "core/algorithm/algorithm.h"

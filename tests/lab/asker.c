@@ -104,7 +104,7 @@ static int send_words(struct asker *asker, size_t n, const char *const *words, c
 
 /* ---- Replies ---- */
 
-/* Where a reply is written to: what does not fit is counted only. */
+/* Where a reply is written; bytes that do not fit are only counted. */
 struct page {
     char *text;
     size_t size, len;
@@ -161,7 +161,7 @@ static int read_bulk(struct asker *asker, long len, struct page *page)
     return 0;
 }
 
-/* In full depth first; the nesting is bounded by what servers send here. */
+/* Read it recursively; servers here send little nesting. */
 static int read_reply(struct asker *asker, struct page *page, int depth)
 {
     char line[1024];

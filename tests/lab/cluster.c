@@ -1,4 +1,4 @@
-/* cluster.c - a Redis Cluster of its own for a test or a benchmark: see cluster.h. */
+/* cluster.c - a private Redis Cluster for a test or a benchmark: see cluster.h. */
 #include "cluster.h"
 
 #include "cluster_view.h"
@@ -8,13 +8,13 @@
 
 enum {
     START_TRIES = 5,
-    BUS_AWAY = 10000, /* a node's bus has the port so far above its own: Redis 6 cannot be told otherwise */
+    BUS_AWAY = 10000, /* a node's bus port is its port plus this; Redis 6 has no option for it */
     MEET_AGAIN_MS = 1500
 };
 
 /* ---- Commands ---- */
 
-/* Whether a node answers that to a command that changes something; the error says what else it answered. */
+/* True if a node answers `expected` to a command that changes something; otherwise the error has the answer. */
 #define told(cluster, number, expected, ...) \
     was_told(cluster, number, expected, cluster_ask(cluster, number, told_reply, sizeof told_reply, __VA_ARGS__))
 static char told_reply[512];
@@ -81,7 +81,7 @@ static int start_node(struct cluster *cluster, struct cluster_node *node)
     return cluster_fail(cluster, "a node: %s", node->server.daemon.error);
 }
 
-/* Who it is, and that no two begin with the same word on who has what. */
+/* Read its id, and check that all ids differ at the start. */
 static int name_node(struct cluster *cluster, int number)
 {
     char epoch[16];
@@ -92,7 +92,8 @@ static int name_node(struct cluster *cluster, int number)
     return told(cluster, number, "OK", "CLUSTER", "SET-CONFIG-EPOCH", epoch) ? 0 : -1;
 }
 
-/* An equal part of the slots, the remainder with the first; in one command, for the state is written after each. */
+/* Give the primary an equal part of the slots, the first one the remainder. One command, because the node saves its
+ * state after each. */
 static int give_slots(struct cluster *cluster, int primary)
 {
     static char numbers[CLUSTER_SLOTS][12];
@@ -113,7 +114,7 @@ static int give_slots(struct cluster *cluster, int primary)
     return was_told(cluster, primary, "OK", len) ? 0 : -1;
 }
 
-/* Introduce those whom a node does not know yet: all to all, for by hearsay it takes seconds. How many there were. */
+/* Introduce nodes that this node does not know yet; gossip would take seconds. Return how many there were. */
 static int introduce(struct cluster *cluster, int number)
 {
     static struct cluster_view view;
@@ -179,7 +180,7 @@ int cluster_start(struct cluster *cluster, const struct cluster_wish *wish)
     if (error == 0)
         error = cluster_settle(cluster);
     for (int i = 0; i < cluster->n; i++)
-        asker_close(&cluster->nodes[i].asker); /* of those who fork, each opens his own */
+        asker_close(&cluster->nodes[i].asker); /* each forked process opens its own connection */
     if (error != 0)
         cluster_stop(cluster);
     return error;
@@ -190,7 +191,7 @@ void cluster_stop(struct cluster *cluster)
     for (int i = 0; i < cluster->n; i++) {
         asker_close(&cluster->nodes[i].asker);
         cluster->nodes[i].up = false;
-        redis_server_kill(&cluster->nodes[i].server); /* it has nothing to put in order */
+        redis_server_kill(&cluster->nodes[i].server); /* there is nothing to save */
         redis_server_stop(&cluster->nodes[i].server);
     }
 }
@@ -244,7 +245,7 @@ int cluster_fail_over(struct cluster *cluster, int replica, enum cluster_failove
     return done ? 0 : -1;
 }
 
-/* ---- Slots on their way ---- */
+/* ---- Slots in migration ---- */
 
 int cluster_slot_begin(struct cluster *cluster, unsigned slot, int from, int to)
 {
@@ -255,7 +256,8 @@ int cluster_slot_begin(struct cluster *cluster, unsigned slot, int from, int to)
     return done ? 0 : -1;
 }
 
-/* Of any bytes: a list of one, which the asker ends with a newline. Its length, 0: there is none, -1. */
+/* Read a key of any bytes: the answer is a list of one, which the asker ends with a newline. Return its length; 0:
+ * none, or -1. */
 static ssize_t key_in_slot(struct cluster *cluster, const char *slot, int node, char *key, size_t size)
 {
     ssize_t len = cluster_ask(cluster, node, key, size, "CLUSTER", "GETKEYSINSLOT", slot, "1");
@@ -296,7 +298,7 @@ int cluster_slot_end(struct cluster *cluster, unsigned slot, int from, int to)
     char number[8];
     const char *id = cluster->nodes[to].id;
     snprintf(number, sizeof number, "%u", slot);
-    /* In this order: nobody may hear that it has left before its new owner knows that it has come. */
+    /* The new owner must know before any other node hears that the old one gave it up. */
     bool done = told(cluster, to, "OK", "CLUSTER", "SETSLOT", number, "NODE", id) &&
                 told(cluster, from, "OK", "CLUSTER", "SETSLOT", number, "NODE", id);
     return done ? 0 : -1;

@@ -1,4 +1,4 @@
-/* cluster_view.c - what the nodes of a cluster say of it, and whether all is well: see cluster.h and cluster_view.h. */
+/* cluster_view.c - what the nodes of a cluster say, and whether all is well: see cluster.h and cluster_view.h. */
 #include "cluster_view.h"
 
 #include <stdarg.h>
@@ -74,7 +74,7 @@ static int number_of(const struct cluster *cluster, const char *id)
     return -1;
 }
 
-/* "1-5460 7000 [93->-id]": those in brackets are on their way. */
+/* Read "1-5460 7000 [93->-id]"; slots in brackets are in migration. */
 static void read_slots(struct cluster_view *view, int owner, const char *slots)
 {
     while (slots != NULL && *slots != '\0') {
@@ -87,7 +87,7 @@ static void read_slots(struct cluster_view *view, int owner, const char *slots)
     }
 }
 
-/* One line of CLUSTER NODES: id, address, flags, id of the primary, ping, pong, epoch, link, slots. */
+/* Read a line of CLUSTER NODES: id, address, flags, id of the primary, ping, pong, epoch, link, slots. */
 static void read_node(const struct cluster *cluster, struct cluster_view *view, char *line)
 {
     char *words[9] = { NULL };
@@ -101,7 +101,7 @@ static void read_node(const struct cluster *cluster, struct cluster_view *view, 
     }
     view->primaries[number] = strstr(flags, "master") != NULL ? number : number_of(cluster, words[3]);
     view->well[number] = strstr(flags, "fail") == NULL && (words[1][0] != ':' || cluster->n == 1) &&
-                         strcmp(words[7], "connected") == 0; /* it learns its own address from the others */
+                         strcmp(words[7], "connected") == 0; /* a node learns its own address from the others */
     view->epochs[number] = strtoll(words[6], NULL, 10);
     read_slots(view, number, words[8]);
 }
@@ -182,7 +182,7 @@ static bool is_well(struct cluster *cluster, int number, const struct cluster_vi
     return true;
 }
 
-/* A primary that does not know how new another's word is may claim a slot by an older one; Redis 6 never mends that. */
+/* A primary with a stale epoch may claim a slot by it, and Redis 6 never corrects that. */
 static bool same_epochs(const struct cluster_view *one, const struct cluster_view *other)
 {
     for (int i = 0; i < CLUSTER_NODES_MOST; i++)
@@ -225,7 +225,7 @@ int cluster_await_owner(struct cluster *cluster, unsigned slot, int before)
     return cluster_fail(cluster, "slot %u is not taken from node %d", slot, before);
 }
 
-/* Whether `other` sees a node's role, slots and epoch as the node does. */
+/* True if `other` sees a node's role, slots and epoch as the node itself does. */
 static bool is_seen_as_it_is(const struct cluster_view *views, int node, int other)
 {
     for (int slot = 0; slot < CLUSTER_SLOTS; slot++)
@@ -235,7 +235,7 @@ static bool is_seen_as_it_is(const struct cluster_view *views, int node, int oth
            (views[node].primaries[node] != node || views[other].epochs[node] == views[node].epochs[node]);
 }
 
-/* Have a node that has changed introduce itself again to those who do not know: by hearsay it takes seconds. */
+/* Make a changed node introduce itself to those that do not know; gossip would take seconds. */
 static void tell_changes(struct cluster *cluster)
 {
     static struct cluster_view views[CLUSTER_NODES_MOST];

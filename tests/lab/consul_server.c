@@ -12,7 +12,7 @@
 
 enum { PORT_TRIES = 5, PATIENCE_MS = 10000 };
 
-/* NULL: there is none. */
+/* NULL: none is installed. */
 static const char *command(void)
 {
     static const char unpacked[] = WEIR_SERVERS "/consul-1.8/server";
@@ -75,9 +75,9 @@ static void command_line(struct consul_server *server, enum consul_server_acl ac
     memcpy(server->words + n, words, sizeof words);
 }
 
-/* ---- Asking it ---- */
+/* ---- Requests ---- */
 
-/* A connection whose reads and writes wait no longer than that; -1: none. */
+/* Return a connection whose reads and writes wait at most that long; -1: none. */
 static int connected(const struct consul_server *server, int64_t patience_ms)
 {
     struct sockaddr_in address = { .sin_family = AF_INET,
@@ -95,13 +95,13 @@ static int connected(const struct consul_server *server, int64_t patience_ms)
     return -1;
 }
 
-/* All of an answer of HTTP/1.0, which ends with its connection and is not chunked. False if it breaks off. */
+/* Read a whole HTTP/1.0 answer, which ends with its connection and has no chunks. Return false if it breaks off. */
 static bool received(int fd, char *text, size_t size)
 {
     size_t len = 0;
     ssize_t got = 1;
     while (got > 0 && len < size - 1) {
-        do /* who was stopped meanwhile is woken */
+        do /* a stopped process may be interrupted */
             got = recv(fd, text + len, size - 1 - len, 0);
         while (got < 0 && errno == EINTR);
         len += got > 0 ? (size_t)got : 0;
@@ -143,7 +143,7 @@ int consul_server_ask(struct consul_server *server, const char *method, const ch
     return good ? 0 : daemon_fail(&server->daemon, "%s %s: no answer from Consul", method, path);
 }
 
-/* A PUT, or a DELETE without a body, that must succeed. */
+/* Make a PUT or DELETE without a body that must succeed. */
 static int done(struct consul_server *server, const char *method, const char *path, const char *body)
 {
     struct consul_answer answer;
@@ -192,7 +192,7 @@ int consul_server_delete(struct consul_server *server, const char *key)
     return done(server, "DELETE", path, NULL);
 }
 
-/* How often `part` stands in `text`. */
+/* Count `part` in `text`. */
 static int64_t count(const char *text, const char *part)
 {
     int64_t n = 0;
@@ -210,11 +210,12 @@ int64_t consul_server_passing(struct consul_server *server, const char *service,
         return -1;
     if (index != NULL)
         *index = answer.index;
-    /* One object an instance. -dev writes JSON with blanks; the "Service" of an object's "Service" is text. */
+    /* There is one object per instance. -dev writes JSON with blanks; the "Service" inside an object's "Service" is a
+     * text. */
     return count(answer.body, "\"Service\": {") + count(answer.body, "\"Service\":{");
 }
 
-/* The text value of a name in JSON that has no escapes. */
+/* Read the text value of a name in JSON without escapes. */
 static bool text_of(const char *json, const char *name, char *value, size_t size)
 {
     const char *at = strstr(json, name);
@@ -245,7 +246,7 @@ int consul_server_token(struct consul_server *server, const char *rules, char to
 
 /* ---- Its process ---- */
 
-/* It has a leader, and the leader has taken it in. */
+/* It has a leader, which knows the agent. */
 static bool answers(void *server)
 {
     return consul_server_passing(server, "consul", NULL) == 1;

@@ -56,7 +56,7 @@ size_t daemon_words(char *command, char **words, size_t most)
     return n;
 }
 
-/* A socket bound to that port of 127.0.0.1 (0: any); -1: it is taken. */
+/* Return a socket bound to that port of 127.0.0.1 (0: any); -1 if it is taken. */
 static int bound(int port)
 {
     const struct sockaddr_in address = { .sin_family = AF_INET,
@@ -96,7 +96,7 @@ int daemon_port_closed(void)
 {
     struct sockaddr_in address = { 0 };
     socklen_t len = sizeof address;
-    int fd = bound(0); /* and stays so: it refuses, for nobody listens */
+    int fd = bound(0); /* never closed: bound without listening, it refuses connections */
     return fd >= 0 && getsockname(fd, (struct sockaddr *)&address, &len) == 0 ? ntohs(address.sin_port) : 0;
 }
 
@@ -118,9 +118,9 @@ void daemon_folder_remove(struct daemon *daemon)
     daemon->watch_fd = 0;
 }
 
-/* A process that removes the folder once whoever started the server is gone, however that went: the pipe is then at its
- * end. It is in no group of ours, for Check kills a test's whole group, and nobody's child. Without it all
- * works as well, but the folder may stay. */
+/* Start a process that removes the folder when the process that started the server has ended, which it sees by the
+ * pipe's end. It leaves Check's process group, which Check kills, and is nobody's child. Without it the folder may
+ * remain. */
 static void folder_watch(struct daemon *daemon)
 {
     int ends[2], nothing;
@@ -138,7 +138,7 @@ static void folder_watch(struct daemon *daemon)
             _exit(0);
         while (read(3, &byte, 1) < 0 && errno == EINTR)
             continue;
-        wait_ms(100); /* the server dies of the same end */
+        wait_ms(100); /* the server dies at the same time */
         daemon_folder_remove(daemon);
         _exit(0);
     }
@@ -239,7 +239,7 @@ void daemon_stop(struct daemon *daemon)
     kill(daemon->pid, SIGCONT);
     for (int waited = 0; waited < STOP_MOST_MS && waitpid(daemon->pid, NULL, WNOHANG | WNOWAIT) == 0; waited++)
         wait_ms(1);
-    daemon_kill(daemon); /* of no effect on one that has ended */
+    daemon_kill(daemon); /* does nothing if it has ended */
 }
 
 void daemon_kill(struct daemon *daemon)

@@ -1,10 +1,10 @@
-/* envelope.c - how far what was admitted went beyond what a limit may admit: see envelope.h.
+/* envelope.c - by how much admitted permits exceed a limit: see envelope.h.
  *
- * Of envelope_burst(): the best a for a given b is the start of some admit that has ended by b. Let value(a) be the
- * permits of admits that start at a or later and have ended by b, plus a * rate. As b moves on through the ends, an
- * admit with start s adds its cost to value(a) for all a <= s; the answer at b is the greatest value less b * rate. A
- * tree of maxima over the starts in order does both in log n: a node holds what was added to all below it, and the
- * greatest below it with that. A leaf counts from the end of its own admit on: before, b may lie before a.
+ * envelope_burst(): for a given end b the best start a is the start of some call that ended by b. Let value(a) be the
+ * permits of calls that start at a or later and ended by b, plus a * rate. As b advances through the ends, a call
+ * with start s adds its cost to value(a) for all a <= s. The result at b is the greatest value minus b * rate. A tree
+ * of maxima over the sorted starts does both in log n: a node holds what was added to its whole subtree, and the
+ * subtree's maximum including that. A leaf counts only after its call has ended; before, b could lie before a.
  */
 #include "envelope.h"
 
@@ -17,7 +17,7 @@ struct node {
 };
 
 struct tree {
-    struct node *nodes; /* node i has 2i and 2i+1 below it; leaves from `leaves` on */
+    struct node *nodes; /* children of node i are 2i and 2i+1; the leaves begin at `leaves` */
     size_t leaves;
 };
 
@@ -45,7 +45,7 @@ static void add(struct tree *tree, size_t node, double value)
     tree->nodes[node].most += value;
 }
 
-/* Add `value` to the leaves 0..last, which counts from now on: to that one, and to what lies left of the way up. */
+/* Add `value` to the leaves 0..last; leaf `last` counts from now on. */
 static void add_to_first(struct tree *tree, size_t last, double value)
 {
     size_t node = tree->leaves + last;
@@ -87,7 +87,7 @@ double envelope_burst(struct admit *admits, size_t n, int64_t limit, int64_t per
         return -1;
     }
     qsort(admits, n, sizeof *admits, by_start);
-    int64_t first_us = admits[0].start_us; /* times from here on, so that a double holds them well */
+    int64_t first_us = admits[0].start_us; /* relative times keep a double precise */
     for (size_t i = 0; i < tree.leaves; i++) {
         if (i < n)
             starts[i] = admits[i].start_us;
@@ -109,7 +109,7 @@ double envelope_burst(struct admit *admits, size_t n, int64_t limit, int64_t per
 
 int64_t envelope_stretch(struct admit *admits, size_t n, int64_t period_us)
 {
-    /* Those in order of their starts, by their places in the order of ends: what has started too early falls out. */
+    /* Sorted by start, with each one's place in the order of ends; a call that started too early is dropped. */
     struct place {
         struct admit admit;
         size_t place;
@@ -124,7 +124,7 @@ int64_t envelope_stretch(struct admit *admits, size_t n, int64_t period_us)
     qsort(admits, n, sizeof *admits, by_end);
     for (size_t i = 0; i < n; i++)
         starts[i] = (struct place){ admits[i], i };
-    qsort(starts, n, sizeof *starts, by_start); /* an admit is the first of each */
+    qsort(starts, n, sizeof *starts, by_start); /* the admit is the first member */
     for (size_t i = 0, first = 0; i < n; i++) {
         within += out[i] ? 0 : admits[i].cost;
         for (; first < n && starts[first].admit.start_us <= admits[i].end_us - period_us; first++) {

@@ -1,7 +1,7 @@
-/* envelope.h - how far what was admitted went beyond what a limit may admit, from the times of the calls alone.
+/* envelope.h - by how much admitted permits exceed a limit, from the times of the calls alone.
  *
- * A call was decided at some instant between its start and its end, nobody outside knows which. So admits count against
- * a stretch of time only if their calls lie wholly within it: what is found was really too much.
+ * A call is decided at an unknown instant between its start and its end. So a call counts in a stretch of time only
+ * if it lies wholly within it: a reported excess is real.
  */
 #ifndef WEIR_LAB_ENVELOPE_H
 #define WEIR_LAB_ENVELOPE_H
@@ -14,16 +14,16 @@ struct admit {
     int64_t cost;
 };
 
-/* The greatest, over all stretches of time [a, b], of the permits admitted within it less (b - a) * limit / period: the
- * burst that must have been there. Above the limit's own burst, that is over-admission. Sorts `admits`. n log n time.
- * -1 if there is no memory for it. */
+/* Return the greatest permits admitted within a stretch [a, b] minus (b - a) * limit / period, over all stretches:
+ * the burst that must have existed. If it exceeds the limit's burst, that is over-admission. Sorts `admits`, takes n
+ * log n time. -1 without memory. */
 double envelope_burst(struct admit *admits, size_t n, int64_t limit, int64_t period_us);
 
-/* The most permits admitted within one stretch of `period_us` microseconds. Sorts `admits`. n log n time. -1 if there
- * is no memory for it. */
+/* Return the most permits admitted within any stretch of `period_us`. Sorts `admits`, takes n log n time. -1 without
+ * memory. */
 int64_t envelope_stretch(struct admit *admits, size_t n, int64_t period_us);
 
-/* The same over those stretches alone that begin at a multiple of `period_us`. */
+/* The same, only over stretches that begin at a multiple of `period_us`. */
 int64_t envelope_grid(struct admit *admits, size_t n, int64_t period_us);
 
 #endif

@@ -1,4 +1,4 @@
-/* fake_consul.c - an agent of Consul's that answers what the test tells it to: see fake_consul.h. */
+/* fake_consul.c - a stand-in for Consul's agent with scripted answers: see fake_consul.h. */
 #include "fake_consul_page.h"
 
 #include <arpa/inet.h>
@@ -27,7 +27,7 @@ struct guest {
 
 struct fake_consul {
     pthread_t thread;
-    pthread_mutex_t lock; /* of all that is below, but guests, which are the loop's */
+    pthread_mutex_t lock; /* guards all fields below except `guests`, which only the loop uses */
     pthread_cond_t came;
     int wake, listener;
     bool listens, cuts_off, cuts_cable, ends;
@@ -40,7 +40,7 @@ struct fake_consul {
     int guest_count;
 };
 
-/* ---- What is asked ---- */
+/* ---- Requests ---- */
 
 static struct page *find_page(struct fake_consul *fake, const char *path, size_t len)
 {
@@ -69,7 +69,7 @@ static void record(struct fake_consul *fake, const struct guest *guest, const ch
     pthread_cond_broadcast(&fake->came);
 }
 
-/* Answer, or let it wait. `target` begins with the method. */
+/* Answer, or let the request wait. `target` begins with the method. */
 static void consider(struct fake_consul *fake, struct guest *guest, const char *target)
 {
     const char *path = strchr(target, ' ') != NULL ? strchr(target, ' ') + 1 : target;
@@ -137,10 +137,10 @@ static void guest_let_in(struct fake_consul *fake)
     *guest = (struct guest){ .number = ++fake->connections };
     wire_init(&guest->wire, fd);
     int on = 1;
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on); /* as Consul; not to be had on a Unix socket */
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on); /* as Consul does; fails on a Unix socket */
 }
 
-/* The system drops all packets that come, and so never answers them. */
+/* Make the system drop all incoming packets, without any answer. */
 static void guest_cut_cable(struct guest *guest)
 {
     struct sock_filter nothing = BPF_STMT(BPF_RET | BPF_K, 0);
@@ -325,7 +325,7 @@ void fake_consul_cut_cable(struct fake_consul *fake)
     wake(fake);
 }
 
-/* The page of this path, made if need be; a new one answers 200 with nothing. */
+/* Return this path's page, made if necessary; a new one answers 200 with an empty body. */
 static struct page *page_of(struct fake_consul *fake, const char *path)
 {
     struct page *page = find_page(fake, path, strlen(path));

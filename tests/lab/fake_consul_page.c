@@ -1,4 +1,4 @@
-/* fake_consul_page.c - how a page of a fake agent goes out: in full, slowly, by half, for ever. */
+/* fake_consul_page.c - how a page of the fake agent is sent: whole, slowly, half, or forever. */
 #include "fake_consul_page.h"
 
 #include <stdio.h>
@@ -21,7 +21,7 @@ static void say_chunk(struct wire *wire, const char *bytes, size_t len)
     say(wire, "\r\n");
 }
 
-/* The head of an answer; what there is of an index, and how long the body is, is for the way. */
+/* Print an answer's head; the way determines the index and the length of the body. */
 static void print_head(const struct page *page, enum fake_way way, char *head, size_t size)
 {
     char index[64] = "", length[64] = "Transfer-Encoding: chunked\r\n";

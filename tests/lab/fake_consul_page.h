@@ -1,4 +1,4 @@
-/* fake_consul_page.h - one page of a fake agent, and how it goes out. */
+/* fake_consul_page.h - one page of the fake agent, and how it is sent. */
 #ifndef WEIR_LAB_FAKE_CONSUL_PAGE_H
 #define WEIR_LAB_FAKE_CONSUL_PAGE_H
 
@@ -12,11 +12,11 @@ struct page {
     char *body;
     size_t len;
     enum fake_way way;
-    int times; /* -1: for ever */
+    int times; /* -1: forever */
     int64_t told_us;
 };
 
-/* Say it in its way, of which one time is used up. */
+/* Send it in its way, and count one time. */
 void page_answer(struct wire *wire, struct page *page);
 
 #endif

@@ -1,4 +1,4 @@
-/* fake_redis.c - a server that speaks Redis' protocol and answers what the test tells it to: see fake_redis.h. */
+/* fake_redis.c - a stand-in that speaks Redis's protocol, with scripted answers: see fake_redis.h. */
 #include "fake_redis.h"
 
 #include "wire.h"
@@ -26,7 +26,7 @@ struct guest {
 
 struct fake_redis {
     pthread_t thread;
-    pthread_mutex_t lock; /* of counts and heard; the rest is the loop's */
+    pthread_mutex_t lock; /* guards counts and heard; only the loop uses the rest */
     int wake, listener;
     int port; /* 0: a Unix socket, in `dir` */
     char dir[64], url[128];
@@ -44,7 +44,7 @@ struct fake_reply {
     struct wire *wire;
 };
 
-/* ---- What a test says ---- */
+/* ---- A test's answers ---- */
 
 void fake_say(struct fake_reply *reply, const void *bytes, size_t len)
 {
@@ -80,7 +80,7 @@ void fake_hang_up(struct fake_reply *reply)
     wire_end_at(reply->wire, WIRE_CLOSES, 0);
 }
 
-/* ---- What it says by itself ---- */
+/* ---- The fake's own answers ---- */
 
 static bool word_is(const struct fake_request *request, size_t i, const char *word)
 {

@@ -1,9 +1,8 @@
-/* fake_redis.h - a server that speaks Redis' protocol and answers what the test tells it to.
+/* fake_redis.h - a stand-in that speaks Redis's protocol, with scripted answers.
  *
- * It listens on a Unix socket, or on a port of 127.0.0.1. Unless the test's function answers a request, it answers
- * itself: AUTH, SELECT, CLIENT and SCRIPT LOAD as Redis does, HELLO with an error (it knows protocol 2 only), PING, and
- * everything else with NOSCRIPT or an unknown command. All happens on one thread of its own, the test's function
- * included.
+ * It listens on a Unix socket or on a port of 127.0.0.1. It answers what the test's function does not: AUTH, SELECT,
+ * CLIENT and SCRIPT LOAD as Redis does; HELLO with an error, because it only has protocol 2; PING; and everything
+ * else with NOSCRIPT or an unknown command. All of it, including the test's function, runs on one dedicated thread.
  */
 #ifndef WEIR_LAB_FAKE_REDIS_H
 #define WEIR_LAB_FAKE_REDIS_H
@@ -27,30 +26,31 @@ bool fake_request_is(const struct fake_request *request, const char *command); /
 struct fake_redis;
 struct fake_reply;
 
-/* Return false to leave the request to the fake. Nothing said and true: no answer. */
+/* Return false to leave the request to the fake; true without saying anything sends no answer. */
 typedef bool fake_answer(void *user, const struct fake_request *request, struct fake_reply *reply);
 
 void fake_say(struct fake_reply *reply, const void *bytes, size_t len);
 void fake_say_text(struct fake_reply *reply, const char *text);
-void fake_say_bulk(struct fake_reply *reply, const void *bytes, size_t len); /* in the form of a bulk string */
-void fake_say_slowly(struct fake_reply *reply, const void *bytes, size_t len, int64_t step_us); /* a byte each step */
+void fake_say_bulk(struct fake_reply *reply, const void *bytes, size_t len);                    /* as a bulk string */
+void fake_say_slowly(struct fake_reply *reply, const void *bytes, size_t len, int64_t step_us); /* one byte per step */
 void fake_say_for_ever(struct fake_reply *reply, const void *bytes, size_t len);                /* again and again */
-void fake_hang_up(struct fake_reply *reply);                                                    /* once all is said */
+/* after everything is sent */
+void fake_hang_up(struct fake_reply *reply);
 
-/* NULL if it cannot be had (a perror line says why). `answer` may be NULL. */
+/* Return NULL on failure, with a perror line. `answer` may be NULL. */
 struct fake_redis *fake_redis_start(fake_answer *answer, void *user);
-struct fake_redis *fake_redis_start_port(fake_answer *answer, void *user); /* on a port that is free */
+struct fake_redis *fake_redis_start_port(fake_answer *answer, void *user); /* on a free port */
 void fake_redis_stop(struct fake_redis *fake);
-const char *fake_redis_url(const struct fake_redis *fake); /* unix://..., or redis://...: as long as the fake lives */
+const char *fake_redis_url(const struct fake_redis *fake); /* unix://... or redis://...; valid as long as the fake */
 int fake_redis_port(const struct fake_redis *fake);        /* 0: it listens on a socket */
 
 struct fake_counts {
     int64_t connections, requests, script_calls; /* script_calls: EVALSHA and EVAL */
-    int64_t open;                                /* connections that there are now */
+    int64_t open;                                /* current connections */
 };
 struct fake_counts fake_redis_counts(struct fake_redis *fake);
 
-/* Whether any request so far held these bytes: what was said on the wire, and what never must be. */
+/* True if any request so far contained these bytes. */
 bool fake_redis_heard(struct fake_redis *fake, const char *text);
 
 #endif

@@ -1,7 +1,7 @@
-/* fproxy.c - a proxy before a Redis server that does what networks and dying servers do: see fproxy.h.
+/* fproxy.c - a proxy before a Redis server that injects the faults of networks and dying servers: see fproxy.h.
  *
- * The loop holds the lock whenever it is not in poll(). A control call changes what is wanted, wakes the loop and waits
- * until it has been round once, so that what comes after the call meets the new state.
+ * The loop holds the lock except in poll(). A control call changes the settings, wakes the loop and waits for one
+ * round, so that everything after the call sees the new state.
  */
 #include "fproxy.h"
 
@@ -24,7 +24,7 @@ enum { PAIRS_MOST = 1024, TIMES_KEPT = 8192, BACKLOG = 512, POLL_MOST_MS = 1000 
 
 static const char garbage[] = "\x01\xff\x00 this is no reply\r\n";
 
-/* What is to become of the reply to a request that has been delivered. */
+/* The fate of the reply to a delivered request. */
 struct fate {
     enum fproxy_fault fault;
     bool aimed; /* it is counted */
@@ -32,10 +32,10 @@ struct fate {
 
 struct pair {
     struct wire client, server;
-    bool held;          /* by the door: there is no server */
-    bool lost;          /* requests are swallowed */
-    bool stalled;       /* replies are swallowed */
-    struct fate *fates; /* of the requests that wait for replies, oldest first */
+    bool held;          /* by the door: it has no server */
+    bool lost;          /* requests are dropped */
+    bool stalled;       /* replies are dropped */
+    struct fate *fates; /* of the requests without a reply, oldest first */
     size_t waiting, fates_size;
     char *kept; /* a reply for FPROXY_SWAP */
     size_t kept_len;
@@ -48,9 +48,9 @@ struct fproxy {
     int wake, listener, port;
     struct sockaddr_un server;
     bool stop, frozen, passes_bytes;
-    enum wire_end cut; /* wanted of all connections */
+    enum wire_end cut; /* requested for all connections */
     enum fproxy_door door, door_now;
-    int64_t wanted, done; /* rounds asked for and gone */
+    int64_t wanted, done; /* rounds requested and completed */
 
     enum fproxy_fault fault;
     char command[32]; /* empty: any */
@@ -58,7 +58,7 @@ struct fproxy {
     int64_t request_us, reply_us, drip_us;
 
     struct fproxy_counts counts;
-    int64_t times_us[TIMES_KEPT]; /* a ring, by counts.connections */
+    int64_t times_us[TIMES_KEPT]; /* a ring, indexed by counts.connections */
     struct pair *pairs[PAIRS_MOST];
     int pair_count;
 };
@@ -185,7 +185,7 @@ static void reply_pass(struct fproxy *proxy, struct pair *pair, const char *byte
     }
 }
 
-/* What a connection that has ended swallows is as for messages. */
+/* A connection that has ended drops bytes as it drops messages. */
 static void bytes_pass(struct fproxy *proxy, struct pair *pair, struct wire *from, int64_t now_us)
 {
     if (from == &pair->client && !pair->lost)
@@ -195,7 +195,7 @@ static void bytes_pass(struct fproxy *proxy, struct pair *pair, struct wire *fro
     wire_use(from, from->in_len);
 }
 
-/* Hand each whole message of `from` on; what is no message stays where it is, for ever. */
+/* Forward each whole message of `from`; bytes that are no message stay forever. */
 static void messages_pass(struct fproxy *proxy, struct pair *pair, struct wire *from, int64_t now_us)
 {
     ssize_t len;
@@ -253,7 +253,7 @@ static void pair_close(struct pair *pair, enum wire_end end)
     wire_close(&pair->server, WIRE_CLOSES);
 }
 
-/* Where one side has ended, the other ends once it has what is on its way to it. */
+/* When one side has ended, end the other after its pending bytes. */
 static void pair_settle(struct pair *pair, int64_t now_us)
 {
     if (pair->client.fd >= 0 && pair->client.shut)
@@ -299,7 +299,7 @@ static void pairs_bury(struct fproxy *proxy)
 
 /* ---- The loop ---- */
 
-/* Bind, to the port that we had if we had one. Bound but not listening refuses, and keeps the port ours. */
+/* Bind to the same port as before, if any. Bound without listening, it refuses connections and keeps the port. */
 static int door_bind(struct fproxy *proxy)
 {
     const int yes = 1;
@@ -351,7 +351,7 @@ static void *loop(void *argument)
             const struct wire *ends[] = { &proxy->pairs[i]->client, &proxy->pairs[i]->server };
             for (int end = 0; end < 2; end++) {
                 short events = wire_events(ends[end], now_us, &due_us);
-                /* poll() tells of a hang-up even if nobody asks for it. */
+                /* poll() reports a hang-up even without events */
                 polled[2 + 2 * i + end] = (struct pollfd){ .fd = events ? ends[end]->fd : -1, .events = events };
             }
         }
@@ -364,7 +364,7 @@ static void *loop(void *argument)
         if (ready > 0 && polled[0].revents != 0 && read(proxy->wake, &wakes, sizeof wakes) < 0)
             continue;
         if (proxy->frozen || proxy->cut != WIRE_GOES_ON)
-            continue; /* nothing that came since then passes */
+            continue; /* only older bytes pass */
         now_us = wire_now_us();
         for (int i = 0; i < pairs; i++) {
             struct pair *pair = proxy->pairs[i];

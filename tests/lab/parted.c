@@ -20,7 +20,7 @@ __attribute__((format(printf, 2, 3))) static int fail(struct parted *parted, con
     return -1;
 }
 
-/* ---- Where the caller is ---- */
+/* ---- Namespaces ---- */
 
 static int enter(struct parted *parted, int namespace)
 {
@@ -55,7 +55,7 @@ static int write_file(const char *path, const char *text)
     return written == (ssize_t)strlen(text) ? 0 : -1;
 }
 
-/* Who is not root is root in a namespace of users of his own, if the kernel lets him. */
+/* Become root in a user namespace, if the kernel allows it. */
 static int become_root(struct parted *parted)
 {
     char map[64];
@@ -72,7 +72,7 @@ static int become_root(struct parted *parted)
 
 /* ---- The network ---- */
 
-/* Run `ip` with these words where the caller is. */
+/* Run `ip` with these words in the caller's namespace. */
 __attribute__((format(printf, 2, 3))) static int ip(struct parted *parted, const char *format, ...)
 {
     char words[200], command[256];
@@ -85,7 +85,8 @@ __attribute__((format(printf, 2, 3))) static int ip(struct parted *parted, const
     return status == 0 ? 0 : fail(parted, "ip %s: status %d", words, WIFEXITED(status) ? WEXITSTATUS(status) : -1);
 }
 
-/* In the router: a link to a place, whose end there gets the address <network>.2 and sends all by <network>.1. */
+/* In the router, make a link to a place. Its end there gets the address <network>.2 and the default route
+ * <network>.1. */
 static int link_to(struct parted *parted, int place, const char *name, const char *network)
 {
     if (ip(parted, "link add %s type veth peer name place netns /proc/%d/fd/%d", name, (int)getpid(), place) != 0 ||
@@ -98,7 +99,7 @@ static int link_to(struct parted *parted, int place, const char *name, const cha
     return enter(parted, parted->router);
 }
 
-/* It forwards, and does not ask whether the way back is open. */
+/* Make it forward, without checking the return path. */
 static int router_forwards(struct parted *parted)
 {
     static const char *const settings[][2] = { { "/proc/sys/net/ipv4/ip_forward", "1" },

@@ -1,4 +1,4 @@
-/* redis_user.c - a Redis user with the rights that docs/redis.md says it needs: see redis_user.h. */
+/* redis_user.c - a Redis user with the rights that docs/redis.md lists: see redis_user.h. */
 #include "redis_user.h"
 
 #include <stdbool.h>

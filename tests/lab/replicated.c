@@ -1,4 +1,4 @@
-/* replicated.c - a Redis primary and one replica of it, with a proxy between them: see replicated.h. */
+/* replicated.c - a Redis primary and its replica with a proxy between them: see replicated.h. */
 #include "replicated.h"
 
 #include "asker.h"
@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define READY_MOST_MS "8000" /* less than the asker is patient */
+#define READY_MOST_MS "8000" /* less than the asker's timeout */
 
 static int fail(struct replicated *both, const char *what, const char *why)
 {
@@ -14,7 +14,7 @@ static int fail(struct replicated *both, const char *what, const char *why)
     return -1;
 }
 
-/* Full copies go at once, and over the connection itself. */
+/* Full copies start immediately, and go over the connection itself. */
 static const char *const primary_words[] = { "--repl-diskless-sync", "yes", "--repl-diskless-sync-delay", "0", NULL };
 
 static const char *const uses[] = { "redis_replicas", NULL };
@@ -54,7 +54,7 @@ int replicated_start(struct replicated *both)
 
 void replicated_stop(struct replicated *both)
 {
-    redis_server_kill(&both->replica); /* it may be stopped, and has nothing to put in order */
+    redis_server_kill(&both->replica); /* it may be paused, and has nothing to save */
     redis_server_stop(&both->replica);
     fproxy_stop(both->link);
     both->link = NULL;
@@ -62,8 +62,8 @@ void replicated_stop(struct replicated *both)
     redis_server_stop(&both->primary);
 }
 
-/* Twice: the first acknowledgement of a replica that has just got its copy may come before it is sent what is written
- * since, which then takes up to a second. */
+/* Wait twice: a replica that has just got its copy may acknowledge before it is sent the writes since, which then
+ * takes up to a second. */
 bool replicated_await(struct replicated *both)
 {
     struct asker asker;
@@ -79,7 +79,7 @@ bool replicated_await(struct replicated *both)
 
 int replicated_promote(struct replicated *both)
 {
-    fproxy_freeze(both->link, true); /* before it dies, or its last words might pass */
+    fproxy_freeze(both->link, true); /* before the primary dies, or its last writes might pass */
     redis_server_kill(&both->primary);
     return replicated_part(both);
 }

@@ -1,8 +1,8 @@
-/* replicated.h - a Redis primary and one replica of it, with a proxy on the connection between them, for a test: on free
+/* replicated.h - a Redis primary and its replica with a proxy on the connection between them, for a test: on free
  * ports of 127.0.0.1.
  *
- * What the primary writes reaches the replica at the pace of the proxy, which knows nothing of Redis here: held back by
- * it, it is lost when the primary dies and the connection is cut.
+ * The primary's writes reach the replica at the proxy's pace; the proxy treats them as plain bytes. Writes that it
+ * holds back are lost when the primary dies.
  */
 #ifndef WEIR_LAB_REPLICATED_H
 #define WEIR_LAB_REPLICATED_H
@@ -12,26 +12,26 @@
 
 struct replicated {
     struct redis_server primary, replica;
-    struct fproxy *link; /* client: the replica; so replies are what is replicated */
+    struct fproxy *link; /* its client is the replica, so its replies are the replication stream */
     char proxy_port[8];
     const char *replica_words[9];
-    char error[768]; /* after a -1, why */
+    char error[768]; /* the reason after a -1 */
 };
 
-/* Start both, and wait until the replica has all that the primary has. 0, or -1 with a sentence in both->error and
- * nothing left behind. */
+/* Start both, and wait until the replica has all of the primary's data. Return 0, or -1 with a sentence in
+ * both->error and nothing left behind. */
 int replicated_start(struct replicated *both);
 void replicated_stop(struct replicated *both);
 
-/* Wait until the replica has all that was written so far: whether it has, within some seconds. */
+/* Wait until the replica has all writes so far; false after some seconds. */
 bool replicated_await(struct replicated *both);
 
-/* The primary dies as by kill -9, and what was on its way to the replica with it; the replica is made a primary. 0, or
- * -1 with a sentence in both->error. */
+/* Kill the primary as by kill -9, together with the writes under way to the replica; make the replica a primary.
+ * Return 0, or -1 with a sentence in both->error. */
 int replicated_promote(struct replicated *both);
 
-/* They are cut off from one another, and the replica is made a primary while the other one goes on as one; with
- * silence: it is not told, as where a network swallows all, and its connection stands. As above. */
+/* Cut them apart and make the replica a primary while the old one goes on. In silence, nothing is closed: the old
+ * primary's connection stands, as where a network drops all packets. Return as above. */
 int replicated_part(struct replicated *both);
 int replicated_part_in_silence(struct replicated *both);
 

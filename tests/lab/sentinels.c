@@ -1,4 +1,4 @@
-/* sentinels.c - a Redis primary, its replicas, and the sentinels that watch over them: see sentinels.h. */
+/* sentinels.c - a Redis primary, its replicas, and the sentinels that watch them: see sentinels.h. */
 #include "sentinels.h"
 
 #include "asker.h"
@@ -12,7 +12,7 @@ enum { PORT_TRIES = 5, READY_MOST_MS = 30000 };
 
 static int fail(struct sentinels *trio, const char *what, const char *why)
 {
-    char sentence[sizeof trio->error]; /* `why` may stand in the trio */
+    char sentence[sizeof trio->error]; /* `why` may be in the trio */
     snprintf(sentence, sizeof sentence, "%s: %s", what, why);
     memcpy(trio->error, sentence, sizeof sentence);
     return -1;
@@ -67,7 +67,7 @@ static int start_server(struct sentinels *trio, int i)
 
 /* ---- Sentinels ---- */
 
-/* What `command` answers, or "". */
+/* Return the answer to `command`, or "". */
 static const char *ask(const char *socket, const char *password, char *reply, size_t size, const char *const *command)
 {
     size_t lens[8], n = 0;
@@ -120,7 +120,7 @@ static int write_config(struct sentinels *trio, const struct sentinels_one *one)
 
 static int run(struct sentinels_one *one)
 {
-    static char config[] = "sentinel.conf", mode[] = "--sentinel"; /* in its folder, which is where it runs */
+    static char config[] = "sentinel.conf", mode[] = "--sentinel"; /* in its folder, where it runs */
     size_t n = redis_server_words(one->command, sizeof one->command, one->words);
     one->words[n++] = config;
     one->words[n++] = mode;
@@ -131,7 +131,7 @@ static int run(struct sentinels_one *one)
 static int start_sentinel(struct sentinels *trio, int i)
 {
     struct sentinels_one *one = &trio->sentinels[i];
-    char dir[sizeof one->daemon.dir]; /* a copy, for gcc takes both for the same array of the trio's */
+    char dir[sizeof one->daemon.dir]; /* a copy, because gcc takes both for the same array */
     if (daemon_folder_make(&one->daemon, "sentinel") != 0)
         return fail(trio, "a sentinel", one->daemon.error);
     memcpy(dir, one->daemon.dir, sizeof dir);
@@ -148,10 +148,8 @@ static int start_sentinel(struct sentinels *trio, int i)
 
 /* ---- All together ---- */
 
-/* How often they look and talk, in milliseconds; before Redis 7.0 nobody can say so, and it takes some seconds more
- * until they know one another. The times are in proportion to others that are fixed, so they stay so no longer than for
- * that.
- */
+/* Set how often sentinels look and talk, in milliseconds. Before Redis 7.0 this is fixed, and they take some seconds
+ * longer to know each other. The times have fixed proportions to others, so they are changed only for that long. */
 static void set_pace(struct sentinels *trio, const char *info_ms, const char *publish_ms)
 {
     char reply[256];
@@ -161,7 +159,7 @@ static void set_pace(struct sentinels *trio, const char *info_ms, const char *pu
     }
 }
 
-/* The number after a line of this name. */
+/* Return the number after a line of this name. */
 static int number_after(const char *reply, const char *name)
 {
     const char *found = strstr(reply, name);
@@ -219,7 +217,7 @@ int sentinels_start(struct sentinels *trio, const struct sentinels_wish *wish)
 void sentinels_stop(struct sentinels *trio)
 {
     for (int i = 0; i < trio->wish.sentinels; i++) {
-        daemon_kill(&trio->sentinels[i].daemon); /* it has nothing to put in order */
+        daemon_kill(&trio->sentinels[i].daemon); /* there is nothing to save */
         daemon_folder_remove(&trio->sentinels[i].daemon);
     }
     for (int i = trio->wish.servers - 1; i >= 0; i--) {
@@ -237,7 +235,7 @@ void sentinels_url(const struct sentinels *trio, int first, const char *user_inf
     snprintf(url + len, size - (size_t)len, "/" SENTINELS_SERVICE);
 }
 
-/* ---- Who is the primary ---- */
+/* ---- The primary ---- */
 
 int sentinels_named(const struct sentinels *trio, int i)
 {

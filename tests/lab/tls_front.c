@@ -1,4 +1,4 @@
-/* tls_front.c - a front with TLS, by OpenSSL: one thread that takes connections, and one for each of them. */
+/* tls_front.c - a TLS front, by OpenSSL: one thread that accepts connections, and one per connection. */
 #include "tls_front.h"
 
 #include <netinet/in.h>
@@ -17,20 +17,20 @@ enum { GUESTS_MOST = 256, BUFFER_SIZE = 65536 };
 struct guest {
     struct tls_front *front;
     pthread_t thread;
-    int fd, server; /* closed when the front is stopped */
+    int fd, server; /* closed when the front stops */
     SSL *openssl;
     BIO *came, *leaves;
-    bool is_last; /* the next answer is */
+    bool is_last; /* the next answer is the last */
 };
 
 struct tls_front {
     const struct tls_front_wish *wish;
-    SSL_CTX *context, *name_context; /* the latter NULL: no name has its own */
+    SSL_CTX *context, *name_context; /* name_context NULL: no name has its own certificate */
     pthread_t thread;
     int listener, port;
     atomic_int ended;
     struct guest guests[GUESTS_MOST];
-    size_t guest_count; /* the thread's until it has been joined */
+    size_t guest_count; /* the thread's until it is joined */
 };
 
 /* ---- One connection ---- */
@@ -47,7 +47,7 @@ static bool send_all(int fd, const char *bytes, size_t len)
     return true;
 }
 
-/* All that TLS has to send, at once. */
+/* Send all that TLS has to send, in one write. */
 static bool flush(const struct guest *guest)
 {
     char *bytes;
@@ -68,13 +68,13 @@ static bool shake_hands(const struct guest *guest)
     int result;
     while ((result = SSL_accept(guest->openssl)) != 1) {
         const bool goes_on = SSL_get_error(guest->openssl, result) == SSL_ERROR_WANT_READ;
-        if (!flush(guest) || !goes_on || !take_in(guest)) /* what it sends at last is an alert, which says why */
+        if (!flush(guest) || !goes_on || !take_in(guest)) /* its last record is an alert with the reason */
             return false;
     }
     return flush(guest);
 }
 
-/* What has come, to the server. */
+/* Forward received requests to the server. */
 static bool carry_requests(struct guest *guest)
 {
     char bytes[BUFFER_SIZE];
@@ -88,7 +88,7 @@ static bool carry_requests(struct guest *guest)
     return SSL_get_error(guest->openssl, len) == SSL_ERROR_WANT_READ;
 }
 
-/* False: it was the last, or nothing comes any more. */
+/* Return false after the last answer, or at the end of the stream. */
 static bool carry_answers(const struct guest *guest)
 {
     char bytes[BUFFER_SIZE];
@@ -162,7 +162,7 @@ static void *welcome_all(void *user)
 static SSL_CTX *context_of(const struct tls_front_wish *wish, const char *certificate, const char *key)
 {
     SSL_CTX *context = SSL_CTX_new(TLS_server_method());
-    if (context != NULL && wish->newest != 0) { /* what is old takes hashes that are not safe any more */
+    if (context != NULL && wish->newest != 0) { /* old versions use hashes that are no longer allowed by default */
         SSL_CTX_set_cipher_list(context, "DEFAULT@SECLEVEL=0");
         SSL_CTX_set_min_proto_version(context, TLS1_VERSION);
         SSL_CTX_set_max_proto_version(context, wish->newest);
@@ -196,7 +196,7 @@ static bool take_certificates(struct tls_front *front)
     return front->name_context != NULL;
 }
 
-/* ---- From start to stop ---- */
+/* ---- Start and stop ---- */
 
 static void forget(struct tls_front *front)
 {

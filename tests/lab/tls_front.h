@@ -1,27 +1,26 @@
-/* tls_front.h - TLS before a server that speaks none: a front that ends a connection in the very segment that brings an
- * answer, shows another certificate for another name, or speaks old versions alone.
- */
+/* tls_front.h - TLS before a server without it: a front that ends a connection in the same segment as an answer,
+ * shows another certificate for another name, or speaks only old versions. */
 #ifndef WEIR_LAB_TLS_FRONT_H
 #define WEIR_LAB_TLS_FRONT_H
 
 struct tls_front_wish {
     const char *certificate, *key; /* PEM files */
-    /* For who asks for this name (SNI), other files. NULL: none. */
+    /* Other files for clients that request this name (SNI). NULL: none. */
     const char *name, *name_certificate, *name_key;
-    int newest;       /* version of TLS that it speaks, as OpenSSL numbers them; 0: the newest there is */
+    int newest;       /* TLS version, as OpenSSL numbers it; 0: the newest */
     int server_port;  /* of 127.0.0.1 */
     const char *last; /* NULL: no connection is ended */
 };
 
 struct tls_front;
 
-/* On a port of 127.0.0.1, before the server at wish->server_port there. Each connection is carried until the answer to a
- * request in which `last` stands, unless that is an error: its end, and TLS's close_notify, go with it. `wish` stays the
- * caller's, until the front is stopped. NULL if it cannot be had. */
+/* Listen on a port of 127.0.0.1, before the server at wish->server_port. A connection ends after the answer to a
+ * request that contains `last`, unless it is an error: close_notify and the connection's end go in the same segment.
+ * `wish` must outlive the front. Return NULL on failure. */
 struct tls_front *tls_front_start(const struct tls_front_wish *wish);
 int tls_front_port(const struct tls_front *front);
 
-/* Returns how many connections it has ended so. */
+/* Return how many connections it ended that way. */
 int tls_front_stop(struct tls_front *front);
 
 #endif

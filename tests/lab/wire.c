@@ -1,4 +1,4 @@
-/* wire.c - one end of a connection whose bytes go out at set times: see wire.h. */
+/* wire.c - one end of a connection whose bytes are sent at set times: see wire.h. */
 #include "wire.h"
 
 #include <errno.h>
@@ -17,7 +17,7 @@ enum { READ_SIZE = 16384 };
 struct wire_chunk {
     struct wire_chunk *next;
     int64_t due_us;
-    enum wire_end end; /* what happens instead of bytes */
+    enum wire_end end; /* an action instead of bytes */
     bool repeats;
     size_t at, len;
     char bytes[];
@@ -30,7 +30,7 @@ int64_t wire_now_us(void)
     return now.tv_sec * INT64_C(1000000) + now.tv_nsec / 1000;
 }
 
-/* A test's own want of memory is nothing that it could go on from. */
+/* A test cannot continue without memory. */
 static void *have(void *memory)
 {
     if (memory == NULL) {
@@ -122,7 +122,7 @@ short wire_events(const struct wire *wire, int64_t now_us, int64_t *due_us)
     return events;
 }
 
-/* Whether the next chunk may go as well. */
+/* True if the next chunk may be sent as well. */
 static bool write_first(struct wire *wire)
 {
     struct wire_chunk *first = wire->first;
@@ -141,7 +141,7 @@ static bool write_first(struct wire *wire)
         return true;
     }
     first->at = 0;
-    return false; /* a turn for the others */
+    return false; /* lets others take a turn */
 }
 
 void wire_write(struct wire *wire, int64_t now_us)
@@ -184,7 +184,8 @@ void wire_use(struct wire *wire, size_t len)
 
 /* ---- Messages ---- */
 
-/* The length of the line at bytes[at..len) with its end, 0 if that has not come; its number in *number. */
+/* Return the length of the line at bytes[at..len) with its end, or 0 if it is incomplete; store its number in
+ * *number. */
 static size_t line_span(const char *bytes, size_t at, size_t len, long long *number)
 {
     const char *end = memchr(bytes + at, '\n', len - at);

@@ -1,14 +1,15 @@
-/* mutator.c - finds the places in C source where a small mistake could be made, and makes one of them.
+/* mutator.c - finds places in C source where a small mistake could be made, and makes one of them.
  *
- *     mutator list [--sample N --seed S] FILE...    the mutants, a line each, its fields parted by tabs: file, number,
- *                                                   line, function, sort, the text of the lines, and what it becomes;
- *                                                   of a value outside of functions `name =` stands for the function
- *     mutator apply FILE NUMBER                     the file with that one mistake in it
+ *     mutator list [--sample N --seed S] FILE...    the mutants, one per line, with fields separated by tabs: file,
+ *                                                   number, line, function, kind, the lines' text, and its
+ *                                                   replacement;
+ *                                                   for a value outside functions `name =` replaces the function
+ *     mutator apply FILE NUMBER                     the file with that mistake
  *
- * A mutant's number is its place in its file. A file and a seed give the same mutants everywhere; a sample is as likely
- * to have any one mutant as any other. Texts are without comments, their white space is one blank.
+ * A mutant's number is its place in its file. A file and a seed give the same mutants everywhere, and a sample
+ * contains each mutant with the same probability. Texts have no comments, and single blanks as white space.
  *
- * Left alone are preprocessor lines, assertions, types, enumerators, the sizes of arrays, strings and characters.
+ * Preprocessor lines, assertions, types, enumerators, array sizes, strings and characters are left alone.
  */
 #include "tokens.h"
 
@@ -20,7 +21,7 @@
 #define NAME_SIZE 64
 #define TEXT_SIZE 4096
 
-/* The tokens first .. last are to be `text`. */
+/* Tokens first .. last become `text`. */
 struct mutant {
     const char *path;
     size_t number, line, first, last;
@@ -34,14 +35,14 @@ struct mutants {
     size_t count, room;
 };
 
-/* What is being looked through. */
+/* The state of a search. */
 struct search {
     const char *path;
     const struct source *source;
     struct mutants *found;
-    size_t already; /* how many were found in other files */
+    size_t already; /* mutants found in earlier files */
     char function[NAME_SIZE];
-    bool is_bool; /* what the function returns */
+    bool is_bool; /* the function's return type */
 };
 
 static void fail(const char *sentence)
@@ -71,7 +72,7 @@ static void text_add(char *text, const char *bytes, size_t len)
     text[used + len] = '\0';
 }
 
-/* Tokens first .. last, with one blank where there is space between them. */
+/* Copy tokens first .. last, with one blank where there is space. */
 static void text_of(const struct search *search, size_t first, size_t last, char *text)
 {
     for (size_t i = first; i <= last; i++) {
@@ -81,7 +82,7 @@ static void text_of(const struct search *search, size_t first, size_t last, char
     }
 }
 
-/* The lines that a mutant is on, as they are and as they become. */
+/* Print the lines of a mutant, before and after. */
 static void mutant_tell(const struct search *search, struct mutant *mutant)
 {
     size_t first = mutant->first, last = mutant->last;
@@ -105,7 +106,7 @@ static void mutant_tell(const struct search *search, struct mutant *mutant)
     }
 }
 
-/* ---- What is found ---- */
+/* ---- Candidates ---- */
 
 static void found(struct search *search, const char *sort, size_t first, size_t last, const char *text)
 {
@@ -130,7 +131,7 @@ static void found(struct search *search, const char *sort, size_t first, size_t 
     mutant_tell(search, mutant);
 }
 
-/* Another token, or two, in a token's place. A binary operator has space around it; `&` and `*` may be unary. */
+/* Replace a token by another, or by two. A binary operator has space around it; `&` and `*` may be unary. */
 static const struct {
     const char *token, *instead[2];
     const char *sort;
@@ -180,7 +181,7 @@ static void look_at_token(struct search *search, size_t i)
     }
 }
 
-/* A whole number becomes the next, and the one before it unless that is negative. */
+/* Replace a whole number by the next one, and by the one before unless it is negative. */
 static void look_at_number(struct search *search, size_t i)
 {
     char text[NAME_SIZE] = "", other[NAME_SIZE + 32], *suffix;
@@ -201,7 +202,8 @@ static void look_at_number(struct search *search, size_t i)
 static const char *const comparisons[] = { "<", "<=", ">", ">=", "==", "!=", NULL };
 static const char *const joints[] = { "&&", "||", "?", ":", NULL };
 
-/* The first of those tokens in lo .. hi-1 that is in no bracket there, nor behind one that begins before lo, else hi. */
+/* Return the first of those tokens in lo .. hi-1 outside any brackets that open there, nor behind one that opened
+ * before lo; otherwise hi. */
 static size_t find_in(const struct search *search, size_t lo, size_t hi, const char *const *texts)
 {
     for (size_t i = lo; i < hi; i++) {
@@ -215,8 +217,8 @@ static size_t find_in(const struct search *search, size_t lo, size_t hi, const c
     return hi;
 }
 
-/* Negate each part of the condition lo .. hi-1 that no other sort turns round: neither a comparison, nor negated. What
- * stands before a question mark is looked at when that is. */
+/* Negate each part of the condition lo .. hi-1 that no other kind covers: not a comparison, and not negated.
+ * Conditions before a question mark are handled there. */
 static void look_at_condition(struct search *search, size_t lo, size_t hi)
 {
     while (hi - lo > 2 && is(search, lo, "(") && token(search, lo)->match == hi - 1)
@@ -238,7 +240,7 @@ static void look_at_condition(struct search *search, size_t lo, size_t hi)
     found(search, "negation", lo, hi - 1, text);
 }
 
-/* Of a question mark: from behind whatever it cannot reach over. */
+/* Handle the condition of a question mark, from the last token that it cannot extend over. */
 static void look_before_question(struct search *search, size_t question)
 {
     static const char *const ends[] = { "=", "+=", "-=", "|=", ",", ";", "?", ":", "return", "(", "[", "{", "}", NULL };
@@ -310,7 +312,7 @@ static void look_at_statement(struct search *search, size_t i)
     found(search, "deletion", i, end, "(void)0;");
 }
 
-/* The round bracket that ends at `i` is that of a statement. */
+/* True if the round bracket that ends at `i` belongs to a statement. */
 static bool is_head(const struct search *search, size_t i)
 {
     static const char *const heads[] = { "if", "for", "while", "switch", "HASH_ITER", "DL_FOREACH", NULL };
@@ -318,8 +320,8 @@ static bool is_head(const struct search *search, size_t i)
     return open > 0 && is(search, i, ")") && token_is_one_of(token(search, open - 1), heads);
 }
 
-/* Whether a statement begins at `i`, which is in the body that begins at `lo`. A brace behind a sign or a type is an
- * initialiser's. */
+/* True if a statement begins at `i`, in the body that begins at `lo`. A brace after an operator or a type begins an
+ * initialiser. */
 static bool statement_begins(const struct search *search, size_t lo, size_t i)
 {
     if (i == lo)
@@ -335,7 +337,7 @@ static bool statement_begins(const struct search *search, size_t lo, size_t i)
         return !is(search, i, ",") && !is(search, i, ";") && !is(search, i, ")") && !is(search, i, "}");
     if (is(search, before, ")"))
         return is_head(search, before);
-    if (is(search, before, ":")) { /* behind a label, not in an expression */
+    if (is(search, before, ":")) { /* after a label, not in an expression */
         static const char *const ends[] = { ";", "{", "}", ":", NULL };
         size_t label = before;
         while (label > lo && !token_is_one_of(token(search, label - 1), ends) && !is(search, label - 1, "?"))
@@ -348,12 +350,12 @@ static bool statement_begins(const struct search *search, size_t lo, size_t i)
 
 /* ---- Bodies ---- */
 
-/* Tokens lo .. hi-1, which are a function's body or a value that something begins with. */
+/* Search tokens lo .. hi-1: a function's body or an initial value. */
 static void look_through(struct search *search, size_t lo, size_t hi, bool is_body)
 {
     static const char *const asserting[] = { "assert", "_Static_assert", "static_assert", NULL };
-    bool is_declaring = false; /* what is declared, before its value */
-    size_t head_end = 0;       /* what stands in a loop's head is no statement */
+    bool is_declaring = false; /* in a declaration, before its value */
+    size_t head_end = 0;       /* a loop's head contains no statements */
     for (size_t i = lo; i < hi; i++) {
         if (token_is_one_of(token(search, i), asserting)) {
             i = token(search, i + 1)->match;
@@ -385,7 +387,7 @@ static void name_it(struct search *search, const struct token *name, const char 
     snprintf(search->function, sizeof search->function, "%.*s%s", (int)name->len, name->at, suffix);
 }
 
-/* A function's name: the word before the first bracket that is no macro's and no attribute's. */
+/* Return a function's name: the word before the first bracket that is not a macro's or an attribute's. */
 static bool is_function_name(const struct search *search, size_t i)
 {
     const struct token *name = token(search, i);
@@ -453,7 +455,7 @@ static uint64_t random_next(uint64_t *state)
     return mixed ^ (mixed >> 31);
 }
 
-/* `most` of them by chance, in their order: each with the chance of those still wanted among those still to come. */
+/* Choose `most` of them at random and in order: each with the number still wanted over the number still to come. */
 static void list_sample(const struct mutants *mutants, size_t most, uint64_t seed)
 {
     size_t wanted = most < mutants->count ? most : mutants->count;

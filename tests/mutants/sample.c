@@ -1,4 +1,4 @@
-/* sample.c - what mutator.c is to find, and what it is to leave alone; never compiled into anything. */
+/* sample.c - what mutator.c must find, and what it must leave alone; never compiled. */
 #include "sample.h"
 
 #define LEFT_ALONE 5 /* if (a < b) in a comment, and in a line of the preprocessor */

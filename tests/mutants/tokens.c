@@ -1,4 +1,4 @@
-/* tokens.c - C source cut into tokens. */
+/* tokens.c - splits C source into tokens. */
 #include "tokens.h"
 
 #include <ctype.h>
@@ -54,7 +54,7 @@ static char *file_read(const char *path, size_t *len)
     return text;
 }
 
-/* A line that goes on behind a backslash goes on. */
+/* A backslash continues a line. */
 static const char *line_end(const char *at)
 {
     while (*at && *at != '\n')
@@ -62,7 +62,7 @@ static const char *line_end(const char *at)
     return at;
 }
 
-/* Past white space, comments and preprocessor lines. */
+/* Skip white space, comments and preprocessor lines. */
 static const char *blank_end(const char *at, bool line_begins)
 {
     for (;;) {

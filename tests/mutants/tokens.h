@@ -1,4 +1,4 @@
-/* tokens.h - C source cut into tokens, as far as mutators.c needs it: no comments, no preprocessor lines. */
+/* tokens.h - C source as tokens, as far as mutator.c needs it: without comments and preprocessor lines. */
 #ifndef TESTS_MUTANTS_TOKENS_H
 #define TESTS_MUTANTS_TOKENS_H
 
@@ -11,23 +11,23 @@ struct token {
     const char *at; /* in the source */
     size_t len;
     size_t line;  /* from 1 */
-    size_t match; /* a bracket's other one, else its own index */
+    size_t match; /* the matching bracket's index, otherwise its own */
     enum token_kind kind;
-    bool is_spaced; /* white space on both sides: with clang-format a binary operator, not a unary one */
+    bool is_spaced; /* white space on both sides: after clang-format that is a binary operator */
 };
 
 struct source {
     char *text;
     size_t len;
     struct token *tokens;
-    size_t count; /* behind the last there is an empty token more */
+    size_t count; /* without the empty token at the end */
 };
 
-/* Ends the program with a sentence if the file cannot be read or its brackets do not pair. */
+/* End the program with a sentence if the file cannot be read or its brackets do not match. */
 struct source source_read(const char *path);
 void source_free(struct source *source);
 
 bool token_is(const struct token *token, const char *text);
-bool token_is_one_of(const struct token *token, const char *const *texts); /* that end with a NULL */
+bool token_is_one_of(const struct token *token, const char *const *texts); /* ends with a NULL */
 
 #endif

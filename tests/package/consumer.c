@@ -1,4 +1,4 @@
-/* consumer.c - a program of someone else's, built against the installed library. */
+/* consumer.c - a user's program, built against the installed library. */
 #include <weir/weir.h>
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* main.c - the simulator's command line: many seeds, one, or the matrix of utilisation. */
+/* main.c - the simulator's command line: many seeds, one seed, or the utilisation matrix. */
 #ifdef SIM_LUA
 #include "redis_store.h"
 #else
@@ -83,7 +83,7 @@ static int run(const struct seeds *seeds, const struct scenario *only, const str
     return broken > 0;
 }
 
-/* 77 if there is no server. */
+/* Return 77 without a server. */
 static int run_with_lua(const struct seeds *seeds, const struct scenario *only, struct run_settings *settings)
 {
 #ifdef SIM_LUA

@@ -1,7 +1,7 @@
-/* redis_store.c - the real scripts in a real server, asked the same as the store at the same virtual times.
+/* redis_store.c - runs the real scripts in a real server on the store's requests, at the same virtual times.
  *
- * What a script has found, decided by the core, must be what the store decided, and it must have charged as much: else
- * the run is broken. The keys follow the store through its failovers.
+ * The core's decision from what a script found must equal the store's decision, with the same charge; otherwise the
+ * run fails. The keys follow the store through its failovers.
  */
 #include "redis_store.h"
 
@@ -15,7 +15,7 @@ enum { NAME_SIZE = 40 };
 
 static struct scripts scripts;
 
-/* As scripts_open(), which can only be called in a test of Check's. */
+/* Open as scripts_open() does, which only works inside a Check test. */
 bool redis_store_open(void)
 {
     if (!redis_server_found())
@@ -55,7 +55,7 @@ static void begin(void)
     command("FLUSHALL", NULL, NULL, NULL);
 }
 
-/* But not what another primary will know. */
+/* Delete the keys, except for the snapshot of a failover. */
 static void forget(const struct sim *sim)
 {
     char name[NAME_SIZE];
@@ -67,7 +67,7 @@ static void forget(const struct sim *sim)
     }
 }
 
-/* COPY is of Redis 6.2. */
+/* COPY needs Redis 6.2. */
 static void copy_all(const struct sim *sim, const char *from, const char *to)
 {
     static const char copy[] = "local state, left = redis.call('GET', KEYS[1]), redis.call('PTTL', KEYS[1]) "

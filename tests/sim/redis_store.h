@@ -1,10 +1,10 @@
-/* redis_store.h - the store's twin in a private Redis server, sim --lua. */
+/* redis_store.h - the store's twin in a private Redis server, for sim --lua. */
 #ifndef SIM_REDIS_STORE_H
 #define SIM_REDIS_STORE_H
 
 #include "sim.h"
 
-/* False: there is no server to be had. */
+/* Return false if there is no server. */
 bool redis_store_open(void);
 void redis_store_close(void);
 

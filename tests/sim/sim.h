@@ -1,11 +1,11 @@
-/* sim.h - one run of the simulator: limiters, a store and a network between them, all in virtual time.
+/* sim.h - one run of the simulator: limiters, a store and the network between them, all in virtual time.
  *
- * A run is a function of its seed and scenario. Nothing in it happens but by events, in the order of their times and,
- * at one time, of their making; the clocks and random numbers that the library asks the system for are the run's
- * (sim_clock.c). Each instance is a whole limiter: the core over the hybrid backend over `struct remote` (sim_net.c),
- * whose requests reach one store (sim_store.c), with a memory backend as its fallback.
+ * A run is a function of its seed and scenario. Everything in it happens through events, in the order of their times
+ * and then of their creation. The run also provides the clocks and random numbers that the library asks the system
+ * for (sim_clock.c). Each instance is a whole limiter: the core over the hybrid backend over `struct remote`
+ * (sim_net.c), whose requests reach one store (sim_store.c), with a memory backend as its fallback.
  *
- * "True time" is the run's own, in microseconds; instances and the store have clocks that differ from it.
+ * "True time" is the run's time in microseconds; the clocks of instances and store differ from it.
  */
 #ifndef SIM_H
 #define SIM_H
@@ -37,47 +37,47 @@ struct instance;
 struct event {
     int64_t at_us;
     uint64_t order;
-    struct instance *whose; /* NULL: nobody's. It waits while its instance is paused, and dies with it */
+    struct instance *whose; /* NULL: none. It waits while its instance is paused, and dies with it */
     void (*run)(struct sim *sim, void *what);
     void *what;
 };
 
 void events_add(struct sim *sim, int64_t at_us, struct instance *whose, void (*run)(struct sim *sim, void *what),
                 void *what);
-/* Run the next event that is not after `until_us`; false if there is none, and then it is `until_us`. */
+/* Run the next event up to `until_us`; if there is none, advance to `until_us` and return false. */
 bool events_step(struct sim *sim, int64_t until_us);
 
 uint64_t random_bits(struct sim *sim);
 int64_t random_in(struct sim *sim, int64_t least, int64_t most); /* both included */
 bool random_chance(struct sim *sim, int64_t permille);
 
-/* Zeroed memory that lives as long as the run. */
+/* Return zeroed memory that lives as long as the run. */
 void *sim_take(struct sim *sim, size_t size);
 void sim_free_all(struct sim *sim);
 
-/* What an instance's clocks say at a true time, and the first true time at which CLOCK_MONOTONIC says that much. */
+/* Return an instance's clock at a true time; and the first true time at which its CLOCK_MONOTONIC shows a value. */
 int64_t instance_clock_us(const struct instance *instance, int64_t true_us);
 int64_t instance_true_us(const struct sim *sim, const struct instance *instance, int64_t clock_us);
 
-/* From now on the library's clocks are this instance's; NULL: the system's. */
+/* Give the library this instance's clocks from now on; NULL: the system's. */
 void clocks_of(struct sim *sim, struct instance *instance);
 
-/* ---- What a run is made of: sim_run.c ---- */
+/* ---- Parts of a run: sim_run.c ---- */
 
 /* Troubles, as bits of a scenario. */
 enum trouble {
-    TROUBLE_LOSS = 1,       /* requests and replies get lost, or come late */
-    TROUBLE_OUTAGE = 2,     /* the store cannot be reached by anyone */
-    TROUBLE_PARTITION = 4,  /* it cannot be reached by some */
-    TROUBLE_FAILOVER = 8,   /* the store goes back to what it was some time ago */
-    TROUBLE_FLUSH = 16,     /* the store forgets all */
+    TROUBLE_LOSS = 1,       /* requests and replies are lost or late */
+    TROUBLE_OUTAGE = 2,     /* no instance reaches the store */
+    TROUBLE_PARTITION = 4,  /* some instances do not reach it */
+    TROUBLE_FAILOVER = 8,   /* the store returns to an earlier state */
+    TROUBLE_FLUSH = 16,     /* the store forgets everything */
     TROUBLE_STEP = 32,      /* the store's clock is set */
-    TROUBLE_SLOW = 64,      /* the store stands still for a while */
-    TROUBLE_ELASTIC = 128,  /* instances come and go; some crash */
-    TROUBLE_PAUSE = 256,    /* an instance stands still for a while */
+    TROUBLE_SLOW = 64,      /* the store pauses for a while */
+    TROUBLE_ELASTIC = 128,  /* instances start and stop; some crash */
+    TROUBLE_PAUSE = 256,    /* an instance pauses for a while */
     TROUBLE_REDEFINE = 512, /* policies change */
-    TROUBLE_REFUND = 1024,  /* permits are given back, keys forgotten */
-    TROUBLE_FLAP = 2048,    /* many short outages of all at once */
+    TROUBLE_REFUND = 1024,  /* permits are refunded, keys reset */
+    TROUBLE_FLAP = 2048,    /* many short outages for all instances */
     TROUBLE_DRIFT = 4096    /* the instances' clocks run at different speeds */
 };
 #define TROUBLES_CUTTING \
@@ -88,7 +88,7 @@ enum load_kind {
     LOAD_MIXED,  /* any demand, moving skews, flash crowds */
     LOAD_STEADY, /* hot keys below their limits */
     LOAD_WEIGHTS,
-    LOAD_HOARD /* leases are built up and used together at their last moment, or at the end of windows */
+    LOAD_HOARD /* instances build up leases and spend them together at the last moment, or at the end of windows */
 };
 
 struct scenario {
@@ -100,11 +100,11 @@ struct scenario {
 extern const struct scenario scenarios[];
 extern const size_t scenario_count;
 
-/* Somebody who is asked the same as the store and must come to the same: redis_store.c. */
+/* A second store that gets the same requests and must decide the same: redis_store.c. */
 struct asked;
 struct store_twin {
-    void (*begin)(void);                   /* a run: nothing is known */
-    void (*forget)(const struct sim *sim); /* but for the snapshot */
+    void (*begin)(void);                   /* a new run */
+    void (*forget)(const struct sim *sim); /* except for the snapshot */
     void (*snapshot)(const struct sim *sim);
     void (*fail_over)(const struct sim *sim);
     void (*check)(struct sim *sim, const struct asked *asked, int64_t now_us, const struct weir_decision *expected);
@@ -115,23 +115,23 @@ struct audit_track;
 /* A limit as all instances define it. */
 struct sim_limit {
     struct weir_policy policy;
-    struct weir_plan plan; /* of the whole policy, made by the code under test but without strict's reserve */
+    struct weir_plan plan; /* of the whole policy, by the code under test but without strict mode's reserve */
     char name[16];
-    int64_t size;       /* the greatest that the policy's size was in this run */
-    int64_t rate_limit; /* likewise limit, a period */
-    int64_t over_max;   /* the greatest weir_limit_info.over_max that any instance told */
+    int64_t size;       /* the greatest size that the policy had in this run */
+    int64_t rate_limit; /* the same for its limit, per period */
+    int64_t over_max;   /* the greatest weir_limit_info.over_max of any instance */
     int64_t lease_max;
     int64_t demand_permille; /* of the rate */
 };
 
-/* Between an instance and the store. Of the instance's state the network knows only this. */
+/* The link between an instance and the store; all that the network knows of the instance. */
 struct remote {
     struct weir_backend backend;
     struct instance *instance;
-    struct flight *flights; /* not answered yet */
-    bool is_cut;            /* nothing gets through */
-    bool refuses;           /* while cut: told at once rather than never */
-    bool is_open;           /* the breaker: calls fail without being sent */
+    struct flight *flights; /* without an answer yet */
+    bool is_cut;            /* nothing passes */
+    bool refuses;           /* while cut: requests fail immediately instead of never */
+    bool is_open;           /* the breaker is open: calls fail without being sent */
     int failures;           /* timeouts in a row */
     int64_t probe_us;       /* pause before the next probe */
     int64_t reachable_us;   /* by the instance's clock; while open */
@@ -139,53 +139,53 @@ struct remote {
     void *user;
 };
 
-/* Permits that an instance was granted of a key: what the audit lets it use. */
+/* Permits granted to an instance for a key: the audit lets it use these. */
 struct grant {
     int64_t asked_us, left; /* true time */
-    int64_t shift_us;       /* from the store's decision to its landing here */
-    bool is_lease;          /* some of it was ahead of use */
+    int64_t shift_us;       /* from the store's decision to its arrival */
+    bool is_lease;          /* part of it was charged in advance */
 };
 struct holding {
-    struct grant grants[SIM_GRANTS]; /* the oldest first */
+    struct grant grants[SIM_GRANTS]; /* oldest first */
     int count;
-    /* The denial that was delivered last: asked for at a true time, holds until one of the instance's clock. */
+    /* The denial delivered last: its request's true time, and its end by the instance's clock. */
     int64_t denied_cost, denied_asked_us, denied_until_us;
-    int64_t flying;       /* granted by the store, not delivered yet, or lost */
-    int64_t fell_back_us; /* the last use by the fallback */
+    int64_t flying;       /* granted by the store, and not delivered yet or lost */
+    int64_t fell_back_us; /* the fallback's last use */
     int64_t unsettled;    /* admitted by the fallback, not charged to the store yet */
 };
 
 struct instance {
-    int number; /* from 0, never used twice */
+    int number; /* from 0, never reused */
     bool is_dead;
     struct remote *remote;
     weir *limiter;
     weir_limit *limits[SIM_LIMITS];
     struct weir_backend *hybrid;
-    int64_t clock_zero_us, skew_us, drift_ppm; /* its clocks; the skew is that of its Unix time */
-    int64_t resumes_us;                        /* true time until which it is paused */
-    int64_t count;                             /* how many instances it believes in */
+    int64_t clock_zero_us, skew_us, drift_ppm; /* its clocks; skew_us is that of its Unix time */
+    int64_t resumes_us;                        /* true time at which its pause ends */
+    int64_t count;                             /* the number of instances that it assumes */
     int64_t weight;                            /* of its part of the load */
-    bool falls_back;                           /* its last answers were by the fallback */
-    bool has_fallen_back;                      /* ever */
-    int64_t fell_as;                           /* one of so many */
+    bool falls_back;                           /* the fallback gave its last answers */
+    bool has_fallen_back;                      /* at any time */
+    int64_t fell_as;                           /* the number of instances then */
     struct holding holdings[SIM_LIMITS][SIM_KEYS];
     int64_t asks[SIM_LIMITS][SIM_KEYS];
     int64_t calls[SIM_LIMITS][SIM_KEYS]; /* that reached the store or were lost on the way */
 };
 
-/* Where the truth is kept. */
+/* The true state of a key. */
 struct cell {
-    struct weir_plan plan; /* that wrote the state; algorithm -1: no state */
+    struct weir_plan plan; /* of the state; algorithm -1: no state */
     bool is_there, has_former;
     int64_t state[SIM_WORDS];
-    struct weir_plan former_plan; /* that wrote the former state */
+    struct weir_plan former_plan; /* of the former state */
     int64_t former[SIM_WORDS];
 };
 struct store {
     struct cell cells[SIM_LIMITS][SIM_KEYS];
     struct cell before[SIM_LIMITS][SIM_KEYS]; /* a snapshot, for failovers */
-    int64_t offset_us;                        /* the store's clock less true time */
+    int64_t offset_us;                        /* the store's clock minus true time */
     int64_t stands_until_us;
 };
 
@@ -216,43 +216,43 @@ struct sim {
     struct store store;
     const struct store_twin *twin; /* or NULL */
 
-    int64_t heal_us; /* from then on there are no troubles */
+    int64_t heal_us; /* there are no troubles from then on */
     int64_t key_weights[SIM_KEYS];
-    int64_t crowd_permille; /* what the demand is multiplied by at the moment */
-    int64_t executed_us;    /* of the reply that is being delivered: when the store decided */
+    int64_t crowd_permille; /* the demand's current multiplier */
+    int64_t executed_us;    /* when the store decided the reply that is being delivered */
     uint64_t executed_order;
     int64_t executed_remaining;
 
     struct audit_track *tracks[SIM_LIMITS][SIM_KEYS];
-    int64_t void_us[SIM_LIMITS][SIM_KEYS]; /* denials asked for up to then say nothing */
-    bool is_over;                          /* what is answered now is answered by weir_close() */
+    int64_t void_us[SIM_LIMITS][SIM_KEYS]; /* denials requested until then prove nothing */
+    bool is_over;                          /* answers now come from weir_close() */
     int64_t asked, answered, allowed, denied, fallbacks, lease_hits, denial_hits, store_calls;
     int64_t used, fallback_used, ideal;       /* permits */
-    struct cell ideals[SIM_LIMITS][SIM_KEYS]; /* one bucket that everybody asks, at once */
+    struct cell ideals[SIM_LIMITS][SIM_KEYS]; /* one bucket that gets all requests without delay */
 };
 
-/* Say what is broken, once a run. */
+/* Report a violation, once per run. */
 void violation(struct sim *sim, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void trace(struct sim *sim, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* Simulate; false: a promise was broken, and it was said which. */
+/* Simulate; false if a promise was broken, which was reported. */
 struct run_result {
     bool good;
     int64_t asked, steps, used, ideal, store_calls, lease_hits, denial_hits, fallbacks;
 };
 struct run_settings {
-    bool tells, tells_all; /* violations; every event as well */
-    bool until_broken;     /* for who runs many */
+    bool tells, tells_all; /* report violations; report every event too */
+    bool until_broken;     /* for callers that run many */
     const struct store_twin *twin;
-    int64_t asks; /* about so many requests */
+    int64_t asks; /* the approximate number of requests */
 };
 struct run_result run_seed(const struct scenario *scenario, uint64_t seed, const struct run_settings *settings);
 
 struct sim *sim_make(const struct scenario *scenario, uint64_t seed, const struct run_settings *settings);
-/* Close the instances, audit, free it all. */
+/* Close the instances, audit, and free everything. */
 struct run_result sim_end(struct sim *sim);
 
-/* Print the matrix of utilisation, sim_matrix.c. */
+/* Print the utilisation matrix, sim_matrix.c. */
 int matrix(void);
 
 /* ---- Instances: sim_instance.c ---- */
@@ -263,15 +263,15 @@ struct asked_op {
     struct instance *instance;
     int limit, key;
     int64_t asked_us;
-    bool is_answered, must_pass; /* must_pass: nothing is wrong any more, and there is room */
+    bool is_answered, must_pass; /* must_pass: no trouble is left, and there is room */
 };
 
-/* NULL never: what cannot be made ends the program. */
+/* Never returns NULL; a failure ends the program. */
 struct instance *instance_make(struct sim *sim);
-/* It is gone without a word: what it has on its way to the store may still arrive. */
+/* Remove it without notice: what it has sent may still reach the store. */
 void instance_crash(struct sim *sim, struct instance *instance);
 void instance_ask(struct sim *sim, struct instance *instance, int limit, int key, int64_t cost, bool must_pass);
-/* All that are alive are told how many there are. */
+/* Tell all live instances how many there are. */
 void instances_recount(struct sim *sim);
 void instance_define(struct sim *sim, struct instance *instance, int limit);
 
@@ -290,7 +290,7 @@ struct asked {
 };
 int64_t store_now_us(const struct sim *sim);
 void store_decide(struct sim *sim, const struct asked *asked, struct weir_decision *out);
-/* One request at `now_us` of the store's clock, to any cell. */
+/* Decide one request at `now_us` of the store's clock, on any cell. */
 void cell_decide(struct cell *cell, const struct asked *asked, int64_t now_us, struct weir_decision *out);
 int64_t cell_used(const struct cell *cell, int64_t now_us);
 void store_snapshot(struct sim *sim);
@@ -301,7 +301,7 @@ void store_step(struct sim *sim, int64_t by_us);
 
 void load_start(struct sim *sim);
 void troubles_start(struct sim *sim);
-/* True time after which a key of any limit is fresh, whatever was used. */
+/* Return a true time after which a key of any limit is fresh, whatever was used. */
 int64_t longest_reset_us(const struct sim *sim);
 
 /* ---- Audit: sim_audit.c, sim_meter.c ---- */
@@ -311,7 +311,7 @@ void audit_executed(struct sim *sim, struct instance *instance, const struct ask
                     const struct weir_decision *decision);
 void audit_delivered(struct sim *sim, struct instance *instance, const struct asked *asked, int64_t asked_us,
                      const struct weir_decision *decision);
-/* Who waited for it has been served. */
+/* The request that waited for it has been served. */
 void audit_landed(struct sim *sim, struct instance *instance, const struct asked *asked);
 void audit_submitted(struct sim *sim, struct instance *instance, const struct asked *asked);
 void audit_answered(struct sim *sim, struct asked_op *asked, int status);
@@ -322,36 +322,36 @@ void audit_stepped(struct sim *sim, int64_t by_us);
 void audit_void_denials(struct sim *sim, int limit, int key);
 void audit_end(struct sim *sim);
 
-/* By how much clocks that drift may be out after so long. */
+/* Return how far drifting clocks may be apart after that time. */
 int64_t sim_drifted_us(const struct sim *sim, int64_t us);
 
-/* Permits granted and not used, of grants whose life has not ended. */
+/* Return the permits that are granted, unused, and within their life. */
 int64_t grants_left(const struct sim *sim, struct holding *holding);
 void grant_add(const struct sim *sim, struct holding *holding, const struct grant *grant);
-/* Take `cost` out of what was granted, the oldest first. False: there is less. */
+/* Take `cost` from the grants, the oldest first. Return false if they have less. */
 bool grants_use(const struct sim *sim, struct holding *holding, int64_t cost);
-/* The same for what the store has admitted itself with the latest, be that as late as it may. */
+/* The same, for what the store itself admitted in the latest grant, however late. */
 bool latest_use(struct holding *holding, int64_t cost);
 
 enum record_kind {
     RECORD_USE,      /* permits used by Redis's decision or a lease */
-    RECORD_FALLBACK, /* permits used by a fallback's */
-    RECORD_OUTAGE,   /* an instance began to fall back; amount 1: its share is another one */
-    RECORD_SETTLED,  /* an instance's fallback was charged to the store: so many of its permits */
-    RECORD_TOUCHED,  /* an instance was decided by the store again */
-    RECORD_WINDOW,   /* the store's window, or what is refilled next, ends at `amount` */
-    RECORD_CREDIT,   /* the store lost so many */
-    RECORD_CREDITED, /* from now on nothing is used that was leased before that */
-    RECORD_STEP      /* its clock went forward by so much */
+    RECORD_FALLBACK, /* permits used by a fallback's decision */
+    RECORD_OUTAGE,   /* an instance began to fall back; amount 1: with another share */
+    RECORD_SETTLED,  /* an instance's fallback charged that many of its permits to the store */
+    RECORD_TOUCHED,  /* the store decided for an instance again */
+    RECORD_WINDOW,   /* the store's window, or next refill, ends at `amount` */
+    RECORD_CREDIT,   /* the store lost that many */
+    RECORD_CREDITED, /* nothing that was leased before that loss is used from now on */
+    RECORD_STEP      /* its clock went forward by that much */
 };
 struct record {
     int64_t at_us, amount;
     uint64_t order;
     int32_t instance;
     uint8_t kind;
-    int64_t departs_us; /* USE, FALLBACK: leaky bucket, when it may go ahead, as the store reckons it */
+    int64_t departs_us; /* USE, FALLBACK: for a leaky bucket, when it may proceed by the store's reckoning */
     int64_t shift_us;
-    int64_t count; /* FALLBACK, OUTAGE: how many instances that one believes in */
+    int64_t count; /* FALLBACK, OUTAGE: how many instances that one assumes */
 };
 struct audit_track {
     struct record *records;

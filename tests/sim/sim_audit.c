@@ -1,12 +1,12 @@
-/* sim_audit.c - watches a run: what can be told at once is, and what is used is written down for the meters.
+/* sim_audit.c - watches a run: it checks what it can immediately, and records uses for the meters.
  *
- * At once:
+ * Checked immediately:
  *
- *     a permit is used only by whom it was granted to, once, within the life of the lease        (the ground of H1, H6)
- *     an instance has at most lease_max ahead of use                                              (H7: what strands)
- *     no refund that nobody asked for reaches the store                                           (H2)
- *     nobody is denied by memory while the store would have admitted him, and nobody asks the
- *     store what a denial has answered already                                                    (H12)
+ *     a permit is used only by the instance it was granted to, once, within the lease's life      (for H1, H6)
+ *     an instance has at most lease_max permits in advance                                        (H7: what strands)
+ *     each refund that reaches the store was requested                                            (H2)
+ *     memory denies only what the store would deny, and a request that a known denial answers
+ *     does not go to the store                                                                    (H12)
  *     each request is answered once, in time; what must pass passes                               (liveness)
  */
 #include "sim.h"
@@ -43,7 +43,7 @@ static void record_now(struct sim *sim, int limit, int key, enum record_kind kin
 
 /* ---- What the store does ---- */
 
-/* Where the store's window, or what it refills next, ends. */
+/* Return where the store's window, or its next refill, ends. */
 static void note_window(struct sim *sim, const struct asked *asked, const struct weir_decision *decision)
 {
     const struct weir_plan *plan = &asked->plan;
@@ -60,7 +60,7 @@ static void note_window(struct sim *sim, const struct asked *asked, const struct
         record_now(sim, asked->limit, asked->key, RECORD_WINDOW, -1, end_us);
 }
 
-/* What an outage has cost is charged so, and nothing else is. */
+/* Only what an outage admitted is charged this way. */
 static bool is_settlement(const struct asked *asked)
 {
     return asked->verb == WEIR_TAKE && asked->cost == 0 && asked->spread == 1;
@@ -106,7 +106,7 @@ void audit_delivered(struct sim *sim, struct instance *instance, const struct as
                                    .shift_us = sim->now_us - sim->executed_us,
                                    .is_lease = decision->ahead > 0 });
     if (!is_settlement(asked) &&
-        asked_us > holding->fell_back_us) { /* it left when all that was owed had been settled */
+        asked_us > holding->fell_back_us) { /* it left the store when all debts had been settled */
         holding->unsettled = 0;
         const struct record record = { .at_us = sim->executed_us,
                                        .order = sim->executed_order,
@@ -129,7 +129,7 @@ void audit_landed(struct sim *sim, struct instance *instance, const struct asked
     const struct sim_limit *limit = &sim->limits[asked->limit];
     if (limit->policy.algorithm != WEIR_TOKEN_BUCKET || limit->policy.refill != WEIR_GREEDY ||
         sim->scenario->troubles & (TROUBLES_MINTING | TROUBLES_CUTTING | TROUBLE_DRIFT) ||
-        sim->scenario->load == LOAD_WEIGHTS) /* what a request waits for lies ready for it, be it more */
+        sim->scenario->load == LOAD_WEIGHTS) /* the answer may be more than the waiting request needs */
         return;
     const int64_t ahead = grants_left(sim, &instance->holdings[asked->limit][asked->key]);
     if (ahead > limit->lease_max)
@@ -144,7 +144,7 @@ void audit_submitted(struct sim *sim, struct instance *instance, const struct as
     if (sim->scenario->troubles & TROUBLE_REDEFINE || instance->has_fallen_back || asked->verb != WEIR_TAKE ||
         holding->denied_cost == 0 || asked->cost < holding->denied_cost ||
         holding->denied_asked_us <= sim->void_us[asked->limit][asked->key] || grants_left(sim, holding) > 0)
-        return; /* what is leased here makes up for it */
+        return; /* leased permits here compensate for it */
     if (instance_clock_us(instance, sim->now_us) < holding->denied_until_us)
         violation(sim, "H12: instance %d asks for %lld of limit%d key%d, which is denied for %lld us yet",
                   instance->number, (long long)asked->cost, asked->limit, asked->key,
@@ -153,15 +153,15 @@ void audit_submitted(struct sim *sim, struct instance *instance, const struct as
 
 void audit_void_denials(struct sim *sim, int limit, int key)
 {
-    /* Known to a key from its next request on, and to what is on its way then not at all. */
+    /* A key learns of it with its next request, and requests under way then not at all. */
     const bool lingers = sim->scenario->troubles & (TROUBLE_REDEFINE | TROUBLE_REFUND);
     sim->void_us[limit][key] = sim->now_us + (lingers ? 2 * sim->timeout_us : 0);
 }
 
-/* Part of it may be leased, and used only after it was lost. */
+/* Part of it may be leased, and be used only after the loss. */
 void audit_credit(struct sim *sim, int limit, int key, int64_t permits)
 {
-    const int64_t amount = permits + 1; /* what is in use is told rounded up */
+    const int64_t amount = permits + 1; /* the use is reported rounded up */
     record_now(sim, limit, key, RECORD_CREDIT, -1, amount);
     const struct record ends = { .at_us = sim->now_us + sim->leases.life_us + sim->timeout_us,
                                  .order = sim->order++,
@@ -171,7 +171,7 @@ void audit_credit(struct sim *sim, int limit, int key, int64_t permits)
     record_add(sim, limit, key, &ends);
 }
 
-/* What is leased may be used after what it was charged to has passed by the new clock. */
+/* Leased permits may be used after their charge has drained by the new clock. */
 void audit_stepped(struct sim *sim, int64_t by_us)
 {
     for (int limit = 0; limit < sim->limit_count; limit++) {
@@ -195,14 +195,14 @@ void audit_crashed(struct sim *sim, struct instance *instance)
             record_now(sim, limit, key, RECORD_SETTLED, instance->number, INT64_MAX);
 }
 
-/* ---- What a caller is told ---- */
+/* ---- Answers to callers ---- */
 
 static void falls_back(struct sim *sim, struct instance *instance)
 {
     if (instance->falls_back && instance->fell_as == instance->count)
         return;
     const bool resized =
-        instance->falls_back; /* another share: another outage, if the limit is divided in another way */
+        instance->falls_back; /* another share is another outage, if the limit is divided differently */
     instance->fell_as = instance->count;
     instance->has_fallen_back = true;
     instance->falls_back = true;
@@ -261,7 +261,7 @@ static void used(struct sim *sim, const struct asked_op *asked)
     sim->used += cost;
 }
 
-/* The store, asked by somebody for whom no way is long, must deny it too. */
+/* The store, asked without any delay, must deny it too. */
 static void denied_by_memory(struct sim *sim, const struct asked_op *asked)
 {
     const int64_t age_us = asked->op.decision.age_us + sim_drifted_us(sim, asked->op.decision.age_us);

@@ -67,7 +67,7 @@ bool events_step(struct sim *sim, int64_t until_us)
     sim->steps++;
     if (event.whose && event.whose->is_dead)
         return true;
-    if (event.whose && event.whose->resumes_us > sim->now_us) { /* in the same order, then */
+    if (event.whose && event.whose->resumes_us > sim->now_us) { /* later, in the same order */
         event.at_us = event.whose->resumes_us;
         push(sim, event);
         return true;
@@ -77,7 +77,7 @@ bool events_step(struct sim *sim, int64_t until_us)
     return true;
 }
 
-/* ---- Chance: splitmix64 (Steele, Lea, Flood, 2014) ---- */
+/* ---- Chance: SplitMix64 (Steele, Lea, Flood, 2014) ---- */
 
 uint64_t random_bits(struct sim *sim)
 {
@@ -146,7 +146,7 @@ int64_t instance_true_us(const struct sim *sim, const struct instance *instance,
     const int64_t ahead_us = clock_us - instance_clock_us(instance, sim->now_us);
     if (ahead_us <= 0)
         return sim->now_us;
-    int64_t true_us = sim->now_us + ahead_us - ahead_us / 1000; /* no clock is that far out */
+    int64_t true_us = sim->now_us + ahead_us - ahead_us / 1000; /* no clock deviates that much */
     while (instance_clock_us(instance, true_us) < clock_us) {
         const int64_t lacks_us = clock_us - instance_clock_us(instance, true_us);
         true_us += max_of(1, lacks_us - lacks_us / 1000);
@@ -163,7 +163,7 @@ void clocks_of(struct sim *sim, struct instance *instance)
     clock_instance = instance;
 }
 
-/* The linker leads the library's calls here (tests/CMakeLists.txt). */
+/* The linker redirects the library's calls here (tests/CMakeLists.txt). */
 int __real_clock_gettime(clockid_t id, struct timespec *out);
 int __wrap_clock_gettime(clockid_t id, struct timespec *out);
 int __wrap_clock_gettime(clockid_t id, struct timespec *out)
@@ -176,7 +176,7 @@ int __wrap_clock_gettime(clockid_t id, struct timespec *out)
     return 0;
 }
 
-/* Nothing counts on from there: a run's clock does not go by the processor's counter. */
+/* A run's clock must not use the processor's counter. */
 bool __wrap_ticks_are_steady(void);
 bool __wrap_ticks_are_steady(void)
 {

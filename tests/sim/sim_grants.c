@@ -1,4 +1,4 @@
-/* sim_grants.c - the permits that an instance may use of a key, as the audit knows them. */
+/* sim_grants.c - the permits that the audit lets an instance use of a key. */
 #include "sim.h"
 
 #include <string.h>
@@ -35,7 +35,7 @@ int64_t grants_left(const struct sim *sim, struct holding *holding)
 void grant_add(const struct sim *sim, struct holding *holding, const struct grant *grant)
 {
     grants_tidy(sim, holding);
-    if (holding->count == SIM_GRANTS) /* more than lives have: the audit would be too strict, not too lax */
+    if (holding->count == SIM_GRANTS) /* more grants than lives allow: the audit would be too strict, not too lax */
         memmove(holding->grants, holding->grants + 1, (size_t)--holding->count * sizeof *grant);
     holding->grants[holding->count++] = *grant;
 }

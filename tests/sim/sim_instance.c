@@ -1,4 +1,4 @@
-/* sim_instance.c - instances: whole limiters, made, asked and dropped. */
+/* sim_instance.c - instances: whole limiters, made, called and dropped. */
 #include "sim.h"
 
 #include "backends/memory/memory.h"
@@ -15,7 +15,7 @@ static void must(int error, const char *what)
     exit(2);
 }
 
-/* Unix time as the instance has it. */
+/* The instance's Unix time. */
 static int64_t unix_us(void *user)
 {
     const struct instance *instance = user;
@@ -124,7 +124,7 @@ void instances_recount(struct sim *sim)
 
 void instance_crash(struct sim *sim, struct instance *instance)
 {
-    instance->is_dead = true; /* closing it must not be seen by the store */
+    instance->is_dead = true; /* the store must not see it close */
     audit_crashed(sim, instance);
     for (int i = 0; i < sim->count; i++)
         if (sim->instances[i] == instance)
@@ -140,7 +140,7 @@ static void op_done(struct weir_op *op, int status)
     audit_answered(asked->sim, asked, status);
 }
 
-/* What one bucket would admit that everybody asks, and no way is long. */
+/* Decide by one ideal bucket that gets all requests without delay. */
 static void ask_ideal(struct sim *sim, int limit, int key, int64_t cost)
 {
     const struct asked asked = { .cost = cost, .verb = WEIR_TAKE, .plan = sim->limits[limit].plan };

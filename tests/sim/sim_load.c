@@ -1,9 +1,9 @@
-/* sim_load.c - who asks for what, when: skewed, moving, in crowds, by weight, or with an eye on what leases allow. */
+/* sim_load.c - the demand: skewed, moving, in crowds, by weight, or timed to exploit leases. */
 #include "sim.h"
 
 enum { MOVES = 8 /* of the load's skew in a run */ };
 
-/* Permits asked for in a second, of all keys. */
+/* Return the permits requested per second, over all keys. */
 static int64_t asked_a_second(const struct sim *sim, int limit)
 {
     const struct weir_policy *policy = &sim->limits[limit].policy;
@@ -16,7 +16,7 @@ static int64_t cost_of(struct sim *sim, int limit)
     if (sim->scenario->load != LOAD_WEIGHTS || random_chance(sim, 500))
         return 1;
     if (random_chance(sim, 10))
-        return size + random_in(sim, 0, 5); /* the last that may fit, or never */
+        return size + random_in(sim, 0, 5); /* may just fit, or never */
     return random_in(sim, 1, max_of(1, random_chance(sim, 200) ? size / 2 : size / 16));
 }
 
@@ -49,7 +49,7 @@ static int key_drawn(struct sim *sim)
     return key;
 }
 
-/* An instance that stands still asks for nothing: who would have asked it goes elsewhere. */
+/* Requests that would go to a paused instance go to another one. */
 static void ask_one(struct sim *sim, int limit)
 {
     struct instance *instance = instance_drawn(sim);
@@ -99,9 +99,8 @@ static void load_moves(struct sim *sim, void *what)
 
 /* ---- Hoarders ---- */
 
-/* One round of a hoarder: each instance looks busy for two lives, so that leases grow; then nobody asks, until what was
- * leased last is about to end, or until the store's window is. Then all spend what they have at once, and go on
- * asking for what comes after it. */
+/* One round of a hoarder. Each instance looks busy for two lives, so that leases grow. Then requests stop until the
+ * last lease, or the store's window, is about to end. Then all instances spend what they have and ask for more. */
 struct hoard {
     int limit;
     int64_t busy_until_us;
@@ -120,7 +119,7 @@ static void all_spend(struct sim *sim, void *what)
 
 static void hoard_begins(struct sim *sim, void *what);
 
-/* When all spend: `back_us` before the end of a life that began now, or at the end of the store's window. */
+/* Return when all spend: `back_us` before the end of a life that began now, or at the end of the store's window. */
 static int64_t last_moment_us(struct sim *sim, const struct hoard *hoard)
 {
     const struct cell *cell = &sim->store.cells[hoard->limit][0];

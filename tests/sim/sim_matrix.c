@@ -1,4 +1,4 @@
-/* sim_matrix.c - what hybrid mode admits against one ideal bucket, where there are no faults. */
+/* sim_matrix.c - what hybrid mode admits compared with one ideal bucket, without faults. */
 #include "sim.h"
 
 enum { WORST_LEAST = 98000, MEAN_LEAST = 99500 }; /* thousandths of a percent */
@@ -10,10 +10,10 @@ struct matrix_cell {
     int count;
 };
 
-/* Permits admitted of what the ideal bucket admits, in thousandths of a percent. */
+/* Permits admitted relative to the ideal bucket, in thousandths of a percent. */
 struct matrix_result {
     int64_t share;
-    int64_t calls_milli; /* store calls, thousandths: a second and instance */
+    int64_t calls_milli; /* store calls per second and instance, in thousandths */
     int64_t asked;
     bool good;
 };
@@ -42,7 +42,7 @@ static struct matrix_result cell_run(const struct matrix_cell *cell)
     audit_start(sim);
     sim->heal_us = sim->now_us + run_us;
     load_start(sim);
-    for (int i = 0; i < sim->count; i++) /* the second has half of what the first has, the third a third */
+    for (int i = 0; i < sim->count; i++) /* weights 1, 1/2, 1/3, ... */
         sim->instances[i]->weight = 5040 / (i + 1);
     while (!sim->failed && events_step(sim, sim->heal_us + WEIR_SECOND))
         ;

@@ -1,15 +1,16 @@
-/* sim_meter.c - the exact meters that a run's uses of a key are held against, when it is over.
+/* sim_meter.c - exact meters that check a key's uses when a run is over.
  *
- * They know a limit's policy and what was used when, and nothing of the code under test. The level of an unlimited
- * leaky meter over all uses, less the bucket's size, is what was used too much in the worst stretch of time. Levels
- * count in units: a permit is period_us of them, and `limit` drain in a microsecond, so nothing is rounded.
+ * They know a limit's policy and each use with its time, and nothing of the code under test. The level of an
+ * unlimited leaky meter over all uses, minus the bucket's size, is the excess in the worst stretch of time. Levels
+ * count in units: a permit is period_us units, and `limit` units drain per microsecond, so nothing is rounded.
  *
- *     store      uses by the store's decisions and by leases alone: size + over_max                  H1, H3 to H6, H9
- *     fallback   each instance's uses without the store: its share, and each outage starts cold      H10, H11
- *     total      all uses: size + over_max + what instances that are cut off have not settled yet    H10, H11, H13
+ *     store      uses by the store's decisions and by leases only: size + over_max                   H1, H3 to H6, H9
+ *     fallback   each instance's uses without the store: its share; each outage starts cold           H10, H11
+ *     total      all uses: size + over_max + what instances without the store have not settled yet    H10, H11, H13
  *
- * What instances have not settled: `owed`, all that the fallback admitted; when they are touched by the store again
- * only what drained in the fallback meanwhile is forgiven (`debt` is the rest), and what the store had no room for.
+ * `owed` is all that an instance's fallback admitted and has not settled. When the store decides for the instance
+ * again, only two things are forgiven: what drained in the fallback since (`debt` is the rest), and what the store
+ * had no room for.
  */
 #include "sim_meter.h"
 
@@ -28,7 +29,7 @@ static void over(struct meter *meter, const char *promise, int64_t at_us, int64_
 
 static int64_t share_size(const struct meter *meter, int64_t count)
 {
-    return (meter->size / count + 2) * meter->period; /* burst and debt are divided one by one, rounded up at most */
+    return (meter->size / count + 2) * meter->period; /* burst and debt are divided separately, rounded up at most */
 }
 
 static void lone_drain(const struct meter *meter, struct lone *lone, int64_t now_us)
@@ -41,8 +42,8 @@ static void lone_drain(const struct meter *meter, struct lone *lone, int64_t now
     lone->last_us = now_us;
 }
 
-/* What has not drained of what it admitted, in units. The share is two permits smaller, at most, than it is taken for
- * here: where the cold part of it may be gone so much more has drained. */
+/* Return the part of its admitted permits that has not drained, in units. The real share is up to two permits smaller
+ * than assumed here: where its cold part may be gone, that much more has drained. */
 static int64_t lone_debt(const struct meter *meter, const struct lone *lone)
 {
     const int64_t inexact = lone->cold <= 2 * meter->period ? 2 * meter->period : 0;
@@ -61,8 +62,8 @@ static void lone_outage(struct meter *meter, const struct record *record)
         lone->outage_us = record->at_us;
 }
 
-/* Its fallback counts in the store now, but for what there was no room for. Returns units of it that the meter is to
- * forget: those, and what has drained meanwhile. */
+/* The store now counts this fallback's uses, except those without room. Return the units that the meter must forget:
+ * those, and what drained since. */
 static int64_t lone_settle(struct meter *meter, const struct record *record)
 {
     struct lone *lone = &meter->lones[record->instance];
@@ -73,19 +74,19 @@ static int64_t lone_settle(struct meter *meter, const struct record *record)
                                  : max_of(0, owed - lone_debt(meter, lone)) + record->amount * meter->period;
     meter->owed -= lone->owed;
     lone->owed = lone->before = 0;
-    lone->cold = lone->level; /* it is not owed twice */
+    lone->cold = lone->level; /* not owed twice */
     return forgiven;
 }
 
 /* ---- Buckets ---- */
 
-/* A level drains to 0, and not beyond. */
+/* A level drains down to 0. */
 static int64_t drop(int64_t level, int64_t by)
 {
     return level > 0 ? max_of(0, level - by) : level;
 }
 
-/* What drains, or is refilled, until a record's time. */
+/* Drain, or refill, up to a record's time. */
 static void bucket_drain(struct meter *meter, const struct record *record)
 {
     const bool steps = meter->limit->policy.refill == WEIR_INTERVAL;
@@ -101,7 +102,7 @@ static void bucket_drain(struct meter *meter, const struct record *record)
     meter->total = drop(meter->total, drained);
 }
 
-/* What the store does not know of any more. Below 0: it is leased, and will be used. */
+/* Forget what the store lost. Below 0: it is leased, and will be used. */
 static void bucket_credit(struct meter *meter, int64_t permits)
 {
     meter->credits++;
@@ -109,7 +110,7 @@ static void bucket_credit(struct meter *meter, int64_t permits)
     meter->total -= permits * meter->period;
 }
 
-/* Clocks that drift stretch a lease's life. */
+/* Drifting clocks extend a lease's life. */
 static int64_t over_max(const struct meter *meter)
 {
     const struct sim *sim = meter->sim;
@@ -122,8 +123,8 @@ static int64_t bucket_size(const struct meter *meter)
 {
     const struct sim *sim = meter->sim;
     if (meter->limit->policy.refill == WEIR_INTERVAL && sim->scenario->troubles & TROUBLES_MINTING)
-        return (meter->size + meter->rate) * meter->period; /* nobody knows when it was refilled */
-    /* What was in use when a clock was set is known in whole permits. */
+        return (meter->size + meter->rate) * meter->period; /* the time of its refill is unknown */
+    /* The use at the time of a clock step is known in whole permits only. */
     const bool steps = sim->scenario->troubles & TROUBLE_STEP;
     return (meter->size + steps) * meter->period;
 }
@@ -137,7 +138,7 @@ static void bucket_fallback(struct meter *meter, const struct record *record)
     meter->owed += record->amount;
     const struct weir_policy *policy = &meter->limit->policy;
     if (meter->sim->scenario->troubles & TROUBLE_REDEFINE)
-        return; /* a limit that grows is larger at once */
+        return; /* a limit that grows is larger immediately */
     if (policy->refill == WEIR_INTERVAL) {
         if (policy->align == WEIR_ALIGN_FIRST && record->at_us < lone->outage_us + policy->period_us)
             violation(meter->sim, "H10: instance %d has permits of limit%d %lld us into an outage", record->instance,
@@ -182,7 +183,7 @@ static void bucket_take(struct meter *meter, const struct record *record)
         meter->total = max_of(0, meter->total);
         break;
     }
-    /* A permit more: settlements are of whole ones. */
+    /* One permit more, because settlements are whole permits. */
     const int64_t most = bucket_size(meter) + over_max(meter) + (meter->owed + 1) * meter->period;
     if (policy->algorithm == WEIR_TOKEN_BUCKET && policy->refill == WEIR_GREEDY && meter->total > most)
         over(meter, "H10: all together", record->at_us, meter->total, most);
@@ -197,7 +198,7 @@ static int by_departure(const void *a, const void *b)
                                           : (x->order < y->order ? -1 : x->order > y->order);
 }
 
-/* Each departs when those before it have drained: the meter is empty then, but for the rounding of times. */
+/* Each permit departs after those before it have drained: the meter is then empty, up to rounding of times. */
 static void departures_check(struct meter *meter, struct record *records, size_t count)
 {
     const struct sim *sim = meter->sim;

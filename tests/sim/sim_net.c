@@ -1,8 +1,8 @@
-/* sim_net.c - the remote backend of an instance: what it asks takes time to reach the store, and may get lost.
+/* sim_net.c - an instance's remote backend: requests take time to reach the store, and may get lost.
  *
- * As with the backend over Redis an unanswered request ends with WEIR_ETIME at its deadline by the instance's clock,
- * whatever the store did; after BREAKER_TIMEOUTS in a row calls end with WEIR_EIO without being sent, until a probe has
- * come back, and then `returned` is told.
+ * As over Redis, an unanswered request ends with WEIR_ETIME at its deadline by the instance's clock, whatever the
+ * store did. After BREAKER_TIMEOUTS in a row, calls end with WEIR_EIO without being sent until a probe succeeds; then
+ * `returned` is called.
  */
 #include "sim.h"
 
@@ -100,7 +100,7 @@ static void connection_lost(struct sim *sim, void *what)
         return;
     clocks_of(sim, remote->instance);
     breaker_open(sim, remote);
-    while (remote->flights) /* what is answered may ask again, and is refused */
+    while (remote->flights) /* an answered caller may ask again, and is refused */
         answer(sim, remote->flights, WEIR_EIO);
 }
 
@@ -184,7 +184,7 @@ static struct asked asked_of(const struct weir_backend_request *request)
     return asked;
 }
 
-static struct sim *the_sim; /* the run: one at a time */
+static struct sim *the_sim; /* one run at a time */
 
 static int remote_submit(struct weir_backend *backend, const struct weir_backend_request *request, int64_t deadline_us,
                          struct weir_op *op)
@@ -223,7 +223,7 @@ static int remote_submit(struct weir_backend *backend, const struct weir_backend
     return 1;
 }
 
-/* Refunds and the like: at once. */
+/* Refunds, resets and other verbs take no time. */
 static int remote_decide(struct weir_backend *backend, const struct weir_backend_request *requests, size_t n, bool all,
                          int64_t deadline_us, struct weir_decision *out)
 {

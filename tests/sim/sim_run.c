@@ -1,4 +1,4 @@
-/* sim_run.c - one run: what it is made of is drawn from its seed; then it is simulated, healed, and audited. */
+/* sim_run.c - one run: its parts are drawn from its seed; then it is simulated, healed and audited. */
 #include "sim.h"
 
 #include <stdarg.h>
@@ -35,7 +35,7 @@ const struct scenario scenarios[] = {
 };
 const size_t scenario_count = sizeof scenarios / sizeof *scenarios;
 
-/* ---- Telling ---- */
+/* ---- Reports ---- */
 
 void trace(struct sim *sim, const char *format, ...)
 {
@@ -71,9 +71,9 @@ void violation(struct sim *sim, const char *format, ...)
     va_end(arguments);
 }
 
-/* ---- What a run is made of ---- */
+/* ---- Parts of a run ---- */
 
-/* About as likely in each power of two. */
+/* Draw a size with each power of two about as likely. */
 static int64_t random_size(struct sim *sim, int64_t least, int64_t most)
 {
     int64_t top = most;
@@ -155,7 +155,7 @@ static int64_t asked_a_second(const struct sim *sim)
     return a_second;
 }
 
-/* So long that about `asks` requests come, within bounds; demands that would make it many more are cut. */
+/* Return a duration for about `asks` requests, within bounds; much larger demands are cut. */
 static int64_t run_us(struct sim *sim, int64_t asks)
 {
     const int64_t least_us = 5 * sim->leases.life_us;
@@ -168,7 +168,7 @@ static int64_t run_us(struct sim *sim, int64_t asks)
 
 /* ---- The end ---- */
 
-/* The store is there. Who stands still will go on. */
+/* Bring the store back; paused instances resume by themselves. */
 static void heal(struct sim *sim)
 {
     trace(sim, "all is well again");
@@ -179,7 +179,7 @@ static void heal(struct sim *sim)
             remote_mend(sim, sim->instances[i]->remote);
 }
 
-/* Every instance gets a permit of every key: each waits until all are fresh. */
+/* Check that every instance gets a permit of every key, after all keys have become fresh. */
 static void check_liveness(struct sim *sim)
 {
     const int64_t reset_us = longest_reset_us(sim);
@@ -187,7 +187,7 @@ static void check_liveness(struct sim *sim)
     for (int i = 0; i < sim->count; i++)
         until_us = max_of(until_us, sim->instances[i]->resumes_us);
     until_us += reset_us + WEIR_CLOCK_SLACK_US + 2 * WEIR_SECOND;
-    if (sim->scenario->troubles & TROUBLE_STEP) { /* a clock that was set back is noticed by the next request */
+    if (sim->scenario->troubles & TROUBLE_STEP) { /* the next request notices a clock that was set back */
         while (events_step(sim, until_us) && !sim->failed)
             ;
         for (int limit = 0; limit < sim->limit_count; limit++)
@@ -208,9 +208,8 @@ static void check_liveness(struct sim *sim)
         ;
 }
 
-/* Whether this instance's leases of a key could be as large as half a life's load asks for, and are asked for in time.
- * Those of other limits than greedy buckets end sooner: with windows, blocks, refills, or slots that nobody asks for.
- */
+/* True if this instance's leases of a key could be as large as half a life's load requires, and are requested in
+ * time. Leases of limits other than greedy buckets end sooner: with windows, blocks, refills, or unused slots. */
 static bool is_hot(const struct sim *sim, const struct instance *instance, int limit, int key, int64_t ran_us)
 {
     const struct sim_limit *known = &sim->limits[limit];
@@ -221,7 +220,7 @@ static bool is_hot(const struct sim *sim, const struct instance *instance, int l
            known->lease_max >= 4 * asks && known->size >= 20 * sim->count * asks && trip_us <= sim->leases.life_us / 20;
 }
 
-/* Calls to the store for hot keys that are asked for below their limits: two a life, and some at first. */
+/* Check the calls for hot keys with demand below their limits: two per life, and some at first. */
 static void check_calls(struct sim *sim, int64_t ran_us)
 {
     const int64_t most = 2 * ran_us / sim->leases.life_us + 12;
@@ -235,7 +234,7 @@ static void check_calls(struct sim *sim, int64_t ran_us)
     }
 }
 
-/* What has no answer by now would have weir_close() wait for it for ever. */
+/* weir_close() would wait forever for a request that is still unanswered. */
 static void close_all(struct sim *sim)
 {
     if (sim->asked != sim->answered) {

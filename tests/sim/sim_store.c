@@ -1,4 +1,4 @@
-/* sim_store.c - what stands in for Redis: the core's own algorithms over a table, by the store's clock. */
+/* sim_store.c - the stand-in for Redis: the core's algorithms over a table, by the store's clock. */
 #include "sim.h"
 
 #include "core/algorithm/former.h"
@@ -19,7 +19,7 @@ static void cell_begin(struct cell *cell, const struct weir_plan *plan, int64_t 
     cell->is_there = true;
 }
 
-/* A state that another plan wrote is carried over. */
+/* Convert a state of another plan. */
 static void cell_prepare(struct cell *cell, const struct weir_plan *plan, int64_t now_us)
 {
     if (!cell->is_there) {
@@ -85,7 +85,7 @@ int64_t cell_used(const struct cell *cell, int64_t now_us)
     return cell->is_there ? state_used(&cell->plan, cell->state, &at_us) : 0;
 }
 
-/* The former state's use, if that is greater. */
+/* Return the state's use, or the former state's if it is greater. */
 static int64_t cell_most_used(const struct cell *cell, int64_t now_us)
 {
     int64_t at_us = now_us, used = cell_used(cell, now_us);
@@ -120,7 +120,7 @@ void store_snapshot(struct sim *sim)
         sim->twin->snapshot(sim);
 }
 
-/* What the new primary does not know of may be had once more, and not a permit beyond that. */
+/* Permits that the new primary does not know of may be admitted again, and no others. */
 void store_fail_over(struct sim *sim, bool loses_all)
 {
     const int64_t now_us = store_now_us(sim);

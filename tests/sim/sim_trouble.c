@@ -1,4 +1,4 @@
-/* sim_trouble.c - what goes wrong in a run, and when: all of it is over by heal_us. */
+/* sim_trouble.c - what goes wrong in a run, and when; all of it is over by heal_us. */
 #include "sim.h"
 
 int64_t longest_reset_us(const struct sim *sim)
@@ -12,14 +12,14 @@ int64_t longest_reset_us(const struct sim *sim)
     return longest_us;
 }
 
-/* When the next trouble of a kind comes: about `times` of them in a run. */
+/* Return when the next trouble of a kind begins: about `times` of them in a run. */
 static int64_t next_us(struct sim *sim, int64_t times)
 {
     const int64_t run_us = sim->heal_us - SIM_EPOCH_US;
     return sim->now_us + random_in(sim, 1, 2 * run_us / times);
 }
 
-/* How long one lasts: short against the time-out, about as long, or a good part of the run. */
+/* Return a duration: shorter than the timeout, about as long, or a good part of the run. */
 static int64_t length_us(struct sim *sim)
 {
     const int64_t run_us = sim->heal_us - SIM_EPOCH_US;
@@ -37,7 +37,7 @@ static struct instance *anyone(struct sim *sim)
     return sim->instances[random_in(sim, 0, sim->count - 1)];
 }
 
-/* ---- Ways that are cut ---- */
+/* ---- Links that are cut ---- */
 
 static void mend_all(struct sim *sim, void *what)
 {
@@ -93,7 +93,7 @@ static void partition(struct sim *sim, void *what)
     events_add(sim, next_us(sim, 4), NULL, partition, what);
 }
 
-/* ---- A store that forgets, stands still, or has its clock set ---- */
+/* ---- A store that forgets, pauses, or has its clock set ---- */
 
 static void snapshot_lost(struct sim *sim, void *what)
 {
@@ -170,7 +170,7 @@ static void pause_one(struct sim *sim, void *what)
     events_add(sim, next_us(sim, 6), NULL, pause_one, what);
 }
 
-/* ---- What users do ---- */
+/* ---- Users' actions ---- */
 
 static void define_one(struct sim *sim, void *what)
 {
@@ -210,7 +210,7 @@ static void give_back(struct sim *sim, void *what)
     const struct weir_key key = weir_key_text("key0");
     events_add(sim, next_us(sim, 10), NULL, give_back, what);
     if (instance->has_fallen_back)
-        return; /* these calls block while something is settled: here for ever */
+        return; /* in this simulator these calls would wait forever while debts are settled */
     clocks_of(sim, instance);
     trace(sim, "instance %d: gives back, limit%d", instance->number, limit);
     if (random_chance(sim, 200))

@@ -1,21 +1,21 @@
-/* sim_windows.c - the exact meters of windows: what was used in any stretch of a period, or in each of the store's. */
+/* sim_windows.c - exact meters of windows: the uses in any stretch of one period, or in each of the store's windows. */
 #include "sim_meter.h"
 
 #include <string.h>
 
-/* Any stretch of one period, for a sliding window; of a fixed window the store says when it ends. */
+/* Check any stretch of one period for a sliding window; for a fixed one, the store reports its windows' ends. */
 static void sliding_check(struct meter *meter, const struct record *records, size_t count)
 {
     const struct sim *sim = meter->sim;
     const int64_t period_us = meter->limit->policy.period_us - (sim->drift_max_ppm ? sim->leases.life_us / 1000 : 0);
-    /* A permit more where clocks are set, or instances settle at their own times. */
+    /* One permit more where clocks are set, or instances settle at different times. */
     const int64_t inexact = (sim->scenario->troubles & (TROUBLE_STEP | TROUBLES_CUTTING)) != 0;
     int64_t sum = 0, stepped_us = 0, first_stepped_us = 0;
     size_t first = 0;
     for (size_t i = 0; i < count && !sim->failed; i++) {
         const struct record *record = &records[i];
         stepped_us += record->kind == RECORD_STEP ? record->amount : 0;
-        for (; first < i; first++) { /* what is a period old or older */
+        for (; first < i; first++) { /* uses that are a period old or older */
             const struct record *old = &records[first];
             const int64_t old_us = old->at_us + first_stepped_us;
             if (old_us > record->at_us + stepped_us - period_us)
@@ -47,7 +47,7 @@ static void sliding_check(struct meter *meter, const struct record *records, siz
     }
 }
 
-/* What the store had no room for, or does not know any more, is forgiven: those records carry it in departs_us. */
+/* Forgive what the store had no room for, or has lost; those records have the amount in departs_us. */
 static void sliding_forgive(struct meter *meter, struct record *records, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
@@ -84,7 +84,7 @@ static void fixed_take(struct meter *meter, const struct record *record)
                   (long long)(record->at_us - SIM_EPOCH_US), (long long)meter->window_used, (long long)meter->size);
 }
 
-/* Windows that the store has lost or moved: two windows' worth in a period is what such a limit is. */
+/* Check windows that the store lost or moved: at most two windows' worth per period. */
 static void fixed_check_roughly(struct meter *meter, const struct record *records, size_t count)
 {
     int64_t sum = 0, most = 2 * meter->size;
@@ -101,7 +101,7 @@ static void fixed_check_roughly(struct meter *meter, const struct record *record
     }
 }
 
-/* Windows' shares: nothing in the window in which the outage began, and then no more than the share. */
+/* Check each share's windows: nothing in the window in which the outage began, then at most the share. */
 static void lone_windows(struct meter *meter, const struct record *records, size_t count)
 {
     const struct weir_policy *policy = &meter->limit->policy;

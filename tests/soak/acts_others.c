@@ -1,11 +1,11 @@
-/* acts_others.c - what is done to Consul, the policies, a clock and the processes: see acts.h. */
+/* acts_others.c - faults of Consul, policies, clocks and processes: see acts.h. */
 #include "acts.h"
 
 #include <signal.h>
 #include <stdlib.h>
 
 #define SLEEP_US 500000
-#define CLOCK_READ_US 500000 /* who has read a clock has asked by then */
+#define CLOCK_READ_US 500000 /* a thread that has read a clock makes its request within this time */
 #define CONSUL_PAGE "/v1/health/service/soak"
 
 /* ---- Consul ---- */
@@ -82,7 +82,8 @@ static void clock_set(struct faults *faults, int64_t offset_us)
 {
     _Atomic int64_t *offset = &faults->place->ledger->clock_offset_us;
     struct allowance step = { .start_us = now_us(), .kind = ALLOW_CLOCK, .modes = modes_with_own_clock() };
-    step.forward_us = llabs(offset_us - atomic_load(offset)); /* back as well: who has read the old one may ask last */
+    /* the way back as well: a thread that read the old clock may ask last */
+    step.forward_us = llabs(offset_us - atomic_load(offset));
     atomic_store(offset, offset_us);
     pause_us(CLOCK_READ_US);
     step.end_us = now_us();
@@ -90,7 +91,7 @@ static void clock_set(struct faults *faults, int64_t offset_us)
         judge_allow(faults->place->judge, &step);
 }
 
-/* By whole seconds, so that windows are still the clock's. */
+/* Step by whole seconds, so that windows stay on the clock's grid. */
 int clock_steps(struct faults *faults)
 {
     static const int64_t steps[] = { -3600, -5, -1, 1, 5, 3600 };
@@ -104,7 +105,7 @@ int clock_is_right(struct faults *faults)
     return 0;
 }
 
-/* The first is never killed: it is looked at from the start to the end. */
+/* The first process is never killed: its memory is watched from start to end. */
 int process_killed(struct faults *faults)
 {
     faults->victim = 1 + draw_below(&faults->chance, PROCESSES - 1);
@@ -135,7 +136,7 @@ int process_goes_on(struct faults *faults)
     return 0;
 }
 
-/* In an outage, which ends after that: what it has admitted meanwhile nobody will ever be told. */
+/* Kill a process in an outage, which ends afterwards: nobody ever learns what it admitted. */
 int process_dies_owing(struct faults *faults)
 {
     process_killed(faults);
@@ -144,7 +145,7 @@ int process_dies_owing(struct faults *faults)
     return process_returns(faults);
 }
 
-/* It is back from the outage later than the others, who cannot know what it has admitted. */
+/* Delay one process's return from an outage: the others cannot know what it admitted. */
 int process_sleeps_owing(struct faults *faults)
 {
     process_stopped(faults);

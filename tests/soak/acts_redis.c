@@ -1,14 +1,14 @@
-/* acts_redis.c - what is done to Redis, to the way to it, and to the nodes of a cluster: see acts.h. */
+/* acts_redis.c - faults of Redis, of the connections to it, and of a cluster's nodes: see acts.h. */
 #include "acts.h"
 
 #include <stdio.h>
 
 enum {
     SLOW_US = 12000,     /* each way: too slow for leases, not for calls */
-    TOO_SLOW_US = 100000 /* slower than a call may take */
+    TOO_SLOW_US = 100000 /* longer than a call's timeout */
 };
 
-/* Between the two nobody is answered by Redis. */
+/* Between these two, Redis answers no instance. */
 static void gone(struct faults *faults, enum soak_place which)
 {
     judge_gone(faults->place->judge, modes_on(which), now_us());
@@ -87,7 +87,7 @@ int redis_busy(struct faults *faults)
     return place_ask(faults->place, NULL, 0, "CLIENT", "PAUSE", "150", "ALL") < 0 ? -1 : 0;
 }
 
-/* Another writer puts what is no state in the place of one, in each mode; and takes it away. */
+/* Write bytes that are no state over each mode's state, and remove them. */
 static int for_each_state(struct faults *faults, bool write)
 {
     for (int mode = 0; mode < MODES; mode++) {
@@ -114,7 +114,7 @@ int states_removed(struct faults *faults)
     return for_each_state(faults, false);
 }
 
-/* ---- The way to it ---- */
+/* ---- Connections to Redis ---- */
 
 int wire_goes_bad(struct faults *faults)
 {
@@ -176,7 +176,7 @@ int let_in(struct faults *faults)
     return 0;
 }
 
-/* ---- The cluster: a node without a replica; its keys are gone with it ---- */
+/* ---- The cluster: a node without a replica, which loses its keys ---- */
 
 int node_killed(struct faults *faults)
 {

@@ -1,49 +1,50 @@
-/* allow.h - what may be admitted beyond a limit, and why: the one place where the soak says so.
+/* allow.h - what may be admitted beyond a limit, and why. No other file of the soak decides this.
  *
- * Always: of a greedy token bucket in hybrid mode weir_limit_info.over_max, of anything else nothing. What is done to
- * instances and to Redis allows more, by the table in docs/guarantees.md, once each time, in stretches of
- * time that touch the time in which it was done:
+ * Without faults: over_max of weir_limit_info for a greedy token bucket in hybrid mode, otherwise nothing. Faults
+ * allow more, by the table in docs/guarantees.md, once each, in stretches of time that touch the
+ * fault's time:
  *
- *     Redis loses what it counted       one fresh limit
- *     an instance forgets its own       local mode: one fresh limit, of what is counted by that instance alone; of a
- *     state: it is killed, or closed    limit that is shared out the instance's part, twice: what it has used is not
- *     and opened again                  known to those who get its part, nor is what they used to it when it is back
- *     a clock of its own goes forward   what the limit makes in as long, one fresh limit at most; of a window that
- *                                       limit whole. Twice that: a thread that has read the clock before may ask
- *                                       after another, and be taken for a clock that goes back and forward once more
- *     Redis was gone                    what was admitted without it while it was gone for all, one fresh limit at
- *                                       most, from when it is back: instances that are back before others cannot know
- *                                       what these have admitted. While it is gone nothing
- *     a key is reset, or refunded       one fresh limit; what was refunded
+ *     Redis loses its counts            one fresh limit
+ *     an instance loses its own         local mode: one fresh limit, if that instance alone counts it; of a shared
+ *     state: it is killed, or closed    limit twice the instance's part: its heirs do not know what it used, and it
+ *     and opened again                  does not know what they used when it returns
+ *     its own clock goes forward        what the limit refills in that time, at most one fresh limit; a window whole.
+ *                                       Twice that: a thread that read the clock before the step may ask after
+ *                                       another one, which looks like a step back and forward again
+ *     Redis was gone                    what was admitted without it while no instance reached it, at most one fresh
+ *                                       limit, from its return on: instances that return first cannot know what the
+ *                                       others admitted. Nothing while it is gone
+ *     a key is reset, or refunded       one fresh limit; the refunded permits
  *
- * What an instance admits by its fallback while Redis is there for others (it is late, or its own connection is bad)
- * comes on top, by its share: it is left out here, and held against that share by itself.
+ * What an instance's fallback admits while others reach Redis (which is late, or the instance's connection is bad)
+ * comes on top, up to its share. It is not counted here, but checked against that share alone.
  */
 #ifndef SOAK_ALLOW_H
 #define SOAK_ALLOW_H
 
 #include "soak.h"
 
-/* Permits are told in thousandths. */
+/* Permits are counted in thousandths. */
 #define MILLI INT64_C(1000)
 
 enum allowance_kind { ALLOW_LOSS, ALLOW_FORGOTTEN, ALLOW_REOPENED, ALLOW_CLOCK, ALLOW_OUTAGE, ALLOW_REFUND };
 
 struct allowance {
-    int64_t start_us, end_us; /* done at some time between */
+    int64_t start_us, end_us; /* it happened at some time between */
     enum allowance_kind kind;
     uint32_t modes;     /* a bit each */
-    uint32_t limits;    /* likewise; 0: all */
-    int process;        /* that forgets its state; of ALLOW_REOPENED all do */
+    uint32_t limits;    /* a bit each; 0: all */
+    int process;        /* the one that loses its state; ALLOW_REOPENED: all do */
     int64_t forward_us; /* ALLOW_CLOCK: how far */
     int64_t milli;      /* ALLOW_OUTAGE, ALLOW_REFUND: permits */
 };
 
-/* How many thousandths of a permit more a key of that policy may admit; `process`: who counts it alone, or -1. */
+/* Return how many thousandths of a permit more a key of that policy may admit. `process` is the only one that counts
+ * it, or -1. */
 int64_t allowance_milli(const struct allowance *allowance, const struct weir_policy *policy, int mode, int limit,
                         int process);
 
-/* An instance's part of the permits of a limit, rounded up. */
+/* Return an instance's part of a limit's permits, rounded up. */
 int64_t part_of(int64_t permits);
 
 #endif

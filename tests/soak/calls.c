@@ -1,4 +1,4 @@
-/* calls.c - what the threads of the soak ask for, and how they write down what came of it. */
+/* calls.c - the requests of the soak's threads, and the records of their results. */
 #include "seat.h"
 
 #include <stdio.h>
@@ -6,7 +6,7 @@
 
 enum { BATCH = 6, CHURN_KEYS = 400, CHURN_US = 1500000, PLANTED_ONE_IN = 20, PLANTED_WRONG_ONE_IN = 100 };
 
-/* ---- What came of it ---- */
+/* ---- Results ---- */
 
 static void note_wrong(struct seat *seat, const char *what, int error)
 {
@@ -14,7 +14,7 @@ static void note_wrong(struct seat *seat, const char *what, int error)
     complain(seat->ledger, seat->process, "%s: %s: %s", soak_modes[seat->mode].name, what, weir_strerror(error));
 }
 
-/* Whether the mode's options allow it. `decides`: Redis may be stood in for. */
+/* True if the mode's options allow this error. `decides`: a fallback may decide instead of Redis. */
 static bool may_end_in(const struct seat *seat, int error, bool decides)
 {
     const struct soak_mode *mode = &soak_modes[seat->mode];
@@ -63,13 +63,15 @@ static void note_decision(struct worker *worker, const struct weir_decision *dec
     atomic_fetch_add(&seat->fallbacks, stood_in ? times : 0);
     if (decision->source == WEIR_BY_LEASE && decision->age_us >= 100000)
         atomic_fetch_add(&tally->late_leases, 1);
-    if (seat->ledger->planted & PLANT_STATS && seat->process == 0 && draw_below(&worker->chance, PLANTED_WRONG_ONE_IN) == 0)
+    if (seat->ledger->planted & PLANT_STATS && seat->process == 0 &&
+        draw_below(&worker->chance, PLANTED_WRONG_ONE_IN) == 0)
         atomic_fetch_add(&seat->allowed, 1);
-    if (seat->ledger->planted & PLANT_ERRORS && seat->process == 0 && draw_below(&worker->chance, PLANTED_WRONG_ONE_IN) == 0)
+    if (seat->ledger->planted & PLANT_ERRORS && seat->process == 0 &&
+        draw_below(&worker->chance, PLANTED_WRONG_ONE_IN) == 0)
         note_wrong(seat, "planted", WEIR_EINVAL);
 }
 
-/* One decision of one key. */
+/* Record one decision of one key. */
 static void note_answer(struct worker *worker, const struct asked *asked, int64_t start_us, int64_t cost,
                         const struct weir_decision *decision)
 {
@@ -98,8 +100,8 @@ static struct asked key_of(int limit, uint32_t key)
     return asked;
 }
 
-/* Of a limit whose keys churn, one of those of this moment; otherwise one that is always asked for, or now and then one
- * that is reset as well. */
+/* Choose a key. Of a limit whose keys churn, one of the current ones; otherwise a constant key, or sometimes one that
+ * is also reset. */
 static struct asked any_key(struct worker *worker, int limit)
 {
     if (soak_limits[limit].churns)
@@ -113,7 +115,7 @@ static struct asked any_key(struct worker *worker, int limit)
 static int any_limit(struct worker *worker)
 {
     const int chance = draw_below(&worker->chance, LIMITS + 2);
-    return chance < LIMITS ? chance : 0; /* the fastest of them most */
+    return chance < LIMITS ? chance : 0; /* mostly the fastest */
 }
 
 static int64_t any_cost(struct worker *worker)
@@ -132,8 +134,8 @@ static void call_try(struct worker *worker)
     note_either(worker, "try", error, &asked, start_us, cost, &decision);
 }
 
-/* In local mode by the time that the limiter's clock showed a moment ago, as an event loop would. Elsewhere that time
- * would stand in place of Redis's, which is the one to be tried. */
+/* In local mode use the limiter's clock as it was a moment ago, as an event loop would. In other modes that time
+ * would replace Redis's, which is under test. */
 static void call_handle(struct worker *worker)
 {
     struct seat *seat = worker->seat;
@@ -168,7 +170,7 @@ static void call_batch(struct worker *worker)
         note_answer(worker, &asked[i], start_us, requests[i].cost, &decisions[i]);
 }
 
-/* One key under two limits, and one of those that churn. */
+/* Make a group of one key under two limits and a churning key. */
 static void call_all(struct worker *worker)
 {
     struct seat *seat = worker->seat;
@@ -242,7 +244,7 @@ static void call_peek(struct worker *worker)
     int error = weir_peek(worker->seat->limits[asked.limit], weir_key_text(asked.text), 1, &decision);
     if (error == WEIR_OK)
         return;
-    /* Not counted by weir_stats, but decided by whoever stands in for Redis. */
+    /* weir_stats does not count it, but the fallback decided it. */
     atomic_fetch_add(&seat_tally(worker->seat)->others, 1);
     if (!may_end_in(worker->seat, error, true))
         note_wrong(worker->seat, "peek", error);
@@ -250,7 +252,7 @@ static void call_peek(struct worker *worker)
         atomic_fetch_add(&seat_tally(worker->seat)->calm_errors, 1);
 }
 
-/* A reset or a refund that has failed may have been done all the same. */
+/* A reset or a refund that failed may have happened all the same. */
 static void call_turn(struct worker *worker, enum record_kind kind)
 {
     struct seat *seat = worker->seat;

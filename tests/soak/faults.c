@@ -1,4 +1,4 @@
-/* faults.c - what is done, in which order: see faults.h. */
+/* faults.c - the soak's faults and their order: see faults.h. */
 #include "acts.h"
 
 #include <string.h>
@@ -6,7 +6,7 @@
 struct fault {
     const char *name;
     fault_act *begin, *end;
-    enum fproxy_fault wire; /* of those on the wire: what, and to how many requests */
+    enum fproxy_fault wire; /* for faults on the wire: the fault, and one in how many requests */
     int64_t every;
 };
 
@@ -86,7 +86,7 @@ void faults_init(struct faults *faults, struct place *place, uint64_t seed)
         faults->order[i] = i;
 }
 
-/* In a run without a cluster its faults are passed over. */
+/* Without a cluster its faults are skipped. */
 static bool can_be(const struct faults *faults, int fault)
 {
     return faults->place->with_cluster || (all[fault].begin != node_killed && all[fault].begin != node_stopped);

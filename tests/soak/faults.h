@@ -1,4 +1,4 @@
-/* faults.h - what is done to the soak's Redis, Consul, files and processes, one thing at a time. */
+/* faults.h - faults of the soak's Redis, Consul, files and processes, one at a time. */
 #ifndef SOAK_FAULTS_H
 #define SOAK_FAULTS_H
 
@@ -14,20 +14,20 @@ struct faults {
     int running, last;      /* -1: none */
     int victim;             /* a process */
     int node;               /* of the cluster */
-    enum fproxy_fault wire; /* on each `wire_every`th request */
+    enum fproxy_fault wire; /* on every `wire_every`th request */
     int64_t wire_every;
 };
 
 void faults_init(struct faults *faults, struct place *place, uint64_t seed);
 
-/* Do the next, in an order in which all come once before any comes again; and end it. What each allows is told to the
- * judge. 0, or -1 with a sentence in place->error: the soak itself has failed. */
+/* Begin the next fault, in an order in which each comes once before any repeats; and end it. The judge learns what
+ * each allows. Return 0, or -1 with a sentence in place->error if the soak itself failed. */
 int faults_begin(struct faults *faults);
 int faults_end(struct faults *faults);
 
 int faults_count(void);
 const char *fault_name(int fault);
-/* Do this one alone from now on; false: there is none of that name. */
+/* Make only this fault from now on; return false if there is none of that name. */
 bool faults_only(struct faults *faults, const char *name);
 
 #endif

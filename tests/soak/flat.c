@@ -1,4 +1,4 @@
-/* flat.c - whether a process goes on taking more: see flat.h. */
+/* flat.c - whether a process keeps using more: see flat.h. */
 #include "flat.h"
 
 #include <dirent.h>
@@ -62,10 +62,9 @@ bool flat_means(const struct flat *flat, enum flat_kind kind, double *first, dou
     return true;
 }
 
-/* Memory: pages that are touched for the first time, of tables that are used in outages alone, of code, and of the pieces
- * that each thread's part of the heap is cut into. The heap itself, what is in use of it, does without that: it is the
- * sharper of the two, but knows only of what came from malloc(). Descriptors: connections that callers have of their own
- * come and go; threads likewise, a host's name is looked up on one. */
+/* Memory: pages touched for the first time, of tables that only outages use, of code, and of each thread's heap
+ * arena. The heap's used bytes avoid that, and are the sharper measure, but only include malloc(). Descriptors:
+ * callers' own connections come and go. Threads: a host's name is looked up on one. */
 double flat_slack(enum flat_kind kind, double first)
 {
     switch (kind) {

@@ -1,7 +1,7 @@
-/* flat.h - whether a process goes on taking more: its resident memory, descriptors and threads, looked at again and again.
+/* flat.h - whether a process keeps using more memory, descriptors or threads, from repeated looks.
  *
- * The means of the first and of the last third of all looks are compared. More at the end, by more than the slack, is a
- * leak. Looks are taken when nothing is done to anybody, and not at a process that began a moment ago.
+ * It compares the means of the first and of the last third of all looks. An increase beyond the slack is a leak.
+ * Looks are taken when no fault is active, and not at a process that has just begun.
  */
 #ifndef SOAK_FLAT_H
 #define SOAK_FLAT_H
@@ -15,25 +15,25 @@ enum { LOOKS_MOST = 2000, FLAT_KINDS = 4 };
 enum flat_kind { FLAT_MEMORY, FLAT_HEAP, FLAT_DESCRIPTORS, FLAT_THREADS };
 
 struct look {
-    double values[FLAT_KINDS]; /* memory in KiB, without that which is shared; heap: as it says itself, KiB */
+    double values[FLAT_KINDS]; /* memory in KiB, without shared pages; heap in KiB, by its own account */
 };
 
 struct flat {
     const char *name;
-    bool is_judged;   /* else it is told alone */
-    bool is_one_life; /* else its memory is told alone: one that was started anew has less at first */
+    bool is_judged;   /* otherwise only reported */
+    bool is_one_life; /* otherwise memory is only reported: a restarted process has less at first */
     size_t n;
     struct look looks[LOOKS_MOST];
 };
 
-/* Of a process: false if it cannot be looked at. */
+/* Look at a process; false if that fails. */
 bool flat_look(pid_t pid, struct look *look);
-void flat_add(struct flat *flat, const struct look *look); /* beyond LOOKS_MOST every other one is left out */
+void flat_add(struct flat *flat, const struct look *look); /* beyond LOOKS_MOST every other look is dropped */
 
-/* The two means. False: too few looks. */
+/* Compute the two means. Return false with too few looks. */
 bool flat_means(const struct flat *flat, enum flat_kind kind, double *first, double *last);
 
-/* How much more it may be at the end. */
+/* Return how much more the end may have. */
 double flat_slack(enum flat_kind kind, double first);
 bool flat_holds(const struct flat *flat, enum flat_kind kind);
 

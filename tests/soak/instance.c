@@ -1,4 +1,4 @@
-/* instance.c - one of the soak's processes: a limiter of every mode, which are closed and opened again when asked to. */
+/* instance.c - one of the soak's processes: a limiter of each mode, closed and reopened on demand. */
 #include "seat.h"
 
 #include <fcntl.h>
@@ -64,8 +64,8 @@ static int end_all(const struct ledger *ledger)
     return failed;
 }
 
-/* It is done some times for memory's sake, before anybody asks: what malloc() gives out again it has to clear, so that
- * only then tables are resident, and for some times its pieces do not fit. Memory then stays where it is. */
+/* Open and close the limiters several times before any request. Memory that malloc() returns again must be cleared,
+ * which makes tables resident, and its pieces take some rounds to fit; then memory stays constant. */
 static int open_until_flat(struct ledger *ledger, int process)
 {
     for (int i = 0; i < OPENINGS; i++) {
@@ -76,7 +76,7 @@ static int open_until_flat(struct ledger *ledger, int process)
     return open_all(ledger, process);
 }
 
-/* 0 where another allocator is in the place of the C library's. */
+/* 0 where another allocator replaces the C library's. */
 static int64_t heap_bytes(void)
 {
 #if defined(__GLIBC__) && (__GLIBC__ > 2 || __GLIBC_MINOR__ >= 33)
@@ -94,7 +94,7 @@ static void *plant_thread(void *nothing)
     return nothing;
 }
 
-/* What is lost on purpose, in the first process: as often however slow it is. */
+/* Leak on purpose, in the first process; as often however slow it is. */
 static void plant(const struct ledger *ledger)
 {
     static void *volatile lost;

@@ -1,6 +1,5 @@
-/* judge.c - holds what was admitted of each key against its limit: see judge.h. It keeps a meter of each key, and knows
- * what is allowed when; meter.c does the sums.
- */
+/* judge.c - compares what was admitted of each key with its limit: see judge.h. It keeps a meter per key and knows
+ * what is allowed when; meter.c does the arithmetic. */
 #include "judge.h"
 
 #include "meter.h"
@@ -10,8 +9,8 @@
 #include <string.h>
 
 #define HOLD_US (12 * WEIR_SECOND)    /* longest call, and how late its record may come */
-#define FORGET_US (120 * WEIR_SECOND) /* allowances, once no call that they touch can be there any more */
-#define SLIGHT 0.01                   /* what thousandths and doubles may be off by, permits */
+#define FORGET_US (120 * WEIR_SECOND) /* drops allowances once no call that they touch can remain */
+#define SLIGHT 0.01                   /* rounding of thousandths and doubles, in permits */
 
 enum { ALLOWANCES_MOST = 4096 };
 
@@ -54,7 +53,7 @@ void judge_free(struct judge *judge)
     free(judge);
 }
 
-/* ---- What comes in ---- */
+/* ---- Records ---- */
 
 static struct meter *meter_of(struct judge *judge, int process, const struct record *record, bool of_fallback)
 {
@@ -99,7 +98,8 @@ static struct allowance *meter_allow(struct meter *meter, const struct allowance
     return &meter->own[meter->own_n++];
 }
 
-/* What was admitted without Redis while it is gone for all: one allowance for each time, which begins when it is back. */
+/* Sum what was admitted without Redis while it was gone for all: one allowance per outage, which begins when Redis
+ * returns. */
 static void meter_add_outage(struct meter *meter, int64_t cost)
 {
     struct allowance *outage = NULL;
@@ -212,7 +212,7 @@ static struct bound bound_of(const struct judge *judge, const struct meter *mete
     bound.allowances = or_die(malloc((judge->allowances_n + meter->own_n + 1) * sizeof *bound.allowances));
     bound.size = (double)policy_size(&bound.policy);
     if (meter->of_fallback) {
-        /* Its share; whenever Redis goes it begins with nothing, so nothing that is done allows more. */
+        /* Only its share. It starts cold in each outage, so no fault allows more. */
         bound.size = (double)part_of(policy_size(&bound.policy));
         bound.policy.period_us *= policy_flows(&bound.policy) ? PROCESSES : 1;
         over_max = 0;
@@ -227,7 +227,7 @@ static struct bound bound_of(const struct judge *judge, const struct meter *mete
     return bound;
 }
 
-/* ---- Judging ---- */
+/* ---- Judgement ---- */
 
 static void note_worst(struct judge *judge, const struct meter *meter, double over)
 {

@@ -1,12 +1,12 @@
-/* judge.h - holds what was admitted of each key against its limit and what is allowed beyond it (allow.h).
+/* judge.h - compares what was admitted of each key with its limit and with what faults allow beyond it (allow.h).
  *
- * It goes by the times of the calls alone (lab/envelope.h): a call was decided at some instant between its start and its
- * end, and counts against a stretch of time only if it lies wholly within it. What it finds was really too much.
+ * It uses only the times of the calls (lab/envelope.h): a call was decided at some instant between its start and its
+ * end, and counts in a stretch of time only if it lies wholly within it. So a reported excess is real.
  *
- * A stretch of time may be as long as the run. Of a limit whose permits flow back only the level of the bucket is kept
- * of what is older than HOLD_US: a moment in which no call of the key was under way divides the calls into those before
- * and those after it, and how full a bucket would have been at that moment, at worst, is all that those after it depend
- * on. That is exact. Windows forget by themselves.
+ * A stretch of time may be as long as the run. For a limit that refills continuously, calls older than HOLD_US are
+ * replaced by the bucket's level: a moment without a call under way separates earlier calls from later ones, and the
+ * later ones depend only on the highest level that the bucket can have had at that moment. That is exact. Windows
+ * forget by themselves.
  */
 #ifndef SOAK_JUDGE_H
 #define SOAK_JUDGE_H
@@ -15,32 +15,32 @@
 
 struct judge;
 
-/* Dies for want of memory, with a sentence. */
-struct judge *judge_make(bool forgives); /* false: whatever is done, nothing is allowed for it */
+/* Exits with a sentence if there is no memory. */
+struct judge *judge_make(bool forgives); /* false: no fault allows anything */
 void judge_free(struct judge *judge);    /* NULL is ignored */
 
-/* A record of a process. What the fallback admitted while Redis is gone for all counts, see allow.h; what it admitted
- * else is held against its share alone. */
+/* Add a process's record. What a fallback admitted counts while Redis is gone for all, see allow.h; otherwise it is
+ * checked against that fallback's share alone. */
 void judge_take(void *judge, int process, const struct record *record);
 
-/* Something has been done that allows more; end_us INT64_MAX: it is being done. */
+/* A fault allows more; end_us INT64_MAX: it is still active. */
 void judge_allow(struct judge *judge, const struct allowance *allowance);
 
-/* For these modes, a bit each, Redis is gone for all from now on; and it may be back. */
+/* For these modes, a bit each, no instance reaches Redis from now on; and it may be back. */
 void judge_gone(struct judge *judge, uint32_t modes, int64_t at_us);
 void judge_back(struct judge *judge, int64_t at_us);
 
-/* What has been going on, allowances with no end, is over. */
+/* End all allowances that have no end yet. */
 void judge_over(struct judge *judge, int64_t end_us);
 
-/* Judge what has come in since; now and then, and with `last` once all is over. `over_max`: of weir_limit_info. */
+/* Judge the new records, now and then, and with `last` at the end. `over_max` is weir_limit_info's. */
 void judge_turn(struct judge *judge, int64_t at_us, bool last, _Atomic int64_t (*over_max)[LIMITS]);
 
-/* The greatest excess over what was allowed so far, in permits: above 0 is a failure. And of what, in words. */
+/* Return the greatest excess so far, in permits: above 0 is a failure. Return its key, in words. */
 double judge_worst(const struct judge *judge, int mode, int limit);
 const char *judge_worst_key(const struct judge *judge, int mode, int limit);
 
-int64_t judge_keys(const struct judge *judge);     /* that it has seen */
+int64_t judge_keys(const struct judge *judge);     /* seen so far */
 int64_t judge_too_late(const struct judge *judge); /* records that came too late to be judged */
 
 #endif

@@ -1,4 +1,4 @@
-/* ledger.c - the memory that the soak's processes share, and the rings of records in it. */
+/* ledger.c - the memory that the soak's processes share, and its rings of records. */
 #include "soak.h"
 
 #include <stdarg.h>
@@ -29,7 +29,7 @@ void ledger_write(struct ledger *ledger, int process, const struct record *recor
 {
     struct account *account = &ledger->accounts[process];
     uint64_t place = atomic_fetch_add(&account->reserved, 1);
-    while (place - atomic_load(&account->taken) >= RING) /* the judge is behind, or stands still */
+    while (place - atomic_load(&account->taken) >= RING) /* the judge is behind, or does not run */
         pause_us(1000);
     struct record *into = &account->ring[place % RING];
     into->end_us = record->end_us;

@@ -1,8 +1,8 @@
-/* meter.c - by how much what was admitted of a key was too much: see meter.h.
+/* meter.c - by how much a key's admitted permits were too many: see meter.h.
  *
- * What is allowed beyond a limit whose permits flow back is time that a bucket gets on top: an allowance of A permits,
- * given between s and e, puts the clock forward by A / rate for all stretches that touch [s, e]. So the start of a call
- * is moved by all allowances that were over before it, and its end by all that had begun.
+ * For a limit that refills continuously, an allowance is extra refill time: A permits between s and e advance the
+ * clock by A / rate for all stretches that touch [s, e]. So a call's start is moved by all allowances that ended
+ * before it, and its end by all that had begun.
  */
 #include "meter.h"
 
@@ -20,14 +20,14 @@ void *or_die(void *memory)
     abort();
 }
 
-/* ---- Permits that flow back ---- */
+/* ---- Continuous refill ---- */
 
 static int64_t ahead_us(const struct weir_policy *policy, int64_t milli)
 {
     return (int64_t)((double)milli * (double)policy->period_us / ((double)policy->limit * (double)MILLI)) + 1;
 }
 
-/* The same calls, by a clock that each allowance has put forward. */
+/* Return the same calls on a clock that each allowance has advanced. */
 static struct admit *moved(const struct bound *bound, const struct admit *admits, size_t n, size_t room)
 {
     struct admit *copies = or_die(malloc((room + 1) * sizeof *copies));
@@ -48,7 +48,7 @@ static double burst_of(const struct bound *bound, struct admit *copies, size_t n
     return envelope_burst(copies, n, bound->policy.limit * MILLI, bound->policy.period_us);
 }
 
-/* By how much a bucket that never was fuller than `size` was overdrawn, permits. */
+/* Return by how many permits a bucket of `size` was overdrawn. */
 static double over_flowing(const struct bound *bound, const struct meter *meter)
 {
     struct admit *copies = moved(bound, meter->admits, meter->n, meter->n);
@@ -71,8 +71,8 @@ static bool is_within_allowance(const struct bound *bound, int64_t us)
     return false;
 }
 
-/* Put the level of the bucket in the place of all calls before the latest moment, before `before_us`, in which none was
- * under way and nothing was done. */
+/* Replace all calls before a moment by the bucket's level: the latest moment before `before_us` without a call under
+ * way or an active fault. */
 static void cut_flowing(struct meter *meter, const struct bound *bound, int64_t before_us)
 {
     int64_t latest_end_us = INT64_MIN;
@@ -108,7 +108,7 @@ static int64_t allowed_in(const struct bound *bound, int64_t start_us, int64_t e
     return milli;
 }
 
-/* Sorted by their starts. */
+/* Sorted by start. */
 static double over_on_grid(const struct bound *bound, const struct admit *admits, size_t n)
 {
     const int64_t period_us = bound->policy.period_us;
@@ -127,7 +127,7 @@ static double over_on_grid(const struct bound *bound, const struct admit *admits
     return most;
 }
 
-/* Of those that lie wholly between the two times. */
+/* Of the calls that lie wholly between the two times. */
 static double over_between(const struct bound *bound, const struct admit *admits, size_t n, int64_t from_us,
                            int64_t until_us, int64_t allowed)
 {
@@ -141,8 +141,8 @@ static double over_between(const struct bound *bound, const struct admit *admits
     return (double)(most - allowed) / (double)MILLI - bound->size;
 }
 
-/* Windows that touch no allowance lie between two of them; each other lies within a period of one that it touches, and
- * so do all that it touches. */
+/* Windows without an allowance lie between two of them. Any other window lies within a period of an allowance that it
+ * touches, as do all its allowances. */
 static double over_sliding(const struct bound *bound, const struct admit *admits, size_t n)
 {
     const int64_t period_us = bound->policy.period_us;
@@ -173,7 +173,7 @@ static void cut_windows(struct meter *meter, int64_t before_us)
     meter->n = kept;
 }
 
-/* ---- Of whichever sort ---- */
+/* ---- Either kind ---- */
 
 double meter_over(struct meter *meter, const struct bound *bound)
 {

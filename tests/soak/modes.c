@@ -1,4 +1,4 @@
-/* modes.c - the modes that are run, and the limits that each of them holds. */
+/* modes.c - the modes of the soak, and the limits of each. */
 #include "soak.h"
 
 #include <stdio.h>
@@ -37,8 +37,8 @@ uint32_t modes_local(void)
     return modes_on(PLACE_NONE);
 }
 
-/* Windows begin with the clock's, for those that begin with a key's first request cannot be judged from outside. What
- * the keys that churn have used has come back in two seconds, so that as many go as come. */
+/* Windows are aligned to the clock, because those that begin with a key's first request cannot be judged from
+ * outside. Churning keys refill within two seconds, so that as many expire as appear. */
 const struct soak_limit soak_limits[LIMITS] = {
     { .name = "bucket",
       .policy = "token_bucket limit=125 period=1s burst=40",

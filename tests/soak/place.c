@@ -1,7 +1,7 @@
-/* place.c - where the soak takes place: see place.h.
+/* place.c - the soak's servers and processes: see place.h.
  *
- * Redis writes each change to its file before it answers (appendonly, and no fsync: the machine does not fail), so that
- * a kill -9 loses nothing, unless the file is taken away.
+ * Redis appends each change to its file before it answers (appendonly without fsync, because the machine itself does
+ * not fail). So a kill -9 loses nothing unless the file is removed.
  */
 #include "place.h"
 
@@ -18,7 +18,7 @@
 
 enum {
     PATIENCE_US = 90000000,
-    GRACE_US = 3000000 /* probes of a Redis that was gone are up to a second apart, and machines are busy */
+    GRACE_US = 3000000 /* probes of a dead Redis are up to a second apart, and machines are busy */
 };
 #define HEALTH "/v1/health/service/soak"
 
@@ -33,7 +33,7 @@ int place_fail(struct place *place, const char *format, ...)
     return -1;
 }
 
-/* ---- What is followed ---- */
+/* ---- Followed sources ---- */
 
 void place_list(struct place *place, int without, int others)
 {
@@ -49,7 +49,7 @@ void place_list(struct place *place, int without, int others)
     fake_consul_page(place->consul, HEALTH, 200, ++place->consul_index, body);
 }
 
-/* As an editor does it: a new file takes the old one's name. */
+/* Replace the file as an editor does: a new file takes its name. */
 int place_policies(struct place *place, enum place_policies policies)
 {
     char fresh[sizeof place->ledger->policy_file + 8];
@@ -244,7 +244,7 @@ static int servers_start(struct place *place)
 
 int place_start(struct place *place, struct ledger *ledger, int ledger_fd, bool with_cluster)
 {
-    /* For the processes: what a thread keeps of memory that was given back would be told as in use. */
+    /* glibc would count memory in threads' caches as used */
     setenv("GLIBC_TUNABLES", "glibc.malloc.tcache_count=0", 1);
     memset(place, 0, sizeof *place);
     place->ledger = ledger;

@@ -1,12 +1,12 @@
-/* report.c - what a run of the soak says: see run.h. */
+/* report.c - the report of a soak run: see run.h. */
 #include "run.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 
-#define TOO_LATE_MOST 0.0001 /* of admits */
-#define DENIED_WITHIN_US (30 * WEIR_SECOND) /* a machine that is slow asks for less than the limits at first */
+#define TOO_LATE_MOST 0.0001                /* of admitted calls */
+#define DENIED_WITHIN_US (30 * WEIR_SECOND) /* a slow machine's demand is below the limits at first */
 
 struct sums {
     int64_t allowed, denied, errors, others, calm_errors, wrong_errors, fallbacks, late_leases, limiters, unlike, keys,

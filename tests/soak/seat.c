@@ -1,4 +1,4 @@
-/* seat.c - a limiter of one mode in one process of the soak, and the threads that ask it. */
+/* seat.c - a limiter of one mode in one of the soak's processes, and the threads that call it. */
 #include "seat.h"
 
 #include <inttypes.h>
@@ -22,8 +22,8 @@ static void log_line(void *user, enum weir_log_level level, const char *line)
 
 /* ---- The threads ---- */
 
-/* Demand comes in tides, far more than the limits and less than they let through by turns: buckets fill up meanwhile,
- * and leases grow and are given up. */
+/* Demand comes in tides, by turns far above the limits and below them: at low tide buckets fill up, and leases grow
+ * and are released. */
 static void *worker_run(void *argument)
 {
     struct worker *worker = argument;
@@ -36,7 +36,7 @@ static void *worker_run(void *argument)
     return NULL;
 }
 
-/* Until nothing that was submitted is on its way any more: whether that came to be. */
+/* Wait until no submitted request is under way; false if that takes too long. */
 static bool await_sent(struct seat *seat)
 {
     for (int64_t end_us = now_us() + PATIENCE_US; now_us() < end_us; pause_us(1000)) {

@@ -1,4 +1,4 @@
-/* seat.h - a limiter of one mode in one process, and the threads that ask it. */
+/* seat.h - a limiter of one mode in one process, and the threads that call it. */
 #ifndef SOAK_SEAT_H
 #define SOAK_SEAT_H
 
@@ -37,7 +37,7 @@ struct seat {
     weir_limit *limits[LIMITS];
     weir_handle *handles[LIMITS][NAMED_KEYS];
     atomic_bool halted;
-    /* What callers have seen since the limiter was opened, to be held against weir_stats. */
+    /* What callers have seen since the limiter was opened, to be compared with weir_stats. */
     _Atomic int64_t allowed, denied, errors, fallbacks;
     struct worker workers[WORKERS];
 };
@@ -47,15 +47,15 @@ static inline struct tally *seat_tally(const struct seat *seat)
     return &seat->ledger->accounts[seat->process].tallies[seat->mode];
 }
 
-/* Open the limiter, and close it. 0, or -1 and a complaint, with nothing left behind. */
+/* Open the limiter, and close it. Return 0, or -1 with a complaint and nothing left behind. */
 int seat_open(struct seat *seat, struct ledger *ledger, int process, int mode);
 void seat_close(struct seat *seat);
 
-/* Start the threads; end them, and compare the stats with what they saw. 0, or -1 and a complaint. */
+/* Start the threads; end them, and compare the stats with what they saw. Return 0, or -1 with a complaint. */
 int seat_start(struct seat *seat);
 int seat_end(struct seat *seat);
 
-/* calls.c: ask for something, by chance. */
+/* calls.c: make a random request. */
 void call_any(struct worker *worker);
 
 #endif

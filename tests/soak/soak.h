@@ -1,18 +1,18 @@
-/* soak.h - what all of the soak share: the modes that are run, their limits, and the memory that its processes share.
+/* soak.h - what all of the soak's files share: the modes, their limits, and the memory that its processes share.
  *
- * A few processes each hold a limiter of every mode and ask them, by several threads, for permits of the same keys. One
- * more, the first, has the servers, makes the faults, and judges: whoever is admitted writes a record into the ring of
- * its process, from which the first takes it.
+ * A few processes each hold a limiter of every mode; several threads in each take permits of the same keys. One more
+ * process, the first, runs the servers, makes the faults, and judges. Each admitted request is recorded in the ring
+ * of its process, from which the first process takes it.
  *
  *     modes.c      the modes and the limits
  *     ledger.c     the shared memory and its rings
- *     instance.c   one of the processes; seat.c a limiter in it and its threads; calls.c what they ask
+ *     instance.c   one of the processes; seat.c a limiter in it and its threads; calls.c their requests
  *     place.c      Redis, the proxy before it, Consul, the policy file, the processes
- *     faults.c     what is done to them, and in which order; acts_redis.c and acts_others.c do it
- *     allow.c      what each of that may admit beyond a limit: the only place that says so
- *     judge.c      holds what was admitted against that; meter.c does the sums
+ *     faults.c     the faults and their order; acts_redis.c and acts_others.c make them
+ *     allow.c      what each fault may admit beyond a limit: the only file that decides this
+ *     judge.c      compares what was admitted with that; meter.c does the arithmetic
  *     flat.c       memory, descriptors and threads of each process
- *     main.c       the run; report.c what it says; stored.c what is in Redis at its end
+ *     main.c       the run; report.c its report; stored.c what Redis holds at its end
  */
 #ifndef SOAK_SOAK_H
 #define SOAK_SOAK_H
@@ -27,8 +27,8 @@
 
 enum {
     PROCESSES = 3,
-    HOT_KEYS = 2,    /* of each limit: those that are always asked for */
-    TURNED_KEYS = 2, /* after them those that are reset and refunded as well, of a limit that says so */
+    HOT_KEYS = 2,    /* of each limit: keys that are always in use */
+    TURNED_KEYS = 2, /* after them, keys that are also reset and refunded, of limits that say so */
     LIMITS = 6,
     MODES = 8,
     RING = 1 << 15, /* records of a process that have not been taken yet */
@@ -45,15 +45,15 @@ struct soak_mode {
     enum weir_mode mode;
     enum weir_on_failure on_failure;
     enum soak_place place;
-    bool by_share;  /* its share of each limit is what Consul says */
-    bool own_clock; /* one that is set forward and back */
+    bool by_share;  /* Consul determines its share of each limit */
+    bool own_clock; /* a clock that is set forward and back */
     bool small;     /* has no room for all keys */
     bool strict;
-    bool event_fd; /* what is submitted is dispatched by a thread of the caller's */
+    bool event_fd; /* a thread of the caller's dispatches submitted requests */
 };
 extern const struct soak_mode soak_modes[MODES];
 
-/* Whether each process admits the limit for itself. */
+/* True if each process admits the limit for itself. */
 bool mode_is_own(int mode);
 uint32_t modes_on(enum soak_place place); /* a bit each */
 uint32_t modes_local(void);
@@ -61,19 +61,19 @@ uint32_t modes_local(void);
 struct soak_limit {
     const char *name;
     const char *policy;
-    const char *smaller; /* what a followed policy file makes of it now and then; NULL: nothing */
+    const char *smaller; /* what a followed policy file changes it to now and then; NULL: nothing */
     bool turned;         /* some of its keys are reset and refunded */
-    bool churns;         /* its keys come and go */
+    bool churns;         /* its keys appear and expire */
 };
 extern const struct soak_limit soak_limits[LIMITS];
 
-/* Those policies, read. */
+/* The parsed policies. */
 extern struct weir_policy soak_policies[LIMITS];
 void policies_read(void);
 
-/* What a fresh key admits at once. */
+/* Return what a fresh key admits. */
 int64_t policy_size(const struct weir_policy *policy);
-/* Whether permits come back bit by bit, and not window by window. */
+/* True if permits refill continuously, not by windows. */
 bool policy_flows(const struct weir_policy *policy);
 bool policy_is_on_grid(const struct weir_policy *policy);
 
@@ -82,7 +82,7 @@ bool policy_is_on_grid(const struct weir_policy *policy);
 enum record_kind { RECORD_ADMITTED, RECORD_RESET, RECORD_REFUNDED };
 
 struct record {
-    _Atomic int64_t start_us; /* CLOCK_REALTIME, by which Redis decides; 0: not written; written last */
+    _Atomic int64_t start_us; /* CLOCK_REALTIME, which Redis uses; 0: not written; written last */
     int64_t end_us;
     uint32_t key, cost;
     uint8_t mode, limit, kind, source;
@@ -90,29 +90,29 @@ struct record {
 
 struct tally { /* of one mode in one process, over all of its lives */
     _Atomic int64_t allowed, denied, fallbacks;
-    _Atomic int64_t by_store;     /* decisions by what Redis has said */
-    _Atomic int64_t errors;       /* decisions that ended in one which the options allow */
-    _Atomic int64_t others;       /* peeks, refunds and resets that did */
-    _Atomic int64_t calm_errors;  /* of both, those when nothing was done to anybody */
-    _Atomic int64_t wrong_errors; /* those that the options do not allow */
-    _Atomic int64_t late_leases;  /* permits of leases used after their life */
-    _Atomic int64_t limiters;     /* closed in order, and their stats compared */
-    _Atomic int64_t unlike;       /* stats that were not what callers saw */
+    _Atomic int64_t by_store;     /* decisions by Redis */
+    _Atomic int64_t errors;       /* decisions that ended with an error that the options allow */
+    _Atomic int64_t others;       /* such peeks, refunds and resets */
+    _Atomic int64_t calm_errors;  /* of both, those without an active fault */
+    _Atomic int64_t wrong_errors; /* errors that the options do not allow */
+    _Atomic int64_t late_leases;  /* leased permits used after their life */
+    _Atomic int64_t limiters;     /* closed in order, with their stats compared */
+    _Atomic int64_t unlike;       /* stats that differ from what callers saw */
     _Atomic int64_t keys, bytes;  /* held, by weir_stats, at the last look */
 };
 
 struct account {                /* of one process */
-    _Atomic int ready;          /* the number of its life in which it is ready, from 1 */
-    _Atomic int reopened;       /* the last reopening that it has done */
-    _Atomic int64_t heap_bytes; /* that it has from malloc(), and has not given back */
+    _Atomic int ready;          /* the number of its current life, from 1, once it is ready */
+    _Atomic int reopened;       /* its last finished reopening */
+    _Atomic int64_t heap_bytes; /* allocated by malloc() and not freed */
     struct tally tallies[MODES];
-    char complaint[240]; /* the first; empty: none */
+    char complaint[240]; /* the first one; empty: none */
     _Atomic int complaints;
     _Atomic uint64_t reserved, taken; /* of the ring: by the process, by the judge */
     struct record ring[RING];
 };
 
-enum plant { /* defects made on purpose, to see that they are found */
+enum plant { /* defects made on purpose, to check that they are found */
              PLANT_MEMORY = 1,
              PLANT_DESCRIPTORS = 2,
              PLANT_THREADS = 4,
@@ -121,16 +121,16 @@ enum plant { /* defects made on purpose, to see that they are found */
              PLANT_ERRORS = 32,
              PLANT_IMMORTAL = 64,
              PLANT_ORPHAN = 128,
-             PLANT_NOTHING_ALLOWED = 256 /* no defect of theirs: the judge forgives nothing, so each fault must show */
+             PLANT_NOTHING_ALLOWED = 256 /* not a defect: the judge allows nothing, so each fault must show */
 };
 
 struct ledger {
     atomic_bool over;
-    _Atomic int64_t trouble_until_us;        /* errors may come until then */
-    _Atomic int64_t clock_offset_us;         /* of the modes with a clock of their own */
-    _Atomic int reopen;                      /* number of the last reopening that is wanted */
+    _Atomic int64_t trouble_until_us;        /* errors are excused until then */
+    _Atomic int64_t clock_offset_us;         /* of the modes with their own clock */
+    _Atomic int reopen;                      /* number of the last requested reopening */
     atomic_bool overwritten;                 /* states in Redis have been overwritten */
-    _Atomic int64_t over_max[MODES][LIMITS]; /* the greatest that weir_limit_info() told */
+    _Atomic int64_t over_max[MODES][LIMITS]; /* the greatest value of weir_limit_info() */
     uint64_t seed;
     unsigned planted;
     int64_t pace_us;          /* longest pause of a thread between calls at high tide */
@@ -141,15 +141,14 @@ struct ledger {
 
 #define LEDGER_FD 3 /* in the processes */
 
-/* A memory file of that size, mapped; NULL with a perror line. */
+/* Make and map a memory file of that size; return NULL with a perror line. */
 struct ledger *ledger_make(int *fd);
 struct ledger *ledger_open(int fd);
 
-/* Waits while the ring is full. Any thread of the process. */
+/* Write a record; wait while the ring is full. Any thread of the process may call it. */
 void ledger_write(struct ledger *ledger, int process, const struct record *record);
 
-/* Take what has been written; `user`'s take() gets each. `ended`: the process writes no more, what it reserved and did
- * not write is passed over. */
+/* Pass new records to take(user). `ended`: the process writes no more, so reserved but unwritten places are skipped. */
 typedef void ledger_taker(void *user, int process, const struct record *record);
 void ledger_take(struct ledger *ledger, int process, bool ended, ledger_taker *take, void *user);
 
@@ -174,7 +173,7 @@ static inline void pause_us(int64_t us)
     nanosleep(&time, NULL);
 }
 
-/* splitmix64, Steele and others, 2014. */
+/* SplitMix64 (Steele, Lea, Flood, 2014). */
 static inline uint64_t draw_next(uint64_t *state)
 {
     uint64_t mixed = *state += UINT64_C(0x9e3779b97f4a7c15);

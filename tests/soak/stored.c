@@ -1,11 +1,11 @@
-/* stored.c - looks at the keys that Redis holds at the end: each has a time to live, and not too long a one. */
+/* stored.c - checks the keys in Redis at the end: each has a time to live, and not too long a one. */
 #include "run.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define TTL_MOST_MS 5000 /* the slowest of the limits is as good as new after 2 s, and 2 s are for clocks */
+#define TTL_MOST_MS 5000 /* the slowest limit is idle after 2 s, plus 2 s for clocks */
 
 static void look_at(struct run *run, const char *socket, const char *key)
 {

@@ -1,4 +1,4 @@
-/* test_soak.c - the soak can fail: its judge, and its looks at processes, tell what is too much from what is not. */
+/* test_soak.c - the soak's checks can fail: its judge and its looks at processes tell too much from enough. */
 #include "flat.h"
 #include "judge.h"
 #include "support.h"
@@ -13,7 +13,7 @@ enum { LOCAL = 0, OWN_CLOCK = 1, SHARED = 2, DISTRIBUTED = 3, HYBRID = 5 };
 
 static struct judge *judge;
 static _Atomic int64_t over_max[MODES][LIMITS];
-static int64_t at_us; /* of what comes next */
+static int64_t at_us; /* the time of the next call */
 
 static void set_up(void)
 {
@@ -39,7 +39,7 @@ static void take(int process, int mode, int limit, int64_t took_us, uint32_t cos
     judge_take(judge, process, &record);
 }
 
-/* So many calls, one after the other, each of a microsecond. */
+/* Admit n calls in a row, a microsecond each. */
 static void admit(int mode, int limit, int n)
 {
     for (int i = 0; i < n; i++, at_us += 2)
@@ -101,7 +101,7 @@ START_TEST(calls_that_may_have_been_decided_before_do_not_count)
 }
 END_TEST
 
-/* A permit in a hundred seconds too many: no stretch of some seconds shows it. */
+/* One permit too many per hundred seconds: no stretch of a few seconds shows it. */
 START_TEST(a_bucket_that_is_slightly_too_fast_is_found_in_the_end)
 {
     for (int fast = 0; fast < 2; fast++) {
@@ -258,13 +258,15 @@ START_TEST(an_outage_allows_what_was_admitted_in_it_and_no_more_than_a_bucket)
         ck_assert(is_within(DISTRIBUTED, BUCKET) == (extra == 0));
         tear_down();
     }
-    set_up(); /* but not before it is over: it begins with what there was */
+    set_up(); /* not before the outage is over: it begins with the earlier level */
     admit(DISTRIBUTED, BUCKET, (int)size_of(BUCKET));
     judge_gone(judge, UINT32_MAX, at_us);
     stand_in(0, BUCKET, 2);
     ck_assert(!is_within(DISTRIBUTED, BUCKET));
     tear_down();
-    set_up(); /* by the shares of all three, for long: a bucket more is there afterwards, whatever they admitted */
+    /* all three fallbacks admit their shares for long: one bucket more is allowed afterwards, however much they
+     * admitted */
+    set_up();
     judge_gone(judge, UINT32_MAX, at_us);
     for (int process = 0; process < PROCESSES; process++)
         stand_in(process, BUCKET, (int)part_of(size_of(BUCKET)) - 1);
