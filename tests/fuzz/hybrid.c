@@ -16,6 +16,7 @@
 #include "hybrid_remote.h"
 
 #include "backends/hybrid/accounts.h"
+#include "backends/hybrid/hybrid.h"
 #include "backends/hybrid/lease_call.h"
 #include "core/ground/arith.h"
 #include "core/limiter/limiter.h"

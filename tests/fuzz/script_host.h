@@ -6,8 +6,8 @@
 #ifndef WEIR_TESTS_SCRIPT_HOST_H
 #define WEIR_TESTS_SCRIPT_HOST_H
 
-#include "backends/redis/wire/scripts.h"
 #include "backends/redis/flight/state.h"
+#include "backends/redis/wire/scripts.h"
 
 enum { HOST_KEYS = 4, HOST_WORDS = 8, HOST_VALUE_MAX = 2 * REDIS_STATE_MAX + 64 };
 

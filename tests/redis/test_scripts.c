@@ -226,7 +226,7 @@ static int64_t charged_of(const redisReply *reply)
     return charged;
 }
 
-TEST(a_call_that_is_none_is_refused_and_changes_nothing, 60 + steps_or(1000000) / 5000)
+TEST(a_call_that_is_none_is_refused_and_changes_nothing, 60.0 + (double)steps_or(1000000) / 5000)
 {
     static struct call call;
     static struct scripts scripts;
@@ -340,7 +340,7 @@ TEST(a_lease_that_hangs_on_a_take_is_nothing_without_one, 30)
     scripts_close(&scripts);
 }
 
-TEST(words_of_any_sort_are_refused_or_answered, 60 + steps_or(1000000) / 5000)
+TEST(words_of_any_sort_are_refused_or_answered, 60.0 + (double)steps_or(1000000) / 5000)
 {
     static struct call call;
     static struct scripts scripts;
@@ -448,7 +448,7 @@ static const unsigned char *answer_about_key1(const struct weir_plan *plan, cons
     return about;
 }
 
-TEST(what_is_not_a_state_is_told_and_left_alone, 60 + steps_or(1000000) / 5000)
+TEST(what_is_not_a_state_is_told_and_left_alone, 60.0 + (double)steps_or(1000000) / 5000)
 {
     static struct scripts scripts;
     static unsigned char bytes[FOREIGN_MAX];

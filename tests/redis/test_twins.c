@@ -511,7 +511,7 @@ static int64_t requests_asked(void)
     return max_of(REQUESTS_LEAST, steps_or(REQUESTS));
 }
 
-TEST(scripts_decide_as_the_core_does, 60 + requests_asked() / 5000)
+TEST(scripts_decide_as_the_core_does, 60.0 + (double)requests_asked() / 5000)
 {
     static struct walk walk;
     walk_open(&walk, 1);
@@ -554,7 +554,7 @@ static void forget_expired(struct walk *walk, const struct turn *turn, const red
     }
 }
 
-TEST(without_a_time_they_decide_by_the_servers, 60 + requests_asked() / 5000)
+TEST(without_a_time_they_decide_by_the_servers, 60.0 + (double)requests_asked() / 5000)
 {
     static struct walk walk;
     walk_open(&walk, 2);

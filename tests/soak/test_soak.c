@@ -76,7 +76,7 @@ static void allow(enum allowance_kind kind, int64_t from_us, int64_t until_us, i
 
 /* ---- Without faults ---- */
 
-START_TEST(what_a_limit_admits_is_within_the_bound_and_one_more_is_not)
+TEST(what_a_limit_admits_is_within_the_bound_and_one_more_is_not, 10)
 {
     for (int limit = 0; limit < LIMITS; limit++) {
         set_up();
@@ -87,9 +87,8 @@ START_TEST(what_a_limit_admits_is_within_the_bound_and_one_more_is_not)
         tear_down();
     }
 }
-END_TEST
 
-START_TEST(calls_that_may_have_been_decided_before_do_not_count)
+TEST(calls_that_may_have_been_decided_before_do_not_count, 10)
 {
     set_up();
     at_us -= WEIR_SECOND;
@@ -99,10 +98,9 @@ START_TEST(calls_that_may_have_been_decided_before_do_not_count)
     ck_assert(is_within(DISTRIBUTED, BUCKET));
     tear_down();
 }
-END_TEST
 
 /* One permit too many per hundred seconds: no stretch of a few seconds shows it. */
-START_TEST(a_bucket_that_is_slightly_too_fast_is_found_in_the_end)
+TEST(a_bucket_that_is_slightly_too_fast_is_found_in_the_end, 30)
 {
     for (int fast = 0; fast < 2; fast++) {
         set_up();
@@ -119,9 +117,8 @@ START_TEST(a_bucket_that_is_slightly_too_fast_is_found_in_the_end)
         tear_down();
     }
 }
-END_TEST
 
-START_TEST(windows_that_are_full_again_and_again_are_within_the_bound)
+TEST(windows_that_are_full_again_and_again_are_within_the_bound, 10)
 {
     static const int limits[] = { SLIDING, WINDOW, INTERVAL };
     for (size_t i = 0; i < 3; i++) {
@@ -139,9 +136,8 @@ START_TEST(windows_that_are_full_again_and_again_are_within_the_bound)
         tear_down();
     }
 }
-END_TEST
 
-START_TEST(hybrid_mode_has_what_its_limits_say_on_top)
+TEST(hybrid_mode_has_what_its_limits_say_on_top, 10)
 {
     set_up();
     over_max[HYBRID][BUCKET] = 20;
@@ -152,9 +148,8 @@ START_TEST(hybrid_mode_has_what_its_limits_say_on_top)
     over_max[HYBRID][BUCKET] = 0;
     tear_down();
 }
-END_TEST
 
-START_TEST(each_process_has_a_limit_of_its_own_in_local_mode_alone)
+TEST(each_process_has_a_limit_of_its_own_in_local_mode_alone, 10)
 {
     set_up();
     for (int process = 0; process < PROCESSES; process++)
@@ -166,11 +161,10 @@ START_TEST(each_process_has_a_limit_of_its_own_in_local_mode_alone)
     ck_assert(!is_within(SHARED, BUCKET));
     tear_down();
 }
-END_TEST
 
 /* ---- With faults ---- */
 
-START_TEST(a_loss_allows_one_fresh_limit_and_only_where_it_was)
+TEST(a_loss_allows_one_fresh_limit_and_only_where_it_was, 10)
 {
     for (int limit = 0; limit < LIMITS; limit++)
         for (int extra = 0; extra < 2; extra++) {
@@ -190,9 +184,8 @@ START_TEST(a_loss_allows_one_fresh_limit_and_only_where_it_was)
             tear_down();
         }
 }
-END_TEST
 
-START_TEST(what_was_allowed_once_is_not_there_a_second_time_after_it_was_judged)
+TEST(what_was_allowed_once_is_not_there_a_second_time_after_it_was_judged, 10)
 {
     set_up();
     admit(DISTRIBUTED, BUCKET, (int)size_of(BUCKET));
@@ -211,9 +204,8 @@ START_TEST(what_was_allowed_once_is_not_there_a_second_time_after_it_was_judged)
     ck_assert(!is_within(DISTRIBUTED, BUCKET));
     tear_down();
 }
-END_TEST
 
-START_TEST(a_clock_that_goes_forward_allows_what_is_made_in_that_time_twice_at_most)
+TEST(a_clock_that_goes_forward_allows_what_is_made_in_that_time_twice_at_most, 10)
 {
     for (int extra = 0; extra < 2; extra++) {
         set_up();
@@ -225,9 +217,8 @@ START_TEST(a_clock_that_goes_forward_allows_what_is_made_in_that_time_twice_at_m
         tear_down();
     }
 }
-END_TEST
 
-START_TEST(a_process_that_forgets_has_a_fresh_limit_of_its_own_and_its_part_twice_of_a_shared_one)
+TEST(a_process_that_forgets_has_a_fresh_limit_of_its_own_and_its_part_twice_of_a_shared_one, 10)
 {
     for (int extra = 0; extra < 2; extra++) {
         set_up();
@@ -242,9 +233,8 @@ START_TEST(a_process_that_forgets_has_a_fresh_limit_of_its_own_and_its_part_twic
         tear_down();
     }
 }
-END_TEST
 
-START_TEST(an_outage_allows_what_was_admitted_in_it_and_no_more_than_a_bucket)
+TEST(an_outage_allows_what_was_admitted_in_it_and_no_more_than_a_bucket, 10)
 {
     for (int extra = 0; extra < 2; extra++) {
         set_up();
@@ -284,9 +274,8 @@ START_TEST(an_outage_allows_what_was_admitted_in_it_and_no_more_than_a_bucket)
     ck_assert(!is_within(DISTRIBUTED, BUCKET));
     tear_down();
 }
-END_TEST
 
-START_TEST(what_a_fallback_admits_beside_redis_is_held_against_its_share)
+TEST(what_a_fallback_admits_beside_redis_is_held_against_its_share, 10)
 {
     for (int limit = 0; limit < LIMITS; limit++) {
         set_up();
@@ -299,9 +288,8 @@ START_TEST(what_a_fallback_admits_beside_redis_is_held_against_its_share)
         tear_down();
     }
 }
-END_TEST
 
-START_TEST(a_reset_allows_a_bucket_and_a_refund_what_it_gave_back)
+TEST(a_reset_allows_a_bucket_and_a_refund_what_it_gave_back, 10)
 {
     for (int extra = 0; extra < 2; extra++) {
         set_up();
@@ -316,7 +304,6 @@ START_TEST(a_reset_allows_a_bucket_and_a_refund_what_it_gave_back)
         tear_down();
     }
 }
-END_TEST
 
 /* ---- Memory, descriptors and threads ---- */
 
@@ -333,15 +320,14 @@ static bool holds(double first, double step, double jitter)
     return flat_holds(&flat, FLAT_MEMORY) && flat_holds(&flat, FLAT_DESCRIPTORS) && flat_holds(&flat, FLAT_THREADS);
 }
 
-START_TEST(memory_that_grows_is_told_from_memory_that_sways)
+TEST(memory_that_grows_is_told_from_memory_that_sways, 10)
 {
     ck_assert(holds(30000, 0, 1000));
     ck_assert(!holds(30000, 2, 1000)); /* 12 MB in all */
     ck_assert(holds(30000, -1, 1000));
 }
-END_TEST
 
-START_TEST(a_heap_descriptors_and_threads_that_grow_are_found)
+TEST(a_heap_descriptors_and_threads_that_grow_are_found, 10)
 {
     static struct flat flat;
     for (int kind = FLAT_HEAP; kind <= FLAT_THREADS; kind++) {
@@ -354,9 +340,8 @@ START_TEST(a_heap_descriptors_and_threads_that_grow_are_found)
         ck_assert(!flat_holds(&flat, (enum flat_kind)kind));
     }
 }
-END_TEST
 
-START_TEST(a_look_at_this_process_sees_what_is_there)
+TEST(a_look_at_this_process_sees_what_is_there, 10)
 {
     struct look before, after;
     int fd = dup(1);
@@ -374,27 +359,4 @@ START_TEST(a_look_at_this_process_sees_what_is_there)
     free(memory);
     close(fd);
     close(more);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("soak");
-    suite_test(suite, what_a_limit_admits_is_within_the_bound_and_one_more_is_not, 10);
-    suite_test(suite, calls_that_may_have_been_decided_before_do_not_count, 10);
-    suite_test(suite, a_bucket_that_is_slightly_too_fast_is_found_in_the_end, 30);
-    suite_test(suite, windows_that_are_full_again_and_again_are_within_the_bound, 10);
-    suite_test(suite, hybrid_mode_has_what_its_limits_say_on_top, 10);
-    suite_test(suite, each_process_has_a_limit_of_its_own_in_local_mode_alone, 10);
-    suite_test(suite, a_loss_allows_one_fresh_limit_and_only_where_it_was, 10);
-    suite_test(suite, what_was_allowed_once_is_not_there_a_second_time_after_it_was_judged, 10);
-    suite_test(suite, a_clock_that_goes_forward_allows_what_is_made_in_that_time_twice_at_most, 10);
-    suite_test(suite, a_process_that_forgets_has_a_fresh_limit_of_its_own_and_its_part_twice_of_a_shared_one, 10);
-    suite_test(suite, an_outage_allows_what_was_admitted_in_it_and_no_more_than_a_bucket, 10);
-    suite_test(suite, what_a_fallback_admits_beside_redis_is_held_against_its_share, 10);
-    suite_test(suite, a_reset_allows_a_bucket_and_a_refund_what_it_gave_back, 10);
-    suite_test(suite, memory_that_grows_is_told_from_memory_that_sways, 10);
-    suite_test(suite, a_heap_descriptors_and_threads_that_grow_are_found, 10);
-    suite_test(suite, a_look_at_this_process_sees_what_is_there, 10);
-    return suite_run(suite);
 }
