@@ -1,6 +1,6 @@
-# reference.awk - makes Doxygen's comments out of a header's, which are plain: that before a declaration; that behind a
-# member; that at the top, which is the file's, as is one with nothing right after it; and `---- Title ----`, which begins
-# a group. Run by Doxygen, with the path of a header, which it prints.
+# reference.awk - turn a header's plain comments into Doxygen's, and print the header. Doxygen runs it with the path of a
+# header. A comment documents the declaration after it, or the member before it on the same line. The first comment, and
+# one followed by a blank line, documents the file. `---- Title ----` begins a group.
 
 { lines[FNR] = $0 }
 
@@ -18,12 +18,12 @@ END {
             behind()
 }
 
-# Of a comment for those who write the header: what goes at the end of a struct, or how a tool is to take it.
+# True for a comment that is meant for the authors of the header: at the end of a struct, or for clang-format.
 function for_writers() {
     return lines[i] ~ /clang-format/ || (lines[i] ~ /^ *\/\*/ && lines[i + 1] ~ /^\};/)
 }
 
-# A group ends with the next, or with what the header ends with.
+# Begin a group. It ends with the next group or with the header.
 function group(line) {
     gsub(/^\/\* ---- | ---- \*\/$/, "", line)
     print (grouped ? "/** @} */ " : "") "/** @name " line "\n@{ */"
@@ -38,7 +38,8 @@ function plain(line) {
     print line
 }
 
-# A comment on lines of its own: of what follows at once, or else of the file. The top of weir.h is the first page as well.
+# Print a comment on separate lines: for the declaration directly after it, or else for the file. The top comment of weir.h
+# is also the first page.
 function before(  first, last) {
     first = i
     last = comment_end(first)
@@ -54,7 +55,7 @@ function before(  first, last) {
         print_comment(lines[last + 1] ~ /^ *$/ ? "/** @file " name "\n@details " : "/** ", first, last)
 }
 
-# A comment behind code, of that or, behind a struct's first line, of the struct.
+# Print a comment behind code: for that code or, behind a struct's first line, for the struct.
 function behind(  at, code, first) {
     at = index(lines[i], "/* ")
     code = substr(lines[i], 1, at - 1)
@@ -74,8 +75,8 @@ function comment_end(k) {
     return k
 }
 
-# What is indented by 4 to 7 after a blank line is code, in which nothing is escaped. "Units    Every time" is a definition,
-# which goes on in lines that are indented as far as its text; the next one may have a longer word.
+# Lines indented by 4 to 7 after a blank line are code, in which nothing is escaped. "Units    Every time" is a definition;
+# it continues in lines that are indented as far as its text. The word of the next one may be longer.
 function print_comment(start, first, last,  k, line, blank, code, column) {
     ticked = 0
     for (k = first; k <= last; k++) {
@@ -105,7 +106,7 @@ function defined(line, column,  word) {
     return "- **" word "** " substr(line, column)
 }
 
-# What means something to Doxygen is taken literally, but for `code` and *emphasis*.
+# Escape everything that Doxygen would interpret, except `code` and *emphasis*.
 function text(line,  parts, n, j, out) {
     n = split(line, parts, "`")
     for (j = 1; j <= n; j++) {

@@ -172,7 +172,7 @@ WEIR_API int weir_open(const struct weir_options *opts, weir **out);
 
 /* Close a limiter and free everything that belongs to it. Calls that wait for permits or for Redis wake up and return
  * WEIR_ECLOSED; weir_close() waits for them. Submitted requests that wait get `done` with WEIR_ECLOSED, on this
- * thread if weir_event_fd() has been called. No call may start later. In local mode only weir_acquire() may still be
+ * thread if weir_event_fd() has been called. No call may start after it. In local mode only weir_acquire() may still be
  * running. Must not be called from weir_options.log or weir_peers.list. NULL is ignored. */
 WEIR_API void weir_close(weir *w);
 
@@ -207,7 +207,7 @@ WEIR_API weir_limit *weir_limit_find(weir *w, const char *name);
 /* Return the limit's name. The string lives as long as the limit. */
 WEIR_API const char *weir_limit_name(const weir_limit *limit);
 
-/* Copy the policy in force, as it was defined: the whole limit, not this instance's share. */
+/* Copy the policy in force to *out, as it was defined: the whole limit, not this instance's share. */
 WEIR_API int weir_limit_policy(weir_limit *limit, struct weir_policy *out);
 
 /* The effect of a limit in this limiter's mode. Set `size` to sizeof(struct weir_limit_info) before the call. */
@@ -220,7 +220,7 @@ struct weir_limit_info {
                        * time, as long as Redis is available and keeps its data */
 };
 
-/* Read it for `limit`. WEIR_EINVAL if out->size is not a known size. */
+/* Fill *out for `limit`. WEIR_EINVAL if out->size is not a known size. */
 WEIR_API int weir_limit_info(weir_limit *limit, struct weir_limit_info *out);
 
 /* ---- Decisions ---- */
@@ -241,7 +241,7 @@ static inline struct weir_key weir_key_text(const char *text)
     return weir_key(text, strlen(text));
 }
 
-/* Copy the policy in force for one key: that of its override, or else the limit's. */
+/* Copy the policy in force for one key to *out: that of its override, or else the limit's. */
 WEIR_API int weir_limit_policy_for(weir_limit *limit, struct weir_key key, struct weir_policy *out);
 
 /* The component that made a decision. */
@@ -279,8 +279,8 @@ struct weir_decision {      /* 64 bytes */
 /* Take `cost` permits (1 to WEIR_MAX_PERMITS) if they are available; never wait for them. A denial changes nothing.
  *
  * WEIR_EINVAL, WEIR_ENOMEM. In the modes on Redis the call blocks for at most timeout_us and can also return
- * WEIR_ESTATE, WEIR_ECLOSED and, with WEIR_FAIL_ERROR, WEIR_ETIME and WEIR_EIO. The same errors apply to all
- * functions below that decide. */
+ * WEIR_ESTATE, WEIR_ECLOSED and, with WEIR_FAIL_ERROR, WEIR_ETIME and WEIR_EIO. The same applies to all verbs
+ * below, refunds and resets included. */
 WEIR_API int weir_try(weir_limit *limit, struct weir_key key, int64_t cost, struct weir_decision *out);
 
 /* Decide as weir_try(), at the time `now_us` (1 to WEIR_MAX_TIME_US) that the caller has read already, as in struct
@@ -327,6 +327,7 @@ WEIR_API int weir_refund(weir_limit *limit, struct weir_key key, int64_t cost);
  * denials of the key have expired; a denial lasts for its retry_after_us. */
 WEIR_API int weir_reset(weir_limit *limit, struct weir_key key);
 
+/* A request for weir_try_all(), weir_try_batch() or weir_submit(). */
 struct weir_request {
     weir_limit *limit;
     struct weir_key key;
@@ -336,13 +337,13 @@ struct weir_request {
 };
 
 /* Charge one event to several limits of `w`, all or nothing, as one atomic step at the first request's time. Takes 1
- * to WEIR_MAX_ALL requests; limits and keys may repeat. If one request is denied, none is charged. In the result
+ * to WEIR_MAX_ALL requests; limits and keys may repeat. If one request is denied, none is charged. In *out:
  *
- *     allowed                      is true if every request is admitted
- *     remaining                    is the smallest
- *     retry_after_us               is the largest among the denials (WEIR_NEVER counts as largest)
- *     reset_after_us, delay_us     are the largest
- *     limit, bound_by              belong to the request that binds: the denial with the longest retry_after_us, or
+ *     allowed                      true if every request is admitted
+ *     remaining                    the smallest of all requests
+ *     retry_after_us               the largest of all denials; WEIR_NEVER counts as largest
+ *     reset_after_us, delay_us     the largest of all requests
+ *     limit, bound_by              those of the request that binds: the denial with the longest retry_after_us, or
  *                                  without a denial the request with the least remaining
  *
  * In a Redis Cluster this is one step only for one key under several limits. weir charges keys in different slots one
@@ -354,8 +355,8 @@ WEIR_API int weir_try_all(weir *w, const struct weir_request *requests, size_t n
 
 /* Decide `n` independent requests as weir_try(), for less than n calls would cost. They are decided in order (in a
  * Redis Cluster, in order per key), with one reading of the clock. On an error `outs` is undefined and any of the
- * requests may have been charged. During an outage on_failure answers the requests that Redis has not decided. With n
- * = 0: WEIR_OK. */
+ * requests may have been charged. During an outage on_failure answers the requests that Redis has not decided. `n`
+ * may be 0. */
 WEIR_API int weir_try_batch(weir *w, const struct weir_request *requests, size_t n, struct weir_decision *outs);
 
 /* A submitted request. The caller owns it and must keep it in place until weir_submit() has returned another value than
@@ -371,8 +372,8 @@ struct weir_op {
 /* Start a weir_try() without ever blocking.
  *
  *     WEIR_OK    the decision is made; `done` will not run. Always so in local mode.
- *     1          `done` will run once, within timeout_us. The key's bytes must stay in place until then. It runs in
- *                weir_dispatch() if weir_event_fd() has been called; otherwise on a thread of the limiter, or on one
+ *     1          `done` will run once, within timeout_us. The key's bytes must stay in place until then. It runs
+ *                in weir_dispatch() if weir_event_fd() has been called; otherwise on a thread of the limiter, or on one
  *                that is in a call to it, where it must not block. Its `status` is WEIR_OK or an error of weir_try().
  *     negative   an error; `done` will not run. WEIR_EFULL if WEIR_MAX_SUBMITTED requests wait already. */
 WEIR_API int weir_submit(weir *w, struct weir_op *op);

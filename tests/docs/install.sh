@@ -20,7 +20,7 @@ fail() {
     exit 1
 }
 
-# The first program, what it prints, and the line that builds it.
+# Take the first program, its output, and the line that builds it.
 take "$source/$page"
 number=$(awk '$3 == "c" { print $1; exit }' "$blocks/blocks")
 expected=$scratch/expected
@@ -31,7 +31,7 @@ cc_line=$(sed -n 's/^[0-9]*.\(cc login\.c .*\)/\1/p' "$blocks/spans")
 page=docs/build.md
 take "$source/$page"
 
-# ---- What stands in for the system ----
+# ---- A stand-in for the system ----
 
 mkdir "$scratch/system" "$scratch/sources"
 system() { # NAME - the rest is on standard input
@@ -102,7 +102,7 @@ fi
 
 # ---- Use ----
 
-prints() { # WHAT COMMAND...
+prints() { # WHAT COMMAND... - check what the command prints
     what=$1
     shift
     "$@" >"$scratch/answer" || fail "$what exits with $?"

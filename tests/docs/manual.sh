@@ -1,7 +1,7 @@
 #!/bin/sh
-# manual.sh SOURCE BUILD - the manual: each command has a page, which tells of the options that `weir help` tells of, and of
-# no others; each page names all the others; the grammar of policies is that of weir.h, and the examples are right. If the
-# pages have been made, mandoc or man finds nothing wrong with them; with pages, but neither of the two, it ends with 77.
+# manual.sh SOURCE BUILD - check the manual pages. Each command has a page with exactly the options that `weir help` lists.
+# Each page names all the others. The grammar of policies is that of weir.h, and the examples are valid. If the pages have
+# been built, mandoc or man checks them; with neither of the two the exit status is 77.
 set -eu
 source=$1
 build=$2
@@ -16,12 +16,12 @@ wrong() {
     failed=1
 }
 
-# options FILE - each -x and --word in it, one a line.
+# options FILE - print each -x and --word of the file, one a line.
 options() {
     grep -oE -e '(^|[^-a-z])--?[a-zA-Z][a-z-]*' "$1" | sed 's/^[^-]*//' | sort -u
 }
 
-# same WHAT FILE FILE - the latter's lines are the former's.
+# same WHAT FILE FILE - check that both files have the same lines; WHAT describes a difference.
 same() {
     what=$1
     shift
@@ -39,23 +39,23 @@ while read -r command; do
         continue
     fi
     "$weir" help "$command" >"$scratch/help"
-    # What weir help has: lines that begin with an option. What the page has: those of its OPTIONS.
+    # Compare the lines of the help that begin with an option with those in the page's OPTIONS.
     sed -n 's/^  *\(\(-[a-zA-Z], \)\{0,1\}--[a-z-]*\).*/\1/p' "$scratch/help" >"$scratch/lines"
     options "$scratch/lines" >"$scratch/said"
     sed -n '/^# OPTIONS/,/^# [A-NP-Z]/s/^\*-/*-/p' "$page" | tr -d '*' >"$scratch/lines"
     options "$scratch/lines" >"$scratch/written"
     same "lines with <: options of 'weir help $command' that weir-$command(1) lacks; with >: the other way round" \
         "$scratch/said" "$scratch/written"
-    # Those of examples and sentences are among them.
+    # Examples use only these options.
     sed -n -e "s/^	weir $command //p" -e "s/^	weir $command\$//p" "$page" >"$scratch/lines"
     options "$scratch/lines" | while read -r option; do
         grep -qxF -e "$option" "$scratch/said" || echo "$option"
     done >"$scratch/unknown"
-    [ ! -s "$scratch/unknown" ] || wrong "examples of weir-$command(1) have options that there are not:" \
+    [ ! -s "$scratch/unknown" ] || wrong "examples of weir-$command(1) have unknown options:" \
         "$(cat "$scratch/unknown")"
 done <"$scratch/commands"
 
-# ---- Each names the others ----
+# ---- Each page names the others ----
 
 for page in "$pages"/*.scd; do
     sed -n '/^# SEE ALSO/,$p' "$page" | tr ' ' '\n' | tr -d '*,' >"$scratch/see"
@@ -81,27 +81,27 @@ sed -n 's/^	\([a-z].* = .*\)/\1/p' "$pages/weir-policy.5.scd" | sed 's|[\\]||g' 
 [ "$(wc -l <"$scratch/policies")" -ge 5 ] || wrong 'weir-policy(5) has no examples'
 "$weir" check "$scratch/policies" >"$scratch/answer" || wrong 'weir check refuses the examples of weir-policy(5)'
 
-# ---- What scdoc made of them ----
+# ---- The built pages ----
 
 [ $failed -eq 0 ] || exit 1
 made=$(find "$build/src" -maxdepth 1 -name 'weir*.[15]' | sort)
 if [ -z "$made" ]; then
-    echo "$(wc -l <"$scratch/commands") commands have their pages, which were not made, for want of scdoc"
+    echo "$(wc -l <"$scratch/commands") commands have their pages, which were not built: scdoc is missing"
     exit 0
 fi
-[ "$(echo "$made" | wc -l)" -eq "$(find "$pages" -name '*.scd' | wc -l)" ] || wrong "not every page was made: $made"
+[ "$(echo "$made" | wc -l)" -eq "$(find "$pages" -name '*.scd' | wc -l)" ] || wrong "not every page was built: $made"
 if command -v mandoc >/dev/null; then
-    # Of paragraphs scdoc makes more than it takes; names are in lower case, and lines as long as they are.
+    # Ignore that scdoc writes redundant paragraphs, that names are in lower case, and that lines are long.
     # shellcheck disable=SC2086 # a list of files
     mandoc -T lint $made | grep -v -e 'skipping paragraph macro' -e 'STYLE: input text line longer' \
-        -e 'STYLE: lower case character in document title' >&2 && wrong 'mandoc says that of the pages'
+        -e 'STYLE: lower case character in document title' >&2 && wrong 'mandoc reports this about the pages'
 elif command -v man >/dev/null; then
     for page in $made; do
-        man --warnings -E UTF-8 -l -Tutf8 "$page" 2>&1 >/dev/null | grep . >&2 && wrong "man says that of $page"
+        man --warnings -E UTF-8 -l -Tutf8 "$page" 2>&1 >/dev/null | grep . >&2 && wrong "man reports this about $page"
     done
 else
-    echo 'SKIPPED: there is neither mandoc nor man here to look at the pages' >&2
+    echo 'SKIPPED: neither mandoc nor man is here to check the pages' >&2
     exit 77
 fi
 [ $failed -eq 0 ] || exit 1
-echo "$(wc -l <"$scratch/commands") commands have their pages, and nothing is wrong with them"
+echo "$(wc -l <"$scratch/commands") commands have pages without mistakes"

@@ -1,7 +1,7 @@
 #!/bin/sh
-# reference.sh SOURCE DOXYFILE - the API reference that Doxygen makes by the configured DOXYFILE has every function, struct
-# and member that the headers declare, each function and type a manual page of its name, and every comment whole: letter
-# by letter, spaces and signs left out. Skipped, status 77, without doxygen.
+# reference.sh SOURCE DOXYFILE - build the API reference with Doxygen and check that it is complete. It must contain every
+# function, struct and member of the headers, and the letters and digits of every comment in order. Each function and type
+# must have a manual page. Without doxygen the test is skipped, with status 77.
 set -eu
 source=$1
 doxyfile=$2

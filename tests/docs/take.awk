@@ -1,6 +1,6 @@
-# take.awk - takes a Markdown file apart into the folder `out`: each block of code as <number>.<kind>, where the kind is
-# the word after ```, "none" without one, or "indented"; and the files blocks (number, line, kind), spans (line, what
-# stands between backticks) and links (line, target), tab-separated. A fence or a backtick left open is an error.
+# take.awk - take a Markdown file apart into the folder `out`. Each block of code becomes the file <number>.<kind>; the kind
+# is the word after ```, "none" without one, or "indented". The files blocks (number, line, kind), spans (line, text between
+# backticks) and links (line, target) are tab-separated. An open fence or backtick is an error.
 # Run as: awk -v out=FOLDER -f take.awk FILE
 
 /^```/ {
@@ -18,7 +18,7 @@
 }
 fenced { print >file; next }
 
-# Indented code comes after a blank line; what continues the item of a list is indented by less.
+# Indented code follows a blank line. The lines of a list item are indented by less.
 /^    / && (indented || (blank && paragraph == "")) {
     if (!indented)
         block_begin("indented")
