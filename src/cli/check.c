@@ -1,4 +1,4 @@
-/* check.c - weir check: is a policy file right, and what does it say? */
+/* check.c - weir check: validates policy files and prints their limits. */
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,17 +11,17 @@
 const char CHECK_HELP[] =
     "Usage: weir check FILE...\n"
     "\n"
-    "Validate policy files, in which each line is `name = policy`, or `name/pattern = policy` for some keys of a\n"
-    "limit, and # begins a comment. Each bad line is reported as FILE:LINE: and what is wrong with it. If a file\n"
-    "has none, its limits are printed as weir understands them. FILE may be -, the standard input.\n"
+    "Validate policy files. Each line is `name = policy`, or `name/pattern = policy` for some keys of a limit; # begins\n"
+    "a comment. Each bad line is reported as FILE:LINE: and the reason. If a file has no bad line, its limits are\n"
+    "printed in their shortest form. FILE may be - for the standard input.\n"
     "\n"
-    "  -h, --help   print this\n"
+    "  -h, --help   print this text\n"
     "\n"
-    "Exit status: 0 all lines are right, 1 a line is bad, 2 wrong use or a file cannot be read.\n";
+    "Exit status: 0 all lines are good, 1 a line is bad, 2 wrong usage or a file cannot be read.\n";
 
 struct check {
     const char *path;
-    FILE *limits; /* what will be printed if there is no bad line */
+    FILE *limits; /* the limits, printed if no line is bad */
     size_t limit_count, bad_count;
 };
 
@@ -39,7 +39,7 @@ int command_check(int argc, char **argv)
         return output_finish(EXIT_OK, EXIT_ERROR);
     }
     if (optind == argc)
-        return usage_error("check", "no FILE to check");
+        return usage_error("check", "no FILE is given");
     for (int i = optind; i < argc; i++) {
         code = check_file(argv[i]);
         worst = code > worst ? code : worst;

@@ -4,7 +4,7 @@
 
 #include "cli/span.h"
 
-/* `text` in quotes, escaped; U+FFFD stands for each byte that is not UTF-8. */
+/* Print `text` in quotes, escaped; U+FFFD replaces each byte that is not UTF-8. */
 void json_string(struct span text);
 
 #endif

@@ -1,4 +1,4 @@
-/* main.c - the weir program: which command, help, and what the commands have in common. */
+/* main.c - the weir program: chooses the command, prints help, and holds what the commands share. */
 #include "cli/cli.h"
 
 #include <errno.h>
@@ -13,25 +13,25 @@
 static const char MAIN_HELP[] =
     "Usage: weir COMMAND [ARGUMENTS]\n"
     "\n"
-    "weir limits rates. This program tries limits out before they go into service.\n"
+    "weir limits rates. This program tries limits out before you use them in service.\n"
     "\n"
     "Commands:\n"
-    "  replay   hold the requests of a log against limits: who would have been denied?\n"
+    "  replay   replay a log against limits: which requests would have been denied?\n"
     "  check    validate a policy file\n"
-    "  try      one decision, as an exit status\n"
+    "  try      make one decision and return it as the exit status\n"
     "  version  print the version\n"
-    "  help     print this, or the help of a command: weir help replay\n"
+    "  help     print this text, or a command's help: weir help replay\n"
     "\n"
     "Example:\n"
     "  weir replay -p 'sliding_window limit=20 period=1m' access.log\n"
     "\n"
-    "Exit status: 0 done (try: allowed), 1 failed (try: denied), 2 wrong use (try: any error).\n"
-    "The manual pages say it all: weir(1), weir-replay(1) and its like, and weir-policy(5).\n";
+    "Exit status: 0 done (try: allowed), 1 failed (try: denied), 2 wrong usage (try: any error).\n"
+    "The manual pages have the details: weir(1), one for each command such as weir-replay(1), and weir-policy(5).\n";
 
 static int command_version(int argc, char **argv);
 static int command_help(int argc, char **argv);
 static const char VERSION_HELP[] =
-    "Usage: weir version\n\nPrint the version of the library that this program runs on.\n";
+    "Usage: weir version\n\nPrint the version of the weir library that this program uses.\n";
 
 static const struct command {
     const char *name;
@@ -86,7 +86,7 @@ static int command_version(int argc, char **argv)
     if (argc > 1 && is_help(argv[1]))
         return print(VERSION_HELP);
     if (argc > 1)
-        return usage_error("version", "'%s' is one word too many", argv[1]);
+        return usage_error("version", "unexpected argument '%s'", argv[1]);
     printf("weir %s\n", weir_version());
     return output_finish(EXIT_OK, EXIT_ERROR);
 }
@@ -95,7 +95,7 @@ static int command_help(int argc, char **argv)
 {
     const struct command *command = command_find(argc > 1 && !is_help(argv[1]) ? argv[1] : "help");
     if (argc > 2)
-        return usage_error("help", "'%s' is one word too many", argv[2]);
+        return usage_error("help", "unexpected argument '%s'", argv[2]);
     if (!command)
         return usage_error("help", "there is no command '%s'", argv[1]);
     return print(command->help);
@@ -123,7 +123,7 @@ int usage_error(const char *command, const char *format, ...)
     va_start(arguments, format);
     say("weir ", command, format, arguments);
     va_end(arguments);
-    fprintf(stderr, "'weir %s --help' says more.\n", command);
+    fprintf(stderr, "Try 'weir %s --help'.\n", command);
     return EXIT_ERROR;
 }
 

@@ -1,4 +1,4 @@
-/* span.c - a stretch of bytes that somebody else owns. */
+/* span.c - a range of bytes that the span does not own. */
 #include "cli/span.h"
 
 #include <stdarg.h>
@@ -100,7 +100,7 @@ bool span_is_utf8(struct span span)
     return true;
 }
 
-/* C0 and C1 controls and DEL: a terminal may obey them. */
+/* True for C0 and C1 controls and DEL, which a terminal may obey. */
 static bool is_control(const unsigned char *character, size_t len)
 {
     return len == 1 ? character[0] < 0x20 || character[0] == 0x7f : character[0] == 0xc2 && character[1] < 0xa0;
@@ -108,7 +108,7 @@ static bool is_control(const unsigned char *character, size_t len)
 
 void span_show(struct span span, char *out, size_t size)
 {
-    size_t used = 0, kept = 0; /* `kept`: how much may stay if "..." has to follow it */
+    size_t used = 0, kept = 0; /* `kept`: how much stays if "..." has to follow */
     for (size_t i = 0; i < span.len;) {
         const unsigned char *at = (const unsigned char *)span.data + i;
         size_t len = span_character(span_slice(span, i, span.len));

@@ -1,4 +1,4 @@
-/* store.c - where a command keeps its counts: its options, its keys, and whether Redis is there. */
+/* store.c - where a command keeps its counts: its options, its keys in Redis, and whether Redis answers. */
 #include "cli/store.h"
 
 #include <signal.h>
@@ -8,10 +8,10 @@
 
 #include "cli/cli.h"
 
-/* Long, for nobody waits at the other end: a slow server is slow, not gone. */
+/* Long, because no caller waits: a slow server is slow, not gone. */
 #define PATIENCE_US (5 * WEIR_SECOND)
 
-/* As weir.h has it of lease_life_us. */
+/* The range of lease_life_us in weir.h. */
 #define LEASE_LIFE_MIN_US 1000
 #define LEASE_LIFE_MAX_US (10 * WEIR_SECOND)
 #define REPLICAS_MAX 16 /* of redis_replicas */
@@ -34,7 +34,7 @@ const char *store_deal_name(const struct store *store)
     return deal_names[store->deal];
 }
 
-/* The place of `value` among the names; `count` if it is none of them. */
+/* Return the index of `value` among the names; `count` if it is not one of them. */
 static size_t name_find(const char *const *names, size_t count, const char *value)
 {
     size_t i = 0;
@@ -43,7 +43,7 @@ static size_t name_find(const char *const *names, size_t count, const char *valu
     return i;
 }
 
-/* A time as policies have it: the library reads it. */
+/* Read a time as policies write it, with the library's parser. */
 static bool life_read(const char *value, int64_t *out_us)
 {
     char text[80];
@@ -74,7 +74,7 @@ static int read_hybrid_option(struct store *store, const char *command, int code
         store->hybrid_option = "--deal";
         deal = name_find(deal_names, COUNT_OF(deal_names), value);
         if (deal == COUNT_OF(deal_names))
-            return usage_error(command, "--deal '%s' is none of round-robin, key, skewed", value);
+            return usage_error(command, "--deal '%s' is not one of round-robin, key, skewed", value);
         store->deal = (enum deal)deal;
         break;
     case STORE_LEASE_LIFE:
@@ -109,7 +109,7 @@ int store_read_option(struct store *store, const char *command, int code, const 
     case STORE_MODE:
         mode = name_find(mode_names, COUNT_OF(mode_names), value);
         if (mode == COUNT_OF(mode_names))
-            return usage_error(command, "--mode '%s' is none of local, distributed, hybrid", value);
+            return usage_error(command, "--mode '%s' is not one of local, distributed, hybrid", value);
         store->mode = (enum weir_mode)mode;
         break;
     default: return read_hybrid_option(store, command, code, value);
@@ -120,7 +120,7 @@ int store_read_option(struct store *store, const char *command, int code, const 
 int store_check(const struct store *store, const char *command)
 {
     if (store->mode != WEIR_LOCAL && !store->redis_url)
-        return usage_error(command, "--mode %s needs to know which Redis: --redis URL", store_mode_name(store));
+        return usage_error(command, "--mode %s needs --redis URL", store_mode_name(store));
     if (store->mode == WEIR_LOCAL && (store->redis_url || store->password_file || store->prefix || store->has_replicas))
         return usage_error(command, "%s belongs to --mode distributed or hybrid",
                            store->redis_url       ? "--redis"
@@ -136,7 +136,7 @@ int store_make_prefix(struct store *store)
 {
     uint64_t run;
     if (getrandom(&run, sizeof run, 0) != sizeof run) {
-        complain("the system has no random numbers");
+        complain("cannot get random numbers from the system");
         return EXIT_FAILED;
     }
     snprintf(store->run_prefix, sizeof store->run_prefix, "weir:replay-%016llx:", (unsigned long long)run);
@@ -219,7 +219,8 @@ void store_hold_signals(void)
 {
     struct sigaction once = { .sa_handler = note, .sa_flags = (int)(SA_RESETHAND | SA_RESTART) };
     for (size_t i = 0; i < NOTED_SIGNALS; i++)
-        if (sigaction(noted_signals[i], NULL, &before[i]) == 0 && before[i].sa_handler != SIG_IGN) /* as nohup does */
+        if (sigaction(noted_signals[i], NULL, &before[i]) == 0 &&
+            before[i].sa_handler != SIG_IGN) /* nohup ignores it */
             sigaction(noted_signals[i], &once, NULL);
 }
 

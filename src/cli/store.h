@@ -1,7 +1,7 @@
 /* store.h - where a command keeps its counts: in this process, or in Redis (--mode distributed, --mode hybrid).
  *
- * What is asked of Redis is answered by Redis or is an error: a command that fell back to this process would say
- * something else than it was asked to find out. No password is ever printed.
+ * A request to Redis is answered by Redis or fails. If the command fell back to this process, its answer would be about
+ * something else than the user asked. No password is ever printed.
  */
 #ifndef WEIR_CLI_STORE_H
 #define WEIR_CLI_STORE_H
@@ -10,7 +10,7 @@
 
 #define STORE_PREFIX_SIZE 40
 
-/* getopt_long()'s codes for the options that set a store; commands number their own from 256. */
+/* getopt_long()'s codes for the options of a store. Commands number their own options from 256. */
 enum store_option {
     STORE_MODE = 1024,
     STORE_REDIS,
@@ -24,9 +24,9 @@ enum store_option {
     STORE_STRICT
 };
 
-#define STORE_INSTANCES_MAX 256 /* each is a limiter with a thread and a connection of its own */
+#define STORE_INSTANCES_MAX 256 /* each is a limiter with its own thread and connection */
 
-/* Which instance gets a request, as the balancers in front of a service deal them. */
+/* How requests are dealt to the instances, as by the balancer of a service. */
 enum deal {
     DEAL_ROUND_ROBIN, /* each in turn */
     DEAL_KEY,         /* all requests of a key to one instance */
@@ -41,40 +41,39 @@ struct store {
     int64_t replicas; /* 0: none */
     bool has_replicas;
 
-    /* Mode WEIR_HYBRID alone. */
+    /* Mode WEIR_HYBRID only: */
     int64_t instances; /* 0: 1 */
     enum deal deal;
     int64_t lease_life_us, lease_max; /* 0: the library's default */
     bool strict;
-    const char *hybrid_option; /* the last option of these that was given, or NULL */
+    const char *hybrid_option; /* the last of these options that was given, or NULL */
 };
 
-/* Take an option of enum store_option; EXIT_OK, or EXIT_ERROR after a complaint. */
+/* Take an option of enum store_option. Return EXIT_OK, or EXIT_ERROR after a complaint. */
 int store_read_option(struct store *store, const char *command, int code, const char *value);
 
-/* After the last option: whether they go together. EXIT_OK, or EXIT_ERROR after a complaint. */
+/* Check after the last option whether they fit together. Return EXIT_OK, or EXIT_ERROR after a complaint. */
 int store_check(const struct store *store, const char *command);
 
-/* "local", "distributed", "hybrid"; "round-robin", "key", "skewed". */
+/* Return "local", "distributed" or "hybrid"; "round-robin", "key" or "skewed". */
 const char *store_mode_name(const struct store *store);
 const char *store_deal_name(const struct store *store);
 
-/* Give this run keys of its own, "weir:replay-<16 hex digits>:". EXIT_OK, or EXIT_FAILED after a complaint. */
+/* Give this run its own keys, "weir:replay-<16 hex digits>:". Return EXIT_OK, or EXIT_FAILED after a complaint. */
 int store_make_prefix(struct store *store);
 
-/* Fill in where the counts are kept, what is done when Redis cannot be had (an error), and a log hook that says so. */
+/* Fill in the options of this store, with errors if Redis does not answer and a log hook that prints warnings. */
 void store_options(const struct store *store, struct weir_options *options);
 
-/* Whether Redis can be reached and asked, found out by a question that changes nothing: EXIT_OK, or after a complaint
- * EXIT_ERROR (the options are wrong) or EXIT_FAILED. Always EXIT_OK without Redis. */
+/* Check that Redis answers, by a request that changes nothing. Return EXIT_OK, or after a complaint EXIT_ERROR (wrong
+ * options) or EXIT_FAILED. Without Redis, always EXIT_OK. */
 int store_reach(const struct store *store);
 
-/* "memory", "redis" and so on: who decided. */
+/* Return the name of a decision's source: "memory", "redis" and so on. */
 const char *store_source_name(unsigned source);
 
-/* From now on SIGINT, SIGTERM, SIGHUP and SIGPIPE are only noted, the first time each, so that there is time to remove
- * keys. store_signal() is what was noted last, or 0. Releasing them gives them their effect back, and this process the
- * one that was noted. */
+/* Hold back SIGINT, SIGTERM, SIGHUP and SIGPIPE, the first of each, so that keys can be removed. store_signal() returns
+ * the last signal held back, or 0. Releasing restores their effect and raises that signal. */
 void store_hold_signals(void);
 int store_signal(void);
 void store_release_signals(void);

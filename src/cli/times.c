@@ -1,4 +1,4 @@
-/* times.c - points in time from text, exactly. */
+/* times.c - exact points in time from text. */
 #include "cli/times.h"
 
 #include <stdio.h>
@@ -65,7 +65,7 @@ static bool whole_read(struct span text, enum time_unit unit, int64_t *out_us, c
     return true;
 }
 
-/* Up to six digits of a fraction of a second; `len` says how many digits stand there. */
+/* Read up to six digits of a fraction of a second; `len` is the number of digits in the text. */
 static bool fraction_read(struct span text, int *out_microsecond, size_t *out_len)
 {
     int value = 0;
@@ -106,7 +106,7 @@ static bool take(struct span *text, char byte)
     return true;
 }
 
-/* Exactly `len` digits. */
+/* Take exactly `len` digits. */
 static bool take_digits(struct span *text, size_t len, int *out)
 {
     int64_t value;
@@ -117,7 +117,7 @@ static bool take_digits(struct span *text, size_t len, int *out)
     return true;
 }
 
-/* Z, +hh:mm, +hhmm, +hh, or nothing at all: UTC. The sign may be a minus. To the end of `text`. */
+/* Take the zone at the end of the text: Z, +hh:mm, +hhmm, +hh, or nothing for UTC. The sign may be a minus. */
 static bool take_zone(struct span *text, int *out_minutes)
 {
     int hours, minutes = 0;
@@ -179,8 +179,8 @@ static bool clf_time_read(struct span text, struct moment *out)
     return take_zone(&text, &out->zone_minutes);
 }
 
-/* Days since 1970-01-01 of a day in the Gregorian calendar from the year 1 on. The year is taken to begin in March, so
- * that a leap day is its last day and the months before any month have (153 * months + 2) / 5 days. */
+/* Return the days since 1970-01-01 of a Gregorian date from the year 1 on. Years begin in March here, so that a leap
+ * day is the last day of its year; the months before a month then have (153 * months + 2) / 5 days. */
 static int64_t days_since_epoch(int year, int month, int day)
 {
     int march_year = year - (month <= 2), months = (month + 9) % 12;
@@ -202,7 +202,7 @@ static bool moment_to_us(const struct moment *moment, int64_t *out_us, const cha
     int64_t minutes = (int64_t)moment->hour * 60 + moment->minute - moment->zone_minutes;
     int64_t seconds = days_since_epoch(moment->year, moment->month, moment->day) * 86400 + minutes * 60 +
                       moment->second;
-    if (moment->second == 60 && seconds % 86400 != 0) /* no leap second ends elsewhere than at midnight UTC */
+    if (moment->second == 60 && seconds % 86400 != 0) /* leap seconds end at midnight UTC only */
         return false;
     *wrong = OUT_OF_RANGE;
     if (seconds < 0 || seconds > WEIR_MAX_TIME_US / WEIR_SECOND)
@@ -241,7 +241,7 @@ void time_print(int64_t time_us, char *text)
 {
     time_t seconds = (time_t)(time_us / WEIR_SECOND);
     struct tm parts;
-    gmtime_r(&seconds, &parts); /* which fails for years beyond an int only */
+    gmtime_r(&seconds, &parts); /* fails only for years beyond an int */
     strftime(text, TIME_TEXT_SIZE, "%Y-%m-%dT%H:%M:%SZ", &parts);
 }
 

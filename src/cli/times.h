@@ -1,12 +1,12 @@
-/* times.h - points in time from text, exactly.
+/* times.h - exact points in time from text.
  *
- * Everything is integer arithmetic on microseconds since 1970-01-01T00:00Z, without the leap seconds:
+ * All arithmetic is on integers: microseconds since 1970-01-01T00:00Z, without leap seconds.
  *
- *     1700000000000000                    a whole number: microseconds, or what the unit says
- *     1700000000.25                       with a point: seconds, whatever the unit says
- *     2023-11-16 18:17:03.9799600         also with T, without seconds or without a time of day; UTC
- *     2023-11-16T18:17:03+01:00           Z, +hh:mm, +hhmm and +hh name the zone
- *     01/Jul/1995:00:00:01 -0400          as access logs have it, with or without [ ]
+ *     1700000000000000                    a whole number: microseconds, or the chosen unit
+ *     1700000000.25                       with a point: seconds, whatever the unit
+ *     2023-11-16 18:17:03.9799600         UTC; also with T, without seconds or without a time of day
+ *     2023-11-16T18:17:03+01:00           Z, +hh:mm, +hhmm or +hh names the zone
+ *     01/Jul/1995:00:00:01 -0400          as in access logs, with or without [ ]
  *
  * Digits beyond the microsecond are cut off. A leap second (23:59:60 UTC) is the second after it, as in POSIX.
  */
@@ -17,21 +17,21 @@
 
 enum time_unit { TIME_MICROSECONDS, TIME_MILLISECONDS, TIME_SECONDS, TIME_NANOSECONDS };
 
-#define TIME_TEXT_SIZE 40 /* room for what time_print() and duration_print() write */
+#define TIME_TEXT_SIZE 40 /* room for time_print() and duration_print() */
 
-/* Read a time from 0 to WEIR_MAX_TIME_US. If it is none, false, and `wrong` says why: "is ..." or "has ...". */
+/* Read a time from 0 to WEIR_MAX_TIME_US. On failure return false, and `wrong` says why: "is ..." or "has ...". */
 bool time_read(struct span text, enum time_unit unit, int64_t *out_us, const char **wrong);
 
-/* us, ms, s or ns. */
+/* Read us, ms, s or ns. */
 bool time_unit_read(struct span text, enum time_unit *out);
 
-/* The unit that a column's name ends in, as in sent_ms; false if it ends in none. */
+/* Read the unit at the end of a column's name, as in sent_ms; false if there is none. */
 bool time_unit_of_name(struct span name, enum time_unit *out);
 
-/* 1995-07-01T04:00:01Z: the second that `time_us` lies in. */
+/* Print the second that `time_us` lies in: 1995-07-01T04:00:01Z. */
 void time_print(int64_t time_us, char *text);
 
-/* 250 us, 1.5 s, 1 h 8 min 53 s: exact below a minute, cut to whole seconds above. */
+/* Print 250 us, 1.5 s or 1 h 8 min 53 s: exact below a minute, cut to whole seconds above. */
 void duration_print(int64_t duration_us, char *text);
 
 #endif

@@ -1,4 +1,4 @@
-/* try.c - weir try: one decision on a fresh limiter, as an exit status. */
+/* try.c - weir try: one decision on a fresh limiter, as the exit status. */
 #include <getopt.h>
 #include <stdio.h>
 #include <string.h>
@@ -15,26 +15,27 @@ const char TRY_HELP[] =
     "Usage: weir try -p POLICY [--key KEY] [--cost N]\n"
     "       weir try -f FILE [--limit NAME] [--key KEY] [--cost N]\n"
     "\n"
-    "Ask a fresh limit once and say what it answers. Nothing is kept: each run starts with all permits.\n"
-    "With --mode distributed or hybrid the limit is the one in Redis, and what is taken from it stays taken.\n"
+    "Make one decision on a fresh limit and print it. Nothing is kept: each run starts with all permits.\n"
+    "With --mode distributed or hybrid the limit is in Redis, and permits taken from it stay taken.\n"
     "\n"
     "  -p, --policy POLICY    the limit, for example 'token_bucket limit=100 period=1s burst=200'\n"
-    "  -f, --policies FILE    a policy file, and\n"
-    "      --limit NAME       which of its limits; not needed if it has one alone\n"
-    "      --key KEY          whose request it is (default: key)\n"
-    "      --cost N           how many permits it takes (default: 1)\n"
-    "      --json             the answer as one JSON object\n"
-    "      --stats            then what the limiter counted, in Prometheus's text format\n"
+    "  -f, --policies FILE    a policy file\n"
+    "      --limit NAME       which limit of the file; not needed if it has only one\n"
+    "      --key KEY          the request's key (default: key)\n"
+    "      --cost N           how many permits the request takes (default: 1)\n"
+    "      --json             print the decision as one JSON object\n"
+    "      --stats            also print the limiter's counters in the Prometheus text format\n"
     "      --mode MODE        local (default), distributed or hybrid\n"
     "      --redis URL        redis[s]://[user@]host[:port][/db], unix://[user@]/path[?db=N],\n"
     "                         redis[s]-sentinel://[user@]host[:port][,host[:port]...]/service[?db=N] or\n"
     "                         redis[s]-cluster://[user@]host[:port][,host[:port]...]\n"
     "      --redis-password-file FILE\n"
-    "                         its first line is the password; or else WEIR_REDIS_PASSWORD in the environment\n"
+    "                         a file whose first line is the password; without it, the environment variable\n"
+    "                         WEIR_REDIS_PASSWORD\n"
     "      --redis-prefix PREFIX\n"
-    "                         what keys in Redis begin with (default: weir:)\n"
-    "      --redis-replicas N how many replicas must have what was taken before it counts, 0 to 16 (default: 0)\n"
-    "  -h, --help             print this\n"
+    "                         the beginning of all keys in Redis (default: weir:)\n"
+    "      --redis-replicas N how many replicas must acknowledge the decision, 0 to 16 (default: 0)\n"
+    "  -h, --help             print this text\n"
     "\n"
     "Exit status: 0 allowed, 1 denied, 2 any error.\n";
 
@@ -48,7 +49,7 @@ struct attempt {
 
 enum option_code { LIMIT = 256, KEY, COST, JSON, STATS };
 
-enum { STATS_TEXT_SIZE = 8192 }; /* holds all, without labels */
+enum { STATS_TEXT_SIZE = 8192 }; /* holds all counters, without labels */
 
 static int read_options(struct attempt *attempt, int argc, char **argv, bool *wants_help);
 static int read_option(struct attempt *attempt, int code, const char *value);
@@ -106,7 +107,7 @@ static int read_options(struct attempt *attempt, int argc, char **argv, bool *wa
             return result;
     }
     if (optind < argc)
-        return usage_error("try", "'%s' is one word too many", argv[optind]);
+        return usage_error("try", "unexpected argument '%s'", argv[optind]);
     return *wants_help ? EXIT_OK : store_check(&attempt->store, "try");
 }
 
@@ -114,7 +115,7 @@ static int read_option(struct attempt *attempt, int code, const char *value)
 {
     switch (code) {
     case 'p': attempt->has_text = true; return policies_add_text(&attempt->policies, "try", value);
-    case 'f': attempt->has_file = true; return policies_add_file(&attempt->policies, "try", value);
+    case 'f': attempt->has_file = true; return policies_add_file(&attempt->policies, value);
     case LIMIT: attempt->limit = value; break;
     case JSON: attempt->json = true; break;
     case STATS: attempt->stats = true; break;
@@ -132,12 +133,12 @@ static int read_option(struct attempt *attempt, int code, const char *value)
     return EXIT_OK;
 }
 
-/* NULL after a complaint. */
+/* Return the limit to use; NULL after a complaint. */
 static const struct named_policy *choose(const struct attempt *attempt)
 {
     const struct policies *policies = &attempt->policies;
     if (!attempt->has_text && !attempt->has_file) {
-        usage_error("try", "no limit to ask: give one with -p");
+        usage_error("try", "no limit is given: add one with -p");
         return NULL;
     }
     if (attempt->limit && attempt->has_file)
@@ -145,11 +146,11 @@ static const struct named_policy *choose(const struct attempt *attempt)
             if (strcmp(policies->all[i].name, attempt->limit) == 0)
                 return &policies->all[i];
     if (attempt->limit && !attempt->has_file)
-        usage_error("try", "--limit '%s' needs the policy file that has it: -f FILE", attempt->limit);
+        usage_error("try", "--limit '%s' needs a policy file: -f FILE", attempt->limit);
     else if (attempt->limit)
         usage_error("try", "there is no limit '%s' in the policy file", attempt->limit);
     else if (policies->count != 1)
-        usage_error("try", "there are %zu limits: --limit NAME chooses one", policies->count);
+        usage_error("try", "there are %zu limits: choose one with --limit NAME", policies->count);
     else
         return &policies->all[0];
     return NULL;

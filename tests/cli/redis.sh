@@ -206,7 +206,7 @@ verdict 'the manual names each right that docs/redis.md names' $?
 printf '0,a,1\n' >in
 asked acl setuser weir -del >/dev/null
 run 1 replay -p "$once" --mode distributed --redis "$url" &&
-    has err "cannot remove this run's keys weir:replay-" 'they go by themselves' && [ "$(asked dbsize)" -gt 0 ]
+    has err "cannot remove this run's keys weir:replay-" 'they expire by themselves' && [ "$(asked dbsize)" -gt 0 ]
 verdict 'a replay whose keys cannot be removed says so' $?
 asked acl setuser weir +del >/dev/null
 asked flushall >/dev/null

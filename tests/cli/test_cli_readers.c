@@ -453,7 +453,7 @@ START_TEST(a_quote_that_is_never_closed_spoils_one_row_of_a_large_file)
     csv_start(csv, &choice);
     ck_assert_int_eq(lines_next(&input.lines, &line), 1);
     ck_assert_int_eq(csv_begin(csv, &input.lines, line), EXIT_FAILED);
-    ck_assert_str_eq(last_complaint, "input:1: a quoted field is not closed: which columns there are is not known");
+    ck_assert_str_eq(last_complaint, "input:1: a quoted field is not closed: the columns are unknown");
     csv_free(csv);
     free(csv);
     input_close(&input);

@@ -1,4 +1,4 @@
-/* compare.c - what instances in hybrid mode decided, held against what one exact limit would have. */
+/* compare.c - what instances in hybrid mode decided, compared with what one exact limit would have decided. */
 #include "cli/replay/compare.h"
 
 #include <stdlib.h>
@@ -47,7 +47,8 @@ void compare_end(struct compare *compare)
     }
 }
 
-/* What a clock that steps back does to a meter is what it does to a limit, see WEIR_CLOCK_SLACK_US. */
+/* Add an admitted row to a meter. A clock that steps back affects a meter as it affects a limit, see
+ * WEIR_CLOCK_SLACK_US. */
 static void meter_add(struct meter *meter, const struct weir_policy *policy, const struct row *row)
 {
     int64_t passed_us = row->time_us - meter->at_us;
@@ -60,7 +61,8 @@ static void meter_add(struct meter *meter, const struct weir_policy *policy, con
     meter->level = (meter->level < 0 ? 0 : meter->level) + row->cost;
 }
 
-/* What the library states as a limit's bound is not that of its overrides: their keys are left out. */
+/* True if an override applies to the row's key. The bound that the library states for a limit does not cover such keys,
+ * so they are left out. */
 static bool is_overridden(const struct compare *compare, size_t limit, const struct row *row)
 {
     struct weir_policy policy;
@@ -81,7 +83,7 @@ static void measure(struct compare *compare, const struct row *row)
         struct meter *meter = &compare->meters[i][row->key];
         meter_add(meter, policy, row);
         double over = meter->level - (double)((policy->burst ? policy->burst : policy->limit) + policy->debt);
-        if (over > limit->most_over + 1e-6) /* less is what doubles lose */
+        if (over > limit->most_over + 1e-6) /* a smaller excess is a rounding error */
             limit->most_over = over;
     }
 }

@@ -1,4 +1,4 @@
-/* decisions.c - one line per row on stdout: allowed,remaining,retry_after_us,reset_after_us,delay_us. */
+/* decisions.c - a line per row on stdout: allowed,remaining,retry_after_us,reset_after_us,delay_us. */
 #include "cli/replay/decisions.h"
 
 #include <stdio.h>
@@ -32,7 +32,7 @@ void decisions_finish(struct decisions *decisions)
     decisions->waiting = NULL;
 }
 
-/* The digits of `value` from `out` on; returns where they end. printf takes longer than most decisions. */
+/* Write the digits of `value` to `out`; return their end. printf takes longer than most decisions. */
 static char *number_print(int64_t value, char *out)
 {
     char digits[20];

@@ -1,7 +1,7 @@
-/* decisions.h - one line per row on stdout: allowed,remaining,retry_after_us,reset_after_us,delay_us.
+/* decisions.h - a line per row on stdout: allowed,remaining,retry_after_us,reset_after_us,delay_us.
  *
- * The lines come in the order of the input. Rows that were decided in that order are written at once; otherwise their
- * decisions wait here, 32 bytes each, until the last is there.
+ * The lines keep the order of the input. If rows are decided in that order, their lines are written at once. Otherwise
+ * the decisions are kept, 32 bytes each, until the last one is made.
  */
 #ifndef WEIR_CLI_DECISIONS_H
 #define WEIR_CLI_DECISIONS_H
@@ -18,7 +18,7 @@ struct decisions {
     size_t count;
 };
 
-/* `must_wait`: rows will not be decided in the order of the input. False: out of memory. */
+/* `must_wait`: rows will not be decided in the input's order. False: out of memory. */
 bool decisions_start(struct decisions *decisions, bool must_wait, size_t count);
 void decisions_add(struct decisions *decisions, size_t position, const struct weir_decision *decision);
 void decisions_finish(struct decisions *decisions);

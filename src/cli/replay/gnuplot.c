@@ -1,4 +1,4 @@
-/* gnuplot.c - a picture that gnuplot draws: see gnuplot.h. */
+/* gnuplot.c - draws a picture with gnuplot: see gnuplot.h. */
 #include "cli/replay/gnuplot.h"
 
 #include <errno.h>
@@ -39,7 +39,7 @@ enum gnuplot_end gnuplot_draw(const struct gnuplot_picture *picture, const char 
     return end;
 }
 
-/* Become gnuplot, its input the pipe and its output the picture. */
+/* Become gnuplot, which reads the pipe and writes the picture. */
 static void become_gnuplot(int script, int drawn)
 {
     static char name[] = "gnuplot";
@@ -62,7 +62,7 @@ static void write_terminal(FILE *script, const struct gnuplot_picture *picture, 
                 width, height, width, height);
 }
 
-/* Send the script down the pipe. A gnuplot that has gone already is told by its exit status, not by SIGPIPE. */
+/* Write the script into the pipe. If gnuplot has exited already, its exit status says so, not SIGPIPE. */
 static void send_script(const struct gnuplot_picture *picture, bool is_svg, int descriptor)
 {
     struct sigaction ignore = { .sa_handler = SIG_IGN }, before;
@@ -112,7 +112,7 @@ static enum gnuplot_end draw(const struct gnuplot_picture *picture, bool is_svg,
     return GNUPLOT_FAILED;
 }
 
-/* In gnuplot's single quotes a doubled quote is one, and nothing else means anything. */
+/* Inside gnuplot's single quotes only a doubled quote is special: it means one. */
 void gnuplot_write_quoted(FILE *script, const char *text)
 {
     fputc('\'', script);

@@ -1,18 +1,18 @@
-/* hold.c - holds rows against limits, by the rows' own times, and counts what comes of it. */
+/* hold.c - runs rows against limits at the rows' own times and counts the outcome. */
 #include "cli/replay/hold.h"
 
 #include <stdlib.h>
 
 #include "cli/cli.h"
 
-#define BATCH 32 /* rows decided in one call, for the limiter to fetch their keys' states side by side */
+#define BATCH 32 /* rows decided in one call, so that the limiter fetches their keys' states side by side */
 
 struct hold {
     const struct rows *rows;
     const struct store *store;
     const struct policies *policies;
-    int64_t now_us;             /* what all limiters' clocks show */
-    struct instance *instances; /* one, but in hybrid mode */
+    int64_t now_us;             /* the time on all limiters' clocks */
+    struct instance *instances; /* one, except in hybrid mode */
     size_t instance_count;
     struct compare compare; /* in hybrid mode */
     uint64_t peek_calls;    /* in hybrid mode: store calls that no instance of a service would have made */
@@ -117,7 +117,7 @@ static void close_instances(struct hold *hold)
     compare_end(&hold->compare);
 }
 
-/* Which instance gets the row, the `number`-th from 0. */
+/* Return the instance that gets row `number`, counted from 0. */
 static const struct instance *deal(const struct hold *hold, const struct row *row, size_t number)
 {
     size_t to = number % hold->instance_count, last = hold->instance_count - 1;
@@ -129,7 +129,7 @@ static const struct instance *deal(const struct hold *hold, const struct row *ro
     return &hold->instances[to];
 }
 
-/* Rows against the only limit. A request's own time of 0 means the limiter's clock, which stands at 0 here. */
+/* Decide rows by the only limit. A request's time of 0 means the limiter's clock, which stands at 0 here. */
 static int decide_batch(struct hold *hold, const struct row *rows, size_t n, struct weir_decision *out)
 {
     struct weir_request requests[BATCH];
@@ -142,7 +142,7 @@ static int decide_batch(struct hold *hold, const struct row *rows, size_t n, str
     return error == WEIR_OK ? EXIT_OK : instance_failed("cannot decide", error);
 }
 
-/* One row. The clock shows its time, now and for the peeks that may follow. */
+/* Decide one row. The clock shows its time, also for the peeks that may follow. */
 static int decide_row(struct hold *hold, const struct instance *instance, const struct row *row,
                       struct weir_decision *out)
 {
@@ -184,7 +184,7 @@ static int count(struct hold *hold, const struct instance *instance, const struc
 {
     struct tally *tally = hold->tally;
     if (decision->source == WEIR_BY_FULL) {
-        complain("the limiter had no room for a key: its answers would be wrong");
+        complain("the limiter has no room for a key: its answers would be wrong");
         return EXIT_FAILED;
     }
     if (tally->admitted + tally->denied == 0)
@@ -210,7 +210,7 @@ static uint64_t store_calls(const struct instance *instance)
     return weir_stats_read(instance->limiter, &stats) == WEIR_OK ? stats.store_calls : 0;
 }
 
-/* Whether the limits by themselves would have allowed the row. */
+/* Find out which limits alone would have allowed the row. */
 static int peek_limits(struct hold *hold, const struct instance *instance, const struct row *row, bool *allowed)
 {
     struct span key = rows_key(hold->rows, row->key);
@@ -227,7 +227,7 @@ static int peek_limits(struct hold *hold, const struct instance *instance, const
     return EXIT_OK;
 }
 
-/* Count a denial, and find out which limits it comes from. */
+/* Count a denial and find the limits that denied. */
 static int blame(struct hold *hold, const struct instance *instance, const struct row *row)
 {
     struct tally *tally = hold->tally;
@@ -249,8 +249,8 @@ static int blame(struct hold *hold, const struct instance *instance, const struc
     return result;
 }
 
-/* Remove what this run has put into Redis: each key that was asked about, under each limit. The rows hold them all, so
- * that nothing need be remembered besides. */
+/* Remove this run's keys from Redis: every requested key under every limit. The rows hold all keys, so no other list is
+ * needed. */
 static bool remove_keys(const struct hold *hold, struct progress *progress)
 {
     for (size_t i = 0; i < hold->rows->key_count; i++) {
@@ -262,9 +262,9 @@ static bool remove_keys(const struct hold *hold, struct progress *progress)
             int error = weir_reset(hold->instances->limits[j], weir_key(key.data, key.len));
             if (error != WEIR_OK) {
                 progress_clear(progress);
-                complain("cannot remove this run's keys %s*: %s; they go by themselves, a week after they are as good "
-                         "as new",
-                         hold->store->prefix, weir_strerror(error));
+                complain(
+                    "cannot remove this run's keys %s*: %s; they expire by themselves, a week after they become idle",
+                    hold->store->prefix, weir_strerror(error));
                 return false;
             }
         }

@@ -1,15 +1,14 @@
-/* hold.h - holds rows against limits, by the rows' own times, and counts what comes of it.
+/* hold.h - runs rows against limits at the rows' own times and counts the outcome.
  *
- * A limiter is opened with a clock of its own, which shows the time of the row at hand, and with room for every key, so
- * that nothing but the limits ever denies. Several limits are held against a row at once, all or nothing; if they deny,
- * a peek at each, at the same time, tells which of them did. A denial changes nothing, so the peeks see what the
- * decision saw.
+ * The limiter's clock shows the time of the current row. The limiter has room for every key, so that only the limits
+ * ever deny. Several limits decide a row together, all or nothing; if they deny, a peek at each, at the same time,
+ * tells which of them denied. A denial changes nothing, so the peeks see the same state as the decision.
  *
- * With counts in Redis the scripts are given the rows' times. The keys are the run's own, by the store's prefix, and
- * are removed at the end, also if that is an error or a signal (see store_hold_signals()).
+ * With counts in Redis, the scripts get the rows' times. The store's prefix makes the keys private to the run. They are
+ * removed at the end, also after an error or a signal (see store_hold_signals()).
  *
- * In hybrid mode there are several limiters, each an instance of a service, and each row is dealt to one of them. What
- * they decide is held against one exact limit (compare.h).
+ * In hybrid mode there are several limiters, each an instance of a service, and each row goes to one of them. Their
+ * decisions are compared with those of one exact limit (compare.h).
  */
 #ifndef WEIR_CLI_HOLD_H
 #define WEIR_CLI_HOLD_H
@@ -24,7 +23,7 @@
 
 struct policy_tally {
     uint64_t denied;       /* requests that this limit denied, whatever the others said */
-    uint64_t denied_alone; /* and no other limit */
+    uint64_t denied_alone; /* requests that no other limit denied */
     uint32_t *denied_by_key;
 };
 
@@ -34,20 +33,22 @@ struct tally {
     uint32_t *requests_by_key, *denied_by_key; /* by key number */
     struct policy_tally *policies;             /* in the order of the policies */
     size_t policy_count;
-    int64_t first_us, last_us; /* the least and the greatest time; 0 without rows */
-    int64_t least_remaining;   /* after an admission, and of how many permits, and whose; -1: nothing was admitted */
+    int64_t first_us, last_us; /* the earliest and the latest time; 0 without rows */
+    int64_t
+        least_remaining; /* the fewest permits left after an admission, of how many, and for which key; -1: nothing was admitted */
     int64_t least_limit;
     uint32_t least_key;
     struct comparison comparison; /* in hybrid mode */
 };
 
 struct hold_watcher {
-    /* Called for each row in turn; other than EXIT_OK ends the work and is returned. NULL: nobody watches. */
+    /* Called for each row in turn. A result other than EXIT_OK ends the run and is returned. NULL: none. */
     int (*decided)(void *user, const struct row *row, const struct weir_decision *decision);
     void *user;
 };
 
-/* EXIT_OK with the tally, for tally_free(), or EXIT_FAILED after a complaint. There are 1 to WEIR_MAX_ALL policies. */
+/* Return EXIT_OK with the tally, which tally_free() frees, or EXIT_FAILED after a complaint. There are 1 to
+ * WEIR_MAX_ALL policies. */
 int hold_rows(const struct rows *rows, const struct policies *policies, const struct store *store,
               struct hold_watcher watcher, struct progress *progress, struct tally *out);
 

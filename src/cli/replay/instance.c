@@ -5,7 +5,7 @@
 
 #include "cli/cli.h"
 
-/* A limiter must never be short of room: the rows are bounded already, and so are their keys. */
+/* A limiter must never run out of room; the number of rows and keys is bounded already. */
 #define ALL_THE_ROOM (INT64_C(1) << 50)
 #define MAX_KEYS (INT64_C(1) << 31)
 

@@ -13,19 +13,19 @@ struct instance {
     weir_limit *limits[WEIR_MAX_ALL];
 };
 
-/* Options for a limiter in this process that has room for all `keys` keys of all policies. EXIT_OK, or EXIT_FAILED
+/* Set options for a limiter in this process with room for `keys` keys of all policies. Return EXIT_OK, or EXIT_FAILED
  * after a complaint. */
 int instance_options(struct weir_options *options, const struct policies *policies, size_t keys);
 
-/* EXIT_OK, or EXIT_FAILED after a complaint; instance_close() either way. */
+/* Return EXIT_OK, or EXIT_FAILED after a complaint. Call instance_close() in either case. */
 int instance_open(struct instance *instance, const struct weir_options *options, const struct policies *policies);
 void instance_close(struct instance *instance);
 
-/* Hold one request against all limits, all or nothing, by the limiter's clock. EXIT_OK, or EXIT_FAILED after a
- * complaint. */
+/* Decide one request by all limits together, all or nothing, by the limiter's clock. Return EXIT_OK, or EXIT_FAILED
+ * after a complaint. */
 int instance_decide(const struct instance *instance, struct span key, int64_t cost, struct weir_decision *out);
 
-/* Complain of an error of the library's. Returns EXIT_FAILED. */
+/* Complain about an error of the library. Return EXIT_FAILED. */
 int instance_failed(const char *what, int error);
 
 #endif

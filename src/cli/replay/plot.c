@@ -1,4 +1,4 @@
-/* plot.c - admitted and denied requests over time, as a picture that gnuplot draws. */
+/* plot.c - admitted and denied requests over time, drawn by gnuplot. */
 #include "cli/replay/plot.h"
 
 #include <stdio.h>
@@ -14,7 +14,7 @@
 
 static void write_script(FILE *script, const void *user);
 
-/* The least width that people name and that makes do with MOST_BINS. */
+/* Choose the smallest familiar width that needs at most MOST_BINS bins. */
 static int64_t width_choose(int64_t span_us, bool has_whole_seconds)
 {
     static const int64_t round[] = {
@@ -73,7 +73,8 @@ int plot_write(const struct plot *plot, const char *path, const char *title)
     return gnuplot_draw(&picture, path) == GNUPLOT_DREW ? EXIT_OK : EXIT_FAILED;
 }
 
-/* Dates for times that are dates; seconds since the begin for traces that start near 0 or are short. */
+/* True if the axis shows dates; otherwise it shows seconds since the start, for traces that start near 0 or are short.
+ */
 static bool has_dates(const struct plot *plot)
 {
     return plot->begin_us >= 366 * WEIR_DAY && plot->width_us * (int64_t)plot->count >= 10 * WEIR_SECOND;

@@ -1,11 +1,11 @@
-/* progress.c - a line on the terminal that says how far a long piece of work has come. */
+/* progress.c - a line on the terminal that shows how far a long task has got. */
 #include "cli/replay/progress.h"
 
 #include <stdio.h>
 #include <time.h>
 #include <unistd.h>
 
-#define ROWS_BETWEEN_LOOKS 4096 /* at the clock: a few milliseconds of work */
+#define ROWS_BETWEEN_LOOKS 4096 /* between looks at the clock: a few milliseconds of work */
 
 static int64_t clock_us(void)
 {

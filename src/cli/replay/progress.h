@@ -1,6 +1,6 @@
-/* progress.h - a line on the terminal that says how far a long piece of work has come.
+/* progress.h - a line on the terminal that shows how far a long task has got.
  *
- * Nothing appears in the first half second, when stderr is no terminal, or more than ten times a second.
+ * Nothing appears in the first half second or if stderr is not a terminal. The line changes at most ten times a second.
  */
 #ifndef WEIR_CLI_PROGRESS_H
 #define WEIR_CLI_PROGRESS_H
@@ -14,13 +14,13 @@ struct progress {
     int64_t next_us; /* when the line may change again */
 };
 
-/* `is_wanted`: false if something else is on the terminal. */
+/* `is_wanted`: false if other output goes to the terminal. */
 void progress_start(struct progress *progress, bool is_wanted);
 
-/* `what` and how many rows; with a `total` other than 0 the percentage instead. Cheap enough for each row. */
+/* Show `what` and the number of rows, or the percentage if `total` is not 0. Cheap enough to call for each row. */
 void progress_show(struct progress *progress, const char *what, size_t done, size_t total);
 
-/* Take the line away, before something else is printed. */
+/* Remove the line before something else is printed. */
 void progress_clear(struct progress *progress);
 
 #endif

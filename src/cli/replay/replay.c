@@ -1,4 +1,4 @@
-/* replay.c - weir replay: reads the command line, then load, hold, report. */
+/* replay.c - weir replay: reads the command line, then loads the rows, decides them and reports. */
 #include <errno.h>
 #include <getopt.h>
 #include <stdio.h>
@@ -17,54 +17,58 @@
 const char REPLAY_HELP[] =
     "Usage: weir replay [OPTIONS] -p POLICY [FILE]...\n"
     "\n"
-    "Hold the requests of access logs or CSV files against limits, by their own times, and report who\n"
-    "would have been denied. Nothing is slept. FILE may be gzip, and - is the standard input.\n"
+    "Replay the requests of access logs or CSV files against limits, at the times of the log but without waiting,\n"
+    "and report which requests would have been denied. FILE may be gzip; - is the standard input.\n"
     "\n"
-    "Limits (several are held against each request at once, all or nothing):\n"
+    "Limits (several limits decide each request together, all or nothing):\n"
     "  -p, --policy POLICY    a limit, for example 'token_bucket limit=100 period=1s burst=200';\n"
-    "                         may be given again\n"
-    "  -f, --policies FILE    all limits of a policy file (name = policy, one a line); may be given again\n"
+    "                         may be repeated\n"
+    "  -f, --policies FILE    all limits of a policy file (name = policy, one per line); may be repeated\n"
     "\n"
     "Where the counts are kept:\n"
-    "      --mode MODE        local (default): in this process; distributed: in Redis, under keys of this run's\n"
-    "                         own, which are removed at its end. The decisions are the same.\n"
-    "                         hybrid: by instances that lease permits from there; the report holds what they\n"
-    "                         decide against one exact limit\n"
+    "      --mode MODE        local (default): in this process\n"
+    "                         distributed: in Redis, under keys of this run, which are removed at its end; the\n"
+    "                         decisions are the same as in local mode\n"
+    "                         hybrid: in instances that lease permits from Redis; the report compares their\n"
+    "                         decisions with those of one exact limit\n"
     "      --redis URL        redis[s]://[user@]host[:port][/db], unix://[user@]/path[?db=N],\n"
     "                         redis[s]-sentinel://[user@]host[:port][,host[:port]...]/service[?db=N] or\n"
     "                         redis[s]-cluster://[user@]host[:port][,host[:port]...]\n"
     "      --redis-password-file FILE\n"
-    "                         its first line is the password; or else WEIR_REDIS_PASSWORD in the environment\n"
-    "      --instances N      hybrid: how many there are, each a limiter of its own (default 1)\n"
-    "      --deal HOW         hybrid: which instance gets a request: round-robin (default), key (all of a key's the\n"
-    "                         same) or skewed (the first gets half of all, the next half of the rest, and so on)\n"
-    "      --lease-life TIME  hybrid: no permit is used later after it was leased, 1ms to 10s (100ms)\n"
-    "      --lease-max N      hybrid: permits of a key that an instance has at most ahead of use\n"
-    "      --strict           hybrid: hold permits back in Redis, so that never more than the limit passes\n"
+    "                         a file whose first line is the password; without it, the environment variable\n"
+    "                         WEIR_REDIS_PASSWORD\n"
+    "      --instances N      hybrid: the number of instances, each its own limiter (default 1)\n"
+    "      --deal HOW         hybrid: how requests go to instances: round-robin (default), key (all requests of a\n"
+    "                         key to the same one) or skewed (half of all to the first, half of the rest to the\n"
+    "                         next, and so on)\n"
+    "      --lease-life TIME  hybrid: how long a leased permit may be used, 1ms to 10s (default 100ms)\n"
+    "      --lease-max N      hybrid: how many permits of a key an instance may lease at once\n"
+    "      --strict           hybrid: keep permits in reserve in Redis, so that the limit is never exceeded\n"
     "\n"
     "Input:\n"
-    "      --format FORMAT    auto (default: by the first line), clf (Common or Combined Log Format), csv\n"
-    "      --key KEY          whom a limit counts: client (default), path, user or method in access logs;\n"
-    "                         a field's name, or its number from 1, in CSV\n"
+    "      --format FORMAT    auto (default: by the first line), clf (Common or Combined Log Format) or csv\n"
+    "      --key KEY          the key: client (default), path, user or method in access logs; a field's name, or\n"
+    "                         its number from 1, in CSV\n"
     "      --time FIELD       CSV: the field with the time\n"
-    "      --cost FIELD       CSV: the field with the permits a request takes (default: cost, or 1)\n"
-    "      --time-unit UNIT   CSV: us (default), ms, s or ns: what times that are whole numbers count;\n"
-    "                         a field whose name ends in _us, _ms, _s or _ns says so itself\n"
-    "      --keep-order       take the rows as they come, steps back in time included, instead of sorting\n"
-    "      --lenient          go on even if more than 1 % of the rows cannot be read\n"
+    "      --cost FIELD       CSV: the field with the permits that a request takes (default: cost, or 1)\n"
+    "      --time-unit UNIT   CSV: the unit of whole-number times: us (default), ms, s or ns; a field's name that\n"
+    "                         ends in _us, _ms, _s or _ns also sets it\n"
+    "      --keep-order       keep the order of the rows, even if times step back, instead of sorting them\n"
+    "      --lenient          continue even if more than 1 % of the rows cannot be read\n"
     "\n"
     "Output:\n"
     "      --top N            how many keys to list, those with the most denials first (default 10)\n"
-    "      --json             the report as one JSON object\n"
-    "      --decisions        instead of the report, one line per row in the order of the input:\n"
+    "      --json             print the report as one JSON object\n"
+    "      --decisions        instead of the report, print one line per row in the order of the input:\n"
     "                         allowed,remaining,retry_after_us,reset_after_us,delay_us (never: -1)\n"
-    "      --plot FILE        draw admitted and denied over time; FILE ends in .svg or .png (needs gnuplot)\n"
-    "  -h, --help             print this\n"
+    "      --plot FILE        draw admitted and denied requests over time; FILE ends in .svg or .png (needs\n"
+    "                         gnuplot)\n"
+    "  -h, --help             print this text\n"
     "\n"
     "CSV without a header row is time_us,key,cost. Times are whole microseconds, seconds with a decimal\n"
     "point, or dates such as 2023-11-16 18:17:03.25 (UTC) or 2023-11-16T18:17:03+01:00.\n"
     "\n"
-    "Exit status: 0 done, 1 the input, the plot or the output failed, 2 wrong use or a bad policy.\n"
+    "Exit status: 0 done, 1 the input, the plot or the output failed, 2 wrong usage or a bad policy.\n"
     "\n"
     "Example: weir replay -p 'sliding_window limit=20 period=1m' access.log\n";
 
@@ -85,7 +89,7 @@ static int read_options(struct replay *replay, int argc, char **argv, bool *want
 static int read_option(struct replay *replay, int code, const char *value);
 static int check_options(struct replay *replay);
 static int run(struct replay *replay);
-static int hold_and_show(const struct replay *replay, const struct load *load, struct progress *progress);
+static int hold_and_show(const struct replay *replay, const struct loader *load, struct progress *progress);
 
 int command_replay(int argc, char **argv)
 {
@@ -150,7 +154,7 @@ static int read_option(struct replay *replay, int code, const char *value)
     int64_t number;
     switch (code) {
     case 'p': return policies_add_text(&replay->policies, "replay", value);
-    case 'f': return policies_add_file(&replay->policies, "replay", value);
+    case 'f': return policies_add_file(&replay->policies, value);
     case KEY: replay->load.choice.key = value; break;
     case TIME: replay->load.choice.time = value; break;
     case COST: replay->load.choice.cost = value; break;
@@ -160,12 +164,12 @@ static int read_option(struct replay *replay, int code, const char *value)
     case DECISIONS: replay->decisions_only = true; break;
     case FORMAT:
         if (strcmp(value, "auto") != 0 && strcmp(value, "clf") != 0 && strcmp(value, "csv") != 0)
-            return usage_error("replay", "--format '%s' is none of auto, clf, csv", value);
+            return usage_error("replay", "--format '%s' is not one of auto, clf, csv", value);
         replay->load.format = value[0] == 'a' ? LOAD_AUTO : value[1] == 'l' ? LOAD_CLF : LOAD_CSV;
         break;
     case TIME_UNIT:
         if (!time_unit_read(span_of(value), &replay->load.choice.unit))
-            return usage_error("replay", "--time-unit '%s' is none of us, ms, s, ns", value);
+            return usage_error("replay", "--time-unit '%s' is not one of us, ms, s, ns", value);
         replay->load.choice.has_unit = true;
         break;
     case TOP:
@@ -188,13 +192,13 @@ static int check_options(struct replay *replay)
     static char standard_input[] = "-";
     static char *const only_stdin[] = { standard_input };
     if (replay->policies.count == 0)
-        return usage_error("replay", "no limit to hold the requests against: give one with -p, for example\n"
+        return usage_error("replay", "no limit is given: add one with -p, for example\n"
                                      "    -p 'sliding_window limit=20 period=1m'");
     if (replay->policies.count > WEIR_MAX_ALL)
-        return usage_error("replay", "%zu limits are more than the %d that one request can be held against",
+        return usage_error("replay", "%zu limits are more than the %d that can decide one request",
                            replay->policies.count, WEIR_MAX_ALL);
     if (replay->json && replay->decisions_only)
-        return usage_error("replay", "--json and --decisions exclude each other");
+        return usage_error("replay", "--json and --decisions cannot be combined");
     if (replay->file_count == 0) {
         if (isatty(STDIN_FILENO))
             return usage_error("replay", "no FILE to read");
@@ -204,7 +208,7 @@ static int check_options(struct replay *replay)
     return store_check(&replay->store, "replay");
 }
 
-/* Before anything is read: whether Redis is there. */
+/* Check that Redis answers before anything is read. */
 static int prepare_store(struct store *store)
 {
     int code = store_make_prefix(store);
@@ -215,7 +219,7 @@ static int run(struct replay *replay)
 {
     struct rows rows;
     struct progress progress;
-    struct load load = { .rows = &rows, .options = &replay->load, .progress = &progress };
+    struct loader load = { .rows = &rows, .options = &replay->load, .progress = &progress };
     int code = replay->store.mode != WEIR_LOCAL ? prepare_store(&replay->store) : EXIT_OK;
     rows_start(&rows);
     progress_start(&progress, !(replay->decisions_only && isatty(STDOUT_FILENO)));
@@ -233,7 +237,7 @@ static int run(struct replay *replay)
     return code;
 }
 
-struct watch { /* what looks at each decision */
+struct watch { /* what receives each decision */
     struct decisions *decisions;
     struct plot *plot;
 };
@@ -254,7 +258,7 @@ static int out_of_memory(void)
     return EXIT_FAILED;
 }
 
-static int show_report(const struct replay *replay, const struct load *load, const struct tally *tally)
+static int show_report(const struct replay *replay, const struct loader *load, const struct tally *tally)
 {
     struct report report = { .rows = load->rows,
                              .policies = &replay->policies,
@@ -284,7 +288,7 @@ static int draw_plot(const struct replay *replay, const struct plot *plot)
     return plot_write(plot, replay->plot_path, title);
 }
 
-static int hold_and_show(const struct replay *replay, const struct load *load, struct progress *progress)
+static int hold_and_show(const struct replay *replay, const struct loader *load, struct progress *progress)
 {
     struct decisions decisions = { 0 };
     struct plot plot = { 0 };

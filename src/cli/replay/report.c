@@ -1,4 +1,4 @@
-/* report.c - what a replay found, for people. */
+/* report.c - the report of a replay, for people. */
 #include "cli/replay/report.h"
 
 #include <stdio.h>
@@ -68,7 +68,7 @@ uint32_t *report_denied_keys(const struct report *report, const uint32_t *denied
     return keys;
 }
 
-/* 12.3 %, and never 0.0 or 100.0 where it is not exactly that. Room for TIME_TEXT_SIZE. */
+/* Print 12.3 %, and never 0.0 or 100.0 unless that is exact. `text` has TIME_TEXT_SIZE bytes. */
 static void share_print(uint64_t part, uint64_t whole, char *text)
 {
     double percent = whole ? 100.0 * (double)part / (double)whole : 0.0;
@@ -159,13 +159,13 @@ static void print_counts(const struct report *report)
     }
 }
 
-/* Where nobody is denied, how far from it the limit is. */
+/* If no request was denied, print how close the closest came. */
 static void print_nearest(const struct report *report)
 {
     const struct tally *tally = report->tally;
     char key[KEY_WIDTH];
     span_show(rows_key(report->rows, tally->least_key), key, sizeof key);
-    printf("\nNobody would have been denied. The nearest to it, with %lld of %lld permits left, was %s\n",
+    printf("\nNo request would have been denied. The closest, with %lld of %lld permits left, was %s\n",
            (long long)tally->least_remaining, (long long)tally->least_limit, key);
 }
 
@@ -181,7 +181,7 @@ static bool print_policy(const struct report *report, size_t number)
     return print_keys(report, tally->denied_by_key);
 }
 
-/* The keys with the most denials, and how to see the others. */
+/* Print the keys with the most denials, and how to see the others. */
 static bool print_keys(const struct report *report, const uint32_t *denied_by_key)
 {
     size_t count, shown;

@@ -1,4 +1,4 @@
-/* report_hybrid.c - what a replay in hybrid mode found besides, for people and as JSON. */
+/* report_hybrid.c - the additions of hybrid mode to the report, for people and as JSON. */
 #include "cli/replay/report.h"
 
 #include <stdio.h>
@@ -31,7 +31,7 @@ void report_hybrid_mode(const struct report *report)
     putchar('\n');
 }
 
-/* What leases of a limit amount to, and how far it was exceeded. */
+/* Print how a limit is leased, and how far it was exceeded. */
 static void print_limit(const struct report *report, size_t number)
 {
     const struct compared_limit *limit = &comparison_of(report)->limits[number];

@@ -1,7 +1,7 @@
-/* report_json.c - what a replay found, as one JSON object.
+/* report_json.c - the report of a replay as one JSON object.
  *
- * JSON is UTF-8, and keys are any bytes. A key that is not UTF-8 has U+FFFD in place of each byte that is not, and
- * beside it, as "key_hex", all of its bytes, so that nothing is lost.
+ * JSON is UTF-8, but keys are any bytes. In a key that is not UTF-8, U+FFFD replaces each wrong byte, and "key_hex"
+ * next to it holds all bytes, so that nothing is lost.
  */
 #include "cli/replay/report.h"
 
@@ -70,7 +70,7 @@ bool report_json(const struct report *report)
     return true;
 }
 
-/* Whose request came nearest to a denial, if there was none. */
+/* Print which key came closest to a denial, if there was none. */
 static void print_nearest(const struct report *report)
 {
     const struct tally *tally = report->tally;
@@ -112,7 +112,7 @@ static bool print_top(const struct report *report, const uint32_t *denied_by_key
     return true;
 }
 
-/* Nothing at all for a limit without. */
+/* Print a limit's overrides, if it has any. */
 static void print_overrides(const struct policies *policies, size_t limit)
 {
     size_t count = 0;

@@ -30,7 +30,7 @@ run 0 replay -p 'fixed_window limit=1 period=60m' && diff expected out >>err && 
 verdict 'the report counts requests, denials, keys and the busiest second' $?
 run 0 replay -p "$once" --top 1 && has out '1 more; --top 2 shows all' && ! has out '50.0 %   b' 2>/dev/null
 verdict '--top says how many keys are listed' $?
-run 0 replay -p 'fixed_window limit=4 period=1h' && has out 'Nobody would have been denied' '1 of 4 permits left, was a'
+run 0 replay -p 'fixed_window limit=4 period=1h' && has out 'No request would have been denied' '1 of 4 permits left, was a'
 verdict 'where nobody is denied the report says who came nearest' $?
 run 0 replay --json --top 1 -p "$once" && is out '{"weir":"'"$("$weir" version | cut -d' ' -f2)"'","mode":"local","files":["stdin"],"unreadable":0,"requests":6,"admitted":3,"denied":3,"share_denied":0.500000,"permits_asked":6,"permits_admitted":3,"distinct_keys":3,"key_field":"key","first":{"time_us":1000000,"time":"1970-01-01T00:00:01Z"},"last":{"time_us":5000001,"time":"1970-01-01T00:00:05Z"},"busiest_second":{"time_us":1000000,"time":"1970-01-01T00:00:01Z","requests":4},"nearest":null,"keys_ever_denied":2,"top_keys":[{"key":"a","requests":3,"denied":2}],"policies":[{"name":null,"policy":"fixed_window limit=1 period=1h","denied":3,"denied_alone":3,"share_denied":0.500000,"keys_ever_denied":2,"top_keys":[{"key":"a","requests":3,"denied":2}]}]}'
 verdict '--json prints the same as one object' $?

@@ -1,4 +1,4 @@
-/* bytes.c - the bytes of an input, unpacked on the way if it is gzip. */
+/* bytes.c - the bytes of an input, decompressed if it is gzip. */
 #include "cli/replay/input/bytes.h"
 
 #include <errno.h>
@@ -14,13 +14,13 @@
 
 #include "cli/cli.h"
 
-#define RAW_SIZE ((size_t)65536) /* a pipe's size: more would not be read at once anyway */
+#define RAW_SIZE ((size_t)65536) /* a pipe's size: one read returns no more */
 
 struct bytes {
     int fd;
     const char *name;
     bool is_gzip, is_inside_member;
-    size_t raw_at, raw_filled; /* what was read from fd and not handed on yet */
+    size_t raw_at, raw_filled; /* read from fd and not handed on yet */
 #ifdef WEIR_CLI_ZLIB
     z_stream unpacker;
 #endif
@@ -61,7 +61,7 @@ failed:
     return NULL;
 }
 
-/* Look at the first two bytes. A pipe may deliver them one by one. */
+/* Detect gzip by the first two bytes. A pipe may deliver them one by one. */
 static bool sniff(struct bytes *bytes)
 {
     while (bytes->raw_filled < 2) {
@@ -104,7 +104,7 @@ static ssize_t read_some(struct bytes *bytes, void *out, size_t size)
 
 static bool unpacker_start(struct bytes *bytes)
 {
-    int windows = 15 + 16; /* the largest window, and a gzip header, not a zlib one */
+    int windows = 15 + 16; /* the largest window, and a gzip header rather than a zlib one */
     if (inflateInit2(&bytes->unpacker, windows) == Z_OK)
         return true;
     complain("%s: out of memory", bytes->name);
@@ -159,7 +159,7 @@ void bytes_close(struct bytes *bytes)
 
 static bool unpacker_start(struct bytes *bytes)
 {
-    complain("%s: is gzip, and this weir was built without zlib; try: gzip -dc FILE | weir replay ...", bytes->name);
+    complain("%s: is gzip, but this weir was built without zlib; try: gzip -dc FILE | weir replay ...", bytes->name);
     return false;
 }
 

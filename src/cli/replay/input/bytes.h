@@ -1,7 +1,7 @@
-/* bytes.h - the bytes of an input, unpacked on the way if it is gzip.
+/* bytes.h - the bytes of an input, decompressed if it is gzip.
  *
- * gzip is told by its first two bytes, never by the name, so it works from a pipe too. Several gzip members in a row
- * are read as one, as gzip -d does. Input that ends in the middle of one is an error, not an end.
+ * The first two bytes identify gzip, not the file's name, so it works from a pipe, too. Several gzip members in a row
+ * are one input, as for gzip -d. Input that ends inside a member is an error.
  */
 #ifndef WEIR_CLI_BYTES_H
 #define WEIR_CLI_BYTES_H
@@ -14,12 +14,12 @@ struct bytes;
 /* Open a file, or the standard input if `path` is "-". NULL after a complaint. */
 struct bytes *bytes_open(const char *path);
 
-/* Up to `size` bytes; 0 at the end; -1 after a complaint. */
+/* Read up to `size` bytes; 0 at the end; -1 after a complaint. */
 ssize_t bytes_read(struct bytes *bytes, void *out, size_t size);
 
 void bytes_close(struct bytes *bytes);
 
-/* How people know the input that `path` names. */
+/* Return the name of the input to show to people. */
 const char *bytes_name(const char *path);
 
 #endif

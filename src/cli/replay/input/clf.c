@@ -1,7 +1,7 @@
 /* clf.c - one line of an access log in Common or Combined Log Format.
  *
- * Real logs have users with spaces, and requests with spaces and bare quotes in them, for clients send what they like.
- * So the user ends where the date begins, and the request ends at the first quote that a status and a size follow.
+ * Real logs contain users with spaces, and requests with spaces and bare quotes, because clients send anything. So the
+ * user ends where the date begins, and the request ends at the first quote that a status and a size follow.
  */
 #include "cli/replay/input/clf.h"
 
@@ -62,7 +62,7 @@ bool clf_read(struct span line, enum clf_key which, int64_t *out_time_us, struct
     return true;
 }
 
-/* Where the first "[" after a space stands; line.len if there is none. */
+/* Return where the first "[" after a space is; line.len if there is none. */
 static size_t date_begin(struct span line, size_t from)
 {
     for (size_t at = from; at + 1 < line.len; at += 1 + span_find(span_slice(line, at + 1, line.len), ' '))
@@ -71,7 +71,8 @@ static size_t date_begin(struct span line, size_t from)
     return line.len;
 }
 
-/* A space, a status of three digits or "-", a space, a size of digits or "-", and then the end or a space. */
+/* True if a space, a status of three digits or "-", a space, a size of digits or "-" follow, and then the end or a
+ * space. */
 static bool tail_follows(struct span line, size_t at)
 {
     struct span tail = span_slice(line, at, line.len);

@@ -2,7 +2,7 @@
  *
  *     client ident user [01/Jul/1995:00:00:01 -0400] "GET /path?query HTTP/1.0" 200 6245 "referrer" "agent"
  *
- * What follows the size is not looked at.
+ * Anything after the size is ignored.
  */
 #ifndef WEIR_CLI_CLF_H
 #define WEIR_CLI_CLF_H
@@ -11,14 +11,14 @@
 
 enum clf_key { CLF_CLIENT, CLF_PATH, CLF_USER, CLF_METHOD };
 
-/* client, path, user or method. */
+/* Read client, path, user or method. */
 bool clf_key_read(struct span name, enum clf_key *out);
 
-/* The time and the key of a line. The path is without the query; what the request does not have is "-", as in the log
- * itself. If the line cannot be read, false, and the fault says why. */
+/* Read the time and the key of a line. The path excludes the query; a missing part of the request is "-", as in the log
+ * itself. On failure return false, and the fault says why. */
 bool clf_read(struct span line, enum clf_key which, int64_t *out_time_us, struct span *out_key, struct fault *fault);
 
-/* Whether a line, even a damaged one, is more likely from an access log than from anything else. */
+/* True if a line, even a damaged one, is more likely from an access log than from anything else. */
 bool clf_likely(struct span line);
 
 #endif

@@ -12,7 +12,7 @@
 
 #define NO_COLUMN ((size_t)CSV_MAX_FIELDS)
 
-/* Unix seconds since 1985, and milliseconds, taken for microseconds: the first months of 1970. */
+/* Unix seconds since 1985, or milliseconds, read as microseconds: the first months of 1970. */
 #define EARLY_MIN_US INT64_C(500000000)
 #define EARLY_MAX_US INT64_C(10000000000000)
 
@@ -51,7 +51,7 @@ static const char *const KEY_NAMES[] = { "key",         "client",    "client_ip"
                                          NULL };
 static const char *const COST_NAMES[] = { "cost", "permits", NULL };
 
-/* A column by its exact name, by its name in other letters, or by its number. */
+/* Find a column by its exact name, by its name in different case, or by its number. */
 static size_t column_find(const struct csv *csv, const char *wanted)
 {
     int64_t number;
@@ -66,7 +66,7 @@ static size_t column_find(const struct csv *csv, const char *wanted)
     return NO_COLUMN;
 }
 
-/* The first of the usual names that the header has; for times also with a unit behind it, as in time_ms. */
+/* Find the first of the usual names in the header; for times also with a unit after it, as in time_ms. */
 static size_t column_guess(const struct csv *csv, const char *const *names, bool with_unit)
 {
     for (; *names; names++)
@@ -124,7 +124,7 @@ static int column_missing(const struct csv *csv, const struct lines *lines, cons
     return EXIT_ERROR;
 }
 
-/* Put the column that was asked for, if any, in place of the guess. */
+/* Replace the guess by the column that the user chose, if any. */
 static bool column_choose(const struct csv *csv, const char *wanted, size_t *column)
 {
     if (wanted)
@@ -140,9 +140,8 @@ int csv_begin(struct csv *csv, struct lines *lines, struct span line)
     int result = csv_fields_read(csv, lines, line, &fault);
     if (result < 0)
         return EXIT_FAILED;
-    if (result == 0 && !is_plain) { /* the fields are gone with what was read of it */
-        complain("%s:%lld: %s: which columns there are is not known", lines->name, (long long)lines->number,
-                 fault.text);
+    if (result == 0 && !is_plain) { /* the fields are lost with the text they point into */
+        complain("%s:%lld: %s: the columns are unknown", lines->name, (long long)lines->number, fault.text);
         return EXIT_FAILED;
     }
     if (result == 1 && is_header(csv)) {
@@ -214,7 +213,7 @@ static bool plain_read(struct csv *csv, struct span line, struct csv_row *out, s
     return row_values(csv, span_slice(line, 0, first), span_slice(line, last + 1, line.len), out, fault);
 }
 
-/* Read the time and the cost, and check them and the key. */
+/* Read and check the time and the cost, and check the key. */
 static bool row_values(struct csv *csv, struct span time, struct span cost, struct csv_row *out, struct fault *fault)
 {
     const char *wrong;

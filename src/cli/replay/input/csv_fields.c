@@ -1,7 +1,7 @@
 /* csv_fields.c - the fields of one RFC 4180 record.
  *
- * A quote that is never closed would take the rest of the file for one field. So a record over several lines is read
- * only as far as CSV_MAX_RECORD; if it is not whole by then, its first line alone is bad and the rest is read again.
+ * A quote that is never closed would turn the rest of the file into one field. So a record over several lines is read
+ * only up to CSV_MAX_RECORD. If it is still incomplete, only its first line is bad, and the rest is read again.
  */
 #include "cli/replay/input/csv_fields.h"
 
@@ -44,7 +44,7 @@ static bool quotes_are_even(struct span span)
     return is_even;
 }
 
-/* Where the quoted field that begins at `at` ends: the place of its last quote; record.len if it has none. */
+/* Return the place of the last quote of the quoted field that begins at `at`; record.len if it has none. */
 static size_t quote_end(struct span record, size_t at)
 {
     for (;;) {
@@ -58,7 +58,7 @@ static size_t quote_end(struct span record, size_t at)
 static enum split_result split(struct csv *csv, struct span record, struct fault *fault)
 {
     csv->count = 0;
-    for (size_t at = 0;; at++) { /* at the begin of a field */
+    for (size_t at = 0;; at++) { /* at the start of a field */
         bool is_quoted = at < record.len && record.data[at] == '"';
         size_t begin = is_quoted ? at + 1 : at;
         size_t end = is_quoted ? quote_end(record, begin) : at + span_find(span_slice(record, at, record.len), ',');
@@ -94,7 +94,7 @@ bool csv_unquote(struct csv *csv, struct span *field)
     size_t len = 0;
     for (size_t i = 0; i < field->len; i++) {
         csv->unquoted[len++] = field->data[i];
-        if (field->data[i] == '"') /* a second one follows: a quote alone would have ended the field */
+        if (field->data[i] == '"') /* a second quote follows: a single one would have ended the field */
             i++;
     }
     *field = (struct span){ csv->unquoted, len };

@@ -4,8 +4,8 @@
 
 #include "cli/replay/input/csv.h"
 
-/* Split the record that begins with `line` into csv->fields: 1; 0: it is none, and the fault says why, and the next
- * line is the one after its first; -1 after a complaint. */
+/* Split the record that begins with `line` into csv->fields: 1; 0 if it is bad, the fault says why, and the next line
+ * is the one after its first; -1 after a complaint. */
 int csv_fields_read(struct csv *csv, struct lines *lines, struct span line, struct fault *fault);
 
 /* Replace doubled quotes in a field by single ones, in csv->unquoted. False: out of memory. */

@@ -1,4 +1,4 @@
-/* lines.c - an input line by line, whatever the lines' length. */
+/* lines.c - an input line by line, of any length. */
 #include "cli/replay/input/lines.h"
 
 #include <stdlib.h>
@@ -27,7 +27,7 @@ int lines_next(struct lines *lines, struct span *out)
     int result = find_end(lines, 0, out);
     if (result == 1) {
         if (lines->last_number == 0 && out->len >= 3 && memcmp(out->data, "\xef\xbb\xbf", 3) == 0) {
-            lines->line += 3; /* the byte order mark that some programs put first */
+            lines->line += 3; /* the byte order mark that some programs write first */
             *out = span_slice(*out, 3, out->len);
         }
         lines->first_next = lines->next;
@@ -56,7 +56,7 @@ void lines_repeat(struct lines *lines)
     lines->last_number = lines->number - 1;
 }
 
-/* The line at hand up to the first line feed that is at least `from` bytes into it. */
+/* Return the current line up to the first line feed that is at least `from` bytes into it. */
 static int find_end(struct lines *lines, size_t from, struct span *out)
 {
     size_t scanned = from;
@@ -79,7 +79,7 @@ static int find_end(struct lines *lines, size_t from, struct span *out)
     }
 }
 
-/* Read more behind what is there. The line at hand moves to the front first, and the buffer grows if it is all line. */
+/* Append more input. The current line moves to the front first; the buffer grows if the line fills it. */
 static bool fill(struct lines *lines)
 {
     if (lines->filled == lines->size && lines->line > 0) {

@@ -1,7 +1,7 @@
-/* lines.h - an input line by line, whatever the lines' length.
+/* lines.h - an input line by line, of any length.
  *
- * A line ends with LF or CR LF, the last one also without. A byte order mark at the start is skipped. A CSV record may
- * take several lines: lines_extend() adds the next line to the one at hand, and lines_retract() undoes that. Spans stay
+ * A line ends with LF or CR LF; the last one may lack it. A byte order mark at the start is skipped. A CSV record may
+ * take several lines: lines_extend() adds the next line to the current one, and lines_retract() undoes that. Spans stay
  * valid until the next call.
  */
 #ifndef WEIR_CLI_LINES_H
@@ -10,31 +10,32 @@
 #include "cli/replay/input/bytes.h"
 #include "cli/span.h"
 
-#define LINES_MAX_LEN ((size_t)1 << 30) /* a longer line is an error: the input has no lines */
+#define LINES_MAX_LEN ((size_t)1 << 30) /* a longer line is an error: such input has no lines */
 
 struct lines {
-    struct bytes *bytes; /* the caller's */
+    struct bytes *bytes; /* owned by the caller */
     const char *name;
     char *buffer;
     size_t size, filled;
-    size_t line, next, first_next; /* where the line at hand begins, where the next one does, before extending too */
-    int64_t number, last_number;   /* of the first and the last line of what is at hand, from 1 */
+    size_t line, next,
+        first_next;              /* starts of the current line, of the next one, and of the next one before extending */
+    int64_t number, last_number; /* of the first and the last line of the current text, from 1 */
     bool ended;
 };
 
 void lines_start(struct lines *lines, struct bytes *bytes, const char *name);
 void lines_free(struct lines *lines);
 
-/* 1 with a line, 0 at the end, -1 after a complaint. */
+/* Return 1 with a line, 0 at the end, -1 after a complaint. */
 int lines_next(struct lines *lines, struct span *out);
 
-/* The line at hand, a line feed, and the line after it. As lines_next(). */
+/* Extend the current line by a line feed and the next line. Returns like lines_next(). */
 int lines_extend(struct lines *lines, struct span *out);
 
-/* Back to the first line: the next one is the one after it. */
+/* Undo extending: the next line is the one after the first. */
 void lines_retract(struct lines *lines);
 
-/* The next line is the one at hand, once more. */
+/* Return the current line once more as the next one. */
 void lines_repeat(struct lines *lines);
 
 #endif

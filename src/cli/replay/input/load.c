@@ -1,4 +1,4 @@
-/* load.c - access logs and CSV files into rows. */
+/* load.c - reads access logs and CSV files into rows. */
 #include "cli/replay/input/load.h"
 
 #include <stdio.h>
@@ -11,7 +11,7 @@
 #include "cli/replay/input/clf.h"
 
 struct reader { /* one file */
-    struct load *load;
+    struct loader *load;
     const char *name;
     struct lines lines;
     enum load_format format;
@@ -24,10 +24,10 @@ static int begin(struct reader *reader, struct span line);
 static int read_row(struct reader *reader, struct span line);
 static enum load_format guess(const struct csv_choice *choice, struct span line);
 static int begin_clf(struct reader *reader);
-static void remember_key_name(struct load *load, const char *name);
+static void remember_key_name(struct loader *load, const char *name);
 static void report_unreadable(struct reader *reader, const struct fault *fault);
 
-int load_file(struct load *load, const char *path)
+int load_file(struct loader *load, const char *path)
 {
     int code = EXIT_FAILED;
     struct reader reader = { .load = load, .name = bytes_name(path) };
@@ -40,8 +40,8 @@ int load_file(struct load *load, const char *path)
         csv_start(reader.csv, &load->options->choice);
         code = read_rows(&reader);
         if (csv_unit_is_doubtful(reader.csv))
-            complain("%s: its whole-number times are taken for microseconds, early in 1970; "
-                     "--time-unit s or ms if that is what they are",
+            complain("%s: its whole-number times are read as microseconds, which lie early in 1970; "
+                     "set --time-unit s or ms if they are seconds or milliseconds",
                      reader.name);
         csv_free(reader.csv);
     } else {
@@ -75,13 +75,13 @@ static int read_rows(struct reader *reader)
     return result == 0 ? EXIT_OK : EXIT_FAILED;
 }
 
-/* The first line that is not blank decides what the file is. */
+/* Find the format by the first line that is not blank. */
 static int begin(struct reader *reader, struct span line)
 {
     const struct load_options *options = reader->load->options;
     reader->format = options->format == LOAD_AUTO ? guess(&options->choice, line) : options->format;
     if (reader->format == LOAD_AUTO) {
-        complain("%s:%lld: neither an access log nor CSV by its first line; --format clf or --format csv says which",
+        complain("%s:%lld: the first line is neither an access log's nor CSV; set --format clf or --format csv",
                  reader->name, (long long)reader->lines.number);
         return EXIT_FAILED;
     }
@@ -116,18 +116,18 @@ static int begin_clf(struct reader *reader)
     const char *key = choice->key ? choice->key : "client";
     const char *option = choice->time ? "--time" : choice->cost ? "--cost" : choice->has_unit ? "--time-unit" : NULL;
     if (option) {
-        complain("%s: is an access log, and %s is for CSV", reader->name, option);
+        complain("%s: is an access log, but %s is for CSV", reader->name, option);
         return EXIT_ERROR;
     }
     if (!clf_key_read(span_of(key), &reader->clf_key)) {
-        complain("%s: is an access log, and --key '%s' is none of client, path, user, method", reader->name, key);
+        complain("%s: is an access log, but --key '%s' is not one of client, path, user, method", reader->name, key);
         return EXIT_ERROR;
     }
     remember_key_name(reader->load, key);
     return EXIT_OK;
 }
 
-static void remember_key_name(struct load *load, const char *name)
+static void remember_key_name(struct loader *load, const char *name)
 {
     if (load->has_key_name && strcmp(load->key_name, name) != 0)
         name = "of different kinds";
@@ -137,7 +137,7 @@ static void remember_key_name(struct load *load, const char *name)
 
 static int read_row(struct reader *reader, struct span line)
 {
-    struct load *load = reader->load;
+    struct loader *load = reader->load;
     struct csv_row row = { .cost = 1 };
     struct fault fault;
     int result;
@@ -169,7 +169,7 @@ static void report_unreadable(struct reader *reader, const struct fault *fault)
     fprintf(stderr, "%s:%lld: %s\n", reader->name, (long long)reader->lines.number, fault->text);
 }
 
-int load_finish(const struct load *load)
+int load_finish(const struct loader *load)
 {
     size_t all = load->rows->count + load->unreadable, unreadable = load->unreadable;
     if (unreadable > LOAD_MAX_SHOWN)
@@ -178,7 +178,7 @@ int load_finish(const struct load *load)
         return EXIT_OK;
     bool is_too_many = unreadable * 100 > all && !load->options->is_lenient;
     complain("%zu of %zu rows cannot be read%s", unreadable, all,
-             is_too_many ? ", more than 1 %: is the format right? --lenient goes on without them"
+             is_too_many ? ", more than 1 %: is the format right? --lenient continues without them"
                          : " and are left out");
     return is_too_many ? EXIT_FAILED : EXIT_OK;
 }

@@ -1,7 +1,7 @@
-/* load.h - access logs and CSV files into rows.
+/* load.h - reads access logs and CSV files into rows.
  *
- * A row that cannot be read is reported with its file, line and reason, counted and left out: the first LOAD_MAX_SHOWN
- * of them in full. More than one in a hundred is an error, for then the file is not what it was taken for.
+ * A bad row is reported with its file, line and reason, counted and left out; only the first LOAD_MAX_SHOWN are
+ * reported. If more than one row in a hundred is bad, loading fails: the file is probably not in the assumed format.
  */
 #ifndef WEIR_CLI_LOAD_H
 #define WEIR_CLI_LOAD_H
@@ -20,7 +20,7 @@ struct load_options {
     bool is_lenient;
 };
 
-struct load {
+struct loader {
     struct rows *rows;
     const struct load_options *options;
     struct progress *progress;
@@ -29,10 +29,11 @@ struct load {
     bool has_key_name;
 };
 
-/* Add the rows of a file, or of stdin if `path` is "-". EXIT_OK, or after a complaint EXIT_FAILED or EXIT_ERROR. */
-int load_file(struct load *load, const char *path);
+/* Add the rows of a file, or of stdin if `path` is "-". Return EXIT_OK, or after a complaint EXIT_FAILED or EXIT_ERROR.
+ */
+int load_file(struct loader *load, const char *path);
 
-/* After the last file: say how many rows were unreadable. EXIT_FAILED if that is too many. */
-int load_finish(const struct load *load);
+/* Report the number of bad rows after the last file. Return EXIT_FAILED if there are too many. */
+int load_finish(const struct loader *load);
 
 #endif

@@ -1,4 +1,4 @@
-/* rows.c - the requests of a replay, held in memory. */
+/* rows.c - the requests of a replay, kept in memory. */
 #include "cli/replay/input/rows.h"
 
 #include <stdlib.h>
@@ -27,7 +27,8 @@ void rows_free(struct rows *rows)
     free(rows->slots);
 }
 
-/* Make room for `more` items beside `count`. Arrays grow by half: they are large, and double would be wasteful. */
+/* Make room for `more` items in addition to `count`. Arrays grow by half: they are large, and doubling would waste
+ * memory. */
 static bool reserve(void **array, size_t *capacity, size_t count, size_t more, size_t item_size)
 {
     if (*capacity - count >= more)
@@ -110,11 +111,12 @@ static bool slots_grow(struct rows *rows)
 static uint64_t mix(uint64_t value)
 {
     value ^= value >> 32;
-    value *= UINT64_C(0x9e3779b97f4a7c15); /* 2^64 by the golden ratio: odd, and its bits follow no pattern */
+    value *= UINT64_C(
+        0x9e3779b97f4a7c15); /* 2^64 divided by the golden ratio: odd, with a bit pattern without structure */
     return value ^ value >> 29;
 }
 
-/* Eight bytes at a time into a state that nobody outside knows. */
+/* Hash eight bytes at a time into a state that depends on the secret seed. */
 static uint32_t key_hash(const struct rows *rows, struct span key)
 {
     uint64_t state = mix(rows->seed + key.len), word;

@@ -1,8 +1,8 @@
-/* rows.h - the requests of a replay, held in memory.
+/* rows.h - the requests of a replay, kept in memory.
  *
  * A row takes 24 bytes, and each distinct key is kept once: 10^7 lines of a log fit into a few hundred MB. Key numbers
- * count from 0 in the order in which the keys were first seen. The table that finds a key's number is open addressing
- * over key numbers, at most half full, with a hash seeded at random: whoever chose the keys cannot make them collide.
+ * count from 0 in the order of first appearance. A table with open addressing, at most half full, finds a key's number.
+ * Its hash has a random seed, so that no sender of keys can make them collide.
  */
 #ifndef WEIR_CLI_ROWS_H
 #define WEIR_CLI_ROWS_H
@@ -27,7 +27,7 @@ struct rows_key {
 struct rows {
     struct row *all;
     size_t count, capacity;
-    bool is_sorted; /* each time at or after the one before it */
+    bool is_sorted; /* no time is before the previous one */
     struct rows_key *keys;
     size_t key_count, key_capacity;
     char *bytes; /* of all keys */
@@ -40,16 +40,16 @@ struct rows {
 void rows_start(struct rows *rows);
 void rows_free(struct rows *rows);
 
-/* False if memory or ROWS_MAX is reached; nothing has changed then that matters. */
+/* Add a row. False, without a new row, if memory or ROWS_MAX is reached. */
 bool rows_add(struct rows *rows, int64_t time_us, struct span key, int64_t cost);
 
 struct span rows_key(const struct rows *rows, size_t number);
 
-/* Put the rows in the order of their times, those of equal times in the order of the input. */
+/* Sort the rows by time; rows of equal times keep their order. */
 void rows_sort(struct rows *rows);
 
-/* The second since 1970 in which most rows lie, the earliest of several, and how many those are. There must be a row.
- * False: out of memory. */
+/* Find the second since 1970 with the most rows, the earliest of several, and their number. There must be a row. False:
+ * out of memory. */
 bool rows_busiest_second(const struct rows *rows, int64_t *out_second, size_t *out_count);
 
 #endif
