@@ -1,7 +1,7 @@
 -- gateway.lua - the yardstick of distributed mode: a token bucket in the style that API gateways use.
--- Two keys, read and written with one command each, floating-point permits, and the caller's clock in seconds.
--- KEYS: the permits left, and when that was. ARGV: permits a second, capacity, now in seconds, cost.
--- Returns {1 if admitted or else 0, permits left}.
+-- It has two keys, each read and written with one command, floating-point permits, and the caller's clock in seconds.
+-- KEYS: the permits left, and the time of that. ARGV: permits a second, capacity, now in seconds, cost.
+-- Returns {1 if admitted, otherwise 0; permits left}.
 local rate = tonumber(ARGV[1])
 local capacity = tonumber(ARGV[2])
 local now = tonumber(ARGV[3])

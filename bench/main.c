@@ -1,24 +1,38 @@
-/* main.c - weir-bench: what weir's decisions cost, beside the floors and the yardstick of the same run.
+/* main.c - weir-bench: what weir's decisions cost, next to floors and yardsticks measured in the same run.
  *
- * Every figure is a median of repetitions with its spread, and what is compared is measured in turns. Absolute figures
- * do not carry to other machines or days; ratios nearly do. Memory and growth are measured first, in forked children,
- * while the heap is still untouched. Unless asked for more it measures the modes side by side, in one table.
+ * Every figure is a median of repetitions with its spread, and figures that are compared are measured in turns. Absolute
+ * figures do not carry over to other machines or days; ratios nearly do. Unless asked for more, the program measures the
+ * three modes side by side, in one table.
  */
 #include <errno.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "measure/timer.h"
 #include "options.h"
 
+/* The parts that need Redis, TLS or Consul are absent from a build without them. */
+#ifdef WEIR_REDIS
+#define WITH_REDIS(function) function
+#else
+#define WITH_REDIS(function) NULL
+#endif
+#ifdef WEIR_TLS
+#define WITH_TLS(function) function
+#else
+#define WITH_TLS(function) NULL
+#endif
+#ifdef WEIR_CONSUL
+#define WITH_CONSUL(function) function
+#else
+#define WITH_CONSUL(function) NULL
+#endif
+
 static const struct section SECTIONS[] = {
-    { .name = "memory", .run = bench_memory }, /* this and growth in forked children, while the heap is untouched */
+    { .name = "memory", .run = bench_memory }, /* memory and growth come first, in children, while the heap is unused */
     { .name = "growth", .run = bench_growth },
     { .name = "goals", .run = bench_goals },
     { .name = "floors", .run = bench_floors },
@@ -27,38 +41,22 @@ static const struct section SECTIONS[] = {
     { .name = "latency", .run = bench_latency },
     { .name = "batch", .run = bench_batch },
     { .name = "handles", .run = bench_handles },
-    { .name = "modes", .run = bench_modes, .is_usual = true },
-    { .name = "server", .run = bench_server },
-    { .name = "callers", .run = bench_callers },
-    { .name = "round-trip", .run = bench_round_trip },
-    { .name = "leases", .run = bench_leases },
-    { .name = "outage", .run = bench_outage },
-    { .name = "cluster", .run = bench_cluster },
-    { .name = "replicas", .run = bench_replicas },
-    { .name = "tls", .run = bench_tls },
-    { .name = "peers", .run = bench_peers },
+    { .name = "modes", .run = WITH_REDIS(bench_modes), .is_usual = true },
+    { .name = "server", .run = WITH_REDIS(bench_server) },
+    { .name = "callers", .run = WITH_REDIS(bench_callers) },
+    { .name = "round-trip", .run = WITH_REDIS(bench_round_trip) },
+    { .name = "leases", .run = WITH_REDIS(bench_leases) },
+    { .name = "outage", .run = WITH_REDIS(bench_outage) },
+    { .name = "cluster", .run = WITH_REDIS(bench_cluster) },
+    { .name = "replicas", .run = WITH_REDIS(bench_replicas) },
+    { .name = "tls", .run = WITH_TLS(bench_tls) },
+    { .name = "peers", .run = WITH_CONSUL(bench_peers) },
 };
 #define SECTIONS_LEN ((int)(sizeof SECTIONS / sizeof SECTIONS[0]))
 
-/* ---- What the sections share ---- */
-
-void bench_progress(const char *format, ...)
-{
-    static int64_t start_ns;
-    char line[120];
-    va_list arguments;
-    int64_t now_ns = clock_ns(CLOCK_MONOTONIC);
-    start_ns = start_ns ? start_ns : now_ns;
-    va_start(arguments, format);
-    vsnprintf(line, sizeof line, format, arguments);
-    va_end(arguments);
-    fprintf(stderr, isatty(STDERR_FILENO) ? "\r%4.0f s  %-70s" : "%4.0f s  %s\n", (double)(now_ns - start_ns) / 1e9,
-            line);
-}
-
 void bench_missing(struct bench *bench, const char *name, const char *why)
 {
-    fprintf(stderr, "%sweir-bench: %s: NOT MEASURED: %s\n", isatty(STDERR_FILENO) ? "\n" : "", name, why);
+    bench_say("%s: NOT MEASURED: %s", name, why);
     report_section(bench->report, name, "NOT MEASURED");
     report_row(bench->report);
     report_text(bench->report, "not measured", name);
@@ -71,21 +69,11 @@ uint64_t bench_largest_keys(const struct bench *bench, uint64_t normal)
     return bench->keys_given ? bench->keys[bench->keys_len - 1] : normal;
 }
 
-void *bench_allocate(size_t n, size_t size)
-{
-    void *memory = calloc(n, size);
-    if (!memory) {
-        fprintf(stderr, "weir-bench: no memory for %zu times %zu bytes\n", n, size);
-        exit(2);
-    }
-    return memory;
-}
-
 void bench_in_child(void (*work)(void *shared), void *shared, size_t size)
 {
     void *map = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     int status = -1;
-    fflush(NULL); /* or the child would write what the parent has buffered */
+    fflush(NULL); /* or the child would write the parent's buffers, too */
     pid_t child = map == MAP_FAILED ? -1 : fork();
     if (child == 0) {
         memcpy(map, shared, size);
@@ -94,12 +82,23 @@ void bench_in_child(void (*work)(void *shared), void *shared, size_t size)
     }
     while (child > 0 && waitpid(child, &status, 0) < 0 && errno == EINTR)
         continue;
-    if (child < 0 || !WIFEXITED(status) || WEXITSTATUS(status) != 0) {
-        fputs("weir-bench: a child process could not be started or failed\n", stderr);
-        exit(2);
-    }
+    if (child < 0 || !WIFEXITED(status) || WEXITSTATUS(status) != 0)
+        bench_fail("a child process could not be started or failed");
     memcpy(shared, map, size);
     munmap(map, size);
+}
+
+/* Read the log and reach the server before anything is measured: a mistake in either ends the program. */
+static void prepare(struct bench *bench)
+{
+    void (*const read_log)(struct bench *) = WITH_REDIS(bench_read_log);
+    void (*const reach_redis)(struct bench *) = WITH_REDIS(bench_reach_redis);
+    if ((bench->log && !read_log) || (bench->redis_url && !reach_redis))
+        bench_fail("%s: built without it: -DWEIR_REDIS=OFF", bench->log ? "--log" : "--redis");
+    if (bench->log)
+        read_log(bench);
+    if (bench->redis_url)
+        reach_redis(bench);
 }
 
 int main(int argc, char **argv)
@@ -107,12 +106,9 @@ int main(int argc, char **argv)
     static struct options options = { .sections = SECTIONS, .sections_len = SECTIONS_LEN };
     struct bench *bench = &options.bench;
     _Static_assert(SECTIONS_LEN <= OPTIONS_MAX_SECTIONS, "one mark each");
-    signal(SIGPIPE, SIG_IGN); /* a server that has gone is a sentence, not an end without one */
+    signal(SIGPIPE, SIG_IGN); /* a server that has gone is reported; it does not end the program */
     options_parse(&options, argc, argv);
-    if (bench->log)
-        bench_read_log(bench);
-    if (bench->redis_url)
-        bench_reach_redis(bench);
+    prepare(bench);
     bench->report = report_open(options.json, bench->results);
     if (!bench->report)
         return 2;
@@ -120,8 +116,10 @@ int main(int argc, char **argv)
     measure_pin_main();
     bench_machine(bench->report);
     for (int i = 0; i < SECTIONS_LEN; i++)
-        if (options.is_chosen[i])
+        if (options.is_chosen[i] && SECTIONS[i].run)
             SECTIONS[i].run(bench);
+        else if (options.is_chosen[i])
+            bench_missing(bench, SECTIONS[i].name, "built without it: WEIR_REDIS, WEIR_TLS or WEIR_CONSUL is OFF");
     bench_progress("done");
     if (isatty(STDERR_FILENO))
         fputc('\n', stderr);

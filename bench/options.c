@@ -17,45 +17,48 @@
 static const char HELP[] =
     "usage: weir-bench [options]\n"
     "\n"
-    "Measures local, distributed and hybrid mode side by side; prints one table, and writes JSON and pictures if asked.\n"
-    "Distributed and hybrid mode are measured on a private redis-server. Takes under 2 minutes.\n"
+    "Measures local, distributed and hybrid mode side by side and prints one table; writes JSON and plots on request.\n"
+    "Distributed and hybrid mode run on a private redis-server. Takes less than 2 minutes.\n"
     "\n"
-    "  --quick            short repetitions and at most 100,000 keys: shows that it runs, proves nothing\n"
-    "  --modes LIST       of local, distributed, hybrid; default all\n"
-    "  --redis URL        measure on this server instead: redis://host:port, or any other URL that weir takes. Keys are\n"
-    "                     under weir-bench:, and removed; nothing that would stop it or needs its process is done\n"
+    "  --quick            short repetitions and at most 100,000 keys: shows that everything runs; the figures mean little\n"
+    "  --modes LIST       some of local, distributed, hybrid; default all\n"
+    "  --redis URL        measure on this server instead: redis://host:port, or any other URL that weir accepts. All keys\n"
+    "                     begin with weir-bench: and are removed. Measurements that would stop the server, or need its\n"
+    "                     process, are left out\n"
     "  --instances N      processes that share a limit, 2 to 16; default 3\n"
-    "  --log FILE         also replay an access log (Common or Combined Log Format) or CSV file in each mode, gzip too;\n"
-    "                     of CSV without a header row the columns are time_us,key,cost\n"
-    "  --speed X          the log's requests come at X times its own pace, 0.001 to 1000000; default so that it takes\n"
+    "  --log FILE         also replay a log in each mode: an access log (Common or Combined Log Format) or CSV; gzip\n"
+    "                     works. CSV without a header row has the columns time_us,key,cost\n"
+    "  --speed X          replay the log at X times its own pace, 0.001 to 1000000; default: so that it takes\n"
     "                     10 seconds\n"
-    "  --policy POLICY    that the log's requests are held against, each client by itself; default\n"
+    "  --policy POLICY    the policy for each client of the log; default\n"
     "                     '" OPTIONS_LOG_POLICY "'\n"
-    "  --results DIR      a folder for what is found: table.txt, results.json, and plots as PNG and SVG by gnuplot with\n"
-    "                     the numbers behind them as TSV\n"
-    "  --json FILE        the results go there, rather than to results.json of that folder\n"
+    "  --results DIR      write the results into this folder: table.txt, results.json, and plots as PNG and SVG (drawn\n"
+    "                     by gnuplot) with their numbers as TSV\n"
+    "  --json FILE        write the JSON to this file instead of results.json in that folder\n"
     "\n"
-    "What weir is made of, section by section, beside floors and yardsticks:\n"
+    "To measure the parts of weir, next to floors and yardsticks:\n"
     "\n"
-    "  --full             all sections, every algorithm in every cell; 10,000,000 keys for memory and growth; half\n"
-    "                     an hour\n"
-    "  --only LIST        of modes, the table above; memory, growth, floors, decisions, denials, latency, batch, handles;\n"
-    "                     on a private redis-server server, callers, round-trip, leases, outage, cluster, replicas,\n"
-    "                     tls;\n"
-    "                     peers, what follows a private Consul;\n"
-    "                     goals, what local mode set out to reach, a line each: --keys then says how far growth goes,\n"
-    "                     1M by default and 10M with --full, and no more; or all.\n"
-    "                     One section alone shows more than it does among others: growth goes to\n"
-    "                     10,000,000 keys, decisions and handles have denials and one more number of keys,\n"
-    "                     peers has 50 changes\n"
-    "  --threads LIST     for decisions and for the modes in one process, such as 1,2,4; default 1,2, or 1,8,64 for the\n"
-    "                     modes\n"
-    "  --keys LIST        such as 1,1k,1M; default 1,1k,1M for decisions; the largest also replaces the\n"
-    "                     1M of the other sections\n"
-    "  --algorithms LIST  of token, interval, fixed, sliding, leaky; default all\n"
+    "  --full             all sections, every algorithm in every cell; 10,000,000 keys for memory and growth. Takes\n"
+    "                     half an hour\n"
+    "  --only LIST        some of these sections, or all:\n"
+    "                     modes       the table above\n"
+    "                     memory, growth, floors, decisions, denials, latency, batch, handles\n"
+    "                                 local mode\n"
+    "                     goals       the goals of local mode, a line each; --keys then only says how far growth\n"
+    "                                 goes: 1M by default, 10M with --full\n"
+    "                     server, callers, round-trip, leases, outage, cluster, replicas, tls\n"
+    "                                 distributed and hybrid mode on private redis-servers\n"
+    "                     peers       the cost of following a private Consul\n"
+    "                     A section on its own shows more: growth goes to 10,000,000 keys, decisions and handles add\n"
+    "                     denials and another number of keys, peers makes 50 changes\n"
+    "  --threads LIST     numbers of threads for decisions, and for the modes in one process, such as 1,2,4; default\n"
+    "                     1,2, or 1,8,64 for the modes\n"
+    "  --keys LIST        numbers of keys for decisions, such as 1,1k,1M; default 1,1k,1M. The largest also replaces\n"
+    "                     the 1M of the other sections\n"
+    "  --algorithms LIST  some of token, interval, fixed, sliding, leaky; default all\n"
     "  --repeat N         repetitions of each measurement, 1 to 99; default 5\n"
     "  --seconds S        length of a repetition; default 0.1, or 0.08 for several sections\n"
-    "  --help             this text\n";
+    "  --help             print this text\n";
 
 __attribute__((format(printf, 1, 2), noreturn)) static void refuse(const char *format, ...)
 {
@@ -68,7 +71,7 @@ __attribute__((format(printf, 1, 2), noreturn)) static void refuse(const char *f
     exit(2);
 }
 
-/* A whole number, `k` or `M` after it for thousands or millions, in [min, max]. */
+/* Read a whole number in [min, max]; `k` or `M` after it means thousands or millions. */
 static uint64_t parse_number(const char *option, const char *text, uint64_t min, uint64_t max)
 {
     char *end;
@@ -91,7 +94,7 @@ static double parse_real(const char *option, const char *text, double min, doubl
     return number;
 }
 
-/* Cuts the next word off a list; NULL at its end. */
+/* Cut the next word off a list; NULL at its end. */
 static char *next_word(char **list, const char *option)
 {
     char *word = strsep(list, ",");
@@ -159,7 +162,7 @@ static void parse_modes(struct bench *bench, char *list)
     }
 }
 
-/* Marks those of the list as chosen; returns how many are. */
+/* Mark the sections of the list as chosen; return how many there are. */
 static int parse_sections(struct options *options, char *list)
 {
     int chosen_len = 0;
@@ -201,7 +204,7 @@ enum {
     QUICK = 256,
     FULL,
     ONLY,
-    MODES_LIST, /* this to POLICY mean something to section modes alone */
+    MODES_LIST, /* this to POLICY only affect section modes */
     REDIS,
     INSTANCES,
     LOG,
@@ -252,7 +255,7 @@ static void set_keys(struct bench *bench, const uint64_t *keys, int n)
     bench->keys_len = n;
 }
 
-/* Fills what the options leave open. */
+/* Fill in the defaults. */
 static void set_defaults(struct bench *bench)
 {
     static const uint64_t quick[] = { 1, 1000, 100000 };
@@ -275,9 +278,9 @@ static void set_defaults(struct bench *bench)
         set_keys(bench, usual, 3);
 }
 
-struct given {               /* what the sections need not know */
-    int sections_len;        /* by --only */
-    const char *modes_alone; /* the last option that means something to section modes alone */
+struct given {               /* options that the sections need not know */
+    int sections_len;        /* the number of sections that --only names */
+    const char *modes_alone; /* the last option that only affects section modes */
 };
 
 static void parse_option(struct options *options, int option, char *value, struct given *given)
@@ -301,7 +304,7 @@ static void parse_option(struct options *options, int option, char *value, struc
     case SECONDS: bench->seconds = parse_real("--seconds", value, 0.001, MAX_SECONDS); break;
     case JSON: options->json = value; break;
     case HELP_TEXT: fputs(HELP, stdout); exit(fflush(stdout) == 0 ? 0 : 2);
-    default: fputs("Try weir-bench --help.\n", stderr); exit(2); /* getopt has said what is wrong */
+    default: fputs("Try weir-bench --help.\n", stderr); exit(2); /* getopt has printed the error */
     }
     if (option >= MODES_LIST && option <= POLICY)
         given->modes_alone = OPTIONS[option - QUICK].name;

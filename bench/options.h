@@ -14,15 +14,15 @@ struct section {
 };
 
 struct options {
-    const struct section *sections; /* given: this and the next */
+    const struct section *sections; /* set by the caller, with the next */
     int sections_len;
     bool is_chosen[OPTIONS_MAX_SECTIONS];
     struct bench bench;
-    const char *json; /* NULL: none wanted but that of bench.results */
+    const char *json; /* NULL: only that of bench.results */
 };
 
-/* Reads them all, and makes the folder for results. Ends the program: with its help, if that is asked for, or with
- * status 2 and a line on stderr that names the option that is wrong. */
+/* Read the options and make the folder for results. Ends the program after printing the help, or with status 2 and a
+ * line on stderr that names the wrong option. */
 void options_parse(struct options *options, int argc, char **argv);
 
 #endif

@@ -1,10 +1,9 @@
-/* peers.c - what following costs: the decisions of a limiter that follows Consul beside those of one that does not, and
- * how long a change takes to be in force.
+/* peers.c - what following costs: the decisions of a limiter that follows Consul next to those of one that does not,
+ * and how long a change takes to apply.
  *
- * Of a change of the membership, the time counts from when Consul itself reports it: a blocking query of the
- * benchmark's own, asked over a plain socket, waits for the same change. Both are answered at about the same moment, in
- * whatever order, so that what is measured can be below zero. Of a change of a policy it counts from before it is
- * written.
+ * For a membership change the time starts when Consul itself reports it: the benchmark waits for the same change in a
+ * blocking query on its own socket. Consul answers both queries at about the same moment, in either order, so the
+ * result can be negative. For a policy change the time starts before the policy is written.
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -22,25 +21,20 @@
 #define THOROUGH_CHANGES 50
 #define QUICK_CHANGES 3
 #define KEYS 1000
-#define COST_REPEATS 4 /* times those of other sections: the difference looked for is small */
+#define COST_REPEATS 4 /* times those of other sections: the difference is small */
 #define INSTANCES 3
 #define LIMIT 1000
-#define REST_NS 150000000 /* between changes: all wait in their queries again, and none is paced */
+#define REST_NS \
+    150000000 /* between changes: by its end all wait in their queries again, and weir delays none of them */
 #define POLL_NS 50000
 #define MOST_NS INT64_C(10000000000)
 
 static struct consul_server server;
 
-__attribute__((noreturn)) static void give_up(const char *what, const char *why)
-{
-    fprintf(stderr, "weir-bench: peers: %s: %s\n", what, why);
-    exit(2);
-}
-
 static void asked(int status)
 {
     if (status != 0)
-        give_up("Consul", server.daemon.error);
+        bench_fail("peers: Consul: %s", server.daemon.error);
 }
 
 static void sleep_ns(int64_t ns)
@@ -57,7 +51,7 @@ struct follows {
     struct weir_options options;
 };
 
-/* The service's instance "me", which is there already, and policies under "weir". */
+/* Set options that follow the service of instance "me", which is registered already, and policies under "weir". */
 static struct weir_options *follow(struct follows *follows)
 {
     *follows = (struct follows){
@@ -75,7 +69,7 @@ static void open_ready(struct subject *subject, struct follows *follows, enum ki
 {
     subject_open_with(subject, follow(follows), kind, ANSWER_ALLOW, keys);
     if (weir_await_ready(subject->weir, 10 * WEIR_SECOND) != WEIR_OK)
-        give_up("a limiter", "never had an answer from Consul");
+        bench_fail("peers: a limiter had no answer from Consul within 10 s");
 }
 
 /* ---- What a decision costs ---- */
@@ -88,7 +82,7 @@ static void measure_cost(struct bench *bench)
     bench_progress("peers: what a decision costs");
     stream_make(&stream, KEYS, SKEW_ZIPF);
     subject_open(&subjects[0], KIND_TOKEN, ANSWER_ALLOW, KEYS);
-    measure_unpin_main(); /* the thread that follows is not to share the processor */
+    measure_unpin_main(); /* the following thread must not share the processor */
     open_ready(&subjects[1], &follows, KIND_TOKEN, KEYS);
     measure_pin_main();
     struct cell cells[2];
@@ -104,18 +98,17 @@ static void measure_cost(struct bench *bench)
     report_sample(bench->report, "alone ns", &cells[0].ns);
     report_sample(bench->report, "following ns", &cells[1].ns);
     report_sample(bench->report, "following/alone", &ratio);
-    report_goal(bench->report, "decisions of a limiter that follows Consul to those of one that does not; ns", &ratio,
+    report_goal(bench->report, "decision of a limiter that follows Consul, relative to one that does not", &ratio,
                 AT_MOST, GOAL_RATIO);
     for (int i = 0; i < 2; i++) {
-        subject_check(&subjects[i], KEYS);
-        subject_close(&subjects[i]);
+        subject_finish(&subjects[i], KEYS);
     }
     stream_free(&stream);
 }
 
 /* ---- From a change to where it is in force ---- */
 
-struct witness { /* asks Consul, as the limiter does */
+struct witness { /* queries Consul, as the limiter does */
     pthread_t thread;
     struct consul_server server;
     int64_t index;
@@ -129,7 +122,7 @@ static void *witness_wait(void *argument)
     char path[128];
     snprintf(path, sizeof path, "/v1/health/service/bench?passing&wait=10s&index=%lld", (long long)witness->index);
     if (consul_server_ask(&witness->server, "GET", path, NULL, 20000, &answer) != 0)
-        give_up("Consul", witness->server.daemon.error);
+        bench_fail("peers: Consul: %s", witness->server.daemon.error);
     witness->answered_ns = clock_ns(CLOCK_MONOTONIC);
     return NULL;
 }
@@ -138,7 +131,7 @@ static bool share_total_is(struct subject *subjects, int64_t total)
 {
     struct weir_stats stats = { .size = sizeof stats };
     if (weir_stats_read(subjects[0].weir, &stats) != WEIR_OK)
-        give_up("a limiter", "does not tell its share");
+        bench_fail("peers: a limiter does not report its share");
     return stats.share_weight * total == stats.share_total;
 }
 
@@ -151,26 +144,26 @@ static bool limit_is_everywhere(struct subject *subjects, int64_t limit)
     return true;
 }
 
-/* When that is so. */
+/* Wait until it holds; return the time. */
 static int64_t await_ns(bool (*holds)(struct subject *, int64_t), struct subject *subjects, int64_t value)
 {
     int64_t start_ns = clock_ns(CLOCK_MONOTONIC);
     while (!holds(subjects, value)) {
         if (clock_ns(CLOCK_MONOTONIC) - start_ns > MOST_NS)
-            give_up("a change", "is not in force after 10 s");
+            bench_fail("peers: a change does not apply after 10 s");
         sleep_ns(POLL_NS);
     }
     return clock_ns(CLOCK_MONOTONIC);
 }
 
-/* A second instance comes, and the share is halved, or goes. In ms. */
+/* Add or remove a second instance, so that the share halves or grows back. Return the delay in ms. */
 static double change_membership(struct subject *subject, bool comes)
 {
     struct witness witness = { .server = server };
     if (consul_server_passing(&server, "bench", &witness.index) < 0)
-        give_up("Consul", server.daemon.error);
+        bench_fail("peers: Consul: %s", server.daemon.error);
     if (pthread_create(&witness.thread, NULL, witness_wait, &witness) != 0)
-        give_up("the benchmark", "cannot start threads");
+        bench_fail("peers: the benchmark: cannot start threads");
     sleep_ns(REST_NS);
     asked(comes ? consul_server_register(&server, "bench", "other", 1) : consul_server_deregister(&server, "other"));
     int64_t in_force_ns = await_ns(share_total_is, subject, comes ? 2 : 1);
@@ -203,8 +196,8 @@ static void measure_membership(struct bench *bench, int changes)
         sample_add(&grows, change_membership(&subject, false));
     }
     subject_close(&subject);
-    report_change(bench, "from Consul's report to a smaller share in force", &shrinks, GOAL_SHARE_MS);
-    report_change(bench, "to a larger one, hold-down 1 ms included", &grows, GOAL_SHARE_MS);
+    report_change(bench, "from Consul's report until a smaller share applies", &shrinks, GOAL_SHARE_MS);
+    report_change(bench, "until a larger one applies, with a hold-down of 1 ms", &grows, GOAL_SHARE_MS);
 }
 
 static void measure_policies(struct bench *bench, int changes)
@@ -220,13 +213,13 @@ static void measure_policies(struct bench *bench, int changes)
         snprintf(policy, sizeof policy, "token_bucket limit=%d period=1s", LIMIT + i);
         sleep_ns(REST_NS);
         int64_t start_ns = clock_ns(CLOCK_MONOTONIC);
-        asked(consul_server_put(&server, "weir/token", policy)); /* the limits' name is that of the kind */
+        asked(consul_server_put(&server, "weir/token", policy)); /* the limits are named after their algorithm */
         sample_add(&ms, (double)(await_ns(limit_is_everywhere, subjects, LIMIT + i) - start_ns) / 1e6);
     }
     asked(consul_server_delete(&server, "weir/token"));
     for (int i = 0; i < INSTANCES; i++)
         subject_close(&subjects[i]);
-    report_change(bench, "from a policy's writing to Consul to all of 3 instances enforcing it", &ms, GOAL_POLICY_MS);
+    report_change(bench, "from writing a policy to Consul until all 3 instances enforce it", &ms, GOAL_POLICY_MS);
 }
 
 void bench_peers(struct bench *bench)

@@ -1,5 +1,5 @@
 #!/bin/sh
-# run.sh - builds weir's benchmark, optimised, and runs it on this machine. See --help.
+# run.sh - builds weir's benchmark with optimisation and runs it on this machine. See --help.
 set -eu
 invoked_from=$PWD
 cd "$(dirname "$0")/.."
@@ -9,20 +9,20 @@ usage() {
     cat <<'TEXT'
 usage: sh bench/run.sh [options of weir-bench]
 
-Installs the Debian packages that are missing, builds weir optimised, and measures local, distributed and hybrid mode
-side by side: under 3 minutes, the build included, on 2 cores.
+Installs missing Debian packages, builds weir with optimisation, and measures local, distributed and hybrid mode side by
+side. With the build it takes less than 3 minutes on 2 cores.
 
-Prints one table with the modes as columns. The same goes as table.txt into bench/results/<UTC time>/, beside
-results.json, and plots as PNG and SVG with the numbers behind them as TSV; --results DIR and --json FILE choose other
-places. Files are named as seen from where you are.
+Prints one table with the modes as columns. The results also go into bench/results/<UTC time>/: the table as table.txt,
+results.json, and plots as PNG and SVG with their numbers as TSV. --results DIR and --json FILE choose other places;
+paths are relative to your current folder.
 
-Distributed and hybrid mode are measured on a redis-server that it starts, in a folder of its own, on a Unix socket
-alone, and ends; --redis URL measures on yours instead. What follows Consul is measured with an agent of its own too,
-which tests/tools/servers.sh gets if the system has none. Without Redis, Consul or gnuplot the rest is measured.
+Distributed and hybrid mode run on a private redis-server, in a temporary folder and on a Unix socket only, which ends
+with the benchmark; --redis URL measures on your server instead. Section peers starts a private Consul agent, which
+tests/tools/servers.sh downloads if the system has none. Without Redis, Consul or gnuplot, the rest is measured.
 TEXT
 }
 
-# What the user has chosen, as far as this script has to know; getopt_long() takes an option's first letters as well.
+# The options that this script has to know. getopt_long() also accepts an option's first letters.
 has_results=no
 has_redis=no
 for argument in "$@"; do
@@ -46,23 +46,23 @@ need_packages $build_packages
 redis=ON
 # shellcheck disable=SC2086
 if ! (need_packages $redis_packages); then
-    say "going on without distributed mode, which needs:" "$redis_packages"
+    say "continuing without distributed mode, which needs:" "$redis_packages"
     redis=OFF
 elif [ $has_redis = no ] && ! command -v redis-server >/dev/null 2>&1 && [ -z "${WEIR_TEST_REDIS_SERVER-}" ] &&
     ! (need_packages redis-tools); then
-    # Debian's redis-tools holds the server's program, and no service that would start.
-    say "going on without a redis-server: distributed and hybrid mode will not be measured"
+    # Debian's redis-tools contains the server program, but no service that would start.
+    say "continuing without a redis-server: distributed and hybrid mode will not be measured"
 fi
 consul=ON
 # shellcheck disable=SC2086
 if ! (need_packages $consul_packages); then
-    say "going on without Consul, which needs:" "$consul_packages"
+    say "continuing without Consul, which needs:" "$consul_packages"
     consul=OFF
 elif ! command -v consul >/dev/null 2>&1 && [ -z "${WEIR_TEST_CONSUL-}" ]; then
-    sh tests/tools/servers.sh consul-1.8 >/dev/null # which says so if it cannot be had
+    sh tests/tools/servers.sh consul-1.8 >/dev/null # it reports a failure itself
 fi
 if ! command -v gnuplot >/dev/null 2>&1 && ! (need_packages gnuplot-nox); then
-    say "going on without gnuplot: there will be no plots, only the numbers behind them"
+    say "continuing without gnuplot: there will be no plots, only their numbers"
 fi
 mkdir -p build
 exec 9>build/release.lock
@@ -72,28 +72,28 @@ cmake --build build/release --parallel "$jobs" --target weir-bench
 exec 9>&-
 
 if [ $# -eq 0 ]; then
-    say "measuring, for about 2 minutes; sh bench/run.sh --quick only shows that it runs"
+    say "measuring for about 2 minutes; sh bench/run.sh --quick is shorter and only shows that everything runs"
 else
     say "measuring"
 fi
 if [ $redis = ON ] && [ $has_redis = no ]; then
-    echo "Distributed and hybrid mode are measured on a private redis-server, which ends with it; --redis URL takes yours."
+    echo "Distributed and hybrid mode run on a private redis-server; --redis URL measures on yours."
 fi
 bench=$PWD/build/release/bench/weir-bench
 results=
 if [ $has_results = no ]; then
     mkdir -p bench/results
     results=$PWD/bench/results/$(date -u +%Y-%m-%dT%H%M%SZ)
-    mkdir "$results" 2>/dev/null || results=$results-$$ # another run has begun in the same second
+    mkdir "$results" 2>/dev/null || results=$results-$$ # another run began in the same second
     set -- --results "$results" "$@"
 fi
 cd "$invoked_from"
 status=0
 "$bench" "$@" || status=$?
-if [ -n "$results" ] && [ -e "$results/table.txt" ]; then # not so if it was refused what it was asked for
+if [ -n "$results" ] && [ -e "$results/table.txt" ]; then # missing if an option was wrong
     say "results: $results"
     ls "$results"
 elif [ -n "$results" ]; then
-    rmdir "$results" 2>/dev/null || true # if there is nothing in it
+    rmdir "$results" 2>/dev/null || true # only if it is empty
 fi
 exit $status

@@ -1,7 +1,7 @@
-/* batch.c - what a decision costs in a weir_try_batch(), beside single calls on the same limiter.
+/* batch.c - what a decision costs in weir_try_batch(), next to single calls on the same limiter.
  *
- * The requests are written afresh for each batch, as a caller would have to, and that is part of the time. Draws are
- * taken as they come: a hot key may stand in a batch twice.
+ * The time includes writing the requests of each batch, as a caller must. Draws are taken as they come: a batch may
+ * hold a hot key twice.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,10 +26,8 @@ uint64_t batch_work(void *subject, const struct bench_key *draws, size_t n)
                                                  .key = weir_key(&draws[start + i], KEY_LEN),
                                                  .cost = 1 };
         int status = weir_try_batch(batched->subject->weir, requests, batched->size, decisions);
-        if (status != WEIR_OK) {
-            fprintf(stderr, "weir-bench: weir_try_batch: %s\n", weir_strerror(status));
-            exit(2);
-        }
+        if (status != WEIR_OK)
+            bench_fail("weir_try_batch: %s", weir_strerror(status));
         for (size_t i = 0; i < batched->size; i++)
             admitted += decisions[i].allowed;
     }
@@ -70,7 +68,7 @@ static void measure_batches(struct bench *bench, struct subject *subject, uint64
         snprintf(text, sizeof text, "weir_try_batch of %d", SIZES[i]);
         report_batch(bench, text, keys, skew, &cells[1 + i]);
         report_sample(bench->report, "times faster", &speedup);
-        snprintf(text, sizeof text, "batch of %d, times faster than single calls, %llu keys %s", SIZES[i],
+        snprintf(text, sizeof text, "batch of %d, speed relative to single calls, %llu keys %s", SIZES[i],
                  (unsigned long long)keys, skew_name(skew));
         if (SIZES[i] == GOAL_BATCH && keys == 1000000)
             report_goal(bench->report, text, &speedup, AT_LEAST, GOAL_SPEEDUP);
@@ -85,11 +83,9 @@ void bench_batch(struct bench *bench)
     report_section(bench->report, "batch",
                    "token bucket, all allowed, 1 thread; ns per decision, median (min..max); the "
                    "time to write the requests is included");
-    subject_open(&subject, KIND_TOKEN, ANSWER_ALLOW, keys);
-    subject_fill(&subject, ANSWER_ALLOW, keys);
+    subject_open_filled(&subject, KIND_TOKEN, ANSWER_ALLOW, keys);
     measure_batches(bench, &subject, keys, SKEW_ZIPF);
     measure_batches(bench, &subject, keys, SKEW_UNIFORM);
-    subject_check(&subject, keys);
-    subject_close(&subject);
+    subject_finish(&subject, keys);
     report_end_section(bench->report);
 }

@@ -1,22 +1,22 @@
-/* decisions.c - what a weir_try() costs, beside the yardstick measured in the same repetitions.
+/* decisions.c - what weir_try() costs, next to the yardstick measured in the same repetitions.
  *
- * Per number of keys, the yardstick and weir are alive at once, each set up to allow and, with --full or in this
- * section alone, to deny as well. Every repetition measures all of them one after the other, so that a slow moment of
- * the machine hits them alike; ratios are taken within a repetition.
+ * For each number of keys, the yardstick and weir are open at the same time. Each is set up to allow and, with --full
+ * or in this section alone, also to deny. Every repetition measures all of them one after the other, so that a slow
+ * moment of the machine affects them alike. Ratios are taken within a repetition.
  */
 #include <stdio.h>
 #include <string.h>
 
 #include "bench.h"
 
-#define GOAL_RATIO 1.15 /* of weir to the yardstick */
+#define GOAL_RATIO 1.15 /* weir to the yardstick */
 
 enum { BASELINE_ALLOW, WEIR_ALLOW, BASELINE_DENY, WEIR_DENY, CELLS };
 
-struct group { /* the limiters of one kind and number of keys */
+struct group { /* the limiters of one algorithm and number of keys */
     enum kind kind;
     uint64_t keys;
-    int answers; /* 1: without ANSWER_DENY, which denials.c measures */
+    int answers; /* 1: only ANSWER_ALLOW; denials.c measures denials */
     struct subject subjects[2];
     struct baseline *baselines[2];
 };
@@ -29,16 +29,14 @@ static void group_open(struct group *group, enum kind kind, uint64_t keys, int a
     bench_progress("decisions: %s, filling %llu keys", kind_name(kind), (unsigned long long)keys);
     for (int answer = ANSWER_ALLOW; answer < group->answers; answer++) {
         group->baselines[answer] = subject_baseline((enum answer)answer, keys);
-        subject_open(&group->subjects[answer], kind, (enum answer)answer, keys);
-        subject_fill(&group->subjects[answer], (enum answer)answer, keys);
+        subject_open_filled(&group->subjects[answer], kind, (enum answer)answer, keys);
     }
 }
 
 static void group_close(struct group *group)
 {
     for (int answer = ANSWER_ALLOW; answer < group->answers; answer++) {
-        subject_check(&group->subjects[answer], group->keys);
-        subject_close(&group->subjects[answer]);
+        subject_finish(&group->subjects[answer], group->keys);
         baseline_close(group->baselines[answer]);
     }
 }
@@ -57,7 +55,7 @@ static void report_decisions(struct bench *bench, const struct group *group, con
     report_sample(bench->report, "ns", &cell->ns);
 }
 
-/* The rows that weir's promise is about. */
+/* True for the rows that weir makes a promise about. */
 static bool has_goal(const struct group *group, enum skew skew, int threads, enum answer answer)
 {
     return group->kind == KIND_TOKEN && threads == 1 && answer == ANSWER_ALLOW &&
@@ -90,14 +88,14 @@ static void measure_group(struct bench *bench, struct group *group, enum skew sk
         report_sample(bench->report, "ratio", &ratio);
         if (has_goal(group, skew, threads, answer)) {
             char what[80];
-            snprintf(what, sizeof what, "weir_try to mutex_mono presized, %llu keys %s, 1 thread",
+            snprintf(what, sizeof what, "weir_try relative to mutex_mono presized, %llu keys %s, 1 thread",
                      (unsigned long long)group->keys, skew_text);
             report_goal(bench->report, what, &ratio, AT_MOST, GOAL_RATIO);
         }
     }
 }
 
-/* Every skew and number of threads asked for, or only the first of each. */
+/* Measure every skew and number of threads, or only the first of each. */
 static void measure_keys(struct bench *bench, enum kind kind, uint64_t keys, bool all)
 {
     struct group group;
@@ -117,7 +115,7 @@ void bench_decisions(struct bench *bench)
 {
     report_section(bench->report, "decisions",
                    "ns per decision: the slowest thread's wall time over its decisions, median (min..max); keys of 16 "
-                   "hex digits; ratio is to the yardstick's row above, within a repetition");
+                   "hex digits; ratio: to the yardstick's row above, within a repetition");
     for (int kind = KIND_TOKEN; kind < KINDS; kind++) {
         bool all = kind == KIND_TOKEN || bench->extent == EXTENT_FULL;
         for (int i = all ? 0 : bench->keys_len - 1; bench->kinds[kind] && i < bench->keys_len; i++)

@@ -1,14 +1,14 @@
-/* denials.c - whether a denial costs more than an admission, one contended key included.
+/* denials.c - whether a denial costs more than an admission, also for one contended key.
  *
- * Admitting and denying are measured in turns of the same repetitions; the ratio is taken within each. With one key
- * and two threads, most of what is measured is a cache line on its way from one processor to the other.
+ * Each repetition measures admissions and denials in turns; the ratio is taken within it. With one key and two threads,
+ * the time is mostly that of a cache line moving between processors.
  */
 #include <stdio.h>
 
 #include "bench.h"
 
 #define GOAL_RATIO 1.0
-#define NOISE 0.05 /* differences smaller than this mean nothing */
+#define NOISE 0.05 /* smaller differences mean nothing */
 
 static void measure_pair(struct bench *bench, struct subject subjects[2], const struct stream *stream, uint64_t keys,
                          enum skew skew, int threads)
@@ -21,7 +21,7 @@ static void measure_pair(struct bench *bench, struct subject subjects[2], const 
     measure_cells(cells, 2, bench->repeats, bench->seconds);
     struct sample ratio = sample_ratio(&cells[ANSWER_DENY].ns, &cells[ANSWER_ALLOW].ns);
     char what[80];
-    snprintf(what, sizeof what, "denial to admission, %llu keys%s%s, threads: %d", (unsigned long long)keys,
+    snprintf(what, sizeof what, "denial relative to admission, %llu keys%s%s, threads: %d", (unsigned long long)keys,
              keys > 1 ? " " : "", keys > 1 ? skew_name(skew) : "", threads);
     report_row(bench->report);
     report_count(bench->report, "keys", keys);
@@ -36,22 +36,21 @@ static void measure_pair(struct bench *bench, struct subject subjects[2], const 
 void bench_denials(struct bench *bench)
 {
     uint64_t sizes[] = { 1, 1000, bench_largest_keys(bench, bench->extent == EXTENT_QUICK ? 100000 : 1000000) };
-    report_section(bench->report, "denials",
-                   "token bucket, denials beside admissions; ns per decision, median (min..max); the goal is 1.00 and "
-                   "a noise of 5 %");
+    report_section(
+        bench->report, "denials",
+        "token bucket, denials next to admissions; ns per decision, median (min..max); the goal is 1.00 plus "
+        "5 % of noise");
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         struct subject subjects[2];
         struct stream stream;
         stream_make(&stream, sizes[i], SKEW_ZIPF);
         for (int answer = ANSWER_ALLOW; answer <= ANSWER_DENY; answer++) {
-            subject_open(&subjects[answer], KIND_TOKEN, (enum answer)answer, sizes[i]);
-            subject_fill(&subjects[answer], (enum answer)answer, sizes[i]);
+            subject_open_filled(&subjects[answer], KIND_TOKEN, (enum answer)answer, sizes[i]);
         }
         measure_pair(bench, subjects, &stream, sizes[i], SKEW_ZIPF, 1);
         measure_pair(bench, subjects, &stream, sizes[i], SKEW_ZIPF, 2);
         for (int answer = ANSWER_ALLOW; answer <= ANSWER_DENY; answer++) {
-            subject_check(&subjects[answer], sizes[i]);
-            subject_close(&subjects[answer]);
+            subject_finish(&subjects[answer], sizes[i]);
         }
         stream_free(&stream);
     }

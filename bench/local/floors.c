@@ -1,14 +1,12 @@
-/* floors.c - what the parts of a decision cost on this machine by themselves: clocks, locks, hashes, a table lookup.
+/* floors.c - what the parts of a decision cost on this machine: clocks, locks, a table lookup.
  *
- * Each operation runs back to back, so those that do not depend on one another may overlap, as they may in a loop of
- * decisions. The bare table is one uthash table with its default hash and growth, found with HASH_FIND, entries of 96
- * bytes packed into one slab.
+ * Each operation runs back to back, so independent ones may overlap, as they may in a loop of decisions. The bare table
+ * is one uthash table with its default hash and growth, and entries of 96 bytes packed into one slab.
  */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
 #include <uthash.h>
 
@@ -17,9 +15,9 @@
 #include "measure/pages.h"
 #include "measure/timer.h"
 
-#define FLOOR_SECONDS_SHARE 0.5 /* of a cell's time: these are steadier than decisions */
+#define FLOOR_SECONDS_SHARE 0.5 /* of a cell's time: these figures vary less than decisions */
 
-static volatile uint64_t sink; /* keeps results alive */
+static volatile uint64_t sink; /* stops the compiler from removing the work */
 
 /* ---- Clocks, locks, one shared number ---- */
 
@@ -43,7 +41,7 @@ static uint64_t work_counter(void *subject, const struct bench_key *draws, size_
 }
 #endif
 
-/* What a decision reads: the system's clock, or what is counted on from it. */
+/* Read the clock as a decision does: the system's, or the counter that continues it. */
 static uint64_t work_limiters_clock(void *subject, const struct bench_key *draws, size_t n)
 {
     int64_t now_us = 0;
@@ -73,64 +71,7 @@ static uint64_t work_add(void *subject, const struct bench_key *draws, size_t n)
 {
     (void)subject, (void)draws;
     for (size_t i = 0; i < n; i++)
-        atomic_fetch_add_explicit(&shared.number, 1, memory_order_relaxed); /* its cost is all that matters */
-    return 0;
-}
-
-/* ---- A keyed hash ---- */
-
-static inline uint64_t rotate(uint64_t x, int by)
-{
-    return x << by | x >> (64 - by);
-}
-
-static inline void sip_round(uint64_t v[4])
-{
-    v[0] += v[1], v[2] += v[3];
-    v[1] = rotate(v[1], 13) ^ v[0], v[3] = rotate(v[3], 16) ^ v[2];
-    v[0] = rotate(v[0], 32);
-    v[2] += v[1], v[0] += v[3];
-    v[1] = rotate(v[1], 17) ^ v[2], v[3] = rotate(v[3], 21) ^ v[0];
-    v[2] = rotate(v[2], 32);
-}
-
-/* SipHash-1-3 (Aumasson and Bernstein, 2012) of the 16 bytes in `words`, keyed by `secret`. */
-static inline uint64_t sip_hash(const uint64_t secret[2], const uint64_t words[2])
-{
-    uint64_t v[4] = { secret[0] ^ UINT64_C(0x736f6d6570736575), secret[1] ^ UINT64_C(0x646f72616e646f6d),
-                      secret[0] ^ UINT64_C(0x6c7967656e657261), secret[1] ^ UINT64_C(0x7465646279746573) };
-    uint64_t blocks[3] = { words[0], words[1], (uint64_t)KEY_LEN << 56 };
-    for (int i = 0; i < 3; i++) {
-        v[3] ^= blocks[i];
-        sip_round(v);
-        v[0] ^= blocks[i];
-    }
-    v[2] ^= 0xff;
-    for (int i = 0; i < 3; i++)
-        sip_round(v);
-    return v[0] ^ v[1] ^ v[2] ^ v[3];
-}
-
-static uint64_t work_hash(void *subject, const struct bench_key *draws, size_t n)
-{
-    uint64_t sum = 0, words[2];
-    for (size_t i = 0; i < n; i++) {
-        memcpy(words, &draws[i], sizeof words);
-        sum += sip_hash(subject, words);
-    }
-    sink = sum;
-    return 0;
-}
-
-static uint64_t work_hash_chained(void *subject, const struct bench_key *draws, size_t n)
-{
-    uint64_t last = 0, words[2];
-    for (size_t i = 0; i < n; i++) {
-        memcpy(words, &draws[i], sizeof words);
-        words[0] ^= last;
-        last = sip_hash(subject, words);
-    }
-    sink = last;
+        atomic_fetch_add_explicit(&shared.number, 1, memory_order_relaxed); /* only the cost matters */
     return 0;
 }
 
@@ -177,7 +118,7 @@ static uint64_t work_find(void *subject, const struct bench_key *draws, size_t n
     return found;
 }
 
-/* ---- All that a decision in this process was made of, if it were made of the system's parts ---- */
+/* ---- A whole decision, made of the system's parts ---- */
 
 struct table *floors_table_open(uint64_t keys)
 {
@@ -221,10 +162,7 @@ static void report_floor(struct bench *bench, const char *what, const struct cel
 static void measure_primitives(struct bench *bench)
 {
     static clockid_t clocks[] = { CLOCK_MONOTONIC, CLOCK_BOOTTIME, CLOCK_MONOTONIC_COARSE };
-    static uint64_t secret[2] = { UINT64_C(0x0706050403020100), UINT64_C(0x0f0e0d0c0b0a0908) };
-    struct stream stream;
     struct subject limiter;
-    stream_make(&stream, 1000, SKEW_UNIFORM);
     subject_open(&limiter, KIND_TOKEN, ANSWER_ALLOW, 1000);
     static const char *const names[] = {
         "clock_gettime MONOTONIC",
@@ -238,8 +176,6 @@ static void measure_primitives(struct bench *bench)
         "mutex lock + unlock, contended",
         "fetch_add",
         "fetch_add, contended",
-        "SipHash-1-3 of 16 bytes",
-        "SipHash-1-3 of 16 bytes, each needs the last",
     };
     struct cell cells[] = {
         { .work = work_clock, .subject = &clocks[0], .threads = 1 },
@@ -253,16 +189,13 @@ static void measure_primitives(struct bench *bench)
         { .work = work_mutex, .subject = &shared.mutex, .threads = 2 },
         { .work = work_add, .threads = 1 },
         { .work = work_add, .threads = 2 },
-        { .work = work_hash, .subject = secret, .stream = &stream, .threads = 1 },
-        { .work = work_hash_chained, .subject = secret, .stream = &stream, .threads = 1 },
     };
     int n = (int)(sizeof cells / sizeof cells[0]);
-    bench_progress("floors: clocks, locks, hashes");
+    bench_progress("floors: clocks and locks");
     measure_cells(cells, n, bench->repeats, bench->seconds * FLOOR_SECONDS_SHARE);
     for (int i = 0; i < n; i++)
         report_floor(bench, names[i], &cells[i]);
     subject_close(&limiter);
-    stream_free(&stream);
 }
 
 static void measure_table(struct bench *bench, uint64_t keys)
@@ -291,7 +224,7 @@ static void measure_table(struct bench *bench, uint64_t keys)
 void bench_floors(struct bench *bench)
 {
     report_section(bench->report, "floors",
-                   "what the parts of a decision cost by themselves; ns per operation, median (min..max)");
+                   "what the parts of a decision cost alone; ns per operation, median (min..max)");
     measure_primitives(bench);
     measure_table(bench, 1000);
     measure_table(bench, bench_largest_keys(bench, bench->extent == EXTENT_QUICK ? 100000 : 1000000));

@@ -1,12 +1,11 @@
-/* goals.c - what local mode set out to reach, a line each: measured, the goal, and by how much it is missed.
+/* goals.c - the goals of local mode, one line each: the measured value, the goal, and by how much it is missed.
  *
- * A goal that is a quotient is measured in turns with what it is a quotient of, whose own time stands beside it. Those
- * in nanoseconds are of one machine, the one on which they were set: there 10^6 keys took the yardstick 216 ns (zipf)
- * and 407 (uniform); elsewhere the quotient of the same work tells more. A worst case is held against its goal by the
- * worst of all repetitions, everything else by the median. What is measured with other numbers of keys than the goal
- * was set for is told, and not held against it.
+ * A ratio's two values are measured in turns; the second one's time stands next to it. Goals in nanoseconds hold for
+ * one machine, where the yardstick took 216 ns (zipf) and 407 ns (uniform) for 10^6 keys. On other machines the ratio
+ * of the same work tells more. A worst case is judged by the worst of all repetitions, everything else by the median.
+ * With other numbers of keys than the goal's, a line shows the value but does not judge it.
  *
- * The limiters are subject.h's: none of their keys becomes as good as new while it is measured.
+ * The limiters are subject.h's: none of their keys becomes idle while it is measured.
  */
 #include <stdatomic.h>
 #include <stdio.h>
@@ -23,12 +22,12 @@ struct line {
     const char *work, *unit;
     const struct sample *measured;
     enum bound bound;
-    double goal;               /* 0: none, for comparison only */
-    double aim;                /* beyond the goal; 0: none */
-    bool worst;                /* it is the largest that counts */
-    bool other_keys;           /* than the goal was set for */
-    const struct cell *cell;   /* what was measured; NULL if it was no decisions' time */
-    const struct cell *beside; /* what it is compared with, or NULL */
+    double goal;               /* 0: none */
+    double aim;                /* a stricter target, shown only; 0: none */
+    bool worst;                /* judge the largest value */
+    bool other_keys;           /* not as many as the goal was set for */
+    const struct cell *cell;   /* the measurement; NULL if it is not the time of decisions */
+    const struct cell *beside; /* the measurement it is compared with, or NULL */
     const char *beside_name;
 };
 
@@ -41,7 +40,7 @@ static void report_line(struct bench *bench, const struct line *line)
     report_text(report, "unit", line->unit);
     report_sample(report, "measured", line->measured);
     if (line->goal > 0 && line->other_keys) {
-        snprintf(what, sizeof what, "%s %.3g, of more keys", line->bound == AT_MOST ? "<=" : ">=", line->goal);
+        snprintf(what, sizeof what, "%s %.3g, for more keys", line->bound == AT_MOST ? "<=" : ">=", line->goal);
         report_text(report, "not judged", what);
     } else if (line->goal > 0) {
         struct sample worst = { 0 };
@@ -93,23 +92,21 @@ static void keyed_open(struct keyed *keyed, uint64_t keys, bool other_keys)
     keyed->other_keys = other_keys;
     keyed->baseline = subject_baseline(ANSWER_ALLOW, keys);
     keyed->reach = reach_open(keys);
-    subject_open(&keyed->subject, KIND_TOKEN, ANSWER_ALLOW, keys);
-    subject_fill(&keyed->subject, ANSWER_ALLOW, keys);
+    subject_open_filled(&keyed->subject, KIND_TOKEN, ANSWER_ALLOW, keys);
     for (int skew = SKEW_ZIPF; skew <= SKEW_UNIFORM; skew++)
         stream_make(&keyed->streams[skew], keys, (enum skew)skew);
 }
 
 static void keyed_close(struct keyed *keyed)
 {
-    subject_check(&keyed->subject, keyed->keys);
-    subject_close(&keyed->subject);
+    subject_finish(&keyed->subject, keyed->keys);
     baseline_close(keyed->baseline);
     reach_close(keyed->reach);
     for (int skew = SKEW_ZIPF; skew <= SKEW_UNIFORM; skew++)
         stream_free(&keyed->streams[skew]);
 }
 
-/* Bounds of the time itself and of its quotient to the yardstick's; 0: none. */
+/* Bounds of the time and of its ratio to the yardstick's; 0: none. */
 struct keyed_goal {
     double ns, aim_ns, ratio;
 };
@@ -138,14 +135,15 @@ static void report_keyed(struct bench *bench, const struct keyed *keyed, enum sk
         report_line(bench, &line);
 }
 
-enum { YARDSTICK_1, WEIR_1, TWO_LINES, ONE_LINE, YARDSTICK_2, WEIR_2, KEYED_CELLS };
+enum { YARDSTICK_1, WEIR_1, MEMORY, YARDSTICK_2, WEIR_2, KEYED_CELLS };
 
 static struct cell keyed_cell(const struct keyed *keyed, enum skew skew, int which)
 {
-    static work_function *const works[] = {
-        [YARDSTICK_1] = baseline_work, [WEIR_1] = subject_work,       [TWO_LINES] = reach_work_two,
-        [ONE_LINE] = reach_work_one,   [YARDSTICK_2] = baseline_work, [WEIR_2] = subject_work
-    };
+    static work_function *const works[] = { [YARDSTICK_1] = baseline_work,
+                                            [WEIR_1] = subject_work,
+                                            [MEMORY] = reach_work,
+                                            [YARDSTICK_2] = baseline_work,
+                                            [WEIR_2] = subject_work };
     void *subject = (void *)&keyed->subject;
     if (works[which] == baseline_work)
         subject = keyed->baseline;
@@ -166,27 +164,21 @@ static void measure_keyed(struct bench *bench, const struct keyed *keyed, enum s
     measure_cells(cells, n, bench->repeats, bench->seconds);
 }
 
-/* What memory alone costs there: no goal, but what a decision that finds its key's state in as many lines comes near at
- * best. */
+/* Report what memory alone costs: no goal, but the least that a decision of two cache lines can take. */
 static void report_reach(struct bench *bench, const struct keyed *keyed, enum skew skew,
                          const struct cell cells[KEYED_CELLS])
 {
-    static const char *const whats[] = {
-        [TWO_LINES] = "memory alone, two lines", [ONE_LINE] = "memory alone, one line"
-    };
-    for (int which = TWO_LINES; which <= ONE_LINE; which++) {
-        char work[WORK_MAX];
-        const struct sample ratio = sample_ratio(&cells[which].ns, &cells[YARDSTICK_1].ns);
-        report_line(bench, &(struct line){ .work = work_text(work, whats[which], keyed->keys, skew, 1),
-                                           .unit = "times mutex_mono",
-                                           .measured = &ratio,
-                                           .cell = &cells[which],
-                                           .beside = &cells[YARDSTICK_1],
-                                           .beside_name = "mutex_mono, presized" });
-    }
+    char work[WORK_MAX];
+    const struct sample ratio = sample_ratio(&cells[MEMORY].ns, &cells[YARDSTICK_1].ns);
+    report_line(bench, &(struct line){ .work = work_text(work, "memory alone, two lines", keyed->keys, skew, 1),
+                                       .unit = "times mutex_mono",
+                                       .measured = &ratio,
+                                       .cell = &cells[MEMORY],
+                                       .beside = &cells[YARDSTICK_1],
+                                       .beside_name = "mutex_mono, presized" });
 }
 
-/* How many decisions two threads make together for one of a single thread's. */
+/* Report how many decisions two threads make together for each one of a single thread. */
 static void report_scaling(struct bench *bench, const struct keyed *keyed, const struct cell cells[KEYED_CELLS])
 {
     char work[WORK_MAX];
@@ -302,21 +294,19 @@ static void measure_handles(struct bench *bench)
     bench_progress("goals: one hot key by its handle");
     stream_make(&stream, 1, SKEW_ZIPF);
     for (int answer = ANSWER_ALLOW; answer <= ANSWER_DENY; answer++) {
-        subject_open(&subjects[answer], KIND_TOKEN, (enum answer)answer, 1);
-        subject_fill(&subjects[answer], (enum answer)answer, 1);
+        subject_open_filled(&subjects[answer], KIND_TOKEN, (enum answer)answer, 1);
         handles_resolve(&resolved[answer], &subjects[answer], &stream);
     }
     measure_alone(bench, resolved, &stream);
     measure_contended(bench, &resolved[ANSWER_ALLOW], &stream);
     for (int answer = ANSWER_ALLOW; answer <= ANSWER_DENY; answer++) {
         handles_forget(&resolved[answer]);
-        subject_check(&subjects[answer], 1);
-        subject_close(&subjects[answer]);
+        subject_finish(&subjects[answer], 1);
     }
     stream_free(&stream);
 }
 
-/* ---- Memory and growth: measured in children before all else, told where they belong ---- */
+/* ---- Memory and growth: measured first, in children, and reported in their place ---- */
 
 struct children {
     struct memory_cost cost;
@@ -337,13 +327,12 @@ static void report_children(struct bench *bench, const struct children *children
     char work[WORK_MAX];
     struct line line = { .work = work, .other_keys = many_keys(bench) != KEYS, .goal = 128, .aim = 104 };
     if (children->cost.held != (int64_t)many_keys(bench))
-        fprintf(stderr, "weir-bench: %lld keys are held of those that memory was measured with\n",
-                (long long)children->cost.held);
+        bench_say("memory was measured with only %lld keys held", (long long)children->cost.held);
     snprintf(work, sizeof work, "bytes per key, %llu keys of %d bytes", (unsigned long long)many_keys(bench), KEY_LEN);
     line.unit = "resident, with the limiter";
     line.measured = &children->cost.with_empty;
     report_line(bench, &line);
-    line.unit = "as weir_stats tells";
+    line.unit = "as weir_stats reports";
     line.measured = &children->cost.own;
     report_line(bench, &line);
 
@@ -385,8 +374,7 @@ static void measure_algorithms(struct bench *bench, uint64_t keys)
     bench_progress("goals: algorithms, %llu keys", (unsigned long long)keys);
     stream_make(&stream, keys, SKEW_ZIPF);
     for (int kind = KIND_TOKEN; kind < KINDS; kind++) {
-        subject_open(&subjects[kind], (enum kind)kind, ANSWER_ALLOW, keys);
-        subject_fill(&subjects[kind], ANSWER_ALLOW, keys);
+        subject_open_filled(&subjects[kind], (enum kind)kind, ANSWER_ALLOW, keys);
         cells[kind] = (struct cell){
             .work = subject_work, .subject = &subjects[kind], .stream = &stream, .threads = 1
         };
@@ -395,8 +383,7 @@ static void measure_algorithms(struct bench *bench, uint64_t keys)
     for (int kind = KIND_TOKEN; kind < KINDS; kind++) {
         if (kind != KIND_TOKEN)
             report_times(bench, kind_name((enum kind)kind), keys, &cells[kind], &cells[KIND_TOKEN], "token", 1.3);
-        subject_check(&subjects[kind], keys);
-        subject_close(&subjects[kind]);
+        subject_finish(&subjects[kind], keys);
     }
     stream_free(&stream);
 }
@@ -430,9 +417,9 @@ void bench_goals(struct bench *bench)
     struct children children;
     measure_children(bench, &children);
     report_section(bench->report, "goals",
-                   "what local mode set out to reach; token bucket, all admitted, by the limiter's clock, unless the "
-                   "line says otherwise; median (min..max), of which the median counts, or the worst of all where "
-                   "the unit says so; goals in ns are of one machine, see bench/goals.c");
+                   "the goals of local mode; token bucket, all admitted, by the limiter's clock, unless the line says "
+                   "otherwise; median (min..max), of which the median counts, or the worst of all where the unit says "
+                   "so; goals in ns are those of one machine, see bench/local/goals.c");
     measure_singles(bench);
     measure_handles(bench);
     report_children(bench, &children);

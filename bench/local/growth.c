@@ -1,15 +1,15 @@
-/* growth.c - how long single inserts take while a limiter grows from nothing, beside one bare growing uthash table.
+/* growth.c - how long single inserts take while a limiter grows from nothing, next to a bare growing uthash table.
  *
- * Each run is a child of its own. Every insert is timed by the fenced timer; the thread's processor time is read
- * between inserts, outside the timed interval. An insert that took long by the clock and little processor time was
- * held up by the scheduler or the host; processor time without as much of the clock was spent between two inserts, by
- * this program's bookkeeping or the host's. So an insert's stall is the less of the two. A fault for a fresh page
- * counts. The goal is held against the longest stall.
+ * Each run is a child process. The fenced timer measures every insert; the thread's processor time is read between
+ * inserts, outside the timed interval. If an insert took long by the clock but little processor time, the scheduler or
+ * the host held it up. If it took processor time but little time by the clock, the time passed between two inserts, in
+ * this program's bookkeeping or the host's. So an insert's stall is the smaller of the two. A page fault for a fresh
+ * page counts. The goal bounds the longest stall.
  *
- * On a virtual machine a fresh page can cost milliseconds, because the host has to find it. So before each run as much
- * memory is touched and given back: then the host has it at hand, unless it takes it away again. What fresh memory
- * costs nevertheless is measured beside it: the same memory, touched in the same order and nothing else, once on huge
- * pages and once on small ones. No limiter that uses such pages can stall less.
+ * On a virtual machine a fresh page can cost milliseconds, because the host has to find it. Each run therefore first
+ * touches and returns as much memory; the host then has it at hand unless it takes it away again. Two more rows show
+ * the remaining cost of fresh memory: the same memory, touched in the same order and nothing else, once on huge pages
+ * and once on small ones. No limiter that uses such pages can stall for less.
  */
 #include <math.h>
 #include <stdio.h>
@@ -30,10 +30,10 @@
 struct growth { /* one run */
     uint64_t keys;
     struct hist ticks;
-    uint64_t worst_at;       /* how many keys there were before the longest insert */
-    int64_t worst_spent_ns;  /* the processor time of that insert */
-    int64_t stall_ns;        /* the longest of any insert, see above */
-    uint64_t overhead_ticks; /* of an empty interval; processor time has no such correction */
+    uint64_t worst_at;       /* the number of keys before the longest insert */
+    int64_t worst_spent_ns;  /* that insert's processor time */
+    int64_t stall_ns;        /* the longest of all inserts, see above */
+    uint64_t overhead_ticks; /* of an empty interval; processor time is not corrected */
 };
 
 typedef void insert_function(void *table, uint64_t index);
@@ -70,10 +70,8 @@ static void insert_weir(void *table, uint64_t index)
     struct bench_key key;
     key_write(index, &key);
     int status = weir_try(subject->limit, weir_key(&key, KEY_LEN), SUBJECT_FILL, &decision);
-    if (status != WEIR_OK) {
-        fprintf(stderr, "weir-bench: weir_try: %s\n", weir_strerror(status));
-        exit(2);
-    }
+    if (status != WEIR_OK)
+        bench_fail("weir_try: %s", weir_strerror(status));
 }
 
 static void grow_weir(void *shared)
@@ -82,8 +80,7 @@ static void grow_weir(void *shared)
     struct subject subject;
     subject_open(&subject, KIND_TOKEN, ANSWER_ALLOW, growth->keys);
     grow(growth, insert_weir, &subject);
-    subject_check(&subject, growth->keys);
-    subject_close(&subject);
+    subject_finish(&subject, growth->keys);
 }
 
 /* ---- one bare table ---- */
@@ -162,11 +159,11 @@ static double stall_ms(const struct growth *growth)
     return (double)growth->stall_ns / 1e6;
 }
 
-/* One run of a table; the result is good until the next. */
+/* Run one table. The result is valid until the next call. */
 static const struct growth *run_table(uint64_t keys, int run, int table)
 {
     static struct growth growth;
-    timer_tick_ns(); /* calibrated here once, inherited by the children */
+    timer_tick_ns(); /* calibrate once; the children inherit it */
     bench_progress("growth: %llu keys, run %d, %s", (unsigned long long)keys, run, TABLES[table].name);
     growth = (struct growth){ .keys = keys };
     warm_memory(keys * WARM_BYTES_PER_KEY);
@@ -210,7 +207,7 @@ void bench_growth(struct bench *bench)
     keys = bench_largest_keys(bench, bench->extent == EXTENT_QUICK ? 100000 : keys);
     report_section(bench->report, "growth",
                    "inserts of new keys, 0 to all, token bucket; worst: the longest insert by the clock and the "
-                   "processor time of that same insert; stall: the longest of any insert, by the less of the two");
+                   "processor time of that same insert; stall: the longest of all inserts, by the smaller of the two");
     for (int run = 1; run <= RUNS; run++) {
         for (int i = 0; i < TABLES_LEN; i++) {
             const struct growth *growth = run_table(keys, run, i);
@@ -219,7 +216,7 @@ void bench_growth(struct bench *bench)
                 longest_ms = fmax(longest_ms, stall_ms(growth));
         }
     }
-    sample_add(&worst_ms, longest_ms); /* a worst case is not a median */
+    sample_add(&worst_ms, longest_ms); /* a worst case, not a median */
     report_row(bench->report);
     report_text(bench->report, "table", "weir, all runs");
     report_count(bench->report, "keys", keys);

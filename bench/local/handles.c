@@ -1,9 +1,9 @@
-/* handles.c - what a decision costs by a handle, and at a time that the caller has read, beside plain calls.
+/* handles.c - what a decision costs through a handle and at a time that the caller has read, next to plain calls.
  *
- * The same keys of the same limiter are asked for in each way, in turns. A caller's time is the limiter's clock, read
- * once for STREAM_STEP decisions, and moves on by a microsecond with every DECISIONS_A_US of them: so it keeps up with
- * the clock that the other ways read, and steps neither back nor ahead of it. What a compare-and-swap on one cache line
- * takes stands beside the single key: no decision that writes can be had for less.
+ * Each way makes decisions for the same keys of the same limiter, in turns. The caller's time is the limiter's clock,
+ * read once for STREAM_STEP decisions, and advances by a microsecond every DECISIONS_A_US of them. It thus keeps up
+ * with the clock that the other ways read, and steps neither back nor ahead of it. For the single key, a row shows a
+ * compare-and-swap on one cache line: no decision that writes can cost less.
  */
 #include <stdatomic.h>
 #include <stdio.h>
@@ -15,38 +15,24 @@
 
 #define DECISIONS_A_US 64
 
-struct known { /* a key, and its handle */
+struct known { /* a key and its handle */
     struct bench_key key;
     weir_handle *handle;
     UT_hash_handle hh;
 };
 
-static void require(int status, const char *what)
-{
-    if (status == WEIR_OK)
-        return;
-    fprintf(stderr, "weir-bench: %s: %s\n", what, weir_strerror(status));
-    exit(2);
-}
-
-static void *require_memory(void *memory)
-{
-    if (!memory)
-        require(WEIR_ENOMEM, "handles");
-    return memory;
-}
-
 void handles_resolve(struct resolved *resolved, const struct subject *subject, const struct stream *stream)
 {
     struct known *known = NULL, *one;
     *resolved = (struct resolved){ .subject = subject, .stream = stream };
-    resolved->handles = require_memory(malloc(stream->len * sizeof(weir_handle *)));
+    resolved->handles = bench_allocate(stream->len, sizeof(weir_handle *));
     for (size_t i = 0; i < stream->len; i++) {
         HASH_FIND(hh, known, &stream->draws[i], KEY_LEN, one);
         if (!one) {
-            one = require_memory(calloc(1, sizeof *one));
+            one = bench_allocate(1, sizeof *one);
             one->key = stream->draws[i];
-            require(weir_key_resolve(subject->limit, weir_key(&one->key, KEY_LEN), &one->handle), "weir_key_resolve");
+            bench_require(weir_key_resolve(subject->limit, weir_key(&one->key, KEY_LEN), &one->handle),
+                          "weir_key_resolve");
             HASH_ADD(hh, known, key, KEY_LEN, one);
         }
         resolved->handles[i] = one->handle;
@@ -70,7 +56,7 @@ void handles_forget(struct resolved *resolved)
 static int64_t read_clock(const struct resolved *resolved)
 {
     int64_t now_us;
-    require(weir_clock(resolved->subject->weir, &now_us), "weir_clock");
+    bench_require(weir_clock(resolved->subject->weir, &now_us), "weir_clock");
     return now_us;
 }
 
@@ -83,7 +69,7 @@ static uint64_t work_at(void *subject, const struct bench_key *draws, size_t n)
     uint64_t admitted = 0;
     for (size_t i = 0; i < n; i++) {
         const int64_t now_us = start_us + (int64_t)(i / DECISIONS_A_US);
-        require(weir_try_at(limit, weir_key(&draws[i], KEY_LEN), 1, now_us, &decision), "weir_try_at");
+        bench_require(weir_try_at(limit, weir_key(&draws[i], KEY_LEN), 1, now_us, &decision), "weir_try_at");
         admitted += decision.allowed;
     }
     return admitted;
@@ -98,7 +84,7 @@ static inline uint64_t try_handles(const struct resolved *resolved, const struct
     uint64_t admitted = 0;
     for (size_t i = 0; i < n; i++) {
         const int64_t now_us = by_caller ? start_us + (int64_t)(i / DECISIONS_A_US) : 0;
-        require(weir_handle_try(handles[i], 1, now_us, &decision), "weir_handle_try");
+        bench_require(weir_handle_try(handles[i], 1, now_us, &decision), "weir_handle_try");
         admitted += decision.allowed;
     }
     return admitted;
@@ -114,7 +100,7 @@ uint64_t handles_work_at(void *subject, const struct bench_key *draws, size_t n)
     return try_handles(subject, draws, n, true);
 }
 
-/* Acquire and release, as a state that is swapped would need. */
+/* Uses acquire and release, as swapping a state needs. */
 uint64_t swap_work(void *subject, const struct bench_key *draws, size_t n)
 {
     _Atomic uint64_t *number = subject;
@@ -169,8 +155,8 @@ void bench_handles(struct bench *bench)
 {
     const uint64_t sizes[] = { 1, 1000, bench_largest_keys(bench, bench->extent == EXTENT_QUICK ? 100000 : 1000000) };
     report_section(bench->report, "handles",
-                   "token bucket, zipf; ns per decision, median (min..max); ratio is to weir_try's row, within a "
-                   "repetition");
+                   "token bucket, zipf; ns per decision, median (min..max); to weir_try: relative to weir_try's row, "
+                   "within a repetition");
     const int answers = bench->thorough ? 2 : 1;
     const size_t step = bench->thorough ? 1 : 2; /* without the middle one */
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i += step) {
@@ -179,14 +165,12 @@ void bench_handles(struct bench *bench)
             struct stream stream;
             struct resolved resolved;
             stream_make(&stream, sizes[i], SKEW_ZIPF);
-            subject_open(&subject, KIND_TOKEN, (enum answer)answer, sizes[i]);
-            subject_fill(&subject, (enum answer)answer, sizes[i]);
+            subject_open_filled(&subject, KIND_TOKEN, (enum answer)answer, sizes[i]);
             handles_resolve(&resolved, &subject, &stream);
             for (int threads = 1; threads <= 2; threads++)
                 measure_calls(bench, &resolved, &subject, sizes[i], (enum answer)answer, threads);
             handles_forget(&resolved);
-            subject_check(&subject, sizes[i]);
-            subject_close(&subject);
+            subject_finish(&subject, sizes[i]);
             stream_free(&stream);
         }
     }

@@ -1,8 +1,7 @@
-/* latency.c - how long a single decision takes from call to answer, when none may overlap with the next.
+/* latency.c - how long a single decision takes from call to answer if none may overlap with the next.
  *
- * A fence stands before and after each decision, and the two fenced readings of the timer themselves cost time: what
- * an empty interval measures is subtracted, and stated. The maximum holds every interrupt that struck; the percentiles
- * do not.
+ * A fence stands before and after each decision. The two fenced readings of the timer cost time, too: what an empty
+ * interval measures is subtracted, and reported. The maximum contains every interrupt; the percentiles do not.
  */
 #include <stdio.h>
 
@@ -18,12 +17,12 @@ struct timed { /* a limiter whose decisions are timed one by one */
     work_function *work;
     void *subject;
     const char *name;
-    size_t cursor; /* place in the stream */
+    size_t cursor; /* the place in the stream */
     struct hist hist;
     struct sample quantiles[QUANTILES_LEN], max;
 };
 
-/* Times decisions for about `seconds`, on from the place where the last run stopped. */
+/* Time decisions for about `seconds`, continuing where the last run stopped. */
 static void run_timed(struct timed *timed, const struct stream *stream, double seconds)
 {
     int64_t end_ns = clock_ns(CLOCK_MONOTONIC) + (int64_t)(seconds * 1e9);
@@ -47,7 +46,7 @@ static void measure_timed(struct bench *bench, struct timed *timed, int n, const
 {
     uint64_t overhead_ticks = timer_overhead_ticks();
     for (int i = 0; i < n; i++)
-        run_timed(&timed[i], stream, bench->seconds / 4); /* to warm up */
+        run_timed(&timed[i], stream, bench->seconds / 4); /* warm up */
     for (int repeat = 0; repeat < bench->repeats; repeat++) {
         for (int i = 0; i < n; i++) {
             struct timed *one = &timed[repeat % 2 == 0 ? i : n - 1 - i];
@@ -68,8 +67,7 @@ static void measure_latency(struct bench *bench, uint64_t keys, enum skew skew)
     struct stream stream;
     bench_progress("latency: %llu keys %s", (unsigned long long)keys, skew_name(skew));
     stream_make(&stream, keys, skew);
-    subject_open(&subject, KIND_TOKEN, ANSWER_ALLOW, keys);
-    subject_fill(&subject, ANSWER_ALLOW, keys);
+    subject_open_filled(&subject, KIND_TOKEN, ANSWER_ALLOW, keys);
     struct baseline *baseline = subject_baseline(ANSWER_ALLOW, keys);
     timed[0] = (struct timed){ .work = baseline_work, .subject = baseline, .name = "mutex_mono, presized" };
     timed[1] = (struct timed){ .work = subject_work, .subject = &subject, .name = "weir_try" };
@@ -86,8 +84,7 @@ static void measure_latency(struct bench *bench, uint64_t keys, enum skew skew)
         if (i == 1)
             report_sample(bench->report, "p50 ratio", &ratio);
     }
-    subject_check(&subject, keys);
-    subject_close(&subject);
+    subject_finish(&subject, keys);
     baseline_close(baseline);
     stream_free(&stream);
 }
@@ -96,11 +93,10 @@ void bench_latency(struct bench *bench)
 {
     char sentence[300];
     uint64_t large = bench_largest_keys(bench, bench->extent == EXTENT_QUICK ? 100000 : 1000000);
-    snprintf(
-        sentence, sizeof sentence,
-        "one decision at a time, fenced, token bucket, all allowed, 1 thread; the timer moves in steps of %.1f ns, "
-        "the %.1f ns of an empty interval are subtracted; median (min..max) of the repetitions",
-        (double)timer_step_ticks() * timer_tick_ns(), (double)timer_overhead_ticks() * timer_tick_ns());
+    snprintf(sentence, sizeof sentence,
+             "one decision at a time, fenced, token bucket, all allowed, 1 thread; the "
+             "%.1f ns of an empty interval are subtracted; median (min..max) of the repetitions",
+             (double)timer_overhead_ticks() * timer_tick_ns());
     report_section(bench->report, "latency", sentence);
     measure_latency(bench, 1000, SKEW_ZIPF);
     measure_latency(bench, large, SKEW_ZIPF);

@@ -1,7 +1,7 @@
-/* limits.c - what it costs a decision that its limiter has many limits.
+/* limits.c - what many limits in one limiter cost a decision.
  *
- * Every key belongs to one limit, chosen by its text. The limit of each draw is looked up beforehand and read in the
- * order of the draws, as the keys are, with one limit as with many: what remains is what a decision pays for them.
+ * Every key belongs to one limit, chosen by the key's text. Each draw's limit is looked up in advance and read in the
+ * order of the draws, with one limit as with many. The difference is what a decision pays for them.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -10,22 +10,7 @@
 
 #include "local/sections.h"
 
-static void require(int status, const char *what)
-{
-    if (status == WEIR_OK)
-        return;
-    fprintf(stderr, "weir-bench: limits: %s: %s\n", what, weir_strerror(status));
-    exit(2);
-}
-
-static weir_limit **limits_alloc(size_t len)
-{
-    weir_limit **limits = malloc(len * sizeof *limits);
-    require(limits ? WEIR_OK : WEIR_ENOMEM, "memory of the benchmark's own");
-    return limits;
-}
-
-/* A key's text is a well mixed number. */
+/* Choose by the key's text, which is a well mixed number. */
 static weir_limit *limit_of(const struct limited *limited, const struct bench_key *key)
 {
     char text[KEY_LEN + 1] = { 0 };
@@ -36,19 +21,20 @@ static weir_limit *limit_of(const struct limited *limited, const struct bench_ke
 static void define_all(struct limited *limited)
 {
     struct weir_policy policy;
-    require(weir_limit_policy(limited->subject.limit, &policy), "weir_limit_policy");
+    bench_require(weir_limit_policy(limited->subject.limit, &policy), "weir_limit_policy");
     limited->limits[0] = limited->subject.limit;
     for (uint64_t i = 1; i < limited->limits_len; i++) {
         char name[32];
         snprintf(name, sizeof name, "limit-%" PRIu64, i);
-        require(weir_limit_define(limited->subject.weir, name, &policy, &limited->limits[i]), "weir_limit_define");
+        bench_require(weir_limit_define(limited->subject.weir, name, &policy, &limited->limits[i]),
+                      "weir_limit_define");
     }
 }
 
 static uint64_t take(weir_limit *limit, const struct bench_key *key, int64_t cost)
 {
     struct weir_decision decision;
-    require(weir_try(limit, weir_key(key, KEY_LEN), cost, &decision), "weir_try");
+    bench_require(weir_try(limit, weir_key(key, KEY_LEN), cost, &decision), "weir_try");
     return decision.allowed;
 }
 
@@ -56,14 +42,14 @@ void limits_open(struct limited *limited, uint64_t limits_len, uint64_t keys, co
 {
     *limited = (struct limited){ .limits_len = limits_len, .stream = stream };
     subject_open(&limited->subject, KIND_TOKEN, ANSWER_ALLOW, keys);
-    limited->limits = limits_alloc(limits_len);
+    limited->limits = bench_allocate(limits_len, sizeof(weir_limit *));
     define_all(limited);
     for (uint64_t i = 0; i < keys; i++) {
         struct bench_key key;
         key_write(i, &key);
         take(limit_of(limited, &key), &key, SUBJECT_FILL);
     }
-    limited->drawn = limits_alloc(stream->len);
+    limited->drawn = bench_allocate(stream->len, sizeof(weir_limit *));
     for (size_t i = 0; i < stream->len; i++)
         limited->drawn[i] = limit_of(limited, &stream->draws[i]);
 }

@@ -1,8 +1,8 @@
-/* memory.c - what a key costs in resident memory, and what weir says it does.
+/* memory.c - what a key costs in resident memory, and what weir says that it costs.
  *
- * Each case runs in a child of its own, forked before the benchmark has used its heap: what the process grew by
- * between an empty limiter and a full one, divided by the keys, the allocator's and the tables' overhead included. The
- * limiter itself, before its first key, is given apart.
+ * Each case runs in a child process, forked before the benchmark has used its heap. The figure is the growth of the
+ * process between an empty and a full limiter, divided by the keys; it includes the allocator's and the tables'
+ * overhead. The limiter before its first key is reported separately.
  */
 #include <stdio.h>
 #include <string.h>
@@ -17,7 +17,7 @@ struct memory_case {
     int64_t open_bytes, resident_bytes, own_bytes, held;
 };
 
-/* Resident bytes of this process: exact from smaps_rollup, or nearly so from statm where that is missing. */
+/* Return this process's resident bytes: exactly from smaps_rollup, or nearly so from statm. */
 static int64_t resident_bytes(void)
 {
     char line[256];
@@ -42,7 +42,7 @@ static void run_case(void *shared)
     struct memory_case *result = shared;
     struct weir_stats stats = { .size = sizeof stats };
     struct subject subject;
-    int64_t before = resident_bytes(); /* the first reading also pays for stdio's own memory */
+    int64_t before = resident_bytes(); /* the first reading also allocates stdio's buffers */
     before = resident_bytes();
     subject_open(&subject, KIND_TOKEN, ANSWER_ALLOW, result->keys);
     int64_t open = resident_bytes();
@@ -53,8 +53,7 @@ static void run_case(void *shared)
         result->own_bytes = stats.bytes;
         result->held = stats.keys;
     }
-    subject_check(&subject, result->keys);
-    subject_close(&subject);
+    subject_finish(&subject, result->keys);
 }
 
 void memory_measure(struct bench *bench, uint64_t keys, struct memory_cost *out)

@@ -1,10 +1,9 @@
 /* reach.c - what memory alone costs a decision: finding a key's state, and changing it.
  *
- * That is all there is here: no clock, no rule, no comparison of keys, no arithmetic. An index tells where an entry is
- * (of 8 bytes a key at a load of 0.8, so of about the size of the limiter's own), or the hash itself does, as if no
- * index were needed, though some keys share an entry then; the entry, as large as the limiter's, is changed by one
- * compare-and-swap. Each waits for the one before: a processor does not look further ahead than a decision of some
- * hundred instructions is long, but would run many of these side by side.
+ * There is no clock, no rule, no comparison of keys and no arithmetic. An index holds the place of each entry: 8 bytes
+ * a key at a load of 0.8, about the size of the limiter's own. The entry is as large as the limiter's; one
+ * compare-and-swap changes it. Each operation depends on the one before. A decision has some hundred instructions, so a
+ * processor does not look ahead to the next one; without the dependency it would run many of these at once.
  */
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -14,7 +13,7 @@
 #include "local/sections.h"
 #include "measure/pages.h"
 
-#define ENTRY_BYTES 96 /* of which keys of 16 bytes take as many in the limiter */
+#define ENTRY_BYTES 96 /* as large as a limiter's entry for a key of 16 bytes */
 
 struct entry {
     _Alignas(32) char before[56];
@@ -23,7 +22,7 @@ struct entry {
 };
 
 struct cell_of_index {
-    uint32_t fingerprint, place; /* a place is an entry's number + 1; 0: nothing */
+    uint32_t fingerprint, place; /* a place is an entry's number + 1; 0: empty */
 };
 
 struct reach {
@@ -32,7 +31,7 @@ struct reach {
     uint64_t keys, cells;
 };
 
-/* `last` is 0, but must be there first. */
+/* `last` is always 0, but the processor has to wait for it. */
 static uint64_t hash_of(const struct bench_key *key, uint64_t last)
 {
     uint64_t words[2];
@@ -43,7 +42,7 @@ static uint64_t hash_of(const struct bench_key *key, uint64_t last)
     return words[1] ^ words[1] >> 32;
 }
 
-/* The upper half of a hash, spread over 0 to `range` - 1. */
+/* Spread the upper half of a hash over 0 to `range` - 1. */
 static uint64_t spread(uint64_t hash, uint64_t range)
 {
     return (hash >> 32) * range >> 32;
@@ -80,7 +79,7 @@ void reach_close(struct reach *reach)
     free(reach);
 }
 
-/* 0, once it is changed: states count from where the upper half is a long way off. */
+/* Change the entry; return 0, once that is done: states stay far below 2^63. */
 static uint64_t entry_change(struct entry *entry)
 {
     uint64_t seen = atomic_load_explicit(&entry->state, memory_order_acquire);
@@ -90,7 +89,7 @@ static uint64_t entry_change(struct entry *entry)
     return seen >> 63;
 }
 
-uint64_t reach_work_two(void *subject, const struct bench_key *draws, size_t n)
+uint64_t reach_work(void *subject, const struct bench_key *draws, size_t n)
 {
     const struct reach *reach = subject;
     uint64_t last = 0;
@@ -98,14 +97,5 @@ uint64_t reach_work_two(void *subject, const struct bench_key *draws, size_t n)
         const uint64_t at = index_find(reach, hash_of(&draws[i], last));
         last = entry_change(&reach->entries[reach->index[at].place - 1]);
     }
-    return n;
-}
-
-uint64_t reach_work_one(void *subject, const struct bench_key *draws, size_t n)
-{
-    const struct reach *reach = subject;
-    uint64_t last = 0;
-    for (size_t i = 0; i < n; i++)
-        last = entry_change(&reach->entries[spread(hash_of(&draws[i], last), reach->keys)]);
     return n;
 }

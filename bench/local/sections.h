@@ -1,5 +1,4 @@
-/* sections.h - what goals.c or the modes side by side measure just as the section does that has it: theirs to define,
- * both's to use. */
+/* sections.h - measurements of one section that goals.c or section modes also use. */
 #ifndef BENCH_SECTIONS_H
 #define BENCH_SECTIONS_H
 
@@ -11,7 +10,7 @@
 
 struct batched {
     const struct subject *subject;
-    size_t size; /* of a batch: divides STREAM_STEP, BATCH_MAX at most */
+    size_t size; /* of a batch: divides STREAM_STEP, at most BATCH_MAX */
 };
 
 /* work_function of a struct batched: decisions by weir_try_batch(). */
@@ -26,21 +25,21 @@ struct resolved { /* a handle for each draw of a stream */
     struct known *known; /* each key once, with its handle */
 };
 
-/* Ends the program with a message on an error. */
+/* Resolve the handles of a stream's draws. Fails on an error. */
 void handles_resolve(struct resolved *resolved, const struct subject *subject, const struct stream *stream);
 void handles_forget(struct resolved *resolved);
 
-/* work_functions of a struct resolved whose stream the cell has: decisions by handle, by the limiter's clock and at a
- * time that was read beforehand. */
+/* work_functions of a struct resolved, for a cell with its stream: decisions by handle, at the limiter's clock or at a
+ * time read in advance. */
 uint64_t handles_work(void *resolved, const struct bench_key *draws, size_t n);
 uint64_t handles_work_at(void *resolved, const struct bench_key *draws, size_t n);
 
-/* work_function of an _Atomic uint64_t: what a state that is swapped would need, and nothing else. */
+/* work_function of an _Atomic uint64_t: one compare-and-swap, the least that swapping a state takes. */
 uint64_t swap_work(void *number, const struct bench_key *draws, size_t n);
 
 /* ---- limits.c ---- */
 
-struct limited { /* a limiter of which each key has one of many limits, all of the same policy */
+struct limited { /* a limiter with many limits of the same policy; each key belongs to one of them */
     struct subject subject;
     weir_limit **limits;
     uint64_t limits_len;
@@ -48,34 +47,33 @@ struct limited { /* a limiter of which each key has one of many limits, all of t
     weir_limit **drawn; /* the limit of each draw */
 };
 
-/* Defines the limits and fills keys 0 to keys-1. Ends the program with a message on an error. */
+/* Define the limits and fill keys 0 to keys-1. Fails on an error. */
 void limits_open(struct limited *limited, uint64_t limits_len, uint64_t keys, const struct stream *stream);
 void limits_close(struct limited *limited);
 
-/* work_function of a struct limited whose stream the cell has: a weir_try() per draw, with its limit. */
+/* work_function of a struct limited, for a cell with its stream: a weir_try() per draw, on its limit. */
 uint64_t limits_work(void *limited, const struct bench_key *draws, size_t n);
 
 /* ---- floors.c ---- */
 
-/* A bare uthash table that holds keys 0 to keys-1. Ends the program with a message on an error. */
+/* Open a bare uthash table that holds keys 0 to keys-1. */
 struct table;
 struct table *floors_table_open(uint64_t keys);
 void floors_table_close(struct table *table);
 
-/* work_function of a struct table: for each draw the clock is read, a mutex locked and the key looked up. */
+/* work_function of a struct table: read the clock, lock a mutex and look up the key, for each draw. */
 uint64_t floors_work(void *table, const struct bench_key *draws, size_t n);
 
 /* ---- reach.c ---- */
 
-/* Keys 0 to keys-1, with an index or found by their hash alone. Ends the program with a message on an error. */
+/* Open an index and entries for keys 0 to keys-1. Fails without memory. */
 struct reach;
 struct reach *reach_open(uint64_t keys);
 void reach_close(struct reach *reach);
 
-/* work_functions of a struct reach: each draw's entry is changed once. Two cache lines, of which the second is where
- * the first says; or the one line of the entry. */
-uint64_t reach_work_two(void *reach, const struct bench_key *draws, size_t n);
-uint64_t reach_work_one(void *reach, const struct bench_key *draws, size_t n);
+/* work_function of a struct reach: change each draw's entry once. It touches two cache lines, and the first one holds
+ * the place of the second. */
+uint64_t reach_work(void *reach, const struct bench_key *draws, size_t n);
 
 /* ---- memory.c, growth.c: in forked children ---- */
 
@@ -86,8 +84,8 @@ struct memory_cost { /* bytes per key */
 };
 void memory_measure(struct bench *bench, uint64_t keys, struct memory_cost *out);
 
-/* The longest stall of any insert of 0 to `keys` keys, in milliseconds: one for each of `runs` runs, and beside it what
- * fresh memory on small pages alone costs. */
+/* Measure the longest stall of an insert of 0 to `keys` keys, in milliseconds, once in each of `runs` runs; and next to
+ * it what fresh memory on small pages costs alone. */
 void growth_measure(uint64_t keys, int runs, struct sample *weir_ms, struct sample *memory_ms);
 
 #endif

@@ -1,13 +1,13 @@
-/* baseline.c - the yardstick: the plainest limiter that could be called fast, with nothing a product needs.
+/* baseline.c - the yardstick: the plainest limiter that could be called fast, without anything that a product needs.
  *
- * 64 shards, each a pthread mutex and a uthash table whose buckets are allocated for the final number of keys at once
- * (a load of at most 1, where the keys are many) and never grow; entries of 96 bytes packed into one slab on huge
- * pages; a 64-bit hash of one wide multiplication a word; an integer token bucket in nanoseconds; CLOCK_MONOTONIC
- * read once a decision, before the lock. No expiry, no eviction, no statistics, no secret in the hash, no answer but
- * yes or no. The measurements call this row "mutex_mono, presized"; it is what weir's figures are ratios of.
+ * It has 64 shards, each a pthread mutex and a uthash table. The buckets are allocated once for the final number of
+ * keys (a load of at most 1) and never grow. Entries of 96 bytes are packed into one slab on huge pages. The hash takes
+ * one wide multiplication a word. The token bucket counts integer nanoseconds; CLOCK_MONOTONIC is read once a decision,
+ * before the lock. There is no expiry, no eviction, no statistics, no secret in the hash and no answer but yes or no.
+ * The tables call this limiter "mutex_mono, presized"; weir's ratios are relative to it.
  *
- * uthash takes its constants and its allocator from macros that expand late: they are redefined below its include,
- * and find the baseline they work for in the local variable of that name.
+ * uthash takes its constants and its allocator from macros that expand late. They are redefined below its include and
+ * use the local variable `baseline` of the function that expands them.
  */
 #include "measure/baseline.h"
 
@@ -31,7 +31,7 @@
 #undef uthash_malloc
 #define uthash_malloc(size) arena_take(baseline, size)
 #undef uthash_free
-#define uthash_free(pointer, size) ((void)(pointer)) /* the arena goes as a whole */
+#define uthash_free(pointer, size) ((void)(pointer)) /* the arena is freed as a whole */
 
 #define SHARDS_LOG2 6
 #define SHARDS (1u << SHARDS_LOG2)
@@ -47,7 +47,7 @@ struct entry {
 
 struct shard {
     _Alignas(128) pthread_mutex_t mutex;
-    struct entry *entries; /* uthash's head; under the mutex */
+    struct entry *entries; /* uthash's head; needs the mutex */
 };
 
 struct baseline {
@@ -59,7 +59,7 @@ struct baseline {
     _Atomic uint64_t slab_used; /* relaxed: only hands out numbers */
     char *arena;                /* uthash's tables and buckets */
     size_t arena_size;
-    _Atomic size_t arena_used; /* relaxed: likewise */
+    _Atomic size_t arena_used; /* relaxed, too */
 };
 
 static void *arena_take(struct baseline *baseline, size_t size)
@@ -99,7 +99,7 @@ static uint64_t hash(const struct bench_key *key)
     return (uint64_t)product ^ (uint64_t)(product >> 64);
 }
 
-/* The key's entry, added full if it is new; NULL if there is no room. The shard's mutex is held. */
+/* Return the key's entry, added with all permits if it is new, or NULL without room. Needs the shard's mutex. */
 static struct entry *find_or_add(struct baseline *baseline, struct shard *shard, const struct bench_key *key,
                                  unsigned hash_value)
 {
@@ -116,7 +116,7 @@ static struct entry *find_or_add(struct baseline *baseline, struct shard *shard,
     return entry;
 }
 
-/* `now_ns` was read before the lock was had, so another thread may have left a later anchor. */
+/* Take the cost if it is there. `now_ns` was read before the lock, so another thread may have left a later anchor. */
 static bool take(const struct baseline *baseline, struct entry *entry, int64_t now_ns, int64_t cost)
 {
     int64_t elapsed_ns = now_ns > entry->anchor_ns ? now_ns - entry->anchor_ns : 0;

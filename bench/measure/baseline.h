@@ -1,4 +1,4 @@
-/* baseline.h - the yardstick: the plainest limiter that could be called fast, with nothing a product needs. */
+/* baseline.h - the yardstick: the plainest limiter that could be called fast, without anything that a product needs. */
 #ifndef BENCH_BASELINE_H
 #define BENCH_BASELINE_H
 
@@ -9,14 +9,14 @@
 
 struct baseline;
 
-/* A limiter for up to `keys` keys of KEY_LEN bytes: a permit comes back every `permit_ns`, at most `burst` of them.
- * permit_ns * burst stays below 2^62. Ends the program with a message if there is no memory. */
+/* Open a limiter for up to `keys` keys of KEY_LEN bytes. A permit returns every `permit_ns`; a key holds at most
+ * `burst` of them. permit_ns * burst must stay below 2^62. Fails without memory. */
 struct baseline *baseline_open(uint64_t keys, int64_t permit_ns, int64_t burst);
 
-/* Takes `cost` permits if they are there. False also for one key more than there is room for. Any thread. */
+/* Take `cost` permits if they are there. False also if the key does not fit. Any thread may call this. */
 bool baseline_try(struct baseline *baseline, const struct bench_key *key, int64_t cost);
 
-/* NULL is ignored. */
+/* Close it. NULL is ignored. */
 void baseline_close(struct baseline *baseline);
 
 #endif

@@ -1,8 +1,8 @@
 /* hist.c - a log-linear histogram: any 64-bit value, counted to within 1.6 %.
  *
- * Values below 2^6 have a bucket each. From there on a value's top seven bits choose the bucket: the position of the
- * highest gives the row, the six below it the column. Row r >= 1 holds values v with v >> (r-1) in 64 to 127, so the
- * bucket's number, (r-1) * 64 + (v >> (r-1)), runs on without a gap.
+ * Values below 2^6 have a bucket each. For larger values the top seven bits choose the bucket: the position of the
+ * highest bit gives the row, the six bits below it the column. Row r >= 1 holds the values v with v >> (r-1) in 64 to
+ * 127. The bucket's number, (r-1) * 64 + (v >> (r-1)), therefore runs on without a gap.
  */
 #include "measure/hist.h"
 

@@ -30,11 +30,11 @@ static inline void hist_add(struct hist *hist, uint64_t value)
 
 void hist_clear(struct hist *hist);
 
-/* Adds all that `more` has counted. */
+/* Add the counts of `more`. */
 void hist_merge(struct hist *hist, const struct hist *more);
 
-/* The value that a share of `quantile` (0 to 1) of all values does not exceed: the middle of its bucket, and never
- * more than the greatest value. 0 if the histogram is empty. */
+/* Return the value that a share of `quantile` (0 to 1) of all values does not exceed: the middle of its bucket, and at
+ * most the greatest value. 0 if the histogram is empty. */
 double hist_quantile(const struct hist *hist, double quantile);
 
 #endif

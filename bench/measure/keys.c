@@ -1,8 +1,8 @@
-/* keys.c - the benchmark's keys, and streams of them drawn beforehand.
+/* keys.c - the benchmark's keys, and streams of keys drawn in advance.
  *
- * "zipf" draws rank k with a probability proportional to k^-0.99, exactly, by rejection-inversion (W. Hoermann and
- * G. Derflinger, "Rejection-inversion to generate variates from monotone discrete distributions", ACM TOMACS 6,
- * 1996), then scrambles ranks over the key numbers, so that hot keys are not neighbours in memory.
+ * "zipf" draws rank k with a probability proportional to k^-0.99, exactly, by rejection-inversion (W. Hoermann and G.
+ * Derflinger, "Rejection-inversion to generate variates from monotone discrete distributions", ACM TOMACS 6, 1996). It
+ * then scrambles the ranks over the key numbers, so that hot keys are not neighbours in memory.
  */
 #include "measure/keys.h"
 
@@ -11,11 +11,11 @@
 #include "measure/pages.h"
 
 #define ZIPF_EXPONENT 0.99
-#define SCRAMBLE UINT64_C(2654435761) /* a prime above every number of keys: a permutation of the ranks */
+#define SCRAMBLE UINT64_C(2654435761) /* a prime above any number of keys: multiplying by it permutes the ranks */
 #define DRAWS_MIN ((size_t)1 << 14)
 #define DRAWS_MAX ((size_t)1 << 22)
 
-/* A bijection of 64-bit numbers in which every bit depends on every bit (the finaliser of MurmurHash3). */
+/* Mix a number: a bijection in which every bit depends on every bit (the finaliser of MurmurHash3). */
 static uint64_t mix(uint64_t x)
 {
     x = (x ^ (x >> 33)) * UINT64_C(0xff51afd7ed558ccd);
@@ -36,6 +36,11 @@ double random_fraction(uint64_t *state)
     return (double)(mix(*state) >> 11) * 0x1p-53;
 }
 
+double random_gap_ns(uint64_t *state, double per_second)
+{
+    return -log1p(-random_fraction(state)) * 1e9 / per_second;
+}
+
 /* The integral of x^-s, and its inverse: the hat over the distribution. */
 static double hat(double x)
 {
@@ -47,7 +52,7 @@ static double hat_inverse(double area)
 }
 
 struct zipf {
-    double area_first, area_last; /* the hat's area from rank 1 to the last one */
+    double area_first, area_last; /* the hat's area from rank 1 to the last */
     double sure;                  /* a point this close below its rank needs no test */
     double ranks;
 };
@@ -63,7 +68,7 @@ static struct zipf zipf_make(uint64_t ranks)
     return zipf;
 }
 
-/* A rank from 0. */
+/* Draw a rank, counted from 0. */
 static uint64_t zipf_draw(const struct zipf *zipf, uint64_t *state)
 {
     for (;;) {

@@ -1,4 +1,4 @@
-/* keys.h - the benchmark's keys, and streams of them drawn beforehand. */
+/* keys.h - the benchmark's keys, and streams of keys drawn in advance. */
 #ifndef BENCH_KEYS_H
 #define BENCH_KEYS_H
 
@@ -13,26 +13,29 @@ struct bench_key { /* 16 hexadecimal digits, no NUL */
 
 enum skew { SKEW_ZIPF, SKEW_UNIFORM };
 
-/* The text of key number `index`; no two numbers have the same. */
+/* Write the text of key number `index`. No two numbers have the same text. */
 void key_write(uint64_t index, struct bench_key *out);
 
-/* Draws in the order they will be used, as texts: reading them is one sequential pass that the processor prefetches,
- * so a decision pays for no miss that is not the limiter's. The length is a multiple of STREAM_STEP. */
+/* A stream holds draws as texts, in the order of their use. The processor prefetches this sequential pass, so a
+ * decision pays only for the limiter's own cache misses. The length is a multiple of STREAM_STEP. */
 #define STREAM_STEP ((size_t)1024)
 struct stream {
     struct bench_key *draws;
     size_t len;
 };
 
-/* About four draws per key, 2^14 to 2^22 of them, out of keys 0 to keys-1 (1 to 2^31 keys). The same arguments give
+/* Make about four draws per key, 2^14 to 2^22 in all, from keys 0 to keys-1 (1 to 2^31 keys). The same arguments give
  * the same draws. */
 void stream_make(struct stream *stream, uint64_t keys, enum skew skew);
 void stream_free(struct stream *stream);
 
-/* A number in [0, 1) of 53 random bits; the same states give the same numbers. */
+/* Return a number in [0, 1) of 53 random bits. The same states give the same numbers. */
 double random_fraction(uint64_t *state);
 
-/* "zipf", "uniform". */
+/* Draw the time to the next of `per_second` requests from many independent users: exponentially distributed. */
+double random_gap_ns(uint64_t *state, double per_second);
+
+/* Return "zipf" or "uniform". */
 const char *skew_name(enum skew skew);
 
 #endif

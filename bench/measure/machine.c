@@ -1,4 +1,4 @@
-/* machine.c - the facts that a result means nothing without. */
+/* machine.c - the facts about the machine and the build without which a result means nothing. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/utsname.h>
@@ -25,7 +25,7 @@
 
 #define FACT_MAX 80
 
-/* The rest of the first line of the file that starts with `start`, spaces and colons skipped; "unknown" if none. */
+/* Copy the rest of the first line that begins with `start`, without leading spaces and colons, or "unknown". */
 static void read_fact(const char *path, const char *start, char *out, size_t out_size)
 {
     char line[256];

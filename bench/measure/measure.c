@@ -1,12 +1,12 @@
-/* measure.c - runs things beside one another and keeps what each repetition took.
+/* measure.c - runs measurements in turns and keeps what each repetition took.
  *
- * All threads of a cell start at one barrier and run until the time is up, each timing itself, so that none runs on
+ * All threads of a cell start at one barrier and run until the time is up. Each times itself, so that none runs on
  * alone at the end. The clock is read once per STREAM_STEP operations.
  *
- * A repetition of a cell of a single thread that had its processor for less than UNDISTURBED of the time was disturbed
- * by other programs and is measured again: MAX_ATTEMPTS times at most, and MAX_REPEATED times in all. Threads that
- * share a lock may sleep for its sake, so nothing can be told of theirs; nor does a neighbour on the same core show
- * here.
+ * Other programs disturb a repetition if a cell's only thread had its processor for less than UNDISTURBED of the time.
+ * Such a repetition is measured again, up to MAX_ATTEMPTS times, and MAX_REPEATED times in the whole run. Threads that
+ * share a lock may sleep because of it, so cells with several threads are not judged. A busy sibling on the same core
+ * does not show.
  */
 #include "measure/measure.h"
 
@@ -19,11 +19,12 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "measure/say.h"
 #include "measure/timer.h"
 
 #define UNDISTURBED 0.98
 #define MAX_ATTEMPTS 4
-#define MAX_REPEATED 100 /* in all: a busy machine is not to take for ever */
+#define MAX_REPEATED 100 /* in the whole run: a busy machine must not take forever */
 
 static struct measure_disturbances disturbances;
 
@@ -79,7 +80,7 @@ struct sample sample_ratio(const struct sample *numerator, const struct sample *
 
 static cpu_set_t allowed_processors(void)
 {
-    static cpu_set_t allowed; /* as at the first call, before anything is pinned */
+    static cpu_set_t allowed; /* as it was at the first call, before anything is pinned */
     static int known;
     if (!known && sched_getaffinity(0, sizeof allowed, &allowed) != 0) {
         CPU_ZERO(&allowed);
@@ -95,8 +96,8 @@ int measure_processors(void)
     return CPU_COUNT(&allowed);
 }
 
-/* Pins a thread, 0 for the calling one, to processor number `place`, counted from the last, if `threads` of them are
- * to be had. */
+/* Pin a thread (0: the calling one) to processor number `place`, counted from the last, if there are at least `threads`
+ * processors. */
 static void pin(pid_t thread, int place, int threads)
 {
     cpu_set_t chosen = allowed_processors();
@@ -109,7 +110,7 @@ static void pin(pid_t thread, int place, int threads)
         CPU_ZERO(&chosen);
         CPU_SET(processor, &chosen);
     }
-    sched_setaffinity(thread, sizeof chosen, &chosen); /* unpinned is noisier, not wrong */
+    sched_setaffinity(thread, sizeof chosen, &chosen); /* an unpinned thread is noisier, not wrong */
 }
 
 static void *end_at_once(void *argument)
@@ -149,7 +150,7 @@ struct runner { /* one thread of one repetition of a cell */
     int64_t time_ns;
     uint64_t operations, admitted;
     double ns;       /* per operation */
-    double had_part; /* of the time it had a processor */
+    double had_part; /* the part of the time for which it had a processor */
 };
 
 static void *run(void *argument)
@@ -175,8 +176,8 @@ static void *run(void *argument)
     return NULL;
 }
 
-/* One repetition: nanoseconds per operation of the slowest thread, and the part of the time that the first of them had
- * a processor. */
+/* Run one repetition. Return the slowest thread's nanoseconds per operation, and the part of the time for which the
+ * first thread had a processor. */
 static double run_cell(struct cell *cell, double seconds, double *had_part)
 {
     struct runner runners[MEASURE_MAX_THREADS] = { 0 };
@@ -189,10 +190,8 @@ static double run_cell(struct cell *cell, double seconds, double *had_part)
         runners[i].start = &start;
         runners[i].thread = i;
         runners[i].time_ns = (int64_t)(seconds * 1e9);
-        if (i > 0 && pthread_create(&threads[i], NULL, run, &runners[i]) != 0) {
-            fprintf(stderr, "weir-bench: cannot start %d threads\n", cell->threads);
-            exit(2);
-        }
+        if (i > 0 && pthread_create(&threads[i], NULL, run, &runners[i]) != 0)
+            bench_fail("cannot start %d threads", cell->threads);
     }
     run(&runners[0]);
     *had_part = runners[0].had_part;
@@ -240,7 +239,7 @@ static double run_undisturbed(struct cell *cell, double seconds)
 
 void measure_cells(struct cell *cells, int n, int repeats, double seconds)
 {
-    double had_part; /* the short pass need not be undisturbed */
+    double had_part; /* the short pass may be disturbed */
     for (int i = 0; i < n; i++) {
         cells[i].ns.n = 0;
         for (int thread = 0; cells[i].stream && thread < cells[i].threads; thread++) {

@@ -1,7 +1,7 @@
-/* pages.c - zeroed memory straight from the kernel, on huge pages where it has them.
+/* pages.c - zeroed memory straight from the kernel, on huge pages if it has them.
  *
- * A mapping is made one huge page longer than asked for and its ends are cut off, so that what remains starts on a
- * huge page's boundary. Whether huge pages are used is the kernel's choice; the machine line says what it is set to.
+ * A mapping is made one huge page longer than requested. Its ends are cut off, so that the rest starts on a huge page's
+ * boundary. The kernel decides whether it uses huge pages; the report's machine line shows its setting.
  */
 #include "measure/pages.h"
 
@@ -9,6 +9,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+
+#include "measure/say.h"
 
 #define HUGE_PAGE ((size_t)2 << 20)
 
@@ -21,10 +23,8 @@ void *pages_map(size_t size)
 {
     size_t kept = whole_pages(size);
     char *map = mmap(NULL, kept + HUGE_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (map == MAP_FAILED) {
-        fprintf(stderr, "weir-bench: no memory for %zu MiB of the benchmark's own\n", kept >> 20);
-        exit(2);
-    }
+    if (map == MAP_FAILED)
+        bench_fail("no memory for %zu MiB of the benchmark's own", kept >> 20);
     size_t before = (HUGE_PAGE - (uintptr_t)map % HUGE_PAGE) % HUGE_PAGE;
     if (before > 0)
         munmap(map, before);
@@ -35,7 +35,7 @@ void *pages_map(size_t size)
 
 void pages_keep_small(void *pages, size_t size)
 {
-    madvise(pages, whole_pages(size), MADV_NOHUGEPAGE); /* a kernel that refuses has no huge pages to begin with */
+    madvise(pages, whole_pages(size), MADV_NOHUGEPAGE); /* a kernel that refuses has no huge pages */
 }
 
 void pages_unmap(void *pages, size_t size)

@@ -1,16 +1,18 @@
 /* subject.c - a weir limiter set up for one kind of measurement.
  *
- * The policies are chosen so that no key becomes as good as new while it is measured: a limiter may drop such a key,
- * and then the measurement would be one of adding keys. "allow" refills slowly and holds much; "deny" is one permit a
- * day, taken by the filling.
+ * No key becomes idle while it is measured: a limiter may drop an idle key, and the benchmark would then measure adding
+ * keys. The "allow" policies refill slowly and hold many permits. The "deny" policies have one permit a day, which the
+ * filling takes.
  */
 #include "measure/subject.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-#define BYTES_PER_KEY 1024 /* of the limiter's allowance: enough for eleven blocks of a sliding window */
-#define PERMIT_SECONDS 4   /* how long a slow bucket takes to refill one permit */
+#include "measure/say.h"
+
+#define BYTES_PER_KEY 1024 /* room for eleven blocks of a sliding window */
+#define PERMIT_SECONDS 4   /* the time in which a slow bucket refills one permit */
 
 static const char *const KIND_NAMES[KINDS] = { "token", "interval", "fixed", "sliding", "leaky" };
 
@@ -44,15 +46,7 @@ static void log_line(void *user, enum weir_log_level level, const char *line)
 {
     (void)user;
     if (level != WEIR_LOG_INFO)
-        fprintf(stderr, "weir-bench: weir says: %s\n", line);
-}
-
-static void require(int status, const char *what)
-{
-    if (status == WEIR_OK)
-        return;
-    fprintf(stderr, "weir-bench: %s: %s\n", what, weir_strerror(status));
-    exit(2);
+        bench_say("weir: %s", line);
 }
 
 void subject_open(struct subject *subject, enum kind kind, enum answer answer, uint64_t keys)
@@ -65,13 +59,13 @@ void subject_open_with(struct subject *subject, struct weir_options *options, en
                        uint64_t keys)
 {
     options->log = log_line;
-    if (keys > 500000) { /* half the default; room to spare, so that no shard is full before the others */
+    if (keys > 500000) { /* half the default; the margin keeps one shard from filling up before the others */
         options->max_keys = (int64_t)(keys + keys / 4);
         options->max_bytes = options->max_keys * BYTES_PER_KEY;
     }
-    require(weir_open(options, &subject->weir), "weir_open");
-    require(weir_limit_define(subject->weir, kind_name(kind), &POLICIES[kind][answer], &subject->limit),
-            "weir_limit_define");
+    bench_require(weir_open(options, &subject->weir), "weir_open");
+    bench_require(weir_limit_define(subject->weir, kind_name(kind), &POLICIES[kind][answer], &subject->limit),
+                  "weir_limit_define");
 }
 
 void subject_fill(struct subject *subject, enum answer answer, uint64_t keys)
@@ -80,25 +74,37 @@ void subject_fill(struct subject *subject, enum answer answer, uint64_t keys)
     struct bench_key key;
     for (uint64_t i = 0; i < keys; i++) {
         key_write(i, &key);
-        require(weir_try(subject->limit, weir_key(&key, KEY_LEN), answer == ANSWER_ALLOW ? SUBJECT_FILL : 1, &decision),
-                "weir_try");
+        bench_require(
+            weir_try(subject->limit, weir_key(&key, KEY_LEN), answer == ANSWER_ALLOW ? SUBJECT_FILL : 1, &decision),
+            "weir_try");
     }
 }
 
 void subject_check(const struct subject *subject, uint64_t keys)
 {
     struct weir_stats stats = { .size = sizeof stats };
-    require(weir_stats_read(subject->weir, &stats), "weir_stats_read");
+    bench_require(weir_stats_read(subject->weir, &stats), "weir_stats_read");
     if (stats.keys != (int64_t)keys || stats.full > 0 || stats.evictions > 0)
-        fprintf(stderr, "weir-bench: %lld of %llu keys are held; %llu evicted; %llu decisions for want of room\n",
-                (long long)stats.keys, (unsigned long long)keys, (unsigned long long)stats.evictions,
-                (unsigned long long)stats.full);
+        bench_say("%lld of %llu keys are held; %llu evicted; %llu decisions had no room", (long long)stats.keys,
+                  (unsigned long long)keys, (unsigned long long)stats.evictions, (unsigned long long)stats.full);
 }
 
 void subject_close(struct subject *subject)
 {
     weir_close(subject->weir);
     subject->weir = NULL;
+}
+
+void subject_open_filled(struct subject *subject, enum kind kind, enum answer answer, uint64_t keys)
+{
+    subject_open(subject, kind, answer, keys);
+    subject_fill(subject, answer, keys);
+}
+
+void subject_finish(struct subject *subject, uint64_t keys)
+{
+    subject_check(subject, keys);
+    subject_close(subject);
 }
 
 struct baseline *subject_baseline(enum answer answer, uint64_t keys)
@@ -121,7 +127,7 @@ uint64_t subject_work(void *subject, const struct bench_key *draws, size_t n)
     struct weir_decision decision;
     uint64_t admitted = 0;
     for (size_t i = 0; i < n; i++) {
-        require(weir_try(limit, weir_key(&draws[i], KEY_LEN), 1, &decision), "weir_try");
+        bench_require(weir_try(limit, weir_key(&draws[i], KEY_LEN), 1, &decision), "weir_try");
         admitted += decision.allowed;
     }
     return admitted;

@@ -1,11 +1,14 @@
-/* timer.c - what the ticks of timer.h are worth: their length, their steps and what reading them costs. */
+/* timer.c - the length of a tick of timer.h and the cost of reading it; sleeping until a time. */
 #include "measure/timer.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <sys/prctl.h>
 
 #include "measure/hist.h"
 
 #define CALIBRATION_NS 20000000
 #define EMPTY_INTERVALS 20000
-#define STEP_READINGS 1000
 
 double timer_tick_ns(void)
 {
@@ -21,23 +24,6 @@ double timer_tick_ns(void)
     return tick_ns;
 }
 
-static uint64_t common_divisor(uint64_t a, uint64_t b)
-{
-    return b == 0 ? a : common_divisor(b, a % b);
-}
-
-uint64_t timer_step_ticks(void)
-{
-    uint64_t last = timer_start();
-    uint64_t step = 0;
-    for (int i = 0; i < STEP_READINGS; i++) {
-        uint64_t next = timer_start();
-        step = common_divisor(next - last, step);
-        last = next;
-    }
-    return step;
-}
-
 uint64_t timer_overhead_ticks(void)
 {
     static struct hist hist;
@@ -47,4 +33,16 @@ uint64_t timer_overhead_ticks(void)
         hist_add(&hist, timer_end() - start);
     }
     return (uint64_t)hist_quantile(&hist, 0.5);
+}
+
+int64_t due_wait(int64_t due_ns)
+{
+    static _Thread_local bool is_prompt;
+    struct timespec until = { .tv_sec = due_ns / 1000000000, .tv_nsec = due_ns % 1000000000 };
+    if (!is_prompt)
+        prctl(PR_SET_TIMERSLACK, 1); /* otherwise the system may wake a thread 50 us late to save power */
+    is_prompt = true;
+    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) == EINTR)
+        continue;
+    return clock_ns(CLOCK_MONOTONIC);
 }

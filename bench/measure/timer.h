@@ -1,7 +1,7 @@
 /* timer.h - the finest clock there is, fenced so that nothing timed leaks out of its interval.
  *
- * x86: the time stamp counter between load fences. ARM: the virtual counter behind a barrier. Elsewhere:
- * CLOCK_MONOTONIC. Ticks become nanoseconds by calibration against CLOCK_MONOTONIC.
+ * It is the time stamp counter between load fences on x86, the virtual counter behind a barrier on ARM, and
+ * CLOCK_MONOTONIC elsewhere. Calibration against CLOCK_MONOTONIC turns ticks into nanoseconds.
  */
 #ifndef BENCH_TIMER_H
 #define BENCH_TIMER_H
@@ -53,13 +53,14 @@ static inline uint64_t timer_end(void)
 }
 #endif
 
-/* How long a tick is; measured at the first call (20 ms), which must not race with another. */
+/* Return the length of a tick. The first call measures it (20 ms) and must not race with another. */
 double timer_tick_ns(void);
 
-/* The steps in which the timer moves, in ticks: some processors' counters skip. */
-uint64_t timer_step_ticks(void);
-
-/* What an empty interval measures, in ticks: the median of many. Subtract it. */
+/* Return what an empty interval measures, in ticks: the median of many. The caller subtracts it. */
 uint64_t timer_overhead_ticks(void);
+
+/* Sleep until that time of CLOCK_MONOTONIC; return the time, which is some 60 us later at best. A request timed from
+ * when it was due also counts what piled up behind a slow answer before it: an open loop. */
+int64_t due_wait(int64_t due_ns);
 
 #endif

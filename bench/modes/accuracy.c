@@ -1,9 +1,9 @@
-/* accuracy.c - what several processes that share a limit admit of it, in each mode, against one exact limiter.
+/* accuracy.c - what several processes that share a limit admit of it, in each mode, compared with one exact limiter.
  *
- * In one run all cells go on at once, each with keys of its own: how the traffic is dealt, how much there is of it, and
- * for which limit. That is a fixed window that outlasts the run, of which it is known to the permit what is right; or a
- * token bucket, which is held against one limiter that was asked for all of it in the order in which it came. Some
- * cells are there twice, with the very same requests, the second time for limiters whose clocks are wrong.
+ * All cells run at once, each with its own keys. A cell says how traffic is dealt to the processes, how much of it
+ * there is, and for which limit. One limit is a fixed window that outlasts the run, so the right number is known to the
+ * permit. The other is a token bucket, compared with one limiter that gets all requests in the order in which they
+ * came. Some cells exist twice with the same requests, the second time for limiters with wrong clocks.
  */
 #include "modes/accuracy.h"
 
@@ -13,8 +13,8 @@
 
 #include "redis/user_store.h"
 
-#define RUNS_MOST 3                  /* unless more is asked for: --full */
-#define WINDOW_US (30 * WEIR_SECOND) /* longer than a run, and gone from a user's server within a minute */
+#define RUNS_MOST 3                  /* unless --full asks for more */
+#define WINDOW_US (30 * WEIR_SECOND) /* longer than a run; expired on a user's server within a minute */
 
 const double accuracy_demands[ACCURACY_DEMANDS] = { 0.5, 1, 2, 4 };
 
@@ -101,7 +101,7 @@ static void draw(const struct accuracy *accuracy, struct instances *all, int run
         const struct setting *setting = &accuracy->settings[i];
         const struct stage stage = stage_of(setting->traffic, all->n);
         const size_t n = requests_of(accuracy, setting);
-        /* A cell whose clocks differ has the very same requests. */
+        /* A cell with wrong clocks has the same requests. */
         const int like = accuracy_cell(setting->limit, setting->traffic, setting->demand);
         traffic_draw(all->arrivals + drawn, n, i, accuracy->length_us, &stage, 1,
                      (uint64_t)(run * ACCURACY_SETTINGS + like + 1));
@@ -118,7 +118,7 @@ static void add_of_exact(struct outcome *outcome, enum weir_mode mode, size_t ad
     sample_add(&outcome->of_exact[mode], 100 * (double)admitted / exact);
 }
 
-/* What each instance's part of the window lets through of what is dealt to it. */
+/* Return how many of its requests each instance's part of the window admits, summed up. */
 static double predict_split(const struct instances *all, int cell, int64_t permits)
 {
     int64_t asked[TRAFFIC_MAX_INSTANCES] = { 0 }, sum = 0;
@@ -155,7 +155,7 @@ static int by_time(const void *left, const void *right)
     return (a > b) - (a < b);
 }
 
-/* What one limiter admits that is asked for all of it, each at the time when its instance asked that mode. */
+/* Return what one limiter admits if it gets each request at the time when its instance made it in that mode. */
 static size_t admit_exactly(weir_limit *limit, const struct instances *all, enum weir_mode mode, int cell)
 {
     int64_t *times = bench_allocate(all->arrivals_len + 1, sizeof *times);

@@ -1,4 +1,4 @@
-/* accuracy_table.c - rows and pictures of what several processes that share a limit admit of it: see accuracy.h. */
+/* accuracy_table.c - rows and plots of what several processes that share a limit admit of it: see accuracy.h. */
 #include "modes/accuracy.h"
 
 #include <math.h>
@@ -31,7 +31,7 @@ static void report_cells(const struct accuracy *accuracy, int limit, int first_d
         }
 }
 
-/* The most over the limit of the cells first..last in any run: whole permits, for a double's last digits are none. */
+/* Return the largest excess of the cells first..last in any run, rounded to whole permits. */
 static struct sample over(const struct accuracy *accuracy, enum weir_mode mode, int first, int last)
 {
     struct sample most = { .n = 1 };
@@ -40,7 +40,7 @@ static struct sample over(const struct accuracy *accuracy, enum weir_mode mode, 
     return most;
 }
 
-/* The most that one of those cells left of what is right, percent, a value a run. */
+/* Return the largest unused part of the right number in those cells, percent, one value per run. */
 static struct sample left(const struct accuracy *accuracy, enum weir_mode mode, int first, int last)
 {
     struct sample most = { .n = accuracy->runs };
@@ -62,7 +62,7 @@ static void report_worst(const struct accuracy *accuracy, const char *figure, wo
     }
 }
 
-/* A goal for that of one mode, if it was measured. */
+/* Compare one mode's worst value with a goal, if the mode was measured. */
 static void hold(const struct accuracy *accuracy, const char *what, worst_of *of, enum weir_mode mode, int first,
                  int last, double most)
 {
@@ -75,20 +75,20 @@ static void report_windows(const struct accuracy *accuracy)
 {
     struct report *report = accuracy->modes->bench->report;
     const int first = accuracy_cell(ACCURACY_WINDOW, 0, 0), last = accuracy_cell(ACCURACY_BUCKET, 0, 0) - 1;
-    char heading[96];
+    char heading[128];
     snprintf(heading, sizeof heading,
-             "%d processes share windows of %lld permits, asked for in %.3g s: admitted, %% of what is right",
+             "%d processes share windows of %lld permits, requested within %.3g s: admitted, %% of the right number",
              accuracy->modes->bench->instances, (long long)accuracy->window_permits, (double)accuracy->length_us / 1e6);
     report_heading(report, heading);
     report_cells(accuracy, ACCURACY_WINDOW, 0, ACCURACY_DEMANDS - 1);
-    report_worst(accuracy, "the most over the limit, permits", over, first, last);
+    report_worst(accuracy, "largest excess over the limit, permits", over, first, last);
     hold(accuracy, "windows, distributed: over the limit; permits, worst of all", over, WEIR_DISTRIBUTED, first, last,
          0);
     hold(accuracy, "windows, hybrid: over the limit; permits, worst of all", over, WEIR_HYBRID, first, last, 0);
-    report_worst(accuracy, "the most that one of these left, %", left, first, last);
-    hold(accuracy, "windows, distributed: of the limit not used; %, worst cell", left, WEIR_DISTRIBUTED, first, last,
+    report_worst(accuracy, "unused, %: the worst of these rows", left, first, last);
+    hold(accuracy, "windows, distributed: unused part of the limit; %, worst cell", left, WEIR_DISTRIBUTED, first, last,
          0);
-    hold(accuracy, "windows, hybrid: of the limit not used; %, worst cell", left, WEIR_HYBRID, first, last,
+    hold(accuracy, "windows, hybrid: unused part of the limit; %, worst cell", left, WEIR_HYBRID, first, last,
          GOAL_LEFT_PERCENT);
     if (!accuracy->modes->is_chosen[WEIR_LOCAL])
         return;
@@ -97,9 +97,9 @@ static void report_windows(const struct accuracy *accuracy)
     for (int cell = first; cell <= last; cell++)
         most = fmax(most, accuracy->outcomes[cell].off_prediction);
     sample_add(&off, most);
-    modes_row(accuracy->modes, "off what the split predicts, permits");
+    modes_row(accuracy->modes, "off the split's prediction, permits");
     modes_figure(accuracy->modes, WEIR_LOCAL, &off);
-    report_goal_apart(report, "windows, local: off what its split predicts; permits, worst of all", &off, AT_MOST, 1);
+    report_goal_apart(report, "windows, local: off the split's prediction; permits, worst of all", &off, AT_MOST, 1);
 }
 
 static void report_buckets(const struct accuracy *accuracy)
@@ -107,15 +107,15 @@ static void report_buckets(const struct accuracy *accuracy)
     struct report *report = accuracy->modes->bench->report;
     const int first = accuracy_cell(ACCURACY_BUCKET, 0, 0), last = accuracy_cell(ACCURACY_LIMITS, 0, 0) - 1;
     const struct sample stated = { .n = 1, .values = { accuracy->hybrid_over_max } };
-    char heading[96];
+    char heading[128];
     snprintf(heading, sizeof heading, "the same, token bucket of %d a second, burst %d: %% of what one limiter admits",
              ACCURACY_BUCKET_RATE, ACCURACY_BUCKET_BURST);
     report_heading(report, heading);
     report_cells(accuracy, ACCURACY_BUCKET, ACCURACY_TWICE, ACCURACY_TWICE);
-    report_worst(accuracy, "0.5 to 4 x: the most that one left, %", left, first, last);
-    hold(accuracy, "bucket, hybrid: of the limit not used; %, worst cell", left, WEIR_HYBRID, first, last,
+    report_worst(accuracy, "unused at 0.5 to 4 x, %: the worst row", left, first, last);
+    hold(accuracy, "bucket, hybrid: unused part of the limit; %, worst cell", left, WEIR_HYBRID, first, last,
          GOAL_LEFT_PERCENT);
-    report_worst(accuracy, "the most over it in any stretch, permits", over, first, last);
+    report_worst(accuracy, "largest excess in any stretch, permits", over, first, last);
     if (accuracy->modes->is_chosen[WEIR_HYBRID])
         modes_floor(accuracy->modes, &stated, "hybrid, as stated");
     hold(accuracy, "bucket, distributed: over the limit; permits, worst of all", over, WEIR_DISTRIBUTED, first, last,
@@ -126,7 +126,7 @@ static void report_buckets(const struct accuracy *accuracy)
 
 /* ---- Clocks that disagree ---- */
 
-/* Permits by which a run differs from itself with wrong clocks, in the cell where that is most; a value a run. */
+/* Return by how many permits wrong clocks change the cell that they change most, one value per run. */
 static struct sample differ_by(const struct accuracy *accuracy, enum weir_mode mode)
 {
     struct sample most = { .n = accuracy->runs };
@@ -140,7 +140,7 @@ static struct sample differ_by(const struct accuracy *accuracy, enum weir_mode m
     return most;
 }
 
-/* And by which runs with right clocks differ from one another. */
+/* Return by how many permits runs with right clocks differ from one another. */
 static struct sample runs_differ_by(const struct accuracy *accuracy, enum weir_mode mode)
 {
     struct sample most = { .n = 1 };
@@ -157,7 +157,7 @@ static void report_wrong_windows(const struct accuracy *accuracy)
     const int first = accuracy_wrong_clock_cell(ACCURACY_WINDOW, 0);
     const int last = accuracy_wrong_clock_cell(ACCURACY_BUCKET, 0) - 1;
     const struct modes *modes = accuracy->modes;
-    modes_row(modes, "windows: differ from right clocks, permits");
+    modes_row(modes, "windows: difference to right clocks, permits");
     for (int mode = 0; mode < MODES; mode++) {
         if (!modes->is_chosen[mode])
             continue;
@@ -175,7 +175,7 @@ static void report_wrong_windows(const struct accuracy *accuracy)
     }
     hold(accuracy, "windows, hybrid, wrong clocks: over the limit; permits, worst of all", over, WEIR_HYBRID, first,
          last, 0);
-    hold(accuracy, "windows, hybrid, wrong clocks: of the limit not used; %, worst cell", left, WEIR_HYBRID, first,
+    hold(accuracy, "windows, hybrid, wrong clocks: unused part of the limit; %, worst cell", left, WEIR_HYBRID, first,
          last, GOAL_LEFT_PERCENT);
 }
 
@@ -183,9 +183,9 @@ static void report_clocks(const struct accuracy *accuracy)
 {
     const struct modes *modes = accuracy->modes;
     report_heading(modes->bench->report,
-                   "clocks 1 h apart, 1 % fast, right, slow in turn; 2 x the limit, the very same requests");
+                   "clocks 1 h apart, and fast by 1 %, right or slow in turn; 2 x the limit, the same requests");
     report_wrong_windows(accuracy);
-    modes_row(modes, "bucket, all to one whose clock is fast: %");
+    modes_row(modes, "bucket, all to one with a fast clock: %");
     for (int mode = 0; mode < MODES; mode++) {
         const struct outcome *outcomes = accuracy->outcomes;
         struct sample of_right = sample_ratio(
@@ -196,7 +196,7 @@ static void report_clocks(const struct accuracy *accuracy)
         if (modes->is_chosen[mode])
             modes_figure(modes, (enum weir_mode)mode, &of_right);
     }
-    report_worst(accuracy, "bucket: the most over it, permits", over, accuracy_wrong_clock_cell(ACCURACY_BUCKET, 0),
+    report_worst(accuracy, "bucket: largest excess, permits", over, accuracy_wrong_clock_cell(ACCURACY_BUCKET, 0),
                  ACCURACY_CELLS - 1);
 }
 
@@ -210,8 +210,8 @@ static void plot_cells(const struct accuracy *accuracy, int limit, const char *n
     for (int mode = 0; mode < MODES; mode++)
         if (modes->is_chosen[mode])
             series[chosen++] = modes_names[mode];
-    plots_begin(modes->plots, name, PLOTS_BARS, title, "traffic, and how much of it, times the limit",
-                "admitted, % of what is right", chosen, series);
+    plots_begin(modes->plots, name, PLOTS_BARS, title, "traffic, and its demand relative to the limit",
+                "admitted, % of the right number", chosen, series);
     for (int cell = accuracy_cell(limit, 0, 0); cell < accuracy_cell(limit + 1, 0, 0); cell++) {
         const struct setting *setting = &accuracy->settings[cell];
         double values[MODES];
@@ -221,7 +221,7 @@ static void plot_cells(const struct accuracy *accuracy, int limit, const char *n
             if (modes->is_chosen[mode])
                 values[len++] = sample_median(&accuracy->outcomes[cell].of_exact[mode]);
         snprintf(x, sizeof x, "%s %gx",
-                 setting->traffic == ACCURACY_HOT ? "hot" /* there is little room */
+                 setting->traffic == ACCURACY_HOT ? "hot" /* space is short */
                                                   : accuracy_traffic_name(setting->traffic, modes->bench->instances),
                  accuracy_demands[setting->demand]);
         plots_at_word(modes->plots, x, values);
@@ -234,8 +234,6 @@ void accuracy_report(const struct accuracy *accuracy)
     report_windows(accuracy);
     report_buckets(accuracy);
     report_clocks(accuracy);
-    plot_cells(accuracy, ACCURACY_WINDOW, "accuracy-windows",
-               "A window that several processes share: what they admit of it");
-    plot_cells(accuracy, ACCURACY_BUCKET, "accuracy-bucket",
-               "A token bucket that several processes share: what they admit of it");
+    plot_cells(accuracy, ACCURACY_WINDOW, "accuracy-windows", "What several processes admit of a shared window");
+    plot_cells(accuracy, ACCURACY_BUCKET, "accuracy-bucket", "What several processes admit of a shared token bucket");
 }

@@ -1,9 +1,9 @@
-/* changes.c - one of several processes that share a limit is killed, and later one comes: what is admitted meanwhile.
+/* changes.c - one of several processes that share a limit is killed, and later one starts: what they admit meanwhile.
  *
- * There is twice as much asked for as the limit admits, and the balancer notices a change at once: so all that is not
- * admitted is the limiter's doing. Local mode has to know who else there is. It is told by a list in shared memory of
- * those that have shown a sign of life lately, as by Consul with a time to live; that time and the hold-down, not weir,
- * are most of what is measured of it, so they stand in the table.
+ * Requests ask for twice the limit, and the balancer notices a change at once, so the limiter alone is responsible for
+ * any unused permits. Local mode has to know its peers. A list in shared memory names the processes that have recently
+ * shown a sign of life, as Consul does with a TTL. That TTL and the hold-down, not weir, determine most of local mode's
+ * result, so a note below the table states them.
  */
 #include <math.h>
 #include <stdio.h>
@@ -17,9 +17,9 @@
 #define RATE 1000
 #define BURST 100
 #define USED_PART 0.98
-#define BIN_US 100000          /* of the picture */
-#define PICTURE_FROM_US 300000 /* by then the burst that a fresh bucket has is gone */
-#define STEP_US 10000          /* to which a time is told */
+#define BIN_US 100000          /* of the plot */
+#define PICTURE_FROM_US 300000 /* the plot starts after the initial burst */
+#define STEP_US 10000          /* the resolution of times */
 #define POLL_US 100000
 #define HOLD_DOWN_US 250000
 #define RUNS_MOST 3
@@ -28,12 +28,12 @@ enum change { KILL, ARRIVAL, CHANGES };
 
 struct scale {
     int runs;
-    int64_t at_us[CHANGES + 1]; /* the end last */
-    int64_t stretch_us;         /* in which the limit has to be used again */
-    int64_t alive_us;           /* how long a sign of life is good for */
+    int64_t at_us[CHANGES + 1]; /* the last is the end */
+    int64_t stretch_us;         /* in which the limit must be used again */
+    int64_t alive_us;           /* how long a sign of life counts */
 };
 
-struct figures { /* of a mode, a value a run */
+struct figures { /* of a mode, one value per run */
     struct sample again_s[CHANGES], least_used[CHANGES], over;
     int never[CHANGES]; /* runs in which the limit was not used again before the next change */
 };
@@ -42,7 +42,7 @@ struct changes {
     struct modes *modes;
     struct scale scale;
     struct figures figures[MODES];
-    double *admitted[MODES]; /* by bins of STEP_US, permits, of all runs */
+    double *admitted[MODES]; /* permits in each STEP_US, of all runs together */
     double hybrid_over_max;
 };
 
@@ -54,10 +54,10 @@ static const struct scale scales[] = {
 
 /* ---- Who else there is ---- */
 
-/* weir_peers.list: those that live. The ids of instances, in the order of their numbers. */
+/* weir_peers.list: the living processes. Their ids sort in the order of their numbers. */
 static int64_t list_living(void *user, struct weir_peer *peers, size_t room)
 {
-    static _Thread_local char ids[TRAFFIC_MAX_INSTANCES][8]; /* each limiter asks on a thread of its own */
+    static _Thread_local char ids[TRAFFIC_MAX_INSTANCES][8]; /* each limiter calls it on its own thread */
     const struct instances *all = user;
     const struct changes *changes = all->user;
     const int64_t now_us = instances_now_us();
@@ -79,7 +79,7 @@ static void follow_living(const struct instances *all, int number, struct weir_o
     options->instances = options->mode == WEIR_DISTRIBUTED ? all->n : 0;
     options->rank = 0;
     if (options->mode == WEIR_DISTRIBUTED)
-        return; /* shares matter there only while Redis is gone */
+        return; /* there, shares matter only during an outage */
     snprintf(id, sizeof id, "i%02d", number);
     peers = (struct weir_peers){
         .size = sizeof peers, .list = list_living, .id = id, .poll_us = POLL_US, .hold_down_us = HOLD_DOWN_US
@@ -105,8 +105,8 @@ static void draw(const struct changes *changes, struct instances *all, int run)
                  (uint64_t)run + 1);
 }
 
-/* Fills `sums`, of steps + 1: permits admitted to requests that were due before each step begins. By when they were
- * due, not by when they were answered: an instance that has to wait for a processor is no change. */
+/* Fill `sums` (steps + 1 values) with the permits admitted to requests due before each step. A request counts at its
+ * due time, not at its answer: an instance waiting for a processor is no change. */
 static void sum_steps(const struct instances *all, enum weir_mode mode, double *sums, size_t steps)
 {
     for (size_t i = 0; i <= steps; i++)
@@ -121,7 +121,7 @@ static void sum_steps(const struct instances *all, enum weir_mode mode, double *
         sums[i + 1] += sums[i];
 }
 
-/* When the first stretch of time begins in which most of the limit is used, and what the poorest has. */
+/* Find the first stretch of time that uses most of the limit, and how much the poorest stretch uses. */
 static void judge_change(const struct scale *scale, enum change change, const double *sums, struct figures *figures)
 {
     const int64_t first = scale->at_us[change] / STEP_US, stretch = scale->stretch_us / STEP_US;
@@ -176,7 +176,7 @@ static void run_once(struct changes *changes, int run)
                              .cells_len = 1,
                              .adjust = follow_living,
                              .user = changes };
-    bench_progress("changes: one of %d processes is killed, one comes, run %d of %d", all.n, run + 1,
+    bench_progress("changes: one of %d processes is killed, one starts, run %d of %d", all.n, run + 1,
                    changes->scale.runs);
     instances_map(&all, (size_t)(2 * RATE * at_us[CHANGES] / WEIR_SECOND));
     draw(changes, &all, run);
@@ -211,8 +211,7 @@ static void report_change(const struct changes *changes, enum change change, con
         else
             modes_figure(modes, (enum weir_mode)mode, &figures->again_s[change]);
     }
-    snprintf(figure, sizeof figure, "%s: used in the poorest %.1f s, %%", after,
-             (double)changes->scale.stretch_us / 1e6);
+    snprintf(figure, sizeof figure, "%s: used in the worst %.1f s, %%", after, (double)changes->scale.stretch_us / 1e6);
     modes_row(modes, figure);
     for (int mode = 0; mode < MODES; mode++)
         if (modes->is_chosen[mode])
@@ -230,7 +229,7 @@ static void report_over(const struct changes *changes)
     const struct modes *modes = changes->modes;
     const struct sample stated = { .n = 1, .values = { changes->hybrid_over_max } };
     char what[96];
-    modes_row(modes, "the most over it in any stretch, permits");
+    modes_row(modes, "largest excess in any stretch, permits");
     for (int mode = 0; mode < MODES; mode++) {
         if (!modes->is_chosen[mode])
             continue;
@@ -249,17 +248,17 @@ static void report_changes(const struct changes *changes)
 {
     struct report *report = changes->modes->bench->report;
     char words[240];
-    snprintf(words, sizeof words, "of %d one is killed, and later one comes; 2 x the limit, dealt evenly at once",
+    snprintf(words, sizeof words, "one of %d is killed, and later one starts; 2 x the limit, dealt evenly at once",
              changes->modes->bench->instances);
     report_heading(report, words);
     report_change(changes, KILL, "killed");
-    report_change(changes, ARRIVAL, "comes");
+    report_change(changes, ARRIVAL, "started");
     report_over(changes);
     snprintf(
         words, sizeof words,
-        "Killed, comes: who lives is told by signs of life in shared memory, good for %.1f s and looked at every %.1f "
-        "s, with a hold-down of %.2f s; with Consul a time to live of 10 s and 2 s are usual: local mode takes as "
-        "much longer.",
+        "Killed, started: signs of life in shared memory tell who lives. They count for %.1f s and are read every %.1f "
+        "s, with a hold-down of %.2f s. With Consul, a TTL of 10 s and a hold-down of 2 s are usual; local mode then "
+        "takes that much longer.",
         (double)changes->scale.alive_us / 1e6, POLL_US / 1e6, HOLD_DOWN_US / 1e6);
     if (changes->modes->is_chosen[WEIR_LOCAL])
         report_note(report, words);
@@ -275,7 +274,7 @@ static void plot_changes(const struct changes *changes)
     for (int mode = 0; mode < MODES; mode++)
         if (modes->is_chosen[mode])
             series[chosen++] = modes_names[mode];
-    snprintf(title, sizeof title, "Of %d processes one is killed after %g s, and one comes after %g s",
+    snprintf(title, sizeof title, "One of %d processes is killed after %g s, and one starts after %g s",
              modes->bench->instances, (double)changes->scale.at_us[KILL] / 1e6,
              (double)changes->scale.at_us[ARRIVAL] / 1e6);
     plots_begin(modes->plots, "changes", PLOTS_LINES, title, "time, s", "admitted, % of the limit", chosen, series);
@@ -293,7 +292,7 @@ static void plot_changes(const struct changes *changes)
         plots_at(modes->plots, ((double)bin + 0.5) * BIN_US / 1e6, values);
     }
     plots_shade(modes->plots, (double)changes->scale.at_us[KILL] / 1e6, (double)changes->scale.at_us[ARRIVAL] / 1e6,
-                "one less");
+                "one is missing");
     plots_end(modes->plots);
 }
 
@@ -308,7 +307,7 @@ void modes_changes(struct modes *modes)
     if (scale->runs == 0 || scale->runs > modes->bench->repeats)
         changes->scale.runs = modes->bench->repeats;
     user_store_remember(modes->store, LIMIT, instances_keys(1, changes->scale.runs));
-    measure_unpin_main(); /* it is to kill one in time */
+    measure_unpin_main(); /* it must kill a process on time */
     for (int run = 0; run < changes->scale.runs; run++)
         run_once(changes, run);
     measure_pin_main();

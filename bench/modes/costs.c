@@ -1,8 +1,8 @@
-/* costs.c - what each mode costs: calls to Redis, CPU time and memory of both sides.
+/* costs.c - what each mode costs: calls to Redis, CPU time, and memory on both sides.
  *
- * CPU time is what the whole process took while callers asked as fast as they were answered: of this one, and of
- * Redis. Memory is what either side says that it holds; of Redis by MEMORY USAGE of some keys, for what it has
- * allocated in all leaps where one of its tables grows. Local mode asks nothing of Redis.
+ * CPU time is what the whole process used while callers made requests as fast as they were answered: this process, and
+ * Redis. Memory is what each side reports. For Redis that is MEMORY USAGE of some keys, because its total jumps
+ * whenever one of its tables grows. Local mode does not use Redis.
  */
 #include <math.h>
 #include <stddef.h>
@@ -20,8 +20,8 @@
 #define QUICK_MEMORY_KEYS 10000
 #define SAMPLED_KEYS 5
 #define TIMED_AT_ONCE 64   /* as in speed.c */
-#define LEAD_SECONDS 0.2   /* likewise */
-#define LEAST_SECONDS 0.25 /* of a repetition: leases are renewed each 0.1 s */
+#define LEAD_SECONDS 0.2   /* as in speed.c, too */
+#define LEAST_SECONDS 0.25 /* of a repetition: leases are renewed every 0.1 s */
 
 enum { KEYS_ZIPF, KEYS_HOT, CASES };
 static const char *const CASE_NAMES[CASES] = { [KEYS_ZIPF] = "100 keys zipf", [KEYS_HOT] = "one hot key" };
@@ -35,10 +35,10 @@ static void report_loads(const struct modes *modes, const struct turns *turns, i
         const struct turns_look *look;
         bool is_of_redis;
     } figures[] = { { "Redis calls per million", &turns_calls_per_million, true },
-                    { "Redis CPU, ns each", &turns_server_ns, true },
-                    { "this process's CPU, ns each", &turns_client_ns, false } };
+                    { "Redis CPU, ns per decision", &turns_server_ns, true },
+                    { "this process's CPU, ns per decision", &turns_client_ns, false } };
     char figure[64];
-    report_heading(modes->bench->report, "What decisions cost, 8 callers as fast as they are answered");
+    report_heading(modes->bench->report, "What decisions cost, 8 callers as fast as possible");
     for (size_t i = 0; i < sizeof figures / sizeof figures[0]; i++)
         for (int which = 0; which < CASES; which++) {
             snprintf(figure, sizeof figure, "%s, %s", figures[i].name, CASE_NAMES[which]);

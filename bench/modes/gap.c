@@ -1,12 +1,13 @@
-/* gap.c - Redis dies under requests that keep coming, and comes back: what that is like in each mode.
+/* gap.c - Redis dies while requests keep coming, and comes back: the effect in each mode.
  *
- * The server is killed as by kill -9 and started again some seconds later, with the data that it had: it writes each
- * change to its append-only file before it answers. (Without them a restart forgives each key once what it has used.)
- * It is a server of this part's own, for others are measured on the shared one. How it is to lose one that neither
- * answers nor goes away is told by section outage.
+ * The server is killed as by kill -9 and restarted some seconds later with its data: it writes each change to its
+ * append-only file before it answers. (A restart without data forgives each key its used permits once.) This part has
+ * its own server, because others are measured on the shared one. Section outage shows the loss of a server that neither
+ * answers nor goes away.
  *
- * Each mode has as many instances as --instances says, limiters of this one process that know of one another only how
- * many they are, and each of those the same requests at the same times: an open loop, see due.h. All modes run at once.
+ * Each mode has as many instances as --instances says. They are limiters of this process that know only their number.
+ * Each instance of each mode gets the same requests at the same times: an open loop, see due_wait(). All modes run at
+ * once.
  */
 #include "modes/gap.h"
 
@@ -16,9 +17,8 @@
 #include <string.h>
 
 #include "measure/timer.h"
-#include "modes/due.h"
 
-#define MAX_GAPS 2 /* of a run: each takes 5 seconds */
+#define MAX_GAPS 2 /* each takes 5 seconds */
 
 struct course { /* in seconds */
     double before, away, after;
@@ -28,19 +28,19 @@ static const struct course QUICK = { 0.15, 0.25, 0.4 };
 
 /* ---- Requests ---- */
 
-/* Fills a caller's visits with when they are due, from 0, and for which key. */
+/* Draw when a caller's visits are due, from 0, and their keys. */
 static void draw_visits(struct visitor *visitor, int caller, double per_second, double seconds)
 {
     uint64_t random = (uint64_t)caller + 1;                 /* the same in each mode */
-    size_t room = (size_t)(per_second * seconds * 2) + 100; /* half as many come, give or take little */
+    size_t room = (size_t)(per_second * seconds * 2) + 100; /* about half as many come */
     visitor->visits = bench_allocate(room, sizeof *visitor->visits);
-    double due_ns = due_gap_ns(&random, per_second);
+    double due_ns = random_gap_ns(&random, per_second);
     for (visitor->visits_len = 0; due_ns < seconds * 1e9 && visitor->visits_len < room; visitor->visits_len++) {
         struct visit *visit = &visitor->visits[visitor->visits_len];
         visit->due_ns = (int64_t)due_ns;
         visit->instance = caller / GAP_CALLERS;
         visit->key = (int)(random_fraction(&random) * GAP_KEYS);
-        due_ns += due_gap_ns(&random, per_second);
+        due_ns += random_gap_ns(&random, per_second);
     }
 }
 
@@ -71,10 +71,8 @@ static void open_local(struct remote *out, const struct weir_options *options, c
     int status = weir_open(options, &out->weir);
     if (status == WEIR_OK)
         status = weir_limit_define(out->weir, "gap", policy, &out->limit);
-    if (status != WEIR_OK) {
-        fprintf(stderr, "weir-bench: an instance in local mode: %s\n", weir_strerror(status));
-        exit(2);
-    }
+    if (status != WEIR_OK)
+        bench_fail("an instance in local mode: %s", weir_strerror(status));
 }
 
 static bool open_instances(struct gap *gap, enum weir_mode mode, const struct store *store)
@@ -113,18 +111,15 @@ static void begin_visits(struct gap *gap, struct visitor *visitor, pthread_t *th
 {
     for (size_t i = 0; i < visitor->visits_len; i++)
         visitor->visits[i].due_ns += gap->start_ns;
-    if (pthread_create(thread, NULL, ask_when_due, visitor) != 0) {
-        fputs("weir-bench: cannot start threads\n", stderr);
-        exit(2);
-    }
+    bench_thread(thread, ask_when_due, visitor);
 }
 
-/* False: the server did not come back. */
+/* False if the server did not come back. */
 static bool run_course(struct gap *gap, struct redis_server *server, const struct course *course)
 {
     pthread_t threads[MODES * GAP_MAX_CALLERS];
     int threads_len = 0;
-    gap->start_ns = clock_ns(CLOCK_MONOTONIC) + 10000000; /* time for them all to start */
+    gap->start_ns = clock_ns(CLOCK_MONOTONIC) + 10000000; /* time for all of them to start */
     for (int mode = 0; mode < MODES; mode++)
         for (int i = 0; i < GAP_MAX_CALLERS && gap->visitors[mode][i].visits; i++)
             begin_visits(gap, &gap->visitors[mode][i], &threads[threads_len++]);
@@ -151,7 +146,7 @@ static void close_all(struct gap *gap)
     }
 }
 
-/* NULL, or why it could not be measured. */
+/* Measure one gap. Return NULL, or why it could not be measured. */
 static const char *measure_gap(const struct modes *modes, const struct course *course, struct gap_found found[MODES],
                                bool is_last)
 {
@@ -162,13 +157,13 @@ static const char *measure_gap(const struct modes *modes, const struct course *c
     gap = (struct gap){ .instances = modes->bench->instances };
     store = (struct store){ .keys = 0 };
     if (redis_server_start(&store.server, REDIS_SERVER_UNIX, keeps_all) != 0) {
-        fprintf(stderr, "weir-bench: Redis cannot be killed: %s\n", store.server.daemon.error);
-        return "no server to kill";
+        bench_say("Redis cannot be killed: %s", store.server.daemon.error);
+        return "there is no server to kill";
     }
     snprintf(store.url, sizeof store.url, "%s", store.server.url);
     for (int mode = 0; mode < MODES && !why; mode++)
         if (modes->is_chosen[mode] && !open_instances(&gap, (enum weir_mode)mode, &store))
-            why = "weir does not reach the server";
+            why = "weir cannot reach the server";
     if (!why) {
         draw_all(modes, &gap, course->before + course->away + course->after);
         if (!run_course(&gap, &store.server, course))
@@ -205,7 +200,7 @@ static void report_failures(const struct modes *modes, const struct gap_found fo
         any = any || found[mode].failed + found[mode].never > 0;
     if (!any)
         return;
-    modes_row(modes, "failed calls; instances that stayed away");
+    modes_row(modes, "failed calls; instances that did not return");
     for (int mode = 0; mode < MODES; mode++) {
         snprintf(text, sizeof text, "%llu; %llu", (unsigned long long)found[mode].failed,
                  (unsigned long long)found[mode].never);
@@ -223,11 +218,11 @@ static void report_found(const struct modes *modes, const struct gap_found found
         { "away: longest call, ms (timeout 50)", offsetof(struct gap_found, longest_ms) },
         { "away: p50, us from when it was due", offsetof(struct gap_found, p50_us) },
         { "away: p99, us from when it was due", offsetof(struct gap_found, p99_us) },
-        { "until it decides again, ms, first instance", offsetof(struct gap_found, first_ms) },
-        { "until it decides again, ms, last instance", offsetof(struct gap_found, last_ms) },
+        { "until Redis decides again, ms, first instance", offsetof(struct gap_found, first_ms) },
+        { "until Redis decides again, ms, last instance", offsetof(struct gap_found, last_ms) },
         { "away: admitted, % of the limit", offsetof(struct gap_found, away_percent) },
-        { "admitted over all, % of the limit", offsetof(struct gap_found, all_percent) },
-        { "most over the limit of a key, permits", offsetof(struct gap_found, over) },
+        { "admitted in all, % of the limit", offsetof(struct gap_found, all_percent) },
+        { "largest excess of a key, permits", offsetof(struct gap_found, over) },
     };
     struct sample bucket = { 0 };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
@@ -248,11 +243,11 @@ void modes_gap(struct modes *modes)
     if (!modes->is_chosen[WEIR_DISTRIBUTED] && !modes->is_chosen[WEIR_HYBRID])
         return; /* local mode has no Redis to lose */
     snprintf(heading, sizeof heading,
-             "Redis dies, and is back after %.3g s with its data; %d instances, twice the limit asked", course->away,
+             "Redis dies and is back after %.3g s with its data; %d instances, demand twice the limit", course->away,
              bench->instances);
     report_heading(bench->report, heading);
     if (bench->redis_url)
-        why = "the server is not ours to stop";
+        why = "the benchmark must not stop the user's server";
     memset(found, 0, sizeof found);
     measure_unpin_main();
     for (int i = 0; i < gaps && !why; i++) {
@@ -264,8 +259,8 @@ void modes_gap(struct modes *modes)
         report_found(modes, found);
         report_note(
             bench->report,
-            "Redis dies: each instance finds out for itself that it is back; who is late goes on by its share of "
-            "the rate until then, on top of what the others admit, and that shows as over the limit.");
+            "Redis dies: each instance notices by itself that Redis is back. Until then a late instance admits its "
+            "share of the rate, in addition to the others; that shows as excess.");
         return;
     }
     char row[96];

@@ -1,14 +1,14 @@
-/* gap.h - Redis dies under requests that keep coming, and is back: what is asked, and what is made of the answers. */
+/* gap.h - Redis dies while requests keep coming, and comes back: the requests, and what their answers show. */
 #ifndef BENCH_GAP_H
 #define BENCH_GAP_H
 
 #include "modes/modes.h"
 
 #define GAP_KEYS 10
-#define GAP_LIMIT 50  /* permits of a key a second */
-#define GAP_BURST 20  /* no instance has a part of less than one */
+#define GAP_LIMIT 50  /* permits a second for each key */
+#define GAP_BURST 20  /* each instance's part is at least one */
 #define GAP_DEMAND 2  /* times the limit */
-#define GAP_CALLERS 2 /* of an instance: one may still wait when the next request is due */
+#define GAP_CALLERS 2 /* per instance: one may still wait when the next request is due */
 #define GAP_MAX_CALLERS (GAP_CALLERS * BENCH_MAX_INSTANCES)
 #define GAP_TIMEOUT_MS 50
 
@@ -25,10 +25,10 @@ struct visitor { /* a caller */
     size_t visits_len;
 };
 
-struct gap { /* one of them */
+struct gap { /* one gap */
     int64_t start_ns, end_ns;
     int64_t dead_ns; /* the server is killed */
-    int64_t back_ns; /* it has been started again, and answers */
+    int64_t back_ns; /* it has been restarted and answers */
     int instances;   /* of each mode */
     struct remote remotes[MODES][BENCH_MAX_INSTANCES];
     struct visitor visitors[MODES][GAP_MAX_CALLERS];
@@ -36,14 +36,14 @@ struct gap { /* one of them */
 
 /* ---- gap_found.c ---- */
 
-struct gap_found { /* of a mode, a value per gap */
+struct gap_found { /* of a mode, one value per gap */
     struct sample longest_ms, p50_us, p99_us, first_ms, last_ms, away_percent, all_percent, over;
-    uint64_t failed, never; /* calls that were errors; instances for which Redis did not decide again */
+    uint64_t failed, never; /* failed calls; instances for which Redis did not decide again */
 };
 
 void gap_find(const struct gap *gap, enum weir_mode mode, struct gap_found *found);
 
-/* Latency and admissions over time. */
+/* Plot latency and admissions over time. */
 void gap_plot(const struct modes *modes, const struct gap *gap);
 
 #endif

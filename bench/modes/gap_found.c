@@ -1,4 +1,4 @@
-/* gap_found.c - what is made of the answers while Redis was away, before and after: see gap.h. */
+/* gap_found.c - what the answers show before, during and after Redis was away: see gap.h. */
 #include "modes/gap.h"
 
 #include <math.h>
@@ -11,7 +11,7 @@
 
 #define BIN_NS 100000000
 
-/* Calls look(user, visit) for all visits of a mode. */
+/* Call look(user, visit) for each visit of a mode. */
 static void for_each_visit(const struct gap *gap, enum weir_mode mode,
                            void (*look)(void *user, const struct visit *visit), void *user)
 {
@@ -23,7 +23,7 @@ static void for_each_visit(const struct gap *gap, enum weir_mode mode,
 struct sums {
     const struct gap *gap;
     int64_t longest_ns;
-    int64_t back_ns[BENCH_MAX_INSTANCES]; /* Redis decides again for an instance; 0: never */
+    int64_t back_ns[BENCH_MAX_INSTANCES]; /* when Redis decides again for an instance; 0: never */
     uint64_t away_allowed, allowed, failed;
     struct hist away;
 };
@@ -62,17 +62,15 @@ static void add_admit(void *user, const struct visit *visit)
     if (admits->n == admits->room) {
         admits->room = 2 * admits->room + 256;
         admits->all = realloc(admits->all, admits->room * sizeof *admits->all);
-        if (!admits->all) {
-            fputs("weir-bench: no memory to look at the answers\n", stderr);
-            exit(2);
-        }
+        if (!admits->all)
+            bench_fail("no memory to examine the answers");
     }
     admits->all[admits->n++] = (struct admit){ .start_us = (visit->start_ns - admits->gap->start_ns) / 1000,
                                                .end_us = (visit->end_ns - admits->gap->start_ns) / 1000 + 1,
                                                .cost = 1 };
 }
 
-/* How many permits of a key, of the worst of them, were beyond burst and rate in some stretch of time. */
+/* Return the largest excess of any key over burst and rate in any stretch of time, in permits. */
 static double most_over(const struct gap *gap, enum weir_mode mode)
 {
     double most = 0;
@@ -86,7 +84,7 @@ static double most_over(const struct gap *gap, enum weir_mode mode)
     return most;
 }
 
-/* When Redis decides again, for the first and for the last of the instances for which it does. */
+/* Find when Redis decides again for the first and for the last of the instances. */
 static void find_return(const struct sums *sums, struct gap_found *found)
 {
     int64_t first_ns = INT64_MAX, last_ns = 0;
@@ -122,7 +120,7 @@ void gap_find(const struct gap *gap, enum weir_mode mode, struct gap_found *foun
 
 /* ---- Pictures ---- */
 
-struct bin { /* requests that were due then, or, of `admitted`, answered */
+struct bin { /* requests due in this bin; `admitted`: answered in it */
     uint64_t admitted;
     struct hist hist;
 };
@@ -171,7 +169,7 @@ static void plot_latency(const struct modes *modes, const struct bins *bins)
         }
     plots_begin(modes->plots, "gap-latency", PLOTS_LINES_LOG,
                 "From when a request is due to its answer, as Redis dies and comes back", "seconds",
-                "microseconds, in each 0.1 s", series_len, series);
+                "microseconds, per 0.1 s", series_len, series);
     shade_gap(modes, bins->gap);
     for (int bin = 0; bin < bins->n; bin++) {
         double values[2 * MODES];

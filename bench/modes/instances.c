@@ -15,19 +15,19 @@
 #include "redis/user_store.h"
 
 #define BATCH_MAX 64
-#define BEAT_US 20000 /* the longest between two signs of life, but for a call to Redis */
+#define BEAT_US 20000 /* the longest time between two signs of life, calls to Redis aside */
 #define POLL_US 1000
-#define BEGIN_US 10000 /* from the word to the start: all have read it by then */
+#define BEGIN_US 10000 /* from the signal to the start: all have read it by then */
 #define READY_MOST_US (20 * WEIR_SECOND)
 #define INTERRUPT_US (10 * WEIR_SECOND)
 #define CLOCKS 2
 
 struct wrong_clock {
-    int64_t base_us, since_us; /* what it said when the monotonic clock said that */
-    int64_t ppm;               /* how much it is fast */
+    int64_t base_us, since_us; /* its value at that time of the monotonic clock */
+    int64_t ppm;               /* how fast it runs */
 };
 
-struct serving { /* a mode's limiter of an instance */
+struct serving { /* an instance's limiter of one mode */
     struct remote remote;
     weir_limit *limits[INSTANCES_MAX_LIMITS];
 };
@@ -36,8 +36,8 @@ struct instance {
     const struct instances *all;
     int number;
     struct wrong_clock clock;
-    struct serving serving[CLOCKS][MODES]; /* by whether clocks differ */
-    struct arrival **arrivals;             /* its own, in the order in which they are due */
+    struct serving serving[CLOCKS][MODES]; /* by whether its clock is wrong */
+    struct arrival **arrivals;             /* its own, in the order of their due times */
     size_t arrivals_len;
 };
 
@@ -52,17 +52,11 @@ static void sleep_us(int64_t us)
     nanosleep(&time, NULL);
 }
 
-/* What bench_progress() has said stands on a line of its own. */
-static const char *new_line(void)
-{
-    return isatty(STDERR_FILENO) ? "\n" : "";
-}
-
 /* ---- An instance ---- */
 
 __attribute__((noreturn)) static void fail(const struct instance *self, const char *what, const char *why)
 {
-    fprintf(stderr, "%sweir-bench: instance %d: %s: %s\n", new_line(), self->number + 1, what, why);
+    bench_say("instance %d: %s: %s", self->number + 1, what, why);
     _exit(2);
 }
 
@@ -109,7 +103,7 @@ static void open_serving(struct instance *self, bool clock_is_wrong, enum weir_m
     } else if (!remote_open(&serving->remote, all->modes->store, &options, all->limits[0].name,
                             &all->limits[0].policy)) {
         remote_report_missing(all->modes->bench);
-        fail(self, modes_names[mode], "its limiter cannot be had");
+        fail(self, modes_names[mode], "its limiter cannot be opened");
     }
     for (int i = 0; status == WEIR_OK && i < all->limits_len; i++)
         status = weir_limit_define(serving->remote.weir, all->limits[i].name, &all->limits[i].policy,
@@ -139,7 +133,7 @@ static void close_all(struct instance *self)
                 remote_close(&self->serving[clock][mode].remote);
 }
 
-/* Until shares are in force, where peers are followed: for an instance that is there from the start. */
+/* Wait until shares apply, for an instance that follows peers from the start. */
 static void await_shares(const struct instance *self)
 {
     const int64_t since_us = instances_now_us();
@@ -167,7 +161,7 @@ static void find_arrivals(struct instance *self)
     const struct instances *all = self->all;
     self->arrivals = malloc((all->arrivals_len + 1) * sizeof(struct arrival *));
     if (!self->arrivals)
-        fail(self, "what it is to serve", "no memory");
+        fail(self, "its requests", "no memory");
     for (size_t i = 0; i < all->arrivals_len; i++)
         if (all->arrivals[i].instance == self->number)
             self->arrivals[self->arrivals_len++] = &all->arrivals[i];
@@ -199,7 +193,7 @@ static void ask(const struct instance *self, struct arrival **due, size_t n, boo
         fail(self, modes_names[mode], weir_strerror(status));
     for (size_t i = 0; i < len; i++) {
         if ((serving->remote.sources >> decisions[i].source & 1) == 0)
-            fail(self, modes_names[mode], "a decision did not come from where the mode's come from");
+            fail(self, modes_names[mode], "a decision came from an unexpected source");
         *asked[i] = (struct asked){ start_us, end_us, true, decisions[i].allowed };
     }
 }
@@ -234,7 +228,7 @@ static void serve_all(const struct instance *self)
     }
 }
 
-/* What the parent has to put in order when it is interrupted is not an instance's. */
+/* Become independent of the parent's cleanup on interrupts, and die with the parent. */
 static void mind_parent(pid_t parent)
 {
     sigset_t none;
@@ -273,17 +267,11 @@ static void be_instance(const struct instances *all, int number, pid_t parent)
 
 /* ---- All of them ---- */
 
-__attribute__((noreturn)) static void give_up(const char *why)
-{
-    fprintf(stderr, "%sweir-bench: processes that share a limit: %s\n", new_line(), why);
-    exit(2);
-}
-
 static void *map_shared(size_t size)
 {
     void *map = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (map == MAP_FAILED)
-        give_up("no shared memory to be had");
+        bench_fail("processes that share a limit: no shared memory");
     return map;
 }
 
@@ -309,7 +297,7 @@ void instances_unmap(struct instances *all)
     munmap(all->board, sizeof *all->board);
 }
 
-/* That one's end, if it has come or is waited for. If it failed, so does the program. */
+/* Note the end of a process, if it has ended or `flags` say to wait. If it failed, so does the program. */
 static void await_end(struct instances *all, int number, int flags)
 {
     int status = 0;
@@ -320,9 +308,10 @@ static void await_end(struct instances *all, int number, int flags)
         return;
     all->pids[number] = 0;
     if (ended > 0 && WIFSIGNALED(status) && WTERMSIG(status) == SIGINT)
-        sleep_us(INTERRUPT_US); /* it was for all of them: whoever heeds it here ends the program */
+        sleep_us(
+            INTERRUPT_US); /* the interrupt went to all of them: the thread that handles it here ends the program */
     if (ended < 0 || !WIFEXITED(status) || WEXITSTATUS(status) != 0 || !atomic_load(&all->board->is_over))
-        give_up("one of them has ended before its time");
+        bench_fail("processes that share a limit: one of them has ended early");
 }
 
 static void look_after_all(struct instances *all)
@@ -336,18 +325,18 @@ static void look_after_all(struct instances *all)
 void instances_start(struct instances *all, int number)
 {
     const pid_t parent = getpid();
-    fflush(NULL); /* or the child would write what the parent has buffered */
+    fflush(NULL); /* or the child would write the parent's buffers, too */
     atomic_store(&all->board->beat_us[number], instances_now_us());
     all->pids[number] = fork();
     if (all->pids[number] < 0)
-        give_up("one of them could not be started");
+        bench_fail("processes that share a limit: one of them cannot be started");
     if (all->pids[number] != 0)
         return;
     be_instance(all, number, parent);
     _exit(0);
 }
 
-/* Until all that run have raised their flag. */
+/* Wait until every running process has raised its flag. */
 static void await_flags(struct instances *all, const atomic_bool *flags)
 {
     for (int i = 0; i < TRAFFIC_MAX_INSTANCES; i++) {
@@ -376,7 +365,7 @@ void instances_await(struct instances *all, int64_t after_us)
 void instances_kill(struct instances *all, int number)
 {
     if (all->pids[number] <= 0)
-        give_up("the one to be killed has ended by itself");
+        bench_fail("processes that share a limit: the one to be killed has ended by itself");
     kill(all->pids[number], SIGKILL);
     while (waitpid(all->pids[number], NULL, 0) < 0 && errno == EINTR)
         continue;

@@ -1,26 +1,51 @@
-/* log.c - a log of the user's, replayed in each mode: its requests come when they are due, an open loop, see due.h.
+/* log.c - replays the user's log in each mode: requests come when they are due, an open loop, see due_wait().
  *
- * Callers of one process take them in their order: whoever is free takes the next one and waits until it is due. If
- * none is free, requests pile up, and that is counted as latency.
+ * The log is read as weir replay reads it. Without --speed, the replay takes USUAL_SECONDS but is never slower than the
+ * log. It stops after as many requests as MAX_PER_SECOND allows, so that a waiting caller gets its turn.
+ *
+ * The callers of one process take the requests in order: a free caller takes the next one and waits until it is due. If
+ * none is free, requests pile up, and latency shows that.
  */
-#include "modes/log.h"
-
 #include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
+#include "cli/replay/input/load.h"
 #include "measure/hist.h"
 #include "measure/timer.h"
-#include "modes/due.h"
 #include "modes/modes.h"
 #include "modes/turns.h"
 #include "redis/user_store.h"
 #include "report/format.h"
 
+#define USUAL_SECONDS 10
+#define QUICK_SECONDS 1
+#define MAX_PER_SECOND 20000 /* on average */
 #define CALLERS 32
 #define PROGRESS_NS INT64_C(5000000000)
+
+struct log_request {
+    int64_t due_ns; /* after the start */
+    uint32_t key;   /* a number: no client's address is sent to a server where it could be found later */
+    uint32_t cost;
+};
+
+struct log {
+    char name[48];     /* of the file, safe to show on a terminal */
+    char key_name[64]; /* what the keys are: "client"; empty: all requests have the same key */
+    struct log_request *requests;
+    size_t requests_len;       /* at least 1 */
+    size_t keys;               /* distinct keys of these requests */
+    size_t keys_most;          /* keys have numbers below this */
+    size_t left_out;           /* requests after these */
+    bool is_spread;            /* its times are whole seconds; the requests of a second are spread evenly over it */
+    double speed;              /* times the log's own pace */
+    double seconds;            /* how long it takes */
+    struct weir_policy policy; /* its period shortened like time, so that it admits as many as at the log's own pace */
+};
 
 static struct log the_log;
 
@@ -35,13 +60,116 @@ struct replay { /* in one mode */
 struct replayer { /* a caller */
     struct replay *replay;
     uint64_t allowed, denied, failed;
-    struct hist answer; /* ns from when it was due to the answer */
-    struct hist late;   /* to the call */
+    struct hist answer; /* ns from the due time to the answer */
+    struct hist late;   /* ns from the due time to the call */
 };
+
+/* ---- Reading ---- */
+
+static void read_rows(const struct bench *bench, struct rows *rows, struct log *out)
+{
+    static const struct load_options options = { .format = LOAD_AUTO };
+    struct progress progress;
+    struct loader load = { .rows = rows, .options = &options, .progress = &progress };
+    rows_start(rows);
+    progress_start(&progress, true);
+    bool is_read = load_file(&load, bench->log) == 0 && load_finish(&load) == 0;
+    progress_clear(&progress);
+    if (!is_read)
+        bench_fail(
+            "--log: cannot replay this file; it must be in Common or Combined Log Format, or CSV whose columns are\n"
+            "time_us,key,cost or named by a header row. Options named above are those of weir replay");
+    if (rows->count == 0)
+        bench_fail("--log: there are no requests in it");
+    rows_sort(rows);
+    const char *slash = strrchr(bench->log, '/');
+    span_show(span_of(slash ? slash + 1 : bench->log), out->name, sizeof out->name);
+    span_show(span_of(load.key_name), out->key_name, sizeof out->key_name);
+}
+
+static bool has_whole_seconds(const struct rows *rows)
+{
+    for (size_t i = 0; i < rows->count; i++)
+        if (rows->all[i].time_us % WEIR_SECOND != 0)
+            return false;
+    return true;
+}
+
+/* Return when row `i` came, in microseconds after the first. If times are whole seconds, `same` rows from `first` on
+ * share a second. */
+static double came_at(const struct rows *rows, size_t i, size_t first, size_t same)
+{
+    double us = (double)(rows->all[i].time_us - rows->all[0].time_us);
+    return same == 0 ? us : us + (double)(i - first) * WEIR_SECOND / (double)same;
+}
+
+/* Fill in the requests at the log's own pace. */
+static void fill_requests(const struct rows *rows, struct log *out)
+{
+    size_t first = 0, same = 0;
+    out->is_spread = has_whole_seconds(rows);
+    for (size_t i = 0; i < out->requests_len; i++) {
+        if (out->is_spread && i == first + same)
+            for (first = i, same = 1;
+                 first + same < rows->count && rows->all[first + same].time_us == rows->all[first].time_us;)
+                same++;
+        out->requests[i] = (struct log_request){ .due_ns = (int64_t)(came_at(rows, i, first, same) * 1e3),
+                                                 .key = rows->all[i].key,
+                                                 .cost = rows->all[i].cost };
+    }
+}
+
+static void count_keys(struct log *log)
+{
+    bool *seen = bench_allocate(log->keys_most, sizeof *seen);
+    for (size_t i = 0; i < log->requests_len; i++) {
+        log->keys += !seen[log->requests[i].key];
+        seen[log->requests[i].key] = true;
+    }
+    free(seen);
+}
+
+static void choose_pace(const struct bench *bench, struct log *log)
+{
+    double own_seconds = (double)log->requests[log->requests_len - 1].due_ns / 1e9;
+    double usual = bench->extent == EXTENT_QUICK ? QUICK_SECONDS : USUAL_SECONDS;
+    log->speed = bench->log_speed != 0 ? bench->log_speed : fmax(1, own_seconds / usual);
+    log->seconds = own_seconds / log->speed;
+    for (size_t i = 0; i < log->requests_len; i++)
+        log->requests[i].due_ns = (int64_t)((double)log->requests[i].due_ns / log->speed);
+}
+
+static void shorten_policy(const struct bench *bench, struct log *log)
+{
+    char message[200] = "the period would be 0";
+    if (weir_policy_parse(bench->log_policy, &log->policy, NULL, 0) != WEIR_OK)
+        bench_fail("--log: its policy cannot be read");
+    log->policy.period_us = llround((double)log->policy.period_us / log->speed);
+    if (log->policy.period_us > 0 && weir_policy_check(&log->policy, message, sizeof message) == WEIR_OK)
+        return;
+    bench_fail("--policy: cannot be used for a log at %.6g times its own pace: %s", log->speed, message);
+}
+
+static void read_log(const struct bench *bench, struct log *out)
+{
+    struct rows rows;
+    *out = (struct log){ .speed = 1 };
+    read_rows(bench, &rows, out);
+    size_t most = bench->extent == EXTENT_QUICK ? QUICK_SECONDS * MAX_PER_SECOND : USUAL_SECONDS * MAX_PER_SECOND;
+    out->requests_len = bench->log_speed == 0 && rows.count > most ? most : rows.count;
+    out->left_out = rows.count - out->requests_len;
+    out->requests = bench_allocate(out->requests_len, sizeof *out->requests);
+    fill_requests(&rows, out);
+    out->keys_most = rows.key_count;
+    count_keys(out);
+    rows_free(&rows);
+    choose_pace(bench, out);
+    shorten_policy(bench, out);
+}
 
 void bench_read_log(struct bench *bench)
 {
-    log_read(bench, &the_log);
+    read_log(bench, &the_log);
 }
 
 /* ---- A replay ---- */
@@ -79,7 +207,7 @@ static void *ask_in_turn(void *argument)
     return NULL;
 }
 
-/* Says how far it has come, now and then, until the callers are done. */
+/* Report progress now and then until the callers are done. */
 static void watch(struct replay *replay, const char *mode)
 {
     int64_t said_ns = 0;
@@ -104,10 +232,7 @@ static void run_replay(struct replay *replay, const char *mode, struct replayer 
     replay->start_ns = clock_ns(CLOCK_MONOTONIC) + 10000000; /* time for them all to start */
     for (int i = 0; i < replayers_len; i++) {
         replayers[i] = (struct replayer){ .replay = replay };
-        if (pthread_create(&threads[i], NULL, ask_in_turn, &replayers[i]) != 0) {
-            fputs("weir-bench: cannot start threads\n", stderr);
-            exit(2);
-        }
+        bench_thread(&threads[i], ask_in_turn, &replayers[i]);
     }
     watch(replay, mode);
     for (int i = 0; i < replayers_len; i++)
@@ -140,7 +265,7 @@ static struct told tell(const struct replayer *all, const struct weir_stats *sta
                           .failed = (double)all->failed };
 }
 
-/* The most that --threads names. */
+/* Return the largest number of --threads. */
 static int callers_of(const struct bench *bench)
 {
     int most = bench->threads_given ? 1 : CALLERS;
@@ -149,7 +274,7 @@ static int callers_of(const struct bench *bench)
     return most;
 }
 
-/* False: the mode cannot be had. */
+/* False if the mode's limiter cannot be opened. */
 static bool measure_mode(const struct modes *modes, enum weir_mode mode, struct told *out)
 {
     static struct replayer replayers[MEASURE_MAX_THREADS];
@@ -195,8 +320,8 @@ static void report_told(const struct modes *modes, const struct told told[MODES]
         { .figure = "p50, us from when it was due", .value = offsetof(struct told, p50_us) },
         { .figure = "p99, us from when it was due", .value = offsetof(struct told, p99_us) },
         { .figure = "longest, us from when it was due", .value = offsetof(struct told, max_us) },
-        { .figure = "p99 of how late it was asked, us", .value = offsetof(struct told, late_us) },
-        { .figure = "Redis calls a request", .value = offsetof(struct told, calls), .is_of_redis = true },
+        { .figure = "p99 of how late it was made, us", .value = offsetof(struct told, late_us) },
+        { .figure = "Redis calls per request", .value = offsetof(struct told, calls), .is_of_redis = true },
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         double values[MODES], most = 0;
@@ -222,13 +347,13 @@ static void report_log(const struct modes *modes)
              the_log.requests_len, the_log.keys, the_log.keys == 1 ? "" : "s", speed);
     report_heading(report, text);
     if (the_log.left_out > 0)
-        snprintf(left_out, sizeof left_out, "; %zu requests after those are left out, --speed takes them all",
+        snprintf(left_out, sizeof left_out, "; %zu later requests are left out; --speed takes them all",
                  the_log.left_out);
     snprintf(text, sizeof text, "the log: %s%s %s '%s'%s%s%s; latency is from when a request was due",
              the_log.key_name[0] ? "each " : "all requests together", the_log.key_name,
              the_log.key_name[0] ? "has" : "have", modes->bench->log_policy,
-             the_log.speed == 1 ? "" : ", its period shortened as time is, but not the life of leases",
-             the_log.is_spread ? "; what came in one second is asked evenly over it" : "", left_out);
+             the_log.speed == 1 ? "" : ", its period shortened like time, but not the life of leases",
+             the_log.is_spread ? "; requests of one second are spread evenly over it" : "", left_out);
     report_note(report, text);
 }
 

@@ -9,22 +9,22 @@ const char *const modes_names[MODES] = { "local", "distributed", "hybrid" };
 
 static const char *const PROMISES[MODES] = { "its share", "exact", "stated bound" };
 
-/* When to choose it, in a sentence. */
+/* When to choose each mode. */
 static const char *const ADVICE[MODES] = {
-    "local: choose it for a single process, or where instances get even traffic and a decision must cost next to nothing "
-    "and depend on nobody; what one instance leaves of its share, no other may use.",
-    "distributed: choose it where the limit must hold exactly whatever the balancer does, and a round trip to Redis for "
-    "each request is acceptable.",
-    "hybrid: choose it where few keys make most of the traffic, the limit must hold over all instances, and neither a "
-    "round trip for each request nor the lost part of uneven shares is acceptable; look at over_max of your limits.",
+    "local: choose it for a single process, or if instances get even traffic and a decision must cost next to nothing "
+    "and depend on no server; the permits that one instance does not use are lost to the others.",
+    "distributed: choose it if the limit must hold exactly however the balancer deals, and a round trip to Redis for each "
+    "request is acceptable.",
+    "hybrid: choose it if few keys make most of the traffic, the limit must hold over all instances, and neither a "
+    "round trip for each request nor the lost part of uneven shares is acceptable; check over_max of your limits.",
 };
 
 void modes_section(const struct modes *modes)
 {
     char sentence[300];
     snprintf(sentence, sizeof sentence,
-             "local, distributed and hybrid mode side by side; token bucket unless a row says otherwise; medians, and "
-             "how far the repetitions lie from them%s%s",
+             "local, distributed and hybrid mode side by side; token bucket unless a row says otherwise; medians "
+             "and their spread over the repetitions%s%s",
              modes->store ? "; " : "", modes->store ? modes->store->about : "");
     report_section(modes->bench->report, "modes", sentence);
 }

@@ -1,16 +1,16 @@
-/* pace.c - latency where requests come when they come: an open loop.
+/* pace.c - latency of requests that come at random times: an open loop.
  *
- * Requests have due times, drawn beforehand (a Poisson process, with a fixed seed), and a request's latency is from
- * the time it was due until its answer: what waits because others are in the way is counted, and a slow answer delays
- * no later request, as it would if callers waited for one answer after the other.
+ * Due times are drawn in advance (a Poisson process with a fixed seed). A request's latency runs from its due time to
+ * its answer. So the time that requests wait behind others counts, and a slow answer delays no later request, as it
+ * would if callers waited for each answer.
  *
- * One thread watches the clock and hands in what is due by weir_submit(), however many are under way; an answer that
- * cannot be given at once is stamped where weir delivers it. So nobody sleeps whose waking would be measured. While
- * nothing is due the thread offers its processor to weir's own (sched_yield()). What the machine itself adds is the
- * floor: the same loop with a call that does nothing.
+ * One thread watches the clock and submits due requests by weir_submit(), however many are under way. An answer that
+ * cannot be given at once gets its time where weir delivers it. So no sleeping thread's wake-up is measured. While
+ * nothing is due, the thread offers its processor to weir's own thread (sched_yield()). The floor is what the machine
+ * itself adds: the same loop with a call that does nothing.
  *
- * A mode cannot carry a rate if what is under way only grows. Where it can, hardly anything is (as many requests as
- * come during one latency); so the answers that came after the last request was due tell.
+ * A mode cannot sustain a rate if the number of requests under way keeps growing. At a rate that it sustains, there are
+ * only as many as come during one latency. The answers that come after the last due time tell the two apart.
  */
 #include <math.h>
 #include <sched.h>
@@ -21,7 +21,6 @@
 
 #include "measure/hist.h"
 #include "measure/timer.h"
-#include "modes/due.h"
 #include "modes/turns.h"
 #include "redis/user_store.h"
 #include "report/plots.h"
@@ -29,17 +28,18 @@
 #define LIMIT "pace"
 #define KEYS 1000
 #define RATES 5
-#define LENGTH 2.5     /* of a repetition, in those of the other parts */
-#define FEW 500        /* requests, at least, where the other parts' are of full length */
-#define LEAD 0.8       /* a hybrid limiter runs so much of it before, and is not looked at: leases are then warm */
+#define LENGTH 2.5 /* of a repetition, relative to those of the other parts */
+#define FEW 500    /* at least so many requests, unless --quick */
+#define LEAD \
+    0.8 /* the part of a repetition for which a hybrid limiter runs before it, unmeasured: leases are then warm */
 #define LATE_MOST 0.02 /* part of all requests */
-#define LATE_FEW 64    /* and so many are no sign at all */
+#define LATE_FEW 64    /* so few prove nothing */
 #define SEED 20
 
 static const struct rate {
     int per_second;
     const char *name;
-    bool is_in_table; /* the others only make the picture's lines */
+    bool is_in_table; /* the others appear only in the plot */
 } ALL_RATES[RATES] = { { 1000, "1,000", true },
                        { 10000, "10,000", true },
                        { 30000, "30,000", false },
@@ -61,7 +61,7 @@ struct pace {                    /* a mode, or the floor, at a rate */
     uint64_t failed;
 };
 
-/* One repetition at a time. */
+/* The current repetition. */
 static struct {
     struct request *requests;
     size_t requests_len;
@@ -86,7 +86,7 @@ static void on_answer(struct weir_op *op, int status)
     atomic_fetch_add(&run.answered, 1);
 }
 
-/* The same in each mode, and others in each repetition. */
+/* Draw the same requests for each mode, and others for each repetition. */
 static void draw_requests(const struct pace *pace, const struct stream *stream, int repeat, double seconds)
 {
     uint64_t random = (uint64_t)(SEED + repeat) << 32 | (uint64_t)pace->rate;
@@ -96,7 +96,7 @@ static void draw_requests(const struct pace *pace, const struct stream *stream, 
     memset(run.requests, 0, run.requests_len * sizeof *run.requests);
     for (size_t i = 0; i < run.requests_len; i++) {
         struct request *request = &run.requests[i];
-        due_ns += due_gap_ns(&random, pace->rate);
+        due_ns += random_gap_ns(&random, pace->rate);
         request->due_ns = (int64_t)due_ns;
         request->op.done = on_answer;
         request->op.request = (struct weir_request){
@@ -128,7 +128,7 @@ static void run_requests(const struct pace *pace)
         hand_in(pace, &run.requests[i]);
         user_store_heed_interrupt();
     }
-    while (atomic_load(&run.answered) < run.requests_len) /* each has its answer within REMOTE_PATIENCE_US */
+    while (atomic_load(&run.answered) < run.requests_len) /* each is answered within REMOTE_PATIENCE_US */
         sched_yield();
 }
 
@@ -183,7 +183,7 @@ static bool keeps_up(const struct pace *pace)
     return sample_median(&pace->late) <= LATE_MOST;
 }
 
-/* A row: of each mode and the floor that value, or why there is none. */
+/* Report a row: each mode's value and the floor's, or why there is none. */
 static void report_row_of(const struct modes *modes, int rate, const char *figure,
                           struct sample (*look)(const struct pace *pace))
 {
@@ -216,7 +216,7 @@ static struct sample p99_of(const struct pace *pace)
     return pace->p99_us;
 }
 
-/* These two are of all repetitions together, for one has too few requests for the former. */
+/* The next two look at all repetitions together: one has too few requests for a p99.9. */
 static struct sample p999_of(const struct pace *pace)
 {
     return (struct sample){ .n = 1, .values = { hist_quantile(&pace->all, 0.999) / 1e3 } };
@@ -240,7 +240,7 @@ static void report_latency(const struct modes *modes, int rate)
     }
 }
 
-/* What leases save depends on how often a key is asked for, so it belongs beside a rate. */
+/* Report the calls to Redis at this rate: what leases save depends on how often a key is requested. */
 static void report_calls(const struct modes *modes, int rate)
 {
     char figure[64];
@@ -251,7 +251,7 @@ static void report_calls(const struct modes *modes, int rate)
             modes_text(modes, WEIR_LOCAL, "none");
         else if (modes->is_chosen[mode])
             modes_figure(modes, (enum weir_mode)mode, &paces[rate][mode].calls);
-    snprintf(figure, sizeof figure, "%s requests/s: Redis CPU us a request", ALL_RATES[rate].name);
+    snprintf(figure, sizeof figure, "%s requests/s: Redis CPU us per request", ALL_RATES[rate].name);
     modes_row(modes, figure);
     for (int mode = 0; mode < MODES; mode++)
         if (modes->is_chosen[mode] && (mode == WEIR_LOCAL || paces[rate][mode].server_us.n == 0))

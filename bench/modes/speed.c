@@ -1,14 +1,14 @@
-/* speed.c - decisions a second in each mode: by callers, by algorithm, by keys, and what a denial costs.
+/* speed.c - decisions a second in each mode: by callers, algorithm and keys, and the cost of a denial.
  *
- * Callers wait for one decision after the other, so this is a closed loop: what a mode can carry, not what a request
- * feels that comes when it comes (pace.c). Everything is measured by turns, in one go, so that all figures may be
- * compared. The callers have the main thread's processor and a private Redis has another, unless a row says otherwise.
+ * Callers wait for each decision before the next, a closed loop: the rows show what a mode can sustain, not the latency
+ * of requests at random times (pace.c). All loads are measured in turns, in one go, so that all figures can be
+ * compared. The callers share the main thread's processor and a private Redis has another, unless a row says otherwise.
  *
- * A hybrid limiter that was not asked for a while has no leases, so it runs before each of its repetitions, for as
- * long as two leases live: the first are small.
- * There are so few keys in most rows because the more a caller of a hybrid limiter asks the more it gets by lease, and
- * the more by lease the more it asks: with some 1,000 keys either may come out, and no figure would mean much. Local
- * and hybrid decisions are timed 64 at a time, or reading the clock would be half of what is measured.
+ * A hybrid limiter that was idle for a while has no leases. It therefore runs before each of its repetitions for the
+ * life of two leases: the first ones are small. Most rows have few keys because of a feedback: the more requests a
+ * caller makes, the more of them leases answer, which makes it faster. With some 1,000 keys the outcome varies too much
+ * to be useful. Local and hybrid decisions are timed 64 at a time; otherwise reading the clock would be half of the
+ * time measured.
  */
 #include <stddef.h>
 #include <stdio.h>
@@ -25,14 +25,14 @@
 #define BATCH 64
 #define TIMED_AT_ONCE 64
 #define SPREAD_CALLERS 8
-#define LENGTH 0.6 /* of a repetition, in those of the other parts: there are many loads */
+#define LENGTH 0.6 /* of a repetition, relative to those of the other parts: there are many loads */
 #define LEAD_SECONDS 0.2
 
 enum { STREAM_ONE, STREAM_FEW, STREAM_MANY, STREAM_UNIFORM, STREAMS };
 
 #define TOKEN offsetof(struct side, kinds[KIND_TOKEN])
 
-struct side { /* a mode's limits, all of one limiter */
+struct side { /* a mode's limits, all in one limiter */
     struct remote kinds[KINDS], denying;
 };
 
@@ -59,7 +59,7 @@ struct speed {
 static const char *const KIND_TITLES[KINDS] = { "token bucket", "interval refill", "fixed window", "sliding window",
                                                 "leaky bucket" };
 
-/* What is measured has its keys in place. In Redis one mode's filling is the other's. */
+/* Fill the measured keys. In Redis, one mode's filling serves the other. */
 static void fill(const struct speed *speed, const struct side *side, bool fills_store)
 {
     const struct modes *modes = speed->modes;
@@ -269,7 +269,7 @@ void modes_speed(struct modes *modes)
         fills_store = fills_store && mode == WEIR_LOCAL;
     }
     add_rows(&speed);
-    bench_progress("speed: %d loads by turns", speed.turns.n);
+    bench_progress("speed: %d loads in turns", speed.turns.n);
     turns_measure(modes, &speed.turns, LENGTH * modes->bench->seconds);
     report_callers(&speed);
     report_costs(&speed);

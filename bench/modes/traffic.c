@@ -1,13 +1,13 @@
-/* traffic.c - requests that are drawn beforehand: see traffic.h.
+/* traffic.c - requests drawn in advance: see traffic.h.
  *
- * So many requests at random within a time are what is left of a Poisson process once their number is known.
+ * Given its number of events, a Poisson process is that many uniformly random times; so the times are drawn uniformly.
  */
 #include "modes/traffic.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-struct dealer { /* smooth weighted round robin, as nginx's: whoever is most behind his weight is next */
+struct dealer { /* smooth weighted round robin, as in nginx: the instance farthest behind its weight is next */
     int64_t behind[TRAFFIC_MAX_INSTANCES];
 };
 
@@ -66,9 +66,7 @@ size_t traffic_admits(const struct arrival *arrivals, size_t n, enum weir_mode m
 double traffic_burst(struct admit *admits, size_t n, int64_t per_second)
 {
     const double burst = envelope_burst(admits, n, per_second, WEIR_SECOND);
-    if (burst < 0) {
-        fputs("weir-bench: no memory to look at what was admitted\n", stderr);
-        exit(2);
-    }
+    if (burst < 0)
+        bench_fail("no memory to examine the admissions");
     return burst;
 }

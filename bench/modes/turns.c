@@ -1,4 +1,4 @@
-/* turns.c - rows of the modes' table all of whose figures are measured by turns: see turns.h. */
+/* turns.c - rows of the modes' table whose figures are all measured in turns: see turns.h. */
 #include "modes/turns.h"
 
 #include <stddef.h>
@@ -8,7 +8,7 @@
 #include "redis/user_store.h"
 
 #define RATE 20000000 /* permits a second: more than one caller can take */
-#define FILL_S 40     /* which is what RATE pays back in so many seconds */
+#define FILL_S 40     /* the seconds in which RATE returns a filling */
 
 const struct weir_policy turns_policies[KINDS] = {
     [KIND_TOKEN] = { .limit = RATE, .period_us = WEIR_SECOND, .burst = WEIR_MAX_PERMITS },
@@ -38,17 +38,16 @@ void turns_give_up(struct modes *modes, enum weir_mode mode)
 {
     char sentence[300];
     modes->is_chosen[mode] = false;
-    snprintf(sentence, sizeof sentence, "%s: NOT MEASURED from some row on: %s", modes_names[mode], remote_complaint());
-    fprintf(stderr, "weir-bench: %s\n", sentence);
+    snprintf(sentence, sizeof sentence, "%s: NOT MEASURED in the remaining rows: %s", modes_names[mode],
+             remote_complaint());
+    bench_say("%s", sentence);
     report_note(modes->bench->report, sentence);
 }
 
 int turns_add(struct turns *turns, const struct load *load)
 {
-    if (turns->n == TURNS_MAX) {
-        fprintf(stderr, "weir-bench: more than %d loads by turns\n", TURNS_MAX);
-        exit(2);
-    }
+    if (turns->n == TURNS_MAX)
+        bench_fail("more than %d loads in turns", TURNS_MAX);
     turns->loads[turns->n] = *load;
     return turns->n++;
 }

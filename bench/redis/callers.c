@@ -1,7 +1,7 @@
-/* callers.c - what many threads get from Redis: weir's distributed mode beside a pool of blocking connections.
+/* callers.c - decisions of many threads through Redis: weir's distributed mode next to a pool of blocking connections.
  *
- * All callers and weir's own thread share one processor, the server has another: the processor time of either side is
- * then what bounds the decisions per second, as it is on a busy machine.
+ * All callers and weir's own thread share one processor; the server has another. As on a busy machine, the processor
+ * time of either side thus bounds the decisions per second.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,14 +32,17 @@ static void compare(struct bench *bench, const struct load *loads, int way)
     struct sample like = sample_ratio(&load->per_second, &loads[WAY_SCRIPT].per_second);
     report_sample(bench->report, "times the script's", &like);
     if (load->threads <= FEW_CALLERS) {
-        snprintf(what, sizeof what, "decisions/s to a pool's with the gateway script, callers: %d", load->threads);
+        snprintf(what, sizeof what, "decisions/s relative to a pool's with the gateway script, callers: %d",
+                 load->threads);
         report_goal(bench->report, what, &speed, AT_LEAST, GOAL_FEW);
-        snprintf(what, sizeof what, "decisions/s to a pool's with weir's own script, callers: %d", load->threads);
+        snprintf(what, sizeof what, "decisions/s relative to a pool's with weir's own script, callers: %d",
+                 load->threads);
         report_goal(bench->report, what, &like, AT_LEAST, GOAL_FEW);
     } else if (load->threads == GOAL_CALLERS) {
-        snprintf(what, sizeof what, "decisions/s to a pool's with the gateway script, callers: %d", load->threads);
+        snprintf(what, sizeof what, "decisions/s relative to a pool's with the gateway script, callers: %d",
+                 load->threads);
         report_goal(bench->report, what, &speed, AT_LEAST, GOAL_SPEEDUP);
-        snprintf(what, sizeof what, "server CPU a decision to that pool's, callers: %d", load->threads);
+        snprintf(what, sizeof what, "server CPU per decision relative to that pool's, callers: %d", load->threads);
         report_goal(bench->report, what, &server, AT_MOST, GOAL_SERVER);
     }
 }
@@ -53,8 +56,8 @@ void bench_callers(struct bench *bench)
     if (!store)
         return;
     store_section(bench, store, "callers",
-                  "threads that each wait for one decision after the other; CPU us per decision of the server and of "
-                  "this process; median (min..max); callers on one processor, the server on another");
+                  "threads that wait for each decision before the next; CPU us per decision of the server and of this "
+                  "process; median (min..max); callers on one processor, the server on another");
     const bool has_weir = remote_open(&remote, store, &options, CALLS_LIMIT, &calls_policies[KIND_TOKEN]);
     const struct ways ways = { .section = "callers",
                                .column = "how",

@@ -1,7 +1,7 @@
 /* calls.c - script calls as they go to Redis: see calls.h.
  *
- * weir's stamps and items are written by the very functions that its transport uses, and its plans come from the core;
- * so what is measured is what runs. The keys need no escaping.
+ * The functions that weir's transport uses write its stamps and items here, and the core makes its plans; so the
+ * benchmark measures what runs. The keys need no escaping.
  */
 #include "redis/calls.h"
 
@@ -17,6 +17,7 @@
 #include "backends/redis/flight/state.h"
 #include "core/policy/plan.h"
 #include "core/policy/share.h"
+#include "measure/say.h"
 
 const struct weir_policy calls_policies[KINDS] = {
     [KIND_TOKEN] = { .limit = CALLS_PERMITS_A_SECOND, .period_us = WEIR_SECOND, .burst = CALLS_BURST },
@@ -74,10 +75,9 @@ void call_ping(struct call *call)
 static const struct weir_plan *plan_of(enum kind kind)
 {
     static struct weir_plan plans[KINDS];
-    static bool made[KINDS]; /* first asked for while there is one thread */
+    static bool made[KINDS]; /* the first call happens while there is one thread */
     if (!made[kind] && plan_make(&calls_policies[kind], &share_whole, &plans[kind], (struct message){ 0 }) != WEIR_OK) {
-        fprintf(stderr, "weir-bench: the policy for %s cannot be planned\n", kind_name(kind));
-        exit(2);
+        bench_fail("the policy for %s cannot be planned", kind_name(kind));
     }
     made[kind] = true;
     return &plans[kind];
@@ -98,7 +98,8 @@ void call_weir(struct call *call, enum kind kind, const struct bench_key *keys, 
         redis_item_write(&call->items[i * REDIS_ITEM_SIZE], WEIR_TAKE, false, cost, times);
     }
     add_bytes(call, call->stamp, redis_stamp_write(plan, call->stamp));
-    memset(&call->items[n * REDIS_ITEM_SIZE], 0, REDIS_ECHO_SIZE); /* one at a time: none can be taken for another */
+    memset(&call->items[n * REDIS_ITEM_SIZE], 0,
+           REDIS_ECHO_SIZE); /* calls are answered one at a time, so the echo need not tell them apart */
     add_bytes(call, call->items, n * REDIS_ITEM_SIZE + REDIS_ECHO_SIZE);
 }
 
@@ -114,6 +115,6 @@ uint64_t call_permits(const redisReply *reply)
         return permits;
     }
     if (!atomic_exchange(&said, true))
-        fprintf(stderr, "weir-bench: redis-server says: %.100s\n", reply->str ? reply->str : "(nothing)");
+        bench_say("redis-server says: %.100s", reply->str ? reply->str : "(nothing)");
     return UINT64_MAX;
 }

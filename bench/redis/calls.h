@@ -12,17 +12,17 @@
 #define CALL_KEYS_MAX 64
 #define SHA1_LEN 40
 
-/* What both kinds of script decide by: a bucket that admits all a benchmark can ask of it, and whose keys live for
- * a quarter of an hour and more once CALLS_FILL permits are taken. */
+/* Both kinds of script decide by a bucket that admits all requests of a benchmark. Its keys live for at least a quarter
+ * of an hour once CALLS_FILL permits are taken. */
 #define CALLS_PERMITS_A_SECOND 100000
 #define CALLS_BURST WEIR_MAX_PERMITS
 #define CALLS_FILL 100000000
 extern const struct weir_policy calls_policies[KINDS];
 
-/* The limit that weir's own transport defines to have the keys and states of the calls made here. */
+/* The limit that weir's own transport must define to use the keys and states of the calls made here. */
 #define CALLS_LIMIT "api"
 
-extern const char gateway_script[]; /* NUL at its end */
+extern const char gateway_script[]; /* ends with a NUL */
 
 struct call {
     int words;
@@ -35,15 +35,16 @@ struct call {
     unsigned char items[CALL_KEYS_MAX * REDIS_ITEM_SIZE + REDIS_ECHO_SIZE];
 };
 
-/* The gateway script for one key. `sha1` must live as long as the call. */
+/* Make a call of the gateway script for one key. `sha1` must live as long as the call. */
 void call_gateway(struct call *call, const char *sha1, const struct bench_key *key, int64_t cost);
 
 void call_ping(struct call *call);
 
-/* weir's script of that kind, for keys[0..n), n from 1 to CALL_KEYS_MAX; each takes `cost` permits `times` times. */
+/* Make a call of weir's script for keys[0..n), n from 1 to CALL_KEYS_MAX. Each key takes `cost` permits `times` times.
+ */
 void call_weir(struct call *call, enum kind kind, const struct bench_key *keys, size_t n, int64_t cost, uint16_t times);
 
-/* How many permits such a call was given, or UINT64_MAX if the reply is an error, which is printed the first time. */
+/* Return how many permits the call was given, or UINT64_MAX if the reply is an error. The first error is printed. */
 uint64_t call_permits(const redisReply *reply);
 
 #endif

@@ -1,4 +1,4 @@
-/* cluster.c - what a Redis Cluster costs: distributed mode on three primaries, and on one server that stands alone. */
+/* cluster.c - what a Redis Cluster costs: distributed mode on three primaries, and on one standalone server. */
 #include <cluster.h>
 #include <stdio.h>
 
@@ -8,7 +8,7 @@
 #define GOAL_COST 1.15
 #define PRIMARIES 3
 
-_Static_assert(PRIMARIES <= STORE_BESIDE_MAX, "each stands beside the server that is measured");
+_Static_assert(PRIMARIES <= STORE_BESIDE_MAX, "store.beside has room for each");
 
 enum { WAY_ALONE, WAY_CLUSTER, WAYS };
 
@@ -17,8 +17,8 @@ struct both {
     struct cluster cluster;
 };
 
-/* False, with `why`: nothing is left behind. All servers share a processor: what they do at once elsewhere, they do one
- * after the other here. */
+/* Start all servers; on failure, return false with `why` and leave nothing running. The servers share one processor:
+ * here they do in turn what they would do in parallel elsewhere. */
 static bool start_servers(struct both *both, const char **why)
 {
     static const struct cluster_wish wish = { .primaries = PRIMARIES, .without_replica = true };
@@ -49,7 +49,7 @@ static void compare(struct bench *bench, const struct load *loads, int way)
     struct sample cost = sample_ratio(&loads[way].client_us, &loads[WAY_ALONE].client_us);
     report_sample(bench->report, "client, times one's", &cost);
     if (loads[way].threads == GOAL_CALLERS)
-        report_goal(bench->report, "client's CPU a decision on 3 primaries to that on one server, callers: 64", &cost,
+        report_goal(bench->report, "client CPU per decision, 3 primaries relative to one server, callers: 64", &cost,
                     AT_MOST, GOAL_COST);
 }
 
@@ -78,8 +78,8 @@ void bench_cluster(struct bench *bench)
     }
     report_section(
         bench->report, "cluster",
-        "threads that each wait for one decision after the other, over TCP on the loopback, on one server and "
-        "on a cluster of three, which share a processor with it; as in callers");
+        "threads that wait for each decision before the next, over TCP on the loopback, on one server and on a "
+        "cluster of three; all servers share a processor; otherwise as in callers");
     ways_measure_distributed(bench, &ways, stores, options);
     report_end_section(bench->report);
     cluster_stop(&both.cluster);

@@ -1,7 +1,7 @@
-/* leases.c - what leases cost and save: a decision by one beside a decision in local mode, and calls to Redis.
+/* leases.c - what leases cost and save: a decision from a lease next to one in local mode, and the calls to Redis.
  *
- * Keys are few enough that each is asked for all the time, so that nearly every decision is by a lease, or by a denial
- * that still holds; how many were is told. What is asked of Redis meanwhile goes on beside it, as it would in service.
+ * There are few keys, so that each is requested all the time. Nearly every decision then comes from a lease or from a
+ * remembered denial; the report shows how many do. Calls to Redis continue in the background, as they would in service.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,14 +13,14 @@
 #define KEYS 1000
 #define GOAL_RATIO 1.3
 #define LIFE_US 100000                  /* the library's default */
-#define LONG_LIFE_US (10 * WEIR_SECOND) /* leases outlast what is measured by turns with them */
+#define LONG_LIFE_US (10 * WEIR_SECOND) /* leases outlast the measurements made in turns with them */
 #define GOAL_CALLS (2.0 * 1e6 / LIFE_US)
 #define GOAL_DENIALS 1.0
 #define PAUSE_NS 200000
 
 /* ---- What a decision by a lease costs ---- */
 
-/* The same for both modes: admits all that a benchmark can ask, or one request a day. */
+/* The same for both modes: admit all requests of a benchmark, or one request a day. */
 static const struct weir_policy POLICIES[2] = {
     [ANSWER_ALLOW] = { .limit = 100000, .period_us = WEIR_SECOND, .burst = WEIR_MAX_PERMITS },
     [ANSWER_DENY] = { .limit = 1, .period_us = WEIR_DAY },
@@ -28,7 +28,7 @@ static const struct weir_policy POLICIES[2] = {
 
 struct side { /* a mode's limiters */
     struct remote remotes[2];
-    struct subject subjects[2]; /* the same, as subject_work() wants them */
+    struct subject subjects[2]; /* the same limiters, as subject_work() takes them */
 };
 
 static bool side_open(struct side *side, enum weir_mode mode, const struct store *store)
@@ -53,7 +53,7 @@ static void side_close(struct side *side)
         remote_close(&side->remotes[answer]);
 }
 
-/* Until leases have grown to what is asked for: each is somewhat larger than the one before. */
+/* Run until leases have grown to the demand: each is somewhat larger than the one before. */
 static void warm_up(struct side *side, const struct stream *stream, double seconds)
 {
     int64_t end_ns = clock_ns(CLOCK_MONOTONIC) + (int64_t)(seconds * 1e9);
@@ -77,7 +77,8 @@ static void report_pair(struct bench *bench, enum answer answer, int threads, co
     report_sample(bench->report, "hybrid ns", &hybrid->ns);
     report_number(bench->report, answer == ANSWER_ALLOW ? "by lease %" : "by denial %", here);
     report_sample(bench->report, "hybrid/local", &ratio);
-    snprintf(what, sizeof what, "decision by a lease to a local one, %d keys zipf, threads: %d", KEYS, threads);
+    snprintf(what, sizeof what, "decision from a lease relative to a local one, %d keys zipf, threads: %d", KEYS,
+             threads);
     if (answer == ANSWER_ALLOW)
         report_goal(bench->report, what, &ratio, AT_MOST, GOAL_RATIO);
 }
@@ -102,27 +103,28 @@ static void measure_pair(struct bench *bench, struct side sides[2], enum answer 
 
 /* ---- What leases ask of Redis ---- */
 
-struct hot { /* a key that is asked for all the time */
+struct hot { /* a key that is requested all the time */
     const char *name;
     struct weir_policy policy;
-    bool pauses; /* between calls; otherwise as fast as can be */
+    bool pauses; /* between calls; otherwise as fast as possible */
     bool denies;
     struct remote remote;
     struct sample requests, calls;
     struct sample
-        waits; /* what its denials said to wait, over the time that passed: above 1, some were asked too soon */
+        waits; /* the sum of its denials' retry_after, over the elapsed time: above 1, some requests came too soon */
 };
 
 static struct hot hots[] = {
-    { .name = "below the limit, as fast as can be", .policy = { .limit = WEIR_MAX_PERMITS, .period_us = WEIR_SECOND } },
-    { .name = "below the limit, one each 0.2 ms",
+    { .name = "below the limit, as fast as possible",
+      .policy = { .limit = WEIR_MAX_PERMITS, .period_us = WEIR_SECOND } },
+    { .name = "below the limit, one every 0.2 ms",
       .policy = { .limit = 10000, .period_us = WEIR_SECOND },
       .pauses = true },
-    { .name = "denied, as fast as can be", .policy = { .limit = 20, .period_us = WEIR_SECOND }, .denies = true },
+    { .name = "denied, as fast as possible", .policy = { .limit = 20, .period_us = WEIR_SECOND }, .denies = true },
 };
 #define HOTS ((int)(sizeof hots / sizeof *hots))
 
-/* One repetition: as many calls as go into the time, and what Redis was asked meanwhile. */
+/* Run one repetition: make calls until the time is up, and count the calls to Redis. */
 static void ask_hot(struct hot *hot, double seconds, bool counts)
 {
     const struct timespec pause = { .tv_nsec = PAUSE_NS };
@@ -138,7 +140,7 @@ static void ask_hot(struct hot *hot, double seconds, bool counts)
                 load_complain("weir_try", weir_strerror(status));
             requests++;
             if (status == WEIR_OK && !decision.allowed && decision.source == WEIR_BY_REDIS) {
-                waits_us += last_us; /* the last may outlast this */
+                waits_us += last_us; /* the last one may outlast the repetition */
                 last_us = decision.retry_after_us;
             }
         }
@@ -163,8 +165,7 @@ static void report_hot(struct bench *bench, const struct hot *hot)
     report_sample(bench->report, "store calls/s", &hot->calls);
     if (hot->denies) {
         report_sample(bench->report, "denials per retry_after", &hot->waits);
-        report_goal(bench->report, "denials asked of Redis per retry_after, hot key", &hot->waits, AT_MOST,
-                    GOAL_DENIALS);
+        report_goal(bench->report, "denials from Redis per retry_after, hot key", &hot->waits, AT_MOST, GOAL_DENIALS);
         return;
     }
     snprintf(what, sizeof what, "store calls a second, hot key %s", hot->name);
@@ -200,7 +201,7 @@ void bench_leases(struct bench *bench)
         return;
     report_section(bench->report, "leases",
                    "ns per decision: the slowest thread's wall time over its decisions, median (min..max); 1000 keys "
-                   "zipf, each asked for all the time, leases of 10 s; local and hybrid by turns");
+                   "zipf, all requested all the time, leases of 10 s; local and hybrid in turns");
     stream_make(&stream, KEYS, SKEW_ZIPF);
     bool opened = side_open(&sides[0], WEIR_LOCAL, store) && side_open(&sides[1], WEIR_HYBRID, store);
     for (int i = 0; i < 2 && opened; i++)
@@ -216,7 +217,7 @@ void bench_leases(struct bench *bench)
     }
     stream_free(&stream);
     report_end_section(bench->report);
-    store_section(bench, store, "lease-calls", "what one instance asks of Redis for one key, leases of 100 ms");
+    store_section(bench, store, "lease-calls", "calls of one instance to Redis for one key, leases of 100 ms");
     if (!measure_hots(bench, store))
         remote_report_missing(bench);
     report_end_section(bench->report);

@@ -1,7 +1,7 @@
-/* load.c - callers in several threads that ask for decisions as fast as they are answered: see load.h.
+/* load.c - callers in several threads that request decisions as fast as they are answered: see load.h.
  *
- * A repetition during which other programs took more than DISTURBED of a processor, and DISTURBED_US, for the system
- * counts in steps of 10 ms, is measured again, as in measure.c.
+ * A repetition is measured again, as in measure.c, if other programs took more than DISTURBED of a processor and more
+ * than DISTURBED_US, the second because the system counts in steps of 10 ms.
  */
 #include "redis/load.h"
 
@@ -28,7 +28,8 @@ struct caller { /* one thread of one repetition */
 
 static struct caller callers[MEASURE_MAX_THREADS]; /* one repetition at a time */
 
-/* What else runs beside the user's server is not known: it may be anywhere. */
+/* Return the processor time of other programs. What else runs next to the user's server is unknown: it may be on any
+ * machine. */
 static double others_us(const struct store *store, const struct load_cost *cost)
 {
     int64_t machine_us = measure_machine_cpu_us();
@@ -114,7 +115,7 @@ static void add_repetition(struct load *load, const struct load_cost *cost)
     sample_add(&load->p99_us, hist_quantile(&callers[0].hist, 0.99) / 1e3);
 }
 
-/* Fills `callers` with one repetition of the load; what it took of either side's CPU time, and of other programs'. */
+/* Run one repetition of the load, which fills `callers`. Return the CPU time of both sides and of other programs. */
 static struct load_cost run_callers(struct load *load, double seconds, const struct store *store)
 {
     pthread_t threads[MEASURE_MAX_THREADS];
@@ -122,10 +123,7 @@ static struct load_cost run_callers(struct load *load, double seconds, const str
     pthread_barrier_init(&start, NULL, (unsigned)load->threads + 1);
     for (int i = 0; i < load->threads; i++) {
         callers[i] = (struct caller){ .load = load, .start = &start, .thread = i, .time_ns = (int64_t)(seconds * 1e9) };
-        if (pthread_create(&threads[i], NULL, call_until_time_is_up, &callers[i]) != 0) {
-            fprintf(stderr, "weir-bench: cannot start %d threads\n", load->threads);
-            exit(2);
-        }
+        bench_thread(&threads[i], call_until_time_is_up, &callers[i]);
     }
     const struct load_cost before = load_cost_so_far(store, load->weir);
     pthread_barrier_wait(&start);
@@ -136,7 +134,7 @@ static struct load_cost run_callers(struct load *load, double seconds, const str
     return cost;
 }
 
-/* One repetition that counts. */
+/* Run one repetition that counts. */
 static void run_load(struct load *load, double seconds, const struct store *store)
 {
     if (load->lead_seconds > 0)
@@ -165,5 +163,5 @@ void load_complain(const char *what, const char *why)
 {
     static atomic_bool said;
     if (!atomic_exchange(&said, true))
-        fprintf(stderr, "weir-bench: %s: %s\n", what, why);
+        bench_say("%s: %s", what, why);
 }

@@ -1,9 +1,9 @@
-/* outage.c - what callers feel when Redis stops answering in the midst of their calls, and when it comes back.
+/* outage.c - what callers notice when Redis stops answering in the middle of their calls, and when it comes back.
  *
- * The server is stopped where it is (SIGSTOP): its connections stand, and new ones are even accepted by the system, but
- * nothing is answered. That is harder to tell from mere slowness than a server that is gone. Callers pause a little
- * between calls, as a program does that has something else to do; without it they would wait for a processor, and that
- * would be measured. How late a short sleep of the main thread comes back meanwhile says what this machine itself adds.
+ * SIGSTOP stops the server: its connections stand, and the system even accepts new ones, but nothing is answered. That
+ * is harder to tell from slowness than a server that is gone. Callers pause a little between calls, as a program with
+ * other work does; otherwise they would wait for a processor, and that wait would be measured. The report also shows
+ * how late a short sleep of the main thread returns meanwhile: what the machine itself adds.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -20,25 +20,25 @@
 #define GOAL_LONGEST_MS (TIMEOUT_MS + 2)
 #define GOAL_OPEN_US 100
 #define GOAL_RECOVERY_MS 1000
-#define BREAK_TIMEOUTS 3 /* in a row, and nobody waits any more */
+#define BREAK_TIMEOUTS 3 /* timeouts in a row that open the breaker */
 #define PAUSE_NS 100000
 #define POLL_NS 1000000
 #define OPEN_MOST_NS INT64_C(3000000000)
 #define RECOVER_MOST_NS INT64_C(10000000000)
 
-struct outage { /* one of them; times are of CLOCK_MONOTONIC, 0: not yet */
+struct outage { /* one outage; times are of CLOCK_MONOTONIC, 0: not yet */
     struct remote remote;
     const struct stream *stream;
     _Atomic int64_t stopped_ns, open_ns, resumed_ns, recovered_ns;
     atomic_bool over;
-    int64_t late_ns; /* the latest end of a sleep */
+    int64_t late_ns; /* how late the latest sleep returned */
 };
 
 struct victim { /* a caller */
     struct outage *outage;
     int number;
     int64_t longest_ns;
-    uint64_t waited, failed; /* calls for half the timeout and more, and errors */
+    uint64_t waited, failed; /* calls that took at least half the timeout, and errors */
     struct hist open;        /* calls begun while the breaker was known to be open, ns */
 };
 
@@ -66,7 +66,7 @@ static void call_once(struct victim *victim, const struct bench_key *key)
         if (open_ns != 0 && start_ns > open_ns)
             hist_add(&victim->open, (uint64_t)(end_ns - start_ns));
     }
-    /* A lease does not outlive an outage: it is a new one. */
+    /* A lease does not outlive an outage, so this one is new. */
     if (resumed_ns != 0 && status == WEIR_OK && (decision.source == WEIR_BY_REDIS || decision.source == WEIR_BY_LEASE))
         atomic_compare_exchange_strong(&outage->recovered_ns, &none, end_ns);
 }
@@ -172,10 +172,7 @@ static bool run_outage(const struct bench *bench, enum weir_mode mode, struct st
         return false;
     for (int i = 0; i < CALLERS; i++) {
         victims[i] = (struct victim){ .outage = &outage, .number = i };
-        if (pthread_create(&threads[i], NULL, call_through_outage, &victims[i]) != 0) {
-            fputs("weir-bench: cannot start threads\n", stderr);
-            exit(2);
-        }
+        bench_thread(&threads[i], call_through_outage, &victims[i]);
     }
     wait_for(&outage, bench->seconds);
     stop_server(&outage, &store->server, figures, bench->seconds);
@@ -198,7 +195,7 @@ static void report_outages(struct bench *bench, const char *mode, const struct f
     report_text(bench->report, "what", "all calls");
     report_count(bench->report, "outages", (uint64_t)figures->longest_ms.n);
     report_sample(bench->report, "longest call ms", &figures->longest_ms);
-    snprintf(what, sizeof what, "longest call with a stopped server, timeout 50 ms; ms, worst of all, %s", mode);
+    snprintf(what, sizeof what, "longest call while the server is stopped, timeout 50 ms; ms, worst of all, %s", mode);
     report_goal(bench->report, what, &worst, AT_MOST, GOAL_LONGEST_MS);
     report_sample(bench->report, "calls that waited", &figures->waited);
     report_sample(bench->report, "timeouts", &figures->timeouts);
@@ -223,7 +220,7 @@ static void report_outages(struct bench *bench, const char *mode, const struct f
     report_goal(bench->report, what, &figures->open_p999_us, AT_MOST, GOAL_OPEN_US);
 }
 
-/* False: weir cannot be had on Redis. */
+/* False if weir cannot be opened on Redis. */
 static bool measure_mode(struct bench *bench, enum weir_mode mode, const char *name, struct store *store)
 {
     static struct figures figures;
@@ -245,8 +242,8 @@ void bench_outage(struct bench *bench)
     if (!store)
         return;
     store_section(bench, store, "outage",
-                  "SIGSTOP, later SIGCONT, under 8 callers that pause 0.1 ms between calls; timeout 50 ms, fallback "
-                  "local; open: calls begun once the breaker was seen open; median (min..max) of the outages");
+                  "SIGSTOP, later SIGCONT, while 8 callers pause 0.1 ms between calls; timeout 50 ms, fallback local; "
+                  "open: calls begun after the breaker was seen open; median (min..max) of the outages");
     measure_unpin_main();
     bool measured = measure_mode(bench, WEIR_DISTRIBUTED, "distributed", store) &&
                     measure_mode(bench, WEIR_HYBRID, "hybrid", store);

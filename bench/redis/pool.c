@@ -1,6 +1,6 @@
-/* pool.c - the usual way to ask Redis from many threads: a pool of blocking connections.
+/* pool.c - the usual way to call Redis from many threads: a pool of blocking connections.
  *
- * It is kinder to its callers than most: there is a connection for every one of them, and nobody waits for one.
+ * It is better than most pools: each caller has its own connection and never waits for one.
  */
 #include "redis/pool.h"
 

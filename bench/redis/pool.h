@@ -1,4 +1,4 @@
-/* pool.h - the usual way to ask Redis from many threads: a pool of blocking connections. */
+/* pool.h - the usual way to call Redis from many threads: a pool of blocking connections. */
 #ifndef BENCH_POOL_H
 #define BENCH_POOL_H
 
@@ -13,11 +13,11 @@ struct pool {
     redisContext *connections[MEASURE_MAX_THREADS];
 };
 
-/* A connection for each of so many callers. */
+/* Open a connection for each of `callers` callers. */
 void pool_open(struct pool *pool, const struct store *store, enum pool_script script, int callers);
 void pool_close(struct pool *pool);
 
-/* load_call: one call for each draw, with weir's token bucket or the gateway script; of a struct pool. */
+/* load_call of a struct pool: one call for each draw, with the pool's script. */
 size_t pool_call(void *pool, int thread, const struct bench_key *draws, size_t n);
 
 #endif

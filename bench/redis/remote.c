@@ -1,4 +1,4 @@
-/* remote.c - weir's distributed and hybrid mode through its public API, on a redis-server: see remote.h. */
+/* remote.c - weir's distributed and hybrid mode through its public API, on a Redis server: see remote.h. */
 #include "redis/remote.h"
 
 #include <stdio.h>
@@ -9,7 +9,7 @@
 
 #define BATCH_MAX 64
 
-static char last_line[200]; /* what weir said last; it speaks seldom, and one limiter at a time is opened */
+static char last_line[200]; /* weir's last log line; it logs seldom, and limiters are opened one at a time */
 
 static void keep_line(void *user, enum weir_log_level level, const char *line)
 {
@@ -30,7 +30,7 @@ static int open_limit(struct remote *remote, const struct weir_options *options,
     return status;
 }
 
-/* Whether it does, told by a peek within a second. What is answered before the connection stands may be a failure. */
+/* True if a peek is answered by Redis within a second. Answers before the connection stands may be failures. */
 static bool asks_redis(const struct remote *remote)
 {
     struct weir_decision decision;
@@ -67,7 +67,7 @@ bool remote_open(struct remote *remote, const struct store *store, const struct 
     if (status == WEIR_OK && asks_redis(remote))
         return true;
     if (status == WEIR_OK)
-        remote_close(remote); /* its threads speak no more */
+        remote_close(remote); /* its threads log nothing more */
     if (last_line[0] == '\0')
         snprintf(last_line, sizeof last_line, "%s",
                  status == WEIR_OK ? "its decisions do not come from Redis" : weir_strerror(status));
@@ -81,7 +81,7 @@ const char *remote_complaint(void)
 
 void remote_report_missing(struct bench *bench)
 {
-    fprintf(stderr, "%sweir-bench: NOT MEASURED: weir on Redis: %s\n", isatty(STDERR_FILENO) ? "\n" : "", last_line);
+    bench_say("NOT MEASURED: weir on Redis: %s", last_line);
     store_missing(bench, "weir on Redis", last_line);
 }
 
@@ -89,10 +89,8 @@ struct remote remote_define(const struct remote *remote, const char *name, const
 {
     struct remote other = *remote;
     int status = weir_limit_define(remote->weir, name, policy, &other.limit);
-    if (status != WEIR_OK) {
-        fprintf(stderr, "weir-bench: weir_limit_define: %s\n", weir_strerror(status));
-        exit(2);
-    }
+    if (status != WEIR_OK)
+        bench_fail("weir_limit_define: %s", weir_strerror(status));
     return other;
 }
 
@@ -108,10 +106,8 @@ void remote_open_local(struct remote *remote, const char *name, const struct wei
     struct weir_options options = WEIR_OPTIONS_INIT;
     remote->sources = 1u << WEIR_BY_MEMORY;
     int status = open_limit(remote, &options, name, policy);
-    if (status != WEIR_OK) {
-        fprintf(stderr, "weir-bench: weir_open in local mode: %s\n", weir_strerror(status));
-        exit(2);
-    }
+    if (status != WEIR_OK)
+        bench_fail("weir_open in local mode: %s", weir_strerror(status));
 }
 
 void remote_close(struct remote *remote)
@@ -135,7 +131,7 @@ size_t remote_call(void *subject, int thread, const struct bench_key *draws, siz
     return failed;
 }
 
-/* One weir_try_batch() for keys[0..n), n up to BATCH_MAX; how many were not decided, for an error. */
+/* Take from keys[0..n), n up to BATCH_MAX, in one weir_try_batch(). Return how many decisions failed. */
 static size_t take_batch(const struct remote *remote, const struct bench_key *keys, size_t n, int64_t cost)
 {
     struct weir_request requests[BATCH_MAX];
@@ -172,5 +168,5 @@ void remote_fill(const struct remote *remote, uint64_t keys, int64_t cost)
         failed += take_batch(remote, batch, n, cost);
     }
     if (failed > 0)
-        fprintf(stderr, "weir-bench: %zu of %llu keys could not be filled\n", failed, (unsigned long long)keys);
+        bench_say("%zu of %llu keys could not be filled", failed, (unsigned long long)keys);
 }

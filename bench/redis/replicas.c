@@ -1,6 +1,5 @@
-/* replicas.c - what it costs that a replica must have a charge before it counts: distributed mode on a primary with one
- * replica beside it, with redis_replicas 1 and without.
- */
+/* replicas.c - what redis_replicas costs: distributed mode on a primary with one replica, with and without waiting
+ * until the replica has acknowledged each charge. */
 #include <asker.h>
 #include <stdio.h>
 
@@ -8,10 +7,11 @@
 
 enum { WAY_HASTY, WAY_DURABLE, WAYS };
 
-/* A copy goes at once, and over the connection itself. */
+/* The replica's copy starts at once and goes over the connection itself. */
 static const char *const PRIMARY[] = { "--repl-diskless-sync", "yes", "--repl-diskless-sync-delay", "0", NULL };
 
-/* Twice: the first acknowledgement may come before the replica is sent what is written since. */
+/* Wait until the replica follows. The first acknowledgement may come before the replica receives later writes, so wait
+ * for two. */
 static bool follows(const struct redis_server *primary)
 {
     struct asker asker;
@@ -25,11 +25,12 @@ static bool follows(const struct redis_server *primary)
     return had == 2;
 }
 
-/* False, with `why`: nothing is left behind. Both share a processor, as they have a machine each elsewhere. */
+/* Start both servers; on failure, return false with `why` and leave nothing running. They share a processor, although
+ * elsewhere each has a machine. */
 static bool start_servers(struct redis_server *primary, struct redis_server *replica, const char **why)
 {
     static char port[8];
-    static const char *const uses[] = { "redis_replicas", NULL }; /* WAIT is a right of its own */
+    static const char *const uses[] = { "redis_replicas", NULL }; /* WAIT needs its own right */
     const char *const config[] = { "--replicaof", "127.0.0.1", port, NULL };
     measure_unpin_main();
     bool has_replica = false;
@@ -89,8 +90,8 @@ void bench_replicas(struct bench *bench)
     }
     snprintf(store.url, sizeof store.url, "%s", store.server.url);
     report_section(bench->report, "replicas",
-                   "threads that each wait for one decision after the other, on a primary with a replica, both on one "
-                   "processor; as in callers");
+                   "threads that wait for each decision before the next, on a primary with a replica, both on one "
+                   "processor; otherwise as in callers");
     options[WAY_DURABLE].redis_replicas = 1;
     ways_measure_distributed(bench, &ways, stores, options);
     report_end_section(bench->report);

@@ -1,4 +1,4 @@
-/* round_trip.c - how long one lone caller waits for a decision, beside a blocking call of the same script. */
+/* round_trip.c - how long a single caller waits for a decision, next to a blocking call of the same script. */
 #include "redis/pool.h"
 #include "redis/remote.h"
 
@@ -23,8 +23,8 @@ static void report_trip(struct bench *bench, const struct load *load, const stru
     if (load->failed > 0)
         report_count(bench->report, "failed", load->failed);
     if (load == &loads[TRIP_WEIR])
-        report_goal(bench->report, "p50 of a lone caller to a blocking call of the same script", &to_script, AT_MOST,
-                    GOAL_RATIO);
+        report_goal(bench->report, "p50 of a single caller, relative to a blocking call of the same script", &to_script,
+                    AT_MOST, GOAL_RATIO);
 }
 
 void bench_round_trip(struct bench *bench)

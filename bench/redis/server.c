@@ -1,7 +1,8 @@
-/* server.c - what a decision costs Redis: server CPU, by script and by how many decisions a call carries.
+/* server.c - what a decision costs Redis: server CPU, by script and by the number of decisions in a call.
  *
- * One connection keeps so many calls in flight: once half of them are answered, as many new ones are sent, so that the
- * server never waits for its caller. weir's scripts are driven raw here, without its transport.
+ * One connection keeps a fixed number of calls in flight. Once half of them are answered it sends as many new ones, so
+ * that the server never waits for its caller. The benchmark calls weir's scripts directly here, without weir's
+ * transport.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,13 +13,14 @@
 
 enum form { FORM_GATEWAY, FORM_KEYS, FORM_HOT };
 
-struct pipeline { /* one way of asking */
+struct pipeline { /* one way of calling */
     const char *name;
     enum form form;
     enum kind kind;
-    int decisions; /* per call, of as many keys or of one */
+    int decisions; /* per call, for as many keys or for one key */
     int in_flight; /* calls */
-    double goal;   /* at most so much of the gateway's server CPU with as many calls in flight; 0: none */
+    double
+        goal; /* the bound on the server CPU relative to the gateway script's with as many calls in flight; 0: none */
     size_t cursor;
     uint64_t asked, given;
     struct sample server_us, per_second;
@@ -42,7 +44,7 @@ static const struct pipeline PIPELINES[] = {
 
 /* ---- Asking ---- */
 
-/* The next `n` draws that differ from one another, as far as there are so many keys. */
+/* Draw the next `n` keys that differ from one another, if there are that many. */
 static void draw_distinct(struct pipeline *pipeline, const struct store *store, struct bench_key *keys, int n)
 {
     for (int i = 0, passed = 0; i < n; passed++) {
@@ -76,10 +78,8 @@ static void read_replies(struct pipeline *pipeline, redisContext *connection, in
 {
     for (int i = 0; i < n; i++) {
         void *reply;
-        if (redisGetReply(connection, &reply) != REDIS_OK) {
-            fprintf(stderr, "weir-bench: lost the private redis-server: %s\n", connection->errstr);
-            exit(2);
-        }
+        if (redisGetReply(connection, &reply) != REDIS_OK)
+            bench_fail("lost the private redis-server: %s", connection->errstr);
         uint64_t permits = call_permits(reply);
         pipeline->given += permits == UINT64_MAX ? 0 : permits;
         freeReplyObject(reply);
@@ -114,7 +114,7 @@ static void run_pipeline(struct pipeline *pipeline, const struct store *store, r
 
 /* ---- The section ---- */
 
-/* The gateway's row for as many calls in flight; for as many decisions, if there is none. */
+/* Return the gateway's row for as many calls in flight or, failing that, for as many decisions. */
 static const struct pipeline *yardstick_of(const struct pipeline *pipelines, const struct pipeline *pipeline)
 {
     for (int i = 0; i < PIPELINES_LEN; i++)
@@ -141,7 +141,7 @@ static void report_pipeline(struct bench *bench, const struct pipeline *pipeline
     report_sample(bench->report, "of the gateway's", &ratio);
     if (pipeline->goal > 0) {
         char what[96];
-        snprintf(what, sizeof what, "server CPU to the gateway script's: %d %s a call, %d in flight",
+        snprintf(what, sizeof what, "server CPU relative to the gateway script's: %d %s a call, %d in flight",
                  pipeline->decisions, pipeline->form == FORM_HOT ? "costs of a key" : "keys", pipeline->in_flight);
         report_goal(bench->report, what, &ratio, AT_MOST, pipeline->goal);
     }
@@ -168,9 +168,10 @@ void bench_server(struct bench *bench)
             run_pipeline(&pipelines[repeat % 2 == 0 ? i : PIPELINES_LEN - 1 - i], store, connection, bench->seconds,
                          true);
     redisFree(connection);
-    store_section(bench, store, "server",
-                  "server CPU us per decision, scripts alone, calls pipelined on one connection; median (min..max); "
-                  "the gateway's: bench/gateway.lua with as many calls in flight, 64 where weir has 1 of 64 decisions");
+    store_section(
+        bench, store, "server",
+        "server CPU us per decision, scripts alone, calls pipelined on one connection; median (min..max); "
+        "the gateway's: bench/gateway.lua with as many calls in flight, or 64 next to weir's 1 call of 64 decisions");
     for (int i = 0; i < PIPELINES_LEN; i++)
         report_pipeline(bench, pipelines, &pipelines[i]);
     report_end_section(bench->report);

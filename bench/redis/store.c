@@ -1,7 +1,6 @@
-/* store.c - the redis-server that distributed and hybrid mode are measured on: see store.h.
+/* store.c - the Redis server that distributed and hybrid mode are measured on: see store.h.
  *
- * Keys are filled before anything is measured, so that no measurement is one of adding keys, and live long enough not
- * to expire during one.
+ * Keys are filled before anything is measured and live longer than any measurement, so that none measures adding keys.
  */
 #include "redis/store.h"
 
@@ -9,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "backends/redis/flight/key.h"
 #include "backends/redis/wire/scripts.h"
 #include "redis/user_store.h"
 
@@ -16,27 +16,21 @@
 #define QUICK_KEYS 10000
 #define PIPELINE 32
 
-static struct store store;
+static struct store private_store;
 static bool tried, running, filled;
 
 static void stop(void)
 {
     if (running)
-        redis_server_stop(&store.server);
+        redis_server_stop(&private_store.server);
     running = false;
-}
-
-__attribute__((noreturn)) static void give_up(const char *what, const char *why)
-{
-    fprintf(stderr, "weir-bench: %s: %s\n", what, why);
-    exit(2);
 }
 
 redisContext *store_connect(const struct store *of)
 {
     redisContext *connection = of->is_users ? user_store_connect() : redisConnectUnix(of->server.socket);
     if (!connection || connection->err)
-        give_up("cannot connect to the redis-server", connection ? connection->errstr : "no memory");
+        bench_fail("cannot connect to the redis-server: %s", connection ? connection->errstr : "no memory");
     return connection;
 }
 
@@ -44,7 +38,7 @@ redisReply *store_ask(redisContext *connection, const struct call *call)
 {
     redisReply *reply = redisCommandArgv(connection, call->words, (const char **)call->argv, call->len);
     if (!reply)
-        give_up("lost the redis-server", connection->errstr);
+        bench_fail("lost the redis-server: %s", connection->errstr);
     return reply;
 }
 
@@ -61,9 +55,9 @@ void store_pipeline(redisContext *connection, uint64_t calls, void (*make)(void 
         for (uint64_t i = start; i < end; i++) {
             void *reply;
             if (redisGetReply(connection, &reply) != REDIS_OK)
-                give_up("lost the redis-server", connection->errstr);
+                bench_fail("lost the redis-server: %s", connection->errstr);
             if (call_permits(reply) == UINT64_MAX)
-                exit(2); /* it has been printed */
+                exit(2); /* call_permits() has printed the error */
             freeReplyObject(reply);
         }
     }
@@ -98,7 +92,7 @@ static void load_script(redisContext *connection, const char *text, size_t len, 
 {
     redisReply *reply = redisCommand(connection, "SCRIPT LOAD %b", text, len);
     if (!reply || reply->type != REDIS_REPLY_STRING || reply->len != SHA1_LEN)
-        give_up("a script cannot be loaded", reply && reply->str ? reply->str : connection->errstr);
+        bench_fail("a script cannot be loaded: %s", reply && reply->str ? reply->str : connection->errstr);
     memcpy(sha1, reply->str, SHA1_LEN + 1);
     freeReplyObject(reply);
 }
@@ -106,11 +100,11 @@ static void load_script(redisContext *connection, const char *text, size_t len, 
 static void load_scripts(redisContext *connection)
 {
     char sha1[SHA1_LEN + 1];
-    load_script(connection, gateway_script, strlen(gateway_script), store.gateway_sha1);
+    load_script(connection, gateway_script, strlen(gateway_script), private_store.gateway_sha1);
     for (int i = 0; i < REDIS_SCRIPT_COUNT; i++) {
         load_script(connection, redis_scripts[i].text, redis_scripts[i].len, sha1);
         if (strcmp(sha1, redis_scripts[i].sha1) != 0)
-            give_up(redis_scripts[i].name, "its SHA-1 is not that of its text");
+            bench_fail("%s: %s", redis_scripts[i].name, "its SHA-1 does not match its text");
     }
 }
 
@@ -118,22 +112,23 @@ static bool start(void)
 {
     measure_unpin_main();
     if (!redis_server_found())
-        snprintf(store.server.daemon.error, sizeof store.server.daemon.error,
+        snprintf(private_store.server.daemon.error, sizeof private_store.server.daemon.error,
                  "no redis-server found (Debian's redis-tools)");
     else
-        running = redis_server_start(&store.server, REDIS_SERVER_UNIX, NULL) == 0;
+        running = redis_server_start(&private_store.server, REDIS_SERVER_UNIX, NULL) == 0;
     if (running) {
-        measure_pin_server(store.server.daemon.pid);
-        snprintf(store.url, sizeof store.url, "%s", store.server.url);
+        measure_pin_server(private_store.server.daemon.pid);
+        snprintf(private_store.url, sizeof private_store.url, "%s", private_store.server.url);
     }
     measure_pin_main();
     if (!running)
         return false;
     atexit(stop);
     char version[24];
-    store_version(&store, version, sizeof version);
-    snprintf(store.about, sizeof store.about, "redis-server %s, private, on a Unix socket", version);
-    bench_progress("started %s, pid %d; it ends with this program", store.about, (int)store.server.daemon.pid);
+    store_version(&private_store, version, sizeof version);
+    snprintf(private_store.about, sizeof private_store.about, "redis-server %s, private, on a Unix socket", version);
+    bench_progress("started %s, pid %d; it ends with this program", private_store.about,
+                   (int)private_store.server.daemon.pid);
     return true;
 }
 
@@ -152,32 +147,32 @@ struct store *store_of_modes(struct bench *bench)
     if (bench->redis_url)
         return user_store(bench->redis_url);
     if (start_once())
-        return &store;
-    fprintf(stderr, "weir-bench: distributed and hybrid mode: NOT MEASURED: %s\n", store.server.daemon.error);
+        return &private_store;
+    bench_say("distributed and hybrid mode: NOT MEASURED: %s", private_store.server.daemon.error);
     return NULL;
 }
 
 static void fill(const struct bench *bench)
 {
-    redisContext *connection = store_connect(&store);
+    redisContext *connection = store_connect(&private_store);
     load_scripts(connection);
-    store.keys = bench_largest_keys(bench, bench->extent == EXTENT_QUICK ? QUICK_KEYS : KEYS);
-    stream_make(&store.stream, store.keys, SKEW_ZIPF);
-    store_pipeline(connection, store.keys, make_gateway, &store);
+    private_store.keys = bench_largest_keys(bench, bench->extent == EXTENT_QUICK ? QUICK_KEYS : KEYS);
+    stream_make(&private_store.stream, private_store.keys, SKEW_ZIPF);
+    store_pipeline(connection, private_store.keys, make_gateway, &private_store);
     redisFree(connection);
-    store_fill_weir(&store, KIND_TOKEN);
+    store_fill_weir(&private_store, KIND_TOKEN);
 }
 
 struct store *store_of(struct bench *bench, const char *name)
 {
     if (!start_once()) {
-        bench_missing(bench, name, store.server.daemon.error);
+        bench_missing(bench, name, private_store.server.daemon.error);
         return NULL;
     }
     if (!filled)
         fill(bench);
     filled = true;
-    return &store;
+    return &private_store;
 }
 
 void store_section(struct bench *bench, const struct store *of, const char *name, const char *sentence)
@@ -192,4 +187,61 @@ void store_missing(struct bench *bench, const char *what, const char *why)
     report_row(bench->report);
     report_text(bench->report, "not measured", what);
     report_text(bench->report, "why", why);
+}
+
+/* ---- What a server tells of itself, by INFO, as far as its user may ask ---- */
+
+bool store_can_be_asked(const struct store *store)
+{
+    return !store->is_users || user_store_can_be_asked();
+}
+
+/* Copy the text after `name` in that part of INFO, up to the line's end. False if the server does not report it. */
+static bool info_ask(const struct store *store, const char *part, const char *name, char *out, size_t size)
+{
+    if (!store_can_be_asked(store))
+        return false;
+    const char *words[] = { "INFO", part };
+    redisContext *connection = store_connect(store);
+    redisReply *reply = redisCommandArgv(connection, 2, words, NULL);
+    const char *found = reply && reply->type == REDIS_REPLY_STRING ? strstr(reply->str, name) : NULL;
+    if (found)
+        snprintf(out, size, "%.*s", (int)strcspn(found + strlen(name), "\r\n"), found + strlen(name));
+    freeReplyObject(reply);
+    redisFree(connection);
+    return found != NULL;
+}
+
+void store_version(const struct store *store, char *out, size_t size)
+{
+    if (!info_ask(store, "server", "redis_version:", out, size))
+        snprintf(out, size, "of unknown version");
+}
+
+int64_t store_cpu_us(const struct store *store)
+{
+    char user[32], system[32];
+    if (!store->is_users)
+        return redis_server_cpu_us(&store->server);
+    if (!info_ask(store, "cpu", "used_cpu_user:", user, sizeof user) ||
+        !info_ask(store, "cpu", "used_cpu_sys:", system, sizeof system))
+        return -1;
+    return (int64_t)((strtod(user, NULL) + strtod(system, NULL)) * 1e6);
+}
+
+int64_t store_key_bytes(const struct store *store, const char *limit, const struct bench_key *key)
+{
+    if (!store_can_be_asked(store))
+        return -1;
+    char name[REDIS_KEY_MAX];
+    const char *words[] = { "MEMORY", "USAGE", name };
+    const size_t len[] = { strlen(words[0]), strlen(words[1]),
+                           redis_key_write(store->prefix[0] ? store->prefix : "weir:", limit, weir_key(key, KEY_LEN),
+                                           name) };
+    redisContext *connection = store_connect(store);
+    redisReply *reply = redisCommandArgv(connection, 3, words, len);
+    int64_t bytes = reply && reply->type == REDIS_REPLY_INTEGER ? reply->integer : -1;
+    freeReplyObject(reply);
+    redisFree(connection);
+    return bytes;
 }

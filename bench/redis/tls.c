@@ -1,4 +1,4 @@
-/* tls.c - what TLS costs: distributed mode on one server, over TCP as it is and over TLS. */
+/* tls.c - what TLS costs: distributed mode on one server, over plain TCP and over TLS. */
 #include <pki.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@
 enum { WAY_PLAIN, WAY_TLS, WAYS };
 
 struct secured {
-    struct store stores[WAYS]; /* the same server, by its one URL and by the other */
+    struct store stores[WAYS]; /* the same server under its two URLs */
     char ca[64], cert[64], key[64], ca_key[64], folder[32];
 };
 
@@ -63,7 +63,7 @@ static bool start_server(struct secured *secured)
     measure_pin_main();
     if (!started)
         return false;
-    tls->server = plain->server; /* another way to the same process */
+    tls->server = plain->server; /* the same process, under another URL */
     snprintf(plain->url, sizeof plain->url, "%s", plain->server.tcp_url);
     snprintf(tls->url, sizeof tls->url, "rediss://%slocalhost:%s", tls->server.login, port);
     return true;
@@ -74,7 +74,7 @@ static void compare(struct bench *bench, const struct load *loads, int way)
     struct sample speed = sample_ratio(&loads[way].per_second, &loads[WAY_PLAIN].per_second);
     report_sample(bench->report, "times TCP's", &speed);
     if (loads[way].threads == GOAL_CALLERS)
-        report_goal(bench->report, "decisions/s over TLS to those over TCP, callers: 64", &speed, AT_LEAST, GOAL_SPEED);
+        report_goal(bench->report, "decisions/s over TLS relative to TCP, callers: 64", &speed, AT_LEAST, GOAL_SPEED);
 }
 
 void bench_tls(struct bench *bench)
@@ -103,8 +103,8 @@ void bench_tls(struct bench *bench)
     }
     report_section(
         bench->report, "tls",
-        "threads that each wait for one decision after the other, over TCP on the loopback and over TLS; as in "
-        "callers");
+        "threads that wait for each decision before the next, over TCP on the loopback and over TLS; otherwise "
+        "as in callers");
     options[WAY_TLS].redis_ca_file = secured.ca;
     ways_measure_distributed(bench, &ways, stores, options);
     report_end_section(bench->report);

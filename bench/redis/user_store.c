@@ -1,7 +1,7 @@
 /* user_store.c - the server that --redis names: see user_store.h.
  *
- * All keys are under a prefix of this run's own. What is filled is remembered, and removed when the program ends; an
- * interrupt is heard of by a thread that waits for it, stops whoever would fill on, and then does the same.
+ * All keys are under a prefix of this run. Each filling is remembered; the keys are removed when the program ends. A
+ * thread waits for interrupts: it stops the threads that fill keys, removes the keys and ends the program.
  */
 #include "redis/user_store.h"
 
@@ -22,7 +22,7 @@
 #define FILLINGS_MAX 64
 #define REMOVERS 32
 #define PATIENCE_S 5
-#define LAST_CALLS_US 200000 /* what was under way at an interrupt has ended by then */
+#define LAST_CALLS_US 200000 /* calls under way at an interrupt have ended by then */
 
 struct filling {
     char limit[WEIR_MAX_NAME_LEN + 1];
@@ -32,17 +32,11 @@ struct filling {
 static struct store users;
 static struct redis_target target;
 static bool reached;
-static pid_t owner; /* children that are forked later own nothing */
+static pid_t owner; /* children forked later own nothing */
 static sem_t interrupts;
 static atomic_int interrupted; /* 0, or the signal's number */
 static struct filling fillings[FILLINGS_MAX];
 static atomic_int fillings_len;
-
-__attribute__((noreturn)) static void give_up(const char *what)
-{
-    fprintf(stderr, "weir-bench: --redis: %s\n", what);
-    exit(2);
-}
 
 /* ---- A connection of one's own ---- */
 
@@ -51,7 +45,7 @@ bool user_store_can_be_asked(void)
     return !target.is_tls && !target.service && !target.is_cluster;
 }
 
-/* False, if the server refuses: what it says goes into the connection's error. */
+/* Send a command of the login. False if the server refuses; its message becomes the connection's error. */
 static bool ask_to_be_let_in(redisContext *connection, int words, const char **argv)
 {
     redisReply *reply = redisCommandArgv(connection, words, argv, NULL);
@@ -85,7 +79,7 @@ redisContext *user_store_connect(void)
 
 /* ---- What was filled, removed ---- */
 
-struct remover { /* a thread: removes each REMOVERS-th key */
+struct remover { /* a thread that removes every REMOVERS-th key */
     weir_limit *limit;
     uint64_t first, keys, failed;
 };
@@ -138,9 +132,8 @@ static void remove_all(void)
         remote_close(&remote);
     }
     if (!removed)
-        fprintf(stderr,
-                "weir-bench: --redis: keys under %s could not all be removed; they expire within %lld seconds\n",
-                users.prefix, (long long)(USER_STORE_LIFE_US / WEIR_SECOND));
+        bench_say("--redis: keys under %s could not all be removed; they expire within %lld seconds", users.prefix,
+                  (long long)(USER_STORE_LIFE_US / WEIR_SECOND));
 }
 
 void user_store_remember(const struct store *store, const char *limit, uint64_t keys)
@@ -148,10 +141,8 @@ void user_store_remember(const struct store *store, const char *limit, uint64_t 
     int n = atomic_load(&fillings_len);
     if (!store || !store->is_users)
         return;
-    if (n == FILLINGS_MAX) {
-        fputs("weir-bench: more fillings than can be remembered\n", stderr);
-        exit(2);
-    }
+    if (n == FILLINGS_MAX)
+        bench_fail("more than %d fillings", FILLINGS_MAX);
     snprintf(fillings[n].limit, sizeof fillings[n].limit, "%s", limit);
     fillings[n].keys = keys;
     atomic_store(&fillings_len, n + 1);
@@ -170,7 +161,7 @@ static void *wait_for_interrupt(void *unused)
 {
     while (sem_wait(&interrupts) != 0)
         continue;
-    fprintf(stderr, "\nweir-bench: interrupted; once more, and keys are left to expire\n");
+    bench_say("interrupted; removing keys; a second interrupt leaves them to expire");
     usleep(LAST_CALLS_US);
     remove_all();
     _exit(128 + atomic_load(&interrupted));
@@ -189,7 +180,7 @@ static void await_interrupts(void)
     pthread_t thread;
     owner = getpid();
     if (sem_init(&interrupts, 0, 0) != 0 || pthread_create(&thread, NULL, wait_for_interrupt, NULL) != 0)
-        give_up("no thread to be had that waits for interrupts");
+        bench_fail("--redis: cannot start the thread that waits for interrupts");
     pthread_detach(thread);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
@@ -198,7 +189,7 @@ static void await_interrupts(void)
 
 /* ---- Reaching it ---- */
 
-/* As people know it, without user and password. */
+/* Write where the server is, without user and password. */
 static void name_place(char *out, size_t size)
 {
     const char *how = target.is_tls ? " over TLS" : "";
@@ -212,7 +203,7 @@ static void name_place(char *out, size_t size)
                  first->port, how);
 }
 
-/* That it answers a peek does not say that its user may write. */
+/* Check that its user may write: an answered peek does not show that. */
 static void require_rights(const struct remote *remote)
 {
     struct weir_decision decision;
@@ -220,9 +211,9 @@ static void require_rights(const struct remote *remote)
     if (status == WEIR_OK)
         status = weir_reset(remote->limit, weir_key_text("probe"));
     char sentence[256];
-    snprintf(sentence, sizeof sentence, "it decides nothing: %s: %s", weir_strerror(status), remote_complaint());
+    snprintf(sentence, sizeof sentence, "its user may not decide: %s: %s", weir_strerror(status), remote_complaint());
     if (status != WEIR_OK)
-        give_up(sentence);
+        bench_fail("--redis: %s", sentence);
 }
 
 static void reach(const char *url)
@@ -234,18 +225,18 @@ static void reach(const char *url)
     uint32_t random;
     options.redis_url = url;
     if (strlen(url) >= sizeof users.url)
-        give_up("the URL is too long");
+        bench_fail("--redis: the URL is too long");
     if (redis_target_read(&options, &target, (struct message){ sentence, sizeof sentence }) != WEIR_OK)
-        give_up(sentence);
+        bench_fail("--redis: %s", sentence);
     if (getrandom(&random, sizeof random, 0) != sizeof random)
-        give_up("no random numbers from the system");
+        bench_fail("--redis: no random numbers from the system");
     users.is_users = true;
     snprintf(users.url, sizeof users.url, "%s", url);
     snprintf(users.prefix, sizeof users.prefix, "weir-bench:%08x:", (unsigned)random);
     name_place(place, sizeof place);
     if (!remote_open(&remote, &users, &options, "probe", &any)) {
         snprintf(sentence, sizeof sentence, "nothing can be measured %s: %.120s", place, remote_complaint());
-        give_up(sentence);
+        bench_fail("--redis: %s", sentence);
     }
     require_rights(&remote);
     remote_close(&remote);
@@ -266,6 +257,6 @@ struct store *user_store(const char *url)
 void bench_reach_redis(struct bench *bench)
 {
     if (!bench->modes[WEIR_DISTRIBUTED] && !bench->modes[WEIR_HYBRID])
-        give_up("of the modes that --modes names none needs it");
+        bench_fail("--redis: none of the modes in --modes needs a server");
     user_store(bench->redis_url);
 }

@@ -1,4 +1,4 @@
-/* ways.c - the same callers on a few ways to a decision: see ways.h. */
+/* ways.c - the same callers on several ways to a decision: see ways.h. */
 #include "redis/ways.h"
 
 const int ways_callers[] = { 1, 8, 64, 0 };

@@ -1,7 +1,7 @@
-/* ways.h - the same callers on a few ways to a decision: a row for each number of callers and each way.
+/* ways.h - the same callers on several ways to a decision: a row for each number of callers and each way.
  *
- * What is compared is measured in turns (load_measure()), so that the ratios hold whatever the machine does meanwhile.
- * The first way is the one that the others are compared with.
+ * The ways are measured in turns (load_measure()), so that ratios hold whatever else the machine does. The others are
+ * compared with the first one.
  */
 #ifndef BENCH_WAYS_H
 #define BENCH_WAYS_H
@@ -17,15 +17,15 @@ struct way {
 };
 
 struct ways {
-    const char *section;       /* told as progress */
-    const char *column;        /* of the ways' names */
-    const struct store *store; /* its keys are asked for; its server's CPU time is told */
-    bool other_servers;        /* not all of them decide on that server: its CPU time is not told */
-    bool failed_alone;         /* where decisions failed, how many is all that is told: failing has a pace of its own */
-    const int *callers;        /* so many at once, one number after the other; 0 at the end */
+    const char *section;       /* shown as progress */
+    const char *column;        /* the heading of the ways' names */
+    const struct store *store; /* its keys are requested; its server's CPU time is reported */
+    bool other_servers;        /* not every way uses that server: its CPU time is not reported */
+    bool failed_alone;         /* if decisions failed, report only how many: failing has its own speed */
+    const int *callers;        /* the numbers of callers, measured one after the other; 0 at the end */
     int n;
     struct way way[WAYS_MAX];
-    /* Adds to the row of way 1 and up, of which decisions may have failed, how it compares. */
+    /* Adds to the row of way 1 and up how it compares with way 0. Decisions may have failed. */
     void (*compare)(struct bench *bench, const struct load *loads, int way);
 };
 
@@ -34,7 +34,7 @@ extern const int ways_callers[]; /* few, some, many */
 void ways_measure(struct bench *bench, const struct ways *ways);
 
 /* The same where each way is weir_try() in distributed mode, with options[i] on the server of stores[i]. If one of them
- * cannot be had from Redis, a row that says why is all. */
+ * cannot be opened, a row says why and nothing is measured. */
 void ways_measure_distributed(struct bench *bench, const struct ways *ways, const struct store *const *stores,
                               const struct weir_options *options);
 

@@ -5,7 +5,7 @@
 #include <stdio.h>
 
 #define NUMBER_MAX 24
-#define SPREAD_MOST 9.99 /* that is told: beyond it a figure means nothing, and would make its column wide */
+#define SPREAD_MOST 9.99 /* a larger spread shows as ">999%": the figure means little, and its column would be wide */
 
 void format_number(char *out, size_t out_size, double number)
 {
@@ -62,7 +62,7 @@ void format_figure(char *out, size_t out_size, const struct sample *sample)
     if (sample->n <= 1 || (median == 0 && spread == 0))
         snprintf(out, out_size, "%s", number);
     else if (median == 0)
-        format_range(out, out_size, sample); /* of nothing there is no percentage */
+        format_range(out, out_size, sample); /* a percentage of zero means nothing */
     else if (spread > SPREAD_MOST * fabs(median))
         snprintf(out, out_size, "%s +->%.0f%%", number, SPREAD_MOST * 100);
     else

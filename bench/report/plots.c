@@ -1,7 +1,7 @@
-/* plots.c - pictures of what was measured: see plots.h.
+/* plots.c - plots of the results: see plots.h.
  *
- * A plot is kept in memory until it ends. A plot that cannot be written or drawn is said on stderr and left out: what
- * was measured is in the table.
+ * A plot stays in memory until it ends. If a plot cannot be written or drawn, a line on stderr says so and the run goes
+ * on: the table holds the results.
  */
 #include "report/plots.h"
 
@@ -18,6 +18,7 @@
 
 #include "cli/cli.h"
 #include "cli/replay/gnuplot.h"
+#include "measure/say.h"
 
 #define MAX_TEXT 120
 #define MAX_POINTS 4096
@@ -26,25 +27,25 @@
 #define HEIGHT 700
 
 struct point {
-    double x; /* or the place of the word */
+    double x; /* or the word's place */
     double values[PLOTS_MAX_SERIES];
 };
 
 struct plots {
     const char *folder;
     bool is_gnuplot_missing;
-    /* The plot at hand: */
+    /* The current plot: */
     enum plots_look look;
     char name[MAX_TEXT / 2], title[MAX_TEXT], x_label[MAX_TEXT], y_label[MAX_TEXT];
     int series_len, points_len;
     char series[PLOTS_MAX_SERIES][MAX_TEXT];
     struct point points[MAX_POINTS];
-    char words[MAX_POINTS][MAX_TEXT / 2]; /* of each point of bars */
+    char words[MAX_POINTS][MAX_TEXT / 2]; /* the names of groups of bars */
     char shade[MAX_TEXT];                 /* empty: none */
     double shade_from, shade_to;
 };
 
-/* Okabe and Ito's colours, which people of any colour vision tell apart: those of the modes first. */
+/* Okabe and Ito's colours, distinguishable with any colour vision: the modes' first. */
 static const struct {
     const char *begins, *colour;
 } COLOURS[] = {
@@ -54,15 +55,15 @@ static const struct {
 #define COLOURS_LEN ((int)(sizeof COLOURS / sizeof COLOURS[0]))
 #define MODES_COLOURS 3
 
-/* What the parts of the weir program that are linked here have to say. */
+/* Print the messages of the weir program's parts that are linked here. */
 void complain(const char *format, ...)
 {
+    char line[600];
     va_list arguments;
-    fprintf(stderr, "%sweir-bench: ", isatty(STDERR_FILENO) ? "\n" : "");
     va_start(arguments, format);
-    vfprintf(stderr, format, arguments);
+    vsnprintf(line, sizeof line, format, arguments);
     va_end(arguments);
-    fputc('\n', stderr);
+    bench_say("%s", line);
 }
 
 struct plots *plots_open(const char *folder)
@@ -106,10 +107,8 @@ void plots_at(struct plots *plots, double x, const double *values)
 {
     if (!plots)
         return;
-    if (plots->points_len == MAX_POINTS) {
-        complain("plot %s: more than %d points", plots->name, MAX_POINTS);
-        exit(2); /* as report.c does: a mistake of the benchmark's own */
-    }
+    if (plots->points_len == MAX_POINTS)
+        bench_fail("plot %s: more than %d points", plots->name, MAX_POINTS);
     struct point *point = &plots->points[plots->points_len++];
     point->x = x;
     memcpy(point->values, values, (size_t)plots->series_len * sizeof *values);
@@ -170,7 +169,7 @@ static int colour_of(const struct plots *plots, int series)
     for (int mode = 0; mode < MODES_COLOURS; mode++)
         if (strncmp(plots->series[series], COLOURS[mode].begins, strlen(COLOURS[mode].begins)) == 0)
             return mode;
-    int others = 0; /* before it */
+    int others = 0; /* the other series before this one */
     for (int i = 0; i < series; i++)
         others += colour_of(plots, i) >= MODES_COLOURS;
     return MODES_COLOURS + others % (COLOURS_LEN - MODES_COLOURS);
@@ -207,8 +206,7 @@ static void write_text(FILE *script, const char *what, const char *text)
     fputs(" noenhanced\n", script);
 }
 
-/* The shade is a rectangle, and a box of the same colour somewhere beyond the picture that brings it into the legend.
- * */
+/* Draw the shade as a rectangle. write_series() adds an empty series of its colour for the legend. */
 static void write_shade(FILE *script, const struct plots *plots)
 {
     if (plots->shade[0] == '\0')

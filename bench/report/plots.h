@@ -1,8 +1,8 @@
-/* plots.h - pictures of what was measured: a table of numbers, and a PNG and an SVG that gnuplot draws of it.
+/* plots.h - plots of the results: a table of numbers, and a PNG and an SVG that gnuplot draws from it.
  *
- * The numbers of the plot NAME are in NAME.tsv, a line of column names and one for each x, so that anyone can draw them
- * another way. Without gnuplot that is all there is, and it is said so, once. A mode has one colour in all pictures:
- * a series whose name begins with a mode's has it, and a second one of the same mode is dashed.
+ * NAME.tsv holds the numbers of the plot NAME: a line of column names and a line for each x. Without gnuplot there are
+ * only the numbers, and one line on stderr says so. A mode has the same colour in all plots: a series whose name begins
+ * with a mode's name has it, and a second series of the same mode is dashed.
  */
 #ifndef BENCH_PLOTS_H
 #define BENCH_PLOTS_H
@@ -11,26 +11,26 @@
 
 struct plots;
 
-/* The folder is made if it is not there. NULL, with a line on stderr, if that cannot be done. */
+/* Make the folder if it is missing. NULL, with a line on stderr, if that fails. */
 struct plots *plots_open(const char *folder);
-void plots_close(struct plots *plots); /* NULL is fine */
+void plots_close(struct plots *plots); /* NULL is ignored */
 
 enum plots_look {
-    PLOTS_LINES,     /* over a number */
+    PLOTS_LINES,     /* over numbers */
     PLOTS_LINES_LOG, /* the same, y on a logarithmic scale */
     PLOTS_BARS,      /* over words, side by side */
 };
 
-/* Begin a plot with so many series, named as the legend shall have them; its name becomes that of files. All texts are
- * copied. Of a NULL `plots` nothing is drawn. */
+/* Begin a plot. The names of its series go into the legend, `name` into the names of its files. All texts are copied. A
+ * NULL `plots` draws nothing, here and below. */
 void plots_begin(struct plots *plots, const char *name, enum plots_look look, const char *title, const char *x_label,
                  const char *y_label, int series_len, const char *const *series);
 
-/* Where x is a number, a value for each series; NAN: none. Where x is a word, likewise. Numbers ascend. */
+/* Add a value of each series at a number or a word x; NAN: none. Numbers ascend. */
 void plots_at(struct plots *plots, double x, const double *values);
 void plots_at_word(struct plots *plots, const char *x, const double *values);
 
-/* A time during which something held, as a grey field behind the lines, named in the legend. One a plot. */
+/* Shade the range from `from_x` to `to_x` in grey behind the lines and name it in the legend. One per plot. */
 void plots_shade(struct plots *plots, double from_x, double to_x, const char *what);
 
 /* Write the numbers and draw the picture. */

@@ -1,7 +1,7 @@
 /* report.c - rows of named values, printed as a table for people and as JSON for programs.
  *
- * A section's values are kept as text, once for each output, until it ends: only then are the columns' widths known.
- * Every table has a named maximum; what goes beyond it ends the program, for it is a mistake of the benchmark's own.
+ * A section's values are kept as text, once for each output, until the section ends: only then are the columns' widths
+ * known. Every table has a named maximum; exceeding it is a mistake of the benchmark and ends the program.
  */
 #include "report/report.h"
 
@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "measure/say.h"
 #include "report/format.h"
 
 #define MAX_COLUMNS 16
@@ -20,7 +21,7 @@
 #define MAX_NOTES 16
 #define MAX_TEXT 96
 #define MAX_PATH 4096
-#define WIDTH 120 /* of sentences; a table is as wide as it is */
+#define WIDTH 120 /* of sentences; a table may be wider */
 
 struct value {
     char table[MAX_TEXT]; /* empty: none */
@@ -34,14 +35,14 @@ struct goal {
 };
 
 struct report {
-    FILE *json;  /* NULL: none wanted */
-    FILE *table; /* beside stdout; likewise */
+    FILE *json;  /* NULL: none */
+    FILE *table; /* in addition to stdout; NULL: none */
     char section[MAX_TEXT], sentence[MAX_TEXT * 4];
-    size_t facts_width; /* of the line so far */
+    size_t facts_width; /* used in the current line */
     char columns[MAX_COLUMNS][MAX_TEXT];
     int columns_len, rows_len, goals_len, notes_len, sections_len, facts_len;
     struct value rows[MAX_ROWS][MAX_COLUMNS];
-    char headings[MAX_ROWS][MAX_TEXT * 3]; /* of the rows from each on; empty: none new */
+    char headings[MAX_ROWS][MAX_TEXT * 3]; /* above a row; empty: none */
     char notes[MAX_NOTES][MAX_TEXT * 4];
     struct goal goals[MAX_GOALS];
 };
@@ -50,8 +51,7 @@ static void require_room(int used, int max, const char *what)
 {
     if (used < max)
         return;
-    fprintf(stderr, "weir-bench: more than %d %s in a report\n", max, what);
-    exit(2);
+    bench_fail("more than %d %s in a report", max, what);
 }
 
 __attribute__((format(printf, 2, 3))) static void json_print(struct report *report, const char *format, ...)
@@ -75,7 +75,7 @@ __attribute__((format(printf, 2, 3))) static void print(struct report *report, c
     va_end(arguments);
 }
 
-/* `text` as a JSON string, cut to fit. */
+/* Quote `text` as a JSON string, cut to fit. */
 static void json_quote(const char *text, char *out, size_t out_size)
 {
     size_t len = 0;
@@ -89,12 +89,12 @@ static void json_quote(const char *text, char *out, size_t out_size)
     out[len] = '\0';
 }
 
-/* NULL, with a line on stderr, if it cannot be written. */
+/* Open for writing; NULL, with a line on stderr, on failure. */
 static FILE *open_file(const char *option, const char *path)
 {
     FILE *file = fopen(path, "w");
     if (!file)
-        fprintf(stderr, "weir-bench: %s: cannot write %s: %s\n", option, path, strerror(errno));
+        bench_say("%s: cannot write %s: %s", option, path, strerror(errno));
     return file;
 }
 
@@ -118,7 +118,7 @@ static bool close_file(const char *what, FILE *file)
     if (file && fclose(file) != 0)
         failed = true;
     if (failed)
-        fprintf(stderr, "weir-bench: the %s could not be written in full\n", what);
+        bench_say("the %s could not be written in full", what);
     return !failed;
 }
 
@@ -126,7 +126,7 @@ struct report *report_open(const char *json_path, const char *folder)
 {
     struct report *report = calloc(1, sizeof *report);
     if (!report) {
-        fputs("weir-bench: no memory for the report\n", stderr);
+        bench_say("no memory for the report");
         return NULL;
     }
     if (!open_files(report, json_path, folder)) {
@@ -183,7 +183,7 @@ void report_note(struct report *report, const char *sentence)
     snprintf(report->notes[report->notes_len++], sizeof report->notes[0], "%s", sentence);
 }
 
-/* The place for the current row's value of that column. */
+/* Return the current row's place in that column, which is added if it is new. */
 static struct value *value_at(struct report *report, const char *column)
 {
     int i = 0;
@@ -267,7 +267,7 @@ void report_goal(struct report *report, const char *what, const struct sample *s
              goal->met ? "true" : "false", goal->missed_by);
 }
 
-/* In lines of at most WIDTH. */
+/* Print in lines of at most WIDTH. */
 static void print_sentence(struct report *report, const char *before, const char *sentence)
 {
     size_t used = strlen(before);
@@ -364,8 +364,8 @@ static void print_goals(struct report *report)
     if (report->goals_len > 0) {
         print(report, "\n");
         print_sentence(report, "goals: ",
-                       "what weir set out to reach; medians, or the worst of all where that is said; a machine that is "
-                       "busy with other work misses more of them");
+                       "weir's goals; medians, or the worst of all where the line says so; a machine that is busy with "
+                       "other work misses more of them");
     }
     json_print(report, "\n  },\n  \"goals\": [");
     for (int i = 0; i < report->goals_len; i++) {
@@ -385,8 +385,10 @@ static void print_disturbances(struct report *report)
 {
     struct measure_disturbances disturbed = measure_disturbed();
     if (disturbed.repeated > 0)
-        print(report, "\nother programs disturbed %d repetitions: measured again; %d more were kept as they are\n",
-              disturbed.repeated, disturbed.kept);
+        print(
+            report,
+            "\nother programs disturbed %d repetitions, which were measured again; %d more were kept although disturbed\n",
+            disturbed.repeated, disturbed.kept);
     json_print(report, ",\n  \"disturbed\": {\"repeated\": %d, \"kept\": %d}\n}\n", disturbed.repeated, disturbed.kept);
 }
 
@@ -396,7 +398,7 @@ bool report_close(struct report *report)
     print_goals(report);
     print_disturbances(report);
     if (fflush(stdout) != 0 || ferror(stdout)) {
-        fputs("weir-bench: cannot write the table\n", stderr);
+        bench_say("cannot write the table");
         written = false;
     }
     bool json_written = close_file("JSON", report->json);

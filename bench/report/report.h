@@ -9,19 +9,19 @@
 
 struct report;
 
-/* The table goes to stdout and to table.txt in `folder`, the JSON to `json_path`, or else to results.json in `folder`.
- * Either may be NULL. NULL, with a line on stderr, if a file cannot be written. */
+/* Open a report. The table goes to stdout and to table.txt in `folder`; the JSON goes to `json_path`, or else to
+ * results.json in `folder`. Either may be NULL. NULL, with a line on stderr, if a file cannot be written. */
 struct report *report_open(const char *json_path, const char *folder);
 
-/* One fact of the machine line. Before the first section. */
+/* Add a fact to the machine line. Before the first section. */
 void report_machine(struct report *report, const char *name, const char *value);
 
-/* A table: a name for programs, a sentence for people. The table is printed when the section ends. */
+/* Begin a table: a name for programs, a sentence for people. It is printed when the section ends. */
 void report_section(struct report *report, const char *name, const char *sentence);
 void report_end_section(struct report *report);
 
-/* A row, then its values from left to right. A column is known by its name, and stands where it was first seen; a row
- * without a value for it shows "-". Texts and names are copied. */
+/* Add a row, then its values from left to right. Columns stand in the order of their first use; a row without a value
+ * shows "-". Texts and names are copied. */
 void report_row(struct report *report);
 void report_text(struct report *report, const char *column, const char *text);
 void report_count(struct report *report, const char *column, uint64_t count);
@@ -30,23 +30,23 @@ void report_sample(struct report *report, const char *column, const struct sampl
 
 void report_figure(struct report *report, const char *column, const struct sample *sample); /* 26.1k +-3% */
 
-/* What follows in this section belongs together under these words: a line of the table, the rows' "part" in JSON. */
+/* Put a heading above the following rows; in JSON it is their "part". */
 void report_heading(struct report *report, const char *words);
 
-/* A sentence below the section's table. */
+/* Add a sentence below the section's table. */
 void report_note(struct report *report, const char *sentence);
 
-/* Holds the median of a sample against a goal: a value of the row, and a line of the summary under `what`. A row has
- * room for two. */
+/* Compare the median of a sample with a goal. The result is a value of the row, and a line of the summary under `what`.
+ * A row has room for two goals. */
 enum bound { AT_MOST, AT_LEAST };
 void report_goal(struct report *report, const char *what, const struct sample *sample, enum bound bound, double goal);
 
-/* The same without a value of the row, for a table whose columns are other things. */
+/* The same without a value in the row, for a table whose columns mean something else. */
 void report_goal_apart(struct report *report, const char *what, const struct sample *sample, enum bound bound,
                        double goal);
 
-/* Prints the summary of goals and what disturbed the measurements, ends the JSON, frees all. False, with a line on
- * stderr, if writing failed. */
+/* Print the summary of goals and the disturbances, end the JSON, free everything. False, with a line on stderr, if
+ * writing failed. */
 bool report_close(struct report *report);
 
 #endif

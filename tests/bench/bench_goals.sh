@@ -40,7 +40,7 @@ need 2 "batch of 32" "ns"
 need 4 "handle, one hot key" "ns"
 need 2 "handle, one hot key, allow, 2 threads" "times compare-and-swap"
 need 1 "bytes per key" "resident, with the limiter"
-need 1 "bytes per key" "as weir_stats tells"
+need 1 "bytes per key" "as weir_stats reports"
 need 1 "worst decision, growing to 100000 keys" "ms, worst of 5 runs"
 for algorithm in interval fixed sliding leaky; do
     need 2 "$algorithm" "times token"
@@ -48,7 +48,7 @@ done
 need 2 "100 limits" "times one limit"
 need 2 "10000 limits" "times one limit"
 # What was set for a million keys is not judged by fewer.
-grep -q '^keyed, 100000 keys zipf, 1 thread .*<= 100, of more keys' "$scratch/table" ||
+grep -q '^keyed, 100000 keys zipf, 1 thread .*<= 100, for more keys' "$scratch/table" ||
     fail "judged by fewer keys"
 
 measure --only goals --keys 5k

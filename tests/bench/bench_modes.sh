@@ -69,18 +69,18 @@ if grep -q 'NOT MEASURED' "$scratch/log"; then
 else
     has 'figure  *local  *distributed  *hybrid  *floor  *which is$' 'over all instances  *its share  *exact  *stated bound' \
         'local: choose it' 'distributed: choose it' 'hybrid: choose it'
-    has 'Redis dies, and is back after .* s with its data; 3 instances' 'away: longest call, ms (timeout 50)' \
-        'away: admitted, % of the limit' 'most over the limit of a key, permits' 'Redis calls a request'
+    has 'Redis dies and is back after .* s with its data; 3 instances' 'away: longest call, ms (timeout 50)' \
+        'away: admitted, % of the limit' 'largest excess of a key, permits' 'Redis calls per request'
     # What each request came to does not depend on when it came.
     has 'denied, requests  *1  *1  *1 ' 'met  *windows, distributed: over the limit' \
-        'met  *windows, distributed: of the limit not used' 'met  *windows, distributed: what wrong clocks change' \
+        'met  *windows, distributed: unused part of the limit' 'met  *windows, distributed: what wrong clocks change' \
         'met  *windows, hybrid: over the limit' 'met  *windows, hybrid, wrong clocks: over the limit' \
         'met  *changes, distributed: over the limit' 'met  *changes, hybrid: over the limit' \
-        'met  *windows, local: off what its split predicts' \
+        'met  *windows, local: off the split.s prediction' \
         '3:1:1, 1 x the limit  *73.3  *100 ' 'all to one, 4 x the limit  *33.3  *100 '
 fi
 has 'Throughput' 'Wall time of a decision' 'Latency, us' 'What decisions cost' 'Memory, bytes a key' '3 processes share' \
-    'clocks 1 h apart' 'of 3 one is killed' 'The log access.log: 3 requests, 2 keys, at 10.0 times its own pace' \
+    'clocks 1 h apart' 'one of 3 is killed' 'The log access.log: 3 requests, 2 keys, at 10.0 times its own pace' \
     'admitted, % of the requests  *66.7'
 cmp -s "$scratch/table" "$scratch/all/table.txt" || fail "table.txt is not what was printed"
 [ ! -e "$scratch/all/results.json" ] || fail "--json did not take the place of results.json"
@@ -120,7 +120,7 @@ printf '#!/bin/sh\nexit 3\n' >"$scratch/empty/gnuplot"
 chmod +x "$scratch/empty/gnuplot"
 PATH=$scratch/empty:$PATH measure --modes local --instances 2 --results "$scratch/local"
 has '2 processes share' '3:1, 1 x the limit  *75.0  *75.0  *local, predicted' 'all to one, 2 x the limit  *50.0 ' \
-    'off what the split predicts, permits  *0.00' 'killed: until' 'comes: until'
+    'off the split.s prediction, permits  *0.00' 'killed: until' 'started: until'
 grep -q 'gnuplot failed' "$scratch/log" || fail "that gnuplot fails is not said"
 is_json "$scratch/local/results.json"
 
@@ -133,7 +133,7 @@ has 'over all instances  *its share  *-'
 : >"$scratch/log"
 "$bench" --quick --modes distributed >"$scratch/table" 2>"$scratch/log" &
 running=$!
-until grep -q 'NOT MEASURED\|loads by turns' "$scratch/log" || ! kill -0 $running; do sleep 0.01; done
+until grep -q 'NOT MEASURED\|loads in turns' "$scratch/log" || ! kill -0 $running; do sleep 0.01; done
 server=$(sed -n 's/.*started redis-server.* pid \([0-9]*\);.*/\1/p' "$scratch/log")
 [ -z "$server" ] || kill -9 "$server"
 status=0

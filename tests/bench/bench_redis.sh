@@ -92,15 +92,15 @@ grep -q "redis-server [0-9.]* at $scratch/socket" "$scratch/table" || fail "not 
 grep -q 'keys under weir-bench:' "$scratch/log" || fail "not said under which prefix"
 ! grep -q '[0-9] failed' "$scratch/table" || fail "decisions failed"
 grep -q '^Redis calls per million' "$scratch/table" || fail "nothing was measured"
-grep -q '^Redis calls a request' "$scratch/table" || fail "the log was not replayed"
-grep -q '^not measured: the server is not ours to stop' "$scratch/table" || fail "not said that it is not killed"
+grep -q '^Redis calls per request' "$scratch/table" || fail "the log was not replayed"
+grep -q '^not measured: the benchmark must not stop the user.s server' "$scratch/table" || fail "not said that it is not killed"
 none_is_told
 nothing_stays
 
 refused "unix://:wrong$password@$scratch/socket" WRONGPASS
 refused "unix://:$password@$scratch/nowhere" 'No such file'
 refused "http://:$password@$scratch/socket" 'must begin with'
-refused "unix://:$password@$scratch/socket" 'none needs it' --modes local
+refused "unix://:$password@$scratch/socket" 'none of the modes' --modes local
 ask ACL SETUSER reader on ">$password" '~*' +get +time +ping +hello '+script|load' +evalsha >/dev/null
 refused "unix://reader:$password@$scratch/socket" NOPERM
 nothing_stays
