@@ -66,7 +66,8 @@ struct weir_options {
     int64_t timeout_us;  /* longest time that one call may block for Redis or another backend: 1 us to 1 hour; default
                           * 50,000. The memory backend never blocks. */
 
-    /* Redis, modes WEIR_DISTRIBUTED and WEIR_HYBRID; in local mode these must be 0.
+    /* Redis, modes WEIR_DISTRIBUTED and WEIR_HYBRID. An option that the mode does not use is ignored, with one line of
+     * WEIR_LOG_INFO, so that one set of options serves all modes.
      *
      *     redis://[user:password@]host[:port][/db]      unix://[user:password@]/path[?db=N]
      *     redis-sentinel://[user:password@]host[:port][,host[:port]...]/service[?db=N]
@@ -101,7 +102,7 @@ struct weir_options {
                                   * tests. Keys then stay in Redis a week longer than needed, because the server's clock
                                   * is unrelated to this one */
 
-    /* Leases, mode WEIR_HYBRID; in the other modes these must be 0. All instances must use the same values. */
+    /* Leases, mode WEIR_HYBRID; ignored in the other modes. All instances must use the same values. */
     int64_t lease_life_us; /* no permit is used later than this after the request for its lease: 1000 to 10,000,000;
                             * default 100,000. If Redis needs longer than a tenth of it to answer, nothing is leased */
     int64_t lease_max; /* most permits of a key that an instance leases in advance, 1 to WEIR_MAX_PERMITS; default: as
@@ -136,13 +137,15 @@ struct weir_options {
      * to two microseconds behind. In a millisecond in which NTP begins to slew the clock, it can be off by up to a
      * quarter of a millisecond in either direction. */
     int64_t (*now_us)(void *user);
-    /* Receives each line meant for the operator. Called on any thread, without locks. Default: none. It must not
-     * block: calls that wait for Redis wait until it returns, even beyond timeout_us. `line` has no newline and never
-     * contains a secret or a request's key. It does name the source of a policy, including an override's pattern in a
-     * file or in Consul. Must not call weir_close(): the thread may be one that weir_close() waits for. That either
-     * ends the program by abort() with a message on stderr, or hangs. */
+    /* Receives each line meant for the operator. Called on any thread, without locks. Default: warnings and errors go
+     * to stderr, lines that differ only in numbers once a minute; see `quiet`. It must not block: calls that wait for
+     * Redis wait until it returns, even beyond timeout_us. `line` has no control characters (those of
+     * names and paths appear as \xNN) and never contains a secret or a request's key. It does name the source of a
+     * policy, including an override's pattern in a file or in Consul. Must not call weir_close(): the thread may be
+     * one that weir_close() waits for. That either ends the program by abort() with a message on stderr, or hangs. */
     void (*log)(void *user, enum weir_log_level level, const char *line);
     void *user; /* passed to both */
+    bool quiet; /* true: without `log`, write nothing to stderr either */
 
     /* Redis, as above: the number of replicas that must acknowledge a charge, refund or reset before it counts: 0 to
      * 16; default 0. weir sends WAIT, which the Redis user must be allowed, after the primary has reported a change;

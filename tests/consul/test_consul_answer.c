@@ -251,7 +251,7 @@ TEST(value_that_is_no_policy_is_an_entry_with_an_error, 30)
         { "[" KEY("weir/api", "\"\"") "]", "column 1: \"\" is not an algorithm" },
         { "[" KEY("weir/api", NONSENSE) "]", "column 1: \"nonsense\" is not an algorithm" },
         { "[" KEY("weir/api", "\"dG9rZW4AYg==\"") "]", "column 6: a NUL byte" },
-        { "[" KEY("weir/api", "\"GzJKCg==\"") "]", "column 1: \"?2J\" is not an algorithm" },
+        { "[" KEY("weir/api", "\"GzJKCg==\"") "]", "column 1: \"\\x1b2J\" is not an algorithm" },
         { "[" KEY("weir/a b", BUCKET) "]", "byte 2 is not a letter" },
         { "[" KEY("weir//x", BUCKET) "]", "" },
         { "[" KEY("weir/api\\u0000x", BUCKET) "]", "the key has a NUL" },

@@ -214,7 +214,7 @@ TEST(answers_are_counted_and_what_says_nothing_leaves_the_share, 30)
         { abcd, 0, "the list of peers is empty" },
         { without, 2, "this instance, b, is not among the 2 peers" },
         { twice, 3, "peer b is there twice" },
-        { heavy, 2, "the weight of peer evil??[1m must be 1 to 65535, not 65536" },
+        { heavy, 2, "the weight of peer evil\\x0a\\x1b[1m must be 1 to 65535, not 65536" },
     };
     CLOSED_BY(stage_end) struct stage stage;
     stage_options(&stage);
@@ -476,8 +476,8 @@ TEST(nothing_that_a_terminal_obeys_reaches_the_log, 30)
     static const struct {
         const char *told, *logged;
     } rows[] = {
-        { "a\tb\r\nc \x1b[2J\x7f.", "a?b??c ?[2J?." },
-        { "\xc2\x80 \xc2\x9b\x32J \xc2\x9f\xc2", "?? ??2J ??\xc2" },
+        { "a\tb\r\nc \x1b[2J\x7f.", "a\\x09b\\x0d\\x0ac \\x1b[2J\\x7f." },
+        { "\xc2\x80 \xc2\x9b\x32J \xc2\x9f\xc2", "\\xc2\\x80 \\xc2\\x9b""2J \\xc2\\x9f\xc2" },
         { "\xc2\xa0 \xc3\x9b \xe2\x82\xac \xf0\x9f\x98\x80", "\xc2\xa0 \xc3\x9b \xe2\x82\xac \xf0\x9f\x98\x80" },
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
@@ -511,12 +511,12 @@ TEST(policies_that_are_followed_are_waited_for_as_well_and_their_refusals_are_to
     stage.scene.log_allowed = true;
     follow_policies(limiter, WEIR_FOLLOW_CONSUL_POLICIES, entries, 2);
     ck_assert_int_eq(stage.scene.log_lines, 1);
-    ck_assert_str_eq(stage.scene.last_line, "policies in Consul: 1 refused, the last of them: there: it is?bad");
+    ck_assert_str_eq(stage.scene.last_line, "policies in Consul: 1 refused, the last of them: there: it is\\x0abad");
     must_succeed(weir_await_ready(limiter, 0));
     ck_assert_int_eq(peeked(weir_limit_find(limiter, "api"), "key", 1).limit, 7);
     struct weir_follow_stats stats = follow_stats_of(limiter, WEIR_FOLLOW_CONSUL_POLICIES);
     ck_assert(stats.answers == 1 && stats.changes == 1 && stats.refused == 1 && stats.failures == 0);
-    ck_assert_str_eq(stats.last_error, "there: it is?bad");
+    ck_assert_str_eq(stats.last_error, "there: it is\\x0abad");
     follow_confirmed(limiter, WEIR_FOLLOW_CONSUL_POLICIES);
     must_succeed(weir_follow_read(limiter, WEIR_FOLLOW_CONSUL_POLICIES, &stats));
     ck_assert(stats.answers == 2 && stats.changes == 1);

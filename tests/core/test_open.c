@@ -22,6 +22,18 @@ static void assert_refused(struct weir_options options, int error, const char *s
                   says);
 }
 
+/* These options are taken, and one line says `says`. */
+static void assert_ignored(struct weir_options options, const char *says)
+{
+    struct weir_options read;
+    struct scene scene;
+    scene_init(&scene, &options);
+    scene.log_allowed = true;
+    ck_assert_msg(options_read(&options, &read) == WEIR_OK, "%s", says);
+    ck_assert_int_eq(scene.log_lines, 1);
+    ck_assert_str_eq(scene.last_line, says);
+}
+
 /* ---- Options ---- */
 
 TEST(options_out_of_range_are_refused_by_name_and_range, 30)
@@ -59,7 +71,7 @@ TEST(options_out_of_range_are_refused_by_name_and_range, 30)
     assert_refused(options, WEIR_EINVAL, "option on_failure must be 0 to 3, not 4");
 }
 
-TEST(options_of_redis_are_refused_by_name_in_local_mode, 30)
+TEST(options_of_redis_are_named_and_ignored_in_local_mode, 30)
 {
     static const struct weir_options rows[] = {
         { .redis_url = "redis://127.0.0.1" },
@@ -78,12 +90,12 @@ TEST(options_of_redis_are_refused_by_name_in_local_mode, 30)
         struct weir_options options = rows[i];
         char says[96];
         options.size = sizeof options;
-        snprintf(says, sizeof says, "option %s is for mode WEIR_DISTRIBUTED or WEIR_HYBRID", names[i]);
-        assert_refused(options, WEIR_EINVAL, says);
+        snprintf(says, sizeof says, "mode WEIR_LOCAL does not use these options: %s", names[i]);
+        assert_ignored(options, says);
     }
 }
 
-TEST(options_of_leases_are_refused_by_name_in_other_modes, 30)
+TEST(options_of_leases_are_named_and_ignored_in_other_modes, 30)
 {
     static const struct weir_options rows[] = {
         { .lease_life_us = 100000 },
@@ -96,11 +108,12 @@ TEST(options_of_leases_are_refused_by_name_in_other_modes, 30)
         struct weir_options options = rows[i];
         char says[96];
         options.size = sizeof options;
-        snprintf(says, sizeof says, "option %s is for mode WEIR_HYBRID and must be 0 without it", names[i]);
-        assert_refused(options, WEIR_EINVAL, says);
+        snprintf(says, sizeof says, "mode WEIR_LOCAL does not use these options: %s", names[i]);
+        assert_ignored(options, says);
         options.mode = WEIR_DISTRIBUTED;
         options.redis_url = "redis://127.0.0.1";
-        assert_refused(options, WEIR_EINVAL, says);
+        snprintf(says, sizeof says, "mode WEIR_DISTRIBUTED does not use these options: %s", names[i]);
+        assert_ignored(options, says);
     }
 }
 
@@ -163,7 +176,7 @@ TEST(how_long_all_is_allowed_is_for_failing_open, 30)
 {
     struct weir_options options = WEIR_OPTIONS_INIT, read;
     options.open_for_us = 1;
-    assert_refused(options, WEIR_EINVAL, "option open_for_us is for on_failure WEIR_FAIL_OPEN");
+    assert_ignored(options, "option open_for_us is used with on_failure WEIR_FAIL_OPEN only");
     options.on_failure = WEIR_FAIL_OPEN;
     must_succeed(options_read(&options, &read));
     options.open_for_us = WEIR_DAY;
@@ -255,7 +268,7 @@ TEST(defaults_are_those_of_the_header, 30)
     ck_assert_int_eq(read.max_bytes, 256 * 1000000);
     ck_assert_int_eq(read.timeout_us, 50000);
     ck_assert_int_eq(read.on_full, WEIR_FULL_DENY);
-    ck_assert(!read.keep_idle && !read.policy_file && !read.now_us && !read.log);
+    ck_assert(!read.keep_idle && !read.policy_file && !read.now_us && read.log == log_to_stderr);
     ck_assert_int_eq(read.mode, WEIR_LOCAL);
     ck_assert_int_eq(read.on_failure, WEIR_FAIL_LOCAL);
     ck_assert(!read.redis_url && !read.redis_password_file && !read.redis_prefix && !read.by_local_clock);
@@ -350,56 +363,30 @@ TEST(a_limit_says_what_is_leased_of_it_and_how_far_it_can_be_exceeded, 30)
 }
 #endif
 
-/* Options as another version of the header has them: room for fields that this one does not know. */
-struct other_options {
-    struct weir_options known;
-    unsigned char tail[64];
-};
-
-TEST(options_of_an_older_or_newer_header_are_taken_if_what_is_unknown_is_zero, 30)
+TEST(structs_of_any_other_size_are_refused_whole, 60)
 {
-    struct other_options other;
-    struct scene scene;
-    memset(&other, 0, sizeof other);
-    scene_init(&scene, &other.known);
-    other.known.size = sizeof other;
-    must_succeed(weir_open(&other.known, &scene.limiter));
-    scene_close(&scene);
-
-    for (size_t i = 0; i < sizeof other.tail; i += 21) {
-        char says[64];
-        memset(&other, 0, sizeof other);
-        scene_init(&scene, &other.known);
-        other.known.size = sizeof other;
-        other.tail[i] = 1;
-        scene.log_allowed = true;
-        ck_assert_int_eq(weir_open(&other.known, &scene.limiter), WEIR_EINVAL);
-        snprintf(says, sizeof says, "option at byte %zu is not known", offsetof(struct other_options, tail) + i);
-        ck_assert_msg(strstr(scene.last_line, says) != NULL, "%s", scene.last_line);
-    }
-
-    /* Older: fields beyond its end are not looked at, whatever lies there. */
-    struct weir_options old;
-    struct weir_stats stats = { .size = sizeof stats };
-    memset(&old, 0xff, sizeof old);
-    memset(&old, 0, offsetof(struct weir_options, weight));
-    old.size = offsetof(struct weir_options, weight);
-    old.instances = 4;
-    old.rank = 3;
-    ck_assert_int_eq(weir_open(&old, &scene.limiter), WEIR_OK);
-    must_succeed(weir_stats_read(scene.limiter, &stats));
-    ck_assert_int_eq(stats.share_total, 4);
-    weir_close(scene.limiter);
-}
-
-TEST(options_without_a_sensible_size_are_refused, 30)
-{
-    static const size_t sizes[] = { 0, 1, sizeof(size_t) - 1, (1 << 16) + 1, SIZE_MAX };
-    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+    for (size_t size = 0; size < 2 * sizeof(struct weir_options); size++) {
+        unsigned char bytes[2 * sizeof(struct weir_options)];
+        struct weir_options options = WEIR_OPTIONS_INIT;
         weir *limiter = NULL;
-        ck_assert_int_eq(weir_open(&(const struct weir_options){ .size = sizes[i] }, &limiter), WEIR_EINVAL);
+        memset(bytes, 0xff, sizeof bytes); /* whatever is read of it leads nowhere */
+        memcpy(bytes, &size, sizeof size);
+        if (size != sizeof options)
+            ck_assert_int_eq(weir_open((const struct weir_options *)(const void *)bytes, &limiter), WEIR_EINVAL);
+        options.quiet = true;
+        options.peers = (const struct weir_peers *)(const void *)bytes;
+        if (size != sizeof(struct weir_peers))
+            ck_assert_int_eq(weir_open(&options, &limiter), WEIR_EINVAL);
+        options.peers = NULL;
+        options.consul = (const struct weir_consul *)(const void *)bytes;
+        if (size != sizeof(struct weir_consul))
+            ck_assert_int_eq(weir_open(&options, &limiter), WEIR_EINVAL);
         ck_assert_ptr_null(limiter);
     }
+    struct weir_options options = WEIR_OPTIONS_INIT;
+    options.size = SIZE_MAX;
+    weir *limiter = NULL;
+    ck_assert_int_eq(weir_open(&options, &limiter), WEIR_EINVAL);
 }
 
 TEST(no_options_at_all_are_all_defaults, 30)
@@ -427,6 +414,54 @@ TEST(a_limiter_needs_somewhere_to_be_put, 30)
     scene.log_allowed = true;
     ck_assert_int_eq(weir_open(&options, NULL), WEIR_EINVAL);
     ck_assert_str_eq(scene.last_line, "out must not be NULL");
+}
+
+/* ---- Without a log hook ---- */
+
+/* What these options, refused or not, make weir write to stderr when it opens twice. */
+static void stderr_of(const struct weir_options *options, char *text, size_t size)
+{
+    FILE *file = tmpfile();
+    weir *limiter = NULL;
+    ck_assert_ptr_nonnull(file);
+    fflush(stderr);
+    const int kept = dup(STDERR_FILENO);
+    ck_assert_int_ge(dup2(fileno(file), STDERR_FILENO), 0);
+    for (int i = 0; i < 2; i++, limiter = NULL) {
+        weir_open(options, &limiter);
+        weir_close(limiter);
+    }
+    ck_assert_int_ge(dup2(kept, STDERR_FILENO), 0);
+    close(kept);
+    rewind(file);
+    text[fread(text, 1, size - 1, file)] = '\0';
+    fclose(file);
+}
+
+TEST(without_a_hook_an_error_goes_to_stderr_once_a_minute_unless_quiet, 30)
+{
+    struct weir_options options = WEIR_OPTIONS_INIT;
+    char text[1024];
+    options.max_keys = -1;
+    stderr_of(&options, text, sizeof text);
+    ck_assert_str_eq(text, "weir: error: option max_keys must be 1 to 2147483648, not -1\n");
+    options.max_keys = -2; /* of the same kind */
+    stderr_of(&options, text, sizeof text);
+    ck_assert_str_eq(text, "");
+    options.max_keys = 0;
+    options.timeout_us = -1;
+    stderr_of(&options, text, sizeof text);
+    ck_assert_str_eq(text, "weir: error: option timeout_us must be 1 to 3600000000, not -1\n");
+    options.timeout_us = 0;
+    options.rank = 1;
+    options.quiet = true;
+    stderr_of(&options, text, sizeof text);
+    ck_assert_str_eq(text, "");
+    options.rank = 0;
+    options.quiet = false;
+    options.strict = true; /* ignored in local mode: a line for hooks only */
+    stderr_of(&options, text, sizeof text);
+    ck_assert_str_eq(text, "");
 }
 
 /* ---- The policy file ---- */
@@ -768,15 +803,13 @@ TEST(a_backend_without_a_part_that_it_needs_is_refused, 30)
     weir_close(scene.limiter);
 }
 
-TEST(options_of_redis_and_its_mode_are_refused_for_another_backend, 30)
+TEST(another_mode_than_local_is_refused_for_another_backend, 30)
 {
     static const struct weir_options rows[] = {
         { .mode = WEIR_DISTRIBUTED, .redis_url = "redis://127.0.0.1" },
         { .mode = WEIR_HYBRID, .redis_url = "redis://127.0.0.1" },
-        { .redis_url = "redis://127.0.0.1" },
-        { .by_local_clock = true },
     };
-    static const char *const names[] = { "mode", "mode", "redis_url", "by_local_clock" };
+    static const char *const names[] = { "mode", "mode" };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct weir_options options = rows[i];
         struct tiny tiny;

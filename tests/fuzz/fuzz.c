@@ -32,6 +32,13 @@ static void print_decision(const char *what, const struct weir_decision *decisio
             decision->ahead);
 }
 
+void fuzz_clean(const char *sentence)
+{
+    for (const unsigned char *at = (const unsigned char *)sentence; *at; at++)
+        fuzz_must(*at >= ' ' && *at != 0x7f && !(at[0] == 0xc2 && at[1] >= 0x80 && at[1] <= 0x9f),
+                  "a sentence has the control byte %02x", *at);
+}
+
 void fuzz_same_decision(const struct weir_decision *actual, const struct weir_decision *expected, const char *where)
 {
     if (memcmp(actual, expected, sizeof *actual) == 0)

@@ -23,6 +23,9 @@ _Noreturn void fuzz_fail(const char *format, ...) __attribute__((format(printf, 
             fuzz_fail(__VA_ARGS__); \
     } while (0)
 
+/* Check that a sentence has no control character, of ASCII or of Unicode, that a terminal could obey. */
+void fuzz_clean(const char *sentence);
+
 /* Check that both are equal in every field and padding byte. */
 void fuzz_same_decision(const struct weir_decision *actual, const struct weir_decision *expected, const char *where);
 

@@ -140,6 +140,7 @@ static int visit(void *user, const struct weir_policy_line *line)
               is_right ? "good" : "bad", line->error ? line->error : "");
     if (line->error) {
         fuzz_must(!line->name && !line->policy && *line->error, "a bad line has a sentence and nothing else");
+        fuzz_clean(line->error);
         reading.any_bad = true;
         return 0;
     }
@@ -210,6 +211,7 @@ static void check_load(const char *path)
     const int error = weir_limits_load(limiter, path, sentence, sizeof sentence);
     fuzz_must(error == (is_right ? WEIR_OK : WEIR_EINVAL), "a file that is %s: %s", is_right ? "right" : "bad",
               sentence);
+    fuzz_clean(sentence);
     fuzz_must(is_right || strncmp(sentence, path, strlen(path)) == 0, "\"%s\" names the file", sentence);
     for (size_t i = 0; i < reading.kept; i++) {
         if (is_right)

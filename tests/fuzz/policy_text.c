@@ -138,6 +138,7 @@ static void check_refusal(const char *text)
     const size_t len = strlen(text);
     memset(shorter, 0x5a, sizeof shorter);
     fuzz_must(weir_policy_parse(text, &read, sentence, sizeof sentence) == WEIR_EINVAL, "it is refused again");
+    fuzz_clean(sentence);
     fuzz_must(memcmp(&read, &untouched, sizeof read) == 0, "a refusal writes nothing");
     int column = 0;
     fuzz_must(sscanf(sentence, "column %d: ", &column) == 1 && column >= 1 && (size_t)column <= len + 1,

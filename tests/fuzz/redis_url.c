@@ -156,6 +156,7 @@ static void check_url(const char *url)
     }
     fuzz_must(error == WEIR_EINVAL && memcmp(&target, &untouched, sizeof target) == 0, "a refusal writes nothing");
     fuzz_must(strncmp(sentence, "redis_url", 9) == 0, "\"%s\" names the option", sentence);
+    fuzz_clean(sentence);
     fuzz_must(!strstr(sentence, "SECRET"), "\"%s\" shows no secret", sentence);
 }
 

@@ -1,9 +1,9 @@
 /* follow.c - what is followed, from the sources' threads into the limiter: shares, policies, and how it goes. */
 #include "core/follow/follow.h"
 
+#include "core/follow/layers.h"
 #include "core/ground/arith.h"
 #include "core/limiter/inside.h"
-#include "core/follow/layers.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -170,18 +170,6 @@ static void note_answer(struct weir *limiter, enum weir_followed what, int64_t n
         log_line(&limiter->log, WEIR_LOG_INFO, "%s: known again", names[what]);
 }
 
-/* What came from outside goes to the log: one line, nothing that a terminal obeys. That is so of U+0080 to U+009F as
- * well, which UTF-8 writes as C2 80 to C2 9F. */
-static void make_printable(char *text)
-{
-    for (unsigned char *at = (unsigned char *)text; *at; at++) {
-        if (*at < ' ' || *at == 0x7f)
-            *at = '?';
-        else if (at[0] == 0xc2 && at[1] >= 0x80 && at[1] <= 0x9f)
-            at[0] = at[1] = '?';
-    }
-}
-
 static void note_error(struct followed *followed, const char *sentence)
 {
     message_write((struct message){ followed->stats.last_error, sizeof followed->stats.last_error }, "%s", sentence);
@@ -196,7 +184,6 @@ void follow_failed(struct weir *limiter, enum weir_followed what, const char *fo
     va_start(arguments, format);
     vsnprintf(sentence, sizeof sentence, format, arguments);
     va_end(arguments);
-    make_printable(sentence);
 
     const int64_t now_us = follow->now_us();
     lock_take(&follow->mutex);
@@ -293,7 +280,6 @@ int follow_policies(struct weir *limiter, enum weir_followed what, const struct 
         return WEIR_ENOMEM;
     }
     if (result.refused > 0) {
-        make_printable(result.sentence);
         lock_take(&follow->mutex);
         followed->stats.refused += result.refused;
         note_error(followed, result.sentence);

@@ -6,7 +6,6 @@
 #include <arpa/inet.h>
 #include <inttypes.h>
 
-#define OPTIONS_MAX_SIZE (1 << 16)
 #define DEFAULT_POLL_US (30 * WEIR_SECOND)
 #define MIN_POLL_US (WEIR_SECOND / 10)
 #define DEFAULT_HOLD_DOWN_US (2 * WEIR_SECOND)
@@ -25,15 +24,6 @@ static void fill(int64_t *value, int64_t default_value)
 static int not_empty(const struct log *log, const char *name, const char *text)
 {
     return !text || *text ? WEIR_OK : options_refuse(log, "option %s must not be empty", name);
-}
-
-static int struct_copy(const struct log *log, const char *name, const char *prefix, const void *from, void *to,
-                       size_t to_size)
-{
-    size_t size;
-    memcpy(&size, from, sizeof size);
-    int error = options_range(log, name, (int64_t)size, sizeof size, OPTIONS_MAX_SIZE);
-    return error ? error : options_copy(log, prefix, from, size, to, to_size);
 }
 
 /* ---- Consul ---- */
@@ -187,9 +177,9 @@ static int structs_copy(struct weir_options *read, struct weir_peers *peers, str
 {
     int error = WEIR_OK;
     if (read->peers)
-        error = struct_copy(log, "peers.size", "peers ", read->peers, peers, sizeof *peers);
+        error = options_copy(log, "peers.", read->peers, peers, sizeof *peers);
     if (!error && read->consul)
-        error = struct_copy(log, "consul.size", "consul ", read->consul, consul, sizeof *consul);
+        error = options_copy(log, "consul.", read->consul, consul, sizeof *consul);
     if (read->peers)
         read->peers = peers;
     if (read->consul)

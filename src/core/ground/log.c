@@ -1,8 +1,47 @@
 /* log.c - formatting of log lines and messages. */
 #include "core/ground/log.h"
 
+#include "core/ground/clock.h"
+
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define STDERR_KINDS 64 /* a power of two; two kinds that share a place may both come more often */
+
+/* True if a terminal may obey the character at `at`: ASCII's control characters, and Unicode's from U+0080 to U+009F. */
+static bool is_control(const unsigned char *at)
+{
+    return at[0] < ' ' || at[0] == 0x7f || (at[0] == 0xc2 && at[1] >= 0x80 && at[1] <= 0x9f);
+}
+
+/* Format into `out`, cut to fit, with \xNN for each byte of a control character. A name, path or word from a file, a
+ * server or a caller could otherwise forge a line or drive the operator's terminal. */
+__attribute__((format(printf, 3, 0))) static void write_clean(char *out, size_t size, const char *format,
+                                                              va_list arguments)
+{
+    char raw[LOG_LINE_SIZE];
+    size_t len = 0;
+    if (!out || size == 0)
+        return;
+    vsnprintf(raw, sizeof raw, format, arguments);
+    size_t escape = 0; /* bytes that are left of a control character */
+    for (const unsigned char *at = (const unsigned char *)raw; *at; at++) {
+        if (escape == 0 && is_control(at))
+            escape = *at == 0xc2 ? 2 : 1;
+        if (len + (escape > 0 ? 4 : 1) >= size)
+            break;
+        if (escape == 0) {
+            out[len++] = (char)*at;
+            continue;
+        }
+        len += (size_t)snprintf(out + len, size - len, "\\x%02x", *at);
+        escape--;
+    }
+    out[len] = '\0';
+}
 
 void log_line(const struct log *log, enum weir_log_level level, const char *format, ...)
 {
@@ -11,23 +50,56 @@ void log_line(const struct log *log, enum weir_log_level level, const char *form
     char line[LOG_LINE_SIZE];
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(line, sizeof line, format, arguments);
+    write_clean(line, sizeof line, format, arguments);
     va_end(arguments);
     log->line(log->user, level, line);
 }
 
-__attribute__((format(printf, 2, 0))) static void write_sentence(struct message message, const char *format,
-                                                                 va_list arguments)
+/* ---- Without a hook ---- */
+
+/* FNV-1a over all but digits: lines that differ only in numbers are of one kind. */
+static uint64_t kind_of(const char *line)
 {
-    if (message.text && message.size > 0)
-        vsnprintf(message.text, message.size, format, arguments);
+    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+    for (; *line; line++)
+        if (*line < '0' || *line > '9')
+            hash = (hash ^ (unsigned char)*line) * UINT64_C(0x100000001b3);
+    return hash | 1;
 }
+
+void log_to_stderr(void *user, enum weir_log_level level, const char *line)
+{
+    static struct {
+        _Atomic uint64_t kind; /* 0: none yet */
+        _Atomic int64_t said_us;
+    } kinds[STDERR_KINDS];
+    (void)user;
+    if (level == WEIR_LOG_INFO)
+        return;
+    const uint64_t kind = kind_of(line);
+    const int64_t now_us = clock_monotonic_us();
+    const size_t place = (size_t)(kind >> 32) % STDERR_KINDS;
+    int64_t said_us = atomic_load_explicit(&kinds[place].said_us, memory_order_relaxed);
+    if (atomic_load_explicit(&kinds[place].kind, memory_order_relaxed) == kind && now_us - said_us < WEIR_MINUTE)
+        return;
+    /* Of several threads with the same line, one writes it. */
+    if (!atomic_compare_exchange_strong_explicit(&kinds[place].said_us, &said_us, now_us, memory_order_relaxed,
+                                                 memory_order_relaxed))
+        return;
+    atomic_store_explicit(&kinds[place].kind, kind, memory_order_relaxed);
+    char text[LOG_LINE_SIZE + 32];
+    const int len = snprintf(text, sizeof text, "weir: %s: %s\n", level == WEIR_LOG_ERROR ? "error" : "warning", line);
+    if (write(STDERR_FILENO, text, (size_t)len) != len)
+        return; /* there is nowhere else to say it */
+}
+
+/* ---- Sentences ---- */
 
 int message_refuse(struct message message, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
-    write_sentence(message, format, arguments);
+    write_clean(message.text, message.size, format, arguments);
     va_end(arguments);
     return WEIR_EINVAL;
 }
@@ -36,6 +108,6 @@ void message_write(struct message message, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
-    write_sentence(message, format, arguments);
+    write_clean(message.text, message.size, format, arguments);
     va_end(arguments);
 }

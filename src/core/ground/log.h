@@ -1,6 +1,7 @@
 /* log.h - lines to the user's log hook, and sentences into a caller's buffer.
  *
- * A line is made on the stack, has no newline, and is handed over with no lock held. Keys and secrets never go in.
+ * A line is made on the stack, has no control characters, so no newline, and is handed over with no lock held. Keys and
+ * secrets never go in.
  */
 #ifndef CORE_GROUND_LOG_H
 #define CORE_GROUND_LOG_H
@@ -16,6 +17,9 @@ struct log {
 
 void log_line(const struct log *log, enum weir_log_level level, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+
+/* The hook of a limiter that has none: write warnings and errors to stderr, one of a kind a minute. */
+void log_to_stderr(void *user, enum weir_log_level level, const char *line);
 
 /* A sentence for the caller, cut to fit; nothing if `text` is NULL or `size` is 0. */
 struct message {

@@ -120,9 +120,9 @@ int options_read_followed(struct weir_options *read, struct weir_peers *peers, s
 /* Of options.c, for both. */
 int options_range(const struct log *log, const char *name, int64_t value, int64_t min, int64_t max);
 int options_refuse(const struct log *log, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* A struct of a caller that was built with another version of the header: what is missing is 0, and what this library
- * does not know must be. Both begin with their size. */
-int options_copy(const struct log *log, const char *name, const void *from, size_t from_size, void *to, size_t to_size);
+/* Copy a caller's struct that begins with its size, which must be this version's: a struct of any other size could end
+ * within a field. `name` is what comes before "size" in the error. */
+int options_copy(const struct log *log, const char *name, const void *from, void *to, size_t size);
 
 /* The parts of weir_open() and weir_open_backend() that have nothing to do with the backend. `options` come from
  * options_read(); `fallback` decides in the backend's place with WEIR_FAIL_LOCAL, and is NULL otherwise; `start`, if

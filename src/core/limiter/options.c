@@ -5,7 +5,6 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-#define OPTIONS_MAX_SIZE (1 << 16)
 #define DEFAULT_MAX_KEYS INT64_C(1000000)
 #define DEFAULT_BYTES_PER_KEY 256
 #define MIN_BYTES (INT64_C(1) << 20)
@@ -36,50 +35,80 @@ int options_range(const struct log *log, const char *name, int64_t value, int64_
     return options_refuse(log, "option %s must be %" PRId64 " to %" PRId64 ", not %" PRId64, name, min, max, value);
 }
 
-int options_copy(const struct log *log, const char *name, const void *from, size_t from_size, void *to, size_t to_size)
+int options_copy(const struct log *log, const char *name, const void *from, void *to, size_t size)
 {
-    const unsigned char *bytes = from;
-    for (size_t i = to_size; i < from_size; i++)
-        if (bytes[i] != 0)
-            return options_refuse(log, "option %sat byte %zu is not known to weir " WEIR_VERSION, name, i);
-    memcpy(to, from, from_size < to_size ? from_size : to_size);
-    memcpy(to, &to_size, sizeof to_size);
+    size_t given;
+    memcpy(&given, from, sizeof given);
+    if (given != size)
+        return options_refuse(log,
+                              "option %ssize is %zu, but this weir " WEIR_VERSION " knows %zu only: set it to sizeof"
+                              " the struct, and compile with this version's headers",
+                              name, given, size);
+    memcpy(to, from, size);
     return WEIR_OK;
 }
 
-/* The hook that is to hear of what is wrong is itself an option. */
 static int options_begin(const struct weir_options *options, struct weir_options *out)
 {
-    const struct log silent = { NULL, NULL };
-    struct weir_options hooks = WEIR_OPTIONS_INIT;
-    *out = hooks;
-    if (!options)
-        return WEIR_OK;
-    if (options_range(&silent, "size", (int64_t)options->size, sizeof options->size, OPTIONS_MAX_SIZE) != WEIR_OK)
-        return WEIR_EINVAL;
-    memcpy(&hooks, options, options->size < sizeof hooks ? options->size : sizeof hooks);
-    const struct log log = { hooks.log, hooks.user };
-    return options_copy(&log, "", options, options->size, out, sizeof *out);
+    const struct log log = { log_to_stderr, NULL }; /* a struct of another size may have its hook elsewhere */
+    struct weir_options defaults = WEIR_OPTIONS_INIT;
+    int error = options_copy(&log, "", options ? options : &defaults, out, sizeof *out);
+    if (!error && !out->log && !out->quiet)
+        out->log = log_to_stderr;
+    return error;
 }
 
-static int only_for(const struct log *log, const char *name, const char *modes)
+/* ---- Options that mean nothing in this mode: one line names them, and they count as not given ---- */
+
+struct foreign {
+    char names[LOG_LINE_SIZE / 2];
+    size_t len;
+};
+
+static void foreign_add(struct foreign *foreign, bool is_given, const char *name)
 {
-    return options_refuse(log, "option %s is for %s and must be 0 without it", name, modes);
+    if (is_given && foreign->len < sizeof foreign->names)
+        foreign->len += (size_t)snprintf(foreign->names + foreign->len, sizeof foreign->names - foreign->len, "%s%s",
+                                         foreign->len > 0 ? ", " : "", name);
 }
 
-static int only_redis(const struct log *log, const char *name)
+#define FOREIGN(option) (foreign_add(&foreign, read->option != 0, #option), read->option = 0)
+
+static void foreign_drop(struct weir_options *read, const struct log *log)
 {
-    return only_for(log, name, "mode WEIR_DISTRIBUTED or WEIR_HYBRID");
+    static const char *const modes[] = { "WEIR_LOCAL", "WEIR_DISTRIBUTED", "WEIR_HYBRID" };
+    struct foreign foreign = { .len = 0 };
+    if (read->mode == WEIR_LOCAL) {
+        FOREIGN(redis_url);
+        FOREIGN(redis_password_file);
+        FOREIGN(redis_sentinel_user);
+        FOREIGN(redis_sentinel_password_file);
+        FOREIGN(redis_prefix);
+        FOREIGN(redis_ca_file);
+        FOREIGN(redis_cert_file);
+        FOREIGN(redis_key_file);
+        FOREIGN(redis_insecure);
+        FOREIGN(redis_replicas);
+        FOREIGN(by_local_clock);
+    }
+    if (read->mode != WEIR_HYBRID) {
+        FOREIGN(lease_life_us);
+        FOREIGN(lease_max);
+        FOREIGN(strict);
+    }
+    if (foreign.len > 0)
+        log_line(log, WEIR_LOG_INFO, "mode %s does not use these options: %s", modes[read->mode], foreign.names);
+    foreign.len = 0;
+    if (read->on_failure != WEIR_FAIL_OPEN)
+        FOREIGN(open_for_us);
+    if (foreign.len > 0)
+        log_line(log, WEIR_LOG_INFO, "option open_for_us is used with on_failure WEIR_FAIL_OPEN only");
 }
 
 static int leases_read(struct weir_options *read, const struct log *log)
 {
-    if (read->mode != WEIR_HYBRID) {
-        const char *given = read->lease_life_us ? "lease_life_us" : read->lease_max ? "lease_max" : "strict";
-        if (read->lease_life_us || read->lease_max || read->strict)
-            return only_for(log, given, "mode WEIR_HYBRID");
+    if (read->mode != WEIR_HYBRID)
         return WEIR_OK;
-    }
     if (read->lease_life_us == 0)
         read->lease_life_us = DEFAULT_LEASE_LIFE_US;
     if (read->lease_max == 0)
@@ -105,29 +134,9 @@ static int mode_read(struct weir_options *read, const struct log *log)
     if (options_range(log, "mode", (int64_t)read->mode, WEIR_LOCAL, WEIR_HYBRID) != WEIR_OK ||
         options_range(log, "on_failure", (int64_t)read->on_failure, WEIR_FAIL_LOCAL, WEIR_FAIL_ERROR) != WEIR_OK)
         return WEIR_EINVAL;
-    if (read->mode == WEIR_LOCAL) {
-        if (read->redis_url)
-            return only_redis(log, "redis_url");
-        if (read->redis_password_file)
-            return only_redis(log, "redis_password_file");
-        if (read->redis_sentinel_user)
-            return only_redis(log, "redis_sentinel_user");
-        if (read->redis_sentinel_password_file)
-            return only_redis(log, "redis_sentinel_password_file");
-        if (read->redis_prefix)
-            return only_redis(log, "redis_prefix");
-        if (read->redis_ca_file)
-            return only_redis(log, "redis_ca_file");
-        if (read->redis_cert_file)
-            return only_redis(log, "redis_cert_file");
-        if (read->redis_key_file)
-            return only_redis(log, "redis_key_file");
-        if (read->redis_insecure)
-            return only_redis(log, "redis_insecure");
-        if (read->redis_replicas)
-            return only_redis(log, "redis_replicas");
-        return read->by_local_clock ? only_redis(log, "by_local_clock") : WEIR_OK;
-    }
+    foreign_drop(read, log);
+    if (read->mode == WEIR_LOCAL)
+        return WEIR_OK;
     if (!read->redis_url)
         return options_refuse(log, "option redis_url is required in mode %s",
                               read->mode == WEIR_HYBRID ? "WEIR_HYBRID" : "WEIR_DISTRIBUTED");
@@ -144,8 +153,6 @@ static int mode_read(struct weir_options *read, const struct log *log)
 /* How much memory may hold, how long a call may take. */
 static int bounds_read(struct weir_options *read, const struct log *log)
 {
-    if (read->open_for_us && read->on_failure != WEIR_FAIL_OPEN)
-        return only_for(log, "open_for_us", "on_failure WEIR_FAIL_OPEN");
     if (read->max_keys == 0)
         read->max_keys = DEFAULT_MAX_KEYS;
     if (options_range(log, "max_keys", read->max_keys, 1, INT64_C(1) << 31) != WEIR_OK)
