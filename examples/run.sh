@@ -4,8 +4,8 @@
 set -u
 [ $# -ge 1 ] || { echo "usage: run.sh EXAMPLE..." >&2; exit 2; }
 scratch=$(mktemp -d) || exit 2
-# shellcheck source=tests/cli/server.sh
 here=$(dirname "$0")/../tests/cli
+# shellcheck source=tests/cli/server.sh
 . "$here/server.sh"
 # shellcheck disable=SC2119 # with no words for its command line
 start_server

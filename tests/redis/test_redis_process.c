@@ -360,7 +360,7 @@ TEST_EACH(the_end_answers_all_who_wait_at_once, 2, 30)
     int64_t took_us = wire_now_us() - began_us;
     crew_join(&crew);
     printf("close with %d calls and %d requests under way took %" PRId64 " us\n", (int)CALLERS, (int)OPS, took_us);
-    ck_assert_int_lt(took_us, 2 * WEIR_SECOND);
+    ck_assert_int_lt(took_us, 20 * WEIR_SECOND); /* and not the timeout */
     ck_assert_int_eq(waiting.closed, CALLERS);
     ck_assert_int_eq(waiting.submitted_closed, OPS);
     place_close(&place);

@@ -165,7 +165,7 @@ TEST_EACH(a_passing_failure_is_one_and_passes_by_itself, sizeof passing / sizeof
     struct oracle oracle = { .lock = PTHREAD_MUTEX_INITIALIZER };
     struct fake_redis *fake = fake_redis_start(oracle_answer, &oracle);
     place_open_bare(&place);
-    struct weir_options options = place_options(&place, 500000);
+    struct weir_options options = place_options(&place, 60 * WEIR_SECOND); /* which no call waits for */
     options.redis_url = fake_redis_url(fake);
     options.on_failure = WEIR_FAIL_OPEN;
     weir *limiter = limiter_of(&options);
@@ -178,7 +178,7 @@ TEST_EACH(a_passing_failure_is_one_and_passes_by_itself, sizeof passing / sizeof
         struct timed timed = timed_try(limit, "key", 1);
         ck_assert_int_eq(timed.status, WEIR_OK);
         ck_assert_int_eq(timed.decision.source, WEIR_BY_FAIL_OPEN);
-        ck_assert_int_le(timed.took_us, options.timeout_us);
+        ck_assert_int_lt(timed.took_us, options.timeout_us);
     }
     ck_assert_uint_eq(stats_of(limiter).outages, 1);
     const bool renews = strncmp(passing[_i], "-READONLY", 9) == 0; /* soon, because another thread connects */
@@ -212,9 +212,12 @@ TEST(a_server_busy_with_a_script_is_out_for_as_long_as_that_runs, 30)
     weir_limit *limit = limit_of(limiter, "limit", FIFTY_AN_HOUR);
     recover(limit, "key");
     begin_to_ask(&place, "*3\r\n$4\r\nEVAL\r\n$17\r\nwhile true do end\r\n$1\r\n0\r\n");
-    int64_t until_us = wire_now_us() + 300000;
-    sleep_us(5000);
-    for (int i = 0; wire_now_us() < until_us; i++) {
+    struct weir_decision decision;
+    do
+        must_succeed(weir_peek(limit, weir_key_text("key"), 1, &decision));
+    while (decision.source == WEIR_BY_REDIS); /* the script has not begun */
+    const int64_t until_us = wire_now_us() + 300000;
+    while (wire_now_us() < until_us) {
         struct timed timed = timed_try(limit, "key", 1);
         ck_assert_int_eq(timed.status, WEIR_OK);
         ck_assert_int_eq(timed.decision.source, WEIR_BY_FAIL_CLOSED);
@@ -244,6 +247,7 @@ TEST_EACH(a_server_whose_clients_are_paused_is_out_for_as_long, sizeof paused / 
     weir *limiter = limiter_of(&options);
     weir_limit *limit = limit_of(limiter, "limit", FIFTY_AN_HOUR);
     recover(limit, "key");
+    const int64_t began_us = wire_now_us();
     const bool is_paused = strcmp(place_ask(&place, "CLIENT", "PAUSE", paused[_i] ? "30000" : "2000", paused[_i]),
                                   "OK") == 0;
     if (!is_paused) {
@@ -252,6 +256,8 @@ TEST_EACH(a_server_whose_clients_are_paused_is_out_for_as_long, sizeof paused / 
     }
     for (int i = 0; is_paused && i < 50; i++) {
         struct timed timed = timed_try(limit, "key", 1);
+        if (!paused[_i] && wire_now_us() - began_us >= 2 * WEIR_SECOND)
+            break; /* a busy machine: the pause may be over */
         ck_assert_int_eq(timed.status, WEIR_OK);
         ck_assert_int_eq(timed.decision.source, WEIR_BY_FAIL_OPEN);
         ck_assert_int_le(timed.took_us, call_most_us(options.timeout_us));
