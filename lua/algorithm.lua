@@ -1,7 +1,12 @@
--- algorithm.lua - one algorithm as a function: take `cost` permits, if they are there, from a state (false: fresh).
--- Returns nil if the state is not one of ours, else: permits used before, rounded up; the time, or the anchor if a clock
--- that stepped back is held; whether the state must be written in any case; whether the cost was admitted; and the
--- state after (nil: fresh) with the microseconds until it will be as good as new.
+-- algorithm.lua - one algorithm as a function that takes `cost` permits, if they are there, from a state (false:
+-- fresh).
+--
+-- Returns nil if the state is foreign. Otherwise it returns:
+--     the permits used before, rounded up
+--     the time, or the anchor if the clock has stepped back less than the slack
+--     whether the state must be written in any case
+--     whether the cost was admitted
+--     the state afterwards (nil: fresh), and the microseconds until the key is idle
 local function ALGORITHM(stamp, state, now, cost, moved)
   --@paste ALGORITHM plan
   --@paste ALGORITHM check

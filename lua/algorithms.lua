@@ -1,4 +1,4 @@
--- algorithms.lua - each algorithm as a function, and how long its stamp is, by the stamp's first byte.
+-- algorithms.lua - every algorithm as a function, and the length of its stamp, by the stamp's first byte.
 --@include algorithm.lua level
 --@include algorithm.lua interval
 --@include algorithm.lua fixed

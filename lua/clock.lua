@@ -1,6 +1,6 @@
--- clock.lua - the time to decide by, read once: the server's, or `time`, a caller's, in decimal microseconds. A key that
--- was decided by a caller's time stays a week longer, for the server counts its time to live by another clock.
--- Sets: now (nil if `time` is not one), grace (milliseconds that a key outlives its state).
+-- clock.lua - the time of this decision, read once: the server's or, if the caller gave one, `time` in decimal
+-- microseconds. With a caller's time the key is kept a week longer, because its expiry follows the server's clock.
+-- Sets: now (nil if `time` is invalid), grace (milliseconds that a key outlives its state).
 local now, grace = nil, 2000
 if not time then
   local clock = call('TIME')

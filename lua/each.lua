@@ -1,11 +1,24 @@
--- each.lua - the body of a script that decides for n keys, each by itself: the requests for a key one after the other,
--- as if each had come alone. ALGORITHM is the file of its arithmetic. The scripts say what KEYS and ARGV are.
--- What becomes of a state under another plan is said in meet.lua; a reset forgets the former state as well.
+-- each.lua - the body of the scripts that decide requests for keys of one limit. ALGORITHM is the file of its
+-- arithmetic. Requests for the same key are decided one after the other, as if each had come alone. meet.lua says what
+-- happens to a state under another plan. A reset also forgets the former state.
 --
--- One GET, or one MGET for all and a GET for each that it does not find; at most one PSETEX or DEL a key; TIME once.
--- Every number stays a whole one below 2^53, which a double holds exactly, and leaves through struct.pack or, milliseconds
--- to live, as '%d': tostring keeps 14 digits only.
--- What a bad call is refused for is looked at before anything is written; for one key that is before its end.
+-- KEYS     one or more keys, all different, in a cluster all in one slot.
+-- ARGV     stamp  the plan, laid out in ALGORITHM's file.
+--          items  for each key in turn one or more '<BBI5I2': verb, more, cost, times. `times` equal requests
+--                 follow one another. more is 1 if the next item is for the same key, otherwise 0. The verbs are enum
+--                 weir_verb and enum redis_verb: 4 charges up to `cost` permits, as many as fit into the permits left
+--                 divided by `times`, which is at least 1; 5 is the same, but only if the key's last take in this call
+--                 was admitted. 4 bytes end the items, the echo: the answer repeats them, which shows that it belongs
+--                 to this call.
+--          time   the time to decide by, in decimal microseconds; without it the server's.
+-- Returns  one string: '<I7I7' the time and the permits charged; for each key a 0 byte (nothing used), a 1 byte (a
+--          foreign value, left alone) or the state that its requests met, under this stamp; the echo.
+-- Errors   'WEIR ...' if KEYS or ARGV are invalid; then nothing was written.
+--
+-- It reads with one GET, or one MGET and a GET for each key that MGET does not find. It writes at most one PSETEX or
+-- DEL per key, and calls TIME once. All numbers are integers below 2^53, which a double represents exactly. They leave
+-- through struct.pack, or as '%d' for milliseconds, because tostring keeps 14 digits only. Items are checked before
+-- anything is written; with a single key, while its requests are decided.
 --@include prologue.lua
 local LEASE, LEASE_IF_TAKEN = 4, 5 -- enum redis_verb
 
@@ -45,7 +58,7 @@ for i = 1, keys do
     if not sane then
       return redis.error_reply('WEIR bad stamp')
     elseif state then
-      local function meet(stored, stamp, now) -- made where it is needed: seldom
+      local function meet(stored, stamp, now) -- defined here because it is rarely needed
         --@include prologue.lua
         --@include algorithms.lua
         --@include meet.lua
@@ -58,7 +71,7 @@ for i = 1, keys do
   repeat
     verb, more, cost, times, at = parse('<BBI5I2', items, at)
     if not ours then
-      -- its requests are passed over
+      -- foreign: skip its requests
     elseif verb == TAKE then
       local units = cost * unit
       admitted = used + units > most and 0 or times == 1 and 1 or floor((most - used) / units)
@@ -91,7 +104,7 @@ for i = 1, keys do
   if more ~= 0 or (keys == 1 and at <= ends) then
     return redis.error_reply('WEIR bad items: not those of the keys')
   end
-  if changed then -- a denial and a peek leave the key as it is
+  if changed then -- denials and peeks leave the key untouched
     local added, bytes, left = charged - before
     if used > 0 then
       --@paste ALGORITHM write

@@ -1,8 +1,8 @@
-# embed.cmake - cmake -DSCRIPTS=<names> -DOUT=<file.c> -P embed.cmake: makes the scripts a C file.
+# embed.cmake - cmake -DSCRIPTS=<names> -DOUT=<file.c> -P embed.cmake: turns the scripts into a C file.
 #
-# In a .lua file these lines are directives; all other comments and what indents a line are left out.
-#     --@include FILE.lua [NAME]   the whole file, with the word ALGORITHM in it replaced by NAME
-#     --@paste NAME PART           of NAME.lua, what stands between "--@part PART" and the next "--@part"
+# Two lines of a .lua file are directives. Other comments and all indentation are removed.
+#     --@include FILE.lua [NAME]   inserts the file; the word ALGORITHM in it becomes NAME
+#     --@paste NAME PART           inserts the lines of NAME.lua between "--@part PART" and the next "--@part"
 cmake_minimum_required(VERSION 3.22)
 
 function(read_lua path out)
@@ -57,12 +57,12 @@ foreach(name IN LISTS SCRIPTS)
   string(SHA1 sha1 "${text}")
   string(LENGTH "${text}" len)
   string(HEX "${text}" bytes)
-  string(REGEX REPLACE "(..)" "0x\\1," bytes "${bytes}") # as a literal it would be longer than C11 promises to take
+  string(REGEX REPLACE "(..)" "0x\\1," bytes "${bytes}") # a string literal would be longer than C11 guarantees
   string(TOUPPER ${name} id)
   string(APPEND texts "static const char ${name}[] = {${bytes}0};\n")
   string(APPEND rows "    [REDIS_${id}] = { \"${name}\", \"${sha1}\", ${name}, ${len} },\n")
 endforeach()
-file(WRITE ${OUT} "/* redis_scripts.c - made of lua/ by embed.cmake. */
+file(WRITE ${OUT} "/* redis_scripts.c - generated from lua/ by embed.cmake. */
 #include \"backends/redis/wire/scripts.h\"
 
 ${texts}

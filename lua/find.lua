@@ -1,6 +1,7 @@
--- find.lua - what is stored for `key`, the i-th. Sets: stored (false: nothing); state (the same; nil: not of our type),
--- known (it is a state under `stamp`, and no former one), moved. Several keys are got at once: that says neither of a
--- key that it is missing nor that it is not of our type, so where nothing came it is asked again by itself.
+-- find.lua - the value stored for `key`, the i-th.
+-- Sets: stored (false: none); state (the value; nil: it is not a string); known (it is a state under `stamp`, without a
+-- former one); moved. Several keys are read by one MGET, which returns nothing for a missing key and for one that is
+-- not a string. A GET then tells the two apart.
 local stored = got and got[i] or pcall('GET', key)
 local state, known = stored, false
 if state then
@@ -11,4 +12,4 @@ if state then
     known = sub(state, 1, #stamp) == stamp
   end
 end
-local moved = false -- whether it must be written even if the request is denied
+local moved = false -- true: the state must be written even if the request is denied

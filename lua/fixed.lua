@@ -1,5 +1,5 @@
--- fixed.lua - fixed window, the twin of src/core/algorithm/fixed_window.c: a window that has ended is forgotten. Parts as in
--- level.lua.
+-- fixed.lua - fixed window, the twin of src/core/algorithm/fixed_window.c: a window that has ended is forgotten.
+-- level.lua explains the parts.
 --
 --     stamp: tag 'F', align I1, period I7 in us, size I4                 state: stamp, used I4, start I7 in us
 --@part plan

@@ -1,15 +1,8 @@
 -- fixed_window.lua - decides requests for keys of one limit: fixed window.
 --
--- KEYS  one or more, all in one slot of a cluster, each at most once
--- ARGV  stamp  the plan, as fixed.lua lays it out, tag 'F'
---       items  for each key in turn one or more '<BBI5I2': verb (enum weir_verb, or as below), more (1: another item of
---              this key follows, 0: it was the key's last), cost, times (so many equal requests one after the other);
---              then 4 bytes that the answer repeats, so that it is known for this call's. Verb 4 charges up to `cost`
---              permits, as many as fit into what is left divided by `times`, 1 or more; verb 5 does if the key's last
---              take in this call was admitted
---       time   to decide by, in decimal microseconds; without it the server's
--- Returns one string: '<I7I7' time, permits charged in all; then for each key byte 0 (nothing is used), byte 1 (what
---       is stored is not a state of ours: left alone), or the state, under this stamp, that its requests met; then the
---       4 bytes.
--- Error 'WEIR ...' if KEYS or ARGV are not so; then nothing was written.
+-- KEYS     one or more keys.
+-- ARGV     stamp (tag 'F', laid out in fixed.lua), items, and optionally the time.
+-- Returns  one string: the time, the permits charged, the state of each key, the echo.
+--
+-- each.lua describes all of them.
 --@include each.lua fixed

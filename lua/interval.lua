@@ -1,5 +1,5 @@
--- interval.lua - token bucket with interval refill, the twin of src/core/algorithm/interval_bucket.c: `limit` permits come back
--- every period. Parts as in level.lua.
+-- interval.lua - token bucket with interval refill, the twin of src/core/algorithm/interval_bucket.c: `limit` permits
+-- come back every period. level.lua explains the parts.
 --
 --     stamp: tag 'I', align I1, limit I4, period I7 in us, size I4       state: stamp, used I4, last refill I7 in us
 --@part plan

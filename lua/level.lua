@@ -1,15 +1,15 @@
--- level.lua - greedy token bucket and leaky bucket, the twin of src/core/algorithm/level.h: units that drain by p every tick.
+-- level.lua - greedy token bucket and leaky bucket, the twin of src/core/algorithm/level.h: p units drain every tick.
 --
 --     stamp: tag 'T' or 'L', p I7, q I7, tick I3 in us, size I4          state: stamp, used units I7, tick I7
 --
--- Parts of a script, in the order in which they are pasted:
---     plan     in: stamp, now. Out: the plan's fields; most, the units of a full bucket; unit, units of a permit; grain,
---              microseconds of one step of the anchor; fresh, the anchor of a fresh state.
---     check    out: sane, whether the stamp is a plan's. That of a state that is stored has been checked already.
---     read     in: state (nil: not ours, false: none), moved. Out: ours; used and anchor at now; moved, if the clock
---              rule moved the anchor back.
---     write    in: used, anchor, added (what was admitted just now); bytes and left, declared. Out: bytes; left, us until
---              it is as good as new.
+-- The parts of an algorithm, in the order in which scripts paste them:
+--     plan     in: stamp, now. Out: the plan's fields; most, the units of a full bucket; unit, the units of a permit;
+--              grain, the microseconds of one step of the anchor; fresh, the anchor of a fresh state.
+--     check    out: sane, true if the stamp is a valid plan. The stamp of a stored state has been checked before.
+--     read     in: state (nil: foreign, false: none), moved. Out: ours; used and anchor at now; moved, true if the
+--              clock has stepped back by more than the slack, so that the anchor was moved.
+--     write    in: used, anchor, added (the permits just admitted); bytes and left, declared. Out: bytes; left, the
+--              microseconds until the key is idle.
 --@part plan
 local tag, p, q, tick, size = parse('<BI7I7I3I4', #stamp == 22 and stamp or string.rep('\0', 22))
 local most, unit, grain, fresh = size * q, q, tick, tick == 1 and now or floor(now / tick)

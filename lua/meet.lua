@@ -1,22 +1,24 @@
--- meet.lua - the body of meet(stored, stamp, now), for what is stored but is not plainly a state under this stamp: it
--- is under another plan, or has a former state behind it, or is not ours.
+-- meet.lua - the body of meet(stored, stamp, now), which handles each value that is not plainly a state under this
+-- stamp: it is under another plan, has a former state behind it, or is foreign.
 --
--- The former state is what a key had under a plan before, kept because its use is more than the new plan can hold. It
--- denies nothing. What is charged to the state is charged to it too, as a take under its own plan; where that does not
--- fit, it becomes full, and where nothing is used in it, it is forgotten instead. So a limit that goes back to that
--- plan has forgotten nothing. A refund and a denial leave it as it is. A key is as good as new when both states are.
+-- The former state is what a key had under an earlier plan. It is kept because its use is more than the new plan can
+-- hold. It denies nothing. Permits charged to the state are also charged to the former state, as a take under its own
+-- plan. If they do not fit, the former state becomes full. If nothing is used in it, it is forgotten. So a limit that
+-- returns to that plan has forgotten nothing. Refunds and denials leave it unchanged. A key is idle when both states
+-- are.
 --
---     with a former state: '+', n I2, n bytes of the state (its stamp alone: nothing is used in it), the former state
+--     with a former state: '+', n I2, n bytes of the state (its stamp alone: nothing is used), the former state
 --
--- Under another plan, the permits used so far, the state's or the former one's, whichever are more, rounded up, are
--- charged to a fresh state. If they are more than it holds, the state that had more (the former one, if equal) is the
--- former one from then on; otherwise there is none any more. But where the former one has as much or more and is under
--- the very plan that is asked for, it goes on as the state, as it is: nothing begins anew.
+-- If the state is under another plan, the permits used so far are charged to a fresh state. They are those of the state
+-- or of the former one, whichever has more, rounded up. If they are more than the fresh state holds, the state that had
+-- more becomes the former one; if both have the same, the former one stays. If they fit, the former one is dropped. One
+-- case differs: if the former state has at least as much and is under the very plan in question, it becomes the state,
+-- unchanged.
 --
--- Returns the state (false: a fresh one, nil: not ours); whether it must be written in any case; and if it has a former
--- one, beside(bytes, left, added): it makes of the state after (nil: fresh), its microseconds left and the permits that
--- were charged what is to be stored, and the microseconds until both are as good as new.
-local function look(state, or_stamp) -- as the algorithms' functions return
+-- Returns the state (false: fresh, nil: foreign), whether it must be written in any case and, if there is a former
+-- state, beside(bytes, left, added). That function gets the state afterwards (nil: fresh), its microseconds left and
+-- the permits charged. It returns the bytes to store and the microseconds until both states are idle.
+local function look(state, or_stamp) -- returns what the algorithms' functions return
   local tag = sub(state, 1, 1)
   if algorithms[tag] then
     local own = sub(state, 1, stamp_len[tag])

@@ -1,13 +1,13 @@
--- sliding.lua - sliding window, the twin of src/core/algorithm/sliding_window.c: the current block and the `blocks` before it
--- count. Parts as in level.lua.
+-- sliding.lua - sliding window, the twin of src/core/algorithm/sliding_window.c: the current block and the `blocks`
+-- before it count. level.lua explains the parts.
 --
 --     stamp: tag 'S', blocks I2, period I7 of one block in us, size I4
---     state: stamp, id I7 of the newest block that was charged, n I2, then n counts I4, that of block newest first and
---            the last one not 0
+--     state: stamp, id I7 of the newest block that was charged, n I2, then n counts I4, newest block first; the last is
+--            not 0
 --
--- Permits come and go as in a queue: into the newest block, out of the oldest that counts. So what stays of a sequence
--- of takes and refunds is the youngest part of all that was in it. Counts too old to count are dropped by a take only:
--- the clock may step back a little, and they count again.
+-- Permits behave as in a queue: they enter the newest block and leave the oldest one that counts. So after a sequence
+-- of takes and refunds the youngest permits remain. Only a take drops counts that are too old: after a small step back
+-- of the clock they count again.
 --@part plan
 local tag, blocks, period, size = parse('<BI2I7I4', #stamp == 14 and stamp or string.rep('\0', 14))
 local most, unit, grain, fresh = size, 1, period, floor(now / period)
@@ -16,7 +16,7 @@ local sane = tag == 83 and blocks > 0 and blocks <= 1024 and period > 0 and (blo
   and size > 0
 --@part read
 local used, anchor, ours = 0, fresh, state ~= nil
--- counts[1 .. kept] are young enough to count, and come to `had`.
+-- counts[1 .. kept] are young enough to count; their sum is `had`.
 local newest, counts, n, kept, age, had, rebased = fresh, nil, 0, 0, 0, 0, false
 if state then
   if #state >= 27 then newest, n = parse('<I7I2', state, 15) end
@@ -71,4 +71,4 @@ else
   while counts[n] == 0 do n = n - 1 end
   bytes = pack('<c14I7I2c0', stamp, newest, n, sub(old, 1, 4 * n))
 end
-left = (blocks + 1) * period + (newest * period - now) -- the newest block is the last to be emptied
+left = (blocks + 1) * period + (newest * period - now) -- the newest block leaves last

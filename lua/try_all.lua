@@ -1,12 +1,12 @@
--- try_all.lua - takes from several keys, of limits of any kind, all or nothing.
+-- try_all.lua - takes permits from several keys, of limits of any kind, all or nothing.
 --
--- KEYS  one or more, all in one slot of a cluster, each at most once
--- ARGV  a stamp for each key, as the algorithms' files lay them out
---       items  one for each key, as for the other scripts: a take, not more, of its cost, once; then 4 bytes likewise
---       time   to decide by, in decimal microseconds; without it the server's
--- Returns what the other scripts return. If any key denies, nothing is charged; what the clock or a new plan demands is
---       written all the same. If any is not ours, nothing is written.
--- Error 'WEIR ...' if KEYS or ARGV are not so; then nothing was written.
+-- KEYS     one or more keys, all different, in a cluster all in one slot.
+-- ARGV     a stamp for each key, laid out in the algorithms' files.
+--          items  one take for each key, with more 0 and times 1, then the echo, as in each.lua.
+--          time   the time to decide by, in decimal microseconds; without it the server's.
+-- Returns  the same as each.lua. If any key denies, nothing is charged, but changes that the clock or a new plan demands
+--          are written. If any value is foreign, nothing is written.
+-- Errors   'WEIR ...' if KEYS or ARGV are invalid; then nothing was written.
 --@include prologue.lua
 
 local n = #KEYS
@@ -58,7 +58,7 @@ if all_ours then
       local _
       _, _, _, _, after[i], lives[i] = deciders[i](ARGV[i], states[i], now, 0)
     end
-    if all_allowed or must[i] then -- a denial leaves the key as it is
+    if all_allowed or must[i] then -- denials leave the key untouched
       local bytes, left = after[i], lives[i]
       if besides[i] then bytes, left = besides[i](bytes, left, all_allowed and costs[i] or 0) end
       if bytes then

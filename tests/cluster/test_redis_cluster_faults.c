@@ -271,7 +271,7 @@ TEST(without_a_majority_all_falls_back_and_returns_with_it, 120)
 
 /* ---- Seeds ---- */
 
-#define ALONE "no node of the redis cluster says who has which slots: the server is not part of a cluster"
+#define ALONE "no node of the redis cluster gives a map of the slots: the server is not part of a cluster"
 
 static void assert_used_with_seeds(const char *url)
 {

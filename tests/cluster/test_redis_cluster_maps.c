@@ -7,7 +7,7 @@
 
 /* ---- Maps ---- */
 
-#define NO_RANGE "what should be a range of slots is not [first, last, [host, port, ...], ...]"
+#define NO_RANGE "a range of slots is not [first, last, [host, port, ...], ...]"
 #define TEN "1234567890"
 #define FIFTY TEN TEN TEN TEN TEN
 
@@ -25,11 +25,14 @@ TEST(a_wrong_map_is_refused_and_the_log_says_why, 120)
         { "*1\r\n:1\r\n", NO_RANGE },
         { "*1\r\n*2\r\n" ALL, NO_RANGE },
         { "*1\r\n*3\r\n" ALL "*1\r\n" HOST, NO_RANGE },
-        { "*1\r\n*3\r\n:5\r\n:4\r\n*3\r\n" HOST ":1\r\n" ID, "a slot is none, or a range ends before it begins" },
-        { "*1\r\n*3\r\n:0\r\n:16384\r\n*3\r\n" HOST ":1\r\n" ID, "a slot is none, or a range ends before it begins" },
-        { "*1\r\n*3\r\n:-1\r\n:5\r\n*3\r\n" HOST ":1\r\n" ID, "a slot is none, or a range ends before it begins" },
-        { "*1\r\n*3\r\n" ALL "*3\r\n" HOST ":0\r\n" ID, "a node's host or port is none" },
-        { "*1\r\n*3\r\n" ALL "*3\r\n" HOST ":65536\r\n" ID, "a node's host or port is none" },
+        { "*1\r\n*3\r\n:5\r\n:4\r\n*3\r\n" HOST ":1\r\n" ID,
+          "a slot is not a number of 0 to 16383, or a range ends before it begins" },
+        { "*1\r\n*3\r\n:0\r\n:16384\r\n*3\r\n" HOST ":1\r\n" ID,
+          "a slot is not a number of 0 to 16383, or a range ends before it begins" },
+        { "*1\r\n*3\r\n:-1\r\n:5\r\n*3\r\n" HOST ":1\r\n" ID,
+          "a slot is not a number of 0 to 16383, or a range ends before it begins" },
+        { "*1\r\n*3\r\n" ALL "*3\r\n" HOST ":0\r\n" ID, "a node's host or port is invalid" },
+        { "*1\r\n*3\r\n" ALL "*3\r\n" HOST ":65536\r\n" ID, "a node's host or port is invalid" },
         { "*1\r\n*3\r\n" ALL "*3\r\n$3\r\na b\r\n:1\r\n" ID, "a node's host" },
         { "*1\r\n*3\r\n" ALL "*3\r\n$4\r\n/run\r\n:1\r\n" ID, "a node's host" },
         { "*2\r\n*3\r\n" ALL "*3\r\n" HOST ":1\r\n" ID "*3\r\n:7\r\n:7\r\n*3\r\n" HOST ":2\r\n" ID,
@@ -53,7 +56,7 @@ TEST(a_wrong_map_is_refused_and_the_log_says_why, 120)
         struct weir_options options = speaker_options(&place, SPEAKER_TIMEOUT_US, &bad, NULL);
         weir *limiter = limiter_of(&options);
         weir_limit *limit = limit_of(limiter, "limit", UNREFILLED);
-        snprintf(says, sizeof says, "no node of the redis cluster says who has which slots: %s", rows[i].says);
+        snprintf(says, sizeof says, "no node of the redis cluster gives a map of the slots: %s", rows[i].says);
         for (int64_t until_us = wire_now_us() + SPEAKER_PATIENCE_US; !place_logged(&place, says); sleep_us(200)) {
             struct timed timed = timed_try(limit, "key", 1);
             ck_assert(timed.status == WEIR_EIO || timed.status == WEIR_ETIME);

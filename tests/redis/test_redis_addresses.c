@@ -236,8 +236,8 @@ TEST(a_sentinel_or_a_node_whose_name_is_not_found_is_passed_over, 30)
 TEST(a_cluster_none_of_whose_names_is_found_says_so, 30)
 {
     static const char *const says[] = {
-        "no node of the redis cluster says who has which slots: the host's name is not resolved: ",
-        "no node of the redis cluster says who has which slots: its name is not resolved in time",
+        "no node of the redis cluster gives a map of the slots: the host's name is not resolved: ",
+        "no node of the redis cluster gives a map of the slots: its name is not resolved in time",
     };
     for (int late = 0; late < 2; late++) {
         struct place place;

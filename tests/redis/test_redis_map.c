@@ -123,10 +123,10 @@ TEST(holes_one_slot_ranges_and_a_node_of_many_ranges_are_read, 30)
     ck_assert_uint_eq(map.node_count, 1);
 }
 
-#define NO_RANGE "what should be a range of slots is not [first, last, [host, port, ...], ...]"
-#define NO_SLOT "a slot is none, or a range ends before it begins"
-#define NO_HOST "a node's host is none"
-#define NO_NODE "a node's host or port is none"
+#define NO_RANGE "a range of slots is not [first, last, [host, port, ...], ...]"
+#define NO_SLOT "a slot is not a number of 0 to 16383, or a range ends before it begins"
+#define NO_HOST "a node's host is not a string of at most 253 bytes"
+#define NO_NODE "a node's host or port is invalid"
 #define GOOD RANGE("0", "9", H, "1")
 
 TEST(an_answer_in_which_anything_is_amiss_is_refused, 30)

@@ -1,4 +1,4 @@
-/* redis.c - the Redis backend: its life, and the vtable over the engine of a server or the cluster of several. */
+/* redis.c - the Redis backend: its life, and its operations over one server's engine or a cluster. */
 #include "backends/redis/redis.h"
 
 #include "backends/redis/engine/health.h"
@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- What belongs to a process ---- */
+/* ---- A process's threads and connections ---- */
 
 static int process_start(const struct redis_config *config, struct redis_process *out)
 {
@@ -43,9 +43,9 @@ static void process_abandon(struct redis_process *process)
         redis_engine_abandon(process->engine);
 }
 
-/* The parent's connections are closed before the child opens anything: later their numbers could be something else's,
- * for the system copies the open descriptors before the memory that tells of them, and meanwhile the parent's threads go
- * on. A child's child has none of its grandparent's. */
+/* Close the parent's connections in the child before it opens any. Later their numbers could belong to other files: the
+ * system copies the open descriptors before the memory, and the parent's threads may act in between. A grandchild has
+ * none of these connections. */
 static void redis_forked(struct forks_watcher *watcher, enum forks_moment moment)
 {
     struct redis *redis = (struct redis *)((char *)watcher - offsetof(struct redis, forks));
@@ -54,8 +54,8 @@ static void redis_forked(struct forks_watcher *watcher, enum forks_moment moment
         process_abandon(process);
 }
 
-/* This process's. A child of a fork has its parent's, whose threads did not come along: it gets its own. NULL: there is
- * none to be had. */
+/* Return this process's threads and connections. The child of a fork finds its parent's, whose threads did not come
+ * along, and makes its own. NULL: that failed. */
 static struct redis_process *process_of(struct redis *redis)
 {
     struct redis_process *process = atomic_load_explicit(&redis->current, memory_order_acquire);
@@ -66,7 +66,8 @@ static struct redis_process *process_of(struct redis *redis)
     if (error) {
         free(own);
         if (redis_line_is_due(&redis->said_us))
-            log_line(&redis->config.log, WEIR_LOG_WARNING, "redis cannot be used in the child of a fork: %s",
+            log_line(&redis->config.log, WEIR_LOG_WARNING,
+                     "redis cannot be used in the child of a fork: %s; on_failure decides, and each call tries again",
                      why_not_started(error));
         return NULL;
     }
@@ -79,7 +80,7 @@ static struct redis_process *process_of(struct redis *redis)
     return process;
 }
 
-/* The same if it has one by now, else NULL. */
+/* The same, but NULL if this process has not made its own yet. */
 static struct redis_process *process_here(struct weir_backend *backend)
 {
     struct redis_process *process = atomic_load_explicit(&((struct redis *)backend)->current, memory_order_acquire);
@@ -88,7 +89,7 @@ static struct redis_process *process_here(struct weir_backend *backend)
 
 /* ---- Decisions ---- */
 
-/* Whether this thread brings others their answers. */
+/* True if this is one of the backend's I/O threads. */
 static bool process_is_here(const struct redis_process *process)
 {
     const struct redis_engine *here = redis_engine_here();
@@ -212,7 +213,7 @@ static const struct own_ops redis_ops = {
     .is_here = redis_is_here,
 };
 
-/* Who is trusted, and who this client is: once for all connections. */
+/* Make the context that all TLS connections share. */
 static int make_tls(const struct weir_options *options, struct redis_target *target, struct message message)
 {
     const char *given = options->redis_ca_file     ? "redis_ca_file"
@@ -271,7 +272,7 @@ int redis_open(const struct weir_options *options, struct weir_backend **out)
     }
     if (options->redis_insecure)
         log_line(&redis->config.log, WEIR_LOG_WARNING,
-                 "redis_insecure: whoever answers is taken for the server, its certificate is not looked at");
+                 "redis_insecure is set: the server's certificate is not verified");
     atomic_init(&redis->current, process);
     redis->forks.told = redis_forked;
     forks_watch(&redis->forks);

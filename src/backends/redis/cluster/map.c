@@ -1,13 +1,13 @@
-/* map.c - which node of a Redis Cluster has which slots, by what the nodes say. */
+/* map.c - which node of a Redis Cluster serves which slots, parsed from an answer to CLUSTER SLOTS. */
 #include "backends/redis/cluster/map.h"
 
 #include <string.h>
 
-#define NOT_KNOWN (REDIS_NOBODY - 1) /* while it is read: owner of slots whose range has a host that nobody knows */
+#define NOT_KNOWN (REDIS_NOBODY - 1) /* while reading: the owner of slots whose host is unknown */
 
-#define NO_RANGE "what should be a range of slots is not [first, last, [host, port, ...], ...]"
+#define NO_RANGE "a range of slots is not [first, last, [host, port, ...], ...]"
 
-/* In the order in which they come. */
+/* In the order of the answer. */
 enum part { FIRST_SLOT, LAST_SLOT, HOST, PORT, REST, NO_PART };
 
 void redis_map_begin(struct redis_map *map)
@@ -19,7 +19,7 @@ void redis_map_begin(struct redis_map *map)
     map->refused = NULL;
 }
 
-/* ---- Ranges: what is taken in returns why the answer is refused, or NULL ---- */
+/* ---- Ranges: each function returns why the answer is refused, or NULL ---- */
 
 static enum part map_part(const struct redis_wire_scalar *scalar)
 {
@@ -33,7 +33,7 @@ static enum part map_part(const struct redis_wire_scalar *scalar)
     return NO_PART;
 }
 
-/* Index of the node, which is added if it is new; REDIS_NOBODY: there is no room for it. */
+/* Return the index of the node, which is added if it is new. REDIS_NOBODY: there is no room. */
 static uint16_t map_node(struct redis_map *map, const struct redis_node_name *name)
 {
     for (size_t i = 0; i < map->node_count; i++)
@@ -48,7 +48,7 @@ static uint16_t map_node(struct redis_map *map, const struct redis_node_name *na
 static const char *map_take_slot(const struct redis_wire_scalar *scalar, long long least, long long *out)
 {
     if (!scalar->is_number || scalar->number < least || scalar->number >= REDIS_CLUSTER_SLOTS)
-        return "a slot is none, or a range ends before it begins";
+        return "a slot is not a number of 0 to 16383, or a range ends before it begins";
     *out = scalar->number;
     return NULL;
 }
@@ -56,20 +56,20 @@ static const char *map_take_slot(const struct redis_wire_scalar *scalar, long lo
 static const char *map_take_host(struct redis_map *map, const struct redis_wire_scalar *scalar)
 {
     if ((!scalar->text && !scalar->is_nil) || scalar->len > sizeof map->host)
-        return "a node's host is none";
+        return "a node's host is not a string of at most 253 bytes";
     if (scalar->len > 0)
         memcpy(map->host, scalar->text, scalar->len);
     map->host_len = scalar->len;
     return NULL;
 }
 
-/* With it the range is known. */
+/* The port completes the range. */
 static const char *map_take_port(struct redis_map *map, const struct redis_wire_scalar *scalar)
 {
     const bool is_known = map->host_len != 1 || map->host[0] != '?';
     struct redis_node_name name;
     if (!scalar->is_number || !redis_node_name_set(&name, map->host, is_known ? map->host_len : 0, scalar->number))
-        return "a node's host or port is none";
+        return "a node's host or port is invalid";
     const uint16_t node = is_known ? map_node(map, &name) : NOT_KNOWN;
     if (node == REDIS_NOBODY)
         return "there are too many nodes";

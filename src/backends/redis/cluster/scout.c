@@ -1,4 +1,4 @@
-/* scout.c - asks the nodes of a Redis Cluster which of them has which slots. */
+/* scout.c - a thread that asks the nodes of a Redis Cluster which node serves which slots. */
 #include "backends/redis/cluster/scout.h"
 
 #include "backends/redis/cluster/cluster.h"
@@ -14,14 +14,14 @@
 #include <time.h>
 #include <unistd.h>
 
-#define ANSWER_US (WEIR_SECOND / 2)     /* for a node's connection and answer; a host's name gets as long */
-#define PAUSE_MOST_US 700000            /* between two questions, however often it is told to look */
-#define AMISS_MOST_US (5 * WEIR_SECOND) /* between two about what is amiss and nobody needs */
-#define CALM_US (5 * WEIR_SECOND)       /* so long without a question, and the pauses begin anew */
-#define GLANCE_US (60 * WEIR_SECOND)    /* a map that nobody has complained of is looked at so often */
-#define LINK_ASKS 4                     /* so often one node is asked on a connection, before it is another's turn */
+#define ANSWER_US (WEIR_SECOND / 2)     /* for a node to connect and answer; also for looking up its name */
+#define PAUSE_MOST_US 700000            /* between two questions, however often engines want a map */
+#define AMISS_MOST_US (5 * WEIR_SECOND) /* between two while something is wrong and no engine wants a map */
+#define CALM_US (5 * WEIR_SECOND)       /* after this long without a question the pauses start small again */
+#define GLANCE_US (60 * WEIR_SECOND)    /* between two while nothing is wrong */
+#define LINK_ASKS 4                     /* questions to one node on a connection, before another node's turn */
 
-/* (a) atomic, (c) constant once made; all else the thread's own */
+/* (a) atomic, (c) constant once made; the rest is the thread's own */
 struct redis_scout {
     struct redis_cluster *cluster; /* (c) */
     pthread_t thread;              /* (c) */
@@ -30,17 +30,17 @@ struct redis_scout {
     atomic_bool ends;              /* (a) */
     atomic_bool wanted;            /* (a) */
 
-    struct redis_link link; /* stays while something is amiss: to greet, with TLS, is most of a question's cost */
-    struct redis_node_name linked; /* to this node, */
-    unsigned link_asks;            /* which has been asked so often on it */
-    struct resolver resolver;      /* of the node that is being asked */
+    struct redis_link link;        /* kept while something is wrong: with TLS, connecting is most of the cost */
+    struct redis_node_name linked; /* the node at its other end, */
+    unsigned link_asks;            /* and how often it was asked on it */
+    struct resolver resolver;      /* of the node being asked */
     struct redis_map map;
     struct redis_pauses pauses; /* between any two questions */
-    struct redis_pauses amiss;  /* between two while something is amiss and nobody tells it to look */
+    struct redis_pauses amiss;  /* between two while something is wrong and no engine wants a map */
     int64_t asked_us;           /* when the last question ended; 0: never */
-    size_t turn;                /* at which node or host of the URL to begin */
-    bool known_bad;             /* a line in the log has said that none answers */
-    char reason[160];           /* of the last one that did not */
+    size_t turn;                /* the node or host of the URL to begin with */
+    bool known_bad;             /* the log has a line that none answers */
+    char reason[160];           /* why the last one did not */
 };
 
 static bool scout_ends(struct redis_scout *scout)
@@ -50,7 +50,7 @@ static bool scout_ends(struct redis_scout *scout)
 
 /* ---- Waiting ---- */
 
-/* Until `fd` (-1: none) is ready, somebody wakes this thread, or the time has come. False: it ends. */
+/* Wait until `fd` (-1: none) is ready, the thread is woken, or the time has come. False: the thread is to end. */
 static bool scout_wait_for(struct redis_scout *scout, int fd, short events, int64_t until_us)
 {
     struct pollfd fds[] = { { .fd = scout->wake_fd, .events = POLLIN }, { .fd = fd, .events = events } };
@@ -85,7 +85,7 @@ static bool scout_find_addresses(struct redis_scout *scout, struct redis_address
     }
 }
 
-/* Let the link go on until it is up, or until there is a reply. */
+/* Wait for the link and step it. False: it is closed, or the thread is to end. */
 static bool scout_step(struct redis_scout *scout, int64_t until_us)
 {
     if (clock_monotonic_us() >= until_us) {
@@ -116,16 +116,14 @@ static bool scout_take_answer(struct redis_scout *scout, const struct redis_repl
     return false;
 }
 
-/* On the link, which is up. */
+/* Ask on the link, which is up. True: the map is read. */
 static bool scout_ask_link(struct redis_scout *scout, int64_t until_us)
 {
     struct redis_link *link = &scout->link;
     struct redis_reply reply;
     redis_map_begin(&scout->map);
     redis_wire_show_lists(&link->wire, redis_map_visit, &scout->map);
-    redis_bytes_command(&link->out, 2);
-    redis_bytes_text(&link->out, "CLUSTER");
-    redis_bytes_text(&link->out, "SLOTS");
+    redis_bytes_words(&link->out, 0, "CLUSTER", "SLOTS", NULL);
     redis_link_send(link);
     while (link->state == REDIS_LINK_UP) {
         if (redis_link_next(link, &reply))
@@ -147,7 +145,7 @@ static bool scout_ask_address(struct redis_scout *scout, const struct redis_wher
     return link->state == REDIS_LINK_UP && scout_ask_link(scout, until_us);
 }
 
-/* Ask one node: true if the map is here. */
+/* Ask one node. True: the map is read. */
 static bool scout_ask_node(struct redis_scout *scout, const char *host, int port)
 {
     struct redis_addresses addresses = { 0 };
@@ -172,9 +170,9 @@ static bool scout_ask_node(struct redis_scout *scout, const char *host, int port
     return has_answered;
 }
 
-/* ---- Whom to ask ---- */
+/* ---- Choosing a node ---- */
 
-/* The node that was asked last, if it has slots and there still is a connection to it. */
+/* Ask the same node as last time, if it has slots and its connection still stands. */
 static bool scout_ask_again(struct redis_scout *scout, bool *is_well)
 {
     const size_t count = redis_cluster_nodes(scout->cluster);
@@ -225,12 +223,13 @@ static void scout_say(struct redis_scout *scout, bool has_answered)
     if (has_answered && scout->known_bad)
         log_line(log, WEIR_LOG_INFO, "the nodes of the redis cluster answer again");
     else if (!has_answered && !scout->known_bad && !scout_ends(scout))
-        log_line(log, WEIR_LOG_WARNING, "no node of the redis cluster says who has which slots: %s", scout->reason);
+        log_line(log, WEIR_LOG_WARNING, "no node of the redis cluster gives a map of the slots: %s; weir keeps asking",
+                 scout->reason);
     scout->known_bad = !has_answered;
 }
 
-/* True: nothing is amiss with the cluster. A node that has lost its slots may not know, if it is cut off from the others;
- * but then it refuses: it is asked last. */
+/* Ask for the map. True: nothing is wrong with the cluster. A node that is cut off from the others may not know that it
+ * has lost its slots; but it refuses requests, so it is asked last. */
 static bool scout_ask(struct redis_scout *scout)
 {
     bool is_well = false;
@@ -248,7 +247,7 @@ static bool scout_ask(struct redis_scout *scout)
 
 /* ---- The thread ---- */
 
-/* The most that they may be doubles, and the least is half of it. */
+/* Double the pause up to `most_us`, and return between half and all of it. */
 static int64_t scout_pause_us(struct redis_pauses *pauses, int64_t most_us)
 {
     pauses->last_us = pauses->last_us ? min_of(2 * pauses->last_us, most_us) : REDIS_PAUSE_MIN_US;
@@ -260,7 +259,7 @@ static bool scout_wanted(struct redis_scout *scout)
     return atomic_load_explicit(&scout->wanted, memory_order_seq_cst);
 }
 
-/* Until the time has come, or, if that is to be heeded, until it is told to look. */
+/* Rest until the time has come. `heeds`: or until an engine wants a map. */
 static void scout_rest(struct redis_scout *scout, int64_t until_us, bool heeds)
 {
     while (!scout_ends(scout) && clock_monotonic_us() < until_us && !(heeds && scout_wanted(scout)))

@@ -1,14 +1,13 @@
-/* scout.h - asks the nodes of a Redis Cluster which of them has which slots, on a thread of its own.
+/* scout.h - a thread that asks the nodes of a Redis Cluster which node serves which slots.
  *
- * It asks when it is told to look, and goes on as long as slots have no node or a node of the map cannot be reached;
- * else once in a while. One node is asked at a time: first those with slots that are well, then those without that are,
- * then the URL's, then the others, each time beginning at another one; but while something is amiss one is asked a few
- * times on the same connection. Pauses between two questions grow, with jitter, to 0.35 to 0.7 s: so many
- * instances do not ask at once, and however often they are told to look they ask that often at most. What is amiss but
- * nobody tells it to look for, since no key of it is asked for, it asks about ever more rarely: in the end each 2.5 to
- * 5 s.
+ * It asks when an engine wants a new map, as long as slots have no node or a node of the map is down, and otherwise once a
+ * minute. It asks one node at a time, each round beginning at another one: first healthy nodes with slots, then healthy
+ * ones without, then the hosts of the URL, then the rest. While something is wrong it asks the same node a few times on
+ * one connection. Pauses between questions grow, with jitter, to 0.35 to 0.7 s, however often engines want a map. So
+ * instances do not all ask at the same time. If something is wrong but no engine wants a map, because no request needs
+ * the missing slots, the scout asks ever more rarely, in the end every 2.5 to 5 s.
  *
- * It also lets go of nodes that have left, when it is time.
+ * It also frees the engines of nodes that have left.
  */
 #ifndef BACKENDS_REDIS_CLUSTER_SCOUT_H
 #define BACKENDS_REDIS_CLUSTER_SCOUT_H
@@ -16,22 +15,22 @@
 struct redis_cluster;
 struct redis_scout;
 
-/* WEIR_OK, WEIR_ENOMEM, or WEIR_EIO: no descriptor to be had. */
+/* WEIR_OK, WEIR_ENOMEM, or WEIR_EIO: the system has no descriptor left. */
 int redis_scout_make(struct redis_cluster *cluster, struct redis_scout **out);
 
-/* Begin to ask. WEIR_OK, or WEIR_EIO: no thread to be had. */
+/* Start the thread. WEIR_OK, or WEIR_EIO: the system has no thread left. */
 int redis_scout_start(struct redis_scout *scout);
 
 /* Ask soon. Any thread. */
 void redis_scout_look(struct redis_scout *scout);
 
-/* End; does not wait, and then waits for that. */
+/* Tell the thread to end; stop() also waits for it. */
 void redis_scout_shut(struct redis_scout *scout);
 void redis_scout_stop(struct redis_scout *scout);
 
 void redis_scout_free(struct redis_scout *scout);
 
-/* In a child, close what belongs to the parent. */
+/* In the child of a fork, close the parent's descriptors. */
 void redis_scout_abandon(struct redis_scout *scout);
 
 #endif

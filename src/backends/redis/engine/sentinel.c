@@ -1,4 +1,4 @@
-/* sentinel.c - whom the sentinels name as the primary: one of them is asked, and then listened to. */
+/* sentinel.c - asks a sentinel which server is the primary, then listens for news from it. */
 #include "backends/redis/engine/sentinel.h"
 
 #include <poll.h>
@@ -6,10 +6,10 @@
 #include <string.h>
 
 #define RESOLVE_US (2 * WEIR_SECOND)
-#define ANSWER_US (WEIR_SECOND / 2)  /* for a connection and what it is asked, and for a PING */
-#define SILENCE_US (3 * WEIR_SECOND) /* then one that is watched is sent a PING: a dead link brings no news either */
-#define SETTLED_US WEIR_SECOND       /* one that was watched for so long was a good one */
-#define ROOM 4096                    /* more than secrets and question take */
+#define ANSWER_US (WEIR_SECOND / 2)  /* to connect and answer the question, or to answer a PING */
+#define SILENCE_US (3 * WEIR_SECOND) /* before a PING: a dead connection is silent, too */
+#define SETTLED_US WEIR_SECOND       /* a connection that lasted this long was a good one */
+#define ROOM 4096                    /* more than secrets and questions take */
 
 int redis_sentinel_init(struct redis_sentinel *sentinel, const struct redis_target *target, const struct log *log)
 {
@@ -56,13 +56,13 @@ void redis_sentinel_ask(struct redis_sentinel *sentinel, bool another)
     sentinel->wanted = true;
     sentinel->failed = 0;
     if (sentinel->state == REDIS_SENTINEL_RESOLVING || sentinel->state == REDIS_SENTINEL_ASKING)
-        return; /* it is being asked */
+        return; /* it is being asked already */
     if (another)
         sentinel->at = sentinel_next(sentinel);
     sentinel_idle_until(sentinel, 0);
 }
 
-/* ---- One that fails, one that does not ---- */
+/* ---- Failing ---- */
 
 static void sentinel_say(struct redis_sentinel *sentinel, bool good, const char *reason)
 {
@@ -71,7 +71,8 @@ static void sentinel_say(struct redis_sentinel *sentinel, bool good, const char 
     if (good && (sentinel->known_bad & bit))
         log_line(sentinel->log, WEIR_LOG_INFO, "sentinel %zu of %zu can be used again", number, count);
     else if (!good && !(sentinel->known_bad & bit))
-        log_line(sentinel->log, WEIR_LOG_WARNING, "sentinel %zu of %zu cannot be used: %s", number, count, reason);
+        log_line(sentinel->log, WEIR_LOG_WARNING, "sentinel %zu of %zu cannot be used: %s; weir asks the next one",
+                 number, count, reason);
     sentinel->known_bad = good ? sentinel->known_bad & ~bit : sentinel->known_bad | bit;
 }
 
@@ -92,7 +93,7 @@ static enum redis_sentinel_news sentinel_fail(struct redis_sentinel *sentinel, c
         return REDIS_NO_NEWS;
     }
     sentinel->wanted = false;
-    sentinel_idle_until(sentinel, INT64_MAX); /* whoever wanted it asks again when it is time */
+    sentinel_idle_until(sentinel, INT64_MAX); /* the I/O thread asks again when it retries */
     return REDIS_SENTINELS_FAILED;
 }
 
@@ -101,14 +102,8 @@ static enum redis_sentinel_news sentinel_fail(struct redis_sentinel *sentinel, c
 static void sentinel_write_question(struct redis_sentinel *sentinel)
 {
     struct redis_bytes *out = &sentinel->link.out;
-    redis_bytes_command(out, 3);
-    redis_bytes_text(out, "SENTINEL");
-    redis_bytes_text(out, "get-master-addr-by-name");
-    redis_bytes_text(out, sentinel->target->service);
-    redis_bytes_command(out, 3);
-    redis_bytes_text(out, "SUBSCRIBE");
-    redis_bytes_text(out, "+promoted-slave");
-    redis_bytes_text(out, "+switch-master");
+    redis_bytes_words(out, 0, "SENTINEL", "get-master-addr-by-name", sentinel->target->service, NULL);
+    redis_bytes_words(out, 0, "SUBSCRIBE", "+promoted-slave", "+switch-master", NULL);
     if (out->failed)
         redis_link_close(&sentinel->link, "out of memory");
 }
@@ -126,7 +121,7 @@ static bool hear_scalar(void *user, const struct redis_wire_scalar *scalar)
     return true;
 }
 
-/* What the next list does not say again must not stay. */
+/* Forget the last list's words. */
 static void sentinel_forget_heard(struct redis_sentinel *sentinel)
 {
     for (size_t i = 0; i < REDIS_SENTINEL_HEARD; i++)
@@ -140,7 +135,7 @@ static void sentinel_open_link(struct redis_sentinel *sentinel, int64_t now_us)
     sentinel->state = REDIS_SENTINEL_ASKING;
     sentinel->due_us = now_us + ANSWER_US;
     sentinel->subscribed = sentinel->pinged = false;
-    redis_bytes_room(&sentinel->link.out, ROOM); /* so that no password is left behind when the buffer moves */
+    redis_bytes_room(&sentinel->link.out, ROOM); /* the buffer must not move: it would leave a copy of the password */
     redis_link_open(&sentinel->link, &where, sentinel->target, REDIS_GREET_SENTINEL);
     if (sentinel->link.state == REDIS_LINK_CLOSED)
         return;
@@ -173,7 +168,7 @@ static enum redis_sentinel_news sentinel_resolve(struct redis_sentinel *sentinel
                                       : REDIS_NO_NEWS;
 }
 
-/* A host may have addresses at which nobody answers. */
+/* Some of a host's addresses may be dead. */
 static enum redis_sentinel_news sentinel_try_next_address(struct redis_sentinel *sentinel, const char *reason,
                                                           int64_t now_us)
 {
@@ -185,7 +180,7 @@ static enum redis_sentinel_news sentinel_try_next_address(struct redis_sentinel 
     return REDIS_NO_NEWS;
 }
 
-/* ---- What it says ---- */
+/* ---- Answers and news ---- */
 
 struct word {
     const char *text;
@@ -220,13 +215,13 @@ static enum redis_sentinel_news sentinel_hear_answer(struct redis_sentinel *sent
     if (reply->kind != REDIS_REPLY_IS_LIST ||
         !sentinel_set_primary(sentinel, sentinel_heard(sentinel, 0), sentinel_heard(sentinel, 1)))
         return sentinel_fail(sentinel, "it names no host and port", now_us);
-    sentinel->state = REDIS_SENTINEL_WATCHING; /* due as before, for the answer to SUBSCRIBE */
+    sentinel->state = REDIS_SENTINEL_WATCHING; /* the deadline stays, for the answer to SUBSCRIBE */
     sentinel->watching_since_us = now_us;
     sentinel->wanted = false;
     return REDIS_PRIMARY_NAMED;
 }
 
-/* The last word of `text`, which is cut off. */
+/* Cut off and return the last word. */
 static struct word cut_last(struct word *text)
 {
     size_t at = text->len;
@@ -237,7 +232,7 @@ static struct word cut_last(struct word *text)
     return last;
 }
 
-/* Cut `end` off: false if `text` does not end so. */
+/* Cut off `end`. False: the text does not end with it. */
 static bool cut_end(struct word *text, const char *end)
 {
     const size_t len = strlen(end);
@@ -275,7 +270,7 @@ static enum redis_sentinel_news sentinel_hear_news(struct redis_sentinel *sentin
         redis_link_refused(&sentinel->link, reply, "SUBSCRIBE");
         return sentinel_fail(sentinel, sentinel->link.reason, now_us);
     }
-    if (!is_list && reply->kind != REDIS_REPLY_IS_ERROR) /* an error is an answer to a PING, too */
+    if (!is_list && reply->kind != REDIS_REPLY_IS_ERROR) /* an error also answers a PING */
         return sentinel_fail(sentinel, "an answer did not fit its question", now_us);
     if (is_list && sentinel_is_heard(sentinel, 0, "subscribe")) {
         sentinel->subscribed = true;
@@ -310,15 +305,14 @@ static enum redis_sentinel_news sentinel_hear(struct redis_sentinel *sentinel, i
         return REDIS_NO_NEWS;
     if (sentinel->state == REDIS_SENTINEL_ASKING || !sentinel->subscribed || sentinel->pinged)
         return sentinel_try_next_address(sentinel, "no answer in time", now_us);
-    redis_bytes_command(&sentinel->link.out, 1);
-    redis_bytes_text(&sentinel->link.out, "PING");
+    redis_bytes_words(&sentinel->link.out, 0, "PING", NULL);
     redis_link_send(&sentinel->link);
     sentinel->pinged = true;
     sentinel->due_us = now_us + ANSWER_US;
     return REDIS_NO_NEWS;
 }
 
-/* Whether there is something to do that nobody has to be waited for. */
+/* True if there is something to do without waiting. */
 static bool sentinel_goes_on(const struct redis_sentinel *sentinel, int64_t now_us)
 {
     if (sentinel->state == REDIS_SENTINEL_IDLE)

@@ -1,16 +1,16 @@
-/* sentinel.h - whom the sentinels name as the primary: one of them is asked, and then listened to.
+/* sentinel.h - asks a sentinel which server is the primary, then listens for news from it.
  *
  *     idle -> resolving -> asking -> watching -> idle
  *
- * A sentinel that fails in any way, or takes longer than it may, is passed over, and the next of the URL is tried: at
- * once while somebody wants the answer, until all have failed; else after a pause. The one that has answered stays, and
- * is subscribed to +switch-master and +promoted-slave: the sentinel that leads a failover publishes the latter as soon
- * as it knows, and the former only when the other replicas have followed; the rest of them publish the former at once.
- * Question and subscription go out in one write, so that no news falls between them, and each connection begins with
- * the question: what happened while nobody listened is in its answer.
+ * A sentinel that fails in any way, or takes too long, is skipped for the next one of the URL. While an answer is wanted
+ * the next try follows immediately, until all have failed; otherwise it follows after a pause. A sentinel that has
+ * answered is kept, with subscriptions to +switch-master and +promoted-slave. The sentinel that leads a failover publishes
+ * the latter as soon as it knows, but the former only when the other replicas have followed. The other sentinels publish
+ * the former immediately. One write carries the question and the subscriptions, so no news is lost between them. Each
+ * connection begins with the question, whose answer covers what happened before.
  *
- * Nothing here is believed: a server that is named must say itself that it is a primary (redis/wire/greet.c). It belongs to
- * the I/O thread and never blocks. The log tells sentinels by their place in the URL, never by name.
+ * The answer is not trusted: a server that is named must say itself that it is a primary (redis/wire/greet.h). All of this
+ * runs on the I/O thread and never blocks. The log identifies sentinels by their place in the URL, never by name.
  */
 #ifndef BACKENDS_REDIS_ENGINE_SENTINEL_H
 #define BACKENDS_REDIS_ENGINE_SENTINEL_H
@@ -27,11 +27,11 @@ enum redis_sentinel_state {
     REDIS_SENTINEL_WATCHING
 };
 
-#define REDIS_SENTINEL_HEARD 3 /* "message", a channel and what is published; or a host and a port */
+#define REDIS_SENTINEL_HEARD 3 /* "message", a channel and its text; or a host and a port */
 #define REDIS_WORD_MAX 1024    /* bytes of each */
 
 struct redis_word {
-    size_t len; /* 0: there is none */
+    size_t len; /* 0: none */
     char text[REDIS_WORD_MAX];
 };
 
@@ -39,46 +39,45 @@ struct redis_sentinel {
     const struct redis_target *target;
     const struct log *log;
     enum redis_sentinel_state state;
-    size_t at;          /* which one of the URL's */
-    bool wanted;        /* somebody waits for an answer */
-    size_t failed;      /* in a row, since it is wanted */
-    unsigned known_bad; /* a bit each: a line in the log has said that it does not work */
-    int64_t due_us;     /* when to go on, or to give up; INT64_MAX: never */
+    size_t at;          /* index of the current one in the URL */
+    bool wanted;        /* the I/O thread waits for an answer */
+    size_t failed;      /* sentinels that have failed since an answer is wanted */
+    unsigned known_bad; /* a bit each: the log has a line that it cannot be used */
+    int64_t due_us;     /* when to go on or to give up; INT64_MAX: never */
 
     struct resolver resolver;
     struct redis_addresses addresses;
-    size_t address; /* the one that is tried */
+    size_t address; /* the one being tried */
     struct redis_link link;
-    bool subscribed, pinged; /* pinged: and no answer yet */
+    bool subscribed, pinged; /* pinged: PING is not answered yet */
     int64_t watching_since_us;
     struct redis_pauses pauses;
 
-    struct redis_node_name primary;                /* as it was named last; its host is not "" */
-    struct redis_word heard[REDIS_SENTINEL_HEARD]; /* the first strings of the list at hand */
+    struct redis_node_name primary;                /* as last named; its host is not "" */
+    struct redis_word heard[REDIS_SENTINEL_HEARD]; /* the first strings of the current list */
 };
 
 /* 0, or -1: out of memory. */
 int redis_sentinel_init(struct redis_sentinel *sentinel, const struct redis_target *target, const struct log *log);
 void redis_sentinel_free(struct redis_sentinel *sentinel);
 
-/* In a child, close what belongs to the parent. */
+/* In the child of a fork, close the parent's descriptors. */
 void redis_sentinel_abandon(struct redis_sentinel *sentinel);
 
-/* Who is the primary? The one that was asked last is asked first, or, if `another`, the one after it. The answer is the
- * news of a turn. */
+/* Ask which server is the primary: the sentinel asked last or, if `another`, the next one. A turn returns the answer. */
 void redis_sentinel_ask(struct redis_sentinel *sentinel, bool another);
 
 enum redis_sentinel_news {
     REDIS_NO_NEWS,
-    REDIS_PRIMARY_NAMED,   /* `primary` is set: the one it was, or another */
-    REDIS_SENTINELS_FAILED /* it was asked for, and none of them could say */
+    REDIS_PRIMARY_NAMED,   /* `primary` is set; it may have changed */
+    REDIS_SENTINELS_FAILED /* none of them could answer the question */
 };
 
-/* Go on as far as that goes now. To be called again until there is no news, and then when the time `due_us` has come or
- * one of redis_sentinel_polled() is ready. */
+/* Go on as far as possible now. Call it until there is no news, and again when `due_us` has come or the descriptor of
+ * redis_sentinel_polled() is ready. */
 enum redis_sentinel_news redis_sentinel_turn(struct redis_sentinel *sentinel, int64_t now_us);
 
-/* What to wait for; fd -1: nothing. */
+/* Return what to poll for; fd -1: nothing. */
 struct pollfd redis_sentinel_polled(const struct redis_sentinel *sentinel);
 
 #endif

@@ -1,4 +1,4 @@
-/* key.c - writes the names of keys in Redis, and finds their slots. */
+/* key.c - writes the names of keys in Redis and computes their slots. */
 #include "backends/redis/flight/key.h"
 
 #include <assert.h>
@@ -44,7 +44,7 @@ static char *put_digest(char *out, const unsigned char *bytes, size_t len)
     return out;
 }
 
-/* What stands between the braces. */
+/* Write the text between the braces. */
 static char *put_tag(char *out, struct weir_key key)
 {
     assert(key.len >= 1 && key.len <= WEIR_MAX_KEY_LEN);
@@ -66,8 +66,8 @@ size_t redis_key_write(const char *prefix, const char *limit_name, struct weir_k
 
 /* ---- Slots ---- */
 
-/* CRC16 with the polynomial x^16 + x^12 + x^5 + 1 (XMODEM's), of a byte: that of a xor is the xor of theirs, so those of
- * the eight bits make all 256. */
+/* CRC16 of a byte, with XMODEM's polynomial x^16 + x^12 + x^5 + 1. The CRC of a xor is the xor of the CRCs, so those of
+ * the eight bits give all 256. */
 #define IF(byte, bit, crc) ((byte) & (bit) ? (crc) : 0)
 #define CRC(byte)                                                                                        \
     (IF(byte, 0x01, 0x1021) ^ IF(byte, 0x02, 0x2042) ^ IF(byte, 0x04, 0x4084) ^ IF(byte, 0x08, 0x8108) ^ \

@@ -10,7 +10,7 @@ struct text {
     size_t len;
 };
 
-/* What stands before the first blank; that and the blank are cut off. */
+/* Cut off and return the first word, and drop the blank after it. */
 static struct text cut_word(struct text *text)
 {
     const char *blank = text->len > 0 ? memchr(text->at, ' ', text->len) : NULL;
@@ -35,7 +35,7 @@ static bool read_slot(struct text word, unsigned *out)
     return slot < REDIS_CLUSTER_SLOTS;
 }
 
-/* "host:port": an IPv6 address stands without brackets, so it is the last colon that parts them. */
+/* "host:port". An IPv6 address has no brackets, so the last colon separates the port. */
 static bool read_node(struct text word, struct redis_node_name *out)
 {
     const char *colon = word.len > 0 ? memrchr(word.at, ':', word.len) : NULL;

@@ -1,4 +1,4 @@
-/* state.c - plans, requests and states as the scripts have them: see redis/flight/state.h. */
+/* state.c - plans, requests and states as the bytes that scripts read and return. */
 #include "backends/redis/flight/state.h"
 
 #include "core/algorithm/algorithm.h"
@@ -36,7 +36,7 @@ static int64_t get_number(const unsigned char **at, int bytes)
     return (int64_t)value;
 }
 
-/* ---- What is sent ---- */
+/* ---- Writing ---- */
 
 size_t redis_stamp_write(const struct weir_plan *plan, unsigned char out[REDIS_STAMP_MAX])
 {
@@ -77,7 +77,7 @@ void redis_item_write(unsigned char out[REDIS_ITEM_SIZE], int verb, bool more, i
     put_number(at, 2, times);
 }
 
-/* ---- What comes back: each returns the state's length behind the stamp, or 0 if it is not a state ---- */
+/* ---- Reading: each returns the length of the state's fields, or 0 if they are none ---- */
 
 static size_t level_state(const struct weir_plan *plan, const unsigned char *bytes, size_t len, int64_t *state)
 {
@@ -91,7 +91,7 @@ static size_t level_state(const struct weir_plan *plan, const unsigned char *byt
     return 14;
 }
 
-/* Of interval refill and of a fixed window. */
+/* Interval refill or fixed window. */
 static size_t start_state(const struct weir_plan *plan, const unsigned char *bytes, size_t len, int64_t *state)
 {
     if (len < 11)

@@ -1,4 +1,4 @@
-/* link.c - one connection to Redis: made, greeted, written to and read from, without ever blocking. */
+/* link.c - one connection to Redis: opened, greeted, written to and read from; it never blocks. */
 #include "backends/redis/wire/link.h"
 
 #include <assert.h>
@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #define RECEIVE_SIZE 16384
-#define PEER_GONE_MS 5000 /* what was sent and is not acknowledged for so long ends the connection (RFC 5482) */
+#define PEER_GONE_MS 5000 /* data unacknowledged for this long ends the connection (RFC 5482) */
 
 void redis_addresses_seek(struct resolver *resolver, const char *host, int port)
 {
@@ -63,7 +63,7 @@ void redis_link_close(struct redis_link *link, const char *reason)
     link->ends = link->is_patient = false;
     link->sent = 0;
     snprintf(link->reason, sizeof link->reason, "%s", reason);
-    redis_tls_end(link->tls); /* whose words the reason may be */
+    redis_tls_end(link->tls); /* last: `reason` may be its words */
     link->tls = NULL;
 }
 
@@ -98,13 +98,13 @@ void redis_link_refused(struct redis_link *link, const struct redis_reply *error
 
 /* ---- Sending ---- */
 
-/* What goes over the wire. */
+/* Return the bytes that go to the socket. */
 static struct redis_bytes *link_wire(struct redis_link *link)
 {
     return link->tls ? &link->sealed : &link->out;
 }
 
-/* What comes while the socket is full must not pile up behind what has been sent. */
+/* While the socket is full, new output must not pile up behind bytes already sent. */
 static void link_drop_sent(struct redis_link *link)
 {
     struct redis_bytes *wire = link_wire(link);
@@ -163,9 +163,9 @@ bool redis_link_send(struct redis_link *link)
     return true;
 }
 
-/* ---- Making it ---- */
+/* ---- Connecting ---- */
 
-/* Settings that are not to be had cost nothing but their use. */
+/* A socket works without these options, so failures are ignored. */
 static void link_set_options(int fd, int family)
 {
     int on = 1, gone_ms = PEER_GONE_MS;
@@ -209,7 +209,7 @@ static void link_begin_greeting(struct redis_link *link)
     link->state = link->greeting.due > 0 ? REDIS_LINK_GREETING : REDIS_LINK_UP;
 }
 
-/* What TLS has to say when it fails, the server is told as far as that goes at once. */
+/* TLS has failed. Send the server its alert, as far as the socket takes it now. */
 static void link_close_tls(struct redis_link *link)
 {
     link_send_all(link);
@@ -247,7 +247,7 @@ static void link_step_connecting(struct redis_link *link)
     }
 }
 
-/* ---- Writing and reading ---- */
+/* ---- Reading ---- */
 
 bool redis_link_has_output(const struct redis_link *link)
 {
@@ -270,13 +270,14 @@ void redis_link_make_patient(struct redis_link *link, int64_t us)
     const struct timeval patience = { .tv_sec = us / 1000000, .tv_usec = us % 1000000 };
     int flags = fcntl(link->fd, F_GETFL);
     link->is_patient = flags >= 0 && setsockopt(link->fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience) == 0 &&
-                       fcntl(link->fd, F_SETFL, flags & ~O_NONBLOCK) == 0; /* all else here says MSG_DONTWAIT */
+                       fcntl(link->fd, F_SETFL, flags & ~O_NONBLOCK) ==
+                           0; /* every other call here passes MSG_DONTWAIT */
 }
 
 static void link_take_in(struct redis_link *link, const char *data, size_t len)
 {
     if (redis_wire_feed(&link->wire, data, len) != 0)
-        redis_link_close(link, "more came than any answer is long");
+        redis_link_close(link, "the server sends more than any answer is long");
 }
 
 static void link_take_in_sealed(struct redis_link *link, const char *data, size_t len)
@@ -296,7 +297,7 @@ static void link_take_in_sealed(struct redis_link *link, const char *data, size_
     if (got >= 0)
         return;
     if (link->state >= REDIS_LINK_GREETING)
-        link->ends = true; /* answers may have come in the same segment */
+        link->ends = true; /* answers may have come before that */
     else
         link_close_tls(link);
 }
@@ -346,7 +347,7 @@ void redis_link_step(struct redis_link *link)
         redis_link_send(link);
     if (link->state >= REDIS_LINK_SECURING)
         link_receive(link, MSG_DONTWAIT);
-    if (link->state >= REDIS_LINK_SECURING && redis_link_has_output(link)) /* what TLS answers to what came */
+    if (link->state >= REDIS_LINK_SECURING && redis_link_has_output(link)) /* TLS may answer to what came */
         redis_link_send(link);
     if (link->state != REDIS_LINK_GREETING)
         return;

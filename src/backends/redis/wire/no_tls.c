@@ -1,4 +1,4 @@
-/* no_tls.c - in the place of redis/wire/tls.c where there is no OpenSSL: refuses, so nothing else is ever called. */
+/* no_tls.c - replaces tls.c where weir is built without OpenSSL: no context can be made, so nothing else is called. */
 #include "backends/redis/wire/tls.h"
 
 #include <assert.h>

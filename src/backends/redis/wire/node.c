@@ -1,4 +1,4 @@
-/* node.c - what a sentinel or a node of a cluster says of where another server is: a host and a port. */
+/* node.c - the host and port of a server that a sentinel or a cluster's node has named. */
 #include "backends/redis/wire/node.h"
 
 #include <string.h>

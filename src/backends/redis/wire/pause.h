@@ -1,6 +1,6 @@
-/* pause.h - how long to wait before something is tried again: pauses that grow, with jitter.
+/* pause.h - pauses between retries, which grow and have jitter.
  *
- * Source: M. Brooker, "Exponential backoff and jitter", 2015: decorrelated.
+ * Source: M. Brooker, "Exponential backoff and jitter", 2015, decorrelated jitter.
  */
 #ifndef BACKENDS_REDIS_WIRE_PAUSE_H
 #define BACKENDS_REDIS_WIRE_PAUSE_H
@@ -13,7 +13,7 @@
 #define REDIS_PAUSE_MAX_US WEIR_SECOND
 
 struct redis_pauses {
-    int64_t last_us; /* 0: none since it worked; for the owner to set back */
+    int64_t last_us; /* 0: no pause yet; the owner resets it after a success */
     struct hash_secret jitter;
     uint64_t count;
 };
@@ -25,7 +25,7 @@ static inline void redis_pauses_init(struct redis_pauses *pauses)
         pauses->jitter = (struct hash_secret){ (uint64_t)clock_monotonic_us(), (uint64_t)(uintptr_t)pauses };
 }
 
-/* Any of 0 to `most_us`, which is not negative. */
+/* Return a random number from 0 to `most_us`, which is not negative. */
 static inline int64_t redis_pause_chance_us(struct redis_pauses *pauses, int64_t most_us)
 {
     const uint64_t chance = siphash13(&pauses->jitter, &pauses->count, sizeof pauses->count);

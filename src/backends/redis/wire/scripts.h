@@ -1,11 +1,11 @@
-/* scripts.h - the scripts of lua/, each under its name there; redis/scripts.c is made of them by the build. */
+/* scripts.h - the scripts of lua/, each under its name; the build generates redis_scripts.c from them. */
 #ifndef BACKENDS_REDIS_WIRE_SCRIPTS_H
 #define BACKENDS_REDIS_WIRE_SCRIPTS_H
 
 #include <stddef.h>
 
 struct redis_script {
-    const char *name, *sha1; /* sha1: of the text, 40 hex digits, as EVALSHA wants it */
+    const char *name, *sha1; /* sha1: of the text, 40 hex digits, for EVALSHA */
     const char *text;
     size_t len;
 };

@@ -1,4 +1,4 @@
-/* tls.c - TLS for a connection to Redis, by OpenSSL, between the link's bytes and the socket's. */
+/* tls.c - TLS for a connection to Redis, with OpenSSL, between the link's bytes and the socket's. */
 #include "backends/redis/wire/tls.h"
 
 #include <arpa/inet.h>
@@ -18,7 +18,7 @@ struct redis_tls_context {
 
 struct redis_tls {
     SSL *openssl;
-    BIO *came, *leaves; /* the session's: sealed bytes on their way in and out */
+    BIO *came, *leaves; /* the session's: encrypted bytes, received and to be sent */
     char reason[96];
 };
 
@@ -30,7 +30,7 @@ static int tls_refuse_file(struct message message, const char *option, const cha
         message_write(message, "%s \"%s\" cannot be read: %s", option, path, strerrordesc_np(errno));
         return WEIR_EIO;
     }
-    return message_refuse(message, "%s \"%s\" is not what is needed: %s", option, path,
+    return message_refuse(message, "%s \"%s\" cannot be used: %s", option, path,
                           ERR_reason_error_string(ERR_peek_last_error()));
 }
 
@@ -45,7 +45,7 @@ static int tls_trust(SSL_CTX *openssl, const struct weir_options *options, struc
                    : tls_refuse_file(message, "redis_ca_file", options->redis_ca_file);
     if (SSL_CTX_set_default_verify_paths(openssl) == 1)
         return WEIR_OK;
-    return message_refuse(message, "redis_ca_file is needed: the system's certificates are not to be had");
+    return message_refuse(message, "redis_ca_file is needed: the system's certificates cannot be loaded");
 }
 
 static int tls_identify(SSL_CTX *openssl, const struct weir_options *options, struct message message)
@@ -63,7 +63,7 @@ static int tls_identify(SSL_CTX *openssl, const struct weir_options *options, st
     return WEIR_OK;
 }
 
-/* OpenSSL would ask on the terminal. */
+/* OpenSSL would ask for the passphrase on the terminal. */
 static int no_passphrase(char *text, int size, int is_for_writing, void *user)
 {
     (void)text;
@@ -110,8 +110,8 @@ void redis_tls_context_free(struct redis_tls_context *context)
 
 /* ---- A session ---- */
 
-/* Whom the certificate must be for, and, if it is a name, which of its certificates the server is to show (SNI). An
- * empty host would be no check at all. */
+/* Tell OpenSSL the host that the certificate must match and, if it is a name, which certificate the server is to show
+ * (SNI). An empty host would disable the check. */
 static bool tls_expect_host(const struct redis_tls_context *context, const char *host, SSL *openssl)
 {
     unsigned char address[sizeof(struct in6_addr)];
@@ -141,7 +141,7 @@ struct redis_tls *redis_tls_begin(struct redis_tls_context *context, const char 
         ERR_clear_error();
         return NULL;
     }
-    BIO_set_mem_eof_return(tls->came, -1); /* that nothing is there is not the end */
+    BIO_set_mem_eof_return(tls->came, -1); /* an empty buffer is not the end of the connection */
     SSL_set_bio(tls->openssl, tls->came, tls->leaves);
     SSL_set_connect_state(tls->openssl);
     return tls;
@@ -152,7 +152,7 @@ void redis_tls_end(struct redis_tls *tls)
     if (!tls)
         return;
     SSL_set_quiet_shutdown(tls->openssl, 1);
-    SSL_free(tls->openssl); /* and its BIOs */
+    SSL_free(tls->openssl); /* frees the BIOs, too */
     free(tls);
 }
 
@@ -165,7 +165,8 @@ const char *redis_tls_reason(const struct redis_tls *tls)
 
 static int tls_fail(struct redis_tls *tls, const char *what)
 {
-    const bool checks = SSL_get_verify_mode(tls->openssl) != SSL_VERIFY_NONE; /* else it is the reason of nothing */
+    const bool checks = SSL_get_verify_mode(tls->openssl) !=
+                        SSL_VERIFY_NONE; /* without verification the result explains nothing */
     const long verdict = checks ? SSL_get_verify_result(tls->openssl) : X509_V_OK;
     const unsigned long code = ERR_peek_last_error();
     const char *words = verdict != X509_V_OK ? X509_verify_cert_error_string(verdict)
@@ -189,7 +190,7 @@ static int tls_collect(struct redis_tls *tls, struct redis_bytes *sealed)
     return 0;
 }
 
-/* Whether OpenSSL only waits for more to come. */
+/* True if OpenSSL only waits for more data. */
 static bool tls_waits(const struct redis_tls *tls, int result)
 {
     const int why = SSL_get_error(tls->openssl, result);
@@ -202,7 +203,7 @@ int redis_tls_shake_hands(struct redis_tls *tls, struct redis_bytes *sealed)
     const int result = SSL_do_handshake(tls->openssl);
     if (result != 1 && !tls_waits(tls, result)) {
         tls_fail(tls, "the handshake failed");
-        tls_collect(tls, sealed); /* the alert that tells the server why */
+        tls_collect(tls, sealed); /* the alert for the server */
         return -1;
     }
     return tls_collect(tls, sealed) != 0 ? -1 : result == 1;
@@ -213,7 +214,7 @@ int redis_tls_seal(struct redis_tls *tls, const void *data, size_t len, struct r
     size_t written = 0;
     ERR_clear_error();
     if (SSL_write_ex(tls->openssl, data, len, &written) != 1 || written != len)
-        return tls_fail(tls, "cannot be sealed");
+        return tls_fail(tls, "cannot encrypt");
     return tls_collect(tls, sealed);
 }
 
@@ -232,6 +233,6 @@ int redis_tls_read(struct redis_tls *tls, void *data, size_t size, struct redis_
         return -1;
     }
     if (result != 1 && !tls_waits(tls, result))
-        return tls_fail(tls, "what came cannot be read");
+        return tls_fail(tls, "cannot decrypt");
     return tls_collect(tls, sealed) != 0 ? -1 : (int)got;
 }

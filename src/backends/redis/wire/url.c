@@ -1,4 +1,4 @@
-/* url.c - reads the URL of a Redis and finds the password that goes with it. */
+/* url.c - reads Redis' URL and finds the password for it. */
 #include "backends/redis/wire/url.h"
 
 #include "backends/redis/wire/tls.h"
@@ -11,7 +11,7 @@
 #define SCHEMES \
     "redis://, rediss://, redis-sentinel://, rediss-sentinel://, redis-cluster://, rediss-cluster:// or unix://"
 
-/* A part of the URL, not terminated. */
+/* A part of the URL; no NUL at the end. */
 struct part {
     const char *text;
     size_t len;
@@ -52,8 +52,8 @@ static int url_no_memory(struct message message, const char *option)
     return WEIR_ENOMEM;
 }
 
-/* Split `part` at the first `mark`: what stands before it is returned, what stands behind it stays. Without one all is
- * returned and `part` is left with NULL. */
+/* Cut off and return what comes before the first `mark`; the rest stays in `part`. Without a mark return everything and
+ * leave NULL. */
 static struct part cut(struct part *part, char mark)
 {
     const char *found = memchr(part->text, mark, part->len);
@@ -91,7 +91,7 @@ static int hex_value(char c)
     return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
 }
 
-/* The number `part` says, or -1 if it is no plain number of min to max, max < 10^6. */
+/* Return the number in `part`, or -1 if it is not a number of min to max, where max < 10^6. */
 static int number_of(struct part part, int min, int max)
 {
     int number = 0;
@@ -103,7 +103,7 @@ static int number_of(struct part part, int min, int max)
     return part.len == 0 || number < min || number > max ? -1 : number;
 }
 
-/* A copy of `part` with its escapes resolved; an empty part gives NULL. */
+/* Copy `part` and resolve its escapes. An empty part gives NULL. */
 static int url_decode(struct reader *reader, struct part part, const char *name, size_t max, char **out)
 {
     if (part.len == 0)
@@ -156,7 +156,7 @@ static int url_read_db(struct reader *reader, struct part db)
                                   : message_refuse(reader->message, "redis_url: the db must be 0 to %d", REDIS_DB_MAX);
 }
 
-/* `host` is what stood between brackets. */
+/* `host` comes without its brackets. */
 static int url_read_ipv6(struct reader *reader, struct part host, char **out)
 {
     char text[REDIS_HOST_MAX + 1];
@@ -179,7 +179,7 @@ static int url_read_ipv6(struct reader *reader, struct part host, char **out)
         }
     }
     if (!is_good)
-        return message_refuse(reader->message, "redis_url: what stands in brackets is not an IPv6 address");
+        return message_refuse(reader->message, "redis_url: the host in brackets is not an IPv6 address");
     *out = strdup(text);
     return *out ? WEIR_OK : url_no_memory(reader->message, "redis_url");
 }
@@ -233,7 +233,7 @@ static int url_read_redis(struct reader *reader, struct part address, struct par
     return url_read_db(reader, (struct part){ path.text + 1, path.len - 1 });
 }
 
-/* What follows a '?', if there was one. */
+/* `query` follows a '?'; its text is NULL if there was none. */
 static int url_read_query(struct reader *reader, struct part query)
 {
     if (!query.text)
@@ -296,7 +296,8 @@ static int url_read_unix(struct reader *reader, struct part address, struct part
     return error ? error : url_read_query(reader, rest);
 }
 
-/* How each begins, and who reads what stands between that and the path, without user and password, and the path. */
+/* How each scheme begins, and the function that reads what follows, without user and password: first up to the path, then
+ * the path. */
 static const struct scheme {
     const char *beginning;
     bool is_tls;
@@ -311,7 +312,7 @@ static const struct scheme {
     { "unix://", false, url_read_unix },
 };
 
-/* NULL: it is none of them. */
+/* NULL: the scheme is unknown. */
 static const struct scheme *scheme_of(const char *url)
 {
     for (size_t i = 0; i < sizeof schemes / sizeof schemes[0]; i++)
@@ -346,13 +347,13 @@ static int read_url(struct reader *reader, const char *url)
     return scheme->read(reader, address, path);
 }
 
-/* ---- Passwords from elsewhere ---- */
+/* ---- Passwords outside the URL ---- */
 
-/* Where a password may be, other than in the URL. */
+/* Where to look for a password. */
 struct whose {
-    const char *option, *file; /* the option that names the file, and what it says */
+    const char *option, *file; /* the option that names a file, and its value */
     const char *environment;
-    const char *user_alone; /* the sentence if there is a user but no password, up to where else none was found */
+    const char *user_alone; /* the message for a user without a password, up to the list of places */
     char **user, **password;
 };
 
@@ -369,7 +370,7 @@ static int take_secret(struct reader *reader, const char *bytes, size_t len, con
 
 static int read_password_file(struct reader *reader, const struct whose *whose)
 {
-    char line[REDIS_SECRET_MAX + 3]; /* CR and LF may follow, and one byte more shows that it is too long */
+    char line[REDIS_SECRET_MAX + 3]; /* room for CR and LF, and for one byte too many */
     size_t len;
     if (secret_file_read(whose->file, line, sizeof line, &len) != 0) {
         message_write(reader->message, "%s \"%s\" cannot be read: %s", whose->option, whose->file, strerror(errno));

@@ -1,14 +1,14 @@
-/* wire.c - replies of Redis, read by hiredis' reader without an allocation for each. */
+/* wire.c - parses Redis' replies with hiredis' reader, without an allocation per reply. */
 #include "backends/redis/wire/wire.h"
 
 #include <hiredis/hiredis.h>
 #include <stdio.h>
 #include <string.h>
 
-/* hiredis calls these as it comes by the parts of a reply, and takes NULL for an error. The object that stands for a reply
- * is the wire itself. */
+/* hiredis calls these functions for each part of a reply; NULL means an error. The wire itself serves as the object that
+ * stands for a reply. */
 
-/* What stands in a list goes to the visitor. */
+/* Show an element of a list to the visitor. */
 static void *wire_show(const redisReadTask *task, struct redis_wire_scalar scalar)
 {
     struct redis_wire *wire = task->privdata;
@@ -28,11 +28,11 @@ static void *wire_take(const redisReadTask *task, enum redis_reply_kind kind, lo
     return wire;
 }
 
-/* The string is copied, for the reader moves its own buffer before it hands the reply out. */
+/* Copy the string: the reader moves its buffer before it hands out the reply. */
 static void *make_string(const redisReadTask *task, char *text, size_t len)
 {
     const bool is_text = task->type == REDIS_REPLY_STRING || task->type == REDIS_REPLY_STATUS;
-    if (memcmp(text + len, "\r\n", 2) != 0) /* the reader has these two, but does not look at them */
+    if (memcmp(text + len, "\r\n", 2) != 0) /* the reader does not check them */
         return NULL;
     if (task->parent)
         return wire_show(task, (struct redis_wire_scalar){ .text = is_text ? text : NULL, .len = is_text ? len : 0 });
@@ -79,8 +79,8 @@ static void *make_bool(const redisReadTask *task, int value)
 }
 #endif
 
-/* hiredis 0.14 and 1.x disagree on the type of `count`. 1.x has maps, sets and pushes made here, too, which nobody is
- * sent who did not ask for them. */
+/* hiredis 0.14 and 1.x differ in the type of `count`. 1.x also calls this for maps, sets and pushes, which a server sends
+ * only to clients that ask for them. */
 #if HIREDIS_MAJOR >= 1
 static void *make_list(const redisReadTask *task, size_t count)
 #else
@@ -130,7 +130,7 @@ int redis_wire_restart(struct redis_wire *wire)
     if (!wire->reader)
         return -1;
     wire->reader->privdata = wire;
-    wire->reader->maxbuf = 0; /* keep the buffer, however large it once was: REDIS_WIRE_MAX bounds it */
+    wire->reader->maxbuf = 0; /* never shrink the buffer: REDIS_WIRE_MAX bounds it */
     return 0;
 }
 

@@ -1,8 +1,8 @@
-/* wire.h - replies of Redis, read by hiredis' reader without an allocation for each.
+/* wire.h - parses Redis' replies with hiredis' reader, without an allocation per reply.
  *
- * weir's scripts are answered by a string, a status, an error or a number; a list, or more than REDIS_WIRE_MAX bytes
- * that make no whole reply, are not answers to anything they were asked, and break the connection. Where lists are
- * expected, what stands in one is shown to a visitor as it comes, and nothing of it is kept.
+ * weir's scripts return a string, a status, an error or a number. A list, or more than REDIS_WIRE_MAX bytes without a
+ * complete reply, breaks the connection. Where lists are expected, a visitor sees their elements as they arrive, and none
+ * is kept.
  */
 #ifndef BACKENDS_REDIS_WIRE_WIRE_H
 #define BACKENDS_REDIS_WIRE_WIRE_H
@@ -11,11 +11,10 @@
 
 #include <hiredis/read.h>
 
-#define REDIS_WIRE_MAX (1 << 20) /* bytes; the longest answer, 64 sliding windows of 1024 blocks, is a quarter of it */
-#define REDIS_WIRE_LIST_MAX (1 << 15) /* elements of a list; a map of slots has a range for each of 16384 at worst */
-#define REDIS_WIRE_LIST_BYTES \
-    (1 << 24)              /* of a reply where lists are expected: such a map, with 8 nodes in each range */
-#define REDIS_WIRE_DEPTH 4 /* lists in lists; a map of slots has what a node says of itself in the fourth */
+#define REDIS_WIRE_MAX (1 << 20) /* bytes; the longest answer, 64 sliding windows of 1024 blocks, takes a quarter */
+#define REDIS_WIRE_LIST_MAX (1 << 15)   /* elements of a list; a map of slots has at most 16384 ranges */
+#define REDIS_WIRE_LIST_BYTES (1 << 24) /* of a reply with lists: such a map, with 8 nodes in each range */
+#define REDIS_WIRE_DEPTH 4              /* nested lists; a map of slots uses four */
 
 #define REDIS_WORD_SIZE 24 /* bytes of an error's first word, NUL included */
 
@@ -25,59 +24,59 @@ enum redis_reply_kind {
     REDIS_REPLY_IS_ERROR,
     REDIS_REPLY_IS_NIL,
     REDIS_REPLY_IS_NUMBER,
-    REDIS_REPLY_IS_LIST, /* which the visitor has seen */
+    REDIS_REPLY_IS_LIST, /* the visitor has seen its elements */
     REDIS_REPLY_IS_OTHER
 };
 
 struct redis_reply {
     enum redis_reply_kind kind;
-    const char *text; /* not ended by a NUL; valid until the next reply is read */
+    const char *text; /* no NUL at the end; valid until the next reply is read */
     size_t len;
-    long long number; /* 0 if it is none */
+    long long number; /* 0 if it is no number */
 };
 
-/* What stands in a list and is no list itself. Neither number nor nil and without text it is something else. */
+/* An element of a list that is no list itself. If it is neither a number nor nil nor has text, it is of another type. */
 struct redis_wire_scalar {
-    size_t depth;                   /* in how many lists it stands: 1 to REDIS_WIRE_DEPTH */
-    size_t place[REDIS_WIRE_DEPTH]; /* its index, or its list's, in the outermost list, in the one in that, ... */
+    size_t depth;                   /* how many lists enclose it: 1 to REDIS_WIRE_DEPTH */
+    size_t place[REDIS_WIRE_DEPTH]; /* the index in each list, outermost first */
     bool is_number, is_nil;
     long long number;
-    const char *text; /* of a string or a status, not ended by a NUL; valid during the call */
+    const char *text; /* of a string or a status; no NUL at the end; valid during the call */
     size_t len;
 };
 
-/* False: this is no answer, and redis_wire_next() returns -1. Lists show themselves by their scalars alone: an empty one
- * is not seen. A reply may break off after any of them. */
+/* Visits each scalar in a list. False: the reply is malformed, and redis_wire_next() returns -1. An empty list is not
+ * seen. The connection may break after any element. */
 typedef bool redis_wire_visit(void *user, const struct redis_wire_scalar *scalar);
 
 struct redis_wire {
     redisReader *reader;
-    struct redis_bytes text; /* of the reply at hand */
+    struct redis_bytes text; /* of the current reply */
     enum redis_reply_kind kind;
     long long number;
     size_t pending;          /* bytes since the last whole reply */
-    redis_wire_visit *visit; /* NULL: a list is no answer */
+    redis_wire_visit *visit; /* NULL: lists are refused */
     void *user;
 };
 
 /* 0, or -1: out of memory. */
 int redis_wire_init(struct redis_wire *wire);
 
-/* Forget what was read: a new connection begins, without lists. 0, or -1: out of memory. */
+/* Begin a new connection: forget what was read, and refuse lists. 0, or -1: out of memory. */
 int redis_wire_restart(struct redis_wire *wire);
 
-/* From now on, between two replies, lists are answers and are shown to `visit`; NULL: no more. */
+/* From the next reply on, accept lists and show them to `visit`; NULL: refuse them. */
 void redis_wire_show_lists(struct redis_wire *wire, redis_wire_visit *visit, void *user);
 
 void redis_wire_free(struct redis_wire *wire);
 
-/* Take in what came from the connection: 0, or -1: too much without a whole reply, or out of memory. */
+/* Take in received bytes. 0, or -1: too many without a complete reply, or out of memory. */
 int redis_wire_feed(struct redis_wire *wire, const char *data, size_t len);
 
-/* 1: *out is the next reply; 0: there is no whole one yet; -1: what came is none. */
+/* 1: *out is the next reply; 0: no complete one is there; -1: it is malformed. */
 int redis_wire_next(struct redis_wire *wire, struct redis_reply *out);
 
-/* Whether the scalar is this text. */
+/* True if the scalar is this text. */
 bool redis_wire_is_text(const struct redis_wire_scalar *scalar, const char *text);
 
 /* True if the reply is an error whose first word is this one. */
