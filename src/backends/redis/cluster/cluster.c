@@ -39,8 +39,8 @@ static void router_send_on(struct redis_router *router, const struct redis_engin
 
 /* ---- Health ---- */
 
-/* Return a time of the node that serves the key's slot or, if `key` is NULL, the earliest of all nodes with slots. A slot
- * without a node counts as unreachable since holes_us. */
+/* Return a time of the node that serves the key's slot or, if `key` is NULL, the earliest of all nodes with slots. A
+ * slot without a node counts as unreachable since holes_us. */
 static int64_t cluster_worst_us(const struct redis_cluster *cluster, const struct weir_key *key,
                                 int64_t (*time_us)(const struct redis_engine *engine))
 {

@@ -1,15 +1,15 @@
 /* cluster.h - a Redis Cluster: which node serves a key, and an engine for each node.
  *
- * A key lies in one of 16,384 slots, and each slot belongs to one primary. A request goes to the engine of the node that
- * the map names for its key's slot. Requests that are handed in together but belong to several nodes go to all of them at
- * once. A node that does not serve the slot answers with a redirect, which is followed up to REDIS_HOPS_MAX times before
- * the request fails. The map may therefore be slightly out of date. A scout (redis/cluster/scout.h) asks for a new one
- * when a node redirects, when one is lost, and as long as one is missing.
+ * A key lies in one of 16,384 slots, and each slot belongs to one primary. A request goes to the engine of the node
+ * that the map names for its key's slot. Requests that are handed in together but belong to several nodes go to all of
+ * these in parallel. A node that does not serve the slot answers with a redirect, which is followed up to
+ * REDIS_HOPS_MAX times before the request fails. The map may therefore be slightly out of date. A scout
+ * (redis/cluster/scout.h) asks for a new one when a node redirects, when one is lost, and as long as one is missing.
  *
  * One script decides all or nothing over keys in one slot; all limits over the same key share a slot. Keys in different
  * slots are charged one after the other, within three quarters of the call's time. If one denies or fails, the charges
- * before it are refunded in the time that is left. The same happens while some keys of a slot are moving to another node
- * (TRYAGAIN).
+ * before it are refunded in the time that is left. The same happens while some keys of a slot are moving to another
+ * node (TRYAGAIN).
  *
  * Each node fails alone: its engine has its own gate. Engines are started as nodes are met. A node has left when it has
  * not been in the map for 5 s and no redirect has led to it; the next new node then gets its engine.
@@ -98,11 +98,11 @@ bool redis_cluster_adopt(struct redis_cluster *cluster, const struct redis_map *
 /* No node has answered: callers do not wait for the first map any more. */
 void redis_cluster_not_found(struct redis_cluster *cluster);
 
-/* Free the engines of nodes that have left. Return when to do so again; INT64_MAX: no node is out of the map. */
+/* Free the engines of nodes that have left. Return the time of the next call; INT64_MAX: every node is in the map. */
 int64_t redis_cluster_park(struct redis_cluster *cluster);
 
-/* The number of nodes, past ones included. The name of a node, with port 0 if it is gone, and its standing: in doubt if it
- * is down or has only refused lately. */
+/* The number of nodes, past ones included. The name of a node, with port 0 if it is gone, and its standing: in doubt if
+ * it is down or has only refused lately. */
 enum redis_standing { REDIS_SERVES, REDIS_STANDS_BY, REDIS_IN_DOUBT };
 size_t redis_cluster_nodes(const struct redis_cluster *cluster);
 enum redis_standing redis_cluster_node(struct redis_cluster *cluster, size_t i, struct redis_node_name *name);

@@ -170,8 +170,8 @@ static int cluster_decide_others(struct redis_cluster *cluster, const struct wei
 }
 
 /* Charge keys that no single node has together, one after the other, until one denies or fails. Then refund the charges
- * before it, all at once. A refund that fails is lost, like the charge of a call whose answer is lost. A part of the time
- * is kept for refunds: a node that does not answer would use up all of it. */
+ * before it, in parallel. A refund that fails is lost, like the charge of a call whose answer is lost. A part of the
+ * time is kept for refunds: a node that does not answer would use up all of it. */
 static int cluster_decide_in_turn(struct redis_cluster *cluster, const struct weir_backend_request *requests, size_t n,
                                   int64_t deadline_us, struct weir_decision *out)
 {

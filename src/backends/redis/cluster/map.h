@@ -1,11 +1,11 @@
 /* map.h - which node of a Redis Cluster serves which slots, parsed from an answer to CLUSTER SLOTS.
  *
- * The answer is a list of ranges [first slot, last, primary, replica, ...]; a node is [host, port, id, ...], and with Redis
- * 7 and Valkey a list of more details. Replicas and everything behind the port are ignored. A host is a name or an
- * address, nil or "" for the host of the node that answers, or "?" if that node does not know it. Slots of such a range,
- * and slots in no range, have no node.
- * If anything else is wrong the whole answer is refused, so half a map is never used. An answer that leaves every slot
- * without a node is refused, too: it comes from a node that was reset or never joined a cluster.
+ * The answer is a list of ranges [first slot, last, primary, replica, ...]; a node is [host, port, id, ...], and with
+ * Redis 7 and Valkey a list of more details. Replicas and everything behind the port are ignored. A host is a name or
+ * an address, nil or "" for the host of the node that answers, or "?" if that node does not know it. Slots of such a
+ * range, and slots in no range, have no node. If anything else is wrong the whole answer is refused, so half a map is
+ * never used. An answer that leaves every slot without a node is refused, too: it comes from a node that was reset or
+ * never joined a cluster.
  */
 #ifndef BACKENDS_REDIS_CLUSTER_MAP_H
 #define BACKENDS_REDIS_CLUSTER_MAP_H

@@ -37,7 +37,7 @@ static unsigned cluster_add_engine(struct redis_cluster *cluster) REQUIRES(clust
     return (unsigned)i;
 }
 
-/* Return the index of a node's engine; if it has none, aim a free or a new one at it. REDIS_NOBODY: no engine is left. */
+/* Return the index of a node's engine. If there is none, aim a free or a new one at it. REDIS_NOBODY: none is left. */
 static unsigned cluster_engine_for(struct redis_cluster *cluster, const struct redis_node_name *name)
     REQUIRES(cluster->lock)
 {
@@ -159,7 +159,7 @@ enum redis_standing redis_cluster_node(struct redis_cluster *cluster, size_t i, 
 
 /* ---- Redirects ---- */
 
-/* Send a request to the node that a redirect names. True: the node has no slots, and no request was sent to it lately. */
+/* Send a request where a redirect leads. True: the node has no slots, and no request was sent to it lately. */
 static bool cluster_send_to(struct redis_cluster *cluster, unsigned owner, const struct redis_redirect *redirect,
                             int64_t now_us) REQUIRES(cluster->lock)
 {

@@ -1,11 +1,11 @@
 /* scout.h - a thread that asks the nodes of a Redis Cluster which node serves which slots.
  *
- * It asks when an engine wants a new map, as long as slots have no node or a node of the map is down, and otherwise once a
- * minute. It asks one node at a time, each round beginning at another one: first healthy nodes with slots, then healthy
- * ones without, then the hosts of the URL, then the rest. While something is wrong it asks the same node a few times on
- * one connection. Pauses between questions grow, with jitter, to 0.35 to 0.7 s, however often engines want a map. So
- * instances do not all ask at the same time. If something is wrong but no engine wants a map, because no request needs
- * the missing slots, the scout asks ever more rarely, in the end every 2.5 to 5 s.
+ * It asks when an engine wants a new map, as long as slots have no node or a node of the map is down, and otherwise
+ * once a minute. It asks one node at a time, each round beginning at another one: first healthy nodes with slots, then
+ * healthy ones without, then the hosts of the URL, then the rest. While something is wrong it asks the same node a few
+ * times on one connection. Pauses between questions grow, with jitter, to 0.35 to 0.7 s, however often engines want a
+ * map. So instances do not all ask at the same time. If something is wrong but no engine wants a map, because no
+ * request needs the missing slots, the scout asks ever more rarely, in the end every 2.5 to 5 s.
  *
  * It also frees the engines of nodes that have left.
  */

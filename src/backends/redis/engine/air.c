@@ -1,10 +1,10 @@
 /* air.c - the flights of an I/O thread: sent, answered, held for replicas, and failed.
  *
  * Flights that are held for replicas share a WAIT. Behind a WAIT the server reads nothing more from the connection, so
- * nothing leaves, not even requests that would be denied, until it is answered. Waiters that one WAIT has released tend to
- * come back together, so the next WAIT is delayed by a part of the time that the last one took. Otherwise half of a crowd
- * would sit out one WAIT only to be released by the next. A charge therefore takes at most 2 1/8 times as long as the
- * replicas do.
+ * nothing leaves, not even requests that would be denied, until it is answered. Waiters that one WAIT has released tend
+ * to come back together, so the next WAIT is delayed by a part of the time that the last one took. Otherwise half of a
+ * crowd would sit out one WAIT only to be released by the next. A charge therefore takes at most 2 1/8 times as long as
+ * the replicas do.
  */
 #include "backends/redis/engine/health.h"
 #include "backends/redis/engine/io.h"
@@ -82,9 +82,9 @@ void redis_air_take_off(struct redis_io *io, int64_t now_us)
     }
 }
 
-/* Write WAIT, for the held flights and those written before it. It lasts until the latest deadline; a request with less
- * time left expires by itself. If it lasted only until the first deadline, one late request would leave all charges
- * unconfirmed. */
+/* Write a WAIT that covers the held flights and those written before it. It lasts until the latest deadline; a request
+ * with less time left expires by itself. If it lasted only until the first deadline, one late request would leave all
+ * charges unconfirmed. */
 void redis_air_ask_replicas(struct redis_io *io, int64_t now_us)
 {
     int64_t until_us = INT64_MIN;
@@ -148,7 +148,7 @@ static void read_reply(struct redis_io *io, const struct redis_reply *reply)
         land_flight(io, leave_air(io));
 }
 
-/* WAIT is answered, for all held flights. */
+/* The answer to WAIT concerns all held flights. */
 static void read_wait(struct redis_io *io, const struct redis_reply *reply)
 {
     const int64_t took_us = clock_monotonic_us() - io->wait.left_us;

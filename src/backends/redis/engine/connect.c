@@ -1,8 +1,8 @@
 /* connect.c - the I/O thread's connection: made, lost, and made again.
  *
- * A good connection that is lost is made again at once. Otherwise pauses that grow separate the tries, and no caller
- * waits during a pause. With sentinels, they are asked for the server each time; if they name another one, the connection
- * is given up for it at once. In a cluster the engine first waits to be aimed at a node.
+ * After the loss of a good connection the thread reconnects immediately. Otherwise pauses that grow separate the tries,
+ * and no caller waits during a pause. With sentinels, the thread asks them for the server before each try. If they name
+ * another one it drops the connection and follows. In a cluster the engine first waits to be aimed at a node.
  */
 #include "backends/redis/engine/health.h"
 #include "backends/redis/engine/io.h"
@@ -56,7 +56,7 @@ static const char *node_for_log(const struct redis_io *io, char *room)
     return room;
 }
 
-/* Handle a closed link: connect again at once if the connection was good, otherwise after a pause with the gate down. */
+/* Handle a closed link: reconnect immediately if the connection was good, otherwise after a pause, the gate down. */
 static void connection_lost(struct redis_io *io, int status)
 {
     int64_t now_us = clock_monotonic_us();
@@ -193,8 +193,9 @@ static void connect_to_named(struct redis_io *io, int64_t now_us)
     connect_begin(io, now_us);
 }
 
-/* Give up the current connection, or attempt, for the server newly named. If the last change was less than SETTLED_US
- * ago, wait for the usual pause: sentinels that keep changing their minds must not make all instances reconnect at once. */
+/* Drop the connection, or the attempt, and turn to the server that the sentinels name now. If the last change was less
+ * than SETTLED_US ago, wait for the usual pause first: if sentinels keep changing their minds, instances must not
+ * storm. */
 static void follow_sentinels(struct redis_io *io, int64_t now_us)
 {
     const bool at_once = io->followed_us == 0 || now_us - io->followed_us > SETTLED_US;

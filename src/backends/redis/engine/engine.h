@@ -1,20 +1,20 @@
-/* engine.h - what carries requests to one Redis server and back: an I/O thread with a connection for everyone, and lanes.
+/* engine.h - carries requests to one Redis server and back: an I/O thread with a shared connection, and lanes.
  *
  * A lone caller is fastest if it writes and reads on its own thread: no thread has to be woken. Many callers are served
  * best together: one write carries all their requests, and equal keys share a place in it. So the first REDIS_LANES
- * callers each take a lane, a connection that its caller works alone. Once a caller finds all lanes taken there is a
- * crowd, and every caller uses the I/O thread until that thread has seen no more than REDIS_LANES callers at once for a
+ * callers each take a lane, a connection that its caller works alone. A caller that finds all lanes taken declares a
+ * crowd: from then on every caller uses the I/O thread, until that thread has had at most REDIS_LANES waiters for a
  * while. Ops always use the I/O thread.
  *
- * In a cluster each primary has an engine (redis/cluster/cluster.h). It is aimed at one node by name, and may be aimed at
- * another later.
+ * In a cluster each primary has an engine (redis/cluster/cluster.h). It is aimed at one node by name, and may be aimed
+ * at another later.
  *
  * The gate tells callers what to expect. It follows the I/O thread's connection:
  *
- *     up      connected
- *     wait    being connected, for the first time or again: callers wait, within their deadline
- *     down    connecting failed, or REDIS_BREAK_TIMEOUTS answers in a row were late: callers do not wait. The I/O
- *             thread tries again after pauses that grow, one try at a time
+ *     up      the connection stands
+ *     wait    the I/O thread is connecting, for the first time or again. Callers wait, within their deadline.
+ *     down    connecting has failed, or REDIS_BREAK_TIMEOUTS answers in a row were late. Callers do not wait. The I/O
+ *             thread tries again, one try at a time, after pauses that grow.
  *
  * A request is written once. It is written again only if the server said that it has not executed it.
  *
@@ -48,12 +48,12 @@ struct redis_config {
     void *returned_user;                  /* release with `returned` */
 };
 
-/* What an engine asks of the cluster that it is part of. */
+/* The services of a cluster to its engines. */
 struct redis_router {
     /* The map is out of date: ask for a new one soon. Any thread. */
     void (*look)(struct redis_router *router);
 
-    /* Hand on an op that `from` was told is another node's, or end it. On the I/O thread of `from`. */
+    /* Hand a redirected op of `from` to the engine of another node, or end it. On the I/O thread of `from`. */
     void (*send_on)(struct redis_router *router, const struct redis_engine *from, struct redis_op_waiter *waiter,
                     int status, const struct redis_redirect *redirect);
 };
@@ -114,8 +114,8 @@ int redis_engine_start(const struct redis_config *config, struct redis_router *r
 /* End everything that waits, and whatever comes later, with WEIR_ECLOSED. Does not wait. */
 void redis_engine_shut(struct redis_engine *engine);
 
-/* Stop the thread, then free; no caller is inside any more. Shut or not. Engines of a cluster hand requests to one another,
- * so stop all before freeing any. */
+/* Stop the thread, then free; no caller is inside any more. Shut or not. Engines of a cluster hand requests to one
+ * another, so stop all before freeing any. */
 void redis_engine_stop(struct redis_engine *engine);
 void redis_engine_free(struct redis_engine *engine);
 
@@ -124,19 +124,19 @@ void redis_engine_abandon(struct redis_engine *engine);
 
 /* ---- Decisions ---- */
 
-/* Run ops->decide() or ops->submit(). A job comes with `error` WEIR_OK; its error is returned. Not on the I/O thread. */
+/* Run ops->decide() or ops->submit(). A job comes with `error` WEIR_OK and its error is returned. Not on an I/O thread. */
 int redis_engine_decide(struct redis_engine *engine, struct redis_job *job);
 int redis_engine_submit(struct redis_engine *engine, const struct weir_backend_request *request, int64_t deadline_us,
                         struct weir_op *op);
 
-/* Run a job on the I/O thread in two steps: only if begin() returns WEIR_OK is there something to await. */
+/* Run a job on the I/O thread in two steps. Only after begin() has returned WEIR_OK may the caller await it. */
 int redis_thread_waiter_begin(struct redis_thread_waiter *thread, struct redis_engine *engine, struct redis_job *job);
 void redis_thread_waiter_await(struct redis_thread_waiter *thread, struct redis_engine *engine);
 
 /* Take over an op that another server has not executed. Returns as redis_engine_submit(). */
 int redis_engine_take_over(struct redis_engine *engine, struct redis_op_waiter *waiter);
 
-/* Connect to this node of the cluster. NULL: there is no node, or it has left; callers then do not wait. */
+/* Connect to this node of the cluster. NULL: the node has left, or none is known; callers then do not wait. */
 void redis_engine_aim(struct redis_engine *engine, const struct redis_node_name *node);
 
 /* Return the engine whose I/O thread this is; NULL: none. That thread must not wait for its own cluster. */
@@ -154,7 +154,7 @@ void redis_lanes_free(struct redis_engine *engine);
 struct redis_lane *redis_lane_take(struct redis_engine *engine); /* NULL: all are taken */
 void redis_lane_give(struct redis_engine *engine, struct redis_lane *lane);
 
-/* Run a job on a lane's connection. False: there was no connection, and nothing was sent. */
+/* Run a job on a lane's connection. False: connecting failed, and nothing was sent. */
 bool redis_lane_run(struct redis_engine *engine, struct redis_lane *lane, struct redis_job *job);
 
 #endif

@@ -41,8 +41,8 @@ static inline void redis_engine_ended(struct redis_engine *engine, const struct 
  * thread that works the link. */
 bool redis_engine_take_off(struct redis_engine *engine, struct redis_flight *flight, struct redis_link *link);
 
-/* A flight has landed: note what its answers say about the server, and log an error or missing replicas, at most one line
- * a second each. The link's thread handles flight->read_only. */
+/* A flight has landed: note what its answers say about the server, and log an error or missing replicas, at most one
+ * line a second each. The link's thread handles flight->read_only. */
 void redis_engine_landed(struct redis_engine *engine, const struct redis_flight *flight);
 
 /* True if a line that may come once a second is due; *at_us, its last time, is then set to now. */

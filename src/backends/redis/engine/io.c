@@ -97,7 +97,7 @@ static void look_at_deadlines(struct redis_io *io, int64_t now_us)
 
 /* ---- The turn ---- */
 
-/* True if a new waiter's flight would leave at once. */
+/* True if a new waiter's flight would leave without delay. */
 static bool io_is_idle(const struct redis_io *io, int64_t now_us)
 {
     return redis_air_may_leave(io, now_us) && (io->air_count == 0 || now_us - io->left_us >= GATHER_US);
@@ -131,7 +131,8 @@ static void sleep_and_step(struct redis_io *io)
     if (io->sentinel)
         fds[fd_count++] = redis_sentinel_polled(io->sentinel);
     int64_t now_us = clock_monotonic_us();
-    /* Not while waiters gather for a flight that leaves soon. If none may leave, a new waiter can have an early deadline. */
+    /* Not while waiters gather for a flight that leaves soon. If none may leave, a new waiter can have an early
+     * deadline. */
     bool wakeable = io_is_idle(io, now_us) || !redis_air_may_leave(io, now_us);
     atomic_store_explicit(&engine->queue.asleep, wakeable, memory_order_seq_cst);
     bool stay = wakeable && atomic_load_explicit(&engine->queue.newest, memory_order_seq_cst) != NULL;
@@ -174,7 +175,7 @@ void *redis_io_run(void *user)
         redis_air_take_off(io, now_us);
         redis_air_ask_replicas(io, now_us);
         redis_connect_look(io);
-        redis_ready_ring(io); /* last: the server works on the next flight meanwhile */
+        redis_ready_ring(io); /* last: the server already works on the next flight */
         sleep_and_step(io);
         redis_connect_look(io);
     }

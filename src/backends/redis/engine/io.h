@@ -31,7 +31,7 @@ struct redis_io {
     unsigned aims;                   /* engine->aims when last looked at */
     bool asking;                     /* waiting for the sentinels, or the cluster, to name a server */
     bool told;                       /* they have named one for the next connection */
-    bool misled;                     /* the last one they named was no use */
+    bool misled;                     /* the last one they named could not be used */
     int64_t followed_us;             /* when a newly named server last replaced a connection; 0: never */
 
     struct redis_waiter *ready, **ready_end; /* taken from the queue, not yet aboard a flight; oldest first */
@@ -54,7 +54,7 @@ struct redis_io {
     unsigned calm;        /* flights since `peak` was reset */
 };
 
-/* This thread's own; NULL: it is no I/O thread. */
+/* This thread's own; NULL unless it is an I/O thread. */
 extern _Thread_local struct redis_io *redis_io_here;
 
 /* ---- io.c ---- */
@@ -73,7 +73,7 @@ void redis_connect_free(struct redis_io *io);
 /* If the cluster has aimed at another node, connect to that. */
 void redis_connect_aim(struct redis_io *io, int64_t now_us);
 
-/* Connect if there is no connection and it is time to try. */
+/* If the link is closed and it is time to try, connect. */
 void redis_connect_when_due(struct redis_io *io, int64_t now_us);
 
 /* If the addresses are known now, connect to the first. */
@@ -103,14 +103,14 @@ void redis_air_read(struct redis_io *io);
 /* End the requests whose deadline has passed. */
 void redis_air_expire(struct redis_io *io, int64_t now_us);
 
-/* When to give up the connection: the next answer has been due for as long as a call may take. Requests that boarded with
- * less time left expire sooner. INT64_MAX: no answer is due. */
+/* When to give up the connection: the next answer has been due for as long as a call may take. Requests that boarded
+ * with less time left expire sooner. INT64_MAX: no answer is due. */
 int64_t redis_air_hang_up_us(const struct redis_io *io);
 
 /* When the flights or their WAIT next need this thread, answers aside. */
 int64_t redis_air_due_us(const struct redis_io *io);
 
-/* End everything under way; nobody knows what became of it. */
+/* End everything under way; its outcome is unknown. */
 void redis_air_fail(struct redis_io *io, int status);
 
 /* ---- ready.c: the waiters ---- */
@@ -118,7 +118,7 @@ void redis_air_fail(struct redis_io *io, int status);
 /* Take the waiters in the queue. `last`: later ones get WEIR_ECLOSED. */
 void redis_ready_take(struct redis_io *io, bool last);
 
-/* Put a waiter aboard; false: there is no room. */
+/* Put a waiter aboard. False: it does not fit. */
 bool redis_ready_board(struct redis_flight *flight, struct redis_waiter *waiter);
 
 /* Remove the oldest of the ready waiters; there is one. */

@@ -41,8 +41,8 @@ void redis_lanes_free(struct redis_engine *engine)
     }
 }
 
-/* Take the lowest free lane: then there are no more connections than concurrent callers. Acquire and release hand the
- * lane's fields from one caller to the next. */
+/* Take the lowest free lane: then at most as many lanes connect as there are concurrent callers. Acquire and release
+ * hand the lane's fields from one caller to the next. */
 struct redis_lane *redis_lane_take(struct redis_engine *engine)
 {
     unsigned seen = atomic_load_explicit(&engine->free_lanes, memory_order_relaxed);

@@ -215,7 +215,7 @@ static enum redis_sentinel_news sentinel_hear_answer(struct redis_sentinel *sent
     if (reply->kind != REDIS_REPLY_IS_LIST ||
         !sentinel_set_primary(sentinel, sentinel_heard(sentinel, 0), sentinel_heard(sentinel, 1)))
         return sentinel_fail(sentinel, "it names no host and port", now_us);
-    sentinel->state = REDIS_SENTINEL_WATCHING; /* the deadline stays, for the answer to SUBSCRIBE */
+    sentinel->state = REDIS_SENTINEL_WATCHING; /* the deadline stays: SUBSCRIBE is not answered yet */
     sentinel->watching_since_us = now_us;
     sentinel->wanted = false;
     return REDIS_PRIMARY_NAMED;

@@ -2,15 +2,15 @@
  *
  *     idle -> resolving -> asking -> watching -> idle
  *
- * A sentinel that fails in any way, or takes too long, is skipped for the next one of the URL. While an answer is wanted
- * the next try follows immediately, until all have failed; otherwise it follows after a pause. A sentinel that has
- * answered is kept, with subscriptions to +switch-master and +promoted-slave. The sentinel that leads a failover publishes
- * the latter as soon as it knows, but the former only when the other replicas have followed. The other sentinels publish
- * the former immediately. One write carries the question and the subscriptions, so no news is lost between them. Each
- * connection begins with the question, whose answer covers what happened before.
+ * A sentinel that fails in any way, or takes too long, is skipped for the next one of the URL. While an answer is
+ * wanted the next try follows immediately, until all have failed; otherwise it follows after a pause. A sentinel that
+ * has answered is kept, with subscriptions to +switch-master and +promoted-slave. The sentinel that leads a failover
+ * publishes +promoted-slave as soon as it knows, and +switch-master after the other replicas have followed. The other
+ * sentinels publish +switch-master immediately. One write carries the question and the subscriptions, so no news is
+ * lost between them. Each connection begins with the question, whose answer covers what happened before.
  *
- * The answer is not trusted: a server that is named must say itself that it is a primary (redis/wire/greet.h). All of this
- * runs on the I/O thread and never blocks. The log identifies sentinels by their place in the URL, never by name.
+ * The answer is not trusted: a server that is named must say itself that it is a primary (redis/wire/greet.h). All of
+ * this runs on the I/O thread and never blocks. The log identifies sentinels by their place in the URL, never by name.
  */
 #ifndef BACKENDS_REDIS_ENGINE_SENTINEL_H
 #define BACKENDS_REDIS_ENGINE_SENTINEL_H
@@ -64,7 +64,7 @@ void redis_sentinel_free(struct redis_sentinel *sentinel);
 /* In the child of a fork, close the parent's descriptors. */
 void redis_sentinel_abandon(struct redis_sentinel *sentinel);
 
-/* Ask which server is the primary: the sentinel asked last or, if `another`, the next one. A turn returns the answer. */
+/* Ask the sentinel asked last or, if `another`, the next one, for the primary. A turn returns the answer. */
 void redis_sentinel_ask(struct redis_sentinel *sentinel, bool another);
 
 enum redis_sentinel_news {
@@ -73,8 +73,8 @@ enum redis_sentinel_news {
     REDIS_SENTINELS_FAILED /* none of them could answer the question */
 };
 
-/* Go on as far as possible now. Call it until there is no news, and again when `due_us` has come or the descriptor of
- * redis_sentinel_polled() is ready. */
+/* Go on as far as possible now. Call it until it returns REDIS_NO_NEWS, and again when `due_us` has come or the
+ * descriptor of redis_sentinel_polled() is ready. */
 enum redis_sentinel_news redis_sentinel_turn(struct redis_sentinel *sentinel, int64_t now_us);
 
 /* Return what to poll for; fd -1: nothing. */

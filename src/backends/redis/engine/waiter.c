@@ -45,7 +45,7 @@ struct weir_backend_request redis_waiter_request(struct redis_op_waiter *waiter)
 
 /* ---- The queue ---- */
 
-/* What the queue holds once nobody will look at it again. */
+/* Marks a queue that has been taken for the last time. */
 static struct redis_waiter queue_closed;
 
 /* Sequentially consistent, here and where the I/O thread goes to sleep: either that thread sees this waiter, or this

@@ -14,7 +14,7 @@
 
 struct redis_engine;
 
-/* The requests that a caller hands in at once, and what comes of them. */
+/* The requests that a caller hands in together, and their outcome. */
 struct redis_job {
     const struct weir_backend_request *requests;
     size_t n;

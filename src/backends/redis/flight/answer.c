@@ -1,7 +1,7 @@
 /* answer.c - turns each reply of Redis into the decisions of its call.
  *
- * A script answers with the states that it found. The core's own algorithms compute from them what each request gets, in
- * its order. The permits that they charge must add up to what the script says it has charged.
+ * A script answers with the states that it found. The core's own algorithms compute from them what each request gets,
+ * in its order. The permits that they charge must add up to what the script says it has charged.
  */
 #include "backends/redis/flight/call.h"
 #include "backends/redis/flight/redirect.h"
@@ -28,8 +28,9 @@ static void flight_note_error(struct redis_flight *flight, const struct redis_re
         redis_reply_word(reply, flight->error_word);
 }
 
-/* If a script's user may not run a command, the error lacks the word NOPERM that it has outside of scripts: it is "ERR
- * ACL failure in script: ...", and up to Redis 7.0 "The user executing the script can't run this command or subcommand". */
+/* True if the script's user may not run a command. Such an error lacks the word NOPERM that it has outside of scripts.
+ * It is "ERR ACL failure in script: ..."; up to Redis 7.0, "The user executing the script can't run this command ...".
+ */
 static bool lacks_right(const struct redis_reply *error)
 {
     static const char now[] = "ACL failure in script", before[] = "The user executing the script can't ";
@@ -57,8 +58,8 @@ static struct redis_reply innermost(const struct redis_reply *error)
     };
 }
 
-/* True if another node must execute the call, or this one later. Only an error about the call itself counts: an error of
- * a command in its script comes from a script that ran. */
+/* True if another node must execute the call, or this one later. Only an error about the call itself counts: an error
+ * of a command in its script comes from a script that ran. */
 static bool call_redirected(struct redis_flight *flight, struct redis_flight_call *call,
                             const struct redis_reply *reply, redis_request_ended *ended)
 {

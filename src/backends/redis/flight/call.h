@@ -22,8 +22,8 @@ struct redis_flight_call {
     uint32_t keys[REDIS_CALL_KEYS]; /* their indices, which need not be consecutive */
 };
 
-/* Return the bytes that the answer must end with. Of this process's last 2^32 calls no two have the same echo, so a late,
- * doubled or stray answer is never taken for this call's. */
+/* Return the bytes that the answer must end with. Of this process's last 2^32 calls no two have the same echo, so a
+ * late, doubled or stray answer is never taken for this call's. */
 static inline uint32_t redis_call_echo(const struct redis_flight *flight, const struct redis_flight_call *call)
 {
     return flight->first_echo + (uint32_t)(call - flight->calls);

@@ -10,7 +10,7 @@
  * In a cluster each key has its own call: two keys rarely belong to one node, and a node may redirect a call.
  *
  * If replicas must confirm what a call changed, a request that changed something is held when its call is answered; the
- * others end at once. A flight passes through these steps:
+ * others end immediately. A flight passes through these steps:
  *
  *     written                  redis_flight_write()
  *     answered, call by call   redis_flight_reply(): REDIS_FLYING; after the last one
@@ -102,7 +102,7 @@ void redis_flight_free(struct redis_flight *flight);
 
 void redis_flight_clear(struct redis_flight *flight);
 
-/* Add requests, independent or all or nothing. False: there is no room for all of them, and none is added. `requests` are
+/* Add requests, independent or all or nothing. False: they do not all fit, and none is added. `requests` are
  * copied; the bytes of their keys must stay. `owner` is not NULL. `asking`: ASKING precedes their calls, which no other
  * request joins. */
 bool redis_flight_add(struct redis_flight *flight, const struct weir_backend_request *requests, size_t n, bool all,
@@ -145,7 +145,7 @@ struct redis_wait {
 void redis_wait_write(struct redis_wait *wait, unsigned replicas, int64_t until_us, int64_t now_us,
                       struct redis_bytes *out);
 
-/* If it is time, write an empty line, which is no command: it makes the server look at its clock. */
+/* If it is time, write an empty line. It is not a command, but makes the server look at its clock. */
 void redis_wait_nudge(struct redis_wait *wait, int64_t now_us, struct redis_bytes *out);
 
 #endif

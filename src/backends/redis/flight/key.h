@@ -2,9 +2,9 @@
  *
  * The braces are Redis Cluster's hash tag: the limits over one key all share a slot. In the key, `%`, `{` and `}` are
  * written %25, %7B and %7D, so that no key can end the tag early and choose its slot. Every other byte is written as it
- * is. A key of more than 512 bytes is written as its first 448 bytes, escaped in the same way, then `%#` and the SHA-256
- * of the whole key in 64 hex digits. `%#` cannot come from escaping, and neither names nor prefixes contain a brace. So
- * two pairs of limit and key have the same name only if two long keys have the same digest.
+ * is. A key of more than 512 bytes is written as its first 448 bytes, escaped in the same way, then `%#` and the
+ * SHA-256 of the whole key in 64 hex digits. `%#` cannot come from escaping, and neither names nor prefixes contain a
+ * brace. So two pairs of limit and key have the same name only if two long keys have the same digest.
  */
 #ifndef BACKENDS_REDIS_FLIGHT_KEY_H
 #define BACKENDS_REDIS_FLIGHT_KEY_H
@@ -16,7 +16,7 @@
 #define REDIS_KEY_BEGINNING 448 /* bytes written of a longer key: escaped, with the digest, at most REDIS_TAG_MAX */
 #define REDIS_CLUSTER_SLOTS 16384
 
-/* Room for the text between the braces, and for any name; there is no NUL at the end. */
+/* The longest text between braces, and the longest name; neither ends with a NUL. */
 #define REDIS_TAG_MAX (3 * REDIS_KEY_WHOLE)
 #define REDIS_KEY_MAX (REDIS_PREFIX_MAX + WEIR_MAX_NAME_LEN + 3 + REDIS_TAG_MAX)
 

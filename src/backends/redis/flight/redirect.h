@@ -17,7 +17,7 @@ struct redis_redirect {
     struct redis_node_name to; /* host "": the host of the node that answered */
 };
 
-/* Parse a reply. False: it is no redirect; then `kind` is REDIS_NO_REDIRECT and the other fields are undefined. */
+/* Parse a reply. False: it is not a redirect; `kind` is then REDIS_NO_REDIRECT and the other fields are undefined. */
 bool redis_redirect_read(const struct redis_reply *reply, struct redis_redirect *out);
 
 #endif

@@ -1,7 +1,8 @@
 /* state.h - plans, requests and states as the bytes that scripts read and return.
  *
- * Numbers are little-endian and unsigned; I1 .. I7 say how many bytes. A stamp is a plan. The state of a key begins with
- * the stamp of the plan that it was written under; the algorithm's own fields follow. Equal stamps are equal plans.
+ * Numbers are little-endian and unsigned; I1 .. I7 say how many bytes. A stamp is a plan. The state of a key begins
+ * with the stamp of the plan that it was written under; the algorithm's own fields follow. Equal stamps are equal
+ * plans.
  *
  *     algorithm                    stamp                                             fields of the state
  *     token bucket, leaky bucket   'T' or 'L', p I7, q I7, tick_us I3, size I4       used units I7, tick I7
@@ -36,28 +37,28 @@ enum redis_script_id redis_script_of(const struct weir_plan *plan);
 /* Write the stamp of a plan whose size is at least 1. Return its length. */
 size_t redis_stamp_write(const struct weir_plan *plan, unsigned char out[REDIS_STAMP_MAX]);
 
-/* What a script found for a key. */
+/* The kinds of value that a script finds for a key. */
 enum redis_found {
     REDIS_FRESH,  /* nothing used: a 0 byte */
     REDIS_STATE,  /* a state */
     REDIS_FOREIGN /* another value, which it left alone: a 1 byte */
 };
 
-/* Read what a script found for a key under `plan` from the front of `bytes`. If REDIS_STATE, `state` receives the state for
- * state_decide() (core/algorithm/algorithm.h), state_words(plan) words. Return the number of bytes read, or -1 if no
- * script sends such bytes for this plan; then nothing is written. */
+/* Read what a script found for a key under `plan` from the front of `bytes`. If REDIS_STATE, `state` receives the state
+ * for state_decide() (core/algorithm/algorithm.h), state_words(plan) words. Return the number of bytes read, or -1 if
+ * no script sends such bytes for this plan; then nothing is written. */
 int redis_state_read(const struct weir_plan *plan, const unsigned char *bytes, size_t len, int64_t *state,
                      enum redis_found *found);
 
-/* The verbs of items: enum weir_verb, and these, which charge up to `cost` permits ahead of use: as many as fit into the
- * permits left divided by `times`. */
+/* The verbs of items: enum weir_verb, and these, which charge up to `cost` permits ahead of use: as many as fit into
+ * the permits left divided by `times`. */
 enum redis_verb {
     REDIS_LEASE = WEIR_RESET + 1,
     REDIS_LEASE_IF_TAKEN /* only if the key's last take in this call was admitted */
 };
 
-/* Write an item: `times` (1 to REDIS_MAX_TIMES) equal requests, one after the other. `more`: the next item is for the same
- * key. Costs are below 2^40. */
+/* Write an item: `times` (1 to REDIS_MAX_TIMES) equal requests, one after the other. `more`: the next item is for the
+ * same key. Costs are below 2^40. */
 void redis_item_write(unsigned char out[REDIS_ITEM_SIZE], int verb, bool more, int64_t cost, int64_t times);
 
 #endif

@@ -18,7 +18,7 @@ struct redis_bytes {
     bool failed;
 };
 
-/* Make room for `more` bytes at the end, for the caller to fill and to add to `len`. NULL: out of memory. */
+/* Make room at the end: the caller fills up to `more` bytes and adds their number to `len`. NULL: out of memory. */
 char *redis_bytes_room(struct redis_bytes *bytes, size_t more);
 
 void redis_bytes_add(struct redis_bytes *bytes, const void *data, size_t len);
@@ -32,7 +32,8 @@ void redis_bytes_number(struct redis_bytes *bytes, int64_t number);
 /* Write a string's head only: the caller adds the `len` bytes and CR LF. */
 void redis_bytes_string_head(struct redis_bytes *bytes, size_t len);
 
-/* Write a command that begins with these words, the last argument being NULL; the caller writes `more` strings after it. */
+/* Write a command that begins with these words, the last argument being NULL; the caller writes `more` strings after
+ * it. */
 void redis_bytes_words(struct redis_bytes *bytes, size_t more, ...) __attribute__((sentinel));
 
 /* Empty the buffer, which keeps its memory. `secret`: overwrite what was in it. */

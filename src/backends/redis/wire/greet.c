@@ -40,7 +40,7 @@ bool redis_greet_write(struct redis_greeting *greeting, const struct redis_targe
     *greeting = (struct redis_greeting){ .asks_role = guest != REDIS_GREET_SENTINEL && target->service };
     if (greeting->asks_role)
         redis_wire_show_lists(wire, hear_role, greeting);
-    if (guest == REDIS_GREET_SENTINEL) /* it has no db, and the question that follows at once serves as a PING */
+    if (guest == REDIS_GREET_SENTINEL) /* it has no db, and the question that follows serves as a PING */
         return write_auth(greeting, target->sentinel_user, target->sentinel_password, out);
     if (guest == REDIS_GREET_WITH_SCRIPTS)
         redis_bytes_room(out, GREETING_ROOM); /* the buffer must not move: it would leave a copy of the password */

@@ -2,8 +2,8 @@
  *
  *     closed -> connecting -> securing (with TLS) -> greeting -> up -> closed
  *
- * The owner polls `fd` for redis_link_events() and calls redis_link_step() when it is ready. A link belongs to one thread
- * at a time; only redis_link_hang_up() may be called from another.
+ * The owner polls `fd` for redis_link_events() and calls redis_link_step() when it is ready. A link belongs to one
+ * thread at a time; only redis_link_hang_up() may be called from another.
  */
 #ifndef BACKENDS_REDIS_WIRE_LINK_H
 #define BACKENDS_REDIS_WIRE_LINK_H
@@ -50,7 +50,7 @@ struct redis_link {
     struct redis_bytes out;    /* to send: owners append, redis_link_send() takes all of it */
     struct redis_bytes sealed; /* with TLS: the same, encrypted */
     size_t sent;               /* bytes sent of `sealed`, or without TLS of `out` */
-    char reason[96];           /* why it is closed, for the log; it never holds a secret */
+    char reason[96];           /* why it is closed; logged, so it never holds a secret */
 };
 
 /* 0, or -1: out of memory. */
@@ -75,27 +75,28 @@ bool redis_link_has_output(const struct redis_link *link);
 /* Return the events to poll for: POLLIN, POLLOUT or both. */
 short redis_link_events(const struct redis_link *link);
 
-/* Connect, send and receive as far as possible now. The link may be closed afterwards. redis_link_next() reads what came.
+/* Connect, send and receive as far as possible now. The link may be closed afterwards. redis_link_next() reads what
+ * came.
  */
 void redis_link_step(struct redis_link *link);
 
-/* Let redis_link_receive() wait for about `us`; the system counts in milliseconds. If the system refuses, the link is not
- * patient. */
+/* Let redis_link_receive() wait for about `us`; the system counts in milliseconds. If the system refuses, the link is
+ * not patient. */
 void redis_link_make_patient(struct redis_link *link, int64_t us);
 
-/* Wait for data, if the link is patient; redis_link_next() reads it. Returns early on a signal. This saves a system call
- * over poll(), and the woken thread runs some 10 us sooner. */
+/* Wait for data, if the link is patient; redis_link_next() reads it. Returns early on a signal. This saves a system
+ * call over poll(), and the woken thread runs some 10 us sooner. */
 void redis_link_receive(struct redis_link *link);
 
-/* Send as much of `out` as possible now; the link may be closed afterwards. False: out of memory; nothing is sent, and the
- * link is closed. */
+/* Send as much of `out` as possible now; the link may be closed afterwards. False: out of memory; nothing is sent, and
+ * the link is closed. */
 bool redis_link_send(struct redis_link *link);
 
 /* Close the link because the server answers `what` with this error. */
 void redis_link_refused(struct redis_link *link, const struct redis_reply *error, const char *what);
 
-/* Read the next reply of a link that is up: 1, or 0 if none is there. If a reply is malformed, or the peer has closed and
- * everything before that is read, the link is closed. */
+/* Read the next reply of a link that is up: 1, or 0 if none has arrived. The link is closed if a reply is malformed, or
+ * if the peer has closed and every reply before that has been read. */
 int redis_link_next(struct redis_link *link, struct redis_reply *out);
 
 /* Nothing more is to be read now: close the link if the peer has closed. */

@@ -1,7 +1,7 @@
 /* node.h - the host and port of a server that a sentinel or a cluster's node has named.
  *
- * They come from the network and go to the system's resolver and to TLS, so a host may contain only the bytes that names
- * and addresses are made of.
+ * They come from the network and go to the system's resolver and to TLS, so a host may contain only the bytes that
+ * names and addresses are made of.
  */
 #ifndef BACKENDS_REDIS_WIRE_NODE_H
 #define BACKENDS_REDIS_WIRE_NODE_H

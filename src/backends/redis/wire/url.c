@@ -296,8 +296,8 @@ static int url_read_unix(struct reader *reader, struct part address, struct part
     return error ? error : url_read_query(reader, rest);
 }
 
-/* How each scheme begins, and the function that reads what follows, without user and password: first up to the path, then
- * the path. */
+/* How each scheme begins, and the function that reads what follows, without user and password: first up to the path,
+ * then the path. */
 static const struct scheme {
     const char *beginning;
     bool is_tls;

@@ -8,9 +8,9 @@
  * With sentinels the hosts are the sentinels, but user and password are for the servers that they name. With a cluster
  * the hosts are some of its nodes; a cluster has db 0 only. A user or a password may stand alone
  * (`redis://:password@host`, `redis://user@host`); an empty one counts as missing. In user, password, path and service
- * any byte but NUL may be written %XX; `@`, `/`, `?`, `#` and `%` must be, wherever they would mean something else. An
- * IPv6 address is written in brackets, with its zone after `%25`. An error message names the faulty part and never quotes
- * the URL: after a stray `/` in a password, the host or the db would show a part of that password.
+ * any byte except NUL may be written %XX; `@`, `/`, `?`, `#` and `%` must be where they would otherwise have a meaning.
+ * An IPv6 address is written in brackets, with its zone after `%25`. An error message names the faulty part and never
+ * quotes the URL: after a stray `/` in a password, the host or the db would show a part of that password.
  */
 #ifndef BACKENDS_REDIS_WIRE_URL_H
 #define BACKENDS_REDIS_WIRE_URL_H
@@ -48,11 +48,11 @@ struct redis_target {
     struct redis_tls_context *tls; /* NULL unless is_tls; made by redis_open() */
 };
 
-/* Read redis_url and redis_password_file from the options, and WEIR_REDIS_PASSWORD from the environment. The first of them
- * that has a password is used; the others are not looked at. The same holds for the sentinels' redis_sentinel_user,
- * redis_sentinel_password_file and WEIR_REDIS_SENTINEL_PASSWORD. WEIR_OK, WEIR_EINVAL, WEIR_EIO (a password file cannot be
- * read) or WEIR_ENOMEM; an error comes with a message that begins with the option's name and holds no secret. On WEIR_OK
- * the caller frees `out`; on an error it is untouched. */
+/* Read redis_url and redis_password_file from the options, and WEIR_REDIS_PASSWORD from the environment. The first of
+ * them that has a password is used; the others are not looked at. The same holds for the sentinels'
+ * redis_sentinel_user, redis_sentinel_password_file and WEIR_REDIS_SENTINEL_PASSWORD. WEIR_OK, WEIR_EINVAL, WEIR_EIO (a
+ * password file cannot be read) or WEIR_ENOMEM; an error comes with a message that begins with the option's name and
+ * holds no secret. On WEIR_OK the caller frees `out`; on an error it is untouched. */
 int redis_target_read(const struct weir_options *options, struct redis_target *out, struct message message);
 
 /* Wipe the secrets, free everything and leave zeroes. A target of zeroes is allowed. */

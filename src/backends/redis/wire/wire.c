@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* hiredis calls these functions for each part of a reply; NULL means an error. The wire itself serves as the object that
- * stands for a reply. */
+/* hiredis calls these functions for each part of a reply; NULL means an error. The wire itself serves as the object
+ * that stands for a reply. */
 
 /* Show an element of a list to the visitor. */
 static void *wire_show(const redisReadTask *task, struct redis_wire_scalar scalar)
@@ -79,8 +79,8 @@ static void *make_bool(const redisReadTask *task, int value)
 }
 #endif
 
-/* hiredis 0.14 and 1.x differ in the type of `count`. 1.x also calls this for maps, sets and pushes, which a server sends
- * only to clients that ask for them. */
+/* hiredis 0.14 and 1.x differ in the type of `count`. 1.x also calls this for maps, sets and pushes, which a server
+ * sends only to clients that ask for them. */
 #if HIREDIS_MAJOR >= 1
 static void *make_list(const redisReadTask *task, size_t count)
 #else

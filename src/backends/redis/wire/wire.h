@@ -1,8 +1,8 @@
 /* wire.h - parses Redis' replies with hiredis' reader, without an allocation per reply.
  *
  * weir's scripts return a string, a status, an error or a number. A list, or more than REDIS_WIRE_MAX bytes without a
- * complete reply, breaks the connection. Where lists are expected, a visitor sees their elements as they arrive, and none
- * is kept.
+ * complete reply, breaks the connection. Where lists are expected, a visitor sees their elements as they arrive, and
+ * none is kept.
  */
 #ifndef BACKENDS_REDIS_WIRE_WIRE_H
 #define BACKENDS_REDIS_WIRE_WIRE_H
@@ -32,10 +32,10 @@ struct redis_reply {
     enum redis_reply_kind kind;
     const char *text; /* no NUL at the end; valid until the next reply is read */
     size_t len;
-    long long number; /* 0 if it is no number */
+    long long number; /* 0 unless it is a number */
 };
 
-/* An element of a list that is no list itself. If it is neither a number nor nil nor has text, it is of another type. */
+/* An element of a list, other than a list. If it is neither a number nor nil nor has text, it is of another type. */
 struct redis_wire_scalar {
     size_t depth;                   /* how many lists enclose it: 1 to REDIS_WIRE_DEPTH */
     size_t place[REDIS_WIRE_DEPTH]; /* the index in each list, outermost first */
@@ -73,7 +73,7 @@ void redis_wire_free(struct redis_wire *wire);
 /* Take in received bytes. 0, or -1: too many without a complete reply, or out of memory. */
 int redis_wire_feed(struct redis_wire *wire, const char *data, size_t len);
 
-/* 1: *out is the next reply; 0: no complete one is there; -1: it is malformed. */
+/* 1: *out is the next reply; 0: it has not arrived completely; -1: it is malformed. */
 int redis_wire_next(struct redis_wire *wire, struct redis_reply *out);
 
 /* True if the scalar is this text. */
@@ -85,8 +85,8 @@ bool redis_reply_is_error(const struct redis_reply *reply, const char *word);
 /* Copy an error's first word, which is a code; "ERR" if it has none. */
 void redis_reply_word(const struct redis_reply *error, char out[REDIS_WORD_SIZE]);
 
-/* Write the reason for closing a connection whose server answers `what` with this error. Of the server's words it repeats
- * the code only: an error may quote anything. */
+/* Write the reason for closing a connection whose server answers `what` with this error. Of the server's words it
+ * repeats the code only: an error may quote anything. */
 void redis_reply_refusal(const struct redis_reply *error, const char *what, char *reason, size_t size);
 
 #endif
