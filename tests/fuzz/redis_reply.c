@@ -370,7 +370,7 @@ static void check_ended(const struct answer *answer, bool is_true)
 static void fly_again(const struct redis_reply *reply)
 {
     struct redis_flight *from = air.flight, *to = air.again;
-    for (int round = 0; from->again > 0; round++) {
+    for (int round = 0; from->not_loaded != 0; round++) {
         fuzz_must(round < REDIS_TRIES, "it is not sent for ever");
         redis_flight_again(from, to, ended);
         redis_flight_clear(from);

@@ -123,10 +123,10 @@ static void hold_flight(struct redis_io *io, struct redis_flight *flight)
 static void land_flight(struct redis_io *io, struct redis_flight *flight)
 {
     redis_engine_landed(io->engine, flight);
-    io->proven = io->proven || flight->decided > 0;
+    io->proven = io->proven || flight->decided;
     if (flight->read_only)
         redis_link_close(&io->link, "the server is a replica");
-    if (flight->again > 0) {
+    if (flight->not_loaded != 0) {
         struct redis_flight *again = take_spare(io);
         redis_flight_again(flight, again, redis_ready_request_ended);
         if (again->request_count > 0)

@@ -124,7 +124,7 @@ void redis_engine_abandon(struct redis_engine *engine);
 
 /* ---- Decisions ---- */
 
-/* Run ops->decide() or ops->submit(). A job comes with `error` WEIR_OK and its error is returned. Not on an I/O thread. */
+/* Run ops->decide() or ops->submit(). A job comes with `error` WEIR_OK; its error is returned. Not on I/O threads. */
 int redis_engine_decide(struct redis_engine *engine, struct redis_job *job);
 int redis_engine_submit(struct redis_engine *engine, const struct weir_backend_request *request, int64_t deadline_us,
                         struct weir_op *op);

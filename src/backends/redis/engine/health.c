@@ -128,7 +128,7 @@ bool redis_engine_take_off(struct redis_engine *engine, struct redis_flight *fli
 
 void redis_engine_landed(struct redis_engine *engine, const struct redis_flight *flight)
 {
-    if (flight->decided > 0 && atomic_load_explicit(&engine->late, memory_order_relaxed) != 0)
+    if (flight->decided && atomic_load_explicit(&engine->late, memory_order_relaxed) != 0)
         atomic_store_explicit(&engine->late, 0, memory_order_relaxed);
     if (flight->error_word[0] != '\0')
         say_error(engine, flight->error_word);

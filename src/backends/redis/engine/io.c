@@ -70,7 +70,7 @@ void redis_io_abandon(struct redis_io *io)
 static void io_hang_up(struct redis_io *io)
 {
     const bool is_well = io->air_count == 0;
-    io->proven = io->proven || is_well || io->air[0]->decided > 0;
+    io->proven = io->proven || is_well || io->air[0]->decided;
     redis_connect_lose(io, redis_engine_timed_out(io->engine, is_well, true), WEIR_ETIME);
 }
 

@@ -82,11 +82,10 @@ static void call_failed(struct redis_flight *flight, struct redis_flight_call *c
 {
     if (redis_reply_is_error(reply, "NOSCRIPT")) {
         flight->not_loaded |= 1u << call->script;
-        flight->again += call->request_count;
         return;
     }
     if (call_redirected(flight, call, reply, ended)) {
-        flight->decided += call->request_count;
+        flight->decided = true;
         return;
     }
     const struct redis_reply error = innermost(reply);
@@ -165,7 +164,10 @@ static void mark_foreign(struct redis_flight_key *key)
         aboard->decision.source = FOREIGN_SOURCE;
 }
 
-static bool read_each(struct redis_flight *flight, const struct redis_flight_call *call, struct reading *reading)
+/* Decide each request of a call from the states in the reply: with `verb` or, if that is NULL, its own. Return false if the
+ * reply is malformed; clear *allowed if any request is denied or any value is foreign. */
+static bool read_states(struct redis_flight *flight, const struct redis_flight_call *call, struct reading *reading,
+                        const enum weir_verb *verb, bool *allowed)
 {
     int64_t state[STATE_MAX_WORDS];
     for (uint32_t i = 0; i < call->key_count; i++) {
@@ -173,41 +175,35 @@ static bool read_each(struct redis_flight *flight, const struct redis_flight_cal
         enum redis_found found;
         if (!state_read(&key->plan, reading, state, &found))
             return false;
-        if (found == REDIS_FOREIGN) {
+        if (found == REDIS_FOREIGN)
             mark_foreign(key);
-            continue;
+        for (struct redis_flight_request *aboard = key->first; aboard; aboard = aboard->next) {
+            if (found != REDIS_FOREIGN)
+                reading->charged -= decide_aboard(&key->plan, state, reading->now_us,
+                                                  verb ? *verb : aboard->request.verb, aboard);
+            *allowed = *allowed && found != REDIS_FOREIGN && aboard->decision.allowed;
         }
-        for (struct redis_flight_request *aboard = key->first; aboard; aboard = aboard->next)
-            reading->charged -= decide_aboard(&key->plan, state, reading->now_us, aboard->request.verb, aboard);
     }
-    return reading->at == reading->end && reading->charged == 0;
+    return true;
 }
 
-/* The first round finds out whether each key allows its request; if all do, the second charges them. */
-static bool read_all(struct redis_flight *flight, const struct redis_flight_call *call, struct reading *reading)
+/* All or nothing: find out first whether every key allows its request; if so, charge them. */
+static bool read_group(struct redis_flight *flight, const struct redis_flight_call *call, struct reading *reading)
 {
-    int64_t state[STATE_MAX_WORDS];
-    const struct reading start = *reading;
+    static const enum weir_verb peek = WEIR_PEEK, take = WEIR_TAKE;
+    const unsigned char *start = reading->at;
     bool allowed = true, foreign = false;
-    for (int round = 0; round < 2; round++) {
-        enum weir_verb verb = round == 0 ? WEIR_PEEK : WEIR_TAKE;
-        reading->at = start.at;
-        for (uint32_t i = 0; i < call->key_count; i++) {
-            struct redis_flight_key *key = &flight->keys[call->keys[i]];
-            enum redis_found found;
-            if (!state_read(&key->plan, reading, state, &found))
-                return false;
-            foreign = foreign || found == REDIS_FOREIGN;
-            if (found != REDIS_FOREIGN)
-                reading->charged -= decide_aboard(&key->plan, state, reading->now_us, verb, key->first);
-            allowed = allowed && !foreign && key->first->decision.allowed;
-        }
-        if (!allowed)
-            break;
+    if (!read_states(flight, call, reading, &peek, &allowed))
+        return false;
+    if (allowed) {
+        reading->at = start;
+        return read_states(flight, call, reading, &take, &allowed);
     }
+    for (uint32_t i = 0; i < call->key_count; i++)
+        foreign = foreign || flight->keys[call->keys[i]].first->decision.source == FOREIGN_SOURCE;
     for (uint32_t i = 0; foreign && i < call->key_count; i++)
         mark_foreign(&flight->keys[call->keys[i]]);
-    return reading->at == reading->end && reading->charged == 0;
+    return true;
 }
 
 static void end_decided(struct redis_flight_request *aboard, redis_request_ended *ended)
@@ -224,12 +220,13 @@ static bool call_answered(struct redis_flight *flight, struct redis_flight_call 
     struct reading reading;
     if (!frame_read(flight, call, reply, &reading))
         return false;
-    if (!(call->limit ? read_each(flight, call, &reading) : read_all(flight, call, &reading)))
+    bool allowed = true;
+    if (!(call->limit ? read_states(flight, call, &reading, NULL, &allowed) : read_group(flight, call, &reading)) ||
+        reading.at != reading.end || reading.charged != 0)
         return false;
-    call->answered = true;
+    call->answered = flight->decided = true; /* even if values are foreign: the server is healthy */
     for (uint32_t i = 0; i < call->key_count; i++) {
         for (struct redis_flight_request *aboard = flight->keys[call->keys[i]].first; aboard; aboard = aboard->next) {
-            flight->decided++; /* even if the stored value is foreign: the server is healthy */
             if (flight->rules.replicas > 0 && aboard->changed && aboard->owner)
                 flight->held = true;
             else
@@ -326,5 +323,5 @@ void redis_flight_fail(struct redis_flight *flight, int status, redis_request_en
         if (flight->requests[i].changed)
             redis_flight_request_end(&flight->requests[i], status, NULL, ended);
     flight->held = false;
-    flight->again = 0;
+    flight->not_loaded = 0;
 }

@@ -18,7 +18,7 @@ struct redis_flight_call {
     enum redis_script_id script;
     bool asking; /* the server executes it only after ASKING */
     bool answered;
-    uint32_t request_count, key_count;
+    uint32_t key_count;
     uint32_t keys[REDIS_CALL_KEYS]; /* their indices, which need not be consecutive */
 };
 

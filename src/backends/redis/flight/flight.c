@@ -52,7 +52,7 @@ void redis_flight_clear(struct redis_flight *flight)
     if (flight->key_count > 0)
         memset(flight->table, 0, (flight->table_mask + (size_t)1) * sizeof *flight->table);
     memset(flight->open_calls, 0, sizeof flight->open_calls);
-    flight->request_count = flight->key_count = flight->call_count = flight->replied = flight->again = 0;
+    flight->request_count = flight->key_count = flight->call_count = flight->replied = 0;
     flight->loads = flight->loads_due = flight->not_loaded = 0;
     flight->deadline_us = INT64_MAX;
     flight->changes_until_us = INT64_MIN;
@@ -61,7 +61,8 @@ void redis_flight_clear(struct redis_flight *flight)
     flight->asked = false;
     flight->read_only = false;
     flight->error_word[0] = '\0';
-    flight->decided = 0;
+    flight->decided = false;
+    flight->tries = 1;
 }
 
 /* ---- Adding ---- */
@@ -76,7 +77,7 @@ static struct redis_flight_call *flight_add_call(struct redis_flight *flight, we
     call->script = script;
     call->asking = asking;
     call->answered = false;
-    call->request_count = call->key_count = 0;
+    call->key_count = 0;
     return call;
 }
 
@@ -104,9 +105,7 @@ static void flight_add_request(struct redis_flight *flight, struct redis_flight_
     aboard->out = out;
     aboard->owner = owner;
     aboard->next = NULL;
-    aboard->tries = 1;
     aboard->changed = false;
-    flight->calls[key->call].request_count++;
     if (request->verb != WEIR_PEEK)
         flight->changes_until_us = max_of(flight->changes_until_us, deadline_us);
     if (key->last)
@@ -340,7 +339,6 @@ static void call_again(const struct redis_flight *flight, const struct redis_fli
                 flight_add_request(into, flight_add_key(into, copy, &key->plan), &aboard->request, aboard->deadline_us,
                                    aboard->out, aboard->owner);
             }
-            into->requests[into->request_count - 1].tries = aboard->tries + 1;
         }
     }
 }
@@ -348,16 +346,16 @@ static void call_again(const struct redis_flight *flight, const struct redis_fli
 void redis_flight_again(struct redis_flight *flight, struct redis_flight *into, redis_request_ended *ended)
 {
     assert(into->request_count == 0 && into->room >= flight->room);
-    into->loads = flight->not_loaded;
-    for (size_t i = 0; i < flight->call_count; i++) {
-        struct redis_flight_call *call = &flight->calls[i];
-        if (call->answered)
-            continue;
-        if (flight->keys[call->keys[0]].first->tries >= REDIS_TRIES)
-            redis_call_end(flight, call, WEIR_EIO, NULL, ended);
-        else
-            call_again(flight, call, into);
-        call->answered = true;
+    if (flight->tries >= REDIS_TRIES) {
+        redis_flight_fail(flight, WEIR_EIO, ended);
+        return;
     }
-    flight->again = 0;
+    into->loads = flight->not_loaded;
+    into->tries = flight->tries + 1;
+    for (size_t i = 0; i < flight->call_count; i++) {
+        if (!flight->calls[i].answered)
+            call_again(flight, &flight->calls[i], into);
+        flight->calls[i].answered = true;
+    }
+    flight->not_loaded = 0;
 }

@@ -47,7 +47,6 @@ struct redis_flight_request {
     void *owner;               /* for the callback; NULL: the request has ended */
     int64_t deadline_us;
     struct redis_flight_request *next; /* the next one for the same key */
-    unsigned tries;                    /* how often it has been sent */
     bool changed;                      /* the server has answered that it changed a state */
 };
 
@@ -81,11 +80,11 @@ struct redis_flight {
     bool held;                /* some requests are held until WAIT is answered */
     bool unacknowledged;      /* too few replicas confirmed */
     int64_t left_us;          /* for the caller: when the flight left */
-    unsigned not_loaded;      /* a bit for each script that the server did not know */
-    size_t again;             /* requests not executed for that reason, which may be sent again */
+    unsigned not_loaded;      /* a bit for each script that the server did not know: its calls may be sent again */
+    unsigned tries;           /* how often these requests have been sent, this time included */
     bool read_only;           /* the server is a replica */
     char error_word[REDIS_WORD_SIZE]; /* the first word of the first error answered; "": none */
-    uint64_t decided;                 /* requests that a healthy server has answered */
+    bool decided;                     /* the server is healthy: it has answered a request */
 };
 
 /* Called once for each request that ends. `status` is WEIR_OK (`out` is written), a negative enum weir_error or, in a

@@ -79,29 +79,18 @@ void redis_item_write(unsigned char out[REDIS_ITEM_SIZE], int verb, bool more, i
 
 /* ---- Reading: each returns the length of the state's fields, or 0 if they are none ---- */
 
-static size_t level_state(const struct weir_plan *plan, const unsigned char *bytes, size_t len, int64_t *state)
+static size_t pair_state(const unsigned char *bytes, size_t len, int used_bytes, int64_t most, int64_t latest,
+                         int64_t *state)
 {
-    if (len < 14)
+    const size_t state_len = (size_t)used_bytes + 7;
+    if (len < state_len)
         return 0;
-    int64_t used = get_number(&bytes, 7), tick = get_number(&bytes, 7);
-    if (used < 1 || used > plan->size * plan->q || tick > EXACT_MAX / plan->tick_us)
+    int64_t used = get_number(&bytes, used_bytes), anchor = get_number(&bytes, 7);
+    if (used < 1 || used > most || anchor > latest)
         return 0;
     state[0] = used;
-    state[1] = tick;
-    return 14;
-}
-
-/* Interval refill or fixed window. */
-static size_t start_state(const struct weir_plan *plan, const unsigned char *bytes, size_t len, int64_t *state)
-{
-    if (len < 11)
-        return 0;
-    int64_t used = get_number(&bytes, 4), start_us = get_number(&bytes, 7);
-    if (used < 1 || used > plan->size || start_us > EXACT_MAX)
-        return 0;
-    state[0] = used;
-    state[1] = start_us;
-    return 11;
+    state[1] = anchor;
+    return state_len;
 }
 
 static size_t sliding_state(const struct weir_plan *plan, const unsigned char *bytes, size_t len, int64_t *state)
@@ -139,9 +128,9 @@ int redis_state_read(const struct weir_plan *plan, const unsigned char *bytes, s
     len -= stamp_len;
     switch (redis_script_of(plan)) {
     case REDIS_INTERVAL_BUCKET:
-    case REDIS_FIXED_WINDOW: state_len = start_state(plan, bytes, len, state); break;
+    case REDIS_FIXED_WINDOW: state_len = pair_state(bytes, len, 4, plan->size, EXACT_MAX, state); break;
     case REDIS_SLIDING_WINDOW: state_len = sliding_state(plan, bytes, len, state); break;
-    default: state_len = level_state(plan, bytes, len, state);
+    default: state_len = pair_state(bytes, len, 7, plan->size * plan->q, EXACT_MAX / plan->tick_us, state);
     }
     if (state_len == 0)
         return -1;
