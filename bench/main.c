@@ -89,7 +89,7 @@ void bench_in_child(void (*work)(void *shared), void *shared, size_t size)
 }
 
 /* Read the log and reach the server before anything is measured: a mistake in either ends the program. */
-static void prepare(struct bench *bench)
+static void main_prepare(struct bench *bench)
 {
     void (*const read_log)(struct bench *) = WITH_REDIS(bench_read_log);
     void (*const reach_redis)(struct bench *) = WITH_REDIS(bench_reach_redis);
@@ -108,7 +108,7 @@ int main(int argc, char **argv)
     _Static_assert(SECTIONS_LEN <= OPTIONS_MAX_SECTIONS, "one mark each");
     signal(SIGPIPE, SIG_IGN); /* a server that has gone is reported; it does not end the program */
     options_parse(&options, argc, argv);
-    prepare(bench);
+    main_prepare(bench);
     bench->report = report_open(options.json, bench->results);
     if (!bench->report)
         return 2;

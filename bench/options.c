@@ -60,7 +60,7 @@ static const char HELP[] =
     "  --seconds S        length of a repetition; default 0.1, or 0.08 for several sections\n"
     "  --help             print this text\n";
 
-__attribute__((format(printf, 1, 2), noreturn)) static void refuse(const char *format, ...)
+__attribute__((format(printf, 1, 2), noreturn)) static void options_refuse(const char *format, ...)
 {
     va_list arguments;
     fputs("weir-bench: ", stderr);
@@ -80,8 +80,8 @@ static uint64_t parse_number(const char *option, const char *text, uint64_t min,
     uint64_t scale = *end == 'k' ? 1000 : *end == 'M' ? 1000000 : 1;
     end += scale > 1;
     if (!isdigit((unsigned char)*text) || *end || errno || number > max / scale || number * scale < min)
-        refuse("%s: '%s' is not a whole number from %llu to %llu", option, text, (unsigned long long)min,
-               (unsigned long long)max);
+        options_refuse("%s: '%s' is not a whole number from %llu to %llu", option, text, (unsigned long long)min,
+                       (unsigned long long)max);
     return number * scale;
 }
 
@@ -90,16 +90,16 @@ static double parse_real(const char *option, const char *text, double min, doubl
     char *end;
     double number = strtod(text, &end);
     if (end == text || *end || !(number >= min && number <= max))
-        refuse("%s: '%s' is not a number from %g to %.0f", option, text, min, max);
+        options_refuse("%s: '%s' is not a number from %g to %.0f", option, text, min, max);
     return number;
 }
 
 /* Cut the next word off a list; NULL at its end. */
-static char *next_word(char **list, const char *option)
+static char *options_next_word(char **list, const char *option)
 {
     char *word = strsep(list, ",");
     if (word && !*word)
-        refuse("%s: an empty word in the list", option);
+        options_refuse("%s: an empty word in the list", option);
     return word;
 }
 
@@ -114,9 +114,9 @@ static void parse_keys(struct bench *bench, char *list)
 {
     char *word;
     bench->keys_given = true;
-    for (bench->keys_len = 0; (word = next_word(&list, "--keys")); bench->keys_len++) {
+    for (bench->keys_len = 0; (word = options_next_word(&list, "--keys")); bench->keys_len++) {
         if (bench->keys_len == LIST_MAX)
-            refuse("--keys: more than %d numbers", LIST_MAX);
+            options_refuse("--keys: more than %d numbers", LIST_MAX);
         bench->keys[bench->keys_len] = parse_number("--keys", word, 1, MAX_KEYS);
     }
     qsort(bench->keys, (size_t)bench->keys_len, sizeof bench->keys[0], compare_numbers);
@@ -125,9 +125,9 @@ static void parse_keys(struct bench *bench, char *list)
 static void parse_threads(struct bench *bench, char *list)
 {
     char *word;
-    for (bench->threads_len = 0; (word = next_word(&list, "--threads")); bench->threads_len++) {
+    for (bench->threads_len = 0; (word = options_next_word(&list, "--threads")); bench->threads_len++) {
         if (bench->threads_len == LIST_MAX)
-            refuse("--threads: more than %d numbers", LIST_MAX);
+            options_refuse("--threads: more than %d numbers", LIST_MAX);
         bench->threads[bench->threads_len] = (int)parse_number("--threads", word, 1, MEASURE_MAX_THREADS);
     }
 }
@@ -136,12 +136,12 @@ static void parse_algorithms(struct bench *bench, char *list)
 {
     char *word;
     memset(bench->kinds, 0, sizeof bench->kinds);
-    while ((word = next_word(&list, "--algorithms"))) {
+    while ((word = options_next_word(&list, "--algorithms"))) {
         int kind = 0;
         while (kind < KINDS && strcmp(word, kind_name((enum kind)kind)) != 0)
             kind++;
         if (kind == KINDS)
-            refuse("--algorithms: '%s' is none of token, interval, fixed, sliding, leaky", word);
+            options_refuse("--algorithms: '%s' is none of token, interval, fixed, sliding, leaky", word);
         bench->kinds[kind] = true;
     }
 }
@@ -152,12 +152,12 @@ static void parse_modes(struct bench *bench, char *list)
         [WEIR_LOCAL] = "local", [WEIR_DISTRIBUTED] = "distributed", [WEIR_HYBRID] = "hybrid"
     };
     memset(bench->modes, 0, sizeof bench->modes);
-    for (char *word; (word = next_word(&list, "--modes"));) {
+    for (char *word; (word = options_next_word(&list, "--modes"));) {
         int mode = 0;
         while (mode < 3 && strcmp(word, names[mode]) != 0)
             mode++;
         if (mode == 3)
-            refuse("--modes: '%s' is none of local, distributed, hybrid", word);
+            options_refuse("--modes: '%s' is none of local, distributed, hybrid", word);
         bench->modes[mode] = true;
     }
 }
@@ -171,33 +171,33 @@ static int parse_sections(struct options *options, char *list)
         options->is_chosen[i] = is_all;
     if (is_all)
         return options->sections_len;
-    for (char *word; (word = next_word(&list, "--only"));) {
+    for (char *word; (word = options_next_word(&list, "--only"));) {
         int i = 0;
         while (i < options->sections_len && strcmp(word, options->sections[i].name) != 0)
             i++;
         if (i == options->sections_len)
-            refuse("--only: '%s' is not a section", word);
+            options_refuse("--only: '%s' is not a section", word);
         chosen_len += !options->is_chosen[i];
         options->is_chosen[i] = true;
     }
     return chosen_len;
 }
 
-static void check_policy(const char *text)
+static void options_check_policy(const char *text)
 {
     struct weir_policy policy;
     char message[200];
     if (weir_policy_parse(text, &policy, message, sizeof message) != WEIR_OK)
-        refuse("--policy: %s", message);
+        options_refuse("--policy: %s", message);
 }
 
 static void make_results(const char *folder)
 {
     if (mkdir(folder, 0777) != 0 && errno != EEXIST)
-        refuse("--results: cannot make the folder %s: %s", folder, strerror(errno));
+        options_refuse("--results: cannot make the folder %s: %s", folder, strerror(errno));
     struct stat found;
     if (stat(folder, &found) != 0 || !S_ISDIR(found.st_mode) || access(folder, W_OK | X_OK) != 0)
-        refuse("--results: %s is not a folder that can be written to", folder);
+        options_refuse("--results: %s is not a folder that can be written to", folder);
 }
 
 enum {
@@ -245,7 +245,7 @@ static const struct option OPTIONS[] = {
 static void set_extent(struct bench *bench, enum extent extent)
 {
     if (bench->extent != EXTENT_DEFAULT && bench->extent != extent)
-        refuse("--quick and --full exclude each other");
+        options_refuse("--quick and --full exclude each other");
     bench->extent = extent;
 }
 
@@ -331,16 +331,16 @@ void options_parse(struct options *options, int argc, char **argv)
     while ((option = getopt_long(argc, argv, "", OPTIONS, NULL)) != -1)
         parse_option(options, option, optarg, &given);
     if (optind < argc)
-        refuse("'%s' is not an option", argv[optind]);
+        options_refuse("'%s' is not an option", argv[optind]);
     bench->thorough = bench->extent == EXTENT_FULL || given.sections_len == 1;
     for (int i = 0; given.sections_len == 0 && i < options->sections_len; i++)
         options->is_chosen[i] = bench->extent == EXTENT_FULL || options->sections[i].is_usual;
     if (given.modes_alone && !are_modes_chosen(options))
-        refuse("--%s goes with section modes, which --only leaves out", given.modes_alone);
+        options_refuse("--%s goes with section modes, which --only leaves out", given.modes_alone);
     if ((bench->log_speed != 0 || bench->log_policy) && !bench->log)
-        refuse("%s goes with --log FILE", bench->log_policy ? "--policy" : "--speed");
+        options_refuse("%s goes with --log FILE", bench->log_policy ? "--policy" : "--speed");
     bench->log_policy = bench->log_policy ? bench->log_policy : OPTIONS_LOG_POLICY;
-    check_policy(bench->log_policy);
+    options_check_policy(bench->log_policy);
     if (bench->results)
         make_results(bench->results);
     set_defaults(bench);

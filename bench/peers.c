@@ -171,7 +171,7 @@ static double change_membership(struct subject *subject, bool comes)
     return (double)(in_force_ns - witness.answered_ns) / 1e6;
 }
 
-static void report_change(struct bench *bench, const char *what, const struct sample *ms, double goal_ms)
+static void peers_report_change(struct bench *bench, const char *what, const struct sample *ms, double goal_ms)
 {
     struct sample worst = { 0 };
     char line[120];
@@ -196,8 +196,8 @@ static void measure_membership(struct bench *bench, int changes)
         sample_add(&grows, change_membership(&subject, false));
     }
     subject_close(&subject);
-    report_change(bench, "from Consul's report until a smaller share applies", &shrinks, GOAL_SHARE_MS);
-    report_change(bench, "until a larger one applies, with a hold-down of 1 ms", &grows, GOAL_SHARE_MS);
+    peers_report_change(bench, "from Consul's report until a smaller share applies", &shrinks, GOAL_SHARE_MS);
+    peers_report_change(bench, "until a larger one applies, with a hold-down of 1 ms", &grows, GOAL_SHARE_MS);
 }
 
 static void measure_policies(struct bench *bench, int changes)
@@ -219,7 +219,7 @@ static void measure_policies(struct bench *bench, int changes)
     asked(consul_server_delete(&server, "weir/token"));
     for (int i = 0; i < INSTANCES; i++)
         subject_close(&subjects[i]);
-    report_change(bench, "from writing a policy to Consul until all 3 instances enforce it", &ms, GOAL_POLICY_MS);
+    peers_report_change(bench, "from writing a policy to Consul until all 3 instances enforce it", &ms, GOAL_POLICY_MS);
 }
 
 void bench_peers(struct bench *bench)

@@ -10,8 +10,8 @@
 #define GOAL_RATIO 1.0
 #define NOISE 0.05 /* smaller differences mean nothing */
 
-static void measure_pair(struct bench *bench, struct subject subjects[2], const struct stream *stream, uint64_t keys,
-                         enum skew skew, int threads)
+static void denials_measure_pair(struct bench *bench, struct subject subjects[2], const struct stream *stream,
+                                 uint64_t keys, enum skew skew, int threads)
 {
     struct cell cells[2] = {
         { .work = subject_work, .subject = &subjects[ANSWER_ALLOW], .stream = stream, .threads = threads },
@@ -47,8 +47,8 @@ void bench_denials(struct bench *bench)
         for (int answer = ANSWER_ALLOW; answer <= ANSWER_DENY; answer++) {
             subject_open_filled(&subjects[answer], KIND_TOKEN, (enum answer)answer, sizes[i]);
         }
-        measure_pair(bench, subjects, &stream, sizes[i], SKEW_ZIPF, 1);
-        measure_pair(bench, subjects, &stream, sizes[i], SKEW_ZIPF, 2);
+        denials_measure_pair(bench, subjects, &stream, sizes[i], SKEW_ZIPF, 1);
+        denials_measure_pair(bench, subjects, &stream, sizes[i], SKEW_ZIPF, 2);
         for (int answer = ANSWER_ALLOW; answer <= ANSWER_DENY; answer++) {
             subject_finish(&subjects[answer], sizes[i]);
         }

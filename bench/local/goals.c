@@ -196,7 +196,7 @@ static void report_scaling(struct bench *bench, const struct keyed *keyed, const
                                        .beside_name = "weir, 1 thread" });
 }
 
-static void measure_batches(struct bench *bench, const struct keyed *keyed)
+static void goals_measure_batches(struct bench *bench, const struct keyed *keyed)
 {
     static const double goals[] = { [SKEW_ZIPF] = 30, [SKEW_UNIFORM] = 45 };
     struct batched batched = { .subject = &keyed->subject, .size = BATCH };
@@ -237,7 +237,7 @@ static void measure_singles(struct bench *bench)
     report_keyed(bench, &few, SKEW_ZIPF, &cells[YARDSTICK_1], &cells[WEIR_1], (struct keyed_goal){ .ns = 45 });
     report_keyed(bench, &few, SKEW_ZIPF, &cells[YARDSTICK_2], &cells[WEIR_2], (struct keyed_goal){ .ns = 90 });
     keyed_close(&few);
-    measure_batches(bench, &keyed);
+    goals_measure_batches(bench, &keyed);
     keyed_close(&keyed);
 }
 

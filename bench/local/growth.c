@@ -38,7 +38,7 @@ struct growth { /* one run */
 
 typedef void insert_function(void *table, uint64_t index);
 
-static void grow(struct growth *growth, insert_function *insert, void *table)
+static void growth_run(struct growth *growth, insert_function *insert, void *table)
 {
     double tick_ns = timer_tick_ns();
     growth->overhead_ticks = timer_overhead_ticks();
@@ -79,7 +79,7 @@ static void grow_weir(void *shared)
     struct growth *growth = shared;
     struct subject subject;
     subject_open(&subject, KIND_TOKEN, ANSWER_ALLOW, growth->keys);
-    grow(growth, insert_weir, &subject);
+    growth_run(growth, insert_weir, &subject);
     subject_finish(&subject, growth->keys);
 }
 
@@ -107,7 +107,7 @@ static void grow_bare(void *shared)
 {
     struct growth *growth = shared;
     struct bare bare = { .slab = pages_map(growth->keys * sizeof(struct node)) };
-    grow(growth, insert_bare, &bare);
+    growth_run(growth, insert_bare, &bare);
 }
 
 /* ---- no table: fresh memory alone ---- */
@@ -121,7 +121,7 @@ static void insert_touch(void *table, uint64_t index)
 static void touch_huge(void *shared)
 {
     struct growth *growth = shared;
-    grow(growth, insert_touch, pages_map(growth->keys * sizeof(struct node)));
+    growth_run(growth, insert_touch, pages_map(growth->keys * sizeof(struct node)));
 }
 
 static void touch_small(void *shared)
@@ -129,7 +129,7 @@ static void touch_small(void *shared)
     struct growth *growth = shared;
     void *pages = pages_map(growth->keys * sizeof(struct node));
     pages_keep_small(pages, growth->keys * sizeof(struct node));
-    grow(growth, insert_touch, pages);
+    growth_run(growth, insert_touch, pages);
 }
 
 /* ---- The section ---- */

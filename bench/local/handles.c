@@ -53,7 +53,7 @@ void handles_forget(struct resolved *resolved)
 
 /* ---- work_functions ---- */
 
-static int64_t read_clock(const struct resolved *resolved)
+static int64_t handles_read_clock(const struct resolved *resolved)
 {
     int64_t now_us;
     bench_require(weir_clock(resolved->subject->weir, &now_us), "weir_clock");
@@ -65,7 +65,7 @@ static uint64_t work_at(void *subject, const struct bench_key *draws, size_t n)
     const struct resolved *resolved = subject;
     weir_limit *limit = resolved->subject->limit;
     struct weir_decision decision;
-    const int64_t start_us = read_clock(resolved);
+    const int64_t start_us = handles_read_clock(resolved);
     uint64_t admitted = 0;
     for (size_t i = 0; i < n; i++) {
         const int64_t now_us = start_us + (int64_t)(i / DECISIONS_A_US);
@@ -80,7 +80,7 @@ static inline uint64_t try_handles(const struct resolved *resolved, const struct
 {
     weir_handle *const *handles = resolved->handles + (draws - resolved->stream->draws);
     struct weir_decision decision;
-    const int64_t start_us = by_caller ? read_clock(resolved) : 0;
+    const int64_t start_us = by_caller ? handles_read_clock(resolved) : 0;
     uint64_t admitted = 0;
     for (size_t i = 0; i < n; i++) {
         const int64_t now_us = by_caller ? start_us + (int64_t)(i / DECISIONS_A_US) : 0;

@@ -11,14 +11,14 @@
 #include "local/sections.h"
 
 /* Choose by the key's text, which is a well mixed number. */
-static weir_limit *limit_of(const struct limited *limited, const struct bench_key *key)
+static weir_limit *limits_choose(const struct limited *limited, const struct bench_key *key)
 {
     char text[KEY_LEN + 1] = { 0 };
     memcpy(text, key->text, KEY_LEN);
     return limited->limits[strtoull(text, NULL, 16) % limited->limits_len];
 }
 
-static void define_all(struct limited *limited)
+static void limits_define(struct limited *limited)
 {
     struct weir_policy policy;
     bench_require(weir_limit_policy(limited->subject.limit, &policy), "weir_limit_policy");
@@ -31,7 +31,7 @@ static void define_all(struct limited *limited)
     }
 }
 
-static uint64_t take(weir_limit *limit, const struct bench_key *key, int64_t cost)
+static uint64_t limits_take(weir_limit *limit, const struct bench_key *key, int64_t cost)
 {
     struct weir_decision decision;
     bench_require(weir_try(limit, weir_key(key, KEY_LEN), cost, &decision), "weir_try");
@@ -43,15 +43,15 @@ void limits_open(struct limited *limited, uint64_t limits_len, uint64_t keys, co
     *limited = (struct limited){ .limits_len = limits_len, .stream = stream };
     subject_open(&limited->subject, KIND_TOKEN, ANSWER_ALLOW, keys);
     limited->limits = bench_allocate(limits_len, sizeof(weir_limit *));
-    define_all(limited);
+    limits_define(limited);
     for (uint64_t i = 0; i < keys; i++) {
         struct bench_key key;
         key_write(i, &key);
-        take(limit_of(limited, &key), &key, SUBJECT_FILL);
+        limits_take(limits_choose(limited, &key), &key, SUBJECT_FILL);
     }
     limited->drawn = bench_allocate(stream->len, sizeof(weir_limit *));
     for (size_t i = 0; i < stream->len; i++)
-        limited->drawn[i] = limit_of(limited, &stream->draws[i]);
+        limited->drawn[i] = limits_choose(limited, &stream->draws[i]);
 }
 
 void limits_close(struct limited *limited)
@@ -67,6 +67,6 @@ uint64_t limits_work(void *subject, const struct bench_key *draws, size_t n)
     weir_limit *const *limits = limited->drawn + (draws - limited->stream->draws);
     uint64_t admitted = 0;
     for (size_t i = 0; i < n; i++)
-        admitted += take(limits[i], &draws[i], 1);
+        admitted += limits_take(limits[i], &draws[i], 1);
     return admitted;
 }

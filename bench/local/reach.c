@@ -32,7 +32,7 @@ struct reach {
 };
 
 /* `last` is always 0, but the processor has to wait for it. */
-static uint64_t hash_of(const struct bench_key *key, uint64_t last)
+static uint64_t reach_hash(const struct bench_key *key, uint64_t last)
 {
     uint64_t words[2];
     memcpy(words, key, sizeof words);
@@ -66,7 +66,7 @@ struct reach *reach_open(uint64_t keys)
     for (uint64_t i = 0; i < keys; i++) {
         struct bench_key key;
         key_write(i, &key);
-        const uint64_t hash = hash_of(&key, 0), at = index_find(reach, hash);
+        const uint64_t hash = reach_hash(&key, 0), at = index_find(reach, hash);
         reach->index[at] = (struct cell_of_index){ .fingerprint = (uint32_t)hash, .place = (uint32_t)i + 1 };
     }
     return reach;
@@ -94,7 +94,7 @@ uint64_t reach_work(void *subject, const struct bench_key *draws, size_t n)
     const struct reach *reach = subject;
     uint64_t last = 0;
     for (size_t i = 0; i < n; i++) {
-        const uint64_t at = index_find(reach, hash_of(&draws[i], last));
+        const uint64_t at = index_find(reach, reach_hash(&draws[i], last));
         last = entry_change(&reach->entries[reach->index[at].place - 1]);
     }
     return n;

@@ -117,7 +117,7 @@ static struct entry *find_or_add(struct baseline *baseline, struct shard *shard,
 }
 
 /* Take the cost if it is there. `now_ns` was read before the lock, so another thread may have left a later anchor. */
-static bool take(const struct baseline *baseline, struct entry *entry, int64_t now_ns, int64_t cost)
+static bool baseline_take(const struct baseline *baseline, struct entry *entry, int64_t now_ns, int64_t cost)
 {
     int64_t elapsed_ns = now_ns > entry->anchor_ns ? now_ns - entry->anchor_ns : 0;
     int64_t used_ns = entry->used_ns > elapsed_ns ? entry->used_ns - elapsed_ns : 0;
@@ -136,7 +136,7 @@ bool baseline_try(struct baseline *baseline, const struct bench_key *key, int64_
     int64_t now_ns = clock_ns(CLOCK_MONOTONIC);
     pthread_mutex_lock(&shard->mutex);
     struct entry *entry = find_or_add(baseline, shard, key, (unsigned)hash_value);
-    bool allowed = entry && take(baseline, entry, now_ns, cost);
+    bool allowed = entry && baseline_take(baseline, entry, now_ns, cost);
     pthread_mutex_unlock(&shard->mutex);
     return allowed;
 }

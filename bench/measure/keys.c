@@ -16,7 +16,7 @@
 #define DRAWS_MAX ((size_t)1 << 22)
 
 /* Mix a number: a bijection in which every bit depends on every bit (the finaliser of MurmurHash3). */
-static uint64_t mix(uint64_t x)
+static uint64_t keys_mix(uint64_t x)
 {
     x = (x ^ (x >> 33)) * UINT64_C(0xff51afd7ed558ccd);
     x = (x ^ (x >> 33)) * UINT64_C(0xc4ceb9fe1a85ec53);
@@ -25,7 +25,7 @@ static uint64_t mix(uint64_t x)
 
 void key_write(uint64_t index, struct bench_key *out)
 {
-    uint64_t number = mix(index + 1);
+    uint64_t number = keys_mix(index + 1);
     for (int i = 0; i < KEY_LEN; i++)
         out->text[i] = "0123456789abcdef"[(number >> (60 - 4 * i)) & 15];
 }
@@ -33,7 +33,7 @@ void key_write(uint64_t index, struct bench_key *out)
 double random_fraction(uint64_t *state)
 {
     *state += UINT64_C(0x9e3779b97f4a7c15);
-    return (double)(mix(*state) >> 11) * 0x1p-53;
+    return (double)(keys_mix(*state) >> 11) * 0x1p-53;
 }
 
 double random_gap_ns(uint64_t *state, double per_second)

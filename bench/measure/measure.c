@@ -153,7 +153,7 @@ struct runner { /* one thread of one repetition of a cell */
     double had_part; /* the part of the time for which it had a processor */
 };
 
-static void *run(void *argument)
+static void *cell_run(void *argument)
 {
     struct runner *runner = argument;
     struct cell *cell = runner->cell;
@@ -190,10 +190,10 @@ static double run_cell(struct cell *cell, double seconds, double *had_part)
         runners[i].start = &start;
         runners[i].thread = i;
         runners[i].time_ns = (int64_t)(seconds * 1e9);
-        if (i > 0 && pthread_create(&threads[i], NULL, run, &runners[i]) != 0)
+        if (i > 0 && pthread_create(&threads[i], NULL, cell_run, &runners[i]) != 0)
             bench_fail("cannot start %d threads", cell->threads);
     }
-    run(&runners[0]);
+    cell_run(&runners[0]);
     *had_part = runners[0].had_part;
     for (int i = 0; i < cell->threads; i++) {
         if (i > 0)

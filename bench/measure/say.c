@@ -25,7 +25,7 @@ void bench_progress(const char *format, ...)
     fprintf(stderr, has_line ? "\r%4.0f s  %-70s" : "%4.0f s  %s\n", (double)(now_ns - start_ns) / 1e9, line);
 }
 
-__attribute__((format(printf, 1, 0))) static void say(const char *format, va_list arguments)
+__attribute__((format(printf, 1, 0))) static void say_line(const char *format, va_list arguments)
 {
     fputs(has_line ? "\nweir-bench: " : "weir-bench: ", stderr);
     has_line = false;
@@ -37,7 +37,7 @@ void bench_say(const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
-    say(format, arguments);
+    say_line(format, arguments);
     va_end(arguments);
 }
 
@@ -45,7 +45,7 @@ void bench_fail(const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
-    say(format, arguments);
+    say_line(format, arguments);
     va_end(arguments);
     exit(2);
 }

@@ -42,7 +42,7 @@ const char *answer_name(enum answer answer)
     return answer == ANSWER_ALLOW ? "allow" : "deny";
 }
 
-static void log_line(void *user, enum weir_log_level level, const char *line)
+static void subject_log(void *user, enum weir_log_level level, const char *line)
 {
     (void)user;
     if (level != WEIR_LOG_INFO)
@@ -58,7 +58,7 @@ void subject_open(struct subject *subject, enum kind kind, enum answer answer, u
 void subject_open_with(struct subject *subject, struct weir_options *options, enum kind kind, enum answer answer,
                        uint64_t keys)
 {
-    options->log = log_line;
+    options->log = subject_log;
     if (keys > 500000) { /* half the default; the margin keeps one shard from filling up before the others */
         options->max_keys = (int64_t)(keys + keys / 4);
         options->max_bytes = options->max_keys * BYTES_PER_KEY;

@@ -94,7 +94,7 @@ static void make_cells(struct accuracy *accuracy)
     };
 }
 
-static void draw(const struct accuracy *accuracy, struct instances *all, int run)
+static void accuracy_draw(const struct accuracy *accuracy, struct instances *all, int run)
 {
     size_t drawn = 0;
     for (int i = 0; i < ACCURACY_CELLS; i++) {
@@ -190,7 +190,7 @@ static void judge_bucket(struct accuracy *accuracy, const struct instances *all,
     }
 }
 
-static void judge(struct accuracy *accuracy, const struct instances *all)
+static void accuracy_judge(struct accuracy *accuracy, const struct instances *all)
 {
     struct remote exact;
     struct admit *admits = bench_allocate(all->arrivals_len + 1, sizeof *admits);
@@ -205,7 +205,7 @@ static void judge(struct accuracy *accuracy, const struct instances *all)
     free(admits);
 }
 
-static void run_once(struct accuracy *accuracy, int run)
+static void accuracy_run(struct accuracy *accuracy, int run)
 {
     struct instances all = { .modes = accuracy->modes,
                              .run = run,
@@ -219,13 +219,13 @@ static void run_once(struct accuracy *accuracy, int run)
     for (int i = 0; i < ACCURACY_CELLS; i++)
         requests += requests_of(accuracy, &accuracy->settings[i]);
     instances_map(&all, requests);
-    draw(accuracy, &all, run);
+    accuracy_draw(accuracy, &all, run);
     for (int i = 0; i < all.n; i++)
         instances_start(&all, i);
     instances_begin(&all);
     instances_finish(&all);
     accuracy->hybrid_over_max = (double)all.board->hybrid[ACCURACY_BUCKET].over_max;
-    judge(accuracy, &all);
+    accuracy_judge(accuracy, &all);
     instances_unmap(&all);
 }
 
@@ -239,7 +239,7 @@ void modes_accuracy(struct modes *modes)
         user_store_remember(modes->store, accuracy->limits[i].name, instances_keys(ACCURACY_CELLS, accuracy->runs));
     measure_unpin_main();
     for (int run = 0; run < accuracy->runs; run++)
-        run_once(accuracy, run);
+        accuracy_run(accuracy, run);
     measure_pin_main();
     accuracy_report(accuracy);
     free(accuracy);

@@ -90,7 +90,7 @@ static void follow_living(const struct instances *all, int number, struct weir_o
 
 /* ---- A run ---- */
 
-static void draw(const struct changes *changes, struct instances *all, int run)
+static void changes_draw(const struct changes *changes, struct instances *all, int run)
 {
     struct stage stages[CHANGES + 1] = { { .from_us = 0 } };
     for (int i = 0; i < all->n; i++)
@@ -139,7 +139,7 @@ static void judge_change(const struct scale *scale, enum change change, const do
     sample_add(&figures->least_used[change], 100 * least);
 }
 
-static void judge(struct changes *changes, const struct instances *all)
+static void changes_judge(struct changes *changes, const struct instances *all)
 {
     const size_t steps = (size_t)(changes->scale.at_us[CHANGES] / STEP_US);
     struct admit *admits = bench_allocate(all->arrivals_len + 1, sizeof *admits);
@@ -161,7 +161,7 @@ static void judge(struct changes *changes, const struct instances *all)
     free(sums);
 }
 
-static void run_once(struct changes *changes, int run)
+static void changes_run(struct changes *changes, int run)
 {
     const struct instances_limit limit = { .name = LIMIT,
                                            .policy = { .limit = RATE, .period_us = WEIR_SECOND, .burst = BURST } };
@@ -179,7 +179,7 @@ static void run_once(struct changes *changes, int run)
     bench_progress("changes: one of %d processes is killed, one starts, run %d of %d", all.n, run + 1,
                    changes->scale.runs);
     instances_map(&all, (size_t)(2 * RATE * at_us[CHANGES] / WEIR_SECOND));
-    draw(changes, &all, run);
+    changes_draw(changes, &all, run);
     for (int i = 0; i < all.n; i++)
         instances_start(&all, i);
     instances_begin(&all);
@@ -189,13 +189,13 @@ static void run_once(struct changes *changes, int run)
     instances_start(&all, all.n);
     instances_finish(&all);
     changes->hybrid_over_max = (double)all.board->hybrid[0].over_max;
-    judge(changes, &all);
+    changes_judge(changes, &all);
     instances_unmap(&all);
 }
 
 /* ---- The table ---- */
 
-static void report_change(const struct changes *changes, enum change change, const char *after)
+static void changes_report_change(const struct changes *changes, enum change change, const char *after)
 {
     const struct modes *modes = changes->modes;
     char figure[64], never[32];
@@ -251,8 +251,8 @@ static void report_changes(const struct changes *changes)
     snprintf(words, sizeof words, "one of %d is killed, and later one starts; 2 x the limit, dealt evenly at once",
              changes->modes->bench->instances);
     report_heading(report, words);
-    report_change(changes, KILL, "killed");
-    report_change(changes, ARRIVAL, "started");
+    changes_report_change(changes, KILL, "killed");
+    changes_report_change(changes, ARRIVAL, "started");
     report_over(changes);
     snprintf(
         words, sizeof words,
@@ -309,7 +309,7 @@ void modes_changes(struct modes *modes)
     user_store_remember(modes->store, LIMIT, instances_keys(1, changes->scale.runs));
     measure_unpin_main(); /* it must kill a process on time */
     for (int run = 0; run < changes->scale.runs; run++)
-        run_once(changes, run);
+        changes_run(changes, run);
     measure_pin_main();
     report_changes(changes);
     plot_changes(changes);

@@ -98,7 +98,7 @@ struct memory { /* bytes a key; empty: unknown */
     struct sample own, of_redis;
 };
 
-static bool measure_memory(const struct modes *modes, enum weir_mode mode, uint64_t keys, struct memory *memory)
+static bool costs_measure_memory(const struct modes *modes, enum weir_mode mode, uint64_t keys, struct memory *memory)
 {
     char limit[32];
     struct remote remote;
@@ -147,7 +147,7 @@ static void measure_memories(struct modes *modes)
         if (!modes->is_chosen[mode])
             continue;
         bench_progress("costs: memory, %s", modes_names[mode]);
-        if (!measure_memory(modes, (enum weir_mode)mode, keys, &memories[mode]))
+        if (!costs_measure_memory(modes, (enum weir_mode)mode, keys, &memories[mode]))
             turns_give_up(modes, (enum weir_mode)mode);
     }
     snprintf(heading, sizeof heading, "Memory, bytes a key, %llu,000 keys of %d bytes, token bucket",

@@ -75,7 +75,7 @@ static void open_local(struct remote *out, const struct weir_options *options, c
         bench_fail("an instance in local mode: %s", weir_strerror(status));
 }
 
-static bool open_instances(struct gap *gap, enum weir_mode mode, const struct store *store)
+static bool gap_open_instances(struct gap *gap, enum weir_mode mode, const struct store *store)
 {
     static const struct weir_policy policy = {
         .algorithm = WEIR_TOKEN_BUCKET, .limit = GAP_LIMIT, .period_us = WEIR_SECOND, .burst = GAP_BURST
@@ -135,7 +135,7 @@ static bool run_course(struct gap *gap, struct redis_server *server, const struc
     return is_back;
 }
 
-static void close_all(struct gap *gap)
+static void gap_close(struct gap *gap)
 {
     for (int mode = 0; mode < MODES; mode++) {
         for (int i = 0; i < gap->instances; i++)
@@ -162,7 +162,7 @@ static const char *measure_gap(const struct modes *modes, const struct course *c
     }
     snprintf(store.url, sizeof store.url, "%s", store.server.url);
     for (int mode = 0; mode < MODES && !why; mode++)
-        if (modes->is_chosen[mode] && !open_instances(&gap, (enum weir_mode)mode, &store))
+        if (modes->is_chosen[mode] && !gap_open_instances(&gap, (enum weir_mode)mode, &store))
             why = "weir cannot reach the server";
     if (!why) {
         draw_all(modes, &gap, course->before + course->away + course->after);
@@ -174,15 +174,15 @@ static const char *measure_gap(const struct modes *modes, const struct course *c
             gap_find(&gap, (enum weir_mode)mode, &found[mode]);
     if (!why && is_last)
         gap_plot(modes, &gap);
-    close_all(&gap);
+    gap_close(&gap);
     redis_server_stop(&store.server);
     return why;
 }
 
 /* ---- The rows ---- */
 
-static void report_row_of(const struct modes *modes, const char *figure, const struct gap_found found[MODES],
-                          size_t sample)
+static void gap_report_row(const struct modes *modes, const char *figure, const struct gap_found found[MODES],
+                           size_t sample)
 {
     modes_row(modes, figure);
     for (int mode = 0; mode < MODES; mode++) {
@@ -226,7 +226,7 @@ static void report_found(const struct modes *modes, const struct gap_found found
     };
     struct sample bucket = { 0 };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        report_row_of(modes, rows[i].figure, found, rows[i].sample);
+        gap_report_row(modes, rows[i].figure, found, rows[i].sample);
     sample_add(&bucket, GAP_BURST);
     modes_floor(modes, &bucket, "a full bucket");
     report_failures(modes, found);

@@ -54,7 +54,7 @@ static void sleep_us(int64_t us)
 
 /* ---- An instance ---- */
 
-__attribute__((noreturn)) static void fail(const struct instance *self, const char *what, const char *why)
+__attribute__((noreturn)) static void instance_fail(const struct instance *self, const char *what, const char *why)
 {
     bench_say("instance %d: %s: %s", self->number + 1, what, why);
     _exit(2);
@@ -103,16 +103,16 @@ static void open_serving(struct instance *self, bool clock_is_wrong, enum weir_m
     } else if (!remote_open(&serving->remote, all->modes->store, &options, all->limits[0].name,
                             &all->limits[0].policy)) {
         remote_report_missing(all->modes->bench);
-        fail(self, modes_names[mode], "its limiter cannot be opened");
+        instance_fail(self, modes_names[mode], "its limiter cannot be opened");
     }
     for (int i = 0; status == WEIR_OK && i < all->limits_len; i++)
         status = weir_limit_define(serving->remote.weir, all->limits[i].name, &all->limits[i].policy,
                                    &serving->limits[i]);
     if (status != WEIR_OK)
-        fail(self, modes_names[mode], weir_strerror(status));
+        instance_fail(self, modes_names[mode], weir_strerror(status));
 }
 
-static void open_all(struct instance *self)
+static void instance_open(struct instance *self)
 {
     const struct instances *all = self->all;
     bool clocks_differ = false;
@@ -125,7 +125,7 @@ static void open_all(struct instance *self)
                 open_serving(self, clock == 1, (enum weir_mode)mode);
 }
 
-static void close_all(struct instance *self)
+static void instance_close(struct instance *self)
 {
     for (int clock = 0; clock < CLOCKS; clock++)
         for (int mode = 0; mode < MODES; mode++)
@@ -142,7 +142,7 @@ static void await_shares(const struct instance *self)
         while (limiter && weir_await_ready(limiter, BEAT_US) == WEIR_ETIME) {
             beat(self);
             if (instances_now_us() - since_us > READY_MOST_US)
-                fail(self, modes_names[mode], "its share is not known");
+                instance_fail(self, modes_names[mode], "its share is not known");
         }
     }
 }
@@ -161,13 +161,14 @@ static void find_arrivals(struct instance *self)
     const struct instances *all = self->all;
     self->arrivals = malloc((all->arrivals_len + 1) * sizeof(struct arrival *));
     if (!self->arrivals)
-        fail(self, "its requests", "no memory");
+        instance_fail(self, "its requests", "no memory");
     for (size_t i = 0; i < all->arrivals_len; i++)
         if (all->arrivals[i].instance == self->number)
             self->arrivals[self->arrivals_len++] = &all->arrivals[i];
 }
 
-static void ask(const struct instance *self, struct arrival **due, size_t n, bool clock_is_wrong, enum weir_mode mode)
+static void instance_ask(const struct instance *self, struct arrival **due, size_t n, bool clock_is_wrong,
+                         enum weir_mode mode)
 {
     const struct serving *serving = &self->serving[clock_is_wrong][mode];
     const struct instances_cell *cells = self->all->cells;
@@ -190,10 +191,10 @@ static void ask(const struct instance *self, struct arrival **due, size_t n, boo
     const int status = weir_try_batch(serving->remote.weir, requests, len, decisions);
     const int64_t end_us = instances_now_us() - origin_us;
     if (status != WEIR_OK)
-        fail(self, modes_names[mode], weir_strerror(status));
+        instance_fail(self, modes_names[mode], weir_strerror(status));
     for (size_t i = 0; i < len; i++) {
         if ((serving->remote.sources >> decisions[i].source & 1) == 0)
-            fail(self, modes_names[mode], "a decision came from an unexpected source");
+            instance_fail(self, modes_names[mode], "a decision came from an unexpected source");
         *asked[i] = (struct asked){ start_us, end_us, true, decisions[i].allowed };
     }
 }
@@ -224,7 +225,7 @@ static void serve_all(const struct instance *self)
         for (int clock = 0; clock < CLOCKS; clock++)
             for (int mode = 0; mode < MODES; mode++)
                 if (self->all->modes->is_chosen[mode])
-                    ask(self, self->arrivals + first, end - first, clock == 1, (enum weir_mode)mode);
+                    instance_ask(self, self->arrivals + first, end - first, clock == 1, (enum weir_mode)mode);
     }
 }
 
@@ -249,7 +250,7 @@ static void be_instance(const struct instances *all, int number, pid_t parent)
     prctl(PR_SET_TIMERSLACK, 1UL);
     beat(&self);
     find_arrivals(&self);
-    open_all(&self);
+    instance_open(&self);
     if (atomic_load(&all->board->start_us) == 0)
         await_shares(&self);
     if (number == 0)
@@ -261,7 +262,7 @@ static void be_instance(const struct instances *all, int number, pid_t parent)
         beat(&self);
         sleep_us(POLL_US);
     }
-    close_all(&self);
+    instance_close(&self);
     free(self.arrivals);
 }
 

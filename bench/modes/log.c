@@ -66,7 +66,7 @@ struct replayer { /* a caller */
 
 /* ---- Reading ---- */
 
-static void read_rows(const struct bench *bench, struct rows *rows, struct log *out)
+static void log_read_rows(const struct bench *bench, struct rows *rows, struct log *out)
 {
     static const struct load_options options = { .format = LOAD_AUTO };
     struct progress progress;
@@ -154,7 +154,7 @@ static void read_log(const struct bench *bench, struct log *out)
 {
     struct rows rows;
     *out = (struct log){ .speed = 1 };
-    read_rows(bench, &rows, out);
+    log_read_rows(bench, &rows, out);
     size_t most = bench->extent == EXTENT_QUICK ? QUICK_SECONDS * MAX_PER_SECOND : USUAL_SECONDS * MAX_PER_SECOND;
     out->requests_len = bench->log_speed == 0 && rows.count > most ? most : rows.count;
     out->left_out = rows.count - out->requests_len;
@@ -174,7 +174,7 @@ void bench_read_log(struct bench *bench)
 
 /* ---- A replay ---- */
 
-static void ask(struct replayer *replayer, const struct log_request *request)
+static void log_ask(struct replayer *replayer, const struct log_request *request)
 {
     struct weir_decision decision;
     struct bench_key key;
@@ -201,7 +201,7 @@ static void *ask_in_turn(void *argument)
     for (size_t i; (i = atomic_fetch_add(&replay->next, 1)) < the_log.requests_len;) {
         if (replay->can_be_interrupted)
             user_store_heed_interrupt();
-        ask(replayer, &the_log.requests[i]);
+        log_ask(replayer, &the_log.requests[i]);
     }
     atomic_fetch_sub(&replay->busy, 1);
     return NULL;
@@ -252,7 +252,7 @@ struct told { /* of a mode */
     double allowed_percent, denied, p50_us, p99_us, max_us, late_us, calls, failed;
 };
 
-static struct told tell(const struct replayer *all, const struct weir_stats *stats)
+static struct told log_tell(const struct replayer *all, const struct weir_stats *stats)
 {
     double requests = (double)the_log.requests_len;
     return (struct told){ .allowed_percent = 100 * (double)all->allowed / requests,
@@ -275,7 +275,7 @@ static int callers_of(const struct bench *bench)
 }
 
 /* False if the mode's limiter cannot be opened. */
-static bool measure_mode(const struct modes *modes, enum weir_mode mode, struct told *out)
+static bool log_measure_mode(const struct modes *modes, enum weir_mode mode, struct told *out)
 {
     static struct replayer replayers[MEASURE_MAX_THREADS];
     static struct replay replay;
@@ -293,7 +293,7 @@ static bool measure_mode(const struct modes *modes, enum weir_mode mode, struct 
     weir_stats_read(replay.remote.weir, &after);
     after.store_calls -= before.store_calls;
     remote_close(&replay.remote);
-    *out = tell(&replayers[0], &after);
+    *out = log_tell(&replayers[0], &after);
     return true;
 }
 
@@ -366,7 +366,7 @@ void modes_log(struct modes *modes)
     report_log(modes);
     measure_unpin_main();
     for (int mode = 0; mode < MODES; mode++) {
-        has[mode] = modes->is_chosen[mode] && measure_mode(modes, (enum weir_mode)mode, &told[mode]);
+        has[mode] = modes->is_chosen[mode] && log_measure_mode(modes, (enum weir_mode)mode, &told[mode]);
         if (modes->is_chosen[mode] && !has[mode])
             turns_give_up(modes, (enum weir_mode)mode);
     }

@@ -132,7 +132,7 @@ static void run_requests(const struct pace *pace)
         sched_yield();
 }
 
-static void add_repetition(struct pace *pace)
+static void pace_add_repetition(struct pace *pace)
 {
     const int64_t last_ns = run.requests[run.requests_len - 1].due_ns;
     size_t late = 0;
@@ -157,7 +157,7 @@ static struct load_cost run_drawn(const struct modes *modes, const struct pace *
     return load_cost_since(&before, modes->store, limiter);
 }
 
-static void run_once(const struct modes *modes, struct pace *pace, const struct stream *stream, int repeat,
+static void pace_run(const struct modes *modes, struct pace *pace, const struct stream *stream, int repeat,
                      double seconds)
 {
     if (pace->leads) {
@@ -173,7 +173,7 @@ static void run_once(const struct modes *modes, struct pace *pace, const struct 
     if (cost.server_us >= 0)
         sample_add(&pace->server_us, cost.server_us / (double)run.requests_len);
     sample_add(&pace->calls, cost.store_calls * 1e6 / (double)run.requests_len);
-    add_repetition(pace);
+    pace_add_repetition(pace);
 }
 
 /* ---- The part of the table ---- */
@@ -184,8 +184,8 @@ static bool keeps_up(const struct pace *pace)
 }
 
 /* Report a row: each mode's value and the floor's, or why there is none. */
-static void report_row_of(const struct modes *modes, int rate, const char *figure,
-                          struct sample (*look)(const struct pace *pace))
+static void pace_report_row(const struct modes *modes, int rate, const char *figure,
+                            struct sample (*look)(const struct pace *pace))
 {
     modes_row(modes, figure);
     for (int place = 0; place <= MODES; place++) {
@@ -222,7 +222,7 @@ static struct sample p999_of(const struct pace *pace)
     return (struct sample){ .n = 1, .values = { hist_quantile(&pace->all, 0.999) / 1e3 } };
 }
 
-static struct sample max_of(const struct pace *pace)
+static struct sample pace_max_of(const struct pace *pace)
 {
     return (struct sample){ .n = 1, .values = { (double)pace->all.max / 1e3 } };
 }
@@ -232,11 +232,11 @@ static void report_latency(const struct modes *modes, int rate)
     static const struct {
         const char *name;
         struct sample (*look)(const struct pace *pace);
-    } looks[] = { { "p50", p50_of }, { "p99", p99_of }, { "p99.9, all repetitions", p999_of }, { "max", max_of } };
+    } looks[] = { { "p50", p50_of }, { "p99", p99_of }, { "p99.9, all repetitions", p999_of }, { "max", pace_max_of } };
     char figure[64];
     for (size_t i = 0; i < sizeof looks / sizeof looks[0]; i++) {
         snprintf(figure, sizeof figure, "%s requests/s: %s", ALL_RATES[rate].name, looks[i].name);
-        report_row_of(modes, rate, figure, looks[i].look);
+        pace_report_row(modes, rate, figure, looks[i].look);
     }
 }
 
@@ -260,7 +260,7 @@ static void report_calls(const struct modes *modes, int rate)
             modes_figure(modes, (enum weir_mode)mode, &paces[rate][mode].server_us);
 }
 
-static void report(const struct modes *modes)
+static void pace_report(const struct modes *modes)
 {
     report_heading(modes->bench->report,
                    "Latency, us, from when a request is due: open loop, requests at random times, 1,000 keys zipf");
@@ -272,7 +272,7 @@ static void report(const struct modes *modes)
             report_calls(modes, rate);
 }
 
-static void draw(const struct modes *modes)
+static void pace_draw(const struct modes *modes)
 {
     const char *series[MODES + 1];
     double values[MODES + 1];
@@ -293,7 +293,7 @@ static void draw(const struct modes *modes)
     plots_end(modes->plots);
 }
 
-static bool open_mode(const struct modes *modes, enum weir_mode mode, struct remote *remote)
+static bool pace_open_mode(const struct modes *modes, enum weir_mode mode, struct remote *remote)
 {
     if (measure_processors() > 2) /* weir's own thread need not wait for the one that watches the clock */
         measure_unpin_main();
@@ -313,7 +313,7 @@ static double length_at(const struct bench *bench, int rate)
     return fmax(LENGTH * bench->seconds, few);
 }
 
-static void measure(const struct modes *modes, const struct stream *stream)
+static void pace_measure(const struct modes *modes, const struct stream *stream)
 {
     for (int repeat = 0; repeat < modes->bench->repeats; repeat++)
         for (int rate = 0; rate < RATES; rate++) {
@@ -321,7 +321,7 @@ static void measure(const struct modes *modes, const struct stream *stream)
             for (int i = 0; i <= MODES; i++) {
                 const int place = repeat % 2 == 0 ? i : MODES - i;
                 if (place == MODES || modes->is_chosen[place])
-                    run_once(modes, &paces[rate][place], stream, repeat, length_at(modes->bench, rate));
+                    pace_run(modes, &paces[rate][place], stream, repeat, length_at(modes->bench, rate));
             }
         }
 }
@@ -336,7 +336,7 @@ void modes_pace(struct modes *modes)
         most = (size_t)fmax((double)most, length_at(modes->bench, rate) * ALL_RATES[rate].per_second + 1);
     run.requests = bench_allocate(most, sizeof *run.requests);
     for (int mode = 0; mode < MODES; mode++)
-        if (modes->is_chosen[mode] && !open_mode(modes, (enum weir_mode)mode, &remotes[mode]))
+        if (modes->is_chosen[mode] && !pace_open_mode(modes, (enum weir_mode)mode, &remotes[mode]))
             turns_give_up(modes, (enum weir_mode)mode);
     memset(paces, 0, sizeof paces);
     for (int rate = 0; rate < RATES; rate++)
@@ -345,9 +345,9 @@ void modes_pace(struct modes *modes)
             paces[rate][place].leads = place == WEIR_HYBRID;
             paces[rate][place].remote = place < MODES ? &remotes[place] : NULL;
         }
-    measure(modes, &stream);
-    report(modes);
-    draw(modes);
+    pace_measure(modes, &stream);
+    pace_report(modes);
+    pace_draw(modes);
     for (int mode = 0; mode < MODES; mode++)
         if (modes->is_chosen[mode])
             remote_close(&remotes[mode]);

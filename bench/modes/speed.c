@@ -60,7 +60,7 @@ static const char *const KIND_TITLES[KINDS] = { "token bucket", "interval refill
                                                 "leaky bucket" };
 
 /* Fill the measured keys. In Redis, one mode's filling serves the other. */
-static void fill(const struct speed *speed, const struct side *side, bool fills_store)
+static void speed_fill(const struct speed *speed, const struct side *side, bool fills_store)
 {
     const struct modes *modes = speed->modes;
     for (int kind = 0; kind < KINDS; kind++) {
@@ -86,13 +86,13 @@ static bool open_side(struct speed *speed, enum weir_mode mode, bool fills_store
         side->kinds[kind] = remote_define(first, kind_name((enum kind)kind), &turns_policies[kind]);
     side->denying = remote_define(first, "deny", &turns_denying);
     bench_progress("speed: filling keys, %s", modes_names[mode]);
-    fill(speed, side, fills_store);
+    speed_fill(speed, side, fills_store);
     return true;
 }
 
 /* ---- Rows ---- */
 
-static size_t look_up(void *table, int thread, const struct bench_key *draws, size_t n)
+static size_t speed_look_up(void *table, int thread, const struct bench_key *draws, size_t n)
 {
     (void)thread;
     return n - (size_t)floors_work(table, draws, n);
@@ -135,7 +135,7 @@ static struct row add_keys(struct speed *speed, const struct stream *stream)
 {
     const struct load like = { .call = remote_call, .threads = 1, .stream = stream };
     const struct load lookup = {
-        .call = look_up, .subject = speed->table, .threads = 1, .step = TIMED_AT_ONCE, .stream = stream
+        .call = speed_look_up, .subject = speed->table, .threads = 1, .step = TIMED_AT_ONCE, .stream = stream
     };
     struct row row = add_row(speed, &like, TOKEN);
     row.loads[MODES] = turns_add(&speed->turns, &lookup);
@@ -165,7 +165,8 @@ static void add_rows(struct speed *speed)
 
 /* ---- The part of the table ---- */
 
-static void report(const struct speed *speed, const struct row *row, const struct turns_look *look, const char *figure)
+static void speed_report(const struct speed *speed, const struct row *row, const struct turns_look *look,
+                         const char *figure)
 {
     turns_report(speed->modes, &speed->turns, figure, row->loads, look, row->floor);
 }
@@ -179,13 +180,13 @@ static void report_callers(const struct speed *speed)
     for (int i = 0; i < speed->callers_len; i++) {
         const int callers = speed->callers[i];
         snprintf(figure, sizeof figure, "decisions/s, %d caller%s", callers, callers > 1 ? "s" : "");
-        report(speed, &speed->by_callers[i], &turns_per_second, figure);
+        speed_report(speed, &speed->by_callers[i], &turns_per_second, figure);
     }
     snprintf(figure, sizeof figure, "decisions/s, %d callers on all processors", SPREAD_CALLERS);
     if (measure_processors() > 1)
-        report(speed, &speed->spread, &turns_per_second, figure);
+        speed_report(speed, &speed->spread, &turns_per_second, figure);
     snprintf(figure, sizeof figure, "decisions/s, 1 caller, batches of %d", BATCH);
-    report(speed, &speed->batch, &turns_per_second, figure);
+    speed_report(speed, &speed->batch, &turns_per_second, figure);
 }
 
 static void name_stream(const struct speed *speed, int stream, char *out, size_t size)
@@ -207,18 +208,18 @@ static void report_costs(const struct speed *speed)
     report_heading(speed->modes->bench->report, "Wall time of a decision, 1 caller, ns");
     for (int i = 0; i < STREAMS; i++) {
         name_stream(speed, i, figure, sizeof figure);
-        report(speed, &speed->by_keys[i], &turns_ns, figure);
+        speed_report(speed, &speed->by_keys[i], &turns_ns, figure);
     }
     for (int kind = 0; kind < KINDS; kind++)
         if (speed->modes->bench->kinds[kind]) {
             snprintf(figure, sizeof figure, "%d keys, zipf, %s", FEW_KEYS, KIND_TITLES[kind]);
-            report(speed, &speed->by_kind[kind], &turns_ns, figure);
+            speed_report(speed, &speed->by_kind[kind], &turns_ns, figure);
         }
     snprintf(figure, sizeof figure, "%d keys, zipf, a denial", FEW_KEYS);
-    report(speed, &speed->denied, &turns_ns, figure);
+    speed_report(speed, &speed->denied, &turns_ns, figure);
 }
 
-static void choose(struct speed *speed, struct modes *modes)
+static void speed_choose(struct speed *speed, struct modes *modes)
 {
     static const int usual[] = { 1, 8, 64 };
     const struct bench *bench = modes->bench;
@@ -230,7 +231,7 @@ static void choose(struct speed *speed, struct modes *modes)
     memcpy(speed->callers, bench->threads_given ? bench->threads : usual, (size_t)speed->callers_len * sizeof(int));
 }
 
-static void prepare(struct speed *speed)
+static void speed_prepare(struct speed *speed)
 {
     struct modes *modes = speed->modes;
     const uint64_t keys[STREAMS] = { 1, FEW_KEYS, speed->many_keys, speed->many_keys };
@@ -244,7 +245,7 @@ static void prepare(struct speed *speed)
         pool_open(&speed->pings, modes->store, POOL_PING, most);
 }
 
-static void finish(struct speed *speed)
+static void speed_finish(struct speed *speed)
 {
     for (int mode = 0; mode < MODES; mode++)
         if (speed->sides[mode].kinds[KIND_TOKEN].weir)
@@ -259,8 +260,8 @@ void modes_speed(struct modes *modes)
 {
     static struct speed speed;
     bool fills_store = true;
-    choose(&speed, modes);
-    prepare(&speed);
+    speed_choose(&speed, modes);
+    speed_prepare(&speed);
     for (int mode = 0; mode < MODES; mode++) {
         if (!modes->is_chosen[mode])
             continue;
@@ -273,5 +274,5 @@ void modes_speed(struct modes *modes)
     turns_measure(modes, &speed.turns, LENGTH * modes->bench->seconds);
     report_callers(&speed);
     report_costs(&speed);
-    finish(&speed);
+    speed_finish(&speed);
 }

@@ -11,7 +11,7 @@ struct dealer { /* smooth weighted round robin, as in nginx: the instance farthe
     int64_t behind[TRAFFIC_MAX_INSTANCES];
 };
 
-static int deal(struct dealer *dealer, const int *weights)
+static int traffic_deal(struct dealer *dealer, const int *weights)
 {
     int64_t total = 0;
     int next = 0;
@@ -48,7 +48,7 @@ void traffic_draw(struct arrival *arrivals, size_t n, int cell, int64_t length_u
     for (size_t i = 0; i < n; i++) {
         while (stage + 1 < stages_len && arrivals[i].due_us >= stages[stage + 1].from_us)
             stage++;
-        arrivals[i].instance = deal(&dealer, stages[stage].weights);
+        arrivals[i].instance = traffic_deal(&dealer, stages[stage].weights);
     }
 }
 

@@ -57,7 +57,7 @@ void turns_measure(const struct modes *modes, struct turns *turns, double second
     load_measure(turns->loads, turns->n, modes->bench->repeats, seconds, modes->store);
 }
 
-static struct sample look_at(const struct load *load, const struct turns_look *look)
+static struct sample turns_look_at(const struct load *load, const struct turns_look *look)
 {
     struct sample sample = *(const struct sample *)((const char *)load + look->sample);
     for (int i = 0; i < sample.n; i++)
@@ -73,7 +73,7 @@ void turns_report(const struct modes *modes, const struct turns *turns, const ch
         if (loads[i] < 0)
             continue;
         const struct load *load = &turns->loads[loads[i]];
-        struct sample sample = look_at(load, look);
+        struct sample sample = turns_look_at(load, look);
         char text[40];
         snprintf(text, sizeof text, "%llu failed", (unsigned long long)load->failed);
         if (i < MODES && load->failed > 0)

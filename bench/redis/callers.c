@@ -19,7 +19,7 @@ static const int CALLERS[] = { 1, 2, 4, 8, 16, 32, 64, 0 };
 
 enum { WAY_GATEWAY, WAY_SCRIPT, WAY_WEIR, WAYS };
 
-static void compare(struct bench *bench, const struct load *loads, int way)
+static void callers_compare(struct bench *bench, const struct load *loads, int way)
 {
     const struct load *load = &loads[way];
     struct sample speed = sample_ratio(&load->per_second, &loads[WAY_GATEWAY].per_second);
@@ -67,7 +67,7 @@ void bench_callers(struct bench *bench)
                                .way = { { "pool, gateway script", pool_call, &pools[0] },
                                         { "pool, weir's script", pool_call, &pools[1] },
                                         { "weir_try", remote_call, &remote } },
-                               .compare = compare };
+                               .compare = callers_compare };
     pool_open(&pools[0], store, POOL_GATEWAY, MEASURE_MAX_THREADS);
     pool_open(&pools[1], store, POOL_WEIR, MEASURE_MAX_THREADS);
     ways_measure(bench, &ways);

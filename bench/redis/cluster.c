@@ -19,7 +19,7 @@ struct both {
 
 /* Start all servers; on failure, return false with `why` and leave nothing running. The servers share one processor:
  * here they do in turn what they would do in parallel elsewhere. */
-static bool start_servers(struct both *both, const char **why)
+static bool cluster_start_servers(struct both *both, const char **why)
 {
     static const struct cluster_wish wish = { .primaries = PRIMARIES, .without_replica = true };
     struct redis_server *alone = &both->stores[WAY_ALONE].server;
@@ -44,7 +44,7 @@ static bool start_servers(struct both *both, const char **why)
     return has_cluster;
 }
 
-static void compare(struct bench *bench, const struct load *loads, int way)
+static void cluster_compare(struct bench *bench, const struct load *loads, int way)
 {
     struct sample cost = sample_ratio(&loads[way].client_us, &loads[WAY_ALONE].client_us);
     report_sample(bench->report, "client, times one's", &cost);
@@ -67,12 +67,12 @@ void bench_cluster(struct bench *bench)
                                .callers = ways_callers,
                                .n = WAYS,
                                .way = { { .name = "one server" }, { .name = "3 primaries" } },
-                               .compare = compare };
+                               .compare = cluster_compare };
     const char *why;
     if (!store)
         return;
     both.stores[WAY_ALONE] = both.stores[WAY_CLUSTER] = *store;
-    if (!start_servers(&both, &why)) {
+    if (!cluster_start_servers(&both, &why)) {
         bench_missing(bench, "cluster", why);
         return;
     }

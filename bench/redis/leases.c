@@ -83,8 +83,8 @@ static void report_pair(struct bench *bench, enum answer answer, int threads, co
         report_goal(bench->report, what, &ratio, AT_MOST, GOAL_RATIO);
 }
 
-static void measure_pair(struct bench *bench, struct side sides[2], enum answer answer, const struct stream *stream,
-                         int threads)
+static void leases_measure_pair(struct bench *bench, struct side sides[2], enum answer answer,
+                                const struct stream *stream, int threads)
 {
     const struct remote *remote = &sides[1].remotes[answer];
     struct weir_stats before = remote_stats(remote), after;
@@ -208,7 +208,7 @@ void bench_leases(struct bench *bench)
         warm_up(&sides[i], &stream, 3 * bench->seconds);
     for (int threads = 1; threads <= 2 && opened; threads++)
         for (int answer = ANSWER_ALLOW; answer <= ANSWER_DENY; answer++)
-            measure_pair(bench, sides, (enum answer)answer, &stream, threads);
+            leases_measure_pair(bench, sides, (enum answer)answer, &stream, threads);
     if (opened) {
         side_close(&sides[0]);
         side_close(&sides[1]);

@@ -91,7 +91,7 @@ static void *call_until_time_is_up(void *argument)
     return NULL;
 }
 
-static void add_repetition(struct load *load, const struct load_cost *cost)
+static void load_add_repetition(struct load *load, const struct load_cost *cost)
 {
     int64_t start_ns = callers[0].start_ns;
     int64_t end_ns = callers[0].end_ns;
@@ -142,7 +142,7 @@ static void run_load(struct load *load, double seconds, const struct store *stor
     struct load_cost cost = run_callers(load, seconds, store);
     for (int attempt = 1; load_was_disturbed(&cost, seconds) && measure_again(attempt); attempt++)
         cost = run_callers(load, seconds, store);
-    add_repetition(load, &cost);
+    load_add_repetition(load, &cost);
 }
 
 void load_measure(struct load *loads, int n, int repeats, double seconds, const struct store *store)

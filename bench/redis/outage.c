@@ -221,7 +221,7 @@ static void report_outages(struct bench *bench, const char *mode, const struct f
 }
 
 /* False if weir cannot be opened on Redis. */
-static bool measure_mode(struct bench *bench, enum weir_mode mode, const char *name, struct store *store)
+static bool outage_measure_mode(struct bench *bench, enum weir_mode mode, const char *name, struct store *store)
 {
     static struct figures figures;
     int done = 0;
@@ -245,8 +245,8 @@ void bench_outage(struct bench *bench)
                   "SIGSTOP, later SIGCONT, while 8 callers pause 0.1 ms between calls; timeout 50 ms, fallback local; "
                   "open: calls begun after the breaker was seen open; median (min..max) of the outages");
     measure_unpin_main();
-    bool measured = measure_mode(bench, WEIR_DISTRIBUTED, "distributed", store) &&
-                    measure_mode(bench, WEIR_HYBRID, "hybrid", store);
+    bool measured = outage_measure_mode(bench, WEIR_DISTRIBUTED, "distributed", store) &&
+                    outage_measure_mode(bench, WEIR_HYBRID, "hybrid", store);
     measure_pin_main();
     if (!measured)
         remote_report_missing(bench);

@@ -27,7 +27,7 @@ static bool follows(const struct redis_server *primary)
 
 /* Start both servers; on failure, return false with `why` and leave nothing running. They share a processor, although
  * elsewhere each has a machine. */
-static bool start_servers(struct redis_server *primary, struct redis_server *replica, const char **why)
+static bool replicas_start_servers(struct redis_server *primary, struct redis_server *replica, const char **why)
 {
     static char port[8];
     static const char *const uses[] = { "redis_replicas", NULL }; /* WAIT needs its own right */
@@ -57,7 +57,7 @@ static bool start_servers(struct redis_server *primary, struct redis_server *rep
     return false;
 }
 
-static void compare(struct bench *bench, const struct load *loads, int way)
+static void replicas_compare(struct bench *bench, const struct load *loads, int way)
 {
     struct sample speed = sample_ratio(&loads[way].per_second, &loads[WAY_HASTY].per_second);
     report_sample(bench->report, "times without", &speed);
@@ -78,13 +78,13 @@ void bench_replicas(struct bench *bench)
                                .callers = ways_callers,
                                .n = WAYS,
                                .way = { { .name = "redis_replicas 0" }, { .name = "redis_replicas 1" } },
-                               .compare = compare };
+                               .compare = replicas_compare };
     const char *why;
     if (!common)
         return;
     store = *common;
     store.beside[0] = &replica;
-    if (!start_servers(&store.server, &replica, &why)) {
+    if (!replicas_start_servers(&store.server, &replica, &why)) {
         bench_missing(bench, "replicas", why);
         return;
     }

@@ -19,7 +19,7 @@
 static struct store private_store;
 static bool tried, running, filled;
 
-static void stop(void)
+static void store_stop(void)
 {
     if (running)
         redis_server_stop(&private_store.server);
@@ -108,7 +108,7 @@ static void load_scripts(redisContext *connection)
     }
 }
 
-static bool start(void)
+static bool store_start(void)
 {
     measure_unpin_main();
     if (!redis_server_found())
@@ -123,7 +123,7 @@ static bool start(void)
     measure_pin_main();
     if (!running)
         return false;
-    atexit(stop);
+    atexit(store_stop);
     char version[24];
     store_version(&private_store, version, sizeof version);
     snprintf(private_store.about, sizeof private_store.about, "redis-server %s, private, on a Unix socket", version);
@@ -135,7 +135,7 @@ static bool start(void)
 static bool start_once(void)
 {
     if (!tried)
-        start();
+        store_start();
     tried = true;
     return running;
 }
@@ -152,7 +152,7 @@ struct store *store_of_modes(struct bench *bench)
     return NULL;
 }
 
-static void fill(const struct bench *bench)
+static void store_fill(const struct bench *bench)
 {
     redisContext *connection = store_connect(&private_store);
     load_scripts(connection);
@@ -170,7 +170,7 @@ struct store *store_of(struct bench *bench, const char *name)
         return NULL;
     }
     if (!filled)
-        fill(bench);
+        store_fill(bench);
     filled = true;
     return &private_store;
 }

@@ -69,7 +69,7 @@ static bool start_server(struct secured *secured)
     return true;
 }
 
-static void compare(struct bench *bench, const struct load *loads, int way)
+static void tls_compare(struct bench *bench, const struct load *loads, int way)
 {
     struct sample speed = sample_ratio(&loads[way].per_second, &loads[WAY_PLAIN].per_second);
     report_sample(bench->report, "times TCP's", &speed);
@@ -90,7 +90,7 @@ void bench_tls(struct bench *bench)
                                .callers = ways_callers,
                                .n = WAYS,
                                .way = { { .name = "TCP" }, { .name = "TLS" } },
-                               .compare = compare };
+                               .compare = tls_compare };
     if (!store)
         return;
     secured.stores[WAY_PLAIN] = secured.stores[WAY_TLS] = *store;

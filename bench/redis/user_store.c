@@ -84,7 +84,7 @@ struct remover { /* a thread that removes every REMOVERS-th key */
     uint64_t first, keys, failed;
 };
 
-static void *remove_keys(void *argument)
+static void *user_store_remove_keys(void *argument)
 {
     struct remover *remover = argument;
     struct bench_key key;
@@ -105,7 +105,7 @@ static bool remove_filling(struct remote *remote, const struct filling *filling)
     bool removed = weir_limit_define(remote->weir, filling->limit, &any, &limit) == WEIR_OK;
     for (; removed && started < REMOVERS; started++) {
         removers[started] = (struct remover){ .limit = limit, .first = (uint64_t)started, .keys = filling->keys };
-        if (pthread_create(&threads[started], NULL, remove_keys, &removers[started]) != 0)
+        if (pthread_create(&threads[started], NULL, user_store_remove_keys, &removers[started]) != 0)
             break;
     }
     removed = started == REMOVERS;

@@ -63,7 +63,7 @@ __attribute__((format(printf, 2, 3))) static void json_print(struct report *repo
     va_end(arguments);
 }
 
-__attribute__((format(printf, 2, 3))) static void print(struct report *report, const char *format, ...)
+__attribute__((format(printf, 2, 3))) static void report_print(struct report *report, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
@@ -90,7 +90,7 @@ static void json_quote(const char *text, char *out, size_t out_size)
 }
 
 /* Open for writing; NULL, with a line on stderr, on failure. */
-static FILE *open_file(const char *option, const char *path)
+static FILE *report_open_file(const char *option, const char *path)
 {
     FILE *file = fopen(path, "w");
     if (!file)
@@ -103,13 +103,13 @@ static bool open_files(struct report *report, const char *json_path, const char 
     char path[MAX_PATH];
     if (folder) {
         snprintf(path, sizeof path, "%s/table.txt", folder);
-        if (!(report->table = open_file("--results", path)))
+        if (!(report->table = report_open_file("--results", path)))
             return false;
     }
     if (json_path)
-        return (report->json = open_file("--json", json_path));
+        return (report->json = report_open_file("--json", json_path));
     snprintf(path, sizeof path, "%s/results.json", folder ? folder : "");
-    return !folder || (report->json = open_file("--results", path));
+    return !folder || (report->json = report_open_file("--results", path));
 }
 
 static bool close_file(const char *what, FILE *file)
@@ -146,7 +146,7 @@ void report_machine(struct report *report, const char *name, const char *value)
     json_print(report, "%s\n    \"%s\": %s", report->facts_len > 0 ? "," : "", name, quoted);
     size_t len = strlen(name) + strlen(value) + 4;
     bool fits = report->facts_width + len <= WIDTH;
-    print(report, "%s%s: %s", report->facts_len == 0 ? "" : fits ? "; " : ";\n", name, value);
+    report_print(report, "%s%s: %s", report->facts_len == 0 ? "" : fits ? "; " : ";\n", name, value);
     report->facts_width = fits ? report->facts_width + len : len;
     report->facts_len++;
 }
@@ -155,7 +155,7 @@ void report_section(struct report *report, const char *name, const char *sentenc
 {
     if (report->sections_len == 0) {
         json_print(report, "\n  },\n  \"sections\": {");
-        print(report, "\n");
+        report_print(report, "\n");
     }
     snprintf(report->section, sizeof report->section, "%s", name);
     snprintf(report->sentence, sizeof report->sentence, "%s", sentence);
@@ -271,16 +271,16 @@ void report_goal(struct report *report, const char *what, const struct sample *s
 static void print_sentence(struct report *report, const char *before, const char *sentence)
 {
     size_t used = strlen(before);
-    print(report, "%s", before);
+    report_print(report, "%s", before);
     for (const char *gap = ""; *sentence; gap = " ") {
         size_t len = strcspn(sentence, " ");
         bool fits = used + strlen(gap) + len <= WIDTH;
-        print(report, "%s%.*s", fits ? gap : "\n", (int)len, sentence);
+        report_print(report, "%s%.*s", fits ? gap : "\n", (int)len, sentence);
         used = (fits ? used + strlen(gap) : 0) + len;
         sentence += len;
         sentence += strspn(sentence, " ");
     }
-    print(report, "\n");
+    report_print(report, "\n");
 }
 
 static void print_row(struct report *report, int row, const int *widths)
@@ -288,9 +288,9 @@ static void print_row(struct report *report, int row, const int *widths)
     for (int i = 0; i < report->columns_len; i++) {
         const char *text = row < 0 ? report->columns[i] : report->rows[row][i].table;
         bool last = i + 1 == report->columns_len;
-        print(report, "%-*s", last ? 0 : widths[i] + 2, *text ? text : "-");
+        report_print(report, "%-*s", last ? 0 : widths[i] + 2, *text ? text : "-");
     }
-    print(report, "\n");
+    report_print(report, "\n");
 }
 
 static void print_table(struct report *report)
@@ -305,7 +305,7 @@ static void print_table(struct report *report)
         }
     }
     snprintf(name, sizeof name, "%s: ", report->section);
-    print(report, "\n");
+    report_print(report, "\n");
     print_sentence(report, name, report->sentence);
     print_row(report, -1, widths);
     for (int row = 0; row < report->rows_len; row++) {
@@ -320,7 +320,7 @@ static void print_table(struct report *report)
         fflush(report->table);
 }
 
-static void print_json(struct report *report)
+static void report_print_json(struct report *report)
 {
     char sentence[2 * sizeof report->sentence];
     json_quote(report->sentence, sentence, sizeof sentence);
@@ -355,14 +355,14 @@ static void print_json(struct report *report)
 void report_end_section(struct report *report)
 {
     print_table(report);
-    print_json(report);
+    report_print_json(report);
     report->sections_len++;
 }
 
 static void print_goals(struct report *report)
 {
     if (report->goals_len > 0) {
-        print(report, "\n");
+        report_print(report, "\n");
         print_sentence(report, "goals: ",
                        "weir's goals; medians, or the worst of all where the line says so; a machine that is busy with "
                        "other work misses more of them");
@@ -372,8 +372,8 @@ static void print_goals(struct report *report)
         const struct goal *goal = &report->goals[i];
         char what[MAX_TEXT + 16];
         json_quote(goal->what, what, sizeof what);
-        print(report, "%-6s  %-70s  %-22s  %s%s%s\n", goal->met ? "met" : "MISSED", goal->what, goal->measured,
-              goal->wanted, goal->met ? "" : ",", goal->missed);
+        report_print(report, "%-6s  %-70s  %-22s  %s%s%s\n", goal->met ? "met" : "MISSED", goal->what, goal->measured,
+                     goal->wanted, goal->met ? "" : ",", goal->missed);
         json_print(report,
                    "%s\n    {\"what\": %s, \"value\": %.6g, \"bound\": \"%s\", \"met\": %s, \"missed_by\": %.6g}",
                    i > 0 ? "," : "", what, goal->value, goal->wanted, goal->met ? "true" : "false", goal->missed_by);
@@ -385,7 +385,7 @@ static void print_disturbances(struct report *report)
 {
     struct measure_disturbances disturbed = measure_disturbed();
     if (disturbed.repeated > 0)
-        print(
+        report_print(
             report,
             "\nother programs disturbed %d repetitions, which were measured again; %d more were kept although disturbed\n",
             disturbed.repeated, disturbed.kept);

@@ -47,7 +47,7 @@ int command_check(int argc, char **argv)
     return output_finish(worst, EXIT_ERROR);
 }
 
-static int visit(void *user, const struct weir_policy_line *line)
+static int check_visit(void *user, const struct weir_policy_line *line)
 {
     struct check *check = user;
     char text[160];
@@ -74,7 +74,7 @@ static int check_file(const char *path)
         complain("%s: out of memory", check.path);
         return EXIT_ERROR;
     }
-    int error = weir_policy_file_read(is_stdin ? "/dev/stdin" : path, visit, &check, message, sizeof message);
+    int error = weir_policy_file_read(is_stdin ? "/dev/stdin" : path, check_visit, &check, message, sizeof message);
     bool has_all = fclose(check.limits) == 0;
     int code = error == WEIR_OK && has_all ? EXIT_OK : check.bad_count ? EXIT_FAILED : EXIT_ERROR;
     if (code == EXIT_OK)

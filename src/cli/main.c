@@ -51,7 +51,7 @@ static const struct command *command_find(const char *name)
     return NULL;
 }
 
-static int print(const char *text)
+static int main_print(const char *text)
 {
     fputs(text, stdout);
     return output_finish(EXIT_OK, EXIT_ERROR);
@@ -69,7 +69,7 @@ int main(int argc, char **argv)
         return EXIT_ERROR;
     }
     if (is_help(argv[1]))
-        return print(MAIN_HELP);
+        return main_print(MAIN_HELP);
     if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0)
         return command_version(1, argv + 1);
     const struct command *command = command_find(argv[1]);
@@ -84,7 +84,7 @@ int main(int argc, char **argv)
 static int command_version(int argc, char **argv)
 {
     if (argc > 1 && is_help(argv[1]))
-        return print(VERSION_HELP);
+        return main_print(VERSION_HELP);
     if (argc > 1)
         return usage_error("version", "unexpected argument '%s'", argv[1]);
     printf("weir %s\n", weir_version());
@@ -98,11 +98,11 @@ static int command_help(int argc, char **argv)
         return usage_error("help", "unexpected argument '%s'", argv[2]);
     if (!command)
         return usage_error("help", "there is no command '%s'", argv[1]);
-    return print(command->help);
+    return main_print(command->help);
 }
 
-__attribute__((format(printf, 3, 0))) static void say(const char *before, const char *command, const char *format,
-                                                      va_list arguments)
+__attribute__((format(printf, 3, 0))) static void main_say(const char *before, const char *command, const char *format,
+                                                           va_list arguments)
 {
     fprintf(stderr, "%s%s: ", before, command);
     vfprintf(stderr, format, arguments);
@@ -113,7 +113,7 @@ void complain(const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
-    say("weir", "", format, arguments);
+    main_say("weir", "", format, arguments);
     va_end(arguments);
 }
 
@@ -121,7 +121,7 @@ int usage_error(const char *command, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
-    say("weir ", command, format, arguments);
+    main_say("weir ", command, format, arguments);
     va_end(arguments);
     fprintf(stderr, "Try 'weir %s --help'.\n", command);
     return EXIT_ERROR;

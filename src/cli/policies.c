@@ -17,8 +17,8 @@ struct file_visit {
 };
 
 static int visit_line(void *user, const struct weir_policy_line *line);
-static int add_limit(struct policies *policies, const char *name, const struct weir_policy *policy);
-static int add_override(struct policies *policies, const struct weir_policy_line *line);
+static int policies_add_limit(struct policies *policies, const char *name, const struct weir_policy *policy);
+static int policies_add_override(struct policies *policies, const struct weir_policy_line *line);
 static int find_limits(struct file_visit *visit);
 
 void policies_free(struct policies *policies)
@@ -35,7 +35,7 @@ int policies_add_text(struct policies *policies, const char *command, const char
     int error = weir_policy_parse(text, &policy, message, sizeof message);
     if (error != WEIR_OK)
         return usage_error(command, "policy '%s': %s", text, *message ? message : weir_strerror(error));
-    if (add_limit(policies, "", &policy) == WEIR_OK)
+    if (policies_add_limit(policies, "", &policy) == WEIR_OK)
         return EXIT_OK;
     complain("out of memory");
     return EXIT_ERROR;
@@ -68,7 +68,7 @@ static int visit_line(void *user, const struct weir_policy_line *line)
         return WEIR_OK; /* continue: report the other bad lines, too */
     }
     if (line->pattern)
-        return add_override(visit->policies, line);
+        return policies_add_override(visit->policies, line);
     for (size_t i = 0; i < visit->policies->count; i++)
         if (strcmp(visit->policies->all[i].name, line->name) == 0) {
             fprintf(stderr, "%s:%d: another policy file has a limit '%s' already\n", visit->path, line->number,
@@ -76,10 +76,10 @@ static int visit_line(void *user, const struct weir_policy_line *line)
             visit->has_complained = true;
             return WEIR_EINVAL;
         }
-    return add_limit(visit->policies, line->name, line->policy);
+    return policies_add_limit(visit->policies, line->name, line->policy);
 }
 
-static int add_limit(struct policies *policies, const char *name, const struct weir_policy *policy)
+static int policies_add_limit(struct policies *policies, const char *name, const struct weir_policy *policy)
 {
     struct named_policy *all = realloc(policies->all, (policies->count + 1) * sizeof *all);
     if (!all)
@@ -94,7 +94,7 @@ static int add_limit(struct policies *policies, const char *name, const struct w
     return error;
 }
 
-static int add_override(struct policies *policies, const struct weir_policy_line *line)
+static int policies_add_override(struct policies *policies, const struct weir_policy_line *line)
 {
     struct override *overrides = realloc(policies->overrides, (policies->override_count + 1) * sizeof *overrides);
     if (!overrides)

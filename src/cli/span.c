@@ -10,16 +10,16 @@ struct span span_of(const char *text)
     return (struct span){ text, strlen(text) };
 }
 
-static bool is_blank(char byte)
+static bool span_is_blank(char byte)
 {
     return byte == ' ' || byte == '\t';
 }
 
 struct span span_trim(struct span span)
 {
-    while (span.len && is_blank(span.data[0]))
+    while (span.len && span_is_blank(span.data[0]))
         span.data++, span.len--;
-    while (span.len && is_blank(span.data[span.len - 1]))
+    while (span.len && span_is_blank(span.data[span.len - 1]))
         span.len--;
     return span;
 }

@@ -144,7 +144,7 @@ int store_make_prefix(struct store *store)
     return EXIT_OK;
 }
 
-static void log_line(void *user, enum weir_log_level level, const char *line)
+static void store_log(void *user, enum weir_log_level level, const char *line)
 {
     (void)user;
     if (level != WEIR_LOG_INFO)
@@ -153,7 +153,7 @@ static void log_line(void *user, enum weir_log_level level, const char *line)
 
 void store_options(const struct store *store, struct weir_options *options)
 {
-    options->log = log_line;
+    options->log = store_log;
     if (store->mode == WEIR_LOCAL)
         return;
     options->mode = store->mode;

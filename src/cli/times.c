@@ -98,7 +98,7 @@ static bool seconds_read(struct span text, size_t point, int64_t *out_us, const 
     return true;
 }
 
-static bool take(struct span *text, char byte)
+static bool time_take(struct span *text, char byte)
 {
     if (!text->len || text->data[0] != byte)
         return false;
@@ -125,9 +125,9 @@ static bool take_zone(struct span *text, int *out_minutes)
     if (!text->len || span_is_like(*text, "Z") || span_is_like(*text, "UTC"))
         return true;
     bool west = text->data[0] == '-';
-    if ((!take(text, '+') && !take(text, '-')) || !take_digits(text, 2, &hours))
+    if ((!time_take(text, '+') && !time_take(text, '-')) || !take_digits(text, 2, &hours))
         return false;
-    if (text->len && ((void)take(text, ':'), !take_digits(text, 2, &minutes)))
+    if (text->len && ((void)time_take(text, ':'), !take_digits(text, 2, &minutes)))
         return false;
     if (text->len || hours > 23 || minutes > 59)
         return false;
@@ -137,26 +137,26 @@ static bool take_zone(struct span *text, int *out_minutes)
 
 static bool iso_read(struct span text, struct moment *out)
 {
-    if (!take_digits(&text, 4, &out->year) || !take(&text, '-') || !take_digits(&text, 2, &out->month) ||
-        !take(&text, '-') || !take_digits(&text, 2, &out->day))
+    if (!take_digits(&text, 4, &out->year) || !time_take(&text, '-') || !take_digits(&text, 2, &out->month) ||
+        !time_take(&text, '-') || !take_digits(&text, 2, &out->day))
         return false;
     if (!text.len)
         return true;
-    if (!take(&text, ' ') && !take(&text, 'T') && !take(&text, 't'))
+    if (!time_take(&text, ' ') && !time_take(&text, 'T') && !time_take(&text, 't'))
         return false;
-    if (!take_digits(&text, 2, &out->hour) || !take(&text, ':') || !take_digits(&text, 2, &out->minute))
+    if (!take_digits(&text, 2, &out->hour) || !time_take(&text, ':') || !take_digits(&text, 2, &out->minute))
         return false;
-    if (take(&text, ':')) {
+    if (time_take(&text, ':')) {
         size_t len;
         if (!take_digits(&text, 2, &out->second))
             return false;
-        if (take(&text, '.') || take(&text, ',')) {
+        if (time_take(&text, '.') || time_take(&text, ',')) {
             if (!fraction_read(text, &out->microsecond, &len))
                 return false;
             text = span_slice(text, len, text.len);
         }
     }
-    (void)take(&text, ' ');
+    (void)time_take(&text, ' ');
     return take_zone(&text, &out->zone_minutes);
 }
 
@@ -164,18 +164,18 @@ static bool clf_time_read(struct span text, struct moment *out)
 {
     static const char months[12][4] = { "Jan", "Feb", "Mar", "Apr", "May", "Jun",
                                         "Jul", "Aug", "Sep", "Oct", "Nov", "Dec" };
-    if (!take_digits(&text, 2, &out->day) || !take(&text, '/') || text.len < 3)
+    if (!take_digits(&text, 2, &out->day) || !time_take(&text, '/') || text.len < 3)
         return false;
     out->month = 0;
     for (int i = 0; i < 12; i++)
         if (memcmp(text.data, months[i], 3) == 0)
             out->month = i + 1;
     text = span_slice(text, 3, text.len);
-    if (!out->month || !take(&text, '/') || !take_digits(&text, 4, &out->year) || !take(&text, ':') ||
-        !take_digits(&text, 2, &out->hour) || !take(&text, ':') || !take_digits(&text, 2, &out->minute) ||
-        !take(&text, ':') || !take_digits(&text, 2, &out->second))
+    if (!out->month || !time_take(&text, '/') || !take_digits(&text, 4, &out->year) || !time_take(&text, ':') ||
+        !take_digits(&text, 2, &out->hour) || !time_take(&text, ':') || !take_digits(&text, 2, &out->minute) ||
+        !time_take(&text, ':') || !take_digits(&text, 2, &out->second))
         return false;
-    (void)take(&text, ' ');
+    (void)time_take(&text, ' ');
     return take_zone(&text, &out->zone_minutes);
 }
 

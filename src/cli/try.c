@@ -51,14 +51,14 @@ enum option_code { LIMIT = 256, KEY, COST, JSON, STATS };
 
 enum { STATS_TEXT_SIZE = 8192 }; /* holds all counters, without labels */
 
-static int read_options(struct attempt *attempt, int argc, char **argv, bool *wants_help);
-static int read_option(struct attempt *attempt, int code, const char *value);
-static int decide(const struct attempt *attempt, const struct named_policy *policy);
-static const struct named_policy *choose(const struct attempt *attempt);
+static int try_read_options(struct attempt *attempt, int argc, char **argv, bool *wants_help);
+static int try_read_option(struct attempt *attempt, int code, const char *value);
+static int try_decide(const struct attempt *attempt, const struct named_policy *policy);
+static const struct named_policy *try_choose(const struct attempt *attempt);
 static void print_answer(const struct named_policy *policy, const struct attempt *attempt,
                          const struct weir_decision *decision);
-static void print_json(const struct named_policy *policy, const struct attempt *attempt,
-                       const struct weir_decision *decision);
+static void try_print_json(const struct named_policy *policy, const struct attempt *attempt,
+                           const struct weir_decision *decision);
 static void print_stats(const struct weir_stats *stats);
 
 int command_try(int argc, char **argv)
@@ -66,16 +66,16 @@ int command_try(int argc, char **argv)
     struct attempt attempt = { .key = "key", .cost = 1 };
     const struct named_policy *policy;
     bool wants_help = false;
-    int code = read_options(&attempt, argc, argv, &wants_help);
+    int code = try_read_options(&attempt, argc, argv, &wants_help);
     if (code == EXIT_OK && wants_help)
         fputs(TRY_HELP, stdout);
     else if (code == EXIT_OK)
-        code = (policy = choose(&attempt)) ? decide(&attempt, policy) : EXIT_ERROR;
+        code = (policy = try_choose(&attempt)) ? try_decide(&attempt, policy) : EXIT_ERROR;
     policies_free(&attempt.policies);
     return code == EXIT_ERROR ? code : output_finish(code, EXIT_ERROR);
 }
 
-static int read_options(struct attempt *attempt, int argc, char **argv, bool *wants_help)
+static int try_read_options(struct attempt *attempt, int argc, char **argv, bool *wants_help)
 {
     static const struct option options[] = {
         { "policy", required_argument, NULL, 'p' },
@@ -102,7 +102,7 @@ static int read_options(struct attempt *attempt, int argc, char **argv, bool *wa
         if (code == 'h')
             *wants_help = true;
         else
-            result = read_option(attempt, code, optarg);
+            result = try_read_option(attempt, code, optarg);
         if (result != EXIT_OK)
             return result;
     }
@@ -111,7 +111,7 @@ static int read_options(struct attempt *attempt, int argc, char **argv, bool *wa
     return *wants_help ? EXIT_OK : store_check(&attempt->store, "try");
 }
 
-static int read_option(struct attempt *attempt, int code, const char *value)
+static int try_read_option(struct attempt *attempt, int code, const char *value)
 {
     switch (code) {
     case 'p': attempt->has_text = true; return policies_add_text(&attempt->policies, "try", value);
@@ -134,7 +134,7 @@ static int read_option(struct attempt *attempt, int code, const char *value)
 }
 
 /* Return the limit to use; NULL after a complaint. */
-static const struct named_policy *choose(const struct attempt *attempt)
+static const struct named_policy *try_choose(const struct attempt *attempt)
 {
     const struct policies *policies = &attempt->policies;
     if (!attempt->has_text && !attempt->has_file) {
@@ -156,7 +156,7 @@ static const struct named_policy *choose(const struct attempt *attempt)
     return NULL;
 }
 
-static int decide(const struct attempt *attempt, const struct named_policy *policy)
+static int try_decide(const struct attempt *attempt, const struct named_policy *policy)
 {
     struct weir_decision decision;
     struct weir_stats stats = { .size = sizeof stats };
@@ -189,7 +189,7 @@ static int decide(const struct attempt *attempt, const struct named_policy *poli
         return EXIT_ERROR;
     }
     if (attempt->json)
-        print_json(&asked, attempt, &decision);
+        try_print_json(&asked, attempt, &decision);
     else
         print_answer(&asked, attempt, &decision);
     if (attempt->stats)
@@ -222,8 +222,8 @@ static void print_answer(const struct named_policy *policy, const struct attempt
     putchar('\n');
 }
 
-static void print_json(const struct named_policy *policy, const struct attempt *attempt,
-                       const struct weir_decision *decision)
+static void try_print_json(const struct named_policy *policy, const struct attempt *attempt,
+                           const struct weir_decision *decision)
 {
     fputs("{\"policy\":", stdout);
     json_string(span_of(policy->text));

@@ -73,7 +73,7 @@ static bool is_overridden(const struct compare *compare, size_t limit, const str
            memcmp(&policy, own, sizeof policy) != 0;
 }
 
-static void measure(struct compare *compare, const struct row *row)
+static void compare_measure(struct compare *compare, const struct row *row)
 {
     for (size_t i = 0; i < compare->policies->count; i++) {
         const struct weir_policy *policy = &compare->policies->all[i].policy;
@@ -106,7 +106,7 @@ int compare_add(struct compare *compare, const struct row *row, const struct wei
     out->by_lease += decision->source == WEIR_BY_LEASE;
     out->by_denial += decision->source == WEIR_BY_DENIAL;
     if (decision->allowed)
-        measure(compare, row);
+        compare_measure(compare, row);
     return EXIT_OK;
 }
 

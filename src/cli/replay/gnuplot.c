@@ -11,8 +11,8 @@
 
 #define COULD_NOT_RUN 127 /* as shells report it */
 
-static enum gnuplot_end draw(const struct gnuplot_picture *picture, bool is_svg, FILE *out);
-static enum gnuplot_end copy(FILE *drawn, const char *path);
+static enum gnuplot_end gnuplot_run(const struct gnuplot_picture *picture, bool is_svg, FILE *out);
+static enum gnuplot_end gnuplot_copy(FILE *drawn, const char *path);
 
 static bool ends_in(const char *path, const char *suffix)
 {
@@ -32,9 +32,9 @@ enum gnuplot_end gnuplot_draw(const struct gnuplot_picture *picture, const char 
         complain("cannot make a temporary file for the plot: %s", strerror(errno));
         return GNUPLOT_FAILED;
     }
-    enum gnuplot_end end = draw(picture, ends_in(path, ".svg"), drawn);
+    enum gnuplot_end end = gnuplot_run(picture, ends_in(path, ".svg"), drawn);
     if (end == GNUPLOT_DREW)
-        end = copy(drawn, path);
+        end = gnuplot_copy(drawn, path);
     fclose(drawn);
     return end;
 }
@@ -78,7 +78,7 @@ static void send_script(const struct gnuplot_picture *picture, bool is_svg, int 
     sigaction(SIGPIPE, &before, NULL);
 }
 
-static enum gnuplot_end draw(const struct gnuplot_picture *picture, bool is_svg, FILE *out)
+static enum gnuplot_end gnuplot_run(const struct gnuplot_picture *picture, bool is_svg, FILE *out)
 {
     int script[2], status;
     if (pipe(script) != 0) {
@@ -121,7 +121,7 @@ void gnuplot_write_quoted(FILE *script, const char *text)
     fputc('\'', script);
 }
 
-static enum gnuplot_end copy(FILE *drawn, const char *path)
+static enum gnuplot_end gnuplot_copy(FILE *drawn, const char *path)
 {
     char buffer[16384];
     size_t len, all = 0;

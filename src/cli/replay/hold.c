@@ -20,13 +20,13 @@ struct hold {
 };
 
 static bool tally_start(struct tally *tally, size_t keys, size_t policies);
-static int open_instances(struct hold *hold);
+static int hold_open_instances(struct hold *hold);
 static void close_instances(struct hold *hold);
 static int hold_all(struct hold *hold, struct hold_watcher watcher, struct progress *progress);
 static int count(struct hold *hold, const struct instance *instance, const struct row *row,
                  const struct weir_decision *decision);
 static int blame(struct hold *hold, const struct instance *instance, const struct row *row);
-static bool remove_keys(const struct hold *hold, struct progress *progress);
+static bool hold_remove_keys(const struct hold *hold, struct progress *progress);
 
 int hold_rows(const struct rows *rows, const struct policies *policies, const struct store *store,
               struct hold_watcher watcher, struct progress *progress, struct tally *out)
@@ -38,10 +38,10 @@ int hold_rows(const struct rows *rows, const struct policies *policies, const st
     }
     if (store->mode != WEIR_LOCAL)
         store_hold_signals();
-    int result = open_instances(&hold);
+    int result = hold_open_instances(&hold);
     if (result == EXIT_OK)
         result = hold_all(&hold, watcher, progress);
-    if (store->mode != WEIR_LOCAL && !remove_keys(&hold, progress))
+    if (store->mode != WEIR_LOCAL && !hold_remove_keys(&hold, progress))
         result = EXIT_FAILED;
     progress_clear(progress);
     close_instances(&hold);
@@ -83,7 +83,7 @@ static int64_t row_clock(void *user)
     return hold->now_us;
 }
 
-static int open_instances(struct hold *hold)
+static int hold_open_instances(struct hold *hold)
 {
     const bool is_hybrid = hold->store->mode == WEIR_HYBRID;
     size_t wanted = is_hybrid && hold->store->instances > 0 ? (size_t)hold->store->instances : 1;
@@ -118,7 +118,7 @@ static void close_instances(struct hold *hold)
 }
 
 /* Return the instance that gets row `number`, counted from 0. */
-static const struct instance *deal(const struct hold *hold, const struct row *row, size_t number)
+static const struct instance *hold_deal(const struct hold *hold, const struct row *row, size_t number)
 {
     size_t to = number % hold->instance_count, last = hold->instance_count - 1;
     if (hold->store->deal == DEAL_KEY)
@@ -161,7 +161,7 @@ static int hold_all(struct hold *hold, struct hold_watcher watcher, struct progr
     for (size_t i = 0, n; i < rows->count && result == EXIT_OK && !store_signal(); i += n) {
         struct weir_decision decisions[BATCH];
         const struct row *batch = &rows->all[i];
-        const struct instance *instance = deal(hold, batch, i);
+        const struct instance *instance = hold_deal(hold, batch, i);
         n = !is_batched ? 1 : rows->count - i < BATCH ? rows->count - i : BATCH;
         progress_show(progress, "replaying", i, rows->count);
         for (size_t j = 0; j < n; j++)
@@ -251,7 +251,7 @@ static int blame(struct hold *hold, const struct instance *instance, const struc
 
 /* Remove this run's keys from Redis: every requested key under every limit. The rows hold all keys, so no other list is
  * needed. */
-static bool remove_keys(const struct hold *hold, struct progress *progress)
+static bool hold_remove_keys(const struct hold *hold, struct progress *progress)
 {
     for (size_t i = 0; i < hold->rows->key_count; i++) {
         struct span key = rows_key(hold->rows, i);

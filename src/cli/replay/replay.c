@@ -85,26 +85,26 @@ struct replay {
 
 enum option_code { KEY = 256, TIME, COST, TIME_UNIT, FORMAT, KEEP_ORDER, LENIENT, TOP, JSON, DECISIONS, PLOT };
 
-static int read_options(struct replay *replay, int argc, char **argv, bool *wants_help);
-static int read_option(struct replay *replay, int code, const char *value);
+static int replay_read_options(struct replay *replay, int argc, char **argv, bool *wants_help);
+static int replay_read_option(struct replay *replay, int code, const char *value);
 static int check_options(struct replay *replay);
-static int run(struct replay *replay);
+static int replay_run(struct replay *replay);
 static int hold_and_show(const struct replay *replay, const struct loader *load, struct progress *progress);
 
 int command_replay(int argc, char **argv)
 {
     struct replay replay = { .top = 10 };
     bool wants_help = false;
-    int code = read_options(&replay, argc, argv, &wants_help);
+    int code = replay_read_options(&replay, argc, argv, &wants_help);
     if (code == EXIT_OK && wants_help)
         fputs(REPLAY_HELP, stdout);
     else if (code == EXIT_OK && (code = check_options(&replay)) == EXIT_OK)
-        code = run(&replay);
+        code = replay_run(&replay);
     policies_free(&replay.policies);
     return output_finish(code, code == EXIT_OK ? EXIT_FAILED : code);
 }
 
-static int read_options(struct replay *replay, int argc, char **argv, bool *wants_help)
+static int replay_read_options(struct replay *replay, int argc, char **argv, bool *wants_help)
 {
     static const struct option options[] = {
         { "policy", required_argument, NULL, 'p' },
@@ -140,7 +140,7 @@ static int read_options(struct replay *replay, int argc, char **argv, bool *want
         if (code == 'h')
             *wants_help = true;
         else
-            result = read_option(replay, code, optarg);
+            result = replay_read_option(replay, code, optarg);
         if (result != EXIT_OK)
             return result;
     }
@@ -149,7 +149,7 @@ static int read_options(struct replay *replay, int argc, char **argv, bool *want
     return EXIT_OK;
 }
 
-static int read_option(struct replay *replay, int code, const char *value)
+static int replay_read_option(struct replay *replay, int code, const char *value)
 {
     int64_t number;
     switch (code) {
@@ -215,7 +215,7 @@ static int prepare_store(struct store *store)
     return code == EXIT_OK ? store_reach(store) : code;
 }
 
-static int run(struct replay *replay)
+static int replay_run(struct replay *replay)
 {
     struct rows rows;
     struct progress progress;

@@ -11,7 +11,7 @@
 #include "cli/json.h"
 #include "cli/times.h"
 
-static void print_nearest(const struct report *report);
+static void json_print_nearest(const struct report *report);
 static void print_key(struct span key);
 static bool print_top(const struct report *report, const uint32_t *denied_by_key);
 static bool print_policies(const struct report *report);
@@ -21,7 +21,7 @@ static double share_of(uint64_t part, uint64_t whole)
     return whole ? (double)part / (double)whole : 0.0;
 }
 
-static void print_time(const char *name, int64_t time_us)
+static void json_print_time(const char *name, int64_t time_us)
 {
     char text[TIME_TEXT_SIZE];
     time_print(time_us, text);
@@ -49,18 +49,18 @@ bool report_json(const struct report *report)
     fputs(",\"first\":", stdout);
     if (report->rows->count) {
         putchar('{');
-        print_time("time", tally->first_us);
+        json_print_time("time", tally->first_us);
         fputs("},\"last\":{", stdout);
-        print_time("time", tally->last_us);
+        json_print_time("time", tally->last_us);
         fputs("},\"busiest_second\":{", stdout);
-        print_time("time", report->busiest_second * WEIR_SECOND);
+        json_print_time("time", report->busiest_second * WEIR_SECOND);
         printf(",\"requests\":%zu},", report->busiest_count);
     } else {
         fputs("null,\"last\":null,\"busiest_second\":null,", stdout);
     }
     if (report->store->mode == WEIR_HYBRID)
         report_hybrid_json(report);
-    print_nearest(report);
+    json_print_nearest(report);
     if (!print_top(report, tally->denied_by_key))
         return false;
     fputs(",\"policies\":[", stdout);
@@ -71,7 +71,7 @@ bool report_json(const struct report *report)
 }
 
 /* Print which key came closest to a denial, if there was none. */
-static void print_nearest(const struct report *report)
+static void json_print_nearest(const struct report *report)
 {
     const struct tally *tally = report->tally;
     if (tally->denied || !report->rows->count) {

@@ -9,7 +9,7 @@
 #define FIRST_SIZE ((size_t)1 << 18)
 
 static int find_end(struct lines *lines, size_t from, struct span *out);
-static bool fill(struct lines *lines);
+static bool lines_fill(struct lines *lines);
 
 void lines_start(struct lines *lines, struct bytes *bytes, const char *name)
 {
@@ -74,13 +74,13 @@ static int find_end(struct lines *lines, size_t from, struct span *out)
         scanned = len;
         if (lines->ended)
             return 0;
-        if (!fill(lines))
+        if (!lines_fill(lines))
             return -1;
     }
 }
 
 /* Append more input. The current line moves to the front first; the buffer grows if the line fills it. */
-static bool fill(struct lines *lines)
+static bool lines_fill(struct lines *lines)
 {
     if (lines->filled == lines->size && lines->line > 0) {
         memmove(lines->buffer, lines->buffer + lines->line, lines->filled - lines->line);

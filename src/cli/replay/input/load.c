@@ -19,8 +19,8 @@ struct reader { /* one file */
     struct csv *csv;
 };
 
-static int read_rows(struct reader *reader);
-static int begin(struct reader *reader, struct span line);
+static int load_read_rows(struct reader *reader);
+static int load_begin(struct reader *reader, struct span line);
 static int read_row(struct reader *reader, struct span line);
 static enum load_format guess(const struct csv_choice *choice, struct span line);
 static int begin_clf(struct reader *reader);
@@ -38,7 +38,7 @@ int load_file(struct loader *load, const char *path)
     reader.csv = malloc(sizeof *reader.csv);
     if (reader.csv) {
         csv_start(reader.csv, &load->options->choice);
-        code = read_rows(&reader);
+        code = load_read_rows(&reader);
         if (csv_unit_is_doubtful(reader.csv))
             complain("%s: its whole-number times are read as microseconds, which lie early in 1970; "
                      "set --time-unit s or ms if they are seconds or milliseconds",
@@ -54,7 +54,7 @@ int load_file(struct loader *load, const char *path)
     return code;
 }
 
-static int read_rows(struct reader *reader)
+static int load_read_rows(struct reader *reader)
 {
     bool is_begun = false;
     struct span line;
@@ -66,7 +66,7 @@ static int read_rows(struct reader *reader)
         if (is_begun)
             code = read_row(reader, line);
         else
-            code = begin(reader, line);
+            code = load_begin(reader, line);
         if (code != EXIT_OK)
             return code;
         is_begun = true;
@@ -76,7 +76,7 @@ static int read_rows(struct reader *reader)
 }
 
 /* Find the format by the first line that is not blank. */
-static int begin(struct reader *reader, struct span line)
+static int load_begin(struct reader *reader, struct span line)
 {
     const struct load_options *options = reader->load->options;
     reader->format = options->format == LOAD_AUTO ? guess(&options->choice, line) : options->format;

@@ -8,8 +8,8 @@
 
 #include <weir/weir.h>
 
-static uint32_t key_hash(const struct rows *rows, struct span key);
-static bool key_intern(struct rows *rows, struct span key, uint32_t *out);
+static uint32_t rows_key_hash(const struct rows *rows, struct span key);
+static bool rows_key_intern(struct rows *rows, struct span key, uint32_t *out);
 static bool slots_grow(struct rows *rows);
 
 void rows_start(struct rows *rows)
@@ -49,7 +49,7 @@ bool rows_add(struct rows *rows, int64_t time_us, struct span key, int64_t cost)
     if (rows->count == ROWS_MAX || !reserve(&all, &rows->capacity, rows->count, 1, sizeof *rows->all))
         return false;
     rows->all = all;
-    if (!key_intern(rows, key, &number))
+    if (!rows_key_intern(rows, key, &number))
         return false;
     if (rows->count && time_us < rows->all[rows->count - 1].time_us)
         rows->is_sorted = false;
@@ -63,11 +63,11 @@ struct span rows_key(const struct rows *rows, size_t number)
     return (struct span){ rows->bytes + rows->keys[number].offset, rows->keys[number].len };
 }
 
-static bool key_intern(struct rows *rows, struct span key, uint32_t *out)
+static bool rows_key_intern(struct rows *rows, struct span key, uint32_t *out)
 {
     if (rows->key_count * 2 >= rows->slot_count && !slots_grow(rows))
         return false;
-    uint32_t hash = key_hash(rows, key);
+    uint32_t hash = rows_key_hash(rows, key);
     size_t slot = hash & (rows->slot_count - 1);
     for (; rows->slots[slot]; slot = (slot + 1) & (rows->slot_count - 1)) {
         *out = rows->slots[slot] - 1;
@@ -108,7 +108,7 @@ static bool slots_grow(struct rows *rows)
     return true;
 }
 
-static uint64_t mix(uint64_t value)
+static uint64_t rows_mix(uint64_t value)
 {
     value ^= value >> 32;
     value *= UINT64_C(
@@ -117,17 +117,17 @@ static uint64_t mix(uint64_t value)
 }
 
 /* Hash eight bytes at a time into a state that depends on the secret seed. */
-static uint32_t key_hash(const struct rows *rows, struct span key)
+static uint32_t rows_key_hash(const struct rows *rows, struct span key)
 {
-    uint64_t state = mix(rows->seed + key.len), word;
+    uint64_t state = rows_mix(rows->seed + key.len), word;
     for (; key.len >= sizeof word; key.data += sizeof word, key.len -= sizeof word) {
         memcpy(&word, key.data, sizeof word);
-        state = mix(mix(state ^ word) + rows->seed);
+        state = rows_mix(rows_mix(state ^ word) + rows->seed);
     }
     word = 0;
     if (key.len)
         memcpy(&word, key.data, key.len);
-    state = mix(mix(mix(state ^ word) + rows->seed));
+    state = rows_mix(rows_mix(rows_mix(state ^ word) + rows->seed));
     return (uint32_t)(state >> 32);
 }
 
