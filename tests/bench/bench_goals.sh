@@ -1,6 +1,6 @@
 #!/bin/sh
-# bench_goals.sh WEIR_BENCH - section goals has a line for everything that local mode set out to reach, in the table and
-# in the JSON, measured with keys that are all there still at the end.
+# bench_goals.sh WEIR_BENCH - section goals has a line for every goal of local mode, in the table and in the JSON, and the
+# limiters still hold all keys at the end.
 set -eu
 bench=$1
 scratch=$(mktemp -d)
@@ -17,7 +17,7 @@ measure() {
         fail "weir-bench $* failed"
 }
 
-# need LINES WORK UNIT - so many lines of the table and rows of the JSON begin like that.
+# need LINES WORK UNIT - check that LINES lines of the table and rows of the JSON begin like that.
 need() {
     [ "$(grep -c "^$2.*  $3  " "$scratch/table")" -eq "$1" ] || fail "not $1 lines: $2 ... $3"
     [ "$(grep -c "\"work\": \"$2[^\"]*\", \"unit\": \"$3\", \"measured\": {" "$scratch/json")" -eq "$1" ] ||
@@ -47,7 +47,7 @@ for algorithm in interval fixed sliding leaky; do
 done
 need 2 "100 limits" "times one limit"
 need 2 "10000 limits" "times one limit"
-# What was set for a million keys is not judged by fewer.
+# Goals for a million keys are not judged with fewer keys.
 grep -q '^keyed, 100000 keys zipf, 1 thread .*<= 100, for more keys' "$scratch/table" ||
     fail "judged by fewer keys"
 

@@ -1,6 +1,6 @@
 #!/bin/sh
-# bench_modes.sh WEIR_BENCH - the modes side by side: the table, the JSON and the plots have what they should, whatever
-# is asked for or missing. Nothing is asserted that depends on how fast anything was. For --redis see bench_redis.sh.
+# bench_modes.sh WEIR_BENCH - the modes side by side: the table, the JSON and the plots are complete for various options and
+# without some tools. No check depends on how fast anything was. bench_redis.sh tests --redis.
 set -eu
 bench=$1
 scratch=$(mktemp -d)
@@ -18,7 +18,7 @@ measure() {
     "$bench" --quick --repeat 1 --seconds 0.01 "$@" >"$scratch/table" 2>"$scratch/log" || fail "weir-bench $* failed"
 }
 
-# has PATTERN... - lines of the table begin like that.
+# has PATTERN... - check that some line of the table begins with each pattern.
 has() {
     for pattern in "$@"; do
         grep -q "^$pattern" "$scratch/table" || fail "no line of the table begins with: $pattern"
@@ -29,12 +29,12 @@ has_not() {
     ! grep -q "$1" "$scratch/table" || fail "in the table: $1"
 }
 
-# says PATTERN - on the error output, once.
+# says PATTERN - check that stderr has it once.
 says() {
     [ "$(grep -c "$1" "$scratch/log")" -eq 1 ] || fail "not said once: $1"
 }
 
-# is_json FILE - values are made smaller until there is one: strings, numbers, then objects and arrays of such.
+# is_json FILE - check that a file is JSON: replace strings, numbers, then objects and arrays of these by one value.
 is_json() {
     awk '{ all = all $0 }
         END {
@@ -47,7 +47,7 @@ is_json() {
         }' "$1" || fail "$1 is not JSON"
 }
 
-# are_numbers FOLDER - at least one file of numbers, and each has names and a line of as many.
+# are_numbers FOLDER - check that there are files of numbers, each with names and lines of as many numbers.
 are_numbers() {
     for file in "$1"/*.tsv; do
         awk -F '\t' 'NR == 1 { n = NF } NF != n || n < 2 { bad = 1 } END { exit bad || NR < 2 }' "$file" ||
@@ -71,7 +71,7 @@ else
         'local: choose it' 'distributed: choose it' 'hybrid: choose it'
     has 'Redis dies and is back after .* s with its data; 3 instances' 'away: longest call, ms (timeout 50)' \
         'away: admitted, % of the limit' 'largest excess of a key, permits' 'Redis calls per request'
-    # What each request came to does not depend on when it came.
+    # These results do not depend on when each request came.
     has 'denied, requests  *1  *1  *1 ' 'met  *windows, distributed: over the limit' \
         'met  *windows, distributed: unused part of the limit' 'met  *windows, distributed: what wrong clocks change' \
         'met  *windows, hybrid: over the limit' 'met  *windows, hybrid, wrong clocks: over the limit' \
@@ -115,7 +115,7 @@ printf 'time_us,cost\n1,1\n2,1\n3,1\n' >"$scratch/keyless.csv"
 measure --modes local --log "$scratch/keyless.csv" --speed 1 --policy 'fixed_window limit=1 period=1m'
 has 'The log keyless.csv: 3 requests, 1 key, at ' 'denied, requests  *2' 'the log: all requests together have '
 
-# A gnuplot that fails is said, and nothing else is lost.
+# A gnuplot that fails is reported, and nothing else is lost.
 printf '#!/bin/sh\nexit 3\n' >"$scratch/empty/gnuplot"
 chmod +x "$scratch/empty/gnuplot"
 PATH=$scratch/empty:$PATH measure --modes local --instances 2 --results "$scratch/local"
@@ -124,12 +124,12 @@ has '2 processes share' '3:1, 1 x the limit  *75.0  *75.0  *local, predicted' 'a
 grep -q 'gnuplot failed' "$scratch/log" || fail "that gnuplot fails is not said"
 is_json "$scratch/local/results.json"
 
-# A redis-server that does not start is said, and what needs none is measured.
+# A redis-server that does not start is reported, and local mode is measured.
 WEIR_TEST_REDIS_SERVER=/nowhere/redis-server measure --modes local,hybrid
 says 'NOT MEASURED'
 has 'over all instances  *its share  *-'
 
-# A redis-server that dies is said.
+# A redis-server that dies is reported.
 : >"$scratch/log"
 "$bench" --quick --modes distributed >"$scratch/table" 2>"$scratch/log" &
 running=$!
@@ -142,7 +142,7 @@ wait $running || status=$?
 [ -z "$server" ] || grep -q 'the redis-server: ' "$scratch/log" ||
     fail "it is not said that the redis-server died"
 
-# refuses PATTERN OPTIONS... - status 2, nothing measured, and a message that names what is wrong.
+# refuses PATTERN OPTIONS... - check for status 2, no measurement, and a message that names the mistake.
 refuses() {
     pattern=$1
     shift

@@ -1,6 +1,6 @@
 #!/bin/sh
-# bench_redis.sh WEIR_BENCH - a server that --redis names is measured on and left as it was, by an interrupt too; what
-# cannot be measured on is refused with a sentence; and its password is never told.
+# bench_redis.sh WEIR_BENCH - the server of --redis is measured and left as it was, also after an interrupt; a server that
+# cannot be measured is refused with a reason; and its password is never printed.
 set -eu
 bench=$1
 password=b7secret5
@@ -45,7 +45,7 @@ until [ "$(ask PING 2>/dev/null)" = PONG ]; do
     sleep 0.1
 done
 
-# measure URL [OPTION...] - its exit status; what it prints is in table, log and json.
+# measure URL [OPTION...] - return the exit status; the output is in table, log and json.
 measure() {
     url=$1
     shift
@@ -57,7 +57,7 @@ none_is_told() {
     ! grep -q "$password" "$scratch/table" "$scratch/log" "$scratch/json" || fail "the password is told"
 }
 
-# refused URL WORDS [OPTION...] - at once, and why.
+# refused URL WORDS [OPTION...] - check that the benchmark refuses immediately and says why.
 refused() {
     url=$1
     words=$2
@@ -72,8 +72,8 @@ refused() {
     none_is_told
 }
 
-# Of what was filled no key stays; of those that several processes asked for, none for longer than a minute, and the two
-# seconds by which clocks may differ.
+# Check that no filled key remains. Keys of several processes may remain for a minute, and the two seconds by which clocks
+# may differ.
 nothing_stays() {
     for limit in token interval fixed sliding leaky deny pace costs memory-distributed memory-hybrid log-distributed \
         log-hybrid; do

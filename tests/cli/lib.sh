@@ -1,7 +1,7 @@
-# lib.sh - what the tests of the weir program share: a folder to work in, running it, and counting what came of it.
+# lib.sh - what the tests of the weir program share: a scratch folder, running the program, and counting the results.
 #
-# Sourced by run.sh and redis.sh, whose only argument is the program. A name is the sentence it proves.
-# shellcheck shell=sh disable=SC2034 # the sourcing script uses what is set here
+# run.sh, redis.sh and hybrid.sh source it; their only argument is the program. A test's name is the sentence it proves.
+# shellcheck shell=sh disable=SC2034 # the sourcing script uses these variables
 weir=$(cd "$(dirname "$1")" && pwd)/$(basename "$1")
 here=$(cd "$(dirname "$0")" && pwd)
 scratch=$(mktemp -d) || exit 2
@@ -11,7 +11,7 @@ passed=0
 failed=0
 once='fixed_window limit=1 period=1h' # the second request of a key is denied
 
-# verdict NAME STATUS: count a test that has come out with STATUS, 0 for good.
+# verdict NAME STATUS: count a test that ended with STATUS; 0 means passed.
 verdict() {
     if [ "$2" -eq 0 ]; then
         passed=$((passed + 1))
@@ -24,7 +24,7 @@ verdict() {
     fi
 }
 
-# run STATUS [WORD]...: weir WORD... with what stands in the file `in` on its input; good if it ends with STATUS.
+# run STATUS [WORD]...: run weir WORD... with the file `in` as its input; succeed if it exits with STATUS.
 run() {
     expected_status=$1
     shift
@@ -35,7 +35,7 @@ run() {
     return 1
 }
 
-# has FILE TEXT...: each text stands in the file, of its own or in a line.
+# has FILE TEXT...: succeed if some line of the file contains each text.
 has() {
     file=$1
     shift
@@ -44,12 +44,13 @@ has() {
     done
 }
 
-# is FILE TEXT: the file holds exactly the text and a line feed.
+# is FILE TEXT: succeed if the file contains exactly the text and a line feed.
 is() {
     printf '%s\n' "$2" | cmp -s - "$1" || { printf '%s\n' "(expected: $2)" >>err; return 1; }
 }
 
-# decides NAME TEXT [WORD]...: `weir replay --decisions -p "$once" WORD...` answers allowed or not with the digits TEXT.
+# decides NAME TEXT [WORD]...: test that `weir replay --decisions -p "$once" WORD...` allows or denies as the digits of
+# TEXT say.
 decides() {
     name=$1
     digits=$2
@@ -60,7 +61,7 @@ decides() {
     verdict "$name" $?
 }
 
-# refuses NAME TEXT: what stands in `in` as the only row is bad for the reason TEXT.
+# refuses NAME TEXT: test that the only row in `in` is bad for the reason TEXT.
 refuses() {
     name=$1
     text=$2
@@ -69,7 +70,26 @@ refuses() {
     verdict "$name" $?
 }
 
-# The count, and whether all is well.
+# traces FUNCTION: call FUNCTION NAME [OPTION]... -p POLICY... for each trace. A line of a trace is
+# `time,key,cost -> the line of --decisions   why`; `in` gets the former, `expected` the latter.
+traces() {
+    function=$1
+    for trace in "$here"/traces/*.trace; do
+        sed -n 's/ -> .*//p' "$trace" >in
+        sed -n 's/.* -> \([-0-9,]*\).*/\1/p' "$trace" >expected
+        options=$(sed -n 's/^options: //p' "$trace")
+        set --
+        while IFS= read -r policy; do
+            set -- "$@" -p "$policy"
+        done <<END
+$(sed -n 's/^policy: //p' "$trace")
+END
+        # shellcheck disable=SC2086 # options are words
+        "$function" "$(basename "$trace" .trace)" $options "$@"
+    done
+}
+
+# Print the count; succeed if every test passed.
 finish() {
     echo "$passed passed, $failed failed"
     [ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]

@@ -1,5 +1,5 @@
 #!/bin/sh
-# redis.sh WEIR - the weir program on a Redis server of its own: the same decisions as in local mode, and nothing left.
+# redis.sh WEIR - the weir program on a private Redis server: it decides as in local mode and leaves nothing behind.
 set -u
 [ $# -eq 1 ] || { echo "usage: redis.sh WEIR" >&2; exit 2; }
 # shellcheck source=tests/cli/lib.sh
@@ -9,7 +9,7 @@ set -u
 secret=marker-7f3a91
 export REDISCLI_AUTH=$secret # redis-cli's
 
-# no_keys: the server holds none, so that each test finds it, and leaves it, empty.
+# no_keys: succeed if the server holds no keys: each test must find it and leave it empty.
 no_keys() {
     [ "$(asked dbsize)" = 0 ] || { asked keys '*' >>err; echo '(keys are left)' >>err; return 1; }
 }
@@ -18,7 +18,7 @@ start_server --requirepass "$secret"
 
 # ---- Decisions ----
 
-# same NAME [WORD]...: replaying `in` decides alike in both modes, byte for byte, and leaves no key.
+# same NAME [WORD]...: test that replaying `in` decides alike in both modes, byte for byte, and leaves no key.
 same() {
     name=$1
     shift
@@ -28,8 +28,8 @@ same() {
     verdict "$name" $?
 }
 
-# rows SEED MOST: as many rows of time_us,key,cost, times from 0 on. Their steps range over many orders of magnitude, one
-# in 16 goes back, by less or more than what is held; keys are few, some of them with what Redis or weir takes for more.
+# rows SEED MOST: print MOST rows of time_us,key,cost, with times from 0. The steps range over many orders of magnitude; one
+# in 16 goes back, by less or more than the slack. There are few keys; some contain characters special to Redis or weir.
 rows() {
     awk -v seed="$1" -v most="$2" 'BEGIN {
         random = seed
@@ -49,7 +49,7 @@ rows() {
 }
 
 rows 1 3000 >rows-from-0
-# The same late in the range of times, where a double just holds them all.
+# The same rows late in the range of times, where a double just represents every one.
 awk -F, '{ printf "%.0f,%s,%s\n", 9007199254740991 - $1 % 1000000000000000, $2, $3 }' rows-from-0 >rows-late
 { head -n 1500 rows-from-0 | awk -F, '{ print "0," $2 "," $3 }'; } >rows-at-0
 for policy in \
@@ -82,20 +82,13 @@ same 'several limits decide alike in both modes' --keep-order -p 'token_bucket l
 { printf '0,a\0b\r\n\377,1\n1,a\0b\r\n\377,1\n2,'; head -c 65536 /dev/zero | tr '\0' '{'; printf ',1\n'; } | tr -d '\n' |
     sed 's/,1/,1\n/g' >in
 same 'keys of any bytes and of the greatest length decide alike in both modes' -p "$once"
-for trace in "$here"/traces/*.trace; do
-    sed -n 's/ -> .*//p' "$trace" >in
-    sed -n 's/.* -> \([-0-9,]*\).*/\1/p' "$trace" >expected
-    set --
-    while IFS= read -r policy; do
-        set -- "$@" -p "$policy"
-    done <<END
-$(sed -n 's/^policy: //p' "$trace")
-END
-    options=$(sed -n 's/^options: //p' "$trace")
-    # shellcheck disable=SC2086 # options are words
-    run 0 replay --decisions --mode distributed --redis "$url" $options "$@" && diff expected out >>err && no_keys
-    verdict "the trace $(basename "$trace" .trace) is decided by Redis as worked out by hand" $?
-done
+by_hand() {
+    name="the trace $1 is decided by Redis as worked out by hand"
+    shift
+    run 0 replay --decisions --mode distributed --redis "$url" "$@" && diff expected out >>err && no_keys
+    verdict "$name" $?
+}
+traces by_hand
 
 # ---- Reports, keys ----
 
@@ -115,10 +108,10 @@ run 0 replay --decisions -p "$once" && mv out local &&
 verdict 'a replay has keys of its own and leaves those of others alone' $?
 asked flushall >/dev/null
 
-# The keys of a run, seen while it waits for its output to be taken: a pipe that nobody reads yet holds far less.
+# Look at the keys of a run while it waits for its output to be read: a pipe holds far less than all of it.
 mkfifo pipe
 rows 2 60000 >many
-# replay_to_pipe - begins one, and returns when it has keys; the other end of its pipe is 3.
+# replay_to_pipe: start a run and return once it has keys; descriptor 3 is the other end of its pipe.
 replay_to_pipe() {
     "$weir" replay --decisions --keep-order --mode distributed --redis "$url" -p 'sliding_window limit=5 period=1d' many \
         >pipe 2>err &
@@ -136,7 +129,7 @@ ttl=$(asked pttl "$(head -n 1 own_keys)")
 grep -qvE '^weir:replay-[0-9a-f]{16}:policy-1:\{.+\}$' own_keys
 [ $? -eq 1 ] && [ -s own_keys ] && [ "$ttl" -gt $((7 * 86400000)) ]
 verdict 'the keys of a replay are its own by a random name, and live a week longer than they count' $?
-kill -TERM "$replay_pid" # SIGINT is ignored by what a script starts with &
+kill -TERM "$replay_pid" # a script starts jobs with SIGINT ignored
 cat <&3 >out
 exec 3<&-
 wait "$replay_pid"
@@ -213,7 +206,7 @@ asked flushall >/dev/null
 
 # ---- Passwords and errors ----
 
-# wrong STATUS NAME [WORD]...: both commands end in an error (replay: STATUS), say why, print nothing and no secret.
+# wrong STATUS NAME [WORD]...: test that both commands fail (replay with STATUS), say why, and print nothing and no secret.
 wrong() {
     status=$1
     name=$2
@@ -244,8 +237,8 @@ export WEIR_REDIS_PASSWORD=$secret
 same_with 'the password can be in the environment' "$bare"
 unset WEIR_REDIS_PASSWORD
 
-# unseen NAME PLACES [WORD]...: while a try that gets the password by these words waits for Redis, it stands in none of
-# PLACES, which are files of /proc that every user, or this one, may read of it.
+# unseen NAME PLACES [WORD]...: test that the password is in none of PLACES while a try that gets it by these words waits
+# for Redis. PLACES are files of the process in /proc.
 unseen() {
     name=$1
     places=$2
@@ -254,7 +247,7 @@ unseen() {
     env -u REDISCLI_AUTH "$@" >out 2>err &
     asks=$!
     tries=0
-    until [ "$(find "/proc/$asks/task" -maxdepth 1 | wc -l)" -gt 2 ] || [ $tries -gt 100 ]; do # its thread is there: all is read
+    until [ "$(find "/proc/$asks/task" -maxdepth 1 | wc -l)" -gt 2 ] || [ $tries -gt 100 ]; do # its thread runs: the options are read
         tries=$((tries + 1))
         sleep 0.02
     done

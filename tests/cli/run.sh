@@ -1,8 +1,8 @@
 #!/bin/sh
-# run.sh WEIR - the weir program from the outside: what it reads, decides, prints, and its exit status.
+# run.sh WEIR - tests the weir program from the outside: its input, decisions, output and exit status.
 #
-# A name is the sentence it proves. traces/ holds decisions worked out by hand from what the algorithms promise. What is
-# missing here (gnuplot, a full device, gzip) is said and left out.
+# A test's name is the sentence it proves. traces/ holds decisions worked out by hand from the algorithms' definitions. A
+# test whose tool is missing (gnuplot, a full device, gzip) is skipped with a message.
 set -u
 [ $# -eq 1 ] || { echo "usage: run.sh WEIR" >&2; exit 2; }
 # shellcheck source=tests/cli/lib.sh

@@ -1,11 +1,12 @@
-# server.sh - a private Redis server for the shell tests. Sourced; it wants $scratch, a folder to work in, and ends the
-# server and removes the folder when the script ends.
+# server.sh - a private Redis server for the shell tests. A script sources it with $scratch set to a folder; when the script
+# ends, the server ends and the folder is removed.
 #
-# The server is WEIR_TEST_REDIS_SERVER's, or redis-server from PATH, or Debian's redis-check-rdb, which is the server when
-# it is called by that name. Without one, or without redis-cli to look into it, the script ends as skipped: status 77.
+# The server is that of WEIR_TEST_REDIS_SERVER, or redis-server from PATH, or Debian's redis-check-rdb, which is the server
+# when called by that name. Without a server or redis-cli, the script exits as skipped, with status 77.
 #
-# It has the user that docs/redis.md tells weir's users to make, as whom whoever comes by $url logs in; redis-cli is `default`.
-# shellcheck shell=sh disable=SC2034,SC2154 # the sourcing script sets what is used, and uses what is set
+# The server has the user that docs/redis.md tells weir's users to create; $url logs in as that user, redis-cli as
+# `default`.
+# shellcheck shell=sh disable=SC2034,SC2154 # the sourcing script sets some variables and uses others
 
 server_pid=
 socket=$scratch/redis.sock
@@ -13,7 +14,7 @@ rules=$(sed -n 's/^    ACL SETUSER \(weir [^#]*\)$/\1/p' "${here-$(dirname "$0")
 case $rules in
 'weir '*' >password '*) ;;
 *)
-    echo 'docs/redis.md does not say what the user weir must be allowed'
+    echo 'docs/redis.md does not list the rights of the user weir'
     exit 1
     ;;
 esac
@@ -42,19 +43,19 @@ elif [ -x /usr/bin/redis-check-rdb ]; then
 else
     skip 'there is no redis-server here'
 fi
-# It must not outlive the script, whatever becomes of that.
+# The server must not outlive the script, however the script ends.
 if command -v setpriv >"$scratch/found"; then
     server="setpriv --pdeathsig KILL $server"
 fi
 
-# asked WORD...: what the server answers to a command.
+# asked WORD...: print the server's answer to a command.
 asked() {
     redis-cli -s "$socket" "$@" 2>&1
 }
 
-# start_server [WORD]...: with more words for its command line.
+# start_server [WORD]...: start the server, with more words on its command line.
 start_server() {
-    set -f # in the rules are patterns of keys
+    set -f # the rules contain patterns of keys
     # shellcheck disable=SC2086 # lists of words
     $server --port 0 --unixsocket "$socket" --dir "$scratch" --save '' --appendonly no --user $rules "$@" \
         >"$scratch/server.log" 2>&1 &

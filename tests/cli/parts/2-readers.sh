@@ -1,5 +1,5 @@
-# What is read: access logs, CSV, gzip, times, and rows that are bad.
-# shellcheck shell=sh disable=SC2154 # run.sh reads this and sets what is used here
+# The input: access logs, CSV, gzip, times, and bad rows.
+# shellcheck shell=sh disable=SC2154 # run.sh reads this and sets the variables used here
 
 clf() { # clf CLIENT USER TIME REQUEST
     printf '%s - %s [%s] "%s" 200 17\n' "$1" "$2" "$3" "$4"

@@ -1,5 +1,5 @@
-# What is printed: the report, JSON, the plot.
-# shellcheck shell=sh disable=SC2154 # run.sh reads this and sets what is used here
+# The output: the report, JSON, the plot.
+# shellcheck shell=sh disable=SC2154 # run.sh reads this and sets the variables used here
 
 cat >in <<'END'
 time_us,key,cost
@@ -87,7 +87,7 @@ if command -v gnuplot >gnuplot.path; then
     verdict 'the plot is drawn as svg, whatever its name' $?
     run 0 replay -p "$once" --decisions --plot plot.png && head -c 8 plot.png | grep -q PNG && [ "$(wc -l <out)" -eq 501 ]
     verdict 'the plot is drawn as png, beside decisions too' $?
-    # dated NAME LABEL STEP: rows of the year 2023, each STEP seconds after the one before, are drawn with such a label.
+    # dated NAME LABEL STEP: test that a plot of rows from 2023, STEP seconds apart, has that label.
     dated() {
         seq -f '%.0f' 1700000000 "$3" $((1700000000 + 40 * $3)) | sed 's/$/000000,a,1/' >in
         run 0 replay -p "$once" -p 'token_bucket limit=1 period=1s' --plot dated.svg &&

@@ -1,5 +1,5 @@
-# The command line: the commands, help, wrong use, exit status, output that fails.
-# shellcheck shell=sh disable=SC2154 # run.sh reads this and sets what is used here
+# The command line: the commands, help, wrong usage, exit status, output that fails.
+# shellcheck shell=sh disable=SC2154 # run.sh reads this and sets the variables used here
 
 : >in
 run 0 version && grep -q '^weir [0-9][0-9.]*$' out && cp out version
@@ -15,7 +15,7 @@ for words in --help -h help 'help replay' 'replay --help' 'replay -h' 'help chec
     verdict "weir $words prints help on stdout" $?
 done
 
-# misuse TEXT [WORD]...: wrong use, told on stderr with the TEXT in it.
+# misuse TEXT [WORD]...: test that this is wrong usage, reported on stderr with TEXT.
 misuse() {
     text=$1
     shift
@@ -122,7 +122,7 @@ verdict 'try of a limit that is not there ends with 2' $?
 run 2 try -f bad.conf --limit api && has err 'bad.conf:2: '
 verdict 'try with a bad policy file ends with 2' $?
 
-# Keys of a limit that have a policy of their own.
+# Overrides: policies for some keys of a limit.
 cat >gold.conf <<'END'
 api/gold-* = fixed_window limit=3 period=1h
 api = fixed_window limit=1 period=1h # after its overrides
@@ -154,7 +154,7 @@ run 0 replay -f gold.conf --json && has out '"overrides":[{"pattern":"gold-*","p
 verdict 'so does its JSON' $?
 : >in
 
-# full STATUS WORD...: output to a full device is told, and ends with STATUS.
+# full STATUS WORD...: test that output to a full device is reported and exits with STATUS.
 full() {
     status=$1
     shift
@@ -178,7 +178,7 @@ fi
 { "$weir" replay -p "$once" --decisions <in 2>err | head -n 1 >out; } && [ "$(wc -l <out)" -eq 1 ] && [ ! -s err ]
 verdict 'a reader who has seen enough is no error worth a word' $?
 
-# What is done on a terminal only: script(1) gives the program one.
+# Behaviour on a terminal, which script(1) provides.
 if command -v script >script.path && script -qec true /dev/null </dev/null >script.path 2>&1; then
     script -qec "'$weir' replay -p '$once'" /dev/null </dev/null >out 2>err
     has out 'no FILE to read' '--help'
