@@ -1,8 +1,8 @@
 /* main.c - weir-bench: what weir's decisions cost, next to floors and yardsticks measured in the same run.
  *
- * Every figure is a median of repetitions with its spread, and figures that are compared are measured in turns. Absolute
- * figures do not carry over to other machines or days; ratios nearly do. Unless asked for more, the program measures the
- * three modes side by side, in one table.
+ * Every figure is a median of repetitions with its spread; figures that are compared are measured in turns. Absolute
+ * figures do not carry over to other machines or days; ratios nearly do. Unless the options say otherwise, the program
+ * measures the three modes side by side, in one table.
  */
 #include <errno.h>
 #include <signal.h>

@@ -24,8 +24,7 @@
 #define COST_REPEATS 4 /* times those of other sections: the difference is small */
 #define INSTANCES 3
 #define LIMIT 1000
-#define REST_NS \
-    150000000 /* between changes: by its end all wait in their queries again, and weir delays none of them */
+#define REST_NS 150000000 /* between changes: afterwards all wait in their queries again, and none is delayed */
 #define POLL_NS 50000
 #define MOST_NS INT64_C(10000000000)
 

@@ -23,8 +23,7 @@ struct instances_limit {
 
 struct instances_cell { /* its own keys, one per mode */
     int limit;          /* its index in struct instances */
-    bool
-        clocks_differ; /* for limiters with wrong clocks: an hour apart, and fast, right or slow by INSTANCES_CLOCK_PPM in turn */
+    bool clocks_differ; /* wrong clocks: an hour apart, and fast, right or slow by INSTANCES_CLOCK_PPM in turn */
     struct bench_key keys[MODES]; /* written by instances_map() */
 };
 #define INSTANCES_CLOCK_PPM 10000

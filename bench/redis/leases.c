@@ -110,8 +110,7 @@ struct hot { /* a key that is requested all the time */
     bool denies;
     struct remote remote;
     struct sample requests, calls;
-    struct sample
-        waits; /* the sum of its denials' retry_after, over the elapsed time: above 1, some requests came too soon */
+    struct sample waits; /* sum of its denials' retry_after over the elapsed time; above 1: some came too soon */
 };
 
 static struct hot hots[] = {

@@ -14,18 +14,16 @@ struct load {
     int threads; /* 1 to MEASURE_MAX_THREADS */
     size_t step; /* draws per call; divides STREAM_STEP */
     const struct stream *stream;
-    bool
-        is_spread; /* the callers share all processors; otherwise they share the main thread's, and a private server has another */
+    bool is_spread; /* callers share all processors; otherwise the main thread's, and a private server has another */
     double lead_seconds; /* runs that long before each repetition, unmeasured: leases are then warm */
     weir *weir;          /* the limiter whose calls to Redis are counted; NULL: none */
     /* Written by load_measure(), one value per repetition: */
-    struct sample per_second; /* decisions */
-    struct sample ns;         /* wall time per decision: 1e9 / per_second */
-    struct sample server_us,
-        client_us;                /* CPU time per decision of the whole processes; server_us is empty if unknown */
-    struct sample store_calls;    /* per decision, if `weir` is given */
-    struct sample p50_us, p99_us; /* of a call */
-    uint64_t failed;              /* decisions */
+    struct sample per_second;           /* decisions */
+    struct sample ns;                   /* wall time per decision: 1e9 / per_second */
+    struct sample server_us, client_us; /* CPU time per decision, whole processes; server_us is empty if unknown */
+    struct sample store_calls;          /* per decision, if `weir` is given */
+    struct sample p50_us, p99_us;       /* of a call */
+    uint64_t failed;                    /* decisions */
     size_t cursors[MEASURE_MAX_THREADS];
 };
 

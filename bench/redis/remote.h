@@ -9,8 +9,7 @@
 struct remote {
     weir *weir;
     weir_limit *limit;
-    unsigned
-        sources; /* the sources its decisions may have, a bit for each enum weir_source; decisions from others count as failed */
+    unsigned sources; /* a bit for each enum weir_source that its decisions may have; others count as failed */
 };
 
 /* Return options for the mode under which a call fails if Redis does not answer within REMOTE_PATIENCE_US. */

@@ -19,8 +19,7 @@ struct pipeline { /* one way of calling */
     enum kind kind;
     int decisions; /* per call, for as many keys or for one key */
     int in_flight; /* calls */
-    double
-        goal; /* the bound on the server CPU relative to the gateway script's with as many calls in flight; 0: none */
+    double goal;   /* bound on the server CPU, relative to the gateway script with as many calls in flight; 0: none */
     size_t cursor;
     uint64_t asked, given;
     struct sample server_us, per_second;

@@ -34,9 +34,8 @@ struct tally {
     struct policy_tally *policies;             /* in the order of the policies */
     size_t policy_count;
     int64_t first_us, last_us; /* the earliest and the latest time; 0 without rows */
-    int64_t
-        least_remaining; /* the fewest permits left after an admission, of how many, and for which key; -1: nothing was admitted */
-    int64_t least_limit;
+    /* The fewest permits left after an admission, the limit and the key; least_remaining is -1 if none was admitted. */
+    int64_t least_remaining, least_limit;
     uint32_t least_key;
     struct comparison comparison; /* in hybrid mode */
 };

@@ -16,8 +16,7 @@
 #include "cli/times.h"
 
 #define CSV_MAX_FIELDS 4096
-#define CSV_MAX_RECORD \
-    ((size_t)1 << 20) /* bytes of a record over several lines: a missing quote must not consume the file */
+#define CSV_MAX_RECORD ((size_t)1 << 20) /* bytes of a record: a missing quote must not consume the file */
 
 /* The choices on the command line; NULL: find out. A column's name, or its number from 1. */
 struct csv_choice {
