@@ -4,7 +4,9 @@
 #include "backends/follow/policy_file_watch.h"
 #include "backends/hybrid/hybrid.h"
 #include "backends/memory/memory.h"
+#include "core/api/life.h"
 #include "core/follow/follow.h"
+#include "core/limiter/options.h"
 #include "core/limiter/own_ops.h"
 
 #ifdef WEIR_CONSUL

@@ -2,6 +2,7 @@
 #include "settle_place.h"
 
 #include "core/outage/failure.h"
+#include "core/outage/outage.h"
 
 #include <stdio.h>
 
@@ -101,8 +102,8 @@ void __wrap_settle_outage_over(struct weir *limiter, uint32_t tag, int64_t since
 /* Check, in all tests, that an outage has ended before weir counts its permits. */
 void __wrap_settle_outage_over(struct weir *limiter, uint32_t tag, int64_t since_us, int64_t until_us)
 {
-    struct failure_outage outage;
-    must(!failure_outage(limiter, &outage), "what is admitted in the next outage is not counted to the one that ends");
+    struct outage_id outage;
+    must(!outage_read(limiter, &outage), "what is admitted in the next outage is not counted to the one that ends");
     __real_settle_outage_over(limiter, tag, since_us, until_us);
 }
 

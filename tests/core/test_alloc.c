@@ -6,6 +6,7 @@
  * was written down.
  */
 #include "failing_alloc.h"
+#include "set_share.h"
 #include "fake.h"
 #include "stage.h"
 #include "support.h"

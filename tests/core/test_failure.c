@@ -1,9 +1,12 @@
 /* test_failure.c - what answers when the backend fails: enum weir_on_failure, for every verb, over outages. */
 #include "fake.h"
+#include "set_share.h"
 
 #include <time.h>
 
 #include "core/limiter/limiter.h"
+#include "core/limiter/options.h"
+#include "core/api/life.h"
 
 #include <stdio.h>
 #include <unistd.h>

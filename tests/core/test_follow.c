@@ -4,6 +4,8 @@
 #include "backends/follow/peers_dns.h"
 #include "backends/memory/memory.h"
 #include "core/follow/follow.h"
+#include "core/limiter/options.h"
+#include "core/api/life.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>

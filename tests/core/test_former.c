@@ -1,8 +1,10 @@
 /* test_former.c - a limit whose policy or share changes back and forth hands out nothing twice. */
 #include "support.h"
+#include "set_share.h"
 
 #include "backends/memory/decide.h"
 #include "core/limiter/limiter.h"
+#include "core/limiter/own_ops.h"
 
 #include <inttypes.h>
 #include <stdio.h>

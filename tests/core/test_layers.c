@@ -2,7 +2,9 @@
  * and going, and what a source has that is wrong.
  */
 #include "support.h"
+#include "set_share.h"
 
+#include "core/api/limit_file.h"
 #include "core/follow/layers.h"
 #include "core/limiter/limits.h"
 

@@ -2,6 +2,7 @@
 #include "support.h"
 
 #include "core/limiter/limiter.h"
+#include "core/limiter/options.h"
 
 #include <inttypes.h>
 #include <pthread.h>

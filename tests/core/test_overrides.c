@@ -1,10 +1,12 @@
 /* test_overrides.c - keys that have a policy of their own: which it is, what a key keeps, and who asks meanwhile. */
 #include "fake.h"
+#include "set_share.h"
 #include "remote.h"
 
 #include "core/ground/arith.h"
 #include "core/limiter/limits.h"
-#include "core/limiter/verbs.h"
+#include "core/api/verbs.h"
+#include "core/outage/outage.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -675,7 +677,7 @@ TEST(what_an_outage_admits_by_an_override_is_settled_by_it, 10)
     cable_set(&cable, CABLE_WELL);
     ck_assert_int_eq(peeked(limit, "lead", 1).limit, 20);
     ck_assert_int_eq(peeked(limit, "lead", 1).remaining, 12);
-    ck_assert(!atomic_load(&scene.limiter->settle.owes));
+    ck_assert(!atomic_load(&scene.limiter->outage->settle.owes));
     scene_close(&scene);
     remote_free(&remote);
 }

@@ -3,6 +3,7 @@
 
 #include "core/follow/layers.h"
 #include "core/ground/clock.h"
+#include "core/outage/outage.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,7 +28,7 @@ TEST(all_keys_are_settled_as_soon_as_the_store_is_back, 30)
     ck_assert_uint_eq(stats.unsettled, 0);
     ck_assert_uint_eq(stats.outages, 1);
     ck_assert_int_eq(stats.keys, 0);
-    ck_assert(!atomic_load(&place->limiter->settle.owes));
+    ck_assert(!atomic_load(&place->limiter->outage->settle.owes));
 }
 
 TEST(thousands_of_keys_of_many_limits_are_settled_in_batches, 30)
@@ -55,7 +56,7 @@ TEST(thousands_of_keys_of_many_limits_are_settled_in_batches, 30)
     ck_assert_int_eq(place->remote.most_charged, 5);
     ck_assert_int_eq(place->cable.submits, 1 + KEYS);
     ck_assert_int_eq(stats_of(place->limiter).keys, 0);
-    ck_assert(!atomic_load(&place->limiter->settle.owes));
+    ck_assert(!atomic_load(&place->limiter->outage->settle.owes));
 }
 
 TEST(a_key_that_owes_for_a_later_outage_only_is_forgotten_for_the_earlier_one, 30)
@@ -74,7 +75,7 @@ TEST(a_key_that_owes_for_a_later_outage_only_is_forgotten_for_the_earlier_one, 3
     while (cable_answer(cable, 1) > 0)
         ;
     ck_assert_int_eq(place->remote.charged, 1);
-    ck_assert(!atomic_load(&place->limiter->settle.owes));
+    ck_assert(!atomic_load(&place->limiter->outage->settle.owes));
     ck_assert_int_eq(stats_of(place->limiter).keys, 0);
 }
 
@@ -102,9 +103,9 @@ TEST(a_key_that_is_asked_for_first_is_settled_just_before, 30)
         ck_assert_int_eq(place->remote.charged, 3);
         ck_assert_int_eq(try_in(place, "b", 1).remaining, 7);
         ck_assert_uint_eq(stats_of(limiter).settled, 5);
-        for (int i = 0; i < 100 && atomic_load(&limiter->settle.owes); i++)
+        for (int i = 0; i < 100 && atomic_load(&limiter->outage->settle.owes); i++)
             try_in(place, "c", 1);
-        ck_assert(!atomic_load(&limiter->settle.owes)); /* it is found out that nothing is owed any more */
+        ck_assert(!atomic_load(&limiter->outage->settle.owes)); /* it is found out that nothing is owed any more */
     }
 }
 
@@ -170,9 +171,9 @@ TEST(callers_who_bring_a_time_far_from_the_clock_have_their_debts_charged_by_it,
         ck_assert(!decision.allowed && decision.source == WEIR_BY_BACKEND && decision.remaining == 0);
         ck_assert_int_eq(place->remote.charged, 1);
         ck_assert(try_at(place, "a", later_us + 2 * WEIR_SECOND, 1).allowed);
-        atomic_store(&limiter->settle.chain.again_us, 0);
+        atomic_store(&limiter->outage->settle.chain.again_us, 0);
         try_in(place, "b", 1);
-        ck_assert(!atomic_load(&limiter->settle.owes));
+        ck_assert(!atomic_load(&limiter->outage->settle.owes));
         ck_assert_uint_eq(stats_of(limiter).settled, 1);
         ck_assert_uint_eq(stats_of(limiter).unsettled, 0);
     }

@@ -2,6 +2,8 @@
 #include "settle_place.h"
 
 #include "core/ground/clock.h"
+#include "core/limiter/own_ops.h"
+#include "core/outage/outage.h"
 
 #include <stdlib.h>
 #include <unistd.h>
@@ -60,9 +62,9 @@ TEST(nobody_is_held_up_by_many_keys_that_owe_nothing, 30)
         keys = left;
         ck_assert_int_lt(calls, 1000);
     }
-    for (int i = 0; i < 100 && atomic_load(&place->limiter->settle.owes); i++)
+    for (int i = 0; i < 100 && atomic_load(&place->limiter->outage->settle.owes); i++)
         try_in(place, "b", 1);
-    ck_assert(!atomic_load(&place->limiter->settle.owes));
+    ck_assert(!atomic_load(&place->limiter->outage->settle.owes));
     ck_assert_int_eq(place->cable.submits, 0);
 }
 
@@ -86,7 +88,7 @@ TEST(a_chain_whose_debts_find_no_room_is_seldom_and_one_that_pays_is_not, 30)
 {
     static const char *const slow = "token_bucket limit=10 period=1d";
     PLACE(place, EAGER, NULL, slow);
-    struct settle_chain *chain = &place->limiter->settle.chain;
+    struct settle_chain *chain = &place->limiter->outage->settle.chain;
     OTHER(other);
     place_join(&other, &place->remote, NULL, slow);
     outage_admits(place, "a", WEIR_DAY / 2, 3);
@@ -139,11 +141,11 @@ TEST(a_chain_without_memory_ends_and_is_taken_up_again, 30)
     ck_assert_int_ge(atomic_load(&in_vain), 1);
     ck_assert_int_le(atomic_load(&in_vain), 2);
     ck_assert_int_eq(place->cable.submits, 0);
-    atomic_store(&place->limiter->settle.chain.again_us, 0);
+    atomic_store(&place->limiter->outage->settle.chain.again_us, 0);
     try_in(place, "b", 1);
     ck_assert_int_eq(cable_answer(&place->cable, 10), 1);
     ck_assert_int_eq(place->remote.charged, 3);
-    ck_assert(!atomic_load(&place->limiter->settle.owes));
+    ck_assert(!atomic_load(&place->limiter->outage->settle.owes));
 }
 
 TEST(a_chain_that_failed_is_taken_up_again_by_whoever_asks, 30)
@@ -152,7 +154,7 @@ TEST(a_chain_that_failed_is_taken_up_again_by_whoever_asks, 30)
     options.max_keys = 1000; /* few shards: both keys are in one batch, or in two */
     for (int submits = 0; submits < 2; submits++) {
         PLACE(place, LATER, &options, ten);
-        struct settle_chain *chain = &place->limiter->settle.chain;
+        struct settle_chain *chain = &place->limiter->outage->settle.chain;
         struct asked asked;
         outage_admits(place, "a", 5 * WEIR_SECOND, 3);
         must(try_in(place, "b", 2).allowed, "as much for each key");
@@ -179,7 +181,7 @@ TEST(a_chain_that_failed_is_taken_up_again_by_whoever_asks, 30)
             usleep(1000);
         }
         ck_assert_int_eq(place->remote.charged, 5);
-        ck_assert(!atomic_load(&place->limiter->settle.owes));
+        ck_assert(!atomic_load(&place->limiter->outage->settle.owes));
     }
 }
 

@@ -2,6 +2,8 @@
 #include "settle_place.h"
 
 #include "core/outage/failure.h"
+#include "core/limiter/own_ops.h"
+#include "core/outage/outage.h"
 
 #include <stdio.h>
 
@@ -112,16 +114,16 @@ TEST(outages_beyond_those_that_are_kept_are_given_up_and_counted, 30)
         ck_assert_int_eq(try_in(place, key, 1).remaining, i < 4 ? 999 : 997);
     }
     ck_assert_uint_eq(stats_of(place->limiter).settled, SETTLE_RECORDS * 2);
-    for (int i = 0; i < 10000 && atomic_load(&place->limiter->settle.owes); i++)
+    for (int i = 0; i < 10000 && atomic_load(&place->limiter->outage->settle.owes); i++)
         try_in(place, "b", 1);
-    ck_assert(!atomic_load(&place->limiter->settle.owes));
+    ck_assert(!atomic_load(&place->limiter->outage->settle.owes));
     ck_assert_int_eq(stats_of(place->limiter).keys, 0); /* nobody needs those that were given up */
 }
 
 TEST(an_outage_that_has_been_paid_makes_room_before_one_that_has_not, 30)
 {
     PLACE(place, LAZY, NULL, "token_bucket limit=1000 period=1000s");
-    struct settle *settle = &place->limiter->settle;
+    struct settle *settle = &place->limiter->outage->settle;
     atomic_store(&settle->chain.busy, true); /* no walk removes the record of an outage that has been paid */
     for (int i = 0; i < SETTLE_RECORDS + 1; i++) {
         char key[16];
@@ -155,7 +157,7 @@ TEST(one_key_of_several_outages_is_settled_as_one, 30)
 TEST(what_is_settled_is_counted_with_its_outage, 30)
 {
     PLACE(place, LAZY, NULL, "token_bucket limit=10 period=1d");
-    const struct settle *settle = &place->limiter->settle;
+    const struct settle *settle = &place->limiter->outage->settle;
     static const char *const keys[] = { "a", "b" };
     for (int i = 0; i < 2; i++) {
         outage_passes(place, keys[i], WEIR_DAY / 2, 3 + i);
@@ -172,7 +174,7 @@ TEST(what_was_admitted_for_want_of_room_is_owed_by_nobody_and_counted, 30)
     PLACE(place, EAGER, OPTIONS(.max_keys = 1, .on_full = WEIR_FULL_ALLOW), ten);
     outage_admits(place, "a", 5 * WEIR_SECOND, 3);
     must(try_in(place, "b", 2).allowed, "without room it is allowed");
-    ck_assert_uint_eq(atomic_load(&place->limiter->settle.admitted), 3);
+    ck_assert_uint_eq(atomic_load(&place->limiter->outage->settle.admitted), 3);
     cable_set(&place->cable, CABLE_WELL);
     const struct weir_stats stats = stats_of(place->limiter);
     ck_assert_uint_eq(stats.settled, 3);
@@ -213,9 +215,9 @@ TEST(what_is_paid_of_a_debt_is_given_back_or_forgotten_as_one_step, 30)
     for (size_t i = 0; i < sizeof policies / sizeof policies[0]; i++) {
         PLACE(place, LAZY, NULL, policies[i]);
         struct weir_backend *fallback = place->limiter->fallback;
-        struct failure_outage outage;
+        struct outage_id outage;
         outage_admits(place, "a", 11 * WEIR_SECOND, 5);
-        must(failure_outage(place->limiter, &outage), "it lasts");
+        must(outage_read(place->limiter, &outage), "it lasts");
         struct weir_backend_request request = backend_request(place->limit, weir_key_text("a"), 1, now_us, WEIR_PEEK);
         request.cold_since_us = outage.since_us;
         request.limit_id |= outage.tag << OUTAGE_TAG_BIT;

@@ -1,5 +1,7 @@
 /* test_settle_threads.c - threads that settle one key at once, closes and forks meanwhile. */
 #include "settle_place.h"
+#include "core/limiter/own_ops.h"
+#include "core/outage/outage.h"
 
 #include <sched.h>
 #include <semaphore.h>
@@ -183,7 +185,7 @@ TEST(what_a_straggler_is_admitted_while_its_key_is_settled_is_owed, 30)
     ck_assert_uint_eq(stats_of(limiter).unsettled, 0);
     cable_set(&place->cable, CABLE_CUT);
     ck_assert(!try_in(place, "a", 1).allowed);
-    ck_assert_uint_eq(atomic_load(&limiter->settle.admitted), 0); /* of the outage that has just begun */
+    ck_assert_uint_eq(atomic_load(&limiter->outage->settle.admitted), 0); /* of the outage that has just begun */
 }
 
 /* A stand-in of whose debts another thread pays each, just after it was first seen. */
@@ -365,7 +367,7 @@ static void *answer_all(void *argument)
  * that they were in before. Wait, however slowly the threads run, until there is room for them. */
 static void await_room_for_outages(struct mob *mob)
 {
-    struct settle *settle = &mob->place.limiter->settle;
+    struct settle *settle = &mob->place.limiter->outage->settle;
     while (atomic_load(&settle->count) > SETTLE_RECORDS - 14) {
         atomic_store(&settle->chain.again_us, 0); /* the pause is over */
         taken(mob->place.limit, "d", 1);
@@ -399,11 +401,11 @@ TEST(threads_that_ask_while_the_cable_flaps_leave_nothing_owed, 120)
     for (int i = 0; i < THREADS; i++)
         pthread_join(threads[i], NULL);
     cable_set(&mob.place.cable, CABLE_WELL);
-    for (int i = 0; i < 5000 && atomic_load(&mob.place.limiter->settle.owes); i++) {
+    for (int i = 0; i < 5000 && atomic_load(&mob.place.limiter->outage->settle.owes); i++) {
         taken(mob.place.limit, "d", 1);
         usleep(1000);
     }
-    ck_assert(!atomic_load(&mob.place.limiter->settle.owes));
+    ck_assert(!atomic_load(&mob.place.limiter->outage->settle.owes));
     atomic_store(&mob.is_over, true);
     pthread_join(answerer, NULL);
     const struct weir_stats stats = stats_of(mob.place.limiter);

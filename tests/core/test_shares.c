@@ -1,7 +1,9 @@
 /* test_shares.c - what the instances of a limit are given adds up to the limit, whoever weighs what. */
 #include "support.h"
+#include "set_share.h"
 
 #include "core/limiter/limiter.h"
+#include "core/policy/plan.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -6,6 +6,7 @@
  * last byte, and a policy must be refused exactly when the model refuses it.
  */
 #include "fuzz.h"
+#include "set_share.h"
 
 #include "core/ground/arith.h"
 #include "core/limiter/limiter.h"

@@ -20,6 +20,8 @@
 #include "backends/hybrid/lease_call.h"
 #include "core/ground/arith.h"
 #include "core/limiter/limiter.h"
+#include "core/limiter/options.h"
+#include "core/api/life.h"
 
 #include <inttypes.h>
 #include <string.h>

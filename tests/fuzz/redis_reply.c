@@ -16,7 +16,7 @@
 #include "backends/redis/flight/flight.h"
 #include "core/algorithm/algorithm.h"
 #include "core/ground/arith.h"
-#include "core/limiter/verbs.h"
+#include "core/api/verbs.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 #include "core/algorithm/algorithm.h"
 #include "core/ground/arith.h"
 #include "core/limiter/limiter.h"
-#include "core/limiter/verbs.h"
+#include "core/api/verbs.h"
 #include "core/policy/plan.h"
 #include "support.h"
 

@@ -4,7 +4,7 @@
 
 #include "backends/memory/look.h"
 #include "backends/memory/memory.h"
-#include "core/limiter/verbs.h"
+#include "core/api/verbs.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -8,7 +8,7 @@
 
 #include "backends/memory/look.h"
 #include "backends/memory/memory.h"
-#include "core/limiter/verbs.h"
+#include "core/api/verbs.h"
 
 #include <pthread.h>
 #include <sched.h>

@@ -3,7 +3,7 @@
 
 #include "backends/memory/look.h"
 #include "core/ground/arith.h"
-#include "core/limiter/verbs.h"
+#include "core/api/verbs.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -4,6 +4,7 @@
  * in all that no key of a counted limit gets a permit back, and each test ends when its permits are used up.
  */
 #include "support.h"
+#include "set_share.h"
 
 #include "core/limiter/inside.h"
 #include "core/limiter/limiter.h"
@@ -683,7 +684,7 @@ TEST(closing_wakes_all_who_wait, 30)
     struct weir_decision decision;
     for (int fences = 0; fences < 2; fences++) { /* with a system that has membarrier(2), and one that has not */
         shop_open(&shop, 1000, unrefilled[0]);
-        shop.limiter->fences = shop.limiter->fences || fences;
+        shop.limiter->inside.needs_fences = shop.limiter->inside.needs_fences || fences;
         must_succeed(weir_try(shop.counted, key_of(&buyer.keys), SIZE, &decision));
         must(decision.allowed, "a fresh key has all its permits");
         for (int i = 0; i < THREADS; i++)

@@ -3,7 +3,7 @@
 #include "backends/redis/process.h"
 #include "core/ground/arith.h"
 #include "core/limiter/limiter.h"
-#include "core/limiter/verbs.h"
+#include "core/api/verbs.h"
 #include "lab/redis_server.h"
 #include "support.h"
 

@@ -3,7 +3,7 @@
 #include "backends/redis/flight/flight.h"
 #include "backends/redis/flight/redirect.h"
 #include "backends/redis/flight/state.h"
-#include "core/limiter/verbs.h"
+#include "core/api/verbs.h"
 #include "support.h"
 
 #include <stdio.h>

@@ -2,7 +2,7 @@
  * former state never makes the current plan deny. */
 #include "core/ground/arith.h"
 #include "core/limiter/limiter.h"
-#include "core/limiter/verbs.h"
+#include "core/api/verbs.h"
 #include "lab/redis_server.h"
 #include "support.h"
 

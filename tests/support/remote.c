@@ -3,6 +3,7 @@
 
 #include "backends/memory/memory.h"
 #include "core/limiter/limiter.h"
+#include "core/limiter/options.h"
 
 #include <stdlib.h>
 

@@ -4,6 +4,9 @@
 #include "backends/hybrid/hybrid.h"
 #include "backends/memory/memory.h"
 #include "core/limiter/limiter.h"
+#include "core/limiter/own_ops.h"
+#include "core/limiter/options.h"
+#include "core/api/life.h"
 
 /* ---- The remote ---- */
 

@@ -241,8 +241,8 @@ for tool in $tools; do
         run_shell
         ;;
     esac
-    # The core's files are compiled by a path of their own; a header's findings are told by each who includes it.
-    sed -n -E "s|^$root/||; s|^build/[a-z]*/src/layer/|src/|; /^[^ ]+:[0-9]+:[0-9]+: (warning|error): /p" "$out/$tool.log" |
+    # Every file that includes a header reports the header's findings.
+    sed -n -E "s|^$root/||; /^[^ ]+:[0-9]+:[0-9]+: (warning|error): /p" "$out/$tool.log" |
         sort -u -t : -k 1,1 -k 2,2n -k 3,3n -k 4 >"$out/found"
     awk -F "$tab" -v OFS="$tab" -v tool="$tool" -v used="$out/used" '
         FILENAME != "-" { n++; at[n] = $1; tools[n] = $2; files[n] = $3; checks[n] = $4; parts[n] = $5; next }

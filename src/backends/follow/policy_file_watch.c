@@ -16,6 +16,7 @@
 #include "backends/shared/follow_thread.h"
 #include "core/ground/arith.h"
 #include "core/ground/clock.h"
+#include "core/follow/follow.h"
 #include "core/policy/policy_list.h"
 
 #include <errno.h>

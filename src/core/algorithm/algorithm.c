@@ -1,8 +1,8 @@
 /* algorithm.c - finds the algorithm of a plan. */
 #include "core/algorithm/algorithm.h"
 
-#include "core/ground/arith.h"
 #include "core/algorithm/sliding_window.h"
+#include "core/ground/arith.h"
 
 struct algorithm {
     void (*charge)(const struct weir_plan *plan, int64_t *state, int64_t now_us, int64_t used);

@@ -19,17 +19,8 @@
 #ifndef CORE_ALGORITHM_LEASE_H
 #define CORE_ALGORITHM_LEASE_H
 
+#include "core/algorithm/lease_rules.h"
 #include "core/ground/arith.h"
-
-#include <weir/backend.h>
-
-/* From the options, and the number of instances. */
-struct lease_rules {
-    int64_t life_us; /* 0: no leases */
-    int64_t max;     /* permits of a key at once */
-    int64_t instances;
-    bool strict;
-};
 
 /* What came with one grant. A leaky bucket's are slots: the i-th departs at slot_us + ceil(i * q / p) ticks, and the
  * first that is left is `next`. */
@@ -79,18 +70,6 @@ struct lease_order {
     bool whole; /* `cost` is all of the request's: the answer is its decision. Else it is what the lease lacks for it */
     bool alone; /* no other is likely to wait for the same answer: the key is asked for seldom, or nothing is leased */
 };
-
-/* ---- By the rules alone: lease_rules.c ---- */
-
-/* Whether anything of a limit is leased. */
-bool lease_is_on(const struct lease_rules *rules, const struct weir_plan *plan);
-
-/* The most permits of a key that an instance has ahead of use; the most that all admit beyond the limit. */
-int64_t lease_max(const struct lease_rules *rules, const struct weir_plan *plan);
-int64_t lease_over_max(const struct lease_rules *rules, const struct weir_plan *plan);
-
-/* What `strict` holds back of a plan of the whole limit, or 0: the caller makes it smaller by that. */
-int64_t lease_reserve(const struct lease_rules *rules, const struct weir_plan *plan);
 
 /* ---- One key ---- */
 

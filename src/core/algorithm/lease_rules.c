@@ -1,5 +1,7 @@
 /* lease_rules.c - what the options and a plan alone say: whether there are leases, how large, and what is over. */
-#include "core/algorithm/lease.h"
+#include "core/algorithm/lease_rules.h"
+
+#include "core/ground/arith.h"
 
 static bool is_greedy(const struct weir_plan *plan)
 {

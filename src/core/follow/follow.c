@@ -4,6 +4,8 @@
 #include "core/follow/layers.h"
 #include "core/ground/arith.h"
 #include "core/limiter/inside.h"
+#include "core/limiter/limits.h"
+#include "core/outage/failure.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -43,11 +45,14 @@ static struct weir_limit *put_into_force(struct weir *limiter, struct follow *fo
 {
     struct share chain[PEERS_SHARES];
     struct weir_limit *unfit;
+    bool changes;
     peers_in_force(&follow->peers, chain);
-    if (limiter_put_share(limiter, chain, &unfit) == WEIR_OK)
-        return unfit;
-    const struct share floors = floors_instead(chain);
-    limiter_put_share(limiter, &floors, &unfit); /* needs no memory */
+    if (limits_put_share(limiter, chain, &unfit, &changes) != WEIR_OK) {
+        const struct share floors = floors_instead(chain);
+        limits_put_share(limiter, &floors, &unfit, &changes); /* needs no memory */
+    }
+    if (changes)
+        failure_split(limiter);
     return unfit;
 }
 
@@ -74,6 +79,7 @@ int follow_begin(struct weir *limiter, const struct weir_options *options)
     }
     limiter->follow = follow;
     follow->is_settled = !options->peers;
+    limiter->share_varies = options->peers != NULL;
     if (options->peers) {
         const struct peers_rules rules = {
             .hold_down_us = options->peers->hold_down_us,
@@ -209,7 +215,7 @@ static void note_share(struct weir *limiter, const struct weir_limit *unfit, boo
     follow->is_settled = is_settled;
     pthread_cond_broadcast(&follow->changes);
     lock_give(&follow->mutex);
-    limiter_tell_unfit(limiter, unfit);
+    limits_tell_unfit(limiter, unfit);
 }
 
 void follow_peers(struct weir *limiter, const struct weir_peer *peers, size_t n, const char *self)

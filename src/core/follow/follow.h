@@ -6,8 +6,9 @@
 #ifndef CORE_FOLLOW_FOLLOW_H
 #define CORE_FOLLOW_FOLLOW_H
 
-#include "core/limiter/limiter.h"
 #include "core/follow/peers.h"
+#include "core/limiter/limiter.h"
+#include "core/policy/policy_list.h"
 
 #define FOLLOWED 3 /* enum weir_followed */
 
@@ -85,15 +86,6 @@ void follow_peers(struct weir *limiter, const struct weir_peer *peers, size_t n,
  * what is known gets too old. INT64_MAX: never. The peers' source sees to it. */
 int64_t follow_peers_due_us(struct weir *limiter);
 void follow_peers_turn(struct weir *limiter);
-
-/* One policy of many that are followed together. */
-struct policy_entry {
-    const char *name;          /* the limit's */
-    const char *pattern;       /* of an override, as written; NULL: the limit itself */
-    struct weir_policy policy; /* as read, not yet checked against shares */
-    const char *error;         /* NULL, or why there is no policy: then what was there under this name stays */
-    const char *where;         /* for log lines and last_error: "limits.conf:3", "Consul's weir/api" */
-};
 
 /* All that a source of policies has now, WEIR_FOLLOW_CONSUL_POLICIES or WEIR_FOLLOW_POLICY_FILE: names that it had
  * before and has no longer fall back to what is below. Whatever is refused is logged, counted, and leaves what was

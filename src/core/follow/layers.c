@@ -1,8 +1,8 @@
 /* layers.c - a source's policies, all of them, against those that it had before. */
 #include "core/follow/layers.h"
 
-#include "core/outage/failure.h"
 #include "core/limiter/limits.h"
+#include "core/outage/failure.h"
 
 /* What is worth a line in the log, told when no lock is held any more. */
 struct remark {

@@ -1,7 +1,7 @@
 /* options_follow.c - checks the options of what is followed, peers and policies, and fills in their defaults. */
-#include "core/ground/arith.h"
-#include "core/limiter/limiter.h"
 #include "core/follow/peers.h"
+#include "core/ground/arith.h"
+#include "core/limiter/options.h"
 
 #include <arpa/inet.h>
 #include <inttypes.h>

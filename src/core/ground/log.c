@@ -111,3 +111,18 @@ void message_write(struct message message, const char *format, ...)
     write_clean(message.text, message.size, format, arguments);
     va_end(arguments);
 }
+
+const char *weir_strerror(int error)
+{
+    switch (error) {
+    case WEIR_OK: return "no error";
+    case WEIR_EINVAL: return "an argument, option or policy is outside its range";
+    case WEIR_ENOMEM: return "out of memory";
+    case WEIR_EFULL: return "no room for another limit or request";
+    case WEIR_ETIME: return "the backend did not answer in time";
+    case WEIR_EIO: return "a file or the backend cannot be reached or read";
+    case WEIR_ESTATE: return "a stored state is not weir's";
+    case WEIR_ECLOSED: return "the limiter was closed";
+    default: return "not an error of weir";
+    }
+}

@@ -10,15 +10,15 @@
 
 void inside_init(struct weir *limiter)
 {
-    limiter->fences = !fence_ready();
+    limiter->inside.needs_fences = !fence_ready();
     for (int i = 0; i < STATS_STRIPES; i++)
         atomic_store_explicit(&limiter->stats.stripes[i].inside, 0, memory_order_relaxed);
 }
 
 void inside_shut(struct weir *limiter)
 {
-    atomic_store(&limiter->is_shut, true);
-    if (!limiter->fences)
+    atomic_store(&limiter->inside.is_shut, true);
+    if (!limiter->inside.needs_fences)
         fence_all();
 }
 

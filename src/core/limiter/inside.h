@@ -32,7 +32,7 @@ static inline void inside_count(struct weir *limiter, uint64_t calls)
 {
     const unsigned stripe = stats_stripe();
     _Atomic uint64_t *inside = &limiter->stats.stripes[stripe].inside;
-    if (stripe == STATS_SHARED_STRIPE || limiter->fences)
+    if (stripe == STATS_SHARED_STRIPE || limiter->inside.needs_fences)
         atomic_fetch_add(inside, calls);
     else
         atomic_store_explicit(inside, atomic_load_explicit(inside, memory_order_relaxed) + calls, memory_order_release);
@@ -49,7 +49,7 @@ static inline int inside_add(struct weir *limiter, uint64_t calls)
 {
     inside_count(limiter, calls);
     atomic_signal_fence(memory_order_seq_cst); /* for the compiler; weir_close() sees to the processors */
-    if (!atomic_load(&limiter->is_shut))
+    if (!atomic_load(&limiter->inside.is_shut))
         return WEIR_OK;
     inside_remove(limiter, calls);
     return WEIR_ECLOSED;

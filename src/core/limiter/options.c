@@ -1,5 +1,7 @@
 /* options.c - checks the options of a limiter and fills in their defaults. */
-#include "core/limiter/limiter.h"
+#include "core/limiter/options.h"
+
+#include "core/policy/share.h"
 
 #include <inttypes.h>
 #include <stdarg.h>

@@ -3,6 +3,7 @@
  * Slots are probed one after the other, in a table that is never more than half full. A prefix and a single key may
  * have the same bytes, and then lie beside one another.
  */
+#include "core/limiter/overrides.h"
 #include "core/limiter/limiter.h"
 
 #include <stdlib.h>
@@ -47,7 +48,7 @@ static struct override *probe(const struct override_table *table, const void *by
     }
 }
 
-static bool is_in_force(const struct override *override)
+static bool override_is_in_force(const struct override *override)
 {
     return override && atomic_load_explicit(&override->in_force, memory_order_acquire);
 }
@@ -70,7 +71,7 @@ struct weir_limit *overrides_find(const struct overrides *overrides, struct weir
     if (!table)
         return limit;
     const struct override *found = probe(table, key.data, key.len, false, hash);
-    if (is_in_force(found))
+    if (override_is_in_force(found))
         return found->limit;
     for (size_t word = OVERRIDE_LEN_WORDS; word-- > 0;) {
         uint64_t lens = atomic_load_explicit(&overrides->prefix_lens[word], memory_order_relaxed);
@@ -80,7 +81,7 @@ struct weir_limit *overrides_find(const struct overrides *overrides, struct weir
             const size_t len = word * 64 + bit;
             lens &= ~(UINT64_C(1) << bit);
             found = probe(table, key.data, len, true, siphash13(&limit->secret, key.data, len));
-            if (is_in_force(found))
+            if (override_is_in_force(found))
                 return found->limit;
         }
     }
@@ -95,7 +96,7 @@ struct override *overrides_get(const struct overrides *overrides, const struct p
 
 /* ---- The writer ---- */
 
-static void put(struct override_table *table, struct override *added)
+static void table_put(struct override_table *table, struct override *added)
 {
     size_t i = (size_t)added->hash & table->mask;
     while (atomic_load_explicit(&table->slots[i], memory_order_relaxed))
@@ -113,7 +114,7 @@ static int grow(struct overrides *overrides)
     table->mask = slots - 1;
     table->older = older;
     for (size_t i = 0; i < overrides->count; i++)
-        put(table, overrides->all[i]);
+        table_put(table, overrides->all[i]);
     atomic_store_explicit(&overrides->table, table, memory_order_release);
     return WEIR_OK;
 }
@@ -151,7 +152,7 @@ void overrides_add(struct overrides *overrides, struct override *added)
     memmove(&overrides->all[low + 1], &overrides->all[low], (overrides->count - low) * sizeof(struct override *));
     overrides->all[low] = added;
     overrides->count++;
-    put(atomic_load_explicit(&overrides->table, memory_order_relaxed), added);
+    table_put(atomic_load_explicit(&overrides->table, memory_order_relaxed), added);
     if (added->is_prefix)
         atomic_fetch_or_explicit(&overrides->prefix_lens[added->len / 64], UINT64_C(1) << added->len % 64,
                                  memory_order_relaxed);

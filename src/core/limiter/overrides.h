@@ -15,6 +15,8 @@
 
 #include <stdatomic.h>
 
+struct weir_limit;
+
 struct override {
     struct weir_limit *limit; /* (c) what stands in for it */
     uint64_t hash;            /* (c) of the bytes, by the limit's secret */

@@ -1,39 +1,41 @@
-/* settle.c - knows what a stand-in has admitted in a backend's place, which is to be charged to that afterwards.
+/* settle.c - knows what the fallback has admitted during outages, which the backend is charged for afterwards.
  *
- * In an outage each instance admits by its share, from a state of its own that begins cold: as if all had been taken at
- * the outage's beginning. Its debt of a key is what is in use there beyond what would be in use if it had admitted
- * nothing. Let M be the level of a leaky meter over all that anybody admits of the key, R the level in the backend, D
- * the sum of all debts. What the stand-in admits raises M and D by the same; what the backend admits, M and R. M drains
- * at the whole rate while it is not 0, R does so, and D drains too, at the sum of the shares' rates, but only once the
- * cold level has gone, which it has when R has: so R + D >= M as long as all are cut off. Afterwards D stands still, and
- * is added to R, before the backend decides of that key again for the instance that owes it. Once all have done so R is
- * no less than M, so outages do not add up. Until then those who are back may be given what the others owe: the most that
- * is admitted at once is the limit and the debts of those not back yet.
+ * In an outage each instance admits by its share, from a state that begins cold: as if all permits had been taken when
+ * the outage began. Its debt of a key is what is in use there, minus what would be in use if it had admitted nothing.
  *
- * An instance that is cut off while others are not adds its share of the rate, and no more: for so long R and its debt
- * both drain, and M does but once. Nobody knows of that, so it is never charged: as often as some are late, M is beyond
- * R by what their shares make in that time, until traffic lets R drain to 0.
+ * Why charging the debts suffices: let M be the level of a leaky meter over everything that all instances admit of the
+ * key, R the level in the backend, and D the sum of all debts. An admission by a fallback raises M and D alike; one by
+ * the backend raises M and R. M drains at the whole rate while it is above 0, and so does R. D drains too, at the sum
+ * of the shares' rates, but only after the cold level has drained, which happens when R has. So R + D >= M while all
+ * instances are cut off. Afterwards D stands still. An instance adds its debt to R before the backend decides about that
+ * key for it again. Once all have done so, R is at least M: outages do not add up. Until then, instances that are back
+ * may be given what the others owe. So the most that is admitted together is the limit plus the debts of the instances
+ * that are not back yet.
  *
- *     - A debt is charged as far as there is room for it. The rest is owed on, and comes before what is asked for here:
- *       others, who were not cut off, have had permits that were not theirs.
- *     - A bucket's debt is that at the end of the outage: it drains in the backend from then on, and must not do so
- *       here as well. A bucket that has had the time to fill owes nothing. A window's is what still counts now.
- *     - A charge without an answer may have been made. The debt stays, and may be charged twice: too few permits, never
- *       too many.
- *     - Where requests bring a time of their own, far from the limiter's clock, only they tell when they are: nothing
- *       of such an outage is charged in the background, by a clock that would move the backend's state of the key.
- *     - An outage that lasts is settled too, with the first request that gets through: it ends by that, before its
- *       state of the key is forgotten.
+ * An instance that is cut off while others are not adds its share of the rate, and no more: during that time R and its
+ * debt both drain while M drains only once. No instance knows of this, so it is never charged. Each time that some
+ * return late, M exceeds R by what their shares made in that time, until R drains to 0.
  *
- * When an outage ends, its record is made under the mutex if the count of what was admitted says so. A thread that was
- * in the stand-in meanwhile adds to the count first and looks whether the outage lasts afterwards, and the one that
- * ends it does these the other way round: so one of them sees the other.
+ *     - A debt is charged as far as there is room for it. The rest stays owed and is charged before new requests here:
+ *       other instances, which were not cut off, have been given permits that were not theirs.
+ *     - A bucket's debt is that of the end of the outage: it drains in the backend from then on, and must not drain here
+ *       as well. A bucket that has had time to fill owes nothing. A window's debt is what still counts now.
+ *     - A charge without an answer may have been made. The debt stays and may be charged twice: that admits too few
+ *       permits, never too many.
+ *     - If requests bring times far from the limiter's clock, only they know the time. Nothing of such an outage is
+ *       charged in the background, by a clock that would rebase the backend's state of the key.
+ *     - An outage that lasts is settled too, by the first request that gets through: that ends it, before its state of
+ *       the key is forgotten.
+ *
+ * When an outage ends, its record is made under the mutex if the count of admitted permits is not 0. A thread in the
+ * fallback adds to the count first and then checks whether the outage lasts; the thread that ends the outage does these
+ * in the opposite order. So one of the two sees the other.
  */
 #include "core/outage/settle.h"
 
 #include "core/algorithm/algorithm.h"
 #include "core/ground/arith.h"
-#include "core/outage/failure.h"
+#include "core/limiter/own_ops.h"
 
 #include <stdlib.h>
 
@@ -41,7 +43,7 @@
 
 int settle_init(struct weir *limiter)
 {
-    struct settle *settle = &limiter->settle;
+    struct settle *settle = &limiter->outage->settle;
     if (lock_condition_init(&settle->changed) != 0)
         return WEIR_ENOMEM;
     lock_init(&settle->mutex);
@@ -51,9 +53,20 @@ int settle_init(struct weir *limiter)
     return WEIR_OK;
 }
 
+void settle_chain_drop(struct settle_chain *chain)
+{
+    struct settle_key *key;
+    while ((key = chain->batch)) {
+        chain->batch = key->next;
+        free(key);
+    }
+    free(chain->limits);
+    *chain = (struct settle_chain){ 0 };
+}
+
 void settle_free(struct weir *limiter)
 {
-    struct settle *settle = &limiter->settle;
+    struct settle *settle = &limiter->outage->settle;
     for (size_t i = 0; i < SETTLE_BUCKETS; i++)
         assert(!settle->under_way[i]);
     settle_chain_drop(&settle->chain);
@@ -61,10 +74,10 @@ void settle_free(struct weir *limiter)
     lock_destroy(&settle->mutex);
 }
 
-/* The mutex is held over the fork, past the analysis. */
+/* Not checked: the fork holds the mutex. */
 void settle_begin_in_child(struct weir *limiter) UNCHECKED
 {
-    struct settle *settle = &limiter->settle;
+    struct settle *settle = &limiter->outage->settle;
     for (size_t i = 0; i < SETTLE_BUCKETS; i++) {
         struct settlement *settlement;
         while ((settlement = settle->under_way[i])) {
@@ -81,33 +94,33 @@ void settle_begin_in_child(struct weir *limiter) UNCHECKED
     lock_condition_init(&settle->changed);
 }
 
-/* Nothing is owed any more, if that is so. */
-static void settle_look(struct weir *limiter) REQUIRES(limiter->settle.mutex)
+/* Clear `owes` if nothing is owed any more. */
+static void settle_look(struct weir *limiter) REQUIRES(limiter->outage->settle.mutex)
 {
-    struct settle *settle = &limiter->settle;
-    struct failure_outage outage;
-    if (!settle_has_records(limiter) && !failure_outage(limiter, &outage))
+    struct settle *settle = &limiter->outage->settle;
+    struct outage_id outage;
+    if (!settle_has_records(limiter) && !outage_read(limiter, &outage))
         atomic_store(&settle->owes, false);
 }
 
-static void record_remove(struct weir *limiter, size_t i) REQUIRES(limiter->settle.mutex)
+static void record_remove(struct weir *limiter, size_t i) REQUIRES(limiter->outage->settle.mutex)
 {
-    struct settle *settle = &limiter->settle;
+    struct settle *settle = &limiter->outage->settle;
     const size_t count = atomic_load(&settle->count) - 1;
     memmove(&settle->records[i], &settle->records[i + 1], (count - i) * sizeof settle->records[0]);
     atomic_store(&settle->count, count);
 }
 
-static struct settle_record *record_find(struct weir *limiter, uint32_t tag) REQUIRES(limiter->settle.mutex)
+static struct settle_record *record_find(struct weir *limiter, uint32_t tag) REQUIRES(limiter->outage->settle.mutex)
 {
-    struct settle *settle = &limiter->settle;
+    struct settle *settle = &limiter->outage->settle;
     for (size_t i = 0; i < atomic_load(&settle->count); i++)
         if (settle->records[i].tag == tag)
             return &settle->records[i];
     return NULL;
 }
 
-/* The record that costs least to give up: one whose permits have all been charged, or else the oldest. */
+/* Return the record that costs least to give up: one whose permits have all been charged, or else the oldest. */
 static size_t record_to_give_up(const struct settle *settle)
 {
     for (size_t i = 0; i < SETTLE_RECORDS; i++)
@@ -116,11 +129,11 @@ static size_t record_to_give_up(const struct settle *settle)
     return 0;
 }
 
-/* Make room for another record. If too many have been given up, the keys of this one stay in the stand-in until they
- * are full again. */
-static void record_give_up(struct weir *limiter) REQUIRES(limiter->settle.mutex)
+/* Make room for another record. If too many have been given up already, the keys of this one stay in the fallback until
+ * they are idle. */
+static void record_give_up(struct weir *limiter) REQUIRES(limiter->outage->settle.mutex)
 {
-    struct settle *settle = &limiter->settle;
+    struct settle *settle = &limiter->outage->settle;
     const size_t chosen = record_to_give_up(settle);
     const struct settle_record *record = &settle->records[chosen];
     const size_t given_up = atomic_load(&settle->given_up_count);
@@ -133,10 +146,10 @@ static void record_give_up(struct weir *limiter) REQUIRES(limiter->settle.mutex)
     record_remove(limiter, chosen);
 }
 
-/* It need not be forgotten any more, or must not, for it is owed something again. */
-static void given_up_remove(struct weir *limiter, uint32_t tag) REQUIRES(limiter->settle.mutex)
+/* Its keys have been forgotten, or must not be because something is owed of them again. */
+static void given_up_remove(struct weir *limiter, uint32_t tag) REQUIRES(limiter->outage->settle.mutex)
 {
-    struct settle *settle = &limiter->settle;
+    struct settle *settle = &limiter->outage->settle;
     const size_t count = atomic_load(&settle->given_up_count);
     for (size_t i = 0; i < count; i++) {
         if (settle->given_up[i] != tag)
@@ -147,9 +160,9 @@ static void given_up_remove(struct weir *limiter, uint32_t tag) REQUIRES(limiter
     }
 }
 
-static void record_add(struct weir *limiter, const struct settle_record *added) REQUIRES(limiter->settle.mutex)
+static void record_add(struct weir *limiter, const struct settle_record *added) REQUIRES(limiter->outage->settle.mutex)
 {
-    struct settle *settle = &limiter->settle;
+    struct settle *settle = &limiter->outage->settle;
     struct settle_record *record = record_find(limiter, added->tag);
     if (record) {
         record->admitted += added->admitted;
@@ -168,17 +181,17 @@ static void record_add(struct weir *limiter, const struct settle_record *added) 
 
 void settle_outage_begins(struct weir *limiter)
 {
-    atomic_store(&limiter->settle.admitted, 0);
-    atomic_store(&limiter->settle.own_time_us, -1);
+    atomic_store(&limiter->outage->settle.admitted, 0);
+    atomic_store(&limiter->outage->settle.own_time_us, -1);
 }
 
 void settle_outage_over(struct weir *limiter, uint32_t tag, int64_t since_us, int64_t until_us)
 {
     struct settle_record record = { .tag = tag, .since_us = since_us, .until_us = until_us };
-    if (limiter->settle.is_on)
-        record.admitted = atomic_exchange(&limiter->settle.admitted, 0);
-    const int64_t own_time_us = atomic_exchange(&limiter->settle.own_time_us, -1);
-    if (own_time_us >= 0) { /* who ended it may have another clock */
+    if (limiter->outage->settle.is_on)
+        record.admitted = atomic_exchange(&limiter->outage->settle.admitted, 0);
+    const int64_t own_time_us = atomic_exchange(&limiter->outage->settle.own_time_us, -1);
+    if (own_time_us >= 0) { /* the request that ended it may go by another clock */
         record.by_own_time = true;
         record.until_us = own_time_us;
     }
@@ -188,52 +201,56 @@ void settle_outage_over(struct weir *limiter, uint32_t tag, int64_t since_us, in
         settle_look(limiter);
 }
 
-void settle_admitted(struct weir *limiter, uint32_t tag, int64_t since_us, int64_t now_us, int64_t permits, bool known)
+bool settle_admitted(struct weir *limiter, const struct weir_backend_request *request, bool known)
 {
-    struct settle *settle = &limiter->settle;
-    struct failure_outage outage;
+    struct settle *settle = &limiter->outage->settle;
+    const struct settle_record record = {
+        .tag = request->limit_id >> OUTAGE_TAG_BIT,
+        .since_us = request->cold_since_us,
+        .until_us = request->now_us,
+        .admitted = (uint64_t)request->cost,
+    };
     if (!settle->is_on)
-        return;
+        return false;
     if (!known) {
-        stats_add(&limiter->stats, STATS_UNSETTLED, (uint64_t)permits);
-        return;
+        stats_add(&limiter->stats, STATS_UNSETTLED, record.admitted);
+        return false;
     }
-    const int64_t ahead_us = now_us - failure_time(limiter, WEIR_OWN_CLOCK);
+    const int64_t ahead_us = request->now_us - outage_time(limiter, WEIR_OWN_CLOCK);
     const bool by_own_time = ahead_us > WEIR_CLOCK_SLACK_US || ahead_us < -WEIR_CLOCK_SLACK_US;
     if (by_own_time)
-        atomic_store(&settle->own_time_us, now_us);
-    atomic_fetch_add(&settle->admitted, (uint64_t)permits);
+        atomic_store(&settle->own_time_us, request->now_us);
+    atomic_fetch_add(&settle->admitted, record.admitted);
     if (!atomic_load(&settle->owes))
         atomic_store(&settle->owes, true);
-    if (failure_outage(limiter, &outage) && outage.tag == tag)
-        return;
-    lock_take(&limiter->settle.mutex);
-    record_add(limiter, &(struct settle_record){ .tag = tag,
-                                                 .by_own_time = by_own_time,
-                                                 .since_us = since_us,
-                                                 .until_us = now_us,
-                                                 .admitted = (uint64_t)permits });
-    lock_give(&limiter->settle.mutex);
-    settle_all(limiter);
+    struct outage_id outage;
+    if (outage_read(limiter, &outage) && outage.tag == record.tag)
+        return false;
+    struct settle_record late = record;
+    late.by_own_time = by_own_time;
+    lock_take(&limiter->outage->settle.mutex);
+    record_add(limiter, &late);
+    lock_give(&limiter->outage->settle.mutex);
+    return true;
 }
 
 void settle_record_done(struct weir *limiter, uint32_t tag, uint64_t admitted)
 {
-    struct settle *settle = &limiter->settle;
-    lock_take(&limiter->settle.mutex);
+    struct settle *settle = &limiter->outage->settle;
+    lock_take(&limiter->outage->settle.mutex);
     const struct settle_record *record = record_find(limiter, tag);
     if (record && record->admitted == admitted)
         record_remove(limiter, (size_t)(record - settle->records));
     settle_look(limiter);
-    lock_give(&limiter->settle.mutex);
+    lock_give(&limiter->outage->settle.mutex);
 }
 
 void settle_forgotten(struct weir *limiter, uint32_t tag)
 {
-    lock_take(&limiter->settle.mutex);
+    lock_take(&limiter->outage->settle.mutex);
     given_up_remove(limiter, tag);
     settle_look(limiter);
-    lock_give(&limiter->settle.mutex);
+    lock_give(&limiter->outage->settle.mutex);
 }
 
 void settle_note_paid(struct weir *limiter, const struct settle_debt *paid)
@@ -252,19 +269,19 @@ struct owed {
     struct settle_record records[SETTLE_RECORDS + 1];
 };
 
-/* All outages of which something may be owed as of `now_us`, the one that lasts among them. */
+/* Copy the records of all outages from which something may be owed at `now_us`, including the one that lasts. */
 static void owed_read(struct weir *limiter, int64_t now_us, struct owed *owed)
 {
-    struct settle *settle = &limiter->settle;
-    struct failure_outage outage;
+    struct settle *settle = &limiter->outage->settle;
+    struct outage_id outage;
     owed->count = 0;
-    bool lasts = failure_outage(limiter, &outage);
-    if (!lasts || atomic_load(&settle->count) > 0) { /* else it was the only one while it lasted */
-        lock_take(&limiter->settle.mutex);
+    bool lasts = outage_read(limiter, &outage);
+    if (!lasts || atomic_load(&settle->count) > 0) { /* otherwise it was the only one while it lasted */
+        lock_take(&limiter->outage->settle.mutex);
         owed->count = atomic_load(&settle->count);
         memcpy(owed->records, settle->records, owed->count * sizeof owed->records[0]);
-        lasts = failure_outage(limiter, &outage);
-        lock_give(&limiter->settle.mutex);
+        lasts = outage_read(limiter, &outage);
+        lock_give(&limiter->outage->settle.mutex);
     }
     if (lasts)
         owed->records[owed->count++] = (struct settle_record){ .tag = outage.tag,
@@ -272,7 +289,7 @@ static void owed_read(struct weir *limiter, int64_t now_us, struct owed *owed)
                                                                .until_us = max_of(outage.since_us, now_us) };
 }
 
-/* Whether a bucket that was empty then is full now. */
+/* True if a bucket that was empty at `then_us` is full at `now_us`. */
 static bool has_filled_since(const struct weir_plan *plan, int64_t then_us, int64_t now_us)
 {
     int64_t state[2];
@@ -280,7 +297,7 @@ static bool has_filled_since(const struct weir_plan *plan, int64_t then_us, int6
     return state_fresh_at_us(plan, state) <= now_us;
 }
 
-/* To the stand-in, about a key and an outage. */
+/* Make a request to the fallback, about a key and an outage. */
 static struct weir_backend_request part_request(const struct weir_backend_request *of, const struct settle_part *part)
 {
     struct weir_backend_request request = *of;
@@ -303,7 +320,7 @@ struct settle_debt settle_assess(struct weir *limiter, const struct weir_backend
     struct owed owed;
     struct weir_plan plan;
     struct settle_debt debt = { .permits = 0 };
-    const int64_t now_us = failure_time(limiter, of->now_us);
+    const int64_t now_us = outage_time(limiter, of->now_us);
     plan_cell_read(limit_plan(of->limit, true), &plan);
     const bool is_bucket = plan.algorithm == WEIR_TOKEN_BUCKET || plan.algorithm == WEIR_LEAKY_BUCKET;
     owed_read(limiter, now_us, &owed);
@@ -332,7 +349,7 @@ int64_t settle_pay(struct weir *limiter, const struct weir_backend_request *of, 
 bool settle_forget(struct weir *limiter, const struct weir_backend_request *of, uint32_t tag, int64_t since_us,
                    int64_t most)
 {
-    const struct settle_part part = { .tag = tag, .since_us = since_us, .at_us = failure_time(limiter, of->now_us) };
+    const struct settle_part part = { .tag = tag, .since_us = since_us, .at_us = outage_time(limiter, of->now_us) };
     return settle_pay(limiter, of, &part, most) == 0;
 }
 

@@ -1,43 +1,41 @@
 /* settle_chain.c - settles all keys in the background, a batch at a time.
  *
- * It goes through the records, the oldest first, and through each one's keys in the stand-in. What a batch finds is
- * charged by submitted requests, the last of which to be answered goes on with the next batch, on whichever thread that
- * is. A charge that fails ends it: for the backend is gone again, and tells of its return, or answers late, and then
- * whoever finds something owed begins anew, after a pause. Where there is much that owes nothing it rests, so that
- * nobody is held up for long, and the next who finds something owed goes on with it.
+ * Without it a debt would be charged only when its key is next requested here; until then the other instances would
+ * admit permits that this one has already given away.
  *
- * Where the backend has no submit(), or requests bring a time of their own, nothing is charged here: then each request
- * is settled just before it is decided (settle.c), and what is done here, a few keys at a time, is to find out when
- * nothing is owed any more.
+ * The chain walks through the records, the oldest first, and through the keys that each one has in the fallback. It
+ * submits a charge for each key of a batch; the thread that delivers the last answer continues with the next batch. A
+ * charge that fails ends the walk: the backend is away again and reports its return, or it answers late. In the latter
+ * case the next request that finds something owed begins a new walk, after a pause. A walk that meets many keys without
+ * debts stops midway, so that it holds up no thread for long; the next request that finds something owed continues it.
+ *
+ * If the backend has no submit(), or if requests bring times of their own, the chain charges nothing. Each request then
+ * settles its key just before its decision (settle.c). The chain looks at a few keys at a time, to find out when nothing
+ * is owed any more.
  */
 #include "core/outage/settle.h"
 
 #include "core/ground/arith.h"
-#include "core/limiter/verbs.h"
+#include "core/limiter/inside.h"
+#include "core/limiter/own_ops.h"
+#include "core/limiter/request.h"
+#include "core/outage/failure.h"
 
 #include <stdlib.h>
 
-#define BATCH 64    /* keys looked at, or a few more */
-#define RUN_MOST 16 /* batches that one call looks at without having to wait: others wait for what it does meanwhile */
-#define PAUSE_US 100000 /* between two walks, and twice as long each time that nothing was paid */
+#define BATCH 64    /* keys in a batch, or a few more */
+#define RUN_MOST 16 /* batches that one call handles if it never has to wait; it holds up its thread for that long */
+#define PAUSE_US 100000 /* between two walks; doubled after each walk that paid nothing */
 #define PAUSE_MOST_US (10 * WEIR_SECOND)
-
-/* A key that was found in the stand-in. */
-struct settle_key {
-    struct settle_key *next;
-    uint32_t limit_id;
-    size_t len;
-    char bytes[];
-};
 
 /* ---- The walk ---- */
 
-/* Into the batch. Under a lock of the stand-in's. */
-static bool add_key(void *user, uint32_t limit_id, struct weir_key key)
+/* Add a key to the batch; a visit of own_ops.debtors. */
+static bool chain_add_key(void *user, uint32_t limit_id, struct weir_key key)
 {
     struct settle_chain *chain = user;
     struct settle_key *found = malloc(sizeof *found + key.len);
-    if (!found) { /* the next batch may have no more */
+    if (!found) { /* the next batch may not have memory either */
         atomic_store(&chain->has_left_some, true);
         atomic_store(&chain->failed, true);
         return false;
@@ -50,7 +48,7 @@ static bool add_key(void *user, uint32_t limit_id, struct weir_key key)
     return true;
 }
 
-static void walk_from_start(struct settle_chain *chain, const struct settle_record *record)
+static void chain_enter(struct settle_chain *chain, const struct settle_record *record)
 {
     chain->walks = true;
     chain->at_end = false;
@@ -60,38 +58,38 @@ static void walk_from_start(struct settle_chain *chain, const struct settle_reco
     atomic_store(&chain->has_left_some, false);
 }
 
-/* Where it is between records: at the next that it has not been at. False: there is none. */
-static bool next_record(struct weir *limiter)
+/* Enter the next record that has not been walked. False if there is none. */
+static bool chain_next_record(struct weir *limiter)
 {
-    struct settle *settle = &limiter->settle;
+    struct settle *settle = &limiter->outage->settle;
     struct settle_chain *chain = &settle->chain;
-    struct failure_outage outage;
+    struct outage_id outage;
     lock_take(&settle->mutex);
     for (size_t i = 0; !chain->walks && i < atomic_load(&settle->count); i++) {
         struct settle_record *record = &settle->records[i];
         if (record->walked)
             continue;
         record->walked = true;
-        walk_from_start(chain, record);
+        chain_enter(chain, record);
     }
-    if (!chain->walks && atomic_exchange(&chain->takes_outage, false) && failure_outage(limiter, &outage))
-        walk_from_start(chain, &(struct settle_record){ .tag = outage.tag,
-                                                        .by_own_time = atomic_load(&settle->own_time_us) >= 0,
-                                                        .since_us = outage.since_us,
-                                                        .until_us = outage.since_us,
-                                                        .admitted = atomic_load(&settle->admitted) });
+    if (!chain->walks && atomic_exchange(&chain->takes_outage, false) && outage_read(limiter, &outage))
+        chain_enter(chain, &(struct settle_record){ .tag = outage.tag,
+                                                    .by_own_time = atomic_load(&settle->own_time_us) >= 0,
+                                                    .since_us = outage.since_us,
+                                                    .until_us = outage.since_us,
+                                                    .admitted = atomic_load(&settle->admitted) });
     if (!chain->walks && atomic_load(&settle->given_up_count) > 0) {
-        walk_from_start(chain, &(struct settle_record){ .tag = settle->given_up[0] });
+        chain_enter(chain, &(struct settle_record){ .tag = settle->given_up[0] });
         chain->forgets = true;
     }
     lock_give(&settle->mutex);
     return chain->walks;
 }
 
-/* All records are to be looked at once more. */
-static void forget_walks(struct weir *limiter)
+/* Mark all records as not walked. */
+static void chain_rewind(struct weir *limiter)
 {
-    struct settle *settle = &limiter->settle;
+    struct settle *settle = &limiter->outage->settle;
     lock_take(&settle->mutex);
     for (size_t i = 0; i < atomic_load(&settle->count); i++)
         settle->records[i].walked = false;
@@ -99,10 +97,10 @@ static void forget_walks(struct weir *limiter)
     settle->chain.walks = false;
 }
 
-/* Fill the batch, or end a record: true if there is more to do at it. */
-static bool walk_on(struct weir *limiter)
+/* Fill the batch, or leave a record that has no more keys. True if there is a batch. */
+static bool chain_fill_batch(struct weir *limiter)
 {
-    struct settle_chain *chain = &limiter->settle.chain;
+    struct settle_chain *chain = &limiter->outage->settle.chain;
     struct weir_backend *fallback = limiter->fallback;
     if (chain->at_end) {
         chain->walks = false;
@@ -112,27 +110,17 @@ static bool walk_on(struct weir *limiter)
             settle_record_done(limiter, chain->record.tag, chain->record.admitted);
         return false;
     }
-    chain->at_end = !own_ops(fallback)->debtors(fallback, chain->record.tag, &chain->place, BATCH, add_key, chain);
+    chain->at_end = !own_ops(fallback)->debtors(fallback, chain->record.tag, &chain->place, BATCH, chain_add_key,
+                                                chain);
     return true;
-}
-
-void settle_chain_drop(struct settle_chain *chain)
-{
-    struct settle_key *key;
-    while ((key = chain->batch)) {
-        chain->batch = key->next;
-        free(key);
-    }
-    free(chain->limits);
-    *chain = (struct settle_chain){ 0 };
 }
 
 /* ---- The limit of a key ---- */
 
-/* Ids are given in the order of definition, which is the table's, and limits stay. */
-static void look_up_limits(struct weir *limiter)
+/* Copy the table of limits. Their ids are their places in it, and limits are never removed. */
+static void chain_copy_limits(struct weir *limiter)
 {
-    struct settle_chain *chain = &limiter->settle.chain;
+    struct settle_chain *chain = &limiter->outage->settle.chain;
     lock_take(&limiter->mutex);
     const size_t count = HASH_COUNT(limiter->limits);
     struct weir_limit **limits = realloc(chain->limits, count * sizeof *limits);
@@ -146,20 +134,20 @@ static void look_up_limits(struct weir *limiter)
     lock_give(&limiter->mutex);
 }
 
-/* NULL: out of memory. */
-static struct weir_limit *limit_of(struct weir *limiter, uint32_t limit_id)
+/* Return the limit with this id; NULL if out of memory. */
+static struct weir_limit *chain_limit(struct weir *limiter, uint32_t limit_id)
 {
-    struct settle_chain *chain = &limiter->settle.chain;
+    struct settle_chain *chain = &limiter->outage->settle.chain;
     const uint32_t id = limit_id & ((1 << OUTAGE_TAG_BIT) - 1);
     if (id >= chain->limit_count)
-        look_up_limits(limiter);
+        chain_copy_limits(limiter);
     return id < chain->limit_count ? chain->limits[id] : NULL;
 }
 
 /* ---- A batch ---- */
 
-/* Whether a charge is for that outage, and not for others alone. */
-static bool is_for(const struct settlement *settlement, uint32_t tag)
+/* True if a charge includes a debt from that outage. */
+static bool settlement_is_for(const struct settlement *settlement, uint32_t tag)
 {
     for (size_t i = 0; i < settlement->debt.count; i++)
         if (settlement->debt.parts[i].tag == tag)
@@ -167,19 +155,19 @@ static bool is_for(const struct settlement *settlement, uint32_t tag)
     return false;
 }
 
-/* Have a key charged if anything is owed of it, and forgotten for the record's outage if nothing is owed for that: but
- * not while it lasts, for then more may be admitted at any moment, nor if more was just now. */
-static void settle_key(struct weir *limiter, const struct settle_key *key)
+/* Charge a key if anything is owed of it. If nothing is owed of it for the record's outage, let the fallback forget it:
+ * not while the outage lasts, because more may be admitted at any moment. */
+static void chain_settle_key(struct weir *limiter, const struct settle_key *key)
 {
-    struct settle_chain *chain = &limiter->settle.chain;
-    struct weir_limit *limit = limit_of(limiter, key->limit_id);
+    struct settle_chain *chain = &limiter->outage->settle.chain;
+    struct weir_limit *limit = chain_limit(limiter, key->limit_id);
     int64_t now_us;
     if (!limit || request_time(limiter, &now_us) != WEIR_OK) {
         atomic_store(&chain->has_left_some, true);
         return;
     }
     if (chain->record.by_own_time || chain->forgets)
-        now_us = chain->record.until_us; /* nobody knows how late it is by their time */
+        now_us = chain->record.until_us; /* the current time by the requests' clock is not known */
     const struct weir_backend_request of = backend_request(limit, weir_key(key->bytes, key->len), 1, now_us, WEIR_TAKE);
     if (chain->forgets) {
         settle_forget(limiter, &of, chain->record.tag, chain->record.since_us, INT64_MAX);
@@ -191,9 +179,10 @@ static void settle_key(struct weir *limiter, const struct settle_key *key)
         claim = settle_claim(limiter, &of, chain, true, SETTLE_ANYHOW, &settlement);
     else if (settle_assess(limiter, &of).permits > 0)
         claim = SETTLE_BY_OTHERS;
-    struct failure_outage outage;
-    const bool lasts = failure_outage(limiter, &outage) && outage.tag == chain->record.tag;
-    const bool owes = claim == SETTLE_CLAIMED ? is_for(settlement, chain->record.tag) : claim != SETTLE_NOTHING;
+    struct outage_id outage;
+    const bool lasts = outage_read(limiter, &outage) && outage.tag == chain->record.tag;
+    const bool owes = claim == SETTLE_CLAIMED ? settlement_is_for(settlement, chain->record.tag)
+                                              : claim != SETTLE_NOTHING;
     const bool is_left = owes ? claim != SETTLE_CLAIMED
                               : lasts || !settle_forget(limiter, &of, chain->record.tag, chain->record.since_us, 0);
     if (is_left)
@@ -209,100 +198,100 @@ static void settle_key(struct weir *limiter, const struct settle_key *key)
     atomic_fetch_sub(&chain->waiting, 1);
 }
 
-static void settle_batch(struct weir *limiter)
+static void chain_settle_batch(struct weir *limiter)
 {
-    struct settle_chain *chain = &limiter->settle.chain;
+    struct settle_chain *chain = &limiter->outage->settle.chain;
     struct settle_key *key;
     while ((key = chain->batch)) {
         chain->batch = key->next;
-        settle_key(limiter, key);
+        chain_settle_key(limiter, key);
         free(key);
     }
 }
 
 /* ---- The chain ---- */
 
-/* If there is something to settle and nobody is at it. Whoever is looks once more when it has ended. */
-static bool begin(struct weir *limiter)
+/* Begin a walk if there is something to settle and no thread is at it. A thread that is checks again when it ends. */
+static bool chain_begin(struct weir *limiter)
 {
-    struct settle_chain *chain = &limiter->settle.chain;
+    struct settle_chain *chain = &limiter->outage->settle.chain;
     if (!atomic_load(&chain->again) || atomic_exchange(&chain->busy, true))
         return false;
     atomic_store(&chain->again, false);
     atomic_store(&chain->failed, false);
     if (!atomic_exchange(&chain->rests, false)) {
         atomic_store(&chain->has_paid, false);
-        forget_walks(limiter);
+        chain_rewind(limiter);
     }
     return true;
 }
 
-/* After a walk over all records, or one that failed. */
-static void pause(struct settle_chain *chain)
+/* Set the time of the next walk, after one that saw all records or failed. */
+static void chain_set_pause(struct settle_chain *chain)
 {
     const bool begins = atomic_load(&chain->failed) || atomic_load(&chain->has_paid) || chain->pause_us == 0;
     chain->pause_us = begins ? PAUSE_US : min_of(PAUSE_MOST_US, 2 * chain->pause_us);
     atomic_store(&chain->again_us, clock_monotonic_us() + chain->pause_us);
 }
 
-/* True: there is more, and it has begun anew. */
-static bool end(struct weir *limiter)
+/* End the walk. True if a new one has begun, because there is more to settle. */
+static bool chain_end(struct weir *limiter)
 {
-    struct settle_chain *chain = &limiter->settle.chain;
+    struct settle_chain *chain = &limiter->outage->settle.chain;
     const bool goes_on = !atomic_load(&chain->failed) && !atomic_load(&chain->rests);
     if (!atomic_load(&chain->rests))
-        pause(chain);
+        chain_set_pause(chain);
     atomic_store(&chain->busy, false);
-    return goes_on && begin(limiter);
+    return goes_on && chain_begin(limiter);
 }
 
-/* Batch after batch. False: the last has to be waited for. */
-static bool run(struct weir *limiter)
+/* Settle one batch after another. False if charges of the last one have not ended. */
+static bool chain_run(struct weir *limiter)
 {
-    struct settle_chain *chain = &limiter->settle.chain;
-    for (int batches = 0; !atomic_load(&chain->failed) && (chain->walks || next_record(limiter)); batches++) {
+    struct settle_chain *chain = &limiter->outage->settle.chain;
+    for (int batches = 0; !atomic_load(&chain->failed) && (chain->walks || chain_next_record(limiter)); batches++) {
         if (batches == RUN_MOST) {
             atomic_store(&chain->rests, true);
             break;
         }
-        if (!walk_on(limiter))
+        if (!chain_fill_batch(limiter))
             continue;
-        atomic_store(&chain->waiting, 1); /* this thread, so that nobody goes on while it submits */
-        settle_batch(limiter);
+        atomic_store(&chain->waiting, 1); /* for this thread, so that no other one continues while it submits */
+        chain_settle_batch(limiter);
         if (atomic_fetch_sub(&chain->waiting, 1) > 1)
             return false;
     }
     return true;
 }
 
-/* What has begun, on a call inside that it leaves in the end: the limiter may be gone afterwards. */
-static void go_on(struct weir *limiter)
+/* Run the walk that has begun. It counts as one call inside the limiter, which may be gone after it ends. */
+static void chain_go_on(struct weir *limiter)
 {
     do
-        if (!run(limiter))
-            return; /* whoever is told of the last charge goes on */
-    while (end(limiter));
+        if (!chain_run(limiter))
+            return; /* the thread that delivers the last answer continues */
+    while (chain_end(limiter));
     inside_leave(limiter, 1);
 }
 
 void settle_charged(struct weir *limiter, int status)
 {
-    struct settle_chain *chain = &limiter->settle.chain;
+    struct settle_chain *chain = &limiter->outage->settle.chain;
     if (status != WEIR_OK && status != WEIR_ESTATE)
         atomic_store(&chain->failed, true);
     if (atomic_fetch_sub(&chain->waiting, 1) == 1)
-        go_on(limiter);
+        chain_go_on(limiter);
 }
 
 void settle_all(struct weir *limiter)
 {
     if (!limiter->backend->ops->submit)
         return;
-    atomic_store(&limiter->settle.chain.again, true);
+    atomic_store(&limiter->outage->settle.chain.again, true);
     if (inside_enter(limiter, 1) != WEIR_OK)
         return;
-    if (begin(limiter))
-        go_on(limiter);
+    if (chain_begin(limiter))
+        chain_go_on(limiter);
     else
         inside_leave(limiter, 1);
 }
@@ -310,34 +299,34 @@ void settle_all(struct weir *limiter)
 void settle_returned(void *user)
 {
     struct weir *limiter = user;
-    if (!failure_is_in_reach(limiter, NULL)) /* it is a part that is back */
+    if (!outage_is_in_reach(limiter, NULL)) /* only a part is back */
         failure_split(limiter);
     if (!settle_is_due(limiter))
         return;
-    atomic_store(&limiter->settle.chain.takes_outage, true);
+    atomic_store(&limiter->outage->settle.chain.takes_outage, true);
     settle_all(limiter);
 }
 
-/* A few keys, without charging them. */
-static void look_on(struct weir *limiter)
+/* Look at a few keys without charging them. */
+static void chain_look_on(struct weir *limiter)
 {
-    struct settle_chain *chain = &limiter->settle.chain;
+    struct settle_chain *chain = &limiter->outage->settle.chain;
     if (atomic_exchange(&chain->busy, true))
         return;
-    if (!chain->walks && !next_record(limiter))
-        forget_walks(limiter);
-    else if (walk_on(limiter))
-        settle_batch(limiter);
+    if (!chain->walks && !chain_next_record(limiter))
+        chain_rewind(limiter);
+    else if (chain_fill_batch(limiter))
+        chain_settle_batch(limiter);
     atomic_store(&chain->busy, false);
 }
 
 void settle_go_on(struct weir *limiter)
 {
-    struct settle *settle = &limiter->settle;
+    struct settle *settle = &limiter->outage->settle;
     if (!settle_has_records(limiter) || atomic_load(&settle->chain.busy))
         return;
     if (!limiter->backend->ops->submit)
-        look_on(limiter);
+        chain_look_on(limiter);
     else if (atomic_load(&settle->chain.rests) || clock_monotonic_us() >= atomic_load(&settle->chain.again_us))
         settle_all(limiter);
 }

@@ -1,14 +1,15 @@
-/* settle_charge.c - charges to the backend what is owed of a key, before it decides of it again: settle.c says why.
+/* settle_charge.c - charges the backend for what is owed of a key, before it decides about that key again.
  *
- * One at a time settles a key: it is in the table `under_way` from before its debt is looked at until after it is
- * forgotten. Others who ask for it wait, and do not charge it again if it found no room meanwhile; those who submit are
- * denied for the moment.
+ * settle.c explains why. One thread at a time settles a key: the key is in the table `under_way` from before its debt is
+ * assessed until after the debt is forgotten. Other threads that ask for the key wait, and do not charge it again if the
+ * charge found no room in the meantime. A submitted request for the key is denied for the moment.
  */
 #include "core/outage/settle.h"
 
 #include "core/ground/arith.h"
+#include "core/limiter/request.h"
 #include "core/limiter/same_key.h"
-#include "core/limiter/verbs.h"
+#include "core/outage/failure.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -29,37 +30,37 @@ static struct settlement *settlement_make(const struct weir_backend_request *of,
     return settlement;
 }
 
-/* The link in its bucket to the settlement of the same key, or where there is none. */
+/* Return the link to the settlement of the same key; it is the last link of the bucket if there is none. */
 static struct settlement **settlement_find(struct weir *limiter, const struct weir_backend_request *like)
-    REQUIRES(limiter->settle.mutex)
+    REQUIRES(limiter->outage->settle.mutex)
 {
-    struct settlement **link = &limiter->settle.under_way[like->hash % SETTLE_BUCKETS];
+    struct settlement **link = &limiter->outage->settle.under_way[like->hash % SETTLE_BUCKETS];
     while (*link && !same_key(&(*link)->charge, like))
         link = &(*link)->next;
     return link;
 }
 
-/* In an outage that lasts a backend may say that a key's part of it cannot be reached. */
-static bool is_out_of_reach(const struct weir *limiter, const struct weir_key *key)
+/* True if an outage lasts and the backend says that it has the key in a part that is out of reach. */
+static bool key_is_out_of_reach(const struct weir *limiter, const struct weir_key *key)
 {
-    struct failure_outage outage;
-    return failure_outage(limiter, &outage) && !failure_is_in_reach(limiter, key);
+    struct outage_id outage;
+    return outage_read(limiter, &outage) && !outage_is_in_reach(limiter, key);
 }
 
-/* A debt that found no room finds none for those who waited for that, unless their own time is later. Others with the
- * same hash are told the same: they have the same key, but for a chance that is none. */
+/* True if a charge of this key has found no room since `since`: another charge would find none either, unless its time is
+ * later. Two keys with the same 64-bit hash count as one. */
 static bool found_no_room(struct weir *limiter, const struct weir_backend_request *of, uint64_t since)
-    REQUIRES(limiter->settle.mutex)
+    REQUIRES(limiter->outage->settle.mutex)
 {
-    const struct settle_no_room *last = &limiter->settle.no_room[of->hash % SETTLE_BUCKETS];
+    const struct settle_no_room *last = &limiter->outage->settle.no_room[of->hash % SETTLE_BUCKETS];
     return last->hash == of->hash && last->ended > since && of->now_us - last->now_us <= limiter->timeout_us;
 }
 
-/* Out of the table: others may have it. What its parts say by now has been paid. */
+/* Remove a settlement from the table. Its parts say what has been paid. */
 static void settlement_release(struct weir *limiter, struct settlement *settlement, bool is_settled, bool no_room)
 {
-    struct settle *settle = &limiter->settle;
-    lock_take(&limiter->settle.mutex);
+    struct settle *settle = &limiter->outage->settle;
+    lock_take(&limiter->outage->settle.mutex);
     settle_note_paid(limiter, &settlement->debt);
     struct settlement **link = settlement_find(limiter, &settlement->charge);
     *link = settlement->next;
@@ -71,7 +72,7 @@ static void settlement_release(struct weir *limiter, struct settlement *settleme
                                                                           .now_us = settlement->charge.now_us };
     pthread_cond_broadcast(&settle->changed);
     const bool wakes_chain = settlement->wakes_chain && is_settled;
-    lock_give(&limiter->settle.mutex);
+    lock_give(&limiter->outage->settle.mutex);
     if (wakes_chain)
         settle_all(limiter);
 }
@@ -82,13 +83,13 @@ enum settle_claim settle_claim(struct weir *limiter, const struct weir_backend_r
     struct weir_plan plan;
     if (settle_assess(limiter, of).permits == 0)
         return SETTLE_NOTHING;
-    if (is_out_of_reach(limiter, &of->key))
+    if (key_is_out_of_reach(limiter, &of->key))
         return SETTLE_OUT_OF_REACH;
     struct settlement *settlement = settlement_make(of, owner);
     if (!settlement)
         return SETTLE_NO_MEMORY;
     enum settle_claim claim = SETTLE_CLAIMED;
-    lock_take(&limiter->settle.mutex);
+    lock_take(&limiter->outage->settle.mutex);
     struct settlement **link = settlement_find(limiter, of);
     if (*link) {
         claim = (*link)->owner == owner ? SETTLE_MINE : SETTLE_BY_OTHERS;
@@ -98,12 +99,12 @@ enum settle_claim settle_claim(struct weir *limiter, const struct weir_backend_r
     } else {
         *link = settlement;
     }
-    lock_give(&limiter->settle.mutex);
-    if (claim == SETTLE_CLAIMED) { /* only now does the debt stand still */
+    lock_give(&limiter->outage->settle.mutex);
+    if (claim == SETTLE_CLAIMED) { /* the debt does not change from now on */
         settlement->debt = settle_assess(limiter, of);
         plan_cell_read(&of->limit->plan, &plan);
         settlement->charge.ahead = min_of(settlement->debt.permits, plan.size);
-        if (settlement->debt.permits == 0) { /* another one was faster */
+        if (settlement->debt.permits == 0) { /* another thread was faster */
             settlement_release(limiter, settlement, true, false);
             claim = SETTLE_NOTHING;
         }
@@ -114,17 +115,17 @@ enum settle_claim settle_claim(struct weir *limiter, const struct weir_backend_r
     return claim;
 }
 
-/* The backend has answered a charge; the settlement is gone afterwards. */
+/* Record the answer to a charge, and free the settlement. */
 static void settlement_end(struct weir *limiter, struct settlement *settlement, int error,
                            const struct weir_decision *decision)
 {
-    const bool is_refused = error == WEIR_ESTATE; /* there is nothing to charge it to */
+    const bool is_refused = error == WEIR_ESTATE; /* the store has no state to charge */
     struct settle_debt *debt = &settlement->debt;
     int64_t paid = error == WEIR_OK ? decision->ahead : is_refused ? debt->permits : 0;
     const bool has_paid = paid > 0, is_settled = has_paid && paid >= settlement->charge.ahead;
     stats_add(&limiter->stats, is_refused ? STATS_UNSETTLED : STATS_SETTLED, (uint64_t)paid);
     if (error == WEIR_OK || is_refused)
-        failure_over(limiter, &settlement->charge.key, failure_time(limiter, settlement->charge.now_us));
+        failure_over(limiter, &settlement->charge.key, outage_time(limiter, settlement->charge.now_us));
     for (size_t i = 0; i < debt->count; i++) {
         struct settle_part *part = &debt->parts[i];
         part->permits = is_settled ? part->permits : min_of(part->permits, paid);
@@ -132,18 +133,18 @@ static void settlement_end(struct weir *limiter, struct settlement *settlement, 
         if (part->permits > 0)
             settle_pay(limiter, &settlement->charge, part, part->permits);
     }
-    if (settlement->owner == &limiter->settle.chain && has_paid)
-        atomic_store(&limiter->settle.chain.has_paid, true);
-    if (settlement->owner == &limiter->settle.chain && !is_settled)
-        atomic_store(&limiter->settle.chain.has_left_some, true);
+    if (settlement->owner == &limiter->outage->settle.chain && has_paid)
+        atomic_store(&limiter->outage->settle.chain.has_paid, true);
+    if (settlement->owner == &limiter->outage->settle.chain && !is_settled)
+        atomic_store(&limiter->outage->settle.chain.has_left_some, true);
     settlement_release(limiter, settlement, is_settled, error == WEIR_OK && !is_settled);
     free(settlement);
 }
 
 /* ---- Charged at once ---- */
 
-/* WEIR_OK, or the error of one of them: of a state that is not weir's only if there is no other. */
-static int charge(struct weir *limiter, struct settlement **settlements, size_t n, int64_t deadline_us)
+/* Charge all of them in one call. Return WEIR_OK, or the error of one; WEIR_ESTATE only if there is no other error. */
+static int settlements_charge(struct weir *limiter, struct settlement **settlements, size_t n, int64_t deadline_us)
 {
     struct weir_backend_request requests[WEIR_MAX_ALL];
     struct weir_decision decisions[WEIR_MAX_ALL];
@@ -154,11 +155,11 @@ static int charge(struct weir *limiter, struct settlement **settlements, size_t 
     } while (++i < n);
     int error = limiter->backend->ops->decide(limiter->backend, requests, n, false, deadline_us, decisions);
     assert(error <= 0);
-    if (error == WEIR_ESTATE &&
-        n > 1) { /* of one of them: those before it may have been charged, as without an answer */
+    /* The stored state of one of them is not weir's. Charge each alone; those before it may be charged twice. */
+    if (error == WEIR_ESTATE && n > 1) {
         int first = WEIR_ESTATE;
         for (i = 0; i < n; i++) {
-            int alone = charge(limiter, &settlements[i], 1, deadline_us);
+            int alone = settlements_charge(limiter, &settlements[i], 1, deadline_us);
             first = alone && first == WEIR_ESTATE ? alone : first;
         }
         return first;
@@ -168,33 +169,34 @@ static int charge(struct weir *limiter, struct settlement **settlements, size_t 
     return error;
 }
 
-/* Wait until a settlement has ended since `ended` were. Too late: in an outage that lasts the stand-in answers. */
-static int await_change(struct weir *limiter, uint64_t ended, int64_t until_us)
+/* Wait until the count of ended settlements exceeds `ended`. After `until_us`: WEIR_ETIME if an outage lasts, so that
+ * the fallback answers; else SETTLE_BUSY. */
+static int await_settlement(struct weir *limiter, uint64_t ended, int64_t until_us)
 {
-    struct settle *settle = &limiter->settle;
+    struct settle *settle = &limiter->outage->settle;
     const struct timespec until = clock_timespec(until_us);
     int woken = 0;
-    lock_take(&limiter->settle.mutex);
+    lock_take(&limiter->outage->settle.mutex);
     while (settle->ended == ended && woken != ETIMEDOUT)
         woken = pthread_cond_timedwait(&settle->changed, &settle->mutex.mutex, &until);
     const bool is_late = settle->ended == ended;
-    lock_give(&limiter->settle.mutex);
-    struct failure_outage outage;
+    lock_give(&limiter->outage->settle.mutex);
+    struct outage_id outage;
     if (!is_late)
         return WEIR_OK;
-    return failure_outage(limiter, &outage) ? WEIR_ETIME : SETTLE_BUSY;
+    return outage_read(limiter, &outage) ? WEIR_ETIME : SETTLE_BUSY;
 }
 
 static uint64_t count_ended(struct weir *limiter)
 {
-    lock_take(&limiter->settle.mutex);
-    const uint64_t ended = limiter->settle.ended;
-    lock_give(&limiter->settle.mutex);
+    lock_take(&limiter->outage->settle.mutex);
+    const uint64_t ended = limiter->outage->settle.ended;
+    lock_give(&limiter->outage->settle.mutex);
     return ended;
 }
 
-/* Those of the requests' keys that are owed and nobody has, see settle_claim(). WEIR_OK or an error; *busy: somebody
- * has some. */
+/* Claim each of the requests' keys that is owed and not claimed yet, see settle_claim(). *busy: other threads have some
+ * of them. */
 static int claim_each(struct weir *limiter, const struct weir_backend_request *requests, size_t n, uint64_t since,
                       struct settlement **claimed, size_t *count, bool *busy)
 {
@@ -213,7 +215,7 @@ static int claim_each(struct weir *limiter, const struct weir_backend_request *r
     return WEIR_OK;
 }
 
-/* Never waits while it has claimed a key: two who wait for each other's would wait in vain. */
+/* Never waits while it has claimed a key: two threads that waited for each other's would deadlock. */
 __attribute__((noinline)) int settle_before(struct weir *limiter, const struct weir_backend_request *requests, size_t n,
                                             int64_t deadline_us)
 {
@@ -229,9 +231,9 @@ __attribute__((noinline)) int settle_before(struct weir *limiter, const struct w
         for (size_t i = 0; error && i < count; i++)
             settlement_end(limiter, claimed[i], error, NULL);
         if (!error && count > 0)
-            error = charge(limiter, claimed, count, deadline_us);
+            error = settlements_charge(limiter, claimed, count, deadline_us);
         if (!error && busy)
-            error = await_change(limiter, ended, until_us);
+            error = await_settlement(limiter, ended, until_us);
         if (error || !busy)
             return error;
     }

@@ -3,9 +3,9 @@
  * A name is a limit's, or `<limit>/<pattern>`. Two patterns of a limit are the same if they stand for the same keys,
  * however they are written.
  */
+#include "core/ground/uthash_config.h"
 #include "core/policy/pattern.h"
 #include "core/policy/policy.h"
-#include "core/ground/uthash_config.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -2,7 +2,18 @@
 #ifndef CORE_POLICY_POLICY_LIST_H
 #define CORE_POLICY_POLICY_LIST_H
 
-#include "core/follow/follow.h"
+#include "core/ground/log.h"
+
+#include <weir/weir.h>
+
+/* One policy of a list. */
+struct policy_entry {
+    const char *name;          /* the limit's */
+    const char *pattern;       /* an override's, as written; NULL: the limit itself */
+    struct weir_policy policy; /* as read; not yet checked against shares */
+    const char *error;         /* NULL, or why there is no policy; the name then keeps the one it had */
+    const char *where;         /* for log lines and last_error: "limits.conf:3", "Consul's weir/api" */
+};
 
 struct policy_list {
     struct policy_entry *entries; /* `where` is "<path>:<line>", `error` NULL */

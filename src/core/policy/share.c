@@ -163,6 +163,38 @@ static int64_t part_of(const struct share *share, int64_t permits, int64_t floor
     return part + first;
 }
 
+int share_copy(const struct share *share, struct share *out, void **memory)
+{
+    size_t size = 0;
+    for (const struct share *link = share; link; link = link->next)
+        size += sizeof *link + (link->weights ? (size_t)link->count * sizeof *link->classes : 0);
+    struct share *links = NULL;
+    *out = *share;
+    *memory = NULL;
+    if (size == sizeof *share)
+        return WEIR_OK;
+    links = malloc(size);
+    if (!links)
+        return WEIR_ENOMEM;
+    size_t count = 0;
+    for (const struct share *link = share; link; link = link->next)
+        links[count++] = *link;
+    struct share_class *classes = (struct share_class *)(links + count);
+    for (size_t i = 0; i < count; i++) {
+        links[i].next = i + 1 < count ? &links[i + 1] : NULL;
+        assert(!links[i].classes); /* a copy is not copied */
+        if (!links[i].weights)
+            continue;
+        links[i].class_count = share_classes(&links[i], classes);
+        links[i].classes = classes;
+        links[i].weights = NULL; /* the caller's */
+        classes += links[i].class_count;
+    }
+    *out = links[0];
+    *memory = links;
+    return WEIR_OK;
+}
+
 int64_t share_permits(const struct share *share, int64_t permits)
 {
     int64_t least = INT64_MAX;

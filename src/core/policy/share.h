@@ -60,6 +60,11 @@ int64_t share_instances(const struct share *share);
  * how many they are. */
 int64_t share_classes(const struct share *share, struct share_class *out);
 
+/* Copy a share and the chain behind it. Classes replace weights. All but *out is in one allocation, *memory, which is
+ * NULL if none was needed: for one share without weights. The caller frees it. WEIR_OK, or WEIR_ENOMEM with nothing
+ * written. */
+int share_copy(const struct share *share, struct share *out, void **memory);
+
 /* From the options; WEIR_OK, or WEIR_EINVAL with a sentence. `weights` is the caller's list still. */
 int share_from_options(const struct weir_options *options, struct share *out, struct message message);
 

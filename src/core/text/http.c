@@ -5,7 +5,7 @@
  * integers have up to 15 digits.
  */
 #include "core/ground/arith.h"
-#include "core/limiter/verbs.h"
+#include "core/limiter/request.h"
 
 #include <inttypes.h>
 #include <stdarg.h>

@@ -10,9 +10,9 @@
  * A request counts as one call inside the limiter until its `done` is due. With an event fd it is on the stack by then,
  * and weir_close() dispatches what is there.
  */
-#include "core/limiter/group.h"
-#include "core/outage/settle.h"
+#include "core/api/group.h"
 #include "core/ground/wake_fd.h"
+#include "core/outage/settle.h"
 
 /* Words of an op: the first two are the core's while the backend has it, afterwards all. */
 enum { OP_DONE, OP_LIMITER, OP_NEXT, OP_STATUS };
@@ -42,12 +42,12 @@ static void op_set_next(struct weir_op *op, struct weir_op *next)
 
 static void op_push(struct weir *limiter, struct weir_op *op, int status)
 {
-    const int event_fd = atomic_load_explicit(&limiter->event_fd, memory_order_relaxed);
-    struct weir_op *latest = atomic_load_explicit(&limiter->answered, memory_order_relaxed);
+    const int event_fd = atomic_load_explicit(&limiter->answers.event_fd, memory_order_relaxed);
+    struct weir_op *latest = atomic_load_explicit(&limiter->answers.latest, memory_order_relaxed);
     op->opaque[OP_STATUS] = (uint64_t)(int64_t)status;
     do
         op_set_next(op, latest);
-    while (!atomic_compare_exchange_weak_explicit(&limiter->answered, &latest, op, memory_order_release,
+    while (!atomic_compare_exchange_weak_explicit(&limiter->answers.latest, &latest, op, memory_order_release,
                                                   memory_order_relaxed));
     if (!latest)
         wake_fd_ring(event_fd);
@@ -57,7 +57,7 @@ int weir_event_fd(weir *limiter)
 {
     if (!limiter)
         return WEIR_EINVAL;
-    int known = atomic_load_explicit(&limiter->event_fd, memory_order_acquire);
+    int known = atomic_load_explicit(&limiter->answers.event_fd, memory_order_acquire);
     if (known >= 0)
         return known;
     int made = wake_fd_open();
@@ -65,7 +65,7 @@ int weir_event_fd(weir *limiter)
         log_line(&limiter->log, WEIR_LOG_ERROR, "the system has no event fd to give");
         return WEIR_EIO;
     }
-    if (atomic_compare_exchange_strong(&limiter->event_fd, &known, made))
+    if (atomic_compare_exchange_strong(&limiter->answers.event_fd, &known, made))
         return made;
     close(made); /* another thread was faster */
     return known;
@@ -73,12 +73,12 @@ int weir_event_fd(weir *limiter)
 
 int weir_dispatch(weir *limiter)
 {
-    const int event_fd = atomic_load_explicit(&limiter->event_fd, memory_order_acquire);
+    const int event_fd = atomic_load_explicit(&limiter->answers.event_fd, memory_order_acquire);
     if (event_fd < 0)
         return 0;
     wake_fd_drain(event_fd);
 
-    struct weir_op *latest = atomic_exchange_explicit(&limiter->answered, NULL, memory_order_acquire);
+    struct weir_op *latest = atomic_exchange_explicit(&limiter->answers.latest, NULL, memory_order_acquire);
     struct weir_op *first = NULL;
     while (latest) {
         struct weir_op *before = op_next(latest);
@@ -111,7 +111,7 @@ static void op_answered(struct weir_op *op, int status)
     status = failure_answer(limiter, status, &request, 1, false, &op->decision);
     count_answer(limiter, status, &op->decision);
     op_restore(op);
-    if (atomic_load_explicit(&limiter->event_fd, memory_order_relaxed) >= 0)
+    if (atomic_load_explicit(&limiter->answers.event_fd, memory_order_relaxed) >= 0)
         op_push(limiter, op, status);
     else
         op->done(op, status);

@@ -2,8 +2,8 @@
  *
  * weir_close() knows of every call (inside.h): it wakes those who sleep and waits until the last has left.
  */
+#include "core/api/verbs.h"
 #include "core/ground/arith.h"
-#include "core/limiter/verbs.h"
 
 #include <errno.h>
 #include <time.h>
@@ -13,11 +13,11 @@ static int sleep_until(struct weir *limiter, int64_t until_us)
 {
     const struct timespec until = clock_timespec(until_us);
     int woken = 0;
-    lock_take(&limiter->wait_mutex);
-    while (!limiter->closing && woken != ETIMEDOUT)
-        woken = pthread_cond_timedwait(&limiter->closing_begins, &limiter->wait_mutex.mutex, &until);
-    int result = limiter->closing ? WEIR_ECLOSED : WEIR_OK;
-    lock_give(&limiter->wait_mutex);
+    lock_take(&limiter->closing.mutex);
+    while (!limiter->closing.has_begun && woken != ETIMEDOUT)
+        woken = pthread_cond_timedwait(&limiter->closing.begins, &limiter->closing.mutex.mutex, &until);
+    int result = limiter->closing.has_begun ? WEIR_ECLOSED : WEIR_OK;
+    lock_give(&limiter->closing.mutex);
     return result;
 }
 

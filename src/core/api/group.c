@@ -2,7 +2,7 @@
  *
  * Requests are handed on in groups of a bounded size, made on the stack.
  */
-#include "core/limiter/group.h"
+#include "core/api/group.h"
 
 #include "core/ground/arith.h"
 

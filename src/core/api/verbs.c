@@ -1,18 +1,5 @@
 /* verbs.c - what a caller asks of one limit, answered at once. */
-#include "core/limiter/verbs.h"
-
-#include <inttypes.h>
-
-void tell_range(const struct weir *limiter, const char *what, int64_t value, int64_t min, int64_t max)
-{
-    log_line(&limiter->log, WEIR_LOG_WARNING, "%s must be %" PRId64 " to %" PRId64 ", not %" PRId64, what, min, max,
-             value);
-}
-
-void tell_null(const struct weir *limiter, const char *what)
-{
-    log_line(&limiter->log, WEIR_LOG_WARNING, "%s must not be NULL", what);
-}
+#include "core/api/verbs.h"
 
 /* A backend that may fail, be waited for or have a clock of its own. Out of line: local mode does without. */
 __attribute__((noinline)) int ask_guarded(struct weir_limit *limit, struct weir_key key, uint64_t hash, int64_t cost,

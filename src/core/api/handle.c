@@ -4,7 +4,7 @@
  * note is the backend's own, which knows when it is stale. Such a note is only lent to a backend that nothing stands in
  * for, for it is one backend's.
  */
-#include "core/limiter/verbs.h"
+#include "core/api/verbs.h"
 
 #include <stdalign.h>
 #include <stddef.h>

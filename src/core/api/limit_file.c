@@ -1,12 +1,14 @@
 /* limit_file.c - defines all that a policy file says, or nothing of it. */
-#include "core/outage/failure.h"
+#include "core/api/limit_file.h"
+
 #include "core/limiter/limits.h"
+#include "core/outage/failure.h"
 #include "core/policy/policy_list.h"
 
 #include <stdlib.h>
 
-static int prepare(struct weir *limiter, const struct policy_entry *entry, struct weir_limit **out,
-                   struct message message) REQUIRES(limiter->mutex)
+static int prepare_limit(struct weir *limiter, const struct policy_entry *entry, struct weir_limit **out,
+                         struct message message) REQUIRES(limiter->mutex)
 {
     struct limit_name name;
     int error = limit_name_make(entry->name, entry->pattern, &name, message);
@@ -38,7 +40,7 @@ static int define_all(struct weir *limiter, const struct policy_list *list, enum
     size_t prepared = 0, bad = 0;
     for (; !error && prepared < list->count; prepared += !error) {
         bad = prepared;
-        error = prepare(limiter, &list->entries[prepared], &targets[prepared], sentence);
+        error = prepare_limit(limiter, &list->entries[prepared], &targets[prepared], sentence);
     }
     for (size_t i = 0; !error && layer == LAYER_CODE && i < list->count; i++) {
         bad = i;

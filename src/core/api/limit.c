@@ -1,7 +1,8 @@
 /* limit.c - what a user does with limits: define them and their overrides, find them, ask what they are. */
-#include "core/outage/failure.h"
+#include "core/algorithm/lease_rules.h"
 #include "core/limiter/limits.h"
-#include "core/limiter/verbs.h"
+#include "core/limiter/request.h"
+#include "core/outage/failure.h"
 
 static int define_locked(struct weir *limiter, const struct limit_name *name, const struct weir_policy *policy,
                          struct weir_limit **out, bool *changes, struct message message) REQUIRES(limiter->mutex)
@@ -93,11 +94,6 @@ weir_limit *weir_limit_find(weir *limiter, const char *name)
 const char *weir_limit_name(const weir_limit *limit)
 {
     return limit ? limit->name : NULL;
-}
-
-uint64_t weir_request_plan(const struct weir_backend_request *request, struct weir_plan *out)
-{
-    return plan_cell_read(limit_plan(request->limit, request->cold_since_us >= 0), out);
 }
 
 int weir_limit_policy(weir_limit *limit, struct weir_policy *out)

@@ -1,8 +1,8 @@
 /* group.h - a caller's struct weir_request: checked, timed, made one of the backend's. */
-#ifndef CORE_LIMITER_GROUP_H
-#define CORE_LIMITER_GROUP_H
+#ifndef CORE_API_GROUP_H
+#define CORE_API_GROUP_H
 
-#include "core/limiter/verbs.h"
+#include "core/api/verbs.h"
 
 /* WEIR_OK, or WEIR_EINVAL with a line in the log. */
 int check_request(const struct weir *limiter, const struct weir_request *request);

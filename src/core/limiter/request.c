@@ -1,0 +1,20 @@
+/* request.c - what callers ask, checked and made into requests to a backend. */
+#include "core/limiter/request.h"
+
+#include <inttypes.h>
+
+void request_tell_range(const struct weir *limiter, const char *what, int64_t value, int64_t min, int64_t max)
+{
+    log_line(&limiter->log, WEIR_LOG_WARNING, "%s must be %" PRId64 " to %" PRId64 ", not %" PRId64, what, min, max,
+             value);
+}
+
+void request_tell_null(const struct weir *limiter, const char *what)
+{
+    log_line(&limiter->log, WEIR_LOG_WARNING, "%s must not be NULL", what);
+}
+
+uint64_t weir_request_plan(const struct weir_backend_request *request, struct weir_plan *out)
+{
+    return plan_cell_read(limit_plan(request->limit, request->cold_since_us >= 0), out);
+}

@@ -1,0 +1,257 @@
+/* targets.c - keeps the policies of limits and overrides, in layers, and writes the plans of those in force.
+ *
+ * A limit and its overrides have separate plan cells but share one count of versions. A backend that stores states by
+ * version takes the newest plan under which it has met a key for the plan in force. So two rules hold:
+ *
+ *     1. Of the plans in force, the more specific has the greater version: the limit's is below any override's, a
+ *        shorter prefix's below a longer one's, and a single key's is the greatest. The order of overrides that have no
+ *        key in common does not matter.
+ *     2. A plan that is no longer in force has a lower version than every plan in force.
+ *
+ * Each change of the set writes all its cells again, the less specific first, each with the next version. Overrides that
+ * end go out of force before that; new ones come into force after it.
+ *
+ *     - A key that comes under an override leaves something less specific, or something that has ended: the version of
+ *       its new plan is greater, by 1 and 2.
+ *     - A key whose override has ended gets something less specific, with a greater version, by 2.
+ *     - A thread that looked the key up before the change may still decide by the plan that the key has left. It reads
+ *       the version from the cell after the look-up, so the version may be new; but by 1 the override's is greater once
+ *       all are written. If that thread moves the key back, the next request for it moves it forward again. If the
+ *       override has ended, its cell is no longer written, and 2 holds.
+ *
+ * A single key's override that is new or has another policy only needs the next version for itself.
+ */
+#include "core/limiter/limits.h"
+
+#include <stdlib.h>
+
+/* ---- Plans ---- */
+
+struct plans {
+    struct weir_plan plan, share_plan; /* the latter only if ops->shared is set */
+};
+
+/* Make the plans of a policy at the share in force. The policy has passed plan_check(), so the whole limit has exact
+ * arithmetic. Return what became of this instance's part. */
+static enum plan_part plans_make(const struct weir *limiter, const struct weir_policy *policy, struct plans *out)
+    REQUIRES(limiter->mutex)
+{
+    const bool shared = limiter->backend->ops->shared;
+    const enum plan_part part = plan_at_share(policy, &limiter->share, shared ? &out->share_plan : &out->plan);
+    if (shared)
+        plan_at_share(policy, &share_whole, &out->plan);
+    const int64_t reserve = lease_reserve(&limiter->leases, &out->plan);
+    if (reserve > 0)
+        plan_hold_back(&out->plan, reserve);
+    return part;
+}
+
+int limits_check(const struct weir *limiter, const struct weir_policy *policy, struct message message)
+{
+    struct weir_plan plan;
+    return limiter->share_varies ? WEIR_OK : plan_make(policy, &limiter->share, &plan, message);
+}
+
+static bool target_is_in_force(const struct weir_limit *target)
+{
+    return target->override ? atomic_load_explicit(&target->override->in_force, memory_order_relaxed)
+                            : target->is_defined;
+}
+
+/* True if the fallback may know keys under another plan. Keys of an override that comes into force were its limit's. */
+static bool is_other_plan(struct weir_limit *target, const struct weir_plan *plan)
+{
+    struct weir_plan old;
+    if (!target_is_in_force(target))
+        return target->override;
+    plan_cell_read(limit_plan(target, true), &old);
+    return old.fingerprint != plan->fingerprint;
+}
+
+/* Write the plans again under the next version; make them anew if the policy has changed. Return as target_commit(). */
+static bool write_plans(const struct weir *limiter, struct weir_limit *target) REQUIRES(limiter->mutex)
+{
+    const bool shared = limiter->backend->ops->shared;
+    struct plans plans;
+    if (target->is_changed) {
+        target->part = plans_make(limiter, &target->policy, &plans);
+    } else {
+        plan_cell_read(&target->plan, &plans.plan);
+        if (shared)
+            plan_cell_read(&target->share_plan, &plans.share_plan);
+    }
+    const bool changes = is_other_plan(target, shared ? &plans.share_plan : &plans.plan);
+    const uint64_t version = ++target->of->version;
+    plan_cell_write(&target->plan, &plans.plan, version);
+    if (shared)
+        plan_cell_write(&target->share_plan, &plans.share_plan, version);
+    target->is_changed = false;
+    return changes;
+}
+
+/* ---- Layers ---- */
+
+_Static_assert(sizeof(struct weir_policy) == 4 * sizeof(int32_t) + 5 * sizeof(int64_t), "policies compare as bytes");
+
+/* Return the last layer below `end` that has a policy, other than `except`; -1 if there is none. */
+static int top_layer(const struct layers *layers, int end, int except)
+{
+    while (--end >= 0)
+        if (layers->there[end] && end != except)
+            break;
+    return end;
+}
+
+const struct weir_policy *target_without(const struct weir_limit *target, enum layer layer)
+{
+    const int top = top_layer(&target->layers, LAYERS, (int)layer);
+    return top < 0 ? NULL : &target->layers.policies[top];
+}
+
+/* If no layer has a policy any more, a limit keeps the last one, and an override ends. */
+void target_set(struct weir_limit *target, enum layer layer, const struct weir_policy *policy)
+{
+    struct layers *layers = &target->layers;
+    struct weir_limit *limit = target->of;
+    if (!policy && !layers->there[layer])
+        return;
+    layers->there[layer] = policy != NULL;
+    if (policy)
+        layers->policies[layer] = *policy;
+    const int top = top_layer(layers, LAYERS, -1);
+    if (top < 0) {
+        target->is_changed = target->is_changed && !target->override;
+        limit->is_dirty = limit->is_dirty || target->override;
+        return;
+    }
+    const struct weir_policy *best = &layers->policies[top];
+    if (target_is_in_force(target) && memcmp(best, &target->policy, sizeof *best) == 0)
+        return;
+    target->policy = *best;
+    target->is_changed = true;
+    limit->is_dirty = limit->is_dirty || !target->override || target->override->is_prefix;
+}
+
+static void set_in_force(struct override *override, bool in_force)
+{
+    atomic_store_explicit(&override->in_force, in_force, memory_order_release);
+}
+
+static bool is_wanted(const struct override *override)
+{
+    return top_layer(&override->limit->layers, LAYERS, -1) >= 0;
+}
+
+static bool write_all(const struct weir *limiter, struct weir_limit *limit) REQUIRES(limiter->mutex)
+{
+    bool changes = false;
+    const struct overrides *overrides = limit_overrides(limit);
+    const size_t count = overrides ? overrides->count : 0;
+    for (size_t i = 0; i < count; i++) {
+        if (is_wanted(overrides->all[i]))
+            continue;
+        changes = changes || target_is_in_force(overrides->all[i]->limit);
+        set_in_force(overrides->all[i], false);
+    }
+    if (limit->is_defined || limit->is_changed) {
+        changes = write_plans(limiter, limit) || changes;
+        limit->is_defined = true;
+    }
+    for (size_t i = 0; i < count; i++)
+        if (is_wanted(overrides->all[i]))
+            changes = write_plans(limiter, overrides->all[i]->limit) || changes;
+    for (size_t i = 0; i < count; i++)
+        if (is_wanted(overrides->all[i]))
+            set_in_force(overrides->all[i], true);
+    limit->is_dirty = false;
+    return changes;
+}
+
+bool target_commit(struct weir *limiter, struct weir_limit *target)
+{
+    if (target->of->is_dirty)
+        return write_all(limiter, target->of);
+    if (!target->is_changed)
+        return false;
+    const bool changes = write_plans(limiter, target);
+    set_in_force(target->override, true);
+    return changes;
+}
+
+/* ---- Shares ---- */
+
+/* Write a target's plan at the new share; true if it differs from the old one. */
+static bool write_at_share(const struct weir *limiter, struct weir_limit *target) REQUIRES(limiter->mutex)
+{
+    struct plan_cell *cell = limit_plan(target, true);
+    struct weir_plan plan, old;
+    plan_cell_read(cell, &old);
+    target->part = plan_at_share(&target->policy, &limiter->share, &plan);
+    plan_cell_write(cell, &plan, ++target->of->version);
+    return old.fingerprint != plan.fingerprint;
+}
+
+/* Write plans at the new share. An override that is out of force gets its plans when it comes into force again. */
+static bool write_all_at_share(struct weir *limiter, struct weir_limit **unfit) REQUIRES(limiter->mutex)
+{
+    bool changes = false;
+    struct weir_limit *limit, *next;
+    *unfit = NULL;
+    HASH_ITER(hh, limiter->limits, limit, next) {
+        const struct overrides *overrides = limit_overrides(limit);
+        const size_t count = overrides ? overrides->count : 0;
+        for (size_t i = 0; i <= count; i++) {
+            struct weir_limit *target = i == 0 ? limit : overrides->all[i - 1]->limit;
+            if (!target_is_in_force(target))
+                continue;
+            changes = write_at_share(limiter, target) || changes;
+            if (target->part == PLAN_PART_UNFIT)
+                *unfit = target;
+        }
+    }
+    return changes;
+}
+
+int limits_put_share(struct weir *limiter, const struct share *share, struct weir_limit **unfit, bool *changes)
+{
+    struct share copy;
+    void *memory;
+    int error = share_copy(share, &copy, &memory);
+    if (error)
+        return error;
+
+    lock_take(&limiter->mutex);
+    void *old_memory = limiter->share_memory;
+    limiter->share = copy;
+    limiter->share_memory = memory;
+    *changes = write_all_at_share(limiter, unfit);
+    lock_give(&limiter->mutex);
+
+    if (limiter->backend->ops->instances)
+        limiter->backend->ops->instances(limiter->backend, share_instances(share));
+    free(old_memory);
+    return WEIR_OK;
+}
+
+void limits_tell_unfit(const struct weir *limiter, const struct weir_limit *unfit)
+{
+    if (unfit)
+        log_line(&limiter->log, WEIR_LOG_ERROR,
+                 "%slimit %s has no exact arithmetic at this instance's share: it is denied here",
+                 unfit->override ? "an override of " : "", unfit->name);
+}
+
+void limits_count_parts(const struct weir *limiter, uint64_t *lifts, uint64_t *zeros)
+{
+    struct weir_limit *limit, *next;
+    HASH_ITER(hh, limiter->limits, limit, next) {
+        const struct overrides *overrides = limit_overrides(limit);
+        const size_t count = overrides && limit->is_defined ? overrides->count : 0;
+        for (size_t i = 0; i <= count; i++) {
+            const struct weir_limit *target = i == 0 ? limit : overrides->all[i - 1]->limit;
+            const bool counts = target_is_in_force(target);
+            *lifts += counts && target->part == PLAN_PART_LIFTED;
+            *zeros += counts && (target->part == PLAN_PART_ZERO || target->part == PLAN_PART_UNFIT);
+        }
+    }
+}

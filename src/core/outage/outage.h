@@ -1,0 +1,52 @@
+/* outage.h - the outage that lasts, if one does: which one it is, and when it began. */
+#ifndef CORE_OUTAGE_OUTAGE_H
+#define CORE_OUTAGE_OUTAGE_H
+
+#include "core/limiter/limiter.h"
+#include "core/outage/settle_state.h"
+
+/* (a) atomic, (s) settle.mutex, (c) constant */
+struct outage {
+    _Atomic uint64_t word;         /* (a) readers, (s) writers: outage.c */
+    _Atomic int64_t failed_us;     /* (a) the last failure, on CLOCK_MONOTONIC */
+    _Atomic int64_t begun_us;      /* (a) when the last outage began, on CLOCK_MONOTONIC */
+    _Atomic int64_t logged_us;     /* (a) when an outage was last logged, on CLOCK_MONOTONIC */
+    int64_t open_for_us;           /* (c) with WEIR_FAIL_OPEN: how long all outages may admit; 0: no end */
+    _Atomic int64_t open_spent_us; /* (a) readers, (s) writers: how much of that was spent when the outage began */
+    int64_t over_us;               /* (s) when the last outage ended */
+    struct settle settle;          /* what is owed */
+};
+
+/* An outage, as its requests to the fallback and its record name it. */
+struct outage_id {
+    uint32_t tag; /* its number, the upper bits of a limit_id: OUTAGE_TAG_BIT */
+    int64_t since_us;
+};
+
+/* Copy the last outage's id; true if that outage lasts. Any thread. Sequentially consistent. */
+bool outage_read(const struct weir *limiter, struct outage_id *out);
+
+/* Return the time of a request for comparing it with outages: its own, or the limiter's clock, clamped to its range. */
+int64_t outage_time(const struct weir *limiter, int64_t request_us);
+
+/* True if the backend says that the part of it that has the key is in reach now, or does not know. NULL: all parts. */
+bool outage_is_in_reach(const struct weir *limiter, const struct weir_key *key);
+
+/* True if the backend says that all of it has been well until now, or does not know. */
+bool outage_is_well(const struct weir *limiter);
+
+/* True if the key's part of the backend was well for a while after the last failure, unseen by this process; or after
+ * the outage began, which then is another part's outage. */
+bool outage_was_well_since(const struct weir *limiter, const struct weir_key *key);
+
+/* ---- The word ---- */
+
+#define OUTAGE_LASTS UINT64_C(1)
+#define OUTAGE_LOGGED UINT64_C(2)
+
+/* Return the word of an outage that lasts; the number is reduced to its bits. */
+uint64_t outage_word(uint64_t number, int64_t since_us);
+uint32_t outage_number(uint64_t word);
+int64_t outage_since_us(uint64_t word);
+
+#endif
