@@ -193,8 +193,10 @@ static void judge_bucket(struct accuracy *accuracy, const struct instances *all,
 static void accuracy_judge(struct accuracy *accuracy, const struct instances *all)
 {
     struct remote exact;
+    const struct weir_options options = remote_options(WEIR_LOCAL);
     struct admit *admits = bench_allocate(all->arrivals_len + 1, sizeof *admits);
-    remote_open_local(&exact, accuracy->limits[ACCURACY_BUCKET].name, &accuracy->limits[ACCURACY_BUCKET].policy);
+    remote_open(&exact, NULL, &options, accuracy->limits[ACCURACY_BUCKET].name,
+                &accuracy->limits[ACCURACY_BUCKET].policy);
     for (int cell = 0; cell < ACCURACY_CELLS; cell++) {
         if (accuracy->settings[cell].limit == ACCURACY_WINDOW)
             judge_window(accuracy, all, cell, admits);

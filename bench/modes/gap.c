@@ -66,31 +66,18 @@ static void *ask_when_due(void *argument)
 
 /* ---- The course of it ---- */
 
-static void open_local(struct remote *out, const struct weir_options *options, const struct weir_policy *policy)
-{
-    int status = weir_open(options, &out->weir);
-    if (status == WEIR_OK)
-        status = weir_limit_define(out->weir, "gap", policy, &out->limit);
-    if (status != WEIR_OK)
-        bench_fail("an instance in local mode: %s", weir_strerror(status));
-}
-
 static bool gap_open_instances(struct gap *gap, enum weir_mode mode, const struct store *store)
 {
     static const struct weir_policy policy = {
         .algorithm = WEIR_TOKEN_BUCKET, .limit = GAP_LIMIT, .period_us = WEIR_SECOND, .burst = GAP_BURST
     };
-    struct weir_options options = WEIR_OPTIONS_INIT;
-    if (mode != WEIR_LOCAL)
-        options = remote_options(mode);
+    struct weir_options options = remote_options(mode);
     options.on_failure = WEIR_FAIL_LOCAL;
     options.timeout_us = GAP_TIMEOUT_MS * 1000;
     options.instances = gap->instances;
     for (int i = 0; i < gap->instances; i++) {
         options.rank = i;
-        if (mode == WEIR_LOCAL)
-            open_local(&gap->remotes[mode][i], &options, &policy);
-        else if (!remote_open(&gap->remotes[mode][i], store, &options, modes_names[mode], &policy))
+        if (!remote_open(&gap->remotes[mode][i], store, &options, modes_names[mode], &policy))
             return false;
     }
     return true;

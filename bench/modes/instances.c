@@ -85,10 +85,8 @@ static void open_serving(struct instance *self, bool clock_is_wrong, enum weir_m
 {
     const struct instances *all = self->all;
     struct serving *serving = &self->serving[clock_is_wrong][mode];
-    struct weir_options options = WEIR_OPTIONS_INIT;
+    struct weir_options options = remote_options(mode);
     int status = WEIR_OK;
-    if (mode != WEIR_LOCAL)
-        options = remote_options(mode);
     options.instances = all->n;
     options.rank = self->number;
     if (clock_is_wrong) {
@@ -97,11 +95,7 @@ static void open_serving(struct instance *self, bool clock_is_wrong, enum weir_m
     }
     if (all->adjust)
         all->adjust(all, self->number, &options);
-    if (mode == WEIR_LOCAL) {
-        serving->remote.sources = 1u << WEIR_BY_MEMORY;
-        status = weir_open(&options, &serving->remote.weir);
-    } else if (!remote_open(&serving->remote, all->modes->store, &options, all->limits[0].name,
-                            &all->limits[0].policy)) {
+    if (!remote_open(&serving->remote, all->modes->store, &options, all->limits[0].name, &all->limits[0].policy)) {
         remote_report_missing(all->modes->bench);
         instance_fail(self, modes_names[mode], "its limiter cannot be opened");
     }

@@ -54,10 +54,6 @@ void modes_floor(const struct modes *modes, const struct sample *sample, const c
 bool modes_open(const struct modes *modes, enum weir_mode mode, const char *limit, const struct weir_policy *policy,
                 struct remote *out)
 {
-    if (mode == WEIR_LOCAL) {
-        remote_open_local(out, limit, policy);
-        return true;
-    }
     const struct weir_options options = remote_options(mode);
     return remote_open(out, modes->store, &options, limit, policy);
 }

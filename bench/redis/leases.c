@@ -38,9 +38,7 @@ static bool side_open(struct side *side, enum weir_mode mode, const struct store
         struct remote *remote = &side->remotes[answer];
         struct weir_options options = remote_options(mode);
         options.lease_life_us = LONG_LIFE_US;
-        if (mode == WEIR_LOCAL)
-            remote_open_local(remote, names[answer], &POLICIES[answer]);
-        else if (!remote_open(remote, store, &options, names[answer], &POLICIES[answer]))
+        if (!remote_open(remote, store, &options, names[answer], &POLICIES[answer]))
             return false;
         side->subjects[answer] = (struct subject){ remote->weir, remote->limit };
     }

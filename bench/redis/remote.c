@@ -46,6 +46,8 @@ static bool asks_redis(const struct remote *remote)
 struct weir_options remote_options(enum weir_mode mode)
 {
     struct weir_options options = WEIR_OPTIONS_INIT;
+    if (mode == WEIR_LOCAL)
+        return options;
     options.mode = mode;
     options.on_failure = WEIR_FAIL_ERROR;
     options.timeout_us = REMOTE_PATIENCE_US;
@@ -56,6 +58,11 @@ bool remote_open(struct remote *remote, const struct store *store, const struct 
                  const struct weir_policy *policy)
 {
     struct weir_options options = *given;
+    if (options.mode == WEIR_LOCAL) {
+        remote->sources = 1u << WEIR_BY_MEMORY;
+        bench_require(open_limit(remote, &options, name, policy), "weir_open in local mode");
+        return true;
+    }
     options.redis_url = store->url;
     options.redis_prefix = store->prefix[0] ? store->prefix : NULL;
     options.log = keep_line;
@@ -99,15 +106,6 @@ struct weir_stats remote_stats(const struct remote *remote)
     struct weir_stats stats = { .size = sizeof stats };
     weir_stats_read(remote->weir, &stats);
     return stats;
-}
-
-void remote_open_local(struct remote *remote, const char *name, const struct weir_policy *policy)
-{
-    struct weir_options options = WEIR_OPTIONS_INIT;
-    remote->sources = 1u << WEIR_BY_MEMORY;
-    int status = open_limit(remote, &options, name, policy);
-    if (status != WEIR_OK)
-        bench_fail("weir_open in local mode: %s", weir_strerror(status));
 }
 
 void remote_close(struct remote *remote)

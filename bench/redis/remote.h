@@ -15,7 +15,8 @@ struct remote {
 /* Return options for the mode under which a call fails if Redis does not answer within REMOTE_PATIENCE_US. */
 struct weir_options remote_options(enum weir_mode mode);
 
-/* Open a limiter on the server, with the policy under that name. False if its decisions do not come from Redis. */
+/* Open a limiter on the server, with the policy under that name. False if its decisions do not come from Redis. In local
+ * mode, for comparison, `store` is not used, and an error ends the program. */
 bool remote_open(struct remote *remote, const struct store *store, const struct weir_options *options, const char *name,
                  const struct weir_policy *policy);
 
@@ -34,8 +35,6 @@ void remote_fill(const struct remote *remote, uint64_t keys, int64_t cost);
 /* Return the limiter's counters. */
 struct weir_stats remote_stats(const struct remote *remote);
 
-/* Open and close a limiter in local mode, for comparison. */
-void remote_open_local(struct remote *remote, const char *name, const struct weir_policy *policy);
 void remote_close(struct remote *remote);
 
 /* load_calls of a struct remote: weir_try() for each draw, or one weir_try_batch() of up to 64 for all of them. */

@@ -38,7 +38,7 @@ static atomic_int interrupted; /* 0, or the signal's number */
 static struct filling fillings[FILLINGS_MAX];
 static atomic_int fillings_len;
 
-/* ---- A connection of one's own ---- */
+/* ---- A direct connection ---- */
 
 bool user_store_can_be_asked(void)
 {
