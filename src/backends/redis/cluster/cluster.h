@@ -98,7 +98,8 @@ bool redis_cluster_adopt(struct redis_cluster *cluster, const struct redis_map *
 /* No node has answered: callers do not wait for the first map any more. */
 void redis_cluster_not_found(struct redis_cluster *cluster);
 
-/* Free the engines of nodes that have left. Return the time of the next call; INT64_MAX: every node is in the map. */
+/* Aim the engines of nodes that have left at nothing, for new nodes to use. Return when to call this again; INT64_MAX:
+ * every node is in the map. */
 int64_t redis_cluster_park(struct redis_cluster *cluster);
 
 /* The number of nodes, past ones included. The name of a node, with port 0 if it is gone, and its standing: in doubt if

@@ -7,7 +7,7 @@
  * map. So instances do not all ask at the same time. If something is wrong but no engine wants a map, because no
  * request needs the missing slots, the scout asks ever more rarely, in the end every 2.5 to 5 s.
  *
- * It also frees the engines of nodes that have left.
+ * It also calls redis_cluster_park() when that is due.
  */
 #ifndef BACKENDS_REDIS_CLUSTER_SCOUT_H
 #define BACKENDS_REDIS_CLUSTER_SCOUT_H

@@ -21,8 +21,8 @@ void redis_engine_late(struct redis_engine *engine);
  * `blame`: otherwise, count the answer as late. */
 const char *redis_engine_timed_out(struct redis_engine *engine, bool by_replicas, bool blame);
 
-/* Note how a request has ended, as evidence of the server's health. A server that refuses to charge may
- * still answer denials and peeks, so only a charge proves that it has recovered. */
+/* Note how a request has ended, as evidence of the server's health. A server that refuses to charge may still
+ * answer denials and peeks, so only a charge proves that it has recovered. */
 void redis_engine_failed(struct redis_engine *engine);
 void redis_engine_decided(struct redis_engine *engine, bool has_charged);
 

@@ -1,6 +1,8 @@
 /* sentinel.c - asks a sentinel which server is the primary, then listens for news from it. */
 #include "backends/redis/engine/sentinel.h"
 
+#include "backends/redis/wire/text.h"
+
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
@@ -182,19 +184,14 @@ static enum redis_sentinel_news sentinel_try_next_address(struct redis_sentinel 
 
 /* ---- Answers and news ---- */
 
-struct word {
-    const char *text;
-    size_t len;
-};
-
-static bool sentinel_set_primary(struct redis_sentinel *sentinel, struct word host, struct word port)
+static bool sentinel_set_primary(struct redis_sentinel *sentinel, struct redis_text host, struct redis_text port)
 {
-    return host.len > 0 && redis_node_name_read(&sentinel->primary, host.text, host.len, port.text, port.len);
+    return host.len > 0 && redis_node_name_read(&sentinel->primary, host.at, host.len, port.at, port.len);
 }
 
-static struct word sentinel_heard(const struct redis_sentinel *sentinel, size_t i)
+static struct redis_text sentinel_heard(const struct redis_sentinel *sentinel, size_t i)
 {
-    return (struct word){ sentinel->heard[i].text, sentinel->heard[i].len };
+    return (struct redis_text){ sentinel->heard[i].text, sentinel->heard[i].len };
 }
 
 static bool sentinel_is_heard(const struct redis_sentinel *sentinel, size_t i, const char *text)
@@ -222,30 +219,30 @@ static enum redis_sentinel_news sentinel_hear_answer(struct redis_sentinel *sent
 }
 
 /* Cut off and return the last word. */
-static struct word cut_last(struct word *text)
+static struct redis_text cut_last(struct redis_text *text)
 {
     size_t at = text->len;
-    while (at > 0 && text->text[at - 1] != ' ')
+    while (at > 0 && text->at[at - 1] != ' ')
         at--;
-    struct word last = { text->text + at, text->len - at };
+    struct redis_text last = { text->at + at, text->len - at };
     text->len = at > 0 ? at - 1 : 0;
     return last;
 }
 
 /* Cut off `end`. False: the text does not end with it. */
-static bool cut_end(struct word *text, const char *end)
+static bool cut_end(struct redis_text *text, const char *end)
 {
     const size_t len = strlen(end);
-    if (text->len < len || memcmp(text->text + text->len - len, end, len) != 0)
+    if (text->len < len || memcmp(text->at + text->len - len, end, len) != 0)
         return false;
     text->len -= len;
     return true;
 }
 
 /* "<service> <old host> <old port> <new host> <new port>" */
-static enum redis_sentinel_news sentinel_hear_switch(struct redis_sentinel *sentinel, struct word text)
+static enum redis_sentinel_news sentinel_hear_switch(struct redis_sentinel *sentinel, struct redis_text text)
 {
-    struct word port = cut_last(&text), host = cut_last(&text);
+    struct redis_text port = cut_last(&text), host = cut_last(&text);
     cut_last(&text);
     cut_last(&text);
     const bool ours = cut_end(&text, sentinel->target->service) && text.len == 0;
@@ -253,12 +250,12 @@ static enum redis_sentinel_news sentinel_hear_switch(struct redis_sentinel *sent
 }
 
 /* "slave <its name> <host> <port> @ <service> <old host> <old port>" */
-static enum redis_sentinel_news sentinel_hear_promotion(struct redis_sentinel *sentinel, struct word text)
+static enum redis_sentinel_news sentinel_hear_promotion(struct redis_sentinel *sentinel, struct redis_text text)
 {
     cut_last(&text);
     cut_last(&text);
     const bool ours = cut_end(&text, sentinel->target->service) && cut_end(&text, " @ ");
-    struct word port = cut_last(&text), host = cut_last(&text);
+    struct redis_text port = cut_last(&text), host = cut_last(&text);
     return ours && sentinel_set_primary(sentinel, host, port) ? REDIS_PRIMARY_NAMED : REDIS_NO_NEWS;
 }
 

@@ -2,41 +2,10 @@
 #include "backends/redis/flight/redirect.h"
 
 #include "backends/redis/flight/key.h"
-
-#include <string.h>
-
-struct text {
-    const char *at;
-    size_t len;
-};
-
-/* Cut off and return the first word, and drop the blank after it. */
-static struct text cut_word(struct text *text)
-{
-    const char *blank = text->len > 0 ? memchr(text->at, ' ', text->len) : NULL;
-    const struct text word = { text->at, blank ? (size_t)(blank - text->at) : text->len };
-    const size_t cut = blank ? word.len + 1 : word.len;
-    text->at += cut;
-    text->len -= cut;
-    return word;
-}
-
-static bool read_slot(struct text word, unsigned *out)
-{
-    unsigned slot = 0;
-    if (word.len == 0 || word.len > 5)
-        return false;
-    for (size_t i = 0; i < word.len; i++) {
-        if (word.at[i] < '0' || word.at[i] > '9')
-            return false;
-        slot = slot * 10 + (unsigned)(word.at[i] - '0');
-    }
-    *out = slot;
-    return slot < REDIS_CLUSTER_SLOTS;
-}
+#include "backends/redis/wire/text.h"
 
 /* "host:port". An IPv6 address has no brackets, so the last colon separates the port. */
-static bool read_node(struct text word, struct redis_node_name *out)
+static bool read_node(struct redis_text word, struct redis_node_name *out)
 {
     const char *colon = word.len > 0 ? memrchr(word.at, ':', word.len) : NULL;
     if (!colon)
@@ -54,10 +23,13 @@ bool redis_redirect_read(const struct redis_reply *reply, struct redis_redirect 
     out->kind = REDIS_NO_REDIRECT;
     if (kind == REDIS_NO_REDIRECT)
         return false;
-    struct text text = { reply->text, reply->len };
-    cut_word(&text);
-    if (!read_slot(cut_word(&text), &out->slot) || !read_node(text, &out->to))
+    struct redis_text text = { reply->text, reply->len };
+    redis_text_cut(&text, ' ');
+    const struct redis_text digits = redis_text_cut(&text, ' ');
+    const int slot = redis_text_number(digits, 0, REDIS_CLUSTER_SLOTS - 1);
+    if (digits.len > 5 || slot < 0 || !read_node(text, &out->to))
         return false;
+    out->slot = (unsigned)slot;
     out->kind = kind;
     return true;
 }

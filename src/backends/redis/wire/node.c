@@ -1,17 +1,13 @@
 /* node.c - the host and port of a server that a sentinel or a cluster's node has named. */
 #include "backends/redis/wire/node.h"
 
-#include <string.h>
-#include <strings.h>
+#include "backends/redis/wire/text.h"
 
-static bool node_is_digit(char c)
-{
-    return c >= '0' && c <= '9';
-}
+#include <strings.h>
 
 static bool node_is_host_byte(char c)
 {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || node_is_digit(c) || c == '.' || c == '-' || c == '_' ||
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || redis_is_digit(c) || c == '.' || c == '-' || c == '_' ||
            c == ':' || c == '%';
 }
 
@@ -32,15 +28,8 @@ bool redis_node_name_set(struct redis_node_name *out, const char *host, size_t h
 bool redis_node_name_read(struct redis_node_name *out, const char *host, size_t host_len, const char *port,
                           size_t port_len)
 {
-    int number = 0;
-    if (port_len > 5)
-        return false;
-    for (size_t i = 0; i < port_len; i++) {
-        if (!node_is_digit(port[i]))
-            return false;
-        number = number * 10 + port[i] - '0';
-    }
-    return redis_node_name_set(out, host, host_len, number);
+    const struct redis_text digits = { port, port_len };
+    return port_len <= 5 && redis_node_name_set(out, host, host_len, redis_text_number(digits, 1, 65535));
 }
 
 bool redis_node_name_is(const struct redis_node_name *a, const struct redis_node_name *b)

@@ -9,6 +9,8 @@
 #include "core/ground/clock.h"
 #include "core/ground/hash.h"
 
+#include <weir/weir.h>
+
 #define REDIS_PAUSE_MIN_US 10000
 #define REDIS_PAUSE_MAX_US WEIR_SECOND
 

@@ -1,6 +1,7 @@
 /* url.c - reads Redis' URL and finds the password for it. */
 #include "backends/redis/wire/url.h"
 
+#include "backends/redis/wire/text.h"
 #include "backends/redis/wire/tls.h"
 #include "backends/shared/secret_file.h"
 
@@ -10,12 +11,6 @@
 
 #define SCHEMES \
     "redis://, rediss://, redis-sentinel://, rediss-sentinel://, redis-cluster://, rediss-cluster:// or unix://"
-
-/* A part of the URL; no NUL at the end. */
-struct part {
-    const char *text;
-    size_t len;
-};
 
 struct reader {
     struct redis_target target;
@@ -52,59 +47,27 @@ static int url_no_memory(struct message message, const char *option)
     return WEIR_ENOMEM;
 }
 
-/* Cut off and return what comes before the first `mark`; the rest stays in `part`. Without a mark return everything and
- * leave NULL. */
-static struct part cut(struct part *part, char mark)
-{
-    const char *found = memchr(part->text, mark, part->len);
-    if (!found) {
-        struct part all = *part;
-        *part = (struct part){ NULL, 0 };
-        return all;
-    }
-    struct part before = { part->text, (size_t)(found - part->text) };
-    *part = (struct part){ found + 1, part->len - before.len - 1 };
-    return before;
-}
-
 static bool starts_with(const char *text, const char *beginning)
 {
     return strncmp(text, beginning, strlen(beginning)) == 0;
 }
 
-static bool url_is_digit(char c)
-{
-    return c >= '0' && c <= '9';
-}
-
 static bool is_name_byte(char c)
 {
-    return url_is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '.' || c == '-' || c == '_';
+    return redis_is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '.' || c == '-' || c == '_';
 }
 
 static int hex_value(char c)
 {
-    if (url_is_digit(c))
+    if (redis_is_digit(c))
         return c - '0';
     if (c >= 'a' && c <= 'f')
         return c - 'a' + 10;
     return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
 }
 
-/* Return the number in `part`, or -1 if it is not a number of min to max, where max < 10^6. */
-static int number_of(struct part part, int min, int max)
-{
-    int number = 0;
-    for (size_t i = 0; i < part.len; i++) {
-        if (!url_is_digit(part.text[i]) || number > max)
-            return -1;
-        number = number * 10 + part.text[i] - '0';
-    }
-    return part.len == 0 || number < min || number > max ? -1 : number;
-}
-
 /* Copy `part` and resolve its escapes. An empty part gives NULL. */
-static int url_decode(struct reader *reader, struct part part, const char *name, size_t max, char **out)
+static int url_decode(struct reader *reader, struct redis_text part, const char *name, size_t max, char **out)
 {
     if (part.len == 0)
         return WEIR_OK;
@@ -114,10 +77,10 @@ static int url_decode(struct reader *reader, struct part part, const char *name,
     int error = WEIR_OK;
     size_t len = 0;
     for (size_t i = 0; i < part.len && !error; i++) {
-        char c = part.text[i];
+        char c = part.at[i];
         if (c == '%') {
-            int high = i + 2 < part.len ? hex_value(part.text[i + 1]) : -1;
-            int low = high >= 0 ? hex_value(part.text[i + 2]) : -1;
+            int high = i + 2 < part.len ? hex_value(part.at[i + 1]) : -1;
+            int low = high >= 0 ? hex_value(part.at[i + 2]) : -1;
             c = (char)(high * 16 + low);
             i += 2;
             if (low < 0)
@@ -142,28 +105,28 @@ static int url_decode(struct reader *reader, struct part part, const char *name,
 
 /* ---- The URL ---- */
 
-static int url_read_user(struct reader *reader, struct part info)
+static int url_read_user(struct reader *reader, struct redis_text info)
 {
-    struct part user = cut(&info, ':');
+    struct redis_text user = redis_text_cut(&info, ':');
     int error = url_decode(reader, user, "user", REDIS_SECRET_MAX, &reader->target.user);
     return error ? error : url_decode(reader, info, "password", REDIS_SECRET_MAX, &reader->target.password);
 }
 
-static int url_read_db(struct reader *reader, struct part db)
+static int url_read_db(struct reader *reader, struct redis_text db)
 {
-    reader->target.db = number_of(db, 0, REDIS_DB_MAX);
+    reader->target.db = redis_text_number(db, 0, REDIS_DB_MAX);
     return reader->target.db >= 0 ? WEIR_OK
                                   : message_refuse(reader->message, "redis_url: the db must be 0 to %d", REDIS_DB_MAX);
 }
 
 /* `host` comes without its brackets. */
-static int url_read_ipv6(struct reader *reader, struct part host, char **out)
+static int url_read_ipv6(struct reader *reader, struct redis_text host, char **out)
 {
     char text[REDIS_HOST_MAX + 1];
     struct in6_addr address;
     bool is_good = host.len < sizeof text;
     if (is_good) {
-        memcpy(text, host.text, host.len);
+        memcpy(text, host.at, host.len);
         text[host.len] = '\0';
         char *zone = strchr(text, '%');
         if (zone) {
@@ -184,113 +147,113 @@ static int url_read_ipv6(struct reader *reader, struct part host, char **out)
     return *out ? WEIR_OK : url_no_memory(reader->message, "redis_url");
 }
 
-static int url_read_host(struct reader *reader, struct part host, char **out)
+static int url_read_host(struct reader *reader, struct redis_text host, char **out)
 {
     if (host.len == 0)
         return message_refuse(reader->message, "redis_url: the host is missing");
     if (host.len > REDIS_HOST_MAX)
         return message_refuse(reader->message, "redis_url: the host is longer than %d bytes", REDIS_HOST_MAX);
     for (size_t i = 0; i < host.len; i++)
-        if (!is_name_byte(host.text[i]))
+        if (!is_name_byte(host.at[i]))
             return message_refuse(reader->message, "redis_url: the host may have letters, digits, '.', '-' and '_', or "
                                                    "be an IPv6 address in brackets");
-    *out = strndup(host.text, host.len);
+    *out = strndup(host.at, host.len);
     return *out ? WEIR_OK : url_no_memory(reader->message, "redis_url");
 }
 
-static int url_read_address(struct reader *reader, struct part address, int default_port, char **host, int *port)
+static int url_read_address(struct reader *reader, struct redis_text address, int default_port, char **host, int *port)
 {
     int error;
-    if (address.len > 0 && address.text[0] == '[') {
-        struct part rest = { address.text + 1, address.len - 1 };
-        struct part digits = cut(&rest, ']');
-        if (!rest.text)
+    if (address.len > 0 && address.at[0] == '[') {
+        struct redis_text rest = { address.at + 1, address.len - 1 };
+        struct redis_text digits = redis_text_cut(&rest, ']');
+        if (!rest.at)
             return message_refuse(reader->message, "redis_url: the bracket before the address is never closed");
         error = url_read_ipv6(reader, digits, host);
         address = rest;
-        struct part garbage = cut(&address, ':');
+        struct redis_text garbage = redis_text_cut(&address, ':');
         if (!error && garbage.len > 0)
             error = message_refuse(reader->message, "redis_url: after the brackets a ':' and the port are expected");
     } else {
-        error = url_read_host(reader, cut(&address, ':'), host);
+        error = url_read_host(reader, redis_text_cut(&address, ':'), host);
     }
-    *port = address.text ? number_of(address, 1, 65535) : default_port;
+    *port = address.at ? redis_text_number(address, 1, 65535) : default_port;
     if (!error && *port < 0)
         error = message_refuse(reader->message, "redis_url: the port must be 1 to 65535");
     return error;
 }
 
-static int url_read_redis(struct reader *reader, struct part address, struct part path)
+static int url_read_redis(struct reader *reader, struct redis_text address, struct redis_text path)
 {
     int error = url_read_address(reader, address, REDIS_DEFAULT_PORT, &reader->target.host, &reader->target.port);
     if (error)
         return error;
-    if (memchr(path.text, '?', path.len) || memchr(path.text, '#', path.len))
+    if (memchr(path.at, '?', path.len) || memchr(path.at, '#', path.len))
         return message_refuse(reader->message, "redis_url: redis%s:// takes no '?' or '#'; the db is written /N",
                               reader->target.is_tls ? "s" : "");
     if (path.len <= 1) /* "" or "/" */
         return WEIR_OK;
-    return url_read_db(reader, (struct part){ path.text + 1, path.len - 1 });
+    return url_read_db(reader, (struct redis_text){ path.at + 1, path.len - 1 });
 }
 
 /* `query` follows a '?'; its text is NULL if there was none. */
-static int url_read_query(struct reader *reader, struct part query)
+static int url_read_query(struct reader *reader, struct redis_text query)
 {
-    if (!query.text)
+    if (!query.at)
         return WEIR_OK;
-    if (query.len < 3 || !starts_with(query.text, "db="))
+    if (query.len < 3 || !starts_with(query.at, "db="))
         return message_refuse(reader->message, "redis_url: after the '?' only db=N is known");
-    return url_read_db(reader, (struct part){ query.text + 3, query.len - 3 });
+    return url_read_db(reader, (struct redis_text){ query.at + 3, query.len - 3 });
 }
 
-static int url_read_hosts(struct reader *reader, struct part addresses, int default_port)
+static int url_read_hosts(struct reader *reader, struct redis_text addresses, int default_port)
 {
     struct redis_target *target = &reader->target;
     int error = WEIR_OK;
-    while (addresses.text && !error) {
+    while (addresses.at && !error) {
         if (target->host_count == REDIS_HOSTS_MAX)
             return message_refuse(reader->message, "redis_url: there are more than %d hosts", REDIS_HOSTS_MAX);
         struct redis_host *host = &target->hosts[target->host_count++];
-        error = url_read_address(reader, cut(&addresses, ','), default_port, &host->name, &host->port);
+        error = url_read_address(reader, redis_text_cut(&addresses, ','), default_port, &host->name, &host->port);
     }
     return error;
 }
 
-static int url_read_sentinels(struct reader *reader, struct part addresses, struct part path)
+static int url_read_sentinels(struct reader *reader, struct redis_text addresses, struct redis_text path)
 {
     int error = url_read_hosts(reader, addresses, REDIS_SENTINEL_DEFAULT_PORT);
     if (error)
         return error;
-    struct part service = cut(&path, '?');
+    struct redis_text service = redis_text_cut(&path, '?');
     if (service.len <= 1) /* "" or "/" */
         return message_refuse(reader->message, "redis_url: the service's name is missing: "
                                                "redis-sentinel://host/service");
-    service = (struct part){ service.text + 1, service.len - 1 };
-    if (memchr(service.text, '/', service.len) || memchr(service.text, '#', service.len))
+    service = (struct redis_text){ service.at + 1, service.len - 1 };
+    if (memchr(service.at, '/', service.len) || memchr(service.at, '#', service.len))
         return message_refuse(reader->message, "redis_url: in the service's name a '/' is written %%2F and a '#' %%23; "
                                                "the db is written ?db=N");
     error = url_decode(reader, service, "service's name", REDIS_SERVICE_MAX, &reader->target.service);
     return error ? error : url_read_query(reader, path);
 }
 
-static int url_read_cluster(struct reader *reader, struct part addresses, struct part path)
+static int url_read_cluster(struct reader *reader, struct redis_text addresses, struct redis_text path)
 {
     reader->target.is_cluster = true;
     int error = url_read_hosts(reader, addresses, REDIS_DEFAULT_PORT);
-    if (!error && path.len > 0 && (path.len > 1 || path.text[0] != '/'))
+    if (!error && path.len > 0 && (path.len > 1 || path.at[0] != '/'))
         error = message_refuse(reader->message,
                                "redis_url: nothing may follow the hosts of redis-cluster://: a cluster "
                                "has no db but 0");
     return error;
 }
 
-static int url_read_unix(struct reader *reader, struct part address, struct part rest)
+static int url_read_unix(struct reader *reader, struct redis_text address, struct redis_text rest)
 {
     reader->target.is_unix = true;
-    struct part path = cut(&rest, '?');
+    struct redis_text path = redis_text_cut(&rest, '?');
     if (address.len > 0 || path.len == 0)
         return message_refuse(reader->message, "redis_url: the path of unix:// must begin with '/'");
-    if (memchr(path.text, '#', path.len))
+    if (memchr(path.at, '#', path.len))
         return message_refuse(reader->message, "redis_url: a '#' in the path is written %%23");
     int error = url_decode(reader, path, "path", REDIS_PATH_MAX, &reader->target.path);
     return error ? error : url_read_query(reader, rest);
@@ -301,7 +264,7 @@ static int url_read_unix(struct reader *reader, struct part address, struct part
 static const struct scheme {
     const char *beginning;
     bool is_tls;
-    int (*read)(struct reader *reader, struct part address, struct part path);
+    int (*read)(struct reader *reader, struct redis_text address, struct redis_text path);
 } schemes[] = {
     { "redis://", false, url_read_redis },
     { "rediss://", true, url_read_redis },
@@ -334,14 +297,14 @@ static int read_url(struct reader *reader, const char *url)
     reader->target.is_tls = scheme->is_tls;
 
     const char *authority = url + strlen(scheme->beginning);
-    struct part address = { authority, strcspn(authority, "/?#") };
-    struct part path = { authority + address.len, strlen(authority + address.len) };
-    if (memchr(address.text, '@', address.len)) {
-        int error = url_read_user(reader, cut(&address, '@'));
+    struct redis_text address = { authority, strcspn(authority, "/?#") };
+    struct redis_text path = { authority + address.len, strlen(authority + address.len) };
+    if (memchr(address.at, '@', address.len)) {
+        int error = url_read_user(reader, redis_text_cut(&address, '@'));
         if (error)
             return error;
     }
-    if (memchr(address.text, '@', address.len) || memchr(path.text, '@', path.len))
+    if (memchr(address.at, '@', address.len) || memchr(path.at, '@', path.len))
         return message_refuse(reader->message, "redis_url: an '@' of a user, password or path is written %%40, and a "
                                                "'/', '?' or '#' before it %%2F, %%3F or %%23");
     return scheme->read(reader, address, path);
