@@ -79,9 +79,9 @@ TEST(callers_who_waited_for_a_charge_that_found_no_room_do_not_charge_again, 30)
     for (int i = 0; i < CALLERS; i++)
         caller_start(&callers[i], place);
     cable_await_held(&place->cable);
-    while (inside_sum(place->limiter) < CALLERS)
-        sched_yield();
-    usleep(50000); /* most of them wait now; one that a busy machine holds up charges once more */
+    for (int i = 0; i < 1000 && inside_sum(place->limiter) < CALLERS; i++)
+        usleep(1000); /* unless one has come too late to wait and is through */
+    usleep(50000);    /* most of them wait now; one that a busy machine holds up charges once more */
     cable_let_go(&place->cable);
     for (int i = 0; i < CALLERS; i++) {
         pthread_join(callers[i].thread, NULL);
