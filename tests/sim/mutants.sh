@@ -77,7 +77,7 @@ mutant H7 H7: calm $lease 's/const int64_t room = max_of.*/const int64_t room = 
 mutant H7 H7: calm $call 's/out->ahead = 0;/out->allowed = false;/'
 mutant H8 H1: loss $call 's/if (status == WEIR_OK) {/if (status == WEIR_OK || status == WEIR_ETIME) {/'
 mutant H9 ' used' flush tests/sim/sim_store.c 's/if (lost > 0)/if (lost < 0)/'
-mutant H10 H10: outage src/backends/memory/decide.c 's/request->cold_since_us, plan->size)/request->cold_since_us, 0)/'
+mutant H10 H10: outage src/backends/memory/state.c 's/request->cold_since_us, plan->size)/request->cold_since_us, 0)/'
 mutant H10 ' used' flap src/core/outage/settle.c '/^bool settle_admitted/,/^{/s/^{/{ return false;/'
 mutant H10 'H10: all together' flap src/backends/memory/debt.c 's/return div_up(max_of(0, level.used - none.used), plan->q);/return div_up(max_of(0, level.used - none.used), 2 * plan->q);/'
 mutant H11 'H10: an instance in an outage' partition src/core/limiter/request.c 's/limit_plan(request->limit, request->cold_since_us >= 0)/limit_plan(request->limit, false)/'

@@ -1,14 +1,15 @@
-/* all.c - decides for several keys as one step, all or nothing.
+/* all.c - decides for a group in one step: all or nothing.
  *
- * It holds the shards of all the keys, taken in the order of their index. Nothing is charged before all admit: first
- * each is asked, by a peek; then the missing keys are added, or none of them; then each takes, which cannot fail.
- */
+ * It locks the shards of all keys, in the order of their index. Nothing is charged before every request is known
+ * to be admitted: first each request peeks; then all missing keys get entries, or none does; then each request
+ * takes, which cannot fail. */
 #include "backends/memory/decide.h"
 
 struct all {
     size_t n;
-    struct weir_backend_request requests[WEIR_MAX_ALL]; /* as asked, or a stand-in for one that found no room */
-    struct weir_plan plans[WEIR_MAX_ALL];               /* for keys that are missing; entries have theirs */
+    struct weir_backend_request
+        requests[WEIR_MAX_ALL];           /* the caller's, or overflow_request() of one that found no room */
+    struct weir_plan plans[WEIR_MAX_ALL]; /* for missing keys; entries have their own */
     uint64_t versions[WEIR_MAX_ALL];
     bool full[WEIR_MAX_ALL];            /* this request found no room */
     struct shard *shards[WEIR_MAX_ALL]; /* of each request */
@@ -16,8 +17,8 @@ struct all {
     bool added[WEIR_MAX_ALL];
 };
 
-/* Lock, or unlock, each shard once, in the order of their index. Which they are is known only now: past the analysis.
- */
+/* Lock, or unlock, each shard once, in the order of their index. Clang's analysis cannot follow locks chosen at
+ * run time. */
 static void all_lock(struct all *all, void (*turn)(struct lock *lock)) UNCHECKED
 {
     struct shard *last = NULL;
@@ -33,7 +34,7 @@ static void all_lock(struct all *all, void (*turn)(struct lock *lock)) UNCHECKED
     }
 }
 
-static bool is_claimed_before(const struct all *all, size_t i)
+static bool all_is_claimed_before(const struct all *all, size_t i)
 {
     for (size_t j = 0; j < i; j++)
         if (all->entries[j] && all->entries[j] == all->entries[i])
@@ -41,8 +42,9 @@ static bool is_claimed_before(const struct all *all, size_t i)
     return false;
 }
 
-/* The shared entry of requests that found no room may be that of one before: then that one has claimed it. No look ever
- * finds it, so whether it is claimed makes no difference but to those who claim it again. */
+/* Find and claim a request's entry. Requests that found no room may share one, which an earlier request of the
+ * group has claimed then. (A look never finds that entry, so the claim matters only to those who claim it a
+ * second time.) */
 static struct entry *all_find_one(struct memory *memory, const struct all *all, size_t i) UNCHECKED
 {
     for (size_t j = 0; all->full[i] && j < i; j++)
@@ -52,7 +54,7 @@ static struct entry *all_find_one(struct memory *memory, const struct all *all, 
     return shard_find(&memory->table, all->shards[i], &all->requests[i]);
 }
 
-/* The entry of a request has become another, for all that share it. */
+/* Replace a moved entry in all requests that share it. */
 static void all_moved(struct all *all, size_t i, struct entry *old)
 {
     for (size_t j = 0; j < i; j++)
@@ -63,7 +65,7 @@ static void all_moved(struct all *all, size_t i, struct entry *old)
 static void all_let_go(struct all *all)
 {
     for (size_t i = all->n; i-- > 0;)
-        if (all->entries[i] && !is_claimed_before(all, i))
+        if (all->entries[i] && !all_is_claimed_before(all, i))
             entry_let_go(all->entries[i]);
 }
 
@@ -83,8 +85,8 @@ static enum table_error all_find(struct memory *memory, struct all *all) UNCHECK
     return TABLE_OK;
 }
 
-/* Permits that requests before this one take from the same shared state. */
-static int64_t shared_before(const struct all *all, size_t i)
+/* Return the permits that earlier requests of the group take from the same shared state. */
+static int64_t all_shared_before(const struct all *all, size_t i)
 {
     int64_t cost = 0;
     for (size_t j = 0; all->full[i] && j < i; j++)
@@ -93,7 +95,7 @@ static int64_t shared_before(const struct all *all, size_t i)
     return cost;
 }
 
-/* What each would decide; true if all admit. */
+/* Peek for each request; true if all admit. */
 static bool all_peek(struct memory *memory, const struct all *all, struct weir_decision *out)
 {
     bool allowed = true;
@@ -102,7 +104,7 @@ static bool all_peek(struct memory *memory, const struct all *all, struct weir_d
         int64_t state[STATE_MAX_WORDS];
         request.verb = WEIR_PEEK;
         if (memory->on_full == WEIR_FULL_SHARE)
-            request.cost += shared_before(all, i);
+            request.cost += all_shared_before(all, i);
         if (all->entries[i])
             peek_entry(memory, &request, all->entries[i], &out[i]);
         else
@@ -114,7 +116,7 @@ static bool all_peek(struct memory *memory, const struct all *all, struct weir_d
     return allowed;
 }
 
-/* Entries for the keys that are missing, or for none of them: then *short_of had no room, if that is the error. */
+/* Add entries for all missing keys, or for none. On TABLE_NO_ROOM, *short_of is the request that found no room. */
 static enum table_error all_add(struct memory *memory, struct all *all, size_t *short_of) UNCHECKED
 {
     int64_t state[STATE_MAX_WORDS];
@@ -123,7 +125,7 @@ static enum table_error all_add(struct memory *memory, struct all *all, size_t *
         all->added[i] = false;
         if (all->full[i] && memory->on_full == WEIR_FULL_ALLOW)
             continue;
-        if (all->full[i] && !all->entries[i]) /* an earlier request may have made the shared one */
+        if (all->full[i] && !all->entries[i]) /* an earlier request may have made the shared entry */
             all->entries[i] = all_find_one(memory, all, i);
         if (all->entries[i])
             continue;
@@ -163,7 +165,7 @@ static void all_take(struct memory *memory, struct all *all, struct weir_decisio
         uint8_t source = out[i].source;
         if (all->entries[i]) {
             all_decide(memory, all, i, &all->requests[i], &out[i]);
-        } else { /* allowed for want of room */
+        } else { /* on_full allows it without an entry */
             int64_t state[STATE_MAX_WORDS];
             decide_absent(&all->requests[i], &all->plans[i], state, &out[i]);
         }
@@ -171,8 +173,8 @@ static void all_take(struct memory *memory, struct all *all, struct weir_decisio
     }
 }
 
-/* A denied request changes nothing but for a rebase. Each is asked for more than it can ever admit: that writes the
- * rebase, if one is due, also where the limit by itself would have admitted. */
+/* Write the rebase of each state, if one is due: the only change that a denied request makes. Each request asks
+ * for more than its limit can ever admit, so that it is written also where the limit alone would have admitted. */
 static void all_rebase(struct memory *memory, struct all *all) UNCHECKED
 {
     for (size_t i = 0; i < all->n; i++) {
@@ -185,7 +187,7 @@ static void all_rebase(struct memory *memory, struct all *all) UNCHECKED
     }
 }
 
-/* Last of all: entries may be gone afterwards. */
+/* Sweep last: entries may be gone afterwards. */
 static void all_sweep(struct memory *memory, const struct all *all) UNCHECKED
 {
     for (size_t i = 0; i < all->n; i++)
@@ -216,7 +218,7 @@ static enum table_error all_locked(struct memory *memory, struct all *all, struc
     return error;
 }
 
-/* The requests as they were asked, but for those that found no room: their state is the shared one, or none. */
+/* Prepare the requests. Those that found no room use the shared state, or none. */
 static void all_prepare(struct memory *memory, struct all *all, const struct weir_backend_request *requests)
 {
     for (size_t i = 0; i < all->n; i++) {
@@ -227,7 +229,7 @@ static void all_prepare(struct memory *memory, struct all *all, const struct wei
     }
 }
 
-/* Answers by on_full that had a say: all of them in an admission, those that deny in a denial. */
+/* Count the decisions by on_full that mattered: all of them in an admission, the denying ones in a denial. */
 static void all_count_full(struct memory *memory, const struct all *all, const struct weir_decision *out)
 {
     uint64_t full = 0, denied = 0, full_denied = 0;

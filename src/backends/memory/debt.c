@@ -1,24 +1,24 @@
-/* debt.c - what a stand-in has admitted of a key beyond what it was cold with, and which keys it has.
+/* debt.c - what a fallback has admitted of a key in addition to its cold state, and which keys it has.
  *
- * A walk goes through the shards in order, and through the buckets of a shard in the order of their number read
- * backwards, the lowest bit first. A table that grows splits each bucket into two that are neighbours in that order, so
- * a place in it stays good: what was passed stays passed, and nothing is skipped. (P. Noordhuis, the SCAN of Redis.)
- */
+ * A walk visits the shards in order, and the buckets of a shard in the order of their bit-reversed number. A
+ * table that grows splits each bucket into two neighbours in that order. So a place in the walk stays valid:
+ * nothing is skipped and nothing passed comes again. (P. Noordhuis, the SCAN command of Redis.) */
 #include "backends/memory/decide.h"
 
 #include "core/algorithm/level.h"
 #include "core/ground/arith.h"
 
-#define PLACE_BITS 32 /* of a place, the bucket's number read backwards; above them the shard's index */
+#define PLACE_BITS 32 /* bits of a place for the bit-reversed bucket; the shard's index is above them */
 
-/* Units tell to the last one what permits, rounded, cannot. */
-static bool is_level(const struct weir_plan *plan)
+/* True if the algorithm counts in units, whose difference is exact; the difference of rounded permits is not. */
+static bool debt_is_in_units(const struct weir_plan *plan)
 {
     return plan->algorithm == WEIR_LEAKY_BUCKET ||
            (plan->algorithm == WEIR_TOKEN_BUCKET && plan->refill == WEIR_GREEDY);
 }
 
-/* Both are seen at the same time, also where the clock rule holds it at the entry's last change. */
+/* Return the permits used beyond the cold state. Both states are read at one time, even if the entry's clock is
+ * ahead. */
 static int64_t entry_debt(const struct memory *memory, const struct entry *entry,
                           const struct weir_backend_request *request)
 {
@@ -27,7 +27,7 @@ static int64_t entry_debt(const struct memory *memory, const struct entry *entry
     int64_t at_us = request->now_us;
     missing_state(request, plan, cold);
     entry_read(entry, 0, state, state_words(plan));
-    if (is_level(plan)) {
+    if (debt_is_in_units(plan)) {
         const struct level level = level_read(plan, state, at_us);
         const struct level none = level_read(plan, cold, max_of(at_us, level.tick * plan->tick_us));
         return div_up(max_of(0, level.used - none.used), plan->q);
@@ -68,7 +68,7 @@ int64_t memory_pay(struct weir_backend *backend, const struct weir_backend_reque
     return max_of(0, debt - permits);
 }
 
-static uint32_t backwards(uint32_t bits)
+static uint32_t debt_reversed(uint32_t bits)
 {
     bits = (bits >> 1 & 0x55555555) | (bits & 0x55555555) << 1;
     bits = (bits >> 2 & 0x33333333) | (bits & 0x33333333) << 2;
@@ -76,22 +76,22 @@ static uint32_t backwards(uint32_t bits)
     return __builtin_bswap32(bits);
 }
 
-#define WORK_OF_KEY 64 /* in buckets: empty ones take their time, too */
+#define WORK_OF_KEY 64 /* in buckets, because empty ones take time, too */
 
 struct walk {
     const struct table *table;
     uint32_t tag;
-    size_t left; /* work to be done */
+    size_t left; /* work that may still be done */
     bool (*visit)(void *user, uint32_t limit_id, struct weir_key key);
     void *user;
 };
 
-/* False: the visitor has had enough. */
-static bool walk_bucket(struct walk *walk, const UT_hash_bucket *bucket)
+/* Visit the keys of a bucket. False: the visitor stopped. */
+static bool debt_walk_bucket(struct walk *walk, const UT_hash_bucket *bucket)
 {
     for (const UT_hash_handle *handle = bucket->hh_head; handle; handle = handle->hh_next) {
         const struct entry *entry = (const struct entry *)(const void *)handle; /* its first member */
-        if (handle->keylen == 0)                                                /* a shard's sentinel */
+        if (handle->keylen == 0)                                                /* the shard's sentinel */
             continue;
         walk->left -= walk->left < WORK_OF_KEY ? walk->left : WORK_OF_KEY;
         const uint32_t limit_id = (uint32_t)entry_rule(walk->table, entry)->key.limit_id;
@@ -102,15 +102,15 @@ static bool walk_bucket(struct walk *walk, const UT_hash_bucket *bucket)
     return true;
 }
 
-/* False: stopped short of the shard's end, at *from. */
-static bool walk_shard(struct walk *walk, struct shard *shard, uint32_t *from)
+/* Visit the keys of a shard from *from on. False: stopped at *from before the shard's end. */
+static bool debt_walk_shard(struct walk *walk, struct shard *shard, uint32_t *from)
 {
     bool at_end = false, goes_on = true;
     lock_take(&shard->mutex);
     while (!at_end && goes_on) {
         const uint32_t mask = shard->bucket_mask;
         walk->left -= walk->left > 0;
-        goes_on = walk_bucket(walk, shard_bucket(shard, backwards(*from)));
+        goes_on = debt_walk_bucket(walk, shard_bucket(shard, debt_reversed(*from)));
         if (goes_on) {
             *from = (uint32_t)(*from + (UINT64_C(1) << PLACE_BITS) / ((uint64_t)mask + 1));
             at_end = *from == 0;
@@ -131,7 +131,7 @@ bool memory_debtors(struct weir_backend *backend, uint32_t tag, uint64_t *place,
     uint64_t index = *place >> PLACE_BITS;
     uint32_t from = (uint32_t)*place;
     for (; index < memory->table.shard_count; index++, from = 0) {
-        const bool at_end = walk_shard(&walk, &memory->table.shards[index], &from);
+        const bool at_end = debt_walk_shard(&walk, &memory->table.shards[index], &from);
         *place = at_end ? (index + 1) << PLACE_BITS : index << PLACE_BITS | from;
         if (!at_end || walk.left == 0)
             return *place >> PLACE_BITS < memory->table.shard_count;

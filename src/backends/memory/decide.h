@@ -1,4 +1,16 @@
-/* decide.h - the decisions of the memory backend, one key at a time or several as one step. */
+/* decide.h - how the memory backend decides.
+ *
+ * The files build on one another in this order, each on those above it:
+ *
+ *     state.c     what one key's state decides
+ *     carry.c     brings an entry under another plan of its limit
+ *     locked.c    decides for one key under its shard's mutex
+ *     debt.c      what a fallback has admitted and still owes
+ *     all.c       decides for a group: all or nothing
+ *     decide.c    decides for one key or a batch, without the mutex if possible
+ *
+ * Unless a comment says otherwise, the caller holds the shard's mutex and has claimed the entry (memory/entry.h).
+ */
 #ifndef BACKENDS_MEMORY_DECIDE_H
 #define BACKENDS_MEMORY_DECIDE_H
 
@@ -7,16 +19,16 @@
 #include "core/ground/forks.h"
 #include "core/limiter/own_ops.h"
 
-#define SWEEP_STEPS 2 /* entries that an insertion, and each of several requests at once, tries for idle ones */
-#define ROOM_TRIES 4  /* how often a new key makes room before it is turned away */
+#define SWEEP_STEPS 2 /* entries swept by an insertion, and by each request of a group */
+#define ROOM_TRIES 4  /* how often a new key makes room before on_full decides */
 
 struct memory {
     struct weir_backend backend;
     enum weir_on_full on_full; /* (c) */
     bool keep_idle;            /* (c) */
-    _Atomic uint64_t full;     /* (a) answers by on_full */
+    _Atomic uint64_t full;     /* (a) decisions by on_full */
     struct table table;
-    struct forks_watcher forks; /* forks.c's; told is NULL if it does not watch */
+    struct forks_watcher forks; /* told is NULL if forks are not watched */
 };
 
 static inline int weir_error_of(enum table_error error)
@@ -24,63 +36,77 @@ static inline int weir_error_of(enum table_error error)
     return error == TABLE_OK ? WEIR_OK : WEIR_ENOMEM;
 }
 
-/* As ops->decide(). */
-int memory_decide(struct weir_backend *backend, const struct weir_backend_request *requests, size_t n, bool all,
-                  int64_t deadline_us, struct weir_decision *out);
+/* Drop idle keys among the next `steps` entries of a shard. Any entry of the shard may be gone afterwards. */
+static inline void memory_sweep(struct memory *memory, struct shard *shard, int64_t now_us, unsigned steps)
+    REQUIRES(shard->mutex)
+{
+    if (!memory->keep_idle)
+        shard_sweep(&memory->table, shard, now_us, WEIR_CLOCK_SLACK_US, &steps, steps);
+}
 
-/* All or nothing; no lock is held. */
-int memory_decide_all(struct memory *memory, const struct weir_backend_request *requests, size_t n,
-                      struct weir_decision *out);
+/* ---- state.c ---- */
 
-/* memory/debt.c: see struct own_ops. */
+/* Write the state of a key without an entry: fresh, or cold if the request is for a fallback. */
+void missing_state(const struct weir_backend_request *request, const struct weir_plan *plan, int64_t *state);
+
+/* Decide for a key without an entry. Leaves the resulting state in `state`. */
+void decide_absent(const struct weir_backend_request *request, const struct weir_plan *plan, int64_t *state,
+                   struct weir_decision *out);
+
+/* Peek at an entry by the plan that it was written under. */
+void peek_entry(struct memory *memory, const struct weir_backend_request *request, const struct entry *entry,
+                struct weir_decision *out);
+
+/* ---- carry.c ---- */
+
+/* Bring an entry under the plan of the request's limit as core/algorithm/former.c defines it, and drop a former state
+ * in which nothing is used. *entry may move; it becomes NULL if nothing in it is used. An entry written under a later
+ * plan than the request's stays as it is: that plan decides for late requests, too. TABLE_NO_MEMORY: nothing changed. */
+enum table_error carry_entry(struct memory *memory, struct shard *shard, const struct weir_backend_request *request,
+                             struct entry **entry) REQUIRES(shard->mutex);
+
+/* Peek at an entry that may be under another plan than the request's, as if it had been carried over. */
+void peek_carried(struct memory *memory, const struct weir_backend_request *request, struct entry *entry,
+                  struct weir_decision *out);
+
+/* Charge the former state of an entry for a decision that changed the entry's state. Returns as decide_entry() does. */
+bool former_changed(struct memory *memory, struct shard *shard, const struct weir_backend_request *request,
+                    struct entry *entry, const struct weir_decision *decision) REQUIRES(shard->mutex);
+
+/* ---- locked.c ---- */
+
+/* Decide by the plan that the entry was written under. False if nothing in it is used any more: it was removed. */
+bool decide_entry(struct memory *memory, struct shard *shard, const struct weir_backend_request *request,
+                  struct entry *entry, struct weir_decision *out) REQUIRES(shard->mutex);
+
+/* Return the request for the key that all keys of a limit share when they find no room. Its entry is in the overflow
+ * shard, which holds no caller's key. */
+struct weir_backend_request overflow_request(const struct weir_backend_request *request);
+
+/* Decide by on_full for a new key that found no room. The caller holds no lock. */
+enum table_error decide_full(struct memory *memory, const struct weir_backend_request *request, int64_t soonest_us,
+                             struct weir_decision *out);
+
+/* Decide for one key under its shard's mutex, which the caller does not hold. WEIR_OK or WEIR_ENOMEM. */
+int memory_decide_locked(struct memory *memory, const struct weir_backend_request *request, struct weir_decision *out);
+
+/* ---- debt.c: for a fallback; see core/limiter/own_ops.h ---- */
+
 int64_t memory_debt(struct weir_backend *backend, const struct weir_backend_request *request);
 int64_t memory_pay(struct weir_backend *backend, const struct weir_backend_request *request, int64_t permits);
 bool memory_debtors(struct weir_backend *backend, uint32_t tag, uint64_t *place, size_t most,
                     bool (*visit)(void *user, uint32_t limit_id, struct weir_key key), void *user);
 
-/* What both are made of. Entries are claimed throughout. */
+/* ---- all.c ---- */
 
-/* Drop idle keys among the next `steps` entries of a shard; any of its entries may be gone then. */
-void memory_sweep(struct memory *memory, struct shard *shard, int64_t now_us, unsigned steps) REQUIRES(shard->mutex);
+/* Decide for a group. The caller holds no lock. */
+int memory_decide_all(struct memory *memory, const struct weir_backend_request *requests, size_t n,
+                      struct weir_decision *out);
 
-/* The state of a key that is not there: fresh, or cold if the request stands in for a backend that failed. */
-void missing_state(const struct weir_backend_request *request, const struct weir_plan *plan, int64_t *state);
+/* ---- decide.c ---- */
 
-/* Decide for a key that is not there; `state` is left as the decision makes it. */
-void decide_absent(const struct weir_backend_request *request, const struct weir_plan *plan, int64_t *state,
-                   struct weir_decision *out);
-
-/* Decide for one that is, by the plan that it was written under. False: nothing is used in it any more, and it is gone.
- */
-bool decide_entry(struct memory *memory, struct shard *shard, const struct weir_backend_request *request,
-                  struct entry *entry, struct weir_decision *out) REQUIRES(shard->mutex);
-
-/* The same, asked by a peek. */
-void peek_entry(struct memory *memory, const struct weir_backend_request *request, const struct entry *entry,
-                struct weir_decision *out);
-
-/* memory/carry.c: of entries that are, or have been, under another plan than their limit's. */
-
-/* Bring an entry under the plan of the request's limit, as core/algorithm/former.c says, and let go of a former state in which
- * nothing is used. *entry may move, or become NULL if nothing is used in it. One that was written under a later plan
- * than the limit is seen to have is left there: late requests are decided by that rule's plan, too. TABLE_NO_MEMORY:
- * nothing changed. */
-enum table_error carry_entry(struct memory *memory, struct shard *shard, const struct weir_backend_request *request,
-                             struct entry **entry) REQUIRES(shard->mutex);
-
-/* A peek at an entry that is not known to be under the limit's plan: as if it were carried over. */
-void peek_carried(struct memory *memory, const struct weir_backend_request *request, struct entry *entry,
-                  struct weir_decision *out);
-
-/* The state of an entry with a former one was changed by this decision; as decide_entry(). */
-bool former_changed(struct memory *memory, struct shard *shard, const struct weir_backend_request *request,
-                    struct entry *entry, const struct weir_decision *decision) REQUIRES(shard->mutex);
-
-/* All keys of a limit that find no room have this one in common; no caller's key is kept in the overflow shard. */
-struct weir_backend_request overflow_request(const struct weir_backend_request *request);
-
-/* The answer to a new key that would have been admitted, had there been room. No lock is held. */
-enum table_error decide_full(struct memory *memory, const struct weir_backend_request *request, int64_t soonest_us,
-                             struct weir_decision *out);
+/* Implements ops->decide(). */
+int memory_decide(struct weir_backend *backend, const struct weir_backend_request *requests, size_t n, bool all,
+                  int64_t deadline_us, struct weir_decision *out);
 
 #endif

@@ -1,24 +1,29 @@
-/* entry.h - a key's entry, and its word, by which its state is read and changed without a lock.
+/* entry.h - a key's entry, and its word, with which threads read and change the entry without a lock.
  *
- * The word says all that must not change between a look at an entry and what is written to it: under which rule it was
- * written, and so of which limit it is, how long its key is, and how often its state has changed. It is written with
- * each change, and bit 0 is set while there is one under way.
+ * The word is 64 bits. It holds all that must stay the same between reading an entry and writing to it: the
+ * number of the rule that the state was written under (which also tells the limit), the length of the key, and a
+ * count of changes. Every change writes the word. Bit 0 is set while a change is under way: the entry is then
+ * claimed.
  *
- *     look      word (bit 0 clear), key and state, what is to be decided; word again: the same, so that was the state
- *     change    the same, but the word is swapped for itself with bit 0: nobody has changed anything since, and nobody
- *               else can now; the new state; the word of one more change, which has bit 0 clear
+ *     read      load the word, with bit 0 clear; copy the key and the state; load the word again
+ *               if it is the same, the copy is one state of one key
+ *     change    read; decide on the copy; swap the word for itself with bit 0 set (compare and exchange)
+ *               if that succeeds, nothing has changed, and no other thread can change the entry now
+ *               write the new state; write the word with the count raised and bit 0 clear
  *
- * (A seqlock with a writer who has decided beforehand, so that bit 0 is set for three stores. Words of the state are
- * stored with release and loaded with acquire order: who loads a new one sees the word that came before it, as in
- * core/policy/plan_cell.h. Boehm, "Can seqlocks get along with programming language memory models?", 2012.)
+ * This is a seqlock whose writer has decided beforehand, so that bit 0 is set for three stores only. Words of the
+ * state are stored with release order and loaded with acquire order: a thread that loads a new one also sees the
+ * claimed word before it, as in core/policy/plan_cell.h. (Boehm, "Can seqlocks get along with programming
+ * language memory models?", 2012.)
  *
- * Who holds the shard's mutex may set bit 0 for longer. Whoever finds it set waits for three stores, and for the mutex
- * then: nobody waits for one thread that was preempted while it has the mutex, but for those that have the mutex.
+ * A thread that holds the shard's mutex may keep an entry claimed for longer. A thread that finds an entry claimed
+ * retries for a while and then takes the mutex. So only the thread that holds the mutex ever waits for a claim by a
+ * preempted thread.
  *
- * The memory of an entry stays an entry's of its size while anybody looks (slab.h, readers.h), and its word goes on
- * counting, so that one who slept over the end of one entry and the beginning of another finds it changed. A count of
- * 33 bits comes round in no less than a minute and a half of nothing but changes to one key: one who sleeps for just
- * that long between two stores could be fooled.
+ * The memory of an entry stays an entry of that size while any thread reads it (slab.h, readers.h), and its word
+ * keeps counting. A thread that slept while one entry ended and another began therefore finds the word changed.
+ * The count has 33 bits and takes at least a minute and a half of changes to one key to wrap; a thread that
+ * sleeps for exactly that long between two stores could be fooled.
  */
 #ifndef BACKENDS_MEMORY_ENTRY_H
 #define BACKENDS_MEMORY_ENTRY_H
@@ -27,23 +32,23 @@
 #include "backends/shared/slab.h"
 #include "core/ground/hash.h"
 
-/* From the lowest bit on: busy, the length of the key, the rule's number, and the count, which may run over. */
+/* From the lowest bit up: busy, the key's length, the rule's number, and the count, which may overflow. */
 #define WORD_BUSY UINT64_C(1)
 #define WORD_LEN_BITS 10
 #define WORD_RULE_SHIFT (1 + WORD_LEN_BITS)
 #define WORD_COUNT_SHIFT (WORD_RULE_SHIFT + RULE_BITS)
 #define WORD_ONE_CHANGE (UINT64_C(1) << WORD_COUNT_SHIFT)
-#define WORD_WHOSE ((WORD_ONE_CHANGE - 1) & ~WORD_BUSY) /* length and rule */
+#define WORD_WHOSE ((WORD_ONE_CHANGE - 1) & ~WORD_BUSY) /* length and rule: what identifies the entry */
 
 _Static_assert(64 - WORD_COUNT_SHIFT >= 33, "room for the count, see above");
 _Static_assert(SLAB_MAX_ENTRY <= 1 << WORD_LEN_BITS, "keys of entries that have a place are shorter than this");
 
-/* (s) the shard's mutex, (w) by the word */
+/* (s) shard->mutex, (w) guarded by the word */
 struct entry {
-    UT_hash_handle hh;     /* (s); hh.key leads to the key */
-    _Atomic uint64_t word; /* its rule's number is 0 when it is nobody's */
-    /* (w) the state and the former one, the rule's `words` in all; then the key, whole words, the last filled up
-     * with zeroes, which is constant while the rule's number is not 0 */
+    UT_hash_handle hh;     /* (s) hh.key points to the key */
+    _Atomic uint64_t word; /* the rule's number is 0 in a freed entry */
+    /* (w) The state and the former state: the rule's `words` in all. Then the key in whole words, padded with
+     * zeros; it is constant while the rule's number is not 0. */
     _Atomic int64_t cells[];
 };
 
@@ -66,20 +71,20 @@ static inline size_t word_len(uint64_t word)
     return (size_t)(word >> 1) & (((size_t)1 << WORD_LEN_BITS) - 1);
 }
 
-/* After one more change; not busy. */
+/* Return the word after one more change, not busy. */
 static inline uint64_t word_next(uint64_t word)
 {
     return (word & ~WORD_BUSY) + WORD_ONE_CHANGE;
 }
 
-/* The length and the rule of a word; of a length that is not told, its lower bits. */
+/* Return the identifying part of a word. Of a length that the word cannot hold, only the lower bits count. */
 static inline uint64_t word_whose(uint32_t rule, size_t key_len)
 {
     const uint64_t len = key_len & (((size_t)1 << WORD_LEN_BITS) - 1);
     return (uint64_t)rule << WORD_RULE_SHIFT | len << 1;
 }
 
-/* After one more change, under another rule, or with another key. */
+/* Return the word after one more change, under another rule or with another key. */
 static inline uint64_t word_of(uint64_t word, uint32_t rule, size_t key_len)
 {
     return (word_next(word) & ~WORD_WHOSE) | word_whose(rule, key_len);
@@ -90,7 +95,8 @@ static inline uint64_t entry_word(const struct entry *entry)
     return atomic_load_explicit(&entry->word, memory_order_acquire);
 }
 
-/* Nothing has changed since `word`, and nobody else changes anything until entry_release(). */
+/* Claim the entry: true if nothing has changed since `word`. Then no other thread changes it until
+ * entry_release(). */
 static inline bool entry_claim(struct entry *entry, uint64_t *word)
 {
     return atomic_compare_exchange_strong_explicit(&entry->word, word, *word | WORD_BUSY, memory_order_acquire,
@@ -110,14 +116,14 @@ static inline void entry_read(const struct entry *entry, size_t from, int64_t *s
         state[i] = atomic_load_explicit(&entry->cells[from + i], memory_order_acquire);
 }
 
-/* While it is claimed, or nobody's. */
+/* Write to an entry that is claimed or freed. */
 static inline void entry_write(struct entry *entry, size_t from, const int64_t *state, size_t words)
 {
     for (size_t i = 0; i < words; i++)
         atomic_store_explicit(&entry->cells[from + i], state[i], memory_order_release);
 }
 
-/* The last word of a key, filled up, with the bytes as they lie in memory. */
+/* Return the last word of a key, padded with zeros, its bytes in memory order. */
 static inline uint64_t key_rest(const unsigned char *bytes, size_t len)
 {
     uint64_t rest = rest_of(bytes, len);
@@ -149,7 +155,7 @@ static inline uint64_t cell_at(const struct entry *entry, size_t at)
     return (uint64_t)atomic_load_explicit(&entry->cells[at], memory_order_acquire);
 }
 
-/* Of any length. */
+/* Compare keys of any length. */
 __attribute__((noinline)) static bool entry_has_bytes(const struct entry *entry, size_t from, struct weir_key key)
 {
     const unsigned char *bytes = key.data;
@@ -160,7 +166,7 @@ __attribute__((noinline)) static bool entry_has_bytes(const struct entry *entry,
     return key.len % 8 == 0 || key_rest(bytes, key.len) == cell_at(entry, from + whole);
 }
 
-/* An IPv6 address, a UUID, 16 digits of a hash: what has 16 bytes is compared on the way. */
+/* Compare keys. Those of 16 bytes (an IPv6 address, a UUID, 16 digits of a hash) are compared inline. */
 static inline bool entry_has_key(const struct entry *entry, size_t from, struct weir_key key)
 {
     const unsigned char *bytes = key.data;

@@ -15,7 +15,7 @@ static size_t lines_bytes(const struct index *index)
 int index_init(struct index *index, size_t shards, int64_t keys, struct budget *budget)
 {
     *index = (struct index){ .shards = shards, .budget = budget };
-    const uint64_t enough = 2 + (uint64_t)keys / INDEX_KEYS_MOST * 3 / 2; /* hashes do not spread keys quite evenly */
+    const uint64_t enough = 2 + (uint64_t)keys / INDEX_KEYS_MOST * 3 / 2; /* hashes spread keys a little unevenly */
     index->most_lines = (uint32_t)(UINT64_MAX >> __builtin_clzll(enough));
     index->counts = calloc(shards, sizeof *index->counts);
     if (!index->counts)
@@ -38,12 +38,12 @@ void index_free(struct index *index)
     free((void *)index->counts);
 }
 
-static uint64_t tag_at(const struct index_line *line, unsigned slot)
+static uint64_t slot_tag(const struct index_line *line, unsigned slot)
 {
     return atomic_load_explicit(&line->tags[slot / 8], memory_order_relaxed) >> 8 * (slot % 8) & 0xff;
 }
 
-/* The place is there as long as the tag is. */
+/* Keep the place valid for as long as the tag is there. */
 static void slot_write(struct index_line *line, unsigned slot, uint64_t tag, uint32_t place)
 {
     const uint64_t tags = atomic_load_explicit(&line->tags[slot / 8], memory_order_relaxed);
@@ -61,11 +61,11 @@ static void line_spill(struct index_line *line)
     atomic_store_explicit(&line->tags[1], tags | INDEX_SPILLED, memory_order_release);
 }
 
-/* The first empty slot, or INDEX_SLOTS. */
+/* Return the first empty slot, or INDEX_SLOTS. */
 static unsigned line_room(const struct index_line *line)
 {
     unsigned slot = 0;
-    while (slot < INDEX_SLOTS && tag_at(line, slot) != 0)
+    while (slot < INDEX_SLOTS && slot_tag(line, slot) != 0)
         slot++;
     return slot;
 }
@@ -104,8 +104,9 @@ void index_remove(struct index *index, size_t shard, uint64_t hash, uint32_t pla
             slot_write(line, slot, 0, 0);
 }
 
-/* Lines are spread from the last to the first, so that none is written that is still to be read: what is in line i goes
- * to the lines from i * count / old to (i + 1) * count / old. Who looks meanwhile may find nothing. */
+/* Spread lines from the last to the first, so that none is overwritten before it is read: what line i holds goes
+ * to the lines from i * count / old to (i + 1) * count / old. A reader may find nothing during this; it takes the
+ * mutex then. */
 void index_widen(struct index *index, size_t shard, void (*fetch)(void *user, uint32_t place),
                  uint32_t (*hash_of)(void *user, uint32_t place), void *user)
 {
@@ -120,7 +121,7 @@ void index_widen(struct index *index, size_t shard, void (*fetch)(void *user, ui
         uint64_t tags[INDEX_SLOTS];
         uint32_t places[INDEX_SLOTS];
         for (unsigned slot = 0; slot < INDEX_SLOTS; slot++) {
-            tags[slot] = tag_at(line, slot);
+            tags[slot] = slot_tag(line, slot);
             places[slot] = index_place(line, slot);
             if (tags[slot] != 0)
                 fetch(user, places[slot]);

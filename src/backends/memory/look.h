@@ -1,53 +1,60 @@
-/* look.h - decides for a key that is there without its shard's mutex: the fast path.
+/* look.h - decides for an existing key without its shard's mutex: the fast path.
  *
- *     index line, by the hash      where an entry with such a hash is
- *     entry                        its word: whose it is; its key: yes; its rule: the plan that the request asks for
- *     state                        a copy, if nobody has changed anything since the word was read
- *     decide                       on the copy
- *     publish                      if that changed anything, and still nobody has changed anything
+ * A mutex costs two atomic read-modify-writes a decision and makes threads with different keys of one shard wait.
+ * A look needs one compare-and-exchange, on the entry itself.
+ *
+ *     index line    found by the hash; names entries that may be the key's
+ *     entry         compare its word with the request's rule and length, then its key
+ *     state         copy it; the word must not have changed
+ *     decide        on the copy
+ *     publish       if the decision changed the copy: claim the entry, which fails if the word has changed; write
  *
  * What could go wrong without the mutex, and why it does not:
  *
- * - The entry is dropped, and its memory serves another key: its word has changed. All that is read is followed by
- *   a comparison of the word with what it was, and belongs to one state of one key then; what is written is preceded by
- *   a swap of it.
- * - Its memory serves something else altogether, or its rule is forgotten: not while anybody looks (readers.h).
- * - The index is wrong, old, or being rewritten: it only says where to look. Whoever finds nothing takes the mutex.
- * - The state changes in the middle of being read: the word has changed as well, or is marked as busy (memory/entry.h).
- * - Several keys are decided for as one step (memory/all.c): their entries are claimed all the while.
- * - The limit is redefined: the entry is brought under the new plan by one that has the mutex, and claims it. Whoever
- *   looked before finds the word changed; whoever looks after finds a rule that is not the request's, and takes the
- *   mutex, as do all for whom the entry would have to be dropped, moved, or noted for the sweep.
- * - The process forks: nobody may look while it does, where forks are watched (memory.c); elsewhere the child may not
- *   use the limiter.
+ * - The entry is dropped and its memory serves another key. Then its word has changed. After everything that it
+ *   reads, a look compares the word again, so that what it read is one state of one key; before it writes, it
+ *   swaps the word.
+ * - The memory serves another purpose, or the rule is forgotten. Neither happens while a thread looks
+ *   (readers.h).
+ * - The index is wrong, old, or being rewritten. It only says where to look. A look that finds nothing takes the
+ *   mutex.
+ * - The state changes while it is read. Then the word has changed, or is marked busy (memory/entry.h).
+ * - A group is decided as one step (memory/all.c). It keeps its entries claimed for all that time.
+ * - The limit is redefined. A thread with the mutex claims the entry and brings it under the new plan. A look
+ *   that began before finds the word changed; one that begins afterwards finds a rule that is not the request's
+ *   and takes the mutex.
+ * - The entry would have to be dropped, moved or noted for the sweep. The look gives up and takes the mutex.
+ * - The process forks. Where forks are watched, no look runs during a fork (memory.c); elsewhere the child may
+ *   not use the limiter.
  *
- * The sweep goes by a lower bound of when an entry will be as good as new. A take makes that later, so nothing need be
- * noted, unless the clock has stepped back so far that the state's time moves back: that is left to those with the
- * mutex.
+ * The sweep uses a lower bound of the time at which an entry becomes idle. A take only moves that time later, so
+ * a look need not note anything. The exception is a clock that steps back so far that the state's time moves
+ * back; that case is left to the threads with the mutex.
  */
 #ifndef BACKENDS_MEMORY_LOOK_H
 #define BACKENDS_MEMORY_LOOK_H
 
 #include "backends/memory/decide.h"
 
-#define LOOK_TRIES 32       /* while others change the same key */
-#define LOOK_PAUSE 32       /* in turns of look_pause(), after the first of them, and as many more after each ... */
+#define LOOK_TRIES 32       /* tries while other threads change the same key */
+#define LOOK_PAUSE 32       /* turns of look_pause() after the first try; the pause grows by as much each time ... */
 #define LOOK_MOST_PAUSE 256 /* ... up to this */
-#define LOOK_WORDS 48       /* states that are larger are left to those with the mutex */
+#define LOOK_WORDS 48       /* larger states are decided under the mutex */
 
-#define LOOK_UNGUESSED WORD_BUSY /* is no part of whose a word is */
+#define LOOK_UNGUESSED WORD_BUSY /* no entry's `whose` contains this bit */
 
-/* What an entry is known by. Before it is found, `rule` and `whose` are those that it is guessed to have, or NULL and
- * LOOK_UNGUESSED, which no entry has: 0 have those that are nobody's, and a place that was noted or a late look leads to
- * them. It stays in registers: who is not inlined gets a copy. */
+/* What a look knows of an entry. Until the entry is found, `rule` and `whose` are a guess, or NULL and
+ * LOOK_UNGUESSED, which match no entry. (0 would match freed entries, to which a stale hint can still lead.) The
+ * struct stays in registers: functions that are not inlined get a copy. */
 struct look {
     struct entry *entry;
     const struct rule *rule;
-    uint64_t word;  /* its, as it was read */
-    uint64_t whose; /* of the word */
+    uint64_t word;  /* the entry's word as it was read */
+    uint64_t whose; /* the word's identifying part */
 };
 
-/* The request's rule is known before the entry as a rule, and nothing waits for the way from the one to the other. */
+/* Guess the entry's rule from the request's limit. Loading it through the entry's word would be a chain of two
+ * cache misses; the guess lets both loads run at once. */
 static inline struct look look_guess(const struct table *table, const struct weir_backend_request *request)
 {
     const struct rule *rule = rule_guess(&table->rules, request->limit_id);
@@ -56,7 +63,7 @@ static inline struct look look_guess(const struct table *table, const struct wei
     return (struct look){ .whose = LOOK_UNGUESSED };
 }
 
-/* An entry that is not as guessed may be the request's all the same: its rule, or NULL. */
+/* Return the rule of an entry that does not match the guess but may still be the request's, or NULL. */
 __attribute__((noinline)) static const struct rule *
 look_closely(const struct table *table, const struct weir_backend_request *request, uint64_t word)
 {
@@ -66,7 +73,7 @@ look_closely(const struct table *table, const struct weir_backend_request *reque
     return may_be ? rule : NULL;
 }
 
-/* Whether the entry at a place is that of the request's key. */
+/* True if the entry at a place is that of the request's key. */
 static inline bool look_at(const struct table *table, uint32_t place, const struct weir_backend_request *request,
                            struct look *look)
 {
@@ -75,16 +82,17 @@ static inline bool look_at(const struct table *table, uint32_t place, const stru
     if (__builtin_expect((look->word & WORD_WHOSE) != look->whose, 0)) {
         const struct rule *rule = look_closely(table, request, look->word);
         if (!rule)
-            return false; /* the guess stays as it is, for the next one */
+            return false; /* the guess stays for the next entry */
         look->rule = rule;
         look->whose = look->word & WORD_WHOSE;
     }
     return entry_has_key(look->entry, look->rule->words, request->key);
 }
 
-/* The place by the request's hint, which says how often a page had come to serve another size by then as well; 0: none.
- * Acquire, and release where it is written: who did not find the place by the index must see the region that it leads
- * to all the same. */
+/* Return the place from the request's hint, or 0. The hint also holds how often pages had been recast when it was
+ * written; if that count has changed, the place may lead to an entry of another size. Acquire here pairs with
+ * release where the hint is written: a thread that did not find the place through the index must still see the
+ * region that it leads to. */
 static inline uint32_t look_hinted(const struct table *table, const struct weir_backend_request *request)
 {
     const uint64_t hint = __atomic_load_n(&request->hint->opaque[0], __ATOMIC_ACQUIRE);
@@ -115,8 +123,8 @@ static inline bool look_by_index(const struct table *table, const struct weir_ba
 
 enum look_end { LOOK_DONE, LOOK_AGAIN, LOOK_GIVEN_UP };
 
-/* A copy of the state. Only after this is it known to be a state of that rule: what another key's numbers would come to,
- * no algorithm answers for. */
+/* Copy the state. True if the copy is a state of that rule: before this check the numbers may be another key's,
+ * and no algorithm defines what they would decide. */
 static inline bool look_read(const struct look *look, int64_t *state, size_t words)
 {
     entry_read(look->entry, 0, state, words);
@@ -133,8 +141,8 @@ static inline bool look_publish(const struct look *look, const int64_t *state, s
     return true;
 }
 
-/* One decision, on the copy, if nobody comes in between: by a token bucket with greedy refill, whose numbers stay in
- * registers. Others wait for the change, and none for what is told of it. */
+/* Decide by a token bucket with greedy refill, whose two numbers stay in registers. The change is published
+ * before the decision's other fields are computed, so that other threads wait for the change only. */
 static inline enum look_end look_greedy(const struct look *look, const struct weir_backend_request *request,
                                         struct weir_decision *out)
 {
@@ -146,7 +154,7 @@ static inline enum look_end look_greedy(const struct look *look, const struct we
     struct level level = level_read(plan, state, request->now_us);
     const bool allowed = level_ask(plan, &level, request->cost, request->verb);
     if (level.changed) {
-        if (level.used == 0 || level.tick < tick) /* to be dropped, or noted for the sweep */
+        if (level.used == 0 || level.tick < tick) /* must be dropped, or noted for the sweep */
             return LOOK_GIVEN_UP;
         level_write(&level, state);
         if (!look_publish(look, state, 2))
@@ -156,8 +164,9 @@ static inline enum look_end look_greedy(const struct look *look, const struct we
     return LOOK_DONE;
 }
 
-/* The same by any algorithm. Not handed a struct, which would be copied by wider words than it was written by: those wait
- * for what is written. Nor is the answer copied, for the same reason. */
+/* Decide by any algorithm. The parameters are separate words, not a struct: a struct just written field by field
+ * and then copied with wider loads stalls on store forwarding. The same holds for the answer, so it is written in
+ * place. */
 __attribute__((noinline)) static enum look_end look_any(struct entry *entry, const struct rule *rule, uint64_t word,
                                                         const struct weir_backend_request *request,
                                                         struct weir_decision *out)
@@ -181,8 +190,8 @@ __attribute__((noinline)) static enum look_end look_any(struct entry *entry, con
     return is_left ? LOOK_GIVEN_UP : LOOK_AGAIN;
 }
 
-/* Let the others have the entry's cache line for a while: who takes it away from one in the middle of a change makes
- * both slower. */
+/* Leave the entry's cache line to the other threads for a while: taking it away in the middle of a change slows
+ * both down. */
 static inline void look_pause(unsigned times)
 {
     for (unsigned i = 0; i < times; i++)
@@ -195,8 +204,8 @@ static inline void look_pause(unsigned times)
 #endif
 }
 
-/* While others change the same key; as often as it takes, within reason: one that is busy for long is claimed by somebody
- * with the mutex, or by one who was preempted. */
+/* Try again while other threads change the same key, up to LOOK_TRIES times: an entry that stays busy for longer
+ * is claimed by a thread that holds the mutex or that was preempted. */
 __attribute__((noinline)) static bool look_on(struct look look, const struct weir_backend_request *request,
                                               struct weir_decision *out)
 {
@@ -207,7 +216,7 @@ __attribute__((noinline)) static bool look_on(struct look look, const struct wei
         look.word = entry_word(look.entry);
         if ((look.word & WORD_BUSY) != 0)
             continue;
-        /* It may have become another key's meanwhile, and be under the same rule. */
+        /* The memory may serve another key of the same rule by now. */
         if ((look.word & WORD_WHOSE) != look.whose || !entry_has_key(look.entry, look.rule->words, request->key))
             break;
         const enum look_end end = look_any(look.entry, look.rule, look.word, request, out);
@@ -217,8 +226,8 @@ __attribute__((noinline)) static bool look_on(struct look look, const struct wei
     return false;
 }
 
-/* Decide for the request's key, by an entry that is there under the plan that the request asks for, probably at `place`
- * if that is not 0. False: take the mutex; *out is as it was. By one who looks. */
+/* Decide by an entry that exists under the request's plan, probably at `place` if that is not 0. False: take the
+ * mutex; *out is unchanged. The caller is inside readers_enter(). */
 __attribute__((always_inline)) static inline bool look_and_decide(const struct table *table,
                                                                   const struct weir_backend_request *request,
                                                                   uint32_t place, struct weir_decision *out)
@@ -237,7 +246,7 @@ __attribute__((always_inline)) static inline bool look_and_decide(const struct t
     return end == LOOK_DONE;
 }
 
-/* Whether it is a request for those who look at all. */
+/* True if a look may decide the request at all. */
 static inline bool look_may(const struct weir_backend_request *request)
 {
     return request->verb <= WEIR_PEEK && request->ahead == 0 && request->key.len < (size_t)1 << WORD_LEN_BITS;

@@ -15,27 +15,27 @@ static void memory_stats(struct weir_backend *backend, struct weir_stats *add)
     add->bytes += atomic_load_explicit(&memory->table.budget.used, memory_order_relaxed);
 }
 
-/* Which locks they are is known only now: past the analysis. */
-static void told_of_fork(struct forks_watcher *watcher, enum forks_moment moment) UNCHECKED
+/* Hold every lock during a fork. Clang's analysis cannot follow locks chosen at run time. */
+static void memory_forked(struct forks_watcher *watcher, enum forks_moment moment) UNCHECKED
 {
     struct memory *memory = (struct memory *)((char *)watcher - offsetof(struct memory, forks));
     void (*turn)(struct lock * lock) = moment == FORKS_BEFORE ? lock_take : lock_give;
     if (moment == FORKS_IN_CHILD)
-        readers_init(&memory->table.readers); /* whoever looked was not followed into it */
+        readers_init(&memory->table.readers); /* no reading thread exists in the child */
     else if (moment == FORKS_IN_PARENT)
         readers_open(&memory->table.readers);
-    for (size_t i = 0; i <= memory->table.shard_count; i++) /* the last is the overflow shard */
+    for (size_t i = 0; i <= memory->table.shard_count; i++) /* the last one is the overflow shard */
         turn(&memory->table.shards[i].mutex);
     turn(&memory->table.slab.mutex);
     turn(&memory->table.rules.mutex);
-    if (moment == FORKS_BEFORE) /* nobody is in the middle of a change: those without a mutex first find it taken */
+    if (moment == FORKS_BEFORE) /* no change is half done: from now on every request takes a mutex */
         readers_shut(&memory->table.readers);
 }
 
 void memory_watch_forks(struct weir_backend *backend)
 {
     struct memory *memory = (struct memory *)backend;
-    memory->forks.told = told_of_fork;
+    memory->forks.told = memory_forked;
     forks_watch(&memory->forks);
 }
 

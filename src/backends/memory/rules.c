@@ -10,7 +10,7 @@ int rules_init(struct rules *rules, struct readers *readers)
 {
     *rules = (struct rules){ .readers = readers };
     lock_init(&rules->mutex);
-    rules->current = calloc(RULES_CURRENT, sizeof *rules->current); /* untouched but for limits that there are */
+    rules->current = calloc(RULES_CURRENT, sizeof *rules->current); /* pages are touched only for limits that exist */
     return rules->current ? 0 : -1;
 }
 
@@ -27,8 +27,8 @@ void rules_destroy(struct rules *rules)
     lock_destroy(&rules->mutex);
 }
 
-/* Room for one more chunk's first rule, or there is some already. */
-static bool make_chunk(struct rules *rules, unsigned chunk) REQUIRES(rules->mutex)
+/* Make a chunk of rules unless it exists. False: out of memory. */
+static bool rules_make_chunk(struct rules *rules, unsigned chunk) REQUIRES(rules->mutex)
 {
     if (atomic_load_explicit(&rules->chunks[chunk], memory_order_relaxed))
         return true;
@@ -37,7 +37,7 @@ static bool make_chunk(struct rules *rules, unsigned chunk) REQUIRES(rules->mute
     return made != NULL;
 }
 
-/* A rule that nobody has been able to look at since it was another. */
+/* Return a rule's memory that no reader can still be using. NULL: out of memory or of numbers. */
 static struct rule *rule_take(struct rules *rules) REQUIRES(rules->mutex)
 {
     struct rule *rule = rules->forgotten;
@@ -46,7 +46,7 @@ static struct rule *rule_take(struct rules *rules) REQUIRES(rules->mutex)
         return rule;
     }
     const uint32_t number = RULES_FIRST + rules->count;
-    if (number >> RULE_BITS != 0 || !make_chunk(rules, 25 - (unsigned)__builtin_clz(number)))
+    if (number >> RULE_BITS != 0 || !rules_make_chunk(rules, 25 - (unsigned)__builtin_clz(number)))
         return NULL;
     rules->count++;
     rule = rule_at(rules, number);
@@ -81,21 +81,21 @@ static struct rule *rule_add(struct rules *rules, const struct weir_plan *plan, 
     return rule;
 }
 
-static struct rule *_Atomic *current_of(struct rules *rules, const struct rule *rule)
+static struct rule *_Atomic *rules_current(struct rules *rules, const struct rule *rule)
 {
     return &rules->current[rule->key.limit_id % RULES_CURRENT];
 }
 
-/* All that nobody holds. */
-static void forget_idle(struct rules *rules) REQUIRES(rules->mutex)
+/* Forget every rule without a holder, after all readers have left. */
+static void rules_forget_idle(struct rules *rules) REQUIRES(rules->mutex)
 {
     struct rule *rule, *next, *gone = NULL;
     HASH_ITER(hh, rules->table, rule, next) {
         if (atomic_load_explicit(&rule->holders, memory_order_acquire) > 0)
             continue;
         HASH_DEL(rules->table, rule);
-        if (atomic_load_explicit(current_of(rules, rule), memory_order_relaxed) == rule)
-            atomic_store_explicit(current_of(rules, rule), NULL, memory_order_relaxed);
+        if (atomic_load_explicit(rules_current(rules, rule), memory_order_relaxed) == rule)
+            atomic_store_explicit(rules_current(rules, rule), NULL, memory_order_relaxed);
         rule->next = gone;
         gone = rule;
     }
@@ -127,8 +127,9 @@ struct rule *rule_get(struct rules *rules, const struct weir_backend_request *re
         rules->idle -= atomic_load_explicit(&rule->holders, memory_order_relaxed) == 0;
         rule_hold(rule);
         rule_raise(rule, rule_mark(rule, version));
-        if (atomic_load_explicit(current_of(rules, rule), memory_order_relaxed) != rule) /* it is read all the time */
-            atomic_store_explicit(current_of(rules, rule), rule, memory_order_release);
+        if (atomic_load_explicit(rules_current(rules, rule), memory_order_relaxed) !=
+            rule) /* skip the write if it changes nothing: every decision reads that cache line */
+            atomic_store_explicit(rules_current(rules, rule), rule, memory_order_release);
     }
     lock_give(&rules->mutex);
     return rule;
@@ -136,7 +137,7 @@ struct rule *rule_get(struct rules *rules, const struct weir_backend_request *re
 
 void rule_drop(struct rules *rules, struct rule *rule)
 {
-    /* As long as others hold it nobody frees it, and it takes the mutex to be the last. */
+    /* Other holders keep the rule alive. The last one to leave takes the mutex. */
     uint64_t holders = atomic_load_explicit(&rule->holders, memory_order_relaxed);
     while (holders > 1)
         if (atomic_compare_exchange_weak_explicit(&rule->holders, &holders, holders - 1, memory_order_release,
@@ -144,6 +145,6 @@ void rule_drop(struct rules *rules, struct rule *rule)
             return;
     lock_take(&rules->mutex);
     if (atomic_fetch_sub_explicit(&rule->holders, 1, memory_order_acq_rel) == 1 && ++rules->idle > RULES_IDLE)
-        forget_idle(rules);
+        rules_forget_idle(rules);
     lock_give(&rules->mutex);
 }

@@ -1,17 +1,17 @@
-/* rules.h - the plans that states in memory were written under.
+/* rules.h - the plans under which states in memory were written.
  *
- * An entry of the table names its rule, a plan of a limit, or of one of its overrides, and the version at which that
- * had it last. (Rules of two overrides are not one even if their plans are: a key may leave the one while the other
- * goes on.) Where that is not the request's, the state may have to be carried over, and for that the old plan must
- * still be there. So a rule lives as long as an entry was written under it, or a shard remembers it as its last; some
- * that nobody holds any more are kept until there are RULES_IDLE of them.
+ * Each entry of the table names its rule: a plan of a limit or of an override, and the latest version at which
+ * the limit had it. (Two overrides with equal plans have two rules, because a key may leave one override while
+ * the other continues.) If an entry's rule is not the request's, the state may have to be carried over, and that
+ * takes the old plan. So a rule lives while an entry was written under it or a shard remembers it as its latest.
+ * Up to RULES_IDLE unused rules are kept.
  *
- * A rule has a number, which entries name it by. Readers (readers.h) may look at a rule without a lock: it is what it
- * was as long as they look, for the memory of one that is forgotten waits for them before it serves another. That
- * memory is kept, so that a number always leads to a rule, by one look into a short directory.
+ * Entries name a rule by its number. Readers (readers.h) may use a rule without a lock: the memory of a forgotten
+ * rule serves another one only after all readers have left. The memory itself is kept, so that a number always
+ * leads to a rule by one lookup in a short directory.
  *
- * An entry with a former state (core/algorithm/former.h) is under a rule of its own kind, which names the plan of that one as
- * well. Such a rule is no request's: who decides for an entry that is current need not ask whether it has one.
+ * An entry with a former state (core/algorithm/former.h) is under a special rule that names the former plan as
+ * well. Such a rule is no request's, so a decision for a current entry need not check for a former state.
  *
  * Locks: rules->mutex, inside a shard's.
  */
@@ -31,56 +31,56 @@
 struct rule_key {
     int64_t fingerprint;
     uint64_t limit_id;
-    uint64_t limit;             /* the address of the limit or the override */
-    int64_t former_fingerprint; /* 0: entries have no former state */
+    uint64_t limit;             /* address of the limit or the override */
+    int64_t former_fingerprint; /* 0: no former state */
 };
 
-/* The version of a rule with a former plan has this bit, and no limit's plan ever gets as far. */
+/* Marks the version of a rule with a former plan. No limit's version ever gets this high. */
 #define RULE_ASIDE (UINT64_C(1) << 63)
 
-#define RULES_FIRST 64 /* the lowest number; the first chunk has as many rules, and each other twice those before it */
-#define RULE_BITS 20   /* of a number */
+#define RULES_FIRST 64 /* the lowest number; also the size of the first chunk, and each further one doubles the total */
+#define RULE_BITS 20   /* bits of a number */
 #define RULES_CHUNKS (RULE_BITS - 6)
 #define RULES_IDLE 64
 #define RULES_CURRENT WEIR_MAX_LIMITS
 
-/* What a decision reads is in the first two cache lines: with thousands of limits that is what they cost it. */
+/* Everything that a decision reads is in the first two cache lines. */
 struct rule {
     alignas(64) struct rule_key key; /* (c) */
-    _Atomic uint64_t version;        /* the latest at which this was the limit's plan; only grows, see rule_raise() */
-    size_t words;                    /* (c) of an entry: its state's, then its former state's */
+    _Atomic uint64_t version;        /* the latest version with this plan; only grows, see rule_raise() */
+    size_t words;                    /* (c) of an entry: its state and its former state */
     uint32_t number;                 /* (c) */
-    bool is_greedy;                  /* (c) a token bucket with greedy refill, as most are */
+    bool is_greedy;                  /* (c) a token bucket with greedy refill, the most common kind */
     struct weir_plan plan;           /* (c) */
-    struct weir_plan former;         /* (c) if key.former_fingerprint is not 0 */
-    /* What lies between this and the fields above keeps them out of each other's cache lines: it changes with each key
-     * that comes or goes, and they are read by every decision. */
-    _Atomic uint64_t holders; /* entries and shards; from 0 to 1 only under rules->mutex */
-    struct rule *next;        /* rules->mutex, of one that is forgotten */
+    struct weir_plan former;         /* (c) valid if key.former_fingerprint is not 0 */
+    /* Every decision reads the fields above; `holders` changes with each key that comes or goes. `former` between
+     * them keeps them in separate cache lines. */
+    _Atomic uint64_t holders; /* entries and shards that use the rule; goes from 0 to 1 only under rules->mutex */
+    struct rule *next;        /* rules->mutex; links forgotten rules */
     UT_hash_handle hh;        /* rules->mutex */
 };
 
 _Static_assert(offsetof(struct rule, plan.reserve) <= 128, "decided by what is before it, in two cache lines");
 _Static_assert(offsetof(struct rule, holders) >= 192, "apart from it");
 
-/* (m) rules->mutex, (a) atomic. What every decision reads comes first, the mutex two cache lines further on. */
+/* (m) rules->mutex, (a) atomic. The mutex is two cache lines away from what every decision reads. */
 struct rules {
-    /* (a) By limit: the rule got last, which is probably the one that a request asks for. Known before the entry, it
-     * saves a decision the time from there to the plan. */
+    /* (a) By limit: the latest rule, which is probably the request's. Guessing it before the entry is read saves
+     * a decision a cache miss, see look_guess(). */
     struct rule *_Atomic *current;
     struct rule *_Atomic chunks[RULES_CHUNKS]; /* (a) */
     struct readers *readers;                   /* (c) */
     struct lock mutex;
     struct rule *table;     /* (m) */
-    struct rule *forgotten; /* (m) memory for others */
-    uint32_t count;         /* (m) numbers handed out ever */
-    uint32_t idle;          /* (m) rules in the table that nobody holds */
+    struct rule *forgotten; /* (m) memory for new rules */
+    uint32_t count;         /* (m) numbers ever assigned */
+    uint32_t idle;          /* (m) rules in the table without holders */
 };
 
-/* 0, or -1 if there was no memory. */
+/* Prepare an empty table. 0, or -1: out of memory. */
 int rules_init(struct rules *rules, struct readers *readers);
 
-/* Nobody holds a rule any more. */
+/* Free everything. No rule may have a holder. */
 void rules_destroy(struct rules *rules);
 
 static inline struct rule *rule_at(const struct rules *rules, uint32_t number)
@@ -90,37 +90,37 @@ static inline struct rule *rule_at(const struct rules *rules, uint32_t number)
     return &chunk[number - (1u << top)];
 }
 
-/* The rule of a plan that the request's limit has as of `version`, for entries with a former state under `former`, or
- * without one if that is NULL; held once more. NULL: out of memory, or of numbers. */
+/* Return the rule of a plan that the request's limit has at `version`, with one more holder. `former` is the plan
+ * of the entries' former states, or NULL. NULL: out of memory or of numbers. */
 struct rule *rule_get(struct rules *rules, const struct weir_backend_request *request, const struct weir_plan *plan,
                       uint64_t version, const struct weir_plan *former);
 
-/* A rule to be compared with, or NULL. */
+/* Return the rule that the limit's requests probably need, or NULL. The caller must check that it fits. */
 static inline struct rule *rule_guess(const struct rules *rules, uint64_t limit_id)
 {
     return atomic_load_explicit(&rules->current[limit_id % RULES_CURRENT], memory_order_acquire);
 }
 
-/* One more holder of a rule that the caller holds already. Relaxed: its holding orders all that matters. */
+/* Add a holder to a rule that the caller holds. Relaxed: the caller's own hold orders everything. */
 static inline void rule_hold(struct rule *rule)
 {
     atomic_fetch_add_explicit(&rule->holders, 1, memory_order_relaxed);
 }
 
-/* The plan of the entries' former states, or NULL. */
+/* Return the plan of the entries' former states, or NULL. */
 static inline const struct weir_plan *rule_former(const struct rule *rule)
 {
     return rule->key.former_fingerprint ? &rule->former : NULL;
 }
 
-/* A limit's version as this rule has it. */
+/* Return a limit's version in this rule's form: marked if it has a former plan. */
 static inline uint64_t rule_mark(const struct rule *rule, uint64_t version)
 {
     return rule->key.former_fingerprint ? version | RULE_ASIDE : version;
 }
 
-/* The limit has this plan as of `version`, as marked (or again). Relaxed: it is compared by threads of which each has
- * raised it before or brings an older version. */
+/* Note that the limit has this plan, perhaps again, at `version`, which is marked. Relaxed: every thread that
+ * compares the version has raised it before or brings an older one. */
 static inline void rule_raise(struct rule *rule, uint64_t version)
 {
     uint64_t known = atomic_load_explicit(&rule->version, memory_order_relaxed);
@@ -129,7 +129,7 @@ static inline void rule_raise(struct rule *rule, uint64_t version)
         ;
 }
 
-/* As marked. */
+/* Return the version, marked. */
 static inline uint64_t rule_version(const struct rule *rule)
 {
     return atomic_load_explicit(&rule->version, memory_order_relaxed);
@@ -144,8 +144,8 @@ static inline bool rule_is(const struct rule *rule, const struct weir_backend_re
            rule->key.limit == (uintptr_t)request->limit;
 }
 
-/* Whether an entry of the request's limit was written under the very plan that the request asks for, and has no former
- * state: no two plans of a limit have a version in common. */
+/* True if an entry of the request's limit was written under exactly the plan that the request needs and has no
+ * former state: no two plans of a limit share a version. */
 static inline bool rule_is_current(const struct rule *rule, const struct weir_backend_request *request)
 {
     return rule_version(rule) == request->plan_version;

@@ -1,9 +1,9 @@
-/* sweep.c - drops keys that are as good as new, a few at a time. */
+/* sweep.c - drops fresh keys, a few at a time. */
 #include "backends/memory/table.h"
 #include "core/ground/arith.h"
 
-/* How many entries, how many of one shard, and how many shards a new key that finds the table full has tried before it
- * is turned away. */
+/* A new key that finds the table full tries up to ROOM_STEPS entries, ROOM_SHARD_STEPS of a shard, in ROOM_SHARDS
+ * shards before it is turned away. */
 #define ROOM_STEPS 512
 #define ROOM_SHARD_STEPS 64
 #define ROOM_SHARDS 4096
@@ -54,7 +54,8 @@ unsigned shard_sweep(struct table *table, struct shard *shard, int64_t now_us, i
     return dropped;
 }
 
-/* Up to ROOM_SHARD_STEPS of *steps in one shard; *soonest_us is when one of its entries will be as good as new. */
+/* Try up to ROOM_SHARD_STEPS of *steps in one shard. *soonest_us becomes the time at which one of its entries is
+ * fresh. */
 static bool shard_make_room(struct table *table, struct shard *shard, int64_t now_us, unsigned *steps,
                             int64_t *soonest_us)
 {
@@ -64,7 +65,7 @@ static bool shard_make_room(struct table *table, struct shard *shard, int64_t no
     bool dropped = shard_sweep(table, shard, now_us, 0, &left, 1) > 0;
     *soonest_us = atomic_load_explicit(&table->soonest_us[shard->number], memory_order_relaxed);
     if (*soonest_us <= now_us)
-        *soonest_us = shard->round_soonest_us; /* the round is not over: of those that were tried */
+        *soonest_us = shard->round_soonest_us; /* the round is not over: use what it has seen so far */
     lock_give(&shard->mutex);
     *steps -= turn - left;
     return dropped;
@@ -74,7 +75,7 @@ bool table_make_room(struct table *table, struct shard *near, int64_t now_us, in
 {
     unsigned steps = ROOM_STEPS, before;
     size_t shards = table->shard_count < ROOM_SHARDS ? table->shard_count : ROOM_SHARDS;
-    do { /* again while there are steps left and shards that are not done */
+    do { /* again while steps are left and shards are not done */
         before = steps;
         *soonest_us = INT64_MAX;
         for (size_t i = 0; i < shards && steps > 0; i++) {

@@ -6,7 +6,8 @@
 
 #include <stdlib.h>
 
-/* Growth is ours: uthash's own trigger is put out of reach. These names are expanded where they are used. */
+/* Put uthash's own growth out of reach: shard_grow() decides. uthash expands these names where its macros are
+ * used. */
 #undef HASH_BKT_CAPACITY_THRESH
 #define HASH_BKT_CAPACITY_THRESH 0x7fffffffU
 #undef HASH_INITIAL_NUM_BUCKETS
@@ -16,7 +17,7 @@
 
 /* ---- Finding ---- */
 
-/* For three stores, as a rule, or until a thread that was preempted between them runs again. */
+/* Waits for three stores as a rule, or until a thread that was preempted between them runs again. */
 void entry_hold(struct entry *entry)
 {
     uint64_t word = entry_word(entry) & ~WORD_BUSY;
@@ -31,7 +32,8 @@ static uint32_t entry_place(const struct table *table, const struct entry *entry
     return slab_place(&table->slab, entry, entry_bytes(entry_rule(table, entry), entry->hh.keylen));
 }
 
-static bool is_of(const struct table *table, const struct entry *entry, const struct weir_backend_request *request)
+static bool entry_is_of(const struct table *table, const struct entry *entry,
+                        const struct weir_backend_request *request)
 {
     const struct rule *rule = entry_rule(table, entry);
     return rule->key.limit_id == request->limit_id && entry_has_key(entry, rule->words, request->key);
@@ -47,7 +49,7 @@ struct entry *shard_find(struct table *table, const struct shard *shard, const s
             const uint32_t place = index_place(line, index_first(matches));
             struct entry *entry = place != 0 ? slab_entry(&table->slab, place) : NULL;
             if (entry && entry->hh.hashv == hash && entry->hh.keylen == request->key.len &&
-                is_of(table, entry, request)) {
+                entry_is_of(table, entry, request)) {
                 entry_hold(entry);
                 return entry;
             }
@@ -57,7 +59,7 @@ struct entry *shard_find(struct table *table, const struct shard *shard, const s
     }
     for (UT_hash_handle *handle = shard_bucket(shard, hash)->hh_head; handle; handle = handle->hh_next) {
         struct entry *entry = (struct entry *)handle; /* its first member */
-        if (handle->hashv == hash && handle->keylen == request->key.len && is_of(table, entry, request)) {
+        if (handle->hashv == hash && handle->keylen == request->key.len && entry_is_of(table, entry, request)) {
             if (shard_is_indexed(table, shard))
                 index_put_found(&table->index, shard->number, request->hash, entry_place(table, entry));
             entry_hold(entry);
@@ -69,7 +71,7 @@ struct entry *shard_find(struct table *table, const struct shard *shard, const s
 
 /* ---- The whole table ---- */
 
-#define LEAST_BYTES_PER_KEY 96 /* what keys are expected to take: entries of short ones */
+#define LEAST_BYTES_PER_KEY 96 /* bytes that keys are expected to take at least: entries of short ones */
 
 static size_t shard_count_for(int64_t max_keys, int64_t max_bytes)
 {
@@ -80,8 +82,8 @@ static size_t shard_count_for(int64_t max_keys, int64_t max_bytes)
     return count;
 }
 
-/* Loads at which shards grow run from 1.5 to 2.38. */
-static unsigned grow_at(const struct shard *shard, unsigned buckets)
+/* Return the load at which a shard grows: 1.5 to 2.38 entries a bucket, different in neighbouring shards. */
+static unsigned shard_grow_at(const struct shard *shard, unsigned buckets)
 {
     return buckets / 8 * (12 + shard->number % 8) + 8;
 }
@@ -91,10 +93,10 @@ static void shard_table_changed(struct shard *shard)
     const UT_hash_table *table = shard->first->hh.tbl;
     shard->buckets = table->buckets;
     shard->bucket_mask = table->num_buckets - 1;
-    shard->grow_at = grow_at(shard, table->num_buckets);
+    shard->grow_at = shard_grow_at(shard, table->num_buckets);
 }
 
-static int64_t buckets_bytes(const struct shard *shard)
+static int64_t shard_buckets_bytes(const struct shard *shard)
 {
     return (int64_t)shard->first->hh.tbl->num_buckets * (int64_t)sizeof(UT_hash_bucket);
 }
@@ -112,7 +114,7 @@ static int shard_init(struct table *table, unsigned number)
         return -1;
     lock_init(&shard->mutex);
     shard_table_changed(shard);
-    budget_overdraw(&table->budget, buckets_bytes(shard) + (int64_t)sizeof(UT_hash_table));
+    budget_overdraw(&table->budget, shard_buckets_bytes(shard) + (int64_t)sizeof(UT_hash_table));
     return 0;
 }
 
@@ -193,7 +195,7 @@ uint64_t table_evictions(struct table *table)
 
 /* ---- One key ---- */
 
-/* The rule of a plan, held for an entry to be that has no former state. */
+/* Return the rule of a plan without a former state, with one more holder for a new entry. NULL: out of memory. */
 static struct rule *shard_rule(struct table *table, struct shard *shard, const struct weir_backend_request *request,
                                const struct weir_plan *plan, uint64_t version) REQUIRES(shard->mutex)
 {
@@ -212,14 +214,15 @@ static struct rule *shard_rule(struct table *table, struct shard *shard, const s
     return rule;
 }
 
-static void fetch_hash(void *slab, uint32_t place)
+static void table_fetch_hash(void *slab, uint32_t place)
 {
     const struct entry *entry = slab_entry(slab, place);
     __builtin_prefetch(&entry->hh.hashv);
 }
 
-/* uthash walks bucket after bucket, and each key of it waits for the one before: among millions that are in no cache,
- * it is these waits that growing takes. The index knows where they all are. */
+/* Prefetch all entries of a shard that is about to grow. uthash walks bucket after bucket, and each key waits for
+ * the one before it to be loaded; among millions of uncached keys, these waits are most of the time that growing
+ * takes. The index knows all places, so their loads can overlap. */
 static void shard_fetch(struct table *table, const struct shard *shard) REQUIRES(shard->mutex)
 {
     const uint32_t lines = index_lines(&table->index, shard->number);
@@ -227,13 +230,13 @@ static void shard_fetch(struct table *table, const struct shard *shard) REQUIRES
         for (unsigned slot = 0; slot < INDEX_SLOTS; slot++) {
             const uint32_t place = index_place(index_line_at(&table->index, shard->number, i), slot);
             if (place != 0)
-                fetch_hash(&table->slab, place);
+                table_fetch_hash(&table->slab, place);
         }
 }
 
 static void shard_grow(struct table *table, struct shard *shard) REQUIRES(shard->mutex)
 {
-    int64_t old_bytes = buckets_bytes(shard);
+    int64_t old_bytes = shard_buckets_bytes(shard);
     int oomed = 0;
     if (!budget_take(&table->budget, 2 * old_bytes))
         return;
@@ -244,7 +247,7 @@ static void shard_grow(struct table *table, struct shard *shard) REQUIRES(shard-
     shard_table_changed(shard);
 }
 
-static uint32_t hash_of(void *slab, uint32_t place)
+static uint32_t table_hash_of(void *slab, uint32_t place)
 {
     const struct entry *entry = slab_entry(slab, place);
     return entry->hh.hashv;
@@ -257,10 +260,10 @@ static void entry_index(struct table *table, struct shard *shard, const struct e
         return;
     index_put(&table->index, shard->number, hash, slab_place(&table->slab, entry, bytes));
     if (index_is_narrow(&table->index, shard->number, shard->first->hh.tbl->num_items))
-        index_widen(&table->index, shard->number, fetch_hash, hash_of, &table->slab);
+        index_widen(&table->index, shard->number, table_fetch_hash, table_hash_of, &table->slab);
 }
 
-/* Memory for an entry under `rule`, which it takes over, in its place in the table; claimed. */
+/* Make an entry under `rule`, whose hold it takes over, put it into the table, and claim it. */
 static enum table_error entry_make(struct table *table, struct shard *shard, struct rule *rule,
                                    const struct weir_backend_request *request, bool beyond_budget, struct entry **out)
     REQUIRES(shard->mutex)
@@ -274,7 +277,8 @@ static enum table_error entry_make(struct table *table, struct shard *shard, str
     }
     struct entry *entry = memory;
     struct entry *head = shard->first;
-    /* Who still looks at what was here finds the count gone on. What is too large for a page, nobody looks at. */
+    /* A look that still uses the former entry in this memory must find the count continued. Looks never use
+     * entries that are too large for a page. */
     const uint64_t word = bytes > SLAB_MAX_ENTRY ? 0 : atomic_load_explicit(&entry->word, memory_order_relaxed);
     atomic_store_explicit(&entry->word, word_of(word, rule->number, request->key.len) | WORD_BUSY,
                           memory_order_release);
@@ -307,7 +311,7 @@ enum table_error shard_add(struct table *table, struct shard *shard, const struc
     return TABLE_OK;
 }
 
-/* Out of the table; the entry's memory and its rule are given back. */
+/* Take an entry out of the table and give back its memory and its rule. */
 static void entry_drop(struct table *table, struct shard *shard, struct entry *entry) REQUIRES(shard->mutex)
 {
     struct entry *head = shard->first;
@@ -330,7 +334,7 @@ void shard_remove(struct table *table, struct shard *shard, struct entry *entry)
         atomic_fetch_sub_explicit(&table->keys, 1, memory_order_relaxed);
 }
 
-/* A claimed entry, with states of as many words. */
+/* Put a claimed entry under another rule with states of the same size. */
 static void entry_put_under(struct entry *entry, const struct rule *rule)
 {
     const uint64_t word = atomic_load_explicit(&entry->word, memory_order_relaxed);

@@ -1,21 +1,23 @@
 /* table.h - the keys of the memory backend: uthash tables in shards, each guarded by a mutex.
  *
- * A key's entry is 64 bytes, its state, a former one if it has that, and the key itself, from a slab; with 8 bytes of
- * bucket and 8 of the index that makes some 112 bytes for a key of 16 bytes. The upper bits of a key's hash choose the
- * shard, the lower 32 the bucket.
+ * A key's entry is 64 bytes, its state, perhaps a former state, and the key itself, all from a slab. With 8 bytes
+ * of bucket and 8 of the index that makes about 112 bytes for a key of 16 bytes. The upper bits of a key's hash
+ * choose the shard, the lower 32 the bucket.
  *
- * The mutex guards which entries there are. What is in one is read and changed by its word, see memory/entry.h, also by
- * those that have no mutex, see memory/look.h; who has the mutex claims an entry before that.
+ * The mutex guards which entries exist. An entry's content is guarded by its word (memory/entry.h), because
+ * threads without the mutex read and change it as well (memory/look.h). A thread with the mutex claims an entry
+ * first.
  *
- * Growth is decided by load alone, so that no run of keys can switch it off, and each shard grows at a load of its
- * own, so that they do not all grow at once; a shard is meant to hold about TABLE_KEYS_PER_SHARD keys at max_keys,
- * which bounds the pause. (uthash's own growth looks at chain lengths, and gives up for good after two that helped
- * little.) If there is no memory to grow, chains get longer until there is. Buckets hold two entries as a rule: it is
- * by the index that most are found.
+ * Load alone decides when a shard grows, so that no sequence of keys can prevent it, and each shard grows at a
+ * load of its own, so that they do not all grow at once. A shard holds about TABLE_KEYS_PER_SHARD keys at
+ * max_keys, which bounds the pause. (uthash's own rule looks at chain lengths and stops growing for good after
+ * two attempts that helped little.) Without memory to grow, chains get longer until there is some. Most lookups
+ * use the index; a bucket holds about two entries.
  *
- * Keys that are as good as new are dropped in small steps: each insertion tries a few entries further on in the shard's
- * order of insertion. `soonest_us` is a lower bound of when any entry of a shard will be as good as new, noted when one
- * is made, or may be that earlier than before, and made exact by each full round, so that none is tried in vain.
+ * Idle keys are dropped in small steps: each insertion sweeps the next few entries of the shard, in insertion
+ * order. `soonest_us` is a lower bound of the time at which any entry of a shard becomes idle. It is lowered when
+ * an entry is made or may become idle earlier than before. A complete round makes it exact, so that no entry is
+ * tried in vain.
  *
  * Locks, outer first; try_all holds several shards, taken in the order of their index:
  *
@@ -37,27 +39,27 @@
 /* (c) constant, (s) shard->mutex, (a) atomic */
 struct shard {
     alignas(128) struct lock mutex;
-    UT_hash_bucket *buckets;  /* (s) the table's, kept here to save a cache miss */
-    unsigned bucket_mask;     /* (s) their number - 1 */
+    UT_hash_bucket *buckets;  /* (s) uthash's, copied here to save a cache miss */
+    unsigned bucket_mask;     /* (s) number of buckets - 1 */
     unsigned grow_at;         /* (s) items beyond which the table doubles */
-    struct entry *hand;       /* (s) next to be tried; NULL: at the end of a round */
-    int64_t round_soonest_us; /* (s) as soonest_us, of what the round has seen so far */
-    struct rule *recent;      /* (s) the last rule that an entry was made under; held */
+    struct entry *hand;       /* (s) the next entry to sweep; NULL: a round has ended */
+    int64_t round_soonest_us; /* (s) like soonest_us, of the entries that this round has visited */
+    struct rule *recent;      /* (s) the rule of the latest new entry; held */
     uint64_t evictions;       /* (s) */
     unsigned turns;           /* (s) decisions, to pace the sweeping */
     unsigned number;          /* (c) */
-    struct entry *first;      /* (c) a sentinel that keeps the table: an entry of no key */
+    struct entry *first;      /* (c) a sentinel without a key: uthash frees a table whose last item goes */
 };
 
 struct table {
     struct shard *shards; /* (c) shard_count of them, then the overflow shard, whose keys are not counted */
     size_t shard_count;   /* (c) a power of two */
-    unsigned shard_shift; /* (c) hash >> shard_shift is the number */
+    unsigned shard_shift; /* (c) hash >> shard_shift is the shard's number */
     struct entry *sentinels;
-    _Atomic int64_t *soonest_us;      /* (a) by shard, written under its mutex; apart, to be scanned fast */
+    _Atomic int64_t *soonest_us;      /* (a) of each shard, written under its mutex; in one array, to be scanned fast */
     int64_t max_keys;                 /* (c) */
-    struct index index;               /* of all shards but the overflow shard */
-    alignas(64) _Atomic int64_t keys; /* (a) changes all the time; no decision by a look reads its cache line */
+    struct index index;               /* of all shards except the overflow shard */
+    alignas(64) _Atomic int64_t keys; /* (a) changes often; no look reads its cache line */
     struct budget budget;
     alignas(64) struct slab slab;
     alignas(64) struct rules rules;
@@ -66,7 +68,7 @@ struct table {
 
 enum table_error { TABLE_OK = 0, TABLE_NO_MEMORY, TABLE_NO_ROOM };
 
-/* 0, or -1 if there was no memory. */
+/* Make an empty table. 0, or -1: out of memory. */
 int table_init(struct table *table, int64_t max_keys, int64_t max_bytes);
 void table_free(struct table *table);
 
@@ -80,7 +82,7 @@ static inline struct shard *table_overflow_shard(const struct table *table)
     return &table->shards[table->shard_count];
 }
 
-/* The shard of the index. */
+/* True if the index leads to the shard's entries. */
 static inline bool shard_is_indexed(const struct table *table, const struct shard *shard)
 {
     return shard->number != table->shard_count;
@@ -96,11 +98,12 @@ static inline struct rule *entry_rule(const struct table *table, const struct en
     return rule_at(&table->rules, word_rule(entry_word(entry)));
 }
 
-/* Claimed until shard_remove(), or entry_let_go(). One that the index had left out is put back there. */
+/* Find and claim the entry of the request's key; NULL: there is none. The claim ends with shard_remove() or
+ * entry_let_go(). An entry that the index had lost is noted there again. */
 struct entry *shard_find(struct table *table, const struct shard *shard, const struct weir_backend_request *request)
     REQUIRES(shard->mutex);
 
-/* Claim one that the caller has not claimed: waits for who is changing it without the mutex. */
+/* Claim an entry that the caller has not claimed. Waits for a thread that is changing it without the mutex. */
 void entry_hold(struct entry *entry);
 
 static inline void entry_let_go(struct entry *entry)
@@ -108,29 +111,29 @@ static inline void entry_let_go(struct entry *entry)
     entry_release(entry, word_next(atomic_load_explicit(&entry->word, memory_order_relaxed)));
 }
 
-/* An entry for a key that is not there, claimed, under a plan that the limit has as of `version`; its state is the
- * caller's to write. TABLE_NO_ROOM: max_keys or max_bytes. */
+/* Add and claim an entry for a key that has none, under a plan that the limit has at `version`. The caller writes
+ * its state. TABLE_NO_ROOM: max_keys or max_bytes is reached. */
 enum table_error shard_add(struct table *table, struct shard *shard, const struct weir_backend_request *request,
                            const struct weir_plan *plan, uint64_t version, struct entry **out) REQUIRES(shard->mutex);
 
-/* Of one that is claimed. */
+/* Remove a claimed entry. */
 void shard_remove(struct table *table, struct shard *shard, struct entry *entry) REQUIRES(shard->mutex);
 
-/* The claimed entry of the request's key anew, under a plan that the limit has as of `version`, with a copy of `former`
- * beside its state, which is the caller's to write. *entry may move. TABLE_NO_MEMORY: nothing changed. */
+/* Put the claimed entry of the request's key under a plan that the limit has at `version`, with a copy of
+ * `former` behind its state, which the caller writes. *entry may move. TABLE_NO_MEMORY: nothing changed. */
 enum table_error shard_renew(struct table *table, struct shard *shard, const struct weir_backend_request *request,
                              const struct weir_plan *plan, uint64_t version, const struct written *former,
                              struct entry **entry) REQUIRES(shard->mutex);
 
-/* The request's limit, or override, has the same plan as of `version` as the one that the claimed entry was written
- * under: it keeps its states, and goes by what becomes of that one's plan. TABLE_NO_MEMORY: nothing changed. */
+/* Put a claimed entry under the request's limit or override, which has at `version` the same plan as the entry's
+ * rule. The states stay. TABLE_NO_MEMORY: nothing changed. */
 enum table_error shard_hand_over(struct table *table, struct shard *shard, const struct weir_backend_request *request,
                                  uint64_t version, struct entry *entry) REQUIRES(shard->mutex);
 
-/* Of a claimed entry: when both its states will be as good as new if nobody touches them. */
+/* Return the time at which both states of a claimed entry become fresh if they are not used again. */
 int64_t entry_fresh_at_us(const struct table *table, const struct entry *entry);
 
-/* An entry of the shard will be as good as new at `fresh_at_us`, no earlier. */
+/* Note that an entry of the shard becomes fresh at `fresh_at_us`, not earlier. */
 static inline void shard_note(struct table *table, struct shard *shard, int64_t fresh_at_us) REQUIRES(shard->mutex)
 {
     _Atomic int64_t *soonest_us = &table->soonest_us[shard->number];
@@ -140,16 +143,16 @@ static inline void shard_note(struct table *table, struct shard *shard, int64_t 
         atomic_store_explicit(soonest_us, fresh_at_us, memory_order_relaxed);
 }
 
-/* memory/sweep.c: try up to *steps entries, which goes down by those tried, and drop those as good as new since
- * `grace_us`; stops after `most` of them. Returns how many were dropped. */
+/* sweep.c: try up to *steps entries, which is lowered by the number tried, and drop those that have been fresh
+ * for `grace_us`. Stop after dropping `most`. Returns how many were dropped. */
 unsigned shard_sweep(struct table *table, struct shard *shard, int64_t now_us, int64_t grace_us, unsigned *steps,
                      unsigned most) REQUIRES(shard->mutex);
 
-/* Drop one key as good as new, from any shard, `near` first: true if there was one among those tried. If not,
- * *soonest_us is when the first of them will be. No lock is held. */
+/* Drop one fresh key of any shard, beginning with `near`. False: none of those tried was fresh, and *soonest_us
+ * is when the first of them will be. The caller holds no lock. */
 bool table_make_room(struct table *table, struct shard *near, int64_t now_us, int64_t *soonest_us);
 
-/* Keys dropped so far. No lock is held. */
+/* Return how many keys were dropped so far. The caller holds no lock. */
 uint64_t table_evictions(struct table *table);
 
 #endif

@@ -1,0 +1,188 @@
+/* locked.c - decides for one key under its shard's mutex.
+ *
+ * The first admitted request of a key makes its entry; a denied one leaves no trace. carry.c brings the entry under a
+ * new plan of its limit. The entry goes when nothing in it is used any more. The option on_full decides for a key that
+ * finds no room.
+ *
+ * While this backend is the fallback of another one, a key without an entry is cold: its permits count as used since
+ * the outage began. Each request carries that time, so the cold state itself is never stored.
+ */
+#include "backends/memory/decide.h"
+#include "core/ground/arith.h"
+
+#define LOCKED_SWEEP_TURNS 64 /* a shard sweeps one entry every so many decisions under its mutex */
+
+/* ---- Under the shard's mutex ---- */
+
+/* True if the decision gave a missing key a state worth storing. A refund does so only for a cold key; a refund of
+ * everything leaves a fresh key, which is dropped and so becomes cold again. */
+static bool state_is_worth_storing(const struct weir_backend_request *request, const struct weir_decision *decision)
+{
+    if (request->verb == WEIR_REFUND)
+        return request->cold_since_us >= 0 && decision->reset_after_us > 0;
+    return request->verb == WEIR_TAKE && decision->allowed && (request->cost > 0 || decision->ahead > 0);
+}
+
+static enum table_error locked_decide_missing(struct memory *memory, struct shard *shard,
+                                              const struct weir_backend_request *request, struct weir_decision *out)
+    REQUIRES(shard->mutex)
+{
+    int64_t state[STATE_MAX_WORDS];
+    struct weir_decision decision; /* *out stays as it is if there is no memory */
+    struct weir_plan plan;
+    uint64_t version = weir_request_plan(request, &plan);
+    decide_absent(request, &plan, state, &decision);
+    if (state_is_worth_storing(request, &decision)) {
+        struct entry *entry;
+        memory_sweep(memory, shard, request->now_us, SWEEP_STEPS);
+        enum table_error error = shard_add(&memory->table, shard, request, &plan, version, &entry);
+        if (error == TABLE_NO_ROOM && request->verb == WEIR_REFUND) { /* the refund is lost, but never an error */
+            *out = decision;
+            return TABLE_OK;
+        }
+        if (error)
+            return error;
+        entry_write(entry, 0, state, state_words(&plan));
+        entry_let_go(entry);
+        shard_note(&memory->table, shard, request->now_us + decision.reset_after_us);
+    }
+    *out = decision;
+    return TABLE_OK;
+}
+
+bool decide_entry(struct memory *memory, struct shard *shard, const struct weir_backend_request *request,
+                  struct entry *entry, struct weir_decision *out)
+{
+    int64_t state[STATE_MAX_WORDS];
+    const struct rule *rule = entry_rule(&memory->table, entry);
+    const size_t words = state_words(&rule->plan);
+    bool changed;
+    entry_read(entry, 0, state, words);
+    if (request->verb == WEIR_TAKE && request->ahead > 0)
+        changed = state_take_ahead(&rule->plan, state, request->now_us, request->cost, request->ahead, request->spread,
+                                   out);
+    else
+        changed = state_decide(&rule->plan, state, request->now_us, request->cost, request->verb, out);
+    if (!changed)
+        return true;
+    entry_write(entry, 0, state, words);
+    if (rule_former(rule))
+        return former_changed(memory, shard, request, entry, out);
+    /* A fresh key needs no entry. This holds in an outage, too: permits are taken on top of the cold state, so that
+     * has drained as well. */
+    if (out->reset_after_us == 0) {
+        shard_remove(&memory->table, shard, entry);
+        return false;
+    }
+    shard_note(&memory->table, shard, request->now_us + out->reset_after_us);
+    return true;
+}
+
+static enum table_error locked_decide_claimed(struct memory *memory, struct shard *shard,
+                                              const struct weir_backend_request *request, struct entry **entry,
+                                              struct weir_decision *out) REQUIRES(shard->mutex)
+{
+    if (request->verb == WEIR_RESET) {
+        shard_remove(&memory->table, shard, *entry);
+        *entry = NULL;
+        return locked_decide_missing(memory, shard, request, out);
+    }
+    if (!rule_is_current(entry_rule(&memory->table, *entry), request)) {
+        if (request->verb == WEIR_PEEK) {
+            peek_carried(memory, request, *entry, out);
+            return TABLE_OK;
+        }
+        enum table_error error = carry_entry(memory, shard, request, entry);
+        if (error)
+            return error;
+        if (!*entry)
+            return locked_decide_missing(memory, shard, request, out);
+    }
+    if (!decide_entry(memory, shard, request, *entry, out))
+        *entry = NULL;
+    return TABLE_OK;
+}
+
+static enum table_error locked_decide(struct memory *memory, struct shard *shard,
+                                      const struct weir_backend_request *request, struct weir_decision *out)
+{
+    enum table_error error;
+    lock_take(&shard->mutex);
+    struct entry *entry = shard_find(&memory->table, shard, request);
+    if (entry)
+        error = locked_decide_claimed(memory, shard, request, &entry, out);
+    else
+        error = locked_decide_missing(memory, shard, request, out);
+    if (entry)
+        entry_let_go(entry);
+    if (++shard->turns % LOCKED_SWEEP_TURNS == 0)
+        memory_sweep(memory, shard, request->now_us, 1);
+    lock_give(&shard->mutex);
+    return error;
+}
+
+/* ---- No room ---- */
+
+struct weir_backend_request overflow_request(const struct weir_backend_request *request)
+{
+    struct weir_backend_request shared = *request;
+    shared.key = weir_key(&request->limit, sizeof(weir_limit *)); /* one for the limit, one for each override */
+    shared.hash = request->limit_id;
+    shared.hint = NULL; /* it belongs to the caller's key */
+    return shared;
+}
+
+enum table_error decide_full(struct memory *memory, const struct weir_backend_request *request, int64_t soonest_us,
+                             struct weir_decision *out)
+{
+    enum table_error error = TABLE_OK;
+    atomic_fetch_add_explicit(&memory->full, 1, memory_order_relaxed);
+    if (memory->on_full == WEIR_FULL_SHARE) {
+        struct shard *shard = table_overflow_shard(&memory->table);
+        const struct weir_backend_request shared = overflow_request(request);
+        error = locked_decide(memory, shard, &shared, out);
+    } else {
+        int64_t state[STATE_MAX_WORDS];
+        struct weir_backend_request asked = *request;
+        struct weir_plan plan;
+        weir_request_plan(request, &plan);
+        if (memory->on_full == WEIR_FULL_DENY)
+            asked.verb = WEIR_PEEK;
+        decide_absent(&asked, &plan, state, out);
+        if (memory->on_full == WEIR_FULL_DENY) {
+            out->allowed = request->cost == 0; /* a cost of 0 needs no room; nothing is granted ahead */
+            out->remaining = 0;
+            out->delay_us = 0;
+            out->retry_after_us = out->allowed              ? 0
+                                  : soonest_us == INT64_MAX ? 1
+                                                            : max_of(1, soonest_us - request->now_us);
+        }
+    }
+    out->source = WEIR_BY_FULL;
+    return error;
+}
+
+__attribute__((noinline)) static enum table_error
+locked_make_room_and_decide(struct memory *memory, struct shard *shard, const struct weir_backend_request *request,
+                            struct weir_decision *out)
+{
+    int64_t soonest_us = INT64_MAX;
+    for (int tries = 0; tries < ROOM_TRIES; tries++) {
+        if (!table_make_room(&memory->table, shard, request->now_us, &soonest_us))
+            break;
+        enum table_error error = locked_decide(memory, shard, request, out);
+        if (error != TABLE_NO_ROOM)
+            return error;
+    }
+    return decide_full(memory, request, soonest_us, out);
+}
+
+__attribute__((noinline)) int memory_decide_locked(struct memory *memory, const struct weir_backend_request *request,
+                                                   struct weir_decision *out)
+{
+    struct shard *shard = table_shard(&memory->table, request->hash);
+    enum table_error error = locked_decide(memory, shard, request, out);
+    if (error == TABLE_NO_ROOM)
+        error = locked_make_room_and_decide(memory, shard, request, out);
+    return weir_error_of(error);
+}

@@ -1,0 +1,30 @@
+/* state.c - what the state of one key decides, whether the key has an entry or not. */
+#include "backends/memory/decide.h"
+
+void missing_state(const struct weir_backend_request *request, const struct weir_plan *plan, int64_t *state)
+{
+    if (request->cold_since_us < 0)
+        state_charge(plan, state, request->now_us, 0);
+    else
+        state_charge(plan, state, request->cold_since_us, plan->size);
+}
+
+void decide_absent(const struct weir_backend_request *request, const struct weir_plan *plan, int64_t *state,
+                   struct weir_decision *out)
+{
+    enum weir_verb verb = request->verb == WEIR_RESET ? WEIR_PEEK : request->verb;
+    missing_state(request, plan, state);
+    if (verb == WEIR_TAKE && request->ahead > 0)
+        state_take_ahead(plan, state, request->now_us, request->cost, request->ahead, request->spread, out);
+    else
+        state_decide(plan, state, request->now_us, request->cost, verb, out);
+}
+
+void peek_entry(struct memory *memory, const struct weir_backend_request *request, const struct entry *entry,
+                struct weir_decision *out)
+{
+    int64_t state[STATE_MAX_WORDS];
+    const struct weir_plan *plan = &entry_rule(&memory->table, entry)->plan;
+    entry_read(entry, 0, state, state_words(plan));
+    state_decide(plan, state, request->now_us, request->cost, WEIR_PEEK, out);
+}
