@@ -3,8 +3,8 @@
 
 #include <string.h>
 
-#define SWEEP_STEPS 2 /* accounts that a new one has looked at for idle ones ... */
-#define ROOM_STEPS 64 /* ... and when there is no room */
+#define SWEEP_STEPS 2 /* accounts that a new one sweeps ... */
+#define ROOM_STEPS 64 /* ... and sweeps when there is no room */
 
 void accounts_init(struct accounts *accounts, int64_t max_keys, int64_t max_bytes)
 {
@@ -19,7 +19,8 @@ static size_t account_bytes(size_t key_len)
     return sizeof(struct account) + key_len;
 }
 
-static void drop(struct accounts *accounts, struct account_shard *shard, struct account *account) REQUIRES(shard->mutex)
+static void account_drop(struct accounts *accounts, struct account_shard *shard, struct account *account)
+    REQUIRES(shard->mutex)
 {
     account_forget_lease(shard, account);
     if (shard->hand == account)
@@ -29,19 +30,19 @@ static void drop(struct accounts *accounts, struct account_shard *shard, struct 
     atomic_fetch_sub_explicit(&accounts->count, 1, memory_order_relaxed);
 }
 
-/* Nobody else has it: no lock is taken. */
-static void shard_free(struct accounts *accounts, struct account_shard *shard) UNCHECKED
+/* No other thread uses the accounts any more: no lock is taken. */
+static void account_shard_free(struct accounts *accounts, struct account_shard *shard) UNCHECKED
 {
     struct account *account, *next;
     HASH_ITER(hh, shard->accounts, account, next)
-        drop(accounts, shard, account);
+        account_drop(accounts, shard, account);
     lock_destroy(&shard->mutex);
 }
 
 void accounts_free(struct accounts *accounts)
 {
     for (size_t i = 0; i < HYBRID_SHARDS; i++)
-        shard_free(accounts, &accounts->shards[i]);
+        account_shard_free(accounts, &accounts->shards[i]);
     slab_destroy(&accounts->slab);
 }
 
@@ -62,9 +63,10 @@ struct account *account_find(struct account_shard *shard, const struct weir_back
     return NULL;
 }
 
-/* Look at up to `steps` accounts for one to drop: an idle one, or else the last that waits for nothing if `any`. */
-static bool sweep(struct accounts *accounts, struct account_shard *shard, const struct lease_rules *rules,
-                  int64_t now_us, bool by_caller, unsigned steps, bool any) REQUIRES(shard->mutex)
+/* Look for an idle account among the next `steps` and drop it. If there is none and `any` is set, drop the last
+ * one seen that has no call under way. True if one was dropped. */
+static bool accounts_sweep(struct accounts *accounts, struct account_shard *shard, const struct lease_rules *rules,
+                           int64_t now_us, bool by_caller, unsigned steps, bool any) REQUIRES(shard->mutex)
 {
     struct account *victim = NULL;
     for (; steps > 0 && shard->accounts; steps--) {
@@ -74,12 +76,12 @@ static bool sweep(struct accounts *accounts, struct account_shard *shard, const 
             continue;
         victim = account;
         if (account->by_caller == by_caller && lease_is_idle(&account->lease, rules, now_us)) {
-            drop(accounts, shard, account);
+            account_drop(accounts, shard, account);
             return true;
         }
     }
     if (any && victim)
-        drop(accounts, shard, victim);
+        account_drop(accounts, shard, victim);
     return any && victim;
 }
 
@@ -89,12 +91,12 @@ struct account *account_add(struct accounts *accounts, struct account_shard *sha
     const bool by_caller = request->now_us != WEIR_OWN_CLOCK;
     void *memory = NULL;
     if (!accounts->keep_idle)
-        sweep(accounts, shard, rules, now_us, by_caller, SWEEP_STEPS, false);
+        accounts_sweep(accounts, shard, rules, now_us, by_caller, SWEEP_STEPS, false);
     for (int tries = 0; !memory; tries++) {
         const bool is_full = atomic_load_explicit(&accounts->count, memory_order_relaxed) >= accounts->max;
         if (!is_full && slab_take(&accounts->slab, account_bytes(request->key.len), false, &memory) == SLAB_OK)
             break;
-        if (tries == 1 || !sweep(accounts, shard, rules, now_us, by_caller, ROOM_STEPS, true))
+        if (tries == 1 || !accounts_sweep(accounts, shard, rules, now_us, by_caller, ROOM_STEPS, true))
             return NULL;
     }
     struct account *account = memory;
@@ -121,7 +123,7 @@ void account_keep_up(struct account_shard *shard, struct account *account, const
     const uint64_t version = weir_request_plan(request, &plan);
     const bool by_caller = request->now_us != WEIR_OWN_CLOCK;
     if (memcmp(&plan, &account->lease.plan, sizeof plan) == 0) {
-        account->lease.version = version; /* what changed is not for this key */
+        account->lease.version = version; /* the new version has the same plan for this key */
     } else if (version != account->lease.version) {
         lease_renew(&account->lease, &plan, version);
         account_count_lost(shard, account);

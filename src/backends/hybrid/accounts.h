@@ -1,17 +1,18 @@
-/* accounts.h - the keys that an instance in hybrid mode knows something about: uthash tables in shards, each
- * guarded by a mutex.
+/* accounts.h - what an instance in hybrid mode knows about keys: uthash tables in shards, each guarded by a
+ * mutex.
  *
- * An account can be forgotten at any time, for the truth is in Redis: at worst the permits that it holds are lost. So
- * each new one looks at a few others and drops those that have nothing left, and where there is no room it takes that
- * of one that has. Only what waits for an answer stays.
+ * An account may be dropped at any time, because Redis has the truth: at worst the permits that it holds are
+ * lost. So each new account sweeps a few others and drops idle ones; without room it takes the room of any. Only
+ * an account whose lease call is under way stays.
  *
- * A key has one account, by whichever of its limit's overrides it is asked for: so a reset finds all that is known of
- * it, and what it has ahead of use are the leases of one plan. Under which of them it is, plans' versions tell (core/
- * limits.c says why): a request by a newer plan takes it along, one by an older plan, which has been late, is decided
- * by it as it is. What such a one asks of Redis is decided by the older plan, and its answer takes the account back, so
- * that none of it is held; the next request by the newer one takes it along again.
+ * A key has one account, whichever override of its limit a request uses. So a reset finds everything that is
+ * known about the key, and its leases are all of one plan. Plans have versions (core/limiter/limit.c says why). A
+ * request with a newer plan brings the account under it. A late request with an older plan is decided by the
+ * account as it is; if Redis has to decide it, Redis uses the older plan and the answer brings the account back
+ * under that one, so that nothing of the answer is kept. The next request with the newer plan changes the account
+ * again.
  *
- * Locks: shard->mutex, and inside it slab->mutex. None is held while the remote backend is called.
+ * Locks: shard->mutex, and inside it slab->mutex. Neither is held during a call to the remote backend.
  */
 #ifndef BACKENDS_HYBRID_ACCOUNTS_H
 #define BACKENDS_HYBRID_ACCOUNTS_H
@@ -28,9 +29,9 @@ struct lease_call;
 
 struct account {
     UT_hash_handle hh;
-    struct lease_call *call; /* on its way to Redis for this key; NULL: none */
+    struct lease_call *call; /* under way to Redis for this key; NULL: none */
     uint32_t limit_id;       /* the same for all overrides of a limit */
-    bool by_caller;          /* the lease's times are those that requests bring */
+    bool by_caller;          /* requests bring their time, and the lease's times are on that clock */
     struct lease lease;
     char key[];
 };
@@ -39,18 +40,18 @@ struct account {
 struct account_shard {
     _Alignas(128) struct lock mutex;
     struct account *accounts; /* (s) */
-    struct account *hand;     /* (s) the next to be looked at; NULL: the first */
-    uint64_t eras;         /* (s) for the first era of an account that is made: none of a key's has been there before */
-    uint64_t leased, lost; /* (s) permits taken ahead, and those of them not used in time */
+    struct account *hand;     /* (s) the next account to sweep; NULL: the first */
+    uint64_t eras;         /* (s) gives each new account its first era, which no earlier account of the key has had */
+    uint64_t leased, lost; /* (s) permits leased, and permits of those not used in time */
     uint64_t lease_hits, denial_hits;
-    struct bell bell; /* (a) rings when callers that wait for a key of this shard have their answer */
+    struct bell bell; /* (a) rings when threads that wait for a key of this shard have their answer */
 };
 
 struct accounts {
     struct account_shard shards[HYBRID_SHARDS];
     _Atomic int64_t count; /* (a) */
     int64_t max;
-    bool keep_idle; /* while there is room */
+    bool keep_idle; /* keep idle accounts while there is room */
     struct budget budget;
     struct slab slab;
 };
@@ -64,29 +65,30 @@ static inline struct account_shard *account_shard(struct accounts *accounts, uin
 }
 _Static_assert(HYBRID_SHARDS == 32, "the upper five bits of a hash are its shard");
 
-/* NULL: there is none. */
+/* Return the account of the request's key, or NULL. */
 struct account *account_find(struct account_shard *shard, const struct weir_backend_request *request)
     REQUIRES(shard->mutex);
 
-/* A new one, under the limit's plan; NULL: there is no room, or no memory. */
+/* Add an account under the request's plan. NULL: no room, or out of memory. */
 struct account *account_add(struct accounts *accounts, struct account_shard *shard, const struct lease_rules *rules,
                             const struct weir_backend_request *request, int64_t now_us) REQUIRES(shard->mutex);
 
-/* Have it under the plan that the request is decided by, and by the request's clock: under another plan, or by another
- * clock, what it holds is lost, and so is what is on its way. */
+/* Bring the account under the plan and the clock of the request. A change of plan or clock loses its permits and
+ * those that are under way. */
 void account_keep_up(struct account_shard *shard, struct account *account, const struct weir_backend_request *request)
     REQUIRES(shard->mutex);
 
-/* What it holds is lost; and no time that it knows means anything any more. */
+/* Drop all permits of the lease. account_forget_times() is for a change of clock: no time in the lease is valid
+ * any more. */
 void account_forget_lease(struct account_shard *shard, struct account *account) REQUIRES(shard->mutex);
 void account_forget_times(struct account_shard *shard, struct account *account) REQUIRES(shard->mutex);
 
-/* What Redis has decided of `ask`, for the account's lease; NULL: there is no account any more. */
+/* Take Redis's answer to `order` into the account's lease. NULL: the account is gone, and the permits are lost. */
 void account_answered(struct account_shard *shard, struct account *account, const struct lease_rules *rules,
                       const struct lease_order *order, int64_t asked_us, int64_t now_us,
                       const struct weir_decision *decision) REQUIRES(shard->mutex);
 
-/* Have the shard count what leases have lost. */
+/* Count in the shard what the lease has lost. */
 void account_count_lost(struct account_shard *shard, struct account *account) REQUIRES(shard->mutex);
 
 #endif

@@ -1,18 +1,17 @@
-/* all.c - requests that are decided together, all or nothing.
+/* all.c - decides for a group: all or nothing.
  *
- * What leases can give is taken first; the others are asked of the remote, in one step. A denial, or a failure, gives
- * the leases back what was taken. A leaky bucket's permits, which are moments, could not be given back: they are always
- * asked for.
- */
+ * It takes what leases can give and asks the remote for the other members in one step. If the remote denies one,
+ * or fails, the leases get their permits back. A leaky bucket's permits are departure times, which cannot be
+ * given back, so the remote is always asked for them. */
 #include "backends/hybrid/each.h"
 #include "backends/hybrid/request.h"
 
 #include <assert.h>
 
-/* What a member of a group comes to before the remote is asked. */
+/* The part of a group's decision that is made before the remote is asked. */
 struct member {
     enum lease_answer answer;
-    bool is_known; /* with LEASE_UNDECIDED: what Redis last said of it is in its decision */
+    bool is_known; /* with LEASE_UNDECIDED: Redis's last answer for the key is in the decision */
     int64_t asked_us;
     struct lease_order order; /* with LEASE_UNDECIDED */
 };
@@ -44,7 +43,7 @@ static struct member member_decide(struct hybrid *hybrid, const struct weir_back
     return member;
 }
 
-/* The group was denied, or has failed: a member's permits go back to its lease, and its decision is that of a peek. */
+/* Give a member's permits back to its lease after a denial or failure; its decision becomes that of a peek. */
 static void member_give_back(struct hybrid *hybrid, const struct weir_backend_request *request,
                              const struct member *member, struct weir_decision *out)
 {
@@ -55,20 +54,19 @@ static void member_give_back(struct hybrid *hybrid, const struct weir_backend_re
         const struct lease_rules rules = hybrid_rules(hybrid);
         lease_give_back(&account->lease, &rules, member->order.era, member->asked_us, request->cost);
         account_count_lost(shard, account);
-    } else { /* it had to make room meanwhile */
+    } else { /* the account was dropped to make room */
         shard->lost += (uint64_t)request->cost;
     }
     lock_give(&shard->mutex);
     out->remaining = min_of(out->limit, out->remaining + request->cost);
 }
 
-/* Permits ahead of use, for a member that is asked for often and had none. If they are not to be had it does not
- * matter. */
+/* Lease permits for a member whose key is busy and had none. A failure does not matter. */
 static void member_lease(struct hybrid *hybrid, const struct weir_backend_request *request, int64_t deadline_us)
 {
     const int64_t now_us = hybrid_time(hybrid, request->now_us);
     struct account_shard *shard = account_shard(&hybrid->accounts, request->hash);
-    struct lease_call *leaves = NULL;
+    struct lease_call *call = NULL;
     struct lease_order order = { .ahead = 0 };
     lock_take(&shard->mutex);
     struct account *account = request_account(hybrid, shard, request, false, now_us);
@@ -76,10 +74,10 @@ static void member_lease(struct hybrid *hybrid, const struct weir_backend_reques
         if (account->by_caller)
             order = request_make_order(hybrid, account, now_us, 0, 0);
         else
-            leaves = request_call_ahead(hybrid, shard, account, request, now_us);
+            call = request_call_ahead(hybrid, shard, account, request, now_us);
     }
     lock_give(&shard->mutex);
-    lease_call_send(leaves);
+    lease_call_send(call);
     if (order.ahead == 0)
         return;
     const struct weir_backend_request asked = hybrid_remote_request(request, &order);
@@ -90,8 +88,8 @@ static void member_lease(struct hybrid *hybrid, const struct weir_backend_reques
         request_failed(hybrid, request, &order);
 }
 
-/* Those that cannot be told here, of the remote: all or nothing, or as a peek if the group is denied already. */
-static int ask_members(struct hybrid *hybrid, const struct weir_backend_request *requests, size_t n,
+/* Ask the remote about the undecided members: for all or nothing, or by a peek if the group is denied already. */
+static int members_ask(struct hybrid *hybrid, const struct weir_backend_request *requests, size_t n,
                        const struct member *members, bool denied, int64_t deadline_us, struct weir_decision *out)
 {
     struct weir_backend_request asked[HYBRID_GROUP_MAX];
@@ -130,7 +128,7 @@ int hybrid_decide_all(struct hybrid *hybrid, const struct weir_backend_request *
         members[i] = member_decide(hybrid, &requests[i], &out[i]);
         denied = denied || members[i].answer == LEASE_DENIED;
     }
-    const int error = ask_members(hybrid, requests, n, members, denied, deadline_us, out);
+    const int error = members_ask(hybrid, requests, n, members, denied, deadline_us, out);
     for (size_t i = 0; !error && i < n; i++)
         denied = denied || !out[i].allowed;
     for (size_t i = 0; (error || denied) && i < n; i++)

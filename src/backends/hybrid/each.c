@@ -1,4 +1,4 @@
-/* each.c - requests that are decided each by itself, alone or in a batch, by a caller that waits or by none. */
+/* each.c - decides independent requests, alone or in a batch, for a thread that waits or for an op. */
 #include "backends/hybrid/each.h"
 
 #include "backends/hybrid/request.h"
@@ -6,93 +6,95 @@
 
 #include <assert.h>
 
-#define ROUNDS_MOST 4   /* of a batch with many requests for a key; then all are asked for at once */
-#define LACKING_TRIES 3 /* how often a request asks for what its lease lacks, before it asks for all it costs */
+#define ROUNDS_MOST \
+    4 /* rounds for a batch with many requests for one key; then the remote is asked for all the rest together */
+#define LACKING_TRIES \
+    3 /* how often a request orders only the permits that its lease lacks, before it orders its whole cost */
 
-/* ---- A request's course ---- */
+/* ---- What happens next to a request ---- */
 
-/* What a request comes to. */
-enum what {
-    LATER, /* it is looked at once more when another for its key, before it in the batch, is decided */
-    DECIDED,
-    WAITS,
-    ASKS /* the remote, for `ask`, on this thread */
+enum step_kind {
+    STEP_LATER, /* begin again when an earlier request of the batch for the same key is decided */
+    STEP_DECIDED,
+    STEP_WAIT,
+    STEP_ASK /* ask the remote for `order`, on this thread */
 };
 
-struct course {
-    enum what what;
+struct step {
+    enum step_kind kind;
     struct lease_order order;
     int64_t asked_us;
-    struct lease_call *leaves; /* to be launched; or NULL */
+    struct lease_call *call; /* to be sent, or NULL */
 };
 
-/* What a caller of several requests keeps of each. */
-struct asking {
-    struct hybrid_thread_waiter caller;
-    struct course course;
+/* A request of a calling thread. */
+struct pending {
+    struct hybrid_thread_waiter waiter;
+    struct step step;
 };
 
-/* Requests that came together, to be decided as if one by one. */
+/* Requests of one call, to be decided as if one after another. */
 struct batch {
     const struct weir_backend_request *requests;
-    struct asking *askings;
+    struct pending *pending;
     size_t n;
     int round;
 };
 
-/* What the others that will be decided after the request ask for of its key. */
-static int64_t waiting_behind(const struct batch *batch, const struct weir_backend_request *request)
+/* Return the permits that later requests of the batch need for the same key. */
+static int64_t each_waiting_behind(const struct batch *batch, const struct weir_backend_request *request)
 {
     int64_t waiting = 0;
     for (size_t k = batch ? (size_t)(request - batch->requests) + 1 : 0; batch && k < batch->n; k++)
-        if (batch->askings[k].course.what == LATER && same_key(&batch->requests[k], request))
+        if (batch->pending[k].step.kind == STEP_LATER && same_key(&batch->requests[k], request))
             waiting += batch->requests[k].cost;
     return waiting;
 }
 
-/* The request is one of the batch; NULL: it came alone. */
-static struct course plot(struct hybrid *hybrid, const struct weir_backend_request *request, const struct batch *batch,
-                          struct hybrid_waiter *waiter, struct weir_decision *out)
+/* Begin a request: decide it by the lease, queue it behind a lease call, or find what to order from Redis.
+ * `batch` is NULL for a request that came alone. */
+static struct step each_begin(struct hybrid *hybrid, const struct weir_backend_request *request,
+                              const struct batch *batch, struct hybrid_waiter *waiter, struct weir_decision *out)
 {
     const int64_t now_us = hybrid_time(hybrid, request->now_us);
-    const bool can_wait = waiter->op || !hybrid_is_answer_thread(hybrid);
-    struct course course = { .what = DECIDED, .asked_us = now_us };
+    const bool can_wait = waiter->kind == WAITER_OP || !hybrid_is_answer_thread(hybrid);
+    struct step step = { .kind = STEP_DECIDED, .asked_us = now_us };
     struct account_shard *shard = account_shard(&hybrid->accounts, request->hash);
     lock_take(&shard->mutex);
     struct account *account = request_account(hybrid, shard, request, true, now_us);
     if (!account) {
-        course.what = ASKS;
-        course.order = (struct lease_order){ .cost = request->cost, .whole = true };
+        step.kind = STEP_ASK;
+        step.order = (struct lease_order){ .cost = request->cost, .whole = true };
     } else {
         lease_count(&account->lease, &hybrid->rules, now_us, request->cost);
         const bool queues = account->call && lease_call_has_waiters(account->call);
         if (!queues && request_decide(shard, account, now_us, request->cost, out) != LEASE_UNDECIDED) {
             if (lease_runs_low(&account->lease))
-                course.leaves = request_call_ahead(hybrid, shard, account, request, now_us);
+                step.call = request_call_ahead(hybrid, shard, account, request, now_us);
         } else {
             waiter->deadline_us = hybrid_deadline_us(waiter->deadline_us);
-            course.what = WAITS;
+            step.kind = STEP_WAIT;
             if (account->by_caller || !can_wait || !lease_call_join(account, request, waiter)) {
-                course.order = request_make_order(hybrid, account, now_us, request->cost,
-                                                  waiting_behind(batch, request));
-                const bool leaves = waiter->op ? account->by_caller || !course.order.alone
-                                               : can_wait && !course.order.alone && !account->by_caller;
-                if (!account->call && leaves)
-                    course.leaves = lease_call_make(hybrid, shard, account, request, &course.order, now_us, waiter);
-                if (!course.leaves)
-                    course.what = ASKS;
+                step.order = request_make_order(hybrid, account, now_us, request->cost,
+                                                each_waiting_behind(batch, request));
+                const bool sends = waiter->kind == WAITER_OP ? account->by_caller || !step.order.alone
+                                                             : can_wait && !step.order.alone && !account->by_caller;
+                if (!account->call && sends)
+                    step.call = lease_call_make(hybrid, shard, account, request, &step.order, now_us, waiter);
+                if (!step.call)
+                    step.kind = STEP_ASK;
             }
         }
     }
     lock_give(&shard->mutex);
-    return course;
+    return step;
 }
 
 /* ---- Asking on this thread ---- */
 
-/* One request whose lease has changed while it was asked for what it lacked. */
-static int ask_until_decided(struct hybrid *hybrid, const struct weir_backend_request *request, int64_t deadline_us,
-                             struct weir_decision *out)
+/* Decide a request whose lease changed while the permits that it lacked were under way. */
+static int each_ask_until_decided(struct hybrid *hybrid, const struct weir_backend_request *request,
+                                  int64_t deadline_us, struct weir_decision *out)
 {
     struct weir_backend *remote = hybrid->remote;
     for (int tries = 1;; tries++) {
@@ -122,45 +124,46 @@ static int ask_until_decided(struct hybrid *hybrid, const struct weir_backend_re
 
 /* ---- Each by itself ---- */
 
-/* The course of the i-th request, after those before it: they are decided as if one by one. What others ask for of its
- * key is let go before it, if that is all that is asked for; if it brings a lease, it is waited for. */
-static struct course plot_in_turn(struct hybrid *hybrid, const struct batch *batch, size_t i, struct weir_decision *out)
+/* Begin the i-th request of a batch after those before it. If an earlier one asks the remote for the same key,
+ * this one is sent with it; but if that one brings a lease, this one waits for the answer. */
+static struct step each_begin_in_batch(struct hybrid *hybrid, const struct batch *batch, size_t i,
+                                       struct weir_decision *out)
 {
     const struct weir_backend_request *request = &batch->requests[i];
     for (size_t k = 0; k < i; k++) {
-        const struct course *course = &batch->askings[k].course;
-        if ((course->what != ASKS && course->what != LATER) || !same_key(&batch->requests[k], request))
+        const struct step *step = &batch->pending[k].step;
+        if ((step->kind != STEP_ASK && step->kind != STEP_LATER) || !same_key(&batch->requests[k], request))
             continue;
-        const bool brings = course->what == LATER || course->order.ahead > 0 || !course->order.whole;
+        const bool brings = step->kind == STEP_LATER || step->order.ahead > 0 || !step->order.whole;
         if (brings && batch->round < ROUNDS_MOST)
-            return (struct course){ .what = LATER };
-        return (struct course){
-            .what = ASKS,
+            return (struct step){ .kind = STEP_LATER };
+        return (struct step){
+            .kind = STEP_ASK,
             .order = { .cost = request->cost, .whole = true },
             .asked_us = hybrid_time(hybrid, request->now_us),
         };
     }
-    return plot(hybrid, request, batch, &batch->askings[i].caller.waiter, &out[i]);
+    return each_begin(hybrid, request, batch, &batch->pending[i].waiter.node, &out[i]);
 }
 
-/* One of several that has failed is told by its source. */
-static void leave_undecided(int error, size_t n, struct weir_decision *out)
+/* Mark a failed request of several by its source. */
+static void each_mark_failed(int error, size_t n, struct weir_decision *out)
 {
     if (error && n > 1)
         out->source = WEIR_BY_NOBODY;
 }
 
-/* Ask the remote for those that are to be, together. Afterwards they are decided, or have failed. */
-static int ask_here(struct hybrid *hybrid, const struct weir_backend_request *requests, size_t n,
-                    struct asking *askings, int64_t deadline_us, struct weir_decision *out)
+/* Ask the remote, in one call, for all requests with STEP_ASK. Afterwards each is decided or has failed. */
+static int each_ask_remote(struct hybrid *hybrid, const struct weir_backend_request *requests, size_t n,
+                           struct pending *pending, int64_t deadline_us, struct weir_decision *out)
 {
     struct weir_backend_request asked[HYBRID_GROUP_MAX];
     struct weir_decision decisions[HYBRID_GROUP_MAX];
     size_t count = 0;
     for (size_t i = 0; i < n; i++) {
-        if (askings[i].course.what != ASKS)
+        if (pending[i].step.kind != STEP_ASK)
             continue;
-        asked[count] = hybrid_remote_request(&requests[i], &askings[i].course.order);
+        asked[count] = hybrid_remote_request(&requests[i], &pending[i].step.order);
         decisions[count++].source = WEIR_BY_NOBODY;
     }
     if (count == 0)
@@ -169,34 +172,34 @@ static int ask_here(struct hybrid *hybrid, const struct weir_backend_request *re
     int error = failed;
     count = 0;
     for (size_t i = 0; i < n; i++) {
-        struct course *course = &askings[i].course;
-        if (course->what != ASKS)
+        struct step *step = &pending[i].step;
+        if (step->kind != STEP_ASK)
             continue;
-        course->what = DECIDED;
+        step->kind = STEP_DECIDED;
         const struct weir_decision *decision = &decisions[count++];
         int status = failed && decision->source == WEIR_BY_NOBODY ? failed : WEIR_OK;
         if (status)
-            request_failed(hybrid, &requests[i], &course->order);
-        else if (!request_answered(hybrid, &requests[i], &course->order, course->asked_us, decision, &out[i]))
-            status = ask_until_decided(hybrid, &requests[i], deadline_us, &out[i]);
-        leave_undecided(status, n, &out[i]);
+            request_failed(hybrid, &requests[i], &step->order);
+        else if (!request_answered(hybrid, &requests[i], &step->order, step->asked_us, decision, &out[i]))
+            status = each_ask_until_decided(hybrid, &requests[i], deadline_us, &out[i]);
+        each_mark_failed(status, n, &out[i]);
         error = error ? error : status;
     }
     return error;
 }
 
-/* Who waits is waited for whatever happens: his node is on this stack. A deadline that is a span begins when it is
- * known that the remote must be asked. */
-static int decide_each(struct hybrid *hybrid, const struct weir_backend_request *requests, size_t n,
-                       int64_t deadline_us, struct asking *askings, struct weir_decision *out)
+/* Decide n requests. The function never returns while a waiter is queued: its node is on this stack. A deadline
+ * given as a span begins once it is known that the remote must be asked. */
+static int each_decide(struct hybrid *hybrid, const struct weir_backend_request *requests, size_t n,
+                       int64_t deadline_us, struct pending *pending, struct weir_decision *out)
 {
-    struct batch batch = { .requests = requests, .askings = askings, .n = n };
+    struct batch batch = { .requests = requests, .pending = pending, .n = n };
     int error = WEIR_OK;
     size_t later = n;
     for (size_t i = 0; i < n; i++) {
-        askings[i].course.what = LATER;
-        askings[i].caller = (struct hybrid_thread_waiter){
-            .waiter = { .deadline_us = deadline_us, .now_us = requests[i].now_us },
+        pending[i].step.kind = STEP_LATER;
+        pending[i].waiter = (struct hybrid_thread_waiter){
+            .node = { .kind = WAITER_THREAD, .deadline_us = deadline_us, .now_us = requests[i].now_us },
             .key = requests[i].key,
             .cost = requests[i].cost,
             .out = &out[i],
@@ -207,45 +210,45 @@ static int decide_each(struct hybrid *hybrid, const struct weir_backend_request 
         later = 0;
         batch.round++;
         for (size_t i = 0; i < n; i++) {
-            struct course *course = &askings[i].course;
-            if (course->what != LATER)
+            struct step *step = &pending[i].step;
+            if (step->kind != STEP_LATER)
                 continue;
-            *course = n == 1 ? plot(hybrid, requests, NULL, &askings->caller.waiter, out)
-                             : plot_in_turn(hybrid, &batch, i, out);
-            lease_call_send(course->leaves);
-            asks = asks || course->what == ASKS;
-            later += course->what == LATER;
+            *step = n == 1 ? each_begin(hybrid, requests, NULL, &pending->waiter.node, out)
+                           : each_begin_in_batch(hybrid, &batch, i, out);
+            lease_call_send(step->call);
+            asks = asks || step->kind == STEP_ASK;
+            later += step->kind == STEP_LATER;
         }
         if (asks) {
             deadline_us = hybrid_deadline_us(deadline_us);
-            const int status = ask_here(hybrid, requests, n, askings, deadline_us, out);
+            const int status = each_ask_remote(hybrid, requests, n, pending, deadline_us, out);
             error = error ? error : status;
         }
     }
     for (size_t i = 0; i < n; i++) {
-        if (askings[i].course.what != WAITS)
+        if (pending[i].step.kind != STEP_WAIT)
             continue;
-        bell_await(&account_shard(&hybrid->accounts, requests[i].hash)->bell, &askings[i].caller.done);
-        int status = askings[i].caller.status;
-        if (status == WEIR_EFULL) /* of those that are submitted: this one can wait by itself */
-            status = ask_until_decided(hybrid, &requests[i], askings[i].caller.waiter.deadline_us, &out[i]);
-        leave_undecided(status, n, &out[i]);
+        bell_await(&account_shard(&hybrid->accounts, requests[i].hash)->bell, &pending[i].waiter.done);
+        int status = pending[i].waiter.status;
+        if (status == WEIR_EFULL) /* too many ops are waiting; this thread can wait for its own call */
+            status = each_ask_until_decided(hybrid, &requests[i], pending[i].waiter.node.deadline_us, &out[i]);
+        each_mark_failed(status, n, &out[i]);
         if (!error)
             error = status;
     }
     return error;
 }
 
-/* ---- A caller's one or several ---- */
+/* ---- For a thread that waits ---- */
 
-/* The common cases, in as few steps as can be: spend what is leased, or deny what is denied. False: it is neither, and
- * nothing has happened. */
-static bool decide_by_lease(struct hybrid *hybrid, const struct weir_backend_request *request,
-                            struct weir_decision *out)
+/* Decide the two common cases in few steps: spend leased permits, or repeat a denial. False: neither applies, and
+ * nothing has changed. */
+static bool each_decide_by_lease(struct hybrid *hybrid, const struct weir_backend_request *request,
+                                 struct weir_decision *out)
 {
     const int64_t now_us = hybrid_time(hybrid, request->now_us);
     struct account_shard *shard = account_shard(&hybrid->accounts, request->hash);
-    struct lease_call *leaves = NULL;
+    struct lease_call *call = NULL;
     enum lease_answer answer = LEASE_UNDECIDED;
     lock_take(&shard->mutex);
     struct account *account = account_find(shard, request);
@@ -256,21 +259,21 @@ static bool decide_by_lease(struct hybrid *hybrid, const struct weir_backend_req
         shard->lease_hits += answer == LEASE_SPENT;
         shard->denial_hits += answer == LEASE_DENIED;
         if (answer == LEASE_SPENT && lease_runs_low(&account->lease))
-            leaves = request_call_ahead(hybrid, shard, account, request, now_us);
+            call = request_call_ahead(hybrid, shard, account, request, now_us);
     }
     lock_give(&shard->mutex);
-    lease_call_send(leaves);
+    lease_call_send(call);
     return answer != LEASE_UNDECIDED;
 }
 
 int hybrid_decide_one(struct hybrid *hybrid, const struct weir_backend_request *request, int64_t deadline_us,
                       struct weir_decision *out)
 {
-    if (decide_by_lease(hybrid, request, out))
+    if (each_decide_by_lease(hybrid, request, out))
         return WEIR_OK;
-    struct asking asking;
-    struct weir_decision decision; /* *out stays as it is on an error */
-    const int error = decide_each(hybrid, request, 1, deadline_us, &asking, &decision);
+    struct pending pending;
+    struct weir_decision decision; /* *out stays unchanged on an error */
+    const int error = each_decide(hybrid, request, 1, deadline_us, &pending, &decision);
     if (!error)
         *out = decision;
     return error;
@@ -279,35 +282,39 @@ int hybrid_decide_one(struct hybrid *hybrid, const struct weir_backend_request *
 int hybrid_decide_batch(struct hybrid *hybrid, const struct weir_backend_request *requests, size_t n,
                         int64_t deadline_us, struct weir_decision *out)
 {
-    struct asking askings[HYBRID_GROUP_MAX];
+    struct pending pending[HYBRID_GROUP_MAX];
     assert(n <= HYBRID_GROUP_MAX);
-    return decide_each(hybrid, requests, n, deadline_us, askings, out);
+    return each_decide(hybrid, requests, n, deadline_us, pending, out);
 }
 
-/* ---- Without waiting ---- */
+/* ---- For an op ---- */
 
 int hybrid_submit_one(struct hybrid *hybrid, const struct weir_backend_request *request, int64_t deadline_us,
                       struct weir_op *op)
 {
-    if (decide_by_lease(hybrid, request, &op->decision))
+    if (each_decide_by_lease(hybrid, request, &op->decision))
         return WEIR_OK;
-    struct hybrid_waiter *waiter = (struct hybrid_waiter *)(void *)&op->opaque[2];
-    *waiter = (struct hybrid_waiter){ .op = op, .deadline_us = deadline_us, .now_us = request->now_us };
-    struct course course = plot(hybrid, request, NULL, waiter, &op->decision);
-    if (course.what == DECIDED) {
-        lease_call_send(course.leaves);
+    struct hybrid_op_waiter *waiter = (struct hybrid_op_waiter *)(void *)&op->opaque[2];
+    *waiter = (struct hybrid_op_waiter){
+        .node = { .kind = WAITER_OP, .deadline_us = deadline_us, .now_us = request->now_us },
+        .op = op,
+    };
+    struct step step = each_begin(hybrid, request, NULL, &waiter->node, &op->decision);
+    if (step.kind == STEP_DECIDED) {
+        lease_call_send(step.call);
         return WEIR_OK;
     }
-    if (course.what == ASKS) { /* alone: for lack of room for an account, or of time to wait for its flight */
-        if (course.order.ahead == 0)
-            request_failed(hybrid, request, &course.order); /* what it lacks is not asked for: all of it is */
-        course.order.cost = request->cost;
-        course.order.whole = true;
-        course.leaves = lease_call_make_lone(hybrid, request, &course.order, course.asked_us, waiter);
-        if (!course.leaves) {
-            request_failed(hybrid, request, &course.order);
+    if (step.kind == STEP_ASK) { /* without room for an account, or with a deadline before that of the call under way */
+        if (step.order.ahead == 0)
+            request_failed(hybrid, request,
+                           &step.order); /* cancel the order for the lacking permits: the whole cost is ordered */
+        step.order.cost = request->cost;
+        step.order.whole = true;
+        step.call = lease_call_make_lone(hybrid, request, &step.order, step.asked_us, &waiter->node);
+        if (!step.call) {
+            request_failed(hybrid, request, &step.order);
             return WEIR_ENOMEM;
         }
     }
-    return course.leaves ? lease_call_send_for(course.leaves, op) : 1;
+    return step.call ? lease_call_send_for(step.call, op) : 1;
 }

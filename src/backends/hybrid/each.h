@@ -1,11 +1,11 @@
-/* each.h - the decisions of the hybrid backend for requests each by itself, and for all or none of them. */
+/* each.h - how the hybrid backend decides takes: each by itself, or a group. */
 #ifndef BACKENDS_HYBRID_EACH_H
 #define BACKENDS_HYBRID_EACH_H
 
 #include "backends/hybrid/lease_call.h"
 
-/* Takes, without `ahead`. As ops->decide() and ops->submit(); n is HYBRID_GROUP_MAX at most. A deadline of one request
- * may be a span of time, as a negative number. */
+/* Decide takes without `ahead`, as ops->decide() and ops->submit() do; n is at most HYBRID_GROUP_MAX. The
+ * deadline of a single request may be a span: a negative number, see hybrid_deadline_us(). */
 int hybrid_decide_one(struct hybrid *hybrid, const struct weir_backend_request *request, int64_t deadline_us,
                       struct weir_decision *out);
 int hybrid_decide_batch(struct hybrid *hybrid, const struct weir_backend_request *requests, size_t n,

@@ -1,18 +1,18 @@
-/* hybrid.c - the hybrid backend: permits of busy keys are leased from a remote backend ahead of use.
+/* hybrid.c - the hybrid backend: leases permits of busy keys from a remote backend before they are needed.
  *
- * The path of a request:
+ * What happens to a request:
  *
- *     the lease has permits for it      spend them, no I/O
- *     denied until later                deny, no I/O
- *     the key is asked for seldom       ask the remote for this request alone, on this thread
- *     somebody asks for this key now    wait for what he gets
- *     else                              ask, for this request and permits ahead of the next ones (hybrid/lease_call.h)
+ *     its lease has permits for it        spend them, no I/O
+ *     a denial still holds                deny it, no I/O
+ *     the key is rarely requested         ask the remote for this request alone, on this thread
+ *     a lease call is under way           wait for its answer
+ *     otherwise                           order this request's permits and some in advance (hybrid/lease_call.h)
  *
- * A request that brings its own time is decided by it, its leases last by it, and it is asked for on its own thread: no
- * other thread's haste changes what becomes of it, and a replay comes out the same each time.
+ * A request that brings its own time is decided at that time, on its own thread, and its leases use that time. So
+ * no other thread can influence it, and a replay repeats exactly.
  *
- * What is leased, for how long, and when it is asked for is core/algorithm/lease.c's. What becomes of failures is the core's, as
- * for every backend.
+ * core/algorithm/lease.c decides what is leased, when, and for how long. The core handles failures, as for every
+ * backend.
  */
 #include "backends/hybrid/hybrid.h"
 
@@ -28,8 +28,8 @@
 
 /* ---- Other verbs ---- */
 
-static int peek(struct hybrid *hybrid, const struct weir_backend_request *request, int64_t deadline_us,
-                struct weir_decision *out)
+static int hybrid_peek(struct hybrid *hybrid, const struct weir_backend_request *request, int64_t deadline_us,
+                       struct weir_decision *out)
 {
     const int64_t now_us = hybrid_time(hybrid, request->now_us);
     struct account_shard *shard = account_shard(&hybrid->accounts, request->hash);
@@ -54,8 +54,8 @@ static int peek(struct hybrid *hybrid, const struct weir_backend_request *reques
     return error;
 }
 
-/* Before the remote is asked and after: what was leased or denied in between is as old as what was before. */
-static void forget(struct hybrid *hybrid, const struct weir_backend_request *request)
+/* Drop a lease, both before a reset and after it: permits leased or denied in between may predate the reset. */
+static void hybrid_forget_lease(struct hybrid *hybrid, const struct weir_backend_request *request)
 {
     struct account_shard *shard = account_shard(&hybrid->accounts, request->hash);
     lock_take(&shard->mutex);
@@ -65,8 +65,8 @@ static void forget(struct hybrid *hybrid, const struct weir_backend_request *req
     lock_give(&shard->mutex);
 }
 
-static void note_refund(struct hybrid *hybrid, const struct weir_backend_request *request, int64_t asked_us,
-                        const struct weir_decision *decision)
+static void hybrid_note_refund(struct hybrid *hybrid, const struct weir_backend_request *request, int64_t asked_us,
+                               const struct weir_decision *decision)
 {
     struct account_shard *shard = account_shard(&hybrid->accounts, request->hash);
     lock_take(&shard->mutex);
@@ -78,24 +78,24 @@ static void note_refund(struct hybrid *hybrid, const struct weir_backend_request
     lock_give(&shard->mutex);
 }
 
-static int decide_otherwise(struct hybrid *hybrid, const struct weir_backend_request *request, int64_t deadline_us,
-                            struct weir_decision *out)
+static int hybrid_decide_other_verb(struct hybrid *hybrid, const struct weir_backend_request *request,
+                                    int64_t deadline_us, struct weir_decision *out)
 {
     const int64_t asked_us = hybrid_time(hybrid, request->now_us);
     if (request->verb == WEIR_PEEK)
-        return peek(hybrid, request, deadline_us, out);
+        return hybrid_peek(hybrid, request, deadline_us, out);
     if (request->verb == WEIR_RESET)
-        forget(hybrid, request);
+        hybrid_forget_lease(hybrid, request);
     const int error = hybrid->remote->ops->decide(hybrid->remote, request, 1, false, deadline_us, out);
     if (request->verb == WEIR_RESET)
-        forget(hybrid, request);
+        hybrid_forget_lease(hybrid, request);
     else if (!error && request->verb == WEIR_REFUND)
-        note_refund(hybrid, request, asked_us, out);
+        hybrid_note_refund(hybrid, request, asked_us, out);
     return error;
 }
 
-/* What somebody else has reckoned is for the remote. */
-static bool is_plain_take(const struct weir_backend_request *request)
+/* True for a take whose `ahead` is not set by another layer; all other requests go to the remote unchanged. */
+static bool hybrid_is_plain_take(const struct weir_backend_request *request)
 {
     return request->verb == WEIR_TAKE && request->ahead == 0;
 }
@@ -106,19 +106,19 @@ static int hybrid_decide(struct weir_backend *backend, const struct weir_backend
                          int64_t deadline_us, struct weir_decision *out)
 {
     struct hybrid *hybrid = (struct hybrid *)backend;
-    if (n == 1 && is_plain_take(requests)) /* all or nothing, too */
+    if (n == 1 && hybrid_is_plain_take(requests)) /* a group of one, too */
         return hybrid_decide_one(hybrid, requests, deadline_us, out);
     deadline_us = hybrid_deadline_us(deadline_us);
     if (all)
         return hybrid_decide_all(hybrid, requests, n, deadline_us, out);
     int error = WEIR_OK;
     for (size_t i = 0, part; !error && i < n; i += part) {
-        for (part = 0; part < HYBRID_GROUP_MAX && i + part < n && is_plain_take(&requests[i + part]); part++)
+        for (part = 0; part < HYBRID_GROUP_MAX && i + part < n && hybrid_is_plain_take(&requests[i + part]); part++)
             ;
         if (part > 0) {
             error = hybrid_decide_batch(hybrid, requests + i, part, deadline_us, out + i);
         } else {
-            error = decide_otherwise(hybrid, &requests[i], deadline_us, &out[i]);
+            error = hybrid_decide_other_verb(hybrid, &requests[i], deadline_us, &out[i]);
             part = 1;
         }
     }
@@ -129,7 +129,7 @@ static int hybrid_submit(struct weir_backend *backend, const struct weir_backend
                          struct weir_op *op)
 {
     struct hybrid *hybrid = (struct hybrid *)backend;
-    if (is_plain_take(request))
+    if (hybrid_is_plain_take(request))
         return hybrid_submit_one(hybrid, request, deadline_us, op);
     return hybrid->remote->ops->submit(hybrid->remote, request, deadline_us, op);
 }
@@ -184,7 +184,7 @@ static void hybrid_instances(struct weir_backend *backend, int64_t count)
     atomic_store_explicit(&hybrid->instances, count, memory_order_relaxed);
 }
 
-/* The remote goes first: what is on its way for an account lands before it is gone. */
+/* Destroy the remote first: its last answers still need the accounts. */
 static void hybrid_destroy(struct weir_backend *backend)
 {
     struct hybrid *hybrid = (struct hybrid *)backend;
@@ -197,8 +197,8 @@ static void hybrid_destroy(struct weir_backend *backend)
 
 /* ---- Life ---- */
 
-/* The locks are known to be held in the child by their taking before. */
-static void told_of_fork(struct forks_watcher *watcher, enum forks_moment moment) UNCHECKED
+/* Hold all locks during a fork. In the child they are held because the parent took them before. */
+static void hybrid_forked(struct forks_watcher *watcher, enum forks_moment moment) UNCHECKED
 {
     struct hybrid *hybrid = (struct hybrid *)((char *)watcher - offsetof(struct hybrid, forks));
     for (size_t i = 0; i < HYBRID_SHARDS; i++) {
@@ -208,7 +208,7 @@ static void told_of_fork(struct forks_watcher *watcher, enum forks_moment moment
             continue;
         }
         struct account *account = moment == FORKS_IN_CHILD ? shard->accounts : NULL;
-        for (; account; account = account->hh.next) { /* the parent spends them */
+        for (; account; account = account->hh.next) { /* the parent spends these leases */
             account_forget_lease(shard, account);
             lease_call_forget(account);
         }
@@ -223,7 +223,7 @@ static void told_of_fork(struct forks_watcher *watcher, enum forks_moment moment
 void hybrid_watch_forks(struct weir_backend *backend)
 {
     struct hybrid *hybrid = (struct hybrid *)backend;
-    hybrid->forks.told = told_of_fork;
+    hybrid->forks.told = hybrid_forked;
     forks_watch(&hybrid->forks);
 }
 

@@ -1,4 +1,4 @@
-/* flight.c - flights: made, launched, landed, and those who wait served. */
+/* lease_call.c - makes and sends lease calls, and serves their waiters. */
 #include "backends/hybrid/lease_call.h"
 
 #include "core/limiter/own_ops.h"
@@ -10,32 +10,47 @@
 #define TRIP_WEIGHT 8 /* the average moves by an eighth of the difference */
 
 struct lease_call {
-    struct weir_op op; /* the remote's */
+    struct weir_op op; /* the op submitted to the remote */
     struct hybrid *hybrid;
     struct account_shard *shard;
-    struct account *account;             /* stays while this is on its way; NULL: a request alone */
-    struct weir_backend_request request; /* the first waiter's, or like it; with an account the key is the account's */
+    struct account *account;             /* kept while the call is under way; NULL: a lone request */
+    struct weir_backend_request request; /* the first waiter's, or like it; its key is the account's if there is one */
     struct lease_order order;
     int64_t asked_us, deadline_us;
-    bool is_led; /* what is asked for is the first waiter's request */
+    bool is_led; /* the order includes the first waiter's request */
     struct hybrid_waiter *first, **end;
-    size_t present;          /* how many of them waited when it left: what it finds out holds for these */
-    struct lease_call *next; /* of those that are to leave */
+    size_t present;          /* waiters that were queued when the call was sent: its answer holds for them */
+    struct lease_call *next; /* the next call to be sent */
 };
 
-static int64_t waiter_cost(const struct hybrid_waiter *waiter)
+/* NULL: a thread waits. */
+static struct weir_op *waiter_op(const struct hybrid_waiter *waiter)
 {
-    return waiter->op ? waiter->op->request.cost : ((const struct hybrid_thread_waiter *)(const void *)waiter)->cost;
+    return waiter->kind == WAITER_OP ? ((const struct hybrid_op_waiter *)waiter)->op : NULL;
 }
 
-static struct weir_key waiter_key(const struct hybrid_waiter *waiter)
+static struct hybrid_thread_waiter *waiter_thread(struct hybrid_waiter *waiter)
 {
-    return waiter->op ? waiter->op->request.key : ((const struct hybrid_thread_waiter *)(const void *)waiter)->key;
+    assert(waiter->kind == WAITER_THREAD);
+    return (struct hybrid_thread_waiter *)(void *)waiter;
+}
+
+static int64_t waiter_cost(struct hybrid_waiter *waiter)
+{
+    const struct weir_op *op = waiter_op(waiter);
+    return op ? op->request.cost : waiter_thread(waiter)->cost;
+}
+
+static struct weir_key waiter_key(struct hybrid_waiter *waiter)
+{
+    const struct weir_op *op = waiter_op(waiter);
+    return op ? op->request.key : waiter_thread(waiter)->key;
 }
 
 static struct weir_decision *waiter_out(struct hybrid_waiter *waiter)
 {
-    return waiter->op ? &waiter->op->decision : ((struct hybrid_thread_waiter *)(void *)waiter)->out;
+    struct weir_op *op = waiter_op(waiter);
+    return op ? &op->decision : waiter_thread(waiter)->out;
 }
 
 struct weir_backend_request hybrid_remote_request(const struct weir_backend_request *request,
@@ -56,7 +71,7 @@ void hybrid_note_trip(struct hybrid *hybrid, int64_t trip_us)
     atomic_store_explicit(&hybrid->trip_us, moved, memory_order_relaxed);
 }
 
-/* ---- Made ---- */
+/* ---- Making calls ---- */
 
 bool hybrid_is_answer_thread(const struct hybrid *hybrid)
 {
@@ -79,7 +94,8 @@ static void lease_call_set_order(struct lease_call *call, const struct lease_ord
     };
 }
 
-static struct lease_call *make(struct hybrid *hybrid, const struct weir_backend_request *request, int64_t deadline_us)
+static struct lease_call *lease_call_new(struct hybrid *hybrid, const struct weir_backend_request *request,
+                                         int64_t deadline_us)
 {
     struct lease_call *call = calloc(1, sizeof *call);
     if (!call)
@@ -93,11 +109,19 @@ static struct lease_call *make(struct hybrid *hybrid, const struct weir_backend_
     return call;
 }
 
-static void join(struct lease_call *call, struct hybrid_waiter *waiter)
+static void lease_call_add(struct lease_call *call, struct hybrid_waiter *waiter)
 {
     waiter->next = NULL;
     *call->end = waiter;
     call->end = &waiter->next;
+}
+
+/* Make the waiter's request the one that the call asks for. */
+static void lease_call_lead(struct lease_call *call, struct hybrid_waiter *waiter)
+{
+    lease_call_add(call, waiter);
+    call->is_led = true;
+    call->present = 1;
 }
 
 struct lease_call *lease_call_make_ahead(struct hybrid *hybrid, struct account_shard *shard, struct account *account,
@@ -105,14 +129,14 @@ struct lease_call *lease_call_make_ahead(struct hybrid *hybrid, struct account_s
                                          int64_t asked_us, int64_t deadline_us)
 {
     assert(!account->call && shard == account_shard(&hybrid->accounts, request->hash));
-    struct lease_call *call = make(hybrid, request, deadline_us);
+    struct lease_call *call = lease_call_new(hybrid, request, deadline_us);
     if (call) {
         call->account = account;
         call->request.key = weir_key(account->key, account->hh.keylen);
         lease_call_set_order(call, order, asked_us);
         account->call = call;
     }
-    (void)shard; /* for the lock */
+    (void)shard; /* used by the lock analysis */
     return call;
 }
 
@@ -123,9 +147,7 @@ struct lease_call *lease_call_make(struct hybrid *hybrid, struct account_shard *
     struct lease_call *call = lease_call_make_ahead(hybrid, shard, account, request, order, asked_us,
                                                     waiter->deadline_us);
     if (call) {
-        join(call, waiter);
-        call->is_led = true;
-        call->present = 1;
+        lease_call_lead(call, waiter);
     }
     return call;
 }
@@ -134,27 +156,25 @@ struct lease_call *lease_call_make_lone(struct hybrid *hybrid, const struct weir
                                         const struct lease_order *order, int64_t asked_us, struct hybrid_waiter *waiter)
 {
     assert(order->whole);
-    struct lease_call *call = make(hybrid, request, waiter->deadline_us);
+    struct lease_call *call = lease_call_new(hybrid, request, waiter->deadline_us);
     if (call) {
         lease_call_set_order(call, order, asked_us);
-        join(call, waiter);
-        call->is_led = true;
-        call->present = 1;
+        lease_call_lead(call, waiter);
     }
     return call;
 }
 
-/* ---- Who waits ---- */
+/* ---- Waiters ---- */
 
-/* A time that a request brings stands still while it waits, so none such is waited behind: what has been leased
- * meanwhile may have ended by the clock of who waits. */
+/* A request that brings its time does not wait for another's call: its time stands still, and permits leased by
+ * that call may have ended on its clock. */
 bool lease_call_join(struct account *account, const struct weir_backend_request *request, struct hybrid_waiter *waiter)
 {
     struct lease_call *call = account->call;
     if (!call || call->request.now_us != WEIR_OWN_CLOCK || call->deadline_us > waiter->deadline_us ||
         call->request.limit != request->limit)
         return false;
-    join(call, waiter);
+    lease_call_add(call, waiter);
     return true;
 }
 
@@ -169,7 +189,7 @@ void lease_call_forget(struct account *account)
     account->call = NULL;
 }
 
-static struct hybrid_waiter *leave(struct lease_call *call)
+static struct hybrid_waiter *lease_call_take_first(struct lease_call *call)
 {
     struct hybrid_waiter *waiter = call->first;
     call->present -= call->present > 0;
@@ -179,25 +199,25 @@ static struct hybrid_waiter *leave(struct lease_call *call)
     return waiter;
 }
 
-/* ---- Landed ---- */
+/* ---- The answer ---- */
 
 struct ended {
     struct hybrid_waiter *first, **end;
 };
 
-static void end_waiter(struct ended *ended, struct hybrid_waiter *waiter)
+static void ended_add(struct ended *ended, struct hybrid_waiter *waiter)
 {
     waiter->next = NULL;
     *ended->end = waiter;
     ended->end = &waiter->next;
 }
 
-/* The request that led the flight was decided by Redis itself; but where it was denied, permits may have been leased by
- * a flight that landed before. */
-static void end_leader(struct lease_call *call, struct account_shard *shard, struct account *account, int64_t now_us,
-                       struct ended *ended) REQUIRES(shard->mutex)
+/* End the first waiter, whose request Redis has decided. If Redis denied it, permits that an earlier call leased
+ * may still cover it. */
+static void lease_call_end_leader(struct lease_call *call, struct account_shard *shard, struct account *account,
+                                  int64_t now_us, struct ended *ended) REQUIRES(shard->mutex)
 {
-    struct hybrid_waiter *leader = leave(call);
+    struct hybrid_waiter *leader = lease_call_take_first(call);
     struct weir_decision *out = waiter_out(leader);
     const int64_t cost = waiter_cost(leader), left = account ? lease_left(&account->lease, now_us) : 0;
     *out = call->op.decision;
@@ -205,12 +225,13 @@ static void end_leader(struct lease_call *call, struct account_shard *shard, str
     out->remaining = min_of(out->limit, out->remaining + left);
     if (!out->allowed && left >= cost && lease_decide(&account->lease, now_us, cost, WEIR_TAKE, out) == LEASE_SPENT)
         shard->lease_hits++;
-    end_waiter(ended, leader);
+    ended_add(ended, leader);
 }
 
-/* Serve those who wait, in their order. Behind one whom Redis must be asked for nothing is spent any more, but who is
- * denied is told so: by what is known, or, if he waited when the flight left, by what it has found. */
-static void serve(struct lease_call *call, struct account_shard *shard, int64_t now_us, struct ended *ended)
+/* Serve the waiters in order. Once one of them needs Redis again, nothing more is spent, so that it is not
+ * overtaken. Denials go on: by what is known, or, for waiters that were queued when the call was sent, by its
+ * answer. */
+static void lease_call_serve(struct lease_call *call, struct account_shard *shard, int64_t now_us, struct ended *ended)
     REQUIRES(shard->mutex)
 {
     struct lease *lease = &call->account->lease;
@@ -232,9 +253,9 @@ static void serve(struct lease_call *call, struct account_shard *shard, int64_t 
             shard->lease_hits += spent;
             shard->denial_hits += denied;
             *waiter_out(waiter) = decision;
-            end_waiter(ended, waiter);
+            ended_add(ended, waiter);
         } else {
-            join(call, waiter);
+            lease_call_add(call, waiter);
             verb = WEIR_PEEK;
         }
         present -= present > 0;
@@ -242,8 +263,8 @@ static void serve(struct lease_call *call, struct account_shard *shard, int64_t 
     }
 }
 
-/* All behind the first ask for themselves, and leave with him. Returns their flights. */
-static struct lease_call *part(struct lease_call *call, uint64_t era, int64_t now_us)
+/* Give each waiter behind the first a lone call. Returns those calls, to be sent together with this one. */
+static struct lease_call *lease_call_split(struct lease_call *call, uint64_t era, int64_t now_us)
 {
     struct lease_call *others = NULL, **end = &others;
     struct hybrid_waiter *waiter = call->first->next;
@@ -259,27 +280,28 @@ static struct lease_call *part(struct lease_call *call, uint64_t era, int64_t no
         if (*end)
             end = &(*end)->next;
         else
-            join(call, waiter); /* no memory: he waits once more */
+            lease_call_add(call, waiter); /* out of memory: it waits again */
         waiter = next;
     }
     return others;
 }
 
-/* Ask for those who wait still: for all together if as much can be asked for ahead as the others need, or else for each
- * at once, for one after another the last would be too late. Returns the flights that leave beside this one. */
-static struct lease_call *ask_again(struct lease_call *call, int64_t now_us)
+/* Ask again for the waiters that are left: with one order if it can include what all need, otherwise with a call
+ * for each, sent together; one call after another would make the last waiter too late. Returns the additional
+ * calls. */
+static struct lease_call *lease_call_ask_again(struct lease_call *call, int64_t now_us)
 {
     struct lease *lease = &call->account->lease;
     const struct lease_rules rules = hybrid_rules(call->hybrid);
     const int64_t trip_us = atomic_load_explicit(&call->hybrid->trip_us, memory_order_relaxed);
     int64_t waiting = 0;
-    for (const struct hybrid_waiter *waiter = call->first->next; waiter; waiter = waiter->next)
+    for (struct hybrid_waiter *waiter = call->first->next; waiter; waiter = waiter->next)
         waiting += waiter_cost(waiter);
     const struct lease_order order = lease_make_order(lease, &rules, now_us, waiter_cost(call->first), waiting,
                                                       trip_us);
     struct lease_call *others = NULL;
     if (order.ahead < waiting)
-        others = part(call, order.era, now_us);
+        others = lease_call_split(call, order.era, now_us);
     call->deadline_us = INT64_MAX;
     call->present = 0;
     for (const struct hybrid_waiter *waiter = call->first; waiter; waiter = waiter->next) {
@@ -292,7 +314,8 @@ static struct lease_call *ask_again(struct lease_call *call, int64_t now_us)
     return others;
 }
 
-/* The op that this thread is submitting: where its flight ends at once its `done` does not run, submit() says so. */
+/* The op that this thread is submitting. If its call ends during submit(), submit() returns the status and `done`
+ * does not run. */
 struct submitting {
     struct weir_op *op;
     bool ended;
@@ -300,22 +323,23 @@ struct submitting {
 };
 static _Thread_local struct submitting *submitting;
 
-/* No lock is held. Who was told may be gone at once. */
-static void tell(struct account_shard *shard, struct hybrid_waiter *waiter, int status)
+/* End the waiters with a status. A waiter may be gone as soon as its `done` runs or is set. The caller holds no
+ * lock. */
+static void lease_call_tell(struct account_shard *shard, struct hybrid_waiter *waiter, int status)
 {
     bool rings = false;
     while (waiter) {
         struct hybrid_waiter *next = waiter->next;
-        struct weir_op *op = waiter->op;
+        struct weir_op *op = waiter_op(waiter);
         if (op && submitting && submitting->op == op) {
             submitting->ended = true;
             submitting->status = status;
         } else if (op) {
             op->done(op, status);
         } else {
-            struct hybrid_thread_waiter *caller = (struct hybrid_thread_waiter *)(void *)waiter;
-            caller->status = status;
-            atomic_store_explicit(&caller->done, true, memory_order_release);
+            struct hybrid_thread_waiter *thread = waiter_thread(waiter);
+            thread->status = status;
+            atomic_store_explicit(&thread->done, true, memory_order_release);
             rings = true;
         }
         waiter = next;
@@ -324,9 +348,9 @@ static void tell(struct account_shard *shard, struct hybrid_waiter *waiter, int 
         bell_ring(&shard->bell);
 }
 
-/* Take in what the flight has brought. Returns the flights that leave next, this one among them or not: then it is
- * gone. */
-static struct lease_call *land(struct lease_call *call, int status)
+/* Take the answer in and serve the waiters. Returns the calls to be sent next. This call is among them, or it is
+ * freed. */
+static struct lease_call *lease_call_finish(struct lease_call *call, int status)
 {
     struct account_shard *shard = call->shard;
     const int64_t now_us = hybrid_time(call->hybrid, call->request.now_us);
@@ -342,23 +366,23 @@ static struct lease_call *land(struct lease_call *call, int status)
         const struct lease_rules rules = hybrid_rules(call->hybrid);
         account_answered(shard, account, &rules, &call->order, call->asked_us, now_us, &call->op.decision);
         if (call->is_led && (call->order.whole || !call->op.decision.allowed))
-            end_leader(call, shard, account, now_us, &ended);
+            lease_call_end_leader(call, shard, account, now_us, &ended);
         if (call->account)
-            serve(call, shard, now_us, &ended);
+            lease_call_serve(call, shard, now_us, &ended);
     } else {
         if (account)
             lease_order_failed(&account->lease, &call->order);
         while (call->first)
-            end_waiter(&ended, leave(call));
+            ended_add(&ended, lease_call_take_first(call));
     }
     if (call->first) {
-        call->next = ask_again(call, now_us);
+        call->next = lease_call_ask_again(call, now_us);
         leaving = call;
     } else if (call->account) {
         call->account->call = NULL;
     }
     lock_give(&shard->mutex);
-    tell(shard, ended.first, status);
+    lease_call_tell(shard, ended.first, status);
     if (!leaving)
         free(call);
     return leaving;
@@ -373,7 +397,7 @@ void lease_call_send(struct lease_call *call)
         call->next = NULL;
         const int status = remote->ops->submit(remote, &asked, call->deadline_us, &call->op);
         if (status != 1) {
-            struct lease_call *leaving = land(call, status), **end = &leaving;
+            struct lease_call *leaving = lease_call_finish(call, status), **end = &leaving;
             while (*end)
                 end = &(*end)->next;
             *end = next;
@@ -392,9 +416,9 @@ int lease_call_send_for(struct lease_call *call, struct weir_op *op)
     return own.ended ? own.status : 1;
 }
 
-/* On a thread of the remote's. */
+/* Runs on a thread of the remote. */
 static void lease_call_answered(struct weir_op *op, int status)
 {
     struct lease_call *call = (struct lease_call *)(void *)op; /* its first member */
-    lease_call_send(land(call, status));
+    lease_call_send(lease_call_finish(call, status));
 }

@@ -1,11 +1,11 @@
-/* flight.h - one request to Redis for a key, and all who wait for what it brings.
+/* lease_call.h - one request to Redis for a key, and the waiters that its answer serves.
  *
- * At most one that others can join is on its way for a key. Who comes meanwhile waits for it, if it will have ended by
- * his deadline; what it brings is spent in the order of coming, and those for whom it was not enough are asked for at
- * once. So nobody waits for more than two, and nobody needs a timer of his own: the remote backend ends each flight by
- * its deadline, which is no later than any of theirs.
+ * At most one call that others can join is under way for a key. A request that arrives in that time joins it if
+ * the call's deadline is no later than its own. The answer's permits are spent in order of arrival; the waiters
+ * that they do not cover are asked for again immediately. So no request waits for more than two calls. No waiter
+ * needs a timer either: the remote backend ends each call by its deadline, which is no later than any waiter's.
  *
- * Who waits is a caller's thread, with a node on its stack, or a submitted op, with a node in its words.
+ * A waiter is a calling thread, with its node on its stack, or a submitted op, with its node in the op.
  */
 #ifndef BACKENDS_HYBRID_LEASE_CALL_H
 #define BACKENDS_HYBRID_LEASE_CALL_H
@@ -17,25 +17,35 @@
 struct hybrid {
     struct weir_backend backend;
     struct weir_backend *remote;
-    struct lease_rules rules; /* (c) but `instances`, which is in the next */
+    struct lease_rules rules; /* (c) except `instances`: the next field has it */
     _Atomic int64_t instances;
-    _Atomic int64_t trip_us; /* how long an answer takes: a moving average; relaxed */
+    _Atomic int64_t trip_us; /* moving average of an answer's time; relaxed */
     int64_t timeout_us;
-    struct clock clock; /* (c) by which leases are held */
+    struct clock clock; /* (c) the clock of leases */
     struct accounts accounts;
     struct forks_watcher forks;
 };
 
+enum hybrid_waiter_kind { WAITER_THREAD = 1, WAITER_OP };
+
+/* A node in the queue of a lease call; `kind` tells which of the two structs below it begins. */
 struct hybrid_waiter {
     struct hybrid_waiter *next;
-    struct weir_op *op; /* NULL: this is the head of a struct hybrid_thread_waiter */
+    enum hybrid_waiter_kind kind;
     int64_t deadline_us;
     int64_t now_us; /* WEIR_OWN_CLOCK, or the time that the request brings */
 } __attribute__((may_alias));
-_Static_assert(sizeof(struct hybrid_waiter) <= 6 * sizeof(uint64_t), "it fits the words of an op");
 
+/* A submitted op that waits. It lies in op->opaque[2..7], which belong to the backend. */
+struct hybrid_op_waiter {
+    struct hybrid_waiter node;
+    struct weir_op *op;
+} __attribute__((may_alias));
+_Static_assert(sizeof(struct hybrid_op_waiter) <= 6 * sizeof(uint64_t), "it fits the backend's words of an op");
+
+/* A calling thread that waits. It lies on that thread's stack. */
 struct hybrid_thread_waiter {
-    struct hybrid_waiter waiter;
+    struct hybrid_waiter node;
     struct weir_key key;
     int64_t cost;
     struct weir_decision *out;
@@ -43,7 +53,7 @@ struct hybrid_thread_waiter {
     atomic_bool done; /* release: status and *out */
 };
 
-/* The time by which leases are held for a request. */
+/* Return the current time on the clock that the request's lease uses. */
 static inline int64_t hybrid_time(const struct hybrid *hybrid, int64_t request_us)
 {
     return request_us == WEIR_OWN_CLOCK ? clock_now_us(&hybrid->clock) : request_us;
@@ -56,47 +66,47 @@ static inline struct lease_rules hybrid_rules(const struct hybrid *hybrid)
     return rules;
 }
 
-/* The request that `ask` comes to. */
+/* Return the request to the remote for `order`. */
 struct weir_backend_request hybrid_remote_request(const struct weir_backend_request *request,
                                                   const struct lease_order *order);
 
-/* An answer took so long. */
+/* Add the time of one answer to the average. */
 void hybrid_note_trip(struct hybrid *hybrid, int64_t trip_us);
 
-/* Wait for the account's flight: false if there is none, it goes by a time that a request brought, it may be later than
- * this waiter's deadline, or it is of another of the limit's overrides than the waiter's request: he would be decided by
- * that one's plan. The request goes by the limiter's own clock. */
+/* Queue a waiter behind the account's call. False if it may not join: there is none, the call uses a time that a
+ * request brought, it may end after the waiter's deadline, or it is for another override of the limit, whose plan
+ * would decide. The waiter's request must use the limiter's own clock. */
 bool lease_call_join(struct account *account, const struct weir_backend_request *request, struct hybrid_waiter *waiter);
 
-/* Whether somebody waits for it: who comes later is served later. */
+/* True if waiters are queued: a later request is served after them. */
 bool lease_call_has_waiters(const struct lease_call *call);
 
-/* Whether this thread is the one on which flights land, which cannot wait for one. */
+/* True if the remote delivers answers on this thread, which therefore must not wait for one. */
 bool hybrid_is_answer_thread(const struct hybrid *hybrid);
 
-/* A flight for an account that has none, with `waiter` first; to be launched when the shard's lock is no longer held.
- * NULL: out of memory. */
+/* Make a call for an account that has none, with `waiter` first. Send it after releasing the shard's mutex. NULL:
+ * out of memory. */
 struct lease_call *lease_call_make(struct hybrid *hybrid, struct account_shard *shard, struct account *account,
                                    const struct weir_backend_request *request, const struct lease_order *order,
                                    int64_t asked_us, struct hybrid_waiter *waiter) REQUIRES(shard->mutex);
 
-/* The same for permits ahead of any request. */
+/* Make a call that only leases permits in advance of any request. */
 struct lease_call *lease_call_make_ahead(struct hybrid *hybrid, struct account_shard *shard, struct account *account,
                                          const struct weir_backend_request *request, const struct lease_order *order,
                                          int64_t asked_us, int64_t deadline_us) REQUIRES(shard->mutex);
 
-/* One of a request alone, which nobody can join; request->key is the waiter's. */
+/* Make a call for one request that others cannot join; request->key is the waiter's. */
 struct lease_call *lease_call_make_lone(struct hybrid *hybrid, const struct weir_backend_request *request,
                                         const struct lease_order *order, int64_t asked_us,
                                         struct hybrid_waiter *waiter);
 
-/* No lock is held; NULL: there is none. */
+/* Send a call, unless it is NULL. The caller holds no lock. */
 void lease_call_send(struct lease_call *call);
 
-/* The same for one that carries an op that is being submitted: 1, or what it has come to at once. */
+/* Send a call for an op that is being submitted. Returns 1, or the op's status if it has ended. */
 int lease_call_send_for(struct lease_call *call, struct weir_op *op);
 
-/* In the child of a fork: nobody waits for it here, and no answer will come. */
+/* Drop the account's call in the child of a fork: no thread waits for it there, and no answer will come. */
 void lease_call_forget(struct account *account);
 
 #endif

@@ -1,4 +1,4 @@
-/* request.c - what becomes of one request in its key's account. */
+/* request.c - decides one request in its key's account. */
 #include "backends/hybrid/request.h"
 
 #include "core/ground/clock.h"
@@ -56,11 +56,11 @@ struct lease_call *request_call_ahead(struct hybrid *hybrid, struct account_shar
     return call;
 }
 
-/* What the remote has decided, for the account if it is there still. */
-static struct account *take_in(struct hybrid *hybrid, struct account_shard *shard,
-                               const struct weir_backend_request *request, const struct lease_order *order,
-                               int64_t asked_us, int64_t now_us, const struct weir_decision *decision,
-                               struct weir_decision *out) REQUIRES(shard->mutex)
+/* Take the remote's answer into the account. Returns the account, or NULL if it is gone. */
+static struct account *request_take_answer(struct hybrid *hybrid, struct account_shard *shard,
+                                           const struct weir_backend_request *request, const struct lease_order *order,
+                                           int64_t asked_us, int64_t now_us, const struct weir_decision *decision,
+                                           struct weir_decision *out) REQUIRES(shard->mutex)
 {
     *out = *decision;
     out->ahead = 0;
@@ -78,15 +78,15 @@ bool request_answered(struct hybrid *hybrid, const struct weir_backend_request *
                       const struct lease_order *order, int64_t asked_us, const struct weir_decision *decision,
                       struct weir_decision *out)
 {
-    const bool lacks = !order->whole && decision->allowed; /* what it lacked has come: it is decided by the lease */
+    const bool lacks = !order->whole && decision->allowed; /* the lacking permits have come: the lease decides */
     const int64_t now_us = hybrid_time(hybrid, request->now_us);
     struct account_shard *shard = account_shard(&hybrid->accounts, request->hash);
     bool decided = !lacks;
     if (request->now_us == WEIR_OWN_CLOCK)
         hybrid_note_trip(hybrid, now_us - asked_us);
     lock_take(&shard->mutex);
-    struct account *account = take_in(hybrid, shard, request, order, asked_us, now_us, decision, out);
-    /* A request that is denied may find what others have leased meanwhile. */
+    struct account *account = request_take_answer(hybrid, shard, request, order, asked_us, now_us, decision, out);
+    /* A denied request may be covered by permits that other requests have leased since. */
     if (account && (lacks || !decision->allowed) && lease_left(&account->lease, now_us) >= request->cost)
         decided = request_decide(shard, account, now_us, request->cost, out) == LEASE_SPENT;
     lock_give(&shard->mutex);
@@ -100,7 +100,7 @@ void request_answered_in_group(struct hybrid *hybrid, const struct weir_backend_
     const int64_t now_us = hybrid_time(hybrid, request->now_us);
     struct account_shard *shard = account_shard(&hybrid->accounts, request->hash);
     lock_take(&shard->mutex);
-    take_in(hybrid, shard, request, order, asked_us, now_us, decision, out);
+    request_take_answer(hybrid, shard, request, order, asked_us, now_us, decision, out);
     lock_give(&shard->mutex);
 }
 

@@ -1,47 +1,46 @@
-/* request.h - one request and the account of its key: what can be told of it here, and what an answer changes.
- */
+/* request.h - decides one request by its key's account and takes Redis's answers into it. */
 #ifndef BACKENDS_HYBRID_REQUEST_H
 #define BACKENDS_HYBRID_REQUEST_H
 
 #include "backends/hybrid/lease_call.h"
 
-#define HYBRID_GROUP_MAX WEIR_MAX_ALL /* requests that are looked at together */
+#define HYBRID_GROUP_MAX WEIR_MAX_ALL /* most requests that are handled together */
 
-/* A deadline, or a span of time to wait as a negative number: that begins when it is known that there is something to
- * wait for, for a reading of the clock costs as much as a decision by a lease. */
+/* Return a deadline for a deadline or a span, which is a negative number and begins now. Callers convert a span
+ * only once they know that they must wait: reading the clock costs as much as a decision by a lease. */
 int64_t hybrid_deadline_us(int64_t deadline_or_span_us);
 
-/* The account of a request as it stands: under the plan in force, by the clock that the request has. NULL: there is
- * none, nor has one been made if `make`. */
+/* Return the request's account, under the request's plan and clock. Without one, make it if `make`. NULL: none,
+ * or no room for it. */
 struct account *request_account(struct hybrid *hybrid, struct account_shard *shard,
                                 const struct weir_backend_request *request, bool make, int64_t now_us)
     REQUIRES(shard->mutex);
 
-/* lease_decide() for a take of `cost`, counted. */
+/* Decide a take of `cost` by the lease, and count the result in the shard. */
 enum lease_answer request_decide(struct account_shard *shard, struct account *account, int64_t now_us, int64_t cost,
                                  struct weir_decision *out) REQUIRES(shard->mutex);
 
-/* lease_make_order() for it. */
+/* Return what to order from Redis for a request of `cost`; `waiting` is what others need as well. */
 struct lease_order request_make_order(const struct hybrid *hybrid, struct account *account, int64_t now_us,
                                       int64_t cost, int64_t waiting);
 
-/* A flight for permits ahead of any request. NULL: there is no need for one now, or no memory. */
+/* Make a call that leases permits in advance. NULL: none is needed now, or out of memory. */
 struct lease_call *request_call_ahead(struct hybrid *hybrid, struct account_shard *shard, struct account *account,
                                       const struct weir_backend_request *request, int64_t now_us)
     REQUIRES(shard->mutex);
 
-/* Take in what the remote has decided of `ask`, without a lock held. False: what the request lacked has come, but its
- * lease has not what it takes even with that. */
+/* Take the remote's answer to `order` in. False: the lacking permits have come, but the lease still does not
+ * cover the request. The caller holds no lock. */
 bool request_answered(struct hybrid *hybrid, const struct weir_backend_request *request,
                       const struct lease_order *order, int64_t asked_us, const struct weir_decision *decision,
                       struct weir_decision *out);
 
-/* The same for a member of a group, or what is asked for ahead: it is decided by the remote alone. */
+/* Take in the remote's answer for a member of a group or for an order in advance: the remote alone decides those. */
 void request_answered_in_group(struct hybrid *hybrid, const struct weir_backend_request *request,
                                const struct lease_order *order, int64_t asked_us, const struct weir_decision *decision,
                                struct weir_decision *out);
 
-/* Nothing comes of what was asked for. */
+/* Note that an order has failed. */
 void request_failed(struct hybrid *hybrid, const struct weir_backend_request *request, const struct lease_order *order);
 
 #endif
