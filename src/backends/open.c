@@ -1,4 +1,4 @@
-/* open.c - builds the backend that the options ask for, and its stand-in, and puts a limiter over them. */
+/* open.c - opens a limiter: makes the backend that the options choose, its fallback, and what it follows. */
 #include "backends/follow/peers_dns.h"
 #include "backends/follow/peers_list.h"
 #include "backends/follow/policy_file_watch.h"
@@ -16,15 +16,15 @@
 #include "backends/redis/redis.h"
 #endif
 
-/* Say what is wrong, and return WEIR_EINVAL. */
-static int refuse(const struct weir_options *options, const char *sentence)
+/* Log the sentence and return WEIR_EINVAL. */
+static int open_refuse(const struct weir_options *options, const char *sentence)
 {
     const struct log log = { options->log, options->user };
     log_line(&log, WEIR_LOG_ERROR, "%s", sentence);
     return WEIR_EINVAL;
 }
 
-/* The part of max_bytes that is for leases, in hybrid mode. */
+/* Return the part of max_bytes that leases get in hybrid mode. */
 static int64_t lease_bytes(const struct weir_options *options)
 {
     return options->max_bytes / 4;
@@ -32,14 +32,14 @@ static int64_t lease_bytes(const struct weir_options *options)
 
 /* ---- What is followed ---- */
 
-/* Options, checked, with the structs that they lead to. */
+/* Checked options, and the structs that they point to. */
 struct checked {
     struct weir_options options;
     struct weir_peers peers;
     struct weir_consul consul;
 };
 
-static int check(const struct weir_options *options, struct checked *out)
+static int open_check(const struct weir_options *options, struct checked *out)
 {
     int error = options_read(options, &out->options);
     if (!error)
@@ -53,11 +53,11 @@ static int follow_consul(const struct weir_options *options, struct weir *limite
     return consul_follow(options, limiter);
 #else
     (void)limiter;
-    return refuse(options, "option consul is set, but this build of weir has no Consul");
+    return open_refuse(options, "option consul is set, but this build of weir has no Consul");
 #endif
 }
 
-/* Start the sources; those that are started end with the limiter, whatever becomes of the next. */
+/* Start what the limiter follows. On an error the started sources end with the limiter. */
 static int start_sources(const struct weir_options *options, struct weir *limiter)
 {
     int error = WEIR_OK;
@@ -74,7 +74,7 @@ static int start_sources(const struct weir_options *options, struct weir *limite
 
 /* ---- What decides ---- */
 
-/* A limiter over `backend`, with memory to fall back on if that is asked for. Owns `backend` on success only. */
+/* Make a limiter over `backend`, with a memory fallback if on_failure=local. It owns `backend` on success only. */
 static int open_over(const struct weir_options *options, struct weir_backend *backend, weir **out)
 {
     struct weir_backend *fallback = NULL;
@@ -99,7 +99,7 @@ static int open_distributed(const struct weir_options *options, struct weir_back
     return redis_open(options, out);
 #else
     (void)out;
-    return refuse(options, "option mode is not WEIR_LOCAL, but this build of weir has no Redis");
+    return open_refuse(options, "option mode is not WEIR_LOCAL, but this build of weir has no Redis");
 #endif
 }
 
@@ -142,14 +142,14 @@ int weir_open(const struct weir_options *options, weir **out)
 {
     struct checked checked;
     struct weir_backend *backend;
-    int error = check(options, &checked);
+    int error = open_check(options, &checked);
     if (error)
         return error;
     struct weir_options *read = &checked.options;
     if (!out)
-        return refuse(read, "out must not be NULL");
+        return open_refuse(read, "out must not be NULL");
     if (read->mode == WEIR_LOCAL)
-        read->on_failure = WEIR_FAIL_ERROR; /* memory does not fail: it needs nothing to fall back on */
+        read->on_failure = WEIR_FAIL_ERROR; /* memory does not fail, so it needs no fallback */
     error = open_mode(read, &backend);
     if (error)
         return error;
@@ -162,16 +162,16 @@ int weir_open(const struct weir_options *options, weir **out)
 int weir_open_backend(const struct weir_options *options, struct weir_backend *backend, weir **out)
 {
     struct checked checked;
-    int error = check(options, &checked);
+    int error = open_check(options, &checked);
     if (error)
         return error;
     const struct weir_options *read = &checked.options;
     if (read->mode != WEIR_LOCAL)
-        return refuse(read, "option mode must be WEIR_LOCAL over a backend of one's own");
+        return open_refuse(read, "option mode must be WEIR_LOCAL with weir_open_backend()");
     if (!backend || !out || !backend->ops)
-        return refuse(read, !backend ? "backend must not be NULL"
-                            : !out   ? "out must not be NULL"
-                                     : "backend->ops must not be NULL");
+        return open_refuse(read, !backend ? "backend must not be NULL"
+                                 : !out   ? "out must not be NULL"
+                                          : "backend->ops must not be NULL");
     const struct weir_backend_ops *ops = backend->ops;
     const bool is_table = ops->size == sizeof *ops || ops->size == OWN_OPS_SIZE;
     if (!is_table || !ops->name || !ops->decide || !ops->destroy || (ops->submit && !ops->shut)) {

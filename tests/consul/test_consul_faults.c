@@ -45,8 +45,8 @@ static const struct {
     { FAKE_RESETS, "reset" },
     { FAKE_TRUNCATED, "with 204 bytes " /* "remaining to read", or "missing" from curl 8.14 */ },
     { FAKE_SHUTS, "with 204 bytes " },
-    { FAKE_STALLS, "the answer was not whole in time" },
-    { FAKE_DRIPS, "the answer was not whole in time" },
+    { FAKE_STALLS, "the answer was incomplete in time" },
+    { FAKE_DRIPS, "the answer was incomplete in time" },
     { FAKE_ENDLESS, "the answer has more than 1048576 bytes" },
     { FAKE_HEADERS, "the answer has more than 65536 bytes of headers" },
     { FAKE_NOISE, "HTTP/0.9" },
@@ -104,7 +104,7 @@ TEST_EACH(status_other_than_200_is_a_failure_and_survived, 8, 60)
     stage_set(&stage, FAKE_ON_TCP);
     fake_consul_page(stage.fake, HEALTH, statuses[_i], 10, ONLY_A);
     stage_start(&stage);
-    snprintf(sentence, sizeof sentence, "instances of api: it answers with status %d", statuses[_i]);
+    snprintf(sentence, sizeof sentence, "instances of api: it answered with status %d", statuses[_i]);
     ck_assert_ptr_nonnull(strstr(told_await(PEERS, "failed", 1).text, sentence));
     fake_consul_page(stage.fake, HEALTH, 200, 11, A_AND_B);
     told_await(PEERS, "peers self=a: b=1", 1);

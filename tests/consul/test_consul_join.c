@@ -90,8 +90,8 @@ TEST(options_that_consul_cannot_take_in_are_refused_when_it_joins, 60)
         { { .service = "a\xc3", .id = "a" }, "option peers.service must be UTF-8 with peers.join" },
         { { .service = "api", .id = "a", .weight_meta = "\xe9" }, "option peers.weight_meta must be UTF-8" },
         { { .service = "api", .id = "a", .join_address = "\x80" }, "option peers.join_address must be UTF-8" },
-        { { .service = "api", .id = "a\nb" }, "option peers.id has a control at byte 2" },
-        { { .service = "api", .id = "\x7f" }, "option peers.id has a control at byte 1" },
+        { { .service = "api", .id = "a\nb" }, "option peers.id has a control character at byte 2" },
+        { { .service = "api", .id = "\x7f" }, "option peers.id has a control character at byte 1" },
         { { .service = "api", .id = "a//b" }, "option peers.id has \"\" where it is parted by '/'" },
         { { .service = "api", .id = "/a" }, "option peers.id has \"\" where" },
         { { .service = "api", .id = "a//" }, "option peers.id has \"\" where" },
@@ -146,7 +146,7 @@ TEST(list_is_asked_for_even_if_the_registration_fails, 60)
     stage_start(&stage);
     told_await(PEERS, "peers", 1);
     ck_assert_ptr_nonnull(strstr(told_at(PEERS, "failed", 0).text,
-                                 "registering this instance: it answers with status 403: the token does not allow it"));
+                                 "registering this instance: it answered with status 403: the token lacks the permission"));
     ck_assert(fake_consul_await(stage.fake, PUT_REGISTER, 2));
     ck_assert_int_ge(asked_at(&stage, PUT_REGISTER, 1).at_us - asked_at(&stage, PUT_REGISTER, 0).at_us, WEIR_SECOND);
     stage_end(&stage);
@@ -193,7 +193,7 @@ TEST_EACH(agent_that_has_forgotten_this_instance_is_told_again, 2, 60)
     int renewals = fake_consul_count(stage.fake, PUT_RENEW);
     ck_assert(fake_consul_await(stage.fake, PUT_RENEW, renewals + 2));
     ck_assert_int_le(fake_consul_count(stage.fake, PUT_REGISTER), 3);
-    ck_assert_ptr_nonnull(strstr(told_at(PEERS, "failed", 0).text, "renewing this instance: it answers with status"));
+    ck_assert_ptr_nonnull(strstr(told_at(PEERS, "failed", 0).text, "renewing this instance: it answered with status"));
     stage_end(&stage);
 }
 
@@ -278,7 +278,7 @@ TEST(end_waits_a_second_and_no_more_for_an_agent_that_hangs, 60)
     int64_t took_us = clock_monotonic_us() - begin_us;
     ck_assert_int_ge(took_us, WEIR_SECOND);
     ck_assert_int_lt(took_us, 20 * WEIR_SECOND); /* less than the timeout */
-    ck_assert_ptr_nonnull(strstr(stage.last_line, "has not taken in that this instance goes"));
+    ck_assert_ptr_nonnull(strstr(stage.last_line, "did not confirm that this instance was deregistered"));
     stage_end(&stage);
 }
 

@@ -225,7 +225,7 @@ TEST(settings_that_cannot_be_used_are_refused_at_once, 60)
         { { .query = "&ns=a" }, WEIR_EINVAL, "option consul.query must begin with the name of a parameter" },
         { { .address = "http://c", .ca_file = "/etc/passwd" },
           WEIR_EINVAL,
-          "option consul.ca_file is for an address with https://" },
+          "option consul.ca_file needs an address with https://" },
         { { .address = "https://c", .ca_file = "/nowhere/ca" },
           WEIR_EIO,
           "option consul.ca_file \"/nowhere/ca\" cannot" },

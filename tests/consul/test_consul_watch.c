@@ -99,7 +99,7 @@ TEST(weights_come_from_a_meta_field_if_it_is_named, 60)
     ck_assert_str_eq(told_await(PEERS, "peers", 1).text, "peers self=a: a=65535 b=1");
     fake_consul_page(stage.fake, HEALTH, 200, 11, "[{\"Service\":{\"ID\":\"a\",\"Meta\":{\"w\":\"many\"}}}]");
     ck_assert_ptr_nonnull(strstr(told_await(PEERS, "failed", 1).text,
-                                 "instances of api: of the instance \"a\" Service.Meta \"w\" is not a whole number"));
+                                 "instances of api: instance \"a\": Service.Meta \"w\" is not a whole number"));
     stage_end(&stage);
 }
 
@@ -344,7 +344,7 @@ TEST(policies_that_cannot_be_read_are_a_failure, 60)
     fake_consul_page(stage.fake, KV, 403, 5, "Permission denied");
     stage_start(&stage);
     ck_assert_ptr_nonnull(strstr(told_await(POLICIES, "failed", 1).text,
-                                 "policies under weir: it answers with status 403: the token does not allow it"));
+                                 "policies under weir: it answered with status 403: the token lacks the permission"));
     stage_end(&stage);
 }
 

@@ -631,11 +631,11 @@ TEST(a_function_of_the_callers_tells_who_is_there, 60)
     atomic_store(&answer.n, -7);
     expected.failures = 1;
     await(has_failed, &expected, "a failure");
-    ck_assert_str_eq(peers_now(limiter).last_error, "peers.list() cannot tell now: -7");
+    ck_assert_str_eq(peers_now(limiter).last_error, "peers.list() failed: -7");
     atomic_store(&answer.n, 5);
     expected.failures = peers_now(limiter).failures + 2; /* one may be under way */
     await(has_failed, &expected, "another failure");
-    ck_assert_str_eq(peers_now(limiter).last_error, "peers.list() says 10001 peers where there is room for 10000");
+    ck_assert_str_eq(peers_now(limiter).last_error, "peers.list() returned 10001 peers; there is room for 10000");
     assert_share(limiter, 1, 4);
     atomic_store(&answer.n, 3);
     expected.total = 3;

@@ -425,7 +425,7 @@ TEST(where_there_is_no_inotify_the_file_is_looked_at_now_and_then, 60)
     struct stage stage;
     inotify_fails = true;
     begin(&stage);
-    await_line(&stage, "only looked at every other second: inotify: Too many open files");
+    await_line(&stage, "checked only every 2 s, without inotify: Too many open files");
     write_size(stage.path, 21);
     await_size(&stage, 21);
     stage_close(&stage);

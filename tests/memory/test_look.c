@@ -260,7 +260,7 @@ static void event_between(const char *own, const char *other, int e, int a, bool
     ck_assert_msg(memcmp(&now, &after, sizeof now) == 0, "%s: written to what had changed", where);
 
     decision = untouched;
-    const bool decided = look_on(look, &request, &decision);
+    const bool decided = look_retry(look, &request, &decision);
     ck_assert_msg(decided == (events[e].used >= 0), "%s: decided is %d", where, decided);
     if (decided) {
         assert_decided_after(&decision, events[e].used, request.cost, request.verb, where);

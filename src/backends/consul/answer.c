@@ -1,4 +1,4 @@
-/* answer.c - reads what Consul's agent answers: see consul/answer.h. */
+/* answer.c - reads the answers of Consul's agent: see consul/answer.h. */
 #include "backends/consul/answer.h"
 
 #include "core/policy/policy.h"
@@ -8,24 +8,24 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define DIGITS_TOO_MANY 19 /* of which an int64_t holds some only */
-#define QUOTED_MAX 64      /* bytes of an id or a key that a sentence shows */
+#define DIGITS_TOO_MANY 19 /* not every number with this many digits fits an int64_t */
+#define QUOTED_MAX 64      /* bytes of an id or a key that a message shows */
 
-/* What came from outside, as a sentence may show it. */
+/* Copy text from outside in a form that is safe to print. */
 static const char *quoted(const char *text, char *room, size_t size)
 {
     size_t i = 0;
     for (; i < size - 1 && text[i]; i++) {
         const unsigned char c = (unsigned char)text[i], before = i > 0 ? (unsigned char)text[i - 1] : 0;
         room[i] = c >= ' ' && c != 0x7f ? text[i] : '?';
-        if (before == 0xc2 && c >= 0x80 && c < 0xa0) /* U+0080 to U+009F are controls as well */
+        if (before == 0xc2 && c >= 0x80 && c < 0xa0) /* U+0080 to U+009F are control characters, too */
             room[i - 1] = room[i] = '?';
     }
     room[i] = '\0';
     return room;
 }
 
-static int no_memory(struct message message)
+static int answer_no_memory(struct message message)
 {
     message_write(message, "out of memory");
     return WEIR_ENOMEM;
@@ -33,7 +33,7 @@ static int no_memory(struct message message)
 
 /* ---- JSON ---- */
 
-static int check_shape(const char *body, size_t len, struct message message)
+static int answer_check_shape(const char *body, size_t len, struct message message)
 {
     size_t depth = 0, containers = 0;
     bool in_string = false;
@@ -54,33 +54,33 @@ static int check_shape(const char *body, size_t len, struct message message)
     return WEIR_OK;
 }
 
-static bool is_digit(char c)
+static bool answer_is_digit(char c)
 {
     return c >= '0' && c <= '9';
 }
 
-/* From a number's first digit, `at`, to behind the number. One that does not fit an int64_t or a double, for which
- * jansson would refuse the whole answer wherever it stands, becomes one that does and has as many bytes: "1e999" 1e000,
- * and 19 digits, which may be too many, d.dddd..., whatever follows them. Neither is an integer, so it is refused where
- * it is read. */
+/* Replace a number that an int64_t or double cannot hold by one of the same length, and return the position
+ * behind it. Otherwise jansson would refuse the whole answer because of one number in any field. "1e999" becomes
+ * 1e000, and a number of 19 or more digits becomes d.ddd. Neither result is an integer, so a field that must be
+ * one is refused. */
 static size_t fit_number(char *text, size_t at, size_t len)
 {
     const size_t begin = at;
-    while (at < len && is_digit(text[at]))
+    while (at < len && answer_is_digit(text[at]))
         at++;
     const bool has_point = at < len && text[at] == '.';
-    const bool is_number = !has_point || (at + 1 < len && is_digit(text[at + 1]));
+    const bool is_number = !has_point || (at + 1 < len && answer_is_digit(text[at + 1]));
     if (is_number && at - begin >= DIGITS_TOO_MANY && text[begin] != '0') {
         text[begin + 1] = '.';
         if (has_point)
             text[at] = '0';
     }
     if (has_point)
-        for (at++; at < len && is_digit(text[at]); at++)
+        for (at++; at < len && answer_is_digit(text[at]); at++)
             ;
     if (at < len && (text[at] == 'e' || text[at] == 'E'))
-        for (at++; at < len && (is_digit(text[at]) || text[at] == '+' || text[at] == '-'); at++)
-            if (is_digit(text[at]))
+        for (at++; at < len && (answer_is_digit(text[at]) || text[at] == '+' || text[at] == '-'); at++)
+            if (answer_is_digit(text[at]))
                 text[at] = '0';
     return at;
 }
@@ -93,14 +93,14 @@ static void fit_numbers(char *text, size_t len)
             at++;
         else if (text[at] == '"')
             in_string = !in_string;
-        else if (!in_string && is_digit(text[at]))
+        else if (!in_string && answer_is_digit(text[at]))
             at = fit_number(text, at, len) - 1;
     }
 }
 
-/* False: no memory for it. Of two fields with one name the latter counts, as Go's decoder has it. NUL: an agent gives
- * "\u0000" for what somebody's check has put out. */
-static bool parse(const char *body, size_t len, json_t **out, json_error_t *error)
+/* Parse the answer. False: out of memory. Of two fields with one name the later counts, as in Go's decoder. NUL
+ * is allowed: an agent passes on "\u0000" from the output of any service's check. */
+static bool answer_parse(const char *body, size_t len, json_t **out, json_error_t *error)
 {
     char *text = malloc(len + 1);
     if (!text)
@@ -112,22 +112,23 @@ static bool parse(const char *body, size_t len, json_t **out, json_error_t *erro
     return true;
 }
 
-/* jansson says nothing at all where it found no memory for what it makes, and else that this was why. */
+/* True if jansson failed for lack of memory: its error is then empty or has that code. */
 static bool is_for_memory(const json_error_t *error)
 {
     return error->text[0] == '\0' || json_error_code(error) == json_error_out_of_memory;
 }
 
-/* An array, or an error. jansson's own words quote the text, which may be anything. */
-static int load(const char *body, size_t len, json_t **out, struct message message)
+/* Parse an answer that must be an array. The messages are weir's own, because jansson's quote the text, which may
+ * be anything. */
+static int answer_load(const char *body, size_t len, json_t **out, struct message message)
 {
     json_error_t error;
-    int refused = check_shape(body, len, message);
+    int refused = answer_check_shape(body, len, message);
     if (refused)
         return refused;
     json_t *root = NULL;
-    if (!parse(body, len, &root, &error) || (!root && is_for_memory(&error)))
-        return no_memory(message);
+    if (!answer_parse(body, len, &root, &error) || (!root && is_for_memory(&error)))
+        return answer_no_memory(message);
     if (!root && (json_error_code(&error) == json_error_premature_end_of_input || len == 0))
         return message_refuse(message, "the answer ends before its JSON does");
     if (!root)
@@ -140,14 +141,14 @@ static int load(const char *body, size_t len, json_t **out, struct message messa
     return WEIR_OK;
 }
 
-/* NULL also for text with a NUL: what comes after it must not be lost unseen. */
+/* Return a string's text, or NULL if it contains a NUL: the part after it must not be lost unnoticed. */
 static const char *text_of(const json_t *value)
 {
     const char *text = json_string_value(value);
     return text && strlen(text) == json_string_length(value) ? text : NULL;
 }
 
-/* A field that may be missing or null, in both cases NULL. */
+/* Return a field, or NULL if it is missing or null. */
 static json_t *optional(const json_t *object, const char *name)
 {
     json_t *value = json_object_get(object, name);
@@ -159,7 +160,7 @@ static json_t *optional(const json_t *object, const char *name)
 static int refuse_peer(const char *id, const char *what, struct message message)
 {
     char room[QUOTED_MAX + 1];
-    return message_refuse(message, "of the instance \"%s\" %s", quoted(id, room, sizeof room), what);
+    return message_refuse(message, "instance \"%s\": %s", quoted(id, room, sizeof room), what);
 }
 
 static int read_passing(const json_t *service, struct weir_peer *peer, struct message message)
@@ -215,12 +216,12 @@ int consul_peers_read(const char *body, size_t len, const char *weight_meta, str
                       struct message message)
 {
     struct consul_peers read = { 0 };
-    int error = load(body, len, &read.root, message);
+    int error = answer_load(body, len, &read.root, message);
     if (error)
         return error;
     size_t n = json_array_size(read.root);
     read.peers = calloc(n ? n : 1, sizeof *read.peers);
-    error = read.peers ? WEIR_OK : no_memory(message);
+    error = read.peers ? WEIR_OK : answer_no_memory(message);
     for (; !error && read.n < n; read.n++)
         error = read_peer(json_array_get(read.root, read.n), read.n + 1, weight_meta, &read.peers[read.n], message);
     if (error)
@@ -239,7 +240,7 @@ void consul_peers_free(struct consul_peers *peers)
 
 /* ---- Policies ---- */
 
-/* What a key holds, as far as it has been read. */
+/* A key of Consul's KV store, as far as it has been read. */
 struct value {
     const char *name, *pattern;
     const char *error; /* NULL: none so far */
@@ -254,21 +255,21 @@ static int sextet(char c)
     return found ? (int)(found - digits) : -1;
 }
 
-/* Base64 (RFC 4648, section 4) into `out`, which has room for 3 bytes for every 4: how many, or -1 if it is none. */
+/* Decode base64 (RFC 4648, section 4) into `out`, which has room for 3 bytes for every 4. Returns their number, or -1
+ * if the text is not base64. */
 static ssize_t decode_base64(const char *text, size_t len, char *out)
 {
     char *at = out;
     if (len % 4 != 0)
         return -1;
     for (size_t i = 0; i < len; i += 4) {
-        bool is_last = i + 4 == len;
-        int padding = is_last && text[i + 3] == '=' ? text[i + 2] == '=' ? 2 : 1 : 0;
+        const int padding = i + 4 < len || text[i + 3] != '=' ? 0 : text[i + 2] != '=' ? 1 : 2;
         unsigned bits = 0;
-        for (int j = 0; j < 4 - padding; j++) {
-            int six = sextet(text[i + (size_t)j]);
+        for (int j = 0; j < 4; j++) {
+            const int six = j < 4 - padding ? sextet(text[i + (size_t)j]) : 0;
             if (six < 0)
                 return -1;
-            bits |= (unsigned)six << (18 - 6 * j);
+            bits = bits << 6 | (unsigned)six;
         }
         for (int j = 0; j < 3 - padding; j++)
             *at++ = (char)(bits >> (16 - 8 * j));
@@ -276,7 +277,7 @@ static ssize_t decode_base64(const char *text, size_t len, char *out)
     return at - out;
 }
 
-/* The policy in `text`, which is `len` bytes with a NUL behind. */
+/* Read the policy in `text`: `len` bytes and a NUL. */
 static void read_policy(struct value *value, const char *text, size_t len)
 {
     struct message message = { value->sentence, sizeof value->sentence };
@@ -287,8 +288,9 @@ static void read_policy(struct value *value, const char *text, size_t len)
         value->error = value->sentence;
 }
 
-/* WEIR_OK, whatever it may be, as long as it is Consul's: WEIR_EINVAL, WEIR_ENOMEM. */
-static int read_value(const json_t *entry, struct value *value, struct message message)
+/* Read the policy of a key. WEIR_OK also for a bad policy, which becomes the value's error; WEIR_EINVAL for an
+ * answer that cannot be Consul's; WEIR_ENOMEM. */
+static int answer_read_value(const json_t *entry, struct value *value, struct message message)
 {
     json_t *encoded = json_object_get(entry, "Value");
     if (value->error)
@@ -299,11 +301,11 @@ static int read_value(const json_t *entry, struct value *value, struct message m
     }
     if (!json_is_string(encoded))
         return message_refuse(message, "a Value is not text");
-    size_t len = json_string_length(encoded);
+    const size_t len = json_string_length(encoded);
     char *text = malloc(len / 4 * 3 + 1);
     if (!text)
-        return no_memory(message);
-    ssize_t decoded = decode_base64(json_string_value(encoded), len, text);
+        return answer_no_memory(message);
+    const ssize_t decoded = decode_base64(json_string_value(encoded), len, text);
     if (decoded >= 0) {
         text[decoded] = '\0';
         read_policy(value, text, (size_t)decoded);
@@ -312,23 +314,23 @@ static int read_value(const json_t *entry, struct value *value, struct message m
     return decoded >= 0 ? WEIR_OK : message_refuse(message, "a Value is not base64");
 }
 
-static char *put(char **at, const char *text)
+static char *answer_put(char **at, const char *text)
 {
     char *begin = *at;
     *at = stpcpy(begin, text) + 1;
     return begin;
 }
 
-/* The same for what goes into sentences. */
-static char *put_quoted(char **at, const char *text)
+/* Put text in a form that is safe to print. */
+static char *answer_put_quoted(char **at, const char *text)
 {
     char *begin = *at;
-    quoted(text, put(at, text), strlen(text) + 1);
+    quoted(text, answer_put(at, text), strlen(text) + 1);
     return begin;
 }
 
-/* An entry's texts are one block, which begins with its name. */
-static int keep(const struct value *value, const char *key, struct policy_entry *out, struct message message)
+/* Make an entry. Its texts share one block, which begins with its name. */
+static int answer_keep(const struct value *value, const char *key, struct policy_entry *out, struct message message)
 {
     static const char beginning[] = "Consul's ";
     size_t room = strlen(value->name) + 1 + sizeof beginning + strlen(key);
@@ -336,35 +338,36 @@ static int keep(const struct value *value, const char *key, struct policy_entry 
     room += value->error ? strlen(value->error) + 1 : 0;
     char *at = malloc(room);
     if (!at)
-        return no_memory(message);
-    *out = (struct policy_entry){ .name = put(&at, value->name), .policy = value->policy };
-    out->pattern = value->pattern ? put(&at, value->pattern) : NULL;
-    out->error = value->error ? put_quoted(&at, value->error) : NULL;
+        return answer_no_memory(message);
+    *out = (struct policy_entry){ .name = answer_put(&at, value->name), .policy = value->policy };
+    out->pattern = value->pattern ? answer_put(&at, value->pattern) : NULL;
+    out->error = value->error ? answer_put_quoted(&at, value->error) : NULL;
     out->where = at;
     at = stpcpy(at, beginning);
-    put_quoted(&at, key);
+    answer_put_quoted(&at, key);
     return WEIR_OK;
 }
 
-/* `key` without prefix and '/': the limit's name, and what may be behind another '/'. */
+/* Read an entry. `rest` is the key without prefix and '/': a limit's name, perhaps followed by '/' and a pattern. */
 static int read_entry(const json_t *entry, const char *key, const char *rest, struct policy_entry *out,
                       struct message message)
 {
     const char *slash = strchr(rest, '/');
     char *name = slash ? strndup(rest, (size_t)(slash - rest)) : strdup(rest);
     if (!name)
-        return no_memory(message);
+        return answer_no_memory(message);
     struct value value = { .name = name, .pattern = slash ? slash + 1 : NULL };
     if (policy_name_check(name, (struct message){ value.sentence, sizeof value.sentence }) != WEIR_OK)
         value.error = value.sentence;
-    int error = read_value(entry, &value, message);
+    int error = answer_read_value(entry, &value, message);
     if (!error)
-        error = keep(&value, key, out, message);
+        error = answer_keep(&value, key, out, message);
     free(name);
     return error;
 }
 
-/* Consul's user interface makes folders so. With a value it is a pattern that ends in '/', of a key as any other. */
+/* True if the key is a folder as Consul's user interface makes them. A key with a value that ends in '/' is not:
+ * its pattern ends in '/'. */
 static bool is_folder(const json_t *entry, const char *key)
 {
     const json_t *value = json_object_get(entry, "Value");
@@ -374,7 +377,7 @@ static bool is_folder(const json_t *entry, const char *key)
 
 static int read_entries(const json_t *root, const char *prefix, struct consul_policies *read, struct message message)
 {
-    /* Under a name that is no limit's, so that it says nothing of any. */
+    /* The name "?" is not a limit's, so the error concerns no limit. */
     static const struct value cut_short = { .name = "?", .error = "the key has a NUL, and more after it" };
     size_t prefix_len = strlen(prefix);
     for (size_t i = 0; i < json_array_size(root); i++) {
@@ -389,7 +392,7 @@ static int read_entries(const json_t *root, const char *prefix, struct consul_po
         if (is_whole && is_folder(entry, key))
             continue;
         int error = is_whole ? read_entry(entry, key, rest, &read->entries[read->n], message)
-                             : keep(&cut_short, key, &read->entries[read->n], message);
+                             : answer_keep(&cut_short, key, &read->entries[read->n], message);
         if (error)
             return error;
         read->n++;
@@ -402,12 +405,12 @@ int consul_policies_read(const char *body, size_t len, const char *prefix, struc
 {
     struct consul_policies read = { 0 };
     json_t *root = NULL;
-    int error = load(body, len, &root, message);
+    int error = answer_load(body, len, &root, message);
     if (error)
         return error;
     size_t n = json_array_size(root);
     read.entries = calloc(n ? n : 1, sizeof *read.entries);
-    error = read.entries ? read_entries(root, prefix, &read, message) : no_memory(message);
+    error = read.entries ? read_entries(root, prefix, &read, message) : answer_no_memory(message);
     json_decref(root);
     if (error)
         consul_policies_free(&read);

@@ -1,9 +1,9 @@
-/* answer.h - what Consul's agent answers, read from JSON: instances of a service, policies under a prefix.
+/* answer.h - reads the JSON answers of Consul's agent: instances of a service, and policies under a prefix.
  *
- * The text is not trusted: before it is parsed it is refused if it nests deeper than CONSUL_NESTING_MAX or has more
- * than CONSUL_CONTAINERS_MAX objects and arrays (each takes some 200 bytes of memory), and every field's type is
- * looked at. Fields that are not read may be anything that JSON has: a NUL in text, a number of any size, a name twice.
- */
+ * The text is not trusted. Before it is parsed, it is refused if it nests deeper than CONSUL_NESTING_MAX or has
+ * more than CONSUL_CONTAINERS_MAX objects and arrays, each of which takes about 200 bytes of memory. The type of
+ * every field that is read is checked. Other fields may hold anything that JSON allows: a NUL in text, a number
+ * of any size, a name twice. */
 #ifndef BACKENDS_CONSUL_ANSWER_H
 #define BACKENDS_CONSUL_ANSWER_H
 
@@ -18,9 +18,9 @@ struct consul_peers {
     size_t n;
 };
 
-/* From GET /v1/health/service/NAME. A weight is Service.Weights.Passing, or with `weight_meta` the Meta field of that
- * name; 1 where there is none. WEIR_OK, WEIR_EINVAL or WEIR_ENOMEM, the latter two with half a sentence. On WEIR_OK
- * `out` is the caller's to free; on an error it is untouched. */
+/* Read the answer to GET /v1/health/service/NAME. A weight is Service.Weights.Passing or, with `weight_meta`, the
+ * Meta field of that name; 1 if it is missing. WEIR_OK, and `out` is the caller's to free; WEIR_EINVAL or
+ * WEIR_ENOMEM with a message, and `out` is unchanged. */
 int consul_peers_read(const char *body, size_t len, const char *weight_meta, struct consul_peers *out,
                       struct message message);
 void consul_peers_free(struct consul_peers *peers);
@@ -30,8 +30,9 @@ struct consul_policies {
     size_t n;
 };
 
-/* From GET /v1/kv/<prefix>/?recurse; folders, whose keys end in '/' and hold nothing, are left out. What stands under a
- * key that is no policy, or whose name is no limit's, becomes an entry with an error. Returns as above. */
+/* Read the answer to GET /v1/kv/<prefix>/?recurse. Folders, which are keys that end in '/' and hold nothing, are
+ * left out. A key with a bad policy or without a limit's name becomes an entry with an error. Returns as
+ * consul_peers_read() does. */
 int consul_policies_read(const char *body, size_t len, const char *prefix, struct consul_policies *out,
                          struct message message);
 void consul_policies_free(struct consul_policies *policies);

@@ -1,4 +1,4 @@
-/* config.c - reads where Consul's agent is, and with what token and certificates it is asked. */
+/* config.c - reads the address of Consul's agent, its token and its certificates. */
 #include "backends/consul/config.h"
 
 #include "backends/shared/secret_file.h"
@@ -15,7 +15,7 @@
 #define DEFAULT_ADDRESS "http://127.0.0.1:8500"
 #define UNIX_PREFIX "unix://"
 
-/* A setting, and the name by which sentences know it: the option's, or the environment variable's. */
+/* A setting, and the name that messages use: an option's or an environment variable's. */
 struct setting {
     const char *name;
     const char *value; /* NULL: not set */
@@ -41,16 +41,16 @@ void consul_config_free(struct consul_config *config)
     *config = (struct consul_config){ 0 };
 }
 
-static int no_memory(const struct reader *reader)
+static int config_no_memory(const struct reader *reader)
 {
     message_write(reader->message, "option consul: out of memory");
     return WEIR_ENOMEM;
 }
 
-static int print(const struct reader *reader, char **out, const char *format, ...)
+static int config_print(const struct reader *reader, char **out, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-static int print(const struct reader *reader, char **out, const char *format, ...)
+static int config_print(const struct reader *reader, char **out, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
@@ -59,11 +59,11 @@ static int print(const struct reader *reader, char **out, const char *format, ..
     if (len >= 0)
         return WEIR_OK;
     *out = NULL;
-    return no_memory(reader);
+    return config_no_memory(reader);
 }
 
-/* The option if it is given, else the environment's; one that is set to nothing counts as not set there. */
-static struct setting option_or(const char *option, const char *value, const char *variable)
+/* Return the option if it is given, otherwise the environment variable, where an empty one counts as not set. */
+static struct setting config_option_or(const char *option, const char *value, const char *variable)
 {
     const char *environment = variable && !value ? getenv(variable) : NULL;
     if (environment && *environment)
@@ -73,9 +73,8 @@ static struct setting option_or(const char *option, const char *value, const cha
 
 /* ---- Bytes of a URL ---- */
 
-/* Write `text` with all bytes escaped but letters, digits, "-._~" and those of `also`. `out` has room for 3 bytes
- * each. */
-static char *escape(char *out, const char *text, const char *also)
+/* Escape all bytes of `text` except letters, digits, "-._~" and those in `also`. `out` has room for 3 bytes each. */
+static char *config_escape(char *out, const char *text, const char *also)
 {
     static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~";
     for (; *text; text++) {
@@ -97,7 +96,7 @@ char *consul_url(const struct consul_config *config, const char *path, const cha
     if (!url)
         return NULL;
     char *at = stpcpy(stpcpy(url, config->base), path);
-    at = escape(at, name, name_is_path ? "/" : "");
+    at = config_escape(at, name, name_is_path ? "/" : "");
     const char *query = config->query;
     if (*parameters || *query)
         *at++ = '?';
@@ -108,8 +107,8 @@ char *consul_url(const struct consul_config *config, const char *path, const cha
 
 /* ---- The address ---- */
 
-/* Take apart what is no path of a socket. Only scheme, host and port may be there: a user or a password, say, would
- * find its way into sentences. */
+/* Read an address that is not a socket's path. Only scheme, host and port are allowed: a password, for example,
+ * would show up in messages. */
 static int read_parts(struct reader *reader, struct setting address, CURLU *parts, const char *text)
 {
     char *scheme = NULL, *host = NULL, *port = NULL, *path = NULL, *other = NULL;
@@ -124,7 +123,7 @@ static int read_parts(struct reader *reader, struct setting address, CURLU *part
         error = message_refuse(reader->message, "%s must begin with http://, https:// or unix://", address.name);
     else if (curl_url_get(parts, CURLUPART_USER, &other, 0) == CURLUE_OK ||
              curl_url_get(parts, CURLUPART_PASSWORD, &other, 0) == CURLUE_OK)
-        error = message_refuse(reader->message, "%s may have no user or password: Consul knows tokens", address.name);
+        error = message_refuse(reader->message, "%s may have no user or password: Consul uses tokens", address.name);
     else if (strcmp(path, "/") != 0 || strpbrk(text, "?#"))
         error = message_refuse(reader->message, "%s may have nothing after the host and port", address.name);
     if (!error) {
@@ -133,9 +132,9 @@ static int read_parts(struct reader *reader, struct setting address, CURLU *part
         if (has_port && strtol(port, NULL, 10) < 1)
             error = message_refuse(reader->message, "%s: the port must be 1 to 65535", address.name);
         else
-            error = print(reader, &reader->config.base, "%s://%s:%s", scheme, host, has_port ? port : own);
+            error = config_print(reader, &reader->config.base, "%s://%s:%s", scheme, host, has_port ? port : own);
         if (!error)
-            error = print(reader, &reader->config.where, "%s:%s", host, has_port ? port : own);
+            error = config_print(reader, &reader->config.where, "%s:%s", host, has_port ? port : own);
     }
     curl_free(scheme);
     curl_free(host);
@@ -149,9 +148,9 @@ static int read_network_address(struct reader *reader, struct setting address)
 {
     char *with_scheme = NULL;
     CURLU *parts = curl_url();
-    int error = parts
-                    ? print(reader, &with_scheme, "%s%s", strstr(address.value, "://") ? "" : "http://", address.value)
-                    : no_memory(reader);
+    int error = parts ? config_print(reader, &with_scheme, "%s%s", strstr(address.value, "://") ? "" : "http://",
+                                     address.value)
+                      : config_no_memory(reader);
     if (!error)
         error = read_parts(reader, address, parts, with_scheme);
     free(with_scheme);
@@ -159,9 +158,9 @@ static int read_network_address(struct reader *reader, struct setting address)
     return error;
 }
 
-static int read_address(struct reader *reader, const char *option)
+static int config_read_address(struct reader *reader, const char *option)
 {
-    struct setting address = option_or("option consul.address", option, "CONSUL_HTTP_ADDR");
+    struct setting address = config_option_or("option consul.address", option, "CONSUL_HTTP_ADDR");
     if (!address.value)
         address.value = DEFAULT_ADDRESS;
     for (const char *at = address.value; *at; at++)
@@ -175,16 +174,16 @@ static int read_address(struct reader *reader, const char *option)
         return message_refuse(reader->message,
                               "%s: the path after unix:// must begin with '/' and have less than %zu bytes",
                               address.name, sizeof((struct sockaddr_un *)0)->sun_path);
-    int error = print(reader, &reader->config.socket_path, "%s", path);
+    int error = config_print(reader, &reader->config.socket_path, "%s", path);
     if (!error)
-        error = print(reader, &reader->config.where, "%s", path);
-    return error ? error : print(reader, &reader->config.base, "http://localhost");
+        error = config_print(reader, &reader->config.where, "%s", path);
+    return error ? error : config_print(reader, &reader->config.base, "http://localhost");
 }
 
 /* ---- The token ---- */
 
-/* It becomes a line of a header. */
-static int take_token(struct reader *reader, const char *name, const char *bytes, size_t len)
+/* Check and copy the token, which becomes a header line. */
+static int config_take_token(struct reader *reader, const char *name, const char *bytes, size_t len)
 {
     if (len == 0)
         return message_refuse(reader->message, "%s is empty", name);
@@ -194,12 +193,12 @@ static int take_token(struct reader *reader, const char *name, const char *bytes
         if (bytes[i] <= ' ' || bytes[i] > '~')
             return message_refuse(reader->message, "%s has a byte that is blank, a control or not ASCII", name);
     reader->config.token = strndup(bytes, len);
-    return reader->config.token ? WEIR_OK : no_memory(reader);
+    return reader->config.token ? WEIR_OK : config_no_memory(reader);
 }
 
-static int read_token_file(struct reader *reader, struct setting file)
+static int config_read_token_file(struct reader *reader, struct setting file)
 {
-    char line[CONSUL_TOKEN_MAX + 3]; /* CR and LF may follow, and one byte more shows that it is too long */
+    char line[CONSUL_TOKEN_MAX + 3]; /* CR and LF may follow; one byte more shows that it is too long */
     char name[160];
     size_t len;
     snprintf(name, sizeof name, "%s \"%s\": the first line", file.name, file.value);
@@ -207,29 +206,29 @@ static int read_token_file(struct reader *reader, struct setting file)
         message_write(reader->message, "%s \"%s\" cannot be read: %s", file.name, file.value, strerror(errno));
         return WEIR_EIO;
     }
-    int error = take_token(reader, name, line, len);
+    int error = config_take_token(reader, name, line, len);
     explicit_bzero(line, sizeof line);
     return error;
 }
 
-static int read_token(struct reader *reader, const struct weir_consul *options)
+static int config_read_token(struct reader *reader, const struct weir_consul *options)
 {
     struct setting token = { "option consul.token", options->token };
     struct setting file = { "option consul.token_file", options->token_file };
     if (!token.value && !file.value) {
-        token = option_or(NULL, NULL, "CONSUL_HTTP_TOKEN");
+        token = config_option_or(NULL, NULL, "CONSUL_HTTP_TOKEN");
         if (!token.value)
-            file = option_or(NULL, NULL, "CONSUL_HTTP_TOKEN_FILE");
+            file = config_option_or(NULL, NULL, "CONSUL_HTTP_TOKEN_FILE");
     }
     if (token.value)
-        return take_token(reader, token.name, token.value, strlen(token.value));
-    return file.value ? read_token_file(reader, file) : WEIR_OK;
+        return config_take_token(reader, token.name, token.value, strlen(token.value));
+    return file.value ? config_read_token_file(reader, file) : WEIR_OK;
 }
 
 /* ---- The rest ---- */
 
-/* Parameters that are weir's to set, and the token, which has no business in a URL. */
-static int check_query(const struct reader *reader, const char *query)
+/* Refuse parameters that weir sets itself, and the token, which must not be in a URL. */
+static int config_check_query(const struct reader *reader, const char *query)
 {
     static const char *const ours[] = { "token", "index", "wait", "dc", "passing", "recurse" };
     if (strchr("?&", *query))
@@ -243,24 +242,24 @@ static int check_query(const struct reader *reader, const char *query)
     return WEIR_OK;
 }
 
-static int read_query(struct reader *reader, const struct weir_consul *options)
+static int config_read_query(struct reader *reader, const struct weir_consul *options)
 {
     const char *dc = options->datacenter ? options->datacenter : "", *query = options->query ? options->query : "";
-    int error = *query ? check_query(reader, query) : WEIR_OK;
+    int error = *query ? config_check_query(reader, query) : WEIR_OK;
     if (error)
         return error;
     char *at = reader->config.query = malloc(3 * strlen(dc) + 3 * strlen(query) + sizeof "&dc=&");
     if (!at)
-        return no_memory(reader);
+        return config_no_memory(reader);
     *at = '\0';
     if (*dc)
-        at = escape(stpcpy(at, "&dc="), dc, "");
-    if (*query) /* escaped as it is, so far as it can stand in a URL */
-        escape(stpcpy(at, "&"), query, "&=%+!$'()*,;:@/?");
+        at = config_escape(stpcpy(at, "&dc="), dc, "");
+    if (*query) /* escapes only bytes that a URL cannot contain */
+        config_escape(stpcpy(at, "&"), query, "&=%+!$'()*,;:@/?");
     return WEIR_OK;
 }
 
-static int read_file(struct reader *reader, struct setting file, char **out)
+static int config_read_file(struct reader *reader, struct setting file, char **out)
 {
     if (!file.value)
         return WEIR_OK;
@@ -268,29 +267,30 @@ static int read_file(struct reader *reader, struct setting file, char **out)
         message_write(reader->message, "%s \"%s\" cannot be read: %s", file.name, file.value, strerror(errno));
         return WEIR_EIO;
     }
-    return print(reader, out, "%s", file.value);
+    return config_print(reader, out, "%s", file.value);
 }
 
-static int read_tls(struct reader *reader, const struct weir_consul *options)
+static int config_read_tls(struct reader *reader, const struct weir_consul *options)
 {
     struct consul_config *config = &reader->config;
     if (strncmp(config->base, "https:", 6) != 0) {
         const char *given = options->ca_file ? "ca_file" : options->cert_file ? "cert_file" : "key_file";
         if (options->ca_file || options->cert_file || options->key_file)
-            return message_refuse(reader->message, "option consul.%s is for an address with https://", given);
-        return WEIR_OK; /* and what the environment has is not for us */
+            return message_refuse(reader->message, "option consul.%s needs an address with https://", given);
+        return WEIR_OK; /* the environment's files do not matter either */
     }
     if (options->key_file && !options->cert_file)
         return message_refuse(reader->message, "option consul.key_file needs cert_file");
-    struct setting key = option_or("option consul.key_file", options->key_file,
-                                   options->cert_file ? NULL : "CONSUL_CLIENT_KEY");
-    int error = read_file(reader, option_or("option consul.ca_file", options->ca_file, "CONSUL_CACERT"),
-                          &config->ca_file);
+    struct setting key = config_option_or("option consul.key_file", options->key_file,
+                                          options->cert_file ? NULL : "CONSUL_CLIENT_KEY");
+    int error = config_read_file(reader, config_option_or("option consul.ca_file", options->ca_file, "CONSUL_CACERT"),
+                                 &config->ca_file);
     if (!error)
-        error = read_file(reader, option_or("option consul.cert_file", options->cert_file, "CONSUL_CLIENT_CERT"),
-                          &config->cert_file);
+        error = config_read_file(reader,
+                                 config_option_or("option consul.cert_file", options->cert_file, "CONSUL_CLIENT_CERT"),
+                                 &config->cert_file);
     if (!error && config->cert_file)
-        error = read_file(reader, key, &config->key_file);
+        error = config_read_file(reader, key, &config->key_file);
     return error;
 }
 
@@ -299,13 +299,13 @@ int consul_config_read(const struct weir_consul *options, struct consul_config *
     struct reader reader = { .message = message };
     reader.config.wait_us = options->wait_us;
     reader.config.timeout_us = options->timeout_us;
-    int error = read_address(&reader, options->address);
+    int error = config_read_address(&reader, options->address);
     if (!error)
-        error = read_token(&reader, options);
+        error = config_read_token(&reader, options);
     if (!error)
-        error = read_query(&reader, options);
+        error = config_read_query(&reader, options);
     if (!error)
-        error = read_tls(&reader, options);
+        error = config_read_tls(&reader, options);
     if (error)
         consul_config_free(&reader.config);
     else

@@ -18,20 +18,20 @@
 #define FIRST_SIZE 4096
 #define PROBE_IDLE_S 5L
 #define PROBE_EVERY_S 2L
-#define SILENCE_MOST_MS 10000U   /* of the other end's TCP, before a connection is taken for dead */
-#define WAIT_MOST_US WEIR_MINUTE /* at once: libcurl has milliseconds in an int */
+#define SILENCE_MOST_MS 10000U   /* a connection whose other end's TCP is silent for longer is dead */
+#define WAIT_MOST_US WEIR_MINUTE /* longest single wait: libcurl has milliseconds in an int */
 
 /* ---- Making ---- */
 
 static CURLcode prepared;
 
-static void prepare(void)
+static void http_prepare(void)
 {
     prepared = curl_global_init(CURL_GLOBAL_DEFAULT);
 }
 
-/* libcurl keeps a copy of each line. The one with the token is ours for so long only. */
-static int add_token(struct consul_http *http, const char *token)
+/* Add the token's header. libcurl keeps a copy of the line; this one is wiped. */
+static int http_add_token(struct consul_http *http, const char *token)
 {
     char line[sizeof TOKEN_HEADER + CONSUL_TOKEN_MAX];
     snprintf(line, sizeof line, TOKEN_HEADER "%s", token);
@@ -46,12 +46,12 @@ static int add_token(struct consul_http *http, const char *token)
 int consul_http_init(struct consul_http *http, const struct consul_config *config)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, prepare);
+    pthread_once(&once, http_prepare);
     if (prepared != CURLE_OK)
-        return WEIR_ENOMEM; /* it fails for nothing else where it does not find itself half installed */
+        return WEIR_ENOMEM; /* it fails only without memory, unless libcurl is half installed */
     *http = (struct consul_http){ .config = config, .multi = curl_multi_init() };
     http->headers = curl_slist_append(NULL, "Content-Type: application/json");
-    if (!http->multi || !http->headers || (config->token && add_token(http, config->token) != WEIR_OK)) {
+    if (!http->multi || !http->headers || (config->token && http_add_token(http, config->token) != WEIR_OK)) {
         consul_http_free(http);
         return WEIR_ENOMEM;
     }
@@ -74,10 +74,11 @@ void consul_http_free(struct consul_http *http)
 
 /* ---- What libcurl calls ---- */
 
-/* An index is worth something on the connection only on which it came: behind another there may be an agent that has
- * started anew, and would hold a query with an index ahead of its own for the whole wait, whatever changes. libcurl by
- * itself makes another connection when one is found closed. */
-static curl_socket_t open_socket(void *user, curlsocktype purpose, struct curl_sockaddr *address)
+/* Open a socket, unless the request needs the connection of the last answer. An index is valid only on the
+ * connection that brought it. Behind a new one there may be a restarted agent with a lower index, which would
+ * hold the query for the whole wait, whatever changes. libcurl would otherwise replace a closed connection by
+ * itself. */
+static curl_socket_t http_open_socket(void *user, curlsocktype purpose, struct curl_sockaddr *address)
 {
     struct consul_call *call = user;
     (void)purpose;
@@ -87,7 +88,7 @@ static curl_socket_t open_socket(void *user, curlsocktype purpose, struct curl_s
     }
     int fd = socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
     const unsigned silence_ms = SILENCE_MOST_MS;
-    if (fd >= 0) /* and where it is not to be had, the system's own patience holds: on a Unix socket none is needed */
+    if (fd >= 0) /* without it the system's timeout applies; a Unix socket needs none */
         setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &silence_ms, sizeof silence_ms);
     return fd;
 }
@@ -102,7 +103,7 @@ static void answer_begins(struct consul_call *call)
         call->due_us = due_us;
 }
 
-static uint64_t read_index(const char *text, size_t len)
+static uint64_t http_read_index(const char *text, size_t len)
 {
     uint64_t index = 0;
     while (len > 0 && (*text == ' ' || *text == '\t'))
@@ -115,7 +116,7 @@ static uint64_t read_index(const char *text, size_t len)
     return len == 0 ? index : 0;
 }
 
-static size_t read_header(char *line, size_t one, size_t len, void *user)
+static size_t http_read_header(char *line, size_t one, size_t len, void *user)
 {
     struct consul_call *call = user;
     (void)one;
@@ -127,11 +128,11 @@ static size_t read_header(char *line, size_t one, size_t len, void *user)
     }
     size_t name_len = strlen(INDEX_HEADER);
     if (len > name_len && strncasecmp(line, INDEX_HEADER, name_len) == 0)
-        call->index = read_index(line + name_len, len - name_len);
+        call->index = http_read_index(line + name_len, len - name_len);
     return len;
 }
 
-static size_t read_body(char *bytes, size_t one, size_t len, void *user)
+static size_t http_read_body(char *bytes, size_t one, size_t len, void *user)
 {
     struct consul_call *call = user;
     (void)one;
@@ -159,10 +160,10 @@ static size_t read_body(char *bytes, size_t one, size_t len, void *user)
 
 /* ---- A call ---- */
 
-static void set_limits(CURL *easy, const struct consul_config *config)
+static void http_set_limits(CURL *easy, const struct consul_config *config)
 {
     curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
-    /* A query is held for minutes: without probes nobody would notice that its connection is gone. */
+    /* A query is held for minutes. Without probes a lost connection would go unnoticed. */
     curl_easy_setopt(easy, CURLOPT_TCP_KEEPALIVE, 1L);
     curl_easy_setopt(easy, CURLOPT_TCP_KEEPIDLE, PROBE_IDLE_S);
     curl_easy_setopt(easy, CURLOPT_TCP_KEEPINTVL, PROBE_EVERY_S);
@@ -184,20 +185,21 @@ static void set_limits(CURL *easy, const struct consul_config *config)
     curl_easy_setopt(easy, CURLOPT_SSL_VERIFYHOST, 2L);
 }
 
-/* Only the CA that was named, and not those in the system's folder too. A libcurl whose TLS knows no folder says so. */
-static bool set_ca(CURL *easy, const char *file)
+/* Trust only the configured CA, not those in the system's folder. A libcurl whose TLS has no such folder reports
+ * that. */
+static bool http_set_ca(CURL *easy, const char *file)
 {
     CURLcode no_folder = curl_easy_setopt(easy, CURLOPT_CAPATH, NULL);
     return (no_folder == CURLE_OK || no_folder == CURLE_NOT_BUILT_IN || no_folder == CURLE_UNKNOWN_OPTION) &&
            curl_easy_setopt(easy, CURLOPT_CAINFO, file) == CURLE_OK;
 }
 
-/* Nobody is there to be asked for a key's password: without one OpenSSL would ask the terminal, and wait. */
-static bool set_place(CURL *easy, const struct consul_config *config)
+/* Set the socket, CA, certificate and key. The empty password keeps OpenSSL from asking for one on the terminal. */
+static bool http_set_place(CURL *easy, const struct consul_config *config)
 {
     return (!config->socket_path ||
             curl_easy_setopt(easy, CURLOPT_UNIX_SOCKET_PATH, config->socket_path) == CURLE_OK) &&
-           (!config->ca_file || set_ca(easy, config->ca_file)) &&
+           (!config->ca_file || http_set_ca(easy, config->ca_file)) &&
            (!config->cert_file || curl_easy_setopt(easy, CURLOPT_SSLCERT, config->cert_file) == CURLE_OK) &&
            curl_easy_setopt(easy, CURLOPT_KEYPASSWD, "") == CURLE_OK &&
            (!config->key_file || curl_easy_setopt(easy, CURLOPT_SSLKEY, config->key_file) == CURLE_OK);
@@ -212,17 +214,17 @@ int consul_call_init(struct consul_call *call, struct consul_http *http)
         consul_call_free(call);
         return WEIR_ENOMEM;
     }
-    set_limits(call->easy, http->config);
+    http_set_limits(call->easy, http->config);
     curl_easy_setopt(call->easy, CURLOPT_PRIVATE, call);
     curl_easy_setopt(call->easy, CURLOPT_ERRORBUFFER, call->why);
     curl_easy_setopt(call->easy, CURLOPT_HTTPHEADER, http->headers);
-    curl_easy_setopt(call->easy, CURLOPT_OPENSOCKETFUNCTION, open_socket);
+    curl_easy_setopt(call->easy, CURLOPT_OPENSOCKETFUNCTION, http_open_socket);
     curl_easy_setopt(call->easy, CURLOPT_OPENSOCKETDATA, call);
-    curl_easy_setopt(call->easy, CURLOPT_HEADERFUNCTION, read_header);
+    curl_easy_setopt(call->easy, CURLOPT_HEADERFUNCTION, http_read_header);
     curl_easy_setopt(call->easy, CURLOPT_HEADERDATA, call);
-    curl_easy_setopt(call->easy, CURLOPT_WRITEFUNCTION, read_body);
+    curl_easy_setopt(call->easy, CURLOPT_WRITEFUNCTION, http_read_body);
     curl_easy_setopt(call->easy, CURLOPT_WRITEDATA, call);
-    if (!set_place(call->easy, http->config)) {
+    if (!http_set_place(call->easy, http->config)) {
         consul_call_free(call);
         return WEIR_ENOMEM;
     }
@@ -250,7 +252,7 @@ void consul_call_free(struct consul_call *call)
 void consul_call_reset(struct consul_call *call)
 {
     if (call->state == CONSUL_UNDER_WAY)
-        curl_multi_remove_handle(call->http->multi, call->easy); /* and with it the connection */
+        curl_multi_remove_handle(call->http->multi, call->easy); /* this closes the connection, too */
     free(call->body);
     call->body = NULL;
     call->len = call->size = call->header_len = 0;
@@ -260,8 +262,9 @@ void consul_call_reset(struct consul_call *call)
     call->state = CONSUL_IDLE;
 }
 
-/* What the other end, or the system, has a part in is shown as far as it can be printed. */
-static void fail(struct consul_call *call, const char *why)
+/* End a call with a failure. The other end may have contributed to the text, so only its printable characters are
+ * kept. */
+static void http_fail(struct consul_call *call, const char *why)
 {
     char printable[sizeof call->why];
     size_t i = 0;
@@ -290,14 +293,14 @@ void consul_call_begin(struct consul_call *call, const struct consul_request *re
                  curl_easy_setopt(call->easy, CURLOPT_CUSTOMREQUEST, request->method) == CURLE_OK;
     }
     if (!is_set || curl_multi_add_handle(call->http->multi, call->easy) != CURLM_OK)
-        fail(call, "out of memory");
+        http_fail(call, "out of memory");
     else
         call->state = CONSUL_UNDER_WAY;
 }
 
 /* ---- All calls ---- */
 
-static void finish(struct consul_call *call, CURLcode code)
+static void http_finish(struct consul_call *call, CURLcode code)
 {
     curl_multi_remove_handle(call->http->multi, call->easy);
     if (code == CURLE_OK) {
@@ -308,24 +311,24 @@ static void finish(struct consul_call *call, CURLcode code)
         snprintf(why, sizeof why, "the answer has more than %d bytes%s",
                  call->header_len > CONSUL_HEADERS_MAX ? CONSUL_HEADERS_MAX : CONSUL_BODY_MAX,
                  call->header_len > CONSUL_HEADERS_MAX ? " of headers" : "");
-        fail(call, why);
+        http_fail(call, why);
     } else {
-        fail(call, call->no_memory ? "out of memory" : call->why[0] ? call->why : curl_easy_strerror(code));
+        http_fail(call, call->no_memory ? "out of memory" : call->why[0] ? call->why : curl_easy_strerror(code));
     }
 }
 
-static void give_up_late(struct consul_http *http, int64_t now_us)
+static void http_give_up_late(struct consul_http *http, int64_t now_us)
 {
     for (struct consul_call *call = http->calls; call; call = call->next) {
         if (call->state != CONSUL_UNDER_WAY || now_us < call->due_us)
             continue;
         curl_multi_remove_handle(http->multi, call->easy);
-        fail(call, call->began ? "the answer was not whole in time" : "no answer in time");
+        http_fail(call, call->began ? "the answer was incomplete in time" : "no answer in time");
     }
 }
 
-/* Whether any call ended. */
-static bool collect(struct consul_http *http)
+/* Let libcurl work. True if a call ended. */
+static bool http_collect(struct consul_http *http)
 {
     int running, left;
     bool any = false;
@@ -336,13 +339,13 @@ static bool collect(struct consul_http *http)
         if (message->msg != CURLMSG_DONE)
             continue;
         curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, &call);
-        finish(call, message->data.result);
+        http_finish(call, message->data.result);
         any = true;
     }
     return any;
 }
 
-/* libcurl counts by CLOCK_MONOTONIC, which stands still while the system sleeps: the thread's timer does not. */
+/* Wait for calls. libcurl uses CLOCK_MONOTONIC, which stops while the system sleeps; the thread's timer does not. */
 static void wait_for_calls(struct consul_http *http, struct follow_thread *thread, int64_t due_us, int64_t wait_us)
 {
     struct curl_waitfd fds[2];
@@ -358,14 +361,14 @@ static void wait_for_calls(struct consul_http *http, struct follow_thread *threa
 
 void consul_http_turn(struct consul_http *http, struct follow_thread *thread, int64_t due_us)
 {
-    bool any = collect(http); /* first: what has been begun since has not been sent yet */
+    bool any = http_collect(http); /* first: libcurl has not sent new requests yet */
     for (struct consul_call *call = http->calls; call; call = call->next)
         if (call->state == CONSUL_UNDER_WAY && call->due_us < due_us)
             due_us = call->due_us;
     int64_t wait_us = due_us - clock_boot_us();
     if (!any && wait_us > 0) {
         wait_for_calls(http, thread, due_us, wait_us);
-        collect(http);
+        http_collect(http);
     }
-    give_up_late(http, clock_boot_us());
+    http_give_up_late(http, clock_boot_us());
 }

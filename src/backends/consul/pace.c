@@ -3,9 +3,9 @@
 
 #include "core/ground/clock.h"
 
-#define AT_ONCE_US 1000000 /* an answer that took less was not waited for */
+#define AT_ONCE_US 1000000 /* a faster answer was not held by the agent */
 #define EMPTIES_MOST 10
-#define ANSWER_US 100000 /* ten a second, ... */
+#define ANSWER_US 100000 /* ten answers a second ... */
 #define ANSWERS_AT_ONCE 10
 
 void consul_pace_init(struct consul_pace *pace, bool is_urgent)
@@ -15,7 +15,8 @@ void consul_pace_init(struct consul_pace *pace, bool is_urgent)
         pace->chance = (struct hash_secret){ (uint64_t)clock_monotonic_us(), (uint64_t)(uintptr_t)pace };
 }
 
-/* `rounds` from 0: 1 s, 2 s, 4 s, ... and as much again by chance; of what is urgent 1 s and half of it by chance. */
+/* Return the next gap. `rounds` counts from 0: 1 s, 2 s, 4 s, ... plus up to as much again at random. An urgent
+ * gap is 1 s plus up to half a second at random. */
 static int64_t gap_us(struct consul_pace *pace, unsigned rounds)
 {
     int64_t gap_us = CONSUL_GAP_US;
@@ -39,7 +40,7 @@ int64_t consul_pace_answered(struct consul_pace *pace, int64_t asked_us, int64_t
     if (is_new || now_us - asked_us >= AT_ONCE_US)
         pace->empties = 0;
     else if (++pace->empties > EMPTIES_MOST)
-        return now_us + gap_us(pace, 0); /* no more: the agent is well, and changes are to be seen */
+        return now_us + gap_us(pace, 0); /* not longer: the agent works, and changes must be seen */
     pace->full_us = (pace->full_us > now_us ? pace->full_us : now_us) + ANSWER_US;
     int64_t due_us = pace->full_us - (int64_t)ANSWERS_AT_ONCE * ANSWER_US;
     return due_us > now_us ? due_us : now_us;

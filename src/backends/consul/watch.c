@@ -1,4 +1,4 @@
-/* watch.c - one URL of Consul's agent, asked again and again: see consul/watch.h. */
+/* watch.c - asks one URL of Consul's agent again and again: see consul/watch.h. */
 #include "backends/consul/watch.h"
 
 #include <inttypes.h>
@@ -29,7 +29,7 @@ void consul_watch_free(struct consul_watch *watch)
 /* ---- Asking ---- */
 
 /* libcurl copies the URL. */
-static void ask(struct consul_watch *watch)
+static void watch_ask(struct consul_watch *watch)
 {
     const int64_t wait_us = watch->call.http->config->wait_us;
     struct consul_request request = { .method = "GET", .url = watch->is.url };
@@ -40,7 +40,7 @@ static void ask(struct consul_watch *watch)
         if (url) {
             snprintf(url, room, "%s&index=%" PRIu64 "&wait=%" PRId64 "ms", watch->is.url, watch->index, wait_us / 1000);
             request.url = url;
-            request.hold_us = wait_us + wait_us / 16; /* which agents add, so that they do not all answer at once */
+            request.hold_us = wait_us + wait_us / 16; /* agents add this so that they do not all answer together */
             request.same_connection = true;
         }
     }
@@ -50,8 +50,8 @@ static void ask(struct consul_watch *watch)
 
 /* ---- What came ---- */
 
-/* `why` is empty if the limiter knows. */
-static void failed(struct consul_watch *watch, int64_t now_us, const char *why)
+/* Note a failure. `why` is empty if the limiter has been told already. */
+static void watch_failed(struct consul_watch *watch, int64_t now_us, const char *why)
 {
     if (*why)
         follow_failed(watch->limiter, watch->is.followed, "Consul at %s, %s: %s", watch->call.http->config->where,
@@ -60,25 +60,25 @@ static void failed(struct consul_watch *watch, int64_t now_us, const char *why)
     watch->due_us = consul_pace_failed(&watch->pace, now_us);
 }
 
-/* What a status most often means; the agent's own words may be anything. */
-static void failed_with(struct consul_watch *watch, int64_t now_us, long status)
+/* Note a failure with the usual meaning of its status. The agent's own text may be anything, so it is not logged. */
+static void watch_failed_status(struct consul_watch *watch, int64_t now_us, long status)
 {
     char why[96];
-    const char *hint = status == 403   ? ": the token does not allow it"
-                       : status == 429 ? ": it is asked too much"
-                       : status == 500 ? ": it has no leader, or is in trouble"
+    const char *hint = status == 403   ? ": the token lacks the permission"
+                       : status == 429 ? ": too many requests"
+                       : status == 500 ? ": it has no leader or has failed"
                                        : "";
-    snprintf(why, sizeof why, "it answers with status %ld%s", status, hint);
-    failed(watch, now_us, why);
+    snprintf(why, sizeof why, "it answered with status %ld%s", status, hint);
+    watch_failed(watch, now_us, why);
 }
 
-static void answered(struct consul_watch *watch, int64_t now_us)
+static void watch_answered(struct consul_watch *watch, int64_t now_us)
 {
     char why[LOG_LINE_SIZE / 2] = "";
     struct consul_call *call = &watch->call;
     bool is_none = watch->is.may_be_none && call->status == 404;
     if (call->status != 200 && !is_none) {
-        failed_with(watch, now_us, call->status);
+        watch_failed_status(watch, now_us, call->status);
         return;
     }
     bool is_new = call->index > watch->index && watch->index > 0;
@@ -86,7 +86,7 @@ static void answered(struct consul_watch *watch, int64_t now_us)
         follow_confirmed(watch->limiter, watch->is.followed);
     } else if (watch->is.answered(watch->is.user, call->body ? call->body : "", is_none ? 0 : call->len,
                                   (struct message){ why, sizeof why }) != WEIR_OK) {
-        failed(watch, now_us, why);
+        watch_failed(watch, now_us, why);
         return;
     }
     if (watch->is.poll_us > 0) {
@@ -98,8 +98,8 @@ static void answered(struct consul_watch *watch, int64_t now_us)
     watch->due_us = consul_pace_answered(&watch->pace, call->asked_us, now_us, is_new);
 }
 
-/* Not a failure: nothing was asked yet, and now it is without the index. */
-static void reconnects(struct consul_watch *watch, int64_t now_us)
+/* Ask again without the index. This is not a failure: nothing was sent. */
+static void watch_reconnects(struct consul_watch *watch, int64_t now_us)
 {
     watch->index = 0;
     watch->due_us = now_us;
@@ -109,16 +109,16 @@ int64_t consul_watch_turn(struct consul_watch *watch, int64_t now_us)
 {
     struct consul_call *call = &watch->call;
     if (call->state == CONSUL_ANSWERED)
-        answered(watch, now_us);
+        watch_answered(watch, now_us);
     else if (call->state == CONSUL_FAILED && call->reconnects)
-        reconnects(watch, now_us);
+        watch_reconnects(watch, now_us);
     else if (call->state == CONSUL_FAILED)
-        failed(watch, now_us, call->why);
+        watch_failed(watch, now_us, call->why);
     if (call->state != CONSUL_UNDER_WAY)
         consul_call_reset(call);
     if (call->state == CONSUL_IDLE && now_us >= watch->due_us)
-        ask(watch);
+        watch_ask(watch);
     if (call->state == CONSUL_UNDER_WAY)
-        return INT64_MAX; /* until it has ended */
+        return INT64_MAX; /* no turn until it has ended */
     return call->state == CONSUL_IDLE ? watch->due_us : now_us;
 }

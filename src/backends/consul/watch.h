@@ -1,10 +1,9 @@
-/* watch.h - one URL of Consul's agent, asked again and again: by queries that wait, or every so often.
+/* watch.h - asks one URL of Consul's agent again and again, by blocking queries or at intervals.
  *
- * A query that waits has the index of the last answer, and the agent answers when there is a later one. The index is
- * dropped, so that the next query is answered at once, when it goes back or is 0, after any failure, and when another
- * connection has to be made: each watch has one of its own. Failures, and what was understood and what was not, are
- * the limiter's to know (core/follow/follow.h).
- */
+ * A blocking query carries the index of the last answer, and the agent answers once it has a later one. The index
+ * is dropped, so that the agent answers the next query immediately, in three cases: it goes back or is 0; any
+ * failure; a new connection is needed. Each watch has a private connection. Failures and answers, good or bad,
+ * are reported to the limiter (core/follow/follow.h). */
 #ifndef BACKENDS_CONSUL_WATCH_H
 #define BACKENDS_CONSUL_WATCH_H
 
@@ -12,18 +11,18 @@
 #include "backends/consul/pace.h"
 #include "core/follow/follow.h"
 
-/* Take in the answer's body: WEIR_OK, or an error with half a sentence, or with none if the limiter was told why. The
- * answer is asked for again then, paced. */
+/* Take the answer's body in. WEIR_OK; or an error with a message, or with none if the limiter has been told.
+ * After an error the URL is asked again, after a gap. */
 typedef int consul_answered(void *user, const char *body, size_t len, struct message message);
 
 struct consul_watch_settings {
     enum weir_followed followed;
-    const char *what;  /* "the instances of ...", for sentences */
-    char *url;         /* with at least one parameter; the watch frees it */
+    const char *what;  /* "instances of ...", for messages */
+    char *url;         /* has at least one parameter; the watch frees it */
     int64_t poll_us;   /* 0: wait for changes */
     bool is_urgent;    /* see consul/pace.h */
-    bool may_be_none;  /* status 404 says that there is nothing: an answer of no bytes */
-    bool same_is_good; /* an answer with the index of the one before, which was understood, need not be taken in */
+    bool may_be_none;  /* status 404 counts as an answer of no bytes */
+    bool same_is_good; /* a good answer's index that comes again means the same content: skip it */
     consul_answered *answered;
     void *user;
 };
@@ -34,15 +33,15 @@ struct consul_watch {
     struct consul_call call;
     struct consul_pace pace;
     uint64_t index; /* 0: none */
-    int64_t due_us; /* when to ask next, if nothing is under way */
+    int64_t due_us; /* when to ask next, if no request is under way */
 };
 
-/* WEIR_OK or WEIR_ENOMEM; the settings' url is freed in either case. */
+/* Prepare. The settings' url is freed in either case. WEIR_OK or WEIR_ENOMEM. */
 int consul_watch_init(struct consul_watch *watch, struct consul_http *http, struct weir *limiter,
                       const struct consul_watch_settings *settings);
 void consul_watch_free(struct consul_watch *watch);
 
-/* Look at what came and ask anew, if it is time. Returns when it wants its next turn if nothing comes before. */
+/* Take in an answer and ask again if it is time. Returns when the next turn is due if no answer comes first. */
 int64_t consul_watch_turn(struct consul_watch *watch, int64_t now_us);
 
 #endif

@@ -5,12 +5,11 @@
  * lost. So each new account sweeps a few others and drops idle ones; without room it takes the room of any. Only
  * an account whose lease call is under way stays.
  *
- * A key has one account, whichever override of its limit a request uses. So a reset finds everything that is
- * known about the key, and its leases are all of one plan. Plans have versions (core/limiter/limit.c says why). A
- * request with a newer plan brings the account under it. A late request with an older plan is decided by the
- * account as it is; if Redis has to decide it, Redis uses the older plan and the answer brings the account back
- * under that one, so that nothing of the answer is kept. The next request with the newer plan changes the account
- * again.
+ * All overrides of a limit share one account per key. So a reset finds everything that is known about the key,
+ * and its leases are all of one plan. Plans have versions (core/limiter/limits.c says why). A request with a
+ * newer plan brings the account under it. A late request with an older plan is decided by the account as it is.
+ * If Redis has to decide it, Redis uses the older plan, and the answer brings the account back under that one, so
+ * that nothing of the answer is kept. The next request with the newer plan changes the account again.
  *
  * Locks: shard->mutex, and inside it slab->mutex. Neither is held during a call to the remote backend.
  */

@@ -7,7 +7,7 @@
 #include <assert.h>
 
 #define ROUNDS_MOST \
-    4 /* rounds for a batch with many requests for one key; then the remote is asked for all the rest together */
+    4 /* rounds for a batch with many requests for one key; after that, one call asks for all the rest */
 #define LACKING_TRIES \
     3 /* how often a request orders only the permits that its lease lacks, before it orders its whole cost */
 

@@ -1,9 +1,9 @@
 /* lease_call.h - one request to Redis for a key, and the waiters that its answer serves.
  *
  * At most one call that others can join is under way for a key. A request that arrives in that time joins it if
- * the call's deadline is no later than its own. The answer's permits are spent in order of arrival; the waiters
- * that they do not cover are asked for again immediately. So no request waits for more than two calls. No waiter
- * needs a timer either: the remote backend ends each call by its deadline, which is no later than any waiter's.
+ * the call ends no later than its own deadline. The answer's permits are spent in order of arrival, and the
+ * waiters that they do not cover are sent again immediately. So no request waits for more than two calls. Waiters
+ * need no timers: the remote backend ends each call by its deadline, which is the earliest of its waiters'.
  *
  * A waiter is a calling thread, with its node on its stack, or a submitted op, with its node in the op.
  */

@@ -54,6 +54,17 @@ static void carry_drop_former(struct memory *memory, struct shard *shard, const 
     carry_keep(memory, shard, request, &plan, rule_version(rule) & ~RULE_ASIDE, copy->state, &none, entry);
 }
 
+/* Write the state that an entry has under `plan`. True if anything in it is used. */
+static bool carry_state(const struct weir_plan *plan, const struct entry_copy *copy, const struct carried *carried,
+                        int64_t *state)
+{
+    if (carried->used > 0 && carried->resumes)
+        memcpy(state, copy->former_state, state_words(plan) * sizeof *state);
+    else if (carried->used > 0)
+        state_charge(plan, state, carried->at_us, carried->used);
+    return carried->used > 0;
+}
+
 enum table_error carry_entry(struct memory *memory, struct shard *shard, const struct weir_backend_request *request,
                              struct entry **entry)
 {
@@ -73,15 +84,12 @@ enum table_error carry_entry(struct memory *memory, struct shard *shard, const s
     if (rule->key.fingerprint == plan.fingerprint)
         return shard_hand_over(&memory->table, shard, request, version, *entry);
     const struct carried carried = carry_over(&plan, &copy.own, &copy.former, request->now_us);
-    if (carried.used == 0) {
+    int64_t state[STATE_MAX_WORDS];
+    if (!carry_state(&plan, &copy, &carried, state)) {
         shard_remove(&memory->table, shard, *entry);
         *entry = NULL;
         return TABLE_OK;
     }
-    if (carried.resumes)
-        return carry_keep(memory, shard, request, &plan, version, copy.former_state, &carried.former, entry);
-    int64_t state[STATE_MAX_WORDS];
-    state_charge(&plan, state, carried.at_us, carried.used);
     return carry_keep(memory, shard, request, &plan, version, state, &carried.former, entry);
 }
 
@@ -99,11 +107,7 @@ void peek_carried(struct memory *memory, const struct weir_backend_request *requ
     }
     carry_copy(memory, entry, &copy);
     const struct carried carried = carry_over(&plan, &copy.own, &copy.former, request->now_us);
-    if (carried.used > 0 && carried.resumes)
-        memcpy(state, copy.former_state, state_words(&plan) * sizeof *state);
-    else if (carried.used > 0)
-        state_charge(&plan, state, carried.at_us, carried.used);
-    else
+    if (!carry_state(&plan, &copy, &carried, state))
         missing_state(request, &plan, state);
     state_decide(&plan, state, request->now_us, request->cost, WEIR_PEEK, out);
 }

@@ -4,12 +4,12 @@
  */
 #include "backends/memory/look.h"
 
-#define SWEEP_TURNS 64 /* a thread sweeps one entry every so many looks, on average */
-#define FETCH_GROUP 32 /* keys of a batch whose memory is fetched at once */
+#define SWEEP_TURNS 64 /* looks of a thread between two sweeps, on average */
+#define FETCH_GROUP 32 /* keys of a batch that are prefetched together */
 
 _Static_assert(FETCH_GROUP < SWEEP_TURNS, "not every look sweeps");
 
-/* Sweep one entry on behalf of looks, which never do so themselves. */
+/* Sweep one entry. Looks never sweep, so without this a shard that only looks decide in would keep idle keys. */
 __attribute__((noinline)) static void decide_sweep(struct memory *memory, const struct weir_backend_request *request)
 {
     struct shard *shard = table_shard(&memory->table, request->hash);
@@ -21,9 +21,9 @@ __attribute__((noinline)) static void decide_sweep(struct memory *memory, const 
     lock_give(&shard->mutex);
 }
 
-/* True for one look in SWEEP_TURNS, or `n` in as many if they decided for n keys, at uneven distances: a thread
- * that asks for the same keys in a fixed order must not sweep at the same one each time. (Fibonacci hashing:
- * Knuth, TAOCP 3, 6.4.) */
+/* True if this look should sweep: one in SWEEP_TURNS, or `n` in SWEEP_TURNS if the look decided for n keys.
+ * Scattering makes the distances uneven. Otherwise a thread that asks for the same keys in a fixed order would
+ * sweep at the same key each time. (Fibonacci hashing: Knuth, TAOCP 3, 6.4.) */
 static inline uint64_t decide_scatter(uint64_t looks)
 {
     return looks * UINT64_C(0x9e3779b97f4a7c15);

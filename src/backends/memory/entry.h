@@ -1,28 +1,31 @@
 /* entry.h - a key's entry, and its word, with which threads read and change the entry without a lock.
  *
- * The word is 64 bits. It holds all that must stay the same between reading an entry and writing to it: the
- * number of the rule that the state was written under (which also tells the limit), the length of the key, and a
- * count of changes. Every change writes the word. Bit 0 is set while a change is under way: the entry is then
- * claimed.
+ * The word is 64 bits. It holds all that must stay the same between reading an entry and writing to it:
  *
- *     read      load the word, with bit 0 clear; copy the key and the state; load the word again
- *               if it is the same, the copy is one state of one key
- *     change    read; decide on the copy; swap the word for itself with bit 0 set (compare and exchange)
- *               if that succeeds, nothing has changed, and no other thread can change the entry now
- *               write the new state; write the word with the count raised and bit 0 clear
+ * - the number of the rule that the state was written under, which also tells the limit
+ * - the length of the key
+ * - a count of changes, which every change raises
+ * - bit 0, which is set while a change is under way: the entry is then claimed
+ *
+ * To read: load the word, with bit 0 clear. Copy the key and the state. Load the word again. If it is the same,
+ * the copy is one state of one key.
+ *
+ * To change: read, and decide on the copy. Swap the word for itself with bit 0 set (compare and exchange). If
+ * that succeeds, nothing has changed, and no other thread can change the entry now. Write the new state. Write
+ * the word with the count raised and bit 0 clear.
  *
  * This is a seqlock whose writer has decided beforehand, so that bit 0 is set for three stores only. Words of the
- * state are stored with release order and loaded with acquire order: a thread that loads a new one also sees the
- * claimed word before it, as in core/policy/plan_cell.h. (Boehm, "Can seqlocks get along with programming
+ * state are stored with release order and loaded with acquire order. So a thread that loads a new one also sees
+ * the claimed word before it, as in core/policy/plan_cell.h. (Boehm, "Can seqlocks get along with programming
  * language memory models?", 2012.)
  *
- * A thread that holds the shard's mutex may keep an entry claimed for longer. A thread that finds an entry claimed
- * retries for a while and then takes the mutex. So only the thread that holds the mutex ever waits for a claim by a
- * preempted thread.
+ * A thread that holds the shard's mutex may keep an entry claimed for longer. A thread that finds an entry
+ * claimed retries for a while and then takes the mutex. So only the thread that holds the mutex ever waits for a
+ * claim by a preempted thread.
  *
  * The memory of an entry stays an entry of that size while any thread reads it (slab.h, readers.h), and its word
  * keeps counting. A thread that slept while one entry ended and another began therefore finds the word changed.
- * The count has 33 bits and takes at least a minute and a half of changes to one key to wrap; a thread that
+ * The count has 33 bits and takes at least a minute and a half of changes to one key to wrap. A thread that
  * sleeps for exactly that long between two stores could be fooled.
  */
 #ifndef BACKENDS_MEMORY_ENTRY_H

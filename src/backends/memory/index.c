@@ -43,7 +43,7 @@ static uint64_t slot_tag(const struct index_line *line, unsigned slot)
     return atomic_load_explicit(&line->tags[slot / 8], memory_order_relaxed) >> 8 * (slot % 8) & 0xff;
 }
 
-/* Keep the place valid for as long as the tag is there. */
+/* Write a slot so that its place is valid whenever its tag is set. */
 static void slot_write(struct index_line *line, unsigned slot, uint64_t tag, uint32_t place)
 {
     const uint64_t tags = atomic_load_explicit(&line->tags[slot / 8], memory_order_relaxed);
@@ -104,9 +104,9 @@ void index_remove(struct index *index, size_t shard, uint64_t hash, uint32_t pla
             slot_write(line, slot, 0, 0);
 }
 
-/* Spread lines from the last to the first, so that none is overwritten before it is read: what line i holds goes
- * to the lines from i * count / old to (i + 1) * count / old. A reader may find nothing during this; it takes the
- * mutex then. */
+/* Spread lines from the last to the first, so that none is overwritten before it is read. The content of line i
+ * goes to the lines from i * count / old to (i + 1) * count / old. A reader that finds nothing during this takes
+ * the mutex. */
 void index_widen(struct index *index, size_t shard, void (*fetch)(void *user, uint32_t place),
                  uint32_t (*hash_of)(void *user, uint32_t place), void *user)
 {

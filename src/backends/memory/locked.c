@@ -10,12 +10,12 @@
 #include "backends/memory/decide.h"
 #include "core/ground/arith.h"
 
-#define LOCKED_SWEEP_TURNS 64 /* a shard sweeps one entry every so many decisions under its mutex */
+#define LOCKED_SWEEP_TURNS 64 /* decisions of a shard under its mutex between two sweeps */
 
 /* ---- Under the shard's mutex ---- */
 
-/* True if the decision gave a missing key a state worth storing. A refund does so only for a cold key; a refund of
- * everything leaves a fresh key, which is dropped and so becomes cold again. */
+/* True if the decision gave a missing key a state worth storing. A refund does that only for a cold key. If it
+ * refunds everything, the key is fresh and needs no entry, so that it is cold again. */
 static bool state_is_worth_storing(const struct weir_backend_request *request, const struct weir_decision *decision)
 {
     if (request->verb == WEIR_REFUND)
@@ -28,7 +28,7 @@ static enum table_error locked_decide_missing(struct memory *memory, struct shar
     REQUIRES(shard->mutex)
 {
     int64_t state[STATE_MAX_WORDS];
-    struct weir_decision decision; /* *out stays as it is if there is no memory */
+    struct weir_decision decision; /* *out must stay unchanged if there is no memory */
     struct weir_plan plan;
     uint64_t version = weir_request_plan(request, &plan);
     decide_absent(request, &plan, state, &decision);

@@ -53,8 +53,8 @@ struct look {
     uint64_t whose; /* the word's identifying part */
 };
 
-/* Guess the entry's rule from the request's limit. Loading it through the entry's word would be a chain of two
- * cache misses; the guess lets both loads run at once. */
+/* Guess the entry's rule from the request's limit. Finding it through the entry's word would wait for two cache
+ * misses in a row; with the guess, both loads overlap. */
 static inline struct look look_guess(const struct table *table, const struct weir_backend_request *request)
 {
     const struct rule *rule = rule_guess(&table->rules, request->limit_id);
@@ -206,7 +206,7 @@ static inline void look_pause(unsigned times)
 
 /* Try again while other threads change the same key, up to LOOK_TRIES times: an entry that stays busy for longer
  * is claimed by a thread that holds the mutex or that was preempted. */
-__attribute__((noinline)) static bool look_on(struct look look, const struct weir_backend_request *request,
+__attribute__((noinline)) static bool look_retry(struct look look, const struct weir_backend_request *request,
                                               struct weir_decision *out)
 {
     unsigned pause = LOOK_PAUSE;
@@ -242,7 +242,7 @@ __attribute__((always_inline)) static inline bool look_and_decide(const struct t
         end = __builtin_expect(look.rule->is_greedy, 1) ? look_greedy(&look, request, out)
                                                         : look_any(look.entry, look.rule, look.word, request, out);
     if (__builtin_expect(end == LOOK_AGAIN, 0))
-        return look_on(look, request, out);
+        return look_retry(look, request, out);
     return end == LOOK_DONE;
 }
 

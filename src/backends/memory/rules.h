@@ -1,17 +1,17 @@
 /* rules.h - the plans under which states in memory were written.
  *
  * Each entry of the table names its rule: a plan of a limit or of an override, and the latest version at which
- * the limit had it. (Two overrides with equal plans have two rules, because a key may leave one override while
- * the other continues.) If an entry's rule is not the request's, the state may have to be carried over, and that
- * takes the old plan. So a rule lives while an entry was written under it or a shard remembers it as its latest.
- * Up to RULES_IDLE unused rules are kept.
+ * the limit had it. Two overrides with equal plans have two rules, because a key may leave one override while the
+ * other continues. If an entry's rule is not the request's, the state may have to be carried over, and that takes
+ * the old plan. So a rule lives while an entry was written under it or a shard remembers it as its latest. Up to
+ * RULES_IDLE unused rules are kept.
  *
  * Entries name a rule by its number. Readers (readers.h) may use a rule without a lock: the memory of a forgotten
  * rule serves another one only after all readers have left. The memory itself is kept, so that a number always
  * leads to a rule by one lookup in a short directory.
  *
  * An entry with a former state (core/algorithm/former.h) is under a special rule that names the former plan as
- * well. Such a rule is no request's, so a decision for a current entry need not check for a former state.
+ * well. No request has such a rule, so a decision for a current entry need not check for a former state.
  *
  * Locks: rules->mutex, inside a shard's.
  */

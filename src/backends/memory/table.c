@@ -220,9 +220,9 @@ static void table_fetch_hash(void *slab, uint32_t place)
     __builtin_prefetch(&entry->hh.hashv);
 }
 
-/* Prefetch all entries of a shard that is about to grow. uthash walks bucket after bucket, and each key waits for
- * the one before it to be loaded; among millions of uncached keys, these waits are most of the time that growing
- * takes. The index knows all places, so their loads can overlap. */
+/* Prefetch all entries of a shard that is about to grow. uthash walks bucket after bucket and waits for each
+ * entry to be loaded before it knows the next. Among millions of uncached entries, these waits are most of the
+ * time of growing. The index knows all places, so their loads overlap. */
 static void shard_fetch(struct table *table, const struct shard *shard) REQUIRES(shard->mutex)
 {
     const uint32_t lines = index_lines(&table->index, shard->number);

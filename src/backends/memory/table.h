@@ -8,16 +8,15 @@
  * threads without the mutex read and change it as well (memory/look.h). A thread with the mutex claims an entry
  * first.
  *
- * Load alone decides when a shard grows, so that no sequence of keys can prevent it, and each shard grows at a
- * load of its own, so that they do not all grow at once. A shard holds about TABLE_KEYS_PER_SHARD keys at
+ * A shard grows by its load alone, so no sequence of keys can prevent it. Each shard has a different load at
+ * which it grows, so that they do not all grow together. A shard holds about TABLE_KEYS_PER_SHARD keys at
  * max_keys, which bounds the pause. (uthash's own rule looks at chain lengths and stops growing for good after
  * two attempts that helped little.) Without memory to grow, chains get longer until there is some. Most lookups
  * use the index; a bucket holds about two entries.
  *
  * Idle keys are dropped in small steps: each insertion sweeps the next few entries of the shard, in insertion
- * order. `soonest_us` is a lower bound of the time at which any entry of a shard becomes idle. It is lowered when
- * an entry is made or may become idle earlier than before. A complete round makes it exact, so that no entry is
- * tried in vain.
+ * order. `soonest_us` is a lower bound of the time at which any entry of a shard becomes idle. Each change that
+ * may make an entry idle earlier lowers it. A complete round makes it exact, so that no entry is tried in vain.
  *
  * Locks, outer first; try_all holds several shards, taken in the order of their index:
  *

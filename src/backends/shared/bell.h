@@ -1,9 +1,8 @@
-/* bell.h - wakes all who wait for the same flight by one call.
+/* bell.h - wakes all threads that wait for the same answers with one system call.
  *
- * To wake callers one by one costs the I/O thread a system call for each, and with few processors it is put off by each
- * of them. Those who are on board of one flight wait at the same bell. Who is woken looks whether it is he who was
- * meant, by an atomic of his own that is set before the bell is rung.
- */
+ * Waking threads one by one costs the I/O thread a system call each, and with few processors each of them
+ * preempts it. So the threads whose requests share a flight wait at the same bell. A thread that wakes checks an
+ * atomic of its waiter, which is set before the bell rings, to see whether its own answer has come. */
 #ifndef BACKENDS_SHARED_BELL_H
 #define BACKENDS_SHARED_BELL_H
 
@@ -19,8 +18,8 @@ struct bell {
 };
 _Static_assert(sizeof(_Atomic uint32_t) == 4, "a futex is 32 bits");
 
-/* Sleep until `awaited`, which is set (release) before the bell is rung; what happened before that is seen. The rings
- * are read before it (acquire), so that a ring between the look and the sleep ends the sleep. */
+/* Sleep until `awaited` is set (release), which happens before the bell rings; everything before that is visible.
+ * The rings are read before it (acquire), so that a ring between the check and the sleep ends the sleep. */
 static inline void bell_await(struct bell *bell, const atomic_bool *awaited)
 {
     for (;;) {

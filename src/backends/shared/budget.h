@@ -1,4 +1,4 @@
-/* budget.h - how many bytes the memory backend may hold, counted before they are taken. */
+/* budget.h - the bytes that a backend may hold, counted before they are allocated. */
 #ifndef BACKENDS_SHARED_BUDGET_H
 #define BACKENDS_SHARED_BUDGET_H
 
@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 struct budget {
-    _Atomic int64_t used; /* relaxed: a sum with a bound, it orders nothing */
+    _Atomic int64_t used; /* relaxed: a bounded sum that orders nothing */
     int64_t max;          /* constant */
 };
 
@@ -22,7 +22,7 @@ static inline bool budget_take(struct budget *budget, int64_t bytes)
     return true;
 }
 
-/* Where not taking would lose a key's state. */
+/* Take bytes even beyond the budget, where refusing would lose a key's state. */
 static inline void budget_overdraw(struct budget *budget, int64_t bytes)
 {
     atomic_fetch_add_explicit(&budget->used, bytes, memory_order_relaxed);

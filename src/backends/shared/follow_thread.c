@@ -1,4 +1,4 @@
-/* follow_thread.c - the thread of a source that is followed. */
+/* follow_thread.c - starts, ends and times the thread of a source. */
 #include "backends/shared/follow_thread.h"
 
 #include "core/ground/arith.h"
@@ -7,15 +7,15 @@
 #include "core/ground/quiet_thread.h"
 #include "core/ground/wake_fd.h"
 
-#include <weir/weir.h>
-
+#include <errno.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
 
-static void close_both(struct follow_thread *thread)
+static void follow_thread_close(struct follow_thread *thread)
 {
     if (thread->wake_fd >= 0)
         close(thread->wake_fd);
@@ -24,26 +24,9 @@ static void close_both(struct follow_thread *thread)
     thread->wake_fd = thread->timer_fd = -1;
 }
 
-int follow_thread_start(struct follow_thread *thread, void *(*run)(void *user), void *user)
-{
-    thread->wake_fd = wake_fd_open();
-    thread->timer_fd = timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK);
-    thread->forks = forks_count;
-    atomic_init(&thread->ends, false);
-    if (thread->wake_fd < 0 || thread->timer_fd < 0) {
-        close_both(thread);
-        return WEIR_EIO;
-    }
-    if (quiet_thread_start(&thread->thread, NULL, run, user) != 0) {
-        close_both(thread);
-        return WEIR_EIO;
-    }
-    return WEIR_OK;
-}
-
-/* A thread cannot wait for its own end, and to go on would be to use what weir_close() has freed. The program is wrong,
- * and there is nobody else to tell: the log hook may be what called. */
-static void not_by_itself(const struct follow_thread *thread)
+/* A thread cannot wait for its own end, and returning would let it use what weir_close() has freed. The program is
+ * wrong. The sentence goes to stderr because the log hook may be what called weir_close(). */
+static void follow_thread_check_caller(const struct follow_thread *thread)
 {
     if (!pthread_equal(thread->thread, pthread_self()))
         return;
@@ -52,31 +35,65 @@ static void not_by_itself(const struct follow_thread *thread)
     abort();
 }
 
-bool follow_thread_end(struct follow_thread *thread)
+static void follow_thread_end(struct follower *follower)
 {
+    struct follow_thread *thread = (struct follow_thread *)follower;
     const bool is_here = thread->forks == forks_count;
     if (is_here) {
-        not_by_itself(thread);
+        follow_thread_check_caller(thread);
         atomic_store_explicit(&thread->ends, true, memory_order_release);
         wake_fd_ring(thread->wake_fd);
         pthread_join(thread->thread, NULL);
     }
-    close_both(thread);
-    return is_here;
+    follow_thread_close(thread);
+    thread->destroy(thread, is_here);
 }
 
-void follow_thread_abandon(struct follow_thread *thread)
+static void follow_thread_abandon(struct follower *follower)
 {
-    close_both(thread);
+    struct follow_thread *thread = (struct follow_thread *)follower;
+    follow_thread_close(thread);
+    if (thread->abandon)
+        thread->abandon(thread);
+}
+
+int follow_thread_refuse(struct weir *limiter, const char *what, int error, const char *why)
+{
+    log_line(&limiter->log, WEIR_LOG_ERROR, "%s cannot be followed: %s", what, why ? why : weir_strerror(error));
+    return error;
+}
+
+int follow_thread_start(struct follow_thread *source, int error, const char *what, void *(*run)(void *source))
+{
+    struct weir *limiter = source->limiter;
+    const char *why = error == WEIR_EIO ? strerror(errno) : NULL;
+    source->follower = (struct follower){ .end = follow_thread_end, .abandon = follow_thread_abandon };
+    source->wake_fd = source->timer_fd = -1;
+    source->forks = forks_count;
+    atomic_init(&source->ends, false);
+    if (!error) {
+        source->wake_fd = wake_fd_open();
+        source->timer_fd = timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK);
+        if (source->wake_fd >= 0 && source->timer_fd >= 0 &&
+            quiet_thread_start(&source->thread, NULL, run, source) == 0) {
+            follow_add(limiter, &source->follower);
+            return WEIR_OK;
+        }
+        error = WEIR_EIO;
+        why = "no thread or file descriptor is available";
+    }
+    follow_thread_close(source);
+    source->destroy(source, true);
+    return follow_thread_refuse(limiter, what, error, why);
 }
 
 void follow_thread_time(struct follow_thread *thread, int64_t due_us)
 {
-    /* All zero would stop the timer: what was due long ago is due at 1 us. */
+    /* All zeros would stop the timer, so an overdue time becomes 1 us. */
     struct itimerspec due = { .it_value = clock_timespec(max_of(1, due_us)) };
     if (due_us == INT64_MAX)
         due = (struct itimerspec){ 0 };
-    timerfd_settime(thread->timer_fd, TFD_TIMER_ABSTIME, &due, NULL); /* makes it unreadable until then */
+    timerfd_settime(thread->timer_fd, TFD_TIMER_ABSTIME, &due, NULL); /* also makes it unreadable until then */
 }
 
 void follow_thread_wait(struct follow_thread *thread, int fd, int64_t due_us)
@@ -87,5 +104,5 @@ void follow_thread_wait(struct follow_thread *thread, int fd, int64_t due_us)
         { .fd = thread->timer_fd, .events = POLLIN },
         { .fd = fd, .events = POLLIN },
     };
-    poll(fds, sizeof fds / sizeof fds[0], -1); /* no signal comes here, and who is woken early asks again */
+    poll(fds, sizeof fds / sizeof fds[0], -1); /* no signal arrives here; a caller woken early waits again */
 }

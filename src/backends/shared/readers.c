@@ -1,4 +1,4 @@
-/* readers.c - waits for those that look. */
+/* readers.c - waits for readers to leave. */
 #include "backends/shared/readers.h"
 
 #include "backends/shared/wait_briefly.h"
@@ -12,9 +12,9 @@ void readers_init(struct readers *readers)
         atomic_store_explicit(&readers->stripes[i].turn, 0, memory_order_relaxed);
 }
 
-/* Where each sees to its own barrier, it is this: both add to the turn, and one of them comes first. Who begins a look
- * after this has read what was added here, 0, and sees all that came before it; who began before is seen. A load would
- * not do, for the loads of a look are in no order with those of the one who waits. */
+/* Read a turn. Without fence_all() both sides add to the turn, so that one of them comes first. A reader that
+ * begins afterwards has read this addition of 0 and sees everything before it; a reader that began before is seen
+ * here. A plain load would not do, because it is not ordered with the reader's loads. */
 static uint64_t turn_of(const struct readers *readers, _Atomic uint64_t *turn)
 {
     return readers->fences ? atomic_fetch_add(turn, 0) : atomic_load(turn);

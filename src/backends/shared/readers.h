@@ -1,15 +1,15 @@
-/* readers.h - who is looking at memory that another may want to put to other use, at two plain stores a look.
+/* readers.h - keeps memory in place while threads read it without a lock. Reading costs two plain stores.
  *
- * Each thread counts in a stripe of its own (core/ground/stats.h): odd while it looks. Who wants memory back makes it so that
- * it is not found any more, and waits then until each stripe has been seen even, or to have moved on: whoever looks by
- * then has begun since, and does not find it. That one of them sees the other takes a barrier on both sides, to which
- * the one who waits sees if it can (core/ground/fence.h).
+ * Each thread has a stripe (core/ground/stats.h) with a counter that is odd while it reads. A thread that wants
+ * memory back first makes it impossible to find, and then waits until each stripe has been even or has changed: a
+ * thread that reads after that began later and cannot find the memory. Both sides need a barrier so that one sees
+ * the other; the waiting side executes it for both if it can (core/ground/fence.h).
  *
- * Looks are short and never wait for anything. Threads beyond the last stripe have none of their own and cannot look:
- * for them, and while all are shut out, there must be another way.
+ * Reads are short and never wait. Threads without a stripe cannot read this way, and no thread can while readers
+ * are shut out. Those cases need another way, such as a mutex.
  *
- * (Desnoyers et al., "User-level implementations of read-copy update", 2012; here in the form that readers may be few
- * and writers seldom.)
+ * (Desnoyers et al., "User-level implementations of read-copy update", 2012; here for few readers and rare
+ * writers.)
  */
 #ifndef BACKENDS_SHARED_READERS_H
 #define BACKENDS_SHARED_READERS_H
@@ -26,21 +26,21 @@ struct readers_stripe {
 struct readers {
     struct readers_stripe stripes[STATS_STRIPES];
     atomic_bool are_shut;
-    bool fences; /* (c) each sees to its own barrier */
+    bool fences; /* (c) each side executes its own barrier */
 };
 
-/* All zeroes before. Again in the child of a fork, whose only thread is not looking. */
+/* Prepare zeroed readers. Also called in the child of a fork, whose only thread does not read. */
 void readers_init(struct readers *readers);
 
-/* After this nobody looks who began before. Not by one who is looking; waits for the others, microseconds as a rule, at
- * worst until those that were preempted go on. */
+/* Wait until every read that began before has ended: usually microseconds, at worst until preempted readers run
+ * again. Not for a thread that reads itself. */
 void readers_wait(struct readers *readers);
 
-/* From here on nobody can look, and nobody does; until they are let in again. */
+/* Shut readers out and wait until none is left; readers_open() lets them in again. */
 void readers_shut(struct readers *readers);
 void readers_open(struct readers *readers);
 
-/* The look's stripe, for readers_leave(); NULL: it cannot be had. */
+/* Begin to read. Returns the stripe for readers_leave(), or NULL if the thread cannot read. */
 static inline _Atomic uint64_t *readers_enter(struct readers *readers)
 {
     const unsigned stripe = stats_stripe();
@@ -60,7 +60,7 @@ static inline _Atomic uint64_t *readers_enter(struct readers *readers)
     return turn;
 }
 
-/* How many looks this stripe has had, this one among them. */
+/* End a read. Returns how many reads this stripe has had. */
 static inline uint64_t readers_leave(_Atomic uint64_t *turn)
 {
     const uint64_t next = atomic_load_explicit(turn, memory_order_relaxed) + 1;

@@ -1,4 +1,4 @@
-/* resolve.c - finds the addresses behind a host's name, off every thread that has a deadline. */
+/* resolve.c - resolves a host's name on a separate thread. */
 #include "backends/shared/resolve.h"
 
 #include "core/ground/quiet_thread.h"
@@ -11,13 +11,13 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Held by the resolver and by the thread; the last to let go frees it. */
+/* Shared by the resolver and the thread; the last one to let go frees it. */
 struct resolve_question {
     atomic_int holders;
-    int answered_fd; /* rung when the fields below are filled, which orders them */
+    int answered_fd; /* readable when the fields below are filled; orders them */
     char *host;
-    struct resolve_target target; /* but for the host, which may be gone before the thread is */
-    int error;                    /* of getaddrinfo() */
+    struct resolve_target target; /* without the host, which the owner may free first */
+    int error;                    /* getaddrinfo()'s */
     struct resolve_address *list; /* the answer */
     size_t count;
 };
@@ -32,8 +32,8 @@ void resolver_init(struct resolver *resolver, const struct resolve_target *targe
     resolver->question = NULL;
 }
 
-/* Acquire and release: who frees it sees all that the other wrote. */
-static void let_go(struct resolve_question *question)
+/* Acquire and release: the thread that frees it sees all writes of the other one. */
+static void question_let_go(struct resolve_question *question)
 {
     if (atomic_fetch_sub_explicit(&question->holders, 1, memory_order_acq_rel) != 1)
         return;
@@ -43,13 +43,13 @@ static void let_go(struct resolve_question *question)
     free(question);
 }
 
-/* It forgets the question first: a child that is forked meanwhile must not close what is closed. */
+/* Forget the question first: a child forked in between must not close the descriptor a second time. */
 void resolver_destroy(struct resolver *resolver)
 {
     struct resolve_question *question = resolver->question;
     resolver->question = NULL;
     if (question)
-        let_go(question);
+        question_let_go(question);
 }
 
 void resolver_abandon(struct resolver *resolver)
@@ -59,9 +59,9 @@ void resolver_abandon(struct resolver *resolver)
     resolver->question = NULL;
 }
 
-/* Into memory for `most` addresses. */
-static int look_up(const struct resolve_target *target, const char *host, int flags, struct resolve_address *list,
-                   size_t *count)
+/* Fill `list`, which has room for `most` addresses. */
+static int resolve_look_up(const struct resolve_target *target, const char *host, int flags,
+                           struct resolve_address *list, size_t *count)
 {
     const struct addrinfo hints = { .ai_socktype = SOCK_STREAM, .ai_flags = flags | AI_NUMERICSERV };
     struct addrinfo *found;
@@ -84,18 +84,18 @@ static int look_up(const struct resolve_target *target, const char *host, int fl
     return *count > 0 ? 0 : EAI_NONAME;
 }
 
-static void *ask(void *user)
+static void *resolve_run(void *user)
 {
     struct resolve_question *question = user;
     const struct resolve_target *target = &question->target;
-    question->error = look_up(target, question->host, target->flags, question->list, &question->count);
+    question->error = resolve_look_up(target, question->host, target->flags, question->list, &question->count);
     wake_fd_ring(question->answered_fd);
-    let_go(question);
+    question_let_go(question);
     return NULL;
 }
 
-/* 0, or an errno. */
-static int start(struct resolve_question *question)
+/* Start the thread. 0, or an errno. */
+static int question_start(struct resolve_question *question)
 {
     pthread_attr_t attributes;
     pthread_t thread;
@@ -103,12 +103,12 @@ static int start(struct resolve_question *question)
     if (error)
         return error;
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    error = quiet_thread_start(&thread, &attributes, ask, question);
+    error = quiet_thread_start(&thread, &attributes, resolve_run, question);
     pthread_attr_destroy(&attributes);
     return error;
 }
 
-/* NULL, and in *error an errno: there is no memory or no descriptor to be had. */
+/* Make a question. NULL: no memory or no descriptor; *error is an errno. */
 static struct resolve_question *question_make(const struct resolve_target *target, int *error)
 {
     struct resolve_question *question = calloc(1, sizeof *question);
@@ -133,8 +133,8 @@ static struct resolve_question *question_make(const struct resolve_target *targe
     return NULL;
 }
 
-static enum resolved take_answer(struct resolver *resolver, struct resolve_address *list, size_t *count, char *reason,
-                                 size_t reason_size)
+static enum resolved resolver_take_answer(struct resolver *resolver, struct resolve_address *list, size_t *count,
+                                          char *reason, size_t reason_size)
 {
     struct resolve_question *question = resolver->question;
     if (!wake_fd_drain(question->answered_fd))
@@ -156,21 +156,21 @@ enum resolved resolver_ask(struct resolver *resolver, struct resolve_address *li
 {
     const struct resolve_target *target = &resolver->target;
     if (resolver->question)
-        return take_answer(resolver, list, count, reason, reason_size);
-    if (look_up(target, target->host, AI_NUMERICHOST, list, count) == 0)
+        return resolver_take_answer(resolver, list, count, reason, reason_size);
+    if (resolve_look_up(target, target->host, AI_NUMERICHOST, list, count) == 0)
         return RESOLVED;
 
     int error;
     struct resolve_question *question = question_make(target, &error);
     if (question) {
-        atomic_store_explicit(&question->holders, 2, memory_order_relaxed); /* the thread's start orders it */
-        error = start(question);
+        atomic_store_explicit(&question->holders, 2, memory_order_relaxed); /* starting the thread orders it */
+        error = question_start(question);
         if (!error) {
             resolver->question = question;
             return RESOLVING;
         }
         atomic_store_explicit(&question->holders, 1, memory_order_relaxed);
-        let_go(question);
+        question_let_go(question);
     }
     snprintf(reason, reason_size, "the host's name is not resolved: %s%s", question ? "no thread: " : "",
              strerrordesc_np(error));

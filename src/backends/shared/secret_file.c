@@ -1,4 +1,4 @@
-/* secret_file.c - reads a secret that stands on the first line of a file. */
+/* secret_file.c - reads a secret from the first line of a file. */
 #include "backends/shared/secret_file.h"
 
 #include <errno.h>
@@ -6,8 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Fill `line` up to its end, the file's or the first newline; how much, or -1 with errno. */
-static ssize_t read_line(int fd, char *line, size_t size)
+/* Read until `line` is full, the file ends, or a newline was read. Returns the number of bytes, or -1 with errno. */
+static ssize_t secret_read_line(int fd, char *line, size_t size)
 {
     size_t len = 0;
     while (len < size && !memchr(line, '\n', len)) {
@@ -27,7 +27,7 @@ int secret_file_read(const char *path, char *line, size_t size, size_t *len)
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return -1;
-    ssize_t got = read_line(fd, line, size);
+    ssize_t got = secret_read_line(fd, line, size);
     int error = errno;
     close(fd);
     errno = error;

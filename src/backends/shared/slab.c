@@ -1,9 +1,8 @@
-/* slab.c - pages of equal entries.
+/* slab.c - pages of entries of one size.
  *
- * A page begins with its header, found from an entry by cutting the low bits off its address. Entries are handed out
- * in the order of their addresses until the page has been used up once, and from a list of freed ones after that, so
- * that no page is touched before it is needed.
- */
+ * A page begins with its header, which an entry's address leads to by clearing its low bits. Entries are handed
+ * out in address order until the page has been used up once, and from a list of freed ones after that, so that no
+ * memory is touched before it is needed. */
 #include "backends/shared/slab.h"
 
 #include "core/ground/arith.h"
@@ -13,7 +12,7 @@
 #include <sys/mman.h>
 
 #define PAGES_PER_REGION (SLAB_REGION_BYTES / SLAB_PAGE_BYTES)
-#define PLACED_REGIONS (INT64_C(1) << 32 >> 16) /* as many as there are places of 32 bits for */
+#define PLACED_REGIONS (INT64_C(1) << 32 >> 16) /* as many as places of 32 bits can name */
 
 struct free_entry {
     struct free_entry *next;
@@ -21,15 +20,15 @@ struct free_entry {
 
 struct slab_page {
     alignas(SLAB_STEP) struct free_entry *freed;
-    struct slab_page *next, *previous; /* in slab->open[class]; next alone in slab->empty */
-    uint32_t entry_bytes;              /* of the class that it serves, or served last; 0: it never has served any */
+    struct slab_page *next, *previous; /* in slab->open[class]; in slab->empty only `next` */
+    uint32_t entry_bytes;              /* of the class that it serves or served last; 0: none yet */
     uint32_t live;                     /* entries handed out */
-    uint32_t fresh;  /* entries not handed out since it was empty start here, in bytes from the page */
-    uint32_t region; /* its number */
+    uint32_t fresh;                    /* offset of the first entry not handed out since the page was empty */
+    uint32_t region;                   /* the region's number */
 };
 
-/* Where entries begin in a page: half a cache line off, so that of entries of 96 bytes, which keys of 16 have, every
- * second has what a decision looks at (its last 64 bytes) in one line. */
+/* Entries begin half a cache line off. With entries of 96 bytes, which keys of 16 bytes have, every second one
+ * then has all that a decision reads, its last 64 bytes, in one line. */
 #define FIRST_ENTRY 96
 
 _Static_assert(FIRST_ENTRY % SLAB_STEP == 0 && FIRST_ENTRY >= sizeof(struct slab_page), "entries are aligned");
@@ -40,12 +39,12 @@ struct slab_region {
     void *address;
 };
 
-static size_t class_of(size_t size)
+static size_t slab_class_of(size_t size)
 {
     return (size + SLAB_STEP - 1) / SLAB_STEP - 1;
 }
 
-static struct slab_page *page_of(const void *entry)
+static struct slab_page *slab_page_of(const void *entry)
 {
     return (struct slab_page *)((uintptr_t)entry & ~(uintptr_t)(SLAB_PAGE_BYTES - 1));
 }
@@ -78,8 +77,8 @@ void slab_destroy(struct slab *slab)
 
 /* ---- Pages ---- */
 
-/* An aligned region: map twice as much, and give back what lies before and behind. */
-static void *region_map(void)
+/* Map an aligned region: map twice as much, and unmap what lies before and behind. */
+static void *slab_region_map(void)
 {
     size_t mapped = 2 * SLAB_REGION_BYTES;
     char *low = mmap(NULL, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -94,17 +93,17 @@ static void *region_map(void)
     return region;
 }
 
-static bool region_add(struct slab *slab) REQUIRES(slab->mutex)
+static bool slab_region_add(struct slab *slab) REQUIRES(slab->mutex)
 {
     struct slab_region *region = malloc(sizeof *region);
     if (!region)
         return false;
-    region->address = region_map();
+    region->address = slab_region_map();
     if (!region->address) {
         free(region);
         return false;
     }
-    if (slab->regions) /* the one before is used up */
+    if (slab->regions) /* the previous region is used up */
         madvise(slab->regions->address, SLAB_REGION_BYTES, MADV_HUGEPAGE);
     region->next = slab->regions;
     slab->regions = region;
@@ -120,21 +119,21 @@ static bool region_add(struct slab *slab) REQUIRES(slab->mutex)
     return true;
 }
 
-/* An empty page for a class. */
-static void page_cast(struct slab *slab, struct slab_page *page, uint32_t entry_bytes) REQUIRES(slab->mutex)
+/* Give an empty page to a class. */
+static void slab_page_cast(struct slab *slab, struct slab_page *page, uint32_t entry_bytes) REQUIRES(slab->mutex)
 {
     const bool is_recast = page->entry_bytes != 0 && page->entry_bytes != entry_bytes;
     page->entry_bytes = entry_bytes;
     page->freed = NULL;
     page->live = 0;
     page->fresh = FIRST_ENTRY;
-    if (is_recast && slab->readers) { /* those that keep a place learn of it before those that look are waited for */
+    if (is_recast && slab->readers) { /* stored places become stale before the readers are waited for */
         atomic_fetch_add(&slab->recast, 1);
         readers_wait(slab->readers);
     }
 }
 
-static void page_open(struct slab *slab, struct slab_page *page, size_t class) REQUIRES(slab->mutex)
+static void slab_page_open(struct slab *slab, struct slab_page *page, size_t class) REQUIRES(slab->mutex)
 {
     page->previous = NULL;
     page->next = slab->open[class];
@@ -143,7 +142,7 @@ static void page_open(struct slab *slab, struct slab_page *page, size_t class) R
     slab->open[class] = page;
 }
 
-static void page_close(struct slab *slab, struct slab_page *page, size_t class) REQUIRES(slab->mutex)
+static void slab_page_close(struct slab *slab, struct slab_page *page, size_t class) REQUIRES(slab->mutex)
 {
     if (page->next)
         page->next->previous = page->previous;
@@ -153,32 +152,32 @@ static void page_close(struct slab *slab, struct slab_page *page, size_t class) 
         slab->open[class] = page->next;
 }
 
-static enum slab_error page_add(struct slab *slab, size_t class, bool beyond_budget) REQUIRES(slab->mutex)
+static enum slab_error slab_page_add(struct slab *slab, size_t class, bool beyond_budget) REQUIRES(slab->mutex)
 {
     if (!budget_take(slab->budget, SLAB_PAGE_BYTES)) {
         if (!beyond_budget)
             return SLAB_NO_BUDGET;
         budget_overdraw(slab->budget, SLAB_PAGE_BYTES);
     }
-    if (!slab->empty && !region_add(slab)) {
+    if (!slab->empty && !slab_region_add(slab)) {
         budget_give(slab->budget, SLAB_PAGE_BYTES);
         return SLAB_NO_MEMORY;
     }
     struct slab_page *page = slab->empty;
     slab->empty = page->next;
-    page_cast(slab, page, (uint32_t)((class + 1) * SLAB_STEP));
-    page_open(slab, page, class);
+    slab_page_cast(slab, page, (uint32_t)((class + 1) * SLAB_STEP));
+    slab_page_open(slab, page, class);
     return SLAB_OK;
 }
 
-static bool page_is_full(const struct slab_page *page)
+static bool slab_page_is_full(const struct slab_page *page)
 {
     return !page->freed && page->fresh + page->entry_bytes > SLAB_PAGE_BYTES;
 }
 
 /* ---- Entries ---- */
 
-static enum slab_error large_take(struct slab *slab, size_t size, bool beyond_budget, void **out)
+static enum slab_error slab_take_large(struct slab *slab, size_t size, bool beyond_budget, void **out)
 {
     if (!budget_take(slab->budget, (int64_t)size)) {
         if (!beyond_budget)
@@ -197,13 +196,13 @@ static enum slab_error large_take(struct slab *slab, size_t size, bool beyond_bu
 enum slab_error slab_take(struct slab *slab, size_t size, bool beyond_budget, void **out)
 {
     if (size > SLAB_MAX_ENTRY)
-        return large_take(slab, size, beyond_budget, out);
+        return slab_take_large(slab, size, beyond_budget, out);
 
-    size_t class = class_of(size);
+    size_t class = slab_class_of(size);
     enum slab_error error = SLAB_OK;
     lock_take(&slab->mutex);
     if (!slab->open[class])
-        error = page_add(slab, class, beyond_budget);
+        error = slab_page_add(slab, class, beyond_budget);
     if (!error) {
         struct slab_page *page = slab->open[class];
         if (page->freed) {
@@ -214,8 +213,8 @@ enum slab_error slab_take(struct slab *slab, size_t size, bool beyond_budget, vo
             page->fresh += page->entry_bytes;
         }
         page->live++;
-        if (page_is_full(page))
-            page_close(slab, page, class);
+        if (slab_page_is_full(page))
+            slab_page_close(slab, page, class);
     }
     lock_give(&slab->mutex);
     return error;
@@ -228,18 +227,18 @@ void slab_give(struct slab *slab, void *entry, size_t size)
         budget_give(slab->budget, (int64_t)size);
         return;
     }
-    size_t class = class_of(size);
-    struct slab_page *page = page_of(entry);
+    size_t class = slab_class_of(size);
+    struct slab_page *page = slab_page_of(entry);
     lock_take(&slab->mutex);
-    bool was_full = page_is_full(page);
+    bool was_full = slab_page_is_full(page);
     struct free_entry *freed = entry;
     freed->next = page->freed;
     page->freed = freed;
     page->live--;
     if (was_full)
-        page_open(slab, page, class);
+        slab_page_open(slab, page, class);
     if (page->live == 0) {
-        page_close(slab, page, class);
+        slab_page_close(slab, page, class);
         page->next = slab->empty;
         slab->empty = page;
         budget_give(slab->budget, SLAB_PAGE_BYTES);
@@ -251,7 +250,7 @@ uint32_t slab_place(const struct slab *slab, const void *entry, size_t size)
 {
     if (size > SLAB_MAX_ENTRY)
         return 0;
-    const uint32_t region = page_of(entry)->region;
+    const uint32_t region = slab_page_of(entry)->region;
     const size_t within = ((uintptr_t)entry & (SLAB_REGION_BYTES - 1)) / SLAB_STEP;
     return region < slab->most_regions ? (uint32_t)(region * SLAB_PLACES_PER_REGION + within) : 0;
 }

@@ -1,15 +1,15 @@
-/* wait_briefly.h - waits for another thread to take the few steps that it is in the middle of. */
+/* wait_briefly.h - waits for another thread to finish a few steps. */
 #ifndef BACKENDS_SHARED_WAIT_BRIEFLY_H
 #define BACKENDS_SHARED_WAIT_BRIEFLY_H
 
 #include <sched.h>
 #include <time.h>
 
-#define WAIT_SPINS 100 /* tries: it takes its steps on another processor */
+#define WAIT_SPINS 100 /* tries while the other thread probably runs on another processor */
 #define WAIT_YIELDS 100
-#define WAIT_PAUSE_NS 50000 /* from then on: it is of lower priority, perhaps, and yielding would not do */
+#define WAIT_PAUSE_NS 50000 /* afterwards: yielding does not help a thread of lower priority */
 
-/* After so many tries, from 0 on. */
+/* Wait after a failed try; `tries` counts from 0. */
 static inline void wait_briefly(int tries)
 {
     if (tries >= WAIT_SPINS + WAIT_YIELDS)
