@@ -1,5 +1,5 @@
 #!/bin/sh
-# run.sh - builds the fuzz targets with clang's libFuzzer and lets each look for inputs that break what it asserts.
+# run.sh - builds the fuzz targets with clang's libFuzzer and lets each search for inputs that violate its properties.
 set -eu
 cd "$(dirname "$0")/../.."
 . tests/tools/setup.sh
@@ -62,7 +62,7 @@ need_packages $build_packages $redis_packages $consul_packages check clang libcl
     liblua5.1-0-dev
 build_preset fuzz
 
-# stat FILE NAME - a figure of libFuzzer's.
+# stat FILE NAME - print a statistic of libFuzzer's.
 stat() {
     sed -n "s/^stat::$2: *//p" "$1" | tail -n 1
 }
@@ -75,7 +75,7 @@ status=0
 
 run_target() { # TARGET
     if [ ! -x "$out/tests/fuzz/fuzz_$1" ]; then
-        say "$1: left out, for it is not in this build; CMake says why"
+        say "$1: left out, because this build lacks it; CMake's output says why"
         return
     fi
     say "$1, $seconds s"

@@ -1,14 +1,15 @@
 #!/bin/sh
-# reach.sh BUILD [PROGRAM...] - which tests reach which lines of src/core, and how long they take; for tests/tools/mutants.sh.
+# reach.sh BUILD [PROGRAM...] - finds which tests reach which lines of src/core, and how long they take.
 #
-# BUILD/plain and BUILD/lines hold the same tests, the latter with its lines counted. A test here is a whole program on
-# Check if it is quick, else one case of it: a mutant need not wait for the others. BUILD/reach gets, of each program,
+# tests/tools/mutants.sh uses it. BUILD/plain and BUILD/lines hold the same tests, the latter with line counting. A test
+# here is a quick Check program, or one case of a slow one, so that a mutant need not wait for the other cases.
+# BUILD/reach gets, for each program,
 #
-#     NAME.tests    a line each: seconds, program, steps (WEIR_TEST_STEPS; - is the program's own), arguments or case
-#     NAME.lines    file:line and the number of the test in NAME.tests, from 1; number 0: a line that could be run
+#     NAME.tests    one per line: seconds, program, steps (WEIR_TEST_STEPS; - is the program's own), arguments or case
+#     NAME.lines    file:line and the test's number in NAME.tests, from 1; 0 marks an executable line
 #
-# A program is looked at anew when it is newer than that. Tests that do not pass in one process of their own are told
-# on standard error and left out.
+# A program that is newer than its files is run again. A test that fails in a process without forks is reported on
+# standard error and left out.
 set -eu
 cd "$(dirname "$0")/../.."
 root=$PWD
@@ -24,14 +25,14 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 trap 'exit 2' INT TERM
 
-# gcov finds its notes beside the counts, which are written below a folder of their own.
+# gcov needs its notes beside the counts, which are written below a separate folder.
 counts=$work/counts
 find "$build/lines/src" -name '*.gcno' | while read -r note; do
     mkdir -p "$counts$(dirname "$note")"
     ln -s "$note" "$counts$note"
 done
 
-# run_test FOLDER STEPS PROGRAM CASE... - a whole program without a case; a program that is not on Check has arguments.
+# run_test FOLDER STEPS PROGRAM CASE... - run a case, or the whole program without one; other programs get arguments.
 run_test() {
     (
         cd "$1/tests"
@@ -54,7 +55,7 @@ run_test() {
     ) >"$work/log" 2>&1 </dev/null
 }
 
-# run_all PROGRAM - all of its cases; prints how many seconds of a processor that took.
+# run_all PROGRAM - run all of its cases and print the processor time in seconds.
 run_all() {
     (
         CK_XML_LOG_FILE_NAME=$work/xml run_test "$build/plain" $steps "$1" || true
@@ -67,7 +68,7 @@ run_all() {
     )
 }
 
-# lines_of NUMBER - what has just been counted.
+# lines_of NUMBER - print the lines that were just counted.
 lines_of() {
     find "$counts" -name '*.gcda' >"$work/counted"
     [ -s "$work/counted" ] || return 0
@@ -86,15 +87,15 @@ lines_of() {
     xargs rm -f <"$work/counted"
 }
 
-# add_test PASSED SECONDS PROGRAM CASE... - to the lists of the program. One that did not pass with the others, or with
-# so few steps, may do so by itself.
+# add_test PASSED SECONDS PROGRAM CASE... - add it to the program's lists. A test that failed together with others, or
+# with few steps, may pass alone.
 add_test() {
     passed=$1 seconds=$2 of_steps=$steps
     shift 2
     if [ "$passed" != success ] && ! run_test "$build/plain" $steps "$@"; then
         of_steps=-
         if ! run_test "$build/plain" - "$@"; then
-            echo "reach.sh: left out, for it does not pass in a process of its own: $*" >&2
+            echo "reach.sh: left out, because it fails in a process without forks: $*" >&2
             return
         fi
     fi
@@ -111,8 +112,7 @@ add_test() {
     printf '%s\t%s\t%s\t%s\n' "$seconds" "$program" $of_steps "$*" >>"$out.tests.new"
 }
 
-# cases_of SECONDS - those that a run of a program on Check has told of: passed or not, seconds, name. Check has measured
-# by the clock on the wall, whatever else ran.
+# cases_of SECONDS - print the cases of a Check run: passed or not, seconds, name. Check measures wall-clock time.
 cases_of() {
     awk -v all="$1" '
         /<test result=/ { passed = /"success"/ ? "success" : "failure" }

@@ -1,6 +1,6 @@
 #!/bin/sh
-# self.sh WORK CC - a test of the mutator and of tests/tools/mutants.conf: what there is to find is found, a mutant is the
-# source with one mistake, a sample can be had again, and a list that names what is not there is refused.
+# self.sh WORK CC - tests the mutator and tests/tools/mutants.conf. The mutator finds all mutants of sample.c, each
+# mutant is the source with one mistake, a sample is reproducible, and a list with an unknown mutant is refused.
 set -eu
 cd "$(dirname "$0")/../.."
 work=$1
@@ -16,17 +16,17 @@ $CC -std=c11 tests/mutants/mutator.c tests/mutants/tokens.c -o "$work/mutator"
 "$work/mutator" list tests/mutants/sample.c >"$work/found"
 diff tests/mutants/sample.list "$work/found" || die "the mutants of sample.c are not those of sample.list"
 
-# Each mutant differs from the source as its line says.
+# Each mutant differs from the source as its list entry says.
 tab=$(printf '\t')
 while IFS=$tab read -r file number line _ _ before after; do
     "$work/mutator" apply "$file" "$number" >"$work/mutant.c"
     diff "$file" "$work/mutant.c" >"$work/diff" && die "mutant $number is the source"
-    grep -q "^${line}c$line\$" "$work/diff" || die "mutant $number has changed another line than $line"
+    grep -q "^${line}c$line\$" "$work/diff" || die "mutant $number changed another line than $line"
     sed -n 's/^> *//p' "$work/diff" | grep -qF "$after" || die "mutant $number has no \"$after\""
-    sed -n 's/^< *//p' "$work/diff" | grep -qF "$before" || die "mutant $number was no \"$before\""
+    sed -n 's/^< *//p' "$work/diff" | grep -qF "$before" || die "mutant $number did not replace \"$before\""
 done <tests/mutants/sample.list
 
-# A lock that is given back and was not taken is found, and one that was is not.
+# A lock that is released without being taken is reported; one that was taken is not.
 for taken in 'lock_take(lock);' ''; do
     cat >"$work/locks.c" <<TEXT
 #include "core/ground/lock.h"
@@ -43,17 +43,17 @@ TEXT
     [ "$found" = "$expected" ] || ! command -v clang >/dev/null || die "clang's analysis of \"$taken\": $found"
 done
 
-# A sample is the same each time, of the size asked for, another with another seed, and part of the whole.
+# A sample is reproducible, has the requested size, depends on the seed, and is part of the whole.
 for seed in 1 1 2; do
     "$work/mutator" list --sample 9 --seed $seed tests/mutants/sample.c >"$work/sample"
-    [ "$(wc -l <"$work/sample")" -eq 9 ] || die "a sample of 9 has not 9 mutants"
-    [ "$(sort "$work/found" "$work/sample" | uniq -d | wc -l)" -eq 9 ] || die "a sample has what the whole has not"
+    [ "$(wc -l <"$work/sample")" -eq 9 ] || die "a sample of 9 does not have 9 mutants"
+    [ "$(sort "$work/found" "$work/sample" | uniq -d | wc -l)" -eq 9 ] || die "a sample has a mutant that the whole list lacks"
     cksum <"$work/sample"
 done >"$work/sums"
 [ "$(sort "$work/sums" | uniq -c | awk '{ print $1 }' | sort | tr '\n' ' ')" = '1 2 ' ] ||
-    die "samples of one seed differ, or those of two do not"
+    die "samples of one seed differ, or samples of two seeds do not"
 
-# Wrong arguments are told, and nothing is made of them.
+# Wrong arguments are refused.
 for wrong in '--sample x' '--shard 3/2' '--file README.md' '--workers 0' '--nothing' '--seed'; do
     status=0
     # shellcheck disable=SC2086 # lists of words
@@ -70,4 +70,4 @@ check_refuses() { # LINE...
 check_refuses 'src/core/ground/arith.h min_of' '    return a < b ? b : a;' '    => return a <= b ? b : a;' '    why it is not there'
 check_refuses 'src/core/ground/arith.h min_of' '    return a < b ? a : b;' '    => return a <= b ? a : b;'
 check_refuses 'src/core/ground/arith.h min_of' '    => return a <= b ? a : b;' '    why it was nothing before'
-echo "$(wc -l <"$work/found") mutants of the sample found, all as they are to be"
+echo "$(wc -l <"$work/found") mutants of the sample found, all as expected"

@@ -1,18 +1,18 @@
 #!/bin/sh
-# worker.sh BUILD LIST OUT - makes the mutants of LIST, runs the tests that reach each until one fails, and says what
-# came of it; for tests/tools/mutants.sh.
+# worker.sh BUILD LIST OUT - makes the mutants of LIST, runs the tests that reach each until one fails, and reports the
+# results; for tests/tools/mutants.sh.
 #
-# A line of LIST is one of `mutator list` and then the tests' ranks (lines of BUILD/tests), the quickest first. OUT gets
-# a line for each: what came of it, by what, file, number, line, function, sort, the text before, the text after.
+# A line of LIST is one of `mutator list`, then the tests' ranks (lines of BUILD/tests), the quickest first. OUT gets
+# a line for each mutant: result, test, file, number, line, function, kind, the text before, the text after.
 #
-#     caught       a test failed, or took much longer than it does: hung; or clang found a lock that is not held
-#     survived     no test did
-#     same         the compiler makes the same code of it, for what one installs: it changes nothing
+#     caught       a test failed, or hung (took much longer than usual); or clang found a lock that is not held
+#     survived     no test failed
+#     same         the compiler makes the same code of it in an installed build: it changes nothing
 #     impossible   it does not compile
 #
-# Only what a mutant changes is compiled: its file or, of a header, the objects that use the function. A program is
-# linked when its first test is to run, with these in front of the library. What survives is tried once more in
-# BUILD/sanitized, where memory that is leaked, or read where there is none, is a failure.
+# Only what a mutant changes is compiled: its file or, for a header, the objects that use the function. A program is
+# linked when its first test runs, with these objects before the library. A survivor is tried once more in
+# BUILD/sanitized, where leaks and invalid reads are failures.
 set -eu
 cd "$(dirname "$0")/../.."
 root=$PWD
@@ -30,7 +30,7 @@ die() {
 
 # ---- Compiling ----
 
-# compile FLAVOUR OBJECT SOURCE OUT [FLAG...] - as FLAVOUR's build does, with headers of $work/over before the others.
+# compile FLAVOUR OBJECT SOURCE OUT [FLAG...] - compile as FLAVOUR's build does; headers of $work/over come first.
 compile() {
     command=$(awk -F '\t' -v object="$2" '$1 == object { print $2 }' "$build/$1.commands" |
         sed "s|@SOURCE@|$3|; s|@OUT@|$4|; s|@FIRST@|-I$work/over|")
@@ -38,7 +38,7 @@ compile() {
     (cd "$build/plain" && eval "$command $*") 2>"$work/errors"
 }
 
-# source_of OBJECT - where the mutant's source, or that of an object which uses its header, lies.
+# source_of OBJECT - print the path of the mutant's source, or of a source that uses its header.
 source_of() {
     case $file in
     *.c) echo "$work/source/$(basename "$file")" ;;
@@ -46,7 +46,7 @@ source_of() {
     esac
 }
 
-# make_objects FOLDER FLAVOUR [FLAG...] - of the mutant, or of the original if it is that which lies in the place.
+# make_objects FOLDER FLAVOUR [FLAG...] - compile the source in place: the mutant or the original.
 make_objects() {
     folder=$1 flavour=$2
     shift 2
@@ -56,7 +56,7 @@ make_objects() {
     done
 }
 
-# same_code FLAVOUR-FOLDER... - whether two folders of objects are the same.
+# same_code FOLDER FOLDER - succeed if the objects in both are identical.
 same_code() {
     for object in $objects; do
         cmp -s "$1/$(echo "$object" | tr / +)" "$2/$(echo "$object" | tr / +)" || return 1
@@ -74,10 +74,10 @@ place_mutant() {
 
 # ---- Testing ----
 
-# link_program FLAVOUR OBJECTS-FOLDER PROGRAM - with the mutant's objects before the library, and instead of the test's.
+# link_program FLAVOUR OBJECTS-FOLDER PROGRAM - link with the mutant's objects before the library and in place of the test's.
 link_program() {
     command=$(awk -F '\t' -v program="$3" '$1 == program { print $2 }' "$build/$1.links")
-    [ -n "$command" ] || die "it is not known how $3 is linked"
+    [ -n "$command" ] || die "found no link command for $3"
     front=
     for object in $objects; do
         made=$2/$(echo "$object" | tr / +)
@@ -94,8 +94,8 @@ link_program() {
     (cd "$build/$1" && eval "$command") 2>"$work/errors"
 }
 
-# run_test PROGRAM SECONDS RANK - the exit status is the test's, or one of those below if it hung: it may take so many
-# seconds of a processor, and a minute or ten times as long where others have the processors as well.
+# run_test PROGRAM SECONDS RANK - return the test's exit status, or one of those below if it hung. It may use that much
+# processor time, and a minute plus ten times as long on a busy machine.
 run_test() {
     entry=$(sed -n "$3p" "$build/tests")
     IFS=$tab read -r name steps case <<LINE
@@ -105,7 +105,7 @@ LINE
         cd "$build/plain/tests"
         [ "$steps" = - ] || export WEIR_TEST_STEPS="$steps"
         export CK_FORK=no
-        # shellcheck disable=SC3045 # each sh of today has it
+        # shellcheck disable=SC3045 # all current shells have it
         ulimit -t "$2"
         wait=$((60 + 10 * $2))
         case $name in
@@ -121,7 +121,7 @@ LINE
     ) >"$work/log" 2>&1 </dev/null
 }
 
-# try_tests FLAVOUR OBJECTS-FOLDER FACTOR - sets what and by.
+# try_tests FLAVOUR OBJECTS-FOLDER FACTOR - run the tests; set `what` and `by`.
 try_tests() {
     rm -rf "$work/programs"
     mkdir -p "$work/programs"
@@ -130,7 +130,7 @@ try_tests() {
         limit=$(sed -n "${rank}p" "$build/tests" | cut -f 2)
         program=$work/programs/$(basename "$name")
         if [ ! -e "$program" ] && ! link_program "$1" "$2" "$name" "$program"; then
-            what=impossible by=$name # a symbol is not there any more
+            what=impossible by=$name # a symbol is missing
             return
         fi
         status=0
@@ -148,7 +148,7 @@ try_tests() {
     done
 }
 
-# A test that fails by itself under the sanitizers, in one process, catches nothing.
+# A test that also fails with the original under the sanitizers catches nothing.
 try_sanitized() {
     [ -e "$build/sanitized.commands" ] || return 0
     make_objects "$work/sanitized" sanitized || return 0

@@ -1,5 +1,5 @@
 #!/bin/sh
-# abi.sh - holds the shared library's interface against that of the last release, by libabigail's abidiff. See --help.
+# abi.sh - compares the shared library's interface with the last release's, using libabigail's abidiff. See --help.
 set -eu
 export LC_ALL=C
 
@@ -40,7 +40,7 @@ tag=${1-}
 if [ -z "$tag" ]; then
     tag=$(git describe --tags --abbrev=0 --match 'v[0-9]*' 2>/dev/null) || tag=
     if [ -z "$tag" ]; then
-        echo 'There is no tag v* of a release yet: nothing to compare with.'
+        echo 'No release has a tag v* yet: nothing to compare with.'
         exit 0
     fi
 fi
@@ -48,7 +48,7 @@ commit=$(git rev-parse --verify --quiet "$tag^{commit}") || die "there is no $ta
 # shellcheck disable=SC2086,SC2154 # lists of words, of setup.sh
 need_packages $build_packages $redis_packages $consul_packages abigail-tools
 
-# library SOURCE BUILD - builds it with debugging information, of which abidiff reads the types; prints where it is.
+# library SOURCE BUILD - build it with debugging information, from which abidiff reads the types; print its path.
 library() {
     { cmake -S "$1" -B "$2" -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DBUILD_TESTING=OFF -DWEIR_CLI=OFF \
         -DWEIR_STATIC=OFF && cmake --build "$2" --target weir_shared --parallel "$jobs"; } >"$2.log" 2>&1 || {
@@ -65,27 +65,27 @@ mkdir "$at/tag"
 git archive "$commit" | tar -x -C "$at/tag" || die "$tag cannot be unpacked"
 say "building $tag"
 old=$(library "$at/tag" "$at/old") || exit 2
-say 'building what is here'
+say 'building the working tree'
 new=$(library "$PWD" "$at/new") || exit 2
 
 soname() {
     readelf --wide --dynamic "$1" | sed -n 's/.*(SONAME).*\[\(.*\)\].*/\1/p'
 }
 
-# abidiff's status is a set of bits: 1 and 2 an error, 4 a change, 8 one that is incompatible for certain. What it cannot
-# tell to be harmless, such as a struct of ours that has grown, is a change: so any change counts, save for new functions
-# and what abi.ini allows.
-say "$tag and what is here"
+# abidiff's status is a set of bits: 1 and 2 an error, 4 a change, 8 a change that is certainly incompatible. It reports
+# a change that may be harmful, such as a larger struct, as 4. So any change counts, except new functions and what
+# abi.ini allows.
+say "$tag and the working tree"
 status=0
 abidiff --headers-dir1 "$at/tag/include" --headers-dir2 include --no-added-syms --drop-private-types \
     --suppressions tests/package/abi.ini "$old" "$new" || status=$?
 if [ $((status & 3)) -ne 0 ]; then
     die 'abidiff cannot compare them'
 elif [ "$status" -eq 0 ]; then
-    echo "compatible: what is linked to $tag runs with this"
+    echo "compatible: programs linked with $tag run with this build"
 elif [ "$(soname "$old")" != "$(soname "$new")" ]; then
-    echo "incompatible with $tag, and called $(soname "$new") no longer $(soname "$old"): as it must be"
+    echo "incompatible with $tag, and named $(soname "$new") instead of $(soname "$old"), as it must be"
 else
-    echo "incompatible with $tag, and still called $(soname "$new"): take the change back, or raise SOVERSION" >&2
+    echo "incompatible with $tag, but still named $(soname "$new"): revert the change, or raise SOVERSION" >&2
     exit 1
 fi

@@ -1,6 +1,6 @@
 #!/bin/sh
-# abi_check.sh - tests abi.sh on a repository of its own, whose library is one file: with no tag, with nothing changed, and
-# with changes that programs which are linked already survive or do not. 77 without abidiff.
+# abi_check.sh - tests abi.sh on a small repository whose library is one file: without a tag, without a change, with
+# compatible changes and with incompatible ones. Exit status 77 without abidiff.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 command -v abidiff >/dev/null 2>&1 || {
@@ -42,7 +42,7 @@ git init -q .
 git add .
 git -c user.name=weir -c user.email=weir@localhost commit -qm 'all of it'
 
-# says NAME STATUS TEXT [ARGUMENT]: abi.sh ends with STATUS, and TEXT is in what it says. Then all is as it was.
+# says NAME STATUS TEXT [ARGUMENT]: check that abi.sh ends with STATUS and prints TEXT; then restore the repository.
 says() {
     name=$1 expected=$2 text=$3
     shift 3
@@ -59,26 +59,26 @@ says() {
 }
 
 says nothing_is_compared_without_a_tag 0 'nothing to compare with'
-says a_tag_that_is_not_there_is_told 2 'there is no v9.9' v9.9
+says an_unknown_tag_is_an_error 2 'there is no v9.9' v9.9
 says an_unknown_option_is_refused 2 'usage:' --tga
 git tag v0.0.1
-says what_has_not_changed_is_compatible 0 'compatible: what is linked to v0.0.1'
+says an_unchanged_library_is_compatible 0 'compatible: programs linked with v0.0.1'
 
 echo 'int weir_more(void) { return 1; }' >>src/weir.c
-says a_new_function_is_compatible 0 'compatible: what is linked to v0.0.1'
+says a_new_function_is_compatible 0 'compatible: programs linked with v0.0.1'
 sed -i 's/long allowed; };/long allowed; long denied; };/' include/weir/weir.h
-says a_struct_that_tells_its_size_may_grow_at_its_end 0 'compatible: what is linked to v0.0.1'
+says a_struct_that_tells_its_size_may_grow_at_its_end 0 'compatible: programs linked with v0.0.1'
 sed -i 's/size; long/size; long denied; long/' include/weir/weir.h
-says but_not_before_it 1 'incompatible with v0.0.1'
+says it_may_not_grow_before_its_size 1 'incompatible with v0.0.1'
 sed -i 's/int allowed; long limit;/int allowed; long limit, remaining;/' include/weir/weir.h
 says a_struct_that_does_not_tell_its_size_may_not_grow 1 'incompatible with v0.0.1'
 sed -i 's/long cost/int cost/' include/weir/weir.h src/weir.c
-says a_parameter_of_another_type_is_told 1 "parameter 1 of type 'long int' changed"
+says a_parameter_of_another_type_is_incompatible 1 "parameter 1 of type 'long int' changed"
 sed -i '/weir_stats_read/d' include/weir/weir.h src/weir.c
-says a_function_that_is_gone_is_told 1 'take the change back, or raise SOVERSION'
+says a_missing_function_is_incompatible 1 'revert the change, or raise SOVERSION'
 sed -i '/weir_stats_read/d' include/weir/weir.h src/weir.c
 sed -i 's/SOVERSION 0/SOVERSION 1/' src/CMakeLists.txt
-says unless_the_library_is_called_otherwise 0 'called libweir.so.1 no longer libweir.so.0'
+says a_new_soname_permits_an_incompatible_change 0 'named libweir.so.1 instead of libweir.so.0'
 echo 'int weir_broken( {' >>src/weir.c
-says what_cannot_be_built_is_told 2 'cannot be built'
+says a_tree_that_does_not_build_is_an_error 2 'cannot be built'
 exit $failed

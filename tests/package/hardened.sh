@@ -1,8 +1,7 @@
 #!/bin/sh
-# hardened.sh COMPILER LIBRARY ARCHIVE [PROGRAM] - what came out of the compiler and the linker has the hardening that CMakeLists.txt
-# asks for, by readelf: not what the flags say but what the files are. The markings for control flow are looked for in
-# the archive: it is all of our code and nothing else, while the linker drops them if the system's start files, which are
-# linked to a library or a program, have none (as on Debian 12).
+# hardened.sh COMPILER LIBRARY ARCHIVE [PROGRAM] - checks with readelf that the built files have the hardening that
+# CMakeLists.txt requests; flags alone prove nothing. Control-flow markings are checked in the archive, which contains
+# only weir's code. In a library or a program the linker drops them if the system's start files have none (Debian 12).
 set -eu
 compiler=$1
 library=$2
@@ -13,7 +12,7 @@ scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 failed=0
 
-# has FILE WHAT PATTERN: the dump at hand has a line like that.
+# has FILE WHAT PATTERN: check that the current dump has a matching line.
 has() {
     if grep -qE -- "$3" "$scratch/dump"; then
         echo "ok   $(basename "$1"): $2"
@@ -23,7 +22,7 @@ has() {
     fi
 }
 
-# lacks FILE WHAT PATTERN: it has none.
+# lacks FILE WHAT PATTERN: check that it has none.
 lacks() {
     if grep -E -- "$3" "$scratch/dump"; then
         echo "FAIL $(basename "$1"): $2"
@@ -33,7 +32,7 @@ lacks() {
     fi
 }
 
-# linked FILE: what the linker saw to.
+# linked FILE: check what the linker does.
 linked() {
     readelf --wide --program-headers --dynamic "$1" >"$scratch/dump"
     has "$1" 'what the loader has filled in is read-only' 'GNU_RELRO'
@@ -43,21 +42,21 @@ linked() {
     lacks "$1" 'code needs no changes where it is loaded' 'TEXTREL'
 }
 
-# compiled FILE: what the compiler put in.
+# compiled FILE: check what the compiler does.
 compiled() {
     readelf --wide --symbols "$1" >"$scratch/dump"
     has "$1" 'the stack is guarded' '__stack_chk_fail'
     has "$1" 'calls of libc that write look at the room' '__(snprintf|memcpy|vsnprintf)_chk'
 }
 
-# A library with none of it is told.
+# A library without hardening must be reported.
 echo 'char *text(char *out) { return __builtin_strcpy(out, "soft"); }' >"$scratch/soft.c"
 "$compiler" -O0 -shared -fPIC -fno-stack-protector -U_FORTIFY_SOURCE -Wl,-z,norelro,-z,lazy,-z,execstack \
     "$scratch/soft.c" -o "$scratch/soft.so"
 { linked "$scratch/soft.so" && compiled "$scratch/soft.so"; } >"$scratch/told"
 if [ "$(grep -c '^FAIL' "$scratch/told")" -ne 5 ]; then
     cat "$scratch/told"
-    echo 'a library without hardening is not told as one'
+    echo 'a library without hardening is not reported'
     exit 1
 fi
 failed=0

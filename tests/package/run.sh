@@ -1,6 +1,6 @@
 #!/bin/sh
-# run.sh SOURCE BUILD COMPILER GENERATOR - installs BUILD under a prefix of its own and uses it there as others would:
-# through find_package, pkg-config and as a subproject; then again after the whole tree has moved; then uninstalls it.
+# run.sh SOURCE BUILD COMPILER GENERATOR - installs BUILD under a private prefix and uses it there as a user would:
+# through find_package, pkg-config and as a subproject. It repeats this after moving the tree, then uninstalls.
 set -eu
 source=$1
 build=$2
@@ -16,7 +16,7 @@ fail() {
     exit 1
 }
 
-# expect WHAT COMMAND... - the consumer prints the library's version, one admission and one denial.
+# expect WHAT COMMAND... - check that the consumer prints the library's version, one admission and one denial.
 expect() {
     what=$1
     shift
@@ -36,7 +36,7 @@ use_cmake() {
     expect "cmake, weir::weir_static, $*" "$scratch/cmake/consumer_weir_static"
 }
 
-# use_prefix PREFIX - as installed there.
+# use_prefix PREFIX - use what is installed there.
 use_prefix() {
     use_cmake -DCMAKE_PREFIX_PATH="$1"
     libdir=$(dirname "$(find "$1" -name 'libweir.so')")
@@ -46,7 +46,7 @@ use_prefix() {
     # shellcheck disable=SC2046 # the flags are words
     "$compiler" "$consumer/consumer.c" -o "$scratch/shared" $(pkg-config --cflags --libs weir)
     expect "pkg-config, shared" env LD_LIBRARY_PATH="$libdir" "$scratch/shared"
-    # Debian has archives of not all that libcurl needs: with Consul weir alone is linked statically.
+    # Debian lacks archives of some of libcurl's libraries: with Consul only weir is linked statically.
     if grep -q -e '-lcurl' "$libdir/pkgconfig/weir.pc"; then
         static_flags=$(pkg-config --static --cflags --libs weir | sed 's/-lweir/-l:libweir.a/')
     else
@@ -67,7 +67,7 @@ rm -rf "$scratch"
 mkdir -p "$scratch"
 version=$(sed -n 's/^project(weir VERSION \([0-9.]*\).*/\1/p' "$source/CMakeLists.txt")
 
-# The user's own manifest, if the library is installed from this build already, is put back at the end.
+# If this build is already installed, its manifest is restored at the end.
 if [ -e "$manifest" ]; then
     cp -p "$manifest" "$scratch/manifest"
 fi

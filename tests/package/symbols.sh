@@ -1,6 +1,6 @@
 #!/bin/sh
-# symbols.sh LIBRARY ARCHIVE HEADERS [MANIFEST] - the libraries export exactly the functions that the headers declare
-# WEIR_API and that symbols.txt lists: the shared one each under the version that stands there.
+# symbols.sh LIBRARY ARCHIVE HEADERS [MANIFEST] - checks that the libraries export exactly the functions that the headers
+# declare WEIR_API and that symbols.txt lists; the shared library exports each under the listed version.
 set -eu
 library=$1
 archive=$2
@@ -10,7 +10,7 @@ export LC_ALL=C
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
-# same EXPECTED ACTUAL MINUS PLUS: whether the lists are the same; else the difference, and what - and + mean in it.
+# same EXPECTED ACTUAL MINUS PLUS: succeed if the lists are the same; otherwise print the difference, explaining - and +.
 same() {
     diff -u "$1" "$2" >"$scratch/difference" && return
     sed 1,2d "$scratch/difference" | grep '^[-+]' >&2

@@ -1,5 +1,5 @@
 #!/bin/sh
-# mutants.sh - breaks the code on purpose, a promise at a time, and shows that the simulator tells. See --help.
+# mutants.sh - breaks the code on purpose, one promise at a time, and checks that the simulator reports it. See --help.
 set -eu
 cd "$(dirname "$0")/../.."
 
@@ -36,7 +36,7 @@ for source in $sources; do
 done
 
 missed=0
-# The mutation is a sed script; what the simulator must say has WORD in it.
+# The mutation is a sed script; the simulator's report must contain WORD.
 mutant() { # PROMISE WORD SCENARIO FILE SED
     cp "$work/$4" "$work/kept"
     sed "$5" "$work/kept" >"$work/$4"

@@ -1,7 +1,7 @@
 #!/bin/sh
-# check.sh SOAK BUILD - runs the soak briefly, with a fault every few tenths of a second, twice at the same time: as it is, when
-# it finds nothing, ends in order once it is interrupted and leaves nothing behind; and with defects made on purpose, each
-# of which it finds; but memory's growth if BUILD is instrumented, for it is the sanitizer's then.
+# check.sh SOAK BUILD - runs two brief soaks side by side, with a fault every few tenths of a second. One runs normally:
+# it must find nothing, end in order when interrupted, and leave nothing behind. The other has defects made on purpose:
+# it must find each, except memory growth if BUILD is instrumented, because that memory is the sanitizer's.
 set -eu
 soak=$1
 build=$2
@@ -31,7 +31,7 @@ start() { # FILE OPTION... - sets started
     started=$!
 }
 
-# ended ID - its exit status, in status.
+# ended ID - wait for it; store its exit status in `status`.
 ended() {
     status=0
     wait "$1" || status=$?
