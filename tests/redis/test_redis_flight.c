@@ -12,44 +12,37 @@
 enum { ASKS = 200 };
 
 /* A memory limiter supplies the limits; the test drives the flight by hand. */
-struct hangar {
+static struct hangar {
     struct scene scene;
     struct redis_flight *flight, *again;
     struct redis_bytes out;
     struct weir_decision decisions[ASKS];
     int statuses[ASKS]; /* 1: not finished */
-};
+} hangar;
 
-static void hangar_open_by(struct hangar *hangar, size_t room, struct redis_flight_rules rules)
+static void hangar_open_by(size_t room, struct redis_flight_rules rules)
 {
-    scene_open(&hangar->scene, NULL);
-    hangar->flight = redis_flight_make(room, rules);
-    hangar->again = redis_flight_make(room, rules);
-    ck_assert_ptr_nonnull(hangar->flight);
-    ck_assert_ptr_nonnull(hangar->again);
-    redis_flight_clear(hangar->flight);
-    redis_flight_clear(hangar->again);
-    hangar->out = (struct redis_bytes){ 0 };
+    scene_open(&hangar.scene, NULL);
+    hangar.flight = redis_flight_make(room, rules);
+    hangar.again = redis_flight_make(room, rules);
+    ck_assert_ptr_nonnull(hangar.flight);
+    ck_assert_ptr_nonnull(hangar.again);
+    redis_flight_clear(hangar.flight);
+    redis_flight_clear(hangar.again);
+    hangar.out = (struct redis_bytes){ 0 };
     for (int i = 0; i < ASKS; i++)
-        hangar->statuses[i] = 1;
+        hangar.statuses[i] = 1;
 }
+#define hangar_open(room) hangar_open_by(room, (struct redis_flight_rules){ 0 })
+#define hangar_open_in_cluster(room) hangar_open_by(room, (struct redis_flight_rules){ .in_cluster = true })
+#define hangar_open_durable(room) hangar_open_by(room, (struct redis_flight_rules){ .replicas = 2 })
 
-static void hangar_open(struct hangar *hangar, size_t room)
+static void hangar_close(void)
 {
-    hangar_open_by(hangar, room, (struct redis_flight_rules){ 0 });
-}
-
-static void hangar_open_in_cluster(struct hangar *hangar, size_t room)
-{
-    hangar_open_by(hangar, room, (struct redis_flight_rules){ .in_cluster = true });
-}
-
-static void hangar_close(struct hangar *hangar)
-{
-    redis_flight_free(hangar->flight);
-    redis_flight_free(hangar->again);
-    redis_bytes_free(&hangar->out);
-    scene_close(&hangar->scene);
+    redis_flight_free(hangar.flight);
+    redis_flight_free(hangar.again);
+    redis_bytes_free(&hangar.out);
+    scene_close(&hangar.scene);
 }
 
 static struct weir_backend_request take(weir_limit *limit, const char *key, int64_t cost)
@@ -57,15 +50,15 @@ static struct weir_backend_request take(weir_limit *limit, const char *key, int6
     return backend_request(limit, weir_key_text(key), cost, WEIR_OWN_CLOCK, WEIR_TAKE);
 }
 
-static bool add_by(struct hangar *hangar, int i, struct weir_backend_request request, bool asking)
+static bool add_by(int i, struct weir_backend_request request, bool asking)
 {
-    return redis_flight_add(hangar->flight, &request, 1, false, 1000 + i, &hangar->decisions[i], &hangar->statuses[i],
+    return redis_flight_add(hangar.flight, &request, 1, false, 1000 + i, &hangar.decisions[i], &hangar.statuses[i],
                             asking);
 }
 
-static bool add(struct hangar *hangar, int i, struct weir_backend_request request)
+static bool add(int i, struct weir_backend_request request)
 {
-    return add_by(hangar, i, request, false);
+    return add_by(i, request, false);
 }
 
 static void ended(struct redis_flight_request *aboard, int status, const struct redis_redirect *redirect)
@@ -77,20 +70,20 @@ static void ended(struct redis_flight_request *aboard, int status, const struct 
 }
 
 /* Count the occurrences of `text` in the bytes to be sent. */
-static int count_of(const struct hangar *hangar, const char *text)
+static int count_of(const char *text)
 {
     int count = 0;
     size_t len = strlen(text);
-    for (size_t i = 0; i + len <= hangar->out.len; i++)
-        count += memcmp(hangar->out.data + i, text, len) == 0;
+    for (size_t i = 0; i + len <= hangar.out.len; i++)
+        count += memcmp(hangar.out.data + i, text, len) == 0;
     return count;
 }
 
-static void write_out(struct hangar *hangar)
+static void write_out(void)
 {
-    redis_bytes_clear(&hangar->out, false);
-    redis_flight_write(hangar->flight, "weir:", &hangar->out);
-    ck_assert(!hangar->out.failed);
+    redis_bytes_clear(&hangar.out, false);
+    redis_flight_write(hangar.flight, "weir:", &hangar.out);
+    ck_assert(!hangar.out.failed);
 }
 
 /* A reply: the time, the permits charged, and `fresh` keys without a state. */
@@ -119,24 +112,52 @@ static const struct redis_reply *answer(const struct redis_flight *flight, struc
     return &answer->reply;
 }
 
+static struct redis_reply digest_reply(enum redis_script_id script)
+{
+    return (struct redis_reply){ .kind = REDIS_REPLY_IS_STRING, .text = redis_scripts[script].sha1, .len = 40 };
+}
+
 static struct redis_reply error_reply(const char *text)
 {
     return (struct redis_reply){ .kind = REDIS_REPLY_IS_ERROR, .text = text, .len = strlen(text) };
 }
 
+/* Put the requests that are sent again into hangar.flight, and write it. */
+static void fly_again(void)
+{
+    redis_flight_clear(hangar.again);
+    redis_flight_again(hangar.flight, hangar.again, ended);
+    struct redis_flight *landed = hangar.flight;
+    hangar.flight = hangar.again;
+    hangar.again = landed;
+    write_out();
+}
+
+#define NO_SCRIPT "NOSCRIPT No matching script. Please use EVAL."
+static const struct redis_reply not_there = { .kind = REDIS_REPLY_IS_ERROR,
+                                              .text = NO_SCRIPT,
+                                              .len = sizeof NO_SCRIPT - 1 };
+static const struct redis_reply ok = { .kind = REDIS_REPLY_IS_STATUS, .text = "OK", .len = 2 };
+static const struct redis_reply none = { .kind = REDIS_REPLY_IS_NUMBER, .text = "" };
+static const struct redis_reply two_replicas = { .kind = REDIS_REPLY_IS_NUMBER, .text = "", .number = 2 };
+
+#define assert_reply(reply, progress) ck_assert_int_eq(redis_flight_reply(hangar.flight, reply, ended), progress)
+
+/* The same for a script's answer. */
+#define assert_answer(charged, fresh, progress) \
+    assert_reply(answer(hangar.flight, &(struct answer){ .bytes = "" }, charged, fresh), progress)
+
 TEST(requests_for_a_key_share_its_place_and_are_decided_in_order, 10)
 {
-    struct hangar hangar;
-    struct answer reply;
-    hangar_open(&hangar, 16);
+    hangar_open(16);
     weir_limit *limit = scene_define_text(&hangar.scene, "limit", "fixed_window limit=5 period=1h");
     for (int i = 0; i < 4; i++)
-        ck_assert(add(&hangar, i, take(limit, "a", 2)));
-    ck_assert(add(&hangar, 4, take(limit, "a", 1)));
-    write_out(&hangar);
-    ck_assert_int_eq(count_of(&hangar, "EVALSHA"), 1);
-    ck_assert_int_eq(count_of(&hangar, "weir:limit:{a}"), 1);
-    ck_assert_int_eq(redis_flight_reply(hangar.flight, answer(hangar.flight, &reply, 5, 1), ended), REDIS_LANDED);
+        ck_assert(add(i, take(limit, "a", 2)));
+    ck_assert(add(4, take(limit, "a", 1)));
+    write_out();
+    ck_assert_int_eq(count_of("EVALSHA"), 1);
+    ck_assert_int_eq(count_of("weir:limit:{a}"), 1);
+    assert_answer(5, 1, REDIS_LANDED);
     static const int64_t remaining[] = { 3, 1, 1, 1, 0 };
     for (int i = 0; i < 5; i++) {
         ck_assert_int_eq(hangar.statuses[i], WEIR_OK);
@@ -144,7 +165,7 @@ TEST(requests_for_a_key_share_its_place_and_are_decided_in_order, 10)
         ck_assert(hangar.decisions[i].allowed == (i != 2 && i != 3));
         ck_assert_int_eq(hangar.decisions[i].source, WEIR_BY_REDIS);
     }
-    hangar_close(&hangar);
+    hangar_close();
 }
 
 static struct weir_backend_request lease(weir_limit *limit, const char *key, int64_t cost, int64_t ahead,
@@ -157,14 +178,13 @@ static struct weir_backend_request lease(weir_limit *limit, const char *key, int
 }
 
 /* True if the only call in the bytes to be sent has these items. */
-static bool has_items(const struct hangar *hangar, const unsigned char (*items)[REDIS_ITEM_SIZE], size_t n)
+static bool has_items(const unsigned char (*items)[REDIS_ITEM_SIZE], size_t n)
 {
     char head[16];
     size_t head_len = (size_t)snprintf(head, sizeof head, "$%zu\r\n", n * REDIS_ITEM_SIZE + REDIS_ECHO_SIZE);
     size_t len = n * REDIS_ITEM_SIZE;
-    for (size_t i = 0; i + head_len + len <= hangar->out.len; i++)
-        if (memcmp(hangar->out.data + i, head, head_len) == 0 &&
-            memcmp(hangar->out.data + i + head_len, items, len) == 0)
+    for (size_t i = 0; i + head_len + len <= hangar.out.len; i++)
+        if (memcmp(hangar.out.data + i, head, head_len) == 0 && memcmp(hangar.out.data + i + head_len, items, len) == 0)
             return true;
     return false;
 }
@@ -183,24 +203,21 @@ TEST(requests_that_charge_ahead_are_items_of_their_own_and_share_the_place_of_th
         { REDIS_LEASE_IF_TAKEN, 0, 1, 0, 0, 0, 0, 1, 0 },
     };
     static const int64_t remaining[] = { 19, 14, 10, 9, 8, 0, 0 }, ahead[] = { 0, 4, 3, 0, 0, 8, 0 };
-    struct hangar hangar;
-    struct answer reply;
-    hangar_open(&hangar, 16);
+    hangar_open(16);
     weir_limit *limit = scene_define_text(&hangar.scene, "limit", "fixed_window limit=20 period=1h");
-    ck_assert(add(&hangar, 0, take(limit, "a", 1)));
-    ck_assert(add(&hangar, 1, lease(limit, "a", 1, 4, 4)));
-    ck_assert(add(&hangar, 2, lease(limit, "a", 1, 4, 4)));
-    ck_assert(add(&hangar, 3, take(limit, "a", 1)));
-    ck_assert(add(&hangar, 4, take(limit, "a", 1)));
-    ck_assert(add(&hangar, 5, lease(limit, "a", 0, 9, 1)));
-    ck_assert(add(&hangar, 6, lease(limit, "a", 1, 1, 1)));
-    write_out(&hangar);
-    ck_assert_int_eq(count_of(&hangar, "EVALSHA"), 1);
-    ck_assert(has_items(&hangar, items, sizeof items / sizeof items[0]));
+    ck_assert(add(0, take(limit, "a", 1)));
+    ck_assert(add(1, lease(limit, "a", 1, 4, 4)));
+    ck_assert(add(2, lease(limit, "a", 1, 4, 4)));
+    ck_assert(add(3, take(limit, "a", 1)));
+    ck_assert(add(4, take(limit, "a", 1)));
+    ck_assert(add(5, lease(limit, "a", 0, 9, 1)));
+    ck_assert(add(6, lease(limit, "a", 1, 1, 1)));
+    write_out();
+    ck_assert_int_eq(count_of("EVALSHA"), 1);
+    ck_assert(has_items(items, sizeof items / sizeof items[0]));
     for (int64_t charged = 19; charged <= 21; charged += 2) /* sums other than the correct one */
-        ck_assert_int_eq(redis_flight_reply(hangar.flight, answer(hangar.flight, &reply, charged, 1), ended),
-                         REDIS_MISFIT);
-    ck_assert_int_eq(redis_flight_reply(hangar.flight, answer(hangar.flight, &reply, 20, 1), ended), REDIS_LANDED);
+        assert_answer(charged, 1, REDIS_MISFIT);
+    assert_answer(20, 1, REDIS_LANDED);
     for (int i = 0; i < 7; i++) {
         ck_assert_int_eq(hangar.statuses[i], WEIR_OK);
         ck_assert_int_eq(hangar.decisions[i].remaining, remaining[i]);
@@ -208,32 +225,31 @@ TEST(requests_that_charge_ahead_are_items_of_their_own_and_share_the_place_of_th
         ck_assert(hangar.decisions[i].allowed == (i != 6));
         ck_assert_int_eq(hangar.decisions[i].source, WEIR_BY_REDIS);
     }
-    hangar_close(&hangar);
+    hangar_close();
 }
 
 TEST(keys_of_a_limit_share_a_call_and_limits_do_not, 10)
 {
-    struct hangar hangar;
     char name[16];
-    hangar_open(&hangar, ASKS);
+    hangar_open(ASKS);
     weir_limit *first = scene_define_text(&hangar.scene, "first", "token_bucket limit=5 period=1s");
     weir_limit *second = scene_define_text(&hangar.scene, "second", "token_bucket limit=5 period=1s");
     for (int i = 0; i < 65; i++) {
         static char names[65][16];
         snprintf(names[i], sizeof names[i], "key%d", i);
-        ck_assert(add(&hangar, i, take(first, names[i], 1)));
+        ck_assert(add(i, take(first, names[i], 1)));
     }
-    write_out(&hangar);
-    ck_assert_int_eq(count_of(&hangar, "EVALSHA"), 2); /* one more than REDIS_CALL_KEYS */
-    ck_assert(add(&hangar, 65, take(second, "key0", 1)));
-    write_out(&hangar);
-    ck_assert_int_eq(count_of(&hangar, "EVALSHA"), 3);
+    write_out();
+    ck_assert_int_eq(count_of("EVALSHA"), 2); /* one more than REDIS_CALL_KEYS */
+    ck_assert(add(65, take(second, "key0", 1)));
+    write_out();
+    ck_assert_int_eq(count_of("EVALSHA"), 3);
     for (int i = 0; i < 65; i++) {
         snprintf(name, sizeof name, "{key%d}", i);
-        ck_assert_int_eq(count_of(&hangar, name), i == 0 ? 2 : 1);
+        ck_assert_int_eq(count_of(name), i == 0 ? 2 : 1);
     }
     redis_flight_fail(hangar.flight, WEIR_EIO, ended);
-    hangar_close(&hangar);
+    hangar_close();
 }
 
 TEST(a_call_has_fewer_keys_where_each_takes_the_server_longer, 10)
@@ -249,100 +265,76 @@ TEST(a_call_has_fewer_keys_where_each_takes_the_server_longer, 10)
         { "sliding_window limit=5 period=1s blocks=1024", 64 },
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        struct hangar hangar;
         char names[64][16];
-        hangar_open(&hangar, ASKS);
+        hangar_open(ASKS);
         weir_limit *limit = scene_define_text(&hangar.scene, "limit", cases[i].policy);
         for (int k = 0; k < 64; k++) {
             snprintf(names[k], sizeof names[k], "key%d", k);
-            ck_assert(add(&hangar, k, take(limit, names[k], 1)));
+            ck_assert(add(k, take(limit, names[k], 1)));
         }
-        write_out(&hangar);
-        ck_assert_int_eq(count_of(&hangar, "EVALSHA"), cases[i].calls);
+        write_out();
+        ck_assert_int_eq(count_of("EVALSHA"), cases[i].calls);
         redis_flight_fail(hangar.flight, WEIR_EIO, ended);
-        hangar_close(&hangar);
+        hangar_close();
     }
 }
 
 TEST(a_key_decided_by_another_time_gets_a_later_call, 10)
 {
-    struct hangar hangar;
-    hangar_open(&hangar, 16);
+    hangar_open(16);
     weir_limit *limit = scene_define_text(&hangar.scene, "limit", "token_bucket limit=5 period=1s");
     static const int64_t times[] = { 111111, 222222, 111111 };
     for (int i = 0; i < 3; i++) {
         struct weir_backend_request request = take(limit, "a", 1);
         request.now_us = times[i];
-        ck_assert(add(&hangar, i, request));
+        ck_assert(add(i, request));
     }
-    write_out(&hangar);
-    ck_assert_int_eq(count_of(&hangar, "EVALSHA"), 3);
-    ck_assert_int_eq(count_of(&hangar, "111111"), 2);
+    write_out();
+    ck_assert_int_eq(count_of("EVALSHA"), 3);
+    ck_assert_int_eq(count_of("111111"), 2);
     redis_flight_fail(hangar.flight, WEIR_EIO, ended);
-    hangar_close(&hangar);
+    hangar_close();
 }
 
 TEST(a_full_flight_takes_all_of_a_group_or_none, 10)
 {
-    struct hangar hangar;
-    hangar_open(&hangar, 4);
+    hangar_open(4);
     weir_limit *limit = scene_define_text(&hangar.scene, "limit", "token_bucket limit=5 period=1s");
     const struct weir_backend_request three[3] = { take(limit, "a", 1), take(limit, "b", 1), take(limit, "c", 1) };
     ck_assert(redis_flight_add(hangar.flight, three, 3, false, 1000, hangar.decisions, &hangar.statuses[0], false));
     ck_assert(!redis_flight_add(hangar.flight, three, 2, true, 1000, hangar.decisions, &hangar.statuses[1], false));
     ck_assert_uint_eq(hangar.flight->request_count, 3);
-    ck_assert(add(&hangar, 2, take(limit, "d", 1)));
-    ck_assert(!add(&hangar, 3, take(limit, "d", 1)));
-    hangar_close(&hangar);
+    ck_assert(add(2, take(limit, "d", 1)));
+    ck_assert(!add(3, take(limit, "d", 1)));
+    hangar_close();
 }
 
 TEST(a_script_that_was_not_loaded_is_sent_again_with_it_and_at_most_three_times, 10)
 {
-    struct hangar hangar;
-    struct answer reply;
-    const struct redis_reply not_there = error_reply("NOSCRIPT No matching script. Please use EVAL.");
-    hangar_open(&hangar, 16);
+    hangar_open(16);
     weir_limit *bucket = scene_define_text(&hangar.scene, "bucket", "token_bucket limit=5 period=1s");
     weir_limit *window = scene_define_text(&hangar.scene, "window", "fixed_window limit=5 period=1s");
-    ck_assert(add(&hangar, 0, take(bucket, "a", 1)));
-    ck_assert(add(&hangar, 1, take(window, "a", 1)));
-    write_out(&hangar);
-    ck_assert_int_eq(redis_flight_reply(hangar.flight, &not_there, ended), REDIS_FLYING);
-    ck_assert_int_eq(redis_flight_reply(hangar.flight, answer(hangar.flight, &reply, 1, 1), ended), REDIS_LANDED);
+    ck_assert(add(0, take(bucket, "a", 1)));
+    ck_assert(add(1, take(window, "a", 1)));
+    write_out();
+    assert_reply(&not_there, REDIS_FLYING);
+    assert_answer(1, 1, REDIS_LANDED);
     ck_assert_int_eq(hangar.statuses[0], 1);
     ck_assert_int_eq(hangar.statuses[1], WEIR_OK);
     for (int i = 2; i <= REDIS_TRIES; i++) {
         ck_assert_uint_ne(hangar.flight->not_loaded, 0);
-        redis_flight_clear(hangar.again);
-        redis_flight_again(hangar.flight, hangar.again, ended);
-        struct redis_flight *landed = hangar.flight;
-        hangar.flight = hangar.again;
-        hangar.again = landed;
-        write_out(&hangar);
-        ck_assert_int_eq(count_of(&hangar, "EVALSHA"), 1);
-        ck_assert_int_eq(count_of(&hangar, "\r\nSCRIPT\r\n"), 1);
-        const struct redis_reply loaded = { .kind = REDIS_REPLY_IS_STRING,
-                                            .text = redis_scripts[REDIS_TOKEN_BUCKET].sha1,
-                                            .len = 40 };
-        ck_assert_int_eq(redis_flight_reply(hangar.flight, &loaded, ended), REDIS_FLYING);
-        ck_assert_int_eq(redis_flight_reply(hangar.flight, &not_there, ended), REDIS_LANDED);
+        fly_again();
+        ck_assert_int_eq(count_of("EVALSHA"), 1);
+        ck_assert_int_eq(count_of("\r\nSCRIPT\r\n"), 1);
+        const struct redis_reply loaded = digest_reply(REDIS_TOKEN_BUCKET);
+        assert_reply(&loaded, REDIS_FLYING);
+        assert_reply(&not_there, REDIS_LANDED);
     }
     redis_flight_clear(hangar.again);
     redis_flight_again(hangar.flight, hangar.again, ended);
     ck_assert_uint_eq(hangar.again->request_count, 0);
     ck_assert_int_eq(hangar.statuses[0], WEIR_EIO);
-    hangar_close(&hangar);
-}
-
-/* Put the requests that are sent again into hangar->flight, and write it. */
-static void fly_again(struct hangar *hangar)
-{
-    redis_flight_clear(hangar->again);
-    redis_flight_again(hangar->flight, hangar->again, ended);
-    struct redis_flight *landed = hangar->flight;
-    hangar->flight = hangar->again;
-    hangar->again = landed;
-    write_out(hangar);
+    hangar_close();
 }
 
 TEST(a_script_that_is_loaded_is_answered_by_its_digest_or_an_error, 10)
@@ -360,41 +352,37 @@ TEST(a_script_that_is_loaded_is_answered_by_its_digest_or_an_error, 10)
         { { .kind = REDIS_REPLY_IS_STATUS, .text = sha1, .len = 40 }, REDIS_MISFIT },
         { { .kind = REDIS_REPLY_IS_NIL, .text = "", .len = 0 }, REDIS_MISFIT },
     };
-    const struct redis_reply not_there = error_reply("NOSCRIPT No matching script. Please use EVAL.");
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        struct hangar hangar;
-        hangar_open(&hangar, 16);
+        hangar_open(16);
         weir_limit *limit = scene_define_text(&hangar.scene, "limit", "token_bucket limit=5 period=1s");
-        ck_assert(add(&hangar, 0, take(limit, "a", 1)));
-        write_out(&hangar);
-        ck_assert_int_eq(redis_flight_reply(hangar.flight, &not_there, ended), REDIS_LANDED);
-        fly_again(&hangar);
-        ck_assert_int_eq(redis_flight_reply(hangar.flight, &cases[i].reply, ended), cases[i].progress);
+        ck_assert(add(0, take(limit, "a", 1)));
+        write_out();
+        assert_reply(&not_there, REDIS_LANDED);
+        fly_again();
+        assert_reply(&cases[i].reply, cases[i].progress);
         ck_assert_str_eq(hangar.flight->error_word, cases[i].reply.kind == REDIS_REPLY_IS_ERROR ? "NOPERM" : "");
         ck_assert_int_eq(hangar.statuses[0], 1);
         redis_flight_fail(hangar.flight, WEIR_EIO, ended);
-        hangar_close(&hangar);
+        hangar_close();
     }
 }
 
 TEST(all_or_nothing_stays_one_call_when_it_is_sent_again, 10)
 {
-    struct hangar hangar;
     struct answer reply;
-    const struct redis_reply not_there = error_reply("NOSCRIPT");
-    hangar_open(&hangar, 16);
+    hangar_open(16);
     weir_limit *limit = scene_define_text(&hangar.scene, "limit", "token_bucket limit=5 period=1s");
     const struct weir_backend_request two[2] = { take(limit, "a", 2), take(limit, "b", 3) };
     ck_assert(redis_flight_add(hangar.flight, two, 2, true, 1000, hangar.decisions, &hangar.statuses[0], false));
-    write_out(&hangar);
-    ck_assert_int_eq(redis_flight_reply(hangar.flight, &not_there, ended), REDIS_LANDED);
+    write_out();
+    assert_reply(&not_there, REDIS_LANDED);
     redis_flight_again(hangar.flight, hangar.again, ended);
     ck_assert_uint_eq(hangar.again->call_count, 1);
     ck_assert_uint_eq(hangar.again->request_count, 2);
     hangar.again->loads = 0;
     redis_bytes_clear(&hangar.out, false);
     redis_flight_write(hangar.again, "weir:", &hangar.out);
-    ck_assert_int_eq(count_of(&hangar, "EVALSHA"), 1);
+    ck_assert_int_eq(count_of("EVALSHA"), 1);
     hangar.statuses[0] = 1;
     int told = 1;
     for (size_t i = 0; i < 2; i++)
@@ -403,7 +391,7 @@ TEST(all_or_nothing_stays_one_call_when_it_is_sent_again, 10)
     ck_assert_int_eq(told, WEIR_OK);
     ck_assert_int_eq(hangar.decisions[0].remaining, 3);
     ck_assert_int_eq(hangar.decisions[1].remaining, 2);
-    hangar_close(&hangar);
+    hangar_close();
 }
 
 TEST(an_error_ends_its_call_and_no_other, 10)
@@ -438,140 +426,125 @@ TEST(an_error_ends_its_call_and_no_other, 10)
         { "", "ERR" },
     };
     for (size_t i = 0; i < sizeof errors / sizeof errors[0]; i++) {
-        struct hangar hangar;
-        struct answer reply;
         const struct redis_reply error = error_reply(errors[i].text);
-        hangar_open(&hangar, 16);
+        hangar_open(16);
         weir_limit *bucket = scene_define_text(&hangar.scene, "bucket", "token_bucket limit=5 period=1s");
         weir_limit *window = scene_define_text(&hangar.scene, "window", "fixed_window limit=5 period=1s");
-        ck_assert(add(&hangar, 0, take(bucket, "a", 1)));
-        ck_assert(add(&hangar, 1, take(window, "a", 1)));
-        write_out(&hangar);
-        ck_assert_int_eq(redis_flight_reply(hangar.flight, &error, ended), REDIS_FLYING);
+        ck_assert(add(0, take(bucket, "a", 1)));
+        ck_assert(add(1, take(window, "a", 1)));
+        write_out();
+        assert_reply(&error, REDIS_FLYING);
         ck_assert_int_eq(hangar.statuses[0], WEIR_EIO);
         ck_assert_int_eq(hangar.statuses[1], 1);
-        ck_assert_int_eq(redis_flight_reply(hangar.flight, answer(hangar.flight, &reply, 1, 1), ended), REDIS_LANDED);
+        assert_answer(1, 1, REDIS_LANDED);
         ck_assert_int_eq(hangar.statuses[1], WEIR_OK);
         ck_assert_str_eq(hangar.flight->error_word, errors[i].word);
         ck_assert(hangar.flight->read_only == (strcmp(errors[i].word, "READONLY") == 0));
-        hangar_close(&hangar);
+        hangar_close();
     }
 }
 
 TEST(an_answer_that_does_not_fit_is_no_decision, 10)
 {
-    struct hangar hangar;
     struct answer good, bad;
-    hangar_open(&hangar, 16);
+    hangar_open(16);
     weir_limit *limit = scene_define_text(&hangar.scene, "limit", "token_bucket limit=5 period=1s");
-    ck_assert(add(&hangar, 0, take(limit, "a", 1)));
-    ck_assert(add(&hangar, 1, take(limit, "b", 1)));
-    write_out(&hangar);
+    ck_assert(add(0, take(limit, "a", 1)));
+    ck_assert(add(1, take(limit, "b", 1)));
+    write_out();
     answer(hangar.flight, &good, 2, 2);
     for (size_t len = 0; len < good.reply.len; len++) { /* too short */
         bad = good;
         bad.reply.text = bad.bytes;
         bad.reply.len = len;
-        ck_assert_int_eq(redis_flight_reply(hangar.flight, &bad.reply, ended), REDIS_MISFIT);
+        assert_reply(&bad.reply, REDIS_MISFIT);
     }
-    ck_assert_int_eq(redis_flight_reply(hangar.flight, answer(hangar.flight, &bad, 2, 3), ended),
-                     REDIS_MISFIT); /* too long */
-    ck_assert_int_eq(redis_flight_reply(hangar.flight, answer(hangar.flight, &bad, 1, 2), ended),
-                     REDIS_MISFIT); /* a wrong sum */
-    ck_assert_int_eq(redis_flight_reply(hangar.flight, answer(hangar.flight, &bad, 3, 2), ended), REDIS_MISFIT);
+    assert_answer(2, 3, REDIS_MISFIT); /* too long */
+    assert_answer(1, 2, REDIS_MISFIT); /* a wrong sum */
+    assert_answer(3, 2, REDIS_MISFIT);
     for (int i = 0; i < 4; i++) { /* another call's echo */
         bad = good;
         bad.reply.text = bad.bytes;
         bad.bytes[16 + i] ^= 1;
-        ck_assert_int_eq(redis_flight_reply(hangar.flight, &bad.reply, ended), REDIS_MISFIT);
+        assert_reply(&bad.reply, REDIS_MISFIT);
     }
     bad = good;
     bad.reply.text = bad.bytes;
     bad.bytes[14] = 'T'; /* an unknown tag */
-    ck_assert_int_eq(redis_flight_reply(hangar.flight, &bad.reply, ended), REDIS_MISFIT);
+    assert_reply(&bad.reply, REDIS_MISFIT);
     bad.reply = good.reply;
     bad.reply.kind = REDIS_REPLY_IS_STATUS;
-    ck_assert_int_eq(redis_flight_reply(hangar.flight, &bad.reply, ended), REDIS_MISFIT);
+    assert_reply(&bad.reply, REDIS_MISFIT);
     bad.reply.kind = REDIS_REPLY_IS_OTHER;
-    ck_assert_int_eq(redis_flight_reply(hangar.flight, &bad.reply, ended), REDIS_MISFIT);
+    assert_reply(&bad.reply, REDIS_MISFIT);
     ck_assert_int_eq(hangar.statuses[0], 1);
-    ck_assert_int_eq(redis_flight_reply(hangar.flight, &good.reply, ended), REDIS_LANDED);
+    assert_reply(&good.reply, REDIS_LANDED);
     ck_assert_int_eq(hangar.statuses[0], WEIR_OK);
-    hangar_close(&hangar);
+    hangar_close();
 }
 
 TEST(an_answer_to_an_all_or_nothing_fits_as_a_whole, 10)
 {
-    struct hangar hangar;
     struct answer reply;
-    hangar_open(&hangar, 16);
+    hangar_open(16);
     weir_limit *limit = scene_define_text(&hangar.scene, "limit", "token_bucket limit=5 period=1s");
     const struct weir_backend_request two[2] = { take(limit, "a", 1), take(limit, "b", 1) };
     ck_assert(redis_flight_add(hangar.flight, two, 2, true, 1000, hangar.decisions, &hangar.statuses[0], false));
     hangar.flight->requests[1].owner = &hangar.statuses[1];
-    write_out(&hangar);
+    write_out();
     for (int64_t charged = 1; charged <= 3; charged += 2) /* sums other than that of both */
-        ck_assert_int_eq(redis_flight_reply(hangar.flight, answer(hangar.flight, &reply, charged, 2), ended),
-                         REDIS_MISFIT);
+        assert_answer(charged, 2, REDIS_MISFIT);
     for (size_t fresh = 1; fresh <= 3; fresh += 2) /* one key too few or too many */
-        ck_assert_int_eq(redis_flight_reply(hangar.flight, answer(hangar.flight, &reply, 2, fresh), ended),
-                         REDIS_MISFIT);
+        assert_answer(2, fresh, REDIS_MISFIT);
     answer(hangar.flight, &reply, 2, 2);
     reply.bytes[15] = 'T'; /* an unknown tag */
-    ck_assert_int_eq(redis_flight_reply(hangar.flight, &reply.reply, ended), REDIS_MISFIT);
+    assert_reply(&reply.reply, REDIS_MISFIT);
     answer(hangar.flight, &reply, 0, 2);
     reply.bytes[14] = 1; /* the first is foreign, the second is not */
-    ck_assert_int_eq(redis_flight_reply(hangar.flight, &reply.reply, ended), REDIS_LANDED);
+    assert_reply(&reply.reply, REDIS_LANDED);
     ck_assert(hangar.statuses[0] == WEIR_ESTATE && hangar.statuses[1] == WEIR_ESTATE);
-    hangar_close(&hangar);
+    hangar_close();
 }
 
 TEST(an_answer_is_by_the_time_that_was_asked_for, 10)
 {
-    struct hangar hangar;
-    struct answer reply;
-    hangar_open(&hangar, 16);
+    hangar_open(16);
     weir_limit *limit = scene_define_text(&hangar.scene, "limit", "token_bucket limit=5 period=1s");
     for (int i = 0; i < 2; i++) {
         const int64_t now_us = INT64_C(1790000000000000) + 1 - i; /* the second time is answer()'s */
-        ck_assert(add(&hangar, i, backend_request(limit, weir_key_text("a"), 1, now_us, WEIR_TAKE)));
-        write_out(&hangar);
-        ck_assert_int_eq(redis_flight_reply(hangar.flight, answer(hangar.flight, &reply, 1, 1), ended),
-                         i == 0 ? REDIS_MISFIT : REDIS_LANDED);
+        ck_assert(add(i, backend_request(limit, weir_key_text("a"), 1, now_us, WEIR_TAKE)));
+        write_out();
+        assert_answer(1, 1, i == 0 ? REDIS_MISFIT : REDIS_LANDED);
         if (i == 0)
             redis_flight_fail(hangar.flight, WEIR_EIO, ended);
         redis_flight_clear(hangar.flight);
     }
     ck_assert_int_eq(hangar.statuses[1], WEIR_OK);
-    hangar_close(&hangar);
+    hangar_close();
 }
 
 TEST(a_replica_is_one_however_often_it_says_so, 10)
 {
-    struct hangar hangar;
     const struct redis_reply replica = error_reply("READONLY You can't write against a read only replica.");
-    hangar_open(&hangar, 16);
+    hangar_open(16);
     for (int i = 0; i < 2; i++)
-        ck_assert(add(
-            &hangar, i,
-            take(scene_define_text(&hangar.scene, i ? "other" : "limit", "fixed_window limit=5 period=1s"), "a", 1)));
-    write_out(&hangar);
-    ck_assert_int_eq(redis_flight_reply(hangar.flight, &replica, ended), REDIS_FLYING);
-    ck_assert_int_eq(redis_flight_reply(hangar.flight, &replica, ended), REDIS_LANDED);
+        ck_assert(add(i, take(scene_define_text(&hangar.scene, i ? "other" : "limit", "fixed_window limit=5 period=1s"),
+                              "a", 1)));
+    write_out();
+    assert_reply(&replica, REDIS_FLYING);
+    assert_reply(&replica, REDIS_LANDED);
     ck_assert(hangar.flight->read_only && hangar.statuses[0] == WEIR_EIO && hangar.statuses[1] == WEIR_EIO);
-    hangar_close(&hangar);
+    hangar_close();
 }
 
 TEST(what_is_answered_too_late_is_passed_over_and_the_rest_is_not, 10)
 {
-    struct hangar hangar;
-    struct answer reply;
-    hangar_open(&hangar, 16);
+    hangar_open(16);
     weir_limit *limit = scene_define_text(&hangar.scene, "limit", "fixed_window limit=5 period=1h");
     for (int i = 0; i < 3; i++) /* the deadlines are 1000, 1001 and 1002 */
-        ck_assert(add(&hangar, i, take(limit, "a", 1)));
+        ck_assert(add(i, take(limit, "a", 1)));
     ck_assert_int_eq(hangar.flight->deadline_us, 1000);
-    write_out(&hangar);
+    write_out();
     memset(&hangar.decisions[0], 0x5a, sizeof hangar.decisions[0]);
     redis_flight_expire(hangar.flight, 999, ended);
     ck_assert_int_eq(hangar.statuses[0], 1);
@@ -579,72 +552,68 @@ TEST(what_is_answered_too_late_is_passed_over_and_the_rest_is_not, 10)
     ck_assert_int_eq(hangar.statuses[0], WEIR_ETIME);
     ck_assert_int_eq(hangar.statuses[1], 1);
     ck_assert_int_eq(hangar.flight->deadline_us, 1001);
-    ck_assert_int_eq(redis_flight_reply(hangar.flight, answer(hangar.flight, &reply, 3, 1), ended), REDIS_LANDED);
+    assert_answer(3, 1, REDIS_LANDED);
     ck_assert_int_eq(hangar.statuses[0], WEIR_ETIME);
     ck_assert_int_eq(hangar.decisions[0].limit, INT64_C(0x5a5a5a5a5a5a5a5a));
     ck_assert_int_eq(hangar.statuses[1], WEIR_OK);
     ck_assert_int_eq(hangar.decisions[1].remaining, 3); /* the first request was charged all the same */
     ck_assert_int_eq(hangar.decisions[2].remaining, 2);
-    hangar_close(&hangar);
+    hangar_close();
 }
 
 TEST(a_state_that_is_not_weirs_ends_its_key_alone_or_all_of_an_all_or_nothing, 10)
 {
-    struct hangar hangar;
     struct answer reply;
-    hangar_open(&hangar, 16);
+    hangar_open(16);
     weir_limit *limit = scene_define_text(&hangar.scene, "limit", "token_bucket limit=5 period=1s");
-    ck_assert(add(&hangar, 0, take(limit, "a", 1)));
-    ck_assert(add(&hangar, 1, take(limit, "b", 1)));
+    ck_assert(add(0, take(limit, "a", 1)));
+    ck_assert(add(1, take(limit, "b", 1)));
     const struct weir_backend_request two[2] = { take(limit, "a", 1), take(limit, "c", 1) };
     int both = 1;
     ck_assert(redis_flight_add(hangar.flight, two, 2, true, 1000, &hangar.decisions[2], &both, false));
-    write_out(&hangar);
+    write_out();
     answer(hangar.flight, &reply, 1, 2);
     reply.bytes[14] = 1;
-    ck_assert_int_eq(redis_flight_reply(hangar.flight, &reply.reply, ended), REDIS_FLYING);
+    assert_reply(&reply.reply, REDIS_FLYING);
     ck_assert_int_eq(hangar.statuses[0], WEIR_ESTATE);
     ck_assert_int_eq(hangar.statuses[1], WEIR_OK);
     for (size_t i = 2; i < 4; i++)
         hangar.flight->requests[i].owner = &hangar.statuses[i];
     answer(hangar.flight, &reply, 0, 2);
     reply.bytes[15] = 1;
-    ck_assert_int_eq(redis_flight_reply(hangar.flight, &reply.reply, ended), REDIS_LANDED);
+    assert_reply(&reply.reply, REDIS_LANDED);
     ck_assert_int_eq(hangar.statuses[2], WEIR_ESTATE);
     ck_assert_int_eq(hangar.statuses[3], WEIR_ESTATE);
-    hangar_close(&hangar);
+    hangar_close();
 }
 
 /* ---- In a cluster ---- */
 
 TEST(in_a_cluster_each_key_has_a_call_of_its_own_that_its_requests_share, 10)
 {
-    struct hangar hangar;
-    struct answer reply;
-    hangar_open_in_cluster(&hangar, 16);
+    hangar_open_in_cluster(16);
     weir_limit *limit = scene_define_text(&hangar.scene, "limit", "fixed_window limit=5 period=1h");
     static const char *const keys[] = { "a", "b", "a", "c", "b" };
     for (int i = 0; i < 5; i++)
-        ck_assert(add(&hangar, i, take(limit, keys[i], 1)));
+        ck_assert(add(i, take(limit, keys[i], 1)));
     const struct weir_backend_request two[2] = { take(limit, "{x}a", 2), take(limit, "{x}b", 3) };
     ck_assert(redis_flight_add(hangar.flight, two, 2, true, 1000, &hangar.decisions[5], &hangar.statuses[5], false));
-    write_out(&hangar);
-    ck_assert_int_eq(count_of(&hangar, "EVALSHA"), 4);
-    ck_assert_int_eq(count_of(&hangar, "ASKING"), 0);
-    ck_assert_int_eq(count_of(&hangar, "weir:limit:{a}"), 1);
+    write_out();
+    ck_assert_int_eq(count_of("EVALSHA"), 4);
+    ck_assert_int_eq(count_of("ASKING"), 0);
+    ck_assert_int_eq(count_of("weir:limit:{a}"), 1);
     for (int call = 0; call < 3; call++)
-        ck_assert_int_eq(redis_flight_reply(hangar.flight, answer(hangar.flight, &reply, call < 2 ? 2 : 1, 1), ended),
-                         REDIS_FLYING);
+        assert_answer(call < 2 ? 2 : 1, 1, REDIS_FLYING);
     static const int64_t remaining[] = { 4, 4, 3, 4, 3 };
     for (int i = 0; i < 5; i++) {
         ck_assert_int_eq(hangar.statuses[i], WEIR_OK);
         ck_assert_int_eq(hangar.decisions[i].remaining, remaining[i]);
     }
     hangar.flight->requests[6].owner = &hangar.statuses[6]; /* each has its own status */
-    ck_assert_int_eq(redis_flight_reply(hangar.flight, answer(hangar.flight, &reply, 5, 2), ended), REDIS_LANDED);
+    assert_answer(5, 2, REDIS_LANDED);
     ck_assert_int_eq(hangar.statuses[5], WEIR_OK);
     ck_assert_int_eq(hangar.statuses[6], WEIR_OK);
-    hangar_close(&hangar);
+    hangar_close();
 }
 
 /* The status of an ended request, and its redirect. */
@@ -685,13 +654,12 @@ TEST(a_call_for_another_server_ends_with_where_to_ask_and_only_in_a_cluster, 10)
           WEIR_EIO, NULL, 0, "MOVED" },
     };
     for (size_t i = 0; i < 2 * (sizeof cases / sizeof cases[0]); i++) {
-        struct hangar hangar;
         struct answer reply;
         struct told told[3] = { { .status = NOT_TOLD }, { .status = NOT_TOLD }, { .status = NOT_TOLD } };
         const bool in_cluster = i % 2 == 0;
         const struct redis_reply error = error_reply(cases[i / 2].text);
         const int status = in_cluster ? cases[i / 2].status : WEIR_EIO;
-        hangar_open_by(&hangar, 16, (struct redis_flight_rules){ .in_cluster = in_cluster });
+        hangar_open_by(16, (struct redis_flight_rules){ .in_cluster = in_cluster });
         weir_limit *bucket = scene_define_text(&hangar.scene, "bucket", "token_bucket limit=5 period=1s");
         weir_limit *window = scene_define_text(&hangar.scene, "window", "fixed_window limit=5 period=1s");
         const struct weir_backend_request requests[] = { take(bucket, "a", 1), take(bucket, "a", 2),
@@ -699,7 +667,7 @@ TEST(a_call_for_another_server_ends_with_where_to_ask_and_only_in_a_cluster, 10)
         for (int k = 0; k < 3; k++)
             ck_assert(
                 redis_flight_add(hangar.flight, &requests[k], 1, false, 1000, &hangar.decisions[k], &told[k], false));
-        write_out(&hangar);
+        write_out();
         ck_assert_int_eq(redis_flight_reply(hangar.flight, &error, told_of), REDIS_FLYING);
         for (int k = 0; k < 2; k++) {
             ck_assert_msg(told[k].status == status, "%s: %d", cases[i / 2].text, told[k].status);
@@ -714,33 +682,29 @@ TEST(a_call_for_another_server_ends_with_where_to_ask_and_only_in_a_cluster, 10)
         ck_assert_int_eq(redis_flight_reply(hangar.flight, answer(hangar.flight, &reply, 1, 1), told_of), REDIS_LANDED);
         ck_assert_int_eq(told[2].status, WEIR_OK);
         ck_assert_uint_eq(hangar.flight->not_loaded, 0);
-        hangar_close(&hangar);
+        hangar_close();
     }
 }
 
 TEST(an_asking_request_has_a_call_of_its_own_right_after_its_asking, 10)
 {
-    struct hangar hangar;
-    struct answer reply;
-    const struct redis_reply ok = { .kind = REDIS_REPLY_IS_STATUS, .text = "OK", .len = 2 };
-    hangar_open_in_cluster(&hangar, 16);
+    hangar_open_in_cluster(16);
     weir_limit *limit = scene_define_text(&hangar.scene, "limit", "fixed_window limit=9 period=1h");
     static const bool asking[] = { false, true, true, false, false };
     for (int i = 0; i < 5; i++)
-        ck_assert(add_by(&hangar, i, take(limit, "a", 1), asking[i]));
-    write_out(&hangar);
-    ck_assert_int_eq(count_of(&hangar, "EVALSHA"), 4);
-    ck_assert_int_eq(count_of(&hangar, "*1\r\n$6\r\nASKING\r\n*"), 2);
+        ck_assert(add_by(i, take(limit, "a", 1), asking[i]));
+    write_out();
+    ck_assert_int_eq(count_of("EVALSHA"), 4);
+    ck_assert_int_eq(count_of("*1\r\n$6\r\nASKING\r\n*"), 2);
     for (int call = 0; call < 4; call++) {
         if (call == 1 || call == 2)
-            ck_assert_int_eq(redis_flight_reply(hangar.flight, &ok, ended), REDIS_FLYING);
+            assert_reply(&ok, REDIS_FLYING);
         ck_assert_int_eq(hangar.statuses[call], 1);
-        ck_assert_int_eq(redis_flight_reply(hangar.flight, answer(hangar.flight, &reply, call == 3 ? 2 : 1, 1), ended),
-                         call == 3 ? REDIS_LANDED : REDIS_FLYING);
+        assert_answer(call == 3 ? 2 : 1, 1, call == 3 ? REDIS_LANDED : REDIS_FLYING);
         ck_assert_int_eq(hangar.statuses[call], WEIR_OK);
     }
     ck_assert_int_eq(hangar.statuses[4], WEIR_OK);
-    hangar_close(&hangar);
+    hangar_close();
 }
 
 TEST(what_answers_asking_is_ok_or_an_error_that_its_call_answers_for, 10)
@@ -758,73 +722,54 @@ TEST(what_answers_asking_is_ok_or_an_error_that_its_call_answers_for, 10)
         { { .kind = REDIS_REPLY_IS_NIL, .text = "", .len = 0 }, REDIS_MISFIT },
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        struct hangar hangar;
         const struct redis_reply moved = error_reply("MOVED 3999 127.0.0.1:6381");
-        hangar_open_in_cluster(&hangar, 16);
+        hangar_open_in_cluster(16);
         weir_limit *limit = scene_define_text(&hangar.scene, "limit", "fixed_window limit=9 period=1h");
-        ck_assert(add_by(&hangar, 0, take(limit, "a", 1), true));
-        write_out(&hangar);
-        ck_assert_int_eq(redis_flight_reply(hangar.flight, &cases[i].reply, ended), cases[i].progress);
+        ck_assert(add_by(0, take(limit, "a", 1), true));
+        write_out();
+        assert_reply(&cases[i].reply, cases[i].progress);
         ck_assert_int_eq(hangar.statuses[0], 1);
         if (cases[i].progress == REDIS_FLYING) {
-            ck_assert_int_eq(redis_flight_reply(hangar.flight, &moved, ended), REDIS_LANDED);
+            assert_reply(&moved, REDIS_LANDED);
             ck_assert_int_eq(hangar.statuses[0], REDIS_MOVED);
         }
         ck_assert_str_eq(hangar.flight->error_word, cases[i].reply.kind == REDIS_REPLY_IS_ERROR ? "NOPERM" : "");
-        hangar_close(&hangar);
+        hangar_close();
     }
 }
 
 TEST(asking_goes_along_when_a_script_has_to_be_loaded_and_tries_are_counted, 10)
 {
-    const struct redis_reply ok = { .kind = REDIS_REPLY_IS_STATUS, .text = "OK", .len = 2 };
-    const struct redis_reply loaded = { .kind = REDIS_REPLY_IS_STRING,
-                                        .text = redis_scripts[REDIS_FIXED_WINDOW].sha1,
-                                        .len = 40 };
-    const struct redis_reply all_loaded = { .kind = REDIS_REPLY_IS_STRING,
-                                            .text = redis_scripts[REDIS_TRY_ALL].sha1,
-                                            .len = 40 };
-    const struct redis_reply not_there = error_reply("NOSCRIPT No matching script. Please use EVAL.");
-    struct hangar hangar;
-    hangar_open_in_cluster(&hangar, 16);
+    const struct redis_reply loaded = digest_reply(REDIS_FIXED_WINDOW);
+    const struct redis_reply all_loaded = digest_reply(REDIS_TRY_ALL);
+    hangar_open_in_cluster(16);
     weir_limit *limit = scene_define_text(&hangar.scene, "limit", "fixed_window limit=9 period=1h");
     const struct weir_backend_request two[2] = { take(limit, "{x}a", 2), take(limit, "{x}b", 3) };
-    ck_assert(add_by(&hangar, 0, take(limit, "a", 1), true));
-    ck_assert(add(&hangar, 1, take(limit, "b", 1)));
+    ck_assert(add_by(0, take(limit, "a", 1), true));
+    ck_assert(add(1, take(limit, "b", 1)));
     ck_assert(redis_flight_add(hangar.flight, two, 2, true, 1000, &hangar.decisions[2], &hangar.statuses[2], true));
     hangar.flight->requests[3].owner = &hangar.statuses[3];
-    write_out(&hangar);
+    write_out();
     for (int times = 1; times <= REDIS_TRIES; times++) {
-        ck_assert_int_eq(count_of(&hangar, "EVALSHA"), 3);
-        ck_assert_int_eq(count_of(&hangar, "*1\r\n$6\r\nASKING\r\n*"), 2);
+        ck_assert_int_eq(count_of("EVALSHA"), 3);
+        ck_assert_int_eq(count_of("*1\r\n$6\r\nASKING\r\n*"), 2);
         for (int loads = 0; times > 1 && loads < 2; loads++)
-            ck_assert_int_eq(redis_flight_reply(hangar.flight, loads == 0 ? &loaded : &all_loaded, ended),
-                             REDIS_FLYING);
-        ck_assert_int_eq(redis_flight_reply(hangar.flight, &ok, ended), REDIS_FLYING);
-        ck_assert_int_eq(redis_flight_reply(hangar.flight, &not_there, ended), REDIS_FLYING);
-        ck_assert_int_eq(redis_flight_reply(hangar.flight, &not_there, ended), REDIS_FLYING);
-        ck_assert_int_eq(redis_flight_reply(hangar.flight, &ok, ended), REDIS_FLYING);
-        ck_assert_int_eq(redis_flight_reply(hangar.flight, &not_there, ended), REDIS_LANDED);
+            assert_reply(loads == 0 ? &loaded : &all_loaded, REDIS_FLYING);
+        assert_reply(&ok, REDIS_FLYING);
+        assert_reply(&not_there, REDIS_FLYING);
+        assert_reply(&not_there, REDIS_FLYING);
+        assert_reply(&ok, REDIS_FLYING);
+        assert_reply(&not_there, REDIS_LANDED);
         ck_assert_uint_eq(hangar.flight->tries, (unsigned)times);
-        fly_again(&hangar);
+        fly_again();
     }
     ck_assert_uint_eq(hangar.flight->request_count, 0);
     for (int i = 0; i < 4; i++)
         ck_assert_int_eq(hangar.statuses[i], WEIR_EIO);
-    hangar_close(&hangar);
+    hangar_close();
 }
 
 /* ---- Acknowledged by replicas ---- */
-
-static void hangar_open_durable(struct hangar *hangar, size_t room)
-{
-    hangar_open_by(hangar, room, (struct redis_flight_rules){ .replicas = 2 });
-}
-
-static struct redis_reply number_reply(long long number)
-{
-    return (struct redis_reply){ .kind = REDIS_REPLY_IS_NUMBER, .text = "", .number = number };
-}
 
 static struct weir_backend_request verb(weir_limit *limit, const char *key, int64_t cost, enum weir_verb verb)
 {
@@ -859,8 +804,7 @@ TEST(wait_names_three_quarters_of_the_time_that_is_left_and_never_none, 10)
 
 TEST(the_last_deadline_of_what_may_change_something_counts_for_wait, 10)
 {
-    struct hangar hangar;
-    hangar_open_durable(&hangar, 16);
+    hangar_open_durable(16);
     weir_limit *limit = scene_define_text(&hangar.scene, "limit", "fixed_window limit=5 period=1h");
     static const int64_t deadlines[] = { 100, 80000, 2000, 90000 };
     for (int i = 0; i < 4; i++) {
@@ -869,36 +813,34 @@ TEST(the_last_deadline_of_what_may_change_something_counts_for_wait, 10)
                                    &hangar.statuses[i], false));
     }
     ck_assert_int_eq(hangar.flight->changes_until_us, 80000);
-    hangar_close(&hangar);
+    hangar_close();
 }
 
 /* A flight with everything: a take, a denied take, a peek, a refund, a reset, and a lease that gets nothing. */
 enum { MIXED = 6 };
 static const bool mixed_is_held[MIXED] = { true, false, false, true, true, false };
 
-static void fly_mixed(struct hangar *hangar)
+static void fly_mixed(void)
 {
-    struct answer reply;
-    hangar_open_durable(hangar, 16);
-    weir_limit *limit = scene_define_text(&hangar->scene, "limit", "fixed_window limit=5 period=1h");
-    ck_assert(add(hangar, 0, take(limit, "a", 5)));
-    ck_assert(add(hangar, 1, take(limit, "a", 1)));
-    ck_assert(add(hangar, 2, verb(limit, "a", 1, WEIR_PEEK)));
-    ck_assert(add(hangar, 3, verb(limit, "b", 1, WEIR_REFUND)));
-    ck_assert(add(hangar, 4, verb(limit, "c", 1, WEIR_RESET)));
-    ck_assert(add(hangar, 5, lease(limit, "a", 0, 3, 1)));
-    memset(hangar->decisions, 0x5a, sizeof hangar->decisions);
-    write_out(hangar);
-    ck_assert_int_eq(redis_flight_reply(hangar->flight, answer(hangar->flight, &reply, 5, 3), ended), REDIS_HELD);
-    ck_assert(hangar->flight->held);
-    ck_assert_int_eq(count_of(hangar, "WAIT"), 0); /* WAIT is written only once it is known to be needed */
+    hangar_open_durable(16);
+    weir_limit *limit = scene_define_text(&hangar.scene, "limit", "fixed_window limit=5 period=1h");
+    ck_assert(add(0, take(limit, "a", 5)));
+    ck_assert(add(1, take(limit, "a", 1)));
+    ck_assert(add(2, verb(limit, "a", 1, WEIR_PEEK)));
+    ck_assert(add(3, verb(limit, "b", 1, WEIR_REFUND)));
+    ck_assert(add(4, verb(limit, "c", 1, WEIR_RESET)));
+    ck_assert(add(5, lease(limit, "a", 0, 3, 1)));
+    memset(hangar.decisions, 0x5a, sizeof hangar.decisions);
+    write_out();
+    assert_answer(5, 3, REDIS_HELD);
+    ck_assert(hangar.flight->held);
+    ck_assert_int_eq(count_of("WAIT"), 0); /* WAIT is written only once it is known to be needed */
     for (int i = 0; i < MIXED; i++) {
-        ck_assert_msg(hangar->statuses[i] == (mixed_is_held[i] ? 1 : WEIR_OK), "request %d: %d", i,
-                      hangar->statuses[i]);
+        ck_assert_msg(hangar.statuses[i] == (mixed_is_held[i] ? 1 : WEIR_OK), "request %d: %d", i, hangar.statuses[i]);
         if (mixed_is_held[i])
-            ck_assert_int_eq(hangar->decisions[i].limit, INT64_C(0x5a5a5a5a5a5a5a5a));
+            ck_assert_int_eq(hangar.decisions[i].limit, INT64_C(0x5a5a5a5a5a5a5a5a));
     }
-    ck_assert(!hangar->decisions[1].allowed && !hangar->decisions[2].allowed && hangar->decisions[5].ahead == 0);
+    ck_assert(!hangar.decisions[1].allowed && !hangar.decisions[2].allowed && hangar.decisions[5].ahead == 0);
 }
 
 TEST(what_changed_something_is_told_when_the_replicas_have_it_and_the_rest_at_once, 10)
@@ -928,10 +870,8 @@ TEST(what_changed_something_is_told_when_the_replicas_have_it_and_the_rest_at_on
         const struct redis_reply reply = {
             .kind = cases[i].kind, .text = cases[i].text, .len = strlen(cases[i].text), .number = cases[i].number
         };
-        struct hangar hangar;
-        fly_mixed(&hangar);
-        ck_assert_int_eq(redis_flight_reply(hangar.flight, &reply, ended),
-                         cases[i].status == 1 ? REDIS_MISFIT : REDIS_LANDED);
+        fly_mixed();
+        assert_reply(&reply, cases[i].status == 1 ? REDIS_MISFIT : REDIS_LANDED);
         for (int k = 0; k < MIXED; k++) {
             ck_assert_int_eq(hangar.statuses[k], mixed_is_held[k] ? cases[i].status : WEIR_OK);
             if (mixed_is_held[k] && cases[i].status != WEIR_OK)
@@ -942,37 +882,34 @@ TEST(what_changed_something_is_told_when_the_replicas_have_it_and_the_rest_at_on
         ck_assert_str_eq(hangar.flight->error_word, cases[i].word);
         ck_assert(hangar.flight->unacknowledged == cases[i].unacknowledged);
         ck_assert(hangar.flight->decided); /* the server works */
-        hangar_close(&hangar);
+        hangar_close();
     }
 }
 
 TEST(a_connection_lost_before_wait_is_answered_leaves_what_changed_something_unknown, 10)
 {
-    struct hangar hangar;
-    fly_mixed(&hangar);
+    fly_mixed();
     redis_flight_fail(hangar.flight, WEIR_EIO, ended);
     for (int i = 0; i < MIXED; i++)
         ck_assert_int_eq(hangar.statuses[i], mixed_is_held[i] ? WEIR_EIO : WEIR_OK);
     ck_assert(!hangar.flight->held);
-    hangar_close(&hangar);
+    hangar_close();
 }
 
 TEST(a_deadline_that_comes_before_the_replicas_ends_its_request_alone, 10)
 {
-    const struct redis_reply two = number_reply(2);
-    struct hangar hangar;
-    fly_mixed(&hangar);
+    fly_mixed();
     ck_assert_int_eq(hangar.flight->deadline_us, 1000);
     redis_flight_expire(hangar.flight, 1003, ended);
     ck_assert_int_eq(hangar.statuses[0], WEIR_ETIME);
     ck_assert_int_eq(hangar.statuses[3], WEIR_ETIME);
     ck_assert_int_eq(hangar.statuses[4], 1);
     ck_assert_int_eq(hangar.flight->deadline_us, 1004);
-    ck_assert_int_eq(redis_flight_reply(hangar.flight, &two, ended), REDIS_LANDED);
+    assert_reply(&two_replicas, REDIS_LANDED);
     ck_assert_int_eq(hangar.decisions[0].limit, INT64_C(0x5a5a5a5a5a5a5a5a));
     ck_assert_int_eq(hangar.statuses[4], WEIR_OK);
     ck_assert(!hangar.flight->held);
-    hangar_close(&hangar);
+    hangar_close();
 }
 
 /* Each of these used to be followed by a WAIT that delayed the next caller. */
@@ -993,22 +930,20 @@ TEST(who_changes_nothing_waits_for_nobody, 10)
         { WEIR_TAKE, 1, 0, "NOSCRIPT No matching script. Please use EVAL.", false, 1 },
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        struct hangar hangar;
         struct answer decided;
-        hangar_open_durable(&hangar, 16);
+        hangar_open_durable(16);
         weir_limit *limit = scene_define_text(&hangar.scene, "limit", "fixed_window limit=5 period=1h");
-        ck_assert(add(&hangar, 0,
-                      cases[i].ahead > 0 ? lease(limit, "a", cases[i].cost, cases[i].ahead, 1)
-                                         : verb(limit, "a", cases[i].cost, cases[i].verb)));
-        write_out(&hangar);
+        ck_assert(add(0, cases[i].ahead > 0 ? lease(limit, "a", cases[i].cost, cases[i].ahead, 1)
+                                            : verb(limit, "a", cases[i].cost, cases[i].verb)));
+        write_out();
         if (cases[i].is_late)
             redis_flight_expire(hangar.flight, 2000, ended);
         const struct redis_reply reply = cases[i].error ? error_reply(cases[i].error)
                                                         : *answer(hangar.flight, &decided, cases[i].is_late ? 1 : 0, 1);
-        ck_assert_int_eq(redis_flight_reply(hangar.flight, &reply, ended), REDIS_LANDED);
+        assert_reply(&reply, REDIS_LANDED);
         ck_assert(!hangar.flight->held);
         ck_assert_int_eq(hangar.statuses[0], cases[i].status);
-        hangar_close(&hangar);
+        hangar_close();
     }
 }
 
@@ -1016,58 +951,50 @@ TEST(all_or_nothing_is_held_whole_if_it_was_allowed, 10)
 {
     for (int64_t cost = 1; cost <= 6; cost += 5) { /* 5 is allowed by both keys, 6 is denied by the second */
         const bool allowed = cost == 1;
-        const struct redis_reply two = number_reply(2);
-        struct hangar hangar;
         struct answer reply;
-        hangar_open_durable(&hangar, 16);
+        hangar_open_durable(16);
         weir_limit *limit = scene_define_text(&hangar.scene, "limit", "fixed_window limit=5 period=1h");
         const struct weir_backend_request requests[2] = { take(limit, "a", 1), take(limit, "b", cost) };
         ck_assert(
             redis_flight_add(hangar.flight, requests, 2, true, 1000, hangar.decisions, &hangar.statuses[0], false));
         hangar.flight->requests[1].owner = &hangar.statuses[1];
-        write_out(&hangar);
+        write_out();
         answer(hangar.flight, &reply, allowed ? 2 : 0, 2);
-        ck_assert_int_eq(redis_flight_reply(hangar.flight, &reply.reply, ended), allowed ? REDIS_HELD : REDIS_LANDED);
+        assert_reply(&reply.reply, allowed ? REDIS_HELD : REDIS_LANDED);
         for (int i = 0; i < 2; i++)
             ck_assert_int_eq(hangar.statuses[i], allowed ? 1 : WEIR_OK);
         if (allowed)
-            ck_assert_int_eq(redis_flight_reply(hangar.flight, &two, ended), REDIS_LANDED);
+            assert_reply(&two_replicas, REDIS_LANDED);
         for (int i = 0; i < 2; i++)
             ck_assert_int_eq(hangar.statuses[i], WEIR_OK);
-        hangar_close(&hangar);
+        hangar_close();
     }
 }
 
 TEST(a_call_that_flies_again_waits_for_replicas_of_its_own, 10)
 {
-    const struct redis_reply loaded = { .kind = REDIS_REPLY_IS_STRING,
-                                        .text = redis_scripts[REDIS_TOKEN_BUCKET].sha1,
-                                        .len = 40 };
-    const struct redis_reply not_there = error_reply("NOSCRIPT No matching script. Please use EVAL.");
-    const struct redis_reply none = number_reply(0), two = number_reply(2);
-    struct hangar hangar;
-    struct answer reply;
-    hangar_open_durable(&hangar, 16);
+    const struct redis_reply loaded = digest_reply(REDIS_TOKEN_BUCKET);
+    hangar_open_durable(16);
     weir_limit *bucket = scene_define_text(&hangar.scene, "bucket", "token_bucket limit=5 period=1s");
     weir_limit *window = scene_define_text(&hangar.scene, "window", "fixed_window limit=5 period=1s");
-    ck_assert(add(&hangar, 0, take(bucket, "a", 1)));
-    ck_assert(add(&hangar, 1, take(window, "a", 1)));
-    write_out(&hangar);
-    ck_assert_int_eq(redis_flight_reply(hangar.flight, &not_there, ended), REDIS_FLYING);
-    ck_assert_int_eq(redis_flight_reply(hangar.flight, answer(hangar.flight, &reply, 1, 1), ended), REDIS_HELD);
-    ck_assert_int_eq(redis_flight_reply(hangar.flight, &none, ended), REDIS_LANDED);
+    ck_assert(add(0, take(bucket, "a", 1)));
+    ck_assert(add(1, take(window, "a", 1)));
+    write_out();
+    assert_reply(&not_there, REDIS_FLYING);
+    assert_answer(1, 1, REDIS_HELD);
+    assert_reply(&none, REDIS_LANDED);
     ck_assert_int_eq(hangar.statuses[0], 1);
     ck_assert_int_eq(hangar.statuses[1], WEIR_EIO);
     ck_assert_uint_ne(hangar.flight->not_loaded, 0);
-    fly_again(&hangar);
+    fly_again();
     ck_assert_uint_eq(hangar.flight->request_count, 1);
     ck_assert(!hangar.flight->held);
-    ck_assert_int_eq(redis_flight_reply(hangar.flight, &loaded, ended), REDIS_FLYING);
-    ck_assert_int_eq(redis_flight_reply(hangar.flight, answer(hangar.flight, &reply, 1, 1), ended), REDIS_HELD);
+    assert_reply(&loaded, REDIS_FLYING);
+    assert_answer(1, 1, REDIS_HELD);
     ck_assert_int_eq(hangar.statuses[0], 1);
-    ck_assert_int_eq(redis_flight_reply(hangar.flight, &two, ended), REDIS_LANDED);
+    assert_reply(&two_replicas, REDIS_LANDED);
     ck_assert_int_eq(hangar.statuses[0], WEIR_OK);
-    hangar_close(&hangar);
+    hangar_close();
 }
 
 TEST(a_server_is_nudged_by_an_empty_line_when_its_wait_should_be_over, 10)
