@@ -92,7 +92,7 @@ TEST(a_slot_moves_with_its_keys_and_is_here_and_there_in_between, 60)
     good(&common, cluster_settle(&common));
 }
 
-TEST(a_replica_takes_its_primarys_place_when_it_is_told_to, 60)
+TEST(a_replica_replaces_its_primary_on_request, 60)
 {
     static const char *const names[] = { "plain", "FORCE", "TAKEOVER" };
     for (int how = 0; how < 3; how++) {

@@ -241,7 +241,7 @@ static void *take_of_group(void *argument)
     return NULL;
 }
 
-TEST(several_at_once_on_keys_of_several_primaries_add_up, 60)
+TEST(simultaneous_groups_over_several_primaries_add_up, 60)
 {
     struct place place;
     struct crew crew;

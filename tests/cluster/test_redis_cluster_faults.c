@@ -128,7 +128,7 @@ static int64_t forgotten(struct load *load)
 
 /* ---- Failovers that are wanted ---- */
 
-TEST_EACH(a_failover_under_load_is_seen_by_nobody, 3, 60)
+TEST_EACH(no_caller_notices_a_failover_under_load, 3, 60)
 {
     static const char *const names[] = { "CLUSTER FAILOVER", "CLUSTER FAILOVER FORCE", "CLUSTER FAILOVER TAKEOVER" };
     const int hit = _i % 3;
@@ -323,7 +323,7 @@ TEST(a_seed_that_is_no_cluster_is_named_in_the_log, 60)
     redis_server_stop(&alone);
 }
 
-TEST(seeds_that_are_all_down_are_asked_again_until_one_is_up, 60)
+TEST(seeds_that_are_all_down_are_tried_until_one_is_up, 60)
 {
     struct place place;
     char url[256], key[LOAD_KEY_SIZE];

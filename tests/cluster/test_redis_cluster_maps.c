@@ -79,7 +79,7 @@ TEST(a_wrong_map_is_refused_and_the_log_says_why, 120)
     }
 }
 
-TEST(a_map_without_an_address_means_the_node_that_was_asked, 30)
+TEST(a_map_entry_without_an_address_means_the_answering_node, 30)
 {
     static const char *const hosts[] = { "$0\r\n\r\n", "$-1\r\n" };
     for (size_t i = 0; i < sizeof hosts / sizeof hosts[0]; i++) {
@@ -97,7 +97,7 @@ TEST(a_map_without_an_address_means_the_node_that_was_asked, 30)
     }
 }
 
-TEST(slots_that_nobody_has_are_an_outage_of_theirs_alone_and_asked_for_at_a_pace, 30)
+TEST(unserved_slots_are_their_own_outage_and_are_requested_at_a_pace, 30)
 {
     struct place place;
     static struct speaker node;

@@ -91,7 +91,7 @@ static int64_t refunds(const struct speaker *node, int64_t peeks)
 
 /* ---- Charges of groups ---- */
 
-TEST(a_node_that_is_well_gives_back_what_a_group_was_charged_when_another_is_silent, 30)
+TEST(a_group_with_a_silent_node_is_refunded_by_the_others, 30)
 {
     static struct pair pair;
     start_nodes(&pair, NULL, "");
@@ -108,7 +108,7 @@ TEST(a_node_that_is_well_gives_back_what_a_group_was_charged_when_another_is_sil
     close_pair(&pair);
 }
 
-TEST(a_group_with_more_round_trips_than_it_has_time_for_is_given_back_whole, 30)
+TEST(a_group_that_runs_out_of_time_is_refunded_as_a_whole, 30)
 {
     enum { KEYS = 64, DELAY_US = 40000 };
     static struct pair pair;
@@ -141,7 +141,7 @@ TEST(a_group_with_more_round_trips_than_it_has_time_for_is_given_back_whole, 30)
 
 /* ---- How often the map is asked for ---- */
 
-TEST(of_a_node_that_is_gone_and_nobody_needs_the_others_are_asked_ever_more_rarely, 60)
+TEST(the_map_is_requested_ever_more_rarely_for_an_unneeded_dead_node, 60)
 {
     static struct pair pair;
     start_nodes(&pair, NULL, NULL);
@@ -173,7 +173,7 @@ TEST(of_a_node_that_is_gone_and_nobody_needs_the_others_are_asked_ever_more_rare
     close_pair(&pair);
 }
 
-TEST(a_redirection_to_an_unknown_host_has_the_map_asked_for, 120)
+TEST(a_redirect_to_an_unknown_host_requests_the_map, 120)
 {
     static const char *const rows[] = { "-MOVED 12182 ?:PORT", "-ASK 12182 ?:PORT", "-MOVED", "-ASK 12182",
                                         "-CLUSTERDOWN The cluster is down" };
@@ -226,7 +226,7 @@ TEST(a_node_without_slots_is_kept_for_as_long_as_redirections_lead_to_it, 60)
 }
 
 /* The node is cut off from the others and still has the old map. */
-TEST(a_node_that_has_lost_its_slots_is_not_asked_for_the_map_and_let_go, 90)
+TEST(a_node_that_lost_its_slots_is_not_asked_for_the_map_and_closed, 90)
 {
     static struct pair pair;
     /* the second answer is a redirect to the node itself */

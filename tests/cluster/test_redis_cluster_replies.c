@@ -37,7 +37,7 @@ static int tried(enum way way, weir *limiter, weir_limit *limit)
     return atomic_load(&status);
 }
 
-TEST(redirections_that_lead_nowhere_end_the_call_with_an_error_after_a_few, 120)
+TEST(redirects_that_lead_nowhere_end_the_call_after_a_few, 120)
 {
     static const struct {
         const char *decides, *asking;
@@ -94,7 +94,7 @@ TEST(redirections_that_lead_nowhere_end_the_call_with_an_error_after_a_few, 120)
 }
 
 /* "bar" (slot 5061) is served by the redirecting node or by the other one; in the latter case "foo" is the only key. */
-TEST(one_redirection_to_a_node_that_decides_is_seen_by_nobody, 60)
+TEST(no_caller_notices_one_redirect_to_a_deciding_node, 60)
 {
     static const char *const rows[] = { "-MOVED 12182 127.0.0.1:PORT", "-ASK 12182 127.0.0.1:PORT",
                                         "-MOVED 12182 :PORT", "-ASK 12182 :PORT", "-MOVED 12182 localhost:PORT" };
@@ -140,7 +140,7 @@ static int threads_of_this_process(void)
     return threads;
 }
 
-TEST_EACH(redirections_to_ever_other_nodes_are_no_storm_of_threads_or_questions, 2, 120)
+TEST_EACH(redirects_to_ever_new_nodes_cause_no_storm_of_threads_or_requests, 2, 120)
 {
     enum { MOST = 128 + 16 };
     struct place place;
@@ -175,7 +175,7 @@ TEST_EACH(redirections_to_ever_other_nodes_are_no_storm_of_threads_or_questions,
 }
 
 /* Each node claims that the other one serves all slots. */
-TEST(two_nodes_that_send_to_each_other_end_a_call_with_an_error_and_are_no_storm, 60)
+TEST(two_nodes_that_redirect_to_each_other_end_the_call_without_a_storm, 60)
 {
     struct place place;
     static struct speaker nodes[2];

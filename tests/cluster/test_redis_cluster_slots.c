@@ -39,7 +39,7 @@ static void slot_moves(unsigned slot, int from, int to)
     cluster_good(&common, cluster_slot_end(&common, slot, from, to));
 }
 
-TEST(slots_move_under_load_and_nobody_sees_it, 120)
+TEST(no_caller_notices_slots_that_move_under_load, 120)
 {
     static struct load loads[WAYS] = {
         { .way = LOAD_TRY }, { .way = LOAD_BATCH }, { .way = LOAD_SUBMIT }, { .way = LOAD_TRY, .in_a_row = 4 }
@@ -146,7 +146,7 @@ static void assert_takes_count(struct half *half, int64_t *taken_so_far)
         }
 }
 
-TEST_EACH(keys_of_a_slot_that_is_here_and_there_are_each_found_and_new_ones_made_there, 3, 60)
+TEST_EACH(keys_of_a_slot_in_mid_migration_are_found_and_new_ones_made_at_the_target, 3, 60)
 {
     struct half half;
     int64_t taken_so_far[3] = { 1, 1, 0 };
@@ -182,7 +182,7 @@ static struct weir_decision both_taken(const struct half *half)
 }
 
 /* Which key has migrated is random, so each takes a turn as the one that denies. */
-TEST_EACH(limits_over_a_key_that_is_here_and_there_are_all_charged_or_none, 3, 60)
+TEST_EACH(limits_over_a_key_in_mid_migration_are_all_charged_or_none, 3, 60)
 {
     struct half half;
     half_open(&half, _i, PATIENT_US);
@@ -209,7 +209,7 @@ TEST_EACH(limits_over_a_key_that_is_here_and_there_are_all_charged_or_none, 3, 6
     half_close(&half);
 }
 
-TEST_EACH(limits_over_a_key_that_is_on_its_way_wholly_are_all_charged_there, 3, 60)
+TEST_EACH(limits_over_a_key_that_has_migrated_are_all_charged_there, 3, 60)
 {
     struct half half;
     half_open(&half, _i, PATIENT_US);

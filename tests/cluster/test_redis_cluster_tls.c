@@ -82,7 +82,7 @@ TEST(all_primaries_are_reached_by_tls_and_redirections_lead_to_them, 60)
     place_close(&place);
 }
 
-TEST(nodes_that_are_not_vouched_for_and_passwords_that_are_not_theirs_are_told_in_the_log, 60)
+TEST(untrusted_nodes_and_wrong_passwords_are_logged, 60)
 {
     static const struct {
         const char *user_info, *authority, *says;

@@ -63,7 +63,7 @@ TEST(empty_list_is_a_list, 30)
 #define HUNDRED_DIGITS TWENTY_DIGITS TWENTY_DIGITS TWENTY_DIGITS TWENTY_DIGITS TWENTY_DIGITS
 #define FOUR_HUNDRED_DIGITS HUNDRED_DIGITS HUNDRED_DIGITS HUNDRED_DIGITS HUNDRED_DIGITS /* overflows a double */
 
-TEST(every_field_of_an_instance_is_looked_at, 30)
+TEST(every_field_of_an_instance_is_checked, 30)
 {
     static const struct {
         const char *body, *meta, *sentence;
@@ -118,7 +118,7 @@ TEST(every_field_of_an_instance_is_looked_at, 30)
 }
 
 /* A strange health-check output must not keep the other instances from being read. */
-TEST(fields_that_nobody_reads_may_be_anything, 30)
+TEST(fields_that_weir_does_not_read_may_be_anything, 30)
 {
     static const char *const odd[] = {
         "\"Output\":\"a\\u0000b\"",
@@ -174,7 +174,7 @@ TEST(nesting_is_allowed_up_to_16, 30)
     ck_assert_str_eq(peers_error("[{\"Service\":{\"ID\":\"[[[[[[[[[[[[[[[[[[[[[[\\\"[[[\"}}]", NULL), "");
 }
 
-TEST(depth_and_number_of_objects_are_looked_at_before_they_are_made, 30)
+TEST(depth_and_number_of_objects_are_checked_before_they_are_created, 30)
 {
     size_t len = 1 << 20;
     char *body = malloc(len + 1);

@@ -10,13 +10,14 @@
 #define GET_HEALTH "GET " HEALTH
 #define HELD_HEALTH "GET " HEALTH "?passing&index="
 
+static struct consul_stage stage; /* the current test's */
+
 /* ---- Bad answers ---- */
 
 /* Give one bad answer: it must be reported with its reason and followed by a one-second pause; the next good answer
  * is accepted. */
 static void assert_survives(enum fake_way way, const char *body, size_t len, const char *sentence)
 {
-    struct consul_stage stage;
     stage_set(&stage, FAKE_ON_TCP);
     if (way == FAKE_HANGS)
         stage.consul.timeout_us = WEIR_SECOND / 2;
@@ -69,7 +70,6 @@ TEST(huge_answer_is_cut_off_while_it_comes, 60)
 
 TEST(answer_of_a_megabyte_is_read, 60)
 {
-    struct consul_stage stage;
     size_t len = 1 << 20;
     char *large = malloc(len);
     ck_assert_ptr_nonnull(large);
@@ -99,7 +99,6 @@ TEST_EACH(answer_that_is_not_understood_is_a_failure_and_survived, 6, 60)
 TEST_EACH(status_other_than_200_is_a_failure_and_survived, 8, 60)
 {
     static const int statuses[] = { 204, 301, 400, 403, 404, 429, 500, 503 };
-    struct consul_stage stage;
     char sentence[64];
     stage_set(&stage, FAKE_ON_TCP);
     fake_consul_page(stage.fake, HEALTH, statuses[_i], 10, ONLY_A);
@@ -115,7 +114,6 @@ TEST_EACH(status_other_than_200_is_a_failure_and_survived, 8, 60)
 
 TEST(pauses_of_policies_grow_after_failures, 60)
 {
-    struct consul_stage stage;
     struct fake_asked asked[4];
     stage_set(&stage, FAKE_ON_TCP);
     stage.options.peers = NULL;
@@ -155,7 +153,6 @@ TEST(pauses_of_instances_are_a_second_to_one_and_a_half_however_often_it_fails, 
 TEST(list_of_instances_is_urgent, 60)
 {
     enum { FAILURES = 8 }; /* growing pauses would make the last one 20 s and more */
-    struct consul_stage stage;
     struct fake_asked first, last;
     stage_set(&stage, FAKE_ON_TCP);
     fake_consul_page(stage.fake, HEALTH, 500, 10, "No cluster leader");
@@ -169,7 +166,6 @@ TEST(list_of_instances_is_urgent, 60)
 
 TEST(connection_that_died_in_silence_is_noticed_while_a_query_waits, 60)
 {
-    struct consul_stage stage;
     stage_set(&stage, FAKE_ON_TCP);
     stage_start(&stage);
     ck_assert(fake_consul_await(stage.fake, HELD_HEALTH, 1)); /* the agent holds it for 10 minutes */
@@ -181,7 +177,6 @@ TEST(connection_that_died_in_silence_is_noticed_while_a_query_waits, 60)
 
 TEST(query_that_is_held_too_long_is_given_up_after_its_wait, 60)
 {
-    struct consul_stage stage;
     struct fake_asked asked;
     stage_set(&stage, FAKE_ON_TCP);
     stage.consul.wait_us = WEIR_SECOND;

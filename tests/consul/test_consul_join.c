@@ -13,50 +13,50 @@
 #define PUT_RENEW "PUT " RENEW
 #define PUT_DEREGISTER "PUT " DEREGISTER
 
-static void stage_set_join(struct consul_stage *stage)
+static struct consul_stage stage; /* the current test's */
+
+static void stage_set_join(void)
 {
-    stage_set(stage, FAKE_ON_TCP);
-    stage->peers.join = true;
-    stage->peers.ttl_us = WEIR_SECOND;
-    stage->options.weight = 3;
-    fake_consul_page(stage->fake, REGISTER, 200, 0, "");
-    fake_consul_page(stage->fake, RENEW, 200, 0, "");
-    fake_consul_page(stage->fake, DEREGISTER, 200, 0, "");
+    stage_set(&stage, FAKE_ON_TCP);
+    stage.peers.join = true;
+    stage.peers.ttl_us = WEIR_SECOND;
+    stage.options.weight = 3;
+    fake_consul_page(stage.fake, REGISTER, 200, 0, "");
+    fake_consul_page(stage.fake, RENEW, 200, 0, "");
+    fake_consul_page(stage.fake, DEREGISTER, 200, 0, "");
 }
 
-static struct fake_asked asked_at(struct consul_stage *stage, const char *target, int i)
+static struct fake_asked asked_at(const char *target, int i)
 {
     struct fake_asked asked;
-    ck_assert_msg(fake_consul_asked(stage->fake, target, i, &asked), "no %s number %d", target, i);
+    ck_assert_msg(fake_consul_asked(stage.fake, target, i, &asked), "no %s number %d", target, i);
     return asked;
 }
 
 TEST(registration_says_who_this_is_and_what_it_weighs, 60)
 {
-    struct consul_stage stage;
-    stage_set_join(&stage);
+    stage_set_join();
     stage_start(&stage);
     told_await(PEERS, "peers", 1);
-    ck_assert_str_eq(asked_at(&stage, PUT_REGISTER, 0).body,
+    ck_assert_str_eq(asked_at(PUT_REGISTER, 0).body,
                      "{\"ID\":\"a\",\"Name\":\"api\",\"Weights\":{\"Passing\":3,\"Warning\":1},\"Check\":{\"CheckID\":"
                      "\"service:a\",\"TTL\":\"1000ms\",\"Status\":\"passing\",\"DeregisterCriticalServiceAfter\":"
                      "\"60000ms\"}}");
-    ck_assert_ptr_nonnull(strstr(asked_at(&stage, PUT_REGISTER, 0).head, "Content-Type: application/json"));
+    ck_assert_ptr_nonnull(strstr(asked_at(PUT_REGISTER, 0).head, "Content-Type: application/json"));
     stage_end(&stage);
     ck_assert_int_eq(told_count(PEERS, "failed"), 0);
 }
 
 TEST(registration_says_where_the_service_is_if_asked_to, 60)
 {
-    struct consul_stage stage;
-    stage_set_join(&stage);
+    stage_set_join();
     stage.peers.ttl_us = WEIR_HOUR;
     stage.peers.join_address = "10.0.0.7";
     stage.peers.join_port = 8080;
     stage.peers.weight_meta = "share";
     stage_start(&stage);
     ck_assert(fake_consul_await(stage.fake, PUT_REGISTER, 1));
-    struct fake_asked asked = asked_at(&stage, PUT_REGISTER, 0);
+    struct fake_asked asked = asked_at(PUT_REGISTER, 0);
     ck_assert_ptr_nonnull(strstr(asked.body, "\"Address\":\"10.0.0.7\",\"Port\":8080,\"Meta\":{\"share\":\"3\"},"));
     ck_assert_ptr_nonnull(strstr(asked.body, "\"TTL\":\"3600000ms\""));
     ck_assert_ptr_nonnull(strstr(asked.body, "\"DeregisterCriticalServiceAfter\":\"3600000ms\""));
@@ -65,8 +65,7 @@ TEST(registration_says_where_the_service_is_if_asked_to, 60)
 
 TEST(ids_and_services_may_have_any_bytes, 60)
 {
-    struct consul_stage stage;
-    stage_set_join(&stage);
+    stage_set_join();
     stage.peers.service = "a b/?c";
     stage.peers.id = "x/y%z \"1\"\xc3\xa9";
     fake_consul_page(stage.fake, "/v1/health/service/a%20b%2F%3Fc", 200, 10, "[]");
@@ -74,7 +73,7 @@ TEST(ids_and_services_may_have_any_bytes, 60)
     stage_start(&stage);
     ck_assert_str_eq(told_await(PEERS, "peers", 1).text, "peers self=x/y%z \"1\"\xc3\xa9:");
     ck_assert(fake_consul_await(stage.fake, "PUT /v1/agent/check/pass/service%3Ax%2Fy%25z%20%221%22%C3%A9", 1));
-    ck_assert_ptr_nonnull(strstr(asked_at(&stage, PUT_REGISTER, 0).body, "\"ID\":\"x/y%z \\\"1\\\"\xc3\xa9\","));
+    ck_assert_ptr_nonnull(strstr(asked_at(PUT_REGISTER, 0).body, "\"ID\":\"x/y%z \\\"1\\\"\xc3\xa9\","));
     stage_stop_following(&stage);
     ck_assert_int_eq(fake_consul_count(stage.fake, "PUT /v1/agent/service/deregister/x%2Fy%25z%20%221%22%C3%A9"), 1);
     stage_end(&stage);
@@ -99,9 +98,8 @@ TEST(options_that_consul_cannot_take_in_are_refused_when_it_joins, 60)
         { { .service = "api", .id = "a/.." }, "option peers.id has \"..\" where" },
         { { .service = "api", .id = "a/./b" }, "option peers.id has \".\" where" },
     };
-    struct consul_stage stage;
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
-        stage_set_join(&stage);
+        stage_set_join();
         stage.peers.service = bad[i].peers.service;
         stage.peers.id = bad[i].peers.id;
         stage.peers.weight_meta = bad[i].peers.weight_meta;
@@ -116,9 +114,8 @@ TEST(options_that_consul_cannot_take_in_are_refused_when_it_joins, 60)
 TEST_EACH(ids_with_dots_and_slashes_that_stay_join, 3, 60)
 {
     static const char *const good[][2] = { { "a/b/", "a%2Fb%2F" }, { "...", "..." }, { "a/.b", "a%2F.b" } };
-    struct consul_stage stage;
     char deregister[64];
-    stage_set_join(&stage);
+    stage_set_join();
     snprintf(deregister, sizeof deregister, "PUT /v1/agent/service/deregister/%s", good[_i][1]);
     stage.peers.id = good[_i][0];
     stage_start(&stage);
@@ -130,8 +127,7 @@ TEST_EACH(ids_with_dots_and_slashes_that_stay_join, 3, 60)
 
 TEST(list_is_asked_for_after_the_registration, 60)
 {
-    struct consul_stage stage;
-    stage_set_join(&stage);
+    stage_set_join();
     stage_start(&stage);
     ck_assert(fake_consul_await(stage.fake, "GET", 1));
     ck_assert_int_eq(fake_consul_count(stage.fake, PUT_REGISTER), 1);
@@ -140,15 +136,14 @@ TEST(list_is_asked_for_after_the_registration, 60)
 
 TEST(list_is_asked_for_even_if_the_registration_fails, 60)
 {
-    struct consul_stage stage;
-    stage_set_join(&stage);
+    stage_set_join();
     fake_consul_page(stage.fake, REGISTER, 403, 0, "Permission denied");
     stage_start(&stage);
     told_await(PEERS, "peers", 1);
     ck_assert_ptr_nonnull(strstr(told_at(PEERS, "failed", 0).text,
                                  "registering this instance: it answered with status 403: the token lacks the permission"));
     ck_assert(fake_consul_await(stage.fake, PUT_REGISTER, 2));
-    ck_assert_int_ge(asked_at(&stage, PUT_REGISTER, 1).at_us - asked_at(&stage, PUT_REGISTER, 0).at_us, WEIR_SECOND);
+    ck_assert_int_ge(asked_at(PUT_REGISTER, 1).at_us - asked_at(PUT_REGISTER, 0).at_us, WEIR_SECOND);
     stage_end(&stage);
 }
 
@@ -156,8 +151,7 @@ TEST(list_is_asked_for_even_if_the_registration_fails, 60)
  * index. */
 TEST(index_is_used_on_the_connection_only_on_which_it_came, 60)
 {
-    struct consul_stage stage;
-    stage_set_join(&stage);
+    stage_set_join();
     fake_consul_way(stage.fake, HEALTH, FAKE_AND_CLOSE, -1);
     stage_start(&stage);
     ck_assert(fake_consul_await(stage.fake, "GET " HEALTH, 13));
@@ -169,22 +163,20 @@ TEST(index_is_used_on_the_connection_only_on_which_it_came, 60)
 
 TEST(check_is_renewed_again_and_again, 60)
 {
-    struct consul_stage stage;
-    stage_set_join(&stage);
+    stage_set_join();
     stage_start(&stage);
     ck_assert(fake_consul_await(stage.fake, PUT_RENEW, 4));
     ck_assert_int_eq(fake_consul_count(stage.fake, PUT_REGISTER), 1);
-    ck_assert_str_eq(asked_at(&stage, PUT_RENEW, 0).body, "");
+    ck_assert_str_eq(asked_at(PUT_RENEW, 0).body, "");
     stage_end(&stage);
     ck_assert_int_eq(told_count(PEERS, "failed"), 0);
 }
 
 /* Newer agents answer 404, version 1.8 answers 500. */
-TEST_EACH(agent_that_has_forgotten_this_instance_is_told_again, 2, 60)
+TEST_EACH(instance_registers_again_when_the_agent_has_forgotten_it, 2, 60)
 {
     static const int statuses[] = { 404, 500 };
-    struct consul_stage stage;
-    stage_set_join(&stage);
+    stage_set_join();
     stage_start(&stage);
     ck_assert(fake_consul_await(stage.fake, PUT_RENEW, 1));
     fake_consul_page(stage.fake, RENEW, statuses[_i], 0, "Unknown check ID \"service:a\"");
@@ -197,38 +189,33 @@ TEST_EACH(agent_that_has_forgotten_this_instance_is_told_again, 2, 60)
     stage_end(&stage);
 }
 
-TEST(agent_that_always_forgets_is_not_told_all_the_time, 60)
+TEST(instance_registers_at_a_pace_with_an_agent_that_always_forgets, 60)
 {
-    struct consul_stage stage;
-    stage_set_join(&stage);
+    stage_set_join();
     fake_consul_page(stage.fake, RENEW, 404, 0, "");
     stage_start(&stage);
     ck_assert(fake_consul_await(stage.fake, PUT_REGISTER, 4));
     for (int i = 2; i < 4; i++) /* the second comes immediately, later ones are paced */
-        ck_assert_int_ge(asked_at(&stage, PUT_REGISTER, i).at_us - asked_at(&stage, PUT_RENEW, i - 1).at_us,
-                         WEIR_SECOND);
+        ck_assert_int_ge(asked_at(PUT_REGISTER, i).at_us - asked_at(PUT_RENEW, i - 1).at_us, WEIR_SECOND);
     stage_end(&stage);
 }
 
-TEST(list_that_lacks_this_instance_has_it_registered_again, 60)
+TEST(instance_registers_again_when_the_list_lacks_it, 60)
 {
-    struct consul_stage stage;
-    stage_set_join(&stage);
+    stage_set_join();
     stage.peers.ttl_us = WEIR_HOUR;
     stage_start(&stage);
     told_await(PEERS, "peers self=a: a=3", 1);
     fake_consul_page(stage.fake, HEALTH, 200, 11, "[]");
     ck_assert(fake_consul_await(stage.fake, PUT_REGISTER, 3));
     for (int i = 1; i < 3; i++)
-        ck_assert_int_ge(asked_at(&stage, PUT_REGISTER, i).at_us - asked_at(&stage, PUT_REGISTER, i - 1).at_us,
-                         WEIR_SECOND);
+        ck_assert_int_ge(asked_at(PUT_REGISTER, i).at_us - asked_at(PUT_REGISTER, i - 1).at_us, WEIR_SECOND);
     stage_end(&stage);
 }
 
-TEST(agent_that_was_away_is_told_again, 60)
+TEST(instance_registers_again_when_the_agent_returns, 60)
 {
-    struct consul_stage stage;
-    stage_set_join(&stage);
+    stage_set_join();
     stage_start(&stage);
     ck_assert(fake_consul_await(stage.fake, PUT_RENEW, 1));
     fake_consul_listen(stage.fake, false);
@@ -242,8 +229,7 @@ TEST(agent_that_was_away_is_told_again, 60)
 
 TEST(end_deregisters_this_instance, 60)
 {
-    struct consul_stage stage;
-    stage_set_join(&stage);
+    stage_set_join();
     stage_start(&stage);
     told_await(PEERS, "peers", 1);
     stage_stop_following(&stage);
@@ -255,8 +241,7 @@ TEST(end_deregisters_this_instance, 60)
 /* The agent may have accepted a registration whose answer never arrived. */
 TEST(end_deregisters_even_if_the_registration_was_not_answered, 60)
 {
-    struct consul_stage stage;
-    stage_set_join(&stage);
+    stage_set_join();
     fake_consul_way(stage.fake, REGISTER, FAKE_HANGS, -1);
     stage_start(&stage);
     ck_assert(fake_consul_await(stage.fake, PUT_REGISTER, 1));
@@ -267,8 +252,7 @@ TEST(end_deregisters_even_if_the_registration_was_not_answered, 60)
 
 TEST(end_waits_a_second_and_no_more_for_an_agent_that_hangs, 60)
 {
-    struct consul_stage stage;
-    stage_set_join(&stage);
+    stage_set_join();
     stage.consul.timeout_us = WEIR_MINUTE;
     fake_consul_way(stage.fake, DEREGISTER, FAKE_HANGS, -1);
     stage_start(&stage);
@@ -284,7 +268,6 @@ TEST(end_waits_a_second_and_no_more_for_an_agent_that_hangs, 60)
 
 TEST(end_waits_for_nothing_else, 60)
 {
-    struct consul_stage stage;
     stage_set(&stage, FAKE_ON_TCP);
     stage_start(&stage);
     ck_assert(fake_consul_await(stage.fake, "GET " HEALTH "?passing&index", 1)); /* the agent holds it for 10 minutes */
@@ -303,9 +286,8 @@ static void told_of_fork(struct forks_watcher *watcher, enum forks_moment moment
 TEST(child_of_a_fork_leaves_the_parents_connection_alone, 60)
 {
     struct forks_watcher watcher = { .told = told_of_fork };
-    struct consul_stage stage;
     forks_watch(&watcher);
-    stage_set_join(&stage);
+    stage_set_join();
     stage_start(&stage);
     ck_assert(fake_consul_await(stage.fake, "GET " HEALTH "?passing&index", 1));
     pid_t child = fork();
@@ -328,7 +310,6 @@ TEST(child_of_a_fork_leaves_the_parents_connection_alone, 60)
 TEST(child_of_a_fork_that_closes_keeps_no_token, 60)
 {
     struct forks_watcher watcher = { .told = told_of_fork };
-    struct consul_stage stage;
     forks_watch(&watcher);
     stage_set(&stage, FAKE_ON_TCP);
     stage.consul.token = stage.secret = "s3cret-marker";

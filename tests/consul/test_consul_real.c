@@ -173,7 +173,7 @@ TEST(the_least_rules_suffice_to_join_and_follow, 90)
     consul_server_stop(&server);
 }
 
-TEST(a_token_that_may_read_no_services_is_never_taken_for_an_empty_list, 90)
+TEST(a_token_without_read_rights_never_means_an_empty_list, 90)
 {
     struct instance a;
     char token[40];

@@ -17,6 +17,8 @@
 #define PEERS WEIR_FOLLOW_PEERS
 #define MARKER "b1ec4a2e-s3cret-marker"
 
+static struct consul_stage stage; /* the current test's */
+
 /* ---- Addresses ---- */
 
 static struct weir_consul consul_at(const char *address)
@@ -51,7 +53,7 @@ TEST(address_is_a_host_with_or_without_scheme_and_port_or_a_socket, 60)
     }
 }
 
-TEST(address_that_is_none_is_refused_and_never_quoted, 60)
+TEST(invalid_address_is_refused_and_never_quoted, 60)
 {
     static const struct {
         const char *address, *sentence;
@@ -86,7 +88,6 @@ TEST(address_that_is_none_is_refused_and_never_quoted, 60)
 
 TEST(address_comes_from_the_environment_if_no_option_has_it, 60)
 {
-    struct consul_stage stage;
     stage_set(&stage, FAKE_ON_TCP);
     setenv("CONSUL_HTTP_ADDR", stage.consul.address, 1);
     stage.consul.address = NULL;
@@ -104,7 +105,6 @@ TEST(address_comes_from_the_environment_if_no_option_has_it, 60)
 
 TEST(agent_on_a_unix_socket_is_followed_as_well, 60)
 {
-    struct consul_stage stage;
     stage_set(&stage, FAKE_ON_UNIX);
     stage_start(&stage);
     told_await(PEERS, "peers self=a: a=3", 1);
@@ -117,78 +117,73 @@ TEST(agent_on_a_unix_socket_is_followed_as_well, 60)
 
 /* ---- Tokens ---- */
 
-static void assert_token_goes(struct consul_stage *stage)
+static void assert_token_goes(void)
 {
     struct fake_asked asked;
-    stage->secret = MARKER;
-    stage->peers.join = true;
-    stage->peers.ttl_us = WEIR_SECOND;
-    stage->options.consul_policies = "weir";
-    fake_consul_page(stage->fake, KV, 403, 1, MARKER);
-    fake_consul_page(stage->fake, REGISTER, 200, 0, "");
-    fake_consul_page(stage->fake, RENEW, 500, 0, MARKER);
-    stage_start(stage);
+    stage.secret = MARKER;
+    stage.peers.join = true;
+    stage.peers.ttl_us = WEIR_SECOND;
+    stage.options.consul_policies = "weir";
+    fake_consul_page(stage.fake, KV, 403, 1, MARKER);
+    fake_consul_page(stage.fake, REGISTER, 200, 0, "");
+    fake_consul_page(stage.fake, RENEW, 500, 0, MARKER);
+    stage_start(&stage);
     told_await(PEERS, "peers", 1);
     told_await(WEIR_FOLLOW_CONSUL_POLICIES, "failed", 1);
     told_await(PEERS, "failed", 1);
-    fake_consul_listen(stage->fake, false);
+    fake_consul_listen(stage.fake, false);
     told_await(PEERS, "failed", 2);
-    stage_stop_following(stage);
-    for (int i = 0; fake_consul_asked(stage->fake, "", i, &asked); i++) {
+    stage_stop_following(&stage);
+    for (int i = 0; fake_consul_asked(stage.fake, "", i, &asked); i++) {
         ck_assert_ptr_nonnull(strstr(asked.head, "X-Consul-Token: " MARKER "\r\n"));
         ck_assert_ptr_null(strstr(asked.target, MARKER));
         ck_assert_ptr_null(strstr(asked.body, MARKER));
     }
-    ck_assert_int_gt(fake_consul_count(stage->fake, ""), 3);
+    ck_assert_int_gt(fake_consul_count(stage.fake, ""), 3);
     ck_assert(!told_anywhere(MARKER));
-    stage_end(stage);
+    stage_end(&stage);
 }
 
 TEST(token_from_an_option_goes_in_a_header_and_nowhere_else, 60)
 {
-    struct consul_stage stage;
     stage_set(&stage, FAKE_ON_TCP);
     stage.consul.token = MARKER;
     setenv("CONSUL_HTTP_TOKEN", "another", 1);
-    assert_token_goes(&stage);
+    assert_token_goes();
 }
 
 TEST(token_is_the_first_line_of_a_file, 60)
 {
-    struct consul_stage stage;
     struct folder folder;
     folder_make(&folder);
     stage_set(&stage, FAKE_ON_TCP);
     stage.consul.token_file = folder_write(&folder, "token", MARKER "\r\nanother\n");
     setenv("CONSUL_HTTP_TOKEN", "another", 1);
-    assert_token_goes(&stage);
+    assert_token_goes();
     folder_remove(&folder);
 }
 
 TEST(token_is_in_the_environment, 60)
 {
-    struct consul_stage stage;
     stage_set(&stage, FAKE_ON_TCP);
     setenv("CONSUL_HTTP_TOKEN", MARKER, 1);
     setenv("CONSUL_HTTP_TOKEN_FILE", "/nowhere", 1);
-    assert_token_goes(&stage);
+    assert_token_goes();
 }
 
 TEST(token_is_in_a_file_that_the_environment_names, 60)
 {
-    struct consul_stage stage;
     struct folder folder;
     folder_make(&folder);
     stage_set(&stage, FAKE_ON_TCP);
     setenv("CONSUL_HTTP_TOKEN", "", 1);
     setenv("CONSUL_HTTP_TOKEN_FILE", folder_write(&folder, "token", MARKER), 1);
-    assert_token_goes(&stage);
+    assert_token_goes();
     folder_remove(&folder);
 }
 
-TEST(without_a_token_none_is_sent, 60)
+TEST(no_token_is_sent_without_one, 60)
 {
-    struct consul_stage stage;
     struct fake_asked asked;
     stage_set(&stage, FAKE_ON_TCP);
     stage_start(&stage);
@@ -198,7 +193,7 @@ TEST(without_a_token_none_is_sent, 60)
     stage_end(&stage);
 }
 
-TEST(settings_that_cannot_be_used_are_refused_at_once, 60)
+TEST(unusable_settings_are_refused_when_the_limiter_opens, 60)
 {
     struct folder folder;
     char empty[128], blank[128], line[700], long_file[128];
@@ -246,7 +241,6 @@ TEST(settings_that_cannot_be_used_are_refused_at_once, 60)
 
 TEST(prefix_of_policies_does_not_begin_with_a_slash, 60)
 {
-    struct consul_stage stage;
     stage_set(&stage, FAKE_ON_TCP);
     stage.options.consul_policies = "/weir";
     ck_assert_int_eq(stage_try(&stage), WEIR_EINVAL);
@@ -259,7 +253,6 @@ TEST(prefix_of_policies_does_not_begin_with_a_slash, 60)
 
 TEST(datacenter_and_query_go_with_every_request_escaped, 60)
 {
-    struct consul_stage stage;
     struct fake_asked asked;
     stage_set(&stage, FAKE_ON_TCP);
     stage.consul.datacenter = "dc 1&x=#";
@@ -284,7 +277,6 @@ TEST(datacenter_and_query_go_with_every_request_escaped, 60)
 
 TEST(proxy_of_the_environment_is_not_used, 60)
 {
-    struct consul_stage stage;
     stage_set(&stage, FAKE_ON_TCP);
     setenv("http_proxy", "http://127.0.0.1:1", 1);
     setenv("ALL_PROXY", "http://127.0.0.1:1", 1);
@@ -303,7 +295,6 @@ TEST(limiter_that_does_not_follow_consul_does_not_wake_libcurl, 60)
         weir_try(scene_define_text(&scene, "api", "token_bucket limit=1 period=1s"), weir_key_text("k"), 1, &decision));
     scene_close(&scene);
     ck_assert_int_eq(stage_curl_inits(), 0);
-    struct consul_stage stage;
     for (int i = 0; i < 2; i++) {
         stage_set(&stage, FAKE_ON_TCP);
         stage_start(&stage);

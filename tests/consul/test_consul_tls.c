@@ -111,7 +111,7 @@ TEST(ca_that_is_named_is_the_only_one, 60)
 }
 
 /* OpenSSL asks for the password on the terminal or, without one, on stdin: here a pipe that never delivers anything. */
-TEST(key_with_a_password_is_a_failure_and_nobody_is_asked_for_it, 60)
+TEST(key_with_a_password_fails_without_a_prompt, 60)
 {
     struct tls_server server;
     int silent[2], terminal = open("/dev/tty", O_RDWR | O_CLOEXEC);

@@ -11,11 +11,12 @@
 #define GET_HEALTH "GET " HEALTH
 #define HELD_HEALTH "GET " HEALTH "?passing&index="
 
+static struct consul_stage stage; /* the current test's */
+
 /* ---- What a good agent says ---- */
 
 TEST(instances_are_reported_with_their_weights, 60)
 {
-    struct consul_stage stage;
     stage_set(&stage, FAKE_ON_TCP);
     fake_consul_page(stage.fake, HEALTH, 200, 10, A_AND_B);
     stage_start(&stage);
@@ -27,7 +28,6 @@ TEST(instances_are_reported_with_their_weights, 60)
 
 TEST(query_with_an_index_waits_until_there_is_a_change, 60)
 {
-    struct consul_stage stage;
     struct fake_asked asked;
     stage_set(&stage, FAKE_ON_TCP);
     stage_start(&stage);
@@ -50,7 +50,6 @@ TEST(query_with_an_index_waits_until_there_is_a_change, 60)
 
 TEST(change_is_reported_when_the_agent_tells_it_and_not_at_a_poll, 60)
 {
-    struct consul_stage stage;
     stage_set(&stage, FAKE_ON_TCP);
     stage_start(&stage);
     ck_assert(fake_consul_await(stage.fake, HELD_HEALTH, 1));
@@ -62,9 +61,8 @@ TEST(change_is_reported_when_the_agent_tells_it_and_not_at_a_poll, 60)
     stage_end(&stage);
 }
 
-TEST(empty_list_and_one_without_this_instance_are_told_as_they_are, 60)
+TEST(empty_lists_and_lists_without_this_instance_are_reported_unchanged, 60)
 {
-    struct consul_stage stage;
     stage_set(&stage, FAKE_ON_TCP);
     stage_start(&stage);
     ck_assert(fake_consul_await(stage.fake, HELD_HEALTH, 1));
@@ -76,9 +74,8 @@ TEST(empty_list_and_one_without_this_instance_are_told_as_they_are, 60)
 }
 
 /* An unchanged index must not make a list without this instance pass for a good one. */
-TEST(list_that_stays_is_told_again_and_not_confirmed, 60)
+TEST(unchanged_list_without_this_instance_is_reported_again, 60)
 {
-    struct consul_stage stage;
     stage_set(&stage, FAKE_ON_TCP);
     fake_consul_page(stage.fake, HEALTH, 200, 10, "[]");
     fake_consul_way(stage.fake, HEALTH, FAKE_AT_ONCE, 3);
@@ -90,7 +87,6 @@ TEST(list_that_stays_is_told_again_and_not_confirmed, 60)
 
 TEST(weights_come_from_a_meta_field_if_it_is_named, 60)
 {
-    struct consul_stage stage;
     stage_set(&stage, FAKE_ON_TCP);
     stage.peers.weight_meta = "w";
     fake_consul_page(stage.fake, HEALTH, 200, 10,
@@ -105,7 +101,6 @@ TEST(weights_come_from_a_meta_field_if_it_is_named, 60)
 
 TEST(polling_asks_every_so_often_and_never_with_an_index, 60)
 {
-    struct consul_stage stage;
     stage_set(&stage, FAKE_ON_TCP);
     stage.peers.poll_us = WEIR_SECOND / 10;
     stage_start(&stage);
@@ -120,7 +115,6 @@ TEST(polling_asks_every_so_often_and_never_with_an_index, 60)
 
 TEST(index_that_goes_back_is_dropped, 60)
 {
-    struct consul_stage stage;
     struct fake_asked asked;
     stage_set(&stage, FAKE_ON_TCP);
     stage_start(&stage);
@@ -140,7 +134,6 @@ TEST(index_that_goes_back_is_dropped, 60)
 /* Immediate answers without news: ten of them, then pauses. */
 static void assert_does_not_spin(enum fake_way way, uint64_t index, const char *with)
 {
-    struct consul_stage stage;
     struct fake_asked asked;
     stage_set(&stage, FAKE_ON_TCP);
     fake_consul_page(stage.fake, HEALTH, 200, index, ONLY_A);
@@ -158,22 +151,22 @@ static void assert_does_not_spin(enum fake_way way, uint64_t index, const char *
     stage_end(&stage);
 }
 
-TEST(agent_that_never_waits_is_not_asked_for_ever, 60)
+TEST(agent_that_never_waits_is_queried_at_a_pace, 60)
 {
     assert_does_not_spin(FAKE_AT_ONCE, 10, "10");
 }
 
-TEST(index_of_0_is_not_waited_with, 60)
+TEST(index_of_0_is_not_used_to_wait, 60)
 {
     assert_does_not_spin(FAKE_CHUNKED, 0, NULL);
 }
 
-TEST(answers_without_an_index_are_taken_in, 60)
+TEST(answers_without_an_index_are_accepted, 60)
 {
     assert_does_not_spin(FAKE_NO_INDEX, 10, NULL);
 }
 
-TEST(answers_with_an_index_that_is_no_number_are_taken_in, 60)
+TEST(answers_with_a_malformed_index_are_accepted, 60)
 {
     assert_does_not_spin(FAKE_BAD_INDEX, 10, NULL);
 }
@@ -185,7 +178,6 @@ TEST(agent_that_closes_every_connection_is_asked_without_index, 60)
 
 TEST(index_that_always_grows_is_asked_for_ten_times_a_second_at_most, 60)
 {
-    struct consul_stage stage;
     stage_set(&stage, FAKE_ON_TCP);
     stage_start(&stage);
     for (int i = 0; i < 25; i++) {
@@ -203,7 +195,6 @@ TEST(index_that_always_grows_is_asked_for_ten_times_a_second_at_most, 60)
  * index, so with the old index it would not report any change. */
 TEST(agent_that_starts_again_is_asked_without_the_old_index, 60)
 {
-    struct consul_stage stage;
     struct fake_asked asked;
     stage_set(&stage, FAKE_ON_TCP);
     stage_start(&stage);
@@ -219,7 +210,6 @@ TEST(agent_that_starts_again_is_asked_without_the_old_index, 60)
 
 TEST(agent_that_is_away_is_asked_again_until_it_is_back, 60)
 {
-    struct consul_stage stage;
     stage_set(&stage, FAKE_ON_TCP);
     stage_start(&stage);
     ck_assert(fake_consul_await(stage.fake, HELD_HEALTH, 1));
@@ -264,7 +254,6 @@ static long long timer_s(void)
 /* poll()'s timeout stops while the system sleeps; a CLOCK_BOOTTIME timer wakes the thread. */
 TEST(query_that_is_held_has_its_end_on_a_clock_that_goes_on_in_sleep, 60)
 {
-    struct consul_stage stage;
     stage_set(&stage, FAKE_ON_TCP);
     stage_start(&stage);
     ck_assert(fake_consul_await(stage.fake, HELD_HEALTH, 1));
@@ -275,18 +264,17 @@ TEST(query_that_is_held_has_its_end_on_a_clock_that_goes_on_in_sleep, 60)
 
 /* ---- Policies ---- */
 
-static void stage_set_policies(struct consul_stage *stage)
+static void stage_set_policies(void)
 {
-    stage_set(stage, FAKE_ON_TCP);
-    stage->options.peers = NULL;
-    stage->options.consul_policies = "weir";
+    stage_set(&stage, FAKE_ON_TCP);
+    stage.options.peers = NULL;
+    stage.options.consul_policies = "weir";
 }
 
 TEST(policies_are_reported_when_they_change, 60)
 {
-    struct consul_stage stage;
     struct fake_asked asked;
-    stage_set_policies(&stage);
+    stage_set_policies();
     fake_consul_page(stage.fake, KV, 404, 5, "");
     stage_start(&stage);
     ck_assert_str_eq(told_await(POLICIES, "policies", 1).text, "policies:");
@@ -310,8 +298,7 @@ TEST(policies_are_reported_when_they_change, 60)
 
 TEST(policies_with_the_same_index_are_confirmed, 60)
 {
-    struct consul_stage stage;
-    stage_set_policies(&stage);
+    stage_set_policies();
     fake_consul_page(stage.fake, KV, 200, 5, "[" KEY("weir/api", BUCKET) "]");
     fake_consul_way(stage.fake, KV, FAKE_AT_ONCE, 2);
     stage_start(&stage);
@@ -321,10 +308,9 @@ TEST(policies_with_the_same_index_are_confirmed, 60)
 }
 
 /* Consul reports policies only when they change, so it would never send these again. */
-TEST(policies_that_found_no_memory_are_asked_for_again, 60)
+TEST(policies_lost_for_lack_of_memory_are_requested_again, 60)
 {
-    struct consul_stage stage;
-    stage_set_policies(&stage);
+    stage_set_policies();
     fake_consul_page(stage.fake, KV, 200, 5, "[" KEY("weir/api", BUCKET) "]");
     told_lack_memory(2);
     stage_start(&stage);
@@ -339,8 +325,7 @@ TEST(policies_that_found_no_memory_are_asked_for_again, 60)
 
 TEST(policies_that_cannot_be_read_are_a_failure, 60)
 {
-    struct consul_stage stage;
-    stage_set_policies(&stage);
+    stage_set_policies();
     fake_consul_page(stage.fake, KV, 403, 5, "Permission denied");
     stage_start(&stage);
     ck_assert_ptr_nonnull(strstr(told_await(POLICIES, "failed", 1).text,
@@ -350,7 +335,6 @@ TEST(policies_that_cannot_be_read_are_a_failure, 60)
 
 TEST(policies_and_peers_do_not_wait_for_each_other, 60)
 {
-    struct consul_stage stage;
     stage_set(&stage, FAKE_ON_TCP);
     stage.options.consul_policies = "weir/";
     fake_consul_page(stage.fake, KV, 200, 5, "[]");

@@ -210,7 +210,7 @@ static pid_t start_late_server(char *url, size_t size)
     return pid;
 }
 
-TEST(who_cannot_set_a_sockets_patience_does_not_spin, 60)
+TEST(a_limiter_that_cannot_set_a_sockets_timeout_does_not_spin, 60)
 {
     struct calls_record record;
     const struct calls_plan plan = calls_plan_first(CALL_SETSOCKOPT, true);

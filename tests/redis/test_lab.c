@@ -65,7 +65,7 @@ TEST(a_server_answers_on_its_socket_and_its_port_and_leaves_nothing_behind, 30)
     ck_assert_int_eq(kill(pid, 0), -1);
 }
 
-TEST(a_server_killed_and_started_again_is_where_it_was_with_what_it_kept, 30)
+TEST(a_restarted_server_has_its_old_address_and_saved_data, 30)
 {
     static const char *const config[] = { "--appendonly", "yes", "--appendfsync", "always", NULL };
     struct redis_server server;
@@ -118,7 +118,7 @@ TEST(a_paused_server_answers_nothing_until_it_goes_on, 30)
     redis_server_stop(&server); /* also when it is paused */
 }
 
-TEST(nobody_is_at_a_closed_port_and_a_free_one_can_be_had, 60)
+TEST(a_closed_port_refuses_and_a_free_port_can_be_bound, 60)
 {
     struct asker asker;
     struct redis_server server;
@@ -203,7 +203,7 @@ static int64_t count_at_server(struct street *street)
     return strcmp(reply, "(nil)") == 0 ? 0 : strtoll(reply, NULL, 10);
 }
 
-TEST(a_proxy_hands_on_what_it_gets_and_counts_it, 30)
+TEST(a_proxy_forwards_and_counts_messages, 30)
 {
     struct street street;
     char big[100001];
@@ -352,7 +352,7 @@ static bool answer_oddly(void *user, const struct fake_request *request, struct 
     return true;
 }
 
-TEST(a_fake_answers_as_redis_would_or_as_it_is_told, 30)
+TEST(a_fake_answers_as_redis_does_or_as_its_test_says, 30)
 {
     static const char script[] = "return 1";
     int asked_for = 0;
@@ -414,7 +414,7 @@ static int64_t stretch_by_definition(const struct admit *admits, size_t n, int64
     return most;
 }
 
-TEST(an_envelope_is_what_its_definition_says, 30)
+TEST(an_envelope_matches_its_definition, 30)
 {
     struct chance chance = chance_make(1);
     struct admit admits[40];

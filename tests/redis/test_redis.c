@@ -168,7 +168,7 @@ static void wait_in_done(struct weir_op *op, int status)
     sem_post(&waiting->ran);
 }
 
-TEST(a_done_that_would_wait_for_itself_is_told_so, 60)
+TEST(a_done_that_would_wait_for_itself_gets_an_error, 60)
 {
     struct scene scene;
     struct waiting_done waiting = { .result = 1 };
@@ -195,7 +195,7 @@ static void count_answer(struct weir_op *op, int status)
     atomic_fetch_add((atomic_int *)op->user, 1);
 }
 
-TEST(more_submitted_requests_than_may_wait_are_turned_away_and_none_is_lost, 60)
+TEST(submitted_requests_beyond_the_queue_are_refused_and_none_is_lost, 60)
 {
     static struct weir_op ops[WEIR_MAX_SUBMITTED + 1];
     struct scene scene;
@@ -220,7 +220,7 @@ TEST(more_submitted_requests_than_may_wait_are_turned_away_and_none_is_lost, 60)
     scene_close(&scene);
 }
 
-TEST(what_does_not_fit_the_socket_does_not_pile_up, 60)
+TEST(requests_that_do_not_fit_the_socket_do_not_pile_up, 60)
 {
     enum { OPS = 20000 };
     static struct weir_op ops[OPS];
@@ -247,7 +247,7 @@ TEST(what_does_not_fit_the_socket_does_not_pile_up, 60)
 }
 
 /* The thread has its full number of requests under way, and a new caller has less time than they have. */
-TEST(whoever_has_little_time_does_not_wait_for_those_who_have_more, 60)
+TEST(a_short_timeout_does_not_wait_for_longer_ones, 60)
 {
     static struct weir_op ops[REDIS_AIR_MAX];
     struct scene scene;
@@ -287,7 +287,7 @@ TEST(whoever_has_little_time_does_not_wait_for_those_who_have_more, 60)
 }
 
 /* A full server says so after accepting a connection. That must not pass for the answer to a decision. */
-TEST(a_server_with_no_room_for_another_connection_is_asked_over_the_one_there_is, 60)
+TEST(a_server_without_room_for_a_connection_is_used_over_the_existing_one, 60)
 {
     struct redis_server full;
     struct scene scene;
@@ -323,7 +323,7 @@ TEST(a_server_is_found_by_its_name, 60)
     redis_server_stop(&by_port);
 }
 
-TEST(a_name_that_leads_nowhere_is_an_error_and_no_wait_for_ever, 60)
+TEST(a_name_without_an_address_is_an_error_in_time, 60)
 {
     struct scene scene;
     struct weir_options options = WEIR_OPTIONS_INIT;

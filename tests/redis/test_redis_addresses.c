@@ -233,7 +233,7 @@ TEST(a_sentinel_or_a_node_whose_name_is_not_found_is_passed_over, 30)
     fake_redis_stop(fake);
 }
 
-TEST(a_cluster_none_of_whose_names_is_found_says_so, 30)
+TEST(a_cluster_without_a_resolvable_name_is_logged, 30)
 {
     static const char *const says[] = {
         "no node of the redis cluster gives a map of the slots: the host's name is not resolved: ",

@@ -170,7 +170,7 @@ static void two_ask(struct two *two, struct chance *chance)
     }
 }
 
-TEST(memory_and_redis_charge_the_same_ahead_by_whichever_way_it_is_asked, 120)
+TEST(memory_and_redis_charge_the_same_in_advance_on_every_path, 120)
 {
     struct chance chance = chance_make(1);
     const int64_t steps = steps_or(30000);
@@ -197,7 +197,7 @@ TEST(memory_and_redis_charge_the_same_ahead_by_whichever_way_it_is_asked, 120)
 }
 
 /* Many threads submit requests for a limit that binds; no more is admitted than the limit. */
-TEST(what_is_charged_ahead_of_one_key_adds_up_to_the_limit, 60)
+TEST(charges_in_advance_add_up_to_the_limit, 60)
 {
     struct two two;
     int64_t sum = 0;

@@ -483,7 +483,7 @@ TEST(an_answer_that_does_not_fit_is_no_decision, 10)
     hangar_close();
 }
 
-TEST(an_answer_to_an_all_or_nothing_fits_as_a_whole, 10)
+TEST(an_answer_to_a_group_fits_as_a_whole, 10)
 {
     struct answer reply;
     hangar_open(16);
@@ -506,7 +506,7 @@ TEST(an_answer_to_an_all_or_nothing_fits_as_a_whole, 10)
     hangar_close();
 }
 
-TEST(an_answer_is_by_the_time_that_was_asked_for, 10)
+TEST(an_answer_must_have_the_requested_time, 10)
 {
     hangar_open(16);
     weir_limit *limit = scene_define_text(&hangar.scene, "limit", "token_bucket limit=5 period=1s");
@@ -537,7 +537,7 @@ TEST(a_replica_is_one_however_often_it_says_so, 10)
     hangar_close();
 }
 
-TEST(what_is_answered_too_late_is_passed_over_and_the_rest_is_not, 10)
+TEST(a_late_answer_ends_only_the_requests_that_have_expired, 10)
 {
     hangar_open(16);
     weir_limit *limit = scene_define_text(&hangar.scene, "limit", "fixed_window limit=5 period=1h");
@@ -707,7 +707,7 @@ TEST(an_asking_request_has_a_call_of_its_own_right_after_its_asking, 10)
     hangar_close();
 }
 
-TEST(what_answers_asking_is_ok_or_an_error_that_its_call_answers_for, 10)
+TEST(asking_is_answered_by_ok_or_an_error_and_its_call_follows, 10)
 {
     static const struct {
         struct redis_reply reply;
@@ -802,7 +802,7 @@ TEST(wait_names_three_quarters_of_the_time_that_is_left_and_never_none, 10)
     }
 }
 
-TEST(the_last_deadline_of_what_may_change_something_counts_for_wait, 10)
+TEST(wait_lasts_until_the_last_deadline_of_a_changing_request, 10)
 {
     hangar_open_durable(16);
     weir_limit *limit = scene_define_text(&hangar.scene, "limit", "fixed_window limit=5 period=1h");
@@ -843,7 +843,7 @@ static void fly_mixed(void)
     ck_assert(!hangar.decisions[1].allowed && !hangar.decisions[2].allowed && hangar.decisions[5].ahead == 0);
 }
 
-TEST(what_changed_something_is_told_when_the_replicas_have_it_and_the_rest_at_once, 10)
+TEST(changing_requests_end_when_replicas_have_them_and_others_immediately, 10)
 {
     static const struct {
         enum redis_reply_kind kind;
@@ -886,7 +886,7 @@ TEST(what_changed_something_is_told_when_the_replicas_have_it_and_the_rest_at_on
     }
 }
 
-TEST(a_connection_lost_before_wait_is_answered_leaves_what_changed_something_unknown, 10)
+TEST(a_connection_lost_before_waits_answer_fails_the_changing_requests, 10)
 {
     fly_mixed();
     redis_flight_fail(hangar.flight, WEIR_EIO, ended);
@@ -913,7 +913,7 @@ TEST(a_deadline_that_comes_before_the_replicas_ends_its_request_alone, 10)
 }
 
 /* Each of these used to be followed by a WAIT that delayed the next caller. */
-TEST(who_changes_nothing_waits_for_nobody, 10)
+TEST(a_request_that_changes_nothing_waits_for_no_replica, 10)
 {
     static const struct {
         enum weir_verb verb;
@@ -947,7 +947,7 @@ TEST(who_changes_nothing_waits_for_nobody, 10)
     }
 }
 
-TEST(all_or_nothing_is_held_whole_if_it_was_allowed, 10)
+TEST(an_allowed_group_is_held_as_a_whole, 10)
 {
     for (int64_t cost = 1; cost <= 6; cost += 5) { /* 5 is allowed by both keys, 6 is denied by the second */
         const bool allowed = cost == 1;

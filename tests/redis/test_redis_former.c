@@ -274,7 +274,7 @@ TEST(of_two_plans_with_equal_use_the_older_one_is_remembered, 60)
     redis_server_stop(&server);
 }
 
-TEST(a_former_state_as_good_as_new_is_forgotten, 60)
+TEST(an_idle_former_state_is_forgotten, 60)
 {
     server_open();
     ASSERT_LEFT(be_forgotten, 80);

@@ -71,7 +71,7 @@ static void assert_map_is(const char *bytes, const char *expected)
 }
 
 /* Answers of Redis 6.0.16, 7.0.15 and 8.0.2 and Valkey 8.1.1, except for the ids. The last three were identical. */
-TEST(what_servers_answer_is_read, 30)
+TEST(real_answers_are_read, 30)
 {
     static const struct {
         const char *bytes, *expected;
@@ -188,7 +188,7 @@ TEST(an_answer_in_which_anything_is_amiss_is_refused, 30)
     }
 }
 
-TEST(a_host_with_a_nul_or_too_long_is_none, 30)
+TEST(a_host_that_has_a_nul_or_is_too_long_is_refused, 30)
 {
     static const char with_nul[] = "*1\r\n*3\r\n:0\r\n:9\r\n*2\r\n$3\r\nh\0x\r\n:1\r\n";
     const char *why;
@@ -304,7 +304,7 @@ TEST(any_ranges_in_any_order_are_read, 120)
     }
 }
 
-TEST(as_many_nodes_as_there_is_room_for_are_read_and_not_one_more, 30)
+TEST(the_largest_number_of_nodes_is_read_and_one_more_is_refused, 30)
 {
     static struct ranges ranges;
     struct chance chance = chance_make(4);

@@ -102,7 +102,7 @@ TEST_EACH(a_full_server_keeps_each_state_whole_and_is_used_again_when_it_has_roo
     place_close(&place);
 }
 
-TEST(a_full_server_still_decides_what_needs_no_room, 30)
+TEST(a_full_server_still_decides_requests_that_need_no_room, 30)
 {
     struct place place;
     place_open(&place, false, NULL);
@@ -178,7 +178,7 @@ TEST(denials_are_redis_own_beside_charges_without_room_but_for_those_in_the_same
     place_close(&place);
 }
 
-TEST(a_full_server_leases_nothing_and_what_was_leased_is_soon_spent, 60)
+TEST(a_full_server_leases_nothing_and_earlier_leases_end_soon, 60)
 {
     struct place place;
     struct weir_limit_info info = { .size = sizeof info };
@@ -427,7 +427,7 @@ static void *lease(void *argument)
     return NULL;
 }
 
-TEST_EACH(what_is_leased_is_bounded_in_the_same_way, sizeof regimes / sizeof *regimes - 1, 60)
+TEST_EACH(leased_permits_are_bounded_in_the_same_way, sizeof regimes / sizeof *regimes - 1, 60)
 {
     static struct pressure pressure;
     static struct tally tally;

@@ -177,7 +177,7 @@ static int close_all_and_take(weir_limit *limit, weir *limiter)
     return inode_of(files[0]) == first && inode_of(files[FILES - 1]) == last ? 0 : 4;
 }
 
-TEST_EACH(a_child_that_has_closed_all_keeps_what_it_opened_since, CHILD_HAS_THREADS, 30)
+TEST_EACH(a_child_that_closed_all_descriptors_keeps_its_later_ones, CHILD_HAS_THREADS, 30)
 {
     struct place place;
     weir *limiter;
@@ -282,7 +282,7 @@ TEST(signals_ten_thousand_times_a_second_are_no_errors, 60)
     place_close(&place);
 }
 
-TEST(a_peer_that_is_gone_kills_nobody_who_writes_to_it, 60)
+TEST(a_write_to_a_closed_connection_does_not_kill_the_process, 60)
 {
     struct place place;
     place_open(&place, true, NULL);
@@ -329,7 +329,7 @@ static void count_closed(struct weir_op *op, int status)
     atomic_fetch_add(&waiting->submitted_closed, status == WEIR_ECLOSED);
 }
 
-TEST_EACH(the_end_answers_all_who_wait_at_once, 2, 30)
+TEST_EACH(weir_close_ends_all_waiting_requests_immediately, 2, 30)
 {
     enum { CALLERS = 24, OPS = 200 };
     struct place place;

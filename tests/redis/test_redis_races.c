@@ -163,7 +163,7 @@ static void *take_of_many_keys(void *argument)
     return NULL;
 }
 
-TEST(a_server_killed_at_any_moment_keeps_no_key_for_ever, 60)
+TEST(a_server_killed_at_any_moment_keeps_no_key_forever, 60)
 {
     static const char *const config[] = { "--appendonly", "yes", NULL };
     static const char scan[] = "local most, n = 0, 0 for _, key in ipairs(redis.call('KEYS', '*')) do "

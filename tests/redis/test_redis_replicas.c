@@ -85,7 +85,7 @@ static void *take_sixty(void *argument)
     return NULL;
 }
 
-TEST(what_a_replica_has_acknowledged_is_admitted_exactly_by_one_caller_and_by_many, 60)
+TEST(acknowledged_charges_admit_exactly_the_limit_for_one_caller_and_for_many, 60)
 {
     struct replicated both;
     both_open(&both);
@@ -119,7 +119,7 @@ static void submitted_done(struct weir_op *op, int status)
     atomic_store(told, status == WEIR_OK ? 1 : 2);
 }
 
-TEST(every_verb_is_acknowledged_and_does_what_it_does_without_replicas, 30)
+TEST(every_verb_is_acknowledged_and_works_as_without_replicas, 30)
 {
     struct replicated both;
     both_open(&both);
@@ -288,7 +288,7 @@ static void assert_not_admitted(weir *limiter, weir_limit *limit, struct place *
     printf("replica %s: the longest call took %" PRId64 " of %d us\n", what, longest_us, TIMEOUT_US);
 }
 
-TEST(what_no_replica_acknowledges_is_not_admitted_and_the_gate_stays_open, 60)
+TEST(unacknowledged_charges_are_not_admitted_and_the_gate_stays_open, 60)
 {
     struct replicated both;
     both_open(&both);
@@ -326,7 +326,7 @@ static void *be_denied(void *argument)
 
 /* A denial used to leave a WAIT behind, for other callers' charges. The next caller gave it 5 ms and then
  * reconnected: most of the 1000 here did. */
-TEST(who_is_denied_asks_no_replica_and_keeps_his_connection_whatever_others_wait_for, 60)
+TEST(a_denied_caller_waits_for_no_replica_and_keeps_its_connection, 60)
 {
     enum { DENIED = 4, LANES_AND_ONE = 9, CHANCE = 7 };
     static const struct {
@@ -405,7 +405,7 @@ TEST(the_policy_for_failures_answers_where_no_replica_does, 60)
     replicated_stop(&both);
 }
 
-TEST(a_crowd_is_not_admitted_either_and_nobody_waits_for_longer_than_his_timeout, 60)
+TEST(a_crowd_is_not_admitted_either_and_no_call_exceeds_its_timeout, 60)
 {
     struct replicated both;
     both_open(&both);
@@ -471,7 +471,7 @@ TEST(redis_and_the_fallback_stay_within_the_limit_together_as_replicas_come_and_
     replicated_stop(&both);
 }
 
-TEST(a_user_who_may_not_wait_is_admitted_nothing_and_the_log_says_why, 30)
+TEST(a_user_without_the_right_to_wait_admits_nothing_and_the_log_says_why, 30)
 {
     struct replicated both;
     both_open(&both);
@@ -706,7 +706,7 @@ TEST(no_permit_that_was_admitted_is_missing_in_a_replica_that_takes_over, 120)
 }
 
 /* Without the option, exactly the charges that the replica did not have yet are lost. */
-TEST(without_acknowledgements_a_failover_gives_out_again_what_the_replica_did_not_have, 60)
+TEST(without_acknowledgements_a_failover_admits_again_what_was_not_replicated, 60)
 {
     enum { REPLICATED = 100, LATE = 50 };
     for (int durable = 0; durable < 2; durable++) {

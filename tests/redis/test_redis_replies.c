@@ -181,7 +181,7 @@ TEST(no_lie_becomes_a_decision_holds_a_call_or_takes_memory, 60)
 }
 
 /* Change some bytes of a correct reply: the result is an error or a possible decision. */
-TEST(a_truth_with_bytes_turned_is_an_error_or_a_decision_that_could_be, 30)
+TEST(a_damaged_reply_is_an_error_or_a_possible_decision, 30)
 {
     enum { TIMES = INSTRUMENTED ? 300 : 1500 };
     static const char whole[] = "$19\r\n" NOW_AND_ONE "\0echo\r\n";

@@ -140,7 +140,7 @@ TEST(each_right_is_needed_and_the_log_says_that_one_is_missing, 120)
     place_close(&place);
 }
 
-TEST(a_right_that_is_missing_is_told_while_the_fallback_decides, 60)
+TEST(a_missing_right_is_logged_while_the_fallback_decides, 60)
 {
     struct place place;
     struct redis_user fewer;
@@ -299,7 +299,7 @@ TEST(a_default_user_without_a_password_needs_ping_for_callers_own_connections, 6
     place_close(&place);
 }
 
-TEST(other_keys_no_rights_and_no_such_user_are_shut_out_and_no_password_is_logged, 60)
+TEST(wrong_keys_missing_rights_and_unknown_users_fail_and_no_password_is_logged, 60)
 {
     struct place place;
     char url[256];
@@ -380,7 +380,7 @@ TEST(a_server_that_a_sentinel_names_needs_role, 60)
     sentinels_stop(&trio);
 }
 
-TEST(behind_a_sentinel_with_users_both_users_have_what_they_need, 60)
+TEST(behind_a_sentinel_with_users_both_users_have_enough_rights, 60)
 {
     struct place place;
     struct sentinels guarded;

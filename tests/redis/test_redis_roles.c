@@ -109,7 +109,7 @@ static void *take_until_done(void *argument)
     return NULL;
 }
 
-TEST(a_primary_that_hands_over_to_its_replica_admits_nothing_more_and_is_used_again_when_it_is_one_again, 60)
+TEST(a_primary_that_hands_over_admits_nothing_until_it_is_primary_again, 60)
 {
     struct replicated both;
     struct crew crew;
@@ -188,7 +188,7 @@ static void save_fillers(struct place *place, bool full)
 }
 
 /* With --full: a gigabyte, as fast as it loads. */
-TEST(a_server_that_loads_decides_nothing_until_it_knows_what_was_charged, 60)
+TEST(a_loading_server_decides_nothing_until_it_knows_all_charges, 60)
 {
     static const char *const slowly[] = { "--key-load-delay", "1000", "--rdbcompression", "no", NULL };
     const bool full = full_or(1, 0);
@@ -214,7 +214,7 @@ TEST(a_server_that_loads_decides_nothing_until_it_knows_what_was_charged, 60)
     place_close(&place);
 }
 
-TEST(a_replica_whose_primary_is_gone_decides_nothing_until_it_is_one_itself, 60)
+TEST(a_replica_without_its_primary_decides_nothing_until_it_is_promoted, 60)
 {
     struct place place;
     place_open(&place, false, NULL);

@@ -276,7 +276,7 @@ static void hand_over(struct sentinels *trio, int primary)
     }
 }
 
-TEST_EACH(a_failover_under_load_is_no_error_to_anybody_and_followed_at_once, 2, 120)
+TEST_EACH(a_failover_under_load_causes_no_error_and_is_followed_immediately, 2, 120)
 {
     struct place place;
     struct sentinels trio; /* its own trio: a new primary may be demoted when failovers follow closely */
@@ -354,7 +354,7 @@ TEST(a_primary_that_stood_still_finds_its_callers_gone, 120)
     sentinels_stop(&trio);
 }
 
-TEST(a_primary_that_becomes_a_replica_is_left_though_its_connections_stand, 60)
+TEST(a_primary_that_becomes_a_replica_is_left_despite_open_connections, 60)
 {
     struct place place;
     struct sentinels trio;

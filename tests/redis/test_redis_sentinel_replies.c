@@ -102,7 +102,7 @@ static void assert_shut_out(struct place *place, const struct weir_options *opti
     weir_close(limiter);
 }
 
-TEST(a_wrong_answer_to_who_is_the_primary_is_none, 60)
+TEST(a_wrong_answer_about_the_primary_is_refused, 60)
 {
     static const struct {
         const char *names, *says;
@@ -205,7 +205,7 @@ TEST(a_server_is_used_only_if_its_role_is_a_primarys, 60)
 }
 
 /* The I/O thread makes the first connection. */
-TEST(a_callers_own_connection_to_what_has_become_a_replica_is_never_asked_a_thing, 60)
+TEST(a_callers_connection_to_a_new_replica_gets_no_request, 60)
 {
     struct place place;
     static struct speaker sentinel, server;
@@ -294,7 +294,7 @@ TEST(news_of_this_service_is_followed_and_no_other, 60)
     }
 }
 
-TEST(a_sentinel_that_will_not_be_watched_or_falls_silent_is_left_and_nobody_notices, 120)
+TEST(a_sentinel_that_refuses_or_falls_silent_is_left_without_an_error, 120)
 {
     static const struct {
         const char *subscribed, *pong, *says;
@@ -335,7 +335,7 @@ TEST(a_sentinel_that_will_not_be_watched_or_falls_silent_is_left_and_nobody_noti
     }
 }
 
-TEST(a_primary_that_cannot_be_used_is_asked_for_with_pauses, 30)
+TEST(questions_about_an_unusable_primary_have_pauses, 30)
 {
     struct place place;
     static struct speaker sentinel;

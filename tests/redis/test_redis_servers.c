@@ -199,7 +199,7 @@ static void begin_to_ask(struct place *place, const char *request)
     ck_assert_int_eq(write(place->asker.fd, request, strlen(request)), (ssize_t)strlen(request));
 }
 
-TEST(a_server_busy_with_a_script_is_out_for_as_long_as_that_runs, 30)
+TEST(a_server_busy_with_a_script_is_out_while_it_runs, 30)
 {
     static const char *const config[] = { "--lua-time-limit", "20", NULL };
     struct place place;
@@ -238,7 +238,7 @@ TEST(a_server_busy_with_a_script_is_out_for_as_long_as_that_runs, 30)
 /* NULL pauses all clients; WRITE, since Redis 6.2, those that write, which includes every script that may. */
 static const char *const paused[] = { NULL, "WRITE" };
 
-TEST_EACH(a_server_whose_clients_are_paused_is_out_for_as_long, sizeof paused / sizeof paused[0], 30)
+TEST_EACH(a_server_whose_clients_are_paused_is_out_for_that_time, sizeof paused / sizeof paused[0], 30)
 {
     struct place place;
     place_open(&place, false, NULL);
@@ -279,7 +279,7 @@ static void assert_not_ours(weir_limit *limit, const char *what)
     ck_assert_msg(weir_refund(limit, weir_key_text("key"), 1) == WEIR_ESTATE, "refund: %s", what);
 }
 
-TEST(what_is_not_weirs_is_told_and_left_as_it_is, 30)
+TEST(foreign_data_is_logged_and_left_unchanged, 30)
 {
     static const char *const others[][4] = { { "LPUSH", "weir:limit:{key}", "a", NULL },
                                              { "SADD", "weir:limit:{key}", "a", NULL },

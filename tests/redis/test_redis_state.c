@@ -226,7 +226,7 @@ static bool takes(const char *policy, int64_t used, int64_t anchor)
     return is_read(&plan, bytes, len);
 }
 
-TEST(what_no_bucket_can_have_used_is_refused, 10)
+TEST(an_impossible_use_of_a_bucket_is_refused, 10)
 {
     static const char *const greedy[] = { "token_bucket limit=1 period=1ms burst=7",
                                           "leaky_bucket limit=1 period=1ms capacity=7" };
@@ -265,7 +265,7 @@ static bool takes_counts(int64_t newest, int64_t n, const int64_t *counts, int64
     return is_read(&plan, bytes, at);
 }
 
-TEST(what_no_sliding_window_can_have_counted_is_refused, 10)
+TEST(impossible_counts_of_a_sliding_window_are_refused, 10)
 {
     static const int64_t full[] = { 2, 0, 5, 1 }, none[] = { 3, 1, 0 }, many[] = { 3, 4, 1 },
                          wide[] = { 4294967295, 4294967295, 1 };

@@ -155,7 +155,7 @@ static int64_t wait_for_permit(struct clocked *clocked, weir_limit *limit, int64
     }
 }
 
-TEST_EACH(a_clock_that_steps_back_starves_nobody_for_longer_than_the_slack, sizeof stepping / sizeof stepping[0], 30)
+TEST_EACH(a_clock_that_steps_back_denies_no_key_longer_than_the_slack, sizeof stepping / sizeof stepping[0], 30)
 {
     static const int64_t steps_us[] = {
         1, 1000, WEIR_SECOND, WEIR_CLOCK_SLACK_US, WEIR_CLOCK_SLACK_US + 1, WEIR_MINUTE, WEIR_HOUR, WEIR_DAY

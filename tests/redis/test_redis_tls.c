@@ -115,7 +115,7 @@ static int tried(const struct weir_options *options)
 
 /* ---- Which certificates are accepted ---- */
 
-TEST(a_server_whose_certificate_is_vouched_for_is_used, 30)
+TEST(a_server_with_a_trusted_certificate_is_used, 30)
 {
     struct secured secured;
     secured_open(&secured, "good", false, "localhost");
@@ -170,7 +170,7 @@ static int tried_by_front(struct place *place, struct tls_front_wish wish, const
     return status;
 }
 
-TEST(a_server_is_told_the_name_that_its_certificate_must_have_and_no_address, 60)
+TEST(the_handshake_names_a_host_but_never_an_address, 60)
 {
     struct place place;
     place_open(&place, false, NULL);
@@ -185,7 +185,7 @@ TEST(a_server_is_told_the_name_that_its_certificate_must_have_and_no_address, 60
     place_close(&place);
 }
 
-TEST(tls_before_1_2_is_refused_even_where_no_certificate_is_looked_at, 60)
+TEST(tls_before_1_2_is_refused_even_without_verification, 60)
 {
     static const struct {
         int newest;
@@ -205,7 +205,7 @@ TEST(tls_before_1_2_is_refused_even_where_no_certificate_is_looked_at, 60)
     place_close(&place);
 }
 
-TEST(an_insecure_connection_is_made_only_if_asked_for_and_said_in_the_log, 30)
+TEST(an_insecure_connection_needs_an_option_and_is_logged, 30)
 {
     struct secured secured;
     secured_open(&secured, "expired", false, "localhost");
@@ -288,7 +288,7 @@ TEST(files_that_do_not_do_are_refused_by_name, 30)
     }
 }
 
-TEST(a_key_with_a_passphrase_is_refused_and_nobody_is_asked_for_it, 10)
+TEST(a_key_with_a_passphrase_is_refused_without_a_prompt, 10)
 {
     struct place place;
     weir *limiter;

@@ -161,7 +161,7 @@ TEST_EACH(every_key_ends_in_the_time_that_is_documented, sizeof ways / sizeof *w
     place_close(&place);
 }
 
-TEST(no_key_goes_before_it_is_as_good_as_new, 60)
+TEST(no_key_expires_before_it_is_idle, 60)
 {
     struct place place;
     struct asked asked;
@@ -223,7 +223,7 @@ static void *ask_on(void *argument)
 }
 
 /* With --full: a thousand times. */
-TEST(a_server_killed_at_any_instant_comes_back_with_no_key_for_ever_and_nothing_forgotten, 120)
+TEST(a_killed_server_returns_without_endless_keys_or_lost_charges, 120)
 {
     static const char *const config[] = {
         "--appendonly", "yes", "--appendfsync", "no", "--auto-aof-rewrite-min-size", "512kb", NULL

@@ -558,7 +558,7 @@ TEST(the_sentinels_have_a_user_and_a_password_of_their_own, 30)
     remove_folder();
 }
 
-TEST(what_the_sentinels_are_told_is_refused_by_its_name, 30)
+TEST(a_bad_sentinel_password_is_refused_by_its_options_name, 30)
 {
     static const struct {
         const char *url, *user, *file, *environment;
@@ -619,7 +619,7 @@ static bool read_without(int64_t number, const struct weir_options *options)
     return failed;
 }
 
-TEST(a_target_for_which_there_is_no_memory_is_none_and_nothing_of_it_is_kept, 30)
+TEST(a_target_without_memory_fails_and_leaks_nothing, 30)
 {
     static const struct {
         const char *url, *user, *environment, *sentinel_environment;

@@ -98,7 +98,7 @@ static void assert_heard(const char *bytes, bool lists, const char *expected)
     }
 }
 
-TEST(replies_are_told_apart_however_they_are_cut, 30)
+TEST(replies_are_separated_however_they_are_cut, 30)
 {
     static const struct {
         const char *bytes, *expected;
@@ -126,7 +126,7 @@ TEST(replies_are_told_apart_however_they_are_cut, 30)
         assert_heard(rows[i].bytes, false, rows[i].expected);
 }
 
-TEST(what_stands_in_a_list_is_shown_with_its_place, 30)
+TEST(elements_of_a_list_are_shown_with_their_place, 30)
 {
     static const struct {
         const char *bytes, *expected;
@@ -225,7 +225,7 @@ static size_t feed_until_broken(struct redis_wire *wire, const char *bytes, size
     return fed;
 }
 
-TEST(what_makes_no_whole_reply_ends_at_its_bound, 60)
+TEST(an_endless_reply_breaks_at_its_bound, 60)
 {
     static char numbers[4 * 4096];
     struct redis_wire wire;
@@ -320,7 +320,7 @@ static void assert_reads(struct redis_wire *wire, const char *bytes, int expecte
     ck_assert_int_eq(redis_wire_next(wire, &reply), expected);
 }
 
-TEST(what_finds_no_memory_is_broken_until_it_is_begun_anew, 30)
+TEST(a_reader_without_memory_stays_broken_until_it_is_restarted, 30)
 {
     struct redis_wire wire;
     struct redis_reply reply;
@@ -357,7 +357,7 @@ static void write_command(struct redis_bytes *bytes)
     redis_bytes_string(bytes, large, sizeof large);
 }
 
-TEST(what_is_written_without_memory_has_failed_and_stays_so_until_it_is_cleared, 30)
+TEST(a_write_without_memory_fails_until_the_buffer_is_cleared, 30)
 {
     struct redis_bytes bytes = { 0 }, whole = { 0 };
     write_command(&whole);

@@ -226,7 +226,7 @@ static int64_t charged_of(const redisReply *reply)
     return charged;
 }
 
-TEST(a_call_that_is_none_is_refused_and_changes_nothing, 60.0 + (double)steps_or(1000000) / 5000)
+TEST(an_invalid_call_is_refused_and_changes_nothing, 60.0 + (double)steps_or(1000000) / 5000)
 {
     static struct call call;
     static struct scripts scripts;
@@ -288,7 +288,7 @@ static redisReply *decide_with(struct scripts *scripts, const struct weir_plan *
     return reply_next(scripts);
 }
 
-TEST(an_item_of_no_known_verb_or_a_lease_over_nobody_is_refused_before_anything_is_written, 30)
+TEST(an_unknown_verb_or_an_empty_lease_is_refused_before_any_write, 30)
 {
     static const struct {
         int verb;
@@ -448,7 +448,7 @@ static const unsigned char *answer_about_key1(const struct weir_plan *plan, cons
     return about;
 }
 
-TEST(what_is_not_a_state_is_told_and_left_alone, 60.0 + (double)steps_or(1000000) / 5000)
+TEST(bytes_that_are_no_state_are_reported_and_left_alone, 60.0 + (double)steps_or(1000000) / 5000)
 {
     static struct scripts scripts;
     static unsigned char bytes[FOREIGN_MAX];
@@ -557,7 +557,7 @@ TEST(a_former_state_is_whole_and_in_use_or_the_key_is_not_ours, 60)
     scripts_close(&scripts);
 }
 
-TEST(all_or_nothing_is_nothing_beside_what_is_not_a_state, 60)
+TEST(a_group_with_a_foreign_value_charges_nothing, 60)
 {
     static struct call call;
     static struct scripts scripts;

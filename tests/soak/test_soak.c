@@ -76,7 +76,7 @@ static void allow(enum allowance_kind kind, int64_t from_us, int64_t until_us, i
 
 /* ---- Without faults ---- */
 
-TEST(what_a_limit_admits_is_within_the_bound_and_one_more_is_not, 10)
+TEST(the_limit_is_within_the_bound_and_one_permit_more_is_not, 10)
 {
     for (int limit = 0; limit < LIMITS; limit++) {
         set_up();
@@ -137,7 +137,7 @@ TEST(windows_that_are_full_again_and_again_are_within_the_bound, 10)
     }
 }
 
-TEST(hybrid_mode_has_what_its_limits_say_on_top, 10)
+TEST(hybrid_mode_adds_what_weir_limit_info_states, 10)
 {
     set_up();
     over_max[HYBRID][BUCKET] = 20;
@@ -185,7 +185,7 @@ TEST(a_loss_allows_one_fresh_limit_and_only_where_it_was, 10)
         }
 }
 
-TEST(what_was_allowed_once_is_not_there_a_second_time_after_it_was_judged, 10)
+TEST(an_allowance_counts_once_even_across_judgements, 10)
 {
     set_up();
     admit(DISTRIBUTED, BUCKET, (int)size_of(BUCKET));
@@ -205,7 +205,7 @@ TEST(what_was_allowed_once_is_not_there_a_second_time_after_it_was_judged, 10)
     tear_down();
 }
 
-TEST(a_clock_that_goes_forward_allows_what_is_made_in_that_time_twice_at_most, 10)
+TEST(a_clock_step_allows_at_most_twice_the_refill_of_that_time, 10)
 {
     for (int extra = 0; extra < 2; extra++) {
         set_up();
@@ -234,7 +234,7 @@ TEST(a_process_that_forgets_has_a_fresh_limit_of_its_own_and_its_part_twice_of_a
     }
 }
 
-TEST(an_outage_allows_what_was_admitted_in_it_and_no_more_than_a_bucket, 10)
+TEST(an_outage_allows_its_own_admissions_up_to_a_bucket, 10)
 {
     for (int extra = 0; extra < 2; extra++) {
         set_up();
@@ -275,7 +275,7 @@ TEST(an_outage_allows_what_was_admitted_in_it_and_no_more_than_a_bucket, 10)
     tear_down();
 }
 
-TEST(what_a_fallback_admits_beside_redis_is_held_against_its_share, 10)
+TEST(a_fallback_beside_redis_is_checked_against_its_share, 10)
 {
     for (int limit = 0; limit < LIMITS; limit++) {
         set_up();
@@ -289,7 +289,7 @@ TEST(what_a_fallback_admits_beside_redis_is_held_against_its_share, 10)
     }
 }
 
-TEST(a_reset_allows_a_bucket_and_a_refund_what_it_gave_back, 10)
+TEST(a_reset_allows_a_bucket_and_a_refund_its_permits, 10)
 {
     for (int extra = 0; extra < 2; extra++) {
         set_up();
@@ -320,7 +320,7 @@ static bool holds(double first, double step, double jitter)
     return flat_holds(&flat, FLAT_MEMORY) && flat_holds(&flat, FLAT_DESCRIPTORS) && flat_holds(&flat, FLAT_THREADS);
 }
 
-TEST(memory_that_grows_is_told_from_memory_that_sways, 10)
+TEST(growing_memory_is_distinguished_from_varying_memory, 10)
 {
     ck_assert(holds(30000, 0, 1000));
     ck_assert(!holds(30000, 2, 1000)); /* 12 MB in all */
@@ -341,7 +341,7 @@ TEST(a_heap_descriptors_and_threads_that_grow_are_found, 10)
     }
 }
 
-TEST(a_look_at_this_process_sees_what_is_there, 10)
+TEST(a_look_at_this_process_sees_its_real_values, 10)
 {
     struct look before, after;
     int fd = dup(1);
