@@ -1,4 +1,4 @@
-/* test_algorithms.c - every algorithm against the exact model, and against the promises that are told of it. */
+/* test_algorithms.c - compare every algorithm with the exact model and with its documented promises. */
 #include "core/algorithm/algorithm.h"
 #include "core/policy/plan.h"
 #include "model.h"
@@ -19,13 +19,13 @@ struct stream {
     struct scene scene;
     struct model_share share;
     weir_limit *limit;
-    bool restless; /* another policy every few requests, not every few hundred */
+    bool restless; /* change the policy every few requests, not every few hundred */
     struct weir_policy policy, earlier[2];
     struct model_rule rule;
     struct model_state *states; /* one a key */
     struct weir_decision last;
-    int64_t decisions[KIND_COUNT]; /* how many were compared while a policy of that kind was in force */
-    int64_t with_former;           /* how many of them beside a former use */
+    int64_t decisions[KIND_COUNT]; /* compared under a policy of that kind */
+    int64_t with_former;           /* of them with a former use */
     int64_t waits_checked;
     char where[512];
 };
@@ -40,8 +40,8 @@ static const char *where(struct stream *stream, const char *verb, int key, int64
     return stream->where;
 }
 
-/* A policy that this share can enforce, now and then one of those before it; the library and the model agree on every
- * one that is refused. */
+/* Define a policy that this share can enforce, sometimes an earlier one. The library and the model must agree on those
+ * that are refused. */
 static void define_by_chance(struct stream *stream, enum kind kind)
 {
     for (;;) {
@@ -95,7 +95,7 @@ static void stream_close(struct stream *stream)
     free(stream->states);
 }
 
-/* Open one that is closed where its block ends. */
+/* Open a stream that is closed where its block ends. */
 #define STREAM(name, ...)                       \
     CLOSED_BY(stream_close) struct stream name; \
     stream_open(&name, __VA_ARGS__)
@@ -121,7 +121,7 @@ static int64_t step_back_by_chance(struct chance *chance)
     }
 }
 
-/* Stand still, creep, wait about as long as the last decision said, leap; now and then step back. */
+/* Keep, creep, wait about as long as the last decision said, leap, or sometimes step back. */
 static void move_clock_by_chance(struct stream *stream, bool steps_back)
 {
     struct chance *chance = &stream->chance;
@@ -277,7 +277,7 @@ TEST(leaky_bucket_decides_as_the_model, 120)
     decide_as_the_model(KIND_LEAKY);
 }
 
-/* A share by chance: equal weights, known weights, or one weight of an unknown whole. */
+/* Return a random share: with equal weights, known weights, or one weight of an unknown total. */
 static struct model_share share_by_chance(struct chance *chance, int64_t *weights)
 {
     struct model_share share = { .instances = chance_between(chance, 1, 6), .weight = 1 };
@@ -313,7 +313,7 @@ TEST(a_share_of_any_limit_decides_as_the_model, 120)
     ck_assert_int_gt(with_former, goal / 50);
 }
 
-/* The model keeps every key for ever. A limiter that may drop those that are as good as new must not be found out. */
+/* The model keeps every key for ever. No decision may reveal that the limiter drops idle keys. */
 TEST(keys_that_are_dropped_change_no_decision, 120)
 {
     int64_t goal = steps_or(250000);
@@ -326,7 +326,7 @@ TEST(keys_that_are_dropped_change_no_decision, 120)
         define_by_chance(&stream, kind);
         for (int i = 0; i < STREAM_LENGTH; i++) {
             step(&stream, kind, false);
-            snprintf(other, sizeof other, "passer-by %d", i); /* takes room, and is soon as good as new */
+            snprintf(other, sizeof other, "passer-by %d", i); /* takes room and is soon idle */
             struct weir_decision decision;
             must_succeed(weir_try(stream.limit, weir_key_text(other), 1, &decision));
             must_succeed(weir_refund(stream.limit, weir_key_text(other), 1));
@@ -345,7 +345,7 @@ TEST(keys_that_are_dropped_change_no_decision, 120)
 
 enum { LIMITS = 4, POLICIES = 3, REQUESTS_MOST = 6 };
 
-/* How many of the keys have a former use. */
+/* Return the number of keys with a former use. */
 static int try_several(struct stream *streams, struct scene *scene, struct chance *chance)
 {
     struct weir_request requests[REQUESTS_MOST];
@@ -371,7 +371,7 @@ static int try_several(struct stream *streams, struct scene *scene, struct chanc
     return with_former;
 }
 
-/* One of three policies that the limit goes back and forth between. */
+/* Return one of the three policies between which the limit alternates. */
 static void another_policy(struct stream *stream, const struct weir_policy *policies, struct scene *scene,
                            struct chance *chance)
 {
@@ -407,7 +407,7 @@ TEST(several_limits_at_once_decide_as_the_model, 60)
         for (int i = 0; i < 500; i++, goal--) {
             if (chance_one_in(&chance, 2))
                 scene->now_us += chance_magnitude(&chance, chance_one_in(&chance, 5) ? WEIR_DAY : WEIR_SECOND);
-            if (chance_one_in(&chance, 20)) /* within the slack of the clock, and beyond */
+            if (chance_one_in(&chance, 20)) /* within the clock's slack and beyond */
                 scene->now_us -= chance_magnitude(&chance, 3 * WEIR_CLOCK_SLACK_US);
             scene->now_us = scene->now_us > WEIR_MAX_TIME_US ? WEIR_MAX_TIME_US : scene->now_us < 1 ? 1 : scene->now_us;
             if (number % 2 == 0 && chance_one_in(&chance, 5)) {
@@ -423,7 +423,7 @@ TEST(several_limits_at_once_decide_as_the_model, 60)
     ck_assert_int_gt(with_former, steps_or(100000) / 50);
 }
 
-/* ---- Waits, held against their definition alone ---- */
+/* ---- Waits against their definition ---- */
 
 static struct weir_decision peek_after(struct stream *stream, int64_t wait_us, int64_t cost)
 {
@@ -434,7 +434,7 @@ static struct weir_decision peek_after(struct stream *stream, int64_t wait_us, i
     return decision;
 }
 
-/* Denied one microsecond before, admitted at it; less than new one microsecond before, new at it. */
+/* Assert that the key is admitted at retry_after and fresh at reset_after, and not one microsecond earlier. */
 static void check_waits(struct stream *stream, int64_t cost)
 {
     const struct weir_decision last = stream->last;
@@ -499,9 +499,9 @@ TEST(leaky_bucket_tells_the_wait_to_the_microsecond, 60)
     wait_exactly(KIND_LEAKY);
 }
 
-/* ---- Promises, held against nothing but the words they are given in ---- */
+/* ---- Documented promises ---- */
 
-/* All that is admitted while the bucket never fills is its size and the rate times the time, to the last permit. */
+/* A bucket that never fills admits exactly its size plus rate times time. */
 TEST(greedy_bucket_loses_no_permit_in_a_thousand_million_periods, 60)
 {
     OPEN_SCENE(scene, NULL);
@@ -518,7 +518,7 @@ TEST(greedy_bucket_loses_no_permit_in_a_thousand_million_periods, 60)
         }
         scene.now_us += chance_between(&chance, 0, 499000000);
     }
-    scene.now_us += 1; /* below one tick's worth: what the loop left over shows in the last peek */
+    scene.now_us += 1; /* less than one tick: the last peek shows what the loop left */
     const wide elapsed_us = scene.now_us - start_us;
     admitted += peeked(limit, "a", 1).remaining;
     ck_assert_int_gt((int64_t)(elapsed_us / 999983), 900000000);
@@ -562,8 +562,8 @@ TEST(no_window_of_a_period_sees_more_than_the_limit_of_a_sliding_window, 30)
     }
 }
 
-/* The policies refill 10 permits a second and hold no more than 100. A clock that jumps about may bring back the rate
- * times the way it went forward, and one that trembles within the slack the rate times its highest reading. */
+/* The policies refill 10 permits a second and hold at most 100. A jumping clock may bring back the rate times the sum
+ * of its forward steps; a clock that trembles within the slack, the rate times its highest reading. */
 static void mint_nothing(const char *const *texts, size_t count, bool trembles)
 {
     for (uint64_t number = 0; number < 200; number++) {
@@ -642,9 +642,9 @@ TEST(a_bucket_used_up_is_full_again_after_its_time_and_no_sooner, 30)
     }
 }
 
-/* ---- States by themselves: what the sweeper and a change of policies read from them ---- */
+/* ---- States alone: what the sweep and a change of policy read from them ---- */
 
-/* As of a peek at `now_us`, which is not before what the state has seen unless `is_held`. */
+/* Peek at `now_us`, which lies before the state's latest time only if `is_held`. */
 static void state_tells(const struct weir_plan *plan, const int64_t *state, int64_t now_us, bool is_held)
 {
     int64_t copy[STATE_MAX_WORDS], at_us = now_us;
@@ -686,7 +686,7 @@ TEST(a_state_tells_of_its_use_and_its_end_what_decisions_tell, 30)
             state_tells(&plan, state, now_us, is_held);
             held += is_held;
             if (is_held) {
-                now_us = latest_us; /* back again, or what is not changed here is not told of */
+                now_us = latest_us; /* forward again: the unchanged state is compared at its own time */
                 continue;
             }
             const enum weir_verb verb = chance_one_in(&chance, 8) ? WEIR_REFUND : WEIR_TAKE;
@@ -700,7 +700,7 @@ TEST(a_state_tells_of_its_use_and_its_end_what_decisions_tell, 30)
     ck_assert_int_gt(held, goal / 50);
 }
 
-/* A clock that stepped back by the slack is held, and by more takes the state along, of every algorithm. */
+/* For every algorithm: after a step back by the slack time stands still; after a larger one the state is rebased. */
 TEST(a_clock_that_stepped_back_by_the_slack_is_held_and_by_more_is_not, 10)
 {
     static const char *const policies[] = { "token_bucket limit=10 period=1s", "leaky_bucket limit=10 period=1s",

@@ -1,9 +1,8 @@
-/* test_alloc.c - every allocation fails once, and nothing is lost, leaked or charged by the call that it failed in.
+/* test_alloc.c - make every allocation fail once; the call in which it fails must lose, leak and charge nothing.
  *
- * One scenario goes through all that allocates. It is run once with all the memory it asks for, and what it decided is
- * written down. Then it is run again and again, with the first, the second, the third allocation failing, until one
- * run meets no failure any more: a call that says WEIR_ENOMEM is made once more, and all must then be decided as it
- * was written down.
+ * One scenario covers all code that allocates. A first run gets all its memory and records its decisions. Further runs
+ * make the first, the second, the third allocation fail, until a run meets no failure. A run repeats each call that
+ * returns WEIR_ENOMEM; then all decisions must equal the recorded ones.
  */
 #include "failing_alloc.h"
 #include "set_share.h"
@@ -29,12 +28,12 @@ struct record {
 
 struct run {
     struct scene scene;
-    const struct record *expected; /* NULL: this run writes it */
+    const struct record *expected; /* NULL: this run records */
     struct record *written;
     size_t at;
     int64_t number;   /* the allocation that fails */
-    int refused;      /* calls that said WEIR_ENOMEM */
-    int done_without; /* calls that succeeded although an allocation failed in them */
+    int refused;      /* calls that returned WEIR_ENOMEM */
+    int done_without; /* calls that succeeded despite a failed allocation */
     char path[64], second_path[64];
 };
 
@@ -53,7 +52,7 @@ static void note(struct run *run, const struct weir_decision *decision)
     alloc_resume();
 }
 
-/* True if the call has to be made once more. `may_do_without`: it may succeed although an allocation failed. */
+/* True if the call must be repeated. `may_do_without`: it may succeed despite a failed allocation. */
 static bool refused(struct run *run, int error, bool may_do_without)
 {
     bool failed = alloc_failed();
@@ -108,7 +107,7 @@ static void open_limiter(struct run *run)
     struct weir_options options = WEIR_OPTIONS_INIT;
     options.policy_file = run->path;
     options.max_keys = 10000; /* few shards, which grow the more often */
-    options.keep_idle = true; /* which shard a key is in is chance, and with it when it is looked at */
+    options.keep_idle = true; /* chance decides a key's shard, and so when it is swept */
     scene_init(&run->scene, &options);
     run->scene.log_allowed = true;
     int error;
@@ -158,7 +157,7 @@ static void define_many(struct run *run)
     }
 }
 
-/* A table may do without growing: its chains get longer. */
+/* A table may fail to grow: its chains get longer. */
 static void take(struct run *run, weir_limit *limit, struct weir_key key, int64_t cost, bool may_grow)
 {
     struct weir_decision decision = { .limit = 4711 };
@@ -186,7 +185,7 @@ static void grow(struct run *run)
         take(run, limit, weir_key(long_key, sizeof long_key >> i), 1 + (int64_t)i, true);
 }
 
-/* One limit becomes all algorithms in turn; what its keys have used goes with them. */
+/* Redefine one limit with each algorithm in turn; its keys keep the permits they have used. */
 static void change(struct run *run)
 {
     weir_limit *limit = define(run, "changing", policies[0]);
@@ -213,7 +212,7 @@ static void refund_under_another_policy(struct run *run)
     }
 }
 
-/* What a smaller policy cannot hold is kept beside its state, goes back and forth with it, and is forgotten at last. */
+/* Permits that a smaller policy cannot hold stay beside its state, through several changes, until they expire. */
 static void lower_and_raise(struct run *run)
 {
     static const char *const sizes[] = {
@@ -241,7 +240,7 @@ static void lower_and_raise(struct run *run)
             take(run, limit, weir_key(&i, sizeof i), 1, true);
 }
 
-/* Keys that are there and keys that are not, of limits that are new to the table. */
+/* Existing and new keys, of limits that the table has not seen. */
 static void take_all(struct run *run)
 {
     weir_limit *known = weir_limit_find(run->scene.limiter, "changing");
@@ -272,7 +271,7 @@ static void take_all(struct run *run)
     }
 }
 
-/* Requests before the failing one may have been charged: those up to some point, none after it. */
+/* A failing batch may have charged its first requests, up to some point, and none after it. */
 static void take_batch(struct run *run)
 {
     weir_limit *limit = define(run, "batch", "token_bucket limit=10 period=1h");
@@ -341,7 +340,7 @@ static void load_file(struct run *run)
          "ids stay dense");
 }
 
-/* Single keys and prefixes, more than the first table of a limit has room for, come and go; so does a layer of them. */
+/* Define and end overrides of keys and prefixes, more than a limit's first table holds, and a layer of them. */
 static void override_some(struct run *run)
 {
     weir_limit *limit = define(run, "overridden", policies[0]);
@@ -402,7 +401,7 @@ static void share_out(struct run *run)
     }
 }
 
-/* Counters, as a decision that can be written down with the others. Bytes may differ: a table may not have grown. */
+/* Record the counters in the form of a decision. Bytes may differ: a table may have failed to grow. */
 static void count_up(struct run *run)
 {
     struct weir_stats stats = stats_of(run->scene.limiter);
@@ -415,7 +414,7 @@ static void count_up(struct run *run)
         .reset_after_us = (int64_t)stats.full,
         .bound_by = (uint32_t)stats.share_lifts,
     };
-    if (run->refused == 0) /* a batch in two parts counts those that were charged before it failed as errors */
+    if (run->refused == 0) /* a batch in two parts counts its charged requests as errors if it fails later */
         note(run, &counters);
     else
         run->at++;
@@ -465,7 +464,7 @@ static void fail_each(bool stubborn)
     for (int64_t n = 1; n <= allocations; n++) {
         scenario(&run, n, stubborn);
         ck_assert_uint_eq(run.at, record.count);
-        /* The secret is another in each run, and with it which shard grows when: late ones may not come about. */
+        /* The hash secret differs in each run, and so does the growth of shards: late allocations may not happen. */
         ck_assert_int_le(run.refused + run.done_without, 1);
         ck_assert(run.refused + run.done_without == 1 || n > allocations - 100);
         refused_in_all += run.refused;
@@ -487,7 +486,7 @@ TEST(all_allocations_of_a_call_may_fail_from_any_one_on, 60)
     fail_each(true);
 }
 
-/* One run with the n-th allocation failing; false if there was none. */
+/* Run with the n-th allocation failing. False if there was no n-th one. */
 static bool fall_back_without(int64_t number)
 {
     static struct fake fake;
@@ -535,7 +534,7 @@ TEST(a_fallback_without_memory_is_an_answer_and_changes_nothing, 60)
 
 /* ---- Hybrid mode ---- */
 
-/* What is leased while the key is asked for every millisecond. */
+/* Lease while the key is requested every millisecond. */
 static int64_t leased_by(struct stage *stage, int requests)
 {
     const uint64_t before = stats_of(stage->limiter).leased;

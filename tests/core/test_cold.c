@@ -1,5 +1,5 @@
-/* test_cold.c - memory that stands in for a backend that has failed, against the exact model: every key counts as if
- * all its permits had been taken when the outage began. */
+/* test_cold.c - compare the fallback with the exact model: in an outage every key starts cold, as if all its permits
+ * had been taken when the outage began. */
 #include "fake.h"
 #include "model.h"
 
@@ -15,7 +15,7 @@ static const char *const key_names[KEYS] = { "a", "b", "c" };
 
 struct cold_key {
     struct model_state *state;
-    bool is_there; /* otherwise it is cold, and *state means nothing */
+    bool is_there; /* otherwise cold, and *state means nothing */
 };
 
 struct stream {
@@ -45,7 +45,7 @@ static const char *where(struct stream *stream, const char *verb, int key, int64
     return stream->where;
 }
 
-/* Now and then one of those before it. */
+/* Define a random policy, sometimes an earlier one. */
 static void define_by_chance(struct stream *stream, enum kind kind)
 {
     for (;;) {
@@ -96,18 +96,18 @@ static void stream_close(struct stream *stream)
         free(stream->keys[i].state);
 }
 
-/* Open one that is closed where its block ends. */
+/* Open a stream that is closed where its block ends. */
 #define STREAM(name, ...)                       \
     CLOSED_BY(stream_close) struct stream name; \
     stream_open(&name, __VA_ARGS__)
 
-/* The model's state of a key as it stands before a request. */
+/* Return the model's state of a key before a request. */
 static struct model_state *state_of(struct stream *stream, struct cold_key *key)
 {
     int64_t now_us = stream->scene.now_us;
     if (stream->since_us == 0 || stream->since_us - now_us > WEIR_CLOCK_SLACK_US)
         stream->since_us = (now_us + SINCE_UNIT_US - 1) / SINCE_UNIT_US * SINCE_UNIT_US;
-    /* A key of which nothing is used under the policy that it was left under is one that is not there. */
+    /* After a redefinition an idle key counts as unknown. */
     if (key->is_there && !model_rule_same(&key->state->own.rule, &stream->rule) &&
         model_state_is_idle(key->state, now_us))
         key->is_there = false;
@@ -141,7 +141,7 @@ static void take_and_compare(struct stream *stream, int i, int64_t cost)
 static void peek_and_compare(struct stream *stream, int i, int64_t cost)
 {
     struct weir_decision decision, expected;
-    static struct model_state before; /* a peek changes nothing, also where a take would find the key gone */
+    static struct model_state before; /* a peek changes nothing, even where a take would drop the key */
     const bool was_there = stream->keys[i].is_there;
     before = *stream->keys[i].state;
     struct model_state *state = state_of(stream, &stream->keys[i]);
@@ -152,7 +152,7 @@ static void peek_and_compare(struct stream *stream, int i, int64_t cost)
     stream->keys[i].is_there = was_there;
 }
 
-/* What no caller can ask of a stand-in, asked of it past the core. */
+/* Ask the fallback directly for what no caller can request from it. */
 static struct weir_decision ask_memory(struct stream *stream, int i, int64_t cost, enum weir_verb verb)
 {
     struct weir_backend *memory = stream->scene.limiter->fallback;
@@ -179,7 +179,7 @@ static void refund_and_compare(struct stream *stream, int i, int64_t cost)
     struct weir_decision decision = ask_memory(stream, i, cost, WEIR_REFUND), expected;
     model_decide(state, &stream->rule, MODEL_REFUND, cost, stream->scene.now_us, &expected);
     assert_decision_is(&decision, &expected, where(stream, "refund", i, cost));
-    key->is_there = !state->own.fresh || model_state_has_former(state); /* as good as new it goes, and is cold again */
+    key->is_there = !state->own.fresh || model_state_has_former(state); /* an idle key is dropped and is cold again */
 }
 
 static void reset_and_compare(struct stream *stream, int i)
@@ -240,7 +240,7 @@ TEST(every_algorithm_stands_in_cold_as_the_model_says_to_the_last_field, 120)
                 peek_and_compare(&stream, key, cost_by_chance(&stream));
             else
                 take_and_compare(&stream, key, cost_by_chance(&stream));
-            move_clock_by_chance(&stream, number % 2); /* beyond the slack the sweep has a say, see keep_idle */
+            move_clock_by_chance(&stream, number % 2); /* beyond the slack the sweep matters: see keep_idle */
         }
         compared[0] += stream.denied;
         compared[1] += stream.admitted;
@@ -250,11 +250,11 @@ TEST(every_algorithm_stands_in_cold_as_the_model_says_to_the_last_field, 120)
     must(compared[0] > streams && compared[1] > streams, "both answers were compared often");
 }
 
-/* Another policy, where its plan is another, ends the outage: the next begins with the next request, cold again. */
+/* A policy with another plan ends the outage. The next one begins with the next request, cold. */
 static void redefine_by_chance(struct stream *stream)
 {
     struct weir_plan old, plan;
-    if (stream->scene.now_us > WEIR_MAX_TIME_US - SINCE_UNIT_US) /* there is no time left for an outage to begin at */
+    if (stream->scene.now_us > WEIR_MAX_TIME_US - SINCE_UNIT_US) /* too late for another outage */
         return;
     plan_cell_read(limit_plan(stream->limit, true), &old);
     define_by_chance(stream, (enum kind)chance_between(&stream->chance, 0, KIND_COUNT - 1));
@@ -268,8 +268,8 @@ static void redefine_by_chance(struct stream *stream)
     peek_and_compare(stream, 0, 1);
 }
 
-/* What is given back may leave less than cold: whether such a key is still there once it has drained would depend on the
- * sweep. So idle keys are kept here. */
+/* A refund can leave a key idle before a cold key would be. Whether it still exists then depends on the sweep, so this
+ * test keeps idle keys. */
 TEST(permits_given_back_and_limits_redefined_in_an_outage_are_as_the_model_says, 120)
 {
     int64_t streams = steps_or(400000) / STREAM_LENGTH, admitted = 0, splits = 0;

@@ -1,5 +1,5 @@
-/* test_contract.c - the contract of a backend, held by memory and by a tiny backend of the test's own; and what the
- * vtable promises to the one who writes a backend. */
+/* test_contract.c - run the backend contract on memory and on a tiny test backend, and check what the vtable promises
+ * to the author of a backend. */
 #include "contract.h"
 
 #include <stdio.h>
@@ -8,7 +8,7 @@
 
 static const struct contract_backend memory = { "memory", CONTRACT_ALL, weir_open, .sources_vary = false };
 
-/* ---- A tiny backend: permits in a list of keys, never given back by time ---- */
+/* ---- A tiny backend: a list of keys whose permits never come back by time ---- */
 
 enum { TINY_KEYS = 2000 };
 
@@ -24,7 +24,7 @@ struct tiny {
     struct weir_backend base;
     struct tiny_key keys[TINY_KEYS];
     int64_t count;
-    int64_t calls, alls, requests, verbs[WEIR_RESET + 1]; /* how often it was asked what */
+    int64_t calls, alls, requests, verbs[WEIR_RESET + 1]; /* by kind of request */
     struct weir_backend_request last;
     struct weir_plan last_plan;
     int64_t last_deadline_us;
@@ -270,7 +270,7 @@ TEST(a_batch_reaches_the_backend_whole_and_in_order, 10)
     ck_assert_int_eq(tiny->requests, MANY);
     ck_assert_int_eq(tiny->verbs[WEIR_TAKE], MANY);
     ck_assert_int_eq(tiny->alls, 0);
-    ck_assert_int_lt(tiny->calls, MANY / 2); /* fewer calls than requests: that is its price */
+    ck_assert_int_lt(tiny->calls, MANY / 2); /* the purpose of a batch: fewer calls than requests */
     ck_assert_int_eq(tiny->last.now_us, 1000 + MANY - 1);
     for (int i = 0; i < MANY; i++)
         ck_assert_int_eq(decisions[i].remaining, i < 299 ? 298 - i : 0);

@@ -1,4 +1,4 @@
-/* test_failing_calls.c - each system call of a limiter without Redis fails, in its turn. */
+/* test_failing_calls.c - make each system call of a limiter without Redis fail in turn. */
 #include "failing_play.h"
 #include "support.h"
 
@@ -126,7 +126,7 @@ TEST(defects_are_found, 120)
         { "a descriptor is left", leaves_the_first_open, "is left open: anon_inode:[eventfd]" },
         { "another's is closed", closes_what_it_has_not, "descriptor 2 is gone" },
         { "it hangs", waits_for_ever, "it hangs" },
-#if !INSTRUMENTED /* whose own time is long */
+#if !INSTRUMENTED /* which takes long itself */
         { "it spins", tries_again_at_once, "it took the processor for" },
 #endif
         { "NULL is a file", believes_in_the_file, INSTRUMENTED ? "it ended" : "it ended by signal 11" },
@@ -299,9 +299,9 @@ TEST(peers_by_name_bear_them, 120)
     failing_play_mode("peers by DNS", &mode, &sum);
 }
 
-/* ---- What a scene does not show ---- */
+/* ---- Single calls ---- */
 
-/* A limiter that lives on in the child of a fork. */
+/* A limiter that the child of a fork continues to use. */
 static int open_follower(struct failing_run *run, weir **out)
 {
     static const struct weir_peers peers = { .size = sizeof peers, .list = list_two, .id = "a" };
@@ -350,7 +350,7 @@ TEST(a_child_that_gets_no_event_fd_lets_go_of_its_parents, 30)
     weir_close(limiter);
 }
 
-/* Nothing stands at the number of standard input: the event fd gets it. */
+/* Standard input is closed, so the event fd gets its number. */
 TEST(a_child_has_an_event_fd_of_its_own_under_any_number, 30)
 {
     struct failing_run run = { .number = 1 };
@@ -397,11 +397,11 @@ TEST(signals_do_not_shorten_the_pause_that_stands_for_a_fence, 30)
 }
 
 #ifdef WEIR_CONSUL
-/* ---- Consul: an agent in a process of its own, for its calls are not to fail ---- */
+/* ---- Consul: the agent runs in another process because its calls must not fail ---- */
 
 struct agent {
     pid_t pid;
-    int lives; /* it ends when this is closed */
+    int lives; /* closing it ends the agent */
     char address[128];
 };
 
@@ -479,7 +479,7 @@ TEST(what_follows_consul_bears_them, 300)
     mode.options.consul_policies = "weir/";
     mode.options.weight = 3;
     failing_play_mode("Consul", &mode, &sum);
-    ck_assert_int_gt(sum.elsewhere, 0); /* libcurl's calls come by */
+    ck_assert_int_gt(sum.elsewhere, 0); /* libcurl's calls are seen */
     agent_stop(&agent);
 }
 #endif

@@ -1,4 +1,4 @@
-/* test_failure.c - what answers when the backend fails: enum weir_on_failure, for every verb, over outages. */
+/* test_failure.c - decisions while the backend fails: each enum weir_on_failure, each verb, several outages. */
 #include "fake.h"
 #include "set_share.h"
 
@@ -18,7 +18,7 @@ static struct weir_options options_with(enum weir_on_failure on_failure)
     return options;
 }
 
-/* A backend, a limiter over it and a limit of ten permits that come back one a second. */
+/* A fake backend, a limiter over it and a limit of ten permits, one back each second. */
 struct stage {
     struct fake fake;
     struct scene scene;
@@ -41,7 +41,7 @@ static void stage_end(struct stage *stage)
     scene_close(&stage->scene);
 }
 
-/* Open one that is closed where its block ends. */
+/* Open a stage that is closed where its block ends. */
 #define STAGE(name, ...)                    \
     CLOSED_BY(stage_end) struct stage name; \
     stage_open(&name, __VA_ARGS__)
@@ -54,7 +54,7 @@ TEST(while_the_backend_fails_memory_decides_by_the_share_from_cold, 30)
     stage_open(&stage, OPTIONS(.instances = 2), true);
     struct weir_decision decision = taken(stage.limit, "a", 10);
     ck_assert_int_eq(decision.source, WEIR_BY_BACKEND);
-    ck_assert_int_eq(decision.limit, 10); /* the whole limit: all count in the backend together */
+    ck_assert_int_eq(decision.limit, 10); /* the whole limit, because all instances count in the backend */
 
     atomic_store(&stage.fake.answer, WEIR_ETIME);
     decision = taken(stage.limit, "a", 1);
@@ -72,7 +72,7 @@ TEST(while_the_backend_fails_memory_decides_by_the_share_from_cold, 30)
     ck_assert(taken(stage.limit, "a", 1).allowed);
     ck_assert(!taken(stage.limit, "a", 1).allowed);
     stage.scene.now_us += ten_us;
-    decision = taken(stage.limit, "b", 5); /* one that was not there is as good as new by now */
+    decision = taken(stage.limit, "b", 5); /* an unknown key is full again by now */
     ck_assert(decision.allowed && decision.source == WEIR_BY_FALLBACK);
 
     atomic_store(&stage.fake.answer, WEIR_OK);
@@ -98,7 +98,7 @@ TEST(a_backend_of_shares_is_stood_in_for_by_the_same_share, 30)
     ck_assert_int_eq(stage.fake.last_plan.size, 2);
 }
 
-static int64_t reachable_us; /* what the backend says of itself */
+static int64_t reachable_us; /* as the backend reports it */
 
 static int64_t say_reachable(struct weir_backend *backend, const struct weir_key *key)
 {
@@ -121,9 +121,9 @@ TEST(an_outage_whose_end_nobody_saw_leaves_the_next_one_no_permits, 30)
     stage.limit = scene_define_text(&stage.scene, "limit", "token_bucket limit=10 period=10s");
     atomic_store(&stage.fake.answer, WEIR_ETIME);
     reachable_us = monotonic_us();
-    ck_assert(!taken(stage.limit, "a", 1).allowed); /* one late answer; the backend is well again, unasked */
+    ck_assert(!taken(stage.limit, "a", 1).allowed); /* one late answer; then the backend is well without being asked */
     stage.scene.now_us += WEIR_HOUR;
-    ck_assert(taken(stage.limit, "b", 10).allowed);  /* as long as it is not known to be: what an hour makes */
+    ck_assert(taken(stage.limit, "b", 10).allowed);  /* weir does not know that yet: an hour's permits */
     reachable_us = monotonic_us() + 2 * WEIR_SECOND; /* some time after that failure */
     ck_assert(!taken(stage.limit, "c", 1).allowed);
     ck_assert_uint_eq(stats_of(stage.scene.limiter).outages, 2);
@@ -144,7 +144,8 @@ TEST(a_new_share_is_the_fallbacks_alone_where_all_count_together, 30)
     ck_assert_int_eq(taken(stage.limit, "a", 8).remaining, 2);
 
     must_succeed(limiter_set_share(stage.scene.limiter, &half));
-    struct weir_decision decision = taken(stage.limit, "a", 1); /* carried over: all five of the half are in use */
+    struct weir_decision decision = taken(stage.limit, "a",
+                                          1); /* carried over: all five permits of the half are used */
     ck_assert_int_eq(decision.limit, 5);
     ck_assert(!decision.allowed && decision.remaining == 0);
     ck_assert_int_eq(stage.fake.last_plan.size, 10);
@@ -174,7 +175,7 @@ TEST(a_share_that_leaves_the_plan_as_it_is_leaves_an_outage_one, 10)
 
 TEST(a_limit_is_refused_if_its_share_is_impossible_though_the_whole_is_not, 30)
 {
-    /* A hundred years to fill, and ten thousand times that at a share of one in ten thousand. */
+    /* It takes a hundred years to fill, and a share of 1/10,000 takes ten thousand times as long. */
     const struct weir_policy slow = { .limit = 1, .period_us = 366 * WEIR_DAY, .burst = 100 };
     struct weir_options options = WEIR_OPTIONS_INIT;
     struct stage stage;
@@ -211,7 +212,7 @@ TEST(a_fallback_that_is_full_answers_by_on_full, 30)
     ck_assert(taken(stage.limit, "a", 1).allowed);
     struct weir_decision decision = taken(stage.limit, "b", 1);
     ck_assert(!decision.allowed && decision.source == WEIR_BY_FALLBACK);
-    ck_assert_int_eq(decision.reset_after_us, ten_us / 2); /* it is cold, though there is no room for it */
+    ck_assert_int_eq(decision.reset_after_us, ten_us / 2); /* cold, although there is no room for it */
     ck_assert_uint_eq(stats_of(stage.scene.limiter).full, 1);
 }
 
@@ -226,7 +227,7 @@ TEST(a_failure_among_others_gives_nothing_and_a_long_outage_gives_its_rate, 30)
         admitted += taken(stage.limit, "a", 1).allowed;
         stage.scene.now_us += WEIR_SECOND / 10;
     }
-    ck_assert_int_eq(admitted, 599); /* one a second, nothing to begin with */
+    ck_assert_int_eq(admitted, 599); /* one a second, none at the start */
     ck_assert_uint_eq(stats_of(stage.scene.limiter).outages, 1);
 }
 
@@ -319,7 +320,7 @@ TEST(a_clock_out_of_range_is_an_error_in_an_outage_too, 30)
     fake_open(&stage.fake, &stage.scene, NULL);
     stage.limit = scene_define_text(&stage.scene, "limit", "leaky_bucket limit=10 period=10s");
     struct weir_decision decision;
-    stage.scene.now_us = -5; /* nobody asks it while the backend has its own */
+    stage.scene.now_us = -5; /* unused while the backend has its own clock */
     ck_assert_int_eq(taken(stage.limit, "a", 1).source, WEIR_BY_BACKEND);
     atomic_store(&stage.fake.answer, WEIR_EIO);
     ck_assert_int_eq(weir_try(stage.limit, weir_key_text("a"), 1, &decision), WEIR_EINVAL);
@@ -354,7 +355,7 @@ static void never_done(struct weir_op *op, int status)
     ck_abort_msg("what was answered at once is done");
 }
 
-/* One decision for `cost`, by any of the verbs that ask for one. */
+/* Ask for one decision by the verb of that number. */
 static int ask(struct stage *stage, int verb, int64_t cost, struct weir_decision *out)
 {
     const struct weir_key key = weir_key_text("a");
@@ -382,7 +383,7 @@ static void assert_every_verb_answers(enum weir_on_failure on_failure, const str
     for (int verb = 0; verb < VERBS; verb++) {
         struct weir_options options = options_with(on_failure);
         struct weir_decision decision;
-        options.instances = 2; /* it is the whole limit that is told of */
+        options.instances = 2; /* the decision must still show the whole limit */
         STAGE(stage, &options, true);
         atomic_store(&stage.fake.answer, failure);
         must_succeed(ask(&stage, verb, 10, &decision));
@@ -607,7 +608,7 @@ TEST(by_the_local_clock_a_backend_is_told_it_though_it_has_its_own, 30)
         stage.fake.ops.own_clock = true;
         scene_init(&stage.scene, &options);
         must_succeed(options_read(&options, &read));
-        read.by_local_clock = by_local_clock; /* which is for Redis alone to have */
+        read.by_local_clock = by_local_clock; /* an option of the Redis backend only */
         must_succeed(limiter_make(&read, &stage.fake.base, NULL, NULL, &stage.scene.limiter));
         stage.limit = scene_define_text(&stage.scene, "limit", "token_bucket limit=10 period=10s");
         for (int verb = 0; verb < VERBS; verb++) {

@@ -1,4 +1,4 @@
-/* test_follow.c - what sources are told reaches a limiter: shares, stats, readiness; by a function and by DNS. */
+/* test_follow.c - news from sources reaches the limiter: shares, stats and readiness, from a function and from DNS. */
 #include "fake.h"
 
 #include "backends/follow/peers_dns.h"
@@ -37,7 +37,7 @@ void *__wrap_calloc(size_t count, size_t size)
     return mallocs_left-- > 0 ? __real_calloc(count, size) : NULL;
 }
 
-/* ---- A limiter whose source is the test, on a time in hand ---- */
+/* ---- A limiter whose source is the test, with a clock that the test sets ---- */
 
 enum { HOLD_US = 2000000, STALE_US = 300000000, POLL_US = 100000 };
 
@@ -84,8 +84,8 @@ static void hear_instances(struct weir_backend *backend, int64_t count)
     instances_told = count;
 }
 
-/* Of what stage_options() and the test have set; with `fake` all instances count together in that, and it is memory
- * that stands in for it. */
+/* Open with the options of stage_options() and the test. With `fake`, all instances count in the fake backend, and
+ * memory is its fallback. */
 static void stage_open(struct stage *stage, bool fake)
 {
     struct weir_backend *memory;
@@ -564,7 +564,7 @@ TEST(closing_wakes_who_waits_to_be_ready, 60)
     ck_assert_int_eq((int)(intptr_t)result, WEIR_ECLOSED);
 }
 
-/* What a list function answers; any thread. */
+/* The answer of a list function; any thread may change it. */
 struct answer {
     _Atomic int64_t n;
     _Atomic int calls;
@@ -599,7 +599,7 @@ static bool has_failed(void *user)
     return peers_now(expected->limiter).failures >= expected->failures;
 }
 
-/* For a reason of its own: a machine that stands still has others. */
+/* Wait for this reason: a machine that pauses causes failures with other reasons. */
 static bool has_failed_so(void *user)
 {
     const struct expected *expected = user;
@@ -614,7 +614,7 @@ static weir *open_list(struct answer *answer)
     peers.id = id;
     peers.hold_down_us = POLL_US;
     must_succeed(weir_open(OPTIONS(.peers = &peers, .user = answer), &limiter));
-    id[0] = '?'; /* copied, as the structs on this stack */
+    id[0] = '?'; /* weir has copied it, and the structs on this stack */
     return limiter;
 }
 
@@ -646,7 +646,7 @@ TEST(a_function_of_the_callers_tells_who_is_there, 60)
     ck_assert_int_eq(atomic_load(&answer.calls), calls);
 }
 
-TEST(an_open_without_memory_is_refused_and_leaves_nothing_behind, 60) /* or LeakSanitizer knows */
+TEST(an_open_without_memory_is_refused_and_leaves_nothing_behind, 60) /* LeakSanitizer checks that */
 {
     struct answer answer = { .n = 2 };
     for (int by_dns = 0; by_dns < 2; by_dns++) {
@@ -686,8 +686,8 @@ TEST(a_child_of_fork_follows_nothing_and_its_share_stays, 60)
         const int calls = atomic_load(&answer.calls);
         weir_close(limiter);
         right = right && atomic_load(&answer.calls) == calls;
-#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__) /* whose own locks may be taken in such a child */
-        weir *own = open_list(&answer);                             /* it may follow by itself */
+#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__) /* their own locks may be held in such a child */
+        weir *own = open_list(&answer);                             /* the child may follow again */
         right = right && weir_await_ready(own, 20 * WEIR_SECOND) == WEIR_OK;
         weir_close(own);
 #endif
@@ -714,7 +714,7 @@ static int64_t list_that_closes(void *user, struct weir_peer *peers, size_t room
 static int64_t list_that_fails(void *user, struct weir_peer *peers, size_t room)
 {
     peers[0] = abcd[0];
-    return atomic_load(&to_close) ? -1 : 1; /* the log is told once a minute */
+    return atomic_load(&to_close) ? -1 : 1; /* logged once a minute */
 }
 
 static void hook_that_closes(void *user, enum weir_log_level level, const char *line)
@@ -722,7 +722,7 @@ static void hook_that_closes(void *user, enum weir_log_level level, const char *
     weir_close(atomic_exchange(&to_close, NULL));
 }
 
-/* In a process of its own, which ends for it. */
+/* Run in a child process, which this ends. */
 static void close_from(struct weir_options *options, struct weir_peers *peers, int errors)
 {
     weir *limiter;
@@ -769,7 +769,7 @@ TEST(a_child_of_fork_closes_while_a_thread_waits_in_its_parent, 30)
     int status;
     ck_assert_int_eq(pthread_create(&thread, NULL, await_for_ever, limiter), 0);
     await(somebody_waits, limiter, "a call that waits");
-    usleep(20000); /* if it has not come so far, the child has less to bear */
+    usleep(20000); /* if the thread is not there yet, the child's case is only easier */
     const pid_t child = fork();
     if (child == 0) {
         alarm(10);
@@ -783,7 +783,7 @@ TEST(a_child_of_fork_closes_while_a_thread_waits_in_its_parent, 30)
     ck_assert_int_eq((int)(intptr_t)result, WEIR_ECLOSED);
 }
 
-/* gcc 12's AddressSanitizer forks with its allocator's locks as another thread may hold them. */
+/* gcc 12's AddressSanitizer may fork while another thread holds its allocator's locks. */
 #ifdef __SANITIZE_ADDRESS__
 enum { RUNS_WITH_FORKS = 0 };
 #else
@@ -846,7 +846,7 @@ static void *tell_at_random(void *user)
     return NULL;
 }
 
-/* Decides, and looks at what is there, once at least, until the tellers are done. */
+/* Decide and read stats, at least once, until the tellers are done. */
 static void *look_on(void *user)
 {
     struct weir_decision decision;
@@ -886,7 +886,7 @@ TEST(shares_come_into_force_in_the_order_in_which_they_are_told_by_any_thread, 6
     atomic_store(&crowd.is_over, true);
     pthread_join(looker, NULL);
 
-    /* What is in force is what the rules say, whoever was last. */
+    /* The share in force follows from the rules, whichever thread was last. */
     struct share chain[PEERS_SHARES];
     peers_in_force(&crowd.limiter->follow->peers, chain);
     assert_share(crowd.limiter, chain[0].weight, chain[0].total);
@@ -901,7 +901,7 @@ TEST(shares_come_into_force_in_the_order_in_which_they_are_told_by_any_thread, 6
 
 /* ---- DNS ---- */
 
-/* What the name resolves to; any thread. */
+/* The addresses of the name; any thread may change them. */
 static struct {
     pthread_mutex_t mutex;
     pthread_cond_t changed;
@@ -914,7 +914,7 @@ static struct {
 static int look_up(const char *host, const char *service, const struct addrinfo *hints, struct addrinfo **found)
 {
     if (hints->ai_flags & AI_NUMERICHOST)
-        return EAI_NONAME; /* a name is none */
+        return EAI_NONAME; /* a name is not an address */
     ck_assert_str_eq(host, "peers.example");
     pthread_mutex_lock(&dns.mutex);
     dns.asked++;
@@ -942,7 +942,7 @@ static void free_found(struct addrinfo *found)
     }
 }
 
-/* How often it has been asked by then. */
+/* True once the resolver has been asked that often. */
 static int dns_say(int error, bool hangs, const char *const addresses[])
 {
     pthread_mutex_lock(&dns.mutex);
@@ -958,7 +958,7 @@ static int dns_say(int error, bool hangs, const char *const addresses[])
     return asked;
 }
 
-/* More questions than so many. */
+/* True once the resolver has been asked more often than that. */
 static void await_question(int asked)
 {
     pthread_mutex_lock(&dns.mutex);
@@ -1048,8 +1048,8 @@ TEST(dns_that_fails_or_hangs_is_told_of_and_holds_up_nobody, 60)
     dns_say(0, false, NULL);
 }
 
-/* Status 0, or which process lost what it had opened itself: a daemon closes all, so that it gets the numbers of what
- * its parent's limiter had open, and may fork again. */
+/* Return 0, or the number of the process that lost a descriptor that it had opened itself. A daemon closes all
+ * descriptors, so it reuses the numbers that its parent's limiter had, and it may fork again. */
 static _Noreturn void be_daemon(weir *limiter)
 {
     enum { FILES = 20, FIRST = 3 };

@@ -1,4 +1,4 @@
-/* test_former.c - a limit whose policy or share changes back and forth hands out nothing twice. */
+/* test_former.c - a limit whose policy or share changes back and forth admits no permit twice. */
 #include "support.h"
 #include "set_share.h"
 
@@ -38,7 +38,7 @@ static int64_t remaining(weir_limit *limit)
     return peeked(limit, "key", 1).remaining;
 }
 
-/* A limit of 100 of which a key has used all, lowered to 50, and met there. */
+/* Use all 100 permits of a limit, lower it to 50 and request the key once. */
 static weir_limit *lowered(struct scene *scene, int form, const char *period)
 {
     weir_limit *limit = define(scene, "limit", form, 100, period);
@@ -73,7 +73,7 @@ static struct weir_decision decided(struct scene *scene, const struct weir_backe
     return decision;
 }
 
-/* Whether the key has an entry, and whether that has a former state: then it is nobody's current one. */
+/* True if the key has an entry. An entry with a former state is never current. */
 static bool is_there(struct scene *scene, weir_limit *limit, bool *has_former)
 {
     const struct weir_backend_request request = request_of(scene, limit, 1);
@@ -98,7 +98,7 @@ static bool has_former(struct scene *scene, weir_limit *limit)
 
 /* ---- Back and forth ---- */
 
-/* Take all there is, one permit at a time; each must be there under the larger policy that is in force all the time. */
+/* Take all permits one by one. The meter, which always has the larger policy, must admit each of them. */
 static int64_t take_all_metered(weir_limit *limit, weir_limit *meter)
 {
     int64_t admitted = 0;
@@ -123,7 +123,7 @@ TEST_EACH(a_thousand_flips_admit_nothing_that_the_larger_policy_alone_would_not,
                 scene.now_us += flip_every_us[rate] / ASKS;
             }
         }
-        /* Each flip rounds up what is used, or opens a window anew: slow ones leave something to be admitted. */
+        /* Each flip rounds up the used permits or reopens a window, so only slow flips leave permits. */
         must(admitted >= (flip_every_us[rate] > WEIR_SECOND ? 20 * FLIPS : 100), "it goes on admitting");
     }
 }
@@ -160,7 +160,7 @@ TEST(three_policies_in_turn_admit_nothing_that_the_largest_alone_would_not, 60)
     }
 }
 
-/* The most that a policy admits in any window of so many milliseconds. */
+/* Return the most that a policy admits in any window of `window_ms`. */
 static int64_t most_in(int form, int64_t limit, int64_t window_ms)
 {
     const int64_t begun = (window_ms + 999) / 1000;
@@ -174,7 +174,7 @@ static int64_t most_in(int form, int64_t limit, int64_t window_ms)
 
 enum { MOST_MS = 40000 };
 
-/* Permits admitted in each millisecond while the limit goes back and forth between two forms. */
+/* Write the permits admitted in each millisecond while the limit alternates between two forms. */
 static void admit(int larger, int smaller, int flip_ms, int *admitted)
 {
     OPEN_SCENE(scene, NULL);
@@ -190,8 +190,8 @@ static void admit(int larger, int smaller, int flip_ms, int *admitted)
     }
 }
 
-/* Where the forms differ the smaller one may admit while the former state, which denies nothing, is full: that much
- * more, and no burst a flip. */
+/* A full former state denies nothing. So with different forms the smaller policy may admit its permits on top of the
+ * larger one's, but never a burst for each flip. */
 TEST(flips_between_algorithms_admit_in_no_window_more_than_the_two_policies_together, 120)
 {
     static const int windows_ms[] = { 1, 10, 100, 500, 1000, 2000, 5000, 20000 }, flips_ms[] = { 1, 40, 333, 1500 };
@@ -254,17 +254,17 @@ TEST(of_two_uses_that_are_equal_the_former_one_stays_the_former, 30)
     ck_assert(taken(limit, "key", 100).allowed);
     scene_define_text(&scene, "limit", "fixed_window limit=50 period=1d");
     ck_assert(!taken(limit, "key", 1).allowed);
-    scene.now_us += WEIR_HOUR / 2; /* 50 are in use in either */
+    scene.now_us += WEIR_HOUR / 2; /* each state has 50 permits in use */
     scene_define_text(&scene, "limit", "fixed_window limit=20 period=1d");
     ck_assert(!taken(limit, "key", 1).allowed);
-    scene.now_us += WEIR_HOUR / 2; /* and none any more in the first */
+    scene.now_us += WEIR_HOUR / 2; /* the first state is empty now */
     scene_define_text(&scene, "limit", "fixed_window limit=100 period=1d");
     ck_assert_int_eq(remaining(limit), 80);
 }
 
 /* ---- It denies nothing ---- */
 
-/* Beside another key, whose permits are all taken at the moment of the change, every field is the same ever after. */
+/* Compare with another key that has taken all permits of the smaller policy at the change: every field must agree. */
 TEST_EACH(a_lowered_limit_decides_as_if_the_key_had_used_just_what_it_can_hold, FORMS, 30)
 {
     OPEN_SCENE(scene, NULL);
@@ -290,8 +290,8 @@ TEST_EACH(a_former_state_in_which_nothing_is_used_any_more_is_forgotten, FORMS, 
     weir_limit *limit = lowered(&scene, _i, "1s");
     ck_assert(has_former(&scene, limit));
     scene.now_us += 2 * WEIR_SECOND;
-    ck_assert(taken(limit, "key", 1).allowed); /* finds it so */
-    ck_assert(taken(limit, "key", 1).allowed); /* and has it put away */
+    ck_assert(taken(limit, "key", 1).allowed); /* finds the former state empty */
+    ck_assert(taken(limit, "key", 1).allowed); /* and drops it */
     ck_assert(!has_former(&scene, limit));
     ck_assert_int_eq(remaining(limit), 48);
     define(&scene, "limit", _i, 100, "1s");
@@ -320,7 +320,7 @@ TEST_EACH(a_refund_leaves_the_former_state_alone, FORMS, 30)
     must_succeed(weir_refund(limit, weir_key_text("key"), 1000));
     ck_assert_int_eq(remaining(limit), 50);
     ck_assert_int_eq(peeked(limit, "key", 1).reset_after_us, 0);
-    ck_assert(has_former(&scene, limit)); /* as good as new, and still there */
+    ck_assert(has_former(&scene, limit)); /* the own state is empty, the former one is not */
     define(&scene, "limit", _i, 100, "1h");
     ck_assert(!taken(limit, "key", 1).allowed);
 
@@ -329,7 +329,7 @@ TEST_EACH(a_refund_leaves_the_former_state_alone, FORMS, 30)
     must_succeed(weir_refund(limit, weir_key_text("key"), 50));
     ck_assert(has_former(&scene, limit));
     scene.now_us += 3 * WEIR_HOUR;
-    must_succeed(weir_refund(limit, weir_key_text("key"), 1)); /* finds nothing in either */
+    must_succeed(weir_refund(limit, weir_key_text("key"), 1)); /* both states are empty */
     ck_assert_int_eq(stats_of(scene.limiter).keys, 0);
 }
 
@@ -394,7 +394,7 @@ TEST(what_a_stand_in_owes_is_told_by_the_state_alone_and_once_paid_both_are_forg
     weir_limit *limit = define(&scene, "limit", GREEDY, 100, "1h");
     struct weir_backend *memory = scene.limiter->backend;
     struct weir_backend_request request = request_of(&scene, limit, 100);
-    request.cold_since_us = scene.now_us - WEIR_HOUR; /* what is cold has drained by now */
+    request.cold_since_us = scene.now_us - WEIR_HOUR; /* a cold key has drained by now */
     ck_assert(decided(&scene, &request).allowed);
     define(&scene, "limit", GREEDY, 50, "1h");
     request.plan_version = plan_cell_version(&limit->plan);
@@ -423,7 +423,7 @@ TEST(a_key_is_not_dropped_before_its_former_state_is_as_good_as_new, 30)
     struct weir_decision other = taken(limit, "other", 1);
     ck_assert(!other.allowed && other.source == WEIR_BY_FULL);
     ck_assert_int_eq(other.retry_after_us, 59 * WEIR_MINUTE);
-    for (int i = 0; i < 1000; i++) { /* the sweep looks at it as well */
+    for (int i = 0; i < 1000; i++) { /* the sweep meets the key */
         must(!taken(limit, "other", 1).allowed, "there is room for one key");
         must(taken(limit, "key", 1).allowed, "which has ten permits a second");
         scene.now_us += WEIR_SECOND;
@@ -479,7 +479,7 @@ TEST_EACH(keys_that_share_a_state_for_want_of_room_have_a_former_one_too, FORMS,
         define(&scene, "limit", _i, i % 2 ? 100 : 50, "1h");
         struct weir_decision decision;
         const struct weir_request requests[] = {
-            /* both in the one state, which moves when it is met */
+            /* the shared state of both keys moves at its first use */
             { limit, weir_key_text("b"), 1, 0 },
             { limit, weir_key_text("c"), 1, 0 },
         };
@@ -498,7 +498,7 @@ TEST(a_share_that_shrinks_and_grows_again_mints_nothing, 60)
     static const struct share third = { .weight = 1, .total = 3, .rank = 2, .count = 3, .weights = NULL };
     const struct share *const shares[] = { &share_whole, &half, &third, &half };
     for (int form = 0; form < FORMS; form++) {
-        for (int permits = 1; permits <= 101; permits += 50) { /* of 1 a window's share is nothing at all */
+        for (int permits = 1; permits <= 101; permits += 50) { /* a window of 1 has a share of 0 */
             struct scene scene, metered;
             scene_open(&scene, NULL);
             scene_open(&metered, NULL);
@@ -523,7 +523,7 @@ TEST(a_thread_with_an_older_plan_leaves_both_states_under_the_newer, 30)
     OPEN_SCENE(scene, NULL);
     weir_limit *limit = define(&scene, "limit", GREEDY, 100, "1h");
     ck_assert(taken(limit, "key", 100).allowed);
-    /* What a thread has seen of the limit, and has not acted upon yet. */
+    /* The request of a thread that has read the limit and has not decided yet. */
     struct weir_limit *seen = malloc(sizeof *seen);
     ck_assert_ptr_nonnull(seen);
     memcpy(seen, limit, sizeof *seen);
@@ -550,7 +550,7 @@ TEST(a_thread_with_an_older_plan_leaves_both_states_under_the_newer, 30)
     free(seen);
 }
 
-/* The limit's plan as it is seen by so many calls to come. */
+/* The plan that the next `calls` calls see. */
 static struct {
     int calls;
     struct weir_plan plan;
@@ -568,8 +568,8 @@ uint64_t __wrap_weir_request_plan(const struct weir_backend_request *request, st
     return stale.version;
 }
 
-/* Of two keys that share a state for want of room the first request is met before the limit is lowered, the second
- * after it: the state moves in between. */
+/* Two keys share a state because there is no room. The first request runs before the limit is lowered and the second
+ * after it, so the state moves in between. */
 TEST_EACH(a_shared_state_that_moves_between_two_requests_of_one_step_is_found_again, FORMS, 30)
 {
     OPEN_SCENE(scene, OPTIONS(.max_keys = 1, .on_full = WEIR_FULL_SHARE));
@@ -584,7 +584,7 @@ TEST_EACH(a_shared_state_that_moves_between_two_requests_of_one_step_is_found_ag
 
     struct weir_backend *backend = scene.limiter->backend;
     struct weir_decision decisions[2];
-    stale.calls = 6; /* it is begun three times: one and then the other finds no room */
+    stale.calls = 6; /* three attempts: first one key, then the other finds no room */
     must_succeed(backend->ops->decide(backend, requests, 2, true, INT64_MAX, decisions));
     for (int i = 0; i < 2; i++)
         ck_assert(!decisions[i].allowed && decisions[i].limit == 50);

@@ -1,4 +1,4 @@
-/* test_hash.c - SipHash-1-3 is what others take it to be.
+/* test_hash.c - SipHash-1-3 agrees with another implementation.
  *
  * The vectors are CPython 3.11's hashes of bytes(range(n)), n = 1 to 64, which are SipHash-1-3 (sys.hash_info says
  * siphash13; the empty string is special there, and so is a hash of -1, which none of these is). For the first row

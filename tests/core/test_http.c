@@ -1,4 +1,5 @@
-/* test_http.c - a decision as header fields: what each holds, that it parses, and that who goes by it is served. */
+/* test_http.c - decisions as header fields: their values, their syntax, and that a client that obeys them is admitted.
+ */
 #include "fake.h"
 
 #include "core/limiter/limiter.h"
@@ -90,7 +91,8 @@ TEST(what_strict_holds_back_is_not_told_of, 10)
     } rows[] = {
         { "limit", "token_bucket limit=1000 period=1s", ";q=900;w=1", 900 },
         { "limit", "token_bucket limit=1000 period=1s burst=2000 debt=500", ";q=2400;w=3", 2400 },
-        { "limit", "token_bucket limit=1000 period=1s burst=150", ";q=150;w=1", 150 }, /* too little to hold back of */
+        { "limit", "token_bucket limit=1000 period=1s burst=150", ";q=150;w=1",
+          150 }, /* too small to hold permits back */
         { "limit", "token_bucket limit=1000 period=1s refill=interval", ";q=1000;w=1", 1000 },
         { "limit", "fixed_window limit=1000 period=1s", ";q=1000;w=1", 1000 },
         { "limit/ke*", "token_bucket limit=2000 period=1s", ";q=1800;w=1", 1800 },
@@ -237,7 +239,7 @@ TEST(of_several_limits_at_once_the_one_that_binds_is_told_and_the_policies_of_al
     must_succeed(weir_try_all(scene.limiter, requests, 2, &decision));
     ck_assert_uint_eq(decision.bound_by, 0);
     ck_assert_str_eq(lines_of(&requests[0], &decision, WEIR_HTTP_RATELIMIT, text, sizeof text),
-                     "RateLimit: \"burst\";r=4;t=86400\n"); /* all are as good as new a day from now */
+                     "RateLimit: \"burst\";r=4;t=86400\n"); /* both limits are full a day from now */
     scene.now_us += WEIR_SECOND;
     must_succeed(weir_try_all(scene.limiter, requests, 2, &decision));
     ck_assert_uint_eq(decision.bound_by, 1);
@@ -250,7 +252,7 @@ TEST(of_several_limits_at_once_the_one_that_binds_is_told_and_the_policies_of_al
                      "RateLimit-Policy: \"burst\";q=10;w=1\n");
 }
 
-/* One decision of a limiter whose backend fails, as lines. */
+/* Assert the lines of one decision while the backend fails. */
 static void assert_lines_of_an_outage(enum weir_on_failure on_failure, const char *expected)
 {
     struct fake fake;
@@ -286,9 +288,9 @@ TEST(a_policy_that_is_defined_anew_is_told_anew, 30)
     assert_lines(limit, &decision, WEIR_HTTP_RATELIMIT_POLICY, "RateLimit-Policy: \"api\";q=4;w=2\n");
 }
 
-/* ---- That it can be parsed ---- */
+/* ---- Syntax ---- */
 
-/* The next item of a list of RFC 9651: a string and parameters that are integers; `at` moves behind it. */
+/* One item of an RFC 9651 list: a string with integer parameters. */
 struct item {
     char name[WEIR_MAX_NAME_LEN + 1];
     int64_t q, w, r, t; /* -1: not there */
@@ -403,9 +405,9 @@ TEST(the_longest_values_are_whole, 30)
     ck_assert_str_eq(fields[4].value, "18014398510");
 }
 
-/* ---- That who goes by it is served ---- */
+/* ---- Clients that obey the fields are admitted ---- */
 
-/* The value of that field; fails the test if there is none. */
+/* Return the field's value; fail the test if it is missing. */
 static const char *value_of(const struct weir_http_field *fields, int n, const char *name)
 {
     for (int i = 0; i < n; i++)
@@ -414,7 +416,7 @@ static const char *value_of(const struct weir_http_field *fields, int n, const c
     ck_abort_msg("no %s", name);
 }
 
-/* A limit of any kind, and a key of it that nobody had. Limits are redefined rather than defined without end. */
+/* Define a random limit under one of few names, so that the number of limits stays bounded. */
 static weir_limit *limit_by_chance(struct scene *scene, struct chance *chance, struct weir_policy *policy)
 {
     char name[16];
@@ -425,7 +427,7 @@ static weir_limit *limit_by_chance(struct scene *scene, struct chance *chance, s
     return scene_define(scene, name, policy);
 }
 
-/* Take permits at some times, until a denial that will end or for some turns. */
+/* Take permits, and move the clock sometimes, until a temporary denial or for some turns. */
 static struct weir_decision spend(struct scene *scene, struct chance *chance, const struct weir_policy *policy,
                                   struct weir_request *request)
 {

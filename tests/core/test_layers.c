@@ -1,5 +1,5 @@
-/* test_layers.c - a policy may come from code, from a file and from Consul: which is in force, in every order of coming
- * and going, and what a source has that is wrong.
+/* test_layers.c - policies from code, from a file and from Consul: which one is in force, for every order in which they
+ * come and go, and what happens to wrong ones.
  */
 #include "support.h"
 #include "set_share.h"
@@ -55,7 +55,7 @@ TEST(consul_goes_before_the_file_and_the_file_before_code_in_every_order, 60)
     static const char *const keys[] = { "z", "a", "ab" };
     enum { TARGETS = 3 };
     struct chance chance = chance_make(1);
-    int64_t sizes[TARGETS][LAYERS] = { { 0 } }; /* 0: not there */
+    int64_t sizes[TARGETS][LAYERS] = { { 0 } }; /* 0: undefined */
     OPEN_SCENE(scene, NULL);
     define(scene.limiter, "api", sizes[0][LAYER_CODE] = 10);
     const int64_t steps = steps_or(20000);
@@ -85,7 +85,8 @@ TEST(consul_goes_before_the_file_and_the_file_before_code_in_every_order, 60)
                     expected = sizes[t][i];
                     break;
                 }
-            if (t == 2 && !sizes[2][0] && !sizes[2][1] && !sizes[2][2]) /* nothing is for "ab": the limit is */
+            if (t == 2 && !sizes[2][0] && !sizes[2][1] &&
+                !sizes[2][2]) /* no override matches "ab": the limit decides */
                 expected = size_of(scene.limiter, "z");
             if (t == 1 && !sizes[1][0] && !sizes[1][1] && !sizes[1][2])
                 continue;
@@ -98,7 +99,7 @@ TEST(what_code_defines_later_waits_for_the_end_of_a_layer_that_came_before, 10)
 {
     OPEN_SCENE(scene, NULL);
     ck_assert_uint_eq(apply_one(scene.limiter, WEIR_FOLLOW_CONSUL_POLICIES, NULL, 30).changes, 1);
-    ck_assert_int_eq(size_of(scene.limiter, "a"), 30); /* a limit by that alone */
+    ck_assert_int_eq(size_of(scene.limiter, "a"), 30); /* the only source of the limit */
     define(scene.limiter, "api", 10);
     ck_assert_int_eq(size_of(scene.limiter, "a"), 30);
     ck_assert_uint_eq(apply(scene.limiter, WEIR_FOLLOW_CONSUL_POLICIES, NULL, 0).changes, 1);
@@ -273,7 +274,7 @@ TEST(overrides_in_a_file_are_loaded_whole_or_not_at_all, 10)
     ck_assert_ptr_null(weir_limit_find(scene.limiter, "new"));
     ck_assert_uint_eq(scene.limiter->pattern_count, 1);
     define(scene.limiter, "next", 1);
-    ck_assert_uint_eq(weir_limit_find(scene.limiter, "next")->id, 1); /* what was undone has left its room */
+    ck_assert_uint_eq(weir_limit_find(scene.limiter, "next")->id, 1); /* the undone definitions use no number */
 
     must_succeed(load(scene.limiter,
                       "new/b* = fixed_window limit=22 period=1h # before its limit\n"

@@ -1,4 +1,4 @@
-/* test_lease.c - leases by themselves: what is asked for, how long it may be used, and what a denial says. */
+/* test_lease.c - leases alone: how many permits an order asks for, how long a lease lasts, what a denial says. */
 #include "core/algorithm/algorithm.h"
 #include "core/algorithm/lease.h"
 #include "core/policy/plan.h"
@@ -9,13 +9,13 @@
 
 enum { LIFE_US = 100000, START_US = 1000000000 };
 
-/* A key whose truth is a state of the core's, asked without delay. */
+/* A key with its lease, and the store's state of it, which answers without delay. */
 struct key {
     struct lease_rules rules;
     struct lease lease;
     int64_t state[STATE_MAX_WORDS];
     int64_t now_us;
-    int asked; /* how often */
+    int asked; /* requests to the store */
 };
 
 static struct weir_plan plan_for(const char *text)
@@ -57,7 +57,7 @@ static struct weir_decision asked(struct key *key, const struct lease_order *ord
     return decision;
 }
 
-/* A request as an instance decides it. */
+/* Decide a request as an instance does. */
 static struct weir_decision take(struct key *key, int64_t cost)
 {
     struct weir_decision decision;
@@ -73,14 +73,14 @@ static struct weir_decision take(struct key *key, int64_t cost)
     return decision;
 }
 
-/* Ask for one permit every `gap_us` for so long. */
+/* Take one permit every `gap_us` for `for_us`. */
 static void load(struct key *key, int64_t gap_us, int64_t for_us)
 {
     for (const int64_t end_us = key->now_us + for_us; key->now_us < end_us; key->now_us += gap_us)
         take(key, 1);
 }
 
-/* As it is when the first life of a steady load is over; the lease is spent. */
+/* Bring the key to a steady load with a spent lease. */
 static void warm_up(struct key *key, int64_t gap_us)
 {
     load(key, gap_us, 5 * LIFE_US);
@@ -173,7 +173,7 @@ TEST(near_the_limit_leases_leave_room_for_all_instances, 10)
             must(before == 0 && lease_left(&key.lease, key.now_us) <= (store_left + 1) / 7,
                  "a grant is an eighth of what is left at most");
         ck_assert(decision.allowed);
-        ck_assert_int_eq(decision.remaining, 999 - i); /* nobody else has any: the sum is exact */
+        ck_assert_int_eq(decision.remaining, 999 - i); /* the only instance: the sum is exact */
     }
     ck_assert(!take(&key, 1).allowed);
 }
@@ -202,7 +202,7 @@ TEST(permits_are_scarce_once_fewer_come_than_were_asked_for_until_all_do, 10)
         bool is_scarce;
     } table[] = {
         { { .allowed = true, .ahead = 3 }, 7, true },
-        { { .allowed = true }, 0, true }, /* says nothing of it */
+        { { .allowed = true }, 0, true }, /* says nothing about it */
         { { .allowed = true, .ahead = 7 }, 7, false },
         { { .allowed = true }, 0, false },
         { { .allowed = false }, 0, true },
@@ -260,9 +260,9 @@ TEST(what_is_held_and_what_is_on_its_way_are_no_more_together_than_a_lease_may_b
         ck_assert_int_eq(order.ahead, 100 - held); /* before any request */
         again.lease.is_asked = false;
         order = lease_make_order(&again.lease, &again.rules, again.now_us, held + 30, 0, 0);
-        if (held == 0 || held + 30 > 100) /* beside a request of its own */
+        if (held == 0 || held + 30 > 100) /* beside the request's own cost */
             ck_assert(order.whole && order.ahead == 100 - held);
-        else /* and with what it lacks */
+        else /* and with the permits that it lacks */
             ck_assert(!order.whole && order.cost == 30 && order.ahead == 100 - (held + 30) && again.lease.is_asked);
     }
 }
@@ -277,9 +277,9 @@ TEST(while_permits_are_on_their_way_no_others_are_asked_for, 10)
     ck_assert_int_gt(first.ahead, 0);
     ck_assert(key.lease.is_asked);
     const struct lease_order second = lease_make_order(&key.lease, &key.rules, key.now_us, 7, 0, 0);
-    ck_assert(second.whole && second.cost == 7 && second.ahead == 0); /* not even what it lacks */
+    ck_assert(second.whole && second.cost == 7 && second.ahead == 0); /* not even the missing permits */
     asked(&key, &second, 0);
-    ck_assert(key.lease.is_asked); /* still: that was the request's own */
+    ck_assert(key.lease.is_asked); /* still: that answer was the request's own */
     asked(&key, &first, 0);
     ck_assert(!key.lease.is_asked);
 }
@@ -296,7 +296,7 @@ TEST(what_a_request_lacks_is_on_its_way_until_it_comes_or_fails, 10)
         struct lease_order old = first;
         old.era--;
         lease_order_failed(&key.lease, &old);
-        ck_assert(key.lease.is_asked); /* that was another lease's */
+        ck_assert(key.lease.is_asked); /* that answer was for another lease */
         if (fails)
             lease_order_failed(&key.lease, &first);
         else
@@ -313,7 +313,7 @@ static bool can_spend(struct key *key, int64_t at_us)
     return lease_decide(&key->lease, at_us, 1, WEIR_PEEK, &decision) == LEASE_SPENT;
 }
 
-/* Lease at `offset_us` into an interval, and say until when it can be spent. */
+/* Lease at `offset_us` into an interval, and return when the lease ends. */
 static void check_end(const char *policy, int64_t offset_us, int64_t end_us)
 {
     struct key key = fresh_key(policy);
@@ -423,7 +423,7 @@ TEST(slots_of_uneven_rates_are_never_early, 10)
     }
 }
 
-/* Held against the slots themselves: the n-th departs at slot_us + ceil(n * q / p) ticks, and is left until then. */
+/* Compare with the slots: the n-th departs at slot_us + ceil(n * q / p) ticks and can be spent until then. */
 TEST(a_slot_is_passed_over_when_its_time_has_passed_and_no_sooner, 10)
 {
     static const char *const policies[] = {
@@ -486,10 +486,10 @@ TEST(what_is_given_back_above_the_most_is_lost, 10)
     lease_give_back(&key.lease, &key.rules, key.lease.era, START_US, 5);
     ck_assert_int_eq(lease_left(&key.lease, key.now_us), 8);
     ck_assert_uint_eq(key.lease.lost, 3);
-    ck_assert_int_eq(lease_left(&key.lease, START_US + LIFE_US), 3); /* it went to where it had come from */
+    ck_assert_int_eq(lease_left(&key.lease, START_US + LIFE_US), 3); /* it returned to its own batch */
 }
 
-/* Found by fuzzing: what was on its way came on top of what had been given back meanwhile. */
+/* Found by fuzzing: permits on their way came on top of those given back before they arrived. */
 TEST(what_is_given_back_while_others_are_on_their_way_counts_with_them, 10)
 {
     struct weir_decision decision;
@@ -528,7 +528,7 @@ TEST(what_is_given_back_of_another_era_is_lost, 10)
 
 /* ---- How much is asked for, to the permit ---- */
 
-/* Ahead of use, for a request of `cost` and others that wait, by a load of a hundred. */
+/* Return the permits ordered ahead for a request of `cost`, with `waiting` more, at a load of a hundred. */
 static int64_t ahead_at(const struct lease *lease, const struct lease_rules *rules, int64_t cost, int64_t waiting)
 {
     struct lease again = *lease;
@@ -547,14 +547,14 @@ TEST(the_average_moves_by_a_quarter_of_the_difference_each_half_life, 10)
     ck_assert(lease->count == 120 && lease->average == 0 && lease->turn_us == start_us + half_us);
     lease_count(lease, &key.rules, start_us + half_us, 40);
     ck_assert(lease->count == 40 && lease->average == 480 && lease->turn_us == start_us + 2 * half_us);
-    lease_count(lease, &key.rules, start_us + 4 * half_us - 1, 5); /* two turns, in the latter nothing was seen */
+    lease_count(lease, &key.rules, start_us + 4 * half_us - 1, 5); /* two turns, the second one without requests */
     ck_assert(lease->count == 5 && lease->average == 390 && lease->turn_us == start_us + 4 * half_us);
     static const int64_t falls[] = { 313, 235, 177, 133, 100, 75, 57, 43, 33, 25, 19, 15, 12, 9, 7, 6, 5, 4, 0, 0 };
     for (int i = 0; i < 20; i++) {
         lease_count(lease, &key.rules, start_us + (4 + i) * half_us, 0);
         ck_assert_int_eq(lease->average, falls[i]);
     }
-    lease_count(lease, &key.rules, start_us + INT64_C(1000000000) * half_us, 7); /* however long it was */
+    lease_count(lease, &key.rules, start_us + INT64_C(1000000000) * half_us, 7); /* after any time */
     ck_assert(lease->count == 7 && lease->turn_us == start_us + INT64_C(1000000001) * half_us);
 }
 
@@ -577,9 +577,9 @@ TEST(an_eighth_more_than_the_load_is_asked_for_and_what_others_wait_for, 10)
     key.rules.instances = 3;
     ck_assert_int_eq(ahead_at(&key.lease, &key.rules, 5, 0), 112);
     ck_assert_int_eq(ahead_at(&key.lease, &key.rules, 5, 30), 142);
-    ck_assert_int_eq(ahead_at(&key.lease, &key.rules, 0, 0), 113); /* before any request, it has none of its own */
+    ck_assert_int_eq(ahead_at(&key.lease, &key.rules, 0, 0), 113); /* before any request, without its own cost */
     key.lease.turn_us = START_US + LIFE_US / 2;
-    for (int64_t average = 792; average < 825; average++) { /* in sixteenths, rounded, if there is more of it */
+    for (int64_t average = 792; average < 825; average++) { /* in sixteenths, rounded, if larger than the count */
         struct lease again = key.lease;
         again.average = average;
         again.count = 9;
@@ -588,7 +588,7 @@ TEST(an_eighth_more_than_the_load_is_asked_for_and_what_others_wait_for, 10)
         ck_assert(order.ahead == load + load / 8 && order.spread == 6 && order.whole && !order.alone);
         ck_assert(again.is_asked && again.coming == order.ahead);
     }
-    struct lease later = key.lease; /* nothing was asked for since: the average falls before it is read */
+    struct lease later = key.lease; /* without requests since then the average falls before it is read */
     later.count = 160;
     ck_assert_int_eq(lease_make_order(&later, &key.rules, START_US + LIFE_US, 0, 0, 0).ahead, 30 + 30 / 8 + 1);
     struct lease seldom = key.lease;
@@ -626,7 +626,7 @@ TEST(permits_run_low_when_they_do_not_last_until_an_answer_comes, 10)
 
 TEST(no_more_is_asked_for_than_can_be_used_until_permits_come_back, 10)
 {
-    /* When they come back is ahead, or is past; half a life of 50 ms asks for a hundred. */
+    /* The time at which permits come back, from now; half a life of 50 ms asks for a hundred. */
     static const struct {
         const char *policy;
         int64_t ahead_us, permits;
@@ -640,7 +640,7 @@ TEST(no_more_is_asked_for_than_can_be_used_until_permits_come_back, 10)
         { "fixed_window limit=1000000 period=30ms align=epoch", -10000, 40 },
         { "fixed_window limit=1000000 period=30ms align=epoch", -40000, 40 },
         { "fixed_window limit=1000000 period=30ms", 20000, 40 },
-        { "fixed_window limit=1000000 period=30ms", 0, 100 }, /* a window begins when it is asked for */
+        { "fixed_window limit=1000000 period=30ms", 0, 100 }, /* a window begins with its first request */
         { "fixed_window limit=1000000 period=30ms", -10000, 100 },
         { "sliding_window limit=1000000 period=30ms blocks=1", -10000, 40 },
         { "fixed_window limit=1000000 period=1s", 900000, 100 },
@@ -672,11 +672,11 @@ TEST(a_denial_holds_for_its_cost_and_more_until_it_may_change, 10)
     decision = take(&key, 5); /* one more takes 100,000 us more */
     ck_assert(!decision.allowed && decision.retry_after_us == 249000);
     ck_assert_int_eq(key.asked, 0);
-    ck_assert(take(&key, 2).allowed); /* less than was denied is another question */
+    ck_assert(take(&key, 2).allowed); /* a lower cost than the denied one asks the store */
     ck_assert_int_eq(key.asked, 1);
     key.now_us = START_US + 200000;
     ck_assert(!take(&key, 4).allowed);
-    ck_assert_int_eq(key.asked, 2); /* it may have changed: it was asked for anew */
+    ck_assert_int_eq(key.asked, 2); /* the state may have changed: the store was asked again */
 }
 
 TEST(what_can_never_fit_is_denied_for_ever_and_asked_for_once_a_second, 10)
@@ -706,7 +706,7 @@ TEST(a_denial_asked_for_before_a_refund_says_nothing_after_it, 10)
         ck_assert(take(&key, 3).allowed);
     }
     ck_assert(!take(&key, 3).allowed);
-    ck_assert_int_eq(take(&key, 3).source, WEIR_BY_DENIAL); /* one that was asked for since holds */
+    ck_assert_int_eq(take(&key, 3).source, WEIR_BY_DENIAL); /* a denial requested after the refund holds */
 }
 
 TEST(a_request_larger_than_the_lease_asks_for_what_is_lacking, 10)
@@ -733,13 +733,13 @@ TEST(another_plan_drops_what_the_old_one_leased_and_denied, 10)
     ck_assert_uint_eq(key.lease.lost, 6);
 }
 
-/* What the answer to an ask says to one who came before it was asked, and lacks some of `cost`. */
+/* What the answer to an ask says to a request that came before it and lacks some of `cost`. */
 TEST(an_answer_denies_those_who_came_before_it_was_asked_as_of_then, 10)
 {
     /* `used` permits are taken, then `ask.cost` and `ask.ahead` are asked for; 1,000 us later that is told. */
     static const struct {
         const char *policy;
-        int64_t used, asked_cost, asked_ahead, cost, retry_us; /* 0: it denies nothing */
+        int64_t used, asked_cost, asked_ahead, cost, retry_us; /* 0: no denial */
     } table[] = {
         { "token_bucket limit=10 period=1s", 8, 4, 0, 4, 200000 },
         { "token_bucket limit=10 period=1s", 8, 4, 0, 3, 0 },
@@ -747,14 +747,15 @@ TEST(an_answer_denies_those_who_came_before_it_was_asked_as_of_then, 10)
         { "token_bucket limit=10 period=1s", 8, 4, 0, 10, 800000 },
         { "token_bucket limit=10 period=1s", 8, 4, 0, 11, WEIR_NEVER },
         { "token_bucket limit=10 period=1s", 8, 11, 0, 11, WEIR_NEVER },
-        { "token_bucket limit=10 period=1s", 8, 2, 0, 4, 0 },      /* admitted, and nothing was asked for ahead */
-        { "token_bucket limit=10 period=1s", 7, 0, 3, 4, 0 },      /* all of it came: there may be more */
-        { "token_bucket limit=10 period=1s", 7, 0, 7, 4, 100000 }, /* 3 of 7: the next comes when one does */
+        { "token_bucket limit=10 period=1s", 8, 2, 0, 4, 0 }, /* admitted, and nothing was ordered ahead */
+        { "token_bucket limit=10 period=1s", 7, 0, 3, 4, 0 }, /* the whole order was granted: there may be more */
+        { "token_bucket limit=10 period=1s", 7, 0, 7, 4,
+          100000 }, /* 3 of 7: one more when the next permit comes back */
         { "token_bucket limit=10 period=1s", 7, 0, 7, 3, 0 },
         { "token_bucket limit=10 period=1s", 7, 0, 7, 6, 300000 },
         { "token_bucket limit=10 period=1s burst=20", 17, 0, 7, 4, 100000 },
         { "token_bucket limit=10 period=1s", 10, 0, 7, 1, 100000 },
-        { "leaky_bucket limit=10 period=1s", 7, 0, 7, 4, 400000 }, /* slots are not put together */
+        { "leaky_bucket limit=10 period=1s", 7, 0, 7, 4, 400000 }, /* slots cannot be combined */
         { "leaky_bucket limit=10 period=1s", 10, 0, 7, 1, 100000 },
         { "fixed_window limit=10 period=1s", 7, 0, 7, 9, 1000000 },
         { "fixed_window limit=10 period=1s", 8, 4, 0, 9, 1000000 },
@@ -828,7 +829,7 @@ static struct lease lease_by_chance(struct chance *chance, const struct weir_pla
         lease.denied_asked_us = START_US - chance_between(chance, -1, 20);
         lease.denied_until_us = START_US + chance_between(chance, -1, 3);
     }
-    lease.batches[1].end_us = lease.batches[0].end_us + chance_between(chance, 0, 2); /* it was asked for later */
+    lease.batches[1].end_us = lease.batches[0].end_us + chance_between(chance, 0, 2); /* it was ordered later */
     lease.remaining = chance_between(chance, 0, plan->size);
     lease.reset_at_us = START_US + chance_between(chance, -2, 2);
     lease.turn_us = START_US + chance_between(chance, -1, 2) + (chance_one_in(chance, 3) ? LIFE_US : 0);
@@ -880,13 +881,12 @@ TEST(a_lease_hit_is_one_up_to_its_last_permit_and_microsecond, 10)
     ck_assert_int_eq(lease_hit(&lease, &rules, START_US + 5, 4, &told), LEASE_UNDECIDED);
     ck_assert_int_eq(lease_hit(&lease, &rules, START_US + 4, 5, &told), LEASE_UNDECIDED);
     ck_assert_int_eq(lease_hit(&lease, &rules, START_US + 4, 4, &told), LEASE_SPENT);
-    ck_assert_int_eq(lease_hit(&lease, &rules, START_US + 9, 3, &told), LEASE_DENIED); /* of the whole size */
+    ck_assert_int_eq(lease_hit(&lease, &rules, START_US + 9, 3, &told), LEASE_DENIED); /* a cost of the whole size */
     ck_assert_int_eq(lease_hit(&lease, &rules, START_US + 9, 2, &told), LEASE_UNDECIDED);
     ck_assert_int_eq(lease_hit(&lease, &rules, START_US + 10, 3, &told), LEASE_UNDECIDED);
     lease.batches[0].left = 1;
     lease.batches[0].end_us = INT64_MAX;
-    ck_assert_int_eq(lease_hit(&lease, &rules, lease.turn_us, 1, &told),
-                     LEASE_UNDECIDED); /* the count is to be turned */
+    ck_assert_int_eq(lease_hit(&lease, &rules, lease.turn_us, 1, &told), LEASE_UNDECIDED); /* the half life is over */
     ck_assert_int_eq(lease_hit(&lease, &rules, lease.turn_us - LIFE_US - 1, 1, &told), LEASE_UNDECIDED);
     ck_assert_int_eq(lease_hit(&lease, &rules, lease.turn_us - 1, 1, &told), LEASE_SPENT);
     lease.batches[0].left = 1;
@@ -914,7 +914,7 @@ TEST(the_next_edge_is_when_permits_come_back_at_once, 10)
     }
 }
 
-/* ---- By the rules alone ---- */
+/* ---- Rules without state ---- */
 
 TEST(the_bound_is_what_the_rate_makes_in_a_life_or_what_all_can_hold, 10)
 {
@@ -945,7 +945,7 @@ TEST(strict_holds_back_what_comes_back_in_a_life_or_leases_nothing, 10)
     const struct lease_rules rules = { .life_us = LIFE_US, .max = WEIR_MAX_PERMITS, .instances = 2, .strict = true };
     struct weir_plan plan = plan_for("token_bucket limit=1000 period=1s");
     ck_assert_int_eq(lease_reserve(&rules, &plan), 100);
-    ck_assert(!lease_is_on(&rules, &plan)); /* as long as it is not held back */
+    ck_assert(!lease_is_on(&rules, &plan)); /* as long as the plan does not hold permits back */
     plan_hold_back(&plan, 100);
     ck_assert(lease_is_on(&rules, &plan) && plan.size == 900);
     ck_assert_int_eq(lease_over_max(&rules, &plan), 0);

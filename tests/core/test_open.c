@@ -1,4 +1,4 @@
-/* test_open.c - what a limiter may be opened with, what is refused and how it says so, and backends of one's own. */
+/* test_open.c - options that weir_open() takes and refuses, its messages, and user backends. */
 #include "support.h"
 
 #include "core/limiter/limiter.h"
@@ -284,7 +284,7 @@ TEST(defaults_are_those_of_the_header, 30)
     ck_assert_int_eq(read.max_bytes, 256 * 5000);
 }
 
-/* ---- What a limit amounts to ---- */
+/* ---- weir_limit_info() ---- */
 
 static struct weir_limit_info info_of(weir_limit *limit)
 {
@@ -298,7 +298,7 @@ static void assert_info(const struct weir_options *options, const char *policy, 
     CLOSED_BY(scene_close) struct scene scene;
     struct weir_options given = *options;
     scene_init(&scene, &given);
-    scene.log_allowed = true; /* of the Redis that is not there */
+    scene.log_allowed = true; /* about the missing Redis */
     must_succeed(weir_open(&given, &scene.limiter));
     struct weir_limit_info info = info_of(scene_define_text(&scene, "limit", policy));
     ck_assert_msg(info.limit == expected.limit, "%s: limit %" PRId64, policy, info.limit);
@@ -334,7 +334,7 @@ TEST(a_limit_says_what_is_leased_of_it_and_how_far_it_can_be_exceeded, 30)
     options.instances = 8;
     assert_info(&options, "token_bucket limit=1000 period=1s burst=500", (struct weir_limit_info){ .limit = 500 });
 
-    options.mode = WEIR_HYBRID; /* leases: two grants of a 16th each; over: what comes back in a tenth of a second */
+    options.mode = WEIR_HYBRID; /* two grants of a 16th each; over: what comes back in 0.1 s */
     assert_info(&options, "token_bucket limit=1000 period=1s burst=500",
                 (struct weir_limit_info){ .limit = 500, .lease_life_us = 100000, .lease_max = 62, .over_max = 100 });
     assert_info(&options, "token_bucket limit=100000 period=1s burst=500",
@@ -349,7 +349,7 @@ TEST(a_limit_says_what_is_leased_of_it_and_how_far_it_can_be_exceeded, 30)
     assert_info(&options, "leaky_bucket limit=50 period=1s capacity=400",
                 (struct weir_limit_info){ .limit = 400, .lease_life_us = 100000, .lease_max = 50 });
 
-    options.strict = true; /* what comes back in a life is held back; if that is too much, nothing is leased */
+    options.strict = true; /* holds back what returns in a lease's life; if that is too much, leases nothing */
     assert_info(&options, "token_bucket limit=1000 period=1s burst=500",
                 (struct weir_limit_info){ .limit = 400, .lease_life_us = 100000, .lease_max = 50 });
     assert_info(&options, "token_bucket limit=1000 period=1s burst=199", (struct weir_limit_info){ .limit = 199 });
@@ -523,7 +523,7 @@ TEST(a_clock_out_of_range_is_an_error_that_is_told_and_counted, 30)
                       scene.last_line);
         ck_assert_int_eq(scene.log_lines, 3 * (int)(i + 1));
     }
-    /* A caller who brings the time along has no need of the clock. */
+    /* A request that has its own time needs no clock. */
     const struct weir_request timed = { limit, weir_key_text("key"), 1, good_us };
     struct weir_decision decision;
     must_succeed(weir_try_batch(scene.limiter, &timed, 1, &decision));
@@ -619,10 +619,10 @@ TEST(every_error_has_words_of_its_own, 30)
     ck_assert_str_eq(weir_version(), WEIR_VERSION);
 }
 
-/* ---- A backend of one's own ---- */
+/* ---- A user's backend ---- */
 
-/* One bucket of ten permits for everybody, that never fills again. What is submitted is answered at once, later by a
- * thread of its own, or not at all, as the cost asks for. */
+/* One bucket of ten permits for all keys that never refills. The cost of a submitted request selects an immediate
+ * answer, one from another thread, or none. */
 enum { AT_ONCE = 1, LATER = 2, LATER_AN_ERROR = 3, AN_ERROR = 4 };
 
 struct tiny {
@@ -775,7 +775,7 @@ TEST(a_backend_without_a_part_that_it_needs_is_refused, 30)
     ops[2].decide = NULL;
     ops[3].destroy = NULL;
     ops[4].size = 0;
-    ops[5].shut = NULL; /* nobody could end what was submitted */
+    ops[5].shut = NULL; /* nothing could end submitted requests */
     for (int i = 0; i < 6 + 1; i++) {
         struct weir_options options = WEIR_OPTIONS_INIT;
         struct tiny tiny;
@@ -786,7 +786,7 @@ TEST(a_backend_without_a_part_that_it_needs_is_refused, 30)
         ck_assert_int_eq(weir_open_backend(&options, &tiny.backend, &scene.limiter), WEIR_EINVAL);
         ck_assert_int_eq(scene.log_lines, 1);
         ck_assert_msg(strstr(scene.last_line, "backend") != NULL, "%s", scene.last_line);
-        ck_assert(!tiny.destroyed && !scene.limiter); /* it is the caller's still */
+        ck_assert(!tiny.destroyed && !scene.limiter); /* still the caller's */
     }
     struct weir_options options = WEIR_OPTIONS_INIT;
     struct tiny tiny;
@@ -870,7 +870,8 @@ TEST(what_is_submitted_is_answered_once_and_counted_once, 30)
         if (kinds[i % 4].submitted != 1)
             ck_assert(dones[i].op.done == on_done && dones[i].op.user == &dones[i]);
     }
-    must_succeed(weir_stats_read(scene.limiter, &stats)); /* ten at once, ten errors; those of later are not counted */
+    must_succeed(
+        weir_stats_read(scene.limiter, &stats)); /* ten immediate answers, ten errors; later ones do not count */
     ck_assert_uint_eq(stats.allowed, 10);
     ck_assert_uint_eq(stats.denied, 0);
     ck_assert_uint_eq(stats.errors, 10);
@@ -925,7 +926,7 @@ TEST(what_is_submitted_in_local_mode_is_decided_at_once, 30)
     for (int i = 0; i < 5; i++) {
         done_init(&done, limit, 1);
         if (i % 2)
-            done.op.done = NULL; /* it will not run, so it need not be there */
+            done.op.done = NULL; /* never called, so it may be NULL */
         must_succeed(weir_submit(scene.limiter, &done.op));
         ck_assert_int_eq(done.op.decision.allowed, i < 3);
         ck_assert_int_eq(done.calls, 0);

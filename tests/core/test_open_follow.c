@@ -1,4 +1,4 @@
-/* test_open_follow.c - options of what is followed: what is refused and how it says so, and what the defaults are. */
+/* test_open_follow.c - options of peers and of Consul: refusals with their messages, and defaults. */
 #include "support.h"
 
 #include "core/limiter/limiter.h"
@@ -18,7 +18,7 @@ struct asked {
     struct weir_consul consul;
 };
 
-/* By a function of the caller's, by DNS, or by Consul: good as they are. */
+/* Valid options for peers from a function, from DNS and from Consul. */
 static void ask_list(struct asked *asked)
 {
     *asked = (struct asked){ .options = WEIR_OPTIONS_INIT, .peers.size = sizeof asked->peers };
@@ -50,7 +50,7 @@ static int check(struct asked *asked, struct asked *read)
     return error ? error : options_read_followed(&read->options, &read->peers, &read->consul);
 }
 
-/* The sentence, and that weir_open() says the same. */
+/* Assert that options_read() and weir_open() refuse with this sentence. */
 static void assert_refused(struct asked *asked, const char *says)
 {
     struct asked read;
@@ -230,7 +230,7 @@ TEST(what_is_asked_now_and_then_is_to_be_held_down_and_to_stay_young_from_one_ti
         i == 0 ? ask_service(&asked) : i == 1 ? ask_dns(&asked) : ask_list(&asked);
         asked.peers.poll_us = 10 * WEIR_SECOND;
         asked.peers.hold_down_us = 10 * WEIR_SECOND;
-        asked.peers.max_stale_us = 20 * WEIR_SECOND; /* less than one wait, which there is not */
+        asked.peers.max_stale_us = 20 * WEIR_SECOND; /* less than one wait, which this source does not have */
         assert_taken(&asked);
         asked.peers.hold_down_us--;
         assert_refused(
@@ -244,7 +244,7 @@ TEST(what_is_asked_now_and_then_is_to_be_held_down_and_to_stay_young_from_one_ti
         asked.peers.max_stale_us = WEIR_SECOND;
         assert_taken(&asked);
     }
-    ask_list(&asked); /* what is not said counts as well */
+    ask_list(&asked); /* defaults count too */
     asked.peers.hold_down_us = 20 * WEIR_SECOND;
     assert_refused(&asked,
                    "option peers.hold_down_us must not be less than peers.poll_us, which is 30000000, but is 20000000");
@@ -288,13 +288,13 @@ TEST(defaults_of_what_is_followed_are_those_of_the_header, 30)
     ck_assert_int_eq(read.peers.floor_instances, 0);
     ck_assert_int_eq(read.consul.wait_us, 30 * WEIR_SECOND);
     ck_assert_int_eq(read.consul.timeout_us, 5 * WEIR_SECOND);
-    ck_assert(asked.peers.hold_down_us == 0 && asked.consul.wait_us == 0); /* the caller's stay as they are */
+    ck_assert(asked.peers.hold_down_us == 0 && asked.consul.wait_us == 0); /* the caller's structs are unchanged */
 
-    asked.consul.wait_us = 8 * WEIR_MINUTE; /* who is told nothing for so long does well */
+    asked.consul.wait_us = 8 * WEIR_MINUTE; /* so long without news is no failure */
     must_succeed(check(&asked, &read));
     ck_assert_int_eq(read.peers.max_stale_us, 2 * (510 + 5) * WEIR_SECOND);
 
-    asked.peers.poll_us = 7 * WEIR_MINUTE; /* Consul asked so often holds down as long as others do */
+    asked.peers.poll_us = 7 * WEIR_MINUTE; /* with such polls Consul has the usual hold-down */
     must_succeed(check(&asked, &read));
     ck_assert_int_eq(read.peers.hold_down_us, 7 * WEIR_MINUTE + WEIR_SECOND);
     ck_assert_int_eq(read.peers.max_stale_us, 28 * WEIR_MINUTE);

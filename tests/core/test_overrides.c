@@ -1,4 +1,5 @@
-/* test_overrides.c - keys that have a policy of their own: which it is, what a key keeps, and who asks meanwhile. */
+/* test_overrides.c - overrides: which policy a key has, what it keeps when that changes, and requests during the
+ * change. */
 #include "fake.h"
 #include "set_share.h"
 #include "remote.h"
@@ -12,7 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Windows of a year, for a decision tells by its limit which policy it was made by. */
+/* Windows of a year; the limit in a decision shows which policy made it. */
 static struct weir_policy window_of(int64_t limit)
 {
     return (struct weir_policy){ .algorithm = WEIR_FIXED_WINDOW, .limit = limit, .period_us = 365 * WEIR_DAY };
@@ -33,7 +34,7 @@ static void end(weir *limiter, const char *name)
     must_succeed(weir_limit_define(limiter, name, NULL, NULL));
 }
 
-/* By the limit of which policy a key is decided. */
+/* Return the limit of the policy that decides for this key. */
 static int64_t size_for(weir_limit *limit, const void *key, size_t len)
 {
     struct weir_decision decision;
@@ -196,7 +197,7 @@ TEST(a_name_that_is_none_is_refused_with_a_sentence, 10)
     ck_assert_int_eq(size_for(limit, longest + 4, WEIR_MAX_PATTERN_LEN), 11);
 }
 
-/* A naive model: all patterns, looked at one by one. */
+/* A naive model that compares all patterns one by one. */
 enum { PATTERNS = 300, PATTERN_LEN = 9 };
 
 struct plain_pattern {
@@ -426,7 +427,7 @@ TEST(a_submitted_request_is_decided_by_the_override_and_told_of_its_own_limit, 1
                              { .request = { limit, weir_key_text("b"), 1, 0 }, .done = count_done, .user = limit } };
     ck_assert_int_eq(weir_submit(scene.limiter, &ops[0]), 1);
     ck_assert_int_eq(weir_submit(scene.limiter, &ops[1]), 1);
-    struct weir_limit *gold = fake.queue[0]->request.limit; /* the backend goes by what the op says */
+    struct weir_limit *gold = fake.queue[0]->request.limit; /* the backend reads the limit from the op */
     struct weir_plan plan;
     plan_cell_read(&gold->plan, &plan);
     ck_assert_int_eq(plan.size, 20);
@@ -515,7 +516,7 @@ TEST(an_override_in_force_whose_part_is_lifted_or_nothing_is_counted_as_a_limit_
 
 /* ---- Late threads ---- */
 
-/* Both looks are at one moment: a request is made, and decided only when told. */
+/* Make a request now and decide it later. */
 static struct weir_backend_request request_now(struct scene *scene, weir_limit *limit, const char *key)
 {
     return backend_request(limit, weir_key_text(key), 1, scene->now_us, WEIR_TAKE);
@@ -553,7 +554,7 @@ TEST(a_thread_that_is_late_undoes_no_newer_plan_of_any_key, 60)
             struct weir_plan plan;
             const struct weir_backend_request now = request_now(&scene, limit, keys[k]);
             weir_request_plan(&now, &plan);
-            if (chance_one_in(&chance, 2)) /* or the late one is first to see the key after the change */
+            if (chance_one_in(&chance, 2)) /* or the late thread sees the key first after the change */
                 must(size_of(limit, keys[k]) == plan.size && taken(limit, keys[k], 1).limit == plan.size, keys[k]);
             decide_late(&scene, &late[k][chance_between(&chance, 0, LATE - 1)]);
             must(taken(limit, keys[k], 1).limit == plan.size, "a late request left its plan behind");
@@ -622,7 +623,7 @@ TEST(readers_go_on_while_overrides_come_and_go, 60)
         if (which < 5 && chance_one_in(&chance, 2))
             end(scene.limiter, names[which]);
         else
-            scene_define_text(&scene, which == 6 ? name : names[which], text); /* passing: the table grows under them */
+            scene_define_text(&scene, which == 6 ? name : names[which], text); /* a passing name makes the table grow */
     }
     atomic_store(&race.is_over, true);
     for (int i = 0; i < READERS; i++)
@@ -668,7 +669,7 @@ TEST(what_an_outage_admits_by_an_override_is_settled_by_it, 10)
     ck_assert_int_eq(peeked(limit, "gold-1", 1).remaining, 60);
     ck_assert_int_eq(peeked(limit, "lead", 1).remaining, 6);
 
-    /* One that comes between the outage and its end: the whole debt is charged, to the key's new size. */
+    /* A change during the outage: weir charges the whole debt to the key's new policy. */
     cable_set(&cable, CABLE_CUT);
     ck_assert(!taken(limit, "lead", 1).allowed);
     scene.now_us += 10 * WEIR_SECOND;

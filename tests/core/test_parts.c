@@ -1,5 +1,5 @@
-/* test_parts.c - a backend of two parts that fail each by itself, as the primaries of a cluster do: what the other one
- * answers meanwhile, and what is owed to each.
+/* test_parts.c - a backend of two parts that fail independently, like the primaries of a cluster: what one part answers
+ * while the other is down, and what weir owes each of them.
  *
  * Keys that begin with 'a' are in one part, all others in the other.
  */
@@ -10,10 +10,10 @@
 
 struct parts {
     struct weir_backend base;
-    struct remote remote; /* whose store has both parts */
+    struct remote remote; /* its store has both parts */
     bool away[2];
-    bool charges_nobody[2]; /* what it would admit fails; it denies as ever */
-    int64_t seen_us[2];     /* while it is one of both: when it was well last */
+    bool charges_nobody[2]; /* it fails instead of admitting, and denies as usual */
+    int64_t seen_us[2];     /* when the part was last well */
     void (*returned)(void *user);
     void *user;
 };
@@ -22,7 +22,7 @@ static struct parts *the_parts;
 static struct scene scene;
 static weir_limit *limit;
 
-/* The library's one clock is the scene's, too. */
+/* The library's monotonic clock is the scene's, too. */
 int64_t __wrap_clock_monotonic_us(void);
 int64_t __wrap_clock_monotonic_us(void)
 {
@@ -34,7 +34,7 @@ static int part_of(const struct weir_key *key)
     return *(const char *)key->data != 'a';
 }
 
-/* One of those that stand alone. */
+/* Decide a single request. */
 static int part_decide(struct parts *parts, const struct weir_backend_request *request, struct weir_decision *out)
 {
     struct weir_backend *store = parts->remote.store;
@@ -42,7 +42,7 @@ static int part_decide(struct parts *parts, const struct weir_backend_request *r
     struct weir_decision decision;
     const int part = part_of(&request->key);
     if (parts->away[part] && request->key.len > 1 &&
-        ((const char *)request->key.data)[1] == '!') { /* as a denial that is remembered */
+        ((const char *)request->key.data)[1] == '!') { /* like a denial from the deny cache */
         *out = (struct weir_decision){ .source = WEIR_BY_DENIAL, .retry_after_us = WEIR_SECOND };
         return WEIR_OK;
     }
@@ -225,7 +225,7 @@ TEST(what_is_denied_without_asking_a_part_that_is_away_ends_no_outage, 60)
     scene_close(&scene);
 }
 
-/* As a server that is full, or whose replicas are missing. */
+/* Like a server that is full or lacks its replicas. */
 TEST(denials_by_a_part_that_charges_nobody_make_no_key_begin_cold, 60)
 {
     begin(NULL);
@@ -239,7 +239,7 @@ TEST(denials_by_a_part_that_charges_nobody_make_no_key_begin_cold, 60)
         ck_assert_int_eq(taken(limit, "b1", 10).source, WEIR_BY_BACKEND);
         ck_assert_int_eq(taken(limit, "a", 10).source, WEIR_BY_BACKEND);
     }
-    ck_assert_int_eq(peeked(limit, "b1", 1).remaining, 5); /* its own: nobody was charged */
+    ck_assert_int_eq(peeked(limit, "b1", 1).remaining, 5); /* the part's own count: no key was charged */
     ck_assert(taken(limit, "b2", 4).allowed);
     ck_assert_uint_eq(stats_of(scene.limiter).outages, 1);
     the_parts->charges_nobody[1] = false;
@@ -272,7 +272,7 @@ TEST(an_outage_of_one_part_lasts_whatever_the_other_answers, 60)
         ck_assert_int_eq(taken(limit, "a", 1).source, WEIR_BY_BACKEND);
         ck_assert(!taken(limit, "b", 7).allowed);
     }
-    ck_assert_int_eq(peeked(limit, "b", 1).remaining, 5); /* a permit a second: it was not made cold again */
+    ck_assert_int_eq(peeked(limit, "b", 1).remaining, 5); /* a permit a second: the key was not made cold again */
     ck_assert_uint_eq(stats_of(scene.limiter).outages, 1);
     comes_back(1);
     ck_assert_int_eq(taken(limit, "b", 1).source, WEIR_BY_BACKEND);
@@ -297,7 +297,7 @@ TEST(a_part_that_comes_back_is_paid_while_the_other_is_away, 60)
     ck_assert_uint_eq(stats_of(scene.limiter).settled, 3);
     ck_assert(!taken(limit, "b", 1).allowed); /* another outage: cold once more */
     goes(0);
-    ck_assert(!taken(limit, "a", 1).allowed); /* and what was forgotten of this key is not taken for fresh */
+    ck_assert(!taken(limit, "a", 1).allowed); /* and this key, which was forgotten, does not count as fresh */
     pass(WEIR_SECOND);
     ck_assert(taken(limit, "a", 1).allowed);
     ck_assert(!taken(limit, "a", 1).allowed);
@@ -308,7 +308,7 @@ TEST(a_part_that_comes_back_is_paid_while_the_other_is_away, 60)
     scene_close(&scene);
 }
 
-/* It may be asked before the core has been told of its return. */
+/* A request may reach the part before the core learns of its return. */
 TEST(a_part_that_is_back_untold_is_paid_and_begins_cold_when_it_goes_again, 60)
 {
     begin(NULL);
@@ -338,18 +338,18 @@ TEST(a_part_that_fails_when_the_other_has_long_been_away_begins_cold, 60)
     ck_assert(!taken(limit, "a", 1).allowed);
     ck_assert_uint_eq(stats_of(scene.limiter).outages, 2);
     pass(WEIR_SECOND);
-    ck_assert(taken(limit, "a", 1).allowed); /* which is the same outage still */
+    ck_assert(taken(limit, "a", 1).allowed); /* still the same outage */
     ck_assert_uint_eq(stats_of(scene.limiter).outages, 2);
     scene_close(&scene);
 }
 
-/* However often they come and go, an envelope of the limit holds for each key: what one outage leaves is owed. */
+/* However often the parts fail, each key stays within an envelope of the limit, because weir charges what it owes. */
 TEST(parts_that_come_and_go_admit_no_more_than_the_limit, 60)
 {
     struct chance chance = chance_make(7);
     begin(NULL);
     static const char *const keys[] = { "a", "b" };
-    int64_t level[2] = { 0, 0 }, worst = 0; /* a leaky meter over all that is admitted, in permits * 10^6 */
+    int64_t level[2] = { 0, 0 }, worst = 0; /* a leaky meter of all admitted permits, in permits * 10^6 */
     for (int step = 0; step < 20000; step++) {
         const int part = (int)chance_between(&chance, 0, 1);
         if (chance_between(&chance, 0, 9) == 0) {
@@ -368,7 +368,7 @@ TEST(parts_that_come_and_go_admit_no_more_than_the_limit, 60)
         if (level[part] > worst)
             worst = level[part];
     }
-    ck_assert_int_le(worst, 11 * WEIR_SECOND); /* one for what the outage's beginning is rounded by, and a drift */
+    ck_assert_int_le(worst, 11 * WEIR_SECOND); /* one more because the outage's start is rounded, and for drift */
     ck_assert_int_ge(worst, 9 * WEIR_SECOND);
     ck_assert_uint_ge(stats_of(scene.limiter).outages, 100);
     scene_close(&scene);

@@ -1,4 +1,4 @@
-/* test_peers.c - which share is in force while instances come and go: the rules, on times in hand. */
+/* test_peers.c - the share in force while instances come and go, with times that the test sets. */
 #include "support.h"
 
 #include "core/follow/peers.h"
@@ -285,7 +285,7 @@ TEST(less_is_in_force_at_once_and_more_after_the_hold_down, 30)
     ck_assert_int_eq(part(&peers, LIMIT_MOST), 5);
     hear(&peers, 5, 0, 5500);
     ck_assert_int_eq(part(&peers, LIMIT_MOST), 5);
-    peers_turn(&peers, 6000); /* the half of it has gone, which counted for nothing */
+    peers_turn(&peers, 6000); /* half of the hold-down has passed without effect */
     ck_assert_int_eq(part(&peers, LIMIT_MOST), 5);
     peers_turn(&peers, 6499);
     ck_assert_int_eq(part(&peers, LIMIT_MOST), 5);
@@ -390,7 +390,7 @@ TEST(however_fast_views_change_none_counts_longer_than_a_hold_down_and_a_seventh
         struct peers peers;
         begin_settled(&peers, &rules, 1, 0);
         int64_t now_us = 2 * HOLD_US;
-        int oldest = 0; /* that may count still */
+        int oldest = 0; /* that may still count */
         for (int i = 0; i <= LAST; i++, now_us += chance_between(&chance, 0, draw % 2 ? 60 : 2 * HOLD_US / 7)) {
             const size_t n = chance_one_in(&chance, 40) ? 60 : (size_t)chance_between(&chance, 1, 20);
             heard[i] = share_of(n, 0);
@@ -418,7 +418,7 @@ TEST(who_joins_while_others_keep_coming_has_a_share_after_a_hold_down_and_a_seve
     peers_begin(&peers, &rules);
     const int64_t step_us = HOLD_US / 10;
     for (int64_t i = 0; i < 600; i++) {
-        hear(&peers, (size_t)(i == 50 ? 900 : 100 + i), 0, i * step_us); /* once much longer, by mistake */
+        hear(&peers, (size_t)(i == 50 ? 900 : 100 + i), 0, i * step_us); /* once a much longer list, by mistake */
         ck_assert_uint_le(peers.count, PEERS_VIEWS);
         const bool is_over = i * step_us >= HOLD_US + HOLD_US / (PEERS_VIEWS - 2) + 1;
         ck_assert(i * step_us >= HOLD_US || part(&peers, 90000) == 0);
@@ -534,9 +534,8 @@ TEST(no_number_ever_grows_for_want_of_an_answer, 60)
 
 /* ---- All instances together ----
  *
- * Instances join, leave and change their weights. Each of those there is told of each change, in order, within less
- * than `delay_most` from when it happened. One that joins begins without knowing anything; one that leaves admits no
- * more. */
+ * Instances join, leave and change their weights. Each present instance hears of each change, in order, in less than
+ * `delay_most`. One that joins knows nothing at first; one that leaves admits nothing more. */
 
 enum { MEMBERS = 9, CHANGES = 25, WAITING_MOST = CHANGES };
 
@@ -560,7 +559,7 @@ struct world {
     int64_t delay_most_us;
     struct member members[MEMBERS];
     int64_t now_us;
-    bool is_breached; /* the parts of some limit added up to more than it */
+    bool is_breached; /* the parts of a limit summed to more than the limit */
 };
 
 static size_t world_list(const struct world *world, struct weir_peer *peers)
@@ -592,7 +591,7 @@ static void world_change(struct world *world)
             continue;
         struct telling *telling = &told->waiting[told->count++];
         telling->at_us = world->now_us + chance_between(&world->chance, 0, world->delay_most_us - 1);
-        if (told->count > 1) /* in order; that before was within its time, so this is within its own */
+        if (told->count > 1) /* in order, so this one is within its time as well */
             telling->at_us = max_of(telling->at_us, told->waiting[told->count - 2].at_us);
         telling->n = world_list(world, telling->peers);
     }
@@ -622,7 +621,7 @@ static void world_check(struct world *world, bool is_quiet)
     }
 }
 
-/* The next thing that happens to any instance by `until_us`; false: nothing more does. */
+/* Make the next event until `until_us` happen. False if there is none. */
 static bool world_step(struct world *world, int64_t until_us)
 {
     struct member *next = NULL;
@@ -653,14 +652,14 @@ static bool world_step(struct world *world, int64_t until_us)
     return true;
 }
 
-/* Whether the parts ever add up to more than a limit, if `hold_down_us` is what instances wait. */
+/* True if the parts ever sum to more than a limit when instances wait `hold_down_us`. */
 static bool sequence_breaches(uint64_t stream, int64_t hold_down_us, int64_t delay_most_us)
 {
     static struct world world;
     world = (struct world){ .chance = chance_make(stream), .delay_most_us = delay_most_us };
     world.rules = (struct peers_rules){ .hold_down_us = hold_down_us, .max_stale_us = 100 * WEIR_MINUTE };
     list_alike(MEMBERS);
-    const int64_t hurry = chance_magnitude(&world.chance, 100); /* changes one upon the other, or seldom */
+    const int64_t hurry = chance_magnitude(&world.chance, 100); /* frequent or rare changes */
     for (int i = 0; i < CHANGES; i++) {
         const int64_t until_us = world.now_us + chance_between(&world.chance, 0, 3 * HOLD_US / hurry);
         while (world_step(&world, until_us))

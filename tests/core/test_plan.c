@@ -1,4 +1,4 @@
-/* test_plan.c - what policies are refused, arithmetic at its corners, and shares that add up. */
+/* test_plan.c - refused policies, arithmetic at its limits, and shares that add up. */
 #include "model.h"
 #include "support.h"
 
@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Where products overflow if they can; with what the ranges admit beside them. */
+/* Numbers whose products overflow if they can, and the ends of the ranges. */
 static const int64_t corners[] = { 0,
                                    1,
                                    2,
@@ -154,7 +154,7 @@ TEST(costs_and_times_at_corners_are_decided_in_range_and_refused_outside, 10)
     }
 }
 
-/* Vectors on which published limiters overflowed and let everything through. */
+/* Numbers with which published limiters overflowed and admitted everything. */
 TEST(vectors_that_overflowed_elsewhere_are_refused_or_exact, 10)
 {
     static const int64_t numbers[] = { 86400, 1, 200000000 };
@@ -175,7 +175,7 @@ TEST(vectors_that_overflowed_elsewhere_are_refused_or_exact, 10)
         ck_assert(!taken(limit, "a", policy.burst).allowed);
         must_succeed(weir_reset(limit, weir_key_text("a")));
     }
-    /* 2^54 KiB a second is 2^64 bytes a second: that is not 0, it is refused. */
+    /* 2^54 KiB a second is 2^64 bytes a second: refused, not 0. */
     struct weir_policy policy = { .limit = INT64_C(1) << 54, .period_us = WEIR_SECOND };
     ck_assert_int_eq(weir_limit_define(scene.limiter, "vector", &policy, NULL), WEIR_EINVAL);
 }

@@ -1,4 +1,4 @@
-/* test_policy.c - policies as text: what is read, what is refused and how, what is printed, and files of them. */
+/* test_policy.c - policies as text and in files: parsing, refusals with their messages, printing. */
 #include "support.h"
 
 #include <fcntl.h>
@@ -200,7 +200,7 @@ TEST(what_is_printed_is_read_back_as_the_same_policy, 60)
     }
 }
 
-/* Pieces of the grammar, cut and mixed with bytes of any value. */
+/* Pieces of the grammar, truncated and mixed with arbitrary bytes. */
 static void garbage(struct chance *chance, char *text, size_t size)
 {
     static const char *const pieces[] = { "token_bucket",
@@ -422,7 +422,7 @@ TEST(a_file_is_read_under_any_descriptor_and_one_that_cannot_be_is_told_with_the
     ck_assert_int_eq(fcntl(STDIN_FILENO, F_GETFD), -1);
     unlink(file.path);
     ck_assert_int_eq(weir_policy_file_read("/proc/self/mem", note_line, &visits, message, sizeof message), WEIR_EIO);
-    ck_assert_str_eq(message, "/proc/self/mem: Input/output error"); /* at its beginning there is no memory */
+    ck_assert_str_eq(message, "/proc/self/mem: Input/output error"); /* no memory is mapped at address 0 */
 }
 
 TEST(a_name_with_a_slash_is_a_limit_and_a_pattern_of_its_keys, 10)
@@ -536,7 +536,7 @@ static void *write_late(void *user)
 {
     static const char text[] = "a = fixed_window limit=1 period=1h\n";
     const int fd = *(const int *)user;
-    nanosleep(&(struct timespec){ .tv_nsec = 20000000 }, NULL); /* who does not wait for it reads nothing */
+    nanosleep(&(struct timespec){ .tv_nsec = 20000000 }, NULL); /* a reader that did not wait would read nothing */
     ck_assert_int_eq(write(fd, text, sizeof text - 1), (ssize_t)sizeof text - 1);
     close(fd);
     return NULL;
@@ -615,7 +615,7 @@ TEST(a_file_with_one_limit_too_many_defines_none, 30)
     ck_assert_msg(strstr(message, ":5:") != NULL, "%s", message);
     ck_assert_ptr_null(weir_limit_find(scene.limiter, "a"));
     ck_assert_int_eq(peeked(weir_limit_find(scene.limiter, "limit-0"), "a", 1).limit, 1);
-    scene_define_text(&scene, "c", "fixed_window limit=1 period=1h"); /* what was undone has left its room */
+    scene_define_text(&scene, "c", "fixed_window limit=1 period=1h"); /* the undone definitions use no room */
     ck_assert(taken(weir_limit_find(scene.limiter, "c"), "a", 1).allowed);
 }
 

@@ -1,8 +1,7 @@
-/* test_policy_watch.c - a policy file that is followed: whatever way it is changed, what it says is in force soon
- * after.
+/* test_policy_watch.c - a followed policy file: however it is changed, its policies are soon in force.
  *
- * Waits end when what is waited for has come, and fail only when it has not after half a minute: nothing here depends
- * on how fast that is. That nothing happens is told by a second file or change that comes after it.
+ * Each wait ends with its event and fails only after half a minute, so no test depends on speed. To show that a change
+ * has no effect, a test makes a second change and waits for that.
  */
 #include "support.h"
 
@@ -18,7 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* A folder of its own, and a limiter that follows <folder>/limits.conf or another path in it. */
+/* A private folder, and a limiter that follows <folder>/limits.conf or another path in it. */
 struct stage {
     char folder[64];
     char path[PATH_MAX];
@@ -81,7 +80,7 @@ static void write_file(const char *path, const char *text)
     ck_assert_int_eq(fclose(file), 0);
 }
 
-/* `api = ...` of that size, and an override of "gold" that is ten times as large. */
+/* Write a file with `api` of that size and an override "gold" ten times as large. */
 static void write_size(const char *path, int64_t size)
 {
     char text[200];
@@ -91,7 +90,7 @@ static void write_size(const char *path, int64_t size)
     write_file(path, text);
 }
 
-/* In one step: whoever looks meanwhile, for another reason, reads all of it. */
+/* Replace the file in one step, so that no reader sees half of it. */
 static void replace_size(struct stage *stage, int64_t size)
 {
     char other[PATH_MAX + 8];
@@ -127,7 +126,7 @@ static int64_t size_of(struct stage *stage, const char *key)
     return peeked(stage->limit, key, 1).limit;
 }
 
-/* What the limit says of others and what it says of one key are read one after the other. */
+/* True if the limit has this size and its override ten times that. */
 static void await_size(struct stage *stage, int64_t size)
 {
     for (int i = 0; i < PATIENCE && (size_of(stage, "key") != size || size_of(stage, "gold") != size * 10); i++)
@@ -136,7 +135,7 @@ static void await_size(struct stage *stage, int64_t size)
     ck_assert_int_eq(size_of(stage, "gold"), size * 10);
 }
 
-/* What is read again is in force before it is counted. */
+/* Wait until that many changes are counted; they are in force by then. */
 static void assert_changes(struct stage *stage, uint64_t n)
 {
     for (int i = 0; i < PATIENCE && file_stats(stage).changes < n; i++)
@@ -144,7 +143,7 @@ static void assert_changes(struct stage *stage, uint64_t n)
     ck_assert_uint_eq(file_stats(stage).changes, n);
 }
 
-/* There may be others before it: what one command does in two steps may be looked at between them. */
+/* Wait for this failure. Others may come first: the file may be read between two steps of a command. */
 static void await_failure(struct stage *stage, uint64_t before, const char *sentence)
 {
     struct weir_follow_stats stats = file_stats(stage);
@@ -156,7 +155,7 @@ static void await_failure(struct stage *stage, uint64_t before, const char *sent
     ck_assert_msg(strstr(stats.last_error, sentence) != NULL, "%s", stats.last_error);
 }
 
-/* The log's last line has this in it. */
+/* Wait until the log's last line contains the text. */
 static void await_line(struct stage *stage, const char *text)
 {
     bool has = false;
@@ -191,18 +190,18 @@ TEST(a_file_that_is_written_in_place_is_read_again_once_it_is_closed, 60)
     begin(&stage);
     const int64_t lines = 2;
     for (int64_t size = 21; size < 26; size++) {
-        FILE *file = fopen(stage.path, "w"); /* empty from here on: that is a file without policies */
+        FILE *file = fopen(stage.path, "w"); /* empty from here on: a file without policies */
         ck_assert_ptr_nonnull(file);
         for (int64_t line = 0; line < lines; line++) {
             fprintf(file, "api%s = fixed_window limit=%lld period=1h\n", line ? "/gold" : "",
                     (long long)(line ? 10 * size : size));
             fflush(file);
-            nanosleep(&(struct timespec){ .tv_nsec = 60000000 }, NULL); /* longer than one waits for quiet */
+            nanosleep(&(struct timespec){ .tv_nsec = 60000000 }, NULL); /* longer than weir waits for quiet */
         }
         fclose(file);
         await_size(&stage, size);
     }
-    assert_changes(&stage, 5); /* at no time half of it */
+    assert_changes(&stage, 5); /* never half of the file */
     ck_assert_uint_eq(file_stats(&stage).failures, 0);
 }
 
@@ -218,7 +217,7 @@ TEST(a_file_that_is_deleted_keeps_what_it_said_until_it_is_made_again, 60)
     await_size(&stage, 21);
     ck_assert_int_eq(unlink(stage.path), 0);
     await_failure(&stage, file_stats(&stage).failures, "No such file");
-    write_size(stage.path, 21); /* as it was */
+    write_size(stage.path, 21); /* the same again */
     const uint64_t answers = file_stats(&stage).answers;
     for (int i = 0; i < PATIENCE && file_stats(&stage).answers == answers; i++)
         a_moment();
@@ -248,7 +247,7 @@ TEST(a_link_that_is_swapped_as_kubernetes_does_it_is_followed, 60)
         await_size(&stage, size);
     }
     snprintf(path, sizeof path, "%s/v25/limits.conf", stage.folder);
-    write_size(path, 30); /* in the folder that the links lead to now */
+    write_size(path, 30); /* in the folder that the links point to now */
     await_size(&stage, 30);
 }
 
@@ -284,7 +283,7 @@ TEST(a_folder_that_is_replaced_is_watched_again, 60)
     run_in(&stage, "mkdir conf");
     write_size(stage.path, 21);
     await_size(&stage, 21);
-    run_in(&stage, "mv conf old && mkdir conf"); /* what is watched has another name now */
+    run_in(&stage, "mv conf old && mkdir conf"); /* the watched folder has another name now */
     write_size(stage.path, 22);
     await_size(&stage, 22);
 }
@@ -377,7 +376,7 @@ TEST(a_file_that_is_bad_at_open_is_an_error_of_open, 60)
 
 static atomic_bool memory_fails;
 
-/* The linker has calls of aligned_alloc(), where limits come from, come by here. */
+/* The linker redirects aligned_alloc(), which allocates limits, to this function. */
 void *__real_aligned_alloc(size_t alignment, size_t size);
 void *__wrap_aligned_alloc(size_t alignment, size_t size);
 void *__wrap_aligned_alloc(size_t alignment, size_t size)
@@ -394,7 +393,7 @@ TEST(a_file_that_there_was_no_memory_for_is_read_again_though_it_has_not_changed
     write_file(stage.path, "api = fixed_window limit=21 period=1h\napi/gold = fixed_window limit=210 period=1h\n"
                            "new = fixed_window limit=22 period=1h\n");
     await_failure(&stage, 0, "out of memory for 3 policies");
-    await_failure(&stage, 1, "out of memory for 3 policies"); /* again, and known it is not */
+    await_failure(&stage, 1, "out of memory for 3 policies"); /* read again, and still not in force */
     ck_assert_ptr_null(weir_limit_find(stage.limiter, "new"));
     ck_assert_uint_eq(file_stats(&stage).answers, answers);
     atomic_store(&memory_fails, false);
@@ -405,11 +404,11 @@ TEST(a_file_that_there_was_no_memory_for_is_read_again_though_it_has_not_changed
     await_line(&stage, "policy file: known again");
 }
 
-/* ---- Without inotify, and all the time ---- */
+/* ---- Without inotify ---- */
 
 static bool inotify_fails;
 
-/* The linker has calls of inotify_init1() come by here. */
+/* The linker redirects inotify_init1() to this function. */
 int __real_inotify_init1(int flags);
 int __wrap_inotify_init1(int flags);
 int __wrap_inotify_init1(int flags)

@@ -70,7 +70,7 @@ TEST(a_key_that_owes_for_a_later_outage_only_is_forgotten_for_the_earlier_one, 3
     cable_set(cable, CABLE_CUT);
     must(cable_answer(cable, 1) == 1, "the charge for the first finds a second");
     outage_admits(place, "a", 5 * WEIR_SECOND, 1);
-    now_us += 5 * WEIR_SECOND; /* a bucket that was empty at the end of the first is full */
+    now_us += 5 * WEIR_SECOND; /* enough to fill a bucket that was empty at the end of the first outage */
     cable_set(cable, CABLE_WELL);
     while (cable_answer(cable, 1) > 0)
         ;
@@ -142,7 +142,7 @@ TEST(an_outage_whose_end_nobody_saw_is_counted_up_before_the_next_begins, 30)
     ck_assert_uint_eq(stats_of(place->limiter).settled, 3);
 }
 
-/* By a time that the caller brings. */
+/* Take with the caller's time. */
 static struct weir_decision try_at(struct place *place, const char *key, int64_t at_us, int64_t cost)
 {
     const struct weir_request request = { place->limit, weir_key_text(key), cost, at_us };
@@ -165,7 +165,7 @@ TEST(callers_who_bring_a_time_far_from_the_clock_have_their_debts_charged_by_it,
         now_us += 2 * WEIR_SECOND;
         cable_set(&place->cable, CABLE_WELL);
         if (i >= 2)
-            ck_assert_int_eq(try_in(place, "b", 1).remaining, 9); /* by the clock, and ends it */
+            ck_assert_int_eq(try_in(place, "b", 1).remaining, 9); /* by the clock; ends the outage */
         ck_assert_int_eq(place->remote.charged, 0);
         struct weir_decision decision = try_at(place, "a", later_us, 1);
         ck_assert(!decision.allowed && decision.source == WEIR_BY_BACKEND && decision.remaining == 0);
@@ -186,7 +186,7 @@ TEST(a_blip_costs_a_key_what_it_admitted_and_no_more, 30)
     for (enum way way = EAGER; way <= LAZY; way += LAZY) {
         PLACE(place, way, NULL, ten);
         ck_assert_int_eq(try_in(place, "a", 4).remaining, 6);
-        outage_admits(place, "a", 3 * WEIR_SECOND + 300000, 2); /* some of a permit is left on both sides */
+        outage_admits(place, "a", 3 * WEIR_SECOND + 300000, 2); /* both sides have a fraction of a permit */
         cable_set(&place->cable, CABLE_WELL);
         ck_assert_int_eq(try_in(place, "a", 1).remaining, 10 - 1 - 2 - 1); /* 0.7 of the four, then these */
         ck_assert_uint_eq(stats_of(place->limiter).settled, 2);
@@ -248,7 +248,7 @@ TEST(a_debt_is_charged_as_far_as_there_is_room_and_the_rest_comes_first, 30)
         OTHER(other);
         place_join(&other, &place->remote, NULL, ten);
         outage_admits(place, "a", 8 * WEIR_SECOND, 8);
-        ck_assert_int_eq(taken(other.limit, "a", 7).remaining, 3); /* which is not cut off */
+        ck_assert_int_eq(taken(other.limit, "a", 7).remaining, 3); /* the other instance is not cut off */
         cable_set(&place->cable, CABLE_WELL);
         ck_assert(!try_in(place, "a", 1).allowed);
         ck_assert_uint_eq(stats_of(limiter).settled, 3);
@@ -366,7 +366,7 @@ TEST(a_reset_forgets_what_is_owed_and_a_refund_does_not, 30)
     must_succeed(weir_refund(place->limit, weir_key_text("b"), 1));
     ck_assert_int_eq(try_in(place, "b", 1).remaining, 6);
 
-    OTHER(other); /* which leaves no room for what is owed */
+    OTHER(other); /* leaves no room for the debt */
     place_join(&other, &place->remote, NULL, ten);
     taken(other.limit, "c", 9);
     outage_admits(place, "c", 3 * WEIR_SECOND, 3);

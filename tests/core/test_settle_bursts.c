@@ -1,7 +1,7 @@
 /* test_settle_bursts.c - however often the cable flaps, no more is admitted at once than the limit allows. */
 #include "settle_place.h"
 
-/* An unlimited leaky meter over all that anybody admits, in microseconds of a rate of one permit a second. */
+/* An unbounded leaky meter of all admitted permits, in microseconds at one permit a second. */
 struct meter {
     int64_t level_us, at_us;
 };
@@ -21,13 +21,13 @@ struct crowd {
     struct place instances[MOST_INSTANCES];
     bool is_cut[MOST_INSTANCES];
     struct meter meters[FLAP_KEYS];
-    /* What those cut off may add by their part of the rate: since the cable was cut; in all; and what of that was
-     * before a key's meter was last empty, but for that of outages that were not over then. */
+    /* What instances that are cut off may add by their part of the rate: each since its cable was cut; the sum; and the
+     * part of the sum from before a key's meter was last empty, without outages that had not ended then. */
     int64_t part_us[MOST_INSTANCES], parts_us, past_us[FLAP_KEYS];
     int count;
 };
 
-static int64_t worst_us, stood_in; /* over all crowds: levels of meters; permits admitted by stand-ins */
+static int64_t worst_us, stood_in; /* over all crowds: the highest meter; permits that fallbacks admitted */
 
 static void crowd_open(struct crowd *crowd, int count, enum way way)
 {
@@ -68,7 +68,7 @@ static void crowd_set(struct crowd *crowd, int i, enum cable_fault fault)
         taken(crowd->instances[i].limit, "c", 1); /* an outage in which nothing was admitted ends with a success */
 }
 
-/* One asks for some. `apart`: those that are cut off while others are not may add their part of the rate. */
+/* Take permits at a random instance. `apart`: instances fail separately and may add their part of the rate. */
 static void crowd_try(struct crowd *crowd, struct chance *chance, bool apart)
 {
     static const char *const keys[FLAP_KEYS] = { "a", "b" };
@@ -195,7 +195,7 @@ TEST(no_flapping_opens_for_longer_than_the_grace_and_the_time_without_an_outage,
     for (int flap = 0; flap < 3000; flap++) {
         const int64_t lasts = chance_between(&chance, 1, 30), rests = chance_between(&chance, 1, 20);
         cable_set(&place->cable, CABLE_CUT);
-        for (int64_t i = 0; i < lasts; i++) { /* each stands for the 10 ms that come */
+        for (int64_t i = 0; i < lasts; i++) { /* each stands for the next 10 ms */
             const bool allowed = try_in(place, "a", 1).allowed;
             open_us += allowed ? 10000 : 0;
             denied += !allowed;

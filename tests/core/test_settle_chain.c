@@ -8,11 +8,11 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* A store that is gone and back with each charge that it is asked for. */
+/* A store that disappears and returns with each charge. */
 static struct {
     struct cable *cable;
     int charges;
-    const char *lowest; /* on the stack, of all charges */
+    const char *lowest; /* stack address over all charges */
     const char *highest;
 } blinks;
 
@@ -51,7 +51,7 @@ TEST(nobody_is_held_up_by_many_keys_that_owe_nothing, 30)
     PLACE(place, LATER, NULL, "token_bucket limit=10 period=1s");
     outage_admits(place, "a", 2 * WEIR_SECOND, 1);
     keys_admit(place, KEYS);
-    now_us += WEIR_SECOND; /* all is made up for */
+    now_us += WEIR_SECOND; /* all debts have expired */
     cable_set(&place->cable, CABLE_WELL);
     int64_t keys = stats_of(place->limiter).keys;
     ck_assert_int_gt(keys, KEYS);
@@ -95,7 +95,7 @@ TEST(a_chain_whose_debts_find_no_room_is_seldom_and_one_that_pays_is_not, 30)
     must(taken(other.limit, "a", 10).allowed, "it knows of no debt");
     cable_set(&place->cable, CABLE_WELL);
     int64_t pause_us = chain->pause_us;
-    ck_assert_int_le(pause_us, 400000); /* it was told to begin by the return, and by the first answer */
+    ck_assert_int_le(pause_us, 400000); /* started by the return and by the first answer */
     for (int walks = 0; walks < 10; walks++) {
         atomic_store(&chain->again_us, 0); /* the pause is over */
         try_in(place, "b", 1);
@@ -121,9 +121,9 @@ void *__wrap_malloc(size_t size);
 
 void *__wrap_malloc(size_t size)
 {
-    if (!atomic_load(&has_no_memory) || size > 40) /* Check has larger things to remember, amid a call, too */
+    if (!atomic_load(&has_no_memory) || size > 40) /* Check itself makes larger allocations during a call */
         return __real_malloc(size);
-    if (atomic_fetch_add(&in_vain, 1) == 1000) /* else it would go on for ever */
+    if (atomic_fetch_add(&in_vain, 1) == 1000) /* otherwise the chain would never end */
         atomic_store(&has_no_memory, false);
     return NULL;
 }
@@ -131,7 +131,7 @@ void *__wrap_malloc(size_t size)
 TEST(a_chain_without_memory_ends_and_is_taken_up_again, 30)
 {
     PLACE(place, LATER, NULL, ten);
-    try_in(place, "b", 1); /* the store has a place for it */
+    try_in(place, "b", 1); /* the store knows the key now */
     outage_passes(place, "a", 5 * WEIR_SECOND, 3);
     atomic_store(&has_no_memory, true);
     struct weir_decision decision;
@@ -169,7 +169,7 @@ TEST(a_chain_that_failed_is_taken_up_again_by_whoever_asks, 30)
             try_in(place, "c", 1);
             cable_set(&place->cable, CABLE_LOSES_REQUEST);
             ck_assert_int_gt(cable_answer(&place->cable, 10), 0);
-            ck_assert_int_eq(chain->pause_us, pause_us); /* which is for those that found nothing to charge to grow */
+            ck_assert_int_eq(chain->pause_us, pause_us); /* only chains without a charge lengthen it */
         }
         cable_set(&place->cable, CABLE_WELL);
         for (int tries = 0; tries < 10000 && place->remote.charged < 5; tries++) { /* 100 ms later, or so */
@@ -248,7 +248,7 @@ TEST(a_submitted_request_whose_settlement_fails_is_answered_by_the_stand_in, 30)
     PLACE(place, LATER, NULL, ten);
     struct asked asked;
     outage_admits(place, "a", 5 * WEIR_SECOND, 3);
-    ck_assert_int_eq(submit_in(place, "a", &asked), WEIR_OK); /* it fails at once */
+    ck_assert_int_eq(submit_in(place, "a", &asked), WEIR_OK); /* it fails immediately */
     ck_assert(asked.op.decision.allowed && asked.op.decision.source == WEIR_BY_FALLBACK);
     cable_set(&place->cable, CABLE_LOSES_ANSWER);
     ck_assert_int_eq(submit_in(place, "a", &asked), 1);
@@ -258,5 +258,6 @@ TEST(a_submitted_request_whose_settlement_fails_is_answered_by_the_stand_in, 30)
     ck_assert_int_eq(asked.op.decision.remaining, 0);
     ck_assert_int_eq(place->remote.charged, 4);
     cable_set(&place->cable, CABLE_WELL);
-    ck_assert_int_eq(try_in(place, "a", 1).remaining, 10 - 4 - 5 - 1); /* too few, never too many */
+    ck_assert_int_eq(try_in(place, "a", 1).remaining,
+                     10 - 4 - 5 - 1); /* charged twice: too few permits, never too many */
 }

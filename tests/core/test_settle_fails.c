@@ -30,7 +30,8 @@ TEST(a_charge_without_an_answer_is_made_again, 30)
     ck_assert_int_eq(try_in(place, "a", 1).source, WEIR_BY_FALLBACK);
     ck_assert_int_eq(place->remote.charged, 3);
     cable_set(&place->cable, CABLE_WELL);
-    ck_assert_int_eq(try_in(place, "a", 1).remaining, 10 - 3 - 4 - 1); /* too few, never too many */
+    ck_assert_int_eq(try_in(place, "a", 1).remaining,
+                     10 - 3 - 4 - 1); /* charged twice: too few permits, never too many */
 }
 
 TEST(what_cannot_be_charged_for_the_stores_state_is_not_weirs_is_given_up, 30)
@@ -46,7 +47,7 @@ TEST(what_cannot_be_charged_for_the_stores_state_is_not_weirs_is_given_up, 30)
     ck_assert_uint_eq(stats.unsettled, 3);
 }
 
-/* A store that has a state of "bad" that is not weir's, and stops at it. */
+/* A store in which the state of "bad" is not weir's, and which stops there. */
 static int (*decide_well)(struct weir_backend *backend, const struct weir_backend_request *requests, size_t n, bool all,
                           int64_t deadline_us, struct weir_decision *out);
 
@@ -80,7 +81,7 @@ TEST(one_key_whose_state_is_not_weirs_leaves_the_debts_of_its_batch_owed, 30)
     cable_set(&place->cable, CABLE_WELL);
     ck_assert_int_eq(weir_try_batch(place->limiter, requests, 3, decisions), WEIR_ESTATE);
     ck_assert_int_eq(try_in(place, "good", 1).remaining, 0);
-    ck_assert_int_eq(try_in(place, "a", 1).remaining, 10 - 2 - 2 - 1); /* it came before and was charged twice */
+    ck_assert_int_eq(try_in(place, "a", 1).remaining, 10 - 2 - 2 - 1); /* charged before the failure, and once more */
     const struct weir_stats stats = stats_of(place->limiter);
     ck_assert_uint_eq(stats.settled, 2 + 9);
     ck_assert_uint_eq(stats.unsettled, 1);
@@ -91,7 +92,7 @@ TEST(a_charge_that_may_not_be_made_here_is_still_owed, 30)
     PLACE(place, LAZY, NULL, ten);
     struct weir_decision decision;
     outage_passes(place, "a", 5 * WEIR_SECOND, 3);
-    atomic_store(&place->cable.error, WEIR_EINVAL); /* as in a callback of the backend's */
+    atomic_store(&place->cable.error, WEIR_EINVAL); /* as inside a backend's callback */
     ck_assert_int_eq(weir_try(place->limit, weir_key_text("a"), 1, &decision), WEIR_EINVAL);
     atomic_store(&place->cable.error, WEIR_OK);
     ck_assert_int_eq(try_in(place, "a", 1).remaining, 10 - 3 - 1);

@@ -11,7 +11,7 @@
 
 TEST(a_caller_waits_for_the_one_who_settles_its_key, 30)
 {
-    for (int spans = 0; spans < 2; spans++) { /* whether the backend is told deadlines, or how long it may take */
+    for (int spans = 0; spans < 2; spans++) { /* with deadlines as times or as durations */
         PLACE(place, LATER, NULL, ten);
         struct caller callers[3];
         place->limiter->spans = spans;
@@ -51,10 +51,11 @@ TEST(a_caller_who_waits_too_long_is_answered_by_the_stand_in, 30)
     ck_assert_int_eq(first.decision.source, WEIR_BY_BACKEND);
     while (cable_answer(&place->cable, 10) > 0)
         ;
-    ck_assert_int_eq(try_in(place, "a", 1).remaining, 10 - 4 - 2); /* what came in between is owed, and settled too */
+    ck_assert_int_eq(try_in(place, "a", 1).remaining,
+                     10 - 4 - 2); /* the permit admitted in between is owed and settled too */
 }
 
-/* The cable is well, and the outage of another key is over; the store has no room for what is owed of "a". */
+/* Open a place whose outage is over and whose store has no room for the debt of "a". */
 static struct place *place_without_room(const struct weir_options *options, struct place *other)
 {
     static const char *const slow = "token_bucket limit=10 period=1d";
@@ -115,13 +116,13 @@ TEST(a_caller_who_waits_too_long_for_a_well_store_is_denied_for_the_moment_and_i
     ck_assert_uint_eq(stats_of(place->limiter).outages, 1);
 }
 
-/* A thread that went to the stand-in in an outage and is admitted there while another settles the key, just before that
- * one writes down what has been paid. */
+/* A thread that asks the fallback in an outage and is admitted while another thread settles the key, before that one
+ * records the payment. */
 static struct {
     const struct own_ops *before;
     struct own_ops ops;
     sem_t is_there, may_go_on, was_admitted;
-    bool is_due; /* the thread that settles writes it down next */
+    bool is_due; /* the settling thread records the payment next */
     struct caller caller;
 } straggler;
 static _Thread_local bool is_straggler;
@@ -188,7 +189,7 @@ TEST(what_a_straggler_is_admitted_while_its_key_is_settled_is_owed, 30)
     ck_assert_uint_eq(atomic_load(&limiter->outage->settle.admitted), 0); /* of the outage that has just begun */
 }
 
-/* A stand-in of whose debts another thread pays each, just after it was first seen. */
+/* A fallback each of whose debts another thread pays just after its first reading. */
 static struct {
     const struct own_ops *before;
     struct own_ops ops;
@@ -215,7 +216,7 @@ TEST(a_debt_that_another_pays_just_before_is_not_charged_again, 10)
     ck_assert_int_ge(payer.seen, 2);
     fallback->ops = &payer.before->base;
     ck_assert_int_eq(place->cable.charges, charges);
-    ck_assert_int_eq(try_in(place, "a", 1).remaining, 9 - 3 - 1); /* the key is nobody's */
+    ck_assert_int_eq(try_in(place, "a", 1).remaining, 9 - 3 - 1); /* no thread holds the key */
     ck_assert_int_eq(place->remote.charged, 3);
 }
 
@@ -246,7 +247,7 @@ TEST(callers_who_settle_or_wait_for_it_are_woken_by_the_close, 30)
     for (int i = 0; i < 2; i++)
         caller_start(&callers[i], place);
     cable_await_held(&place->cable);
-    while (inside_sum(place->limiter) < 2) /* or else the other one might come too late for it */
+    while (inside_sum(place->limiter) < 2) /* otherwise the second thread might come too late */
         sched_yield();
     usleep(20000);
     weir_close(place->limiter);

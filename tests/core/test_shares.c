@@ -1,4 +1,4 @@
-/* test_shares.c - what the instances of a limit are given adds up to the limit, whoever weighs what. */
+/* test_shares.c - the instances' parts add up to the limit for all weights. */
 #include "support.h"
 #include "set_share.h"
 
@@ -9,7 +9,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { COUNT_STEP = INSTRUMENTED ? 13 : 1, DRAWS = INSTRUMENTED ? 200 : 2000 }; /* fewer numbers of instances */
+enum {
+    COUNT_STEP = INSTRUMENTED ? 13 : 1,
+    DRAWS = INSTRUMENTED ? 200 : 2000
+}; /* fewer instance counts when instrumented */
 
 enum { INSTANCES_MOST = 1000, LIMIT_MOST = 50, PERIOD_US = 1000000 };
 
@@ -332,7 +335,7 @@ TEST(parts_that_are_lifted_or_nothing_are_counted, 30)
     ck_assert(taken(queue, "key", 1).allowed);
     ck_assert(!taken(queue, "key", 1).allowed);
 
-    scene_define_text(&scene, "none", "fixed_window limit=10 period=1m"); /* redefined, it is counted no more */
+    scene_define_text(&scene, "none", "fixed_window limit=10 period=1m"); /* redefined, it no longer counts */
     must_succeed(weir_stats_read(scene.limiter, &stats));
     ck_assert_uint_eq(stats.share_zeros, 1);
 }
@@ -358,7 +361,7 @@ TEST(what_was_used_stays_used_when_the_share_changes, 30)
         for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++) {
             const struct share share = alike(steps[i].count, 0);
             must_succeed(limiter_set_share(scene.limiter, &share));
-            /* Peeked at, and as a take that is carried over finds it. */
+            /* By a peek, and by a take that carries the state over. */
             ck_assert_int_eq(peeked(limit, "key", 1).remaining, steps[i].remaining);
             ck_assert(!taken(limit, "key", steps[i].remaining + 1).allowed);
             ck_assert_int_eq(peeked(limit, "key", 1).remaining, steps[i].remaining);
@@ -379,7 +382,7 @@ TEST(a_share_smaller_than_what_was_used_denies, 30)
         ck_assert(!taken(limit, "key", 1).allowed);
         ck_assert(taken(limit, "other", 50).allowed);
         ck_assert(!taken(limit, "other", 1).allowed);
-        /* Back at the whole, what was used is used still, also what the half could not hold. */
+        /* Back at the whole, all used permits stay used, including those that the half could not hold. */
         must_succeed(limiter_set_share(scene.limiter, &share_whole));
         ck_assert_int_eq(peeked(limit, "key", 1).remaining, 20);
         ck_assert_int_eq(peeked(limit, "other", 1).remaining, 50);

@@ -6,14 +6,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-struct one_field { /* where the first of struct weir_stats stands */
+struct one_field { /* the offset of the first field of struct weir_stats */
     size_t size;
     uint64_t first;
 };
 enum { FIRST = offsetof(struct one_field, first), FIELDS = (sizeof(struct weir_stats) - FIRST) / 8 };
 enum { TEXT_SIZE = 65536, NAMES_MOST = 64 };
 
-/* The text, in a buffer of the test's. */
+/* Return the text, in a static buffer. */
 static const char *text_of(const struct weir_stats *stats, const struct weir_label *labels, size_t n)
 {
     static char text[TEXT_SIZE];
@@ -33,7 +33,7 @@ static void set_field(struct weir_stats *stats, size_t field, uint64_t value)
 /* ---- A reader of the format ---- */
 
 struct sample {
-    char name[64], labels[256], value[32]; /* as they stand */
+    char name[64], labels[256], value[32]; /* verbatim */
     bool is_counter;
 };
 
@@ -42,7 +42,7 @@ struct page {
     size_t count;
 };
 
-/* Up to one of `ends`, which stays unread. */
+/* Read up to one of `ends`, exclusive. */
 static const char *read_word(const char *at, const char *ends, char *out, size_t size)
 {
     size_t len = strcspn(at, ends);
@@ -67,7 +67,7 @@ static void check_name(const char *name)
             ck_abort_msg("not a metric's name: %s", name);
 }
 
-/* Labels between braces, to the closing one outside of quotes. */
+/* Read labels up to the closing brace outside quotes. */
 static const char *read_labels(const char *at, char *out, size_t size)
 {
     const char *begin = ++at;
@@ -84,7 +84,7 @@ static const char *read_labels(const char *at, char *out, size_t size)
     return at + 1;
 }
 
-/* HELP, TYPE and one sample, of a name that was not there before. */
+/* Read HELP, TYPE and one sample of a new name. */
 static const char *read_metric(const char *at, struct page *page)
 {
     char name[64], type[16], help[256];

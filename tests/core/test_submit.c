@@ -1,4 +1,4 @@
-/* test_submit.c - requests of an event loop, and what becomes of all that waits when a limiter is closed. */
+/* test_submit.c - submitted requests on an event loop, and waiting requests when a limiter closes. */
 #include "fake.h"
 
 #include <errno.h>
@@ -9,7 +9,7 @@
 
 enum { OPS = 64 };
 
-/* A limiter over a backend that answers later, and ops that write down in what order they were done. */
+/* A limiter over a backend that answers later, and ops that record the order of their answers. */
 struct stage {
     struct fake fake;
     struct scene scene;
@@ -51,7 +51,7 @@ static void stage_end(struct stage *stage)
     scene_close(&stage->scene);
 }
 
-/* Open one that is closed where its block ends. */
+/* Open a stage that is closed where its block ends. */
 #define STAGE(name, ...)                    \
     CLOSED_BY(stage_end) struct stage name; \
     stage_open(&name, __VA_ARGS__)
@@ -160,13 +160,13 @@ TEST(with_an_event_fd_done_runs_in_dispatch_alone_and_in_the_order_of_answers, 3
     }
     ck_assert_int_eq(fake_answer(&stage.fake, WEIR_ETIME, 3), 3);
     ck_assert(is_readable(fd));
-    ck_assert_uint_eq(stats_of(stage.scene.limiter).fallbacks, 3); /* decided by now, though not yet told */
+    ck_assert_uint_eq(stats_of(stage.scene.limiter).fallbacks, 3); /* already decided, not yet delivered */
     ck_assert_int_eq(weir_dispatch(stage.scene.limiter), 3);
     ck_assert_int_eq(stage.ops[9].decision.source, WEIR_BY_FALLBACK);
     ck_assert_int_eq(weir_dispatch(stage.scene.limiter), 0);
 }
 
-/* Frees its op, and submits another in its place as long as there are some. */
+/* Free the op and submit another one while left_to_submit lasts. */
 static int left_to_submit;
 
 static void free_and_submit(struct weir_op *op, int status)
@@ -317,7 +317,7 @@ TEST(answers_from_many_threads_wake_the_loop_and_none_is_lost, 60)
             ck_assert_int_eq(weir_submit(limiter, &crowd->ops[submitted++]), 1);
         struct pollfd wait = { .fd = fd, .events = POLLIN };
         if (crowd->done_count < submitted)
-            ck_assert_int_eq(poll(&wait, 1, 30000), 1); /* a wake-up that got lost would be waited for in vain */
+            ck_assert_int_eq(poll(&wait, 1, 30000), 1); /* a lost wake-up would time out here */
         weir_dispatch(limiter);
     }
     for (int i = 0; i < ANSWERERS; i++)
@@ -358,7 +358,7 @@ TEST(what_was_submitted_is_done_as_closed_when_the_limiter_is, 30)
     }
 }
 
-/* Threads that call until they are told that the limiter is closed. */
+/* A thread that makes one call, which the close ends. */
 struct caller {
     struct stage *stage;
     int verb;
@@ -415,7 +415,7 @@ TEST(calls_that_come_while_a_limiter_is_being_closed_return_closed_and_ask_nobod
     struct caller slow = { .stage = &stage, .verb = 0, .result = 1 };
     pthread_t slow_thread, closer;
     stage_open(&stage, NULL);
-    fake_hold(&stage.fake, true); /* keeps the limiter from being gone before the calls have come */
+    fake_hold(&stage.fake, true); /* keeps the limiter open until the calls have come */
     ck_assert_int_eq(pthread_create(&slow_thread, NULL, call_once, &slow), 0);
     fake_await_inside(&stage.fake, 1);
     struct stage closing = { .scene = stage.scene };
@@ -451,7 +451,8 @@ TEST(who_sleeps_for_permits_during_an_outage_is_woken_by_the_close, 30)
     weir_limit *slow = scene_define_text(&stage.scene, "slow", "token_bucket limit=1 period=30m");
     stage.limit = slow; /* cold: a permit in half an hour */
     ck_assert_int_eq(pthread_create(&thread, NULL, call_once, &sleeper), 0);
-    while (stats_of(stage.scene.limiter).outages == 0) /* it has been answered, and is about to sleep or sleeps */
+    while (stats_of(stage.scene.limiter).outages ==
+           0) /* until its request is answered: then it sleeps or is about to */
         sched_yield();
     scene_close(&stage.scene);
     ck_assert_int_eq(pthread_join(thread, NULL), 0);
@@ -479,7 +480,7 @@ TEST(every_request_has_its_answer_whenever_the_limiter_is_closed, 60)
         void *submitted;
         if (round % 2)
             ck_assert_int_ge(weir_event_fd(crowd->stage.scene.limiter), 0);
-        fake_hold(&crowd->stage.fake, true); /* so that the submitter meets a limiter at its end, not a gone one */
+        fake_hold(&crowd->stage.fake, true); /* so that the submitter meets a closing limiter, not a freed one */
         ck_assert_int_eq(pthread_create(&holder, NULL, call_once, &slow), 0);
         fake_await_inside(&crowd->stage.fake, 1);
         struct stage closing = { .scene = crowd->stage.scene };

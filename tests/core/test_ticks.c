@@ -1,8 +1,7 @@
-/* test_ticks.c - time counted on from a reading of the clock: on counters and clocks that are made up, and on this
- * system's own.
+/* test_ticks.c - time counted from a reading of the clock, with simulated counters and clocks and with this system's.
  *
- * What ticks.h promises is asserted here in its own terms: never ahead, behind by no more than BEHIND_US, for a
- * millisecond at most. The system's clock may be slewed by so much while a test runs that it is off by SLEWED_US.
+ * The tests assert the promises of ticks.h: the time is never ahead, and behind by at most BEHIND_US for at most a
+ * millisecond. SLEWED_US allows for a system clock that is slewed during a test.
  */
 #include "core/ground/clock.h"
 #include "core/ground/ticks.h"
@@ -71,7 +70,7 @@ static void pass_us(struct world *world, uint64_t us)
     pass(world, world->hz / 1000000 * us);
 }
 
-/* Read the clock as ticks_read_us() does, so many ticks after the one reading of the counter and before the other. */
+/* Read the clock as ticks_read_us() does, `before` and `after` ticks from its two readings of the counter. */
 static int64_t read_clock(struct world *world, uint64_t ticks_before, uint64_t ticks_after)
 {
     const uint64_t before = world->counter;
@@ -83,7 +82,7 @@ static int64_t read_clock(struct world *world, uint64_t ticks_before, uint64_t t
     return world->read_us;
 }
 
-/* Likewise, and seldom with an interruption. */
+/* The same, rarely with an interruption. */
 static int64_t read_clock_by_chance(struct world *world)
 {
     struct chance *chance = &world->chance;
@@ -105,7 +104,7 @@ static int64_t counted_us(const struct world *world)
     return us;
 }
 
-/* As soon as the pace is known. */
+/* Wait until the pace is known. */
 static struct world world_counting(uint64_t stream)
 {
     struct world world = world_make(stream, UINT64_C(2600000000), UINT64_C(1) << 50, INT64_C(86400000000000));
@@ -126,7 +125,7 @@ static void assert_off_by_no_more(const struct world *world, int64_t us, int64_t
         ck_abort_msg("%" PRId64 " us at %" PRId64 " us, %" PRIu64 " Hz", us, clock_us, world->hz);
 }
 
-/* Steps of every size, now and then a slew of up to `ppm` either way. Returns what percentage was counted. */
+/* Make steps of every size, sometimes with a slew of up to `ppm`. Returns the percentage of counted times. */
 static int64_t wander(struct world *world, int64_t ppm, int64_t ahead_us, int64_t behind_us)
 {
     struct chance *chance = &world->chance;
@@ -168,7 +167,7 @@ TEST(clock_that_is_slewed_by_a_tenth_is_told_to_a_quarter_of_a_millisecond, 60)
     }
 }
 
-/* The clock is read at the one end of one bracket and at the other of the next, and then slewed. */
+/* Read the clock at the start of one bracket and at the end of the next, then slew it. */
 TEST(slow_readings_and_a_slew_together_are_within_the_bounds, 10)
 {
     for (int64_t start_ns = INT64_C(1000000000); start_ns < INT64_C(1000001000); start_ns += 50)
@@ -270,7 +269,7 @@ TEST(reading_that_was_interrupted_is_not_counted_on_from, 10)
         pass_us(&world, SPAN_US + 1);
         read_clock(&world, 30, 30);
         pass_us(&world, 500);
-        if (counts[i] < world.hz / 100) /* the reading before the interrupted one is not too long ago to tell a pace */
+        if (counts[i] < world.hz / 100) /* the previous reading is recent enough to give a pace */
             assert_off_by_no_more(&world, counted_us(&world), 0, BEHIND_US);
         else
             ck_assert(!is_counted(&world));
@@ -300,7 +299,7 @@ TEST(counter_that_jumps_is_out_of_its_millisecond, 10)
         struct world moved = world;
         moved.counter += (uint64_t)jumps[i];
         ck_assert(!is_counted(&moved));
-        read_clock(&moved, 30, 30); /* the clock's own, and the pace across the jump is not believed */
+        read_clock(&moved, 30, 30); /* the clock's time; a pace across the jump is rejected */
         ck_assert(!is_counted(&moved));
     }
 }
@@ -323,7 +322,7 @@ TEST(counter_that_stands_still_is_not_believed_for_another_reading, 10)
     struct world world = world_counting(0);
     const int64_t us = counted_us(&world);
     world.ns += 50 * TICKS_SPAN_NS;
-    ck_assert_int_eq(counted_us(&world), us); /* nothing tells that it does */
+    ck_assert_int_eq(counted_us(&world), us); /* undetectable */
     for (int i = 0; i < 10; i++) {
         world.ns += 2 * TICKS_SPAN_NS;
         read_clock(&world, 0, 0);
@@ -347,7 +346,7 @@ TEST(another_pace_is_believed_when_it_has_been_seen_twice, 10)
     }
 }
 
-/* As libfaketime's, which may stop, run at any speed, and be put forward and back. */
+/* A clock like libfaketime's, which may stop, run at any speed and jump. */
 TEST(clock_that_is_replaced_is_followed_after_a_millisecond, 10)
 {
     const int64_t steps_ns[] = { INT64_C(3600000000000), -INT64_C(3600000000000), 1, -1, -TICKS_SPAN_NS };
@@ -409,7 +408,7 @@ TEST(first_reading_may_be_of_any_time, 10)
 
 /* ---- This system's own ---- */
 
-/* What was told, each between two readings of the clock: so no load makes it late. */
+/* Compares each time with the clock before and after it, so that load does not matter. */
 struct watch {
     weir *limiter;
     bool moves; /* from one processor to another */
@@ -461,7 +460,7 @@ static void *watch_clock(void *argument)
 static void assert_watched(const struct watch *watch)
 {
     ck_assert_int_le(watch->worst_us, SLEWED_US);
-    ck_assert_int_le(watch->off, READINGS / 100); /* those of the milliseconds in which slews began */
+    ck_assert_int_le(watch->off, READINGS / 100); /* only in the milliseconds in which slews began */
 }
 
 TEST(limiters_clock_keeps_to_the_systems_on_all_threads_and_processors, 60)

@@ -1,5 +1,5 @@
-/* test_faults_flood.c - keys without end: fault F1 of tests/faults.conf. WEIR_TEST_STEPS is how many, if that is more
- * than there is room for.
+/* test_faults_flood.c - an endless flood of new keys: fault F1 of tests/tools/faults.conf. WEIR_TEST_STEPS is their
+ * number, if that is more than fit.
  */
 #include "redis_place.h"
 
@@ -8,8 +8,8 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-/* Every key is new, and as good as new a second later: at first there is room, then none, then that of those who have
- * gone. What the process holds beyond max_bytes is what the limiter is besides its keys. */
+/* Every key is new and idle a second later. At first there is room, then none, then the room of idle keys. The process
+ * may exceed max_bytes only by the limiter's fixed size. */
 TEST(a_flood_of_keys_takes_no_more_memory_than_it_may, 60)
 {
     static const int64_t most = INT64_C(32) << 20, besides = INT64_C(1) << 20;
@@ -23,7 +23,7 @@ TEST(a_flood_of_keys_takes_no_more_memory_than_it_may, 60)
         snprintf(key, sizeof key, "192.0.2.%" PRId64, i);
         must_succeed(weir_try(limit, weir_key_text(key), 1, &decision));
         refused += !decision.allowed;
-        scene.now_us += i < keys / 2 ? 1 : 10; /* then there is room for all that come */
+        scene.now_us += i < keys / 2 ? 1 : 10; /* then all new keys find room */
         if (i % 10000 == 0) {
             const int64_t resident = resident_bytes() - before;
             peak = resident > peak ? resident : peak;

@@ -1,5 +1,5 @@
-/* test_faults_herd.c - when those who were denied come back, and what passes around a window's edge: faults B11 and B12
- * of tests/faults.conf.
+/* test_faults_herd.c - when denied clients return, and what passes around a window's edge: faults B11 and B12 of
+ * tests/tools/faults.conf.
  */
 #include "support.h"
 
@@ -21,7 +21,7 @@ TEST(windows_of_their_own_spread_those_who_come_back, 30)
     const int64_t start_us = scene.now_us;
     for (int i = 0; i < CLIENTS; i++)
         first_us[i] = start_us + WEIR_HOUR * i / CLIENTS;
-    for (int i = 0; i < CLIENTS; i++) { /* in the order of time; then each insists a little later */
+    for (int i = 0; i < CLIENTS; i++) { /* in the order of time; each tries again a little later */
         scene.now_us = first_us[i];
         snprintf(key, sizeof key, "%d", i);
         must(taken(limit, key, 1).allowed, "the first of a window is admitted");
@@ -29,7 +29,7 @@ TEST(windows_of_their_own_spread_those_who_come_back, 30)
         must(!denied.allowed && denied.retry_after_us == WEIR_HOUR, "denied until its own window ends");
     }
     scene.now_us = start_us + WEIR_HOUR - 1;
-    for (int i = 0; i < CLIENTS; i++) { /* all at one moment, as after an outage of theirs */
+    for (int i = 0; i < CLIENTS; i++) { /* all at one moment, as after an outage of the clients */
         snprintf(key, sizeof key, "%d", (int)((i + chance_between(&chance, 0, CLIENTS - 1)) % CLIENTS));
         const int client = atoi(key);
         const struct weir_decision denied = taken(limit, key, 1);
@@ -43,7 +43,7 @@ TEST(windows_of_their_own_spread_those_who_come_back, 30)
     ck_assert_int_le(most, 3 * CLIENTS / MOMENTS);
 }
 
-/* What was admitted in the last period, as a queue of times. */
+/* The admissions of the last period, as a queue of times. */
 struct period {
     int64_t at_us[1 << 16], now_us, period_us;
     int first, n;
@@ -70,7 +70,7 @@ TEST(no_period_sees_more_than_twice_the_limit_of_a_fixed_window, 30)
         weir_limit *limit = scene_define_text(&scene, "limit", policies[p]);
         period = (struct period){ .period_us = WEIR_SECOND };
         for (int i = 0; i < 10 * WINDOWS; i++) {
-            /* By one that takes all there is at the end of a window, and as the next begins; or anyhow. */
+            /* Take all permits at the end of a window and again at the start of the next, or at random times. */
             const struct weir_decision seen = taken(limit, "key", 1);
             if (seen.allowed) {
                 period.now_us = scene.now_us;
@@ -89,6 +89,6 @@ TEST(no_period_sees_more_than_twice_the_limit_of_a_fixed_window, 30)
         }
         printf("%s: the worst period saw %d\n", policies[p], worst);
         ck_assert_int_le(worst, 2 * LIMIT);
-        ck_assert_int_gt(worst, 3 * LIMIT / 2); /* it was tried */
+        ck_assert_int_gt(worst, 3 * LIMIT / 2); /* the test tried to exceed the limit */
     }
 }

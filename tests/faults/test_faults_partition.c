@@ -1,9 +1,9 @@
-/* test_faults_partition.c - a network between callers and Redis that falls silent without a word: faults E1 and D8 of
- * tests/faults.conf.
+/* test_faults_partition.c - a silent network partition between callers and Redis: faults E1 and D8 of
+ * tests/tools/faults.conf.
  *
- * No end of a connection sees anything of it: packets vanish in a router between them (lab/parted.h), in one direction
- * or in both. Calls must end in their time, what was charged must be what callers were told and what got no answer, and
- * Redis must decide again once packets pass. Callers on the server's side must see nothing of it.
+ * Neither end of a connection notices: packets vanish in a router between them (lab/parted.h), in one or in both
+ * directions. Calls must end in time. Redis must have charged what callers were told plus the calls without an answer,
+ * and must decide again once packets pass. Callers on the server's side must not be affected.
  */
 #include "redis_place.h"
 
@@ -53,7 +53,7 @@ static const struct {
              { "no request arrives", PARTED_TO_THERE },
              { "no answer returns", PARTED_TO_HERE } };
 
-/* A server there, by its port, and by its socket from anywhere. */
+/* A server in the other network, reached by its port there and by its socket from anywhere. */
 static void place_open_there(struct place *place, struct parted *parted, char *url, size_t size)
 {
     static const char *const config[] = { "--bind", "0.0.0.0", "--protected-mode", "no", NULL };
@@ -72,7 +72,7 @@ TEST_EACH(a_silent_partition_holds_nobody_and_charges_nobody_twice, sizeof ways 
     struct side here = { .limit = NULL }, there = { .limit = NULL };
     char url[128];
     place_open_there(&place, &parted, url, sizeof url);
-    struct weir_options options = place_options(&place, 5 * WEIR_SECOND); /* a busy machine is no fault */
+    struct weir_options options = place_options(&place, 5 * WEIR_SECOND); /* so that a busy machine causes no fault */
     weir *limiter_there = limiter_of(&options);
     options.timeout_us = TIMEOUT_US;
     options.redis_url = url;
@@ -109,7 +109,7 @@ TEST_EACH(a_silent_partition_holds_nobody_and_charges_nobody_twice, sizeof ways 
            ways[_i].name, here.longest_us - TIMEOUT_US, calls_silent, healed_us, all, told, here.errors);
     ck_assert_int_le(here.longest_us, call_most_us(TIMEOUT_US));
     ck_assert_int_eq(admitted_silent, 0);
-    ck_assert_int_gt(calls_silent, 100); /* they do not wait for one another */
+    ck_assert_int_gt(calls_silent, 100); /* they do not wait for each other */
     ck_assert_int_gt(there_silent, 0);
     ck_assert_int_eq(there.errors, 0);
     ck_assert_int_ge(all, told);
@@ -121,7 +121,7 @@ TEST_EACH(a_silent_partition_holds_nobody_and_charges_nobody_twice, sizeof ways 
     parted_close(&parted);
 }
 
-/* Whether namespaces are to be had; in a child, for this process is to stay where it is. */
+/* True if namespaces do not work here. Tries in a child because this process must keep its own. */
 static bool parted_missing(void)
 {
     struct parted parted;

@@ -1,7 +1,7 @@
-/* test_faults_scripts.c - a server's clock as scripts may meet it: faults B5 of tests/faults.conf.
+/* test_faults_scripts.c - server clocks that scripts may meet: fault B5 of tests/tools/faults.conf.
  *
- * TIME answers two texts, seconds and microseconds, of which the second has no leading zeroes. Here each script gets its
- * `redis` from a few lines before it, in which TIME says what the test wants.
+ * TIME answers with two texts, seconds and microseconds without leading zeroes. Here a few lines before each script
+ * replace `redis` with one whose TIME the test sets.
  */
 #include "mirror.h"
 #include "scripts.h"
@@ -13,7 +13,7 @@
 
 enum { SECONDS = 1790000000 };
 
-/* The script with a clock that stands at these microseconds; to be freed. */
+/* Return the script with a clock that stands at these microseconds. The caller frees it. */
 static char *told_the_time(const struct redis_script *script, const char *microseconds)
 {
     static const char clock[] = "local server = redis\n"
@@ -28,7 +28,7 @@ static char *told_the_time(const struct redis_script *script, const char *micros
     return text;
 }
 
-/* Take one of `plan` from `key`: by the script of that text, or by the one that is loaded, told the time. */
+/* Take one permit of `key` with the given script text, or with the loaded script and an explicit time. */
 static redisReply *take(struct scripts *scripts, const struct weir_plan *plan, const char *key, const char *text,
                         int64_t now_us)
 {

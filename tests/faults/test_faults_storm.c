@@ -1,9 +1,8 @@
-/* test_faults_storm.c - many processes whose server dies and comes back: fault E3 of tests/faults.conf.
+/* test_faults_storm.c - many processes whose server dies and returns: fault E3 of tests/tools/faults.conf.
  *
- * They come through one proxy, which stands for what is before a server that is not there: it takes each connection and
- * ends it at once, and knows when each came. A process that has lost a good connection tries again at once, and then
- * after pauses of at least PAUSE_LEAST_US that grow to a second by chance; while Redis is gone callers make none of
- * their own.
+ * All connect through one proxy. While the server is down it accepts and immediately closes each connection and records
+ * its time. A process that loses a good connection retries immediately, then after random pauses that grow from
+ * PAUSE_LEAST_US to a second. Callers open no connections while Redis is down.
  */
 #include "redis_place.h"
 
@@ -20,19 +19,19 @@ enum {
     PROCESSES = 200,
     PAUSE_LEAST_US = 10000, /* REDIS_PAUSE_MIN_US */
     CALL_PAUSE_US = 20000,
-    GROWN_US = 2000000, /* by then pauses are as long as they get */
+    GROWN_US = 2000000, /* pauses have their full length by then */
     OUTAGE_US = 4000000,
     TIMES_MOST = 8192
 };
 
-struct crowd { /* in memory that all share */
+struct crowd { /* in shared memory */
     char url[96];
     atomic_bool begun, over;
-    _Atomic int64_t up_since_us[PROCESSES]; /* when Redis last began to decide for it; 0: it does not */
+    _Atomic int64_t up_since_us[PROCESSES]; /* since when Redis decides for it; 0: it does not */
     _Atomic int64_t wrong;
 };
 
-/* One process's life: it asks again and again, whoever decides. */
+/* Run one process: ask repeatedly, whether Redis or the fallback decides. */
 static int ask_until_over(struct crowd *crowd, int number)
 {
     struct weir_options options = WEIR_OPTIONS_INIT;
@@ -73,14 +72,14 @@ static struct crowd *crowd_make(pid_t pids[PROCESSES])
         must(pids[i] >= 0, "a process");
         if (pids[i] == 0) {
             prctl(PR_SET_PDEATHSIG, SIGKILL);
-            signal(SIGALRM, SIG_DFL); /* Check has a use of its own for it */
+            signal(SIGALRM, SIG_DFL); /* Check uses it */
             _exit(ask_until_over(crowd, i));
         }
     }
     return crowd;
 }
 
-/* How many of them Redis decides for, and since when the last of these. */
+/* Return for how many processes Redis decides, and since when for the last one. */
 static int up_of(const struct crowd *crowd, int64_t *last_us)
 {
     int up = 0;
@@ -102,7 +101,7 @@ static int64_t await_all(const struct crowd *crowd, int up)
     return last_us;
 }
 
-/* The most of these times, in order, that lie in any stretch so long. */
+/* Return the most of these ordered times in any span of that length. */
 static int most_within(const int64_t *times_us, int n, int64_t stretch_us)
 {
     int most = 0;
@@ -138,7 +137,7 @@ TEST(two_hundred_processes_come_back_to_a_server_one_by_one, 120)
     const int at_once = most_within(times_us, n, PAUSE_LEAST_US), in_a_second = most_within(times_us, n, WEIR_SECOND);
     const int grown_in_a_second = most_within(times_us + grown, n - grown, WEIR_SECOND);
     must(redis_server_restart(&place.server) == 0, place.server.daemon.error);
-    const int64_t until_up = fproxy_counts(place.proxy).connections; /* how long it takes to start is not theirs */
+    const int64_t until_up = fproxy_counts(place.proxy).connections; /* without the server's start-up time */
     const int64_t returned_us = await_all(crowd, PROCESSES) - back_us;
     const int64_t after = fproxy_counts(place.proxy).connections - until_up;
 
@@ -149,7 +148,7 @@ TEST(two_hundred_processes_come_back_to_a_server_one_by_one, 120)
         (int)PROCESSES, n, OUTAGE_US / 1000, in_a_second, at_once, PAUSE_LEAST_US / 1000, grown_in_a_second,
         returned_us, after);
     ck_assert_int_ge(n, PROCESSES);
-    ck_assert_int_le(at_once, 2 * PROCESSES); /* the good one's and a lane's */
+    ck_assert_int_le(at_once, 2 * PROCESSES); /* for the good connection and for a lane */
     ck_assert_int_le(grown_in_a_second, 5 * PROCESSES);
     ck_assert_int_le(after, 4 * PROCESSES);
     ck_assert_int_eq(atomic_load(&crowd->wrong), 0);

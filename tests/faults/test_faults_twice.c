@@ -1,7 +1,7 @@
-/* test_faults_twice.c - the same requests decided with leases and without: fault A6 of tests/faults.conf.
+/* test_faults_twice.c - decide the same requests with and without leases: fault A6 of tests/tools/faults.conf.
  *
- * Where there is one instance, and a window ends before a lease does, nothing that was leased is ever lost: so leases
- * must not be seen in any answer, however near the limit.
+ * With one instance and windows shorter than a lease no leased permit is lost. So leases must not change any answer,
+ * however close to the limit.
  */
 #include "stage.h"
 
@@ -12,7 +12,7 @@
 
 TEST(one_instance_that_leases_decides_as_the_store_alone_would, 60)
 {
-    enum { KEYS = 4, STEPS_LEAST = 100000 }; /* in fewer none is denied */
+    enum { KEYS = 4, STEPS_LEAST = 100000 }; /* with fewer steps nothing is denied */
     static const char *const policies[] = { "fixed_window limit=400 period=80ms", "fixed_window limit=37 period=50ms",
                                             "fixed_window limit=1000 period=100ms align=epoch" };
     static const char *const keys[KEYS] = { "a", "b", "c", "d" };

@@ -1,16 +1,16 @@
-/* audit_faults.c - processes in hybrid mode take permits of a few keys while things happen to them and to Redis.
+/* audit_faults.c - processes in hybrid mode take permits of a few keys while faults hit them and Redis.
  *
- * Whoever is admitted writes it down in memory that all share: when the call began and when it ended. Redis decided, or
- * a lease was spent, at some instant between the two, so what envelope.h finds was really too much, whoever was stopped
- * or killed meanwhile; and what a killed process was given and did not write down, nobody used. Demand comes in tides,
- * by turns less than the limit and far more: that is when leases go beyond a limit if ever they do.
+ * Each admitted request is recorded in shared memory with the begin and the end of its call. The decision was made
+ * between the two, so an excess that envelope.h finds is real, even if processes were stopped or killed. A killed
+ * process cannot have used permits that it did not record. Demand alternates between less than the limit and far more:
+ * these changes are when leases could exceed a limit.
  *
- * Each time Redis loses what it has counted, that forgives at most one fresh limit. Who is back after an outage before
- * the others cannot know what they have admitted meanwhile, and may admit as much once more: at most what all have
- * admitted in one outage. What neither of these nor weir_limit_info.over_max account for is a failure; so is a call
- * that ends in an error, a lease used after its life, and a limit of which hardly anything was used.
+ * Each loss of Redis' counts may add one fresh limit. The first process to leave an outage does not know what the
+ * others have admitted and may admit as much again: at most what all processes admitted in one outage. Any further
+ * excess over weir_limit_info.over_max is a failure. So is a call that ends in an error, a lease used after its life,
+ * and a limit that is hardly used.
  *
- * Exit status: 0 all was as promised; 1 otherwise; 2 wrong arguments; 77 there is no Redis server to be had.
+ * Exit status: 0 all promises kept; 1 a failure; 2 wrong arguments; 77 no Redis server found.
  */
 #include <weir/weir.h>
 
@@ -44,14 +44,14 @@ struct admitted {
     int64_t start_us; /* CLOCK_REALTIME, by which Redis decides; 0: not written */
     uint32_t took_us;
     uint16_t key;
-    bool by_outage; /* not decided by what Redis knew */
+    bool by_outage; /* decided without Redis' counts */
 };
 
 struct ledger { /* in shared memory */
     atomic_bool over;
     _Atomic int64_t logged, denied, errors, late_leases, longest_us;
     _Atomic int64_t by_source[SOURCES];
-    struct weir_stats stats[PROCESSES_MOST]; /* of those that ended well */
+    struct weir_stats stats[PROCESSES_MOST]; /* of processes that exited normally */
     struct weir_limit_info info;             /* the same for all */
     struct admitted log[];
 };
@@ -66,14 +66,14 @@ struct siege {
     struct redis_server server;
     struct ledger *ledger;
     pid_t pids[PROCESSES_MOST];
-    int64_t losses; /* times that Redis lost what it had counted */
+    int64_t losses; /* times that Redis lost its counts */
 };
 
 struct scenario {
     const char *name;
     bool (*act)(struct siege *siege, int64_t turn); /* every turn_us; false: the lab itself has failed */
     int64_t turn_us;                                /* unless --turn-us says another */
-    bool keeps;                                     /* Redis writes down what it did before it answers */
+    bool keeps;                                     /* Redis persists each write before it answers */
 };
 
 static int64_t now_us(void)
@@ -202,7 +202,7 @@ static bool act_nothing(struct siege *siege, int64_t turn)
     return true;
 }
 
-/* kill -9 of one process, and another in its place. */
+/* Kill one process with SIGKILL and start another in its place. */
 static bool act_kill(struct siege *siege, int64_t turn)
 {
     int64_t rank = turn * 5 % siege->processes;
@@ -211,7 +211,7 @@ static bool act_kill(struct siege *siege, int64_t turn)
     return process_start(siege, rank);
 }
 
-/* Two processes at a time stand still for three turns each: far longer than a lease lives. */
+/* Stop two processes at a time for three turns each, much longer than a lease lives. */
 static bool act_freeze(struct siege *siege, int64_t turn)
 {
     if (turn >= 3)
@@ -258,7 +258,7 @@ static const struct scenario scenarios[] = {
 };
 enum { SCENARIOS = sizeof scenarios / sizeof *scenarios };
 
-/* Whether the lab did what it should, and all processes ended well. */
+/* True if the lab worked and all processes exited normally. */
 static bool run(struct siege *siege)
 {
     int64_t turn = 0, end_us;
@@ -270,8 +270,8 @@ static bool run(struct siege *siege)
         good = siege->scenario->act(siege, turn);
     }
     redis_server_resume(&siege->server);
-    /* While none of them ends yet: at its end LeakSanitizer stops a process's threads to look at them, and a SIGCONT
-     * takes that SIGSTOP away, for which it then waits for ever. */
+    /* Before any of them ends: an ending process's LeakSanitizer stops its threads, and a SIGCONT would cancel the
+     * SIGSTOP for which it then waits for ever. */
     for (int64_t i = 0; i < siege->processes; i++)
         if (siege->pids[i] > 0)
             kill(siege->pids[i], SIGCONT);
@@ -286,9 +286,9 @@ static bool run(struct siege *siege)
     return good;
 }
 
-/* ---- What came of it ---- */
+/* ---- Results ---- */
 
-/* What a fresh key admits at once, by the policy. */
+/* Return the size of a fresh key under the policy. */
 static int64_t size_of(const struct weir_policy *policy)
 {
     if (policy->algorithm == WEIR_LEAKY_BUCKET)
@@ -296,7 +296,7 @@ static int64_t size_of(const struct weir_policy *policy)
     return (policy->burst ? policy->burst : policy->limit) + policy->debt;
 }
 
-/* How many permits too many, at worst; below 0: none, or not known. */
+/* Return the largest excess in permits; below 0 if there is none or it is not known. */
 static double most_over(const struct weir_policy *policy, struct admit *admits, size_t n)
 {
     int64_t size = size_of(policy);
@@ -327,7 +327,7 @@ static void report_counts(const struct siege *siege)
            (int64_t)siege->ledger->longest_us, calls, lost, outages, settled, unsettled);
 }
 
-/* What was admitted of a key, all or in outages only; how many. */
+/* Collect the admissions of a key, all or only those in outages; return their number. */
 static size_t admits_of(const struct siege *siege, int64_t logged, int64_t key, bool by_outage_only,
                         struct admit *admits)
 {
@@ -340,8 +340,8 @@ static size_t admits_of(const struct siege *siege, int64_t logged, int64_t key, 
     return n;
 }
 
-/* Each key has the limit for itself. Whether enough of all was used; *worst is what was too much, but for what outages
- * account for: there is one a turn. */
+/* True if all keys, each of which has the whole limit, were used enough. *worst is the excess without what outages
+ * explain; there is one outage a turn. */
 static bool report_keys(const struct siege *siege, int64_t logged, double *worst)
 {
     struct admit *admits = malloc((size_t)(logged + 1) * sizeof *admits);
@@ -377,7 +377,7 @@ static bool report(const struct siege *siege)
         const char *what;
         bool failed;
     } verdicts[] = {
-        { "more was admitted than is promised", worst > (double)allowance + 1e-3 }, /* what doubles may be off by */
+        { "more was admitted than is promised", worst > (double)allowance + 1e-3 }, /* rounding of doubles */
         { "more was admitted than could be written down", ledger->logged > siege->room },
         { "calls ended in errors", ledger->errors > 0 },
         { "leases were used after their life", late > 0 },
@@ -458,7 +458,7 @@ static bool read_arguments(int argc, char **argv, struct siege *siege)
            can_be_audited(&siege->policy);
 }
 
-/* Room for twice what the limit gives, whatever Redis forgets each half second. */
+/* Room for twice what the limit gives, with a loss of Redis' counts each half second. */
 static bool make_ledger(struct siege *siege)
 {
     double rate = (double)siege->policy.limit / (double)siege->policy.period_us;

@@ -1,4 +1,4 @@
-/* test_ahead.c - permits charged ahead of use, by the core and by the memory backend: as a take and a second one. */
+/* test_ahead.c - charges ahead of use, in the core and in memory: they equal one take after another. */
 #include "core/algorithm/algorithm.h"
 #include "core/ground/arith.h"
 #include "core/limiter/limiter.h"
@@ -37,7 +37,7 @@ static uint32_t spread_by_chance(struct chance *chance)
     return (uint32_t)chance_between(chance, 1, chance_one_in(chance, 2) ? 1 : 20);
 }
 
-/* On by what the plan feels, back within the slack and beyond. */
+/* Move the clock forward by steps that matter to the plan, or back, within the slack and beyond. */
 static int64_t time_by_chance(struct chance *chance, int64_t now_us, int64_t scale_us)
 {
     switch (chance_between(chance, 0, 9)) {
@@ -58,12 +58,12 @@ static int64_t scale_of(const struct weir_plan *plan)
     return plan->period_us * (plan->blocks + 1);
 }
 
-/* ---- What it must come to ---- */
+/* ---- The expected result ---- */
 
-/* `decide` takes, of a twin of the key. */
+/* Compute the expected answer with takes of a twin of the key. */
 typedef void taker(void *twin, int64_t cost, struct weir_decision *out);
 
-/* How often it came to what. */
+/* The number of each outcome. */
 struct tally {
     int64_t denied, granted, whole, none;
 };
@@ -156,7 +156,7 @@ TEST(to_charge_ahead_is_a_take_and_a_second_one_of_what_fits, 60)
     must_have_come_to_each(&tally, steps / 100);
 }
 
-/* A step back by more than the slack moves the state, also where nothing is charged: it would be frozen else. */
+/* A step back beyond the slack rebases the state even without a charge; otherwise it would stand still. */
 TEST(a_request_that_is_granted_nothing_still_moves_the_state_when_the_clock_does, 10)
 {
     static const char *const texts[KIND_COUNT] = { "token_bucket limit=5 period=1h",
@@ -180,7 +180,7 @@ TEST(a_request_that_is_granted_nothing_still_moves_the_state_when_the_clock_does
 
 /* ---- The memory backend ---- */
 
-/* Two keys of one limiter: of one permits are charged ahead, the other is its twin. */
+/* Two keys of one limiter: one is charged ahead, the other is its twin. */
 struct pair {
     struct scene scene;
     struct weir_backend *memory;

@@ -1,4 +1,4 @@
-/* test_hybrid.c - the contract of a backend, held by leases from Redis. */
+/* test_hybrid.c - run the backend contract on hybrid mode over Redis. */
 #include "backends/hybrid/lease_call.h"
 #include "contract.h"
 #include "core/limiter/limiter.h"
@@ -19,7 +19,7 @@ static int open_hybrid(const struct weir_options *options, weir **out)
     own.redis_url = server.url;
     own.redis_prefix = prefix;
     own.on_failure = WEIR_FAIL_ERROR;
-    own.timeout_us = 20 * WEIR_SECOND; /* a busy machine is no failure */
+    own.timeout_us = 20 * WEIR_SECOND; /* a busy machine must not fail the test */
     own.by_local_clock = own.now_us != NULL;
     return weir_open(&own, out);
 }

@@ -20,10 +20,10 @@ TEST(what_a_request_lacks_is_asked_for_only_if_a_lease_may_be_as_large, 10)
     stage_answer(&stage, 0);
     ck_assert_int_eq(asked.op.decision.source, WEIR_BY_REDIS);
     stage_pass(&stage, 1000);
-    ck_assert_int_eq(peeked(stage.limit, "a", 1).source, WEIR_BY_LEASE); /* one is left, or two */
+    ck_assert_int_eq(peeked(stage.limit, "a", 1).source, WEIR_BY_LEASE); /* one or two permits are left */
     ck_assert_int_eq(stage_submit(&stage, &asked, "a", 1000), 1);
     stage_answer(&stage, 90000);
-    /* Were 998 leased, they were used when Redis has as many again. */
+    /* With 998 leased, they would be used when Redis has as many again. */
     const int64_t by_lease = asked.op.decision.source == WEIR_BY_LEASE && asked.op.decision.allowed ? 1000 : 0;
     const int64_t spent = stage_spend(&stage, "a"), drained = stage_drain(&stage, "a");
     ck_assert_int_le(by_lease + spent + drained, 1000 + over_max);
@@ -47,7 +47,7 @@ TEST(what_was_lacking_and_is_not_needed_any_more_is_no_larger_a_lease, 10)
                                           { .limit = stage.limit, .key = weir_key_text("z"), .cost = 1 } };
     must_succeed(weir_try_all(stage.limiter, group, 2, &decision)); /* it takes what is left here */
     ck_assert(decision.allowed);
-    while (stage_elsewhere(&stage, "a", WEIR_PEEK, 1).remaining > cost) /* others leave just what is asked for */
+    while (stage_elsewhere(&stage, "a", WEIR_PEEK, 1).remaining > cost) /* others leave exactly the cost */
         ck_assert(stage_elsewhere(&stage, "a", WEIR_TAKE, 1).allowed);
     stage_answer(&stage, 0);
     stage_pass(&stage, STAGE_LIFE_US - 2000);
@@ -82,7 +82,7 @@ static struct asked group_other;
 
 static bool group_resets;
 
-/* While the group waits for Redis, somebody asks for its key and leases, perhaps after a reset of it. */
+/* While the group waits for Redis, another request leases for its key, perhaps after a reset. */
 static int decide_late(struct weir_backend *backend, const struct weir_backend_request *requests, size_t n, bool all,
                        int64_t deadline_us, struct weir_decision *out)
 {
@@ -99,8 +99,8 @@ static int decide_late(struct weir_backend *backend, const struct weir_backend_r
 typedef int decide_function(struct weir_backend *backend, const struct weir_backend_request *requests, size_t n,
                             bool all, int64_t deadline_us, struct weir_decision *out);
 
-/* A group that takes permits of a lease and is denied for its other key, where the remote decides it by `decide`. What
- * the limiter had done before. */
+/* Let a group take leased permits and be denied for its other key; the remote decides it by `decide`. Returns the stats
+ * before the group. */
 static struct weir_stats group_denied(const struct stage_settings *settings, decide_function *decide)
 {
     struct stage *stage = &group_stage;
@@ -123,7 +123,7 @@ static struct weir_stats group_denied(const struct stage_settings *settings, dec
     return before;
 }
 
-/* How many permits can be spent after a group that had some of them was denied. */
+/* Return how many leased permits are left after a denied group that had taken some of them. */
 static int64_t spent_after_group(bool resets, uint64_t *leased_meanwhile)
 {
     struct stage *stage = &group_stage;
@@ -153,7 +153,7 @@ TEST(what_a_denied_group_gives_back_is_lost_after_a_reset, 10)
     ck_assert_int_eq(spent, (int64_t)leased);
 }
 
-/* While the group waits for Redis, so many other keys are asked for that its own has to make room. */
+/* While the group waits for Redis, requests for many other keys evict its own key. */
 static int decide_crowded(struct weir_backend *backend, const struct weir_backend_request *requests, size_t n, bool all,
                           int64_t deadline_us, struct weir_decision *out)
 {
@@ -172,12 +172,12 @@ TEST(what_a_denied_group_gives_back_is_lost_if_its_key_had_to_make_room, 10)
 {
     const struct stage_settings settings = { .max_keys = 2 };
     const struct weir_stats before = group_denied(&settings, decide_crowded), after = stats_of(group_stage.limiter);
-    ck_assert_uint_eq(after.lease_hits, before.lease_hits + 1);            /* the group's, which was of no use */
-    ck_assert_uint_eq(after.leased, before.lease_hits + after.lease_lost); /* each of one permit, and nothing is held */
+    ck_assert_uint_eq(after.lease_hits, before.lease_hits + 1); /* the group's lease hit, which was in vain */
+    ck_assert_uint_eq(after.leased, before.lease_hits + after.lease_lost); /* one permit each, and no lease is held */
     stage_close(&group_stage);
 }
 
-/* The members of a group that is denied already are a batch of peeks. */
+/* After a denial, hybrid peeks at the other members of the group in one batch. */
 static int decide_batch_undecided(struct weir_backend *backend, const struct weir_backend_request *requests, size_t n,
                                   bool all, int64_t deadline_us, struct weir_decision *out)
 {
@@ -230,7 +230,7 @@ TEST(permits_granted_under_another_policy_are_not_used, 10)
     ck_assert(asked.done && asked.status == WEIR_OK);
     const struct weir_stats stats = stats_of(stage.limiter);
     ck_assert_uint_gt(stats.leased, 1);
-    ck_assert_uint_eq(stats.leased, stats.lease_hits + stats.lease_lost); /* so nothing is held */
+    ck_assert_uint_eq(stats.leased, stats.lease_hits + stats.lease_lost); /* so no lease is held */
     ck_assert_int_ne(peeked(stage.limit, "a", 1).source, WEIR_BY_LEASE);
 }
 
@@ -334,7 +334,7 @@ TEST(who_comes_by_an_override_waits_for_no_answer_to_its_limit, 10)
     ck_assert_int_eq(stats.keys, 1);
 }
 
-/* A thread that looked for its key's override before there was one, and goes on when another has leased by it. */
+/* A thread looks for its key's override before it exists, and continues after another thread has leased under it. */
 TEST(an_answer_by_an_older_plan_is_a_decision_and_no_lease, 10)
 {
     CLOSED_BY(stage_close) struct stage stage;
@@ -351,7 +351,7 @@ TEST(an_answer_by_an_older_plan_is_a_decision_and_no_lease, 10)
     stage_answer(&stage, 0);
     ck_assert(asked.done && asked.op.decision.allowed);
     const struct weir_stats stats = stats_of(stage.limiter);
-    ck_assert_uint_eq(stats.leased, stats.lease_hits + stats.lease_lost); /* so nothing is held */
+    ck_assert_uint_eq(stats.leased, stats.lease_hits + stats.lease_lost); /* so no lease is held */
     const struct weir_decision decision = answered(&stage, "a", 1);
     ck_assert_int_eq(decision.source, WEIR_BY_REDIS);
     ck_assert_int_eq(decision.limit, 2000000);
@@ -396,7 +396,7 @@ TEST(what_is_asked_for_under_one_policy_and_decided_by_another_is_a_decision_and
 
 static struct stage refund_stage;
 
-/* Before the thread that asked goes on, another one gives permits back. */
+/* Another thread refunds permits before the asking thread continues. */
 static int refund_after(struct weir_backend *backend, const struct weir_backend_request *requests, size_t n, bool all,
                         int64_t deadline_us, struct weir_decision *out)
 {
@@ -431,7 +431,7 @@ TEST(a_refund_by_another_clock_leaves_later_denials_in_force, 10)
     request.now_us = stage_now_us(&stage) - 900 * WEIR_SECOND;
     must_succeed(weir_try_batch(stage.limiter, &request, 1, &decision));
     ck_assert(decision.allowed);
-    must_succeed(weir_refund(stage.limit, weir_key_text("a"), 1)); /* 900 s later, by the time of everywhere else */
+    must_succeed(weir_refund(stage.limit, weir_key_text("a"), 1)); /* 900 s later by every other clock */
     request.cost = 1;
     const int sources[] = { WEIR_BY_REDIS, WEIR_BY_REDIS, WEIR_BY_DENIAL };
     for (int i = 0; i < 3; i++) {
@@ -494,7 +494,7 @@ TEST(a_flight_by_one_clock_brings_nothing_to_a_lease_by_another, 10)
     atomic_store(&stage.remote.now_us, 1001 * WEIR_SECOND - 30000);
     for (int i = 0; i < 20; i++)
         ck_assert_int_eq(stage_submit(&stage, &asked[i], "a", 1), 1); /* for one answer */
-    for (int i = 0; i < 30; i++) { /* others bring their times: a lease by those, of the window that ends */
+    for (int i = 0; i < 30; i++) { /* requests with their own times: a lease in the ending window */
         const struct weir_request request = {
             .limit = stage.limit,
             .key = weir_key_text("a"),
@@ -601,7 +601,7 @@ TEST(a_caller_that_can_wait_is_not_turned_away_for_want_of_room_for_those_that_c
     ck_assert_int_eq(stage.remote.decided, 1);
 }
 
-/* ---- Who brings an answer ---- */
+/* ---- Threads that deliver answers ---- */
 
 static void try_busy_key(struct weir_op *op, int status)
 {
@@ -617,7 +617,7 @@ TEST(a_thread_that_brings_its_first_answer_waits_for_none, 10)
     STAGE(stage, STAGE_WIDE);
     struct asked asked = { .stage = &stage, .op.done = try_busy_key };
     stage_warm_up_elsewhere(&stage, "b", 1000);
-    /* What was reckoned elsewhere, as what an outage left owing, goes past all leases. */
+    /* A charge that was computed elsewhere, like an outage's debt, bypasses all leases. */
     struct weir_backend_request request = stage_request(&stage, "c", 0);
     request.ahead = 5;
     request.spread = 1;
@@ -630,7 +630,7 @@ TEST(a_thread_that_brings_its_first_answer_waits_for_none, 10)
 
 enum { BATCH = 64 };
 
-/* Calls to the remote for one batch for one key, by the callers' time; costs are `most`, most - step, ... */
+/* Return the calls to the remote for one batch for one key with the callers' time; costs fall from `most` by `step`. */
 static int calls_of_batch(struct stage *stage, int64_t most, int64_t step, struct weir_decision *out)
 {
     struct weir_request requests[BATCH];
@@ -652,7 +652,7 @@ TEST(a_batch_for_a_key_that_is_spent_asks_four_times_at_most, 10)
     STAGE(stage, "fixed_window limit=100 period=1h");
     for (int round = 0; round < 5; round++) {
         stage_pass(&stage, 1000);
-        const int calls = calls_of_batch(&stage, BATCH, 1, decisions); /* each denial says nothing of the next */
+        const int calls = calls_of_batch(&stage, BATCH, 1, decisions); /* no denial answers the next request */
         ck_assert_msg(calls <= 4, "%d calls", calls);
     }
 }
@@ -672,7 +672,7 @@ TEST(a_batch_of_one_busy_key_asks_twice_at_most, 10)
 
 /* ---- A remote of parts ---- */
 
-/* Those whose key begins with 'a' fail. */
+/* Fail requests whose key begins with 'a'. */
 static int decide_but_a(struct weir_backend *backend, const struct weir_backend_request *requests, size_t n, bool all,
                         int64_t deadline_us, struct weir_decision *out)
 {

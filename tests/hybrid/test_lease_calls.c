@@ -1,4 +1,4 @@
-/* test_lease_calls.c - hybrid mode over a remote in hand: who waits for whom, and what becomes of what comes late. */
+/* test_lease_calls.c - hybrid mode over a scripted remote: which requests wait for a lease call, and late answers. */
 #include "backends/hybrid/hybrid.h"
 #include "stage.h"
 
@@ -43,7 +43,7 @@ TEST(those_who_come_out_short_ask_once_more_and_all_get_an_answer, 10)
         ck_assert(asked[i].done > 0 && asked[i].status == WEIR_OK);
         allowed += asked[i].op.decision.allowed;
     }
-    /* What the lease and Redis have of the last seven may be too little in each. */
+    /* The lease and Redis may each hold too few of the last seven permits. */
     ck_assert_msg(allowed >= left / 7 - 1 && allowed <= left / 7, "%d of %d permits by sevens", (int)allowed,
                   (int)left);
     ck_assert_int_le(stage.remote.submitted, 60 + 2);
@@ -97,7 +97,7 @@ TEST(permits_are_asked_for_before_the_last_is_spent, 10)
         if (i % 20 == 19)
             stage_answer(&stage, 0);
         stage_pass(&stage, 100);
-        if (i == 999) /* it is known by now how much is asked for */
+        if (i == 999) /* hybrid knows the load by now */
             stage.remote.submitted = 0;
     }
     ck_assert_msg(waited == 0, "%d of 5000 requests had to wait", waited);
@@ -116,7 +116,7 @@ TEST(what_comes_later_than_a_lease_lasts_is_not_used, 10)
     stage_submit(&stage, &asked[1], "a", 1);
     stage_answer(&stage, STAGE_LIFE_US);
     ck_assert(asked[0].done && asked[1].done);
-    ck_assert_int_eq(asked[1].op.decision.source, WEIR_BY_REDIS); /* what came with the first was too old for it */
+    ck_assert_int_eq(asked[1].op.decision.source, WEIR_BY_REDIS); /* the first answer's lease was too old for it */
     ck_assert_int_eq(stage.remote.submitted, 2);
     ck_assert_uint_ge(stats_of(stage.limiter).lease_lost, 10);
 }
@@ -333,7 +333,7 @@ TEST(a_done_that_asks_for_a_busy_key_does_not_wait_for_itself, 10)
     struct asked asked, other;
     STAGE(stage, STAGE_WIDE);
     stage_warm_up(&stage, "b", 1000);
-    stage_submit(&stage, &other, "b", 1); /* on its way, and never answered before the next one */
+    stage_submit(&stage, &other, "b", 1); /* on its way, and answered only after the next one */
     memset(&asked, 0, sizeof asked);
     asked.op.request = (struct weir_request){ .limit = stage.limit, .key = weir_key_text("c"), .cost = 1 };
     asked.op.done = try_there;

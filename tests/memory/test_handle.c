@@ -1,7 +1,7 @@
-/* test_handle.c - handles and times of the caller's decide what keys and the limiter's clock would.
+/* test_handle.c - handles and the caller's times lead to the same decisions as keys and the limiter's clock.
  *
- * Two limits go through the same history: one is asked by handles, now and then by key, the other by key alone. All
- * that can happen to a key happens to both, so every decision of the one must be the other's in every field.
+ * Two limits have the same history. The test asks one mostly by handles and the other by key only. All that can happen
+ * to a key happens to both, so their decisions must be equal in every field.
  */
 #include "fake.h"
 
@@ -40,7 +40,7 @@ static void redefine(struct pair *pair, struct chance *chance, const char *patte
         must_succeed(weir_limit_define(pair->scene.limiter, names[i], ends ? NULL : &policy, NULL));
 }
 
-/* Permits are few, so that keys are used up, and come back in a time that the steps of the clock are about as long as. */
+/* Permits are few, so that keys are used up, and come back in about one step of the clock. */
 static void define_both(struct pair *pair, enum kind kind)
 {
     static const char *const policies[KIND_COUNT] = {
@@ -54,7 +54,7 @@ static void define_both(struct pair *pair, enum kind kind)
     pair->plain = scene_define_text(&pair->scene, "plain", policies[kind]);
 }
 
-/* Further back than the slack only if no key is dropped: when it goes is chance, and it would be missed then. */
+/* Step back beyond the slack only if no key is dropped: chance decides when, and then the histories differ. */
 static void step_back(struct pair *pair, struct chance *chance)
 {
     const int64_t most_us = pair->keeps_idle ? 4 * WEIR_SECOND
@@ -74,7 +74,7 @@ static void disturb(struct pair *pair, struct chance *chance, int number)
         must_succeed(weir_refund(pair->handled, key, 1 + number));
         must_succeed(weir_refund(pair->plain, key, 1 + number));
         break;
-    case 2: pair->scene.now_us += chance_between(chance, 0, 20 * WEIR_SECOND); break; /* keys as good as new go */
+    case 2: pair->scene.now_us += chance_between(chance, 0, 20 * WEIR_SECOND); break; /* idle keys are dropped */
     case 3: step_back(pair, chance); break;
     case 4: define_both(pair, (enum kind)chance_between(chance, 0, KIND_COUNT - 1)); break;
     case 5: redefine(pair, chance, ""); break;
@@ -85,7 +85,7 @@ static void disturb(struct pair *pair, struct chance *chance, int number)
         must_succeed(weir_key_resolve(pair->handled, key, &pair->handles[number]));
         break;
     default:
-        for (int i = 0; i < 50; i++) { /* others come, and sweep out who is as good as new */
+        for (int i = 0; i < 50; i++) { /* new keys sweep out idle ones */
             const int other = 1000 + (int)chance_between(chance, 0, 100000);
             struct weir_decision decision;
             must_succeed(
@@ -94,7 +94,7 @@ static void disturb(struct pair *pair, struct chance *chance, int number)
     }
 }
 
-/* Now and then by key, or at a time of the caller's: the same as if it were the limiter's. */
+/* Sometimes ask by key, or with the caller's time, which must make no difference. */
 static void compare(struct pair *pair, struct chance *chance, int number)
 {
     const int64_t cost = chance_between(chance, 1, 6);
@@ -160,19 +160,19 @@ TEST(a_handle_of_a_key_turned_away_shares_the_state_of_those_turned_away, 10)
     weir_handle_free(handle);
 }
 
-/* The note of a handle leads to where its key was, and nothing else is known any more: neither the key nor its limit's
- * rule, which is forgotten when there are many that no key is under. */
+/* A handle's hint leads to the key's old place, while the table has forgotten both the key and its rule, which goes
+ * when many rules have no key. */
 TEST(a_handle_of_a_key_and_a_rule_that_are_forgotten_decides_as_for_a_fresh_key, 10)
 {
     enum { LIMITS = 200, LONG_KEYS = 64 };
     weir_handle *handle;
     struct weir_decision decision;
-    OPEN_SCENE(scene, OPTIONS(.max_keys = 1000)); /* few shards: each remembers the rule that it has seen last */
+    OPEN_SCENE(scene, OPTIONS(.max_keys = 1000)); /* few shards: each remembers its last rule */
     weir_limit *limit = scene_define_text(&scene, "limit", "token_bucket limit=10 period=1s");
     weir_limit *other = scene_define_text(&scene, "other", "token_bucket limit=10 period=1s");
     must(taken(other, "stays", 1).allowed, "the page that both keys are in goes on serving their size");
     must_succeed(weir_key_resolve(limit, weir_key_text("comes"), &handle));
-    for (int i = 0; i < 2; i++) /* the second time finds it by the index, and notes where it is */
+    for (int i = 0; i < 2; i++) /* the second call finds the entry by the index and keeps the hint */
         must_succeed(weir_handle_try(handle, 1, 0, &decision));
     must_succeed(weir_reset(limit, weir_key_text("comes")));
     for (int i = 0; i < LIMITS; i++) {
@@ -229,7 +229,7 @@ TEST(decisions_by_handle_are_counted, 10)
     weir_handle_free(handle);
 }
 
-/* ---- Times of the caller's ---- */
+/* ---- The caller's times ---- */
 
 TEST(a_callers_time_decides_as_the_limiters_would, 10)
 {
@@ -260,7 +260,7 @@ TEST(the_default_clock_can_be_read, 10)
     must_succeed(weir_open(NULL, &limiter));
     must_succeed(weir_clock(limiter, &first));
     must_succeed(weir_clock(limiter, &second));
-    ck_assert_int_gt(first, INT64_C(1500000000000000)); /* of the year 2017 */
+    ck_assert_int_gt(first, INT64_C(1500000000000000)); /* July 2017 */
     ck_assert_int_ge(second, first);
     weir_close(limiter);
 }
@@ -307,7 +307,7 @@ TEST(what_is_out_of_range_is_refused_with_a_line_that_names_it, 10)
     ck_assert_int_eq(weir_clock(scene.limiter, &now_us), WEIR_EINVAL);
     ck_assert_ptr_nonnull(strstr(scene.last_line, "the clock"));
     ck_assert_int_eq(weir_handle_try(handle, 1, 0, &decision), WEIR_EINVAL);
-    ck_assert_int_eq(weir_handle_try(handle, 1, WEIR_SECOND, &decision), WEIR_OK); /* which needs no clock */
+    ck_assert_int_eq(weir_handle_try(handle, 1, WEIR_SECOND, &decision), WEIR_OK); /* needs no clock */
     ck_assert_ptr_null(other);
     ck_assert_int_eq(now_us, 4711);
     weir_handle_free(handle);
@@ -333,7 +333,7 @@ TEST(what_stands_in_for_a_backend_is_never_lent_a_note, 10)
     ck_assert_uint_eq(fake.last.hash, siphash13(&limit->secret, "a", 1));
     ck_assert_ptr_null(fake.last.hint);
 
-    atomic_store(&fake.answer, WEIR_EIO); /* every key is cold when an outage begins, and gets a permit a second */
+    atomic_store(&fake.answer, WEIR_EIO); /* each key is cold at first and gets a permit a second */
     for (int outage = 0; outage < 3; outage++) {
         must_succeed(weir_handle_try(handle, 1, 0, &decision));
         ck_assert_int_eq(decision.source, WEIR_BY_FALLBACK);
@@ -376,8 +376,8 @@ static void *ask_for_it(void *argument)
     return NULL;
 }
 
-/* Keys that are as good as new two seconds later push one another out, of the shard of that key as well; the policy
- * changes, which moves the key's state, and gives nothing back. */
+/* Disturb the key: others that are idle after two seconds push one another out of all shards, and the policy changes,
+ * which moves the key's state without returning permits. */
 static void *disturb_it(void *argument)
 {
     static const char *const policies[] = { "fixed_window limit=5000 period=1d", "sliding_window limit=5000 period=1d",
@@ -402,7 +402,7 @@ TEST(many_threads_with_one_handle_get_what_there_is_and_no_more, 120)
     pthread_t askers[THREADS], disturber;
     struct weir_decision decision;
     options.max_keys = 64;
-    options.on_full = WEIR_FULL_ALLOW; /* for those that pass: the counted key is there from the first */
+    options.on_full = WEIR_FULL_ALLOW; /* for the passing keys: the counted key exists from the start */
     scene_open(&crowd.scene, &options);
     crowd.counted = scene_define_text(&crowd.scene, "counted", "fixed_window limit=5000 period=1d");
     crowd.passing = scene_define_text(&crowd.scene, "passing", "token_bucket limit=1 period=1s");

@@ -1,4 +1,4 @@
-/* test_index.c - what a look goes by: the index, an entry's word and key, rules and places, each against a naive model.
+/* test_index.c - the parts of a lookup: index, an entry's word and key, rules and places, each against a naive model.
  */
 #include "support.h"
 
@@ -46,7 +46,7 @@ static uint64_t naive_tag(const struct index_line *line, unsigned slot)
     return atomic_load(&line->tags[slot / 8]) >> 8 * (slot % 8) & 0xff;
 }
 
-/* By what this processor has, and by what any has. */
+/* With this processor's instructions and with portable code. */
 static bool is_matched(const struct index_line *line, uint64_t tag, unsigned slot)
 {
     bool is_first = false, is_first_by_words = false;
@@ -58,8 +58,7 @@ static bool is_matched(const struct index_line *line, uint64_t tag, unsigned slo
     return is_first;
 }
 
-/* Slots in use have an entry that belongs there, each once, and are told by their tag; lines beyond the last are empty.
- */
+/* Assert that each used slot has a tag and one entry that belongs there, and that lines beyond the last are empty. */
 static uint64_t assert_line_is_right(const struct model *model, int shard, uint32_t number, bool *seen)
 {
     const struct index_line *line = index_line_at(&model->index, (size_t)shard, number);
@@ -124,7 +123,7 @@ TEST(what_is_noted_is_found_in_its_line_or_the_line_has_spilled, 30)
     for (int run = 0; run < 20; run++) {
         struct chance chance = chance_make((uint64_t)run);
         memset(&model, 0, sizeof model);
-        model.budget.max = run % 4 == 3 ? 3000 : 1 << 20; /* in some there is no room for more lines at last */
+        model.budget.max = run % 4 == 3 ? 3000 : 1 << 20; /* some runs end without room for more lines */
         must(index_init(&model.index, SHARDS, run % 2 ? 20 : 200, &model.budget) == 0, "there is memory");
         for (int i = 0; i < MODEL_MOST; i++)
             model.notes[i].in_shard = -1;
@@ -156,7 +155,7 @@ TEST(what_is_noted_is_found_in_its_line_or_the_line_has_spilled, 30)
     }
 }
 
-/* A line that has not spilled is all that one with the mutex looks at. */
+/* With the mutex, a lookup reads only one line unless the line has spilled. */
 TEST(a_line_that_was_full_or_told_of_no_place_has_spilled_for_ever, 10)
 {
     static struct model model;
@@ -186,7 +185,7 @@ TEST(a_line_that_was_full_or_told_of_no_place_has_spilled_for_ever, 10)
     index_free(&model.index);
 }
 
-/* No two lines are one, and what a shard gets at a time is side by side. */
+/* All lines are distinct, and those that a shard gets together are adjacent. */
 TEST(each_line_of_each_shard_has_its_place_in_the_mapping, 30)
 {
     static const int64_t keys[] = { 0, 7, 8, 20, 200, 1024, 1365, 2047, 2048 };
@@ -218,7 +217,7 @@ TEST(each_line_of_each_shard_has_its_place_in_the_mapping, 30)
         }
 }
 
-/* As many as one line holds, in each shard: they are found in one line, and in as many as there can be. */
+/* As many keys in each shard as one line holds are found, with one line and with the most lines. */
 TEST(keys_stay_found_from_one_line_to_the_most, 30)
 {
     static struct model model;
@@ -274,8 +273,8 @@ static bool is_in_line(const struct table *table, const struct index_line *line,
     return false;
 }
 
-/* Every entry in uthash's list is found by the index, or its line has spilled, and whatever the index says is in the
- * list. */
+/* Assert that the index finds every entry of uthash's list, unless its line has spilled, and that the list has every
+ * entry of the index. */
 static void assert_table_is_indexed(struct walk *walk)
 {
     const struct table *table = walk->table;
@@ -426,7 +425,7 @@ TEST(an_entry_has_its_key_and_none_that_differs_in_a_byte, 10)
     free(entry);
 }
 
-/* The last word of a key is filled up with zeroes: it is by the length that these are told apart. */
+/* The last word of a key is padded with zeroes, so only the length tells these keys apart. */
 TEST(keys_that_end_in_zeroes_are_keys_of_their_own, 10)
 {
     OPEN_SCENE(scene, NULL);
@@ -449,7 +448,7 @@ static struct weir_plan plan_of_number(int number)
     return plan;
 }
 
-/* A rule of a plan, and a limit, of that number. */
+/* Make a rule whose plan and limit have that number. */
 static struct rule *get(struct rules *rules, int number, uint64_t version)
 {
     const struct weir_backend_request request = { .limit_id = (uint32_t)number };
@@ -499,7 +498,7 @@ TEST(a_rule_that_nobody_holds_is_kept_until_there_are_too_many, 10)
     rules_init(&rules, &readers);
     for (int i = 0; i < RULES_IDLE; i++)
         rule_drop(&rules, idle[i] = get(&rules, i, 2));
-    for (int i = 0; i < RULES_IDLE; i++) { /* all are there still: an entry that comes again has the same rule */
+    for (int i = 0; i < RULES_IDLE; i++) { /* all rules remain: a returning entry gets the same rule */
         ck_assert_ptr_eq(rule_guess(&rules, (uint64_t)i), idle[i]);
         ck_assert_ptr_eq(get(&rules, i, 2), idle[i]);
         rule_drop(&rules, idle[i]);
@@ -508,7 +507,7 @@ TEST(a_rule_that_nobody_holds_is_kept_until_there_are_too_many, 10)
     rule_drop(&rules, idle[RULES_IDLE] = get(&rules, RULES_IDLE, 2));
     ck_assert_uint_eq(HASH_COUNT(rules.table), 0);
     for (int i = 0; i < RULES_CURRENT; i++)
-        ck_assert_ptr_null(rule_guess(&rules, (uint64_t)i)); /* nobody is led to one that is forgotten */
+        ck_assert_ptr_null(rule_guess(&rules, (uint64_t)i)); /* no guess leads to a forgotten rule */
     for (int i = 0; i < RULES_IDLE + 1; i++)
         idle[i] = get(&rules, 1000 + i, 2);
     ck_assert_uint_eq(rules.count, RULES_IDLE + 1); /* in the same memory */
@@ -517,7 +516,7 @@ TEST(a_rule_that_nobody_holds_is_kept_until_there_are_too_many, 10)
     rules_destroy(&rules);
 }
 
-/* The same plan of two overrides makes two rules; one with a former state is another, and no request's. */
+/* Two overrides with the same plan have two rules. A rule with a former state is another one and matches no request. */
 TEST(rules_differ_by_limit_override_plan_and_former_plan, 10)
 {
     static struct readers readers;
@@ -612,8 +611,8 @@ TEST(entries_beyond_the_directory_have_no_places, 10)
     slab_destroy(&slab);
 }
 
-/* Who keeps a place is told when it may be another's; and memory that is had again holds what was in it, as that
- * promises which a word's count goes on by. */
+/* A holder of a hint learns when the place may belong to another class. Reused memory keeps its old content, from which
+ * a word's count continues. */
 TEST(a_page_counts_as_recast_when_it_serves_another_size, 10)
 {
     static struct readers readers;
@@ -623,7 +622,7 @@ TEST(a_page_counts_as_recast_when_it_serves_another_size, 10)
     readers_init(&readers);
     ck_assert_int_eq(slab_init_placed(&slab, &budget, &readers, 0), 0);
     must(slab_take(&slab, 96, false, &first) == SLAB_OK, "there is memory");
-    ck_assert_uint_eq(slab_recast(&slab), 0); /* it has served none before */
+    ck_assert_uint_eq(slab_recast(&slab), 0); /* its first class */
     const uint32_t place = slab_place(&slab, first, 96);
     memset(first, 0x5a, 96);
     slab_give(&slab, first, 96);

@@ -1,8 +1,7 @@
-/* test_look.c - what may come between the steps of a decision without a mutex does no harm.
+/* test_look.c - nothing that happens between the steps of a decision without a mutex does harm.
  *
- * The steps of memory/look.h are taken one by one here, and between two of them happens all that another thread could
- * do: so each order is met for sure, and not once in a million. That no other order does harm is tried by threads, in
- * test_look_load.c.
+ * The tests take the steps of memory/look.h one by one and do between two of them what another thread could do. So they
+ * meet each order with certainty. test_look_load.c tries the remaining orders with threads.
  */
 #include "support.h"
 
@@ -71,7 +70,7 @@ static struct look look_for(struct stand *stand, const struct weir_backend_reque
 #define KEY "key-one"
 #define SAME_LEN "key-two"
 
-/* All of an entry of 128 bytes that may be written to. */
+/* The writable part of an entry of 128 bytes. */
 enum { CELLS = 8 };
 
 struct picture {
@@ -133,7 +132,7 @@ static void forgets_and_makes_again(struct stand *stand, struct entry *entry)
     assert_is_at(stand, stand->own, KEY, entry);
 }
 
-/* As much as before: only the count of changes tells them apart. */
+/* The same use as before: only the count of changes differs. */
 static void forgets_and_makes_equal(struct stand *stand, struct entry *entry)
 {
     forgets(stand, entry);
@@ -284,11 +283,11 @@ TEST(whatever_happens_between_two_steps_is_seen_before_the_last, 60)
                 event_between(policies[own], policies[other], i / 2 % EVENTS, i / 2 / EVENTS, i % 2);
 }
 
-/* A line of the index may lead to any entry with such a tag. */
+/* A line of the index may lead to any entry with this tag. */
 TEST(a_look_at_an_entry_sees_whose_it_is, 10)
 {
     for (int p = 0; p < POLICIES; p++) {
-        static const char bytes[3][8] = { "key-one", "key-onE", "Key-one" }; /* each with a zero behind it */
+        static const char bytes[3][8] = { "key-one", "key-onE", "Key-one" }; /* each with a terminating zero */
         static const struct {
             int key;
             size_t len;
@@ -343,11 +342,11 @@ TEST(an_entry_that_is_claimed_is_let_be, 10)
         }
 }
 
-/* Until its state is written. What lies in its memory is another key's, which had no permit left. */
+/* Before a new entry's state is written, its memory holds the state of another key without permits. */
 TEST(an_entry_that_is_made_or_moved_is_claimed, 10)
 {
     for (int p = 0; p < POLICIES; p++)
-        for (int moved = 0; moved <= 2; moved++) { /* 2: if it must */
+        for (int moved = 0; moved <= 2; moved++) { /* 2: only if necessary */
             static const char *const others[] = { "token_bucket limit=10 period=365d",
                                                   "sliding_window limit=10 period=365d blocks=40",
                                                   "fixed_window limit=10 period=300d" };
@@ -389,7 +388,7 @@ TEST(an_entry_that_is_made_or_moved_is_claimed, 10)
         }
 }
 
-/* What a look does when nothing happens in between, for states of all sizes about the largest that it takes. */
+/* Undisturbed lookups, with states of all sizes around the largest one that they support. */
 TEST(a_look_decides_as_the_mutex_does, 10)
 {
     static const char *const more[] = { "sliding_window limit=10 period=365d blocks=92",
@@ -422,7 +421,7 @@ TEST(a_look_decides_as_the_mutex_does, 10)
     ck_assert_int_gt(left, 0);
 }
 
-/* What needs the mutex is left to it, with nothing changed and nothing answered. */
+/* A lookup leaves decisions that need the mutex alone: it changes and answers nothing. */
 TEST(what_would_have_to_be_noted_is_left_to_the_mutex, 10)
 {
     static const struct {
@@ -433,7 +432,7 @@ TEST(what_would_have_to_be_noted_is_left_to_the_mutex, 10)
         for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++) {
             struct stand stand;
             if (p == 5)
-                continue; /* of 10 us: used up and as good as new at once */
+                continue; /* of 10 us: used up and idle at the same time */
             stand_open(&stand, policies[p], policies[0]);
             stand.scene.now_us = INT64_C(1790000000123456) / (366 * WEIR_DAY) * (366 * WEIR_DAY) + WEIR_DAY;
             must(taken(stand.own, KEY, 4).allowed, "a fresh key has all permits");
@@ -483,7 +482,7 @@ TEST(verbs_that_are_not_for_a_look_do_without, 10)
     stand_close(&stand);
 }
 
-/* A word has 10 bits for the length of a key: those that are longer must not be taken for shorter ones. */
+/* A word has 10 bits for a key's length: longer keys must not match shorter ones. */
 TEST(keys_longer_than_a_word_can_tell_are_keys_of_their_own, 10)
 {
     struct stand stand;
@@ -504,7 +503,7 @@ TEST(keys_longer_than_a_word_can_tell_are_keys_of_their_own, 10)
 
 enum { IMITATION = 400 };
 
-/* A key that has just the bytes of this entry in it, where the entry is, once it is the first of its page; the first 16
+/* Write a key whose bytes imitate this entry at its address, if the key's entry is the first of its page. The first 16
  * bytes are free. */
 static void imitate(const struct entry *entry, char *imitation)
 {
@@ -524,8 +523,8 @@ static void assert_imitated(struct stand *stand, const char *imitation, const st
     ck_assert_uint_eq(entry_word(entry) & WORD_WHOSE, word_whose(look.rule->number, key_len));
 }
 
-/* A page of entries of 96 bytes, of which the handle's is the second, comes to be of larger ones, the first of which
- * has a key with just those bytes in it that an entry of the handle's key with nothing left would have. */
+/* A page of 96-byte entries, the second of which is the handle's, becomes a page of larger entries. The key of its
+ * first entry imitates an entry of the handle's key without permits. */
 TEST(a_key_that_reads_like_an_entry_is_none, 10)
 {
     struct stand stand;
@@ -538,7 +537,7 @@ TEST(a_key_that_reads_like_an_entry_is_none, 10)
     taken(stand.own, "first--", 1);
     must_succeed(weir_key_resolve(stand.own, weir_key_text(KEY), &handle));
     must_succeed(weir_handle_try(handle, SIZE, 0, &decision));
-    must_succeed(weir_handle_try(handle, 1, 0, &decision)); /* by now it has noted where */
+    must_succeed(weir_handle_try(handle, 1, 0, &decision)); /* the handle has a hint now */
     ck_assert(!decision.allowed);
     const struct weir_backend_request request = ask(&stand, stand.own, KEY, 1, WEIR_PEEK);
     const struct entry *entry = look_for(&stand, &request).entry;
@@ -563,8 +562,8 @@ static size_t shard_of(const struct stand *stand, struct weir_key key)
     return (size_t)(key_hash(stand->own, key) >> stand->table->shard_shift);
 }
 
-/* As above, in the middle of a batch, which knows where its second key was when its first one is new: that one sweeps
- * the shard, and has the page. */
+/* The same within a batch: it has located its second key when its first key, a new one, sweeps the shard and gets the
+ * page. */
 TEST(a_place_is_not_kept_while_a_batch_takes_a_mutex, 10)
 {
     struct stand stand;
@@ -579,7 +578,7 @@ TEST(a_place_is_not_kept_while_a_batch_takes_a_mutex, 10)
     const struct look look = look_for(&stand, &request);
     imitate(look.entry, imitation);
 
-    stand.scene.now_us += 10 * WEIR_SECOND; /* both are as good as new, and the imitation is full */
+    stand.scene.now_us += 10 * WEIR_SECOND; /* both keys are idle, and the imitation is used up */
     const int64_t tick = stand.scene.now_us / look.rule->plan.tick_us;
     memcpy(imitation + 16 + offsetof(struct entry, cells) + sizeof tick, &tick, sizeof tick);
     for (int i = 0; i == 0 || shard_of(&stand, weir_key(imitation, IMITATION)) != shard_of(&stand, request.key); i++)
@@ -599,15 +598,15 @@ TEST(a_place_is_not_kept_while_a_batch_takes_a_mutex, 10)
 
 enum { CALLERS_KEYS = 300, CALLERS_MOST = 100 };
 
-/* By what stands for a key: some are too long for an entry with a place, and some for a word to tell their length. */
+/* Keys of several lengths: some too long for an entry with a place, some too long for a word's length. */
 static struct weir_key key_of_number(char *bytes, int64_t number)
 {
     const int width = number % 20 == 0 ? 1100 : 4 + (int)(number % 37);
     return weir_key(bytes, (size_t)sprintf(bytes, "%0*d", width, (int)number));
 }
 
-/* Keys that are there and keys that are not, more than are fetched at once, twice in a batch, under other plans than
- * before, and swept away in the middle of it. */
+/* Batches of existing and unknown keys, larger than one prefetch, with repeated keys, changed plans, and keys that are
+ * swept during the batch. */
 TEST(a_batch_by_looks_decides_as_single_calls_do, 60)
 {
     static char bytes[CALLERS_MOST][1200];
@@ -649,7 +648,7 @@ TEST(a_batch_by_looks_decides_as_single_calls_do, 60)
     stand_close(&singles);
 }
 
-/* ---- Those that look are waited for ---- */
+/* ---- Waiting for readers ---- */
 
 struct waiting {
     struct stand stand;
@@ -669,7 +668,7 @@ static void *recasts(void *argument)
     return NULL;
 }
 
-/* Limits come and go until rules that nobody holds are forgotten. */
+/* Define and end limits until unused rules are forgotten. */
 static void *forgets_rules(void *argument)
 {
     struct waiting *waiting = argument;
@@ -677,9 +676,9 @@ static void *forgets_rules(void *argument)
         char name[32];
         snprintf(name, sizeof name, "limit-%d", i);
         weir_limit *limit = scene_define_text(&waiting->stand.scene, name, policies[0]);
-        taken(limit, "same", 1); /* a shard remembers its last rule: they are of one key, so of few shards */
+        taken(limit, "same", 1); /* a shard remembers its last rule: one key uses few shards */
         must_succeed(weir_reset(limit, weir_key_text("same")));
-        for (int j = 0; j < 200; j++) { /* all shards remember another one */
+        for (int j = 0; j < 200; j++) { /* every shard remembers another rule */
             char key[32];
             snprintf(key, sizeof key, "%d", j);
             taken(waiting->stand.other, key, 1);
@@ -722,7 +721,7 @@ TEST(who_takes_memory_back_waits_for_those_that_look, 60)
         memset(&waiting, 0, sizeof waiting);
         stand_open(&waiting.stand, policies[0], policies[1]);
         waiting.readers = &waiting.stand.table->readers;
-        waiting.readers->fences = waiting.readers->fences || i >= WAITS; /* as without membarrier(2) */
+        waiting.readers->fences = waiting.readers->fences || i >= WAITS; /* as on a system without membarrier(2) */
         taken(waiting.stand.own, KEY, 1);
         memory_watch_forks(waiting.stand.scene.limiter->backend);
         const uint32_t recast = slab_recast(&waiting.stand.table->slab);
@@ -732,14 +731,14 @@ TEST(who_takes_memory_back_waits_for_those_that_look, 60)
         for (int j = 0; j < 100; j++)
             nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
         while (waits[i % WAITS] == recasts && slab_recast(&waiting.stand.table->slab) == recast)
-            sched_yield(); /* whoever begins to look now knows already */
+            sched_yield(); /* a lookup that begins now already knows */
         ck_assert_msg(!atomic_load(&waiting.done), "%d has not waited", i);
         readers_leave(turn);
         ck_assert_int_eq(pthread_join(thread, NULL), 0);
         ck_assert(atomic_load(&waiting.done));
         if (waits[i % WAITS] == shuts) {
             ck_assert_ptr_null(readers_enter(waiting.readers));
-            taken(waiting.stand.own, KEY, 1); /* there is another way */
+            taken(waiting.stand.own, KEY, 1); /* the call finds another way */
             readers_open(waiting.readers);
         }
         turn = readers_enter(waiting.readers);
@@ -749,8 +748,8 @@ TEST(who_takes_memory_back_waits_for_those_that_look, 60)
     }
 }
 
-/* One says that something is gone, waits, and puts it to other use; the other looks, over and over. What it finds there
- * when it begins to look must not be in other use before it ends. */
+/* One thread retires an object, waits for readers and reuses it. Another reads in a loop: an object that it finds at
+ * the start of a lookup must not be reused before the end. */
 struct dekker {
     struct readers readers;
     alignas(64) _Atomic int gone;
@@ -803,7 +802,7 @@ static void *looks_in_a_crowd(void *argument)
 {
     struct crowd *crowd = argument;
     const unsigned stripe = stats_stripe();
-    pthread_barrier_wait(&crowd->barrier); /* all of them are there */
+    pthread_barrier_wait(&crowd->barrier); /* all threads have started */
     _Atomic uint64_t *turn = readers_enter(&crowd->readers);
     must((turn == NULL) == (stripe == STATS_SHARED_STRIPE), "who has no stripe of his own cannot look");
     atomic_fetch_add(&crowd->looking, turn != NULL);
@@ -825,6 +824,6 @@ TEST(threads_beyond_the_last_stripe_cannot_look, 30)
     for (int i = 0; i < CROWD; i++)
         ck_assert_int_eq(pthread_join(threads[i], NULL), 0);
     pthread_barrier_destroy(&crowd.barrier);
-    ck_assert_int_ge(atomic_load(&crowd.looking), STATS_STRIPES - 2); /* this thread may have one */
+    ck_assert_int_ge(atomic_load(&crowd.looking), STATS_STRIPES - 2); /* this thread may use one stripe */
     ck_assert_int_lt(atomic_load(&crowd.looking), STATS_STRIPES);
 }

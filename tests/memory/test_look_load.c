@@ -1,10 +1,10 @@
-/* test_look_load.c - threads decide without a mutex for keys that come and go in the same memory, and none of them is
- * ever told of another key's state.
+/* test_look_load.c - threads decide without a mutex while keys come and go in the same memory; no thread ever gets
+ * another key's state.
  *
- * Each thread has keys that nobody else asks for: of these it knows what every answer must be, in full. With all others
- * it shares keys of which it takes and gives back, so that these are gone, and there again, all the time; at the end
- * everything must be there again. Both are of the same lengths and limits, live in the same memory by turns, and in the
- * same lines of the index; lengths differ so much that pages come to serve other sizes.
+ * Each thread has private keys and knows every field of their answers. All threads also take and refund permits of
+ * shared keys, which therefore disappear and return all the time; in the end all their permits must be back. Private
+ * and shared keys have the same lengths and limits and take turns in the same memory and index lines. Lengths differ so
+ * much that pages change their entry size.
  */
 #include "support.h"
 
@@ -23,7 +23,7 @@ enum { STEPS = INSTRUMENTED ? 6000 : 60000 }; /* of each of eight threads */
 
 enum { LIMITS = 10, SIZE = 1000, OWN_KEYS = 4, SHARED_KEYS = 3, THREADS_MOST = 100, HELD_MOST = 4, LENGTHS = 9 };
 
-/* Permits do not come back while a test lasts. The numbers say which state it was: limit i has SIZE + i permits. */
+/* No permit comes back during a test. Limit i has SIZE + i permits, so a number shows whose state it is. */
 static const char *const policies[LIMITS] = {
     "token_bucket limit=%d period=365d",
     "token_bucket limit=%d period=365d burst=%d",
@@ -98,7 +98,7 @@ static void yard_close(struct yard *yard)
     weir_close(yard->limiter);
 }
 
-/* Open one that is closed where its block ends. */
+/* Open a yard that is closed where its block ends. */
 #define YARD(name, ...)                     \
     CLOSED_BY(yard_close) struct yard name; \
     yard_open(&name, __VA_ARGS__)
@@ -112,8 +112,8 @@ struct name {
     int len;
 };
 
-/* The key of that number and of one of the lengths; a short one has room for its number alone. Those of one length are
- * equal but for one byte in the middle, the last, and none else. */
+/* Return the key of that number and length. A short key holds only the number; keys of one length differ only in their
+ * middle and last bytes. */
 static struct name name_of(int number, int length)
 {
     struct name name = { .len = lengths[length] };
@@ -130,7 +130,7 @@ static struct weir_key key_of(const struct name *name)
 
 /* ---- A thread ---- */
 
-/* A key that only one thread asks for, and what is used of it. */
+/* A private key of one thread, and its used permits. */
 struct own {
     int limit, length;
     struct name name;
@@ -138,7 +138,7 @@ struct own {
     weir_handle *handle;
 };
 
-/* What is out of a shared one. */
+/* The permits that this thread holds of a shared key. */
 struct held {
     int limit, length, number;
     int64_t permits;
@@ -154,7 +154,7 @@ struct worker {
     int count;
 };
 
-/* With many threads there are not as many keys as that: then one alone is its own. */
+/* With many threads there are fewer keys: then each thread has one private key. */
 static int owns_of(const struct worker *worker)
 {
     return worker->yard->threads > 16 ? 1 : OWN_KEYS;
@@ -236,7 +236,7 @@ static struct held shared_by_chance(struct worker *worker)
 {
     return (struct held){
         .limit = (int)chance_between(&worker->chance, 0, LIMITS - 1),
-        .length = (int)chance_between(&worker->chance, 0, 3), /* few, so that many meet at them */
+        .length = (int)chance_between(&worker->chance, 0, 3), /* few lengths, so that threads collide */
         .number = (int)chance_between(&worker->chance, 0, SHARED_KEYS - 1),
         .permits = chance_between(&worker->chance, 1, 2),
     };
@@ -262,7 +262,7 @@ static void shared_take(struct worker *worker)
     worker->held[worker->count++] = held;
 }
 
-/* At once of a shared key and of one's own; all or nothing. */
+/* Take of a shared and a private key, all or nothing. */
 static void take_of_both(struct worker *worker, struct own *own)
 {
     if (worker->count == HELD_MOST)
@@ -359,7 +359,7 @@ static void *work(void *argument)
         must_succeed(weir_reset(worker->yard->limits[worker->owns[i].limit], key_of(&worker->owns[i].name)));
         weir_handle_free(worker->owns[i].handle);
     }
-    pthread_barrier_wait(worker->start); /* until here all of them are there */
+    pthread_barrier_wait(worker->start); /* all threads have started */
     return NULL;
 }
 
@@ -421,7 +421,7 @@ TEST(they_do_so_for_more_threads_than_can_look_at_once, 60)
     assert_nothing_is_left(&yard);
 }
 
-/* Limits and overrides get other policies, of the same size, all the while. */
+/* Redefine limits and overrides with policies of the same size until the others end. */
 static void *redefine(void *argument)
 {
     struct yard *yard = argument;
@@ -482,8 +482,8 @@ TEST(takes_of_one_key_by_all_threads_are_all_counted, 60)
 
 /* ---- Keys that are dropped as the clock moves on ---- */
 
-/* What comes back in a millisecond, and in whole, whichever the algorithm: a key is fresh after each step of the clock,
- * which the thread that has it takes by itself (weir_try_at). */
+/* With any algorithm all permits return within a millisecond. So a key is fresh after each step of its thread's private
+ * clock (weir_try_at). */
 static const char *const passing[] = {
     "token_bucket limit=3 period=1ms", "token_bucket limit=3 period=1ms refill=interval",
     "fixed_window limit=3 period=1ms", "sliding_window limit=3 period=1ms blocks=10",
@@ -497,8 +497,8 @@ struct passer {
     int number, rounds;
 };
 
-/* Times grow by so much between two rounds that whatever was there is as good as new, and is swept by whoever comes
- * along; within one, exactly three permits are admitted. */
+/* Between two rounds time advances so far that every key is idle and any thread may sweep it. Within a round a key
+ * admits exactly three permits. */
 static void *pass(void *argument)
 {
     struct passer *passer = argument;
@@ -514,7 +514,7 @@ static void *pass(void *argument)
             must_succeed(weir_try_at(passer->limits[limit], key_of(&name), 1, now_us, &decision));
             right = right && decision.allowed == (i > 0) && decision.remaining == (i > 0 ? i - 1 : 0);
         }
-        /* Unless others have come so far meanwhile that they may sweep it. */
+        /* Unless other threads are so far ahead that they may sweep it. */
         must(right || atomic_load(&yard->now_us) - now_us > WEIR_CLOCK_SLACK_US, "each is fresh: three, and no more");
         passer->rounds += right;
     }
@@ -570,7 +570,7 @@ static void *charge_both(void *argument)
         both[i] = (struct weir_request){ pairs->limits[i % PAIR], weir_key_text("pair"), 1, 0 };
     for (int step = 0; step < STEPS / 2; step++) {
         struct weir_decision decision;
-        const bool fails = step % 5 == 0; /* the second key is never admitted this much */
+        const bool fails = step % 5 == 0; /* more than the second key ever admits */
         both[1].cost = fails ? LOTS + 1 : 1;
         must_succeed(weir_try_all(pairs->yard->limiter, both + (fails ? 0 : step % 2), PAIR, &decision));
         must(decision.allowed == !fails, "there is room for all of them");
@@ -579,7 +579,7 @@ static void *charge_both(void *argument)
     return NULL;
 }
 
-/* Whichever is looked at first has had no more than the other has by then. */
+/* The key that is read first cannot show more than the other one, read later. */
 static void *look_at_both(void *argument)
 {
     struct pairs *pairs = argument;
@@ -655,8 +655,8 @@ static void *decide_on(void *argument)
     return NULL;
 }
 
-/* In the child: whatever its parent's other threads were at, the keys can be decided for, memory can serve other keys
- * (which waits for those that look), and what is one step is whole. Exit status 0: all is well. */
+/* Run in the child. Whatever its parent's other threads were doing, it can decide, reuse memory (which waits for
+ * readers), and finds each atomic step whole. Return 0 if so. */
 static int live_on(struct pairs *pairs)
 {
     struct weir_decision decision;
@@ -685,7 +685,7 @@ static pid_t fork_child(struct pairs *pairs)
 {
     const pid_t child = fork();
     if (child == 0) {
-        alarm(60); /* one that hangs is ended by a signal */
+        alarm(60); /* a signal ends a child that hangs */
         _exit(live_on(pairs));
     }
     return child;
@@ -713,7 +713,7 @@ TEST(the_child_of_a_fork_goes_on_where_its_parents_threads_were, 60)
         ck_assert_msg(WIFEXITED(status), "ended by signal %d", WTERMSIG(status));
         ck_assert_int_eq(WEXITSTATUS(status), 0);
         _Atomic uint64_t *turn = readers_enter(&yard.table->readers);
-        ck_assert_ptr_nonnull(turn); /* and here they look again */
+        ck_assert_ptr_nonnull(turn); /* and the threads look again here */
         readers_leave(turn);
     }
     atomic_store(&forked.done, true);

@@ -1,4 +1,4 @@
-/* test_memory.c - what the memory backend promises about room: how much it holds, who has to go, who may stay. */
+/* test_memory.c - what the memory backend promises about room: how much it holds, and which keys go and stay. */
 #include "support.h"
 
 #include "backends/memory/look.h"
@@ -29,7 +29,7 @@ static int64_t resident_bytes(void)
 
 enum { CHAIN_MOST = 20 }; /* a random secret makes longer ones less than once in a billion runs */
 
-/* How full the shards are; the shape of every one is checked on the way. */
+/* Return how full the shards are, and check the shape of each. */
 struct shape {
     int64_t keys;
     unsigned longest_chain;
@@ -53,7 +53,7 @@ static struct shape shape_of(struct scene *scene)
             shape.longest_chain = chain > shape.longest_chain ? chain : shape.longest_chain;
         }
         ck_assert_uint_eq(items, hash_table->num_items);
-        double load = (double)(items - 1) / hash_table->num_buckets; /* the sentinel is no key */
+        double load = (double)(items - 1) / hash_table->num_buckets; /* the sentinel is not a key */
         shape.keys += items - 1;
         shape.least_load = load < shape.least_load ? load : shape.least_load;
         shape.greatest_load = load > shape.greatest_load ? load : shape.greatest_load;
@@ -100,12 +100,12 @@ static struct weir_options options_with(int64_t max_keys, enum weir_on_full on_f
     return options;
 }
 
-/* ---- A flood of keys that nobody has seen before ---- */
+/* ---- A flood of new keys ---- */
 
 enum { FLOOD_ROOM = 100000, VICTIMS = 1000 };
 static const int64_t victim_number = INT64_C(1) << 40;
 
-/* Ten million, or WEIR_TEST_STEPS, but more than there is room for; fewer where code is instrumented. */
+/* Ten million or WEIR_TEST_STEPS keys, but always more than fit; fewer in instrumented code. */
 static int64_t flood_keys(void)
 {
     return max_of(2 * FLOOD_ROOM, steps_or(INSTRUMENTED ? 300000 : 10000000));
@@ -123,7 +123,7 @@ static void victims_use_some(struct victims *victims, weir_limit *limit)
     }
 }
 
-/* Their states are, to the permit and the microsecond, what they were `later_us` ago. */
+/* Assert that their states have not changed for `later_us`, to the permit and the microsecond. */
 static void assert_victims_are_as_before(const struct victims *victims, weir_limit *limit, int64_t later_us)
 {
     for (int i = 0; i < VICTIMS; i++) {
@@ -143,20 +143,20 @@ static void assert_memory_is_bounded(struct scene *scene, int64_t resident_befor
         ck_assert_int_le(resident_bytes() - resident_before, most + (INT64_C(8) << 20));
 }
 
-/* A new key has a bounded number of others looked at; where live ones lie thick it is turned away although there are
- * some as good as new. That must stay rare. */
+/* A new key inspects a bounded number of others. Among many live keys it may be refused although idle ones exist; that
+ * must stay rare. */
 static void assert_few_were_turned_away(struct scene *scene, int64_t new_keys)
 {
     int64_t full = (int64_t)stats_of(scene->limiter).full;
     ck_assert_msg(full <= new_keys / 50, "%" PRId64 " of %" PRId64 " were turned away", full, new_keys);
 }
 
-/* What became of the flood's requests. */
+/* The results of a flood's requests. */
 struct flood {
     int64_t kept, full, full_allowed;
 };
 
-/* Every key a new one, and all of them live. */
+/* Request new keys, all of which stay live. */
 static struct flood flood(weir_limit *limit, int64_t first, int64_t keys)
 {
     struct flood flood = { 0 };
@@ -196,10 +196,10 @@ static struct flood flood_with(enum weir_on_full on_full, int64_t keys)
     ck_assert_int_eq((int64_t)stats.full, told.full);
     ck_assert_int_eq((int64_t)stats.allowed, VICTIMS + told.kept + told.full_allowed);
     ck_assert_int_eq((int64_t)stats.denied, told.full - told.full_allowed);
-    ck_assert_uint_eq(stats.evictions, 0); /* nobody was as good as new */
+    ck_assert_uint_eq(stats.evictions, 0); /* no key was idle */
     ck_assert_uint_eq(stats.errors, 0);
 
-    /* Whoever is in has room still, and is decided by a state of his own. */
+    /* Keys in the table keep their entries and their own states. */
     struct weir_decision inside = take_number(limit, 0, 9);
     ck_assert(inside.allowed && inside.source == WEIR_BY_MEMORY && inside.remaining == 0);
     scene_close(&scene);
@@ -233,7 +233,7 @@ TEST(a_flood_that_goes_stale_makes_room_for_itself_and_resets_nobody, 60)
     int64_t resident_before = resident_bytes(), keys = flood_keys();
     OPEN_SCENE(scene, &options);
     const int64_t start_us = scene.now_us;
-    /* 1,000 keys a millisecond, each as good as new after 50 ms: half the room would do. */
+    /* 1,000 keys a millisecond, each idle after 50 ms: half the room would suffice. */
     weir_limit *victim_limit = scene_define_text(&scene, "victims", "sliding_window limit=10 period=30d blocks=30");
     weir_limit *limit = scene_define_text(&scene, "hostile", "token_bucket limit=1 period=50ms");
     victims_use_some(&victims, victim_limit);
@@ -252,7 +252,7 @@ TEST(a_flood_that_goes_stale_makes_room_for_itself_and_resets_nobody, 60)
 
 /* ---- When there is no room ---- */
 
-/* A table of `keys` keys, all of them live: key i has used i % 10 + 1 permits. */
+/* Fill a table with `keys` live keys: key i has used i % 10 + 1 permits. */
 static void fill(weir_limit *limit, int64_t keys)
 {
     for (int64_t i = 0; i < keys; i++) {
@@ -288,14 +288,14 @@ TEST(keys_turned_away_share_a_state_of_each_limit, 30)
         ck_assert_int_eq(decision.allowed, steps[i].allowed);
         ck_assert_int_eq(decision.retry_after_us, steps[i].retry_after_us);
         if (steps[i].cost == 11)
-            continue; /* denied by the policy alone: no room was asked for */
+            continue; /* denied by the policy: it needed no room */
         ck_assert_int_eq(decision.source, WEIR_BY_FULL);
         ck_assert_int_eq(decision.remaining, steps[i].remaining);
     }
     ck_assert_int_eq(stats_of(scene.limiter).keys, 10);
     ck_assert_uint_eq(stats_of(scene.limiter).full, 7);
 
-    /* A minute later there is room again: a key has its own state, and the shared one is let alone. */
+    /* A minute later there is room: the key gets its own state and the shared one is unchanged. */
     scene.now_us += WEIR_MINUTE;
     struct weir_decision own = taken(minute, "a", 10);
     ck_assert(own.allowed && own.source == WEIR_BY_MEMORY);
@@ -317,7 +317,7 @@ TEST(keys_turned_away_and_allowed_are_not_counted, 30)
     ck_assert_int_eq(stats_of(scene.limiter).keys, 10);
 }
 
-/* Wait as long as one is told, and ask again, until there is room: how often? */
+/* Wait for retry_after and ask again until there is room; return how often. */
 static int tries_until_in(struct scene *scene, weir_limit *limit, int64_t number)
 {
     for (int tries = 1;; tries++) {
@@ -334,7 +334,7 @@ static int tries_until_in(struct scene *scene, weir_limit *limit, int64_t number
 
 TEST(a_key_turned_away_gets_in_after_the_time_it_was_told, 30)
 {
-    /* In a large table those that are looked at may not be those that have come free: it takes a few more waits. */
+    /* In a large table the inspected keys may not be the idle ones: that takes a few more waits. */
     static const struct {
         int64_t room;
         int tries;
@@ -396,7 +396,7 @@ TEST(one_key_as_good_as_new_among_live_ones_is_found, 30)
     weir_limit *limit = scene_define_text(&scene, "limit", "token_bucket limit=10 period=1h");
     for (int64_t i = 0; i < ROOM; i++)
         take_number(limit, i, i == ROOM / 2 ? 1 : 10);
-    scene.now_us += 6 * WEIR_MINUTE; /* when the one that took 1 is as good as new */
+    scene.now_us += 6 * WEIR_MINUTE; /* when the key that took 1 is idle */
     ck_assert_int_eq(take_number(limit, ROOM, 1).source, WEIR_BY_MEMORY);
     ck_assert_int_eq(take_number(limit, ROOM + 1, 1).source, WEIR_BY_FULL);
     ck_assert_uint_eq(stats_of(scene.limiter).evictions, 1);
@@ -411,7 +411,7 @@ TEST(all_or_nothing_finds_room_for_all_or_adds_none, 30)
         weir_limit *second = scene_define_text(&scene, "second", "token_bucket limit=8 period=1m");
         ck_assert(taken(first, "old", 1).allowed);
         ck_assert(taken(second, "old", 1).allowed);
-        /* One place is free, three are asked for: by first:a and by two keys of the second limit. */
+        /* One place is free; first:a and two keys of the second limit need three. */
         const struct weir_request requests[] = {
             { first, weir_key_text("a"), 3, 0 },
             { second, weir_key_text("b"), 2, 0 },
@@ -420,7 +420,7 @@ TEST(all_or_nothing_finds_room_for_all_or_adds_none, 30)
         struct weir_decision decision;
         must_succeed(weir_try_all(scene.limiter, requests, 3, &decision));
         ck_assert_int_eq(decision.allowed, on_full != WEIR_FULL_DENY);
-        if (on_full != WEIR_FULL_ALLOW) /* there the binding request is the one that is counted */
+        if (on_full != WEIR_FULL_ALLOW) /* there the binding request is counted */
             ck_assert_int_eq(decision.source, WEIR_BY_FULL);
         ck_assert_int_eq(peeked(first, "old", 1).remaining, 9);
         ck_assert_int_eq(peeked(second, "old", 1).remaining, 7);
@@ -433,7 +433,7 @@ TEST(all_or_nothing_finds_room_for_all_or_adds_none, 30)
             ck_assert_int_eq(peeked(first, "a", 1).remaining, 7);
         }
         if (on_full == WEIR_FULL_SHARE) {
-            /* The two that found no room took four of the eight that they have in common, with whoever comes later. */
+            /* The two keys without room took four of the eight permits that all such keys share. */
             struct weir_decision later = taken(second, "d", 1);
             ck_assert(later.allowed && later.source == WEIR_BY_FULL);
             ck_assert_int_eq(later.remaining, 3);
@@ -472,7 +472,7 @@ TEST(idle_keys_are_collected_while_others_come, 30)
 
 static void check_collected_by_batches(size_t size)
 {
-    enum { IDLE = 5000, BUSY = 5000, MOST = 100 }; /* enough to reach every shard: one without traffic is let alone */
+    enum { IDLE = 5000, BUSY = 5000, MOST = 100 }; /* enough to reach every shard: one without traffic is not swept */
     struct weir_request requests[MOST];
     struct weir_decision decisions[MOST];
     int64_t keys[MOST], next = 0;
@@ -499,14 +499,12 @@ TEST(idle_keys_are_collected_while_none_come, 30)
         check_collected_by_batches(sizes[i]);
 }
 
-/* A clock that steps back further than the slack makes entries as good as new earlier than they were going to be: the
- * sweep must learn of it, whatever the algorithm keeps its time in. */
+/* A step back beyond the slack makes entries idle earlier than expected. The sweep must notice, however the algorithm
+ * stores time. */
 static void check_collected_after_a_step_back(const char *policy)
 {
     enum { IDLE = 1000, OTHERS = 4000 };
-    OPEN_SCENE(
-        scene,
-        OPTIONS(.max_keys = 10000)); /* few shards: in one of many there may be too few of the others to sweep it */
+    OPEN_SCENE(scene, OPTIONS(.max_keys = 10000)); /* few shards: in one of many, too few other keys might sweep it */
     weir_limit *limit = scene_define_text(&scene, "limit", policy);
     const int64_t start_us = scene.now_us;
     scene.now_us = start_us + WEIR_HOUR;
@@ -543,7 +541,7 @@ TEST(idle_keys_are_collected_by_all_or_nothing_requests_too, 30)
     weir_limit *second = scene_define_text(&scene, "second", "token_bucket limit=10 period=1s");
     weir_limit *minute = scene_define_text(&scene, "minute", "token_bucket limit=100 period=1m");
     for (int64_t i = 0; i < 2 * IDLE; i++) {
-        if (i == IDLE) { /* those before have long come back */
+        if (i == IDLE) { /* the earlier keys have long been idle */
             ck_assert_int_eq(stats_of(scene.limiter).keys, 2 * IDLE);
             scene.now_us += WEIR_HOUR;
         }
@@ -575,7 +573,7 @@ TEST(idle_keys_are_kept_until_their_room_is_asked_for_if_so_chosen, 30)
     ck_assert_int_eq(stats_of(scene.limiter).keys, ROOM);
     ck_assert_uint_eq(stats_of(scene.limiter).evictions, 0);
 
-    scene.now_us -= WEIR_HOUR; /* and those of an hour ago stand as they stood then */
+    scene.now_us -= WEIR_HOUR; /* and the keys of an hour ago have their old states */
     for (int64_t i = 0; i < ROOM / 2; i++)
         must(peek_number(limit, i).remaining == 10 - (1 + i % 10), "an idle key is kept");
 
@@ -606,7 +604,7 @@ TEST(a_clock_that_steps_back_within_the_slack_finds_idle_keys_uncollected, 30)
 
 static char long_key[WEIR_MAX_KEY_LEN];
 
-/* A key of `len` bytes that begins with the number, as far as it fits. */
+/* Return a key of `len` bytes that begins with the number, truncated if necessary. */
 static struct weir_decision take_long(weir_limit *limit, int64_t number, size_t len)
 {
     struct weir_decision decision;
@@ -638,11 +636,11 @@ TEST(keys_of_all_sizes_stay_within_max_bytes, 60)
         assert_memory_is_bounded(&scene, resident_before);
         ck_assert_uint_gt(stats_of(scene.limiter).full, 0);
         ck_assert_uint_gt(stats_of(scene.limiter).evictions, 0);
-        ck_assert_int_ge(stats_of(scene.limiter).bytes, most[m] / 2); /* and the room is made use of */
+        ck_assert_int_ge(stats_of(scene.limiter).bytes, most[m] / 2); /* and most of the room is used */
     }
 }
 
-/* How many small keys find room in the limiter as it is. */
+/* Return how many small keys still fit. */
 static int64_t small_keys_that_fit(struct scene *scene, weir_limit *limit)
 {
     int64_t held = 0;
@@ -716,7 +714,7 @@ TEST(a_limit_redefined_to_what_it_is_or_was_keeps_its_keys, 30)
     weir_limit *limit = scene_define_text(&scene, "limit", "sliding_window limit=100 period=1h");
     for (int i = 0; i < 30; i++) {
         ck_assert_int_eq(taken(limit, "key", 3).remaining, 100 - 3 * (i + 1));
-        if (i % 3 == 0) /* as it is; else another one comes and goes, with or without a look at the key meanwhile */
+        if (i % 3 == 0) /* unchanged; otherwise another policy comes and goes, with or without a peek */
             scene_define_text(&scene, "limit", "sliding_window limit=100 period=1h");
         else
             scene_define_text(&scene, "limit", "token_bucket limit=200 period=30d");
@@ -738,7 +736,7 @@ TEST(a_table_that_grows_to_a_million_keys_loses_none, 60)
     weir_limit *limit = scene_define_text(&scene, "limit", "token_bucket limit=10 period=1h");
     for (int64_t i = 0; i < keys; i++) {
         must(take_number(limit, i, 1 + i % 10).source == WEIR_BY_MEMORY, "there is room for max_keys keys");
-        if ((i & (i - 1)) == 0) { /* at powers of two: the tables keep pace with what they hold, all the way up */
+        if ((i & (i - 1)) == 0) { /* at powers of two: the tables grow with their content */
             struct shape shape = shape_of(&scene);
             ck_assert_int_eq(shape.keys, i + 1);
             ck_assert(shape.greatest_load <= 3.4); /* a table of 8 buckets grows at 28 */
@@ -759,7 +757,7 @@ TEST(a_table_that_grows_to_a_million_keys_loses_none, 60)
 }
 
 /* Keys of 8 bytes that uthash's default hash puts into one bucket of a table of up to 4,096. */
-/* A line of the index that is full leaves keys out, some 3 in 100 of a table that has grown: not those in use. */
+/* A full index line leaves keys out, some 3 in 100 of a grown table, but never keys in use. */
 TEST(a_key_that_is_asked_for_is_found_by_the_index_from_then_on, 60)
 {
     enum { KEYS = INSTRUMENTED ? 20000 : 200000 };
@@ -777,7 +775,7 @@ TEST(a_key_that_is_asked_for_is_found_by_the_index_from_then_on, 60)
         look = look_guess(table_of(&scene), &request);
         must(look_by_index(table_of(&scene), &request, &look), "it is found by the index now");
     }
-    ck_assert_int_gt(left_out, 0); /* or this has shown nothing */
+    ck_assert_int_gt(left_out, 0); /* otherwise the test shows nothing */
 }
 
 TEST(keys_that_collide_under_the_default_hash_of_uthash_are_spread, 60)
@@ -801,7 +799,7 @@ TEST(keys_that_collide_under_the_default_hash_of_uthash_are_spread, 60)
     struct shape shape = shape_of(&scene);
     ck_assert_int_eq(shape.keys, (int64_t)found);
     ck_assert_uint_le(shape.longest_chain, CHAIN_MOST);
-    ck_assert(shape.greatest_load <= 3.4); /* growth has not been switched off */
+    ck_assert(shape.greatest_load <= 3.4); /* the tables still grow */
     for (size_t i = 0; i < found; i++) {
         struct weir_decision decision;
         must_succeed(weir_peek(limit, weir_key(&keys[i], sizeof keys[i]), 1, &decision));
@@ -809,7 +807,7 @@ TEST(keys_that_collide_under_the_default_hash_of_uthash_are_spread, 60)
     }
 }
 
-/* Nobody can know the secret; but whatever keys collide, the table that holds them goes on growing. */
+/* An attacker cannot know the secret; but even if keys collide, their table continues to grow. */
 TEST(growth_is_not_switched_off_by_keys_that_share_a_bucket, 30)
 {
     const struct weir_options options = options_with(1000000, WEIR_FULL_DENY);
@@ -874,5 +872,5 @@ TEST(a_key_of_which_nothing_is_used_takes_no_room, 30)
                            : weir_reset(limit, weir_key(key.bytes, 16)));
     }
     ck_assert_int_eq(stats_of(scene.limiter).keys, 0);
-    ck_assert_uint_eq(stats_of(scene.limiter).evictions, 0); /* they were given back, not dropped */
+    ck_assert_uint_eq(stats_of(scene.limiter).evictions, 0); /* refunded keys, not evicted ones */
 }

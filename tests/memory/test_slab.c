@@ -1,4 +1,4 @@
-/* test_slab.c - memory handed out by the slab is whole, apart, aligned, and paid for. */
+/* test_slab.c - the slab's entries are whole, disjoint, aligned and counted in the budget. */
 #include "support.h"
 
 #include "backends/shared/slab.h"
@@ -7,7 +7,7 @@
 
 enum { HELD_MOST = 4096, LARGEST = 70000 };
 
-/* What was taken, and the byte that fills it. */
+/* An entry that is held, and the byte that fills it. */
 struct held {
     unsigned char *memory;
     size_t size;
@@ -33,7 +33,7 @@ static int64_t bench_used(const struct bench *bench)
     return atomic_load(&bench->budget.used);
 }
 
-/* Whatever was written over it would show. */
+/* Assert that no other entry has overwritten this one. */
 static void give(struct bench *bench, size_t i)
 {
     struct held *held = &bench->held[i];
@@ -73,8 +73,8 @@ static void bench_close(struct bench *bench)
     slab_destroy(&bench->slab);
 }
 
-/* How many bytes those that are held must cost: pages by size class, and large ones as they are. Pages may be more
- * than the fullest packing takes, but never more than the entries there are. */
+/* Return the bytes that the held entries cost: pages by size class, and large entries by their size. There may be more
+ * pages than the tightest packing needs, but never more than entries. */
 static void assert_budget_fits(const struct bench *bench)
 {
     int64_t large = 0, fewest = 0, most = 0;
@@ -155,7 +155,7 @@ TEST(entries_beyond_the_budget_are_had_and_paid_back, 30)
     ck_assert_int_eq(take(&bench, 100, false, 1), SLAB_OK);
     ck_assert_int_eq(take(&bench, 200, false, 2), SLAB_NO_BUDGET); /* another class, another page */
     ck_assert_int_eq(take(&bench, 2000, false, 3), SLAB_NO_BUDGET);
-    ck_assert_int_eq(take(&bench, 100, false, 4), SLAB_OK); /* the page that is there has room */
+    ck_assert_int_eq(take(&bench, 100, false, 4), SLAB_OK); /* the existing page has room */
     ck_assert_int_eq(take(&bench, 200, true, 5), SLAB_OK);
     ck_assert_int_eq(take(&bench, 2000, true, 6), SLAB_OK);
     ck_assert_int_eq(bench_used(&bench), 2 * (int64_t)SLAB_PAGE_BYTES + 2000);
@@ -169,7 +169,7 @@ TEST(entries_beyond_the_budget_are_had_and_paid_back, 30)
 TEST(a_page_that_is_empty_serves_another_size, 30)
 {
     static struct bench bench;
-    bench_open(&bench, (int64_t)SLAB_PAGE_BYTES); /* one page is all there is */
+    bench_open(&bench, (int64_t)SLAB_PAGE_BYTES); /* room for one page */
     for (size_t size = 1; size <= SLAB_MAX_ENTRY; size += 5) {
         while (take(&bench, size, false, (unsigned char)size) == SLAB_OK)
             ck_assert_int_eq(bench_used(&bench), (int64_t)SLAB_PAGE_BYTES);
@@ -181,7 +181,7 @@ TEST(a_page_that_is_empty_serves_another_size, 30)
     bench_close(&bench);
 }
 
-/* As many entries as are taken and given back in any order find the places of those before them. */
+/* After any order of takes and frees, as many entries as before fit into the old places. */
 TEST(freed_places_are_used_again, 30)
 {
     static struct bench bench;

@@ -1,7 +1,7 @@
-/* test_threads.c - what many threads do to a limiter at once adds up, to the permit.
+/* test_threads.c - what many threads take from a limiter in parallel adds up, to the permit.
  *
- * Nothing here depends on how fast a thread runs: time is a number that the threads themselves move on, by so little
- * in all that no key of a counted limit gets a permit back, and each test ends when its permits are used up.
+ * No test depends on a thread's speed. The threads move the clock themselves, so little that no key of a counted limit
+ * gets a permit back, and each test ends when its permits are used up.
  */
 #include "support.h"
 #include "set_share.h"
@@ -39,17 +39,17 @@ static void threads_run(int count, void *(*work)(void *), void *arguments, size_
         ck_assert_int_eq(pthread_join(threads[i], NULL), 0);
 }
 
-/* ---- A limiter whose clock any thread may move on ---- */
+/* ---- A limiter whose clock any thread may advance ---- */
 
 struct shop {
     weir *limiter;
     weir_limit *counted; /* the limit whose permits are counted */
-    weir_limit *passing; /* the limit of keys that come, are as good as new at once, and have to go */
+    weir_limit *passing; /* the limit of keys that are soon idle and evicted */
     _Atomic int64_t now_us;
-    _Atomic bool done;      /* the others have ended: those who only disturb end too */
-    _Atomic bool unsettled; /* there will be more permits than there are now */
+    _Atomic bool done;      /* the buyers have ended: disturbing threads end too */
+    _Atomic bool unsettled; /* more permits will come */
     _Atomic int64_t disturbances;
-    _Atomic int64_t admitted[KEYS_MOST]; /* of each key of the counted limit */
+    _Atomic int64_t admitted[KEYS_MOST]; /* for each key of the counted limit */
     _Atomic int64_t decisions_allowed, decisions_denied;
 };
 
@@ -88,7 +88,7 @@ static struct weir_key key_of(const int *number)
     return weir_key(number, sizeof *number);
 }
 
-/* A key that nobody has seen comes, and by the time of the next one it is as good as new. */
+/* Request a new key, and advance the clock so far that it is idle before the next one. */
 static void shop_pass(struct shop *shop, int thread, int round)
 {
     const int key[2] = { thread, round };
@@ -107,14 +107,14 @@ static void shop_close(struct shop *shop)
     weir_close(shop->limiter);
 }
 
-/* Open one that is closed where its block ends. */
+/* Open a shop that is closed where its block ends. */
 #define SHOP(name, ...)                     \
     CLOSED_BY(shop_close) struct shop name; \
     shop_open(&name, __VA_ARGS__)
 
 /* ---- Totals ---- */
 
-/* SIZE permits a year make one in 8.7 hours: the clock moves by much less in each test. */
+/* SIZE permits a year are one in 8.7 hours: no test moves the clock that far. */
 static const char *const unrefilled[] = {
     "fixed_window limit=1000 period=365d",
     "token_bucket limit=1000 period=365d refill=interval",
@@ -131,7 +131,7 @@ struct buyer {
     int number, keys;
 };
 
-/* Take permits of all keys by chance until the last one is gone. */
+/* Take permits of random keys until none is left. */
 static void *buy(void *argument)
 {
     const struct buyer *buyer = argument;
@@ -151,7 +151,7 @@ static void *buy(void *argument)
         if (round % 4 == 0 && decision.allowed)
             shop_pass(shop, buyer->number, round);
         if (decision.source == WEIR_BY_FULL)
-            continue; /* keys that pass have the last room for a moment */
+            continue; /* passing keys occupy the last room for a moment */
         if (decision.allowed)
             atomic_fetch_add(&shop->admitted[key], cost);
         used_up[key] = !decision.allowed && cost == 1 && settled;
@@ -171,7 +171,7 @@ static void *redefine(void *argument)
     return NULL;
 }
 
-/* Smaller policies and the whole in turn, the whole at last. */
+/* Alternate between smaller policies and the whole one, which comes last. */
 static void *lower_and_raise(void *argument)
 {
     static const char *const lowered[] = {
@@ -192,7 +192,7 @@ static void *lower_and_raise(void *argument)
     return NULL;
 }
 
-/* A share that grows from a hundredth to the whole. */
+/* Grow the share from a hundredth to the whole. */
 static void *grow_share(void *argument)
 {
     struct shop *shop = argument;
@@ -206,8 +206,8 @@ static void *grow_share(void *argument)
     return NULL;
 }
 
-/* Threads use up all keys, while others pass through the table and are evicted, and while one more thread disturbs
- * them, if it is not NULL. */
+/* Let threads use up all keys while passing keys are evicted and, unless it is NULL, `disturb` runs in another thread.
+ */
 static void buy_all(struct shop *shop, int keys, const char *policy, void *(*disturb)(void *))
 {
     struct buyer buyers[THREADS];
@@ -319,7 +319,7 @@ static void *buy_so_often(void *argument)
     return NULL;
 }
 
-/* In full: each thread a hundred million times. The keys have half as many permits as they are asked for. */
+/* With WEIR_TEST_FULL each thread asks a hundred million times. Keys have half the permits that threads ask for. */
 TEST(a_crowd_of_threads_takes_every_permit_of_few_keys_and_of_many_once, 60)
 {
     const int64_t calls = full_or(100000000, ROUNDS * 2) / KEY_COUNTS;
@@ -353,7 +353,7 @@ struct basket_buyer {
     int number;
 };
 
-/* Pairs and triples of keys that overlap with everybody else's, each thread naming them in an order of its own. */
+/* Take pairs and triples of keys that overlap with those of all other threads, each thread in another order. */
 static void *buy_baskets(void *argument)
 {
     struct basket_buyer *buyer = argument;
@@ -400,7 +400,7 @@ TEST(all_or_nothing_in_opposite_orders_neither_locks_up_nor_loses_a_permit, 60)
             used_up += left.remaining == 0;
         }
     }
-    ck_assert_int_gt(used_up, 0); /* or nothing was contended */
+    ck_assert_int_gt(used_up, 0); /* otherwise there was no contention */
 }
 
 /* ---- Batches, refunds, resets ---- */
@@ -470,7 +470,7 @@ TEST(permits_taken_and_given_back_by_eight_threads_are_all_there_again, 30)
         must_succeed(weir_peek(shop.counted, key_of(&key), 1, &left));
         ck_assert_int_eq(left.remaining, SIZE);
     }
-    ck_assert_int_eq(stats_of(shop.limiter).keys, 0); /* a key of which nothing is used is not kept */
+    ck_assert_int_eq(stats_of(shop.limiter).keys, 0); /* a fully refunded key is not kept */
 }
 
 static void *take_and_forget(void *argument)
@@ -524,13 +524,13 @@ TEST(counters_read_while_eight_threads_count_never_go_back, 30)
     assert_all_are_used_up_exactly(&shop, KEYS_MOST, unrefilled[0]);
 }
 
-enum { CROWD = 100 }; /* more threads than there are stripes to count in */
+enum { CROWD = 100 }; /* more threads than stripes of counters */
 
 static void *count_in_a_crowd(void *argument)
 {
     const struct buyer *buyer = argument;
     struct shop *shop = buyer->shop;
-    pthread_barrier_wait(buyer->start); /* from here on all of them are there at once */
+    pthread_barrier_wait(buyer->start); /* all threads have started */
     for (int round = 0; round < 1000; round++) {
         struct weir_decision decision;
         must_succeed(weir_try(shop->counted, key_of(&buyer->number), 1 + round % 2, &decision));
@@ -550,13 +550,13 @@ TEST(a_hundred_threads_at_once_count_exactly, 30)
         buyers[i] = (struct buyer){ .shop = &shop, .start = &start, .number = i };
     threads_run(CROWD, count_in_a_crowd, buyers, sizeof buyers[0]);
     pthread_barrier_destroy(&start);
-    ck_assert_int_gt(atomic_load(&shop.decisions_denied), 0); /* 1,500 permits are asked of each key's 1,000 */
+    ck_assert_int_gt(atomic_load(&shop.decisions_denied), 0); /* threads ask 1,500 of each key's 1,000 permits */
     ck_assert_int_eq(atomic_load(&shop.decisions_allowed) + atomic_load(&shop.decisions_denied), CROWD * 1000);
 
     int stripes = 0;
     for (int i = 0; i < STATS_STRIPES; i++)
         stripes += atomic_load(&shop.limiter->stats.stripes[i].counts[STATS_ALLOWED]) > 0;
-    ck_assert_int_eq(stripes, STATS_STRIPES); /* all were in use, the shared one too */
+    ck_assert_int_eq(stripes, STATS_STRIPES); /* all stripes were used, including the shared one */
 }
 
 static void *count_once(void *argument)
@@ -643,7 +643,7 @@ static void *wait_for_ever(void *argument)
     return NULL;
 }
 
-/* A clock that is slow to read, so that a call is caught before it has decided. */
+/* A slow clock, so that the close meets a call before its decision. */
 static atomic_int clock_readers;
 
 static int64_t slow_clock(void *user)
@@ -682,7 +682,7 @@ TEST(closing_wakes_all_who_wait, 30)
     pthread_t threads[THREADS];
     struct buyer buyer = { .shop = &shop, .keys = 0 };
     struct weir_decision decision;
-    for (int fences = 0; fences < 2; fences++) { /* with a system that has membarrier(2), and one that has not */
+    for (int fences = 0; fences < 2; fences++) { /* with and without membarrier(2) */
         shop_open(&shop, 1000, unrefilled[0]);
         shop.limiter->inside.needs_fences = shop.limiter->inside.needs_fences || fences;
         must_succeed(weir_try(shop.counted, key_of(&buyer.keys), SIZE, &decision));
@@ -702,7 +702,7 @@ TEST(closing_wakes_all_who_wait, 30)
 static pthread_key_t last_words;
 static weir_limit *asked_last;
 
-/* Called again as long as it wants to be, after whatever else ends with the thread. */
+/* A destructor that asks to be called again, so that it runs after all others of the thread. */
 static void ask_at_the_end(void *rounds)
 {
     const intptr_t left = (intptr_t)rounds;
@@ -743,7 +743,7 @@ TEST(a_thread_counts_to_its_last_word, 60)
     pthread_key_delete(last_words);
 }
 
-/* From now on this process may not call membarrier(2). False: it cannot be forbidden here. */
+/* Forbid membarrier(2) to this process. False if the system cannot forbid it. */
 static bool forbid_membarrier(void)
 {
     struct sock_filter steps[] = {
@@ -758,7 +758,7 @@ static bool forbid_membarrier(void)
 
 TEST(a_limiter_closes_where_membarrier_was_forbidden_after_it_opened, 30)
 {
-    enum { CLOSED = 10, CANNOT_FORBID, NOT_FORBIDDEN }; /* none that a check that fails ends with */
+    enum { CLOSED = 10, CANNOT_FORBID, NOT_FORBIDDEN }; /* exit statuses that no failing check uses */
     const pid_t child = fork();
     if (child == 0) {
         struct shop shop;

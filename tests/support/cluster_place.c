@@ -1,4 +1,4 @@
-/* cluster_place.c - where the tests on a Redis Cluster take place: see cluster_place.h. */
+/* cluster_place.c - what the tests on a Redis Cluster share: see cluster_place.h. */
 #include "cluster_place.h"
 
 #include <inttypes.h>
@@ -76,7 +76,7 @@ void key_of(const struct cluster *cluster, int primary, int which, char text[LOA
     key_between(first_slot(cluster, primary), last_slot(cluster, primary), which, text);
 }
 
-/* ---- What the nodes say ---- */
+/* ---- Asking the nodes ---- */
 
 void await_cluster_replicas(struct cluster *cluster)
 {
@@ -117,7 +117,7 @@ void assert_no_storm(int64_t asks, int64_t took_us, int limiters, const char *wh
     ck_assert_int_le(asks, limiters * (30 + 10 * took_us / WEIR_SECOND));
 }
 
-/* ---- Callers all the while ---- */
+/* ---- Callers in the background ---- */
 
 static void raise_to(_Atomic int64_t *most, int64_t value)
 {
@@ -126,7 +126,7 @@ static void raise_to(_Atomic int64_t *most, int64_t value)
         continue;
 }
 
-/* Not by what stands in for Redis; in hybrid mode by its leases and denials, too. */
+/* True if Redis decided and not the fallback; leases and remembered denials count as Redis. */
 static bool is_by_redis(const struct weir_decision *decision)
 {
     return decision->source == WEIR_BY_REDIS || decision->source == WEIR_BY_LEASE || decision->source == WEIR_BY_DENIAL;
@@ -149,7 +149,7 @@ static void note(struct load *load, struct load_key *key, int status, const stru
     }
 }
 
-/* Several that were submitted, and how many of them are not decided yet. */
+/* A group of submitted requests, and the number of open ones. */
 struct submitted {
     struct weir_op ops[LOAD_GROUP];
     int statuses[LOAD_GROUP];
@@ -181,7 +181,7 @@ static void submit_all(struct load *load, const struct weir_request *requests, s
     }
 }
 
-/* Ask for the keys from number `at` on, in the load's way; how many. */
+/* Ask for keys from number `at` on in the load's way; return how many. */
 static int take_some(struct load *load, size_t at)
 {
     const int n = load->way == LOAD_TRY ? 1 : LOAD_GROUP, row = load->in_a_row > 0 ? load->in_a_row : 1;

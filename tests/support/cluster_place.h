@@ -1,5 +1,5 @@
-/* cluster_place.h - where the tests on a Redis Cluster take place: limiters of the public API, and callers all the
- * while on keys whose slots are known.
+/* cluster_place.h - what the tests on a Redis Cluster share: limiters of the public API, and callers in the background
+ * that ask for keys of known slots.
  */
 #ifndef WEIR_TESTS_CLUSTER_PLACE_H
 #define WEIR_TESTS_CLUSTER_PLACE_H
@@ -9,41 +9,41 @@
 
 enum { LOAD_KEYS_MOST = 2048, LOAD_KEY_SIZE = 16 };
 
-/* So long that no busy machine makes a call of it fail, and so long that none of a machine's ways does. */
+/* A timeout that no call reaches, however busy the machine is. */
 #define PATIENT_US (20 * WEIR_SECOND)
 
-/* Put the servers' folders where nothing waits for a disk, and start a cluster, which is patient, for all tests of a
- * program. 0, or main()'s exit status, and why has been said. */
+/* Start a cluster for all tests of a program, with long timeouts, and its folders where writes need no disk. Returns 0,
+ * or main()'s exit status after printing the reason. */
 int cluster_common(struct cluster *cluster, const struct cluster_wish *wish);
 void cluster_open(struct cluster *cluster, const struct cluster_wish *wish);
-/* Fails the test with the cluster's sentence, unless `error` is 0 or more; returns it. */
+/* Return `error` if it is 0 or more; otherwise fail the test with the cluster's message. */
 int cluster_good(const struct cluster *cluster, int error);
 
-/* As place_options(), with all first primaries as seeds, and a place without a server. */
+/* As place_options(), for a place without a server, with all initial primaries as seeds. */
 struct weir_options cluster_options(struct place *place, const struct cluster *cluster, int64_t timeout_us);
 
-/* A key in a slot between `first` and `last`, the `which`th of them; not the same for two processes. */
+/* Write the `which`th key with a slot between `first` and `last`. Two processes get different keys. */
 void key_between(unsigned first, unsigned last, int which, char text[LOAD_KEY_SIZE]);
-/* A key that this node has, of the slots that it had at first; likewise. */
+/* The same for the slots that this primary had in the beginning. */
 void key_of(const struct cluster *cluster, int primary, int which, char text[LOAD_KEY_SIZE]);
 unsigned first_slot(const struct cluster *cluster, int primary);
 unsigned last_slot(const struct cluster *cluster, int primary);
 
-/* All that was written so far is with the replica of every primary that has one. */
+/* Wait until every replica has all writes so far. */
 void await_cluster_replicas(struct cluster *cluster);
 
-/* How often the nodes that are up were asked for the map of slots, and for a decision; -1: a server that does not tell
- * (Redis 6 counts all CLUSTER commands as one). */
+/* Return how often the running nodes were asked for the map of slots, and one node for a decision. -1 if the server
+ * cannot say: Redis 6 counts all CLUSTER commands as one. */
 int64_t map_asks(struct cluster *cluster);
 int64_t script_calls(struct cluster *cluster, int node);
 
-/* Whether that many questions for the map, in so long a time, are what `limiters` may ask. */
+/* Assert that `limiters` limiters may ask for the map this often in this time. */
 void assert_no_storm(int64_t asks, int64_t took_us, int limiters, const char *what);
 
-/* ---- Callers all the while ---- */
+/* ---- Callers in the background ---- */
 
 enum load_way { LOAD_TRY, LOAD_BATCH, LOAD_SUBMIT };
-enum { LOAD_GROUP = 8 }; /* of a batch, and submitted together */
+enum { LOAD_GROUP = 8 }; /* requests of one batch, or submitted together */
 
 /* A limit whose keys are soon spent. */
 enum { FEW = 20 };
@@ -51,41 +51,41 @@ enum { FEW = 20 };
 
 struct load_key {
     char text[LOAD_KEY_SIZE];
-    _Atomic int64_t allowed, by_others; /* what was admitted, and what of it not by Redis */
+    _Atomic int64_t allowed, by_others; /* admitted permits; those of them that Redis did not admit */
 };
 
 struct load {
     weir *limiter;
     weir_limit *limit;
     enum load_way way;
-    int in_a_row;     /* how often a key is asked for before the next one; 0: once */
+    int in_a_row;     /* requests for a key before the next one; 0: one */
     int64_t pause_us; /* after each call */
     size_t n;
     struct load_key keys[LOAD_KEYS_MOST];
     struct crew crew;
     atomic_bool done;
-    atomic_int failed, error;         /* calls that a caller saw fail, the last error */
-    _Atomic int64_t calls, others;    /* others: decided by another than Redis */
+    atomic_int failed, error;         /* failed calls; the last error */
+    _Atomic int64_t calls, others;    /* others: calls that Redis did not decide */
     _Atomic int64_t longest_us;       /* call */
-    _Atomic int64_t redis_us, gap_us; /* when Redis decided last; the longest time that it did not */
+    _Atomic int64_t redis_us, gap_us; /* when Redis decided last; the longest time without its decision */
 };
 
-/* Add keys whose slots are between these two, until there are `n`. */
+/* Add keys with slots between `first` and `last` until there are `n`. */
 void load_keys(struct load *load, unsigned first, unsigned last, size_t n);
 
-/* Take one permit of one key after the other, each thread from a place of its own, until load_end(). */
+/* Take one permit of one key after another until load_end(); each thread begins at another key. */
 void load_start(struct load *load, weir *limiter, weir_limit *limit, int threads);
 void load_end(struct load *load);
 void load_print(const struct load *load, const char *what);
 
-/* No error, and nobody but Redis has decided. */
+/* Assert that no call failed and that Redis decided all of them. */
 void assert_load_undisturbed(const struct load *load);
-/* Likewise, and each key is charged with what was admitted, no permit more or less. */
+/* The same, and that each key is charged exactly what was admitted. */
 void assert_load_exact(const struct load *load);
-/* Of a load on a limit of FEW_OF_EACH: what was admitted of each key by Redis, with all that is left, is at most FEW
- * for each time that it could have begun anew, and FEW if there was one only; and no more than FEW by others. */
+/* Assert for each key of a limit of FEW_OF_EACH: what Redis admitted and what is left is at most FEW for each of the
+ * `beginnings` of its state, exactly FEW if there was only one; and the fallback admitted at most FEW. */
 void assert_few(struct load *load, int beginnings, const char *what);
-/* The permits with which a key is charged. */
+/* Return the permits that are charged to a key. */
 int64_t charged(weir_limit *limit, const char *key);
 
 #endif

@@ -1,9 +1,9 @@
-/* cluster_speaker.c - a node of a Redis Cluster that says what a test tells it to: see cluster_speaker.h. */
+/* cluster_speaker.c - a fake node of a Redis Cluster with scripted replies: see cluster_speaker.h. */
 #include "cluster_speaker.h"
 
 #include <stdio.h>
 
-/* `says`, with a number for the word PORT in it. */
+/* Return `says` with the word PORT replaced by a number. */
 static void say_with_port(struct fake_reply *reply, const char *says, int number)
 {
     const char *port = strstr(says, "PORT");

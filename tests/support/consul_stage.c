@@ -32,7 +32,7 @@ static char ca_path[128] = "not set";
 CURLcode __wrap_curl_easy_setopt(CURL *easy, CURLoption option, ...);
 CURLcode __real_curl_easy_setopt(CURL *easy, CURLoption option, ...);
 
-/* All that weir sets is a pointer or a long: what has the size of either is passed on. */
+/* Weir only sets pointers and longs, which have the same size: forward a word. */
 CURLcode __wrap_curl_easy_setopt(CURL *easy, CURLoption option, ...)
 {
     va_list arguments;

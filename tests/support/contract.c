@@ -1,4 +1,4 @@
-/* contract.c - what every backend must do: see contract.h. The backend under test is that of the loop index _i. */
+/* contract.c - what every backend must do: see contract.h. The loop index _i selects the backend under test. */
 #include "contract.h"
 
 #include "core/ground/clock.h"
@@ -36,7 +36,7 @@ static void refund(weir_limit *limit, const char *key, int64_t cost)
 
 /* ---- Arguments and names ---- */
 
-/* Every verb refuses the argument, and nothing that the caller gave to be written is. */
+/* Assert that every verb refuses the argument and writes no output. */
 static void assert_refused(struct scene *scene, weir_limit *limit, struct weir_key key, int64_t cost)
 {
     struct weir_decision decision, untouched;
@@ -551,7 +551,7 @@ static void complete(struct weir_op *op, int status)
     atomic_fetch_add(&completion->runs, 1);
 }
 
-/* Submit with a `done` of its own; the answer is in op->decision. */
+/* Submit and wait for the answer in op->decision. */
 static void submit_and_wait(weir *limiter, struct weir_op *op)
 {
     struct completion completion = { 0, 0 };
@@ -606,7 +606,7 @@ START_TEST(an_override_decides_for_its_keys_alone_and_they_keep_what_they_have_u
     ck_assert_int_eq(taken(limit, "gold-1", 4).remaining, 6);
     ck_assert_int_eq(taken(limit, "lead", 4).remaining, 6);
     scene_define_text(&scene, "api/gold-*", "fixed_window limit=20 period=1d");
-    ck_assert_int_eq(peeked(limit, "gold-1", 4).remaining, 16); /* nothing is leased that the next change loses */
+    ck_assert_int_eq(peeked(limit, "gold-1", 4).remaining, 16); /* no lease that the next change would lose */
     scene_define_text(&scene, "api/gold-1", "fixed_window limit=40 period=1d");
     ck_assert_int_eq(taken(limit, "gold-1", 26).remaining, 10);
     const struct weir_request requests[] = { request_of(limit, "gold-1", 5), request_of(limit, "gold-2", 15),
@@ -772,7 +772,7 @@ START_TEST(an_acquire_that_cannot_be_served_within_its_bound_is_denied_at_once)
 {
     CLOSED_BY(scene_close) struct scene scene;
     struct weir_decision decision;
-    open_backend(&scene, _i); /* its clock stands still: who waits here, waits for ever */
+    open_backend(&scene, _i); /* its clock stands still: a call that waits would never return */
     weir_limit *limit = scene_define_text(&scene, "limit", "token_bucket limit=2 period=2h");
     weir_limit *queue = scene_define_text(&scene, "queue", "leaky_bucket limit=2 period=2h capacity=9");
     struct weir_key key = weir_key_text("a");
@@ -788,8 +788,8 @@ START_TEST(an_acquire_that_cannot_be_served_within_its_bound_is_denied_at_once)
     must_succeed(weir_acquire(queue, key, 1, WEIR_MINUTE, &decision));
     ck_assert(!decision.allowed && decision.delay_us == 0);
     ck_assert_int_ge(decision.retry_after_us, WEIR_HOUR - WEIR_MINUTE);
-    ck_assert_int_lt(decision.retry_after_us, WEIR_HOUR); /* less by what it would have waited */
-    ck_assert_int_eq(peeked(queue, "a", 1).remaining, 8); /* what was not waited for was given back */
+    ck_assert_int_lt(decision.retry_after_us, WEIR_HOUR); /* shorter by the permitted wait */
+    ck_assert_int_eq(peeked(queue, "a", 1).remaining, 8); /* the declined permit was given back */
 }
 END_TEST
 
@@ -844,7 +844,7 @@ static void *wait_for_permits(void *user)
     return NULL;
 }
 
-/* Return once the thread sleeps: it holds no lock that another one holds, so it sleeps in weir_acquire(). */
+/* Wait until the thread sleeps. No other thread holds a lock that it needs, so it sleeps in weir_acquire(). */
 static void await_sleep(struct waiter *waiter)
 {
     char path[64], state = '?';

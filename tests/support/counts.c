@@ -1,8 +1,8 @@
-/* counts.c - in a coverage build, has a process write its counts also where it does not end by exit().
+/* counts.c - in a coverage build, make a process write its counts even if it does not end with exit().
  *
- * Links with -Wl,--wrap= for each of _exit, execvp and raise. One that a signal ends from outside writes none. What a
- * process has counted is for that process to write: its child begins with nothing. GCC would have the parent write and
- * begin anew before each fork(), while its other threads go on counting; -fno-builtin-fork keeps it from that.
+ * Link with -Wl,--wrap= for _exit, execvp and raise. A process that an outside signal kills writes nothing. Each
+ * process writes its own counts; a child begins with none. GCC would make the parent write and reset its counts before
+ * each fork() while other threads count; -fno-builtin-fork prevents that.
  */
 #include <gcov.h>
 #include <pthread.h>
@@ -17,7 +17,7 @@ _Noreturn void __wrap__exit(int status);
 int __wrap_execvp(const char *file, char *const words[]);
 int __wrap_raise(int number);
 
-/* Before anybody else asks to be called in a child, and so before them: what they do there is the child's. */
+/* Register first, so that this runs first in a child: what later handlers do there counts for the child. */
 __attribute__((constructor(101))) static void begin_anew_in_children(void)
 {
     pthread_atfork(NULL, NULL, __gcov_reset);
@@ -40,6 +40,6 @@ int __wrap_execvp(const char *file, char *const words[])
 int __wrap_raise(int number)
 {
     __gcov_dump();
-    __gcov_reset(); /* it may be a signal that ends nothing */
+    __gcov_reset(); /* the signal may not end the process */
     return __real_raise(number);
 }

@@ -7,7 +7,7 @@
 #include <sys/mman.h>
 #include <sys/types.h>
 
-/* The linker's names for the functions that are wrapped, and for what wraps them. */
+/* The linker's names for the wrapped functions and their wrappers. */
 void *__real_malloc(size_t size);
 void *__real_calloc(size_t count, size_t size);
 void *__real_realloc(void *block, size_t size);
@@ -30,7 +30,7 @@ int __wrap_munmap(void *address, size_t len);
 static bool watching, stubborn, failed;
 static int64_t count, fail_at, mapped_bytes;
 
-/* The blocks that are held: open addressing, linear probing, entries moved up when one goes. */
+/* The held blocks: open addressing, linear probing, backward shift on removal. */
 #define SLOTS ((size_t)1 << 16)
 static const void *slots[SLOTS];
 static int64_t held;
@@ -58,7 +58,7 @@ static void *hold(void *block)
     return block;
 }
 
-/* Blocks from before the watch, and those that libc allocated, are not known here. */
+/* The table does not know libc's blocks and those from before the watch. */
 static void let_go(const void *block)
 {
     size_t i = slot_of(block);
@@ -106,7 +106,7 @@ void *__wrap_realloc(void *block, size_t size)
 {
     if (is_to_fail())
         return NULL;
-    let_go(block); /* by its address, which is not looked at again */
+    let_go(block); /* uses the address only as a number */
     return hold(__real_realloc(block, size));
 }
 
@@ -142,7 +142,7 @@ void *__wrap_mmap(void *address, size_t len, int protection, int flags, int file
     return mapped;
 }
 
-/* What mmap() is called where hiredis' own flags ask for wide file offsets. */
+/* The name of mmap() in code built with wide file offsets, such as hiredis. */
 void *__wrap_mmap64(void *address, size_t len, int protection, int flags, int file, off_t offset)
 {
     return __wrap_mmap(address, len, protection, flags, file, offset);

@@ -1,4 +1,4 @@
-/* failing_calls.c - the ways in which calls fail, and when it is time: see failing_calls.h. */
+/* failing_calls.c - how calls fail, and which call does: see failing_calls.h. */
 #include "failing_calls.h"
 
 #include <errno.h>
@@ -44,8 +44,8 @@ const char *const call_names[CALL_COUNT] = {
     [CALL_ATFORK] = "pthread_atfork",
 };
 
-/* EAGAIN where a socket is full or empty is as if it had been; on an eventfd, which never is full, it would be a lie by
- * which a ring is lost. */
+/* A socket may always report EAGAIN, as if it were full or empty. An eventfd never is full, so EAGAIN would wrongly
+ * lose a wake-up. */
 const struct call_form call_forms[] = {
     { CALL_SOCKET, "EMFILE", EMFILE, CALL_FAILS, false, false },
     { CALL_SOCKET, "ENOBUFS", ENOBUFS, CALL_FAILS, true, false },
@@ -107,20 +107,20 @@ const struct call_form call_forms[] = {
 };
 const size_t call_form_count = sizeof call_forms / sizeof call_forms[0];
 
-/* ---- What is watched ---- */
+/* ---- The watch ---- */
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* of all below */
-static struct calls_record *noted;                        /* NULL: nobody watches */
-static struct calls_plan planned;                         /* nth 0: nothing is to fail */
-static int64_t come;                                      /* calls from the place that is planned */
+static struct calls_record *noted;                        /* NULL: no thread watches */
+static struct calls_plan planned;                         /* nth 0: no call fails */
+static int64_t come;                                      /* calls from the planned site so far */
 static bool relents;
 
-static atomic_bool watches; /* whether anybody does; a hint, for calls from before there are locks */
+static atomic_bool watches; /* true while a thread watches; a hint for calls before locks work */
 
 static _Thread_local bool is_watcher;
 static _Thread_local int paused;
 
-/* Where a sanitizer's library is, which is none of weir's. */
+/* The addresses of a sanitizer's library, whose calls are not weir's. */
 enum { SANITIZERS_MOST = 4 };
 static struct {
     uintptr_t begin, end;
@@ -255,7 +255,7 @@ void calls_resume(void)
     paused--;
 }
 
-/* ---- Before all else ---- */
+/* ---- Initialisation ---- */
 
 static void before_fork(void)
 {

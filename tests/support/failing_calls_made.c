@@ -1,5 +1,5 @@
-/* failing_calls_made.c - what is called in the place of the system's functions: see failing_calls.h. */
-#undef _FORTIFY_SOURCE /* whose inline functions have the names of those that are defined here */
+/* failing_calls_made.c - the definitions that replace the system's functions: see failing_calls.h. */
+#undef _FORTIFY_SOURCE /* its inline functions have the same names */
 #include "failing_calls.h"
 
 #include <dlfcn.h>
@@ -31,7 +31,7 @@
     X(syscall) X(pthread_create) X(pthread_key_create) X(pthread_setspecific) X(__register_atfork)
 /* clang-format on */
 
-/* Glibc's pthread_atfork() is linked into each program, and calls this. And its checks of sizes, which are left out. */
+/* Glibc links pthread_atfork() into each program; it calls this. Its fortified variants follow, without the checks. */
 int __register_atfork(void (*before)(void), void (*in_parent)(void), void (*in_child)(void), void *library);
 char *__realpath_chk(const char *path, char *resolved, size_t size);
 
@@ -46,7 +46,7 @@ static void find(void *function, size_t size, const char *name)
     memcpy(function, &found, size);
 }
 
-/* Before there is any thread; what libraries call sooner, as they start, finds its own. */
+/* Runs before any thread starts. Earlier calls, from starting libraries, look up their functions themselves. */
 #define FIND_REAL(name) find(&real_##name, sizeof real_##name, #name);
 __attribute__((constructor)) static void find_all(void)
 {
@@ -56,10 +56,10 @@ __attribute__((constructor)) static void find_all(void)
 
 #define REAL(name) (real_##name ? (void)0 : find(&real_##name, sizeof real_##name, #name), real_##name)
 
-/* The place that called the function that this stands in. */
+/* The address that called the enclosing function. */
 #define FORM(call) calls_form(call, __builtin_return_address(0))
 
-/* For what fails by -1 and errno: whether that is all there is to do. */
+/* For functions that fail with -1 and errno: true if the call must fail without effect. */
 static bool fails(const struct call_form *form)
 {
     if (form && form->way == CALL_FAILS)
@@ -135,7 +135,7 @@ int getsockopt(int fd, int level, int name, void *restrict value, socklen_t *res
     return fails(FORM(CALL_GETSOCKOPT)) ? -1 : REAL(getsockopt)(fd, level, name, value, len);
 }
 
-/* What it takes beside the command is of the size of a pointer or of an int, and passed on as either. */
+/* The optional argument is an int or a pointer; both are forwarded in a pointer's size. */
 int fcntl(int fd, int command, ...)
 {
     va_list arguments;
@@ -269,7 +269,7 @@ int nanosleep(const struct timespec *time, struct timespec *left)
     return -1;
 }
 
-/* As the C library does, it passes six words on, whether or not there are so many. */
+/* Forward six words, as the C library does, even if the call has fewer. */
 long syscall(long number, ...)
 {
     long words[6];

@@ -15,7 +15,7 @@
 
 enum { KEY_SIZE = 64, DRAIN_MOST = 100000 };
 #define RECOVERY_MOST_US (20 * WEIR_SECOND)
-#define FOLLOWED_MOST_US (WEIR_SECOND / 2) /* that what is followed is waited for while calls fail */
+#define FOLLOWED_MOST_US (WEIR_SECOND / 2) /* longest wait for followed sources while calls fail */
 
 struct tally {
     struct failing_run *run;
@@ -23,18 +23,20 @@ struct tally {
     weir *limiter;
     weir_limit *limit, *other;
     char key[KEY_SIZE];
-    int64_t admitted, unknown;  /* permits; `unknown`: that may have been charged without being admitted */
+    int64_t admitted, unknown;  /* permits; `unknown`: charged perhaps, but not admitted */
     int64_t given, maybe_given; /* back */
-    int64_t to_explain;         /* errors and fallbacks whose reason the log is to tell */
+    int64_t to_explain;         /* errors and fallbacks that the log must explain */
 };
 
 /* ---- Answers ---- */
 
-/* Whether an error is one that the call may end with. */
+/* Blame an error that the call may not return. */
 static void take_error(struct tally *tally, const char *verb, int status)
 {
     tally->run->errors++;
-    if (status != WEIR_ENOMEM && !(INSTRUMENTED && status == WEIR_ETIME)) /* one is late by itself, and no line is due */
+    if (status != WEIR_ENOMEM &&
+        !(INSTRUMENTED &&
+          status == WEIR_ETIME)) /* an instrumented call may be late without a failure, and logs nothing */
         tally->to_explain++;
     if (status != WEIR_EIO && status != WEIR_ETIME && status != WEIR_ENOMEM)
         run_blame(tally->run, "%s ends with \"%s\"", verb, weir_strerror(status));
@@ -82,7 +84,7 @@ static void take_answer(struct tally *tally, const char *verb, int status, const
         return;
     }
     look_at_source(tally, verb, (enum weir_source)decision->source);
-    if (decision->source != WEIR_BY_FAIL_OPEN) /* which is not counted */
+    if (decision->source != WEIR_BY_FAIL_OPEN) /* which charges nothing */
         tally->admitted += decision->allowed ? cost : 0;
     tally->unknown += is_fallback((enum weir_source)decision->source) ? cost : 0;
 }
@@ -160,7 +162,7 @@ static void look_and_give_back(struct tally *tally)
 
 struct submitted {
     struct weir_op op;
-    int result, status; /* of weir_submit(); once it is done */
+    int result, status; /* of weir_submit(); of `done` */
     atomic_bool is_done;
 };
 
@@ -171,7 +173,7 @@ static void done(struct weir_op *op, int status)
     atomic_store(&submitted->is_done, true);
 }
 
-/* The test's own, as an event loop's. */
+/* The caller's op, as in an event loop. */
 static void await(struct tally *tally, struct submitted *submitted, int event_fd)
 {
     struct pollfd ready = { .fd = event_fd, .events = POLLIN };
@@ -264,7 +266,7 @@ static void recover(struct tally *tally)
     if (!await_limit(tally, until_us - clock_monotonic_us()))
         run_blame(tally->run, "the limit after the failure is %lld", (long long)limit_of(tally));
     do {
-        status = weir_peek(tally->other, weir_key_text(tally->key), 1, &decision); /* nothing of it is leased */
+        status = weir_peek(tally->other, weir_key_text(tally->key), 1, &decision); /* this key has no lease */
         if (status == WEIR_OK && is_right_source(tally, (enum weir_source)decision.source))
             return;
         a_moment();
@@ -273,7 +275,7 @@ static void recover(struct tally *tally)
               decision.source);
 }
 
-/* Take all that is there, and hold it against all that was. */
+/* Take all permits that are left and compare the total with the limit. */
 static void drain(struct tally *tally)
 {
     const int64_t limit = limit_of(tally) + tally->given;
@@ -293,7 +295,7 @@ static void drain(struct tally *tally)
     if (tally->mode->leases && stats.lease_hits == 0)
         run_blame(tally->run, "nothing was leased");
     if (tally->mode->leases && atomic_load(&tally->run->lines) > 0)
-        return; /* an answer that brought a lease may be lost */
+        return; /* a lost answer may have carried a lease */
     tally->unknown += (int64_t)stats.lease_lost;
     if (tally->admitted < limit - tally->unknown)
         run_blame(tally->run, "%lld permits were admitted, where %lld at least were there", (long long)tally->admitted,
@@ -316,7 +318,7 @@ static void ask(struct tally *tally)
         run_blame(tally->run, "weir_stats_read fails");
 }
 
-/* Everything between the limiter's beginning and its end. */
+/* All requests between the limiter's opening and closing. */
 static void use(struct tally *tally)
 {
     const struct failing_mode *mode = tally->mode;
@@ -333,7 +335,7 @@ static void use(struct tally *tally)
     calls_go_on();
 }
 
-/* What the log must say, and must not. */
+/* Blame missing and forbidden log lines. */
 static void look_at_log(const struct tally *tally)
 {
     struct failing_run *run = tally->run;
@@ -345,7 +347,7 @@ static void look_at_log(const struct tally *tally)
         run_blame(run, "something fails of itself");
 }
 
-/* Whom it blames is in what both share. */
+/* The child puts its blame into the shared memory. */
 static void use_in_child(struct tally *tally)
 {
     if (tally->mode->has_event_fd)

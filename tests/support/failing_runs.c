@@ -76,7 +76,7 @@ void run_log(void *user, enum weir_log_level level, const char *line)
     atomic_fetch_add(&run->lines, 1);
 }
 
-/* How many entries, but for "." and "..", a folder of numbers has; those below DESCRIPTORS_MOST are set in `has`. */
+/* Return how many entries except "." and ".." a folder of numbers has; set those below DESCRIPTORS_MOST in `has`. */
 static int entries(const char *path, bool has[DESCRIPTORS_MOST])
 {
     int count = 0;
@@ -111,7 +111,7 @@ static void a_moment(void)
     nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
 }
 
-/* Threads that nobody waits for, such as one that asks for a name, may still be about to end. */
+/* Detached threads, such as one that resolves a name, may still be ending. */
 static void look_at_threads(struct failing_run *run, int before)
 {
     const int64_t until_ms = now_ms() + THREADS_WAIT_MS;
@@ -127,7 +127,7 @@ int64_t run_processor_most_ms(void)
     return PROCESSOR_MOST_MS * (patience() > 1 ? 3 : 1);
 }
 
-/* Who tries again without a pause takes a processor for as long as the failure lasts. */
+/* A retry loop without a pause uses a processor as long as the failure lasts. */
 static void look_at_time(struct failing_run *run)
 {
     struct rusage used;
@@ -156,7 +156,7 @@ static void look_at_descriptors(struct failing_run *run, const bool before[DESCR
 static _Noreturn void play(struct failing_run *run)
 {
     bool before[DESCRIPTORS_MOST] = { false };
-    pthread_t thread; /* the first one of a process brings along what is a sanitizer's */
+    pthread_t thread; /* a process's first thread also creates what a sanitizer needs */
     if (pthread_create(&thread, NULL, nothing, NULL) == 0)
         pthread_join(thread, NULL);
     const int threads = entries("/proc/self/task", NULL);
@@ -175,7 +175,7 @@ static _Noreturn void play(struct failing_run *run)
     _exit(0);
 }
 
-/* ---- In the one that waits ---- */
+/* ---- In the waiting process ---- */
 
 struct child {
     pid_t pid; /* 0: none */
@@ -201,7 +201,7 @@ static void blame_child(const struct child *child, const char *what, int number)
         snprintf(blame, sizeof child->run->blame, "%s %d", what, number);
 }
 
-/* Whether it has ended. */
+/* True if the run has ended. */
 static bool child_look(struct child *child)
 {
     int status;
@@ -240,7 +240,7 @@ static void play_all(struct failing_run *runs, size_t count)
     }
 }
 
-/* A machine that stands still for a while may count that as the run's own time: who took long has another try, alone. */
+/* A pause of the machine may count as the run's time: repeat a slow run alone. */
 static void play_long_ones_again(struct failing_run *runs, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
@@ -251,7 +251,7 @@ static void play_long_ones_again(struct failing_run *runs, size_t count)
     }
 }
 
-/* ---- What is to be tried ---- */
+/* ---- Trials ---- */
 
 struct trials {
     struct failing_run *runs;
@@ -280,7 +280,7 @@ static void add_all(struct trials *trials, const struct call_site *site)
     }
 }
 
-/* In a library, and not in this program. */
+/* True if the site is in a library, not in this program. */
 static bool is_elsewhere(const struct call_site *site)
 {
     Dl_info from, here;
@@ -288,7 +288,7 @@ static bool is_elsewhere(const struct call_site *site)
            from.dli_fbase != here.dli_fbase;
 }
 
-/* ---- What came of it ---- */
+/* ---- Results ---- */
 
 static void describe(const struct failing_run *run, char *text, size_t size)
 {
@@ -359,7 +359,7 @@ void failing_play(const struct failing_scene *scene, bool expects_blame, struct 
     for (size_t i = 0; i < runs[0].record.site_count; i++) {
         const struct call_site *site = &runs[0].record.sites[i];
         const bool elsewhere = is_elsewhere(site);
-        if (!elsewhere || site->call != CALL_THREAD_SET) /* OpenSSL forgets to free what it cannot keep by it */
+        if (!elsewhere || site->call != CALL_THREAD_SET) /* OpenSSL leaks if it fails */
             add_all(&trials, site);
         out->elsewhere += elsewhere;
     }

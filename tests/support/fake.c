@@ -1,4 +1,4 @@
-/* fake.c - a backend at the test's command: see fake.h. */
+/* fake.c - a scripted backend: see fake.h. */
 #include "fake.h"
 
 static void decide_one(struct fake *fake, const struct weir_backend_request *request, struct weir_decision *out)

@@ -1,4 +1,4 @@
-/* mirror.c - what Redis must hold for a key: see mirror.h. */
+/* mirror.c - the state that Redis must hold for a key: see mirror.h. */
 #include "mirror.h"
 
 #include "core/ground/arith.h"
@@ -96,7 +96,7 @@ size_t mirror_bytes(const struct mirror *mirror, unsigned char out[MIRROR_BYTES_
     return 3 + own_len + under_plan_bytes(&mirror->former, out + 3 + own_len);
 }
 
-/* One whose anchor is so far ahead that it will be moved back counts from there. */
+/* A state whose anchor will be rebased counts from the new anchor. */
 int64_t mirror_fresh_at_us(const struct mirror *mirror, int64_t now_us)
 {
     int64_t fresh_at_us = mirror->stored ? state_fresh_at_us(&mirror->own.plan, mirror->own.state) : 0;
@@ -119,7 +119,7 @@ static bool is_under(const struct under_plan *under, const struct weir_plan *pla
     return redis_stamp_write(plan, stamps[1]) == len && memcmp(stamps[0], stamps[1], len) == 0;
 }
 
-/* Permits in use, rounded up; *at_us is moved on to the time at which a clock that stepped back is held. */
+/* Return the used permits, rounded up. Moves *at_us forward to the state's time if the clock stepped back. */
 static int64_t used_in(const struct under_plan *under, int64_t now_us, int64_t *at_us)
 {
     int64_t held_us = now_us;
@@ -128,7 +128,7 @@ static int64_t used_in(const struct under_plan *under, int64_t now_us, int64_t *
     return used;
 }
 
-/* True if it was carried over, perhaps to nothing. */
+/* True if the state was carried over, perhaps to a fresh one. */
 static bool mirror_carry(struct mirror *mirror, const struct weir_plan *plan, int64_t now_us)
 {
     if (!mirror->stored || is_under(&mirror->own, plan))
@@ -164,7 +164,7 @@ bool mirror_found(const struct mirror *mirror, const struct weir_plan *plan, int
 
 /* ---- Requests ---- */
 
-/* What is written is written as of now, but for a sliding window, which keeps its counts until it is charged. */
+/* Redis writes a state at the current time, except a sliding window, which keeps its counts until a charge. */
 static void refresh(struct mirror *mirror, const struct weir_plan *plan, int64_t now_us)
 {
     struct weir_decision decision;
@@ -219,7 +219,7 @@ bool mirror_decide(struct mirror *mirror, const struct weir_plan *plan, enum wei
         written = true;
         if (verb == WEIR_TAKE && out->allowed)
             former_charge(mirror, now_us, cost);
-        if (out->reset_after_us == 0) { /* given back: what is too old to count goes as well */
+        if (out->reset_after_us == 0) { /* refunded: expired blocks go as well */
             state_charge(plan, mirror->own.state, now_us, 0);
             mirror->has_former = mirror->has_former && used_in(&mirror->former, now_us, &at_us) > 0;
             mirror->stored = mirror->has_former;
@@ -233,7 +233,7 @@ bool mirror_decide(struct mirror *mirror, const struct weir_plan *plan, enum wei
 bool mirror_take_ahead(struct mirror *mirror, const struct weir_plan *plan, int64_t cost, int64_t ahead,
                        uint32_t spread, int64_t now_us, struct weir_decision *out)
 {
-    /* More than it can ever admit: that writes a rebase, if one is due. */
+    /* A cost that never fits writes only a due rebase. */
     bool written = mirror_decide(mirror, plan, WEIR_TAKE, cost > 0 ? cost : plan->size + 1, now_us, out);
     if (cost > 0 && !out->allowed)
         return written;
@@ -258,7 +258,7 @@ bool mirror_try_all(struct mirror *const *mirrors, const struct weir_plan *plans
         mirror_decide(mirrors[i], &plans[i], WEIR_PEEK, costs[i], now_us, &decision);
         allowed = allowed && decision.allowed;
     }
-    for (size_t i = 0; i < n; i++) /* more than it can ever admit: that writes a rebase, if one is due */
+    for (size_t i = 0; i < n; i++) /* a cost that never fits writes only a due rebase */
         if (mirror_decide(mirrors[i], &plans[i], WEIR_TAKE, allowed ? costs[i] : plans[i].size + 1, now_us, &decision))
             written[i] = true;
         else if (written[i])

@@ -1,9 +1,9 @@
-/* model.c - semantics.md once more, slow and exact: see model.h.
+/* model.c - a second, slow and exact implementation of the semantics: see model.h.
  *
- * Every algorithm is one function, used_at(): how much of a state is still used at a time. All else follows from it
- * by definition: a cost is admitted if it fits beside what is used; it can be retried at the first microsecond at
- * which it is admitted; a key is as good as new at the first at which nothing is used. A greedy bucket's level is
- * kept as a fraction of permits over its period, so that draining multiplies and never divides.
+ * One function defines every algorithm: used_at() returns the permits in use at a time. The rest follows. A cost is
+ * admitted if it fits beside the used permits. Its retry_after is the first microsecond at which it is admitted. A key
+ * is idle from the first microsecond at which no permit is used. A greedy bucket's level is a fraction of permits over
+ * its period, so draining multiplies and never divides.
  */
 #include "model.h"
 
@@ -36,8 +36,8 @@ static bool weights_are_known(const struct model_share *share)
     return share->weights != NULL || share->total == share->instances * share->weight;
 }
 
-/* This share's part of `whole` permits. Among the instances whose own part is `least` or more, those first in order
- * get one more each until nothing is left over. */
+/* Return this share's part of `whole` permits. Permits left over go, one each, to the first instances whose own part is
+ * `least` or more. */
 static int64_t part_of(const struct model_share *share, int64_t whole, int64_t least)
 {
     int64_t own = (int64_t)((wide)whole * share->weight / share->total);
@@ -76,8 +76,8 @@ static bool policy_is_in_range(const struct weir_policy *policy)
            within(policy->blocks, 0, sliding ? WEIR_MAX_BLOCKS : 0);
 }
 
-/* The finest tick whose multiples make up the period and for which a full bucket, counted in the units that make
- * a tick's drain whole, stays below 2^53; 0 if there is none. */
+/* Return the finest tick that divides the period and keeps a full bucket, in units that make a tick's drain whole,
+ * below 2^53; 0 if there is none. */
 static int64_t finest_tick_us(const struct weir_policy *policy, const struct model_rule *rule)
 {
     for (int64_t tick_us = 1; tick_us <= 10000000 && policy->period_us % tick_us == 0; tick_us *= 10) {
@@ -111,7 +111,7 @@ static bool make_interval(const struct weir_policy *policy, const struct model_s
     rule->size = (part != 0 ? part : 1) + part_of(share, policy->debt, 0);
     rule->permits = part_of(share, policy->limit, 1);
     rule->period_us = policy->period_us;
-    if (rule->permits == 0) { /* less than a permit a period: one permit at a time, as seldom as that is */
+    if (rule->permits == 0) { /* less than a permit a period: one permit each longer period */
         wide rate = (wide)policy->limit * share->weight;
         rule->permits = 1;
         rule->period_us = ((wide)policy->period_us * share->total + rate - 1) / rate;
@@ -158,7 +158,7 @@ bool model_rule_same(const struct model_rule *a, const struct model_rule *b)
            a->blocks == b->blocks;
 }
 
-/* ---- What is used, and when ---- */
+/* ---- Used permits over time ---- */
 
 static bool is_greedy(const struct model_rule *rule)
 {
@@ -166,7 +166,7 @@ static bool is_greedy(const struct model_rule *rule)
            (rule->algorithm == WEIR_TOKEN_BUCKET && rule->refill == WEIR_GREEDY);
 }
 
-/* How many units of `used` make up a permit. */
+/* Return the units of `used` in a permit. */
 static wide units_of_a_permit(const struct model_rule *rule)
 {
     return is_greedy(rule) ? rule->period_us : 1;
@@ -182,8 +182,8 @@ static wide used_in_blocks(const struct model_use *use, int64_t time_us)
     return sum;
 }
 
-/* When the window or interval that begins at the anchor ends: a period later, and with align=epoch at the first point of
- * the grid from there on. */
+/* Return the end of the window or interval that begins at the anchor: a period later, with align=epoch rounded up to
+ * the grid. */
 static wide first_end(const struct model_use *use)
 {
     wide end = use->anchor_us + use->rule.period_us;
@@ -192,7 +192,7 @@ static wide first_end(const struct model_use *use)
     return end;
 }
 
-/* What is still used at `time_us` by the rule that wrote the state. Time before the anchor stands still. */
+/* Return what is still used at `time_us` under the rule that wrote the state. Time before the anchor stands still. */
 static wide used_at(const struct model_use *use, int64_t time_us)
 {
     const struct model_rule *rule = &use->rule;
@@ -224,7 +224,7 @@ static bool is_new_at(const struct model_use *use, int64_t cost, int64_t time_us
     return used_at(use, time_us) == 0;
 }
 
-/* The least wait from `now_us` after which `holds` is true; once true it stays so. */
+/* Return the shortest wait from `now_us` after which `holds` is true; once true it stays true. */
 static int64_t least_wait_us(bool (*holds)(const struct model_use *use, int64_t cost, int64_t time_us),
                              const struct model_use *use, int64_t cost, int64_t now_us)
 {
@@ -246,7 +246,7 @@ static int64_t least_wait_us(bool (*holds)(const struct model_use *use, int64_t 
     return enough;
 }
 
-/* ---- What changes a state ---- */
+/* ---- Changes of a state ---- */
 
 static void use_init(struct model_use *use)
 {
@@ -254,7 +254,7 @@ static void use_init(struct model_use *use)
     use->block_count = 0;
 }
 
-/* The last point at or before `time_us` on which an anchor may lie when a state leaves fresh. */
+/* Return the last time up to `time_us` at which the anchor of a fresh state may be set. */
 static int64_t anchor_at(const struct model_rule *rule, int64_t time_us)
 {
     wide grid_us = 1;
@@ -265,7 +265,7 @@ static int64_t anchor_at(const struct model_rule *rule, int64_t time_us)
     return (int64_t)(time_us - time_us % grid_us);
 }
 
-/* The clock rule: a state anchored further ahead than the slack is moved to now, all that was used still used. */
+/* The clock rule: rebase a state whose anchor is further ahead than the slack; used permits stay used. */
 static void rebase(struct model_use *use, int64_t now_us)
 {
     if (use->fresh || use->anchor_us - now_us <= WEIR_CLOCK_SLACK_US)
@@ -274,7 +274,7 @@ static void rebase(struct model_use *use, int64_t now_us)
     int64_t anchor_us = on_grid ? anchor_at(&use->rule, now_us) : now_us;
     if (use->rule.algorithm == WEIR_SLIDING_WINDOW) {
         int64_t back = (int64_t)((use->anchor_us - anchor_us) / use->rule.period_us);
-        for (int i = 0; i < use->block_count; i++) { /* the older ones a block less, for they must stay for a period */
+        for (int i = 0; i < use->block_count; i++) { /* older blocks by one less, because they must last for a period */
             const bool is_newest = use->blocks[i].id * use->rule.period_us == use->anchor_us;
             use->blocks[i].id -= is_newest ? back : back - 1;
         }
@@ -282,7 +282,7 @@ static void rebase(struct model_use *use, int64_t now_us)
     use->anchor_us = anchor_us;
 }
 
-/* Bring a state to `time_us` before its use is written: what has drained is gone for good. */
+/* Bring a state to `time_us` before its use is written: drained permits are gone for good. */
 static void roll(struct model_use *use, int64_t time_us)
 {
     const struct model_rule *rule = &use->rule;
@@ -330,7 +330,7 @@ static void charge(struct model_use *use, const struct model_rule *rule, int64_t
         use->used += cost * units_of_a_permit(rule);
 }
 
-/* A sliding window gives back from its oldest counted block first. */
+/* A sliding window refunds its oldest counted block first. */
 static void refund_blocks(struct model_use *use, int64_t cost, int64_t time_us)
 {
     int64_t current = (int64_t)(time_us / use->rule.period_us);
@@ -400,7 +400,7 @@ bool model_state_has_former(const struct model_state *state)
     return !state->former.fresh;
 }
 
-/* The time at which a use is looked at: a clock that stepped back a little stands still. */
+/* Return the time at which to read a use: after a small step back time stands still. */
 static int64_t held_at(const struct model_use *use, int64_t now_us)
 {
     bool held = !use->fresh && use->anchor_us > now_us && use->anchor_us - now_us <= WEIR_CLOCK_SLACK_US;
@@ -433,9 +433,9 @@ int64_t model_state_even_us(const struct model_state *state, int64_t now_us)
     return enough;
 }
 
-/* A redefined limit: the permits used, by the own rule or the former one, whichever has more, are charged to the new
- * rule's fresh state. If that cannot hold them all, what had more stays as the former use. Where the former use has
- * more and is by the new rule itself, it goes on as it is. */
+/* Carry a state over to a redefined limit. The larger of the own and the former use is charged to a fresh state of the
+ * new rule. If that cannot hold all of it, the larger use stays as the former one. A former use that is larger and of
+ * the new rule itself continues unchanged. */
 static void carry_over(struct model_state *state, const struct model_rule *rule, int64_t now_us)
 {
     if (model_rule_same(&state->own.rule, rule))
@@ -460,7 +460,7 @@ static void carry_over(struct model_state *state, const struct model_rule *rule,
         charge(&state->own, rule, used, own_us > former_us ? own_us : former_us);
 }
 
-/* What was admitted, by the former rule: not more than that can hold. Once nothing is used it is over. */
+/* Charge admitted permits to the former use, up to its size. It ends when no permit is used. */
 static void charge_former(struct model_use *former, int64_t cost, int64_t now_us)
 {
     if (former->fresh)
@@ -480,7 +480,7 @@ static void charge_former(struct model_use *former, int64_t cost, int64_t now_us
 
 /* ---- Decisions ---- */
 
-/* What the clock rule and a redefinition make of the state; the time at which it is then looked at is returned. */
+/* Apply the clock rule and a redefinition to the state; return the time at which to read it. */
 static int64_t settle(struct model_state *state, const struct model_rule *rule, int64_t now_us)
 {
     if (state->own.fresh && state->former.fresh)
@@ -498,7 +498,7 @@ static void describe(const struct model_use *own, int64_t now_us, struct weir_de
     out->reset_after_us = least_wait_us(is_new_at, own, 0, now_us);
 }
 
-/* Decide a cost, charged or not, against a settled state. */
+/* Decide a cost on a state to which these rules have been applied, with or without a charge. */
 static void hold_against(struct model_use *own, int64_t cost, bool charged, int64_t time_us, int64_t now_us,
                          struct weir_decision *out)
 {
@@ -539,7 +539,7 @@ void model_decide(struct model_state *state, const struct model_rule *rule, enum
         copy_state(state, &next);
 }
 
-/* The cost that requests against the same state as requests[i] add up to; 0 if an earlier one stands for them. */
+/* Return the summed cost of all requests for the state of requests[i]; 0 if an earlier request has counted them. */
 static int64_t joint_cost(const struct model_request *requests, size_t n, size_t i)
 {
     int64_t cost = 0;
@@ -560,7 +560,7 @@ static int64_t longer_us(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-/* Whether `candidate` binds more than `best`: it denies and the other does not, or longer, or less is left. */
+/* True if `candidate` binds more than `best`: it alone denies, denies for longer, or leaves less. */
 static bool binds_more(const struct weir_decision *candidate, const struct weir_decision *best)
 {
     if (candidate->allowed != best->allowed)

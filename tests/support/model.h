@@ -1,8 +1,8 @@
-/* model.h - semantics.md once more, slow and exact: the truth that tests hold the library against.
+/* model.h - a second, slow and exact implementation of the semantics, with which tests compare the library.
  *
- * One state is one key of one limit and is kept for ever. Times to come (retry_after, reset_after, delay) are not
- * computed but found: by searching for the first microsecond at which the definition holds. Nothing here is shared
- * with the library but the types of weir.h.
+ * One state is one key of one limit and is kept for ever. The model does not compute the waits (retry_after,
+ * reset_after, delay): it searches for the first microsecond at which their definition holds. It shares nothing with
+ * the library except the types of weir.h.
  */
 #ifndef WEIR_TESTS_MODEL_H
 #define WEIR_TESTS_MODEL_H
@@ -23,12 +23,11 @@ struct model_rule {
     enum weir_algorithm algorithm;
     enum weir_refill refill;
     enum weir_align align;
-    int64_t size; /* the largest cost that a fresh key admits */
-    wide permits,
-        period_us;       /* so many permits come back a period; reduced to lowest terms where only the rate counts */
-    int64_t tick_us;     /* greedy, leaky: time counts in steps of this; otherwise 1 */
-    int64_t blocks;      /* sliding window; period_us is then one block's length */
-    bool lifted, zeroed; /* the share's part of a burst was 0 and became 1; of a window, and stayed 0 */
+    int64_t size;            /* the largest cost that a fresh key admits */
+    wide permits, period_us; /* `permits` come back each period; in lowest terms where only the rate counts */
+    int64_t tick_us;         /* greedy, leaky: time counts in steps of this; otherwise 1 */
+    int64_t blocks;          /* sliding window; period_us is then one block's length */
+    bool lifted, zeroed;     /* the share's part of a burst was 0 and became 1; of a window, and stayed 0 */
 };
 
 enum { MODEL_BLOCKS = WEIR_MAX_BLOCKS + 1 };
@@ -38,10 +37,10 @@ struct model_block {
     int64_t used; /* permits, never 0 */
 };
 
-/* What is used by one rule. */
+/* The permits used under one rule. */
 struct model_use {
-    bool fresh;             /* nothing is: what follows means nothing, but for the rule of a state with a former use */
-    struct model_rule rule; /* of the decision that wrote it */
+    bool fresh;             /* none: only `rule` means something, and only beside a former use */
+    struct model_rule rule; /* under which it was written */
     int64_t anchor_us;
     wide used; /* greedy, leaky: in units of 1/period_us permit; interval, fixed window: permits */
     int block_count;
@@ -49,32 +48,31 @@ struct model_use {
 };
 
 struct model_state {
-    struct model_use own;    /* what decides */
-    struct model_use former; /* by a rule before, and more than the limit's own rule can hold; or fresh */
+    struct model_use own;    /* decides */
+    struct model_use former; /* under an earlier rule, and more than the current rule can hold; or fresh */
 };
 
 enum model_verb { MODEL_TAKE, MODEL_PEEK, MODEL_REFUND, MODEL_RESET };
 
-/* The rule of `policy` for this share; false if semantics.md has the policy refused. */
+/* Write the rule of `policy` for this share. False if the semantics refuse the policy. */
 bool model_rule_make(const struct weir_policy *policy, const struct model_share *share, struct model_rule *rule);
 bool model_rule_same(const struct model_rule *a, const struct model_rule *b);
 
 void model_state_init(struct model_state *state);
 
-/* As if all that the rule allows had been taken at `since_us` from a fresh state. */
+/* Set the state as if all permits of the rule had been taken at `since_us`. */
 void model_state_cool(struct model_state *state, const struct model_rule *rule, int64_t since_us);
 
-/* Whether nothing of what the state holds is used at `now_us`, by the rules that wrote it. */
+/* True if no permit of the state is in use at `now_us` under the rules that wrote it. */
 bool model_state_is_idle(const struct model_state *state, int64_t now_us);
 
-/* Whether more has been used by a rule before than the limit's own rule could hold, and may still be. */
+/* True if the state has a former use, which may have drained by now. */
 bool model_state_has_former(const struct model_state *state);
 
-/* The wait from `now_us` until the former rule's use, as long as it is more, has come down to what the own one's is then;
- * 0: there is none, or it is not more. */
+/* Return how long the former use stays larger than the own one from `now_us` on; 0 if it is not larger. */
 int64_t model_state_even_us(const struct model_state *state, int64_t now_us);
 
-/* Decide one request at `now_us`; the decision's source is left WEIR_BY_MEMORY. */
+/* Decide one request at `now_us`; the decision's source is WEIR_BY_MEMORY. */
 void model_decide(struct model_state *state, const struct model_rule *rule, enum model_verb verb, int64_t cost,
                   int64_t now_us, struct weir_decision *out);
 
@@ -84,7 +82,7 @@ struct model_request {
     int64_t cost;
 };
 
-/* Several at once, all or nothing; requests may share a state, whose costs then add up. */
+/* Decide several requests, all or nothing. The costs of requests that share a state add up. */
 void model_decide_all(const struct model_request *requests, size_t n, int64_t now_us, struct weir_decision *out);
 
 #endif

@@ -1,4 +1,4 @@
-/* redis_place.c - where the fault tests take place: see redis_place.h. */
+/* redis_place.c - what the fault tests share: see redis_place.h. */
 #include "redis_place.h"
 
 #include <dirent.h>
@@ -82,16 +82,15 @@ int64_t place_info(struct place *place, const char *section, const char *name)
     return found == NULL ? 0 : strtoll(found + strlen(name), NULL, 10);
 }
 
-/* ---- For how long others had the processors ---- */
+/* ---- Time without a processor ---- */
 
 enum { LIMITER_THREADS = 4, TASKS_MOST = 128 };
 
-/* Where the system tells it of the threads that the latest limiters have made: callers in a crowd wait for those. Open
- * until the test's process ends. */
+/* The system's files on the threads of the latest limiters, for which callers may wait. Open until the process ends. */
 static atomic_int limiter_files[LIMITER_THREADS] = { -1, -1, -1, -1 };
 static unsigned limiter_files_opened;
 
-/* The threads of this process, in `tasks`; how many. */
+/* Write the threads of this process into `tasks`; return their number. */
 static int tasks_now(int tasks[TASKS_MOST])
 {
     int n = 0;
@@ -119,7 +118,7 @@ static void watch_new_tasks(const int *before, int before_n)
     }
 }
 
-/* How long a thread was ready to run and did not; 0 if the system does not tell, or no longer. */
+/* Return how long a thread was ready but not running; 0 if the system cannot say. */
 static int64_t told_by(int file)
 {
     char text[64];

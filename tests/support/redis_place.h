@@ -1,7 +1,7 @@
-/* redis_place.h - where the fault tests take place: a server, a proxy before it, and limiters of the public API.
+/* redis_place.h - what the fault tests share: a server, a proxy before it, and limiters of the public API.
  *
- * Times are real here. What a test asserts of them is several times what an idle machine shows, so that a busy one
- * passes too; the figures themselves are printed. For how long others had the processors is not counted where it is known.
+ * Times are real here. A test asserts several times what an idle machine shows, so that a busy one passes too, and
+ * prints the figures. Time during which other processes had the processors does not count where it is known.
  */
 #ifndef WEIR_TESTS_REDIS_PLACE_H
 #define WEIR_TESTS_REDIS_PLACE_H
@@ -17,7 +17,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-/* Nothing is refilled in the time of a test: every permit that is admitted is seen in `remaining`. */
+/* No permit comes back during a test, so `remaining` shows every admitted permit. */
 #define UNREFILLED "fixed_window limit=1000000 period=366d"
 #define FIFTY_AN_HOUR "token_bucket limit=50 period=1h"
 
@@ -34,9 +34,9 @@ struct place {
     struct redis_server server;
     struct fproxy *proxy; /* NULL: none */
     char proxy_url[96];   /* for the user of the server's URLs */
-    struct asker asker;   /* to the server, by its own way */
+    struct asker asker;   /* to the server, not through the proxy */
     pthread_mutex_t log_lock;
-    char log[16384]; /* the lines so far, cut where it is full */
+    char log[16384]; /* the lines so far, truncated when full */
     size_t log_len;
     atomic_int log_lines;
 };
@@ -45,20 +45,20 @@ struct place {
 void place_open(struct place *place, bool with_proxy, const char *const *config);
 void place_close(struct place *place);
 
-/* Distributed, to the proxy or else the server, as the user whom docs/redis.md tells of; the place's log; errors reach the
- * caller. */
+/* Return options for distributed mode through the proxy, if there is one, as the user that docs/redis.md describes.
+ * They log to the place and pass errors to the caller. */
 struct weir_options place_options(struct place *place, int64_t timeout_us);
-/* A place without a server: for the log of those who bring their own URL. */
+/* Open a place without a server, only for its log. */
 void place_open_bare(struct place *place);
 
 bool place_logged(struct place *place, const char *text);
 
-/* What the server answers to a command of text words; stays until the next. */
+/* Return the server's answer to a command of text words; valid until the next one. */
 #define place_ask(place, ...) \
     place_asked(place, asker_ask(&(place)->asker, place_reply, sizeof place_reply, __VA_ARGS__, NULL))
 extern char place_reply[65536];
 const char *place_asked(struct place *place, ssize_t len);
-/* The number after `name` in INFO; 0 if it is not there. */
+/* Return the number after `name` in INFO, or 0 if INFO does not have it. */
 int64_t place_info(struct place *place, const char *section, const char *name);
 
 weir *limiter_of(const struct weir_options *options);
@@ -67,20 +67,19 @@ weir_limit *limit_of(weir *limiter, const char *name, const char *policy);
 /* weir_try(), timed. */
 struct timed {
     int status;
-    int64_t took_us; /* but for: */
-    int64_t kept_us; /* it was ready to run, or one of its limiter's threads, and others had the processors */
+    int64_t took_us; /* without kept_us */
+    int64_t kept_us; /* for which the caller or a thread of its limiter was ready and got no processor */
     struct weir_decision decision;
 };
 struct timed timed_try(weir_limit *limit, const char *key, int64_t cost);
 
-/* Ask until Redis decides again, for RECOVERY_MOST_US at most, then fail; how long it took. `key` is asked for by
- * peeks. */
+/* Peek at `key` until Redis decides again, and return how long that took. Fails the test after RECOVERY_MOST_US. */
 int64_t recover(weir_limit *limit, const char *key);
 
-/* A decision of a take that is Redis' own: one that is late has another take after it. For as long as recover(). */
+/* Take until Redis decides, and return its decision. Fails the test after RECOVERY_MOST_US. */
 struct weir_decision taken_by_redis(weir_limit *limit, const char *key, int64_t cost);
 
-/* Threads that all do the same, each with the same argument. */
+/* Threads that all call the same function with the same argument. */
 struct crew {
     pthread_t threads[64];
     int n;
@@ -96,10 +95,10 @@ int64_t resident_bytes(void); /* of this process */
 
 enum { TRUTH_LEN = 19, ECHO_LEN = 4 };
 
-/* What an answer to this EVALSHA must repeat at its end: the end of the word that the items are in. */
+/* Return what the answer to this EVALSHA must repeat at its end: the end of the word that holds the items. */
 const char *echo_asked(const struct fake_request *request);
 
-/* The answer to one request for a fresh key: the time, what was charged, that there was no state, the echo. Returns
+/* Write the answer to one request for a fresh key: the time, the charge, the missing state and the echo. Returns
  * TRUTH_LEN. */
 size_t truth_about(const struct fake_request *request, unsigned char answer[TRUTH_LEN]);
 

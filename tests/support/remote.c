@@ -1,4 +1,4 @@
-/* remote.c - a store that several limiters share, by cables that can be cut: see remote.h. */
+/* remote.c - a store that several limiters share over cables that can be cut: see remote.h. */
 #include "remote.h"
 
 #include "backends/memory/memory.h"

@@ -1,7 +1,7 @@
-/* remote.h - a store that several limiters share, each by a cable of its own that can be cut and lose what it carries.
+/* remote.h - a store that several limiters share, each over its own cable, which can be cut and can lose messages.
  *
- * The store is a memory backend. It is not told which limiter asks: keys are hashed anew, and the limits of all must be
- * defined alike and in the same order.
+ * The store is a memory backend that does not distinguish limiters: it hashes keys itself, and all limiters must define
+ * the same limits in the same order.
  */
 #ifndef WEIR_TESTS_REMOTE_H
 #define WEIR_TESTS_REMOTE_H
@@ -17,20 +17,20 @@ enum { CABLE_QUEUE = 1024 };
 struct remote {
     struct weir_backend *store;
     pthread_mutex_t mutex;
-    int64_t charged, most_charged; /* by requests with `ahead`; the most at once */
+    int64_t charged, most_charged; /* by requests with `ahead`; the largest one */
 };
 
 enum cable_fault {
     CABLE_WELL,
-    CABLE_CUT,           /* WEIR_EIO, at once */
-    CABLE_LOSES_REQUEST, /* WEIR_ETIME, and the store knows nothing of it */
-    CABLE_LOSES_ANSWER   /* WEIR_ETIME, and the store has done it */
+    CABLE_CUT,           /* WEIR_EIO, immediately */
+    CABLE_LOSES_REQUEST, /* WEIR_ETIME; the request does not reach the store */
+    CABLE_LOSES_ANSWER   /* WEIR_ETIME; the store has decided */
 };
 
-/* A limiter's backend: freed with it. */
+/* A limiter's backend, destroyed with the limiter. */
 struct cable {
     struct weir_backend base;
-    struct weir_backend_ops ops; /* may be changed before the limiter is opened */
+    struct weir_backend_ops ops; /* a test may change it before it opens the limiter */
     struct remote *remote;
     _Atomic int fault;
     _Atomic int error; /* of requests with `ahead`; WEIR_OK: none */
@@ -42,7 +42,7 @@ struct cable {
     pthread_mutex_t mutex;
     pthread_cond_t changed;
     /* Under the mutex. */
-    bool held, was_shut; /* requests with `ahead` that are decided wait until they are let go */
+    bool held, was_shut; /* decide() holds requests with `ahead` until cable_let_go() */
     int inside;          /* those that wait */
     struct {
         struct weir_op *op;
@@ -57,13 +57,13 @@ void remote_free(struct remote *remote);
 
 void cable_init(struct cable *cable, struct remote *remote);
 
-/* From now on; a cable that is well again tells so if it has submit(). */
+/* Set the fault. A cable that becomes well reports it if it has submit(). */
 void cable_set(struct cable *cable, enum cable_fault fault);
 
-/* Answer up to `most` of what was submitted, in order, on this thread; how many. */
+/* Answer up to `most` submitted requests in order on this thread; return their number. */
 int cable_answer(struct cable *cable, int most);
 
-/* Let decide() hold requests with `ahead`; wait until one is held; let go. */
+/* Make decide() hold requests with `ahead`; wait until it holds one; let all continue. */
 void cable_hold(struct cable *cable);
 void cable_await_held(struct cable *cable);
 void cable_let_go(struct cable *cable);

@@ -1,4 +1,4 @@
-/* stage.c - hybrid mode over a remote backend in hand: see stage.h. */
+/* stage.c - hybrid mode over a scripted remote backend: see stage.h. */
 #include "stage.h"
 
 #include "backends/hybrid/hybrid.h"
@@ -10,7 +10,7 @@
 
 /* ---- The remote ---- */
 
-/* Under the mutex. */
+/* Needs the mutex. */
 static int store_decide(struct stage_remote *remote, const struct weir_backend_request *requests, size_t n, bool all,
                         struct weir_decision *out)
 {
@@ -55,7 +55,7 @@ static int remote_submit(struct weir_backend *backend, const struct weir_backend
     return closed ? WEIR_ECLOSED : 1;
 }
 
-/* Whose answers this thread brings, while `done` runs. */
+/* The remote whose answers this thread delivers, while `done` runs. */
 static _Thread_local const struct stage_remote *answering;
 
 static int remote_answer(struct stage_remote *remote, int64_t late_us)

@@ -1,8 +1,8 @@
-/* stage.h - hybrid mode over a remote backend in hand: a clock that is set, and answers that come when the test says.
+/* stage.h - hybrid mode over a scripted remote backend: the test sets the clock and delivers the answers.
  *
- * The remote decides as a memory backend does, whole limits, by the stage's clock. What is submitted to it waits, in
- * order, until stage_answer(); what calls decide() is answered at once. tests/support/remote.h is the other one: a store that
- * several limiters share, whose cables fail.
+ * The remote decides whole limits like a memory backend, by the stage's clock. Submitted requests wait in order until
+ * stage_answer(); decide() answers immediately. remote.h has another stand-in: a store that several limiters share over
+ * cables that fail.
  */
 #ifndef WEIR_TESTS_STAGE_H
 #define WEIR_TESTS_STAGE_H
@@ -17,9 +17,9 @@
 
 enum { STAGE_LIFE_US = 100000, STAGE_QUEUE = 4096 };
 
-#define STAGE_WIDE "token_bucket limit=1000000 period=1s" /* a policy that denies nothing here */
+#define STAGE_WIDE "token_bucket limit=1000000 period=1s" /* denies nothing in these tests */
 
-/* The limiter's backend, or rather the one behind it. */
+/* The backend behind hybrid. */
 struct stage_remote {
     struct weir_backend base;
     union { /* may be changed while no thread is in it; the test puts it back before the stage closes */
@@ -28,11 +28,11 @@ struct stage_remote {
     };
     struct weir_backend *store;
     pthread_mutex_t mutex;
-    _Atomic int64_t now_us; /* the time everywhere; it begins 1,000 s after zero */
-    int failure;            /* what decisions end with; WEIR_OK */
+    _Atomic int64_t now_us; /* the time of all clocks; starts at 1,000 s */
+    int failure;            /* the result of decisions; normally WEIR_OK */
     bool was_shut;
     int decided, submitted; /* calls */
-    int64_t ahead;          /* of what was submitted last */
+    int64_t ahead;          /* of the last submitted request */
     struct stage_pending {
         struct weir_op *op;
         struct weir_backend_request request;
@@ -45,20 +45,20 @@ struct stage {
     struct weir_backend *hybrid;
     weir *limiter;
     weir_limit *limit; /* "limit" */
-    int finished;      /* how many of the submitted */
+    int finished;      /* submitted requests that are done */
 };
 
-/* What may be other than usual; 0: as usual. */
+/* Settings; 0 means the default in the comment. */
 struct stage_settings {
     int64_t max_keys;               /* 1000 */
-    int64_t lease_max;              /* no bound of its own */
-    int64_t (*now_us)(void *stage); /* what leases are held by: the stage's clock; `stage`: the stage */
+    int64_t lease_max;              /* no bound */
+    int64_t (*now_us)(void *stage); /* the clock of leases: the stage's; `stage` is the stage */
 };
 
 void stage_open(struct stage *stage, const char *policy);
 void stage_open_as(struct stage *stage, const char *policy, const struct stage_settings *settings);
 
-/* With the remote as it was, and whatever waits answered. */
+/* Restore the remote's ops, answer all waiting requests and close. */
 void stage_close(struct stage *stage);
 
 /* Open a stage that is closed where its block ends. */
@@ -72,20 +72,20 @@ struct weir_limit_info stage_info(const struct stage *stage);
 
 /* ---- The remote ---- */
 
-/* Decide what was submitted, in its order, now, and answer `late_us` later, until nothing waits. Returns how many. */
+/* Decide submitted requests in order, and answer each `late_us` later, until none waits. Return their number. */
 int stage_answer(struct stage *stage, int64_t late_us);
 
-/* The remote's ops->decide() as it is before a test changes it. */
+/* The remote's original ops->decide(). */
 int stage_decide(struct weir_backend *backend, const struct weir_backend_request *requests, size_t n, bool all,
                  int64_t deadline_us, struct weir_decision *out);
 
-/* A request of the limit as the core passes it on, by the backend's own clock. */
+/* Return a request as the core passes it to a backend that has its own clock. */
 struct weir_backend_request stage_request(const struct stage *stage, const char *key, int64_t cost);
 
-/* Another instance's request, decided in the store beside this instance and all that waits. */
+/* Decide another instance's request in the store, past this instance and all waiting requests. */
 struct weir_decision stage_elsewhere(struct stage *stage, const char *key, enum weir_verb verb, int64_t cost);
 
-/* How many permits other instances get now, one by one, until there are none. */
+/* Take permits for other instances one by one until none is left; return their number. */
 int64_t stage_drain(struct stage *stage, const char *key);
 
 /* ---- Submitted requests ---- */
@@ -93,24 +93,24 @@ int64_t stage_drain(struct stage *stage, const char *key);
 struct asked {
     struct weir_op op;
     struct stage *stage;
-    int done, status; /* done: 1, 2, ... in the order of their ending; 0: it waits */
+    int done, status; /* done: 1, 2, ... in the order of answers; 0: waiting */
 };
 
-/* An op's `done`, of an op that is the first member of a struct asked. */
+/* The `done` of an op that is the first member of a struct asked. */
 void asked_done(struct weir_op *op, int status);
 
-/* weir_submit(); what is decided at once counts as done, too. */
+/* Call weir_submit(). An immediate decision counts as done, too. */
 int stage_submit(struct stage *stage, struct asked *asked, const char *key, int64_t cost);
 
-/* How many permits this instance spends of its lease, one by one, until a request has to wait or comes to something
- * else; nothing is answered meanwhile, and then everything. */
+/* Take leased permits one by one until a request waits or is not decided by the lease. Answers only after that. Return
+ * the number of permits. */
 int64_t stage_spend(struct stage *stage, const char *key);
 
-/* Ask for a permit every `gap_us` for three lives, with answers at once; then let what is leased go by, and count calls
- * from zero. The key is a busy one now. */
+/* Make the key busy: take a permit every `gap_us` for three lives, with immediate answers. Then let the lease expire
+ * and reset the counters of calls. */
 void stage_warm_up(struct stage *stage, const char *key, int64_t gap_us);
 
-/* The same on another thread, so that this one has never brought an answer. */
+/* The same on another thread, so that this one has delivered no answer yet. */
 void stage_warm_up_elsewhere(struct stage *stage, const char *key, int64_t gap_us);
 
 #endif

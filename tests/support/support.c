@@ -51,7 +51,7 @@ void suite_test_named(Suite *suite, const char *name, const TTest *test, double 
     suite_add_tcase(suite, alone);
 }
 
-/* Of the cases named, one a line, those that the suite does not have are printed; how many. */
+/* Print the named cases (one a line) that the suite does not have; return their number. */
 static int cases_missing(Suite *suite, const char *named)
 {
     int missing = 0;
@@ -129,7 +129,7 @@ int64_t chance_pick(struct chance *chance, const int64_t *values, size_t count)
     return values[chance_between(chance, 0, (int64_t)count - 1)];
 }
 
-/* ---- A limiter with a clock in hand ---- */
+/* ---- A limiter whose clock the test sets ---- */
 
 static int64_t scene_clock(void *user)
 {

@@ -1,9 +1,9 @@
-/* support.h - what the tests share: chance that can be had again, a clock in hand, policies of every sort.
+/* support.h - what all tests share: reproducible chance, a clock that the test sets, policies of every kind.
  *
- * Environment: WEIR_TEST_SEED is the seed of all chance (printed when a suite fails), WEIR_TEST_STEPS the number of
- * random decisions that each long test makes. WEIR_TEST_FULL has tests go as far as tests/tools/faults.conf says that a fault's
- * test should, whatever time that takes. WEIR_TEST_HAS names cases, one a line: then no test is run, and it is a failure
- * if the suite lacks one of them (tests/tools/faults.sh).
+ * Environment: WEIR_TEST_SEED is the seed of all chance (a failing suite prints it). WEIR_TEST_STEPS is the number of
+ * random decisions in each long test. WEIR_TEST_FULL has tests go as far as tests/tools/faults.conf says that a fault's
+ * test should, whatever time that takes. WEIR_TEST_HAS names cases, one a line: then no test is run, and it is a
+ * failure if the suite lacks one of them (tests/tools/faults.sh).
  */
 #ifndef WEIR_TESTS_SUPPORT_H
 #define WEIR_TESTS_SUPPORT_H
@@ -66,23 +66,23 @@ void suite_test_named(Suite *suite, const char *name, const TTest *test, double 
 /* ---- Chance ---- */
 
 int64_t steps_or(int64_t default_steps);
-/* The first with WEIR_TEST_FULL: a test's time limit is then for CK_TIMEOUT_MULTIPLIER to stretch. */
+/* Return `full` with WEIR_TEST_FULL, which needs a larger CK_TIMEOUT_MULTIPLIER; otherwise `brief`. */
 int64_t full_or(int64_t full, int64_t brief);
 
 struct chance {
     uint64_t state;
 };
 
-/* A stream of its own for each `stream`. */
+/* Return an independent stream for each number. */
 struct chance chance_make(uint64_t stream);
 uint64_t chance_next(struct chance *chance);
 int64_t chance_between(struct chance *chance, int64_t least, int64_t most);
 bool chance_one_in(struct chance *chance, int64_t n);
-/* 1 to `most`, every order of magnitude as likely as the next. */
+/* Return 1 to `most`, each order of magnitude with the same probability. */
 int64_t chance_magnitude(struct chance *chance, int64_t most);
 int64_t chance_pick(struct chance *chance, const int64_t *values, size_t count);
 
-/* ---- A limiter with a clock in hand ---- */
+/* ---- A limiter whose clock the test sets ---- */
 
 struct scene {
     weir *limiter;
@@ -116,12 +116,12 @@ enum kind { KIND_GREEDY, KIND_INTERVAL, KIND_FIXED, KIND_SLIDING, KIND_LEAKY, KI
 extern const char *const kind_names[KIND_COUNT];
 
 enum kind kind_of(const struct weir_policy *policy);
-/* In range; weir_policy_check() may still refuse its arithmetic. */
+/* Return a policy with parameters in range; weir_policy_check() may still refuse its arithmetic. */
 struct weir_policy policy_by_chance(struct chance *chance, enum kind kind);
 int64_t permits_by_chance(struct chance *chance);
 int64_t period_by_chance(struct chance *chance);
 
-/* ---- Assertions for inner loops: Check's own write to a pipe each time they hold ---- */
+/* ---- Assertions for inner loops: Check's own write to a pipe each time ---- */
 
 void must(bool holds, const char *what);
 void must_succeed(int error);
