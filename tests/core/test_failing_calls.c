@@ -320,14 +320,6 @@ TEST(a_limiter_that_would_not_hear_of_forks_is_not_opened, 30)
     weir_close(limiter);
 }
 
-static void assert_ends_well(pid_t child)
-{
-    int status;
-    ck_assert_int_eq(waitpid(child, &status, 0), child);
-    ck_assert(WIFEXITED(status));
-    ck_assert_int_eq(WEXITSTATUS(status), 0);
-}
-
 TEST(a_child_that_gets_no_event_fd_lets_go_of_its_parents, 30)
 {
     struct failing_run run = { .number = 1, .plan = calls_plan_first(CALL_EVENTFD, true) };
@@ -345,7 +337,7 @@ TEST(a_child_that_gets_no_event_fd_lets_go_of_its_parents, 30)
         _exit(is_gone && own >= 0 && write(own, &one, sizeof one) == sizeof one ? 0 : 1);
     }
     calls_forget();
-    assert_ends_well(child);
+    assert_child_succeeds(child);
     ck_assert_int_eq(poll(&(struct pollfd){ .fd = event_fd, .events = POLLIN }, 1, 0), 0);
     weir_close(limiter);
 }
@@ -365,7 +357,7 @@ TEST(a_child_has_an_event_fd_of_its_own_under_any_number, 30)
         const bool is_there = fcntl(event_fd, F_GETFD) == FD_CLOEXEC && weir_event_fd(limiter) == event_fd;
         _exit(is_there && write(event_fd, &one, sizeof one) == sizeof one ? 0 : 1);
     }
-    assert_ends_well(child);
+    assert_child_succeeds(child);
     ck_assert_int_eq(poll(&(struct pollfd){ .fd = event_fd, .events = POLLIN }, 1, 0), 0);
     weir_close(limiter);
 }
@@ -380,7 +372,7 @@ TEST(a_childs_event_fd_leaves_no_other_number_taken, 30)
     const pid_t child = fork();
     if (child == 0)
         _exit(fcntl(event_fd, F_GETFD) == FD_CLOEXEC && fcntl(STDIN_FILENO, F_GETFD) < 0 ? 0 : 1);
-    assert_ends_well(child);
+    assert_child_succeeds(child);
     weir_close(limiter);
 }
 

@@ -693,9 +693,7 @@ TEST(a_child_of_fork_follows_nothing_and_its_share_stays, 60)
 #endif
         _exit(right ? 0 : 1);
     }
-    int status;
-    ck_assert_int_eq(waitpid(child, &status, 0), child);
-    ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    assert_child_succeeds(child);
     struct expected expected = { .limiter = limiter, .total = 4 };
     atomic_store(&answer.n, 4);
     await(has_share, &expected, "the parent goes on");
@@ -766,7 +764,6 @@ TEST(a_child_of_fork_closes_while_a_thread_waits_in_its_parent, 30)
     weir *limiter = open_list(&answer);
     pthread_t thread;
     void *result;
-    int status;
     ck_assert_int_eq(pthread_create(&thread, NULL, await_for_ever, limiter), 0);
     await(somebody_waits, limiter, "a call that waits");
     usleep(20000); /* if the thread is not there yet, the child's case is only easier */
@@ -776,8 +773,7 @@ TEST(a_child_of_fork_closes_while_a_thread_waits_in_its_parent, 30)
         weir_close(limiter);
         _exit(0);
     }
-    ck_assert_int_eq(waitpid(child, &status, 0), child);
-    ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    assert_child_succeeds(child);
     weir_close(limiter);
     ck_assert_int_eq(pthread_join(thread, &result), 0);
     ck_assert_int_eq((int)(intptr_t)result, WEIR_ECLOSED);
@@ -801,9 +797,7 @@ TEST_EACH(many_are_opened_forked_and_closed_while_they_are_told, RUNS_WITH_FORKS
             weir_close(limiter);
             _exit(0);
         }
-        int status;
-        ck_assert_int_eq(waitpid(child, &status, 0), child);
-        ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+        assert_child_succeeds(child);
         weir_close(limiter);
     }
 }
@@ -1106,9 +1100,7 @@ TEST(a_child_of_fork_closes_while_dns_hangs_in_its_parent, 60)
         weir_close(limiter);
         _exit(0);
     }
-    int status;
-    ck_assert_int_eq(waitpid(child, &status, 0), child);
-    ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    assert_child_succeeds(child);
     weir_close(limiter);
     dns_say(0, false, NULL);
 }

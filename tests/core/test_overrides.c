@@ -609,12 +609,11 @@ TEST(readers_go_on_while_overrides_come_and_go, 60)
     struct chance chance = chance_make(3);
     CLOSED_BY(scene_close) struct scene scene;
     static struct race race;
-    pthread_t threads[READERS];
+    struct crew threads;
     memset(&race, 0, sizeof race);
     race.limit = open_limit(&scene, RACE_SIZE);
     race.limiter = scene.limiter;
-    for (int i = 0; i < READERS; i++)
-        ck_assert_int_eq(pthread_create(&threads[i], NULL, read_on, &race), 0);
+    crew_start(&threads, READERS, read_on, &race);
     for (int round = 1; round <= ROUNDS; round++) {
         char name[32];
         const int64_t which = chance_between(&chance, 0, 6);
@@ -626,8 +625,7 @@ TEST(readers_go_on_while_overrides_come_and_go, 60)
             scene_define_text(&scene, which == 6 ? name : names[which], text); /* a passing name makes the table grow */
     }
     atomic_store(&race.is_over, true);
-    for (int i = 0; i < READERS; i++)
-        pthread_join(threads[i], NULL);
+    crew_join(&threads);
     for (size_t k = 0; k < RACE_KEYS; k++)
         must(atomic_load(&race.allowed[k]) <= RACE_SIZE, "no change handed out a second burst");
     define(scene.limiter, "api", 5000);

@@ -316,9 +316,7 @@ TEST(the_child_of_a_fork_owes_nothing_and_begins_cold_and_the_parent_settles, 30
         right = right && stats_of(place->limiter).settled == 0;
         _exit(right ? 0 : 1);
     }
-    int status;
-    ck_assert_int_eq(waitpid(child, &status, 0), child);
-    ck_assert_int_eq(status, 0);
+    assert_child_succeeds(child);
     must(try_in(place, "a", 1).allowed, "the parent's goes on");
     cable_set(&place->cable, CABLE_WELL);
     ck_assert_int_eq(place->remote.charged, 4);
@@ -379,7 +377,8 @@ static void await_room_for_outages(struct mob *mob)
 TEST(threads_that_ask_while_the_cable_flaps_leave_nothing_owed, 120)
 {
     static struct mob mob;
-    pthread_t threads[THREADS], answerer;
+    struct crew threads;
+    pthread_t answerer;
     memset(&mob, 0, sizeof mob);
     atomic_store(&shared_now_us, INT64_C(1) << 40);
     remote_init(&mob.place.remote);
@@ -390,8 +389,7 @@ TEST(threads_that_ask_while_the_cable_flaps_leave_nothing_owed, 120)
     const struct weir_policy policy = policy_of("token_bucket limit=1000000 period=1s burst=1000");
     must_succeed(weir_limit_define(mob.place.limiter, "limit", &policy, &mob.place.limit));
     ck_assert_int_eq(pthread_create(&answerer, NULL, answer_all, &mob), 0);
-    for (int i = 0; i < THREADS; i++)
-        ck_assert_int_eq(pthread_create(&threads[i], NULL, try_many, &mob), 0);
+    crew_start(&threads, THREADS, try_many, &mob);
     for (int i = 0; i < 300; i++) {
         if (i % 2 == 0)
             await_room_for_outages(&mob);
@@ -399,8 +397,7 @@ TEST(threads_that_ask_while_the_cable_flaps_leave_nothing_owed, 120)
         atomic_fetch_add(&shared_now_us, 100);
         usleep(200);
     }
-    for (int i = 0; i < THREADS; i++)
-        pthread_join(threads[i], NULL);
+    crew_join(&threads);
     cable_set(&mob.place.cable, CABLE_WELL);
     for (int i = 0; i < 5000 && atomic_load(&mob.place.limiter->outage->settle.owes); i++) {
         taken(mob.place.limit, "d", 1);

@@ -309,9 +309,8 @@ TEST(answers_from_many_threads_wake_the_loop_and_none_is_lost, 60)
     struct crowd *crowd = crowd_open();
     weir *limiter = crowd->stage.scene.limiter;
     const int fd = weir_event_fd(limiter);
-    pthread_t threads[ANSWERERS];
-    for (int i = 0; i < ANSWERERS; i++)
-        ck_assert_int_eq(pthread_create(&threads[i], NULL, answer_in_part, crowd), 0);
+    struct crew threads;
+    crew_start(&threads, ANSWERERS, answer_in_part, crowd);
     for (int submitted = 0; submitted < MANY || crowd->done_count < MANY;) {
         for (int i = 0; i < 8 && submitted < MANY; i++)
             ck_assert_int_eq(weir_submit(limiter, &crowd->ops[submitted++]), 1);
@@ -320,8 +319,7 @@ TEST(answers_from_many_threads_wake_the_loop_and_none_is_lost, 60)
             ck_assert_int_eq(poll(&wait, 1, 30000), 1); /* a lost wake-up would time out here */
         weir_dispatch(limiter);
     }
-    for (int i = 0; i < ANSWERERS; i++)
-        ck_assert_int_eq(pthread_join(threads[i], NULL), 0);
+    crew_join(&threads);
     assert_each_was_done_once(crowd);
     const struct weir_stats stats = stats_of(limiter);
     ck_assert_uint_eq(stats.allowed, (uint64_t)crowd->statuses[-WEIR_OK]);

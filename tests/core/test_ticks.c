@@ -499,7 +499,6 @@ TEST(child_goes_on_from_its_parents_reading, 60)
 {
     weir *limiter;
     struct watch watch = { 0 };
-    int status = -1;
     must_succeed(weir_open(NULL, &watch.limiter));
     limiter = watch.limiter;
     watch_clock(&watch);
@@ -509,8 +508,7 @@ TEST(child_goes_on_from_its_parents_reading, 60)
         watch_clock(&watch);
         _exit(watch.worst_us > SLEWED_US || watch.off > 2 * READINGS / 100);
     }
-    ck_assert_int_eq(waitpid(child, &status, 0), child);
-    ck_assert_int_eq(status, 0);
+    assert_child_succeeds(child);
     assert_watched(&watch);
     weir_close(limiter);
 }

@@ -155,9 +155,7 @@ TEST(two_hundred_processes_come_back_to_a_server_one_by_one, 120)
 
     atomic_store(&crowd->over, true);
     for (int i = 0; i < PROCESSES; i++) {
-        int status = -1;
-        ck_assert_int_eq(waitpid(pids[i], &status, 0), pids[i]);
-        ck_assert_int_eq(status, 0);
+        assert_child_succeeds(pids[i]);
     }
     asker_close(&place.asker);
     place_close(&place);

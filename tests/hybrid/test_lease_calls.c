@@ -229,9 +229,7 @@ TEST(a_child_of_a_fork_does_not_spend_its_parents_lease, 10)
     const pid_t child = fork();
     if (child == 0)
         _exit(peeked(stage.limit, "a", 1).source == WEIR_BY_LEASE);
-    int status = -1;
-    ck_assert_int_eq(waitpid(child, &status, 0), child);
-    ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    assert_child_succeeds(child);
     ck_assert_int_eq(peeked(stage.limit, "a", 1).source, WEIR_BY_LEASE);
     stage_answer(&stage, 0);
     ck_assert(asked.done);

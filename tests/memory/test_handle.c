@@ -399,7 +399,8 @@ TEST(many_threads_with_one_handle_get_what_there_is_and_no_more, 120)
 {
     struct crowd crowd = { .admitted = 0 };
     struct weir_options options = WEIR_OPTIONS_INIT;
-    pthread_t askers[THREADS], disturber;
+    struct crew askers;
+    pthread_t disturber;
     struct weir_decision decision;
     options.max_keys = 64;
     options.on_full = WEIR_FULL_ALLOW; /* for the passing keys: the counted key exists from the start */
@@ -409,10 +410,8 @@ TEST(many_threads_with_one_handle_get_what_there_is_and_no_more, 120)
     must_succeed(weir_key_resolve(crowd.counted, weir_key_text("one"), &crowd.handle));
     must_succeed(weir_handle_try(crowd.handle, 1, crowd.scene.now_us, &decision));
     ck_assert_int_eq(pthread_create(&disturber, NULL, disturb_it, &crowd), 0);
-    for (int i = 0; i < THREADS; i++)
-        ck_assert_int_eq(pthread_create(&askers[i], NULL, ask_for_it, &crowd), 0);
-    for (int i = 0; i < THREADS; i++)
-        ck_assert_int_eq(pthread_join(askers[i], NULL), 0);
+    crew_start(&askers, THREADS, ask_for_it, &crowd);
+    crew_join(&askers);
     atomic_store(&crowd.done, true);
     ck_assert_int_eq(pthread_join(disturber, NULL), 0);
     ck_assert_int_eq(atomic_load(&crowd.admitted), 5000 - 1);

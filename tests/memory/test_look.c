@@ -700,12 +700,10 @@ static void *shuts(void *argument)
 static void *forks(void *argument)
 {
     struct waiting *waiting = argument;
-    int status = -1;
     const pid_t child = fork();
     if (child == 0)
         _exit(readers_enter(waiting->readers) ? 0 : 1); /* it can look */
-    ck_assert_int_eq(waitpid(child, &status, 0), child);
-    must(WIFEXITED(status) && WEXITSTATUS(status) == 0, "the child of a fork can look");
+    assert_child_succeeds(child);
     atomic_store(&waiting->done, true);
     return NULL;
 }
@@ -816,13 +814,11 @@ static void *looks_in_a_crowd(void *argument)
 TEST(threads_beyond_the_last_stripe_cannot_look, 30)
 {
     static struct crowd crowd;
-    pthread_t threads[CROWD];
+    struct crew threads;
     readers_init(&crowd.readers);
     pthread_barrier_init(&crowd.barrier, NULL, CROWD);
-    for (int i = 0; i < CROWD; i++)
-        ck_assert_int_eq(pthread_create(&threads[i], NULL, looks_in_a_crowd, &crowd), 0);
-    for (int i = 0; i < CROWD; i++)
-        ck_assert_int_eq(pthread_join(threads[i], NULL), 0);
+    crew_start(&threads, CROWD, looks_in_a_crowd, &crowd);
+    crew_join(&threads);
     pthread_barrier_destroy(&crowd.barrier);
     ck_assert_int_ge(atomic_load(&crowd.looking), STATS_STRIPES - 2); /* this thread may use one stripe */
     ck_assert_int_lt(atomic_load(&crowd.looking), STATS_STRIPES);

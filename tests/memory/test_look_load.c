@@ -465,16 +465,14 @@ TEST(takes_of_one_key_by_all_threads_are_all_counted, 60)
     static const char *const lots[] = { "token_bucket limit=10000000 period=365d",
                                         "sliding_window limit=10000000 period=365d blocks=10" };
     for (int p = 0; p < 2; p++) {
-        pthread_t threads[4];
+        struct crew threads;
         weir_limit *limit;
         struct weir_decision left;
         const struct weir_policy policy = policy_of(lots[p]);
         YARD(yard, 4, 1000);
         must_succeed(weir_limit_define(yard.limiter, "lots", &policy, &limit));
-        for (int i = 0; i < 4; i++)
-            ck_assert_int_eq(pthread_create(&threads[i], NULL, take_one_key, limit), 0);
-        for (int i = 0; i < 4; i++)
-            ck_assert_int_eq(pthread_join(threads[i], NULL), 0);
+        crew_start(&threads, 4, take_one_key, limit);
+        crew_join(&threads);
         must_succeed(weir_peek(limit, weir_key_text("hot"), 1, &left));
         ck_assert_int_eq(left.limit - left.remaining, 4 * STEPS * 4);
     }
@@ -695,7 +693,7 @@ TEST(the_child_of_a_fork_goes_on_where_its_parents_threads_were, 60)
 {
     CLOSED_BY(yard_close) struct yard yard;
     struct forked forked = { .pairs.yard = &yard };
-    pthread_t threads[4];
+    struct crew threads;
     yard_open(&yard, 8, 1000);
     memory_watch_forks(yard.limiter->backend);
     for (int i = 0; i < PAIR; i++) {
@@ -704,19 +702,14 @@ TEST(the_child_of_a_fork_goes_on_where_its_parents_threads_were, 60)
         const struct weir_policy policy = policy_of("fixed_window limit=1000000000 period=365d");
         must_succeed(weir_limit_define(yard.limiter, name, &policy, &forked.pairs.limits[i]));
     }
-    for (int i = 0; i < 4; i++)
-        ck_assert_int_eq(pthread_create(&threads[i], NULL, decide_on, &forked), 0);
+    crew_start(&threads, 4, decide_on, &forked);
     for (int i = 0; i < 60; i++) {
-        int status = -1;
         const pid_t child = fork_child(&forked.pairs);
-        ck_assert_int_eq(waitpid(child, &status, 0), child);
-        ck_assert_msg(WIFEXITED(status), "ended by signal %d", WTERMSIG(status));
-        ck_assert_int_eq(WEXITSTATUS(status), 0);
+        assert_child_succeeds(child);
         _Atomic uint64_t *turn = readers_enter(&yard.table->readers);
         ck_assert_ptr_nonnull(turn); /* and the threads look again here */
         readers_leave(turn);
     }
     atomic_store(&forked.done, true);
-    for (int i = 0; i < 4; i++)
-        ck_assert_int_eq(pthread_join(threads[i], NULL), 0);
+    crew_join(&threads);
 }

@@ -679,7 +679,7 @@ TEST(closing_waits_for_an_acquire_that_has_not_begun_to_sleep, 60)
 TEST(closing_wakes_all_who_wait, 30)
 {
     struct shop shop;
-    pthread_t threads[THREADS];
+    struct crew threads;
     struct buyer buyer = { .shop = &shop, .keys = 0 };
     struct weir_decision decision;
     for (int fences = 0; fences < 2; fences++) { /* with and without membarrier(2) */
@@ -687,15 +687,13 @@ TEST(closing_wakes_all_who_wait, 30)
         shop.limiter->inside.needs_fences = shop.limiter->inside.needs_fences || fences;
         must_succeed(weir_try(shop.counted, key_of(&buyer.keys), SIZE, &decision));
         must(decision.allowed, "a fresh key has all its permits");
-        for (int i = 0; i < THREADS; i++)
-            ck_assert_int_eq(pthread_create(&threads[i], NULL, wait_for_ever, &buyer), 0);
+        crew_start(&threads, THREADS, wait_for_ever, &buyer);
         for (int64_t waiting = 0; waiting < THREADS;) {
             sched_yield();
             waiting = (int64_t)inside_sum(shop.limiter);
         }
         weir_close(shop.limiter);
-        for (int i = 0; i < THREADS; i++)
-            ck_assert_int_eq(pthread_join(threads[i], NULL), 0);
+        crew_join(&threads);
     }
 }
 

@@ -17,6 +17,31 @@ enum { BACKENDS_MOST = 8 };
 static const struct contract_backend *backends[BACKENDS_MOST];
 static int backend_count;
 
+enum { CONTRACT_MOST = 64 };
+static struct contract_test {
+    unsigned part;
+    const char *name;
+    const TTest *test;
+    double timeout_seconds;
+} contract[CONTRACT_MOST];
+static int contract_count;
+
+static void contract_has(unsigned part, const char *name, const TTest *test, double timeout_seconds)
+{
+    if (contract_count == CONTRACT_MOST)
+        abort();
+    contract[contract_count++] = (struct contract_test){ part, name, test, timeout_seconds };
+}
+
+/* As TEST(), of a part of the contract: contract_add() adds it once for each backend. */
+#define CONTRACT_TEST(part, sentence, timeout_seconds)                 \
+    static const TTest *sentence;                                      \
+    __attribute__((constructor)) static void sentence##_is_added(void) \
+    {                                                                  \
+        contract_has(part, #sentence, sentence, timeout_seconds);      \
+    }                                                                  \
+    START_TEST(sentence)
+
 static void open_backend(struct scene *scene, int backend)
 {
     struct weir_options options = WEIR_OPTIONS_INIT;
@@ -57,7 +82,7 @@ static void assert_refused(struct scene *scene, weir_limit *limit, struct weir_k
     ck_assert_int_eq(memcmp(&op.decision, &untouched, sizeof decision), 0);
 }
 
-START_TEST(arguments_out_of_range_are_refused_and_change_nothing)
+CONTRACT_TEST(CONTRACT_COUNTS, arguments_out_of_range_are_refused_and_change_nothing, 10)
 {
     static char long_key[WEIR_MAX_KEY_LEN + 1];
     static const int64_t costs[] = { 0, -1, WEIR_MAX_PERMITS + 1, INT64_MAX, INT64_MIN };
@@ -101,9 +126,8 @@ START_TEST(arguments_out_of_range_are_refused_and_change_nothing)
     ck_assert_int_eq(weir_try_all(scene.limiter, &request, 1, &decision), WEIR_EINVAL);
     ck_assert_int_eq(peeked(limit, "a", 1).remaining, 3);
 }
-END_TEST
 
-START_TEST(a_refusal_names_the_argument_and_its_range)
+CONTRACT_TEST(CONTRACT_COUNTS, a_refusal_names_the_argument_and_its_range, 10)
 {
     static char long_key[WEIR_MAX_KEY_LEN + 1];
     struct weir_decision decisions[2];
@@ -142,9 +166,8 @@ START_TEST(a_refusal_names_the_argument_and_its_range)
                  "request.now_us must be 0 to %" PRId64 ", not %" PRId64, WEIR_MAX_TIME_US, WEIR_MAX_TIME_US + 1);
 #undef ASSERT_NAMES
 }
-END_TEST
 
-START_TEST(a_refused_request_leaves_those_beside_it_uncharged)
+CONTRACT_TEST(CONTRACT_COUNTS, a_refused_request_leaves_those_beside_it_uncharged, 10)
 {
     CLOSED_BY(scene_close) struct scene scene;
     struct weir_decision decisions[2];
@@ -155,9 +178,8 @@ START_TEST(a_refused_request_leaves_those_beside_it_uncharged)
     ck_assert_int_eq(weir_try_all(scene.limiter, requests, 2, decisions), WEIR_EINVAL);
     ck_assert_int_eq(peeked(limit, "a", 1).remaining, 3);
 }
-END_TEST
 
-START_TEST(a_limit_of_another_limiter_is_refused)
+CONTRACT_TEST(CONTRACT_COUNTS, a_limit_of_another_limiter_is_refused, 10)
 {
     struct scene scene, other;
     struct weir_decision decision;
@@ -174,9 +196,8 @@ START_TEST(a_limit_of_another_limiter_is_refused)
     scene_close(&other);
     scene_close(&scene);
 }
-END_TEST
 
-START_TEST(a_limit_is_found_by_its_name_and_tells_its_policy)
+CONTRACT_TEST(CONTRACT_COUNTS, a_limit_is_found_by_its_name_and_tells_its_policy, 10)
 {
     CLOSED_BY(scene_close) struct scene scene;
     struct weir_policy policy = policy_of("token_bucket limit=10 period=1m refill=interval debt=5"), read;
@@ -196,9 +217,8 @@ START_TEST(a_limit_is_found_by_its_name_and_tells_its_policy)
     ck_assert_int_eq(weir_limit_policy(limit, NULL), WEIR_EINVAL);
     ck_assert_int_eq(weir_limit_policy(NULL, &read), WEIR_EINVAL);
 }
-END_TEST
 
-START_TEST(names_are_letters_digits_dots_underscores_and_hyphens)
+CONTRACT_TEST(CONTRACT_COUNTS, names_are_letters_digits_dots_underscores_and_hyphens, 10)
 {
     char longest[WEIR_MAX_NAME_LEN + 2];
     struct weir_policy policy = policy_of("fixed_window limit=3 period=1h");
@@ -224,9 +244,8 @@ START_TEST(names_are_letters_digits_dots_underscores_and_hyphens)
         ck_assert_msg(error == (plain ? WEIR_OK : WEIR_EINVAL), "byte %d: %s", byte, weir_strerror(error));
     }
 }
-END_TEST
 
-START_TEST(one_limit_too_many_is_refused_and_the_others_stay)
+CONTRACT_TEST(CONTRACT_COUNTS, one_limit_too_many_is_refused_and_the_others_stay, 30)
 {
     CLOSED_BY(scene_close) struct scene scene;
     struct weir_policy policy = policy_of("fixed_window limit=3 period=1h");
@@ -243,7 +262,6 @@ START_TEST(one_limit_too_many_is_refused_and_the_others_stay)
     ck_assert(taken(weir_limit_find(scene.limiter, "limit-0"), "a", 3).allowed);
     ck_assert(taken(weir_limit_find(scene.limiter, name), "a", 3).allowed);
 }
-END_TEST
 
 /* ---- Keys ---- */
 
@@ -254,7 +272,7 @@ static struct weir_decision taken_by(weir_limit *limit, const void *data, size_t
     return decision;
 }
 
-START_TEST(keys_of_every_byte_value_are_kept_apart)
+CONTRACT_TEST(CONTRACT_COUNTS, keys_of_every_byte_value_are_kept_apart, 10)
 {
     CLOSED_BY(scene_close) struct scene scene;
     open_backend(&scene, _i);
@@ -267,9 +285,8 @@ START_TEST(keys_of_every_byte_value_are_kept_apart)
         }
     }
 }
-END_TEST
 
-START_TEST(keys_of_every_length_are_kept_apart_and_copied)
+CONTRACT_TEST(CONTRACT_COUNTS, keys_of_every_length_are_kept_apart_and_copied, 10)
 {
     static char key[WEIR_MAX_KEY_LEN];
     CLOSED_BY(scene_close) struct scene scene;
@@ -287,9 +304,8 @@ START_TEST(keys_of_every_length_are_kept_apart_and_copied)
         ck_assert(taken_by(limit, key, sizeof key).allowed == (round == 0));
     }
 }
-END_TEST
 
-START_TEST(keys_with_nul_braces_and_line_ends_are_only_bytes)
+CONTRACT_TEST(CONTRACT_COUNTS, keys_with_nul_braces_and_line_ends_are_only_bytes, 10)
 {
     static const struct {
         const char *data;
@@ -305,9 +321,8 @@ START_TEST(keys_with_nul_braces_and_line_ends_are_only_bytes)
         for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
             ck_assert_msg(taken_by(limit, keys[i].data, keys[i].len).allowed == (round == 0), "key %zu", i);
 }
-END_TEST
 
-START_TEST(a_key_under_another_limit_is_another_key)
+CONTRACT_TEST(CONTRACT_COUNTS, a_key_under_another_limit_is_another_key, 10)
 {
     CLOSED_BY(scene_close) struct scene scene;
     open_backend(&scene, _i);
@@ -321,11 +336,10 @@ START_TEST(a_key_under_another_limit_is_another_key)
     ck_assert(taken(ab, "c", 1).allowed);
     ck_assert(!taken(a, "c", 1).allowed);
 }
-END_TEST
 
 /* ---- Verbs ---- */
 
-START_TEST(permits_count_down_and_a_denial_changes_nothing)
+CONTRACT_TEST(CONTRACT_COUNTS, permits_count_down_and_a_denial_changes_nothing, 10)
 {
     CLOSED_BY(scene_close) struct scene scene;
     open_backend(&scene, _i);
@@ -348,9 +362,8 @@ START_TEST(permits_count_down_and_a_denial_changes_nothing)
     ck_assert(taken(limit, "a", 3).allowed);
     ck_assert_int_eq(taken(limit, "a", 1).remaining, 0);
 }
-END_TEST
 
-START_TEST(a_peek_tells_what_a_try_would_and_changes_nothing)
+CONTRACT_TEST(CONTRACT_COUNTS, a_peek_tells_what_a_try_would_and_changes_nothing, 10)
 {
     CLOSED_BY(scene_close) struct scene scene;
     open_backend(&scene, _i);
@@ -371,9 +384,8 @@ START_TEST(a_peek_tells_what_a_try_would_and_changes_nothing)
     struct weir_decision denied = taken(limit, "a", 4);
     assert_decision_is(&denied, &first, "a denial after its peek");
 }
-END_TEST
 
-START_TEST(a_refund_gives_back_and_never_more_than_was_taken)
+CONTRACT_TEST(CONTRACT_COUNTS, a_refund_gives_back_and_never_more_than_was_taken, 10)
 {
     CLOSED_BY(scene_close) struct scene scene;
     open_backend(&scene, _i);
@@ -390,9 +402,8 @@ START_TEST(a_refund_gives_back_and_never_more_than_was_taken)
     ck_assert_int_eq(peeked(limit, "never seen", 1).remaining, 10);
     ck_assert(!taken(limit, "never seen", 11).allowed);
 }
-END_TEST
 
-START_TEST(a_reset_forgets_the_key_and_no_other)
+CONTRACT_TEST(CONTRACT_COUNTS, a_reset_forgets_the_key_and_no_other, 10)
 {
     CLOSED_BY(scene_close) struct scene scene;
     open_backend(&scene, _i);
@@ -405,9 +416,8 @@ START_TEST(a_reset_forgets_the_key_and_no_other)
     ck_assert_int_eq(peeked(limit, "b", 1).remaining, 0);
     ck_assert(taken(limit, "a", 10).allowed);
 }
-END_TEST
 
-START_TEST(a_cost_that_can_never_fit_is_denied_for_ever)
+CONTRACT_TEST(CONTRACT_COUNTS, a_cost_that_can_never_fit_is_denied_for_ever, 10)
 {
     static const char *const policies[] = { "token_bucket limit=10 period=1s debt=2",
                                             "leaky_bucket limit=1 period=1s capacity=12",
@@ -425,7 +435,6 @@ START_TEST(a_cost_that_can_never_fit_is_denied_for_ever)
         ck_assert_msg(taken(limit, "a", 12).allowed, "%s", policies[i]);
     }
 }
-END_TEST
 
 /* ---- Several at once ---- */
 
@@ -436,7 +445,7 @@ static struct weir_decision tried_all(struct scene *scene, const struct weir_req
     return decision;
 }
 
-START_TEST(several_limits_are_all_charged_or_none_and_the_one_that_binds_is_told)
+CONTRACT_TEST(CONTRACT_COUNTS, several_limits_are_all_charged_or_none_and_the_one_that_binds_is_told, 10)
 {
     CLOSED_BY(scene_close) struct scene scene;
     open_backend(&scene, _i);
@@ -461,9 +470,8 @@ START_TEST(several_limits_are_all_charged_or_none_and_the_one_that_binds_is_told
     ck_assert_int_eq(peeked(wide_limit, "a", 1).remaining, 7);
     ck_assert_int_eq(peeked(wide_limit, "b", 1).remaining, 4);
 }
-END_TEST
 
-START_TEST(a_cost_that_can_never_fit_binds_more_than_any_wait)
+CONTRACT_TEST(CONTRACT_COUNTS, a_cost_that_can_never_fit_binds_more_than_any_wait, 10)
 {
     CLOSED_BY(scene_close) struct scene scene;
     open_backend(&scene, _i);
@@ -478,9 +486,8 @@ START_TEST(a_cost_that_can_never_fit_binds_more_than_any_wait)
     ck_assert_int_eq(decision.limit, 3);
     ck_assert_int_eq(decision.remaining, 0);
 }
-END_TEST
 
-START_TEST(the_same_limit_and_key_twice_in_one_event_adds_up)
+CONTRACT_TEST(CONTRACT_COUNTS, the_same_limit_and_key_twice_in_one_event_adds_up, 10)
 {
     CLOSED_BY(scene_close) struct scene scene;
     open_backend(&scene, _i);
@@ -502,9 +509,8 @@ START_TEST(the_same_limit_and_key_twice_in_one_event_adds_up)
     ck_assert_int_eq(tried_all(&scene, most, WEIR_MAX_ALL).retry_after_us, WEIR_NEVER);
     ck_assert_int_eq(peeked(limit, "b", 1).remaining, 10);
 }
-END_TEST
 
-START_TEST(a_batch_decides_as_its_requests_would_one_by_one)
+CONTRACT_TEST(CONTRACT_COUNTS, a_batch_decides_as_its_requests_would_one_by_one, 30)
 {
     enum { MOST = 200 };
     static struct weir_request requests[MOST];
@@ -537,7 +543,6 @@ START_TEST(a_batch_decides_as_its_requests_would_one_by_one)
     scene_close(&single);
     scene_close(&batch);
 }
-END_TEST
 
 struct completion {
     atomic_int runs;
@@ -565,7 +570,7 @@ static void submit_and_wait(weir *limiter, struct weir_op *op)
     ck_assert_int_eq(atomic_load(&completion.status), WEIR_OK);
 }
 
-START_TEST(a_submitted_request_is_decided_at_once_or_once_later)
+CONTRACT_TEST(CONTRACT_COUNTS, a_submitted_request_is_decided_at_once_or_once_later, 10)
 {
     CLOSED_BY(scene_close) struct scene scene;
     open_backend(&scene, _i);
@@ -577,9 +582,8 @@ START_TEST(a_submitted_request_is_decided_at_once_or_once_later)
         ck_assert_int_eq(op.decision.remaining, i < 2 ? 1 - i : 0);
     }
 }
-END_TEST
 
-START_TEST(the_same_definition_again_keeps_the_handle_and_what_was_used)
+CONTRACT_TEST(CONTRACT_COUNTS, the_same_definition_again_keeps_the_handle_and_what_was_used, 10)
 {
     CLOSED_BY(scene_close) struct scene scene;
     open_backend(&scene, _i);
@@ -595,9 +599,8 @@ START_TEST(the_same_definition_again_keeps_the_handle_and_what_was_used)
     after = peeked(limit, "a", 7);
     assert_decision_is(&after, &before, "after a definition that was refused");
 }
-END_TEST
 
-START_TEST(an_override_decides_for_its_keys_alone_and_they_keep_what_they_have_used)
+CONTRACT_TEST(CONTRACT_COUNTS, an_override_decides_for_its_keys_alone_and_they_keep_what_they_have_used, 10)
 {
     CLOSED_BY(scene_close) struct scene scene;
     struct weir_decision decisions[3];
@@ -629,9 +632,8 @@ START_TEST(an_override_decides_for_its_keys_alone_and_they_keep_what_they_have_u
     must_succeed(weir_reset(limit, weir_key_text("gold-1")));
     ck_assert_int_eq(peeked(limit, "gold-1", 1).remaining, 10);
 }
-END_TEST
 
-START_TEST(every_answer_is_counted_once)
+CONTRACT_TEST(CONTRACT_COUNTS, every_answer_is_counted_once, 10)
 {
     CLOSED_BY(scene_close) struct scene scene;
     struct weir_stats stats = { .size = sizeof stats };
@@ -665,7 +667,6 @@ START_TEST(every_answer_is_counted_once)
     ck_assert_int_eq(weir_stats_read(scene.limiter, NULL), WEIR_EINVAL);
     ck_assert_int_eq(weir_stats_read(NULL, &stats), WEIR_EINVAL);
 }
-END_TEST
 
 /* ---- Time ---- */
 
@@ -683,7 +684,7 @@ static const char *const one_of_each[] = {
 };
 enum { EACH = sizeof one_of_each / sizeof one_of_each[0] };
 
-START_TEST(every_algorithm_denies_when_used_up_and_admits_again_at_retry_after)
+CONTRACT_TEST(CONTRACT_TIME, every_algorithm_denies_when_used_up_and_admits_again_at_retry_after, 10)
 {
     CLOSED_BY(scene_close) struct scene scene;
     open_backend(&scene, _i);
@@ -704,9 +705,8 @@ START_TEST(every_algorithm_denies_when_used_up_and_admits_again_at_retry_after)
         ck_assert_msg(taken(limit, "a", size).allowed, "%s", one_of_each[i]);
     }
 }
-END_TEST
 
-START_TEST(a_leaky_bucket_tells_each_caller_how_long_to_wait)
+CONTRACT_TEST(CONTRACT_TIME, a_leaky_bucket_tells_each_caller_how_long_to_wait, 10)
 {
     CLOSED_BY(scene_close) struct scene scene;
     open_backend(&scene, _i);
@@ -718,9 +718,8 @@ START_TEST(a_leaky_bucket_tells_each_caller_how_long_to_wait)
     scene.now_us += 150000;
     ck_assert_int_eq(taken(limit, "a", 1).delay_us, 150000);
 }
-END_TEST
 
-START_TEST(no_redefinition_hands_out_a_second_burst_or_keeps_denying)
+CONTRACT_TEST(CONTRACT_TIME, no_redefinition_hands_out_a_second_burst_or_keeps_denying, 10)
 {
     CLOSED_BY(scene_close) struct scene scene;
     open_backend(&scene, _i);
@@ -743,9 +742,8 @@ START_TEST(no_redefinition_hands_out_a_second_burst_or_keeps_denying)
         }
     }
 }
-END_TEST
 
-START_TEST(a_request_with_a_time_of_its_own_is_decided_by_it)
+CONTRACT_TEST(CONTRACT_TIME, a_request_with_a_time_of_its_own_is_decided_by_it, 10)
 {
     CLOSED_BY(scene_close) struct scene scene;
     struct weir_decision decisions[3];
@@ -764,11 +762,10 @@ START_TEST(a_request_with_a_time_of_its_own_is_decided_by_it)
     submit_and_wait(scene.limiter, &op);
     ck_assert(!op.decision.allowed && op.decision.retry_after_us == 500000);
 }
-END_TEST
 
 /* ---- Waiting ---- */
 
-START_TEST(an_acquire_that_cannot_be_served_within_its_bound_is_denied_at_once)
+CONTRACT_TEST(CONTRACT_WAITS, an_acquire_that_cannot_be_served_within_its_bound_is_denied_at_once, 10)
 {
     CLOSED_BY(scene_close) struct scene scene;
     struct weir_decision decision;
@@ -791,7 +788,6 @@ START_TEST(an_acquire_that_cannot_be_served_within_its_bound_is_denied_at_once)
     ck_assert_int_lt(decision.retry_after_us, WEIR_HOUR); /* shorter by the permitted wait */
     ck_assert_int_eq(peeked(queue, "a", 1).remaining, 8); /* the declined permit was given back */
 }
-END_TEST
 
 static weir *open_in_real_time(int backend)
 {
@@ -801,7 +797,7 @@ static weir *open_in_real_time(int backend)
     return limiter;
 }
 
-START_TEST(an_acquire_waits_for_its_permits_and_gets_them)
+CONTRACT_TEST(CONTRACT_WAITS, an_acquire_waits_for_its_permits_and_gets_them, 60)
 {
     struct weir_policy policies[] = { policy_of("token_bucket limit=1 period=20ms"),
                                       policy_of("fixed_window limit=1 period=20ms"),
@@ -826,7 +822,6 @@ START_TEST(an_acquire_waits_for_its_permits_and_gets_them)
     }
     weir_close(limiter);
 }
-END_TEST
 
 struct waiter {
     weir_limit *limit;
@@ -860,7 +855,7 @@ static void await_sleep(struct waiter *waiter)
     }
 }
 
-START_TEST(closing_wakes_those_who_wait)
+CONTRACT_TEST(CONTRACT_WAITS, closing_wakes_those_who_wait, 60)
 {
     enum { WAITERS = 3 };
     struct waiter waiters[WAITERS];
@@ -881,66 +876,26 @@ START_TEST(closing_wakes_those_who_wait)
         ck_assert_int_eq(waiters[i].result, WEIR_ECLOSED);
     }
 }
-END_TEST
 
 /* ---- The suite ---- */
 
 /* Check keeps the names of its cases by address. */
-enum { TITLES_MOST = 64 };
-static char titles[BACKENDS_MOST][TITLES_MOST][160];
-
-static void add(Suite *suite, unsigned part, const char *name, const TTest *test, double timeout_seconds)
-{
-    int index = backend_count - 1;
-    int place = 0;
-    if (!(backends[index]->parts & part))
-        return;
-    while (titles[index][place][0])
-        if (++place == TITLES_MOST)
-            abort();
-    char *title = titles[index][place];
-    snprintf(title, sizeof titles[index][place], "%s: %s", backends[index]->name, name);
-    TCase *alone = tcase_create(title);
-    tcase_set_timeout(alone, timeout_seconds);
-    tcase_add_loop_test(alone, test, index, index + 1);
-    suite_add_tcase(suite, alone);
-}
-#define ADD(part, test, timeout_seconds) add(suite, part, #test, test, timeout_seconds)
+static char titles[BACKENDS_MOST][CONTRACT_MOST][160];
 
 void contract_add(Suite *suite, const struct contract_backend *backend)
 {
     if (backend_count == BACKENDS_MOST)
         abort();
-    backends[backend_count++] = backend;
-    ADD(CONTRACT_COUNTS, arguments_out_of_range_are_refused_and_change_nothing, 10);
-    ADD(CONTRACT_COUNTS, a_refusal_names_the_argument_and_its_range, 10);
-    ADD(CONTRACT_COUNTS, a_refused_request_leaves_those_beside_it_uncharged, 10);
-    ADD(CONTRACT_COUNTS, a_limit_of_another_limiter_is_refused, 10);
-    ADD(CONTRACT_COUNTS, a_limit_is_found_by_its_name_and_tells_its_policy, 10);
-    ADD(CONTRACT_COUNTS, names_are_letters_digits_dots_underscores_and_hyphens, 10);
-    ADD(CONTRACT_COUNTS, one_limit_too_many_is_refused_and_the_others_stay, 30);
-    ADD(CONTRACT_COUNTS, keys_of_every_byte_value_are_kept_apart, 10);
-    ADD(CONTRACT_COUNTS, keys_of_every_length_are_kept_apart_and_copied, 10);
-    ADD(CONTRACT_COUNTS, keys_with_nul_braces_and_line_ends_are_only_bytes, 10);
-    ADD(CONTRACT_COUNTS, a_key_under_another_limit_is_another_key, 10);
-    ADD(CONTRACT_COUNTS, permits_count_down_and_a_denial_changes_nothing, 10);
-    ADD(CONTRACT_COUNTS, a_peek_tells_what_a_try_would_and_changes_nothing, 10);
-    ADD(CONTRACT_COUNTS, a_refund_gives_back_and_never_more_than_was_taken, 10);
-    ADD(CONTRACT_COUNTS, a_reset_forgets_the_key_and_no_other, 10);
-    ADD(CONTRACT_COUNTS, a_cost_that_can_never_fit_is_denied_for_ever, 10);
-    ADD(CONTRACT_COUNTS, several_limits_are_all_charged_or_none_and_the_one_that_binds_is_told, 10);
-    ADD(CONTRACT_COUNTS, a_cost_that_can_never_fit_binds_more_than_any_wait, 10);
-    ADD(CONTRACT_COUNTS, the_same_limit_and_key_twice_in_one_event_adds_up, 10);
-    ADD(CONTRACT_COUNTS, a_batch_decides_as_its_requests_would_one_by_one, 30);
-    ADD(CONTRACT_COUNTS, a_submitted_request_is_decided_at_once_or_once_later, 10);
-    ADD(CONTRACT_COUNTS, the_same_definition_again_keeps_the_handle_and_what_was_used, 10);
-    ADD(CONTRACT_COUNTS, an_override_decides_for_its_keys_alone_and_they_keep_what_they_have_used, 10);
-    ADD(CONTRACT_COUNTS, every_answer_is_counted_once, 10);
-    ADD(CONTRACT_TIME, every_algorithm_denies_when_used_up_and_admits_again_at_retry_after, 10);
-    ADD(CONTRACT_TIME, a_leaky_bucket_tells_each_caller_how_long_to_wait, 10);
-    ADD(CONTRACT_TIME, no_redefinition_hands_out_a_second_burst_or_keeps_denying, 10);
-    ADD(CONTRACT_TIME, a_request_with_a_time_of_its_own_is_decided_by_it, 10);
-    ADD(CONTRACT_WAITS, an_acquire_that_cannot_be_served_within_its_bound_is_denied_at_once, 10);
-    ADD(CONTRACT_WAITS, an_acquire_waits_for_its_permits_and_gets_them, 60);
-    ADD(CONTRACT_WAITS, closing_wakes_those_who_wait, 60);
+    const int index = backend_count++;
+    backends[index] = backend;
+    for (int i = 0; i < contract_count; i++) {
+        const struct contract_test *test = &contract[i];
+        if (!(backend->parts & test->part))
+            continue;
+        snprintf(titles[index][i], sizeof titles[index][i], "%s: %s", backend->name, test->name);
+        TCase *alone = tcase_create(titles[index][i]);
+        tcase_set_timeout(alone, test->timeout_seconds);
+        tcase_add_loop_test(alone, test->test, index, index + 1);
+        suite_add_tcase(suite, alone);
+    }
 }

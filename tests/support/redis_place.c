@@ -206,19 +206,6 @@ struct weir_decision taken_by_redis(weir_limit *limit, const char *key, int64_t 
     return decision;
 }
 
-void crew_start(struct crew *crew, int n, void *(*work)(void *), void *argument)
-{
-    crew->n = n;
-    for (int i = 0; i < n; i++)
-        must(pthread_create(&crew->threads[i], NULL, work, argument) == 0, "a thread starts");
-}
-
-void crew_join(struct crew *crew)
-{
-    for (int i = 0; i < crew->n; i++)
-        must(pthread_join(crew->threads[i], NULL) == 0, "a thread ends");
-}
-
 void sleep_us(int64_t us)
 {
     const struct timespec time = { .tv_sec = us / 1000000, .tv_nsec = us % 1000000 * 1000 };

@@ -79,14 +79,6 @@ int64_t recover(weir_limit *limit, const char *key);
 /* Take until Redis decides, and return its decision. Fails the test after RECOVERY_MOST_US. */
 struct weir_decision taken_by_redis(weir_limit *limit, const char *key, int64_t cost);
 
-/* Threads that all call the same function with the same argument. */
-struct crew {
-    pthread_t threads[64];
-    int n;
-};
-void crew_start(struct crew *crew, int n, void *(*work)(void *), void *argument);
-void crew_join(struct crew *crew);
-
 void sleep_us(int64_t us);
 
 int64_t resident_bytes(void); /* of this process */

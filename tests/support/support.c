@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 
 /* ---- Suites ---- */
 
@@ -292,6 +293,28 @@ void must_succeed(int error)
 {
     if (error != WEIR_OK)
         ck_abort_msg("a call that must succeed: %s", weir_strerror(error));
+}
+
+/* ---- Threads and processes ---- */
+
+void crew_start(struct crew *crew, int n, void *(*work)(void *), void *argument)
+{
+    crew->n = n;
+    for (int i = 0; i < n; i++)
+        must(pthread_create(&crew->threads[i], NULL, work, argument) == 0, "a thread starts");
+}
+
+void crew_join(struct crew *crew)
+{
+    for (int i = 0; i < crew->n; i++)
+        must(pthread_join(crew->threads[i], NULL) == 0, "a thread ends");
+}
+
+void assert_child_succeeds(pid_t child)
+{
+    int status = -1;
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 0, "the child ended with status %#x", (unsigned)status);
 }
 
 /* ---- Decisions ---- */

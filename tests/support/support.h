@@ -9,6 +9,8 @@
 #define WEIR_TESTS_SUPPORT_H
 
 #include <check.h>
+#include <pthread.h>
+#include <sys/types.h>
 #include <weir/weir.h>
 
 /* Whether something watches the program, which makes it ten times as slow or more and has memory of its own: a
@@ -125,6 +127,19 @@ int64_t period_by_chance(struct chance *chance);
 
 void must(bool holds, const char *what);
 void must_succeed(int error);
+
+/* ---- Threads and processes ---- */
+
+/* Threads that all call the same function with the same argument. */
+struct crew {
+    pthread_t threads[128];
+    int n;
+};
+void crew_start(struct crew *crew, int n, void *(*work)(void *), void *argument);
+void crew_join(struct crew *crew);
+
+/* Wait for the child, which must exit with status 0. */
+void assert_child_succeeds(pid_t child);
 
 /* ---- Decisions ---- */
 
