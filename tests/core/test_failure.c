@@ -11,13 +11,6 @@
 #include <stdio.h>
 #include <unistd.h>
 
-static struct weir_options options_with(enum weir_on_failure on_failure)
-{
-    struct weir_options options = WEIR_OPTIONS_INIT;
-    options.on_failure = on_failure;
-    return options;
-}
-
 /* A fake backend, a limiter over it and a limit of ten permits, one back each second. */
 struct stage {
     struct fake fake;
@@ -381,10 +374,9 @@ static void assert_every_verb_answers(enum weir_on_failure on_failure, const str
                                       const struct weir_decision *never, int failure)
 {
     for (int verb = 0; verb < VERBS; verb++) {
-        struct weir_options options = options_with(on_failure);
         struct weir_decision decision;
-        options.instances = 2; /* the decision must still show the whole limit */
-        STAGE(stage, &options, true);
+        /* the decision must still show the whole limit */
+        STAGE(stage, OPTIONS(.on_failure = on_failure, .instances = 2), true);
         atomic_store(&stage.fake.answer, failure);
         must_succeed(ask(&stage, verb, 10, &decision));
         assert_decision_is(&decision, fits, "a cost that fits");
@@ -440,10 +432,9 @@ TEST(with_local_every_verb_is_answered_by_memory, 30)
 
 TEST(with_error_every_verb_fails_and_nothing_takes_over, 30)
 {
-    const struct weir_options options = options_with(WEIR_FAIL_ERROR);
     for (int verb = 0; verb < VERBS; verb++) {
         struct weir_decision decision = { .limit = 4711 };
-        STAGE(stage, &options, true);
+        STAGE(stage, OPTIONS(.on_failure = WEIR_FAIL_ERROR), true);
         atomic_store(&stage.fake.answer, WEIR_EIO);
         ck_assert_int_eq(ask(&stage, verb, 1, &decision), WEIR_EIO);
         ck_assert_int_eq(decision.limit, 4711);
@@ -459,8 +450,7 @@ TEST(other_errors_than_failures_reach_the_caller_whatever_is_chosen, 30)
 {
     static const int errors[] = { WEIR_ESTATE, WEIR_ENOMEM, WEIR_ECLOSED, WEIR_EFULL };
     for (int on_failure = WEIR_FAIL_LOCAL; on_failure <= WEIR_FAIL_ERROR; on_failure++) {
-        const struct weir_options options = options_with((enum weir_on_failure)on_failure);
-        STAGE(stage, &options, true);
+        STAGE(stage, OPTIONS(.on_failure = (enum weir_on_failure)on_failure), true);
         for (int i = 0; i < 4; i++) {
             atomic_store(&stage.fake.answer, errors[i]);
             for (int verb = 0; verb < VERBS; verb++) {
@@ -478,9 +468,8 @@ TEST(other_errors_than_failures_reach_the_caller_whatever_is_chosen, 30)
 TEST(a_refund_or_a_reset_that_fails_is_an_error_and_no_outage, 30)
 {
     for (int on_failure = WEIR_FAIL_LOCAL; on_failure <= WEIR_FAIL_ERROR; on_failure++) {
-        const struct weir_options options = options_with((enum weir_on_failure)on_failure);
         const struct weir_key key = weir_key_text("a");
-        STAGE(stage, &options, true);
+        STAGE(stage, OPTIONS(.on_failure = (enum weir_on_failure)on_failure), true);
         atomic_store(&stage.fake.answer, WEIR_ETIME);
         ck_assert_int_eq(weir_refund(stage.limit, key, 1), WEIR_ETIME);
         ck_assert_int_eq(weir_reset(stage.limit, key), WEIR_ETIME);
@@ -580,12 +569,11 @@ TEST(permits_that_cannot_be_given_back_are_lost_and_the_denial_stands, 30)
         { WEIR_FAIL_OPEN, WEIR_ECLOSED, WEIR_ECLOSED },
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        const struct weir_options options = options_with(rows[i].on_failure);
         struct weir_decision decision = { .limit = 4711 };
         CLOSED_BY(stage_end) struct stage stage;
         fake_init(&stage.fake);
         stage.fake.ops.decide = refuse_refunds;
-        fake_open(&stage.fake, &stage.scene, &options);
+        fake_open(&stage.fake, &stage.scene, OPTIONS(.on_failure = rows[i].on_failure));
         stage.limit = scene_define_text(&stage.scene, "limit", "leaky_bucket limit=10 period=10s");
         atomic_store(&stage.fake.answer, rows[i].refund);
         ck_assert_int_eq(weir_acquire(stage.limit, weir_key_text("a"), 1, 0, &decision), rows[i].result);
@@ -602,7 +590,7 @@ TEST(permits_that_cannot_be_given_back_are_lost_and_the_denial_stands, 30)
 TEST(by_the_local_clock_a_backend_is_told_it_though_it_has_its_own, 30)
 {
     for (int by_local_clock = 0; by_local_clock < 2; by_local_clock++) {
-        struct weir_options options = options_with(WEIR_FAIL_ERROR), read;
+        struct weir_options options = *OPTIONS(.on_failure = WEIR_FAIL_ERROR), read;
         CLOSED_BY(stage_end) struct stage stage;
         fake_init(&stage.fake);
         stage.fake.ops.own_clock = true;

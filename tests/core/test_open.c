@@ -74,46 +74,47 @@ TEST(options_out_of_range_are_refused_by_name_and_range, 30)
 
 TEST(options_of_redis_are_named_and_ignored_in_local_mode, 30)
 {
-    static const struct weir_options rows[] = {
-        { .redis_url = "redis://127.0.0.1" },
-        { .redis_password_file = "/etc/hostname" },
-        { .redis_sentinel_user = "watcher" },
-        { .redis_sentinel_password_file = "/etc/hostname" },
-        { .redis_prefix = "weir:" },
-        { .by_local_clock = true },
-        { .redis_replicas = 1 },
+    static const struct {
+        const char *name;
+        struct weir_options options;
+    } rows[] = {
+        { "redis_url", { .redis_url = "redis://127.0.0.1" } },
+        { "redis_password_file", { .redis_password_file = "/etc/hostname" } },
+        { "redis_sentinel_user", { .redis_sentinel_user = "watcher" } },
+        { "redis_sentinel_password_file", { .redis_sentinel_password_file = "/etc/hostname" } },
+        { "redis_prefix", { .redis_prefix = "weir:" } },
+        { "by_local_clock", { .by_local_clock = true } },
+        { "redis_replicas", { .redis_replicas = 1 } },
     };
-    static const char *const names[] = { "redis_url",           "redis_password_file",
-                                         "redis_sentinel_user", "redis_sentinel_password_file",
-                                         "redis_prefix",        "by_local_clock",
-                                         "redis_replicas" };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        struct weir_options options = rows[i];
+        struct weir_options options = rows[i].options;
         char says[96];
         options.size = sizeof options;
-        snprintf(says, sizeof says, "mode WEIR_LOCAL does not use these options: %s", names[i]);
+        snprintf(says, sizeof says, "mode WEIR_LOCAL does not use these options: %s", rows[i].name);
         assert_ignored(options, says);
     }
 }
 
 TEST(options_of_leases_are_named_and_ignored_in_other_modes, 30)
 {
-    static const struct weir_options rows[] = {
-        { .lease_life_us = 100000 },
-        { .lease_life_us = -1 },
-        { .lease_max = 1 },
-        { .strict = true },
+    static const struct {
+        const char *name;
+        struct weir_options options;
+    } rows[] = {
+        { "lease_life_us", { .lease_life_us = 100000 } },
+        { "lease_life_us", { .lease_life_us = -1 } },
+        { "lease_max", { .lease_max = 1 } },
+        { "strict", { .strict = true } },
     };
-    static const char *const names[] = { "lease_life_us", "lease_life_us", "lease_max", "strict" };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        struct weir_options options = rows[i];
+        struct weir_options options = rows[i].options;
         char says[96];
         options.size = sizeof options;
-        snprintf(says, sizeof says, "mode WEIR_LOCAL does not use these options: %s", names[i]);
+        snprintf(says, sizeof says, "mode WEIR_LOCAL does not use these options: %s", rows[i].name);
         assert_ignored(options, says);
         options.mode = WEIR_DISTRIBUTED;
         options.redis_url = "redis://127.0.0.1";
-        snprintf(says, sizeof says, "mode WEIR_DISTRIBUTED does not use these options: %s", names[i]);
+        snprintf(says, sizeof says, "mode WEIR_DISTRIBUTED does not use these options: %s", rows[i].name);
         assert_ignored(options, says);
     }
 }
@@ -820,7 +821,7 @@ TEST(another_mode_than_local_is_refused_for_another_backend, 30)
         scene_init(&scene, &options);
         scene.log_allowed = true;
         ck_assert_int_eq(weir_open_backend(&options, &tiny.backend, &scene.limiter), WEIR_EINVAL);
-        ck_assert_msg(strstr(scene.last_line, names[i]) != NULL, "%s", scene.last_line);
+        ck_assert_msg(strstr(scene.last_line, rows[i].name) != NULL, "%s", scene.last_line);
         ck_assert(!tiny.destroyed);
     }
 }

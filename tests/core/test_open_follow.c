@@ -65,6 +65,14 @@ static void assert_refused(struct asked *asked, const char *says)
     ck_assert_str_eq(scene.last_line, says);
 }
 
+/* Set `asked` to valid options of that kind and assert that they are refused after the change. */
+#define REFUSED(kind, change, says)   \
+    do {                              \
+        ask_##kind(&asked);           \
+        change;                       \
+        assert_refused(&asked, says); \
+    } while (0)
+
 static void assert_taken(struct asked *asked)
 {
     struct asked read;
@@ -79,38 +87,24 @@ TEST(exactly_one_source_of_peers_is_to_be_set, 30)
 {
     static const char one_of[] = "exactly one of peers.service, peers.dns and peers.list must be set";
     struct asked asked;
-    ask_list(&asked);
-    asked.peers.list = NULL;
-    assert_refused(&asked, one_of);
-    ask_list(&asked);
-    asked.peers.dns = "peers.example";
-    assert_refused(&asked, one_of);
-    ask_service(&asked);
-    asked.peers.list = list_one;
-    assert_refused(&asked, one_of);
-    ask_service(&asked);
-    asked.peers.service = "";
-    assert_refused(&asked, "option peers.service must not be empty");
-    ask_dns(&asked);
-    asked.peers.dns = "";
-    assert_refused(&asked, "option peers.dns must not be empty");
+    REFUSED(list, asked.peers.list = NULL, one_of);
+    REFUSED(list, asked.peers.dns = "peers.example", one_of);
+    REFUSED(service, asked.peers.list = list_one, one_of);
+    REFUSED(service, asked.peers.service = "", "option peers.service must not be empty");
+    REFUSED(dns, asked.peers.dns = "", "option peers.dns must not be empty");
 }
 
 TEST(an_instance_is_to_know_its_id_but_for_dns, 30)
 {
     static char long_id[257];
     struct asked asked;
-    ask_list(&asked);
-    asked.peers.id = NULL;
-    assert_refused(&asked, "option peers.id is required but for peers.dns");
-    ask_service(&asked);
-    asked.peers.id = NULL;
-    assert_refused(&asked, "option peers.id is required but for peers.dns");
-    asked.peers.id = "";
-    assert_refused(&asked, "option peers.id must be 1 to 255 bytes long");
     memset(long_id, 'x', 256);
+    REFUSED(list, asked.peers.id = NULL, "option peers.id is required but for peers.dns");
+    REFUSED(service, asked.peers.id = NULL, "option peers.id is required but for peers.dns");
+    REFUSED(service, asked.peers.id = "", "option peers.id must be 1 to 255 bytes long");
+    REFUSED(service, asked.peers.id = long_id, "option peers.id must be 1 to 255 bytes long");
+    ask_service(&asked);
     asked.peers.id = long_id;
-    assert_refused(&asked, "option peers.id must be 1 to 255 bytes long");
     long_id[255] = '\0';
     assert_taken(&asked);
     ask_dns(&asked);
@@ -126,22 +120,16 @@ TEST(an_instance_is_to_know_its_id_but_for_dns, 30)
 TEST(with_peers_the_numbers_that_they_find_out_are_not_to_be_set, 30)
 {
     static const int64_t weights[] = { 1, 2, 3 };
+    static const char no_weight[] = "option weight must be 0 with option peers, but for peers.join";
     struct asked asked;
-    ask_list(&asked);
-    asked.options.instances = 3;
-    assert_refused(&asked, "option instances must be 0 with option peers, which finds it out");
-    asked.options.instances = 0;
-    asked.options.total_weight = 1;
-    assert_refused(&asked, "option total_weight must be 0 with option peers, which finds it out");
-    asked.options.total_weight = 0;
-    asked.options.weights = weights;
-    assert_refused(&asked, "option weights must be 0 with option peers, which finds it out");
-    asked.options.weights = NULL;
-    asked.options.weight = 3;
-    assert_refused(&asked, "option weight must be 0 with option peers, but for peers.join");
+    REFUSED(list, asked.options.instances = 3, "option instances must be 0 with option peers, which finds it out");
+    REFUSED(list, asked.options.total_weight = 1,
+            "option total_weight must be 0 with option peers, which finds it out");
+    REFUSED(list, asked.options.weights = weights, "option weights must be 0 with option peers, which finds it out");
+    REFUSED(list, asked.options.weight = 3, no_weight);
+    REFUSED(service, asked.options.weight = 3, no_weight);
     ask_service(&asked);
     asked.options.weight = 3;
-    assert_refused(&asked, "option weight must be 0 with option peers, but for peers.join");
     asked.peers.join = true;
     assert_taken(&asked);
 }
@@ -149,22 +137,17 @@ TEST(with_peers_the_numbers_that_they_find_out_are_not_to_be_set, 30)
 TEST(what_is_for_an_instance_that_joins_is_refused_elsewhere, 30)
 {
     struct asked asked;
-    ask_list(&asked);
-    asked.peers.join = true;
-    assert_refused(&asked, "option peers.join is for peers.service and must be 0 without it");
-    ask_dns(&asked);
-    asked.peers.weight_meta = "weight";
-    assert_refused(&asked, "option peers.weight_meta is for peers.service and must be 0 without it");
+    REFUSED(list, asked.peers.join = true, "option peers.join is for peers.service and must be 0 without it");
+    REFUSED(dns, asked.peers.weight_meta = "weight",
+            "option peers.weight_meta is for peers.service and must be 0 without it");
+    REFUSED(service, asked.peers.join_address = "10.0.0.1",
+            "option peers.join_address is for peers.join and must be 0 without it");
+    REFUSED(service, asked.peers.join_port = 80, "option peers.join_port is for peers.join and must be 0 without it");
+    REFUSED(service, asked.peers.ttl_us = WEIR_SECOND,
+            "option peers.ttl_us is for peers.join and must be 0 without it");
     ask_service(&asked);
-    asked.peers.join_address = "10.0.0.1";
-    assert_refused(&asked, "option peers.join_address is for peers.join and must be 0 without it");
-    asked.peers.join_address = NULL;
-    asked.peers.join_port = 80;
-    assert_refused(&asked, "option peers.join_port is for peers.join and must be 0 without it");
-    asked.peers.join_port = 0;
-    asked.peers.ttl_us = WEIR_SECOND;
-    assert_refused(&asked, "option peers.ttl_us is for peers.join and must be 0 without it");
     asked.peers.join = true;
+    asked.peers.ttl_us = WEIR_SECOND;
     assert_taken(&asked);
     asked.peers.join_address = "";
     assert_refused(&asked, "option peers.join_address must not be empty");

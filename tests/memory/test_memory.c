@@ -92,14 +92,6 @@ static struct weir_decision peek_number(weir_limit *limit, int64_t number)
     return decision;
 }
 
-static struct weir_options options_with(int64_t max_keys, enum weir_on_full on_full)
-{
-    struct weir_options options = WEIR_OPTIONS_INIT;
-    options.max_keys = max_keys;
-    options.on_full = on_full;
-    return options;
-}
-
 /* ---- A flood of new keys ---- */
 
 enum { FLOOD_ROOM = 100000, VICTIMS = 1000 };
@@ -180,9 +172,8 @@ static struct flood flood_with(enum weir_on_full on_full, int64_t keys)
 {
     static struct victims victims;
     struct scene scene;
-    const struct weir_options options = options_with(FLOOD_ROOM, on_full);
     int64_t resident_before = resident_bytes();
-    scene_open(&scene, &options);
+    scene_open(&scene, OPTIONS(.max_keys = FLOOD_ROOM, .on_full = on_full));
     weir_limit *limit = scene_define_text(&scene, "limit", "token_bucket limit=10 period=1h");
     victims_use_some(&victims, limit);
 
@@ -229,9 +220,8 @@ TEST(a_flood_of_new_keys_shares_one_state_if_so_chosen_and_resets_nobody, 60)
 TEST(a_flood_that_goes_stale_makes_room_for_itself_and_resets_nobody, 60)
 {
     static struct victims victims;
-    const struct weir_options options = options_with(FLOOD_ROOM, WEIR_FULL_DENY);
     int64_t resident_before = resident_bytes(), keys = flood_keys();
-    OPEN_SCENE(scene, &options);
+    OPEN_SCENE(scene, OPTIONS(.max_keys = FLOOD_ROOM));
     const int64_t start_us = scene.now_us;
     /* 1,000 keys a millisecond, each idle after 50 ms: half the room would suffice. */
     weir_limit *victim_limit = scene_define_text(&scene, "victims", "sliding_window limit=10 period=30d blocks=30");
@@ -263,8 +253,7 @@ static void fill(weir_limit *limit, int64_t keys)
 
 TEST(keys_turned_away_share_a_state_of_each_limit, 30)
 {
-    const struct weir_options options = options_with(10, WEIR_FULL_SHARE);
-    OPEN_SCENE(scene, &options);
+    OPEN_SCENE(scene, OPTIONS(.max_keys = 10, .on_full = WEIR_FULL_SHARE));
     weir_limit *minute = scene_define_text(&scene, "minute", "token_bucket limit=10 period=1m");
     weir_limit *hour = scene_define_text(&scene, "hour", "fixed_window limit=3 period=1h");
     fill(minute, 10);
@@ -303,8 +292,7 @@ TEST(keys_turned_away_share_a_state_of_each_limit, 30)
 
 TEST(keys_turned_away_and_allowed_are_not_counted, 30)
 {
-    const struct weir_options options = options_with(10, WEIR_FULL_ALLOW);
-    OPEN_SCENE(scene, &options);
+    OPEN_SCENE(scene, OPTIONS(.max_keys = 10, .on_full = WEIR_FULL_ALLOW));
     weir_limit *limit = scene_define_text(&scene, "limit", "token_bucket limit=10 period=1m");
     fill(limit, 10);
     for (int i = 0; i < 100; i++) {
@@ -340,8 +328,7 @@ TEST(a_key_turned_away_gets_in_after_the_time_it_was_told, 30)
         int tries;
     } rows[] = { { 1, 2 }, { 2, 2 }, { 10, 2 }, { 100, 2 }, { 1000, 2 }, { 20000, 12 }, { 200000, 12 } };
     for (size_t r = 0; r < sizeof rows / sizeof rows[0]; r++) {
-        const struct weir_options options = options_with(rows[r].room, WEIR_FULL_DENY);
-        OPEN_SCENE(scene, &options);
+        OPEN_SCENE(scene, OPTIONS(.max_keys = rows[r].room));
         struct chance chance = chance_make((uint64_t)r);
         weir_limit *limit = scene_define_text(&scene, "limit", "token_bucket limit=1000 period=10m");
         for (int64_t i = 0; i < rows[r].room; i++)
@@ -366,8 +353,7 @@ TEST(keys_as_good_as_new_make_room_and_no_sooner, 30)
     };
     for (size_t p = 0; p < sizeof policies / sizeof policies[0]; p++) {
         enum { ROOM = 5000 };
-        const struct weir_options options = options_with(ROOM, WEIR_FULL_DENY);
-        OPEN_SCENE(scene, &options);
+        OPEN_SCENE(scene, OPTIONS(.max_keys = ROOM));
         weir_limit *limit = scene_define_text(&scene, "limit", policies[p]);
         for (int64_t i = 0; i < ROOM; i++)
             take_number(limit, i, 10);
@@ -391,8 +377,7 @@ TEST(keys_as_good_as_new_make_room_and_no_sooner, 30)
 TEST(one_key_as_good_as_new_among_live_ones_is_found, 30)
 {
     enum { ROOM = 2000 };
-    const struct weir_options options = options_with(ROOM, WEIR_FULL_DENY);
-    OPEN_SCENE(scene, &options);
+    OPEN_SCENE(scene, OPTIONS(.max_keys = ROOM));
     weir_limit *limit = scene_define_text(&scene, "limit", "token_bucket limit=10 period=1h");
     for (int64_t i = 0; i < ROOM; i++)
         take_number(limit, i, i == ROOM / 2 ? 1 : 10);
@@ -405,8 +390,7 @@ TEST(one_key_as_good_as_new_among_live_ones_is_found, 30)
 TEST(all_or_nothing_finds_room_for_all_or_adds_none, 30)
 {
     for (enum weir_on_full on_full = WEIR_FULL_DENY; on_full <= WEIR_FULL_SHARE; on_full++) {
-        const struct weir_options options = options_with(3, on_full);
-        OPEN_SCENE(scene, &options);
+        OPEN_SCENE(scene, OPTIONS(.max_keys = 3, .on_full = on_full));
         weir_limit *first = scene_define_text(&scene, "first", "token_bucket limit=10 period=1m");
         weir_limit *second = scene_define_text(&scene, "second", "token_bucket limit=8 period=1m");
         ck_assert(taken(first, "old", 1).allowed);
@@ -560,7 +544,7 @@ TEST(idle_keys_are_collected_by_all_or_nothing_requests_too, 30)
 TEST(idle_keys_are_kept_until_their_room_is_asked_for_if_so_chosen, 30)
 {
     enum { ROOM = 10000 };
-    struct weir_options options = options_with(ROOM, WEIR_FULL_DENY);
+    struct weir_options options = *OPTIONS(.max_keys = ROOM);
     options.keep_idle = true;
     OPEN_SCENE(scene, &options);
     weir_limit *limit = scene_define_text(&scene, "limit", "fixed_window limit=10 period=1s");
@@ -730,9 +714,8 @@ TEST(a_limit_redefined_to_what_it_is_or_was_keeps_its_keys, 30)
 TEST(a_table_that_grows_to_a_million_keys_loses_none, 60)
 {
     const int64_t keys = INSTRUMENTED ? 100000 : 1000000;
-    const struct weir_options options = options_with(keys, WEIR_FULL_DENY);
     int64_t resident_before = resident_bytes();
-    OPEN_SCENE(scene, &options);
+    OPEN_SCENE(scene, OPTIONS(.max_keys = keys));
     weir_limit *limit = scene_define_text(&scene, "limit", "token_bucket limit=10 period=1h");
     for (int64_t i = 0; i < keys; i++) {
         must(take_number(limit, i, 1 + i % 10).source == WEIR_BY_MEMORY, "there is room for max_keys keys");
@@ -810,8 +793,7 @@ TEST(keys_that_collide_under_the_default_hash_of_uthash_are_spread, 60)
 /* An attacker cannot know the secret; but even if keys collide, their table continues to grow. */
 TEST(growth_is_not_switched_off_by_keys_that_share_a_bucket, 30)
 {
-    const struct weir_options options = options_with(1000000, WEIR_FULL_DENY);
-    OPEN_SCENE(scene, &options);
+    OPEN_SCENE(scene, OPTIONS(.max_keys = 1000000));
     weir_limit *limit = scene_define_text(&scene, "limit", "token_bucket limit=10 period=1h");
     const struct table *table = table_of(&scene);
     /* Keys of one shard whose hashes agree in the low bits, as an attacker who had the secret would choose them. */
