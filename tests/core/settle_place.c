@@ -24,8 +24,7 @@ void place_join(struct place *place, struct remote *remote, const struct weir_op
     if (!place->cable.remote)
         cable_init(&place->cable, remote);
     must_succeed(weir_open_backend(&own, &place->cable.base, &place->limiter));
-    const struct weir_policy read = policy_of(policy);
-    must_succeed(weir_limit_define(place->limiter, "limit", &read, &place->limit));
+    place->limit = limit_of(place->limiter, "limit", policy);
 }
 
 void place_leave(struct place *place)

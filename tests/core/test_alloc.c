@@ -540,8 +540,7 @@ static int64_t leased_by(struct stage *stage, int requests)
     const uint64_t before = stats_of(stage->limiter).leased;
     for (int i = 0; i < requests; i++) {
         struct asked asked;
-        stage_submit(stage, &asked, "a", 1);
-        stage_answer(stage, 0);
+        stage_ask(stage, &asked, "a", 1, 0);
         must(asked.done && asked.status == WEIR_OK && asked.op.decision.allowed, "admitted");
         stage_pass(stage, 1000);
     }

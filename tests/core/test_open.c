@@ -397,8 +397,7 @@ TEST(no_options_at_all_are_all_defaults, 30)
     weir_limit *limit;
     struct weir_decision decision;
     must_succeed(weir_open(NULL, &limiter));
-    const struct weir_policy policy = policy_of("token_bucket limit=2 period=1h");
-    must_succeed(weir_limit_define(limiter, "limit", &policy, &limit));
+    limit = limit_of(limiter, "limit", "token_bucket limit=2 period=1h");
     for (int i = 0; i < 3; i++) {
         must_succeed(weir_try(limit, weir_key_text("key"), 1, &decision));
         ck_assert_int_eq(decision.allowed, i < 2);
@@ -550,9 +549,8 @@ TEST(the_default_clock_is_unix_time, 30)
     weir *limiter;
     weir_limit *limit;
     struct weir_decision decision;
-    const struct weir_policy policy = policy_of("fixed_window limit=5 period=1d align=epoch");
     must_succeed(weir_open(NULL, &limiter));
-    must_succeed(weir_limit_define(limiter, "limit", &policy, &limit));
+    limit = limit_of(limiter, "limit", "fixed_window limit=5 period=1d align=epoch");
     const int64_t day = WEIR_DAY / WEIR_SECOND, before = (int64_t)time(NULL) % day;
     must_succeed(weir_try(limit, weir_key_text("key"), 1, &decision));
     /* The window ends at midnight UTC: within a minute, the day around. */
@@ -821,7 +819,7 @@ TEST(another_mode_than_local_is_refused_for_another_backend, 30)
         scene_init(&scene, &options);
         scene.log_allowed = true;
         ck_assert_int_eq(weir_open_backend(&options, &tiny.backend, &scene.limiter), WEIR_EINVAL);
-        ck_assert_msg(strstr(scene.last_line, rows[i].name) != NULL, "%s", scene.last_line);
+        ck_assert_msg(strstr(scene.last_line, names[i]) != NULL, "%s", scene.last_line);
         ck_assert(!tiny.destroyed);
     }
 }

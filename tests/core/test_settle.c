@@ -36,11 +36,10 @@ TEST(thousands_of_keys_of_many_limits_are_settled_in_batches, 30)
     enum { LIMITS = 3, KEYS = 3000 };
     PLACE(place, EAGER, NULL, ten);
     weir_limit *limits[LIMITS] = { place->limit };
-    const struct weir_policy policy = policy_of(ten);
     for (int i = 1; i < LIMITS; i++) {
         char name[16];
         snprintf(name, sizeof name, "limit%d", i);
-        must_succeed(weir_limit_define(place->limiter, name, &policy, &limits[i]));
+        limits[i] = limit_of(place->limiter, name, ten);
     }
     atomic_store(&place->cable.later, true);
     outage_admits(place, "a", 5 * WEIR_SECOND, 3);
@@ -267,9 +266,8 @@ TEST(a_debt_is_charged_as_far_as_there_is_room_and_the_rest_comes_first, 30)
 TEST(a_debt_is_charged_to_whatever_the_limit_is_by_then, 30)
 {
     PLACE(place, LAZY, NULL, ten);
-    const struct weir_policy policy = policy_of("fixed_window limit=5 period=1h");
     outage_passes(place, "a", 5 * WEIR_SECOND, 3);
-    must_succeed(weir_limit_define(place->limiter, "limit", &policy, NULL));
+    limit_of(place->limiter, "limit", "fixed_window limit=5 period=1h");
     ck_assert_int_eq(try_in(place, "a", 1).remaining, 1);
 }
 

@@ -238,10 +238,9 @@ TEST(what_is_paid_of_a_debt_is_given_back_or_forgotten_as_one_step, 30)
 TEST(all_or_nothing_settles_every_key_first_or_is_a_failure_as_a_whole, 30)
 {
     PLACE(place, LAZY, NULL, ten);
-    const struct weir_policy policy = policy_of("token_bucket limit=20 period=20s");
     struct weir_decision decision;
     weir_limit *other;
-    must_succeed(weir_limit_define(place->limiter, "other", &policy, &other));
+    other = limit_of(place->limiter, "other", "token_bucket limit=20 period=20s");
     const struct weir_request both[2] = { { place->limit, weir_key_text("a"), 1, 0 },
                                           { other, weir_key_text("a"), 1, 0 } };
     outage_admits(place, "a", 5 * WEIR_SECOND, 3);

@@ -386,8 +386,7 @@ TEST(threads_that_ask_while_the_cable_flaps_leave_nothing_owed, 120)
     atomic_store(&mob.place.cable.later, true);
     must_succeed(weir_open_backend(OPTIONS(.now_us = shared_clock, .timeout_us = 10 * WEIR_SECOND),
                                    &mob.place.cable.base, &mob.place.limiter));
-    const struct weir_policy policy = policy_of("token_bucket limit=1000000 period=1s burst=1000");
-    must_succeed(weir_limit_define(mob.place.limiter, "limit", &policy, &mob.place.limit));
+    mob.place.limit = limit_of(mob.place.limiter, "limit", "token_bucket limit=1000000 period=1s burst=1000");
     ck_assert_int_eq(pthread_create(&answerer, NULL, answer_all, &mob), 0);
     crew_start(&threads, THREADS, try_many, &mob);
     for (int i = 0; i < 300; i++) {

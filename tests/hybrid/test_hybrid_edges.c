@@ -16,8 +16,7 @@ TEST(what_a_request_lacks_is_asked_for_only_if_a_lease_may_be_as_large, 10)
     stage_open_as(&stage, "token_bucket limit=10000 period=1s burst=1000", &settings);
     const int64_t over_max = stage_info(&stage).over_max;
     stage_warm_up(&stage, "a", 5000);
-    stage_submit(&stage, &asked, "a", 1);
-    stage_answer(&stage, 0);
+    stage_ask(&stage, &asked, "a", 1, 0);
     ck_assert_int_eq(asked.op.decision.source, WEIR_BY_REDIS);
     stage_pass(&stage, 1000);
     ck_assert_int_eq(peeked(stage.limit, "a", 1).source, WEIR_BY_LEASE); /* one or two permits are left */
@@ -38,8 +37,7 @@ TEST(what_was_lacking_and_is_not_needed_any_more_is_no_larger_a_lease, 10)
     stage_open_as(&stage, "token_bucket limit=10000 period=1s burst=1000", &settings);
     const struct weir_limit_info info = stage_info(&stage);
     stage_warm_up(&stage, "a", 5000);
-    stage_submit(&stage, &asked, "a", 1);
-    stage_answer(&stage, 0);
+    stage_ask(&stage, &asked, "a", 1, 0);
     stage_pass(&stage, 1000);
     ck_assert_int_eq(stage_submit(&stage, &asked, "a", 1000), 1);
     const int64_t cost = stage.remote.queue[0].request.cost;
@@ -62,8 +60,7 @@ TEST(a_request_and_what_is_leased_behind_it_are_within_the_bound_together, 10)
     STAGE(stage, "token_bucket limit=5000 period=1s burst=100");
     const int64_t over_max = stage_info(&stage).over_max;
     stage_warm_up(&stage, "a", 1000);
-    stage_submit(&stage, &asked, "a", 1);
-    stage_answer(&stage, 0);
+    stage_ask(&stage, &asked, "a", 1, 0);
     stage_pass(&stage, 20000); /* the bucket is full again */
     while (peeked(stage.limit, "a", 52).source == WEIR_BY_LEASE && peeked(stage.limit, "a", 52).allowed)
         stage_submit(&stage, &asked, "a", 1);
@@ -90,8 +87,7 @@ static int decide_late(struct weir_backend *backend, const struct weir_backend_r
         group_stage.remote.ops.decide = stage_decide;
         if (group_resets)
             must_succeed(weir_reset(group_stage.limit, weir_key_text("a")));
-        stage_submit(&group_stage, &group_other, "a", 1);
-        stage_answer(&group_stage, 0);
+        stage_ask(&group_stage, &group_other, "a", 1, 0);
     }
     return stage_decide(backend, requests, n, all, deadline_us, out);
 }
@@ -106,14 +102,11 @@ static struct weir_stats group_denied(const struct stage_settings *settings, dec
     struct stage *stage = &group_stage;
     struct asked asked;
     struct weir_decision decision;
-    weir_limit *narrow;
-    struct weir_policy policy = policy_of("fixed_window limit=1 period=1h");
     stage_open_as(stage, "token_bucket limit=100000 period=1s burst=20000", settings);
-    must_succeed(weir_limit_define(stage->limiter, "narrow", &policy, &narrow));
+    weir_limit *narrow = limit_of(stage->limiter, "narrow", "fixed_window limit=1 period=1h");
     must_succeed(weir_try(narrow, weir_key_text("n"), 1, &decision));
     stage_warm_up(stage, "a", 200);
-    stage_submit(stage, &asked, "a", 1);
-    stage_answer(stage, 0);
+    stage_ask(stage, &asked, "a", 1, 0);
     const struct weir_request both[] = { { .limit = stage->limit, .key = weir_key_text("a"), .cost = 95 },
                                          { .limit = narrow, .key = weir_key_text("n"), .cost = 1 } };
     const struct weir_stats before = stats_of(stage->limiter);
@@ -215,8 +208,7 @@ TEST(permits_granted_under_another_policy_are_not_used, 10)
     for (int i = 0; i < 8; i++) {
         if (i == 5)
             stage_pass(&stage, 2 * STAGE_LIFE_US);
-        stage_submit(&stage, &asked, "a", 1);
-        stage_answer(&stage, 0);
+        stage_ask(&stage, &asked, "a", 1, 0);
         stage_pass(&stage, i < 5 ? 1000 : 0);
     }
     stage_pass(&stage, STAGE_LIFE_US);
@@ -237,8 +229,7 @@ TEST(permits_granted_under_another_policy_are_not_used, 10)
 static struct weir_decision answered(struct stage *stage, const char *key, int64_t cost)
 {
     struct asked asked;
-    stage_submit(stage, &asked, key, cost);
-    stage_answer(stage, 0);
+    stage_ask(stage, &asked, key, cost, 0);
     must(asked.done && asked.status == WEIR_OK, "it is decided");
     return asked.op.decision;
 }
@@ -246,15 +237,13 @@ static struct weir_decision answered(struct stage *stage, const char *key, int64
 TEST(an_override_of_other_keys_leaves_a_lease_as_it_is, 10)
 {
     STAGE(stage, STAGE_WIDE);
-    const struct weir_policy policy = policy_of("token_bucket limit=10 period=1s");
     for (int own = 0; own < 2; own++) { /* then one of the key itself */
         stage_warm_up(&stage, "a", 1000);
         struct asked asked;
-        stage_submit(&stage, &asked, "a", 1);
-        stage_answer(&stage, 0);
+        stage_ask(&stage, &asked, "a", 1, 0);
         ck_assert_int_eq(taken(stage.limit, "a", 1).source, WEIR_BY_LEASE);
         const uint64_t lost = stats_of(stage.limiter).lease_lost;
-        must_succeed(weir_limit_define(stage.limiter, own ? "limit/a" : "limit/b*", &policy, NULL));
+        limit_of(stage.limiter, own ? "limit/a" : "limit/b*", "token_bucket limit=10 period=1s");
         const struct weir_decision decision = answered(&stage, "a", 1);
         ck_assert_int_eq(decision.source == WEIR_BY_LEASE, !own);
         ck_assert_int_eq(decision.limit, own ? 10 : 1000000);
@@ -365,9 +354,8 @@ static int redefine_before(struct weir_backend *backend, const struct weir_backe
                            bool all, int64_t deadline_us, struct weir_decision *out)
 {
     struct weir_backend_request request = *requests;
-    struct weir_policy policy = policy_of("token_bucket limit=100000 period=1h refill=interval");
     redefined_stage.remote.ops.decide = stage_decide;
-    must_succeed(weir_limit_define(redefined_stage.limiter, "limit", &policy, NULL));
+    limit_of(redefined_stage.limiter, "limit", "token_bucket limit=100000 period=1h refill=interval");
     must(n == 1 && request.ahead > 0, "permits are asked for ahead of use");
     request.plan_version = plan_cell_version(&redefined_stage.limit->plan);
     return stage_decide(backend, &request, n, all, deadline_us, out);
@@ -487,8 +475,7 @@ TEST(a_flight_by_one_clock_brings_nothing_to_a_lease_by_another, 10)
     const struct stage_settings settings = { .now_us = since_boot_us };
     stage_open_as(&stage, "fixed_window limit=100 period=1s align=epoch", &settings);
     for (int i = 0; i < 20; i++) {
-        stage_submit(&stage, &asked[0], "a", 1);
-        stage_answer(&stage, 0);
+        stage_ask(&stage, &asked[0], "a", 1, 0);
         stage_pass(&stage, 10000);
     }
     atomic_store(&stage.remote.now_us, 1001 * WEIR_SECOND - 30000);
@@ -519,8 +506,7 @@ TEST(no_decision_tells_of_more_permits_than_the_limit_has, 10)
     struct asked asked;
     STAGE(stage, "token_bucket limit=10000 period=1s burst=1000");
     for (int i = 0; i < 600; i++) {
-        stage_submit(&stage, &asked, "a", i < 300 ? 1 : 20);
-        stage_answer(&stage, 0);
+        stage_ask(&stage, &asked, "a", i < 300 ? 1 : 20, 0);
         must(asked.op.decision.remaining <= asked.op.decision.limit, "what is decided");
         must(peeked(stage.limit, "a", i < 300 ? 1 : 900).remaining <= 1000, "what is seen");
         must(peeked(stage.limit, "a", 1000).remaining <= 1000, "what is asked of Redis to be seen");

@@ -61,8 +61,7 @@ TEST(a_failure_ends_all_who_wait_for_the_answer, 10)
     for (int i = 0; i < 5; i++)
         ck_assert_int_eq(asked[i].status, WEIR_ETIME);
     stage.remote.failure = WEIR_OK;
-    stage_submit(&stage, &asked[0], "a", 1);
-    stage_answer(&stage, 0);
+    stage_ask(&stage, &asked[0], "a", 1, 0);
     ck_assert_int_eq(asked[0].status, WEIR_OK);
 }
 
@@ -85,11 +84,9 @@ TEST(permits_are_asked_for_before_the_last_is_spent, 10)
     static struct asked asked[5000];
     STAGE(stage, STAGE_WIDE);
     stage_warm_up(&stage, "a", 100);
-    stage_submit(&stage, &asked[0], "a", 1);
-    stage_answer(&stage, 2000); /* answers take as long as twenty requests */
+    stage_ask(&stage, &asked[0], "a", 1, 2000); /* answers take as long as twenty requests */
     stage_pass(&stage, STAGE_LIFE_US);
-    stage_submit(&stage, &asked[0], "a", 1);
-    stage_answer(&stage, 0);
+    stage_ask(&stage, &asked[0], "a", 1, 0);
     stage.remote.submitted = 0;
     int waited = 0;
     for (int i = 0; i < 5000; i++) {
@@ -113,8 +110,7 @@ TEST(what_comes_later_than_a_lease_lasts_is_not_used, 10)
     stage_warm_up(&stage, "a", 1000);
     stage_submit(&stage, &asked[0], "a", 1);
     ck_assert_int_gt(stage.remote.ahead, 10);
-    stage_submit(&stage, &asked[1], "a", 1);
-    stage_answer(&stage, STAGE_LIFE_US);
+    stage_ask(&stage, &asked[1], "a", 1, STAGE_LIFE_US);
     ck_assert(asked[0].done && asked[1].done);
     ck_assert_int_eq(asked[1].op.decision.source, WEIR_BY_REDIS); /* the first answer's lease was too old for it */
     ck_assert_int_eq(stage.remote.submitted, 2);
@@ -130,8 +126,7 @@ TEST(a_reset_or_another_policy_drops_what_is_leased_and_what_is_on_its_way, 10)
         stage_warm_up(&stage, "a", 1000);
         stage_submit(&stage, &asked, "a", 1);
         if (redefined) {
-            struct weir_policy policy = policy_of("token_bucket limit=2000000 period=1s");
-            must_succeed(weir_limit_define(stage.limiter, "limit", &policy, NULL));
+            limit_of(stage.limiter, "limit", "token_bucket limit=2000000 period=1s");
             ck_assert_int_eq(peeked(stage.limit, "a", 1).limit, 2000000);
         } else {
             must_succeed(weir_reset(stage.limit, weir_key_text("a")));
@@ -161,14 +156,11 @@ TEST(a_refund_ends_a_denial, 10)
 TEST(a_denial_elsewhere_gives_leased_permits_back, 10)
 {
     struct weir_decision decision;
-    weir_limit *narrow;
-    struct weir_policy policy = policy_of("fixed_window limit=1 period=1h");
     STAGE(stage, STAGE_WIDE);
-    must_succeed(weir_limit_define(stage.limiter, "narrow", &policy, &narrow));
+    weir_limit *narrow = limit_of(stage.limiter, "narrow", "fixed_window limit=1 period=1h");
     stage_warm_up(&stage, "a", 1000);
     struct asked asked;
-    stage_submit(&stage, &asked, "a", 1);
-    stage_answer(&stage, 0);
+    stage_ask(&stage, &asked, "a", 1, 0);
     const struct weir_request both[] = { { .limit = stage.limit, .key = weir_key_text("a"), .cost = 5 },
                                          { .limit = narrow, .key = weir_key_text("a"), .cost = 1 } };
     must_succeed(weir_try_all(stage.limiter, both, 2, &decision));
@@ -222,8 +214,7 @@ TEST(a_child_of_a_fork_does_not_spend_its_parents_lease, 10)
     STAGE(stage, STAGE_WIDE);
     hybrid_watch_forks(stage.hybrid);
     stage_warm_up(&stage, "a", 1000);
-    stage_submit(&stage, &asked, "a", 1);
-    stage_answer(&stage, 0);
+    stage_ask(&stage, &asked, "a", 1, 0);
     stage_submit(&stage, &asked, "b", 1); /* its answer comes in the parent only */
     ck_assert_int_eq(peeked(stage.limit, "a", 1).source, WEIR_BY_LEASE);
     const pid_t child = fork();

@@ -611,8 +611,7 @@ TEST(what_is_charged_as_one_step_is_seen_as_one, 60)
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
             snprintf(text, sizeof text, lots[(p + i) % 4], LOTS);
 #pragma GCC diagnostic pop
-            const struct weir_policy policy = policy_of(text);
-            must_succeed(weir_limit_define(yard.limiter, name, &policy, &pairs.limits[i]));
+            pairs.limits[i] = limit_of(yard.limiter, name, text);
         }
         for (int i = 0; i < 6; i++)
             ck_assert_int_eq(pthread_create(&threads[i], NULL, i < 3 ? charge_both : look_at_both, &pairs), 0);
@@ -699,8 +698,7 @@ TEST(the_child_of_a_fork_goes_on_where_its_parents_threads_were, 60)
     for (int i = 0; i < PAIR; i++) {
         char name[32];
         snprintf(name, sizeof name, "pair-%d", i);
-        const struct weir_policy policy = policy_of("fixed_window limit=1000000000 period=365d");
-        must_succeed(weir_limit_define(yard.limiter, name, &policy, &forked.pairs.limits[i]));
+        forked.pairs.limits[i] = limit_of(yard.limiter, name, "fixed_window limit=1000000000 period=365d");
     }
     crew_start(&threads, 4, decide_on, &forked);
     for (int i = 0; i < 60; i++) {

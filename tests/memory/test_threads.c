@@ -384,9 +384,7 @@ TEST(all_or_nothing_in_opposite_orders_neither_locks_up_nor_loses_a_permit, 60)
     _Atomic int64_t admitted[2][BASKETS] = { { 0 } };
     struct basket_buyer buyers[THREADS];
     SHOP(shop, 2 * BASKETS + THREADS, unrefilled[0]);
-    weir_limit *second;
-    const struct weir_policy policy = policy_of("token_bucket limit=700 period=365d refill=interval");
-    must_succeed(weir_limit_define(shop.limiter, "second", &policy, &second));
+    weir_limit *second = limit_of(shop.limiter, "second", "token_bucket limit=700 period=365d refill=interval");
     for (int i = 0; i < THREADS; i++)
         buyers[i] = (struct basket_buyer){ &shop, { shop.counted, second }, admitted, i };
     threads_run(THREADS, buy_baskets, buyers, sizeof buyers[0]);
@@ -724,11 +722,10 @@ static void *end_by_asking(void *limit)
 TEST(a_thread_counts_to_its_last_word, 60)
 {
     enum { LAST_ONES = 100 };
-    const struct weir_policy policy = policy_of("fixed_window limit=1000 period=1d");
     struct weir_stats stats = { .size = sizeof stats };
     weir *limiter;
     must_succeed(weir_open(NULL, &limiter));
-    must_succeed(weir_limit_define(limiter, "limit", &policy, &asked_last));
+    asked_last = limit_of(limiter, "limit", "fixed_window limit=1000 period=1d");
     ck_assert_int_eq(pthread_key_create(&last_words, ask_at_the_end), 0);
     for (int i = 0; i < LAST_ONES; i++) {
         pthread_t thread;

@@ -859,11 +859,10 @@ CONTRACT_TEST(CONTRACT_WAITS, closing_wakes_those_who_wait, 60)
 {
     enum { WAITERS = 3 };
     struct waiter waiters[WAITERS];
-    struct weir_policy policy = policy_of("token_bucket limit=1 period=20h");
     struct weir_decision decision;
     weir *limiter = open_in_real_time(_i);
     weir_limit *limit;
-    must_succeed(weir_limit_define(limiter, "limit", &policy, &limit));
+    limit = limit_of(limiter, "limit", "token_bucket limit=1 period=20h");
     must_succeed(weir_try(limit, weir_key_text("a"), 1, &decision));
     for (int i = 0; i < WAITERS; i++) {
         waiters[i] = (struct waiter){ .limit = limit, .result = 1 };

@@ -240,7 +240,7 @@ static void a_moment(void)
     calls_resume();
 }
 
-static int64_t limit_of(struct tally *tally)
+static int64_t size_of_limit(struct tally *tally)
 {
     struct weir_limit_info info = { .size = sizeof info };
     weir_limit_info(tally->limit, &info);
@@ -251,9 +251,9 @@ static bool await_limit(struct tally *tally, int64_t most_us)
 {
     const int64_t until_us = clock_monotonic_us() + most_us;
     const int64_t limit = tally->mode->limit;
-    while (limit != 0 && limit_of(tally) != limit && clock_monotonic_us() < until_us)
+    while (limit != 0 && size_of_limit(tally) != limit && clock_monotonic_us() < until_us)
         a_moment();
-    return limit == 0 || limit_of(tally) == limit;
+    return limit == 0 || size_of_limit(tally) == limit;
 }
 
 static void recover(struct tally *tally)
@@ -264,7 +264,7 @@ static void recover(struct tally *tally)
     if (status != WEIR_OK)
         run_blame(tally->run, "what is followed is not known after the failure: %s", weir_strerror(status));
     if (!await_limit(tally, until_us - clock_monotonic_us()))
-        run_blame(tally->run, "the limit after the failure is %lld", (long long)limit_of(tally));
+        run_blame(tally->run, "the limit after the failure is %lld", (long long)size_of_limit(tally));
     do {
         status = weir_peek(tally->other, weir_key_text(tally->key), 1, &decision); /* this key has no lease */
         if (status == WEIR_OK && is_right_source(tally, (enum weir_source)decision.source))
@@ -278,7 +278,7 @@ static void recover(struct tally *tally)
 /* Take all permits that are left and compare the total with the limit. */
 static void drain(struct tally *tally)
 {
-    const int64_t limit = limit_of(tally) + tally->given;
+    const int64_t limit = size_of_limit(tally) + tally->given;
     struct weir_decision decision;
     int64_t asked = 0;
     do {

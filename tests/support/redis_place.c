@@ -153,14 +153,6 @@ weir *limiter_of(const struct weir_options *options)
     return limiter;
 }
 
-weir_limit *limit_of(weir *limiter, const char *name, const char *policy)
-{
-    const struct weir_policy parsed = policy_of(policy);
-    weir_limit *limit = NULL;
-    must_succeed(weir_limit_define(limiter, name, &parsed, &limit));
-    return limit;
-}
-
 struct timed timed_try(weir_limit *limit, const char *key, int64_t cost)
 {
     struct timed timed = { 0 };

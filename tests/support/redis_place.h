@@ -62,7 +62,6 @@ const char *place_asked(struct place *place, ssize_t len);
 int64_t place_info(struct place *place, const char *section, const char *name);
 
 weir *limiter_of(const struct weir_options *options);
-weir_limit *limit_of(weir *limiter, const char *name, const char *policy);
 
 /* weir_try(), timed. */
 struct timed {

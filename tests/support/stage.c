@@ -193,8 +193,7 @@ void stage_open_as(struct stage *stage, const char *policy, const struct stage_s
     };
     must_succeed(hybrid_open(&own, &remote->base, &stage->hybrid));
     must_succeed(limiter_make(&read, stage->hybrid, NULL, NULL, &stage->limiter));
-    struct weir_policy parsed = policy_of(policy);
-    must_succeed(weir_limit_define(stage->limiter, "limit", &parsed, &stage->limit));
+    stage->limit = limit_of(stage->limiter, "limit", policy);
 }
 
 void stage_open(struct stage *stage, const char *policy)
@@ -238,6 +237,12 @@ int stage_submit(struct stage *stage, struct asked *asked, const char *key, int6
     else
         must(result == 1 || result < 0, "a result");
     return result;
+}
+
+void stage_ask(struct stage *stage, struct asked *asked, const char *key, int64_t cost, int64_t late_us)
+{
+    stage_submit(stage, asked, key, cost);
+    stage_answer(stage, late_us);
 }
 
 int64_t stage_spend(struct stage *stage, const char *key)

@@ -102,6 +102,9 @@ void asked_done(struct weir_op *op, int status);
 /* Call weir_submit(). An immediate decision counts as done, too. */
 int stage_submit(struct stage *stage, struct asked *asked, const char *key, int64_t cost);
 
+/* Submit, then answer all that waits `late_us` later. */
+void stage_ask(struct stage *stage, struct asked *asked, const char *key, int64_t cost, int64_t late_us);
+
 /* Take leased permits one by one until a request waits or is not decided by the lease. Answers only after that. Return
  * the number of permits. */
 int64_t stage_spend(struct stage *stage, const char *key);

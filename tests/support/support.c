@@ -178,8 +178,7 @@ weir_limit *scene_define(struct scene *scene, const char *name, const struct wei
 
 weir_limit *scene_define_text(struct scene *scene, const char *name, const char *policy)
 {
-    struct weir_policy parsed = policy_of(policy);
-    return scene_define(scene, name, &parsed);
+    return limit_of(scene->limiter, name, policy);
 }
 
 struct weir_policy policy_of(const char *text)
@@ -189,6 +188,14 @@ struct weir_policy policy_of(const char *text)
     if (weir_policy_parse(text, &policy, message, sizeof message) != WEIR_OK)
         ck_abort_msg("%s: %s", text, message);
     return policy;
+}
+
+weir_limit *limit_of(weir *limiter, const char *name, const char *policy)
+{
+    const struct weir_policy parsed = policy_of(policy);
+    weir_limit *limit = NULL;
+    must_succeed(weir_limit_define(limiter, name, &parsed, &limit));
+    return limit;
 }
 
 /* ---- Policies of every sort ---- */

@@ -112,6 +112,9 @@ weir_limit *scene_define_text(struct scene *scene, const char *name, const char 
 
 struct weir_policy policy_of(const char *text); /* fails the test if it cannot be read */
 
+/* Define the limit by the policy's text and return it. */
+weir_limit *limit_of(weir *limiter, const char *name, const char *policy);
+
 /* ---- Policies of every sort, friendly to nasty ---- */
 
 enum kind { KIND_GREEDY, KIND_INTERVAL, KIND_FIXED, KIND_SLIDING, KIND_LEAKY, KIND_COUNT };
