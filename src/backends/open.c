@@ -1,7 +1,5 @@
 /* open.c - opens a limiter: makes the backend that the options choose, its fallback, and what it follows. */
-#include "backends/follow/peers_dns.h"
-#include "backends/follow/peers_list.h"
-#include "backends/follow/policy_file_watch.h"
+#include "backends/follow/sources.h"
 #include "backends/hybrid/hybrid.h"
 #include "backends/memory/memory.h"
 #include "core/api/life.h"

@@ -1,7 +1,7 @@
 /* test_follow.c - news from sources reaches the limiter: shares, stats and readiness, from a function and from DNS. */
 #include "fake.h"
 
-#include "backends/follow/peers_dns.h"
+#include "backends/follow/sources.h"
 #include "backends/memory/memory.h"
 #include "core/follow/follow.h"
 #include "core/limiter/options.h"

@@ -2,10 +2,9 @@
  *
  * A name with addresses of both families counts each address as an instance. That makes shares too small, never
  * too large. All instances must get the same answer, so it does not matter which families this host can reach. */
-#include "backends/follow/peers_dns.h"
+#include "backends/follow/sources.h"
 
 #include "backends/shared/follow_thread.h"
-#include "core/follow/follow.h"
 #include "core/ground/arith.h"
 
 #include <arpa/inet.h>

@@ -1,5 +1,5 @@
 /* peers_list.c - follows the peers that the caller's function weir_peers.list reports. */
-#include "backends/follow/peers_list.h"
+#include "backends/follow/sources.h"
 
 #include "backends/shared/follow_thread.h"
 #include "core/ground/arith.h"

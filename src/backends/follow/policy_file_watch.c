@@ -12,12 +12,11 @@
  * inotify misses changes on network file systems and in links further up, and its watches can be used up. So the
  * thread also looks at the file every other second. If it has changed by then, it is read once two looks agree.
  */
-#include "backends/follow/policy_file_watch.h"
+#include "backends/follow/sources.h"
 
 #include "backends/shared/follow_thread.h"
 #include "core/ground/arith.h"
 #include "core/ground/clock.h"
-#include "core/follow/follow.h"
 #include "core/policy/policy_list.h"
 
 #include <errno.h>
