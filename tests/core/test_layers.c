@@ -136,7 +136,7 @@ TEST(a_limit_that_nobody_defines_any_more_keeps_its_last_policy_and_the_log_tell
     scene.log_allowed = true;
     ck_assert_uint_eq(apply(scene.limiter, WEIR_FOLLOW_CONSUL_POLICIES, NULL, 0).changes, 2);
     ck_assert_int_eq(scene.log_lines, 1);
-    ck_assert_msg(strstr(scene.last_line, "limit api: what defined it has gone") != NULL, "%s", scene.last_line);
+    ck_assert_msg(strstr(scene.last_line, "limit api: no source defines it any more") != NULL, "%s", scene.last_line);
     ck_assert_ptr_eq(weir_limit_find(scene.limiter, "api"), limit);
     ck_assert_int_eq(size_of(scene.limiter, "a"), 30); /* an override has an end */
     ck_assert_int_eq(peeked(limit, "b", 1).remaining, 25);

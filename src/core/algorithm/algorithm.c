@@ -52,7 +52,7 @@ bool state_take_ahead(const struct weir_plan *plan, int64_t *state, int64_t now_
                       uint32_t spread, struct weir_decision *out)
 {
     assert(cost >= 0 && ahead > 0 && spread > 0);
-    /* More than there ever is: a denial, which changes nothing but for a rebase that is due. */
+    /* More than the size: this is denied and changes nothing, except for a rebase that is due. */
     const int64_t none = plan->size + 1;
     bool changed = state_decide(plan, state, now_us, cost > 0 ? cost : none, WEIR_TAKE, out);
     if (cost == 0) {

@@ -1,11 +1,13 @@
 /* algorithm.h - what a decision is: pure functions of a plan, a state, a time and a cost. No lock, no I/O, no clock.
  *
- * A state is state_words(plan) whole numbers, the caller's. It holds what a key has used and one time anchor. A state
- * in which nothing is used is exactly a missing key. All verbs of an algorithm go through its one decide function.
+ * A state is state_words(plan) integers, which belong to the caller. It holds what a key has used and one anchor time.
+ * A state in which nothing is used means the same as a missing key. All verbs of an algorithm go through its one decide
+ * function.
  *
- * Clock rule, the same everywhere: a `now` before the anchor by no more than WEIR_CLOCK_SLACK_US is taken to be the
- * anchor; one further back moves the anchor to where `now` puts it, with all that was used still used, and that is
- * written even when the request is denied, or the key would freeze. Waits are told from the real `now` all the same.
+ * The clock rule is the same for all. If `now` precedes the anchor by at most WEIR_CLOCK_SLACK_US, it counts as the
+ * anchor. If it precedes it by more, the anchor moves to where `now` puts it, and all used permits stay used. That
+ * rebase is written even if the request is denied; otherwise the key would freeze. Waits are always measured from the
+ * real `now`.
  */
 #ifndef CORE_ALGORITHM_ALGORITHM_H
 #define CORE_ALGORITHM_ALGORITHM_H
@@ -17,26 +19,26 @@
 /* The largest state: a sliding window's anchor and the counts, 32 bits each, of WEIR_MAX_BLOCKS + 1 blocks. */
 #define STATE_MAX_WORDS (1 + (WEIR_MAX_BLOCKS + 2) / 2)
 
-/* How many int64_t a state under this plan takes. */
+/* Return how many int64_t a state under this plan takes. */
 size_t state_words(const struct weir_plan *plan);
 
 /* Make `state` a fresh one, at `now_us`, with min(used, plan->size) permits charged. */
 void state_charge(const struct weir_plan *plan, int64_t *state, int64_t now_us, int64_t used);
 
-/* Permits in use at *now_us, rounded up. A clock that stepped back and is held moves *now_us up to the anchor: a state
- * made from this one must not begin before it. */
+/* Return the permits in use at *now_us, rounded up. While a clock that stepped back is held, *now_us moves up to the
+ * anchor: a state made from this one must not begin earlier. */
 int64_t state_used(const struct weir_plan *plan, const int64_t *state, int64_t *now_us);
 
-/* When the key will be as good as new if nobody touches it; 0 if nothing is used. */
+/* Return when the key will be idle if no request touches it; 0 if nothing is used. */
 int64_t state_fresh_at_us(const struct weir_plan *plan, const int64_t *state);
 
-/* These for each algorithm, in <algorithm>.c. */
+/* Each algorithm defines these, in <algorithm>.c. */
 #define ALGORITHM_STATE(name)                                                                       \
     void name##_charge(const struct weir_plan *plan, int64_t *state, int64_t now_us, int64_t used); \
     int64_t name##_used(const struct weir_plan *plan, const int64_t *state, int64_t *now_us);       \
     int64_t name##_fresh_at_us(const struct weir_plan *plan, const int64_t *state)
 
-/* And this, but for the token bucket's, which is inline (token_bucket.h). */
+/* And this, except the token bucket's, which is inline (token_bucket.h). */
 #define ALGORITHM_DECIDE(name)                                                                     \
     bool name##_decide(const struct weir_plan *plan, int64_t *state, int64_t now_us, int64_t cost, \
                        enum weir_verb verb, struct weir_decision *out)
@@ -51,7 +53,7 @@ ALGORITHM_DECIDE(fixed_window);
 ALGORITHM_DECIDE(sliding_window);
 ALGORITHM_DECIDE(leaky_bucket);
 
-/* Take, peek or refund. Fills *out, source left 0; returns whether *state was changed. */
+/* Take, peek or refund. Fill *out, except `source`, which stays 0. Return true if *state was changed. */
 static inline bool state_decide(const struct weir_plan *plan, int64_t *state, int64_t now_us, int64_t cost,
                                 enum weir_verb verb, struct weir_decision *out)
 {
@@ -65,9 +67,9 @@ static inline bool state_decide(const struct weir_plan *plan, int64_t *state, in
     }
 }
 
-/* Take `cost` permits, of which 0 are always there, and if they were, up to `ahead` more: as many as fit into what is
- * left then divided by `spread`. *out and the return value as above, as of after both; out->ahead is how many more
- * these were, and out->delay_us that of the first permit charged. */
+/* Take `cost` permits, which may be 0 and then always succeeds; and after that up to `ahead` more, as many as fit into
+ * what remains divided by `spread`. *out and the return value are as above, after both; out->ahead is the second
+ * number, and out->delay_us that of the first permit charged. */
 bool state_take_ahead(const struct weir_plan *plan, int64_t *state, int64_t now_us, int64_t cost, int64_t ahead,
                       uint32_t spread, struct weir_decision *out);
 

@@ -1,8 +1,8 @@
 /* fixed_window.c - `limit` permits per window.
  *
- * A window opens with the first admitted request of a key, or lies on the grid of the epoch (grid.h). One that has
- * ended is forgotten. Around the edge of two windows twice the limit can pass within one period: who minds takes
- * the sliding window.
+ * A window opens with the first admitted request of a key, or lies on the grid of the epoch (grid.h). A window that has
+ * ended is forgotten. Up to twice the limit can pass within one period around the boundary of two windows; the sliding
+ * window prevents that.
  *
  *     allowed = w + cost <= limit
  *

@@ -1,32 +1,32 @@
-/* former.c - what becomes of a key's use when its limit gets another plan: a new policy, or another share.
+/* former.c - carries a key's use over when its limit gets another plan: a new policy, or another share.
  *
- * The permits in use, rounded up, are charged to a fresh state of the new plan, clipped to its size: a limit that is
- * lowered admits again as soon as the new plan by itself would. But what was clipped must not be lost, or a limit that
- * goes from 100 to 50 and back would forget 50 of them each time. So the state that the key comes from is then kept
- * beside the new one, under the plan that it was written under: the key's former state.
+ * The permits in use, rounded up, are charged to a fresh state of the new plan, clipped to its size. So a limit that is
+ * lowered admits again as soon as the new plan alone would. But clipped permits must not be lost: a limit that goes
+ * from 100 to 50 and back would forget 50 of them each time. So the key keeps the state that it comes from, with the
+ * plan that wrote it, beside the new one: its former state.
  *
- *     carry over: u = the greater of used(state) and used(former), each as of now
- *         u = used(former), and that one is under the very plan: it goes on as the key's state, as it is, and
- *                   nothing begins anew. Else
- *         the new state is charged min(u, size), at the later of the times at which the two were seen
- *         u > size: the former state from then on is the one with the greater use, the former one if both are equal;
- *                   it is kept as it is. Its size is above that of the new plan
- *         u = 0:    the key is as good as new
- *         else:     there is no former state any more
- *     decide: by the state alone, every field; the former one denies nothing
- *         take:     what is charged to the state is charged to the former one as well: as a take under its own plan
- *                   if it fits; otherwise it is full from now on. If nothing was used in it, it is forgotten instead
- *         refund:   leaves the former one alone: it forgets late, never early
- *         a denial, a peek: change neither, but for a rebase of the state
+ *     carry over: u = the greater of used(state) and used(former), both now
+ *         u = used(former), and the former state was written under this very plan: it becomes the key's state as it is,
+ *                   and no window begins anew. Otherwise
+ *         the new state is charged min(u, size), at the later of the times at which the two were read
+ *         u > size: the former state from now on is the one with the greater use, or the former one if both are equal.
+ *                   It is kept as it is. Its size is larger than the new plan's
+ *         u = 0:    the key is idle
+ *         otherwise there is no former state any more
+ *     decide: every field by the state alone; the former state denies nothing
+ *         take:     what is charged to the state is also charged to the former one, as a take under its own plan if
+ *                   that fits; otherwise the former one is full from now on. If nothing was used in it, it is forgotten
+ *         refund:   does not change the former state: it forgets late, never early
+ *         a denial, a peek: change neither, except for a rebase of the state
  *         reset:    forgets both
- *     as good as new: when both are
+ *     idle: when both are
  *
- * So between plans that differ in their numbers alone, not in algorithm or period, as a policy's shares do, a limit may
- * go back and forth as often as one likes and never admits more than the one with the largest numbers alone would:
- * that one's own state sees every permit, has room for it, and is what is charged when the key comes back. Between
- * others the smaller plan may admit while the former state is full: so much more passes, and no burst a change. A
- * change to a plan that is not the former one's rounds up what is used and begins windows anew: a limit that goes on
- * and on to others admits less. A key whose plan stays as it is has no former state.
+ * Some plans differ only in their numbers, not in algorithm or period, as the plans of one policy at several shares do.
+ * A limit may switch between them any number of times and never admits more than the plan with the largest numbers
+ * alone would: the state of that plan sees every permit, has room for it, and is the one charged when the key comes
+ * back. Between other plans the smaller one may admit while the former state is full. Its own rate bounds the excess,
+ * and no change adds a burst. A change to a plan other than the former one's rounds up the use and begins windows anew,
+ * so a limit that keeps changing to new plans admits less. A key whose plan does not change has no former state.
  */
 #include "core/algorithm/former.h"
 

@@ -1,7 +1,7 @@
 /* interval_bucket.c - token bucket with interval refill.
  *
- * `limit` permits come back at once every period, up to `burst`, overdrawn by up to `debt`: size is their sum. The
- * interval starts when the bucket first leaves full, or lies on the grid of the epoch (grid.h).
+ * `limit` permits return together every period, up to `burst`; up to `debt` more may be overdrawn: size is their sum.
+ * The interval starts when the bucket first leaves full, or lies on the grid of the epoch (grid.h).
  *
  *     first = ts + period (off the grid: the first grid point at or after that)
  *     refills = now < first ? 0 : 1 + floor((now - first) / period);  w = max(0, w - refills * limit)
@@ -32,7 +32,8 @@ static struct interval interval_read(const struct weir_plan *plan, const int64_t
     const int64_t first_us = grid_end_us(plan, interval.start_us);
     if (interval.used > 0 && now_us >= first_us) {
         const int64_t later = div_down(now_us - first_us, plan->period_us);
-        bool full = later + 1 >= div_up(interval.used, plan->limit); /* else the refills' permits are below used */
+        bool full = later + 1 >=
+                    div_up(interval.used, plan->limit); /* otherwise the refills give back less than `used` */
         interval.used = full ? 0 : interval.used - (later + 1) * plan->limit;
         interval.start_us = first_us + later * plan->period_us;
     }
@@ -41,7 +42,7 @@ static struct interval interval_read(const struct weir_plan *plan, const int64_t
     return interval;
 }
 
-/* From now until `permits` of those in use have come back. */
+/* Return the time from now until `permits` of those in use have returned. */
 static int64_t interval_wait_us(const struct weir_plan *plan, const struct interval *interval, int64_t permits,
                                 int64_t now_us)
 {

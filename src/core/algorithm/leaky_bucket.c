@@ -1,8 +1,8 @@
 /* leaky_bucket.c - leaky bucket as a queue.
  *
- * The mirror image of the token bucket: what is admitted waits in a queue of `capacity` permits that drains `limit`
- * per period, evenly. The sums are level.h's; an admitted request is told how long what stands before it takes to
- * drain, and its caller sleeps, schedules or queues for that long (delay_us).
+ * The mirror image of the token bucket: admitted requests wait in a queue of `capacity` permits that drains `limit` per
+ * period, evenly. level.h has the arithmetic. The decision says how long the permits before this request take to drain
+ * (delay_us); the caller sleeps, schedules or queues for that time.
  *
  * State: v, ts (level.h).
  */

@@ -3,22 +3,22 @@
 
 #include "core/ground/arith.h"
 
-#define TRIPS_IN_LIFE 10           /* a life must be as many round trips, or leases would be spent on waiting */
-#define NEVER_HOLDS_US WEIR_SECOND /* how long a denial of what can never fit is not asked for again */
-#define LOW_PART 8                 /* with that part left of what half a life asks for, permits are asked for ahead */
+#define TRIPS_IN_LIFE 10 /* a life must last this many round trips; otherwise a lease would end before it is of use */
+#define NEVER_HOLDS_US WEIR_SECOND /* how long a denial of a cost that can never fit is remembered */
+#define LOW_PART 8                 /* order ahead when this part of the permits requested in half a life is left */
 #define COUNT_MAX (INT64_C(1) << 40)
 #define AVERAGE_ONE 16  /* the average is kept in 16ths ... */
 #define AVERAGE_TURNS 4 /* ... and moves by a quarter of the difference each half life */
 
 /* ---- Times ---- */
 
-/* How long what was charged by `decision` is good for, were it not for the life of leases. The decision's times count
- * from Redis's now. */
+/* Return how long the permits charged by `decision` stay useful, apart from the life of leases. The times of the
+ * decision count from Redis's now. */
 static int64_t good_for_us(const struct weir_plan *plan, const struct weir_decision *decision)
 {
     switch (plan->algorithm) {
     case WEIR_FIXED_WINDOW: return decision->reset_after_us;
-    case WEIR_SLIDING_WINDOW: /* it was charged to the newest block, the last to be emptied */
+    case WEIR_SLIDING_WINDOW: /* it was charged to the newest block, which empties last */
         return decision->reset_after_us - plan->blocks * plan->period_us;
     case WEIR_LEAKY_BUCKET: return INT64_MAX;
     default: break;
@@ -29,7 +29,7 @@ static int64_t good_for_us(const struct weir_plan *plan, const struct weir_decis
     return decision->reset_after_us - max_of(0, refills - 1) * plan->period_us;
 }
 
-/* How long a grant asked for now will be good for, as far as can be told: until the next edge. */
+/* Return how long a grant asked for now is expected to stay useful: until the next edge. */
 static int64_t useful_us(const struct lease *lease, const struct lease_rules *rules, int64_t now_us)
 {
     const struct weir_plan *plan = &lease->plan;
@@ -41,7 +41,7 @@ static int64_t useful_us(const struct lease *lease, const struct lease_rules *ru
                   ahead_us > 0 ? (ahead_us - 1) % plan->period_us + 1 : plan->period_us - -ahead_us % plan->period_us);
 }
 
-/* How much longer than `cost` as many permits more have to wait, at least. */
+/* Return how much longer, at least, a cost that is `more` permits larger has to wait. */
 static int64_t further_wait_us(const struct weir_plan *plan, int64_t more)
 {
     switch (plan->algorithm) {
@@ -64,7 +64,7 @@ static int64_t half_us(const struct lease_rules *rules)
 static void turn_halves(struct lease *lease, const struct lease_rules *rules, int64_t now_us)
 {
     const int64_t half = half_us(rules);
-    if (lease->turn_us == 0 || now_us < lease->turn_us - half) { /* new, or a caller's clock that stepped back */
+    if (lease->turn_us == 0 || now_us < lease->turn_us - half) { /* new, or the caller's clock has stepped back */
         lease->count = 0;
         lease->turn_us = now_us + half;
         return;
@@ -92,7 +92,7 @@ void lease_count(struct lease *lease, const struct lease_rules *rules, int64_t n
     lease->count = min_of(lease->count + cost, COUNT_MAX);
 }
 
-/* Permits asked for in half a life, but for `cost` that was just counted. */
+/* Return the permits requested in half a life, without the `cost` that was just counted. */
 static int64_t load_beside(const struct lease *lease, int64_t cost)
 {
     return max_of(lease->count - cost, (lease->average + AVERAGE_ONE / 2) / AVERAGE_ONE);
@@ -100,13 +100,13 @@ static int64_t load_beside(const struct lease *lease, int64_t cost)
 
 /* ---- What is left ---- */
 
-/* When the slot of that number departs. */
+/* Return when the slot of that number departs. */
 static int64_t slot_at_us(const struct weir_plan *plan, const struct lease_batch *batch, int64_t number)
 {
     return batch->slot_us + div_up(number * plan->q, plan->p) * plan->tick_us;
 }
 
-/* Pass over the slots whose time has passed. */
+/* Drop the slots whose time has passed. */
 static void skip_slots(struct lease *lease, struct lease_batch *batch, int64_t now_us)
 {
     const struct weir_plan *plan = &lease->plan;
@@ -114,7 +114,7 @@ static void skip_slots(struct lease *lease, struct lease_batch *batch, int64_t n
         return;
     const int64_t end = batch->next + batch->left;
     int64_t next = end;
-    if (now_us <= slot_at_us(plan, batch, end - 1)) /* the least whose time is not before now */
+    if (now_us <= slot_at_us(plan, batch, end - 1)) /* the first whose time is not before now */
         next = div_down((div_up(now_us - batch->slot_us, plan->tick_us) - 1) * plan->p, plan->q) + 1;
     next = max_of(next, batch->next);
     lease->lost += (uint64_t)(next - batch->next);
@@ -156,7 +156,7 @@ void lease_renew(struct lease *lease, const struct weir_plan *plan, uint64_t ver
     };
 }
 
-/* Take `cost` out of what is left, the older first. Returns when the oldest of it was asked for. */
+/* Take `cost` from the batches, the older first. Return when the oldest of it was asked for. */
 static int64_t spend(struct lease *lease, int64_t now_us, int64_t cost, int64_t *delay_us)
 {
     struct lease_batch *first = &lease->batches[0], *second = &lease->batches[1];
@@ -249,7 +249,7 @@ struct lease_order lease_make_order(struct lease *lease, const struct lease_rule
         .era = lease->era, .cost = cost, .spread = (uint32_t)(2 * rules->instances), .whole = true
     };
     const int64_t left = lease_left(lease, now_us);
-    /* What is on its way for the lease counts as held: no more than lease_max() is both together. */
+    /* An order on its way counts as held: both together never exceed lease_max(). */
     if (left > 0 && left < cost && cost <= lease_max(rules, plan) && !lease->is_asked &&
         plan->algorithm != WEIR_LEAKY_BUCKET) {
         order.cost = cost - left;
@@ -268,17 +268,18 @@ struct lease_order lease_make_order(struct lease *lease, const struct lease_rule
     lease->low = load / LOW_PART + mul_capped(2 * load, trip_us) / half_us(rules);
     const int64_t want = min_of(load, mul_capped(load, useful_us(lease, rules, now_us)) / half_us(rules));
     const int64_t room = max_of(0, lease_max(rules, plan) - (order.whole ? left : cost));
-    if (lease->scarce && waiting > 0) { /* of the last permits no more than is sure to be used, but that at once */
+    if (lease->scarce &&
+        waiting > 0) { /* near the limit, order only what waiting requests are sure to use, but with spread 1 */
         order.ahead = min_of(waiting, room);
         order.spread = 1;
-    } else { /* one asked for ahead of any request has to last for as long as the others, without a request's own */
+    } else { /* an order ahead of any request must last as long as others, without a request of its own */
         order.ahead = min_of(waiting + want + want / 8 + (cost == 0 && want > 0), room);
     }
     note_asked(lease, &order);
     return order;
 }
 
-/* The place of the latest grant, behind the one before it; NULL: both are taken. */
+/* Return the place for the latest grant, behind the one before it; NULL if both are taken. */
 static struct lease_batch *next_batch(struct lease *lease)
 {
     struct lease_batch *first = &lease->batches[0], *second = &lease->batches[1];
@@ -296,17 +297,18 @@ static void add_batch(struct lease *lease, const struct lease_batch *grant)
         *batch = *grant;
         return;
     }
-    /* What a request lacked has landed between; never of a leaky bucket. Both are as old as the older. */
+    /* An answer for what a request lacked has arrived in between; never with a leaky bucket. Merge: both count as old
+     * as the older one. */
     batch = &lease->batches[1];
     batch->left += grant->left;
     batch->asked_us = min_of(batch->asked_us, grant->asked_us);
     batch->end_us = min_of(batch->end_us, grant->end_us);
 }
 
-/* How long a permit has to wait, at least, if `decision` leaves none. */
+/* Return how long, at least, one permit has to wait if `decision` leaves none. */
 static int64_t least_wait_us(const struct weir_plan *plan, const struct weir_decision *decision)
 {
-    const int64_t good_us = good_for_us(plan, decision); /* where permits come back at once, until they do */
+    const int64_t good_us = good_for_us(plan, decision); /* set if permits return all together: until they do */
     return good_us < INT64_MAX
                ? good_us
                : decision->reset_after_us - div_up(mul_capped(plan->size - 1, plan->q), plan->p) * plan->tick_us;
@@ -345,14 +347,14 @@ void lease_answered(struct lease *lease, const struct lease_rules *rules, const 
         lease->lost += (uint64_t)granted;
         return;
     }
-    lease_order_failed(lease, order); /* it has come, and is to be told of once */
+    lease_order_failed(lease, order); /* the order is complete */
     lease->is_known = true;
     lease->known_us = asked_us;
     lease->remaining = decision->remaining;
     lease->reset_at_us = asked_us + decision->reset_after_us;
     if (order->ahead > 0 || !decision->allowed)
         lease->scarce = decision->ahead < order->ahead || !decision->allowed;
-    /* A denial that holds for less stays: it was asked for at about the same time. */
+    /* Keep a denial of a smaller cost: it was asked for at about the same time. */
     if (!decision->allowed && asked_us > lease->refunded_us && !lease_denies(lease, now_us, order->cost - 1)) {
         const bool never = decision->retry_after_us == WEIR_NEVER;
         lease->denied_cost = order->cost;
@@ -379,7 +381,7 @@ void lease_answered(struct lease *lease, const struct lease_rules *rules, const 
 
 void lease_give_back(struct lease *lease, const struct lease_rules *rules, uint64_t era, int64_t asked_us, int64_t cost)
 {
-    /* What has been leased meanwhile, or will be, and this together may be more than an instance is to have. */
+    /* Leases made since, or on their way, may together with this exceed what one instance may have. */
     const int64_t coming = lease->is_asked ? lease->coming : 0;
     const int64_t room = lease_max(rules, &lease->plan) - lease->batches[0].left - lease->batches[1].left - coming;
     const int64_t fits = era == lease->era ? min_of(cost, max_of(0, room)) : 0;

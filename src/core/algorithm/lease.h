@@ -1,90 +1,90 @@
-/* lease.h - what an instance knows of a key whose truth is in Redis: permits that were charged there ahead of use, a
- * denial that still holds, and how much is asked for here. Pure functions: no lock, no I/O, no clock of their own.
+/* lease.h - what an instance knows about a key whose state is in Redis: permits leased from there, a denial that still
+ * holds, and the load here. Pure functions: no lock, no I/O, no clock.
  *
- * A lease is charged before it is used, and used within `life_us` from when it was *asked for*, by the holder's clock;
- * so whatever happens to a holder, no more is used than was charged, and in any stretch of time no more than is charged
- * in that stretch and the life before it. For greedy refill that is rate * life over the limit at most. Where permits
- * come back at once a lease ends before they do, so nothing is over. (The microseconds by which a clock may be behind,
- * ticks.h, are less than it takes to ask: by the time of the charge a lease is never held for longer.)
+ * Redis charges a lease before the holder uses it. The holder uses it within `life_us` of the time at which it *asked*,
+ * by its own clock. So whatever happens to a holder, it uses no more than was charged; and what all use in any interval
+ * was charged in that interval or in the life before it. With greedy refill the excess over the limit is at most rate *
+ * life. If permits return all together, a lease ends before they do, so there is no excess. (A clock may be some
+ * microseconds behind, ticks.h. That is less than asking takes: at the time of the charge, no lease has more than its
+ * life left.)
  *
- *     fixed window       with the window
- *     sliding window     with the block that it was charged to
- *     interval refill    at the next refill
- *     leaky bucket       each permit is a departure slot, good until its own time
+ *     fixed window       ends with the window
+ *     sliding window     ends with the block that it was charged to
+ *     interval refill    ends at the next refill
+ *     leaky bucket       each permit is a departure slot, which is good until its own time
  *
- * Leases are asked for by load: `half`, permits asked for here in half a life, and Redis grants no more of them than
- * what is left divided by twice the number of instances. So they get smaller near the limit, where a permit that lies
- * idle here is missed elsewhere, and a key that is asked for less than twice in a life has none.
- */
+ * The size of a lease follows the load: the permits requested here in half a life. Redis grants at most what remains
+ * divided by twice the number of instances. So leases shrink near the limit, where another instance would miss a permit
+ * that lies idle here. A key that is requested less than twice per life gets none. */
 #ifndef CORE_ALGORITHM_LEASE_H
 #define CORE_ALGORITHM_LEASE_H
 
 #include "core/algorithm/lease_rules.h"
 #include "core/ground/arith.h"
 
-/* What came with one grant. A leaky bucket's are slots: the i-th departs at slot_us + ceil(i * q / p) ticks, and the
- * first that is left is `next`. */
+/* One grant. A leaky bucket's permits are slots: slot i departs at slot_us + ceil(i * q / p) ticks, and `next` is the
+ * first that is left. */
 struct lease_batch {
     int64_t left;
-    int64_t asked_us, end_us; /* not used at or after end_us */
+    int64_t asked_us, end_us; /* unusable from end_us on */
     int64_t slot_us, next;
 };
 
 struct lease {
     struct weir_plan plan;
-    uint64_t version; /* of it; 0: the lease is new */
-    uint64_t era;     /* 1, 2, ...: what was asked for in an era before this one says nothing any more */
+    uint64_t version; /* the plan's; 0: the lease is new */
+    uint64_t era;     /* 1, 2, ...; an answer to an order of an earlier era is ignored */
 
-    struct lease_batch batches[2]; /* the older first; without permits: free */
-    bool is_asked;                 /* permits ahead of use are on their way: none else are asked for */
-    bool scarce;                   /* the last grant was less than was asked for */
-    int64_t coming;                /* with is_asked: how many at most */
-    int64_t low;                   /* with so many left it is time to ask ahead; 0: not ahead of any request */
+    struct lease_batch batches[2]; /* the older first; one without permits is free */
+    bool is_asked;                 /* an order is on its way, so no other is made */
+    bool scarce;                   /* the last grant was smaller than the order */
+    int64_t coming;                /* with is_asked: the most permits that it may bring */
+    int64_t low;                   /* when this many are left, order ahead; 0: never order ahead of a request */
 
-    /* What Redis last said, as of known_us. */
+    /* What Redis last answered, true at known_us. */
     bool is_known;
     int64_t known_us, remaining, reset_at_us;
-    int64_t edge_us;     /* of windows, blocks and refills: an end of one, as early as it may be */
-    int64_t denied_cost; /* 0: none; what was asked for and more is denied until denied_until_us */
+    int64_t edge_us;     /* the earliest possible end of a window, block or refill interval */
+    int64_t denied_cost; /* 0: none; until denied_until_us, this cost and larger ones are denied */
     int64_t denied_asked_us, denied_until_us;
-    int64_t refunded_us; /* what was asked for by then may have been denied for want of what was given back */
+    int64_t refunded_us; /* permits were given back at this time: a denial asked for earlier may be outdated */
 
-    /* How much is asked for: permits in this half of a life, until turn_us, and their moving average * 16. */
+    /* The load: permits requested in this half of a life, which ends at turn_us, and their moving average * 16. */
     int64_t count, average, turn_us;
 
-    uint64_t lost; /* permits not used in time; the owner takes them from here */
+    uint64_t lost; /* permits not used in time; the owner moves them to its own count */
 };
 
-/* What a request comes to. */
+/* The outcome of a request. */
 enum lease_answer {
     LEASE_SPENT,    /* allowed, *out is filled; source WEIR_BY_LEASE */
     LEASE_DENIED,   /* denied, *out is filled; source WEIR_BY_DENIAL */
     LEASE_UNDECIDED /* Redis must be asked */
 };
 
-/* What to ask of Redis: TAKE `cost`, and `ahead` with `spread`. */
+/* What to ask Redis for: WEIR_TAKE with `cost`, `ahead` and `spread`. */
 struct lease_order {
-    uint64_t era; /* the lease's when this was asked for; 0: what the answer says of the key is not kept */
+    uint64_t era; /* the lease's era when it was made; 0: do not keep what the answer says about the key */
     int64_t cost, ahead;
     uint32_t spread;
-    bool whole; /* `cost` is all of the request's: the answer is its decision. Else it is what the lease lacks for it */
-    bool alone; /* no other is likely to wait for the same answer: the key is asked for seldom, or nothing is leased */
+    bool whole; /* `cost` is the request's: the answer decides it; otherwise it is what the lease lacks */
+    bool alone; /* no other request is likely to wait for the answer: little load, or nothing is leased */
 };
 
 /* ---- One key ---- */
 
-/* Forget all but how much is asked for: the limit has another plan, or the key was reset. */
+/* Forget everything except the load: the limit has another plan, or the key was reset. */
 void lease_renew(struct lease *lease, const struct weir_plan *plan, uint64_t version);
 
-/* A request of `cost` has come. */
+/* Count a request of `cost`. */
 void lease_count(struct lease *lease, const struct lease_rules *rules, int64_t now_us, int64_t cost);
 
-/* Take or peek, if it can be told here. */
+/* Take or peek, if the lease or its denial can decide. */
 enum lease_answer lease_decide(struct lease *lease, int64_t now_us, int64_t cost, enum weir_verb verb,
                                struct weir_decision *out);
 
-/* lease_count() and lease_decide() of a take in one, for the two common cases: the older of the leases covers the cost,
- * or there is none and the cost is what was denied. LEASE_UNDECIDED: it is neither, and nothing has happened. */
+/* Do lease_count() and lease_decide() of a take for the two common cases: the older batch covers the cost, or there are
+ * no permits and exactly this cost was denied. LEASE_UNDECIDED: neither case applies, and nothing has changed. */
 static inline enum lease_answer lease_hit(struct lease *lease, const struct lease_rules *rules, int64_t now_us,
                                           int64_t cost, struct weir_decision *out)
 {
@@ -110,46 +110,46 @@ static inline enum lease_answer lease_hit(struct lease *lease, const struct leas
     return spends ? LEASE_SPENT : LEASE_DENIED;
 }
 
-/* Whether a denial holds for what lacks so many permits. */
+/* True if a denial holds for a request that lacks this many permits. */
 bool lease_denies(const struct lease *lease, int64_t now_us, int64_t lacks);
 
-/* The permits that can be used now for one request. */
+/* Return the permits that one request can use now. */
 int64_t lease_left(struct lease *lease, int64_t now_us);
 
-/* What to ask for a request of `cost` that cannot be told here and was counted, or with cost 0 ahead of any; `waiting`:
- * what others wait for beside it; `trip_us`: how long an answer takes. */
+/* Make the order for a request of `cost` that was counted and that the lease cannot decide; or with cost 0, an order
+ * ahead of any request. `waiting`: the permits for which other requests wait. `trip_us`: how long an answer takes. */
 struct lease_order lease_make_order(struct lease *lease, const struct lease_rules *rules, int64_t now_us, int64_t cost,
                                     int64_t waiting, int64_t trip_us);
 
-/* The permits of an answer that are for the lease: all but those of a request that Redis itself has decided. */
+/* Return the permits of an answer that go to the lease: all but those of a request that Redis itself has decided. */
 static inline int64_t lease_granted(const struct lease_order *order, const struct weir_decision *decision)
 {
     return decision->ahead + (order->whole || !decision->allowed ? 0 : order->cost);
 }
 
-/* Redis has decided what was asked for at `asked_us`. What was asked for in another era is lost. */
+/* Record what Redis has decided about an order made at `asked_us`. Permits of an order of another era are lost. */
 void lease_answered(struct lease *lease, const struct lease_rules *rules, const struct lease_order *order,
                     int64_t asked_us, int64_t now_us, const struct weir_decision *decision);
 
-/* Whether that, landed, has shown that Redis had not what a request of `cost` lacks that had come before it was asked:
- * *out is the denial as of then. */
+/* True if this answer proves that Redis could not cover what a request of `cost` lacks, which arrived before the order
+ * was sent. *out is then its denial, true at that time. */
 bool lease_was_denied(struct lease *lease, const struct lease_order *order, int64_t asked_us, int64_t now_us,
                       int64_t cost, const struct weir_decision *decision, struct weir_decision *out);
 
-/* What was asked for will not come. */
+/* Note that an order has failed. */
 static inline void lease_order_failed(struct lease *lease, const struct lease_order *order)
 {
     if ((order->ahead > 0 || !order->whole) && order->era == lease->era)
         lease->is_asked = false;
 }
 
-/* Whether to ask ahead now: what is left will not last until the answer comes. */
+/* True if it is time to order ahead: what is left will not last until the answer arrives. */
 static inline bool lease_runs_low(const struct lease *lease)
 {
     return lease->batches[0].left <= lease->low && lease->low > 0 && lease->batches[1].left == 0 && !lease->scarce;
 }
 
-/* Permits were given back in Redis, asked for at `asked_us`: what was denied may be admitted. */
+/* Record a refund in Redis, asked for at `asked_us`: a cost that was denied may be admitted now. */
 static inline void lease_refunded(struct lease *lease, int64_t asked_us, int64_t now_us,
                                   const struct weir_decision *decision)
 {
@@ -159,21 +159,21 @@ static inline void lease_refunded(struct lease *lease, int64_t asked_us, int64_t
     lease->reset_at_us = asked_us + decision->reset_after_us;
 }
 
-/* Give back what LEASE_SPENT took of a lease asked for at `asked_us`, and what was not used; if that lease is not there
- * any more it is lost. Not for a leaky bucket, whose slots pass. */
+/* Give back permits that LEASE_SPENT took from a lease asked for at `asked_us` and that were not used. If that lease
+ * has ended, they are lost. Not for leaky buckets, whose slots pass. */
 void lease_give_back(struct lease *lease, const struct lease_rules *rules, uint64_t era, int64_t asked_us,
                      int64_t cost);
 
-/* What Redis last said, as of a peek; false: it has said nothing yet. */
+/* Fill *out with what Redis last answered, as a peek would. False if it has answered nothing yet. */
 bool lease_recall(struct lease *lease, int64_t now_us, struct weir_decision *out);
 
-/* Whether what is known was true later than `now_us`, by more than a clock may step back unnoticed. */
+/* True if what is known is from later than `now_us`, by more than the clock slack. */
 static inline bool lease_is_ahead(const struct lease *lease, int64_t now_us)
 {
     return lease->is_known && lease->known_us - now_us > WEIR_CLOCK_SLACK_US;
 }
 
-/* Whether nothing would be lost if it were forgotten. */
+/* True if forgetting the lease would lose nothing. */
 bool lease_is_idle(struct lease *lease, const struct lease_rules *rules, int64_t now_us);
 
 #endif

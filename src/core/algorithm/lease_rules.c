@@ -1,4 +1,5 @@
-/* lease_rules.c - what the options and a plan alone say: whether there are leases, how large, and what is over. */
+/* lease_rules.c - what the options and a plan alone say: whether there are leases, how large, and the possible excess.
+ */
 #include "core/algorithm/lease_rules.h"
 
 #include "core/ground/arith.h"
@@ -8,7 +9,7 @@ static bool is_greedy(const struct weir_plan *plan)
     return plan->algorithm == WEIR_TOKEN_BUCKET && plan->refill == WEIR_GREEDY;
 }
 
-/* Permits that come back to a greedy bucket in one life, rounded up. */
+/* Return the permits that a greedy bucket regains in one life, rounded up. */
 static int64_t life_permits(const struct lease_rules *rules, const struct weir_plan *plan)
 {
     const int64_t units = mul_capped(div_up(rules->life_us, plan->tick_us), plan->p);
@@ -34,7 +35,8 @@ int64_t lease_max(const struct lease_rules *rules, const struct weir_plan *plan)
 {
     if (!lease_is_on(rules, plan))
         return 0;
-    return min_of(rules->max, 2 * (plan->size / (2 * rules->instances))); /* two grants, each of its part of the room */
+    return min_of(rules->max,
+                  2 * (plan->size / (2 * rules->instances))); /* two grants, each at most its part of what remains */
 }
 
 int64_t lease_over_max(const struct lease_rules *rules, const struct weir_plan *plan)

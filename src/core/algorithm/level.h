@@ -1,10 +1,10 @@
-/* level.h - the level that a token bucket and a leaky bucket have in common: units that drain by p every tick.
+/* level.h - the level that token buckets and leaky buckets share: units in use that drain by p every tick.
  *
  *     n = floor(now / tick)                       the tick of now
  *     v = max(0, v - (n - ts) * p)                units in use, from the state's v at tick ts
  *     allowed = v + cost*q <= size*q              a permit is q units
  *
- * State: v, ts. Every product is below 2^53 (plan.c); (n - ts) * p alone may be larger, and then v is 0.
+ * State: v, ts. Every product is below 2^53 (plan.c), except (n - ts) * p; if that is larger, v is 0.
  */
 #ifndef CORE_ALGORITHM_LEVEL_H
 #define CORE_ALGORITHM_LEVEL_H
@@ -16,7 +16,7 @@
 struct level {
     int64_t used; /* v, units */
     int64_t tick; /* n, or the anchor while a clock that stepped back is held */
-    bool changed; /* the state is to be another: when read, for its anchor had to be moved back to now */
+    bool changed; /* the state must be written; true after the read if its anchor must move back to now */
 };
 
 static inline struct level level_read(const struct weir_plan *plan, const int64_t *state, int64_t now_us)
@@ -38,14 +38,14 @@ static inline struct level level_read(const struct weir_plan *plan, const int64_
     return level;
 }
 
-/* From now until `units` of a level have drained. */
+/* Return the time from now until `units` of a level have drained. */
 static inline int64_t level_wait_us(const struct weir_plan *plan, const struct level *level, int64_t units,
                                     int64_t now_us)
 {
     return (div_up(units, plan->p) + level->tick) * plan->tick_us - now_us;
 }
 
-/* Take, peek or refund at a level just read, which becomes what it is then; returns whether it is allowed. */
+/* Take, peek or refund at a level just read, and update it. Return true if allowed. */
 static inline bool level_ask(const struct weir_plan *plan, struct level *level, int64_t cost, enum weir_verb verb)
 {
     const bool fits = cost <= plan->size;
@@ -70,8 +70,8 @@ static inline void level_write(const struct level *level, int64_t *state)
     state[1] = level->tick;
 }
 
-/* What is to be told of level_ask(), by the level as it is after it: all but delay_us. These are the divisions; who
- * changes a state that others wait for does so before. */
+/* Fill the decision from the level after level_ask(), all but delay_us. The divisions are here: code that holds others
+ * up writes the state first. */
 static inline void level_tell(const struct weir_plan *plan, const struct level *level, int64_t now_us, int64_t cost,
                               bool allowed, struct weir_decision *out)
 {
@@ -89,7 +89,7 @@ static inline void level_tell(const struct weir_plan *plan, const struct level *
     };
 }
 
-/* Both, on the state that the level was read from; returns whether *state was changed. */
+/* Do both on the state that the level was read from. Return true if *state was changed. */
 static inline bool level_decide(const struct weir_plan *plan, struct level *level, int64_t *state, int64_t now_us,
                                 int64_t cost, enum weir_verb verb, struct weir_decision *out)
 {

@@ -1,15 +1,15 @@
 /* sliding_window.c - `limit` permits in any window of length `period`.
  *
  * Time is cut into blocks of b = ceil(period / blocks); a block's id is floor(now / b). The current block and the
- * `blocks` before it count. They cover every instant of the last period, so the promise holds exactly, at the price
- * of a permit that comes back up to one block late. (To count only `blocks` of them, as common scripts do, lets twice
- * the limit through in one period.)
+ * `blocks` before it are counted. They cover every instant of the last period, so the promise holds exactly; the price
+ * is that a permit returns up to one block late. (Counting only `blocks` of them, as common scripts do, lets up to
+ * twice the limit pass in one period.)
  *
  *     s = sum of the counts of blocks cur-blocks .. cur;  allowed = s + cost <= limit
  *     retry_after = (cur + k)*b - now, k least with s - (the k oldest counts) + cost <= limit
  *
- * A refund takes from the oldest block that counts: whichever permits come back, those that stay used stay at least
- * as long as they must, and the promise holds.
+ * A refund takes from the oldest block that counts. Whichever permits it was for, those that remain stay in use at
+ * least as long as they must, so the promise holds.
  *
  * State: id of the newest block that was charged, then blocks+1 counts: counts[i] is that of block newest - i.
  */
@@ -21,8 +21,8 @@
 #include <string.h>
 
 struct sliding {
-    int64_t current; /* the block of now, or the newest while a clock that stepped back is held */
-    int64_t age;     /* current - newest: counts[0 .. blocks-age] count */
+    int64_t current; /* the block of now, or the newest one while a clock that stepped back is held */
+    int64_t age;     /* current - newest: counts[0 .. blocks-age] are valid */
     int64_t sum;
     bool rebased;
 };
@@ -77,7 +77,7 @@ static int64_t sliding_id(const struct sliding *window, int64_t i)
     return window->current - window->age - i + (window->rebased && i > 0);
 }
 
-/* Write the state as of the current block: drop the counts that are too old, put empty blocks before the others. */
+/* Move the state on to the current block: drop counts that are too old, insert empty blocks. */
 static void sliding_advance(const struct weir_plan *plan, int64_t *state, struct sliding *window)
 {
     count *counts = counts_in(state);
@@ -109,8 +109,8 @@ static void sliding_refund(const struct weir_plan *plan, int64_t *state, struct 
     }
 }
 
-/* When the `permits` oldest of those in use no longer count: a block does not once `blocks` newer ones stand before
- * the current one. */
+/* Return when the `permits` oldest of those in use stop counting. A block stops once `blocks` newer ones precede the
+ * current one. */
 static int64_t freed_at_us(const struct weir_plan *plan, const int64_t *state, const struct sliding *window,
                            int64_t permits)
 {
@@ -121,8 +121,8 @@ static int64_t freed_at_us(const struct weir_plan *plan, const int64_t *state, c
     return (sliding_id(window, i) + plan->blocks + 1) * plan->period_us;
 }
 
-/* When none of those in use, of which there are some, counts any longer: when the newest does not. On a busy key that is
- * the first one looked at, and freed_at_us() would find it last. */
+/* Return when the last of the permits in use stops counting; there are some. That is when the newest block stops: on a
+ * busy key it is the first block looked at, and freed_at_us() would find it last. */
 static int64_t empty_at_us(const struct weir_plan *plan, const int64_t *state, const struct sliding *window)
 {
     const count *counts = counts_of(state);

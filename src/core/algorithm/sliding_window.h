@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The newest block's id, then a count of 32 bits for it and each of the `blocks` before it. */
+/* The newest block's id, then a 32-bit count for it and for each of the `blocks` before it. */
 static inline size_t sliding_window_words(int32_t blocks)
 {
     return 1 + ((size_t)blocks + 2) / 2;

@@ -1,12 +1,11 @@
 /* token_bucket.c - token bucket with greedy refill.
  *
- * `limit` permits per period, refilled continuously, up to `burst` at once, overdrawn by up to `debt`: size is their
- * sum. The bucket is kept upside down, as the units in use, which drain as permits come back; level.h has the sums.
- * In any interval of length T at most size + rate*T permits are admitted (Turner, "New directions in communications",
- * 1986; as a virtual scheduler: ITU-T I.371, GCRA).
+ * `limit` permits per period return continuously, up to `burst` in total; up to `debt` more may be overdrawn: size is
+ * the sum of both. The bucket is kept upside down, as units in use that drain as permits return; level.h has the
+ * arithmetic. In any interval of length T at most size + rate*T permits are admitted (Turner, "New directions in
+ * communications", 1986; as a virtual scheduler: ITU-T I.371, GCRA).
  *
- * State: v, ts (level.h). The decision itself stands in token_bucket.h: most limits are token buckets, and it is
- * inlined.
+ * State: v, ts (level.h). The decision is in token_bucket.h, inline, because most limits are token buckets.
  */
 #include "core/algorithm/algorithm.h"
 

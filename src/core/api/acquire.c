@@ -1,6 +1,6 @@
 /* acquire.c - waits for permits: tries, sleeps for as long as the answer says, and tries again.
  *
- * weir_close() knows of every call (inside.h): it wakes those who sleep and waits until the last has left.
+ * Every call is counted (inside.h): weir_close() wakes those that sleep and waits until the last one has left.
  */
 #include "core/api/verbs.h"
 #include "core/ground/arith.h"
@@ -8,7 +8,7 @@
 #include <errno.h>
 #include <time.h>
 
-/* Sleep until `until_us` on CLOCK_MONOTONIC, or less: WEIR_ECLOSED if the limiter is being closed. */
+/* Sleep until `until_us` on CLOCK_MONOTONIC. WEIR_ECLOSED if the limiter is being closed. */
 static int sleep_until(struct weir *limiter, int64_t until_us)
 {
     const struct timespec until = clock_timespec(until_us);
@@ -21,8 +21,8 @@ static int sleep_until(struct weir *limiter, int64_t until_us)
     return result;
 }
 
-/* Admitted, but the queue before it is longer than the caller will wait: give the permits back to where they came from,
- * and deny. If they cannot be given back they are lost, and the denial stands all the same. */
+/* Deny a request that was admitted but would have to queue for longer than the caller will wait, and refund its
+ * permits. If the refund fails they are lost, and the request is denied all the same. */
 static int decline(struct weir *limiter, struct weir_backend_request *request, int64_t left_us,
                    struct weir_decision *decision)
 {
@@ -87,6 +87,6 @@ int weir_acquire(weir_limit *limit, struct weir_key key, int64_t cost, int64_t m
     count_answer(limiter, error, &decision);
     if (!error)
         *out = decision;
-    inside_remove(limiter, 1); /* the limiter may be gone from here on */
+    inside_remove(limiter, 1); /* the limiter may be freed from here on */
     return error;
 }

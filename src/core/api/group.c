@@ -1,6 +1,6 @@
-/* group.c - several requests in one call to the backend, together or each for itself.
+/* group.c - several requests in one call to the backend, together or each separately.
  *
- * Requests are handed on in groups of a bounded size, made on the stack.
+ * Requests are passed on in groups of a bounded size, made on the stack.
  */
 #include "core/api/group.h"
 
@@ -19,10 +19,10 @@ int check_request(const struct weir *limiter, const struct weir_request *request
     return check_arguments(request->limit, request->key, request->cost);
 }
 
-/* How many requests the backend is handed at a time. */
+/* The most requests that the backend gets in one call. */
 #define GROUP_MAX WEIR_MAX_ALL
 
-/* Requests made ready for the backend, no two of the same limit and key. */
+/* Requests ready for the backend. No two have the same limit and key. */
 struct group {
     size_t count;
     struct weir_backend_request requests[GROUP_MAX];
@@ -50,8 +50,8 @@ struct weir_backend_request take_request(const struct weir_request *request, int
     return take;
 }
 
-/* A request for a limit and key that stand there already is one for more permits: of the same override, whichever came
- * into force meanwhile. */
+/* Merge a request into one for the same limit and key, if the group has one. That one keeps its override, even if
+ * another has come into force since. */
 static bool group_merge(struct group *group, const struct weir_request *request)
 {
     for (size_t i = 0; i < group->count; i++) {
@@ -65,7 +65,7 @@ static bool group_merge(struct group *group, const struct weir_request *request)
     return false;
 }
 
-/* Whether a denial by `a` outlasts one by `b`; WEIR_NEVER is longest. */
+/* True if a denial by `a` lasts longer than one by `b`; WEIR_NEVER lasts longest. */
 static bool denies_longer(const struct weir_decision *a, const struct weir_decision *b)
 {
     if (b->allowed || b->retry_after_us == WEIR_NEVER)
@@ -73,7 +73,7 @@ static bool denies_longer(const struct weir_decision *a, const struct weir_decis
     return a->retry_after_us == WEIR_NEVER || a->retry_after_us > b->retry_after_us;
 }
 
-/* What several decisions amount to: semantics as weir_try_all() says. `indices` are the callers' of each. */
+/* Combine several decisions into one, as weir_try_all() defines it. `indices` are the caller's. */
 static struct weir_decision fold(const struct weir_decision *decisions, const uint32_t *indices, size_t n)
 {
     size_t bound_by = 0;

@@ -1,8 +1,8 @@
-/* handle.c - a key that was resolved beforehand: its bytes, its hash, and the backend's note of where it is.
+/* handle.c - a key that was resolved in advance: its bytes, its hash, and the backend's note of where it is.
  *
- * A handle knows nothing that can become wrong: overrides and plans are looked at in each decision, as by key, and the
- * note is the backend's own, which knows when it is stale. Such a note is only lent to a backend that nothing stands in
- * for, for it is one backend's.
+ * Nothing in a handle can become wrong. Each decision looks up overrides and plans, as without a handle. The note
+ * belongs to the backend, which knows when it is outdated. It is passed only if the limiter has no fallback, because a
+ * note is valid for one backend only.
  */
 #include "core/api/verbs.h"
 
@@ -25,7 +25,7 @@ int weir_key_resolve(weir_limit *limit, struct weir_key key, weir_handle **out)
         return error;
     if (!out)
         return refuse_null(limit->limiter, "out");
-    /* Lines of its own, one for a key of 16 bytes: the note is written by whichever thread decides. */
+    /* Separate cache lines, one for a key of 16 bytes: any thread that decides writes the note. */
     const size_t line = alignof(struct weir_handle);
     struct weir_handle *handle = aligned_alloc(line, (offsetof(struct weir_handle, bytes) + key.len + line - 1) &
                                                          ~(line - 1));

@@ -30,8 +30,8 @@ static void renew_event_fd(struct weir *limiter)
         close(own);
 }
 
-/* Reset what belongs to the parent's threads: calls inside, submitted requests, the event fd. The fork holds the locks, so
- * what they guard is consistent in the child. A condition may still count a waiter that does not exist here. */
+/* Reset what belongs to the parent's threads: calls inside, submitted requests, the event fd. The fork holds the locks,
+ * so what they guard is consistent in the child. A condition may still count a waiter that does not exist here. */
 static void limiter_begin_in_child(struct weir *limiter) UNCHECKED
 {
     inside_init(limiter);

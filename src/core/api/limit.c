@@ -1,4 +1,4 @@
-/* limit.c - what a user does with limits: define them and their overrides, find them, ask what they are. */
+/* limit.c - defines limits and overrides, finds them, and describes them. */
 #include "core/algorithm/lease_rules.h"
 #include "core/limiter/limits.h"
 #include "core/limiter/request.h"
@@ -20,7 +20,7 @@ static int define_locked(struct weir *limiter, const struct limit_name *name, co
         target = limits_find(limiter, name);
     if (error)
         return error;
-    if (target) { /* else what is to end is not there */
+    if (target) { /* otherwise there is nothing to end */
         target_set(target, LAYER_CODE, policy);
         *changes = target_commit(limiter, target);
         limit = target->of;
@@ -54,8 +54,8 @@ static int define(struct weir *limiter, const char *text, const struct weir_poli
     return error;
 }
 
-/* How much of a name, which may be refused for what is in it, goes into the log: not what could end the line, and of an
- * override only the limit's. */
+/* Return how much of a name may go into the log; the name may have been refused for its bytes. Stop at any byte that
+ * could end the line, and at the pattern of an override. */
 static int printable_len(const char *name)
 {
     int len = 0;

@@ -1,4 +1,4 @@
-/* limit_file.c - defines all that a policy file says, or nothing of it. */
+/* limit_file.c - defines everything that a policy file says, or nothing. */
 #include "core/api/limit_file.h"
 
 #include "core/limiter/limits.h"
@@ -21,7 +21,7 @@ static int prepare_limit(struct weir *limiter, const struct policy_entry *entry,
     return error;
 }
 
-/* What the file itself defines may stand after its overrides. */
+/* A limit that the file itself defines may come after its overrides. */
 static int check_override(const struct weir_limit *target, struct message message)
 {
     const struct weir_limit *limit = target->of;

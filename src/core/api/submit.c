@@ -1,25 +1,25 @@
-/* submit.c - requests of an event loop: asked for without blocking, answered later.
+/* submit.c - requests of an event loop: submitted without blocking, answered later.
  *
- * The backend answers a submitted request by op->done, which until then is op_answered(): it applies the failure
- * policy and counts, as every verb does, and then runs the caller's `done`, or leaves it to weir_dispatch().
+ * While the backend has an op, op->done is op_answered(). It applies the failure policy and counts, as every verb does.
+ * Then it runs the caller's `done`, or leaves it to weir_dispatch().
  *
- * What waits to be dispatched is a stack that grows by one compare-and-swap and is taken whole, so that no op of it is
- * looked at by two threads. The event fd is rung by whoever finds the stack empty, and drained before it is taken: what
- * comes after that finds it empty, or is taken along.
+ * Answered ops wait for weir_dispatch() on a stack. It grows by one compare-and-swap and is taken as a whole, so no two
+ * threads look at one op. The thread that finds the stack empty rings the event fd; weir_dispatch() drains the fd
+ * before it takes the stack. An op that arrives later either finds the stack empty and rings, or is taken along.
  *
- * A request counts as one call inside the limiter until its `done` is due. With an event fd it is on the stack by then,
+ * A request counts as one call inside the limiter until its `done` may run. With an event fd it is then on the stack,
  * and weir_close() dispatches what is there.
  */
 #include "core/api/group.h"
 #include "core/ground/wake_fd.h"
 #include "core/outage/settle.h"
 
-/* Words of an op: the first two are the core's while the backend has it, afterwards all. */
+/* Words of an op. The first two belong to the core while the backend has the op; afterwards all do. */
 enum { OP_DONE, OP_LIMITER, OP_NEXT, OP_STATUS };
 
 _Static_assert(sizeof(void (*)(struct weir_op *, int)) <= sizeof(uint64_t), "a function fits a word of the op");
 
-/* What the caller finds in it is what he put there. */
+/* Restore what the caller put into the op. */
 static void op_restore(struct weir_op *op)
 {
     void (*done)(struct weir_op * op, int status);
@@ -87,7 +87,7 @@ int weir_dispatch(weir *limiter)
         latest = before;
     }
     int count = 0;
-    while (first) { /* `done` may do with its op what it likes: what follows is read first */
+    while (first) { /* `done` may reuse or free its op: read the next one first */
         struct weir_op *op = first;
         first = op_next(op);
         op->done(op, (int)(int64_t)op->opaque[OP_STATUS]);
@@ -103,7 +103,7 @@ static struct weir_backend_request op_request(const struct weir_op *op)
     return take_request(&op->request, WEIR_OWN_CLOCK);
 }
 
-/* In the place of the caller's `done`, on a thread of the backend's. */
+/* Take the caller's place as `done`, on a thread of the backend. */
 static void op_answered(struct weir_op *op, int status)
 {
     struct weir *limiter = (struct weir *)(uintptr_t)op->opaque[OP_LIMITER];
@@ -118,7 +118,7 @@ static void op_answered(struct weir_op *op, int status)
     inside_leave(limiter, 1);
 }
 
-/* Hand over an op whose `done` is op_answered(): as ops->submit(). */
+/* Submit an op whose `done` is op_answered(). Returns as ops->submit(). */
 static int hand_over(struct weir *limiter, struct weir_op *op, int64_t deadline)
 {
     int64_t now_us;
@@ -129,7 +129,7 @@ static int hand_over(struct weir *limiter, struct weir_op *op, int64_t deadline)
     return limiter->backend->ops->submit(limiter->backend, &request, deadline, op);
 }
 
-/* Its key has been settled, or not. On a thread of the backend's. */
+/* Continue after the key has been settled, or settling it has failed. Runs on a thread of the backend. */
 static void op_settled(struct weir_op *op, int status, int64_t deadline)
 {
     if (!status)
@@ -138,7 +138,7 @@ static void op_settled(struct weir_op *op, int status, int64_t deadline)
         op_answered(op, status);
 }
 
-/* WEIR_OK or an error: decided at once; 1: op_answered() will run. */
+/* Submit an op. WEIR_OK or an error: it has been decided. 1: op_answered() will run. */
 static int submit(struct weir *limiter, struct weir_op *op)
 {
     int64_t now_us;
@@ -149,7 +149,7 @@ static int submit(struct weir *limiter, struct weir_op *op)
         memcpy(&op->opaque[OP_DONE], &op->done, sizeof op->done);
         op->opaque[OP_LIMITER] = (uint64_t)(uintptr_t)limiter;
         op->done = op_answered;
-        op->request.limit = request.limit; /* of its key: the backend goes by what the op says */
+        op->request.limit = request.limit; /* the key's override, if it has one: the backend reads the op */
         if (settle_is_due(limiter))
             result = settle_submit(limiter, &request, deadline, op_settled, op);
         const bool is_busy = result == SETTLE_BUSY;
@@ -180,7 +180,7 @@ int weir_submit(weir *limiter, struct weir_op *op)
     if (!op->done)
         return refuse_null(limiter, "op->done");
 
-    /* Two calls are inside: this one, and the request until it is answered. */
+    /* Count two calls: this one, and the request until it is answered. */
     error = inside_enter(limiter, 2);
     if (error)
         return error;

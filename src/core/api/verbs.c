@@ -1,7 +1,7 @@
-/* verbs.c - what a caller asks of one limit, answered at once. */
+/* verbs.c - the calls about one limit that answer immediately. */
 #include "core/api/verbs.h"
 
-/* A backend that may fail, be waited for or have a clock of its own. Out of line: local mode does without. */
+/* For a backend that may fail or block or has its own clock. Out of line, because local mode does not need it. */
 __attribute__((noinline)) int ask_guarded(struct weir_limit *limit, struct weir_key key, uint64_t hash, int64_t cost,
                                           int64_t now_us, enum weir_verb verb, struct weir_decision *out)
 {
@@ -18,7 +18,7 @@ __attribute__((noinline)) int ask_guarded(struct weir_limit *limit, struct weir_
     return error;
 }
 
-/* Arguments have been checked. */
+/* Decide about a key. Arguments have been checked. */
 __attribute__((always_inline)) static inline int ask(struct weir_limit *limit, struct weir_key key, int64_t cost,
                                                      int64_t now_us, enum weir_verb verb, struct weir_decision *out)
 {

@@ -8,16 +8,16 @@
 
 #include <assert.h>
 
-/* Decide one request; it is rewritten if the fallback did. The clock is read last: its reading waits for all that comes
- * before it, but what comes before it here (the hash) need not wait for the decision before this one, and the backend's
- * first steps do not wait for it. */
+/* Decide one request; it is rewritten if the fallback decides it. The clock is read last. Reading it waits for all
+ * earlier instructions, so work before it here (the hash) overlaps with the previous decision, and the first steps of
+ * the backend do not wait for the reading. */
 static inline int decide_request(struct weir *limiter, struct weir_backend_request *request, struct weir_decision *out)
 {
     int error = request_time(limiter, &request->now_us);
     return error ? error : failure_decide(limiter, request, 1, false, span_or_deadline_us(limiter), out);
 }
 
-/* The same at a caller's time, if that is not 0. */
+/* Decide it at a caller's time if that is not 0. */
 static inline int decide_request_at(struct weir *limiter, struct weir_backend_request *request, int64_t now_us,
                                     struct weir_decision *out)
 {
@@ -39,11 +39,11 @@ static inline void count_answer(struct weir *limiter, int error, const struct we
         stats_add(&limiter->stats, STATS_FALLBACKS, 1);
 }
 
-/* Ask for a key whose hash is known, at a caller's time if that is not 0. Arguments have been checked. */
+/* Decide about a key whose hash is known, at a caller's time if that is not 0. Arguments have been checked. */
 int ask_guarded(struct weir_limit *limit, struct weir_key key, uint64_t hash, int64_t cost, int64_t now_us,
                 enum weir_verb verb, struct weir_decision *out);
 
-/* Of a limiter that is plain. */
+/* Do the same for a limiter with is_plain set. */
 static inline int ask_plain(struct weir_limit *limit, struct weir_key key, uint64_t hash, int64_t cost, int64_t now_us,
                             enum weir_verb verb, struct weir_backend_hint *hint, struct weir_decision *out)
 {

@@ -1,4 +1,4 @@
-/* follow.c - what is followed, from the sources' threads into the limiter: shares, policies, and how it goes. */
+/* follow.c - carries reports of sources into the limiter: shares, policies, and the state of what is followed. */
 #include "core/follow/follow.h"
 
 #include "core/follow/layers.h"
@@ -12,9 +12,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define SAY_US WEIR_MINUTE /* between two lines in the log that something fails */
+#define SAY_US WEIR_MINUTE /* between two log lines about failures */
 
-static const char *const names[FOLLOWED] = {
+static const char *const followed_names[FOLLOWED] = {
     [WEIR_FOLLOW_PEERS] = "peers",
     [WEIR_FOLLOW_CONSUL_POLICIES] = "policies in Consul",
     [WEIR_FOLLOW_POLICY_FILE] = "policy file",
@@ -27,8 +27,8 @@ bool follow_is_asked(const struct weir_options *options)
     return options->peers || options->consul_policies || options->follow_policy_file;
 }
 
-/* In place of shares that there is no memory to copy: their least ratio without remainders is no more by any number.
- */
+/* Return a share to use when there is no memory to copy `shares`: their least ratio, without remainders. It is never
+ * larger for any number. */
 static struct share floors_instead(const struct share *shares)
 {
     const struct share *least = share_least(shares);
@@ -40,7 +40,7 @@ static struct share floors_instead(const struct share *shares)
     };
 }
 
-/* Returns a limit that has no arithmetic at this share, or NULL. */
+/* Put the share into force. Return a limit without exact arithmetic at it, or NULL. */
 static struct weir_limit *put_into_force(struct weir *limiter, struct follow *follow) REQUIRES(follow->peers_mutex)
 {
     struct share chain[PEERS_SHARES];
@@ -49,7 +49,7 @@ static struct weir_limit *put_into_force(struct weir *limiter, struct follow *fo
     peers_in_force(&follow->peers, chain);
     if (limits_put_share(limiter, chain, &unfit, &changes) != WEIR_OK) {
         const struct share floors = floors_instead(chain);
-        limits_put_share(limiter, &floors, &unfit, &changes); /* needs no memory */
+        limits_put_share(limiter, &floors, &unfit, &changes); /* this needs no memory */
     }
     if (changes)
         failure_split(limiter);
@@ -97,7 +97,7 @@ int follow_begin(struct weir *limiter, const struct weir_options *options)
 void follow_add(struct weir *limiter, struct follower *follower)
 {
     struct follow *follow = limiter->follow;
-    lock_take(&follow->mutex); /* not half-way through when the process forks */
+    lock_take(&follow->mutex); /* so that a fork finds the list consistent */
     follower->next = follow->followers;
     follow->followers = follower;
     lock_give(&follow->mutex);
@@ -141,7 +141,7 @@ void follow_go_on(struct follow *follow)
     lock_give(&follow->peers_mutex);
 }
 
-/* A condition may be half-way through the waiting of a thread that is not here. */
+/* The condition may still count a waiter that does not exist here. */
 void follow_begin_in_child(struct follow *follow)
 {
     lock_condition_init(&follow->changes);
@@ -159,8 +159,8 @@ static bool is_ready(const struct follow *follow) REQUIRES(follow->mutex)
     return follow->is_settled;
 }
 
-/* A good answer, after what follows from it is in force. */
-static void note_answer(struct weir *limiter, enum weir_followed what, int64_t now_us, bool changes)
+/* Record a good answer, after its consequences are in force. */
+static void follow_note_answer(struct weir *limiter, enum weir_followed what, int64_t now_us, bool changes)
 {
     struct follow *follow = limiter->follow;
     struct followed *followed = &follow->followed[what];
@@ -173,10 +173,10 @@ static void note_answer(struct weir *limiter, enum weir_followed what, int64_t n
     pthread_cond_broadcast(&follow->changes);
     lock_give(&follow->mutex);
     if (tells)
-        log_line(&limiter->log, WEIR_LOG_INFO, "%s: known again", names[what]);
+        log_line(&limiter->log, WEIR_LOG_INFO, "%s: known again", followed_names[what]);
 }
 
-static void note_error(struct followed *followed, const char *sentence)
+static void follow_note_error(struct followed *followed, const char *sentence)
 {
     message_write((struct message){ followed->stats.last_error, sizeof followed->stats.last_error }, "%s", sentence);
 }
@@ -194,7 +194,7 @@ void follow_failed(struct weir *limiter, enum weir_followed what, const char *fo
     const int64_t now_us = follow->now_us();
     lock_take(&follow->mutex);
     followed->stats.failures++;
-    note_error(followed, sentence);
+    follow_note_error(followed, sentence);
     const bool tells = !followed->fails && (followed->said_us < 0 || now_us - followed->said_us >= SAY_US);
     followed->fails = true;
     followed->said = followed->said || tells;
@@ -202,12 +202,12 @@ void follow_failed(struct weir *limiter, enum weir_followed what, const char *fo
         followed->said_us = now_us;
     lock_give(&follow->mutex);
     if (tells)
-        log_line(&limiter->log, WEIR_LOG_WARNING, "%s: %s", names[what], sentence);
+        log_line(&limiter->log, WEIR_LOG_WARNING, "%s: %s", followed_names[what], sentence);
 }
 
 /* ---- Peers ---- */
 
-/* What has happened to the rules of peers is in force; takes note of it. */
+/* Record that the current share is in force. */
 static void note_share(struct weir *limiter, const struct weir_limit *unfit, bool is_settled)
 {
     struct follow *follow = limiter->follow;
@@ -229,7 +229,7 @@ void follow_peers(struct weir *limiter, const struct weir_peer *peers, size_t n,
     }
     const int64_t rank = self ? share.rank : -1;
     lock_take(&follow->peers_mutex);
-    const int64_t now_us = follow->now_us(); /* under the lock: the rules' time does not step back */
+    const int64_t now_us = follow->now_us(); /* under the lock, so that the time of the rules never steps back */
     const bool turns = peers_turn(&follow->peers, now_us);
     const bool changes = peers_hear(&follow->peers, &share, now_us);
     const struct weir_limit *unfit = turns || changes ? put_into_force(limiter, follow) : NULL;
@@ -241,7 +241,7 @@ void follow_peers(struct weir *limiter, const struct weir_peer *peers, size_t n,
     follow->followed[WEIR_FOLLOW_PEERS].stats.rank = rank;
     lock_give(&follow->mutex);
     note_share(limiter, unfit, is_settled);
-    note_answer(limiter, WEIR_FOLLOW_PEERS, now_us, changes);
+    follow_note_answer(limiter, WEIR_FOLLOW_PEERS, now_us, changes);
 }
 
 int64_t follow_peers_due_us(struct weir *limiter)
@@ -288,12 +288,12 @@ int follow_policies(struct weir *limiter, enum weir_followed what, const struct 
     if (result.refused > 0) {
         lock_take(&follow->mutex);
         followed->stats.refused += result.refused;
-        note_error(followed, result.sentence);
+        follow_note_error(followed, result.sentence);
         lock_give(&follow->mutex);
-        log_line(&limiter->log, WEIR_LOG_WARNING, "%s: %zu refused, the last of them: %s", names[what], result.refused,
-                 result.sentence);
+        log_line(&limiter->log, WEIR_LOG_WARNING, "%s: %zu refused, the last of them: %s", followed_names[what],
+                 result.refused, result.sentence);
     }
-    note_answer(limiter, what, follow->now_us(), result.changes > 0);
+    follow_note_answer(limiter, what, follow->now_us(), result.changes > 0);
     return WEIR_OK;
 }
 
@@ -306,7 +306,7 @@ void follow_confirmed(struct weir *limiter, enum weir_followed what)
         peers_confirm(&follow->peers, follow->now_us());
         lock_give(&follow->peers_mutex);
     }
-    note_answer(limiter, what, follow->now_us(), false);
+    follow_note_answer(limiter, what, follow->now_us(), false);
 }
 
 /* ---- The caller's side ---- */

@@ -1,7 +1,7 @@
-/* follow.h - where what is followed reaches a limiter: peers and policies, as a source reports them (weir/follow.h).
+/* follow.h - what is followed: peers and policies, as sources report them to a limiter (weir/follow.h).
  *
- * A source is a thread of src/backends: it asks somebody outside, and calls the functions below with what it was told.
- * They may be called from any thread, take locks of the limiter's, and log.
+ * A source is a thread of src/backends. It queries something outside and reports the answers through the functions
+ * below. Any thread may call them; they take locks of the limiter, and log.
  */
 #ifndef CORE_FOLLOW_FOLLOW_H
 #define CORE_FOLLOW_FOLLOW_H
@@ -12,22 +12,22 @@
 
 #define FOLLOWED 3 /* enum weir_followed */
 
-/* One thing that is followed: what weir_follow_read() tells of it. */
+/* One thing that is followed; weir_follow_read() reports it. */
 struct followed {
     bool is_on;                     /* (c) */
     int64_t answered_us;            /* (f) the last good answer; -1: none yet */
-    int64_t said_us;                /* (f) the last failure that the log was told of; -1: none */
-    bool fails;                     /* (f) since the last good answer */
-    bool said;                      /* (f) and the log was told of it */
+    int64_t said_us;                /* (f) the last failure that was logged; -1: none */
+    bool fails;                     /* (f) a query has failed since the last good answer */
+    bool said;                      /* (f) and that was logged */
     struct weir_follow_stats stats; /* (f) */
 };
 
-/* Something that runs as long as a limiter is open. weir_close() calls `end` before the backend's end, the last one
+/* Something that runs while a limiter is open. weir_close() calls `end` before it ends the backend, the last follower
  * first: it stops the thread, waits for it, and frees the follower.
  *
- * In a child of fork() there is no thread. `abandon` is called there at the fork, and at each fork after it, before the
- * program can close or open anything: it closes what is open, as far as that can be done there, and neither allocates
- * nor frees. `end` then frees what it can. */
+ * A child of fork() does not have the thread. `abandon` is called there at the fork and at each later fork, before the
+ * program can close or open anything. It closes what is open as far as a child can, and neither allocates nor frees.
+ * `end` then frees what it can. */
 struct follower {
     void (*end)(struct follower *follower);
     void (*abandon)(struct follower *follower);
@@ -36,11 +36,11 @@ struct follower {
 
 /* (c) constant once open, (p) peers_mutex, (f) mutex */
 struct follow {
-    struct follower *followers; /* (c) the last one first */
-    int64_t (*now_us)(void);    /* (c) CLOCK_BOOTTIME, but in tests */
+    struct follower *followers; /* (c) the newest first */
+    int64_t (*now_us)(void);    /* (c) CLOCK_BOOTTIME, except in tests */
 
-    /* Held while a share is put into force, which takes limiter->mutex and settle.mutex, so that shares come into force
-     * in the order in which they were told. */
+    /* Held while a share is put into force, which takes limiter->mutex and settle.mutex. So shares come into force in
+     * the order in which they were reported. */
     struct lock peers_mutex;
     struct peers peers; /* (p) */
 
@@ -58,46 +58,47 @@ static inline bool follow_is_on(const struct weir *limiter, enum weir_followed w
 
 /* ---- A limiter's beginning and end ---- */
 
-/* Whether the options ask for anything that is followed. */
+/* True if the options ask to follow anything. */
 bool follow_is_asked(const struct weir_options *options);
 
-/* WEIR_OK, or WEIR_ENOMEM. With peers, the share before the first answer is in force afterwards. */
+/* Make limiter->follow. WEIR_OK or WEIR_ENOMEM. With peers, the share that precedes the first answer is in force
+ * afterwards. */
 int follow_begin(struct weir *limiter, const struct weir_options *options);
 
-/* Nobody waits in weir_await_ready() any more, and all followers end. */
+/* Wake all calls in weir_await_ready(), and end all followers. */
 void follow_close(struct weir *limiter);
 void follow_free(struct weir *limiter);
 
-/* While the process forks: both locks are taken, and given back on both sides. */
+/* Take both locks for a fork, and release them on both sides. */
 void follow_hold(struct follow *follow) TAKES(follow->peers_mutex, follow->mutex);
 void follow_go_on(struct follow *follow) GIVES(follow->peers_mutex, follow->mutex);
 void follow_begin_in_child(struct follow *follow);
 
 /* ---- For sources ---- */
 
-/* To be called before the limiter is the caller's. */
+/* Add a follower, before the limiter is handed to the caller. */
 void follow_add(struct weir *limiter, struct follower *follower);
 
-/* A list of peers, in any order; `self` is this one's id, or NULL if the source cannot tell. Ids and weights are
- * checked here: a list that peers_read() refuses says nothing, and counts as a failure. */
+/* Report a list of peers, in any order. `self` is this instance's id, or NULL if the source cannot tell. A list that
+ * peers_read() refuses counts as a failure. */
 void follow_peers(struct weir *limiter, const struct weir_peer *peers, size_t n, const char *self);
 
-/* When, on CLOCK_BOOTTIME, follow_peers_turn() has something to do if nothing is reported before: a hold-down ends, or
- * what is known gets too old. INT64_MAX: never. The peers' source sees to it. */
+/* Return when, on CLOCK_BOOTTIME, follow_peers_turn() must be called unless a report comes first: a hold-down ends, or
+ * what is known becomes too old. INT64_MAX: never. The source of the peers calls both. */
 int64_t follow_peers_due_us(struct weir *limiter);
 void follow_peers_turn(struct weir *limiter);
 
-/* All that a source of policies has now, WEIR_FOLLOW_CONSUL_POLICIES or WEIR_FOLLOW_POLICY_FILE: names that it had
- * before and has no longer fall back to what is below. Whatever is refused is logged, counted, and leaves what was
- * there. WEIR_OK; or WEIR_ENOMEM, a failure: some are not in force, and the source is to say them all again later,
- * though it was told nothing else. */
+/* Report all policies that a source has now: WEIR_FOLLOW_CONSUL_POLICIES or WEIR_FOLLOW_POLICY_FILE. A name that it had
+ * before and no longer has falls back to the layer below. A refused entry is logged and counted, and changes nothing.
+ * WEIR_OK; or WEIR_ENOMEM, which is a failure: some are not in force, and the source must report them again later even
+ * if nothing changes. */
 int follow_policies(struct weir *limiter, enum weir_followed what, const struct policy_entry *entries, size_t n);
 
-/* The source was told the same as by its last good answer: what is known is as young as now. */
+/* Report the same answer as the last good one: what is known is current again. */
 void follow_confirmed(struct weir *limiter, enum weir_followed what);
 
-/* The source was told nothing: a sentence for the log (once, until an answer is good again; then at most one a minute)
- * and for last_error. Never a secret. */
+/* Report a failure, with a sentence for the log and for last_error. It is logged once until the next good answer, and
+ * at most once a minute. It must not contain secrets. */
 void follow_failed(struct weir *limiter, enum weir_followed what, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 

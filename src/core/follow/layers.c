@@ -1,10 +1,10 @@
-/* layers.c - a source's policies, all of them, against those that it had before. */
+/* layers.c - compares all policies of a source with those that it had before. */
 #include "core/follow/layers.h"
 
 #include "core/limiter/limits.h"
 #include "core/outage/failure.h"
 
-/* What is worth a line in the log, told when no lock is held any more. */
+/* A line for the log, written when no lock is held any more. */
 struct remark {
     size_t count;
     char name[WEIR_MAX_NAME_LEN + 1]; /* of the first limit */
@@ -13,10 +13,10 @@ struct remark {
 struct application {
     enum layer layer;
     struct layers_result *out;
-    struct remark kept;    /* limits that nobody defines any more */
-    struct remark waiting; /* limits that are not there yet, for the sake of whose overrides they are known */
+    struct remark kept;    /* limits that no layer defines any more */
+    struct remark waiting; /* limits that do not exist yet, known only because of their overrides */
     bool lacks_memory;
-    bool splits; /* the stand-in's plans have changed */
+    bool splits; /* the fallback's plans have changed */
 };
 
 static void remark_on(struct remark *remark, const struct weir_limit *limit)
@@ -25,7 +25,7 @@ static void remark_on(struct remark *remark, const struct weir_limit *limit)
         memcpy(remark->name, limit->name, strlen(limit->name) + 1);
 }
 
-static void refuse(struct application *application, const char *where, const char *sentence)
+static void layers_refuse(struct application *application, const char *where, const char *sentence)
 {
     struct layers_result *out = application->out;
     out->refused++;
@@ -34,7 +34,7 @@ static void refuse(struct application *application, const char *where, const cha
 
 /* ---- One entry ---- */
 
-/* The policy is one that can be enforced, or a sentence says why not. */
+/* Check that the policy can be enforced. */
 static int check_policy(const struct weir *limiter, const struct policy_entry *entry, struct message message)
     REQUIRES(limiter->mutex)
 {
@@ -45,13 +45,13 @@ static int check_policy(const struct weir *limiter, const struct policy_entry *e
     return error ? error : limits_check(limiter, &entry->policy, message);
 }
 
-/* Where an entry is refused, what is there under its name stays: it is listed all the same. */
+/* Apply an entry. A refused one counts as listed, so that its name keeps the policy it had. */
 static int apply_entry(struct weir *limiter, struct application *application, const struct policy_entry *entry,
                        struct message message) REQUIRES(limiter->mutex)
 {
     struct limit_name name;
     int error = limit_name_make(entry->name, entry->pattern, &name, message);
-    if (error && entry->error) /* which tells more than that there is no such name */
+    if (error && entry->error) /* it says more than that the name is bad */
         return message_refuse(message, "%s", entry->error);
     if (error)
         return error;
@@ -76,7 +76,8 @@ static int apply_entry(struct weir *limiter, struct application *application, co
 
 /* ---- What is not listed any more ---- */
 
-/* A policy below, which was made under another share, may have no arithmetic now: then what is in force stays there. */
+/* Empty the layer of a target that is no longer listed. The policy below was made under another share and may have no
+ * exact arithmetic now; then the policy in force stays. */
 static void drop_unlisted(const struct weir *limiter, struct application *application, struct weir_limit *target)
     REQUIRES(limiter->mutex)
 {
@@ -88,7 +89,7 @@ static void drop_unlisted(const struct weir *limiter, struct application *applic
     }
     const struct weir_policy *below = target_without(target, layer);
     if (below && limits_check(limiter, below, (struct message){ text, sizeof text }) != WEIR_OK) {
-        refuse(application, target->name, text);
+        layers_refuse(application, target->name, text);
         return;
     }
     target_set(target, layer, NULL);
@@ -97,14 +98,14 @@ static void drop_unlisted(const struct weir *limiter, struct application *applic
         remark_on(&application->kept, target);
 }
 
-static void commit(struct weir *limiter, struct application *application, struct weir_limit *target)
+static void target_commit_one(struct weir *limiter, struct application *application, struct weir_limit *target)
     REQUIRES(limiter->mutex)
 {
     application->splits = target_commit(limiter, target) || application->splits;
 }
 
-/* Each target in turn: first all that is not listed any more, then all that has changed. */
-static void finish(struct weir *limiter, struct application *application) REQUIRES(limiter->mutex)
+/* Go through all targets: first drop those that are no longer listed, then target_commit_one what has changed. */
+static void layers_commit(struct weir *limiter, struct application *application) REQUIRES(limiter->mutex)
 {
     struct weir_limit *limit, *next;
     HASH_ITER(hh, limiter->limits, limit, next) {
@@ -118,8 +119,8 @@ static void finish(struct weir *limiter, struct application *application) REQUIR
             waits = waits || target->is_changed;
         }
         for (size_t i = 0; i < count; i++)
-            commit(limiter, application, overrides->all[i]->limit);
-        commit(limiter, application, limit);
+            target_commit_one(limiter, application, overrides->all[i]->limit);
+        target_commit_one(limiter, application, limit);
         if (waits && !limit->is_defined)
             remark_on(&application->waiting, limit);
     }
@@ -138,20 +139,19 @@ int layers_apply(struct weir *limiter, enum weir_followed what, const struct pol
     for (size_t i = 0; i < n; i++) {
         int error = apply_entry(limiter, &application, &entries[i], (struct message){ text, sizeof text });
         if (error)
-            refuse(&application, entries[i].where, text);
+            layers_refuse(&application, entries[i].where, text);
         application.lacks_memory = application.lacks_memory || error == WEIR_ENOMEM;
     }
-    finish(limiter, &application);
+    layers_commit(limiter, &application);
     lock_give(&limiter->mutex);
     if (application.splits)
         failure_split(limiter);
     if (application.kept.count > 0)
         log_line(&limiter->log, WEIR_LOG_WARNING,
-                 "limit %s: what defined it has gone, and its last policy stays in force (so it is with %zu limits)",
+                 "limit %s: no source defines it any more; its last policy stays in force (%zu such limits)",
                  application.kept.name, application.kept.count);
     if (application.waiting.count > 0)
-        log_line(&limiter->log, WEIR_LOG_INFO,
-                 "limit %s has overrides, but is not defined yet (so it is with %zu limits)", application.waiting.name,
-                 application.waiting.count);
+        log_line(&limiter->log, WEIR_LOG_INFO, "limit %s has overrides, but is not defined yet (%zu such limits)",
+                 application.waiting.name, application.waiting.count);
     return application.lacks_memory ? WEIR_ENOMEM : WEIR_OK;
 }

@@ -1,4 +1,4 @@
-/* options_follow.c - checks the options of what is followed, peers and policies, and fills in their defaults. */
+/* options_follow.c - checks the options for what is followed, peers and policies, and fills in their defaults. */
 #include "core/follow/peers.h"
 #include "core/ground/arith.h"
 #include "core/limiter/options.h"
@@ -9,19 +9,19 @@
 #define DEFAULT_POLL_US (30 * WEIR_SECOND)
 #define MIN_POLL_US (WEIR_SECOND / 10)
 #define DEFAULT_HOLD_DOWN_US (2 * WEIR_SECOND)
-#define POLL_TAKES_US WEIR_SECOND /* how late an answer may be, by default */
+#define POLL_TAKES_US WEIR_SECOND /* allowance for a late answer, by default */
 #define DEFAULT_MAX_STALE_US (5 * WEIR_MINUTE)
 #define DEFAULT_TTL_US (10 * WEIR_SECOND)
 #define DEFAULT_WAIT_US (30 * WEIR_SECOND)
 #define DEFAULT_CONSUL_TIMEOUT_US (5 * WEIR_SECOND)
 
-static void fill(int64_t *value, int64_t default_value)
+static void option_default(int64_t *value, int64_t default_value)
 {
     if (*value == 0)
         *value = default_value;
 }
 
-static int not_empty(const struct log *log, const char *name, const char *text)
+static int option_not_empty(const struct log *log, const char *name, const char *text)
 {
     return !text || *text ? WEIR_OK : options_refuse(log, "option %s must not be empty", name);
 }
@@ -39,10 +39,10 @@ static int consul_read(struct weir_consul *consul, const struct log *log)
         { "consul.cert_file", consul->cert_file },   { "consul.key_file", consul->key_file },
     };
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
-        if (not_empty(log, texts[i].name, texts[i].text) != WEIR_OK)
+        if (option_not_empty(log, texts[i].name, texts[i].text) != WEIR_OK)
             return WEIR_EINVAL;
-    fill(&consul->wait_us, DEFAULT_WAIT_US);
-    fill(&consul->timeout_us, DEFAULT_CONSUL_TIMEOUT_US);
+    option_default(&consul->wait_us, DEFAULT_WAIT_US);
+    option_default(&consul->timeout_us, DEFAULT_CONSUL_TIMEOUT_US);
     if (options_range(log, "consul.wait_us", consul->wait_us, WEIR_SECOND, 10 * WEIR_MINUTE) != WEIR_OK)
         return WEIR_EINVAL;
     return options_range(log, "consul.timeout_us", consul->timeout_us, WEIR_SECOND / 100, WEIR_MINUTE);
@@ -50,7 +50,7 @@ static int consul_read(struct weir_consul *consul, const struct log *log)
 
 /* ---- Peers ---- */
 
-/* What is found out while running is not to be said beforehand as well. */
+/* Refuse options whose values peers supply while running. */
 static int numbers_check(const struct weir_options *read, const struct weir_peers *peers, const struct log *log)
 {
     const char *given = read->instances      ? "instances"
@@ -69,8 +69,8 @@ static int source_check(const struct weir_options *read, const struct weir_peers
 {
     if (!!peers->service + !!peers->dns + !!peers->list != 1)
         return options_refuse(log, "exactly one of peers.service, peers.dns and peers.list must be set");
-    if (not_empty(log, "peers.service", peers->service) != WEIR_OK ||
-        not_empty(log, "peers.dns", peers->dns) != WEIR_OK)
+    if (option_not_empty(log, "peers.service", peers->service) != WEIR_OK ||
+        option_not_empty(log, "peers.dns", peers->dns) != WEIR_OK)
         return WEIR_EINVAL;
     if (peers->service && !read->consul)
         return options_refuse(log, "option peers.service needs option consul");
@@ -89,7 +89,7 @@ static int id_check(const struct weir_peers *peers, const struct log *log)
     return WEIR_OK;
 }
 
-/* What only an instance that is in Consul, or puts itself there, has a use for. */
+/* Check the options that only an instance registered in Consul, or one that registers itself, can use. */
 static int join_check(const struct weir_peers *peers, const struct log *log)
 {
     if (!peers->service && (peers->join || peers->weight_meta))
@@ -98,13 +98,14 @@ static int join_check(const struct weir_peers *peers, const struct log *log)
     const char *given = peers->join_address ? "join_address" : peers->join_port ? "join_port" : "ttl_us";
     if (!peers->join && (peers->join_address || peers->join_port || peers->ttl_us))
         return options_refuse(log, "option peers.%s is for peers.join and must be 0 without it", given);
-    if (not_empty(log, "peers.join_address", peers->join_address) != WEIR_OK ||
-        not_empty(log, "peers.weight_meta", peers->weight_meta) != WEIR_OK)
+    if (option_not_empty(log, "peers.join_address", peers->join_address) != WEIR_OK ||
+        option_not_empty(log, "peers.weight_meta", peers->weight_meta) != WEIR_OK)
         return WEIR_EINVAL;
     return options_range(log, "peers.join_port", peers->join_port, 0, 65535);
 }
 
-/* A change may be known a poll later than it happened: whoever holds down for less may add up to too much. */
+/* Check the hold-down. A change may become known one poll late: with a shorter hold-down, shares could add up to more
+ * than the whole. */
 static int hold_down_check(const struct weir_peers *peers, const struct log *log)
 {
     if (options_range(log, "peers.hold_down_us", peers->hold_down_us, 1000, 2 * WEIR_HOUR) != WEIR_OK)
@@ -116,11 +117,11 @@ static int hold_down_check(const struct weir_peers *peers, const struct log *log
     return WEIR_OK;
 }
 
-/* Where nothing changes, and nothing fails, good answers are so far apart; `wait_us`: of queries that wait for a
- * change, 0 if there are none. */
+/* Check max_stale_us against the time between good answers when nothing changes and nothing fails. `wait_us`: of
+ * queries that wait for a change; 0 if there are none. */
 static int max_stale_read(struct weir_peers *peers, int64_t wait_us, const struct log *log)
 {
-    fill(&peers->max_stale_us, max_of(DEFAULT_MAX_STALE_US, max_of(4 * peers->poll_us, 2 * wait_us)));
+    option_default(&peers->max_stale_us, max_of(DEFAULT_MAX_STALE_US, max_of(4 * peers->poll_us, 2 * wait_us)));
     if (options_range(log, "peers.max_stale_us", peers->max_stale_us, WEIR_SECOND, 30 * WEIR_DAY) != WEIR_OK)
         return WEIR_EINVAL;
     if (peers->max_stale_us < wait_us)
@@ -136,20 +137,20 @@ static int max_stale_read(struct weir_peers *peers, int64_t wait_us, const struc
     return WEIR_OK;
 }
 
-/* `consul` as read, if there is one. */
+/* Read the times; `consul` is NULL or has been read. */
 static int times_read(struct weir_peers *peers, const struct weir_consul *consul, const struct log *log)
 {
     const bool tells_changes = peers->service && peers->poll_us == 0;
     const int64_t wait_us = tells_changes ? consul->wait_us + consul->wait_us / 16 + consul->timeout_us : 0;
     if (!peers->service)
-        fill(&peers->poll_us, DEFAULT_POLL_US);
+        option_default(&peers->poll_us, DEFAULT_POLL_US);
     if (!tells_changes && options_range(log, "peers.poll_us", peers->poll_us, MIN_POLL_US, WEIR_HOUR) != WEIR_OK)
         return WEIR_EINVAL;
-    fill(&peers->hold_down_us, tells_changes ? DEFAULT_HOLD_DOWN_US : peers->poll_us + POLL_TAKES_US);
+    option_default(&peers->hold_down_us, tells_changes ? DEFAULT_HOLD_DOWN_US : peers->poll_us + POLL_TAKES_US);
     if (hold_down_check(peers, log) != WEIR_OK || max_stale_read(peers, wait_us, log) != WEIR_OK)
         return WEIR_EINVAL;
     if (peers->join)
-        fill(&peers->ttl_us, DEFAULT_TTL_US);
+        option_default(&peers->ttl_us, DEFAULT_TTL_US);
     if (peers->join && options_range(log, "peers.ttl_us", peers->ttl_us, WEIR_SECOND, WEIR_HOUR) != WEIR_OK)
         return WEIR_EINVAL;
     if (peers->floor_instances == 0)
@@ -201,7 +202,7 @@ int options_read_followed(struct weir_options *read, struct weir_peers *peers, s
         return error;
     if (read->consul_policies && !read->consul)
         return options_refuse(&log, "option consul_policies needs option consul");
-    if (not_empty(&log, "consul_policies", read->consul_policies) != WEIR_OK)
+    if (option_not_empty(&log, "consul_policies", read->consul_policies) != WEIR_OK)
         return WEIR_EINVAL;
     if (read->consul && !read->consul_policies && !(read->peers && read->peers->service))
         return options_refuse(&log, "option consul is for peers.service and consul_policies: neither is set");

@@ -29,7 +29,7 @@ static int list_check(const struct weir_peer *list, size_t n, struct message mes
     return WEIR_OK;
 }
 
-/* Of a list in the order of ids. */
+/* Read a list sorted by ids. */
 static int sorted_read(const struct weir_peer *list, size_t n, const char *self, struct share *out,
                        struct message message)
 {
@@ -95,7 +95,8 @@ static void weights_free(const struct share *share)
     free((void *)(uintptr_t)share->weights);
 }
 
-/* Without remainders, so it is no more by any number than a share of the same ratio or a greater one. */
+/* Return the share without remainders: it is never larger, for any number, than a share of the same ratio or a greater
+ * one. */
 static struct share floors_of(const struct share *share, int64_t count)
 {
     return (struct share){ .weight = share->weight, .total = share->total, .count = count, .floors_only = true };
@@ -108,13 +109,14 @@ static void view_drop(struct peers *peers, size_t i)
     memmove(&peers->views[i], &peers->views[i + 1], (peers->count - i) * sizeof peers->views[0]);
 }
 
-/* Ends of the last hold-down lie in no more than PEERS_VIEWS - 1 slots, wherever those begin. */
+/* Return the slot of a view's end. The ends of one hold-down lie in at most PEERS_VIEWS - 1 slots, wherever those
+ * begin. */
 static int64_t slot_of(const struct peers *peers, size_t i)
 {
     return peers->views[i].until_us / div_up(peers->rules.hold_down_us, PEERS_VIEWS - 2);
 }
 
-/* All views have an end, one each lies in the future, and they are as many as there is room for. */
+/* Merge two views. The table is full, and every view has an end in the future. */
 static void merge_two(struct peers *peers)
 {
     size_t i = 0;
@@ -126,15 +128,15 @@ static void merge_two(struct peers *peers)
     const bool is_first = peers->views[i].is_first || peers->views[i + 1].is_first;
     view_drop(peers, i);
     weights_free(&peers->views[i].share);
-    peers->views[i].share = merged; /* until the later of both ends, which is in the same slot */
+    peers->views[i].share = merged; /* until the later end, which is in the same slot */
     peers->views[i].is_first = is_first;
 }
 
-/* The current view is this from now on; owns its weights. */
+/* Make this the current view; takes ownership of its weights. */
 static void view_push(struct peers *peers, const struct share *share, int64_t now_us)
 {
     peers->views[peers->count - 1].until_us = now_us + peers->rules.hold_down_us;
-    for (size_t i = 0; i < peers->count; i++) { /* one that comes back holds once: flapping takes no more room */
+    for (size_t i = 0; i < peers->count; i++) { /* a share that comes back holds once, so flapping takes no more room */
         if (shares_are_equal(&peers->views[i].share, share)) {
             view_drop(peers, i);
             break;
@@ -149,7 +151,7 @@ void peers_begin(struct peers *peers, const struct peers_rules *rules)
 {
     *peers = (struct peers){ .rules = *rules, .count = 1, .answered_us = -1 };
     const int64_t instances = rules->floor_instances;
-    /* How many there are is not known; for those who leave room for others' leases, it is the most there can be. */
+    /* The number of instances is not known. It decides how much room leases leave for others, so assume the maximum. */
     peers->views[0] = (struct peers_view){
         .share = {
             .weight = instances > 0,
@@ -169,8 +171,8 @@ void peers_end(struct peers *peers)
     peers->count = 0;
 }
 
-/* What is known is as young as now: the floor holds for a hold-down more. */
-static void be_answered(struct peers *peers, int64_t now_us)
+/* Mark what is known as current; the floor holds for one more hold-down. */
+static void peers_answered(struct peers *peers, int64_t now_us)
 {
     peers_turn(peers, now_us);
     if (peers->is_stale && peers->floor.until_us > 0)
@@ -182,7 +184,7 @@ static void be_answered(struct peers *peers, int64_t now_us)
 bool peers_hear(struct peers *peers, const struct share *share, int64_t now_us)
 {
     const bool is_first = peers->answered_us < 0;
-    be_answered(peers, now_us);
+    peers_answered(peers, now_us);
     if (peers->least.total == 0 || share_is_less(share, &peers->least))
         peers->least = floors_of(share, share->count);
     if (!is_first && shares_are_equal(&peers->views[peers->count - 1].share, share)) {
@@ -196,7 +198,7 @@ bool peers_hear(struct peers *peers, const struct share *share, int64_t now_us)
 void peers_confirm(struct peers *peers, int64_t now_us)
 {
     assert(peers->answered_us >= 0);
-    be_answered(peers, now_us);
+    peers_answered(peers, now_us);
 }
 
 bool peers_is_settled(const struct peers *peers)
@@ -209,7 +211,7 @@ static int64_t stale_at_us(const struct peers *peers)
     return peers->answered_us < 0 || peers->is_stale ? INT64_MAX : peers->answered_us + peers->rules.max_stale_us;
 }
 
-static void become_stale(struct peers *peers)
+static void peers_become_stale(struct peers *peers)
 {
     const int64_t instances = peers->rules.floor_instances;
     struct share floor = peers->least;
@@ -224,10 +226,10 @@ bool peers_turn(struct peers *peers, int64_t now_us)
 {
     bool changes = false;
     if (now_us >= stale_at_us(peers)) {
-        become_stale(peers);
+        peers_become_stale(peers);
         changes = true;
     }
-    while (peers->views[0].until_us <= now_us) { /* the current one's is never */
+    while (peers->views[0].until_us <= now_us) { /* the current view never ends */
         view_drop(peers, 0);
         changes = true;
     }

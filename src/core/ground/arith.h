@@ -5,7 +5,7 @@
 #include <assert.h>
 #include <stdint.h>
 
-/* 2^53 - 1: up to here a double holds every whole number, so Lua's twins of these sums are exact as well. */
+/* 2^53 - 1: a double represents every whole number up to here, so the Lua twins of these functions are exact too. */
 #define EXACT_MAX ((INT64_C(1) << 53) - 1)
 
 static inline int64_t min_of(int64_t a, int64_t b)
@@ -18,8 +18,8 @@ static inline int64_t max_of(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-/* Most divisors here are 1 (a tick of 1 us, a rate that divides its period): a branch is cheaper than a division, which
- * is one of whole numbers without a sign, or the compiler would see that it answers the same and leave the branch out. */
+/* Most divisors here are 1 (a tick of 1 us, a rate that divides its period), so a branch saves a division. The division
+ * is unsigned; with a signed one the compiler sees that both give the same result, and drops the branch. */
 static inline int64_t div_down(int64_t x, int64_t divisor)
 {
     assert(x >= 0 && divisor > 0);
@@ -32,7 +32,7 @@ static inline int64_t div_up(int64_t x, int64_t divisor)
     return divisor == 1 ? x : (int64_t)((uint64_t)(x + divisor - 1) / (uint64_t)divisor);
 }
 
-/* a * b, or INT64_MAX where that does not fit. */
+/* Return a * b, or INT64_MAX if that does not fit. */
 static inline int64_t mul_capped(int64_t a, int64_t b)
 {
     int64_t product;

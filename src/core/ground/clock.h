@@ -1,10 +1,11 @@
 /* clock.h - where a limiter's time comes from.
  *
- * The default is Unix time as it stood when the clock was made, carried on by CLOCK_BOOTTIME: windows aligned to the
- * epoch fall on clock hours, suspend counts, and nobody who sets the system's clock adds or takes permits.
+ * The default is Unix time as read when the clock was made, continued by CLOCK_BOOTTIME. So windows aligned to the
+ * epoch begin on clock hours, suspended time counts, and setting the system's clock neither adds nor takes permits.
  *
- * It may be some microseconds behind (ticks.h). So the times of two threads, and a time and the one asked for after it
- * on another, need not be in order: whoever subtracts them bounds the result, and keys have WEIR_CLOCK_SLACK_US.
+ * The time may be some microseconds behind (ticks.h). So two threads may read times that are not in order, and a time
+ * read on one thread may be later than one read afterwards on another. Code that subtracts times must bound the result;
+ * keys have WEIR_CLOCK_SLACK_US.
  */
 #ifndef CORE_GROUND_CLOCK_H
 #define CORE_GROUND_CLOCK_H
@@ -18,12 +19,12 @@ struct clock {
     int64_t (*now_us)(void *user); /* (c) NULL: the default */
     void *user;                    /* (c) */
     int64_t epoch_us;              /* (c) Unix time at boot, for the default */
-    bool ticks;                    /* (c) the default is told by the processor's counter between readings, ticks.h */
+    bool ticks;                    /* (c) the processor's counter continues the default between readings, ticks.h */
 };
 
 void clock_init(struct clock *clock, int64_t (*now_us)(void *user), void *user);
 
-/* Unix time in microseconds. A clock of the user's own may answer anything: the caller checks. */
+/* Return Unix time in microseconds. A user's clock may return anything; the caller checks. */
 static inline int64_t clock_now_us(const struct clock *clock)
 {
     if (clock->now_us)
@@ -42,10 +43,10 @@ static inline struct timespec clock_timespec(int64_t us)
     return (struct timespec){ .tv_sec = us / 1000000, .tv_nsec = us % 1000000 * 1000 };
 }
 
-/* CLOCK_MONOTONIC in microseconds: for deadlines, whatever clock the limiter has. */
+/* Return CLOCK_MONOTONIC in microseconds: for deadlines, whatever the limiter's clock is. */
 int64_t clock_monotonic_us(void);
 
-/* CLOCK_BOOTTIME in microseconds, which goes on while the system sleeps: for what must not get too old. */
+/* Return CLOCK_BOOTTIME in microseconds, which includes suspended time: for the age of what is known. */
 int64_t clock_boot_us(void);
 
 #endif

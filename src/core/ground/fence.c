@@ -19,13 +19,13 @@ bool fence_ready(void)
     return barrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED);
 }
 
-/* It was registered for, but may have been forbidden since (seccomp): then a time that is long against what a processor
- * takes to make a store seen. */
+/* The system may have forbidden the call since it was registered (seccomp). Then wait far longer than a processor takes
+ * to make a store visible. */
 void fence_all(void)
 {
     struct timespec left = { .tv_nsec = PAUSE_UNSEEN_NS };
     if (barrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED))
         return;
-    while (nanosleep(&left, &left) != 0 && errno == EINTR) /* a signal must not make it short */
+    while (nanosleep(&left, &left) != 0 && errno == EINTR) /* a signal must not shorten the wait */
         ;
 }

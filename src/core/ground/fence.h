@@ -1,20 +1,20 @@
-/* fence.h - a barrier in all threads of the process at once, so that those who would need one often need none.
+/* fence.h - a memory barrier in all threads of the process, so that threads on the fast path need none.
  *
- * Two threads that each write and then look at what the other writes may both miss it, unless there is a full barrier
- * between the two steps on both sides. Where one side takes its steps all the time and the other seldom, the seldom one
- * pays for both: membarrier(2) runs a barrier in every thread. Where the system has none of it, each pays for his own.
+ * Two threads that each write and then read what the other writes may both miss the other's write, unless each has a
+ * full barrier between the two steps. If one side does this all the time and the other seldom, the seldom one can pay
+ * for both: membarrier(2) runs a barrier in every thread. On a system without it, each side pays for itself.
  */
 #ifndef CORE_GROUND_FENCE_H
 #define CORE_GROUND_FENCE_H
 
 #include <stdbool.h>
 
-/* Before the first fence_all(), and again in the child of a fork. False: there is none here; others must use barriers of
- * their own. */
+/* Register for fence_all(): before the first one, and again in the child of a fork. False if the system has no such
+ * barrier; threads must then use barriers of their own. */
 bool fence_ready(void);
 
-/* Any thread. What the caller wrote before is seen by all threads, and the other way round, but for what they do from
- * now on. */
+/* Make what the caller has written visible to all threads, and what they have written visible to the caller. Writes
+ * that begin later are not covered. Any thread. */
 void fence_all(void);
 
 #endif

@@ -1,4 +1,4 @@
-/* forks.c - lets what has threads or locks live on in the child of a fork. */
+/* forks.c - keeps objects with threads or locks working in the child of a fork. */
 #include "core/ground/forks.h"
 
 #include "core/ground/lock.h"
@@ -10,11 +10,11 @@
 volatile unsigned forks_count; /* written in the child, while it has one thread */
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static struct lock lock = { PTHREAD_MUTEX_INITIALIZER }; /* of what follows, held while the process forks */
-static bool is_ready;                                    /* the system tells of forks */
+static struct lock lock = { PTHREAD_MUTEX_INITIALIZER }; /* guards what follows; held while the process forks */
+static bool is_ready;                                    /* the system calls the handlers below */
 static struct forks_watcher *watchers;
 
-static void tell(enum forks_moment moment)
+static void forks_tell(enum forks_moment moment)
 {
     for (struct forks_watcher *watcher = watchers; watcher; watcher = watcher->next)
         watcher->told(watcher, moment);
@@ -23,27 +23,29 @@ static void tell(enum forks_moment moment)
 static void before(void) UNCHECKED
 {
     lock_take(&lock);
-    tell(FORKS_BEFORE);
+    forks_tell(FORKS_BEFORE);
 }
 
 static void in_parent(void) UNCHECKED
 {
-    tell(FORKS_IN_PARENT);
+    forks_tell(FORKS_IN_PARENT);
     lock_give(&lock);
 }
 
 static void in_child(void) UNCHECKED
 {
     forks_count++;
-    is_ready = true; /* it is told, even if who arranged that had not come to say so */
-    tell(FORKS_IN_CHILD);
+    is_ready =
+        true; /* the handlers were called, so they are registered, even if the registering thread had not noted it */
+    forks_tell(FORKS_IN_CHILD);
     lock_give(&lock);
 }
 
-/* The first time without the lock: nobody is told yet, so a child that is forked meanwhile would never get it. (A
- * pthread_once_t begins anew there.) Who tries again holds it, which is left to chance: it takes a fork at the moment
- * at which memory is there again. */
-static void begin(void)
+/* Register the handlers. The first time, the lock is not held: the handlers do not run yet, so a child that is forked
+ * in between could never release it. (The child begins its pthread_once_t anew.) A later attempt holds the lock, and
+ * would leave it locked in a child forked during the call; that takes a fork at the moment at which memory becomes
+ * available again. */
+static void forks_register(void)
 {
     if (!is_ready)
         is_ready = pthread_atfork(before, in_parent, in_child) == 0;
@@ -51,9 +53,9 @@ static void begin(void)
 
 int forks_ready(void)
 {
-    pthread_once(&once, begin);
+    pthread_once(&once, forks_register);
     lock_take(&lock);
-    begin(); /* there may be memory by now */
+    forks_register(); /* memory may be available now */
     const int result = is_ready ? 0 : -1;
     lock_give(&lock);
     return result;

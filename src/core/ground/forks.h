@@ -1,13 +1,14 @@
-/* forks.h - lets what has threads or locks live on in the child of a fork.
+/* forks.h - keeps objects with threads or locks working in the child of a fork.
  *
- * Threads, and what they have locked or begun, do not follow into a child. Who watches is told before the fork, when it
- * can take its locks so that nobody is half-way through what they guard, and after it on both sides.
+ * Threads do not exist in the child, and what they have locked or begun is left as it was. A watcher is called before
+ * the fork, when it can take its locks so that no thread is halfway through what they guard, and on both sides after
+ * it.
  */
 #ifndef CORE_GROUND_FORKS_H
 #define CORE_GROUND_FORKS_H
 
 enum forks_moment {
-    FORKS_BEFORE,    /* in the thread that forks; all watchers are told, in no order, before the next moment */
+    FORKS_BEFORE,    /* in the thread that forks; all watchers are called, in no order, before the next moment */
     FORKS_IN_PARENT, /* in the same thread */
     FORKS_IN_CHILD   /* in the child's only thread */
 };
@@ -17,14 +18,14 @@ struct forks_watcher {
     struct forks_watcher *next, **link; /* forks.c's */
 };
 
-/* 0, or -1: there is no memory for the system to tell of forks, and a child would go by what is its parent's. */
+/* Register with the system. 0, or -1 if it has no memory for that: a child would then use what is its parent's. */
 int forks_ready(void);
 
-/* Any thread, but not from told(). Nobody is told who was not ready. */
+/* Any thread, but not from told(). forks_ready() must have succeeded, or no watcher is ever called. */
 void forks_watch(struct forks_watcher *watcher);
 void forks_forget(struct forks_watcher *watcher);
 
-/* How many forks lie between this process and the one that first had a watcher. A limiter that can block watches. */
+/* The number of forks between this process and the one that had the first watcher. A limiter that can block watches. */
 extern volatile unsigned forks_count __attribute__((visibility("hidden")));
 
 #endif

@@ -1,9 +1,9 @@
 /* hash.h - SipHash-1-3, a keyed hash of short strings.
  *
- * Nobody who does not know the 128-bit secret can find keys that collide, which keeps an attacker from turning a
- * table's chain into a list (Aumasson and Bernstein, "SipHash: a fast short-input PRF", 2012; 1-3 is the variant that
- * Rust's and Python's tables use). It costs about 5 ns more than an unkeyed hash at 16 bytes, and is in this header
- * because each decision makes one. Written from the paper's section 2: one round a word, three at the end.
+ * Without the 128-bit secret it is infeasible to find keys that collide, so an attacker cannot turn a table's chain
+ * into a list (Aumasson and Bernstein, "SipHash: a fast short-input PRF", 2012; 1-3 is the variant that the tables of
+ * Rust and Python use). It costs about 5 ns more than an unkeyed hash at 16 bytes. It is inline because every decision
+ * computes one. Written from section 2 of the paper: one round per word, three at the end.
  */
 #ifndef CORE_GROUND_HASH_H
 #define CORE_GROUND_HASH_H
@@ -46,7 +46,7 @@ static inline void sip_absorb(struct sip *s, uint64_t word)
     s->v0 ^= word;
 }
 
-/* The paper reads words little-endian. */
+/* The paper reads words in little-endian order. */
 static inline uint64_t word_at(const unsigned char *bytes)
 {
     uint64_t word;
@@ -57,7 +57,8 @@ static inline uint64_t word_at(const unsigned char *bytes)
     return word;
 }
 
-/* The bytes after the last whole word: with one before them they are the upper part of the word that ends there. */
+/* Return the bytes after the last whole word. With a word before them, they are the upper part of the word that ends
+ * there. */
 static inline uint64_t rest_of(const unsigned char *bytes, size_t len)
 {
     const size_t left = len % 8;
@@ -92,7 +93,7 @@ static inline uint64_t siphash13(const struct hash_secret *secret, const void *d
     return s.v0 ^ s.v1 ^ s.v2 ^ s.v3;
 }
 
-/* A secret from the system's random source: 0, or -1 if it has none. May block early at boot. */
+/* Draw a secret from the system's random source: 0, or -1 if there is none. May block early at boot. */
 int hash_secret_draw(struct hash_secret *out);
 
 #endif

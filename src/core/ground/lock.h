@@ -1,7 +1,7 @@
-/* lock.h - a pthread mutex that clang's thread-safety analysis knows about.
+/* lock.h - a pthread mutex that clang's thread-safety analysis knows.
  *
- * A function that needs a lock says so with REQUIRES(), and clang (the preset of that name) refuses a call without it,
- * a lock that is taken twice, and one that is not given back. gcc sees plain pthread calls.
+ * A function that needs a lock says so with REQUIRES(). clang (the preset of that name) refuses a call without the
+ * lock, a lock that is taken twice, and one that is not released. gcc sees plain pthread calls.
  */
 #ifndef CORE_GROUND_LOCK_H
 #define CORE_GROUND_LOCK_H
@@ -29,7 +29,7 @@ static inline void lock_init(struct lock *lock)
     pthread_mutex_init(&lock->mutex, NULL); /* cannot fail with default attributes on Linux */
 }
 
-/* A condition whose waits end on CLOCK_MONOTONIC: 0, or there was no memory. */
+/* Make a condition whose waits end on CLOCK_MONOTONIC. 0, or -1 without memory. */
 static inline int lock_condition_init(pthread_cond_t *condition)
 {
     pthread_condattr_t attributes;

@@ -11,7 +11,8 @@
 
 #define STDERR_KINDS 64 /* a power of two; two kinds that share a place may both come more often */
 
-/* True if a terminal may obey the character at `at`: ASCII's control characters, and Unicode's from U+0080 to U+009F. */
+/* True if a terminal may obey the character at `at`: ASCII's control characters, and Unicode's from U+0080 to U+009F.
+ */
 static bool is_control(const unsigned char *at)
 {
     return at[0] < ' ' || at[0] == 0x7f || (at[0] == 0xc2 && at[1] >= 0x80 && at[1] <= 0x9f);

@@ -1,7 +1,7 @@
 /* log.h - lines to the user's log hook, and sentences into a caller's buffer.
  *
- * A line is made on the stack, has no control characters, so no newline, and is handed over with no lock held. Keys and
- * secrets never go in.
+ * A line is made on the stack. It contains no control characters, so no newline, and no keys or secrets. The hook is
+ * called without any lock held.
  */
 #ifndef CORE_GROUND_LOG_H
 #define CORE_GROUND_LOG_H
@@ -21,16 +21,16 @@ void log_line(const struct log *log, enum weir_log_level level, const char *form
 /* The hook of a limiter that has none: write warnings and errors to stderr, one of a kind a minute. */
 void log_to_stderr(void *user, enum weir_log_level level, const char *line);
 
-/* A sentence for the caller, cut to fit; nothing if `text` is NULL or `size` is 0. */
+/* A sentence for the caller, cut to fit. Nothing is written if `text` is NULL or `size` is 0. */
 struct message {
     char *text;
     size_t size;
 };
 
-/* Write it and return WEIR_EINVAL, which is what most sentences explain. */
+/* Write the sentence and return WEIR_EINVAL, the error that most sentences explain. */
 int message_refuse(struct message message, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* Write it, whatever the error is. */
+/* Write the sentence; for any other error. */
 void message_write(struct message message, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 #endif

@@ -1,11 +1,11 @@
-/* quiet_thread.h - threads of the library's own, which no signal reaches: signals are the caller's. */
+/* quiet_thread.h - starts threads of the library, which block all signals: signals belong to the caller. */
 #ifndef CORE_GROUND_QUIET_THREAD_H
 #define CORE_GROUND_QUIET_THREAD_H
 
 #include <pthread.h>
 #include <signal.h>
 
-/* pthread_create(), with all signals blocked in the thread. 0, or an errno. */
+/* Call pthread_create() with all signals blocked in the new thread. Return 0 or an errno. */
 static inline int quiet_thread_start(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *user),
                                      void *user)
 {

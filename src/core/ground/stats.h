@@ -1,8 +1,8 @@
-/* stats.h - counters that cost a decision about a nanosecond and lose none.
+/* stats.h - counters that cost a decision about a nanosecond and lose no count.
  *
- * Each thread that counts has a stripe of its own, in every limiter the one of the same number: it adds by a plain
- * load and store, no locked instruction. Threads beyond the last stripe share that one and add atomically. A stripe
- * that a thread gives up at its end goes to the next new thread with its sums in place.
+ * Each thread that counts has a stripe, the same one in every limiter. It adds with a plain load and store, without a
+ * locked instruction. Threads beyond the last stripe share that one and add atomically. When a thread ends, its stripe
+ * goes to the next new thread; the sums in it stay.
  */
 #ifndef CORE_GROUND_STATS_H
 #define CORE_GROUND_STATS_H
@@ -27,20 +27,20 @@ enum stats_counter {
 
 struct stats_stripe {
     alignas(64) _Atomic uint64_t counts[STATS_COUNTERS]; /* relaxed: sums only, they order nothing */
-    _Atomic uint64_t inside;                             /* inside.h's, here for its cache line */
+    _Atomic uint64_t inside;                             /* inside.h's count, here to share the cache line */
 };
 
 struct stats {
     struct stats_stripe stripes[STATS_STRIPES];
 };
 
-/* 1 + the number of this thread's stripe; 0: it has not counted yet. */
+/* 1 + the number of this thread's stripe; 0 if it has none yet. */
 extern _Thread_local unsigned stats_own_stripe __attribute__((tls_model("initial-exec"), visibility("hidden")));
 
-/* Give this thread a stripe, and return its number. */
+/* Give this thread a stripe and return its number. */
 unsigned stats_take_stripe(void);
 
-/* The number of this thread's stripe, which nobody else writes but if it is the shared one. */
+/* Return the number of this thread's stripe. No other thread writes it, unless it is the shared one. */
 static inline unsigned stats_stripe(void)
 {
     const unsigned stripe = stats_own_stripe - 1; /* beyond the last, if it has none */

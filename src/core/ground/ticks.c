@@ -1,4 +1,4 @@
-/* ticks.c - sets the counter by the clock. */
+/* ticks.c - finds the counter's pace from readings of the clock. */
 #include "core/ground/ticks.h"
 
 #include <stdio.h>
@@ -19,13 +19,13 @@ static bool is_near(uint64_t pace, uint64_t other)
 void ticks_anchor(struct ticks *ticks, uint64_t before, int64_t ns, uint64_t after)
 {
     const int64_t passed_ns = ns - ticks->ns;
-    const uint64_t passed = after - ticks->from; /* no less than have passed from reading to reading */
+    const uint64_t passed = after - ticks->from; /* at least as many as have passed between the readings */
     uint64_t pace = 0;
     ticks->lasts = 0;
     if (after - before > TICKS_BRACKET)
         return;
     if (passed_ns >= 0 && passed_ns < TICKS_SPAN_NS)
-        return; /* too soon to tell a pace by */
+        return; /* too soon for a pace */
     if (passed_ns > 0 && passed_ns <= TICKS_PACE_NS && passed > 0)
         pace = ((uint64_t)passed_ns << 32) / 1000 / passed;
     const bool is_known = pace != 0 && is_near(pace, ticks->pace);
@@ -49,9 +49,9 @@ int64_t ticks_read_us(void)
     struct timespec time;
     const uint64_t before = __builtin_ia32_rdtsc();
     clock_gettime(CLOCK_BOOTTIME, &time); /* cannot fail on any Linux since 2.6.39 */
-    __builtin_ia32_lfence();              /* or the counter might be read before the clock */
+    __builtin_ia32_lfence();              /* otherwise the counter might be read before the clock */
     const uint64_t after = __builtin_ia32_rdtsc();
-    if ((uint64_t)time.tv_sec < INT64_MAX / SECOND_NS) /* one that is replaced may say anything */
+    if ((uint64_t)time.tv_sec < INT64_MAX / SECOND_NS) /* a replaced clock may return anything */
         ticks_anchor(&ticks_own, before, (int64_t)time.tv_sec * SECOND_NS + time.tv_nsec, after);
     return (int64_t)time.tv_sec * 1000000 + time.tv_nsec / 1000;
 }

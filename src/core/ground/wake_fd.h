@@ -1,10 +1,10 @@
-/* wake_fd.h - a descriptor by which one thread wakes another that polls: an eventfd, on which nothing blocks.
+/* wake_fd.h - a descriptor with which one thread wakes another that polls: a non-blocking eventfd.
  *
- * Once rung it is readable, however often and by however many threads, until it is drained. Who is woken drains it
- * before he looks at what he was woken for: then what comes later rings again, and no ring is lost. What was written
- * before a ring is seen after the drain that took it, for the system passes both through one lock.
+ * Once rung it is readable until it is drained, however often and by however many threads it was rung. A thread that
+ * wakes drains it before it looks for work. Work that arrives later then rings again, so no ring is lost. What a thread
+ * wrote before its ring is visible after the drain that took the ring: the system passes both through one lock.
  *
- * Any thread may ring or drain as long as the descriptor is open; it is closed by close().
+ * Any thread may ring or drain while the descriptor is open; close() closes it.
  */
 #ifndef CORE_GROUND_WAKE_FD_H
 #define CORE_GROUND_WAKE_FD_H
@@ -16,13 +16,13 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-/* -1, and errno: the system has none to give. */
+/* Return a descriptor, or -1 with errno. */
 static inline int wake_fd_open(void)
 {
     return eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 }
 
-/* EAGAIN is a counter that is full: that wakes as well. */
+/* Wake the thread that polls. EAGAIN means that the counter is full, which wakes it as well. */
 static inline void wake_fd_ring(int fd)
 {
     const uint64_t one = 1;
@@ -33,7 +33,7 @@ static inline void wake_fd_ring(int fd)
     assert(written == sizeof one || errno == EAGAIN);
 }
 
-/* Whether it had been rung since it was drained last. */
+/* Drain it; true if it has been rung since the last drain. */
 static inline bool wake_fd_drain(int fd)
 {
     uint64_t rings;

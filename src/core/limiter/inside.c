@@ -1,4 +1,4 @@
-/* inside.c - closes a limiter to those outside, and waits for those inside. */
+/* inside.c - closes a limiter to new calls, and waits for those inside. */
 #include "core/limiter/inside.h"
 
 #include "core/ground/fence.h"
@@ -22,8 +22,8 @@ void inside_shut(struct weir *limiter)
         fence_all();
 }
 
-/* Who leaves is taken off one stripe, and who entered may be on another that was looked at before: the sum is never too
- * small, for nobody enters any more. */
+/* A call may enter on one stripe and leave on another that this loop has already read. No call enters any more, so the
+ * sum is never too small. */
 uint64_t inside_sum(struct weir *limiter)
 {
     uint64_t sum = 0;

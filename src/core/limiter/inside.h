@@ -1,31 +1,31 @@
-/* inside.h - who is inside a limiter and may be waiting there, so that weir_close() can wait until the last is out.
+/* inside.h - counts the calls inside a limiter, so that weir_close() can wait until the last one has left.
  *
- * Each thread counts in a stripe of its own, as in stats.h, by a plain load and store: a decision that needs no call to
- * Redis is not to wait for a locked instruction, nor for another thread's cache line. A call, or a submitted request
- * that waits for its answer, may leave on another thread than it entered: only the sum says how many are inside.
+ * Each thread counts in its stripe, as in stats.h, with a plain load and store: a decision that needs no call to Redis
+ * must not pay for a locked instruction or for another thread's cache line. A call, or a submitted request that waits
+ * for its answer, may leave on another thread than it entered; only the sum over all stripes is meaningful.
  *
- * Whoever enters counts himself first and looks then whether the limiter is being closed; weir_close() says so first
- * and counts then. That one of them sees the other takes a barrier between the two steps on both sides, to which
- * weir_close() sees if it can (fence.h). Who is counted is waited for; who sees the end leaves at once. The count is
- * the last that he touches.
+ * A thread that enters counts itself first and then checks whether the limiter is being closed. weir_close() sets the
+ * flag first and then counts. For one of them to see the other there must be a barrier between the two steps on both
+ * sides; weir_close() provides both if it can (fence.h). weir_close() waits for each call that is counted; a thread
+ * that sees the flag leaves immediately. Removing itself from the count is the last access of a thread to the limiter.
  *
- * Where the backend cannot block, weir_acquire() alone is counted, and others pay a look at a constant.
+ * If the backend cannot block, only weir_acquire() is counted, and the other calls pay for one load of a constant.
  */
 #ifndef CORE_LIMITER_INSIDE_H
 #define CORE_LIMITER_INSIDE_H
 
 #include "core/limiter/limiter.h"
 
-/* Once, when the limiter is made; again in the child of a fork, whose only thread is not inside. */
+/* Reset the count: when the limiter is made, and in the child of a fork, whose only thread is not inside. */
 void inside_init(struct weir *limiter);
 
-/* From here on nobody enters. */
+/* Let no further call enter. */
 void inside_shut(struct weir *limiter);
 
-/* How many are; while some enter and leave, how many were at some time or other. */
+/* Return the count; while calls enter and leave, a count that was true at some moment. */
 uint64_t inside_sum(struct weir *limiter);
 
-/* Wait until all are out, after that. */
+/* After inside_shut(): wait until all calls have left. */
 void inside_await_none(struct weir *limiter);
 
 static inline void inside_count(struct weir *limiter, uint64_t calls)
@@ -38,24 +38,25 @@ static inline void inside_count(struct weir *limiter, uint64_t calls)
         atomic_store_explicit(inside, atomic_load_explicit(inside, memory_order_relaxed) + calls, memory_order_release);
 }
 
-/* After this the limiter may be gone. */
+/* Remove calls from the count. The limiter may be freed right after this. */
 static inline void inside_remove(struct weir *limiter, uint64_t calls)
 {
     inside_count(limiter, -calls);
 }
 
-/* WEIR_OK: `calls` more are inside until as many are removed. WEIR_ECLOSED: none is, and the limiter may be gone. */
+/* Enter. WEIR_OK: `calls` more are inside, until they are removed. WEIR_ECLOSED: none is, and the limiter may be freed.
+ */
 static inline int inside_add(struct weir *limiter, uint64_t calls)
 {
     inside_count(limiter, calls);
-    atomic_signal_fence(memory_order_seq_cst); /* for the compiler; weir_close() sees to the processors */
+    atomic_signal_fence(memory_order_seq_cst); /* orders the compiler; weir_close() orders the processors */
     if (!atomic_load(&limiter->inside.is_shut))
         return WEIR_OK;
     inside_remove(limiter, calls);
     return WEIR_ECLOSED;
 }
 
-/* The same, for calls that wait only if the backend can block. */
+/* Enter, for a call that waits only if the backend can block. */
 static inline int inside_enter(struct weir *limiter, uint64_t calls)
 {
     return limiter->can_block ? inside_add(limiter, calls) : WEIR_OK;

@@ -9,7 +9,8 @@
  *     limiter->closing.mutex     calls that sleep in weir_acquire(), and the limiter's end
  *     outage->settle.mutex       an outage's beginning and end, and what is owed from it
  *
- * A decision takes none of them unless permits are owed: it copies the limit's plan (plan_cell.h) and calls the backend.
+ * A decision takes none of them unless permits are owed: it copies the limit's plan (plan_cell.h) and calls the
+ * backend.
  */
 #ifndef CORE_LIMITER_LIMITER_H
 #define CORE_LIMITER_LIMITER_H

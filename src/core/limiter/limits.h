@@ -34,8 +34,8 @@ static inline struct overrides *limit_overrides(const struct weir_limit *limit)
 
 /* ---- Policies and plans, targets.c ---- */
 
-/* Check whether a policy, which has passed plan_check(), can be enforced at the limiter's share. A share that varies may
- * be any other one at any moment, and suits every policy. WEIR_OK, or WEIR_EINVAL with a sentence. */
+/* Check whether a policy, which has passed plan_check(), can be enforced at the limiter's share. A share that varies
+ * may be any other one at any moment, and suits every policy. WEIR_OK, or WEIR_EINVAL with a sentence. */
 int limits_check(const struct weir *limiter, const struct weir_policy *policy, struct message message)
     REQUIRES(limiter->mutex);
 

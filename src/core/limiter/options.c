@@ -120,7 +120,7 @@ static int leases_read(struct weir_options *read, const struct log *log)
     return options_range(log, "lease_max", read->lease_max, 1, WEIR_MAX_PERMITS);
 }
 
-/* It goes before every key: what would be hard to read there, or hide where the key begins, may not be in it. */
+/* True if the prefix may precede every key: it has no byte that is hard to read or hides where the key begins. */
 static bool prefix_is_good(const char *prefix)
 {
     size_t len = 0;
@@ -130,7 +130,7 @@ static bool prefix_is_good(const char *prefix)
     return len >= 1 && len <= REDIS_PREFIX_MAX_LEN;
 }
 
-/* Where the count is kept, and what answers when it cannot be had there. */
+/* Read the mode, and what answers when the store is out of reach. */
 static int mode_read(struct weir_options *read, const struct log *log)
 {
     if (options_range(log, "mode", (int64_t)read->mode, WEIR_LOCAL, WEIR_HYBRID) != WEIR_OK ||
@@ -152,7 +152,7 @@ static int mode_read(struct weir_options *read, const struct log *log)
     return options_range(log, "redis_replicas", read->redis_replicas, 0, REDIS_REPLICAS_MAX);
 }
 
-/* How much memory may hold, how long a call may take. */
+/* Read the bounds of memory and of the time of a call. */
 static int bounds_read(struct weir_options *read, const struct log *log)
 {
     if (read->max_keys == 0)

@@ -1,7 +1,7 @@
-/* overrides.c - a set of patterns, each found by its hash: one for the key, and one for each length of a prefix.
+/* overrides.c - a set of patterns, found by hash: one probe for the key, and one for each length of a prefix.
  *
- * Slots are probed one after the other, in a table that is never more than half full. A prefix and a single key may
- * have the same bytes, and then lie beside one another.
+ * Collisions probe the next slot; the table is never more than half full. A prefix and a single key may have the same
+ * bytes and then are neighbours.
  */
 #include "core/limiter/overrides.h"
 #include "core/limiter/limiter.h"
@@ -53,7 +53,7 @@ static bool override_is_in_force(const struct override *override)
     return override && atomic_load_explicit(&override->in_force, memory_order_acquire);
 }
 
-/* The bits of a word's lengths that a key of `len` bytes may begin with. */
+/* Return the bits of a word that stand for lengths of at most `len`. */
 static uint64_t lens_within(size_t word, size_t len)
 {
     const size_t first = word * 64;
@@ -62,8 +62,8 @@ static uint64_t lens_within(size_t word, size_t len)
     return len - first >= 63 ? UINT64_MAX : (UINT64_C(2) << (len - first)) - 1;
 }
 
-/* Which lengths there are is read without order: who has been told of an override sees its length, and others may as
- * well have asked before it came. */
+/* The lengths are read without order: a thread that has been told of an override sees its length, and other threads may
+ * as well have asked before it existed. */
 struct weir_limit *overrides_find(const struct overrides *overrides, struct weir_limit *limit, struct weir_key key,
                                   uint64_t hash)
 {
@@ -133,7 +133,7 @@ int overrides_reserve(struct overrides *overrides)
     return !table || overrides->count >= (table->mask + 1) / 2 ? grow(overrides) : WEIR_OK;
 }
 
-/* Whether `a` stands before `b` in the order of plans. */
+/* True if the plans of `a` are written before those of `b`. */
 static bool is_before(const struct override *a, const struct override *b)
 {
     return a->is_prefix && (!b->is_prefix || a->len < b->len);

@@ -1,12 +1,13 @@
-/* overrides.h - the keys of a limit that have a policy of their own: who is asked for a key, found without a lock.
+/* overrides.h - the overrides of a limit: finds the one that applies to a key, without a lock.
  *
- * An override is a struct weir_limit that stands in for the limit in requests for its keys: of the same name, id and
- * secret, but with plans of its own. So a backend finds the same state of a key whichever of them it is asked by, and
- * carries it over as if the limit had been redefined.
+ * An override is a struct weir_limit that takes the limit's place in requests for its keys. It has the limit's name, id
+ * and secret, but plans of its own. So a backend finds the same state of a key with either of them, and carries it over
+ * as if the limit had been redefined.
  *
- * Patterns are only ever added. What is added is published, by release stores, when all of it is written, and nothing
- * is freed before the limiter is: a reader may find what is out of force by now, but never what is gone. The table of
- * slots grows by being copied; the old ones stay for those who look at them, which is less than the new one takes.
+ * Patterns are only ever added. A new one is published by release stores once it is complete. Nothing is freed before
+ * the limiter is: a reader may find an override that is out of force, but never one that is gone. The table of slots
+ * grows by copying. The old tables stay for readers that still look at them; together they take less than the newest
+ * one.
  */
 #ifndef CORE_LIMITER_OVERRIDES_H
 #define CORE_LIMITER_OVERRIDES_H
@@ -18,7 +19,7 @@
 struct weir_limit;
 
 struct override {
-    struct weir_limit *limit; /* (c) what stands in for it */
+    struct weir_limit *limit; /* (c) takes the limit's place */
     uint64_t hash;            /* (c) of the bytes, by the limit's secret */
     bool is_prefix;           /* (c) */
     size_t len;               /* (c) */
@@ -29,35 +30,36 @@ struct override {
 struct override_table {
     size_t mask; /* (c) slots - 1 */
     struct override_table *older;
-    struct override *_Atomic slots[]; /* (a) by hash, else the next; NULL: no more */
+    struct override *_Atomic slots[]; /* (a) at the hash or after it; NULL ends the search */
 };
 
 #define OVERRIDE_LEN_WORDS ((WEIR_MAX_PATTERN_LEN + 63) / 64)
 
-/* (a) atomic, (m) the limiter's mutex: writers, and whoever reads what is not atomic */
+/* (a) atomic, (m) the limiter's mutex: for writers, and for readers of what is not atomic */
 struct overrides {
     struct override_table *_Atomic table;             /* (a) */
-    _Atomic uint64_t prefix_lens[OVERRIDE_LEN_WORDS]; /* (a) a bit for each length that a prefix ever had */
-    struct override **all; /* (m) in the order of plans: shorter prefixes before longer ones, then single keys */
+    _Atomic uint64_t prefix_lens[OVERRIDE_LEN_WORDS]; /* (a) one bit for each length that a prefix ever had */
+    struct override **all; /* (m) in the order in which plans are written: shorter prefixes, longer ones, single keys */
     size_t count, room;    /* (m) */
 };
 
-struct overrides *overrides_make(void); /* NULL: out of memory */
+struct overrides *overrides_make(void); /* Return NULL if out of memory. */
 
-/* With what stands in for the limit. Nobody may be reading any more. */
+/* Free all overrides. No thread reads them any more. */
 void overrides_free(struct overrides *overrides);
 
-/* The override of that pattern, in force or not; NULL: there is none. `hash` is of its bytes, by the limit's secret. */
+/* Return the override of that pattern, in force or not; NULL if there is none. `hash` is of its bytes, by the limit's
+ * secret. */
 struct override *overrides_get(const struct overrides *overrides, const struct pattern *pattern, uint64_t hash);
 
-/* Room for one more, so that it can be added. WEIR_OK or WEIR_ENOMEM. */
+/* Reserve room for one more. WEIR_OK or WEIR_ENOMEM. */
 int overrides_reserve(struct overrides *overrides);
 
-/* One that is not there yet; overrides_reserve() has been called for it. */
+/* Add an override that is not there yet, after overrides_reserve(). */
 void overrides_add(struct overrides *overrides, struct override *added);
 
-/* Who is asked for a key of `limit`: the override in force for the key alone, else that of the longest prefix, else the
- * limit itself. `hash` is the key's. */
+/* Return the limit to ask for a key: the override in force for the key alone, or that of the longest prefix, or `limit`
+ * itself. `hash` is the key's. */
 struct weir_limit *overrides_find(const struct overrides *overrides, struct weir_limit *limit, struct weir_key key,
                                   uint64_t hash);
 

@@ -114,8 +114,8 @@ static inline int64_t deadline_us(const struct weir *limiter)
     return limiter->can_block ? clock_monotonic_us() + limiter->timeout_us : INT64_MAX;
 }
 
-/* Return the deadline of a call that decides once, as a span if the backend takes spans: reading the clock costs as much
- * as a decision by a lease. */
+/* Return the deadline of a call that decides once, as a span if the backend takes spans: reading the clock costs as
+ * much as a decision by a lease. */
 static inline int64_t span_or_deadline_us(const struct weir *limiter)
 {
     return limiter->spans ? -limiter->timeout_us : deadline_us(limiter);

@@ -8,8 +8,8 @@
  *        key in common does not matter.
  *     2. A plan that is no longer in force has a lower version than every plan in force.
  *
- * Each change of the set writes all its cells again, the less specific first, each with the next version. Overrides that
- * end go out of force before that; new ones come into force after it.
+ * Each change of the set writes all its cells again, the less specific first, each with the next version. Overrides
+ * that end go out of force before that; new ones come into force after it.
  *
  *     - A key that comes under an override leaves something less specific, or something that has ended: the version of
  *       its new plan is greater, by 1 and 2.

@@ -12,8 +12,9 @@
  * begins (failure_split()). So no key counts as cut off while it was not. The keys of parts that are still away begin
  * cold again, which costs them permits and gives none.
  *
- * An outage does not end either while the backend says that it is not well. A server that is full, or whose replicas are
- * missing, still denies but charges nothing; if its denials ended the outage, each one would make all keys begin cold.
+ * An outage does not end either while the backend says that it is not well. A server that is full, or whose replicas
+ * are missing, still denies but charges nothing; if its denials ended the outage, each one would make all keys begin
+ * cold.
  */
 #include "core/outage/failure.h"
 

@@ -65,7 +65,8 @@ static int64_t reachable_us(const struct weir *limiter, const struct weir_key *k
     return ops->reachable_us ? ops->reachable_us(limiter->backend, key) : -1;
 }
 
-/* Return when the key's part of the backend was last well; with NULL, the part that has been ill longest. -1: unknown. */
+/* Return when the key's part of the backend was last well; with NULL, the part that has been ill longest. -1: unknown.
+ */
 static int64_t well_us(const struct weir *limiter, const struct weir_key *key)
 {
     struct weir_backend *backend = limiter->backend;

@@ -7,10 +7,10 @@
  * key, R the level in the backend, and D the sum of all debts. An admission by a fallback raises M and D alike; one by
  * the backend raises M and R. M drains at the whole rate while it is above 0, and so does R. D drains too, at the sum
  * of the shares' rates, but only after the cold level has drained, which happens when R has. So R + D >= M while all
- * instances are cut off. Afterwards D stands still. An instance adds its debt to R before the backend decides about that
- * key for it again. Once all have done so, R is at least M: outages do not add up. Until then, instances that are back
- * may be given what the others owe. So the most that is admitted together is the limit plus the debts of the instances
- * that are not back yet.
+ * instances are cut off. Afterwards D stands still. An instance adds its debt to R before the backend decides about
+ * that key for it again. Once all have done so, R is at least M: outages do not add up. Until then, instances that are
+ * back may be given what the others owe. So the most that is admitted together is the limit plus the debts of the
+ * instances that are not back yet.
  *
  * An instance that is cut off while others are not adds its share of the rate, and no more: during that time R and its
  * debt both drain while M drains only once. No instance knows of this, so it is never charged. Each time that some
@@ -18,8 +18,8 @@
  *
  *     - A debt is charged as far as there is room for it. The rest stays owed and is charged before new requests here:
  *       other instances, which were not cut off, have been given permits that were not theirs.
- *     - A bucket's debt is that of the end of the outage: it drains in the backend from then on, and must not drain here
- *       as well. A bucket that has had time to fill owes nothing. A window's debt is what still counts now.
+ *     - A bucket's debt is that of the end of the outage: it drains in the backend from then on, and must not drain
+ *       here as well. A bucket that has had time to fill owes nothing. A window's debt is what still counts now.
  *     - A charge without an answer may have been made. The debt stays and may be charged twice: that admits too few
  *       permits, never too many.
  *     - If requests bring times far from the limiter's clock, only they know the time. Nothing of such an outage is

@@ -13,8 +13,8 @@ void settle_begin_in_child(struct weir *limiter);
 
 /* ---- Outages, reported by failure.c ---- */
 
-/* Count what the fallback has admitted with `request`. `known`: the fallback can tell the key's debt. Return true if the
- * outage is already over: the caller must then call settle_all(). */
+/* Count what the fallback has admitted with `request`. `known`: the fallback can tell the key's debt. Return true if
+ * the outage is already over: the caller must then call settle_all(). */
 bool settle_admitted(struct weir *limiter, const struct weir_backend_request *request, bool known);
 
 /* An outage is about to begin; the word does not say so yet. What was counted since the last one ended was admitted in

@@ -1,8 +1,8 @@
 /* settle_charge.c - charges the backend for what is owed of a key, before it decides about that key again.
  *
- * settle.c explains why. One thread at a time settles a key: the key is in the table `under_way` from before its debt is
- * assessed until after the debt is forgotten. Other threads that ask for the key wait, and do not charge it again if the
- * charge found no room in the meantime. A submitted request for the key is denied for the moment.
+ * settle.c explains why. One thread at a time settles a key: the key is in the table `under_way` from before its debt
+ * is assessed until after the debt is forgotten. Other threads that ask for the key wait, and do not charge it again if
+ * the charge found no room in the meantime. A submitted request for the key is denied for the moment.
  */
 #include "core/outage/settle.h"
 
@@ -47,8 +47,8 @@ static bool key_is_out_of_reach(const struct weir *limiter, const struct weir_ke
     return outage_read(limiter, &outage) && !outage_is_in_reach(limiter, key);
 }
 
-/* True if a charge of this key has found no room since `since`: another charge would find none either, unless its time is
- * later. Two keys with the same 64-bit hash count as one. */
+/* True if a charge of this key has found no room since `since`: another charge would find none either, unless its time
+ * is later. Two keys with the same 64-bit hash count as one. */
 static bool found_no_room(struct weir *limiter, const struct weir_backend_request *of, uint64_t since)
     REQUIRES(limiter->outage->settle.mutex)
 {

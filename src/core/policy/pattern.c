@@ -1,8 +1,8 @@
-/* pattern.c - reads patterns and the names that they stand in.
+/* pattern.c - reads patterns and the names that contain them.
  *
- * A byte that would be taken for something else where patterns stand, in policy files and in Consul's keys, is escaped:
- * controls, blanks, '%', '*', '#' and '='. Any other may be, so one pattern can be written in several ways: it is its
- * bytes.
+ * Some bytes mean something else where patterns are written, in policy files and in Consul's keys: control characters,
+ * blanks, '%', '*', '#' and '='. They must be escaped. Any other byte may be escaped, so one pattern can be written in
+ * several ways; its bytes are what counts.
  */
 #include "core/policy/pattern.h"
 
@@ -20,7 +20,7 @@ static int hex_digit(char c)
     return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
 }
 
-/* The byte that "%XX" stands for, or -1. */
+/* Return the byte that "%XX" stands for, or -1. */
 static int read_escape(const char *text)
 {
     const int high = hex_digit(text[1]);
@@ -33,7 +33,8 @@ static bool must_be_escaped(unsigned char c)
     return c <= ' ' || c == 0x7f || c == '%' || c == '*' || c == '#' || c == '=';
 }
 
-/* Say of a pattern what is wrong at a byte: nothing of its text, which is a key's, for the sentence goes to the log. */
+/* Refuse a pattern because of one of its bytes. The sentence goes to the log, so it contains nothing of the pattern,
+ * which is part of a key. */
 static int refuse_byte(size_t i, const char *fault, struct message message)
 {
     return message_refuse(message, "pattern: byte %zu %s", i + 1, fault);
@@ -87,7 +88,7 @@ int limit_name_make(const char *limit, const char *pattern, struct limit_name *o
 
 int limit_name_read(const char *text, struct limit_name *out, struct message message)
 {
-    char limit[WEIR_MAX_NAME_LEN + 2]; /* with room for one byte too many, which is refused */
+    char limit[WEIR_MAX_NAME_LEN + 2]; /* with room for one byte too many, so that it is refused */
     const char *slash = strchr(text, '/');
     if (!slash)
         return limit_name_make(text, NULL, out, message);

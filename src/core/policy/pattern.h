@@ -1,4 +1,4 @@
-/* pattern.h - the keys that an override is for, as text: one key, or all that begin alike. */
+/* pattern.h - the keys that an override applies to, as text: one key, or all keys with a prefix. */
 #ifndef CORE_POLICY_PATTERN_H
 #define CORE_POLICY_PATTERN_H
 
@@ -7,25 +7,25 @@
 #include <weir/weir.h>
 
 struct pattern {
-    bool is_prefix; /* of all keys that begin with the bytes; else it is the key that they are */
+    bool is_prefix; /* it matches all keys that begin with the bytes; otherwise the one key that has these bytes */
     size_t len;
     unsigned char bytes[WEIR_MAX_PATTERN_LEN];
 };
 
-/* The grammar of weir_limit_define(). WEIR_OK, or WEIR_EINVAL with a sentence. */
+/* Read a pattern in the grammar of weir_limit_define(). WEIR_OK, or WEIR_EINVAL with a sentence. */
 int pattern_read(const char *text, struct pattern *out, struct message message);
 
 /* A limit's name, or `<limit>/<pattern>`. */
 struct limit_name {
     char limit[WEIR_MAX_NAME_LEN + 1];
     bool is_override;
-    struct pattern pattern; /* of an override */
+    struct pattern pattern; /* if is_override */
 };
 
-/* The two parts of one name; `pattern` NULL: of the limit itself. WEIR_OK, or WEIR_EINVAL with a sentence. */
+/* Make a name of its two parts; a NULL `pattern` names the limit itself. WEIR_OK, or WEIR_EINVAL with a sentence. */
 int limit_name_make(const char *limit, const char *pattern, struct limit_name *out, struct message message);
 
-/* The same from one text. */
+/* Make a name of one text. */
 int limit_name_read(const char *text, struct limit_name *out, struct message message);
 
 #endif

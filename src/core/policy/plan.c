@@ -1,16 +1,16 @@
 /* plan.c - a policy made ready to run.
  *
- * Greedy buckets and leaky buckets count in units so that no division is ever rounded. With share w/W the rate is
- * limit*w permits in period*W; cut into ticks of u us, that is p/q permits a tick in lowest terms:
+ * Greedy buckets and leaky buckets count in units, so that no division is ever rounded. With share w/W the rate is
+ * limit*w permits in period*W. Cut into ticks of u us, that is p/q permits per tick in lowest terms:
  *
  *     u = the finest of 1, 10, 100, ... 10^7 us that divides period and for which size*q < 2^53
  *     p / q = limit*w / (period/u * W)        a permit is q units, p units drain per tick
  *
- * Interval refill and windows count whole permits. An instance whose part of an interval's refill is less than one
- * permit gets one permit in a longer interval instead: ceil(period*W / (limit*w)).
+ * Interval refill and windows count whole permits. If an instance's part of an interval's refill is less than one
+ * permit, it gets one permit in a longer interval instead: ceil(period*W / (limit*w)).
  *
- * Where nothing is this instance's the size is 0 and every cost is denied for ever, whatever the rate; it is the
- * slowest that there is, so that what a key has used before does not come back meanwhile.
+ * If this instance's share is 0, the size is 0 and every cost is denied forever. The rate is then the slowest that
+ * there is, so that permits used before do not return while the share is 0.
  */
 #include "core/policy/plan.h"
 
@@ -68,7 +68,7 @@ static int refuse_fill(const struct weir_policy *policy, struct message message)
                           policy_fields[plan_size_field(policy)].name);
 }
 
-/* `share` alone, which is the least of those that hold. */
+/* Use `share` alone; it is the least of those that hold. */
 static int plan_rate(const struct weir_policy *policy, const struct share *share, struct weir_plan *plan,
                      struct message message)
 {
@@ -92,7 +92,7 @@ static int plan_rate(const struct weir_policy *policy, const struct share *share
                           policy->limit, policy->period_us);
 }
 
-/* What `share` alone refills: false if that takes too long. */
+/* Find the refill at `share` alone. False if it takes too long. */
 static bool refill_at(const struct weir_policy *policy, const struct share *share, int64_t *limit, int64_t *period_us)
 {
     wide scaled = (wide)policy->limit * (wide)share->weight;
@@ -138,7 +138,7 @@ static void plan_nothing(const struct weir_policy *policy, struct weir_plan *pla
     }
 }
 
-/* The same on every machine and in every process: states in a store carry it. */
+/* Return the fingerprint. It is the same on every machine and in every process, because stored states carry it. */
 static int64_t fingerprint_of(const struct weir_plan *plan)
 {
     const int64_t fields[] = { plan->algorithm, plan->refill,  plan->align, plan->blocks,    plan->p,
@@ -198,7 +198,7 @@ enum plan_part plan_at_share(const struct weir_policy *policy, const struct shar
     if (plan_make(policy, share, out, nowhere) == WEIR_OK)
         return plan_part(policy, share);
 
-    const struct share *least = share_least(share); /* not nothing, which has its plan */
+    const struct share *least = share_least(share); /* not 0: a share of 0 has a plan */
     const struct share rounder = {
         .weight = 1,
         .total = div_up(least->total, least->weight),

@@ -13,33 +13,33 @@ enum plan_part {
     PLAN_PART,
     PLAN_PART_LIFTED, /* 0, lifted to 1 */
     PLAN_PART_ZERO,   /* 0: all is denied */
-    PLAN_PART_UNFIT   /* likewise, for want of exact arithmetic */
+    PLAN_PART_UNFIT   /* 0, because there is no exact arithmetic: all is denied */
 };
 
-/* Whether a policy can be enforced: WEIR_OK, or WEIR_EINVAL with a sentence and in *fault the field that it is about.
- */
+/* Check whether a policy can be enforced: WEIR_OK, or WEIR_EINVAL with a sentence and the field at fault in *fault. */
 int plan_check(const struct weir_policy *policy, struct message message, enum policy_field_id *fault);
 
-/* `policy` has passed the range checks of policy_check(). A share that is nothing makes a plan of size 0. WEIR_OK, or
- * WEIR_EINVAL with a sentence if no arithmetic below 2^53 is exact or it takes longer than WEIR_MAX_FILL_US to fill. */
+/* Make a plan of a policy that has passed policy_check(). A share of 0 makes a plan of size 0. WEIR_OK; or WEIR_EINVAL
+ * with a sentence, if no arithmetic below 2^53 is exact, or if a key would take longer than WEIR_MAX_FILL_US to fill.
+ */
 int plan_make(const struct weir_policy *policy, const struct share *share, struct weir_plan *out,
               struct message message);
 
-/* The most a fresh key admits. A part of 0 is lifted to 1 where a rate bounds the sum over all instances. */
+/* Return the most that a fresh key admits. A part of 0 is lifted to 1 if a rate bounds the sum over all instances. */
 int64_t plan_size(const struct weir_policy *policy, const struct share *share);
 
-/* What is enforced of `policy`, which has passed plan_check(), while `share` is in force: the plan of plan_make(), or
- * if there is no arithmetic for that of 1/ceil(W/w), which is no more, or else that of nothing. Returns what became of
- * the part. */
+/* Make the plan to enforce for a policy that has passed plan_check(), at a share. It is plan_make()'s; if that share
+ * has no exact arithmetic, the plan of 1/ceil(W/w), which is no larger; if that has none either, a plan of size 0.
+ * Return what became of this instance's part. */
 enum plan_part plan_at_share(const struct weir_policy *policy, const struct share *share, struct weir_plan *out);
 
-/* Leave `permits`, fewer than its size, out of a greedy token bucket's plan. */
+/* Subtract `permits` from the size of a greedy token bucket's plan; they are fewer than its size. */
 void plan_hold_back(struct weir_plan *plan, int64_t permits);
 
-/* Of a plan of plan_make(). */
+/* Return what became of the part, for a plan of plan_make(). */
 enum plan_part plan_part(const struct weir_policy *policy, const struct share *share);
 
-/* The field that says how much a key may hold: what a refusal of plan_make() is about. */
+/* Return the field that says how much a key may hold; refusals of plan_make() are about it. */
 enum policy_field_id plan_size_field(const struct weir_policy *policy);
 
 #endif

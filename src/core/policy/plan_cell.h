@@ -1,12 +1,13 @@
-/* plan_cell.h - the plan in force: one writer at a time replaces it, any number of readers copy it without a lock.
+/* plan_cell.h - the plan in force: one writer at a time replaces it, and any number of readers copy it without a lock.
  *
- * Two slots take turns, as in Linux's seqcount_latch: the writer fills the slot that is not in use and then moves the
- * turn, so a writer that is preempted holds up nobody. A reader copies the slot of the turn and looks again: if the
- * turn has moved it starts over. Each word is stored with release and loaded with acquire order: who reads a word of
- * a newer plan also sees the turn before it moved, and starts over. (Boehm, "Can seqlocks get along with programming
- * language memory models?", 2012.) There is no pointer to a plan that would have to outlive its last reader.
+ * Two slots take turns, as in Linux's seqcount_latch. The writer fills the slot that is not in use and then moves the
+ * turn, so a preempted writer delays no reader. A reader copies the slot of the turn and reads the turn again; if it
+ * has moved, the reader starts over. Each word is stored with release order and loaded with acquire order: a reader
+ * that has loaded a word of a newer plan also sees that the turn has moved. (Boehm, "Can seqlocks get along with
+ * programming language memory models?", 2012.) There is no pointer to a plan that would have to outlive its last
+ * reader.
  *
- * The turn is the plan's version at the same time: it need not be the next one, for several cells may share a count.
+ * The turn also holds the plan's version. Versions may skip numbers, because several cells may share one count.
  */
 #ifndef CORE_POLICY_PLAN_CELL_H
 #define CORE_POLICY_PLAN_CELL_H
@@ -25,8 +26,8 @@ struct plan_cell {
     _Atomic uint64_t slots[2][PLAN_CELL_WORDS];
 };
 
-/* Writers keep one another out by a lock of their own. `count` goes up with each writing, of this cell or of others
- * with which it shares it. */
+/* Replace the plan. The caller holds a lock that keeps other writers out. `count` rises with each write to this cell or
+ * to one that shares the count. */
 static inline void plan_cell_write(struct plan_cell *cell, const struct weir_plan *plan, uint64_t count)
 {
     uint64_t words[PLAN_CELL_WORDS];
@@ -38,7 +39,7 @@ static inline void plan_cell_write(struct plan_cell *cell, const struct weir_pla
     atomic_store_explicit(&cell->turn, turn, memory_order_release);
 }
 
-/* Returns the plan's version: greater than that of any plan written before it under the same count. */
+/* Copy the plan and return its version, which is above that of every plan written earlier under the same count. */
 static inline uint64_t plan_cell_read(struct plan_cell *cell, struct weir_plan *out)
 {
     uint64_t __attribute__((may_alias)) *words = (void *)out;
@@ -54,7 +55,7 @@ static inline uint64_t plan_cell_read(struct plan_cell *cell, struct weir_plan *
     }
 }
 
-/* The version alone. */
+/* Return the plan's version. */
 static inline uint64_t plan_cell_version(struct plan_cell *cell)
 {
     return atomic_load_explicit(&cell->turn, memory_order_acquire);

@@ -1,4 +1,4 @@
-/* policy.h - what a policy may say: one table of its fields, used to check, to read and to print it. */
+/* policy.h - the fields of a policy, in one table that serves to check, read and print them. */
 #ifndef CORE_POLICY_POLICY_H
 #define CORE_POLICY_POLICY_H
 
@@ -13,9 +13,9 @@ enum policy_kind { POLICY_COUNT, POLICY_TIME, POLICY_CHOICE };
 struct policy_field {
     const char *name;
     enum policy_kind kind;
-    unsigned algorithms; /* bit 1 << enum weir_algorithm: whose field it is */
+    unsigned algorithms; /* bit 1 << enum weir_algorithm: the algorithms that have it */
     bool required;
-    int64_t min, max;           /* of a value that is given; a choice's are 0 and 1 */
+    int64_t min, max;           /* of a value other than the default; a choice's are 0 and 1 */
     const char *const *choices; /* POLICY_CHOICE: the two words */
 };
 
@@ -39,17 +39,18 @@ extern const char *const policy_algorithms[POLICY_ALGORITHMS]; /* by enum weir_a
 int64_t policy_get(const struct weir_policy *policy, enum policy_field_id id);
 void policy_set(struct weir_policy *policy, enum policy_field_id id, int64_t value);
 
-/* Whether the field means anything in this policy. */
+/* True if the field has a meaning in this policy. */
 bool policy_field_applies(const struct weir_policy *policy, enum policy_field_id id);
 
-/* Whether each field is in its range: WEIR_OK, or WEIR_EINVAL with a sentence and in *fault the field that it is about.
- * What the fields amount to together, plan_check() looks at. */
+/* Check that each field is in its range: WEIR_OK, or WEIR_EINVAL with a sentence and the field at fault in *fault.
+ * plan_check() also checks the fields together. */
 int policy_check(const struct weir_policy *policy, struct message message, enum policy_field_id *fault);
 
-/* weir_policy_parse() of a text that stands at `first_column` of its line. */
+/* Do weir_policy_parse() for a text that begins at `first_column` of its line. */
 int policy_read(const char *text, int first_column, struct weir_policy *out, struct message message);
 
-/* A limit's name: 1 to WEIR_MAX_NAME_LEN letters, digits, '.', '_', '-'. WEIR_OK, or WEIR_EINVAL with a sentence. */
+/* Check a limit's name: 1 to WEIR_MAX_NAME_LEN letters, digits, '.', '_', '-'. WEIR_OK, or WEIR_EINVAL with a sentence.
+ */
 int policy_name_check(const char *name, struct message message);
 
 #endif

@@ -1,6 +1,6 @@
-/* policy_file.c - reads a policy file: one `name = policy` a line, `#` comments, a name at most once.
+/* policy_file.c - reads a policy file: one `name = policy` per line, `#` comments, each name at most once.
  *
- * A name is a limit's, or `<limit>/<pattern>`. Two patterns of a limit are the same if they stand for the same keys,
+ * A name is a limit's, or `<limit>/<pattern>`. Two patterns of a limit are the same if they match the same keys,
  * however they are written.
  */
 #include "core/ground/uthash_config.h"
@@ -26,27 +26,27 @@ struct file_reader {
     int number;
     char error[LOG_LINE_SIZE];
     struct weir_policy policy;
-    const char *name, *pattern; /* into the line; `pattern` NULL: none */
+    const char *name, *pattern; /* into the line; `pattern` is NULL if there is none */
 };
 
-static bool is_space(char c)
+static bool file_is_space(char c)
 {
     return c == ' ' || c == '\t' || c == '\r' || c == '\n';
 }
 
-/* Cuts white space off the end, and returns where the rest begins. */
+/* Cut white space off the end; return where the rest begins. */
 static char *trim(char *text)
 {
     size_t len = strlen(text);
-    while (len > 0 && is_space(text[len - 1]))
+    while (len > 0 && file_is_space(text[len - 1]))
         text[--len] = '\0';
-    while (is_space(*text))
+    while (file_is_space(*text))
         text++;
     return text;
 }
 
-/* What makes a name the same as another: the limit's, and after a byte that no such name has, the pattern's kind and
- * bytes. Returns how many bytes that is. */
+/* Write the bytes that identify a name: the limit's, and after a byte that no limit's name contains, the pattern's kind
+ * and bytes. Return their number. */
 #define NAME_BYTES (WEIR_MAX_NAME_LEN + 1 + WEIR_MAX_PATTERN_LEN)
 static size_t name_bytes(const struct limit_name *name, unsigned char *bytes)
 {
@@ -59,7 +59,7 @@ static size_t name_bytes(const struct limit_name *name, unsigned char *bytes)
     return len + 1 + name->pattern.len;
 }
 
-/* WEIR_OK if the name is new, WEIR_EINVAL if it is not, WEIR_ENOMEM. */
+/* Remember a name. WEIR_OK if it is new, WEIR_EINVAL if it is not, or WEIR_ENOMEM. */
 static int remember_name(struct file_reader *reader, const struct limit_name *name)
 {
     unsigned char bytes[NAME_BYTES];
@@ -92,8 +92,9 @@ static void forget_names(struct file_reader *reader)
     }
 }
 
-/* 1: nothing stands on the line. Else WEIR_OK with name and policy, WEIR_EINVAL with error, or WEIR_ENOMEM. */
-static int read_line(struct file_reader *reader, char *line, size_t len)
+/* Read one line. Return 1 if it is empty. Otherwise WEIR_OK with name and policy, WEIR_EINVAL with error, or
+ * WEIR_ENOMEM. */
+static int policy_read_line(struct file_reader *reader, char *line, size_t len)
 {
     struct message error = { reader->error, sizeof reader->error };
     if (memchr(line, '\0', len))
@@ -124,16 +125,17 @@ static int read_line(struct file_reader *reader, char *line, size_t len)
     return result == WEIR_OK ? remember_name(reader, &read) : result;
 }
 
-/* Somebody has opened that already, for this program: what it is, and whether it ends, is for them to know. */
+/* True if the path names a descriptor that the caller opened. The caller must know what it is and whether it ends. */
 static bool is_open_already(const char *path)
 {
     return strcmp(path, "/dev/stdin") == 0 || strncmp(path, "/dev/fd/", 8) == 0 ||
            strncmp(path, "/proc/self/fd/", 14) == 0;
 }
 
-/* NULL: it cannot be read, with a sentence. A named pipe without a writer would be waited for, and a device may never
- * end: so it is opened without waiting, and then looked at, as it may have become another since any look before. */
-static FILE *open_file(const char *path, struct message sentence)
+/* Open the file; return NULL with a sentence if it cannot be read. Opening a named pipe without a writer would block,
+ * and a device may never end. So open it without blocking and then check its kind: checking first would leave time for
+ * the file to be replaced. */
+static FILE *policy_open_file(const char *path, struct message sentence)
 {
     struct stat stat_now;
     const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
@@ -144,7 +146,7 @@ static FILE *open_file(const char *path, struct message sentence)
     } else if (!S_ISREG(stat_now.st_mode) && !is_open_already(path)) {
         message_write(sentence, "%s: neither a file nor standard input", path);
     } else {
-        FILE *file = fcntl(fd, F_SETFL, 0) == 0 ? fdopen(fd, "r") : NULL; /* what is read is waited for */
+        FILE *file = fcntl(fd, F_SETFL, 0) == 0 ? fdopen(fd, "r") : NULL; /* reads may block */
         if (file)
             return file;
         message_write(sentence, "%s: %s", path, strerror(errno));
@@ -160,7 +162,7 @@ int weir_policy_file_read(const char *path, int (*visit)(void *user, const struc
     struct message sentence = { message, message_size };
     if (!path || !visit)
         return message_refuse(sentence, "%s must not be NULL", path ? "visit" : "path");
-    FILE *file = open_file(path, sentence);
+    FILE *file = policy_open_file(path, sentence);
     if (!file)
         return WEIR_EIO;
 
@@ -173,7 +175,7 @@ int weir_policy_file_read(const char *path, int (*visit)(void *user, const struc
     errno = 0;
     while (result == WEIR_OK && (len = getline(&line, &size, file)) >= 0) {
         reader.number++;
-        int read = read_line(&reader, line, (size_t)len);
+        int read = policy_read_line(&reader, line, (size_t)len);
         if (read == 1)
             continue;
         if (read == WEIR_ENOMEM) {

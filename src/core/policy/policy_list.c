@@ -14,12 +14,12 @@ struct reading {
 void policy_list_free(struct policy_list *list)
 {
     for (size_t i = 0; i < list->count; i++)
-        free((void *)(uintptr_t)list->entries[i].name); /* the other texts lie behind it */
+        free((void *)(uintptr_t)list->entries[i].name); /* the other texts are in the same allocation */
     free(list->entries);
     *list = (struct policy_list){ .count = 0 };
 }
 
-static bool make_room(struct policy_list *list)
+static bool list_make_room(struct policy_list *list)
 {
     if (list->count < list->room)
         return true;
@@ -32,13 +32,13 @@ static bool make_room(struct policy_list *list)
     return true;
 }
 
-static bool add(struct reading *reading, const struct weir_policy_line *line)
+static bool list_add(struct reading *reading, const struct weir_policy_line *line)
 {
     struct policy_list *list = &reading->list;
     const size_t name_size = strlen(line->name) + 1;
     const size_t pattern_size = line->pattern ? strlen(line->pattern) + 1 : 0;
     const size_t where_size = strlen(reading->path) + 16;
-    char *texts = make_room(list) ? malloc(name_size + pattern_size + where_size) : NULL;
+    char *texts = list_make_room(list) ? malloc(name_size + pattern_size + where_size) : NULL;
     if (!texts)
         return false;
     memcpy(texts, line->name, name_size);
@@ -55,12 +55,12 @@ static bool add(struct reading *reading, const struct weir_policy_line *line)
     return true;
 }
 
-static int visit(void *user, const struct weir_policy_line *line)
+static int list_visit(void *user, const struct weir_policy_line *line)
 {
     struct reading *reading = user;
     if (line->error)
         return reading->error = message_refuse(reading->message, "%s:%d: %s", reading->path, line->number, line->error);
-    if (!add(reading, line)) {
+    if (!list_add(reading, line)) {
         message_write(reading->message, "%s: out of memory", reading->path);
         return reading->error = WEIR_ENOMEM;
     }
@@ -70,7 +70,7 @@ static int visit(void *user, const struct weir_policy_line *line)
 int policy_list_read(const char *path, struct policy_list *out, struct message message)
 {
     struct reading reading = { .path = path, .message = message };
-    int error = weir_policy_file_read(path, visit, &reading, message.text, message.size);
+    int error = weir_policy_file_read(path, list_visit, &reading, message.text, message.size);
     if (reading.error)
         error = reading.error;
     if (error)

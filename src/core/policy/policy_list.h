@@ -1,4 +1,4 @@
-/* policy_list.h - all that a policy file says, kept until it can be put into force together. */
+/* policy_list.h - everything that a policy file says, kept until it can be put into force together. */
 #ifndef CORE_POLICY_POLICY_LIST_H
 #define CORE_POLICY_POLICY_LIST_H
 
@@ -20,8 +20,8 @@ struct policy_list {
     size_t count, room;
 };
 
-/* Every line of the file. WEIR_OK: to be freed; else a sentence that names the file, and the line if one is bad, and
- * WEIR_EINVAL, WEIR_EIO or WEIR_ENOMEM. */
+/* Read every line of the file. On WEIR_OK the caller frees the list. Otherwise return WEIR_EINVAL, WEIR_EIO or
+ * WEIR_ENOMEM with a sentence that names the file, and the line if one is bad. */
 int policy_list_read(const char *path, struct policy_list *out, struct message message);
 
 void policy_list_free(struct policy_list *list);

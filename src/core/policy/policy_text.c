@@ -1,4 +1,4 @@
-/* policy_text.c - policies as text: an algorithm, then name=value words, each at most once; reading and printing.
+/* policy_text.c - policies as text: an algorithm, then name=value words, each at most once.
  *
  * Every refusal gives the column of the word's first byte, the word, and what is allowed in its place.
  */
@@ -19,10 +19,10 @@ struct reader {
     int first_column; /* of text */
     struct message message;
     struct weir_policy policy;
-    struct word seen[POLICY_FIELDS]; /* text is NULL: not yet */
+    struct word seen[POLICY_FIELDS]; /* text is NULL until the field is read */
 };
 
-/* From large to small: a time is printed in the first that divides it. */
+/* From large to small: a time is printed in the first unit that divides it. */
 static const struct {
     const char *name;
     int64_t us;
@@ -30,18 +30,18 @@ static const struct {
                    { "s", WEIR_SECOND }, { "ms", 1000 },     { "us", 1 } };
 enum { TIME_UNITS = sizeof time_units / sizeof time_units[0] };
 
-static bool is_blank(char c)
+static bool text_is_blank(char c)
 {
     return c == ' ' || c == '\t' || c == '\r' || c == '\n';
 }
 
-/* The next word; len 0 at the end. */
+/* Return the next word; its len is 0 at the end. */
 static struct word next_word(struct reader *reader)
 {
-    while (is_blank(*reader->at))
+    while (text_is_blank(*reader->at))
         reader->at++;
     struct word word = { .text = reader->at, .column = (int)(reader->at - reader->text) + reader->first_column };
-    while (*reader->at && !is_blank(*reader->at))
+    while (*reader->at && !text_is_blank(*reader->at))
         reader->at++;
     word.len = (int)(reader->at - word.text);
     return word;
@@ -52,7 +52,7 @@ static bool word_is(const char *text, int len, const char *other)
     return (size_t)len == strlen(other) && memcmp(text, other, (size_t)len) == 0;
 }
 
-/* "limit, period, burst, debt, refill or align": the fields of an algorithm. */
+/* Write the fields of an algorithm to `list`: "limit, period, burst, debt, refill or align". */
 static const char *field_list(enum weir_algorithm algorithm, char *list, size_t size)
 {
     const char *names[POLICY_FIELDS];
@@ -81,7 +81,7 @@ static int read_algorithm(struct reader *reader)
                           word.column, word.len, word.text);
 }
 
-/* Digits only; *end is the first byte that is none. A number too large for int64_t is INT64_MAX. */
+/* Read digits; *end is the first other byte. A number too large for int64_t becomes INT64_MAX. */
 static int64_t read_digits(const char *text, const char *limit, const char **end)
 {
     int64_t number = 0;
@@ -93,7 +93,7 @@ static int64_t read_digits(const char *text, const char *limit, const char **end
     return number;
 }
 
-/* The microseconds of a unit, or 0. */
+/* Return the microseconds of a unit, or 0. */
 static int64_t unit_us(const char *text, int len)
 {
     for (int i = 0; i < TIME_UNITS; i++)
@@ -115,7 +115,7 @@ static int refuse_value(struct reader *reader, struct word word, const struct po
                           word.text, allowed, field->name);
 }
 
-static int read_value(struct reader *reader, struct word word, enum policy_field_id id)
+static int policy_read_value(struct reader *reader, struct word word, enum policy_field_id id)
 {
     const struct policy_field *field = &policy_fields[id];
     const char *value = word.text + strlen(field->name) + 1;
@@ -153,14 +153,14 @@ static int read_field(struct reader *reader, struct word word)
             return message_refuse(reader->message, "column %d: \"%.*s\": %s stands already at column %d", word.column,
                                   word.len, word.text, field->name, reader->seen[id].column);
         reader->seen[id] = word;
-        return read_value(reader, word, (enum policy_field_id)id);
+        return policy_read_value(reader, word, (enum policy_field_id)id);
     }
     char list[80];
     return message_refuse(reader->message, "column %d: \"%.*s\" is not known to a %s: %s=... is expected", word.column,
                           word.len, word.text, policy_algorithms[algorithm], field_list(algorithm, list, sizeof list));
 }
 
-/* What only the whole text shows: a field that is missing, or one that another makes meaningless. */
+/* Check what only the whole text shows: a field that is missing, or one that another makes meaningless. */
 static int check_fields(struct reader *reader, struct word end)
 {
     for (int id = 0; id < POLICY_FIELDS; id++) {
@@ -175,7 +175,7 @@ static int check_fields(struct reader *reader, struct word end)
     return WEIR_OK;
 }
 
-/* The same checks as a policy from code gets, with the column of the word that they are about. */
+/* Make the checks that a policy from code gets, and add the column of the word at fault. */
 static int check_whole(struct reader *reader)
 {
     char sentence[256];
@@ -212,7 +212,7 @@ int weir_policy_parse(const char *text, struct weir_policy *out, char *message, 
 
 /* ---- Printing ---- */
 
-static int print_time(char *text, size_t size, const char *name, int64_t time_us)
+static int policy_print_time(char *text, size_t size, const char *name, int64_t time_us)
 {
     int i = 0;
     while (time_us % time_units[i].us != 0)
@@ -223,7 +223,7 @@ static int print_time(char *text, size_t size, const char *name, int64_t time_us
 static int print_field(char *text, size_t size, const struct policy_field *field, int64_t value)
 {
     switch (field->kind) {
-    case POLICY_TIME: return print_time(text, size, field->name, value);
+    case POLICY_TIME: return policy_print_time(text, size, field->name, value);
     case POLICY_CHOICE: return snprintf(text, size, " %s=%s", field->name, field->choices[value]);
     case POLICY_COUNT: break;
     }

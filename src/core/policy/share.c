@@ -108,7 +108,7 @@ int64_t share_classes(const struct share *share, struct share_class *out)
     return classes + 1;
 }
 
-/* Without classes each instance is one of its own. */
+/* Return class i; without classes, instance i is a class. */
 static struct share_class class_at(const struct share *share, int64_t i)
 {
     if (share->classes)
@@ -121,15 +121,15 @@ static int64_t class_count(const struct share *share)
     return share->classes ? share->class_count : share->count;
 }
 
-/* The remainders of `permits` over all instances whose floor is at least `floor_min`, put together: how many whole
- * permits are left to hand out. */
+/* Return the number of whole permits left to hand out: the sum of the remainders of all instances whose floor is at
+ * least `floor_min`. */
 static int64_t left_over(const struct share *share, int64_t permits, int64_t floor_min)
 {
     if (share->floors_only)
         return 0;
     if (!share->weights && !share->classes) {
         if (share->total != share->count * share->weight)
-            return 0; /* the others' weights are unknown: nobody takes what might be another's */
+            return 0; /* the others' weights are unknown: no instance takes what may be another's */
         return permits % share->count;
     }
     int64_t parts = 0;
@@ -142,7 +142,7 @@ static int64_t left_over(const struct share *share, int64_t permits, int64_t flo
     return parts / share->total;
 }
 
-/* This instance's place among those whose floor is at least `floor_min`. */
+/* Return this instance's place among those whose floor is at least `floor_min`. */
 static int64_t rank_among(const struct share *share, int64_t permits, int64_t floor_min)
 {
     if (!share->weights && !share->classes)
@@ -156,7 +156,7 @@ static int64_t rank_among(const struct share *share, int64_t permits, int64_t fl
     return rank;
 }
 
-static int64_t part_of(const struct share *share, int64_t permits, int64_t floor_min)
+static int64_t share_part(const struct share *share, int64_t permits, int64_t floor_min)
 {
     int64_t part = div_down(permits * share->weight, share->total);
     bool first = rank_among(share, permits, floor_min) < left_over(share, permits, floor_min);
@@ -182,12 +182,12 @@ int share_copy(const struct share *share, struct share *out, void **memory)
     struct share_class *classes = (struct share_class *)(links + count);
     for (size_t i = 0; i < count; i++) {
         links[i].next = i + 1 < count ? &links[i + 1] : NULL;
-        assert(!links[i].classes); /* a copy is not copied */
+        assert(!links[i].classes); /* a copy is never copied again */
         if (!links[i].weights)
             continue;
         links[i].class_count = share_classes(&links[i], classes);
         links[i].classes = classes;
-        links[i].weights = NULL; /* the caller's */
+        links[i].weights = NULL; /* they belong to the caller */
         classes += links[i].class_count;
     }
     *out = links[0];
@@ -199,11 +199,11 @@ int64_t share_permits(const struct share *share, int64_t permits)
 {
     int64_t least = INT64_MAX;
     for (; share; share = share->next)
-        least = min_of(least, part_of(share, permits, 0));
+        least = min_of(least, share_part(share, permits, 0));
     return least;
 }
 
 int64_t share_refill(const struct share *share, int64_t permits)
 {
-    return part_of(share, permits, 1);
+    return share_part(share, permits, 1);
 }

@@ -1,12 +1,12 @@
 /* share.h - this instance's share of every limit: its weight w of a total W.
  *
- * Rates are divided exactly, as limit*w per period*W (plan.c). Whole permits, such as a burst or a window's limit, are
- * floor(x*w/W), and what is left over all instances goes one each to those first in the order of their ids, so that
- * the parts add up to the whole.
+ * Rates are divided exactly, as limit*w per period*W (plan.c). A number of whole permits x, such as a burst or a
+ * window's limit, becomes floor(x*w/W). What is left over all instances goes to the first ones in the order of their
+ * ids, one permit each, so the parts add up to the whole.
  *
- * While instances come and go several shares may have to hold at once (peers.h): then of each of these numbers the
- * least counts, that is, of all rates and, apart from that, of all parts of a whole. (A part may be larger where w/W is
- * less, for the remainders go by rank.)
+ * While instances come and go, several shares may have to hold together (peers.h). Then the least of each number
+ * counts: the least of the rates and, separately, the least of each part. (The smaller w/W may have the larger part,
+ * because remainders go by rank.)
  */
 #ifndef CORE_POLICY_SHARE_H
 #define CORE_POLICY_SHARE_H
@@ -21,25 +21,26 @@
 /* All instances of one weight. */
 struct share_class {
     int64_t weight;
-    int64_t count;  /* how many they are */
-    int64_t before; /* and how many of them are before this one in the order of ids */
+    int64_t count;  /* how many instances */
+    int64_t before; /* how many of them precede this one in the order of ids */
 };
 
 struct share {
-    int64_t weight, total;  /* w and W; W is not 0; w is where nothing is this instance's */
-    int64_t rank, count;    /* place in the order of ids, number of instances */
-    const int64_t *weights; /* of all, in that order; NULL: all alike, or unknown if total != count * weight */
-    /* The same as `weights`, in place of them: all that the arithmetic needs, in as many steps as there are different
-     * weights; NULL: there are only those. */
+    int64_t weight, total; /* w and W; W is not 0; w is 0 if this instance has no share */
+    int64_t rank, count;   /* place in the order of ids, number of instances */
+    const int64_t
+        *weights; /* of all instances, in that order; NULL: all alike, or unknown if total != count * weight */
+    /* Replaces `weights`: what the arithmetic needs, with one element for each different weight. NULL: there is only
+     * `weights`. */
     const struct share_class *classes;
     int64_t class_count;
-    bool floors_only;         /* whose turn it is to get what is left over is not known: nobody gets it */
-    const struct share *next; /* another that has to hold as well; NULL: none */
+    bool floors_only;         /* it is not known which instances get what is left over: none does */
+    const struct share *next; /* another share that holds too; NULL: none */
 };
 
 extern const struct share share_whole; /* 1 of 1 */
 
-/* Whether w/W is less. */
+/* True if w/W of `a` is less than that of `b`. */
 static inline bool share_is_less(const struct share *a, const struct share *b)
 {
     return a->weight * b->total < b->weight * a->total; /* both below 2^46 */
@@ -50,14 +51,14 @@ static inline bool share_is_nothing(const struct share *share)
     return share->weight == 0;
 }
 
-/* The one of those that hold at once with the least w/W. */
+/* Return the share with the least w/W in a chain. */
 const struct share *share_least(const struct share *share);
 
-/* How many instances there are at most, by all that hold at once. */
+/* Return the largest number of instances that any share in the chain says. */
 int64_t share_instances(const struct share *share);
 
-/* Write the classes of a share that has `weights` to `out`, which has room for as many as there are instances. Returns
- * how many they are. */
+/* Write the classes of a share that has `weights` to `out`, which has room for one per instance. Return their number.
+ */
 int64_t share_classes(const struct share *share, struct share_class *out);
 
 /* Copy a share and the chain behind it. Classes replace weights. All but *out is in one allocation, *memory, which is
@@ -65,14 +66,15 @@ int64_t share_classes(const struct share *share, struct share_class *out);
  * written. */
 int share_copy(const struct share *share, struct share *out, void **memory);
 
-/* From the options; WEIR_OK, or WEIR_EINVAL with a sentence. `weights` is the caller's list still. */
+/* Make the share that the options describe. WEIR_OK, or WEIR_EINVAL with a sentence. `weights` still belongs to the
+ * caller. */
 int share_from_options(const struct weir_options *options, struct share *out, struct message message);
 
-/* This instance's part of `permits` (0 to 2 * WEIR_MAX_PERMITS) whole permits: the least by all that hold at once. */
+/* Return this instance's part of `permits` (0 to 2 * WEIR_MAX_PERMITS) whole permits: the least in the chain. */
 int64_t share_permits(const struct share *share, int64_t permits);
 
-/* The same by this share alone, and only among the instances whose own floor is at least 1, of which this must be one:
- * what an instance below that gets is made up by a longer period instead, and must not be handed out twice. */
+/* Return the part by this share alone, only among instances whose floor is at least 1; this one must be among them. An
+ * instance below that gets its part through a longer period, so its permits must not be handed out twice. */
 int64_t share_refill(const struct share *share, int64_t permits);
 
 #endif

@@ -1,8 +1,8 @@
-/* http.c - a decision as header fields: what is told (q, w, r, t of weir/http.h), then how it is written.
+/* http.c - a decision as HTTP header fields: first the values (q, w, r, t of weir/http.h), then their text.
  *
- * Names of limits are letters, digits, '.', '_' and '-' (policy_name_check()), so a name between quotation marks is a
- * string of RFC 9651 as it stands, with nothing to escape. All its other rules are about ranges, and kept by far: its
- * integers have up to 15 digits.
+ * A limit's name has only letters, digits, '.', '_' and '-' (policy_name_check()), so between quotation marks it is a
+ * string of RFC 9651 without any escaping. The other rules of that RFC limit ranges, which are far wider than needed
+ * here: integers of up to 15 digits.
  */
 #include "core/ground/arith.h"
 #include "core/limiter/request.h"
@@ -16,11 +16,11 @@ __extension__ typedef unsigned __int128 wide;
 enum {
     X_RATELIMIT = WEIR_HTTP_X_RATELIMIT | WEIR_HTTP_X_RATELIMIT_UNIX, /* one of them */
     ALL = WEIR_HTTP_RETRY_AFTER | WEIR_HTTP_RATELIMIT_POLICY | WEIR_HTTP_RATELIMIT | X_RATELIMIT,
-    NUMBER_LEN = 16 /* more than any number here has digits */
+    NUMBER_LEN = 16 /* more digits than any number here has */
 };
 _Static_assert(WEIR_HTTP_VALUE_SIZE > sizeof "\"\";q=;w=" + WEIR_MAX_NAME_LEN + 2 * NUMBER_LEN, "every value fits");
 
-struct told {
+struct http_values {
     int64_t retry_s; /* 0: no Retry-After */
     int64_t q, w_s;
     int64_t r;
@@ -33,7 +33,7 @@ static int64_t seconds_up(int64_t us)
     return div_up(us, WEIR_SECOND);
 }
 
-/* ---- What is told ---- */
+/* ---- Values ---- */
 
 static int64_t window_us(const struct weir_policy *policy, int64_t permits)
 {
@@ -51,7 +51,7 @@ static int64_t window_us(const struct weir_policy *policy, int64_t permits)
     return (int64_t)(((wide)permits * (wide)policy->period_us + limit - 1) / limit);
 }
 
-/* What a fresh key is not admitted with though the policy has it. */
+/* Return the permits of the policy that a fresh key is not admitted with, because `strict` subtracts them. */
 static int64_t held_back(const struct weir *limiter, const struct weir_policy *policy)
 {
     struct weir_plan plan;
@@ -61,19 +61,19 @@ static int64_t held_back(const struct weir *limiter, const struct weir_policy *p
     return lease_reserve(&limiter->leases, &plan);
 }
 
-static int tell_policy(const struct weir_request *request, struct told *told)
+static int values_of_policy(const struct weir_request *request, struct http_values *values)
 {
     struct weir_policy policy;
     int error = weir_limit_policy_for(request->limit, request->key, &policy);
     if (error)
         return error;
-    told->q = plan_size(&policy, &share_whole) - held_back(request->limit->limiter, &policy);
-    told->w_s = seconds_up(window_us(&policy, told->q));
+    values->q = plan_size(&policy, &share_whole) - held_back(request->limit->limiter, &policy);
+    values->w_s = seconds_up(window_us(&policy, values->q));
     return WEIR_OK;
 }
 
-static int tell_decision(const struct weir_request *request, const struct weir_decision *decision, bool reset_is_unix,
-                         struct told *told)
+static int values_of_decision(const struct weir_request *request, const struct weir_decision *decision,
+                              bool reset_is_unix, struct http_values *values)
 {
     int64_t reset_from_us = reset_is_unix ? request->now_us : 0;
     int error = reset_is_unix && reset_from_us == 0 ? read_clock(request->limit->limiter, &reset_from_us) : WEIR_OK;
@@ -81,17 +81,17 @@ static int tell_decision(const struct weir_request *request, const struct weir_d
         return error;
     const bool comes_again = !decision->allowed && decision->retry_after_us != WEIR_NEVER;
     const int64_t t_us = comes_again ? max_of(1, decision->retry_after_us) : decision->reset_after_us;
-    told->t_s = seconds_up(t_us);
-    told->retry_s = comes_again ? told->t_s : 0;
-    told->r = comes_again ? 0 : decision->remaining;
-    told->reset_s = seconds_up(reset_from_us + t_us);
+    values->t_s = seconds_up(t_us);
+    values->retry_s = comes_again ? values->t_s : 0;
+    values->r = comes_again ? 0 : decision->remaining;
+    values->reset_s = seconds_up(reset_from_us + t_us);
     return WEIR_OK;
 }
 
-/* ---- How it is written ---- */
+/* ---- Text ---- */
 
-__attribute__((format(printf, 4, 5))) static void add(struct weir_http_field *fields, int *n, const char *name,
-                                                      const char *format, ...)
+__attribute__((format(printf, 4, 5))) static void fields_add(struct weir_http_field *fields, int *n, const char *name,
+                                                             const char *format, ...)
 {
     struct weir_http_field *field = &fields[(*n)++];
     va_list arguments;
@@ -104,30 +104,32 @@ __attribute__((format(printf, 4, 5))) static void add(struct weir_http_field *fi
     field->value_len = (size_t)len;
 }
 
-/* `fields` have room for WEIR_HTTP_MAX_FIELDS. */
-static int write_fields(const char *limit_name, const struct told *told, unsigned which, struct weir_http_field *fields)
+/* Write the fields; there is room for WEIR_HTTP_MAX_FIELDS. */
+static int fields_write(const char *limit_name, const struct http_values *values, unsigned which,
+                        struct weir_http_field *fields)
 {
     int n = 0;
-    if (which & WEIR_HTTP_RETRY_AFTER && told->retry_s > 0)
-        add(fields, &n, "Retry-After", "%" PRId64, told->retry_s);
+    if (which & WEIR_HTTP_RETRY_AFTER && values->retry_s > 0)
+        fields_add(fields, &n, "Retry-After", "%" PRId64, values->retry_s);
     if (which & WEIR_HTTP_RATELIMIT_POLICY)
-        add(fields, &n, "RateLimit-Policy", "\"%s\";q=%" PRId64 ";w=%" PRId64, limit_name, told->q, told->w_s);
-    if (which & WEIR_HTTP_RATELIMIT && told->t_s > 0)
-        add(fields, &n, "RateLimit", "\"%s\";r=%" PRId64 ";t=%" PRId64, limit_name, told->r, told->t_s);
+        fields_add(fields, &n, "RateLimit-Policy", "\"%s\";q=%" PRId64 ";w=%" PRId64, limit_name, values->q,
+                   values->w_s);
+    if (which & WEIR_HTTP_RATELIMIT && values->t_s > 0)
+        fields_add(fields, &n, "RateLimit", "\"%s\";r=%" PRId64 ";t=%" PRId64, limit_name, values->r, values->t_s);
     else if (which & WEIR_HTTP_RATELIMIT)
-        add(fields, &n, "RateLimit", "\"%s\";r=%" PRId64, limit_name, told->r);
+        fields_add(fields, &n, "RateLimit", "\"%s\";r=%" PRId64, limit_name, values->r);
     if (which & X_RATELIMIT) {
-        add(fields, &n, "X-RateLimit-Limit", "%" PRId64, told->q);
-        add(fields, &n, "X-RateLimit-Remaining", "%" PRId64, told->r);
-        if (told->t_s > 0)
-            add(fields, &n, "X-RateLimit-Reset", "%" PRId64, told->reset_s);
+        fields_add(fields, &n, "X-RateLimit-Limit", "%" PRId64, values->q);
+        fields_add(fields, &n, "X-RateLimit-Remaining", "%" PRId64, values->r);
+        if (values->t_s > 0)
+            fields_add(fields, &n, "X-RateLimit-Reset", "%" PRId64, values->reset_s);
     }
     return n;
 }
 
 /* ---- Arguments ---- */
 
-static int check_request(const struct weir_request *request)
+static int http_check_request(const struct weir_request *request)
 {
     int error = check_arguments(request->limit, request->key, request->cost);
     if (!error && (request->now_us < 0 || request->now_us > WEIR_MAX_TIME_US))
@@ -135,7 +137,7 @@ static int check_request(const struct weir_request *request)
     return error;
 }
 
-static int check_decision(const struct weir *limiter, const struct weir_decision *decision)
+static int http_check_decision(const struct weir *limiter, const struct weir_decision *decision)
 {
     const struct {
         const char *name;
@@ -151,7 +153,7 @@ static int check_decision(const struct weir *limiter, const struct weir_decision
     return WEIR_OK;
 }
 
-static int check_which(const struct weir *limiter, unsigned which)
+static int http_check_which(const struct weir *limiter, unsigned which)
 {
     if (which == 0 || which & ~(unsigned)ALL || (which & X_RATELIMIT) == X_RATELIMIT) {
         log_line(&limiter->log, WEIR_LOG_WARNING,
@@ -162,34 +164,34 @@ static int check_which(const struct weir *limiter, unsigned which)
     return WEIR_OK;
 }
 
-static int check(const struct weir_request *request, const struct weir_decision *decision, unsigned which,
-                 const struct weir_http_field *fields)
+static int http_check(const struct weir_request *request, const struct weir_decision *decision, unsigned which,
+                      const struct weir_http_field *fields)
 {
     if (!request || !request->limit)
         return WEIR_EINVAL;
     const struct weir *limiter = request->limit->limiter;
-    int error = check_request(request);
+    int error = http_check_request(request);
     if (!error && (!decision || !fields))
         error = refuse_null(limiter, decision ? "fields" : "decision");
     if (!error)
-        error = check_which(limiter, which);
-    return error ? error : check_decision(limiter, decision);
+        error = http_check_which(limiter, which);
+    return error ? error : http_check_decision(limiter, decision);
 }
 
 int weir_http_fields(const struct weir_request *request, const struct weir_decision *decision, unsigned which,
                      struct weir_http_field *fields, size_t room)
 {
-    struct told told = { 0 };
-    int error = check(request, decision, which, fields);
+    struct http_values values = { 0 };
+    int error = http_check(request, decision, which, fields);
     if (!error && which & (WEIR_HTTP_RATELIMIT_POLICY | X_RATELIMIT))
-        error = tell_policy(request, &told);
+        error = values_of_policy(request, &values);
     if (!error)
-        error = tell_decision(request, decision, which & WEIR_HTTP_X_RATELIMIT_UNIX, &told);
+        error = values_of_decision(request, decision, which & WEIR_HTTP_X_RATELIMIT_UNIX, &values);
     if (error)
         return error;
 
     struct weir_http_field written[WEIR_HTTP_MAX_FIELDS];
-    const int n = write_fields(request->limit->name, &told, which, written);
+    const int n = fields_write(request->limit->name, &values, which, written);
     if (room < (size_t)n)
         return refuse_range(request->limit->limiter, "room", (int64_t)room, n, WEIR_HTTP_MAX_FIELDS);
     memcpy(fields, written, (size_t)n * sizeof *fields);

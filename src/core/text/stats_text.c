@@ -1,7 +1,7 @@
-/* stats_text.c - stats as text: Prometheus's exposition format, version 0.0.4.
+/* stats_text.c - stats as text, in Prometheus's exposition format, version 0.0.4.
  *
- * The table below says what each field of struct weir_stats is called there; without a line in it none compiles. The
- * text is made twice, first for its length: so it is written as a whole or not at all.
+ * The table below names each field of struct weir_stats; a field without a line does not compile. The text is made
+ * twice, first to find its length. So it is written as a whole or not at all.
  */
 #include <weir/weir.h>
 
@@ -12,9 +12,9 @@
 enum metric_type { COUNTER, GAUGE };
 
 struct metric {
-    size_t offset; /* in struct weir_stats; a counter's field is uint64_t, a gauge's fits int64_t */
+    size_t offset; /* in struct weir_stats; the field of a counter is uint64_t, that of a gauge fits int64_t */
     enum metric_type type;
-    const char *name, *help; /* neither a backslash nor a line feed in them */
+    const char *name, *help; /* they contain no backslash and no line feed */
 };
 
 #define METRIC(field, type, name, help)                      \
@@ -56,55 +56,55 @@ static const struct metric metrics[] = {
 };
 enum { METRICS = sizeof metrics / sizeof metrics[0] };
 
-struct one_field { /* where the first stands */
+struct one_field { /* to find the offset of the first field */
     size_t size;
     uint64_t first;
 };
 _Static_assert(sizeof(struct weir_stats) == offsetof(struct one_field, first) + METRICS * sizeof(uint64_t),
                "every field of struct weir_stats but `size` has a line in the table");
 
-/* Where text goes, as far as there is room; `len` counts on. */
+/* Receives text as far as there is room; `len` counts all of it. */
 struct sink {
     char *text;
     size_t size, len;
 };
 
-static void put_byte(struct sink *sink, char byte)
+static void sink_put_byte(struct sink *sink, char byte)
 {
     if (sink->len < sink->size)
         sink->text[sink->len] = byte;
     sink->len++;
 }
 
-static void put(struct sink *sink, const char *text)
+static void sink_put(struct sink *sink, const char *text)
 {
     while (*text)
-        put_byte(sink, *text++);
+        sink_put_byte(sink, *text++);
 }
 
-static void put_label(struct sink *sink, const struct weir_label *label)
+static void sink_put_label(struct sink *sink, const struct weir_label *label)
 {
-    put(sink, label->name);
-    put(sink, "=\"");
+    sink_put(sink, label->name);
+    sink_put(sink, "=\"");
     for (const char *at = label->value; *at; at++) {
         if (*at == '\\' || *at == '"' || *at == '\n')
-            put_byte(sink, '\\');
-        put_byte(sink, *at == '\n' ? 'n' : *at);
+            sink_put_byte(sink, '\\');
+        sink_put_byte(sink, *at == '\n' ? 'n' : *at);
     }
-    put_byte(sink, '"');
+    sink_put_byte(sink, '"');
 }
 
-static void put_labels(struct sink *sink, const struct weir_label *labels, size_t n)
+static void sink_put_labels(struct sink *sink, const struct weir_label *labels, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
-        put_byte(sink, i == 0 ? '{' : ',');
-        put_label(sink, &labels[i]);
+        sink_put_byte(sink, i == 0 ? '{' : ',');
+        sink_put_label(sink, &labels[i]);
     }
     if (n > 0)
-        put_byte(sink, '}');
+        sink_put_byte(sink, '}');
 }
 
-static void put_value(struct sink *sink, const struct metric *metric, const struct weir_stats *stats)
+static void sink_put_value(struct sink *sink, const struct metric *metric, const struct weir_stats *stats)
 {
     char number[24];
     uint64_t value;
@@ -113,23 +113,24 @@ static void put_value(struct sink *sink, const struct metric *metric, const stru
         snprintf(number, sizeof number, "%" PRIu64, value);
     else
         snprintf(number, sizeof number, "%" PRId64, (int64_t)value);
-    put(sink, number);
+    sink_put(sink, number);
 }
 
-static size_t put_all(struct sink sink, const struct weir_stats *stats, const struct weir_label *labels, size_t n)
+static size_t sink_put_all(struct sink sink, const struct weir_stats *stats, const struct weir_label *labels, size_t n)
 {
     for (int i = 0; i < METRICS; i++) {
         const struct metric *metric = &metrics[i];
-        put(&sink, "# HELP "), put(&sink, metric->name), put_byte(&sink, ' '), put(&sink, metric->help);
-        put(&sink, "\n# TYPE "), put(&sink, metric->name);
-        put(&sink, metric->type == COUNTER ? " counter\n" : " gauge\n");
-        put(&sink, metric->name), put_labels(&sink, labels, n);
-        put_byte(&sink, ' '), put_value(&sink, metric, stats), put_byte(&sink, '\n');
+        sink_put(&sink, "# HELP "), sink_put(&sink, metric->name), sink_put_byte(&sink, ' '),
+            sink_put(&sink, metric->help);
+        sink_put(&sink, "\n# TYPE "), sink_put(&sink, metric->name);
+        sink_put(&sink, metric->type == COUNTER ? " counter\n" : " gauge\n");
+        sink_put(&sink, metric->name), sink_put_labels(&sink, labels, n);
+        sink_put_byte(&sink, ' '), sink_put_value(&sink, metric, stats), sink_put_byte(&sink, '\n');
     }
     return sink.len;
 }
 
-/* [a-zA-Z_][a-zA-Z0-9_]*, and not two underscores in front: those names are Prometheus's own. */
+/* True for [a-zA-Z_][a-zA-Z0-9_]* that does not begin with two underscores: those names belong to Prometheus. */
 static bool is_label_name(const char *name)
 {
     static const char allowed[] = "_abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
@@ -154,11 +155,11 @@ int weir_stats_print(const struct weir_stats *stats, const struct weir_label *la
 {
     if (!stats || stats->size != sizeof *stats || (size > 0 && !text) || !labels_are_good(labels, n))
         return WEIR_EINVAL;
-    const size_t len = put_all((struct sink){ 0 }, stats, labels, n);
+    const size_t len = sink_put_all((struct sink){ 0 }, stats, labels, n);
     if (len > INT_MAX)
         return WEIR_EINVAL;
     if (len < size)
-        put_all((struct sink){ text, size, 0 }, stats, labels, n);
+        sink_put_all((struct sink){ text, size, 0 }, stats, labels, n);
     if (size > 0)
         text[len < size ? len : 0] = '\0';
     return (int)len;
