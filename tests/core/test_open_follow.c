@@ -99,8 +99,8 @@ TEST(an_instance_is_to_know_its_id_but_for_dns, 30)
     static char long_id[257];
     struct asked asked;
     memset(long_id, 'x', 256);
-    REFUSED(list, asked.peers.id = NULL, "option peers.id is required but for peers.dns");
-    REFUSED(service, asked.peers.id = NULL, "option peers.id is required but for peers.dns");
+    REFUSED(list, asked.peers.id = NULL, "option peers.id is required, except with peers.dns");
+    REFUSED(service, asked.peers.id = NULL, "option peers.id is required, except with peers.dns");
     REFUSED(service, asked.peers.id = "", "option peers.id must be 1 to 255 bytes long");
     REFUSED(service, asked.peers.id = long_id, "option peers.id must be 1 to 255 bytes long");
     ask_service(&asked);
@@ -120,7 +120,7 @@ TEST(an_instance_is_to_know_its_id_but_for_dns, 30)
 TEST(with_peers_the_numbers_that_they_find_out_are_not_to_be_set, 30)
 {
     static const int64_t weights[] = { 1, 2, 3 };
-    static const char no_weight[] = "option weight must be 0 with option peers, but for peers.join";
+    static const char no_weight[] = "option weight must be 0 with option peers, unless peers.join is set";
     struct asked asked;
     REFUSED(list, asked.options.instances = 3, "option instances must be 0 with option peers, which finds it out");
     REFUSED(list, asked.options.total_weight = 1,
@@ -172,8 +172,8 @@ TEST(options_of_peers_and_consul_have_ranges, 30)
           "option peers.hold_down_us must be 1000 to 7200000000, not 999",
           "option peers.hold_down_us must be 1000 to 7200000000, not 7200000001" },
         { offsetof(struct asked, peers.max_stale_us), 36875000, 30 * WEIR_DAY,
-          "option peers.max_stale_us must be 36875000 or more, not 36874999: so long may Consul take to say that "
-          "nothing has changed, by consul.wait_us and consul.timeout_us",
+          "option peers.max_stale_us must be 36875000 or more, not 36874999: with this consul.wait_us "
+          "and consul.timeout_us, Consul may take that long to report that nothing has changed",
           "option peers.max_stale_us must be 1000000 to 2592000000000, not 2592000000001" },
         { offsetof(struct asked, peers.floor_instances), 2, 10000,
           "option peers.floor_instances must be 2 to 10000, not 1",

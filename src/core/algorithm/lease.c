@@ -272,7 +272,7 @@ struct lease_order lease_make_order(struct lease *lease, const struct lease_rule
         waiting > 0) { /* near the limit, order only what waiting requests are sure to use, but with spread 1 */
         order.ahead = min_of(waiting, room);
         order.spread = 1;
-    } else { /* an order ahead of any request must last as long as others, without a request of its own */
+    } else { /* an order ahead of any request must last as long as others, and no request comes with it */
         order.ahead = min_of(waiting + want + want / 8 + (cost == 0 && want > 0), room);
     }
     note_asked(lease, &order);

@@ -104,7 +104,7 @@ static void target_commit_one(struct weir *limiter, struct application *applicat
     application->splits = target_commit(limiter, target) || application->splits;
 }
 
-/* Go through all targets: first drop those that are no longer listed, then target_commit_one what has changed. */
+/* Go through all targets: first drop those that are no longer listed, then commit what has changed. */
 static void layers_commit(struct weir *limiter, struct application *application) REQUIRES(limiter->mutex)
 {
     struct weir_limit *limit, *next;

@@ -61,7 +61,7 @@ static int numbers_check(const struct weir_options *read, const struct weir_peer
     if (given)
         return options_refuse(log, "option %s must be 0 with option peers, which finds it out", given);
     if (read->weight && !peers->join)
-        return options_refuse(log, "option weight must be 0 with option peers, but for peers.join");
+        return options_refuse(log, "option weight must be 0 with option peers, unless peers.join is set");
     return WEIR_OK;
 }
 
@@ -80,7 +80,7 @@ static int source_check(const struct weir_options *read, const struct weir_peers
 static int id_check(const struct weir_peers *peers, const struct log *log)
 {
     if (!peers->id)
-        return peers->dns ? WEIR_OK : options_refuse(log, "option peers.id is required but for peers.dns");
+        return peers->dns ? WEIR_OK : options_refuse(log, "option peers.id is required, except with peers.dns");
     if (strnlen(peers->id, PEERS_ID_MAX + 1) - 1 >= PEERS_ID_MAX)
         return options_refuse(log, "option peers.id must be 1 to %d bytes long", PEERS_ID_MAX);
     unsigned char address[16];
@@ -127,8 +127,8 @@ static int max_stale_read(struct weir_peers *peers, int64_t wait_us, const struc
     if (peers->max_stale_us < wait_us)
         return options_refuse(log,
                               "option peers.max_stale_us must be %" PRId64 " or more, not %" PRId64
-                              ": so long may Consul take to say that nothing has changed, by consul.wait_us and "
-                              "consul.timeout_us",
+                              ": with this consul.wait_us and consul.timeout_us, Consul may take that long to "
+                              "report that nothing has changed",
                               wait_us, peers->max_stale_us);
     if (peers->max_stale_us < 2 * peers->poll_us)
         return options_refuse(

@@ -13,7 +13,7 @@
 
 /* True if a terminal may obey the character at `at`: ASCII's control characters, and Unicode's from U+0080 to U+009F.
  */
-static bool is_control(const unsigned char *at)
+static bool log_is_control(const unsigned char *at)
 {
     return at[0] < ' ' || at[0] == 0x7f || (at[0] == 0xc2 && at[1] >= 0x80 && at[1] <= 0x9f);
 }
@@ -30,7 +30,7 @@ __attribute__((format(printf, 3, 0))) static void write_clean(char *out, size_t 
     vsnprintf(raw, sizeof raw, format, arguments);
     size_t escape = 0; /* bytes that are left of a control character */
     for (const unsigned char *at = (const unsigned char *)raw; *at; at++) {
-        if (escape == 0 && is_control(at))
+        if (escape == 0 && log_is_control(at))
             escape = *at == 0xc2 ? 2 : 1;
         if (len + (escape > 0 ? 4 : 1) >= size)
             break;

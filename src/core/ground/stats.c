@@ -10,7 +10,7 @@ static _Atomic uint64_t stripes_taken = UINT64_C(1) << STATS_SHARED_STRIPE;
 
 static pthread_once_t stats_once = PTHREAD_ONCE_INIT;
 static pthread_key_t at_thread_end;
-static bool have_key; /* written stats_once, before any thread has a stripe */
+static bool have_key; /* written once, before any thread has a stripe */
 
 _Thread_local unsigned stats_own_stripe;
 

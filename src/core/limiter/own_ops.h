@@ -9,7 +9,7 @@
 #include <weir/backend.h>
 
 /* A request to the fallback has the number of the outage in its limit_id, above the bits that identify the limit. So
- * each outage has keys of its own there. */
+ * each outage has separate keys there. */
 #define OUTAGE_TAG_BIT 16
 
 struct own_ops {

@@ -1,6 +1,6 @@
 /* request.h - checks arguments and fills requests to a backend.
  *
- * A decision in memory takes some 50 ns, so all of this is inline.
+ * Every decision passes through these functions, so they are inline.
  */
 #ifndef CORE_LIMITER_REQUEST_H
 #define CORE_LIMITER_REQUEST_H

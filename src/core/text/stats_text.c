@@ -23,14 +23,16 @@ struct metric {
     }
 
 static const struct metric metrics[] = {
-    METRIC(allowed, COUNTER, "weir_allowed_total", "Requests admitted; those of a batch each, an all-or-nothing once."),
-    METRIC(denied, COUNTER, "weir_denied_total", "Requests denied; those of a batch each, an all-or-nothing once."),
+    METRIC(allowed, COUNTER, "weir_allowed_total",
+           "Requests admitted; each of a batch, and each all-or-nothing call once."),
+    METRIC(denied, COUNTER, "weir_denied_total",
+           "Requests denied; each of a batch, and each all-or-nothing call once."),
     METRIC(errors, COUNTER, "weir_errors_total", "Decisions that ended in an error."),
     METRIC(fallbacks, COUNTER, "weir_fallbacks_total",
-           "Decisions in place of a backend that could not be had; each counts as allowed or denied as well."),
-    METRIC(outages, COUNTER, "weir_outages_total", "Times that the backend could no longer be had."),
-    METRIC(full, COUNTER, "weir_full_total", "Answers to new keys for which there was no room."),
-    METRIC(evictions, COUNTER, "weir_evictions_total", "Keys as good as new that were dropped."),
+           "Decisions by on_failure instead of the backend; each also counts as allowed or denied."),
+    METRIC(outages, COUNTER, "weir_outages_total", "Outages of the backend."),
+    METRIC(full, COUNTER, "weir_full_total", "Answers to new keys that had no room."),
+    METRIC(evictions, COUNTER, "weir_evictions_total", "Idle keys that were dropped."),
     METRIC(share_lifts, GAUGE, "weir_share_lifts",
            "Limits whose part of a burst was 0 at this instance and was lifted to 1."),
     METRIC(share_zeros, GAUGE, "weir_share_zeros", "Limits whose part is 0 at this instance: everything is denied."),
@@ -43,16 +45,15 @@ static const struct metric metrics[] = {
     METRIC(store_timeouts, COUNTER, "weir_store_timeouts_total",
            "Connections to the store given up because an answer was late."),
     METRIC(store_connections, COUNTER, "weir_store_connections_total", "Connections made to the store."),
-    METRIC(store_breaks, COUNTER, "weir_store_breaks_total",
-           "Times that calls were answered without waiting, for the store was thought gone."),
-    METRIC(leased, COUNTER, "weir_leased_permits_total", "Permits taken ahead of use."),
+    METRIC(store_breaks, COUNTER, "weir_store_breaks_total", "Times that the breaker stopped calls to the store."),
+    METRIC(leased, COUNTER, "weir_leased_permits_total", "Permits leased."),
     METRIC(lease_hits, COUNTER, "weir_lease_hits_total", "Decisions by a lease."),
     METRIC(lease_lost, COUNTER, "weir_lease_lost_permits_total", "Leased permits that were not used in time."),
     METRIC(denial_hits, COUNTER, "weir_denial_hits_total", "Decisions by a denial that still held."),
     METRIC(settled, COUNTER, "weir_settled_permits_total",
            "Permits that were admitted in outages and charged to the store afterwards."),
     METRIC(unsettled, COUNTER, "weir_unsettled_permits_total",
-           "Permits that were admitted in outages and of which the store was not told."),
+           "Permits that were admitted in outages and never charged to the store."),
 };
 enum { METRICS = sizeof metrics / sizeof metrics[0] };
 
