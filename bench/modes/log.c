@@ -73,7 +73,7 @@ static void log_read_rows(const struct bench *bench, struct rows *rows, struct l
     struct loader load = { .rows = rows, .options = &options, .progress = &progress };
     rows_start(rows);
     progress_start(&progress, true);
-    bool is_read = load_file(&load, bench->log) == 0 && load_finish(&load) == 0;
+    bool is_read = load_file(&load, bench->log) == 0 && load_finish(&load);
     progress_clear(&progress);
     if (!is_read)
         bench_fail(

@@ -87,7 +87,7 @@ START_TEST(lines_of_every_length_come_out_as_they_went_in)
 }
 END_TEST
 
-START_TEST(a_line_can_be_extended_retracted_and_repeated)
+START_TEST(a_line_can_be_extended_and_retracted_and_read_again)
 {
     static const char data[] = "\xef\xbb\xbf"
                                "a\r\nb\nc";
@@ -105,7 +105,10 @@ START_TEST(a_line_can_be_extended_retracted_and_repeated)
     ck_assert_int_eq(lines_next(&input.lines, &line), 1);
     ck_assert(span_is(line, "b"));
     ck_assert_int_eq(input.lines.number, 2);
-    lines_repeat(&input.lines);
+    lines_mark(&input.lines);
+    ck_assert_int_eq(lines_next(&input.lines, &line), 1);
+    ck_assert(span_is(line, "c"));
+    lines_rewind(&input.lines);
     ck_assert_int_eq(lines_next(&input.lines, &line), 1);
     ck_assert(span_is(line, "b"));
     ck_assert_int_eq(input.lines.number, 2);
@@ -144,6 +147,36 @@ START_TEST(a_line_is_extended_and_retracted_where_the_buffer_ends)
 }
 END_TEST
 
+START_TEST(a_marked_line_is_read_again_wherever_the_buffer_ended)
+{
+    enum { LINES = 200, MARKED = 50 };
+    char *data = malloc(LINES * 10000);
+    for (size_t len = 1200; len <= 9200; len += 400) { /* from less than a buffer to many */
+        struct input input;
+        struct span line;
+        for (size_t i = 0; i < LINES; i++) {
+            memset(data + i * len, 'a' + (int)i % 26, len - 1);
+            data[i * len + len - 1] = '\n';
+        }
+        input_open(&input, data, LINES * len);
+        for (size_t i = 0; i < MARKED; i++)
+            ck_assert_int_eq(lines_next(&input.lines, &line), 1);
+        lines_mark(&input.lines);
+        while (lines_next(&input.lines, &line) == 1)
+            ;
+        lines_rewind(&input.lines);
+        for (size_t i = MARKED - 1; i < LINES; i++) {
+            ck_assert_int_eq(lines_next(&input.lines, &line), 1);
+            ck_assert_int_eq(input.lines.number, (int64_t)i + 1);
+            ck_assert(span_equals(line, data + i * len, len - 1));
+        }
+        ck_assert_int_eq(lines_next(&input.lines, &line), 0);
+        input_close(&input);
+    }
+    free(data);
+}
+END_TEST
+
 /* ---- Access logs ---- */
 
 START_TEST(parts_of_a_request_are_found_in_real_logs)
@@ -158,7 +191,7 @@ START_TEST(parts_of_a_request_are_found_in_real_logs)
         { "h - - [01/Jul/1995:00:00:01 -0400] \"\" 400 0", "h", "-", "-", "-" },
         { "h - - [01/Jul/1995:00:00:01 -0400] \"GET ?x HTTP/1.1\" 400 0", "h", "-", "GET", "-" },
         { "::1 i a [b] c [01/Jul/1995:00:00:01 -0400] \"GET / HTTP/1.0\" 200 1", NULL, NULL, NULL, NULL },
-        { "::1 i a b [01/Jul/1995:00:00:01 -0400] \"G\\\"T \" / HTTP/1.0\" 200 1 \"r\" \"a\"", "::1", "a b", "G\\\"T",
+        { "::1 - a b [01/Jul/1995:00:00:01 -0400] \"G\\\"T \" / HTTP/1.0\" 200 1 \"r\" \"a\"", "::1", "a b", "G\\\"T",
           "\" /" },
         { "h - - [01/Jul/1995:00:00:01 -0400] \"GET /\" 200 1 HTTP/1.0\" 200 1", "h", "-", "GET", "/" },
         { "h - [01/Jul/1995:00:00:01 -0400] \"GET / HTTP/1.0\" 200 1", NULL, NULL, NULL, NULL },
@@ -193,6 +226,53 @@ START_TEST(parts_of_a_request_are_found_in_real_logs)
             ck_assert_int_eq(time_us, INT64_C(804571201000000));
         }
     }
+}
+END_TEST
+
+START_TEST(a_client_is_a_host_or_an_address_and_stands_first)
+{
+    static const struct {
+        const char *begin; /* of a line, up to the date */
+        bool is_read;
+    } table[] = {
+        { "192.0.2.1 - -", true },
+        { "2001:db8::7 - ada", true },
+        { "::ffff:192.0.2.1 ident ada", true },
+        { "fe80::1%eth0 - -", true },
+        { "host_1.example.org - -", true },
+        { "***.example.org - -", true },
+        { "Nov - -", true }, /* a host can have this name */
+        { "unix: - -", true },
+        { "- - -", true },
+        { "192.0.2.1 - ada lovelace", true },
+        { "example.org:80 192.0.2.1 - -", false },
+        { "[2001:db8::7]:80 192.0.2.1 - -", false },
+        { "192.0.2.1:50123 - -", false },
+        { "192.0.2.1, 198.51.100.4 - -", false },
+        { "::1%eth0:1 - -", false },
+        { "192.0.2.1%eth0 - -", false },
+        { "\"192.0.2.1 - -", false },
+        { "example.org 192.0.2.1 - -", false },
+        { "example.org client.example.net - ada", false },
+        { "example.org 192.0.2.1 ada", false }, /* without an ident */
+        { "Nov 10 06:00:00 web nginx: 192.0.2.1 - -", false },
+        { "Nov  3 06:00:00 web nginx: 192.0.2.1 ident ada", false },
+        { "<134>1 2026-11-10T06:00:00Z web nginx - - - 192.0.2.1 - -", false },
+        { "2026-11-10T06:00:00+00:00 web nginx: 192.0.2.1 - -", false },
+        { "web_1 | 192.0.2.1 - -", false },
+        { "web - 192.0.2.1 - -", false },
+    };
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++)
+        for (int key = CLF_CLIENT; key <= CLF_METHOD; key++) {
+            char line[200];
+            struct span found;
+            struct fault fault = { "" };
+            int64_t time_us;
+            snprintf(line, sizeof line, "%s [10/Nov/2026:06:00:00 +0000] \"GET / HTTP/1.1\" 200 17", table[i].begin);
+            bool is_read = clf_read(span_of(line), (enum clf_key)key, &time_us, &found, &fault);
+            ck_assert_msg(is_read == table[i].is_read, "%s: %s", line, fault.text);
+            ck_assert_msg(is_read || strncmp(fault.text, "client '", 8) == 0, "%s: %s", line, fault.text);
+        }
 }
 END_TEST
 
@@ -300,6 +380,16 @@ START_TEST(a_header_is_told_from_a_row)
         { "time,k", { .key = "who" }, EXIT_ERROR, true, 0, 0, 0, TIME_MICROSECONDS },
         { "time,k", { .cost = "much" }, EXIT_ERROR, true, 0, 0, 0, TIME_MICROSECONDS },
         { "when,who", { 0 }, EXIT_ERROR, true, 0, 0, 0, TIME_MICROSECONDS },
+        { "when,who,n\n5,a,1", { 0 }, EXIT_ERROR, true, 0, 0, 0, TIME_MICROSECONDS },
+        { "bad\ntime,key", { 0 }, EXIT_OK, true, 0, 1, CSV_MAX_FIELDS, TIME_MICROSECONDS },
+        { "too,bad\n\"\n\n7\nkey,time_ms", { 0 }, EXIT_OK, true, 1, 0, CSV_MAX_FIELDS, TIME_MILLISECONDS },
+        { "bad\n5,k,1", { 0 }, EXIT_OK, false, 0, CSV_MAX_FIELDS, CSV_MAX_FIELDS, TIME_MICROSECONDS },
+        { "too,bad\n5,k,1", { 0 }, EXIT_OK, false, 0, CSV_MAX_FIELDS, CSV_MAX_FIELDS, TIME_MICROSECONDS },
+        { "bad\n5,k", { .key = "2" }, EXIT_OK, false, 0, 1, CSV_MAX_FIELDS, TIME_MICROSECONDS },
+        { "7\n5,k", { .key = "2" }, EXIT_OK, false, 0, 1, CSV_MAX_FIELDS, TIME_MICROSECONDS },
+        { "all,too,bad\n5,k", { .time = "1", .key = "2" }, EXIT_OK, false, 0, 1, CSV_MAX_FIELDS, TIME_MICROSECONDS },
+        { "when,who\n5,k", { .time = "1", .key = "2" }, EXIT_OK, true, 0, 1, CSV_MAX_FIELDS, TIME_MICROSECONDS },
+        { "5,k,1\ntime,key,cost", { 0 }, EXIT_OK, false, 0, CSV_MAX_FIELDS, CSV_MAX_FIELDS, TIME_MICROSECONDS },
         { "a" LONG_NAME ",b" LONG_NAME ",c" LONG_NAME ",d" LONG_NAME ",e" LONG_NAME ",f" LONG_NAME ",g",
           { 0 },
           EXIT_ERROR,
@@ -324,7 +414,11 @@ START_TEST(a_header_is_told_from_a_row)
             ck_assert_msg(csv->time == table[i].time && csv->key == table[i].key && csv->cost == table[i].cost, "%s",
                           table[i].data);
             ck_assert_int_eq(csv->unit, table[i].unit);
-            ck_assert_int_eq(lines_next(&input.lines, &line), !table[i].has_header);
+            /* In this table a header ends its data, and without a header the first row comes again. */
+            int result = lines_next(&input.lines, &line);
+            bool is_last = strchr(table[i].data, '\n') == NULL || csv->skipped;
+            ck_assert_msg(table[i].has_header ? result == !is_last : result == 1 && input.lines.number == 1, "%s",
+                          table[i].data);
         }
         csv_free(csv);
         input_close(&input);
@@ -447,13 +541,26 @@ START_TEST(a_quote_that_is_never_closed_spoils_one_row_of_a_large_file)
     csv_free(csv);
     input_close(&input);
 
-    /* As the first row it says nothing of the columns, and the buffer that it was in has moved. */
-    last_complaint[0] = '\0';
+    /* As the first row it says nothing of the columns, but the rows after it do. */
     input_open(&input, data + 4, len - 4);
     csv_start(csv, &choice);
     ck_assert_int_eq(lines_next(&input.lines, &line), 1);
+    ck_assert_int_eq(csv_begin(csv, &input.lines, line), EXIT_OK);
+    ck_assert_int_eq(lines_next(&input.lines, &line), 1);
+    ck_assert_int_eq(csv_read(csv, &input.lines, line, &row, &fault), 0);
+    ck_assert_str_eq(fault.text, "a quoted field is not closed");
+    ck_assert_int_eq(lines_next(&input.lines, &line), 1);
+    ck_assert_int_eq(csv_read(csv, &input.lines, line, &row, &fault), 1);
+    csv_free(csv);
+    input_close(&input);
+
+    /* As the only row it leaves the columns unknown. */
+    last_complaint[0] = '\0';
+    input_open(&input, "1,\"a\n", 5);
+    csv_start(csv, &choice);
+    ck_assert_int_eq(lines_next(&input.lines, &line), 1);
     ck_assert_int_eq(csv_begin(csv, &input.lines, line), EXIT_FAILED);
-    ck_assert_str_eq(last_complaint, "input:1: a quoted field is not closed: the columns are unknown");
+    ck_assert_str_eq(last_complaint, "input: the first rows cannot be read, so the columns are unknown");
     csv_free(csv);
     free(csv);
     input_close(&input);
@@ -577,9 +684,11 @@ int main(void)
 {
     Suite *suite = suite_create("cli readers");
     suite_test(suite, lines_of_every_length_come_out_as_they_went_in, 10);
-    suite_test(suite, a_line_can_be_extended_retracted_and_repeated, 10);
+    suite_test(suite, a_line_can_be_extended_and_retracted_and_read_again, 10);
     suite_test(suite, a_line_is_extended_and_retracted_where_the_buffer_ends, 10);
+    suite_test(suite, a_marked_line_is_read_again_wherever_the_buffer_ended, 10);
     suite_test(suite, parts_of_a_request_are_found_in_real_logs, 10);
+    suite_test(suite, a_client_is_a_host_or_an_address_and_stands_first, 10);
     suite_test(suite, an_access_log_is_known_by_a_line_that_cannot_be_read, 10);
     suite_test(suite, quoted_keys_of_any_bytes_survive_csv, 30);
     suite_test(suite, a_header_is_told_from_a_row, 10);

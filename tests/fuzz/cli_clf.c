@@ -3,7 +3,8 @@
  * The input is a line, then choices that make a valid one. Properties:
  *
  *     - a line is accepted or refused for any key column, and its time is the same for all and in range
- *     - its client, user, method and path occur in the line, or are "-"; the client is the text before the first blank
+ *     - its client, user, method and path occur in the line, or are "-"
+ *     - the client is the text before the first blank, a word of bytes that host names and addresses have
  *     - an accepted line looks like an access log's; its key and a refusal's reason have no control bytes
  *     - a line made of a client, a user, a time, a request and more is read as these
  */
@@ -17,6 +18,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define HOST_BYTES "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._*"
 
 /* Ignore the program's complaints; a reader of single lines makes none. */
 void complain(const char *format, ...)
@@ -53,6 +56,8 @@ static void check_line(struct span line)
     fuzz_must(time_us[0] >= 0 && time_us[0] <= WEIR_MAX_TIME_US, "a time is in its range");
     fuzz_must(key[CLF_CLIENT].data == line.data && key[CLF_CLIENT].len == span_find(line, ' '),
               "the client stands before the first blank");
+    for (size_t i = 0; i < key[CLF_CLIENT].len; i++)
+        fuzz_must(key[CLF_CLIENT].data[i] && strchr(HOST_BYTES ":%", key[CLF_CLIENT].data[i]), "and could be a host");
     fuzz_must(span_find(key[CLF_PATH], '?') == key[CLF_PATH].len, "a path has no query");
     fuzz_must(span_find(key[CLF_METHOD], ' ') == key[CLF_METHOD].len, "a method is one word");
 
@@ -66,6 +71,19 @@ static void check_line(struct span line)
 }
 
 /* ---- Made ---- */
+
+/* Make the name of a host, that is not empty. */
+static void feed_host(struct feed *feed, char host[64])
+{
+    size_t len;
+    char *bytes = feed_bytes(feed, 60, &len);
+    for (size_t i = 0; i < len; i++)
+        host[i] = HOST_BYTES[(unsigned char)bytes[i] % (sizeof HOST_BYTES - 1)];
+    if (len == 0)
+        host[len++] = 'x';
+    host[len] = '\0';
+    free(bytes);
+}
 
 /* Make a word that is not empty and does not contain `without`. */
 static void feed_word(struct feed *feed, const char *without, char word[64])
@@ -89,7 +107,7 @@ static void check_made(struct feed *feed)
     const int year = (int)feed_between(feed, 1970, 2199), month = (int)feed_between(feed, 1, 12);
     const int day = (int)feed_between(feed, 1, 28), hour = (int)feed_between(feed, 0, 23);
     const int minute = (int)feed_between(feed, 0, 59), second = (int)feed_between(feed, 0, 59);
-    feed_word(feed, " \t", client);
+    feed_host(feed, client);
     feed_word(feed, " \t[", user);
     feed_word(feed, " \"", method);
     feed_word(feed, " \"?", path);

@@ -46,7 +46,7 @@ const char REPLAY_HELP[] =
     "      --strict           hybrid: keep permits in reserve in Redis, so that the limit is never exceeded\n"
     "\n"
     "Input:\n"
-    "      --format FORMAT    auto (default: by the first line), clf (Common or Combined Log Format) or csv\n"
+    "      --format FORMAT    auto (default: by the first 200 lines), clf (Common or Combined Log Format) or csv\n"
     "      --key KEY          the key: client (default), path, user or method in access logs; a field's name, or\n"
     "                         its number from 1, in CSV\n"
     "      --time FIELD       CSV: the field with the time\n"
@@ -54,7 +54,7 @@ const char REPLAY_HELP[] =
     "      --time-unit UNIT   CSV: the unit of whole-number times: us (default), ms, s or ns; a field's name that\n"
     "                         ends in _us, _ms, _s or _ns also sets it\n"
     "      --keep-order       keep the order of the rows, even if times step back, instead of sorting them\n"
-    "      --lenient          continue even if more than 1 % of the rows cannot be read\n"
+    "      --lenient          report even if fewer than 95 % of the rows fit the format; the exit status stays 1\n"
     "\n"
     "Output:\n"
     "      --top N            how many keys to list, those with the most denials first (default 10)\n"
@@ -68,7 +68,8 @@ const char REPLAY_HELP[] =
     "CSV without a header row is time_us,key,cost. Times are whole microseconds, seconds with a decimal\n"
     "point, or dates such as 2023-11-16 18:17:03.25 (UTC) or 2023-11-16T18:17:03+01:00.\n"
     "\n"
-    "Exit status: 0 done, 1 the input, the plot or the output failed, 2 wrong usage or a bad policy.\n"
+    "Exit status: 0 done; 1 the input, the plot or the output failed, or fewer than 95 % of the rows fit;\n"
+    "2 wrong usage or a bad policy.\n"
     "\n"
     "Example: weir replay -p 'sliding_window limit=20 period=1m' access.log\n";
 
@@ -225,8 +226,9 @@ static int replay_run(struct replay *replay)
     progress_start(&progress, !(replay->decisions_only && isatty(STDOUT_FILENO)));
     for (size_t i = 0; i < replay->file_count && code == EXIT_OK; i++)
         code = load_file(&load, replay->files[i]);
-    if (code == EXIT_OK)
-        code = load_finish(&load);
+    bool do_fit = code == EXIT_OK && load_finish(&load);
+    if (code == EXIT_OK && !do_fit && !replay->load.is_lenient)
+        code = EXIT_FAILED;
     if (code == EXIT_OK && replay->plot_path && rows.count == 0) {
         complain("there are no requests to plot");
         code = EXIT_FAILED;
@@ -234,7 +236,7 @@ static int replay_run(struct replay *replay)
     if (code == EXIT_OK)
         code = hold_and_show(replay, &load, &progress);
     rows_free(&rows);
-    return code;
+    return code == EXIT_OK && !do_fit ? EXIT_FAILED : code;
 }
 
 struct watch { /* what receives each decision */

@@ -109,8 +109,73 @@ verdict 'an unknown key of an access log is an error that lists the keys' $?
 run 2 replay -p "$once" --cost 3 && has err '--cost' 'CSV'
 verdict 'a cost column of an access log is an error' $?
 printf 'Mar 27 13:06:56 host sshd[1291]: Server listening\n' >in
-run 1 replay -p "$once" && has err 'stdin:1:' '--format'
+run 1 replay -p "$once" && has err 'stdin:1:' '--format' && [ ! -s out ]
 verdict 'a file that is neither log nor CSV is an error' $?
+
+# 300 requests of 30 clients: one second apart, and enough rows to judge a format by
+seq 0 299 | awk '{ printf "198.51.100.%d - - [10/Nov/2026:06:%02d:%02d +0000] \"GET /%d HTTP/1.1\" 200 17\n",
+    $1 % 30, $1 / 60, $1 % 60, $1 }' >many
+misfit() { # misfit NAME TEXT: `in` consists of access log lines that do not fit, for the reason TEXT
+    run 1 replay -p "$once" && has err 'stdin:1:' "$2" '300 of 300 rows cannot be read: 0 fit, fewer than 95 %' \
+        'the first bad one is stdin:1' '--format' && [ ! -s out ]
+    verdict "$1" $?
+}
+sed 's/^/www.example.org:80 /' many >in
+misfit 'a virtual host and its port are not taken for the client' "client 'www.example.org:80'"
+sed 's/^/www.example.org /' many >in
+misfit 'nor is a virtual host alone' "client 'www.example.org'"
+sed 's/^/Nov 10 06:00:00 web nginx: /' many >in
+misfit 'nor is the month of syslog' "client 'Nov'"
+sed 's/^/"/; s/$/"/' many >in
+misfit 'nor is a quotation mark a part of the client' "client '\"198.51.100.0'"
+run 1 replay -p "$once" --lenient && has err '0 fit' && grep -q '^requests  *0$' out
+verdict '--lenient does not make a success of rows that do not fit' $?
+run 1 replay -p "$once" --format clf && has err "client '\"198"
+verdict 'nor does naming the format' $?
+seq -f '{"time":%.0f,"client":"a","cost":1}' 1 300 >in
+for options in '' '--time time' '--key client'; do
+    # shellcheck disable=SC2086 # options are words
+    run 1 replay -p "$once" $options && has err 'stdin:1:' 'JSON' && [ ! -s out ]
+    verdict "JSON lines are refused $options" $?
+done
+run 1 replay -p "$once" --format csv && has err '0 fit' && [ ! -s out ]
+verdict 'and do not fit CSV either' $?
+printf '{a},1\n{b},2\n{a},3\n' >in
+decides 'a brace may begin a row of CSV, if the format is named' 110 --format csv --time 2 --key 1
+
+run 0 replay --json -p "$once" many && [ ! -s err ]
+cp out expected
+for bad in 'bad' 'bad, too' '{"bad": 1}' 'bad.example:80 - - [10/Nov/2026:06:00:00 +0000] "GET / HTTP/1.1" 200 17'; do
+    { echo "$bad"; cat many; } >in
+    run 0 replay --json -p "$once" && has err 'stdin:1:' '1 of 301 rows' && sed 's/"stdin"/"many"/; s/"unreadable":1/"unreadable":0/' out | cmp -s - expected
+    verdict "a bad first line is just a bad row: $bad" $?
+    { cat many; echo "$bad"; } >in
+    run 0 replay --json -p "$once" && has err 'stdin:301:' '1 of 301 rows'
+    verdict "so is a bad last line: $bad" $?
+done
+seq 0 299 | awk '{ printf "%d,k%d,1\n", $1, $1 % 30 }' >many.csv
+expected=$(seq 0 299 | awk '{ printf "%d", $1 < 30 }')
+for bad in bad 'bad, too' '7' '7,' '{' "$(sed 1q many)"; do
+    { echo "$bad"; cat many.csv; } >in
+    decides "a bad first row is just a bad row: $bad" "$expected"
+    decides "where columns are chosen, too: $bad" "$expected" --key 2 --time 1
+    { echo "$bad"; echo time_us,key,cost; cat many.csv; } >in
+    decides "a bad row before the header is just a bad row: $bad" "$expected"
+    has err 'stdin:1: stands before the header row' '1 of 301 rows'
+    verdict "and the header is not one: $bad" $?
+done
+
+run 0 replay -p "$once" --key method many && has err "all 300 rows have the same method, 'GET'" '--key: client, path'
+verdict 'a key that is the same in all of many rows is pointed out' $?
+seq -f '%.0f,k,1' 1 200 >in
+run 0 replay -p "$once" && has err "all 200 rows have the same key, 'k'" '--key'
+verdict 'so it is in CSV' $?
+{ echo time,size; seq -f '%.0f,7' 1 200; } >in
+run 0 replay -p "$once" --time-unit s && has err 'no field of the input is the key' '--key'
+verdict 'so is a missing key' $?
+seq -f '%.0f,k,1' 1 199 >in
+run 0 replay -p "$once" && [ ! -s err ]
+verdict 'nothing is said of fewer rows' $?
 
 # second TIME MICROSECONDS: a row at TIME lies exactly at MICROSECONDS.
 second() {
@@ -172,24 +237,27 @@ refuses 'a bad row is shown without obeying it' "cost 'x'"
 printf '7 - - [10/Nov/2026:06:00:00 +0000] "GET / HTTP/1.0"\n' >in
 refuses 'a log line without a status is refused' 'no status and size'
 printf 'time,key\n0,a\n1,"b\n2,c\n3,d,e\n4,"f"g\n' >in
-run 0 replay --lenient --decisions -p "$once" && has err 'stdin:3: a quoted field is not closed' 'stdin:5: has 3 fields' \
+run 1 replay --lenient --decisions -p "$once" && has err 'stdin:3: a quoted field is not closed' 'stdin:5: has 3 fields' \
     'stdin:6: field 2' '3 of 5 rows' && [ "$(wc -l <out)" -eq 2 ]
 verdict 'a quote that is never closed spoils one row, not the rest' $?
 
 printf '0,"a\n1,b\n' >in
-run 1 replay --key 2 -p "$once" && has err 'stdin:1: a quoted field is not closed' 'columns' && [ ! -s out ]
-verdict 'a first row that cannot be read says nothing of the columns' $?
+run 1 replay --key 2 -p "$once" && has err 'stdin:1: a quoted field is not closed' '1 of 2 rows' && [ ! -s out ]
+verdict 'a first row that cannot be read leaves the columns to the next' $?
+printf '0,"a\n1,"b\n' >in
+run 1 replay --key 2 -p "$once" && has err 'stdin:' 'the columns are unknown' && [ ! -s out ]
+verdict 'rows that cannot be read say nothing of the columns' $?
 
-{ seq -f '%.0f,a,1' 0 98; echo 'bad'; } >in
-run 0 replay -p "$once" && has err 'stdin:100:' '1 of 100 rows' && has out 'left out'
-verdict 'one bad row in a hundred is reported and left out' $?
-{ seq -f '%.0f,a,1' 0 97; echo 'bad'; } >in
-run 1 replay -p "$once" && has err 'stdin:99:' '1 of 99 rows' '--lenient' && [ ! -s out ]
-verdict 'more than one bad row in a hundred is an error' $?
-run 0 replay -p "$once" --lenient && has err '1 of 99 rows' && has out 'left out'
-verdict '--lenient goes on' $?
+{ seq -f '%.0f,a,1' 1 19; echo 'bad'; } >in
+run 0 replay -p "$once" && has err 'stdin:20:' '1 of 20 rows' && has out 'left out'
+verdict 'one bad row in twenty is reported and left out' $?
+{ seq -f '%.0f,a,1' 1 18; echo 'bad'; } >in
+run 1 replay -p "$once" && has err 'stdin:19:' '1 of 19 rows cannot be read: 18 fit' '--lenient' && [ ! -s out ]
+verdict 'more than one bad row in twenty is an error' $?
+run 1 replay -p "$once" --lenient && has err '1 of 19 rows' && ! has err '--lenient' 2>/dev/null && has out 'left out'
+verdict '--lenient reports what fits, and still ends with 1' $?
 { echo '0,a,1'; yes bad | head -n 50; } >in
-run 0 replay -p "$once" --lenient && [ "$(grep -c '^stdin:' err)" -eq 20 ] && has err 'and 30 more'
+run 1 replay -p "$once" --lenient && [ "$(grep -c '^stdin:' err)" -eq 20 ] && has err 'and 30 more'
 verdict 'only the first twenty bad rows are shown' $?
 : >in
 run 0 replay -p "$once" && grep -q '^requests  *0$' out && [ ! -s err ]

@@ -164,7 +164,7 @@ full() {
 }
 if [ -c /dev/full ]; then
     : >out
-    seq -f '%.0f,a,1' 0 99999 >in
+    { seq -f '%.0f,a,1' 0 99999; echo '100000,b,1'; } >in
     full 2 version
     full 2 --help
     full 2 try -p "$once"

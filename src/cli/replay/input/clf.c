@@ -2,13 +2,19 @@
  *
  * Real logs contain users with spaces, and requests with spaces and bare quotes, because clients send anything. So the
  * user ends where the date begins, and the request ends at the first quote that a status and a size follow.
+ *
+ * A virtual host or a syslog prefix before the client would become the client of every row. Such lines are refused, and
+ * so are lines that stand in quotation marks as a whole.
  */
 #include "cli/replay/input/clf.h"
 
+#include <arpa/inet.h>
 #include <string.h>
 
 #include "cli/times.h"
 
+static bool is_client(struct span word);
+static bool are_ident_and_user(struct span ident, struct span user);
 static size_t date_begin(struct span line, size_t from);
 static struct span request_part(struct span request, enum clf_key which);
 static bool tail_follows(struct span line, size_t at);
@@ -32,6 +38,9 @@ bool clf_read(struct span line, enum clf_key which, int64_t *out_time_us, struct
     size_t open = date_begin(line, client_end);
     if (client_end == 0 || open == line.len)
         return fault_say(fault, "is not in Common Log Format: no client and [date]");
+    struct span client = span_slice(line, 0, client_end);
+    if (!is_client(client))
+        return fault_set(fault, "client", client, "is not a host name or an address");
     size_t close = open + span_find(span_slice(line, open, line.len), ']');
     if (close == line.len)
         return fault_say(fault, "is not in Common Log Format: the [date] is not closed");
@@ -46,6 +55,10 @@ bool clf_read(struct span line, enum clf_key which, int64_t *out_time_us, struct
     size_t ident_end = span_find(who, ' ');
     if (ident_end == who.len)
         return fault_say(fault, "is not in Common Log Format: no user before the [date]");
+    struct span user = span_trim(span_slice(who, ident_end, who.len));
+    if (!are_ident_and_user(span_slice(who, 0, ident_end), user))
+        return fault_set(fault, "client", client,
+                         "is followed by more than an ident and a user, so it is not the client");
 
     if (close + 2 >= line.len || line.data[close + 1] != ' ' || line.data[close + 2] != '"')
         return fault_say(fault, "is not in Common Log Format: no \"request\" after the [date]");
@@ -56,10 +69,53 @@ bool clf_read(struct span line, enum clf_key which, int64_t *out_time_us, struct
         return fault_say(fault, "is not in Common Log Format: no status and size after the \"request\"");
 
     *out_time_us = time_us;
-    *out_key = which == CLF_CLIENT ? span_slice(line, 0, client_end)
-               : which == CLF_USER ? span_trim(span_slice(who, ident_end, who.len))
+    *out_key = which == CLF_CLIENT ? client
+               : which == CLF_USER ? user
                                    : request_part(span_slice(line, request, end), which);
     return true;
+}
+
+/* True for bytes of host names. Names that a resolver returned also contain underscores and asterisks. */
+static bool is_host_name(struct span word)
+{
+    for (size_t i = 0; i < word.len; i++) {
+        char byte = word.data[i], letter = (char)(byte | 0x20);
+        if (!(letter >= 'a' && letter <= 'z') && !(byte >= '0' && byte <= '9') && (!byte || !strchr("-._*", byte)))
+            return false;
+    }
+    return word.len > 0;
+}
+
+/* True for an IPv4 or IPv6 address. An IPv6 one may have a zone, as in fe80::1%eth0. */
+static bool is_address(struct span word)
+{
+    char text[INET6_ADDRSTRLEN] = "";
+    struct in6_addr address; /* large enough for both kinds */
+    size_t len = span_find(word, '%');
+    if (len >= sizeof text || memchr(word.data, '\0', len) ||
+        (len < word.len && !is_host_name(span_slice(word, len + 1, word.len))))
+        return false;
+    memcpy(text, word.data, len);
+    return (len == word.len && inet_pton(AF_INET, text, &address) == 1) || inet_pton(AF_INET6, text, &address) == 1;
+}
+
+/* True for what servers write as a client. nginx writes "unix:" for each client of a Unix socket. */
+static bool is_client(struct span word)
+{
+    return is_host_name(word) || is_address(word) || span_is(word, "unix:");
+}
+
+/* True if these are an ident and a user, rather than the end of a prefix, a client, an ident and a user. A user may
+ * have several words, but then none of them is "-", and the ident is "-". */
+static bool are_ident_and_user(struct span ident, struct span user)
+{
+    size_t end = span_find(user, ' ');
+    if (end == user.len)
+        return !is_address(ident);
+    for (; user.len; user = span_trim(span_slice(user, end, user.len)), end = span_find(user, ' '))
+        if (span_is(span_slice(user, 0, end), "-"))
+            return false;
+    return span_is(ident, "-");
 }
 
 /* Return where the first "[" after a space is; line.len if there is none. */

@@ -2,7 +2,7 @@
  *
  *     client ident user [01/Jul/1995:00:00:01 -0400] "GET /path?query HTTP/1.0" 200 6245 "referrer" "agent"
  *
- * Anything after the size is ignored.
+ * The client is a host name or an address. Anything after the size is ignored.
  */
 #ifndef WEIR_CLI_CLF_H
 #define WEIR_CLI_CLF_H

@@ -28,7 +28,7 @@ void csv_start(struct csv *csv, const struct csv_choice *choice)
     csv->time = csv->key = csv->cost = NO_COLUMN;
     csv->unit = choice->has_unit ? choice->unit : TIME_MICROSECONDS;
     csv->key_name[0] = '\0';
-    csv->header_fields = csv->count = csv->unquoted_size = 0;
+    csv->header_fields = csv->skipped = csv->count = csv->unquoted_size = 0;
     csv->rows = csv->early = 0;
     csv->is_unit_assumed = false;
     csv->unquoted = NULL;
@@ -82,7 +82,10 @@ static size_t column_guess(const struct csv *csv, const char *const *names, bool
     return NO_COLUMN;
 }
 
-static bool is_header(struct csv *csv)
+enum header_sign { NO_HEADER, ALL_TEXT, HAS_NAME };
+
+/* Judge whether the current row is a header. */
+static enum header_sign header_sign(struct csv *csv)
 {
     const char *asked[] = { csv->choice->time, csv->choice->key, csv->choice->cost };
     bool has_text = false;
@@ -90,18 +93,19 @@ static bool is_header(struct csv *csv)
     for (size_t i = 0; i < 3; i++) {
         int64_t number;
         if (asked[i] && !span_number(span_of(asked[i]), &number) && column_find(csv, asked[i]) != NO_COLUMN)
-            return true;
+            return HAS_NAME;
     }
     csv->has_header = false;
     for (size_t i = 0; i < csv->count; i++) {
         int64_t time_us;
         const char *wrong;
         if (time_read(csv->fields[i], TIME_MICROSECONDS, &time_us, &wrong) || strcmp(wrong, "is negative") == 0)
-            return false;
+            return NO_HEADER;
         has_text = has_text || csv->fields[i].len;
     }
-    csv->has_header = has_text && (csv->count > 1 || column_guess(csv, TIME_NAMES, true) != NO_COLUMN);
-    return csv->has_header;
+    if (column_guess(csv, TIME_NAMES, true) != NO_COLUMN)
+        return HAS_NAME;
+    return has_text && csv->count > 1 ? ALL_TEXT : NO_HEADER;
 }
 
 static int column_missing(const struct csv *csv, const struct lines *lines, const char *option, const char *wanted)
@@ -132,25 +136,91 @@ static bool column_choose(const struct csv *csv, const char *wanted, size_t *col
     return !wanted || *column != NO_COLUMN;
 }
 
+/* True if the current row has a time and all columns that are chosen by number. */
+static bool is_data(const struct csv *csv)
+{
+    const struct csv_choice *choice = csv->choice;
+    size_t time = 0, other;
+    int64_t time_us;
+    const char *wrong;
+    return column_choose(csv, choice->time, &time) && column_choose(csv, choice->key, &other) &&
+           column_choose(csv, choice->cost, &other) && time_read(csv->fields[time], csv->unit, &time_us, &wrong);
+}
+
+struct header {     /* what a search finds */
+    int64_t number; /* of the header's line; 0: none */
+    size_t before;  /* rows before it */
+    size_t widest;  /* fields of the longest row */
+};
+
+/* Search the first rows for a header. Return EXIT_OK, or EXIT_FAILED after a complaint. */
+static int header_search(struct csv *csv, struct lines *lines, struct span line, struct header *out)
+{
+    size_t text_fields = 0, rows = 0;
+    int result = 1;
+    for (; result == 1 && rows < CSV_SEARCHED; result = lines_next(lines, &line)) {
+        struct csv_row row;
+        struct fault fault;
+        if (span_trim(line).len == 0)
+            continue;
+        rows++;
+        bool is_row = csv->is_plain && plain_read(csv, line, &row, &fault);
+        int has_fields = csv_fields_read(csv, lines, line, &fault);
+        if (has_fields < 0)
+            return EXIT_FAILED;
+        size_t count = has_fields ? csv->count : 0;
+        out->widest = count > out->widest ? count : out->widest;
+        enum header_sign sign = has_fields ? header_sign(csv) : NO_HEADER;
+        if (sign == HAS_NAME || (sign == ALL_TEXT && out->number == 0)) {
+            out->number = lines->number;
+            out->before = rows - 1;
+            text_fields = count;
+        }
+        csv->has_header = false;
+        is_row = is_row || (!csv->is_plain && has_fields && is_data(csv));
+        if (is_row && sign != HAS_NAME && count != text_fields)
+            out->number = 0;
+        if (is_row || sign == HAS_NAME)
+            return EXIT_OK;
+    }
+    return result < 0 ? EXIT_FAILED : EXIT_OK;
+}
+
+/* Make the header the current row again; without one, return to the first row. */
+static int header_read(struct csv *csv, struct lines *lines, const struct header *header)
+{
+    struct span line;
+    struct fault fault;
+    lines_rewind(lines);
+    csv->has_header = header->number > 0;
+    csv->count = header->widest;
+    while (csv->has_header && lines_next(lines, &line) == 1)
+        if (lines->number == header->number)
+            return csv_fields_read(csv, lines, line, &fault) == 1 ? EXIT_OK : EXIT_FAILED;
+    return EXIT_OK;
+}
+
 int csv_begin(struct csv *csv, struct lines *lines, struct span line)
 {
     const struct csv_choice *choice = csv->choice;
-    struct fault fault;
-    const bool is_plain = !choice->time && !choice->key && !choice->cost;
-    int result = csv_fields_read(csv, lines, line, &fault);
-    if (result < 0)
+    struct header header = { 0 };
+    csv->is_plain = !choice->time && !choice->key && !choice->cost;
+    lines_mark(lines);
+    if (header_search(csv, lines, line, &header) != EXIT_OK || header_read(csv, lines, &header) != EXIT_OK)
         return EXIT_FAILED;
-    if (result == 0 && !is_plain) { /* the fields are lost with the text they point into */
-        complain("%s:%lld: %s: the columns are unknown", lines->name, (long long)lines->number, fault.text);
+    csv->rows = csv->early = 0; /* the search has read some */
+    if (header.widest == 0 && !csv->is_plain) {
+        complain("%s: the first rows cannot be read, so the columns are unknown", lines->name);
         return EXIT_FAILED;
     }
-    if (result == 1 && is_header(csv)) {
+    if (csv->has_header) {
+        csv->is_plain = false;
+        csv->skipped = header.before;
         csv->header_fields = csv->count;
         csv->time = column_guess(csv, TIME_NAMES, true);
         csv->key = column_guess(csv, KEY_NAMES, false);
         csv->cost = column_guess(csv, COST_NAMES, false);
     } else {
-        csv->is_plain = is_plain;
         csv->time = 0;
     }
     if (!column_choose(csv, choice->time, &csv->time))
@@ -171,8 +241,6 @@ int csv_begin(struct csv *csv, struct lines *lines, struct span line)
         snprintf(csv->key_name, sizeof csv->key_name, "column %zu", csv->key + 1);
     else if (csv->is_plain)
         snprintf(csv->key_name, sizeof csv->key_name, "key");
-    if (!csv->has_header)
-        lines_repeat(lines);
     return EXIT_OK;
 }
 

@@ -6,8 +6,10 @@
  * With a header row, or with columns chosen by number, RFC 4180 applies: quoted fields may contain commas, line feeds
  * and doubled quotes. Every row must have as many fields as the header.
  *
- * The first row is a header if one of its fields has a name that the user chose, or if none of its fields is a number
- * or a date.
+ * The header is the first row with a field of a name that the user chose, or with the usual name of a time. Rows before
+ * it are bad. Otherwise it is the first row of several fields of which none is a number or a date, unless the first row
+ * of data has a different number of fields. A header is searched for in the first CSV_SEARCHED rows, and only before the
+ * first row of data.
  */
 #ifndef WEIR_CLI_CSV_H
 #define WEIR_CLI_CSV_H
@@ -16,6 +18,7 @@
 #include "cli/times.h"
 
 #define CSV_MAX_FIELDS 4096
+#define CSV_SEARCHED 200
 #define CSV_MAX_RECORD ((size_t)1 << 20) /* bytes of a record: a missing quote must not consume the file */
 
 /* The choices on the command line; NULL: find out. A column's name, or its number from 1. */
@@ -32,6 +35,7 @@ struct csv {
     enum time_unit unit;
     char key_name[64];    /* for the report: the key's field; empty: every row has the same key */
     size_t header_fields; /* how many */
+    size_t skipped;       /* rows before the header */
     size_t count;         /* fields of the current row */
     bool is_unit_assumed; /* neither the command line nor the column's name sets it */
     size_t rows, early;   /* rows read, and those whose time would be more plausible in Unix seconds or milliseconds */
@@ -49,8 +53,9 @@ struct csv_row {
 void csv_start(struct csv *csv, const struct csv_choice *choice);
 void csv_free(struct csv *csv);
 
-/* Find the columns in the first row. Afterwards the next line is the first row of data. Return EXIT_OK; after a
- * complaint EXIT_ERROR, if a chosen column is missing or no column is a time, or EXIT_FAILED. */
+/* Find the columns; `line` is the first row. Afterwards the next line is the one after the header, or the first row if
+ * there is no header. Return EXIT_OK; after a complaint EXIT_ERROR, if a chosen column is missing or no column is a
+ * time, or EXIT_FAILED. */
 int csv_begin(struct csv *csv, struct lines *lines, struct span line);
 
 /* Read the record that begins with `line`: 1; 0 if it is bad, and the fault says why; -1 after a complaint. */

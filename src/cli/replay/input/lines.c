@@ -50,10 +50,18 @@ void lines_retract(struct lines *lines)
     lines->last_number = lines->number;
 }
 
-void lines_repeat(struct lines *lines)
+void lines_mark(struct lines *lines)
 {
-    lines->next = lines->line;
-    lines->last_number = lines->number - 1;
+    lines->mark = lines->line;
+    lines->mark_number = lines->number;
+    lines->is_marked = true;
+}
+
+void lines_rewind(struct lines *lines)
+{
+    lines->next = lines->mark;
+    lines->last_number = lines->mark_number - 1;
+    lines->is_marked = false;
 }
 
 /* Return the current line up to the first line feed that is at least `from` bytes into it. */
@@ -79,15 +87,18 @@ static int find_end(struct lines *lines, size_t from, struct span *out)
     }
 }
 
-/* Append more input. The current line moves to the front first; the buffer grows if the line fills it. */
+/* Append more input. The marked line, or else the current one, moves to the front first. The buffer grows if it is
+ * still full. */
 static bool lines_fill(struct lines *lines)
 {
-    if (lines->filled == lines->size && lines->line > 0) {
-        memmove(lines->buffer, lines->buffer + lines->line, lines->filled - lines->line);
-        lines->filled -= lines->line;
-        lines->next -= lines->line;
-        lines->first_next = lines->first_next > lines->line ? lines->first_next - lines->line : 0;
-        lines->line = 0;
+    size_t kept = lines->is_marked ? lines->mark : lines->line;
+    if (lines->filled == lines->size && kept > 0) {
+        memmove(lines->buffer, lines->buffer + kept, lines->filled - kept);
+        lines->filled -= kept;
+        lines->next -= kept;
+        lines->first_next = lines->first_next > kept ? lines->first_next - kept : 0;
+        lines->line -= kept;
+        lines->mark = 0;
     }
     if (lines->filled == lines->size) {
         size_t size = lines->size ? lines->size * 2 : FIRST_SIZE;
