@@ -2,8 +2,8 @@
 #include "support.h"
 
 #include "backends/memory/look.h"
-#include "core/ground/arith.h"
 #include "core/api/verbs.h"
+#include "core/ground/arith.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -427,6 +427,31 @@ TEST(all_or_nothing_finds_room_for_all_or_adds_none, 30)
             ck_assert_int_eq(peeked(first, "a", 1).remaining, 7);
         }
         ck_assert_uint_gt(stats_of(scene.limiter).full, 0);
+    }
+}
+
+TEST(all_or_nothing_replaces_as_many_idle_keys_as_it_has_new_ones, 30)
+{
+    enum { ROOM = 1000 };
+    for (size_t n = 1; n <= WEIR_MAX_ALL; n = n < 8 ? n + 1 : n * 2) {
+        OPEN_SCENE(scene, OPTIONS(.max_keys = ROOM));
+        weir_limit *limit = scene_define_text(&scene, "limit", "token_bucket limit=10 period=1m");
+        fill(limit, ROOM);
+        scene.now_us += WEIR_MINUTE; /* all keys are idle */
+        for (int64_t call = 0; call < ROOM / (int64_t)n; call++) {
+            struct wide_key keys[WEIR_MAX_ALL];
+            struct weir_request requests[WEIR_MAX_ALL] = { 0 };
+            struct weir_decision decision;
+            for (size_t i = 0; i < n; i++) {
+                keys[i] = wide_key(ROOM + call * (int64_t)n + (int64_t)i);
+                requests[i] = (struct weir_request){ limit, weir_key(keys[i].bytes, 16), 1, 0 };
+            }
+            must_succeed(weir_try_all(scene.limiter, requests, n, &decision));
+            if (!decision.allowed || decision.source != WEIR_BY_MEMORY)
+                ck_abort_msg("call %d with %zu new keys found no room", (int)call, n);
+        }
+        ck_assert_int_eq(stats_of(scene.limiter).keys, ROOM);
+        ck_assert_uint_eq(stats_of(scene.limiter).full, 0);
     }
 }
 

@@ -241,6 +241,21 @@ static void all_count_full(struct memory *memory, const struct all *all, const s
     atomic_fetch_add_explicit(&memory->full, denied > 0 ? full_denied : full, memory_order_relaxed);
 }
 
+/* Make room for all requests without an entry, from `short_of` on: the earlier ones find what they had before. Making
+ * room for one at a time would need a try for each. False: there is no room for any. */
+static bool all_make_room(struct memory *memory, const struct all *all, size_t short_of, int64_t *soonest_us)
+{
+    bool room = false;
+    for (size_t i = short_of; i < all->n; i++) {
+        if (all->full[i] || all->entries[i])
+            continue;
+        if (!table_make_room(&memory->table, all->shards[i], all->requests[0].now_us, soonest_us))
+            break;
+        room = true;
+    }
+    return room;
+}
+
 int memory_decide_all(struct memory *memory, const struct weir_backend_request *requests, size_t n,
                       struct weir_decision *out)
 {
@@ -248,7 +263,7 @@ int memory_decide_all(struct memory *memory, const struct weir_backend_request *
     int tries = ROOM_TRIES;
     for (;;) {
         size_t short_of = 0;
-        int64_t soonest_us;
+        int64_t soonest_us = INT64_MAX;
         all_prepare(memory, &all, requests);
         all_lock(&all, lock_take);
         enum table_error error = all_locked(memory, &all, out, &short_of);
@@ -258,8 +273,7 @@ int memory_decide_all(struct memory *memory, const struct weir_backend_request *
                 all_count_full(memory, &all, out);
             return weir_error_of(error);
         }
-        bool room = table_make_room(&memory->table, all.shards[short_of], requests[0].now_us, &soonest_us);
-        if (room && --tries > 0)
+        if (--tries > 0 && all_make_room(memory, &all, short_of, &soonest_us))
             continue;
         if (memory->on_full == WEIR_FULL_DENY) /* out[] holds the peeks */
             return weir_error_of(decide_full(memory, &requests[short_of], soonest_us, &out[short_of]));
