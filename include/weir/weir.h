@@ -180,9 +180,10 @@ WEIR_API void weir_close(weir *w);
  * policy (follow.h) has the same name, that one stays in force, and this one takes over when it goes.
  *
  * Redefining a limit never returns used permits early. At its next decision a key is charged under the new policy
- * with the permits it has in use, rounded up and clipped to the new size. weir remembers what was clipped for the
- * next change. Used permits return at the rate of the policy in force; those that have returned stay returned when a
- * slower policy follows.
+ * with the permits it has in use, rounded up and clipped to the new size. They return at the new policy's rate, and
+ * stay returned when a slower policy follows. If they were clipped, weir also keeps the key's use under the old policy:
+ * there they return at the old rate, and later requests are charged as well. The next change begins with the larger of
+ * the two uses. docs/operations.md lists when each change takes effect, in each mode and on other instances.
  *
  * A name `<limit>/<pattern>` overrides an existing limit for some of its keys: for the key that equals the pattern
  * or, if the pattern ends in '*', for all keys that begin with the bytes before it. An exact match wins, then the
@@ -280,7 +281,7 @@ struct weir_decision {      /* 64 bytes */
  *
  * WEIR_EINVAL, WEIR_ENOMEM. In the modes on Redis the call blocks for at most timeout_us and can also return
  * WEIR_ESTATE, WEIR_ECLOSED and, with WEIR_FAIL_ERROR, WEIR_ETIME and WEIR_EIO. The same applies to all verbs
- * below, refunds and resets included. */
+ * below. Refunds and resets return WEIR_ETIME and WEIR_EIO whatever on_failure says. */
 WEIR_API int weir_try(weir_limit *limit, struct weir_key key, int64_t cost, struct weir_decision *out);
 
 /* Decide as weir_try(), at the time `now_us` (1 to WEIR_MAX_TIME_US) that the caller has read already, as in struct
@@ -324,7 +325,8 @@ WEIR_API int weir_peek(weir_limit *limit, struct weir_key key, int64_t cost, str
 WEIR_API int weir_refund(weir_limit *limit, struct weir_key key, int64_t cost);
 
 /* Make the key fresh. In hybrid mode other instances notice a reset or a refund only when their leases and remembered
- * denials of the key have expired; a denial lasts for its retry_after_us. */
+ * denials of the key have expired; a denial lasts for its retry_after_us. During an outage a reset or a refund changes
+ * nothing and returns an error. */
 WEIR_API int weir_reset(weir_limit *limit, struct weir_key key);
 
 /* A request for weir_try_all(), weir_try_batch() or weir_submit(). */

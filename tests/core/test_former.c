@@ -262,6 +262,38 @@ TEST(of_two_uses_that_are_equal_the_former_one_stays_the_former, 30)
     ck_assert_int_eq(remaining(limit), 80);
 }
 
+/* The two cases below are the text of weir_limit_define() on redefinition. */
+TEST(permits_that_the_new_policy_holds_return_at_its_rate_and_stay_returned, 30)
+{
+    OPEN_SCENE(scene, NULL);
+    weir_limit *limit = scene_define_text(&scene, "limit", "token_bucket limit=100 period=100m");
+    ck_assert(taken(limit, "key", 50).allowed);
+    scene_define_text(&scene, "limit", "token_bucket limit=50 period=50s");
+    ck_assert(!taken(limit, "key", 1).allowed);
+    scene.now_us += 20 * WEIR_SECOND;
+    ck_assert_int_eq(remaining(limit), 20);
+    scene_define_text(&scene, "limit", "token_bucket limit=100 period=100m");
+    ck_assert_int_eq(taken(limit, "key", 1).remaining, 69); /* the 30 still in use, not the 50 from before */
+    scene.now_us += WEIR_MINUTE;
+    ck_assert_int_eq(remaining(limit), 70);
+}
+
+TEST(clipped_permits_return_at_the_old_policys_rate, 30)
+{
+    OPEN_SCENE(scene, NULL);
+    weir_limit *limit = scene_define_text(&scene, "limit", "token_bucket limit=100 period=100m");
+    ck_assert(taken(limit, "key", 90).allowed);
+    scene_define_text(&scene, "limit", "token_bucket limit=50 period=50s");
+    ck_assert(!taken(limit, "key", 1).allowed);
+    scene.now_us += WEIR_MINUTE;
+    ck_assert_int_eq(remaining(limit), 50); /* the new policy alone decides */
+    ck_assert(taken(limit, "key", 5).allowed);
+    scene_define_text(&scene, "limit", "token_bucket limit=100 period=100m");
+    ck_assert_int_eq(remaining(limit), 6); /* of 90, one has returned in the minute, and five came */
+    scene_define_text(&scene, "limit", "token_bucket limit=200 period=1h");
+    ck_assert_int_eq(remaining(limit), 106); /* under a third policy, too */
+}
+
 /* ---- It denies nothing ---- */
 
 /* Compare with another key that has taken all permits of the smaller policy at the change: every field must agree. */
