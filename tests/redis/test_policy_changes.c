@@ -217,6 +217,32 @@ TEST(a_policy_that_changes_under_load_in_hybrid_mode_hands_out_no_second_burst, 
     change_under_load_on_redis(WEIR_HYBRID, 1);
 }
 
+TEST(an_instance_decides_by_the_policy_that_it_has, 60)
+{
+    struct place place;
+    weir *limiters[2];
+    weir_limit *limits[2];
+    if (lacks_redis)
+        return;
+    place_open(&place, false, NULL);
+    struct weir_options options = place_options(&place, 10 * WEIR_SECOND);
+    options.mode = WEIR_DISTRIBUTED;
+    for (int i = 0; i < 2; i++) {
+        limiters[i] = limiter_of(&options);
+        limits[i] = limit_of(limiters[i], "limit", "fixed_window limit=100 period=1h");
+    }
+    ck_assert(taken(limits[0], "key", 10).allowed);
+    limit_of(limiters[0], "limit", "fixed_window limit=200 period=1h");
+    for (int turn = 0; turn < 4; turn++) {
+        const struct weir_decision decision = taken(limits[turn % 2], "key", 1);
+        ck_assert_int_eq(decision.limit, turn % 2 ? 100 : 200);
+        ck_assert_int_eq(decision.remaining, decision.limit - 11 - turn);
+    }
+    for (int i = 0; i < 2; i++)
+        weir_close(limiters[i]);
+    place_close(&place);
+}
+
 /* For a while the instances run different policies. */
 TEST(two_instances_that_change_one_after_the_other_hand_out_no_second_burst, 60)
 {
